@@ -1,0 +1,122 @@
+# make            every program and test, into build/          make train      train on the project's own header
+# make test       run the tests                                make bench      measure this machine
+# make corpus     an English text, build/kjv.txt               make install    header and cmha.pc, PREFIX=/usr/local DESTDIR=
+# make clean
+#
+# BLAS and OpenMP are looked for, see build/config.mk. To choose instead:
+#     make BLAS_CFLAGS="-I/opt/openblas/include" BLAS_LIBS="-L/opt/openblas/lib -lopenblas"
+#     make BLAS_CFLAGS=-DCMHA_NO_CBLAS BLAS_LIBS=            (the built-in GEMM)
+#     make OPENMP=                                           (one thread)
+
+B = build
+PREFIX = /usr/local
+WARN = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+VERSION = $(shell awk '/define CMHA_VERSION_(MAJOR|MINOR|PATCH)/ { v = v s $$3; s = "." } END { print v }' cmha.h)
+
+EXAMPLES = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c))
+UNITS = $(patsubst tests/%.c,$(B)/%,$(wildcard tests/test_*.c))
+GRADS = $(patsubst tests/%.c,$(B)/%,$(wildcard tests/grad_*.c))
+CONFORMANCE = $(if $(wildcard tests/conformance.c),$(B)/conformance $(B)/conformance-f64)
+COMPILE = $(CC) $(CFLAGS) $(OPENMP) $(WARN) $(BLAS_CFLAGS) -I. $(CPPFLAGS)
+LINK = $(LDFLAGS) $(BLAS_LIBS) -lm
+
+all: $(EXAMPLES) $(UNITS) $(GRADS) $(CONFORMANCE) $(B)/bench
+
+# build/config.mk holds CFLAGS, OPENMP, BLAS_CFLAGS and BLAS_LIBS as this machine and compiler allow. It is worked out at every
+# call and rewritten only when the answer changes, so that a BLAS installed later is found and everything is rebuilt.
+# What stands on the command line or is exported wins.
+GIVEN = $(foreach v,CFLAGS OPENMP BLAS_CFLAGS BLAS_LIBS,$(if $(filter file undefined,$(origin $v)),,$v='$($v)'))
+ifneq ($(filter-out clean corpus,$(or $(MAKECMDGOALS),all)),)
+include $(B)/config.mk
+endif
+
+define PROBE
+mkdir -p $(B)
+code() { printf '%s\n' "$$1" > $(B)/probe.c; }
+works() { $(CC) $(B)/probe.c -o $(B)/probe "$$@" >/dev/null 2>&1; }
+code 'int main(void) { return 0; }'
+optimise=-O3
+for f in -march=native -mcpu=native; do if works -O3 $$f -Werror; then optimise="-O3 $$f"; break; fi; done
+code '#include <omp.h>
+int main(void) { return omp_get_max_threads() < 1; }'
+openmp= threads='no OpenMP, one thread'
+if works -fopenmp; then openmp=-fopenmp threads=OpenMP; fi
+header='<cblas.h>'
+blas() { code "#include $$header
+int main(void) {
+    float a = 1, c;
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 1, 1, 1, 1, &a, 1, &a, 1, 0, &c, 1);
+    return c != 1; }"
+    cflags=$$1 libs=$$2 name=$$3; works $$1 $$2 -lm; }
+given="$(strip $(subst ",,$(GIVEN)))"
+if case "$$given" in *BLAS_*) true;; *) false;; esac; then cflags= libs= name='what BLAS_CFLAGS and BLAS_LIBS say'
+elif [ "$$(uname)" = Darwin ] && header='<Accelerate/Accelerate.h>' && blas '' '-framework Accelerate' Accelerate; then :
+elif header='<cblas.h>' && pkg-config --exists openblas 2>/dev/null &&
+    blas "$$(pkg-config --cflags openblas)" "$$(pkg-config --libs openblas)" 'OpenBLAS by pkg-config'; then :
+elif blas '' -lopenblas 'OpenBLAS (-lopenblas, unknown to pkg-config)'; then :
+elif blas -I/usr/include/openblas -lopenblas 'OpenBLAS (-lopenblas, unknown to pkg-config)'; then :
+elif blas '' -lcblas 'CBLAS (-lcblas, as no OpenBLAS links)'; then :
+else cflags=-DCMHA_NO_CBLAS libs=
+    name='the built-in GEMM, as neither OpenBLAS nor CBLAS links (Debian, Ubuntu: apt-get install libopenblas-dev)'
+fi
+rm -rf $(B)/probe $(B)/probe.c $(B)/probe.dSYM
+printf '%s\n' "# $(CC) $$given" \
+    "CFLAGS ?= $$optimise" "OPENMP ?= $$openmp" "BLAS_CFLAGS ?= $$cflags" "BLAS_LIBS ?= $$libs" > $(B)/config.new
+if cmp -s $(B)/config.new $(B)/config.mk; then rm $(B)/config.new; exit 0; fi
+mv $(B)/config.new $(B)/config.mk
+echo "cmha: matrix products by $$name; $$threads; $$optimise$${given:+; given: $$given}"
+endef
+export PROBE
+
+$(B)/config.mk: FORCE
+	@CC='$(CC)' sh -c "$$PROBE"
+
+$(EXAMPLES): $(B)/%: examples/%.c cmha.h $(B)/config.mk
+	$(COMPILE) -o $@ $< $(LINK)
+
+$(B)/bench: bench/bench.c cmha.h $(B)/config.mk
+	$(COMPILE) -o $@ $< $(LINK)
+
+$(UNITS): $(B)/%: tests/%.c cmha.h $(wildcard tests/*.h) $(B)/config.mk
+	$(COMPILE) -o $@ $< $(LINK)
+
+$(GRADS): $(B)/%: tests/%.c cmha.h $(wildcard tests/*.h) $(B)/config.mk
+	$(COMPILE) -DCMHA_DOUBLE -o $@ $< $(LINK)
+
+$(B)/conformance: tests/conformance.c cmha.h $(wildcard tests/*.h) $(B)/config.mk
+	$(COMPILE) -o $@ $< $(LINK)
+
+$(B)/conformance-f64: tests/conformance.c cmha.h $(wildcard tests/*.h) $(B)/config.mk
+	$(COMPILE) -DCMHA_DOUBLE -o $@ $< $(LINK)
+
+train: $(B)/train_tiny
+	$(B)/train_tiny $(ARGS)
+
+bench: $(B)/bench
+	$(B)/bench
+
+test: all
+	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/run.sh $(B)
+
+corpus: $(B)/kjv.txt
+
+$(B)/kjv.txt:
+	@command -v bible >/dev/null || \
+	    { echo 'make corpus needs the program bible: apt-get install bible-kjv (Debian, Ubuntu)' >&2; exit 1; }
+	@mkdir -p $(B)
+	bible -f gen1:1-rev22:21 > $@.tmp && mv $@.tmp $@
+
+install: $(B)/config.mk
+	mkdir -p $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	cp cmha.h $(DESTDIR)$(PREFIX)/include/cmha.h
+	printf '%s\n' 'Name: cmha' 'Version: $(VERSION)' \
+	    'Description: Transformers with attention in the complex plane, in one C header' \
+	    'Cflags: -I$(PREFIX)/include $(OPENMP) $(BLAS_CFLAGS)' 'Libs: $(OPENMP) $(BLAS_LIBS) -lm' \
+	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/cmha.pc
+
+clean:
+	rm -rf $(B)
+
+FORCE:
+.PHONY: all train bench test corpus install clean FORCE
+.DELETE_ON_ERROR:

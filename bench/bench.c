@@ -1,0 +1,271 @@
+/* Measures this machine: matrix products, the CMHA feature map, attention, training, memory. Medians of up to five runs after one
+   that does not count; everything compared within one call, because clocks and neighbours differ from one call to the next. */
+#define CMHA_IMPLEMENTATION
+#include "cmha.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+
+enum { RUNS = 5, HEADS = 8, DK = 64 };
+
+static cmha_context ctx;
+static double machine; /* GFLOP/s of the fastest matrix product on all threads: what the rest is held against */
+
+static double seconds(void) {
+    struct timeval t;
+    gettimeofday(&t, NULL);
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+static void check(cmha_status status) {
+    if (!status) return;
+    fprintf(stderr, "bench: %s\n", cmha_error(&ctx));
+    exit(1);
+}
+
+static cmha_real *array(size_t n, cmha_rng *rng) {
+    cmha_real *x = malloc((n ? n : 1) * sizeof *x);
+    if (!x) fputs("bench: no memory\n", stderr), exit(1);
+    for (size_t i = 0; i < n; i++) x[i] = rng ? (cmha_real)cmha_rng_normal(rng) : 0;
+    return x;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *times, int n) {
+    qsort(times, (size_t)n, sizeof *times, ascending);
+    return n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+}
+
+typedef void (*work_fn)(void *work);
+
+/* Median seconds of one call, each timing made of as many calls as fill 20 ms. */
+static double measure(work_fn run, void *work) {
+    double times[RUNS], begin = seconds();
+    int calls = 1;
+    run(work);
+    while (seconds() - begin < 0.02) run(work), calls++;
+    for (int r = 0; r < RUNS; r++) {
+        begin = seconds();
+        for (int i = 0; i < calls; i++) run(work);
+        times[r] = (seconds() - begin) / calls;
+    }
+    return median(times, RUNS);
+}
+
+/* ---- Matrix products: y [T, O] = x [T, I] w^T, rows split over the threads as the library splits them ---- */
+
+typedef struct product {
+    size_t T, I, O;
+    cmha_real *x, *w, *y;
+    int threads;
+} product;
+
+static void run_product(void *work) {
+    product *p = work;
+    int part, parts = p->threads;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(parts)
+#endif
+    for (part = 0; part < parts; part++) {
+        size_t begin = p->T * (size_t)part / (size_t)parts, end = p->T * (size_t)(part + 1) / (size_t)parts;
+        cmha_gemm(0, 1, end - begin, p->O, p->I, 1, p->x + begin * p->I, p->I, p->w, p->I, 0, p->y + begin * p->O, p->O);
+    }
+}
+
+static void bench_products(void) {
+    static const struct { const char *name; size_t T, I, O; } shapes[] = {
+        {"q, k, v", 4096, 512, 1536},         {"attention output", 4096, 512, 512}, {"feed-forward in", 4096, 512, 1024},
+        {"feed-forward out", 4096, 1024, 512}, {"logits", 4096, 512, 256},          {"attention tile", 64, 64, 64}};
+    cmha_rng rng = cmha_rng_make(1, 0);
+    printf("\nMatrix products of the paper preset, y [T, O] = x [T, I] w^T        GFLOP/s: 1 thread  %d threads\n", ctx.threads);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        product p = {shapes[i].T, shapes[i].I, shapes[i].O, NULL, NULL, NULL, 1};
+        double flops = 2e-9 * (double)(p.T * p.I * p.O), one, all;
+        p.x = array(p.T * p.I, &rng), p.w = array(p.O * p.I, &rng), p.y = array(p.T * p.O, NULL);
+        one = flops / measure(run_product, &p);
+        p.threads = p.T < 1024 ? 1 : ctx.threads;
+        all = p.threads == 1 ? one : flops / measure(run_product, &p);
+        if (all > machine && p.T >= 1024) machine = all;
+        printf("  %-18s T %4zu  I %4zu  O %4zu %30.0f", shapes[i].name, p.T, p.I, p.O, one);
+        if (p.threads > 1) printf(" %10.0f", all);
+        putchar('\n');
+        free(p.x), free(p.w), free(p.y);
+    }
+    printf("  fastest: %.0f GFLOP/s, 100 %% in what follows\n", machine);
+}
+
+/* ---- The feature map on one thread ---- */
+
+typedef struct feature_map {
+    const cmha_real *x, *rotation, *delta, *b;
+    cmha_real *y, *dx;
+    double *ddelta;
+    size_t n;
+    int backward;
+} feature_map;
+
+static void run_map(void *work) {
+    feature_map *m = work;
+    if (m->backward)
+        cmha_rotate_backward(m->x, DK, m->n, DK / 2, CMHA_LAYOUT_INTERLEAVED, m->rotation, m->delta, m->b, m->y, DK, m->dx,
+                             m->delta ? m->ddelta : NULL, m->delta ? m->ddelta + DK / 2 : NULL);
+    else cmha_rotate_forward(m->x, DK, m->n, DK / 2, CMHA_LAYOUT_INTERLEAVED, m->rotation, m->delta, m->b, m->y, DK);
+}
+
+static void bench_map(void) {
+    cmha_rng rng = cmha_rng_make(2, 0);
+    double omega[DK / 2], ddelta[DK] = {0};
+    feature_map m = {NULL, NULL, NULL, NULL, NULL, NULL, ddelta, 512, 0};
+    cmha_real *x = array(m.n * DK, &rng), *rotation = array(m.n * DK, NULL), *delta = array(DK, &rng);
+    cmha_frequencies(CMHA_FREQ_ROPE, 10000, DK / 2, omega);
+    cmha_rotation_table(omega, DK / 2, m.n, 0, rotation);
+    m.x = x, m.rotation = rotation, m.y = array(m.n * DK, NULL), m.dx = array(m.n * DK, NULL);
+    puts("\nFeature map, 512 rows of 32 pairs, one thread                        ns a pair:  forward   backward");
+    for (int cmha = 1; cmha >= 0; cmha--) {
+        double time[2];
+        m.delta = cmha ? delta : NULL, m.b = cmha ? delta + DK / 2 : NULL;
+        for (m.backward = 0; m.backward < 2; m.backward++)
+            time[m.backward] = 1e9 * measure(run_map, &m) / (double)(m.n * DK / 2);
+        printf("  %-76s %9.2f %10.2f\n", cmha ? "CMHA" : "RoPE", time[0], time[1]);
+    }
+    free(x), free(rotation), free(delta), free(m.y), free(m.dx);
+}
+
+/* ---- Attention on all threads ---- */
+
+typedef struct attention {
+    cmha_attention_args args;
+    cmha_heads q, k, v, y, dy, dq, dk, dv;
+    cmha_real *lse, *ddelta, *db, *scratch;
+    int backward;
+} attention;
+
+static void run_attention(void *work) {
+    attention *a = work;
+    if (a->backward)
+        cmha_attention_backward(&a->args, a->q, a->k, a->v, a->y, a->lse, a->dy, NULL, a->dq, a->dk, a->dv, a->ddelta, a->db,
+                                a->scratch);
+    else cmha_attention_forward(&a->args, a->q, a->k, a->v, a->y, a->lse, a->scratch);
+}
+
+static void bench_attention(size_t n, cmha_attention_kind kind) {
+    size_t batch = 4096 / n, size = batch * HEADS * n * DK, need;
+    cmha_rng rng = cmha_rng_make(3, 0);
+    double omega[DK / 2], rate[2];
+    cmha_real *memory = array(8 * size, &rng), *rotation = array(n * DK, NULL), *turn = array(2 * HEADS * DK, &rng);
+    attention a;
+    cmha_heads *const arrays[] = {&a.q, &a.k, &a.v, &a.y, &a.dy, &a.dq, &a.dk, &a.dv};
+    memset(&a, 0, sizeof a);
+    for (size_t i = 0; i < 8; i++) *arrays[i] = cmha_heads_major(memory + i * size, HEADS, n, DK);
+    cmha_frequencies(CMHA_FREQ_ROPE, 10000, DK / 2, omega);
+    cmha_rotation_table(omega, DK / 2, n, 0, rotation);
+    a.args = (cmha_attention_args){.batch = batch, .heads = HEADS, .kv_heads = HEADS, .n_q = n, .n_k = n, .d_k = DK, .d_v = DK,
+                                   .scale = (cmha_real)0.125, .causal = 1, .kind = kind, .rotation = rotation,
+                                   .threads = ctx.threads};
+    if (kind == CMHA_ATTENTION_CMHA) {
+        a.args.delta = turn, a.args.b = turn + HEADS * DK / 2;
+        a.ddelta = turn + HEADS * DK, a.db = turn + 3 * HEADS * DK / 2;
+    }
+    need = cmha_attention_scratch(&a.args, 0);
+    if (cmha_attention_scratch(&a.args, 1) > need) need = cmha_attention_scratch(&a.args, 1);
+    a.scratch = array(need, NULL), a.lse = array(batch * HEADS * n, NULL);
+    for (a.backward = 0; a.backward < 2; a.backward++) {
+        /* causal: half of two products forward, of five backward, n^2 d multiply-adds each */
+        double flops = 1e-9 * (a.backward ? 5 : 2) * (double)(batch * HEADS * n) * (double)(n * DK);
+        rate[a.backward] = flops / measure(run_attention, &a);
+    }
+    printf("  %-5s n %4zu x %zu sequences %38.0f %4.0f %% %9.0f %4.0f %%\n", kind == CMHA_ATTENTION_CMHA ? "CMHA" : "dot", n, batch,
+           rate[0], 100 * rate[0] / machine, rate[1], 100 * rate[1] / machine);
+    free(memory), free(rotation), free(turn), free(a.scratch), free(a.lse);
+}
+
+/* ---- Training ---- */
+
+/* FLOPs of a step: 6 a weight and token in matrices, and causal attention's 2 + 5 half products a layer. */
+static double step_flops(const cmha_model *model, const cmha_trainer_config *tc) {
+    const cmha_model_config *c = &model->config;
+    double tokens = (double)(tc->batch * tc->length * tc->accumulate), weights = 0;
+    for (size_t i = 0; i < model->n_parameters; i++) {
+        const cmha_parameter *p = &model->parameters[i];
+        if (p->tensor.rank == 2 && p->decay && &p->tensor != model->position_weight) weights += (double)p->tensor.size;
+    }
+    if (!c->tied) weights -= (double)(c->vocabulary * c->d_model); /* the lookup multiplies nothing */
+    return tokens * (6 * weights + 7 * (double)(c->n_layers * tc->length * c->d_model));
+}
+
+/* Steps with CMHA and with RoPE in turns, so that both see the same machine; no more of them than `budget` seconds allow. */
+static void bench_training(const char *preset, double budget) {
+    static unsigned char text[1 << 16];
+    cmha_tokens tokens = {text, sizeof text, 1, NULL, 0};
+    cmha_model model[2];
+    cmha_trainer trainer[2];
+    cmha_model_config mc;
+    cmha_trainer_config tc;
+    cmha_rng rng = cmha_rng_make(4, 0);
+    double times[2][RUNS], speed[2], loss, begin = seconds();
+    int runs = 0;
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (unsigned char)(' ' + cmha_rng_below(&rng, 64));
+    for (int k = 0; k < 2; k++) {
+        check(cmha_preset(preset, &mc, &tc));
+        mc.attention = k ? CMHA_ATTENTION_ROPE : CMHA_ATTENTION_CMHA;
+        check(cmha_model_init(&model[k], &ctx, &mc));
+        check(cmha_trainer_init(&trainer[k], &model[k], &tc));
+        check(cmha_trainer_step(&trainer[k], &tokens, &loss));
+    }
+    for (; runs < RUNS && (!runs || seconds() - begin < budget); runs++)
+        for (int k = 0; k < 2; k++) {
+            double start = seconds();
+            check(cmha_trainer_step(&trainer[k], &tokens, &loss));
+            times[k][runs] = seconds() - start;
+        }
+    for (int k = 0; k < 2; k++) {
+        double time = median(times[k], runs);
+        speed[k] = (double)(tc.batch * tc.length * tc.accumulate) / time;
+        printf("  %-5s %-5s %5.1f M parameters, %2zu x %4zu, median of %d %15.0f %5.0f %%", preset, k ? "RoPE" : "CMHA",
+               1e-6 * (double)model[k].size, tc.batch, tc.length, runs, speed[k],
+               100 * 1e-9 * step_flops(&model[k], &tc) / time / machine);
+        if (k) printf("   CMHA / RoPE %.2f", speed[0] / speed[1]);
+        putchar('\n');
+    }
+    for (int k = 0; k < 2; k++) cmha_trainer_close(&trainer[k]), cmha_model_close(&model[k]);
+}
+
+static void bench_memory(const char *preset, size_t batch, size_t length) {
+    cmha_model_config mc;
+    cmha_trainer_config tc;
+    size_t parameters, training;
+    check(cmha_preset(preset, &mc, &tc));
+    if (!batch) batch = tc.batch, length = tc.length;
+    check(cmha_model_memory(&ctx, &mc, batch, length, &parameters, &training));
+    printf("  %-6s %2zu x %4zu %63.1f %10.1f\n", preset, batch, length, (double)parameters / 1048576, (double)training / 1048576);
+}
+
+int main(int argc, char **argv) {
+    char name[64];
+    const char *core = getenv("OPENBLAS_CORETYPE"), *remedy;
+    (void)argc;
+    cmha_blas_restart(argv);
+    check(cmha_context_init(&ctx, NULL));
+    remedy = cmha_blas_remedy();
+    printf("cmha.h %s; %s, %d threads\n", cmha_version(), cmha_blas_name(name, sizeof name), ctx.threads);
+    if (remedy) printf("this BLAS runs below what the CPU can do: set %s\n", remedy);
+    else if (core) printf("kernel chosen by OPENBLAS_CORETYPE=%s\n", core);
+    bench_products();
+    bench_map();
+    puts("\nAttention, 8 heads of 64, causal                            GFLOP/s: forward         backward");
+    for (size_t n = 512; n <= 2048; n *= 4) bench_attention(n, CMHA_ATTENTION_DOT), bench_attention(n, CMHA_ATTENTION_CMHA);
+    puts("\nTraining steps                                                    tokens/s  of the peak");
+    bench_training("tiny", 15);
+    bench_training("paper", 45);
+    puts("\nMemory, MiB                                                           parameters   training");
+    bench_memory("tiny", 0, 0), bench_memory("paper", 8, 512), bench_memory("paper", 2, 2048);
+    cmha_context_close(&ctx);
+    return 0;
+}

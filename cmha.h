@@ -1,0 +1,6544 @@
+/* cmha.h - Transformers whose attention works in the complex plane, in one C header.        MIT licence, see the end.
+
+   Train a ComplexFormer (arXiv 2505.10222) on a text, in one file:
+
+       #define CMHA_IMPLEMENTATION            // in exactly one .c file of your program
+       #include "cmha.h"
+       #include <stdio.h>
+
+       int main(void) {
+           cmha_context ctx; cmha_model model; cmha_trainer trainer; cmha_tokens text;
+           cmha_model_config mc; cmha_trainer_config tc; double loss; int step;
+           cmha_preset("tiny", &mc, &tc);
+           if (cmha_context_init(&ctx, NULL) || cmha_tokens_load(&text, &ctx, "cmha.h", 1) ||
+               cmha_model_init(&model, &ctx, &mc) || cmha_trainer_init(&trainer, &model, &tc))
+               return puts(cmha_error(&ctx)), 1;
+           for (step = 0; step < 20; step++) {
+               if (cmha_trainer_step(&trainer, &text, &loss)) return puts(cmha_error(&ctx)), 1;
+               printf("step %d: %.3f nats per byte\n", step, loss);
+           }
+           cmha_trainer_close(&trainer); cmha_model_close(&model); cmha_tokens_close(&text); cmha_context_close(&ctx);
+           return 0;
+       }
+
+   Compile and link
+       Linux, BSD     cc -O3 -march=native -fopenmp app.c -lopenblas -lm     (Debian, Ubuntu: apt-get install libopenblas-dev)
+       macOS          cc -O3 app.c -framework Accelerate
+       MinGW          gcc -O3 -march=native -fopenmp app.c -lopenblas
+       nothing there  cc -O3 -march=native -DCMHA_NO_CBLAS app.c -lm         (the built-in GEMM)
+
+   Configuration macros, the same in every file that includes the header
+       CMHA_IMPLEMENTATION   this file also gets the code (one file of a program; not needed with CMHA_STATIC)
+       CMHA_STATIC           every function is static and the code comes along: several private copies may coexist
+       CMHA_DOUBLE           cmha_real is double instead of float (how gradients are checked to 1e-9)
+       CMHA_NO_CBLAS         do not use CBLAS; the built-in blocked GEMM takes its place
+       CMHA_CBLAS_HEADER     the header that declares cblas_sgemm, default <cblas.h>; included by the implementation alone
+       CMHA_NO_SIMD          keep to scalar mathematics from libm (the reference path of the tests)
+
+   Rules that hold everywhere
+     - Arrays are row-major; a comment such as x [B, N, D] gives the shape, last index fastest. Sizes are size_t.
+     - A call that can fail returns a cmha_status, and cmha_error(context) has one line that names the operation and the
+       sizes. Operations on a tape return a tensor instead, so that they compose: NULL after a failure, the tape keeps the
+       first failure, and cmha_backward and cmha_tape_status report it. Passing NULL on is allowed and stays NULL.
+     - The library never prints, exits or aborts, has no global state, and allocates through the context's allocator alone.
+     - Backward passes accumulate (+=) into gradients.
+     - A masked key is absent: it changes nothing, and a query that sees no key gets an output of zeros.
+     - Complex numbers are pairs of reals; the gradient of z is dL/dRe(z) + i dL/dIm(z).
+     - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init, _load or _open and closed by
+       _close. Closing twice, or closing a zeroed object, does nothing. Two threads may work at once with two contexts.
+
+   Rooms, in this order for the declarations and again for the code:
+       Base | Kernels | Tensor and tape | Layers | Models | Training | Inference | Files */
+
+#ifndef CMHA_H
+#define CMHA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(CMHA_STATIC)
+#if defined(__GNUC__) || defined(__clang__)
+#define CMHA_DEF static __attribute__((unused))
+#else
+#define CMHA_DEF static
+#endif
+#elif defined(__cplusplus)
+#define CMHA_DEF extern "C"
+#else
+#define CMHA_DEF extern
+#endif
+
+#ifdef CMHA_DOUBLE
+typedef double cmha_real;
+#else
+typedef float cmha_real;
+#endif
+
+/* ======================================================== Base ======================================================== */
+
+#define CMHA_VERSION_MAJOR 0
+#define CMHA_VERSION_MINOR 1
+#define CMHA_VERSION_PATCH 0
+
+/* "0.1.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
+CMHA_DEF const char *cmha_version(void);
+
+/* name, what cmha_status_string says of it */
+#define CMHA_STATUSES(X)                                                  \
+    X(CMHA_OK, "no error")                                                \
+    X(CMHA_ERR_ARGUMENT, "an argument is missing or out of range")        \
+    X(CMHA_ERR_SHAPE, "shapes do not fit together")                       \
+    X(CMHA_ERR_MEMORY, "the allocator returned no memory")                \
+    X(CMHA_ERR_OVERFLOW, "a size is too large to be represented")         \
+    X(CMHA_ERR_IO, "reading or writing a file failed")                    \
+    X(CMHA_ERR_FORMAT, "a file is not what its format promises")          \
+    X(CMHA_ERR_NOT_FOUND, "a file, tensor or option of that name is not there") \
+    X(CMHA_ERR_NOT_FINITE, "a loss or gradient is NaN or infinite")       \
+    X(CMHA_ERR_FULL, "the cache has no room for more tokens")             \
+    X(CMHA_ERR_TOKEN, "a token lies outside the vocabulary")              \
+    X(CMHA_ERR_STATE, "the object is not in a state that allows this")    \
+    X(CMHA_STOPPED, "a callback asked to stop")
+
+typedef enum cmha_status {
+#define CMHA_STATUS_ENUM(name, text) name,
+    CMHA_STATUSES(CMHA_STATUS_ENUM)
+#undef CMHA_STATUS_ENUM
+    CMHA_STATUS_COUNT
+} cmha_status;
+
+/* A constant English phrase for a status; never NULL. */
+CMHA_DEF const char *cmha_status_string(cmha_status status);
+
+/* Where memory comes from. Both callbacks or neither (then malloc and free). `bytes` of release is what allocate was asked
+   for. Callbacks are only called from the thread that called the library. */
+typedef struct cmha_allocator {
+    void *(*allocate)(void *user, size_t bytes); /* NULL when there is none */
+    void (*release)(void *user, void *memory, size_t bytes);
+    void *user;
+} cmha_allocator;
+
+typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
+
+typedef struct cmha_context_config {
+    int threads;               /* 0 = every core OpenMP offers; without OpenMP always 1 */
+    uint64_t seed;             /* of parameter initialisation, dropout, batches and sampling; 0 is a seed like any other */
+    cmha_allocator allocator;  /* zeroed = malloc and free */
+    void (*log)(void *user, cmha_log_level level, const char *line); /* NULL = silence; `line` has no newline */
+    void *log_user;
+    int keep_blas_threads;     /* 0: an OpenBLAS is set to one thread of its own until the context closes, because the library
+                                  splits the work itself; 1: its setting is left alone */
+} cmha_context_config;
+
+/* What every other object borrows: options, threads, the line that explains the last failure. One thread at a time. */
+typedef struct cmha_context {
+    cmha_context_config config;
+    int threads;           /* resolved number of threads, >= 1 */
+    int blas_threads;      /* OpenBLAS's own setting before init, 0 = untouched */
+    char detail[256];      /* see cmha_error */
+    uint32_t open;         /* a mark that init ran and close did not */
+} cmha_context;
+
+/* Opens a context. config NULL = all defaults. Warns through the log callback about a BLAS that runs a kernel below what
+   this CPU can do (see cmha_blas_remedy). Errors: ARGUMENT (negative threads, half an allocator). */
+CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context_config *config);
+CMHA_DEF void cmha_context_close(cmha_context *context);
+
+/* One line about the last failure, e.g. "attention: d_model 65 is not divisible by n_heads 4"; "" if there was none. */
+CMHA_DEF const char *cmha_error(const cmha_context *context);
+
+/* What does the matrix products: "OpenBLAS SkylakeX", "CBLAS", "Accelerate" or "built-in". */
+CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size);
+
+/* NULL when the BLAS uses this CPU well. Otherwise the environment variable that would mend it, such as
+   "OPENBLAS_CORETYPE=SkylakeX": an OpenBLAS older than the CPU takes its SSE3 kernel, four times slower (OpenBLAS issue 4267). */
+CMHA_DEF const char *cmha_blas_remedy(void);
+
+/* For programs, first thing in main: if there is a remedy, sets the variable and executes the program again, once. Returns
+   when there is nothing to mend, the variable was set by the user, or the system cannot do it (only Linux can). */
+CMHA_DEF void cmha_blas_restart(char **argv);
+
+/* Counter-based random numbers (the SplitMix64 finaliser over key + counter): the state is two integers, so saving it is
+   saving them, and any part of the stream can be reached without the ones before it. */
+typedef struct cmha_rng {
+    uint64_t key, counter;
+} cmha_rng;
+
+CMHA_DEF cmha_rng cmha_rng_make(uint64_t seed, uint64_t stream); /* streams of one seed are independent */
+CMHA_DEF uint64_t cmha_rng_next(cmha_rng *rng);                  /* 64 uniform bits */
+CMHA_DEF double cmha_rng_uniform(cmha_rng *rng);                 /* in [0, 1), 53 bits */
+CMHA_DEF double cmha_rng_normal(cmha_rng *rng);                  /* mean 0, variance 1 */
+CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n);     /* in [0, n), n > 0 */
+
+/* Fields of a configuration: one row each, from which setting by name, checking, printing, checkpoint metadata and the
+   programs' help all come. A config struct is plain data: assign its members or set them by name. */
+typedef enum cmha_field_type { CMHA_FIELD_SIZE, CMHA_FIELD_REAL, CMHA_FIELD_FLAG, CMHA_FIELD_ENUM } cmha_field_type;
+
+typedef struct cmha_field {
+    const char *name;
+    cmha_field_type type;              /* size_t, double, int 0/1, int index into choices */
+    size_t offset;                     /* of the member in its struct, in bytes */
+    double initial, minimum, maximum;  /* default and closed range */
+    const char *choices;               /* ENUM: "cmha|rope|dot", else NULL */
+    const char *help;                  /* one line */
+} cmha_field;
+
+typedef struct cmha_table {
+    const cmha_field *fields;
+    size_t count;
+} cmha_table;
+
+/* Writes the default of every field. */
+CMHA_DEF void cmha_config_defaults(cmha_table table, void *config);
+/* Sets one field from text. Errors: NOT_FOUND (no such field), ARGUMENT (not a number, outside the range, not a choice). */
+CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name, const char *value);
+/* Writes the value of field i as text that cmha_config_set reads back to the same value. size >= 32 is always enough. */
+CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, char *text, size_t size);
+/* Every field within its range? Errors: ARGUMENT, naming the first that is not. */
+CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
+
+/* ====================================================== Kernels ======================================================= */
+/* Pure functions over pointers and sizes: no context, no allocation, no threads unless a struct says so. Sizes of zero are
+   fine. Unless stated otherwise outputs must not overlap inputs, and _backward accumulates into its gradient arguments, any
+   of which may be NULL (not wanted). A trailing cotangent dy is dL/dy. */
+
+/* C [M, N] = alpha op(A) op(B) + beta C. op(A) [M, K], op(B) [K, N]; trans_x = 1: the matrix is stored transposed. ld* are the
+   row strides of the matrices as stored. beta = 0 ignores what C held, NaN included. One thread. This is the BLAS front. */
+CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A, size_t lda,
+                        const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc);
+
+/* y [T, D]: row t = weight[ids[t]], weight [V, D]. The caller checks 0 <= ids[t] < V. */
+CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D, cmha_real *y);
+CMHA_DEF void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D, cmha_real *dweight);
+
+/* y [T, O] = x [T, I] weight^T + bias; weight [O, I], bias [O] or NULL. */
+CMHA_DEF void cmha_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t I, size_t O,
+                                  cmha_real *y);
+CMHA_DEF void cmha_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T, size_t I, size_t O,
+                                   cmha_real *dx, cmha_real *dweight, cmha_real *dbias);
+
+/* y [T, D] = weight * (x - mean) / sqrt(var + eps) + bias per row, biased variance in two passes; bias may be NULL.
+   stats [T, 2] gets (mean, 1 / sqrt(var + eps)), which the backward reads. */
+CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t D,
+                                     cmha_real eps, cmha_real *y, cmha_real *stats);
+CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats, const cmha_real *dy,
+                                      size_t T, size_t D, cmha_real *dx, cmha_real *dweight, cmha_real *dbias);
+
+/* y [T, D] = weight * x / sqrt(mean(x^2) + eps) per row; stats [T] gets 1 / sqrt(mean(x^2) + eps). */
+CMHA_DEF void cmha_rmsnorm_forward(const cmha_real *x, const cmha_real *weight, size_t T, size_t D, cmha_real eps, cmha_real *y,
+                                   cmha_real *stats);
+CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats, const cmha_real *dy, size_t T,
+                                    size_t D, cmha_real *dx, cmha_real *dweight);
+
+/* The non-linearity between the two matrices of a feed-forward layer. */
+typedef enum cmha_activation {
+    CMHA_GELU_ERF,  /* x/2 (1 + erf(x / sqrt 2)) */
+    CMHA_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    CMHA_SWIGLU     /* of a row [gate | up]: up * gate * sigmoid(gate), half as wide */
+} cmha_activation;
+
+/* y [n] = GELU(x), kind CMHA_GELU_ERF or CMHA_GELU_TANH. y may be x. */
+CMHA_DEF void cmha_gelu_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y);
+CMHA_DEF void cmha_gelu_backward(const cmha_real *x, const cmha_real *dy, size_t n, cmha_activation kind, cmha_real *dx);
+
+/* y [n] = up * gate * sigmoid(gate). */
+CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y);
+CMHA_DEF void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n, cmha_real *dgate,
+                                   cmha_real *dup);
+
+/* y [n] = x * keep / (1 - p), keep a Bernoulli(1 - p) bit that depends on (key, first + index) alone, so that the backward
+   (the same call on the cotangent) and any split of the array draw the same bits. 0 <= p < 1. y may be x. */
+CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first, cmha_real *y);
+
+/* Returns the sum over rows with target != ignore of logsumexp(logits) - logits[target]; logits [T, V]. counted (or NULL)
+   gets the number of such rows. lse [T, 2] (or NULL) is what the backward reads: each row's largest logit and the logarithm of
+   sum exp(logit - largest), apart so that huge logits lose nothing. The caller checks the targets' range. */
+CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
+                                           cmha_real *lse, size_t *counted);
+/* dlogits += scale (softmax(logits) - onehot(target)) on counted rows. dlogits may be logits only where overwriting is meant. */
+CMHA_DEF void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets, const cmha_real *lse, size_t T, size_t V,
+                                          int32_t ignore, cmha_real scale, cmha_real *dlogits);
+
+/* y [n, d]: row r is position t = pos0 + r; y[2i] = sin(t base^(-2i/d)), y[2i+1] = cos(t base^(-2i/d)). d even. */
+CMHA_DEF void cmha_sinusoidal_table(size_t n, size_t d, double base, size_t pos0, cmha_real *y);
+
+/* How a head vector of d_k reals is read as P = d_k/2 complex numbers (ComplexFormer 3.1.1; the paper interleaves). */
+typedef enum cmha_layout {
+    CMHA_LAYOUT_INTERLEAVED, /* pair j = (x[2j], x[2j+1]) */
+    CMHA_LAYOUT_HALF         /* pair j = (x[j], x[j+P]) */
+} cmha_layout;
+
+/* The Euler transform of a head vector (ComplexFormer eq 1-4): modulus[j] = sqrt(re^2 + im^2), phase[j] = atan2(im, re) in
+   [-pi, pi], 0 where the modulus is 0. x [T, 2P] -> modulus, phase [T, P], each may be NULL. For looking at the phases: the
+   attention kernels do not need either (see cmha_rotate_forward). */
+CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout, cmha_real *modulus, cmha_real *phase);
+/* dx += dmodulus (re, im)/modulus + dphase (-im, re)/(modulus^2 + 1e-12): the first is 0 at modulus 0, and the second's true
+   gradient 1/modulus is bounded by the 1e-12. */
+CMHA_DEF void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase, size_t T, size_t P,
+                                  cmha_layout layout, cmha_real *dx);
+
+/* Frequencies omega_j of the P = d_k/2 pairs. The paper's eq 6 prints base^(-2j/(d_k/2)) = base^(-4j/d_k), which leaves half of
+   the pairs nearly still over a thousand tokens; its references and its code use RoPE's base^(-2j/d_k), our default. */
+typedef enum cmha_frequency {
+    CMHA_FREQ_ROPE,    /* base^(-2j/d_k) */
+    CMHA_FREQ_LITERAL, /* base^(-4j/d_k) */
+    CMHA_FREQ_TABLE    /* the caller's omega */
+} cmha_frequency;
+
+CMHA_DEF void cmha_frequencies(cmha_frequency kind, double base, size_t P, double *omega);
+
+/* table [n, 2P]: row r holds cos(t omega_j) for j < P, then sin(t omega_j), t = pos0 + r, formed in double: position 10^6 is as
+   exact as position 1. pos0 may be negative. */
+CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdiff_t pos0, cmha_real *table);
+
+/* The feature map of ComplexFormer (eq 1-8, factorised) and of RoPE, on n rows of one head:
+
+       y_j = lambda_j exp(i (delta_j theta_j + b_j + t omega_j)) = z_j exp(i ((delta_j - 1) theta_j + b_j)) exp(i t omega_j)
+
+   with z_j = lambda_j exp(i theta_j) the j-th pair of x. Eq 8's score, a sum of cosines over n^2 P terms, is the plain dot
+   product of these features, because cos(alpha_m - beta_n) = Re exp(i alpha_m) conj exp(i beta_n); this holds for phase
+   differences that are not wrapped to (-pi, pi], which is what the paper writes. The second form needs no modulus, is exact
+   at lambda = 0, and its backward has no 1/lambda. For a delta that is no integer, y jumps by 2 lambda |sin(pi delta)| where
+   theta crosses the negative real axis: a property of the method.
+
+   x: rows of 2P reals, ldx apart. rotation [n, 2P] from cmha_rotation_table. delta, b [P]; delta NULL: delta = 1, b = 0, which is
+   RoPE exactly. b NULL: 0 (keys: the bias is on the query's side only). y: rows [Re y (P) | Im y (P)], ldy apart. */
+CMHA_DEF void cmha_rotate_forward(const cmha_real *x, size_t ldx, size_t n, size_t P, cmha_layout layout, const cmha_real *rotation,
+                                  const cmha_real *delta, const cmha_real *b, cmha_real *y, size_t ldy);
+/* Accumulates into dx (rows ldx apart) and, in double so that long sums stay exact, ddelta, db [P] (each may be NULL). With s = dy conj(rotation of
+   z): dx = s + i (delta - 1) e^{i theta} Im(s e^{-i theta}), ddelta = theta Im(s conj z), db = Im(s conj z); theta = 0 at z = 0. */
+CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, size_t P, cmha_layout layout, const cmha_real *rotation,
+                                   const cmha_real *delta, const cmha_real *b, const cmha_real *dy, size_t ldy, cmha_real *dx,
+                                   double *ddelta, double *db);
+
+/* A strided view of a [B, H, N, d] array: element (b, h, n, i) is data[b * batch + h * head + n * token + i]. Serves
+   head-major [B, H, N, d] and token-major [B, N, H * d] storage alike, also a slice of a fused projection. */
+typedef struct cmha_heads {
+    cmha_real *data;
+    size_t batch, head, token;
+} cmha_heads;
+
+CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d);                 /* [B, H, N, d] */
+CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d);              /* [B, N, row], head h at column h * d */
+
+typedef enum cmha_attention_kind {
+    CMHA_ATTENTION_CMHA, /* ComplexFormer eq 1-9 */
+    CMHA_ATTENTION_ROPE, /* Su et al. 2021; CMHA with delta = 1, b = 0 */
+    CMHA_ATTENTION_DOT   /* Vaswani et al. 2017 */
+} cmha_attention_kind;
+
+/* Which delta and b a head uses: the paper's, its ablation "EulerFormer-MHA (Shared)", or delta = 1, b = 0 without parameters. */
+typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIXED } cmha_share;
+
+/* Everything about one attention call but the arrays. Zero every member you do not set. */
+typedef struct cmha_attention_args {
+    size_t batch, heads, kv_heads;   /* kv_heads divides heads: query head h reads key/value head h / (heads / kv_heads) */
+    size_t n_q, n_k;                 /* query row i is at position pos0 + i, key row j at pos0 + n_q - n_k + j */
+    size_t d_k, d_v;                 /* d_v 0: no values, only lse is computed */
+    cmha_real scale;                 /* factor on the score; not defaulted here. ComplexFormer's eq 8 has none, its prose scales */
+    int causal;                      /* key position <= query position */
+    size_t window;                   /* with causal: only the last `window` positions, own one included; 0 = all */
+    const unsigned char *key_mask;   /* [B, n_k], 0 = absent; NULL = all present */
+    const cmha_real *alibi;          /* slopes [H]: score -= slope |m - n| (Press et al. 2022); NULL = none */
+    cmha_attention_kind kind;
+    cmha_layout layout;
+    cmha_share share;                /* CMHA: shape of delta and b, [H, P] per head of the query, [1, P] shared, none fixed */
+    const cmha_real *delta, *b;
+    const cmha_real *rotation;       /* [n, 2P], n = max(n_q, n_k), first row at position pos0 + n_q - n; from cmha_rotation_table */
+    size_t rotation_head;            /* 0, or the distance between the heads' tables (per-head frequencies) */
+    cmha_real dropout;               /* on the probabilities */
+    uint64_t key;                    /* of the dropout bits */
+    int threads;                     /* over (batch, kv head); 0 = 1 */
+} cmha_attention_args;
+
+/* Slopes of ALiBi, s_h = 2^(-8 (h+1)/H); H need not be a power of two. */
+CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes);
+
+/* Length of the scratch array, in cmha_real, for cmha_attention_forward (backward = 0) or _backward (1). O(n), never n^2. */
+CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward);
+
+/* y [B, H, n_q, d_v] = softmax(scale Q'K'^T + mask) V over the permitted keys (eq 9), Q' and K' the features of q [B, H, n_q, d_k]
+   and k [B, Hkv, n_k, d_k], v [B, Hkv, n_k, d_v]. Tiled, with running maxima; the n_q x n_k scores are never stored.
+   lse [B, H, n_q, 2] gets of each row its largest score m and log sum exp(score - m): apart, so that huge scores lose nothing.
+   Their sum is the row's log sum exp; both are 0 for a row without keys. NULL = not wanted. */
+CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                     cmha_real *lse, cmha_real *scratch);
+/* Accumulates into dq, dk, dv (shapes and strides of their own) and into ddelta, db (shape of delta; NULL = not wanted). dlse [B, H, n_q]
+   (or NULL) is a cotangent of the rows' log sum exp. Deterministic for any number of threads. */
+CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                      const cmha_real *lse, cmha_heads dy, const cmha_real *dlse, cmha_heads dq, cmha_heads dk,
+                                      cmha_heads dv, cmha_real *ddelta, cmha_real *db, cmha_real *scratch);
+
+/* Phase contrastive learning (ComplexFormer 3.2, after EulerFormer eq 14; the paper gives eps and tau, not the form):
+
+       sim(j, j') = (1/P) sum_r w_r cos(theta[j, r] - keep[j', r] theta[j', r])
+       loss = mean over j of ( -sim(j, pos(j))/tau + logsumexp_j' sim(j, j')/tau )
+
+   for one head's phases theta [N, P]. keep [N, P] of 0/1 masks phases to 0 (NULL: all kept); positive [N] names each token's
+   positive (NULL: itself); valid [N] of 0/1 leaves out padding (NULL: all). The sum over j' is an attention of phasors without
+   values, so it runs through the same core in O(N) memory. Returns the loss; lse [N, 2] is kept for the backward. */
+typedef struct cmha_pcl_args {
+    size_t N, P;
+    cmha_real tau;
+    const cmha_real *w;             /* [P] */
+    const unsigned char *keep;
+    const size_t *positive;
+    const unsigned char *valid;
+} cmha_pcl_args;
+
+CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args); /* in cmha_real, for forward and backward */
+CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse, cmha_real *scratch);
+/* dtheta [N, P] += dloss d loss/d theta through both arguments, dw [P] likewise. */
+CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse, cmha_real dloss,
+                                cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
+
+/* AdamW with decoupled decay (Loshchilov & Hutter 2019) on n numbers: p -= lr wd p; m = beta1 m + (1 - beta1) g; v = beta2 v +
+   (1 - beta2) g^2; p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), g scaled by grad_scale first. t counts from 1. */
+typedef struct cmha_adamw_args {
+    double lr, beta1, beta2, eps, weight_decay, grad_scale;
+    size_t t;
+} cmha_adamw_args;
+
+CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m, cmha_real *v);
+
+typedef enum cmha_schedule { CMHA_COSINE, CMHA_LINEAR, CMHA_CONSTANT } cmha_schedule;
+
+/* Learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then from base to minimum along a half cosine or a line
+   until `total`, and minimum from there on (CONSTANT: base). */
+CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup, size_t total, size_t s);
+
+/* ================================================== Tensor and tape =================================================== */
+
+enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 8 };
+
+/* A dense row-major array. `grad` is NULL until a backward pass needs it. Tensors made by operations live in their tape
+   until cmha_tape_reset; parameters live in their model. The gradient of an operation's result is recycled as soon as it has
+   been passed on; set needs_grad = 1 on the result before cmha_backward to keep it. */
+typedef struct cmha_tensor {
+    cmha_real *data, *grad;
+    size_t shape[CMHA_MAX_RANK];
+    int rank;
+    int needs_grad; /* 0: none flows into it; 1: it is kept; 2: passed on and recycled */
+    size_t size;    /* product of shape */
+} cmha_tensor;
+
+typedef struct cmha_tape cmha_tape;
+typedef struct cmha_record cmha_record;
+
+/* Adds the gradient of record->in[] given record->out->grad. Reach the gradient of an input by cmha_grad. */
+typedef cmha_status (*cmha_backward_fn)(cmha_tape *tape, cmha_record *record);
+
+/* One operation on the tape. The scalars are the operation's own. */
+struct cmha_record {
+    const char *name;
+    cmha_backward_fn backward;
+    cmha_tensor *out, *in[CMHA_MAX_INPUTS];
+    int n_in;
+    void *user;         /* whatever the operation saved; tape memory or the caller's */
+    cmha_record *previous;
+};
+
+/* A bump allocator: blocks of memory that are rewound together. */
+typedef struct cmha_arena {
+    struct cmha_arena_block *block; /* newest */
+    size_t used, peak, reserved;    /* bytes */
+    int measuring;                  /* 1: hands out addresses that must not be touched, and only counts */
+} cmha_arena;
+
+enum { CMHA_MAX_FREE = 32 };
+
+/* Records operations as they are computed and walks them back. Holds activations, gradients of activations and scratch in
+   one arena; rewound by cmha_tape_reset, so that from the second step on nothing is allocated. */
+struct cmha_tape {
+    cmha_context *context;
+    cmha_arena memory, records;
+    cmha_record *last;
+    int recording;          /* 1: operations append records; 0: compute only */
+    uint64_t key, draws;    /* dropout: key of this pass and number of masks drawn from it */
+    cmha_status status;     /* the first failure since the last reset */
+    struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers free for reuse */
+    int n_unused;
+};
+
+CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording);
+CMHA_DEF void cmha_tape_close(cmha_tape *tape);
+/* Forgets records, tensors and the failure, keeps the memory. */
+CMHA_DEF void cmha_tape_reset(cmha_tape *tape);
+/* The first failure since the last reset; cmha_error(context) describes it. */
+CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape);
+
+/* A new tensor of zeros, owned by the tape. needs_grad 1: an input whose gradient is wanted; it is kept until the reset. */
+CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad);
+/* A tensor over the caller's data (and, if not NULL, the caller's gradient, into which backward accumulates). */
+CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data, cmha_real *grad);
+/* Memory of the tape, until the next reset; 64-byte aligned, not cleared. */
+CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
+
+/* Appends an operation of the caller's own: `out` (made by cmha_tensor_new, its data already computed) depends on in[0..n_in).
+   `user` is handed to `backward` in the record. Does nothing when not recording or when no input needs a gradient.
+   Returns out, or NULL after a failure. */
+CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *out, cmha_tensor *const *in, int n_in,
+                                cmha_backward_fn backward, void *user);
+/* Inside a backward callback: the gradient of t to accumulate into, made of zeros if there was none; NULL if t needs none or
+   memory ran out (then the tape's status says so). */
+CMHA_DEF cmha_real *cmha_grad(cmha_tape *tape, cmha_tensor *t);
+
+/* Walks the records back from `loss` (one element), whose gradient is set to `seed` (1 for the plain gradient). */
+CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
+
+/* ======================================================= Layers ======================================================= */
+/* Operations on a tape. Inputs may have any rank unless a shape is given; [.., D] means "all but the last axis are rows".
+   Each returns a new tensor of the tape or NULL (see cmha_tape_status). */
+
+CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b);                    /* same shape */
+CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b);                    /* elementwise, same shape */
+CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor);
+/* a [.., M, K] b [K, N] (one matrix for all) or b [.., K, N] (a batch of the same leading shape) -> [.., M, N];
+   trans_b = 1: b is stored [.., N, K]. */
+CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b);
+CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape); /* same data, same size */
+CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis);
+CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end);
+CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x);                                    /* -> [1] */
+
+/* weight [V, D], ids [B, N] -> [B, N, D]. Errors: TOKEN. ids must stay valid until the backward. */
+CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B, size_t N);
+/* x [.., I], weight [O, I], bias [O] or NULL -> [.., O] */
+CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
+/* residual + gain * dropout(act(x) weight^T + bias): the second half of every sublayer as one operation. act: -1 none, else a
+   cmha_activation; what it computes is recomputed in the backward instead of being kept. residual NULL = none. */
+CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias,
+                                    cmha_tensor *residual, cmha_real gain, cmha_real dropout);
+CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias, cmha_real eps);
+CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
+/* GELU forms keep the shape; SWIGLU takes [.., gate | up] to half the width. */
+CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind);
+CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p); /* identity when not recording or p = 0 */
+
+/* Attention over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B, Nq, H * d_v]; or k and v NULL
+   and q the fused [B, N, (H + 2 Hkv) * d_k]. Of `args` the kernel reads heads, kv_heads, scale, causal, window, key_mask, alibi,
+   kind, layout, share, rotation and dropout; sizes come from the tensors, delta and b from the two tensors (CMHA
+   per head or shared; else NULL). Pointers in args must stay valid until the backward.
+   Errors: SHAPE (divisibility, odd d_k for ROPE and CMHA, shape of delta), ARGUMENT (no rotation table). */
+CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                     cmha_tensor *delta, cmha_tensor *b);
+/* A rotation table in the tape's memory for positions pos0 .. pos0 + n - 1 (see cmha_rotation_table), one per row of omega
+   [n_tables, P]. */
+CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0);
+
+/* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1], mean over heads, sides and
+   sequences; w [P]. args as for cmha_attention. mask_rate: probability that a phase of the second view is masked.
+   adapted 1: of the phases after delta, b and position, EulerFormer's choice; 0: of the raw phases theta. */
+typedef struct cmha_pcl_options {
+    cmha_real tau, mask_rate;
+    int adapted;
+} cmha_pcl_options;
+CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv, cmha_tensor *delta, cmha_tensor *b,
+                               cmha_tensor *w, const cmha_pcl_options *options);
+
+/* Mean over counted rows of the cross-entropy of logits [.., V] with targets [rows] -> [1]; no row: 0. Errors: TOKEN. */
+CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore);
+
+/* ======================================================= Models ======================================================= */
+
+typedef enum cmha_position { CMHA_POSITION_NONE, CMHA_POSITION_LEARNED, CMHA_POSITION_SINUSOIDAL, CMHA_POSITION_ALIBI } cmha_position;
+typedef enum cmha_delta_init { CMHA_DELTA_PAPER, CMHA_DELTA_ROPE_START, CMHA_DELTA_CONST } cmha_delta_init;
+typedef enum cmha_norm { CMHA_NORM_LAYER, CMHA_NORM_RMS } cmha_norm;
+typedef enum cmha_placement { CMHA_NORM_PRE, CMHA_NORM_POST } cmha_placement;
+
+/* SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member, default, help), ENUM(member, default, choices, help) */
+#define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                                \
+    SIZE(n_layers, 8, 1, 1024, "blocks")                                                                                         \
+    SIZE(d_model, 512, 1, 65536, "width of a token; divisible by n_heads")                                                       \
+    SIZE(n_heads, 8, 1, 1024, "query heads")                                                                                     \
+    SIZE(n_kv_heads, 0, 0, 1024, "key/value heads, a divisor of n_heads; 0 = n_heads")                                           \
+    SIZE(d_ff, 1024, 1, 1048576, "width inside the feed-forward layer")                                                          \
+    SIZE(vocabulary, 256, 1, 2147483647, "number of tokens; 256 = bytes")                                                        \
+    SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit")                      \
+    ENUM(attention, CMHA_ATTENTION_CMHA, "cmha|rope|dot", "what the score is")                                                   \
+    ENUM(position, CMHA_POSITION_NONE, "none|learned|sinusoidal|alibi", "positions outside the score (cmha and rope need none)") \
+    ENUM(share, CMHA_SHARE_PER_HEAD, "per_head|shared|fixed", "cmha: whose delta and b; fixed = 1 and 0")                        \
+    ENUM(delta_init, CMHA_DELTA_PAPER, "paper|rope_start|const", "cmha: N(0, std^2), 1 + N(0, std^2), or delta_value")           \
+    REAL(delta_std, 0.02, 0, 100, "cmha: spread of the initial delta")                                                           \
+    REAL(delta_value, 1, -100, 100, "cmha: initial delta with delta_init = const")                                               \
+    ENUM(layout, CMHA_LAYOUT_INTERLEAVED, "interleaved|half", "how a head is read as complex pairs")                             \
+    ENUM(frequency, CMHA_FREQ_ROPE, "rope|literal|table", "base^(-2j/d_k), eq 6 as printed, or cmha_model_set_frequencies")      \
+    REAL(base, 10000, 1, 1e12, "base of the frequencies")                                                                        \
+    REAL(score_scale, 0, 0, 1e6, "factor on the score; 0 = 1/sqrt(d_k)")                                                         \
+    SIZE(window, 0, 0, 16777216, "sliding window: a token sees this many, itself included; 0 = all")                             \
+    FLAG(causal, 1, "a token sees no later one")                                                                                 \
+    ENUM(placement, CMHA_NORM_PRE, "pre|post", "norm before the sublayer, or after the residual sum")                            \
+    ENUM(norm, CMHA_NORM_LAYER, "layernorm|rmsnorm", "kind of norm")                                                             \
+    REAL(norm_eps, 1e-5, 0, 1, "epsilon of the norm")                                                                            \
+    ENUM(activation, CMHA_GELU_ERF, "gelu_erf|gelu_tanh|swiglu", "feed-forward non-linearity")                                   \
+    FLAG(attention_bias, 0, "biases on the q, k, v and output projections")                                                      \
+    FLAG(ffn_bias, 1, "biases in the feed-forward layer")                                                                        \
+    FLAG(tied, 1, "the output projection is the token embedding")                                                                \
+    FLAG(head_bias, 0, "bias on the logits")                                                                                     \
+    REAL(residual_scale, 1, 0, 100, "factor on each sublayer's output")                                                          \
+    REAL(dropout, 0, 0, 0.95, "on embeddings and sublayer outputs")                                                              \
+    REAL(attention_dropout, 0, 0, 0.95, "on attention probabilities")                                                            \
+    REAL(init_std, 0.02, 0, 10, "spread of the initial weights; projections into the residual: over sqrt(2 n_layers)")           \
+    REAL(pcl_weight, 0, 0, 100, "phase contrastive loss: factor (the paper's epsilon); 0 = off")                                 \
+    REAL(pcl_tau, 0.1, 1e-3, 1000, "phase contrastive loss: temperature")                                                        \
+    REAL(pcl_mask, 0.5, 0, 0.99, "phase contrastive loss: share of masked phases")                                               \
+    FLAG(pcl_adapted, 0, "phase contrastive loss: phases after delta, b and position")                                           \
+    FLAG(pcl_learn, 1, "phase contrastive loss: learn the weights w")
+
+#define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
+#define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
+#define CMHA_FLAG_MEMBER(name, initial, help) int name;
+#define CMHA_ENUM_MEMBER(name, initial, choices, help) int name;
+
+typedef struct cmha_model_config {
+    CMHA_MODEL_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER)
+} cmha_model_config;
+
+CMHA_DEF cmha_table cmha_model_table(void);
+
+#define CMHA_TRAINER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                    \
+    SIZE(steps, 1000, 1, 1000000000, "optimiser steps")                                                                \
+    SIZE(batch, 8, 1, 1048576, "sequences per forward pass")                                                           \
+    SIZE(length, 512, 1, 16777216, "tokens per sequence")                                                              \
+    SIZE(accumulate, 1, 1, 1048576, "forward passes per step")                                                         \
+    REAL(lr, 1e-4, 0, 100, "peak learning rate")                                                                       \
+    REAL(min_lr, 0, 0, 100, "learning rate at the end")                                                                \
+    REAL(warmup, 0.05, 0, 1, "share of the steps with a rising rate")                                                  \
+    ENUM(schedule, CMHA_COSINE, "cosine|linear|constant", "shape of the rate after the warm-up")                       \
+    REAL(weight_decay, 0.01, 0, 100, "decoupled decay; norms, biases, delta and b have none")                          \
+    REAL(beta1, 0.9, 0, 0.999999, "decay of the first moment")                                                         \
+    REAL(beta2, 0.98, 0, 0.9999999, "decay of the second moment")                                                      \
+    REAL(adam_eps, 1e-9, 0, 1, "AdamW's epsilon")                                                                      \
+    REAL(clip, 1, 0, 1e9, "largest norm of the whole gradient; 0 = no clipping")                                       \
+    REAL(held_out, 0.1, 0, 0.9, "share of the tokens kept for validation, at the end of the text")                     \
+    SIZE(eval_every, 100, 1, 1000000000, "steps between validations")                                                  \
+    SIZE(eval_tokens, 65536, 1, 1000000000, "most tokens of the held-out text per validation")
+
+typedef struct cmha_trainer_config {
+    CMHA_TRAINER_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER)
+} cmha_trainer_config;
+
+CMHA_DEF cmha_table cmha_trainer_table(void);
+
+/* Fills both configurations (each may be NULL) with a preset:
+     tiny         the example: small enough to learn a text in minutes on two cores, starts at RoPE (delta = 1)
+     paper        ComplexFormer's appendix A: 8 layers, d 512, 8 heads, d_ff 1024, dropout 0.1, AdamW 1e-4, delta ~ N(0, 0.02^2)
+     repo         choices of the authors' public code: half-split pairs, no score scale, SwiGLU, RMSNorm, untied
+     eulerformer  shared delta and b, post-norm, phase contrastive loss on adapted phases
+   Errors: NOT_FOUND. */
+CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer);
+
+/* A named view into the model's parameter block. */
+typedef struct cmha_parameter {
+    char name[48];      /* as in a safetensors file: "blocks.0.attn.wq.weight" */
+    cmha_tensor tensor;
+    int decay;          /* does weight decay apply? */
+    int init;           /* how it starts; the library's own */
+} cmha_parameter;
+
+/* The parameters of one block; NULL where the configuration has none. wq, wk, wv lie one after another, so that one GEMM
+   serves all three; likewise ffn.w1 (gate) and ffn.w3 (up) of SwiGLU. */
+typedef struct cmha_block {
+    cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *delta, *b, *pcl_w;
+    cmha_tensor *ln2_weight, *ln2_bias, *w1_weight, *w1_bias, *w2_weight, *w2_bias;
+} cmha_block;
+
+/* A decoder language model (bidirectional with causal = 0):
+       x = embedding(ids) + positions;  every block: x += attention(norm(x)), x += ffn(norm(x));  logits = norm(x) W^T
+   (post-norm: x = norm(x + sublayer(x)), no final norm). */
+typedef struct cmha_model {
+    cmha_context *context;
+    cmha_model_config config;
+    cmha_parameter *parameters;
+    size_t n_parameters;
+    cmha_real *data, *grad;       /* one block each; grad is NULL until the first training pass */
+    size_t size;                  /* numbers in each */
+    cmha_block *blocks;
+    cmha_tensor *fused;           /* the qkv and gate|up views the blocks point to */
+    cmha_tensor *token_weight, *position_weight, *final_weight, *final_bias, *head_weight, *head_bias;
+    double *omega;                /* [n_omega, d_k/2] */
+    size_t n_omega;               /* 1, or n_heads after cmha_model_set_frequencies */
+    cmha_real *alibi;             /* [n_heads] or NULL */
+    cmha_tape tape;               /* of the model's own passes */
+} cmha_model;
+
+/* Tokens of a batch. ids, targets [batch, length]; targets -1 are ignored; key_mask [batch, length], 0 = padding, NULL = none. */
+typedef struct cmha_batch {
+    const int32_t *ids, *targets;
+    const unsigned char *key_mask;
+    size_t batch, length;
+} cmha_batch;
+
+/* Allocates and initialises (normal weights, zero biases, delta by delta_init, from the context's seed). config NULL =
+   defaults. Errors: ARGUMENT, SHAPE, OVERFLOW, MEMORY. */
+CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *config);
+CMHA_DEF void cmha_model_close(cmha_model *model);
+/* NULL if there is none of that name. */
+CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name);
+/* The caller's frequencies omega [n_heads, d_k/2] in radians per position, copied; the model must have frequency = table. */
+CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
+
+/* The forward pass as operations on the caller's tape -> logits [batch, length, vocabulary]; for objectives of one's own.
+   extra_loss (or NULL) gets the weighted phase contrastive loss [1], or NULL where the model has none. */
+CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra_loss);
+/* Mean loss over targets, without a tape. Errors: TOKEN, SHAPE (more positions than a learned embedding has), MEMORY. */
+CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss);
+/* logits [batch, length, vocabulary], without a tape; targets are not read. */
+CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits);
+/* Forward and backward: adds weight * d loss / d parameter to the gradients. key seeds the dropout of this pass.
+   *loss is the cross-entropy alone; NOT_FINITE (gradients then unspecified) when the total is NaN or infinite. */
+CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight, uint64_t key, double *loss);
+CMHA_DEF void cmha_model_zero_grad(cmha_model *model);
+
+/* Bytes the allocator is asked for, before anything is allocated: the parameters alone, and the whole of training (parameters,
+   gradients, moments, activations) at batch x length. Measured by a dry run of the same code, so it is exact.
+   Either pointer may be NULL. Errors: those of cmha_model_init. */
+CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch, size_t length,
+                                       size_t *parameters, size_t *training);
+
+/* ====================================================== Training ====================================================== */
+
+/* A token stream in memory: width 1, 2 or 4 bytes a token, little endian in files. `data` is the library's after
+   cmha_tokens_load, the caller's otherwise. */
+typedef struct cmha_tokens {
+    const void *data;
+    size_t count;
+    int width;
+    cmha_context *owner; /* who frees data; NULL = the caller's memory */
+    size_t bytes;
+} cmha_tokens;
+
+CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i); /* 32-bit values above 2^31 - 1 come out negative */
+/* The part [begin, end) of a stream, as a view. */
+CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end);
+
+/* AdamW training of a model. Batches are drawn at random places that depend on (seed, step) alone, so a resumed run sees
+   what the uninterrupted one would have seen. */
+typedef struct cmha_trainer {
+    cmha_model *model;
+    cmha_trainer_config config;
+    cmha_real *moments;       /* [2, model->size] */
+    int32_t *ids;             /* [2, batch * length]: ids, then targets */
+    size_t step;              /* steps done */
+    uint64_t seed;
+    double grad_norm;         /* of the last step, before clipping */
+    double lr;                /* of the last step */
+    double best;              /* lowest validation loss so far, for programs that keep the best; infinity at first */
+} cmha_trainer;
+
+/* config NULL = defaults. Allocates gradients, moments and all activation memory now, so that steps allocate nothing.
+   Errors: ARGUMENT, OVERFLOW, MEMORY. */
+CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model, const cmha_trainer_config *config);
+CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer);
+/* One optimiser step on batches drawn from `tokens`; *loss is their mean cross-entropy. NOT_FINITE: the loss or the gradient
+   was NaN or infinite; parameters and moments are as before, the step is counted, so the next one draws other batches.
+   Errors: ARGUMENT (fewer than length + 1 tokens), TOKEN. */
+CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
+/* Mean loss over consecutive windows of `tokens`, at most eval_tokens of them, the last one shorter if need be. */
+CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
+/* Splits a stream into training text and its held-out tail by config.held_out. */
+CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train, cmha_tokens *held_out);
+
+/* ===================================================== Inference ====================================================== */
+
+/* Transformed keys and values of the tokens so far, for `batch` sequences of equal length. Keys are kept as features (after
+   delta, b and position), transposed in tiles: a decoded token costs what plain attention costs. */
+typedef struct cmha_cache {
+    cmha_model *model;
+    size_t batch, capacity, length; /* sequences; tokens it can hold; tokens held */
+    size_t first;                   /* position of the oldest token held: > 0 after sliding */
+    int slide;                      /* 1: a full cache drops its oldest quarter; 0: it is CMHA_ERR_FULL */
+    size_t key_heads;               /* kv heads, or query heads where each sees its own keys (CMHA per head with grouped queries) */
+    cmha_real *memory;              /* per layer: keys [batch, key_heads, tiles, d_k, 64], values [batch, kv_heads, tiles * 64, d_v] */
+    size_t layer_size, value_offset, size; /* in cmha_real */
+    cmha_tape tape;                 /* of its passes: several caches may share a model that nobody trains */
+} cmha_cache;
+
+CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity, int slide);
+CMHA_DEF void cmha_cache_close(cmha_cache *cache);
+CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
+
+/* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last token (NULL = not wanted).
+   A prompt is one call, each further token another. Errors: FULL (nothing was appended), TOKEN, SHAPE, MEMORY. */
+CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
+
+#define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                     \
+    REAL(temperature, 0.8, 0, 100, "divides the logits; 0 = greedy")                                                    \
+    SIZE(top_k, 0, 0, 2147483647, "sample among the k likeliest; 0 = all")                                              \
+    REAL(top_p, 0.95, 0, 1, "sample among the likeliest whose shares reach p (at least one); 1 = all")                  \
+    REAL(repetition_penalty, 1, 0.01, 100, "divides positive and multiplies negative logits of recent tokens; 1 = off") \
+    SIZE(penalty_window, 64, 0, 1024, "recent tokens the penalty looks at")
+
+typedef struct cmha_sampler_config {
+    CMHA_SAMPLER_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER)
+} cmha_sampler_config;
+
+CMHA_DEF cmha_table cmha_sampler_table(void);
+
+/* Draws a token from logits [V]. recent [n_recent] feeds the penalty. scratch [2 * V]. NaN logits are never drawn. */
+CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V, const int32_t *recent,
+                             size_t n_recent, cmha_rng *rng, cmha_real *scratch);
+
+/* Called with the new token of every sequence, tokens [batch]; anything but 0 stops. */
+typedef int (*cmha_token_fn)(void *user, const int32_t *tokens, size_t batch);
+
+/* Appends prompt [batch, n_prompt] (n_prompt > 0), then samples up to n_new tokens per sequence, each sequence from its own stream of
+   `seed`, and appends every one but the last: to go on, give that one as the next prompt. sampler NULL = defaults. Errors: those of cmha_cache_append; STOPPED when the callback asked for it. */
+CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
+                                   const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token, void *user);
+
+/* ======================================================= Files ======================================================== */
+/* Weights and training state are safetensors files (readable by the Python library of that name): 8 bytes of header
+   length, a JSON header, then the raw little-endian tensors. */
+
+typedef struct cmha_archive_tensor {
+    const char *name;                 /* UTF-8 */
+    const char *dtype;                /* "F32", "F64", "F16", "BF16", "I64", ... */
+    size_t shape[8];
+    int rank;                         /* 0 for a scalar */
+    uint64_t begin, end;              /* bytes, from the first one after the header */
+    size_t count;                     /* product of shape */
+} cmha_archive_tensor;
+
+/* An open safetensors file: its header is checked whole before anything is read. */
+typedef struct cmha_archive {
+    cmha_context *context;
+    char *path;
+    cmha_archive_tensor *tensors;
+    size_t n_tensors;
+    const char **metadata;            /* [2 * n_metadata]: key, value, key, value ... */
+    size_t n_metadata;
+    uint64_t data_begin;              /* bytes from the start of the file */
+    void *file, *memory;
+    size_t memory_size;
+} cmha_archive;
+
+/* Errors: NOT_FOUND, IO, FORMAT (one line says what is wrong with the header), MEMORY. */
+CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path);
+CMHA_DEF void cmha_archive_close(cmha_archive *archive);
+CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name); /* NULL = none */
+CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key);             /* NULL = none */
+/* Reads a whole tensor into out [count], converting from F64, F32, F16, BF16 or I64. Errors: FORMAT (another dtype), IO. */
+CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor, cmha_real *out);
+CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor, int64_t *out);
+
+/* One tensor to be written, F32 or F64 as cmha_real is. */
+typedef struct cmha_archive_item {
+    const char *name;
+    const cmha_real *data;
+    const size_t *shape;
+    int rank;
+} cmha_archive_item;
+
+/* Writes a file: to path + ".tmp", flushed to the disk, then renamed over path, so that a crash leaves the old file or the new
+   one. metadata [2 * n_metadata] of key, value. Errors: IO, MEMORY. */
+CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path, const cmha_archive_item *items, size_t n_items,
+                                        const char *const *metadata, size_t n_metadata);
+
+/* Parameters under their names, configuration as metadata "cfg.<field>". */
+CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
+/* Opens a model from a file written by cmha_model_save or cmha_trainer_save. Every name, dtype and shape is checked against
+   the configuration before a weight is read. Errors: NOT_FOUND, IO, FORMAT, SHAPE, MEMORY. */
+CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path);
+/* Model and training state: moments "optim.m.<name>", "optim.v.<name>", step, seed, best loss. */
+CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
+/* Loads that state into an open trainer whose model has the same configuration; the run then continues bit for bit. On an
+   error trainer and model are as before, unless reading the data itself fails half-way (IO). */
+CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
+
+/* Reads a file as a token stream of `width` bytes a token (1: text as bytes). Errors: NOT_FOUND, IO, FORMAT (size not a multiple
+   of width), MEMORY. */
+CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context, const char *path, int width);
+CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
+
+#endif /* CMHA_H */
+
+/* ------------------------------------------------------------------------------------------------------------------------
+   Stop here if you only want the API. The implementation follows, in the same rooms.
+   ------------------------------------------------------------------------------------------------------------------------ */
+
+#if (defined(CMHA_IMPLEMENTATION) || defined(CMHA_STATIC)) && !defined(CMHA_IMPLEMENTATION_ONCE)
+#define CMHA_IMPLEMENTATION_ONCE
+
+/* ======================================================== Base ======================================================== */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#ifdef _WIN32
+#include <io.h>
+#else
+#include <unistd.h>
+#endif
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+/* OpenBLAS's cblas.h brings <complex.h> along in C, whose `I` and `complex` would break the user's names. */
+#ifndef CMHA_NO_CBLAS
+#ifdef complex
+#define CMHA__HAD_COMPLEX
+#endif
+#ifdef I
+#define CMHA__HAD_I
+#endif
+#if defined(CMHA_CBLAS_HEADER)
+#include CMHA_CBLAS_HEADER
+#elif defined(__APPLE__)
+#include <Accelerate/Accelerate.h>
+#else
+#include <cblas.h>
+#endif
+#ifndef CMHA__HAD_COMPLEX
+#undef complex
+#endif
+#ifndef CMHA__HAD_I
+#undef I
+#endif
+#undef CMHA__HAD_COMPLEX
+#undef CMHA__HAD_I
+#endif
+
+/* -std=c99 hides these; we cannot choose the feature macros, since the user may have included system headers before us. */
+#if !defined(__cplusplus) && defined(__STRICT_ANSI__) && !defined(_WIN32)
+extern int fsync(int fd);
+extern int setenv(const char *name, const char *value, int replace);
+#endif
+
+#if defined(__GNUC__) || defined(__clang__)
+#define CMHA__UNUSED __attribute__((unused))
+#ifdef _WIN32
+#define CMHA__PRINTF(text, first) __attribute__((__format__(__gnu_printf__, text, first)))
+#else
+#define CMHA__PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
+#endif
+#else
+#define CMHA__UNUSED
+#define CMHA__PRINTF(text, first)
+#endif
+
+#define CMHA__TEXT_(x) #x
+#define CMHA__TEXT(x) CMHA__TEXT_(x)
+
+/* ---- version, status, errors ---- */
+
+#ifdef CMHA_DOUBLE
+#define CMHA__VERSION_REAL "double"
+#else
+#define CMHA__VERSION_REAL "float"
+#endif
+#if defined(CMHA_NO_CBLAS)
+#define CMHA__VERSION_BLAS ", built-in GEMM"
+#elif defined(__APPLE__) && !defined(CMHA_CBLAS_HEADER)
+#define CMHA__VERSION_BLAS ", Accelerate"
+#else
+#define CMHA__VERSION_BLAS ", CBLAS"
+#endif
+#ifdef _OPENMP
+#define CMHA__VERSION_OMP ", OpenMP"
+#else
+#define CMHA__VERSION_OMP ""
+#endif
+#ifdef CMHA_NO_SIMD
+#define CMHA__VERSION_SIMD ", no SIMD"
+#else
+#define CMHA__VERSION_SIMD ""
+#endif
+
+CMHA_DEF const char *cmha_version(void) {
+    return CMHA__TEXT(CMHA_VERSION_MAJOR) "." CMHA__TEXT(CMHA_VERSION_MINOR) "." CMHA__TEXT(CMHA_VERSION_PATCH)
+        " (" CMHA__VERSION_REAL CMHA__VERSION_BLAS CMHA__VERSION_OMP CMHA__VERSION_SIMD ")";
+}
+
+CMHA_DEF const char *cmha_status_string(cmha_status status) {
+    switch (status) {
+#define CMHA__STATUS_CASE(name, text) case name: return text;
+        CMHA_STATUSES(CMHA__STATUS_CASE)
+#undef CMHA__STATUS_CASE
+    case CMHA_STATUS_COUNT: break;
+    }
+    return "an unknown status";
+}
+
+static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...) CMHA__PRINTF(3, 4);
+
+/* Formats aside first: an argument may be the old line. Control characters, which file names and options may hold, would
+   break the promise of one line. */
+CMHA__UNUSED static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...) {
+    char line[sizeof ctx->detail];
+    va_list arguments;
+    size_t i;
+    if (!ctx) return status;
+    va_start(arguments, format);
+    if (vsnprintf(line, sizeof line, format, arguments) < 0) line[0] = 0;
+    va_end(arguments);
+    for (i = 0; line[i]; i++)
+        if ((unsigned char)line[i] < 32 || line[i] == 127) line[i] = '?';
+    memcpy(ctx->detail, line, i + 1);
+    return status;
+}
+
+CMHA_DEF const char *cmha_error(const cmha_context *context) {
+    return context ? context->detail : "";
+}
+
+/* ---- sizes and memory ---- */
+
+CMHA__UNUSED static int cmha__mul(size_t a, size_t b, size_t *out) {
+    if (b && a > (size_t)-1 / b) return 0;
+    *out = a * b;
+    return 1;
+}
+
+CMHA__UNUSED static int cmha__sum(size_t a, size_t b, size_t *out) {
+    if (a > (size_t)-1 - b) return 0;
+    *out = a + b;
+    return 1;
+}
+
+CMHA__UNUSED static void *cmha__take(cmha_context *ctx, size_t bytes) {
+    const cmha_allocator *from = &ctx->config.allocator;
+    if (!bytes) return NULL;
+    return from->allocate ? from->allocate(from->user, bytes) : malloc(bytes);
+}
+
+CMHA__UNUSED static void cmha__give(cmha_context *ctx, void *memory, size_t bytes) {
+    const cmha_allocator *to = &ctx->config.allocator;
+    if (!memory) return;
+    if (to->release) to->release(to->user, memory, bytes);
+    else free(memory);
+}
+
+/* ---- threads ---- */
+
+/* How many chunks n items are cut into, and where chunk c begins. */
+CMHA__UNUSED static int cmha__chunks(int threads, size_t n) {
+    if (threads < 1) threads = 1;
+    return n < (size_t)threads ? (int)n : threads;
+}
+
+CMHA__UNUSED static size_t cmha__cut(size_t n, int chunks, int c) {
+    size_t parts = chunks > 0 ? (size_t)chunks : 1, at = (size_t)c;
+    return n / parts * at + n % parts * at / parts; /* n * c could overflow */
+}
+
+/* CMHA__FOR_CHUNKS(threads, n, lo, hi) { body } runs the body for each of at most `threads` chunks [lo, hi) of [0, n), one a
+   thread. The chunks depend on threads and n alone, so sums kept per chunk come out the same in every run. */
+#define CMHA__PRAGMA(x) _Pragma(#x)
+#ifdef _OPENMP
+#define CMHA__PARALLEL(threads, n) \
+    CMHA__PRAGMA(omp parallel for schedule(static, 1) num_threads(cmha__chunks(threads, n)) if (cmha__chunks(threads, n) > 1))
+#else
+#define CMHA__PARALLEL(threads, n)
+#endif
+#define CMHA__FOR_CHUNKS(threads, n, lo, hi)                                                                  \
+    CMHA__PARALLEL(threads, n)                                                                                \
+    for (int cmha__chunk = 0; cmha__chunk < cmha__chunks(threads, n); cmha__chunk++)                          \
+        for (size_t lo = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk),                                 \
+                    hi = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk + 1), cmha__once = lo < hi;       \
+             cmha__once; cmha__once = 0)
+
+/* ---- random numbers ---- */
+
+CMHA__UNUSED static uint64_t cmha__mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+#define CMHA__GOLDEN UINT64_C(0x9e3779b97f4a7c15)
+
+CMHA_DEF cmha_rng cmha_rng_make(uint64_t seed, uint64_t stream) {
+    cmha_rng rng;
+    rng.key = cmha__mix(cmha__mix(seed + CMHA__GOLDEN) + (stream + 1) * UINT64_C(0xd1342543de82ef95));
+    rng.counter = 0;
+    return rng;
+}
+
+CMHA_DEF uint64_t cmha_rng_next(cmha_rng *rng) {
+    return cmha__mix(rng->key + ++rng->counter * CMHA__GOLDEN);
+}
+
+CMHA_DEF double cmha_rng_uniform(cmha_rng *rng) {
+    return (double)(cmha_rng_next(rng) >> 11) * (1.0 / 9007199254740992.0);
+}
+
+CMHA_DEF double cmha_rng_normal(cmha_rng *rng) {
+    double u = 1.0 - cmha_rng_uniform(rng); /* in (0, 1], so that its logarithm is finite */
+    double v = cmha_rng_uniform(rng);
+    return sqrt(-2.0 * log(u)) * cos(6.283185307179586476925 * v);
+}
+
+CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n) {
+    uint64_t surplus, x;
+    if (!n) return 0;
+    surplus = (UINT64_C(0) - n) % n; /* 2^64 mod n: this many values would favour the small results */
+    do x = cmha_rng_next(rng);
+    while (x < surplus);
+    return x % n;
+}
+
+/* ---- numbers as text, whatever the locale's decimal point ---- */
+
+CMHA__UNUSED static size_t cmha__write_u64(uint64_t value, char *text) {
+    char digits[24];
+    size_t n = 0, i;
+    do digits[n++] = (char)('0' + (int)(value % 10));
+    while (value /= 10);
+    for (i = 0; i < n; i++) text[i] = digits[n - 1 - i];
+    text[n] = 0;
+    return n;
+}
+
+CMHA__UNUSED static int cmha__parse_u64(const char *text, uint64_t *value) {
+    uint64_t x = 0;
+    if (!*text) return 0;
+    for (; *text; text++) {
+        unsigned digit = (unsigned)(*text - '0');
+        if (*text < '0' || *text > '9' || x > (UINT64_MAX - digit) / 10) return 0;
+        x = x * 10 + digit;
+    }
+    *value = x;
+    return 1;
+}
+
+/* Only plain decimal numbers and inf: strtod alone would take blanks, hexadecimal and NaN as well. */
+CMHA__UNUSED static int cmha__parse_real(const char *text, double *value) {
+    char local[96], half[16], *end;
+    size_t used = 0, i, point;
+    snprintf(half, sizeof half, "%.1f", 0.5);
+    point = strlen(half) - 2;
+    if (strcmp(text, "inf") == 0 || strcmp(text, "-inf") == 0) {
+        *value = *text == '-' ? -HUGE_VAL : HUGE_VAL;
+        return 1;
+    }
+    for (; *text; text++) {
+        if (!strchr("0123456789+-.eE", *text) || used + point + 1 >= sizeof local) return 0;
+        if (*text != '.') local[used++] = *text;
+        else for (i = 0; i < point; i++) local[used++] = half[1 + i];
+    }
+    local[used] = 0;
+    *value = strtod(local, &end);
+    return used > 0 && *end == 0;
+}
+
+/* The shortest of 15 and 17 digits that reads back to the same value. text holds 32 bytes. */
+CMHA__UNUSED static void cmha__write_real(double value, char *text) {
+    double back;
+    int digits;
+    size_t i, kept = 0;
+    for (digits = 15; digits <= 17; digits += 2) {
+        snprintf(text, 32, "%.*g", digits, value);
+        back = strtod(text, NULL);
+        if (!(back < value) && !(back > value)) break;
+    }
+    for (i = 0; text[i]; i++) {
+        int plain = strchr("0123456789+-einfa", text[i]) != NULL;
+        if (plain) text[kept++] = text[i];
+        else if (kept && text[kept - 1] != '.') text[kept++] = '.';
+    }
+    text[kept] = 0;
+}
+
+/* ---- configuration tables ---- */
+
+/* The range of an ENUM is its list of choices: a table of constants cannot count them. */
+
+#define CMHA__SIZE_ROW(name, initial, minimum, maximum, help) \
+    {#name, CMHA_FIELD_SIZE, offsetof(CMHA__OWNER, name), (double)(initial), (double)(minimum), (double)(maximum), NULL, help},
+#define CMHA__REAL_ROW(name, initial, minimum, maximum, help) \
+    {#name, CMHA_FIELD_REAL, offsetof(CMHA__OWNER, name), (double)(initial), (double)(minimum), (double)(maximum), NULL, help},
+#define CMHA__FLAG_ROW(name, initial, help) \
+    {#name, CMHA_FIELD_FLAG, offsetof(CMHA__OWNER, name), (double)(initial), 0.0, 1.0, NULL, help},
+#define CMHA__ENUM_ROW(name, initial, choices, help) \
+    {#name, CMHA_FIELD_ENUM, offsetof(CMHA__OWNER, name), (double)(initial), 0.0, 0.0, choices, help},
+
+CMHA_DEF cmha_table cmha_model_table(void) {
+#define CMHA__OWNER cmha_model_config
+    static const cmha_field rows[] = {CMHA_MODEL_FIELDS(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW)};
+#undef CMHA__OWNER
+    cmha_table table;
+    table.fields = rows;
+    table.count = sizeof rows / sizeof *rows;
+    return table;
+}
+
+CMHA_DEF cmha_table cmha_trainer_table(void) {
+#define CMHA__OWNER cmha_trainer_config
+    static const cmha_field rows[] = {CMHA_TRAINER_FIELDS(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW)};
+#undef CMHA__OWNER
+    cmha_table table;
+    table.fields = rows;
+    table.count = sizeof rows / sizeof *rows;
+    return table;
+}
+
+CMHA_DEF cmha_table cmha_sampler_table(void) {
+#define CMHA__OWNER cmha_sampler_config
+    static const cmha_field rows[] = {CMHA_SAMPLER_FIELDS(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW)};
+#undef CMHA__OWNER
+    cmha_table table;
+    table.fields = rows;
+    table.count = sizeof rows / sizeof *rows;
+    return table;
+}
+
+/* The word before the colon of an error line. */
+static const char *cmha__table_name(cmha_table table) {
+    if (table.fields == cmha_model_table().fields) return "model";
+    if (table.fields == cmha_trainer_table().fields) return "trainer";
+    if (table.fields == cmha_sampler_table().fields) return "sampler";
+    return "config";
+}
+
+/* Choice i of "a|b|c": its length, and where it begins; 0 if there are not so many. */
+static size_t cmha__choice(const char *choices, int i, const char **begin) {
+    for (; i > 0; i--) {
+        choices = strchr(choices, '|');
+        if (!choices) return 0;
+        choices++;
+    }
+    *begin = choices;
+    return i < 0 ? 0 : strcspn(choices, "|");
+}
+
+static void cmha__field_store(const cmha_field *field, void *config, double value) {
+    char *member = (char *)config + field->offset;
+    size_t size = (size_t)value;
+    int whole = (int)value;
+    if (field->type == CMHA_FIELD_SIZE) memcpy(member, &size, sizeof size);
+    else if (field->type == CMHA_FIELD_REAL) memcpy(member, &value, sizeof value);
+    else memcpy(member, &whole, sizeof whole);
+}
+
+static double cmha__field_value(const cmha_field *field, const void *config) {
+    const char *member = (const char *)config + field->offset;
+    size_t size;
+    int whole;
+    double value;
+    if (field->type == CMHA_FIELD_SIZE) {
+        memcpy(&size, member, sizeof size);
+        return (double)size;
+    }
+    if (field->type == CMHA_FIELD_REAL) {
+        memcpy(&value, member, sizeof value);
+        return value;
+    }
+    memcpy(&whole, member, sizeof whole);
+    return whole;
+}
+
+static int cmha__field_fits(const cmha_field *field, double value) {
+    const char *begin;
+    if (field->type == CMHA_FIELD_ENUM) return value >= 0 && value < 4096 && cmha__choice(field->choices, (int)value, &begin) > 0;
+    return value >= field->minimum && value <= field->maximum; /* false for NaN */
+}
+
+static cmha_status cmha__field_fail(cmha_context *ctx, cmha_table table, const cmha_field *field, const char *value) {
+    const char *of = cmha__table_name(table);
+    switch (field->type) {
+    case CMHA_FIELD_SIZE:
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not a whole number from %.10g to %.10g", of, field->name,
+                          value, field->minimum, field->maximum);
+    case CMHA_FIELD_REAL:
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not a number from %.10g to %.10g", of, field->name, value,
+                          field->minimum, field->maximum);
+    case CMHA_FIELD_FLAG:
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not 0 or 1", of, field->name, value);
+    case CMHA_FIELD_ENUM: break;
+    }
+    return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not one of %s", of, field->name, value, field->choices);
+}
+
+static int cmha__parse_flag(const char *text, double *value) {
+    static const char *const words[] = {"0", "1", "false", "true", "off", "on"};
+    int i;
+    for (i = 0; i < 6; i++)
+        if (strcmp(text, words[i]) == 0) {
+            *value = i % 2;
+            return 1;
+        }
+    return 0;
+}
+
+static int cmha__parse_choice(const char *choices, const char *text, double *value) {
+    const char *begin = choices;
+    size_t length;
+    int i;
+    for (i = 0; (length = cmha__choice(choices, i, &begin)) > 0; i++)
+        if (strlen(text) == length && memcmp(text, begin, length) == 0) {
+            *value = i;
+            return 1;
+        }
+    return 0;
+}
+
+static int cmha__parse_field(const cmha_field *field, const char *text, double *value) {
+    uint64_t whole;
+    switch (field->type) {
+    case CMHA_FIELD_SIZE:
+        if (!cmha__parse_u64(text, &whole)) return 0;
+        *value = (double)whole;
+        return 1;
+    case CMHA_FIELD_REAL: return cmha__parse_real(text, value);
+    case CMHA_FIELD_FLAG: return cmha__parse_flag(text, value);
+    case CMHA_FIELD_ENUM: break;
+    }
+    return cmha__parse_choice(field->choices, text, value);
+}
+
+CMHA_DEF void cmha_config_defaults(cmha_table table, void *config) {
+    size_t i;
+    for (i = 0; i < table.count; i++) cmha__field_store(&table.fields[i], config, table.fields[i].initial);
+}
+
+CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name, const char *value) {
+    size_t i;
+    double number;
+    if (!config || !name || !value) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config set: config, name or value is NULL");
+    for (i = 0; i < table.count; i++) {
+        const cmha_field *field = &table.fields[i];
+        if (strcmp(field->name, name) != 0) continue;
+        if (!cmha__parse_field(field, value, &number) || !cmha__field_fits(field, number))
+            return cmha__field_fail(context, table, field, value);
+        cmha__field_store(field, config, number);
+        return CMHA_OK;
+    }
+    return cmha__fail(context, CMHA_ERR_NOT_FOUND, "%s: no option named %.60s", cmha__table_name(table), name);
+}
+
+CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, char *text, size_t size) {
+    const cmha_field *field = &table.fields[i];
+    const char *begin = NULL;
+    char line[32];
+    double value = cmha__field_value(field, config);
+    size_t length, whole;
+    if (!size) return;
+    if (field->type == CMHA_FIELD_SIZE) {
+        memcpy(&whole, (const char *)config + field->offset, sizeof whole);
+        cmha__write_u64(whole, line);
+    } else cmha__write_real(value, line);
+    if (field->type == CMHA_FIELD_ENUM && cmha__field_fits(field, value)) {
+        length = cmha__choice(field->choices, (int)value, &begin);
+        if (length > sizeof line - 1) length = sizeof line - 1;
+        memcpy(line, begin, length);
+        line[length] = 0;
+    }
+    length = strlen(line);
+    if (length > size - 1) length = size - 1;
+    memcpy(text, line, length);
+    text[length] = 0;
+}
+
+CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config) {
+    char text[32];
+    size_t i;
+    for (i = 0; i < table.count; i++) {
+        if (cmha__field_fits(&table.fields[i], cmha__field_value(&table.fields[i], config))) continue;
+        cmha_config_get(table, config, i, text, sizeof text);
+        return cmha__field_fail(context, table, &table.fields[i], text);
+    }
+    return CMHA_OK;
+}
+
+/* ---- which BLAS, and how fast ---- */
+
+/* Weak references, so that a program linked with another CBLAS still links: there they are NULL. */
+#if !defined(CMHA_NO_CBLAS) && !defined(__APPLE__) && defined(__ELF__) && defined(__GNUC__)
+#define CMHA__OPENBLAS
+#ifdef __cplusplus
+extern "C" {
+#endif
+extern char *openblas_get_corename(void) __attribute__((weak));
+extern char *openblas_get_config(void) __attribute__((weak));
+extern int openblas_get_num_threads(void) __attribute__((weak));
+extern void openblas_set_num_threads(int n) __attribute__((weak));
+#ifdef __cplusplus
+}
+#endif
+#define CMHA__BLAS_HAS(function) (function != NULL)
+#elif !defined(CMHA_NO_CBLAS) && defined(OPENBLAS_VERSION)
+#define CMHA__OPENBLAS
+#define CMHA__BLAS_HAS(function) 1
+#endif
+
+/* The kernel family OpenBLAS chose, NULL if it is not OpenBLAS. */
+static const char *cmha__blas_core(void) {
+#ifdef CMHA__OPENBLAS
+    if (CMHA__BLAS_HAS(openblas_get_corename)) return openblas_get_corename();
+#endif
+    return NULL;
+}
+
+CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size) {
+#if defined(CMHA_NO_CBLAS)
+    const char *name = "built-in";
+#elif defined(__APPLE__) && !defined(CMHA_CBLAS_HEADER)
+    const char *name = "Accelerate";
+#else
+    const char *name = "CBLAS";
+#endif
+    const char *core = cmha__blas_core();
+    if (!buffer || !size) return "";
+    if (core) snprintf(buffer, size, "OpenBLAS %s", core);
+    else snprintf(buffer, size, "%s", name);
+    return buffer;
+}
+
+#if defined(CMHA__OPENBLAS) && defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+/* 0 SSE, 1 AVX, 2 AVX2, 3 AVX-512; -1 unknown to us. */
+static int cmha__core_rank(const char *core) {
+    static const char *const names[4] = {
+        ("|Katmai|Coppermine|Northwood|Prescott|Banias|Atom|Core2|Penryn|Dunnington|Nehalem|Athlon|Opteron|Opteron_SSE3|Barcelona|"
+         "Nano|Bobcat|"),
+        "|Sandybridge|Bulldozer|Piledriver|Steamroller|",
+        "|Haswell|Zen|Excavator|",
+        "|SkylakeX|Cooperlake|SapphireRapids|"};
+    char key[40];
+    int rank;
+    snprintf(key, sizeof key, "|%s|", core);
+    for (rank = 0; rank < 4; rank++)
+        if (strstr(names[rank], key)) return rank;
+    return -1;
+}
+
+static int cmha__cpu_rank(void) {
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        return 3;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 2 : 0;
+}
+#endif
+
+CMHA_DEF const char *cmha_blas_remedy(void) {
+#if defined(CMHA__OPENBLAS) && defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+    const char *core = cmha__blas_core();
+    int rank = core ? cmha__core_rank(core) : -1, cpu = cmha__cpu_rank();
+    if (rank < 0 || rank >= cpu) return NULL;
+    if (CMHA__BLAS_HAS(openblas_get_config) && !strstr(openblas_get_config(), "DYNAMIC_ARCH"))
+        return NULL; /* has one kernel only and does not read the variable */
+    return cpu == 3 ? "OPENBLAS_CORETYPE=SkylakeX" : "OPENBLAS_CORETYPE=Haswell";
+#else
+    return NULL;
+#endif
+}
+
+CMHA_DEF void cmha_blas_restart(char **argv) {
+#ifdef __linux__
+    const char *remedy = cmha_blas_remedy(), *value;
+    char name[32];
+    if (!remedy || !argv || !argv[0]) return;
+    value = strchr(remedy, '=') + 1;
+    snprintf(name, sizeof name, "%.*s", (int)(value - remedy) - 1, remedy);
+    if (getenv(name) || setenv(name, value, 1) != 0) return; /* set already: by the user, or by us before this exec */
+    execv("/proc/self/exe", argv);
+#else
+    (void)argv;
+#endif
+}
+
+/* ---- context ---- */
+
+#define CMHA__OPEN UINT32_C(0x636d6861)
+
+static int cmha__threads(int wanted) {
+#ifdef _OPENMP
+    int n = wanted > 0 ? wanted : omp_get_max_threads();
+    return n < 1 ? 1 : n > 1024 ? 1024 : n;
+#else
+    (void)wanted;
+    return 1;
+#endif
+}
+
+static void cmha__blas_single(cmha_context *context) {
+#ifdef CMHA__OPENBLAS
+    if (!CMHA__BLAS_HAS(openblas_get_num_threads) || !CMHA__BLAS_HAS(openblas_set_num_threads)) return;
+    if (openblas_get_num_threads() <= 1) return;
+    context->blas_threads = openblas_get_num_threads();
+    openblas_set_num_threads(1);
+#else
+    (void)context;
+#endif
+}
+
+static void cmha__warn_blas(const cmha_context *context) {
+    const char *remedy = cmha_blas_remedy(), *core = cmha__blas_core();
+    char line[256];
+    if (!remedy || !core || !context->config.log) return;
+    snprintf(line, sizeof line,
+             "OpenBLAS uses its %s kernel, which leaves this CPU at about a quarter to a half of its speed; "
+             "set %s in the environment before the program starts",
+             core, remedy);
+    context->config.log(context->config.log_user, CMHA_LOG_WARNING, line);
+}
+
+CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context_config *config) {
+    cmha_context_config copy;
+    if (!context) return CMHA_ERR_ARGUMENT;
+    memset(&copy, 0, sizeof copy);
+    if (config) copy = *config;
+    memset(context, 0, sizeof *context);
+    if (copy.threads < 0) return cmha__fail(context, CMHA_ERR_ARGUMENT, "context: threads = %d is negative", copy.threads);
+    if (!copy.allocator.allocate != !copy.allocator.release)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "context: the allocator lacks %s",
+                          copy.allocator.allocate ? "release" : "allocate");
+    context->config = copy;
+    context->threads = cmha__threads(copy.threads);
+    context->open = CMHA__OPEN;
+    if (!copy.keep_blas_threads) cmha__blas_single(context);
+    cmha__warn_blas(context);
+    return CMHA_OK;
+}
+
+CMHA_DEF void cmha_context_close(cmha_context *context) {
+    if (!context || context->open != CMHA__OPEN) return;
+#ifdef CMHA__OPENBLAS
+    if (context->blas_threads > 0) openblas_set_num_threads(context->blas_threads);
+#endif
+    memset(context, 0, sizeof *context);
+}
+
+/* ---- the built-in matrix product: packed panels, one register tile at a time ---- */
+
+#if defined(__GNUC__) && !defined(CMHA_NO_SIMD)
+#define CMHA__GEMM_VECTORS
+#if defined(__AVX512F__)
+#define CMHA__GEMM_BYTES 64
+#define CMHA__GEMM_MR 12
+#elif defined(__AVX__)
+#define CMHA__GEMM_BYTES 32
+#define CMHA__GEMM_MR 6
+#else
+#define CMHA__GEMM_BYTES 16
+#ifdef __aarch64__
+#define CMHA__GEMM_MR 8
+#else
+#define CMHA__GEMM_MR 6
+#endif
+#endif
+#define CMHA__GEMM_LANES (CMHA__GEMM_BYTES / (int)sizeof(cmha_real))
+#define CMHA__GEMM_NR (2 * CMHA__GEMM_LANES)
+#define CMHA__ALIGNED __attribute__((aligned(64)))
+typedef cmha_real cmha__gemm_lanes __attribute__((vector_size(CMHA__GEMM_BYTES)));
+#else
+#define CMHA__GEMM_MR 4
+#define CMHA__GEMM_NR 8
+#define CMHA__ALIGNED
+#endif
+
+/* Depth and width of the packed piece of B: 128 KiB of stack, at home in any level-2 cache. */
+#define CMHA__GEMM_KC 256
+#define CMHA__GEMM_NC (128 * 1024 / CMHA__GEMM_KC / (int)sizeof(cmha_real))
+
+/* tile [MR, NR] = sum over k of a [K, MR] b [K, NR]. Under -std=c99 GCC does not fuse a multiplication and an addition, and
+   clang cuts 512-bit vectors in two, unless they are asked to. */
+#if defined(CMHA__GEMM_VECTORS) && defined(__clang__)
+__attribute__((min_vector_width(CMHA__GEMM_BYTES * 8)))
+#elif defined(CMHA__GEMM_VECTORS)
+__attribute__((optimize("fp-contract=fast")))
+#endif
+static void cmha__gemm_tile(size_t K, const cmha_real *a, const cmha_real *b, cmha_real *tile) {
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT ON
+#endif
+#ifdef CMHA__GEMM_VECTORS
+    cmha__gemm_lanes sum[CMHA__GEMM_MR][2], b0, b1;
+    int i;
+    memset(sum, 0, sizeof sum);
+    for (; K > 0; K--, a += CMHA__GEMM_MR, b += CMHA__GEMM_NR) {
+        memcpy(&b0, b, sizeof b0);
+        memcpy(&b1, b + CMHA__GEMM_LANES, sizeof b1);
+        for (i = 0; i < CMHA__GEMM_MR; i++) {
+            sum[i][0] = sum[i][0] + a[i] * b0;
+            sum[i][1] = sum[i][1] + a[i] * b1;
+        }
+    }
+    memcpy(tile, sum, sizeof sum);
+#else
+    int i, j;
+    for (i = 0; i < CMHA__GEMM_MR * CMHA__GEMM_NR; i++) tile[i] = 0;
+    for (; K > 0; K--, a += CMHA__GEMM_MR, b += CMHA__GEMM_NR)
+        for (i = 0; i < CMHA__GEMM_MR; i++)
+            for (j = 0; j < CMHA__GEMM_NR; j++) tile[i * CMHA__GEMM_NR + j] += a[i] * b[j];
+#endif
+}
+
+/* to [K, width] = from, where lane l of step k is from[l * lane + k * step]; lanes beyond `lanes` are zero. Steps that are not
+   contiguous across lanes are taken 8 at a time, so that a line of cache is used while it is there. */
+static inline void cmha__gemm_pack(const cmha_real *from, size_t lane, size_t step, size_t lanes, size_t width, size_t K,
+                                   cmha_real *to) {
+    size_t k, l, part;
+    if (lane == 1 && lanes == width) {
+        for (k = 0; k < K; k++)
+            for (l = 0; l < width; l++) to[k * width + l] = from[k * step + l];
+        return;
+    }
+    if (lanes < width) memset(to, 0, K * width * sizeof *to);
+    for (k = 0; k + 8 <= K; k += 8)
+        for (l = 0; l < lanes; l++)
+            for (part = 0; part < 8; part++) to[(k + part) * width + l] = from[l * lane + (k + part) * step];
+    for (; k < K; k++)
+        for (l = 0; l < lanes; l++) to[k * width + l] = from[l * lane + k * step];
+}
+
+/* C [rows, cols] = alpha tile + beta C */
+static void cmha__gemm_store(const cmha_real *tile, size_t rows, size_t cols, cmha_real alpha, cmha_real beta, int fresh,
+                             cmha_real *C, size_t ldc) {
+    size_t i, j;
+    for (i = 0; i < rows; i++, tile += CMHA__GEMM_NR, C += ldc) {
+        if (fresh) for (j = 0; j < cols; j++) C[j] = alpha * tile[j];
+        else for (j = 0; j < cols; j++) C[j] = alpha * tile[j] + beta * C[j];
+    }
+}
+
+/* One packed piece of B [K, N] times all of A [M, K]. */
+static void cmha__gemm_sweep(size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A, size_t a_row, size_t a_col,
+                             const cmha_real *packed, cmha_real beta, int fresh, cmha_real *C, size_t ldc) {
+    CMHA__ALIGNED cmha_real strip[CMHA__GEMM_KC * CMHA__GEMM_MR];
+    CMHA__ALIGNED cmha_real tile[CMHA__GEMM_MR * CMHA__GEMM_NR];
+    size_t i, j;
+    for (i = 0; i < M; i += CMHA__GEMM_MR) {
+        size_t rows = M - i < CMHA__GEMM_MR ? M - i : CMHA__GEMM_MR;
+        cmha__gemm_pack(A + i * a_row, a_row, a_col, rows, CMHA__GEMM_MR, K, strip);
+        for (j = 0; j < N; j += CMHA__GEMM_NR) {
+            size_t cols = N - j < CMHA__GEMM_NR ? N - j : CMHA__GEMM_NR;
+            cmha__gemm_tile(K, strip, packed + j * K, tile);
+            if (rows == CMHA__GEMM_MR && cols == CMHA__GEMM_NR)
+                cmha__gemm_store(tile, CMHA__GEMM_MR, CMHA__GEMM_NR, alpha, beta, fresh, C + i * ldc + j, ldc);
+            else cmha__gemm_store(tile, rows, cols, alpha, beta, fresh, C + i * ldc + j, ldc);
+        }
+    }
+}
+
+CMHA__UNUSED static void cmha__gemm_blocked(int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
+                                            size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
+    CMHA__ALIGNED cmha_real packed[CMHA__GEMM_KC * CMHA__GEMM_NC];
+    size_t a_row = ta ? 1 : lda, a_col = ta ? lda : 1, b_row = tb ? 1 : ldb, b_col = tb ? ldb : 1, j, k, p;
+    for (j = 0; j < N; j += CMHA__GEMM_NC) {
+        size_t cols = N - j < CMHA__GEMM_NC ? N - j : CMHA__GEMM_NC;
+        for (k = 0; k < K; k += CMHA__GEMM_KC) {
+            size_t depth = K - k < CMHA__GEMM_KC ? K - k : CMHA__GEMM_KC;
+            for (p = 0; p < cols; p += CMHA__GEMM_NR)
+                cmha__gemm_pack(B + k * b_row + (j + p) * b_col, b_col, b_row, cols - p < CMHA__GEMM_NR ? cols - p : CMHA__GEMM_NR,
+                                CMHA__GEMM_NR, depth, packed + p * depth);
+            cmha__gemm_sweep(M, cols, depth, alpha, A + k * a_col, a_row, a_col, packed, k ? (cmha_real)1 : beta,
+                             k == 0 && !(beta < 0 || beta > 0), C + j, ldc);
+        }
+    }
+}
+
+/* Sum of a[i] b[i]: 64 sums side by side, because the compiler must not reorder one. */
+static cmha_real cmha__gemm_dot(size_t n, const cmha_real *a, const cmha_real *b) {
+    cmha_real sum[64], total = 0;
+    size_t i, l;
+    for (l = 0; l < 64; l++) sum[l] = 0;
+    for (i = 0; i + 64 <= n; i += 64)
+        for (l = 0; l < 64; l++) sum[l] += a[i + l] * b[i + l];
+    for (l = 0; i + l < n; l++) sum[l] += a[i + l] * b[i + l];
+    for (l = 0; l < 64; l++) total += sum[l];
+    return total;
+}
+
+/* One row: C [N] = alpha op(B)^T a + beta C. a contiguous. */
+CMHA__UNUSED static void cmha__gemm_row(int tb, size_t N, size_t K, cmha_real alpha, const cmha_real *a, const cmha_real *B,
+                                        size_t ldb, cmha_real beta, cmha_real *C) {
+    int fresh = !(beta < 0 || beta > 0);
+    size_t j, k;
+    if (tb) {
+        for (j = 0; j < N; j++) C[j] = alpha * cmha__gemm_dot(K, a, B + j * ldb) + (fresh ? 0 : beta * C[j]);
+        return;
+    }
+    for (j = 0; j < N; j++) C[j] = fresh ? 0 : beta * C[j];
+    for (k = 0; k < K; k++) {
+        cmha_real factor = alpha * a[k];
+        const cmha_real *row = B + k * ldb;
+        for (j = 0; j < N; j++) C[j] += factor * row[j];
+    }
+}
+
+CMHA__UNUSED static void cmha__gemm_builtin(int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
+                                            size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
+    if (M == 1 && (!ta || lda == 1)) cmha__gemm_row(tb, N, K, alpha, A, B, ldb, beta, C);
+    else if (N == 1 && ldc == 1 && (tb || ldb == 1)) cmha__gemm_row(!ta, M, K, alpha, B, A, lda, beta, C);
+    else cmha__gemm_blocked(ta, tb, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
+}
+
+/* ---- the BLAS front ---- */
+
+static void cmha__gemm_scale(size_t M, size_t N, cmha_real beta, cmha_real *C, size_t ldc) {
+    size_t i, j;
+    for (i = 0; i < M; i++)
+        for (j = 0; j < N; j++) C[i * ldc + j] = beta < 0 || beta > 0 ? beta * C[i * ldc + j] : 0;
+}
+
+#ifndef CMHA_NO_CBLAS
+#ifdef CMHA_DOUBLE
+#define CMHA__CBLAS_GEMM cblas_dgemm
+#define CMHA__CBLAS_GEMV cblas_dgemv
+#else
+#define CMHA__CBLAS_GEMM cblas_sgemm
+#define CMHA__CBLAS_GEMV cblas_sgemv
+#endif
+
+/* CBLAS refuses a stride below the number of columns even where there is one row and it cannot matter. */
+static int cmha__blas_stride(size_t stride, size_t columns) {
+    return (int)(stride > columns ? stride : columns ? columns : 1);
+}
+
+static int cmha__blas_fits(size_t a, size_t b, size_t c) {
+    return a <= INT_MAX && b <= INT_MAX && c <= INT_MAX;
+}
+#endif
+
+CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A, size_t lda,
+                        const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
+    if (!M || !N) return;
+    if (!K || !(alpha < 0 || alpha > 0 || alpha != alpha)) {
+        cmha__gemm_scale(M, N, beta, C, ldc);
+        return;
+    }
+#ifndef CMHA_NO_CBLAS
+    if (cmha__blas_fits(M, N, K) && cmha__blas_fits(lda, ldb, ldc)) {
+        if (M == 1 && (!trans_a || lda == 1)) { /* a decoded token: up to three times faster than OpenBLAS's gemm */
+            CMHA__CBLAS_GEMV(CblasRowMajor, trans_b ? CblasNoTrans : CblasTrans, (int)(trans_b ? N : K), (int)(trans_b ? K : N),
+                             alpha, B, cmha__blas_stride(ldb, trans_b ? K : N), A, 1, beta, C, 1);
+            return;
+        }
+        CMHA__CBLAS_GEMM(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans, (int)M, (int)N,
+                         (int)K, alpha, A, cmha__blas_stride(lda, trans_a ? M : K), B, cmha__blas_stride(ldb, trans_b ? K : N),
+                         beta, C, cmha__blas_stride(ldc, N));
+        return;
+    }
+#endif
+    cmha__gemm_builtin(trans_a, trans_b, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
+}
+
+/* cmha_gemm over threads: rows of C, or columns where there are clearly more of them, cut at multiples of 16. */
+CMHA__UNUSED static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha,
+                                    const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C,
+                                    size_t ldc) {
+    int by_columns = N / 2 > M;
+    size_t extent = by_columns ? N : M, workers = threads > 1 ? (size_t)threads : 1;
+    size_t unit = extent >= 16 * workers ? 16 : 1, units = extent / unit + (extent % unit != 0);
+    if (threads <= 1 || 2.0 * (double)M * (double)N * (double)K < 262144.0) {
+        cmha_gemm(ta, tb, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
+        return;
+    }
+    CMHA__FOR_CHUNKS(threads, units, first, last) {
+        size_t lo = first * unit, hi = last * unit < extent ? last * unit : extent;
+        if (by_columns) cmha_gemm(ta, tb, M, hi - lo, K, alpha, A, lda, tb ? B + lo * ldb : B + lo, ldb, beta, C + lo, ldc);
+        else cmha_gemm(ta, tb, hi - lo, N, K, alpha, ta ? A + lo : A + lo * lda, lda, B, ldb, beta, C + lo * ldc, ldc);
+    }
+}
+/* ====================================================== Kernels ======================================================= */
+
+/* ---- Vector mathematics: branch-free, so that a loop over them vectorises without -ffast-math. In double, and under
+        CMHA_NO_SIMD, the same names are libm's functions. ---- */
+
+enum { CMHA__LANES = 16 };
+
+#if defined(__GNUC__) || defined(__clang__) || defined(_MSC_VER)
+#define CMHA__RESTRICT __restrict /* C99's keyword is none in C++ */
+#else
+#define CMHA__RESTRICT
+#endif
+
+#if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
+#ifdef CMHA_DOUBLE
+#define CMHA__LIBM(name) name
+#else
+#define CMHA__LIBM(name) name##f
+#endif
+static inline cmha_real cmha__exp(cmha_real x) { return CMHA__LIBM(exp)(x); }
+static inline cmha_real cmha__atan2(cmha_real y, cmha_real x) { return CMHA__LIBM(atan2)(y, x); }
+static inline void cmha__sincos(cmha_real x, cmha_real *s, cmha_real *c) {
+    *s = CMHA__LIBM(sin)(x);
+    *c = CMHA__LIBM(cos)(x);
+}
+/* Phi(x), the normal distribution function, and its density phi(x). */
+static inline cmha_real cmha__normal_cdf(cmha_real x, cmha_real *density) {
+    *density = (cmha_real)0.3989422804014326779 * cmha__exp(-x * x / 2);
+    return CMHA__LIBM(erfc)(-x * (cmha_real)0.7071067811865475244) / 2;
+}
+#else
+/* At most 2 ulp for -87.3 < x < 88; 0 below, +Inf above, NaN for NaN. */
+static inline float cmha__exp(float x) {
+    float top = x > 89.0f ? 89.0f : x;
+    float shifted = top * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the low bits now hold round(x / ln 2) */
+    float n = shifted - 12582912.0f;
+    float r = (top - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 0.00139269266f;
+    uint32_t bits;
+    float scale;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits - 0x4B400000u + 127u) << 23;
+    memcpy(&scale, &bits, sizeof scale);
+    p = p * r + 0.00836377387f;
+    p = p * r + 0.0416665501f;
+    p = p * r + 0.166665734f;
+    p = p * r + 0.5f;
+    p = p * r * r + r + 1.0f;
+    return top < -87.3f ? 0.0f : p * scale;
+}
+
+/* At most 4 ulp; the signs of zeros and the branch cut are atan2f's. */
+static inline float cmha__atan2(float y, float x) {
+    float ax = fabsf(x), ay = fabsf(y);
+    float large = ax > ay ? ax : ay, small = ax > ay ? ay : ax;
+    float a = small / (large > 0.0f ? large : 1.0f), s = a * a;
+    float p = -0.00170116997f;
+    p = p * s + 0.0104876489f;
+    p = p * s - 0.030351864f;
+    p = p * s + 0.0570895552f;
+    p = p * s - 0.0834972492f;
+    p = p * s + 0.109323415f;
+    p = p * s - 0.142600161f;
+    p = p * s + 0.199980753f;
+    p = p * s - 0.333332763f;
+    p = p * s * a + a;
+    p = ay > ax ? 1.57079637f - p : p;
+    p = copysignf(1.0f, x) < 0.0f ? 3.14159274f - p : p;
+    return copysignf(p, y);
+}
+
+/* Within 2^-23 of the true values for |x| < 10^4, bounded beyond. Angles that grow with the position never come here: they
+   are formed in double (cmha_rotation_table). */
+static inline void cmha__sincos(float x, float *sine, float *cosine) {
+    float shifted = x * 0.636619772f + 12582912.0f;
+    float n = shifted - 12582912.0f;
+    float r = ((x - n * 1.5703125f) - n * 4.83751297e-4f) - n * 7.54978995e-8f;
+    float s, si, co;
+    uint32_t q;
+    r = r > 1.0f ? 1.0f : r;
+    r = r < -1.0f ? -1.0f : r;
+    s = r * r;
+    si = ((-0.000194972099f * s + 0.00833198364f) * s - 0.166666497f) * s * r + r;
+    co = ((2.45428963e-05f * s - 0.00138882794f) * s + 0.0416666645f) * s * s - 0.5f * s + 1.0f;
+    memcpy(&q, &shifted, sizeof q);
+    *sine = (q & 1u) ? co : si;
+    *cosine = (q & 1u) ? si : co;
+    *sine = (q & 2u) ? -*sine : *sine;
+    *cosine = ((q + 1u) & 2u) ? -*cosine : *cosine;
+}
+
+/* Phi(x) by Abramowitz & Stegun 7.1.26, absolute error 1.5e-7, and the density phi(x) from the same exponential. */
+static inline float cmha__normal_cdf(float x, float *density) {
+    float e = cmha__exp(-0.5f * x * x);
+    float t = 1.0f / (1.0f + 0.3275911f * 0.707106781f * fabsf(x));
+    float p = 1.061405429f;
+    p = p * t - 1.453152027f;
+    p = p * t + 1.421413741f;
+    p = p * t - 0.284496736f;
+    p = p * t + 0.254829592f;
+    p = 0.5f * p * t * e;
+    *density = 0.398942280f * e;
+    return x < 0.0f ? p : 1.0f - p;
+}
+#endif
+
+static inline cmha_real cmha__sigmoid(cmha_real x) { return 1 / (1 + cmha__exp(-x)); }
+
+/* Reductions over lanes of partial sums: they vectorise without reassociating, and give the same bits on every compiler that
+   does not contract differently. */
+static cmha_real cmha__fold(const cmha_real *lanes) {
+    cmha_real sum = 0;
+    int l;
+    for (l = 0; l < CMHA__LANES; l++) sum += lanes[l];
+    return sum;
+}
+
+static cmha_real cmha__dot(const cmha_real *a, const cmha_real *b, size_t n) {
+    cmha_real lanes[CMHA__LANES] = {0};
+    size_t i = 0;
+    int l;
+    for (; i + CMHA__LANES <= n; i += CMHA__LANES)
+        for (l = 0; l < CMHA__LANES; l++) lanes[l] += a[i + (size_t)l] * b[i + (size_t)l];
+    for (l = 0; i < n; i++, l++) lanes[l] += a[i] * b[i];
+    return cmha__fold(lanes);
+}
+
+static cmha_real cmha__total(const cmha_real *a, size_t n) {
+    cmha_real lanes[CMHA__LANES] = {0};
+    size_t i = 0;
+    int l;
+    for (; i + CMHA__LANES <= n; i += CMHA__LANES)
+        for (l = 0; l < CMHA__LANES; l++) lanes[l] += a[i + (size_t)l];
+    for (l = 0; i < n; i++, l++) lanes[l] += a[i];
+    return cmha__fold(lanes);
+}
+
+static cmha_real cmha__largest(const cmha_real *a, size_t n) {
+    cmha_real lanes[CMHA__LANES], most;
+    size_t i = 0;
+    int l;
+    for (l = 0; l < CMHA__LANES; l++) lanes[l] = -(cmha_real)INFINITY;
+    for (; i + CMHA__LANES <= n; i += CMHA__LANES)
+        for (l = 0; l < CMHA__LANES; l++) lanes[l] = a[i + (size_t)l] > lanes[l] ? a[i + (size_t)l] : lanes[l];
+    for (l = 0; i < n; i++, l++) lanes[l] = a[i] > lanes[l] ? a[i] : lanes[l];
+    most = lanes[0];
+    for (l = 1; l < CMHA__LANES; l++) most = lanes[l] > most ? lanes[l] : most;
+    return most;
+}
+
+/* p = exp(s - shift) in place, returns the sum. */
+static cmha_real cmha__exp_shifted(cmha_real *s, size_t n, cmha_real shift) {
+    size_t i;
+    for (i = 0; i < n; i++) s[i] = cmha__exp(s[i] - shift);
+    return cmha__total(s, n);
+}
+
+static void cmha__axpy(size_t n, cmha_real a, const cmha_real *x, cmha_real *y) {
+    size_t i;
+    for (i = 0; i < n; i++) y[i] += a * x[i];
+}
+
+/* The 32-bit hash lowbias32 (C. Wellons): enough for dropout bits, and it vectorises. */
+static inline uint32_t cmha__hash32(uint32_t x) {
+    x ^= x >> 16;
+    x *= 0x7feb352du;
+    x ^= x >> 15;
+    x *= 0x846ca68bu;
+    return x ^ (x >> 16);
+}
+
+/* Multiplies x [n] by keep / (1 - p), bit j from (row key, j). */
+static void cmha__drop_row(cmha_real *x, size_t n, cmha_real p, uint64_t row, uint32_t first) {
+    int32_t threshold = (int32_t)((1 - (double)p) * 16777216.0);
+    cmha_real factor = 1 / (1 - p);
+    uint32_t low = (uint32_t)row, high = (uint32_t)(row >> 32);
+    size_t j;
+    for (j = 0; j < n; j++) {
+        uint32_t h = cmha__hash32((first + (uint32_t)j) * 0x9E3779B9u + low) ^ high;
+        x[j] *= (int32_t)(cmha__hash32(h) >> 8) < threshold ? factor : 0;
+    }
+}
+
+/* ---- Embedding, linear ---- */
+
+CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D, cmha_real *y) {
+    size_t t;
+    for (t = 0; t < T; t++) memcpy(y + t * D, weight + (size_t)ids[t] * D, D * sizeof *y);
+}
+
+CMHA_DEF void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D, cmha_real *dweight) {
+    size_t t;
+    if (dweight)
+        for (t = 0; t < T; t++) cmha__axpy(D, 1, dy + t * D, dweight + (size_t)ids[t] * D);
+}
+
+static void cmha__fill_rows(const cmha_real *row, size_t T, size_t D, cmha_real *y) {
+    size_t t;
+    for (t = 0; t < T; t++) memcpy(y + t * D, row, D * sizeof *y);
+}
+
+/* dbias [D] += sum of rows dy [T, D]. */
+static void cmha__sum_rows(const cmha_real *dy, size_t T, size_t D, cmha_real *dbias) {
+    size_t t;
+    for (t = 0; t < T; t++) cmha__axpy(D, 1, dy + t * D, dbias);
+}
+
+CMHA_DEF void cmha_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t I, size_t O,
+                                  cmha_real *y) {
+    if (bias) cmha__fill_rows(bias, T, O, y);
+    cmha_gemm(0, 1, T, O, I, 1, x, I, weight, I, bias ? 1 : 0, y, O);
+}
+
+CMHA_DEF void cmha_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T, size_t I, size_t O,
+                                   cmha_real *dx, cmha_real *dweight, cmha_real *dbias) {
+    if (dx) cmha_gemm(0, 0, T, I, O, 1, dy, O, weight, I, 1, dx, I);           /* dx += dy W */
+    if (dweight) cmha_gemm(1, 0, O, I, T, 1, dy, O, x, I, 1, dweight, I);      /* dW += dy^T x */
+    if (dbias) cmha__sum_rows(dy, T, O, dbias);
+}
+
+/* ---- Norms ---- */
+
+CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t D,
+                                     cmha_real eps, cmha_real *y, cmha_real *stats) {
+    size_t t, i;
+    for (t = 0; t < T; t++, x += D, y += D) {
+        cmha_real mean = cmha__total(x, D) / (cmha_real)D, r;
+        for (i = 0; i < D; i++) y[i] = x[i] - mean;
+        r = 1 / (cmha_real)sqrt((double)(cmha__dot(y, y, D) / (cmha_real)D + eps));
+        for (i = 0; i < D; i++) y[i] = y[i] * r * weight[i];
+        if (bias) cmha__axpy(D, 1, bias, y);
+        stats[2 * t] = mean;
+        stats[2 * t + 1] = r;
+    }
+}
+
+CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats, const cmha_real *dy,
+                                      size_t T, size_t D, cmha_real *dx, cmha_real *dweight, cmha_real *dbias) {
+    size_t t, i;
+    for (t = 0; t < T; t++, x += D, dy += D) {
+        cmha_real mean = stats[2 * t], r = stats[2 * t + 1], sum = 0, cross = 0;
+        if (dx) {
+            cmha_real a[CMHA__LANES] = {0}, b[CMHA__LANES] = {0};
+            for (i = 0; i < D; i++) { /* the lanes make both sums independent chains */
+                cmha_real g = dy[i] * weight[i];
+                a[i % CMHA__LANES] += g;
+                b[i % CMHA__LANES] += g * (x[i] - mean);
+            }
+            sum = cmha__fold(a) / (cmha_real)D;
+            cross = cmha__fold(b) * r * r / (cmha_real)D;
+            for (i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - sum - (x[i] - mean) * cross);
+            dx += D;
+        }
+        if (dweight)
+            for (i = 0; i < D; i++) dweight[i] += dy[i] * (x[i] - mean) * r;
+        if (dbias) cmha__axpy(D, 1, dy, dbias);
+    }
+}
+
+CMHA_DEF void cmha_rmsnorm_forward(const cmha_real *x, const cmha_real *weight, size_t T, size_t D, cmha_real eps, cmha_real *y,
+                                   cmha_real *stats) {
+    size_t t, i;
+    for (t = 0; t < T; t++, x += D, y += D) {
+        cmha_real r = 1 / (cmha_real)sqrt((double)(cmha__dot(x, x, D) / (cmha_real)D + eps));
+        if (r > (cmha_real)FLT_MAX) r = 0; /* eps = 0 and a row of zeros */
+        for (i = 0; i < D; i++) y[i] = x[i] * r * weight[i];
+        stats[t] = r;
+    }
+}
+
+CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats, const cmha_real *dy, size_t T,
+                                    size_t D, cmha_real *dx, cmha_real *dweight) {
+    size_t t, i;
+    for (t = 0; t < T; t++, x += D, dy += D) {
+        cmha_real r = stats[t];
+        if (dx) {
+            cmha_real lanes[CMHA__LANES] = {0}, cross;
+            for (i = 0; i < D; i++) lanes[i % CMHA__LANES] += dy[i] * weight[i] * x[i];
+            cross = cmha__fold(lanes) * r * r / (cmha_real)D;
+            for (i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - x[i] * cross);
+            dx += D;
+        }
+        if (dweight)
+            for (i = 0; i < D; i++) dweight[i] += dy[i] * x[i] * r;
+    }
+}
+
+/* ---- Activations ---- */
+
+/* u and du/dx of the argument of the tanh form's sigmoid: (1 + tanh(v))/2 = sigmoid(2 v). */
+static inline cmha_real cmha__tanh_argument(cmha_real x, cmha_real *slope) {
+    *slope = (cmha_real)1.5957691216057308 * (1 + (cmha_real)0.134145 * x * x);
+    return (cmha_real)1.5957691216057308 * x * (1 + (cmha_real)0.044715 * x * x);
+}
+
+CMHA_DEF void cmha_gelu_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y) {
+    size_t i;
+    cmha_real unused;
+    if (kind == CMHA_GELU_TANH)
+        for (i = 0; i < n; i++) y[i] = x[i] * cmha__sigmoid(cmha__tanh_argument(x[i], &unused));
+    else
+        for (i = 0; i < n; i++) y[i] = x[i] * cmha__normal_cdf(x[i], &unused);
+}
+
+CMHA_DEF void cmha_gelu_backward(const cmha_real *x, const cmha_real *dy, size_t n, cmha_activation kind, cmha_real *dx) {
+    size_t i;
+    if (!dx) return;
+    if (kind == CMHA_GELU_TANH)
+        for (i = 0; i < n; i++) {
+            cmha_real slope, s = cmha__sigmoid(cmha__tanh_argument(x[i], &slope));
+            cmha_real bend = s * (1 - s);
+            dx[i] += dy[i] * (s + (bend > 0 ? x[i] * slope * bend : 0)); /* 0 times an overflown slope is 0 here */
+        }
+    else
+        for (i = 0; i < n; i++) {
+            cmha_real density, cdf = cmha__normal_cdf(x[i], &density);
+            dx[i] += dy[i] * (cdf + x[i] * density);
+        }
+}
+
+CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y) {
+    size_t i;
+    for (i = 0; i < n; i++) y[i] = up[i] * (gate[i] * cmha__sigmoid(gate[i]));
+}
+
+CMHA_DEF void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n, cmha_real *dgate,
+                                   cmha_real *dup) {
+    size_t i;
+    if (dgate)
+        for (i = 0; i < n; i++) {
+            cmha_real s = cmha__sigmoid(gate[i]);
+            dgate[i] += dy[i] * up[i] * (s + gate[i] * s * (1 - s));
+        }
+    if (dup)
+        for (i = 0; i < n; i++) dup[i] += dy[i] * (gate[i] * cmha__sigmoid(gate[i]));
+}
+
+CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first, cmha_real *y) {
+    size_t i = 0, chunk;
+    if (y != x && n) memcpy(y, x, n * sizeof *y);
+    if (p <= 0) return;
+    for (; i < n; i += chunk) { /* rows of 65536 indices share a 64-bit row key */
+        size_t at = first + i, low = at & 65535u;
+        chunk = 65536u - low < n - i ? 65536u - low : n - i;
+        cmha__drop_row(y + i, chunk, p, cmha__mix(key ^ cmha__mix((uint64_t)(at >> 16))), (uint32_t)low);
+    }
+}
+
+/* ---- Cross-entropy ---- */
+
+CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
+                                           cmha_real *lse, size_t *counted) {
+    double sum = 0;
+    size_t t, i, count = 0;
+    for (t = 0; t < T; t++, logits += V) {
+        cmha_real lanes[CMHA__LANES] = {0}, top, rest;
+        if (lse) lse[2 * t] = lse[2 * t + 1] = 0;
+        if (targets[t] == ignore) continue;
+        top = cmha__largest(logits, V);
+        if (!(top > -(cmha_real)INFINITY)) top = logits[0]; /* only NaN and -Inf: let them through */
+        for (i = 0; i + CMHA__LANES <= V; i += CMHA__LANES) {
+            int l;
+            for (l = 0; l < CMHA__LANES; l++) lanes[l] += cmha__exp(logits[i + (size_t)l] - top);
+        }
+        for (; i < V; i++) lanes[i % CMHA__LANES] += cmha__exp(logits[i] - top);
+        rest = (cmha_real)log((double)cmha__fold(lanes));
+        if (lse) {
+            lse[2 * t] = top;
+            lse[2 * t + 1] = rest;
+        }
+        sum += ((double)top - (double)logits[targets[t]]) + (double)rest;
+        count++;
+    }
+    if (counted) *counted = count;
+    return sum;
+}
+
+CMHA_DEF void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets, const cmha_real *lse, size_t T, size_t V,
+                                          int32_t ignore, cmha_real scale, cmha_real *dlogits) {
+    size_t t, i;
+    if (!dlogits) return;
+    for (t = 0; t < T; t++, logits += V, dlogits += V) {
+        if (targets[t] == ignore) continue;
+        for (i = 0; i < V; i++) dlogits[i] += scale * cmha__exp((logits[i] - lse[2 * t]) - lse[2 * t + 1]);
+        dlogits[targets[t]] -= scale;
+    }
+}
+
+/* ---- Positions and the Euler transform ---- */
+
+CMHA_DEF void cmha_sinusoidal_table(size_t n, size_t d, double base, size_t pos0, cmha_real *y) {
+    size_t r, i;
+    for (i = 0; i < d / 2; i++) {
+        double omega = pow(base, -2.0 * (double)i / (double)d);
+        for (r = 0; r < n; r++) {
+            double angle = (double)(pos0 + r) * omega;
+            y[r * d + 2 * i] = (cmha_real)sin(angle);
+            y[r * d + 2 * i + 1] = (cmha_real)cos(angle);
+        }
+    }
+}
+
+/* Element of pair j: first (part 0, real) or second (part 1, imaginary). */
+static inline size_t cmha__pair(cmha_layout layout, size_t P, size_t j, size_t part) {
+    return layout == CMHA_LAYOUT_HALF ? j + part * P : 2 * j + part;
+}
+
+CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout, cmha_real *modulus, cmha_real *phase) {
+    size_t t, j;
+    for (t = 0; t < T; t++, x += 2 * P)
+        for (j = 0; j < P; j++) {
+            cmha_real re = x[cmha__pair(layout, P, j, 0)], im = x[cmha__pair(layout, P, j, 1)];
+            if (modulus) modulus[t * P + j] = (cmha_real)hypot((double)re, (double)im);
+            if (phase) phase[t * P + j] = re == 0 && im == 0 ? 0 : cmha__atan2(im, re);
+        }
+}
+
+CMHA_DEF void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase, size_t T, size_t P,
+                                  cmha_layout layout, cmha_real *dx) {
+    size_t t, j;
+    for (t = 0; t < T; t++, x += 2 * P, dx += 2 * P)
+        for (j = 0; j < P; j++) {
+            size_t r = cmha__pair(layout, P, j, 0), i = cmha__pair(layout, P, j, 1);
+            double re = (double)x[r], im = (double)x[i], lambda = hypot(re, im), g = 0, h = 0;
+            if (dmodulus && lambda > 0) g = (double)dmodulus[t * P + j] / lambda;
+            if (dphase) h = (double)dphase[t * P + j] / (lambda * lambda + 1e-12);
+            dx[r] += (cmha_real)(g * re - h * im);
+            dx[i] += (cmha_real)(g * im + h * re);
+        }
+}
+
+CMHA_DEF void cmha_frequencies(cmha_frequency kind, double base, size_t P, double *omega) {
+    double exponent = kind == CMHA_FREQ_LITERAL ? 2.0 : 1.0; /* base^(-4j/d_k) against base^(-2j/d_k), d_k = 2P */
+    size_t j;
+    for (j = 0; j < P; j++) omega[j] = pow(base, -exponent * (double)j / (double)P);
+}
+
+CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdiff_t pos0, cmha_real *table) {
+    size_t r, j;
+    for (r = 0; r < n; r++, table += 2 * P)
+        for (j = 0; j < P; j++) {
+            double angle = ((double)pos0 + (double)r) * omega[j];
+            table[j] = (cmha_real)cos(angle);
+            table[P + j] = (cmha_real)sin(angle);
+        }
+}
+
+/* ---- The feature map of CMHA and RoPE ---- */
+
+#define CMHA__PAIRS ((size_t)256) /* pairs worked on at a time: the temporaries of a block stay in the L1 cache */
+
+/* re, im [m] from the pairs j0 .. j0 + m - 1 of one head vector. */
+static void cmha__split_pairs(const cmha_real *x, size_t P, size_t j0, size_t m, cmha_layout layout, cmha_real *re, cmha_real *im) {
+    size_t j;
+    if (layout == CMHA_LAYOUT_HALF) {
+        memcpy(re, x + j0, m * sizeof *re);
+        memcpy(im, x + P + j0, m * sizeof *im);
+    } else {
+        for (j = 0; j < m; j++) {
+            re[j] = x[2 * (j0 + j)];
+            im[j] = x[2 * (j0 + j) + 1];
+        }
+    }
+}
+
+/* The reverse, added to x. */
+static void cmha__add_pairs(const cmha_real *re, const cmha_real *im, size_t P, size_t j0, size_t m, cmha_layout layout, cmha_real *x) {
+    size_t j;
+    if (layout == CMHA_LAYOUT_HALF) {
+        cmha__axpy(m, 1, re, x + j0);
+        cmha__axpy(m, 1, im, x + P + j0);
+    } else {
+        for (j = 0; j < m; j++) {
+            x[2 * (j0 + j)] += re[j];
+            x[2 * (j0 + j) + 1] += im[j];
+        }
+    }
+}
+
+/* The whole rotation exp(i ((delta - 1) theta + b)) exp(i t omega) of each pair as (c, s); theta [m] is written too. */
+static void cmha__rotations(const cmha_real *re, const cmha_real *im, size_t m, const cmha_real *table_c, const cmha_real *table_s,
+                            const cmha_real *delta, const cmha_real *b, cmha_real *theta, cmha_real *c, cmha_real *s) {
+    size_t j;
+    for (j = 0; j < m; j++) theta[j] = cmha__atan2(im[j], re[j]);
+    for (j = 0; j < m; j++) theta[j] = re[j] == 0 && im[j] == 0 ? 0 : theta[j];
+    for (j = 0; j < m; j++) c[j] = (delta[j] - 1) * theta[j];
+    if (b) cmha__axpy(m, 1, b, c);
+    for (j = 0; j < m; j++) {
+        cmha_real si, co;
+        cmha__sincos(c[j], &si, &co);
+        c[j] = co * table_c[j] - si * table_s[j];
+        s[j] = si * table_c[j] + co * table_s[j];
+    }
+}
+
+CMHA_DEF void cmha_rotate_forward(const cmha_real *x, size_t ldx, size_t n, size_t P, cmha_layout layout, const cmha_real *rotation,
+                                  const cmha_real *delta, const cmha_real *b, cmha_real *y, size_t ldy) {
+    cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], theta[CMHA__PAIRS], cs[CMHA__PAIRS], sn[CMHA__PAIRS];
+    size_t t, j, j0, m;
+    for (t = 0; t < n; t++, x += ldx, y += ldy, rotation += 2 * P)
+        for (j0 = 0; j0 < P; j0 += m) {
+            const cmha_real *c = rotation + j0, *s = rotation + P + j0;
+            m = P - j0 < CMHA__PAIRS ? P - j0 : CMHA__PAIRS;
+            cmha__split_pairs(x, P, j0, m, layout, re, im);
+            if (delta) {
+                cmha__rotations(re, im, m, c, s, delta + j0, b ? b + j0 : NULL, theta, cs, sn);
+                c = cs;
+                s = sn;
+            }
+            for (j = 0; j < m; j++) {
+                y[j0 + j] = re[j] * c[j] - im[j] * s[j];
+                y[P + j0 + j] = re[j] * s[j] + im[j] * c[j];
+            }
+        }
+}
+
+/* (gr, gi) = s + i (delta - 1) e^{i theta} Im(s e^{-i theta}) in place, s = (gr, gi); turn gets Im(s conj z). */
+static void cmha__bend(const cmha_real *CMHA__RESTRICT re, const cmha_real *CMHA__RESTRICT im, size_t m,
+                       const cmha_real *CMHA__RESTRICT delta, cmha_real *CMHA__RESTRICT gr, cmha_real *CMHA__RESTRICT gi,
+                       cmha_real *CMHA__RESTRICT turn) {
+    size_t j;
+    for (j = 0; j < m; j++) {
+        cmha_real ar = re[j] < 0 ? -re[j] : re[j], ai = im[j] < 0 ? -im[j] : im[j];
+        cmha_real large = ar > ai ? ar : ai;
+        cmha_real inverse = 1 / (large > 0 ? large : 1);
+        cmha_real zr = large > 0 ? re[j] * inverse : 1, zi = im[j] * inverse; /* z over its larger part: squares are safe */
+        cmha_real e = (delta[j] - 1) * (gi[j] * zr - gr[j] * zi) / (zr * zr + zi * zi);
+        turn[j] = gi[j] * re[j] - gr[j] * im[j];
+        gr[j] -= e * zi;
+        gi[j] += e * zr;
+    }
+}
+
+CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, size_t P, cmha_layout layout, const cmha_real *rotation,
+                                   const cmha_real *delta, const cmha_real *b, const cmha_real *dy, size_t ldy, cmha_real *dx,
+                                   double *ddelta, double *db) {
+    cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], theta[CMHA__PAIRS], cs[CMHA__PAIRS], sn[CMHA__PAIRS];
+    cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS], turn[CMHA__PAIRS];
+    size_t t, j, j0, m;
+    for (t = 0; t < n; t++, x += ldx, dy += ldy, dx = dx ? dx + ldx : NULL, rotation += 2 * P)
+        for (j0 = 0; j0 < P; j0 += m) {
+            const cmha_real *c = rotation + j0, *s = rotation + P + j0;
+            m = P - j0 < CMHA__PAIRS ? P - j0 : CMHA__PAIRS;
+            if (delta) {
+                cmha__split_pairs(x, P, j0, m, layout, re, im);
+                cmha__rotations(re, im, m, c, s, delta + j0, b ? b + j0 : NULL, theta, cs, sn);
+                c = cs;
+                s = sn;
+            }
+            for (j = 0; j < m; j++) {
+                gr[j] = dy[j0 + j] * c[j] + dy[P + j0 + j] * s[j];
+                gi[j] = dy[P + j0 + j] * c[j] - dy[j0 + j] * s[j];
+            }
+            if (delta) {
+                cmha__bend(re, im, m, delta + j0, gr, gi, turn);
+                if (ddelta)
+                    for (j = 0; j < m; j++) ddelta[j0 + j] += (double)(theta[j] * turn[j]);
+                if (db)
+                    for (j = 0; j < m; j++) db[j0 + j] += (double)turn[j];
+            }
+            if (dx) cmha__add_pairs(gr, gi, P, j0, m, layout, dx);
+        }
+}
+/* ---- The SDPA core: softmax(scale Q'K'^T + mask) V in tiles of 64 queries by 64 keys. Every kind of attention differs only in
+        the features Q' and K' that go in. ---- */
+
+#define CMHA__TILE ((size_t)64)
+
+CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d) {
+    cmha_heads view;
+    view.data = data;
+    view.batch = H * N * d;
+    view.head = N * d;
+    view.token = d;
+    return view;
+}
+
+CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d) {
+    cmha_heads view;
+    view.data = data;
+    view.batch = N * row;
+    view.head = d;
+    view.token = row;
+    return view;
+}
+
+static cmha_real *cmha__head_at(cmha_heads view, size_t b, size_t h) {
+    return view.data ? view.data + b * view.batch + h * view.head : NULL;
+}
+
+CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes) {
+    size_t h;
+    for (h = 0; h < H; h++) slopes[h] = (cmha_real)pow(2.0, -8.0 * (double)(h + 1) / (double)H);
+}
+
+/* One query head of one sequence, its features ready. Key j of a query row i is at distance i + offset - j. */
+typedef struct cmha__head {
+    const cmha_attention_args *args;
+    const cmha_real *q;          /* features [n_q, d_k], ldq apart */
+    size_t ldq;
+    const cmha_real *keys;       /* features, transposed: tiles [ceil(n_k / 64)][d_k][64] */
+    const cmha_real *v;          /* [n_k, d_v], ldv apart */
+    size_t ldv;
+    const unsigned char *mask;   /* [n_k] or NULL */
+    cmha_real slope;             /* ALiBi, 0 = none */
+    uint64_t row_key;            /* dropout: row i draws from row_key + i */
+} cmha__head;
+
+static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; }
+
+/* A small matrix product: BLAS pays off from a few rows on. */
+static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A, size_t lda,
+                            const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
+    size_t i, k;
+    if (M > 4 || trans_a) {
+        cmha_gemm(trans_a, 0, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
+        return;
+    }
+    for (i = 0; i < M; i++) {
+        if (beta == 0) memset(C + i * ldc, 0, N * sizeof *C);
+        for (k = 0; k < K; k++) cmha__axpy(N, alpha * A[i * lda + k], B + k * ldb, C + i * ldc);
+    }
+}
+
+/* Keys [begin, end) that query row i may see by position. */
+static void cmha__visible(const cmha_attention_args *a, size_t i, size_t *begin, size_t *end) {
+    size_t reach = i + a->n_k; /* one past the row's own position, shifted by n_q so that it cannot go below zero */
+    *begin = 0;
+    *end = a->n_k;
+    if (!a->causal) return;
+    reach = reach + 1 > a->n_q ? reach + 1 - a->n_q : 0;
+    if (reach < *end) *end = reach;
+    if (a->window && reach > a->window) *begin = reach - a->window;
+}
+
+/* Adds biases and removes what is masked from scores S [rows, 64] of queries i0.. and keys j0... */
+static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t rows, size_t j0) {
+    size_t r, j, cols = h->args->n_k - j0 < CMHA__TILE ? h->args->n_k - j0 : CMHA__TILE;
+    for (r = 0; r < rows; r++, S += CMHA__TILE) {
+        size_t begin, end;
+        cmha__visible(h->args, i0 + r, &begin, &end);
+        if (h->slope > 0) {
+            ptrdiff_t own = (ptrdiff_t)(i0 + r + h->args->n_k) - (ptrdiff_t)h->args->n_q;
+            for (j = 0; j < cols; j++) {
+                ptrdiff_t distance = own - (ptrdiff_t)(j0 + j);
+                S[j] -= h->slope * (cmha_real)(distance < 0 ? -distance : distance);
+            }
+        }
+        if (begin > j0)
+            for (j = 0; j < CMHA__TILE && j0 + j < begin; j++) S[j] = -(cmha_real)INFINITY;
+        for (j = end > j0 ? end - j0 : 0; j < CMHA__TILE; j++) S[j] = -(cmha_real)INFINITY;
+        if (h->mask)
+            for (j = 0; j < cols; j++)
+                if (!h->mask[j0 + j]) S[j] = -(cmha_real)INFINITY;
+    }
+}
+
+/* S [rows, 64] = masked scores of queries i0.. against the tile of keys that begins at j0. */
+static void cmha__scores(const cmha__head *h, size_t i0, size_t rows, size_t j0, cmha_real *S) {
+    const cmha_attention_args *a = h->args;
+    size_t begin, end, last_begin, last_end;
+    cmha__tile_gemm(0, rows, CMHA__TILE, a->d_k, a->scale, h->q + i0 * h->ldq, h->ldq, h->keys + j0 * a->d_k, CMHA__TILE, 0, S,
+                    CMHA__TILE);
+    cmha__visible(a, i0, &begin, &end);
+    cmha__visible(a, i0 + rows - 1, &last_begin, &last_end);
+    if (h->mask || h->slope > 0 || last_begin > j0 || end < j0 + CMHA__TILE) cmha__mask_tile(h, S, i0, rows, j0);
+}
+
+/* The same dropout bits in forward and backward: a row's key, then the key index. */
+static void cmha__drop_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t rows, size_t j0) {
+    size_t r;
+    for (r = 0; r < rows; r++)
+        cmha__drop_row(S + r * CMHA__TILE, CMHA__TILE, h->args->dropout, cmha__mix(h->row_key + i0 + r), (uint32_t)j0);
+}
+
+/* One tile of the running softmax: S becomes exp(S - m), the accumulators move to the new maximum. */
+static void cmha__softmax_tile(cmha_real *S, size_t rows, size_t dv, cmha_real *m, cmha_real *l, cmha_real *acc) {
+    size_t r, i;
+    for (r = 0; r < rows; r++, S += CMHA__TILE, acc += dv) {
+        cmha_real top = cmha__largest(S, CMHA__TILE), shift, old;
+        top = top > m[r] ? top : m[r];
+        shift = top > -(cmha_real)INFINITY ? top : 0; /* nothing visible yet */
+        if (top > m[r]) {
+            old = cmha__exp(m[r] - shift);
+            l[r] *= old;
+            for (i = 0; i < dv; i++) acc[i] *= old;
+            m[r] = top;
+        }
+        l[r] += cmha__exp_shifted(S, CMHA__TILE, shift);
+    }
+}
+
+/* y, lse of up to 64 queries from i0. work: S [64, 64], acc [64, d_v], m, l [64]. */
+static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha_real *y, size_t ldy, cmha_real *lse, cmha_real *work) {
+    const cmha_attention_args *a = h->args;
+    size_t dv = a->d_v, begin, end, none, j0, r, i;
+    cmha_real *S = work, *m = S + CMHA__TILE * CMHA__TILE, *l = m + CMHA__TILE, *acc = l + CMHA__TILE;
+    memset(l, 0, (CMHA__TILE + rows * dv) * sizeof *l);
+    for (r = 0; r < rows; r++) m[r] = -(cmha_real)INFINITY;
+    cmha__visible(a, i0, &begin, &none);
+    cmha__visible(a, i0 + rows - 1, &none, &end);
+    for (j0 = begin / CMHA__TILE * CMHA__TILE; j0 < end; j0 += CMHA__TILE) {
+        size_t cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE;
+        cmha__scores(h, i0, rows, j0, S);
+        cmha__softmax_tile(S, rows, dv, m, l, acc);
+        if (a->dropout > 0) cmha__drop_tile(h, S, i0, rows, j0);
+        if (dv) cmha__tile_gemm(0, rows, dv, cols, 1, S, CMHA__TILE, h->v + j0 * h->ldv, h->ldv, 1, acc, dv);
+    }
+    for (r = 0; r < rows; r++) {
+        cmha_real inverse = l[r] > 0 ? 1 / l[r] : l[r]; /* an empty row gives 0; NaN stays NaN */
+        for (i = 0; i < dv; i++) y[r * ldy + i] = acc[r * dv + i] * inverse;
+        if (lse) {
+            lse[2 * (i0 + r)] = l[r] > 0 ? m[r] : 0;
+            lse[2 * (i0 + r) + 1] = l[r] > 0 ? (cmha_real)log((double)l[r]) : l[r];
+        }
+    }
+}
+
+static void cmha__forward_head(const cmha__head *h, cmha_real *y, size_t ldy, cmha_real *lse, cmha_real *work) {
+    size_t n = h->args->n_q, i0, rows;
+    for (i0 = 0; i0 < n; i0 += rows) {
+        rows = n - i0 < CMHA__TILE ? n - i0 : CMHA__TILE;
+        cmha__forward_rows(h, i0, rows, y ? y + i0 * ldy : NULL, ldy, lse, work);
+    }
+}
+
+/* to [cols, rows] = from [rows, cols]^T. */
+static void cmha__transpose(const cmha_real *from, size_t ld_from, size_t rows, size_t cols, cmha_real *to, size_t ld_to) {
+    size_t r, c;
+    for (c = 0; c < cols; c++)
+        for (r = 0; r < rows; r++) to[c * ld_to + r] = from[r * ld_from + c];
+}
+
+/* What the backward of one head works with, beside the head itself. */
+typedef struct cmha__backward_head {
+    const cmha_real *lse, *D;    /* [n_q, 2]; [n_q], D = rowsum(dy * y) - dlse */
+    const cmha_real *dy;         /* rows lddy apart */
+    size_t lddy;
+    cmha_real *dq, *dk;          /* features [n_q, d_k], [n_k, d_k], accumulated */
+    cmha_real *dv;               /* rows lddv apart, accumulated; may be NULL */
+    size_t lddv;
+    cmha_real *S, *dS, *k_rows, *v_columns; /* [64, 64] twice, [64, d_k], [d_v, 64] */
+} cmha__backward_head;
+
+/* S = probabilities, dS = gradient of the raw scores, of queries i0.. against keys j0... */
+static void cmha__backward_scores(const cmha__head *h, const cmha__backward_head *g, size_t i0, size_t rows, size_t j0) {
+    const cmha_attention_args *a = h->args;
+    size_t r, j;
+    cmha__scores(h, i0, rows, j0, g->S);
+    if (a->d_v)
+        cmha__tile_gemm(0, rows, CMHA__TILE, a->d_v, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->dS, CMHA__TILE);
+    else
+        memset(g->dS, 0, rows * CMHA__TILE * sizeof *g->dS);
+    if (a->dropout > 0) cmha__drop_tile(h, g->dS, i0, rows, j0);
+    for (r = 0; r < rows; r++) {
+        cmha_real *p = g->S + r * CMHA__TILE, *d = g->dS + r * CMHA__TILE;
+        cmha_real top = g->lse[2 * (i0 + r)], rest = g->lse[2 * (i0 + r) + 1], D = g->D[i0 + r];
+        for (j = 0; j < CMHA__TILE; j++) {
+            p[j] = cmha__exp((p[j] - top) - rest);
+            d[j] = p[j] * (d[j] - D) * a->scale;
+        }
+    }
+    if (a->dropout > 0) cmha__drop_tile(h, g->S, i0, rows, j0);
+}
+
+/* First and one-past-last query row that sees a key of [j0, j0 + cols). */
+static void cmha__seeing(const cmha_attention_args *a, size_t j0, size_t cols, size_t *begin, size_t *end) {
+    *begin = 0;
+    *end = a->n_q;
+    if (!a->causal) return;
+    if (j0 + a->n_q > a->n_k) *begin = j0 + a->n_q - a->n_k;
+    if (a->window) {
+        size_t last = j0 + cols - 1 + a->window + a->n_q; /* row i sees key j while i + n_k - n_q - j < window */
+        last = last > a->n_k ? last - a->n_k : 0;
+        if (last < *end) *end = last;
+    }
+}
+
+static void cmha__backward_tile(const cmha__head *h, const cmha__backward_head *g, size_t j0) {
+    const cmha_attention_args *a = h->args;
+    size_t cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE, dk = a->d_k, dv = a->d_v, i0, rows, begin, end;
+    const cmha_real *keys = h->keys + j0 * dk;
+    cmha__transpose(keys, CMHA__TILE, dk, cols, g->k_rows, dk);
+    if (dv) memset(g->v_columns, 0, dv * CMHA__TILE * sizeof *g->v_columns);
+    if (dv) cmha__transpose(h->v + j0 * h->ldv, h->ldv, cols, dv, g->v_columns, CMHA__TILE);
+    cmha__seeing(a, j0, cols, &begin, &end);
+    for (i0 = begin / CMHA__TILE * CMHA__TILE; i0 < end; i0 += rows) {
+        rows = end - i0 < CMHA__TILE ? end - i0 : CMHA__TILE;
+        cmha__backward_scores(h, g, i0, rows, j0);
+        if (dv && g->dv) /* dV += P^T dY */
+            cmha__tile_gemm(1, cols, dv, rows, 1, g->S, CMHA__TILE, g->dy + i0 * g->lddy, g->lddy, 1, g->dv + j0 * g->lddv, g->lddv);
+        cmha__tile_gemm(0, rows, dk, cols, 1, g->dS, CMHA__TILE, g->k_rows, dk, 1, g->dq + i0 * dk, dk);            /* dQ += dS K */
+        cmha__tile_gemm(1, cols, dk, rows, 1, g->dS, CMHA__TILE, h->q + i0 * h->ldq, h->ldq, 1, g->dk + j0 * dk, dk); /* dK += dS^T Q */
+    }
+}
+
+/* ---- Attention = feature map, core, and the feature map's backward ---- */
+
+/* The query head's delta and b (NULL where the kind has none) and its rotation rows. */
+typedef struct cmha__feature {
+    const cmha_real *delta, *b, *rotation;
+    size_t P, first_q, first_k; /* row of the rotation table of query 0 and key 0 */
+} cmha__feature;
+
+static cmha__feature cmha__feature_of(const cmha_attention_args *a, size_t head) {
+    cmha__feature f;
+    size_t n = a->n_q > a->n_k ? a->n_q : a->n_k, own = a->share == CMHA_SHARE_PER_HEAD ? head : 0;
+    int learned = a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED;
+    f.P = a->d_k / 2;
+    f.delta = learned ? a->delta + own * f.P : NULL;
+    f.b = learned ? a->b + own * f.P : NULL;
+    f.rotation = a->rotation ? a->rotation + head * a->rotation_head : NULL;
+    f.first_q = n - a->n_q;
+    f.first_k = n - a->n_k;
+    return f;
+}
+
+/* Do the query heads of a group see different features of the same key? */
+static int cmha__keys_differ(const cmha_attention_args *a) {
+    return a->kind != CMHA_ATTENTION_DOT && a->heads != a->kv_heads &&
+           (a->rotation_head || (a->kind == CMHA_ATTENTION_CMHA && a->share == CMHA_SHARE_PER_HEAD));
+}
+
+/* Features of n keys into the transposed tiles, the first at column `at`. rows [64, d_k] is scratch. */
+static void cmha__write_keys(const cmha_attention_args *a, const cmha__feature *f, const cmha_real *k, size_t ldk, size_t n, size_t at,
+                             cmha_real *keys, cmha_real *rows) {
+    size_t i, count, column, d = a->d_k;
+    for (i = 0; i < n; i += count) {
+        column = (at + i) % CMHA__TILE;
+        count = n - i < CMHA__TILE - column ? n - i : CMHA__TILE - column;
+        if (a->kind == CMHA_ATTENTION_DOT) {
+            cmha__transpose(k + i * ldk, ldk, count, d, keys + (at + i - column) * d + column, CMHA__TILE);
+            continue;
+        }
+        cmha_rotate_forward(k + i * ldk, ldk, count, f->P, a->layout, f->rotation + (f->first_k + i) * d, f->delta, NULL, rows, d);
+        cmha__transpose(rows, d, count, d, keys + (at + i - column) * d + column, CMHA__TILE);
+    }
+}
+
+/* The head's query features: the raw rows for DOT, else computed into `features` [n_q, d_k]. */
+static void cmha__set_queries(cmha__head *h, const cmha__feature *f, const cmha_real *q, size_t ldq, cmha_real *features) {
+    const cmha_attention_args *a = h->args;
+    h->q = q;
+    h->ldq = ldq;
+    if (a->kind == CMHA_ATTENTION_DOT) return;
+    cmha_rotate_forward(q, ldq, a->n_q, f->P, a->layout, f->rotation + f->first_q * a->d_k, f->delta, f->b, features, a->d_k);
+    h->q = features;
+    h->ldq = a->d_k;
+}
+
+static void cmha__set_head(cmha__head *h, const cmha_attention_args *a, size_t batch, size_t head) {
+    h->args = a;
+    h->mask = a->key_mask ? a->key_mask + batch * a->n_k : NULL;
+    h->slope = a->alibi ? a->alibi[head] : 0;
+    h->row_key = cmha__mix(a->key) + (batch * a->heads + head) * a->n_q;
+}
+
+/* Scratch of one thread, in cmha_real; the same order as the pointers are dealt out below. */
+typedef struct cmha__plan {
+    size_t keys, q, work, rows, dq, dk, D, tile; /* lengths */
+    size_t thread;                               /* their sum */
+    size_t partial;                              /* per (batch, head): ddelta and db in double */
+} cmha__plan;
+
+static cmha__plan cmha__attention_plan(const cmha_attention_args *a, int backward) {
+    cmha__plan p;
+    memset(&p, 0, sizeof p);
+    p.keys = cmha__tiles(a->n_k) * CMHA__TILE * a->d_k;
+    p.q = a->kind == CMHA_ATTENTION_DOT ? 0 : a->n_q * a->d_k;
+    p.rows = CMHA__TILE * a->d_k;
+    p.work = CMHA__TILE * (CMHA__TILE + 2 + a->d_v);
+    if (backward) {
+        p.work = 2 * CMHA__TILE * CMHA__TILE;
+        p.dq = a->n_q * a->d_k;
+        p.dk = a->n_k * a->d_k;
+        p.D = a->n_q;
+        p.tile = CMHA__TILE * a->d_v;
+        p.partial = 2 * (a->d_k / 2) * (sizeof(double) / sizeof(cmha_real));
+    }
+    p.thread = p.keys + p.q + p.work + p.rows + p.dq + p.dk + p.D + p.tile;
+    p.thread = (p.thread + 15) / 16 * 16;
+    return p;
+}
+
+static int cmha__attention_threads(const cmha_attention_args *a) {
+    size_t units = a->batch * a->kv_heads;
+    int threads = a->threads > 0 ? a->threads : 1;
+    return (size_t)threads > units ? (units ? (int)units : 1) : threads;
+}
+
+CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward) {
+    cmha__plan p = cmha__attention_plan(args, backward);
+    return p.partial * args->batch * args->heads + p.thread * (size_t)cmha__attention_threads(args) + 1; /* + 1: never empty */
+}
+
+CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                     cmha_real *lse, cmha_real *scratch) {
+    cmha__plan p = cmha__attention_plan(args, 0);
+    size_t group = args->kv_heads ? args->heads / args->kv_heads : 0;
+    CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads, lo, hi) {
+        cmha_real *keys = scratch + (size_t)cmha__chunk * p.thread, *features = keys + p.keys, *work = features + p.q;
+        size_t unit, g;
+        memset(keys, 0, p.keys * sizeof *keys); /* the columns beyond n_k stay zero */
+        for (unit = lo; unit < hi; unit++)
+            for (g = 0; g < group; g++) {
+                size_t b = unit / args->kv_heads, kv = unit % args->kv_heads, head = kv * group + g;
+                cmha__feature f = cmha__feature_of(args, head);
+                cmha__head h;
+                cmha__set_head(&h, args, b, head);
+                if (g == 0 || cmha__keys_differ(args))
+                    cmha__write_keys(args, &f, cmha__head_at(k, b, kv), k.token, args->n_k, 0, keys, work + p.work);
+                cmha__set_queries(&h, &f, cmha__head_at(q, b, head), q.token, features);
+                h.keys = keys;
+                h.v = cmha__head_at(v, b, kv);
+                h.ldv = v.token;
+                cmha__forward_head(&h, cmha__head_at(y, b, head), y.token, lse ? lse + (b * args->heads + head) * args->n_q * 2 : NULL,
+                                   work);
+            }
+    }
+}
+
+/* The arrays of cmha_attention_backward, so that one head's part is a function of its own. */
+typedef struct cmha__backward_arrays {
+    cmha_heads q, k, v, y, dy, dq, dk, dv;
+    const cmha_real *lse, *dlse;
+    double *partial;
+} cmha__backward_arrays;
+
+/* D [n_q] = rowsum(dy * y) - dlse: what the softmax's backward subtracts from dP. Formed by the same matrix product as dP, as the
+   diagonal of dY Y^T: where one key takes all the weight, the two then cancel to the last bit, however large the logits. */
+static void cmha__row_products(const cmha_attention_args *a, const cmha__backward_head *g, const cmha_real *y, size_t ldy,
+                               const cmha_real *dlse, cmha_real *D) {
+    size_t i0, rows, r;
+    for (i0 = 0; i0 < a->n_q; i0 += rows) {
+        rows = a->n_q - i0 < CMHA__TILE ? a->n_q - i0 : CMHA__TILE;
+        if (a->d_v) {
+            memset(g->v_columns, 0, a->d_v * CMHA__TILE * sizeof *g->v_columns);
+            cmha__transpose(y + i0 * ldy, ldy, rows, a->d_v, g->v_columns, CMHA__TILE);
+            cmha__tile_gemm(0, rows, CMHA__TILE, a->d_v, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->S, CMHA__TILE);
+        }
+        for (r = 0; r < rows; r++) {
+            D[i0 + r] = a->d_v ? g->S[r * CMHA__TILE + r] : 0;
+            if (dlse) D[i0 + r] -= dlse[i0 + r];
+        }
+    }
+}
+
+/* Feature gradients [n, d_k] back to the raw rows of queries (b given) or keys. */
+static void cmha__unrotate(const cmha_attention_args *a, const cmha__feature *f, const cmha_real *x, size_t ldx, size_t n, size_t first,
+                           const cmha_real *b, const cmha_real *features, cmha_real *dx, double *ddelta, double *db) {
+    size_t i, d = a->d_k;
+    if (a->kind != CMHA_ATTENTION_DOT)
+        cmha_rotate_backward(x, ldx, n, f->P, a->layout, f->rotation + first * d, f->delta, b, features, d, dx, ddelta, db);
+    else if (dx)
+        for (i = 0; i < n; i++) cmha__axpy(d, 1, features + i * d, dx + i * ldx);
+}
+
+static void cmha__backward_one(const cmha_attention_args *a, const cmha__backward_arrays *x, size_t b, size_t head, size_t kv,
+                               int fresh_keys, const cmha__plan *p, cmha_real *scratch) {
+    cmha__feature f = cmha__feature_of(a, head);
+    size_t unit = b * a->heads + head, j0;
+    double *partial = x->partial + unit * 2 * f.P;
+    cmha_real *keys = scratch, *features = keys + p->keys, *D;
+    cmha__head h;
+    cmha__backward_head g;
+    cmha__set_head(&h, a, b, head);
+    g.S = features + p->q;
+    g.dS = g.S + CMHA__TILE * CMHA__TILE;
+    g.k_rows = g.S + p->work;
+    g.dq = g.k_rows + p->rows;
+    g.dk = g.dq + p->dq;
+    D = g.dk + p->dk;
+    g.v_columns = D + p->D;
+    g.D = D;
+    if (fresh_keys) cmha__write_keys(a, &f, cmha__head_at(x->k, b, kv), x->k.token, a->n_k, 0, keys, g.k_rows);
+    cmha__set_queries(&h, &f, cmha__head_at(x->q, b, head), x->q.token, features);
+    h.keys = keys;
+    h.v = cmha__head_at(x->v, b, kv);
+    h.ldv = x->v.token;
+    g.lse = x->lse + unit * a->n_q * 2;
+    g.dy = cmha__head_at(x->dy, b, head);
+    g.lddy = x->dy.token;
+    g.dv = cmha__head_at(x->dv, b, kv);
+    g.lddv = x->dv.token;
+    cmha__row_products(a, &g, cmha__head_at(x->y, b, head), x->y.token, x->dlse ? x->dlse + unit * a->n_q : NULL, D);
+    memset(g.dq, 0, (p->dq + p->dk) * sizeof *g.dq);
+    for (j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) cmha__backward_tile(&h, &g, j0);
+    cmha__unrotate(a, &f, cmha__head_at(x->q, b, head), x->q.token, a->n_q, f.first_q, f.b, g.dq, cmha__head_at(x->dq, b, head), partial,
+                   partial + f.P);
+    cmha__unrotate(a, &f, cmha__head_at(x->k, b, kv), x->k.token, a->n_k, f.first_k, NULL, g.dk, cmha__head_at(x->dk, b, kv), partial, NULL);
+}
+
+CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                      const cmha_real *lse, cmha_heads dy, const cmha_real *dlse, cmha_heads dq, cmha_heads dk,
+                                      cmha_heads dv, cmha_real *ddelta, cmha_real *db, cmha_real *scratch) {
+    cmha__plan p = cmha__attention_plan(args, 1);
+    size_t group = args->kv_heads ? args->heads / args->kv_heads : 0, P = args->d_k / 2, units = args->batch * args->heads, u, j;
+    cmha__backward_arrays x;
+    x.q = q, x.k = k, x.v = v, x.y = y, x.dy = dy, x.dq = dq, x.dk = dk, x.dv = dv;
+    x.lse = lse, x.dlse = dlse;
+    x.partial = (double *)(void *)scratch; /* scratch begins with the doubles: the arena's alignment serves both */
+    memset(scratch, 0, p.partial * units * sizeof *scratch);
+    scratch += p.partial * units;
+    CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads, lo, hi) {
+        cmha_real *own = scratch + (size_t)cmha__chunk * p.thread;
+        size_t unit, g;
+        memset(own, 0, p.keys * sizeof *own);
+        for (unit = lo; unit < hi; unit++)
+            for (g = 0; g < group; g++)
+                cmha__backward_one(args, &x, unit / args->kv_heads, unit % args->kv_heads * group + g, unit % args->kv_heads,
+                                   g == 0 || cmha__keys_differ(args), &p, own);
+    }
+    if (args->kind != CMHA_ATTENTION_CMHA || args->share == CMHA_SHARE_FIXED) return;
+    for (u = 0; u < units; u++) { /* a fixed order of summation, whatever the number of threads */
+        size_t row = args->share == CMHA_SHARE_PER_HEAD ? u % args->heads : 0;
+        for (j = 0; j < P; j++) {
+            if (ddelta) ddelta[row * P + j] += (cmha_real)x.partial[u * 2 * P + j];
+            if (db) db[row * P + j] += (cmha_real)x.partial[u * 2 * P + P + j];
+        }
+    }
+}
+
+/* ---- Phase contrastive loss: attention of phasors without values ---- */
+
+static void cmha__pcl_attention(const cmha_pcl_args *pcl, cmha_attention_args *a) {
+    memset(a, 0, sizeof *a);
+    a->batch = a->heads = a->kv_heads = 1;
+    a->n_q = a->n_k = pcl->N;
+    a->d_k = 2 * pcl->P;
+    a->scale = 1 / ((cmha_real)pcl->P * pcl->tau);
+    a->key_mask = pcl->valid;
+    a->kind = CMHA_ATTENTION_DOT;
+}
+
+CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args) {
+    cmha_attention_args a;
+    cmha__pcl_attention(args, &a);
+    return cmha_attention_scratch(&a, 1) + cmha_attention_scratch(&a, 0) + 8 * args->N * args->P + args->N;
+}
+
+/* Queries q = [w cos theta | w sin theta], keys k = [cos bar | sin bar], rows of 2P. */
+static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_real *q, cmha_real *k) {
+    size_t t, r, P = a->P;
+    for (t = 0; t < a->N; t++, theta += P, q += 2 * P, k += 2 * P)
+        for (r = 0; r < P; r++) {
+            cmha_real s, c;
+            int keep = !a->keep || a->keep[t * P + r];
+            cmha__sincos(theta[r], &s, &c);
+            q[r] = a->w[r] * c;
+            q[P + r] = a->w[r] * s;
+            k[r] = keep ? c : 1;
+            k[P + r] = keep ? s : 0;
+        }
+}
+
+static size_t cmha__pcl_valid(const cmha_pcl_args *a) {
+    size_t t, count = 0;
+    for (t = 0; t < a->N; t++) count += !a->valid || a->valid[t];
+    return count;
+}
+
+CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse, cmha_real *scratch) {
+    size_t d = 2 * args->P, t, count = cmha__pcl_valid(args);
+    cmha_real *q = scratch, *k = q + args->N * d;
+    cmha_heads none, qv = cmha_heads_major(q, 1, args->N, d), kv = cmha_heads_major(k, 1, args->N, d);
+    cmha_attention_args a;
+    double sum = 0;
+    memset(&none, 0, sizeof none);
+    cmha__pcl_attention(args, &a);
+    cmha__phasors(args, theta, q, k);
+    cmha_attention_forward(&a, qv, kv, none, none, lse, k + args->N * d);
+    for (t = 0; t < args->N; t++) {
+        size_t positive = args->positive ? args->positive[t] : t;
+        if (args->valid && !args->valid[t]) continue;
+        sum += ((double)lse[2 * t] - (double)(a.scale * cmha__dot(q + t * d, k + positive * d, d))) + (double)lse[2 * t + 1];
+    }
+    return count ? sum / (double)count : 0;
+}
+
+CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse, cmha_real dloss,
+                                cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
+    size_t d = 2 * args->P, P = args->P, N = args->N, t, r, count = cmha__pcl_valid(args), pad = cmha_pcl_scratch(args) - 8 * N * P - N;
+    cmha_real *attention = scratch, *q = scratch + pad, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *dlse = dk + N * d;
+    cmha_heads none;
+    cmha_attention_args a;
+    if (!count) return;
+    memset(&none, 0, sizeof none);
+    cmha__pcl_attention(args, &a);
+    cmha__phasors(args, theta, q, k);
+    memset(dq, 0, 2 * N * d * sizeof *dq);
+    for (t = 0; t < N; t++) dlse[t] = args->valid && !args->valid[t] ? 0 : dloss / (cmha_real)count;
+    cmha_attention_backward(&a, cmha_heads_major(q, 1, N, d), cmha_heads_major(k, 1, N, d), none, none, lse, none, dlse,
+                            cmha_heads_major(dq, 1, N, d), cmha_heads_major(dk, 1, N, d), none, NULL, NULL, attention);
+    for (t = 0; t < N; t++) { /* the numerator, -sim(t, positive)/tau */
+        size_t positive = args->positive ? args->positive[t] : t;
+        cmha__axpy(d, -a.scale * dlse[t], k + positive * d, dq + t * d);
+        cmha__axpy(d, -a.scale * dlse[t], q + t * d, dk + positive * d);
+    }
+    for (t = 0; t < N; t++, q += d, dq += d, dk += d)
+        for (r = 0; r < P; r++) {
+            cmha_real s, c;
+            cmha__sincos(theta[t * P + r], &s, &c);
+            if (dw) dw[r] += c * dq[r] + s * dq[P + r];
+            if (!dtheta) continue;
+            dtheta[t * P + r] += args->w[r] * (c * dq[P + r] - s * dq[r]);
+            if (!args->keep || args->keep[t * P + r]) dtheta[t * P + r] += c * dk[P + r] - s * dk[r];
+        }
+}
+
+/* ---- Optimiser ---- */
+
+#if defined(__GNUC__) && !defined(__clang__)
+#define CMHA__NO_ERRNO __attribute__((optimize("no-math-errno"))) /* lets GCC vectorise sqrt */
+#else
+#define CMHA__NO_ERRNO
+#endif
+#ifdef CMHA_DOUBLE
+#define CMHA__SQRT sqrt
+#else
+#define CMHA__SQRT sqrtf
+#endif
+
+CMHA_DEF CMHA__NO_ERRNO void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m,
+                                        cmha_real *v) {
+    cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
+    cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2), eps = (cmha_real)args->eps;
+    cmha_real step = (cmha_real)(args->lr / (1 - pow(args->beta1, (double)args->t)));
+    cmha_real unbias = (cmha_real)(1 / (1 - pow(args->beta2, (double)args->t)));
+    cmha_real decay = (cmha_real)(args->lr * args->weight_decay);
+    size_t i;
+    for (i = 0; i < n; i++) {
+        cmha_real x = g[i] * scale;
+        m[i] = b1 * m[i] + a1 * x;
+        v[i] = b2 * v[i] + a2 * x * x;
+        p[i] = (p[i] - decay * p[i]) - step * m[i] / (CMHA__SQRT(v[i] * unbias) + eps);
+    }
+}
+
+CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup, size_t total, size_t s) {
+    double progress;
+    if (s < warmup) return base * (double)s / (double)warmup;
+    if (schedule == CMHA_CONSTANT) return base;
+    progress = total > warmup ? (double)(s - warmup) / (double)(total - warmup) : (double)(s - warmup);
+    if (progress > 1) progress = 1;
+    if (schedule == CMHA_LINEAR) return base + (minimum - base) * progress;
+    return minimum + (base - minimum) / 2 * (1 + cos(3.14159265358979323846 * progress));
+}
+/* ================================================== Tensor and tape =================================================== */
+
+/* Blocks are chained from the newest to the oldest; after a reset one block of the peak size takes their place. */
+struct cmha_arena_block {
+    struct cmha_arena_block *older;
+    size_t size, used; /* bytes of `data` */
+    size_t taken;      /* bytes asked of the allocator */
+    unsigned char *data;
+};
+
+typedef struct cmha__mark {
+    struct cmha_arena_block *block;
+    size_t block_used, used;
+} cmha__mark;
+
+static size_t cmha__round64(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
+
+enum { CMHA__BLOCK_OVERHEAD = 128 }; /* the block's own struct and the alignment of its data */
+
+static struct cmha_arena_block *cmha__block_new(cmha_context *context, size_t bytes) {
+    struct cmha_arena_block *block = NULL;
+    size_t taken;
+    if (cmha__sum(bytes, CMHA__BLOCK_OVERHEAD, &taken)) block = (struct cmha_arena_block *)cmha__take(context, taken);
+    if (!block) {
+        cmha__fail(context, CMHA_ERR_MEMORY, "out of memory: %zu bytes for a tape", bytes);
+        return NULL;
+    }
+    block->older = NULL;
+    block->size = bytes;
+    block->used = 0;
+    block->taken = taken;
+    block->data = (unsigned char *)(void *)block + sizeof *block;
+    block->data += (64 - (uintptr_t)block->data % 64) % 64;
+    return block;
+}
+
+static void cmha__arena_close(cmha_context *context, cmha_arena *arena) {
+    while (arena->block) {
+        struct cmha_arena_block *older = arena->block->older;
+        cmha__give(context, arena->block, arena->block->taken);
+        arena->block = older;
+    }
+    arena->used = 0;
+}
+
+/* NULL when memory ran out. Growing happens in a first pass only: see cmha__arena_reset. */
+static void *cmha__arena_take(cmha_context *context, cmha_arena *arena, size_t bytes) {
+    struct cmha_arena_block *block = arena->block;
+    void *memory;
+    if (bytes > SIZE_MAX - 64 || !cmha__sum(arena->used, cmha__round64(bytes), &bytes)) {
+        cmha__fail(context, CMHA_ERR_OVERFLOW, "tape: a size overflows");
+        return NULL;
+    }
+    bytes -= arena->used;
+    if (arena->measuring) {
+        memory = (void *)(uintptr_t)(arena->used + 64);
+    } else {
+        if (!block || block->size - block->used < bytes) {
+            size_t size = arena->reserved > arena->used ? arena->reserved - arena->used : arena->used / 4;
+            if (size < bytes) size = bytes;
+            if (size < 16384) size = 16384;
+            block = cmha__block_new(context, size);
+            if (!block) return NULL;
+            block->older = arena->block;
+            arena->block = block;
+        }
+        memory = block->data + block->used;
+        block->used += bytes;
+    }
+    arena->used += bytes;
+    if (arena->used > arena->peak) arena->peak = arena->used;
+    return memory;
+}
+
+/* Forgets everything; several blocks make room for one of the size that was needed, taken at the next use. */
+static void cmha__arena_reset(cmha_context *context, cmha_arena *arena) {
+    arena->used = 0;
+    if (arena->peak > arena->reserved) arena->reserved = arena->peak;
+    if (arena->block && arena->block->older) cmha__arena_close(context, arena);
+    if (arena->block) arena->block->used = 0;
+}
+
+/* One block of at least `bytes`, now, so that what follows allocates nothing. */
+static cmha_status cmha__arena_reserve(cmha_context *context, cmha_arena *arena, size_t bytes) {
+    cmha__arena_reset(context, arena);
+    if (arena->block && arena->block->size >= bytes) return CMHA_OK;
+    cmha__arena_close(context, arena);
+    arena->reserved = bytes;
+    arena->block = cmha__block_new(context, bytes);
+    return arena->block ? CMHA_OK : CMHA_ERR_MEMORY;
+}
+
+/* Scratch of one operation lies above a mark and is gone after the rewind. */
+static cmha__mark cmha__mark_of(const cmha_tape *tape) {
+    cmha__mark mark;
+    mark.block = tape->memory.block;
+    mark.block_used = mark.block ? mark.block->used : 0;
+    mark.used = tape->memory.used;
+    return mark;
+}
+
+static void cmha__rewind(cmha_tape *tape, cmha__mark mark) {
+    cmha_arena *arena = &tape->memory;
+    while (arena->block != mark.block) {
+        struct cmha_arena_block *older = arena->block->older;
+        if (!older && !mark.block) break; /* the very first block stays */
+        cmha__give(tape->context, arena->block, arena->block->taken);
+        arena->block = older;
+    }
+    if (arena->block) arena->block->used = mark.block_used;
+    arena->used = mark.used;
+}
+
+CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording) {
+    if (!tape) return CMHA_ERR_ARGUMENT;
+    memset(tape, 0, sizeof *tape);
+    if (!context || !context->open) return CMHA_ERR_STATE;
+    tape->context = context;
+    tape->recording = recording;
+    return CMHA_OK;
+}
+
+CMHA_DEF void cmha_tape_close(cmha_tape *tape) {
+    if (!tape || !tape->context) return;
+    cmha__arena_close(tape->context, &tape->memory);
+    cmha__arena_close(tape->context, &tape->records);
+    memset(tape, 0, sizeof *tape);
+}
+
+CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
+    if (!tape || !tape->context) return;
+    cmha__arena_reset(tape->context, &tape->memory);
+    cmha__arena_reset(tape->context, &tape->records);
+    tape->last = NULL;
+    tape->status = CMHA_OK;
+    tape->n_unused = 0;
+    tape->draws = 0;
+}
+
+CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape) { return tape ? tape->status : CMHA_ERR_ARGUMENT; }
+
+/* Keeps the first failure; returns NULL so that an operation can return it. */
+static cmha_tensor *cmha__tape_fail(cmha_tape *tape, cmha_status status, const char *line) {
+    if (tape && tape->status == CMHA_OK) {
+        tape->status = status;
+        if (line) cmha__fail(tape->context, status, "%s", line);
+    }
+    return NULL;
+}
+
+/* The same with two sizes in the line. */
+static cmha_tensor *cmha__tape_fail2(cmha_tape *tape, cmha_status status, const char *format, size_t a, size_t b) {
+    char line[256];
+    snprintf(line, sizeof line, format, a, b); /* every format here is a literal with two %zu */
+    return cmha__tape_fail(tape, status, line);
+}
+
+static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
+
+CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes) {
+    void *memory;
+    if (!tape || tape->status) return NULL;
+    memory = cmha__arena_take(tape->context, &tape->memory, bytes);
+    if (!memory) cmha__tape_fail(tape, CMHA_ERR_MEMORY, NULL);
+    return memory;
+}
+
+static cmha_real *cmha__reals(cmha_tape *tape, size_t n) {
+    size_t bytes;
+    if (!cmha__mul(n, sizeof(cmha_real), &bytes)) {
+        cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tape: a size overflows");
+        return NULL;
+    }
+    return (cmha_real *)cmha_tape_alloc(tape, bytes);
+}
+
+/* Memory for records and tensors: small, and real also in a dry run. */
+static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
+    void *memory = cmha__arena_take(tape->context, &tape->records, bytes);
+    if (memory) memset(memory, 0, bytes);
+    else cmha__tape_fail(tape, CMHA_ERR_MEMORY, NULL);
+    return memory;
+}
+
+static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t *shape) {
+    cmha_tensor *t;
+    int i;
+    if (!tape || tape->status) return NULL;
+    if (rank < 1 || rank > CMHA_MAX_RANK) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "tensor: the rank must be 1 to 4");
+    t = (cmha_tensor *)cmha__record_alloc(tape, sizeof *t);
+    if (!t) return NULL;
+    t->rank = rank;
+    t->size = 1;
+    for (i = 0; i < rank; i++) {
+        t->shape[i] = shape[i];
+        if (!cmha__mul(t->size, shape[i], &t->size)) return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
+    }
+    return t;
+}
+
+/* An operation's result: not cleared, because the operation fills it. */
+static cmha_tensor *cmha__result(cmha_tape *tape, int rank, const size_t *shape) {
+    cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
+    if (t) t->data = cmha__reals(tape, t->size);
+    return t && t->data ? t : NULL;
+}
+
+CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad) {
+    cmha_tensor *t = cmha__result(tape, rank, shape);
+    if (!t) return NULL;
+    if (!cmha__dry(tape)) memset(t->data, 0, t->size * sizeof *t->data);
+    t->needs_grad = needs_grad != 0;
+    return t;
+}
+
+CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data, cmha_real *grad) {
+    cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
+    if (!t) return NULL;
+    t->data = data;
+    t->grad = grad;
+    t->needs_grad = grad != NULL;
+    return t;
+}
+
+CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *out, cmha_tensor *const *in, int n_in,
+                                cmha_backward_fn backward, void *user) {
+    cmha_record *record;
+    int i, wanted = 0;
+    if (!tape || tape->status || !out) return NULL;
+    if (n_in < 0 || n_in > CMHA_MAX_INPUTS) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "push: too many inputs");
+    for (i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
+    if (!tape->recording || !wanted || !backward) return out;
+    record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
+    if (!record) return NULL;
+    record->name = name;
+    record->backward = backward;
+    record->out = out;
+    for (i = 0; i < n_in; i++) record->in[i] = in[i];
+    record->n_in = n_in;
+    record->user = user;
+    record->previous = tape->last;
+    tape->last = record;
+    if (!out->grad) out->needs_grad = 2;
+    return out;
+}
+
+/* A gradient buffer: a recycled one of that size, or new memory. Not cleared. */
+static cmha_real *cmha__grad_buffer(cmha_tape *tape, size_t n) {
+    size_t bytes = cmha__round64(n * sizeof(cmha_real));
+    int i;
+    for (i = 0; i < tape->n_unused; i++)
+        if (tape->unused[i].bytes == bytes) {
+            void *memory = tape->unused[i].memory;
+            tape->unused[i] = tape->unused[--tape->n_unused];
+            return (cmha_real *)memory;
+        }
+    return cmha__reals(tape, n);
+}
+
+static void cmha__grad_release(cmha_tape *tape, cmha_tensor *t) {
+    if (!t->grad || t->needs_grad != 2) return;
+    if (tape->n_unused < CMHA_MAX_FREE) {
+        tape->unused[tape->n_unused].memory = t->grad;
+        tape->unused[tape->n_unused++].bytes = cmha__round64(t->size * sizeof(cmha_real));
+    }
+    t->grad = NULL;
+}
+
+/* The gradient of t, and by *fresh whether it is new and still holds rubbish: then the caller writes instead of adding. */
+static cmha_real *cmha__grad_fresh(cmha_tape *tape, cmha_tensor *t, int *fresh) {
+    *fresh = 0;
+    if (!t || !t->needs_grad || tape->status) return NULL;
+    if (!t->grad) {
+        t->grad = cmha__grad_buffer(tape, t->size);
+        *fresh = 1;
+    }
+    return t->grad;
+}
+
+CMHA_DEF cmha_real *cmha_grad(cmha_tape *tape, cmha_tensor *t) {
+    int fresh;
+    cmha_real *grad = cmha__grad_fresh(tape, t, &fresh);
+    if (grad && fresh && !cmha__dry(tape)) memset(grad, 0, t->size * sizeof *grad);
+    return grad;
+}
+
+/* in.grad += out.grad for an input that enters the result unchanged. Hands the buffer over when nobody else needs it, so call
+   it last. */
+static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) {
+    cmha_real *grad;
+    if (!in || !in->needs_grad) return;
+    if (!in->grad && in->needs_grad == 2 && out->needs_grad == 2 && in->size == out->size) {
+        in->grad = out->grad;
+        out->grad = NULL;
+        return;
+    }
+    grad = cmha_grad(tape, in);
+    if (!grad || cmha__dry(tape)) return;
+    CMHA__FOR_CHUNKS(tape->context->threads, in->size, lo, hi) { cmha__axpy(hi - lo, 1, out->grad + lo, grad + lo); }
+}
+
+CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
+    cmha_record *record;
+    cmha_real *grad;
+    if (!tape) return CMHA_ERR_ARGUMENT;
+    if (tape->status) return tape->status;
+    if (!loss || loss->size != 1) {
+        cmha__tape_fail(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
+        return tape->status;
+    }
+    if (!loss->needs_grad) return CMHA_OK; /* depends on nothing that learns */
+    grad = cmha_grad(tape, loss);
+    if (!grad) return tape->status;
+    if (!cmha__dry(tape)) grad[0] = seed;
+    for (record = tape->last; record; record = record->previous) {
+        cmha_status status;
+        if (!record->out->grad) continue; /* the loss does not depend on it */
+        status = record->backward(tape, record);
+        if (status) cmha__tape_fail(tape, status, NULL);
+        if (tape->status) return tape->status;
+        cmha__grad_release(tape, record->out);
+    }
+    return CMHA_OK;
+}
+
+/* ======================================================= Layers ======================================================= */
+
+static cmha_status cmha__add_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *db = cmha_grad(tape, r->in[1]);
+    if (db && !cmha__dry(tape)) cmha__axpy(r->out->size, 1, r->out->grad, db);
+    cmha__pass_grad(tape, r->out, r->in[0]);
+    return tape->status;
+}
+
+static int cmha__same_shape(const cmha_tensor *a, const cmha_tensor *b) {
+    return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
+}
+
+CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
+    cmha_tensor *in[2], *y;
+    if (!a || !b) return NULL;
+    if (!cmha__same_shape(a, b)) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "add: sizes %zu and %zu differ in shape", a->size, b->size);
+    y = cmha__result(tape, a->rank, a->shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape)) {
+        memcpy(y->data, a->data, a->size * sizeof *y->data);
+        cmha__axpy(a->size, 1, b->data, y->data);
+    }
+    in[0] = a, in[1] = b;
+    return cmha_push(tape, "add", y, in, 2, cmha__add_backward, NULL);
+}
+
+static cmha_status cmha__mul_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *da = cmha_grad(tape, r->in[0]), *db = cmha_grad(tape, r->in[1]);
+    size_t i;
+    if (cmha__dry(tape)) return CMHA_OK;
+    if (da)
+        for (i = 0; i < r->out->size; i++) da[i] += r->out->grad[i] * r->in[1]->data[i];
+    if (db)
+        for (i = 0; i < r->out->size; i++) db[i] += r->out->grad[i] * r->in[0]->data[i];
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
+    cmha_tensor *in[2], *y;
+    size_t i;
+    if (!a || !b) return NULL;
+    if (!cmha__same_shape(a, b)) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mul: sizes %zu and %zu differ in shape", a->size, b->size);
+    y = cmha__result(tape, a->rank, a->shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape))
+        for (i = 0; i < a->size; i++) y->data[i] = a->data[i] * b->data[i];
+    in[0] = a, in[1] = b;
+    return cmha_push(tape, "mul", y, in, 2, cmha__mul_backward, NULL);
+}
+
+static cmha_status cmha__scale_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    if (dx && !cmha__dry(tape)) cmha__axpy(r->out->size, *(cmha_real *)r->user, r->out->grad, dx);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor) {
+    cmha_tensor *y = x ? cmha__result(tape, x->rank, x->shape) : NULL;
+    cmha_real *saved = y ? (cmha_real *)cmha__record_alloc(tape, sizeof *saved) : NULL;
+    size_t i;
+    if (!saved) return NULL;
+    *saved = factor;
+    if (!cmha__dry(tape))
+        for (i = 0; i < x->size; i++) y->data[i] = factor * x->data[i];
+    return cmha_push(tape, "scale", y, &x, 1, cmha__scale_backward, saved);
+}
+
+/* The shape of a matmul: `count` products of [M, K] by [K, N], b advancing by b_step. */
+typedef struct cmha__matmul {
+    size_t count, M, N, K, b_step;
+    int trans_b;
+} cmha__matmul;
+
+static cmha_status cmha__matmul_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__matmul *m = (const cmha__matmul *)r->user;
+    cmha_real *da = cmha_grad(tape, r->in[0]), *db = cmha_grad(tape, r->in[1]);
+    int threads = tape->context->threads;
+    size_t i;
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    for (i = 0; i < m->count; i++) {
+        const cmha_real *a = r->in[0]->data + i * m->M * m->K, *b = r->in[1]->data + i * m->b_step, *g = r->out->grad + i * m->M * m->N;
+        size_t ldb = m->trans_b ? m->K : m->N;
+        if (da) cmha__gemm(threads, 0, !m->trans_b, m->M, m->K, m->N, 1, g, m->N, b, ldb, 1, da + i * m->M * m->K, m->K); /* dA = dY B^T */
+        if (db && m->trans_b)
+            cmha__gemm(threads, 1, 0, m->N, m->K, m->M, 1, g, m->N, a, m->K, 1, db + i * m->b_step, m->K); /* d(B^T) = dY^T A */
+        else if (db)
+            cmha__gemm(threads, 1, 0, m->K, m->N, m->M, 1, a, m->K, g, m->N, 1, db + i * m->b_step, m->N); /* dB = A^T dY */
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b) {
+    size_t shape[CMHA_MAX_RANK], i;
+    cmha_tensor *in[2], *y;
+    cmha__matmul *m;
+    int d;
+    if (!a || !b) return NULL;
+    if (a->rank < 2 || b->rank < 2) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "matmul: both need a rank of at least 2");
+    m = (cmha__matmul *)cmha__record_alloc(tape, sizeof *m);
+    if (!m) return NULL;
+    memcpy(shape, a->shape, sizeof shape);
+    m->M = a->shape[a->rank - 2];
+    m->K = a->shape[a->rank - 1];
+    m->N = b->shape[b->rank - (trans_b ? 2 : 1)];
+    m->trans_b = trans_b;
+    m->count = 1;
+    if (m->K != b->shape[b->rank - (trans_b ? 1 : 2)])
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "matmul: inner sizes %zu and %zu differ", m->K, b->shape[b->rank - (trans_b ? 1 : 2)]);
+    for (d = 0; d + 2 < a->rank; d++) m->count *= a->shape[d];
+    if (b->rank == 2) { /* one matrix for all rows: a single product */
+        m->M *= m->count;
+        m->count = 1;
+    } else if (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)(a->rank - 2) * sizeof *a->shape)) {
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "matmul: batches of sizes %zu and %zu differ in shape", a->size, b->size);
+    }
+    m->b_step = b->rank == 2 ? 0 : m->K * m->N;
+    shape[a->rank - 1] = m->N;
+    y = cmha__result(tape, a->rank, shape);
+    if (!y) return NULL;
+    for (i = 0; i < m->count && !cmha__dry(tape); i++)
+        cmha__gemm(tape->context->threads, 0, trans_b, m->M, m->N, m->K, 1, a->data + i * m->M * m->K, m->K, b->data + i * m->b_step,
+                   trans_b ? m->K : m->N, 0, y->data + i * m->M * m->N, m->N);
+    in[0] = a, in[1] = b;
+    return cmha_push(tape, "matmul", y, in, 2, cmha__matmul_backward, m);
+}
+
+static cmha_status cmha__reshape_backward(cmha_tape *tape, cmha_record *r) {
+    cmha__pass_grad(tape, r->out, r->in[0]);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape) {
+    cmha_tensor *y = x ? cmha__tensor_shaped(tape, rank, shape) : NULL;
+    if (!y) return NULL;
+    if (y->size != x->size) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "reshape: %zu elements into %zu", x->size, y->size);
+    y->data = x->data;
+    return cmha_push(tape, "reshape", y, &x, 1, cmha__reshape_backward, NULL);
+}
+
+/* Copies or adds a block of rows: `outer` rows of `width`, strides apart. */
+static void cmha__copy_rows(const cmha_real *from, size_t ld_from, size_t outer, size_t width, cmha_real *to, size_t ld_to, int add) {
+    size_t i;
+    for (i = 0; i < outer; i++)
+        if (add) cmha__axpy(width, 1, from + i * ld_from, to + i * ld_to);
+        else memcpy(to + i * ld_to, from + i * ld_from, width * sizeof *to);
+}
+
+/* Around an axis a tensor is `outer` rows of shape[axis] * inner numbers. */
+static void cmha__around(const cmha_tensor *t, int axis, size_t *outer, size_t *inner) {
+    int d;
+    *outer = *inner = 1;
+    for (d = 0; d < axis; d++) *outer *= t->shape[d];
+    for (d = axis + 1; d < t->rank; d++) *inner *= t->shape[d];
+}
+
+static cmha_status cmha__concat_backward(cmha_tape *tape, cmha_record *r) {
+    size_t outer, inner, row, at = 0, width;
+    int axis = *(int *)r->user, i;
+    cmha__around(r->out, axis, &outer, &inner);
+    row = r->out->shape[axis] * inner;
+    for (i = 0; i < 2; i++, at += width) {
+        cmha_real *d = cmha_grad(tape, r->in[i]);
+        width = r->in[i]->shape[axis] * inner;
+        if (d && !cmha__dry(tape)) cmha__copy_rows(r->out->grad + at, row, outer, width, d, width, 1);
+    }
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis) {
+    size_t shape[CMHA_MAX_RANK], outer, inner, wa, wb;
+    cmha_tensor *in[2], *y;
+    int d, *saved;
+    if (!a || !b) return NULL;
+    if (axis < 0 || axis >= a->rank || a->rank != b->rank) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "concat: axis or ranks do not fit");
+    memcpy(shape, a->shape, sizeof shape);
+    for (d = 0; d < a->rank; d++)
+        if (d != axis && a->shape[d] != b->shape[d])
+            return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "concat: sizes %zu and %zu off the axis differ", a->shape[d], b->shape[d]);
+    if (!cmha__sum(a->shape[axis], b->shape[axis], &shape[axis])) return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "concat: size overflows");
+    y = cmha__result(tape, a->rank, shape);
+    saved = y ? (int *)cmha__record_alloc(tape, sizeof *saved) : NULL;
+    if (!saved) return NULL;
+    *saved = axis;
+    cmha__around(a, axis, &outer, &inner);
+    wa = a->shape[axis] * inner;
+    wb = b->shape[axis] * inner;
+    if (!cmha__dry(tape)) {
+        cmha__copy_rows(a->data, wa, outer, wa, y->data, wa + wb, 0);
+        cmha__copy_rows(b->data, wb, outer, wb, y->data + wa, wa + wb, 0);
+    }
+    in[0] = a, in[1] = b;
+    return cmha_push(tape, "concat", y, in, 2, cmha__concat_backward, saved);
+}
+
+static cmha_status cmha__slice_backward(cmha_tape *tape, cmha_record *r) {
+    const size_t *saved = (const size_t *)r->user; /* axis, begin */
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    size_t outer, inner, width;
+    if (!dx || cmha__dry(tape)) return tape->status;
+    cmha__around(r->out, (int)saved[0], &outer, &inner);
+    width = r->out->shape[saved[0]] * inner;
+    cmha__copy_rows(r->out->grad, width, outer, width, dx + saved[1] * inner, r->in[0]->shape[saved[0]] * inner, 1);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end) {
+    size_t shape[CMHA_MAX_RANK], outer, inner, *saved;
+    cmha_tensor *y;
+    if (!x) return NULL;
+    if (axis < 0 || axis >= x->rank || begin > end || end > x->shape[axis])
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "slice: [%zu, %zu) does not fit the axis", begin, end);
+    memcpy(shape, x->shape, sizeof shape);
+    shape[axis] = end - begin;
+    y = cmha__result(tape, x->rank, shape);
+    saved = y ? (size_t *)cmha__record_alloc(tape, 2 * sizeof *saved) : NULL;
+    if (!saved) return NULL;
+    saved[0] = (size_t)axis;
+    saved[1] = begin;
+    cmha__around(x, axis, &outer, &inner);
+    if (!cmha__dry(tape))
+        cmha__copy_rows(x->data + begin * inner, x->shape[axis] * inner, outer, (end - begin) * inner, y->data, (end - begin) * inner, 0);
+    return cmha_push(tape, "slice", y, &x, 1, cmha__slice_backward, saved);
+}
+
+static cmha_status cmha__sum_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *dx = cmha_grad(tape, r->in[0]), g;
+    size_t i;
+    if (!dx || cmha__dry(tape)) return tape->status;
+    g = r->out->grad[0];
+    for (i = 0; i < r->in[0]->size; i++) dx[i] += g;
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
+    size_t one = 1;
+    cmha_tensor *y = x ? cmha__result(tape, 1, &one) : NULL;
+    if (!y) return NULL;
+    if (!cmha__dry(tape)) y->data[0] = cmha__total(x->data, x->size);
+    return cmha_push(tape, "sum", y, &x, 1, cmha__sum_backward, NULL);
+}
+
+static cmha_status cmha__embedding_record(cmha_tape *tape, cmha_record *r) {
+    size_t D = r->in[0]->shape[1];
+    cmha_real *dw = cmha_grad(tape, r->in[0]);
+    if (dw && !cmha__dry(tape)) cmha_embedding_backward(r->out->grad, (const int32_t *)r->user, r->out->size / D, D, dw);
+    return tape->status;
+}
+
+/* Tokens within [0, V), or equal to `ignore` where that is allowed. */
+static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_t n, size_t V, int may_ignore, int32_t ignore) {
+    size_t i;
+    for (i = 0; i < n && !cmha__dry(tape); i++)
+        if ((ids[i] < 0 || (size_t)ids[i] >= V) && !(may_ignore && ids[i] == ignore)) {
+            cmha__fail(tape->context, CMHA_ERR_TOKEN, "token %ld at index %zu is outside the vocabulary of %zu", (long)ids[i], i, V);
+            cmha__tape_fail(tape, CMHA_ERR_TOKEN, NULL);
+            break;
+        }
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B, size_t N) {
+    size_t shape[3];
+    cmha_tensor *y;
+    if (!weight || !tape || tape->status) return NULL;
+    if (weight->rank != 2) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "embedding: the weight must be [V, D]");
+    if (!ids) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "embedding: ids is NULL");
+    shape[0] = B, shape[1] = N, shape[2] = weight->shape[1];
+    y = cmha__result(tape, 3, shape);
+    if (!y || cmha__check_tokens(tape, ids, B * N, weight->shape[0], 0, 0)) return NULL;
+    if (!cmha__dry(tape)) cmha_embedding_forward(weight->data, ids, B * N, shape[2], y->data);
+    return cmha_push(tape, "embedding", y, &weight, 1, cmha__embedding_record, (void *)(uintptr_t)ids);
+}
+
+/* ---- residual + gain * dropout(act(x) W^T + bias) ---- */
+
+typedef struct cmha__sublayer_saved {
+    int act;
+    cmha_real gain, dropout;
+    uint64_t key;
+} cmha__sublayer_saved;
+
+static size_t cmha__last(const cmha_tensor *t) { return t->shape[t->rank - 1]; }
+static size_t cmha__rows(const cmha_tensor *t) { return cmha__last(t) ? t->size / cmha__last(t) : 0; }
+
+/* y [T, I] = act(x). */
+static void cmha__activate_rows(int threads, const cmha_real *x, size_t T, size_t I, int act, cmha_real *y) {
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        size_t t;
+        if (act != CMHA_SWIGLU) cmha_gelu_forward(x + lo * I, (hi - lo) * I, (cmha_activation)act, y + lo * I);
+        else
+            for (t = lo; t < hi; t++) cmha_swiglu_forward(x + t * 2 * I, x + t * 2 * I + I, I, y + t * I);
+    }
+}
+
+static void cmha__activate_rows_backward(int threads, const cmha_real *x, const cmha_real *dy, size_t T, size_t I, int act, cmha_real *dx) {
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        size_t t;
+        if (act != CMHA_SWIGLU) cmha_gelu_backward(x + lo * I, dy + lo * I, (hi - lo) * I, (cmha_activation)act, dx + lo * I);
+        else
+            for (t = lo; t < hi; t++)
+                cmha_swiglu_backward(x + t * 2 * I, x + t * 2 * I + I, dy + t * I, I, dx + t * 2 * I, dx + t * 2 * I + I);
+    }
+}
+
+/* dbias += column sums, columns dealt to threads. */
+static void cmha__bias_backward(int threads, const cmha_real *dy, size_t T, size_t O, cmha_real *dbias) {
+    CMHA__FOR_CHUNKS(threads, O, lo, hi) {
+        size_t t;
+        for (t = 0; t < T; t++) cmha__axpy(hi - lo, 1, dy + t * O + lo, dbias + lo);
+    }
+}
+
+/* gd = gain * dropout(dy), or dy itself where that is the identity. */
+static cmha_real *cmha__sublayer_cotangent(cmha_tape *tape, cmha_record *r) {
+    const cmha__sublayer_saved *s = (const cmha__sublayer_saved *)r->user;
+    size_t n = r->out->size;
+    cmha_real *gd;
+    if (s->gain == 1 && s->dropout <= 0) return r->out->grad;
+    gd = cmha__reals(tape, n);
+    if (!gd || cmha__dry(tape)) return gd;
+    CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
+        size_t i;
+        cmha_dropout_forward(r->out->grad + lo, hi - lo, s->dropout, s->key, lo, gd + lo);
+        for (i = lo; i < hi; i++) gd[i] *= s->gain;
+    }
+    return gd;
+}
+
+static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__sublayer_saved *s = (const cmha__sublayer_saved *)r->user;
+    cmha_tensor *x = r->in[0], *w = r->in[1];
+    size_t T = cmha__rows(r->out), O = w->shape[0], I = w->shape[1];
+    int threads = tape->context->threads, fresh = 0;
+    cmha_real *dx = s->act < 0 ? cmha__grad_fresh(tape, x, &fresh) : cmha_grad(tape, x);
+    cmha_real *dw = cmha_grad(tape, w), *dbias = cmha_grad(tape, r->in[2]), *gd, *h = x->data, *dh = dx;
+    cmha__mark mark = cmha__mark_of(tape);
+    gd = cmha__sublayer_cotangent(tape, r);
+    if (s->act >= 0 && dw) h = cmha__reals(tape, T * I);
+    if (s->act >= 0 && dx) dh = cmha__reals(tape, T * I);
+    if (!tape->status && !cmha__dry(tape)) {
+        if (s->act >= 0 && dw) cmha__activate_rows(threads, x->data, T, I, s->act, h);
+        if (dw) cmha__gemm(threads, 1, 0, O, I, T, 1, gd, O, h, I, 1, dw, I);                                            /* dW += g^T h */
+        if (dbias) cmha__bias_backward(threads, gd, T, O, dbias);
+        if (dx) cmha__gemm(threads, 0, 0, T, I, O, 1, gd, O, w->data, I, s->act < 0 && !fresh ? 1 : 0, dh, I);           /* dh = g W */
+        if (s->act >= 0 && dx) cmha__activate_rows_backward(threads, x->data, dh, T, I, s->act, dx);
+    }
+    cmha__rewind(tape, mark);
+    cmha__pass_grad(tape, r->out, r->in[3]);
+    return tape->status;
+}
+
+/* y = residual + gain * dropout(y + bias), row by row; y may be the product's own memory. */
+static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_saved *s, const cmha_real *product, const cmha_tensor *bias,
+                                  const cmha_real *residual, size_t T, size_t O, cmha_real *y) {
+    if (!bias && !residual && s->gain == 1 && s->dropout <= 0) return;
+    CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+        size_t t, i;
+        for (t = lo; t < hi; t++) {
+            const cmha_real *p = product + t * O, *base = residual ? residual + t * O : NULL;
+            cmha_real *row = y + t * O;
+            if (s->dropout > 0) { /* training: product is y */
+                if (bias) cmha__axpy(O, 1, bias->data, row);
+                cmha_dropout_forward(row, O, s->dropout, s->key, t * O, row);
+                for (i = 0; i < O; i++) row[i] = s->gain * row[i] + (base ? base[i] : 0);
+            } else if (bias && base) {
+                for (i = 0; i < O; i++) row[i] = base[i] + s->gain * (p[i] + bias->data[i]);
+            } else if (bias) {
+                for (i = 0; i < O; i++) row[i] = s->gain * (p[i] + bias->data[i]);
+            } else {
+                for (i = 0; i < O; i++) row[i] = s->gain * p[i] + (base ? base[i] : 0);
+            }
+        }
+    }
+}
+
+static const char *cmha__sublayer_misfit(const cmha_tensor *x, int act, const cmha_tensor *w, const cmha_tensor *bias,
+                                         const cmha_tensor *residual) {
+    if (w->rank != 2) return "linear: the weight must be [O, I]";
+    if (cmha__last(x) != w->shape[1] * (act == CMHA_SWIGLU ? 2 : 1)) return "linear: input of width %zu, weight for %zu";
+    if (bias && bias->size != w->shape[0]) return "linear: output of width %zu (input of %zu), another in the bias";
+    if (residual && (cmha__last(residual) != w->shape[0] || cmha__rows(residual) != cmha__rows(x)))
+        return "linear: the residual does not have the shape of the output (input of width %zu, weight for %zu)";
+    return NULL;
+}
+
+/* in_place: outside of a recording, the result may take the residual's memory. */
+static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias, cmha_tensor *residual,
+                                   cmha_real gain, cmha_real dropout, int in_place) {
+    size_t shape[CMHA_MAX_RANK], T, I, O;
+    cmha_tensor *in[4], *y;
+    cmha__sublayer_saved *s;
+    cmha_real *h, *product;
+    const char *misfit;
+    cmha__mark mark;
+    if (!x || !weight || !tape || tape->status) return NULL;
+    misfit = cmha__sublayer_misfit(x, act, weight, bias, residual);
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, cmha__last(x), weight->shape[weight->rank - 1]);
+    T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] = O;
+    in_place = in_place && residual && !tape->recording;
+    y = in_place ? residual : cmha__result(tape, x->rank, shape);
+    s = y ? (cmha__sublayer_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->act = act;
+    s->gain = gain;
+    s->dropout = tape->recording ? dropout : 0;
+    s->key = s->dropout > 0 ? cmha__mix(tape->key + ++tape->draws) : 0;
+    mark = cmha__mark_of(tape);
+    h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
+    product = in_place ? cmha__reals(tape, T * O) : y->data;
+    if (!tape->status && !cmha__dry(tape)) {
+        if (act >= 0) cmha__activate_rows(tape->context->threads, x->data, T, I, act, h);
+        cmha__gemm(tape->context->threads, 0, 1, T, O, I, 1, h, I, weight->data, I, 0, product, O); /* Y = h W^T */
+        cmha__sublayer_finish(tape, s, product, bias, residual ? residual->data : NULL, T, O, y->data);
+    }
+    cmha__rewind(tape, mark);
+    in[0] = x, in[1] = weight, in[2] = bias, in[3] = residual;
+    return cmha_push(tape, "sublayer", y, in, 4, cmha__sublayer_backward, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias,
+                                    cmha_tensor *residual, cmha_real gain, cmha_real dropout) {
+    return cmha__sublayer(tape, x, act, weight, bias, residual, gain, dropout, 0);
+}
+
+CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
+    return cmha__sublayer(tape, x, -1, weight, bias, NULL, 1, 0, 0);
+}
+
+/* ---- Norms: LayerNorm and RMSNorm share their record; in[2] (the bias) is NULL and `rms` set for the latter ---- */
+
+typedef struct cmha__norm_saved {
+    cmha_real *stats;
+    int rms;
+} cmha__norm_saved;
+
+static cmha_status cmha__norm_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__norm_saved *s = (const cmha__norm_saved *)r->user;
+    cmha_tensor *x = r->in[0], *w = r->in[1];
+    size_t D = cmha__last(x), T = cmha__rows(x), threads = (size_t)tape->context->threads, c;
+    cmha_real *dx = cmha_grad(tape, x), *dw = cmha_grad(tape, w), *db = cmha_grad(tape, r->in[2]), *partial;
+    cmha__mark mark = cmha__mark_of(tape);
+    partial = cmha__reals(tape, threads * 2 * D);
+    if (!tape->status && !cmha__dry(tape)) {
+        memset(partial, 0, threads * 2 * D * sizeof *partial);
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            cmha_real *pw = partial + (size_t)cmha__chunk * 2 * D;
+            if (s->rms)
+                cmha_rmsnorm_backward(x->data + lo * D, w->data, s->stats + lo, r->out->grad + lo * D, hi - lo, D, dx ? dx + lo * D : NULL, pw);
+            else
+                cmha_layernorm_backward(x->data + lo * D, w->data, s->stats + 2 * lo, r->out->grad + lo * D, hi - lo, D,
+                                        dx ? dx + lo * D : NULL, pw, pw + D);
+        }
+        for (c = 0; c < threads; c++) {
+            if (dw) cmha__axpy(D, 1, partial + c * 2 * D, dw);
+            if (db) cmha__axpy(D, 1, partial + c * 2 * D + D, db);
+        }
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+static cmha_tensor *cmha__norm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias, cmha_real eps, int rms) {
+    cmha_tensor *in[3], *y;
+    cmha__norm_saved *s;
+    size_t D, T;
+    if (!x || !weight || !tape || tape->status) return NULL;
+    D = cmha__last(x), T = cmha__rows(x);
+    if (weight->size != D || (bias && bias->size != D))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "norm: rows of %zu, weight or bias of %zu", D, weight->size);
+    y = cmha__result(tape, x->rank, x->shape);
+    s = y ? (cmha__norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->rms = rms;
+    s->stats = cmha__reals(tape, 2 * T);
+    if (!s->stats) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            if (rms) cmha_rmsnorm_forward(x->data + lo * D, weight->data, hi - lo, D, eps, y->data + lo * D, s->stats + lo);
+            else
+                cmha_layernorm_forward(x->data + lo * D, weight->data, bias ? bias->data : NULL, hi - lo, D, eps, y->data + lo * D,
+                                       s->stats + 2 * lo);
+        }
+    in[0] = x, in[1] = weight, in[2] = bias;
+    return cmha_push(tape, rms ? "rmsnorm" : "layernorm", y, in, 3, cmha__norm_backward, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias, cmha_real eps) {
+    return cmha__norm(tape, x, weight, bias, eps, 0);
+}
+
+CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps) {
+    return cmha__norm(tape, x, weight, NULL, eps, 1);
+}
+
+static cmha_status cmha__activate_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    if (dx && !cmha__dry(tape))
+        cmha__activate_rows_backward(tape->context->threads, r->in[0]->data, r->out->grad, cmha__rows(r->out), cmha__last(r->out),
+                                     *(int *)r->user, dx);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind) {
+    size_t shape[CMHA_MAX_RANK];
+    cmha_tensor *y;
+    int *saved;
+    if (!x || !tape || tape->status) return NULL;
+    memcpy(shape, x->shape, sizeof shape);
+    if (kind == CMHA_SWIGLU) {
+        if (cmha__last(x) % 2) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "swiglu: width %zu is odd (%zu numbers)", cmha__last(x), x->size);
+        shape[x->rank - 1] /= 2;
+    }
+    y = cmha__result(tape, x->rank, shape);
+    saved = y ? (int *)cmha__record_alloc(tape, sizeof *saved) : NULL;
+    if (!saved) return NULL;
+    *saved = (int)kind;
+    if (!cmha__dry(tape)) cmha__activate_rows(tape->context->threads, x->data, cmha__rows(y), cmha__last(y), (int)kind, y->data);
+    return cmha_push(tape, "activate", y, &x, 1, cmha__activate_backward, saved);
+}
+
+typedef struct cmha__dropout_saved {
+    cmha_real p;
+    uint64_t key;
+} cmha__dropout_saved;
+
+static cmha_status cmha__dropout_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__dropout_saved *s = (const cmha__dropout_saved *)r->user;
+    cmha_real *dx = cmha_grad(tape, r->in[0]), *g;
+    cmha__mark mark = cmha__mark_of(tape);
+    g = cmha__reals(tape, r->out->size);
+    if (dx && g && !cmha__dry(tape)) {
+        cmha_dropout_forward(r->out->grad, r->out->size, s->p, s->key, 0, g);
+        cmha__axpy(r->out->size, 1, g, dx);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p) {
+    cmha__dropout_saved *s;
+    cmha_tensor *y;
+    if (!x || !tape || tape->status) return NULL;
+    if (!(p >= 0) || p >= 1) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "dropout: p must be at least 0 and below 1");
+    if (p == 0 || !tape->recording) return x;
+    y = cmha__result(tape, x->rank, x->shape);
+    s = y ? (cmha__dropout_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->p = p;
+    s->key = cmha__mix(tape->key + ++tape->draws);
+    if (!cmha__dry(tape)) cmha_dropout_forward(x->data, x->size, p, s->key, 0, y->data);
+    return cmha_push(tape, "dropout", y, &x, 1, cmha__dropout_backward, s);
+}
+
+/* ---- Attention ---- */
+
+CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0) {
+    cmha_real *table = cmha__reals(tape, n_tables * n * 2 * P);
+    size_t i;
+    for (i = 0; table && i < n_tables && !cmha__dry(tape); i++)
+        cmha_rotation_table(omega + i * P, P, n, pos0, table + i * n * 2 * P);
+    return table;
+}
+
+typedef struct cmha__attention_saved {
+    cmha_attention_args args;
+    cmha_real *lse;
+    size_t row; /* width of a fused projection, 0 = three tensors */
+} cmha__attention_saved;
+
+/* Views of the queries, keys and values in one fused array or three. */
+static void cmha__views(const cmha__attention_saved *s, cmha_real *q, cmha_real *k, cmha_real *v, cmha_heads *view) {
+    const cmha_attention_args *a = &s->args;
+    size_t d = a->d_k, row = s->row;
+    if (row) {
+        k = q ? q + a->heads * d : NULL;
+        v = q ? k + a->kv_heads * d : NULL;
+    }
+    view[0] = cmha_tokens_major(q, a->n_q, row ? row : a->heads * d, d);
+    view[1] = cmha_tokens_major(k, a->n_k, row ? row : a->kv_heads * d, d);
+    view[2] = cmha_tokens_major(v, a->n_k, row ? row : a->kv_heads * a->d_v, a->d_v);
+}
+
+static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__attention_saved *s = (const cmha__attention_saved *)r->user;
+    const cmha_attention_args *a = &s->args;
+    cmha_tensor *q = r->in[0], *k = r->in[1], *v = r->in[2];
+    cmha_real *dq = cmha_grad(tape, q), *dk = cmha_grad(tape, k), *dv = cmha_grad(tape, v), *scratch;
+    cmha_real *ddelta = cmha_grad(tape, r->in[3]), *db = cmha_grad(tape, r->in[4]);
+    cmha_heads x[3], d[3];
+    cmha__mark mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, cmha_attention_scratch(a, 1));
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha__views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
+        cmha__views(s, dq, dk, dv, d);
+        cmha_attention_backward(a, x[0], x[1], x[2], cmha_tokens_major(r->out->data, a->n_q, a->heads * a->d_v, a->d_v), s->lse,
+                                cmha_tokens_major(r->out->grad, a->n_q, a->heads * a->d_v, a->d_v), NULL, d[0], d[1], d[2], ddelta, db,
+                                scratch);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+/* Fills in the sizes; returns a line with two %zu when the tensors do not fit, and the two numbers. */
+static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_tensor *q, const cmha_tensor *k, const cmha_tensor *v,
+                                         size_t *one, size_t *two) {
+    cmha_attention_args *a = &s->args;
+    size_t parts = a->heads + (k ? 0 : 2 * a->kv_heads), width = cmha__last(q);
+    *one = a->heads, *two = a->kv_heads;
+    if (!a->heads || !a->kv_heads || a->heads % a->kv_heads) return "attention: %zu heads cannot be grouped over %zu key/value heads";
+    *one = width, *two = parts;
+    if (q->rank != 3 || width % parts || !width) return "attention: width %zu is not divisible by %zu heads";
+    if (!k != !v || (k && (k->rank != 3 || v->rank != 3))) return "attention: give k and v or neither (q of width %zu, %zu heads)";
+    a->batch = q->shape[0];
+    a->n_q = a->n_k = q->shape[1];
+    a->d_k = a->d_v = width / parts;
+    s->row = k ? 0 : width;
+    if (!k) return NULL;
+    a->n_k = k->shape[1];
+    a->d_v = cmha__last(v) / a->kv_heads;
+    *one = a->n_k, *two = v->shape[1];
+    if (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k) return "attention: keys for %zu tokens, values for %zu";
+    *one = cmha__last(k), *two = a->kv_heads * a->d_k;
+    if (*one != *two || cmha__last(v) % a->kv_heads) return "attention: keys or values of width %zu where %zu is needed";
+    return NULL;
+}
+
+/* The same for what the feature map needs. */
+static const char *cmha__attention_features(cmha__attention_saved *s, const cmha_tensor *delta, const cmha_tensor *b, size_t *one,
+                                            size_t *two) {
+    cmha_attention_args *a = &s->args;
+    int learned = a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED;
+    *one = a->d_k, *two = a->heads;
+    if (a->kind == CMHA_ATTENTION_DOT) return NULL;
+    if (a->d_k % 2) return "attention: a head width of %zu is odd and cannot be read as complex pairs (%zu heads)";
+    if (!a->rotation) return "attention: no rotation table (head width %zu, %zu heads)";
+    if (!learned) return NULL;
+    *one = (a->share == CMHA_SHARE_PER_HEAD ? a->heads : 1) * (a->d_k / 2), *two = delta ? delta->size : 0;
+    if (!delta || !b || delta->size != *one || b->size != *one) return "attention: delta and b need %zu numbers, delta has %zu";
+    a->delta = delta->data;
+    a->b = b->data;
+    return NULL;
+}
+
+CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                     cmha_tensor *delta, cmha_tensor *b) {
+    size_t shape[3], one = 0, two = 0;
+    const char *misfit;
+    cmha__attention_saved *s;
+    cmha_tensor *in[5], *y;
+    cmha_heads x[3];
+    cmha_real *scratch;
+    cmha__mark mark;
+    if (!q || !args || !tape || tape->status) return NULL;
+    s = (cmha__attention_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->args = *args;
+    s->args.threads = tape->context->threads;
+    misfit = cmha__attention_sizes(s, q, k, v, &one, &two);
+    if (!misfit) misfit = cmha__attention_features(s, delta, b, &one, &two);
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    if (!tape->recording) s->args.dropout = 0;
+    if (s->args.dropout > 0) s->args.key = cmha__mix(tape->key + ++tape->draws);
+    shape[0] = s->args.batch, shape[1] = s->args.n_q, shape[2] = s->args.heads * s->args.d_v;
+    y = cmha__result(tape, 3, shape);
+    s->lse = y ? cmha__reals(tape, s->args.batch * s->args.heads * s->args.n_q * 2) : NULL;
+    if (!s->lse) return NULL;
+    mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, cmha_attention_scratch(&s->args, 0));
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha__views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
+        cmha_attention_forward(&s->args, x[0], x[1], x[2], cmha_tokens_major(y->data, shape[1], shape[2], s->args.d_v), s->lse, scratch);
+    }
+    cmha__rewind(tape, mark);
+    in[0] = q, in[1] = k, in[2] = v, in[3] = delta, in[4] = b;
+    return cmha_push(tape, "attention", y, in, 5, cmha__attention_record, s);
+}
+
+/* ---- Losses ---- */
+
+typedef struct cmha__entropy_saved {
+    const int32_t *targets;
+    cmha_real *lse;
+    size_t counted;
+    int32_t ignore;
+} cmha__entropy_saved;
+
+static cmha_status cmha__entropy_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__entropy_saved *s = (const cmha__entropy_saved *)r->user;
+    size_t V = cmha__last(r->in[0]), T = cmha__rows(r->in[0]);
+    cmha_real *d = cmha_grad(tape, r->in[0]), scale;
+    if (!d || cmha__dry(tape) || !s->counted) return tape->status;
+    scale = r->out->grad[0] / (cmha_real)s->counted;
+    CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+        cmha_cross_entropy_backward(r->in[0]->data + lo * V, s->targets + lo, s->lse + 2 * lo, hi - lo, V, s->ignore, scale,
+                                    d + lo * V);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore) {
+    size_t one = 1, T, V, threads, c;
+    cmha__entropy_saved *s;
+    cmha_tensor *y;
+    double *sums;
+    if (!logits || !tape || tape->status) return NULL;
+    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
+    T = cmha__rows(logits), V = cmha__last(logits), threads = (size_t)tape->context->threads;
+    y = cmha__result(tape, 1, &one);
+    s = y ? (cmha__entropy_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    sums = s ? (double *)cmha__record_alloc(tape, 2 * threads * sizeof *sums) : NULL; /* per thread: sum, count */
+    if (!sums || cmha__check_tokens(tape, targets, T, V, 1, ignore)) return NULL;
+    s->targets = targets;
+    s->ignore = ignore;
+    s->lse = cmha__reals(tape, 2 * T);
+    if (!s->lse) return NULL;
+    if (!cmha__dry(tape)) {
+        double sum = 0;
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            size_t counted;
+            sums[2 * cmha__chunk] = cmha_cross_entropy_forward(logits->data + lo * V, targets + lo, hi - lo, V, ignore, s->lse + 2 * lo,
+                                                                &counted);
+            sums[2 * cmha__chunk + 1] = (double)counted;
+        }
+        for (c = 0; c < threads; c++) {
+            sum += sums[2 * c];
+            s->counted += (size_t)sums[2 * c + 1];
+        }
+        y->data[0] = s->counted ? (cmha_real)(sum / (double)s->counted) : 0;
+    }
+    return cmha_push(tape, "cross_entropy", y, &logits, 1, cmha__entropy_backward, s);
+}
+
+/* Phase contrastive loss over a fused projection. A unit is one head of queries or of keys of one sequence. */
+typedef struct cmha__pcl_saved {
+    cmha__attention_saved attention; /* sizes, layout, delta, rotation */
+    cmha_pcl_options options;
+    uint64_t key;
+    cmha_real *lse;                  /* [units, N, 2] */
+} cmha__pcl_saved;
+
+static size_t cmha__pcl_units(const cmha__pcl_saved *s) {
+    return s->attention.args.batch * (s->attention.args.heads + s->attention.args.kv_heads);
+}
+
+/* Scratch of one thread: theta, adapted theta, their gradients [N, P] each, rows of one token, keep bytes, and the kernel's own. */
+static size_t cmha__pcl_thread(const cmha__pcl_saved *s, cmha_pcl_args *args) {
+    const cmha_attention_args *a = &s->attention.args;
+    size_t NP = a->n_q * (a->d_k / 2);
+    memset(args, 0, sizeof *args);
+    args->N = a->n_q;
+    args->P = a->d_k / 2;
+    args->tau = s->options.tau;
+    return (4 * NP + 2 * a->n_q * a->d_k + NP / sizeof(cmha_real) + 1 + cmha_pcl_scratch(args) + 15) / 16 * 16;
+}
+
+/* One unit's arrays, dealt out of a thread's scratch. */
+typedef struct cmha__pcl_unit {
+    cmha_pcl_args args;
+    cmha__feature feature;
+    size_t column;               /* of the unit's first number in a row of the projection */
+    int is_query;
+    size_t row;                  /* of delta and b */
+    cmha_real *kernel, *theta, *adapted, *dtheta, *dadapted, *x, *dx;
+    unsigned char *keep;
+} cmha__pcl_unit;
+
+static void cmha__pcl_open(const cmha__pcl_saved *s, const cmha_real *qkv, const cmha_real *w, size_t unit, cmha_real *scratch,
+                           cmha__pcl_unit *u) {
+    const cmha_attention_args *a = &s->attention.args;
+    size_t per = a->heads + a->kv_heads, b = unit / per, h = unit % per, N = a->n_q, P = a->d_k / 2, t, j;
+    size_t head = h < a->heads ? h : (h - a->heads) * (a->heads / a->kv_heads); /* a key head uses its group's first delta */
+    cmha_rng rng = cmha_rng_make(s->key, unit);
+    cmha__pcl_thread(s, &u->args);
+    u->is_query = h < a->heads;
+    u->column = h * a->d_k;
+    u->row = a->share == CMHA_SHARE_PER_HEAD ? head : 0;
+    u->feature = cmha__feature_of(a, head);
+    u->kernel = scratch;
+    u->theta = scratch + cmha_pcl_scratch(&u->args);
+    u->adapted = u->theta + N * P;
+    u->dtheta = u->adapted + N * P;
+    u->dadapted = u->dtheta + N * P;
+    u->x = u->dadapted + N * P;
+    u->dx = u->x + N * a->d_k;
+    u->keep = (unsigned char *)(u->dx + N * a->d_k);
+    u->args.w = w;
+    u->args.keep = u->keep;
+    u->args.valid = a->key_mask ? a->key_mask + b * N : NULL;
+    for (t = 0; t < N; t++) memcpy(u->x + t * a->d_k, qkv + (b * N + t) * s->attention.row + u->column, a->d_k * sizeof *u->x);
+    for (j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= (double)s->options.mask_rate;
+    cmha_euler_forward(u->x, N, P, a->layout, NULL, u->theta);
+    memcpy(u->adapted, u->theta, N * P * sizeof *u->theta);
+    if (!s->options.adapted || a->kind == CMHA_ATTENTION_DOT) return;
+    for (t = 0; t < N; t++)
+        for (j = 0; j < P; j++) { /* the angle of the rotation, reduced: only its cosine and sine matter */
+            const cmha_real *rotation = u->feature.rotation + t * a->d_k;
+            double angle = atan2((double)rotation[P + j], (double)rotation[j]);
+            angle += (double)(u->feature.delta ? u->feature.delta[j] : 1) * (double)u->theta[t * P + j];
+            if (u->is_query && u->feature.b) angle += (double)u->feature.b[j];
+            u->adapted[t * P + j] = (cmha_real)angle;
+        }
+}
+
+static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__pcl_saved *s = (const cmha__pcl_saved *)r->user;
+    const cmha_attention_args *a = &s->attention.args;
+    cmha_tensor *qkv = r->in[0], *w = r->in[3];
+    cmha_real *dqkv = cmha_grad(tape, qkv), *ddelta = cmha_grad(tape, r->in[1]), *db = cmha_grad(tape, r->in[2]), *dw = cmha_grad(tape, w);
+    size_t units = cmha__pcl_units(s), P = a->d_k / 2, N = a->n_q, u, j, per = a->heads + a->kv_heads;
+    cmha_pcl_args unused;
+    cmha__mark mark = cmha__mark_of(tape);
+    cmha_real *partial = cmha__reals(tape, units * 3 * P);
+    cmha_real *scratch = cmha__reals(tape, (size_t)tape->context->threads * cmha__pcl_thread(s, &unused));
+    if (!tape->status && !cmha__dry(tape) && units) {
+        cmha_real scale = r->out->grad[0] / (cmha_real)units;
+        memset(partial, 0, units * 3 * P * sizeof *partial);
+        CMHA__FOR_CHUNKS(tape->context->threads, units, lo, hi) {
+            cmha_pcl_args none;
+            cmha_real *own = scratch + (size_t)cmha__chunk * cmha__pcl_thread(s, &none);
+            cmha__pcl_unit x;
+            size_t unit, i, t;
+            for (unit = lo; unit < hi; unit++) {
+                cmha_real *part = partial + unit * 3 * P;
+                int adapted = s->options.adapted && a->kind != CMHA_ATTENTION_DOT;
+                cmha__pcl_open(s, qkv->data, w->data, unit, own, &x);
+                memset(x.dadapted, 0, N * P * sizeof *own);
+                memset(x.dx, 0, N * a->d_k * sizeof *own);
+                cmha_pcl_backward(&x.args, x.adapted, s->lse + unit * N * 2, scale, x.dadapted, part, x.kernel);
+                for (i = 0; i < N * P; i++) {
+                    cmha_real delta = adapted && x.feature.delta ? x.feature.delta[i % P] : 1;
+                    x.dtheta[i] = delta * x.dadapted[i];
+                    if (adapted) part[P + i % P] += x.theta[i] * x.dadapted[i];
+                    if (adapted && x.is_query) part[2 * P + i % P] += x.dadapted[i];
+                }
+                cmha_euler_backward(x.x, NULL, x.dtheta, N, P, a->layout, x.dx);
+                for (t = 0; dqkv && t < N; t++)
+                    cmha__axpy(a->d_k, 1, x.dx + t * a->d_k, dqkv + (unit / per * N + t) * s->attention.row + x.column);
+            }
+        }
+        for (u = 0; u < units; u++) {
+            size_t h = u % per, head = h < a->heads ? h : (h - a->heads) * (a->heads / a->kv_heads);
+            size_t row = a->share == CMHA_SHARE_PER_HEAD ? head : 0;
+            for (j = 0; j < P; j++) {
+                if (dw) dw[j] += partial[u * 3 * P + j];
+                if (ddelta) ddelta[row * P + j] += partial[u * 3 * P + P + j];
+                if (db) db[row * P + j] += partial[u * 3 * P + 2 * P + j];
+            }
+        }
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+static cmha_status cmha__pcl_run(cmha_tape *tape, cmha__pcl_saved *s, const cmha_tensor *qkv, const cmha_tensor *w, cmha_real *loss) {
+    size_t units = cmha__pcl_units(s), N = s->attention.args.n_q, u;
+    cmha_pcl_args unused;
+    cmha__mark mark = cmha__mark_of(tape);
+    double *losses = (double *)cmha_tape_alloc(tape, (units + 1) * sizeof *losses), sum = 0;
+    cmha_real *scratch = cmha__reals(tape, (size_t)tape->context->threads * cmha__pcl_thread(s, &unused));
+    if (!tape->status && !cmha__dry(tape)) {
+        CMHA__FOR_CHUNKS(tape->context->threads, units, lo, hi) {
+            cmha_pcl_args none;
+            cmha_real *own = scratch + (size_t)cmha__chunk * cmha__pcl_thread(s, &none);
+            cmha__pcl_unit x;
+            size_t unit;
+            for (unit = lo; unit < hi; unit++) {
+                cmha__pcl_open(s, qkv->data, w->data, unit, own, &x);
+                losses[unit] = cmha_pcl_forward(&x.args, x.adapted, s->lse + unit * N * 2, x.kernel);
+            }
+        }
+        for (u = 0; u < units; u++) sum += losses[u];
+        *loss = units ? (cmha_real)(sum / (double)units) : 0;
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv, cmha_tensor *delta, cmha_tensor *b,
+                               cmha_tensor *w, const cmha_pcl_options *options) {
+    size_t one = 0, two = 0, size = 1;
+    const char *misfit;
+    cmha__pcl_saved *s;
+    cmha_tensor *in[4], *y;
+    if (!qkv || !w || !args || !options || !tape || tape->status) return NULL;
+    s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->attention.args = *args;
+    s->options = *options;
+    misfit = cmha__attention_sizes(&s->attention, qkv, NULL, NULL, &one, &two);
+    if (!misfit && args->kind != CMHA_ATTENTION_DOT) misfit = cmha__attention_features(&s->attention, delta, b, &one, &two);
+    if (!misfit && (s->attention.args.d_k % 2 || w->size != s->attention.args.d_k / 2)) misfit = "pcl: w does not fit (%zu, %zu)";
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    s->key = cmha__mix(tape->key + ++tape->draws);
+    y = cmha__result(tape, 1, &size);
+    s->lse = y ? cmha__reals(tape, cmha__pcl_units(s) * s->attention.args.n_q * 2) : NULL;
+    if (!s->lse || cmha__pcl_run(tape, s, qkv, w, y->data)) return NULL;
+    in[0] = qkv, in[1] = delta, in[2] = b, in[3] = w;
+    return cmha_push(tape, "pcl", y, in, 4, cmha__pcl_backward, s);
+}
+
+/* ======================================================= Models ======================================================= */
+
+CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer) {
+    cmha_model_config m;
+    cmha_trainer_config t;
+    cmha_config_defaults(cmha_model_table(), &m); /* the defaults are the paper's */
+    cmha_config_defaults(cmha_trainer_table(), &t);
+    if (!name) return CMHA_ERR_ARGUMENT;
+    if (!strcmp(name, "tiny")) {
+        m.n_layers = 4, m.d_model = 128, m.n_heads = 4, m.d_ff = 512;
+        m.delta_init = CMHA_DELTA_ROPE_START;
+        t.steps = 1800, t.batch = 16, t.length = 128;
+        t.lr = 3e-3, t.min_lr = 1e-4, t.beta2 = 0.99, t.adam_eps = 1e-8, t.weight_decay = 0.1;
+    } else if (!strcmp(name, "paper")) {
+        m.dropout = m.attention_dropout = 0.1;
+    } else if (!strcmp(name, "repo")) {
+        m.dropout = m.attention_dropout = 0;
+        m.layout = CMHA_LAYOUT_HALF, m.score_scale = 1;
+        m.activation = CMHA_SWIGLU, m.norm = CMHA_NORM_RMS, m.residual_scale = 0.2, m.tied = 0, m.head_bias = 1;
+        m.delta_std = 0.17677669529663687; /* 1/sqrt(d_k/2) at d_k = 64 */
+    } else if (!strcmp(name, "eulerformer")) {
+        m.dropout = m.attention_dropout = 0.1;
+        m.share = CMHA_SHARE_SHARED, m.placement = CMHA_NORM_POST, m.delta_init = CMHA_DELTA_CONST, m.delta_value = 1;
+        m.attention_bias = 1, m.pcl_weight = 0.01, m.pcl_adapted = 1;
+    } else {
+        return CMHA_ERR_NOT_FOUND;
+    }
+    if (model) *model = m;
+    if (trainer) *trainer = t;
+    return CMHA_OK;
+}
+
+/* How a parameter starts. */
+enum { CMHA__ZEROS, CMHA__ONES, CMHA__WEIGHT, CMHA__RESIDUAL_WEIGHT, CMHA__DELTA };
+
+/* Declares parameters in file order: a first pass counts them, a second places them in the block. */
+typedef struct cmha__builder {
+    cmha_model *model;
+    size_t n, size;
+    int overflow;
+} cmha__builder;
+
+/* cols 0: a vector of `rows`. Returns NULL in the counting pass. */
+static cmha_tensor *cmha__declare(cmha__builder *b, size_t layer, const char *name, size_t rows, size_t cols, int init) {
+    cmha_parameter *p = b->model->parameters ? &b->model->parameters[b->n] : NULL;
+    size_t count = rows;
+    if (!cmha__mul(rows, cols ? cols : 1, &count)) b->overflow = 1;
+    if (p) {
+        if (layer == SIZE_MAX) snprintf(p->name, sizeof p->name, "%s", name);
+        else snprintf(p->name, sizeof p->name, "blocks.%zu.%s", layer, name);
+        p->tensor.rank = cols ? 2 : 1;
+        p->tensor.shape[0] = rows;
+        p->tensor.shape[1] = cols;
+        p->tensor.size = count;
+        p->tensor.data = b->model->data + b->size;
+        p->decay = cols && (init == CMHA__WEIGHT || init == CMHA__RESIDUAL_WEIGHT);
+        p->init = init;
+    }
+    b->n++;
+    if (!cmha__sum(b->size, count, &b->size)) b->overflow = 1;
+    return p ? &p->tensor : NULL;
+}
+
+static cmha_tensor *cmha__declare_if(cmha__builder *b, int wanted, size_t layer, const char *name, size_t rows, size_t cols, int init) {
+    return wanted ? cmha__declare(b, layer, name, rows, cols, init) : NULL;
+}
+
+/* One tensor over neighbours in the block: first, and `rows` in all. */
+static cmha_tensor *cmha__fuse(cmha_model *model, size_t *n_fused, const cmha_tensor *first, size_t rows) {
+    cmha_tensor *t;
+    if (!first) return NULL;
+    t = &model->fused[(*n_fused)++];
+    *t = *first;
+    t->size = first->size / first->shape[0] * rows;
+    t->shape[0] = rows;
+    return t;
+}
+
+static size_t cmha__kv_heads(const cmha_model_config *c) { return c->n_kv_heads ? c->n_kv_heads : c->n_heads; }
+static size_t cmha__head_width(const cmha_model_config *c) { return c->d_model / c->n_heads; }
+
+static void cmha__declare_block(cmha__builder *b, size_t i, size_t *n_fused) {
+    cmha_model *model = b->model;
+    const cmha_model_config *c = &model->config;
+    size_t d = c->d_model, ff = c->d_ff, P = cmha__head_width(c) / 2, kv = cmha__kv_heads(c) * cmha__head_width(c);
+    int ln = c->norm == CMHA_NORM_LAYER, gated = c->activation == CMHA_SWIGLU;
+    int learned = c->attention == CMHA_ATTENTION_CMHA && c->share != CMHA_SHARE_FIXED;
+    size_t rows = c->share == CMHA_SHARE_PER_HEAD ? c->n_heads : 1;
+    cmha_block k;
+    k.ln1_weight = cmha__declare(b, i, "ln1.weight", d, 0, CMHA__ONES);
+    k.ln1_bias = cmha__declare_if(b, ln, i, "ln1.bias", d, 0, CMHA__ZEROS);
+    k.qkv_weight = cmha__declare(b, i, "attn.wq.weight", d, d, CMHA__WEIGHT);
+    cmha__declare(b, i, "attn.wk.weight", kv, d, CMHA__WEIGHT);
+    cmha__declare(b, i, "attn.wv.weight", kv, d, CMHA__WEIGHT);
+    k.qkv_bias = cmha__declare_if(b, c->attention_bias, i, "attn.wq.bias", d, 0, CMHA__ZEROS);
+    cmha__declare_if(b, c->attention_bias, i, "attn.wk.bias", kv, 0, CMHA__ZEROS);
+    cmha__declare_if(b, c->attention_bias, i, "attn.wv.bias", kv, 0, CMHA__ZEROS);
+    k.wo_weight = cmha__declare(b, i, "attn.wo.weight", d, d, CMHA__RESIDUAL_WEIGHT);
+    k.wo_bias = cmha__declare_if(b, c->attention_bias, i, "attn.wo.bias", d, 0, CMHA__ZEROS);
+    k.delta = cmha__declare_if(b, learned, i, "attn.delta", rows, P, CMHA__DELTA);
+    k.b = cmha__declare_if(b, learned, i, "attn.b", rows, P, CMHA__ZEROS);
+    k.pcl_w = cmha__declare_if(b, c->pcl_weight > 0 && c->pcl_learn, i, "attn.pcl_w", P, 0, CMHA__ONES);
+    k.ln2_weight = cmha__declare(b, i, "ln2.weight", d, 0, CMHA__ONES);
+    k.ln2_bias = cmha__declare_if(b, ln, i, "ln2.bias", d, 0, CMHA__ZEROS);
+    k.w1_weight = cmha__declare(b, i, "ffn.w1.weight", ff, d, CMHA__WEIGHT);
+    cmha__declare_if(b, gated, i, "ffn.w3.weight", ff, d, CMHA__WEIGHT);
+    k.w1_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w1.bias", ff, 0, CMHA__ZEROS);
+    cmha__declare_if(b, c->ffn_bias && gated, i, "ffn.w3.bias", ff, 0, CMHA__ZEROS);
+    k.w2_weight = cmha__declare(b, i, "ffn.w2.weight", d, ff, CMHA__RESIDUAL_WEIGHT);
+    k.w2_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w2.bias", d, 0, CMHA__ZEROS);
+    if (!model->parameters) return;
+    k.qkv_weight = cmha__fuse(model, n_fused, k.qkv_weight, d + 2 * kv);
+    k.qkv_bias = cmha__fuse(model, n_fused, k.qkv_bias, d + 2 * kv);
+    k.w1_weight = cmha__fuse(model, n_fused, k.w1_weight, gated ? 2 * ff : ff);
+    k.w1_bias = cmha__fuse(model, n_fused, k.w1_bias, gated ? 2 * ff : ff);
+    model->blocks[i] = k;
+}
+
+static void cmha__declare_all(cmha__builder *b) {
+    cmha_model *model = b->model;
+    const cmha_model_config *c = &model->config;
+    size_t i, n_fused = 0;
+    int pre = c->placement == CMHA_NORM_PRE;
+    b->n = b->size = 0;
+    b->overflow = 0;
+    model->token_weight = cmha__declare(b, SIZE_MAX, "tok_emb.weight", c->vocabulary, c->d_model, CMHA__WEIGHT);
+    model->position_weight = cmha__declare_if(b, c->position == CMHA_POSITION_LEARNED, SIZE_MAX, "pos_emb.weight", c->max_positions,
+                                              c->d_model, CMHA__WEIGHT);
+    for (i = 0; i < c->n_layers; i++) cmha__declare_block(b, i, &n_fused);
+    model->final_weight = cmha__declare_if(b, pre, SIZE_MAX, "ln_f.weight", c->d_model, 0, CMHA__ONES);
+    model->final_bias = cmha__declare_if(b, pre && c->norm == CMHA_NORM_LAYER, SIZE_MAX, "ln_f.bias", c->d_model, 0, CMHA__ZEROS);
+    model->head_weight = cmha__declare_if(b, !c->tied, SIZE_MAX, "head.weight", c->vocabulary, c->d_model, CMHA__WEIGHT);
+    model->head_bias = cmha__declare_if(b, c->head_bias, SIZE_MAX, "head.bias", c->vocabulary, 0, CMHA__ZEROS);
+}
+
+static void cmha__start_parameter(const cmha_model *model, size_t index) {
+    const cmha_model_config *c = &model->config;
+    cmha_parameter *p = &model->parameters[index];
+    cmha_rng rng = cmha_rng_make(model->context->config.seed, index);
+    double mean = p->init == CMHA__ONES, std = 0;
+    size_t i;
+    if (p->init == CMHA__WEIGHT) std = c->init_std;
+    if (p->init == CMHA__RESIDUAL_WEIGHT) std = c->init_std / sqrt(2.0 * (double)c->n_layers);
+    if (p->init == CMHA__DELTA) {
+        mean = c->delta_init == CMHA_DELTA_PAPER ? 0 : c->delta_init == CMHA_DELTA_ROPE_START ? 1 : c->delta_value;
+        std = c->delta_init == CMHA_DELTA_CONST ? 0 : c->delta_std;
+    }
+    for (i = 0; i < p->tensor.size; i++) p->tensor.data[i] = (cmha_real)(mean + (std > 0 ? std * cmha_rng_normal(&rng) : 0));
+}
+
+static cmha_status cmha__check_model(cmha_context *context, const cmha_model_config *c) {
+    size_t d_k;
+    cmha_status status = cmha_config_check(context, cmha_model_table(), c);
+    if (status) return status;
+    if (c->d_model % c->n_heads)
+        return cmha__fail(context, CMHA_ERR_SHAPE, "model: d_model %zu is not divisible by n_heads %zu", c->d_model, c->n_heads);
+    if (c->n_heads % cmha__kv_heads(c))
+        return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu", c->n_heads, cmha__kv_heads(c));
+    d_k = cmha__head_width(c);
+    if (d_k % 2 && (c->attention != CMHA_ATTENTION_DOT || c->pcl_weight > 0))
+        return cmha__fail(context, CMHA_ERR_SHAPE, "model: a head of %zu numbers (d_model %zu / n_heads %zu) cannot be read as complex pairs",
+                          d_k, c->d_model, c->n_heads);
+    if (c->position == CMHA_POSITION_SINUSOIDAL && c->d_model % 2)
+        return cmha__fail(context, CMHA_ERR_SHAPE, "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
+    return CMHA_OK;
+}
+
+/* The arrays that describe the model: parameters, blocks, fused views, frequencies. All but the numbers themselves. */
+static cmha_status cmha__model_describe(cmha_model *model) {
+    const cmha_model_config *c = &model->config;
+    cmha_context *context = model->context;
+    size_t P = cmha__head_width(c) / 2, n_tables = c->frequency == CMHA_FREQ_TABLE ? c->n_heads : 1, h;
+    cmha__builder b;
+    b.model = model;
+    cmha__declare_all(&b);
+    if (b.overflow || b.size > SIZE_MAX / sizeof(cmha_real) / 8)
+        return cmha__fail(context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
+    model->n_parameters = b.n;
+    model->size = b.size;
+    model->parameters = (cmha_parameter *)cmha__take(context, b.n * sizeof *model->parameters);
+    model->blocks = (cmha_block *)cmha__take(context, c->n_layers * sizeof *model->blocks);
+    model->fused = (cmha_tensor *)cmha__take(context, 4 * c->n_layers * sizeof *model->fused);
+    model->n_omega = n_tables;
+    model->omega = (double *)cmha__take(context, n_tables * (P + 1) * sizeof *model->omega);
+    if (c->position == CMHA_POSITION_ALIBI) model->alibi = (cmha_real *)cmha__take(context, c->n_heads * sizeof *model->alibi);
+    if (!model->parameters || !model->blocks || !model->fused || !model->omega || (c->position == CMHA_POSITION_ALIBI && !model->alibi))
+        return cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for the tables of %zu parameters", b.n);
+    memset(model->parameters, 0, b.n * sizeof *model->parameters);
+    memset(model->fused, 0, 4 * c->n_layers * sizeof *model->fused);
+    for (h = 0; h < n_tables; h++)
+        cmha_frequencies(c->frequency == CMHA_FREQ_LITERAL ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE, c->base, P, model->omega + h * P);
+    if (model->alibi) cmha_alibi_slopes(c->n_heads, model->alibi);
+    return CMHA_OK;
+}
+
+CMHA_DEF void cmha_model_close(cmha_model *model) {
+    cmha_context *context;
+    size_t P;
+    if (!model || !model->context) return;
+    context = model->context;
+    P = cmha__head_width(&model->config) / 2;
+    cmha_tape_close(&model->tape);
+    cmha__give(context, model->data, model->size * sizeof *model->data);
+    cmha__give(context, model->grad, model->size * sizeof *model->grad);
+    cmha__give(context, model->parameters, model->n_parameters * sizeof *model->parameters);
+    cmha__give(context, model->blocks, model->config.n_layers * sizeof *model->blocks);
+    cmha__give(context, model->fused, 4 * model->config.n_layers * sizeof *model->fused);
+    cmha__give(context, model->omega, model->n_omega * (P + 1) * sizeof *model->omega);
+    cmha__give(context, model->alibi, model->config.n_heads * sizeof *model->alibi);
+    memset(model, 0, sizeof *model);
+}
+
+/* Everything but the block of numbers. */
+static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, const cmha_model_config *config) {
+    cmha_status status;
+    if (!model) return CMHA_ERR_ARGUMENT;
+    memset(model, 0, sizeof *model);
+    if (!context || !context->open) return CMHA_ERR_STATE;
+    if (config) model->config = *config;
+    else cmha_config_defaults(cmha_model_table(), &model->config);
+    status = cmha__check_model(context, &model->config);
+    if (status) return status;
+    model->context = context;
+    status = cmha__model_describe(model);
+    if (!status) status = cmha_tape_init(&model->tape, context, 1);
+    if (status) cmha_model_close(model);
+    return status;
+}
+
+CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *config) {
+    cmha__builder b;
+    size_t i;
+    cmha_status status = cmha__model_open(model, context, config);
+    if (status) return status;
+    model->data = (cmha_real *)cmha__take(context, model->size * sizeof *model->data);
+    if (!model->data) {
+        status = cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters", model->size);
+        cmha_model_close(model);
+        return status;
+    }
+    b.model = model;
+    cmha__declare_all(&b);
+    for (i = 0; i < model->n_parameters; i++) cmha__start_parameter(model, i);
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name) {
+    size_t i;
+    for (i = 0; model && name && i < model->n_parameters; i++)
+        if (!strcmp(model->parameters[i].name, name)) return &model->parameters[i];
+    return NULL;
+}
+
+CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega) {
+    if (!model || !model->context || !omega) return CMHA_ERR_ARGUMENT;
+    if (model->config.frequency != CMHA_FREQ_TABLE)
+        return cmha__fail(model->context, CMHA_ERR_STATE, "model: frequencies can only be set with frequency = table");
+    memcpy(model->omega, omega, model->n_omega * (cmha__head_width(&model->config) / 2) * sizeof *omega);
+    return CMHA_OK;
+}
+
+/* Points every view at its place in the gradient block. */
+static void cmha__attach_grad(cmha_model *model) {
+    size_t i;
+    for (i = 0; i < model->n_parameters; i++) {
+        cmha_tensor *t = &model->parameters[i].tensor;
+        t->grad = model->grad + (t->data - model->data);
+        t->needs_grad = 1;
+    }
+    for (i = 0; i < 4 * model->config.n_layers; i++) {
+        cmha_tensor *t = &model->fused[i];
+        if (!t->data) continue;
+        t->grad = model->grad + (t->data - model->data);
+        t->needs_grad = 1;
+    }
+}
+
+static cmha_status cmha__need_grad(cmha_model *model) {
+    if (model->grad) return CMHA_OK;
+    model->grad = (cmha_real *)cmha__take(model->context, model->size * sizeof *model->grad);
+    if (!model->grad) return cmha__fail(model->context, CMHA_ERR_MEMORY, "model: out of memory for %zu gradients", model->size);
+    memset(model->grad, 0, model->size * sizeof *model->grad);
+    cmha__attach_grad(model);
+    return CMHA_OK;
+}
+
+CMHA_DEF void cmha_model_zero_grad(cmha_model *model) {
+    if (model && model->grad) memset(model->grad, 0, model->size * sizeof *model->grad);
+}
+
+/* ---- Forward pass ---- */
+
+/* What all blocks of one pass share. */
+typedef struct cmha__pass {
+    cmha_model *model;
+    cmha_tape *tape;
+    cmha_cache *cache;          /* NULL: every token of the sequences is in this batch */
+    size_t layer, B, N, first;  /* first: position of the first token */
+    cmha_attention_args args;
+    cmha_tensor *extra;         /* phase contrastive loss so far */
+} cmha__pass;
+
+static cmha_tensor *cmha__cached_attention(cmha__pass *pass, cmha_tensor *qkv, const cmha_block *k);
+
+static cmha_tensor *cmha__model_norm(cmha__pass *pass, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
+    const cmha_model_config *c = &pass->model->config;
+    return cmha__norm(pass->tape, x, weight, bias, (cmha_real)c->norm_eps, c->norm == CMHA_NORM_RMS);
+}
+
+/* Adds the layer's phase contrastive loss to the pass. */
+static cmha_status cmha__block_pcl(cmha__pass *pass, cmha_tensor *qkv, const cmha_block *k) {
+    const cmha_model_config *c = &pass->model->config;
+    cmha_pcl_options options;
+    size_t P = cmha__head_width(c) / 2, i;
+    cmha_tensor *w = k->pcl_w, *loss;
+    options.tau = (cmha_real)c->pcl_tau;
+    options.mask_rate = (cmha_real)c->pcl_mask;
+    options.adapted = c->pcl_adapted;
+    if (!w) {
+        w = cmha_tensor_new(pass->tape, 1, &P, 0);
+        for (i = 0; w && !cmha__dry(pass->tape) && i < P; i++) w->data[i] = 1;
+    }
+    loss = cmha_pcl(pass->tape, &pass->args, qkv, k->delta, k->b, w, &options);
+    pass->extra = pass->extra ? cmha_add(pass->tape, pass->extra, loss) : loss;
+    return pass->tape->status;
+}
+
+/* x + gain * dropout(attention(h) Wo^T + bo) */
+static cmha_tensor *cmha__block_attention(cmha__pass *pass, const cmha_block *k, cmha_tensor *h, cmha_tensor *x) {
+    const cmha_model_config *c = &pass->model->config;
+    cmha_tensor *qkv = cmha_linear(pass->tape, h, k->qkv_weight, k->qkv_bias), *a;
+    if (!qkv) return NULL;
+    if (c->pcl_weight > 0 && pass->tape->recording && cmha__block_pcl(pass, qkv, k)) return NULL;
+    a = pass->cache ? cmha__cached_attention(pass, qkv, k) : cmha_attention(pass->tape, &pass->args, qkv, NULL, NULL, k->delta, k->b);
+    return cmha__sublayer(pass->tape, a, -1, k->wo_weight, k->wo_bias, x, (cmha_real)c->residual_scale, (cmha_real)c->dropout, 1);
+}
+
+/* x + gain * dropout(act(h W1^T + b1) W2^T + b2) */
+static cmha_tensor *cmha__block_ffn(cmha__pass *pass, const cmha_block *k, cmha_tensor *h, cmha_tensor *x) {
+    const cmha_model_config *c = &pass->model->config;
+    cmha_tensor *u = cmha_linear(pass->tape, h, k->w1_weight, k->w1_bias);
+    return cmha__sublayer(pass->tape, u, c->activation, k->w2_weight, k->w2_bias, x, (cmha_real)c->residual_scale, (cmha_real)c->dropout, 1);
+}
+
+/* Outside of a recording x keeps its memory, and all else that the block took is given back. */
+static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
+    const cmha_block *k = &pass->model->blocks[pass->layer];
+    int post = pass->model->config.placement == CMHA_NORM_POST;
+    cmha__mark mark = cmha__mark_of(pass->tape);
+    cmha_tensor *y;
+    if (post) {
+        y = cmha__model_norm(pass, cmha__block_attention(pass, k, x, x), k->ln1_weight, k->ln1_bias);
+        y = cmha__model_norm(pass, cmha__block_ffn(pass, k, y, y), k->ln2_weight, k->ln2_bias);
+    } else {
+        y = cmha__block_attention(pass, k, cmha__model_norm(pass, x, k->ln1_weight, k->ln1_bias), x);
+        y = cmha__block_ffn(pass, k, cmha__model_norm(pass, y, k->ln2_weight, k->ln2_bias), y);
+    }
+    if (!y || pass->tape->recording) return y;
+    if (y != x && !cmha__dry(pass->tape)) memcpy(x->data, y->data, x->size * sizeof *x->data);
+    cmha__rewind(pass->tape, mark);
+    return x;
+}
+
+/* Token embeddings plus positions. */
+static cmha_tensor *cmha__model_embed(cmha__pass *pass, const int32_t *ids) {
+    cmha_model *model = pass->model;
+    cmha_tape *tape = pass->tape;
+    size_t B = pass->B, N = pass->N, d = model->config.d_model, i;
+    cmha_tensor *x = cmha_embedding(tape, model->token_weight, ids, B, N), *positions;
+    if (!x) return NULL;
+    if (model->config.position == CMHA_POSITION_LEARNED) {
+        int32_t *at = (int32_t *)cmha_tape_alloc(tape, B * N * sizeof *at);
+        if (pass->first + N > model->config.max_positions)
+            return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "model: %zu positions, but the learned embedding has %zu", pass->first + N,
+                                    model->config.max_positions);
+        for (i = 0; at && !cmha__dry(tape) && i < B * N; i++) at[i] = (int32_t)(pass->first + i % N);
+        positions = at ? cmha_embedding(tape, model->position_weight, at, B, N) : NULL;
+        x = cmha_add(tape, x, positions);
+    } else if (model->config.position == CMHA_POSITION_SINUSOIDAL) {
+        cmha__mark mark = cmha__mark_of(tape);
+        cmha_real *table = cmha__reals(tape, N * d);
+        if (table && !cmha__dry(tape)) { /* a constant: added in place, without a record */
+            cmha_sinusoidal_table(N, d, model->config.base, pass->first, table);
+            for (i = 0; i < B; i++) cmha__axpy(N * d, 1, table, x->data + i * N * d);
+        }
+        cmha__rewind(tape, mark);
+    }
+    return x ? cmha_dropout(tape, x, (cmha_real)model->config.dropout) : NULL;
+}
+
+static void cmha__pass_args(cmha__pass *pass, const unsigned char *key_mask) {
+    cmha_model *model = pass->model;
+    const cmha_model_config *c = &model->config;
+    cmha_attention_args *a = &pass->args;
+    size_t d_k = cmha__head_width(c);
+    memset(a, 0, sizeof *a);
+    a->batch = pass->B;
+    a->heads = c->n_heads;
+    a->kv_heads = cmha__kv_heads(c);
+    a->n_q = a->n_k = pass->N;
+    a->d_k = a->d_v = d_k;
+    a->scale = (cmha_real)(c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)d_k));
+    a->causal = c->causal;
+    a->window = c->window;
+    a->key_mask = key_mask;
+    a->alibi = model->alibi;
+    a->kind = (cmha_attention_kind)c->attention;
+    a->layout = (cmha_layout)c->layout;
+    a->share = (cmha_share)c->share;
+    a->dropout = (cmha_real)c->attention_dropout;
+    a->threads = model->context->threads;
+    if (a->kind == CMHA_ATTENTION_DOT) return;
+    a->rotation = cmha_rotation(pass->tape, model->omega, model->n_omega, d_k / 2, pass->N, (ptrdiff_t)pass->first);
+    a->rotation_head = model->n_omega > 1 ? pass->N * d_k : 0;
+}
+
+/* Embedding, blocks and final norm -> [B, N, d_model]. */
+static cmha_tensor *cmha__model_body(cmha__pass *pass, const int32_t *ids, const unsigned char *key_mask) {
+    cmha_model *model = pass->model;
+    cmha_tensor *x;
+    cmha__pass_args(pass, key_mask);
+    x = cmha__model_embed(pass, ids);
+    for (pass->layer = 0; x && pass->layer < model->config.n_layers; pass->layer++) x = cmha__block(pass, x);
+    return x;
+}
+
+static cmha_tensor *cmha__model_head(cmha__pass *pass, cmha_tensor *x) {
+    cmha_model *model = pass->model;
+    if (model->final_weight) x = cmha__model_norm(pass, x, model->final_weight, model->final_bias);
+    return cmha_linear(pass->tape, x, model->head_weight ? model->head_weight : model->token_weight, model->head_bias);
+}
+
+CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra_loss) {
+    cmha__pass pass;
+    cmha_tensor *logits;
+    if (extra_loss) *extra_loss = NULL;
+    if (!tape || tape->status) return NULL;
+    if (!model || !model->context || !batch) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "model: it or the batch is missing");
+    memset(&pass, 0, sizeof pass);
+    pass.model = model;
+    pass.tape = tape;
+    pass.B = batch->batch;
+    pass.N = batch->length;
+    logits = cmha__model_head(&pass, cmha__model_body(&pass, batch->ids, batch->key_mask));
+    if (extra_loss && logits && pass.extra)
+        *extra_loss = cmha_scale(tape, pass.extra, (cmha_real)(model->config.pcl_weight / (double)model->config.n_layers));
+    return logits;
+}
+
+/* Starts a pass on the model's own tape. */
+static cmha_status cmha__own_pass(cmha_model *model, int recording, uint64_t key) {
+    if (!model || !model->context) return CMHA_ERR_STATE;
+    cmha_tape_reset(&model->tape);
+    model->tape.recording = recording;
+    model->tape.key = key;
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss) {
+    cmha_tensor *y;
+    cmha_status status = cmha__own_pass(model, 0, 0);
+    if (status || !batch || !loss) return status ? status : CMHA_ERR_ARGUMENT;
+    y = cmha_cross_entropy(&model->tape, cmha_model_forward(model, &model->tape, batch, NULL), batch->targets, -1);
+    if (y) *loss = (double)y->data[0];
+    return model->tape.status;
+}
+
+CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits) {
+    cmha_tensor *y;
+    cmha_status status = cmha__own_pass(model, 0, 0);
+    if (status || !batch || !logits) return status ? status : CMHA_ERR_ARGUMENT;
+    y = cmha_model_forward(model, &model->tape, batch, NULL);
+    if (y) memcpy(logits, y->data, y->size * sizeof *logits);
+    return model->tape.status;
+}
+
+CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight, uint64_t key, double *loss) {
+    cmha_tape *tape;
+    cmha_tensor *extra, *entropy, *total;
+    cmha_status status = cmha__own_pass(model, 1, key);
+    if (!status && (!batch || !loss)) status = CMHA_ERR_ARGUMENT;
+    if (!status) status = cmha__need_grad(model);
+    if (status) return status;
+    tape = &model->tape;
+    entropy = cmha_cross_entropy(tape, cmha_model_forward(model, tape, batch, &extra), batch->targets, -1);
+    total = extra ? cmha_add(tape, entropy, extra) : entropy;
+    if (!total) return tape->status;
+    if (!cmha__dry(tape)) {
+        *loss = (double)entropy->data[0];
+        if (!(fabs((double)total->data[0]) <= (double)FLT_MAX))
+            return cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g", (double)total->data[0]);
+    }
+    return cmha_backward(tape, total, (cmha_real)weight);
+}
+
+/* A pass that computes nothing but counts what it would take: bytes of the two arenas' single blocks. */
+static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t length, size_t *memory, size_t *records) {
+    cmha_model dry = *like;
+    cmha_batch b;
+    double loss;
+    cmha_status status;
+    static const int32_t none = 0; /* never read */
+    memset(&b, 0, sizeof b);
+    b.ids = b.targets = &none;
+    b.batch = batch;
+    b.length = length;
+    status = cmha_tape_init(&dry.tape, like->context, 1);
+    if (status) return status;
+    dry.tape.memory.measuring = 1;
+    status = cmha_model_gradient(&dry, &b, 1, 0, &loss);
+    *memory = dry.tape.memory.peak;
+    *records = dry.tape.records.peak;
+    cmha_tape_close(&dry.tape);
+    return status;
+}
+
+/* An allocator in front of the caller's that counts. */
+typedef struct cmha__counter {
+    cmha_context *inner;
+    size_t bytes;
+} cmha__counter;
+
+static void *cmha__count_take(void *user, size_t bytes) {
+    cmha__counter *c = (cmha__counter *)user;
+    void *memory = cmha__take(c->inner, bytes);
+    if (memory) c->bytes += bytes;
+    return memory;
+}
+
+static void cmha__count_give(void *user, void *memory, size_t bytes) {
+    cmha__counter *c = (cmha__counter *)user;
+    c->bytes -= bytes;
+    cmha__give(c->inner, memory, bytes);
+}
+
+CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch, size_t length,
+                                       size_t *parameters, size_t *training) {
+    cmha__counter counter;
+    cmha__builder b;
+    cmha_context counting;
+    cmha_model model;
+    cmha_status status;
+    size_t memory = 0, records = 0, tables, unit = sizeof(cmha_real);
+    if (!context || !context->open) return CMHA_ERR_STATE;
+    counter.inner = context;
+    counter.bytes = 0;
+    counting = *context;
+    counting.config.allocator.allocate = cmha__count_take;
+    counting.config.allocator.release = cmha__count_give;
+    counting.config.allocator.user = &counter;
+    status = cmha__model_open(&model, &counting, config);
+    if (!status) {
+        tables = counter.bytes;
+        if (parameters) *parameters = tables + model.size * unit;
+        if (training) {
+            model.data = model.grad = (cmha_real *)(uintptr_t)64; /* never touched in a dry run */
+            b.model = &model;
+            cmha__declare_all(&b);
+            cmha__attach_grad(&model);
+            status = cmha__measure(&model, batch, length, &memory, &records);
+            model.data = model.grad = NULL;
+            *training = tables + 4 * model.size * unit + memory + records + 2 * CMHA__BLOCK_OVERHEAD + 2 * batch * length * sizeof(int32_t);
+        }
+        cmha_model_close(&model);
+    }
+    if (status) memcpy(context->detail, counting.detail, sizeof context->detail);
+    return status;
+}
+
+/* ====================================================== Training ====================================================== */
+
+CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer) {
+    cmha_context *context;
+    if (!trainer || !trainer->model) return;
+    context = trainer->model->context;
+    cmha__give(context, trainer->moments, 2 * trainer->model->size * sizeof *trainer->moments);
+    cmha__give(context, trainer->ids, 2 * trainer->config.batch * trainer->config.length * sizeof *trainer->ids);
+    memset(trainer, 0, sizeof *trainer);
+}
+
+/* Memory of every later step, taken now: gradients first, because the dry run needs them attached. */
+static cmha_status cmha__trainer_reserve(cmha_trainer *trainer) {
+    cmha_model *model = trainer->model;
+    size_t memory, records, tokens;
+    cmha_status status = cmha__need_grad(model);
+    if (!status) status = cmha__measure(model, trainer->config.batch, trainer->config.length, &memory, &records);
+    if (!status) status = cmha__arena_reserve(model->context, &model->tape.memory, memory);
+    if (!status) status = cmha__arena_reserve(model->context, &model->tape.records, records);
+    if (status) return status;
+    cmha_tape_reset(&model->tape);
+    tokens = 2 * trainer->config.batch * trainer->config.length; /* no overflow: the dry run has multiplied them */
+    trainer->moments = (cmha_real *)cmha__take(model->context, 2 * model->size * sizeof *trainer->moments);
+    trainer->ids = (int32_t *)cmha__take(model->context, tokens * sizeof *trainer->ids);
+    if (!trainer->moments || !trainer->ids)
+        return cmha__fail(model->context, CMHA_ERR_MEMORY, "trainer: out of memory for the moments of %zu parameters", model->size);
+    memset(trainer->moments, 0, 2 * model->size * sizeof *trainer->moments);
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model, const cmha_trainer_config *config) {
+    cmha_status status;
+    if (!trainer) return CMHA_ERR_ARGUMENT;
+    memset(trainer, 0, sizeof *trainer);
+    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (config) trainer->config = *config;
+    else cmha_config_defaults(cmha_trainer_table(), &trainer->config);
+    status = cmha_config_check(model->context, cmha_trainer_table(), &trainer->config);
+    if (status) return status;
+    trainer->model = model;
+    trainer->seed = model->context->config.seed;
+    trainer->best = (double)INFINITY;
+    status = cmha__trainer_reserve(trainer);
+    if (status) cmha_trainer_close(trainer);
+    return status;
+}
+
+/* Fills one row of ids and targets from the stream. */
+static void cmha__fill_row(const cmha_tokens *tokens, size_t start, size_t n, int32_t *ids, int32_t *targets) {
+    size_t i;
+    for (i = 0; i < n; i++) {
+        ids[i] = cmha_tokens_at(tokens, start + i);
+        targets[i] = cmha_tokens_at(tokens, start + i + 1);
+    }
+}
+
+static cmha_batch cmha__trainer_batch(const cmha_trainer *trainer, size_t batch, size_t length) {
+    cmha_batch b;
+    b.ids = trainer->ids;
+    b.targets = trainer->ids + batch * length;
+    b.key_mask = NULL;
+    b.batch = batch;
+    b.length = length;
+    return b;
+}
+
+static double cmha__grad_norm(const cmha_model *model, double *partial) {
+    int threads = model->context->threads, c;
+    double sum = 0;
+    for (c = 0; c < threads; c++) partial[c] = 0;
+    CMHA__FOR_CHUNKS(threads, model->size, lo, hi) {
+        size_t i, n;
+        for (i = lo; i < hi; i += n) { /* blocks, so that a float sum of squares stays exact enough */
+            n = hi - i < 4096 ? hi - i : 4096;
+            partial[cmha__chunk] += (double)cmha__dot(model->grad + i, model->grad + i, n);
+        }
+    }
+    for (c = 0; c < threads; c++) sum += partial[c];
+    return sqrt(sum);
+}
+
+/* AdamW over all parameters, those without decay apart. */
+static void cmha__trainer_update(cmha_trainer *trainer, double grad_scale) {
+    const cmha_trainer_config *c = &trainer->config;
+    cmha_model *model = trainer->model;
+    cmha_adamw_args args;
+    size_t i;
+    args.lr = trainer->lr;
+    args.beta1 = c->beta1;
+    args.beta2 = c->beta2;
+    args.eps = c->adam_eps;
+    args.grad_scale = grad_scale;
+    args.t = trainer->step + 1;
+    for (i = 0; i < model->n_parameters; i++) {
+        const cmha_parameter *p = &model->parameters[i];
+        size_t at = (size_t)(p->tensor.data - model->data);
+        args.weight_decay = p->decay ? c->weight_decay : 0;
+        CMHA__FOR_CHUNKS(p->tensor.size > 16384 ? model->context->threads : 1, p->tensor.size, lo, hi) {
+            cmha_adamw(&args, hi - lo, p->tensor.data + lo, p->tensor.grad + lo, trainer->moments + at + lo,
+                       trainer->moments + model->size + at + lo);
+        }
+    }
+}
+
+/* Adds the gradients of `accumulate` batches. */
+static cmha_status cmha__trainer_gradient(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
+    const cmha_trainer_config *c = &trainer->config;
+    cmha_batch batch = cmha__trainer_batch(trainer, c->batch, c->length);
+    size_t part, row;
+    cmha_model_zero_grad(trainer->model);
+    *loss = 0;
+    for (part = 0; part < c->accumulate; part++) {
+        uint64_t draw = (uint64_t)trainer->step * c->accumulate + part;
+        double mean = 0;
+        cmha_status status;
+        for (row = 0; row < c->batch; row++) {
+            cmha_rng rng = cmha_rng_make(trainer->seed, 0x6261746368ull + draw * c->batch + row);
+            size_t start = (size_t)cmha_rng_below(&rng, tokens->count - c->length);
+            cmha__fill_row(tokens, start, c->length, trainer->ids + row * c->length, trainer->ids + (c->batch + row) * c->length);
+        }
+        status = cmha_model_gradient(trainer->model, &batch, 1 / (double)c->accumulate, cmha__mix(trainer->seed ^ cmha__mix(draw + 1)), &mean);
+        *loss += mean / (double)c->accumulate;
+        if (status) return status;
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
+    const cmha_trainer_config *c;
+    cmha_model *model;
+    double *partial, mean = 0;
+    cmha_status status;
+    if (!trainer || !trainer->model || !tokens) return CMHA_ERR_ARGUMENT;
+    c = &trainer->config;
+    model = trainer->model;
+    if (tokens->count <= c->length)
+        return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "step: %zu tokens are too few for sequences of %zu", tokens->count, c->length);
+    status = cmha__trainer_gradient(trainer, tokens, &mean);
+    if (loss) *loss = mean;
+    if (!status) {
+        partial = (double *)cmha_tape_alloc(&model->tape, (size_t)model->context->threads * sizeof *partial);
+        if (!partial) return model->tape.status;
+        trainer->grad_norm = cmha__grad_norm(model, partial);
+        if (!(trainer->grad_norm <= (double)FLT_MAX))
+            status = cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "step: the norm of the gradient is %g", trainer->grad_norm);
+    }
+    if (status) {
+        if (status == CMHA_ERR_NOT_FINITE) trainer->step++;
+        return status;
+    }
+    trainer->lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, (size_t)(c->warmup * (double)c->steps + 0.5), c->steps,
+                                     trainer->step + 1);
+    cmha__trainer_update(trainer, c->clip > 0 && trainer->grad_norm > c->clip ? c->clip / trainer->grad_norm : 1);
+    trainer->step++;
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
+    const cmha_trainer_config *c;
+    size_t total, done = 0, row;
+    double sum = 0;
+    if (!trainer || !trainer->model || !tokens || !loss) return CMHA_ERR_ARGUMENT;
+    c = &trainer->config;
+    if (tokens->count < 2) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: %zu tokens are too few", tokens->count);
+    total = tokens->count - 1 < c->eval_tokens ? tokens->count - 1 : c->eval_tokens;
+    while (done < total) {
+        size_t length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
+        cmha_batch batch;
+        double mean;
+        cmha_status status;
+        if (rows > c->batch) rows = c->batch;
+        batch = cmha__trainer_batch(trainer, rows, length);
+        for (row = 0; row < rows; row++)
+            cmha__fill_row(tokens, done + row * length, length, trainer->ids + row * length, trainer->ids + (rows + row) * length);
+        status = cmha_model_loss(trainer->model, &batch, &mean);
+        if (status) return status;
+        sum += mean * (double)(rows * length);
+        done += rows * length;
+    }
+    *loss = sum / (double)total;
+    return CMHA_OK;
+}
+
+CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train, cmha_tokens *held_out) {
+    size_t cut = all->count - (size_t)((double)all->count * trainer->config.held_out);
+    *train = cmha_tokens_part(all, 0, cut);
+    *held_out = cmha_tokens_part(all, cut, all->count);
+}
+
+/* ===================================================== Inference ====================================================== */
+
+CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
+    if (!cache || !cache->model) return;
+    cmha_tape_close(&cache->tape);
+    cmha__give(cache->model->context, cache->memory, cache->size * sizeof *cache->memory);
+    memset(cache, 0, sizeof *cache);
+}
+
+CMHA_DEF void cmha_cache_reset(cmha_cache *cache) {
+    if (cache) cache->length = cache->first = 0;
+}
+
+CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity, int slide) {
+    const cmha_model_config *c;
+    cmha_context *context;
+    size_t per_token, slots, width;
+    int differ;
+    if (!cache) return CMHA_ERR_ARGUMENT;
+    memset(cache, 0, sizeof *cache);
+    if (!model || !model->context) return CMHA_ERR_STATE;
+    context = model->context;
+    if (!batch || !capacity) return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: batch %zu and capacity %zu must be positive", batch, capacity);
+    c = &model->config;
+    if (!c->causal) return cmha__fail(context, CMHA_ERR_STATE, "cache: a bidirectional model cannot continue a sequence");
+    width = cmha__head_width(c);
+    differ = (c->attention == CMHA_ATTENTION_CMHA && c->share == CMHA_SHARE_PER_HEAD) || (c->attention != CMHA_ATTENTION_DOT && model->n_omega > 1);
+    cache->key_heads = differ ? c->n_heads : cmha__kv_heads(c);
+    per_token = (cache->key_heads + cmha__kv_heads(c)) * width;
+    if (!cmha__sum(capacity, CMHA__TILE - 1, &slots) || (slots = slots / CMHA__TILE * CMHA__TILE, !cmha__mul(slots, batch, &slots)) ||
+        !cmha__mul(slots, per_token, &cache->layer_size) || !cmha__mul(cache->layer_size, c->n_layers, &cache->size) ||
+        !cmha__mul(cache->size, sizeof(cmha_real), &width))
+        return cmha__fail(context, CMHA_ERR_OVERFLOW, "cache: %zu sequences of %zu tokens overflow a size", batch, capacity);
+    cache->memory = (cmha_real *)cmha__take(context, width);
+    if (!cache->memory) return cmha__fail(context, CMHA_ERR_MEMORY, "cache: out of memory for %zu bytes", width);
+    memset(cache->memory, 0, width);
+    cache->value_offset = slots * cache->key_heads * cmha__head_width(c);
+    cache->model = model;
+    cache->batch = batch;
+    cache->capacity = capacity;
+    cache->slide = slide;
+    return cmha_tape_init(&cache->tape, context, 0);
+}
+
+/* Where a head's keys and values lie. */
+static cmha_real *cmha__cache_keys(const cmha_cache *cache, size_t layer, size_t b, size_t head) {
+    size_t slots = cmha__tiles(cache->capacity) * CMHA__TILE, d = cmha__head_width(&cache->model->config);
+    return cache->memory + layer * cache->layer_size + (b * cache->key_heads + head) * slots * d;
+}
+
+static cmha_real *cmha__cache_values(const cmha_cache *cache, size_t layer, size_t b, size_t kv) {
+    size_t slots = cmha__tiles(cache->capacity) * CMHA__TILE, d = cmha__head_width(&cache->model->config);
+    return cache->memory + layer * cache->layer_size + cache->value_offset + (b * cmha__kv_heads(&cache->model->config) + kv) * slots * d;
+}
+
+/* Forgets the oldest `drop` tokens. Rotations are absolute, so what stays needs no change: only distances count. */
+static void cmha__cache_drop(cmha_cache *cache, size_t drop) {
+    const cmha_model_config *c = &cache->model->config;
+    size_t d = cmha__head_width(c), left = cache->length - drop, layer, b, h, i, t;
+    for (layer = 0; layer < c->n_layers; layer++)
+        for (b = 0; b < cache->batch; b++) {
+            for (h = 0; h < cache->key_heads; h++) {
+                cmha_real *keys = cmha__cache_keys(cache, layer, b, h);
+                for (t = 0; t < left; t++) {
+                    size_t to = t / CMHA__TILE * CMHA__TILE * d + t % CMHA__TILE, s = t + drop;
+                    size_t from = s / CMHA__TILE * CMHA__TILE * d + s % CMHA__TILE;
+                    for (i = 0; i < d; i++) keys[to + i * CMHA__TILE] = keys[from + i * CMHA__TILE];
+                }
+            }
+            for (h = 0; h < cmha__kv_heads(c); h++) {
+                cmha_real *values = cmha__cache_values(cache, layer, b, h);
+                memmove(values, values + drop * d, left * d * sizeof *values);
+            }
+        }
+    cache->length = left;
+    cache->first += drop;
+}
+
+/* One (sequence, kv head): new keys and values into the cache, then the group's queries against all of it. */
+static void cmha__cached_unit(const cmha__pass *pass, const cmha_attention_args *a, const cmha_real *qkv, size_t row, size_t b, size_t kv,
+                              cmha_real *y, cmha_real *scratch) {
+    cmha_cache *cache = pass->cache;
+    size_t d = a->d_k, group = a->heads / a->kv_heads, N = pass->N, g, t;
+    const cmha_real *tokens = qkv + b * N * row, *k = tokens + (a->heads + kv) * d, *v = k + a->kv_heads * d;
+    cmha_real *values = cmha__cache_values(cache, pass->layer, b, kv), *features = scratch, *rows = features + N * d, *work = rows + CMHA__TILE * d;
+    int own = cache->key_heads == a->heads;
+    for (t = 0; t < N; t++) memcpy(values + (cache->length + t) * d, v + t * row, d * sizeof *values);
+    for (g = 0; g < group; g++) {
+        size_t head = kv * group + g;
+        cmha_real *keys = cmha__cache_keys(cache, pass->layer, b, own ? head : kv);
+        cmha__feature f = cmha__feature_of(a, head);
+        cmha__head h;
+        f.first_q = f.first_k = 0; /* the rotation table covers the new tokens only */
+        cmha__set_head(&h, a, b, head);
+        if (own || g == 0) cmha__write_keys(a, &f, k, row, N, cache->length, keys, rows);
+        cmha__set_queries(&h, &f, tokens + head * d, row, features);
+        h.keys = keys;
+        h.v = values;
+        h.ldv = d;
+        cmha__forward_head(&h, y + b * N * a->heads * d + head * d, a->heads * d, NULL, work);
+    }
+}
+
+static cmha_tensor *cmha__cached_attention(cmha__pass *pass, cmha_tensor *qkv, const cmha_block *k) {
+    cmha_attention_args a = pass->args;
+    size_t shape[3], per_thread, row = cmha__last(qkv);
+    cmha_tensor *y;
+    cmha_real *scratch;
+    int threads;
+    a.n_k = pass->cache->length + pass->N;
+    a.delta = k->delta ? k->delta->data : NULL;
+    a.b = k->b ? k->b->data : NULL;
+    a.dropout = 0;
+    threads = cmha__attention_threads(&a);
+    shape[0] = pass->B, shape[1] = pass->N, shape[2] = a.heads * a.d_k;
+    y = cmha__result(pass->tape, 3, shape);
+    per_thread = (pass->N * a.d_k + CMHA__TILE * (2 * a.d_k + CMHA__TILE + 2) + 15) / 16 * 16;
+    scratch = y ? cmha__reals(pass->tape, per_thread * (size_t)threads) : NULL;
+    if (!scratch) return NULL;
+    CMHA__FOR_CHUNKS(threads, a.batch * a.kv_heads, lo, hi) {
+        size_t unit;
+        for (unit = lo; unit < hi; unit++)
+            cmha__cached_unit(pass, &a, qkv->data, row, unit / a.kv_heads, unit % a.kv_heads, y->data,
+                              scratch + (size_t)cmha__chunk * per_thread);
+    }
+    return y;
+}
+
+/* Room for n more tokens, by sliding if that is allowed. */
+static cmha_status cmha__cache_room(cmha_cache *cache, size_t n) {
+    size_t drop, over;
+    if (n <= cache->capacity - cache->length) return CMHA_OK;
+    if (!cache->slide || n > cache->capacity)
+        return cmha__fail(cache->model->context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more", cache->length,
+                          cache->capacity, n);
+    over = cache->length + n - cache->capacity;
+    drop = cache->capacity / 4 > over ? cache->capacity / 4 : over;
+    cmha__cache_drop(cache, drop < cache->length ? drop : cache->length);
+    return CMHA_OK;
+}
+
+/* The last token's row of each sequence. */
+static cmha_tensor *cmha__last_rows(cmha__pass *pass, const cmha_tensor *x) {
+    size_t shape[2], b;
+    cmha_tensor *y;
+    shape[0] = pass->B;
+    shape[1] = x ? cmha__last(x) : 0;
+    y = x ? cmha__result(pass->tape, 2, shape) : NULL;
+    for (b = 0; y && b < pass->B; b++)
+        memcpy(y->data + b * shape[1], x->data + ((b + 1) * pass->N - 1) * shape[1], shape[1] * sizeof *y->data);
+    return y;
+}
+
+CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
+    cmha__pass pass;
+    cmha_tensor *x;
+    cmha_model *model;
+    cmha_status status;
+    if (!cache || !cache->model) return CMHA_ERR_STATE;
+    model = cache->model;
+    if (!ids || !n) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "append: no tokens");
+    cmha_tape_reset(&cache->tape);
+    if (cmha__check_tokens(&cache->tape, ids, cache->batch * n, model->config.vocabulary, 0, 0)) return CMHA_ERR_TOKEN;
+    if (model->config.position == CMHA_POSITION_LEARNED && n > model->config.max_positions - (cache->first + cache->length))
+        return cmha__fail(model->context, CMHA_ERR_FULL, "append: position %zu is beyond the learned embedding's %zu",
+                          cache->first + cache->length + n - 1, model->config.max_positions);
+    status = cmha__cache_room(cache, n);
+    if (status) return status;
+    memset(&pass, 0, sizeof pass);
+    pass.model = model;
+    pass.tape = &cache->tape;
+    pass.cache = cache;
+    pass.B = cache->batch;
+    pass.N = n;
+    pass.first = cache->first + cache->length;
+    x = cmha__model_body(&pass, ids, NULL);
+    x = logits ? cmha__model_head(&pass, cmha__last_rows(&pass, x)) : x;
+    if (!x) return cache->tape.status;
+    if (logits) memcpy(logits, x->data, x->size * sizeof *logits);
+    cache->length += n;
+    return CMHA_OK;
+}
+
+/* ---- Sampling ---- */
+
+typedef struct cmha__candidate {
+    cmha_real p;
+    int32_t id;
+} cmha__candidate;
+
+static int cmha__by_probability(const void *a, const void *b) {
+    const cmha__candidate *x = (const cmha__candidate *)a, *y = (const cmha__candidate *)b;
+    if (x->p != y->p) return x->p > y->p ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* A token counts once however often it occurred. NaN becomes -Inf. */
+static void cmha__penalise(const cmha_sampler_config *config, const cmha_real *logits, size_t V, const int32_t *recent, size_t n_recent,
+                           cmha__candidate *c) {
+    cmha_real penalty = (cmha_real)config->repetition_penalty;
+    size_t i;
+    for (i = 0; i < V; i++) {
+        c[i].p = logits[i] == logits[i] ? logits[i] : -(cmha_real)INFINITY;
+        c[i].id = (int32_t)i;
+    }
+    if (penalty == 1 || !recent) return;
+    if (n_recent > config->penalty_window) {
+        recent += n_recent - config->penalty_window;
+        n_recent = config->penalty_window;
+    }
+    for (i = 0; i < n_recent; i++) {
+        cmha__candidate *x;
+        if (recent[i] < 0 || (size_t)recent[i] >= V) continue;
+        x = &c[recent[i]];
+        if (x->id < 0) continue; /* seen before */
+        x->p = x->p > 0 ? x->p / penalty : x->p * penalty;
+        x->id = -1;
+    }
+    for (i = 0; i < V; i++) c[i].id = (int32_t)i;
+}
+
+CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V, const int32_t *recent,
+                             size_t n_recent, cmha_rng *rng, cmha_real *scratch) {
+    cmha__candidate *c = (cmha__candidate *)(void *)scratch; /* 2 V reals hold V candidates */
+    size_t i, n = V, best = 0;
+    double total = 0, kept = 0, target;
+    cmha_real top;
+    cmha__penalise(config, logits, V, recent, n_recent, c);
+    for (i = 1; i < V; i++)
+        if (c[i].p > c[best].p) best = i;
+    if (config->temperature <= 0 || config->top_k == 1 || !(fabs((double)c[best].p) <= (double)FLT_MAX)) return (int32_t)best;
+    top = c[best].p;
+    for (i = 0; i < V; i++) c[i].p = (cmha_real)exp((double)(c[i].p - top) / config->temperature);
+    if ((config->top_k && config->top_k < V) || config->top_p < 1) qsort(c, V, sizeof *c, cmha__by_probability);
+    if (config->top_k && config->top_k < V) n = config->top_k;
+    for (i = 0; i < n; i++) total += (double)c[i].p;
+    if (config->top_p < 1)
+        for (i = 0; i < n; i++) {
+            kept += (double)c[i].p;
+            if (kept < config->top_p * total) continue;
+            n = i + 1;
+            total = kept;
+        }
+    target = cmha_rng_uniform(rng) * total;
+    for (i = 0; i + 1 < n; i++) {
+        target -= (double)c[i].p;
+        if (target < 0) break;
+    }
+    return c[i].id;
+}
+
+/* The arrays of a generation: logits [B, V], scratch [2 V], recent [B, window], tokens [B], rng [B]. */
+typedef struct cmha__generation {
+    cmha_real *logits, *scratch;
+    int32_t *recent, *tokens;
+    cmha_rng *rng;
+    size_t bytes, window, n_recent;
+    void *memory;
+} cmha__generation;
+
+static cmha_status cmha__generation_open(cmha__generation *g, cmha_cache *cache, const cmha_sampler_config *sampler, uint64_t seed) {
+    size_t B = cache->batch, V = cache->model->config.vocabulary, b, reals, ints;
+    g->window = sampler->penalty_window + 1;
+    if (!cmha__mul(B + 2, V, &reals) || !cmha__mul(reals, sizeof(cmha_real), &reals) ||
+        !cmha__mul(B * sizeof(int32_t), g->window + 1, &ints) || !cmha__sum(reals, ints + B * sizeof(cmha_rng) + 16, &g->bytes))
+        return cmha__fail(cache->model->context, CMHA_ERR_OVERFLOW, "generate: a size overflows");
+    g->memory = cmha__take(cache->model->context, g->bytes);
+    if (!g->memory) return cmha__fail(cache->model->context, CMHA_ERR_MEMORY, "generate: out of memory for %zu bytes", g->bytes);
+    g->rng = (cmha_rng *)g->memory;
+    g->logits = (cmha_real *)(void *)(g->rng + B);
+    g->scratch = g->logits + B * V;
+    g->recent = (int32_t *)(void *)(g->scratch + 2 * V);
+    g->tokens = g->recent + B * g->window;
+    g->n_recent = 0;
+    for (b = 0; b < B; b++) g->rng[b] = cmha_rng_make(seed, b);
+    return CMHA_OK;
+}
+
+/* Appends a token to each sequence's list of recent ones. ids [B], stride apart. */
+static void cmha__remember(cmha__generation *g, size_t B, const int32_t *ids, size_t stride) {
+    size_t b, keep = g->window - 1;
+    if (!keep) return;
+    for (b = 0; b < B; b++) {
+        int32_t *recent = g->recent + b * g->window;
+        if (g->n_recent == keep) memmove(recent, recent + 1, (keep - 1) * sizeof *recent);
+        recent[g->n_recent == keep ? keep - 1 : g->n_recent] = ids[b * stride];
+    }
+    if (g->n_recent < keep) g->n_recent++;
+}
+
+static cmha_status cmha__generate(cmha__generation *g, cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
+                                  const cmha_sampler_config *sampler, cmha_token_fn on_token, void *user) {
+    size_t B = cache->batch, V = cache->model->config.vocabulary, b, i;
+    cmha_status status = cmha_cache_append(cache, prompt, n_prompt, g->logits);
+    for (i = 0; !status && i < n_prompt; i++) cmha__remember(g, B, prompt + i, n_prompt);
+    for (i = 0; !status && i < n_new; i++) {
+        for (b = 0; b < B; b++)
+            g->tokens[b] = cmha_sample(sampler, g->logits + b * V, V, g->recent + b * g->window, g->n_recent, &g->rng[b], g->scratch);
+        cmha__remember(g, B, g->tokens, 1);
+        if (on_token && on_token(user, g->tokens, B)) return CMHA_STOPPED;
+        if (i + 1 < n_new) status = cmha_cache_append(cache, g->tokens, 1, g->logits);
+    }
+    return status;
+}
+
+CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
+                                   const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token, void *user) {
+    cmha_sampler_config config;
+    cmha__generation g;
+    cmha_status status;
+    if (!cache || !cache->model) return CMHA_ERR_STATE;
+    if (sampler) config = *sampler;
+    else cmha_config_defaults(cmha_sampler_table(), &config);
+    status = cmha_config_check(cache->model->context, cmha_sampler_table(), &config);
+    if (status) return status;
+    memset(&g, 0, sizeof g);
+    status = cmha__generation_open(&g, cache, &config, seed);
+    if (status) return status;
+    status = cmha__generate(&g, cache, prompt, n_prompt, n_new, &config, on_token, user);
+    cmha__give(cache->model->context, g.memory, g.bytes);
+    return status;
+}
+
+/* ======================================================= Files ======================================================== */
+
+/* ---- the operating system: plain descriptors, so that a FIFO or a directory is refused instead of waited for ---- */
+
+#ifdef _WIN32
+#define CMHA__OPEN_FILE _open
+#define CMHA__CLOSE_FILE _close
+#define CMHA__SEEK_FILE _lseeki64
+#define CMHA__FILE_PLACE long long
+#define CMHA__READ_FILE(fd, to, n) _read(fd, to, (unsigned)(n))
+#define CMHA__WRITE_FILE(fd, from, n) _write(fd, from, (unsigned)(n))
+#define CMHA__FLUSH_FILE _commit
+#define CMHA__FILE_FLAGS (_O_BINARY | _O_NOINHERIT)
+#define CMHA__FILE_MODE (_S_IREAD | _S_IWRITE)
+#ifdef __cplusplus
+extern "C"
+#endif
+__declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to, unsigned long flags);
+#else
+#define CMHA__OPEN_FILE open
+#define CMHA__CLOSE_FILE close
+#define CMHA__SEEK_FILE lseek
+#define CMHA__FILE_PLACE off_t
+#define CMHA__READ_FILE(fd, to, n) read(fd, to, n)
+#define CMHA__WRITE_FILE(fd, from, n) write(fd, from, n)
+#define CMHA__FLUSH_FILE fsync
+#ifdef O_CLOEXEC
+#define CMHA__FILE_FLAGS (O_NONBLOCK | O_CLOEXEC)
+#else
+#define CMHA__FILE_FLAGS O_NONBLOCK
+#endif
+#define CMHA__FILE_MODE 0666
+#endif
+
+enum { CMHA__FILE_PIECE = 1 << 26 }; /* one read or write asks for no more: systems limit it */
+
+/* The end of a path that is too long for an error line, whose point comes after it. */
+static const char *cmha__short(const char *path) {
+    size_t length = strlen(path);
+    return length > 100 ? path + length - 100 : path;
+}
+
+static cmha_status cmha__io_fail(cmha_context *ctx, const char *path, const char *what) {
+    int number = errno;
+    cmha_status status = number == ENOENT || number == ENOTDIR ? CMHA_ERR_NOT_FOUND : CMHA_ERR_IO;
+    return cmha__fail(ctx, status, "%s: %s: %s", cmha__short(path), what, number ? strerror(number) : "the file ended early");
+}
+
+static cmha_status cmha__file_open(cmha_context *ctx, const char *path, int *fd, uint64_t *size) {
+    struct stat about;
+    int file = CMHA__OPEN_FILE(path, O_RDONLY | CMHA__FILE_FLAGS), regular;
+    if (file < 0) return cmha__io_fail(ctx, path, "cannot be opened");
+    regular = fstat(file, &about) == 0 && S_ISREG(about.st_mode);
+    *size = regular ? (uint64_t)CMHA__SEEK_FILE(file, 0, SEEK_END) : 0;
+    if (!regular || *size == (uint64_t)-1) {
+        CMHA__CLOSE_FILE(file);
+        return cmha__fail(ctx, CMHA_ERR_IO, "%s: cannot be read: not a regular file", cmha__short(path));
+    }
+    *fd = file;
+    return CMHA_OK;
+}
+
+/* 1 = all bytes are there. On 0 errno says why, 0 meaning that the file ended. */
+static int cmha__file_read(int fd, uint64_t offset, void *to, size_t bytes) {
+    char *at = (char *)to;
+    errno = 0;
+    if ((uint64_t)(CMHA__FILE_PLACE)offset != offset || CMHA__SEEK_FILE(fd, (CMHA__FILE_PLACE)offset, SEEK_SET) < 0) return 0;
+    while (bytes) {
+        long long got;
+        errno = 0;
+        got = (long long)CMHA__READ_FILE(fd, at, bytes < CMHA__FILE_PIECE ? bytes : (size_t)CMHA__FILE_PIECE);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return 0;
+        at += got;
+        bytes -= (size_t)got;
+    }
+    return 1;
+}
+
+static int cmha__file_write(int fd, const void *from, size_t bytes) {
+    const char *at = (const char *)from;
+    while (bytes) {
+        long long put;
+        errno = 0;
+        put = (long long)CMHA__WRITE_FILE(fd, at, bytes < CMHA__FILE_PIECE ? bytes : (size_t)CMHA__FILE_PIECE);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) {
+            if (!errno) errno = ENOSPC;
+            return 0;
+        }
+        at += put;
+        bytes -= (size_t)put;
+    }
+    return 1;
+}
+
+static int cmha__file_replace(const char *from, const char *to) {
+#ifdef _WIN32
+    if (MoveFileExA(from, to, 1 | 8)) return 1; /* REPLACE_EXISTING, WRITE_THROUGH */
+    errno = EACCES;
+    return 0;
+#else
+    return rename(from, to) == 0;
+#endif
+}
+
+/* Makes the renaming itself last. Some file systems cannot flush a directory; then there is nothing more to do. */
+static void cmha__flush_folder(cmha_context *ctx, const char *path) {
+#ifdef _WIN32
+    (void)ctx, (void)path;
+#else
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) + 1 : 1;
+    char *folder = (char *)cmha__take(ctx, length + 1);
+    int fd;
+    if (!folder) return;
+    memcpy(folder, slash ? path : ".", length);
+    folder[length] = 0;
+    fd = open(folder, O_RDONLY | CMHA__FILE_FLAGS);
+    cmha__give(ctx, folder, length + 1);
+    if (fd < 0) return;
+    (void)fsync(fd);
+    close(fd);
+#endif
+}
+
+/* ---- numbers as the file holds them, whatever this machine's byte order ---- */
+
+static int cmha__little_endian(void) {
+    const unsigned one = 1;
+    unsigned char first;
+    memcpy(&first, &one, 1);
+    return first == 1;
+}
+
+static uint64_t cmha__bytes_get(const unsigned char *from, size_t n) {
+    uint64_t x = 0;
+    while (n-- > 0) x = x << 8 | from[n];
+    return x;
+}
+
+static void cmha__bytes_put(unsigned char *to, uint64_t x, size_t n) {
+    size_t i;
+    for (i = 0; i < n; i++, x >>= 8) to[i] = (unsigned char)(x & 255);
+}
+
+static float cmha__float_of(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static float cmha__half_of(uint32_t bits) {
+    uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    float x;
+    if (exponent == 31) return cmha__float_of(sign | 0x7f800000u | mantissa << 13);
+    if (exponent) return cmha__float_of(sign | (exponent + 112) << 23 | mantissa << 13);
+    x = (float)mantissa * (1.0f / 16777216.0f); /* subnormal: units of 2^-24 */
+    return sign ? -x : x;
+}
+
+static int64_t cmha__signed_of(uint64_t bits) {
+    int64_t x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Whole reals as raw bytes, in place: a no-op on little-endian machines. Used both ways. */
+static void cmha__swap_words(void *words, size_t n, size_t width) {
+    unsigned char *at = (unsigned char *)words, other[8];
+    size_t i, j;
+    if (width == 1 || cmha__little_endian()) return;
+    for (i = 0; i < n; i++, at += width) {
+        for (j = 0; j < width; j++) other[j] = at[width - 1 - j];
+        memcpy(at, other, width);
+    }
+}
+
+/* ---- order, without the C library's qsort, which may call malloc ---- */
+
+typedef int (*cmha__compare)(const void *a, const void *b);
+
+static void cmha__sift(const void **items, size_t root, size_t n, cmha__compare compare) {
+    const void *moved = items[root];
+    size_t child;
+    while ((child = 2 * root + 1) < n) {
+        if (child + 1 < n && compare(items[child], items[child + 1]) < 0) child++;
+        if (compare(moved, items[child]) >= 0) break;
+        items[root] = items[child];
+        root = child;
+    }
+    items[root] = moved;
+}
+
+static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
+    size_t i;
+    for (i = n / 2; i-- > 0;) cmha__sift(items, i, n, compare);
+    for (i = n; i-- > 1;) {
+        const void *top = items[0];
+        items[0] = items[i];
+        items[i] = top;
+        cmha__sift(items, 0, i, compare);
+    }
+}
+
+static int cmha__compare_tensors(const void *a, const void *b) {
+    return strcmp(((const cmha_archive_tensor *)a)->name, ((const cmha_archive_tensor *)b)->name);
+}
+
+static int cmha__compare_places(const void *a, const void *b) {
+    const cmha_archive_tensor *p = (const cmha_archive_tensor *)a, *q = (const cmha_archive_tensor *)b;
+    if (p->begin != q->begin) return p->begin < q->begin ? -1 : 1;
+    return p->end < q->end ? -1 : p->end > q->end;
+}
+
+static int cmha__compare_texts(const void *a, const void *b) {
+    return strcmp((const char *)a, (const char *)b);
+}
+
+/* ---- the header: JSON of one fixed shape, so that no recursion is needed and no depth can be reached ---- */
+
+typedef struct cmha__header {
+    cmha_context *ctx;
+    const char *path;
+    char *begin, *at;              /* the text ends in a NUL, which no rule accepts */
+    uint64_t data_bytes;
+    cmha_archive_tensor *tensors;
+    size_t n_tensors, tensor_room;
+    const char **metadata;         /* pairs */
+    size_t n_metadata, metadata_room;
+    int seen_metadata;
+} cmha__header;
+
+static cmha_status cmha__header_fail(cmha__header *h, const char *problem) {
+    return cmha__fail(h->ctx, CMHA_ERR_FORMAT, "%s: safetensors header, byte %lu: %s", cmha__short(h->path),
+                      (unsigned long)(h->at - h->begin), problem);
+}
+
+static cmha_status cmha__tensor_fail(cmha__header *h, const cmha_archive_tensor *tensor, const char *problem) {
+    return cmha__fail(h->ctx, CMHA_ERR_FORMAT, "%s: tensor %.60s: %s", cmha__short(h->path), tensor->name, problem);
+}
+
+static void cmha__skip_blanks(cmha__header *h) {
+    while (*h->at == ' ' || *h->at == '\t' || *h->at == '\n' || *h->at == '\r') h->at++;
+}
+
+/* 1 and past it, if the next thing is this character. */
+static int cmha__accept(cmha__header *h, char c) {
+    cmha__skip_blanks(h);
+    if (*h->at != c) return 0;
+    h->at++;
+    return 1;
+}
+
+/* Bytes of the well-formed UTF-8 character at s (of which a NUL ends the text), 0 if it is malformed. */
+static size_t cmha__utf8_length(const unsigned char *s) {
+    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0, i;
+    for (i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0; /* too long a form, surrogate */
+    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0; /* too long a form, beyond U+10FFFF */
+    return n;
+}
+
+static size_t cmha__utf8_write(char *to, uint32_t c) {
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4, i;
+    static const unsigned char lead[5] = {0, 0, 0xc0, 0xe0, 0xf0};
+    for (i = n; i-- > 1; c >>= 6) to[i] = (char)(0x80 | (c & 63));
+    to[0] = (char)(lead[n] | c);
+    return n;
+}
+
+static int cmha__hex4(const char *s, uint32_t *value) {
+    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+    int i;
+    *value = 0;
+    for (i = 0; i < 4; i++) {
+        const char *digit = s[i] ? strchr(digits, s[i]) : NULL;
+        if (!digit) return 0;
+        *value = *value << 4 | (uint32_t)((digit - digits) & 15);
+    }
+    return 1;
+}
+
+/* The escape after a backslash at h->at; writes to *out, which lies before h->at. */
+static int cmha__unescape(cmha__header *h, char **out) {
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    const char *plain = h->at[0] ? strchr(from, h->at[0]) : NULL;
+    uint32_t c, low;
+    if (plain) {
+        *(*out)++ = to[plain - from];
+        h->at++;
+        return 1;
+    }
+    if (h->at[0] != 'u' || !cmha__hex4(h->at + 1, &c) || !c) return 0;
+    h->at += 5;
+    if (c >= 0xdc00 && c < 0xe000) return 0;
+    if (c >= 0xd800 && c < 0xdc00) {
+        if (h->at[0] != '\\' || h->at[1] != 'u' || !cmha__hex4(h->at + 2, &low) || low < 0xdc00 || low >= 0xe000) return 0;
+        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+        h->at += 6;
+    }
+    *out += cmha__utf8_write(*out, c);
+    return 1;
+}
+
+/* A string, decoded in place: its text never grows. */
+static cmha_status cmha__read_string(cmha__header *h, const char **text) {
+    char *out;
+    size_t n;
+    if (!cmha__accept(h, '"')) return cmha__header_fail(h, "a string is expected");
+    *text = out = h->at;
+    while (*h->at != '"') {
+        if ((unsigned char)*h->at < 32) return cmha__header_fail(h, "a string is not closed or holds a control character");
+        if (*h->at == '\\') {
+            h->at++;
+            if (!cmha__unescape(h, &out)) return cmha__header_fail(h, "a bad escape in a string");
+            continue;
+        }
+        n = cmha__utf8_length((const unsigned char *)h->at);
+        if (!n) return cmha__header_fail(h, "a string is not UTF-8");
+        memmove(out, h->at, n);
+        out += n;
+        h->at += n;
+    }
+    h->at++;
+    *out = 0;
+    return CMHA_OK;
+}
+
+static cmha_status cmha__read_whole(cmha__header *h, uint64_t *value) {
+    uint64_t x = 0;
+    cmha__skip_blanks(h);
+    if (*h->at < '0' || *h->at > '9') return cmha__header_fail(h, "a whole number is expected");
+    if (h->at[0] == '0' && h->at[1] >= '0' && h->at[1] <= '9') return cmha__header_fail(h, "a number begins with 0");
+    for (; *h->at >= '0' && *h->at <= '9'; h->at++) {
+        unsigned digit = (unsigned)(*h->at - '0');
+        if (x > (UINT64_MAX - digit) / 10) return cmha__header_fail(h, "a number is too large");
+        x = x * 10 + digit;
+    }
+    *value = x;
+    return CMHA_OK;
+}
+
+/* [a, b, ...], at most `room` numbers. */
+static cmha_status cmha__read_list(cmha__header *h, uint64_t *values, int room, int *n) {
+    cmha_status status;
+    *n = 0;
+    if (!cmha__accept(h, '[')) return cmha__header_fail(h, "a list is expected");
+    if (cmha__accept(h, ']')) return CMHA_OK;
+    do {
+        if (*n == room) return cmha__header_fail(h, "a list is too long");
+        if ((status = cmha__read_whole(h, &values[*n])) != CMHA_OK) return status;
+        ++*n;
+    } while (cmha__accept(h, ','));
+    return cmha__accept(h, ']') ? CMHA_OK : cmha__header_fail(h, "a list is not closed");
+}
+
+/* Room for one more element; the array doubles. */
+static cmha_status cmha__grow(cmha_context *ctx, void **array, size_t n, size_t *room, size_t width) {
+    size_t wanted = *room ? *room * 2 : 16, bytes;
+    void *bigger;
+    if (n < *room) return CMHA_OK;
+    if (!cmha__mul(wanted, width, &bytes)) return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive: %lu entries", (unsigned long)wanted);
+    bigger = cmha__take(ctx, bytes);
+    if (!bigger) return cmha__fail(ctx, CMHA_ERR_MEMORY, "archive: no memory for %lu entries of the header", (unsigned long)wanted);
+    if (n) memcpy(bigger, *array, n * width);
+    cmha__give(ctx, *array, *room * width);
+    *array = bigger;
+    *room = wanted;
+    return CMHA_OK;
+}
+
+/* {"key": "value", ...} */
+static cmha_status cmha__read_metadata(cmha__header *h) {
+    cmha_status status;
+    void *array;
+    if (h->seen_metadata++) return cmha__header_fail(h, "__metadata__ comes twice");
+    if (!cmha__accept(h, '{')) return cmha__header_fail(h, "__metadata__ is not an object");
+    if (cmha__accept(h, '}')) return CMHA_OK;
+    do {
+        array = h->metadata;
+        status = cmha__grow(h->ctx, &array, h->n_metadata, &h->metadata_room, 2 * sizeof *h->metadata);
+        h->metadata = (const char **)array;
+        if (status == CMHA_OK) status = cmha__read_string(h, &h->metadata[2 * h->n_metadata]);
+        if (status == CMHA_OK && !cmha__accept(h, ':')) status = cmha__header_fail(h, "a colon is expected");
+        if (status == CMHA_OK) status = cmha__read_string(h, &h->metadata[2 * h->n_metadata + 1]);
+        if (status != CMHA_OK) return status;
+        h->n_metadata++;
+    } while (cmha__accept(h, ','));
+    return cmha__accept(h, '}') ? CMHA_OK : cmha__header_fail(h, "__metadata__ is not closed");
+}
+
+/* Bytes of an element, 0 for a type we have not heard of. */
+static size_t cmha__dtype_size(const char *dtype) {
+    static const char *const names[4] = {"|BOOL|U8|I8|F8_E5M2|F8_E4M3|F8_E8M0|", "|I16|U16|F16|BF16|", "|I32|U32|F32|",
+                                         "|I64|U64|F64|C64|"};
+    char key[16];
+    int i;
+    if (!*dtype || strlen(dtype) > 12 || strchr(dtype, '|')) return 0;
+    snprintf(key, sizeof key, "|%s|", dtype);
+    for (i = 0; i < 4; i++)
+        if (strstr(names[i], key)) return (size_t)1 << i;
+    return 0;
+}
+
+static cmha_status cmha__check_tensor(cmha__header *h, cmha_archive_tensor *tensor, const uint64_t *shape) {
+    size_t width = cmha__dtype_size(tensor->dtype), bytes;
+    int i;
+    if (!width) return cmha__tensor_fail(h, tensor, "its dtype is not known");
+    tensor->count = 1;
+    for (i = 0; i < tensor->rank; i++) {
+        tensor->shape[i] = (size_t)shape[i];
+        if (tensor->shape[i] != shape[i] || !cmha__mul(tensor->count, tensor->shape[i], &tensor->count))
+            return cmha__tensor_fail(h, tensor, "its shape is too large");
+    }
+    if (tensor->begin > tensor->end || tensor->end > h->data_bytes)
+        return cmha__tensor_fail(h, tensor, "its data_offsets lie outside the file");
+    if (!cmha__mul(tensor->count, width, &bytes) || bytes != tensor->end - tensor->begin)
+        return cmha__tensor_fail(h, tensor, "its data_offsets do not fit its shape and dtype");
+    return CMHA_OK;
+}
+
+/* {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, in any order */
+static cmha_status cmha__read_tensor(cmha__header *h, cmha_archive_tensor *tensor) {
+    uint64_t shape[8], place[2];
+    const char *key;
+    int seen = 0, bit, n_place = 0;
+    cmha_status status;
+    if (!cmha__accept(h, '{')) return cmha__header_fail(h, "a tensor is not an object");
+    do {
+        if ((status = cmha__read_string(h, &key)) != CMHA_OK) return status;
+        if (!cmha__accept(h, ':')) return cmha__header_fail(h, "a colon is expected");
+        bit = strcmp(key, "dtype") == 0 ? 1 : strcmp(key, "shape") == 0 ? 2 : strcmp(key, "data_offsets") == 0 ? 4 : 0;
+        if (!bit || seen & bit) return cmha__header_fail(h, "a tensor has a field that is unknown or comes twice");
+        seen |= bit;
+        status = bit == 1   ? cmha__read_string(h, &tensor->dtype)
+                 : bit == 2 ? cmha__read_list(h, shape, 8, &tensor->rank)
+                            : cmha__read_list(h, place, 2, &n_place);
+        if (status != CMHA_OK) return status;
+    } while (cmha__accept(h, ','));
+    if (!cmha__accept(h, '}')) return cmha__header_fail(h, "a tensor is not closed");
+    if (seen != 7 || n_place != 2) return cmha__tensor_fail(h, tensor, "it lacks a dtype, a shape or two data_offsets");
+    tensor->begin = place[0];
+    tensor->end = place[1];
+    return cmha__check_tensor(h, tensor, shape);
+}
+
+static cmha_status cmha__read_entry(cmha__header *h) {
+    cmha_archive_tensor tensor;
+    cmha_status status;
+    void *array = h->tensors;
+    memset(&tensor, 0, sizeof tensor);
+    if ((status = cmha__read_string(h, &tensor.name)) != CMHA_OK) return status;
+    if (!cmha__accept(h, ':')) return cmha__header_fail(h, "a colon is expected");
+    if (strcmp(tensor.name, "__metadata__") == 0) return cmha__read_metadata(h);
+    if ((status = cmha__read_tensor(h, &tensor)) != CMHA_OK) return status;
+    status = cmha__grow(h->ctx, &array, h->n_tensors, &h->tensor_room, sizeof tensor);
+    h->tensors = (cmha_archive_tensor *)array;
+    if (status == CMHA_OK) h->tensors[h->n_tensors++] = tensor;
+    return status;
+}
+
+static cmha_status cmha__read_header(cmha__header *h, const char *end) {
+    cmha_status status;
+    if (*h->at != '{') return cmha__header_fail(h, "it does not begin with {");
+    h->at++;
+    if (!cmha__accept(h, '}')) {
+        do {
+            if ((status = cmha__read_entry(h)) != CMHA_OK) return status;
+        } while (cmha__accept(h, ','));
+        if (!cmha__accept(h, '}')) return cmha__header_fail(h, "} is expected");
+    }
+    cmha__skip_blanks(h);
+    return h->at == end ? CMHA_OK : cmha__header_fail(h, "something follows the closing }");
+}
+
+/* Names unique, and the data a row of tensors without holes or overlaps. `order` has room for every tensor and pair. */
+static cmha_status cmha__check_order(cmha__header *h, const void **order) {
+    uint64_t end = 0;
+    size_t i;
+    for (i = 0; i < h->n_metadata; i++) order[i] = h->metadata[2 * i];
+    cmha__sort(order, h->n_metadata, cmha__compare_texts);
+    for (i = 1; i < h->n_metadata; i++)
+        if (strcmp((const char *)order[i - 1], (const char *)order[i]) == 0)
+            return cmha__fail(h->ctx, CMHA_ERR_FORMAT, "%s: metadata %.60s comes twice", cmha__short(h->path),
+                              (const char *)order[i]);
+    for (i = 0; i < h->n_tensors; i++) order[i] = &h->tensors[i];
+    cmha__sort(order, h->n_tensors, cmha__compare_places);
+    for (i = 0; i < h->n_tensors; i++) {
+        const cmha_archive_tensor *tensor = (const cmha_archive_tensor *)order[i];
+        if (tensor->begin != end) return cmha__tensor_fail(h, tensor, "there is a hole or an overlap before its data");
+        end = tensor->end;
+    }
+    if (end != h->data_bytes)
+        return cmha__fail(h->ctx, CMHA_ERR_FORMAT, "%s: the tensors do not fill the file", cmha__short(h->path));
+    cmha__sort(order, h->n_tensors, cmha__compare_tensors);
+    for (i = 1; i < h->n_tensors; i++)
+        if (cmha__compare_tensors(order[i - 1], order[i]) == 0)
+            return cmha__tensor_fail(h, (const cmha_archive_tensor *)order[i], "it comes twice");
+    return CMHA_OK;
+}
+
+/* Moves what was read into arrays of the exact size, tensors in the order of their names. */
+static cmha_status cmha__keep_header(cmha_archive *archive, cmha__header *h, const void **order) {
+    size_t i;
+    archive->n_tensors = h->n_tensors;
+    archive->n_metadata = h->n_metadata;
+    archive->tensors = (cmha_archive_tensor *)cmha__take(h->ctx, h->n_tensors * sizeof *archive->tensors);
+    archive->metadata = (const char **)cmha__take(h->ctx, h->n_metadata * 2 * sizeof *archive->metadata);
+    if ((h->n_tensors && !archive->tensors) || (h->n_metadata && !archive->metadata))
+        return cmha__fail(h->ctx, CMHA_ERR_MEMORY, "archive: no memory for the header");
+    for (i = 0; i < h->n_tensors; i++) archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
+    for (i = 0; i < 2 * h->n_metadata; i++) archive->metadata[i] = h->metadata[i];
+    return CMHA_OK;
+}
+
+static cmha_status cmha__parse_header(cmha_archive *archive, uint64_t data_bytes) {
+    cmha_context *ctx = archive->context;
+    cmha__header h;
+    cmha_status status;
+    size_t room;
+    const void **order = NULL;
+    memset(&h, 0, sizeof h);
+    h.ctx = ctx;
+    h.path = archive->path;
+    h.begin = h.at = (char *)archive->memory;
+    h.data_bytes = data_bytes;
+    status = cmha__read_header(&h, h.begin + archive->memory_size - 1);
+    room = (h.n_tensors > h.n_metadata ? h.n_tensors : h.n_metadata) + 1;
+    if (status == CMHA_OK) {
+        order = (const void **)cmha__take(ctx, room * sizeof *order);
+        if (!order) status = cmha__fail(ctx, CMHA_ERR_MEMORY, "archive: no memory for the header");
+    }
+    if (status == CMHA_OK) status = cmha__check_order(&h, order);
+    if (status == CMHA_OK) status = cmha__keep_header(archive, &h, order);
+    cmha__give(ctx, (void *)order, room * sizeof *order);
+    cmha__give(ctx, h.tensors, h.tensor_room * sizeof *h.tensors);
+    cmha__give(ctx, (void *)h.metadata, h.metadata_room * 2 * sizeof *h.metadata);
+    return status;
+}
+
+/* ---- archives ---- */
+
+static int cmha__archive_fd(const cmha_archive *archive) {
+    return (int)(intptr_t)archive->file - 1; /* so that a zeroed archive has no file */
+}
+
+/* Length, text and check of the header of an opened file. */
+static cmha_status cmha__load_header(cmha_archive *archive, uint64_t size) {
+    cmha_context *ctx = archive->context;
+    const char *name = cmha__short(archive->path);
+    unsigned char raw[8];
+    uint64_t length;
+    if (size < 8) return cmha__fail(ctx, CMHA_ERR_FORMAT, "%s: not a safetensors file: shorter than 8 bytes", name);
+    if (!cmha__file_read(cmha__archive_fd(archive), 0, raw, 8)) return cmha__io_fail(ctx, archive->path, "reading failed");
+    length = cmha__bytes_get(raw, 8);
+    if (length > 100000000 || length > size - 8)
+        return cmha__fail(ctx, CMHA_ERR_FORMAT, "%s: not a safetensors file: its header is longer than the file or 100 MB", name);
+    archive->memory_size = (size_t)length + 1;
+    archive->memory = cmha__take(ctx, archive->memory_size);
+    if (!archive->memory) return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for its header", name);
+    if (!cmha__file_read(cmha__archive_fd(archive), 8, archive->memory, (size_t)length))
+        return cmha__io_fail(ctx, archive->path, "reading failed");
+    ((char *)archive->memory)[length] = 0;
+    archive->data_begin = 8 + length;
+    return cmha__parse_header(archive, size - archive->data_begin);
+}
+
+CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
+    cmha_status status;
+    uint64_t size;
+    size_t length;
+    int fd;
+    if (!archive) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: archive is NULL");
+    memset(archive, 0, sizeof *archive);
+    if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: context or path is NULL");
+    if ((status = cmha__file_open(context, path, &fd, &size)) != CMHA_OK) return status;
+    archive->context = context;
+    archive->file = (void *)((intptr_t)fd + 1);
+    length = strlen(path) + 1;
+    archive->path = (char *)cmha__take(context, length);
+    if (archive->path) {
+        memcpy(archive->path, path, length);
+        status = cmha__load_header(archive, size);
+    } else status = cmha__fail(context, CMHA_ERR_MEMORY, "%s: no memory for its name", cmha__short(path));
+    if (status != CMHA_OK) cmha_archive_close(archive);
+    return status;
+}
+
+CMHA_DEF void cmha_archive_close(cmha_archive *archive) {
+    cmha_context *ctx = archive ? archive->context : NULL;
+    if (!ctx) return;
+    if (archive->file) CMHA__CLOSE_FILE(cmha__archive_fd(archive));
+    cmha__give(ctx, archive->tensors, archive->n_tensors * sizeof *archive->tensors);
+    cmha__give(ctx, (void *)archive->metadata, archive->n_metadata * 2 * sizeof *archive->metadata);
+    cmha__give(ctx, archive->memory, archive->memory_size);
+    if (archive->path) cmha__give(ctx, archive->path, strlen(archive->path) + 1);
+    memset(archive, 0, sizeof *archive);
+}
+
+CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name) {
+    size_t low = 0, high = archive && name ? archive->n_tensors : 0;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int side = strcmp(archive->tensors[middle].name, name);
+        if (side == 0) return &archive->tensors[middle];
+        if (side < 0) low = middle + 1;
+        else high = middle;
+    }
+    return NULL;
+}
+
+CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key) {
+    size_t i;
+    for (i = 0; archive && key && i < archive->n_metadata; i++)
+        if (strcmp(archive->metadata[2 * i], key) == 0) return archive->metadata[2 * i + 1];
+    return NULL;
+}
+
+enum { CMHA__AS_F64, CMHA__AS_F32, CMHA__AS_F16, CMHA__AS_BF16, CMHA__AS_I64, CMHA__AS_COUNT };
+
+/* Which of the types that can be read; CMHA__AS_COUNT for the others. */
+static int cmha__dtype_kind(const char *dtype) {
+    static const char *const names[CMHA__AS_COUNT] = {"F64", "F32", "F16", "BF16", "I64"};
+    int i;
+    for (i = 0; i < CMHA__AS_COUNT; i++)
+        if (strcmp(dtype, names[i]) == 0) break;
+    return i;
+}
+
+static cmha_real cmha__decode(const unsigned char *from, int kind) {
+    double wide;
+    uint64_t bits;
+    switch (kind) {
+    case CMHA__AS_F64:
+        bits = cmha__bytes_get(from, 8);
+        memcpy(&wide, &bits, sizeof wide);
+        return (cmha_real)wide;
+    case CMHA__AS_F32: return cmha__float_of((uint32_t)cmha__bytes_get(from, 4));
+    case CMHA__AS_F16: return cmha__half_of((uint32_t)cmha__bytes_get(from, 2));
+    case CMHA__AS_BF16: return cmha__float_of((uint32_t)cmha__bytes_get(from, 2) << 16);
+    default: return (cmha_real)cmha__signed_of(cmha__bytes_get(from, 8));
+    }
+}
+
+static cmha_status cmha__read_check(cmha_archive *archive, const cmha_archive_tensor *tensor, const void *out) {
+    if (!archive || !archive->context) return CMHA_ERR_STATE;
+    if (!tensor || (!out && tensor->count))
+        return cmha__fail(archive->context, CMHA_ERR_ARGUMENT, "archive read: tensor or out is NULL");
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor, cmha_real *out) {
+    static const size_t widths[CMHA__AS_COUNT] = {8, 4, 2, 2, 8};
+    unsigned char piece[8192];
+    size_t done, n, i, width;
+    cmha_status status = cmha__read_check(archive, tensor, out);
+    int kind;
+    if (status != CMHA_OK) return status;
+    kind = cmha__dtype_kind(tensor->dtype);
+    if (kind == CMHA__AS_COUNT)
+        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: tensor %.60s: %s cannot be read as real numbers",
+                          cmha__short(archive->path), tensor->name, tensor->dtype);
+    width = widths[kind];
+    if (kind <= CMHA__AS_F32 && width == sizeof *out) {
+        if (!cmha__file_read(cmha__archive_fd(archive), archive->data_begin + tensor->begin, out, tensor->count * width))
+            return cmha__io_fail(archive->context, archive->path, "reading failed");
+        cmha__swap_words(out, tensor->count, width);
+        return CMHA_OK;
+    }
+    for (done = 0; done < tensor->count; done += n) {
+        n = tensor->count - done < sizeof piece / width ? tensor->count - done : sizeof piece / width;
+        if (!cmha__file_read(cmha__archive_fd(archive), archive->data_begin + tensor->begin + done * width, piece, n * width))
+            return cmha__io_fail(archive->context, archive->path, "reading failed");
+        for (i = 0; i < n; i++) out[done + i] = cmha__decode(piece + i * width, kind);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor, int64_t *out) {
+    cmha_status status = cmha__read_check(archive, tensor, out);
+    if (status != CMHA_OK) return status;
+    if (cmha__dtype_kind(tensor->dtype) != CMHA__AS_I64)
+        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: tensor %.60s: %s is not I64", cmha__short(archive->path),
+                          tensor->name,
+                          tensor->dtype);
+    if (!cmha__file_read(cmha__archive_fd(archive), archive->data_begin + tensor->begin, out, tensor->count * 8))
+        return cmha__io_fail(archive->context, archive->path, "reading failed");
+    cmha__swap_words(out, tensor->count, 8);
+    return CMHA_OK;
+}
+
+/* ---- writing an archive ---- */
+
+/* The header is composed twice by the same code: once to learn its length (text NULL), once to write it. */
+typedef struct cmha__writer {
+    char *text;
+    size_t used;
+} cmha__writer;
+
+static void cmha__emit(cmha__writer *w, const char *text) {
+    size_t length = strlen(text);
+    if (w->text) memcpy(w->text + w->used, text, length);
+    w->used += length;
+}
+
+static void cmha__emit_u64(cmha__writer *w, uint64_t value) {
+    char digits[24];
+    cmha__write_u64(value, digits);
+    cmha__emit(w, digits);
+}
+
+static void cmha__emit_string(cmha__writer *w, const char *text) {
+    char one[8];
+    cmha__emit(w, "\"");
+    for (; *text; text++) {
+        if ((unsigned char)*text < 32) snprintf(one, sizeof one, "\\u%04x", (unsigned)(unsigned char)*text);
+        else snprintf(one, sizeof one, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+        cmha__emit(w, one);
+    }
+    cmha__emit(w, "\"");
+}
+
+static size_t cmha__item_count(const cmha_archive_item *item) {
+    size_t count = 1;
+    int i;
+    for (i = 0; i < item->rank; i++) count *= item->shape[i];
+    return count;
+}
+
+static void cmha__emit_item(cmha__writer *w, const cmha_archive_item *item, uint64_t begin, uint64_t end) {
+    int i;
+    cmha__emit_string(w, item->name);
+    cmha__emit(w, sizeof(cmha_real) == 8 ? ":{\"dtype\":\"F64\",\"shape\":[" : ":{\"dtype\":\"F32\",\"shape\":[");
+    for (i = 0; i < item->rank; i++) {
+        if (i) cmha__emit(w, ",");
+        cmha__emit_u64(w, item->shape[i]);
+    }
+    cmha__emit(w, "],\"data_offsets\":[");
+    cmha__emit_u64(w, begin);
+    cmha__emit(w, ",");
+    cmha__emit_u64(w, end);
+    cmha__emit(w, "]}");
+}
+
+static void cmha__emit_header(cmha__writer *w, const cmha_archive_item *items, size_t n_items, const char *const *metadata,
+                              size_t n_metadata) {
+    uint64_t begin = 0, end;
+    size_t i;
+    cmha__emit(w, "{");
+    if (n_metadata) cmha__emit(w, "\"__metadata__\":{");
+    for (i = 0; i < n_metadata; i++) {
+        if (i) cmha__emit(w, ",");
+        cmha__emit_string(w, metadata[2 * i]);
+        cmha__emit(w, ":");
+        cmha__emit_string(w, metadata[2 * i + 1]);
+    }
+    if (n_metadata) cmha__emit(w, "}");
+    for (i = 0; i < n_items; i++, begin = end) {
+        end = begin + (uint64_t)cmha__item_count(&items[i]) * sizeof(cmha_real);
+        if (i || n_metadata) cmha__emit(w, ",");
+        cmha__emit_item(w, &items[i], begin, end);
+    }
+    cmha__emit(w, "}");
+    while (w->used % 8) cmha__emit(w, " ");
+}
+
+static int cmha__is_utf8(const char *text) {
+    size_t n;
+    for (; *text; text += n)
+        if (!(n = cmha__utf8_length((const unsigned char *)text))) return 0;
+    return 1;
+}
+
+static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *item, size_t *total) {
+    size_t count = sizeof(cmha_real);
+    int i;
+    if (!item->name || !cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: the name of a tensor is missing, reserved or not UTF-8");
+    if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape))
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s has rank %d, not 0 to 8", item->name, item->rank);
+    for (i = 0; i < item->rank; i++)
+        if (!cmha__mul(count, item->shape[i], &count))
+            return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive write: tensor %.60s", item->name);
+    if (count && !item->data) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s has no data", item->name);
+    return cmha__sum(*total, count, total) ? CMHA_OK : cmha__fail(ctx, CMHA_ERR_OVERFLOW,
+                                                                  "archive write: more bytes than can be counted");
+}
+
+/* Sorted texts without a repetition? A file with one could not be read again. */
+static cmha_status cmha__check_unique(cmha_context *ctx, const void **texts, size_t n) {
+    size_t i;
+    cmha__sort(texts, n, cmha__compare_texts);
+    for (i = 1; i < n; i++)
+        if (strcmp((const char *)texts[i - 1], (const char *)texts[i]) == 0)
+            return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: %.60s comes twice", (const char *)texts[i]);
+    return CMHA_OK;
+}
+
+static cmha_status cmha__check_names(cmha_context *ctx, const cmha_archive_item *items, size_t n_items, const char *const *metadata,
+                                     size_t n_metadata) {
+    size_t room = (n_items > n_metadata ? n_items : n_metadata) + 1, bytes, i;
+    const void **texts;
+    cmha_status status;
+    if (!cmha__mul(room, sizeof *texts, &bytes))
+        return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive write: %lu names", (unsigned long)room);
+    texts = (const void **)cmha__take(ctx, bytes);
+    if (!texts) return cmha__fail(ctx, CMHA_ERR_MEMORY, "archive write: no memory for %lu names", (unsigned long)room);
+    for (i = 0; i < n_items; i++) texts[i] = items[i].name;
+    status = cmha__check_unique(ctx, texts, n_items);
+    for (i = 0; i < n_metadata; i++) texts[i] = metadata[2 * i];
+    if (status == CMHA_OK) status = cmha__check_unique(ctx, texts, n_metadata);
+    cmha__give(ctx, (void *)texts, bytes);
+    return status;
+}
+
+static cmha_status cmha__check_contents(cmha_context *ctx, const cmha_archive_item *items, size_t n_items,
+                                        const char *const *metadata,
+                                        size_t n_metadata) {
+    cmha_status status;
+    size_t total = 0, i;
+    if ((n_items && !items) || (n_metadata && !metadata))
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: items or metadata NULL");
+    for (i = 0; i < n_items; i++)
+        if ((status = cmha__check_item(ctx, &items[i], &total)) != CMHA_OK) return status;
+    for (i = 0; i < 2 * n_metadata; i++)
+        if (!metadata[i] || !cmha__is_utf8(metadata[i]))
+            return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: metadata %lu is missing or not UTF-8",
+                              (unsigned long)(i / 2));
+    return cmha__check_names(ctx, items, n_items, metadata, n_metadata);
+}
+
+static int cmha__write_reals(int fd, const cmha_real *data, size_t n) {
+    cmha_real piece[1024];
+    size_t part;
+    if (cmha__little_endian()) return cmha__file_write(fd, data, n * sizeof *data);
+    for (; n; n -= part, data += part) {
+        part = n < 1024 ? n : 1024;
+        memcpy(piece, data, part * sizeof *data);
+        cmha__swap_words(piece, part, sizeof *data);
+        if (!cmha__file_write(fd, piece, part * sizeof *data)) return 0;
+    }
+    return 1;
+}
+
+/* The whole file at `path`, flushed to the disk and closed; 0 leaves the reason in errno. */
+static int cmha__write_file(const char *path, const cmha__writer *header, const cmha_archive_item *items, size_t n_items) {
+    unsigned char length[8];
+    int fd = CMHA__OPEN_FILE(path, O_WRONLY | O_CREAT | O_TRUNC | CMHA__FILE_FLAGS, CMHA__FILE_MODE), good, why;
+    size_t i;
+    if (fd < 0) return 0;
+    cmha__bytes_put(length, header->used, 8);
+    good = cmha__file_write(fd, length, 8) && cmha__file_write(fd, header->text, header->used);
+    for (i = 0; good && i < n_items; i++) good = cmha__write_reals(fd, items[i].data, cmha__item_count(&items[i]));
+    if (good) good = CMHA__FLUSH_FILE(fd) == 0;
+    why = errno;
+    if (CMHA__CLOSE_FILE(fd) != 0 && good) return 0;
+    errno = why;
+    return good;
+}
+
+/* Writes beside the old file and renames; header and name of the new file are ready. */
+static cmha_status cmha__write_and_rename(cmha_context *ctx, const char *path, const char *beside, const cmha__writer *header,
+                                          const cmha_archive_item *items, size_t n_items) {
+    struct stat about;
+    cmha_status status;
+    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode))
+        return cmha__fail(ctx, CMHA_ERR_IO, "%s: cannot be replaced: not a regular file", cmha__short(path));
+    if (stat(beside, &about) == 0 && !S_ISREG(about.st_mode))
+        return cmha__fail(ctx, CMHA_ERR_IO, "%s: cannot be replaced: not a regular file", cmha__short(beside));
+    errno = 0;
+    if (cmha__write_file(beside, header, items, n_items) && cmha__file_replace(beside, path)) {
+        cmha__flush_folder(ctx, path);
+        return CMHA_OK;
+    }
+    status = cmha__io_fail(ctx, path, "writing failed");
+    (void)remove(beside);
+    return status == CMHA_ERR_NOT_FOUND ? CMHA_ERR_IO : status; /* no such folder */
+}
+
+CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path, const cmha_archive_item *items, size_t n_items,
+                                        const char *const *metadata, size_t n_metadata) {
+    cmha__writer header;
+    cmha_status status;
+    size_t room, length;
+    char *beside;
+    if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: context or path is NULL");
+    if ((status = cmha__check_contents(context, items, n_items, metadata, n_metadata)) != CMHA_OK) return status;
+    header.text = NULL;
+    header.used = 0;
+    cmha__emit_header(&header, items, n_items, metadata, n_metadata);
+    room = header.used;
+    header.used = 0;
+    length = strlen(path);
+    header.text = (char *)cmha__take(context, room);
+    beside = (char *)cmha__take(context, length + 5);
+    if (header.text && beside) {
+        cmha__emit_header(&header, items, n_items, metadata, n_metadata);
+        memcpy(beside, path, length);
+        memcpy(beside + length, ".tmp", 5);
+        if (room > 100000000)
+            status = cmha__fail(context, CMHA_ERR_OVERFLOW, "%s: its header would exceed 100 MB", cmha__short(path));
+        else status = cmha__write_and_rename(context, path, beside, &header, items, n_items);
+    } else status = cmha__fail(context, CMHA_ERR_MEMORY, "%s: no memory for its header", cmha__short(path));
+    cmha__give(context, header.text, room);
+    cmha__give(context, beside, length + 5);
+    return status;
+}
+
+/* ---- saving models and training state ---- */
+
+enum { CMHA__NAME = 64, CMHA__VALUE = 64 }; /* room for "optim.m." and a parameter's name, "cfg." and an option's; for a number */
+
+/* Everything a file gets, in one block of memory. */
+typedef struct cmha__bundle {
+    cmha_archive_item *items;
+    const char **metadata;
+    char *texts;            /* n_texts of CMHA__NAME + CMHA__VALUE bytes: key and value, or the name of a moment */
+    char *omega;
+    size_t n_items, n_metadata, n_texts, n_omega, bytes;
+    void *memory;
+} cmha__bundle;
+
+/* Frequencies of the caller's own, which no other option tells. */
+static size_t cmha__own_omega(const cmha_model *model) {
+    const cmha_model_config *c = &model->config;
+    if (c->frequency != CMHA_FREQ_TABLE || !model->omega || model->n_omega != c->n_heads) return 0;
+    return c->n_heads * (c->d_model / c->n_heads / 2);
+}
+
+static cmha_status cmha__bundle_init(cmha__bundle *bundle, const cmha_model *model, const cmha_trainer *trainer) {
+    size_t notes = 3 + cmha_model_table().count + (trainer ? 3 + cmha_trainer_table().count : 0), part;
+    size_t n_items = model->n_parameters * (trainer ? 3 : 1), n_texts = notes + n_items;
+    int good;
+    memset(bundle, 0, sizeof *bundle);
+    good = cmha__mul(n_items, sizeof *bundle->items, &bundle->bytes);
+    good = good && cmha__sum(bundle->bytes, 2 * notes * sizeof *bundle->metadata, &bundle->bytes);
+    good = good && cmha__mul(n_texts, CMHA__NAME + CMHA__VALUE, &part) && cmha__sum(bundle->bytes, part, &bundle->bytes);
+    good = good && cmha__mul(cmha__own_omega(model), 32, &part) && cmha__sum(bundle->bytes, part + 1, &bundle->bytes);
+    if (!good) return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "save: %lu parameters", (unsigned long)model->n_parameters);
+    bundle->memory = cmha__take(model->context, bundle->bytes);
+    if (!bundle->memory)
+        return cmha__fail(model->context, CMHA_ERR_MEMORY, "save: no memory for %lu names", (unsigned long)n_texts);
+    bundle->items = (cmha_archive_item *)bundle->memory;
+    bundle->metadata = (const char **)(void *)(bundle->items + n_items);
+    bundle->texts = (char *)(bundle->metadata + 2 * notes);
+    bundle->omega = bundle->texts + n_texts * (CMHA__NAME + CMHA__VALUE);
+    return CMHA_OK;
+}
+
+static void cmha__add_note(cmha__bundle *bundle, const char *prefix, const char *name, const char *value) {
+    char *key = bundle->texts + bundle->n_texts++ * (CMHA__NAME + CMHA__VALUE), *text = key + CMHA__NAME;
+    snprintf(key, CMHA__NAME, "%s%s", prefix, name);
+    snprintf(text, CMHA__VALUE, "%s", value);
+    bundle->metadata[2 * bundle->n_metadata] = key;
+    bundle->metadata[2 * bundle->n_metadata++ + 1] = text;
+}
+
+static void cmha__add_table(cmha__bundle *bundle, const char *prefix, cmha_table table, const void *config) {
+    char value[32];
+    size_t i;
+    for (i = 0; i < table.count; i++) {
+        cmha_config_get(table, config, i, value, sizeof value);
+        cmha__add_note(bundle, prefix, table.fields[i].name, value);
+    }
+}
+
+/* All parameters, their data taken at the same place in another block of the same layout. */
+static void cmha__add_block(cmha__bundle *bundle, const cmha_model *model, const char *prefix, const cmha_real *block) {
+    size_t i;
+    for (i = 0; i < model->n_parameters; i++) {
+        const cmha_parameter *p = &model->parameters[i];
+        cmha_archive_item *item = &bundle->items[bundle->n_items++];
+        char *name = bundle->texts + bundle->n_texts++ * (CMHA__NAME + CMHA__VALUE);
+        snprintf(name, CMHA__NAME + CMHA__VALUE, "%s%s", prefix, p->name);
+        item->name = name;
+        item->data = block + (p->tensor.data - model->data);
+        item->shape = p->tensor.shape;
+        item->rank = p->tensor.rank;
+    }
+}
+
+static void cmha__add_omega(cmha__bundle *bundle, const cmha_model *model) {
+    size_t n = cmha__own_omega(model), used = 0, i;
+    if (!n) return;
+    for (i = 0; i < n; i++) {
+        if (i) bundle->omega[used++] = ',';
+        cmha__write_real(model->omega[i], bundle->omega + used);
+        used += strlen(bundle->omega + used);
+    }
+    bundle->metadata[2 * bundle->n_metadata] = "omega";
+    bundle->metadata[2 * bundle->n_metadata++ + 1] = bundle->omega;
+}
+
+static void cmha__add_state(cmha__bundle *bundle, const cmha_trainer *trainer) {
+    char text[32];
+    cmha__add_table(bundle, "trainer.", cmha_trainer_table(), &trainer->config);
+    cmha__write_u64(trainer->step, text);
+    cmha__add_note(bundle, "state.", "step", text);
+    cmha__write_u64(trainer->seed, text);
+    cmha__add_note(bundle, "state.", "seed", text);
+    cmha__write_real(trainer->best, text);
+    cmha__add_note(bundle, "state.", "best", text);
+}
+
+static cmha_status cmha__save(cmha_model *model, const cmha_trainer *trainer, const char *path) {
+    cmha__bundle bundle;
+    cmha_status status = cmha__bundle_init(&bundle, model, trainer);
+    char version[48];
+    if (status != CMHA_OK) return status;
+    snprintf(version, sizeof version, "%d.%d.%d", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, CMHA_VERSION_PATCH);
+    cmha__add_note(&bundle, "", "format", "cmha");
+    cmha__add_note(&bundle, "", "cmha.version", version);
+    cmha__add_table(&bundle, "cfg.", cmha_model_table(), &model->config);
+    cmha__add_omega(&bundle, model);
+    cmha__add_block(&bundle, model, "", model->data);
+    if (trainer) {
+        cmha__add_state(&bundle, trainer);
+        cmha__add_block(&bundle, model, "optim.m.", trainer->moments);
+        cmha__add_block(&bundle, model, "optim.v.", trainer->moments + model->size);
+    }
+    status = cmha_archive_write(model->context, path, bundle.items, bundle.n_items, bundle.metadata, bundle.n_metadata);
+    cmha__give(model->context, bundle.memory, bundle.bytes);
+    return status;
+}
+
+CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path) {
+    if (!model || !model->context) return CMHA_ERR_STATE;
+    return cmha__save(model, NULL, path);
+}
+
+CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
+    if (!trainer || !trainer->model || !trainer->model->context) return CMHA_ERR_STATE;
+    return cmha__save(trainer->model, trainer, path);
+}
+
+/* ---- loading them ---- */
+
+/* The model configuration in the metadata, defaults where it is silent; options of a later version are refused. */
+static cmha_status cmha__archive_config(const cmha_archive *archive, cmha_model_config *config) {
+    size_t i;
+    cmha_config_defaults(cmha_model_table(), config);
+    for (i = 0; i < archive->n_metadata; i++) {
+        char line[sizeof archive->context->detail];
+        const char *name = archive->metadata[2 * i], *value = archive->metadata[2 * i + 1];
+        if (strncmp(name, "cfg.", 4) != 0) continue;
+        if (cmha_config_set(archive->context, cmha_model_table(), config, name + 4, value) == CMHA_OK) continue;
+        memcpy(line, archive->context->detail, sizeof line);
+        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: %s", cmha__short(archive->path), line);
+    }
+    return CMHA_OK;
+}
+
+/* Is this tensor of the file what the parameter expects? */
+static cmha_status cmha__check_parameter(const cmha_archive *archive, const char *prefix, const cmha_parameter *parameter) {
+    char name[CMHA__NAME + 16];
+    const cmha_archive_tensor *found;
+    int i;
+    snprintf(name, sizeof name, "%s%s", prefix, parameter->name);
+    found = cmha_archive_find(archive, name);
+    if (!found) return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: tensor %s is missing", cmha__short(archive->path), name);
+    if (cmha__dtype_kind(found->dtype) >= CMHA__AS_I64)
+        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: tensor %s is %s", cmha__short(archive->path), name, found->dtype);
+    for (i = 0; found->rank == parameter->tensor.rank && i < found->rank; i++)
+        if (found->shape[i] != parameter->tensor.shape[i]) break;
+    if (found->rank == parameter->tensor.rank && i == found->rank) return CMHA_OK;
+    return cmha__fail(archive->context, CMHA_ERR_SHAPE, "%s: tensor %s has %lu numbers in %d dimensions, the model needs %lu in %d",
+                      cmha__short(archive->path), name, (unsigned long)found->count, found->rank,
+                      (unsigned long)parameter->tensor.size, parameter->tensor.rank);
+}
+
+/* Names and shapes of all parameters under a prefix. */
+static cmha_status cmha__check_block(const cmha_archive *archive, cmha_model *model, const char *prefix) {
+    size_t i;
+    for (i = 0; i < model->n_parameters; i++) {
+        cmha_status status = cmha__check_parameter(archive, prefix, &model->parameters[i]);
+        if (status != CMHA_OK) return status;
+    }
+    return CMHA_OK;
+}
+
+/* Tensors the model has no place for. All its own have been found, so counting comes first and the search is for the message. */
+static cmha_status cmha__check_strangers(const cmha_archive *archive, cmha_model *model) {
+    size_t i, plain = 0;
+    for (i = 0; i < archive->n_tensors; i++) plain += strncmp(archive->tensors[i].name, "optim.", 6) != 0;
+    for (i = 0; plain > model->n_parameters && i < archive->n_tensors; i++) {
+        const char *name = archive->tensors[i].name;
+        if (strncmp(name, "optim.", 6) == 0 || cmha_model_find(model, name)) continue;
+        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: the model has no parameter %.60s", cmha__short(archive->path),
+                          name);
+    }
+    return CMHA_OK;
+}
+
+static cmha_status cmha__read_block(cmha_archive *archive, const cmha_model *model, const char *prefix, cmha_real *block) {
+    char name[CMHA__NAME + 16];
+    size_t i;
+    for (i = 0; i < model->n_parameters; i++) {
+        const cmha_parameter *p = &model->parameters[i];
+        cmha_status status;
+        snprintf(name, sizeof name, "%s%s", prefix, p->name);
+        status = cmha_archive_read(archive, cmha_archive_find(archive, name), block + (p->tensor.data - model->data));
+        if (status != CMHA_OK) return status;
+    }
+    return CMHA_OK;
+}
+
+/* "a,b,c" -> n numbers; 0 unless there are exactly n. */
+static int cmha__parse_numbers(const char *text, double *out, size_t n) {
+    char one[40];
+    size_t i, length;
+    for (i = 0; i < n; i++) {
+        length = strcspn(text, ",");
+        if (length >= sizeof one) return 0;
+        memcpy(one, text, length);
+        one[length] = 0;
+        if (!cmha__parse_real(one, &out[i])) return 0;
+        text += length;
+        if (i + 1 < n && *text++ != ',') return 0;
+    }
+    return *text == 0;
+}
+
+/* The file's own frequencies in memory to be given back (n numbers), NULL where it has none. */
+static cmha_status cmha__archive_omega(const cmha_archive *archive, const cmha_model_config *config, double **omega, size_t *n) {
+    const char *text = cmha_archive_metadata(archive, "omega");
+    size_t count = config->n_heads * (config->d_model / config->n_heads / 2);
+    *omega = NULL;
+    *n = 0;
+    if (!text) return CMHA_OK;
+    if (config->frequency != CMHA_FREQ_TABLE || !count)
+        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: it has an omega but not frequency = table",
+                          cmha__short(archive->path));
+    *omega = (double *)cmha__take(archive->context, count * sizeof **omega);
+    if (!*omega) return cmha__fail(archive->context, CMHA_ERR_MEMORY, "%s: no memory for omega", cmha__short(archive->path));
+    *n = count;
+    if (cmha__parse_numbers(text, *omega, count)) return CMHA_OK;
+    cmha__give(archive->context, *omega, count * sizeof **omega);
+    *omega = NULL;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: omega is not a list of %lu numbers", cmha__short(archive->path),
+                      (unsigned long)count);
+}
+
+/* A file cannot make us allocate much more than it brings: its parameters may be as narrow as 2 bytes, ours are up to 8. */
+static cmha_status cmha__check_appetite(const cmha_archive *archive, const cmha_model_config *config) {
+    uint64_t have = archive->data_begin;
+    size_t need = 0, i;
+    cmha_status status = cmha_model_memory(archive->context, config, 1, 1, &need, NULL);
+    for (i = 0; i < archive->n_tensors; i++) have += archive->tensors[i].end - archive->tensors[i].begin;
+    if (status != CMHA_OK || need / 16 <= have + 65536) return status;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: its configuration needs %lu bytes of parameters, the file has %lu",
+                      cmha__short(archive->path), (unsigned long)need, (unsigned long)have);
+}
+
+static cmha_status cmha__load_into(cmha_model *model, cmha_archive *archive, const double *omega) {
+    cmha_status status = cmha__check_block(archive, model, "");
+    if (status == CMHA_OK) status = cmha__check_strangers(archive, model);
+    if (status == CMHA_OK && omega) status = cmha_model_set_frequencies(model, omega);
+    if (status == CMHA_OK) status = cmha__read_block(archive, model, "", model->data);
+    return status;
+}
+
+CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path) {
+    cmha_model_config config;
+    cmha_archive archive;
+    cmha_status status;
+    double *omega = NULL;
+    size_t n_omega = 0;
+    if (!model) return cmha__fail(context, CMHA_ERR_ARGUMENT, "model load: model is NULL");
+    memset(model, 0, sizeof *model);
+    if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
+    status = cmha__archive_config(&archive, &config);
+    if (status == CMHA_OK) status = cmha__check_appetite(&archive, &config);
+    if (status == CMHA_OK) status = cmha__archive_omega(&archive, &config, &omega, &n_omega);
+    if (status == CMHA_OK) status = cmha_model_init(model, context, &config);
+    if (status == CMHA_OK) status = cmha__load_into(model, &archive, omega);
+    cmha__give(context, omega, n_omega * sizeof *omega);
+    cmha_archive_close(&archive);
+    if (status != CMHA_OK) cmha_model_close(model);
+    return status == CMHA_ERR_ARGUMENT ? CMHA_ERR_FORMAT : status; /* the argument came from the file */
+}
+
+/* The first option in which file and model differ ends a resumption: it would be another run. */
+static cmha_status cmha__check_same_config(const cmha_archive *archive, const cmha_model *model) {
+    cmha_table table = cmha_model_table();
+    cmha_model_config config;
+    char ours[32], theirs[32];
+    size_t i;
+    cmha_status status = cmha__archive_config(archive, &config);
+    for (i = 0; status == CMHA_OK && i < table.count; i++) {
+        cmha_config_get(table, &config, i, theirs, sizeof theirs);
+        cmha_config_get(table, &model->config, i, ours, sizeof ours);
+        if (strcmp(ours, theirs) != 0)
+            status = cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: %s is %s in the file, %s in the model",
+                                cmha__short(archive->path),
+                                table.fields[i].name, theirs, ours);
+    }
+    return status;
+}
+
+static cmha_status cmha__check_same_omega(const cmha_archive *archive, const cmha_model *model) {
+    double *omega;
+    size_t n, i, same = 0, own = cmha__own_omega(model);
+    cmha_status status = cmha__archive_omega(archive, &model->config, &omega, &n);
+    if (status != CMHA_OK) return status;
+    for (i = 0; n == own && i < n; i++) same += !(omega[i] < model->omega[i]) && !(omega[i] > model->omega[i]);
+    cmha__give(archive->context, omega, n * sizeof *omega);
+    if (n == own && same == own) return CMHA_OK;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: omega is another in the file than in the model",
+                      cmha__short(archive->path));
+}
+
+static cmha_status cmha__archive_state(const cmha_archive *archive, uint64_t *step, uint64_t *seed, double *best) {
+    const char *text[3];
+    text[0] = cmha_archive_metadata(archive, "state.step");
+    text[1] = cmha_archive_metadata(archive, "state.seed");
+    text[2] = cmha_archive_metadata(archive, "state.best");
+    if (!text[0] || !text[1] || !text[2])
+        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: it has weights but no training state",
+                          cmha__short(archive->path));
+    if (!cmha__parse_u64(text[0], step) || *step > (size_t)-1 || !cmha__parse_u64(text[1], seed) || !cmha__parse_real(text[2],
+                                                                                                                      best))
+        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: state.step, state.seed or state.best is not a number",
+                          cmha__short(archive->path));
+    return CMHA_OK;
+}
+
+/* Everything that can be wrong with the file, before anything is changed. */
+static cmha_status cmha__check_resume(const cmha_archive *archive, cmha_model *model) {
+    static const char *const prefixes[3] = {"", "optim.m.", "optim.v."};
+    cmha_status status = cmha__check_same_config(archive, model);
+    int i;
+    if (status == CMHA_OK) status = cmha__check_same_omega(archive, model);
+    for (i = 0; status == CMHA_OK && i < 3; i++) status = cmha__check_block(archive, model, prefixes[i]);
+    return status == CMHA_OK ? cmha__check_strangers(archive, model) : status;
+}
+
+CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) {
+    cmha_archive archive;
+    cmha_model *model = trainer ? trainer->model : NULL;
+    cmha_status status;
+    uint64_t step = 0, seed = 0;
+    double best = 0;
+    if (!model || !model->context) return CMHA_ERR_STATE;
+    if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
+    status = cmha__archive_state(&archive, &step, &seed, &best);
+    if (status == CMHA_OK) status = cmha__check_resume(&archive, model);
+    if (status == CMHA_OK) status = cmha__read_block(&archive, model, "", model->data);
+    if (status == CMHA_OK) status = cmha__read_block(&archive, model, "optim.m.", trainer->moments);
+    if (status == CMHA_OK) status = cmha__read_block(&archive, model, "optim.v.", trainer->moments + model->size);
+    if (status == CMHA_OK) {
+        trainer->step = (size_t)step;
+        trainer->seed = seed;
+        trainer->best = best;
+    }
+    cmha_archive_close(&archive);
+    return status;
+}
+
+/* ---- token streams ---- */
+
+static cmha_status cmha__read_tokens(cmha_tokens *tokens, cmha_context *ctx, const char *path, int fd, uint64_t size, int width) {
+    void *data;
+    if (size % (uint64_t)width)
+        return cmha__fail(ctx, CMHA_ERR_FORMAT, "%s: its size is not a multiple of %d, the bytes of a token", cmha__short(path),
+                          width);
+    if (size > (size_t)-1 / 2) return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: too large for this machine", cmha__short(path));
+    data = cmha__take(ctx, (size_t)size);
+    if (size && !data)
+        return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %lu bytes", cmha__short(path), (unsigned long)size);
+    if (!cmha__file_read(fd, 0, data, (size_t)size)) {
+        cmha_status status = cmha__io_fail(ctx, path, "reading failed");
+        cmha__give(ctx, data, (size_t)size);
+        return status;
+    }
+    cmha__swap_words(data, (size_t)size / (size_t)width, (size_t)width);
+    tokens->data = data;
+    tokens->bytes = (size_t)size;
+    tokens->count = (size_t)size / (size_t)width;
+    tokens->width = width;
+    tokens->owner = ctx;
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context, const char *path, int width) {
+    cmha_status status;
+    uint64_t size;
+    int fd;
+    if (!tokens) return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: tokens is NULL");
+    memset(tokens, 0, sizeof *tokens);
+    if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: context or path is NULL");
+    if (width != 1 && width != 2 && width != 4)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: width %d is not 1, 2 or 4", width);
+    if ((status = cmha__file_open(context, path, &fd, &size)) != CMHA_OK) return status;
+    status = cmha__read_tokens(tokens, context, path, fd, size, width);
+    CMHA__CLOSE_FILE(fd);
+    return status;
+}
+
+CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens) {
+    if (!tokens) return;
+    if (tokens->owner) cmha__give(tokens->owner, (void *)(uintptr_t)tokens->data, tokens->bytes);
+    memset(tokens, 0, sizeof *tokens);
+}
+
+CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i) {
+    const unsigned char *at = (const unsigned char *)tokens->data;
+    uint16_t two;
+    int32_t four;
+    if (tokens->width == 1) return at[i];
+    if (tokens->width == 2) {
+        memcpy(&two, at + 2 * i, sizeof two);
+        return two;
+    }
+    memcpy(&four, at + 4 * i, sizeof four);
+    return four;
+}
+
+CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end) {
+    cmha_tokens part = *tokens;
+    if (end > tokens->count) end = tokens->count;
+    if (begin > end) begin = end;
+    part.count = end - begin;
+    part.bytes = part.count * (size_t)part.width;
+    if (begin) part.data = (const char *)tokens->data + begin * (size_t)part.width;
+    part.owner = NULL;
+    return part;
+}
+
+#endif /* the implementation */
+
+/* MIT License
+
+   Copyright (c) 2026 the cmha.h authors
+
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation
+   files (the "Software"), to deal in the Software without restriction, including without limitation the rights to use, copy,
+   modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit persons to whom the
+   Software is furnished to do so, subject to the following conditions:
+
+   The above copyright notice and this permission notice shall be included in all copies or substantial portions of the
+   Software.
+
+   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
+   WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
+   COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE,
+   ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */

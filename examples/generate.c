@@ -1,0 +1,205 @@
+/* Continues a prompt with a trained model:   build/generate [OPTION...] CHECKPOINT     (--help lists everything) */
+#define CMHA_IMPLEMENTATION
+#include "cmha.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+static cmha_context ctx;
+
+/* What the callback needs to show tokens as they come. */
+typedef struct output {
+    int bytes;          /* 256 tokens: text; otherwise numbers */
+    int escape;         /* on a terminal, control characters are shown as \xNN */
+    size_t batch, n;    /* n: tokens so far of each sequence */
+    int32_t *kept;      /* [n, batch], of a batch, which is shown when it is complete; NULL for one sequence */
+    double first, last; /* when the first and the last token came */
+} output;
+
+static double seconds(void) {
+    struct timeval t;
+    gettimeofday(&t, NULL);
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+/* Ends the program with one line. Status 1: something failed; 2: it was called the wrong way. */
+static void die(int status, const char *what, const char *which) {
+    fprintf(stderr, "generate: %s%s\n", what, which);
+    exit(status);
+}
+
+static void check(cmha_status status) {
+    if (status) die(1, cmha_error(&ctx), "");
+}
+
+static void on_log(void *user, cmha_log_level level, const char *line) {
+    (void)user;
+    if (level == CMHA_LOG_WARNING) fprintf(stderr, "generate: warning: %s\n", line);
+}
+
+static void show(const output *o, int32_t token) {
+    if (!o->bytes) printf("%ld ", (long)token);
+    else if (o->escape && (token < ' ' || token == 127) && token != '\n' && token != '\t') printf("\\x%02x", (unsigned)token);
+    else putchar((int)token);
+}
+
+static int on_token(void *user, const int32_t *tokens, size_t batch) {
+    output *o = user;
+    o->last = seconds();
+    if (!o->n) o->first = o->last;
+    if (o->kept) memcpy(o->kept + o->n * batch, tokens, batch * sizeof *tokens);
+    else show(o, tokens[0]), fflush(stdout);
+    o->n++;
+    return ferror(stdout); /* whoever read the text has gone */
+}
+
+/* A prompt of the command line: \n, \t, \\ and \xNN stand for the bytes they name. Works in place, returns the length. */
+static size_t unescape(char *s) {
+    size_t n = 0;
+    for (const char *p = s; *p; p++) {
+        unsigned byte;
+        if (*p != '\\' || !p[1]) s[n++] = *p;
+        else if (*++p == 'n') s[n++] = '\n';
+        else if (*p == 't') s[n++] = '\t';
+        else if (*p == 'x' && sscanf(p + 1, "%2x", &byte) == 1 && p[2]) s[n++] = (char)byte, p += 2;
+        else s[n++] = *p;
+    }
+    return n;
+}
+
+/* All of the standard input. */
+static char *slurp(size_t *length) {
+    size_t size = 0, room = 4096;
+    char *text = malloc(room + 1);
+    for (size_t n; text && (n = fread(text + size, 1, room - size, stdin)) > 0;) {
+        size += n;
+        if (size == room) text = realloc(text, (room *= 2) + 1);
+    }
+    if (!text) die(1, "no memory for the prompt", "");
+    text[*length = size] = 0;
+    return text;
+}
+
+/* The prompt as tokens: its bytes, or, when the vocabulary is another one, the numbers it lists. */
+static int32_t *tokenize(char *text, size_t length, int bytes, size_t *count) {
+    int32_t *ids = malloc((length + 1) * sizeof *ids);
+    *count = 0;
+    if (!ids) die(1, "no memory for the prompt", "");
+    if (bytes)
+        for (; *count < length; ++*count) ids[*count] = (unsigned char)text[*count];
+    else
+        for (char *end; *(text += strspn(text, " ,\t\n")); text = end) {
+            long id = strtol(text, &end, 10);
+            if (end == text || id < 0 || id > INT32_MAX) die(2, "this model's prompt is a list of token numbers, not ", text);
+            ids[(*count)++] = (int32_t)id;
+        }
+    if (!*count) die(2, "the prompt is empty", "");
+    return ids;
+}
+
+static int help(const cmha_sampler_config *sampler) {
+    cmha_table table = cmha_sampler_table();
+    puts("generate [OPTION...] CHECKPOINT: continues a prompt with a model that train_tiny or cmha_model_save wrote\n\n"
+         "  --prompt TEXT    begins the text, a newline by default; \\n, \\t, \\xNN as in C; - reads the standard input.\n"
+         "                   Of a model whose vocabulary is not 256 bytes: the numbers of its tokens\n"
+         "  --tokens N       how many to add; 400\n"
+         "  --context N      most tokens the model looks back on; 1024. Older ones are dropped, a quarter at a time\n"
+         "  --batch N        that many continuations at once, each shown when all are complete; 1\n"
+         "  --seed N         of the draws; 1\n"
+         "  --threads N      0 = every core\n"
+         "  --verbose        speed, on the standard error stream\n"
+         "  --set NAME=VALUE a field of the sampler, may be repeated: name, value, range, meaning");
+    for (size_t i = 0; i < table.count; i++) {
+        char value[32], range[64];
+        cmha_config_get(table, sampler, i, value, sizeof value);
+        snprintf(range, sizeof range, "%g..%g", table.fields[i].minimum, table.fields[i].maximum);
+        printf("    %-18s %-6s %-16s %s\n", table.fields[i].name, value, range, table.fields[i].help);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    enum { TOKENS, CONTEXT, BATCH, SEED, THREADS, PROMPT, SET, N_VALUES };
+    static const char *const names[N_VALUES] = {"--tokens", "--context", "--batch", "--seed", "--threads", "--prompt", "--set"};
+    unsigned long long number[PROMPT] = {400, 1024, 1, 1, 0};
+    char newline[] = "\n", *prompt = newline, *end, **set = argv; /* the arguments of --set, in places of argv already read */
+    const char *path = NULL;
+    int n_set = 0, verbose = 0, wants_help = 0, o;
+    cmha_context_config cc = {.log = on_log};
+    cmha_sampler_config sampler;
+    cmha_model model;
+    cmha_cache cache;
+    cmha_blas_restart(argv); /* an OpenBLAS older than this CPU: start again with the right kernel */
+
+    for (int i = 1; i < argc; i++) {
+        size_t n = strcspn(argv[i], "=");
+        char *value = argv[i][n] ? argv[i] + n + 1 : NULL;
+        for (o = 0; o < N_VALUES && (strncmp(names[o], argv[i], n) || names[o][n]); o++) continue;
+        if (o < N_VALUES && !value && !(value = argv[++i])) die(2, "a value is missing after ", names[o]);
+        if (o == SET) set[n_set++] = value;
+        else if (o == PROMPT) prompt = value;
+        else if (o < N_VALUES) {
+            number[o] = strtoull(value, &end, 10);
+            if (*value < '0' || *value > '9' || *end) die(2, "not a whole number: ", value);
+        } else if (!strcmp(argv[i], "--verbose")) verbose = 1;
+        else if (!strcmp(argv[i], "--help")) wants_help = 1;
+        else if (*argv[i] == '-' || path) die(2, "see --help; what is ", argv[i]);
+        else path = argv[i];
+    }
+    cc.seed = number[SEED];
+    cc.threads = (int)number[THREADS];
+    check(cmha_context_init(&ctx, &cc));
+    cmha_config_defaults(cmha_sampler_table(), &sampler);
+    for (int i = 0; i < n_set; i++) {
+        char *name = strtok(set[i], "="), *value = strtok(NULL, "");
+        cmha_status status = cmha_config_set(&ctx, cmha_sampler_table(), &sampler, name ? name : "", value ? value : "");
+        if (status) die(2, cmha_error(&ctx), "");
+    }
+    if (wants_help) return help(&sampler);
+    if (!path) die(2, "name a checkpoint, such as tiny.safetensors (build/train_tiny makes one)", "");
+    if (!number[BATCH] || number[BATCH] > 65536) die(2, "--batch is 1 to 65536", "");
+    if (!number[CONTEXT]) die(2, "--context is at least 1", "");
+
+    /* The model, the prompt for every sequence, and a cache that slides unless positions are learned, which end somewhere. */
+    check(cmha_model_load(&model, &ctx, path));
+    size_t length, n_prompt, batch = (size_t)number[BATCH], n_new = (size_t)number[TOKENS], capacity = (size_t)number[CONTEXT];
+    int slide = model.config.position != CMHA_POSITION_LEARNED, bytes = model.config.vocabulary == 256;
+    if (!strcmp(prompt, "-")) prompt = slurp(&length);
+    else length = unescape(prompt);
+    int32_t *ids = tokenize(prompt, length, bytes, &n_prompt);
+    if (!slide && capacity > model.config.max_positions) capacity = model.config.max_positions;
+    if (n_prompt >= capacity) {
+        fprintf(stderr, "generate: of the prompt's %zu tokens the last %zu are used (see --context)\n", n_prompt, capacity / 2 + 1);
+        memmove(ids, ids + n_prompt - (capacity / 2 + 1), (capacity / 2 + 1) * sizeof *ids);
+        n_prompt = capacity / 2 + 1;
+    }
+    if (!slide && n_new > capacity - n_prompt) n_new = capacity - n_prompt;
+    if (capacity > n_prompt + n_new) capacity = n_prompt + n_new;
+    int32_t *prompts = malloc(batch * n_prompt * sizeof *prompts);
+    output out = {.bytes = bytes, .escape = isatty(1), .batch = batch};
+    if (batch > 1) out.kept = malloc((n_new ? n_new : 1) * batch * sizeof *out.kept);
+    if (!prompts || (batch > 1 && !out.kept)) die(1, "no memory for the batch", "");
+    for (size_t b = 0; b < batch; b++) memcpy(prompts + b * n_prompt, ids, n_prompt * sizeof *ids);
+    check(cmha_cache_init(&cache, &model, batch, capacity, slide));
+
+    double start = seconds();
+    cmha_status status = cmha_generate(&cache, prompts, n_prompt, n_new, &sampler, number[SEED], on_token, &out);
+    if (status != CMHA_STOPPED) check(status);
+    for (size_t b = 0; out.kept && b < batch; b++) {
+        printf("%s--- %zu ---\n", b ? "\n" : "", b + 1);
+        for (size_t i = 0; i < out.n; i++) show(&out, out.kept[i * batch + b]);
+    }
+    if (out.escape || !bytes || out.kept) putchar('\n');
+    if (verbose && out.n > 1)
+        fprintf(stderr, "generate: prompt of %zu tokens in %.0f ms, then %.0f tokens/s\n", n_prompt, 1e3 * (out.first - start),
+                (double)((out.n - 1) * batch) / (out.last - out.first));
+
+    cmha_cache_close(&cache);
+    cmha_model_close(&model);
+    cmha_context_close(&ctx);
+    free(out.kept), free(prompts), free(ids);
+    return fflush(stdout) || ferror(stdout) ? 1 : 0;
+}

@@ -1,0 +1,200 @@
+/* Trains a ComplexFormer on a text, byte by byte:   build/train_tiny [OPTION...] [FILE]     (--help lists everything) */
+#define CMHA_IMPLEMENTATION
+#include "cmha.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum { ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, SEED, THREADS, OUT, CSV, RESUME, QUIET, HELP, SET, N_OPTIONS };
+static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
+    {"--attention", NULL, "cmha | cmha-shared | cmha-fixed | rope | dot+learned | dot+sinusoidal | alibi | dot"},
+    {"--preset", "tiny", "tiny | paper | repo | eulerformer"},
+    {"--steps", NULL, "optimiser steps"},
+    {"--lr", NULL, "peak learning rate"},
+    {"--seq", NULL, "tokens per sequence (the field `length`)"},
+    {"--batch", NULL, "sequences per forward pass"},
+    {"--seed", "1", "of the weights, the batches and the sample; else 1"},
+    {"--threads", "0", "0 = every core"},
+    {"--out", "tiny.safetensors", "the best checkpoint by validation loss, else tiny.safetensors; the last state goes to OUT.last"},
+    {"--csv", "loss.csv", "a row for every step, else loss.csv"},
+    {"--resume", NULL, "continue exactly where OUT.last stopped, on the same FILE; --resume=PATH: from another state"},
+    {"--quiet", NULL, "no progress, only the sample"},
+    {"--help", NULL, "this page, with the values in effect"},
+    {"--set", NULL, "NAME=VALUE for any field below; may be repeated"}};
+static const char *const attention[][4] = {{"--attention", "attention", "position", "share"},
+    {"cmha", "cmha", "none", "per_head"}, {"cmha-shared", "cmha", "none", "shared"}, {"cmha-fixed", "cmha", "none", "fixed"},
+    {"rope", "rope", "none", "per_head"}, {"dot", "dot", "none", "per_head"}, {"dot+learned", "dot", "learned", "per_head"},
+    {"dot+sinusoidal", "dot", "sinusoidal", "per_head"}, {"alibi", "dot", "alibi", "per_head"}};
+
+static cmha_context ctx;
+static cmha_model_config mc;
+static cmha_trainer_config tc;
+static volatile sig_atomic_t stop; /* the signal that asked to stop */
+static int line_open;              /* the cursor stands behind a progress line */
+static char last[4096];            /* where the state of the run is kept */
+
+static void on_signal(int sig) {
+    stop = sig;
+    signal(sig, SIG_DFL); /* a second Ctrl-C does not wait */
+}
+
+/* One line on stderr; then ends the program unless status is 0. 1: something failed, 2: it was called the wrong way. */
+static void complain(int status, const char *what, const char *which) {
+    fprintf(stderr, "%strain_tiny: %s%s\n", line_open ? "\n" : "", what, which);
+    line_open = 0;
+    if (status) exit(status);
+}
+
+static void check(cmha_status status) {
+    if (status) complain(1, cmha_error(&ctx), "");
+}
+
+static void on_log(void *user, cmha_log_level level, const char *line) {
+    if (level == CMHA_LOG_WARNING && !user) complain(0, "warning: ", line);
+}
+
+static double seconds(void) {
+    struct timeval t;
+    gettimeofday(&t, NULL);
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+/* Sets a field of the model or, if it has none of that name, of the trainer. */
+static void set_field(const char *name, const char *value) {
+    cmha_status status = cmha_config_set(&ctx, cmha_model_table(), &mc, name, value);
+    if (status == CMHA_ERR_NOT_FOUND) status = cmha_config_set(&ctx, cmha_trainer_table(), &tc, name, value);
+    if (status) complain(2, cmha_error(&ctx), "");
+}
+
+/* Takes over the configuration that a checkpoint was trained with, so that --resume needs no other option. */
+static void recall(const char *path) {
+    cmha_archive archive;
+    check(cmha_archive_open(&archive, &ctx, path));
+    for (const char **m = archive.metadata; m < archive.metadata + 2 * archive.n_metadata; m += 2)
+        if (!strncmp(*m, "cfg.", 4) || !strncmp(*m, "trainer.", 8)) set_field(strchr(*m, '.') + 1, m[1]);
+    cmha_archive_close(&archive);
+}
+
+static int help(void) {
+    puts("train_tiny [OPTION...] [FILE]: trains a ComplexFormer on the bytes of FILE, else on the project's header\n");
+    for (int o = 0; o < N_OPTIONS; o++) printf("  %-12s %s\n", option[o].name, option[o].what);
+    for (int t = 0; t < 2; t++) {
+        cmha_table table = t ? cmha_trainer_table() : cmha_model_table();
+        printf("\n%s: field, value, range, meaning\n", t ? "Training" : "Model");
+        for (const cmha_field *f = table.fields; f < table.fields + table.count; f++) {
+            char value[32], range[64];
+            cmha_config_get(table, t ? (void *)&tc : (void *)&mc, (size_t)(f - table.fields), value, sizeof value);
+            snprintf(range, sizeof range, "%g..%g", f->minimum, f->maximum);
+            printf("  %-17s %-11s %-26s %s\n", f->name, value, f->choices ? f->choices : range, f->help);
+        }
+    }
+    return 0;
+}
+
+/* Reads the command line into `option`, opens the context and settles the configuration; returns FILE or NULL. */
+static const char *configure(int argc, char **argv) {
+    cmha_context_config cc = {.log = on_log};
+    char **set = argv; /* the arguments of --set are kept in places of argv already read */
+    const char *file = NULL;
+    int n_set = 0, o;
+    for (int i = 1; i < argc; i++) {
+        size_t n = strcspn(argv[i], "=");
+        char *value = argv[i][n] ? argv[i] + n + 1 : NULL;
+        for (o = 0; o < N_OPTIONS && (strncmp(option[o].name, argv[i], n) || option[o].name[n]); o++) continue;
+        if (o == N_OPTIONS && (*argv[i] == '-' || file)) complain(2, "see --help; what is ", argv[i]);
+        if (!value && o < N_OPTIONS) value = o >= RESUME && o <= HELP ? "" : argv[++i];
+        if (o == N_OPTIONS) file = argv[i];
+        else if (!value) complain(2, "a value is missing after ", option[o].name);
+        else if (o == SET) set[n_set++] = value;
+        else option[o].value = value;
+    }
+    for (o = SEED; o <= THREADS; o++)
+        if (option[o].value[strspn(option[o].value, "0123456789")]) complain(2, "not a whole number: ", option[o].value);
+    cc.seed = strtoull(option[SEED].value, NULL, 10), cc.threads = atoi(option[THREADS].value);
+    check(cmha_context_init(&ctx, &cc));
+    if (cmha_preset(option[PRESET].value, &mc, &tc)) complain(2, "see --help; there is no preset ", option[PRESET].value);
+    snprintf(last, sizeof last, "%s.last", option[OUT].value);
+    if (option[RESUME].value) recall(*option[RESUME].value ? option[RESUME].value : last);
+    if (option[ATTENTION].value) {
+        size_t i = 1, n = sizeof attention / sizeof *attention;
+        while (i < n && strcmp(attention[i][0], option[ATTENTION].value)) i++;
+        if (i == n) complain(2, "see --help; there is no attention ", option[ATTENTION].value);
+        for (int f = 1; f < 4; f++) set_field(attention[0][f], attention[i][f]);
+    }
+    for (o = STEPS; o <= BATCH; o++)
+        if (option[o].value) set_field(o == SEQ ? "length" : option[o].name + 2, option[o].value);
+    for (int i = 0; i < n_set; i++) {
+        char *name = strtok(set[i], "="), *value = strtok(NULL, "");
+        set_field(name ? name : "", value ? value : "");
+    }
+    return file;
+}
+
+static int show(void *user, const int32_t *token, size_t batch) {
+    (void)user, (void)batch;
+    putchar(*token == '\n' || *token == '\t' || (*token >= ' ' && *token < 256) ? (int)*token : '?');
+    return stop;
+}
+
+int main(int argc, char **argv) {
+    cmha_model model, best; cmha_trainer trainer; cmha_tokens text, train, held_out; cmha_cache cache;
+    char path[4096], blas[64], seen[32] = "-"; /* seen: the last validation loss */
+    cmha_blas_restart(argv); /* an OpenBLAS older than this CPU: start again with the right kernel */
+    const char *file = configure(argc, argv), *slash = strrchr(argv[0], '/'), *resume = option[RESUME].value;
+    if (option[HELP].value) return help();
+
+    /* Without a FILE, a text that is always there: cmha.h, in this folder or above the program's. */
+    snprintf(path, sizeof path, "%.*s../cmha.h", slash ? (int)(slash - argv[0] + 1) : 0, argv[0]);
+    if (!file) file = access("cmha.h", R_OK) ? path : "cmha.h";
+    check(cmha_tokens_load(&text, &ctx, file, 1));
+    check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
+    if (resume) check(cmha_trainer_load(&trainer, *resume ? resume : last));
+    cmha_trainer_split(&trainer, &text, &train, &held_out);
+    FILE *csv = fopen(option[CSV].value, resume ? "a" : "w");
+    if (!csv) complain(1, "cannot write ", option[CSV].value);
+    if (!resume) fputs("step,loss,val_loss,lr,grad_norm,tokens_per_s\n", csv);
+    int bad = 0, terminal = isatty(1), quiet = option[QUIET].value != NULL;
+    cmha_blas_name(blas, sizeof blas);
+    if (!quiet) printf("%s, %zu bytes; %zu parameters; %s, %d threads\n", file, text.count, model.size, blas, ctx.threads);
+    signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
+
+    double loss, val, start = seconds();
+    for (size_t first = trainer.step; trainer.step < tc.steps && !stop;) {
+        double before = seconds();
+        cmha_status status = cmha_trainer_step(&trainer, &train, &loss);
+        bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
+        if (bad && bad < 10) { complain(0, "step skipped: ", cmha_error(&ctx)); continue; }
+        check(status);
+        double speed = (double)(tc.batch * tc.length * tc.accumulate) / (seconds() - before);
+        int measure = trainer.step % tc.eval_every == 0 || trainer.step == tc.steps;
+        if (measure) {
+            check(cmha_trainer_evaluate(&trainer, held_out.count > 1 ? &held_out : &train, &val));
+            snprintf(seen, sizeof seen, "%.5f", val);
+            if (val < trainer.best) trainer.best = val, check(cmha_trainer_save(&trainer, option[OUT].value));
+            check(cmha_trainer_save(&trainer, last));
+        }
+        fprintf(csv, "%zu,%.6f,%s,%.4e,%.4f,%.0f\n", trainer.step, loss, measure ? seen : "", trainer.lr, trainer.grad_norm, speed);
+        if (quiet || !(terminal || measure || trainer.step % 20 == 0)) continue;
+        int eta = (int)((seconds() - start) / (double)(trainer.step - first) * (double)(tc.steps - trainer.step));
+        printf("%sstep %zu/%zu  loss %.4f  validation %s  %.0f tokens/s  ETA %d:%02d:%02d  %s", terminal ? "\r" : "", trainer.step,
+               tc.steps, loss, seen, speed, eta / 3600, eta / 60 % 60, eta % 60, measure || !terminal ? "\n" : "");
+        fflush(stdout), fflush(csv);
+        line_open = terminal && !measure;
+    }
+    fclose(csv);
+    if (stop) check(cmha_trainer_save(&trainer, last)), complain(128 + stop, "stopped; --resume continues", "");
+
+    /* A sample of the best checkpoint, as long as a training sequence. */
+    size_t n = tc.length < 400 ? tc.length : 400;
+    check(cmha_model_load(&best, &ctx, option[OUT].value));
+    check(cmha_cache_init(&cache, &best, 1, n, 0));
+    check(cmha_generate(&cache, &(const int32_t){'\n'}, 1, n - 1, NULL, ctx.config.seed, show, NULL));
+    putchar('\n');
+    cmha_cache_close(&cache), cmha_model_close(&best), cmha_trainer_close(&trainer), cmha_model_close(&model);
+    cmha_tokens_close(&text), cmha_context_close(&ctx);
+    return 0;
+}

@@ -1,0 +1,592 @@
+/* conformance [--strict] FILE|DIR...: runs cases in the format of FORMAT.md. One line a case:
+
+       PASS|FAIL|SKIP  name  worst error as a fraction of the tolerance, and the tensor it belongs to
+
+   An op is one function and one row of the table at the end. Inputs reach the library as cmha_real; the expected values are
+   read as doubles from the file, so that a float build is judged by the reference and not by its rounding. */
+#define _POSIX_C_SOURCE 200809L
+#include "check.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <sys/stat.h>
+
+enum { MAX_POOL = 4096, MAX_TENSORS = 1024 };
+
+typedef struct kase {
+    cmha_context *context;
+    cmha_archive file;
+    const char *path;
+    cmha_model model;
+    void *pool[MAX_POOL]; /* freed when the case ends, however it ends */
+    size_t n_pool;
+    char compared[MAX_TENSORS];
+    double rtol, atol, worst;
+    char worst_name[80], reason[256];
+    jmp_buf out;
+} kase;
+
+enum { CASE_FAIL = 1, CASE_SKIP = 2 };
+
+#if defined(__GNUC__)
+__attribute__((noreturn, format(printf, 3, 4)))
+#endif
+static void leave(kase *k, int how, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(k->reason, sizeof k->reason, format, list);
+    va_end(list);
+    longjmp(k->out, how);
+}
+
+/* ------------------------------------------------- reading a case ------------------------------------------------- */
+
+static void *take(kase *k, size_t count, size_t size) {
+    if (k->n_pool == MAX_POOL) leave(k, CASE_FAIL, "the case needs too many arrays");
+    return k->pool[k->n_pool++] = check_alloc(count, size);
+}
+
+static cmha_real *zeros(kase *k, size_t n) { return (cmha_real *)take(k, n, sizeof(cmha_real)); }
+
+static const cmha_archive_tensor *find(kase *k, const char *name) { return cmha_archive_find(&k->file, name); }
+
+static const cmha_archive_tensor *need(kase *k, const char *name) {
+    const cmha_archive_tensor *t = find(k, name);
+    if (!t) leave(k, CASE_FAIL, "malformed: no tensor %s", name);
+    return t;
+}
+
+/* Size of axis i; negative i counts from the end */
+static size_t axis(kase *k, const char *name, int i) {
+    const cmha_archive_tensor *t = need(k, name);
+    if (i < 0) i += t->rank;
+    if (i < 0 || i >= t->rank) leave(k, CASE_FAIL, "malformed: %s has rank %d", name, t->rank);
+    return t->shape[i];
+}
+
+static const cmha_archive_tensor *sized(kase *k, const char *name, size_t count, const char *dtype) {
+    const cmha_archive_tensor *t = need(k, name);
+    if (t->count != count) leave(k, CASE_FAIL, "malformed: %s has %zu elements, expected %zu", name, t->count, count);
+    if (strcmp(t->dtype, dtype)) leave(k, CASE_FAIL, "malformed: %s is %s, expected %s", name, t->dtype, dtype);
+    return t;
+}
+
+static cmha_real *reals(kase *k, const char *name, size_t count) {
+    cmha_real *x = zeros(k, count);
+    if (cmha_archive_read(&k->file, sized(k, name, count, "F64"), x)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    return x;
+}
+
+static int64_t *integers(kase *k, const char *name, size_t count) {
+    int64_t *x = (int64_t *)take(k, count, sizeof *x);
+    if (cmha_archive_read_i64(&k->file, sized(k, name, count, "I64"), x)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    return x;
+}
+
+static int32_t *tokens(kase *k, const char *name, size_t count) {
+    int64_t *wide = integers(k, name, count);
+    int32_t *x = (int32_t *)take(k, count, sizeof *x);
+    size_t i;
+    for (i = 0; i < count; i++) x[i] = (int32_t)wide[i];
+    return x;
+}
+
+static unsigned char *bits(kase *k, const char *name, size_t count) {
+    int64_t *wide = integers(k, name, count);
+    unsigned char *x = (unsigned char *)take(k, count, 1);
+    size_t i;
+    for (i = 0; i < count; i++) x[i] = (unsigned char)(wide[i] != 0);
+    return x;
+}
+
+/* The expected values at full precision, straight from the bytes of the file */
+static double *doubles(kase *k, const cmha_archive_tensor *t) {
+    double *x = (double *)take(k, t->count, sizeof *x);
+    FILE *file = fopen(k->path, "rb");
+    int ok = file && !fseek(file, (long)(k->file.data_begin + t->begin), SEEK_SET) && fread(x, sizeof *x, t->count, file) == t->count;
+    if (file) fclose(file);
+    if (!ok) leave(k, CASE_FAIL, "cannot read %s", t->name);
+    return x;
+}
+
+/* The cotangent of an output; zeros if it has none */
+static cmha_real *cotangent(kase *k, const char *name, size_t count) {
+    return find(k, name) ? reals(k, name, count) : zeros(k, count);
+}
+
+static const char *text(kase *k, const char *key) {
+    const char *value = cmha_archive_metadata(&k->file, key);
+    if (!value) leave(k, CASE_FAIL, "malformed: no %s", key);
+    return value;
+}
+
+static double number(kase *k, const char *key) {
+    char *end;
+    const char *value = text(k, key);
+    double x = strtod(value, &end);
+    if (end == value || *end) leave(k, CASE_FAIL, "malformed: %s is \"%s\"", key, value);
+    return x;
+}
+
+static size_t whole(kase *k, const char *key) {
+    double x = number(k, key);
+    if (x < 0 || x != floor(x)) leave(k, CASE_FAIL, "malformed: %s is \"%s\"", key, text(k, key));
+    return (size_t)x;
+}
+
+static size_t whole_or(kase *k, const char *key, size_t otherwise) {
+    return cmha_archive_metadata(&k->file, key) ? whole(k, key) : otherwise;
+}
+
+/* Index of the value among choices "a|b|c"; a choice we do not know is a reason to skip */
+static int choice(kase *k, const char *key, const char *choices) {
+    const char *value = text(k, key), *at = choices;
+    size_t n = strlen(value), m;
+    int i;
+    for (i = 0; *at; i++) {
+        m = strcspn(at, "|");
+        if (m == n && !memcmp(at, value, n)) return i;
+        at += m + (at[m] == '|');
+    }
+    leave(k, CASE_SKIP, "%s = %s is not supported", key, value);
+}
+
+static int gradients_wanted(kase *k) { return whole(k, "cfg.grad") == 1; }
+
+/* ---------------------------------------------------- comparing ---------------------------------------------------- */
+
+static void compare(kase *k, const char *name, const cmha_real *got, size_t count) {
+    const cmha_archive_tensor *t = sized(k, name, count, "F64");
+    double *want = doubles(k, t), largest = 0, worst = 0, error;
+    size_t i;
+    for (i = 0; i < count; i++) largest = fabs(want[i]) > largest ? fabs(want[i]) : largest;
+    for (i = 0; i < count; i++) {
+        error = fabs((double)got[i] - want[i]);
+        if (!(error <= worst)) worst = error <= DBL_MAX ? error : HUGE_VAL; /* NaN and infinity are failures */
+    }
+    worst = worst == 0 ? 0 : worst / (k->atol + k->rtol * largest);
+    k->compared[t - k->file.tensors] = 1;
+    if (worst > k->worst || !k->worst_name[0]) {
+        k->worst = worst;
+        snprintf(k->worst_name, sizeof k->worst_name, "%s", name);
+    }
+}
+
+/* A gradient is compared if the file has it; what a file lists and no op compares is found by finish() */
+static void compare_gradient(kase *k, const char *name, const cmha_real *got, size_t count) {
+    if (find(k, name)) compare(k, name, got, count);
+}
+
+static void finish(kase *k) {
+    size_t i, n = 0;
+    for (i = 0; i < k->file.n_tensors; i++) {
+        const char *name = k->file.tensors[i].name;
+        if (strncmp(name, "out.", 4) && strncmp(name, "grad.", 5)) continue;
+        if (!k->compared[i]) leave(k, CASE_FAIL, "not compared: %s", name);
+        n++;
+    }
+    if (!n) leave(k, CASE_FAIL, "malformed: nothing to compare");
+}
+
+/* --------------------------------------------------- operations ---------------------------------------------------- */
+
+/* Rows of a tensor whose last axis is D */
+static size_t rows(kase *k, const char *name) {
+    size_t D = axis(k, name, -1);
+    return D ? need(k, name)->count / D : 0;
+}
+
+static void op_linear(kase *k) {
+    size_t T = rows(k, "in.x"), I = axis(k, "in.x", -1), O = axis(k, "param.weight", 0);
+    int biased = find(k, "param.bias") != NULL;
+    cmha_real *x = reals(k, "in.x", T * I), *w = reals(k, "param.weight", O * I), *y = zeros(k, T * O), *dy;
+    cmha_real *dx = zeros(k, T * I), *dw = zeros(k, O * I), *db = zeros(k, O);
+    cmha_linear_forward(x, w, biased ? reals(k, "param.bias", O) : NULL, T, I, O, y);
+    compare(k, "out.y", y, T * O);
+    if (!gradients_wanted(k)) return;
+    dy = cotangent(k, "cot.y", T * O);
+    cmha_linear_backward(x, w, dy, T, I, O, dx, dw, biased ? db : NULL);
+    compare_gradient(k, "grad.in.x", dx, T * I);
+    compare_gradient(k, "grad.param.weight", dw, O * I);
+    if (biased) compare_gradient(k, "grad.param.bias", db, O);
+}
+
+static void op_layernorm(kase *k) {
+    size_t T = rows(k, "in.x"), D = axis(k, "in.x", -1);
+    cmha_real *x = reals(k, "in.x", T * D), *w = reals(k, "param.weight", D), *b = reals(k, "param.bias", D), *y = zeros(k, T * D);
+    cmha_real *dx = zeros(k, T * D), *dw = zeros(k, D), *db = zeros(k, D), *stats = zeros(k, 2 * T);
+    cmha_layernorm_forward(x, w, b, T, D, (cmha_real)number(k, "cfg.eps"), y, stats);
+    compare(k, "out.y", y, T * D);
+    if (!gradients_wanted(k)) return;
+    cmha_layernorm_backward(x, w, stats, cotangent(k, "cot.y", T * D), T, D, dx, dw, db);
+    compare_gradient(k, "grad.in.x", dx, T * D);
+    compare_gradient(k, "grad.param.weight", dw, D);
+    compare_gradient(k, "grad.param.bias", db, D);
+}
+
+static void op_rmsnorm(kase *k) {
+    size_t T = rows(k, "in.x"), D = axis(k, "in.x", -1);
+    cmha_real *x = reals(k, "in.x", T * D), *w = reals(k, "param.weight", D), *y = zeros(k, T * D), *stats = zeros(k, T);
+    cmha_real *dx = zeros(k, T * D), *dw = zeros(k, D);
+    cmha_rmsnorm_forward(x, w, T, D, (cmha_real)number(k, "cfg.eps"), y, stats);
+    compare(k, "out.y", y, T * D);
+    if (!gradients_wanted(k)) return;
+    cmha_rmsnorm_backward(x, w, stats, cotangent(k, "cot.y", T * D), T, D, dx, dw);
+    compare_gradient(k, "grad.in.x", dx, T * D);
+    compare_gradient(k, "grad.param.weight", dw, D);
+}
+
+static void op_gelu(kase *k) {
+    cmha_activation kind = choice(k, "cfg.approx", "none|tanh") ? CMHA_GELU_TANH : CMHA_GELU_ERF;
+    size_t n = need(k, "in.x")->count;
+    cmha_real *x = reals(k, "in.x", n), *y = zeros(k, n), *dx = zeros(k, n);
+    cmha_gelu_forward(x, n, kind, y);
+    compare(k, "out.y", y, n);
+    if (!gradients_wanted(k)) return;
+    cmha_gelu_backward(x, cotangent(k, "cot.y", n), n, kind, dx);
+    compare_gradient(k, "grad.in.x", dx, n);
+}
+
+static void op_swiglu(kase *k) {
+    size_t n = need(k, "in.gate")->count;
+    cmha_real *gate = reals(k, "in.gate", n), *up = reals(k, "in.up", n), *y = zeros(k, n), *dgate = zeros(k, n), *dup = zeros(k, n);
+    cmha_swiglu_forward(gate, up, n, y);
+    compare(k, "out.y", y, n);
+    if (!gradients_wanted(k)) return;
+    cmha_swiglu_backward(gate, up, cotangent(k, "cot.y", n), n, dgate, dup);
+    compare_gradient(k, "grad.in.gate", dgate, n);
+    compare_gradient(k, "grad.in.up", dup, n);
+}
+
+static void op_cross_entropy(kase *k) {
+    size_t T = axis(k, "in.logits", 0), V = axis(k, "in.logits", 1), counted = 0;
+    int32_t ignore = (int32_t)number(k, "cfg.ignore_index"), *targets = tokens(k, "in.targets", T);
+    cmha_real *logits = reals(k, "in.logits", T * V), *lse = zeros(k, 2 * T), *d = zeros(k, T * V), loss, cot;
+    double sum;
+    if (number(k, "cfg.label_smoothing") != 0) leave(k, CASE_SKIP, "label smoothing is not supported");
+    sum = cmha_cross_entropy_forward(logits, targets, T, V, ignore, lse, &counted);
+    loss = (cmha_real)(counted ? sum / (double)counted : 0);
+    compare(k, "out.loss", &loss, 1);
+    if (!gradients_wanted(k)) return;
+    cot = *cotangent(k, "cot.loss", 1);
+    cmha_cross_entropy_backward(logits, targets, lse, T, V, ignore, counted ? cot / (cmha_real)counted : 0, d);
+    compare_gradient(k, "grad.in.logits", d, T * V);
+}
+
+static void op_embedding(kase *k) {
+    size_t T = need(k, "in.ids")->count, V = axis(k, "param.weight", 0), D = axis(k, "param.weight", 1), i;
+    int32_t *ids = tokens(k, "in.ids", T);
+    cmha_real *w = reals(k, "param.weight", V * D), *y = zeros(k, T * D), *dw = zeros(k, V * D);
+    for (i = 0; i < T; i++)
+        if (ids[i] < 0 || (size_t)ids[i] >= V) leave(k, CASE_FAIL, "malformed: id %d of %zu", (int)ids[i], V);
+    cmha_embedding_forward(w, ids, T, D, y);
+    compare(k, "out.y", y, T * D);
+    if (!gradients_wanted(k)) return;
+    cmha_embedding_backward(cotangent(k, "cot.y", T * D), ids, T, D, dw);
+    compare_gradient(k, "grad.param.weight", dw, V * D);
+}
+
+static void op_sinusoidal_table(kase *k) {
+    size_t n = whole(k, "cfg.N"), d = whole(k, "cfg.d");
+    cmha_real *y = zeros(k, n * d);
+    cmha_sinusoidal_table(n, d, number(k, "cfg.base"), whole(k, "cfg.pos0"), y);
+    compare(k, "out.y", y, n * d);
+}
+
+/* What cfg says about the score, its frequencies and its parameters */
+static void attention_kind(kase *k, cmha_attention_args *a) {
+    static const cmha_attention_kind kinds[] = {CMHA_ATTENTION_DOT, CMHA_ATTENTION_DOT, CMHA_ATTENTION_ROPE, CMHA_ATTENTION_CMHA};
+    int kind = choice(k, "cfg.kind", "dot|alibi|rope|cmha");
+    size_t P = a->d_k / 2, n = a->n_q > a->n_k ? a->n_q : a->n_k, tables;
+    double *omega = (double *)take(k, P, sizeof *omega);
+    cmha_real *values;
+    a->kind = kinds[kind];
+    if (kind == 1) {
+        cmha_alibi_slopes(a->heads, values = zeros(k, a->heads));
+        a->alibi = values;
+    }
+    if (kind < 2) return;
+    if (a->d_k % 2) leave(k, CASE_FAIL, "malformed: dk is odd");
+    a->layout = choice(k, "cfg.layout", "interleaved|half") ? CMHA_LAYOUT_HALF : CMHA_LAYOUT_INTERLEAVED;
+    cmha_frequencies(choice(k, "cfg.freq", "rope|literal") ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE, number(k, "cfg.base"), P, omega);
+    cmha_rotation_table(omega, P, n, (ptrdiff_t)whole(k, "cfg.pos0") + (ptrdiff_t)a->n_q - (ptrdiff_t)n, values = zeros(k, n * 2 * P));
+    a->rotation = values;
+    if (kind != 3) return;
+    a->share = (cmha_share)choice(k, "cfg.share", "per_head|shared|fixed");
+    tables = a->share == CMHA_SHARE_SHARED ? 1 : a->heads;
+    if (a->share == CMHA_SHARE_FIXED) return;
+    a->delta = reals(k, "param.delta", tables * P);
+    a->b = reals(k, "param.b", tables * P);
+}
+
+static void attention_sizes(kase *k, cmha_attention_args *a) {
+    memset(a, 0, sizeof *a);
+    a->batch = axis(k, "in.q", 0), a->heads = axis(k, "in.q", 1), a->n_q = axis(k, "in.q", 2), a->d_k = axis(k, "in.q", 3);
+    a->kv_heads = axis(k, "in.k", 1), a->n_k = axis(k, "in.k", 2), a->d_v = axis(k, "in.v", 3);
+    if (!a->kv_heads || a->heads % a->kv_heads) leave(k, CASE_FAIL, "malformed: %zu heads, %zu kv heads", a->heads, a->kv_heads);
+    if (a->n_k < a->n_q) leave(k, CASE_SKIP, "fewer keys than queries");
+    a->scale = (cmha_real)number(k, "cfg.scale");
+    a->causal = whole(k, "cfg.causal") != 0;
+    a->window = whole_or(k, "cfg.window", 0);
+    if (a->window && !a->causal) leave(k, CASE_SKIP, "a window without causal = 1");
+    if (number(k, "cfg.key_pos0") != number(k, "cfg.pos0") + (double)a->n_q - (double)a->n_k)
+        leave(k, CASE_SKIP, "key_pos0 is not pos0 + Nq - Nk");
+    if (find(k, "in.key_mask")) a->key_mask = bits(k, "in.key_mask", a->batch * a->n_k);
+    a->threads = k->context->threads;
+    attention_kind(k, a);
+}
+
+static void op_attention(kase *k) {
+    cmha_attention_args a;
+    size_t nq, nk, nv, ny, nd;
+    cmha_real *dq, *dk, *dv, *dd, *db, *y, *lse, *scratch;
+    cmha_heads q, key, v, out;
+    attention_sizes(k, &a);
+    nq = a.batch * a.heads * a.n_q * a.d_k, nk = a.batch * a.kv_heads * a.n_k * a.d_k, nv = a.batch * a.kv_heads * a.n_k * a.d_v;
+    ny = a.batch * a.heads * a.n_q * a.d_v, nd = a.delta ? need(k, "param.delta")->count : 0;
+    y = zeros(k, ny), lse = zeros(k, 2 * a.batch * a.heads * a.n_q);
+    scratch = zeros(k, cmha_attention_scratch(&a, 0));
+    q = cmha_heads_major(reals(k, "in.q", nq), a.heads, a.n_q, a.d_k);
+    key = cmha_heads_major(reals(k, "in.k", nk), a.kv_heads, a.n_k, a.d_k);
+    v = cmha_heads_major(reals(k, "in.v", nv), a.kv_heads, a.n_k, a.d_v);
+    out = cmha_heads_major(y, a.heads, a.n_q, a.d_v);
+    cmha_attention_forward(&a, q, key, v, out, lse, scratch);
+    compare(k, "out.y", y, ny);
+    if (!gradients_wanted(k)) return;
+    dq = zeros(k, nq), dk = zeros(k, nk), dv = zeros(k, nv), dd = zeros(k, nd), db = zeros(k, nd);
+    scratch = zeros(k, cmha_attention_scratch(&a, 1));
+    cmha_attention_backward(&a, q, key, v, out, lse, cmha_heads_major(cotangent(k, "cot.y", ny), a.heads, a.n_q, a.d_v), NULL,
+                            cmha_heads_major(dq, a.heads, a.n_q, a.d_k), cmha_heads_major(dk, a.kv_heads, a.n_k, a.d_k),
+                            cmha_heads_major(dv, a.kv_heads, a.n_k, a.d_v), nd ? dd : NULL, nd ? db : NULL, scratch);
+    compare_gradient(k, "grad.in.q", dq, nq);
+    compare_gradient(k, "grad.in.k", dk, nk);
+    compare_gradient(k, "grad.in.v", dv, nv);
+    if (nd) compare_gradient(k, "grad.param.delta", dd, nd);
+    if (nd) compare_gradient(k, "grad.param.b", db, nd);
+}
+
+/* The kernel does one head of one sequence; the op is the mean over all of them */
+static void op_pcl(kase *k) {
+    size_t heads = axis(k, "in.theta", 0) * axis(k, "in.theta", 1), N = axis(k, "in.theta", 2), P = axis(k, "in.theta", 3), NP = N * P, h;
+    cmha_real *theta = reals(k, "in.theta", heads * NP), *w = reals(k, "param.w", P), *cot = cotangent(k, "cot.loss", 1), loss;
+    cmha_real *dtheta = zeros(k, heads * NP), *dw = zeros(k, P), *lse = zeros(k, 2 * N), *scratch;
+    unsigned char *keep = bits(k, "in.mask01", heads * NP);
+    cmha_pcl_args a;
+    double sum = 0;
+    memset(&a, 0, sizeof a);
+    a.N = N, a.P = P, a.tau = (cmha_real)number(k, "cfg.tau"), a.w = w;
+    a.keep = keep;
+    scratch = zeros(k, cmha_pcl_scratch(&a));
+    for (h = 0; h < heads; h++) {
+        a.keep = keep + h * NP;
+        sum += cmha_pcl_forward(&a, theta + h * NP, lse, scratch);
+        cmha_pcl_backward(&a, theta + h * NP, lse, *cot / (cmha_real)heads, dtheta + h * NP, dw, scratch);
+    }
+    loss = (cmha_real)(sum / (double)heads);
+    compare(k, "out.loss", &loss, 1);
+    compare_gradient(k, "grad.in.theta", dtheta, heads * NP);
+    compare_gradient(k, "grad.param.w", dw, P);
+}
+
+static void op_adamw(kase *k) {
+    size_t n = need(k, "in.p")->count, steps = whole(k, "cfg.steps");
+    cmha_real *p = reals(k, "in.p", n), *g = reals(k, "in.g", steps * n), *m = zeros(k, n), *v = zeros(k, n);
+    cmha_adamw_args a;
+    memset(&a, 0, sizeof a);
+    a.lr = number(k, "cfg.lr"), a.beta1 = number(k, "cfg.beta1"), a.beta2 = number(k, "cfg.beta2"), a.eps = number(k, "cfg.eps");
+    a.weight_decay = number(k, "cfg.wd"), a.grad_scale = 1;
+    for (a.t = 1; a.t <= steps; a.t++) cmha_adamw(&a, n, p, g + (a.t - 1) * n, m, v);
+    compare(k, "out.p", p, n);
+    compare(k, "out.m", m, n);
+    compare(k, "out.v", v, n);
+}
+
+static void op_lr_schedule(kase *k) {
+    size_t n = need(k, "in.step")->count, i;
+    int64_t *step = integers(k, "in.step", n);
+    cmha_real *lr = zeros(k, n);
+    for (i = 0; i < n; i++)
+        lr[i] = (cmha_real)cmha_learning_rate(CMHA_COSINE, number(k, "cfg.base_lr"), number(k, "cfg.min_lr"), whole(k, "cfg.warmup"),
+                                              whole(k, "cfg.total"), (size_t)step[i]);
+    compare(k, "out.lr", lr, n);
+}
+
+static void model_option(kase *k, cmha_model_config *config, const char *key, const char *field) {
+    const char *value = text(k, key);
+    if (cmha_config_set(k->context, cmha_model_table(), config, field, value))
+        leave(k, CASE_SKIP, "%s = %s is not supported: %s", key, value, cmha_error(k->context));
+}
+
+static void model_config(kase *k, cmha_model_config *config) {
+    static const char *const options[][2] = {
+        {"cfg.n_layers", "n_layers"}, {"cfg.d_model", "d_model"},     {"cfg.n_heads", "n_heads"}, {"cfg.d_ff", "d_ff"},
+        {"cfg.vocab", "vocabulary"},  {"cfg.max_pos", "max_positions"}, {"cfg.attn", "attention"},  {"cfg.pos", "position"},
+        {"cfg.share", "share"},       {"cfg.layout", "layout"},       {"cfg.freq", "frequency"},  {"cfg.base", "base"},
+        {"cfg.scale", "score_scale"}, {"cfg.tied", "tied"},           {"cfg.ln_eps", "norm_eps"}, {"cfg.act", "activation"}};
+    size_t i;
+    cmha_config_defaults(cmha_model_table(), config);
+    for (i = 0; i < sizeof options / sizeof *options; i++) model_option(k, config, options[i][0], options[i][1]);
+    choice(k, "cfg.norm", "pre_ln");
+}
+
+/* Every param. tensor is a parameter of the model of the same name and shape, and every parameter is in the file */
+static void model_parameters(kase *k) {
+    size_t i, j, n = 0;
+    for (i = 0; i < k->file.n_tensors; i++) {
+        const cmha_archive_tensor *t = &k->file.tensors[i];
+        cmha_parameter *p;
+        if (strncmp(t->name, "param.", 6)) continue;
+        p = cmha_model_find(&k->model, t->name + 6);
+        if (!p) leave(k, CASE_FAIL, "the model has no parameter %s", t->name + 6);
+        if (p->tensor.rank != t->rank) leave(k, CASE_FAIL, "%s: rank %d, the model's is %d", t->name, t->rank, p->tensor.rank);
+        for (j = 0; j < (size_t)t->rank; j++)
+            if (p->tensor.shape[j] != t->shape[j]) leave(k, CASE_FAIL, "%s: the model's shape is another", t->name);
+        if (cmha_archive_read(&k->file, t, p->tensor.data)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+        n++;
+    }
+    if (n != k->model.n_parameters) leave(k, CASE_FAIL, "the file has %zu parameters, the model %zu", n, k->model.n_parameters);
+}
+
+static void model_gradients(kase *k, const cmha_batch *batch) {
+    char name[96];
+    double loss = 0;
+    cmha_real value;
+    size_t i;
+    if (cmha_model_gradient(&k->model, batch, (double)*cotangent(k, "cot.loss", 1), 1, &loss))
+        leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    value = (cmha_real)loss;
+    compare(k, "out.loss", &value, 1);
+    for (i = 0; i < k->model.n_parameters; i++) {
+        cmha_parameter *p = &k->model.parameters[i];
+        snprintf(name, sizeof name, "grad.param.%s", p->name);
+        if (p->tensor.grad) compare_gradient(k, name, p->tensor.grad, p->tensor.size);
+    }
+}
+
+static void op_model(kase *k) {
+    size_t B = axis(k, "in.ids", 0), N = axis(k, "in.ids", 1), V = whole(k, "cfg.vocab");
+    cmha_real *logits = zeros(k, B * N * V), value;
+    cmha_model_config config;
+    cmha_batch batch;
+    double loss = 0;
+    model_config(k, &config);
+    if (cmha_model_init(&k->model, k->context, &config)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    model_parameters(k);
+    memset(&batch, 0, sizeof batch);
+    batch.ids = tokens(k, "in.ids", B * N), batch.targets = tokens(k, "in.targets", B * N), batch.batch = B, batch.length = N;
+    if (cmha_model_logits(&k->model, &batch, logits) || cmha_model_loss(&k->model, &batch, &loss))
+        leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    value = (cmha_real)loss;
+    compare(k, "out.logits", logits, B * N * V);
+    compare(k, "out.loss", &value, 1);
+    if (gradients_wanted(k)) model_gradients(k, &batch);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(kase *k);
+} operations[] = {
+    {"linear", op_linear},       {"layernorm", op_layernorm},         {"rmsnorm", op_rmsnorm},
+    {"gelu", op_gelu},           {"swiglu", op_swiglu},               {"cross_entropy", op_cross_entropy},
+    {"embedding", op_embedding}, {"sinusoidal_table", op_sinusoidal_table}, {"attention", op_attention},
+    {"pcl", op_pcl},             {"adamw", op_adamw},                 {"lr_schedule", op_lr_schedule},
+    {"model", op_model},
+};
+
+/* ------------------------------------------------------ running ----------------------------------------------------- */
+
+typedef struct totals {
+    int passed, failed, skipped, strict;
+} totals;
+
+static void run_operation(kase *k) {
+    int is_double = sizeof(cmha_real) == sizeof(double);
+    const char *op = text(k, "op");
+    size_t i;
+    text(k, "case");
+    k->rtol = number(k, is_double ? "rtol_f64" : "rtol_f32");
+    k->atol = number(k, is_double ? "atol_f64" : "atol_f32");
+    if (k->file.n_tensors > MAX_TENSORS) leave(k, CASE_FAIL, "%zu tensors are too many", k->file.n_tensors);
+    for (i = 0; i < sizeof operations / sizeof *operations; i++) {
+        if (strcmp(operations[i].name, op)) continue;
+        operations[i].run(k);
+        finish(k);
+        return;
+    }
+    leave(k, CASE_SKIP, "op %s is not implemented", op);
+}
+
+static void report(totals *t, kase *k, int how) {
+    const char *base = strrchr(k->path, '/');
+    char name[128];
+    snprintf(name, sizeof name, "%s", base ? base + 1 : k->path);
+    if (strstr(name, ".safetensors")) *strstr(name, ".safetensors") = 0;
+    if (how == CASE_SKIP && t->strict) how = CASE_FAIL;
+    if (!how && k->worst > 1) {
+        how = CASE_FAIL;
+        snprintf(k->reason, sizeof k->reason, "%.3g of the tolerance, %s", k->worst, k->worst_name);
+    }
+    if (!how) printf("PASS %-36s %8.5f %s\n", name, k->worst, k->worst_name);
+    else printf("%s %-36s %s\n", how == CASE_SKIP ? "SKIP" : "FAIL", name, k->reason);
+    t->passed += !how, t->failed += how == CASE_FAIL, t->skipped += how == CASE_SKIP;
+}
+
+static void run_file(totals *t, cmha_context *context, const char *path) {
+    kase *k = (kase *)check_alloc(1, sizeof *k);
+    int how;
+    k->context = context, k->path = path;
+    how = setjmp(k->out);
+    if (!how) {
+        if (cmha_archive_open(&k->file, context, path)) leave(k, CASE_FAIL, "%s", cmha_error(context));
+        run_operation(k);
+    }
+    report(t, k, how);
+    cmha_model_close(&k->model);
+    cmha_archive_close(&k->file);
+    while (k->n_pool) free(k->pool[--k->n_pool]);
+    free(k);
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static void run_directory(totals *t, cmha_context *context, const char *path, DIR *directory) {
+    char **names = NULL;
+    size_t n = 0, i, length;
+    struct dirent *entry;
+    while ((entry = readdir(directory)) != NULL) {
+        length = strlen(entry->d_name);
+        if (length < 12 || strcmp(entry->d_name + length - 12, ".safetensors")) continue;
+        names = (char **)realloc(names, (n + 1) * sizeof *names);
+        if (!names) exit(3);
+        names[n] = (char *)check_alloc(strlen(path) + length + 2, 1);
+        sprintf(names[n++], "%s/%s", path, entry->d_name);
+    }
+    if (!n) printf("FAIL %s: no case in it\n", path), t->failed++;
+    if (n) qsort(names, n, sizeof *names, by_name);
+    for (i = 0; i < n; i++) run_file(t, context, names[i]), free(names[i]);
+    free(names);
+}
+
+int main(int argc, char **argv) {
+    totals t;
+    cmha_context context;
+    DIR *directory;
+    int i, given = 0;
+    cmha_blas_restart(argv);
+    memset(&t, 0, sizeof t);
+    if (cmha_context_init(&context, NULL)) return 3;
+    for (i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--strict")) t.strict = 1;
+    for (i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--strict")) continue;
+        given = 1;
+        directory = opendir(argv[i]);
+        if (directory) run_directory(&t, &context, argv[i], directory), closedir(directory);
+        else run_file(&t, &context, argv[i]);
+        fflush(stdout);
+    }
+    cmha_context_close(&context);
+    if (!given) return fprintf(stderr, "usage: %s [--strict] FILE|DIR...\n", argv[0]), 2;
+    printf("%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped);
+    return t.failed != 0;
+}

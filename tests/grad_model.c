@@ -1,0 +1,154 @@
+/* Gradients of whole models: a random subset of every parameter, over the configurations that change what a block computes. */
+#define CMHA_DOUBLE
+#include "grad.h"
+
+typedef struct subject {
+    cmha_model model;
+    cmha_batch batch;
+    cmha_tape tape; /* the losses include what cmha_model_gradient adds to the cross-entropy */
+    uint64_t key;
+} subject;
+
+static cmha_context context;
+
+/* The whole training loss: cross-entropy and weighted PCL, on a tape of the test's own whose dropout key is that of the pass */
+static double subject_loss(void *user) {
+    subject *s = (subject *)user;
+    cmha_tensor *logits, *extra = NULL, *loss;
+    cmha_tape_reset(&s->tape);
+    s->tape.key = s->key, s->tape.draws = 0;
+    logits = cmha_model_forward(&s->model, &s->tape, &s->batch, &extra);
+    loss = cmha_cross_entropy(&s->tape, logits, s->batch.targets, -1);
+    if (!loss) return NAN;
+    return (double)loss->data[0] + (extra ? (double)extra->data[0] : 0);
+}
+
+/* Analytic gradient of that same loss */
+static int subject_gradient(subject *s) {
+    cmha_tensor *logits, *extra = NULL, *loss;
+    double ignored;
+    /* once through the public call, so that the gradient block exists; then cleared and taken on the test's tape, with its key */
+    if (!CHECK_THAT(!cmha_model_gradient(&s->model, &s->batch, 1, s->key, &ignored), "%s", cmha_error(&context))) return 0;
+    cmha_model_zero_grad(&s->model);
+    cmha_tape_reset(&s->tape);
+    s->tape.key = s->key, s->tape.draws = 0;
+    logits = cmha_model_forward(&s->model, &s->tape, &s->batch, &extra);
+    loss = cmha_cross_entropy(&s->tape, logits, s->batch.targets, -1);
+    if (extra) loss = cmha_add(&s->tape, loss, extra);
+    return CHECK_THAT(loss && !cmha_backward(&s->tape, loss, 1), "%s", cmha_error(&context));
+}
+
+/* Rows that are never used have no gradient; everything else is checked */
+static void subject_parameters(subject *s, const char *label) {
+    size_t i;
+    char name[128];
+    for (i = 0; i < s->model.n_parameters; i++) {
+        cmha_parameter *p = &s->model.parameters[i];
+        grad_input in;
+        in.name = p->name, in.x = p->tensor.data, in.grad = p->tensor.grad, in.n = p->tensor.size;
+        snprintf(name, sizeof name, "%s", label);
+        if (CHECK_THAT(p->tensor.grad != NULL, "%s: no gradient for %s", label, p->name)) grad_check(name, subject_loss, s, &in, 1, 3);
+    }
+}
+
+/* cmha_model_gradient agrees with the tape: weight scales, gradients accumulate, the loss is the cross-entropy alone */
+static void subject_public(subject *s, const char *label) {
+    cmha_real *want = check_zeros(s->model.size);
+    double loss, loss2, evaluated;
+    size_t i;
+    memcpy(want, s->model.grad, s->model.size * sizeof *want);
+    cmha_model_zero_grad(&s->model);
+    CHECK(check_largest(s->model.grad, s->model.size) == 0);
+    CHECK_OK(cmha_model_gradient(&s->model, &s->batch, 1, s->key, &loss));
+    CHECK_THAT(check_distance(want, s->model.grad, s->model.size) < 1e-11 * (1 + check_largest(want, s->model.size)),
+               "%s: cmha_model_gradient is not the gradient of cmha_model_forward", label);
+    memcpy(want, s->model.grad, s->model.size * sizeof *want);
+    CHECK_OK(cmha_model_gradient(&s->model, &s->batch, -0.25, s->key, &loss2));
+    for (i = 0; i < s->model.size; i++) want[i] *= 0.75;
+    CHECK_THAT(check_distance(want, s->model.grad, s->model.size) < 1e-11 * (1 + check_largest(want, s->model.size)),
+               "%s: gradients do not accumulate by weight", label);
+    CHECK_THAT(loss == loss2, "%s: the same key gives another loss", label);
+    if (s->model.config.dropout == 0 && s->model.config.attention_dropout == 0) {
+        CHECK_OK(cmha_model_loss(&s->model, &s->batch, &evaluated));
+        CHECK_THAT(fabs(evaluated - loss) < 1e-12, "%s: evaluated loss %.15g, trained %.15g", label, evaluated, loss);
+    } else {
+        CHECK_OK(cmha_model_gradient(&s->model, &s->batch, 1, s->key + 1, &loss2));
+        CHECK_THAT(loss != loss2, "%s: another key gives the same loss", label);
+    }
+    free(want);
+}
+
+static void run(const char *label, const cmha_model_config *config, size_t batch, size_t length, const unsigned char *mask) {
+    subject s;
+    size_t i;
+    int32_t *ids = (int32_t *)check_alloc(2 * batch * length, sizeof *ids);
+    memset(&s, 0, sizeof s);
+    for (i = 0; i < 2 * batch * length; i++) ids[i] = (int32_t)check_below(config->vocabulary);
+    if (batch * length > 3) ids[batch * length + 1] = -1;
+    s.batch.ids = ids, s.batch.targets = ids + batch * length, s.batch.batch = batch, s.batch.length = length, s.batch.key_mask = mask;
+    s.key = 4242;
+    if (CHECK_THAT(!cmha_model_init(&s.model, &context, config), "%s: %s", label, cmha_error(&context))) {
+        for (i = 0; i < s.model.size; i++) s.model.data[i] += 0.05 * check_random(); /* biases and b off their zeros */
+        CHECK_OK(cmha_tape_init(&s.tape, &context, 1));
+        if (subject_gradient(&s)) {
+            if (length == 1) CHECK_THAT(isfinite(subject_loss(&s)) && check_finite(s.model.grad, s.model.size), "%s", label);
+            else subject_parameters(&s, label);
+        }
+        subject_public(&s, label);
+        cmha_tape_close(&s.tape);
+    }
+    cmha_model_close(&s.model);
+    free(ids);
+}
+
+static cmha_model_config with(const char *options) {
+    cmha_model_config config = check_model_config();
+    char text[256], *at;
+    config.d_model = 8, config.n_heads = 2, config.d_ff = 10, config.vocabulary = 7, config.max_positions = 16;
+    snprintf(text, sizeof text, "%s", options);
+    for (at = strtok(text, " "); at; at = strtok(NULL, " ")) {
+        char *value = strchr(at, '=');
+        *value++ = 0;
+        CHECK_THAT(!cmha_config_set(&context, cmha_model_table(), &config, at, value), "%s", cmha_error(&context));
+    }
+    return config;
+}
+
+static void run_options(const char *options, size_t batch, size_t length, const unsigned char *mask) {
+    cmha_model_config config = with(options);
+    run(options[0] ? options : "defaults", &config, batch, length, mask);
+}
+
+int main(int argc, char **argv) {
+    static const char *const options[] = {
+        "tied=1",
+        "tied=0 head_bias=1 attention_bias=1",
+        "tied=1 head_bias=1 placement=post",
+        "norm=rmsnorm activation=swiglu ffn_bias=0 tied=0",
+        "norm=rmsnorm activation=swiglu ffn_bias=1 placement=post attention_bias=1",
+        "activation=gelu_tanh residual_scale=0.3 n_kv_heads=1 d_model=12",
+        "n_heads=4 n_kv_heads=2 window=3 layout=half share=shared",
+        "attention=rope frequency=literal base=50 score_scale=0.9",
+        "attention=dot position=learned ffn_bias=0",
+        "attention=dot position=sinusoidal base=100",
+        "attention=dot position=alibi window=4 n_heads=4 n_kv_heads=2",
+        "attention=cmha position=alibi share=fixed causal=0",
+        "pcl_weight=0.3 pcl_tau=0.5",
+        "pcl_weight=0.3 pcl_tau=0.5 pcl_adapted=1 n_heads=4 n_kv_heads=2 share=shared",
+        "dropout=0.2 attention_dropout=0.3 pcl_weight=0.1 attention_bias=1",
+        "dropout=0.2 attention_dropout=0.1 placement=post activation=swiglu norm=rmsnorm",
+    };
+    static const unsigned char mask[12] = {1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0};
+    size_t i, n = sizeof options / sizeof *options;
+    (void)argc;
+    cmha_blas_restart(argv);
+    check_context(&context, 2, 3);
+    for (i = 0; i < n; i++)
+        if (!check_quick() || i % 5 == 1 || i == n - 2) run_options(options[i], 2, 6, NULL);
+    run_options("causal=0 pcl_weight=0.2", 2, 6, mask);
+    run_options("n_heads=2 n_kv_heads=1", 2, 6, mask);
+    run_options("tied=1", 1, 1, NULL);
+    if (!check_quick()) run_options("window=66 max_positions=80 layout=half", 1, 70, NULL);
+    cmha_context_close(&context);
+    return check_end();
+}

@@ -1,0 +1,196 @@
+/* Attention as the paper prints it: n^2 P cosines, in double, no factorisation, no tiles. What the fast kernels are held against. */
+#ifndef ORACLE_H
+#define ORACLE_H
+
+#include "check.h"
+
+/* Pair j of a head vector under a layout */
+static inline void oracle_pair(const cmha_real *x, size_t j, size_t P, cmha_layout layout, double *modulus, double *phase) {
+    double re = layout == CMHA_LAYOUT_HALF ? x[j] : x[2 * j], im = layout == CMHA_LAYOUT_HALF ? x[j + P] : x[2 * j + 1];
+    *modulus = sqrt(re * re + im * im);
+    *phase = *modulus == 0 ? 0 : atan2(im, re);
+}
+
+/* The score of one query with one key: eq 8 of ComplexFormer for CMHA, and what it degenerates to for the others.
+   distance = m - n. */
+static inline double oracle_score(const cmha_attention_args *a, size_t head, const cmha_real *q, const cmha_real *k, const double *omega,
+                                  double distance) {
+    size_t j, P = a->d_k / 2, row = a->share == CMHA_SHARE_PER_HEAD ? head * P : 0;
+    double sum = 0, mq, tq, mk, tk, delta, b;
+    if (a->kind == CMHA_ATTENTION_DOT) {
+        for (j = 0; j < a->d_k; j++) sum += (double)q[j] * k[j];
+    } else {
+        for (j = 0; j < P; j++) {
+            int adaptive = a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED;
+            delta = adaptive ? (double)a->delta[row + j] : 1;
+            b = adaptive ? (double)a->b[row + j] : 0;
+            oracle_pair(q, j, P, a->layout, &mq, &tq);
+            oracle_pair(k, j, P, a->layout, &mk, &tk);
+            sum += mq * mk * cos(delta * (tq - tk) + b + distance * omega[j]);
+        }
+    }
+    sum *= a->scale;
+    if (a->alibi) sum -= a->alibi[head] * fabs(distance);
+    return sum;
+}
+
+static inline int oracle_permitted(const cmha_attention_args *a, size_t batch, size_t m, size_t n, double distance) {
+    (void)m;
+    if (a->key_mask && !a->key_mask[batch * a->n_k + n]) return 0;
+    if (a->causal && distance < 0) return 0;
+    if (a->causal && a->window && distance >= (double)a->window) return 0;
+    return 1;
+}
+
+/* One row: y [d_v] and its log sum exp. score is scratch [n_k]. */
+static inline void oracle_row(const cmha_attention_args *a, const double *omega, size_t batch, size_t head, size_t m, const cmha_real *q,
+                              const cmha_real *k, const cmha_real *v, double *score, double *y, double *lse) {
+    double top = -HUGE_VAL, total = 0, distance;
+    size_t n, i, seen = 0;
+    for (i = 0; i < a->d_v; i++) y[i] = 0;
+    for (n = 0; n < a->n_k; n++) {
+        distance = (double)m + (double)a->n_k - (double)a->n_q - (double)n;
+        score[n] = -HUGE_VAL;
+        if (!oracle_permitted(a, batch, m, n, distance)) continue;
+        score[n] = oracle_score(a, head, q, k + n * a->d_k, omega, distance);
+        if (!seen++ || score[n] > top) top = score[n];
+    }
+    *lse = 0;
+    if (!seen) return;
+    for (n = 0; n < a->n_k; n++) total += score[n] == -HUGE_VAL ? 0 : exp(score[n] - top);
+    for (n = 0; n < a->n_k; n++)
+        for (i = 0; score[n] != -HUGE_VAL && i < a->d_v; i++) y[i] += exp(score[n] - top) / total * v[n * a->d_v + i];
+    *lse = top + log(total);
+}
+
+/* All arrays head-major and dense; y [B, H, n_q, d_v], lse [B, H, n_q]. */
+static inline void oracle_attention(const cmha_attention_args *a, const double *omega, const cmha_real *q, const cmha_real *k,
+                                    const cmha_real *v, double *y, double *lse) {
+    size_t b, h, m, kv, row;
+    double *score = (double *)check_alloc(a->n_k, sizeof *score);
+    for (b = 0; b < a->batch; b++)
+        for (h = 0; h < a->heads; h++)
+            for (m = 0; m < a->n_q; m++) {
+                kv = b * a->kv_heads + h / (a->heads / a->kv_heads);
+                row = (b * a->heads + h) * a->n_q + m;
+                oracle_row(a, omega, b, h, m, q + row * a->d_k, k + kv * a->n_k * a->d_k, v + kv * a->n_k * a->d_v, score, y + row * a->d_v,
+                           lse + row);
+            }
+    free(score);
+}
+
+/* One attention problem with its arrays: filled at random, run through the kernels. */
+typedef struct problem {
+    cmha_attention_args args;
+    double omega[64];
+    ptrdiff_t pos0; /* of the first query */
+    size_t P, nq, nkk, nv, ny, nl, nd;
+    cmha_real *q, *k, *v, *y, *lse, *pairs, *delta, *b, *rotation, *scratch;
+    cmha_real *dy, *dlse, *dq, *dk, *dv, *ddelta, *db;
+    unsigned char *mask;
+    cmha_real slopes[64];
+} problem;
+
+/* What varies between attention tests; zero is the plainest choice */
+typedef struct shape {
+    size_t B, H, Hkv, n_q, n_k, d_k, d_v;
+    cmha_attention_kind kind;
+    cmha_layout layout;
+    cmha_share share;
+    int causal, mask, alibi;
+    size_t window;
+    double dropout;
+    ptrdiff_t pos0;
+    int threads;
+} shape;
+
+/* Pairs on the negative real axis would make finite differences cross the cut of theta, where y jumps: turn them away */
+static inline void problem_off_cut(cmha_real *x, size_t n, size_t d, cmha_layout layout) {
+    size_t r, j, P = d / 2;
+    for (r = 0; r < n; r++)
+        for (j = 0; j < P; j++) {
+            cmha_real *re = x + r * d + (layout == CMHA_LAYOUT_HALF ? j : 2 * j), *im = re + (layout == CMHA_LAYOUT_HALF ? P : 1);
+            if (*re < (cmha_real)0.1 && fabs((double)*im) < 0.1) *im = (cmha_real)(*im < 0 ? -0.3 : 0.3);
+        }
+}
+
+static inline void problem_rotation(problem *p) {
+    size_t n = p->args.n_q > p->args.n_k ? p->args.n_q : p->args.n_k;
+    ptrdiff_t first = p->pos0 + (ptrdiff_t)p->args.n_q - (ptrdiff_t)n;
+    if (p->args.kind == CMHA_ATTENTION_DOT) return;
+    free(p->rotation);
+    p->rotation = check_zeros(n * 2 * p->P);
+    cmha_rotation_table(p->omega, p->P, n, first, p->rotation);
+    p->args.rotation = p->rotation;
+}
+
+static inline void problem_args(problem *p, const shape *s) {
+    cmha_attention_args *a = &p->args;
+    memset(p, 0, sizeof *p);
+    a->batch = s->B, a->heads = s->H, a->kv_heads = s->Hkv ? s->Hkv : s->H;
+    a->n_q = s->n_q, a->n_k = s->n_k ? s->n_k : s->n_q;
+    a->d_k = s->d_k, a->d_v = s->d_v ? s->d_v : s->d_k;
+    a->scale = (cmha_real)(1 / sqrt((double)s->d_k));
+    a->causal = s->causal, a->window = s->window;
+    a->kind = s->kind, a->layout = s->layout, a->share = s->share;
+    a->dropout = (cmha_real)s->dropout, a->key = 12345;
+    a->threads = s->threads;
+    p->P = s->d_k / 2, p->pos0 = s->pos0;
+    p->nq = a->batch * a->heads * a->n_q * a->d_k;
+    p->nkk = a->batch * a->kv_heads * a->n_k * a->d_k;
+    p->nv = a->batch * a->kv_heads * a->n_k * a->d_v;
+    p->nl = a->batch * a->heads * a->n_q;
+    p->ny = p->nl * a->d_v;
+    if (a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED) p->nd = (a->share == CMHA_SHARE_SHARED ? 1 : a->heads) * p->P;
+}
+
+static inline void problem_open(problem *p, const shape *s) {
+    cmha_attention_args *a = &p->args;
+    size_t i, size;
+    problem_args(p, s);
+    p->q = check_array(p->nq, 1.5), p->k = check_array(p->nkk, 1.5), p->v = check_array(p->nv, 1);
+    p->y = check_zeros(p->ny), p->lse = check_zeros(p->nl), p->pairs = check_zeros(2 * p->nl);
+    p->dy = check_array(p->ny, 1), p->dlse = check_array(p->nl, 1);
+    p->dq = check_zeros(p->nq), p->dk = check_zeros(p->nkk), p->dv = check_zeros(p->nv);
+    p->ddelta = check_zeros(p->nd), p->db = check_zeros(p->nd);
+    p->delta = check_array(p->nd, 0.7), p->b = check_array(p->nd, 1);
+    for (i = 0; i < p->nd; i++) p->delta[i] += (cmha_real)0.8;
+    if (p->nd) a->delta = p->delta, a->b = p->b;
+    cmha_frequencies(CMHA_FREQ_ROPE, 100, p->P, p->omega);
+    problem_rotation(p);
+    problem_off_cut(p->q, p->nq / a->d_k, a->d_k, a->layout);
+    problem_off_cut(p->k, p->nkk / a->d_k, a->d_k, a->layout);
+    p->mask = (unsigned char *)check_alloc(a->batch * a->n_k, 1);
+    for (i = 0; i < a->batch * a->n_k; i++) p->mask[i] = (unsigned char)(check_random() < 0.4);
+    if (s->mask) a->key_mask = p->mask;
+    cmha_alibi_slopes(a->heads, p->slopes);
+    if (s->alibi) a->alibi = p->slopes;
+    size = cmha_attention_scratch(a, 1) > cmha_attention_scratch(a, 0) ? cmha_attention_scratch(a, 1) : cmha_attention_scratch(a, 0);
+    p->scratch = check_zeros(size);
+}
+
+static inline void problem_close(problem *p) {
+    free(p->q), free(p->k), free(p->v), free(p->y), free(p->lse), free(p->pairs), free(p->delta), free(p->b), free(p->rotation), free(p->scratch);
+    free(p->dy), free(p->dlse), free(p->dq), free(p->dk), free(p->dv), free(p->ddelta), free(p->db), free(p->mask);
+}
+
+/* The kernel keeps (largest score, log of the rest); lse gets their sum */
+static inline void problem_forward(problem *p) {
+    const cmha_attention_args *a = &p->args;
+    size_t i;
+    cmha_attention_forward(a, cmha_heads_major(p->q, a->heads, a->n_q, a->d_k), cmha_heads_major(p->k, a->kv_heads, a->n_k, a->d_k),
+                           cmha_heads_major(p->v, a->kv_heads, a->n_k, a->d_v), cmha_heads_major(p->y, a->heads, a->n_q, a->d_v), p->pairs,
+                           p->scratch);
+    for (i = 0; i < p->nl; i++) p->lse[i] = p->pairs[2 * i] + p->pairs[2 * i + 1];
+}
+
+static inline void problem_backward(problem *p) {
+    const cmha_attention_args *a = &p->args;
+    cmha_attention_backward(a, cmha_heads_major(p->q, a->heads, a->n_q, a->d_k), cmha_heads_major(p->k, a->kv_heads, a->n_k, a->d_k),
+                            cmha_heads_major(p->v, a->kv_heads, a->n_k, a->d_v), cmha_heads_major(p->y, a->heads, a->n_q, a->d_v), p->pairs,
+                            cmha_heads_major(p->dy, a->heads, a->n_q, a->d_v), p->dlse, cmha_heads_major(p->dq, a->heads, a->n_q, a->d_k),
+                            cmha_heads_major(p->dk, a->kv_heads, a->n_k, a->d_k), cmha_heads_major(p->dv, a->kv_heads, a->n_k, a->d_v),
+                            p->nd ? p->ddelta : NULL, p->nd ? p->db : NULL, p->scratch);
+}
+
+#endif

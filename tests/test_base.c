@@ -1,0 +1,343 @@
+/* The base room: contexts, random numbers, configuration tables, GEMM; and the kernels whose vector mathematics is the library's own,
+   against libm. */
+#include "check.h"
+
+static cmha_context context;
+
+/* ------------------------------------------------------ contexts ------------------------------------------------------ */
+
+static void contexts(void) {
+    cmha_context c;
+    cmha_context_config config;
+    char name[64];
+    int s;
+    memset(&config, 0, sizeof config);
+    CHECK_OK(cmha_context_init(&c, NULL));
+    CHECK(c.threads >= 1 && !strcmp(cmha_error(&c), ""));
+    cmha_context_close(&c), cmha_context_close(&c);
+    memset(&c, 0, sizeof c), cmha_context_close(&c);
+    config.threads = -1;
+    CHECK_IS(cmha_context_init(&c, &config), CMHA_ERR_ARGUMENT);
+    cmha_context_close(&c);
+    config.threads = 1, config.allocator.allocate = check_heap_allocate;
+    CHECK_IS(cmha_context_init(&c, &config), CMHA_ERR_ARGUMENT);
+    cmha_context_close(&c);
+    for (s = 0; s < CMHA_STATUS_COUNT; s++) CHECK(strlen(cmha_status_string((cmha_status)s)) > 4);
+    CHECK(cmha_status_string((cmha_status)999) != NULL && cmha_status_string((cmha_status)-1) != NULL);
+    CHECK(!strncmp(cmha_version(), "0.1.0", 5) && strstr(cmha_version(), sizeof(cmha_real) == 8 ? "double" : "float"));
+    CHECK(cmha_blas_name(name, sizeof name) == name && name[0]);
+    CHECK(strlen(cmha_blas_name(name, 4)) < 4);
+}
+
+/* ---------------------------------------------------- random numbers ---------------------------------------------------- */
+
+static void random_numbers(void) {
+    cmha_rng a = cmha_rng_make(5, 1), b = cmha_rng_make(5, 1), other = cmha_rng_make(5, 2), saved;
+    double sum = 0, squares = 0, fourth = 0, x, u = 0;
+    int i, same = 0, counts[7] = {0}, n = 200000;
+    for (i = 0; i < 100; i++) same += cmha_rng_next(&a) == cmha_rng_next(&b);
+    CHECK(same == 100);
+    saved = a;
+    x = cmha_rng_normal(&a);
+    CHECK(x == cmha_rng_normal(&saved)); /* the two integers are the whole state */
+    for (i = same = 0; i < 100; i++) same += cmha_rng_next(&a) == cmha_rng_next(&other);
+    CHECK(same == 0);
+    for (i = 0; i < n; i++) {
+        x = cmha_rng_uniform(&a);
+        if (!(x >= 0 && x < 1)) CHECK(0);
+        u += x;
+        x = cmha_rng_normal(&a);
+        sum += x, squares += x * x, fourth += x * x * x * x;
+        counts[cmha_rng_below(&a, 7)]++;
+    }
+    CHECK_NEAR(u / n, 0.5, 0.005);
+    CHECK_NEAR(sum / n, 0, 0.01);
+    CHECK_NEAR(squares / n, 1, 0.02);
+    CHECK_NEAR(fourth / n, 3, 0.15);
+    for (i = 0; i < 7; i++) CHECK_NEAR(counts[i] / (double)n, 1 / 7.0, 0.01);
+    CHECK(cmha_rng_below(&a, 1) == 0);
+}
+
+/* ----------------------------------------------------- configuration ----------------------------------------------------- */
+
+static void set_fails(cmha_table table, void *config, const char *name, const char *value, cmha_status want) {
+    cmha_status got = cmha_config_set(&context, table, config, name, value);
+    CHECK_THAT(got == want, "%s=%s: \"%s\", expected \"%s\"", name, value, cmha_status_string(got), cmha_status_string(want));
+    CHECK_THAT(strlen(cmha_error(&context)) > 0 && strstr(cmha_error(&context), name), "%s=%s: the error does not name it: %s", name, value,
+               cmha_error(&context));
+}
+
+static void configurations(void) {
+    cmha_model_config m, kept;
+    cmha_table table = cmha_model_table();
+    cmha_config_defaults(table, &m);
+    CHECK(m.n_layers == 8 && m.d_model == 512 && m.causal == 1 && m.tied == 1 && m.attention == CMHA_ATTENTION_CMHA && m.base == 10000);
+    CHECK_OK(cmha_config_check(&context, table, &m));
+    CHECK_OK(cmha_config_set(&context, table, &m, "attention", "rope"));
+    CHECK_OK(cmha_config_set(&context, table, &m, "dropout", "0.25"));
+    CHECK_OK(cmha_config_set(&context, table, &m, "base", "1e5"));
+    CHECK_OK(cmha_config_set(&context, table, &m, "d_model", "96"));
+    CHECK_OK(cmha_config_set(&context, table, &m, "tied", "0"));
+    CHECK(m.attention == CMHA_ATTENTION_ROPE && m.dropout == 0.25 && m.base == 1e5 && m.d_model == 96 && m.tied == 0);
+    kept = m;
+    set_fails(table, &m, "no_such_field", "1", CMHA_ERR_NOT_FOUND);
+    set_fails(table, &m, "attention", "softmax", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "attention", "", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "attention", "rop", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "attention", "cmha|rope", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "d_model", "0", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "d_model", "-4", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "d_model", "64x", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "d_model", "", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "d_model", "1.5", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "d_model", "99999999999999999999999", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "dropout", "1", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "dropout", "nan", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "dropout", "much", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "tied", "2", CMHA_ERR_ARGUMENT);
+    set_fails(table, &m, "tied", "yes please", CMHA_ERR_ARGUMENT);
+    CHECK(!memcmp(&kept, &m, sizeof m)); /* failures leave the field alone */
+    m.dropout = NAN;
+    CHECK_IS(cmha_config_check(&context, table, &m), CMHA_ERR_ARGUMENT);
+    m.dropout = 0, m.attention = 17;
+    CHECK_IS(cmha_config_check(&context, table, &m), CMHA_ERR_ARGUMENT);
+}
+
+/* Every value of every field survives its text, bit for bit */
+static void texts(cmha_table table, void *config, void *copy, size_t size) {
+    char text[32];
+    size_t i, round;
+    for (round = 0; round < 20; round++) {
+        cmha_config_defaults(table, config);
+        for (i = 0; i < table.count; i++) {
+            const cmha_field *f = &table.fields[i];
+            char *at = (char *)config + f->offset;
+            double x = f->minimum + (check_random() + 1) / 2 * (fmin(f->maximum, 1e6) - f->minimum);
+            if (f->type == CMHA_FIELD_SIZE) *(size_t *)(void *)at = (size_t)x;
+            if (f->type == CMHA_FIELD_REAL) *(double *)(void *)at = round ? x : nextafter(f->initial, f->maximum);
+            if (f->type == CMHA_FIELD_ENUM || f->type == CMHA_FIELD_FLAG) *(int *)(void *)at = (int)(round % (size_t)(f->maximum + 1));
+        }
+        memset(copy, 0, size);
+        cmha_config_defaults(table, copy);
+        for (i = 0; i < table.count; i++) {
+            cmha_config_get(table, config, i, text, sizeof text);
+            CHECK_THAT(!cmha_config_set(&context, table, copy, table.fields[i].name, text), "%s", cmha_error(&context));
+        }
+        for (i = 0; i < table.count; i++) {
+            size_t n = table.fields[i].type == CMHA_FIELD_SIZE || table.fields[i].type == CMHA_FIELD_REAL ? 8 : sizeof(int);
+            CHECK_THAT(!memcmp((char *)config + table.fields[i].offset, (char *)copy + table.fields[i].offset, n),
+                       "%s does not survive its text", table.fields[i].name);
+        }
+    }
+}
+
+static void tables(void) {
+    cmha_model_config m, m2;
+    cmha_trainer_config t, t2;
+    cmha_sampler_config s, s2;
+    texts(cmha_model_table(), &m, &m2, sizeof m);
+    texts(cmha_trainer_table(), &t, &t2, sizeof t);
+    texts(cmha_sampler_table(), &s, &s2, sizeof s);
+}
+
+static void presets(void) {
+    static const char *const names[] = {"tiny", "paper", "repo", "eulerformer"};
+    cmha_model_config m;
+    cmha_trainer_config t;
+    size_t i;
+    for (i = 0; i < 4; i++) {
+        CHECK_OK(cmha_preset(names[i], &m, &t));
+        CHECK_OK(cmha_config_check(&context, cmha_model_table(), &m));
+        CHECK_OK(cmha_config_check(&context, cmha_trainer_table(), &t));
+    }
+    CHECK(m.share == CMHA_SHARE_SHARED && m.placement == CMHA_NORM_POST && m.pcl_adapted == 1 && m.pcl_weight > 0);
+    CHECK_OK(cmha_preset("repo", &m, NULL));
+    CHECK(m.layout == CMHA_LAYOUT_HALF && m.score_scale == 1 && m.activation == CMHA_SWIGLU && m.norm == CMHA_NORM_RMS && m.tied == 0);
+    CHECK_OK(cmha_preset("paper", &m, &t));
+    CHECK(m.n_layers == 8 && m.d_model == 512 && m.n_heads == 8 && m.d_ff == 1024 && m.dropout == 0.1 && t.lr == 1e-4 && m.delta_std == 0.02);
+    CHECK_OK(cmha_preset("tiny", NULL, &t));
+    CHECK_IS(cmha_preset("huge", &m, &t), CMHA_ERR_NOT_FOUND);
+}
+
+/* -------------------------------------------------------- GEMM -------------------------------------------------------- */
+
+static double naive(int ta, int tb, size_t K, const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, size_t i, size_t j) {
+    double sum = 0;
+    size_t k;
+    for (k = 0; k < K; k++) sum += (double)(ta ? A[k * lda + i] : A[i * lda + k]) * (double)(tb ? B[j * ldb + k] : B[k * ldb + j]);
+    return sum;
+}
+
+static void gemm(int ta, int tb, size_t M, size_t N, size_t K, double alpha, double beta, size_t pad) {
+    size_t lda = (ta ? M : K) + pad, ldb = (tb ? K : N) + pad, ldc = N + pad, rows = ta ? K : M, i, j;
+    cmha_real *A = check_array(rows * lda + 1, 1), *B = check_array((tb ? N : K) * ldb + 1, 1), *C = check_array(M * ldc + 1, 1);
+    cmha_real *old = check_zeros(M * ldc + 1);
+    double worst = 0, want, d, kept = 0;
+    memcpy(old, C, (M * ldc + 1) * sizeof *C);
+    if (beta == 0) for (i = 0; i < M; i++) for (j = 0; j < N; j++) C[i * ldc + j] = (cmha_real)NAN;
+    cmha_gemm(ta, tb, M, N, K, (cmha_real)alpha, A, lda, B, ldb, (cmha_real)beta, C, ldc);
+    for (i = 0; i < M; i++)
+        for (j = 0; j < ldc; j++) {
+            want = j < N ? alpha * naive(ta, tb, K, A, lda, B, ldb, i, j) + (beta == 0 ? 0 : beta * (double)old[i * ldc + j]) : (double)old[i * ldc + j];
+            d = fabs(want - (double)C[i * ldc + j]);
+            if (j >= N) kept = fmax(kept, d);
+            worst = d <= worst ? worst : d == d ? d : HUGE_VAL;
+        }
+    CHECK_THAT(worst <= check_tolerance(1e-13, 1e-6) * (1 + (double)K) && kept == 0, "gemm %d%d %zu x %zu x %zu alpha %g beta %g pad %zu: off by %.3g",
+               ta, tb, M, N, K, alpha, beta, pad, worst);
+    free(A), free(B), free(C), free(old);
+}
+
+static void gemms(void) {
+    static const size_t sizes[] = {1, 2, 3, 7, 8, 15, 17, 33, 64, 65, 100};
+    static const double factors[] = {0, 1, -0.5};
+    int ta, tb;
+    size_t i;
+    for (ta = 0; ta < 2; ta++)
+        for (tb = 0; tb < 2; tb++) {
+            for (i = 0; i < 60; i++)
+                gemm(ta, tb, sizes[check_below(11)], sizes[check_below(11)], sizes[check_below(11)], factors[check_below(3)], factors[check_below(3)],
+                     check_below(2) * 3);
+            gemm(ta, tb, 131, 70, 300, 1, 1, 1), gemm(ta, tb, 5, 260, 513, 2, 0, 0), gemm(ta, tb, 3, 4, 0, 1, 0.5, 0);
+            gemm(ta, tb, 3, 4, 0, 1, 0, 0), gemm(ta, tb, 0, 4, 3, 1, 0, 0), gemm(ta, tb, 4, 0, 3, 1, 0, 0), gemm(ta, tb, 4, 5, 3, 0, 0, 2);
+        }
+}
+
+/* --------------------------------------------------- vector mathematics --------------------------------------------------- */
+
+/* |got - want| in units of the result's size, plus a floor where the result underflows */
+static void near_all(const char *what, const cmha_real *got, const double *want, size_t n, double relative, double floor_) {
+    double worst = 0, d;
+    size_t i, at = 0;
+    for (i = 0; i < n; i++) {
+        d = fabs((double)got[i] - want[i]) / (fabs(want[i]) * relative + floor_);
+        if (!(d <= worst)) worst = d == d ? d : HUGE_VAL, at = i;
+    }
+    CHECK_THAT(worst <= 1, "%s[%zu]: %.9g, expected %.9g (%.1f of the tolerance)", what, at, (double)got[at], want[at], worst);
+}
+
+static void activations(void) {
+    enum { N = 4001 };
+    static cmha_real x[N], y[N], dx[N], one[N];
+    static double want[N], slope[N];
+    double r = check_tolerance(1e-13, 1e-6), f = check_tolerance(1e-15, 1e-7);
+    size_t i;
+    for (i = 0; i < N; i++) x[i] = (cmha_real)(((double)i - 2000) / 100), one[i] = 1, dx[i] = 0; /* -20 .. 20 */
+    for (i = 0; i < N; i++) {
+        want[i] = (double)x[i] / 2 * erfc(-(double)x[i] * sqrt(0.5));
+        slope[i] = 0.5 * erfc(-(double)x[i] * sqrt(0.5)) + (double)x[i] * exp(-(double)x[i] * (double)x[i] / 2) * 0.3989422804014327;
+    }
+    cmha_gelu_forward(x, N, CMHA_GELU_ERF, y);
+    near_all("gelu_erf", y, want, N, r, f);
+    cmha_gelu_backward(x, one, N, CMHA_GELU_ERF, dx);
+    near_all("gelu_erf'", dx, slope, N, 4 * r, 4 * f);
+    for (i = 0; i < N; i++) {
+        double z = (double)x[i];
+        want[i] = z / 2 * (1 + tanh(0.7978845608028654 * (z + 0.044715 * z * z * z)));
+    }
+    cmha_gelu_forward(x, N, CMHA_GELU_TANH, y);
+    near_all("gelu_tanh", y, want, N, r, 4 * f);
+    for (i = 0; i < N; i++) want[i] = (double)x[i] * 5 / (1 + exp(-(double)x[i] * 5)), dx[i] = x[i] * 5;
+    cmha_swiglu_forward(dx, one, N, y);
+    near_all("swiglu", y, want, N, 4 * r, f);
+    x[0] = (cmha_real)1e30, x[1] = (cmha_real)-1e30;
+    cmha_gelu_forward(x, 2, CMHA_GELU_ERF, y);
+    CHECK(y[0] == x[0] && y[1] == 0);
+    cmha_gelu_forward(x, 2, CMHA_GELU_TANH, y);
+    CHECK(y[0] == x[0] && y[1] == 0);
+    cmha_swiglu_forward(x, one, 2, y);
+    CHECK(y[0] == x[0] && y[1] == 0);
+    x[0] = (cmha_real)NAN; /* no maths that loses a NaN */
+    cmha_gelu_forward(x, 1, CMHA_GELU_ERF, y);
+    CHECK(y[0] != y[0]);
+    cmha_swiglu_forward(x, one, 1, y);
+    CHECK(y[0] != y[0]);
+}
+
+static void phases(void) {
+    enum { N = 720 };
+    static cmha_real x[2 * (N + 8)], modulus[N + 8], phase[N + 8];
+    static double want[N + 8], length[N + 8];
+    static const double special[8][2] = {{0, 0}, {-0.0, 0}, {-1, 0}, {1, 0}, {0, 1}, {0, -1}, {-3e-5, 1e-12}, {1e-18, 1e-18}};
+    size_t i;
+    for (i = 0; i < N + 8; i++) {
+        double radius = pow(10, check_random() * 5), angle = 2 * 3.14159265358979 * (double)i / N;
+        x[2 * i] = (cmha_real)(i < N ? radius * cos(angle) : special[i - N][0]);
+        x[2 * i + 1] = (cmha_real)(i < N ? radius * sin(angle) : special[i - N][1]);
+        length[i] = hypot((double)x[2 * i], (double)x[2 * i + 1]);
+        want[i] = length[i] == 0 ? 0 : atan2((double)x[2 * i + 1], (double)x[2 * i]);
+    }
+    cmha_euler_forward(x, N + 8, 1, CMHA_LAYOUT_INTERLEAVED, modulus, phase);
+    near_all("phase", phase, want, N + 8, check_tolerance(1e-14, 5e-7), 1e-300);
+    near_all("modulus", modulus, length, N + 7, check_tolerance(1e-14, 5e-7), 1e-300);
+    CHECK(phase[N + 2] > 0 && phase[N + 1] == 0);
+}
+
+static void entropy(void) {
+    cmha_real logits[12] = {1, 2, 3, 1e4f, -1e4f, 0, -500, -500, -500, 0, 0, 0}, lse[4];
+    int32_t targets[4] = {2, 0, 1, -1};
+    size_t counted;
+    double loss = cmha_cross_entropy_forward(logits, targets, 4, 3, -1, lse, &counted);
+    CHECK(counted == 3);
+    CHECK_NEAR(loss, log(exp(-2) + exp(-1) + 1) + 0 + log(3), 1e-6);
+    CHECK_NEAR(cmha_cross_entropy_forward(logits, targets, 4, 3, -1, NULL, NULL), loss, 0);
+    CHECK(cmha_cross_entropy_forward(logits, targets, 0, 3, -1, NULL, &counted) == 0 && counted == 0);
+}
+
+static void dropout(void) {
+    enum { N = 100000 };
+    static cmha_real x[N], y[N], z[N];
+    double sum = 0, p = 0.3;
+    size_t i, dropped = 0;
+    for (i = 0; i < N; i++) x[i] = 1;
+    cmha_dropout_forward(x, N, (cmha_real)p, 9, 0, y);
+    for (i = 0; i < N; i++) sum += y[i], dropped += y[i] == 0;
+    CHECK_NEAR((double)dropped / N, p, 0.01);
+    CHECK_NEAR(sum / N, 1, 0.01);
+    cmha_dropout_forward(x, 777, (cmha_real)p, 9, 0, z), cmha_dropout_forward(x, N - 777, (cmha_real)p, 9, 777, z + 777);
+    CHECK(!memcmp(y, z, sizeof y)); /* any split draws the same bits */
+    cmha_dropout_forward(x, N, (cmha_real)p, 10, 0, z);
+    CHECK(memcmp(y, z, sizeof y));
+    cmha_dropout_forward(x, N, 0, 9, 0, z);
+    CHECK(!memcmp(x, z, sizeof x));
+    cmha_dropout_forward(x, N, (cmha_real)p, 9, 0, x);
+    CHECK(!memcmp(x, y, sizeof x)); /* in place */
+}
+
+static void schedules(void) {
+    CHECK_NEAR(cmha_learning_rate(CMHA_COSINE, 1, 0.1, 10, 100, 0), 0, 0);
+    CHECK_NEAR(cmha_learning_rate(CMHA_COSINE, 1, 0.1, 10, 100, 5), 0.5, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(CMHA_COSINE, 1, 0.1, 10, 100, 10), 1, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(CMHA_COSINE, 1, 0.1, 10, 100, 55), 0.55, 1e-12);
+    CHECK_NEAR(cmha_learning_rate(CMHA_LINEAR, 1, 0.1, 10, 100, 55), 0.55, 1e-12);
+    CHECK_NEAR(cmha_learning_rate(CMHA_LINEAR, 1, 0.1, 10, 100, 28), 0.82, 1e-12);
+    CHECK_NEAR(cmha_learning_rate(CMHA_COSINE, 1, 0.1, 10, 100, 5000), 0.1, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(CMHA_LINEAR, 1, 0.1, 10, 100, 5000), 0.1, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(CMHA_CONSTANT, 1, 0.1, 10, 100, 5000), 1, 0);
+    CHECK_NEAR(cmha_learning_rate(CMHA_CONSTANT, 1, 0.1, 10, 100, 1), 0.1, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(CMHA_COSINE, 1, 0.1, 0, 0, 0), 1, 0.91);
+}
+
+/* Sizes of zero are fine everywhere */
+static void nothing(void) {
+    cmha_real x = 5, y = 7;
+    cmha_linear_forward(&x, &x, NULL, 0, 1, 1, &y), cmha_linear_backward(&x, &x, &x, 0, 1, 1, &y, NULL, NULL);
+    cmha_layernorm_forward(&x, &x, NULL, 0, 1, 1, &y, &y), cmha_rmsnorm_forward(&x, &x, 0, 1, 1, &y, &y);
+    cmha_gelu_forward(&x, 0, CMHA_GELU_ERF, &y), cmha_swiglu_forward(&x, &x, 0, &y), cmha_dropout_forward(&x, 0, 0.5, 1, 0, &y);
+    cmha_embedding_forward(&x, NULL, 0, 1, &y), cmha_euler_forward(&x, 0, 1, CMHA_LAYOUT_HALF, &y, &y);
+    cmha_sinusoidal_table(0, 2, 10000, 0, &y), cmha_rotation_table(NULL, 0, 3, 0, &y);
+    CHECK(y == 7);
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    cmha_blas_restart(argv);
+    contexts();
+    check_context(&context, 1, 0);
+    random_numbers();
+    configurations(), tables(), presets();
+    gemms();
+    activations(), phases(), entropy(), dropout(), schedules(), nothing();
+    cmha_context_close(&context);
+    return check_end();
+}

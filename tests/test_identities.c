@@ -1,0 +1,505 @@
+/* Identities of semantics.md section 7: what must hold whatever the code looks like. Built in float and in double. */
+#include "oracle.h"
+
+static cmha_context context;
+
+/* ------------------------------- 1: the separable score is the n^2 P sum of cosines ------------------------------- */
+
+static double against_oracle(problem *p) {
+    double *y = (double *)check_alloc(p->ny, sizeof *y), *lse = (double *)check_alloc(p->nl, sizeof *lse), worst = 0, d;
+    size_t i;
+    problem_forward(p);
+    oracle_attention(&p->args, p->omega, p->q, p->k, p->v, y, lse);
+    for (i = 0; i < p->ny; i++) d = fabs(y[i] - p->y[i]), worst = d <= worst ? worst : d == d ? d : HUGE_VAL;
+    for (i = 0; i < p->nl; i++) d = fabs(lse[i] - p->lse[i]) / (1 + fabs(lse[i])), worst = d <= worst ? worst : d == d ? d : HUGE_VAL;
+    free(y), free(lse);
+    return worst;
+}
+
+static void oracle_case(const shape *s) {
+    problem p;
+    double worst;
+    problem_open(&p, s);
+    worst = against_oracle(&p);
+    /* an angle of 10^6 rad is rounded by 10^-10 in double, whoever forms it */
+    CHECK_THAT(worst <= check_tolerance(1e-12 + 1e-15 * (double)s->pos0, 2e-5),
+               "kind %d layout %d share %d B%zu H%zu/%zu n%zu/%zu d%zu causal %d mask %d alibi %d window %zu pos0 %ld: %.3g off the definition",
+               (int)s->kind, (int)s->layout, (int)s->share, s->B, s->H, s->Hkv, s->n_q, s->n_k, s->d_k, s->causal, s->mask, s->alibi,
+               s->window, (long)s->pos0, worst);
+    problem_close(&p);
+}
+
+/* Random combinations of everything, sizes that straddle the tile of 64 included */
+static void definition(void) {
+    static const size_t sizes[] = {1, 2, 5, 17, 63, 64, 65, 128, 130, 200}, widths[] = {2, 4, 6, 16, 34, 64, 128};
+    int i, count = check_quick() ? 60 : 300;
+    for (i = 0; i < count; i++) {
+        shape s;
+        memset(&s, 0, sizeof s);
+        s.Hkv = 1 + check_below(2), s.H = s.Hkv * (1 + check_below(3)), s.B = 1 + check_below(2);
+        s.n_q = sizes[check_below(10)], s.n_k = s.n_q;
+        if (check_below(3) == 0) s.n_k += sizes[check_below(10)];
+        if (check_below(8) == 0 && s.n_q > 3) s.n_k = s.n_q - 2;
+        s.d_k = widths[check_below(7)], s.d_v = check_below(3) ? s.d_k : 1 + check_below(40);
+        s.kind = (cmha_attention_kind)check_below(3), s.layout = (cmha_layout)check_below(2), s.share = (cmha_share)check_below(3);
+        s.causal = check_below(3) > 0, s.mask = check_below(3) == 0, s.alibi = check_below(4) == 0;
+        s.window = s.causal && check_below(3) == 0 ? 1 + check_below(100) : 0;
+        s.pos0 = check_below(3) == 0 ? (ptrdiff_t)check_below(1000000) : (ptrdiff_t)s.n_k - (ptrdiff_t)s.n_q;
+        s.threads = 1 + (int)check_below(2);
+        oracle_case(&s);
+    }
+}
+
+/* ----------------------------------------------- 2: delta = 1, b = 0 is RoPE ----------------------------------------------- */
+
+static void rope_is_a_special_case(cmha_layout layout) {
+    shape s = {2, 4, 2, 70, 70, 16, 16, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 11, 2};
+    problem p;
+    cmha_real *rope, *fixed;
+    size_t i;
+    s.layout = layout;
+    problem_open(&p, &s);
+    rope = check_zeros(p.ny), fixed = check_zeros(p.ny);
+    for (i = 0; i < p.nd; i++) p.delta[i] = 1, p.b[i] = 0;
+    p.args.kind = CMHA_ATTENTION_ROPE;
+    problem_forward(&p), memcpy(rope, p.y, p.ny * sizeof *rope);
+    p.args.kind = CMHA_ATTENTION_CMHA;
+    problem_forward(&p);
+    CHECK_NEAR(check_distance(rope, p.y, p.ny), 0, check_tolerance(1e-14, 2e-6));
+    p.args.share = CMHA_SHARE_FIXED;
+    problem_forward(&p);
+    CHECK_NEAR(check_distance(rope, p.y, p.ny), 0, 0);
+    for (i = 0; i < p.nd; i++) p.delta[i] = 2;
+    p.args.share = CMHA_SHARE_PER_HEAD;
+    problem_forward(&p);
+    CHECK(check_distance(rope, p.y, p.ny) > 1e-2); /* and delta does something */
+    free(rope), free(fixed);
+    problem_close(&p);
+}
+
+/* ------------------------------- 3: only differences of positions matter, at 10^6 as at 0 ------------------------------- */
+
+static void shift_invariance(cmha_attention_kind kind, ptrdiff_t shift) {
+    shape s = {1, 2, 2, 40, 40, 32, 32, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 0, 1};
+    problem p;
+    cmha_real *y, *lse;
+    s.kind = kind;
+    problem_open(&p, &s);
+    cmha_frequencies(CMHA_FREQ_ROPE, 10000, p.P, p.omega);
+    problem_rotation(&p);
+    y = check_zeros(p.ny), lse = check_zeros(p.nl);
+    problem_forward(&p);
+    memcpy(y, p.y, p.ny * sizeof *y), memcpy(lse, p.lse, p.nl * sizeof *lse);
+    p.pos0 = shift;
+    problem_rotation(&p);
+    problem_forward(&p);
+    CHECK_THAT(check_distance(y, p.y, p.ny) < check_tolerance(1e-9, 1e-5), "shift by %ld: y off by %.3g", (long)shift, check_distance(y, p.y, p.ny));
+    CHECK_THAT(check_distance(lse, p.lse, p.nl) < check_tolerance(1e-9, 2e-5), "shift by %ld: lse off", (long)shift);
+    free(y), free(lse);
+    problem_close(&p);
+}
+
+/* The table itself: exact at a million, and at negative positions */
+static void table_exact(void) {
+    double omega[32], worst = 0;
+    cmha_real table[5 * 64];
+    ptrdiff_t starts[] = {0, 1000000, -1000000, 123456789}, first;
+    size_t s, r, j;
+    cmha_frequencies(CMHA_FREQ_ROPE, 10000, 32, omega);
+    for (s = 0; s < 4; s++) {
+        first = starts[s];
+        cmha_rotation_table(omega, 32, 5, first, table);
+        for (r = 0; r < 5; r++)
+            for (j = 0; j < 32; j++) {
+                double angle = (double)(first + (ptrdiff_t)r) * omega[j];
+                worst = fmax(worst, fabs(cos(angle) - table[r * 64 + j]));
+                worst = fmax(worst, fabs(sin(angle) - table[r * 64 + 32 + j]));
+            }
+    }
+    CHECK_NEAR(worst, 0, check_tolerance(1e-12, 1.2e-7));
+}
+
+static void frequencies(void) {
+    double omega[8];
+    size_t j;
+    cmha_frequencies(CMHA_FREQ_ROPE, 10000, 8, omega);
+    for (j = 0; j < 8; j++) CHECK_NEAR(omega[j], pow(10000, -2.0 * (double)j / 16), 1e-15);
+    cmha_frequencies(CMHA_FREQ_LITERAL, 500, 8, omega);
+    for (j = 0; j < 8; j++) CHECK_NEAR(omega[j], pow(500, -4.0 * (double)j / 16), 1e-15);
+}
+
+/* ------------------------------------------- 5: the layout is a permutation ------------------------------------------- */
+
+static void permute(const cmha_real *x, cmha_real *y, size_t rows, size_t d) { /* interleaved -> half */
+    size_t r, j;
+    for (r = 0; r < rows; r++)
+        for (j = 0; j < d / 2; j++) y[r * d + j] = x[r * d + 2 * j], y[r * d + j + d / 2] = x[r * d + 2 * j + 1];
+}
+
+static void layout_is_a_permutation(cmha_attention_kind kind, cmha_share share) {
+    shape s = {2, 2, 1, 67, 67, 10, 10, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 1, 0, 0, 0, 5, 1};
+    problem p;
+    cmha_real *y, *q, *k;
+    s.kind = kind, s.share = share;
+    problem_open(&p, &s);
+    y = check_zeros(p.ny), q = check_zeros(p.nq), k = check_zeros(p.nkk);
+    problem_forward(&p), memcpy(y, p.y, p.ny * sizeof *y);
+    permute(p.q, q, p.nq / 10, 10), permute(p.k, k, p.nkk / 10, 10);
+    memcpy(p.q, q, p.nq * sizeof *q), memcpy(p.k, k, p.nkk * sizeof *k);
+    p.args.layout = CMHA_LAYOUT_HALF;
+    problem_forward(&p);
+    CHECK_NEAR(check_distance(y, p.y, p.ny), 0, check_tolerance(1e-14, 1e-6));
+    free(y), free(q), free(k);
+    problem_close(&p);
+}
+
+/* The same on a model: permuting the rows of wq and wk turns an interleaved checkpoint into a half-split one */
+static void permute_rows(const cmha_tensor *from, cmha_tensor *to, size_t dk) {
+    size_t head, j, d = from->shape[1];
+    for (head = 0; head < from->shape[0] / dk; head++)
+        for (j = 0; j < dk; j++) {
+            size_t target = j % 2 ? dk / 2 + j / 2 : j / 2;
+            memcpy(to->data + (head * dk + target) * d, from->data + (head * dk + j) * d, d * sizeof(cmha_real));
+        }
+}
+
+static void layout_of_a_model(void) {
+    cmha_model_config config = check_model_config();
+    cmha_model a, b;
+    int32_t ids[24];
+    cmha_real *la = check_zeros(24 * 19), *lb = check_zeros(24 * 19);
+    cmha_batch batch = {ids, NULL, NULL, 2, 12};
+    size_t i;
+    for (i = 0; i < 24; i++) ids[i] = (int32_t)check_below(19);
+    CHECK_OK(cmha_model_init(&a, &context, &config));
+    config.layout = CMHA_LAYOUT_HALF;
+    CHECK_OK(cmha_model_init(&b, &context, &config));
+    CHECK(a.size == b.size);
+    memcpy(b.data, a.data, a.size * sizeof(cmha_real));
+    CHECK_OK(cmha_model_logits(&a, &batch, la));
+    CHECK_OK(cmha_model_logits(&b, &batch, lb));
+    CHECK(check_distance(la, lb, 24 * 19) > 1e-3); /* the flag means something */
+    for (i = 0; i < a.n_parameters; i++)
+        if (strstr(a.parameters[i].name, "wq.weight") || strstr(a.parameters[i].name, "wk.weight"))
+            permute_rows(&a.parameters[i].tensor, &b.parameters[i].tensor, 4);
+    CHECK_OK(cmha_model_logits(&b, &batch, lb));
+    CHECK_NEAR(check_distance(la, lb, 24 * 19), 0, check_tolerance(1e-12, 2e-5));
+    cmha_model_close(&a), cmha_model_close(&b);
+    free(la), free(lb);
+}
+
+/* ------------------------------------------- 6: cached decode is the full forward ------------------------------------------- */
+
+/* Feeds `length` tokens to a cache in chunks and compares the logits after each chunk with the full forward's */
+static void decode_in_chunks(cmha_model *model, const int32_t *ids, size_t batch, size_t length, const cmha_real *full, size_t first,
+                             size_t chunk, const char *label) {
+    cmha_cache cache;
+    size_t V = model->config.vocabulary, at, n, b;
+    cmha_real *logits = check_zeros(batch * V), worst = 0;
+    int32_t *part = (int32_t *)check_alloc(batch * length, sizeof *part);
+    CHECK_OK(cmha_cache_init(&cache, model, batch, length, 0));
+    for (at = 0; at < length; at += n) {
+        n = at ? chunk : first;
+        if (n > length - at) n = length - at;
+        for (b = 0; b < batch; b++) memcpy(part + b * n, ids + b * length + at, n * sizeof *part);
+        if (!CHECK_THAT(!cmha_cache_append(&cache, part, n, logits), "%s: %s", label, cmha_error(&context))) break;
+        for (b = 0; b < batch; b++)
+            worst = (cmha_real)fmax((double)worst, check_distance(logits + b * V, full + (b * length + at + n - 1) * V, V));
+    }
+    CHECK_THAT(worst < (cmha_real)check_tolerance(1e-11, 3e-4), "%s, chunks of %zu then %zu: logits off by %.3g", label, first, chunk, (double)worst);
+    CHECK(cache.length == length);
+    cmha_cache_close(&cache);
+    free(logits), free(part);
+}
+
+static void decode(const char *label, const cmha_model_config *config, size_t length) {
+    cmha_model model;
+    size_t batch = 2, i, V = config->vocabulary;
+    int32_t *ids = (int32_t *)check_alloc(batch * length, sizeof *ids);
+    cmha_real *full = check_zeros(batch * length * V);
+    cmha_batch whole = {ids, NULL, NULL, batch, length};
+    for (i = 0; i < batch * length; i++) ids[i] = (int32_t)check_below(V);
+    if (!CHECK_THAT(!cmha_model_init(&model, &context, config), "%s: %s", label, cmha_error(&context))) return;
+    CHECK_OK(cmha_model_logits(&model, &whole, full));
+    CHECK(check_finite(full, batch * length * V));
+    decode_in_chunks(&model, ids, batch, length, full, length, 1, label);
+    decode_in_chunks(&model, ids, batch, length, full, 1, 1, label);
+    decode_in_chunks(&model, ids, batch, length, full, length / 2 + 1, 1, label);
+    decode_in_chunks(&model, ids, batch, length, full, 3, 5, label);
+    cmha_model_close(&model);
+    free(ids), free(full);
+}
+
+static void decode_all(void) {
+    static const size_t kv[] = {0, 2, 1}, windows[] = {0, 5, 66};
+    int attention, position, share, layout;
+    size_t g, w;
+    char label[96];
+    for (attention = 0; attention < 3; attention++)
+        for (position = 0; position < 4; position++)
+            for (share = 0; share < (attention ? 1 : 3); share++)
+                for (g = 0; g < 3; g++)
+                    for (w = 0; w < 3; w++) {
+                        cmha_model_config c = check_model_config();
+                        layout = (int)(g + w) % 2;
+                        c.attention = attention, c.position = position, c.share = share, c.n_kv_heads = kv[g], c.window = windows[w];
+                        c.layout = layout;
+                        c.placement = (attention + position) % 2, c.norm = position % 2, c.activation = (int)w;
+                        c.attention_bias = share == 1, c.tied = g != 1, c.head_bias = g == 2, c.n_layers = 1 + (w == 1);
+                        snprintf(label, sizeof label, "decode attention %d position %d share %d kv %zu window %zu", attention, position, share,
+                                 kv[g], windows[w]);
+                        if (check_quick() && (attention + position + share + (int)g + (int)w) % 4) continue;
+                        decode(label, &c, w == 1 ? 14 : 70);
+                    }
+}
+
+/* A table of frequencies of one's own, a different one per head */
+static void decode_with_table(void) {
+    cmha_model_config c = check_model_config();
+    cmha_model model;
+    double omega[8];
+    int32_t ids[60];
+    cmha_real *full = check_zeros(60 * 19), *other = check_zeros(60 * 19);
+    cmha_batch whole = {ids, NULL, NULL, 2, 30};
+    size_t i;
+    c.frequency = CMHA_FREQ_TABLE, c.n_kv_heads = 2;
+    for (i = 0; i < 60; i++) ids[i] = (int32_t)check_below(19);
+    for (i = 0; i < 8; i++) omega[i] = 0.01 + 0.2 * (double)i;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    CHECK_OK(cmha_model_set_frequencies(&model, omega));
+    CHECK_OK(cmha_model_logits(&model, &whole, full));
+    decode_in_chunks(&model, ids, 2, 30, full, 7, 1, "per-head frequencies");
+    omega[7] = 0.3;
+    CHECK_OK(cmha_model_set_frequencies(&model, omega));
+    CHECK_OK(cmha_model_logits(&model, &whole, other));
+    CHECK(check_distance(full, other, 60 * 19) > 1e-6);
+    cmha_model_close(&model);
+    free(full), free(other);
+}
+
+/* ------------------------------------------------ 21: padding changes nothing ------------------------------------------------ */
+
+static void padding_of_keys(cmha_attention_kind kind) {
+    shape s = {1, 2, 1, 70, 70, 8, 8, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 0, 1, 0, 0, 0, 0, 1};
+    problem p;
+    cmha_real *y;
+    size_t i;
+    s.kind = kind;
+    problem_open(&p, &s);
+    y = check_zeros(p.ny);
+    problem_forward(&p), memcpy(y, p.y, p.ny * sizeof *y);
+    for (i = 0; i < 70; i++) /* whatever a masked key holds */
+        if (!p.mask[i]) p.k[i * 8] = 30000, p.k[i * 8 + 3] = -20000, p.v[i * 8] = 1e6, p.v[i * 8 + 1] = -1000;
+    problem_forward(&p);
+    CHECK_THAT(check_distance(y, p.y, p.ny) == 0, "kind %d: a masked key changes the output by %.3g", (int)kind, check_distance(y, p.y, p.ny));
+    problem_backward(&p);
+    CHECK_THAT(check_finite(p.dq, p.nq) && check_finite(p.dk, p.nkk) && check_finite(p.dv, p.nv), "kind %d: masked keys spoil the gradients", (int)kind);
+    free(y);
+    problem_close(&p);
+}
+
+static void padded_batch(int causal) {
+    cmha_model_config c = check_model_config();
+    cmha_model model;
+    enum { N = 9, M = 14, V = 19 };
+    int32_t ids[N], padded[2 * M], targets[2 * M], own[N];
+    unsigned char mask[2 * M];
+    cmha_real *a = check_zeros(N * V), *b = check_zeros(2 * M * V);
+    cmha_batch plain = {ids, own, NULL, 1, N}, batch = {padded, targets, mask, 2, M};
+    double alone = 0, together = 0;
+    size_t i;
+    c.causal = causal;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    for (i = 0; i < N; i++) ids[i] = (int32_t)check_below(V), own[i] = (int32_t)check_below(V);
+    for (i = 0; i < 2 * M; i++) {
+        padded[i] = i < N ? ids[i] : (int32_t)check_below(V);
+        mask[i] = (unsigned char)(i < N || i >= M), targets[i] = i < N ? own[i] : -1;
+    }
+    CHECK_OK(cmha_model_logits(&model, &plain, a));
+    CHECK_OK(cmha_model_logits(&model, &batch, b));
+    CHECK_NEAR(check_distance(a, b, N * V), 0, check_tolerance(1e-12, 2e-5));
+    CHECK_OK(cmha_model_loss(&model, &plain, &alone));
+    CHECK_OK(cmha_model_loss(&model, &batch, &together));
+    CHECK_NEAR(alone, together, check_tolerance(1e-12, 1e-5));
+    cmha_model_close(&model);
+    free(a), free(b);
+}
+
+/* A later token changes nothing before it; with a window neither does a token that has left it */
+static void causality(size_t window) {
+    cmha_model_config c = check_model_config();
+    cmha_model model;
+    enum { N = 30, V = 19 };
+    int32_t ids[N];
+    cmha_real *a = check_zeros(N * V), *b = check_zeros(N * V);
+    cmha_batch batch = {ids, NULL, NULL, 1, N};
+    size_t i;
+    c.n_layers = 1, c.window = window;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    for (i = 0; i < N; i++) ids[i] = (int32_t)check_below(V);
+    CHECK_OK(cmha_model_logits(&model, &batch, a));
+    ids[10] = (ids[10] + 1) % V;
+    CHECK_OK(cmha_model_logits(&model, &batch, b));
+    CHECK(check_distance(a, b, 10 * V) == 0);
+    CHECK(check_distance(a + 10 * V, b + 10 * V, V) > 1e-4);
+    CHECK(check_distance(a + 12 * V, b + 12 * V, V) > 1e-6);
+    if (window) CHECK(check_distance(a + (10 + window) * V, b + (10 + window) * V, (N - 10 - window) * V) == 0);
+    else CHECK(check_distance(a + 29 * V, b + 29 * V, V) > 1e-7);
+    cmha_model_close(&model);
+    free(a), free(b);
+}
+
+/* -------------------------------------------- masked rows, huge scores, dropout -------------------------------------------- */
+
+static void masked_rows(cmha_attention_kind kind, int causal) {
+    shape s = {2, 2, 1, 66, 66, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 0, 1, 0, 0, 0, 0, 2};
+    problem p;
+    size_t i, h;
+    s.kind = kind, s.causal = causal;
+    problem_open(&p, &s);
+    for (i = 0; i < 66; i++) p.mask[i] = 0; /* the first sequence sees nothing at all */
+    for (i = 66; i < 132; i++) p.mask[i] = (unsigned char)(i > 76);
+    problem_forward(&p), problem_backward(&p);
+    CHECK(check_finite(p.y, p.ny) && check_finite(p.dq, p.nq) && check_finite(p.dk, p.nkk) && check_finite(p.dv, p.nv));
+    CHECK(check_largest(p.y, p.ny / 2) == 0 && check_largest(p.lse, p.nl / 2) == 0);
+    CHECK(check_largest(p.dq, p.nq / 2) == 0 && check_largest(p.dk, p.nkk / 2) == 0 && check_largest(p.dv, p.nv / 2) == 0);
+    CHECK(check_largest(p.dq + p.nq / 2, p.nq / 2) > 0 && check_largest(p.dk + p.nkk / 2 + 12 * 4, 4) > 0);
+    for (h = 2; causal && h < 4; h++) CHECK(check_largest(p.y + h * 66 * 4, 11 * 4) == 0 && check_largest(p.y + (h * 66 + 11) * 4, 4) > 0);
+    problem_close(&p);
+}
+
+static void huge_scores(cmha_attention_kind kind) {
+    shape s = {1, 2, 2, 80, 80, 8, 8, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 0, 1};
+    problem p;
+    size_t i;
+    s.kind = kind;
+    problem_open(&p, &s);
+    for (i = 0; i < p.nq; i++) p.q[i] *= 1000;
+    for (i = 0; i < p.nkk; i++) p.k[i] *= 1000;
+    problem_forward(&p), problem_backward(&p);
+    CHECK(check_finite(p.y, p.ny) && check_finite(p.lse, p.nl) && check_largest(p.y, p.ny) <= 1.0001 && check_largest(p.lse, p.nl) > 1e5);
+    CHECK(check_finite(p.dq, p.nq) && check_finite(p.dk, p.nkk) && check_finite(p.dv, p.nv) && check_finite(p.ddelta, p.nd));
+    for (i = 0; i < p.nq; i++) p.q[i] = -1000; /* very negative ones alike: rows still sum to one */
+    for (i = 0; i < p.nkk; i++) p.k[i] = 1000;
+    for (i = 0; i < p.nv; i++) p.v[i] = 1;
+    p.args.kind = CMHA_ATTENTION_DOT;
+    problem_forward(&p);
+    for (i = 0; i < p.ny; i++)
+        if (fabs((double)p.y[i] - 1) > 1e-5) break;
+    CHECK(i == p.ny);
+    problem_close(&p);
+}
+
+/* lam = 0 everywhere: uniform attention, finite gradients */
+static void zero_moduli(void) {
+    shape s = {1, 1, 1, 5, 5, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 0, 0, 0, 0, 0, 0, 1};
+    problem p;
+    size_t i;
+    problem_open(&p, &s);
+    memset(p.q, 0, p.nq * sizeof *p.q), memset(p.k, 0, p.nkk * sizeof *p.k);
+    for (i = 0; i < p.nq; i += 2) p.q[i] = (cmha_real)-0.0; /* a signed zero has a phase of pi in atan2 */
+    problem_forward(&p), problem_backward(&p);
+    CHECK_NEAR(p.lse[0], log(5), 1e-6);
+    CHECK(check_largest(p.dq, p.nq) == 0 && check_largest(p.dk, p.nkk) == 0 && check_largest(p.ddelta, p.nd) == 0);
+    CHECK(check_finite(p.y, p.ny));
+    problem_close(&p);
+}
+
+/* Probabilities are dropped and the kept ones scaled: mean one, the right variance, the same key the same mask, tiles or not */
+static void dropout_statistics(void) {
+    shape s = {1, 8, 8, 128, 128, 4, 1, CMHA_ATTENTION_DOT, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 0, 0, 0, 0, 0.25, 0, 2};
+    problem p;
+    cmha_real *again;
+    double sum = 0, squares = 0, n;
+    size_t i;
+    problem_open(&p, &s);
+    memset(p.q, 0, p.nq * sizeof *p.q); /* every probability 1/128 */
+    for (i = 0; i < p.nv; i++) p.v[i] = 1;
+    again = check_zeros(p.ny), n = (double)p.ny;
+    problem_forward(&p);
+    memcpy(again, p.y, p.ny * sizeof *again);
+    for (i = 0; i < p.ny; i++) sum += p.y[i], squares += ((double)p.y[i] - 1) * ((double)p.y[i] - 1);
+    CHECK_NEAR(sum / n, 1, 0.01);
+    CHECK_NEAR(squares / n * 128, 0.25 / 0.75, 0.05);
+    p.args.threads = 1;
+    problem_forward(&p);
+    CHECK(check_distance(again, p.y, p.ny) == 0);
+    p.args.key++;
+    problem_forward(&p);
+    CHECK(check_distance(again, p.y, p.ny) > 1e-3);
+    free(again);
+    problem_close(&p);
+}
+
+/* Token-major strided views and head-major arrays are the same thing; threads change no bit, forward or backward */
+static void views_and_threads(void) {
+    shape s = {2, 4, 2, 70, 70, 6, 6, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 1, 0, 20, 0.2, 0, 1};
+    problem p, r;
+    uint64_t seed = check_seed;
+    cmha_real *row = check_zeros(2 * 70 * 24);
+    size_t b, h, n, i;
+    problem_open(&p, &s);
+    check_seed = seed, s.threads = 2;
+    problem_open(&r, &s);
+    problem_forward(&p), problem_backward(&p), problem_forward(&r), problem_backward(&r);
+    CHECK(check_distance(p.q, r.q, p.nq) == 0 && check_distance(p.y, r.y, p.ny) == 0 && check_distance(p.dq, r.dq, p.nq) == 0);
+    CHECK(check_distance(p.dk, r.dk, p.nkk) == 0 && check_distance(p.dv, r.dv, p.nv) == 0 && check_distance(p.ddelta, r.ddelta, p.nd) == 0);
+    for (b = 0; b < 2; b++)
+        for (h = 0; h < 4; h++)
+            for (n = 0; n < 70; n++)
+                for (i = 0; i < 6; i++) row[(b * 70 + n) * 24 + h * 6 + i] = p.q[((b * 4 + h) * 70 + n) * 6 + i];
+    cmha_attention_forward(&p.args, cmha_tokens_major(row, 70, 24, 6), cmha_heads_major(p.k, 2, 70, 6), cmha_heads_major(p.v, 2, 70, 6),
+                           cmha_heads_major(r.y, 4, 70, 6), r.pairs, p.scratch);
+    CHECK(check_distance(p.y, r.y, p.ny) == 0);
+    problem_close(&p), problem_close(&r);
+    free(row);
+}
+
+static void alibi(void) {
+    cmha_real slopes[12];
+    size_t h;
+    cmha_alibi_slopes(8, slopes);
+    for (h = 0; h < 8; h++) CHECK_NEAR(slopes[h], pow(0.5, (double)h + 1), 1e-7);
+    cmha_alibi_slopes(12, slopes);
+    for (h = 0; h < 12; h++) CHECK_NEAR(slopes[h], pow(2, -8 * ((double)h + 1) / 12), 1e-7);
+}
+
+/* Scratch is O(n): 16 times the tokens may not cost more than 16 times the scratch (and a constant) */
+static void memory_is_linear(void) {
+    cmha_attention_args a;
+    size_t small, large;
+    int backward;
+    memset(&a, 0, sizeof a);
+    a.batch = a.heads = a.kv_heads = 1, a.d_k = a.d_v = 64, a.kind = CMHA_ATTENTION_CMHA, a.share = CMHA_SHARE_FIXED;
+    for (backward = 0; backward < 2; backward++) {
+        a.n_q = a.n_k = 1024, small = cmha_attention_scratch(&a, backward);
+        a.n_q = a.n_k = 16384, large = cmha_attention_scratch(&a, backward);
+        CHECK_THAT(large <= 17 * small && large < 16384u * 1024u, "scratch grows from %zu to %zu", small, large);
+    }
+}
+
+int main(int argc, char **argv) {
+    int i;
+    (void)argc;
+    cmha_blas_restart(argv);
+    check_context(&context, 2, 11);
+    definition();
+    for (i = 0; i < 2; i++) rope_is_a_special_case((cmha_layout)i);
+    for (i = 0; i < 2; i++) shift_invariance((cmha_attention_kind)i, 1), shift_invariance((cmha_attention_kind)i, 1000003);
+    table_exact(), frequencies();
+    for (i = 0; i < 3; i++) layout_is_a_permutation(CMHA_ATTENTION_CMHA, (cmha_share)i);
+    layout_is_a_permutation(CMHA_ATTENTION_ROPE, CMHA_SHARE_FIXED);
+    layout_of_a_model();
+    decode_all(), decode_with_table();
+    for (i = 0; i < 3; i++) padding_of_keys((cmha_attention_kind)i);
+    padded_batch(1), padded_batch(0);
+    causality(0), causality(4);
+    for (i = 0; i < 3; i++) masked_rows((cmha_attention_kind)i, 0), masked_rows((cmha_attention_kind)i, 1), huge_scores((cmha_attention_kind)i);
+    zero_moduli();
+    dropout_statistics();
+    views_and_threads();
+    alibi();
+    memory_is_linear();
+    cmha_context_close(&context);
+    return check_end();
+}
