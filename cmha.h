@@ -4850,7 +4850,7 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     while (done < total) {
         size_t length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
         cmha_batch batch;
-        double mean;
+        double mean = 0;
         cmha_status status;
         if (rows > c->batch) rows = c->batch;
         batch = cmha__trainer_batch(trainer, rows, length);

@@ -115,7 +115,7 @@ static int help(const cmha_sampler_config *sampler) {
     for (size_t i = 0; i < table.count; i++) {
         char value[32], range[64];
         cmha_config_get(table, sampler, i, value, sizeof value);
-        snprintf(range, sizeof range, "%g..%g", table.fields[i].minimum, table.fields[i].maximum);
+        snprintf(range, sizeof range, "%.10g..%.10g", table.fields[i].minimum, table.fields[i].maximum);
         printf("    %-18s %-6s %-16s %s\n", table.fields[i].name, value, range, table.fields[i].help);
     }
     return 0;
@@ -125,7 +125,7 @@ int main(int argc, char **argv) {
     enum { TOKENS, CONTEXT, BATCH, SEED, THREADS, PROMPT, SET, N_VALUES };
     static const char *const names[N_VALUES] = {"--tokens", "--context", "--batch", "--seed", "--threads", "--prompt", "--set"};
     unsigned long long number[PROMPT] = {400, 1024, 1, 1, 0};
-    char newline[] = "\n", *prompt = newline, *end, **set = argv; /* the arguments of --set, in places of argv already read */
+    char newline[] = "\n", *prompt = newline, *end, **set = argv + 1; /* what --set says, in places already read */
     const char *path = NULL;
     int n_set = 0, verbose = 0, wants_help = 0, o;
     cmha_context_config cc = {.log = on_log};

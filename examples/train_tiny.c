@@ -88,8 +88,8 @@ static int help(void) {
         for (const cmha_field *f = table.fields; f < table.fields + table.count; f++) {
             char value[32], range[64];
             cmha_config_get(table, t ? (void *)&tc : (void *)&mc, (size_t)(f - table.fields), value, sizeof value);
-            snprintf(range, sizeof range, "%g..%g", f->minimum, f->maximum);
-            printf("  %-17s %-11s %-26s %s\n", f->name, value, f->choices ? f->choices : range, f->help);
+            snprintf(range, sizeof range, "%.10g..%.10g", f->minimum, f->maximum);
+            printf("  %-17s %-11s %-29s %s\n", f->name, value, f->choices ? f->choices : range, f->help);
         }
     }
     return 0;
@@ -98,7 +98,7 @@ static int help(void) {
 /* Reads the command line into `option`, opens the context and settles the configuration; returns FILE or NULL. */
 static const char *configure(int argc, char **argv) {
     cmha_context_config cc = {.log = on_log};
-    char **set = argv; /* the arguments of --set are kept in places of argv already read */
+    char **set = argv + 1; /* the arguments of --set are kept in places of argv already read */
     const char *file = NULL;
     int n_set = 0, o;
     for (int i = 1; i < argc; i++) {
@@ -188,8 +188,8 @@ int main(int argc, char **argv) {
     fclose(csv);
     if (stop) check(cmha_trainer_save(&trainer, last)), complain(128 + stop, "stopped; --resume continues", "");
 
-    /* A sample of the best checkpoint, as long as a training sequence. */
-    size_t n = tc.length < 400 ? tc.length : 400;
+    /* A sample of the best checkpoint; learned positions end where training ended. */
+    size_t n = mc.position == CMHA_POSITION_LEARNED && tc.length < 400 ? tc.length : 400;
     check(cmha_model_load(&best, &ctx, option[OUT].value));
     check(cmha_cache_init(&cache, &best, 1, n, 0));
     check(cmha_generate(&cache, &(const int32_t){'\n'}, 1, n - 1, NULL, ctx.config.seed, show, NULL));

@@ -10,6 +10,7 @@ static void contexts(void) {
     cmha_context c;
     cmha_context_config config;
     char name[64];
+    volatile size_t size = 4; /* volatile: the compiler would warn about the truncation that is tested here */
     int s;
     memset(&config, 0, sizeof config);
     CHECK_OK(cmha_context_init(&c, NULL));
@@ -26,7 +27,9 @@ static void contexts(void) {
     CHECK(cmha_status_string((cmha_status)999) != NULL && cmha_status_string((cmha_status)-1) != NULL);
     CHECK(!strncmp(cmha_version(), "0.1.0", 5) && strstr(cmha_version(), sizeof(cmha_real) == 8 ? "double" : "float"));
     CHECK(cmha_blas_name(name, sizeof name) == name && name[0]);
-    CHECK(strlen(cmha_blas_name(name, 4)) < 4);
+    memset(name, 'x', sizeof name);
+    cmha_blas_name(name, size);
+    CHECK(strlen(name) < size && name[size] == 'x');
 }
 
 /* ---------------------------------------------------- random numbers ---------------------------------------------------- */
@@ -228,7 +231,7 @@ static void activations(void) {
         slope[i] = 0.5 * erfc(-(double)x[i] * sqrt(0.5)) + (double)x[i] * exp(-(double)x[i] * (double)x[i] / 2) * 0.3989422804014327;
     }
     cmha_gelu_forward(x, N, CMHA_GELU_ERF, y);
-    near_all("gelu_erf", y, want, N, r, f);
+    near_all("gelu_erf", y, want, N, r, 5 * f); /* 1 + erf cancels on the far left */
     cmha_gelu_backward(x, one, N, CMHA_GELU_ERF, dx);
     near_all("gelu_erf'", dx, slope, N, 4 * r, 4 * f);
     for (i = 0; i < N; i++) {
@@ -274,7 +277,7 @@ static void phases(void) {
 }
 
 static void entropy(void) {
-    cmha_real logits[12] = {1, 2, 3, 1e4f, -1e4f, 0, -500, -500, -500, 0, 0, 0}, lse[4];
+    cmha_real logits[12] = {1, 2, 3, 1e4f, -1e4f, 0, -500, -500, -500, 0, 0, 0}, lse[8];
     int32_t targets[4] = {2, 0, 1, -1};
     size_t counted;
     double loss = cmha_cross_entropy_forward(logits, targets, 4, 3, -1, lse, &counted);
