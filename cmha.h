@@ -153,8 +153,10 @@ CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size);
    "OPENBLAS_CORETYPE=SkylakeX": an OpenBLAS older than the CPU takes its SSE3 kernel, four times slower (OpenBLAS issue 4267). */
 CMHA_DEF const char *cmha_blas_remedy(void);
 
-/* For programs, first thing in main: if there is a remedy, sets the variable and executes the program again, once. Returns
-   when there is nothing to mend, the variable was set by the user, or the system cannot do it (only Linux can). */
+/* For programs, first thing in main: puts the environment right and executes the program again, once. That is the remedy above,
+   and a short spin for GCC's OpenMP (GOMP_SPINCOUNT): waiting threads otherwise burn milliseconds that, on a busy machine, the
+   threads they wait for would need. What the user has set stays. Returns when nothing is to be mended or the system cannot
+   do it (only Linux can). */
 CMHA_DEF void cmha_blas_restart(char **argv);
 
 /* Counter-based random numbers (the SplitMix64 finaliser over key + counter): the state is two integers, so saving it is
@@ -1430,15 +1432,26 @@ CMHA_DEF const char *cmha_blas_remedy(void) {
 #endif
 }
 
+#ifdef __linux__
+/* 1 if NAME=VALUE was not in the environment and is now. */
+static int cmha__environment_add(const char *setting) {
+    const char *value = strchr(setting, '=') + 1;
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)(value - setting) - 1, setting);
+    return !getenv(name) && setenv(name, value, 1) == 0; /* set already: by the user, or by us before this exec */
+}
+#endif
+
 CMHA_DEF void cmha_blas_restart(char **argv) {
 #ifdef __linux__
-    const char *remedy = cmha_blas_remedy(), *value;
-    char name[32];
-    if (!remedy || !argv || !argv[0]) return;
-    value = strchr(remedy, '=') + 1;
-    snprintf(name, sizeof name, "%.*s", (int)(value - remedy) - 1, remedy);
-    if (getenv(name) || setenv(name, value, 1) != 0) return; /* set already: by the user, or by us before this exec */
-    execv("/proc/self/exe", argv);
+    const char *remedy = cmha_blas_remedy();
+    int changed = 0;
+    if (!argv || !argv[0]) return;
+    if (remedy) changed |= cmha__environment_add(remedy);
+#ifdef _OPENMP
+    if (!getenv("OMP_WAIT_POLICY")) changed |= cmha__environment_add("GOMP_SPINCOUNT=2000");
+#endif
+    if (changed) execv("/proc/self/exe", argv);
 #else
     (void)argv;
 #endif
