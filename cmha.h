@@ -4137,7 +4137,7 @@ CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmh
     if (!strcmp(name, "tiny")) {
         m.n_layers = 4, m.d_model = 128, m.n_heads = 4, m.d_ff = 512;
         m.delta_init = CMHA_DELTA_ROPE_START;
-        t.steps = 1800, t.batch = 16, t.length = 128;
+        t.steps = 1500, t.batch = 16, t.length = 128;
         t.lr = 3e-3, t.min_lr = 1e-4, t.beta2 = 0.99, t.adam_eps = 1e-8, t.weight_decay = 0.1;
     } else if (!strcmp(name, "paper")) {
         m.dropout = m.attention_dropout = 0.1;

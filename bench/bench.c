@@ -175,7 +175,7 @@ static void bench_attention(size_t n, cmha_attention_kind kind) {
     }
     need = cmha_attention_scratch(&a.args, 0);
     if (cmha_attention_scratch(&a.args, 1) > need) need = cmha_attention_scratch(&a.args, 1);
-    a.scratch = array(need, NULL), a.lse = array(batch * HEADS * n, NULL);
+    a.scratch = array(need, NULL), a.lse = array(2 * batch * HEADS * n, NULL);
     for (a.backward = 0; a.backward < 2; a.backward++) {
         /* causal: half of two products forward, of five backward, n^2 d multiply-adds each */
         double flops = 1e-9 * (a.backward ? 5 : 2) * (double)(batch * HEADS * n) * (double)(n * DK);

@@ -22,7 +22,7 @@ typedef struct kase {
     size_t n_pool;
     char compared[MAX_TENSORS];
     double rtol, atol, worst;
-    char worst_name[80], reason[256];
+    char worst_name[128], reason[256];
     jmp_buf out;
 } kase;
 

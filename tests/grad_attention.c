@@ -1,5 +1,7 @@
 /* Gradients of the attention core: every option that changes its path, at sizes around its tile of 64. */
+#ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
+#endif
 #include "grad.h"
 #include "oracle.h"
 

@@ -1,5 +1,7 @@
 /* Gradients of the kernels that are not attention: backward against differences of forward, and that backward accumulates. */
+#ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
+#endif
 #include "grad.h"
 
 enum { MAX_ARRAYS = 4 };

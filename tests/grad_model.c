@@ -1,5 +1,7 @@
 /* Gradients of whole models: a random subset of every parameter, over the configurations that change what a block computes. */
+#ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
+#endif
 #include "grad.h"
 
 typedef struct subject {

@@ -1,6 +1,8 @@
 /* Gradients of every operation on a tape. The loss is <cotangent, output> with a fixed random cotangent, formed by an operation of
    the test's own (cmha_push), so that no check leans on another operation of the library. */
+#ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
+#endif
 #include "grad.h"
 
 enum { MAX_IN = 6 };

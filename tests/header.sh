@@ -1,0 +1,188 @@
+#!/bin/sh
+# tests/header.sh BUILD_DIR: how the header compiles, what it exports, the documentation's programs, and the sanitizers.
+# Environment: CC, CMHA_CFLAGS, CMHA_LIBS as the Makefile has found them. Last line: N passed, N failed.
+B=${1:-build}
+CC=${CC:-cc}
+CMHA_CFLAGS=${CMHA_CFLAGS--O2}
+CMHA_LIBS=${CMHA_LIBS--lopenblas -lm}
+cd "$(dirname "$0")/.." || exit 2
+W=$B/header
+rm -rf "$W" && mkdir -p "$W" || exit 2
+FLAGS="-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -I."
+passed=0 failed=0
+
+ok() { passed=$((passed + 1)); }
+bad() { failed=$((failed + 1)); echo "FAIL $1"; [ -s "$W/log" ] && head -${2:-15} "$W/log" | sed 's/^/    /'; :; }
+# try LABEL COMMAND...: passes when the command succeeds and says nothing
+try() { label=$1; shift; if "$@" >"$W/log" 2>&1 && [ ! -s "$W/log" ]; then ok; else bad "$label: $*"; fi; }
+# runs LABEL COMMAND...: passes when the command succeeds
+runs() { label=$1; shift; if "$@" >"$W/log" 2>&1; then ok; else bad "$label"; fi; }
+skip() { echo "SKIP $*"; }
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# The BLAS options without optimisation or OpenMP, for the variants that choose their own
+# (-isystem: warnings about the BLAS's own header are not ours)
+blas=$(for f in $CMHA_CFLAGS; do case $f in -I*) printf -- '-isystem %s ' "${f#-I}";; -D*) printf '%s ' "$f";; esac; done)
+
+# ------------------------------------------------------------------------------------------------- compilers, standards, modes
+cat > "$W/code.c" <<'END'
+#include "cmha.h"
+#define CMHA_IMPLEMENTATION
+#include "cmha.h"
+#include "cmha.h"
+#include <string.h>
+#ifdef __cplusplus
+extern "C"
+#endif
+const char *other(void);
+int main(void) { return strcmp(other(), cmha_version()); }
+END
+cat > "$W/user.c" <<'END'
+#include "cmha.h"
+#include "cmha.h"
+#ifdef __cplusplus
+extern "C"
+#endif
+const char *other(void);
+const char *other(void) {
+    int I = 1, complex = 2, imaginary = 3; /* names that <complex.h> and cblas.h would take away */
+    return cmha_status_string(CMHA_OK) && I + complex + imaginary == 6 ? cmha_version() : "";
+}
+END
+cp "$W/user.c" "$W/user.cpp" && cp "$W/code.c" "$W/code.cpp"
+
+# variant LABEL COMPILER FLAGS...: both files warning-free, linked, run; sources in C unless XX=1
+variant() {
+    label=$1 compiler=$2; shift 2
+    suffix=${XX:+pp}; suffix=c$suffix
+    # shellcheck disable=SC2086
+    if $compiler $FLAGS $blas "$@" -c "$W/code.$suffix" -o "$W/code.o" >"$W/log" 2>&1 &&
+        $compiler $FLAGS $blas "$@" -c "$W/user.$suffix" -o "$W/user.o" >>"$W/log" 2>&1 &&
+        $compiler "$@" "$W/code.o" "$W/user.o" -o "$W/two" $CMHA_LIBS >>"$W/log" 2>&1 && "$W/two" && [ ! -s "$W/log" ]; then ok
+    else bad "$label: $compiler $*"; fi
+}
+
+# All variants with one compiler, in a folder of its own, so that two compilers can be tried at once
+suite() {
+    c=$1 W=$W/$1
+    mkdir -p "$W" && cp "$W"/../code.* "$W"/../user.* "$W"
+    variant "C99" $c -std=c99 -O1
+    variant "C11" $c -std=c11 -O2
+    variant "C99 static" $c -std=c99 -O1 -DCMHA_STATIC
+    variant "C99 double" $c -std=c99 -O1 -DCMHA_DOUBLE
+    variant "C99 no CBLAS" $c -std=c99 -O1 -DCMHA_NO_CBLAS
+    variant "C99 no SIMD" $c -std=c99 -O1 -DCMHA_NO_SIMD
+    variant "C99 no CBLAS, no SIMD, double, static" $c -std=c99 -O1 -DCMHA_NO_CBLAS -DCMHA_NO_SIMD -DCMHA_DOUBLE -DCMHA_STATIC
+    case $CMHA_CFLAGS in *-fopenmp*)
+        if [ $c = gcc ] || echo 'int main(void){return 0;}' | $c -fopenmp -x c - -o "$W/omp" >/dev/null 2>&1; then
+            variant "C99 OpenMP" $c -std=c99 -O3 -march=native -fopenmp
+        else skip "$c has no OpenMP"; fi;;
+    esac
+    case $c in clang) xx=clang++;; *) xx=g++;; esac
+    if has $xx; then
+        XX=1 variant "C++11" $xx -std=c++11 -O1
+        XX=1 variant "C++17 static" $xx -std=c++17 -O1 -DCMHA_STATIC
+        # the code in C, its user in C++
+        # shellcheck disable=SC2086
+        try "C and C++ together" sh -c "$c $FLAGS $blas -std=c99 -c $W/code.c -o $W/code.o && $xx $FLAGS -std=c++11 -c $W/user.cpp -o $W/user.o &&
+            $xx $W/code.o $W/user.o -o $W/two $CMHA_LIBS && $W/two"
+    else skip "$xx is not installed"; fi
+    echo "$passed $failed" > "$W/counts"
+}
+
+compilers=
+for c in gcc clang; do if has $c; then compilers="$compilers $c"; else skip "$c is not installed"; fi; done
+[ -n "$compilers" ] || compilers=$CC
+for c in $compilers; do (suite $c > "$W/suite_$c.log" 2>&1) & done
+wait
+for c in $compilers; do
+    cat "$W/suite_$c.log"
+    read -r p f < "$W/$c/counts" && passed=$((passed + p)) failed=$((failed + f)) || bad "the suite of $c did not finish"
+done
+# a static copy next to the shared one
+# shellcheck disable=SC2086
+try "static and shared in one program" sh -c "$CC $blas -I. -c $W/code.c -o $W/code.o && $CC $blas -I. -DCMHA_STATIC -c $W/user.c -o $W/user.o &&
+    $CC $W/code.o $W/user.o -o $W/two $CMHA_LIBS && $W/two"
+
+# ------------------------------------------------------------------------------------------------------------- symbols, macros
+# shellcheck disable=SC2086
+$CC $blas -I. -O1 -c "$W/code.c" -o "$W/code.o"
+nm -g --defined-only "$W/code.o" 2>/dev/null | awk 'NF == 3 { print $3 }' | sed 's/^_cmha/cmha/' | grep -v '^_*main$' > "$W/symbols"
+if [ "$(wc -l < "$W/symbols")" -gt 60 ]; then ok; else bad "too few symbols are exported"; fi
+if grep -v '^cmha_[a-z0-9]' "$W/symbols" > "$W/log"; then bad "exported without the prefix cmha_"; else ok; fi
+# every declaration has its code: a function declared and missing would only be found by its first user
+sed '/Stop here if you only want/,$d' cmha.h | grep -o '^CMHA_DEF [^;(]*\bcmha_[a-z0-9_]*(' | grep -o 'cmha_[a-z0-9_]*($' | tr -d '(' | sort -u > "$W/declared"
+if sort -u "$W/symbols" | comm -23 "$W/declared" - > "$W/log" && [ ! -s "$W/log" ]; then ok; else bad "declared, but without code"; fi
+if sort -u "$W/symbols" | comm -13 "$W/declared" - > "$W/log" && [ ! -s "$W/log" ]; then ok; else bad "exported, but not declared"; fi
+# shellcheck disable=SC2086
+$CC $blas -I. -O1 -DCMHA_STATIC -c "$W/user.c" -o "$W/user.o"
+nm -g --defined-only "$W/user.o" | awk 'NF == 3 { print $3 }' | grep -v '^_*other$' > "$W/log"
+if [ -s "$W/log" ]; then bad "static mode exports symbols"; else ok; fi
+
+macros() { $CC -I. $blas -E -dM -x c - | awk '{ sub(/\(.*/, "", $2); print $2 }' | sort -u; }
+printf '#include <stddef.h>\n#include <stdint.h>\n' | macros > "$W/before"
+printf '#include "cmha.h"\n' | macros | comm -13 "$W/before" - | grep -v '^CMHA_' > "$W/log"
+if [ -s "$W/log" ]; then bad "macros of the header leak"; else ok; fi
+printf '#define CMHA_IMPLEMENTATION\n#include "cmha.h"\n' | macros | grep -x -e I -e complex -e min -e max -e MIN -e MAX -e imaginary > "$W/log"
+if [ -s "$W/log" ]; then bad "macros of the implementation leak"; else ok; fi
+printf '#include "cmha.h"\n' | $CC -I. -E -x c - | grep -c 'cblas_' > "$W/count"
+if [ "$(cat "$W/count")" = 0 ]; then ok; else bad "the declarations pull in cblas.h"; fi
+
+# --------------------------------------------------------------------------------------------------- no exit, print, or globals
+if sed '1,/#ifndef CMHA_H/d' cmha.h | grep -n -w -e 'exit(' -e 'abort(' -e ' printf(' -e 'fprintf(stdout' -e 'fprintf(stderr' -e 'puts(' > "$W/log"
+then bad "the library prints or exits"; else ok; fi
+# writable data of the object: none (without PIC, where tables of pointers are constants)
+# shellcheck disable=SC2086
+$CC $blas -I. -O1 -fno-pic -fno-pie -c "$W/code.c" -o "$W/code.o"
+nm "$W/code.o" | awk '$2 ~ /^[bBdDC]$/ { print $3 }' > "$W/log"
+if [ -s "$W/log" ]; then bad "the library has global state"; else ok; fi
+
+# --------------------------------------------------------------------------------------------------------------- documentation
+# program NAME: compiles $W/NAME.c as the README says and runs it where cmha.h lies
+program() {
+    mkdir -p "$W/run"; cp cmha.h "$W/run/"
+    # shellcheck disable=SC2086
+    if $CC $CMHA_CFLAGS -Wall -Wextra -I. "$W/$1.c" -o "$W/run/$1" $CMHA_LIBS >"$W/log" 2>&1 && [ ! -s "$W/log" ] &&
+        (cd "$W/run" && timeout 120 "./$1") >"$W/out" 2>&1 && [ -s "$W/out" ]; then ok
+    else cat "$W/out" >> "$W/log" 2>/dev/null; bad "$2 does not compile without warnings, run, and print"; fi
+}
+awk '/#define CMHA_IMPLEMENTATION .*in exactly one/ { on = 1 } on { print substr($0, 8) } on && /^       }$/ { exit }' cmha.h > "$W/manual.c"
+if grep -q 'int main' "$W/manual.c"; then program manual "the manual's program"; else bad "the manual has no program"; fi
+if [ -f README.md ]; then
+    awk -v dir="$W" '/^```c$/ { n++; file = dir "/readme" n ".c"; on = 1; next } /^```/ { on = 0 } on { print > file }' README.md
+    found=0
+    for f in "$W"/readme*.c; do
+        [ -f "$f" ] && grep -q 'int main' "$f" || continue
+        found=$((found + 1)); name=$(basename "$f" .c); program "$name" "README.md, code block ${name#readme}"
+    done
+    if [ $found -gt 0 ]; then ok; else bad "README.md has no complete program"; fi
+else skip "there is no README.md"; fi
+lines() { if [ "$(wc -l < "$1")" -le "$2" ]; then ok; else : > "$W/log"; bad "$1 has more than $2 lines"; fi; }
+lines examples/train_tiny.c 200
+lines examples/block.c 60
+
+# ------------------------------------------------------------------------------------------------------------------ sanitizers
+S="-std=gnu99 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -I. $blas"
+if echo 'int main(void){return 0;}' | gcc -fsanitize=address,undefined -x c - -o "$W/san" >/dev/null 2>&1 && "$W/san"; then
+    gcc $S -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/float.o" & gcc $S -DCMHA_DOUBLE -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/double.o"
+    wait
+    for t in tests/test_*.c tests/grad_*.c tests/conformance.c; do
+        n=$(basename "$t" .c)
+        case $n in grad_*) mode="-DCMHA_DOUBLE $W/double.o";; *) mode=$W/float.o;; esac
+        cases=; [ $n = conformance ] && cases=tests/cases
+        (
+            # shellcheck disable=SC2086
+            if gcc $S -DCMHA_TEST_LINKED "$t" $mode -o "$W/san_$n" $CMHA_LIBS >"$W/san_$n.log" 2>&1 &&
+                CMHA_TEST_QUICK=1 "$W/san_$n" $cases >"$W/san_$n.log" 2>&1; then echo ok; else echo bad; fi > "$W/san_$n.verdict"
+        ) &
+        [ -n "$second" ] && wait && second= || second=1
+    done
+    wait
+    for v in "$W"/san_*.verdict; do
+        n=${v%.verdict}; cp "$n.log" "$W/log"
+        if [ "$(cat "$v")" = ok ]; then ok; else tail -40 "$n.log" > "$W/log"; bad "sanitizers, ${n##*/san_}" 40; fi
+    done
+else skip "this compiler has no sanitizers"; fi
+
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]

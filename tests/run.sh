@@ -1,0 +1,138 @@
+#!/bin/sh
+# tests/run.sh BUILD_DIR: all tests (the Makefile has built the programs). Environment: CC, CMHA_CFLAGS, CMHA_LIBS.
+# One line per part, failures in detail; the last line is N passed, N failed over everything, and so is the exit status.
+B=${1:-build}
+CC=${CC:-cc}
+CMHA_CFLAGS=${CMHA_CFLAGS--O2}
+CMHA_LIBS=${CMHA_LIBS--lopenblas -lm}
+export CC CMHA_CFLAGS CMHA_LIBS
+# Small parallel regions by the thousand: on a machine that is busy with something else, spinning threads would wait for each other.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+cd "$(dirname "$0")/.." || exit 2
+W=$B/tests
+rm -rf "$W" && mkdir -p "$W" || exit 2
+SHARED=../shared/conformance/cases
+passed=0 failed=0
+
+# part LABEL COMMAND...: a program whose last line is "N passed, N failed[, N skipped]" and whose status is its verdict
+part() {
+    label=$1; shift
+    "$@" > "$W/log" 2>&1; status=$?
+    last=$(tail -n 1 "$W/log")
+    p=$(printf '%s\n' "$last" | sed -n 's/^\([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed.*/\1/p')
+    f=$(printf '%s\n' "$last" | sed -n 's/^\([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed.*/\2/p')
+    if [ -z "$p" ]; then p=0 f=1; tail -n 15 "$W/log"; last="stopped with status $status"; fi
+    if [ "$f" -eq 0 ] && [ $status -ne 0 ]; then f=1 last="$last, but status $status"; fi
+    if [ "$f" -ne 0 ]; then grep -v '^PASS\|^SKIP' "$W/log" | sed '$d' | head -n 60; else grep '^SKIP [^a-z]*[a-z+]* is\|^SKIP there\|^SKIP this' "$W/log"; fi
+    passed=$((passed + p)) failed=$((failed + f))
+    printf '%-44s %s\n' "$label" "$last"
+}
+# one LABEL TEST...: a single check
+one() {
+    label=$1; shift
+    if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL $label"; [ -s "$W/out" ] && head -n 5 "$W/out"; fi
+}
+
+# ------------------------------------------------------------------------------------------------------------ test programs
+for t in tests/test_*.c tests/grad_*.c; do
+    n=$(basename "$t" .c)
+    part "$n" "$B/$n"
+done
+
+# -------------------------------------------------------------------------------------------------------------- conformance
+for c in conformance conformance-f64; do
+    part "$c, our cases" "$B/$c" --strict tests/cases
+    if [ -d $SHARED ]; then part "$c, shared cases" "$B/$c" $SHARED; fi
+done
+
+# The runner itself: it must be able to fail
+printf 'no header' > "$W/short.safetensors"
+sed 's/"op":"linear"/"op":"LINEAR"/' tests/cases/own_linear_17_to_9.safetensors > "$W/unknown.safetensors"
+sed 's/"out\.y"/"out.z"/' tests/cases/own_linear_17_to_9.safetensors > "$W/renamed.safetensors"
+mkdir -p "$W/empty"
+runner() { "$B/conformance-f64" "$@" > "$W/out" 2>&1; }
+fails() { runner "$@" && return 1; grep -q '^FAIL' "$W/out"; }
+usage() { runner; [ $? -eq 2 ]; }
+skips() { runner "$@" && grep -q '^SKIP' "$W/out" && grep -q '^0 passed, 0 failed, 1 skipped$' "$W/out"; }
+one "conformance: a truncated file fails" fails "$W/short.safetensors"
+one "conformance: a missing file fails" fails "$W/nowhere.safetensors"
+one "conformance: an empty folder fails" fails "$W/empty"
+one "conformance: a tensor that nothing compares fails" fails "$W/renamed.safetensors"
+one "conformance: an unknown op is skipped" skips "$W/unknown.safetensors"
+one "conformance: but not with --strict" fails --strict "$W/unknown.safetensors"
+one "conformance: no argument is wrong usage" usage
+if command -v python3 >/dev/null 2>&1; then
+    # a wrong expected value, in the first element of out.y
+    python3 - tests/cases/own_linear_17_to_9.safetensors "$W/wrong.safetensors" <<'END'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+length = struct.unpack("<Q", data[:8])[0]
+at = 8 + length + json.loads(data[8:8 + length])["out.y"]["data_offsets"][0]
+data[at:at + 8] = struct.pack("<d", struct.unpack("<d", data[at:at + 8])[0] + 1e-3)
+open(sys.argv[2], "wb").write(data)
+END
+    one "conformance: a wrong value fails" fails "$W/wrong.safetensors"
+    python3 tests/make_cases.py "$W/again" && one "tests/cases are what make_cases.py writes" diff -rq tests/cases "$W/again"
+fi
+
+# ------------------------------------------------------------------------------------ builds without CBLAS and without SIMD
+variant() { # LABEL FLAG...: the library as one object, then the programs against it
+    build=$1; shift
+    # shellcheck disable=SC2086
+    if ! $CC $CMHA_CFLAGS "$@" -I. -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/library.o" > "$W/out" 2>&1; then
+        one "$build does not compile" false; return
+    fi
+    for n in test_base test_identities conformance; do
+        # shellcheck disable=SC2086
+        if ! $CC $CMHA_CFLAGS -O1 "$@" -I. -DCMHA_TEST_LINKED "tests/$n.c" "$W/library.o" -o "$W/$n" $CMHA_LIBS > "$W/out" 2>&1; then
+            one "$build: $n does not compile" false; continue
+        fi
+        case $n in conformance) part "$n, $build" "$W/$n" --strict tests/cases;; *) part "$n, $build" env CMHA_TEST_QUICK=1 "$W/$n";; esac
+        [ $n = conformance ] && [ -d $SHARED ] && part "$n, $build, shared cases" "$W/$n" $SHARED
+    done
+}
+variant "no CBLAS" -DCMHA_NO_CBLAS
+variant "no SIMD" -DCMHA_NO_SIMD
+variant "double" -DCMHA_DOUBLE
+
+# ------------------------------------------------------------------------------------------------ the header, the sanitizers
+part "header and sanitizers" tests/header.sh "$B"
+
+# ----------------------------------------------------------------------------------------------------------------- programs
+P=$(cd "$B" && pwd)
+works() { "$@" > "$W/out" 2>&1 < /dev/null; }
+# complains COMMAND...: fails with exactly one line
+complains() { "$@" > "$W/out" 2>&1 < /dev/null && return 1; [ "$(wc -l < "$W/out")" -eq 1 ]; }
+says() { grep -q "$1" "$W/out"; }
+small="--quiet --seq 32 --batch 2 --out $W/tiny.safetensors --csv $W/loss.csv"
+if [ -x "$P/train_tiny" ]; then
+    one "train_tiny --steps 3" works "$P/train_tiny" --steps 3 $small
+    one "train_tiny writes its csv" [ -s "$W/loss.csv" ]
+    one "train_tiny writes a checkpoint" [ -s "$W/tiny.safetensors" ]
+    one "train_tiny --resume" works "$P/train_tiny" --steps 5 $small --resume
+    one "train_tiny with a file and --set" works "$P/train_tiny" --steps 2 --attention rope --set n_layers=1 --set dropout=0.1 $small README.md
+    one "train_tiny, a bad option" complains "$P/train_tiny" --no-such-option
+    one "train_tiny, a bad value" complains "$P/train_tiny" --steps many
+    one "train_tiny, a bad field" complains "$P/train_tiny" --set nothing=1 $small
+    one "train_tiny, a bad choice" complains "$P/train_tiny" --attention telepathy
+    one "train_tiny, a missing file" complains "$P/train_tiny" $small "$W/nowhere.txt"
+    one "train_tiny, a state that is not there" complains "$P/train_tiny" $small --resume="$W/nowhere.last"
+    one "train_tiny --help" works "$P/train_tiny" --help
+    one "train_tiny --help lists the fields" says d_model
+    one "train_tiny with 3 steps again" works "$P/train_tiny" --steps 3 --seed 4 $small
+fi
+if [ -x "$P/generate" ]; then
+    one "generate" works "$P/generate" "$W/tiny.safetensors"
+    one "generate says something" [ -s "$W/out" ]
+    one "generate --help" works "$P/generate" --help
+    one "generate, a bad option" complains "$P/generate" --no-such-option
+    one "generate, a missing file" complains "$P/generate" "$W/nowhere.safetensors"
+    one "generate, a file that is no checkpoint" complains "$P/generate" cmha.h
+fi
+for n in block plain_kernels; do
+    [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ]
+done
+printf '%-44s %s\n' "programs" "done"
+
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
