@@ -42,10 +42,10 @@
        first failure, and cmha_backward and cmha_tape_status report it. Passing NULL on is allowed and stays NULL.
      - The library never prints, exits or aborts, has no global state, and allocates through the context's allocator alone.
      - Backward passes accumulate (+=) into gradients.
-     - A masked key is absent: it changes nothing, and a query that sees no key gets an output of zeros.
+     - A masked key is absent: it changes nothing (if it is finite), and a query that sees no key gets an output of zeros.
      - Complex numbers are pairs of reals; the gradient of z is dL/dRe(z) + i dL/dIm(z).
      - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init, _load or _open and closed by
-       _close. Closing twice, or closing a zeroed object, does nothing. Two threads may work at once with two contexts.
+       _close, the context last. Closing twice, or closing a zeroed object, does nothing. Two threads may work at once with two contexts.
 
    Rooms, in this order for the declarations and again for the code:
        Base | Kernels | Tensor and tape | Layers | Models | Training | Inference | Files */
@@ -121,12 +121,13 @@ typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
 
 typedef struct cmha_context_config {
     int threads;               /* 0 = every core OpenMP offers; without OpenMP always 1 */
-    uint64_t seed;             /* of parameter initialisation, dropout, batches and sampling; 0 is a seed like any other */
+    uint64_t seed;             /* of parameter initialisation, dropout and batches; 0 is a seed like any other */
     cmha_allocator allocator;  /* zeroed = malloc and free */
     void (*log)(void *user, cmha_log_level level, const char *line); /* NULL = silence; `line` has no newline */
     void *log_user;
     int keep_blas_threads;     /* 0: an OpenBLAS is set to one thread of its own until the context closes, because the library
-                                  splits the work itself; 1: its setting is left alone */
+                                  splits the work itself; 1: its setting is left alone. With several contexts, close the first
+                                  one last */
 } cmha_context_config;
 
 /* What every other object borrows: options, threads, the line that explains the last failure. One thread at a time. */
@@ -204,7 +205,8 @@ CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, 
    of which may be NULL (not wanted). A trailing cotangent dy is dL/dy. */
 
 /* C [M, N] = alpha op(A) op(B) + beta C. op(A) [M, K], op(B) [K, N]; trans_x = 1: the matrix is stored transposed. ld* are the
-   row strides of the matrices as stored. beta = 0 ignores what C held, NaN included. One thread. This is the BLAS front. */
+   row strides of the matrices as stored. beta = 0 ignores what C held, NaN included. This is the BLAS front; it does not split
+   the work, and neither does an OpenBLAS while a context is open. */
 CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A, size_t lda,
                         const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc);
 
@@ -355,7 +357,7 @@ typedef struct cmha_attention_args {
 /* Slopes of ALiBi, s_h = 2^(-8 (h+1)/H); H need not be a power of two. */
 CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes);
 
-/* Length of the scratch array, in cmha_real, for cmha_attention_forward (backward = 0) or _backward (1). O(n), never n^2. */
+/* Length of the scratch array (aligned as for double), in cmha_real, for cmha_attention_forward (backward = 0) or _backward (1). O(n), never n^2. */
 CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward);
 
 /* y [B, H, n_q, d_v] = softmax(scale Q'K'^T + mask) V over the permitted keys (eq 9), Q' and K' the features of q [B, H, n_q, d_k]
@@ -455,7 +457,8 @@ struct cmha_tape {
     cmha_arena memory, records;
     cmha_record *last;
     int recording;          /* 1: operations append records; 0: compute only */
-    uint64_t key, draws;    /* dropout: key of this pass and number of masks drawn from it */
+    uint64_t key, draws;    /* dropout: key of this pass (from the context's seed, another after every reset; set it to choose),
+                               and number of masks drawn from it */
     cmha_status status;     /* the first failure since the last reset */
     struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers free for reuse */
     int n_unused;
@@ -484,7 +487,8 @@ CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *
    memory ran out (then the tape's status says so). */
 CMHA_DEF cmha_real *cmha_grad(cmha_tape *tape, cmha_tensor *t);
 
-/* Walks the records back from `loss` (one element), whose gradient is set to `seed` (1 for the plain gradient). */
+/* Walks the records back from `loss` (one element), whose gradient is set to `seed` (1 for the plain gradient), and forgets them:
+   a pass is walked once. */
 CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
 
 /* ======================================================= Layers ======================================================= */
@@ -528,7 +532,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0);
 
 /* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1], mean over heads, sides and
-   sequences; w [P]. args as for cmha_attention. mask_rate: probability that a phase of the second view is masked.
+   sequences; w [P]. args as for cmha_attention; with grouped queries the adapted phase of a key is its first query head's. mask_rate: probability that a phase of the second view is masked.
    adapted 1: of the phases after delta, b and position, EulerFormer's choice; 0: of the raw phases theta. */
 typedef struct cmha_pcl_options {
     cmha_real tau, mask_rate;
@@ -566,7 +570,7 @@ typedef enum cmha_placement { CMHA_NORM_PRE, CMHA_NORM_POST } cmha_placement;
     ENUM(frequency, CMHA_FREQ_ROPE, "rope|literal|table", "base^(-2j/d_k), eq 6 as printed, or cmha_model_set_frequencies")      \
     REAL(base, 10000, 1, 1e12, "base of the frequencies")                                                                        \
     REAL(score_scale, 0, 0, 1e6, "factor on the score; 0 = 1/sqrt(d_k)")                                                         \
-    SIZE(window, 0, 0, 16777216, "sliding window: a token sees this many, itself included; 0 = all")                             \
+    SIZE(window, 0, 0, 16777216, "sliding window: a token sees this many, itself included; 0 = all; needs causal")                             \
     FLAG(causal, 1, "a token sees no later one")                                                                                 \
     ENUM(placement, CMHA_NORM_PRE, "pre|post", "norm before the sublayer, or after the residual sum")                            \
     ENUM(norm, CMHA_NORM_LAYER, "layernorm|rmsnorm", "kind of norm")                                                             \
@@ -623,7 +627,8 @@ CMHA_DEF cmha_table cmha_trainer_table(void);
 
 /* Fills both configurations (each may be NULL) with a preset:
      tiny         the example: small enough to learn a text in minutes on two cores, starts at RoPE (delta = 1)
-     paper        ComplexFormer's appendix A: 8 layers, d 512, 8 heads, d_ff 1024, dropout 0.1, AdamW 1e-4, delta ~ N(0, 0.02^2)
+     paper        ComplexFormer's appendix A: 8 layers, d 512, 8 heads, d_ff 1024, dropout 0.1, AdamW 1e-4, delta ~ N(0, 0.02^2);
+                  its optional phase contrastive loss is pcl_weight = 0.01
      repo         choices of the authors' public code: half-split pairs, no score scale, SwiGLU, RMSNorm, untied
      eulerformer  shared delta and b, post-norm, phase contrastive loss on adapted phases
    Errors: NOT_FOUND. */
@@ -747,20 +752,25 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 typedef struct cmha_cache {
     cmha_model *model;
     size_t batch, capacity, length; /* sequences; tokens it can hold; tokens held */
-    size_t first;                   /* position of the oldest token held: > 0 after sliding */
-    int slide;                      /* 1: a full cache drops its oldest quarter; 0: it is CMHA_ERR_FULL */
+    size_t first;                   /* tokens dropped by sliding */
+    int slide;                      /* 1: a full cache forgets its oldest quarter and reads the rest again from position 0, which
+                                       equals a fresh start with those tokens; 0: it is CMHA_ERR_FULL */
     size_t key_heads;               /* kv heads, or query heads where each sees its own keys (CMHA per head with grouped queries) */
     cmha_real *memory;              /* per layer: keys [batch, key_heads, tiles, d_k, 64], values [batch, kv_heads, tiles * 64, d_v] */
     size_t layer_size, value_offset, size; /* in cmha_real */
+    int32_t *ids;                   /* [2, batch, capacity]: the tokens held, and the ones being read */
     cmha_tape tape;                 /* of its passes: several caches may share a model that nobody trains */
 } cmha_cache;
 
+/* capacity: most tokens held; at most max_positions where these are learned. Errors: ARGUMENT, OVERFLOW, MEMORY, STATE (not
+   causal). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity, int slide);
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
 
 /* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last token (NULL = not wanted).
-   A prompt is one call, each further token another. Errors: FULL (nothing was appended), TOKEN, SHAPE, MEMORY. */
+   A prompt is one call, each further token another. Of more tokens than a sliding cache can hold the last ones are read.
+   Errors: FULL, TOKEN (nothing was appended), MEMORY (the same, but if it was sliding the cache may be empty). */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                     \
@@ -776,7 +786,8 @@ typedef struct cmha_sampler_config {
 
 CMHA_DEF cmha_table cmha_sampler_table(void);
 
-/* Draws a token from logits [V]. recent [n_recent] feeds the penalty. scratch [2 * V]. NaN logits are never drawn. */
+/* Draws a token from logits [V]. recent [n_recent] feeds the penalty. scratch [2 * V]. NaN logits are never drawn; -1 if there is
+   nothing to draw. */
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V, const int32_t *recent,
                              size_t n_recent, cmha_rng *rng, cmha_real *scratch);
 
@@ -843,7 +854,8 @@ CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
 CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path);
 /* Model and training state: moments "optim.m.<name>", "optim.v.<name>", step, seed, best loss. */
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
-/* Loads that state into an open trainer whose model has the same configuration; the run then continues bit for bit. On an
+/* Loads that state into an open trainer whose model has the same configuration. The trainer keeps its own configuration; where it
+   is the saved one (metadata "trainer.<field>") and the tokens are the same, the run continues bit for bit. On an
    error trainer and model are as before, unless reading the data itself fails half-way (IO). */
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
 
@@ -1764,6 +1776,12 @@ enum { CMHA__LANES = 16 };
 #define CMHA__RESTRICT
 #endif
 
+#ifdef CMHA_DOUBLE
+#define CMHA__SMALLEST DBL_MIN
+#else
+#define CMHA__SMALLEST FLT_MIN
+#endif
+
 #if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
 #ifdef CMHA_DOUBLE
 #define CMHA__LIBM(name) name
@@ -2275,8 +2293,9 @@ static void cmha__bend(const cmha_real *CMHA__RESTRICT re, const cmha_real *CMHA
     for (j = 0; j < m; j++) {
         cmha_real ar = re[j] < 0 ? -re[j] : re[j], ai = im[j] < 0 ? -im[j] : im[j];
         cmha_real large = ar > ai ? ar : ai;
-        cmha_real inverse = 1 / (large > 0 ? large : 1);
-        cmha_real zr = large > 0 ? re[j] * inverse : 1, zi = im[j] * inverse; /* z over its larger part: squares are safe */
+        int tiny = large < CMHA__SMALLEST; /* denormal: its inverse overflows, and it is zero to everything else here */
+        cmha_real inverse = 1 / (tiny ? 1 : large);
+        cmha_real zr = tiny ? 1 : re[j] * inverse, zi = tiny ? 0 : im[j] * inverse; /* z over its larger part: squares are safe */
         cmha_real e = (delta[j] - 1) * (gi[j] * zr - gr[j] * zi) / (zr * zr + zi * zi);
         turn[j] = gi[j] * re[j] - gr[j] * im[j];
         gr[j] -= e * zi;
@@ -2522,7 +2541,7 @@ static void cmha__seeing(const cmha_attention_args *a, size_t j0, size_t cols, s
     *end = a->n_q;
     if (!a->causal) return;
     if (j0 + a->n_q > a->n_k) *begin = j0 + a->n_q - a->n_k;
-    if (a->window) {
+    if (a->window && a->window < a->n_k) {
         size_t last = j0 + cols - 1 + a->window + a->n_q; /* row i sees key j while i + n_k - n_q - j < window */
         last = last > a->n_k ? last - a->n_k : 0;
         if (last < *end) *end = last;
@@ -2568,10 +2587,14 @@ static cmha__feature cmha__feature_of(const cmha_attention_args *a, size_t head)
     return f;
 }
 
+/* Does the feature of a key depend on the query head that sees it? */
+static int cmha__own_keys(int kind, int share, int per_head_tables) {
+    return kind != CMHA_ATTENTION_DOT && (per_head_tables || (kind == CMHA_ATTENTION_CMHA && share == CMHA_SHARE_PER_HEAD));
+}
+
 /* Do the query heads of a group see different features of the same key? */
 static int cmha__keys_differ(const cmha_attention_args *a) {
-    return a->kind != CMHA_ATTENTION_DOT && a->heads != a->kv_heads &&
-           (a->rotation_head || (a->kind == CMHA_ATTENTION_CMHA && a->share == CMHA_SHARE_PER_HEAD));
+    return a->heads != a->kv_heads && cmha__own_keys((int)a->kind, (int)a->share, a->rotation_head != 0);
 }
 
 /* Features of n keys into the transposed tiles, the first at column `at`. rows [64, d_k] is scratch. */
@@ -2882,10 +2905,11 @@ CMHA_DEF CMHA__NO_ERRNO void cmha_adamw(const cmha_adamw_args *args, size_t n, c
     cmha_real decay = (cmha_real)(args->lr * args->weight_decay);
     size_t i;
     for (i = 0; i < n; i++) {
-        cmha_real x = g[i] * scale;
+        cmha_real x = g[i] * scale, root;
         m[i] = b1 * m[i] + a1 * x;
         v[i] = b2 * v[i] + a2 * x * x;
-        p[i] = (p[i] - decay * p[i]) - step * m[i] / (CMHA__SQRT(v[i] * unbias) + eps);
+        root = CMHA__SQRT(v[i] * unbias) + eps;
+        p[i] = (p[i] - decay * p[i]) - (root > 0 ? step * m[i] / root : 0); /* eps = 0 and never a gradient */
     }
 }
 
@@ -2976,7 +3000,7 @@ static void *cmha__arena_take(cmha_context *context, cmha_arena *arena, size_t b
 static void cmha__arena_reset(cmha_context *context, cmha_arena *arena) {
     arena->used = 0;
     if (arena->peak > arena->reserved) arena->reserved = arena->peak;
-    if (arena->block && arena->block->older) cmha__arena_close(context, arena);
+    if (arena->block && (arena->block->older || arena->block->size < arena->reserved)) cmha__arena_close(context, arena);
     if (arena->block) arena->block->used = 0;
 }
 
@@ -2989,6 +3013,9 @@ static cmha_status cmha__arena_reserve(cmha_context *context, cmha_arena *arena,
     arena->block = cmha__block_new(context, bytes);
     return arena->block ? CMHA_OK : CMHA_ERR_MEMORY;
 }
+
+/* The key of the next dropout mask. */
+static uint64_t cmha__draw(cmha_tape *tape) { return cmha__mix(cmha__mix(tape->key) + ++tape->draws * CMHA__GOLDEN); }
 
 /* Scratch of one operation lies above a mark and is gone after the rewind. */
 static cmha__mark cmha__mark_of(const cmha_tape *tape) {
@@ -3017,6 +3044,7 @@ CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int 
     if (!context || !context->open) return CMHA_ERR_STATE;
     tape->context = context;
     tape->recording = recording;
+    tape->key = cmha__mix(context->config.seed);
     return CMHA_OK;
 }
 
@@ -3035,6 +3063,7 @@ CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
     tape->status = CMHA_OK;
     tape->n_unused = 0;
     tape->draws = 0;
+    tape->key = cmha__mix(tape->key + CMHA__GOLDEN); /* the next pass draws other masks */
 }
 
 CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape) { return tape ? tape->status : CMHA_ERR_ARGUMENT; }
@@ -3220,6 +3249,7 @@ CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real
         if (tape->status) return tape->status;
         cmha__grad_release(tape, record->out);
     }
+    tape->last = NULL;
     return CMHA_OK;
 }
 
@@ -3238,7 +3268,7 @@ static int cmha__same_shape(const cmha_tensor *a, const cmha_tensor *b) {
 
 CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
     cmha_tensor *in[2], *y;
-    if (!a || !b) return NULL;
+    if (!a || !b || !tape || tape->status) return NULL;
     if (!cmha__same_shape(a, b)) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "add: sizes %zu and %zu differ in shape", a->size, b->size);
     y = cmha__result(tape, a->rank, a->shape);
     if (!y) return NULL;
@@ -3264,7 +3294,7 @@ static cmha_status cmha__mul_backward(cmha_tape *tape, cmha_record *r) {
 CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
     cmha_tensor *in[2], *y;
     size_t i;
-    if (!a || !b) return NULL;
+    if (!a || !b || !tape || tape->status) return NULL;
     if (!cmha__same_shape(a, b)) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mul: sizes %zu and %zu differ in shape", a->size, b->size);
     y = cmha__result(tape, a->rank, a->shape);
     if (!y) return NULL;
@@ -3320,7 +3350,7 @@ CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
     cmha_tensor *in[2], *y;
     cmha__matmul *m;
     int d;
-    if (!a || !b) return NULL;
+    if (!a || !b || !tape || tape->status) return NULL;
     if (a->rank < 2 || b->rank < 2) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "matmul: both need a rank of at least 2");
     m = (cmha__matmul *)cmha__record_alloc(tape, sizeof *m);
     if (!m) return NULL;
@@ -3396,7 +3426,7 @@ CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
     size_t shape[CMHA_MAX_RANK], outer, inner, wa, wb;
     cmha_tensor *in[2], *y;
     int d, *saved;
-    if (!a || !b) return NULL;
+    if (!a || !b || !tape || tape->status) return NULL;
     if (axis < 0 || axis >= a->rank || a->rank != b->rank) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "concat: axis or ranks do not fit");
     memcpy(shape, a->shape, sizeof shape);
     for (d = 0; d < a->rank; d++)
@@ -3631,7 +3661,7 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     s->act = act;
     s->gain = gain;
     s->dropout = tape->recording ? dropout : 0;
-    s->key = s->dropout > 0 ? cmha__mix(tape->key + ++tape->draws) : 0;
+    s->key = s->dropout > 0 ? cmha__draw(tape) : 0;
     mark = cmha__mark_of(tape);
     h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
     product = in_place ? cmha__reals(tape, T * O) : y->data;
@@ -3774,7 +3804,7 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
     s = y ? (cmha__dropout_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
     s->p = p;
-    s->key = cmha__mix(tape->key + ++tape->draws);
+    s->key = cmha__draw(tape);
     if (!cmha__dry(tape)) cmha_dropout_forward(x->data, x->size, p, s->key, 0, y->data);
     return cmha_push(tape, "dropout", y, &x, 1, cmha__dropout_backward, s);
 }
@@ -3885,9 +3915,9 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     s->args.threads = tape->context->threads;
     misfit = cmha__attention_sizes(s, q, k, v, &one, &two);
     if (!misfit) misfit = cmha__attention_features(s, delta, b, &one, &two);
-    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    if (misfit) return cmha__tape_fail2(tape, args->kind != CMHA_ATTENTION_DOT && !args->rotation ? CMHA_ERR_ARGUMENT : CMHA_ERR_SHAPE, misfit, one, two);
     if (!tape->recording) s->args.dropout = 0;
-    if (s->args.dropout > 0) s->args.key = cmha__mix(tape->key + ++tape->draws);
+    if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
     shape[0] = s->args.batch, shape[1] = s->args.n_q, shape[2] = s->args.heads * s->args.d_v;
     y = cmha__result(tape, 3, shape);
     s->lse = y ? cmha__reals(tape, s->args.batch * s->args.heads * s->args.n_q * 2) : NULL;
@@ -4118,7 +4148,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     if (!misfit && args->kind != CMHA_ATTENTION_DOT) misfit = cmha__attention_features(&s->attention, delta, b, &one, &two);
     if (!misfit && (s->attention.args.d_k % 2 || w->size != s->attention.args.d_k / 2)) misfit = "pcl: w does not fit (%zu, %zu)";
     if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
-    s->key = cmha__mix(tape->key + ++tape->draws);
+    s->key = cmha__draw(tape);
     y = cmha__result(tape, 1, &size);
     s->lse = y ? cmha__reals(tape, cmha__pcl_units(s) * s->attention.args.n_q * 2) : NULL;
     if (!s->lse || cmha__pcl_run(tape, s, qkv, w, y->data)) return NULL;
@@ -4282,6 +4312,7 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
     if (status) return status;
     if (c->d_model % c->n_heads)
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: d_model %zu is not divisible by n_heads %zu", c->d_model, c->n_heads);
+    if (c->window && !c->causal) return cmha__fail(context, CMHA_ERR_ARGUMENT, "model: window %zu needs causal = 1", c->window);
     if (c->n_heads % cmha__kv_heads(c))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu", c->n_heads, cmha__kv_heads(c));
     d_k = cmha__head_width(c);
@@ -4380,10 +4411,15 @@ CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name) {
 }
 
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega) {
-    if (!model || !model->context || !omega) return CMHA_ERR_ARGUMENT;
+    size_t count, i;
+    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (!omega) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: no frequencies");
     if (model->config.frequency != CMHA_FREQ_TABLE)
         return cmha__fail(model->context, CMHA_ERR_STATE, "model: frequencies can only be set with frequency = table");
-    memcpy(model->omega, omega, model->n_omega * (cmha__head_width(&model->config) / 2) * sizeof *omega);
+    count = model->n_omega * (cmha__head_width(&model->config) / 2);
+    for (i = 0; i < count; i++)
+        if (!(fabs(omega[i]) <= DBL_MAX)) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: frequency %zu is not finite", i);
+    memcpy(model->omega, omega, count * sizeof *omega);
     return CMHA_OK;
 }
 
@@ -4564,6 +4600,7 @@ CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, con
     if (extra_loss) *extra_loss = NULL;
     if (!tape || tape->status) return NULL;
     if (!model || !model->context || !batch) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "model: it or the batch is missing");
+    if (tape->recording && !cmha__dry(tape) && cmha__need_grad(model)) return cmha__tape_fail(tape, CMHA_ERR_MEMORY, NULL);
     memset(&pass, 0, sizeof pass);
     pass.model = model;
     pass.tape = tape;
@@ -4587,7 +4624,8 @@ static cmha_status cmha__own_pass(cmha_model *model, int recording, uint64_t key
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss) {
     cmha_tensor *y;
     cmha_status status = cmha__own_pass(model, 0, 0);
-    if (status || !batch || !loss) return status ? status : CMHA_ERR_ARGUMENT;
+    if (!status && (!batch || !loss)) status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "loss: the batch or the result is NULL");
+    if (status) return status;
     y = cmha_cross_entropy(&model->tape, cmha_model_forward(model, &model->tape, batch, NULL), batch->targets, -1);
     if (y) *loss = (double)y->data[0];
     return model->tape.status;
@@ -4596,7 +4634,8 @@ CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch,
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits) {
     cmha_tensor *y;
     cmha_status status = cmha__own_pass(model, 0, 0);
-    if (status || !batch || !logits) return status ? status : CMHA_ERR_ARGUMENT;
+    if (!status && (!batch || !logits)) status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "logits: the batch or the result is NULL");
+    if (status) return status;
     y = cmha_model_forward(model, &model->tape, batch, NULL);
     if (y) memcpy(logits, y->data, y->size * sizeof *logits);
     return model->tape.status;
@@ -4606,7 +4645,7 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
     cmha_tape *tape;
     cmha_tensor *extra, *entropy, *total;
     cmha_status status = cmha__own_pass(model, 1, key);
-    if (!status && (!batch || !loss)) status = CMHA_ERR_ARGUMENT;
+    if (!status && (!batch || !loss)) status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "gradient: the batch or the result is NULL");
     if (!status) status = cmha__need_grad(model);
     if (status) return status;
     tape = &model->tape;
@@ -4827,7 +4866,8 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
     cmha_model *model;
     double *partial, mean = 0;
     cmha_status status;
-    if (!trainer || !trainer->model || !tokens) return CMHA_ERR_ARGUMENT;
+    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
+    if (!tokens) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: no tokens");
     c = &trainer->config;
     model = trainer->model;
     if (tokens->count <= c->length)
@@ -4856,7 +4896,8 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     const cmha_trainer_config *c;
     size_t total, done = 0, row;
     double sum = 0;
-    if (!trainer || !trainer->model || !tokens || !loss) return CMHA_ERR_ARGUMENT;
+    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
+    if (!tokens || !loss) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: no tokens or no result");
     c = &trainer->config;
     if (tokens->count < 2) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: %zu tokens are too few", tokens->count);
     total = tokens->count - 1 < c->eval_tokens ? tokens->count - 1 : c->eval_tokens;
@@ -4889,6 +4930,7 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
     if (!cache || !cache->model) return;
     cmha_tape_close(&cache->tape);
+    cmha__give(cache->model->context, cache->ids, 2 * cache->batch * cache->capacity * sizeof *cache->ids);
     cmha__give(cache->model->context, cache->memory, cache->size * sizeof *cache->memory);
     memset(cache, 0, sizeof *cache);
 }
@@ -4901,24 +4943,28 @@ CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_
     const cmha_model_config *c;
     cmha_context *context;
     size_t per_token, slots, width;
-    int differ;
     if (!cache) return CMHA_ERR_ARGUMENT;
     memset(cache, 0, sizeof *cache);
     if (!model || !model->context) return CMHA_ERR_STATE;
     context = model->context;
     if (!batch || !capacity) return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: batch %zu and capacity %zu must be positive", batch, capacity);
     c = &model->config;
+    if (c->position == CMHA_POSITION_LEARNED && capacity > c->max_positions) capacity = c->max_positions;
     if (!c->causal) return cmha__fail(context, CMHA_ERR_STATE, "cache: a bidirectional model cannot continue a sequence");
     width = cmha__head_width(c);
-    differ = (c->attention == CMHA_ATTENTION_CMHA && c->share == CMHA_SHARE_PER_HEAD) || (c->attention != CMHA_ATTENTION_DOT && model->n_omega > 1);
-    cache->key_heads = differ ? c->n_heads : cmha__kv_heads(c);
+    cache->key_heads = cmha__own_keys(c->attention, c->share, model->n_omega > 1) ? c->n_heads : cmha__kv_heads(c);
     per_token = (cache->key_heads + cmha__kv_heads(c)) * width;
     if (!cmha__sum(capacity, CMHA__TILE - 1, &slots) || (slots = slots / CMHA__TILE * CMHA__TILE, !cmha__mul(slots, batch, &slots)) ||
         !cmha__mul(slots, per_token, &cache->layer_size) || !cmha__mul(cache->layer_size, c->n_layers, &cache->size) ||
         !cmha__mul(cache->size, sizeof(cmha_real), &width))
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "cache: %zu sequences of %zu tokens overflow a size", batch, capacity);
     cache->memory = (cmha_real *)cmha__take(context, width);
-    if (!cache->memory) return cmha__fail(context, CMHA_ERR_MEMORY, "cache: out of memory for %zu bytes", width);
+    cache->ids = cache->memory ? (int32_t *)cmha__take(context, 2 * batch * capacity * sizeof *cache->ids) : NULL;
+    if (!cache->ids) {
+        cmha__give(context, cache->memory, width);
+        memset(cache, 0, sizeof *cache);
+        return cmha__fail(context, CMHA_ERR_MEMORY, "cache: out of memory for %zu bytes", width);
+    }
     memset(cache->memory, 0, width);
     cache->value_offset = slots * cache->key_heads * cmha__head_width(c);
     cache->model = model;
@@ -4937,29 +4983,6 @@ static cmha_real *cmha__cache_keys(const cmha_cache *cache, size_t layer, size_t
 static cmha_real *cmha__cache_values(const cmha_cache *cache, size_t layer, size_t b, size_t kv) {
     size_t slots = cmha__tiles(cache->capacity) * CMHA__TILE, d = cmha__head_width(&cache->model->config);
     return cache->memory + layer * cache->layer_size + cache->value_offset + (b * cmha__kv_heads(&cache->model->config) + kv) * slots * d;
-}
-
-/* Forgets the oldest `drop` tokens. Rotations are absolute, so what stays needs no change: only distances count. */
-static void cmha__cache_drop(cmha_cache *cache, size_t drop) {
-    const cmha_model_config *c = &cache->model->config;
-    size_t d = cmha__head_width(c), left = cache->length - drop, layer, b, h, i, t;
-    for (layer = 0; layer < c->n_layers; layer++)
-        for (b = 0; b < cache->batch; b++) {
-            for (h = 0; h < cache->key_heads; h++) {
-                cmha_real *keys = cmha__cache_keys(cache, layer, b, h);
-                for (t = 0; t < left; t++) {
-                    size_t to = t / CMHA__TILE * CMHA__TILE * d + t % CMHA__TILE, s = t + drop;
-                    size_t from = s / CMHA__TILE * CMHA__TILE * d + s % CMHA__TILE;
-                    for (i = 0; i < d; i++) keys[to + i * CMHA__TILE] = keys[from + i * CMHA__TILE];
-                }
-            }
-            for (h = 0; h < cmha__kv_heads(c); h++) {
-                cmha_real *values = cmha__cache_values(cache, layer, b, h);
-                memmove(values, values + drop * d, left * d * sizeof *values);
-            }
-        }
-    cache->length = left;
-    cache->first += drop;
 }
 
 /* One (sequence, kv head): new keys and values into the cache, then the group's queries against all of it. */
@@ -5012,19 +5035,6 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, cmha_tensor *qkv, c
     return y;
 }
 
-/* Room for n more tokens, by sliding if that is allowed. */
-static cmha_status cmha__cache_room(cmha_cache *cache, size_t n) {
-    size_t drop, over;
-    if (n <= cache->capacity - cache->length) return CMHA_OK;
-    if (!cache->slide || n > cache->capacity)
-        return cmha__fail(cache->model->context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more", cache->length,
-                          cache->capacity, n);
-    over = cache->length + n - cache->capacity;
-    drop = cache->capacity / 4 > over ? cache->capacity / 4 : over;
-    cmha__cache_drop(cache, drop < cache->length ? drop : cache->length);
-    return CMHA_OK;
-}
-
 /* The last token's row of each sequence. */
 static cmha_tensor *cmha__last_rows(cmha__pass *pass, const cmha_tensor *x) {
     size_t shape[2], b;
@@ -5037,34 +5047,63 @@ static cmha_tensor *cmha__last_rows(cmha__pass *pass, const cmha_tensor *x) {
     return y;
 }
 
-CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
+/* n tokens of each sequence, rows `stride` apart, for which there is room. */
+static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_t stride, size_t n, cmha_real *logits) {
     cmha__pass pass;
     cmha_tensor *x;
+    int32_t *staged = cache->ids + cache->batch * cache->capacity;
+    size_t b;
+    for (b = 0; b < cache->batch; b++) memcpy(staged + b * n, ids + b * stride, n * sizeof *ids);
+    cmha_tape_reset(&cache->tape);
+    memset(&pass, 0, sizeof pass);
+    pass.model = cache->model;
+    pass.tape = &cache->tape;
+    pass.cache = cache;
+    pass.B = cache->batch;
+    pass.N = n;
+    pass.first = cache->length;
+    x = cmha__model_body(&pass, staged, NULL);
+    x = logits ? cmha__model_head(&pass, cmha__last_rows(&pass, x)) : x;
+    if (!x) return cache->tape.status;
+    if (logits) memcpy(logits, x->data, x->size * sizeof *logits);
+    for (b = 0; b < cache->batch; b++) memcpy(cache->ids + b * cache->capacity + cache->length, staged + b * n, n * sizeof *ids);
+    cache->length += n;
+    return CMHA_OK;
+}
+
+/* Forgets the oldest tokens and reads the others again from position 0, so that three quarters are held once the n new ones are
+   in. Keeping the old keys instead would be cheaper, but what they hold was computed from the tokens that are gone, and
+   models that lose their first token that way fall apart. */
+static cmha_status cmha__cache_slide(cmha_cache *cache, size_t n) {
+    size_t keep = cache->capacity - cache->capacity / 4, old = n < keep ? keep - n : 0, from = cache->length - old;
+    cmha_status status;
+    cache->first += from;
+    cache->length = 0;
+    if (!old) return CMHA_OK;
+    status = cmha__cache_read(cache, cache->ids + from, cache->capacity, old, NULL);
+    return status;
+}
+
+CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
     cmha_model *model;
     cmha_status status;
+    size_t keep, skip = 0;
     if (!cache || !cache->model) return CMHA_ERR_STATE;
     model = cache->model;
     if (!ids || !n) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "append: no tokens");
     cmha_tape_reset(&cache->tape);
     if (cmha__check_tokens(&cache->tape, ids, cache->batch * n, model->config.vocabulary, 0, 0)) return CMHA_ERR_TOKEN;
-    if (model->config.position == CMHA_POSITION_LEARNED && n > model->config.max_positions - (cache->first + cache->length))
-        return cmha__fail(model->context, CMHA_ERR_FULL, "append: position %zu is beyond the learned embedding's %zu",
-                          cache->first + cache->length + n - 1, model->config.max_positions);
-    status = cmha__cache_room(cache, n);
-    if (status) return status;
-    memset(&pass, 0, sizeof pass);
-    pass.model = model;
-    pass.tape = &cache->tape;
-    pass.cache = cache;
-    pass.B = cache->batch;
-    pass.N = n;
-    pass.first = cache->first + cache->length;
-    x = cmha__model_body(&pass, ids, NULL);
-    x = logits ? cmha__model_head(&pass, cmha__last_rows(&pass, x)) : x;
-    if (!x) return cache->tape.status;
-    if (logits) memcpy(logits, x->data, x->size * sizeof *logits);
-    cache->length += n;
-    return CMHA_OK;
+    if (n > cache->capacity - cache->length) {
+        if (!cache->slide)
+            return cmha__fail(model->context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more", cache->length,
+                              cache->capacity, n);
+        status = cmha__cache_slide(cache, n);
+        if (status) return status;
+        keep = cache->capacity - cache->length;
+        skip = n > keep ? n - keep : 0; /* of more than fits, the end */
+        cache->first += skip;
+    }
+    return cmha__cache_read(cache, ids + skip, n, n - skip, logits);
 }
 
 /* ---- Sampling ---- */
@@ -5074,10 +5113,28 @@ typedef struct cmha__candidate {
     int32_t id;
 } cmha__candidate;
 
-static int cmha__by_probability(const void *a, const void *b) {
-    const cmha__candidate *x = (const cmha__candidate *)a, *y = (const cmha__candidate *)b;
-    if (x->p != y->p) return x->p > y->p ? -1 : 1;
-    return x->id < y->id ? -1 : x->id > y->id;
+static int cmha__likelier(const cmha__candidate *a, const cmha__candidate *b) { return a->p > b->p || (a->p >= b->p && a->id < b->id); }
+
+/* Restores a heap, likeliest on top, below its node i. */
+static void cmha__sink(cmha__candidate *c, size_t n, size_t i) {
+    cmha__candidate moving = c[i];
+    size_t child;
+    while ((child = 2 * i + 1) < n) {
+        if (child + 1 < n && cmha__likelier(&c[child + 1], &c[child])) child++;
+        if (!cmha__likelier(&c[child], &moving)) break;
+        c[i] = c[child];
+        i = child;
+    }
+    c[i] = moving;
+}
+
+/* Moves the likeliest of n to c[n - 1]. */
+static const cmha__candidate *cmha__pop(cmha__candidate *c, size_t n) {
+    cmha__candidate top = c[0];
+    c[0] = c[n - 1];
+    c[n - 1] = top;
+    cmha__sink(c, n - 1, 0);
+    return &c[n - 1];
 }
 
 /* A token counts once however often it occurred. NaN becomes -Inf. */
@@ -5108,25 +5165,31 @@ static void cmha__penalise(const cmha_sampler_config *config, const cmha_real *l
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V, const int32_t *recent,
                              size_t n_recent, cmha_rng *rng, cmha_real *scratch) {
     cmha__candidate *c = (cmha__candidate *)(void *)scratch; /* 2 V reals hold V candidates */
-    size_t i, n = V, best = 0;
+    size_t i, n = config->top_k && config->top_k < V ? config->top_k : V, best = 0;
     double total = 0, kept = 0, target;
     cmha_real top;
     cmha__penalise(config, logits, V, recent, n_recent, c);
     for (i = 1; i < V; i++)
         if (c[i].p > c[best].p) best = i;
-    if (config->temperature <= 0 || config->top_k == 1 || !(fabs((double)c[best].p) <= (double)FLT_MAX)) return (int32_t)best;
+    if (!V || !(c[best].p > -(cmha_real)INFINITY)) return -1;
+    if (config->temperature <= 0 || config->top_k == 1 || !((double)c[best].p <= (double)FLT_MAX)) return (int32_t)best;
     top = c[best].p;
-    for (i = 0; i < V; i++) c[i].p = (cmha_real)exp((double)(c[i].p - top) / config->temperature);
-    if ((config->top_k && config->top_k < V) || config->top_p < 1) qsort(c, V, sizeof *c, cmha__by_probability);
-    if (config->top_k && config->top_k < V) n = config->top_k;
-    for (i = 0; i < n; i++) total += (double)c[i].p;
-    if (config->top_p < 1)
+    for (i = 0; i < V; i++) {
+        c[i].p = (cmha_real)exp((double)(c[i].p - top) / config->temperature);
+        total += (double)c[i].p;
+    }
+    if (n < V || config->top_p < 1) {
+        for (i = V / 2; i-- > 0;) cmha__sink(c, V, i);
+        if (n < V) /* shares are those among the k likeliest */
+            for (total = 0, i = 0; i < n; i++) total += (double)cmha__pop(c, V - i)->p;
         for (i = 0; i < n; i++) {
-            kept += (double)c[i].p;
-            if (kept < config->top_p * total) continue;
-            n = i + 1;
-            total = kept;
+            kept += (double)(n < V ? &c[V - 1 - i] : cmha__pop(c, V - i))->p;
+            if (kept >= config->top_p * total) break;
         }
+        n = i < n ? i + 1 : n;
+        total = kept;
+        c += V - n;
+    }
     target = cmha_rng_uniform(rng) * total;
     for (i = 0; i + 1 < n; i++) {
         target -= (double)c[i].p;
@@ -5180,8 +5243,10 @@ static cmha_status cmha__generate(cmha__generation *g, cmha_cache *cache, const 
     cmha_status status = cmha_cache_append(cache, prompt, n_prompt, g->logits);
     for (i = 0; !status && i < n_prompt; i++) cmha__remember(g, B, prompt + i, n_prompt);
     for (i = 0; !status && i < n_new; i++) {
-        for (b = 0; b < B; b++)
+        for (b = 0; b < B; b++) {
             g->tokens[b] = cmha_sample(sampler, g->logits + b * V, V, g->recent + b * g->window, g->n_recent, &g->rng[b], g->scratch);
+            if (g->tokens[b] < 0) return cmha__fail(cache->model->context, CMHA_ERR_NOT_FINITE, "generate: the logits are not numbers");
+        }
         cmha__remember(g, B, g->tokens, 1);
         if (on_token && on_token(user, g->tokens, B)) return CMHA_STOPPED;
         if (i + 1 < n_new) status = cmha_cache_append(cache, g->tokens, 1, g->logits);

@@ -100,13 +100,23 @@ static int32_t *tokenize(char *text, size_t length, int bytes, size_t *count) {
     return ids;
 }
 
+/* Tokens a sequence had in training, which a trainer's checkpoint says; distances beyond are distances the model never saw. */
+static size_t trained_length(const char *path) {
+    cmha_archive archive;
+    check(cmha_archive_open(&archive, &ctx, path));
+    const char *length = cmha_archive_metadata(&archive, "trainer.length");
+    size_t n = length ? (size_t)strtoull(length, NULL, 10) : 1024;
+    cmha_archive_close(&archive);
+    return n ? n : 1024;
+}
+
 static int help(const cmha_sampler_config *sampler) {
     cmha_table table = cmha_sampler_table();
     puts("generate [OPTION...] CHECKPOINT: continues a prompt with a model that train_tiny or cmha_model_save wrote\n\n"
          "  --prompt TEXT    begins the text, a newline by default; \\n, \\t, \\xNN as in C; - reads the standard input.\n"
          "                   Of a model whose vocabulary is not 256 bytes: the numbers of its tokens\n"
          "  --tokens N       how many to add; 400\n"
-         "  --context N      most tokens the model looks back on; 1024. Older ones are dropped, a quarter at a time\n"
+         "  --context N      most tokens the model looks back on; 0 = as many as in training. Older ones go, a quarter at a time\n"
          "  --batch N        that many continuations at once, each shown when all are complete; 1\n"
          "  --seed N         of the draws; 1\n"
          "  --threads N      0 = every core\n"
@@ -124,7 +134,7 @@ static int help(const cmha_sampler_config *sampler) {
 int main(int argc, char **argv) {
     enum { TOKENS, CONTEXT, BATCH, SEED, THREADS, PROMPT, SET, N_VALUES };
     static const char *const names[N_VALUES] = {"--tokens", "--context", "--batch", "--seed", "--threads", "--prompt", "--set"};
-    unsigned long long number[PROMPT] = {400, 1024, 1, 1, 0};
+    unsigned long long number[PROMPT] = {400, 0, 1, 1, 0};
     char newline[] = "\n", *prompt = newline, *end, **set = argv + 1; /* what --set says, in places already read */
     const char *path = NULL;
     int n_set = 0, verbose = 0, wants_help = 0, o;
@@ -161,10 +171,10 @@ int main(int argc, char **argv) {
     if (wants_help) return help(&sampler);
     if (!path) die(2, "name a checkpoint, such as tiny.safetensors (build/train_tiny makes one)", "");
     if (!number[BATCH] || number[BATCH] > 65536) die(2, "--batch is 1 to 65536", "");
-    if (!number[CONTEXT]) die(2, "--context is at least 1", "");
 
     /* The model, the prompt for every sequence, and a cache that slides unless positions are learned, which end somewhere. */
     check(cmha_model_load(&model, &ctx, path));
+    if (!number[CONTEXT]) number[CONTEXT] = trained_length(path);
     size_t length, n_prompt, batch = (size_t)number[BATCH], n_new = (size_t)number[TOKENS], capacity = (size_t)number[CONTEXT];
     int slide = model.config.position != CMHA_POSITION_LEARNED, bytes = model.config.vocabulary == 256;
     if (!strcmp(prompt, "-")) prompt = slurp(&length);

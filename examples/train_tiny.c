@@ -188,10 +188,10 @@ int main(int argc, char **argv) {
     fclose(csv);
     if (stop) check(cmha_trainer_save(&trainer, last)), complain(128 + stop, "stopped; --resume continues", "");
 
-    /* A sample of the best checkpoint; learned positions end where training ended. */
-    size_t n = mc.position == CMHA_POSITION_LEARNED && tc.length < 400 ? tc.length : 400;
+    /* A sample of the best checkpoint. It looks back as far as training did: further is further than the model has seen. */
+    size_t n = mc.position == CMHA_POSITION_LEARNED && tc.length < 600 ? tc.length : 600;
     check(cmha_model_load(&best, &ctx, option[OUT].value));
-    check(cmha_cache_init(&cache, &best, 1, n, 0));
+    check(cmha_cache_init(&cache, &best, 1, tc.length, mc.position != CMHA_POSITION_LEARNED));
     check(cmha_generate(&cache, &(const int32_t){'\n'}, 1, n - 1, NULL, ctx.config.seed, show, NULL));
     putchar('\n');
     cmha_cache_close(&cache), cmha_model_close(&best), cmha_trainer_close(&trainer), cmha_model_close(&model);

@@ -44,11 +44,13 @@ static inline int check_that(int ok, const char *file, int line, const char *for
 #define CHECK_NEAR(got, want, tolerance) check_near((double)(got), (double)(want), (double)(tolerance), __FILE__, __LINE__, #got)
 
 static inline int check_status(cmha_status got, cmha_status want, const char *file, int line, const char *call) {
-    return check_that(got == want, file, line, "%s: \"%s\", expected \"%s\"", call, cmha_status_string(got), cmha_status_string(want));
+    return check_that(got == want, file, line, "%s: \"%s\", expected \"%s\"", call, cmha_status_string(got),
+                      cmha_status_string(want));
 }
 
 static inline int check_near(double got, double want, double tolerance, const char *file, int line, const char *what) {
-    return check_that(fabs(got - want) <= tolerance, file, line, "%s: %.17g, expected %.17g within %.3g", what, got, want, tolerance);
+    return check_that(fabs(got - want) <= tolerance, file, line, "%s: %.17g, expected %.17g within %.3g", what, got, want,
+                      tolerance);
 }
 
 /* The last line of every test program; returns the exit status. Nothing checked is a failure too. */
@@ -177,9 +179,7 @@ static inline cmha_context_config check_heap_config(check_heap *heap) {
     return config;
 }
 
-static inline int check_heap_empty(const check_heap *heap) {
-    return heap->bytes == 0 && heap->blocks == 0 && heap->mismatch == 0;
-}
+static inline int check_heap_empty(const check_heap *heap) { return heap->bytes == 0 && heap->blocks == 0 && heap->mismatch == 0; }
 
 /* A context with defaults that the tests can rely on */
 static inline void check_context(cmha_context *context, int threads, uint64_t seed) {

@@ -31,7 +31,8 @@ enum { CASE_FAIL = 1, CASE_SKIP = 2 };
 #if defined(__GNUC__)
 __attribute__((noreturn, format(printf, 3, 4)))
 #endif
-static void leave(kase *k, int how, const char *format, ...) {
+static void
+leave(kase *k, int how, const char *format, ...) {
     va_list list;
     va_start(list, format);
     vsnprintf(k->reason, sizeof k->reason, format, list);
@@ -103,7 +104,8 @@ static unsigned char *bits(kase *k, const char *name, size_t count) {
 static double *doubles(kase *k, const cmha_archive_tensor *t) {
     double *x = (double *)take(k, t->count, sizeof *x);
     FILE *file = fopen(k->path, "rb");
-    int ok = file && !fseek(file, (long)(k->file.data_begin + t->begin), SEEK_SET) && fread(x, sizeof *x, t->count, file) == t->count;
+    int ok =
+        file && !fseek(file, (long)(k->file.data_begin + t->begin), SEEK_SET) && fread(x, sizeof *x, t->count, file) == t->count;
     if (file) fclose(file);
     if (!ok) leave(k, CASE_FAIL, "cannot read %s", t->name);
     return x;
@@ -249,7 +251,8 @@ static void op_gelu(kase *k) {
 
 static void op_swiglu(kase *k) {
     size_t n = need(k, "in.gate")->count;
-    cmha_real *gate = reals(k, "in.gate", n), *up = reals(k, "in.up", n), *y = zeros(k, n), *dgate = zeros(k, n), *dup = zeros(k, n);
+    cmha_real *gate = reals(k, "in.gate", n), *up = reals(k, "in.up", n), *y = zeros(k, n), *dgate = zeros(k, n),
+              *dup = zeros(k, n);
     cmha_swiglu_forward(gate, up, n, y);
     compare(k, "out.y", y, n);
     if (!gradients_wanted(k)) return;
@@ -309,7 +312,8 @@ static void attention_kind(kase *k, cmha_attention_args *a) {
     if (a->d_k % 2) leave(k, CASE_FAIL, "malformed: dk is odd");
     a->layout = choice(k, "cfg.layout", "interleaved|half") ? CMHA_LAYOUT_HALF : CMHA_LAYOUT_INTERLEAVED;
     cmha_frequencies(choice(k, "cfg.freq", "rope|literal") ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE, number(k, "cfg.base"), P, omega);
-    cmha_rotation_table(omega, P, n, (ptrdiff_t)whole(k, "cfg.pos0") + (ptrdiff_t)a->n_q - (ptrdiff_t)n, values = zeros(k, n * 2 * P));
+    cmha_rotation_table(omega, P, n, (ptrdiff_t)whole(k, "cfg.pos0") + (ptrdiff_t)a->n_q - (ptrdiff_t)n,
+                        values = zeros(k, n * 2 * P));
     a->rotation = values;
     if (kind != 3) return;
     a->share = (cmha_share)choice(k, "cfg.share", "per_head|shared|fixed");
@@ -367,7 +371,8 @@ static void op_attention(kase *k) {
 
 /* The kernel does one head of one sequence; the op is the mean over all of them */
 static void op_pcl(kase *k) {
-    size_t heads = axis(k, "in.theta", 0) * axis(k, "in.theta", 1), N = axis(k, "in.theta", 2), P = axis(k, "in.theta", 3), NP = N * P, h;
+    size_t heads = axis(k, "in.theta", 0) * axis(k, "in.theta", 1), N = axis(k, "in.theta", 2), P = axis(k, "in.theta", 3),
+           NP = N * P, h;
     cmha_real *theta = reals(k, "in.theta", heads * NP), *w = reals(k, "param.w", P), *cot = cotangent(k, "cot.loss", 1), loss;
     cmha_real *dtheta = zeros(k, heads * NP), *dw = zeros(k, P), *lse = zeros(k, 2 * N), *scratch;
     unsigned char *keep = bits(k, "in.mask01", heads * NP);
@@ -406,8 +411,8 @@ static void op_lr_schedule(kase *k) {
     int64_t *step = integers(k, "in.step", n);
     cmha_real *lr = zeros(k, n);
     for (i = 0; i < n; i++)
-        lr[i] = (cmha_real)cmha_learning_rate(CMHA_COSINE, number(k, "cfg.base_lr"), number(k, "cfg.min_lr"), whole(k, "cfg.warmup"),
-                                              whole(k, "cfg.total"), (size_t)step[i]);
+        lr[i] = (cmha_real)cmha_learning_rate(CMHA_COSINE, number(k, "cfg.base_lr"), number(k, "cfg.min_lr"),
+                                              whole(k, "cfg.warmup"), whole(k, "cfg.total"), (size_t)step[i]);
     compare(k, "out.lr", lr, n);
 }
 
@@ -419,10 +424,12 @@ static void model_option(kase *k, cmha_model_config *config, const char *key, co
 
 static void model_config(kase *k, cmha_model_config *config) {
     static const char *const options[][2] = {
-        {"cfg.n_layers", "n_layers"}, {"cfg.d_model", "d_model"},     {"cfg.n_heads", "n_heads"}, {"cfg.d_ff", "d_ff"},
-        {"cfg.vocab", "vocabulary"},  {"cfg.max_pos", "max_positions"}, {"cfg.attn", "attention"},  {"cfg.pos", "position"},
-        {"cfg.share", "share"},       {"cfg.layout", "layout"},       {"cfg.freq", "frequency"},  {"cfg.base", "base"},
-        {"cfg.scale", "score_scale"}, {"cfg.tied", "tied"},           {"cfg.ln_eps", "norm_eps"}, {"cfg.act", "activation"}};
+        {"cfg.n_layers", "n_layers"}, {"cfg.d_model", "d_model"},  {"cfg.n_heads", "n_heads"},
+        {"cfg.d_ff", "d_ff"},         {"cfg.vocab", "vocabulary"}, {"cfg.max_pos", "max_positions"},
+        {"cfg.attn", "attention"},    {"cfg.pos", "position"},     {"cfg.share", "share"},
+        {"cfg.layout", "layout"},     {"cfg.freq", "frequency"},   {"cfg.base", "base"},
+        {"cfg.scale", "score_scale"}, {"cfg.tied", "tied"},        {"cfg.ln_eps", "norm_eps"},
+        {"cfg.act", "activation"}};
     size_t i;
     cmha_config_defaults(cmha_model_table(), config);
     for (i = 0; i < sizeof options / sizeof *options; i++) model_option(k, config, options[i][0], options[i][1]);
@@ -486,10 +493,12 @@ static const struct {
     const char *name;
     void (*run)(kase *k);
 } operations[] = {
-    {"linear", op_linear},       {"layernorm", op_layernorm},         {"rmsnorm", op_rmsnorm},
-    {"gelu", op_gelu},           {"swiglu", op_swiglu},               {"cross_entropy", op_cross_entropy},
-    {"embedding", op_embedding}, {"sinusoidal_table", op_sinusoidal_table}, {"attention", op_attention},
-    {"pcl", op_pcl},             {"adamw", op_adamw},                 {"lr_schedule", op_lr_schedule},
+    {"linear", op_linear},       {"layernorm", op_layernorm},
+    {"rmsnorm", op_rmsnorm},     {"gelu", op_gelu},
+    {"swiglu", op_swiglu},       {"cross_entropy", op_cross_entropy},
+    {"embedding", op_embedding}, {"sinusoidal_table", op_sinusoidal_table},
+    {"attention", op_attention}, {"pcl", op_pcl},
+    {"adamw", op_adamw},         {"lr_schedule", op_lr_schedule},
     {"model", op_model},
 };
 

@@ -63,20 +63,24 @@ static void sweep_small(void) {
     static const struct {
         cmha_attention_kind kind;
         cmha_share share;
-    } maps[] = {{CMHA_ATTENTION_CMHA, CMHA_SHARE_PER_HEAD}, {CMHA_ATTENTION_CMHA, CMHA_SHARE_SHARED},
-                {CMHA_ATTENTION_CMHA, CMHA_SHARE_FIXED},    {CMHA_ATTENTION_ROPE, CMHA_SHARE_PER_HEAD},
+    } maps[] = {{CMHA_ATTENTION_CMHA, CMHA_SHARE_PER_HEAD},
+                {CMHA_ATTENTION_CMHA, CMHA_SHARE_SHARED},
+                {CMHA_ATTENTION_CMHA, CMHA_SHARE_FIXED},
+                {CMHA_ATTENTION_ROPE, CMHA_SHARE_PER_HEAD},
                 {CMHA_ATTENTION_DOT, CMHA_SHARE_PER_HEAD}};
     static const struct {
         int causal, mask, alibi;
         size_t window;
         double dropout;
-    } views[] = {{0, 0, 0, 0, 0}, {1, 0, 0, 0, 0}, {1, 0, 0, 3, 0}, {1, 1, 0, 0, 0}, {0, 1, 1, 0, 0}, {1, 1, 1, 2, 0.3}, {0, 0, 0, 0, 0.5}};
+    } views[] = {{0, 0, 0, 0, 0}, {1, 0, 0, 0, 0},   {1, 0, 0, 3, 0},  {1, 1, 0, 0, 0},
+                 {0, 1, 1, 0, 0}, {1, 1, 1, 2, 0.3}, {0, 0, 0, 0, 0.5}};
     size_t m, v, grouping, layout;
     for (m = 0; m < sizeof maps / sizeof *maps; m++)
         for (layout = 0; layout < 2; layout++)
             for (v = 0; v < sizeof views / sizeof *views; v++)
                 for (grouping = 0; grouping < 3; grouping++) {
-                    shape s = {2, 4, 4, 4, 6, 6, 5, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 0, 0, 0, 0, 0, 3, 1};
+                    shape s = {2, 4, 4, 4, 6, 6, 5, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+                               0, 0, 0, 0, 0, 3, 1};
                     s.Hkv = (size_t)4 >> grouping;
                     s.kind = maps[m].kind, s.share = maps[m].share, s.layout = (cmha_layout)layout;
                     s.causal = views[v].causal, s.mask = views[v].mask, s.alibi = views[v].alibi;
@@ -88,7 +92,8 @@ static void sweep_small(void) {
 
 static void sweep_large(void) {
     static const shape shapes[] = {
-        /* B  H Hkv n_q  n_k d_k d_v  kind                 layout                   share                causal mask alibi window dropout pos0 threads */
+        /* B  H Hkv n_q  n_k d_k d_v  kind                 layout                   share                causal mask alibi window
+           dropout pos0 threads */
         {1, 2, 2, 65, 65, 8, 8, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 0, 2},
         {1, 2, 1, 65, 65, 6, 6, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_HALF, CMHA_SHARE_PER_HEAD, 1, 1, 0, 0, 0.2, 0, 2},
         {1, 1, 1, 64, 64, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_SHARED, 0, 0, 0, 0, 0, 0, 1},
@@ -159,8 +164,8 @@ static void unwanted_gradients(void) {
     problem_close(&p);
 }
 
-/* lambda = 0: differences are meaningless at the singular point, but the factorised gradient at (0, 0) is the limit of the regular one
-   at (epsilon, 0), where theta = 0 as well. */
+/* lambda = 0: differences are meaningless at the singular point, but the factorised gradient at (0, 0) is the limit of the regular
+   one at (epsilon, 0), where theta = 0 as well. */
 static void zero_pair_limit(cmha_layout layout, size_t Hkv, cmha_share share) {
     shape s = {1, 2, 2, 5, 5, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 0, 1};
     problem p;

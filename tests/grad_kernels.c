@@ -80,7 +80,8 @@ static void linear_backward(pair *p) {
 }
 
 static void check_linear(size_t T, size_t I, size_t O, int bias) {
-    pair p = {"linear", T, I, O, bias, {0}, {0}, 0, 0, 0, {T * I, O * I, O}, T * O, 2 + bias, 0, 0, 0, 0, linear_forward, linear_backward};
+    pair p = {"linear",       T, I, O, bias, {0}, {0}, 0, 0, 0, {T * I, O * I, O}, T * O, 2 + bias, 0, 0, 0, 0, linear_forward,
+              linear_backward};
     pair_open(&p);
     pair_check(&p);
     pair_close(&p);
@@ -96,7 +97,8 @@ static void rmsnorm_forward(pair *p) { cmha_rmsnorm_forward(p->x[0], p->x[1], p-
 static void rmsnorm_backward(pair *p) { cmha_rmsnorm_backward(p->x[0], p->x[1], p->stats, p->dy, p->T, p->I, p->dx[0], p->dx[1]); }
 
 static void check_norms(size_t T, size_t D) {
-    pair l = {"layernorm", T, D, D, 1, {0}, {0}, 0, 0, 0, {T * D, D, D}, T * D, 3, 0, 0, 0, 0, layernorm_forward, layernorm_backward};
+    pair l = {"layernorm",       T, D, D, 1, {0}, {0}, 0, 0, 0, {T * D, D, D}, T * D, 3, 0, 0, 0, 0, layernorm_forward,
+              layernorm_backward};
     pair r = {"rmsnorm", T, D, D, 0, {0}, {0}, 0, 0, 0, {T * D, D}, T * D, 2, 0, 0, 0, 0, rmsnorm_forward, rmsnorm_backward};
     pair_open(&l), pair_check(&l), pair_close(&l);
     l.option = 0, l.n_in = 2;
@@ -165,7 +167,8 @@ static void off_cut(cmha_real *x, size_t T, size_t P, cmha_layout layout) {
     size_t t, j;
     for (t = 0; t < T; t++)
         for (j = 0; j < P; j++) {
-            cmha_real *re = x + t * 2 * P + (layout == CMHA_LAYOUT_HALF ? j : 2 * j), *im = re + (layout == CMHA_LAYOUT_HALF ? P : 1);
+            cmha_real *re = x + t * 2 * P + (layout == CMHA_LAYOUT_HALF ? j : 2 * j),
+                      *im = re + (layout == CMHA_LAYOUT_HALF ? P : 1);
             if (*re < 0.1 && fabs(*im) < 0.1) *im = *im < 0 ? -0.3 : 0.3;
         }
 }
@@ -185,7 +188,8 @@ static void check_euler(size_t T, size_t P, cmha_layout layout) {
     pair_open(&p);
     off_cut(p.x[0], T, P, layout);
     for (i = 0; i < T * P; i++) { /* away from zero, where the phase's gradient is damped by 1e-12 / modulus^2 */
-        cmha_real *re = p.x[0] + (layout == CMHA_LAYOUT_HALF ? i / P * 2 * P + i % P : 2 * i), *im = re + (layout == CMHA_LAYOUT_HALF ? P : 1);
+        cmha_real *re = p.x[0] + (layout == CMHA_LAYOUT_HALF ? i / P * 2 * P + i % P : 2 * i),
+                  *im = re + (layout == CMHA_LAYOUT_HALF ? P : 1);
         modulus = sqrt(*re * *re + *im * *im);
         if (modulus < 0.3) *re = 0.5;
     }
@@ -306,7 +310,8 @@ static double pcl_definition(pair *p) {
         for (j = 0; j < p->T; j++) {
             double sim = 0;
             for (r = 0; r < p->I; r++)
-                sim += p->x[1][r] * cos(p->x[0][i * p->I + r] - (p->option & 1 && !p->keep[j * p->I + r] ? 0 : p->x[0][j * p->I + r]));
+                sim +=
+                    p->x[1][r] * cos(p->x[0][i * p->I + r] - (p->option & 1 && !p->keep[j * p->I + r] ? 0 : p->x[0][j * p->I + r]));
             sim /= (double)p->I * 0.3;
             if (j == positive) own = sim;
             if (pcl_valid(p, j)) sum += exp(sim);
@@ -328,8 +333,8 @@ static void check_pcl(size_t N, size_t P, int option) {
     check_fill(p.x[0], N * P, 3);
     p.dy[0] = 0.7;
     pcl_forward(&p);
-    CHECK_THAT(fabs(p.y[0] - pcl_definition(&p)) < 1e-12, "pcl %zu x %zu (%d): %.15g, the definition says %.15g", N, P, option, p.y[0],
-               pcl_definition(&p));
+    CHECK_THAT(fabs(p.y[0] - pcl_definition(&p)) < 1e-12, "pcl %zu x %zu (%d): %.15g, the definition says %.15g", N, P, option,
+               p.y[0], pcl_definition(&p));
     if (N > 1) pair_check(&p);
     pair_close(&p);
     free(p.keep), free(p.valid), free(p.positive);
@@ -371,7 +376,8 @@ int main(int argc, char **argv) {
     check_unwanted();
     check_lookups();
     check_entropy();
-    for (i = 0; i < 2; i++) check_euler(1, 1, (cmha_layout)i), check_euler(9, 5, (cmha_layout)i), check_euler(3, 32, (cmha_layout)i);
+    for (i = 0; i < 2; i++)
+        check_euler(1, 1, (cmha_layout)i), check_euler(9, 5, (cmha_layout)i), check_euler(3, 32, (cmha_layout)i);
     check_euler_zero();
     for (i = 0; i < 6; i++) check_rotate(1, 1, i), check_rotate(5, 3, i), check_rotate(70, 8, i);
     check_rotate_zero();

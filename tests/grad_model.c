@@ -49,14 +49,15 @@ static void subject_parameters(subject *s, const char *label) {
         grad_input in;
         in.name = p->name, in.x = p->tensor.data, in.grad = p->tensor.grad, in.n = p->tensor.size;
         snprintf(name, sizeof name, "%s", label);
-        if (CHECK_THAT(p->tensor.grad != NULL, "%s: no gradient for %s", label, p->name)) grad_check(name, subject_loss, s, &in, 1, 3);
+        if (CHECK_THAT(p->tensor.grad != NULL, "%s: no gradient for %s", label, p->name))
+            grad_check(name, subject_loss, s, &in, 1, 3);
     }
 }
 
 /* cmha_model_gradient agrees with the tape: weight scales, gradients accumulate, the loss is the cross-entropy alone */
 static void subject_public(subject *s, const char *label) {
     cmha_real *want = check_zeros(s->model.size);
-    double loss, loss2, evaluated;
+    double loss, loss2, evaluated = 0;
     size_t i;
     memcpy(want, s->model.grad, s->model.size * sizeof *want);
     cmha_model_zero_grad(&s->model);
@@ -87,7 +88,8 @@ static void run(const char *label, const cmha_model_config *config, size_t batch
     memset(&s, 0, sizeof s);
     for (i = 0; i < 2 * batch * length; i++) ids[i] = (int32_t)check_below(config->vocabulary);
     if (batch * length > 3) ids[batch * length + 1] = -1;
-    s.batch.ids = ids, s.batch.targets = ids + batch * length, s.batch.batch = batch, s.batch.length = length, s.batch.key_mask = mask;
+    s.batch.ids = ids, s.batch.targets = ids + batch * length, s.batch.batch = batch, s.batch.length = length,
+    s.batch.key_mask = mask;
     s.key = 4242;
     if (CHECK_THAT(!cmha_model_init(&s.model, &context, config), "%s: %s", label, cmha_error(&context))) {
         for (i = 0; i < s.model.size; i++) s.model.data[i] += 0.05 * check_random(); /* biases and b off their zeros */

@@ -105,7 +105,9 @@ static void trial_run(trial t) {
 /* ---------------------------------------------------- the operations ---------------------------------------------------- */
 
 static cmha_tensor *build_add(trial *t, cmha_tensor **in) { return cmha_add(&t->tape, in[0], in[1]); }
-static cmha_tensor *build_double(trial *t, cmha_tensor **in) { return cmha_add(&t->tape, in[0], in[0]); } /* one tensor, used twice */
+static cmha_tensor *build_double(trial *t, cmha_tensor **in) {
+    return cmha_add(&t->tape, in[0], in[0]);
+} /* one tensor, used twice */
 static cmha_tensor *build_square(trial *t, cmha_tensor **in) { return cmha_mul(&t->tape, in[0], in[0]); }
 static cmha_tensor *build_mul(trial *t, cmha_tensor **in) { return cmha_mul(&t->tape, in[0], in[1]); }
 static cmha_tensor *build_scale(trial *t, cmha_tensor **in) { return cmha_scale(&t->tape, in[0], -1.7); }
@@ -113,10 +115,14 @@ static cmha_tensor *build_sum(trial *t, cmha_tensor **in) { return cmha_sum(&t->
 static cmha_tensor *build_matmul(trial *t, cmha_tensor **in) { return cmha_matmul(&t->tape, in[0], in[1], t->option); }
 static cmha_tensor *build_concat(trial *t, cmha_tensor **in) { return cmha_concat(&t->tape, in[0], in[1], t->option); }
 static cmha_tensor *build_slice(trial *t, cmha_tensor **in) { return cmha_slice(&t->tape, in[0], t->option, 1, 3); }
-static cmha_tensor *build_linear(trial *t, cmha_tensor **in) { return cmha_linear(&t->tape, in[0], in[1], t->n_in > 2 ? in[2] : NULL); }
+static cmha_tensor *build_linear(trial *t, cmha_tensor **in) {
+    return cmha_linear(&t->tape, in[0], in[1], t->n_in > 2 ? in[2] : NULL);
+}
 static cmha_tensor *build_layernorm(trial *t, cmha_tensor **in) { return cmha_layernorm(&t->tape, in[0], in[1], in[2], 1e-3); }
 static cmha_tensor *build_rmsnorm(trial *t, cmha_tensor **in) { return cmha_rmsnorm(&t->tape, in[0], in[1], 1e-3); }
-static cmha_tensor *build_activate(trial *t, cmha_tensor **in) { return cmha_activate(&t->tape, in[0], (cmha_activation)t->option); }
+static cmha_tensor *build_activate(trial *t, cmha_tensor **in) {
+    return cmha_activate(&t->tape, in[0], (cmha_activation)t->option);
+}
 static cmha_tensor *build_dropout(trial *t, cmha_tensor **in) { return cmha_dropout(&t->tape, in[0], 0.4); }
 
 static cmha_tensor *build_reshape(trial *t, cmha_tensor **in) { /* used on both sides, so that two consumers share the data */
@@ -150,14 +156,25 @@ static void check_arithmetic(void) {
     trial_run((trial){.name = "sum", .n_in = 1, .rank = {3}, .shape = {{3, 2, 5}}, .build = build_sum});
     trial_run((trial){.name = "reshape", .n_in = 1, .rank = {3}, .shape = {{2, 3, 4}}, .build = build_reshape});
     for (i = 0; i < 3; i++) {
-        trial c = {.name = "concat", .n_in = 2, .rank = {3, 3}, .shape = {{2, 3, 4}, {2, 3, 4}}, .option = i, .build = build_concat};
+        trial c = {
+            .name = "concat", .n_in = 2, .rank = {3, 3}, .shape = {{2, 3, 4}, {2, 3, 4}}, .option = i, .build = build_concat};
         c.shape[1][i] = 5;
         trial_run(c);
         trial_run((trial){.name = "slice", .n_in = 1, .rank = {3}, .shape = {{4, 3, 5}}, .option = i, .build = build_slice});
     }
     for (i = 0; i < 2; i++) {
-        trial m = {.name = "matmul, shared b", .n_in = 2, .rank = {3, 2}, .shape = {{2, 3, 4}, {4, 5}}, .option = i, .build = build_matmul};
-        trial b = {.name = "matmul, batch", .n_in = 2, .rank = {4, 4}, .shape = {{2, 3, 2, 4}, {2, 3, 4, 5}}, .option = i, .build = build_matmul};
+        trial m = {.name = "matmul, shared b",
+                   .n_in = 2,
+                   .rank = {3, 2},
+                   .shape = {{2, 3, 4}, {4, 5}},
+                   .option = i,
+                   .build = build_matmul};
+        trial b = {.name = "matmul, batch",
+                   .n_in = 2,
+                   .rank = {4, 4},
+                   .shape = {{2, 3, 2, 4}, {2, 3, 4, 5}},
+                   .option = i,
+                   .build = build_matmul};
         if (i) m.shape[1][0] = 5, m.shape[1][1] = 4, b.shape[1][2] = 5, b.shape[1][3] = 4;
         trial_run(m), trial_run(b);
     }
@@ -166,14 +183,18 @@ static void check_arithmetic(void) {
 static void check_layers(void) {
     int i;
     trial_run((trial){.name = "linear", .n_in = 3, .rank = {3, 2, 1}, .shape = {{2, 3, 5}, {4, 5}, {4}}, .build = build_linear});
-    trial_run((trial){.name = "linear without bias", .n_in = 2, .rank = {2, 2}, .shape = {{1, 33}, {17, 33}}, .build = build_linear});
-    trial_run((trial){.name = "linear of many rows", .n_in = 3, .rank = {3, 2, 1}, .shape = {{2, 150, 7}, {9, 7}, {9}}, .build = build_linear});
-    trial_run((trial){.name = "layernorm", .n_in = 3, .rank = {3, 1, 1}, .shape = {{2, 70, 7}, {7}, {7}}, .build = build_layernorm});
+    trial_run(
+        (trial){.name = "linear without bias", .n_in = 2, .rank = {2, 2}, .shape = {{1, 33}, {17, 33}}, .build = build_linear});
+    trial_run((trial){
+        .name = "linear of many rows", .n_in = 3, .rank = {3, 2, 1}, .shape = {{2, 150, 7}, {9, 7}, {9}}, .build = build_linear});
+    trial_run(
+        (trial){.name = "layernorm", .n_in = 3, .rank = {3, 1, 1}, .shape = {{2, 70, 7}, {7}, {7}}, .build = build_layernorm});
     trial_run((trial){.name = "rmsnorm", .n_in = 2, .rank = {2, 1}, .shape = {{5, 9}, {9}}, .build = build_rmsnorm});
     for (i = 0; i < 3; i++)
         trial_run((trial){.name = "activate", .n_in = 1, .rank = {3}, .shape = {{2, 3, 10}}, .option = i, .build = build_activate});
     trial_run((trial){.name = "dropout", .n_in = 1, .rank = {2}, .shape = {{9, 11}}, .build = build_dropout});
-    trial_run((trial){.name = "residual block", .n_in = 3, .rank = {2, 2, 1}, .shape = {{6, 5}, {5, 5}, {5}}, .build = build_residual});
+    trial_run(
+        (trial){.name = "residual block", .n_in = 3, .rank = {2, 2, 1}, .shape = {{6, 5}, {5, 5}, {5}}, .build = build_residual});
     trial_run((trial){.name = "embedding", .n_in = 1, .rank = {2}, .shape = {{5, 3}}, .build = build_embedding});
     trial_run((trial){.name = "cross entropy", .n_in = 1, .rank = {3}, .shape = {{2, 3, 5}}, .build = build_entropy});
 }
@@ -214,7 +235,8 @@ static void attention_args(trial *t, cmha_attention_args *a) {
     a->kind = at.kind, a->layout = at.layout, a->share = at.share, a->dropout = at.dropout;
     a->key_mask = at.mask ? key_mask : NULL, a->alibi = at.alibi ? slopes : NULL;
     cmha_frequencies(CMHA_FREQ_ROPE, 100, at.d / 2, omega);
-    if (at.kind != CMHA_ATTENTION_DOT) a->rotation = cmha_rotation(&t->tape, omega, 1, at.d / 2, at.Nk, 3 + (ptrdiff_t)at.Nq - (ptrdiff_t)at.Nk);
+    if (at.kind != CMHA_ATTENTION_DOT)
+        a->rotation = cmha_rotation(&t->tape, omega, 1, at.d / 2, at.Nk, 3 + (ptrdiff_t)at.Nq - (ptrdiff_t)at.Nk);
 }
 
 static cmha_tensor *build_attention(trial *t, cmha_tensor **in) {
@@ -272,8 +294,8 @@ static cmha_tensor *build_frozen(trial *t, cmha_tensor **in) {
     check_seed = seed;
     attention_args(t, &a);
     return cmha_attention(&t->tape, &a, in[0], t->option == 1 ? in[1] : cmha_tensor_wrap(&t->tape, 3, shape, k, NULL),
-                          t->option == 2 ? in[1] : cmha_tensor_wrap(&t->tape, 3, shape, v, NULL), cmha_tensor_wrap(&t->tape, 2, two, delta, NULL),
-                          cmha_tensor_wrap(&t->tape, 2, two, b, NULL));
+                          t->option == 2 ? in[1] : cmha_tensor_wrap(&t->tape, 3, shape, v, NULL),
+                          cmha_tensor_wrap(&t->tape, 2, two, delta, NULL), cmha_tensor_wrap(&t->tape, 2, two, b, NULL));
 }
 
 static void check_frozen(void) {
@@ -299,7 +321,16 @@ static cmha_tensor *build_pcl(trial *t, cmha_tensor **in) {
 
 static void run_pcl(int adapted, double mask_rate, cmha_attention_kind kind, cmha_share share, size_t Hkv, int mask, size_t N) {
     trial t = {.name = "pcl", .build = build_pcl};
-    at = (attention_case){.kind = kind, .share = share, .layout = CMHA_LAYOUT_HALF, .H = 4, .Hkv = Hkv, .Nq = N, .Nk = N, .d = 4, .causal = 1, .mask = mask};
+    at = (attention_case){.kind = kind,
+                          .share = share,
+                          .layout = CMHA_LAYOUT_HALF,
+                          .H = 4,
+                          .Hkv = Hkv,
+                          .Nq = N,
+                          .Nk = N,
+                          .d = 4,
+                          .causal = 1,
+                          .mask = mask};
     t.option = adapted, t.number = mask_rate;
     three(&t, 2, N, (4 + 2 * Hkv) * 4);
     t.rank[1] = 1, t.shape[1][0] = 2, t.n_in = 2;

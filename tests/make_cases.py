@@ -329,7 +329,8 @@ def attention_case(directory, name, seed, kind, B, H, Hkv, Nq, Nk, dk, causal=1,
 def model_case(directory, name, seed, B, N, L, d, H, ff, V, attn, pos="none", share="per_head", layout="interleaved", freq="rope",
                base="10000.0", tied=1, max_pos=6, scale=None):
     dk = d // H
-    cfg = dict(n_layers=L, d_model=d, n_heads=H, d_ff=ff, vocab=V, attn=attn, pos=pos, share=share, layout=layout, freq=freq, base=base,
+    cfg = dict(n_layers=L, d_model=d, n_heads=H, d_ff=ff, vocab=V, attn=attn, pos=pos, share=share, layout=layout, freq=freq,
+               base=base,
                scale=repr(scale or 1 / math.sqrt(dk)), tied=tied, ln_eps="1e-05", max_pos=max_pos, norm="pre_ln", act="gelu_erf")
     c = Case(name, "model", seed, 5e-4, 4e-6, **cfg)
     ids = c.ints("in.ids", [B, N], [c.random.randrange(V) for _ in range(B * N)])
@@ -463,7 +464,8 @@ def attention_cases(d):
     case = attention_case
     case(d, "own_attention_dot_gqa_window", 20, "dot", 1, 4, 2, 6, 6, 3, window=2)
     case(d, "own_attention_alibi_three_heads_mask", 21, "alibi", 2, 3, 1, 4, 4, 4, mask=[1, 1, 0, 1, 0, 0, 1, 1])
-    case(d, "own_attention_rope_half_literal_decode", 22, "rope", 1, 2, 2, 2, 7, 6, layout="half", freq="literal", base="50.0", pos0=40)
+    case(d, "own_attention_rope_half_literal_decode", 22, "rope", 1, 2, 2, 2, 7, 6, layout="half", freq="literal", base="50.0",
+         pos0=40)
     case(d, "own_attention_rope_bidirectional_mqa", 23, "rope", 1, 3, 1, 5, 5, 4, causal=0, scale=0.3)
     case(d, "own_attention_cmha_gqa_decode_window", 24, "cmha", 1, 4, 2, 3, 7, 4, window=3, layout="half")
     case(d, "own_attention_cmha_shared_bidirectional", 25, "cmha", 1, 2, 2, 5, 5, 6, causal=0, share="shared", base="20.0")
@@ -472,7 +474,8 @@ def attention_cases(d):
          zeros=[("q", 0, 0, 1, 0), ("q", 0, 3, 2, 1), ("k", 0, 0, 0, 1), ("k", 0, 1, 3, 0), ("k", 0, 0, 1, 0)])
     case(d, "own_attention_cmha_zero_pairs_shared", 28, "cmha", 1, 2, 2, 3, 3, 2, share="shared",
          zeros=[("q", 0, 0, 0, 0), ("k", 0, 0, 0, 0), ("q", 0, 1, 2, 0)])
-    case(d, "own_attention_cmha_fixed_window_mask", 29, "cmha", 1, 1, 1, 8, 8, 8, window=4, share="fixed", freq="literal", scale=1.0,
+    case(d, "own_attention_cmha_fixed_window_mask", 29, "cmha", 1, 1, 1, 8, 8, 8, window=4, share="fixed", freq="literal",
+         scale=1.0,
          mask=[1, 0, 1, 1, 1, 0, 1, 1])
 
 

@@ -1,4 +1,5 @@
-/* Attention as the paper prints it: n^2 P cosines, in double, no factorisation, no tiles. What the fast kernels are held against. */
+/* Attention as the paper prints it: n^2 P cosines, in double, no factorisation, no tiles. What the fast kernels are held against.
+ */
 #ifndef ORACLE_H
 #define ORACLE_H
 
@@ -13,8 +14,8 @@ static inline void oracle_pair(const cmha_real *x, size_t j, size_t P, cmha_layo
 
 /* The score of one query with one key: eq 8 of ComplexFormer for CMHA, and what it degenerates to for the others.
    distance = m - n. */
-static inline double oracle_score(const cmha_attention_args *a, size_t head, const cmha_real *q, const cmha_real *k, const double *omega,
-                                  double distance) {
+static inline double oracle_score(const cmha_attention_args *a, size_t head, const cmha_real *q, const cmha_real *k,
+                                  const double *omega, double distance) {
     size_t j, P = a->d_k / 2, row = a->share == CMHA_SHARE_PER_HEAD ? head * P : 0;
     double sum = 0, mq, tq, mk, tk, delta, b;
     if (a->kind == CMHA_ATTENTION_DOT) {
@@ -43,8 +44,8 @@ static inline int oracle_permitted(const cmha_attention_args *a, size_t batch, s
 }
 
 /* One row: y [d_v] and its log sum exp. score is scratch [n_k]. */
-static inline void oracle_row(const cmha_attention_args *a, const double *omega, size_t batch, size_t head, size_t m, const cmha_real *q,
-                              const cmha_real *k, const cmha_real *v, double *score, double *y, double *lse) {
+static inline void oracle_row(const cmha_attention_args *a, const double *omega, size_t batch, size_t head, size_t m,
+                              const cmha_real *q, const cmha_real *k, const cmha_real *v, double *score, double *y, double *lse) {
     double top = -HUGE_VAL, total = 0, distance;
     size_t n, i, seen = 0;
     for (i = 0; i < a->d_v; i++) y[i] = 0;
@@ -73,8 +74,8 @@ static inline void oracle_attention(const cmha_attention_args *a, const double *
             for (m = 0; m < a->n_q; m++) {
                 kv = b * a->kv_heads + h / (a->heads / a->kv_heads);
                 row = (b * a->heads + h) * a->n_q + m;
-                oracle_row(a, omega, b, h, m, q + row * a->d_k, k + kv * a->n_k * a->d_k, v + kv * a->n_k * a->d_v, score, y + row * a->d_v,
-                           lse + row);
+                oracle_row(a, omega, b, h, m, q + row * a->d_k, k + kv * a->n_k * a->d_k, v + kv * a->n_k * a->d_v, score,
+                           y + row * a->d_v, lse + row);
             }
     free(score);
 }
@@ -141,7 +142,8 @@ static inline void problem_args(problem *p, const shape *s) {
     p->nv = a->batch * a->kv_heads * a->n_k * a->d_v;
     p->nl = a->batch * a->heads * a->n_q;
     p->ny = p->nl * a->d_v;
-    if (a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED) p->nd = (a->share == CMHA_SHARE_SHARED ? 1 : a->heads) * p->P;
+    if (a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED)
+        p->nd = (a->share == CMHA_SHARE_SHARED ? 1 : a->heads) * p->P;
 }
 
 static inline void problem_open(problem *p, const shape *s) {
@@ -165,12 +167,14 @@ static inline void problem_open(problem *p, const shape *s) {
     if (s->mask) a->key_mask = p->mask;
     cmha_alibi_slopes(a->heads, p->slopes);
     if (s->alibi) a->alibi = p->slopes;
-    size = cmha_attention_scratch(a, 1) > cmha_attention_scratch(a, 0) ? cmha_attention_scratch(a, 1) : cmha_attention_scratch(a, 0);
+    size =
+        cmha_attention_scratch(a, 1) > cmha_attention_scratch(a, 0) ? cmha_attention_scratch(a, 1) : cmha_attention_scratch(a, 0);
     p->scratch = check_zeros(size);
 }
 
 static inline void problem_close(problem *p) {
-    free(p->q), free(p->k), free(p->v), free(p->y), free(p->lse), free(p->pairs), free(p->delta), free(p->b), free(p->rotation), free(p->scratch);
+    free(p->q), free(p->k), free(p->v), free(p->y), free(p->lse), free(p->pairs), free(p->delta), free(p->b), free(p->rotation),
+        free(p->scratch);
     free(p->dy), free(p->dlse), free(p->dq), free(p->dk), free(p->dv), free(p->ddelta), free(p->db), free(p->mask);
 }
 
@@ -179,18 +183,19 @@ static inline void problem_forward(problem *p) {
     const cmha_attention_args *a = &p->args;
     size_t i;
     cmha_attention_forward(a, cmha_heads_major(p->q, a->heads, a->n_q, a->d_k), cmha_heads_major(p->k, a->kv_heads, a->n_k, a->d_k),
-                           cmha_heads_major(p->v, a->kv_heads, a->n_k, a->d_v), cmha_heads_major(p->y, a->heads, a->n_q, a->d_v), p->pairs,
-                           p->scratch);
+                           cmha_heads_major(p->v, a->kv_heads, a->n_k, a->d_v), cmha_heads_major(p->y, a->heads, a->n_q, a->d_v),
+                           p->pairs, p->scratch);
     for (i = 0; i < p->nl; i++) p->lse[i] = p->pairs[2 * i] + p->pairs[2 * i + 1];
 }
 
 static inline void problem_backward(problem *p) {
     const cmha_attention_args *a = &p->args;
-    cmha_attention_backward(a, cmha_heads_major(p->q, a->heads, a->n_q, a->d_k), cmha_heads_major(p->k, a->kv_heads, a->n_k, a->d_k),
-                            cmha_heads_major(p->v, a->kv_heads, a->n_k, a->d_v), cmha_heads_major(p->y, a->heads, a->n_q, a->d_v), p->pairs,
-                            cmha_heads_major(p->dy, a->heads, a->n_q, a->d_v), p->dlse, cmha_heads_major(p->dq, a->heads, a->n_q, a->d_k),
-                            cmha_heads_major(p->dk, a->kv_heads, a->n_k, a->d_k), cmha_heads_major(p->dv, a->kv_heads, a->n_k, a->d_v),
-                            p->nd ? p->ddelta : NULL, p->nd ? p->db : NULL, p->scratch);
+    cmha_attention_backward(
+        a, cmha_heads_major(p->q, a->heads, a->n_q, a->d_k), cmha_heads_major(p->k, a->kv_heads, a->n_k, a->d_k),
+        cmha_heads_major(p->v, a->kv_heads, a->n_k, a->d_v), cmha_heads_major(p->y, a->heads, a->n_q, a->d_v), p->pairs,
+        cmha_heads_major(p->dy, a->heads, a->n_q, a->d_v), p->dlse, cmha_heads_major(p->dq, a->heads, a->n_q, a->d_k),
+        cmha_heads_major(p->dk, a->kv_heads, a->n_k, a->d_k), cmha_heads_major(p->dv, a->kv_heads, a->n_k, a->d_v),
+        p->nd ? p->ddelta : NULL, p->nd ? p->db : NULL, p->scratch);
 }
 
 #endif

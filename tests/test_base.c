@@ -1,10 +1,38 @@
-/* The base room: contexts, random numbers, configuration tables, GEMM; and the kernels whose vector mathematics is the library's own,
-   against libm. */
+/* The base room: contexts, random numbers, configuration tables, GEMM; and the kernels whose vector mathematics is the library's
+   own, against libm. */
 #include "check.h"
 
 static cmha_context context;
 
 /* ------------------------------------------------------ contexts ------------------------------------------------------ */
+
+typedef struct diary {
+    int warnings, lines;
+    char last[512];
+} diary;
+
+static void note(void *user, cmha_log_level level, const char *line) {
+    diary *d = (diary *)user;
+    d->warnings += level == CMHA_LOG_WARNING, d->lines++;
+    snprintf(d->last, sizeof d->last, "%s", line);
+    CHECK(line[0] && !strchr(line, '\n'));
+}
+
+/* A BLAS below what the CPU can do is reported once, with the remedy; a good one is not talked about. run.sh runs this program with
+   OPENBLAS_CORETYPE=Prescott too, so that both happen. */
+static void blas_report(void) {
+    cmha_context c;
+    cmha_context_config config;
+    diary d;
+    const char *remedy = cmha_blas_remedy();
+    memset(&config, 0, sizeof config), memset(&d, 0, sizeof d);
+    config.log = note, config.log_user = &d;
+    CHECK_OK(cmha_context_init(&c, &config));
+    CHECK_THAT(d.warnings == (remedy ? 1 : 0), "%d warnings, remedy %s", d.warnings, remedy ? remedy : "none");
+    CHECK(!remedy || (strchr(remedy, '=') && strstr(d.last, remedy)));
+    cmha_context_close(&c);
+    if (getenv("CMHA_TEST_REMEDY")) CHECK_THAT(remedy != NULL, "an OpenBLAS that is held to Prescott has no remedy");
+}
 
 static void contexts(void) {
     cmha_context c;
@@ -66,15 +94,16 @@ static void random_numbers(void) {
 static void set_fails(cmha_table table, void *config, const char *name, const char *value, cmha_status want) {
     cmha_status got = cmha_config_set(&context, table, config, name, value);
     CHECK_THAT(got == want, "%s=%s: \"%s\", expected \"%s\"", name, value, cmha_status_string(got), cmha_status_string(want));
-    CHECK_THAT(strlen(cmha_error(&context)) > 0 && strstr(cmha_error(&context), name), "%s=%s: the error does not name it: %s", name, value,
-               cmha_error(&context));
+    CHECK_THAT(strlen(cmha_error(&context)) > 0 && strstr(cmha_error(&context), name), "%s=%s: the error does not name it: %s",
+               name, value, cmha_error(&context));
 }
 
 static void configurations(void) {
     cmha_model_config m, kept;
     cmha_table table = cmha_model_table();
     cmha_config_defaults(table, &m);
-    CHECK(m.n_layers == 8 && m.d_model == 512 && m.causal == 1 && m.tied == 1 && m.attention == CMHA_ATTENTION_CMHA && m.base == 10000);
+    CHECK(m.n_layers == 8 && m.d_model == 512 && m.causal == 1 && m.tied == 1 && m.attention == CMHA_ATTENTION_CMHA &&
+          m.base == 10000);
     CHECK_OK(cmha_config_check(&context, table, &m));
     CHECK_OK(cmha_config_set(&context, table, &m, "attention", "rope"));
     CHECK_OK(cmha_config_set(&context, table, &m, "dropout", "0.25"));
@@ -118,7 +147,8 @@ static void texts(cmha_table table, void *config, void *copy, size_t size) {
             double x = f->minimum + (check_random() + 1) / 2 * (fmin(f->maximum, 1e6) - f->minimum);
             if (f->type == CMHA_FIELD_SIZE) *(size_t *)(void *)at = (size_t)x;
             if (f->type == CMHA_FIELD_REAL) *(double *)(void *)at = round ? x : nextafter(f->initial, f->maximum);
-            if (f->type == CMHA_FIELD_ENUM || f->type == CMHA_FIELD_FLAG) *(int *)(void *)at = (int)(round % (size_t)(f->maximum + 1));
+            if (f->type == CMHA_FIELD_ENUM || f->type == CMHA_FIELD_FLAG)
+                *(int *)(void *)at = (int)(round % (size_t)(f->maximum + 1));
         }
         memset(copy, 0, size);
         cmha_config_defaults(table, copy);
@@ -155,9 +185,11 @@ static void presets(void) {
     }
     CHECK(m.share == CMHA_SHARE_SHARED && m.placement == CMHA_NORM_POST && m.pcl_adapted == 1 && m.pcl_weight > 0);
     CHECK_OK(cmha_preset("repo", &m, NULL));
-    CHECK(m.layout == CMHA_LAYOUT_HALF && m.score_scale == 1 && m.activation == CMHA_SWIGLU && m.norm == CMHA_NORM_RMS && m.tied == 0);
+    CHECK(m.layout == CMHA_LAYOUT_HALF && m.score_scale == 1 && m.activation == CMHA_SWIGLU && m.norm == CMHA_NORM_RMS &&
+          m.tied == 0);
     CHECK_OK(cmha_preset("paper", &m, &t));
-    CHECK(m.n_layers == 8 && m.d_model == 512 && m.n_heads == 8 && m.d_ff == 1024 && m.dropout == 0.1 && t.lr == 1e-4 && m.delta_std == 0.02);
+    CHECK(m.n_layers == 8 && m.d_model == 512 && m.n_heads == 8 && m.d_ff == 1024 && m.dropout == 0.1 && t.lr == 1e-4 &&
+          m.delta_std == 0.02);
     CHECK_OK(cmha_preset("tiny", NULL, &t));
     CHECK_IS(cmha_preset("huge", &m, &t), CMHA_ERR_NOT_FOUND);
 }
@@ -177,17 +209,20 @@ static void gemm(int ta, int tb, size_t M, size_t N, size_t K, double alpha, dou
     cmha_real *old = check_zeros(M * ldc + 1);
     double worst = 0, want, d, kept = 0;
     memcpy(old, C, (M * ldc + 1) * sizeof *C);
-    if (beta == 0) for (i = 0; i < M; i++) for (j = 0; j < N; j++) C[i * ldc + j] = (cmha_real)NAN;
+    if (beta == 0)
+        for (i = 0; i < M; i++)
+            for (j = 0; j < N; j++) C[i * ldc + j] = (cmha_real)NAN;
     cmha_gemm(ta, tb, M, N, K, (cmha_real)alpha, A, lda, B, ldb, (cmha_real)beta, C, ldc);
     for (i = 0; i < M; i++)
         for (j = 0; j < ldc; j++) {
-            want = j < N ? alpha * naive(ta, tb, K, A, lda, B, ldb, i, j) + (beta == 0 ? 0 : beta * (double)old[i * ldc + j]) : (double)old[i * ldc + j];
+            want = j < N ? alpha * naive(ta, tb, K, A, lda, B, ldb, i, j) + (beta == 0 ? 0 : beta * (double)old[i * ldc + j])
+                         : (double)old[i * ldc + j];
             d = fabs(want - (double)C[i * ldc + j]);
             if (j >= N) kept = fmax(kept, d);
             worst = d <= worst ? worst : d == d ? d : HUGE_VAL;
         }
-    CHECK_THAT(worst <= check_tolerance(1e-13, 1e-6) * (1 + (double)K) && kept == 0, "gemm %d%d %zu x %zu x %zu alpha %g beta %g pad %zu: off by %.3g",
-               ta, tb, M, N, K, alpha, beta, pad, worst);
+    CHECK_THAT(worst <= check_tolerance(1e-13, 1e-6) * (1 + (double)K) && kept == 0,
+               "gemm %d%d %zu x %zu x %zu alpha %g beta %g pad %zu: off by %.3g", ta, tb, M, N, K, alpha, beta, pad, worst);
     free(A), free(B), free(C), free(old);
 }
 
@@ -199,10 +234,11 @@ static void gemms(void) {
     for (ta = 0; ta < 2; ta++)
         for (tb = 0; tb < 2; tb++) {
             for (i = 0; i < 60; i++)
-                gemm(ta, tb, sizes[check_below(11)], sizes[check_below(11)], sizes[check_below(11)], factors[check_below(3)], factors[check_below(3)],
-                     check_below(2) * 3);
+                gemm(ta, tb, sizes[check_below(11)], sizes[check_below(11)], sizes[check_below(11)], factors[check_below(3)],
+                     factors[check_below(3)], check_below(2) * 3);
             gemm(ta, tb, 131, 70, 300, 1, 1, 1), gemm(ta, tb, 5, 260, 513, 2, 0, 0), gemm(ta, tb, 3, 4, 0, 1, 0.5, 0);
-            gemm(ta, tb, 3, 4, 0, 1, 0, 0), gemm(ta, tb, 0, 4, 3, 1, 0, 0), gemm(ta, tb, 4, 0, 3, 1, 0, 0), gemm(ta, tb, 4, 5, 3, 0, 0, 2);
+            gemm(ta, tb, 3, 4, 0, 1, 0, 0), gemm(ta, tb, 0, 4, 3, 1, 0, 0), gemm(ta, tb, 4, 0, 3, 1, 0, 0),
+                gemm(ta, tb, 4, 5, 3, 0, 0, 2);
         }
 }
 
@@ -228,7 +264,8 @@ static void activations(void) {
     for (i = 0; i < N; i++) x[i] = (cmha_real)(((double)i - 2000) / 100), one[i] = 1, dx[i] = 0; /* -20 .. 20 */
     for (i = 0; i < N; i++) {
         want[i] = (double)x[i] / 2 * erfc(-(double)x[i] * sqrt(0.5));
-        slope[i] = 0.5 * erfc(-(double)x[i] * sqrt(0.5)) + (double)x[i] * exp(-(double)x[i] * (double)x[i] / 2) * 0.3989422804014327;
+        slope[i] =
+            0.5 * erfc(-(double)x[i] * sqrt(0.5)) + (double)x[i] * exp(-(double)x[i] * (double)x[i] / 2) * 0.3989422804014327;
     }
     cmha_gelu_forward(x, N, CMHA_GELU_ERF, y);
     near_all("gelu_erf", y, want, N, r, 5 * f); /* 1 + erf cancels on the far left */
@@ -335,7 +372,7 @@ static void nothing(void) {
 int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
-    contexts();
+    contexts(), blas_report();
     check_context(&context, 1, 0);
     random_numbers();
     configurations(), tables(), presets();

@@ -61,7 +61,8 @@ static void round_trip(void) {
     CHECK_THAT(!cmha_archive_open(&r, &context, path), "%s", cmha_error(&context));
     CHECK(r.n_tensors == 3 && r.data_begin % 8 == 0);
     t = cmha_archive_find(&r, "alpha.weight");
-    if (CHECK(t && t->rank == 2 && t->shape[0] == 2 && t->shape[1] == 3 && t->count == 6 && !strcmp(t->dtype, sizeof(cmha_real) == 8 ? "F64" : "F32"))) {
+    if (CHECK(t && t->rank == 2 && t->shape[0] == 2 && t->shape[1] == 3 && t->count == 6 &&
+              !strcmp(t->dtype, sizeof(cmha_real) == 8 ? "F64" : "F32"))) {
         CHECK_OK(cmha_archive_read(&r, t, read));
         CHECK(!memcmp(a, read, sizeof a));
     }
@@ -75,19 +76,22 @@ static void round_trip(void) {
 
 /* The dtypes a reader meets, with their special values */
 static void dtypes(void) {
-    static const char header[] = "{\"f64\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,16]},\"f32\":{\"dtype\":\"F32\",\"shape\":[2],"
-                                 "\"data_offsets\":[16,24]},\"f16\":{\"dtype\":\"F16\",\"shape\":[5],\"data_offsets\":[24,34]},\"bf16\":{\"dtype\":"
-                                 "\"BF16\",\"shape\":[3],\"data_offsets\":[34,40]},\"i64\":{\"dtype\":\"I64\",\"shape\":[2,1],\"data_offsets\":[40,56]}"
-                                 ",\"u8\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[56,57]}} ";
+    static const char header[] =
+        "{\"f64\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,16]},\"f32\":{\"dtype\":\"F32\",\"shape\":[2],"
+        "\"data_offsets\":[16,24]},\"f16\":{\"dtype\":\"F16\",\"shape\":[5],\"data_offsets\":[24,34]},\"bf16\":{\"dtype\":"
+        "\"BF16\",\"shape\":[3],\"data_offsets\":[34,40]},\"i64\":{\"dtype\":\"I64\",\"shape\":[2,1],\"data_offsets\":[40,56]}"
+        ",\"u8\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[56,57]}} ";
     unsigned char data[57];
     double f64[2] = {1.5, -1e-3};
     float f32[2] = {2.5f, -3.0f};
-    uint16_t f16[5] = {0x3C00, 0xC100, 0x0001, 0x7C00, 0x03FF}, bf16[3] = {0x3F80, 0xC2F7, 0x0000}; /* 1 -2.5 2^-24 inf 1023 * 2^-24; 1 -123.5 0 */
+    uint16_t f16[5] = {0x3C00, 0xC100, 0x0001, 0x7C00, 0x03FF},
+             bf16[3] = {0x3F80, 0xC2F7, 0x0000}; /* 1 -2.5 2^-24 inf 1023 * 2^-24; 1 -123.5 0 */
     int64_t i64[2] = {-5, 1234567}, whole[2];
     cmha_archive r;
     cmha_real x[5];
     const char *path = path_of("types.safetensors");
-    memcpy(data, f64, 16), memcpy(data + 16, f32, 8), memcpy(data + 24, f16, 10), memcpy(data + 34, bf16, 6), memcpy(data + 40, i64, 16);
+    memcpy(data, f64, 16), memcpy(data + 16, f32, 8), memcpy(data + 24, f16, 10), memcpy(data + 34, bf16, 6),
+        memcpy(data + 40, i64, 16);
     data[56] = 9;
     put_archive(path, header, data, sizeof data);
     if (!CHECK_THAT(!cmha_archive_open(&r, &context, path), "%s", cmha_error(&context))) return;
@@ -96,7 +100,8 @@ static void dtypes(void) {
     CHECK_OK(cmha_archive_read(&r, cmha_archive_find(&r, "f32"), x));
     CHECK(x[0] == (cmha_real)2.5 && x[1] == -3);
     CHECK_OK(cmha_archive_read(&r, cmha_archive_find(&r, "f16"), x));
-    CHECK(x[0] == 1 && x[1] == (cmha_real)-2.5 && x[2] == (cmha_real)ldexp(1, -24) && isinf((double)x[3]) && x[4] == (cmha_real)ldexp(1023, -24));
+    CHECK(x[0] == 1 && x[1] == (cmha_real)-2.5 && x[2] == (cmha_real)ldexp(1, -24) && isinf((double)x[3]) &&
+          x[4] == (cmha_real)ldexp(1023, -24));
     CHECK_OK(cmha_archive_read(&r, cmha_archive_find(&r, "bf16"), x));
     CHECK(x[0] == 1 && x[1] == (cmha_real)-123.5 && x[2] == 0);
     CHECK_OK(cmha_archive_read(&r, cmha_archive_find(&r, "i64"), x));
@@ -110,22 +115,36 @@ static void dtypes(void) {
 
 static void malformed(void) {
     static const char *const headers[] = {
-        "", "{", "[]", "{}{}", "{\"a\"}", "{\"a\":1}", "nonsense", "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}",                   /* too few bytes for the shape */
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,12]}}",                  /* too many */
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",                  /* beyond the end */
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}",                   /* backwards */
+        "",
+        "{",
+        "[]",
+        "{}{}",
+        "{\"a\"}",
+        "{\"a\":1}",
+        "nonsense",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}",  /* too few bytes for the shape */
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,12]}}", /* too many */
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", /* beyond the end */
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}",  /* backwards */
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2.5],\"data_offsets\":[0,8]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,2],\"data_offsets\":[0,8]}}", /* the product wraps to 0 */
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[18446744073709551618],\"data_offsets\":[0,8]}}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}",   /* rank 9 */
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", "{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[8,8]}}", /* twice */
-        "{\"__metadata__\":{\"k\":1}}", "{\"__metadata__\":[]}", "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},}",
-        "{\"a\\u00\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", "{\"a\":{\"dtype\":F32,\"shape\":[2],\"data_offsets\":[0,8]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}", /* rank 9 */
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}",
+        "{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":["
+        "8,8]}}", /* twice */
+        "{\"__metadata__\":{\"k\":1}}",
+        "{\"__metadata__\":[]}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},}",
+        "{\"a\\u00\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+        "{\"a\":{\"dtype\":F32,\"shape\":[2],\"data_offsets\":[0,8]}}",
         "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["};
-    static const unsigned char huge[8] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, large[9] = {100, 0, 0, 0, 0, 0, 0, 0, '{'};
+    static const unsigned char huge[8] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f},
+                               large[9] = {100, 0, 0, 0, 0, 0, 0, 0, '{'};
     cmha_archive r;
     const char *path = path_of("bad.safetensors");
     cmha_real two[2] = {1, 2};
@@ -137,7 +156,8 @@ static void malformed(void) {
         put_archive(path, headers[i], data, sizeof data);
         s = cmha_archive_open(&r, &context, path);
         CHECK_THAT(s == CMHA_ERR_FORMAT, "header %zu, %.60s: \"%s\"", i, headers[i], cmha_status_string(s));
-        CHECK_THAT(strstr(cmha_error(&context), "bad.safetensors") != NULL, "header %zu: the error does not name the file: %s", i, cmha_error(&context));
+        CHECK_THAT(strstr(cmha_error(&context), "bad.safetensors") != NULL, "header %zu: the error does not name the file: %s", i,
+                   cmha_error(&context));
         CHECK_THAT(heap.bytes == before, "header %zu: %zu bytes leak", i, heap.bytes - before);
         if (!s) cmha_archive_close(&r);
     }
@@ -179,7 +199,8 @@ static void corrupted(void) {
 static cmha_model_config tiny_config(void) {
     cmha_model_config m = check_model_config();
     m.n_layers = 1, m.d_model = 4, m.n_heads = 2, m.d_ff = 4, m.vocabulary = 5;
-    m.base = 1234.5678901234567, m.dropout = 0.1, m.activation = CMHA_SWIGLU, m.layout = CMHA_LAYOUT_HALF, m.attention_bias = 1, m.tied = 0;
+    m.base = 1234.5678901234567, m.dropout = 0.1, m.activation = CMHA_SWIGLU, m.layout = CMHA_LAYOUT_HALF, m.attention_bias = 1,
+    m.tied = 0;
     return m;
 }
 
@@ -196,9 +217,18 @@ static void same_config(const cmha_model_config *a, const cmha_model_config *b) 
 }
 
 static void model_round_trip(void) {
-    static const char *const names[] = {"tok_emb.weight",          "blocks.0.ln1.weight",      "blocks.0.ln1.bias",       "blocks.0.attn.wq.weight",
-                                        "blocks.0.attn.wk.weight", "blocks.0.attn.wv.weight",  "blocks.0.attn.wo.weight", "blocks.0.attn.delta",
-                                        "blocks.0.attn.b",         "blocks.0.ffn.w1.weight",   "blocks.0.ffn.w2.weight",  "ln_f.weight",
+    static const char *const names[] = {"tok_emb.weight",
+                                        "blocks.0.ln1.weight",
+                                        "blocks.0.ln1.bias",
+                                        "blocks.0.attn.wq.weight",
+                                        "blocks.0.attn.wk.weight",
+                                        "blocks.0.attn.wv.weight",
+                                        "blocks.0.attn.wo.weight",
+                                        "blocks.0.attn.delta",
+                                        "blocks.0.attn.b",
+                                        "blocks.0.ffn.w1.weight",
+                                        "blocks.0.ffn.w2.weight",
+                                        "ln_f.weight",
                                         "head.weight"};
     cmha_model_config m = tiny_config();
     cmha_model a, b;
@@ -217,7 +247,8 @@ static void model_round_trip(void) {
     CHECK(la == lb);
     CHECK_OK(cmha_archive_open(&r, &context, path_of("model.safetensors")));
     for (i = 0; i < sizeof names / sizeof *names; i++) CHECK_THAT(cmha_archive_find(&r, names[i]), "the file has no %s", names[i]);
-    CHECK(r.n_tensors == a.n_parameters && cmha_archive_metadata(&r, "cfg.n_layers") && !strcmp(cmha_archive_metadata(&r, "cfg.n_layers"), "1"));
+    CHECK(r.n_tensors == a.n_parameters && cmha_archive_metadata(&r, "cfg.n_layers") &&
+          !strcmp(cmha_archive_metadata(&r, "cfg.n_layers"), "1"));
     cmha_archive_close(&r), cmha_model_close(&a), cmha_model_close(&b);
 }
 
@@ -360,8 +391,17 @@ static void places(void) {
 }
 
 static void clean_up(void) {
-    static const char *const names[] = {"round.safetensors", "types.safetensors", "bad.safetensors", "good", "flipped", "model.safetensors",
-                                        "whole", "cut", "altered", "fifo", "odd"};
+    static const char *const names[] = {"round.safetensors",
+                                        "types.safetensors",
+                                        "bad.safetensors",
+                                        "good",
+                                        "flipped",
+                                        "model.safetensors",
+                                        "whole",
+                                        "cut",
+                                        "altered",
+                                        "fifo",
+                                        "odd"};
     size_t i;
     for (i = 0; i < sizeof names / sizeof *names; i++) remove(path_of(names[i]));
     CHECK_THAT(!rmdir(folder), "something was left behind in %s", folder); /* a temporary file, for instance */

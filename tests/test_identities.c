@@ -11,7 +11,8 @@ static double against_oracle(problem *p) {
     problem_forward(p);
     oracle_attention(&p->args, p->omega, p->q, p->k, p->v, y, lse);
     for (i = 0; i < p->ny; i++) d = fabs(y[i] - p->y[i]), worst = d <= worst ? worst : d == d ? d : HUGE_VAL;
-    for (i = 0; i < p->nl; i++) d = fabs(lse[i] - p->lse[i]) / (1 + fabs(lse[i])), worst = d <= worst ? worst : d == d ? d : HUGE_VAL;
+    for (i = 0; i < p->nl; i++)
+        d = fabs(lse[i] - p->lse[i]) / (1 + fabs(lse[i])), worst = d <= worst ? worst : d == d ? d : HUGE_VAL;
     free(y), free(lse);
     return worst;
 }
@@ -23,9 +24,10 @@ static void oracle_case(const shape *s) {
     worst = against_oracle(&p);
     /* an angle of 10^6 rad is rounded by 10^-10 in double, whoever forms it */
     CHECK_THAT(worst <= check_tolerance(1e-12 + 1e-15 * (double)s->pos0, 2e-5),
-               "kind %d layout %d share %d B%zu H%zu/%zu n%zu/%zu d%zu causal %d mask %d alibi %d window %zu pos0 %ld: %.3g off the definition",
-               (int)s->kind, (int)s->layout, (int)s->share, s->B, s->H, s->Hkv, s->n_q, s->n_k, s->d_k, s->causal, s->mask, s->alibi,
-               s->window, (long)s->pos0, worst);
+               "kind %d layout %d share %d B%zu H%zu/%zu n%zu/%zu d%zu causal %d mask %d alibi %d window %zu pos0 %ld: %.3g off "
+               "the definition",
+               (int)s->kind, (int)s->layout, (int)s->share, s->B, s->H, s->Hkv, s->n_q, s->n_k, s->d_k, s->causal, s->mask,
+               s->alibi, s->window, (long)s->pos0, worst);
     problem_close(&p);
 }
 
@@ -93,7 +95,8 @@ static void shift_invariance(cmha_attention_kind kind, ptrdiff_t shift) {
     p.pos0 = shift;
     problem_rotation(&p);
     problem_forward(&p);
-    CHECK_THAT(check_distance(y, p.y, p.ny) < check_tolerance(1e-9, 1e-5), "shift by %ld: y off by %.3g", (long)shift, check_distance(y, p.y, p.ny));
+    CHECK_THAT(check_distance(y, p.y, p.ny) < check_tolerance(1e-9, 1e-5), "shift by %ld: y off by %.3g", (long)shift,
+               check_distance(y, p.y, p.ny));
     CHECK_THAT(check_distance(lse, p.lse, p.nl) < check_tolerance(1e-9, 2e-5), "shift by %ld: lse off", (long)shift);
     free(y), free(lse);
     problem_close(&p);
@@ -191,8 +194,8 @@ static void layout_of_a_model(void) {
 /* ------------------------------------------- 6: cached decode is the full forward ------------------------------------------- */
 
 /* Feeds `length` tokens to a cache in chunks and compares the logits after each chunk with the full forward's */
-static void decode_in_chunks(cmha_model *model, const int32_t *ids, size_t batch, size_t length, const cmha_real *full, size_t first,
-                             size_t chunk, const char *label) {
+static void decode_in_chunks(cmha_model *model, const int32_t *ids, size_t batch, size_t length, const cmha_real *full,
+                             size_t first, size_t chunk, const char *label) {
     cmha_cache cache;
     size_t V = model->config.vocabulary, at, n, b;
     cmha_real *logits = check_zeros(batch * V), worst = 0;
@@ -206,7 +209,8 @@ static void decode_in_chunks(cmha_model *model, const int32_t *ids, size_t batch
         for (b = 0; b < batch; b++)
             worst = (cmha_real)fmax((double)worst, check_distance(logits + b * V, full + (b * length + at + n - 1) * V, V));
     }
-    CHECK_THAT(worst < (cmha_real)check_tolerance(1e-11, 3e-4), "%s, chunks of %zu then %zu: logits off by %.3g", label, first, chunk, (double)worst);
+    CHECK_THAT(worst < (cmha_real)check_tolerance(1e-11, 3e-4), "%s, chunks of %zu then %zu: logits off by %.3g", label, first,
+               chunk, (double)worst);
     CHECK(cache.length == length);
     cmha_cache_close(&cache);
     free(logits), free(part);
@@ -242,12 +246,13 @@ static void decode_all(void) {
                     for (w = 0; w < 3; w++) {
                         cmha_model_config c = check_model_config();
                         layout = (int)(g + w) % 2;
-                        c.attention = attention, c.position = position, c.share = share, c.n_kv_heads = kv[g], c.window = windows[w];
+                        c.attention = attention, c.position = position, c.share = share, c.n_kv_heads = kv[g],
+                        c.window = windows[w];
                         c.layout = layout;
                         c.placement = (attention + position) % 2, c.norm = position % 2, c.activation = (int)w;
                         c.attention_bias = share == 1, c.tied = g != 1, c.head_bias = g == 2, c.n_layers = 1 + (w == 1);
-                        snprintf(label, sizeof label, "decode attention %d position %d share %d kv %zu window %zu", attention, position, share,
-                                 kv[g], windows[w]);
+                        snprintf(label, sizeof label, "decode attention %d position %d share %d kv %zu window %zu", attention,
+                                 position, share, kv[g], windows[w]);
                         if (check_quick() && (attention + position + share + (int)g + (int)w) % 4) continue;
                         decode(label, &c, w == 1 ? 14 : 70);
                     }
@@ -291,9 +296,11 @@ static void padding_of_keys(cmha_attention_kind kind) {
     for (i = 0; i < 70; i++) /* whatever a masked key holds */
         if (!p.mask[i]) p.k[i * 8] = 30000, p.k[i * 8 + 3] = -20000, p.v[i * 8] = 1e6, p.v[i * 8 + 1] = -1000;
     problem_forward(&p);
-    CHECK_THAT(check_distance(y, p.y, p.ny) == 0, "kind %d: a masked key changes the output by %.3g", (int)kind, check_distance(y, p.y, p.ny));
+    CHECK_THAT(check_distance(y, p.y, p.ny) == 0, "kind %d: a masked key changes the output by %.3g", (int)kind,
+               check_distance(y, p.y, p.ny));
     problem_backward(&p);
-    CHECK_THAT(check_finite(p.dq, p.nq) && check_finite(p.dk, p.nkk) && check_finite(p.dv, p.nv), "kind %d: masked keys spoil the gradients", (int)kind);
+    CHECK_THAT(check_finite(p.dq, p.nq) && check_finite(p.dk, p.nkk) && check_finite(p.dv, p.nv),
+               "kind %d: masked keys spoil the gradients", (int)kind);
     free(y);
     problem_close(&p);
 }
@@ -364,7 +371,8 @@ static void masked_rows(cmha_attention_kind kind, int causal) {
     CHECK(check_largest(p.y, p.ny / 2) == 0 && check_largest(p.lse, p.nl / 2) == 0);
     CHECK(check_largest(p.dq, p.nq / 2) == 0 && check_largest(p.dk, p.nkk / 2) == 0 && check_largest(p.dv, p.nv / 2) == 0);
     CHECK(check_largest(p.dq + p.nq / 2, p.nq / 2) > 0 && check_largest(p.dk + p.nkk / 2 + 12 * 4, 4) > 0);
-    for (h = 2; causal && h < 4; h++) CHECK(check_largest(p.y + h * 66 * 4, 11 * 4) == 0 && check_largest(p.y + (h * 66 + 11) * 4, 4) > 0);
+    for (h = 2; causal && h < 4; h++)
+        CHECK(check_largest(p.y + h * 66 * 4, 11 * 4) == 0 && check_largest(p.y + (h * 66 + 11) * 4, 4) > 0);
     problem_close(&p);
 }
 
@@ -377,7 +385,8 @@ static void huge_scores(cmha_attention_kind kind) {
     for (i = 0; i < p.nq; i++) p.q[i] *= 1000;
     for (i = 0; i < p.nkk; i++) p.k[i] *= 1000;
     problem_forward(&p), problem_backward(&p);
-    CHECK(check_finite(p.y, p.ny) && check_finite(p.lse, p.nl) && check_largest(p.y, p.ny) <= 1.0001 && check_largest(p.lse, p.nl) > 1e5);
+    CHECK(check_finite(p.y, p.ny) && check_finite(p.lse, p.nl) && check_largest(p.y, p.ny) <= 1.0001 &&
+          check_largest(p.lse, p.nl) > 1e5);
     CHECK(check_finite(p.dq, p.nq) && check_finite(p.dk, p.nkk) && check_finite(p.dv, p.nv) && check_finite(p.ddelta, p.nd));
     for (i = 0; i < p.nq; i++) p.q[i] = -1000; /* very negative ones alike: rows still sum to one */
     for (i = 0; i < p.nkk; i++) p.k[i] = 1000;
@@ -443,16 +452,102 @@ static void views_and_threads(void) {
     problem_open(&r, &s);
     problem_forward(&p), problem_backward(&p), problem_forward(&r), problem_backward(&r);
     CHECK(check_distance(p.q, r.q, p.nq) == 0 && check_distance(p.y, r.y, p.ny) == 0 && check_distance(p.dq, r.dq, p.nq) == 0);
-    CHECK(check_distance(p.dk, r.dk, p.nkk) == 0 && check_distance(p.dv, r.dv, p.nv) == 0 && check_distance(p.ddelta, r.ddelta, p.nd) == 0);
+    CHECK(check_distance(p.dk, r.dk, p.nkk) == 0 && check_distance(p.dv, r.dv, p.nv) == 0 &&
+          check_distance(p.ddelta, r.ddelta, p.nd) == 0);
     for (b = 0; b < 2; b++)
         for (h = 0; h < 4; h++)
             for (n = 0; n < 70; n++)
                 for (i = 0; i < 6; i++) row[(b * 70 + n) * 24 + h * 6 + i] = p.q[((b * 4 + h) * 70 + n) * 6 + i];
-    cmha_attention_forward(&p.args, cmha_tokens_major(row, 70, 24, 6), cmha_heads_major(p.k, 2, 70, 6), cmha_heads_major(p.v, 2, 70, 6),
-                           cmha_heads_major(r.y, 4, 70, 6), r.pairs, p.scratch);
+    cmha_attention_forward(&p.args, cmha_tokens_major(row, 70, 24, 6), cmha_heads_major(p.k, 2, 70, 6),
+                           cmha_heads_major(p.v, 2, 70, 6), cmha_heads_major(r.y, 4, 70, 6), r.pairs, p.scratch);
     CHECK(check_distance(p.y, r.y, p.ny) == 0);
     problem_close(&p), problem_close(&r);
     free(row);
+}
+
+/* ------------------------------------------------ phase contrastive learning ------------------------------------------------ */
+
+enum { PB = 2, PN = 5, PH = 3, PP = 2 }; /* sequences, tokens, heads, pairs */
+
+/* The phases of head h of one side of a fused projection, adapted or raw, for the kernel */
+static void phases_of(const cmha_real *qkv, size_t b, size_t h, int side, const cmha_real *delta, const cmha_real *bias,
+                      const double *omega, ptrdiff_t pos0, cmha_real *theta) {
+    size_t n, j, row = 3 * PH * 2 * PP;
+    for (n = 0; n < PN; n++) {
+        cmha_euler_forward(qkv + (b * PN + n) * row + ((size_t)side * PH + h) * 2 * PP, 1, PP, CMHA_LAYOUT_INTERLEAVED, NULL,
+                           theta + n * PP);
+        for (j = 0; delta && j < PP; j++)
+            theta[n * PP + j] = (cmha_real)((double)delta[h * PP + j] * (double)theta[n * PP + j] +
+                                            (side ? 0 : (double)bias[h * PP + j]) + ((double)pos0 + (double)n) * omega[j]);
+    }
+}
+
+/* cmha_pcl is the mean over sequences, sides and heads of the kernel's loss on the phases */
+static void pcl_is_a_mean(int adapted) {
+    cmha_real *qkv = check_array(PB * PN * 3 * PH * 2 * PP, 1), delta[PH * PP], bias[PH * PP], w[PP], theta[PN * PP], lse[2 * PN],
+              *scratch;
+    size_t sizes[3] = {PB, PN, 3 * PH * 2 * PP}, pairs[2] = {PH, PP}, width[1] = {PP}, b, h;
+    double omega[PP] = {0.7, 0.1}, want = 0;
+    cmha_attention_args a;
+    cmha_pcl_args k;
+    cmha_pcl_options o = {(cmha_real)0.5, 0, 0};
+    cmha_tape tape;
+    cmha_tensor *loss;
+    int side;
+    check_fill(delta, PH * PP, 1), check_fill(bias, PH * PP, 1), check_fill(w, PP, 1);
+    memset(&a, 0, sizeof a), memset(&k, 0, sizeof k);
+    o.adapted = adapted;
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    a.heads = a.kv_heads = PH, a.scale = 1, a.causal = 1;
+    a.rotation = cmha_rotation(&tape, omega, 1, PP, PN, 4);
+    loss = cmha_pcl(&tape, &a, cmha_tensor_wrap(&tape, 3, sizes, qkv, NULL), cmha_tensor_wrap(&tape, 2, pairs, delta, NULL),
+                    cmha_tensor_wrap(&tape, 2, pairs, bias, NULL), cmha_tensor_wrap(&tape, 1, width, w, NULL), &o);
+    k.N = PN, k.P = PP, k.tau = o.tau, k.w = w;
+    scratch = check_zeros(cmha_pcl_scratch(&k));
+    for (b = 0; b < PB; b++)
+        for (side = 0; side < 2; side++)
+            for (h = 0; h < PH; h++) {
+                phases_of(qkv, b, h, side, adapted ? delta : NULL, bias, omega, 4, theta);
+                want += cmha_pcl_forward(&k, theta, lse, scratch) / (PB * 2 * PH);
+            }
+    if (CHECK_THAT(loss != NULL, "%s", cmha_error(&context))) CHECK_NEAR(loss->data[0], want, check_tolerance(1e-12, 1e-5));
+    cmha_tape_close(&tape);
+    free(qkv), free(scratch);
+}
+
+/* The model's extra loss is the mean over layers, times the weight: two layers that leave x alone cost what one costs */
+static double extra_loss(size_t layers, double weight) {
+    cmha_model_config c = check_model_config();
+    cmha_model model;
+    cmha_tape tape;
+    cmha_tensor *extra = NULL;
+    int32_t ids[6] = {1, 5, 2, 9, 9, 3};
+    cmha_batch batch = {ids, ids, NULL, 1, 6};
+    double value = NAN;
+    size_t i;
+    c.n_layers = layers, c.pcl_weight = weight, c.pcl_mask = 0;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    for (i = 0; i < model.n_parameters; i++) {
+        cmha_tensor *t = &model.parameters[i].tensor;
+        size_t j;
+        check_seed = 1234; /* every layer gets the same numbers */
+        for (j = 0; j < t->size; j++)
+            t->data[j] = (cmha_real)(strstr(model.parameters[i].name, "wo.weight") || strstr(model.parameters[i].name, "ffn.w2")
+                                         ? 0
+                                         : check_random());
+    }
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    CHECK(cmha_model_forward(&model, &tape, &batch, &extra) != NULL);
+    if (CHECK(extra != NULL)) value = (double)extra->data[0];
+    cmha_tape_close(&tape), cmha_model_close(&model);
+    return value;
+}
+
+static void pcl_of_a_model(void) {
+    double one = extra_loss(1, 0.1);
+    CHECK(one > 1e-3);
+    CHECK_NEAR(extra_loss(2, 0.1), one, check_tolerance(1e-13, 1e-6));
+    CHECK_NEAR(extra_loss(1, 0.3), 3 * one, check_tolerance(1e-13, 1e-5));
 }
 
 static void alibi(void) {
@@ -494,10 +589,12 @@ int main(int argc, char **argv) {
     for (i = 0; i < 3; i++) padding_of_keys((cmha_attention_kind)i);
     padded_batch(1), padded_batch(0);
     causality(0), causality(4);
-    for (i = 0; i < 3; i++) masked_rows((cmha_attention_kind)i, 0), masked_rows((cmha_attention_kind)i, 1), huge_scores((cmha_attention_kind)i);
+    for (i = 0; i < 3; i++)
+        masked_rows((cmha_attention_kind)i, 0), masked_rows((cmha_attention_kind)i, 1), huge_scores((cmha_attention_kind)i);
     zero_moduli();
     dropout_statistics();
     views_and_threads();
+    pcl_is_a_mean(0), pcl_is_a_mean(1), pcl_of_a_model();
     alibi();
     memory_is_linear();
     cmha_context_close(&context);

@@ -1,4 +1,5 @@
-/* Training, inference and memory: learning, determinism, resuming, what is allocated when, and what happens when something fails. */
+/* Training, inference and memory: learning, determinism, resuming, what is allocated when, and what happens when something fails.
+ */
 #define _POSIX_C_SOURCE 200809L
 #define _DARWIN_C_SOURCE
 #include "check.h"
@@ -26,7 +27,8 @@ static size_t make_text(unsigned char *text, size_t size) {
     uint64_t seed = check_seed;
     check_seed = 99;
     while (n + 64 < size)
-        n += (size_t)sprintf((char *)text + n, "%s%s%s%s", nouns[check_below(5)], verbs[check_below(4)], nouns[check_below(5)], ends[check_below(4)]);
+        n += (size_t)sprintf((char *)text + n, "%s%s%s%s", nouns[check_below(5)], verbs[check_below(4)], nouns[check_below(5)],
+                             ends[check_below(4)]);
     check_seed = seed;
     return n;
 }
@@ -81,7 +83,8 @@ static void learns(int attention) {
         if (!CHECK_THAT(!cmha_trainer_step(&trainer, &train, &loss), "%s", cmha_error(&c))) break;
     CHECK(trainer.step == t.steps && trainer.grad_norm > 0 && trainer.lr >= 0);
     CHECK_OK(cmha_trainer_evaluate(&trainer, &held, &after));
-    CHECK_THAT(after < (check_quick() ? 0.8 : 0.5) * entropy, "attention %d: held-out loss %.3f against an entropy of %.3f", attention, after, entropy);
+    CHECK_THAT(after < (check_quick() ? 0.8 : 0.5) * entropy, "attention %d: held-out loss %.3f against an entropy of %.3f",
+               attention, after, entropy);
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
 }
 
@@ -170,7 +173,8 @@ static void steps_allocate_nothing(const cmha_model_config *m, const char *label
     after_model = heap.bytes - base;
     CHECK(parameters >= model.size * sizeof(cmha_real) && parameters <= after_model);
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
-    CHECK_THAT(heap.bytes - base == training, "%s: cmha_model_memory said %zu bytes, training holds %zu", label, training, heap.bytes - base);
+    CHECK_THAT(heap.bytes - base == training, "%s: cmha_model_memory said %zu bytes, training holds %zu", label, training,
+               heap.bytes - base);
     calls = heap.calls, heap.peak = heap.bytes;
     for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
     CHECK_THAT(heap.calls == calls && heap.peak - base == training, "%s: steps allocated %zu times", label, heap.calls - calls);
@@ -202,7 +206,8 @@ static cmha_status one_life(const cmha_context_config *config, const cmha_model_
     size_t shape = 5;
     double loss;
     cmha_status s;
-    memset(&c, 0, sizeof c), memset(&model, 0, sizeof model), memset(&second, 0, sizeof second), memset(&trainer, 0, sizeof trainer);
+    memset(&c, 0, sizeof c), memset(&model, 0, sizeof model), memset(&second, 0, sizeof second),
+        memset(&trainer, 0, sizeof trainer);
     memset(&cache, 0, sizeof cache), memset(&tape, 0, sizeof tape);
     s = cmha_context_init(&c, config);
     if (!s) s = cmha_model_memory(&c, m, 2, 8, NULL, NULL);
@@ -264,7 +269,8 @@ static void not_finite(double poison) {
     cmha_model_find(&model, "blocks.0.attn.wv.weight")->tensor.data[3] = (cmha_real)poison;
     memcpy(kept, model.data, model.size * sizeof *kept), memcpy(moments, trainer.moments, 2 * model.size * sizeof *moments);
     CHECK_IS(cmha_trainer_step(&trainer, &stream, &loss), CMHA_ERR_NOT_FINITE);
-    CHECK(!memcmp(kept, model.data, model.size * sizeof *kept) && !memcmp(moments, trainer.moments, 2 * model.size * sizeof *moments));
+    CHECK(!memcmp(kept, model.data, model.size * sizeof *kept) &&
+          !memcmp(moments, trainer.moments, 2 * model.size * sizeof *moments));
     CHECK(trainer.step == 2);
     cmha_model_find(&model, "blocks.0.attn.wv.weight")->tensor.data[3] = good;
     CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss)); /* and life goes on */
@@ -341,7 +347,8 @@ static void bad_models(void) {
     cmha_model_close(&model), cmha_model_close(&model), cmha_context_close(&c);
 }
 
-/* ---------------------------------------------------------- the cache ---------------------------------------------------------- */
+/* ---------------------------------------------------------- the cache ----------------------------------------------------------
+ */
 
 static void cache_full(void) {
     cmha_context c;
@@ -405,7 +412,8 @@ static cmha_sampler_config sampler(double temperature, size_t k, double p) {
     return s;
 }
 
-static void draw(const cmha_sampler_config *s, const cmha_real *logits, size_t V, const int32_t *recent, size_t n_recent, double *share) {
+static void draw(const cmha_sampler_config *s, const cmha_real *logits, size_t V, const int32_t *recent, size_t n_recent,
+                 double *share) {
     cmha_rng rng = cmha_rng_make(3, 4);
     cmha_real scratch[32];
     int i, n = 20000, outside = 0;
@@ -419,7 +427,8 @@ static void draw(const cmha_sampler_config *s, const cmha_real *logits, size_t V
 }
 
 static void sampling(void) {
-    cmha_real logits[5] = {(cmha_real)log(0.1), (cmha_real)log(0.4), (cmha_real)log(0.05), (cmha_real)log(0.3), (cmha_real)log(0.15)};
+    cmha_real logits[5] = {(cmha_real)log(0.1), (cmha_real)log(0.4), (cmha_real)log(0.05), (cmha_real)log(0.3),
+                           (cmha_real)log(0.15)};
     cmha_real bad[4] = {1, (cmha_real)NAN, 2, -(cmha_real)INFINITY};
     cmha_sampler_config s = sampler(0, 0, 1);
     int32_t recent[3] = {1, 1, 1};
@@ -450,6 +459,12 @@ static void sampling(void) {
     logits[1] = 3, logits[3] = 2, s.penalty_window = 64; /* a positive logit is divided: 3 / 2 < 2 */
     draw(&s, logits, 5, recent, 3, share);
     CHECK_NEAR(share[3], 1, 1e-9);
+    recent[0] = 3, recent[1] = 3, recent[2] = 1, s.penalty_window = 1; /* the newest one is the last */
+    draw(&s, logits, 5, recent, 3, share);
+    CHECK_NEAR(share[3], 1, 1e-9);
+    recent[0] = 1, recent[1] = 1, recent[2] = 3;
+    draw(&s, logits, 5, recent, 3, share);
+    CHECK_NEAR(share[1], 1, 1e-9);
     s = sampler(1, 0, 1), draw(&s, bad, 4, NULL, 0, share);
     CHECK(share[1] == 0 && share[3] == 0 && share[0] > 0.2 && share[2] > 0.6);
     s = sampler(0, 0, 1), draw(&s, bad, 4, NULL, 0, share);
@@ -482,7 +497,7 @@ static void generation(void) {
     CHECK_OK(cmha_model_init(&model, &c, &m));
     CHECK_OK(cmha_cache_init(&cache, &model, 2, 40, 0));
     CHECK_OK(cmha_generate(&cache, prompt, 3, 20, &greedy, 1, listen, &a)); /* two sequences of three tokens */
-    CHECK(a.n == 20 && cache.length == 22); /* the last one was not appended */
+    CHECK(a.n == 20 && cache.length == 22);                                 /* the last one was not appended */
     memcpy(row, prompt, 3 * sizeof *row);
     for (i = 0; i < 20; i++) { /* greedy is the argmax of the full forward pass */
         whole.length = 3 + i;
@@ -510,10 +525,11 @@ static void generation(void) {
     free(logits);
 }
 
-/* --------------------------------------------------------- the trainer --------------------------------------------------------- */
+/* --------------------------------------------------------- the trainer ---------------------------------------------------------
+ */
 
-/* What a step does, done by hand: clip, schedule, AdamW with decay where it applies. One batch of the whole stream, so that there is
-   nothing to draw. */
+/* What a step does, done by hand: clip, schedule, AdamW with decay where it applies. One batch of the whole stream, so that there
+   is nothing to draw. */
 static void step_by_hand(double clip) {
     cmha_context c;
     cmha_model model, twin;
@@ -544,7 +560,8 @@ static void step_by_hand(double clip) {
         CHECK_NEAR(trainer.grad_norm / norm, 1, check_tolerance(1e-9, 1e-3));
         lr = trainer.lr;
         CHECK_THAT(fabs(lr - cmha_learning_rate(CMHA_COSINE, t.lr, t.min_lr, 2, 10, step)) < 1e-15 ||
-                       fabs(lr - cmha_learning_rate(CMHA_COSINE, t.lr, t.min_lr, 2, 10, step + 1)) < 1e-15, "step %zu: rate %g", step, lr);
+                       fabs(lr - cmha_learning_rate(CMHA_COSINE, t.lr, t.min_lr, 2, 10, step + 1)) < 1e-15,
+                   "step %zu: rate %g", step, lr);
         for (i = 0; i < twin.n_parameters; i++) {
             cmha_parameter *p = &twin.parameters[i];
             size_t at = (size_t)(p->tensor.data - twin.data);
@@ -590,7 +607,7 @@ static void evaluation(void) {
     cmha_trainer_config t = trainer_config();
     cmha_tokens part = cmha_tokens_part(&stream, 100, 100 + 24 * 5 + 8); /* 127 targets: five windows of 24 and one of 7 */
     int32_t ids[200];
-    double loss = 0, one, sum = 0;
+    double loss = 0, one = 0, sum = 0;
     size_t i, n;
     check_context(&c, 2, 8);
     CHECK_OK(cmha_model_init(&model, &c, &m));
