@@ -330,8 +330,8 @@ def model_case(directory, name, seed, B, N, L, d, H, ff, V, attn, pos="none", sh
                base="10000.0", tied=1, max_pos=6, scale=None):
     dk = d // H
     cfg = dict(n_layers=L, d_model=d, n_heads=H, d_ff=ff, vocab=V, attn=attn, pos=pos, share=share, layout=layout, freq=freq,
-               base=base,
-               scale=repr(scale or 1 / math.sqrt(dk)), tied=tied, ln_eps="1e-05", max_pos=max_pos, norm="pre_ln", act="gelu_erf")
+               base=base, scale=repr(scale or 1 / math.sqrt(dk)), tied=tied, ln_eps="1e-05", max_pos=max_pos, norm="pre_ln",
+               act="gelu_erf")
     c = Case(name, "model", seed, 5e-4, 4e-6, **cfg)
     ids = c.ints("in.ids", [B, N], [c.random.randrange(V) for _ in range(B * N)])
     targets = c.ints("in.targets", [B, N], [c.random.randrange(V) if c.random.random() < 0.8 else -1 for _ in range(B * N)])
