@@ -908,7 +908,14 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #elif defined(__APPLE__)
 #include <Accelerate/Accelerate.h>
 #else
+#ifdef __clang__
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wc99-extensions" /* OpenBLAS's own header, as C++ */
+#endif
 #include <cblas.h>
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
 #endif
 #ifndef CMHA__HAD_COMPLEX
 #undef complex

@@ -372,8 +372,8 @@ static void cache_full(void) {
     cmha_cache_close(&cache), cmha_cache_close(&cache), cmha_model_close(&model), cmha_context_close(&c);
 }
 
-/* With one layer, a cache that dropped its oldest tokens is the forward pass over the tokens it still holds */
-static void cache_slides(int attention, size_t kv_heads) {
+/* A cache that dropped its oldest tokens is the forward pass over the tokens it still holds, however it came by them */
+static void cache_slides(int attention, size_t kv_heads, int position, size_t prompt) {
     enum { N = 300, CAPACITY = 80, V = 19 };
     cmha_context c;
     cmha_model model;
@@ -384,12 +384,13 @@ static void cache_slides(int attention, size_t kv_heads) {
     cmha_batch rest = {ids, NULL, NULL, 1, 0};
     double worst = 0;
     size_t i;
-    m.n_layers = 1, m.attention = attention, m.n_kv_heads = kv_heads;
+    m.n_layers = 2, m.attention = attention, m.n_kv_heads = kv_heads, m.position = position, m.max_positions = CAPACITY;
     check_context(&c, 2, 1);
     CHECK_OK(cmha_model_init(&model, &c, &m));
     CHECK_OK(cmha_cache_init(&cache, &model, 1, CAPACITY, 1));
     for (i = 0; i < N; i++) ids[i] = (int32_t)check_below(V);
-    for (i = 0; i < N; i++) {
+    CHECK_OK(cmha_cache_append(&cache, ids, prompt, got));
+    for (i = prompt; i < N; i++) {
         if (!CHECK_THAT(!cmha_cache_append(&cache, ids + i, 1, got), "%s", cmha_error(&c))) break;
         if (!CHECK(cache.length <= CAPACITY && cache.first + cache.length == i + 1)) break;
         if (i % 23 && i != N - 1) continue;
@@ -401,6 +402,40 @@ static void cache_slides(int attention, size_t kv_heads) {
     CHECK_THAT(worst < check_tolerance(1e-10, 3e-4), "sliding cache, attention %d: off by %.3g", attention, worst);
     cmha_cache_close(&cache), cmha_model_close(&model), cmha_context_close(&c);
     free(want);
+}
+
+/* An objective of one's own: the forward pass on the caller's tape attaches the model's gradients by itself */
+static void own_objective(void) {
+    cmha_context c;
+    cmha_model model;
+    cmha_tape tape;
+    cmha_model_config m = check_model_config();
+    int32_t ids[4] = {1, 2, 3, 4}, targets[4] = {2, 3, 4, 5};
+    cmha_batch batch = {ids, targets, NULL, 1, 4};
+    cmha_tensor *loss;
+    double direct, norm = 0;
+    size_t i;
+    check_context(&c, 1, 1);
+    CHECK_OK(cmha_model_init(&model, &c, &m));
+    CHECK_OK(cmha_tape_init(&tape, &c, 1));
+    loss = cmha_cross_entropy(&tape, cmha_model_forward(&model, &tape, &batch, NULL), targets, -1);
+    CHECK_OK(cmha_backward(&tape, loss, 1));
+    if (!CHECK(model.grad != NULL)) return;
+    for (i = 0; i < model.size; i++) norm += fabs((double)model.grad[i]);
+    CHECK(norm > 0);
+    CHECK_OK(cmha_model_gradient(&model, &batch, -1, 0, &direct)); /* adds the opposite */
+    CHECK_NEAR((double)loss->data[0], direct, check_tolerance(1e-12, 1e-5));
+    CHECK(check_largest(model.grad, model.size) < check_tolerance(1e-12, 1e-6));
+    cmha_tape_close(&tape), cmha_model_close(&model), cmha_context_close(&c);
+}
+
+/* AdamW without epsilon leaves a parameter that never had a gradient where it was */
+static void adamw_without_epsilon(void) {
+    cmha_real p[2] = {1, 1}, g[2] = {0, 1}, moments[4] = {0};
+    cmha_adamw_args a = {0.1, 0.9, 0.99, 0, 0, 1, 1};
+    cmha_adamw(&a, 2, p, g, moments, moments + 2);
+    CHECK(p[0] == 1);
+    CHECK_NEAR((double)p[1], 0.9, 1e-6);
 }
 
 /* ---------------------------------------------------------- sampling ---------------------------------------------------------- */
@@ -643,7 +678,10 @@ int main(int argc, char **argv) {
     memory();
     not_finite(INFINITY), not_finite(NAN);
     bad_tokens(), bad_models();
-    cache_full(), cache_slides(CMHA_ATTENTION_CMHA, 0), cache_slides(CMHA_ATTENTION_CMHA, 2), cache_slides(CMHA_ATTENTION_ROPE, 1);
+    own_objective(), adamw_without_epsilon();
+    cache_full();
+    cache_slides(CMHA_ATTENTION_CMHA, 0, CMHA_POSITION_NONE, 1), cache_slides(CMHA_ATTENTION_CMHA, 2, CMHA_POSITION_ALIBI, 70);
+    cache_slides(CMHA_ATTENTION_ROPE, 1, CMHA_POSITION_NONE, 200), cache_slides(CMHA_ATTENTION_DOT, 0, CMHA_POSITION_LEARNED, 90);
     sampling(), generation();
     step_by_hand(0), step_by_hand(0.01), decay_flags(), evaluation(), wide_tokens();
     resumes(21), resumes(22);
