@@ -5083,12 +5083,9 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_
    models that lose their first token that way fall apart. */
 static cmha_status cmha__cache_slide(cmha_cache *cache, size_t n) {
     size_t keep = cache->capacity - cache->capacity / 4, old = n < keep ? keep - n : 0, from = cache->length - old;
-    cmha_status status;
     cache->first += from;
     cache->length = 0;
-    if (!old) return CMHA_OK;
-    status = cmha__cache_read(cache, cache->ids + from, cache->capacity, old, NULL);
-    return status;
+    return old ? cmha__cache_read(cache, cache->ids + from, cache->capacity, old, NULL) : CMHA_OK;
 }
 
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
