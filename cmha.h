@@ -315,14 +315,19 @@ CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, siz
                                    double *ddelta, double *db);
 
 /* A strided view of a [B, H, N, d] array: element (b, h, n, i) is data[b * batch + h * head + n * token + i]. Serves
-   head-major [B, H, N, d] and token-major [B, N, H * d] storage alike, also a slice of a fused projection. */
+   head-major [B, H, N, d] and token-major [B, N, H * d] storage alike, also a slice of a fused projection. Of a complex array
+   that is the real part; the imaginary part lies `imag` numbers further on (0: the array is real). */
 typedef struct cmha_heads {
     cmha_real *data;
-    size_t batch, head, token;
+    size_t batch, head, token, imag;
 } cmha_heads;
 
-CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d);                 /* [B, H, N, d] */
-CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d);              /* [B, N, row], head h at column h * d */
+CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d);    /* [B, H, N, d] */
+CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d); /* [B, N, row], head h at column h * d */
+/* The same for d complex numbers a head: [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row] with the real part of head h at column
+   h * d and its imaginary part at column imag + h * d. */
+CMHA_DEF cmha_heads cmha_complex_heads_major(cmha_real *data, size_t H, size_t N, size_t d);
+CMHA_DEF cmha_heads cmha_complex_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag);
 
 typedef enum cmha_attention_kind {
     CMHA_ATTENTION_CMHA, /* ComplexFormer eq 1-9 */
@@ -2351,6 +2356,7 @@ CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t
     view.batch = H * N * d;
     view.head = N * d;
     view.token = d;
+    view.imag = 0;
     return view;
 }
 
@@ -2360,6 +2366,19 @@ CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, siz
     view.batch = N * row;
     view.head = d;
     view.token = row;
+    view.imag = 0;
+    return view;
+}
+
+CMHA_DEF cmha_heads cmha_complex_heads_major(cmha_real *data, size_t H, size_t N, size_t d) {
+    cmha_heads view = cmha_heads_major(data, H, N, 2 * d);
+    view.imag = d;
+    return view;
+}
+
+CMHA_DEF cmha_heads cmha_complex_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag) {
+    cmha_heads view = cmha_tokens_major(data, N, row, d);
+    view.imag = imag;
     return view;
 }
 

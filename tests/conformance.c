@@ -111,6 +111,26 @@ static double *doubles(kase *k, const cmha_archive_tensor *t) {
     return x;
 }
 
+/* A complex tensor, <name>_re and <name>_im, as rows [Re (D) | Im (D)]: how the kernels hold complex numbers */
+static cmha_real *join(kase *k, const cmha_real *re, const cmha_real *im, size_t T, size_t D) {
+    cmha_real *z = zeros(k, 2 * T * D);
+    size_t t, j;
+    for (t = 0; t < T; t++)
+        for (j = 0; j < D; j++) z[2 * t * D + j] = re[t * D + j], z[2 * t * D + D + j] = im[t * D + j];
+    return z;
+}
+
+static const char *part_name(char *buffer, size_t size, const char *name, const char *part) {
+    snprintf(buffer, size, "%s_%s", name, part);
+    return buffer;
+}
+
+static cmha_real *planes(kase *k, const char *name, size_t T, size_t D) {
+    char re[96], im[96];
+    part_name(re, sizeof re, name, "re"), part_name(im, sizeof im, name, "im");
+    return join(k, reals(k, re, T * D), reals(k, im, T * D), T, D);
+}
+
 /* The cotangent of an output; zeros if it has none */
 static cmha_real *cotangent(kase *k, const char *name, size_t count) {
     return find(k, name) ? reals(k, name, count) : zeros(k, count);
@@ -177,6 +197,27 @@ static void compare(kase *k, const char *name, const cmha_real *got, size_t coun
 /* A gradient is compared if the file has it; what a file lists and no op compares is found by finish() */
 static void compare_gradient(kase *k, const char *name, const cmha_real *got, size_t count) {
     if (find(k, name)) compare(k, name, got, count);
+}
+
+/* The two halves of got [T, 2D] against <name>_re and <name>_im */
+static void compare_planes(kase *k, const char *name, const cmha_real *got, size_t T, size_t D, int only_if_there) {
+    static const char *const parts[2] = {"re", "im"};
+    char full[96];
+    size_t t, h;
+    for (h = 0; h < 2; h++) {
+        cmha_real *half = zeros(k, T * D);
+        part_name(full, sizeof full, name, parts[h]);
+        if (only_if_there && !find(k, full)) continue;
+        for (t = 0; t < T; t++) memcpy(half + t * D, got + (2 * t + h) * D, D * sizeof *half);
+        compare(k, full, half, T * D);
+    }
+}
+
+/* The cotangent of a complex output; zeros if it has none */
+static cmha_real *planes_cotangent(kase *k, const char *name, size_t T, size_t D) {
+    char re[96], im[96];
+    part_name(re, sizeof re, name, "re"), part_name(im, sizeof im, name, "im");
+    return join(k, cotangent(k, re, T * D), cotangent(k, im, T * D), T, D);
 }
 
 static void finish(kase *k) {
