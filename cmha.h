@@ -330,10 +330,33 @@ CMHA_DEF cmha_heads cmha_complex_heads_major(cmha_real *data, size_t H, size_t N
 CMHA_DEF cmha_heads cmha_complex_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag);
 
 typedef enum cmha_attention_kind {
-    CMHA_ATTENTION_CMHA, /* ComplexFormer eq 1-9 */
-    CMHA_ATTENTION_ROPE, /* Su et al. 2021; CMHA with delta = 1, b = 0 */
-    CMHA_ATTENTION_DOT   /* Vaswani et al. 2017 */
+    CMHA_ATTENTION_CMHA,    /* ComplexFormer eq 1-9 */
+    CMHA_ATTENTION_ROPE,    /* Su et al. 2021; CMHA with delta = 1, b = 0 */
+    CMHA_ATTENTION_DOT,     /* Vaswani et al. 2017 */
+    CMHA_ATTENTION_COMPLEX, /* complex q and k: O = sum_j q_j conj(k_j), see cmha_softmax. CoPE, MöbiusAttention */
+    CMHA_ATTENTION_ANGULAR  /* the same of the phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of cosines of phase
+                               differences, without any trigonometry. (The paper's pi-normalisation of phases has no effect inside a
+                               cosine; its prose says "averages" where its 1/sqrt(d_h) does not average: the caller's scale decides.) */
 } cmha_attention_kind;
+
+/* What is done with the complex score O of COMPLEX and ANGULAR (already times scale) and the values. MöbiusAttention does not say how
+   softmax(O) of its eq 9 is meant; RI_PRODUCT is its literal reading channel by channel, and the default here.
+   Real values go with REAL and SCORE. */
+typedef enum cmha_softmax {
+    CMHA_SOFTMAX_RI_PRODUCT, /* y = (softmax(Re O) + i softmax(Im O)) v */
+    CMHA_SOFTMAX_REAL,       /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
+    CMHA_SOFTMAX_RI_SPLIT,   /* y = softmax(Re O) Re v + i softmax(Im O) Im v */
+    CMHA_SOFTMAX_YANG8,      /* eight real attentions (Yang et al. 2020): (P_rr + i P_ri + i P_ir - P_ii) v, P_xy = softmax(q_x k_y) */
+    CMHA_SOFTMAX_SCORE       /* the Hermitian core: y = softmax(magnitude |O| / max + cosine Re O / sqrt(|O|^2 + eps^2)) v */
+} cmha_softmax;
+
+/* SCORE: what the magnitudes are divided by (CoPE `hybrid_norm`), + 1e-12. */
+typedef enum cmha_norm_max {
+    CMHA_MAX_NONE,
+    CMHA_MAX_ROW,   /* largest |O| among the row's permitted keys: causal-safe */
+    CMHA_MAX_HEAD,  /* among all permitted pairs of the head: leaks the future where causal */
+    CMHA_MAX_GLOBAL /* over the whole batch, masked pairs included: what CoPE's code does; depends on batch mates and padding */
+} cmha_norm_max;
 
 /* Which delta and b a head uses: the paper's, its ablation "EulerFormer-MHA (Shared)", or delta = 1, b = 0 without parameters. */
 typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIXED } cmha_share;
@@ -342,7 +365,7 @@ typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIX
 typedef struct cmha_attention_args {
     size_t batch, heads, kv_heads;   /* kv_heads divides heads: query head h reads key/value head h / (heads / kv_heads) */
     size_t n_q, n_k;                 /* query row i is at position pos0 + i, key row j at pos0 + n_q - n_k + j */
-    size_t d_k, d_v;                 /* d_v 0: no values, only lse is computed */
+    size_t d_k, d_v;                 /* numbers per head, complex ones for COMPLEX and ANGULAR. d_v 0: only lse is computed */
     cmha_real scale;                 /* factor on the score; not defaulted here. ComplexFormer's eq 8 has none, its prose scales */
     int causal;                      /* key position <= query position */
     size_t window;                   /* with causal: only the last `window` positions, own one included; 0 = all */
@@ -354,10 +377,39 @@ typedef struct cmha_attention_args {
     const cmha_real *delta, *b;
     const cmha_real *rotation;       /* [n, 2P], n = max(n_q, n_k), first row at position pos0 + n_q - n; from cmha_rotation_table */
     size_t rotation_head;            /* 0, or the distance between the heads' tables (per-head frequencies) */
-    cmha_real dropout;               /* on the probabilities */
+    cmha_softmax softmax;            /* this and the next: COMPLEX and ANGULAR only */
+    int complex_v;                   /* v and y are complex, d_v numbers a head */
+    int bilinear;                    /* O = sum_j q_j k_j, no conjugate: MöbiusAttention eq 9 as printed */
+    cmha_real magnitude, cosine;     /* SCORE */
+    cmha_real eps;                   /* of the phasors (ANGULAR) and of SCORE's cosine, which acts on the O before scale */
+    cmha_norm_max norm_max;          /* SCORE */
+    int norm_max_grad;               /* 0: that maximum is a constant in the backward; 1: the gradient flows into its entry */
+    cmha_real dropout;               /* on the probabilities; the softmaxes of one pair share their bit */
     uint64_t key;                    /* of the dropout bits */
     int threads;                     /* over (batch, kv head); 0 = 1 */
 } cmha_attention_args;
+
+/* CoPE's five scores (its 3.3; A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k)). `phase` alone lies within +-s: its weights differ
+   by a factor of at most exp(2 s), so such a layer nearly averages. `magnitude` does not tell aligned from opposed. */
+typedef enum cmha_cope_score {
+    CMHA_COPE_PHASE,      /* s C */
+    CMHA_COPE_MAGNITUDE,  /* s |A| */
+    CMHA_COPE_REAL,       /* s Re A: ordinary attention of [Re | Im] */
+    CMHA_COPE_HYBRID,     /* s (|A| + alpha C) */
+    CMHA_COPE_HYBRID_NORM /* s (|A| / (max + 1e-12) + alpha C); the paper leaves open which maximum, its code takes the whole batch's */
+} cmha_cope_score;
+
+typedef struct cmha_cope_options {
+    cmha_cope_score score;
+    cmha_real alpha;        /* 0.2 in the paper */
+    cmha_real eps;          /* C = Re A / sqrt(|A|^2 + eps^2): smooth, and 0 at A = 0; neither paper nor code has it. 1e-6 */
+    int repo_scale;         /* 1: |A| and Re A times s twice, as the authors' code does */
+    cmha_norm_max norm_max; /* HYBRID_NORM */
+    int norm_max_grad;
+} cmha_cope_options;
+
+/* Fills in what makes args (with d_k set, values real) a CoPE attention: kind, scale, softmax, magnitude, cosine, eps, norm_max. */
+CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options);
 
 /* Slopes of ALiBi, s_h = 2^(-8 (h+1)/H); H need not be a power of two. */
 CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes);
@@ -368,7 +420,8 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
 /* y [B, H, n_q, d_v] = softmax(scale Q'K'^T + mask) V over the permitted keys (eq 9), Q' and K' the features of q [B, H, n_q, d_k]
    and k [B, Hkv, n_k, d_k], v [B, Hkv, n_k, d_v]. Tiled, with running maxima; the n_q x n_k scores are never stored.
    lse [B, H, n_q, 2] gets of each row its largest score m and log sum exp(score - m): apart, so that huge scores lose nothing.
-   Their sum is the row's log sum exp; both are 0 for a row without keys. NULL = not wanted. */
+   Their sum is the row's log sum exp; both are 0 for a row without keys. NULL = not wanted. Forms of several softmaxes (RI_PRODUCT,
+   RI_SPLIT, YANG8) leave lse alone: their backward computes each again. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                      cmha_real *lse, cmha_real *scratch);
 /* Accumulates into dq, dk, dv (shapes and strides of their own) and into ddelta, db (shape of delta; NULL = not wanted). dlse [B, H, n_q]
@@ -1923,6 +1976,17 @@ static inline float cmha__normal_cdf(float x, float *density) {
 }
 #endif
 
+#if defined(__GNUC__) && !defined(__clang__)
+#define CMHA__NO_ERRNO __attribute__((optimize("no-math-errno"))) /* lets GCC vectorise sqrt */
+#else
+#define CMHA__NO_ERRNO
+#endif
+#ifdef CMHA_DOUBLE
+#define CMHA__SQRT sqrt
+#else
+#define CMHA__SQRT sqrtf
+#endif
+
 static inline cmha_real cmha__sigmoid(cmha_real x) { return 1 / (1 + cmha__exp(-x)); }
 
 /* Reductions over lanes of partial sums: they vectorise without reassociating, and give the same bits on every compiler that
@@ -2427,17 +2491,42 @@ CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes) {
     for (h = 0; h < H; h++) slopes[h] = (cmha_real)pow(2.0, -8.0 * (double)(h + 1) / (double)H);
 }
 
+/* SCORE: where a row's largest |O| is, and the gradient of what it is divided by. */
+typedef struct cmha__peak {
+    double gradient;
+    size_t key; /* SIZE_MAX: no key is permitted */
+} cmha__peak;
+
+CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options) {
+    cmha_real s = (cmha_real)(1 / sqrt((double)(args->d_k ? args->d_k : 1))), twice = options->repo_scale ? s : 1;
+    cmha_cope_score score = options->score;
+    int norm = score == CMHA_COPE_HYBRID_NORM, hybrid = norm || score == CMHA_COPE_HYBRID;
+    args->kind = CMHA_ATTENTION_COMPLEX;
+    args->softmax = score == CMHA_COPE_REAL ? CMHA_SOFTMAX_REAL : CMHA_SOFTMAX_SCORE;
+    args->scale = score == CMHA_COPE_REAL ? s * twice : s;
+    args->complex_v = args->bilinear = 0;
+    args->magnitude = norm ? 1 : hybrid || score == CMHA_COPE_MAGNITUDE ? twice : 0;
+    args->cosine = hybrid ? options->alpha : score == CMHA_COPE_PHASE ? 1 : 0;
+    args->eps = options->eps;
+    args->norm_max = norm ? options->norm_max : CMHA_MAX_NONE;
+    args->norm_max_grad = norm && options->norm_max_grad;
+}
+
 /* One query head of one sequence, its features ready. Key j of a query row i is at distance i + offset - j. */
 typedef struct cmha__head {
     const cmha_attention_args *args;
-    const cmha_real *q;          /* features [n_q, d_k], ldq apart */
+    size_t dk, dv;               /* numbers in a row of features and of values */
+    const cmha_real *q;          /* features [n_q, dk], ldq apart */
+    const cmha_real *turned;     /* SCORE: the features that give Im O, [n_q, dk] like q, which then gives Re O; else NULL */
     size_t ldq;
-    const cmha_real *keys;       /* features, transposed: tiles [ceil(n_k / 64)][d_k][64] */
-    const cmha_real *v;          /* [n_k, d_v], ldv apart */
+    const cmha_real *keys;       /* features, transposed: tiles [ceil(n_k / 64)][dk][64] */
+    const cmha_real *v;          /* [n_k, dv], ldv apart */
     size_t ldv;
     const unsigned char *mask;   /* [n_k] or NULL */
     cmha_real slope;             /* ALiBi, 0 = none */
     uint64_t row_key;            /* dropout: row i draws from row_key + i */
+    cmha_real *re, *im;          /* SCORE: O of the tile at work, [64, 64] each */
+    const cmha_real *peaks;      /* SCORE: what each row's magnitudes are divided by, [n_q] or NULL */
 } cmha__head;
 
 static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; }
@@ -2489,12 +2578,73 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
     }
 }
 
+/* sqrt(a^2 + b^2) where neither square may overflow or vanish. */
+static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
+    cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
+    cmha_real ratio = small / (large > 0 ? large : 1);
+    return large * CMHA__SQRT(1 + ratio * ratio);
+}
+
+/* h->re, h->im = O of queries i0.. against the tile of keys that begins at j0. */
+static void cmha__products(const cmha__head *h, size_t i0, size_t rows, size_t j0) {
+    const cmha_real *keys = h->keys + j0 * h->dk;
+    cmha__tile_gemm(0, rows, CMHA__TILE, h->dk, 1, h->q + i0 * h->ldq, h->ldq, keys, CMHA__TILE, 0, h->re, CMHA__TILE);
+    cmha__tile_gemm(0, rows, CMHA__TILE, h->dk, 1, h->turned + i0 * h->ldq, h->ldq, keys, CMHA__TILE, 0, h->im, CMHA__TILE);
+}
+
+/* The factors on |O| of row i and on the cosine. */
+static cmha_real cmha__magnitude_factor(const cmha__head *h, size_t i) {
+    cmha_real factor = h->args->scale * h->args->magnitude;
+    return h->peaks ? factor / (h->peaks[i] + (cmha_real)1e-12) : factor;
+}
+
+/* SCORE: S [rows, 64] from O. */
+static CMHA__NO_ERRNO void cmha__score_tile(const cmha__head *h, size_t i0, size_t rows, cmha_real *S) {
+    cmha_real c = h->args->scale * h->args->cosine, e = h->args->eps;
+    size_t r, j;
+    for (r = 0; r < rows; r++) {
+        cmha_real m = cmha__magnitude_factor(h, i0 + r);
+        const cmha_real *re = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
+        for (j = 0; j < CMHA__TILE; j++) {
+            cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e);
+            S[r * CMHA__TILE + j] = m * size + c * re[j] / (smooth > 0 ? smooth : 1);
+        }
+    }
+}
+
+/* SCORE: dO from the scores' gradient dS, into h->re and h->im; places [rows] (or NULL) gets that of each row's divisor. */
+static CMHA__NO_ERRNO void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const cmha_real *dS, cmha__peak *places) {
+    cmha_real c = h->args->scale * h->args->cosine, e = h->args->eps;
+    size_t r, j;
+    for (r = 0; r < rows; r++) {
+        cmha_real m = cmha__magnitude_factor(h, i0 + r), sum = 0;
+        cmha_real *re = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
+        const cmha_real *d = dS + r * CMHA__TILE;
+        if (places) {
+            for (j = 0; j < CMHA__TILE; j++) sum += d[j] * cmha__hypot(re[j], im[j]);
+            places[r].gradient -= (double)(sum * m / (h->peaks[i0 + r] + (cmha_real)1e-12));
+        }
+        for (j = 0; j < CMHA__TILE; j++) {
+            cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e);
+            cmha_real over = 1 / (size > 0 ? size : 1), out = 1 / (smooth > 0 ? smooth : 1);
+            cmha_real x = re[j] * out, y = im[j] * out, f = e * out, radial = m * over;
+            re[j] = d[j] * (radial * re[j] + c * (y * y + f * f) * out);
+            im[j] = d[j] * (radial * im[j] - c * x * y * out);
+        }
+    }
+}
+
 /* S [rows, 64] = masked scores of queries i0.. against the tile of keys that begins at j0. */
 static void cmha__scores(const cmha__head *h, size_t i0, size_t rows, size_t j0, cmha_real *S) {
     const cmha_attention_args *a = h->args;
     size_t begin, end, last_begin, last_end;
-    cmha__tile_gemm(0, rows, CMHA__TILE, a->d_k, a->scale, h->q + i0 * h->ldq, h->ldq, h->keys + j0 * a->d_k, CMHA__TILE, 0, S,
-                    CMHA__TILE);
+    if (h->turned) {
+        cmha__products(h, i0, rows, j0);
+        cmha__score_tile(h, i0, rows, S);
+    } else {
+        cmha__tile_gemm(0, rows, CMHA__TILE, h->dk, a->scale, h->q + i0 * h->ldq, h->ldq, h->keys + j0 * h->dk, CMHA__TILE, 0, S,
+                        CMHA__TILE);
+    }
     cmha__visible(a, i0, &begin, &end);
     cmha__visible(a, i0 + rows - 1, &last_begin, &last_end);
     if (h->mask || h->slope > 0 || last_begin > j0 || end < j0 + CMHA__TILE) cmha__mask_tile(h, S, i0, rows, j0);
@@ -2524,10 +2674,10 @@ static void cmha__softmax_tile(cmha_real *S, size_t rows, size_t dv, cmha_real *
     }
 }
 
-/* y, lse of up to 64 queries from i0. work: S [64, 64], acc [64, d_v], m, l [64]. */
+/* y, lse of up to 64 queries from i0. work: S [64, 64], m, l [64], acc [64, dv]. */
 static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha_real *y, size_t ldy, cmha_real *lse, cmha_real *work) {
     const cmha_attention_args *a = h->args;
-    size_t dv = a->d_v, begin, end, none, j0, r, i;
+    size_t dv = h->dv, begin, end, none, j0, r, i;
     cmha_real *S = work, *m = S + CMHA__TILE * CMHA__TILE, *l = m + CMHA__TILE, *acc = l + CMHA__TILE;
     memset(l, 0, (CMHA__TILE + rows * dv) * sizeof *l);
     for (r = 0; r < rows; r++) m[r] = -(cmha_real)INFINITY;
@@ -2570,19 +2720,21 @@ typedef struct cmha__backward_head {
     const cmha_real *lse, *D;    /* [n_q, 2]; [n_q], D = rowsum(dy * y) - dlse */
     const cmha_real *dy;         /* rows lddy apart */
     size_t lddy;
-    cmha_real *dq, *dk;          /* features [n_q, d_k], [n_k, d_k], accumulated */
+    cmha_real *dq, *dturned, *dk; /* features [n_q, dk] twice, [n_k, dk], accumulated */
     cmha_real *dv;               /* rows lddv apart, accumulated; may be NULL */
     size_t lddv;
-    cmha_real *S, *dS, *k_rows, *v_columns; /* [64, 64] twice, [64, d_k], [d_v, 64] */
+    cmha__peak *places;          /* [n_q] where the gradient of the divisors is wanted, else NULL */
+    cmha_real *S, *dS, *k_rows, *v_columns; /* [64, 64] twice, [64, dk], [dv, 64] */
 } cmha__backward_head;
 
-/* S = probabilities, dS = gradient of the raw scores, of queries i0.. against keys j0... */
+/* S = probabilities, dS = gradient of the scores before the scale, of queries i0.. against keys j0... */
 static void cmha__backward_scores(const cmha__head *h, const cmha__backward_head *g, size_t i0, size_t rows, size_t j0) {
     const cmha_attention_args *a = h->args;
+    cmha_real scale = h->turned ? 1 : a->scale; /* SCORE has it in its own factors */
     size_t r, j;
     cmha__scores(h, i0, rows, j0, g->S);
-    if (a->d_v)
-        cmha__tile_gemm(0, rows, CMHA__TILE, a->d_v, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->dS, CMHA__TILE);
+    if (h->dv)
+        cmha__tile_gemm(0, rows, CMHA__TILE, h->dv, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->dS, CMHA__TILE);
     else
         memset(g->dS, 0, rows * CMHA__TILE * sizeof *g->dS);
     if (a->dropout > 0) cmha__drop_tile(h, g->dS, i0, rows, j0);
@@ -2591,7 +2743,7 @@ static void cmha__backward_scores(const cmha__head *h, const cmha__backward_head
         cmha_real top = g->lse[2 * (i0 + r)], rest = g->lse[2 * (i0 + r) + 1], D = g->D[i0 + r];
         for (j = 0; j < CMHA__TILE; j++) {
             p[j] = cmha__exp((p[j] - top) - rest);
-            d[j] = p[j] * (d[j] - D) * a->scale;
+            d[j] = p[j] * (d[j] - D) * scale;
         }
     }
     if (a->dropout > 0) cmha__drop_tile(h, g->S, i0, rows, j0);
@@ -2610,11 +2762,18 @@ static void cmha__seeing(const cmha_attention_args *a, size_t j0, size_t cols, s
     }
 }
 
+/* One set of query features: dQ += dS K and dK += dS^T Q. */
+static void cmha__backward_features(const cmha__head *h, const cmha__backward_head *g, const cmha_real *q, const cmha_real *dS, size_t i0,
+                                    size_t rows, size_t j0, size_t cols, cmha_real *dq) {
+    size_t dk = h->dk;
+    cmha__tile_gemm(0, rows, dk, cols, 1, dS, CMHA__TILE, g->k_rows, dk, 1, dq + i0 * dk, dk);
+    cmha__tile_gemm(1, cols, dk, rows, 1, dS, CMHA__TILE, q + i0 * h->ldq, h->ldq, 1, g->dk + j0 * dk, dk);
+}
+
 static void cmha__backward_tile(const cmha__head *h, const cmha__backward_head *g, size_t j0) {
     const cmha_attention_args *a = h->args;
-    size_t cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE, dk = a->d_k, dv = a->d_v, i0, rows, begin, end;
-    const cmha_real *keys = h->keys + j0 * dk;
-    cmha__transpose(keys, CMHA__TILE, dk, cols, g->k_rows, dk);
+    size_t cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE, dk = h->dk, dv = h->dv, i0, rows, begin, end;
+    cmha__transpose(h->keys + j0 * dk, CMHA__TILE, dk, cols, g->k_rows, dk);
     if (dv) memset(g->v_columns, 0, dv * CMHA__TILE * sizeof *g->v_columns);
     if (dv) cmha__transpose(h->v + j0 * h->ldv, h->ldv, cols, dv, g->v_columns, CMHA__TILE);
     cmha__seeing(a, j0, cols, &begin, &end);
@@ -2623,12 +2782,17 @@ static void cmha__backward_tile(const cmha__head *h, const cmha__backward_head *
         cmha__backward_scores(h, g, i0, rows, j0);
         if (dv && g->dv) /* dV += P^T dY */
             cmha__tile_gemm(1, cols, dv, rows, 1, g->S, CMHA__TILE, g->dy + i0 * g->lddy, g->lddy, 1, g->dv + j0 * g->lddv, g->lddv);
-        cmha__tile_gemm(0, rows, dk, cols, 1, g->dS, CMHA__TILE, g->k_rows, dk, 1, g->dq + i0 * dk, dk);            /* dQ += dS K */
-        cmha__tile_gemm(1, cols, dk, rows, 1, g->dS, CMHA__TILE, h->q + i0 * h->ldq, h->ldq, 1, g->dk + j0 * dk, dk); /* dK += dS^T Q */
+        if (h->turned) {
+            cmha__score_back(h, i0, rows, g->dS, g->places ? g->places + i0 : NULL);
+            cmha__backward_features(h, g, h->q, h->re, i0, rows, j0, cols, g->dq);
+            cmha__backward_features(h, g, h->turned, h->im, i0, rows, j0, cols, g->dturned);
+        } else {
+            cmha__backward_features(h, g, h->q, g->dS, i0, rows, j0, cols, g->dq);
+        }
     }
 }
 
-/* ---- Attention = feature map, core, and the feature map's backward ---- */
+/* ---- Features of queries and keys ---- */
 
 /* The query head's delta and b (NULL where the kind has none) and its rotation rows. */
 typedef struct cmha__feature {
@@ -2651,7 +2815,8 @@ static cmha__feature cmha__feature_of(const cmha_attention_args *a, size_t head)
 
 /* Does the feature of a key depend on the query head that sees it? */
 static int cmha__own_keys(int kind, int share, int per_head_tables) {
-    return kind != CMHA_ATTENTION_DOT && (per_head_tables || (kind == CMHA_ATTENTION_CMHA && share == CMHA_SHARE_PER_HEAD));
+    return (kind == CMHA_ATTENTION_CMHA && (per_head_tables || share == CMHA_SHARE_PER_HEAD)) ||
+           (kind == CMHA_ATTENTION_ROPE && per_head_tables);
 }
 
 /* Do the query heads of a group see different features of the same key? */
@@ -2659,66 +2824,353 @@ static int cmha__keys_differ(const cmha_attention_args *a) {
     return a->heads != a->kv_heads && cmha__own_keys((int)a->kind, (int)a->share, a->rotation_head != 0);
 }
 
-/* Features of n keys into the transposed tiles, the first at column `at`. rows [64, d_k] is scratch. */
-static void cmha__write_keys(const cmha_attention_args *a, const cmha__feature *f, const cmha_real *k, size_t ldk, size_t n, size_t at,
-                             cmha_real *keys, cmha_real *rows) {
-    size_t i, count, column, d = a->d_k;
+static int cmha__is_complex(const cmha_attention_args *a) {
+    return a->kind == CMHA_ATTENTION_COMPLEX || a->kind == CMHA_ATTENTION_ANGULAR;
+}
+
+static size_t cmha__key_width(const cmha_attention_args *a) { return cmha__is_complex(a) ? 2 * a->d_k : a->d_k; }
+static size_t cmha__value_width(const cmha_attention_args *a) { return cmha__is_complex(a) && a->complex_v ? 2 * a->d_v : a->d_v; }
+
+/*STUB*/
+static void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u) {
+    size_t t, j;
+    for (t = 0; t < T; t++, z += 2 * D, u += 2 * D)
+        for (j = 0; j < D; j++) {
+            cmha_real re = z[j], im = z[D + j], r = cmha__hypot(cmha__hypot(re, im), eps), o = 1 / (r > 0 ? r : 1);
+            u[j] = re * o;
+            u[D + j] = im * o;
+        }
+}
+static void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz) {
+    size_t t, j;
+    for (t = 0; t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
+        for (j = 0; j < D; j++) {
+            cmha_real re = z[j], im = z[D + j], r = cmha__hypot(cmha__hypot(re, im), eps), o = 1 / (r > 0 ? r : 1), p = (re * o * du[j] + im * o * du[D + j]);
+            dz[j] += o * (du[j] - re * o * p);
+            dz[D + j] += o * (du[D + j] - im * o * p);
+        }
+}
+/*ENDSTUB*/
+/* to [n, 2d] = [Re | Im] of n complex rows of a view; and the other way round, added. */
+static void cmha__pack(const cmha_real *from, size_t ld, size_t imag, size_t n, size_t d, cmha_real *to) {
+    size_t i;
+    for (i = 0; i < n; i++) {
+        memcpy(to + i * 2 * d, from + i * ld, d * sizeof *to);
+        memcpy(to + i * 2 * d + d, from + i * ld + imag, d * sizeof *to);
+    }
+}
+
+static void cmha__add_packed(const cmha_real *rows, size_t n, size_t d, cmha_real *to, size_t ld, size_t imag) {
+    size_t i;
+    for (i = 0; i < n; i++) {
+        cmha__axpy(d, 1, rows + i * 2 * d, to + i * ld);
+        cmha__axpy(d, 1, rows + i * 2 * d + d, to + i * ld + imag);
+    }
+}
+
+/* A head's array in one sequence, as rows. */
+typedef struct cmha__rows_of {
+    cmha_real *data;
+    size_t ld, imag;
+} cmha__rows_of;
+
+static cmha__rows_of cmha__rows_at(cmha_heads view, size_t b, size_t h) {
+    cmha__rows_of rows;
+    rows.data = cmha__head_at(view, b, h);
+    rows.ld = view.token;
+    rows.imag = view.imag;
+    return rows;
+}
+
+/* y [n, dk] = features of the raw rows from `first` on; b is the query's bias. Not for DOT, whose rows are their own features. */
+static void cmha__features(const cmha_attention_args *a, const cmha__feature *f, cmha__rows_of x, size_t first, size_t n,
+                           const cmha_real *table, const cmha_real *b, cmha_real *y) {
+    const cmha_real *from = x.data + first * x.ld;
+    if (!cmha__is_complex(a)) {
+        cmha_rotate_forward(from, x.ld, n, f->P, a->layout, table + first * a->d_k, f->delta, b, y, a->d_k);
+        return;
+    }
+    cmha__pack(from, x.ld, x.imag, n, a->d_k, y);
+    if (a->kind == CMHA_ATTENTION_ANGULAR) cmha_phasor_forward(y, n, a->d_k, a->eps, y);
+}
+
+/* Feature gradients dy [n, dk] back to the raw rows x; rows [2, 64, dk] is scratch. */
+static void cmha__features_back(const cmha_attention_args *a, const cmha__feature *f, cmha__rows_of x, size_t n, const cmha_real *table,
+                                const cmha_real *b, const cmha_real *dy, cmha_real *dx, double *ddelta, double *db, cmha_real *rows) {
+    size_t d = a->d_k, i, count;
+    if (!cmha__is_complex(a)) {
+        if (a->kind != CMHA_ATTENTION_DOT)
+            cmha_rotate_backward(x.data, x.ld, n, f->P, a->layout, table, f->delta, b, dy, d, dx, ddelta, db);
+        else
+            for (i = 0; dx && i < n; i++) cmha__axpy(d, 1, dy + i * d, dx + i * x.ld);
+        return;
+    }
+    for (i = 0; dx && i < n; i += count, dy += count * 2 * d) {
+        const cmha_real *gradient = dy;
+        count = n - i < CMHA__TILE ? n - i : CMHA__TILE;
+        if (a->kind == CMHA_ATTENTION_ANGULAR) {
+            cmha__pack(x.data + i * x.ld, x.ld, x.imag, count, d, rows);
+            gradient = rows + CMHA__TILE * 2 * d;
+            memset(rows + CMHA__TILE * 2 * d, 0, count * 2 * d * sizeof *rows);
+            cmha_phasor_backward(rows, dy, count, d, a->eps, rows + CMHA__TILE * 2 * d);
+        }
+        cmha__add_packed(gradient, count, d, dx + i * x.ld, x.ld, x.imag);
+    }
+}
+
+/* Features of n keys into the transposed tiles, the first at column `at`. rows [64, dk] is scratch. */
+static void cmha__write_keys(const cmha_attention_args *a, const cmha__feature *f, cmha__rows_of k, size_t n, size_t at, cmha_real *keys,
+                             cmha_real *rows) {
+    size_t i, count, column, d = cmha__key_width(a);
+    const cmha_real *table = f->rotation ? f->rotation + f->first_k * a->d_k : NULL;
     for (i = 0; i < n; i += count) {
         column = (at + i) % CMHA__TILE;
         count = n - i < CMHA__TILE - column ? n - i : CMHA__TILE - column;
         if (a->kind == CMHA_ATTENTION_DOT) {
-            cmha__transpose(k + i * ldk, ldk, count, d, keys + (at + i - column) * d + column, CMHA__TILE);
+            cmha__transpose(k.data + i * k.ld, k.ld, count, d, keys + (at + i - column) * d + column, CMHA__TILE);
             continue;
         }
-        cmha_rotate_forward(k + i * ldk, ldk, count, f->P, a->layout, f->rotation + (f->first_k + i) * d, f->delta, NULL, rows, d);
+        cmha__features(a, f, k, i, count, table, NULL, rows);
         cmha__transpose(rows, d, count, d, keys + (at + i - column) * d + column, CMHA__TILE);
     }
 }
 
-/* The head's query features: the raw rows for DOT, else computed into `features` [n_q, d_k]. */
-static void cmha__set_queries(cmha__head *h, const cmha__feature *f, const cmha_real *q, size_t ldq, cmha_real *features) {
-    const cmha_attention_args *a = h->args;
-    h->q = q;
-    h->ldq = ldq;
-    if (a->kind == CMHA_ATTENTION_DOT) return;
-    cmha_rotate_forward(q, ldq, a->n_q, f->P, a->layout, f->rotation + f->first_q * a->d_k, f->delta, f->b, features, a->d_k);
-    h->q = features;
-    h->ldq = a->d_k;
+/* ---- The forms of a complex softmax ---- */
+
+/* One real softmax of a complex attention: its query features are form (Re q, Im q), the key's are (Re k, Im k), and its product o
+   with the values enters y as mix (Re o, Im o). Both are 2 x 2 matrices of signs. */
+typedef struct cmha__term {
+    signed char form[4], mix[4];
+} cmha__term;
+
+/* Forms of Re O and Im O, with and without the conjugate of k. */
+#define CMHA__RE_HERMITIAN {1, 0, 0, 1}
+#define CMHA__IM_HERMITIAN {0, 1, -1, 0}
+#define CMHA__RE_BILINEAR {1, 0, 0, -1}
+#define CMHA__IM_BILINEAR {0, 1, 1, 0}
+#define CMHA__TIMES_1 {1, 0, 0, 1}
+#define CMHA__TIMES_I {0, -1, 1, 0}
+
+static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
+    static const cmha__term product[2][2] = {{{CMHA__RE_HERMITIAN, CMHA__TIMES_1}, {CMHA__IM_HERMITIAN, CMHA__TIMES_I}},
+                                             {{CMHA__RE_BILINEAR, CMHA__TIMES_1}, {CMHA__IM_BILINEAR, CMHA__TIMES_I}}};
+    static const cmha__term split[2][2] = {{{CMHA__RE_HERMITIAN, {1, 0, 0, 0}}, {CMHA__IM_HERMITIAN, {0, 0, 0, 1}}},
+                                           {{CMHA__RE_BILINEAR, {1, 0, 0, 0}}, {CMHA__IM_BILINEAR, {0, 0, 0, 1}}}};
+    static const cmha__term yang[4] = {{{1, 0, 0, 0}, CMHA__TIMES_1},
+                                       {{0, 0, 1, 0}, CMHA__TIMES_I},
+                                       {{0, 1, 0, 0}, CMHA__TIMES_I},
+                                       {{0, 0, 0, 1}, {-1, 0, 0, -1}}};
+    int form = a->bilinear != 0;
+    *count = 1;
+    if (!cmha__is_complex(a)) return product[0];
+    if (a->softmax == CMHA_SOFTMAX_YANG8) *count = 4;
+    if (a->softmax == CMHA_SOFTMAX_RI_PRODUCT || a->softmax == CMHA_SOFTMAX_RI_SPLIT) *count = 2;
+    return a->softmax == CMHA_SOFTMAX_YANG8 ? yang : a->softmax == CMHA_SOFTMAX_RI_SPLIT ? split[form] : product[form];
 }
 
-static void cmha__set_head(cmha__head *h, const cmha_attention_args *a, size_t batch, size_t head) {
+/* to [n, 2d] += or = matrix applied to the two halves of from [n, 2d]; back: its transpose. from may be to unless `add`. */
+static void cmha__apply(const signed char *matrix, int back, const cmha_real *from, size_t n, size_t d, cmha_real *to, int add) {
+    cmha_real m0 = matrix[0], m1 = matrix[back ? 2 : 1], m2 = matrix[back ? 1 : 2], m3 = matrix[3], keep = add ? 1 : 0;
+    size_t i, j;
+    for (i = 0; i < n; i++, from += 2 * d, to += 2 * d)
+        for (j = 0; j < d; j++) {
+            cmha_real re = from[j], im = from[d + j];
+            to[j] = (add ? keep * to[j] : 0) + m0 * re + m1 * im;
+            to[d + j] = (add ? keep * to[d + j] : 0) + m2 * re + m3 * im;
+        }
+}
+
+/* ---- One head of one sequence ---- */
+
+/* Scratch of one thread. The keys' and values' own in a cache: CMHA__CACHED. */
+enum { CMHA__FORWARD, CMHA__BACKWARD, CMHA__CACHED };
+
+typedef struct cmha__unit {
+    cmha_real *keys, *values, *q, *turned, *rows, *work, *re, *im, *out;
+    cmha_real *dq, *dturned, *dk, *fold, *again, *dvalues, *dout, *D, *v_columns;
+    cmha_real *peaks;   /* of a cached pass, which has no shared part */
+    cmha__peak *places;
+} cmha__unit;
+
+/* The next n numbers of a scratch array; base NULL only counts. */
+static cmha_real *cmha__deal(cmha_real *base, size_t *used, size_t n) {
+    cmha_real *part = base ? base + *used : NULL;
+    *used += (n + 15) / 16 * 16;
+    return part;
+}
+
+/* Deals `base` out to the arrays a head needs and returns how much that is. */
+static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real *base, cmha__unit *u) {
+    size_t dk = cmha__key_width(a), dv = cmha__value_width(a), tile = CMHA__TILE * CMHA__TILE, used = 0;
+    int packed = cmha__is_complex(a), score = packed && a->softmax == CMHA_SOFTMAX_SCORE, own = mode != CMHA__CACHED;
+    u->keys = cmha__deal(base, &used, own ? cmha__tiles(a->n_k) * CMHA__TILE * dk : 0);
+    u->values = cmha__deal(base, &used, own && dv > a->d_v ? a->n_k * dv : 0);
+    u->q = cmha__deal(base, &used, a->kind == CMHA_ATTENTION_DOT ? 0 : a->n_q * dk);
+    u->turned = cmha__deal(base, &used, score ? a->n_q * dk : 0);
+    u->rows = cmha__deal(base, &used, 2 * CMHA__TILE * dk);
+    u->work = cmha__deal(base, &used, CMHA__TILE * (2 * CMHA__TILE + 2 + dv));
+    u->re = cmha__deal(base, &used, score ? 2 * tile : 0);
+    u->im = score && base ? u->re + tile : NULL;
+    u->out = cmha__deal(base, &used, dv > a->d_v ? a->n_q * dv : 0);
+    u->peaks = cmha__deal(base, &used, !own && score ? a->n_q : 0);
+    u->places = (cmha__peak *)(void *)cmha__deal(base, &used, !own && score ? a->n_q * (sizeof(cmha__peak) / sizeof(cmha_real)) : 0);
+    if (mode != CMHA__BACKWARD) return used;
+    u->dq = cmha__deal(base, &used, a->n_q * dk);
+    u->dturned = cmha__deal(base, &used, score ? a->n_q * dk : 0);
+    u->dk = cmha__deal(base, &used, a->n_k * dk);
+    u->fold = cmha__deal(base, &used, packed ? a->n_q * dk : 0);
+    u->again = cmha__deal(base, &used, packed ? a->n_q * 2 : 0);
+    u->dvalues = cmha__deal(base, &used, dv > a->d_v ? a->n_k * dv : 0);
+    u->dout = cmha__deal(base, &used, dv > a->d_v ? a->n_q * dv : 0);
+    u->D = cmha__deal(base, &used, a->n_q);
+    u->v_columns = cmha__deal(base, &used, CMHA__TILE * dv);
+    return used;
+}
+
+static void cmha__set_head(cmha__head *h, const cmha_attention_args *a, const cmha__unit *u, size_t batch, size_t head) {
+    memset(h, 0, sizeof *h);
     h->args = a;
+    h->dk = cmha__key_width(a);
+    h->dv = cmha__value_width(a);
     h->mask = a->key_mask ? a->key_mask + batch * a->n_k : NULL;
     h->slope = a->alibi ? a->alibi[head] : 0;
     h->row_key = cmha__mix(a->key) + (batch * a->heads + head) * a->n_q;
+    h->re = u->re;
+    h->im = u->im;
+    h->keys = u->keys;
 }
 
-/* Scratch of one thread, in cmha_real; the same order as the pointers are dealt out below. */
-typedef struct cmha__plan {
-    size_t keys, q, work, rows, dq, dk, D, tile; /* lengths */
-    size_t thread;                               /* their sum */
-    size_t partial;                              /* per (batch, head): ddelta and db in double */
-} cmha__plan;
-
-static cmha__plan cmha__attention_plan(const cmha_attention_args *a, int backward) {
-    cmha__plan p;
-    memset(&p, 0, sizeof p);
-    p.keys = cmha__tiles(a->n_k) * CMHA__TILE * a->d_k;
-    p.q = a->kind == CMHA_ATTENTION_DOT ? 0 : a->n_q * a->d_k;
-    p.rows = CMHA__TILE * a->d_k;
-    p.work = CMHA__TILE * (CMHA__TILE + 2 + a->d_v);
-    if (backward) {
-        p.work = 2 * CMHA__TILE * CMHA__TILE;
-        p.dq = a->n_q * a->d_k;
-        p.dk = a->n_k * a->d_k;
-        p.D = a->n_q;
-        p.tile = CMHA__TILE * a->d_v;
-        p.partial = 2 * (a->d_k / 2) * (sizeof(double) / sizeof(cmha_real));
+/* The head's query features of one term: the raw rows for DOT, else computed into the unit's arrays. */
+static void cmha__set_queries(cmha__head *h, const cmha__unit *u, const cmha__feature *f, cmha__rows_of q, const cmha__term *term) {
+    static const signed char imaginary[2][4] = {CMHA__IM_HERMITIAN, CMHA__IM_BILINEAR};
+    const cmha_attention_args *a = h->args;
+    const cmha_real *table = f->rotation ? f->rotation + f->first_q * a->d_k : NULL;
+    h->q = a->kind == CMHA_ATTENTION_DOT ? q.data : u->q;
+    h->ldq = a->kind == CMHA_ATTENTION_DOT ? q.ld : h->dk;
+    if (a->kind == CMHA_ATTENTION_DOT) return;
+    cmha__features(a, f, q, 0, a->n_q, table, f->b, u->q);
+    if (!cmha__is_complex(a)) return;
+    if (a->softmax == CMHA_SOFTMAX_SCORE) {
+        cmha__apply(imaginary[a->bilinear != 0], 0, u->q, a->n_q, a->d_k, u->turned, 0);
+        h->turned = u->turned;
     }
-    p.thread = p.keys + p.q + p.work + p.rows + p.dq + p.dk + p.D + p.tile;
-    p.thread = (p.thread + 15) / 16 * 16;
-    return p;
+    cmha__apply(term->form, 0, u->q, a->n_q, a->d_k, u->q, 0);
 }
+
+/* The head's values: in place where they are real, else packed. */
+static void cmha__set_values(cmha__head *h, const cmha__unit *u, cmha__rows_of v, int fresh) {
+    const cmha_attention_args *a = h->args;
+    int packed = h->dv > a->d_v;
+    if (packed && fresh) cmha__pack(v.data, v.ld, v.imag, a->n_k, a->d_v, u->values);
+    h->v = packed ? u->values : v.data;
+    h->ldv = packed ? h->dv : v.ld;
+}
+
+/* y of a head whose keys and values are set: every term's softmax, mixed. */
+static void cmha__forward_terms(cmha__head *h, const cmha__unit *u, const cmha__feature *f, cmha__rows_of q, cmha__rows_of y,
+                                cmha_real *lse) {
+    const cmha_attention_args *a = h->args;
+    int count, t;
+    const cmha__term *terms = cmha__terms(a, &count);
+    size_t i;
+    if (h->dv == a->d_v) {
+        cmha__set_queries(h, u, f, q, terms);
+        cmha__forward_head(h, y.data, y.ld, lse, u->work);
+        return;
+    }
+    for (i = 0; i < a->n_q; i++) {
+        memset(y.data + i * y.ld, 0, a->d_v * sizeof *y.data);
+        memset(y.data + i * y.ld + y.imag, 0, a->d_v * sizeof *y.data);
+    }
+    for (t = 0; t < count; t++) {
+        cmha__set_queries(h, u, f, q, &terms[t]);
+        cmha__forward_head(h, u->out, h->dv, count == 1 ? lse : NULL, u->work);
+        cmha__apply(terms[t].mix, 0, u->out, a->n_q, a->d_v, u->out, 0);
+        cmha__add_packed(u->out, a->n_q, a->d_v, y.data, y.ld, y.imag);
+    }
+}
+
+/* ---- SCORE's divisors: the largest |O| of every row, head or batch, in a pass of their own before the softmax ---- */
+
+static int cmha__has_peaks(const cmha_attention_args *a) {
+    return cmha__is_complex(a) && a->softmax == CMHA_SOFTMAX_SCORE && a->norm_max != CMHA_MAX_NONE;
+}
+
+/* peaks [n_q] and places [n_q] of one head. GLOBAL looks at masked pairs too. */
+static CMHA__NO_ERRNO void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *places) {
+    const cmha_attention_args *a = h->args;
+    size_t i0, j0, r, j, rows;
+    for (i0 = 0; i0 < a->n_q; i0 += rows) {
+        rows = a->n_q - i0 < CMHA__TILE ? a->n_q - i0 : CMHA__TILE;
+        for (r = 0; r < rows; r++) peaks[i0 + r] = 0, places[i0 + r].key = SIZE_MAX, places[i0 + r].gradient = 0;
+        for (j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) {
+            size_t cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE;
+            cmha__products(h, i0, rows, j0);
+            for (r = 0; r < rows; r++) {
+                size_t begin, end;
+                cmha_real *re = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
+                cmha__visible(a, i0 + r, &begin, &end);
+                for (j = 0; j < cols; j++) re[j] = cmha__hypot(re[j], im[j]);
+                for (j = 0; j < cols; j++) {
+                    int allowed = a->norm_max == CMHA_MAX_GLOBAL || (j0 + j >= begin && j0 + j < end && (!h->mask || h->mask[j0 + j]));
+                    if (!allowed || (places[i0 + r].key != SIZE_MAX && !(re[j] > peaks[i0 + r]))) continue;
+                    peaks[i0 + r] = re[j];
+                    places[i0 + r].key = j0 + j;
+                }
+            }
+        }
+    }
+}
+
+/* The row of [begin, end) that holds the largest peak; the first one of equals. SIZE_MAX if no row has one. */
+static size_t cmha__highest(const cmha_real *peaks, const cmha__peak *places, size_t begin, size_t end) {
+    size_t best = SIZE_MAX, i;
+    for (i = begin; i < end; i++)
+        if (places[i].key != SIZE_MAX && (best == SIZE_MAX || peaks[i] > peaks[best])) best = i;
+    return best;
+}
+
+/* Rows that share one divisor: one, a head's, or all. */
+static size_t cmha__peak_group(const cmha_attention_args *a) {
+    return a->norm_max == CMHA_MAX_ROW ? 1 : a->norm_max == CMHA_MAX_HEAD ? a->n_q : a->batch * a->heads * a->n_q;
+}
+
+/* divisors [B, H, n_q] from peaks of the same shape. */
+static void cmha__spread_peaks(const cmha_attention_args *a, const cmha_real *peaks, const cmha__peak *places, cmha_real *divisors) {
+    size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a), begin, i;
+    for (begin = 0; begin < total; begin += group) {
+        size_t best = cmha__highest(peaks, places, begin, begin + group);
+        for (i = begin; i < begin + group; i++) divisors[i] = best == SIZE_MAX ? 0 : peaks[best];
+    }
+}
+
+/* The gradient of a maximum into the pair it was taken from: dO = g O / |O|. */
+static void cmha__peak_pair(const cmha_attention_args *a, const cmha__rows_of *q, const cmha__rows_of *k, size_t row, size_t key, double g,
+                            cmha_real *dq, cmha_real *dk) {
+    const cmha_real *qr = q->data + row * q->ld, *qi = qr + q->imag, *kr = k->data + key * k->ld, *ki = kr + k->imag;
+    double sign = a->bilinear ? -1 : 1, re = 0, im = 0, size;
+    size_t j, d = a->d_k;
+    for (j = 0; j < d; j++) {
+        re += (double)qr[j] * (double)kr[j] + sign * (double)qi[j] * (double)ki[j];
+        im += (double)qi[j] * (double)kr[j] - sign * (double)qr[j] * (double)ki[j];
+    }
+    size = sqrt(re * re + im * im);
+    if (!(size > 0)) return;
+    re *= g / size;
+    im *= g / size;
+    for (j = 0; j < d; j++) {
+        if (dq) {
+            dq[row * q->ld + j] += (cmha_real)(re * (double)kr[j] - sign * im * (double)ki[j]);
+            dq[row * q->ld + q->imag + j] += (cmha_real)(im * (double)kr[j] + sign * re * (double)ki[j]);
+        }
+        if (dk) {
+            dk[key * k->ld + j] += (cmha_real)(re * (double)qr[j] + im * (double)qi[j]);
+            dk[key * k->ld + k->imag + j] += (cmha_real)(sign * (re * (double)qi[j] - im * (double)qr[j]));
+        }
+    }
+}
+
+/* ---- Attention = feature map, core, and the feature map's backward ---- */
 
 static int cmha__attention_threads(const cmha_attention_args *a) {
     size_t units = a->batch * a->kv_heads;
@@ -2726,33 +3178,79 @@ static int cmha__attention_threads(const cmha_attention_args *a) {
     return (size_t)threads > units ? (units ? (int)units : 1) : threads;
 }
 
+/* What all threads share at the head of the scratch: doubles for ddelta and db of every head, peaks and their places. */
+typedef struct cmha__shared {
+    double *partial;       /* [B, H, 2, P] */
+    cmha__peak *places;    /* [B, H, n_q] */
+    cmha_real *peaks, *divisors;
+} cmha__shared;
+
+static size_t cmha__deal_shared(const cmha_attention_args *a, int mode, cmha_real *base, cmha__shared *x) {
+    size_t heads = a->batch * a->heads, rows = cmha__has_peaks(a) ? heads * a->n_q : 0, used = 0;
+    int learned = mode == CMHA__BACKWARD && a->kind == CMHA_ATTENTION_CMHA;
+    x->partial = (double *)(void *)cmha__deal(base, &used, learned ? heads * (a->d_k / 2) * 2 * (sizeof(double) / sizeof(cmha_real)) : 0);
+    x->places = (cmha__peak *)(void *)cmha__deal(base, &used, rows * (sizeof(cmha__peak) / sizeof(cmha_real)));
+    x->peaks = cmha__deal(base, &used, rows);
+    x->divisors = cmha__deal(base, &used, rows);
+    return used;
+}
+
 CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward) {
-    cmha__plan p = cmha__attention_plan(args, backward);
-    return p.partial * args->batch * args->heads + p.thread * (size_t)cmha__attention_threads(args) + 1; /* + 1: never empty */
+    cmha__unit unit;
+    cmha__shared shared;
+    size_t own = cmha__deal_unit(args, backward ? CMHA__BACKWARD : CMHA__FORWARD, NULL, &unit);
+    return cmha__deal_shared(args, backward ? CMHA__BACKWARD : CMHA__FORWARD, NULL, &shared) +
+           own * (size_t)cmha__attention_threads(args) + 1; /* + 1: never empty */
+}
+
+/* Fills in the divisors of the whole batch. scratch: the threads' part. */
+static void cmha__all_peaks(const cmha_attention_args *a, cmha_heads q, cmha_heads k, const cmha__shared *x, int mode, cmha_real *scratch) {
+    cmha__unit none;
+    size_t own = cmha__deal_unit(a, mode, NULL, &none), group = a->kv_heads ? a->heads / a->kv_heads : 1;
+    int count;
+    const cmha__term *terms = cmha__terms(a, &count);
+    CMHA__FOR_CHUNKS(cmha__attention_threads(a), a->batch * a->kv_heads, lo, hi) {
+        cmha__unit u;
+        size_t unit, g;
+        cmha__deal_unit(a, mode, scratch + (size_t)cmha__chunk * own, &u);
+        memset(u.keys, 0, cmha__tiles(a->n_k) * CMHA__TILE * cmha__key_width(a) * sizeof *u.keys);
+        for (unit = lo; unit < hi; unit++)
+            for (g = 0; g < group; g++) {
+                size_t b = unit / a->kv_heads, kv = unit % a->kv_heads, head = kv * group + g, at = (b * a->heads + head) * a->n_q;
+                cmha__feature f = cmha__feature_of(a, head);
+                cmha__head h;
+                cmha__set_head(&h, a, &u, b, head);
+                if (g == 0) cmha__write_keys(a, &f, cmha__rows_at(k, b, kv), a->n_k, 0, u.keys, u.rows);
+                cmha__set_queries(&h, &u, &f, cmha__rows_at(q, b, head), terms);
+                cmha__find_peaks(&h, x->peaks + at, x->places + at);
+            }
+    }
+    cmha__spread_peaks(a, x->peaks, x->places, x->divisors);
 }
 
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                      cmha_real *lse, cmha_real *scratch) {
-    cmha__plan p = cmha__attention_plan(args, 0);
-    size_t group = args->kv_heads ? args->heads / args->kv_heads : 0;
+    cmha__unit none;
+    cmha__shared x;
+    size_t group = args->kv_heads ? args->heads / args->kv_heads : 0, own = cmha__deal_unit(args, CMHA__FORWARD, NULL, &none);
+    scratch += cmha__deal_shared(args, CMHA__FORWARD, scratch, &x);
+    if (cmha__has_peaks(args)) cmha__all_peaks(args, q, k, &x, CMHA__FORWARD, scratch);
     CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads, lo, hi) {
-        cmha_real *keys = scratch + (size_t)cmha__chunk * p.thread, *features = keys + p.keys, *work = features + p.q;
+        cmha__unit u;
         size_t unit, g;
-        memset(keys, 0, p.keys * sizeof *keys); /* the columns beyond n_k stay zero */
+        cmha__deal_unit(args, CMHA__FORWARD, scratch + (size_t)cmha__chunk * own, &u);
+        memset(u.keys, 0, cmha__tiles(args->n_k) * CMHA__TILE * cmha__key_width(args) * sizeof *u.keys); /* columns beyond n_k stay zero */
         for (unit = lo; unit < hi; unit++)
             for (g = 0; g < group; g++) {
-                size_t b = unit / args->kv_heads, kv = unit % args->kv_heads, head = kv * group + g;
+                size_t b = unit / args->kv_heads, kv = unit % args->kv_heads, head = kv * group + g, at = (b * args->heads + head) * args->n_q;
                 cmha__feature f = cmha__feature_of(args, head);
                 cmha__head h;
-                cmha__set_head(&h, args, b, head);
+                cmha__set_head(&h, args, &u, b, head);
                 if (g == 0 || cmha__keys_differ(args))
-                    cmha__write_keys(args, &f, cmha__head_at(k, b, kv), k.token, args->n_k, 0, keys, work + p.work);
-                cmha__set_queries(&h, &f, cmha__head_at(q, b, head), q.token, features);
-                h.keys = keys;
-                h.v = cmha__head_at(v, b, kv);
-                h.ldv = v.token;
-                cmha__forward_head(&h, cmha__head_at(y, b, head), y.token, lse ? lse + (b * args->heads + head) * args->n_q * 2 : NULL,
-                                   work);
+                    cmha__write_keys(args, &f, cmha__rows_at(k, b, kv), args->n_k, 0, u.keys, u.rows);
+                cmha__set_values(&h, &u, cmha__rows_at(v, b, kv), g == 0);
+                if (cmha__has_peaks(args)) h.peaks = x.divisors + at;
+                cmha__forward_terms(&h, &u, &f, cmha__rows_at(q, b, head), cmha__rows_at(y, b, head), lse ? lse + at * 2 : NULL);
             }
     }
 }
@@ -2761,101 +3259,169 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads
 typedef struct cmha__backward_arrays {
     cmha_heads q, k, v, y, dy, dq, dk, dv;
     const cmha_real *lse, *dlse;
-    double *partial;
+    cmha__shared shared;
 } cmha__backward_arrays;
 
 /* D [n_q] = rowsum(dy * y) - dlse: what the softmax's backward subtracts from dP. Formed by the same matrix product as dP, as the
    diagonal of dY Y^T: where one key takes all the weight, the two then cancel to the last bit, however large the logits. */
-static void cmha__row_products(const cmha_attention_args *a, const cmha__backward_head *g, const cmha_real *y, size_t ldy,
-                               const cmha_real *dlse, cmha_real *D) {
-    size_t i0, rows, r;
-    for (i0 = 0; i0 < a->n_q; i0 += rows) {
-        rows = a->n_q - i0 < CMHA__TILE ? a->n_q - i0 : CMHA__TILE;
-        if (a->d_v) {
-            memset(g->v_columns, 0, a->d_v * CMHA__TILE * sizeof *g->v_columns);
-            cmha__transpose(y + i0 * ldy, ldy, rows, a->d_v, g->v_columns, CMHA__TILE);
-            cmha__tile_gemm(0, rows, CMHA__TILE, a->d_v, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->S, CMHA__TILE);
+static void cmha__row_products(const cmha__head *h, const cmha__backward_head *g, const cmha_real *y, size_t ldy, const cmha_real *dlse,
+                               cmha_real *D) {
+    size_t n = h->args->n_q, dv = h->dv, i0, rows, r;
+    for (i0 = 0; i0 < n; i0 += rows) {
+        rows = n - i0 < CMHA__TILE ? n - i0 : CMHA__TILE;
+        if (dv) {
+            memset(g->v_columns, 0, dv * CMHA__TILE * sizeof *g->v_columns);
+            cmha__transpose(y + i0 * ldy, ldy, rows, dv, g->v_columns, CMHA__TILE);
+            cmha__tile_gemm(0, rows, CMHA__TILE, dv, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->S, CMHA__TILE);
         }
         for (r = 0; r < rows; r++) {
-            D[i0 + r] = a->d_v ? g->S[r * CMHA__TILE + r] : 0;
+            D[i0 + r] = dv ? g->S[r * CMHA__TILE + r] : 0;
             if (dlse) D[i0 + r] -= dlse[i0 + r];
         }
     }
 }
 
-/* Feature gradients [n, d_k] back to the raw rows of queries (b given) or keys. */
-static void cmha__unrotate(const cmha_attention_args *a, const cmha__feature *f, const cmha_real *x, size_t ldx, size_t n, size_t first,
-                           const cmha_real *b, const cmha_real *features, cmha_real *dx, double *ddelta, double *db) {
-    size_t i, d = a->d_k;
-    if (a->kind != CMHA_ATTENTION_DOT)
-        cmha_rotate_backward(x, ldx, n, f->P, a->layout, f->rotation + first * d, f->delta, b, features, d, dx, ddelta, db);
-    else if (dx)
-        for (i = 0; i < n; i++) cmha__axpy(d, 1, features + i * d, dx + i * ldx);
+/* The output and its cotangent as one term sees them: in place where the values are real; else the term's own output, which is y itself
+   where there is one term and is computed again where there are several, and the mixed cotangent. */
+static void cmha__term_arrays(const cmha__head *h, const cmha__unit *u, cmha__backward_head *g, const cmha__term *term, int count,
+                              cmha__rows_of y, cmha__rows_of dy, const cmha_real **out, size_t *ldo) {
+    const cmha_attention_args *a = h->args;
+    g->dy = dy.data;
+    g->lddy = dy.ld;
+    *out = y.data;
+    *ldo = y.ld;
+    if (h->dv == a->d_v) return;
+    cmha__pack(dy.data, dy.ld, dy.imag, a->n_q, a->d_v, u->dout);
+    cmha__apply(term->mix, 1, u->dout, a->n_q, a->d_v, u->dout, 0);
+    if (count == 1) {
+        cmha__pack(y.data, y.ld, y.imag, a->n_q, a->d_v, u->out);
+    } else {
+        cmha__forward_head(h, u->out, h->dv, u->again, u->work);
+        g->lse = u->again;
+    }
+    g->dy = u->dout;
+    g->lddy = h->dv;
+    *out = u->out;
+    *ldo = h->dv;
 }
 
-static void cmha__backward_one(const cmha_attention_args *a, const cmha__backward_arrays *x, size_t b, size_t head, size_t kv,
-                               int fresh_keys, const cmha__plan *p, cmha_real *scratch) {
+/* One term's backward: into the unit's feature gradients and, folded back to (Re q, Im q), into fold. */
+static void cmha__backward_term(cmha__head *h, const cmha__unit *u, cmha__backward_head *g, const cmha__feature *f, cmha__rows_of q,
+                                const cmha__term *term, int count, cmha__rows_of y, cmha__rows_of dy, const cmha_real *dlse) {
+    static const signed char imaginary[2][4] = {CMHA__IM_HERMITIAN, CMHA__IM_BILINEAR};
+    const cmha_attention_args *a = h->args;
+    const cmha_real *out;
+    size_t j0, ldo;
+    cmha__set_queries(h, u, f, q, term);
+    cmha__term_arrays(h, u, g, term, count, y, dy, &out, &ldo);
+    cmha__row_products(h, g, out, ldo, dlse, u->D);
+    memset(u->dq, 0, a->n_q * h->dk * sizeof *u->dq);
+    if (h->turned) memset(u->dturned, 0, a->n_q * h->dk * sizeof *u->dturned);
+    for (j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) cmha__backward_tile(h, g, j0);
+    if (!cmha__is_complex(a)) return;
+    cmha__apply(term->form, 1, u->dq, a->n_q, a->d_k, u->fold, 1);
+    if (h->turned) cmha__apply(imaginary[a->bilinear != 0], 1, u->dturned, a->n_q, a->d_k, u->fold, 1);
+}
+
+/* The unit's gradients to where the caller wants them. */
+static void cmha__collect(const cmha__head *h, const cmha__unit *u, const cmha__feature *f, const cmha__backward_arrays *x, size_t b,
+                          size_t head, size_t kv, double *partial) {
+    const cmha_attention_args *a = h->args;
+    const cmha_real *table_q = f->rotation ? f->rotation + f->first_q * a->d_k : NULL;
+    const cmha_real *table_k = f->rotation ? f->rotation + f->first_k * a->d_k : NULL;
+    cmha__rows_of dv = cmha__rows_at(x->dv, b, kv);
+    cmha__features_back(a, f, cmha__rows_at(x->q, b, head), a->n_q, table_q, f->b, cmha__is_complex(a) ? u->fold : u->dq,
+                        cmha__head_at(x->dq, b, head), partial, partial ? partial + f->P : NULL, u->rows);
+    cmha__features_back(a, f, cmha__rows_at(x->k, b, kv), a->n_k, table_k, NULL, u->dk, cmha__head_at(x->dk, b, kv), partial, NULL, u->rows);
+    if (h->dv > a->d_v && dv.data) cmha__add_packed(u->dvalues, a->n_k, a->d_v, dv.data, dv.ld, dv.imag);
+}
+
+static void cmha__backward_one(const cmha_attention_args *a, const cmha__backward_arrays *x, const cmha__unit *u, size_t b, size_t head,
+                               size_t kv, int first) {
     cmha__feature f = cmha__feature_of(a, head);
-    size_t unit = b * a->heads + head, j0;
-    double *partial = x->partial + unit * 2 * f.P;
-    cmha_real *keys = scratch, *features = keys + p->keys, *D;
+    size_t unit = b * a->heads + head;
+    cmha__rows_of q = cmha__rows_at(x->q, b, head), y = cmha__rows_at(x->y, b, head), dy = cmha__rows_at(x->dy, b, head);
+    int count, t;
+    const cmha__term *terms = cmha__terms(a, &count);
     cmha__head h;
     cmha__backward_head g;
-    cmha__set_head(&h, a, b, head);
-    g.S = features + p->q;
-    g.dS = g.S + CMHA__TILE * CMHA__TILE;
-    g.k_rows = g.S + p->work;
-    g.dq = g.k_rows + p->rows;
-    g.dk = g.dq + p->dq;
-    D = g.dk + p->dk;
-    g.v_columns = D + p->D;
-    g.D = D;
-    if (fresh_keys) cmha__write_keys(a, &f, cmha__head_at(x->k, b, kv), x->k.token, a->n_k, 0, keys, g.k_rows);
-    cmha__set_queries(&h, &f, cmha__head_at(x->q, b, head), x->q.token, features);
-    h.keys = keys;
-    h.v = cmha__head_at(x->v, b, kv);
-    h.ldv = x->v.token;
-    g.lse = x->lse + unit * a->n_q * 2;
-    g.dy = cmha__head_at(x->dy, b, head);
-    g.lddy = x->dy.token;
-    g.dv = cmha__head_at(x->dv, b, kv);
-    g.lddv = x->dv.token;
-    cmha__row_products(a, &g, cmha__head_at(x->y, b, head), x->y.token, x->dlse ? x->dlse + unit * a->n_q : NULL, D);
-    memset(g.dq, 0, (p->dq + p->dk) * sizeof *g.dq);
-    for (j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) cmha__backward_tile(&h, &g, j0);
-    cmha__unrotate(a, &f, cmha__head_at(x->q, b, head), x->q.token, a->n_q, f.first_q, f.b, g.dq, cmha__head_at(x->dq, b, head), partial,
-                   partial + f.P);
-    cmha__unrotate(a, &f, cmha__head_at(x->k, b, kv), x->k.token, a->n_k, f.first_k, NULL, g.dk, cmha__head_at(x->dk, b, kv), partial, NULL);
+    cmha__set_head(&h, a, u, b, head);
+    if (first || cmha__keys_differ(a)) cmha__write_keys(a, &f, cmha__rows_at(x->k, b, kv), a->n_k, 0, u->keys, u->rows);
+    cmha__set_values(&h, u, cmha__rows_at(x->v, b, kv), first);
+    if (cmha__has_peaks(a)) h.peaks = x->shared.divisors + unit * a->n_q;
+    memset(&g, 0, sizeof g);
+    g.S = u->work;
+    g.dS = u->work + CMHA__TILE * CMHA__TILE;
+    g.k_rows = u->rows;
+    g.v_columns = u->v_columns;
+    g.D = u->D;
+    g.dq = u->dq;
+    g.dturned = u->dturned;
+    g.dk = u->dk;
+    g.lse = x->lse ? x->lse + unit * a->n_q * 2 : NULL;
+    g.dv = h.dv > a->d_v ? u->dvalues : cmha__head_at(x->dv, b, kv);
+    g.lddv = h.dv > a->d_v ? h.dv : x->dv.token;
+    g.places = cmha__has_peaks(a) && a->norm_max_grad ? x->shared.places + unit * a->n_q : NULL;
+    memset(u->dk, 0, a->n_k * h.dk * sizeof *u->dk);
+    if (h.dv > a->d_v) memset(u->dvalues, 0, a->n_k * h.dv * sizeof *u->dvalues);
+    if (cmha__is_complex(a)) memset(u->fold, 0, a->n_q * h.dk * sizeof *u->fold);
+    for (t = 0; t < count; t++)
+        cmha__backward_term(&h, u, &g, &f, q, &terms[t], count, y, dy, x->dlse ? x->dlse + unit * a->n_q : NULL);
+    cmha__collect(&h, u, &f, x, b, head, kv, x->shared.partial ? x->shared.partial + unit * 2 * f.P : NULL);
+}
+
+/* ddelta and db from the heads' partial sums, in a fixed order whatever the number of threads. */
+static void cmha__sum_partial(const cmha_attention_args *a, const double *partial, cmha_real *ddelta, cmha_real *db) {
+    size_t P = a->d_k / 2, units = a->batch * a->heads, u, j;
+    if (a->kind != CMHA_ATTENTION_CMHA || a->share == CMHA_SHARE_FIXED) return;
+    for (u = 0; u < units; u++) {
+        size_t row = a->share == CMHA_SHARE_PER_HEAD ? u % a->heads : 0;
+        for (j = 0; j < P; j++) {
+            if (ddelta) ddelta[row * P + j] += (cmha_real)partial[u * 2 * P + j];
+            if (db) db[row * P + j] += (cmha_real)partial[u * 2 * P + P + j];
+        }
+    }
+}
+
+/* The gradients of the divisors, each into the one pair its maximum was taken from. */
+static void cmha__peak_gradients(const cmha_attention_args *a, const cmha__backward_arrays *x) {
+    size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a), begin, i;
+    for (begin = 0; begin < total; begin += group) {
+        size_t best = cmha__highest(x->shared.peaks, x->shared.places, begin, begin + group), head, b, kv;
+        cmha__rows_of q, k;
+        double g = 0;
+        if (best == SIZE_MAX) continue;
+        for (i = begin; i < begin + group; i++) g += x->shared.places[i].gradient;
+        head = best / a->n_q % a->heads, b = best / a->n_q / a->heads, kv = head / (a->heads / a->kv_heads);
+        q = cmha__rows_at(x->q, b, head), k = cmha__rows_at(x->k, b, kv);
+        cmha__peak_pair(a, &q, &k, best % a->n_q, x->shared.places[best].key, g, cmha__head_at(x->dq, b, head), cmha__head_at(x->dk, b, kv));
+    }
 }
 
 CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                       const cmha_real *lse, cmha_heads dy, const cmha_real *dlse, cmha_heads dq, cmha_heads dk,
                                       cmha_heads dv, cmha_real *ddelta, cmha_real *db, cmha_real *scratch) {
-    cmha__plan p = cmha__attention_plan(args, 1);
-    size_t group = args->kv_heads ? args->heads / args->kv_heads : 0, P = args->d_k / 2, units = args->batch * args->heads, u, j;
+    cmha__unit none;
+    size_t group = args->kv_heads ? args->heads / args->kv_heads : 0, own = cmha__deal_unit(args, CMHA__BACKWARD, NULL, &none);
     cmha__backward_arrays x;
     x.q = q, x.k = k, x.v = v, x.y = y, x.dy = dy, x.dq = dq, x.dk = dk, x.dv = dv;
     x.lse = lse, x.dlse = dlse;
-    x.partial = (double *)(void *)scratch; /* scratch begins with the doubles: the arena's alignment serves both */
-    memset(scratch, 0, p.partial * units * sizeof *scratch);
-    scratch += p.partial * units;
+    scratch += cmha__deal_shared(args, CMHA__BACKWARD, scratch, &x.shared);
+    if (args->kind == CMHA_ATTENTION_CMHA)
+        memset(x.shared.partial, 0, args->batch * args->heads * 2 * (args->d_k / 2) * sizeof *x.shared.partial);
+    else x.shared.partial = NULL;
+    if (cmha__has_peaks(args)) cmha__all_peaks(args, q, k, &x.shared, CMHA__BACKWARD, scratch);
     CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads, lo, hi) {
-        cmha_real *own = scratch + (size_t)cmha__chunk * p.thread;
+        cmha__unit u;
         size_t unit, g;
-        memset(own, 0, p.keys * sizeof *own);
+        cmha__deal_unit(args, CMHA__BACKWARD, scratch + (size_t)cmha__chunk * own, &u);
+        memset(u.keys, 0, cmha__tiles(args->n_k) * CMHA__TILE * cmha__key_width(args) * sizeof *u.keys);
         for (unit = lo; unit < hi; unit++)
             for (g = 0; g < group; g++)
-                cmha__backward_one(args, &x, unit / args->kv_heads, unit % args->kv_heads * group + g, unit % args->kv_heads,
-                                   g == 0 || cmha__keys_differ(args), &p, own);
+                cmha__backward_one(args, &x, &u, unit / args->kv_heads, unit % args->kv_heads * group + g, unit % args->kv_heads, g == 0);
     }
-    if (args->kind != CMHA_ATTENTION_CMHA || args->share == CMHA_SHARE_FIXED) return;
-    for (u = 0; u < units; u++) { /* a fixed order of summation, whatever the number of threads */
-        size_t row = args->share == CMHA_SHARE_PER_HEAD ? u % args->heads : 0;
-        for (j = 0; j < P; j++) {
-            if (ddelta) ddelta[row * P + j] += (cmha_real)x.partial[u * 2 * P + j];
-            if (db) db[row * P + j] += (cmha_real)x.partial[u * 2 * P + P + j];
-        }
-    }
+    cmha__sum_partial(args, x.shared.partial, ddelta, db);
+    if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, &x);
 }
 
 /* ---- Phase contrastive loss: attention of phasors without values ---- */
@@ -2946,17 +3512,6 @@ CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
 }
 
 /* ---- Optimiser ---- */
-
-#if defined(__GNUC__) && !defined(__clang__)
-#define CMHA__NO_ERRNO __attribute__((optimize("no-math-errno"))) /* lets GCC vectorise sqrt */
-#else
-#define CMHA__NO_ERRNO
-#endif
-#ifdef CMHA_DOUBLE
-#define CMHA__SQRT sqrt
-#else
-#define CMHA__SQRT sqrtf
-#endif
 
 CMHA_DEF CMHA__NO_ERRNO void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m,
                                         cmha_real *v) {
@@ -5280,51 +5835,61 @@ static cmha_real *cmha__cache_values(const cmha_cache *cache, size_t layer, size
 }
 
 /* One (sequence, kv head): new keys and values into the cache, then the group's queries against all of it. */
-static void cmha__cached_unit(const cmha__pass *pass, const cmha_attention_args *a, const cmha_real *qkv, size_t row, size_t b, size_t kv,
-                              cmha_real *y, cmha_real *scratch) {
+static void cmha__cached_unit(const cmha__pass *pass, const cmha_attention_args *a, const cmha_heads *view, cmha_heads y, size_t b,
+                              size_t kv, const cmha__unit *u) {
     cmha_cache *cache = pass->cache;
-    size_t d = a->d_k, group = a->heads / a->kv_heads, N = pass->N, g, t;
-    const cmha_real *tokens = qkv + b * N * row, *k = tokens + (a->heads + kv) * d, *v = k + a->kv_heads * d;
-    cmha_real *values = cmha__cache_values(cache, pass->layer, b, kv), *features = scratch, *rows = features + N * d, *work = rows + CMHA__TILE * d;
+    size_t dv = cmha__value_width(a), group = a->heads / a->kv_heads, g, t;
+    cmha_real *values = cmha__cache_values(cache, pass->layer, b, kv), *fresh = values + cache->length * dv;
+    cmha__rows_of k = cmha__rows_at(view[1], b, kv), v = cmha__rows_at(view[2], b, kv);
     int own = cache->key_heads == a->heads;
-    for (t = 0; t < N; t++) memcpy(values + (cache->length + t) * d, v + t * row, d * sizeof *values);
+    if (dv > a->d_v) cmha__pack(v.data, v.ld, v.imag, pass->N, a->d_v, fresh);
+    else
+        for (t = 0; t < pass->N; t++) memcpy(fresh + t * dv, v.data + t * v.ld, dv * sizeof *fresh);
     for (g = 0; g < group; g++) {
         size_t head = kv * group + g;
-        cmha_real *keys = cmha__cache_keys(cache, pass->layer, b, own ? head : kv);
         cmha__feature f = cmha__feature_of(a, head);
         cmha__head h;
         f.first_q = f.first_k = 0; /* the rotation table covers the new tokens only */
-        cmha__set_head(&h, a, b, head);
-        if (own || g == 0) cmha__write_keys(a, &f, k, row, N, cache->length, keys, rows);
-        cmha__set_queries(&h, &f, tokens + head * d, row, features);
-        h.keys = keys;
+        cmha__set_head(&h, a, u, b, head);
         h.v = values;
-        h.ldv = d;
-        cmha__forward_head(&h, y + b * N * a->heads * d + head * d, a->heads * d, NULL, work);
+        h.ldv = dv;
+        {
+            cmha_real *keys = cmha__cache_keys(cache, pass->layer, b, own ? head : kv);
+            if (own || g == 0) cmha__write_keys(a, &f, k, pass->N, cache->length, keys, u->rows);
+            h.keys = keys;
+        }
+        cmha__forward_terms(&h, u, &f, cmha__rows_at(view[0], b, head), cmha__rows_at(y, b, head), NULL);
     }
 }
 
 static cmha_tensor *cmha__cached_attention(cmha__pass *pass, cmha_tensor *qkv, const cmha_block *k) {
-    cmha_attention_args a = pass->args;
-    size_t shape[3], per_thread, row = cmha__last(qkv);
+    cmha__attention_saved s;
+    cmha_attention_args *a = &s.args;
+    cmha__unit none;
+    cmha_heads view[3];
+    size_t shape[3], own;
     cmha_tensor *y;
     cmha_real *scratch;
     int threads;
-    a.n_k = pass->cache->length + pass->N;
-    a.delta = k->delta ? k->delta->data : NULL;
-    a.b = k->b ? k->b->data : NULL;
-    a.dropout = 0;
-    threads = cmha__attention_threads(&a);
-    shape[0] = pass->B, shape[1] = pass->N, shape[2] = a.heads * a.d_k;
+    s.args = pass->args;
+    s.row = cmha__last(qkv);
+    a->n_k = pass->cache->length + pass->N;
+    a->delta = k->delta ? k->delta->data : NULL;
+    a->b = k->b ? k->b->data : NULL;
+    a->dropout = 0;
+    threads = cmha__attention_threads(a);
+    shape[0] = pass->B, shape[1] = pass->N, shape[2] = a->heads * a->d_k;
     y = cmha__result(pass->tape, 3, shape);
-    per_thread = (pass->N * a.d_k + CMHA__TILE * (2 * a.d_k + CMHA__TILE + 2) + 15) / 16 * 16;
-    scratch = y ? cmha__reals(pass->tape, per_thread * (size_t)threads) : NULL;
+    own = cmha__deal_unit(a, CMHA__CACHED, NULL, &none);
+    scratch = y ? cmha__reals(pass->tape, own * (size_t)threads) : NULL;
     if (!scratch) return NULL;
-    CMHA__FOR_CHUNKS(threads, a.batch * a.kv_heads, lo, hi) {
+    cmha__views(&s, qkv->data, NULL, NULL, view);
+    CMHA__FOR_CHUNKS(threads, a->batch * a->kv_heads, lo, hi) {
+        cmha__unit u;
         size_t unit;
+        cmha__deal_unit(a, CMHA__CACHED, scratch + (size_t)cmha__chunk * own, &u);
         for (unit = lo; unit < hi; unit++)
-            cmha__cached_unit(pass, &a, qkv->data, row, unit / a.kv_heads, unit % a.kv_heads, y->data,
-                              scratch + (size_t)cmha__chunk * per_thread);
+            cmha__cached_unit(pass, a, view, cmha_tokens_major(y->data, shape[1], shape[2], a->d_v), unit / a->kv_heads, unit % a->kv_heads, &u);
     }
     return y;
 }
