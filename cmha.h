@@ -579,10 +579,12 @@ CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activa
 CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p); /* identity when not recording or p = 0 */
 
 /* Attention over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B, Nq, H * d_v]; or k and v NULL
-   and q the fused [B, N, (H + 2 Hkv) * d_k]. Of `args` the kernel reads heads, kv_heads, scale, causal, window, key_mask, alibi,
-   kind, layout, share, rotation and dropout; sizes come from the tensors, delta and b from the two tensors (CMHA
-   per head or shared; else NULL). Pointers in args must stay valid until the backward.
-   Errors: SHAPE (divisibility, odd d_k for ROPE and CMHA, shape of delta), ARGUMENT (no rotation table). */
+   and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k are planes twice as wide, [Re of all heads | Im of all heads];
+   with complex_v so are v and the result, and the fused form is [Re (q k v) | Im (q k v)]. Everything else of `args` is as for
+   cmha_attention_forward; sizes come from the tensors, delta and b from the two tensors (CMHA per head or shared; else NULL).
+   Pointers in args must stay valid until the backward.
+   Errors: SHAPE (divisibility, odd d_k for ROPE and CMHA, shape of delta), ARGUMENT (no rotation table; a softmax that needs complex
+   values; norm_max of phasors). */
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
                                      cmha_tensor *delta, cmha_tensor *b);
 /* A rotation table in the tape's memory for positions pos0 .. pos0 + n - 1 (see cmha_rotation_table), one per row of omega
@@ -4442,17 +4444,30 @@ typedef struct cmha__attention_saved {
     size_t row; /* width of a fused projection, 0 = three tensors */
 } cmha__attention_saved;
 
+/* A token-major view of `heads` heads of d numbers, real or complex. */
+static cmha_heads cmha__tokens_view(cmha_real *data, size_t N, size_t heads, size_t d, int is_complex) {
+    return is_complex ? cmha_complex_tokens_major(data, N, 2 * heads * d, d, heads * d) : cmha_tokens_major(data, N, heads * d, d);
+}
+
 /* Views of the queries, keys and values in one fused array or three. */
 static void cmha__views(const cmha__attention_saved *s, cmha_real *q, cmha_real *k, cmha_real *v, cmha_heads *view) {
     const cmha_attention_args *a = &s->args;
-    size_t d = a->d_k, row = s->row;
-    if (row) {
-        k = q ? q + a->heads * d : NULL;
-        v = q ? k + a->kv_heads * d : NULL;
+    int complex_k = cmha__is_complex(a), i;
+    if (!s->row) {
+        view[0] = cmha__tokens_view(q, a->n_q, a->heads, a->d_k, complex_k);
+        view[1] = cmha__tokens_view(k, a->n_k, a->kv_heads, a->d_k, complex_k);
+        view[2] = cmha__tokens_view(v, a->n_k, a->kv_heads, a->d_v, complex_k && a->complex_v);
+        return;
     }
-    view[0] = cmha_tokens_major(q, a->n_q, row ? row : a->heads * d, d);
-    view[1] = cmha_tokens_major(k, a->n_k, row ? row : a->kv_heads * d, d);
-    view[2] = cmha_tokens_major(v, a->n_k, row ? row : a->kv_heads * a->d_v, a->d_v);
+    for (i = 0; i < 3; i++) {
+        size_t before = i == 0 ? 0 : a->heads + (size_t)(i - 1) * a->kv_heads;
+        view[i] = cmha_tokens_major(q ? q + before * a->d_k : NULL, a->n_q, s->row, a->d_k);
+        view[i].imag = complex_k ? s->row / 2 : 0;
+    }
+}
+
+static cmha_heads cmha__out_view(const cmha_attention_args *a, cmha_real *y) {
+    return cmha__tokens_view(y, a->n_q, a->heads, a->d_v, cmha__is_complex(a) && a->complex_v);
 }
 
 static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
@@ -4467,9 +4482,8 @@ static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
     if (!tape->status && !cmha__dry(tape)) {
         cmha__views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
         cmha__views(s, dq, dk, dv, d);
-        cmha_attention_backward(a, x[0], x[1], x[2], cmha_tokens_major(r->out->data, a->n_q, a->heads * a->d_v, a->d_v), s->lse,
-                                cmha_tokens_major(r->out->grad, a->n_q, a->heads * a->d_v, a->d_v), NULL, d[0], d[1], d[2], ddelta, db,
-                                scratch);
+        cmha_attention_backward(a, x[0], x[1], x[2], cmha__out_view(a, r->out->data), s->lse, cmha__out_view(a, r->out->grad), NULL, d[0],
+                                d[1], d[2], ddelta, db, scratch);
     }
     cmha__rewind(tape, mark);
     return tape->status;
@@ -4479,23 +4493,34 @@ static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
 static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_tensor *q, const cmha_tensor *k, const cmha_tensor *v,
                                          size_t *one, size_t *two) {
     cmha_attention_args *a = &s->args;
-    size_t parts = a->heads + (k ? 0 : 2 * a->kv_heads), width = cmha__last(q);
+    size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = cmha__is_complex(a) && a->complex_v ? 2 : 1;
+    size_t parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads)), width = cmha__last(q);
     *one = a->heads, *two = a->kv_heads;
     if (!a->heads || !a->kv_heads || a->heads % a->kv_heads) return "attention: %zu heads cannot be grouped over %zu key/value heads";
     *one = width, *two = parts;
     if (q->rank != 3 || width % parts || !width) return "attention: width %zu is not divisible by %zu heads";
     if (!k != !v || (k && (k->rank != 3 || v->rank != 3))) return "attention: give k and v or neither (q of width %zu, %zu heads)";
+    if (!k && planes != v_planes) return "attention: real values cannot be fused with complex queries (q of width %zu, %zu parts)";
     a->batch = q->shape[0];
     a->n_q = a->n_k = q->shape[1];
     a->d_k = a->d_v = width / parts;
     s->row = k ? 0 : width;
     if (!k) return NULL;
     a->n_k = k->shape[1];
-    a->d_v = cmha__last(v) / a->kv_heads;
+    a->d_v = cmha__last(v) / (v_planes * a->kv_heads);
     *one = a->n_k, *two = v->shape[1];
     if (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k) return "attention: keys for %zu tokens, values for %zu";
-    *one = cmha__last(k), *two = a->kv_heads * a->d_k;
-    if (*one != *two || cmha__last(v) % a->kv_heads) return "attention: keys or values of width %zu where %zu is needed";
+    *one = cmha__last(k), *two = planes * a->kv_heads * a->d_k;
+    if (*one != *two || cmha__last(v) % (v_planes * a->kv_heads)) return "attention: keys or values of width %zu where %zu is needed";
+    return NULL;
+}
+
+/* A combination of options that means nothing; NULL if there is none. */
+static const char *cmha__attention_options(const cmha_attention_args *a) {
+    int needs_complex = a->softmax != CMHA_SOFTMAX_REAL && a->softmax != CMHA_SOFTMAX_SCORE;
+    if (!cmha__is_complex(a)) return a->kind != CMHA_ATTENTION_DOT && !a->rotation ? "attention: no rotation table" : NULL;
+    if (needs_complex && !a->complex_v) return "attention: this softmax needs complex values";
+    if (cmha__has_peaks(a) && a->kind == CMHA_ATTENTION_ANGULAR) return "attention: norm_max is not for phasors";
     return NULL;
 }
 
@@ -4505,9 +4530,8 @@ static const char *cmha__attention_features(cmha__attention_saved *s, const cmha
     cmha_attention_args *a = &s->args;
     int learned = a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED;
     *one = a->d_k, *two = a->heads;
-    if (a->kind == CMHA_ATTENTION_DOT) return NULL;
+    if (a->kind == CMHA_ATTENTION_DOT || cmha__is_complex(a)) return NULL;
     if (a->d_k % 2) return "attention: a head width of %zu is odd and cannot be read as complex pairs (%zu heads)";
-    if (!a->rotation) return "attention: no rotation table (head width %zu, %zu heads)";
     if (!learned) return NULL;
     *one = (a->share == CMHA_SHARE_PER_HEAD ? a->heads : 1) * (a->d_k / 2), *two = delta ? delta->size : 0;
     if (!delta || !b || delta->size != *one || b->size != *one) return "attention: delta and b need %zu numbers, delta has %zu";
@@ -4532,10 +4556,12 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     s->args.threads = tape->context->threads;
     misfit = cmha__attention_sizes(s, q, k, v, &one, &two);
     if (!misfit) misfit = cmha__attention_features(s, delta, b, &one, &two);
-    if (misfit) return cmha__tape_fail2(tape, args->kind != CMHA_ATTENTION_DOT && !args->rotation ? CMHA_ERR_ARGUMENT : CMHA_ERR_SHAPE, misfit, one, two);
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    misfit = cmha__attention_options(&s->args);
+    if (misfit) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, misfit);
     if (!tape->recording) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
-    shape[0] = s->args.batch, shape[1] = s->args.n_q, shape[2] = s->args.heads * s->args.d_v;
+    shape[0] = s->args.batch, shape[1] = s->args.n_q, shape[2] = s->args.heads * cmha__value_width(&s->args);
     y = cmha__result(tape, 3, shape);
     s->lse = y ? cmha__reals(tape, s->args.batch * s->args.heads * s->args.n_q * 2) : NULL;
     if (!s->lse) return NULL;
@@ -4543,7 +4569,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     scratch = cmha__reals(tape, cmha_attention_scratch(&s->args, 0));
     if (!tape->status && !cmha__dry(tape)) {
         cmha__views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
-        cmha_attention_forward(&s->args, x[0], x[1], x[2], cmha_tokens_major(y->data, shape[1], shape[2], s->args.d_v), s->lse, scratch);
+        cmha_attention_forward(&s->args, x[0], x[1], x[2], cmha__out_view(&s->args, y->data), s->lse, scratch);
     }
     cmha__rewind(tape, mark);
     in[0] = q, in[1] = k, in[2] = v, in[3] = delta, in[4] = b;
