@@ -530,6 +530,8 @@ static void op_model(kase *k) {
     if (gradients_wanted(k)) model_gradients(k, &batch);
 }
 
+#include "conformance_mobius.h"
+
 static const struct {
     const char *name;
     void (*run)(kase *k);
@@ -541,6 +543,8 @@ static const struct {
     {"attention", op_attention}, {"pcl", op_pcl},
     {"adamw", op_adamw},         {"lr_schedule", op_lr_schedule},
     {"model", op_model},
+    {"mobius_map", op_mobius_map}, {"mobius_classify", op_mobius_classify},
+    {"cope_embed", op_cope_embed},
 };
 
 /* ------------------------------------------------------ running ----------------------------------------------------- */
