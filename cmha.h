@@ -314,6 +314,83 @@ CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, siz
                                    const cmha_real *delta, const cmha_real *b, const cmha_real *dy, size_t ldy, cmha_real *dx,
                                    double *ddelta, double *db);
 
+/* Quotients of complex numbers, rows [Re (D) | Im (D)]. MöbiusAttention eq 5 divides without saying what happens at a pole; its
+   authors are silent about eps, so REG is our choice (with eps = 1e-3 in float), and so is UNIT, which keeps of the denominator
+   its phase alone (an author's earlier code, 5*E, divides by |w| as well, but returns conj(y)). */
+typedef enum cmha_quotient_kind {
+    CMHA_QUOTIENT_REG,   /* u conj(w) / (|w|^2 + eps^2): |y| <= |u| / (2 eps), smooth where eps > 0 */
+    CMHA_QUOTIENT_EXACT, /* u / w, eps is not read; unbounded near w = 0 */
+    CMHA_QUOTIENT_UNIT   /* u conj(w) / sqrt(|w|^2 + eps^2): |y| <= |u| */
+} cmha_quotient_kind;
+
+/* y [T, 2D] = u over w, both [T, 2D], eps >= 0. No square of w or eps is formed before both are scaled, so that neither a huge
+   nor a tiny w is lost. Where w and eps vanish together (below the smallest normal number) y and its gradients are 0: the
+   quotient has no value there, and its gradient would be infinite. */
+CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D, cmha_quotient_kind kind,
+                                    cmha_real eps, cmha_real *y);
+/* With s = |w|^2 + eps^2. REG: du = dy w/s, dw = -conj(u) (w/s)^2 dy + u (eps/s)^2 conj(dy), EXACT the same with eps = 0. UNIT:
+   with q = w/sqrt s, du = dy q, dw = (i q Im(y conj(dy)) + eps^2/s u conj(dy)) / sqrt s. */
+CMHA_DEF void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T, size_t D,
+                                     cmha_quotient_kind kind, cmha_real eps, cmha_real *du, cmha_real *dw);
+
+/* y [T, 2D] = x w, the complex product of each row with w [2, D]: MöbiusAttention's keys and values as its eq 7-8 print them. */
+CMHA_DEF void cmha_complex_scale_forward(const cmha_real *x, const cmha_real *w, size_t T, size_t D, cmha_real *y);
+CMHA_DEF void cmha_complex_scale_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy, size_t T, size_t D,
+                                          cmha_real *dx, cmha_real *dw);
+
+/* The Möbius map of each channel (MöbiusAttention eq 5): y [T, 2D] = (a rho + b) / (c rho + d), rho [T, 2D], abcd [4, 2, D] = a,
+   b, c, d, each (re, im). Kind and eps say how it divides. The sums over T in dabcd are formed in double. */
+CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D, cmha_quotient_kind kind,
+                                  cmha_real eps, cmha_real *y);
+CMHA_DEF void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T, size_t D,
+                                   cmha_quotient_kind kind, cmha_real eps, cmha_real *drho, cmha_real *dabcd);
+
+/* What a Möbius map does to the sphere, by sigma = (a + d)^2 / (ad - bc) (MöbiusAttention Table 1, whose conditions presuppose
+   ad - bc = 1, and whose circular maps have two fixed points, not one). */
+typedef enum cmha_geometry {
+    CMHA_PARABOLIC,  /* sigma = 4: a translation, one fixed point; also every multiple of the identity */
+    CMHA_CIRCULAR,   /* sigma = 0: a half turn, the elliptic map of multiplier -1 */
+    CMHA_ELLIPTIC,   /* 0 < sigma < 4: a rotation */
+    CMHA_HYPERBOLIC, /* sigma > 4: a dilation */
+    CMHA_LOXODROMIC, /* everything else: both at once */
+    CMHA_GEOMETRY_COUNT
+} cmha_geometry;
+
+CMHA_DEF const char *cmha_geometry_name(cmha_geometry geometry); /* "parabolic", ..; "?" for other numbers */
+
+/* One map, in double. Complex numbers are (re, im). */
+typedef struct cmha_mobius_class {
+    cmha_geometry kind;
+    double sigma[2], determinant[2];
+    double multiplier[2]; /* k with k + 1/k = sigma - 2 and |k| >= 1: the map is z -> k z seen from its fixed points. |k| is the
+                             dilation and arg k the rotation (the paper's text has them the other way round) */
+    double fixed[2][2];   /* fixed points, without a tolerance, the one nearer to 0 first; (INFINITY, 0) is the one at infinity */
+    int n_fixed;          /* 2; 1 where they coincide, fixed[1] being a copy; 0 where every point is fixed (multiples of 1) */
+} cmha_mobius_class;
+
+/* Classifies the D maps of abcd [4, 2, D]. Generic complex maps are all loxodromic, so the answer depends on tol (the paper
+   counted by eye; 0.01 is a usual choice). In this order: |Im sigma| > tol (1 + |sigma|) loxodromic; |sigma - 4| <= tol
+   parabolic; |sigma| <= tol circular; Re sigma < 0 loxodromic; Re sigma < 4 elliptic; else hyperbolic. A map of determinant 0 is
+   constant: loxodromic, sigma and multiplier (INFINITY, 0), its value as the only fixed point (none if a = b = c = d = 0). NaN:
+   loxodromic, n_fixed 0. */
+CMHA_DEF void cmha_mobius_classify(const cmha_real *abcd, size_t D, double tol, cmha_mobius_class *classes);
+/* counts[g] = number of maps of geometry g among n. */
+CMHA_DEF void cmha_mobius_count(const cmha_mobius_class *classes, size_t n, size_t counts[CMHA_GEOMETRY_COUNT]);
+/* Divides each (a, b, c, d) by sqrt(ad - bc): then ad - bc = 1, and the exact map is the same (REG's and UNIT's is another, since
+   eps and |w| do not scale along). Maps of determinant 0 stay as they are. */
+CMHA_DEF void cmha_mobius_normalize(cmha_real *abcd, size_t D);
+
+/* The imaginary part of CoPE's embedding (eq 1): positions. The paper says sinusoidal, its code has sines alone, each frequency
+   on two channels, so that position 0 is the number 0. */
+typedef enum cmha_cope_imag {
+    CMHA_COPE_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d) */
+    CMHA_COPE_SIN_COS, /* even c the same, odd c cos(t w): the table of Vaswani et al. */
+    CMHA_COPE_LEARNED  /* a parameter of the caller's */
+} cmha_cope_imag;
+
+/* table [n, d]: row r is position t = pos0 + r, without the paper's factor gamma. d may be odd. LEARNED: zeros. */
+CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double base, size_t pos0, cmha_real *table);
+
 /* A strided view of a [B, H, N, d] array: element (b, h, n, i) is data[b * batch + h * head + n * token + i]. Serves
    head-major [B, H, N, d] and token-major [B, N, H * d] storage alike, also a slice of a fused projection. Of a complex array
    that is the real part; the imaginary part lies `imag` numbers further on (0: the array is real). */
@@ -577,6 +654,13 @@ CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor 
 /* GELU forms keep the shape; SWIGLU takes [.., gate | up] to half the width. */
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind);
 CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p); /* identity when not recording or p = 0 */
+
+/* Of complex rows [Re (D) | Im (D)], as the kernels say: u over w, of one shape [.., 2D]. Errors: SHAPE, ARGUMENT (eps < 0). */
+CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind, cmha_real eps);
+/* MöbiusAttention eq 5: rho [.., 2D], abcd [4, 2, D] -> [.., 2D] */
+CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd, cmha_quotient_kind kind, cmha_real eps);
+/* MöbiusAttention eq 7-8 as printed: x [.., 2D] times w [2, D], channel by channel -> [.., 2D] */
+CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
 
 /* Attention over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B, Nq, H * d_v]; or k and v NULL
    and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k are planes twice as wide, [Re of all heads | Im of all heads];
@@ -2447,6 +2531,410 @@ CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, siz
             if (dx) cmha__add_pairs(gr, gi, P, j0, m, layout, dx);
         }
 }
+/* ---- The Möbius map and CoPE's embedding ---- */
+
+/* 1/sqrt(x) of a normal x > 0. GCC does not vectorise sqrtf, which may set errno: so a first guess from the exponent, and three of
+   Newton's steps, which end within 2 ulp. */
+static inline cmha_real cmha__inverse_root(cmha_real x) {
+#if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
+    return 1 / CMHA__LIBM(sqrt)(x);
+#else
+    uint32_t bits;
+    float r;
+    memcpy(&bits, &x, sizeof bits);
+    bits = 0x5F3759DFu - (bits >> 1);
+    memcpy(&r, &bits, sizeof r);
+    r *= 1.5f - 0.5f * x * r * r;
+    r *= 1.5f - 0.5f * x * r * r;
+    return r * (1.5f - 0.5f * x * r * r);
+#endif
+}
+
+/* A block of denominators w, scaled by m = max(|Re w|, |Im w|, eps) before anything is squared. With s = |w|^2 + eps^2:
+   q = m w/s, k = m eps/s; of UNIT q = w/sqrt s, k = eps/sqrt s, and m is sqrt s. At a pole q = k = 0, m = 1. Always |q| <= 1. */
+typedef struct cmha__denominator {
+    cmha_real qr[CMHA__PAIRS], qi[CMHA__PAIRS], k[CMHA__PAIRS], m[CMHA__PAIRS];
+} cmha__denominator;
+
+/* The gradients of a block of numerators and denominators. */
+typedef struct cmha__quotient_grad {
+    cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS], wr[CMHA__PAIRS], wi[CMHA__PAIRS];
+} cmha__quotient_grad;
+
+static void cmha__denominators(const cmha_real *CMHA__RESTRICT wr, const cmha_real *CMHA__RESTRICT wi, size_t n, int unit,
+                               cmha_real eps, cmha__denominator *CMHA__RESTRICT d) {
+    size_t j;
+    for (j = 0; j < n; j++) {
+        cmha_real ar = wr[j] < 0 ? -wr[j] : wr[j], ai = wi[j] < 0 ? -wi[j] : wi[j], large = ar > ai ? ar : ai;
+        int pole = ar + ai + eps < CMHA__SMALLEST; /* false for NaN, which then comes out of a division */
+        cmha_real m = pole ? 1 : large > eps ? large : eps;
+        cmha_real pr = wr[j] / m, pi = wi[j] / m, f = pole ? 1 : eps / m, s = pr * pr + pi * pi + f * f;
+        cmha_real inverse = unit ? cmha__inverse_root(s) : 1 / s, r = pole ? 0 : inverse;
+        d->qr[j] = pr * r;
+        d->qi[j] = pi * r;
+        d->k[j] = f * r;
+        d->m[j] = unit ? m * (s * inverse) : m; /* at a pole 1 */
+    }
+}
+
+/* y = u conj(w) / s, or over sqrt s. */
+static void cmha__divide(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CMHA__RESTRICT ui,
+                         const cmha__denominator *CMHA__RESTRICT d, size_t n, int unit, cmha_real *CMHA__RESTRICT yr,
+                         cmha_real *CMHA__RESTRICT yi) {
+    size_t j;
+    for (j = 0; j < n; j++) {
+        cmha_real m = unit ? 1 : d->m[j];
+        yr[j] = (ur[j] * d->qr[j] + ui[j] * d->qi[j]) / m;
+        yi[j] = (ui[j] * d->qr[j] - ur[j] * d->qi[j]) / m;
+    }
+}
+
+/* The backward formulas of cmha_quotient_backward for y = u conj(q) / m: du = g q / m, dw = -conj(y) du + (u k/m) conj(g k/m). */
+static void cmha__divide_backward(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CMHA__RESTRICT ui,
+                                  const cmha__denominator *CMHA__RESTRICT d, const cmha_real *CMHA__RESTRICT gr,
+                                  const cmha_real *CMHA__RESTRICT gi, size_t n, cmha__quotient_grad *CMHA__RESTRICT o) {
+    size_t j;
+    for (j = 0; j < n; j++) {
+        cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
+        cmha_real yr = (ur[j] * qr + ui[j] * qi) / m, yi = (ui[j] * qr - ur[j] * qi) / m;
+        cmha_real hr = (gr[j] * qr - gi[j] * qi) / m, hi = (gr[j] * qi + gi[j] * qr) / m;
+        cmha_real vr = ur[j] * k / m, vi = ui[j] * k / m, er = gr[j] * k / m, ei = gi[j] * k / m;
+        o->ur[j] = hr;
+        o->ui[j] = hi;
+        o->wr[j] = (vr * er + vi * ei) - (yr * hr + yi * hi);
+        o->wi[j] = (vi * er - vr * ei) - (yr * hi - yi * hr);
+    }
+}
+
+/* The same for UNIT, y = u conj(q): du = g q, dw = (i q Im(y conj(g)) + k^2 u conj(g)) / m. */
+static void cmha__unit_backward(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CMHA__RESTRICT ui,
+                                const cmha__denominator *CMHA__RESTRICT d, const cmha_real *CMHA__RESTRICT gr,
+                                const cmha_real *CMHA__RESTRICT gi, size_t n, cmha__quotient_grad *CMHA__RESTRICT o) {
+    size_t j;
+    for (j = 0; j < n; j++) {
+        cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
+        cmha_real ar = ur[j] * gr[j] + ui[j] * gi[j], ai = ui[j] * gr[j] - ur[j] * gi[j], turn = ai * qr - ar * qi;
+        o->ur[j] = gr[j] * qr - gi[j] * qi;
+        o->ui[j] = gr[j] * qi + gi[j] * qr;
+        o->wr[j] = (k * k * ar - qi * turn) / m;
+        o->wi[j] = (k * k * ai + qr * turn) / m;
+    }
+}
+
+static size_t cmha__block_of(size_t D, size_t j0) { return D - j0 < CMHA__PAIRS ? D - j0 : CMHA__PAIRS; }
+
+CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D, cmha_quotient_kind kind,
+                                    cmha_real eps, cmha_real *y) {
+    cmha__denominator d;
+    size_t t, j, n;
+    int unit = kind == CMHA_QUOTIENT_UNIT;
+    if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
+    for (t = 0; t < T; t++, u += 2 * D, w += 2 * D, y += 2 * D)
+        for (j = 0; j < D; j += n) {
+            n = cmha__block_of(D, j);
+            cmha__denominators(w + j, w + D + j, n, unit, eps, &d);
+            cmha__divide(u + j, u + D + j, &d, n, unit, y + j, y + D + j);
+        }
+}
+
+CMHA_DEF void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T, size_t D,
+                                     cmha_quotient_kind kind, cmha_real eps, cmha_real *du, cmha_real *dw) {
+    cmha__denominator d;
+    cmha__quotient_grad g;
+    size_t t, j, n, at;
+    int unit = kind == CMHA_QUOTIENT_UNIT;
+    if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
+    for (t = 0; t < T; t++)
+        for (j = 0; j < D; j += n) {
+            n = cmha__block_of(D, j), at = 2 * t * D + j;
+            cmha__denominators(w + at, w + at + D, n, unit, eps, &d);
+            (unit ? cmha__unit_backward : cmha__divide_backward)(u + at, u + at + D, &d, dy + at, dy + at + D, n, &g);
+            if (du) cmha__axpy(n, 1, g.ur, du + at), cmha__axpy(n, 1, g.ui, du + at + D);
+            if (dw) cmha__axpy(n, 1, g.wr, dw + at), cmha__axpy(n, 1, g.wi, dw + at + D);
+        }
+}
+
+/* y = a x + b (b NULL: a x) on a block of columns; the imaginary parts of x, a and b lie D numbers behind their real parts. */
+static void cmha__affine(const cmha_real *CMHA__RESTRICT x, const cmha_real *CMHA__RESTRICT a, const cmha_real *CMHA__RESTRICT b,
+                         size_t D, size_t n, cmha_real *CMHA__RESTRICT yr, cmha_real *CMHA__RESTRICT yi) {
+    size_t j;
+    for (j = 0; j < n; j++) yr[j] = a[j] * x[j] - a[D + j] * x[D + j];
+    for (j = 0; j < n; j++) yi[j] = a[j] * x[D + j] + a[D + j] * x[j];
+    if (b) cmha__axpy(n, 1, b, yr), cmha__axpy(n, 1, b + D, yi);
+}
+
+/* dx += g conj(a). */
+static void cmha__affine_dx(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi,
+                            const cmha_real *CMHA__RESTRICT a, size_t D, size_t n, cmha_real *CMHA__RESTRICT dx) {
+    size_t j;
+    for (j = 0; j < n; j++) dx[j] += gr[j] * a[j] + gi[j] * a[D + j];
+    for (j = 0; j < n; j++) dx[D + j] += gi[j] * a[j] - gr[j] * a[D + j];
+}
+
+/* sums[0], sums[1] += g conj(x): da. */
+static void cmha__affine_da(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi,
+                            const cmha_real *CMHA__RESTRICT x, size_t D, size_t n, double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
+    size_t j;
+    for (j = 0; j < n; j++) sums[0][j] += (double)(gr[j] * x[j] + gi[j] * x[D + j]);
+    for (j = 0; j < n; j++) sums[1][j] += (double)(gi[j] * x[j] - gr[j] * x[D + j]);
+}
+
+/* sums[0], sums[1] += g: db. */
+static void cmha__affine_db(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi, size_t n,
+                            double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
+    size_t j;
+    for (j = 0; j < n; j++) sums[0][j] += (double)gr[j];
+    for (j = 0; j < n; j++) sums[1][j] += (double)gi[j];
+}
+
+/* A block's sums into `planes` rows of D numbers. */
+static void cmha__add_sums(double (*sums)[CMHA__PAIRS], size_t planes, size_t D, size_t n, cmha_real *to) {
+    size_t i, j;
+    for (i = 0; i < planes; i++)
+        for (j = 0; j < n; j++) to[i * D + j] += (cmha_real)sums[i][j];
+}
+
+CMHA_DEF void cmha_complex_scale_forward(const cmha_real *x, const cmha_real *w, size_t T, size_t D, cmha_real *y) {
+    size_t t;
+    for (t = 0; t < T; t++) cmha__affine(x + 2 * t * D, w, NULL, D, D, y + 2 * t * D, y + 2 * t * D + D);
+}
+
+CMHA_DEF void cmha_complex_scale_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy, size_t T, size_t D,
+                                          cmha_real *dx, cmha_real *dw) {
+    double sums[2][CMHA__PAIRS];
+    size_t t, j, n;
+    for (j = 0; j < D; j += n) {
+        n = cmha__block_of(D, j);
+        memset(sums, 0, sizeof sums);
+        for (t = 0; t < T; t++) {
+            const cmha_real *g = dy + 2 * t * D + j;
+            if (dx) cmha__affine_dx(g, g + D, w + j, D, n, dx + 2 * t * D + j);
+            if (dw) cmha__affine_da(g, g + D, x + 2 * t * D + j, D, n, sums);
+        }
+        if (dw) cmha__add_sums(sums, 2, D, n, dw + j);
+    }
+}
+
+/* u = a rho + b and the denominators of c rho + d on a block of columns; rho and abcd point to its first one. */
+static void cmha__mobius_parts(const cmha_real *rho, const cmha_real *abcd, size_t D, size_t n, int unit, cmha_real eps,
+                               cmha_real *ur, cmha_real *ui, cmha__denominator *d) {
+    cmha_real wr[CMHA__PAIRS], wi[CMHA__PAIRS];
+    cmha__affine(rho, abcd, abcd + 2 * D, D, n, ur, ui);
+    cmha__affine(rho, abcd + 4 * D, abcd + 6 * D, D, n, wr, wi);
+    cmha__denominators(wr, wi, n, unit, eps, d);
+}
+
+CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D, cmha_quotient_kind kind,
+                                  cmha_real eps, cmha_real *y) {
+    cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
+    cmha__denominator d;
+    size_t t, j, n;
+    int unit = kind == CMHA_QUOTIENT_UNIT;
+    if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
+    for (t = 0; t < T; t++, rho += 2 * D, y += 2 * D)
+        for (j = 0; j < D; j += n) {
+            n = cmha__block_of(D, j);
+            cmha__mobius_parts(rho + j, abcd + j, D, n, unit, eps, ur, ui, &d);
+            cmha__divide(ur, ui, &d, n, unit, y + j, y + D + j);
+        }
+}
+
+/* A block of columns with all its rows, so that the sums over them stay at hand. */
+static void cmha__mobius_columns(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T, size_t D, size_t n,
+                                 int unit, cmha_real eps, cmha_real *drho, cmha_real *dabcd) {
+    cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
+    double sums[8][CMHA__PAIRS];
+    cmha__denominator d;
+    cmha__quotient_grad g;
+    size_t t, row;
+    memset(sums, 0, sizeof sums);
+    for (t = 0; t < T; t++) {
+        row = 2 * t * D;
+        cmha__mobius_parts(rho + row, abcd, D, n, unit, eps, ur, ui, &d);
+        (unit ? cmha__unit_backward : cmha__divide_backward)(ur, ui, &d, dy + row, dy + row + D, n, &g);
+        if (drho) {
+            cmha__affine_dx(g.ur, g.ui, abcd, D, n, drho + row);
+            cmha__affine_dx(g.wr, g.wi, abcd + 4 * D, D, n, drho + row);
+        }
+        if (dabcd) {
+            cmha__affine_da(g.ur, g.ui, rho + row, D, n, sums);
+            cmha__affine_db(g.ur, g.ui, n, sums + 2);
+            cmha__affine_da(g.wr, g.wi, rho + row, D, n, sums + 4);
+            cmha__affine_db(g.wr, g.wi, n, sums + 6);
+        }
+    }
+    if (dabcd) cmha__add_sums(sums, 8, D, n, dabcd);
+}
+
+CMHA_DEF void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T, size_t D,
+                                   cmha_quotient_kind kind, cmha_real eps, cmha_real *drho, cmha_real *dabcd) {
+    size_t j, n;
+    if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
+    for (j = 0; j < D; j += n) {
+        n = cmha__block_of(D, j);
+        cmha__mobius_columns(rho + j, abcd + j, dy + j, T, D, n, kind == CMHA_QUOTIENT_UNIT, eps, drho ? drho + j : NULL,
+                             dabcd ? dabcd + j : NULL);
+    }
+}
+
+CMHA_DEF const char *cmha_geometry_name(cmha_geometry geometry) {
+    static const char *const names[CMHA_GEOMETRY_COUNT] = {"parabolic", "circular", "elliptic", "hyperbolic", "loxodromic"};
+    return (unsigned)geometry < CMHA_GEOMETRY_COUNT ? names[geometry] : "?";
+}
+
+/* Complex numbers one at a time, in double: for looking at maps, not for layers. */
+typedef struct cmha__z {
+    double re, im;
+} cmha__z;
+
+static cmha__z cmha__z_of(double re, double im) {
+    cmha__z z;
+    z.re = re, z.im = im;
+    return z;
+}
+static cmha__z cmha__z_add(cmha__z x, cmha__z y) { return cmha__z_of(x.re + y.re, x.im + y.im); }
+static cmha__z cmha__z_sub(cmha__z x, cmha__z y) { return cmha__z_of(x.re - y.re, x.im - y.im); }
+static cmha__z cmha__z_mul(cmha__z x, cmha__z y) { return cmha__z_of(x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re); }
+static cmha__z cmha__z_scaled(cmha__z x, double factor) { return cmha__z_of(x.re * factor, x.im * factor); }
+static double cmha__z_abs(cmha__z x) { return hypot(x.re, x.im); }
+static int cmha__z_zero(cmha__z x) { return x.re == 0 && x.im == 0; }
+
+/* x / y on the sphere: (INFINITY, 0) where it is not finite. */
+static cmha__z cmha__z_div(cmha__z x, cmha__z y) {
+    double m = fabs(y.re) > fabs(y.im) ? fabs(y.re) : fabs(y.im);
+    cmha__z p = cmha__z_of(y.re / m, -y.im / m), q;
+    if (cmha__z_zero(y)) return cmha__z_of(INFINITY, 0);
+    q = cmha__z_scaled(cmha__z_mul(x, p), 1 / (p.re * p.re + p.im * p.im));
+    q = cmha__z_of(q.re / m, q.im / m);
+    return cmha__z_abs(q) > DBL_MAX ? cmha__z_of(INFINITY, 0) : q;
+}
+
+/* The root with a real part >= 0. */
+static cmha__z cmha__z_sqrt(cmha__z x) {
+    double m = cmha__z_abs(x), big = sqrt(m / 2 + fabs(x.re) / 2), small = big > 0 ? x.im / (2 * big) : 0;
+    return x.re < 0 ? cmha__z_of(fabs(small), x.im < 0 ? -big : big) : cmha__z_of(big, small);
+}
+
+/* Of x and -x the one that adds to z instead of cancelling. */
+static cmha__z cmha__z_along(cmha__z x, cmha__z z) { return x.re * z.re + x.im * z.im < 0 ? cmha__z_scaled(x, -1) : x; }
+
+/* a, b, c, d of channel j over a power of two (returned) that brings the largest to about 1: their products cannot overflow. */
+static double cmha__mobius_of(const cmha_real *abcd, size_t D, size_t j, cmha__z map[4]) {
+    double largest = 0, unit, x;
+    size_t i;
+    for (i = 0; i < 8; i++) {
+        x = fabs((double)abcd[i * D + j]);
+        if (x > largest) largest = x;
+    }
+    unit = largest > 0 && largest <= DBL_MAX ? ldexp(1, ilogb(largest)) : 1;
+    for (i = 0; i < 4; i++) map[i] = cmha__z_of((double)abcd[2 * i * D + j] / unit, (double)abcd[(2 * i + 1) * D + j] / unit);
+    return unit;
+}
+
+static cmha__z cmha__mobius_det(const cmha__z map[4]) {
+    return cmha__z_sub(cmha__z_mul(map[0], map[3]), cmha__z_mul(map[1], map[2]));
+}
+
+static cmha_geometry cmha__geometry_of(cmha__z sigma, double tol) {
+    if (!(fabs(sigma.im) <= tol * (1 + cmha__z_abs(sigma)))) return CMHA_LOXODROMIC; /* NaN too */
+    if (cmha__z_abs(cmha__z_of(sigma.re - 4, sigma.im)) <= tol) return CMHA_PARABOLIC;
+    if (cmha__z_abs(sigma) <= tol) return CMHA_CIRCULAR;
+    if (sigma.re < 0) return CMHA_LOXODROMIC;
+    return sigma.re < 4 ? CMHA_ELLIPTIC : CMHA_HYPERBOLIC;
+}
+
+/* k + 1/k = sigma - 2: with h = (sigma - 2)/2, k = h +- sqrt(h^2 - 1), and h^2 - 1 = sigma (sigma - 4)/4 loses nothing near 4. */
+static cmha__z cmha__multiplier(cmha__z sigma) {
+    cmha__z h = cmha__z_scaled(cmha__z_of(sigma.re - 2, sigma.im), 0.5);
+    cmha__z root = cmha__z_mul(cmha__z_sqrt(sigma), cmha__z_sqrt(cmha__z_of(sigma.re - 4, sigma.im)));
+    return cmha__z_add(h, cmha__z_along(cmha__z_scaled(root, 0.5), h));
+}
+
+/* The roots of c z^2 + (d - a) z - b: the farther one z1 = (a - d +- root)/2c with the sign that adds, the other -b/(c z1). */
+static int cmha__fixed_points(const cmha__z map[4], cmha__z fixed[2]) {
+    cmha__z middle = cmha__z_sub(map[0], map[3]), square = cmha__z_mul(middle, middle), product = cmha__z_mul(map[1], map[2]), q;
+    cmha__z root2 = cmha__z_add(square, cmha__z_scaled(product, 4));
+    fixed[0] = fixed[1] = cmha__z_of(0, 0);
+    if (cmha__z_zero(map[1]) && cmha__z_zero(map[2]) && cmha__z_zero(middle)) return 0;
+    if (cmha__z_abs(root2) <= 16 * DBL_EPSILON * (cmha__z_abs(square) + 4 * cmha__z_abs(product))) { /* 0 but for rounding */
+        if (!cmha__z_zero(middle) || cmha__z_zero(map[2])) fixed[0] = cmha__z_div(middle, cmha__z_scaled(map[2], 2));
+        fixed[1] = fixed[0];
+        return 1;
+    }
+    q = cmha__z_add(middle, cmha__z_along(cmha__z_sqrt(root2), middle));
+    fixed[0] = cmha__z_div(cmha__z_scaled(map[1], -2), q);
+    fixed[1] = cmha__z_div(q, cmha__z_scaled(map[2], 2));
+    return 2;
+}
+
+/* A map of determinant 0: everything goes to a/c, which is b/d. */
+static int cmha__constant_map(const cmha__z map[4], cmha__z fixed[2]) {
+    int by_c = cmha__z_abs(map[0]) + cmha__z_abs(map[2]) >= cmha__z_abs(map[1]) + cmha__z_abs(map[3]);
+    fixed[0] = fixed[1] = cmha__z_of(0, 0);
+    if (cmha__z_zero(map[by_c ? 0 : 1]) && cmha__z_zero(map[by_c ? 2 : 3])) return 0;
+    fixed[0] = fixed[1] = cmha__z_div(map[by_c ? 0 : 1], map[by_c ? 2 : 3]);
+    return 1;
+}
+
+static void cmha__classify_one(const cmha__z map[4], double unit, double tol, cmha_mobius_class *out) {
+    cmha__z det = cmha__mobius_det(map), trace = cmha__z_add(map[0], map[3]), sigma = cmha__z_of(INFINITY, 0), k = sigma, fixed[2];
+    int finite = cmha__z_abs(det) <= DBL_MAX, singular = cmha__z_zero(det);
+    if (!singular) {
+        sigma = finite ? cmha__z_div(cmha__z_mul(trace, trace), det) : cmha__z_of(NAN, NAN);
+        k = cmha__multiplier(sigma);
+    }
+    fixed[0] = fixed[1] = cmha__z_of(NAN, NAN);
+    out->n_fixed = singular ? cmha__constant_map(map, fixed) : finite ? cmha__fixed_points(map, fixed) : 0;
+    out->kind = singular ? CMHA_LOXODROMIC : cmha__geometry_of(sigma, tol);
+    out->sigma[0] = sigma.re, out->sigma[1] = sigma.im;
+    out->multiplier[0] = k.re, out->multiplier[1] = k.im;
+    out->determinant[0] = det.re * unit * unit, out->determinant[1] = det.im * unit * unit;
+    out->fixed[0][0] = fixed[0].re, out->fixed[0][1] = fixed[0].im;
+    out->fixed[1][0] = fixed[1].re, out->fixed[1][1] = fixed[1].im;
+}
+
+CMHA_DEF void cmha_mobius_classify(const cmha_real *abcd, size_t D, double tol, cmha_mobius_class *classes) {
+    cmha__z map[4];
+    size_t j;
+    for (j = 0; j < D; j++) {
+        double unit = cmha__mobius_of(abcd, D, j, map);
+        cmha__classify_one(map, unit, tol, classes + j);
+    }
+}
+
+CMHA_DEF void cmha_mobius_count(const cmha_mobius_class *classes, size_t n, size_t counts[CMHA_GEOMETRY_COUNT]) {
+    size_t i;
+    memset(counts, 0, CMHA_GEOMETRY_COUNT * sizeof *counts);
+    for (i = 0; i < n; i++) counts[classes[i].kind]++;
+}
+
+CMHA_DEF void cmha_mobius_normalize(cmha_real *abcd, size_t D) {
+    cmha__z map[4], det;
+    size_t i, j;
+    for (j = 0; j < D; j++) {
+        cmha__mobius_of(abcd, D, j, map);
+        det = cmha__mobius_det(map);
+        if (!(cmha__z_abs(det) > 0 && cmha__z_abs(det) <= DBL_MAX)) continue;
+        for (i = 0; i < 4; i++) {
+            cmha__z x = cmha__z_div(map[i], cmha__z_sqrt(det));
+            abcd[2 * i * D + j] = (cmha_real)x.re;
+            abcd[(2 * i + 1) * D + j] = (cmha_real)x.im;
+        }
+    }
+}
+
+CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double base, size_t pos0, cmha_real *table) {
+    size_t r, c;
+    for (c = 0; c < d; c++) {
+        double omega = pow(base, -2.0 * (double)(c / 2) / (double)d);
+        int cosine = kind == CMHA_COPE_SIN_COS && c % 2;
+        for (r = 0; r < n; r++) {
+            double angle = (double)(pos0 + r) * omega;
+            table[r * d + c] = (cmha_real)(kind == CMHA_COPE_LEARNED ? 0 : cosine ? cos(angle) : sin(angle));
+        }
+    }
+}
+
 /* ---- The SDPA core: softmax(scale Q'K'^T + mask) V in tiles of 64 queries by 64 keys. Every kind of attention differs only in
         the features Q' and K' that go in. ---- */
 
@@ -4426,6 +4914,104 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
     s->key = cmha__draw(tape);
     if (!cmha__dry(tape)) cmha_dropout_forward(x->data, x->size, p, s->key, 0, y->data);
     return cmha_push(tape, "dropout", y, &x, 1, cmha__dropout_backward, s);
+}
+
+/* ---- The Möbius map and CoPE's embedding ---- */
+
+/* A map of complex rows by a parameter of `planes` rows of D: abcd, or the one vector of a product (scale = 1). */
+typedef struct cmha__mobius_saved {
+    size_t planes;
+    int scale;
+    cmha_quotient_kind kind;
+    cmha_real eps;
+} cmha__mobius_saved;
+
+static cmha_status cmha__mobius_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__mobius_saved *s = (const cmha__mobius_saved *)r->user;
+    cmha_tensor *x = r->in[0], *w = r->in[1];
+    size_t D = cmha__last(x) / 2, T = cmha__rows(x), threads = (size_t)tape->context->threads, n = s->planes * D, c;
+    cmha_real *dx = cmha_grad(tape, x), *dw = cmha_grad(tape, w), *partial;
+    cmha__mark mark = cmha__mark_of(tape);
+    partial = cmha__reals(tape, threads * n);
+    if (!tape->status && !cmha__dry(tape)) {
+        memset(partial, 0, threads * n * sizeof *partial);
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            const cmha_real *from = x->data + 2 * lo * D, *g = r->out->grad + 2 * lo * D;
+            cmha_real *to = dx ? dx + 2 * lo * D : NULL, *pw = dw ? partial + (size_t)cmha__chunk * n : NULL;
+            if (s->scale) cmha_complex_scale_backward(from, w->data, g, hi - lo, D, to, pw);
+            else cmha_mobius_backward(from, w->data, g, hi - lo, D, s->kind, s->eps, to, pw);
+        }
+        for (c = 0; dw && c < threads; c++) cmha__axpy(n, 1, partial + c * n, dw);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+static cmha_tensor *cmha__mobius_map(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w, size_t planes, cmha_quotient_kind kind,
+                                     cmha_real eps) {
+    cmha_tensor *in[2], *y;
+    cmha__mobius_saved *s;
+    size_t D;
+    if (!x || !w || !tape || tape->status) return NULL;
+    if (cmha__last(x) % 2 || w->size % planes || w->size / planes != cmha__last(x) / 2)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mobius: rows [Re | Im] of %zu numbers, a parameter of %zu", cmha__last(x), w->size);
+    if (!(eps >= 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "mobius: eps must be at least 0");
+    y = cmha__result(tape, x->rank, x->shape);
+    s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->planes = planes, s->scale = planes == 2, s->kind = kind, s->eps = eps;
+    D = cmha__last(x) / 2;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(x), lo, hi) {
+            const cmha_real *from = x->data + 2 * lo * D;
+            if (s->scale) cmha_complex_scale_forward(from, w->data, hi - lo, D, y->data + 2 * lo * D);
+            else cmha_mobius_forward(from, w->data, hi - lo, D, kind, eps, y->data + 2 * lo * D);
+        }
+    in[0] = x, in[1] = w;
+    return cmha_push(tape, s->scale ? "elementwise_complex" : "mobius", y, in, 2, cmha__mobius_record, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd, cmha_quotient_kind kind, cmha_real eps) {
+    return cmha__mobius_map(tape, rho, abcd, 8, kind, eps);
+}
+
+CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w) {
+    return cmha__mobius_map(tape, x, w, 2, CMHA_QUOTIENT_EXACT, 0);
+}
+
+static cmha_status cmha__quotient_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__mobius_saved *s = (const cmha__mobius_saved *)r->user;
+    cmha_tensor *u = r->in[0], *w = r->in[1];
+    cmha_real *du = cmha_grad(tape, u), *dw = cmha_grad(tape, w);
+    size_t row = cmha__last(u);
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(u), lo, hi) {
+        cmha_quotient_backward(u->data + lo * row, w->data + lo * row, r->out->grad + lo * row, hi - lo, row / 2, s->kind, s->eps,
+                               du ? du + lo * row : NULL, dw ? dw + lo * row : NULL);
+    }
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind, cmha_real eps) {
+    cmha_tensor *in[2], *y;
+    cmha__mobius_saved *s;
+    size_t row;
+    if (!u || !w || !tape || tape->status) return NULL;
+    row = cmha__last(u);
+    if (!cmha__same_shape(u, w) || row % 2)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "quotient: sizes %zu and %zu differ in shape, or the width is odd", u->size,
+                                w->size);
+    if (!(eps >= 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "quotient: eps must be at least 0");
+    y = cmha__result(tape, u->rank, u->shape);
+    s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->kind = kind, s->eps = eps;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(u), lo, hi) {
+            cmha_quotient_forward(u->data + lo * row, w->data + lo * row, hi - lo, row / 2, kind, eps, y->data + lo * row);
+        }
+    in[0] = u, in[1] = w;
+    return cmha_push(tape, "quotient", y, in, 2, cmha__quotient_record, s);
 }
 
 /* ---- Attention ---- */

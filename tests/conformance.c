@@ -531,6 +531,7 @@ static void op_model(kase *k) {
 }
 
 #include "conformance_attention.h"
+#include "conformance_mobius.h"
 
 static const struct {
     const char *name;
@@ -544,6 +545,8 @@ static const struct {
     {"adamw", op_adamw},         {"lr_schedule", op_lr_schedule},
     {"model", op_model},         {"cope_attention", op_cope_attention},
     {"mobius_attention", op_mobius_attention}, {"angular_attention", op_angular_attention},
+    {"mobius_map", op_mobius_map}, {"mobius_classify", op_mobius_classify},
+    {"cope_embed", op_cope_embed},
 };
 
 /* ------------------------------------------------------ running ----------------------------------------------------- */
