@@ -530,6 +530,8 @@ static void op_model(kase *k) {
     if (gradients_wanted(k)) model_gradients(k, &batch);
 }
 
+#include "conformance_cores.h"
+
 static const struct {
     const char *name;
     void (*run)(kase *k);
@@ -540,7 +542,8 @@ static const struct {
     {"embedding", op_embedding}, {"sinusoidal_table", op_sinusoidal_table},
     {"attention", op_attention}, {"pcl", op_pcl},
     {"adamw", op_adamw},         {"lr_schedule", op_lr_schedule},
-    {"model", op_model},
+    {"model", op_model},         {"cope_linear", op_cope_linear},
+    {"angular_linear", op_angular_linear}, {"lag_fft", op_lag_fft},
 };
 
 /* ------------------------------------------------------ running ----------------------------------------------------- */
