@@ -507,6 +507,102 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_head
                                       const cmha_real *lse, cmha_heads dy, const cmha_real *dlse, cmha_heads dq, cmha_heads dk,
                                       cmha_heads dv, cmha_real *ddelta, cmha_real *db, cmha_real *scratch);
 
+/* Attention without a softmax, in O(n): with feature rows f(q) [n, F], f(k) [n, F] and values V [n, c],
+
+       y_t = f(q_t) (sum_s f(k_s) v_s^T) / f(q_t) (sum_s f(k_s))
+
+   The sums over the keys are one matrix of F x (c + 1) numbers that never grows: over all keys, or running if causal. It is also
+   all that decoding has to remember. q and k are complex, d numbers a head. */
+typedef enum cmha_linear_kind {
+    CMHA_LINEAR_COPE,   /* CoPE 3.3.3 / eq 11-12: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real values. With the
+                           complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
+    CMHA_LINEAR_ANGULAR /* CRAT's "linear" path made exact: key s weighs 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)) >= 0, with
+                           u(z) = z / sqrt(|z|^2 + eps^2); F = 2d + 1, complex values. A broad kernel (no
+                           key weighs more than 2), not the softmax of CRAT eq 12-13 and no approximation of it */
+} cmha_linear_kind;
+
+/* What CoPE's linear attention makes of the complex sum Num = sum_s W_ts v_s, channel by channel; C = Re Num / sqrt(|Num|^2 + eps^2).
+   REAL is the one to use: a convex average of the values. The others are the paper's text taken literally, experimental: here
+   the non-linearity comes after the sum, so they are not the linear form of CoPE's softmax variants. MAGNITUDE loses the
+   sign of the values, PHASE their size, and PHASE shrinks like 1/n as Den grows. (Eq 12 prints the sign of Im Num for q conj(k),
+   eq 10 for its conjugate: no output depends on it.) */
+typedef enum cmha_cope_output {
+    CMHA_COPE_OUTPUT_REAL,      /* Re Num / Den, Den = sum_s Re W_ts */
+    CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den, gradient 0 at Num = 0 */
+    CMHA_COPE_OUTPUT_PHASE,     /* C / Den */
+    CMHA_COPE_OUTPUT_HYBRID     /* (|Num| + alpha C) / Den */
+} cmha_cope_output;
+
+/* Everything about one call but the arrays. Zero every member you do not set. */
+typedef struct cmha_linear_args {
+    size_t batch, heads, n;
+    size_t d;                      /* complex numbers of a head of q and k */
+    size_t d_v;                    /* numbers of a head of v and y: real for COPE, complex for ANGULAR; 0 = d */
+    cmha_linear_kind kind;
+    cmha_cope_output output;       /* COPE only */
+    int causal;
+    cmha_real alpha;               /* of HYBRID; the paper's 0.2 */
+    cmha_real eps;                 /* COPE: of C; ANGULAR: of the phasors u, whose gradient is bounded by 1/eps. 1e-6 is usual */
+    cmha_real den_eps;             /* ANGULAR: y = num / (den + den_eps); den nears 0 only if every key points exactly away. 1e-6 */
+    const unsigned char *key_mask; /* [B, n], 0 = absent; NULL = all present */
+    int threads;                   /* over (batch, head); 0 = 1 */
+} cmha_linear_args;
+
+CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward); /* in cmha_real; does not depend on n */
+CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args); /* B H n (1, or 2 d_v + 1 for the experimental outputs) */
+CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args); /* B H F (c + 1), c = d_v or (ANGULAR) 2 d_v */
+
+/* y [B, H, n, d_v] of q, k [B, H, n, d] (complex views) and v [B, H, n, d_v]; v and y are real for COPE, complex for ANGULAR. saved (NULL =
+   not wanted) gets what the backward reads: of each row the denominator, for the experimental outputs also Num. */
+CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                            cmha_real *saved, cmha_real *scratch);
+/* Accumulates into dq, dk, dv (strides of their own, data NULL = not wanted). Nothing of length n is kept: one sweep forwards
+   with the running sum of the keys gives dq, one backwards with the running sum of f(q)^T dNum gives dk and dv. */
+CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                             const cmha_real *saved, cmha_heads dy, cmha_heads dq, cmha_heads dk, cmha_heads dv,
+                                             cmha_real *scratch);
+/* Decoding: n more tokens, causal whatever args->causal says, after those that `state` has already seen; state (zeros before the first) is
+   brought up to date. Any split of a sequence into calls gives the causal forward, up to rounding; that is this call on zeros. */
+CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                           cmha_real *state, cmha_real *scratch);
+
+/* The discrete Fourier transform of n complex numbers in place, any n: sum_t x[t] exp(-+ 2 pi i f t / n), the inverse (plus sign) divided
+   by n. In double. O(n log n): radix 2 for powers of two, Bluestein's algorithm for other lengths. scratch: cmha_fft_scratch(n) doubles that
+   cmha_fft_prepare has filled for this n; it serves any number of transforms, one at a time. */
+CMHA_DEF size_t cmha_fft_scratch(size_t n);
+CMHA_DEF void cmha_fft_prepare(size_t n, double *scratch);
+CMHA_DEF void cmha_fft(double *re, double *im, size_t n, int inverse, double *scratch);
+
+/* Mixing by lag, what CRAT's FFT path computes once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj FFT(K)) a faster way to the same
+   attention; it is not one: that product has n numbers, indexed by the lag between two tokens and summed over all pairs of
+   that lag, where attention needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a Toeplitz mixing
+   like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
+
+       R[tau] = 1 / (sqrt(d) (n - tau)) sum_{t >= tau} sum_j Re(u(q_tj) conj u(k_{t-tau,j}))         u as for CMHA_LINEAR_ANGULAR
+       a      = softmax of temp R over the topk lags of largest R (0 or >= n: all lags), 0 elsewhere
+       y_t    = sum_{tau <= t} a[tau] v_{t-tau} / sum_{tau <= t} a[tau];    0 where no chosen lag is <= t
+
+   The weights depend on the whole sequence, so there is no causal form: encoders only. Ties go to the lower lag, and lags whose R
+   differ by less than rounding (2^-32 of R's range) tie. The choice of lags carries no gradient. */
+typedef struct cmha_lag_args {
+    size_t batch, heads, n;
+    size_t d;        /* complex numbers of a head of q, k, v and y */
+    cmha_real temp;
+    size_t topk;
+    cmha_real eps;   /* of the phasors; 1e-6 is usual */
+    int threads;     /* over (batch, head); 0 = 1 */
+} cmha_lag_args;
+
+CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* in cmha_real, aligned as for double; O(n) per thread */
+/* y of q, k, v, all complex views of [B, H, n, d]. lags [B, H, n] gets temp R of the chosen lags and -infinity for the others: the backward
+   reads it, and its softmax is what the head mixes by. O(n log n d). */
+CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                         cmha_real *lags, cmha_real *scratch);
+/* Accumulates into dq, dk, dv (data NULL = not wanted), by correlations that are transforms as well. */
+CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                          const cmha_real *lags, cmha_heads dy, cmha_heads dq, cmha_heads dk, cmha_heads dv,
+                                          cmha_real *scratch);
+
 /* Phase contrastive learning (ComplexFormer 3.2, after EulerFormer eq 14; the paper gives eps and tau, not the form):
 
        sim(j, j') = (1/P) sum_r w_r cos(theta[j, r] - keep[j', r] theta[j', r])
@@ -674,6 +770,15 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
 /* A rotation table in the tape's memory for positions pos0 .. pos0 + n - 1 (see cmha_rotation_table), one per row of omega
    [n_tables, P]. */
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0);
+
+/* Linear attention over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v] real for
+   CMHA_LINEAR_COPE, planes [B, N, 2 H d_v] for CMHA_LINEAR_ANGULAR; the result is shaped like v. Or, ANGULAR only, k and v NULL and q the fused
+   [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of `args` heads, kind, output, causal, alpha, eps, den_eps and key_mask are read, sizes
+   come from the tensors. key_mask must stay valid until the backward. Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
+/* Mixing by lag (see cmha_lag_attention_forward), encoders only. q, k, v planes [B, N, 2 H d], or the fused form, as above; of `args` heads,
+   temp, topk and eps are read. Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
 
 /* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1], mean over heads, sides and
    sequences; w [P]. args as for cmha_attention; with grouped queries the adapted phase of a key is its first query head's. mask_rate: probability that a phase of the second view is masked.
@@ -2073,6 +2178,22 @@ static inline float cmha__normal_cdf(float x, float *density) {
 #define CMHA__SQRT sqrtf
 #endif
 
+#if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
+static inline cmha_real cmha__inverse_root(cmha_real x) { return 1 / CMHA__LIBM(sqrt)(x); }
+#else
+/* 1 / sqrt(x) of a normal x > 0, at most 3 ulp. It vectorises, which libm's sqrt does not, because that may set errno. */
+static inline float cmha__inverse_root(float x) {
+    float y, half = 0.5f * x;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = 0x5f375a86u - (bits >> 1);
+    memcpy(&y, &bits, sizeof y);
+    y *= 1.5f - half * y * y;
+    y *= 1.5f - half * y * y;
+    return y * (1.5f - half * y * y);
+}
+#endif
+
 static inline cmha_real cmha__sigmoid(cmha_real x) { return 1 / (1 + cmha__exp(-x)); }
 
 /* Reductions over lanes of partial sums: they vectorise without reassociating, and give the same bits on every compiler that
@@ -2532,23 +2653,6 @@ CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, siz
         }
 }
 /* ---- The Möbius map and CoPE's embedding ---- */
-
-/* 1/sqrt(x) of a normal x > 0. GCC does not vectorise sqrtf, which may set errno: so a first guess from the exponent, and three of
-   Newton's steps, which end within 2 ulp. */
-static inline cmha_real cmha__inverse_root(cmha_real x) {
-#if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
-    return 1 / CMHA__LIBM(sqrt)(x);
-#else
-    uint32_t bits;
-    float r;
-    memcpy(&bits, &x, sizeof bits);
-    bits = 0x5F3759DFu - (bits >> 1);
-    memcpy(&r, &bits, sizeof r);
-    r *= 1.5f - 0.5f * x * r * r;
-    r *= 1.5f - 0.5f * x * r * r;
-    return r * (1.5f - 0.5f * x * r * r);
-#endif
-}
 
 /* A block of denominators w, scaled by m = max(|Re w|, |Im w|, eps) before anything is squared. With s = |w|^2 + eps^2:
    q = m w/s, k = m eps/s; of UNIT q = w/sqrt s, k = eps/sqrt s, and m is sqrt s. At a pole q = k = 0, m = 1. Always |q| <= 1. */
@@ -3914,6 +4018,875 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_head
     if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, &x);
 }
 
+/* ---- The linear core ---- */
+
+#ifdef CMHA_DOUBLE
+#define CMHA__PHASOR_RANGE 1e150 /* numbers whose squares are normal lie between its inverse and itself */
+#define CMHA__PHASOR_SCALE 1e200
+#else
+#define CMHA__PHASOR_RANGE 1e18f
+#define CMHA__PHASOR_SCALE 1e20f
+#endif
+
+/* u = z / r, r = sqrt(|z|^2 + eps^2), and 1/r; all 0 where r is. Scaled where a square would leave the range of numbers. */
+static inline void cmha__phasor(cmha_real re, cmha_real im, cmha_real eps, cmha_real *u_re, cmha_real *u_im, cmha_real *inverse) {
+    cmha_real a = re < 0 ? -re : re, b = im < 0 ? -im : im, big = a > b ? a : b, scale, square, root;
+    big = big > eps ? big : eps;
+    scale = big > CMHA__PHASOR_RANGE ? 1 / CMHA__PHASOR_SCALE : 1;
+    scale = big < 1 / CMHA__PHASOR_RANGE ? CMHA__PHASOR_SCALE * (CMHA__PHASOR_SCALE / CMHA__PHASOR_RANGE) : scale;
+    re *= scale, im *= scale, eps *= scale;
+    square = re * re + im * im + eps * eps;
+    root = square == 0 ? 0 : cmha__inverse_root(square);
+    *u_re = re * root;
+    *u_im = im * root;
+    *inverse = root * scale;
+}
+
+/* u [d | d] = factor * phasors of one row. */
+static void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor, cmha_real *u_re,
+                             cmha_real *u_im) {
+    size_t j;
+    for (j = 0; j < d; j++) {
+        cmha_real a, b, inverse;
+        cmha__phasor(re[j], im[j], eps, &a, &b, &inverse);
+        u_re[j] = a * factor;
+        u_im[j] = b * factor;
+    }
+}
+
+/* dz += (g - u Re(g conj u)) / r, g = factor * the cotangent of u: along the circle only, and bounded by 1/eps. */
+static void cmha__phasor_row_backward(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor,
+                                      const cmha_real *g_re, const cmha_real *g_im, cmha_real *dre, cmha_real *dim) {
+    size_t j;
+    for (j = 0; j < d; j++) {
+        cmha_real a, b, inverse, along;
+        cmha__phasor(re[j], im[j], eps, &a, &b, &inverse);
+        along = a * g_re[j] + b * g_im[j];
+        dre[j] += (g_re[j] - a * along) * inverse * factor;
+        dim[j] += (g_im[j] - b * along) * inverse * factor;
+    }
+}
+
+/* One head: F features, C real value channels, W = C + 1 with the column of ones that makes the denominator. CoPE's outputs other than
+   REAL also need Im Num, the sum for a second form of the query; its rows stand below those of the first. */
+typedef struct cmha__linear_plan {
+    size_t F, C, W, forms, half, saved;           /* half: channels before the imaginary ones; saved: numbers a row */
+    size_t q, k, columns, v, n, s, state, thread; /* lengths of a thread's scratch, and their sum */
+} cmha__linear_plan;
+
+static cmha__linear_plan cmha__linear_plan_of(const cmha_linear_args *a, int backward) {
+    int angular = a->kind == CMHA_LINEAR_ANGULAR;
+    size_t d_v = a->d_v ? a->d_v : a->d, copies = backward ? 2 : 1;
+    cmha__linear_plan p;
+    p.F = 2 * a->d + (angular ? 1 : 0);
+    p.C = angular ? 2 * d_v : d_v;
+    p.half = d_v;
+    p.W = p.C + 1;
+    p.forms = !angular && a->output != CMHA_COPE_OUTPUT_REAL ? 2 : 1;
+    p.saved = p.forms == 2 ? 2 * p.C + 1 : 1;
+    p.q = p.forms * CMHA__TILE * p.F;
+    p.k = CMHA__TILE * p.F;
+    p.columns = CMHA__TILE * (p.F > p.W ? p.F : p.W);
+    p.v = CMHA__TILE * p.W;
+    p.n = p.forms * CMHA__TILE * p.W;
+    p.s = p.forms * CMHA__TILE * CMHA__TILE;
+    p.state = p.F * p.W;
+    p.thread = copies * (p.q + p.k + p.v) + p.columns + p.n + p.s + p.state;
+    p.thread = (p.thread + 15) / 16 * 16;
+    return p;
+}
+
+static int cmha__linear_threads(const cmha_linear_args *a) {
+    return cmha__chunks(a->threads, a->batch * a->heads);
+}
+
+CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward) {
+    return cmha__linear_plan_of(args, backward).thread * (size_t)cmha__linear_threads(args) + 1; /* + 1: never empty */
+}
+
+CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args) {
+    return args->batch * args->heads * args->n * cmha__linear_plan_of(args, 0).saved;
+}
+
+CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args) {
+    return args->batch * args->heads * cmha__linear_plan_of(args, 0).state;
+}
+
+/* The arrays of one head, and a thread's scratch for up to 64 of its rows at a time. */
+typedef struct cmha__linear_head {
+    const cmha_linear_args *a;
+    cmha__linear_plan p;
+    cmha_heads q, k, v, y, dy, dq, dk, dv; /* data: of this head */
+    const unsigned char *mask;
+    cmha_real *saved;
+    cmha_real *Q, *K, *columns, *V, *N, *S, *state; /* [R, F], [64, F], [F or W, 64], [64, W], [R, W], [R, 64], [F, W] or [W, F]; R = forms * 64 */
+    cmha_real *dQ, *dK, *dV;
+} cmha__linear_head;
+
+static cmha_heads cmha__head_view(cmha_heads view, size_t b, size_t h) {
+    view.data = cmha__head_at(view, b, h);
+    return view;
+}
+
+static void cmha__linear_open(cmha__linear_head *h, const cmha_linear_args *a, const cmha__linear_plan *p, size_t unit, cmha_real *scratch) {
+    h->a = a;
+    h->p = *p;
+    h->mask = a->key_mask ? a->key_mask + unit / a->heads * a->n : NULL;
+    h->saved = h->saved ? h->saved + unit * a->n * p->saved : NULL;
+    h->Q = scratch;
+    h->K = h->Q + p->q;
+    h->columns = h->K + p->k;
+    h->V = h->columns + p->columns;
+    h->N = h->V + p->v;
+    h->S = h->N + p->n;
+    h->state = h->S + p->s;
+    h->dQ = h->state + p->state; /* from here on in the backward only */
+    h->dK = h->dQ + p->q;
+    h->dV = h->dK + p->k;
+}
+
+static size_t cmha__linear_rows(const cmha__linear_head *h, size_t i0) {
+    return h->a->n - i0 < CMHA__TILE ? h->a->n - i0 : CMHA__TILE;
+}
+
+/* f(x) = elu(x) + 1; the exponential never sees a positive number, and a NaN stays one. */
+static void cmha__elu_row(const cmha_real *x, size_t d, cmha_real *f) {
+    size_t j;
+    for (j = 0; j < d; j++) f[j] = (x[j] > 0 ? x[j] : 0) + cmha__exp(x[j] > 0 ? 0 : x[j]);
+}
+
+/* f [rows, F] = features of rows i0.. of x; zero, the constant too, where mask has 0. */
+static void cmha__linear_features(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows, const unsigned char *mask, cmha_real *f) {
+    size_t r, d = h->a->d;
+    cmha_real factor = h->a->kind == CMHA_LINEAR_ANGULAR && d ? (cmha_real)(1 / sqrt((double)d)) : 1;
+    for (r = 0; r < rows; r++, f += h->p.F) {
+        const cmha_real *re = x.data + (i0 + r) * x.token, *im = re + x.imag;
+        if (mask && !mask[i0 + r]) {
+            memset(f, 0, h->p.F * sizeof *f);
+        } else if (h->a->kind == CMHA_LINEAR_ANGULAR) {
+            cmha__phasor_row(re, im, d, h->a->eps, factor, f, f + d);
+            f[2 * d] = 1;
+        } else {
+            cmha__elu_row(re, d, f);
+            cmha__elu_row(im, d, f + d);
+        }
+    }
+}
+
+/* dx += the features' gradient g [rows, F]; f are the features themselves. */
+static void cmha__linear_features_backward(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows, const unsigned char *mask,
+                                           const cmha_real *f, const cmha_real *g, cmha_heads dx) {
+    size_t r, j, d = h->a->d;
+    cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
+    for (r = 0; r < rows; r++, f += h->p.F, g += h->p.F) {
+        const cmha_real *re = x.data + (i0 + r) * x.token;
+        cmha_real *dre = dx.data + (i0 + r) * dx.token, *dim = dre + dx.imag;
+        if (mask && !mask[i0 + r]) continue;
+        if (h->a->kind == CMHA_LINEAR_ANGULAR) {
+            cmha__phasor_row_backward(re, re + x.imag, d, h->a->eps, factor, g, g + d, dre, dim);
+            continue;
+        }
+        for (j = 0; j < d; j++) { /* f' = min(f, 1) */
+            dre[j] += g[j] * (f[j] < 1 ? f[j] : 1);
+            dim[j] += g[d + j] * (f[d + j] < 1 ? f[d + j] : 1);
+        }
+    }
+}
+
+/* Features of the queries i0.., [q+r | q+i], and below them the second form [q+i | -q+r] if there is one. */
+static void cmha__linear_queries(const cmha__linear_head *h, size_t i0, size_t rows) {
+    size_t r, j, d = h->a->d;
+    cmha_real *first = h->Q, *second = h->Q + rows * h->p.F;
+    cmha__linear_features(h, h->q, i0, rows, NULL, h->Q);
+    for (r = 0; r < rows && h->p.forms == 2; r++, first += h->p.F, second += h->p.F) {
+        memcpy(second, first + d, d * sizeof *second);
+        for (j = 0; j < d; j++) second[d + j] = -first[j];
+    }
+}
+
+/* K = features of the keys i0.., V = [their values | 1]; a masked key is zero in both. */
+static void cmha__linear_keys(const cmha__linear_head *h, size_t i0, size_t rows) {
+    size_t r, half = h->p.half;
+    cmha__linear_features(h, h->k, i0, rows, h->mask, h->K);
+    for (r = 0; r < rows; r++) {
+        const cmha_real *v = h->v.data + (i0 + r) * h->v.token;
+        cmha_real *row = h->V + r * h->p.W;
+        memset(row, 0, h->p.W * sizeof *row);
+        if (h->mask && !h->mask[i0 + r]) continue;
+        memcpy(row, v, half * sizeof *row);
+        memcpy(row + half, v + h->v.imag, (h->p.C - half) * sizeof *row);
+        row[h->p.C] = 1;
+    }
+}
+
+/* Zeroes what a causal query must not see in S [forms * rows, 64], queries and keys being the same tokens. */
+static void cmha__linear_triangle(const cmha__linear_head *h, cmha_real *S, size_t rows) {
+    size_t r;
+    for (r = 0; r < h->p.forms * rows; r++) memset(S + r * CMHA__TILE + r % rows + 1, 0, (rows - r % rows - 1) * sizeof *S);
+}
+
+/* S = Q K^T of the tokens in hand, each against itself and its predecessors. */
+static void cmha__linear_weights(const cmha__linear_head *h, size_t rows) {
+    cmha__transpose(h->K, h->p.F, rows, h->p.F, h->columns, CMHA__TILE);
+    cmha__tile_gemm(0, h->p.forms * rows, rows, h->p.F, 1, h->Q, h->p.F, h->columns, CMHA__TILE, 0, h->S, CMHA__TILE);
+    cmha__linear_triangle(h, h->S, rows);
+}
+
+/* One channel of CoPE's experimental outputs before the division by Den, and its derivatives. */
+static double cmha__cope_channel(const cmha_linear_args *a, double re, double im, double *dre, double *dim) {
+    double square = re * re + im * im, e = (double)a->eps, m = sqrt(square), r = sqrt(square + e * e), y = 0;
+    double weight = a->output == CMHA_COPE_OUTPUT_PHASE ? 1 : a->output == CMHA_COPE_OUTPUT_HYBRID ? (double)a->alpha : 0;
+    *dre = *dim = 0;
+    if (a->output != CMHA_COPE_OUTPUT_PHASE && m != 0) {
+        y = m;
+        *dre = re / m;
+        *dim = im / m;
+    }
+    if (weight == 0 || r == 0) return y;
+    *dre += weight * (im * im + e * e) / (r * r * r);
+    *dim -= weight * re * im / (r * r * r);
+    return y + weight * re / r;
+}
+
+/* 1 / Den; 0 where there is no key, so that the row is zero and passes no gradient on. */
+static cmha_real cmha__linear_inverse(cmha_real den) {
+    return den < CMHA__SMALLEST && den > -CMHA__SMALLEST ? 0 : 1 / den;
+}
+
+/* y of rows i0.. from N = [Num | den]. */
+static void cmha__linear_output(const cmha__linear_head *h, size_t i0, size_t rows) {
+    size_t r, c, C = h->p.C, half = h->p.half;
+    for (r = 0; r < rows; r++) {
+        const cmha_real *N = h->N + r * h->p.W, *imag = N + rows * h->p.W;
+        cmha_real *y = h->y.data + (i0 + r) * h->y.token, *saved = h->saved ? h->saved + (i0 + r) * h->p.saved : NULL;
+        cmha_real den = N[C] + (h->a->kind == CMHA_LINEAR_ANGULAR ? h->a->den_eps : 0), inverse = cmha__linear_inverse(den);
+        if (saved) saved[0] = den;
+        if (h->p.forms == 1) {
+            for (c = 0; c < half; c++) y[c] = N[c] * inverse;
+            for (c = half; c < C; c++) y[h->y.imag + c - half] = N[c] * inverse;
+            continue;
+        }
+        for (c = 0; c < C; c++) {
+            double dre, dim;
+            y[c] = (cmha_real)cmha__cope_channel(h->a, (double)N[c], (double)imag[c], &dre, &dim) * inverse;
+        }
+        if (saved) memcpy(saved + 1, N, C * sizeof *saved);
+        if (saved) memcpy(saved + 1 + C, imag, C * sizeof *saved);
+    }
+}
+
+/* N = gradient of [Num | den] of rows i0... */
+static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t rows) {
+    size_t r, c, C = h->p.C, half = h->p.half;
+    for (r = 0; r < rows; r++) {
+        const cmha_real *y = h->y.data + (i0 + r) * h->y.token, *dy = h->dy.data + (i0 + r) * h->dy.token;
+        const cmha_real *saved = h->saved + (i0 + r) * h->p.saved;
+        cmha_real *N = h->N + r * h->p.W, *imag = N + rows * h->p.W, inverse = cmha__linear_inverse(saved[0]);
+        N[C] = -inverse * (cmha__dot(y, dy, half) + cmha__dot(y + h->y.imag, dy + h->dy.imag, C - half));
+        for (c = 0; c < half; c++) N[c] = dy[c] * inverse;
+        for (c = half; c < C; c++) N[c] = dy[h->dy.imag + c - half] * inverse;
+        if (h->p.forms == 1) continue;
+        for (c = 0; c < C; c++) {
+            double dre, dim;
+            cmha__cope_channel(h->a, (double)saved[1 + c], (double)saved[1 + C + c], &dre, &dim);
+            imag[c] = (cmha_real)dim * N[c];
+            N[c] *= (cmha_real)dre;
+        }
+        imag[C] = 0;
+    }
+}
+
+/* The one forward pass: state [F, W] = sum f(k)^T [v | 1] before it, or (not causal) everything first. */
+static void cmha__linear_forward_head(const cmha__linear_head *h, cmha_real *state, int causal) {
+    size_t F = h->p.F, W = h->p.W, i0, rows;
+    int pass;
+    for (pass = causal ? 1 : 0; pass < 2; pass++)
+        for (i0 = 0; i0 < h->a->n; i0 += rows) {
+            rows = cmha__linear_rows(h, i0);
+            if (pass == 0 || causal) cmha__linear_keys(h, i0, rows);
+            if (pass == 1) {
+                cmha__linear_queries(h, i0, rows);
+                cmha__tile_gemm(0, h->p.forms * rows, W, F, 1, h->Q, F, state, W, 0, h->N, W);
+                if (causal) cmha__linear_weights(h, rows);
+                if (causal) cmha__tile_gemm(0, h->p.forms * rows, W, rows, 1, h->S, CMHA__TILE, h->V, W, 1, h->N, W);
+                cmha__linear_output(h, i0, rows);
+            }
+            if (pass == 0 || causal) cmha__tile_gemm(1, F, W, rows, 1, h->K, F, h->V, W, 1, state, W);
+        }
+}
+
+static void cmha__linear_run(const cmha_linear_args *a, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y, cmha_real *saved,
+                             cmha_real *state, int causal, cmha_real *scratch) {
+    cmha__linear_plan p = cmha__linear_plan_of(a, 0);
+    CMHA__FOR_CHUNKS(cmha__linear_threads(a), a->batch * a->heads, lo, hi) {
+        size_t unit;
+        for (unit = lo; unit < hi; unit++) {
+            size_t b = unit / a->heads, head = unit % a->heads;
+            cmha__linear_head h;
+            memset(&h, 0, sizeof h);
+            h.q = cmha__head_view(q, b, head), h.k = cmha__head_view(k, b, head);
+            h.v = cmha__head_view(v, b, head), h.y = cmha__head_view(y, b, head);
+            h.saved = saved;
+            cmha__linear_open(&h, a, &p, unit, scratch + (size_t)cmha__chunk * p.thread);
+            if (!state) memset(h.state, 0, p.state * sizeof *h.state);
+            cmha__linear_forward_head(&h, state ? state + unit * p.state : h.state, causal);
+        }
+    }
+}
+
+CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                            cmha_real *saved, cmha_real *scratch) {
+    cmha__linear_run(args, q, k, v, y, saved, NULL, args->causal, scratch);
+}
+
+CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                           cmha_real *state, cmha_real *scratch) {
+    cmha__linear_run(args, q, k, v, y, NULL, state, 1, scratch);
+}
+
+/* dS [R, 64] = dN V^T, into h->S. */
+static void cmha__linear_dweights(const cmha__linear_head *h, size_t rows) {
+    cmha__transpose(h->V, h->p.W, rows, h->p.W, h->columns, CMHA__TILE);
+    cmha__tile_gemm(0, h->p.forms * rows, rows, h->p.W, 1, h->N, h->p.W, h->columns, CMHA__TILE, 0, h->S, CMHA__TILE);
+    cmha__linear_triangle(h, h->S, rows);
+}
+
+/* dq of rows i0..: dQ = dN state^T, state [W, F] the keys before (or all); causal also through the tokens in hand. */
+static void cmha__linear_query_gradient(const cmha__linear_head *h, size_t i0, size_t rows) {
+    size_t F = h->p.F, W = h->p.W, R = h->p.forms * rows, d = h->a->d, r, j;
+    cmha_real *first = h->dQ, *second = h->dQ + rows * F;
+    cmha__tile_gemm(0, R, F, W, 1, h->N, W, h->state, F, 0, h->dQ, F);
+    if (h->a->causal) {
+        cmha__linear_dweights(h, rows);
+        cmha__tile_gemm(0, R, F, rows, 1, h->S, CMHA__TILE, h->K, F, 1, h->dQ, F);
+    }
+    for (r = 0; r < rows && h->p.forms == 2; r++, first += F, second += F)
+        for (j = 0; j < d; j++) { /* the second form is [q+i | -q+r] */
+            first[j] -= second[d + j];
+            first[d + j] += second[j];
+        }
+    cmha__linear_features_backward(h, h->q, i0, rows, NULL, h->Q, h->dQ, h->dq);
+}
+
+/* dk, dv of rows i0..: state [W, F] = sum dN^T Q of the queries behind them (or all). */
+static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, size_t rows) {
+    size_t F = h->p.F, W = h->p.W, C = h->p.C, R = h->p.forms * rows, half = h->p.half, r;
+    cmha__tile_gemm(0, rows, F, W, 1, h->V, W, h->state, F, 0, h->dK, F);
+    cmha_gemm(0, 1, rows, C, F, 1, h->K, F, h->state, F, 0, h->dV, C);
+    if (h->a->causal) {
+        cmha__linear_weights(h, rows);
+        cmha__tile_gemm(1, rows, C, R, 1, h->S, CMHA__TILE, h->N, W, 1, h->dV, C);
+        cmha__linear_dweights(h, rows);
+        cmha__tile_gemm(1, rows, F, R, 1, h->S, CMHA__TILE, h->Q, F, 1, h->dK, F);
+    }
+    if (h->dk.data) cmha__linear_features_backward(h, h->k, i0, rows, h->mask, h->K, h->dK, h->dk);
+    for (r = 0; r < rows && h->dv.data; r++) {
+        cmha_real *dv = h->dv.data + (i0 + r) * h->dv.token;
+        cmha__axpy(half, 1, h->dV + r * C, dv);
+        cmha__axpy(C - half, 1, h->dV + r * C + half, dv + h->dv.imag);
+    }
+}
+
+/* Forwards: `state` [W, F] runs over the keys; not causal, all of them are summed before the first query is looked at. */
+static void cmha__linear_backward_queries(const cmha__linear_head *h) {
+    size_t F = h->p.F, W = h->p.W, i0, rows;
+    int pass;
+    memset(h->state, 0, h->p.state * sizeof *h->state);
+    for (pass = h->a->causal ? 1 : 0; pass < 2; pass++)
+        for (i0 = 0; i0 < h->a->n; i0 += rows) {
+            rows = cmha__linear_rows(h, i0);
+            if (pass == 0 || h->a->causal) cmha__linear_keys(h, i0, rows);
+            if (pass == 1) {
+                cmha__linear_queries(h, i0, rows);
+                cmha__linear_cotangent(h, i0, rows);
+                cmha__linear_query_gradient(h, i0, rows);
+            }
+            if (pass == 0 || h->a->causal) cmha__tile_gemm(1, W, F, rows, 1, h->V, W, h->K, F, 1, h->state, F);
+        }
+}
+
+/* Backwards: `state` [W, F] runs over the queries. */
+static void cmha__linear_backward_keys(const cmha__linear_head *h) {
+    size_t F = h->p.F, W = h->p.W, tile, i0, rows;
+    int pass;
+    memset(h->state, 0, h->p.state * sizeof *h->state);
+    for (pass = h->a->causal ? 1 : 0; pass < 2; pass++)
+        for (tile = cmha__tiles(h->a->n); tile-- > 0;) {
+            i0 = tile * CMHA__TILE;
+            rows = cmha__linear_rows(h, i0);
+            if (pass == 0 || h->a->causal) {
+                cmha__linear_queries(h, i0, rows);
+                cmha__linear_cotangent(h, i0, rows);
+            }
+            if (pass == 1) {
+                cmha__linear_keys(h, i0, rows);
+                cmha__linear_key_gradient(h, i0, rows);
+            }
+            if (pass == 0 || h->a->causal) cmha__tile_gemm(1, W, F, h->p.forms * rows, 1, h->N, W, h->Q, F, 1, h->state, F);
+        }
+}
+
+CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                             const cmha_real *saved, cmha_heads dy, cmha_heads dq, cmha_heads dk, cmha_heads dv,
+                                             cmha_real *scratch) {
+    cmha__linear_plan p = cmha__linear_plan_of(args, 1);
+    CMHA__FOR_CHUNKS(cmha__linear_threads(args), args->batch * args->heads, lo, hi) {
+        size_t unit;
+        for (unit = lo; unit < hi; unit++) {
+            size_t b = unit / args->heads, head = unit % args->heads;
+            cmha__linear_head h;
+            memset(&h, 0, sizeof h);
+            h.q = cmha__head_view(q, b, head), h.k = cmha__head_view(k, b, head), h.v = cmha__head_view(v, b, head);
+            h.y = cmha__head_view(y, b, head), h.dy = cmha__head_view(dy, b, head);
+            h.dq = cmha__head_view(dq, b, head), h.dk = cmha__head_view(dk, b, head), h.dv = cmha__head_view(dv, b, head);
+            h.saved = (cmha_real *)(uintptr_t)saved; /* read only from here on */
+            cmha__linear_open(&h, args, &p, unit, scratch + (size_t)cmha__chunk * p.thread);
+            if (dq.data) cmha__linear_backward_queries(&h);
+            if (dk.data || dv.data) cmha__linear_backward_keys(&h);
+        }
+    }
+}
+
+/* ---- The lag core ---- */
+
+/* Twiddles of all radix-2 stages up to transforms of m numbers: exp(-i pi k / h) for k < h at table[2 h], its sine h further on. The
+   table of a shorter transform is the beginning of it. */
+static void cmha__fft_table(size_t m, double *table) {
+    size_t h, k;
+    for (h = 1; h < m; h *= 2)
+        for (k = 0; k < h; k++) {
+            double angle = 3.14159265358979323846 * (double)k / (double)h;
+            table[2 * h + k] = cos(angle);
+            table[3 * h + k] = -sin(angle);
+        }
+}
+
+static void cmha__fft_swap(double *a, double *b, size_t lanes) {
+    size_t l;
+    for (l = 0; l < lanes; l++) {
+        double kept = a[l];
+        a[l] = b[l];
+        b[l] = kept;
+    }
+}
+
+/* Forward transforms, in place, of `lanes` columns of m (a power of two) rows: a constant number of lanes vectorises every stage.
+   The inverse, times m, is the same call with re and im exchanged. */
+static inline void cmha__fft_columns(double *CMHA__RESTRICT re, double *CMHA__RESTRICT im, size_t m, size_t lanes,
+                                     const double *CMHA__RESTRICT table) {
+    size_t i, j, h, bit, k, l;
+    for (i = 1, j = 0; i < m; i++) { /* j is i with its bits reversed */
+        for (bit = m / 2; j & bit; bit /= 2) j ^= bit;
+        j ^= bit;
+        if (i >= j) continue;
+        cmha__fft_swap(re + i * lanes, re + j * lanes, lanes);
+        cmha__fft_swap(im + i * lanes, im + j * lanes, lanes);
+    }
+    for (h = 1; h < m; h *= 2)
+        for (i = 0; i < m; i += 2 * h)
+            for (k = 0; k < h; k++) {
+                double c = table[2 * h + k], s = table[3 * h + k];
+                double *ar = re + (i + k) * lanes, *ai = im + (i + k) * lanes, *br = ar + h * lanes, *bi = ai + h * lanes;
+                for (l = 0; l < lanes; l++) {
+                    double tr = br[l] * c - bi[l] * s, ti = br[l] * s + bi[l] * c;
+                    br[l] = ar[l] - tr;
+                    bi[l] = ai[l] - ti;
+                    ar[l] += tr;
+                    ai[l] += ti;
+                }
+            }
+}
+
+#define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time */
+
+static void cmha__fft_one(double *re, double *im, size_t m, const double *table) { cmha__fft_columns(re, im, m, 1, table); }
+static void cmha__fft_lanes(double *re, double *im, size_t m, const double *table) {
+    cmha__fft_columns(re, im, m, CMHA__FFT_LANES, table);
+}
+
+static size_t cmha__power_of_two(size_t n) {
+    size_t m = 1;
+    while (m < n) m *= 2;
+    return m;
+}
+
+/* Length of Bluestein's convolution, 0 where n is a power of two (or 0) and needs none. */
+static size_t cmha__bluestein(size_t n) { return n & (n - 1) && n ? cmha__power_of_two(2 * n - 1) : 0; }
+
+CMHA_DEF size_t cmha_fft_scratch(size_t n) {
+    size_t m = cmha__bluestein(n);
+    return m ? 6 * m + 2 * n : 2 * n + 1;
+}
+
+/* Bluestein: f t = (f^2 + t^2 - (f - t)^2) / 2, so a transform is a product with the chirp w_t = exp(-i pi t^2 / n), a convolution with its
+   conjugate, and the product again. Scratch: table [2m], chirp [2n], the conjugate chirp's spectrum [2m], room [2m]. */
+CMHA_DEF void cmha_fft_prepare(size_t n, double *scratch) {
+    size_t m = cmha__bluestein(n), t;
+    double *chirp = scratch + 2 * m, *re = chirp + 2 * n, *im = re + m;
+    uint64_t square = 0; /* t^2 modulo 2n, exactly */
+    cmha__fft_table(m ? m : n, scratch);
+    if (!m) return;
+    memset(re, 0, 2 * m * sizeof *re);
+    for (t = 0; t < n; t++) {
+        double angle = 3.14159265358979323846 * (double)square / (double)n;
+        chirp[t] = cos(angle);
+        chirp[n + t] = -sin(angle);
+        re[t] = re[(m - t) % m] = chirp[t];
+        im[t] = im[(m - t) % m] = -chirp[n + t];
+        square = (square + 2 * (uint64_t)t + 1) % (2 * (uint64_t)n);
+    }
+    cmha__fft_one(re, im, m, scratch);
+}
+
+/* (re, im) *= (a, b) elementwise. */
+static void cmha__fft_multiply(double *re, double *im, const double *a, const double *b, size_t n) {
+    size_t i;
+    for (i = 0; i < n; i++) {
+        double x = re[i];
+        re[i] = x * a[i] - im[i] * b[i];
+        im[i] = x * b[i] + im[i] * a[i];
+    }
+}
+
+static void cmha__fft_bluestein(double *re, double *im, size_t n, size_t m, double *scratch) {
+    const double *chirp = scratch + 2 * m, *spectrum = chirp + 2 * n;
+    double *a = scratch + 4 * m + 2 * n, *b = a + m;
+    size_t t;
+    memset(a, 0, 2 * m * sizeof *a);
+    memcpy(a, re, n * sizeof *a);
+    memcpy(b, im, n * sizeof *b);
+    cmha__fft_multiply(a, b, chirp, chirp + n, n);
+    cmha__fft_one(a, b, m, scratch);
+    cmha__fft_multiply(a, b, spectrum, spectrum + m, m);
+    cmha__fft_one(b, a, m, scratch);
+    for (t = 0; t < n; t++) {
+        re[t] = a[t] / (double)m;
+        im[t] = b[t] / (double)m;
+    }
+    cmha__fft_multiply(re, im, chirp, chirp + n, n);
+}
+
+CMHA_DEF void cmha_fft(double *re, double *im, size_t n, int inverse, double *scratch) {
+    size_t m = cmha__bluestein(n), t;
+    double *first = inverse ? im : re, *second = inverse ? re : im;
+    if (m) cmha__fft_bluestein(first, second, n, m, scratch);
+    else cmha__fft_one(first, second, n, scratch);
+    for (t = 0; inverse && t < n; t++) {
+        re[t] /= (double)n;
+        im[t] /= (double)n;
+    }
+}
+
+/* One head and a thread's scratch. m >= 2n, so that no lag wraps round; a spectrum is [2m], a group of channels [2][m][LANES]. */
+typedef struct cmha__lag_head {
+    const cmha_lag_args *a;
+    cmha_heads q, k, v, y, dy, dq, dk, dv; /* data: of this head */
+    cmha_real *lags;                       /* [n] */
+    double *table, *spectrum, *sum;        /* [2m] each */
+    double *x, *z;                         /* groups of channels */
+    double *weight, *total, *dlags;        /* [n] each */
+} cmha__lag_head;
+
+static size_t cmha__lag_thread(const cmha_lag_args *a) {
+    size_t m = cmha__power_of_two(2 * a->n);
+    return (3 * 2 * m + 2 * 2 * m * CMHA__FFT_LANES + 3 * a->n + 7) / 8 * 8;
+}
+
+CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args) {
+    size_t threads = (size_t)cmha__chunks(args->threads, args->batch * args->heads);
+    return cmha__lag_thread(args) * threads * (sizeof(double) / sizeof(cmha_real)) + 1;
+}
+
+static void cmha__lag_open(cmha__lag_head *h, const cmha_lag_args *a, double *scratch) {
+    size_t m = cmha__power_of_two(2 * a->n);
+    h->a = a;
+    h->table = scratch;
+    h->spectrum = h->table + 2 * m;
+    h->sum = h->spectrum + 2 * m;
+    h->x = h->sum + 2 * m;
+    h->z = h->x + 2 * m * CMHA__FFT_LANES;
+    h->weight = h->z + 2 * m * CMHA__FFT_LANES;
+    h->total = h->weight + a->n;
+    h->dlags = h->total + a->n;
+    cmha__fft_table(m, h->table);
+}
+
+static size_t cmha__lag_width(const cmha__lag_head *h, size_t j0) {
+    return h->a->d - j0 < CMHA__FFT_LANES ? h->a->d - j0 : CMHA__FFT_LANES;
+}
+
+/* The spectrum of channels j0.. of rows [lo, hi) of a view, zero elsewhere, into the group g [2][m][LANES]. phasor 1: of u(z); divisor
+   (or NULL): rows are divided by it. */
+static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t lo, size_t hi, size_t j0, int phasor, const double *divisor,
+                                size_t m, double *g) {
+    size_t t, l, width = cmha__lag_width(h, j0);
+    double *re = g, *im = g + m * CMHA__FFT_LANES;
+    memset(g, 0, 2 * m * CMHA__FFT_LANES * sizeof *g);
+    for (t = lo; t < hi; t++) {
+        const cmha_real *a = view.data + t * view.token + j0, *b = a + view.imag;
+        cmha_real u[2 * CMHA__FFT_LANES];
+        double scale = divisor ? 1 / divisor[t] : 1;
+        if (phasor) cmha__phasor_row(a, b, width, h->a->eps, 1, u, u + CMHA__FFT_LANES), a = u, b = u + CMHA__FFT_LANES;
+        for (l = 0; l < width; l++) {
+            re[t * CMHA__FFT_LANES + l] = (double)a[l] * scale;
+            im[t * CMHA__FFT_LANES + l] = (double)b[l] * scale;
+        }
+    }
+    cmha__fft_lanes(re, im, m, h->table);
+}
+
+/* sum [2][m] += sum over the lanes of x conj(z): the spectrum of their correlation. */
+static void cmha__lag_correlate(const double *x, const double *z, size_t m, double *sum) {
+    const double *xi = x + m * CMHA__FFT_LANES, *zi = z + m * CMHA__FFT_LANES;
+    size_t f, l, at;
+    for (f = 0; f < m; f++) {
+        double re = 0, im = 0;
+        for (l = 0, at = f * CMHA__FFT_LANES; l < CMHA__FFT_LANES; l++, at++) {
+            re += x[at] * z[at] + xi[at] * zi[at];
+            im += xi[at] * z[at] - x[at] * zi[at];
+        }
+        sum[f] += re;
+        sum[m + f] += im;
+    }
+}
+
+/* The group g, a spectrum, times h->spectrum (conj 1: its conjugate, for a correlation instead of a convolution), transformed back. */
+static void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m, int conj) {
+    double *re = g, *im = g + m * CMHA__FFT_LANES, factor = 1 / (double)m;
+    size_t f, l;
+    for (f = 0; f < m; f++, re += CMHA__FFT_LANES, im += CMHA__FFT_LANES) {
+        double c = h->spectrum[f] * factor, s = (conj ? -h->spectrum[m + f] : h->spectrum[m + f]) * factor;
+        for (l = 0; l < CMHA__FFT_LANES; l++) {
+            double x = re[l];
+            re[l] = x * c - im[l] * s;
+            im[l] = x * s + im[l] * c;
+        }
+    }
+    cmha__fft_lanes(g + m * CMHA__FFT_LANES, g, m, h->table);
+}
+
+/* h->spectrum = transform of the real x [n]. */
+static void cmha__lag_spectrum(const cmha__lag_head *h, const double *x, size_t n, size_t m) {
+    memset(h->spectrum, 0, 2 * m * sizeof *h->spectrum);
+    memcpy(h->spectrum, x, n * sizeof *x);
+    cmha__fft_one(h->spectrum, h->spectrum + m, m, h->table);
+}
+
+static void cmha__sift_down(double *heap, size_t n, size_t i) {
+    double x = heap[i];
+    size_t child;
+    for (; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && heap[child + 1] > heap[child]) child++;
+        if (!(heap[child] > x)) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = x;
+}
+
+/* The k-th largest of x [n], 0 < k <= n, which is left as a heap of the rest. */
+static double cmha__kth_largest(double *x, size_t n, size_t k) {
+    size_t i;
+    for (i = n / 2; i-- > 0;) cmha__sift_down(x, n, i);
+    while (--k) {
+        x[0] = x[--n];
+        cmha__sift_down(x, n, 0);
+    }
+    return x[0];
+}
+
+/* R as the choice sees it: on a grid of 2^-32 of its range |R| <= sqrt(d), so that equal lags stay equal after the transforms' rounding. */
+static double cmha__lag_rank(double R, double unit) { return floor(R * unit + 0.5); }
+
+/* lags[tau] = -infinity except at the topk largest R. */
+static void cmha__lag_choose(const cmha__lag_head *h, const double *R) {
+    size_t n = h->a->n, k = h->a->topk, tau, ties = k;
+    double unit = 4294967296.0 / sqrt((double)(h->a->d ? h->a->d : 1)), limit;
+    if (!k || k >= n) return;
+    for (tau = 0; tau < n; tau++) h->total[tau] = cmha__lag_rank(R[tau], unit);
+    limit = cmha__kth_largest(h->total, n, k);
+    for (tau = 0; tau < n; tau++)
+        if (cmha__lag_rank(R[tau], unit) > limit) ties--;
+    for (tau = 0; tau < n; tau++) {
+        double rank = cmha__lag_rank(R[tau], unit);
+        if (rank < limit || (rank == limit && !ties)) h->lags[tau] = -(cmha_real)INFINITY;
+        else if (rank == limit) ties--;
+    }
+}
+
+/* lags [n] = temp R of the chosen lags. */
+static void cmha__lag_scores(const cmha__lag_head *h) {
+    size_t n = h->a->n, m = cmha__power_of_two(2 * n), j0, tau;
+    double root = sqrt((double)(h->a->d ? h->a->d : 1)), *R = h->weight;
+    memset(h->sum, 0, 2 * m * sizeof *h->sum);
+    for (j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
+        cmha__lag_transform(h, h->q, 0, n, j0, 1, NULL, m, h->x);
+        cmha__lag_transform(h, h->k, 0, n, j0, 1, NULL, m, h->z);
+        cmha__lag_correlate(h->x, h->z, m, h->sum);
+    }
+    cmha__fft_one(h->sum + m, h->sum, m, h->table);
+    for (tau = 0; tau < n; tau++) {
+        R[tau] = h->sum[tau] / ((double)m * root * (double)(n - tau));
+        h->lags[tau] = (cmha_real)((double)h->a->temp * R[tau]);
+    }
+    cmha__lag_choose(h, R);
+}
+
+/* Weights and their running sums for rows [lo, hi), which it returns as lo; hi if no lag below hi was chosen. The rows of one call share
+   a scale: a transform's rounding error goes with the largest weight, so rows whose own sum is below 1e-4 of it are left to
+   the next call, which scales by the weights that they can see. One call does for all rows unless the scores span more than that. */
+static size_t cmha__lag_weights(const cmha__lag_head *h, size_t hi) {
+    double most = -(double)INFINITY, sum = 0;
+    size_t tau, lo = hi;
+    for (tau = 0; tau < hi; tau++) {
+        double s = (double)h->lags[tau];
+        if (most == most && !(s <= most)) most = s; /* a NaN stays */
+    }
+    if (most < -DBL_MAX) return hi;
+    for (tau = 0; tau < hi; tau++) {
+        h->weight[tau] = exp((double)h->lags[tau] - most);
+        h->total[tau] = sum += h->weight[tau];
+        if (lo == hi && !(sum < 1e-4)) lo = tau;
+    }
+    return lo;
+}
+
+/* Rows [lo, hi) of y: the values convolved with the weights, over the weights' running sum. */
+static void cmha__lag_mix(const cmha__lag_head *h, size_t lo, size_t hi) {
+    size_t m = cmha__power_of_two(2 * hi), j0, t, l;
+    cmha__lag_spectrum(h, h->weight, hi, m);
+    for (j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
+        cmha__lag_transform(h, h->v, 0, hi, j0, 0, NULL, m, h->x);
+        cmha__lag_filter(h, h->x, m, 0);
+        for (t = lo; t < hi; t++) {
+            const double *x = h->x + t * CMHA__FFT_LANES;
+            cmha_real *y = h->y.data + t * h->y.token + j0;
+            for (l = 0; l < cmha__lag_width(h, j0); l++) {
+                y[l] = (cmha_real)(x[l] / h->total[t]);
+                y[h->y.imag + l] = (cmha_real)(x[m * CMHA__FFT_LANES + l] / h->total[t]);
+            }
+        }
+    }
+}
+
+CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                         cmha_real *lags, cmha_real *scratch) {
+    double *memory = (double *)(void *)scratch; /* the arena's alignment serves doubles */
+    CMHA__FOR_CHUNKS(args->threads, args->batch * args->heads, first, last) {
+        cmha__lag_head h;
+        size_t unit, lo, hi, t;
+        memset(&h, 0, sizeof h);
+        cmha__lag_open(&h, args, memory + (size_t)cmha__chunk * cmha__lag_thread(args));
+        for (unit = first; unit < last; unit++) {
+            size_t b = unit / args->heads, head = unit % args->heads;
+            h.q = cmha__head_view(q, b, head), h.k = cmha__head_view(k, b, head);
+            h.v = cmha__head_view(v, b, head), h.y = cmha__head_view(y, b, head);
+            h.lags = lags + unit * args->n;
+            cmha__lag_scores(&h);
+            for (hi = args->n; hi && (lo = cmha__lag_weights(&h, hi)) < hi; hi = lo) cmha__lag_mix(&h, lo, hi);
+            for (t = 0; t < hi; t++) { /* before the first chosen lag */
+                memset(h.y.data + t * h.y.token, 0, args->d * sizeof *scratch);
+                memset(h.y.data + t * h.y.token + h.y.imag, 0, args->d * sizeof *scratch);
+            }
+        }
+    }
+}
+
+/* Channels j0.. of rows [0, n) of the group g are added to a view; phasor z (data not NULL): as a gradient of u(z). */
+static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t m, size_t n, size_t j0, const cmha_heads *z, cmha_heads to) {
+    size_t t, l, width = cmha__lag_width(h, j0);
+    for (t = 0; t < n; t++) {
+        cmha_real u[2 * CMHA__FFT_LANES], *re = to.data + t * to.token + j0, *im = re + to.imag;
+        for (l = 0; l < CMHA__FFT_LANES; l++) {
+            u[l] = (cmha_real)g[t * CMHA__FFT_LANES + l];
+            u[CMHA__FFT_LANES + l] = (cmha_real)g[(m + t) * CMHA__FFT_LANES + l];
+        }
+        if (z) {
+            const cmha_real *x = z->data + t * z->token + j0;
+            cmha__phasor_row_backward(x, x + z->imag, width, h->a->eps, 1, u, u + CMHA__FFT_LANES, re, im);
+        } else {
+            cmha__axpy(width, 1, u, re);
+            cmha__axpy(width, 1, u + CMHA__FFT_LANES, im);
+        }
+    }
+}
+
+/* dtotal[t] = -Re(sum conj(y) dy) / total, over rows [lo, hi), summed from the end: what every lag <= t gets through the denominators. */
+static void cmha__lag_denominators(const cmha__lag_head *h, size_t lo, size_t hi, double *suffix) {
+    double sum = 0;
+    size_t t, j;
+    for (t = hi; t-- > 0;) {
+        const cmha_real *y = h->y.data + t * h->y.token, *dy = h->dy.data + t * h->dy.token;
+        double row = 0;
+        for (j = 0; t >= lo && j < h->a->d; j++)
+            row += (double)y[j] * (double)dy[j] + (double)y[h->y.imag + j] * (double)dy[h->dy.imag + j];
+        if (t >= lo) sum -= row / h->total[t];
+        suffix[t] = sum;
+    }
+}
+
+/* The rows [lo, hi) back to dv and, because weights enter y through their ratios alone, by weight * dweight to the scores. */
+static void cmha__lag_mix_backward(const cmha__lag_head *h, size_t lo, size_t hi) {
+    size_t m = cmha__power_of_two(2 * hi), j0, tau;
+    cmha__lag_spectrum(h, h->weight, hi, m);
+    memset(h->sum, 0, 2 * m * sizeof *h->sum);
+    for (j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
+        cmha__lag_transform(h, h->dy, lo, hi, j0, 0, h->total, m, h->x);
+        if (h->dq.data || h->dk.data) {
+            cmha__lag_transform(h, h->v, 0, hi, j0, 0, NULL, m, h->z);
+            cmha__lag_correlate(h->x, h->z, m, h->sum);
+        }
+        if (!h->dv.data) continue;
+        cmha__lag_filter(h, h->x, m, 1);
+        cmha__lag_add(h, h->x, m, hi, j0, NULL, h->dv);
+    }
+    cmha__fft_one(h->sum + m, h->sum, m, h->table);
+    cmha__lag_denominators(h, lo, hi, h->total);
+    for (tau = 0; tau < hi; tau++)
+        h->dlags[tau] += h->weight[tau] * (h->sum[tau] / (double)m + h->total[tau]);
+}
+
+/* The scores' gradient back to q and k. */
+static void cmha__lag_scores_backward(const cmha__lag_head *h) {
+    size_t n = h->a->n, m = cmha__power_of_two(2 * n), j0, tau;
+    double factor = (double)h->a->temp / sqrt((double)(h->a->d ? h->a->d : 1));
+    for (tau = 0; tau < n; tau++) h->dlags[tau] *= factor / (double)(n - tau);
+    cmha__lag_spectrum(h, h->dlags, n, m);
+    for (j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
+        if (h->dq.data) {
+            cmha__lag_transform(h, h->k, 0, n, j0, 1, NULL, m, h->z);
+            cmha__lag_filter(h, h->z, m, 0);
+            cmha__lag_add(h, h->z, m, n, j0, &h->q, h->dq);
+        }
+        if (h->dk.data) {
+            cmha__lag_transform(h, h->q, 0, n, j0, 1, NULL, m, h->x);
+            cmha__lag_filter(h, h->x, m, 1);
+            cmha__lag_add(h, h->x, m, n, j0, &h->k, h->dk);
+        }
+    }
+}
+
+CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                          const cmha_real *lags, cmha_heads dy, cmha_heads dq, cmha_heads dk, cmha_heads dv,
+                                          cmha_real *scratch) {
+    double *memory = (double *)(void *)scratch;
+    CMHA__FOR_CHUNKS(args->threads, args->batch * args->heads, first, last) {
+        cmha__lag_head h;
+        size_t unit, lo, hi;
+        memset(&h, 0, sizeof h);
+        cmha__lag_open(&h, args, memory + (size_t)cmha__chunk * cmha__lag_thread(args));
+        for (unit = first; unit < last; unit++) {
+            size_t b = unit / args->heads, head = unit % args->heads;
+            h.q = cmha__head_view(q, b, head), h.k = cmha__head_view(k, b, head), h.v = cmha__head_view(v, b, head);
+            h.y = cmha__head_view(y, b, head), h.dy = cmha__head_view(dy, b, head);
+            h.dq = cmha__head_view(dq, b, head), h.dk = cmha__head_view(dk, b, head), h.dv = cmha__head_view(dv, b, head);
+            h.lags = (cmha_real *)(uintptr_t)(lags + unit * args->n); /* read only from here on */
+            memset(h.dlags, 0, args->n * sizeof *h.dlags);
+            for (hi = args->n; hi && (lo = cmha__lag_weights(&h, hi)) < hi; hi = lo) cmha__lag_mix_backward(&h, lo, hi);
+            if (dq.data || dk.data) cmha__lag_scores_backward(&h);
+        }
+    }
+}
+
 /* ---- Phase contrastive loss: attention of phasors without values ---- */
 
 static void cmha__pcl_attention(const cmha_pcl_args *pcl, cmha_attention_args *a) {
@@ -5160,6 +6133,178 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     cmha__rewind(tape, mark);
     in[0] = q, in[1] = k, in[2] = v, in[3] = delta, in[4] = b;
     return cmha_push(tape, "attention", y, in, 5, cmha__attention_record, s);
+}
+
+/* ---- Linear and lag attention over planes ---- */
+
+/* Sizes that both operations take from their tensors, and where the parts lie. */
+typedef struct cmha__planes {
+    size_t batch, heads, n, d, d_v;
+    int fused, real_values;
+} cmha__planes;
+
+/* Fills in the sizes; returns a line with two %zu when the tensors do not fit, and the two numbers. */
+static const char *cmha__planes_sizes(cmha__planes *s, const cmha_tensor *q, const cmha_tensor *k, const cmha_tensor *v, size_t *one,
+                                      size_t *two) {
+    size_t width = cmha__last(q), parts = s->heads * (k ? 2 : 6);
+    *one = width, *two = s->heads;
+    s->fused = !k;
+    if (!k != !v || (s->fused && s->real_values)) return "attention over planes: k and v are missing (q of width %zu, %zu heads)";
+    if (!s->heads || q->rank != 3 || width % parts || !width) return "attention over planes: width %zu does not fit %zu complex heads";
+    s->batch = q->shape[0];
+    s->n = q->shape[1];
+    s->d = s->d_v = width / parts;
+    if (s->fused) return NULL;
+    *one = k->size, *two = q->size;
+    if (!cmha__same_shape(q, k)) return "attention over planes: keys of %zu numbers, queries of %zu, must have one shape";
+    *one = cmha__last(v), *two = s->heads;
+    parts = s->heads * (s->real_values ? 1 : 2);
+    if (v->rank != 3 || *one % parts || !*one) return "attention over planes: values of width %zu do not fit %zu heads";
+    s->d_v = *one / parts;
+    *one = v->shape[0] * v->shape[1], *two = s->batch * s->n;
+    if (v->shape[0] != s->batch || v->shape[1] != s->n) return "attention over planes: values of %zu tokens, queries of %zu";
+    return NULL;
+}
+
+/* A view of one tensor of planes, or of one real tensor. */
+static cmha_heads cmha__planes_view(const cmha__planes *s, cmha_real *data, size_t d, int real) {
+    return cmha_complex_tokens_major(data, s->n, s->heads * d * (real ? 1 : 2), d, real ? 0 : s->heads * d);
+}
+
+/* Views of queries, keys and values in three arrays or in one. */
+static void cmha__planes_views(const cmha__planes *s, cmha_real *q, cmha_real *k, cmha_real *v, cmha_heads *view) {
+    size_t Hd = s->heads * s->d;
+    int i;
+    view[0] = cmha__planes_view(s, q, s->d, 0);
+    view[1] = cmha__planes_view(s, k, s->d, 0);
+    view[2] = cmha__planes_view(s, v, s->d_v, s->real_values);
+    for (i = 0; i < 3 && s->fused; i++)
+        view[i] = cmha_complex_tokens_major(q ? q + (size_t)i * Hd : NULL, s->n, 6 * Hd, s->d, 3 * Hd);
+}
+
+static cmha_tensor *cmha__planes_result(cmha_tape *tape, const cmha__planes *s) {
+    size_t shape[3];
+    shape[0] = s->batch, shape[1] = s->n, shape[2] = s->heads * s->d_v * (s->real_values ? 1 : 2);
+    return cmha__result(tape, 3, shape);
+}
+
+/* What a backward callback starts with: the gradients, and views of everything. */
+typedef struct cmha__planes_backward {
+    cmha_heads x[3], d[3], y, dy;
+} cmha__planes_backward;
+
+static void cmha__planes_open(cmha_tape *tape, const cmha__planes *s, cmha_record *r, cmha__planes_backward *p) {
+    cmha_tensor *q = r->in[0], *k = r->in[1], *v = r->in[2];
+    cmha_real *dq = cmha_grad(tape, q), *dk = cmha_grad(tape, k), *dv = cmha_grad(tape, v);
+    cmha__planes_views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, p->x);
+    cmha__planes_views(s, dq, dk, dv, p->d);
+    p->y = cmha__planes_view(s, r->out->data, s->d_v, s->real_values);
+    p->dy = cmha__planes_view(s, r->out->grad, s->d_v, s->real_values);
+}
+
+typedef struct cmha__linear_saved {
+    cmha_linear_args args;
+    cmha__planes planes;
+    cmha_real *rows;
+} cmha__linear_saved;
+
+static cmha_status cmha__linear_attention_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__linear_saved *s = (const cmha__linear_saved *)r->user;
+    cmha__planes_backward p;
+    cmha__mark mark;
+    cmha_real *scratch;
+    cmha__planes_open(tape, &s->planes, r, &p);
+    mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, cmha_linear_attention_scratch(&s->args, 1));
+    if (!tape->status && !cmha__dry(tape))
+        cmha_linear_attention_backward(&s->args, p.x[0], p.x[1], p.x[2], p.y, s->rows, p.dy, p.d[0], p.d[1], p.d[2], scratch);
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+    size_t one = 0, two = 0;
+    const char *misfit;
+    cmha__linear_saved *s;
+    cmha_tensor *in[3], *y;
+    cmha_heads x[3];
+    cmha_real *scratch;
+    cmha__mark mark;
+    if (!q || !args || !tape || tape->status) return NULL;
+    s = (cmha__linear_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->args = *args;
+    s->planes.heads = args->heads;
+    s->planes.real_values = args->kind == CMHA_LINEAR_COPE;
+    misfit = cmha__planes_sizes(&s->planes, q, k, v, &one, &two);
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    s->args.batch = s->planes.batch, s->args.n = s->planes.n, s->args.d = s->planes.d, s->args.d_v = s->planes.d_v;
+    s->args.threads = tape->context->threads;
+    y = cmha__planes_result(tape, &s->planes);
+    s->rows = y ? cmha__reals(tape, cmha_linear_attention_saved(&s->args)) : NULL;
+    if (!s->rows) return NULL;
+    mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, cmha_linear_attention_scratch(&s->args, 0));
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha__planes_views(&s->planes, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
+        cmha_linear_attention_forward(&s->args, x[0], x[1], x[2],
+                                      cmha__planes_view(&s->planes, y->data, s->planes.d_v, s->planes.real_values), s->rows, scratch);
+    }
+    cmha__rewind(tape, mark);
+    in[0] = q, in[1] = k, in[2] = v;
+    return cmha_push(tape, "linear_attention", y, in, 3, cmha__linear_attention_record, s);
+}
+
+typedef struct cmha__lag_saved {
+    cmha_lag_args args;
+    cmha__planes planes;
+    cmha_real *lags;
+} cmha__lag_saved;
+
+static cmha_status cmha__lag_attention_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__lag_saved *s = (const cmha__lag_saved *)r->user;
+    cmha__planes_backward p;
+    cmha__mark mark;
+    cmha_real *scratch;
+    cmha__planes_open(tape, &s->planes, r, &p);
+    mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, cmha_lag_attention_scratch(&s->args));
+    if (!tape->status && !cmha__dry(tape))
+        cmha_lag_attention_backward(&s->args, p.x[0], p.x[1], p.x[2], p.y, s->lags, p.dy, p.d[0], p.d[1], p.d[2], scratch);
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+    size_t one = 0, two = 0;
+    const char *misfit;
+    cmha__lag_saved *s;
+    cmha_tensor *in[3], *y;
+    cmha_heads x[3];
+    cmha_real *scratch;
+    cmha__mark mark;
+    if (!q || !args || !tape || tape->status) return NULL;
+    s = (cmha__lag_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->args = *args;
+    s->planes.heads = args->heads;
+    misfit = cmha__planes_sizes(&s->planes, q, k, v, &one, &two);
+    if (!misfit && s->planes.d != s->planes.d_v) misfit = "lag attention: values of another width than queries (%zu numbers, %zu heads)";
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    s->args.batch = s->planes.batch, s->args.n = s->planes.n, s->args.d = s->planes.d;
+    s->args.threads = tape->context->threads;
+    y = cmha__planes_result(tape, &s->planes);
+    s->lags = y ? cmha__reals(tape, s->args.batch * s->args.heads * s->args.n) : NULL;
+    if (!s->lags) return NULL;
+    mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, cmha_lag_attention_scratch(&s->args));
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha__planes_views(&s->planes, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
+        cmha_lag_attention_forward(&s->args, x[0], x[1], x[2], cmha__planes_view(&s->planes, y->data, s->planes.d_v, 0), s->lags, scratch);
+    }
+    cmha__rewind(tape, mark);
+    in[0] = q, in[1] = k, in[2] = v;
+    return cmha_push(tape, "lag_attention", y, in, 3, cmha__lag_attention_record, s);
 }
 
 /* ---- Losses ---- */

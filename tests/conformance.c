@@ -532,6 +532,7 @@ static void op_model(kase *k) {
 
 #include "conformance_attention.h"
 #include "conformance_mobius.h"
+#include "conformance_cores.h"
 
 static const struct {
     const char *name;
@@ -547,6 +548,8 @@ static const struct {
     {"mobius_attention", op_mobius_attention}, {"angular_attention", op_angular_attention},
     {"mobius_map", op_mobius_map}, {"mobius_classify", op_mobius_classify},
     {"cope_embed", op_cope_embed},
+    {"model", op_model},         {"cope_linear", op_cope_linear},
+    {"angular_linear", op_angular_linear}, {"lag_fft", op_lag_fft},
 };
 
 /* ------------------------------------------------------ running ----------------------------------------------------- */
