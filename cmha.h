@@ -237,10 +237,12 @@ CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight,
 typedef enum cmha_activation {
     CMHA_GELU_ERF,  /* x/2 (1 + erf(x / sqrt 2)) */
     CMHA_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
-    CMHA_SWIGLU     /* of a row [gate | up]: up * gate * sigmoid(gate), half as wide */
+    CMHA_SWIGLU,    /* of a row [gate | up]: up * gate * sigmoid(gate), half as wide */
+    CMHA_RELU       /* max(x, 0) */
 } cmha_activation;
 
-/* y [n] = GELU(x), kind CMHA_GELU_ERF or CMHA_GELU_TANH. y may be x. */
+/* y [n] = GELU(x), kind CMHA_GELU_ERF or CMHA_GELU_TANH; CMHA_RELU likewise, its slope at 0 being 0. y may be x. On complex planes
+   (2 T D numbers) this acts on real and imaginary parts apart: CRAT's cGELU (eq 9), which does not keep phases. */
 CMHA_DEF void cmha_gelu_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y);
 CMHA_DEF void cmha_gelu_backward(const cmha_real *x, const cmha_real *dy, size_t n, cmha_activation kind, cmha_real *dx);
 
@@ -400,6 +402,105 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
 CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse, cmha_real dloss,
                                 cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
 
+/* ---- Complex building blocks (CRAT 4.1 to 4.7). Complex arrays are planes: rows [Re (D) | Im (D)], row length 2D. A complex
+        weight is [2, O, I], a complex vector [2, D]: real part, then imaginary part. GELU on every number of the planes is
+        CRAT's cGELU (eq 9), so cmha_gelu_forward(z, T * 2 * D, CMHA_GELU_ERF, y) is that operation. ---- */
+
+/* y [T, 2O] = W x + b (no conjugate); x [T, 2I], weight [2, O, I], bias [2, O] or NULL. adjoint = 1: y = W^H x + b with weight
+   [2, I, O], the conjugate transpose. The weight is never expanded: x is also a real [2T, I] and the weight a real [2O, I], so one
+   real product holds all four of Wr xr, Wi xr, Wr xi and Wi xi (the adjoint takes two). scratch [4 T O]. */
+CMHA_DEF void cmha_complex_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t I,
+                                          size_t O, int adjoint, cmha_real *y, cmha_real *scratch);
+CMHA_DEF void cmha_complex_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T, size_t I,
+                                           size_t O, int adjoint, cmha_real *dx, cmha_real *dweight, cmha_real *dbias,
+                                           cmha_real *scratch);
+
+/* y = z exp(i theta) (CRAT eq 6-7); z, y [T, 2D], theta [T, D] in radians, of any size. dtheta = Im(dy conj y). */
+CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D, cmha_real *y);
+CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T, size_t D,
+                                           cmha_real *dz, cmha_real *dtheta);
+
+/* Norms of complex rows over the D features of one token: y = gamma M c + beta, c = z - mean(z), M a symmetric real 2x2 matrix on
+   (Re c, Im c) from their covariance V (biased, in two passes):
+
+       CMHA_CLN         M = 1/sqrt(mean|c|^2 + eps), gamma [2, D] complex                              CRAT eq 8
+       CMHA_CRMS        the same without subtracting the mean, gamma [D] real: keeps the phases, which CLN, whatever the
+                        paper says, does not (the mean and a complex gamma change them)
+       CMHA_SPLIT_NORM  two real LayerNorms, one on Re, one on Im, gamma [2, D] their weights
+       CMHA_WHITEN      M = (V + eps 1)^(-1/2), gamma [3, D] = (rr, ri, ii), a symmetric matrix a feature (Trabelsi et al. 2018)
+
+   beta [2, D] or NULL (the literature's CRMS has none); gamma NULL = 1. Where eps = 0 meets a variance of 0 (WHITEN: a singular V),
+   the inverse root is 0 in that direction, and so is its gradient. */
+typedef enum cmha_complex_norm { CMHA_CLN, CMHA_CRMS, CMHA_SPLIT_NORM, CMHA_WHITEN } cmha_complex_norm;
+
+/* stats [T, 5], in double, gets (mean Re, mean Im, V_rr, V_ri, V_ii) for the backward; NULL = not wanted. */
+CMHA_DEF void cmha_complex_norm_forward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const cmha_real *beta,
+                                        size_t T, size_t D, cmha_real eps, cmha_real *y, double *stats);
+CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const double *stats,
+                                         const cmha_real *dy, size_t T, size_t D, cmha_real eps, cmha_real *dz, cmha_real *dgamma,
+                                         cmha_real *dbeta);
+
+/* The smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), z and u [T, 2D]: |u| <= 1 and u(0) = 0 (CRAT 4.3 takes atan2, whose
+   phase of 0 is 0). Nothing overflows, however large z. dz = (du - u Re(conj(u) du)) / r grows like 1/|z| down to |z| = eps: keep eps
+   (1e-6) where there is a backward. Both are 0 where |z| and eps are below the smallest normal number. */
+CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
+CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz);
+
+/* a [T, 2]: the Hermitian products sum_c q_tc conj(k_tc) of the rows of q and k [T, 2D] (CoPE 2.3, a row against its own row). */
+CMHA_DEF void cmha_hermitian_forward(const cmha_real *q, const cmha_real *k, size_t T, size_t D, cmha_real *a);
+CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, const cmha_real *da, size_t T, size_t D,
+                                      cmha_real *dq, cmha_real *dk);
+
+/* Between 2D reals read as D pairs and planes; z, x [T, 2D]. (The half layout is the planes' own: then a copy.) */
+CMHA_DEF void cmha_complex_from_pairs_forward(const cmha_real *x, size_t T, size_t D, cmha_layout layout, cmha_real *z);
+CMHA_DEF void cmha_complex_from_pairs_backward(const cmha_real *dz, size_t T, size_t D, cmha_layout layout, cmha_real *dx);
+CMHA_DEF void cmha_complex_to_pairs_forward(const cmha_real *z, size_t T, size_t D, cmha_layout layout, cmha_real *x);
+CMHA_DEF void cmha_complex_to_pairs_backward(const cmha_real *dx, size_t T, size_t D, cmha_layout layout, cmha_real *dz);
+/* z [T, 2D] = re + i im of two real [T, D], im NULL = 0; and back, either part NULL = not wanted. */
+CMHA_DEF void cmha_complex_join_forward(const cmha_real *re, const cmha_real *im, size_t T, size_t D, cmha_real *z);
+CMHA_DEF void cmha_complex_join_backward(const cmha_real *dz, size_t T, size_t D, cmha_real *dre, cmha_real *dim);
+CMHA_DEF void cmha_complex_split_forward(const cmha_real *z, size_t T, size_t D, cmha_real *re, cmha_real *im);
+CMHA_DEF void cmha_complex_split_backward(const cmha_real *dre, const cmha_real *dim, size_t T, size_t D, cmha_real *dz);
+
+/* Multi-frequency positions (CRAT eq 2): y[r, i] = (1/sqrt K) sum_k sin(omega[k, i] t + delta[k, i]), t = pos0 + r; y [n, d],
+   omega and delta [K, d]. Angles and the sums of the gradients in double. */
+CMHA_DEF void cmha_multifreq_forward(const cmha_real *omega, const cmha_real *delta, size_t K, size_t n, size_t d, size_t pos0,
+                                     cmha_real *y);
+CMHA_DEF void cmha_multifreq_backward(const cmha_real *omega, const cmha_real *delta, const cmha_real *dy, size_t K, size_t n,
+                                      size_t d, size_t pos0, cmha_real *domega, cmha_real *ddelta);
+/* Where omega and delta start; the paper is silent. omega[k, i] = base^(-2 floor(i/2)/d) 2^(k - (K-1)/2), k from 0, and delta = 0
+   for even i, pi/2 for odd: with K = 1 the sinusoidal table, with more, octaves around it. */
+CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta);
+
+/* Phase regularisation (CRAT eq 23): lam * mean over the D channels of 1 - R_j, R_j = |mean over counted tokens of u(z_j)| with
+   the phasor u above; for |z| >> eps that is the paper's mean of 1 - cos(phase - mean phase), without an atan2. (Its minimum is
+   one phase for all tokens of a channel: keep lam small.) z [T, 2D]; key_mask [T], 0 = not counted, NULL = all counted; no token:
+   0. direction [2, D], in double, gets the mean phasors over their moduli for the backward, 0 where R_j = 0, whose gradient is 0. */
+CMHA_DEF double cmha_phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                       cmha_real eps, double *direction);
+CMHA_DEF void cmha_phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                      cmha_real eps, const double *direction, cmha_real dloss, cmha_real *dz);
+/* Magnitude regularisation (CRAT eq 24): lam * mean of |z|^2 over counted tokens and channels. */
+CMHA_DEF double cmha_mag_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam);
+CMHA_DEF void cmha_mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                    cmha_real dloss, cmha_real *dz);
+
+/* The sum of x[i]^2, in double. */
+CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n);
+
+/* Component-wise gradient clipping (CRAT eq 22; the paper does not say of what): real and imaginary parts apart, which turns the
+   gradient's direction in the complex plane. */
+typedef enum cmha_clip_mode {
+    CMHA_CLIP_NORM,   /* each array to a norm of at most `limit` */
+    CMHA_CLIP_GLOBAL, /* one norm over all real parts, another over all imaginary parts */
+    CMHA_CLIP_VALUE   /* each number into [-limit, limit] */
+} cmha_clip_mode;
+
+/* In place on `count` complex arrays: re[i], im[i] with n[i] numbers each; either may be NULL (a real parameter has no imaginary
+   part). Zeros stay zeros; a NaN stays where it is and leaves the others (NORM, GLOBAL: of its norm) unclipped. */
+CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size_t count, const size_t *n, cmha_real *const *re,
+                                      cmha_real *const *im);
+
 /* AdamW with decoupled decay (Loshchilov & Hutter 2019) on n numbers: p -= lr wd p; m = beta1 m + (1 - beta1) g; v = beta2 v +
    (1 - beta2) g^2; p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), g scaled by grad_scale first. t counts from 1. */
 typedef struct cmha_adamw_args {
@@ -546,6 +647,37 @@ typedef struct cmha_pcl_options {
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv, cmha_tensor *delta, cmha_tensor *b,
                                cmha_tensor *w, const cmha_pcl_options *options);
 
+/* Complex tensors are planes, [.., 2D]: rows [Re (D) | Im (D)]. cGELU (CRAT eq 9) is cmha_activate(z, CMHA_GELU_ERF); sums of
+   complex tensors are cmha_add. Errors: SHAPE (an odd width, parts that do not fit). */
+/* re, im [.., D], im NULL = 0 -> [.., 2D]; and the parts again. */
+CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
+CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z);
+CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z);
+/* x [.., 2D], D pairs in either layout, to planes; and back. */
+CMHA_DEF cmha_tensor *cmha_complex_from_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout);
+CMHA_DEF cmha_tensor *cmha_complex_to_pairs(cmha_tape *tape, cmha_tensor *z, cmha_layout layout);
+/* x [.., 2I], weight [2, O, I], bias [2, O] or NULL -> [.., 2O] = W x + b. For a real x [.., I], CRAT's eq 5, reshape the weight
+   to [2O, I] and take cmha_linear. */
+CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
+/* x [.., 2I], u [2, O, r], v [2, I, r], bias [2, O] or NULL -> [.., 2O] = U (V^H x) + b (CRAT eq 15). */
+CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v, cmha_tensor *bias);
+/* z [.., 2D], theta [.., D] -> z exp(i theta) (CRAT eq 6-7). */
+CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
+/* gamma [2, D], CRMS [D], WHITEN [3, D], or NULL; beta [2, D] or NULL. */
+CMHA_DEF cmha_tensor *cmha_complex_normalize(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm kind, cmha_tensor *gamma,
+                                             cmha_tensor *beta, cmha_real eps);
+CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps); /* z / sqrt(|z|^2 + eps^2) */
+/* q, k [.., 2D] -> [.., 2], the sums over c of q_c conj(k_c). */
+CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k);
+/* omega, delta [K, d] -> [n, d], rows for positions pos0 .. pos0 + n - 1 (CRAT eq 2). */
+CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n, size_t pos0);
+/* x [.., N, D] + rows [N, D], the same rows for every sequence of the batch (CRAT eq 3). */
+CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows);
+/* Losses [1] of CRAT eq 23 and 24. key_mask: one byte a row of z, 0 = not counted, NULL = all; it must stay valid until the
+   backward. */
+CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps);
+CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam);
+
 /* Mean over counted rows of the cross-entropy of logits [.., V] with targets [rows] -> [1]; no row: 0. Errors: TOKEN. */
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore);
 
@@ -580,7 +712,7 @@ typedef enum cmha_placement { CMHA_NORM_PRE, CMHA_NORM_POST } cmha_placement;
     ENUM(placement, CMHA_NORM_PRE, "pre|post", "norm before the sublayer, or after the residual sum")                            \
     ENUM(norm, CMHA_NORM_LAYER, "layernorm|rmsnorm", "kind of norm")                                                             \
     REAL(norm_eps, 1e-5, 0, 1, "epsilon of the norm")                                                                            \
-    ENUM(activation, CMHA_GELU_ERF, "gelu_erf|gelu_tanh|swiglu", "feed-forward non-linearity")                                   \
+    ENUM(activation, CMHA_GELU_ERF, "gelu_erf|gelu_tanh|swiglu|relu", "feed-forward non-linearity")                              \
     FLAG(attention_bias, 0, "biases on the q, k, v and output projections")                                                      \
     FLAG(ffn_bias, 1, "biases in the feed-forward layer")                                                                        \
     FLAG(tied, 1, "the output projection is the token embedding")                                                                \
@@ -1794,6 +1926,17 @@ enum { CMHA__LANES = 16 };
 #define CMHA__SMALLEST FLT_MIN
 #endif
 
+#if defined(__GNUC__) && !defined(__clang__)
+#define CMHA__NO_ERRNO __attribute__((optimize("no-math-errno"))) /* lets GCC vectorise sqrt */
+#else
+#define CMHA__NO_ERRNO
+#endif
+#ifdef CMHA_DOUBLE
+#define CMHA__SQRT sqrt
+#else
+#define CMHA__SQRT sqrtf
+#endif
+
 #if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
 #ifdef CMHA_DOUBLE
 #define CMHA__LIBM(name) name
@@ -2081,6 +2224,8 @@ CMHA_DEF void cmha_gelu_forward(const cmha_real *x, size_t n, cmha_activation ki
     cmha_real unused;
     if (kind == CMHA_GELU_TANH)
         for (i = 0; i < n; i++) y[i] = x[i] * cmha__sigmoid(cmha__tanh_argument(x[i], &unused));
+    else if (kind == CMHA_RELU)
+        for (i = 0; i < n; i++) y[i] = x[i] < 0 ? 0 : x[i]; /* NaN stays */
     else
         for (i = 0; i < n; i++) y[i] = x[i] * cmha__normal_cdf(x[i], &unused);
 }
@@ -2094,6 +2239,8 @@ CMHA_DEF void cmha_gelu_backward(const cmha_real *x, const cmha_real *dy, size_t
             cmha_real bend = s * (1 - s);
             dx[i] += dy[i] * (s + (bend > 0 ? x[i] * slope * bend : 0)); /* 0 times an overflown slope is 0 here */
         }
+    else if (kind == CMHA_RELU)
+        for (i = 0; i < n; i++) dx[i] += x[i] > 0 ? dy[i] : 0;
     else
         for (i = 0; i < n; i++) {
             cmha_real density, cdf = cmha__normal_cdf(x[i], &density);
@@ -2909,18 +3056,727 @@ CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
         }
 }
 
-/* ---- Optimiser ---- */
+/* ---- Complex building blocks ---- */
 
-#if defined(__GNUC__) && !defined(__clang__)
-#define CMHA__NO_ERRNO __attribute__((optimize("no-math-errno"))) /* lets GCC vectorise sqrt */
-#else
-#define CMHA__NO_ERRNO
+/* Z [2T, 2O] = the four real products of a complex linear map: rows Z[2t] = [Wr xr | Wi xr], Z[2t + 1] = [Wr xi | Wi xi]; of the
+   adjoint, with the transposes of Wr and Wi. */
+static void cmha__complex_products(int threads, const cmha_real *x, const cmha_real *weight, size_t T, size_t I, size_t O,
+                                   int adjoint, cmha_real *Z) {
+    size_t part;
+    if (!adjoint) cmha__gemm(threads, 0, 1, 2 * T, 2 * O, I, 1, x, I, weight, I, 0, Z, 2 * O);
+    for (part = 0; adjoint && part < 2; part++)
+        cmha__gemm(threads, 0, 0, 2 * T, O, I, 1, x, I, weight + part * I * O, O, 0, Z + part * O, 2 * O);
+}
+
+/* y = Wr xr - Wi xi + i (Wr xi + Wi xr), Wi with the other sign for the adjoint. */
+static void cmha__complex_linear_forward(int threads, const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T,
+                                         size_t I, size_t O, int adjoint, cmha_real *y, cmha_real *Z) {
+    cmha_real sign = adjoint ? -1 : 1;
+    cmha__complex_products(threads, x, weight, T, I, O, adjoint, Z);
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        size_t t, j;
+        for (t = lo; t < hi; t++) {
+            const cmha_real *z = Z + 4 * t * O;
+            cmha_real *row = y + 2 * t * O;
+            for (j = 0; j < O; j++) row[j] = z[j] - sign * z[3 * O + j];
+            for (j = 0; j < O; j++) row[O + j] = z[2 * O + j] + sign * z[O + j];
+            if (bias) cmha__axpy(2 * O, 1, bias, row);
+        }
+    }
+}
+
+/* beta: what remains of dx, 1 or, if it holds rubbish, 0. Without the bias, whose gradient is a sum of rows. */
+static void cmha__complex_linear_backward(int threads, const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T,
+                                          size_t I, size_t O, int adjoint, cmha_real beta, cmha_real *dx, cmha_real *dweight,
+                                          cmha_real *Z) {
+    cmha_real sign = adjoint ? -1 : 1;
+    size_t part;
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        size_t t, j;
+        for (t = lo; t < hi; t++) {
+            const cmha_real *g = dy + 2 * t * O;
+            cmha_real *z = Z + 4 * t * O;
+            for (j = 0; j < O; j++) z[j] = g[j];
+            for (j = 0; j < O; j++) z[O + j] = sign * g[O + j];
+            for (j = 0; j < O; j++) z[2 * O + j] = g[O + j];
+            for (j = 0; j < O; j++) z[3 * O + j] = -sign * g[j];
+        }
+    }
+    if (!adjoint) {
+        if (dx) cmha__gemm(threads, 0, 0, 2 * T, I, 2 * O, 1, Z, 2 * O, weight, I, beta, dx, I); /* dx += dZ W */
+        if (dweight) cmha__gemm(threads, 1, 0, 2 * O, I, 2 * T, 1, Z, 2 * O, x, I, 1, dweight, I); /* dW += dZ^T x */
+        return;
+    }
+    for (part = 0; part < 2; part++) { /* dx += dZ_part W_part^T, dW_part += x^T dZ_part */
+        cmha_real *z = Z + part * O;
+        if (dx) cmha__gemm(threads, 0, 1, 2 * T, I, O, 1, z, 2 * O, weight + part * I * O, O, part ? 1 : beta, dx, I);
+        if (dweight) cmha__gemm(threads, 1, 0, I, O, 2 * T, 1, x, I, z, 2 * O, 1, dweight + part * I * O, O);
+    }
+}
+
+CMHA_DEF void cmha_complex_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t I,
+                                          size_t O, int adjoint, cmha_real *y, cmha_real *scratch) {
+    cmha__complex_linear_forward(1, x, weight, bias, T, I, O, adjoint, y, scratch);
+}
+
+CMHA_DEF void cmha_complex_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T, size_t I,
+                                           size_t O, int adjoint, cmha_real *dx, cmha_real *dweight, cmha_real *dbias,
+                                           cmha_real *scratch) {
+    if (dx || dweight) cmha__complex_linear_backward(1, x, weight, dy, T, I, O, adjoint, 1, dx, dweight, scratch);
+    if (dbias) cmha__sum_rows(dy, T, 2 * O, dbias);
+}
+
+/* exp(i theta) for theta of any size: reduced by multiples of 2 pi in double, where cmha__sincos needs that. */
+static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
+#if !defined(CMHA_DOUBLE) && !defined(CMHA_NO_SIMD)
+    double turns = (double)theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: rounds to whole turns */
+    turns -= 6755399441055744.0;
+    theta = (float)((double)theta - turns * 6.283185307179586);
 #endif
-#ifdef CMHA_DOUBLE
-#define CMHA__SQRT sqrt
-#else
-#define CMHA__SQRT sqrtf
-#endif
+    cmha__sincos(theta, s, c);
+}
+
+static void cmha__rotate_row(const cmha_real *CMHA__RESTRICT z, const cmha_real *CMHA__RESTRICT theta, size_t D,
+                             cmha_real *CMHA__RESTRICT y) {
+    size_t j;
+    for (j = 0; j < D; j++) {
+        cmha_real s, c;
+        cmha__turn(theta[j], &s, &c);
+        y[j] = z[j] * c - z[D + j] * s;
+        y[D + j] = z[j] * s + z[D + j] * c;
+    }
+}
+
+CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D, cmha_real *y) {
+    size_t t;
+    for (t = 0; t < T; t++) cmha__rotate_row(z + 2 * t * D, theta + t * D, D, y + 2 * t * D);
+}
+
+CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T, size_t D,
+                                           cmha_real *dz, cmha_real *dtheta) {
+    size_t t, j;
+    for (t = 0; t < T; t++, z += 2 * D, theta += D, dy += 2 * D) {
+        for (j = 0; j < D; j++) {
+            cmha_real s, c, re, im; /* dy conj(exp(i theta)): the gradient of z, and with conj(z) that of theta */
+            cmha__turn(theta[j], &s, &c);
+            re = dy[j] * c + dy[D + j] * s;
+            im = dy[D + j] * c - dy[j] * s;
+            if (dz) dz[2 * t * D + j] += re;
+            if (dz) dz[2 * t * D + D + j] += im;
+            if (dtheta) dtheta[t * D + j] += im * z[j] - re * z[D + j];
+        }
+    }
+}
+
+/* Complex numbers in double, a block of a row at a time: what means of rows far from zero and covariances close to singular
+   need. */
+#define CMHA__WIDE ((size_t)128)
+enum { CMHA__WIDE_LANES = 8 };
+
+typedef struct cmha__wide {
+    double re[CMHA__WIDE], im[CMHA__WIDE];
+} cmha__wide;
+
+static double cmha__wide_dot(const double *a, const double *b, size_t n) {
+    double lanes[CMHA__WIDE_LANES] = {0}, sum = 0;
+    size_t i = 0;
+    int l;
+    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
+        for (l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l] * b[i + (size_t)l];
+    for (l = 0; i < n; i++, l++) lanes[l] += a[i] * b[i];
+    for (l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
+    return sum;
+}
+
+static double cmha__wide_total(const double *a, size_t n) {
+    double lanes[CMHA__WIDE_LANES] = {0}, sum = 0;
+    size_t i = 0;
+    int l;
+    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
+        for (l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l];
+    for (l = 0; i < n; i++, l++) lanes[l] += a[i];
+    for (l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
+    return sum;
+}
+
+/* c = the numbers j0, j0 + 1, .. of the row z less the mean; returns how many. */
+static size_t cmha__wide_load(const cmha_real *z, size_t D, size_t j0, const double *mean, cmha__wide *c) {
+    size_t m = D - j0 < CMHA__WIDE ? D - j0 : CMHA__WIDE, j;
+    for (j = 0; j < m; j++) c->re[j] = (double)z[j0 + j] - mean[0];
+    for (j = 0; j < m; j++) c->im[j] = (double)z[D + j0 + j] - mean[1];
+    return m;
+}
+
+/* stats = (mean Re, mean Im, V_rr, V_ri, V_ii) of one row; not centred: the mean counts as 0. */
+static void cmha__moments(const cmha_real *z, size_t D, int centred, double *stats) {
+    double mean[2] = {0, 0};
+    size_t j0, m;
+    cmha__wide c;
+    memset(stats, 0, 5 * sizeof *stats);
+    for (j0 = 0; centred && j0 < D; j0 += m) {
+        m = cmha__wide_load(z, D, j0, stats, &c);
+        mean[0] += cmha__wide_total(c.re, m) / (double)D;
+        mean[1] += cmha__wide_total(c.im, m) / (double)D;
+    }
+    memcpy(stats, mean, sizeof mean);
+    for (j0 = 0; j0 < D; j0 += m) {
+        m = cmha__wide_load(z, D, j0, stats, &c);
+        stats[2] += cmha__wide_dot(c.re, c.re, m) / (double)D;
+        stats[3] += cmha__wide_dot(c.re, c.im, m) / (double)D;
+        stats[4] += cmha__wide_dot(c.im, c.im, m) / (double)D;
+    }
+}
+
+/* The matrix M of a norm by its eigenvalues and the direction of the first: M = f1 e1 e1^T + f2 e2 e2^T, e1 = (c, s), e2 = (-s, c).
+   In this form the derivative of an inverse root stays exact next to a singular V. */
+typedef struct cmha__root {
+    double f1, f2, c, s;
+} cmha__root;
+
+static double cmha__inverse_root(double variance) { return variance == 0 ? 0 : 1 / sqrt(variance); }
+
+static cmha__root cmha__norm_root(cmha_complex_norm kind, const double *V, double eps) {
+    double trace = V[0] + V[2], half = (V[0] - V[2]) / 2, det = V[0] * V[2] - V[1] * V[1], first, angle;
+    cmha__root root = {0, 0, 1, 0};
+    switch (kind) {
+    case CMHA_CLN:
+    case CMHA_CRMS: root.f1 = root.f2 = cmha__inverse_root(trace + eps); break;
+    case CMHA_SPLIT_NORM:
+        root.f1 = cmha__inverse_root(V[0] + eps);
+        root.f2 = cmha__inverse_root(V[2] + eps);
+        break;
+    case CMHA_WHITEN: /* the smaller eigenvalue from the determinant, whose part with eps does not cancel */
+        first = trace / 2 + hypot(half, V[1]) + eps;
+        det = (det > 0 ? det : 0) + eps * (trace + eps);
+        angle = atan2(V[1], half) / 2;
+        root.f1 = cmha__inverse_root(first);
+        root.f2 = cmha__inverse_root(first > 0 ? det / first : first);
+        root.c = cos(angle);
+        root.s = sin(angle);
+        break;
+    }
+    return root;
+}
+
+/* (rr, ri, ii) of the symmetric matrix with entries a, e, b in the basis of the root. */
+static void cmha__root_matrix(const cmha__root *r, double a, double e, double b, double *matrix) {
+    double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s;
+    matrix[0] = a * cc + b * ss - 2 * e * cs;
+    matrix[1] = (a - b) * cs + e * (cc - ss);
+    matrix[2] = a * ss + b * cc + 2 * e * cs;
+}
+
+/* matrix = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): the gradient reaches c as matrix * c. For an inverse root the
+   derivative in the eigenbasis has the divided differences of 1/sqrt: -f^3/2 on the diagonal and -f1^2 f2^2/(f1 + f2) off it. */
+static void cmha__root_backward(cmha_complex_norm kind, const cmha__root *r, const double *G, size_t D, double *matrix) {
+    double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s, both = G[1] + G[2];
+    double a = G[0] * cc + both * cs + G[3] * ss, b = G[0] * ss - both * cs + G[3] * cc;
+    double e = ((G[3] - G[0]) * cs + both * (cc - ss) / 2), scale = 2 / (double)D;
+    double off = r->f1 + r->f2 > 0 ? r->f1 * r->f1 * (r->f2 * r->f2) / (r->f1 + r->f2) : 0;
+    if (kind == CMHA_CLN || kind == CMHA_CRMS) a = b = a + b;
+    if (kind != CMHA_WHITEN) e = 0;
+    cmha__root_matrix(r, -scale * r->f1 * r->f1 * r->f1 / 2 * a, -scale * off * e, -scale * r->f2 * r->f2 * r->f2 / 2 * b, matrix);
+}
+
+/* A block of gamma as real 2x2 matrices, g[0..3] = (rr, ri, ir, ii). */
+static void cmha__gamma_load(cmha_complex_norm kind, const cmha_real *gamma, size_t D, size_t j0, size_t m,
+                             double g[4][CMHA__WIDE]) {
+    const cmha_real *first = gamma ? gamma + j0 : NULL, *second = first && kind != CMHA_CRMS ? first + D : first;
+    size_t j;
+    for (j = 0; j < m; j++) g[0][j] = first ? (double)first[j] : 1;
+    for (j = 0; j < m; j++) g[3][j] = g[0][j];
+    for (j = 0; j < m; j++) g[1][j] = g[2][j] = 0;
+    if (!first) return;
+    if (kind == CMHA_SPLIT_NORM)
+        for (j = 0; j < m; j++) g[3][j] = (double)second[j];
+    else if (kind == CMHA_CLN)
+        for (j = 0; j < m; j++) g[1][j] = -(g[2][j] = (double)second[j]);
+    else if (kind == CMHA_WHITEN)
+        for (j = 0; j < m; j++) {
+            g[1][j] = g[2][j] = (double)second[j];
+            g[3][j] = (double)second[D + j];
+        }
+}
+
+/* h = M c in place */
+static void cmha__wide_apply(const double *M, size_t m, cmha__wide *c) {
+    size_t j;
+    for (j = 0; j < m; j++) {
+        double re = M[0] * c->re[j] + M[1] * c->im[j];
+        c->im[j] = M[1] * c->re[j] + M[2] * c->im[j];
+        c->re[j] = re;
+    }
+}
+
+CMHA_DEF void cmha_complex_norm_forward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const cmha_real *beta,
+                                        size_t T, size_t D, cmha_real eps, cmha_real *y, double *stats) {
+    double row[5], M[3], g[4][CMHA__WIDE];
+    size_t t, j, j0, m;
+    cmha__root root;
+    cmha__wide h;
+    for (t = 0; t < T; t++, z += 2 * D, y += 2 * D) {
+        cmha__moments(z, D, kind != CMHA_CRMS, row);
+        if (stats) memcpy(stats + 5 * t, row, sizeof row);
+        root = cmha__norm_root(kind, row + 2, (double)eps);
+        cmha__root_matrix(&root, root.f1, 0, root.f2, M);
+        for (j0 = 0; j0 < D; j0 += m) {
+            m = cmha__wide_load(z, D, j0, row, &h);
+            cmha__wide_apply(M, m, &h);
+            cmha__gamma_load(kind, gamma, D, j0, m, g);
+            for (j = 0; j < m; j++) y[j0 + j] = (cmha_real)(g[0][j] * h.re[j] + g[1][j] * h.im[j]);
+            for (j = 0; j < m; j++) y[D + j0 + j] = (cmha_real)(g[2][j] * h.re[j] + g[3][j] * h.im[j]);
+        }
+        if (beta) cmha__axpy(2 * D, 1, beta, y);
+    }
+}
+
+/* dgamma += dy h^T as its kind has it, h = M c. */
+static void cmha__gamma_backward(cmha_complex_norm kind, const cmha__wide *h, const cmha_real *dy, size_t D, size_t j0, size_t m,
+                                 cmha_real *dgamma) {
+    const cmha_real *re = dy + j0, *im = dy + D + j0;
+    cmha_real *d = dgamma + j0;
+    size_t j;
+    for (j = 0; j < m; j++) {
+        double gr = (double)re[j], gi = (double)im[j], rr = gr * h->re[j], ii = gi * h->im[j];
+        switch (kind) {
+        case CMHA_CRMS: d[j] += (cmha_real)(rr + ii); break;
+        case CMHA_CLN:
+            d[j] += (cmha_real)(rr + ii);
+            d[D + j] += (cmha_real)(gi * h->re[j] - gr * h->im[j]);
+            break;
+        case CMHA_SPLIT_NORM:
+            d[j] += (cmha_real)rr;
+            d[D + j] += (cmha_real)ii;
+            break;
+        case CMHA_WHITEN:
+            d[j] += (cmha_real)rr;
+            d[D + j] += (cmha_real)(gi * h->re[j] + gr * h->im[j]);
+            d[2 * D + j] += (cmha_real)ii;
+            break;
+        }
+    }
+}
+
+/* dh = gamma^T dy for one block; returns its length. */
+static size_t cmha__norm_cotangent(cmha_complex_norm kind, const cmha_real *gamma, const cmha_real *dy, size_t D, size_t j0,
+                                   cmha__wide *dh) {
+    static const double zero[2] = {0, 0};
+    double g[4][CMHA__WIDE];
+    size_t m = cmha__wide_load(dy, D, j0, zero, dh), j;
+    cmha__gamma_load(kind, gamma, D, j0, m, g);
+    for (j = 0; j < m; j++) {
+        double re = g[0][j] * dh->re[j] + g[2][j] * dh->im[j];
+        dh->im[j] = g[1][j] * dh->re[j] + g[3][j] * dh->im[j];
+        dh->re[j] = re;
+    }
+    return m;
+}
+
+/* dz += M (dh - mean dh) + 2/D dV c, the mean only where the forward subtracts one. */
+static void cmha__norm_row_backward(cmha_complex_norm kind, const cmha__root *root, const cmha_real *z, const cmha_real *gamma,
+                                    const double *mean, const cmha_real *dy, size_t D, cmha_real *dz) {
+    double G[4] = {0, 0, 0, 0}, sum[2] = {0, 0}, M[3], dV[3];
+    cmha__wide dh, c;
+    size_t j, j0, m;
+    for (j0 = 0; j0 < D; j0 += m) {
+        m = cmha__norm_cotangent(kind, gamma, dy, D, j0, &dh);
+        cmha__wide_load(z, D, j0, mean, &c);
+        G[0] += cmha__wide_dot(dh.re, c.re, m);
+        G[1] += cmha__wide_dot(dh.re, c.im, m);
+        G[2] += cmha__wide_dot(dh.im, c.re, m);
+        G[3] += cmha__wide_dot(dh.im, c.im, m);
+        if (kind == CMHA_CRMS) continue;
+        sum[0] += cmha__wide_total(dh.re, m) / (double)D;
+        sum[1] += cmha__wide_total(dh.im, m) / (double)D;
+    }
+    cmha__root_matrix(root, root->f1, 0, root->f2, M);
+    cmha__root_backward(kind, root, G, D, dV);
+    for (j0 = 0; j0 < D; j0 += m) {
+        m = cmha__norm_cotangent(kind, gamma, dy, D, j0, &dh);
+        cmha__wide_load(z, D, j0, mean, &c);
+        for (j = 0; j < m; j++) dh.re[j] -= sum[0];
+        for (j = 0; j < m; j++) dh.im[j] -= sum[1];
+        cmha__wide_apply(M, m, &dh);
+        cmha__wide_apply(dV, m, &c);
+        for (j = 0; j < m; j++) dz[j0 + j] += (cmha_real)(dh.re[j] + c.re[j]);
+        for (j = 0; j < m; j++) dz[D + j0 + j] += (cmha_real)(dh.im[j] + c.im[j]);
+    }
+}
+
+CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const double *stats,
+                                         const cmha_real *dy, size_t T, size_t D, cmha_real eps, cmha_real *dz, cmha_real *dgamma,
+                                         cmha_real *dbeta) {
+    size_t t, j0, m;
+    for (t = 0; t < T; t++, z += 2 * D, dy += 2 * D, stats += 5) {
+        cmha__root root = cmha__norm_root(kind, stats + 2, (double)eps);
+        if (dz) cmha__norm_row_backward(kind, &root, z, gamma, stats, dy, D, dz + 2 * t * D);
+        for (j0 = 0; dgamma && j0 < D; j0 += m) {
+            cmha__wide h;
+            double M[3];
+            m = cmha__wide_load(z, D, j0, stats, &h);
+            cmha__root_matrix(&root, root.f1, 0, root.f2, M);
+            cmha__wide_apply(M, m, &h);
+            cmha__gamma_backward(kind, &h, dy, D, j0, m, dgamma);
+        }
+        if (dbeta) cmha__axpy(2 * D, 1, dy, dbeta);
+    }
+}
+
+/* (ur, ui) = z / r and inverse = 1/r, r = sqrt(|z|^2 + e^2), by way of the largest of |Re z|, |Im z| and e, so that no square
+   overflows or vanishes. */
+static inline CMHA__NO_ERRNO void cmha__unit(cmha_real re, cmha_real im, cmha_real e, cmha_real *ur, cmha_real *ui,
+                                             cmha_real *inverse) {
+    cmha_real ar = re < 0 ? -re : re, ai = im < 0 ? -im : im, large = ar > ai ? ar : ai, root;
+    int tiny;
+    large = large > e ? large : e;
+    tiny = large < CMHA__SMALLEST; /* 1/r would overflow */
+    large = tiny ? 1 : large;
+    re = tiny ? 0 * re : re / large; /* 0 * NaN is NaN */
+    im = tiny ? 0 * im : im / large;
+    e = tiny ? 1 : e / large;
+    root = 1 / CMHA__SQRT(re * re + im * im + e * e);
+    *ur = re * root;
+    *ui = im * root;
+    *inverse = tiny ? 0 : root / large;
+}
+
+CMHA_DEF CMHA__NO_ERRNO void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u) {
+    size_t t, j;
+    for (t = 0; t < T; t++) {
+        const cmha_real *CMHA__RESTRICT from = z + 2 * t * D;
+        cmha_real *CMHA__RESTRICT to = u + 2 * t * D;
+        for (j = 0; j < D; j++) {
+            cmha_real unused;
+            cmha__unit(from[j], from[D + j], eps, &to[j], &to[D + j], &unused);
+        }
+    }
+}
+
+/* dz += (g - u Re(conj(u) g)) / r for one number; g = 0 changes nothing, whatever r. */
+static inline CMHA__NO_ERRNO void cmha__unit_backward(cmha_real re, cmha_real im, cmha_real e, cmha_real gr, cmha_real gi,
+                                                      cmha_real *dre, cmha_real *dim) {
+    cmha_real ur, ui, inverse, along;
+    cmha__unit(re, im, e, &ur, &ui, &inverse);
+    along = ur * gr + ui * gi;
+    *dre += (gr - ur * along) * inverse;
+    *dim += (gi - ui * along) * inverse;
+}
+
+CMHA_DEF CMHA__NO_ERRNO void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
+                                                  cmha_real *dz) {
+    size_t t, j;
+    for (t = 0; dz && t < T; t++) {
+        const cmha_real *CMHA__RESTRICT from = z + 2 * t * D, *CMHA__RESTRICT g = du + 2 * t * D;
+        cmha_real *CMHA__RESTRICT to = dz + 2 * t * D;
+        for (j = 0; j < D; j++) cmha__unit_backward(from[j], from[D + j], eps, g[j], g[D + j], &to[j], &to[D + j]);
+    }
+}
+
+CMHA_DEF void cmha_hermitian_forward(const cmha_real *q, const cmha_real *k, size_t T, size_t D, cmha_real *a) {
+    size_t t;
+    for (t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
+        a[2 * t] = cmha__dot(q, k, 2 * D);
+        a[2 * t + 1] = cmha__dot(q + D, k, D) - cmha__dot(q, k + D, D);
+    }
+}
+
+/* dq = da k, dk = conj(da) q */
+CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, const cmha_real *da, size_t T, size_t D,
+                                      cmha_real *dq, cmha_real *dk) {
+    size_t t;
+    for (t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
+        cmha_real re = da[2 * t], im = da[2 * t + 1];
+        cmha_real *to_q = dq ? dq + 2 * t * D : NULL, *to_k = dk ? dk + 2 * t * D : NULL;
+        if (dq) cmha__axpy(2 * D, re, k, to_q), cmha__axpy(D, -im, k + D, to_q), cmha__axpy(D, im, k, to_q + D);
+        if (dk) cmha__axpy(2 * D, re, q, to_k), cmha__axpy(D, im, q + D, to_k), cmha__axpy(D, -im, q, to_k + D);
+    }
+}
+
+/* to[j * to_step] = or += from[j * from_step] */
+static void cmha__stride(const cmha_real *from, size_t from_step, size_t n, cmha_real *to, size_t to_step, int add) {
+    size_t j;
+    if (add)
+        for (j = 0; j < n; j++) to[j * to_step] += from[j * from_step];
+    else
+        for (j = 0; j < n; j++) to[j * to_step] = from[j * from_step];
+}
+
+/* Planes from pairs or pairs from planes, written or added. */
+static void cmha__pairs(const cmha_real *from, size_t T, size_t D, cmha_layout layout, int from_pairs, cmha_real *to, int add) {
+    size_t t, part, step = layout == CMHA_LAYOUT_HALF ? 1 : 2;
+    for (t = 0; t < T; t++, from += 2 * D, to += 2 * D)
+        for (part = 0; part < 2; part++) {
+            size_t pair = cmha__pair(layout, D, 0, part), plane = part * D;
+            if (from_pairs) cmha__stride(from + pair, step, D, to + plane, 1, add);
+            else cmha__stride(from + plane, 1, D, to + pair, step, add);
+        }
+}
+
+CMHA_DEF void cmha_complex_from_pairs_forward(const cmha_real *x, size_t T, size_t D, cmha_layout layout, cmha_real *z) {
+    cmha__pairs(x, T, D, layout, 1, z, 0);
+}
+
+CMHA_DEF void cmha_complex_from_pairs_backward(const cmha_real *dz, size_t T, size_t D, cmha_layout layout, cmha_real *dx) {
+    if (dx) cmha__pairs(dz, T, D, layout, 0, dx, 1);
+}
+
+CMHA_DEF void cmha_complex_to_pairs_forward(const cmha_real *z, size_t T, size_t D, cmha_layout layout, cmha_real *x) {
+    cmha__pairs(z, T, D, layout, 0, x, 0);
+}
+
+CMHA_DEF void cmha_complex_to_pairs_backward(const cmha_real *dx, size_t T, size_t D, cmha_layout layout, cmha_real *dz) {
+    if (dz) cmha__pairs(dx, T, D, layout, 1, dz, 1);
+}
+
+CMHA_DEF void cmha_complex_join_forward(const cmha_real *re, const cmha_real *im, size_t T, size_t D, cmha_real *z) {
+    size_t t;
+    for (t = 0; t < T; t++, z += 2 * D) {
+        memcpy(z, re + t * D, D * sizeof *z);
+        if (im) memcpy(z + D, im + t * D, D * sizeof *z);
+        else memset(z + D, 0, D * sizeof *z);
+    }
+}
+
+CMHA_DEF void cmha_complex_join_backward(const cmha_real *dz, size_t T, size_t D, cmha_real *dre, cmha_real *dim) {
+    size_t t;
+    for (t = 0; t < T; t++, dz += 2 * D) {
+        if (dre) cmha__axpy(D, 1, dz, dre + t * D);
+        if (dim) cmha__axpy(D, 1, dz + D, dim + t * D);
+    }
+}
+
+CMHA_DEF void cmha_complex_split_forward(const cmha_real *z, size_t T, size_t D, cmha_real *re, cmha_real *im) {
+    size_t t;
+    for (t = 0; t < T; t++, z += 2 * D) {
+        if (re) memcpy(re + t * D, z, D * sizeof *z);
+        if (im) memcpy(im + t * D, z + D, D * sizeof *z);
+    }
+}
+
+CMHA_DEF void cmha_complex_split_backward(const cmha_real *dre, const cmha_real *dim, size_t T, size_t D, cmha_real *dz) {
+    size_t t;
+    for (t = 0; dz && t < T; t++, dz += 2 * D) {
+        if (dre) cmha__axpy(D, 1, dre + t * D, dz);
+        if (dim) cmha__axpy(D, 1, dim + t * D, dz + D);
+    }
+}
+
+enum { CMHA__EXACT_EVERY = 64 }; /* rows from one angle formed exactly to the next; between them a rotation by omega leads on */
+
+/* wave = exp(i (omega t + delta)) of m columns: exactly, or from the wave of the row before, turned by `step`. delta NULL = 0. */
+static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m, double t, const cmha__wide *step,
+                       cmha__wide *wave) {
+    size_t j;
+    if (step) {
+        for (j = 0; j < m; j++) {
+            double re = wave->re[j] * step->re[j] - wave->im[j] * step->im[j];
+            wave->im[j] = wave->re[j] * step->im[j] + wave->im[j] * step->re[j];
+            wave->re[j] = re;
+        }
+        return;
+    }
+    for (j = 0; j < m; j++) {
+        double angle = (double)omega[j] * t + (delta ? (double)delta[j] : 0);
+        wave->re[j] = cos(angle);
+        wave->im[j] = sin(angle);
+    }
+}
+
+/* Columns lo .. hi - 1 of the table: they do not depend on each other, so threads may share them out. */
+static void cmha__multifreq_forward(const cmha_real *omega, const cmha_real *delta, size_t K, size_t n, size_t d, size_t pos0,
+                                    size_t lo, size_t hi, cmha_real *y) {
+    double scale = 1 / sqrt(K ? (double)K : 1);
+    cmha__wide wave, step;
+    size_t k, r, j, j0, m;
+    for (r = 0; r < n; r++) memset(y + r * d + lo, 0, (hi - lo) * sizeof *y);
+    for (k = 0; k < K; k++, omega += d, delta += d)
+        for (j0 = lo; j0 < hi; j0 += m) {
+            m = hi - j0 < CMHA__WIDE ? hi - j0 : CMHA__WIDE;
+            cmha__wave(omega + j0, NULL, m, 1, NULL, &step);
+            for (r = 0; r < n; r++) {
+                cmha__wave(omega + j0, delta + j0, m, (double)pos0 + (double)r, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
+                for (j = 0; j < m; j++) y[r * d + j0 + j] += (cmha_real)(scale * wave.im[j]);
+            }
+        }
+}
+
+static void cmha__multifreq_backward(const cmha_real *omega, const cmha_real *delta, const cmha_real *dy, size_t K, size_t n,
+                                     size_t d, size_t pos0, size_t lo, size_t hi, cmha_real *domega, cmha_real *ddelta) {
+    double scale = 1 / sqrt(K ? (double)K : 1);
+    cmha__wide wave, step, sum; /* sum: of domega and ddelta */
+    size_t k, r, j, j0, m;
+    for (k = 0; k < K; k++)
+        for (j0 = lo; j0 < hi; j0 += m) {
+            size_t at = k * d + j0;
+            m = hi - j0 < CMHA__WIDE ? hi - j0 : CMHA__WIDE;
+            cmha__wave(omega + at, NULL, m, 1, NULL, &step);
+            memset(&sum, 0, sizeof sum);
+            for (r = 0; r < n; r++) {
+                double t = (double)pos0 + (double)r;
+                cmha__wave(omega + at, delta + at, m, t, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
+                for (j = 0; j < m; j++) {
+                    double g = scale * (double)dy[r * d + j0 + j] * wave.re[j];
+                    sum.re[j] += g * t;
+                    sum.im[j] += g;
+                }
+            }
+            for (j = 0; domega && j < m; j++) domega[at + j] += (cmha_real)sum.re[j];
+            for (j = 0; ddelta && j < m; j++) ddelta[at + j] += (cmha_real)sum.im[j];
+        }
+}
+
+CMHA_DEF void cmha_multifreq_forward(const cmha_real *omega, const cmha_real *delta, size_t K, size_t n, size_t d, size_t pos0,
+                                     cmha_real *y) {
+    cmha__multifreq_forward(omega, delta, K, n, d, pos0, 0, d, y);
+}
+
+CMHA_DEF void cmha_multifreq_backward(const cmha_real *omega, const cmha_real *delta, const cmha_real *dy, size_t K, size_t n,
+                                      size_t d, size_t pos0, cmha_real *domega, cmha_real *ddelta) {
+    cmha__multifreq_backward(omega, delta, dy, K, n, d, pos0, 0, d, domega, ddelta);
+}
+
+CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta) {
+    size_t k, i;
+    for (k = 0; k < K; k++)
+        for (i = 0; i < d; i++) {
+            double octave = (double)k - ((double)K - 1) / 2;
+            omega[k * d + i] = (cmha_real)(pow(base, -2.0 * (double)(i / 2) / (double)d) * pow(2.0, octave));
+            delta[k * d + i] = i % 2 ? (cmha_real)1.57079632679489662 : 0;
+        }
+}
+
+/* ---- Regularisers and clipping of complex numbers ---- */
+
+static size_t cmha__counted(const unsigned char *key_mask, size_t T) {
+    size_t t, count = 0;
+    for (t = 0; t < T; t++) count += !key_mask || key_mask[t];
+    return count;
+}
+
+/* direction [2, D], columns lo .. hi - 1: where the sum of the counted phasors points; returns the sum of 1 - R_j. */
+static CMHA__NO_ERRNO double cmha__phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
+                                                     cmha_real eps, size_t lo, size_t hi, double *direction) {
+    double *CMHA__RESTRICT re = direction, *CMHA__RESTRICT im = direction + D, sum = 0, count = (double)cmha__counted(key_mask, T);
+    size_t t, j;
+    for (j = lo; j < hi; j++) re[j] = im[j] = 0;
+    for (t = 0; t < T; t++) {
+        const cmha_real *CMHA__RESTRICT row = z + 2 * t * D;
+        if (key_mask && !key_mask[t]) continue;
+        for (j = lo; j < hi; j++) {
+            cmha_real ur, ui, unused;
+            cmha__unit(row[j], row[D + j], eps, &ur, &ui, &unused);
+            re[j] += (double)ur;
+            im[j] += (double)ui;
+        }
+    }
+    for (j = lo; j < hi && count > 0; j++) {
+        double length = sqrt(re[j] * re[j] + im[j] * im[j]); /* R_j times count */
+        sum += 1 - length / count;
+        if (length == 0) continue;
+        re[j] /= length;
+        im[j] /= length;
+    }
+    return sum;
+}
+
+/* dz -= slope * (gradient of every R_j times count) */
+static CMHA__NO_ERRNO void cmha__phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
+                                                    cmha_real eps, const double *direction, double slope, cmha_real *dz) {
+    size_t t, j;
+    for (t = 0; t < T; t++) {
+        const cmha_real *CMHA__RESTRICT row = z + 2 * t * D;
+        const double *CMHA__RESTRICT way = direction;
+        cmha_real *CMHA__RESTRICT to = dz + 2 * t * D;
+        if (key_mask && !key_mask[t]) continue;
+        for (j = 0; j < D; j++) {
+            cmha_real gr = (cmha_real)(-slope * way[j]), gi = (cmha_real)(-slope * way[D + j]);
+            cmha__unit_backward(row[j], row[D + j], eps, gr, gi, &to[j], &to[D + j]);
+        }
+    }
+}
+
+/* value / (count * D), 0 where nothing is counted: a mean over tokens and channels. */
+static double cmha__mean_over(double value, size_t count, size_t D) { return count && D ? value / (double)count / (double)D : 0; }
+
+CMHA_DEF double cmha_phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                       cmha_real eps, double *direction) {
+    return (double)lam * cmha__mean_over(cmha__phase_reg_forward(z, key_mask, T, D, eps, 0, D, direction), 1, D);
+}
+
+CMHA_DEF void cmha_phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                      cmha_real eps, const double *direction, cmha_real dloss, cmha_real *dz) {
+    double slope = cmha__mean_over((double)lam * (double)dloss, cmha__counted(key_mask, T), D);
+    if (dz) cmha__phase_reg_backward(z, key_mask, T, D, eps, direction, slope, dz);
+}
+
+CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
+    double lanes[CMHA__WIDE_LANES] = {0};
+    size_t i = 0;
+    int l;
+    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
+        for (l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += (double)x[i + (size_t)l] * (double)x[i + (size_t)l];
+    for (l = 0; i < n; i++, l++) lanes[l] += (double)x[i] * (double)x[i];
+    return cmha__wide_total(lanes, CMHA__WIDE_LANES);
+}
+
+/* The sum of |z|^2 over counted rows. */
+static double cmha__mag_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D) {
+    double sum = 0;
+    size_t t;
+    for (t = 0; t < T; t++)
+        if (!key_mask || key_mask[t]) sum += cmha_sum_squares(z + 2 * t * D, 2 * D);
+    return sum;
+}
+
+static void cmha__mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real slope,
+                                   cmha_real *dz) {
+    size_t t;
+    for (t = 0; t < T; t++)
+        if (!key_mask || key_mask[t]) cmha__axpy(2 * D, slope, z + 2 * t * D, dz + 2 * t * D);
+}
+
+CMHA_DEF double cmha_mag_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam) {
+    return (double)lam * cmha__mean_over(cmha__mag_reg_forward(z, key_mask, T, D), cmha__counted(key_mask, T), D);
+}
+
+CMHA_DEF void cmha_mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                    cmha_real dloss, cmha_real *dz) {
+    double slope = cmha__mean_over(2 * (double)lam * (double)dloss, cmha__counted(key_mask, T), D);
+    if (dz) cmha__mag_reg_backward(z, key_mask, T, D, (cmha_real)slope, dz);
+}
+
+/* min(1, limit / norm) */
+static cmha_real cmha__clip_factor(double squares, cmha_real limit) {
+    double norm = sqrt(squares);
+    return norm > (double)limit ? (cmha_real)((double)limit / norm) : 1;
+}
+
+static void cmha__clip_array(cmha_clip_mode mode, cmha_real limit, cmha_real factor, size_t n, cmha_real *x) {
+    size_t i;
+    if (mode == CMHA_CLIP_NORM) factor = cmha__clip_factor(cmha_sum_squares(x, n), limit);
+    if (mode == CMHA_CLIP_VALUE)
+        for (i = 0; i < n; i++) x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
+    else if (factor < 1)
+        for (i = 0; i < n; i++) x[i] *= factor;
+}
+
+CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size_t count, const size_t *n, cmha_real *const *re,
+                                      cmha_real *const *im) {
+    size_t part, i;
+    for (part = 0; part < 2; part++) {
+        cmha_real *const *x = part ? im : re;
+        cmha_real factor = 1;
+        double squares = 0;
+        if (mode == CMHA_CLIP_GLOBAL) {
+            for (i = 0; i < count; i++) squares += x[i] ? cmha_sum_squares(x[i], n[i]) : 0;
+            factor = cmha__clip_factor(squares, limit);
+        }
+        for (i = 0; i < count; i++)
+            if (x[i]) cmha__clip_array(mode, limit, factor, n[i], x[i]);
+    }
+}
+
+/* ---- Optimiser ---- */
 
 CMHA_DEF CMHA__NO_ERRNO void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m,
                                         cmha_real *v) {
@@ -3957,6 +4813,419 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     cmha__rewind(tape, mark);
     in[0] = q, in[1] = k, in[2] = v, in[3] = delta, in[4] = b;
     return cmha_push(tape, "attention", y, in, 5, cmha__attention_record, s);
+}
+
+/* ---- Complex building blocks ---- */
+
+/* An even last axis? */
+static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *name) {
+    char line[128];
+    if (cmha__last(z) % 2 == 0) return 1;
+    snprintf(line, sizeof line, "%s: a width of %zu is odd and cannot be read as complex numbers", name, cmha__last(z));
+    cmha__tape_fail(tape, CMHA_ERR_SHAPE, line);
+    return 0;
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im) {
+    if (!re || !tape || tape->status) return NULL;
+    if (!im) im = cmha_tensor_new(tape, re->rank, re->shape, 0);
+    return cmha_concat(tape, re, im, re->rank - 1);
+}
+
+static cmha_tensor *cmha__complex_part(cmha_tape *tape, cmha_tensor *z, size_t part) {
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "complex part")) return NULL;
+    return cmha_slice(tape, z, z->rank - 1, part * (cmha__last(z) / 2), (part + 1) * (cmha__last(z) / 2));
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z) { return cmha__complex_part(tape, z, 0); }
+CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z) { return cmha__complex_part(tape, z, 1); }
+
+typedef struct cmha__pairs_saved {
+    cmha_layout layout;
+    int from_pairs;
+} cmha__pairs_saved;
+
+static cmha_status cmha__pairs_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__pairs_saved *s = (const cmha__pairs_saved *)r->user;
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    size_t W = cmha__last(r->out);
+    if (!dx || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(r->out), lo, hi) {
+        cmha__pairs(r->out->grad + lo * W, hi - lo, W / 2, s->layout, !s->from_pairs, dx + lo * W, 1);
+    }
+    return CMHA_OK;
+}
+
+static cmha_tensor *cmha__pairs_op(cmha_tape *tape, cmha_tensor *x, cmha_layout layout, int from_pairs) {
+    cmha__pairs_saved *s;
+    cmha_tensor *y;
+    size_t W;
+    if (!x || !tape || tape->status || !cmha__is_planes(tape, x, "complex pairs")) return NULL;
+    W = cmha__last(x);
+    y = cmha__result(tape, x->rank, x->shape);
+    s = y ? (cmha__pairs_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->layout = layout;
+    s->from_pairs = from_pairs;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(x), lo, hi) {
+            cmha__pairs(x->data + lo * W, hi - lo, W / 2, layout, from_pairs, y->data + lo * W, 0);
+        }
+    return cmha_push(tape, "complex_pairs", y, &x, 1, cmha__pairs_backward, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_from_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout) {
+    return cmha__pairs_op(tape, x, layout, 1);
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_to_pairs(cmha_tape *tape, cmha_tensor *z, cmha_layout layout) {
+    return cmha__pairs_op(tape, z, layout, 0);
+}
+
+/* T, I and O of a complex linear map, the adjoint's weight being [2, I, O]. */
+typedef struct cmha__complex_linear_saved {
+    size_t T, I, O;
+    int adjoint;
+} cmha__complex_linear_saved;
+
+static cmha_status cmha__complex_linear_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__complex_linear_saved *s = (const cmha__complex_linear_saved *)r->user;
+    cmha_tensor *x = r->in[0], *w = r->in[1];
+    int threads = tape->context->threads, fresh;
+    cmha_real *dx = cmha__grad_fresh(tape, x, &fresh), *dw = cmha_grad(tape, w), *db = cmha_grad(tape, r->in[2]), *scratch;
+    cmha__mark mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, 2 * r->out->size);
+    if (!tape->status && !cmha__dry(tape)) {
+        if (dx || dw)
+            cmha__complex_linear_backward(threads, x->data, w->data, r->out->grad, s->T, s->I, s->O, s->adjoint, fresh ? 0 : 1, dx,
+                                          dw, scratch);
+        if (db) cmha__bias_backward(threads, r->out->grad, s->T, 2 * s->O, db);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+static cmha_tensor *cmha__complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias, int adjoint) {
+    size_t shape[CMHA_MAX_RANK], I;
+    cmha__complex_linear_saved *s;
+    cmha_tensor *in[3], *y;
+    cmha_real *scratch;
+    cmha__mark mark;
+    if (!x || !weight || !tape || tape->status || !cmha__is_planes(tape, x, "complex linear")) return NULL;
+    if (weight->rank != 3 || weight->shape[0] != 2)
+        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "complex linear: the weight must be [2, O, I]");
+    I = weight->shape[adjoint ? 1 : 2];
+    if (cmha__last(x) != 2 * I)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex linear: input of %zu complex numbers, weight for %zu",
+                                cmha__last(x) / 2, I);
+    s = (cmha__complex_linear_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->T = cmha__rows(x), s->I = I, s->O = weight->shape[adjoint ? 2 : 1], s->adjoint = adjoint;
+    if (bias && bias->size != 2 * s->O)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex linear: output of %zu complex numbers, bias of %zu reals", s->O,
+                                bias->size);
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] = 2 * s->O;
+    y = cmha__result(tape, x->rank, shape);
+    if (!y) return NULL;
+    mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, 2 * y->size);
+    if (!tape->status && !cmha__dry(tape))
+        cmha__complex_linear_forward(tape->context->threads, x->data, weight->data, bias ? bias->data : NULL, s->T, I, s->O,
+                                     adjoint, y->data, scratch);
+    cmha__rewind(tape, mark);
+    in[0] = x, in[1] = weight, in[2] = bias;
+    return cmha_push(tape, "complex_linear", y, in, 3, cmha__complex_linear_record, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
+    return cmha__complex_linear(tape, x, weight, bias, 0);
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v, cmha_tensor *bias) {
+    return cmha__complex_linear(tape, cmha__complex_linear(tape, x, v, NULL, 1), u, bias, 0);
+}
+
+static cmha_status cmha__complex_rotate_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *z = r->in[0], *theta = r->in[1];
+    cmha_real *dz = cmha_grad(tape, z), *dtheta = cmha_grad(tape, theta);
+    size_t D = cmha__last(z) / 2;
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+        cmha_complex_rotate_backward(z->data + lo * 2 * D, theta->data + lo * D, r->out->grad + lo * 2 * D, hi - lo, D,
+                                     dz ? dz + lo * 2 * D : NULL, dtheta ? dtheta + lo * D : NULL);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta) {
+    cmha_tensor *in[2], *y;
+    size_t D;
+    if (!z || !theta || !tape || tape->status || !cmha__is_planes(tape, z, "complex rotate")) return NULL;
+    D = cmha__last(z) / 2;
+    if (cmha__last(theta) != D || theta->size != z->size / 2)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex rotate: %zu complex numbers, %zu angles", z->size / 2, theta->size);
+    y = cmha__result(tape, z->rank, z->shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+            cmha_complex_rotate_forward(z->data + lo * 2 * D, theta->data + lo * D, hi - lo, D, y->data + lo * 2 * D);
+        }
+    in[0] = z, in[1] = theta;
+    return cmha_push(tape, "complex_rotate", y, in, 2, cmha__complex_rotate_backward, NULL);
+}
+
+typedef struct cmha__complex_norm_saved {
+    cmha_complex_norm kind;
+    cmha_real eps;
+    double *stats;
+} cmha__complex_norm_saved;
+
+/* Each thread sums the gradients of gamma (3D) and beta (2D) of its rows for itself. */
+static cmha_status cmha__complex_norm_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__complex_norm_saved *s = (const cmha__complex_norm_saved *)r->user;
+    cmha_tensor *z = r->in[0], *gamma = r->in[1], *beta = r->in[2];
+    size_t D = cmha__last(z) / 2, T = cmha__rows(z), threads = (size_t)tape->context->threads, c;
+    cmha_real *dz = cmha_grad(tape, z), *dgamma = cmha_grad(tape, gamma), *dbeta = cmha_grad(tape, beta), *partial;
+    cmha__mark mark = cmha__mark_of(tape);
+    partial = cmha__reals(tape, threads * 5 * D);
+    if (!tape->status && !cmha__dry(tape)) {
+        memset(partial, 0, threads * 5 * D * sizeof *partial);
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            cmha_real *own = partial + (size_t)cmha__chunk * 5 * D;
+            cmha_complex_norm_backward(s->kind, z->data + lo * 2 * D, gamma ? gamma->data : NULL, s->stats + 5 * lo,
+                                       r->out->grad + lo * 2 * D, hi - lo, D, s->eps, dz ? dz + lo * 2 * D : NULL,
+                                       dgamma ? own : NULL, dbeta ? own + 3 * D : NULL);
+        }
+        for (c = 0; c < threads; c++) {
+            if (dgamma) cmha__axpy(gamma->size, 1, partial + c * 5 * D, dgamma);
+            if (dbeta) cmha__axpy(2 * D, 1, partial + c * 5 * D + 3 * D, dbeta);
+        }
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_normalize(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm kind, cmha_tensor *gamma,
+                                             cmha_tensor *beta, cmha_real eps) {
+    size_t D, T, width;
+    cmha__complex_norm_saved *s;
+    cmha_tensor *in[3], *y;
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "complex norm")) return NULL;
+    D = cmha__last(z) / 2, T = cmha__rows(z);
+    width = kind == CMHA_CRMS ? D : kind == CMHA_WHITEN ? 3 * D : 2 * D;
+    if (gamma && gamma->size != width)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: gamma needs %zu numbers and has %zu", width, gamma->size);
+    if (beta && beta->size != 2 * D)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: beta needs %zu numbers and has %zu", 2 * D, beta->size);
+    y = cmha__result(tape, z->rank, z->shape);
+    s = y ? (cmha__complex_norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->kind = kind;
+    s->eps = eps;
+    s->stats = (double *)cmha_tape_alloc(tape, T * 5 * sizeof *s->stats);
+    if (!s->stats) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            cmha_complex_norm_forward(kind, z->data + lo * 2 * D, gamma ? gamma->data : NULL, beta ? beta->data : NULL, hi - lo, D,
+                                      eps, y->data + lo * 2 * D, s->stats + 5 * lo);
+        }
+    in[0] = z, in[1] = gamma, in[2] = beta;
+    return cmha_push(tape, "complex_norm", y, in, 3, cmha__complex_norm_record, s);
+}
+
+static cmha_status cmha__phasor_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *z = r->in[0];
+    cmha_real *dz = cmha_grad(tape, z);
+    size_t W = cmha__last(z);
+    if (!dz || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+        cmha_phasor_backward(z->data + lo * W, r->out->grad + lo * W, hi - lo, W / 2, *(const cmha_real *)r->user, dz + lo * W);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps) {
+    cmha_real *saved;
+    cmha_tensor *u;
+    size_t W;
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "phasor")) return NULL;
+    W = cmha__last(z);
+    u = cmha__result(tape, z->rank, z->shape);
+    saved = u ? (cmha_real *)cmha__record_alloc(tape, sizeof *saved) : NULL;
+    if (!saved) return NULL;
+    *saved = eps;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+            cmha_phasor_forward(z->data + lo * W, hi - lo, W / 2, eps, u->data + lo * W);
+        }
+    return cmha_push(tape, "phasor", u, &z, 1, cmha__phasor_record, saved);
+}
+
+static cmha_status cmha__hermitian_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *q = r->in[0], *k = r->in[1];
+    cmha_real *dq = cmha_grad(tape, q), *dk = cmha_grad(tape, k);
+    size_t W = cmha__last(q);
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(q), lo, hi) {
+        cmha_hermitian_backward(q->data + lo * W, k->data + lo * W, r->out->grad + 2 * lo, hi - lo, W / 2, dq ? dq + lo * W : NULL,
+                                dk ? dk + lo * W : NULL);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k) {
+    size_t shape[CMHA_MAX_RANK], W;
+    cmha_tensor *in[2], *a;
+    if (!q || !k || !tape || tape->status || !cmha__is_planes(tape, q, "hermitian")) return NULL;
+    if (!cmha__same_shape(q, k))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "hermitian: sizes %zu and %zu differ in shape", q->size, k->size);
+    W = cmha__last(q);
+    memcpy(shape, q->shape, sizeof shape);
+    shape[q->rank - 1] = 2;
+    a = cmha__result(tape, q->rank, shape);
+    if (!a) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, a->size / 2, lo, hi) {
+            cmha_hermitian_forward(q->data + lo * W, k->data + lo * W, hi - lo, W / 2, a->data + 2 * lo);
+        }
+    in[0] = q, in[1] = k;
+    return cmha_push(tape, "hermitian", a, in, 2, cmha__hermitian_record, NULL);
+}
+
+static cmha_status cmha__multifreq_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *omega = r->in[0], *delta = r->in[1];
+    size_t K = omega->shape[0], d = omega->shape[1], pos0 = *(const size_t *)r->user;
+    cmha_real *domega = cmha_grad(tape, omega), *ddelta = cmha_grad(tape, delta);
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, d, lo, hi) {
+        cmha__multifreq_backward(omega->data, delta->data, r->out->grad, K, r->out->shape[0], d, pos0, lo, hi, domega, ddelta);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n, size_t pos0) {
+    size_t shape[2], *saved;
+    cmha_tensor *in[2], *y;
+    if (!omega || !delta || !tape || tape->status) return NULL;
+    if (omega->rank != 2 || !cmha__same_shape(omega, delta))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "multifreq: omega and delta must be [K, d]; they hold %zu and %zu numbers",
+                                omega->size, delta->size);
+    shape[0] = n, shape[1] = omega->shape[1];
+    y = cmha__result(tape, 2, shape);
+    saved = y ? (size_t *)cmha__record_alloc(tape, sizeof *saved) : NULL;
+    if (!saved) return NULL;
+    *saved = pos0;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, shape[1], lo, hi) {
+            cmha__multifreq_forward(omega->data, delta->data, omega->shape[0], n, shape[1], pos0, lo, hi, y->data);
+        }
+    in[0] = omega, in[1] = delta;
+    return cmha_push(tape, "multifreq", y, in, 2, cmha__multifreq_record, saved);
+}
+
+static cmha_status cmha__add_rows_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *rows = r->in[1];
+    cmha_real *drows = cmha_grad(tape, rows);
+    size_t n = rows->size;
+    if (drows && !cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
+            size_t at;
+            for (at = 0; at < r->out->size; at += n) cmha__axpy(hi - lo, 1, r->out->grad + at + lo, drows + lo);
+        }
+    cmha__pass_grad(tape, r->out, r->in[0]);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows) {
+    cmha_tensor *in[2], *y;
+    size_t n;
+    if (!x || !rows || !tape || tape->status) return NULL;
+    n = rows->size;
+    if (rows->rank != 2 || x->rank < 2 || cmha__last(x) != rows->shape[1] || x->shape[x->rank - 2] != rows->shape[0])
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ", x->size, n);
+    y = cmha__result(tape, x->rank, x->shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
+            size_t at, i;
+            for (at = 0; at < x->size; at += n)
+                for (i = lo; i < hi; i++) y->data[at + i] = x->data[at + i] + rows->data[i];
+        }
+    in[0] = x, in[1] = rows;
+    return cmha_push(tape, "add_rows", y, in, 2, cmha__add_rows_backward, NULL);
+}
+
+/* What both regularisers save; direction only for the phases. */
+typedef struct cmha__complex_reg_saved {
+    const unsigned char *key_mask;
+    cmha_real lam, eps;
+    size_t counted;
+    double *direction; /* [2, D] */
+    double *sums;      /* a thread's part of the loss each */
+} cmha__complex_reg_saved;
+
+static cmha_status cmha__complex_reg_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__complex_reg_saved *s = (const cmha__complex_reg_saved *)r->user;
+    cmha_tensor *z = r->in[0];
+    cmha_real *dz = cmha_grad(tape, z);
+    size_t D = cmha__last(z) / 2;
+    double slope;
+    if (!dz || cmha__dry(tape)) return tape->status;
+    slope = cmha__mean_over((double)s->lam * (double)r->out->grad[0], s->counted, D);
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+        const unsigned char *mask = s->key_mask ? s->key_mask + lo : NULL;
+        const cmha_real *rows = z->data + lo * 2 * D;
+        if (s->direction) cmha__phase_reg_backward(rows, mask, hi - lo, D, s->eps, s->direction, slope, dz + lo * 2 * D);
+        else cmha__mag_reg_backward(rows, mask, hi - lo, D, (cmha_real)(2 * slope), dz + lo * 2 * D);
+    }
+    return CMHA_OK;
+}
+
+/* The phases' sum is dealt to threads by channel, the magnitudes' by token. */
+static double cmha__complex_reg_sum(cmha_tape *tape, const cmha__complex_reg_saved *s, const cmha_tensor *z) {
+    size_t D = cmha__last(z) / 2, T = cmha__rows(z);
+    int threads = tape->context->threads;
+    if (s->direction) {
+        CMHA__FOR_CHUNKS(threads, D, lo, hi) {
+            s->sums[cmha__chunk] = cmha__phase_reg_forward(z->data, s->key_mask, T, D, s->eps, lo, hi, s->direction);
+        }
+        return cmha__mean_over(cmha__wide_total(s->sums, (size_t)threads), 1, D);
+    }
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        s->sums[cmha__chunk] = cmha__mag_reg_forward(z->data + lo * 2 * D, s->key_mask ? s->key_mask + lo : NULL, hi - lo, D);
+    }
+    return cmha__mean_over(cmha__wide_total(s->sums, (size_t)threads), s->counted, D);
+}
+
+static cmha_tensor *cmha__complex_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps,
+                                      int phases) {
+    cmha__complex_reg_saved *s;
+    cmha_tensor *loss;
+    size_t one = 1;
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, phases ? "phase_reg" : "mag_reg")) return NULL;
+    loss = cmha__result(tape, 1, &one);
+    s = loss ? (cmha__complex_reg_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->key_mask = key_mask;
+    s->lam = lam;
+    s->eps = eps;
+    s->sums = (double *)cmha__record_alloc(tape, (size_t)tape->context->threads * sizeof *s->sums);
+    if (phases) s->direction = (double *)cmha_tape_alloc(tape, cmha__last(z) * sizeof *s->direction);
+    if (!s->sums || (phases && !s->direction)) return NULL;
+    if (!cmha__dry(tape)) {
+        s->counted = cmha__counted(key_mask, cmha__rows(z));
+        loss->data[0] = (cmha_real)((double)lam * cmha__complex_reg_sum(tape, s, z));
+    }
+    return cmha_push(tape, phases ? "phase_reg" : "mag_reg", loss, &z, 1, cmha__complex_reg_backward, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps) {
+    return cmha__complex_reg(tape, z, key_mask, lam, eps, 1);
+}
+
+CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam) {
+    return cmha__complex_reg(tape, z, key_mask, lam, 0, 0);
 }
 
 /* ---- Losses ---- */
