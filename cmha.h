@@ -441,8 +441,8 @@ CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real
                                          cmha_real *dbeta);
 
 /* The smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), z and u [T, 2D]: |u| <= 1 and u(0) = 0 (CRAT 4.3 takes atan2, whose
-   phase of 0 is 0). Nothing overflows, however large z. dz = (du - u Re(conj(u) du)) / r grows like 1/|z| down to |z| = eps: keep eps
-   (1e-6) where there is a backward. Both are 0 where |z| and eps are below the smallest normal number. */
+   phase of 0 is 0). Nothing overflows, however large z. dz = (du - u Re(conj(u) du)) / r grows like 1/|z| down to |z| = eps: keep
+   eps (1e-6) where there is a backward. Both are 0 where |z| and eps are below the smallest normal number. */
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
 CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz);
 
@@ -474,8 +474,9 @@ CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *om
 
 /* Phase regularisation (CRAT eq 23): lam * mean over the D channels of 1 - R_j, R_j = |mean over counted tokens of u(z_j)| with
    the phasor u above; for |z| >> eps that is the paper's mean of 1 - cos(phase - mean phase), without an atan2. (Its minimum is
-   one phase for all tokens of a channel: keep lam small.) z [T, 2D]; key_mask [T], 0 = not counted, NULL = all counted; no token:
-   0. direction [2, D], in double, gets the mean phasors over their moduli for the backward, 0 where R_j = 0, whose gradient is 0. */
+   one phase for all tokens of a channel: keep lam small.) z [T, 2D]; key_mask [T], 0 = not counted, NULL = all; no token: 0.
+   direction [2, D], in double, gets the mean phasors over their moduli for the backward; 0 where R_j is 0 but for rounding: no
+   gradient there. */
 CMHA_DEF double cmha_phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
                                        cmha_real eps, double *direction);
 CMHA_DEF void cmha_phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
@@ -1922,8 +1923,10 @@ enum { CMHA__LANES = 16 };
 
 #ifdef CMHA_DOUBLE
 #define CMHA__SMALLEST DBL_MIN
+#define CMHA__EPSILON DBL_EPSILON
 #else
 #define CMHA__SMALLEST FLT_MIN
+#define CMHA__EPSILON FLT_EPSILON
 #endif
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -3670,11 +3673,11 @@ static CMHA__NO_ERRNO double cmha__phase_reg_forward(const cmha_real *z, const u
         }
     }
     for (j = lo; j < hi && count > 0; j++) {
-        double length = sqrt(re[j] * re[j] + im[j] * im[j]); /* R_j times count */
+        double length = sqrt(re[j] * re[j] + im[j] * im[j]), inverse; /* R_j times count */
+        inverse = length <= count * (double)CMHA__EPSILON ? 0 : 1 / length;
         sum += 1 - length / count;
-        if (length == 0) continue;
-        re[j] /= length;
-        im[j] /= length;
+        re[j] *= inverse;
+        im[j] *= inverse;
     }
     return sum;
 }

@@ -530,6 +530,8 @@ static void op_model(kase *k) {
     if (gradients_wanted(k)) model_gradients(k, &batch);
 }
 
+#include "conformance_complex.h"
+
 static const struct {
     const char *name;
     void (*run)(kase *k);
@@ -541,6 +543,12 @@ static const struct {
     {"attention", op_attention}, {"pcl", op_pcl},
     {"adamw", op_adamw},         {"lr_schedule", op_lr_schedule},
     {"model", op_model},
+    {"complex_linear", op_complex_linear}, {"lowrank_complex_linear", op_lowrank_complex_linear},
+    {"complex_rotate", op_complex_rotate}, {"cgelu", op_cgelu},
+    {"cln", op_cln},             {"crms", op_crms},
+    {"complex_whiten", op_complex_whiten}, {"phase_reg", op_phase_reg},
+    {"mag_reg", op_mag_reg},     {"componentwise_clip", op_componentwise_clip},
+    {"multifreq_pe", op_multifreq_pe},
 };
 
 /* ------------------------------------------------------ running ----------------------------------------------------- */
