@@ -503,7 +503,7 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
    RI_SPLIT, YANG8) leave lse alone: their backward computes each again. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                      cmha_real *lse, cmha_real *scratch);
-/* Accumulates into dq, dk, dv (shapes and strides of their own) and into ddelta, db (shape of delta; NULL = not wanted). dlse [B, H, n_q]
+/* Accumulates into dq, dk (strides those of q, k), dv and into ddelta, db (shape of delta; NULL = not wanted). dlse [B, H, n_q]
    (or NULL) is a cotangent of the rows' log sum exp. Deterministic for any number of threads. */
 CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                       const cmha_real *lse, cmha_heads dy, const cmha_real *dlse, cmha_heads dq, cmha_heads dk,
@@ -943,6 +943,37 @@ typedef enum cmha_delta_init { CMHA_DELTA_PAPER, CMHA_DELTA_ROPE_START, CMHA_DEL
 typedef enum cmha_norm { CMHA_NORM_LAYER, CMHA_NORM_RMS } cmha_norm;
 typedef enum cmha_placement { CMHA_NORM_PRE, CMHA_NORM_POST } cmha_placement;
 typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
+typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
+
+/* Which paper's model:
+     real    x += attention(norm(x)), x += ffn(norm(x)): ComplexFormer and every baseline
+     cope    CoPE: the first layer's queries and keys are complex projections of z = token + i gamma position, its score is
+             cope_score; the imaginary part goes no further, and the layers above are plain (`attention`)
+     mobius  MöbiusAttention: the layers that mobius_wiring names have mobius_heads Möbius heads beside plain ones (its eq 10-19), or
+             Möbius heads alone (eq 20-27). Their input is complex: real the layer below, imaginary the position embedding in the
+             first layer and the token embedding in later ones (the paper says so of the last layer, and is silent on others)
+     crat    CRAT without retrieval and experts: a complex state of d_model/2 features (its eq 1-16), norm, angular
+             attention and feed-forward layer complex, z += attention(norm(z)), z += ffn(norm(z)) (order ours, the paper has none) */
+typedef enum cmha_family { CMHA_FAMILY_REAL, CMHA_FAMILY_COPE, CMHA_FAMILY_MOBIUS, CMHA_FAMILY_CRAT } cmha_family;
+
+/* MöbiusAttention's ablation: which layers are Möbius layers. */
+typedef enum cmha_wiring {
+    CMHA_WIRING_FRAMED,     /* the first and the last */
+    CMHA_WIRING_TOP,        /* the first */
+    CMHA_WIRING_STACKED,    /* the first two */
+    CMHA_WIRING_ALTERNATING /* every third, from the first on */
+} cmha_wiring;
+
+/* How eq 5-8 are read. Printed, every map is a vector of scalars; the paper's parameter counts and its "T" say otherwise. */
+typedef enum cmha_mobius_mode {
+    CMHA_MOBIUS_T,      /* "T": a complex linear map, then the Möbius map channel by channel; keys and values complex linear */
+    CMHA_MOBIUS_FULL,   /* (A rho + b) / (C rho + d) with matrices A and C; keys and values complex linear */
+    CMHA_MOBIUS_LITERAL /* as printed: queries, keys and values channel by channel; for teaching */
+} cmha_mobius_mode;
+
+typedef enum cmha_mobius_init { CMHA_MOBIUS_IDENTITY, CMHA_MOBIUS_ORTHO } cmha_mobius_init;
+typedef enum cmha_crat_attention { CMHA_CRAT_ANGULAR, CMHA_CRAT_LINEAR, CMHA_CRAT_LAG } cmha_crat_attention;
+enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
 
 /* SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member, default, help), ENUM(member, default, choices, help) */
 #define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                                \
@@ -953,7 +984,8 @@ typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
     SIZE(d_ff, 1024, 1, 1048576, "width inside the feed-forward layer")                                                          \
     SIZE(vocabulary, 256, 1, 2147483647, "number of tokens; 256 = bytes")                                                        \
     SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit")                      \
-    ENUM(attention, CMHA_ATTENTION_CMHA, "cmha|rope|dot", "what the score is")                                                   \
+    ENUM(family, CMHA_FAMILY_REAL, "real|cope|mobius|crat", "whose model, see cmha_family")                                      \
+    ENUM(attention, CMHA_ATTENTION_CMHA, "cmha|rope|dot", "the score of plain layers and heads")                                 \
     ENUM(position, CMHA_POSITION_NONE, "none|learned|sinusoidal|alibi", "positions outside the score (cmha and rope need none)") \
     ENUM(share, CMHA_SHARE_PER_HEAD, "per_head|shared|fixed", "cmha: whose delta and b; fixed = 1 and 0")                        \
     ENUM(delta_init, CMHA_DELTA_PAPER, "paper|rope_start|const", "cmha: N(0, std^2), 1 + N(0, std^2), or delta_value")           \
@@ -974,18 +1006,49 @@ typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
     REAL(norm_eps, 1e-5, 0, 1, "epsilon of the norm")                                                                            \
     ENUM(activation, CMHA_GELU_ERF, "gelu_erf|gelu_tanh|swiglu|relu", "feed-forward non-linearity")                              \
     FLAG(attention_bias, 0, "biases on the q, k, v and output projections")                                                      \
+    FLAG(output_bias, 0, "a bias on the attention's output projection alone")                                                    \
     FLAG(ffn_bias, 1, "biases in the feed-forward layer")                                                                        \
     FLAG(tied, 1, "the output projection is the token embedding")                                                                \
     FLAG(head_bias, 0, "bias on the logits")                                                                                     \
     REAL(residual_scale, 1, 0, 100, "factor on each sublayer's output")                                                          \
     REAL(dropout, 0, 0, 0.95, "on embeddings and sublayer outputs")                                                              \
     REAL(attention_dropout, 0, 0, 0.95, "on attention probabilities")                                                            \
+    ENUM(init, CMHA_INIT_NORMAL, "normal|xavier", "weights N(0, init_std^2), or U(+-sqrt(6/(in + out))) and embeddings U(+-0.1)") \
     REAL(init_std, 0.02, 0, 10, "spread of the initial weights; projections into the residual: over sqrt(2 n_layers)")           \
     REAL(pcl_weight, 0, 0, 100, "phase contrastive loss: factor (the paper's epsilon); 0 = off")                                 \
     REAL(pcl_tau, 0.1, 1e-3, 1000, "phase contrastive loss: temperature")                                                        \
     REAL(pcl_mask, 0.5, 0, 0.99, "phase contrastive loss: share of masked phases")                                               \
     FLAG(pcl_adapted, 0, "phase contrastive loss: phases after delta, b and position")                                           \
-    FLAG(pcl_learn, 1, "phase contrastive loss: learn the weights w")
+    FLAG(pcl_learn, 1, "phase contrastive loss: learn the weights w")                                                            \
+    REAL(complex_eps, 1e-6, 0, 1, "smoothing of phasors (crat) and of the cosine (cope)")                                        \
+    ENUM(cope_score, CMHA_COPE_PHASE, "phase|magnitude|real|hybrid|hybrid_norm|linear", "cope: the first layer's score")         \
+    ENUM(cope_imag, CMHA_COPE_SIN_DUP, "sin_dup|sin_cos|learned", "cope: the imaginary part of the embedding")                   \
+    REAL(cope_gamma, 1, -1000, 1000, "cope: factor on the imaginary part")                                                       \
+    REAL(cope_alpha, 0.2, -1000, 1000, "cope: weight of the cosine in the hybrids")                                              \
+    REAL(cope_scale, 1, 0, 1e6, "cope: factor on the score, beside 1/sqrt(d_k): the inverse of a temperature")                   \
+    FLAG(cope_repo_scale, 0, "cope: |A| and Re A over d_k, as the authors' code has it")                                         \
+    ENUM(cope_max, 0, "row|head|global", "cope: whose maximum hybrid_norm divides by; causal models: row")                       \
+    FLAG(cope_max_grad, 0, "cope: the gradient flows through that maximum")                                                      \
+    SIZE(mobius_heads, 0, 0, 1024, "mobius: Möbius heads of a Möbius layer; n_heads = no plain ones; 0 = half")                  \
+    ENUM(mobius_wiring, CMHA_WIRING_FRAMED, "framed|top|stacked|alternating", "mobius: which layers")                            \
+    ENUM(mobius_mode, CMHA_MOBIUS_T, "t|full|literal", "mobius: what the maps are")                                              \
+    ENUM(mobius_softmax, CMHA_SOFTMAX_RI_PRODUCT, "ri_product|real|ri_split|yang8|abs", "mobius: softmax of a complex score")    \
+    FLAG(mobius_hermitian, 0, "mobius: q conj(k) instead of the paper's q k")                                                    \
+    ENUM(mobius_quotient, CMHA_QUOTIENT_REG, "reg|exact|unit", "mobius: how the maps divide")                                    \
+    REAL(mobius_eps, 1e-3, 0, 1e3, "mobius: epsilon of the quotient")                                                            \
+    ENUM(mobius_init, CMHA_MOBIUS_IDENTITY, "identity|ortho", "mobius: normal matrices or orthogonal ones; maps start near 1")   \
+    ENUM(crat_attention, CMHA_CRAT_ANGULAR, "angular|linear|lag", "crat: softmax of cosines, its linear kernel, mixing by lag")  \
+    SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone")                                                              \
+    SIZE(imag_heads, 0, 0, 1024, "crat: heads that see Im z alone; the others see both")                                         \
+    ENUM(complex_norm, CMHA_CLN, "cln|crms|split|whiten", "crat: the norm")                                                      \
+    SIZE(low_rank, 0, 0, 65536, "crat: rank of the attention's projections U V^H (eq 15); 0 = dense")                            \
+    SIZE(pe_terms, 4, 1, 64, "crat: sines per channel of the positions (K of eq 2)")                                             \
+    FLAG(state_rotation, 1, "crat: rotate the state by angles of its content (eq 6)")                                            \
+    FLAG(state_gelu, 0, "crat: cGELU on the state (the paper's stage 2; it crowds the phases into one quadrant)")                \
+    REAL(phase_reg, 0, 0, 1000, "crat: phase regularisation (lambda_p of eq 23, the paper's is 1e-4)")                           \
+    REAL(mag_reg, 0, 0, 1000, "crat: magnitude regularisation (lambda_m of eq 24, the paper's is 1e-4)")                         \
+    REAL(lag_temp, 1, -1e6, 1e6, "crat, lag: factor on the correlations")                                                        \
+    SIZE(lag_topk, 0, 0, 16777216, "crat, lag: the most lags mixed; 0 = all")
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
 #define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
@@ -1026,10 +1089,15 @@ CMHA_DEF cmha_table cmha_trainer_table(void);
 
 /* Fills both configurations (each may be NULL) with a preset:
      tiny         the example: small enough to learn a text in minutes on two cores, starts at RoPE (delta = 1)
+     encoder      a small encoder for classification: 4 layers, d 128, token types, RoPE
      paper        ComplexFormer's appendix A: 8 layers, d 512, 8 heads, d_ff 1024, dropout 0.1, AdamW 1e-4, delta ~ N(0, 0.02^2);
                   its optional phase contrastive loss is pcl_weight = 0.01
      repo         choices of the authors' public code: half-split pairs, no score scale, SwiGLU, RMSNorm, untied
      eulerformer  shared delta and b, post-norm, phase contrastive loss on adapted phases
+     cope         CoPE's encoder: 6 layers, d 256, 8 heads, d_ff 1024, ReLU, post-norm, dropout 0.2, WordPiece vocabulary
+     mobiusbert   MöbiusBERT "H & T": 11 layers, d 768, 12 heads, framed, half of the heads Möbius
+     mobroformer  the same with RoPE in the plain heads, 12 layers
+     crat         CRAT: d 768, 8 heads, a quarter of them real, a quarter imaginary; depth and d_ff ours (its Table A1 is missing)
    Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer);
 
@@ -1038,17 +1106,28 @@ typedef struct cmha_parameter {
     char name[48];      /* as in a safetensors file: "blocks.0.attn.wq.weight" */
     cmha_tensor tensor;
     int decay;          /* does weight decay apply? */
+    int is_complex;     /* the first axis is (real part, imaginary part) */
     int init;           /* how it starts; the library's own */
 } cmha_parameter;
 
 /* The parameters of one block; NULL where the configuration has none. wq, wk, wv lie one after another, so that one GEMM
-   serves all three; likewise ffn.w1 (gate) and ffn.w3 (up) of SwiGLU. */
+   serves all three; likewise ffn.w1 (gate) and ffn.w3 (up) of SwiGLU. Complex weights are [2, O, I], complex vectors [2, O]. */
 typedef struct cmha_block {
     cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *delta, *b, *pcl_w;
     cmha_tensor *ln2_weight, *ln2_bias, *w1_weight, *w1_bias, *w2_weight, *w2_bias;
+    cmha_tensor *ln3_weight, *ln3_bias;                        /* mobius */
+    cmha_tensor *zq_weight, *zk_weight, *zv_weight;            /* cope (v real), mobius: complex projections */
+    cmha_tensor *zq_bias, *zk_bias, *zv_bias;
+    cmha_tensor *mobius, *divisor_weight, *divisor_bias;       /* mobius: maps [4, 2, d_q]; FULL: C and d */
+    cmha_tensor *imag_wo_weight, *imag_wo_bias, *imag_w1_weight, *imag_w1_bias, *imag_w2_weight, *imag_w2_bias; /* all-Möbius */
+    struct {
+        cmha_tensor *weight, *view;                            /* [2, 3 n d_h, D] and the same as a real [2 * 3 n d_h, D] */
+        cmha_tensor *u[3], *v[3];                              /* instead of it, low rank: of q, k and v */
+    } group[3];                                                /* crat: real, imaginary and mixed heads */
+    cmha_tensor *wo_u, *wo_v;
 } cmha_block;
 
-/* A decoder language model (bidirectional with causal = 0):
+/* A decoder language model, or with causal = 0 an encoder, of any family:
        x = embedding(ids) + positions;  every block: x += attention(norm(x)), x += ffn(norm(x));  logits = norm(x) W^T
    (post-norm: x = norm(x + sublayer(x)), no final norm). */
 typedef struct cmha_model {
@@ -1062,6 +1141,7 @@ typedef struct cmha_model {
     cmha_tensor *fused;           /* the qkv and gate|up views the blocks point to */
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias, *head_weight, *head_bias;
     cmha_tensor *class_weight, *class_bias;
+    cmha_tensor *pe_omega, *pe_delta, *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 2, 5 and 6 */
     double *omega;                /* [n_omega, d_k/2] */
     size_t n_omega;               /* 1, or n_heads after cmha_model_set_frequencies */
     cmha_real *alibi;             /* [n_heads] or NULL */
@@ -1165,17 +1245,27 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ===================================================== Inference ====================================================== */
 
+/* What one attention call of one layer keeps of the tokens so far. */
+typedef struct cmha_slot {
+    size_t key_heads, kv_heads, key_width, value_width; /* tiles of keys, rows of values */
+    size_t state;                                       /* linear attention instead: numbers in all, whatever the length */
+    size_t keys, values;                                /* where they begin in cmha_cache.memory */
+} cmha_slot;
+
 /* Transformed keys and values of the tokens so far, for `batch` sequences of equal length. Keys are kept as features (after
-   delta, b and position), transposed in tiles: a decoded token costs what plain attention costs. */
+   delta, b and position; phasors; complex planes), transposed in tiles: a decoded token costs what plain attention costs. */
 typedef struct cmha_cache {
     cmha_model *model;
     size_t batch, capacity, length; /* sequences; tokens it can hold; tokens held */
     size_t first;                   /* tokens dropped by sliding */
     int slide;                      /* 1: a full cache forgets its oldest quarter and reads the rest again from position 0, which
                                        equals a fresh start with those tokens; 0: it is CMHA_ERR_FULL */
-    size_t key_heads;               /* kv heads, or query heads where each sees its own keys (CMHA per head with grouped queries) */
-    cmha_real *memory;              /* per layer: keys [batch, key_heads, tiles, d_k, 64], values [batch, kv_heads, tiles * 64, d_v] */
-    size_t layer_size, value_offset, size; /* in cmha_real */
+    cmha_slot *slots;               /* in the order of the calls */
+    size_t n_slots;
+    cmha_real *memory;              /* per slot keys [batch, key_heads, tiles, key_width, 64] and values [batch, kv_heads, tiles * 64,
+                                       value_width], or the state */
+    size_t size;                    /* in cmha_real */
+    int has_state;
     int32_t *ids;                   /* [2, batch, capacity]: the tokens held, and the ones being read */
     cmha_tape tape;                 /* of its passes: several caches may share a model that nobody trains */
 } cmha_cache;
@@ -1188,7 +1278,7 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards 
 
 /* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last token (NULL = not wanted).
    A prompt is one call, each further token another. Of more tokens than a sliding cache can hold the last ones are read.
-   Errors: FULL, TOKEN (nothing was appended), MEMORY (the same, but if it was sliding the cache may be empty). */
+   Errors: FULL, TOKEN (nothing was appended), MEMORY (the same, but a sliding cache and one of linear attention may be empty). */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                     \
@@ -7020,12 +7110,14 @@ static cmha_status cmha__linear_attention_record(cmha_tape *tape, cmha_record *r
     return tape->status;
 }
 
-CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+/* state NULL: the whole sequence is there. Else it goes on from a cache's state, outside of a recording. */
+static cmha_tensor *cmha__linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                           cmha_real *state) {
     size_t one = 0, two = 0;
     const char *misfit;
     cmha__linear_saved *s;
     cmha_tensor *in[3], *y;
-    cmha_heads x[3];
+    cmha_heads x[3], out;
     cmha_real *scratch;
     cmha__mark mark;
     if (!q || !args || !tape || tape->status) return NULL;
@@ -7045,12 +7137,17 @@ CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_a
     scratch = cmha__reals(tape, cmha_linear_attention_scratch(&s->args, 0));
     if (!tape->status && !cmha__dry(tape)) {
         cmha__planes_views(&s->planes, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
-        cmha_linear_attention_forward(&s->args, x[0], x[1], x[2],
-                                      cmha__planes_view(&s->planes, y->data, s->planes.d_v, s->planes.real_values), s->rows, scratch);
+        out = cmha__planes_view(&s->planes, y->data, s->planes.d_v, s->planes.real_values);
+        if (state) cmha_linear_attention_append(&s->args, x[0], x[1], x[2], out, state, scratch);
+        else cmha_linear_attention_forward(&s->args, x[0], x[1], x[2], out, s->rows, scratch);
     }
     cmha__rewind(tape, mark);
     in[0] = q, in[1] = k, in[2] = v;
     return cmha_push(tape, "linear_attention", y, in, 3, cmha__linear_attention_record, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+    return cmha__linear_attention(tape, args, q, k, v, NULL);
 }
 
 typedef struct cmha__lag_saved {
@@ -7846,6 +7943,22 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
 
 /* ======================================================= Models ======================================================= */
 
+static void cmha__preset_cope(cmha_model_config *m, cmha_trainer_config *t) {
+    m->family = CMHA_FAMILY_COPE, m->attention = CMHA_ATTENTION_DOT, m->causal = 0;
+    m->n_layers = 6, m->d_model = 256, m->n_heads = 8, m->d_ff = 1024, m->vocabulary = 30522, m->max_positions = 512;
+    m->placement = CMHA_NORM_POST, m->activation = CMHA_RELU, m->output_bias = 1, m->dropout = m->attention_dropout = 0.2;
+    m->token_types = 2, m->classes = 2, m->init = CMHA_INIT_XAVIER;
+    t->batch = 512, t->length = 256, t->schedule = CMHA_LINEAR, t->min_lr = 1e-5, t->warmup = 0;
+}
+
+static void cmha__preset_mobius(cmha_model_config *m, cmha_trainer_config *t, int rope) {
+    m->family = CMHA_FAMILY_MOBIUS, m->attention = rope ? CMHA_ATTENTION_ROPE : CMHA_ATTENTION_DOT, m->causal = 0;
+    m->n_layers = rope ? 12 : 11, m->d_model = 768, m->n_heads = 12, m->d_ff = 3072, m->vocabulary = 30522, m->max_positions = 512;
+    m->position = CMHA_POSITION_LEARNED, m->placement = CMHA_NORM_POST, m->attention_bias = 1, m->head_bias = 1;
+    m->dropout = m->attention_dropout = 0.1, m->token_types = 2;
+    t->length = 128, t->schedule = CMHA_LINEAR;
+}
+
 CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer) {
     cmha_model_config m;
     cmha_trainer_config t;
@@ -7868,6 +7981,18 @@ CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmh
         m.dropout = m.attention_dropout = 0.1;
         m.share = CMHA_SHARE_SHARED, m.placement = CMHA_NORM_POST, m.delta_init = CMHA_DELTA_CONST, m.delta_value = 1;
         m.attention_bias = 1, m.pcl_weight = 0.01, m.pcl_adapted = 1;
+    } else if (!strcmp(name, "encoder")) {
+        m.n_layers = 4, m.d_model = 128, m.n_heads = 4, m.d_ff = 512;
+        m.causal = 0, m.attention = CMHA_ATTENTION_ROPE, m.token_types = 2, m.classes = 2, m.pool = CMHA_POOL_MEAN, m.dropout = 0.1;
+        t.batch = 32, t.length = 64, t.lr = 1e-3, t.beta2 = 0.99, t.adam_eps = 1e-8;
+    } else if (!strcmp(name, "cope")) {
+        cmha__preset_cope(&m, &t);
+    } else if (!strcmp(name, "mobiusbert") || !strcmp(name, "mobroformer")) {
+        cmha__preset_mobius(&m, &t, !strcmp(name, "mobroformer"));
+    } else if (!strcmp(name, "crat")) {
+        m.family = CMHA_FAMILY_CRAT;
+        m.n_layers = 12, m.d_model = 768, m.n_heads = 8, m.d_ff = 3072, m.real_heads = m.imag_heads = 2;
+        m.dropout = 0.1, m.phase_reg = m.mag_reg = 1e-4;
     } else {
         return CMHA_ERR_NOT_FOUND;
     }
@@ -7876,30 +8001,34 @@ CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmh
     return CMHA_OK;
 }
 
-/* How a parameter starts. */
-enum { CMHA__ZEROS, CMHA__ONES, CMHA__WEIGHT, CMHA__RESIDUAL_WEIGHT, CMHA__DELTA };
+/* How a parameter starts. MAPS: Möbius maps near the identity; UNIT: 1 + 0i; WHITEN: the matrices that leave variance 1/2 a part. */
+enum {
+    CMHA__ZEROS, CMHA__ONES, CMHA__WEIGHT, CMHA__RESIDUAL_WEIGHT, CMHA__EMBEDDING, CMHA__DELTA, CMHA__MATRIX_ORTHO, CMHA__MAPS, CMHA__UNIT,
+    CMHA__WHITEN, CMHA__PE_OMEGA, CMHA__PE_DELTA
+};
 
 /* Declares parameters in file order: a first pass counts them, a second places them in the block. */
 typedef struct cmha__builder {
     cmha_model *model;
-    size_t n, size;
+    size_t n, size, n_views;
     int overflow;
 } cmha__builder;
 
-/* cols 0: a vector of `rows`. Returns NULL in the counting pass. */
-static cmha_tensor *cmha__declare(cmha__builder *b, size_t layer, const char *name, size_t rows, size_t cols, int init) {
+/* Returns NULL in the counting pass. */
+static cmha_tensor *cmha__declare_shape(cmha__builder *b, size_t layer, const char *name, int rank, const size_t *shape, int init) {
     cmha_parameter *p = b->model->parameters ? &b->model->parameters[b->n] : NULL;
-    size_t count = rows;
-    if (!cmha__mul(rows, cols ? cols : 1, &count)) b->overflow = 1;
+    size_t count = 1;
+    int i;
+    for (i = 0; i < rank; i++)
+        if (!cmha__mul(count, shape[i], &count)) b->overflow = 1;
     if (p) {
         if (layer == SIZE_MAX) snprintf(p->name, sizeof p->name, "%s", name);
         else snprintf(p->name, sizeof p->name, "blocks.%zu.%s", layer, name);
-        p->tensor.rank = cols ? 2 : 1;
-        p->tensor.shape[0] = rows;
-        p->tensor.shape[1] = cols;
+        p->tensor.rank = rank;
+        memcpy(p->tensor.shape, shape, (size_t)rank * sizeof *shape);
         p->tensor.size = count;
         p->tensor.data = b->model->data + b->size;
-        p->decay = cols && (init == CMHA__WEIGHT || init == CMHA__RESIDUAL_WEIGHT);
+        p->decay = rank > 1 && (init == CMHA__WEIGHT || init == CMHA__RESIDUAL_WEIGHT || init == CMHA__EMBEDDING || init == CMHA__MATRIX_ORTHO);
         p->init = init;
     }
     b->n++;
@@ -7907,94 +8036,367 @@ static cmha_tensor *cmha__declare(cmha__builder *b, size_t layer, const char *na
     return p ? &p->tensor : NULL;
 }
 
+/* cols 0: a vector of `rows`. */
+static cmha_tensor *cmha__declare(cmha__builder *b, size_t layer, const char *name, size_t rows, size_t cols, int init) {
+    size_t shape[2];
+    shape[0] = rows, shape[1] = cols;
+    return cmha__declare_shape(b, layer, name, cols ? 2 : 1, shape, init);
+}
+
 static cmha_tensor *cmha__declare_if(cmha__builder *b, int wanted, size_t layer, const char *name, size_t rows, size_t cols, int init) {
     return wanted ? cmha__declare(b, layer, name, rows, cols, init) : NULL;
 }
 
-/* One tensor over neighbours in the block: first, and `rows` in all. */
-static cmha_tensor *cmha__fuse(cmha_model *model, size_t *n_fused, const cmha_tensor *first, size_t rows) {
+/* A complex matrix [2, rows, cols], or vector [2, rows]. */
+static cmha_tensor *cmha__declare_complex(cmha__builder *b, int wanted, size_t layer, const char *name, size_t rows, size_t cols, int init) {
+    size_t shape[3];
+    if (!wanted) return NULL;
+    shape[0] = 2, shape[1] = rows, shape[2] = cols;
+    if (b->model->parameters) b->model->parameters[b->n].is_complex = 1;
+    return cmha__declare_shape(b, layer, name, cols ? 3 : 2, shape, init);
+}
+
+enum { CMHA__VIEWS = 8 }; /* the most that one block or the model itself has */
+
+/* One real matrix (or, cols 0, vector) over neighbours in the block, `rows` rows from the first on. */
+static cmha_tensor *cmha__view(cmha__builder *b, const cmha_tensor *first, size_t rows, size_t cols) {
     cmha_tensor *t;
     if (!first) return NULL;
-    t = &model->fused[(*n_fused)++];
-    *t = *first;
-    t->size = first->size / first->shape[0] * rows;
+    t = &b->model->fused[b->n_views++];
+    t->data = first->data;
+    t->rank = cols ? 2 : 1;
     t->shape[0] = rows;
+    t->shape[1] = cols;
+    t->size = rows * (cols ? cols : 1);
     return t;
 }
 
 static size_t cmha__kv_heads(const cmha_model_config *c) { return c->n_kv_heads ? c->n_kv_heads : c->n_heads; }
 static size_t cmha__head_width(const cmha_model_config *c) { return c->d_model / c->n_heads; }
 
-static void cmha__declare_block(cmha__builder *b, size_t i, size_t *n_fused) {
-    cmha_model *model = b->model;
-    const cmha_model_config *c = &model->config;
-    size_t d = c->d_model, ff = c->d_ff, P = cmha__head_width(c) / 2, kv = cmha__kv_heads(c) * cmha__head_width(c);
-    int ln = c->norm == CMHA_NORM_LAYER, gated = c->activation == CMHA_SWIGLU;
-    int learned = c->attention == CMHA_ATTENTION_CMHA && c->share != CMHA_SHARE_FIXED;
-    size_t rows = c->share == CMHA_SHARE_PER_HEAD ? c->n_heads : 1;
-    cmha_block k;
-    k.ln1_weight = cmha__declare(b, i, "ln1.weight", d, 0, CMHA__ONES);
-    k.ln1_bias = cmha__declare_if(b, ln, i, "ln1.bias", d, 0, CMHA__ZEROS);
-    k.qkv_weight = cmha__declare(b, i, "attn.wq.weight", d, d, CMHA__WEIGHT);
+static size_t cmha__mobius_heads(const cmha_model_config *c) {
+    return c->mobius_heads ? c->mobius_heads : (c->n_heads + 1) / 2;
+}
+
+/* The family whose attention a layer has. */
+static cmha_family cmha__layer_family(const cmha_model_config *c, size_t layer) {
+    int here = layer == 0;
+    if (c->family == CMHA_FAMILY_MOBIUS) {
+        if (c->mobius_wiring == CMHA_WIRING_FRAMED) here = layer == 0 || layer + 1 == c->n_layers;
+        if (c->mobius_wiring == CMHA_WIRING_STACKED) here = layer < 2;
+        if (c->mobius_wiring == CMHA_WIRING_ALTERNATING) here = layer % 3 == 0;
+    }
+    return here || c->family == CMHA_FAMILY_CRAT ? (cmha_family)c->family : CMHA_FAMILY_REAL;
+}
+
+/* Plain heads of a layer. */
+static size_t cmha__plain_heads(const cmha_model_config *c, size_t layer) {
+    cmha_family family = cmha__layer_family(c, layer);
+    if (family == CMHA_FAMILY_MOBIUS) return c->n_heads - cmha__mobius_heads(c);
+    return family == CMHA_FAMILY_REAL ? c->n_heads : 0;
+}
+
+static cmha_tensor *cmha__declare_norm(cmha__builder *b, size_t i, const char *weight, const char *bias, cmha_tensor **bias_out) {
+    const cmha_model_config *c = &b->model->config;
+    cmha_tensor *w = cmha__declare(b, i, weight, c->d_model, 0, CMHA__ONES);
+    *bias_out = cmha__declare_if(b, c->norm == CMHA_NORM_LAYER, i, bias, c->d_model, 0, CMHA__ZEROS);
+    return w;
+}
+
+/* Projections of the plain heads. */
+static void cmha__declare_plain(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t heads = cmha__plain_heads(c, i), d = c->d_model, width = cmha__head_width(c), q = heads * width;
+    size_t kv = heads == c->n_heads ? cmha__kv_heads(c) * width : q;
+    if (!heads) return;
+    k->qkv_weight = cmha__declare(b, i, "attn.wq.weight", q, d, CMHA__WEIGHT);
     cmha__declare(b, i, "attn.wk.weight", kv, d, CMHA__WEIGHT);
     cmha__declare(b, i, "attn.wv.weight", kv, d, CMHA__WEIGHT);
-    k.qkv_bias = cmha__declare_if(b, c->attention_bias, i, "attn.wq.bias", d, 0, CMHA__ZEROS);
+    k->qkv_bias = cmha__declare_if(b, c->attention_bias, i, "attn.wq.bias", q, 0, CMHA__ZEROS);
     cmha__declare_if(b, c->attention_bias, i, "attn.wk.bias", kv, 0, CMHA__ZEROS);
     cmha__declare_if(b, c->attention_bias, i, "attn.wv.bias", kv, 0, CMHA__ZEROS);
-    k.wo_weight = cmha__declare(b, i, "attn.wo.weight", d, d, CMHA__RESIDUAL_WEIGHT);
-    k.wo_bias = cmha__declare_if(b, c->attention_bias, i, "attn.wo.bias", d, 0, CMHA__ZEROS);
-    k.delta = cmha__declare_if(b, learned, i, "attn.delta", rows, P, CMHA__DELTA);
-    k.b = cmha__declare_if(b, learned, i, "attn.b", rows, P, CMHA__ZEROS);
-    k.pcl_w = cmha__declare_if(b, c->pcl_weight > 0 && c->pcl_learn, i, "attn.pcl_w", P, 0, CMHA__ONES);
-    k.ln2_weight = cmha__declare(b, i, "ln2.weight", d, 0, CMHA__ONES);
-    k.ln2_bias = cmha__declare_if(b, ln, i, "ln2.bias", d, 0, CMHA__ZEROS);
-    k.w1_weight = cmha__declare(b, i, "ffn.w1.weight", ff, d, CMHA__WEIGHT);
+    k->qkv_weight = cmha__view(b, k->qkv_weight, q + 2 * kv, d);
+    k->qkv_bias = cmha__view(b, k->qkv_bias, q + 2 * kv, 0);
+}
+
+/* delta and b of the plain heads, and the weights of the phase contrastive loss. */
+static void cmha__declare_phases(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t heads = cmha__plain_heads(c, i), P = cmha__head_width(c) / 2, rows = c->share == CMHA_SHARE_PER_HEAD ? heads : 1;
+    int learned = heads && c->attention == CMHA_ATTENTION_CMHA && c->share != CMHA_SHARE_FIXED;
+    k->delta = cmha__declare_if(b, learned, i, "attn.delta", rows, P, CMHA__DELTA);
+    k->b = cmha__declare_if(b, learned, i, "attn.b", rows, P, CMHA__ZEROS);
+    k->pcl_w = cmha__declare_if(b, heads && c->pcl_weight > 0 && c->pcl_learn, i, "attn.pcl_w", P, 0, CMHA__ONES);
+}
+
+/* Queries, keys and values of the Möbius heads, by mode. */
+static void cmha__declare_mobius(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t d = c->d_model, q = cmha__mobius_heads(c) * cmha__head_width(c), maps[3];
+    int literal = c->mobius_mode == CMHA_MOBIUS_LITERAL, full = c->mobius_mode == CMHA_MOBIUS_FULL, linear = !literal;
+    int matrix = c->mobius_init == CMHA_MOBIUS_ORTHO ? CMHA__MATRIX_ORTHO : CMHA__WEIGHT;
+    maps[0] = 4, maps[1] = 2, maps[2] = q;
+    k->zq_weight = cmha__declare_complex(b, linear, i, "attn.mobius_q.weight", q, d, matrix);
+    k->zq_bias = cmha__declare_complex(b, linear, i, "attn.mobius_q.bias", q, 0, CMHA__ZEROS);
+    k->divisor_weight = cmha__declare_complex(b, full, i, "attn.mobius_divisor.weight", q, d, matrix);
+    k->divisor_bias = cmha__declare_complex(b, full, i, "attn.mobius_divisor.bias", q, 0, CMHA__UNIT);
+    k->mobius = full ? NULL : cmha__declare_shape(b, i, "attn.mobius", 3, maps, CMHA__MAPS);
+    k->zk_weight = cmha__declare_complex(b, 1, i, "attn.mobius_k.weight", q, linear ? d : 0, linear ? matrix : CMHA__UNIT);
+    k->zk_bias = cmha__declare_complex(b, linear, i, "attn.mobius_k.bias", q, 0, CMHA__ZEROS);
+    k->zv_weight = cmha__declare_complex(b, 1, i, "attn.mobius_v.weight", q, linear ? d : 0, linear ? matrix : CMHA__UNIT);
+    k->zv_bias = cmha__declare_complex(b, linear, i, "attn.mobius_v.bias", q, 0, CMHA__ZEROS);
+}
+
+static void cmha__declare_output(cmha__builder *b, size_t i, const char *weight, const char *bias, cmha_tensor **w, cmha_tensor **w_bias) {
+    const cmha_model_config *c = &b->model->config;
+    *w = cmha__declare(b, i, weight, c->d_model, c->d_model, CMHA__RESIDUAL_WEIGHT);
+    *w_bias = cmha__declare_if(b, c->attention_bias || c->output_bias, i, bias, c->d_model, 0, CMHA__ZEROS);
+}
+
+static void cmha__declare_ffn(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t d = c->d_model, ff = c->d_ff;
+    int gated = c->activation == CMHA_SWIGLU;
+    k->w1_weight = cmha__declare(b, i, "ffn.w1.weight", ff, d, CMHA__WEIGHT);
     cmha__declare_if(b, gated, i, "ffn.w3.weight", ff, d, CMHA__WEIGHT);
-    k.w1_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w1.bias", ff, 0, CMHA__ZEROS);
+    k->w1_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w1.bias", ff, 0, CMHA__ZEROS);
     cmha__declare_if(b, c->ffn_bias && gated, i, "ffn.w3.bias", ff, 0, CMHA__ZEROS);
-    k.w2_weight = cmha__declare(b, i, "ffn.w2.weight", d, ff, CMHA__RESIDUAL_WEIGHT);
-    k.w2_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w2.bias", d, 0, CMHA__ZEROS);
-    if (!model->parameters) return;
-    k.qkv_weight = cmha__fuse(model, n_fused, k.qkv_weight, d + 2 * kv);
-    k.qkv_bias = cmha__fuse(model, n_fused, k.qkv_bias, d + 2 * kv);
-    k.w1_weight = cmha__fuse(model, n_fused, k.w1_weight, gated ? 2 * ff : ff);
-    k.w1_bias = cmha__fuse(model, n_fused, k.w1_bias, gated ? 2 * ff : ff);
-    model->blocks[i] = k;
+    k->w2_weight = cmha__declare(b, i, "ffn.w2.weight", d, ff, CMHA__RESIDUAL_WEIGHT);
+    k->w2_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w2.bias", d, 0, CMHA__ZEROS);
+    k->w1_weight = cmha__view(b, k->w1_weight, gated ? 2 * ff : ff, d);
+    k->w1_bias = cmha__view(b, k->w1_bias, gated ? 2 * ff : ff, 0);
+}
+
+/* The imaginary channel of an all-Möbius layer has an output projection and a feed-forward layer of its own (eq 22-26). */
+static void cmha__declare_imag(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t d = c->d_model, ff = c->d_ff, rows = c->activation == CMHA_SWIGLU ? 2 * ff : ff;
+    cmha__declare_output(b, i, "attn.wo_imag.weight", "attn.wo_imag.bias", &k->imag_wo_weight, &k->imag_wo_bias);
+    k->imag_w1_weight = cmha__declare(b, i, "ffn.w1_imag.weight", rows, d, CMHA__WEIGHT);
+    k->imag_w1_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w1_imag.bias", rows, 0, CMHA__ZEROS);
+    k->imag_w2_weight = cmha__declare(b, i, "ffn.w2_imag.weight", d, ff, CMHA__RESIDUAL_WEIGHT);
+    k->imag_w2_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w2_imag.bias", d, 0, CMHA__ZEROS);
+}
+
+/* Heads of CRAT's groups: real, imaginary, mixed. */
+static size_t cmha__group_heads(const cmha_model_config *c, int group) {
+    return group == 0 ? c->real_heads : group == 1 ? c->imag_heads : c->n_heads - c->real_heads - c->imag_heads;
+}
+
+static void cmha__declare_group(cmha__builder *b, size_t i, int g, cmha_block *k) {
+    static const char *const names[3] = {"real", "imag", "mixed"}, *const parts[3] = {"q", "k", "v"};
+    const cmha_model_config *c = &b->model->config;
+    size_t D = c->d_model / 2, width = cmha__group_heads(c, g) * (D / c->n_heads), r = c->low_rank;
+    char name[48];
+    int part;
+    if (!width) return;
+    for (part = 0; r && part < 3; part++) {
+        snprintf(name, sizeof name, "attn.%s.w%s.u", names[g], parts[part]);
+        k->group[g].u[part] = cmha__declare_complex(b, 1, i, name, width, r, CMHA__WEIGHT);
+        snprintf(name, sizeof name, "attn.%s.w%s.v", names[g], parts[part]);
+        k->group[g].v[part] = cmha__declare_complex(b, 1, i, name, D, r, CMHA__WEIGHT);
+    }
+    if (r) return;
+    snprintf(name, sizeof name, "attn.%s.wqkv.weight", names[g]);
+    k->group[g].weight = cmha__declare_complex(b, 1, i, name, 3 * width, D, CMHA__WEIGHT);
+    k->group[g].view = cmha__view(b, k->group[g].weight, 6 * width, D);
+}
+
+static cmha_tensor *cmha__declare_complex_norm(cmha__builder *b, size_t i, const char *weight, const char *bias, cmha_tensor **bias_out) {
+    const cmha_model_config *c = &b->model->config;
+    size_t D = c->d_model / 2;
+    int kind = c->complex_norm;
+    cmha_tensor *w;
+    if (kind == CMHA_CRMS) w = cmha__declare(b, i, weight, D, 0, CMHA__ONES);
+    else w = cmha__declare(b, i, weight, kind == CMHA_WHITEN ? 3 : 2, D,
+                           kind == CMHA_WHITEN ? CMHA__WHITEN : kind == CMHA_CLN ? CMHA__UNIT : CMHA__ONES);
+    *bias_out = cmha__declare_complex(b, kind != CMHA_CRMS, i, bias, D, 0, CMHA__ZEROS);
+    return w;
+}
+
+static void cmha__declare_crat(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t D = c->d_model / 2, F = c->d_ff / 2, r = c->low_rank;
+    int g;
+    k->ln1_weight = cmha__declare_complex_norm(b, i, "ln1.weight", "ln1.bias", &k->ln1_bias);
+    for (g = 0; g < 3; g++) cmha__declare_group(b, i, g, k);
+    k->wo_u = cmha__declare_complex(b, r > 0, i, "attn.wo.u", D, r, CMHA__WEIGHT);
+    k->wo_v = cmha__declare_complex(b, r > 0, i, "attn.wo.v", D, r, CMHA__WEIGHT);
+    k->wo_weight = cmha__declare_complex(b, r == 0, i, "attn.wo.weight", D, D, CMHA__RESIDUAL_WEIGHT);
+    k->ln2_weight = cmha__declare_complex_norm(b, i, "ln2.weight", "ln2.bias", &k->ln2_bias);
+    k->w1_weight = cmha__declare_complex(b, 1, i, "ffn.w1.weight", F, D, CMHA__WEIGHT);
+    k->w1_bias = cmha__declare_complex(b, c->ffn_bias, i, "ffn.w1.bias", F, 0, CMHA__ZEROS);
+    k->w2_weight = cmha__declare_complex(b, 1, i, "ffn.w2.weight", D, F, CMHA__RESIDUAL_WEIGHT);
+    k->w2_bias = cmha__declare_complex(b, c->ffn_bias, i, "ffn.w2.bias", D, 0, CMHA__ZEROS);
+}
+
+static void cmha__declare_block(cmha__builder *b, size_t i) {
+    const cmha_model_config *c = &b->model->config;
+    cmha_family family = cmha__layer_family(c, i);
+    cmha_block k;
+    memset(&k, 0, sizeof k);
+    b->n_views = i * CMHA__VIEWS;
+    if (family == CMHA_FAMILY_CRAT) {
+        cmha__declare_crat(b, i, &k);
+    } else {
+        k.ln1_weight = cmha__declare_norm(b, i, "ln1.weight", "ln1.bias", &k.ln1_bias);
+        cmha__declare_plain(b, i, &k);
+        if (family == CMHA_FAMILY_MOBIUS) cmha__declare_mobius(b, i, &k);
+        if (family == CMHA_FAMILY_COPE) {
+            k.zq_weight = cmha__declare_complex(b, 1, i, "attn.wq.weight", c->d_model, c->d_model, CMHA__WEIGHT);
+            k.zk_weight = cmha__declare_complex(b, 1, i, "attn.wk.weight", c->d_model, c->d_model, CMHA__WEIGHT);
+            k.zv_weight = cmha__declare(b, i, "attn.wv.weight", c->d_model, c->d_model, CMHA__WEIGHT);
+        }
+        cmha__declare_output(b, i, "attn.wo.weight", "attn.wo.bias", &k.wo_weight, &k.wo_bias);
+        cmha__declare_phases(b, i, &k);
+        k.ln2_weight = cmha__declare_norm(b, i, "ln2.weight", "ln2.bias", &k.ln2_bias);
+        if (family == CMHA_FAMILY_MOBIUS) k.ln3_weight = cmha__declare_norm(b, i, "ln3.weight", "ln3.bias", &k.ln3_bias);
+        cmha__declare_ffn(b, i, &k);
+        if (family == CMHA_FAMILY_MOBIUS && !cmha__plain_heads(c, i)) cmha__declare_imag(b, i, &k);
+    }
+    if (b->model->parameters) b->model->blocks[i] = k;
+}
+
+/* CRAT's positions and state (eq 2, 5 and 6). */
+static void cmha__declare_state(cmha__builder *b) {
+    cmha_model *model = b->model;
+    const cmha_model_config *c = &model->config;
+    size_t d = c->d_model, D = d / 2;
+    model->pe_omega = cmha__declare(b, SIZE_MAX, "pe.omega", c->pe_terms, d, CMHA__PE_OMEGA);
+    model->pe_delta = cmha__declare(b, SIZE_MAX, "pe.delta", c->pe_terms, d, CMHA__PE_DELTA);
+    model->state_weight = cmha__declare_complex(b, 1, SIZE_MAX, "state.weight", D, d, CMHA__WEIGHT);
+    model->state_bias = cmha__declare_complex(b, 1, SIZE_MAX, "state.bias", D, 0, CMHA__ZEROS);
+    model->theta_weight = cmha__declare_if(b, c->state_rotation, SIZE_MAX, "state.theta.weight", D, d, CMHA__WEIGHT);
+    model->theta_bias = cmha__declare_if(b, c->state_rotation, SIZE_MAX, "state.theta.bias", D, 0, CMHA__ZEROS);
+    b->n_views = c->n_layers * CMHA__VIEWS;
+    model->state_weight = cmha__view(b, model->state_weight, 2 * D, d);
+    model->state_bias = cmha__view(b, model->state_bias, 2 * D, 0);
 }
 
 static void cmha__declare_all(cmha__builder *b) {
     cmha_model *model = b->model;
     const cmha_model_config *c = &model->config;
-    size_t i, n_fused = 0;
+    size_t i, d = c->d_model, none = SIZE_MAX;
     int pre = c->placement == CMHA_NORM_PRE;
-    b->n = b->size = 0;
+    int positions = c->position == CMHA_POSITION_LEARNED || (c->family == CMHA_FAMILY_COPE && c->cope_imag == CMHA_COPE_LEARNED);
+    b->n = b->size = b->n_views = 0;
     b->overflow = 0;
-    model->token_weight = cmha__declare(b, SIZE_MAX, "tok_emb.weight", c->vocabulary, c->d_model, CMHA__WEIGHT);
-    model->position_weight = cmha__declare_if(b, c->position == CMHA_POSITION_LEARNED, SIZE_MAX, "pos_emb.weight", c->max_positions,
-                                              c->d_model, CMHA__WEIGHT);
-    model->type_weight = cmha__declare_if(b, c->token_types > 0, SIZE_MAX, "type_emb.weight", c->token_types, c->d_model, CMHA__WEIGHT);
-    for (i = 0; i < c->n_layers; i++) cmha__declare_block(b, i, &n_fused);
-    model->final_weight = cmha__declare_if(b, pre, SIZE_MAX, "ln_f.weight", c->d_model, 0, CMHA__ONES);
-    model->final_bias = cmha__declare_if(b, pre && c->norm == CMHA_NORM_LAYER, SIZE_MAX, "ln_f.bias", c->d_model, 0, CMHA__ZEROS);
-    model->head_weight = cmha__declare_if(b, !c->tied, SIZE_MAX, "head.weight", c->vocabulary, c->d_model, CMHA__WEIGHT);
-    model->head_bias = cmha__declare_if(b, c->head_bias, SIZE_MAX, "head.bias", c->vocabulary, 0, CMHA__ZEROS);
-    model->class_weight = cmha__declare_if(b, c->classes > 0, SIZE_MAX, "class.weight", c->classes, c->d_model, CMHA__WEIGHT);
-    model->class_bias = cmha__declare_if(b, c->classes > 0, SIZE_MAX, "class.bias", c->classes, 0, CMHA__ZEROS);
+    model->token_weight = cmha__declare(b, none, "tok_emb.weight", c->vocabulary, d, CMHA__EMBEDDING);
+    model->position_weight = cmha__declare_if(b, positions, none, "pos_emb.weight", c->max_positions, d, CMHA__EMBEDDING);
+    model->type_weight = cmha__declare_if(b, c->token_types > 0, none, "type_emb.weight", c->token_types, d, CMHA__EMBEDDING);
+    if (c->family == CMHA_FAMILY_CRAT) cmha__declare_state(b);
+    for (i = 0; i < c->n_layers; i++) cmha__declare_block(b, i);
+    model->final_weight = cmha__declare_if(b, pre, none, "ln_f.weight", d, 0, CMHA__ONES);
+    model->final_bias = cmha__declare_if(b, pre && c->norm == CMHA_NORM_LAYER, none, "ln_f.bias", d, 0, CMHA__ZEROS);
+    model->head_weight = cmha__declare_if(b, !c->tied, none, "head.weight", c->vocabulary, d, CMHA__WEIGHT);
+    model->head_bias = cmha__declare_if(b, c->head_bias, none, "head.bias", c->vocabulary, 0, CMHA__ZEROS);
+    model->class_weight = cmha__declare_if(b, c->classes > 0, none, "class.weight", c->classes, d, CMHA__WEIGHT);
+    model->class_bias = cmha__declare_if(b, c->classes > 0, none, "class.bias", c->classes, 0, CMHA__ZEROS);
 }
 
-static void cmha__start_parameter(const cmha_model *model, size_t index) {
+/* Semi-orthogonal: the smaller side's vectors become orthonormal, by modified Gram-Schmidt done twice. A [rows, cols] is N(0, 1). */
+static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
+    size_t wide = rows < cols, n = wide ? rows : cols, m = wide ? cols : rows, vec = wide ? cols : 1, step = wide ? 1 : cols, i, j, k;
+    int again;
+    for (i = 0; i < n; i++) {
+        cmha_real *v = A + i * vec;
+        double norm = 0;
+        for (again = 0; again < 2; again++)
+            for (j = 0; j < i; j++) {
+                const cmha_real *u = A + j * vec;
+                double dot = 0;
+                for (k = 0; k < m; k++) dot += (double)v[k * step] * (double)u[k * step];
+                for (k = 0; k < m; k++) v[k * step] -= (cmha_real)(dot * (double)u[k * step]);
+            }
+        for (k = 0; k < m; k++) norm += (double)v[k * step] * (double)v[k * step];
+        norm = norm > 0 ? 1 / sqrt(norm) : 0;
+        for (k = 0; k < m; k++) v[k * step] = (cmha_real)((double)v[k * step] * norm);
+    }
+}
+
+/* Spread of a normal start, 0 = none. */
+static double cmha__start_std(const cmha_model_config *c, int init) {
+    if (init == CMHA__WEIGHT || init == CMHA__EMBEDDING) return c->init_std;
+    if (init == CMHA__RESIDUAL_WEIGHT) return c->init_std / sqrt(2.0 * (double)c->n_layers);
+    if (init == CMHA__DELTA) return c->delta_init == CMHA_DELTA_CONST ? 0 : c->delta_std;
+    return init == CMHA__MAPS ? 0.02 : init == CMHA__MATRIX_ORTHO ? 1 : 0;
+}
+
+/* What element i of a parameter starts around. */
+static double cmha__start_mean(const cmha_model_config *c, const cmha_parameter *p, size_t i) {
+    size_t D = p->tensor.shape[p->tensor.rank - 1];
+    switch (p->init) {
+    case CMHA__ONES: return 1;
+    case CMHA__UNIT: return i < p->tensor.size / 2;
+    case CMHA__WHITEN: return i / D == 1 ? 0 : 0.70710678118654752440;
+    case CMHA__MAPS: return i / (2 * D) % 3 == 0 && i / D % 2 == 0; /* a = d = 1, b = c = 0 */
+    case CMHA__DELTA: return c->delta_init == CMHA_DELTA_PAPER ? 0 : c->delta_init == CMHA_DELTA_ROPE_START ? 1 : c->delta_value;
+    default: return 0;
+    }
+}
+
+static void cmha__start_uniform(cmha_parameter *p, cmha_rng *rng) {
+    size_t in = p->tensor.shape[p->tensor.rank - 1], out = p->tensor.shape[p->tensor.rank - 2], i;
+    double bound = p->init == CMHA__EMBEDDING ? 0.1 : sqrt(6.0 / (double)(in + out));
+    for (i = 0; i < p->tensor.size; i++) p->tensor.data[i] = (cmha_real)(bound * (2 * cmha_rng_uniform(rng) - 1));
+}
+
+static cmha_status cmha__start_positions(const cmha_model *model, const cmha_parameter *p) {
+    cmha_context *ctx = model->context;
+    size_t bytes = p->tensor.size * sizeof(cmha_real); /* cmha_multifreq_init writes both, one is wanted */
+    cmha_real *other = (cmha_real *)cmha__take(ctx, bytes);
+    if (!other) return cmha__fail(ctx, CMHA_ERR_MEMORY, "model: out of memory for its positions");
+    cmha_multifreq_init(model->config.pe_terms, model->config.d_model, model->config.base,
+                        p->init == CMHA__PE_OMEGA ? p->tensor.data : other, p->init == CMHA__PE_OMEGA ? other : p->tensor.data);
+    cmha__give(ctx, other, bytes);
+    return CMHA_OK;
+}
+
+static cmha_status cmha__start_parameter(const cmha_model *model, size_t index) {
     const cmha_model_config *c = &model->config;
     cmha_parameter *p = &model->parameters[index];
     cmha_rng rng = cmha_rng_make(model->context->config.seed, index);
-    double mean = p->init == CMHA__ONES, std = 0;
-    size_t i;
-    if (p->init == CMHA__WEIGHT) std = c->init_std;
-    if (p->init == CMHA__RESIDUAL_WEIGHT) std = c->init_std / sqrt(2.0 * (double)c->n_layers);
-    if (p->init == CMHA__DELTA) {
-        mean = c->delta_init == CMHA_DELTA_PAPER ? 0 : c->delta_init == CMHA_DELTA_ROPE_START ? 1 : c->delta_value;
-        std = c->delta_init == CMHA_DELTA_CONST ? 0 : c->delta_std;
+    double std = cmha__start_std(c, p->init);
+    size_t i, planes = p->is_complex ? 2 : 1, half = p->tensor.size / planes;
+    if (p->init == CMHA__PE_OMEGA || p->init == CMHA__PE_DELTA) return cmha__start_positions(model, p);
+    if (c->init == CMHA_INIT_XAVIER && p->decay && p->init != CMHA__MATRIX_ORTHO) {
+        cmha__start_uniform(p, &rng);
+        return CMHA_OK;
     }
-    for (i = 0; i < p->tensor.size; i++) p->tensor.data[i] = (cmha_real)(mean + (std > 0 ? std * cmha_rng_normal(&rng) : 0));
+    for (i = 0; i < p->tensor.size; i++)
+        p->tensor.data[i] = (cmha_real)(cmha__start_mean(c, p, i) + (std > 0 ? std * cmha_rng_normal(&rng) : 0));
+    for (i = 0; p->init == CMHA__MATRIX_ORTHO && i < planes; i++)
+        cmha__orthogonalise(p->tensor.data + i * half, p->tensor.shape[p->tensor.rank - 2], p->tensor.shape[p->tensor.rank - 1]);
+    return CMHA_OK;
+}
+
+/* What the complex families ask for. */
+static cmha_status cmha__check_family(cmha_context *context, const cmha_model_config *c) {
+    const char *problem = NULL;
+    int additive = c->position == CMHA_POSITION_LEARNED || c->position == CMHA_POSITION_SINUSOIDAL;
+    if (c->family != CMHA_FAMILY_REAL && c->n_kv_heads && c->n_kv_heads != c->n_heads) problem = "its heads cannot be grouped (n_kv_heads)";
+    if (c->family != CMHA_FAMILY_REAL && c->pcl_weight > 0) problem = "the phase contrastive loss is for family = real";
+    if (c->family == CMHA_FAMILY_COPE) {
+        if (c->position != CMHA_POSITION_NONE) problem = "the positions of family = cope are cope_imag; position must be none";
+        if (c->causal && c->cope_score == CMHA_COPE_HYBRID_NORM && c->cope_max != 0)
+            problem = "hybrid_norm would see the future through the maximum of a head or batch; causal models need cope_max = row";
+    }
+    if (c->family == CMHA_FAMILY_MOBIUS) {
+        if (!additive) problem = "family = mobius needs position = learned or sinusoidal for its imaginary channel";
+        if (c->mobius_heads > c->n_heads) problem = "mobius_heads is larger than n_heads";
+        if (c->placement != CMHA_NORM_POST) problem = "the layers of family = mobius are post-norm; placement must be post";
+    }
+    if (c->family == CMHA_FAMILY_CRAT) {
+        if (c->d_model % (2 * c->n_heads)) problem = "the complex state has d_model/2 features; n_heads must divide them";
+        if (c->d_ff % 2) problem = "d_ff must be even, the complex layer has half as many features";
+        if (c->real_heads > c->n_heads || c->imag_heads > c->n_heads - c->real_heads) problem = "real_heads + imag_heads is larger than n_heads";
+        if (c->position != CMHA_POSITION_NONE) problem = "family = crat has positions of its own; position must be none";
+        if (c->causal && c->crat_attention == CMHA_CRAT_LAG) problem = "mixing by lag sees the whole sequence; it needs causal = 0";
+        if (c->window) problem = "family = crat has no sliding window";
+        if (c->placement != CMHA_NORM_PRE) problem = "the layers of family = crat are pre-norm; placement must be pre";
+        if (c->attention_bias || c->output_bias) problem = "the projections of family = crat have no biases";
+    }
+    return problem ? cmha__fail(context, CMHA_ERR_ARGUMENT, "model: %s", problem) : CMHA_OK;
 }
 
 static cmha_status cmha__check_model(cmha_context *context, const cmha_model_config *c) {
@@ -8012,7 +8414,7 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
                           d_k, c->d_model, c->n_heads);
     if (c->position == CMHA_POSITION_SINUSOIDAL && c->d_model % 2)
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
-    return CMHA_OK;
+    return cmha__check_family(context, c);
 }
 
 /* The arrays that describe the model: parameters, blocks, fused views, frequencies. All but the numbers themselves. */
@@ -8029,14 +8431,14 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     model->size = b.size;
     model->parameters = (cmha_parameter *)cmha__take(context, b.n * sizeof *model->parameters);
     model->blocks = (cmha_block *)cmha__take(context, c->n_layers * sizeof *model->blocks);
-    model->fused = (cmha_tensor *)cmha__take(context, 4 * c->n_layers * sizeof *model->fused);
+    model->fused = (cmha_tensor *)cmha__take(context, CMHA__VIEWS * (c->n_layers + 1) * sizeof *model->fused);
     model->n_omega = n_tables;
     model->omega = (double *)cmha__take(context, n_tables * (P + 1) * sizeof *model->omega);
     if (c->position == CMHA_POSITION_ALIBI) model->alibi = (cmha_real *)cmha__take(context, c->n_heads * sizeof *model->alibi);
     if (!model->parameters || !model->blocks || !model->fused || !model->omega || (c->position == CMHA_POSITION_ALIBI && !model->alibi))
         return cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for the tables of %zu parameters", b.n);
     memset(model->parameters, 0, b.n * sizeof *model->parameters);
-    memset(model->fused, 0, 4 * c->n_layers * sizeof *model->fused);
+    memset(model->fused, 0, CMHA__VIEWS * (c->n_layers + 1) * sizeof *model->fused);
     for (h = 0; h < n_tables; h++)
         cmha_frequencies(c->frequency == CMHA_FREQ_LITERAL ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE, c->base, P, model->omega + h * P);
     if (model->alibi) cmha_alibi_slopes(c->n_heads, model->alibi);
@@ -8054,7 +8456,7 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
     cmha__give(context, model->grad, model->size * sizeof *model->grad);
     cmha__give(context, model->parameters, model->n_parameters * sizeof *model->parameters);
     cmha__give(context, model->blocks, model->config.n_layers * sizeof *model->blocks);
-    cmha__give(context, model->fused, 4 * model->config.n_layers * sizeof *model->fused);
+    cmha__give(context, model->fused, CMHA__VIEWS * (model->config.n_layers + 1) * sizeof *model->fused);
     cmha__give(context, model->omega, model->n_omega * (P + 1) * sizeof *model->omega);
     cmha__give(context, model->alibi, model->config.n_heads * sizeof *model->alibi);
     memset(model, 0, sizeof *model);
@@ -8090,8 +8492,9 @@ CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, c
     }
     b.model = model;
     cmha__declare_all(&b);
-    for (i = 0; i < model->n_parameters; i++) cmha__start_parameter(model, i);
-    return CMHA_OK;
+    for (i = 0; i < model->n_parameters && !status; i++) status = cmha__start_parameter(model, i);
+    if (status) cmha_model_close(model);
+    return status;
 }
 
 CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name) {
@@ -8122,7 +8525,7 @@ static void cmha__attach_grad(cmha_model *model) {
         t->grad = model->grad + (t->data - model->data);
         t->needs_grad = 1;
     }
-    for (i = 0; i < 4 * model->config.n_layers; i++) {
+    for (i = 0; i < CMHA__VIEWS * (model->config.n_layers + 1); i++) {
         cmha_tensor *t = &model->fused[i];
         if (!t->data) continue;
         t->grad = model->grad + (t->data - model->data);
@@ -8152,23 +8555,127 @@ typedef struct cmha__pass {
     cmha_cache *cache;          /* NULL: every token of the sequences is in this batch */
     const cmha_batch *batch;    /* ids, types and mask of the tokens */
     size_t layer, B, N, first;  /* first: position of the first token */
-    cmha_attention_args args;
-    cmha_tensor *extra;         /* phase contrastive loss so far */
+    size_t slot;                /* of the cache: attention calls so far */
+    const cmha_real *rotation;  /* table of the plain heads */
+    cmha_tensor *imag, *tokens; /* cope, mobius: the imaginary channel of the next complex layer, and the token embeddings */
+    cmha_tensor *extra;         /* losses beside the objective, weighted */
 } cmha__pass;
 
-static cmha_tensor *cmha__cached_attention(cmha__pass *pass, cmha_tensor *qkv, const cmha_block *k);
+static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
+static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
 
 static cmha_tensor *cmha__model_norm(cmha__pass *pass, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
     const cmha_model_config *c = &pass->model->config;
     return cmha__norm(pass->tape, x, weight, bias, (cmha_real)c->norm_eps, c->norm == CMHA_NORM_RMS);
 }
 
-/* Adds the layer's phase contrastive loss to the pass. */
-static cmha_status cmha__block_pcl(cmha__pass *pass, cmha_tensor *qkv, const cmha_block *k) {
+static void cmha__add_loss(cmha__pass *pass, cmha_tensor *loss, double factor) {
+    if (loss && factor < 1) loss = cmha_scale(pass->tape, loss, (cmha_real)factor);
+    pass->extra = pass->extra ? cmha_add(pass->tape, pass->extra, loss) : loss;
+}
+
+/* ---- The attention calls of a layer, as arguments; the passes and the cache build on the same ones ---- */
+
+/* Plain heads: `attention` of the configuration. */
+static void cmha__plain_args(const cmha_model *model, size_t layer, cmha_attention_args *a) {
+    const cmha_model_config *c = &model->config;
+    size_t d_k = cmha__head_width(c);
+    memset(a, 0, sizeof *a);
+    a->heads = cmha__plain_heads(c, layer);
+    a->kv_heads = a->heads == c->n_heads ? cmha__kv_heads(c) : a->heads;
+    a->d_k = a->d_v = d_k;
+    a->scale = (cmha_real)(c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)d_k));
+    a->causal = c->causal;
+    a->window = c->window;
+    a->alibi = model->alibi;
+    a->kind = (cmha_attention_kind)c->attention;
+    a->layout = (cmha_layout)c->layout;
+    a->share = (cmha_share)c->share;
+    a->dropout = (cmha_real)c->attention_dropout;
+    a->threads = model->context->threads;
+}
+
+/* Complex heads of a layer: CoPE's, Möbius heads, or group `g` of CRAT's. */
+static void cmha__complex_args(const cmha_model *model, size_t layer, int g, cmha_attention_args *a) {
+    const cmha_model_config *c = &model->config;
+    cmha_cope_options cope;
+    cmha__plain_args(model, layer, a);
+    a->heads = a->kv_heads = c->n_heads;
+    a->eps = (cmha_real)c->complex_eps;
+    if (c->family == CMHA_FAMILY_COPE) {
+        memset(&cope, 0, sizeof cope);
+        cope.score = (cmha_cope_score)c->cope_score;
+        cope.alpha = (cmha_real)c->cope_alpha;
+        cope.eps = a->eps;
+        cope.repo_scale = c->cope_repo_scale;
+        cope.norm_max = (cmha_norm_max)(c->cope_max + 1);
+        cope.norm_max_grad = c->cope_max_grad;
+        cmha_cope_args(a, &cope);
+        a->scale *= (cmha_real)c->cope_scale;
+    } else if (c->family == CMHA_FAMILY_MOBIUS) {
+        a->heads = a->kv_heads = cmha__mobius_heads(c);
+        a->kind = CMHA_ATTENTION_COMPLEX;
+        a->softmax = (cmha_softmax)c->mobius_softmax;
+        a->complex_v = 1;
+        a->bilinear = !c->mobius_hermitian;
+        a->magnitude = 1; /* the form `abs` */
+    } else {
+        a->heads = a->kv_heads = cmha__group_heads(c, g);
+        a->d_k = a->d_v = c->d_model / 2 / c->n_heads;
+        a->kind = CMHA_ATTENTION_ANGULAR;
+        a->softmax = CMHA_SOFTMAX_REAL;
+        a->complex_v = 1;
+        a->scale = (cmha_real)(c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)a->d_k)); /* eq 12 */
+    }
+}
+
+/* The same heads by linear attention; 0 if the layer's attention is not linear. */
+static int cmha__linear_args_of(const cmha_model *model, size_t layer, int g, cmha_linear_args *a) {
+    const cmha_model_config *c = &model->config;
+    cmha_family family = cmha__layer_family(c, layer);
+    int cope = family == CMHA_FAMILY_COPE && c->cope_score == CMHA_COPE_LINEAR;
+    memset(a, 0, sizeof *a);
+    if (!cope && !(family == CMHA_FAMILY_CRAT && c->crat_attention == CMHA_CRAT_LINEAR)) return 0;
+    a->heads = cope ? c->n_heads : cmha__group_heads(c, g);
+    a->d = a->d_v = cope ? cmha__head_width(c) : c->d_model / 2 / c->n_heads;
+    a->kind = cope ? CMHA_LINEAR_COPE : CMHA_LINEAR_ANGULAR;
+    a->causal = c->causal;
+    a->alpha = (cmha_real)c->cope_alpha;
+    a->eps = (cmha_real)c->complex_eps;
+    a->den_eps = (cmha_real)1e-6;
+    return 1;
+}
+
+/* One softmax attention over fused or separate projections, through the cache if there is one. */
+static cmha_tensor *cmha__softmax_attention(cmha__pass *pass, cmha_attention_args *a, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                            cmha_tensor *delta, cmha_tensor *b) {
+    a->batch = pass->B;
+    a->n_q = a->n_k = pass->N;
+    a->key_mask = pass->batch->key_mask;
+    if (a->kind == CMHA_ATTENTION_CMHA || a->kind == CMHA_ATTENTION_ROPE) {
+        a->rotation = pass->rotation;
+        a->rotation_head = pass->model->n_omega > 1 ? pass->N * a->d_k : 0;
+    }
+    if (!pass->cache) return cmha_attention(pass->tape, a, q, k, v, delta, b);
+    a->delta = delta ? delta->data : NULL;
+    a->b = b ? b->data : NULL;
+    return cmha__cached_attention(pass, a, q, k, v);
+}
+
+static cmha_tensor *cmha__any_linear(cmha__pass *pass, cmha_linear_args *a, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+    a->key_mask = pass->batch->key_mask;
+    return pass->cache ? cmha__cached_linear(pass, a, q, k, v) : cmha_linear_attention(pass->tape, a, q, k, v);
+}
+
+/* ---- Blocks ---- */
+
+/* The layer's phase contrastive loss. */
+static cmha_status cmha__block_pcl(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *qkv, const cmha_block *k) {
     const cmha_model_config *c = &pass->model->config;
+    cmha_attention_args a = *args;
     cmha_pcl_options options;
     size_t P = cmha__head_width(c) / 2, i;
-    cmha_tensor *w = k->pcl_w, *loss;
+    cmha_tensor *w = k->pcl_w;
     options.tau = (cmha_real)c->pcl_tau;
     options.mask_rate = (cmha_real)c->pcl_mask;
     options.adapted = c->pcl_adapted;
@@ -8176,118 +8683,309 @@ static cmha_status cmha__block_pcl(cmha__pass *pass, cmha_tensor *qkv, const cmh
         w = cmha_tensor_new(pass->tape, 1, &P, 0);
         for (i = 0; w && !cmha__dry(pass->tape) && i < P; i++) w->data[i] = 1;
     }
-    loss = cmha_pcl(pass->tape, &pass->args, qkv, k->delta, k->b, w, &options);
-    pass->extra = pass->extra ? cmha_add(pass->tape, pass->extra, loss) : loss;
+    a.rotation = pass->rotation;
+    a.rotation_head = pass->model->n_omega > 1 ? pass->N * a.d_k : 0;
+    a.key_mask = pass->batch->key_mask;
+    cmha__add_loss(pass, cmha_pcl(pass->tape, &a, qkv, k->delta, k->b, w, &options), c->pcl_weight / (double)c->n_layers);
     return pass->tape->status;
+}
+
+/* The layer's plain heads on h [B, N, d_model]. */
+static cmha_tensor *cmha__plain_attention(cmha__pass *pass, const cmha_block *k, cmha_tensor *h) {
+    cmha_tensor *qkv = cmha_linear(pass->tape, h, k->qkv_weight, k->qkv_bias);
+    cmha_attention_args a;
+    if (!qkv) return NULL;
+    cmha__plain_args(pass->model, pass->layer, &a);
+    if (pass->model->config.pcl_weight > 0 && pass->tape->recording && cmha__block_pcl(pass, &a, qkv, k)) return NULL;
+    return cmha__softmax_attention(pass, &a, qkv, NULL, NULL, k->delta, k->b);
+}
+
+/* CoPE's first layer: complex queries and keys of h + i imag, real values of h. */
+static cmha_tensor *cmha__cope_attention(cmha__pass *pass, const cmha_block *k, cmha_tensor *h) {
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *z = cmha_complex_join(tape, h, pass->imag), *q, *key, *v;
+    cmha_attention_args a;
+    cmha_linear_args linear;
+    q = cmha_complex_linear(tape, z, k->zq_weight, NULL);
+    key = cmha_complex_linear(tape, z, k->zk_weight, NULL);
+    v = cmha_linear(tape, h, k->zv_weight, NULL);
+    if (cmha__linear_args_of(pass->model, pass->layer, 0, &linear)) return cmha__any_linear(pass, &linear, q, key, v);
+    cmha__complex_args(pass->model, pass->layer, 0, &a);
+    return cmha__softmax_attention(pass, &a, q, key, v, NULL, NULL);
+}
+
+/* x + gain * dropout(a Wo^T + bo) */
+static cmha_tensor *cmha__block_output(cmha__pass *pass, cmha_tensor *a, cmha_tensor *weight, cmha_tensor *bias, cmha_tensor *x) {
+    const cmha_model_config *c = &pass->model->config;
+    return cmha__sublayer(pass->tape, a, -1, weight, bias, x, (cmha_real)c->residual_scale, (cmha_real)c->dropout, 1);
 }
 
 /* x + gain * dropout(attention(h) Wo^T + bo) */
 static cmha_tensor *cmha__block_attention(cmha__pass *pass, const cmha_block *k, cmha_tensor *h, cmha_tensor *x) {
-    const cmha_model_config *c = &pass->model->config;
-    cmha_tensor *qkv = cmha_linear(pass->tape, h, k->qkv_weight, k->qkv_bias), *a;
-    if (!qkv) return NULL;
-    if (c->pcl_weight > 0 && pass->tape->recording && cmha__block_pcl(pass, qkv, k)) return NULL;
-    a = pass->cache ? cmha__cached_attention(pass, qkv, k) : cmha_attention(pass->tape, &pass->args, qkv, NULL, NULL, k->delta, k->b);
-    return cmha__sublayer(pass->tape, a, -1, k->wo_weight, k->wo_bias, x, (cmha_real)c->residual_scale, (cmha_real)c->dropout, 1);
+    cmha_tensor *a = cmha__layer_family(&pass->model->config, pass->layer) == CMHA_FAMILY_COPE ? cmha__cope_attention(pass, k, h)
+                                                                                              : cmha__plain_attention(pass, k, h);
+    return cmha__block_output(pass, a, k->wo_weight, k->wo_bias, x);
 }
 
 /* x + gain * dropout(act(h W1^T + b1) W2^T + b2) */
-static cmha_tensor *cmha__block_ffn(cmha__pass *pass, const cmha_block *k, cmha_tensor *h, cmha_tensor *x) {
+static cmha_tensor *cmha__block_ffn(cmha__pass *pass, cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2, cmha_tensor *h,
+                                    cmha_tensor *x) {
     const cmha_model_config *c = &pass->model->config;
-    cmha_tensor *u = cmha_linear(pass->tape, h, k->w1_weight, k->w1_bias);
-    return cmha__sublayer(pass->tape, u, c->activation, k->w2_weight, k->w2_bias, x, (cmha_real)c->residual_scale, (cmha_real)c->dropout, 1);
+    return cmha__sublayer(pass->tape, cmha_linear(pass->tape, h, w1, b1), c->activation, w2, b2, x, (cmha_real)c->residual_scale,
+                          (cmha_real)c->dropout, 1);
+}
+
+static cmha_tensor *cmha__real_block(cmha__pass *pass, const cmha_block *k, cmha_tensor *x) {
+    cmha_tensor *y;
+    if (pass->model->config.placement == CMHA_NORM_POST) {
+        y = cmha__model_norm(pass, cmha__block_attention(pass, k, x, x), k->ln1_weight, k->ln1_bias);
+        y = cmha__block_ffn(pass, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias, y, y);
+        return cmha__model_norm(pass, y, k->ln2_weight, k->ln2_bias);
+    }
+    y = cmha__block_attention(pass, k, cmha__model_norm(pass, x, k->ln1_weight, k->ln1_bias), x);
+    return cmha__block_ffn(pass, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias,
+                           cmha__model_norm(pass, y, k->ln2_weight, k->ln2_bias), y);
+}
+
+/* Möbius heads on re + i im -> planes [B, N, 2 d_q] (MöbiusAttention eq 5-9). */
+static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, const cmha_block *k, cmha_tensor *re, cmha_tensor *im) {
+    const cmha_model_config *c = &pass->model->config;
+    cmha_tape *tape = pass->tape;
+    cmha_quotient_kind quotient = (cmha_quotient_kind)c->mobius_quotient;
+    cmha_real eps = (cmha_real)c->mobius_eps;
+    size_t width = cmha__mobius_heads(c) * cmha__head_width(c);
+    cmha_tensor *rho, *q, *key, *v;
+    cmha_attention_args a;
+    cmha__complex_args(pass->model, pass->layer, 0, &a);
+    if (c->mobius_mode == CMHA_MOBIUS_LITERAL) {
+        if (width < c->d_model) re = cmha_slice(tape, re, 2, 0, width), im = cmha_slice(tape, im, 2, 0, width);
+        rho = cmha_complex_join(tape, re, im);
+        q = cmha_mobius(tape, rho, k->mobius, quotient, eps);
+        key = cmha_elementwise_complex(tape, rho, k->zk_weight);
+        v = cmha_elementwise_complex(tape, rho, k->zv_weight);
+    } else {
+        rho = cmha_complex_join(tape, re, im);
+        q = cmha_complex_linear(tape, rho, k->zq_weight, k->zq_bias);
+        q = k->mobius ? cmha_mobius(tape, q, k->mobius, quotient, eps)
+                      : cmha_quotient(tape, q, cmha_complex_linear(tape, rho, k->divisor_weight, k->divisor_bias), quotient, eps);
+        key = cmha_complex_linear(tape, rho, k->zk_weight, k->zk_bias);
+        v = cmha_complex_linear(tape, rho, k->zv_weight, k->zv_bias);
+    }
+    return cmha__softmax_attention(pass, &a, q, key, v, NULL, NULL);
+}
+
+/* One channel of an all-Möbius layer after its attention: LN3(FFN(y) + y), y = LN2(a Wo^T + residual). */
+static cmha_tensor *cmha__mobius_channel(cmha__pass *pass, const cmha_block *k, cmha_tensor *a, cmha_tensor *residual, int imag) {
+    cmha_tensor *y = cmha__block_output(pass, a, imag ? k->imag_wo_weight : k->wo_weight, imag ? k->imag_wo_bias : k->wo_bias, residual);
+    y = cmha__model_norm(pass, y, k->ln2_weight, k->ln2_bias);
+    y = imag ? cmha__block_ffn(pass, k->imag_w1_weight, k->imag_w1_bias, k->imag_w2_weight, k->imag_w2_bias, y, y)
+             : cmha__block_ffn(pass, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias, y, y);
+    return cmha__model_norm(pass, y, k->ln3_weight, k->ln3_bias);
+}
+
+/* MöbiusAttention eq 10-19 (plain heads beside Möbius heads) and 20-27 (Möbius heads alone). */
+static cmha_tensor *cmha__mobius_block(cmha__pass *pass, const cmha_block *k, cmha_tensor *x) {
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *re = cmha__model_norm(pass, x, k->ln1_weight, k->ln1_bias);
+    cmha_tensor *im = cmha__model_norm(pass, pass->imag, k->ln1_weight, k->ln1_bias);
+    cmha_tensor *a = cmha__mobius_attention(pass, k, re, im), *a_re = cmha_complex_real(tape, a), *a_im = cmha_complex_imag(tape, a), *plain;
+    pass->imag = pass->tokens; /* of the next Möbius layer */
+    if (!k->qkv_weight)
+        return cmha_add(tape, cmha__mobius_channel(pass, k, a_re, re, 0), cmha__mobius_channel(pass, k, a_im, im, 1));
+    plain = cmha__plain_attention(pass, k, cmha_add(tape, re, im));
+    return cmha__mobius_channel(pass, k, cmha_concat(tape, plain, cmha_add(tape, a_re, a_im), 2), re, 0);
+}
+
+/* W x, or U (V^H x) where the rank is limited. */
+static cmha_tensor *cmha__crat_linear(cmha__pass *pass, cmha_tensor *x, cmha_tensor *w, cmha_tensor *u, cmha_tensor *v) {
+    return u ? cmha_complex_lowrank(pass->tape, x, u, v, NULL) : cmha_complex_linear(pass->tape, x, w, NULL);
+}
+
+/* One group of heads on z: real heads see Re z + 0i, imaginary ones Im z + 0i, mixed ones z (CRAT eq 10-13). */
+static cmha_tensor *cmha__crat_group(cmha__pass *pass, const cmha_block *k, cmha_tensor *z, int g) {
+    const cmha_model_config *c = &pass->model->config;
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *x = g == 0 ? cmha_complex_real(tape, z) : g == 1 ? cmha_complex_imag(tape, z) : z, *q, *key = NULL, *v = NULL;
+    cmha_attention_args a;
+    cmha_linear_args linear;
+    cmha_lag_args lag;
+    if (k->group[g].weight) {
+        q = g < 2 ? cmha_linear(tape, x, k->group[g].view, NULL) : cmha_complex_linear(tape, x, k->group[g].weight, NULL);
+    } else {
+        if (g < 2) x = cmha_complex_join(tape, x, NULL);
+        q = cmha__crat_linear(pass, x, NULL, k->group[g].u[0], k->group[g].v[0]);
+        key = cmha__crat_linear(pass, x, NULL, k->group[g].u[1], k->group[g].v[1]);
+        v = cmha__crat_linear(pass, x, NULL, k->group[g].u[2], k->group[g].v[2]);
+    }
+    if (cmha__linear_args_of(pass->model, pass->layer, g, &linear)) return cmha__any_linear(pass, &linear, q, key, v);
+    cmha__complex_args(pass->model, pass->layer, g, &a);
+    if (c->crat_attention == CMHA_CRAT_ANGULAR) return cmha__softmax_attention(pass, &a, q, key, v, NULL, NULL);
+    memset(&lag, 0, sizeof lag);
+    lag.heads = a.heads;
+    lag.temp = (cmha_real)c->lag_temp;
+    lag.topk = c->lag_topk;
+    lag.eps = (cmha_real)c->complex_eps;
+    return cmha_lag_attention(tape, &lag, q, key, v);
+}
+
+/* Planes of all groups, head after head: [Re a | Im a] beside [Re b | Im b] is [Re a b | Im a b]. */
+static cmha_tensor *cmha__join_planes(cmha__pass *pass, cmha_tensor *a, cmha_tensor *b) {
+    size_t shape[3], wa, wb;
+    cmha_tensor *joined;
+    if (!a || !b) return a ? a : b;
+    wa = cmha__last(a) / 2, wb = cmha__last(b) / 2;
+    shape[0] = pass->B * pass->N, shape[1] = 2, shape[2] = wa;
+    a = cmha_reshape(pass->tape, a, 3, shape);
+    shape[2] = wb;
+    joined = cmha_concat(pass->tape, a, cmha_reshape(pass->tape, b, 3, shape), 2);
+    shape[0] = pass->B, shape[1] = pass->N, shape[2] = 2 * (wa + wb);
+    return cmha_reshape(pass->tape, joined, 3, shape);
+}
+
+static cmha_tensor *cmha__crat_residual(cmha__pass *pass, cmha_tensor *z, cmha_tensor *f) {
+    const cmha_model_config *c = &pass->model->config;
+    f = cmha_dropout(pass->tape, f, (cmha_real)c->dropout);
+    return cmha_add(pass->tape, z, c->residual_scale < 1 || c->residual_scale > 1 ? cmha_scale(pass->tape, f, (cmha_real)c->residual_scale) : f);
+}
+
+/* z += attention(norm(z)), z += W2 cGELU(W1 norm(z) + b1) + b2. Where retrieval, experts and the complex residual of the paper's
+   sections 4.4 to 4.6 belong: between the two sums, in place of the feed-forward layer, and in cmha__crat_residual. */
+static cmha_tensor *cmha__crat_block(cmha__pass *pass, const cmha_block *k, cmha_tensor *z) {
+    const cmha_model_config *c = &pass->model->config;
+    cmha_complex_norm norm = (cmha_complex_norm)c->complex_norm;
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *h = cmha_complex_normalize(tape, z, norm, k->ln1_weight, k->ln1_bias, (cmha_real)c->norm_eps), *a = NULL;
+    int g;
+    for (g = 0; g < 3; g++)
+        if (cmha__group_heads(c, g)) a = cmha__join_planes(pass, a, cmha__crat_group(pass, k, h, g));
+    z = cmha__crat_residual(pass, z, cmha__crat_linear(pass, a, k->wo_weight, k->wo_u, k->wo_v)); /* eq 16 */
+    h = cmha_complex_normalize(tape, z, norm, k->ln2_weight, k->ln2_bias, (cmha_real)c->norm_eps);
+    h = cmha_activate(tape, cmha_complex_linear(tape, h, k->w1_weight, k->w1_bias), CMHA_GELU_ERF); /* eq 9 */
+    return cmha__crat_residual(pass, z, cmha_complex_linear(tape, h, k->w2_weight, k->w2_bias));
 }
 
 /* Outside of a recording x keeps its memory, and all else that the block took is given back. */
 static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
     const cmha_block *k = &pass->model->blocks[pass->layer];
-    int post = pass->model->config.placement == CMHA_NORM_POST;
+    cmha_family family = cmha__layer_family(&pass->model->config, pass->layer);
     cmha__mark mark = cmha__mark_of(pass->tape);
-    cmha_tensor *y;
-    if (post) {
-        y = cmha__model_norm(pass, cmha__block_attention(pass, k, x, x), k->ln1_weight, k->ln1_bias);
-        y = cmha__model_norm(pass, cmha__block_ffn(pass, k, y, y), k->ln2_weight, k->ln2_bias);
-    } else {
-        y = cmha__block_attention(pass, k, cmha__model_norm(pass, x, k->ln1_weight, k->ln1_bias), x);
-        y = cmha__block_ffn(pass, k, cmha__model_norm(pass, y, k->ln2_weight, k->ln2_bias), y);
-    }
+    cmha_tensor *y = family == CMHA_FAMILY_CRAT     ? cmha__crat_block(pass, k, x)
+                     : family == CMHA_FAMILY_MOBIUS ? cmha__mobius_block(pass, k, x)
+                                                    : cmha__real_block(pass, k, x);
     if (!y || pass->tape->recording) return y;
     if (y != x && !cmha__dry(pass->tape)) memcpy(x->data, y->data, x->size * sizeof *x->data);
     cmha__rewind(pass->tape, mark);
     return x;
 }
 
-/* x + rows of an embedding whose ids are all `constant`, or count up from `first` in every sequence. */
-static cmha_tensor *cmha__add_embedding(cmha__pass *pass, cmha_tensor *x, cmha_tensor *weight, const int32_t *ids, int counting) {
+/* ---- Embeddings ---- */
+
+/* Rows of an embedding whose ids are given, all 0, or count up from `first` in every sequence -> [B, N, d]. */
+static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weight, const int32_t *ids, int counting) {
     size_t B = pass->B, N = pass->N, i;
     if (!ids) {
         int32_t *made = (int32_t *)cmha_tape_alloc(pass->tape, B * N * sizeof *made);
         for (i = 0; made && !cmha__dry(pass->tape) && i < B * N; i++) made[i] = counting ? (int32_t)(pass->first + i % N) : 0;
         ids = made;
     }
-    return ids ? cmha_add(pass->tape, x, cmha_embedding(pass->tape, weight, ids, B, N)) : NULL;
+    return ids ? cmha_embedding(pass->tape, weight, ids, B, N) : NULL;
 }
 
-/* Adds the sinusoidal table in place: a constant, without a record. */
-static cmha_tensor *cmha__add_sinusoids(cmha__pass *pass, cmha_tensor *x) {
-    size_t N = pass->N, d = pass->model->config.d_model, i;
+/* The learned positions [B, N, d]. */
+static cmha_tensor *cmha__learned_positions(cmha__pass *pass) {
+    cmha_model *model = pass->model;
+    if (pass->first + pass->N > model->config.max_positions)
+        return cmha__tape_fail2(pass->tape, CMHA_ERR_SHAPE, "model: %zu positions, but the learned embedding has %zu",
+                                pass->first + pass->N, model->config.max_positions);
+    return cmha__rows_of_embedding(pass, model->position_weight, NULL, 1);
+}
+
+/* x += factor * table for every sequence: a constant, so in place and without a record. CoPE's table or the sinusoidal one. */
+static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x) {
+    const cmha_model_config *c = &pass->model->config;
+    size_t N = pass->N, d = c->d_model, i;
+    int cope = c->family == CMHA_FAMILY_COPE;
     cmha__mark mark = cmha__mark_of(pass->tape);
-    cmha_real *table = cmha__reals(pass->tape, N * d);
+    cmha_real *table = x ? cmha__reals(pass->tape, N * d) : NULL;
     if (table && !cmha__dry(pass->tape)) {
-        cmha_sinusoidal_table(N, d, pass->model->config.base, pass->first, table);
-        for (i = 0; i < pass->B; i++) cmha__axpy(N * d, 1, table, x->data + i * N * d);
+        if (cope) cmha_cope_table((cmha_cope_imag)c->cope_imag, N, d, c->base, pass->first, table);
+        else cmha_sinusoidal_table(N, d, c->base, pass->first, table);
+        for (i = 0; i < pass->B; i++) cmha__axpy(N * d, cope ? (cmha_real)c->cope_gamma : 1, table, x->data + i * N * d);
     }
     cmha__rewind(pass->tape, mark);
     return x;
 }
 
-/* Token embeddings plus token types and positions. */
-static cmha_tensor *cmha__model_embed(cmha__pass *pass) {
-    cmha_model *model = pass->model;
-    cmha_tensor *x = cmha_embedding(pass->tape, model->token_weight, pass->batch->ids, pass->B, pass->N);
-    if (x && model->position_weight && pass->first + pass->N > model->config.max_positions)
-        return cmha__tape_fail2(pass->tape, CMHA_ERR_SHAPE, "model: %zu positions, but the learned embedding has %zu",
-                                pass->first + pass->N, model->config.max_positions);
-    if (x && model->type_weight) x = cmha__add_embedding(pass, x, model->type_weight, pass->batch->types, 0);
-    if (x && model->position_weight) x = cmha__add_embedding(pass, x, model->position_weight, NULL, 1);
-    if (x && model->config.position == CMHA_POSITION_SINUSOIDAL) x = cmha__add_sinusoids(pass, x);
-    return x ? cmha_dropout(pass->tape, x, (cmha_real)model->config.dropout) : NULL;
+/* The imaginary channel of the first layer: positions (CoPE eq 1, MöbiusAttention 3.1). */
+static cmha_tensor *cmha__imaginary_positions(cmha__pass *pass) {
+    const cmha_model_config *c = &pass->model->config;
+    size_t shape[3];
+    cmha_tensor *p;
+    if (pass->model->position_weight) {
+        p = cmha__learned_positions(pass);
+        if (c->family == CMHA_FAMILY_COPE && (c->cope_gamma < 1 || c->cope_gamma > 1)) p = cmha_scale(pass->tape, p, (cmha_real)c->cope_gamma);
+    } else {
+        shape[0] = pass->B, shape[1] = pass->N, shape[2] = c->d_model;
+        p = cmha__add_positions(pass, cmha_tensor_new(pass->tape, 3, shape, 0));
+    }
+    return cmha_dropout(pass->tape, p, (cmha_real)c->dropout);
 }
 
-static void cmha__pass_args(cmha__pass *pass) {
+/* CRAT's state of token embeddings e [B, N, d] -> planes [B, N, d] (eq 2-7). */
+static cmha_tensor *cmha__crat_state(cmha__pass *pass, cmha_tensor *e) {
     cmha_model *model = pass->model;
-    const cmha_model_config *c = &model->config;
-    cmha_attention_args *a = &pass->args;
-    size_t d_k = cmha__head_width(c);
-    memset(a, 0, sizeof *a);
-    a->batch = pass->B;
-    a->heads = c->n_heads;
-    a->kv_heads = cmha__kv_heads(c);
-    a->n_q = a->n_k = pass->N;
-    a->d_k = a->d_v = d_k;
-    a->scale = (cmha_real)(c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)d_k));
-    a->causal = c->causal;
-    a->window = c->window;
-    a->key_mask = pass->batch->key_mask;
-    a->alibi = model->alibi;
-    a->kind = (cmha_attention_kind)c->attention;
-    a->layout = (cmha_layout)c->layout;
-    a->share = (cmha_share)c->share;
-    a->dropout = (cmha_real)c->attention_dropout;
-    a->threads = model->context->threads;
-    if (a->kind == CMHA_ATTENTION_DOT) return;
-    a->rotation = cmha_rotation(pass->tape, model->omega, model->n_omega, d_k / 2, pass->N, (ptrdiff_t)pass->first);
-    a->rotation_head = model->n_omega > 1 ? pass->N * d_k : 0;
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *h = cmha_add_rows(tape, e, cmha_multifreq(tape, model->pe_omega, model->pe_delta, pass->N, pass->first)), *z;
+    h = cmha_dropout(tape, h, (cmha_real)model->config.dropout);
+    z = cmha_linear(tape, h, model->state_weight, model->state_bias);
+    if (model->theta_weight) z = cmha_complex_rotate(tape, z, cmha_linear(tape, h, model->theta_weight, model->theta_bias));
+    return model->config.state_gelu ? cmha_activate(tape, z, CMHA_GELU_ERF) : z;
+}
+
+/* Token embeddings plus token types and positions; or CRAT's state. */
+static cmha_tensor *cmha__model_embed(cmha__pass *pass) {
+    cmha_model *model = pass->model;
+    cmha_tape *tape = pass->tape;
+    cmha_family family = (cmha_family)model->config.family;
+    int apart = family == CMHA_FAMILY_COPE || family == CMHA_FAMILY_MOBIUS; /* positions are the imaginary channel */
+    cmha_tensor *x = cmha_embedding(tape, model->token_weight, pass->batch->ids, pass->B, pass->N);
+    if (x && model->type_weight) x = cmha_add(tape, x, cmha__rows_of_embedding(pass, model->type_weight, pass->batch->types, 0));
+    if (x && family == CMHA_FAMILY_CRAT) return cmha__crat_state(pass, x);
+    if (x && !apart && model->position_weight) x = cmha_add(tape, x, cmha__learned_positions(pass));
+    if (x && !apart && model->config.position == CMHA_POSITION_SINUSOIDAL) x = cmha__add_positions(pass, x);
+    x = x ? cmha_dropout(tape, x, (cmha_real)model->config.dropout) : NULL;
+    if (x && apart) {
+        pass->imag = cmha__imaginary_positions(pass);
+        if (family == CMHA_FAMILY_MOBIUS && !tape->recording) { /* blocks then overwrite x, so the tokens need a copy of their own */
+            pass->tokens = cmha__result(tape, x->rank, x->shape);
+            if (pass->tokens && !cmha__dry(tape)) memcpy(pass->tokens->data, x->data, x->size * sizeof *x->data);
+        } else {
+            pass->tokens = x;
+        }
+    }
+    return x;
+}
+
+/* Phase and magnitude regularisation of CRAT's last state (eq 23-25; the paper does not say of which). */
+static cmha_tensor *cmha__add_regularisers(cmha__pass *pass, cmha_tensor *z) {
+    const cmha_model_config *c = &pass->model->config;
+    const unsigned char *mask = pass->batch->key_mask;
+    if (!pass->tape->recording) return z;
+    if (c->phase_reg > 0) cmha__add_loss(pass, cmha_phase_reg(pass->tape, z, mask, (cmha_real)c->phase_reg, (cmha_real)c->complex_eps), 1);
+    if (c->mag_reg > 0) cmha__add_loss(pass, cmha_mag_reg(pass->tape, z, mask, (cmha_real)c->mag_reg), 1);
+    return z;
 }
 
 /* Embedding and blocks -> [B, N, d_model]. */
 static cmha_tensor *cmha__model_body(cmha__pass *pass) {
-    cmha_model *model = pass->model;
+    const cmha_model_config *c = &pass->model->config;
     cmha_tensor *x;
-    cmha__pass_args(pass);
+    if (c->family != CMHA_FAMILY_CRAT && c->attention != CMHA_ATTENTION_DOT)
+        pass->rotation = cmha_rotation(pass->tape, pass->model->omega, pass->model->n_omega, cmha__head_width(c) / 2, pass->N,
+                                       (ptrdiff_t)pass->first);
     x = cmha__model_embed(pass);
-    for (pass->layer = 0; x && pass->layer < model->config.n_layers; pass->layer++) x = cmha__block(pass, x);
-    return x;
+    for (pass->layer = 0; x && pass->layer < c->n_layers; pass->layer++) x = cmha__block(pass, x);
+    return x && c->family == CMHA_FAMILY_CRAT ? cmha__add_regularisers(pass, x) : x;
 }
 
 static cmha_tensor *cmha__final_norm(cmha__pass *pass, cmha_tensor *x) {
@@ -8312,8 +9010,7 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     pass.B = batch->batch;
     pass.N = batch->length;
     x = cmha__final_norm(&pass, cmha__model_body(&pass));
-    if (extra_loss && x && pass.extra)
-        *extra_loss = cmha_scale(tape, pass.extra, (cmha_real)(model->config.pcl_weight / (double)model->config.n_layers));
+    if (extra_loss) *extra_loss = x ? pass.extra : NULL;
     return x;
 }
 
@@ -8745,10 +9442,13 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 /* ===================================================== Inference ====================================================== */
 
 CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
+    cmha_context *context;
     if (!cache || !cache->model) return;
+    context = cache->model->context;
     cmha_tape_close(&cache->tape);
-    cmha__give(cache->model->context, cache->ids, 2 * cache->batch * cache->capacity * sizeof *cache->ids);
-    cmha__give(cache->model->context, cache->memory, cache->size * sizeof *cache->memory);
+    cmha__give(context, cache->ids, 2 * cache->batch * cache->capacity * sizeof *cache->ids);
+    cmha__give(context, cache->memory, cache->size * sizeof *cache->memory);
+    cmha__give(context, cache->slots, cache->n_slots * sizeof *cache->slots);
     memset(cache, 0, sizeof *cache);
 }
 
@@ -8756,81 +9456,144 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache) {
     if (cache) cache->length = cache->first = 0;
 }
 
+/* Places the next slot, if there is an array for it; 0 when a size overflows. */
+static int cmha__place_slot(cmha_cache *cache, const cmha_slot *like) {
+    size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE, keys, values;
+    cmha_slot slot = *like;
+    if (!cmha__mul(tokens, cache->batch, &tokens) || !cmha__mul(tokens, slot.key_heads * slot.key_width, &keys) ||
+        !cmha__mul(tokens, slot.kv_heads * slot.value_width, &values))
+        return 0;
+    slot.keys = cache->size;
+    if (slot.state) keys = slot.state, values = 0, cache->has_state = 1;
+    if (!cmha__sum(cache->size, keys, &slot.values) || !cmha__sum(slot.values, values, &cache->size)) return 0;
+    if (cache->slots) cache->slots[cache->n_slots] = slot;
+    cache->n_slots++;
+    return 1;
+}
+
+static int cmha__place_softmax(cmha_cache *cache, const cmha_attention_args *a) {
+    int own = cmha__own_keys((int)a->kind, (int)a->share, cache->model->n_omega > 1);
+    cmha_slot slot;
+    memset(&slot, 0, sizeof slot);
+    slot.key_heads = own ? a->heads : a->kv_heads;
+    slot.kv_heads = a->kv_heads;
+    slot.key_width = cmha__key_width(a);
+    slot.value_width = cmha__value_width(a);
+    return cmha__place_slot(cache, &slot);
+}
+
+/* The attention calls of a layer, in the order in which its block makes them. */
+static int cmha__place_layer(cmha_cache *cache, size_t layer) {
+    const cmha_model *model = cache->model;
+    const cmha_model_config *c = &model->config;
+    cmha_family family = cmha__layer_family(c, layer);
+    cmha_attention_args a;
+    cmha_linear_args linear;
+    int ok = 1, g;
+    for (g = 0; family != CMHA_FAMILY_REAL && g < (family == CMHA_FAMILY_CRAT ? 3 : 1); g++) {
+        if (family == CMHA_FAMILY_CRAT && !cmha__group_heads(c, g)) continue;
+        if (cmha__linear_args_of(model, layer, g, &linear)) {
+            cmha_slot slot;
+            memset(&slot, 0, sizeof slot);
+            linear.batch = cache->batch;
+            slot.state = cmha_linear_attention_state(&linear);
+            ok = ok && cmha__place_slot(cache, &slot);
+        } else {
+            cmha__complex_args(model, layer, g, &a);
+            ok = ok && cmha__place_softmax(cache, &a);
+        }
+    }
+    if (!cmha__plain_heads(c, layer)) return ok;
+    cmha__plain_args(model, layer, &a);
+    return ok && cmha__place_softmax(cache, &a);
+}
+
+static int cmha__place_all(cmha_cache *cache) {
+    size_t layer;
+    int ok = 1;
+    cache->n_slots = cache->size = 0;
+    for (layer = 0; ok && layer < cache->model->config.n_layers; layer++) ok = cmha__place_layer(cache, layer);
+    return ok;
+}
+
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity, int slide) {
     const cmha_model_config *c;
     cmha_context *context;
-    size_t per_token, slots, width;
+    size_t slots, bytes, ids;
     if (!cache) return CMHA_ERR_ARGUMENT;
     memset(cache, 0, sizeof *cache);
     if (!model || !model->context) return CMHA_ERR_STATE;
     context = model->context;
     if (!batch || !capacity) return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: batch %zu and capacity %zu must be positive", batch, capacity);
     c = &model->config;
-    if (c->position == CMHA_POSITION_LEARNED && capacity > c->max_positions) capacity = c->max_positions;
+    if (model->position_weight && capacity > c->max_positions) capacity = c->max_positions;
     if (!c->causal) return cmha__fail(context, CMHA_ERR_STATE, "cache: a bidirectional model cannot continue a sequence");
-    width = cmha__head_width(c);
-    cache->key_heads = cmha__own_keys(c->attention, c->share, model->n_omega > 1) ? c->n_heads : cmha__kv_heads(c);
-    per_token = (cache->key_heads + cmha__kv_heads(c)) * width;
-    if (!cmha__sum(capacity, CMHA__TILE - 1, &slots) || (slots = slots / CMHA__TILE * CMHA__TILE, !cmha__mul(slots, batch, &slots)) ||
-        !cmha__mul(slots, per_token, &cache->layer_size) || !cmha__mul(cache->layer_size, c->n_layers, &cache->size) ||
-        !cmha__mul(cache->size, sizeof(cmha_real), &width))
-        return cmha__fail(context, CMHA_ERR_OVERFLOW, "cache: %zu sequences of %zu tokens overflow a size", batch, capacity);
-    cache->memory = (cmha_real *)cmha__take(context, width);
-    cache->ids = cache->memory ? (int32_t *)cmha__take(context, 2 * batch * capacity * sizeof *cache->ids) : NULL;
-    if (!cache->ids) {
-        cmha__give(context, cache->memory, width);
-        memset(cache, 0, sizeof *cache);
-        return cmha__fail(context, CMHA_ERR_MEMORY, "cache: out of memory for %zu bytes", width);
-    }
-    memset(cache->memory, 0, width);
-    cache->value_offset = slots * cache->key_heads * cmha__head_width(c);
     cache->model = model;
     cache->batch = batch;
     cache->capacity = capacity;
     cache->slide = slide;
+    if (!cmha__sum(capacity, CMHA__TILE - 1, &slots) || !cmha__place_all(cache) || !cmha__mul(cache->size, sizeof(cmha_real), &bytes) ||
+        !cmha__mul(batch, capacity, &ids) || !cmha__mul(ids, 2 * sizeof *cache->ids, &ids)) {
+        memset(cache, 0, sizeof *cache);
+        return cmha__fail(context, CMHA_ERR_OVERFLOW, "cache: %zu sequences of %zu tokens overflow a size", batch, capacity);
+    }
+    cache->slots = (cmha_slot *)cmha__take(context, cache->n_slots * sizeof *cache->slots);
+    cache->memory = cache->slots ? (cmha_real *)cmha__take(context, bytes) : NULL;
+    cache->ids = cache->memory ? (int32_t *)cmha__take(context, ids) : NULL;
+    if (!cache->ids) {
+        cmha_cache_close(cache);
+        return cmha__fail(context, CMHA_ERR_MEMORY, "cache: out of memory for %zu bytes", bytes);
+    }
+    cmha__place_all(cache);
+    memset(cache->memory, 0, bytes);
     return cmha_tape_init(&cache->tape, context, 0);
 }
 
-/* Where a head's keys and values lie. */
-static cmha_real *cmha__cache_keys(const cmha_cache *cache, size_t layer, size_t b, size_t head) {
-    size_t slots = cmha__tiles(cache->capacity) * CMHA__TILE, d = cmha__head_width(&cache->model->config);
-    return cache->memory + layer * cache->layer_size + (b * cache->key_heads + head) * slots * d;
+/* Where a head's keys and values of one sequence lie. */
+static cmha_real *cmha__cache_keys(const cmha_cache *cache, const cmha_slot *slot, size_t b, size_t head) {
+    size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE;
+    return cache->memory + slot->keys + (b * slot->key_heads + head) * tokens * slot->key_width;
 }
 
-static cmha_real *cmha__cache_values(const cmha_cache *cache, size_t layer, size_t b, size_t kv) {
-    size_t slots = cmha__tiles(cache->capacity) * CMHA__TILE, d = cmha__head_width(&cache->model->config);
-    return cache->memory + layer * cache->layer_size + cache->value_offset + (b * cmha__kv_heads(&cache->model->config) + kv) * slots * d;
+static cmha_real *cmha__cache_values(const cmha_cache *cache, const cmha_slot *slot, size_t b, size_t kv) {
+    size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE;
+    return cache->memory + slot->values + (b * slot->kv_heads + kv) * tokens * slot->value_width;
 }
 
 /* One (sequence, kv head): new keys and values into the cache, then the group's queries against all of it. */
-static void cmha__cached_unit(const cmha__pass *pass, const cmha_attention_args *a, const cmha_heads *view, cmha_heads y, size_t b,
-                              size_t kv, const cmha__unit *u) {
-    cmha_cache *cache = pass->cache;
-    size_t dv = cmha__value_width(a), group = a->heads / a->kv_heads, g, t;
-    cmha_real *values = cmha__cache_values(cache, pass->layer, b, kv), *fresh = values + cache->length * dv;
+static void cmha__cached_unit(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, const cmha_heads *view,
+                              cmha_heads y, size_t b, size_t kv, const cmha__unit *u) {
+    size_t dv = slot->value_width, group = a->heads / a->kv_heads, n = a->n_q, g, t;
+    cmha_real *values = cmha__cache_values(cache, slot, b, kv), *fresh = values + cache->length * dv;
     cmha__rows_of k = cmha__rows_at(view[1], b, kv), v = cmha__rows_at(view[2], b, kv);
-    int own = cache->key_heads == a->heads;
-    if (dv > a->d_v) cmha__pack(v.data, v.ld, v.imag, pass->N, a->d_v, fresh);
+    int own = slot->key_heads == a->heads;
+    if (dv > a->d_v) cmha__pack(v.data, v.ld, v.imag, n, a->d_v, fresh);
     else
-        for (t = 0; t < pass->N; t++) memcpy(fresh + t * dv, v.data + t * v.ld, dv * sizeof *fresh);
+        for (t = 0; t < n; t++) memcpy(fresh + t * dv, v.data + t * v.ld, dv * sizeof *fresh);
     for (g = 0; g < group; g++) {
         size_t head = kv * group + g;
+        cmha__rows_of q = cmha__rows_at(view[0], b, head);
+        cmha_real *keys = cmha__cache_keys(cache, slot, b, own ? head : kv);
         cmha__feature f = cmha__feature_of(a, head);
         cmha__head h;
         f.first_q = f.first_k = 0; /* the rotation table covers the new tokens only */
         cmha__set_head(&h, a, u, b, head);
+        if (own || g == 0) cmha__write_keys(a, &f, k, n, cache->length, keys, u->rows);
+        h.keys = keys;
         h.v = values;
         h.ldv = dv;
-        {
-            cmha_real *keys = cmha__cache_keys(cache, pass->layer, b, own ? head : kv);
-            if (own || g == 0) cmha__write_keys(a, &f, k, pass->N, cache->length, keys, u->rows);
-            h.keys = keys;
+        if (cmha__has_peaks(a)) {
+            int count;
+            cmha__set_queries(&h, u, &f, q, cmha__terms(a, &count));
+            cmha__find_peaks(&h, u->peaks, u->places);
+            h.peaks = u->peaks;
         }
-        cmha__forward_terms(&h, u, &f, cmha__rows_at(view[0], b, head), cmha__rows_at(y, b, head), NULL);
+        cmha__forward_terms(&h, u, &f, q, cmha__rows_at(y, b, head), NULL);
     }
 }
 
-static cmha_tensor *cmha__cached_attention(cmha__pass *pass, cmha_tensor *qkv, const cmha_block *k) {
+static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+    const cmha_slot *slot = &pass->cache->slots[pass->slot++];
     cmha__attention_saved s;
     cmha_attention_args *a = &s.args;
     cmha__unit none;
@@ -8839,27 +9602,34 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, cmha_tensor *qkv, c
     cmha_tensor *y;
     cmha_real *scratch;
     int threads;
-    s.args = pass->args;
-    s.row = cmha__last(qkv);
+    if (!q || (!k != !v)) return NULL;
+    s.args = *args;
+    s.row = k ? 0 : cmha__last(q);
     a->n_k = pass->cache->length + pass->N;
-    a->delta = k->delta ? k->delta->data : NULL;
-    a->b = k->b ? k->b->data : NULL;
     a->dropout = 0;
     threads = cmha__attention_threads(a);
-    shape[0] = pass->B, shape[1] = pass->N, shape[2] = a->heads * a->d_k;
+    shape[0] = pass->B, shape[1] = pass->N, shape[2] = a->heads * cmha__value_width(a);
     y = cmha__result(pass->tape, 3, shape);
     own = cmha__deal_unit(a, CMHA__CACHED, NULL, &none);
     scratch = y ? cmha__reals(pass->tape, own * (size_t)threads) : NULL;
     if (!scratch) return NULL;
-    cmha__views(&s, qkv->data, NULL, NULL, view);
+    cmha__views(&s, q->data, k ? k->data : NULL, v ? v->data : NULL, view);
     CMHA__FOR_CHUNKS(threads, a->batch * a->kv_heads, lo, hi) {
         cmha__unit u;
         size_t unit;
         cmha__deal_unit(a, CMHA__CACHED, scratch + (size_t)cmha__chunk * own, &u);
         for (unit = lo; unit < hi; unit++)
-            cmha__cached_unit(pass, a, view, cmha_tokens_major(y->data, shape[1], shape[2], a->d_v), unit / a->kv_heads, unit % a->kv_heads, &u);
+            cmha__cached_unit(pass->cache, slot, a, view, cmha__out_view(a, y->data), unit / a->kv_heads, unit % a->kv_heads, &u);
     }
     return y;
+}
+
+/* The same of linear attention: its state is all that is kept. */
+static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+    const cmha_slot *slot = &pass->cache->slots[pass->slot++];
+    cmha_real *state = pass->cache->memory + slot->keys;
+    if (!pass->cache->length) memset(state, 0, slot->state * sizeof *state);
+    return cmha__linear_attention(pass->tape, args, q, k, v, state);
 }
 
 /* The last token's row of each sequence. */
@@ -8895,6 +9665,7 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_
     pass.first = cache->length;
     x = cmha__model_body(&pass);
     x = logits ? cmha__vocabulary_head(cache->model, &cache->tape, cmha__final_norm(&pass, cmha__last_rows(&pass, x))) : x;
+    if (!x && cache->has_state) cmha_cache_reset(cache); /* some states have moved on, others have not */
     if (!x) return cache->tape.status;
     if (logits) memcpy(logits, x->data, x->size * sizeof *logits);
     for (b = 0; b < cache->batch; b++) memcpy(cache->ids + b * cache->capacity + cache->length, staged + b * n, n * sizeof *ids);
