@@ -546,8 +546,18 @@ typedef struct cmha_pcl_options {
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv, cmha_tensor *delta, cmha_tensor *b,
                                cmha_tensor *w, const cmha_pcl_options *options);
 
-/* Mean over counted rows of the cross-entropy of logits [.., V] with targets [rows] -> [1]; no row: 0. Errors: TOKEN. */
-CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore);
+/* Rows x[index[i]] of x [.., D] -> [n, D]; index must stay valid until the backward. Errors: ARGUMENT (an index beyond the rows). */
+CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n);
+/* Mean over the tokens of a sequence, x [B, N, D], key_mask [B, N] or NULL -> [B, D]; a sequence without tokens gives 0. */
+CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask);
+CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x); /* elementwise */
+
+/* Mean over counted rows of the cross-entropy of logits [.., V] with targets [rows] -> [1]; no row: 0. With class_weights [V] (or
+   NULL) the mean is weighted: sum w[target] loss / sum w[target]. Errors: TOKEN. Arrays must stay valid until the backward. */
+CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore,
+                                         const cmha_real *class_weights);
+/* Mean of (x - targets)^2 -> [1]; targets [size of x] must stay valid until the backward. */
+CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets);
 
 /* ======================================================= Models ======================================================= */
 
@@ -555,6 +565,7 @@ typedef enum cmha_position { CMHA_POSITION_NONE, CMHA_POSITION_LEARNED, CMHA_POS
 typedef enum cmha_delta_init { CMHA_DELTA_PAPER, CMHA_DELTA_ROPE_START, CMHA_DELTA_CONST } cmha_delta_init;
 typedef enum cmha_norm { CMHA_NORM_LAYER, CMHA_NORM_RMS } cmha_norm;
 typedef enum cmha_placement { CMHA_NORM_PRE, CMHA_NORM_POST } cmha_placement;
+typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
 
 /* SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member, default, help), ENUM(member, default, choices, help) */
 #define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                                \
@@ -576,7 +587,11 @@ typedef enum cmha_placement { CMHA_NORM_PRE, CMHA_NORM_POST } cmha_placement;
     REAL(base, 10000, 1, 1e12, "base of the frequencies")                                                                        \
     REAL(score_scale, 0, 0, 1e6, "factor on the score; 0 = 1/sqrt(d_k)")                                                         \
     SIZE(window, 0, 0, 16777216, "sliding window: a token sees this many, itself included; 0 = all; needs causal")                             \
-    FLAG(causal, 1, "a token sees no later one")                                                                                 \
+    FLAG(causal, 1, "a token sees no later one; 0: an encoder")                                                                  \
+    SIZE(token_types, 0, 0, 65536, "kinds of tokens with an embedding of their own (sentence A, sentence B); 0 = none")          \
+    SIZE(classes, 0, 0, 65536, "classes of a sequence; 1 = a regression; 0 = no such head")                                      \
+    ENUM(pool, CMHA_POOL_FIRST, "first|mean", "what the class head sees: the first token ([CLS]) or the mean of all")            \
+    REAL(label_range, 0, 0, 1e6, "regression: the value is label_range * sigmoid(logit); 0 = the logit itself")                  \
     ENUM(placement, CMHA_NORM_PRE, "pre|post", "norm before the sublayer, or after the residual sum")                            \
     ENUM(norm, CMHA_NORM_LAYER, "layernorm|rmsnorm", "kind of norm")                                                             \
     REAL(norm_eps, 1e-5, 0, 1, "epsilon of the norm")                                                                            \
@@ -620,6 +635,8 @@ CMHA_DEF cmha_table cmha_model_table(void);
     REAL(beta2, 0.98, 0, 0.9999999, "decay of the second moment")                                                      \
     REAL(adam_eps, 1e-9, 0, 1, "AdamW's epsilon")                                                                      \
     REAL(clip, 1, 0, 1e9, "largest norm of the whole gradient; 0 = no clipping")                                       \
+    REAL(mask_rate, 0.15, 0, 1, "encoders: share of the tokens to be guessed (masked language model)")                 \
+    SIZE(mask_token, 0, 0, 2147483647, "encoders: the token that stands for a hidden one, [MASK]")                     \
     REAL(held_out, 0.1, 0, 0.9, "share of the tokens kept for validation, at the end of the text")                     \
     SIZE(eval_every, 100, 1, 1000000000, "steps between validations")                                                  \
     SIZE(eval_tokens, 65536, 1, 1000000000, "most tokens of the held-out text per validation")
@@ -666,18 +683,22 @@ typedef struct cmha_model {
     size_t size;                  /* numbers in each */
     cmha_block *blocks;
     cmha_tensor *fused;           /* the qkv and gate|up views the blocks point to */
-    cmha_tensor *token_weight, *position_weight, *final_weight, *final_bias, *head_weight, *head_bias;
+    cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias, *head_weight, *head_bias;
+    cmha_tensor *class_weight, *class_bias;
     double *omega;                /* [n_omega, d_k/2] */
     size_t n_omega;               /* 1, or n_heads after cmha_model_set_frequencies */
     cmha_real *alibi;             /* [n_heads] or NULL */
     cmha_tape tape;               /* of the model's own passes */
 } cmha_model;
 
-/* Tokens of a batch. ids, targets [batch, length]; targets -1 are ignored; key_mask [batch, length], 0 = padding, NULL = none. */
+/* Tokens of a batch. Zero every member you do not set. */
 typedef struct cmha_batch {
-    const int32_t *ids, *targets;
-    const unsigned char *key_mask;
+    const int32_t *ids, *targets;   /* [batch, length]; targets -1 are ignored */
+    const unsigned char *key_mask;  /* [batch, length], 0 = padding, NULL = none */
     size_t batch, length;
+    const int32_t *types;           /* [batch, length], below token_types; NULL = all 0 */
+    const cmha_real *labels;        /* [batch]: classes or values of the sequences. Given, they are the objective, not the targets */
+    const cmha_real *class_weights; /* [classes] or NULL */
 } cmha_batch;
 
 /* Allocates and initialises (normal weights, zero biases, delta by delta_init, from the context's seed). config NULL =
@@ -692,12 +713,19 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
 /* The forward pass as operations on the caller's tape -> logits [batch, length, vocabulary]; for objectives of one's own.
    extra_loss (or NULL) gets the weighted phase contrastive loss [1], or NULL where the model has none. */
 CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra_loss);
-/* Mean loss over targets, without a tape. Errors: TOKEN, SHAPE (more positions than a learned embedding has), MEMORY. */
+/* The same up to the final norm -> states [batch, length, d_model]. */
+CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra_loss);
+/* The class head as an operation -> [batch, classes] logits, or the values of a regression. Errors: STATE (classes = 0). */
+CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states, const unsigned char *key_mask);
+/* scores [batch, classes] of the class head, without a tape. */
+CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores);
+/* Mean loss over targets or, if the batch has them, labels; without a tape. Errors: TOKEN, SHAPE (more positions than a learned
+   embedding has), MEMORY. */
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss);
 /* logits [batch, length, vocabulary], without a tape; targets are not read. */
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits);
 /* Forward and backward: adds weight * d loss / d parameter to the gradients. key seeds the dropout of this pass.
-   *loss is the cross-entropy alone; NOT_FINITE (gradients then unspecified) when the total is NaN or infinite. */
+   *loss is the objective alone, without extra losses; NOT_FINITE (gradients then unspecified) when the total is NaN or infinite. */
 CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight, uint64_t key, double *loss);
 CMHA_DEF void cmha_model_zero_grad(cmha_model *model);
 
@@ -758,10 +786,18 @@ typedef struct cmha_trainer {
    Errors: ARGUMENT, OVERFLOW, MEMORY. */
 CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model, const cmha_trainer_config *config);
 CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer);
-/* One optimiser step on batches drawn from `tokens`; *loss is their mean cross-entropy. NOT_FINITE: the loss or the gradient
+/* One optimiser step on batches drawn from `tokens`; *loss is their mean cross-entropy: of every next token where the model is
+   causal, of hidden tokens (cmha_mask_tokens) where it is not. NOT_FINITE: the loss or the gradient
    was NaN or infinite; parameters and moments are as before, the step is counted, so the next one draws other batches.
    Errors: ARGUMENT (fewer than length + 1 tokens), TOKEN. */
 CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
+/* One optimiser step on the caller's batch (of at most config.batch x config.length tokens, so that nothing is allocated). */
+CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
+/* BERT's objective (Devlin et al. 2019) on n tokens: each is chosen with probability `rate`; of the chosen 80 % become mask_token, 10 % a
+   token drawn from the vocabulary and 10 % stay. targets [n] gets the chosen ones' own ids and -1 elsewhere. A token with keep[i] = 0
+   (padding, [CLS]) is never chosen; keep may be NULL. */
+CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep, size_t vocabulary, int32_t mask_token,
+                               double rate, cmha_rng *rng);
 /* Mean loss over consecutive windows of `tokens`, at most eval_tokens of them, the last one shorter if need be. */
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
 /* Splits a stream into training text and its held-out tail by config.held_out. */
@@ -4007,25 +4043,37 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
 
 typedef struct cmha__entropy_saved {
     const int32_t *targets;
+    const cmha_real *weights; /* of the classes; NULL = 1 each */
     cmha_real *lse;
-    size_t counted;
+    double counted;           /* rows, or their weights' sum */
     int32_t ignore;
 } cmha__entropy_saved;
+
+/* Weight of a row by its target. */
+static double cmha__row_weight(const cmha__entropy_saved *s, size_t t) {
+    if (s->targets[t] == s->ignore) return 0;
+    return s->weights ? (double)s->weights[s->targets[t]] : 1;
+}
 
 static cmha_status cmha__entropy_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__entropy_saved *s = (const cmha__entropy_saved *)r->user;
     size_t V = cmha__last(r->in[0]), T = cmha__rows(r->in[0]);
     cmha_real *d = cmha_grad(tape, r->in[0]), scale;
-    if (!d || cmha__dry(tape) || !s->counted) return tape->status;
+    if (!d || cmha__dry(tape) || !(s->counted > 0)) return tape->status;
     scale = r->out->grad[0] / (cmha_real)s->counted;
     CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-        cmha_cross_entropy_backward(r->in[0]->data + lo * V, s->targets + lo, s->lse + 2 * lo, hi - lo, V, s->ignore, scale,
-                                    d + lo * V);
+        size_t t, n;
+        for (t = lo; t < hi; t += n) { /* rows of different weight one by one */
+            n = s->weights ? 1 : hi - lo;
+            cmha_cross_entropy_backward(r->in[0]->data + t * V, s->targets + t, s->lse + 2 * t, n, V, s->ignore,
+                                        s->weights ? scale * (cmha_real)cmha__row_weight(s, t) : scale, d + t * V);
+        }
     }
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore) {
+CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore,
+                                         const cmha_real *class_weights) {
     size_t one = 1, T, V, threads, c;
     cmha__entropy_saved *s;
     cmha_tensor *y;
@@ -4038,24 +4086,115 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
     sums = s ? (double *)cmha__record_alloc(tape, 2 * threads * sizeof *sums) : NULL; /* per thread: sum, count */
     if (!sums || cmha__check_tokens(tape, targets, T, V, 1, ignore)) return NULL;
     s->targets = targets;
+    s->weights = class_weights;
     s->ignore = ignore;
     s->lse = cmha__reals(tape, 2 * T);
     if (!s->lse) return NULL;
     if (!cmha__dry(tape)) {
         double sum = 0;
         CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-            size_t counted;
-            sums[2 * cmha__chunk] = cmha_cross_entropy_forward(logits->data + lo * V, targets + lo, hi - lo, V, ignore, s->lse + 2 * lo,
-                                                                &counted);
-            sums[2 * cmha__chunk + 1] = (double)counted;
+            size_t t, n, counted;
+            for (t = lo; t < hi; t += n) {
+                double weight = class_weights ? cmha__row_weight(s, t) : 1;
+                n = class_weights ? 1 : hi - lo;
+                sums[2 * cmha__chunk] += weight * cmha_cross_entropy_forward(logits->data + t * V, targets + t, n, V, ignore,
+                                                                              s->lse + 2 * t, &counted);
+                sums[2 * cmha__chunk + 1] += weight * (double)counted;
+            }
         }
         for (c = 0; c < threads; c++) {
             sum += sums[2 * c];
-            s->counted += (size_t)sums[2 * c + 1];
+            s->counted += sums[2 * c + 1];
         }
-        y->data[0] = s->counted ? (cmha_real)(sum / (double)s->counted) : 0;
+        y->data[0] = s->counted > 0 ? (cmha_real)(sum / s->counted) : 0;
     }
     return cmha_push(tape, "cross_entropy", y, &logits, 1, cmha__entropy_backward, s);
+}
+
+static cmha_status cmha__squared_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha_real *targets = (const cmha_real *)r->user;
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    size_t i, n = r->in[0]->size;
+    if (!dx || cmha__dry(tape)) return tape->status;
+    for (i = 0; i < n; i++) dx[i] += r->out->grad[0] * 2 * (r->in[0]->data[i] - targets[i]) / (cmha_real)n;
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets) {
+    size_t one = 1, i;
+    double sum = 0;
+    cmha_tensor *y = x ? cmha__result(tape, 1, &one) : NULL;
+    if (!y) return NULL;
+    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "squared error: targets is NULL");
+    for (i = 0; !cmha__dry(tape) && i < x->size; i++) sum += ((double)x->data[i] - (double)targets[i]) * ((double)x->data[i] - (double)targets[i]);
+    if (!cmha__dry(tape)) y->data[0] = x->size ? (cmha_real)(sum / (double)x->size) : 0;
+    return cmha_push(tape, "squared_error", y, &x, 1, cmha__squared_backward, (void *)(uintptr_t)targets);
+}
+
+static cmha_status cmha__sigmoid_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    size_t i;
+    for (i = 0; dx && !cmha__dry(tape) && i < r->out->size; i++) dx[i] += r->out->grad[i] * r->out->data[i] * (1 - r->out->data[i]);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x) {
+    cmha_tensor *y = x ? cmha__result(tape, x->rank, x->shape) : NULL;
+    size_t i;
+    for (i = 0; y && !cmha__dry(tape) && i < x->size; i++) y->data[i] = cmha__sigmoid(x->data[i]);
+    return y ? cmha_push(tape, "sigmoid", y, &x, 1, cmha__sigmoid_backward, NULL) : NULL;
+}
+
+static cmha_status cmha__gather_backward(cmha_tape *tape, cmha_record *r) {
+    const size_t *index = (const size_t *)r->user;
+    size_t D = cmha__last(r->out), i;
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    for (i = 0; dx && !cmha__dry(tape) && i < r->out->shape[0]; i++) cmha__axpy(D, 1, r->out->grad + i * D, dx + index[i] * D);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n) {
+    size_t shape[2], i;
+    cmha_tensor *y;
+    if (!x || !tape || tape->status) return NULL;
+    shape[0] = n, shape[1] = cmha__last(x);
+    y = cmha__result(tape, 2, shape);
+    for (i = 0; y && !cmha__dry(tape) && i < n; i++) {
+        if (index[i] >= cmha__rows(x)) return cmha__tape_fail2(tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], cmha__rows(x));
+        memcpy(y->data + i * shape[1], x->data + index[i] * shape[1], shape[1] * sizeof *y->data);
+    }
+    return y ? cmha_push(tape, "gather", y, &x, 1, cmha__gather_backward, (void *)(uintptr_t)index) : NULL;
+}
+
+/* Adds mean rows (back = 0) or spreads their gradient (1): from [B, N, D] and to [B, D], or the other way round. */
+static void cmha__mean_pass(const cmha_real *from, cmha_real *to, const unsigned char *mask, const size_t *shape, int back) {
+    size_t B = shape[0], N = shape[1], D = shape[2], b, n, count;
+    for (b = 0; b < B; b++) {
+        for (count = n = 0; n < N; n++) count += !mask || mask[b * N + n];
+        for (n = 0; n < N; n++) {
+            size_t token = (b * N + n) * D;
+            if (mask && !mask[b * N + n]) continue;
+            cmha__axpy(D, 1 / (cmha_real)count, from + (back ? b * D : token), to + (back ? token : b * D));
+        }
+    }
+}
+
+static cmha_status cmha__mean_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    if (dx && !cmha__dry(tape)) cmha__mean_pass(r->out->grad, dx, (const unsigned char *)r->user, r->in[0]->shape, 1);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask) {
+    size_t shape[2];
+    cmha_tensor *y;
+    if (!x || !tape || tape->status) return NULL;
+    if (x->rank != 3) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "mean: the tensor must be [B, N, D]");
+    shape[0] = x->shape[0], shape[1] = x->shape[2];
+    y = cmha_tensor_new(tape, 2, shape, 0);
+    if (!y) return NULL;
+    if (!cmha__dry(tape)) cmha__mean_pass(x->data, y->data, key_mask, x->shape, 0);
+    return cmha_push(tape, "mean", y, &x, 1, cmha__mean_backward, (void *)(uintptr_t)key_mask);
 }
 
 /* Phase contrastive loss over a fused projection. A unit is one head of queries or of keys of one sequence. */
@@ -4354,11 +4493,14 @@ static void cmha__declare_all(cmha__builder *b) {
     model->token_weight = cmha__declare(b, SIZE_MAX, "tok_emb.weight", c->vocabulary, c->d_model, CMHA__WEIGHT);
     model->position_weight = cmha__declare_if(b, c->position == CMHA_POSITION_LEARNED, SIZE_MAX, "pos_emb.weight", c->max_positions,
                                               c->d_model, CMHA__WEIGHT);
+    model->type_weight = cmha__declare_if(b, c->token_types > 0, SIZE_MAX, "type_emb.weight", c->token_types, c->d_model, CMHA__WEIGHT);
     for (i = 0; i < c->n_layers; i++) cmha__declare_block(b, i, &n_fused);
     model->final_weight = cmha__declare_if(b, pre, SIZE_MAX, "ln_f.weight", c->d_model, 0, CMHA__ONES);
     model->final_bias = cmha__declare_if(b, pre && c->norm == CMHA_NORM_LAYER, SIZE_MAX, "ln_f.bias", c->d_model, 0, CMHA__ZEROS);
     model->head_weight = cmha__declare_if(b, !c->tied, SIZE_MAX, "head.weight", c->vocabulary, c->d_model, CMHA__WEIGHT);
     model->head_bias = cmha__declare_if(b, c->head_bias, SIZE_MAX, "head.bias", c->vocabulary, 0, CMHA__ZEROS);
+    model->class_weight = cmha__declare_if(b, c->classes > 0, SIZE_MAX, "class.weight", c->classes, c->d_model, CMHA__WEIGHT);
+    model->class_bias = cmha__declare_if(b, c->classes > 0, SIZE_MAX, "class.bias", c->classes, 0, CMHA__ZEROS);
 }
 
 static void cmha__start_parameter(const cmha_model *model, size_t index) {
@@ -4529,6 +4671,7 @@ typedef struct cmha__pass {
     cmha_model *model;
     cmha_tape *tape;
     cmha_cache *cache;          /* NULL: every token of the sequences is in this batch */
+    const cmha_batch *batch;    /* ids, types and mask of the tokens */
     size_t layer, B, N, first;  /* first: position of the first token */
     cmha_attention_args args;
     cmha_tensor *extra;         /* phase contrastive loss so far */
@@ -4595,34 +4738,44 @@ static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
     return x;
 }
 
-/* Token embeddings plus positions. */
-static cmha_tensor *cmha__model_embed(cmha__pass *pass, const int32_t *ids) {
-    cmha_model *model = pass->model;
-    cmha_tape *tape = pass->tape;
-    size_t B = pass->B, N = pass->N, d = model->config.d_model, i;
-    cmha_tensor *x = cmha_embedding(tape, model->token_weight, ids, B, N), *positions;
-    if (!x) return NULL;
-    if (model->config.position == CMHA_POSITION_LEARNED) {
-        int32_t *at = (int32_t *)cmha_tape_alloc(tape, B * N * sizeof *at);
-        if (pass->first + N > model->config.max_positions)
-            return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "model: %zu positions, but the learned embedding has %zu", pass->first + N,
-                                    model->config.max_positions);
-        for (i = 0; at && !cmha__dry(tape) && i < B * N; i++) at[i] = (int32_t)(pass->first + i % N);
-        positions = at ? cmha_embedding(tape, model->position_weight, at, B, N) : NULL;
-        x = cmha_add(tape, x, positions);
-    } else if (model->config.position == CMHA_POSITION_SINUSOIDAL) {
-        cmha__mark mark = cmha__mark_of(tape);
-        cmha_real *table = cmha__reals(tape, N * d);
-        if (table && !cmha__dry(tape)) { /* a constant: added in place, without a record */
-            cmha_sinusoidal_table(N, d, model->config.base, pass->first, table);
-            for (i = 0; i < B; i++) cmha__axpy(N * d, 1, table, x->data + i * N * d);
-        }
-        cmha__rewind(tape, mark);
+/* x + rows of an embedding whose ids are all `constant`, or count up from `first` in every sequence. */
+static cmha_tensor *cmha__add_embedding(cmha__pass *pass, cmha_tensor *x, cmha_tensor *weight, const int32_t *ids, int counting) {
+    size_t B = pass->B, N = pass->N, i;
+    if (!ids) {
+        int32_t *made = (int32_t *)cmha_tape_alloc(pass->tape, B * N * sizeof *made);
+        for (i = 0; made && !cmha__dry(pass->tape) && i < B * N; i++) made[i] = counting ? (int32_t)(pass->first + i % N) : 0;
+        ids = made;
     }
-    return x ? cmha_dropout(tape, x, (cmha_real)model->config.dropout) : NULL;
+    return ids ? cmha_add(pass->tape, x, cmha_embedding(pass->tape, weight, ids, B, N)) : NULL;
 }
 
-static void cmha__pass_args(cmha__pass *pass, const unsigned char *key_mask) {
+/* Adds the sinusoidal table in place: a constant, without a record. */
+static cmha_tensor *cmha__add_sinusoids(cmha__pass *pass, cmha_tensor *x) {
+    size_t N = pass->N, d = pass->model->config.d_model, i;
+    cmha__mark mark = cmha__mark_of(pass->tape);
+    cmha_real *table = cmha__reals(pass->tape, N * d);
+    if (table && !cmha__dry(pass->tape)) {
+        cmha_sinusoidal_table(N, d, pass->model->config.base, pass->first, table);
+        for (i = 0; i < pass->B; i++) cmha__axpy(N * d, 1, table, x->data + i * N * d);
+    }
+    cmha__rewind(pass->tape, mark);
+    return x;
+}
+
+/* Token embeddings plus token types and positions. */
+static cmha_tensor *cmha__model_embed(cmha__pass *pass) {
+    cmha_model *model = pass->model;
+    cmha_tensor *x = cmha_embedding(pass->tape, model->token_weight, pass->batch->ids, pass->B, pass->N);
+    if (x && model->position_weight && pass->first + pass->N > model->config.max_positions)
+        return cmha__tape_fail2(pass->tape, CMHA_ERR_SHAPE, "model: %zu positions, but the learned embedding has %zu",
+                                pass->first + pass->N, model->config.max_positions);
+    if (x && model->type_weight) x = cmha__add_embedding(pass, x, model->type_weight, pass->batch->types, 0);
+    if (x && model->position_weight) x = cmha__add_embedding(pass, x, model->position_weight, NULL, 1);
+    if (x && model->config.position == CMHA_POSITION_SINUSOIDAL) x = cmha__add_sinusoids(pass, x);
+    return x ? cmha_dropout(pass->tape, x, (cmha_real)model->config.dropout) : NULL;
+}
+
+static void cmha__pass_args(cmha__pass *pass) {
     cmha_model *model = pass->model;
     const cmha_model_config *c = &model->config;
     cmha_attention_args *a = &pass->args;
@@ -4636,7 +4789,7 @@ static void cmha__pass_args(cmha__pass *pass, const unsigned char *key_mask) {
     a->scale = (cmha_real)(c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)d_k));
     a->causal = c->causal;
     a->window = c->window;
-    a->key_mask = key_mask;
+    a->key_mask = pass->batch->key_mask;
     a->alibi = model->alibi;
     a->kind = (cmha_attention_kind)c->attention;
     a->layout = (cmha_layout)c->layout;
@@ -4648,25 +4801,27 @@ static void cmha__pass_args(cmha__pass *pass, const unsigned char *key_mask) {
     a->rotation_head = model->n_omega > 1 ? pass->N * d_k : 0;
 }
 
-/* Embedding, blocks and final norm -> [B, N, d_model]. */
-static cmha_tensor *cmha__model_body(cmha__pass *pass, const int32_t *ids, const unsigned char *key_mask) {
+/* Embedding and blocks -> [B, N, d_model]. */
+static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     cmha_model *model = pass->model;
     cmha_tensor *x;
-    cmha__pass_args(pass, key_mask);
-    x = cmha__model_embed(pass, ids);
+    cmha__pass_args(pass);
+    x = cmha__model_embed(pass);
     for (pass->layer = 0; x && pass->layer < model->config.n_layers; pass->layer++) x = cmha__block(pass, x);
     return x;
 }
 
-static cmha_tensor *cmha__model_head(cmha__pass *pass, cmha_tensor *x) {
-    cmha_model *model = pass->model;
-    if (model->final_weight) x = cmha__model_norm(pass, x, model->final_weight, model->final_bias);
-    return cmha_linear(pass->tape, x, model->head_weight ? model->head_weight : model->token_weight, model->head_bias);
+static cmha_tensor *cmha__final_norm(cmha__pass *pass, cmha_tensor *x) {
+    return pass->model->final_weight ? cmha__model_norm(pass, x, pass->model->final_weight, pass->model->final_bias) : x;
 }
 
-CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra_loss) {
+static cmha_tensor *cmha__vocabulary_head(cmha_model *model, cmha_tape *tape, cmha_tensor *x) {
+    return cmha_linear(tape, x, model->head_weight ? model->head_weight : model->token_weight, model->head_bias);
+}
+
+CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra_loss) {
     cmha__pass pass;
-    cmha_tensor *logits;
+    cmha_tensor *x;
     if (extra_loss) *extra_loss = NULL;
     if (!tape || tape->status) return NULL;
     if (!model || !model->context || !batch) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "model: it or the batch is missing");
@@ -4674,12 +4829,76 @@ CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, con
     memset(&pass, 0, sizeof pass);
     pass.model = model;
     pass.tape = tape;
+    pass.batch = batch;
     pass.B = batch->batch;
     pass.N = batch->length;
-    logits = cmha__model_head(&pass, cmha__model_body(&pass, batch->ids, batch->key_mask));
-    if (extra_loss && logits && pass.extra)
+    x = cmha__final_norm(&pass, cmha__model_body(&pass));
+    if (extra_loss && x && pass.extra)
         *extra_loss = cmha_scale(tape, pass.extra, (cmha_real)(model->config.pcl_weight / (double)model->config.n_layers));
-    return logits;
+    return x;
+}
+
+CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra_loss) {
+    cmha_tensor *x = cmha_model_states(model, tape, batch, extra_loss);
+    return x ? cmha__vocabulary_head(model, tape, x) : NULL;
+}
+
+CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states, const unsigned char *key_mask) {
+    const cmha_model_config *c;
+    cmha_tensor *x;
+    size_t *first, b;
+    if (!states || !model || !tape || tape->status) return NULL;
+    c = &model->config;
+    if (!model->class_weight) return cmha__tape_fail(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
+    if (states->rank != 3 || !states->shape[1]) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "scores: there is no token to look at");
+    if (c->pool == CMHA_POOL_MEAN) {
+        x = cmha_mean_tokens(tape, states, key_mask);
+    } else {
+        first = (size_t *)cmha__record_alloc(tape, (states->shape[0] + 1) * sizeof *first);
+        for (b = 0; first && b < states->shape[0]; b++) first[b] = b * states->shape[1];
+        x = first ? cmha_gather(tape, states, first, states->shape[0]) : NULL;
+    }
+    x = cmha_linear(tape, x, model->class_weight, model->class_bias);
+    return c->classes == 1 && c->label_range > 0 ? cmha_scale(tape, cmha_sigmoid(tape, x), (cmha_real)c->label_range) : x;
+}
+
+/* ---- Objectives ---- */
+
+/* Loss of a batch with labels: cross-entropy of classes, or the squared error of a regression. */
+static cmha_tensor *cmha__label_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor *states) {
+    cmha_tensor *scores = cmha_model_scores(model, tape, states, batch->key_mask);
+    int32_t *targets;
+    size_t b;
+    if (model->config.classes == 1) return cmha_squared_error(tape, scores, batch->labels);
+    targets = (int32_t *)cmha__record_alloc(tape, (batch->batch + 1) * sizeof *targets);
+    for (b = 0; targets && !cmha__dry(tape) && b < batch->batch; b++) {
+        cmha_real label = batch->labels[b];
+        targets[b] = label >= 0 && label < 2147483520 ? (int32_t)label : -2; /* -2, and NaN, are refused as outside the classes */
+    }
+    return targets ? cmha_cross_entropy(tape, scores, targets, -1, batch->class_weights) : NULL;
+}
+
+/* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work. */
+static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor *states) {
+    const int32_t *targets = batch->targets;
+    size_t total = batch->batch * batch->length, n = 0, i;
+    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "loss: the batch has neither targets nor labels");
+    if (!model->config.causal) {
+        size_t *index = (size_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *index);
+        int32_t *wanted = (int32_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *wanted);
+        for (i = 0; wanted && !cmha__dry(tape) && i < total; i++)
+            if (targets[i] != -1) index[n] = i, wanted[n++] = targets[i];
+        if (cmha__dry(tape)) n = total; /* the most there can be */
+        states = wanted ? cmha_gather(tape, states, index, n) : NULL;
+        targets = wanted;
+    }
+    return states ? cmha_cross_entropy(tape, cmha__vocabulary_head(model, tape, states), targets, -1, NULL) : NULL;
+}
+
+static cmha_tensor *cmha__objective(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra) {
+    cmha_tensor *states = cmha_model_states(model, tape, batch, extra);
+    if (!states) return NULL;
+    return batch->labels ? cmha__label_loss(model, tape, batch, states) : cmha__token_loss(model, tape, batch, states);
 }
 
 /* Starts a pass on the model's own tape. */
@@ -4696,7 +4915,7 @@ CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch,
     cmha_status status = cmha__own_pass(model, 0, 0);
     if (!status && (!batch || !loss)) status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "loss: the batch or the result is NULL");
     if (status) return status;
-    y = cmha_cross_entropy(&model->tape, cmha_model_forward(model, &model->tape, batch, NULL), batch->targets, -1);
+    y = cmha__objective(model, &model->tape, batch, NULL);
     if (y) *loss = (double)y->data[0];
     return model->tape.status;
 }
@@ -4711,19 +4930,29 @@ CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batc
     return model->tape.status;
 }
 
+CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores) {
+    cmha_tensor *y;
+    cmha_status status = cmha__own_pass(model, 0, 0);
+    if (!status && (!batch || !scores)) status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "classify: the batch or the result is NULL");
+    if (status) return status;
+    y = cmha_model_scores(model, &model->tape, cmha_model_states(model, &model->tape, batch, NULL), batch->key_mask);
+    if (y) memcpy(scores, y->data, y->size * sizeof *scores);
+    return model->tape.status;
+}
+
 CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight, uint64_t key, double *loss) {
     cmha_tape *tape;
-    cmha_tensor *extra, *entropy, *total;
+    cmha_tensor *extra, *objective, *total;
     cmha_status status = cmha__own_pass(model, 1, key);
     if (!status && (!batch || !loss)) status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "gradient: the batch or the result is NULL");
     if (!status) status = cmha__need_grad(model);
     if (status) return status;
     tape = &model->tape;
-    entropy = cmha_cross_entropy(tape, cmha_model_forward(model, tape, batch, &extra), batch->targets, -1);
-    total = extra ? cmha_add(tape, entropy, extra) : entropy;
+    objective = cmha__objective(model, tape, batch, &extra);
+    total = extra ? cmha_add(tape, objective, extra) : objective;
     if (!total) return tape->status;
     if (!cmha__dry(tape)) {
-        *loss = (double)entropy->data[0];
+        *loss = (double)objective->data[0];
         if (!(fabs((double)total->data[0]) <= (double)FLT_MAX))
             return cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g", (double)total->data[0]);
     }
@@ -4737,10 +4966,12 @@ static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t le
     double loss;
     cmha_status status;
     static const int32_t none = 0; /* never read */
+    static const cmha_real no_label = 0;
     memset(&b, 0, sizeof b);
     b.ids = b.targets = &none;
     b.batch = batch;
     b.length = length;
+    if (like->config.classes) b.labels = &no_label; /* what the class head is for; hidden tokens then find their memory at the first step */
     status = cmha_tape_init(&dry.tape, like->context, 1);
     if (status) return status;
     dry.tape.memory.measuring = 1;
@@ -4945,20 +5176,38 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     return status;
 }
 
-/* Fills one row of ids and targets from the stream. */
-static void cmha__fill_row(const cmha_tokens *tokens, size_t start, size_t n, int32_t *ids, int32_t *targets) {
+CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep, size_t vocabulary, int32_t mask_token,
+                               double rate, cmha_rng *rng) {
+    size_t i;
+    for (i = 0; i < n; i++) {
+        double chosen = cmha_rng_uniform(rng), fate = cmha_rng_uniform(rng);
+        targets[i] = -1;
+        if (chosen >= rate || (keep && !keep[i])) continue;
+        targets[i] = ids[i];
+        if (fate < 0.8) ids[i] = mask_token;
+        else if (fate < 0.9) ids[i] = (int32_t)cmha_rng_below(rng, vocabulary);
+    }
+}
+
+/* Fills one row of ids and targets from the stream: the next tokens, or an encoder's hidden ones as `draw` chooses them. */
+static void cmha__fill_row(const cmha_trainer *trainer, const cmha_tokens *tokens, size_t start, size_t n, uint64_t draw, int32_t *ids,
+                           int32_t *targets) {
+    const cmha_model_config *c = &trainer->model->config;
+    cmha_rng rng = cmha_rng_make(trainer->seed, cmha__mix(draw));
     size_t i;
     for (i = 0; i < n; i++) {
         ids[i] = cmha_tokens_at(tokens, start + i);
-        targets[i] = cmha_tokens_at(tokens, start + i + 1);
+        targets[i] = c->causal ? cmha_tokens_at(tokens, start + i + 1) : -1;
     }
+    if (!c->causal)
+        cmha_mask_tokens(ids, targets, n, NULL, c->vocabulary, (int32_t)trainer->config.mask_token, trainer->config.mask_rate, &rng);
 }
 
 static cmha_batch cmha__trainer_batch(const cmha_trainer *trainer, size_t batch, size_t length) {
     cmha_batch b;
+    memset(&b, 0, sizeof b);
     b.ids = trainer->ids;
     b.targets = trainer->ids + batch * length;
-    b.key_mask = NULL;
     b.batch = batch;
     b.length = length;
     return b;
@@ -5016,7 +5265,8 @@ static cmha_status cmha__trainer_gradient(cmha_trainer *trainer, const cmha_toke
         for (row = 0; row < c->batch; row++) {
             cmha_rng rng = cmha_rng_make(trainer->seed, 0x6261746368ull + draw * c->batch + row);
             size_t start = (size_t)cmha_rng_below(&rng, tokens->count - c->length);
-            cmha__fill_row(tokens, start, c->length, trainer->ids + row * c->length, trainer->ids + (c->batch + row) * c->length);
+            cmha__fill_row(trainer, tokens, start, c->length, 0x6d61736bull + draw * c->batch + row, trainer->ids + row * c->length,
+                           trainer->ids + (c->batch + row) * c->length);
         }
         status = cmha_model_gradient(trainer->model, &batch, 1 / (double)c->accumulate, cmha__mix(trainer->seed ^ cmha__mix(draw + 1)), &mean);
         *loss += mean / (double)c->accumulate;
@@ -5025,19 +5275,11 @@ static cmha_status cmha__trainer_gradient(cmha_trainer *trainer, const cmha_toke
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
-    const cmha_trainer_config *c;
-    cmha_model *model;
-    double *partial, mean = 0;
-    cmha_status status;
-    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
-    if (!tokens) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: no tokens");
-    c = &trainer->config;
-    model = trainer->model;
-    if (tokens->count <= c->length)
-        return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "step: %zu tokens are too few for sequences of %zu", tokens->count, c->length);
-    status = cmha__trainer_gradient(trainer, tokens, &mean);
-    if (loss) *loss = mean;
+/* The second half of a step: the norm, the clipping and the update. */
+static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status status) {
+    const cmha_trainer_config *c = &trainer->config;
+    cmha_model *model = trainer->model;
+    double *partial;
     if (!status) {
         partial = (double *)cmha_tape_alloc(&model->tape, (size_t)model->context->threads * sizeof *partial);
         if (!partial) return model->tape.status;
@@ -5054,6 +5296,31 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
     cmha__trainer_update(trainer, c->clip > 0 && trainer->grad_norm > c->clip ? c->clip / trainer->grad_norm : 1);
     trainer->step++;
     return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
+    const cmha_trainer_config *c;
+    double mean = 0;
+    cmha_status status;
+    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
+    if (!tokens) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: no tokens");
+    c = &trainer->config;
+    if (tokens->count <= c->length)
+        return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: %zu tokens are too few for sequences of %zu", tokens->count,
+                          c->length);
+    status = cmha__trainer_gradient(trainer, tokens, &mean);
+    if (loss) *loss = mean;
+    return cmha__trainer_finish(trainer, status);
+}
+
+CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
+    double mean = 0;
+    cmha_status status;
+    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
+    cmha_model_zero_grad(trainer->model);
+    status = cmha_model_gradient(trainer->model, batch, 1, cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1)), &mean);
+    if (loss) *loss = mean;
+    return cmha__trainer_finish(trainer, status);
 }
 
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
@@ -5073,7 +5340,8 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         if (rows > c->batch) rows = c->batch;
         batch = cmha__trainer_batch(trainer, rows, length);
         for (row = 0; row < rows; row++)
-            cmha__fill_row(tokens, done + row * length, length, trainer->ids + row * length, trainer->ids + (rows + row) * length);
+            cmha__fill_row(trainer, tokens, done + row * length, length, done + row, trainer->ids + row * length,
+                           trainer->ids + (rows + row) * length);
         status = cmha_model_loss(trainer->model, &batch, &mean);
         if (status) return status;
         sum += mean * (double)(rows * length);
@@ -5214,20 +5482,24 @@ static cmha_tensor *cmha__last_rows(cmha__pass *pass, const cmha_tensor *x) {
 /* n tokens of each sequence, rows `stride` apart, for which there is room. */
 static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_t stride, size_t n, cmha_real *logits) {
     cmha__pass pass;
+    cmha_batch batch;
     cmha_tensor *x;
     int32_t *staged = cache->ids + cache->batch * cache->capacity;
     size_t b;
     for (b = 0; b < cache->batch; b++) memcpy(staged + b * n, ids + b * stride, n * sizeof *ids);
     cmha_tape_reset(&cache->tape);
     memset(&pass, 0, sizeof pass);
+    memset(&batch, 0, sizeof batch);
+    batch.ids = staged;
+    pass.batch = &batch;
     pass.model = cache->model;
     pass.tape = &cache->tape;
     pass.cache = cache;
     pass.B = cache->batch;
     pass.N = n;
     pass.first = cache->length;
-    x = cmha__model_body(&pass, staged, NULL);
-    x = logits ? cmha__model_head(&pass, cmha__last_rows(&pass, x)) : x;
+    x = cmha__model_body(&pass);
+    x = logits ? cmha__vocabulary_head(cache->model, &cache->tape, cmha__final_norm(&pass, cmha__last_rows(&pass, x))) : x;
     if (!x) return cache->tape.status;
     if (logits) memcpy(logits, x->data, x->size * sizeof *logits);
     for (b = 0; b < cache->batch; b++) memcpy(cache->ids + b * cache->capacity + cache->length, staged + b * n, n * sizeof *ids);

@@ -20,7 +20,7 @@ static double subject_loss(void *user) {
     cmha_tape_reset(&s->tape);
     s->tape.key = s->key, s->tape.draws = 0;
     logits = cmha_model_forward(&s->model, &s->tape, &s->batch, &extra);
-    loss = cmha_cross_entropy(&s->tape, logits, s->batch.targets, -1);
+    loss = cmha_cross_entropy(&s->tape, logits, s->batch.targets, -1, NULL);
     if (!loss) return NAN;
     return (double)loss->data[0] + (extra ? (double)extra->data[0] : 0);
 }
@@ -35,7 +35,7 @@ static int subject_gradient(subject *s) {
     cmha_tape_reset(&s->tape);
     s->tape.key = s->key, s->tape.draws = 0;
     logits = cmha_model_forward(&s->model, &s->tape, &s->batch, &extra);
-    loss = cmha_cross_entropy(&s->tape, logits, s->batch.targets, -1);
+    loss = cmha_cross_entropy(&s->tape, logits, s->batch.targets, -1, NULL);
     if (extra) loss = cmha_add(&s->tape, loss, extra);
     return CHECK_THAT(loss && !cmha_backward(&s->tape, loss, 1), "%s", cmha_error(&context));
 }

@@ -144,7 +144,7 @@ static cmha_tensor *build_sublayer(trial *t, cmha_tensor **in) {
 
 static int32_t ids[6] = {4, 1, 4, 0, 4, 2}, targets[6] = {0, 3, -1, 4, 4, -1};
 static cmha_tensor *build_embedding(trial *t, cmha_tensor **in) { return cmha_embedding(&t->tape, in[0], ids, 2, 3); }
-static cmha_tensor *build_entropy(trial *t, cmha_tensor **in) { return cmha_cross_entropy(&t->tape, in[0], targets, -1); }
+static cmha_tensor *build_entropy(trial *t, cmha_tensor **in) { return cmha_cross_entropy(&t->tape, in[0], targets, -1, NULL); }
 
 static void check_arithmetic(void) {
     int i;
@@ -378,7 +378,7 @@ static void check_failures(void) {
     cmha_tape_reset(&tape);
     b = cmha_tensor_new(&tape, 2, ba, 1);
     bad[0] = 3;
-    CHECK(cmha_cross_entropy(&tape, b, bad, -1) == NULL); /* the first of three targets lies outside of two classes */
+    CHECK(cmha_cross_entropy(&tape, b, bad, -1, NULL) == NULL); /* the first of three targets lies outside of two classes */
     CHECK_IS(cmha_tape_status(&tape), CMHA_ERR_TOKEN);
     CHECK(cmha_backward(&tape, NULL, 1) != CMHA_OK);
     cmha_tape_reset(&tape);

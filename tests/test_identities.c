@@ -171,7 +171,7 @@ static void layout_of_a_model(void) {
     cmha_model a, b;
     int32_t ids[24];
     cmha_real *la = check_zeros(24 * 19), *lb = check_zeros(24 * 19);
-    cmha_batch batch = {ids, NULL, NULL, 2, 12};
+    cmha_batch batch = {ids, NULL, NULL, 2, 12, NULL, NULL, NULL};
     size_t i;
     for (i = 0; i < 24; i++) ids[i] = (int32_t)check_below(19);
     CHECK_OK(cmha_model_init(&a, &context, &config));
@@ -265,7 +265,7 @@ static void decode_with_table(void) {
     double omega[8];
     int32_t ids[60];
     cmha_real *full = check_zeros(60 * 19), *other = check_zeros(60 * 19);
-    cmha_batch whole = {ids, NULL, NULL, 2, 30};
+    cmha_batch whole = {ids, NULL, NULL, 2, 30, NULL, NULL, NULL};
     size_t i;
     c.frequency = CMHA_FREQ_TABLE, c.n_kv_heads = 2;
     for (i = 0; i < 60; i++) ids[i] = (int32_t)check_below(19);
@@ -522,7 +522,7 @@ static double extra_loss(size_t layers, double weight) {
     cmha_tape tape;
     cmha_tensor *extra = NULL;
     int32_t ids[6] = {1, 5, 2, 9, 9, 3};
-    cmha_batch batch = {ids, ids, NULL, 1, 6};
+    cmha_batch batch = {ids, ids, NULL, 1, 6, NULL, NULL, NULL};
     double value = NAN;
     size_t i;
     c.n_layers = layers, c.pcl_weight = weight, c.pcl_mask = 0;
