@@ -1,4 +1,4 @@
-/* The metrics of classification and regression: against values worked out by hand, and against the textbook's formulas on random data. */
+/* The metrics of classification and regression: against values worked out by hand, and against the textbook on random data. */
 #include "check.h"
 
 enum { MANY = 400 };
@@ -79,7 +79,8 @@ static void ties(void) {
 
 static void extremes(void) {
     const double inf = HUGE_VAL, none = (double)NAN;
-    double x[] = {1, 2, 3, 4}, big[] = {1e308, -1e308, 1e308, 0}, small[] = {1e-320, -1e-320, 1e-320, 0}, ends[] = {-inf, 0, 5, inf};
+    double x[] = {1, 2, 3, 4}, big[] = {1e308, -1e308, 1e308, 0}, small[] = {1e-320, -1e-320, 1e-320, 0};
+    double ends[] = {-inf, 0, 5, inf};
     double scratch[16];
     CHECK_NEAR(cmha_pearson(big, small, 4), 1, 1e-3);
     CHECK_NEAR(cmha_pearson(x, big, 4), -0.5 / sqrt(5 * 2.75), 1e-14); /* the products of -1.5 -0.5 0.5 1.5 with 1 -1 1 0 */
