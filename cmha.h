@@ -314,6 +314,83 @@ CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, siz
                                    const cmha_real *delta, const cmha_real *b, const cmha_real *dy, size_t ldy, cmha_real *dx,
                                    double *ddelta, double *db);
 
+/* Quotients of complex numbers, rows [Re (D) | Im (D)]. MöbiusAttention eq 5 divides without saying what happens at a pole; its
+   authors are silent about eps, so REG is our choice (with eps = 1e-3 in float), and so is UNIT, which keeps of the denominator
+   its phase alone (an author's earlier code, 5*E, divides by |w| as well, but returns conj(y)). */
+typedef enum cmha_quotient_kind {
+    CMHA_QUOTIENT_REG,   /* u conj(w) / (|w|^2 + eps^2): |y| <= |u| / (2 eps), smooth where eps > 0 */
+    CMHA_QUOTIENT_EXACT, /* u / w, eps is not read; unbounded near w = 0 */
+    CMHA_QUOTIENT_UNIT   /* u conj(w) / sqrt(|w|^2 + eps^2): |y| <= |u| */
+} cmha_quotient_kind;
+
+/* y [T, 2D] = u over w, both [T, 2D], eps >= 0. No square of w or eps is formed before both are scaled, so that neither a huge
+   nor a tiny w is lost. Where w and eps vanish together (below the smallest normal number) y and its gradients are 0: the
+   quotient has no value there, and its gradient would be infinite. */
+CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D, cmha_quotient_kind kind,
+                                    cmha_real eps, cmha_real *y);
+/* With s = |w|^2 + eps^2. REG: du = dy w/s, dw = -conj(u) (w/s)^2 dy + u (eps/s)^2 conj(dy), EXACT the same with eps = 0. UNIT:
+   with q = w/sqrt s, du = dy q, dw = (i q Im(y conj(dy)) + eps^2/s u conj(dy)) / sqrt s. */
+CMHA_DEF void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T, size_t D,
+                                     cmha_quotient_kind kind, cmha_real eps, cmha_real *du, cmha_real *dw);
+
+/* y [T, 2D] = x w, the complex product of each row with w [2, D]: MöbiusAttention's keys and values as its eq 7-8 print them. */
+CMHA_DEF void cmha_complex_scale_forward(const cmha_real *x, const cmha_real *w, size_t T, size_t D, cmha_real *y);
+CMHA_DEF void cmha_complex_scale_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy, size_t T, size_t D,
+                                          cmha_real *dx, cmha_real *dw);
+
+/* The Möbius map of each channel (MöbiusAttention eq 5): y [T, 2D] = (a rho + b) / (c rho + d), rho [T, 2D], abcd [4, 2, D] = a,
+   b, c, d, each (re, im). Kind and eps say how it divides. The sums over T in dabcd are formed in double. */
+CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D, cmha_quotient_kind kind,
+                                  cmha_real eps, cmha_real *y);
+CMHA_DEF void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T, size_t D,
+                                   cmha_quotient_kind kind, cmha_real eps, cmha_real *drho, cmha_real *dabcd);
+
+/* What a Möbius map does to the sphere, by sigma = (a + d)^2 / (ad - bc) (MöbiusAttention Table 1, whose conditions presuppose
+   ad - bc = 1, and whose circular maps have two fixed points, not one). */
+typedef enum cmha_geometry {
+    CMHA_PARABOLIC,  /* sigma = 4: a translation, one fixed point; also every multiple of the identity */
+    CMHA_CIRCULAR,   /* sigma = 0: a half turn, the elliptic map of multiplier -1 */
+    CMHA_ELLIPTIC,   /* 0 < sigma < 4: a rotation */
+    CMHA_HYPERBOLIC, /* sigma > 4: a dilation */
+    CMHA_LOXODROMIC, /* everything else: both at once */
+    CMHA_GEOMETRY_COUNT
+} cmha_geometry;
+
+CMHA_DEF const char *cmha_geometry_name(cmha_geometry geometry); /* "parabolic", ..; "?" for other numbers */
+
+/* One map, in double. Complex numbers are (re, im). */
+typedef struct cmha_mobius_class {
+    cmha_geometry kind;
+    double sigma[2], determinant[2];
+    double multiplier[2]; /* k with k + 1/k = sigma - 2 and |k| >= 1: the map is z -> k z seen from its fixed points. |k| is the
+                             dilation and arg k the rotation (the paper's text has them the other way round) */
+    double fixed[2][2];   /* fixed points, without a tolerance, the one nearer to 0 first; (INFINITY, 0) is the one at infinity */
+    int n_fixed;          /* 2; 1 where they coincide, fixed[1] being a copy; 0 where every point is fixed (multiples of 1) */
+} cmha_mobius_class;
+
+/* Classifies the D maps of abcd [4, 2, D]. Generic complex maps are all loxodromic, so the answer depends on tol (the paper
+   counted by eye; 0.01 is a usual choice). In this order: |Im sigma| > tol (1 + |sigma|) loxodromic; |sigma - 4| <= tol
+   parabolic; |sigma| <= tol circular; Re sigma < 0 loxodromic; Re sigma < 4 elliptic; else hyperbolic. A map of determinant 0 is
+   constant: loxodromic, sigma and multiplier (INFINITY, 0), its value as the only fixed point (none if a = b = c = d = 0). NaN:
+   loxodromic, n_fixed 0. */
+CMHA_DEF void cmha_mobius_classify(const cmha_real *abcd, size_t D, double tol, cmha_mobius_class *classes);
+/* counts[g] = number of maps of geometry g among n. */
+CMHA_DEF void cmha_mobius_count(const cmha_mobius_class *classes, size_t n, size_t counts[CMHA_GEOMETRY_COUNT]);
+/* Divides each (a, b, c, d) by sqrt(ad - bc): then ad - bc = 1, and the exact map is the same (REG's and UNIT's is another, since
+   eps and |w| do not scale along). Maps of determinant 0 stay as they are. */
+CMHA_DEF void cmha_mobius_normalize(cmha_real *abcd, size_t D);
+
+/* The imaginary part of CoPE's embedding (eq 1): positions. The paper says sinusoidal, its code has sines alone, each frequency
+   on two channels, so that position 0 is the number 0. */
+typedef enum cmha_cope_imag {
+    CMHA_COPE_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d) */
+    CMHA_COPE_SIN_COS, /* even c the same, odd c cos(t w): the table of Vaswani et al. */
+    CMHA_COPE_LEARNED  /* a parameter of the caller's */
+} cmha_cope_imag;
+
+/* table [n, d]: row r is position t = pos0 + r, without the paper's factor gamma. d may be odd. LEARNED: zeros. */
+CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double base, size_t pos0, cmha_real *table);
+
 /* A strided view of a [B, H, N, d] array: element (b, h, n, i) is data[b * batch + h * head + n * token + i]. Serves
    head-major [B, H, N, d] and token-major [B, N, H * d] storage alike, also a slice of a fused projection. Of a complex array
    that is the real part; the imaginary part lies `imag` numbers further on (0: the array is real). */
@@ -330,10 +407,33 @@ CMHA_DEF cmha_heads cmha_complex_heads_major(cmha_real *data, size_t H, size_t N
 CMHA_DEF cmha_heads cmha_complex_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag);
 
 typedef enum cmha_attention_kind {
-    CMHA_ATTENTION_CMHA, /* ComplexFormer eq 1-9 */
-    CMHA_ATTENTION_ROPE, /* Su et al. 2021; CMHA with delta = 1, b = 0 */
-    CMHA_ATTENTION_DOT   /* Vaswani et al. 2017 */
+    CMHA_ATTENTION_CMHA,    /* ComplexFormer eq 1-9 */
+    CMHA_ATTENTION_ROPE,    /* Su et al. 2021; CMHA with delta = 1, b = 0 */
+    CMHA_ATTENTION_DOT,     /* Vaswani et al. 2017 */
+    CMHA_ATTENTION_COMPLEX, /* complex q and k: O = sum_j q_j conj(k_j), see cmha_softmax. CoPE, MöbiusAttention */
+    CMHA_ATTENTION_ANGULAR  /* the same of the phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of cosines of phase
+                               differences, without any trigonometry. (The paper's pi-normalisation of phases has no effect inside a
+                               cosine; its prose says "averages" where its 1/sqrt(d_h) does not average: the caller's scale decides.) */
 } cmha_attention_kind;
+
+/* What is done with the complex score O of COMPLEX and ANGULAR (already times scale) and the values. MöbiusAttention does not say how
+   softmax(O) of its eq 9 is meant; RI_PRODUCT is its literal reading channel by channel, and the default here.
+   Real values go with REAL and SCORE. */
+typedef enum cmha_softmax {
+    CMHA_SOFTMAX_RI_PRODUCT, /* y = (softmax(Re O) + i softmax(Im O)) v */
+    CMHA_SOFTMAX_REAL,       /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
+    CMHA_SOFTMAX_RI_SPLIT,   /* y = softmax(Re O) Re v + i softmax(Im O) Im v */
+    CMHA_SOFTMAX_YANG8,      /* eight real attentions (Yang et al. 2020): (P_rr + i P_ri + i P_ir - P_ii) v, P_xy = softmax(q_x k_y) */
+    CMHA_SOFTMAX_SCORE       /* the Hermitian core: y = softmax(magnitude |O| / max + cosine Re O / sqrt(|O|^2 + eps^2)) v */
+} cmha_softmax;
+
+/* SCORE: what the magnitudes are divided by (CoPE `hybrid_norm`), + 1e-12. */
+typedef enum cmha_norm_max {
+    CMHA_MAX_NONE,
+    CMHA_MAX_ROW,   /* largest |O| among the row's permitted keys: causal-safe */
+    CMHA_MAX_HEAD,  /* among all permitted pairs of the head: leaks the future where causal */
+    CMHA_MAX_GLOBAL /* over the whole batch, masked pairs included: what CoPE's code does; depends on batch mates and padding */
+} cmha_norm_max;
 
 /* Which delta and b a head uses: the paper's, its ablation "EulerFormer-MHA (Shared)", or delta = 1, b = 0 without parameters. */
 typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIXED } cmha_share;
@@ -342,7 +442,7 @@ typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIX
 typedef struct cmha_attention_args {
     size_t batch, heads, kv_heads;   /* kv_heads divides heads: query head h reads key/value head h / (heads / kv_heads) */
     size_t n_q, n_k;                 /* query row i is at position pos0 + i, key row j at pos0 + n_q - n_k + j */
-    size_t d_k, d_v;                 /* d_v 0: no values, only lse is computed */
+    size_t d_k, d_v;                 /* numbers per head, complex ones for COMPLEX and ANGULAR. d_v 0: only lse is computed */
     cmha_real scale;                 /* factor on the score; not defaulted here. ComplexFormer's eq 8 has none, its prose scales */
     int causal;                      /* key position <= query position */
     size_t window;                   /* with causal: only the last `window` positions, own one included; 0 = all */
@@ -354,10 +454,39 @@ typedef struct cmha_attention_args {
     const cmha_real *delta, *b;
     const cmha_real *rotation;       /* [n, 2P], n = max(n_q, n_k), first row at position pos0 + n_q - n; from cmha_rotation_table */
     size_t rotation_head;            /* 0, or the distance between the heads' tables (per-head frequencies) */
-    cmha_real dropout;               /* on the probabilities */
+    cmha_softmax softmax;            /* this and the next: COMPLEX and ANGULAR only */
+    int complex_v;                   /* v and y are complex, d_v numbers a head */
+    int bilinear;                    /* O = sum_j q_j k_j, no conjugate: MöbiusAttention eq 9 as printed */
+    cmha_real magnitude, cosine;     /* SCORE */
+    cmha_real eps;                   /* of the phasors (ANGULAR) and of SCORE's cosine, which acts on the O before scale */
+    cmha_norm_max norm_max;          /* SCORE */
+    int norm_max_grad;               /* 0: that maximum is a constant in the backward; 1: the gradient flows into its entry */
+    cmha_real dropout;               /* on the probabilities; the softmaxes of one pair share their bit */
     uint64_t key;                    /* of the dropout bits */
     int threads;                     /* over (batch, kv head); 0 = 1 */
 } cmha_attention_args;
+
+/* CoPE's five scores (its 3.3; A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k)). `phase` alone lies within +-s: its weights differ
+   by a factor of at most exp(2 s), so such a layer nearly averages. `magnitude` does not tell aligned from opposed. */
+typedef enum cmha_cope_score {
+    CMHA_COPE_PHASE,      /* s C */
+    CMHA_COPE_MAGNITUDE,  /* s |A| */
+    CMHA_COPE_REAL,       /* s Re A: ordinary attention of [Re | Im] */
+    CMHA_COPE_HYBRID,     /* s (|A| + alpha C) */
+    CMHA_COPE_HYBRID_NORM /* s (|A| / (max + 1e-12) + alpha C); the paper leaves open which maximum, its code takes the whole batch's */
+} cmha_cope_score;
+
+typedef struct cmha_cope_options {
+    cmha_cope_score score;
+    cmha_real alpha;        /* 0.2 in the paper */
+    cmha_real eps;          /* C = Re A / sqrt(|A|^2 + eps^2): smooth, and 0 at A = 0; neither paper nor code has it. 1e-6 */
+    int repo_scale;         /* 1: |A| and Re A times s twice, as the authors' code does */
+    cmha_norm_max norm_max; /* HYBRID_NORM */
+    int norm_max_grad;
+} cmha_cope_options;
+
+/* Fills in what makes args (with d_k set, values real) a CoPE attention: kind, scale, softmax, magnitude, cosine, eps, norm_max. */
+CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options);
 
 /* Slopes of ALiBi, s_h = 2^(-8 (h+1)/H); H need not be a power of two. */
 CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes);
@@ -368,7 +497,8 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
 /* y [B, H, n_q, d_v] = softmax(scale Q'K'^T + mask) V over the permitted keys (eq 9), Q' and K' the features of q [B, H, n_q, d_k]
    and k [B, Hkv, n_k, d_k], v [B, Hkv, n_k, d_v]. Tiled, with running maxima; the n_q x n_k scores are never stored.
    lse [B, H, n_q, 2] gets of each row its largest score m and log sum exp(score - m): apart, so that huge scores lose nothing.
-   Their sum is the row's log sum exp; both are 0 for a row without keys. NULL = not wanted. */
+   Their sum is the row's log sum exp; both are 0 for a row without keys. NULL = not wanted. Forms of several softmaxes (RI_PRODUCT,
+   RI_SPLIT, YANG8) leave lse alone: their backward computes each again. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                      cmha_real *lse, cmha_real *scratch);
 /* Accumulates into dq, dk, dv (shapes and strides of their own) and into ddelta, db (shape of delta; NULL = not wanted). dlse [B, H, n_q]
@@ -376,6 +506,102 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads
 CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                       const cmha_real *lse, cmha_heads dy, const cmha_real *dlse, cmha_heads dq, cmha_heads dk,
                                       cmha_heads dv, cmha_real *ddelta, cmha_real *db, cmha_real *scratch);
+
+/* Attention without a softmax, in O(n): with feature rows f(q) [n, F], f(k) [n, F] and values V [n, c],
+
+       y_t = f(q_t) (sum_s f(k_s) v_s^T) / f(q_t) (sum_s f(k_s))
+
+   The sums over the keys are one matrix of F x (c + 1) numbers that never grows: over all keys, or running if causal. It is also
+   all that decoding has to remember. q and k are complex, d numbers a head. */
+typedef enum cmha_linear_kind {
+    CMHA_LINEAR_COPE,   /* CoPE 3.3.3 / eq 11-12: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real values. With the
+                           complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
+    CMHA_LINEAR_ANGULAR /* CRAT's "linear" path made exact: key s weighs 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)) >= 0, with
+                           u(z) = z / sqrt(|z|^2 + eps^2); F = 2d + 1, complex values. A broad kernel (no
+                           key weighs more than 2), not the softmax of CRAT eq 12-13 and no approximation of it */
+} cmha_linear_kind;
+
+/* What CoPE's linear attention makes of the complex sum Num = sum_s W_ts v_s, channel by channel; C = Re Num / sqrt(|Num|^2 + eps^2).
+   REAL is the one to use: a convex average of the values. The others are the paper's text taken literally, experimental: here
+   the non-linearity comes after the sum, so they are not the linear form of CoPE's softmax variants. MAGNITUDE loses the
+   sign of the values, PHASE their size, and PHASE shrinks like 1/n as Den grows. (Eq 12 prints the sign of Im Num for q conj(k),
+   eq 10 for its conjugate: no output depends on it.) */
+typedef enum cmha_cope_output {
+    CMHA_COPE_OUTPUT_REAL,      /* Re Num / Den, Den = sum_s Re W_ts */
+    CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den, gradient 0 at Num = 0 */
+    CMHA_COPE_OUTPUT_PHASE,     /* C / Den */
+    CMHA_COPE_OUTPUT_HYBRID     /* (|Num| + alpha C) / Den */
+} cmha_cope_output;
+
+/* Everything about one call but the arrays. Zero every member you do not set. */
+typedef struct cmha_linear_args {
+    size_t batch, heads, n;
+    size_t d;                      /* complex numbers of a head of q and k */
+    size_t d_v;                    /* numbers of a head of v and y: real for COPE, complex for ANGULAR; 0 = d */
+    cmha_linear_kind kind;
+    cmha_cope_output output;       /* COPE only */
+    int causal;
+    cmha_real alpha;               /* of HYBRID; the paper's 0.2 */
+    cmha_real eps;                 /* COPE: of C; ANGULAR: of the phasors u, whose gradient is bounded by 1/eps. 1e-6 is usual */
+    cmha_real den_eps;             /* ANGULAR: y = num / (den + den_eps); den nears 0 only if every key points exactly away. 1e-6 */
+    const unsigned char *key_mask; /* [B, n], 0 = absent; NULL = all present */
+    int threads;                   /* over (batch, head); 0 = 1 */
+} cmha_linear_args;
+
+CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward); /* in cmha_real; does not depend on n */
+CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args); /* B H n (1, or 2 d_v + 1 for the experimental outputs) */
+CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args); /* B H F (c + 1), c = d_v or (ANGULAR) 2 d_v */
+
+/* y [B, H, n, d_v] of q, k [B, H, n, d] (complex views) and v [B, H, n, d_v]; v and y are real for COPE, complex for ANGULAR. saved (NULL =
+   not wanted) gets what the backward reads: of each row the denominator, for the experimental outputs also Num. */
+CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                            cmha_real *saved, cmha_real *scratch);
+/* Accumulates into dq, dk, dv (strides of their own, data NULL = not wanted). Nothing of length n is kept: one sweep forwards
+   with the running sum of the keys gives dq, one backwards with the running sum of f(q)^T dNum gives dk and dv. */
+CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                             const cmha_real *saved, cmha_heads dy, cmha_heads dq, cmha_heads dk, cmha_heads dv,
+                                             cmha_real *scratch);
+/* Decoding: n more tokens, causal whatever args->causal says, after those that `state` has already seen; state (zeros before the first) is
+   brought up to date. Any split of a sequence into calls gives the causal forward, up to rounding; that is this call on zeros. */
+CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                           cmha_real *state, cmha_real *scratch);
+
+/* The discrete Fourier transform of n complex numbers in place, any n: sum_t x[t] exp(-+ 2 pi i f t / n), the inverse (plus sign) divided
+   by n. In double. O(n log n): radix 2 for powers of two, Bluestein's algorithm for other lengths. scratch: cmha_fft_scratch(n) doubles that
+   cmha_fft_prepare has filled for this n; it serves any number of transforms, one at a time. */
+CMHA_DEF size_t cmha_fft_scratch(size_t n);
+CMHA_DEF void cmha_fft_prepare(size_t n, double *scratch);
+CMHA_DEF void cmha_fft(double *re, double *im, size_t n, int inverse, double *scratch);
+
+/* Mixing by lag, what CRAT's FFT path computes once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj FFT(K)) a faster way to the same
+   attention; it is not one: that product has n numbers, indexed by the lag between two tokens and summed over all pairs of
+   that lag, where attention needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a Toeplitz mixing
+   like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
+
+       R[tau] = 1 / (sqrt(d) (n - tau)) sum_{t >= tau} sum_j Re(u(q_tj) conj u(k_{t-tau,j}))         u as for CMHA_LINEAR_ANGULAR
+       a      = softmax of temp R over the topk lags of largest R (0 or >= n: all lags), 0 elsewhere
+       y_t    = sum_{tau <= t} a[tau] v_{t-tau} / sum_{tau <= t} a[tau];    0 where no chosen lag is <= t
+
+   The weights depend on the whole sequence, so there is no causal form: encoders only. Ties go to the lower lag, and lags whose R
+   differ by less than rounding (2^-32 of R's range) tie. The choice of lags carries no gradient. */
+typedef struct cmha_lag_args {
+    size_t batch, heads, n;
+    size_t d;        /* complex numbers of a head of q, k, v and y */
+    cmha_real temp;
+    size_t topk;
+    cmha_real eps;   /* of the phasors; 1e-6 is usual */
+    int threads;     /* over (batch, head); 0 = 1 */
+} cmha_lag_args;
+
+CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* in cmha_real, aligned as for double; O(n) per thread */
+/* y of q, k, v, all complex views of [B, H, n, d]. lags [B, H, n] gets temp R of the chosen lags and -infinity for the others: the backward
+   reads it, and its softmax is what the head mixes by. O(n log n d). */
+CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                         cmha_real *lags, cmha_real *scratch);
+/* Accumulates into dq, dk, dv (data NULL = not wanted), by correlations that are transforms as well. */
+CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                          const cmha_real *lags, cmha_heads dy, cmha_heads dq, cmha_heads dk, cmha_heads dv,
+                                          cmha_real *scratch);
 
 /* Phase contrastive learning (ComplexFormer 3.2, after EulerFormer eq 14; the paper gives eps and tau, not the form):
 
@@ -525,16 +751,34 @@ CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor 
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind);
 CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p); /* identity when not recording or p = 0 */
 
+/* Of complex rows [Re (D) | Im (D)], as the kernels say: u over w, of one shape [.., 2D]. Errors: SHAPE, ARGUMENT (eps < 0). */
+CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind, cmha_real eps);
+/* MöbiusAttention eq 5: rho [.., 2D], abcd [4, 2, D] -> [.., 2D] */
+CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd, cmha_quotient_kind kind, cmha_real eps);
+/* MöbiusAttention eq 7-8 as printed: x [.., 2D] times w [2, D], channel by channel -> [.., 2D] */
+CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
+
 /* Attention over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B, Nq, H * d_v]; or k and v NULL
-   and q the fused [B, N, (H + 2 Hkv) * d_k]. Of `args` the kernel reads heads, kv_heads, scale, causal, window, key_mask, alibi,
-   kind, layout, share, rotation and dropout; sizes come from the tensors, delta and b from the two tensors (CMHA
-   per head or shared; else NULL). Pointers in args must stay valid until the backward.
-   Errors: SHAPE (divisibility, odd d_k for ROPE and CMHA, shape of delta), ARGUMENT (no rotation table). */
+   and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k are planes twice as wide, [Re of all heads | Im of all heads];
+   with complex_v so are v and the result, and the fused form is [Re (q k v) | Im (q k v)]. Everything else of `args` is as for
+   cmha_attention_forward; sizes come from the tensors, delta and b from the two tensors (CMHA per head or shared; else NULL).
+   Pointers in args must stay valid until the backward.
+   Errors: SHAPE (divisibility, odd d_k for ROPE and CMHA, shape of delta), ARGUMENT (no rotation table; a softmax that needs complex
+   values; norm_max of phasors). */
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
                                      cmha_tensor *delta, cmha_tensor *b);
 /* A rotation table in the tape's memory for positions pos0 .. pos0 + n - 1 (see cmha_rotation_table), one per row of omega
    [n_tables, P]. */
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0);
+
+/* Linear attention over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v] real for
+   CMHA_LINEAR_COPE, planes [B, N, 2 H d_v] for CMHA_LINEAR_ANGULAR; the result is shaped like v. Or, ANGULAR only, k and v NULL and q the fused
+   [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of `args` heads, kind, output, causal, alpha, eps, den_eps and key_mask are read, sizes
+   come from the tensors. key_mask must stay valid until the backward. Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
+/* Mixing by lag (see cmha_lag_attention_forward), encoders only. q, k, v planes [B, N, 2 H d], or the fused form, as above; of `args` heads,
+   temp, topk and eps are read. Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
 
 /* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1], mean over heads, sides and
    sequences; w [P]. args as for cmha_attention; with grouped queries the adapted phase of a key is its first query head's. mask_rate: probability that a phase of the second view is masked.
@@ -1967,6 +2211,33 @@ static inline float cmha__normal_cdf(float x, float *density) {
 }
 #endif
 
+#if defined(__GNUC__) && !defined(__clang__)
+#define CMHA__NO_ERRNO __attribute__((optimize("no-math-errno"))) /* lets GCC vectorise sqrt */
+#else
+#define CMHA__NO_ERRNO
+#endif
+#ifdef CMHA_DOUBLE
+#define CMHA__SQRT sqrt
+#else
+#define CMHA__SQRT sqrtf
+#endif
+
+#if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
+static inline cmha_real cmha__inverse_root(cmha_real x) { return 1 / CMHA__LIBM(sqrt)(x); }
+#else
+/* 1 / sqrt(x) of a normal x > 0, at most 3 ulp. It vectorises, which libm's sqrt does not, because that may set errno. */
+static inline float cmha__inverse_root(float x) {
+    float y, half = 0.5f * x;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = 0x5f375a86u - (bits >> 1);
+    memcpy(&y, &bits, sizeof y);
+    y *= 1.5f - half * y * y;
+    y *= 1.5f - half * y * y;
+    return y * (1.5f - half * y * y);
+}
+#endif
+
 static inline cmha_real cmha__sigmoid(cmha_real x) { return 1 / (1 + cmha__exp(-x)); }
 
 /* Reductions over lanes of partial sums: they vectorise without reassociating, and give the same bits on every compiler that
@@ -2425,6 +2696,393 @@ CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, siz
             if (dx) cmha__add_pairs(gr, gi, P, j0, m, layout, dx);
         }
 }
+/* ---- The Möbius map and CoPE's embedding ---- */
+
+/* A block of denominators w, scaled by m = max(|Re w|, |Im w|, eps) before anything is squared. With s = |w|^2 + eps^2:
+   q = m w/s, k = m eps/s; of UNIT q = w/sqrt s, k = eps/sqrt s, and m is sqrt s. At a pole q = k = 0, m = 1. Always |q| <= 1. */
+typedef struct cmha__denominator {
+    cmha_real qr[CMHA__PAIRS], qi[CMHA__PAIRS], k[CMHA__PAIRS], m[CMHA__PAIRS];
+} cmha__denominator;
+
+/* The gradients of a block of numerators and denominators. */
+typedef struct cmha__quotient_grad {
+    cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS], wr[CMHA__PAIRS], wi[CMHA__PAIRS];
+} cmha__quotient_grad;
+
+static void cmha__denominators(const cmha_real *CMHA__RESTRICT wr, const cmha_real *CMHA__RESTRICT wi, size_t n, int unit,
+                               cmha_real eps, cmha__denominator *CMHA__RESTRICT d) {
+    size_t j;
+    for (j = 0; j < n; j++) {
+        cmha_real ar = wr[j] < 0 ? -wr[j] : wr[j], ai = wi[j] < 0 ? -wi[j] : wi[j], large = ar > ai ? ar : ai;
+        int pole = ar + ai + eps < CMHA__SMALLEST; /* false for NaN, which then comes out of a division */
+        cmha_real m = pole ? 1 : large > eps ? large : eps;
+        cmha_real pr = wr[j] / m, pi = wi[j] / m, f = pole ? 1 : eps / m, s = pr * pr + pi * pi + f * f;
+        cmha_real inverse = unit ? cmha__inverse_root(s) : 1 / s, r = pole ? 0 : inverse;
+        d->qr[j] = pr * r;
+        d->qi[j] = pi * r;
+        d->k[j] = f * r;
+        d->m[j] = unit ? m * (s * inverse) : m; /* at a pole 1 */
+    }
+}
+
+/* y = u conj(w) / s, or over sqrt s. */
+static void cmha__divide(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CMHA__RESTRICT ui,
+                         const cmha__denominator *CMHA__RESTRICT d, size_t n, int unit, cmha_real *CMHA__RESTRICT yr,
+                         cmha_real *CMHA__RESTRICT yi) {
+    size_t j;
+    for (j = 0; j < n; j++) {
+        cmha_real m = unit ? 1 : d->m[j];
+        yr[j] = (ur[j] * d->qr[j] + ui[j] * d->qi[j]) / m;
+        yi[j] = (ui[j] * d->qr[j] - ur[j] * d->qi[j]) / m;
+    }
+}
+
+/* The backward formulas of cmha_quotient_backward for y = u conj(q) / m: du = g q / m, dw = -conj(y) du + (u k/m) conj(g k/m). */
+static void cmha__divide_backward(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CMHA__RESTRICT ui,
+                                  const cmha__denominator *CMHA__RESTRICT d, const cmha_real *CMHA__RESTRICT gr,
+                                  const cmha_real *CMHA__RESTRICT gi, size_t n, cmha__quotient_grad *CMHA__RESTRICT o) {
+    size_t j;
+    for (j = 0; j < n; j++) {
+        cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
+        cmha_real yr = (ur[j] * qr + ui[j] * qi) / m, yi = (ui[j] * qr - ur[j] * qi) / m;
+        cmha_real hr = (gr[j] * qr - gi[j] * qi) / m, hi = (gr[j] * qi + gi[j] * qr) / m;
+        cmha_real vr = ur[j] * k / m, vi = ui[j] * k / m, er = gr[j] * k / m, ei = gi[j] * k / m;
+        o->ur[j] = hr;
+        o->ui[j] = hi;
+        o->wr[j] = (vr * er + vi * ei) - (yr * hr + yi * hi);
+        o->wi[j] = (vi * er - vr * ei) - (yr * hi - yi * hr);
+    }
+}
+
+/* The same for UNIT, y = u conj(q): du = g q, dw = (i q Im(y conj(g)) + k^2 u conj(g)) / m. */
+static void cmha__unit_backward(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CMHA__RESTRICT ui,
+                                const cmha__denominator *CMHA__RESTRICT d, const cmha_real *CMHA__RESTRICT gr,
+                                const cmha_real *CMHA__RESTRICT gi, size_t n, cmha__quotient_grad *CMHA__RESTRICT o) {
+    size_t j;
+    for (j = 0; j < n; j++) {
+        cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
+        cmha_real ar = ur[j] * gr[j] + ui[j] * gi[j], ai = ui[j] * gr[j] - ur[j] * gi[j], turn = ai * qr - ar * qi;
+        o->ur[j] = gr[j] * qr - gi[j] * qi;
+        o->ui[j] = gr[j] * qi + gi[j] * qr;
+        o->wr[j] = (k * k * ar - qi * turn) / m;
+        o->wi[j] = (k * k * ai + qr * turn) / m;
+    }
+}
+
+static size_t cmha__block_of(size_t D, size_t j0) { return D - j0 < CMHA__PAIRS ? D - j0 : CMHA__PAIRS; }
+
+CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D, cmha_quotient_kind kind,
+                                    cmha_real eps, cmha_real *y) {
+    cmha__denominator d;
+    size_t t, j, n;
+    int unit = kind == CMHA_QUOTIENT_UNIT;
+    if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
+    for (t = 0; t < T; t++, u += 2 * D, w += 2 * D, y += 2 * D)
+        for (j = 0; j < D; j += n) {
+            n = cmha__block_of(D, j);
+            cmha__denominators(w + j, w + D + j, n, unit, eps, &d);
+            cmha__divide(u + j, u + D + j, &d, n, unit, y + j, y + D + j);
+        }
+}
+
+CMHA_DEF void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T, size_t D,
+                                     cmha_quotient_kind kind, cmha_real eps, cmha_real *du, cmha_real *dw) {
+    cmha__denominator d;
+    cmha__quotient_grad g;
+    size_t t, j, n, at;
+    int unit = kind == CMHA_QUOTIENT_UNIT;
+    if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
+    for (t = 0; t < T; t++)
+        for (j = 0; j < D; j += n) {
+            n = cmha__block_of(D, j), at = 2 * t * D + j;
+            cmha__denominators(w + at, w + at + D, n, unit, eps, &d);
+            (unit ? cmha__unit_backward : cmha__divide_backward)(u + at, u + at + D, &d, dy + at, dy + at + D, n, &g);
+            if (du) cmha__axpy(n, 1, g.ur, du + at), cmha__axpy(n, 1, g.ui, du + at + D);
+            if (dw) cmha__axpy(n, 1, g.wr, dw + at), cmha__axpy(n, 1, g.wi, dw + at + D);
+        }
+}
+
+/* y = a x + b (b NULL: a x) on a block of columns; the imaginary parts of x, a and b lie D numbers behind their real parts. */
+static void cmha__affine(const cmha_real *CMHA__RESTRICT x, const cmha_real *CMHA__RESTRICT a, const cmha_real *CMHA__RESTRICT b,
+                         size_t D, size_t n, cmha_real *CMHA__RESTRICT yr, cmha_real *CMHA__RESTRICT yi) {
+    size_t j;
+    for (j = 0; j < n; j++) yr[j] = a[j] * x[j] - a[D + j] * x[D + j];
+    for (j = 0; j < n; j++) yi[j] = a[j] * x[D + j] + a[D + j] * x[j];
+    if (b) cmha__axpy(n, 1, b, yr), cmha__axpy(n, 1, b + D, yi);
+}
+
+/* dx += g conj(a). */
+static void cmha__affine_dx(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi,
+                            const cmha_real *CMHA__RESTRICT a, size_t D, size_t n, cmha_real *CMHA__RESTRICT dx) {
+    size_t j;
+    for (j = 0; j < n; j++) dx[j] += gr[j] * a[j] + gi[j] * a[D + j];
+    for (j = 0; j < n; j++) dx[D + j] += gi[j] * a[j] - gr[j] * a[D + j];
+}
+
+/* sums[0], sums[1] += g conj(x): da. */
+static void cmha__affine_da(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi,
+                            const cmha_real *CMHA__RESTRICT x, size_t D, size_t n, double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
+    size_t j;
+    for (j = 0; j < n; j++) sums[0][j] += (double)(gr[j] * x[j] + gi[j] * x[D + j]);
+    for (j = 0; j < n; j++) sums[1][j] += (double)(gi[j] * x[j] - gr[j] * x[D + j]);
+}
+
+/* sums[0], sums[1] += g: db. */
+static void cmha__affine_db(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi, size_t n,
+                            double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
+    size_t j;
+    for (j = 0; j < n; j++) sums[0][j] += (double)gr[j];
+    for (j = 0; j < n; j++) sums[1][j] += (double)gi[j];
+}
+
+/* A block's sums into `planes` rows of D numbers. */
+static void cmha__add_sums(double (*sums)[CMHA__PAIRS], size_t planes, size_t D, size_t n, cmha_real *to) {
+    size_t i, j;
+    for (i = 0; i < planes; i++)
+        for (j = 0; j < n; j++) to[i * D + j] += (cmha_real)sums[i][j];
+}
+
+CMHA_DEF void cmha_complex_scale_forward(const cmha_real *x, const cmha_real *w, size_t T, size_t D, cmha_real *y) {
+    size_t t;
+    for (t = 0; t < T; t++) cmha__affine(x + 2 * t * D, w, NULL, D, D, y + 2 * t * D, y + 2 * t * D + D);
+}
+
+CMHA_DEF void cmha_complex_scale_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy, size_t T, size_t D,
+                                          cmha_real *dx, cmha_real *dw) {
+    double sums[2][CMHA__PAIRS];
+    size_t t, j, n;
+    for (j = 0; j < D; j += n) {
+        n = cmha__block_of(D, j);
+        memset(sums, 0, sizeof sums);
+        for (t = 0; t < T; t++) {
+            const cmha_real *g = dy + 2 * t * D + j;
+            if (dx) cmha__affine_dx(g, g + D, w + j, D, n, dx + 2 * t * D + j);
+            if (dw) cmha__affine_da(g, g + D, x + 2 * t * D + j, D, n, sums);
+        }
+        if (dw) cmha__add_sums(sums, 2, D, n, dw + j);
+    }
+}
+
+/* u = a rho + b and the denominators of c rho + d on a block of columns; rho and abcd point to its first one. */
+static void cmha__mobius_parts(const cmha_real *rho, const cmha_real *abcd, size_t D, size_t n, int unit, cmha_real eps,
+                               cmha_real *ur, cmha_real *ui, cmha__denominator *d) {
+    cmha_real wr[CMHA__PAIRS], wi[CMHA__PAIRS];
+    cmha__affine(rho, abcd, abcd + 2 * D, D, n, ur, ui);
+    cmha__affine(rho, abcd + 4 * D, abcd + 6 * D, D, n, wr, wi);
+    cmha__denominators(wr, wi, n, unit, eps, d);
+}
+
+CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D, cmha_quotient_kind kind,
+                                  cmha_real eps, cmha_real *y) {
+    cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
+    cmha__denominator d;
+    size_t t, j, n;
+    int unit = kind == CMHA_QUOTIENT_UNIT;
+    if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
+    for (t = 0; t < T; t++, rho += 2 * D, y += 2 * D)
+        for (j = 0; j < D; j += n) {
+            n = cmha__block_of(D, j);
+            cmha__mobius_parts(rho + j, abcd + j, D, n, unit, eps, ur, ui, &d);
+            cmha__divide(ur, ui, &d, n, unit, y + j, y + D + j);
+        }
+}
+
+/* A block of columns with all its rows, so that the sums over them stay at hand. */
+static void cmha__mobius_columns(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T, size_t D, size_t n,
+                                 int unit, cmha_real eps, cmha_real *drho, cmha_real *dabcd) {
+    cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
+    double sums[8][CMHA__PAIRS];
+    cmha__denominator d;
+    cmha__quotient_grad g;
+    size_t t, row;
+    memset(sums, 0, sizeof sums);
+    for (t = 0; t < T; t++) {
+        row = 2 * t * D;
+        cmha__mobius_parts(rho + row, abcd, D, n, unit, eps, ur, ui, &d);
+        (unit ? cmha__unit_backward : cmha__divide_backward)(ur, ui, &d, dy + row, dy + row + D, n, &g);
+        if (drho) {
+            cmha__affine_dx(g.ur, g.ui, abcd, D, n, drho + row);
+            cmha__affine_dx(g.wr, g.wi, abcd + 4 * D, D, n, drho + row);
+        }
+        if (dabcd) {
+            cmha__affine_da(g.ur, g.ui, rho + row, D, n, sums);
+            cmha__affine_db(g.ur, g.ui, n, sums + 2);
+            cmha__affine_da(g.wr, g.wi, rho + row, D, n, sums + 4);
+            cmha__affine_db(g.wr, g.wi, n, sums + 6);
+        }
+    }
+    if (dabcd) cmha__add_sums(sums, 8, D, n, dabcd);
+}
+
+CMHA_DEF void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T, size_t D,
+                                   cmha_quotient_kind kind, cmha_real eps, cmha_real *drho, cmha_real *dabcd) {
+    size_t j, n;
+    if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
+    for (j = 0; j < D; j += n) {
+        n = cmha__block_of(D, j);
+        cmha__mobius_columns(rho + j, abcd + j, dy + j, T, D, n, kind == CMHA_QUOTIENT_UNIT, eps, drho ? drho + j : NULL,
+                             dabcd ? dabcd + j : NULL);
+    }
+}
+
+CMHA_DEF const char *cmha_geometry_name(cmha_geometry geometry) {
+    static const char *const names[CMHA_GEOMETRY_COUNT] = {"parabolic", "circular", "elliptic", "hyperbolic", "loxodromic"};
+    return (unsigned)geometry < CMHA_GEOMETRY_COUNT ? names[geometry] : "?";
+}
+
+/* Complex numbers one at a time, in double: for looking at maps, not for layers. */
+typedef struct cmha__z {
+    double re, im;
+} cmha__z;
+
+static cmha__z cmha__z_of(double re, double im) {
+    cmha__z z;
+    z.re = re, z.im = im;
+    return z;
+}
+static cmha__z cmha__z_add(cmha__z x, cmha__z y) { return cmha__z_of(x.re + y.re, x.im + y.im); }
+static cmha__z cmha__z_sub(cmha__z x, cmha__z y) { return cmha__z_of(x.re - y.re, x.im - y.im); }
+static cmha__z cmha__z_mul(cmha__z x, cmha__z y) { return cmha__z_of(x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re); }
+static cmha__z cmha__z_scaled(cmha__z x, double factor) { return cmha__z_of(x.re * factor, x.im * factor); }
+static double cmha__z_abs(cmha__z x) { return hypot(x.re, x.im); }
+static int cmha__z_zero(cmha__z x) { return x.re == 0 && x.im == 0; }
+
+/* x / y on the sphere: (INFINITY, 0) where it is not finite. */
+static cmha__z cmha__z_div(cmha__z x, cmha__z y) {
+    double m = fabs(y.re) > fabs(y.im) ? fabs(y.re) : fabs(y.im);
+    cmha__z p = cmha__z_of(y.re / m, -y.im / m), q;
+    if (cmha__z_zero(y)) return cmha__z_of(INFINITY, 0);
+    q = cmha__z_scaled(cmha__z_mul(x, p), 1 / (p.re * p.re + p.im * p.im));
+    q = cmha__z_of(q.re / m, q.im / m);
+    return cmha__z_abs(q) > DBL_MAX ? cmha__z_of(INFINITY, 0) : q;
+}
+
+/* The root with a real part >= 0. */
+static cmha__z cmha__z_sqrt(cmha__z x) {
+    double m = cmha__z_abs(x), big = sqrt(m / 2 + fabs(x.re) / 2), small = big > 0 ? x.im / (2 * big) : 0;
+    return x.re < 0 ? cmha__z_of(fabs(small), x.im < 0 ? -big : big) : cmha__z_of(big, small);
+}
+
+/* Of x and -x the one that adds to z instead of cancelling. */
+static cmha__z cmha__z_along(cmha__z x, cmha__z z) { return x.re * z.re + x.im * z.im < 0 ? cmha__z_scaled(x, -1) : x; }
+
+/* a, b, c, d of channel j over a power of two (returned) that brings the largest to about 1: their products cannot overflow. */
+static double cmha__mobius_of(const cmha_real *abcd, size_t D, size_t j, cmha__z map[4]) {
+    double largest = 0, unit, x;
+    size_t i;
+    for (i = 0; i < 8; i++) {
+        x = fabs((double)abcd[i * D + j]);
+        if (x > largest) largest = x;
+    }
+    unit = largest > 0 && largest <= DBL_MAX ? ldexp(1, ilogb(largest)) : 1;
+    for (i = 0; i < 4; i++) map[i] = cmha__z_of((double)abcd[2 * i * D + j] / unit, (double)abcd[(2 * i + 1) * D + j] / unit);
+    return unit;
+}
+
+static cmha__z cmha__mobius_det(const cmha__z map[4]) {
+    return cmha__z_sub(cmha__z_mul(map[0], map[3]), cmha__z_mul(map[1], map[2]));
+}
+
+static cmha_geometry cmha__geometry_of(cmha__z sigma, double tol) {
+    if (!(fabs(sigma.im) <= tol * (1 + cmha__z_abs(sigma)))) return CMHA_LOXODROMIC; /* NaN too */
+    if (cmha__z_abs(cmha__z_of(sigma.re - 4, sigma.im)) <= tol) return CMHA_PARABOLIC;
+    if (cmha__z_abs(sigma) <= tol) return CMHA_CIRCULAR;
+    if (sigma.re < 0) return CMHA_LOXODROMIC;
+    return sigma.re < 4 ? CMHA_ELLIPTIC : CMHA_HYPERBOLIC;
+}
+
+/* k + 1/k = sigma - 2: with h = (sigma - 2)/2, k = h +- sqrt(h^2 - 1), and h^2 - 1 = sigma (sigma - 4)/4 loses nothing near 4. */
+static cmha__z cmha__multiplier(cmha__z sigma) {
+    cmha__z h = cmha__z_scaled(cmha__z_of(sigma.re - 2, sigma.im), 0.5);
+    cmha__z root = cmha__z_mul(cmha__z_sqrt(sigma), cmha__z_sqrt(cmha__z_of(sigma.re - 4, sigma.im)));
+    return cmha__z_add(h, cmha__z_along(cmha__z_scaled(root, 0.5), h));
+}
+
+/* The roots of c z^2 + (d - a) z - b: the farther one z1 = (a - d +- root)/2c with the sign that adds, the other -b/(c z1). */
+static int cmha__fixed_points(const cmha__z map[4], cmha__z fixed[2]) {
+    cmha__z middle = cmha__z_sub(map[0], map[3]), square = cmha__z_mul(middle, middle), product = cmha__z_mul(map[1], map[2]), q;
+    cmha__z root2 = cmha__z_add(square, cmha__z_scaled(product, 4));
+    fixed[0] = fixed[1] = cmha__z_of(0, 0);
+    if (cmha__z_zero(map[1]) && cmha__z_zero(map[2]) && cmha__z_zero(middle)) return 0;
+    if (cmha__z_abs(root2) <= 16 * DBL_EPSILON * (cmha__z_abs(square) + 4 * cmha__z_abs(product))) { /* 0 but for rounding */
+        if (!cmha__z_zero(middle) || cmha__z_zero(map[2])) fixed[0] = cmha__z_div(middle, cmha__z_scaled(map[2], 2));
+        fixed[1] = fixed[0];
+        return 1;
+    }
+    q = cmha__z_add(middle, cmha__z_along(cmha__z_sqrt(root2), middle));
+    fixed[0] = cmha__z_div(cmha__z_scaled(map[1], -2), q);
+    fixed[1] = cmha__z_div(q, cmha__z_scaled(map[2], 2));
+    return 2;
+}
+
+/* A map of determinant 0: everything goes to a/c, which is b/d. */
+static int cmha__constant_map(const cmha__z map[4], cmha__z fixed[2]) {
+    int by_c = cmha__z_abs(map[0]) + cmha__z_abs(map[2]) >= cmha__z_abs(map[1]) + cmha__z_abs(map[3]);
+    fixed[0] = fixed[1] = cmha__z_of(0, 0);
+    if (cmha__z_zero(map[by_c ? 0 : 1]) && cmha__z_zero(map[by_c ? 2 : 3])) return 0;
+    fixed[0] = fixed[1] = cmha__z_div(map[by_c ? 0 : 1], map[by_c ? 2 : 3]);
+    return 1;
+}
+
+static void cmha__classify_one(const cmha__z map[4], double unit, double tol, cmha_mobius_class *out) {
+    cmha__z det = cmha__mobius_det(map), trace = cmha__z_add(map[0], map[3]), sigma = cmha__z_of(INFINITY, 0), k = sigma, fixed[2];
+    int finite = cmha__z_abs(det) <= DBL_MAX, singular = cmha__z_zero(det);
+    if (!singular) {
+        sigma = finite ? cmha__z_div(cmha__z_mul(trace, trace), det) : cmha__z_of(NAN, NAN);
+        k = cmha__multiplier(sigma);
+    }
+    fixed[0] = fixed[1] = cmha__z_of(NAN, NAN);
+    out->n_fixed = singular ? cmha__constant_map(map, fixed) : finite ? cmha__fixed_points(map, fixed) : 0;
+    out->kind = singular ? CMHA_LOXODROMIC : cmha__geometry_of(sigma, tol);
+    out->sigma[0] = sigma.re, out->sigma[1] = sigma.im;
+    out->multiplier[0] = k.re, out->multiplier[1] = k.im;
+    out->determinant[0] = det.re * unit * unit, out->determinant[1] = det.im * unit * unit;
+    out->fixed[0][0] = fixed[0].re, out->fixed[0][1] = fixed[0].im;
+    out->fixed[1][0] = fixed[1].re, out->fixed[1][1] = fixed[1].im;
+}
+
+CMHA_DEF void cmha_mobius_classify(const cmha_real *abcd, size_t D, double tol, cmha_mobius_class *classes) {
+    cmha__z map[4];
+    size_t j;
+    for (j = 0; j < D; j++) {
+        double unit = cmha__mobius_of(abcd, D, j, map);
+        cmha__classify_one(map, unit, tol, classes + j);
+    }
+}
+
+CMHA_DEF void cmha_mobius_count(const cmha_mobius_class *classes, size_t n, size_t counts[CMHA_GEOMETRY_COUNT]) {
+    size_t i;
+    memset(counts, 0, CMHA_GEOMETRY_COUNT * sizeof *counts);
+    for (i = 0; i < n; i++) counts[classes[i].kind]++;
+}
+
+CMHA_DEF void cmha_mobius_normalize(cmha_real *abcd, size_t D) {
+    cmha__z map[4], det;
+    size_t i, j;
+    for (j = 0; j < D; j++) {
+        cmha__mobius_of(abcd, D, j, map);
+        det = cmha__mobius_det(map);
+        if (!(cmha__z_abs(det) > 0 && cmha__z_abs(det) <= DBL_MAX)) continue;
+        for (i = 0; i < 4; i++) {
+            cmha__z x = cmha__z_div(map[i], cmha__z_sqrt(det));
+            abcd[2 * i * D + j] = (cmha_real)x.re;
+            abcd[(2 * i + 1) * D + j] = (cmha_real)x.im;
+        }
+    }
+}
+
+CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double base, size_t pos0, cmha_real *table) {
+    size_t r, c;
+    for (c = 0; c < d; c++) {
+        double omega = pow(base, -2.0 * (double)(c / 2) / (double)d);
+        int cosine = kind == CMHA_COPE_SIN_COS && c % 2;
+        for (r = 0; r < n; r++) {
+            double angle = (double)(pos0 + r) * omega;
+            table[r * d + c] = (cmha_real)(kind == CMHA_COPE_LEARNED ? 0 : cosine ? cos(angle) : sin(angle));
+        }
+    }
+}
+
 /* ---- The SDPA core: softmax(scale Q'K'^T + mask) V in tiles of 64 queries by 64 keys. Every kind of attention differs only in
         the features Q' and K' that go in. ---- */
 
@@ -2471,17 +3129,42 @@ CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes) {
     for (h = 0; h < H; h++) slopes[h] = (cmha_real)pow(2.0, -8.0 * (double)(h + 1) / (double)H);
 }
 
+/* SCORE: where a row's largest |O| is, and the gradient of what it is divided by. */
+typedef struct cmha__peak {
+    double gradient;
+    size_t key; /* SIZE_MAX: no key is permitted */
+} cmha__peak;
+
+CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options) {
+    cmha_real s = (cmha_real)(1 / sqrt((double)(args->d_k ? args->d_k : 1))), twice = options->repo_scale ? s : 1;
+    cmha_cope_score score = options->score;
+    int norm = score == CMHA_COPE_HYBRID_NORM, hybrid = norm || score == CMHA_COPE_HYBRID;
+    args->kind = CMHA_ATTENTION_COMPLEX;
+    args->softmax = score == CMHA_COPE_REAL ? CMHA_SOFTMAX_REAL : CMHA_SOFTMAX_SCORE;
+    args->scale = score == CMHA_COPE_REAL ? s * twice : s;
+    args->complex_v = args->bilinear = 0;
+    args->magnitude = norm ? 1 : hybrid || score == CMHA_COPE_MAGNITUDE ? twice : 0;
+    args->cosine = hybrid ? options->alpha : score == CMHA_COPE_PHASE ? 1 : 0;
+    args->eps = options->eps;
+    args->norm_max = norm ? options->norm_max : CMHA_MAX_NONE;
+    args->norm_max_grad = norm && options->norm_max_grad;
+}
+
 /* One query head of one sequence, its features ready. Key j of a query row i is at distance i + offset - j. */
 typedef struct cmha__head {
     const cmha_attention_args *args;
-    const cmha_real *q;          /* features [n_q, d_k], ldq apart */
+    size_t dk, dv;               /* numbers in a row of features and of values */
+    const cmha_real *q;          /* features [n_q, dk], ldq apart */
+    const cmha_real *turned;     /* SCORE: the features that give Im O, [n_q, dk] like q, which then gives Re O; else NULL */
     size_t ldq;
-    const cmha_real *keys;       /* features, transposed: tiles [ceil(n_k / 64)][d_k][64] */
-    const cmha_real *v;          /* [n_k, d_v], ldv apart */
+    const cmha_real *keys;       /* features, transposed: tiles [ceil(n_k / 64)][dk][64] */
+    const cmha_real *v;          /* [n_k, dv], ldv apart */
     size_t ldv;
     const unsigned char *mask;   /* [n_k] or NULL */
     cmha_real slope;             /* ALiBi, 0 = none */
     uint64_t row_key;            /* dropout: row i draws from row_key + i */
+    cmha_real *re, *im;          /* SCORE: O of the tile at work, [64, 64] each */
+    const cmha_real *peaks;      /* SCORE: what each row's magnitudes are divided by, [n_q] or NULL */
 } cmha__head;
 
 static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; }
@@ -2533,12 +3216,73 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
     }
 }
 
+/* sqrt(a^2 + b^2) where neither square may overflow or vanish. */
+static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
+    cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
+    cmha_real ratio = small / (large > 0 ? large : 1);
+    return large * CMHA__SQRT(1 + ratio * ratio);
+}
+
+/* h->re, h->im = O of queries i0.. against the tile of keys that begins at j0. */
+static void cmha__products(const cmha__head *h, size_t i0, size_t rows, size_t j0) {
+    const cmha_real *keys = h->keys + j0 * h->dk;
+    cmha__tile_gemm(0, rows, CMHA__TILE, h->dk, 1, h->q + i0 * h->ldq, h->ldq, keys, CMHA__TILE, 0, h->re, CMHA__TILE);
+    cmha__tile_gemm(0, rows, CMHA__TILE, h->dk, 1, h->turned + i0 * h->ldq, h->ldq, keys, CMHA__TILE, 0, h->im, CMHA__TILE);
+}
+
+/* The factors on |O| of row i and on the cosine. */
+static cmha_real cmha__magnitude_factor(const cmha__head *h, size_t i) {
+    cmha_real factor = h->args->scale * h->args->magnitude;
+    return h->peaks ? factor / (h->peaks[i] + (cmha_real)1e-12) : factor;
+}
+
+/* SCORE: S [rows, 64] from O. */
+static CMHA__NO_ERRNO void cmha__score_tile(const cmha__head *h, size_t i0, size_t rows, cmha_real *S) {
+    cmha_real c = h->args->scale * h->args->cosine, e = h->args->eps;
+    size_t r, j;
+    for (r = 0; r < rows; r++) {
+        cmha_real m = cmha__magnitude_factor(h, i0 + r);
+        const cmha_real *re = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
+        for (j = 0; j < CMHA__TILE; j++) {
+            cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e);
+            S[r * CMHA__TILE + j] = m * size + c * re[j] / (smooth > 0 ? smooth : 1);
+        }
+    }
+}
+
+/* SCORE: dO from the scores' gradient dS, into h->re and h->im; places [rows] (or NULL) gets that of each row's divisor. */
+static CMHA__NO_ERRNO void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const cmha_real *dS, cmha__peak *places) {
+    cmha_real c = h->args->scale * h->args->cosine, e = h->args->eps;
+    size_t r, j;
+    for (r = 0; r < rows; r++) {
+        cmha_real m = cmha__magnitude_factor(h, i0 + r), sum = 0;
+        cmha_real *re = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
+        const cmha_real *d = dS + r * CMHA__TILE;
+        if (places) {
+            for (j = 0; j < CMHA__TILE; j++) sum += d[j] * cmha__hypot(re[j], im[j]);
+            places[r].gradient -= (double)(sum * m / (h->peaks[i0 + r] + (cmha_real)1e-12));
+        }
+        for (j = 0; j < CMHA__TILE; j++) {
+            cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e);
+            cmha_real over = 1 / (size > 0 ? size : 1), out = 1 / (smooth > 0 ? smooth : 1);
+            cmha_real x = re[j] * out, y = im[j] * out, f = e * out, radial = m * over;
+            re[j] = d[j] * (radial * re[j] + c * (y * y + f * f) * out);
+            im[j] = d[j] * (radial * im[j] - c * x * y * out);
+        }
+    }
+}
+
 /* S [rows, 64] = masked scores of queries i0.. against the tile of keys that begins at j0. */
 static void cmha__scores(const cmha__head *h, size_t i0, size_t rows, size_t j0, cmha_real *S) {
     const cmha_attention_args *a = h->args;
     size_t begin, end, last_begin, last_end;
-    cmha__tile_gemm(0, rows, CMHA__TILE, a->d_k, a->scale, h->q + i0 * h->ldq, h->ldq, h->keys + j0 * a->d_k, CMHA__TILE, 0, S,
-                    CMHA__TILE);
+    if (h->turned) {
+        cmha__products(h, i0, rows, j0);
+        cmha__score_tile(h, i0, rows, S);
+    } else {
+        cmha__tile_gemm(0, rows, CMHA__TILE, h->dk, a->scale, h->q + i0 * h->ldq, h->ldq, h->keys + j0 * h->dk, CMHA__TILE, 0, S,
+                        CMHA__TILE);
+    }
     cmha__visible(a, i0, &begin, &end);
     cmha__visible(a, i0 + rows - 1, &last_begin, &last_end);
     if (h->mask || h->slope > 0 || last_begin > j0 || end < j0 + CMHA__TILE) cmha__mask_tile(h, S, i0, rows, j0);
@@ -2568,10 +3312,10 @@ static void cmha__softmax_tile(cmha_real *S, size_t rows, size_t dv, cmha_real *
     }
 }
 
-/* y, lse of up to 64 queries from i0. work: S [64, 64], acc [64, d_v], m, l [64]. */
+/* y, lse of up to 64 queries from i0. work: S [64, 64], m, l [64], acc [64, dv]. */
 static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha_real *y, size_t ldy, cmha_real *lse, cmha_real *work) {
     const cmha_attention_args *a = h->args;
-    size_t dv = a->d_v, begin, end, none, j0, r, i;
+    size_t dv = h->dv, begin, end, none, j0, r, i;
     cmha_real *S = work, *m = S + CMHA__TILE * CMHA__TILE, *l = m + CMHA__TILE, *acc = l + CMHA__TILE;
     memset(l, 0, (CMHA__TILE + rows * dv) * sizeof *l);
     for (r = 0; r < rows; r++) m[r] = -(cmha_real)INFINITY;
@@ -2614,19 +3358,21 @@ typedef struct cmha__backward_head {
     const cmha_real *lse, *D;    /* [n_q, 2]; [n_q], D = rowsum(dy * y) - dlse */
     const cmha_real *dy;         /* rows lddy apart */
     size_t lddy;
-    cmha_real *dq, *dk;          /* features [n_q, d_k], [n_k, d_k], accumulated */
+    cmha_real *dq, *dturned, *dk; /* features [n_q, dk] twice, [n_k, dk], accumulated */
     cmha_real *dv;               /* rows lddv apart, accumulated; may be NULL */
     size_t lddv;
-    cmha_real *S, *dS, *k_rows, *v_columns; /* [64, 64] twice, [64, d_k], [d_v, 64] */
+    cmha__peak *places;          /* [n_q] where the gradient of the divisors is wanted, else NULL */
+    cmha_real *S, *dS, *k_rows, *v_columns; /* [64, 64] twice, [64, dk], [dv, 64] */
 } cmha__backward_head;
 
-/* S = probabilities, dS = gradient of the raw scores, of queries i0.. against keys j0... */
+/* S = probabilities, dS = gradient of the scores before the scale, of queries i0.. against keys j0... */
 static void cmha__backward_scores(const cmha__head *h, const cmha__backward_head *g, size_t i0, size_t rows, size_t j0) {
     const cmha_attention_args *a = h->args;
+    cmha_real scale = h->turned ? 1 : a->scale; /* SCORE has it in its own factors */
     size_t r, j;
     cmha__scores(h, i0, rows, j0, g->S);
-    if (a->d_v)
-        cmha__tile_gemm(0, rows, CMHA__TILE, a->d_v, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->dS, CMHA__TILE);
+    if (h->dv)
+        cmha__tile_gemm(0, rows, CMHA__TILE, h->dv, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->dS, CMHA__TILE);
     else
         memset(g->dS, 0, rows * CMHA__TILE * sizeof *g->dS);
     if (a->dropout > 0) cmha__drop_tile(h, g->dS, i0, rows, j0);
@@ -2635,7 +3381,7 @@ static void cmha__backward_scores(const cmha__head *h, const cmha__backward_head
         cmha_real top = g->lse[2 * (i0 + r)], rest = g->lse[2 * (i0 + r) + 1], D = g->D[i0 + r];
         for (j = 0; j < CMHA__TILE; j++) {
             p[j] = cmha__exp((p[j] - top) - rest);
-            d[j] = p[j] * (d[j] - D) * a->scale;
+            d[j] = p[j] * (d[j] - D) * scale;
         }
     }
     if (a->dropout > 0) cmha__drop_tile(h, g->S, i0, rows, j0);
@@ -2654,11 +3400,18 @@ static void cmha__seeing(const cmha_attention_args *a, size_t j0, size_t cols, s
     }
 }
 
+/* One set of query features: dQ += dS K and dK += dS^T Q. */
+static void cmha__backward_features(const cmha__head *h, const cmha__backward_head *g, const cmha_real *q, const cmha_real *dS, size_t i0,
+                                    size_t rows, size_t j0, size_t cols, cmha_real *dq) {
+    size_t dk = h->dk;
+    cmha__tile_gemm(0, rows, dk, cols, 1, dS, CMHA__TILE, g->k_rows, dk, 1, dq + i0 * dk, dk);
+    cmha__tile_gemm(1, cols, dk, rows, 1, dS, CMHA__TILE, q + i0 * h->ldq, h->ldq, 1, g->dk + j0 * dk, dk);
+}
+
 static void cmha__backward_tile(const cmha__head *h, const cmha__backward_head *g, size_t j0) {
     const cmha_attention_args *a = h->args;
-    size_t cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE, dk = a->d_k, dv = a->d_v, i0, rows, begin, end;
-    const cmha_real *keys = h->keys + j0 * dk;
-    cmha__transpose(keys, CMHA__TILE, dk, cols, g->k_rows, dk);
+    size_t cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE, dk = h->dk, dv = h->dv, i0, rows, begin, end;
+    cmha__transpose(h->keys + j0 * dk, CMHA__TILE, dk, cols, g->k_rows, dk);
     if (dv) memset(g->v_columns, 0, dv * CMHA__TILE * sizeof *g->v_columns);
     if (dv) cmha__transpose(h->v + j0 * h->ldv, h->ldv, cols, dv, g->v_columns, CMHA__TILE);
     cmha__seeing(a, j0, cols, &begin, &end);
@@ -2667,12 +3420,17 @@ static void cmha__backward_tile(const cmha__head *h, const cmha__backward_head *
         cmha__backward_scores(h, g, i0, rows, j0);
         if (dv && g->dv) /* dV += P^T dY */
             cmha__tile_gemm(1, cols, dv, rows, 1, g->S, CMHA__TILE, g->dy + i0 * g->lddy, g->lddy, 1, g->dv + j0 * g->lddv, g->lddv);
-        cmha__tile_gemm(0, rows, dk, cols, 1, g->dS, CMHA__TILE, g->k_rows, dk, 1, g->dq + i0 * dk, dk);            /* dQ += dS K */
-        cmha__tile_gemm(1, cols, dk, rows, 1, g->dS, CMHA__TILE, h->q + i0 * h->ldq, h->ldq, 1, g->dk + j0 * dk, dk); /* dK += dS^T Q */
+        if (h->turned) {
+            cmha__score_back(h, i0, rows, g->dS, g->places ? g->places + i0 : NULL);
+            cmha__backward_features(h, g, h->q, h->re, i0, rows, j0, cols, g->dq);
+            cmha__backward_features(h, g, h->turned, h->im, i0, rows, j0, cols, g->dturned);
+        } else {
+            cmha__backward_features(h, g, h->q, g->dS, i0, rows, j0, cols, g->dq);
+        }
     }
 }
 
-/* ---- Attention = feature map, core, and the feature map's backward ---- */
+/* ---- Features of queries and keys ---- */
 
 /* The query head's delta and b (NULL where the kind has none) and its rotation rows. */
 typedef struct cmha__feature {
@@ -2695,7 +3453,8 @@ static cmha__feature cmha__feature_of(const cmha_attention_args *a, size_t head)
 
 /* Does the feature of a key depend on the query head that sees it? */
 static int cmha__own_keys(int kind, int share, int per_head_tables) {
-    return kind != CMHA_ATTENTION_DOT && (per_head_tables || (kind == CMHA_ATTENTION_CMHA && share == CMHA_SHARE_PER_HEAD));
+    return (kind == CMHA_ATTENTION_CMHA && (per_head_tables || share == CMHA_SHARE_PER_HEAD)) ||
+           (kind == CMHA_ATTENTION_ROPE && per_head_tables);
 }
 
 /* Do the query heads of a group see different features of the same key? */
@@ -2703,66 +3462,353 @@ static int cmha__keys_differ(const cmha_attention_args *a) {
     return a->heads != a->kv_heads && cmha__own_keys((int)a->kind, (int)a->share, a->rotation_head != 0);
 }
 
-/* Features of n keys into the transposed tiles, the first at column `at`. rows [64, d_k] is scratch. */
-static void cmha__write_keys(const cmha_attention_args *a, const cmha__feature *f, const cmha_real *k, size_t ldk, size_t n, size_t at,
-                             cmha_real *keys, cmha_real *rows) {
-    size_t i, count, column, d = a->d_k;
+static int cmha__is_complex(const cmha_attention_args *a) {
+    return a->kind == CMHA_ATTENTION_COMPLEX || a->kind == CMHA_ATTENTION_ANGULAR;
+}
+
+static size_t cmha__key_width(const cmha_attention_args *a) { return cmha__is_complex(a) ? 2 * a->d_k : a->d_k; }
+static size_t cmha__value_width(const cmha_attention_args *a) { return cmha__is_complex(a) && a->complex_v ? 2 * a->d_v : a->d_v; }
+
+/*STUB*/
+static void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u) {
+    size_t t, j;
+    for (t = 0; t < T; t++, z += 2 * D, u += 2 * D)
+        for (j = 0; j < D; j++) {
+            cmha_real re = z[j], im = z[D + j], r = cmha__hypot(cmha__hypot(re, im), eps), o = 1 / (r > 0 ? r : 1);
+            u[j] = re * o;
+            u[D + j] = im * o;
+        }
+}
+static void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz) {
+    size_t t, j;
+    for (t = 0; t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
+        for (j = 0; j < D; j++) {
+            cmha_real re = z[j], im = z[D + j], r = cmha__hypot(cmha__hypot(re, im), eps), o = 1 / (r > 0 ? r : 1), p = (re * o * du[j] + im * o * du[D + j]);
+            dz[j] += o * (du[j] - re * o * p);
+            dz[D + j] += o * (du[D + j] - im * o * p);
+        }
+}
+/*ENDSTUB*/
+/* to [n, 2d] = [Re | Im] of n complex rows of a view; and the other way round, added. */
+static void cmha__pack(const cmha_real *from, size_t ld, size_t imag, size_t n, size_t d, cmha_real *to) {
+    size_t i;
+    for (i = 0; i < n; i++) {
+        memcpy(to + i * 2 * d, from + i * ld, d * sizeof *to);
+        memcpy(to + i * 2 * d + d, from + i * ld + imag, d * sizeof *to);
+    }
+}
+
+static void cmha__add_packed(const cmha_real *rows, size_t n, size_t d, cmha_real *to, size_t ld, size_t imag) {
+    size_t i;
+    for (i = 0; i < n; i++) {
+        cmha__axpy(d, 1, rows + i * 2 * d, to + i * ld);
+        cmha__axpy(d, 1, rows + i * 2 * d + d, to + i * ld + imag);
+    }
+}
+
+/* A head's array in one sequence, as rows. */
+typedef struct cmha__rows_of {
+    cmha_real *data;
+    size_t ld, imag;
+} cmha__rows_of;
+
+static cmha__rows_of cmha__rows_at(cmha_heads view, size_t b, size_t h) {
+    cmha__rows_of rows;
+    rows.data = cmha__head_at(view, b, h);
+    rows.ld = view.token;
+    rows.imag = view.imag;
+    return rows;
+}
+
+/* y [n, dk] = features of the raw rows from `first` on; b is the query's bias. Not for DOT, whose rows are their own features. */
+static void cmha__features(const cmha_attention_args *a, const cmha__feature *f, cmha__rows_of x, size_t first, size_t n,
+                           const cmha_real *table, const cmha_real *b, cmha_real *y) {
+    const cmha_real *from = x.data + first * x.ld;
+    if (!cmha__is_complex(a)) {
+        cmha_rotate_forward(from, x.ld, n, f->P, a->layout, table + first * a->d_k, f->delta, b, y, a->d_k);
+        return;
+    }
+    cmha__pack(from, x.ld, x.imag, n, a->d_k, y);
+    if (a->kind == CMHA_ATTENTION_ANGULAR) cmha_phasor_forward(y, n, a->d_k, a->eps, y);
+}
+
+/* Feature gradients dy [n, dk] back to the raw rows x; rows [2, 64, dk] is scratch. */
+static void cmha__features_back(const cmha_attention_args *a, const cmha__feature *f, cmha__rows_of x, size_t n, const cmha_real *table,
+                                const cmha_real *b, const cmha_real *dy, cmha_real *dx, double *ddelta, double *db, cmha_real *rows) {
+    size_t d = a->d_k, i, count;
+    if (!cmha__is_complex(a)) {
+        if (a->kind != CMHA_ATTENTION_DOT)
+            cmha_rotate_backward(x.data, x.ld, n, f->P, a->layout, table, f->delta, b, dy, d, dx, ddelta, db);
+        else
+            for (i = 0; dx && i < n; i++) cmha__axpy(d, 1, dy + i * d, dx + i * x.ld);
+        return;
+    }
+    for (i = 0; dx && i < n; i += count, dy += count * 2 * d) {
+        const cmha_real *gradient = dy;
+        count = n - i < CMHA__TILE ? n - i : CMHA__TILE;
+        if (a->kind == CMHA_ATTENTION_ANGULAR) {
+            cmha__pack(x.data + i * x.ld, x.ld, x.imag, count, d, rows);
+            gradient = rows + CMHA__TILE * 2 * d;
+            memset(rows + CMHA__TILE * 2 * d, 0, count * 2 * d * sizeof *rows);
+            cmha_phasor_backward(rows, dy, count, d, a->eps, rows + CMHA__TILE * 2 * d);
+        }
+        cmha__add_packed(gradient, count, d, dx + i * x.ld, x.ld, x.imag);
+    }
+}
+
+/* Features of n keys into the transposed tiles, the first at column `at`. rows [64, dk] is scratch. */
+static void cmha__write_keys(const cmha_attention_args *a, const cmha__feature *f, cmha__rows_of k, size_t n, size_t at, cmha_real *keys,
+                             cmha_real *rows) {
+    size_t i, count, column, d = cmha__key_width(a);
+    const cmha_real *table = f->rotation ? f->rotation + f->first_k * a->d_k : NULL;
     for (i = 0; i < n; i += count) {
         column = (at + i) % CMHA__TILE;
         count = n - i < CMHA__TILE - column ? n - i : CMHA__TILE - column;
         if (a->kind == CMHA_ATTENTION_DOT) {
-            cmha__transpose(k + i * ldk, ldk, count, d, keys + (at + i - column) * d + column, CMHA__TILE);
+            cmha__transpose(k.data + i * k.ld, k.ld, count, d, keys + (at + i - column) * d + column, CMHA__TILE);
             continue;
         }
-        cmha_rotate_forward(k + i * ldk, ldk, count, f->P, a->layout, f->rotation + (f->first_k + i) * d, f->delta, NULL, rows, d);
+        cmha__features(a, f, k, i, count, table, NULL, rows);
         cmha__transpose(rows, d, count, d, keys + (at + i - column) * d + column, CMHA__TILE);
     }
 }
 
-/* The head's query features: the raw rows for DOT, else computed into `features` [n_q, d_k]. */
-static void cmha__set_queries(cmha__head *h, const cmha__feature *f, const cmha_real *q, size_t ldq, cmha_real *features) {
-    const cmha_attention_args *a = h->args;
-    h->q = q;
-    h->ldq = ldq;
-    if (a->kind == CMHA_ATTENTION_DOT) return;
-    cmha_rotate_forward(q, ldq, a->n_q, f->P, a->layout, f->rotation + f->first_q * a->d_k, f->delta, f->b, features, a->d_k);
-    h->q = features;
-    h->ldq = a->d_k;
+/* ---- The forms of a complex softmax ---- */
+
+/* One real softmax of a complex attention: its query features are form (Re q, Im q), the key's are (Re k, Im k), and its product o
+   with the values enters y as mix (Re o, Im o). Both are 2 x 2 matrices of signs. */
+typedef struct cmha__term {
+    signed char form[4], mix[4];
+} cmha__term;
+
+/* Forms of Re O and Im O, with and without the conjugate of k. */
+#define CMHA__RE_HERMITIAN {1, 0, 0, 1}
+#define CMHA__IM_HERMITIAN {0, 1, -1, 0}
+#define CMHA__RE_BILINEAR {1, 0, 0, -1}
+#define CMHA__IM_BILINEAR {0, 1, 1, 0}
+#define CMHA__TIMES_1 {1, 0, 0, 1}
+#define CMHA__TIMES_I {0, -1, 1, 0}
+
+static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
+    static const cmha__term product[2][2] = {{{CMHA__RE_HERMITIAN, CMHA__TIMES_1}, {CMHA__IM_HERMITIAN, CMHA__TIMES_I}},
+                                             {{CMHA__RE_BILINEAR, CMHA__TIMES_1}, {CMHA__IM_BILINEAR, CMHA__TIMES_I}}};
+    static const cmha__term split[2][2] = {{{CMHA__RE_HERMITIAN, {1, 0, 0, 0}}, {CMHA__IM_HERMITIAN, {0, 0, 0, 1}}},
+                                           {{CMHA__RE_BILINEAR, {1, 0, 0, 0}}, {CMHA__IM_BILINEAR, {0, 0, 0, 1}}}};
+    static const cmha__term yang[4] = {{{1, 0, 0, 0}, CMHA__TIMES_1},
+                                       {{0, 0, 1, 0}, CMHA__TIMES_I},
+                                       {{0, 1, 0, 0}, CMHA__TIMES_I},
+                                       {{0, 0, 0, 1}, {-1, 0, 0, -1}}};
+    int form = a->bilinear != 0;
+    *count = 1;
+    if (!cmha__is_complex(a)) return product[0];
+    if (a->softmax == CMHA_SOFTMAX_YANG8) *count = 4;
+    if (a->softmax == CMHA_SOFTMAX_RI_PRODUCT || a->softmax == CMHA_SOFTMAX_RI_SPLIT) *count = 2;
+    return a->softmax == CMHA_SOFTMAX_YANG8 ? yang : a->softmax == CMHA_SOFTMAX_RI_SPLIT ? split[form] : product[form];
 }
 
-static void cmha__set_head(cmha__head *h, const cmha_attention_args *a, size_t batch, size_t head) {
+/* to [n, 2d] += or = matrix applied to the two halves of from [n, 2d]; back: its transpose. from may be to unless `add`. */
+static void cmha__apply(const signed char *matrix, int back, const cmha_real *from, size_t n, size_t d, cmha_real *to, int add) {
+    cmha_real m0 = matrix[0], m1 = matrix[back ? 2 : 1], m2 = matrix[back ? 1 : 2], m3 = matrix[3], keep = add ? 1 : 0;
+    size_t i, j;
+    for (i = 0; i < n; i++, from += 2 * d, to += 2 * d)
+        for (j = 0; j < d; j++) {
+            cmha_real re = from[j], im = from[d + j];
+            to[j] = (add ? keep * to[j] : 0) + m0 * re + m1 * im;
+            to[d + j] = (add ? keep * to[d + j] : 0) + m2 * re + m3 * im;
+        }
+}
+
+/* ---- One head of one sequence ---- */
+
+/* Scratch of one thread. The keys' and values' own in a cache: CMHA__CACHED. */
+enum { CMHA__FORWARD, CMHA__BACKWARD, CMHA__CACHED };
+
+typedef struct cmha__unit {
+    cmha_real *keys, *values, *q, *turned, *rows, *work, *re, *im, *out;
+    cmha_real *dq, *dturned, *dk, *fold, *again, *dvalues, *dout, *D, *v_columns;
+    cmha_real *peaks;   /* of a cached pass, which has no shared part */
+    cmha__peak *places;
+} cmha__unit;
+
+/* The next n numbers of a scratch array; base NULL only counts. */
+static cmha_real *cmha__deal(cmha_real *base, size_t *used, size_t n) {
+    cmha_real *part = base ? base + *used : NULL;
+    *used += (n + 15) / 16 * 16;
+    return part;
+}
+
+/* Deals `base` out to the arrays a head needs and returns how much that is. */
+static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real *base, cmha__unit *u) {
+    size_t dk = cmha__key_width(a), dv = cmha__value_width(a), tile = CMHA__TILE * CMHA__TILE, used = 0;
+    int packed = cmha__is_complex(a), score = packed && a->softmax == CMHA_SOFTMAX_SCORE, own = mode != CMHA__CACHED;
+    u->keys = cmha__deal(base, &used, own ? cmha__tiles(a->n_k) * CMHA__TILE * dk : 0);
+    u->values = cmha__deal(base, &used, own && dv > a->d_v ? a->n_k * dv : 0);
+    u->q = cmha__deal(base, &used, a->kind == CMHA_ATTENTION_DOT ? 0 : a->n_q * dk);
+    u->turned = cmha__deal(base, &used, score ? a->n_q * dk : 0);
+    u->rows = cmha__deal(base, &used, 2 * CMHA__TILE * dk);
+    u->work = cmha__deal(base, &used, CMHA__TILE * (2 * CMHA__TILE + 2 + dv));
+    u->re = cmha__deal(base, &used, score ? 2 * tile : 0);
+    u->im = score && base ? u->re + tile : NULL;
+    u->out = cmha__deal(base, &used, dv > a->d_v ? a->n_q * dv : 0);
+    u->peaks = cmha__deal(base, &used, !own && score ? a->n_q : 0);
+    u->places = (cmha__peak *)(void *)cmha__deal(base, &used, !own && score ? a->n_q * (sizeof(cmha__peak) / sizeof(cmha_real)) : 0);
+    if (mode != CMHA__BACKWARD) return used;
+    u->dq = cmha__deal(base, &used, a->n_q * dk);
+    u->dturned = cmha__deal(base, &used, score ? a->n_q * dk : 0);
+    u->dk = cmha__deal(base, &used, a->n_k * dk);
+    u->fold = cmha__deal(base, &used, packed ? a->n_q * dk : 0);
+    u->again = cmha__deal(base, &used, packed ? a->n_q * 2 : 0);
+    u->dvalues = cmha__deal(base, &used, dv > a->d_v ? a->n_k * dv : 0);
+    u->dout = cmha__deal(base, &used, dv > a->d_v ? a->n_q * dv : 0);
+    u->D = cmha__deal(base, &used, a->n_q);
+    u->v_columns = cmha__deal(base, &used, CMHA__TILE * dv);
+    return used;
+}
+
+static void cmha__set_head(cmha__head *h, const cmha_attention_args *a, const cmha__unit *u, size_t batch, size_t head) {
+    memset(h, 0, sizeof *h);
     h->args = a;
+    h->dk = cmha__key_width(a);
+    h->dv = cmha__value_width(a);
     h->mask = a->key_mask ? a->key_mask + batch * a->n_k : NULL;
     h->slope = a->alibi ? a->alibi[head] : 0;
     h->row_key = cmha__mix(a->key) + (batch * a->heads + head) * a->n_q;
+    h->re = u->re;
+    h->im = u->im;
+    h->keys = u->keys;
 }
 
-/* Scratch of one thread, in cmha_real; the same order as the pointers are dealt out below. */
-typedef struct cmha__plan {
-    size_t keys, q, work, rows, dq, dk, D, tile; /* lengths */
-    size_t thread;                               /* their sum */
-    size_t partial;                              /* per (batch, head): ddelta and db in double */
-} cmha__plan;
-
-static cmha__plan cmha__attention_plan(const cmha_attention_args *a, int backward) {
-    cmha__plan p;
-    memset(&p, 0, sizeof p);
-    p.keys = cmha__tiles(a->n_k) * CMHA__TILE * a->d_k;
-    p.q = a->kind == CMHA_ATTENTION_DOT ? 0 : a->n_q * a->d_k;
-    p.rows = CMHA__TILE * a->d_k;
-    p.work = CMHA__TILE * (CMHA__TILE + 2 + a->d_v);
-    if (backward) {
-        p.work = 2 * CMHA__TILE * CMHA__TILE;
-        p.dq = a->n_q * a->d_k;
-        p.dk = a->n_k * a->d_k;
-        p.D = a->n_q;
-        p.tile = CMHA__TILE * a->d_v;
-        p.partial = 2 * (a->d_k / 2) * (sizeof(double) / sizeof(cmha_real));
+/* The head's query features of one term: the raw rows for DOT, else computed into the unit's arrays. */
+static void cmha__set_queries(cmha__head *h, const cmha__unit *u, const cmha__feature *f, cmha__rows_of q, const cmha__term *term) {
+    static const signed char imaginary[2][4] = {CMHA__IM_HERMITIAN, CMHA__IM_BILINEAR};
+    const cmha_attention_args *a = h->args;
+    const cmha_real *table = f->rotation ? f->rotation + f->first_q * a->d_k : NULL;
+    h->q = a->kind == CMHA_ATTENTION_DOT ? q.data : u->q;
+    h->ldq = a->kind == CMHA_ATTENTION_DOT ? q.ld : h->dk;
+    if (a->kind == CMHA_ATTENTION_DOT) return;
+    cmha__features(a, f, q, 0, a->n_q, table, f->b, u->q);
+    if (!cmha__is_complex(a)) return;
+    if (a->softmax == CMHA_SOFTMAX_SCORE) {
+        cmha__apply(imaginary[a->bilinear != 0], 0, u->q, a->n_q, a->d_k, u->turned, 0);
+        h->turned = u->turned;
     }
-    p.thread = p.keys + p.q + p.work + p.rows + p.dq + p.dk + p.D + p.tile;
-    p.thread = (p.thread + 15) / 16 * 16;
-    return p;
+    cmha__apply(term->form, 0, u->q, a->n_q, a->d_k, u->q, 0);
 }
+
+/* The head's values: in place where they are real, else packed. */
+static void cmha__set_values(cmha__head *h, const cmha__unit *u, cmha__rows_of v, int fresh) {
+    const cmha_attention_args *a = h->args;
+    int packed = h->dv > a->d_v;
+    if (packed && fresh) cmha__pack(v.data, v.ld, v.imag, a->n_k, a->d_v, u->values);
+    h->v = packed ? u->values : v.data;
+    h->ldv = packed ? h->dv : v.ld;
+}
+
+/* y of a head whose keys and values are set: every term's softmax, mixed. */
+static void cmha__forward_terms(cmha__head *h, const cmha__unit *u, const cmha__feature *f, cmha__rows_of q, cmha__rows_of y,
+                                cmha_real *lse) {
+    const cmha_attention_args *a = h->args;
+    int count, t;
+    const cmha__term *terms = cmha__terms(a, &count);
+    size_t i;
+    if (h->dv == a->d_v) {
+        cmha__set_queries(h, u, f, q, terms);
+        cmha__forward_head(h, y.data, y.ld, lse, u->work);
+        return;
+    }
+    for (i = 0; i < a->n_q; i++) {
+        memset(y.data + i * y.ld, 0, a->d_v * sizeof *y.data);
+        memset(y.data + i * y.ld + y.imag, 0, a->d_v * sizeof *y.data);
+    }
+    for (t = 0; t < count; t++) {
+        cmha__set_queries(h, u, f, q, &terms[t]);
+        cmha__forward_head(h, u->out, h->dv, count == 1 ? lse : NULL, u->work);
+        cmha__apply(terms[t].mix, 0, u->out, a->n_q, a->d_v, u->out, 0);
+        cmha__add_packed(u->out, a->n_q, a->d_v, y.data, y.ld, y.imag);
+    }
+}
+
+/* ---- SCORE's divisors: the largest |O| of every row, head or batch, in a pass of their own before the softmax ---- */
+
+static int cmha__has_peaks(const cmha_attention_args *a) {
+    return cmha__is_complex(a) && a->softmax == CMHA_SOFTMAX_SCORE && a->norm_max != CMHA_MAX_NONE;
+}
+
+/* peaks [n_q] and places [n_q] of one head. GLOBAL looks at masked pairs too. */
+static CMHA__NO_ERRNO void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *places) {
+    const cmha_attention_args *a = h->args;
+    size_t i0, j0, r, j, rows;
+    for (i0 = 0; i0 < a->n_q; i0 += rows) {
+        rows = a->n_q - i0 < CMHA__TILE ? a->n_q - i0 : CMHA__TILE;
+        for (r = 0; r < rows; r++) peaks[i0 + r] = 0, places[i0 + r].key = SIZE_MAX, places[i0 + r].gradient = 0;
+        for (j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) {
+            size_t cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE;
+            cmha__products(h, i0, rows, j0);
+            for (r = 0; r < rows; r++) {
+                size_t begin, end;
+                cmha_real *re = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
+                cmha__visible(a, i0 + r, &begin, &end);
+                for (j = 0; j < cols; j++) re[j] = cmha__hypot(re[j], im[j]);
+                for (j = 0; j < cols; j++) {
+                    int allowed = a->norm_max == CMHA_MAX_GLOBAL || (j0 + j >= begin && j0 + j < end && (!h->mask || h->mask[j0 + j]));
+                    if (!allowed || (places[i0 + r].key != SIZE_MAX && !(re[j] > peaks[i0 + r]))) continue;
+                    peaks[i0 + r] = re[j];
+                    places[i0 + r].key = j0 + j;
+                }
+            }
+        }
+    }
+}
+
+/* The row of [begin, end) that holds the largest peak; the first one of equals. SIZE_MAX if no row has one. */
+static size_t cmha__highest(const cmha_real *peaks, const cmha__peak *places, size_t begin, size_t end) {
+    size_t best = SIZE_MAX, i;
+    for (i = begin; i < end; i++)
+        if (places[i].key != SIZE_MAX && (best == SIZE_MAX || peaks[i] > peaks[best])) best = i;
+    return best;
+}
+
+/* Rows that share one divisor: one, a head's, or all. */
+static size_t cmha__peak_group(const cmha_attention_args *a) {
+    return a->norm_max == CMHA_MAX_ROW ? 1 : a->norm_max == CMHA_MAX_HEAD ? a->n_q : a->batch * a->heads * a->n_q;
+}
+
+/* divisors [B, H, n_q] from peaks of the same shape. */
+static void cmha__spread_peaks(const cmha_attention_args *a, const cmha_real *peaks, const cmha__peak *places, cmha_real *divisors) {
+    size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a), begin, i;
+    for (begin = 0; begin < total; begin += group) {
+        size_t best = cmha__highest(peaks, places, begin, begin + group);
+        for (i = begin; i < begin + group; i++) divisors[i] = best == SIZE_MAX ? 0 : peaks[best];
+    }
+}
+
+/* The gradient of a maximum into the pair it was taken from: dO = g O / |O|. */
+static void cmha__peak_pair(const cmha_attention_args *a, const cmha__rows_of *q, const cmha__rows_of *k, size_t row, size_t key, double g,
+                            cmha_real *dq, cmha_real *dk) {
+    const cmha_real *qr = q->data + row * q->ld, *qi = qr + q->imag, *kr = k->data + key * k->ld, *ki = kr + k->imag;
+    double sign = a->bilinear ? -1 : 1, re = 0, im = 0, size;
+    size_t j, d = a->d_k;
+    for (j = 0; j < d; j++) {
+        re += (double)qr[j] * (double)kr[j] + sign * (double)qi[j] * (double)ki[j];
+        im += (double)qi[j] * (double)kr[j] - sign * (double)qr[j] * (double)ki[j];
+    }
+    size = sqrt(re * re + im * im);
+    if (!(size > 0)) return;
+    re *= g / size;
+    im *= g / size;
+    for (j = 0; j < d; j++) {
+        if (dq) {
+            dq[row * q->ld + j] += (cmha_real)(re * (double)kr[j] - sign * im * (double)ki[j]);
+            dq[row * q->ld + q->imag + j] += (cmha_real)(im * (double)kr[j] + sign * re * (double)ki[j]);
+        }
+        if (dk) {
+            dk[key * k->ld + j] += (cmha_real)(re * (double)qr[j] + im * (double)qi[j]);
+            dk[key * k->ld + k->imag + j] += (cmha_real)(sign * (re * (double)qi[j] - im * (double)qr[j]));
+        }
+    }
+}
+
+/* ---- Attention = feature map, core, and the feature map's backward ---- */
 
 static int cmha__attention_threads(const cmha_attention_args *a) {
     size_t units = a->batch * a->kv_heads;
@@ -2770,33 +3816,79 @@ static int cmha__attention_threads(const cmha_attention_args *a) {
     return (size_t)threads > units ? (units ? (int)units : 1) : threads;
 }
 
+/* What all threads share at the head of the scratch: doubles for ddelta and db of every head, peaks and their places. */
+typedef struct cmha__shared {
+    double *partial;       /* [B, H, 2, P] */
+    cmha__peak *places;    /* [B, H, n_q] */
+    cmha_real *peaks, *divisors;
+} cmha__shared;
+
+static size_t cmha__deal_shared(const cmha_attention_args *a, int mode, cmha_real *base, cmha__shared *x) {
+    size_t heads = a->batch * a->heads, rows = cmha__has_peaks(a) ? heads * a->n_q : 0, used = 0;
+    int learned = mode == CMHA__BACKWARD && a->kind == CMHA_ATTENTION_CMHA;
+    x->partial = (double *)(void *)cmha__deal(base, &used, learned ? heads * (a->d_k / 2) * 2 * (sizeof(double) / sizeof(cmha_real)) : 0);
+    x->places = (cmha__peak *)(void *)cmha__deal(base, &used, rows * (sizeof(cmha__peak) / sizeof(cmha_real)));
+    x->peaks = cmha__deal(base, &used, rows);
+    x->divisors = cmha__deal(base, &used, rows);
+    return used;
+}
+
 CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward) {
-    cmha__plan p = cmha__attention_plan(args, backward);
-    return p.partial * args->batch * args->heads + p.thread * (size_t)cmha__attention_threads(args) + 1; /* + 1: never empty */
+    cmha__unit unit;
+    cmha__shared shared;
+    size_t own = cmha__deal_unit(args, backward ? CMHA__BACKWARD : CMHA__FORWARD, NULL, &unit);
+    return cmha__deal_shared(args, backward ? CMHA__BACKWARD : CMHA__FORWARD, NULL, &shared) +
+           own * (size_t)cmha__attention_threads(args) + 1; /* + 1: never empty */
+}
+
+/* Fills in the divisors of the whole batch. scratch: the threads' part. */
+static void cmha__all_peaks(const cmha_attention_args *a, cmha_heads q, cmha_heads k, const cmha__shared *x, int mode, cmha_real *scratch) {
+    cmha__unit none;
+    size_t own = cmha__deal_unit(a, mode, NULL, &none), group = a->kv_heads ? a->heads / a->kv_heads : 1;
+    int count;
+    const cmha__term *terms = cmha__terms(a, &count);
+    CMHA__FOR_CHUNKS(cmha__attention_threads(a), a->batch * a->kv_heads, lo, hi) {
+        cmha__unit u;
+        size_t unit, g;
+        cmha__deal_unit(a, mode, scratch + (size_t)cmha__chunk * own, &u);
+        memset(u.keys, 0, cmha__tiles(a->n_k) * CMHA__TILE * cmha__key_width(a) * sizeof *u.keys);
+        for (unit = lo; unit < hi; unit++)
+            for (g = 0; g < group; g++) {
+                size_t b = unit / a->kv_heads, kv = unit % a->kv_heads, head = kv * group + g, at = (b * a->heads + head) * a->n_q;
+                cmha__feature f = cmha__feature_of(a, head);
+                cmha__head h;
+                cmha__set_head(&h, a, &u, b, head);
+                if (g == 0) cmha__write_keys(a, &f, cmha__rows_at(k, b, kv), a->n_k, 0, u.keys, u.rows);
+                cmha__set_queries(&h, &u, &f, cmha__rows_at(q, b, head), terms);
+                cmha__find_peaks(&h, x->peaks + at, x->places + at);
+            }
+    }
+    cmha__spread_peaks(a, x->peaks, x->places, x->divisors);
 }
 
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                      cmha_real *lse, cmha_real *scratch) {
-    cmha__plan p = cmha__attention_plan(args, 0);
-    size_t group = args->kv_heads ? args->heads / args->kv_heads : 0;
+    cmha__unit none;
+    cmha__shared x;
+    size_t group = args->kv_heads ? args->heads / args->kv_heads : 0, own = cmha__deal_unit(args, CMHA__FORWARD, NULL, &none);
+    scratch += cmha__deal_shared(args, CMHA__FORWARD, scratch, &x);
+    if (cmha__has_peaks(args)) cmha__all_peaks(args, q, k, &x, CMHA__FORWARD, scratch);
     CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads, lo, hi) {
-        cmha_real *keys = scratch + (size_t)cmha__chunk * p.thread, *features = keys + p.keys, *work = features + p.q;
+        cmha__unit u;
         size_t unit, g;
-        memset(keys, 0, p.keys * sizeof *keys); /* the columns beyond n_k stay zero */
+        cmha__deal_unit(args, CMHA__FORWARD, scratch + (size_t)cmha__chunk * own, &u);
+        memset(u.keys, 0, cmha__tiles(args->n_k) * CMHA__TILE * cmha__key_width(args) * sizeof *u.keys); /* columns beyond n_k stay zero */
         for (unit = lo; unit < hi; unit++)
             for (g = 0; g < group; g++) {
-                size_t b = unit / args->kv_heads, kv = unit % args->kv_heads, head = kv * group + g;
+                size_t b = unit / args->kv_heads, kv = unit % args->kv_heads, head = kv * group + g, at = (b * args->heads + head) * args->n_q;
                 cmha__feature f = cmha__feature_of(args, head);
                 cmha__head h;
-                cmha__set_head(&h, args, b, head);
+                cmha__set_head(&h, args, &u, b, head);
                 if (g == 0 || cmha__keys_differ(args))
-                    cmha__write_keys(args, &f, cmha__head_at(k, b, kv), k.token, args->n_k, 0, keys, work + p.work);
-                cmha__set_queries(&h, &f, cmha__head_at(q, b, head), q.token, features);
-                h.keys = keys;
-                h.v = cmha__head_at(v, b, kv);
-                h.ldv = v.token;
-                cmha__forward_head(&h, cmha__head_at(y, b, head), y.token, lse ? lse + (b * args->heads + head) * args->n_q * 2 : NULL,
-                                   work);
+                    cmha__write_keys(args, &f, cmha__rows_at(k, b, kv), args->n_k, 0, u.keys, u.rows);
+                cmha__set_values(&h, &u, cmha__rows_at(v, b, kv), g == 0);
+                if (cmha__has_peaks(args)) h.peaks = x.divisors + at;
+                cmha__forward_terms(&h, &u, &f, cmha__rows_at(q, b, head), cmha__rows_at(y, b, head), lse ? lse + at * 2 : NULL);
             }
     }
 }
@@ -2805,99 +3897,1036 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads
 typedef struct cmha__backward_arrays {
     cmha_heads q, k, v, y, dy, dq, dk, dv;
     const cmha_real *lse, *dlse;
-    double *partial;
+    cmha__shared shared;
 } cmha__backward_arrays;
 
 /* D [n_q] = rowsum(dy * y) - dlse: what the softmax's backward subtracts from dP. Formed by the same matrix product as dP, as the
    diagonal of dY Y^T: where one key takes all the weight, the two then cancel to the last bit, however large the logits. */
-static void cmha__row_products(const cmha_attention_args *a, const cmha__backward_head *g, const cmha_real *y, size_t ldy,
-                               const cmha_real *dlse, cmha_real *D) {
-    size_t i0, rows, r;
-    for (i0 = 0; i0 < a->n_q; i0 += rows) {
-        rows = a->n_q - i0 < CMHA__TILE ? a->n_q - i0 : CMHA__TILE;
-        if (a->d_v) {
-            memset(g->v_columns, 0, a->d_v * CMHA__TILE * sizeof *g->v_columns);
-            cmha__transpose(y + i0 * ldy, ldy, rows, a->d_v, g->v_columns, CMHA__TILE);
-            cmha__tile_gemm(0, rows, CMHA__TILE, a->d_v, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->S, CMHA__TILE);
+static void cmha__row_products(const cmha__head *h, const cmha__backward_head *g, const cmha_real *y, size_t ldy, const cmha_real *dlse,
+                               cmha_real *D) {
+    size_t n = h->args->n_q, dv = h->dv, i0, rows, r;
+    for (i0 = 0; i0 < n; i0 += rows) {
+        rows = n - i0 < CMHA__TILE ? n - i0 : CMHA__TILE;
+        if (dv) {
+            memset(g->v_columns, 0, dv * CMHA__TILE * sizeof *g->v_columns);
+            cmha__transpose(y + i0 * ldy, ldy, rows, dv, g->v_columns, CMHA__TILE);
+            cmha__tile_gemm(0, rows, CMHA__TILE, dv, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->S, CMHA__TILE);
         }
         for (r = 0; r < rows; r++) {
-            D[i0 + r] = a->d_v ? g->S[r * CMHA__TILE + r] : 0;
+            D[i0 + r] = dv ? g->S[r * CMHA__TILE + r] : 0;
             if (dlse) D[i0 + r] -= dlse[i0 + r];
         }
     }
 }
 
-/* Feature gradients [n, d_k] back to the raw rows of queries (b given) or keys. */
-static void cmha__unrotate(const cmha_attention_args *a, const cmha__feature *f, const cmha_real *x, size_t ldx, size_t n, size_t first,
-                           const cmha_real *b, const cmha_real *features, cmha_real *dx, double *ddelta, double *db) {
-    size_t i, d = a->d_k;
-    if (a->kind != CMHA_ATTENTION_DOT)
-        cmha_rotate_backward(x, ldx, n, f->P, a->layout, f->rotation + first * d, f->delta, b, features, d, dx, ddelta, db);
-    else if (dx)
-        for (i = 0; i < n; i++) cmha__axpy(d, 1, features + i * d, dx + i * ldx);
+/* The output and its cotangent as one term sees them: in place where the values are real; else the term's own output, which is y itself
+   where there is one term and is computed again where there are several, and the mixed cotangent. */
+static void cmha__term_arrays(const cmha__head *h, const cmha__unit *u, cmha__backward_head *g, const cmha__term *term, int count,
+                              cmha__rows_of y, cmha__rows_of dy, const cmha_real **out, size_t *ldo) {
+    const cmha_attention_args *a = h->args;
+    g->dy = dy.data;
+    g->lddy = dy.ld;
+    *out = y.data;
+    *ldo = y.ld;
+    if (h->dv == a->d_v) return;
+    cmha__pack(dy.data, dy.ld, dy.imag, a->n_q, a->d_v, u->dout);
+    cmha__apply(term->mix, 1, u->dout, a->n_q, a->d_v, u->dout, 0);
+    if (count == 1) {
+        cmha__pack(y.data, y.ld, y.imag, a->n_q, a->d_v, u->out);
+    } else {
+        cmha__forward_head(h, u->out, h->dv, u->again, u->work);
+        g->lse = u->again;
+    }
+    g->dy = u->dout;
+    g->lddy = h->dv;
+    *out = u->out;
+    *ldo = h->dv;
 }
 
-static void cmha__backward_one(const cmha_attention_args *a, const cmha__backward_arrays *x, size_t b, size_t head, size_t kv,
-                               int fresh_keys, const cmha__plan *p, cmha_real *scratch) {
+/* One term's backward: into the unit's feature gradients and, folded back to (Re q, Im q), into fold. */
+static void cmha__backward_term(cmha__head *h, const cmha__unit *u, cmha__backward_head *g, const cmha__feature *f, cmha__rows_of q,
+                                const cmha__term *term, int count, cmha__rows_of y, cmha__rows_of dy, const cmha_real *dlse) {
+    static const signed char imaginary[2][4] = {CMHA__IM_HERMITIAN, CMHA__IM_BILINEAR};
+    const cmha_attention_args *a = h->args;
+    const cmha_real *out;
+    size_t j0, ldo;
+    cmha__set_queries(h, u, f, q, term);
+    cmha__term_arrays(h, u, g, term, count, y, dy, &out, &ldo);
+    cmha__row_products(h, g, out, ldo, dlse, u->D);
+    memset(u->dq, 0, a->n_q * h->dk * sizeof *u->dq);
+    if (h->turned) memset(u->dturned, 0, a->n_q * h->dk * sizeof *u->dturned);
+    for (j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) cmha__backward_tile(h, g, j0);
+    if (!cmha__is_complex(a)) return;
+    cmha__apply(term->form, 1, u->dq, a->n_q, a->d_k, u->fold, 1);
+    if (h->turned) cmha__apply(imaginary[a->bilinear != 0], 1, u->dturned, a->n_q, a->d_k, u->fold, 1);
+}
+
+/* The unit's gradients to where the caller wants them. */
+static void cmha__collect(const cmha__head *h, const cmha__unit *u, const cmha__feature *f, const cmha__backward_arrays *x, size_t b,
+                          size_t head, size_t kv, double *partial) {
+    const cmha_attention_args *a = h->args;
+    const cmha_real *table_q = f->rotation ? f->rotation + f->first_q * a->d_k : NULL;
+    const cmha_real *table_k = f->rotation ? f->rotation + f->first_k * a->d_k : NULL;
+    cmha__rows_of dv = cmha__rows_at(x->dv, b, kv);
+    cmha__features_back(a, f, cmha__rows_at(x->q, b, head), a->n_q, table_q, f->b, cmha__is_complex(a) ? u->fold : u->dq,
+                        cmha__head_at(x->dq, b, head), partial, partial ? partial + f->P : NULL, u->rows);
+    cmha__features_back(a, f, cmha__rows_at(x->k, b, kv), a->n_k, table_k, NULL, u->dk, cmha__head_at(x->dk, b, kv), partial, NULL, u->rows);
+    if (h->dv > a->d_v && dv.data) cmha__add_packed(u->dvalues, a->n_k, a->d_v, dv.data, dv.ld, dv.imag);
+}
+
+static void cmha__backward_one(const cmha_attention_args *a, const cmha__backward_arrays *x, const cmha__unit *u, size_t b, size_t head,
+                               size_t kv, int first) {
     cmha__feature f = cmha__feature_of(a, head);
-    size_t unit = b * a->heads + head, j0;
-    double *partial = x->partial + unit * 2 * f.P;
-    cmha_real *keys = scratch, *features = keys + p->keys, *D;
+    size_t unit = b * a->heads + head;
+    cmha__rows_of q = cmha__rows_at(x->q, b, head), y = cmha__rows_at(x->y, b, head), dy = cmha__rows_at(x->dy, b, head);
+    int count, t;
+    const cmha__term *terms = cmha__terms(a, &count);
     cmha__head h;
     cmha__backward_head g;
-    cmha__set_head(&h, a, b, head);
-    g.S = features + p->q;
-    g.dS = g.S + CMHA__TILE * CMHA__TILE;
-    g.k_rows = g.S + p->work;
-    g.dq = g.k_rows + p->rows;
-    g.dk = g.dq + p->dq;
-    D = g.dk + p->dk;
-    g.v_columns = D + p->D;
-    g.D = D;
-    if (fresh_keys) cmha__write_keys(a, &f, cmha__head_at(x->k, b, kv), x->k.token, a->n_k, 0, keys, g.k_rows);
-    cmha__set_queries(&h, &f, cmha__head_at(x->q, b, head), x->q.token, features);
-    h.keys = keys;
-    h.v = cmha__head_at(x->v, b, kv);
-    h.ldv = x->v.token;
-    g.lse = x->lse + unit * a->n_q * 2;
-    g.dy = cmha__head_at(x->dy, b, head);
-    g.lddy = x->dy.token;
-    g.dv = cmha__head_at(x->dv, b, kv);
-    g.lddv = x->dv.token;
-    cmha__row_products(a, &g, cmha__head_at(x->y, b, head), x->y.token, x->dlse ? x->dlse + unit * a->n_q : NULL, D);
-    memset(g.dq, 0, (p->dq + p->dk) * sizeof *g.dq);
-    for (j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) cmha__backward_tile(&h, &g, j0);
-    cmha__unrotate(a, &f, cmha__head_at(x->q, b, head), x->q.token, a->n_q, f.first_q, f.b, g.dq, cmha__head_at(x->dq, b, head), partial,
-                   partial + f.P);
-    cmha__unrotate(a, &f, cmha__head_at(x->k, b, kv), x->k.token, a->n_k, f.first_k, NULL, g.dk, cmha__head_at(x->dk, b, kv), partial, NULL);
+    cmha__set_head(&h, a, u, b, head);
+    if (first || cmha__keys_differ(a)) cmha__write_keys(a, &f, cmha__rows_at(x->k, b, kv), a->n_k, 0, u->keys, u->rows);
+    cmha__set_values(&h, u, cmha__rows_at(x->v, b, kv), first);
+    if (cmha__has_peaks(a)) h.peaks = x->shared.divisors + unit * a->n_q;
+    memset(&g, 0, sizeof g);
+    g.S = u->work;
+    g.dS = u->work + CMHA__TILE * CMHA__TILE;
+    g.k_rows = u->rows;
+    g.v_columns = u->v_columns;
+    g.D = u->D;
+    g.dq = u->dq;
+    g.dturned = u->dturned;
+    g.dk = u->dk;
+    g.lse = x->lse ? x->lse + unit * a->n_q * 2 : NULL;
+    g.dv = h.dv > a->d_v ? u->dvalues : cmha__head_at(x->dv, b, kv);
+    g.lddv = h.dv > a->d_v ? h.dv : x->dv.token;
+    g.places = cmha__has_peaks(a) && a->norm_max_grad ? x->shared.places + unit * a->n_q : NULL;
+    memset(u->dk, 0, a->n_k * h.dk * sizeof *u->dk);
+    if (h.dv > a->d_v) memset(u->dvalues, 0, a->n_k * h.dv * sizeof *u->dvalues);
+    if (cmha__is_complex(a)) memset(u->fold, 0, a->n_q * h.dk * sizeof *u->fold);
+    for (t = 0; t < count; t++)
+        cmha__backward_term(&h, u, &g, &f, q, &terms[t], count, y, dy, x->dlse ? x->dlse + unit * a->n_q : NULL);
+    cmha__collect(&h, u, &f, x, b, head, kv, x->shared.partial ? x->shared.partial + unit * 2 * f.P : NULL);
+}
+
+/* ddelta and db from the heads' partial sums, in a fixed order whatever the number of threads. */
+static void cmha__sum_partial(const cmha_attention_args *a, const double *partial, cmha_real *ddelta, cmha_real *db) {
+    size_t P = a->d_k / 2, units = a->batch * a->heads, u, j;
+    if (a->kind != CMHA_ATTENTION_CMHA || a->share == CMHA_SHARE_FIXED) return;
+    for (u = 0; u < units; u++) {
+        size_t row = a->share == CMHA_SHARE_PER_HEAD ? u % a->heads : 0;
+        for (j = 0; j < P; j++) {
+            if (ddelta) ddelta[row * P + j] += (cmha_real)partial[u * 2 * P + j];
+            if (db) db[row * P + j] += (cmha_real)partial[u * 2 * P + P + j];
+        }
+    }
+}
+
+/* The gradients of the divisors, each into the one pair its maximum was taken from. */
+static void cmha__peak_gradients(const cmha_attention_args *a, const cmha__backward_arrays *x) {
+    size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a), begin, i;
+    for (begin = 0; begin < total; begin += group) {
+        size_t best = cmha__highest(x->shared.peaks, x->shared.places, begin, begin + group), head, b, kv;
+        cmha__rows_of q, k;
+        double g = 0;
+        if (best == SIZE_MAX) continue;
+        for (i = begin; i < begin + group; i++) g += x->shared.places[i].gradient;
+        head = best / a->n_q % a->heads, b = best / a->n_q / a->heads, kv = head / (a->heads / a->kv_heads);
+        q = cmha__rows_at(x->q, b, head), k = cmha__rows_at(x->k, b, kv);
+        cmha__peak_pair(a, &q, &k, best % a->n_q, x->shared.places[best].key, g, cmha__head_at(x->dq, b, head), cmha__head_at(x->dk, b, kv));
+    }
 }
 
 CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                       const cmha_real *lse, cmha_heads dy, const cmha_real *dlse, cmha_heads dq, cmha_heads dk,
                                       cmha_heads dv, cmha_real *ddelta, cmha_real *db, cmha_real *scratch) {
-    cmha__plan p = cmha__attention_plan(args, 1);
-    size_t group = args->kv_heads ? args->heads / args->kv_heads : 0, P = args->d_k / 2, units = args->batch * args->heads, u, j;
+    cmha__unit none;
+    size_t group = args->kv_heads ? args->heads / args->kv_heads : 0, own = cmha__deal_unit(args, CMHA__BACKWARD, NULL, &none);
     cmha__backward_arrays x;
     x.q = q, x.k = k, x.v = v, x.y = y, x.dy = dy, x.dq = dq, x.dk = dk, x.dv = dv;
     x.lse = lse, x.dlse = dlse;
-    x.partial = (double *)(void *)scratch; /* scratch begins with the doubles: the arena's alignment serves both */
-    memset(scratch, 0, p.partial * units * sizeof *scratch);
-    scratch += p.partial * units;
+    scratch += cmha__deal_shared(args, CMHA__BACKWARD, scratch, &x.shared);
+    if (args->kind == CMHA_ATTENTION_CMHA)
+        memset(x.shared.partial, 0, args->batch * args->heads * 2 * (args->d_k / 2) * sizeof *x.shared.partial);
+    else x.shared.partial = NULL;
+    if (cmha__has_peaks(args)) cmha__all_peaks(args, q, k, &x.shared, CMHA__BACKWARD, scratch);
     CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads, lo, hi) {
-        cmha_real *own = scratch + (size_t)cmha__chunk * p.thread;
+        cmha__unit u;
         size_t unit, g;
-        memset(own, 0, p.keys * sizeof *own);
+        cmha__deal_unit(args, CMHA__BACKWARD, scratch + (size_t)cmha__chunk * own, &u);
+        memset(u.keys, 0, cmha__tiles(args->n_k) * CMHA__TILE * cmha__key_width(args) * sizeof *u.keys);
         for (unit = lo; unit < hi; unit++)
             for (g = 0; g < group; g++)
-                cmha__backward_one(args, &x, unit / args->kv_heads, unit % args->kv_heads * group + g, unit % args->kv_heads,
-                                   g == 0 || cmha__keys_differ(args), &p, own);
+                cmha__backward_one(args, &x, &u, unit / args->kv_heads, unit % args->kv_heads * group + g, unit % args->kv_heads, g == 0);
     }
-    if (args->kind != CMHA_ATTENTION_CMHA || args->share == CMHA_SHARE_FIXED) return;
-    for (u = 0; u < units; u++) { /* a fixed order of summation, whatever the number of threads */
-        size_t row = args->share == CMHA_SHARE_PER_HEAD ? u % args->heads : 0;
-        for (j = 0; j < P; j++) {
-            if (ddelta) ddelta[row * P + j] += (cmha_real)x.partial[u * 2 * P + j];
-            if (db) db[row * P + j] += (cmha_real)x.partial[u * 2 * P + P + j];
+    cmha__sum_partial(args, x.shared.partial, ddelta, db);
+    if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, &x);
+}
+
+/* ---- The linear core ---- */
+
+#ifdef CMHA_DOUBLE
+#define CMHA__PHASOR_RANGE 1e150 /* numbers whose squares are normal lie between its inverse and itself */
+#define CMHA__PHASOR_SCALE 1e200
+#else
+#define CMHA__PHASOR_RANGE 1e18f
+#define CMHA__PHASOR_SCALE 1e20f
+#endif
+
+/* u = z / r, r = sqrt(|z|^2 + eps^2), and 1/r; all 0 where r is. Scaled where a square would leave the range of numbers. */
+static inline void cmha__phasor(cmha_real re, cmha_real im, cmha_real eps, cmha_real *u_re, cmha_real *u_im, cmha_real *inverse) {
+    cmha_real a = re < 0 ? -re : re, b = im < 0 ? -im : im, big = a > b ? a : b, scale, square, root;
+    big = big > eps ? big : eps;
+    scale = big > CMHA__PHASOR_RANGE ? 1 / CMHA__PHASOR_SCALE : 1;
+    scale = big < 1 / CMHA__PHASOR_RANGE ? CMHA__PHASOR_SCALE * (CMHA__PHASOR_SCALE / CMHA__PHASOR_RANGE) : scale;
+    re *= scale, im *= scale, eps *= scale;
+    square = re * re + im * im + eps * eps;
+    root = square == 0 ? 0 : cmha__inverse_root(square);
+    *u_re = re * root;
+    *u_im = im * root;
+    *inverse = root * scale;
+}
+
+/* u [d | d] = factor * phasors of one row. */
+static void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor, cmha_real *u_re,
+                             cmha_real *u_im) {
+    size_t j;
+    for (j = 0; j < d; j++) {
+        cmha_real a, b, inverse;
+        cmha__phasor(re[j], im[j], eps, &a, &b, &inverse);
+        u_re[j] = a * factor;
+        u_im[j] = b * factor;
+    }
+}
+
+/* dz += (g - u Re(g conj u)) / r, g = factor * the cotangent of u: along the circle only, and bounded by 1/eps. */
+static void cmha__phasor_row_backward(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor,
+                                      const cmha_real *g_re, const cmha_real *g_im, cmha_real *dre, cmha_real *dim) {
+    size_t j;
+    for (j = 0; j < d; j++) {
+        cmha_real a, b, inverse, along;
+        cmha__phasor(re[j], im[j], eps, &a, &b, &inverse);
+        along = a * g_re[j] + b * g_im[j];
+        dre[j] += (g_re[j] - a * along) * inverse * factor;
+        dim[j] += (g_im[j] - b * along) * inverse * factor;
+    }
+}
+
+/* One head: F features, C real value channels, W = C + 1 with the column of ones that makes the denominator. CoPE's outputs other than
+   REAL also need Im Num, the sum for a second form of the query; its rows stand below those of the first. */
+typedef struct cmha__linear_plan {
+    size_t F, C, W, forms, half, saved;           /* half: channels before the imaginary ones; saved: numbers a row */
+    size_t q, k, columns, v, n, s, state, thread; /* lengths of a thread's scratch, and their sum */
+} cmha__linear_plan;
+
+static cmha__linear_plan cmha__linear_plan_of(const cmha_linear_args *a, int backward) {
+    int angular = a->kind == CMHA_LINEAR_ANGULAR;
+    size_t d_v = a->d_v ? a->d_v : a->d, copies = backward ? 2 : 1;
+    cmha__linear_plan p;
+    p.F = 2 * a->d + (angular ? 1 : 0);
+    p.C = angular ? 2 * d_v : d_v;
+    p.half = d_v;
+    p.W = p.C + 1;
+    p.forms = !angular && a->output != CMHA_COPE_OUTPUT_REAL ? 2 : 1;
+    p.saved = p.forms == 2 ? 2 * p.C + 1 : 1;
+    p.q = p.forms * CMHA__TILE * p.F;
+    p.k = CMHA__TILE * p.F;
+    p.columns = CMHA__TILE * (p.F > p.W ? p.F : p.W);
+    p.v = CMHA__TILE * p.W;
+    p.n = p.forms * CMHA__TILE * p.W;
+    p.s = p.forms * CMHA__TILE * CMHA__TILE;
+    p.state = p.F * p.W;
+    p.thread = copies * (p.q + p.k + p.v) + p.columns + p.n + p.s + p.state;
+    p.thread = (p.thread + 15) / 16 * 16;
+    return p;
+}
+
+static int cmha__linear_threads(const cmha_linear_args *a) {
+    return cmha__chunks(a->threads, a->batch * a->heads);
+}
+
+CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward) {
+    return cmha__linear_plan_of(args, backward).thread * (size_t)cmha__linear_threads(args) + 1; /* + 1: never empty */
+}
+
+CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args) {
+    return args->batch * args->heads * args->n * cmha__linear_plan_of(args, 0).saved;
+}
+
+CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args) {
+    return args->batch * args->heads * cmha__linear_plan_of(args, 0).state;
+}
+
+/* The arrays of one head, and a thread's scratch for up to 64 of its rows at a time. */
+typedef struct cmha__linear_head {
+    const cmha_linear_args *a;
+    cmha__linear_plan p;
+    cmha_heads q, k, v, y, dy, dq, dk, dv; /* data: of this head */
+    const unsigned char *mask;
+    cmha_real *saved;
+    cmha_real *Q, *K, *columns, *V, *N, *S, *state; /* [R, F], [64, F], [F or W, 64], [64, W], [R, W], [R, 64], [F, W] or [W, F]; R = forms * 64 */
+    cmha_real *dQ, *dK, *dV;
+} cmha__linear_head;
+
+static cmha_heads cmha__head_view(cmha_heads view, size_t b, size_t h) {
+    view.data = cmha__head_at(view, b, h);
+    return view;
+}
+
+static void cmha__linear_open(cmha__linear_head *h, const cmha_linear_args *a, const cmha__linear_plan *p, size_t unit, cmha_real *scratch) {
+    h->a = a;
+    h->p = *p;
+    h->mask = a->key_mask ? a->key_mask + unit / a->heads * a->n : NULL;
+    h->saved = h->saved ? h->saved + unit * a->n * p->saved : NULL;
+    h->Q = scratch;
+    h->K = h->Q + p->q;
+    h->columns = h->K + p->k;
+    h->V = h->columns + p->columns;
+    h->N = h->V + p->v;
+    h->S = h->N + p->n;
+    h->state = h->S + p->s;
+    h->dQ = h->state + p->state; /* from here on in the backward only */
+    h->dK = h->dQ + p->q;
+    h->dV = h->dK + p->k;
+}
+
+static size_t cmha__linear_rows(const cmha__linear_head *h, size_t i0) {
+    return h->a->n - i0 < CMHA__TILE ? h->a->n - i0 : CMHA__TILE;
+}
+
+/* f(x) = elu(x) + 1; the exponential never sees a positive number, and a NaN stays one. */
+static void cmha__elu_row(const cmha_real *x, size_t d, cmha_real *f) {
+    size_t j;
+    for (j = 0; j < d; j++) f[j] = (x[j] > 0 ? x[j] : 0) + cmha__exp(x[j] > 0 ? 0 : x[j]);
+}
+
+/* f [rows, F] = features of rows i0.. of x; zero, the constant too, where mask has 0. */
+static void cmha__linear_features(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows, const unsigned char *mask, cmha_real *f) {
+    size_t r, d = h->a->d;
+    cmha_real factor = h->a->kind == CMHA_LINEAR_ANGULAR && d ? (cmha_real)(1 / sqrt((double)d)) : 1;
+    for (r = 0; r < rows; r++, f += h->p.F) {
+        const cmha_real *re = x.data + (i0 + r) * x.token, *im = re + x.imag;
+        if (mask && !mask[i0 + r]) {
+            memset(f, 0, h->p.F * sizeof *f);
+        } else if (h->a->kind == CMHA_LINEAR_ANGULAR) {
+            cmha__phasor_row(re, im, d, h->a->eps, factor, f, f + d);
+            f[2 * d] = 1;
+        } else {
+            cmha__elu_row(re, d, f);
+            cmha__elu_row(im, d, f + d);
+        }
+    }
+}
+
+/* dx += the features' gradient g [rows, F]; f are the features themselves. */
+static void cmha__linear_features_backward(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows, const unsigned char *mask,
+                                           const cmha_real *f, const cmha_real *g, cmha_heads dx) {
+    size_t r, j, d = h->a->d;
+    cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
+    for (r = 0; r < rows; r++, f += h->p.F, g += h->p.F) {
+        const cmha_real *re = x.data + (i0 + r) * x.token;
+        cmha_real *dre = dx.data + (i0 + r) * dx.token, *dim = dre + dx.imag;
+        if (mask && !mask[i0 + r]) continue;
+        if (h->a->kind == CMHA_LINEAR_ANGULAR) {
+            cmha__phasor_row_backward(re, re + x.imag, d, h->a->eps, factor, g, g + d, dre, dim);
+            continue;
+        }
+        for (j = 0; j < d; j++) { /* f' = min(f, 1) */
+            dre[j] += g[j] * (f[j] < 1 ? f[j] : 1);
+            dim[j] += g[d + j] * (f[d + j] < 1 ? f[d + j] : 1);
+        }
+    }
+}
+
+/* Features of the queries i0.., [q+r | q+i], and below them the second form [q+i | -q+r] if there is one. */
+static void cmha__linear_queries(const cmha__linear_head *h, size_t i0, size_t rows) {
+    size_t r, j, d = h->a->d;
+    cmha_real *first = h->Q, *second = h->Q + rows * h->p.F;
+    cmha__linear_features(h, h->q, i0, rows, NULL, h->Q);
+    for (r = 0; r < rows && h->p.forms == 2; r++, first += h->p.F, second += h->p.F) {
+        memcpy(second, first + d, d * sizeof *second);
+        for (j = 0; j < d; j++) second[d + j] = -first[j];
+    }
+}
+
+/* K = features of the keys i0.., V = [their values | 1]; a masked key is zero in both. */
+static void cmha__linear_keys(const cmha__linear_head *h, size_t i0, size_t rows) {
+    size_t r, half = h->p.half;
+    cmha__linear_features(h, h->k, i0, rows, h->mask, h->K);
+    for (r = 0; r < rows; r++) {
+        const cmha_real *v = h->v.data + (i0 + r) * h->v.token;
+        cmha_real *row = h->V + r * h->p.W;
+        memset(row, 0, h->p.W * sizeof *row);
+        if (h->mask && !h->mask[i0 + r]) continue;
+        memcpy(row, v, half * sizeof *row);
+        memcpy(row + half, v + h->v.imag, (h->p.C - half) * sizeof *row);
+        row[h->p.C] = 1;
+    }
+}
+
+/* Zeroes what a causal query must not see in S [forms * rows, 64], queries and keys being the same tokens. */
+static void cmha__linear_triangle(const cmha__linear_head *h, cmha_real *S, size_t rows) {
+    size_t r;
+    for (r = 0; r < h->p.forms * rows; r++) memset(S + r * CMHA__TILE + r % rows + 1, 0, (rows - r % rows - 1) * sizeof *S);
+}
+
+/* S = Q K^T of the tokens in hand, each against itself and its predecessors. */
+static void cmha__linear_weights(const cmha__linear_head *h, size_t rows) {
+    cmha__transpose(h->K, h->p.F, rows, h->p.F, h->columns, CMHA__TILE);
+    cmha__tile_gemm(0, h->p.forms * rows, rows, h->p.F, 1, h->Q, h->p.F, h->columns, CMHA__TILE, 0, h->S, CMHA__TILE);
+    cmha__linear_triangle(h, h->S, rows);
+}
+
+/* One channel of CoPE's experimental outputs before the division by Den, and its derivatives. */
+static double cmha__cope_channel(const cmha_linear_args *a, double re, double im, double *dre, double *dim) {
+    double square = re * re + im * im, e = (double)a->eps, m = sqrt(square), r = sqrt(square + e * e), y = 0;
+    double weight = a->output == CMHA_COPE_OUTPUT_PHASE ? 1 : a->output == CMHA_COPE_OUTPUT_HYBRID ? (double)a->alpha : 0;
+    *dre = *dim = 0;
+    if (a->output != CMHA_COPE_OUTPUT_PHASE && m != 0) {
+        y = m;
+        *dre = re / m;
+        *dim = im / m;
+    }
+    if (weight == 0 || r == 0) return y;
+    *dre += weight * (im * im + e * e) / (r * r * r);
+    *dim -= weight * re * im / (r * r * r);
+    return y + weight * re / r;
+}
+
+/* 1 / Den; 0 where there is no key, so that the row is zero and passes no gradient on. */
+static cmha_real cmha__linear_inverse(cmha_real den) {
+    return den < CMHA__SMALLEST && den > -CMHA__SMALLEST ? 0 : 1 / den;
+}
+
+/* y of rows i0.. from N = [Num | den]. */
+static void cmha__linear_output(const cmha__linear_head *h, size_t i0, size_t rows) {
+    size_t r, c, C = h->p.C, half = h->p.half;
+    for (r = 0; r < rows; r++) {
+        const cmha_real *N = h->N + r * h->p.W, *imag = N + rows * h->p.W;
+        cmha_real *y = h->y.data + (i0 + r) * h->y.token, *saved = h->saved ? h->saved + (i0 + r) * h->p.saved : NULL;
+        cmha_real den = N[C] + (h->a->kind == CMHA_LINEAR_ANGULAR ? h->a->den_eps : 0), inverse = cmha__linear_inverse(den);
+        if (saved) saved[0] = den;
+        if (h->p.forms == 1) {
+            for (c = 0; c < half; c++) y[c] = N[c] * inverse;
+            for (c = half; c < C; c++) y[h->y.imag + c - half] = N[c] * inverse;
+            continue;
+        }
+        for (c = 0; c < C; c++) {
+            double dre, dim;
+            y[c] = (cmha_real)cmha__cope_channel(h->a, (double)N[c], (double)imag[c], &dre, &dim) * inverse;
+        }
+        if (saved) memcpy(saved + 1, N, C * sizeof *saved);
+        if (saved) memcpy(saved + 1 + C, imag, C * sizeof *saved);
+    }
+}
+
+/* N = gradient of [Num | den] of rows i0... */
+static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t rows) {
+    size_t r, c, C = h->p.C, half = h->p.half;
+    for (r = 0; r < rows; r++) {
+        const cmha_real *y = h->y.data + (i0 + r) * h->y.token, *dy = h->dy.data + (i0 + r) * h->dy.token;
+        const cmha_real *saved = h->saved + (i0 + r) * h->p.saved;
+        cmha_real *N = h->N + r * h->p.W, *imag = N + rows * h->p.W, inverse = cmha__linear_inverse(saved[0]);
+        N[C] = -inverse * (cmha__dot(y, dy, half) + cmha__dot(y + h->y.imag, dy + h->dy.imag, C - half));
+        for (c = 0; c < half; c++) N[c] = dy[c] * inverse;
+        for (c = half; c < C; c++) N[c] = dy[h->dy.imag + c - half] * inverse;
+        if (h->p.forms == 1) continue;
+        for (c = 0; c < C; c++) {
+            double dre, dim;
+            cmha__cope_channel(h->a, (double)saved[1 + c], (double)saved[1 + C + c], &dre, &dim);
+            imag[c] = (cmha_real)dim * N[c];
+            N[c] *= (cmha_real)dre;
+        }
+        imag[C] = 0;
+    }
+}
+
+/* The one forward pass: state [F, W] = sum f(k)^T [v | 1] before it, or (not causal) everything first. */
+static void cmha__linear_forward_head(const cmha__linear_head *h, cmha_real *state, int causal) {
+    size_t F = h->p.F, W = h->p.W, i0, rows;
+    int pass;
+    for (pass = causal ? 1 : 0; pass < 2; pass++)
+        for (i0 = 0; i0 < h->a->n; i0 += rows) {
+            rows = cmha__linear_rows(h, i0);
+            if (pass == 0 || causal) cmha__linear_keys(h, i0, rows);
+            if (pass == 1) {
+                cmha__linear_queries(h, i0, rows);
+                cmha__tile_gemm(0, h->p.forms * rows, W, F, 1, h->Q, F, state, W, 0, h->N, W);
+                if (causal) cmha__linear_weights(h, rows);
+                if (causal) cmha__tile_gemm(0, h->p.forms * rows, W, rows, 1, h->S, CMHA__TILE, h->V, W, 1, h->N, W);
+                cmha__linear_output(h, i0, rows);
+            }
+            if (pass == 0 || causal) cmha__tile_gemm(1, F, W, rows, 1, h->K, F, h->V, W, 1, state, W);
+        }
+}
+
+static void cmha__linear_run(const cmha_linear_args *a, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y, cmha_real *saved,
+                             cmha_real *state, int causal, cmha_real *scratch) {
+    cmha__linear_plan p = cmha__linear_plan_of(a, 0);
+    CMHA__FOR_CHUNKS(cmha__linear_threads(a), a->batch * a->heads, lo, hi) {
+        size_t unit;
+        for (unit = lo; unit < hi; unit++) {
+            size_t b = unit / a->heads, head = unit % a->heads;
+            cmha__linear_head h;
+            memset(&h, 0, sizeof h);
+            h.q = cmha__head_view(q, b, head), h.k = cmha__head_view(k, b, head);
+            h.v = cmha__head_view(v, b, head), h.y = cmha__head_view(y, b, head);
+            h.saved = saved;
+            cmha__linear_open(&h, a, &p, unit, scratch + (size_t)cmha__chunk * p.thread);
+            if (!state) memset(h.state, 0, p.state * sizeof *h.state);
+            cmha__linear_forward_head(&h, state ? state + unit * p.state : h.state, causal);
+        }
+    }
+}
+
+CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                            cmha_real *saved, cmha_real *scratch) {
+    cmha__linear_run(args, q, k, v, y, saved, NULL, args->causal, scratch);
+}
+
+CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                           cmha_real *state, cmha_real *scratch) {
+    cmha__linear_run(args, q, k, v, y, NULL, state, 1, scratch);
+}
+
+/* dS [R, 64] = dN V^T, into h->S. */
+static void cmha__linear_dweights(const cmha__linear_head *h, size_t rows) {
+    cmha__transpose(h->V, h->p.W, rows, h->p.W, h->columns, CMHA__TILE);
+    cmha__tile_gemm(0, h->p.forms * rows, rows, h->p.W, 1, h->N, h->p.W, h->columns, CMHA__TILE, 0, h->S, CMHA__TILE);
+    cmha__linear_triangle(h, h->S, rows);
+}
+
+/* dq of rows i0..: dQ = dN state^T, state [W, F] the keys before (or all); causal also through the tokens in hand. */
+static void cmha__linear_query_gradient(const cmha__linear_head *h, size_t i0, size_t rows) {
+    size_t F = h->p.F, W = h->p.W, R = h->p.forms * rows, d = h->a->d, r, j;
+    cmha_real *first = h->dQ, *second = h->dQ + rows * F;
+    cmha__tile_gemm(0, R, F, W, 1, h->N, W, h->state, F, 0, h->dQ, F);
+    if (h->a->causal) {
+        cmha__linear_dweights(h, rows);
+        cmha__tile_gemm(0, R, F, rows, 1, h->S, CMHA__TILE, h->K, F, 1, h->dQ, F);
+    }
+    for (r = 0; r < rows && h->p.forms == 2; r++, first += F, second += F)
+        for (j = 0; j < d; j++) { /* the second form is [q+i | -q+r] */
+            first[j] -= second[d + j];
+            first[d + j] += second[j];
+        }
+    cmha__linear_features_backward(h, h->q, i0, rows, NULL, h->Q, h->dQ, h->dq);
+}
+
+/* dk, dv of rows i0..: state [W, F] = sum dN^T Q of the queries behind them (or all). */
+static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, size_t rows) {
+    size_t F = h->p.F, W = h->p.W, C = h->p.C, R = h->p.forms * rows, half = h->p.half, r;
+    cmha__tile_gemm(0, rows, F, W, 1, h->V, W, h->state, F, 0, h->dK, F);
+    cmha_gemm(0, 1, rows, C, F, 1, h->K, F, h->state, F, 0, h->dV, C);
+    if (h->a->causal) {
+        cmha__linear_weights(h, rows);
+        cmha__tile_gemm(1, rows, C, R, 1, h->S, CMHA__TILE, h->N, W, 1, h->dV, C);
+        cmha__linear_dweights(h, rows);
+        cmha__tile_gemm(1, rows, F, R, 1, h->S, CMHA__TILE, h->Q, F, 1, h->dK, F);
+    }
+    if (h->dk.data) cmha__linear_features_backward(h, h->k, i0, rows, h->mask, h->K, h->dK, h->dk);
+    for (r = 0; r < rows && h->dv.data; r++) {
+        cmha_real *dv = h->dv.data + (i0 + r) * h->dv.token;
+        cmha__axpy(half, 1, h->dV + r * C, dv);
+        cmha__axpy(C - half, 1, h->dV + r * C + half, dv + h->dv.imag);
+    }
+}
+
+/* Forwards: `state` [W, F] runs over the keys; not causal, all of them are summed before the first query is looked at. */
+static void cmha__linear_backward_queries(const cmha__linear_head *h) {
+    size_t F = h->p.F, W = h->p.W, i0, rows;
+    int pass;
+    memset(h->state, 0, h->p.state * sizeof *h->state);
+    for (pass = h->a->causal ? 1 : 0; pass < 2; pass++)
+        for (i0 = 0; i0 < h->a->n; i0 += rows) {
+            rows = cmha__linear_rows(h, i0);
+            if (pass == 0 || h->a->causal) cmha__linear_keys(h, i0, rows);
+            if (pass == 1) {
+                cmha__linear_queries(h, i0, rows);
+                cmha__linear_cotangent(h, i0, rows);
+                cmha__linear_query_gradient(h, i0, rows);
+            }
+            if (pass == 0 || h->a->causal) cmha__tile_gemm(1, W, F, rows, 1, h->V, W, h->K, F, 1, h->state, F);
+        }
+}
+
+/* Backwards: `state` [W, F] runs over the queries. */
+static void cmha__linear_backward_keys(const cmha__linear_head *h) {
+    size_t F = h->p.F, W = h->p.W, tile, i0, rows;
+    int pass;
+    memset(h->state, 0, h->p.state * sizeof *h->state);
+    for (pass = h->a->causal ? 1 : 0; pass < 2; pass++)
+        for (tile = cmha__tiles(h->a->n); tile-- > 0;) {
+            i0 = tile * CMHA__TILE;
+            rows = cmha__linear_rows(h, i0);
+            if (pass == 0 || h->a->causal) {
+                cmha__linear_queries(h, i0, rows);
+                cmha__linear_cotangent(h, i0, rows);
+            }
+            if (pass == 1) {
+                cmha__linear_keys(h, i0, rows);
+                cmha__linear_key_gradient(h, i0, rows);
+            }
+            if (pass == 0 || h->a->causal) cmha__tile_gemm(1, W, F, h->p.forms * rows, 1, h->N, W, h->Q, F, 1, h->state, F);
+        }
+}
+
+CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                             const cmha_real *saved, cmha_heads dy, cmha_heads dq, cmha_heads dk, cmha_heads dv,
+                                             cmha_real *scratch) {
+    cmha__linear_plan p = cmha__linear_plan_of(args, 1);
+    CMHA__FOR_CHUNKS(cmha__linear_threads(args), args->batch * args->heads, lo, hi) {
+        size_t unit;
+        for (unit = lo; unit < hi; unit++) {
+            size_t b = unit / args->heads, head = unit % args->heads;
+            cmha__linear_head h;
+            memset(&h, 0, sizeof h);
+            h.q = cmha__head_view(q, b, head), h.k = cmha__head_view(k, b, head), h.v = cmha__head_view(v, b, head);
+            h.y = cmha__head_view(y, b, head), h.dy = cmha__head_view(dy, b, head);
+            h.dq = cmha__head_view(dq, b, head), h.dk = cmha__head_view(dk, b, head), h.dv = cmha__head_view(dv, b, head);
+            h.saved = (cmha_real *)(uintptr_t)saved; /* read only from here on */
+            cmha__linear_open(&h, args, &p, unit, scratch + (size_t)cmha__chunk * p.thread);
+            if (dq.data) cmha__linear_backward_queries(&h);
+            if (dk.data || dv.data) cmha__linear_backward_keys(&h);
+        }
+    }
+}
+
+/* ---- The lag core ---- */
+
+/* Twiddles of all radix-2 stages up to transforms of m numbers: exp(-i pi k / h) for k < h at table[2 h], its sine h further on. The
+   table of a shorter transform is the beginning of it. */
+static void cmha__fft_table(size_t m, double *table) {
+    size_t h, k;
+    for (h = 1; h < m; h *= 2)
+        for (k = 0; k < h; k++) {
+            double angle = 3.14159265358979323846 * (double)k / (double)h;
+            table[2 * h + k] = cos(angle);
+            table[3 * h + k] = -sin(angle);
+        }
+}
+
+static void cmha__fft_swap(double *a, double *b, size_t lanes) {
+    size_t l;
+    for (l = 0; l < lanes; l++) {
+        double kept = a[l];
+        a[l] = b[l];
+        b[l] = kept;
+    }
+}
+
+/* Forward transforms, in place, of `lanes` columns of m (a power of two) rows: a constant number of lanes vectorises every stage.
+   The inverse, times m, is the same call with re and im exchanged. */
+static inline void cmha__fft_columns(double *CMHA__RESTRICT re, double *CMHA__RESTRICT im, size_t m, size_t lanes,
+                                     const double *CMHA__RESTRICT table) {
+    size_t i, j, h, bit, k, l;
+    for (i = 1, j = 0; i < m; i++) { /* j is i with its bits reversed */
+        for (bit = m / 2; j & bit; bit /= 2) j ^= bit;
+        j ^= bit;
+        if (i >= j) continue;
+        cmha__fft_swap(re + i * lanes, re + j * lanes, lanes);
+        cmha__fft_swap(im + i * lanes, im + j * lanes, lanes);
+    }
+    for (h = 1; h < m; h *= 2)
+        for (i = 0; i < m; i += 2 * h)
+            for (k = 0; k < h; k++) {
+                double c = table[2 * h + k], s = table[3 * h + k];
+                double *ar = re + (i + k) * lanes, *ai = im + (i + k) * lanes, *br = ar + h * lanes, *bi = ai + h * lanes;
+                for (l = 0; l < lanes; l++) {
+                    double tr = br[l] * c - bi[l] * s, ti = br[l] * s + bi[l] * c;
+                    br[l] = ar[l] - tr;
+                    bi[l] = ai[l] - ti;
+                    ar[l] += tr;
+                    ai[l] += ti;
+                }
+            }
+}
+
+#define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time */
+
+static void cmha__fft_one(double *re, double *im, size_t m, const double *table) { cmha__fft_columns(re, im, m, 1, table); }
+static void cmha__fft_lanes(double *re, double *im, size_t m, const double *table) {
+    cmha__fft_columns(re, im, m, CMHA__FFT_LANES, table);
+}
+
+static size_t cmha__power_of_two(size_t n) {
+    size_t m = 1;
+    while (m < n) m *= 2;
+    return m;
+}
+
+/* Length of Bluestein's convolution, 0 where n is a power of two (or 0) and needs none. */
+static size_t cmha__bluestein(size_t n) { return n & (n - 1) && n ? cmha__power_of_two(2 * n - 1) : 0; }
+
+CMHA_DEF size_t cmha_fft_scratch(size_t n) {
+    size_t m = cmha__bluestein(n);
+    return m ? 6 * m + 2 * n : 2 * n + 1;
+}
+
+/* Bluestein: f t = (f^2 + t^2 - (f - t)^2) / 2, so a transform is a product with the chirp w_t = exp(-i pi t^2 / n), a convolution with its
+   conjugate, and the product again. Scratch: table [2m], chirp [2n], the conjugate chirp's spectrum [2m], room [2m]. */
+CMHA_DEF void cmha_fft_prepare(size_t n, double *scratch) {
+    size_t m = cmha__bluestein(n), t;
+    double *chirp = scratch + 2 * m, *re = chirp + 2 * n, *im = re + m;
+    uint64_t square = 0; /* t^2 modulo 2n, exactly */
+    cmha__fft_table(m ? m : n, scratch);
+    if (!m) return;
+    memset(re, 0, 2 * m * sizeof *re);
+    for (t = 0; t < n; t++) {
+        double angle = 3.14159265358979323846 * (double)square / (double)n;
+        chirp[t] = cos(angle);
+        chirp[n + t] = -sin(angle);
+        re[t] = re[(m - t) % m] = chirp[t];
+        im[t] = im[(m - t) % m] = -chirp[n + t];
+        square = (square + 2 * (uint64_t)t + 1) % (2 * (uint64_t)n);
+    }
+    cmha__fft_one(re, im, m, scratch);
+}
+
+/* (re, im) *= (a, b) elementwise. */
+static void cmha__fft_multiply(double *re, double *im, const double *a, const double *b, size_t n) {
+    size_t i;
+    for (i = 0; i < n; i++) {
+        double x = re[i];
+        re[i] = x * a[i] - im[i] * b[i];
+        im[i] = x * b[i] + im[i] * a[i];
+    }
+}
+
+static void cmha__fft_bluestein(double *re, double *im, size_t n, size_t m, double *scratch) {
+    const double *chirp = scratch + 2 * m, *spectrum = chirp + 2 * n;
+    double *a = scratch + 4 * m + 2 * n, *b = a + m;
+    size_t t;
+    memset(a, 0, 2 * m * sizeof *a);
+    memcpy(a, re, n * sizeof *a);
+    memcpy(b, im, n * sizeof *b);
+    cmha__fft_multiply(a, b, chirp, chirp + n, n);
+    cmha__fft_one(a, b, m, scratch);
+    cmha__fft_multiply(a, b, spectrum, spectrum + m, m);
+    cmha__fft_one(b, a, m, scratch);
+    for (t = 0; t < n; t++) {
+        re[t] = a[t] / (double)m;
+        im[t] = b[t] / (double)m;
+    }
+    cmha__fft_multiply(re, im, chirp, chirp + n, n);
+}
+
+CMHA_DEF void cmha_fft(double *re, double *im, size_t n, int inverse, double *scratch) {
+    size_t m = cmha__bluestein(n), t;
+    double *first = inverse ? im : re, *second = inverse ? re : im;
+    if (m) cmha__fft_bluestein(first, second, n, m, scratch);
+    else cmha__fft_one(first, second, n, scratch);
+    for (t = 0; inverse && t < n; t++) {
+        re[t] /= (double)n;
+        im[t] /= (double)n;
+    }
+}
+
+/* One head and a thread's scratch. m >= 2n, so that no lag wraps round; a spectrum is [2m], a group of channels [2][m][LANES]. */
+typedef struct cmha__lag_head {
+    const cmha_lag_args *a;
+    cmha_heads q, k, v, y, dy, dq, dk, dv; /* data: of this head */
+    cmha_real *lags;                       /* [n] */
+    double *table, *spectrum, *sum;        /* [2m] each */
+    double *x, *z;                         /* groups of channels */
+    double *weight, *total, *dlags;        /* [n] each */
+} cmha__lag_head;
+
+static size_t cmha__lag_thread(const cmha_lag_args *a) {
+    size_t m = cmha__power_of_two(2 * a->n);
+    return (3 * 2 * m + 2 * 2 * m * CMHA__FFT_LANES + 3 * a->n + 7) / 8 * 8;
+}
+
+CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args) {
+    size_t threads = (size_t)cmha__chunks(args->threads, args->batch * args->heads);
+    return cmha__lag_thread(args) * threads * (sizeof(double) / sizeof(cmha_real)) + 1;
+}
+
+static void cmha__lag_open(cmha__lag_head *h, const cmha_lag_args *a, double *scratch) {
+    size_t m = cmha__power_of_two(2 * a->n);
+    h->a = a;
+    h->table = scratch;
+    h->spectrum = h->table + 2 * m;
+    h->sum = h->spectrum + 2 * m;
+    h->x = h->sum + 2 * m;
+    h->z = h->x + 2 * m * CMHA__FFT_LANES;
+    h->weight = h->z + 2 * m * CMHA__FFT_LANES;
+    h->total = h->weight + a->n;
+    h->dlags = h->total + a->n;
+    cmha__fft_table(m, h->table);
+}
+
+static size_t cmha__lag_width(const cmha__lag_head *h, size_t j0) {
+    return h->a->d - j0 < CMHA__FFT_LANES ? h->a->d - j0 : CMHA__FFT_LANES;
+}
+
+/* The spectrum of channels j0.. of rows [lo, hi) of a view, zero elsewhere, into the group g [2][m][LANES]. phasor 1: of u(z); divisor
+   (or NULL): rows are divided by it. */
+static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t lo, size_t hi, size_t j0, int phasor, const double *divisor,
+                                size_t m, double *g) {
+    size_t t, l, width = cmha__lag_width(h, j0);
+    double *re = g, *im = g + m * CMHA__FFT_LANES;
+    memset(g, 0, 2 * m * CMHA__FFT_LANES * sizeof *g);
+    for (t = lo; t < hi; t++) {
+        const cmha_real *a = view.data + t * view.token + j0, *b = a + view.imag;
+        cmha_real u[2 * CMHA__FFT_LANES];
+        double scale = divisor ? 1 / divisor[t] : 1;
+        if (phasor) cmha__phasor_row(a, b, width, h->a->eps, 1, u, u + CMHA__FFT_LANES), a = u, b = u + CMHA__FFT_LANES;
+        for (l = 0; l < width; l++) {
+            re[t * CMHA__FFT_LANES + l] = (double)a[l] * scale;
+            im[t * CMHA__FFT_LANES + l] = (double)b[l] * scale;
+        }
+    }
+    cmha__fft_lanes(re, im, m, h->table);
+}
+
+/* sum [2][m] += sum over the lanes of x conj(z): the spectrum of their correlation. */
+static void cmha__lag_correlate(const double *x, const double *z, size_t m, double *sum) {
+    const double *xi = x + m * CMHA__FFT_LANES, *zi = z + m * CMHA__FFT_LANES;
+    size_t f, l, at;
+    for (f = 0; f < m; f++) {
+        double re = 0, im = 0;
+        for (l = 0, at = f * CMHA__FFT_LANES; l < CMHA__FFT_LANES; l++, at++) {
+            re += x[at] * z[at] + xi[at] * zi[at];
+            im += xi[at] * z[at] - x[at] * zi[at];
+        }
+        sum[f] += re;
+        sum[m + f] += im;
+    }
+}
+
+/* The group g, a spectrum, times h->spectrum (conj 1: its conjugate, for a correlation instead of a convolution), transformed back. */
+static void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m, int conj) {
+    double *re = g, *im = g + m * CMHA__FFT_LANES, factor = 1 / (double)m;
+    size_t f, l;
+    for (f = 0; f < m; f++, re += CMHA__FFT_LANES, im += CMHA__FFT_LANES) {
+        double c = h->spectrum[f] * factor, s = (conj ? -h->spectrum[m + f] : h->spectrum[m + f]) * factor;
+        for (l = 0; l < CMHA__FFT_LANES; l++) {
+            double x = re[l];
+            re[l] = x * c - im[l] * s;
+            im[l] = x * s + im[l] * c;
+        }
+    }
+    cmha__fft_lanes(g + m * CMHA__FFT_LANES, g, m, h->table);
+}
+
+/* h->spectrum = transform of the real x [n]. */
+static void cmha__lag_spectrum(const cmha__lag_head *h, const double *x, size_t n, size_t m) {
+    memset(h->spectrum, 0, 2 * m * sizeof *h->spectrum);
+    memcpy(h->spectrum, x, n * sizeof *x);
+    cmha__fft_one(h->spectrum, h->spectrum + m, m, h->table);
+}
+
+static void cmha__sift_down(double *heap, size_t n, size_t i) {
+    double x = heap[i];
+    size_t child;
+    for (; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && heap[child + 1] > heap[child]) child++;
+        if (!(heap[child] > x)) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = x;
+}
+
+/* The k-th largest of x [n], 0 < k <= n, which is left as a heap of the rest. */
+static double cmha__kth_largest(double *x, size_t n, size_t k) {
+    size_t i;
+    for (i = n / 2; i-- > 0;) cmha__sift_down(x, n, i);
+    while (--k) {
+        x[0] = x[--n];
+        cmha__sift_down(x, n, 0);
+    }
+    return x[0];
+}
+
+/* R as the choice sees it: on a grid of 2^-32 of its range |R| <= sqrt(d), so that equal lags stay equal after the transforms' rounding. */
+static double cmha__lag_rank(double R, double unit) { return floor(R * unit + 0.5); }
+
+/* lags[tau] = -infinity except at the topk largest R. */
+static void cmha__lag_choose(const cmha__lag_head *h, const double *R) {
+    size_t n = h->a->n, k = h->a->topk, tau, ties = k;
+    double unit = 4294967296.0 / sqrt((double)(h->a->d ? h->a->d : 1)), limit;
+    if (!k || k >= n) return;
+    for (tau = 0; tau < n; tau++) h->total[tau] = cmha__lag_rank(R[tau], unit);
+    limit = cmha__kth_largest(h->total, n, k);
+    for (tau = 0; tau < n; tau++)
+        if (cmha__lag_rank(R[tau], unit) > limit) ties--;
+    for (tau = 0; tau < n; tau++) {
+        double rank = cmha__lag_rank(R[tau], unit);
+        if (rank < limit || (rank == limit && !ties)) h->lags[tau] = -(cmha_real)INFINITY;
+        else if (rank == limit) ties--;
+    }
+}
+
+/* lags [n] = temp R of the chosen lags. */
+static void cmha__lag_scores(const cmha__lag_head *h) {
+    size_t n = h->a->n, m = cmha__power_of_two(2 * n), j0, tau;
+    double root = sqrt((double)(h->a->d ? h->a->d : 1)), *R = h->weight;
+    memset(h->sum, 0, 2 * m * sizeof *h->sum);
+    for (j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
+        cmha__lag_transform(h, h->q, 0, n, j0, 1, NULL, m, h->x);
+        cmha__lag_transform(h, h->k, 0, n, j0, 1, NULL, m, h->z);
+        cmha__lag_correlate(h->x, h->z, m, h->sum);
+    }
+    cmha__fft_one(h->sum + m, h->sum, m, h->table);
+    for (tau = 0; tau < n; tau++) {
+        R[tau] = h->sum[tau] / ((double)m * root * (double)(n - tau));
+        h->lags[tau] = (cmha_real)((double)h->a->temp * R[tau]);
+    }
+    cmha__lag_choose(h, R);
+}
+
+/* Weights and their running sums for rows [lo, hi), which it returns as lo; hi if no lag below hi was chosen. The rows of one call share
+   a scale: a transform's rounding error goes with the largest weight, so rows whose own sum is below 1e-4 of it are left to
+   the next call, which scales by the weights that they can see. One call does for all rows unless the scores span more than that. */
+static size_t cmha__lag_weights(const cmha__lag_head *h, size_t hi) {
+    double most = -(double)INFINITY, sum = 0;
+    size_t tau, lo = hi;
+    for (tau = 0; tau < hi; tau++) {
+        double s = (double)h->lags[tau];
+        if (most == most && !(s <= most)) most = s; /* a NaN stays */
+    }
+    if (most < -DBL_MAX) return hi;
+    for (tau = 0; tau < hi; tau++) {
+        h->weight[tau] = exp((double)h->lags[tau] - most);
+        h->total[tau] = sum += h->weight[tau];
+        if (lo == hi && !(sum < 1e-4)) lo = tau;
+    }
+    return lo;
+}
+
+/* Rows [lo, hi) of y: the values convolved with the weights, over the weights' running sum. */
+static void cmha__lag_mix(const cmha__lag_head *h, size_t lo, size_t hi) {
+    size_t m = cmha__power_of_two(2 * hi), j0, t, l;
+    cmha__lag_spectrum(h, h->weight, hi, m);
+    for (j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
+        cmha__lag_transform(h, h->v, 0, hi, j0, 0, NULL, m, h->x);
+        cmha__lag_filter(h, h->x, m, 0);
+        for (t = lo; t < hi; t++) {
+            const double *x = h->x + t * CMHA__FFT_LANES;
+            cmha_real *y = h->y.data + t * h->y.token + j0;
+            for (l = 0; l < cmha__lag_width(h, j0); l++) {
+                y[l] = (cmha_real)(x[l] / h->total[t]);
+                y[h->y.imag + l] = (cmha_real)(x[m * CMHA__FFT_LANES + l] / h->total[t]);
+            }
+        }
+    }
+}
+
+CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                         cmha_real *lags, cmha_real *scratch) {
+    double *memory = (double *)(void *)scratch; /* the arena's alignment serves doubles */
+    CMHA__FOR_CHUNKS(args->threads, args->batch * args->heads, first, last) {
+        cmha__lag_head h;
+        size_t unit, lo, hi, t;
+        memset(&h, 0, sizeof h);
+        cmha__lag_open(&h, args, memory + (size_t)cmha__chunk * cmha__lag_thread(args));
+        for (unit = first; unit < last; unit++) {
+            size_t b = unit / args->heads, head = unit % args->heads;
+            h.q = cmha__head_view(q, b, head), h.k = cmha__head_view(k, b, head);
+            h.v = cmha__head_view(v, b, head), h.y = cmha__head_view(y, b, head);
+            h.lags = lags + unit * args->n;
+            cmha__lag_scores(&h);
+            for (hi = args->n; hi && (lo = cmha__lag_weights(&h, hi)) < hi; hi = lo) cmha__lag_mix(&h, lo, hi);
+            for (t = 0; t < hi; t++) { /* before the first chosen lag */
+                memset(h.y.data + t * h.y.token, 0, args->d * sizeof *scratch);
+                memset(h.y.data + t * h.y.token + h.y.imag, 0, args->d * sizeof *scratch);
+            }
+        }
+    }
+}
+
+/* Channels j0.. of rows [0, n) of the group g are added to a view; phasor z (data not NULL): as a gradient of u(z). */
+static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t m, size_t n, size_t j0, const cmha_heads *z, cmha_heads to) {
+    size_t t, l, width = cmha__lag_width(h, j0);
+    for (t = 0; t < n; t++) {
+        cmha_real u[2 * CMHA__FFT_LANES], *re = to.data + t * to.token + j0, *im = re + to.imag;
+        for (l = 0; l < CMHA__FFT_LANES; l++) {
+            u[l] = (cmha_real)g[t * CMHA__FFT_LANES + l];
+            u[CMHA__FFT_LANES + l] = (cmha_real)g[(m + t) * CMHA__FFT_LANES + l];
+        }
+        if (z) {
+            const cmha_real *x = z->data + t * z->token + j0;
+            cmha__phasor_row_backward(x, x + z->imag, width, h->a->eps, 1, u, u + CMHA__FFT_LANES, re, im);
+        } else {
+            cmha__axpy(width, 1, u, re);
+            cmha__axpy(width, 1, u + CMHA__FFT_LANES, im);
+        }
+    }
+}
+
+/* dtotal[t] = -Re(sum conj(y) dy) / total, over rows [lo, hi), summed from the end: what every lag <= t gets through the denominators. */
+static void cmha__lag_denominators(const cmha__lag_head *h, size_t lo, size_t hi, double *suffix) {
+    double sum = 0;
+    size_t t, j;
+    for (t = hi; t-- > 0;) {
+        const cmha_real *y = h->y.data + t * h->y.token, *dy = h->dy.data + t * h->dy.token;
+        double row = 0;
+        for (j = 0; t >= lo && j < h->a->d; j++)
+            row += (double)y[j] * (double)dy[j] + (double)y[h->y.imag + j] * (double)dy[h->dy.imag + j];
+        if (t >= lo) sum -= row / h->total[t];
+        suffix[t] = sum;
+    }
+}
+
+/* The rows [lo, hi) back to dv and, because weights enter y through their ratios alone, by weight * dweight to the scores. */
+static void cmha__lag_mix_backward(const cmha__lag_head *h, size_t lo, size_t hi) {
+    size_t m = cmha__power_of_two(2 * hi), j0, tau;
+    cmha__lag_spectrum(h, h->weight, hi, m);
+    memset(h->sum, 0, 2 * m * sizeof *h->sum);
+    for (j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
+        cmha__lag_transform(h, h->dy, lo, hi, j0, 0, h->total, m, h->x);
+        if (h->dq.data || h->dk.data) {
+            cmha__lag_transform(h, h->v, 0, hi, j0, 0, NULL, m, h->z);
+            cmha__lag_correlate(h->x, h->z, m, h->sum);
+        }
+        if (!h->dv.data) continue;
+        cmha__lag_filter(h, h->x, m, 1);
+        cmha__lag_add(h, h->x, m, hi, j0, NULL, h->dv);
+    }
+    cmha__fft_one(h->sum + m, h->sum, m, h->table);
+    cmha__lag_denominators(h, lo, hi, h->total);
+    for (tau = 0; tau < hi; tau++)
+        h->dlags[tau] += h->weight[tau] * (h->sum[tau] / (double)m + h->total[tau]);
+}
+
+/* The scores' gradient back to q and k. */
+static void cmha__lag_scores_backward(const cmha__lag_head *h) {
+    size_t n = h->a->n, m = cmha__power_of_two(2 * n), j0, tau;
+    double factor = (double)h->a->temp / sqrt((double)(h->a->d ? h->a->d : 1));
+    for (tau = 0; tau < n; tau++) h->dlags[tau] *= factor / (double)(n - tau);
+    cmha__lag_spectrum(h, h->dlags, n, m);
+    for (j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
+        if (h->dq.data) {
+            cmha__lag_transform(h, h->k, 0, n, j0, 1, NULL, m, h->z);
+            cmha__lag_filter(h, h->z, m, 0);
+            cmha__lag_add(h, h->z, m, n, j0, &h->q, h->dq);
+        }
+        if (h->dk.data) {
+            cmha__lag_transform(h, h->q, 0, n, j0, 1, NULL, m, h->x);
+            cmha__lag_filter(h, h->x, m, 1);
+            cmha__lag_add(h, h->x, m, n, j0, &h->k, h->dk);
+        }
+    }
+}
+
+CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
+                                          const cmha_real *lags, cmha_heads dy, cmha_heads dq, cmha_heads dk, cmha_heads dv,
+                                          cmha_real *scratch) {
+    double *memory = (double *)(void *)scratch;
+    CMHA__FOR_CHUNKS(args->threads, args->batch * args->heads, first, last) {
+        cmha__lag_head h;
+        size_t unit, lo, hi;
+        memset(&h, 0, sizeof h);
+        cmha__lag_open(&h, args, memory + (size_t)cmha__chunk * cmha__lag_thread(args));
+        for (unit = first; unit < last; unit++) {
+            size_t b = unit / args->heads, head = unit % args->heads;
+            h.q = cmha__head_view(q, b, head), h.k = cmha__head_view(k, b, head), h.v = cmha__head_view(v, b, head);
+            h.y = cmha__head_view(y, b, head), h.dy = cmha__head_view(dy, b, head);
+            h.dq = cmha__head_view(dq, b, head), h.dk = cmha__head_view(dk, b, head), h.dv = cmha__head_view(dv, b, head);
+            h.lags = (cmha_real *)(uintptr_t)(lags + unit * args->n); /* read only from here on */
+            memset(h.dlags, 0, args->n * sizeof *h.dlags);
+            for (hi = args->n; hi && (lo = cmha__lag_weights(&h, hi)) < hi; hi = lo) cmha__lag_mix_backward(&h, lo, hi);
+            if (dq.data || dk.data) cmha__lag_scores_backward(&h);
         }
     }
 }
@@ -2990,17 +5019,6 @@ CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
 }
 
 /* ---- Optimiser ---- */
-
-#if defined(__GNUC__) && !defined(__clang__)
-#define CMHA__NO_ERRNO __attribute__((optimize("no-math-errno"))) /* lets GCC vectorise sqrt */
-#else
-#define CMHA__NO_ERRNO
-#endif
-#ifdef CMHA_DOUBLE
-#define CMHA__SQRT sqrt
-#else
-#define CMHA__SQRT sqrtf
-#endif
 
 CMHA_DEF CMHA__NO_ERRNO void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m,
                                         cmha_real *v) {
@@ -3915,6 +5933,104 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
     return cmha_push(tape, "dropout", y, &x, 1, cmha__dropout_backward, s);
 }
 
+/* ---- The Möbius map and CoPE's embedding ---- */
+
+/* A map of complex rows by a parameter of `planes` rows of D: abcd, or the one vector of a product (scale = 1). */
+typedef struct cmha__mobius_saved {
+    size_t planes;
+    int scale;
+    cmha_quotient_kind kind;
+    cmha_real eps;
+} cmha__mobius_saved;
+
+static cmha_status cmha__mobius_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__mobius_saved *s = (const cmha__mobius_saved *)r->user;
+    cmha_tensor *x = r->in[0], *w = r->in[1];
+    size_t D = cmha__last(x) / 2, T = cmha__rows(x), threads = (size_t)tape->context->threads, n = s->planes * D, c;
+    cmha_real *dx = cmha_grad(tape, x), *dw = cmha_grad(tape, w), *partial;
+    cmha__mark mark = cmha__mark_of(tape);
+    partial = cmha__reals(tape, threads * n);
+    if (!tape->status && !cmha__dry(tape)) {
+        memset(partial, 0, threads * n * sizeof *partial);
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            const cmha_real *from = x->data + 2 * lo * D, *g = r->out->grad + 2 * lo * D;
+            cmha_real *to = dx ? dx + 2 * lo * D : NULL, *pw = dw ? partial + (size_t)cmha__chunk * n : NULL;
+            if (s->scale) cmha_complex_scale_backward(from, w->data, g, hi - lo, D, to, pw);
+            else cmha_mobius_backward(from, w->data, g, hi - lo, D, s->kind, s->eps, to, pw);
+        }
+        for (c = 0; dw && c < threads; c++) cmha__axpy(n, 1, partial + c * n, dw);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+static cmha_tensor *cmha__mobius_map(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w, size_t planes, cmha_quotient_kind kind,
+                                     cmha_real eps) {
+    cmha_tensor *in[2], *y;
+    cmha__mobius_saved *s;
+    size_t D;
+    if (!x || !w || !tape || tape->status) return NULL;
+    if (cmha__last(x) % 2 || w->size % planes || w->size / planes != cmha__last(x) / 2)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mobius: rows [Re | Im] of %zu numbers, a parameter of %zu", cmha__last(x), w->size);
+    if (!(eps >= 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "mobius: eps must be at least 0");
+    y = cmha__result(tape, x->rank, x->shape);
+    s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->planes = planes, s->scale = planes == 2, s->kind = kind, s->eps = eps;
+    D = cmha__last(x) / 2;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(x), lo, hi) {
+            const cmha_real *from = x->data + 2 * lo * D;
+            if (s->scale) cmha_complex_scale_forward(from, w->data, hi - lo, D, y->data + 2 * lo * D);
+            else cmha_mobius_forward(from, w->data, hi - lo, D, kind, eps, y->data + 2 * lo * D);
+        }
+    in[0] = x, in[1] = w;
+    return cmha_push(tape, s->scale ? "elementwise_complex" : "mobius", y, in, 2, cmha__mobius_record, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd, cmha_quotient_kind kind, cmha_real eps) {
+    return cmha__mobius_map(tape, rho, abcd, 8, kind, eps);
+}
+
+CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w) {
+    return cmha__mobius_map(tape, x, w, 2, CMHA_QUOTIENT_EXACT, 0);
+}
+
+static cmha_status cmha__quotient_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__mobius_saved *s = (const cmha__mobius_saved *)r->user;
+    cmha_tensor *u = r->in[0], *w = r->in[1];
+    cmha_real *du = cmha_grad(tape, u), *dw = cmha_grad(tape, w);
+    size_t row = cmha__last(u);
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(u), lo, hi) {
+        cmha_quotient_backward(u->data + lo * row, w->data + lo * row, r->out->grad + lo * row, hi - lo, row / 2, s->kind, s->eps,
+                               du ? du + lo * row : NULL, dw ? dw + lo * row : NULL);
+    }
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind, cmha_real eps) {
+    cmha_tensor *in[2], *y;
+    cmha__mobius_saved *s;
+    size_t row;
+    if (!u || !w || !tape || tape->status) return NULL;
+    row = cmha__last(u);
+    if (!cmha__same_shape(u, w) || row % 2)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "quotient: sizes %zu and %zu differ in shape, or the width is odd", u->size,
+                                w->size);
+    if (!(eps >= 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "quotient: eps must be at least 0");
+    y = cmha__result(tape, u->rank, u->shape);
+    s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->kind = kind, s->eps = eps;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(u), lo, hi) {
+            cmha_quotient_forward(u->data + lo * row, w->data + lo * row, hi - lo, row / 2, kind, eps, y->data + lo * row);
+        }
+    in[0] = u, in[1] = w;
+    return cmha_push(tape, "quotient", y, in, 2, cmha__quotient_record, s);
+}
+
 /* ---- Attention ---- */
 
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0) {
@@ -3931,17 +6047,30 @@ typedef struct cmha__attention_saved {
     size_t row; /* width of a fused projection, 0 = three tensors */
 } cmha__attention_saved;
 
+/* A token-major view of `heads` heads of d numbers, real or complex. */
+static cmha_heads cmha__tokens_view(cmha_real *data, size_t N, size_t heads, size_t d, int is_complex) {
+    return is_complex ? cmha_complex_tokens_major(data, N, 2 * heads * d, d, heads * d) : cmha_tokens_major(data, N, heads * d, d);
+}
+
 /* Views of the queries, keys and values in one fused array or three. */
 static void cmha__views(const cmha__attention_saved *s, cmha_real *q, cmha_real *k, cmha_real *v, cmha_heads *view) {
     const cmha_attention_args *a = &s->args;
-    size_t d = a->d_k, row = s->row;
-    if (row) {
-        k = q ? q + a->heads * d : NULL;
-        v = q ? k + a->kv_heads * d : NULL;
+    int complex_k = cmha__is_complex(a), i;
+    if (!s->row) {
+        view[0] = cmha__tokens_view(q, a->n_q, a->heads, a->d_k, complex_k);
+        view[1] = cmha__tokens_view(k, a->n_k, a->kv_heads, a->d_k, complex_k);
+        view[2] = cmha__tokens_view(v, a->n_k, a->kv_heads, a->d_v, complex_k && a->complex_v);
+        return;
     }
-    view[0] = cmha_tokens_major(q, a->n_q, row ? row : a->heads * d, d);
-    view[1] = cmha_tokens_major(k, a->n_k, row ? row : a->kv_heads * d, d);
-    view[2] = cmha_tokens_major(v, a->n_k, row ? row : a->kv_heads * a->d_v, a->d_v);
+    for (i = 0; i < 3; i++) {
+        size_t before = i == 0 ? 0 : a->heads + (size_t)(i - 1) * a->kv_heads;
+        view[i] = cmha_tokens_major(q ? q + before * a->d_k : NULL, a->n_q, s->row, a->d_k);
+        view[i].imag = complex_k ? s->row / 2 : 0;
+    }
+}
+
+static cmha_heads cmha__out_view(const cmha_attention_args *a, cmha_real *y) {
+    return cmha__tokens_view(y, a->n_q, a->heads, a->d_v, cmha__is_complex(a) && a->complex_v);
 }
 
 static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
@@ -3956,9 +6085,8 @@ static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
     if (!tape->status && !cmha__dry(tape)) {
         cmha__views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
         cmha__views(s, dq, dk, dv, d);
-        cmha_attention_backward(a, x[0], x[1], x[2], cmha_tokens_major(r->out->data, a->n_q, a->heads * a->d_v, a->d_v), s->lse,
-                                cmha_tokens_major(r->out->grad, a->n_q, a->heads * a->d_v, a->d_v), NULL, d[0], d[1], d[2], ddelta, db,
-                                scratch);
+        cmha_attention_backward(a, x[0], x[1], x[2], cmha__out_view(a, r->out->data), s->lse, cmha__out_view(a, r->out->grad), NULL, d[0],
+                                d[1], d[2], ddelta, db, scratch);
     }
     cmha__rewind(tape, mark);
     return tape->status;
@@ -3968,23 +6096,34 @@ static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
 static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_tensor *q, const cmha_tensor *k, const cmha_tensor *v,
                                          size_t *one, size_t *two) {
     cmha_attention_args *a = &s->args;
-    size_t parts = a->heads + (k ? 0 : 2 * a->kv_heads), width = cmha__last(q);
+    size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = cmha__is_complex(a) && a->complex_v ? 2 : 1;
+    size_t parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads)), width = cmha__last(q);
     *one = a->heads, *two = a->kv_heads;
     if (!a->heads || !a->kv_heads || a->heads % a->kv_heads) return "attention: %zu heads cannot be grouped over %zu key/value heads";
     *one = width, *two = parts;
     if (q->rank != 3 || width % parts || !width) return "attention: width %zu is not divisible by %zu heads";
     if (!k != !v || (k && (k->rank != 3 || v->rank != 3))) return "attention: give k and v or neither (q of width %zu, %zu heads)";
+    if (!k && planes != v_planes) return "attention: real values cannot be fused with complex queries (q of width %zu, %zu parts)";
     a->batch = q->shape[0];
     a->n_q = a->n_k = q->shape[1];
     a->d_k = a->d_v = width / parts;
     s->row = k ? 0 : width;
     if (!k) return NULL;
     a->n_k = k->shape[1];
-    a->d_v = cmha__last(v) / a->kv_heads;
+    a->d_v = cmha__last(v) / (v_planes * a->kv_heads);
     *one = a->n_k, *two = v->shape[1];
     if (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k) return "attention: keys for %zu tokens, values for %zu";
-    *one = cmha__last(k), *two = a->kv_heads * a->d_k;
-    if (*one != *two || cmha__last(v) % a->kv_heads) return "attention: keys or values of width %zu where %zu is needed";
+    *one = cmha__last(k), *two = planes * a->kv_heads * a->d_k;
+    if (*one != *two || cmha__last(v) % (v_planes * a->kv_heads)) return "attention: keys or values of width %zu where %zu is needed";
+    return NULL;
+}
+
+/* A combination of options that means nothing; NULL if there is none. */
+static const char *cmha__attention_options(const cmha_attention_args *a) {
+    int needs_complex = a->softmax != CMHA_SOFTMAX_REAL && a->softmax != CMHA_SOFTMAX_SCORE;
+    if (!cmha__is_complex(a)) return a->kind != CMHA_ATTENTION_DOT && !a->rotation ? "attention: no rotation table" : NULL;
+    if (needs_complex && !a->complex_v) return "attention: this softmax needs complex values";
+    if (cmha__has_peaks(a) && a->kind == CMHA_ATTENTION_ANGULAR) return "attention: norm_max is not for phasors";
     return NULL;
 }
 
@@ -3994,9 +6133,8 @@ static const char *cmha__attention_features(cmha__attention_saved *s, const cmha
     cmha_attention_args *a = &s->args;
     int learned = a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED;
     *one = a->d_k, *two = a->heads;
-    if (a->kind == CMHA_ATTENTION_DOT) return NULL;
+    if (a->kind == CMHA_ATTENTION_DOT || cmha__is_complex(a)) return NULL;
     if (a->d_k % 2) return "attention: a head width of %zu is odd and cannot be read as complex pairs (%zu heads)";
-    if (!a->rotation) return "attention: no rotation table (head width %zu, %zu heads)";
     if (!learned) return NULL;
     *one = (a->share == CMHA_SHARE_PER_HEAD ? a->heads : 1) * (a->d_k / 2), *two = delta ? delta->size : 0;
     if (!delta || !b || delta->size != *one || b->size != *one) return "attention: delta and b need %zu numbers, delta has %zu";
@@ -4021,10 +6159,12 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     s->args.threads = tape->context->threads;
     misfit = cmha__attention_sizes(s, q, k, v, &one, &two);
     if (!misfit) misfit = cmha__attention_features(s, delta, b, &one, &two);
-    if (misfit) return cmha__tape_fail2(tape, args->kind != CMHA_ATTENTION_DOT && !args->rotation ? CMHA_ERR_ARGUMENT : CMHA_ERR_SHAPE, misfit, one, two);
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    misfit = cmha__attention_options(&s->args);
+    if (misfit) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, misfit);
     if (!tape->recording) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
-    shape[0] = s->args.batch, shape[1] = s->args.n_q, shape[2] = s->args.heads * s->args.d_v;
+    shape[0] = s->args.batch, shape[1] = s->args.n_q, shape[2] = s->args.heads * cmha__value_width(&s->args);
     y = cmha__result(tape, 3, shape);
     s->lse = y ? cmha__reals(tape, s->args.batch * s->args.heads * s->args.n_q * 2) : NULL;
     if (!s->lse) return NULL;
@@ -4032,11 +6172,183 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     scratch = cmha__reals(tape, cmha_attention_scratch(&s->args, 0));
     if (!tape->status && !cmha__dry(tape)) {
         cmha__views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
-        cmha_attention_forward(&s->args, x[0], x[1], x[2], cmha_tokens_major(y->data, shape[1], shape[2], s->args.d_v), s->lse, scratch);
+        cmha_attention_forward(&s->args, x[0], x[1], x[2], cmha__out_view(&s->args, y->data), s->lse, scratch);
     }
     cmha__rewind(tape, mark);
     in[0] = q, in[1] = k, in[2] = v, in[3] = delta, in[4] = b;
     return cmha_push(tape, "attention", y, in, 5, cmha__attention_record, s);
+}
+
+/* ---- Linear and lag attention over planes ---- */
+
+/* Sizes that both operations take from their tensors, and where the parts lie. */
+typedef struct cmha__planes {
+    size_t batch, heads, n, d, d_v;
+    int fused, real_values;
+} cmha__planes;
+
+/* Fills in the sizes; returns a line with two %zu when the tensors do not fit, and the two numbers. */
+static const char *cmha__planes_sizes(cmha__planes *s, const cmha_tensor *q, const cmha_tensor *k, const cmha_tensor *v, size_t *one,
+                                      size_t *two) {
+    size_t width = cmha__last(q), parts = s->heads * (k ? 2 : 6);
+    *one = width, *two = s->heads;
+    s->fused = !k;
+    if (!k != !v || (s->fused && s->real_values)) return "attention over planes: k and v are missing (q of width %zu, %zu heads)";
+    if (!s->heads || q->rank != 3 || width % parts || !width) return "attention over planes: width %zu does not fit %zu complex heads";
+    s->batch = q->shape[0];
+    s->n = q->shape[1];
+    s->d = s->d_v = width / parts;
+    if (s->fused) return NULL;
+    *one = k->size, *two = q->size;
+    if (!cmha__same_shape(q, k)) return "attention over planes: keys of %zu numbers, queries of %zu, must have one shape";
+    *one = cmha__last(v), *two = s->heads;
+    parts = s->heads * (s->real_values ? 1 : 2);
+    if (v->rank != 3 || *one % parts || !*one) return "attention over planes: values of width %zu do not fit %zu heads";
+    s->d_v = *one / parts;
+    *one = v->shape[0] * v->shape[1], *two = s->batch * s->n;
+    if (v->shape[0] != s->batch || v->shape[1] != s->n) return "attention over planes: values of %zu tokens, queries of %zu";
+    return NULL;
+}
+
+/* A view of one tensor of planes, or of one real tensor. */
+static cmha_heads cmha__planes_view(const cmha__planes *s, cmha_real *data, size_t d, int real) {
+    return cmha_complex_tokens_major(data, s->n, s->heads * d * (real ? 1 : 2), d, real ? 0 : s->heads * d);
+}
+
+/* Views of queries, keys and values in three arrays or in one. */
+static void cmha__planes_views(const cmha__planes *s, cmha_real *q, cmha_real *k, cmha_real *v, cmha_heads *view) {
+    size_t Hd = s->heads * s->d;
+    int i;
+    view[0] = cmha__planes_view(s, q, s->d, 0);
+    view[1] = cmha__planes_view(s, k, s->d, 0);
+    view[2] = cmha__planes_view(s, v, s->d_v, s->real_values);
+    for (i = 0; i < 3 && s->fused; i++)
+        view[i] = cmha_complex_tokens_major(q ? q + (size_t)i * Hd : NULL, s->n, 6 * Hd, s->d, 3 * Hd);
+}
+
+static cmha_tensor *cmha__planes_result(cmha_tape *tape, const cmha__planes *s) {
+    size_t shape[3];
+    shape[0] = s->batch, shape[1] = s->n, shape[2] = s->heads * s->d_v * (s->real_values ? 1 : 2);
+    return cmha__result(tape, 3, shape);
+}
+
+/* What a backward callback starts with: the gradients, and views of everything. */
+typedef struct cmha__planes_backward {
+    cmha_heads x[3], d[3], y, dy;
+} cmha__planes_backward;
+
+static void cmha__planes_open(cmha_tape *tape, const cmha__planes *s, cmha_record *r, cmha__planes_backward *p) {
+    cmha_tensor *q = r->in[0], *k = r->in[1], *v = r->in[2];
+    cmha_real *dq = cmha_grad(tape, q), *dk = cmha_grad(tape, k), *dv = cmha_grad(tape, v);
+    cmha__planes_views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, p->x);
+    cmha__planes_views(s, dq, dk, dv, p->d);
+    p->y = cmha__planes_view(s, r->out->data, s->d_v, s->real_values);
+    p->dy = cmha__planes_view(s, r->out->grad, s->d_v, s->real_values);
+}
+
+typedef struct cmha__linear_saved {
+    cmha_linear_args args;
+    cmha__planes planes;
+    cmha_real *rows;
+} cmha__linear_saved;
+
+static cmha_status cmha__linear_attention_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__linear_saved *s = (const cmha__linear_saved *)r->user;
+    cmha__planes_backward p;
+    cmha__mark mark;
+    cmha_real *scratch;
+    cmha__planes_open(tape, &s->planes, r, &p);
+    mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, cmha_linear_attention_scratch(&s->args, 1));
+    if (!tape->status && !cmha__dry(tape))
+        cmha_linear_attention_backward(&s->args, p.x[0], p.x[1], p.x[2], p.y, s->rows, p.dy, p.d[0], p.d[1], p.d[2], scratch);
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+    size_t one = 0, two = 0;
+    const char *misfit;
+    cmha__linear_saved *s;
+    cmha_tensor *in[3], *y;
+    cmha_heads x[3];
+    cmha_real *scratch;
+    cmha__mark mark;
+    if (!q || !args || !tape || tape->status) return NULL;
+    s = (cmha__linear_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->args = *args;
+    s->planes.heads = args->heads;
+    s->planes.real_values = args->kind == CMHA_LINEAR_COPE;
+    misfit = cmha__planes_sizes(&s->planes, q, k, v, &one, &two);
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    s->args.batch = s->planes.batch, s->args.n = s->planes.n, s->args.d = s->planes.d, s->args.d_v = s->planes.d_v;
+    s->args.threads = tape->context->threads;
+    y = cmha__planes_result(tape, &s->planes);
+    s->rows = y ? cmha__reals(tape, cmha_linear_attention_saved(&s->args)) : NULL;
+    if (!s->rows) return NULL;
+    mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, cmha_linear_attention_scratch(&s->args, 0));
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha__planes_views(&s->planes, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
+        cmha_linear_attention_forward(&s->args, x[0], x[1], x[2],
+                                      cmha__planes_view(&s->planes, y->data, s->planes.d_v, s->planes.real_values), s->rows, scratch);
+    }
+    cmha__rewind(tape, mark);
+    in[0] = q, in[1] = k, in[2] = v;
+    return cmha_push(tape, "linear_attention", y, in, 3, cmha__linear_attention_record, s);
+}
+
+typedef struct cmha__lag_saved {
+    cmha_lag_args args;
+    cmha__planes planes;
+    cmha_real *lags;
+} cmha__lag_saved;
+
+static cmha_status cmha__lag_attention_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__lag_saved *s = (const cmha__lag_saved *)r->user;
+    cmha__planes_backward p;
+    cmha__mark mark;
+    cmha_real *scratch;
+    cmha__planes_open(tape, &s->planes, r, &p);
+    mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, cmha_lag_attention_scratch(&s->args));
+    if (!tape->status && !cmha__dry(tape))
+        cmha_lag_attention_backward(&s->args, p.x[0], p.x[1], p.x[2], p.y, s->lags, p.dy, p.d[0], p.d[1], p.d[2], scratch);
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+    size_t one = 0, two = 0;
+    const char *misfit;
+    cmha__lag_saved *s;
+    cmha_tensor *in[3], *y;
+    cmha_heads x[3];
+    cmha_real *scratch;
+    cmha__mark mark;
+    if (!q || !args || !tape || tape->status) return NULL;
+    s = (cmha__lag_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->args = *args;
+    s->planes.heads = args->heads;
+    misfit = cmha__planes_sizes(&s->planes, q, k, v, &one, &two);
+    if (!misfit && s->planes.d != s->planes.d_v) misfit = "lag attention: values of another width than queries (%zu numbers, %zu heads)";
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    s->args.batch = s->planes.batch, s->args.n = s->planes.n, s->args.d = s->planes.d;
+    s->args.threads = tape->context->threads;
+    y = cmha__planes_result(tape, &s->planes);
+    s->lags = y ? cmha__reals(tape, s->args.batch * s->args.heads * s->args.n) : NULL;
+    if (!s->lags) return NULL;
+    mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, cmha_lag_attention_scratch(&s->args));
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha__planes_views(&s->planes, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
+        cmha_lag_attention_forward(&s->args, x[0], x[1], x[2], cmha__planes_view(&s->planes, y->data, s->planes.d_v, 0), s->lags, scratch);
+    }
+    cmha__rewind(tape, mark);
+    in[0] = q, in[1] = k, in[2] = v;
+    return cmha_push(tape, "lag_attention", y, in, 3, cmha__lag_attention_record, s);
 }
 
 /* ---- Losses ---- */
@@ -5418,51 +7730,61 @@ static cmha_real *cmha__cache_values(const cmha_cache *cache, size_t layer, size
 }
 
 /* One (sequence, kv head): new keys and values into the cache, then the group's queries against all of it. */
-static void cmha__cached_unit(const cmha__pass *pass, const cmha_attention_args *a, const cmha_real *qkv, size_t row, size_t b, size_t kv,
-                              cmha_real *y, cmha_real *scratch) {
+static void cmha__cached_unit(const cmha__pass *pass, const cmha_attention_args *a, const cmha_heads *view, cmha_heads y, size_t b,
+                              size_t kv, const cmha__unit *u) {
     cmha_cache *cache = pass->cache;
-    size_t d = a->d_k, group = a->heads / a->kv_heads, N = pass->N, g, t;
-    const cmha_real *tokens = qkv + b * N * row, *k = tokens + (a->heads + kv) * d, *v = k + a->kv_heads * d;
-    cmha_real *values = cmha__cache_values(cache, pass->layer, b, kv), *features = scratch, *rows = features + N * d, *work = rows + CMHA__TILE * d;
+    size_t dv = cmha__value_width(a), group = a->heads / a->kv_heads, g, t;
+    cmha_real *values = cmha__cache_values(cache, pass->layer, b, kv), *fresh = values + cache->length * dv;
+    cmha__rows_of k = cmha__rows_at(view[1], b, kv), v = cmha__rows_at(view[2], b, kv);
     int own = cache->key_heads == a->heads;
-    for (t = 0; t < N; t++) memcpy(values + (cache->length + t) * d, v + t * row, d * sizeof *values);
+    if (dv > a->d_v) cmha__pack(v.data, v.ld, v.imag, pass->N, a->d_v, fresh);
+    else
+        for (t = 0; t < pass->N; t++) memcpy(fresh + t * dv, v.data + t * v.ld, dv * sizeof *fresh);
     for (g = 0; g < group; g++) {
         size_t head = kv * group + g;
-        cmha_real *keys = cmha__cache_keys(cache, pass->layer, b, own ? head : kv);
         cmha__feature f = cmha__feature_of(a, head);
         cmha__head h;
         f.first_q = f.first_k = 0; /* the rotation table covers the new tokens only */
-        cmha__set_head(&h, a, b, head);
-        if (own || g == 0) cmha__write_keys(a, &f, k, row, N, cache->length, keys, rows);
-        cmha__set_queries(&h, &f, tokens + head * d, row, features);
-        h.keys = keys;
+        cmha__set_head(&h, a, u, b, head);
         h.v = values;
-        h.ldv = d;
-        cmha__forward_head(&h, y + b * N * a->heads * d + head * d, a->heads * d, NULL, work);
+        h.ldv = dv;
+        {
+            cmha_real *keys = cmha__cache_keys(cache, pass->layer, b, own ? head : kv);
+            if (own || g == 0) cmha__write_keys(a, &f, k, pass->N, cache->length, keys, u->rows);
+            h.keys = keys;
+        }
+        cmha__forward_terms(&h, u, &f, cmha__rows_at(view[0], b, head), cmha__rows_at(y, b, head), NULL);
     }
 }
 
 static cmha_tensor *cmha__cached_attention(cmha__pass *pass, cmha_tensor *qkv, const cmha_block *k) {
-    cmha_attention_args a = pass->args;
-    size_t shape[3], per_thread, row = cmha__last(qkv);
+    cmha__attention_saved s;
+    cmha_attention_args *a = &s.args;
+    cmha__unit none;
+    cmha_heads view[3];
+    size_t shape[3], own;
     cmha_tensor *y;
     cmha_real *scratch;
     int threads;
-    a.n_k = pass->cache->length + pass->N;
-    a.delta = k->delta ? k->delta->data : NULL;
-    a.b = k->b ? k->b->data : NULL;
-    a.dropout = 0;
-    threads = cmha__attention_threads(&a);
-    shape[0] = pass->B, shape[1] = pass->N, shape[2] = a.heads * a.d_k;
+    s.args = pass->args;
+    s.row = cmha__last(qkv);
+    a->n_k = pass->cache->length + pass->N;
+    a->delta = k->delta ? k->delta->data : NULL;
+    a->b = k->b ? k->b->data : NULL;
+    a->dropout = 0;
+    threads = cmha__attention_threads(a);
+    shape[0] = pass->B, shape[1] = pass->N, shape[2] = a->heads * a->d_k;
     y = cmha__result(pass->tape, 3, shape);
-    per_thread = (pass->N * a.d_k + CMHA__TILE * (2 * a.d_k + CMHA__TILE + 2) + 15) / 16 * 16;
-    scratch = y ? cmha__reals(pass->tape, per_thread * (size_t)threads) : NULL;
+    own = cmha__deal_unit(a, CMHA__CACHED, NULL, &none);
+    scratch = y ? cmha__reals(pass->tape, own * (size_t)threads) : NULL;
     if (!scratch) return NULL;
-    CMHA__FOR_CHUNKS(threads, a.batch * a.kv_heads, lo, hi) {
+    cmha__views(&s, qkv->data, NULL, NULL, view);
+    CMHA__FOR_CHUNKS(threads, a->batch * a->kv_heads, lo, hi) {
+        cmha__unit u;
         size_t unit;
+        cmha__deal_unit(a, CMHA__CACHED, scratch + (size_t)cmha__chunk * own, &u);
         for (unit = lo; unit < hi; unit++)
-            cmha__cached_unit(pass, &a, qkv->data, row, unit / a.kv_heads, unit % a.kv_heads, y->data,
-                              scratch + (size_t)cmha__chunk * per_thread);
+            cmha__cached_unit(pass, a, view, cmha_tokens_major(y->data, shape[1], shape[2], a->d_v), unit / a->kv_heads, unit % a->kv_heads, &u);
     }
     return y;
 }

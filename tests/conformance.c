@@ -530,6 +530,10 @@ static void op_model(kase *k) {
     if (gradients_wanted(k)) model_gradients(k, &batch);
 }
 
+#include "conformance_attention.h"
+#include "conformance_mobius.h"
+#include "conformance_cores.h"
+
 static const struct {
     const char *name;
     void (*run)(kase *k);
@@ -540,7 +544,12 @@ static const struct {
     {"embedding", op_embedding}, {"sinusoidal_table", op_sinusoidal_table},
     {"attention", op_attention}, {"pcl", op_pcl},
     {"adamw", op_adamw},         {"lr_schedule", op_lr_schedule},
-    {"model", op_model},
+    {"model", op_model},         {"cope_attention", op_cope_attention},
+    {"mobius_attention", op_mobius_attention}, {"angular_attention", op_angular_attention},
+    {"mobius_map", op_mobius_map}, {"mobius_classify", op_mobius_classify},
+    {"cope_embed", op_cope_embed},
+    {"model", op_model},         {"cope_linear", op_cope_linear},
+    {"angular_linear", op_angular_linear}, {"lag_fft", op_lag_fft},
 };
 
 /* ------------------------------------------------------ running ----------------------------------------------------- */

@@ -148,7 +148,7 @@ static void unwanted_gradients(void) {
     problem p;
     cmha_real *dq, *dk;
     const cmha_attention_args *a = &p.args;
-    cmha_heads none = {NULL, 0, 0, 0};
+    cmha_heads none = {NULL, 0, 0, 0, 0};
     problem_open(&p, &s);
     problem_forward(&p), problem_backward(&p);
     dq = check_zeros(p.nq), dk = check_zeros(p.nkk);

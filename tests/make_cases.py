@@ -5,6 +5,8 @@ An oracle independent of the C code: the naive formulas of FORMAT.md (n^2 P cosi
 record their own derivatives, in float64, with nothing but the standard library. Exact to rounding, so rtol_f64 is 1e-9.
 
     python3 tests/make_cases.py [directory]
+
+The complex operations are in make_cases_complex.py.
 """
 import json
 import math
@@ -488,6 +490,9 @@ def main():
     model_case(directory, "own_model_cmha_untied_literal", 40, 2, 3, 1, 4, 2, 5, 5, "cmha", tied=0, freq="literal", base="30.0")
     model_case(directory, "own_model_dot_sinusoidal", 41, 1, 4, 1, 6, 2, 4, 5, "dot", pos="sinusoidal", base="40.0", scale=0.8)
     model_case(directory, "own_model_rope_one_head", 42, 1, 4, 1, 4, 1, 3, 4, "rope", layout="half")
+    sys.dont_write_bytecode = True
+    import make_cases_complex  # here, because it imports from this file
+    make_cases_complex.write_cases(directory)
 
 
 if __name__ == "__main__":

@@ -221,7 +221,7 @@ static void decode(const char *label, const cmha_model_config *config, size_t le
     size_t batch = 2, i, V = config->vocabulary;
     int32_t *ids = (int32_t *)check_alloc(batch * length, sizeof *ids);
     cmha_real *full = check_zeros(batch * length * V);
-    cmha_batch whole = {ids, NULL, NULL, batch, length};
+    cmha_batch whole = {ids, NULL, NULL, batch, length, NULL, NULL, NULL};
     for (i = 0; i < batch * length; i++) ids[i] = (int32_t)check_below(V);
     if (!CHECK_THAT(!cmha_model_init(&model, &context, config), "%s: %s", label, cmha_error(&context))) return;
     CHECK_OK(cmha_model_logits(&model, &whole, full));
@@ -312,7 +312,7 @@ static void padded_batch(int causal) {
     int32_t ids[N], padded[2 * M], targets[2 * M], own[N];
     unsigned char mask[2 * M];
     cmha_real *a = check_zeros(N * V), *b = check_zeros(2 * M * V);
-    cmha_batch plain = {ids, own, NULL, 1, N}, batch = {padded, targets, mask, 2, M};
+    cmha_batch plain = {ids, own, NULL, 1, N, NULL, NULL, NULL}, batch = {padded, targets, mask, 2, M, NULL, NULL, NULL};
     double alone = 0, together = 0;
     size_t i;
     c.causal = causal;
@@ -339,7 +339,7 @@ static void causality(size_t window) {
     enum { N = 30, V = 19 };
     int32_t ids[N];
     cmha_real *a = check_zeros(N * V), *b = check_zeros(N * V);
-    cmha_batch batch = {ids, NULL, NULL, 1, N};
+    cmha_batch batch = {ids, NULL, NULL, 1, N, NULL, NULL, NULL};
     size_t i;
     c.n_layers = 1, c.window = window;
     CHECK_OK(cmha_model_init(&model, &context, &c));
