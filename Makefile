@@ -71,13 +71,13 @@ export PROBE
 $(B)/config.mk: FORCE
 	@CC='$(CC)' sh -c "$$PROBE"
 
-$(EXAMPLES): $(B)/%: examples/%.c cmha.h $(B)/config.mk
+$(EXAMPLES): $(B)/%: examples/%.c cmha.h $(wildcard examples/*.h) $(B)/config.mk
 	$(COMPILE) -o $@ $< $(LINK)
 
 $(B)/bench: bench/bench.c cmha.h $(B)/config.mk
 	$(COMPILE) -o $@ $< $(LINK)
 
-$(UNITS): $(B)/%: tests/%.c cmha.h $(wildcard tests/*.h) $(B)/config.mk
+$(UNITS): $(B)/%: tests/%.c cmha.h $(wildcard tests/*.h examples/*.h) $(B)/config.mk
 	$(COMPILE) -o $@ $< $(LINK)
 
 $(GRADS): $(B)/%: tests/%.c cmha.h $(wildcard tests/*.h) $(B)/config.mk

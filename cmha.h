@@ -1208,6 +1208,23 @@ CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i); /* 32-bit 
 /* The part [begin, end) of a stream, as a view. */
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end);
 
+/* ---- Metrics ---- */
+/* Scores of predictions over n examples, as GLUE defines them. All are 0 for n = 0. No allocation, no context. */
+
+/* Share of the predicted classes that are the wanted ones. */
+CMHA_DEF double cmha_accuracy(const int32_t *predicted, const int32_t *wanted, size_t n);
+/* F1 of one class against all others, 2 TP / (2 TP + FP + FN); 0 where that class is neither predicted nor wanted. */
+CMHA_DEF double cmha_f1(const int32_t *predicted, const int32_t *wanted, size_t n, int32_t positive);
+/* Matthews correlation of classes 0 .. classes - 1, in the form for any number of them (Gorodkin 2004), which for two is
+   (TP TN - FP FN) / sqrt((TP + FP) (TP + FN) (TN + FP) (TN + FN)); 0 where a factor is 0. A class outside that range gives NaN. */
+CMHA_DEF double cmha_matthews(const int32_t *predicted, const int32_t *wanted, size_t n, size_t classes);
+/* Pearson correlation, in [-1, 1]; 0 where x or y is constant (there is none then, and a model that predicts a constant has earned
+   nothing). A NaN or an infinity in x or y gives NaN. */
+CMHA_DEF double cmha_pearson(const double *x, const double *y, size_t n);
+/* Pearson correlation of the ranks; equal values share the average of their ranks, so infinities are welcome. A NaN gives NaN.
+   scratch [4 n]. */
+CMHA_DEF double cmha_spearman(const double *x, const double *y, size_t n, double *scratch);
+
 /* AdamW training of a model. Batches are drawn at random places that depend on (seed, step) alone, so a resumed run sees
    what the uninterrupted one would have seen. */
 typedef struct cmha_trainer {
@@ -1612,6 +1629,33 @@ CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n) {
     do x = cmha_rng_next(rng);
     while (x < surplus);
     return x % n;
+}
+
+/* ---- order, without the C library's qsort, which may call malloc ---- */
+
+typedef int (*cmha__compare)(const void *a, const void *b);
+
+static void cmha__sift(const void **items, size_t root, size_t n, cmha__compare compare) {
+    const void *moved = items[root];
+    size_t child;
+    while ((child = 2 * root + 1) < n) {
+        if (child + 1 < n && compare(items[child], items[child + 1]) < 0) child++;
+        if (compare(moved, items[child]) >= 0) break;
+        items[root] = items[child];
+        root = child;
+    }
+    items[root] = moved;
+}
+
+static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
+    size_t i;
+    for (i = n / 2; i-- > 0;) cmha__sift(items, i, n, compare);
+    for (i = n; i-- > 1;) {
+        const void *top = items[0];
+        items[0] = items[i];
+        items[i] = top;
+        cmha__sift(items, 0, i, compare);
+    }
 }
 
 /* ---- numbers as text, whatever the locale's decimal point ---- */
@@ -9213,6 +9257,100 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
 
 /* ====================================================== Training ====================================================== */
 
+/* ---- Metrics ---- */
+
+static double cmha__agreements(const int32_t *predicted, const int32_t *wanted, size_t n) {
+    size_t right = 0, i;
+    for (i = 0; i < n; i++) right += predicted[i] == wanted[i];
+    return (double)right;
+}
+
+CMHA_DEF double cmha_accuracy(const int32_t *predicted, const int32_t *wanted, size_t n) {
+    return n ? cmha__agreements(predicted, wanted, n) / (double)n : 0;
+}
+
+CMHA_DEF double cmha_f1(const int32_t *predicted, const int32_t *wanted, size_t n, int32_t positive) {
+    size_t both = 0, either = 0, i; /* TP; 2 TP + FP + FN */
+    for (i = 0; i < n; i++) {
+        both += predicted[i] == positive && wanted[i] == positive;
+        either += (size_t)(predicted[i] == positive) + (size_t)(wanted[i] == positive);
+    }
+    return either ? 2 * (double)both / (double)either : 0;
+}
+
+/* With p_k and t_k how often class k is predicted and wanted, and c how often they agree:
+   (c n - sum p_k t_k) / sqrt((n^2 - sum p_k^2) (n^2 - sum t_k^2)). One class is counted at a time, which needs no memory. */
+CMHA_DEF double cmha_matthews(const int32_t *predicted, const int32_t *wanted, size_t n, size_t classes) {
+    double all = (double)n, right = cmha__agreements(predicted, wanted, n), pt = 0, pp = 0, tt = 0, p_all = 0, t_all = 0;
+    size_t k, i;
+    for (k = 0; k < classes; k++) {
+        size_t p = 0, t = 0;
+        for (i = 0; i < n; i++) {
+            p += predicted[i] >= 0 && (size_t)predicted[i] == k;
+            t += wanted[i] >= 0 && (size_t)wanted[i] == k;
+        }
+        pt += (double)p * (double)t, pp += (double)p * (double)p, tt += (double)t * (double)t;
+        p_all += (double)p, t_all += (double)t;
+    }
+    if (p_all < all || t_all < all) return (double)NAN;
+    if (pp >= all * all || tt >= all * all) return 0;
+    return (right * all - pt) / (sqrt(all * all - pp) * sqrt(all * all - tt));
+}
+
+/* Mean and spread of x / scale, scale the largest |x|: nothing overflows, and a constant x has a spread of exactly 0.
+   Returns 0 where x is not finite. */
+static int cmha__spread(const double *x, size_t n, double *scale, double *mean, double *spread) {
+    size_t i;
+    *scale = *mean = *spread = 0;
+    for (i = 0; i < n; i++) {
+        if (!(fabs(x[i]) <= DBL_MAX)) return 0;
+        if (fabs(x[i]) > *scale) *scale = fabs(x[i]);
+    }
+    if (!(*scale > 0)) *scale = 1;
+    for (i = 0; i < n; i++) *mean += x[i] / *scale;
+    if (n) *mean /= (double)n;
+    for (i = 0; i < n; i++) *spread += (x[i] / *scale - *mean) * (x[i] / *scale - *mean);
+    *spread = sqrt(*spread);
+    return 1;
+}
+
+CMHA_DEF double cmha_pearson(const double *x, const double *y, size_t n) {
+    double x_scale, x_mean, x_spread, y_scale, y_mean, y_spread, r = 0;
+    size_t i;
+    if (!cmha__spread(x, n, &x_scale, &x_mean, &x_spread) || !cmha__spread(y, n, &y_scale, &y_mean, &y_spread)) return (double)NAN;
+    if (!(x_spread > 0 && y_spread > 0)) return 0;
+    for (i = 0; i < n; i++) r += (x[i] / x_scale - x_mean) / x_spread * ((y[i] / y_scale - y_mean) / y_spread);
+    return r < -1 ? -1 : r > 1 ? 1 : r;
+}
+
+static int cmha__compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* rank [n]: the place of each x in their order, counted from 1, equal ones at the average of theirs. Returns 0 where one is NaN. */
+static int cmha__ranks(const double *x, size_t n, double *rank, const void **order) {
+    size_t i, j, same;
+    for (i = 0; i < n; i++) {
+        if (x[i] != x[i]) return 0;
+        order[i] = x + i;
+    }
+    cmha__sort(order, n, cmha__compare_doubles);
+    for (i = 0; i < n; i = same) {
+        for (same = i + 1; same < n && !cmha__compare_doubles(order[i], order[same]);) same++;
+        for (j = i; j < same; j++) rank[(const double *)order[j] - x] = 0.5 * (double)(i + 1 + same);
+    }
+    return 1;
+}
+
+CMHA_DEF double cmha_spearman(const double *x, const double *y, size_t n, double *scratch) {
+    const void **order = (const void **)(void *)(scratch + 2 * n); /* n pointers are at most 2 n doubles */
+    if (!cmha__ranks(x, n, scratch, order) || !cmha__ranks(y, n, scratch + n, order)) return (double)NAN;
+    return cmha_pearson(scratch, scratch + n, n);
+}
+
+/* ---- The trainer ---- */
+
 CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer) {
     cmha_context *context;
     if (!trainer || !trainer->model) return;
@@ -10049,32 +10187,7 @@ static void cmha__swap_words(void *words, size_t n, size_t width) {
     }
 }
 
-/* ---- order, without the C library's qsort, which may call malloc ---- */
-
-typedef int (*cmha__compare)(const void *a, const void *b);
-
-static void cmha__sift(const void **items, size_t root, size_t n, cmha__compare compare) {
-    const void *moved = items[root];
-    size_t child;
-    while ((child = 2 * root + 1) < n) {
-        if (child + 1 < n && compare(items[child], items[child + 1]) < 0) child++;
-        if (compare(moved, items[child]) >= 0) break;
-        items[root] = items[child];
-        root = child;
-    }
-    items[root] = moved;
-}
-
-static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
-    size_t i;
-    for (i = n / 2; i-- > 0;) cmha__sift(items, i, n, compare);
-    for (i = n; i-- > 1;) {
-        const void *top = items[0];
-        items[0] = items[i];
-        items[i] = top;
-        cmha__sift(items, 0, i, compare);
-    }
-}
+/* ---- order of an archive's entries ---- */
 
 static int cmha__compare_tensors(const void *a, const void *b) {
     return strcmp(((const cmha_archive_tensor *)a)->name, ((const cmha_archive_tensor *)b)->name);

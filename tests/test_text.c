@@ -1,0 +1,309 @@
+/* What the example programs read with: tables, WordPiece, pairs, batches, labels. */
+#include "check.h"
+
+#include <unistd.h>
+
+#include "../examples/text.h"
+
+static char error[TEXT_ERROR];
+static char path[] = "/tmp/cmha-text-XXXXXX";
+
+static void put(const char *bytes, size_t n) {
+    FILE *file = fopen(path, "wb");
+    CHECK(file && fwrite(bytes, 1, n, file) == n);
+    if (file) CHECK(fclose(file) == 0);
+}
+
+#define PUT(literal) put(literal, sizeof(literal) - 1)
+
+static int load(text_table *t, const char *one, const char *two) {
+    const char *names[2];
+    names[0] = one, names[1] = two;
+    return text_table_load(t, path, 1 << 20, names, two ? 2 : 1, error);
+}
+
+static int is(text_slice s, const char *want) { return text_same(s, text_of(want)); }
+
+static int one_line(void) { return error[0] && strlen(error) < TEXT_ERROR && !strchr(error, '\n'); }
+
+/* ------------------------------------------------ tables ------------------------------------------------ */
+
+static void tables(void) {
+    text_table t;
+    PUT("\xEF\xBB\xBFlabel\tid\ttext\r\n1\t7\tan \"unbalanced quote\r\n\r\nno columns\r\n0\t8\t\t\r\n2\t9\tlast");
+    CHECK(load(&t, "text", "label"));
+    CHECK(t.rows == 3 && t.columns == 2 && t.skipped == 1 && t.first_skipped == 4);
+    CHECK(is(text_cell(&t, 0, 0), "an \"unbalanced quote") && is(text_cell(&t, 0, 1), "1") && t.lines[0] == 2);
+    CHECK(is(text_cell(&t, 1, 0), "") && is(text_cell(&t, 1, 1), "0") && t.lines[1] == 5);
+    CHECK(is(text_cell(&t, 2, 0), "last") && t.lines[2] == 6);
+    text_table_close(&t), text_table_close(&t);
+    CHECK(load(&t, "label", "2")); /* a name makes the first line a header, whatever the other column is */
+    CHECK(t.rows == 3 && is(text_cell(&t, 2, 1), "9"));
+    text_table_close(&t);
+    CHECK(load(&t, "3", "1")); /* numbers alone: no header */
+    CHECK(t.rows == 4 && is(text_cell(&t, 0, 0), "text") && is(text_cell(&t, 0, 1), "label"));
+    text_table_close(&t);
+    CHECK(load(&t, "1", NULL)); /* one column: every line is a row, the empty one too */
+    CHECK(t.rows == 6 && is(text_cell(&t, 2, 0), "") && is(text_cell(&t, 3, 0), "no columns"));
+    text_table_close(&t);
+    CHECK(load(&t, "1", "1") && is(text_cell(&t, 5, 1), "2"));
+    text_table_close(&t);
+}
+
+static void odd_tables(void) {
+    static const char *const nine[9] = {"1", "1", "1", "1", "1", "1", "1", "1", "1"};
+    text_table t;
+    char *text;
+    size_t bytes, i;
+    PUT("");
+    CHECK(load(&t, "1", NULL) && t.rows == 0);
+    text_table_close(&t);
+    PUT("\n");
+    CHECK(load(&t, "1", NULL) && t.rows == 1);
+    text_table_close(&t);
+    PUT("label\ttext\n");
+    CHECK(!load(&t, "nothing", NULL) && one_line() && strstr(error, "nothing") && strstr(error, path));
+    CHECK(!load(&t, "0", NULL) && one_line());
+    CHECK(!load(&t, "", NULL) && one_line());
+    CHECK(!text_table_load(&t, path, 5, nine, 1, error) && one_line());
+    CHECK(!text_table_load(&t, path, 1 << 20, nine, 9, error) && one_line());
+    CHECK(!text_table_load(&t, path, 1 << 20, nine, 0, error) && one_line());
+    CHECK(!text_table_load(&t, "there/is/no/such.file", 1 << 20, nine, 1, error) && one_line());
+    CHECK(!text_table_load(&t, ".", 1 << 20, nine, 1, error) && one_line());
+    text_table_close(&t);
+    put("a\0b\tc\0\nd\te", 10);
+    CHECK(load(&t, "1", "2"));
+    CHECK(t.rows == 2 && text_cell(&t, 0, 0).n == 3 && !memcmp(text_cell(&t, 0, 0).at, "a\0b", 3) && text_cell(&t, 0, 1).n == 2);
+    text_table_close(&t);
+    text = (char *)check_alloc(300001, 1), bytes = 300001; /* longer than what is read at once */
+    for (i = 0; i < bytes; i++) text[i] = i == 200000 ? '\t' : (char)('a' + i % 26);
+    put(text, bytes);
+    CHECK(load(&t, "2", "1") && t.rows == 1 && text_cell(&t, 0, 0).n == 100000 && text_cell(&t, 0, 1).n == 200000);
+    text_table_close(&t), free(text);
+}
+
+static void numbers(void) {
+    static const char *const bad[] = {"", " ", "x", "1x", "1 2", "--1", "1\t\n",
+                                      "00000000000000000000000000000000000000000000000000000000000000001"};
+    double value = 0;
+    size_t i;
+    CHECK(text_number(text_of("-2.5e1"), &value) && value == -25);
+    CHECK(text_number(text_of(" 3 "), &value) && value == 3);
+    for (i = 0; i < sizeof bad / sizeof *bad; i++) CHECK_THAT(!text_number(text_of(bad[i]), &value), "\"%s\"", bad[i]);
+}
+
+/* ------------------------------------------------ WordPiece ------------------------------------------------ */
+
+/* Encodes a text and compares with ids written as text */
+static void gives(const text_vocabulary *v, text_slice text, const char *want, int line) {
+    int32_t ids[1024];
+    char got[4096] = "";
+    size_t n = text_encode(v, text, ids, 1024), i, at = 0, j;
+    for (i = 0; i < n && at < sizeof got - 16; i++)
+        at += (size_t)snprintf(got + at, sizeof got - at, i ? " %d" : "%d", (int)ids[i]);
+    CHECK_THAT(!strcmp(got, want), "text %d: ids \"%s\", expected \"%s\"", line, got, want);
+    for (i = 0; i < n; i += 1 + i / 3) { /* less room: the same ids, fewer */
+        int32_t less[1024];
+        less[i] = -7;
+        CHECK(text_encode(v, text, less, i) == i && less[i] == -7);
+        for (j = 0; j < i; j++) CHECK(less[j] == ids[j]);
+    }
+}
+
+enum { PAD, UNK, CLS, SEP, MASK, UN, AFF, ABLE, HUG, S, EXCLAMATION, CAFE, TSCHUNG, A, AA, OMEGA, ZHE, TWICE = 19 };
+static const char vocabulary[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\nhug\n##s\n!\ncafe\n\xE4\xB8\xAD\na\n##a\n"
+                                 "\xCF\x89\n\xD0\xB6\ntwice\n\ntwice";
+
+static void pieces(void) {
+    static const struct { const char *text, *ids; } cases[] = {
+        {"unaffable hugs!", "5 6 7 8 9 10"},
+        {"  HUGS\t!!\r\n un ", "8 9 10 10 5"},
+        {"hug[MASK]", "8 1 1 1"},                                   /* no such piece as "mask"; brackets are punctuation */
+        {"unx hug", "1 8"},                                         /* a word that cannot be put together is one [UNK] */
+        {"Caf\xC3\xA9 CAFE\xCC\x81 c\xC2\xAD" "afe", "11 11 11"},   /* an accented letter, a combining accent, a soft hyphen */
+        {"hug\xE4\xB8\xADhug", "8 12 8"},                           /* an ideograph stands alone */
+        {"\xCE\xA9\xCF\x8E \xD0\x96", "1 16"},                      /* Omega, omega with tonos; Zhe */
+        {"\xE1\xBD\xA0 \xCE\xA9 \xEF\xBC\xA1", "15 15 1"},          /* omega of antiquity; full-width A, which stays wide */
+        {"h\xFFug h\xC3ug \xE4\xB8", "8 8"},                        /* what is no UTF-8 is skipped */
+        {"hug\xC2\xA0hug\xE3\x80\x80hug", "8 8 8"},                 /* spaces of other widths */
+        {"hug\xE2\x80\x8Bs", "8 9"},                                /* a space of no width is a control character */
+        {"twice", "19"},                                            /* the last of equal lines */
+        {"", ""}, {" \n ", ""}, {"\xCC\x81", ""}};
+    text_vocabulary v;
+    char word[102];
+    size_t i;
+    put(vocabulary, sizeof vocabulary - 1);
+    if (!CHECK(text_vocabulary_load(&v, path, error))) return;
+    CHECK(v.size == 20 && v.pad == PAD && v.unk == UNK && v.cls == CLS && v.sep == SEP && v.mask == MASK);
+    for (i = 0; i < sizeof cases / sizeof *cases; i++) gives(&v, text_of(cases[i].text), cases[i].ids, (int)i);
+    memset(word, 'a', sizeof word);
+    word[100] = ' ', word[101] = 'a';
+    {
+        int32_t ids[128];
+        text_slice s;
+        s.at = word, s.n = 102;
+        CHECK(text_encode(&v, s, ids, 128) == 101 && ids[0] == A && ids[99] == AA && ids[100] == A);
+        word[100] = 'a'; /* more than 100 characters: unknown */
+        CHECK(text_encode(&v, s, ids, 128) == 1 && ids[0] == UNK);
+        s.at = "hu\0g", s.n = 4;
+        gives(&v, s, "8", 99);
+    }
+    text_vocabulary_close(&v), text_vocabulary_close(&v);
+    PUT("[PAD]\n[UNK]\n[CLS]\n[MASK]\n");
+    CHECK(!text_vocabulary_load(&v, path, error) && one_line() && strstr(error, "[SEP]"));
+    PUT("");
+    CHECK(!text_vocabulary_load(&v, path, error) && one_line());
+    CHECK(!text_vocabulary_load(&v, "there/is/no/such.file", error) && one_line());
+}
+
+/* A file of cases: text TAB ids, the text up to the last tab of its line */
+static void cases_of(const char *words, const char *cases) {
+    text_vocabulary v;
+    char *text, *at, *end, *tab, want[4096];
+    size_t bytes, n;
+    int line = 0;
+    FILE *there = fopen(cases, "rb");
+    if (!there) {
+        printf("note: %s is not there, its cases are left out\n", cases);
+        return;
+    }
+    fclose(there);
+    if (!CHECK_THAT(text_vocabulary_load(&v, words, error) && text_read(cases, 1 << 24, &text, &bytes, error), "%s", error)) return;
+    for (at = text; at < text + bytes; at = end + 1) {
+        text_slice s;
+        end = (char *)memchr(at, '\n', (size_t)(text + bytes - at));
+        if (!end) end = text + bytes;
+        for (tab = end; tab > at && tab[-1] != '\t';) tab--;
+        n = (size_t)(end - tab), line++;
+        if (!CHECK_THAT(tab > at && n < sizeof want, "%s:%d is no case", cases, line)) continue;
+        memcpy(want, tab, n), want[n] = 0;
+        s.at = at, s.n = (size_t)(tab - 1 - at);
+        gives(&v, s, want, line);
+    }
+    CHECK(line > 0);
+    free(text), text_vocabulary_close(&v);
+}
+
+/* The public golden texts, where they lie beside the repository: texts between marker lines, a line of ids for each */
+static void golden(void) {
+    static const char *const marker = "\n__ggml_vocab_test__\n", *const folder = "../shared/data/tokenizers";
+    char name[3][256], *texts = NULL, *ids = NULL, *text, *next, *line, *end;
+    text_vocabulary v;
+    size_t bytes;
+    int n = 0;
+    snprintf(name[0], sizeof name[0], "%s/bert/vocab.txt", folder);
+    snprintf(name[1], sizeof name[1], "%s/ggml-vocab-bert-bge.gguf.inp", folder);
+    snprintf(name[2], sizeof name[2], "%s/ggml-vocab-bert-bge.gguf.out", folder);
+    if (!text_vocabulary_load(&v, name[0], error)) return;
+    if (text_read(name[1], 1 << 20, &texts, &bytes, error)) texts[bytes] = 0;
+    if (text_read(name[2], 1 << 20, &ids, &bytes, error)) ids[bytes] = 0;
+    for (text = texts, line = ids; ids && text && line && *line; text = next, line = end + 1, n++) {
+        text_slice s;
+        next = strstr(text, marker), end = strchr(line, '\n');
+        if (!end) break;
+        s.at = text, s.n = next ? (size_t)(next - text) : strlen(text);
+        *end = 0;
+        gives(&v, s, line + (*line == ' '), n);
+        if (next) next += strlen(marker);
+    }
+    free(texts), free(ids), text_vocabulary_close(&v);
+}
+
+/* ------------------------------------------------ characters ------------------------------------------------ */
+
+static void characters(void) {
+    static const char *const broken[] = {"\xC0\x80", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xF0\x8F\xBF\xBF",
+                                         "\x80", "\xE2\x82", "\xFE"};
+    char s[4];
+    uint32_t c, back;
+    size_t i;
+    for (c = 1; c < 0x110000; c += c < 0x3000 ? 1 : 97) {
+        if (c >= 0xD800 && c < 0xE000) continue;
+        if (text_decode(s, text_utf8(c, s), &back) != text_utf8(c, s) || back != c) CHECK_THAT(0, "U+%04X", (unsigned)c);
+        if (text_plain(text_plain(c)) != text_plain(c)) CHECK_THAT(0, "U+%04X in lower case is not", (unsigned)c);
+    }
+    for (i = 0; i < sizeof broken / sizeof *broken; i++) CHECK(text_decode(broken[i], strlen(broken[i]), &c) == 1 && c == 0);
+    CHECK(text_is_punctuation('$') && text_is_punctuation('~') && text_is_punctuation(0x2014) && text_is_punctuation(0x3002));
+    CHECK(!text_is_punctuation('a') && !text_is_punctuation('0') && !text_is_punctuation(0xB0) && !text_is_punctuation(0x20AC));
+}
+
+/* ------------------------------------------------ pairs, batches, labels ------------------------------------------------ */
+
+static void pairs(void) {
+    text_vocabulary v;
+    text_slice a = text_of("aaaaa"), b = text_of("bbb"), none = text_of("");
+    static const int32_t whole[] = {257, 'a', 'a', 'a', 'a', 'a', 258, 'b', 'b', 'b', 258};
+    static const int32_t cut[] = {257, 'a', 'a', 'a', 258, 'b', 'b', 258};
+    int32_t ids[64];
+    size_t first, length;
+    text_vocabulary_bytes(&v);
+    CHECK(v.size == 260 && v.pad == 256 && v.cls == 257 && v.sep == 258 && v.mask == 259);
+    CHECK(text_example(&v, &a, &b, 32, ids, &first) == 11 && first == 7 && !memcmp(ids, whole, sizeof whole));
+    CHECK(text_example(&v, &a, &b, 11, ids, &first) == 11 && first == 7 && !memcmp(ids, whole, sizeof whole));
+    CHECK(text_example(&v, &a, &b, 8, ids, &first) == 8 && first == 5 && !memcmp(ids, cut, sizeof cut));
+    CHECK(text_example(&v, &b, &a, 8, ids, &first) == 8 && first == 5 && ids[1] == 'b' && ids[5] == 'a');
+    CHECK(text_example(&v, &a, NULL, 32, ids, &first) == 7 && first == 7 && ids[6] == 258);
+    CHECK(text_example(&v, &a, NULL, 4, ids, &first) == 4 && first == 4 && ids[2] == 'a' && ids[3] == 258);
+    CHECK(text_example(&v, &none, &none, 4, ids, &first) == 3 && first == 2);
+    for (length = 4; length < 32; length++) {
+        size_t n = text_example(&v, &a, &b, length, ids, &first);
+        CHECK(n == (length < 11 ? length : 11) && first + 1 <= n && ids[first - 1] == 258 && ids[n - 1] == 258);
+    }
+}
+
+static void batches(void) {
+    static const size_t order[] = {2, 0};
+    text_table t;
+    text_vocabulary v;
+    text_examples e;
+    int32_t ids[32], types[32];
+    unsigned char mask[32];
+    PUT("ab\tc\nx\ty\n\tlong\n");
+    text_vocabulary_bytes(&v);
+    CHECK(load(&t, "1", "2") && text_examples_encode(&e, &v, &t, 0, 1, 16, error));
+    CHECK(e.n == 3 && e.start[1] == 6 && e.start[3] == 18 && e.first[0] == 4 && e.first[2] == 2);
+    CHECK(text_batch(&e, order, 2, 8, 16, v.pad, ids, types, mask) == 8);
+    CHECK(ids[0] == 257 && ids[2] == 'l' && ids[6] == 258 && ids[7] == 256 && ids[8] == 257 && ids[12] == 'c' && ids[15] == 256);
+    CHECK(types[1] == 0 && types[2] == 1 && types[6] == 1 && types[7] == 0 && types[11] == 0 && types[12] == 1);
+    CHECK(mask[0] && mask[6] && !mask[7] && mask[13] && !mask[14]);
+    CHECK(text_batch(&e, order, 2, 8, 7, v.pad, ids, types, mask) == 7 && ids[7] == 257); /* not beyond the most there may be */
+    CHECK(text_batch(&e, order, 2, 1, 16, v.pad, ids, types, mask) == 7);
+    text_examples_close(&e), text_examples_close(&e);
+    CHECK(text_examples_encode(&e, &v, &t, 1, -1, 4, error) && e.start[3] == 3 + 3 + 4 && e.first[2] == 4);
+    text_examples_close(&e);
+    CHECK(!text_examples_encode(&e, &v, &t, 0, 1, 3, error) && one_line());
+    text_examples_close(&e), text_table_close(&t);
+}
+
+static void labels(void) {
+    text_table t;
+    text_labels l, again;
+    PUT("10\n9\nno\n9\n-1\nyes\n\nno\n");
+    CHECK(load(&t, "1", NULL) && text_labels_collect(&l, &t, 0, 6, error));
+    CHECK(l.n == 6 && is(l.names[0], "-1") && is(l.names[1], "9") && is(l.names[2], "10") && is(l.names[3], ""));
+    CHECK(is(l.names[4], "no") && is(l.names[5], "yes"));
+    CHECK(text_label(&l, text_of("no")) == 4 && text_label(&l, text_of("nobody")) == -1);
+    CHECK(!text_labels_collect(&again, &t, 0, 5, error) && one_line());
+    CHECK(text_labels_save(&l, path, error) && text_labels_load(&again, path, error));
+    CHECK(again.n == 6 && is(again.names[2], "10") && is(again.names[3], "") && is(again.names[5], "yes"));
+    text_labels_close(&again), text_labels_close(&again), text_labels_close(&l), text_table_close(&t);
+    CHECK(!text_labels_save(&l, "there/is/no/such.file", error) && one_line());
+    CHECK(!text_labels_load(&l, "there/is/no/such.file", error) && one_line());
+}
+
+int main(void) {
+    int file = mkstemp(path);
+    if (!CHECK(file >= 0 && close(file) == 0)) return check_end();
+    tables();
+    odd_tables();
+    numbers();
+    characters();
+    pieces();
+    cases_of("tests/wordpiece_vocab.txt", "tests/wordpiece_cases.txt");
+    golden();
+    pairs();
+    batches();
+    labels();
+    remove(path);
+    return check_end();
+}
