@@ -6859,7 +6859,7 @@ static cmha_tensor *cmha__mobius_map(cmha_tape *tape, cmha_tensor *x, cmha_tenso
     size_t D;
     if (!x || !w || !tape || tape->status) return NULL;
     if (cmha__last(x) % 2 || w->size % planes || w->size / planes != cmha__last(x) / 2)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mobius: rows [Re | Im] of %zu numbers, a parameter of %zu", cmha__last(x), w->size);
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mobius: rows of %zu numbers, a parameter of %zu", cmha__last(x), w->size);
     if (!(eps >= 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "mobius: eps must be at least 0");
     y = cmha__result(tape, x->rank, x->shape);
     s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
