@@ -523,11 +523,11 @@ typedef enum cmha_linear_kind {
                            key weighs more than 2), not the softmax of CRAT eq 12-13 and no approximation of it */
 } cmha_linear_kind;
 
-/* What CoPE's linear attention makes of the complex sum Num = sum_s W_ts v_s, channel by channel; C = Re Num / sqrt(|Num|^2 + eps^2).
-   REAL is the one to use: a convex average of the values. The others are the paper's text taken literally, experimental: here
-   the non-linearity comes after the sum, so they are not the linear form of CoPE's softmax variants. MAGNITUDE loses the
-   sign of the values, PHASE their size, and PHASE shrinks like 1/n as Den grows. (Eq 12 prints the sign of Im Num for q conj(k),
-   eq 10 for its conjugate: no output depends on it.) */
+/* What CoPE's linear attention makes of the complex sum Num = sum_s W_ts v_s, channel by channel; C = Re Num / sqrt(|Num|^2 +
+   eps^2). REAL is the one to use: a convex average of the values. The others are the paper's text taken literally,
+   experimental: here the non-linearity comes after the sum, so they are not the linear form of CoPE's softmax variants.
+   MAGNITUDE loses the sign of the values, PHASE their size, and PHASE shrinks like 1/n as Den grows. (Eq 12 prints the sign of
+   Im Num for q conj(k), eq 10 for its conjugate: no output depends on it.) */
 typedef enum cmha_cope_output {
     CMHA_COPE_OUTPUT_REAL,      /* Re Num / Den, Den = sum_s Re W_ts */
     CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den, gradient 0 at Num = 0 */
@@ -551,11 +551,11 @@ typedef struct cmha_linear_args {
 } cmha_linear_args;
 
 CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward); /* in cmha_real; does not depend on n */
-CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args); /* B H n (1, or 2 d_v + 1 for the experimental outputs) */
+CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args); /* B H n (1, or 2 d_v + 1 where experimental) */
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args); /* B H F (c + 1), c = d_v or (ANGULAR) 2 d_v */
 
-/* y [B, H, n, d_v] of q, k [B, H, n, d] (complex views) and v [B, H, n, d_v]; v and y are real for COPE, complex for ANGULAR. saved (NULL =
-   not wanted) gets what the backward reads: of each row the denominator, for the experimental outputs also Num. */
+/* y [B, H, n, d_v] of q, k [B, H, n, d] (complex views) and v [B, H, n, d_v]; v and y are real for COPE, complex for ANGULAR.
+   saved (NULL = not wanted) gets what the backward reads: of each row the denominator, for the experimental outputs also Num. */
 CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                             cmha_real *saved, cmha_real *scratch);
 /* Accumulates into dq, dk, dv (strides of their own, data NULL = not wanted). Nothing of length n is kept: one sweep forwards
@@ -563,29 +563,30 @@ CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, cmha_h
 CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                              const cmha_real *saved, cmha_heads dy, cmha_heads dq, cmha_heads dk, cmha_heads dv,
                                              cmha_real *scratch);
-/* Decoding: n more tokens, causal whatever args->causal says, after those that `state` has already seen; state (zeros before the first) is
-   brought up to date. Any split of a sequence into calls gives the causal forward, up to rounding; that is this call on zeros. */
+/* Decoding: n more tokens, causal whatever args->causal says, after those that `state` has already seen; state (zeros before
+   the first) is brought up to date. Any split of a sequence into calls gives the causal forward, up to rounding; that is this
+   call on zeros. */
 CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                            cmha_real *state, cmha_real *scratch);
 
-/* The discrete Fourier transform of n complex numbers in place, any n: sum_t x[t] exp(-+ 2 pi i f t / n), the inverse (plus sign) divided
-   by n. In double. O(n log n): radix 2 for powers of two, Bluestein's algorithm for other lengths. scratch: cmha_fft_scratch(n) doubles that
-   cmha_fft_prepare has filled for this n; it serves any number of transforms, one at a time. */
+/* The discrete Fourier transform of n complex numbers in place, any n: sum_t x[t] exp(-+ 2 pi i f t / n), the inverse (plus
+   sign) divided by n. In double. O(n log n): radix 2 for powers of two, Bluestein's algorithm for other lengths. scratch:
+   cmha_fft_scratch(n) doubles that cmha_fft_prepare has filled for this n; it serves any number of transforms, one at a time. */
 CMHA_DEF size_t cmha_fft_scratch(size_t n);
 CMHA_DEF void cmha_fft_prepare(size_t n, double *scratch);
 CMHA_DEF void cmha_fft(double *re, double *im, size_t n, int inverse, double *scratch);
 
-/* Mixing by lag, what CRAT's FFT path computes once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj FFT(K)) a faster way to the same
-   attention; it is not one: that product has n numbers, indexed by the lag between two tokens and summed over all pairs of
-   that lag, where attention needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a Toeplitz mixing
-   like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
+/* Mixing by lag, what CRAT's FFT path computes once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj FFT(K)) a faster
+   way to the same attention; it is not one: that product has n numbers, indexed by the lag between two tokens and summed over
+   all pairs of that lag, where attention needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a
+   Toeplitz mixing like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
 
        R[tau] = 1 / (sqrt(d) (n - tau)) sum_{t >= tau} sum_j Re(u(q_tj) conj u(k_{t-tau,j}))         u as for CMHA_LINEAR_ANGULAR
        a      = softmax of temp R over the topk lags of largest R (0 or >= n: all lags), 0 elsewhere
        y_t    = sum_{tau <= t} a[tau] v_{t-tau} / sum_{tau <= t} a[tau];    0 where no chosen lag is <= t
 
-   The weights depend on the whole sequence, so there is no causal form: encoders only. Ties go to the lower lag, and lags whose R
-   differ by less than rounding (2^-32 of R's range) tie. The choice of lags carries no gradient. */
+   The weights depend on the whole sequence, so there is no causal form: encoders only. Ties go to the lower lag; lags
+   whose R differ by less than rounding, 2^-20 sqrt(d) (in double 2^-32), tie. The choice of lags carries no gradient. */
 typedef struct cmha_lag_args {
     size_t batch, heads, n;
     size_t d;        /* complex numbers of a head of q, k, v and y */
@@ -596,8 +597,8 @@ typedef struct cmha_lag_args {
 } cmha_lag_args;
 
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* in cmha_real, aligned as for double; O(n) per thread */
-/* y of q, k, v, all complex views of [B, H, n, d]. lags [B, H, n] gets temp R of the chosen lags and -infinity for the others: the backward
-   reads it, and its softmax is what the head mixes by. O(n log n d). */
+/* y of q, k, v, all complex views of [B, H, n, d]. lags [B, H, n] gets temp R of the chosen lags and -infinity for the others:
+   the backward reads it, and its softmax is what the head mixes by. O(n log n d). */
 CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                          cmha_real *lags, cmha_real *scratch);
 /* Accumulates into dq, dk, dv (data NULL = not wanted), by correlations that are transforms as well. */
@@ -874,13 +875,15 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0);
 
 /* Linear attention over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v] real for
-   CMHA_LINEAR_COPE, planes [B, N, 2 H d_v] for CMHA_LINEAR_ANGULAR; the result is shaped like v. Or, ANGULAR only, k and v NULL and q the fused
-   [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of `args` heads, kind, output, causal, alpha, eps, den_eps and key_mask are read, sizes
-   come from the tensors. key_mask must stay valid until the backward. Errors: SHAPE. */
-CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
-/* Mixing by lag (see cmha_lag_attention_forward), encoders only. q, k, v planes [B, N, 2 H d], or the fused form, as above; of `args` heads,
-   temp, topk and eps are read. Errors: SHAPE. */
-CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
+   CMHA_LINEAR_COPE, planes [B, N, 2 H d_v] for CMHA_LINEAR_ANGULAR; the result is shaped like v. Or, ANGULAR only, k and v NULL
+   and q the fused [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of `args` heads, kind, output, causal, alpha, eps, den_eps
+   and key_mask are read, sizes come from the tensors. key_mask must stay valid until the backward. Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
+                                            cmha_tensor *v);
+/* Mixing by lag (see cmha_lag_attention_forward), encoders only. q, k, v planes [B, N, 2 H d], or the fused form, as above; of
+   `args` heads, temp, topk and eps are read. Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k,
+                                         cmha_tensor *v);
 
 /* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1], mean over heads, sides and
    sequences; w [P]. args as for cmha_attention; with grouped queries the adapted phase of a key is its first query head's. mask_rate: probability that a phase of the second view is masked.
@@ -4370,7 +4373,9 @@ typedef struct cmha__linear_head {
     cmha_heads q, k, v, y, dy, dq, dk, dv; /* data: of this head */
     const unsigned char *mask;
     cmha_real *saved;
-    cmha_real *Q, *K, *columns, *V, *N, *S, *state; /* [R, F], [64, F], [F or W, 64], [64, W], [R, W], [R, 64], [F, W] or [W, F]; R = forms * 64 */
+    cmha_real *Q, *K, *columns; /* features [R, F], R = forms * 64, and [64, F]; K or V transposed, [F or W, 64] */
+    cmha_real *V, *N, *S;       /* [64, W], [R, W] the sums [Num | Den] or their gradient, [R, 64] weights or their gradient */
+    cmha_real *state;           /* [F, W] forwards, [W, F] in the backward */
     cmha_real *dQ, *dK, *dV;
 } cmha__linear_head;
 
@@ -4379,7 +4384,8 @@ static cmha_heads cmha__head_view(cmha_heads view, size_t b, size_t h) {
     return view;
 }
 
-static void cmha__linear_open(cmha__linear_head *h, const cmha_linear_args *a, const cmha__linear_plan *p, size_t unit, cmha_real *scratch) {
+static void cmha__linear_open(cmha__linear_head *h, const cmha_linear_args *a, const cmha__linear_plan *p, size_t unit,
+                              cmha_real *scratch) {
     h->a = a;
     h->p = *p;
     h->mask = a->key_mask ? a->key_mask + unit / a->heads * a->n : NULL;
@@ -4407,7 +4413,8 @@ static void cmha__elu_row(const cmha_real *x, size_t d, cmha_real *f) {
 }
 
 /* f [rows, F] = features of rows i0.. of x; zero, the constant too, where mask has 0. */
-static void cmha__linear_features(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows, const unsigned char *mask, cmha_real *f) {
+static void cmha__linear_features(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows, const unsigned char *mask,
+                                  cmha_real *f) {
     size_t r, d = h->a->d;
     cmha_real factor = h->a->kind == CMHA_LINEAR_ANGULAR && d ? (cmha_real)(1 / sqrt((double)d)) : 1;
     for (r = 0; r < rows; r++, f += h->p.F) {
@@ -4425,8 +4432,8 @@ static void cmha__linear_features(const cmha__linear_head *h, cmha_heads x, size
 }
 
 /* dx += the features' gradient g [rows, F]; f are the features themselves. */
-static void cmha__linear_features_backward(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows, const unsigned char *mask,
-                                           const cmha_real *f, const cmha_real *g, cmha_heads dx) {
+static void cmha__linear_features_backward(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows,
+                                           const unsigned char *mask, const cmha_real *f, const cmha_real *g, cmha_heads dx) {
     size_t r, j, d = h->a->d;
     cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
     for (r = 0; r < rows; r++, f += h->p.F, g += h->p.F) {
@@ -4700,8 +4707,8 @@ CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, cmha_
 
 /* ---- The lag core ---- */
 
-/* Twiddles of all radix-2 stages up to transforms of m numbers: exp(-i pi k / h) for k < h at table[2 h], its sine h further on. The
-   table of a shorter transform is the beginning of it. */
+/* Twiddles of all radix-2 stages up to transforms of m numbers: exp(-i pi k / h) for k < h at table[2 h], its sine h further
+   on. The table of a shorter transform is the beginning of it. */
 static void cmha__fft_table(size_t m, double *table) {
     size_t h, k;
     for (h = 1; h < m; h *= 2)
@@ -4721,11 +4728,34 @@ static void cmha__fft_swap(double *a, double *b, size_t lanes) {
     }
 }
 
+/* (a, b) = (a + b w, a - b w), w = c + i s. */
+static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__RESTRICT ai, double *CMHA__RESTRICT br,
+                                   double *CMHA__RESTRICT bi, size_t lanes, double c, double s) {
+    size_t l;
+    for (l = 0; l < lanes; l++) {
+        double re = br[l] * c - bi[l] * s, im = br[l] * s + bi[l] * c;
+        br[l] = ar[l] - re;
+        bi[l] = ai[l] - im;
+        ar[l] += re;
+        ai[l] += im;
+    }
+}
+
+/* The stages that join blocks of h = from, 2 from, .. < m rows, of n rows. */
+static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t m, size_t n, size_t lanes, const double *table) {
+    size_t h, i, k;
+    for (h = from; h < m; h *= 2)
+        for (i = 0; i < n; i += 2 * h)
+            for (k = i; k < i + h; k++)
+                cmha__butterfly(re + k * lanes, im + k * lanes, re + (k + h) * lanes, im + (k + h) * lanes, lanes,
+                                table[2 * h + k - i], table[3 * h + k - i]);
+}
+
 /* Forward transforms, in place, of `lanes` columns of m (a power of two) rows: a constant number of lanes vectorises every stage.
-   The inverse, times m, is the same call with re and im exchanged. */
-static inline void cmha__fft_columns(double *CMHA__RESTRICT re, double *CMHA__RESTRICT im, size_t m, size_t lanes,
-                                     const double *CMHA__RESTRICT table) {
-    size_t i, j, h, bit, k, l;
+   Blocks that fit the L1 cache are finished one by one before they are joined. The inverse, times m, is the same call with re
+   and im exchanged. */
+static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t lanes, const double *table) {
+    size_t block = m < 1024 / lanes ? m : 1024 / lanes, i, j, bit;
     for (i = 1, j = 0; i < m; i++) { /* j is i with its bits reversed */
         for (bit = m / 2; j & bit; bit /= 2) j ^= bit;
         j ^= bit;
@@ -4733,19 +4763,8 @@ static inline void cmha__fft_columns(double *CMHA__RESTRICT re, double *CMHA__RE
         cmha__fft_swap(re + i * lanes, re + j * lanes, lanes);
         cmha__fft_swap(im + i * lanes, im + j * lanes, lanes);
     }
-    for (h = 1; h < m; h *= 2)
-        for (i = 0; i < m; i += 2 * h)
-            for (k = 0; k < h; k++) {
-                double c = table[2 * h + k], s = table[3 * h + k];
-                double *ar = re + (i + k) * lanes, *ai = im + (i + k) * lanes, *br = ar + h * lanes, *bi = ai + h * lanes;
-                for (l = 0; l < lanes; l++) {
-                    double tr = br[l] * c - bi[l] * s, ti = br[l] * s + bi[l] * c;
-                    br[l] = ar[l] - tr;
-                    bi[l] = ai[l] - ti;
-                    ar[l] += tr;
-                    ai[l] += ti;
-                }
-            }
+    for (i = 0; i < m; i += block) cmha__fft_stages(re + i * lanes, im + i * lanes, 1, block, block, lanes, table);
+    cmha__fft_stages(re, im, block, m, m, lanes, table);
 }
 
 #define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time */
@@ -4769,8 +4788,9 @@ CMHA_DEF size_t cmha_fft_scratch(size_t n) {
     return m ? 6 * m + 2 * n : 2 * n + 1;
 }
 
-/* Bluestein: f t = (f^2 + t^2 - (f - t)^2) / 2, so a transform is a product with the chirp w_t = exp(-i pi t^2 / n), a convolution with its
-   conjugate, and the product again. Scratch: table [2m], chirp [2n], the conjugate chirp's spectrum [2m], room [2m]. */
+/* Bluestein: f t = (f^2 + t^2 - (f - t)^2) / 2, so a transform is a product with the chirp w_t = exp(-i pi t^2 / n), a
+   convolution with its conjugate, and the product again. Scratch: table [2m], chirp [2n], the conjugate chirp's spectrum [2m],
+   room [2m]. */
 CMHA_DEF void cmha_fft_prepare(size_t n, double *scratch) {
     size_t m = cmha__bluestein(n), t;
     double *chirp = scratch + 2 * m, *re = chirp + 2 * n, *im = re + m;
@@ -4866,10 +4886,10 @@ static size_t cmha__lag_width(const cmha__lag_head *h, size_t j0) {
     return h->a->d - j0 < CMHA__FFT_LANES ? h->a->d - j0 : CMHA__FFT_LANES;
 }
 
-/* The spectrum of channels j0.. of rows [lo, hi) of a view, zero elsewhere, into the group g [2][m][LANES]. phasor 1: of u(z); divisor
-   (or NULL): rows are divided by it. */
-static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t lo, size_t hi, size_t j0, int phasor, const double *divisor,
-                                size_t m, double *g) {
+/* The spectrum of channels j0.. of rows [lo, hi) of a view, zero elsewhere, into the group g [2][m][LANES]. phasor 1: of u(z);
+   divisor (or NULL): rows are divided by it. */
+static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t lo, size_t hi, size_t j0, int phasor,
+                                const double *divisor, size_t m, double *g) {
     size_t t, l, width = cmha__lag_width(h, j0);
     double *re = g, *im = g + m * CMHA__FFT_LANES;
     memset(g, 0, 2 * m * CMHA__FFT_LANES * sizeof *g);
@@ -4901,7 +4921,8 @@ static void cmha__lag_correlate(const double *x, const double *z, size_t m, doub
     }
 }
 
-/* The group g, a spectrum, times h->spectrum (conj 1: its conjugate, for a correlation instead of a convolution), transformed back. */
+/* The group g, a spectrum, times h->spectrum (conj 1: its conjugate, for a correlation instead of a convolution), transformed
+   back. */
 static void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m, int conj) {
     double *re = g, *im = g + m * CMHA__FFT_LANES, factor = 1 / (double)m;
     size_t f, l;
@@ -4945,13 +4966,20 @@ static double cmha__kth_largest(double *x, size_t n, size_t k) {
     return x[0];
 }
 
-/* R as the choice sees it: on a grid of 2^-32 of its range |R| <= sqrt(d), so that equal lags stay equal after the transforms' rounding. */
+#ifdef CMHA_DOUBLE
+#define CMHA__LAG_GRID 4294967296.0
+#else
+#define CMHA__LAG_GRID 1048576.0
+#endif
+
+/* R as the choice sees it: on a grid of its range |R| <= sqrt(d) that is wider than the rounding of phasors and transforms, so that
+   equal lags, as every periodic signal has them, stay equal. */
 static double cmha__lag_rank(double R, double unit) { return floor(R * unit + 0.5); }
 
 /* lags[tau] = -infinity except at the topk largest R. */
 static void cmha__lag_choose(const cmha__lag_head *h, const double *R) {
     size_t n = h->a->n, k = h->a->topk, tau, ties = k;
-    double unit = 4294967296.0 / sqrt((double)(h->a->d ? h->a->d : 1)), limit;
+    double unit = CMHA__LAG_GRID / sqrt((double)(h->a->d ? h->a->d : 1)), limit;
     if (!k || k >= n) return;
     for (tau = 0; tau < n; tau++) h->total[tau] = cmha__lag_rank(R[tau], unit);
     limit = cmha__kth_largest(h->total, n, k);
@@ -4982,9 +5010,10 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
     cmha__lag_choose(h, R);
 }
 
-/* Weights and their running sums for rows [lo, hi), which it returns as lo; hi if no lag below hi was chosen. The rows of one call share
-   a scale: a transform's rounding error goes with the largest weight, so rows whose own sum is below 1e-4 of it are left to
-   the next call, which scales by the weights that they can see. One call does for all rows unless the scores span more than that. */
+/* Weights and their running sums for rows [lo, hi), which it returns as lo; hi if no lag below hi was chosen. The rows of one
+   call share a scale: a transform's rounding error goes with the largest weight, so rows whose own sum is below 1e-4 of it are
+   left to the next call, which scales by the weights that they can see. One call does for all rows unless the scores span more
+   than that. */
 static size_t cmha__lag_weights(const cmha__lag_head *h, size_t hi) {
     double most = -(double)INFINITY, sum = 0;
     size_t tau, lo = hi;
@@ -5043,7 +5072,8 @@ CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, cmha_heads q
 }
 
 /* Channels j0.. of rows [0, n) of the group g are added to a view; phasor z (data not NULL): as a gradient of u(z). */
-static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t m, size_t n, size_t j0, const cmha_heads *z, cmha_heads to) {
+static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t m, size_t n, size_t j0, const cmha_heads *z,
+                          cmha_heads to) {
     size_t t, l, width = cmha__lag_width(h, j0);
     for (t = 0; t < n; t++) {
         cmha_real u[2 * CMHA__FFT_LANES], *re = to.data + t * to.token + j0, *im = re + to.imag;
@@ -5061,7 +5091,8 @@ static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t m, si
     }
 }
 
-/* dtotal[t] = -Re(sum conj(y) dy) / total, over rows [lo, hi), summed from the end: what every lag <= t gets through the denominators. */
+/* dtotal[t] = -Re(sum conj(y) dy) / total, over rows [lo, hi), summed from the end: what every lag <= t gets through the
+   denominators. */
 static void cmha__lag_denominators(const cmha__lag_head *h, size_t lo, size_t hi, double *suffix) {
     double sum = 0;
     size_t t, j;
@@ -7076,13 +7107,14 @@ typedef struct cmha__planes {
 } cmha__planes;
 
 /* Fills in the sizes; returns a line with two %zu when the tensors do not fit, and the two numbers. */
-static const char *cmha__planes_sizes(cmha__planes *s, const cmha_tensor *q, const cmha_tensor *k, const cmha_tensor *v, size_t *one,
-                                      size_t *two) {
+static const char *cmha__planes_sizes(cmha__planes *s, const cmha_tensor *q, const cmha_tensor *k, const cmha_tensor *v,
+                                      size_t *one, size_t *two) {
     size_t width = cmha__last(q), parts = s->heads * (k ? 2 : 6);
     *one = width, *two = s->heads;
     s->fused = !k;
     if (!k != !v || (s->fused && s->real_values)) return "attention over planes: k and v are missing (q of width %zu, %zu heads)";
-    if (!s->heads || q->rank != 3 || width % parts || !width) return "attention over planes: width %zu does not fit %zu complex heads";
+    if (!s->heads || q->rank != 3 || width % parts || !width)
+        return "attention over planes: width %zu does not fit %zu complex heads";
     s->batch = q->shape[0];
     s->n = q->shape[1];
     s->d = s->d_v = width / parts;
@@ -7101,6 +7133,10 @@ static const char *cmha__planes_sizes(cmha__planes *s, const cmha_tensor *q, con
 /* A view of one tensor of planes, or of one real tensor. */
 static cmha_heads cmha__planes_view(const cmha__planes *s, cmha_real *data, size_t d, int real) {
     return cmha_complex_tokens_major(data, s->n, s->heads * d * (real ? 1 : 2), d, real ? 0 : s->heads * d);
+}
+
+static cmha_heads cmha__planes_output(const cmha__planes *s, cmha_real *data) {
+    return cmha__planes_view(s, data, s->d_v, s->real_values);
 }
 
 /* Views of queries, keys and values in three arrays or in one. */
@@ -7130,8 +7166,8 @@ static void cmha__planes_open(cmha_tape *tape, const cmha__planes *s, cmha_recor
     cmha_real *dq = cmha_grad(tape, q), *dk = cmha_grad(tape, k), *dv = cmha_grad(tape, v);
     cmha__planes_views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, p->x);
     cmha__planes_views(s, dq, dk, dv, p->d);
-    p->y = cmha__planes_view(s, r->out->data, s->d_v, s->real_values);
-    p->dy = cmha__planes_view(s, r->out->grad, s->d_v, s->real_values);
+    p->y = cmha__planes_output(s, r->out->data);
+    p->dy = cmha__planes_output(s, r->out->grad);
 }
 
 typedef struct cmha__linear_saved {
@@ -7214,7 +7250,8 @@ static cmha_status cmha__lag_attention_record(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
-CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k,
+                                         cmha_tensor *v) {
     size_t one = 0, two = 0;
     const char *misfit;
     cmha__lag_saved *s;
@@ -7228,7 +7265,10 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
     s->args = *args;
     s->planes.heads = args->heads;
     misfit = cmha__planes_sizes(&s->planes, q, k, v, &one, &two);
-    if (!misfit && s->planes.d != s->planes.d_v) misfit = "lag attention: values of another width than queries (%zu numbers, %zu heads)";
+    if (!misfit && s->planes.d_v != s->planes.d) {
+        one = s->planes.d_v, two = s->planes.d;
+        misfit = "lag attention: values of %zu complex numbers a head, queries of %zu";
+    }
     if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
     s->args.batch = s->planes.batch, s->args.n = s->planes.n, s->args.d = s->planes.d;
     s->args.threads = tape->context->threads;
@@ -7239,7 +7279,7 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
     scratch = cmha__reals(tape, cmha_lag_attention_scratch(&s->args));
     if (!tape->status && !cmha__dry(tape)) {
         cmha__planes_views(&s->planes, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
-        cmha_lag_attention_forward(&s->args, x[0], x[1], x[2], cmha__planes_view(&s->planes, y->data, s->planes.d_v, 0), s->lags, scratch);
+        cmha_lag_attention_forward(&s->args, x[0], x[1], x[2], cmha__planes_output(&s->planes, y->data), s->lags, scratch);
     }
     cmha__rewind(tape, mark);
     in[0] = q, in[1] = k, in[2] = v;
