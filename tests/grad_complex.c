@@ -141,8 +141,8 @@ static const cmha_real norm_eps = 1e-3;
 
 static size_t gamma_size(int kind, size_t D) { return kind == CMHA_CRMS ? D : kind == CMHA_WHITEN ? 3 * D : 2 * D; }
 static void norm_forward(probe *p) {
-    cmha_complex_norm_forward((cmha_complex_norm)p->option, p->x[0], p->n_in > 1 ? p->x[1] : NULL, p->n_in > 2 ? p->x[2] : NULL, p->T,
-                              p->I, norm_eps, p->y, p->stats);
+    cmha_complex_norm_forward((cmha_complex_norm)p->option, p->x[0], p->n_in > 1 ? p->x[1] : NULL, p->n_in > 2 ? p->x[2] : NULL,
+                              p->T, p->I, norm_eps, p->y, p->stats);
 }
 static void norm_backward(probe *p) {
     cmha_complex_norm_backward((cmha_complex_norm)p->option, p->x[0], p->n_in > 1 ? p->x[1] : NULL, p->stats, p->dy, p->T, p->I,
@@ -313,8 +313,12 @@ static cmha_tensor *build_norm(probe *p, cmha_tensor **in) {
 }
 static cmha_tensor *build_phasor(probe *p, cmha_tensor **in) { return cmha_phasor(&p->tape, in[0], 0.3); }
 static cmha_tensor *build_hermitian(probe *p, cmha_tensor **in) { return cmha_hermitian(&p->tape, in[0], in[1]); }
-static cmha_tensor *build_from(probe *p, cmha_tensor **in) { return cmha_complex_from_pairs(&p->tape, in[0], (cmha_layout)p->option); }
-static cmha_tensor *build_to(probe *p, cmha_tensor **in) { return cmha_complex_to_pairs(&p->tape, in[0], (cmha_layout)p->option); }
+static cmha_tensor *build_from(probe *p, cmha_tensor **in) {
+    return cmha_complex_from_pairs(&p->tape, in[0], (cmha_layout)p->option);
+}
+static cmha_tensor *build_to(probe *p, cmha_tensor **in) {
+    return cmha_complex_to_pairs(&p->tape, in[0], (cmha_layout)p->option);
+}
 static cmha_tensor *build_join(probe *p, cmha_tensor **in) { return cmha_complex_join(&p->tape, in[0], in[1]); }
 static cmha_tensor *build_real(probe *p, cmha_tensor **in) { return cmha_complex_real(&p->tape, in[0]); }
 static cmha_tensor *build_imag(probe *p, cmha_tensor **in) { return cmha_complex_imag(&p->tape, in[0]); }
