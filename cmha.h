@@ -7391,7 +7391,7 @@ static cmha_tensor *cmha__complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_t
                                 cmha__last(x) / 2, I);
     s = (cmha__complex_linear_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
-    s->T = cmha__rows(x), s->I = I, s->O = weight->shape[adjoint ? 2 : 1], s->adjoint = adjoint;
+    s->I = I, s->O = weight->shape[adjoint ? 2 : 1], s->adjoint = adjoint;
     if (bias && bias->size != 2 * s->O)
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex linear: output of %zu complex numbers, bias of %zu reals", s->O,
                                 bias->size);
@@ -7399,6 +7399,7 @@ static cmha_tensor *cmha__complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_t
     shape[x->rank - 1] = 2 * s->O;
     y = cmha__result(tape, x->rank, shape);
     if (!y) return NULL;
+    s->T = cmha__rows(y); /* not of x, whose rows may be empty */
     mark = cmha__mark_of(tape);
     scratch = cmha__reals(tape, 2 * y->size);
     if (!tape->status && !cmha__dry(tape))

@@ -61,7 +61,8 @@ static void op_cgelu(kase *k) {
 static void complex_norm(kase *k, cmha_complex_norm kind, const cmha_real *gamma, const cmha_real *beta, cmha_real *dgamma,
                          cmha_real *dbeta) {
     size_t T = rows(k, "in.z_re"), D = axis(k, "in.z_re", -1);
-    cmha_real *z = planes(k, "in.z", T, D), *y = zeros(k, 2 * T * D), *dz = zeros(k, 2 * T * D), eps = (cmha_real)number(k, "cfg.eps");
+    cmha_real *z = planes(k, "in.z", T, D), *y = zeros(k, 2 * T * D), *dz = zeros(k, 2 * T * D);
+    cmha_real eps = (cmha_real)number(k, "cfg.eps");
     double *stats = (double *)take(k, 5 * T, sizeof *stats);
     cmha_complex_norm_forward(kind, z, gamma, beta, T, D, eps, y, stats);
     compare_planes(k, "out.y", y, T, D, 0);
