@@ -1032,7 +1032,7 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     FLAG(cope_repo_scale, 0, "cope: |A| and Re A over d_k, as the authors' code has it")                                         \
     ENUM(cope_max, 0, "row|head|global", "cope: whose maximum hybrid_norm divides by; causal models: row")                       \
     FLAG(cope_max_grad, 0, "cope: the gradient flows through that maximum")                                                      \
-    SIZE(mobius_heads, 0, 0, 1024, "mobius: Möbius heads of a Möbius layer; n_heads = no plain ones; 0 = half")                  \
+    SIZE(mobius_heads, 2, 0, 1024, "mobius: Möbius heads of a Möbius layer, beside plain ones; n_heads = Möbius heads alone")    \
     ENUM(mobius_wiring, CMHA_WIRING_FRAMED, "framed|top|stacked|alternating", "mobius: which layers")                            \
     ENUM(mobius_mode, CMHA_MOBIUS_T, "t|full|literal", "mobius: what the maps are")                                              \
     ENUM(mobius_softmax, CMHA_SOFTMAX_RI_PRODUCT, "ri_product|real|ri_split|yang8|abs", "mobius: softmax of a complex score")    \
@@ -8039,7 +8039,7 @@ static void cmha__preset_cope(cmha_model_config *m, cmha_trainer_config *t) {
 static void cmha__preset_mobius(cmha_model_config *m, cmha_trainer_config *t, int rope) {
     m->family = CMHA_FAMILY_MOBIUS, m->attention = rope ? CMHA_ATTENTION_ROPE : CMHA_ATTENTION_DOT, m->causal = 0;
     m->n_layers = rope ? 12 : 11, m->d_model = 768, m->n_heads = 12, m->d_ff = 3072, m->vocabulary = 30522, m->max_positions = 512;
-    m->position = CMHA_POSITION_LEARNED, m->placement = CMHA_NORM_POST, m->attention_bias = 1, m->head_bias = 1;
+    m->mobius_heads = 6, m->position = CMHA_POSITION_LEARNED, m->placement = CMHA_NORM_POST, m->attention_bias = 1, m->head_bias = 1;
     m->dropout = m->attention_dropout = 0.1, m->token_types = 2;
     t->length = 128, t->schedule = CMHA_LINEAR;
 }
@@ -8159,10 +8159,6 @@ static cmha_tensor *cmha__view(cmha__builder *b, const cmha_tensor *first, size_
 static size_t cmha__kv_heads(const cmha_model_config *c) { return c->n_kv_heads ? c->n_kv_heads : c->n_heads; }
 static size_t cmha__head_width(const cmha_model_config *c) { return c->d_model / c->n_heads; }
 
-static size_t cmha__mobius_heads(const cmha_model_config *c) {
-    return c->mobius_heads ? c->mobius_heads : (c->n_heads + 1) / 2;
-}
-
 /* The family whose attention a layer has. */
 static cmha_family cmha__layer_family(const cmha_model_config *c, size_t layer) {
     int here = layer == 0;
@@ -8177,7 +8173,7 @@ static cmha_family cmha__layer_family(const cmha_model_config *c, size_t layer) 
 /* Plain heads of a layer. */
 static size_t cmha__plain_heads(const cmha_model_config *c, size_t layer) {
     cmha_family family = cmha__layer_family(c, layer);
-    if (family == CMHA_FAMILY_MOBIUS) return c->n_heads - cmha__mobius_heads(c);
+    if (family == CMHA_FAMILY_MOBIUS) return c->n_heads - c->mobius_heads;
     return family == CMHA_FAMILY_REAL ? c->n_heads : 0;
 }
 
@@ -8217,7 +8213,7 @@ static void cmha__declare_phases(cmha__builder *b, size_t i, cmha_block *k) {
 /* Queries, keys and values of the Möbius heads, by mode. */
 static void cmha__declare_mobius(cmha__builder *b, size_t i, cmha_block *k) {
     const cmha_model_config *c = &b->model->config;
-    size_t d = c->d_model, q = cmha__mobius_heads(c) * cmha__head_width(c), maps[3];
+    size_t d = c->d_model, q = c->mobius_heads * cmha__head_width(c), maps[3];
     int literal = c->mobius_mode == CMHA_MOBIUS_LITERAL, full = c->mobius_mode == CMHA_MOBIUS_FULL, linear = !literal;
     int matrix = c->mobius_init == CMHA_MOBIUS_ORTHO ? CMHA__MATRIX_ORTHO : CMHA__WEIGHT;
     maps[0] = 4, maps[1] = 2, maps[2] = q;
@@ -8326,7 +8322,7 @@ static void cmha__declare_block(cmha__builder *b, size_t i) {
     } else {
         k.ln1_weight = cmha__declare_norm(b, i, "ln1.weight", "ln1.bias", &k.ln1_bias);
         cmha__declare_plain(b, i, &k);
-        if (family == CMHA_FAMILY_MOBIUS) cmha__declare_mobius(b, i, &k);
+        if (family == CMHA_FAMILY_MOBIUS && c->mobius_heads) cmha__declare_mobius(b, i, &k);
         if (family == CMHA_FAMILY_COPE) {
             k.zq_weight = cmha__declare_complex(b, 1, i, "attn.wq.weight", c->d_model, c->d_model, CMHA__WEIGHT);
             k.zk_weight = cmha__declare_complex(b, 1, i, "attn.wk.weight", c->d_model, c->d_model, CMHA__WEIGHT);
@@ -8698,7 +8694,7 @@ static void cmha__complex_args(const cmha_model *model, size_t layer, int g, cmh
         cmha_cope_args(a, &cope);
         a->scale *= (cmha_real)c->cope_scale;
     } else if (c->family == CMHA_FAMILY_MOBIUS) {
-        a->heads = a->kv_heads = cmha__mobius_heads(c);
+        a->heads = a->kv_heads = c->mobius_heads;
         a->kind = CMHA_ATTENTION_COMPLEX;
         a->softmax = (cmha_softmax)c->mobius_softmax;
         a->complex_v = 1;
@@ -8838,7 +8834,7 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, const cmha_block *k
     cmha_tape *tape = pass->tape;
     cmha_quotient_kind quotient = (cmha_quotient_kind)c->mobius_quotient;
     cmha_real eps = (cmha_real)c->mobius_eps;
-    size_t width = cmha__mobius_heads(c) * cmha__head_width(c);
+    size_t width = c->mobius_heads * cmha__head_width(c);
     cmha_tensor *rho, *q, *key, *v;
     cmha_attention_args a;
     cmha__complex_args(pass->model, pass->layer, 0, &a);
@@ -8873,12 +8869,15 @@ static cmha_tensor *cmha__mobius_block(cmha__pass *pass, const cmha_block *k, cm
     cmha_tape *tape = pass->tape;
     cmha_tensor *re = cmha__model_norm(pass, x, k->ln1_weight, k->ln1_bias);
     cmha_tensor *im = cmha__model_norm(pass, pass->imag, k->ln1_weight, k->ln1_bias);
-    cmha_tensor *a = cmha__mobius_attention(pass, k, re, im), *a_re = cmha_complex_real(tape, a), *a_im = cmha_complex_imag(tape, a), *plain;
+    cmha_tensor *a = k->zk_weight ? cmha__mobius_attention(pass, k, re, im) : NULL;
+    cmha_tensor *a_re = a ? cmha_complex_real(tape, a) : NULL, *a_im = a ? cmha_complex_imag(tape, a) : NULL, *plain;
     pass->imag = pass->tokens; /* of the next Möbius layer */
+    if (tape->status) return NULL;
     if (!k->qkv_weight)
         return cmha_add(tape, cmha__mobius_channel(pass, k, a_re, re, 0), cmha__mobius_channel(pass, k, a_im, im, 1));
     plain = cmha__plain_attention(pass, k, cmha_add(tape, re, im));
-    return cmha__mobius_channel(pass, k, cmha_concat(tape, plain, cmha_add(tape, a_re, a_im), 2), re, 0);
+    if (a) plain = cmha_concat(tape, plain, cmha_add(tape, a_re, a_im), 2);
+    return cmha__mobius_channel(pass, k, plain, re, 0);
 }
 
 /* W x, or U (V^H x) where the rank is limited. */
@@ -9670,7 +9669,7 @@ static int cmha__place_layer(cmha_cache *cache, size_t layer) {
     cmha_linear_args linear;
     int ok = 1, g;
     for (g = 0; family != CMHA_FAMILY_REAL && g < (family == CMHA_FAMILY_CRAT ? 3 : 1); g++) {
-        if (family == CMHA_FAMILY_CRAT && !cmha__group_heads(c, g)) continue;
+        if (family == CMHA_FAMILY_CRAT ? !cmha__group_heads(c, g) : family == CMHA_FAMILY_MOBIUS && !c->mobius_heads) continue;
         if (cmha__linear_args_of(model, layer, g, &linear)) {
             cmha_slot slot;
             memset(&slot, 0, sizeof slot);

@@ -159,11 +159,12 @@ int main(int argc, char **argv) {
         "family=cope attention=dot cope_score=linear",
         "family=cope attention=dot cope_score=linear causal=0 dropout=0.2 attention_dropout=0.1",
         /* Möbius: every mode, softmax, quotient and wiring, mixed and alone */
-        "family=mobius attention=dot position=learned placement=post attention_bias=1",
+        "family=mobius mobius_heads=1 attention=dot position=learned placement=post attention_bias=1",
+        "family=mobius mobius_heads=0 attention=dot position=learned placement=post",
         "family=mobius attention=dot position=learned placement=post mobius_heads=2 mobius_softmax=real mobius_hermitian=1",
-        "family=mobius attention=rope position=sinusoidal placement=post mobius_mode=full mobius_softmax=ri_split n_layers=3",
-        "family=mobius attention=cmha position=learned placement=post mobius_mode=literal mobius_softmax=yang8 mobius_wiring=top",
-        "family=mobius attention=dot position=learned placement=post mobius_softmax=abs mobius_quotient=unit mobius_wiring=stacked",
+        "family=mobius mobius_heads=1 attention=rope position=sinusoidal placement=post mobius_mode=full mobius_softmax=ri_split n_layers=3",
+        "family=mobius mobius_heads=1 attention=cmha position=learned placement=post mobius_mode=literal mobius_softmax=yang8 mobius_wiring=top",
+        "family=mobius mobius_heads=1 attention=dot position=learned placement=post mobius_softmax=abs mobius_quotient=unit mobius_wiring=stacked",
         "family=mobius attention=dot position=learned placement=post mobius_heads=2 mobius_mode=literal mobius_wiring=alternating",
         "family=mobius attention=dot position=learned placement=post causal=0 dropout=0.2 attention_dropout=0.2 activation=swiglu "
         "mobius_heads=2 mobius_quotient=exact",
