@@ -11,8 +11,8 @@
 
 enum { ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, SEED, THREADS, OUT, CSV, RESUME, QUIET, HELP, SET, N_OPTIONS };
 static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
-    {"--attention", NULL, "cmha | cmha-shared | cmha-fixed | rope | dot+learned | dot+sinusoidal | alibi | dot"},
-    {"--preset", "tiny", "tiny | paper | repo | eulerformer"},
+    {"--attention", NULL, "one of the kinds below"},
+    {"--preset", "tiny", "tiny | paper | repo | eulerformer | crat"},
     {"--steps", NULL, "optimiser steps"},
     {"--lr", NULL, "peak learning rate"},
     {"--seq", NULL, "tokens per sequence (the field `length`)"},
@@ -25,10 +25,15 @@ static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--quiet", NULL, "no progress, only the sample"},
     {"--help", NULL, "this page, with the values in effect"},
     {"--set", NULL, "NAME=VALUE for any field below; may be repeated"}};
-static const char *const attention[][4] = {{"--attention", "attention", "position", "share"},
-    {"cmha", "cmha", "none", "per_head"}, {"cmha-shared", "cmha", "none", "shared"}, {"cmha-fixed", "cmha", "none", "fixed"},
-    {"rope", "rope", "none", "per_head"}, {"dot", "dot", "none", "per_head"}, {"dot+learned", "dot", "learned", "per_head"},
-    {"dot+sinusoidal", "dot", "sinusoidal", "per_head"}, {"alibi", "dot", "alibi", "per_head"}};
+static const char *const attention[][2] = { /* kinds by name, as fields */
+    {"cmha", "attention=cmha share=per_head"}, {"cmha-shared", "attention=cmha share=shared"}, {"cmha-fixed", "attention=cmha share=fixed"},
+    {"rope", "attention=rope"}, {"dot", "attention=dot"}, {"dot+learned", "attention=dot position=learned"},
+    {"dot+sinusoidal", "attention=dot position=sinusoidal"}, {"alibi", "attention=dot position=alibi"},
+    {"cope-phase", "family=cope attention=dot cope_score=phase"}, {"cope-magnitude", "family=cope attention=dot cope_score=magnitude"},
+    {"cope-real", "family=cope attention=dot cope_score=real"}, {"cope-hybrid", "family=cope attention=dot cope_score=hybrid"},
+    {"cope-hybrid_norm", "family=cope attention=dot cope_score=hybrid_norm"}, {"cope-linear", "family=cope attention=dot cope_score=linear"},
+    {"mobius", "family=mobius attention=dot position=learned placement=post"}, {"mobius+rope", "family=mobius attention=rope position=learned placement=post"},
+    {"angular", "family=crat"}, {"angular-linear", "family=crat crat_attention=linear"}};
 
 static cmha_context ctx;
 static cmha_model_config mc;
@@ -70,6 +75,16 @@ static void set_field(const char *name, const char *value) {
     if (status) complain(2, cmha_error(&ctx), "");
 }
 
+/* Sets NAME=VALUE NAME=VALUE ... */
+static void set_fields(const char *text) {
+    char copy[256], *name, *value;
+    snprintf(copy, sizeof copy, "%s", text);
+    for (name = strtok(copy, "="); name; name = strtok(NULL, "=")) {
+        value = strtok(NULL, " ");
+        set_field(name + strspn(name, " "), value ? value : "");
+    }
+}
+
 /* Takes over the configuration that a checkpoint was trained with, so that --resume needs no other option. */
 static void recall(const char *path) {
     cmha_archive archive;
@@ -82,6 +97,8 @@ static void recall(const char *path) {
 static int help(void) {
     puts("train_tiny [OPTION...] [FILE]: trains a ComplexFormer on the bytes of FILE, else on the project's header\n");
     for (int o = 0; o < N_OPTIONS; o++) printf("  %-12s %s\n", option[o].name, option[o].what);
+    puts("\nKinds of attention, and the fields they set");
+    for (size_t i = 0; i < sizeof attention / sizeof *attention; i++) printf("  %-17s %s\n", attention[i][0], attention[i][1]);
     for (int t = 0; t < 2; t++) {
         cmha_table table = t ? cmha_trainer_table() : cmha_model_table();
         printf("\n%s: field, value, range, meaning\n", t ? "Training" : "Model");
@@ -120,17 +137,14 @@ static const char *configure(int argc, char **argv) {
     snprintf(last, sizeof last, "%s.last", option[OUT].value);
     if (option[RESUME].value) recall(*option[RESUME].value ? option[RESUME].value : last);
     if (option[ATTENTION].value) {
-        size_t i = 1, n = sizeof attention / sizeof *attention;
+        size_t i = 0, n = sizeof attention / sizeof *attention;
         while (i < n && strcmp(attention[i][0], option[ATTENTION].value)) i++;
         if (i == n) complain(2, "see --help; there is no attention ", option[ATTENTION].value);
-        for (int f = 1; f < 4; f++) set_field(attention[0][f], attention[i][f]);
+        set_fields(attention[i][1]);
     }
     for (o = STEPS; o <= BATCH; o++)
         if (option[o].value) set_field(o == SEQ ? "length" : option[o].name + 2, option[o].value);
-    for (int i = 0; i < n_set; i++) {
-        char *name = strtok(set[i], "="), *value = strtok(NULL, "");
-        set_field(name ? name : "", value ? value : "");
-    }
+    for (int i = 0; i < n_set; i++) set_fields(set[i]);
     return file;
 }
 
@@ -189,9 +203,9 @@ int main(int argc, char **argv) {
     if (stop) check(cmha_trainer_save(&trainer, last)), complain(128 + stop, "stopped; --resume continues", "");
 
     /* A sample of the best checkpoint. It looks back as far as training did: further is further than the model has seen. */
-    size_t n = mc.position == CMHA_POSITION_LEARNED && tc.length < 600 ? tc.length : 600;
     check(cmha_model_load(&best, &ctx, option[OUT].value));
-    check(cmha_cache_init(&cache, &best, 1, tc.length, mc.position != CMHA_POSITION_LEARNED));
+    size_t n = best.position_weight && tc.length < 600 ? tc.length : 600;
+    check(cmha_cache_init(&cache, &best, 1, tc.length, !best.position_weight));
     check(cmha_generate(&cache, &(const int32_t){'\n'}, 1, n - 1, NULL, ctx.config.seed, show, NULL));
     putchar('\n');
     cmha_cache_close(&cache), cmha_model_close(&best), cmha_trainer_close(&trainer), cmha_model_close(&model);
