@@ -194,6 +194,8 @@ typedef struct cmha_table {
 CMHA_DEF void cmha_config_defaults(cmha_table table, void *config);
 /* Sets one field from text. Errors: NOT_FOUND (no such field), ARGUMENT (not a number, outside the range, not a choice). */
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name, const char *value);
+/* Sets "NAME=VALUE NAME=VALUE ..." (blanks between). Errors: those of cmha_config_set. */
+CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config, const char *text);
 /* Writes the value of field i as text that cmha_config_set reads back to the same value. size >= 32 is always enough. */
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, char *text, size_t size);
 /* Every field within its range? Errors: ARGUMENT, naming the first that is not. */
@@ -1104,6 +1106,12 @@ CMHA_DEF cmha_table cmha_trainer_table(void);
    Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer);
 
+/* Kinds of attention by a short name, for programs: kind i is a name and the fields it sets, e.g. "alibi" and "family=real attention=dot
+   position=alibi"; NULL when there are no more. `lag` and cope_max other than row are for encoders (causal = 0). */
+CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields);
+/* Sets the fields of a kind. Errors: NOT_FOUND. */
+CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model);
+
 /* A named view into the model's parameter block. */
 typedef struct cmha_parameter {
     char name[48];      /* as in a safetensors file: "blocks.0.attn.wq.weight" */
@@ -1888,6 +1896,21 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
         return CMHA_OK;
     }
     return cmha__fail(context, CMHA_ERR_NOT_FOUND, "%s: no option named %.60s", cmha__table_name(table), name);
+}
+
+CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config, const char *text) {
+    char name[64], value[64];
+    cmha_status status = CMHA_OK;
+    while (text && *(text += strspn(text, " ")) && !status) {
+        size_t n = strcspn(text, "= "), m;
+        const char *from = text + n + (text[n] == '=');
+        m = strcspn(from, " ");
+        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name), text);
+        snprintf(value, sizeof value, "%.*s", (int)(m < sizeof value ? m : sizeof value), from);
+        status = cmha_config_set(context, table, config, name, value);
+        text = from + m;
+    }
+    return status;
 }
 
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, char *text, size_t size) {
@@ -8084,6 +8107,40 @@ CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmh
     if (model) *model = m;
     if (trainer) *trainer = t;
     return CMHA_OK;
+}
+
+CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
+    static const char *const kinds[][2] = {
+        {"cmha", "family=real attention=cmha share=per_head position=none"},
+        {"cmha-shared", "family=real attention=cmha share=shared position=none"},
+        {"cmha-fixed", "family=real attention=cmha share=fixed position=none"},
+        {"rope", "family=real attention=rope position=none"},
+        {"dot", "family=real attention=dot position=none"},
+        {"dot+learned", "family=real attention=dot position=learned"},
+        {"dot+sinusoidal", "family=real attention=dot position=sinusoidal"},
+        {"alibi", "family=real attention=dot position=alibi"},
+        {"cope-phase", "family=cope cope_score=phase attention=dot position=none"},
+        {"cope-magnitude", "family=cope cope_score=magnitude attention=dot position=none"},
+        {"cope-real", "family=cope cope_score=real attention=dot position=none"},
+        {"cope-hybrid", "family=cope cope_score=hybrid attention=dot position=none"},
+        {"cope-hybrid_norm", "family=cope cope_score=hybrid_norm attention=dot position=none"},
+        {"cope-linear", "family=cope cope_score=linear attention=dot position=none"},
+        {"mobius", "family=mobius attention=dot position=learned placement=post"},
+        {"mobius+rope", "family=mobius attention=rope position=learned placement=post"},
+        {"angular", "family=crat crat_attention=angular position=none placement=pre"},
+        {"angular-linear", "family=crat crat_attention=linear position=none placement=pre"},
+        {"lag", "family=crat crat_attention=lag position=none placement=pre causal=0"}};
+    if (i >= sizeof kinds / sizeof *kinds) return NULL;
+    if (fields) *fields = kinds[i][1];
+    return kinds[i][0];
+}
+
+CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model) {
+    const char *fields, *known;
+    size_t i;
+    for (i = 0; name && (known = cmha_kind_name(i, &fields)) != NULL; i++)
+        if (!strcmp(known, name)) return cmha_config_set_all(context, cmha_model_table(), model, fields);
+    return cmha__fail(context, CMHA_ERR_NOT_FOUND, "there is no kind of attention \"%s\"", name ? name : "");
 }
 
 /* How a parameter starts. MAPS: Möbius maps near the identity; UNIT: 1 + 0i; WHITEN: the matrices that leave variance 1/2 a part. */

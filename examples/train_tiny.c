@@ -25,16 +25,6 @@ static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--quiet", NULL, "no progress, only the sample"},
     {"--help", NULL, "this page, with the values in effect"},
     {"--set", NULL, "NAME=VALUE for any field below; may be repeated"}};
-static const char *const attention[][2] = { /* kinds by name, as fields */
-    {"cmha", "attention=cmha share=per_head"}, {"cmha-shared", "attention=cmha share=shared"}, {"cmha-fixed", "attention=cmha share=fixed"},
-    {"rope", "attention=rope"}, {"dot", "attention=dot"}, {"dot+learned", "attention=dot position=learned"},
-    {"dot+sinusoidal", "attention=dot position=sinusoidal"}, {"alibi", "attention=dot position=alibi"},
-    {"cope-phase", "family=cope attention=dot cope_score=phase"}, {"cope-magnitude", "family=cope attention=dot cope_score=magnitude"},
-    {"cope-real", "family=cope attention=dot cope_score=real"}, {"cope-hybrid", "family=cope attention=dot cope_score=hybrid"},
-    {"cope-hybrid_norm", "family=cope attention=dot cope_score=hybrid_norm"}, {"cope-linear", "family=cope attention=dot cope_score=linear"},
-    {"mobius", "family=mobius attention=dot position=learned placement=post"}, {"mobius+rope", "family=mobius attention=rope position=learned placement=post"},
-    {"angular", "family=crat"}, {"angular-linear", "family=crat crat_attention=linear"}};
-
 static cmha_context ctx;
 static cmha_model_config mc;
 static cmha_trainer_config tc;
@@ -75,16 +65,6 @@ static void set_field(const char *name, const char *value) {
     if (status) complain(2, cmha_error(&ctx), "");
 }
 
-/* Sets NAME=VALUE NAME=VALUE ... */
-static void set_fields(const char *text) {
-    char copy[256], *name, *value;
-    snprintf(copy, sizeof copy, "%s", text);
-    for (name = strtok(copy, "="); name; name = strtok(NULL, "=")) {
-        value = strtok(NULL, " ");
-        set_field(name + strspn(name, " "), value ? value : "");
-    }
-}
-
 /* Takes over the configuration that a checkpoint was trained with, so that --resume needs no other option. */
 static void recall(const char *path) {
     cmha_archive archive;
@@ -98,7 +78,8 @@ static int help(void) {
     puts("train_tiny [OPTION...] [FILE]: trains a ComplexFormer on the bytes of FILE, else on the project's header\n");
     for (int o = 0; o < N_OPTIONS; o++) printf("  %-12s %s\n", option[o].name, option[o].what);
     puts("\nKinds of attention, and the fields they set");
-    for (size_t i = 0; i < sizeof attention / sizeof *attention; i++) printf("  %-17s %s\n", attention[i][0], attention[i][1]);
+    const char *kind, *fields;
+    for (size_t i = 0; (kind = cmha_kind_name(i, &fields)) != NULL; i++) printf("  %-17s %s\n", kind, fields);
     for (int t = 0; t < 2; t++) {
         cmha_table table = t ? cmha_trainer_table() : cmha_model_table();
         printf("\n%s: field, value, range, meaning\n", t ? "Training" : "Model");
@@ -136,15 +117,13 @@ static const char *configure(int argc, char **argv) {
     if (cmha_preset(option[PRESET].value, &mc, &tc)) complain(2, "see --help; there is no preset ", option[PRESET].value);
     snprintf(last, sizeof last, "%s.last", option[OUT].value);
     if (option[RESUME].value) recall(*option[RESUME].value ? option[RESUME].value : last);
-    if (option[ATTENTION].value) {
-        size_t i = 0, n = sizeof attention / sizeof *attention;
-        while (i < n && strcmp(attention[i][0], option[ATTENTION].value)) i++;
-        if (i == n) complain(2, "see --help; there is no attention ", option[ATTENTION].value);
-        set_fields(attention[i][1]);
-    }
+    if (option[ATTENTION].value && cmha_kind(&ctx, option[ATTENTION].value, &mc)) complain(2, cmha_error(&ctx), "; see --help");
     for (o = STEPS; o <= BATCH; o++)
         if (option[o].value) set_field(o == SEQ ? "length" : option[o].name + 2, option[o].value);
-    for (int i = 0; i < n_set; i++) set_fields(set[i]);
+    for (int i = 0; i < n_set; i++) {
+        char *name = strtok(set[i], "="), *value = strtok(NULL, "");
+        set_field(name ? name : "", value ? value : "");
+    }
     return file;
 }
 
