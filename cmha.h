@@ -1055,6 +1055,8 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     REAL(lag_temp, 1, -1e6, 1e6, "crat, lag: factor on the correlations")                                                        \
     SIZE(lag_topk, 0, 0, 16777216, "crat, lag: the most lags mixed; 0 = all")
 
+enum { CMHA_CLIP_WHOLE }; /* the values after it are those of cmha_clip_mode, plus 1 */
+
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
 #define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
 #define CMHA_FLAG_MEMBER(name, initial, help) int name;
@@ -1079,9 +1081,11 @@ CMHA_DEF cmha_table cmha_model_table(void);
     REAL(beta1, 0.9, 0, 0.999999, "decay of the first moment")                                                         \
     REAL(beta2, 0.98, 0, 0.9999999, "decay of the second moment")                                                      \
     REAL(adam_eps, 1e-9, 0, 1, "AdamW's epsilon")                                                                      \
-    REAL(clip, 1, 0, 1e9, "largest norm of the whole gradient; 0 = no clipping")                                       \
+    REAL(clip, 1, 0, 1e9, "largest norm of the gradient, see clip_mode; 0 = no clipping")                              \
     REAL(mask_rate, 0.15, 0, 1, "encoders: share of the tokens to be guessed (masked language model)")                 \
     SIZE(mask_token, 0, 0, 2147483647, "encoders: the token that stands for a hidden one, [MASK]")                     \
+    ENUM(clip_mode, CMHA_CLIP_WHOLE, "whole|tensors|global|values",                                                    \
+         "clip: whole gradient; or CRAT eq 22, real and imaginary parts apart, by norms of tensors or of all, by value") \
     REAL(held_out, 0.1, 0, 0.9, "share of the tokens kept for validation, at the end of the text")                     \
     SIZE(eval_every, 100, 1, 1000000000, "steps between validations")                                                  \
     SIZE(eval_tokens, 65536, 1, 1000000000, "most tokens of the held-out text per validation")
@@ -9592,6 +9596,25 @@ static cmha_status cmha__trainer_gradient(cmha_trainer *trainer, const cmha_toke
     return CMHA_OK;
 }
 
+/* CRAT eq 22: the parts of complex parameters clipped apart; a real parameter has no imaginary part. */
+static void cmha__clip_components(const cmha_trainer *trainer) {
+    const cmha_model *model = trainer->model;
+    cmha_clip_mode mode = (cmha_clip_mode)(trainer->config.clip_mode - 1);
+    cmha_real limit = (cmha_real)trainer->config.clip;
+    double squares[2] = {0, 0};
+    size_t i, part, sweep;
+    for (sweep = mode == CMHA_CLIP_GLOBAL ? 0 : 1; sweep < 2; sweep++)
+        for (i = 0; i < model->n_parameters; i++) {
+            const cmha_parameter *p = &model->parameters[i];
+            size_t parts = p->is_complex ? 2 : 1, n = p->tensor.size / parts;
+            for (part = 0; part < parts; part++) {
+                cmha_real *g = p->tensor.grad + part * n;
+                if (!sweep) squares[part] += cmha_sum_squares(g, n);
+                else cmha__clip_array(mode, limit, cmha__clip_factor(squares[part], limit), n, g);
+            }
+        }
+}
+
 /* The second half of a step: the norm, the clipping and the update. */
 static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status status) {
     const cmha_trainer_config *c = &trainer->config;
@@ -9610,7 +9633,8 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
     }
     trainer->lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, (size_t)(c->warmup * (double)c->steps + 0.5), c->steps,
                                      trainer->step + 1);
-    cmha__trainer_update(trainer, c->clip > 0 && trainer->grad_norm > c->clip ? c->clip / trainer->grad_norm : 1);
+    if (c->clip > 0 && c->clip_mode != CMHA_CLIP_WHOLE) cmha__clip_components(trainer);
+    cmha__trainer_update(trainer, c->clip > 0 && c->clip_mode == CMHA_CLIP_WHOLE && trainer->grad_norm > c->clip ? c->clip / trainer->grad_norm : 1);
     trainer->step++;
     return CMHA_OK;
 }
