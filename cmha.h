@@ -2466,17 +2466,6 @@ static inline float cmha__normal_cdf(float x, float *density) {
 }
 #endif
 
-#if defined(__GNUC__) && !defined(__clang__)
-#define CMHA__NO_ERRNO __attribute__((optimize("no-math-errno"))) /* lets GCC vectorise sqrt */
-#else
-#define CMHA__NO_ERRNO
-#endif
-#ifdef CMHA_DOUBLE
-#define CMHA__SQRT sqrt
-#else
-#define CMHA__SQRT sqrtf
-#endif
-
 #if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
 static inline cmha_real cmha__inverse_root(cmha_real x) { return 1 / CMHA__LIBM(sqrt)(x); }
 #else
@@ -3529,8 +3518,8 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
 /* sqrt(a^2 + b^2) where neither square may overflow or vanish. */
 static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
     cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
-    cmha_real ratio = small / (large > 0 ? large : 1);
-    return large * CMHA__SQRT(1 + ratio * ratio);
+    cmha_real ratio = small / (large > 0 ? large : 1), square = 1 + ratio * ratio;
+    return large * (square * cmha__inverse_root(square));
 }
 
 /* h->re, h->im = O of queries i0.. against the tile of keys that begins at j0. */
@@ -3547,7 +3536,7 @@ static cmha_real cmha__magnitude_factor(const cmha__head *h, size_t i) {
 }
 
 /* SCORE: S [rows, 64] from O. */
-static CMHA__NO_ERRNO void cmha__score_tile(const cmha__head *h, size_t i0, size_t rows, cmha_real *S) {
+static void cmha__score_tile(const cmha__head *h, size_t i0, size_t rows, cmha_real *S) {
     cmha_real c = h->args->scale * h->args->cosine, e = h->args->eps;
     size_t r, j;
     for (r = 0; r < rows; r++) {
@@ -3561,7 +3550,7 @@ static CMHA__NO_ERRNO void cmha__score_tile(const cmha__head *h, size_t i0, size
 }
 
 /* SCORE: dO from the scores' gradient dS, into h->re and h->im; places [rows] (or NULL) gets that of each row's divisor. */
-static CMHA__NO_ERRNO void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const cmha_real *dS, cmha__peak *places) {
+static void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const cmha_real *dS, cmha__peak *places) {
     cmha_real c = h->args->scale * h->args->cosine, e = h->args->eps;
     size_t r, j;
     for (r = 0; r < rows; r++) {
@@ -4019,7 +4008,7 @@ static int cmha__has_peaks(const cmha_attention_args *a) {
 }
 
 /* peaks [n_q] and places [n_q] of one head. GLOBAL looks at masked pairs too. */
-static CMHA__NO_ERRNO void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *places) {
+static void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *places) {
     const cmha_attention_args *a = h->args;
     size_t i0, j0, r, j, rows;
     for (i0 = 0; i0 < a->n_q; i0 += rows) {
@@ -5842,7 +5831,7 @@ static size_t cmha__counted(const unsigned char *key_mask, size_t T) {
 }
 
 /* direction [2, D], columns lo .. hi - 1: where the sum of the counted phasors points; returns the sum of 1 - R_j. */
-static CMHA__NO_ERRNO double cmha__phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
+static double cmha__phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
                                                      cmha_real eps, size_t lo, size_t hi, double *direction) {
     double *CMHA__RESTRICT re = direction, *CMHA__RESTRICT im = direction + D, sum = 0, count = (double)cmha__counted(key_mask, T);
     size_t t, j;
@@ -5868,7 +5857,7 @@ static CMHA__NO_ERRNO double cmha__phase_reg_forward(const cmha_real *z, const u
 }
 
 /* dz -= slope * (gradient of every R_j times count) */
-static CMHA__NO_ERRNO void cmha__phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
+static void cmha__phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
                                                     cmha_real eps, const double *direction, double slope, cmha_real *dz) {
     size_t t, j;
     for (t = 0; t < T; t++) {
@@ -5966,7 +5955,7 @@ CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size
 
 /* ---- Optimiser ---- */
 
-CMHA_DEF CMHA__NO_ERRNO void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m,
+CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m,
                                         cmha_real *v) {
     cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
     cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2), eps = (cmha_real)args->eps;
@@ -5975,10 +5964,11 @@ CMHA_DEF CMHA__NO_ERRNO void cmha_adamw(const cmha_adamw_args *args, size_t n, c
     cmha_real decay = (cmha_real)(args->lr * args->weight_decay);
     size_t i;
     for (i = 0; i < n; i++) {
-        cmha_real x = g[i] * scale, root;
+        cmha_real x = g[i] * scale, second, root;
         m[i] = b1 * m[i] + a1 * x;
         v[i] = b2 * v[i] + a2 * x * x;
-        root = CMHA__SQRT(v[i] * unbias) + eps;
+        second = v[i] * unbias;
+        root = second * cmha__inverse_root(second) + eps; /* the square root, 0 at 0 */
         p[i] = (p[i] - decay * p[i]) - (root > 0 ? step * m[i] / root : 0); /* eps = 0 and never a gradient */
     }
 }
