@@ -2468,6 +2468,7 @@ static inline float cmha__normal_cdf(float x, float *density) {
 
 #if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
 static inline cmha_real cmha__inverse_root(cmha_real x) { return 1 / CMHA__LIBM(sqrt)(x); }
+static inline cmha_real cmha__root(cmha_real x) { return CMHA__LIBM(sqrt)(x); }
 #else
 /* 1 / sqrt(x) of a normal x > 0, at most 3 ulp. It vectorises, which libm's sqrt does not, because that may set errno. */
 static inline float cmha__inverse_root(float x) {
@@ -2480,6 +2481,8 @@ static inline float cmha__inverse_root(float x) {
     y *= 1.5f - half * y * y;
     return y * (1.5f - half * y * y);
 }
+/* sqrt(x) of x = 0 or a normal x > 0. */
+static inline float cmha__root(float x) { return x * cmha__inverse_root(x); }
 #endif
 
 #ifdef CMHA_DOUBLE
@@ -2498,7 +2501,7 @@ static inline void cmha__phasor(cmha_real re, cmha_real im, cmha_real eps, cmha_
     scale = big < 1 / CMHA__PHASOR_RANGE ? CMHA__PHASOR_SCALE * (CMHA__PHASOR_SCALE / CMHA__PHASOR_RANGE) : scale;
     re *= scale, im *= scale, eps *= scale;
     square = re * re + im * im + eps * eps;
-    root = square == 0 ? 0 : cmha__inverse_root(square);
+    root = big < CMHA__SMALLEST ? 0 : cmha__inverse_root(square); /* subnormal numbers count as 0: 1/r would overflow */
     *u_re = re * root;
     *u_im = im * root;
     *inverse = root * scale;
@@ -3518,8 +3521,8 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
 /* sqrt(a^2 + b^2) where neither square may overflow or vanish. */
 static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
     cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
-    cmha_real ratio = small / (large > 0 ? large : 1), square = 1 + ratio * ratio;
-    return large * (square * cmha__inverse_root(square));
+    cmha_real ratio = small / (large > 0 ? large : 1);
+    return large * cmha__root(1 + ratio * ratio);
 }
 
 /* h->re, h->im = O of queries i0.. against the tile of keys that begins at j0. */
@@ -5964,11 +5967,10 @@ CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, co
     cmha_real decay = (cmha_real)(args->lr * args->weight_decay);
     size_t i;
     for (i = 0; i < n; i++) {
-        cmha_real x = g[i] * scale, second, root;
+        cmha_real x = g[i] * scale, root;
         m[i] = b1 * m[i] + a1 * x;
         v[i] = b2 * v[i] + a2 * x * x;
-        second = v[i] * unbias;
-        root = second * cmha__inverse_root(second) + eps; /* the square root, 0 at 0 */
+        root = cmha__root(v[i] * unbias) + eps;
         p[i] = (p[i] - decay * p[i]) - (root > 0 ? step * m[i] / root : 0); /* eps = 0 and never a gradient */
     }
 }
