@@ -2468,7 +2468,7 @@ static inline float cmha__normal_cdf(float x, float *density) {
 
 #if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
 static inline cmha_real cmha__inverse_root(cmha_real x) { return 1 / CMHA__LIBM(sqrt)(x); }
-static inline cmha_real cmha__root(cmha_real x) { return CMHA__LIBM(sqrt)(x); }
+static inline cmha_real cmha__square_root(cmha_real x) { return CMHA__LIBM(sqrt)(x); }
 #else
 /* 1 / sqrt(x) of a normal x > 0, at most 3 ulp. It vectorises, which libm's sqrt does not, because that may set errno. */
 static inline float cmha__inverse_root(float x) {
@@ -2482,7 +2482,7 @@ static inline float cmha__inverse_root(float x) {
     return y * (1.5f - half * y * y);
 }
 /* sqrt(x) of x = 0 or a normal x > 0. */
-static inline float cmha__root(float x) { return x * cmha__inverse_root(x); }
+static inline float cmha__square_root(float x) { return x * cmha__inverse_root(x); }
 #endif
 
 #ifdef CMHA_DOUBLE
@@ -3522,7 +3522,7 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
 static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
     cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
     cmha_real ratio = small / (large > 0 ? large : 1);
-    return large * cmha__root(1 + ratio * ratio);
+    return large * cmha__square_root(1 + ratio * ratio);
 }
 
 /* h->re, h->im = O of queries i0.. against the tile of keys that begins at j0. */
@@ -5970,7 +5970,7 @@ CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, co
         cmha_real x = g[i] * scale, root;
         m[i] = b1 * m[i] + a1 * x;
         v[i] = b2 * v[i] + a2 * x * x;
-        root = cmha__root(v[i] * unbias) + eps;
+        root = cmha__square_root(v[i] * unbias) + eps;
         p[i] = (p[i] - decay * p[i]) - (root > 0 ? step * m[i] / root : 0); /* eps = 0 and never a gradient */
     }
 }
