@@ -671,7 +671,7 @@ CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real
 
 /* The smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), z and u [T, 2D]: |u| <= 1 and u(0) = 0 (CRAT 4.3 takes atan2, whose
    phase of 0 is 0). Nothing overflows, however large z. dz = (du - u Re(conj(u) du)) / r grows like 1/|z| down to |z| = eps: keep
-   eps (1e-6) where there is a backward. Both are 0 where |z| and eps are below the smallest normal number. */
+   eps (1e-6) where there is a backward. An r below the smallest normal number counts as that, and far below it the gradient is 0. */
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
 CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz);
 
@@ -5373,18 +5373,21 @@ CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *t
 
 CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T, size_t D,
                                            cmha_real *dz, cmha_real *dtheta) {
-    size_t t, j;
-    for (t = 0; t < T; t++, z += 2 * D, theta += D, dy += 2 * D) {
-        for (j = 0; j < D; j++) {
-            cmha_real s, c, re, im; /* dy conj(exp(i theta)): the gradient of z, and with conj(z) that of theta */
-            cmha__turn(theta[j], &s, &c);
-            re = dy[j] * c + dy[D + j] * s;
-            im = dy[D + j] * c - dy[j] * s;
-            if (dz) dz[2 * t * D + j] += re;
-            if (dz) dz[2 * t * D + D + j] += im;
-            if (dtheta) dtheta[t * D + j] += im * z[j] - re * z[D + j];
+    cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS]; /* dy conj(exp(i theta)): the gradient of z, and with conj(z) that of theta */
+    size_t t, j, j0, m;
+    for (t = 0; t < T; t++)
+        for (j0 = 0; j0 < D; j0 += m) {
+            const cmha_real *re = z + 2 * t * D + j0, *im = re + D, *way = theta + t * D + j0, *g = dy + 2 * t * D + j0;
+            m = D - j0 < CMHA__PAIRS ? D - j0 : CMHA__PAIRS;
+            for (j = 0; j < m; j++) {
+                cmha_real s, c;
+                cmha__turn(way[j], &s, &c);
+                gr[j] = g[j] * c + g[D + j] * s;
+                gi[j] = g[D + j] * c - g[j] * s;
+            }
+            if (dz) cmha__axpy(m, 1, gr, dz + 2 * t * D + j0), cmha__axpy(m, 1, gi, dz + 2 * t * D + D + j0);
+            for (j = 0; dtheta && j < m; j++) dtheta[t * D + j0 + j] += gi[j] * re[j] - gr[j] * im[j];
         }
-    }
 }
 
 /* Complex numbers in double, a block of a row at a time: what means of rows far from zero and covariances close to singular
