@@ -47,6 +47,20 @@
      - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init, _load or _open and closed by
        _close, the context last. Closing twice, or closing a zeroed object, does nothing. Two threads may work at once with two contexts.
 
+   Where the papers' equations are (every comment names the equation it is about: search for the paper and "eq")
+       ComplexFormer, arXiv 2505.10222    1-4 cmha_euler_forward, 5-8 cmha_rotate_forward, 9 cmha_attention_forward
+       CoPE, arXiv 2508.18308             1 cmha_cope_table, 2 and the five scores cmha_cope_args, 10-17 cmha_linear_attention_forward;
+                                          3-9 discuss eq 2 (and drop the conjugate of K_proj)
+       MöbiusAttention, arXiv 2409.12175  1-4 and Table 1 cmha_mobius_classify, 5-6 cmha_mobius_forward, 7-8 cmha_complex_linear_forward
+                                          and cmha_complex_scale_forward, 9 cmha_softmax, 10-27 cmha__mobius_block
+       CRAT, crat.maxware.ca              its displayed equations are missing, the numbers are those of a reconstruction:
+                                          1 cmha_embedding, 2 cmha_multifreq_forward, 3 cmha_add_rows, 4-5 cmha_linear, 6-7
+                                          cmha_complex_rotate_forward, 8 cmha_complex_norm_forward, 9 cmha_gelu_forward, 10
+                                          cmha_complex_linear_forward, 11-13 CMHA_ATTENTION_ANGULAR, 14 cmha_lag_attention_forward, 15
+                                          cmha_complex_lowrank, 16 cmha__crat_block, 22 cmha_componentwise_clip, 23 cmha_phase_reg_forward,
+                                          24 cmha_mag_reg_forward, 25 cmha__add_regularisers, 26-27 cmha__final_norm and the head;
+                                          17-21 (retrieval, complex residual, experts) are not here yet
+
    Rooms, in this order for the declarations and again for the code:
        Base | Kernels | Tensor and tape | Layers | Models | Training | Inference | Files */
 
@@ -470,7 +484,7 @@ typedef struct cmha_attention_args {
     int threads;                     /* over (batch, kv head); 0 = 1 */
 } cmha_attention_args;
 
-/* CoPE's five scores (its 3.3; A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k)). `phase` alone lies within +-s: its weights differ
+/* CoPE's five scores (its 3.2; A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k)). `phase` alone lies within +-s: its weights differ
    by a factor of at most exp(2 s), so such a layer nearly averages. `magnitude` does not tell aligned from opposed. */
 typedef enum cmha_cope_score {
     CMHA_COPE_PHASE,      /* s C */
@@ -518,7 +532,7 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_head
    The sums over the keys are one matrix of F x (c + 1) numbers that never grows: over all keys, or running if causal. It is also
    all that decoding has to remember. q and k are complex, d numbers a head. */
 typedef enum cmha_linear_kind {
-    CMHA_LINEAR_COPE,   /* CoPE 3.3.3 / eq 11-12: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real values. With the
+    CMHA_LINEAR_COPE,   /* CoPE eq 10-17: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real values. With the
                            complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
     CMHA_LINEAR_ANGULAR /* CRAT's "linear" path made exact: key s weighs 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)) >= 0, with
                            u(z) = z / sqrt(|z|^2 + eps^2); F = 2d + 1, complex values. A broad kernel (no
@@ -675,7 +689,7 @@ CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
 CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz);
 
-/* a [T, 2]: the Hermitian products sum_c q_tc conj(k_tc) of the rows of q and k [T, 2D] (CoPE 2.3, a row against its own row). */
+/* a [T, 2]: the Hermitian products sum_c q_tc conj(k_tc) of the rows of q and k [T, 2D] (CoPE eq 2, a row against its own row). */
 CMHA_DEF void cmha_hermitian_forward(const cmha_real *q, const cmha_real *k, size_t T, size_t D, cmha_real *a);
 CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, const cmha_real *da, size_t T, size_t D,
                                       cmha_real *dq, cmha_real *dk);
@@ -6601,7 +6615,12 @@ typedef struct cmha__sublayer_saved {
 } cmha__sublayer_saved;
 
 static size_t cmha__last(const cmha_tensor *t) { return t->shape[t->rank - 1]; }
-static size_t cmha__rows(const cmha_tensor *t) { return cmha__last(t) ? t->size / cmha__last(t) : 0; }
+static size_t cmha__rows(const cmha_tensor *t) {
+    size_t rows = 1;
+    int i;
+    for (i = 0; i + 1 < t->rank; i++) rows *= t->shape[i]; /* not size / last, which may be 0 / 0 */
+    return rows;
+}
 
 /* y [T, I] = act(x). */
 static void cmha__activate_rows(int threads, const cmha_real *x, size_t T, size_t I, int act, cmha_real *y) {
@@ -9056,7 +9075,7 @@ static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x) {
     return x;
 }
 
-/* The imaginary channel of the first layer: positions (CoPE eq 1, MöbiusAttention 3.1). */
+/* The imaginary channel of the first layer: positions (CoPE eq 1; MöbiusAttention's rho = w + i p). */
 static cmha_tensor *cmha__imaginary_positions(cmha__pass *pass) {
     const cmha_model_config *c = &pass->model->config;
     size_t shape[3];

@@ -1,5 +1,6 @@
-/* Measures this machine: matrix products, the CMHA feature map, attention, training, memory. Medians of up to five runs after one
-   that does not count; everything compared within one call, because clocks and neighbours differ from one call to the next. */
+/* Measures this machine: matrix products, the CMHA feature map, attention, training, memory; `bench kinds` instead holds all kinds of
+   attention against each other. Medians of up to five runs after one that does not count; everything compared within one
+   call, because clocks and neighbours differ from one call to the next. */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
@@ -247,16 +248,81 @@ static void bench_memory(const char *preset, size_t batch, size_t length) {
     printf("  %-6s %2zu x %4zu %63.1f %10.1f\n", preset, batch, length, (double)parameters / 1048576, (double)training / 1048576);
 }
 
+/* ---- Kinds of attention: one layer of the paper preset each ---- */
+
+typedef struct layer {
+    cmha_model model;
+    cmha_batch batch;
+    int backward;
+} layer;
+
+static void run_layer(void *work) {
+    layer *l = work;
+    double loss;
+    check(l->backward ? cmha_model_gradient(&l->model, &l->batch, 1, 0, &loss) : cmha_model_loss(&l->model, &l->batch, &loss));
+}
+
+/* Bytes a token adds to a cache; -1: no cache. *constant gets what does not depend on the length. */
+static double decode_bytes(cmha_model *model, double *constant) {
+    cmha_cache cache;
+    size_t size[2];
+    for (int i = 0; i < 2; i++) {
+        if (cmha_cache_init(&cache, model, 1, (size_t)1024 << i, 0)) return -1;
+        size[i] = cache.size * sizeof(cmha_real);
+        cmha_cache_close(&cache);
+    }
+    *constant = (double)(2 * size[0] - size[1]);
+    return (double)(size[1] - size[0]) / 1024;
+}
+
+static void bench_kind(const char *name, size_t n, double *rope) {
+    static int32_t ids[4096];
+    cmha_model_config mc;
+    layer l;
+    size_t memory[3];
+    double time[2], constant = 0, per_token;
+    check(cmha_preset("paper", &mc, NULL));
+    mc.n_layers = 1, mc.dropout = mc.attention_dropout = 0, mc.max_positions = 16384;
+    check(cmha_kind(&ctx, name, &mc));
+    memset(&l, 0, sizeof l);
+    check(cmha_model_init(&l.model, &ctx, &mc));
+    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)(i * 31 % 256);
+    l.batch.ids = l.batch.targets = ids, l.batch.batch = 1, l.batch.length = n;
+    for (l.backward = 0; l.backward < 2; l.backward++) time[l.backward] = 1e6 * measure(run_layer, &l) / (double)n;
+    if (!strcmp(name, "rope")) rope[0] = time[0], rope[1] = time[1];
+    for (size_t i = 0; i < 3; i++) check(cmha_model_memory(&ctx, &mc, 1, (size_t)2048 << i, NULL, &memory[i]));
+    per_token = decode_bytes(&l.model, &constant);
+    printf("  %-17s %8.2f %6.2f x %8.2f %6.2f x %9.1f %8.1f %8.1f", name, time[0], time[0] / rope[0], time[1], time[1] / rope[1],
+           (double)memory[0] / 1048576, (double)memory[1] / 1048576, (double)memory[2] / 1048576);
+    if (per_token < 0) puts("  encoder only");
+    else printf(constant > 0 ? " %8.1f + %.0f\n" : " %8.1f\n", per_token / 1024, constant / 1024);
+    cmha_model_close(&l.model);
+}
+
+static void bench_kinds(void) {
+    const size_t n = 2048;
+    const char *name;
+    double rope[2] = {1, 1};
+    printf("\nOne layer of d 512, 8 heads, d_ff 1024 at 1 x %zu           microseconds a token        training, MiB at n        cache, KiB\n", n);
+    puts("  kind               forward (to rope)  + backward (to rope)      2048     4096     8192    a token + constant");
+    bench_kind("rope", n, rope);
+    for (size_t i = 0; (name = cmha_kind_name(i, NULL)) != NULL; i++)
+        if (strcmp(name, "rope")) bench_kind(name, n, rope);
+}
+
 int main(int argc, char **argv) {
     char name[64];
     const char *core = getenv("OPENBLAS_CORETYPE"), *remedy;
-    (void)argc;
     cmha_blas_restart(argv);
     check(cmha_context_init(&ctx, NULL));
     remedy = cmha_blas_remedy();
     printf("cmha.h %s; %s, %d threads\n", cmha_version(), cmha_blas_name(name, sizeof name), ctx.threads);
     if (remedy) printf("this BLAS runs below what the CPU can do: set %s\n", remedy);
     else if (core) printf("kernel chosen by OPENBLAS_CORETYPE=%s\n", core);
+    if (argc > 1) {
+        if (strcmp(argv[1], "kinds")) return fputs("usage: bench [kinds]\n", stderr), 2;
+        return bench_kinds(), 0;
+    }
     bench_products();
     bench_map();
     puts("\nAttention, 8 heads of 64, causal                            GFLOP/s: forward         backward");
