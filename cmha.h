@@ -194,6 +194,8 @@ typedef struct cmha_table {
 CMHA_DEF void cmha_config_defaults(cmha_table table, void *config);
 /* Sets one field from text. Errors: NOT_FOUND (no such field), ARGUMENT (not a number, outside the range, not a choice). */
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name, const char *value);
+/* Sets "NAME=VALUE NAME=VALUE ..." (blanks between). Errors: those of cmha_config_set. */
+CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config, const char *text);
 /* Writes the value of field i as text that cmha_config_set reads back to the same value. size >= 32 is always enough. */
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, char *text, size_t size);
 /* Every field within its range? Errors: ARGUMENT, naming the first that is not. */
@@ -237,10 +239,12 @@ CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight,
 typedef enum cmha_activation {
     CMHA_GELU_ERF,  /* x/2 (1 + erf(x / sqrt 2)) */
     CMHA_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
-    CMHA_SWIGLU     /* of a row [gate | up]: up * gate * sigmoid(gate), half as wide */
+    CMHA_SWIGLU,    /* of a row [gate | up]: up * gate * sigmoid(gate), half as wide */
+    CMHA_RELU       /* max(x, 0) */
 } cmha_activation;
 
-/* y [n] = GELU(x), kind CMHA_GELU_ERF or CMHA_GELU_TANH. y may be x. */
+/* y [n] = GELU(x), kind CMHA_GELU_ERF or CMHA_GELU_TANH; CMHA_RELU likewise, its slope at 0 being 0. y may be x. On complex planes
+   (2 T D numbers) this acts on real and imaginary parts apart: CRAT's cGELU (eq 9), which does not keep phases. */
 CMHA_DEF void cmha_gelu_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y);
 CMHA_DEF void cmha_gelu_backward(const cmha_real *x, const cmha_real *dy, size_t n, cmha_activation kind, cmha_real *dx);
 
@@ -501,7 +505,7 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
    RI_SPLIT, YANG8) leave lse alone: their backward computes each again. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                      cmha_real *lse, cmha_real *scratch);
-/* Accumulates into dq, dk, dv (shapes and strides of their own) and into ddelta, db (shape of delta; NULL = not wanted). dlse [B, H, n_q]
+/* Accumulates into dq, dk (strides those of q, k), dv and into ddelta, db (shape of delta; NULL = not wanted). dlse [B, H, n_q]
    (or NULL) is a cotangent of the rows' log sum exp. Deterministic for any number of threads. */
 CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                       const cmha_real *lse, cmha_heads dy, const cmha_real *dlse, cmha_heads dq, cmha_heads dk,
@@ -521,11 +525,11 @@ typedef enum cmha_linear_kind {
                            key weighs more than 2), not the softmax of CRAT eq 12-13 and no approximation of it */
 } cmha_linear_kind;
 
-/* What CoPE's linear attention makes of the complex sum Num = sum_s W_ts v_s, channel by channel; C = Re Num / sqrt(|Num|^2 + eps^2).
-   REAL is the one to use: a convex average of the values. The others are the paper's text taken literally, experimental: here
-   the non-linearity comes after the sum, so they are not the linear form of CoPE's softmax variants. MAGNITUDE loses the
-   sign of the values, PHASE their size, and PHASE shrinks like 1/n as Den grows. (Eq 12 prints the sign of Im Num for q conj(k),
-   eq 10 for its conjugate: no output depends on it.) */
+/* What CoPE's linear attention makes of the complex sum Num = sum_s W_ts v_s, channel by channel; C = Re Num / sqrt(|Num|^2 +
+   eps^2). REAL is the one to use: a convex average of the values. The others are the paper's text taken literally,
+   experimental: here the non-linearity comes after the sum, so they are not the linear form of CoPE's softmax variants.
+   MAGNITUDE loses the sign of the values, PHASE their size, and PHASE shrinks like 1/n as Den grows. (Eq 12 prints the sign of
+   Im Num for q conj(k), eq 10 for its conjugate: no output depends on it.) */
 typedef enum cmha_cope_output {
     CMHA_COPE_OUTPUT_REAL,      /* Re Num / Den, Den = sum_s Re W_ts */
     CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den, gradient 0 at Num = 0 */
@@ -549,11 +553,11 @@ typedef struct cmha_linear_args {
 } cmha_linear_args;
 
 CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward); /* in cmha_real; does not depend on n */
-CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args); /* B H n (1, or 2 d_v + 1 for the experimental outputs) */
+CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args); /* B H n (1, or 2 d_v + 1 where experimental) */
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args); /* B H F (c + 1), c = d_v or (ANGULAR) 2 d_v */
 
-/* y [B, H, n, d_v] of q, k [B, H, n, d] (complex views) and v [B, H, n, d_v]; v and y are real for COPE, complex for ANGULAR. saved (NULL =
-   not wanted) gets what the backward reads: of each row the denominator, for the experimental outputs also Num. */
+/* y [B, H, n, d_v] of q, k [B, H, n, d] (complex views) and v [B, H, n, d_v]; v and y are real for COPE, complex for ANGULAR.
+   saved (NULL = not wanted) gets what the backward reads: of each row the denominator, for the experimental outputs also Num. */
 CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                             cmha_real *saved, cmha_real *scratch);
 /* Accumulates into dq, dk, dv (strides of their own, data NULL = not wanted). Nothing of length n is kept: one sweep forwards
@@ -561,29 +565,30 @@ CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, cmha_h
 CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                              const cmha_real *saved, cmha_heads dy, cmha_heads dq, cmha_heads dk, cmha_heads dv,
                                              cmha_real *scratch);
-/* Decoding: n more tokens, causal whatever args->causal says, after those that `state` has already seen; state (zeros before the first) is
-   brought up to date. Any split of a sequence into calls gives the causal forward, up to rounding; that is this call on zeros. */
+/* Decoding: n more tokens, causal whatever args->causal says, after those that `state` has already seen; state (zeros before
+   the first) is brought up to date. Any split of a sequence into calls gives the causal forward, up to rounding; that is this
+   call on zeros. */
 CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                            cmha_real *state, cmha_real *scratch);
 
-/* The discrete Fourier transform of n complex numbers in place, any n: sum_t x[t] exp(-+ 2 pi i f t / n), the inverse (plus sign) divided
-   by n. In double. O(n log n): radix 2 for powers of two, Bluestein's algorithm for other lengths. scratch: cmha_fft_scratch(n) doubles that
-   cmha_fft_prepare has filled for this n; it serves any number of transforms, one at a time. */
+/* The discrete Fourier transform of n complex numbers in place, any n: sum_t x[t] exp(-+ 2 pi i f t / n), the inverse (plus
+   sign) divided by n. In double. O(n log n): radix 2 for powers of two, Bluestein's algorithm for other lengths. scratch:
+   cmha_fft_scratch(n) doubles that cmha_fft_prepare has filled for this n; it serves any number of transforms, one at a time. */
 CMHA_DEF size_t cmha_fft_scratch(size_t n);
 CMHA_DEF void cmha_fft_prepare(size_t n, double *scratch);
 CMHA_DEF void cmha_fft(double *re, double *im, size_t n, int inverse, double *scratch);
 
-/* Mixing by lag, what CRAT's FFT path computes once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj FFT(K)) a faster way to the same
-   attention; it is not one: that product has n numbers, indexed by the lag between two tokens and summed over all pairs of
-   that lag, where attention needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a Toeplitz mixing
-   like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
+/* Mixing by lag, what CRAT's FFT path computes once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj FFT(K)) a faster
+   way to the same attention; it is not one: that product has n numbers, indexed by the lag between two tokens and summed over
+   all pairs of that lag, where attention needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a
+   Toeplitz mixing like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
 
        R[tau] = 1 / (sqrt(d) (n - tau)) sum_{t >= tau} sum_j Re(u(q_tj) conj u(k_{t-tau,j}))         u as for CMHA_LINEAR_ANGULAR
        a      = softmax of temp R over the topk lags of largest R (0 or >= n: all lags), 0 elsewhere
        y_t    = sum_{tau <= t} a[tau] v_{t-tau} / sum_{tau <= t} a[tau];    0 where no chosen lag is <= t
 
-   The weights depend on the whole sequence, so there is no causal form: encoders only. Ties go to the lower lag, and lags whose R
-   differ by less than rounding (2^-32 of R's range) tie. The choice of lags carries no gradient. */
+   The weights depend on the whole sequence, so there is no causal form: encoders only. Ties go to the lower lag; lags
+   whose R differ by less than rounding, 2^-20 sqrt(d) (in double 2^-32), tie. The choice of lags carries no gradient. */
 typedef struct cmha_lag_args {
     size_t batch, heads, n;
     size_t d;        /* complex numbers of a head of q, k, v and y */
@@ -594,8 +599,8 @@ typedef struct cmha_lag_args {
 } cmha_lag_args;
 
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* in cmha_real, aligned as for double; O(n) per thread */
-/* y of q, k, v, all complex views of [B, H, n, d]. lags [B, H, n] gets temp R of the chosen lags and -infinity for the others: the backward
-   reads it, and its softmax is what the head mixes by. O(n log n d). */
+/* y of q, k, v, all complex views of [B, H, n, d]. lags [B, H, n] gets temp R of the chosen lags and -infinity for the others:
+   the backward reads it, and its softmax is what the head mixes by. O(n log n d). */
 CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                          cmha_real *lags, cmha_real *scratch);
 /* Accumulates into dq, dk, dv (data NULL = not wanted), by correlations that are transforms as well. */
@@ -625,6 +630,106 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
 /* dtheta [N, P] += dloss d loss/d theta through both arguments, dw [P] likewise. */
 CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse, cmha_real dloss,
                                 cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
+
+/* ---- Complex building blocks (CRAT 4.1 to 4.7). Complex arrays are planes: rows [Re (D) | Im (D)], row length 2D. A complex
+        weight is [2, O, I], a complex vector [2, D]: real part, then imaginary part. GELU on every number of the planes is
+        CRAT's cGELU (eq 9), so cmha_gelu_forward(z, T * 2 * D, CMHA_GELU_ERF, y) is that operation. ---- */
+
+/* y [T, 2O] = W x + b (no conjugate); x [T, 2I], weight [2, O, I], bias [2, O] or NULL. adjoint = 1: y = W^H x + b with weight
+   [2, I, O], the conjugate transpose. The weight is never expanded: x is also a real [2T, I] and the weight a real [2O, I], so one
+   real product holds all four of Wr xr, Wi xr, Wr xi and Wi xi (the adjoint takes two). scratch [4 T O]. */
+CMHA_DEF void cmha_complex_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t I,
+                                          size_t O, int adjoint, cmha_real *y, cmha_real *scratch);
+CMHA_DEF void cmha_complex_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T, size_t I,
+                                           size_t O, int adjoint, cmha_real *dx, cmha_real *dweight, cmha_real *dbias,
+                                           cmha_real *scratch);
+
+/* y = z exp(i theta) (CRAT eq 6-7); z, y [T, 2D], theta [T, D] in radians, of any size. dtheta = Im(dy conj y). */
+CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D, cmha_real *y);
+CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T, size_t D,
+                                           cmha_real *dz, cmha_real *dtheta);
+
+/* Norms of complex rows over the D features of one token: y = gamma M c + beta, c = z - mean(z), M a symmetric real 2x2 matrix on
+   (Re c, Im c) from their covariance V (biased, in two passes):
+
+       CMHA_CLN         M = 1/sqrt(mean|c|^2 + eps), gamma [2, D] complex                              CRAT eq 8
+       CMHA_CRMS        the same without subtracting the mean, gamma [D] real: keeps the phases, which CLN, whatever the
+                        paper says, does not (the mean and a complex gamma change them)
+       CMHA_SPLIT_NORM  two real LayerNorms, one on Re, one on Im, gamma [2, D] their weights
+       CMHA_WHITEN      M = (V + eps 1)^(-1/2), gamma [3, D] = (rr, ri, ii), a symmetric matrix a feature (Trabelsi et al. 2018)
+
+   beta [2, D] or NULL (the literature's CRMS has none); gamma NULL = 1. Where eps = 0 meets a variance of 0 (WHITEN: a singular V),
+   the inverse root is 0 in that direction, and so is its gradient. */
+typedef enum cmha_complex_norm { CMHA_CLN, CMHA_CRMS, CMHA_SPLIT_NORM, CMHA_WHITEN } cmha_complex_norm;
+
+/* stats [T, 5], in double, gets (mean Re, mean Im, V_rr, V_ri, V_ii) for the backward; NULL = not wanted. */
+CMHA_DEF void cmha_complex_norm_forward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const cmha_real *beta,
+                                        size_t T, size_t D, cmha_real eps, cmha_real *y, double *stats);
+CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const double *stats,
+                                         const cmha_real *dy, size_t T, size_t D, cmha_real eps, cmha_real *dz, cmha_real *dgamma,
+                                         cmha_real *dbeta);
+
+/* The smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), z and u [T, 2D]: |u| <= 1 and u(0) = 0 (CRAT 4.3 takes atan2, whose
+   phase of 0 is 0). Nothing overflows, however large z. dz = (du - u Re(conj(u) du)) / r grows like 1/|z| down to |z| = eps: keep
+   eps (1e-6) where there is a backward. An r below the smallest normal number counts as that, and far below it the gradient is 0. */
+CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
+CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz);
+
+/* a [T, 2]: the Hermitian products sum_c q_tc conj(k_tc) of the rows of q and k [T, 2D] (CoPE 2.3, a row against its own row). */
+CMHA_DEF void cmha_hermitian_forward(const cmha_real *q, const cmha_real *k, size_t T, size_t D, cmha_real *a);
+CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, const cmha_real *da, size_t T, size_t D,
+                                      cmha_real *dq, cmha_real *dk);
+
+/* Between 2D reals read as D pairs and planes; z, x [T, 2D]. (The half layout is the planes' own: then a copy.) */
+CMHA_DEF void cmha_complex_from_pairs_forward(const cmha_real *x, size_t T, size_t D, cmha_layout layout, cmha_real *z);
+CMHA_DEF void cmha_complex_from_pairs_backward(const cmha_real *dz, size_t T, size_t D, cmha_layout layout, cmha_real *dx);
+CMHA_DEF void cmha_complex_to_pairs_forward(const cmha_real *z, size_t T, size_t D, cmha_layout layout, cmha_real *x);
+CMHA_DEF void cmha_complex_to_pairs_backward(const cmha_real *dx, size_t T, size_t D, cmha_layout layout, cmha_real *dz);
+/* z [T, 2D] = re + i im of two real [T, D], im NULL = 0; and back, either part NULL = not wanted. */
+CMHA_DEF void cmha_complex_join_forward(const cmha_real *re, const cmha_real *im, size_t T, size_t D, cmha_real *z);
+CMHA_DEF void cmha_complex_join_backward(const cmha_real *dz, size_t T, size_t D, cmha_real *dre, cmha_real *dim);
+CMHA_DEF void cmha_complex_split_forward(const cmha_real *z, size_t T, size_t D, cmha_real *re, cmha_real *im);
+CMHA_DEF void cmha_complex_split_backward(const cmha_real *dre, const cmha_real *dim, size_t T, size_t D, cmha_real *dz);
+
+/* Multi-frequency positions (CRAT eq 2): y[r, i] = (1/sqrt K) sum_k sin(omega[k, i] t + delta[k, i]), t = pos0 + r; y [n, d],
+   omega and delta [K, d]. Angles and the sums of the gradients in double. */
+CMHA_DEF void cmha_multifreq_forward(const cmha_real *omega, const cmha_real *delta, size_t K, size_t n, size_t d, size_t pos0,
+                                     cmha_real *y);
+CMHA_DEF void cmha_multifreq_backward(const cmha_real *omega, const cmha_real *delta, const cmha_real *dy, size_t K, size_t n,
+                                      size_t d, size_t pos0, cmha_real *domega, cmha_real *ddelta);
+/* Where omega and delta start; the paper is silent. omega[k, i] = base^(-2 floor(i/2)/d) 2^(k - (K-1)/2), k from 0, and delta = 0
+   for even i, pi/2 for odd: with K = 1 the sinusoidal table, with more, octaves around it. */
+CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta);
+
+/* Phase regularisation (CRAT eq 23): lam * mean over the D channels of 1 - R_j, R_j = |mean over counted tokens of u(z_j)| with
+   the phasor u above; for |z| >> eps that is the paper's mean of 1 - cos(phase - mean phase), without an atan2. (Its minimum is
+   one phase for all tokens of a channel: keep lam small.) z [T, 2D]; key_mask [T], 0 = not counted, NULL = all; no token: 0.
+   direction [2, D], in double, gets the mean phasors over their moduli for the backward; 0 where R_j is 0 but for rounding: no
+   gradient there. */
+CMHA_DEF double cmha_phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                       cmha_real eps, double *direction);
+CMHA_DEF void cmha_phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                      cmha_real eps, const double *direction, cmha_real dloss, cmha_real *dz);
+/* Magnitude regularisation (CRAT eq 24): lam * mean of |z|^2 over counted tokens and channels. */
+CMHA_DEF double cmha_mag_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam);
+CMHA_DEF void cmha_mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                    cmha_real dloss, cmha_real *dz);
+
+/* The sum of x[i]^2, in double. */
+CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n);
+
+/* Component-wise gradient clipping (CRAT eq 22; the paper does not say of what): real and imaginary parts apart, which turns the
+   gradient's direction in the complex plane. */
+typedef enum cmha_clip_mode {
+    CMHA_CLIP_NORM,   /* each array to a norm of at most `limit` */
+    CMHA_CLIP_GLOBAL, /* one norm over all real parts, another over all imaginary parts */
+    CMHA_CLIP_VALUE   /* each number into [-limit, limit] */
+} cmha_clip_mode;
+
+/* In place on `count` complex arrays: re[i], im[i] with n[i] numbers each; either may be NULL (a real parameter has no imaginary
+   part). Zeros stay zeros; a NaN stays where it is and leaves the others (NORM, GLOBAL: of its norm) unclipped. */
+CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size_t count, const size_t *n, cmha_real *const *re,
+                                      cmha_real *const *im);
 
 /* AdamW with decoupled decay (Loshchilov & Hutter 2019) on n numbers: p -= lr wd p; m = beta1 m + (1 - beta1) g; v = beta2 v +
    (1 - beta2) g^2; p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), g scaled by grad_scale first. t counts from 1. */
@@ -772,13 +877,15 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0);
 
 /* Linear attention over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v] real for
-   CMHA_LINEAR_COPE, planes [B, N, 2 H d_v] for CMHA_LINEAR_ANGULAR; the result is shaped like v. Or, ANGULAR only, k and v NULL and q the fused
-   [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of `args` heads, kind, output, causal, alpha, eps, den_eps and key_mask are read, sizes
-   come from the tensors. key_mask must stay valid until the backward. Errors: SHAPE. */
-CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
-/* Mixing by lag (see cmha_lag_attention_forward), encoders only. q, k, v planes [B, N, 2 H d], or the fused form, as above; of `args` heads,
-   temp, topk and eps are read. Errors: SHAPE. */
-CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
+   CMHA_LINEAR_COPE, planes [B, N, 2 H d_v] for CMHA_LINEAR_ANGULAR; the result is shaped like v. Or, ANGULAR only, k and v NULL
+   and q the fused [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of `args` heads, kind, output, causal, alpha, eps, den_eps
+   and key_mask are read, sizes come from the tensors. key_mask must stay valid until the backward. Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
+                                            cmha_tensor *v);
+/* Mixing by lag (see cmha_lag_attention_forward), encoders only. q, k, v planes [B, N, 2 H d], or the fused form, as above; of
+   `args` heads, temp, topk and eps are read. Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k,
+                                         cmha_tensor *v);
 
 /* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1], mean over heads, sides and
    sequences; w [P]. args as for cmha_attention; with grouped queries the adapted phase of a key is its first query head's. mask_rate: probability that a phase of the second view is masked.
@@ -789,6 +896,37 @@ typedef struct cmha_pcl_options {
 } cmha_pcl_options;
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv, cmha_tensor *delta, cmha_tensor *b,
                                cmha_tensor *w, const cmha_pcl_options *options);
+
+/* Complex tensors are planes, [.., 2D]: rows [Re (D) | Im (D)]. cGELU (CRAT eq 9) is cmha_activate(z, CMHA_GELU_ERF); sums of
+   complex tensors are cmha_add. Errors: SHAPE (an odd width, parts that do not fit). */
+/* re, im [.., D], im NULL = 0 -> [.., 2D]; and the parts again. */
+CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
+CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z);
+CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z);
+/* x [.., 2D], D pairs in either layout, to planes; and back. */
+CMHA_DEF cmha_tensor *cmha_complex_from_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout);
+CMHA_DEF cmha_tensor *cmha_complex_to_pairs(cmha_tape *tape, cmha_tensor *z, cmha_layout layout);
+/* x [.., 2I], weight [2, O, I], bias [2, O] or NULL -> [.., 2O] = W x + b. For a real x [.., I], CRAT's eq 5, reshape the weight
+   to [2O, I] and take cmha_linear. */
+CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
+/* x [.., 2I], u [2, O, r], v [2, I, r], bias [2, O] or NULL -> [.., 2O] = U (V^H x) + b (CRAT eq 15). */
+CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v, cmha_tensor *bias);
+/* z [.., 2D], theta [.., D] -> z exp(i theta) (CRAT eq 6-7). */
+CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
+/* gamma [2, D], CRMS [D], WHITEN [3, D], or NULL; beta [2, D] or NULL. */
+CMHA_DEF cmha_tensor *cmha_complex_normalize(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm kind, cmha_tensor *gamma,
+                                             cmha_tensor *beta, cmha_real eps);
+CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps); /* z / sqrt(|z|^2 + eps^2) */
+/* q, k [.., 2D] -> [.., 2], the sums over c of q_c conj(k_c). */
+CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k);
+/* omega, delta [K, d] -> [n, d], rows for positions pos0 .. pos0 + n - 1 (CRAT eq 2). */
+CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n, size_t pos0);
+/* x [.., N, D] + rows [N, D], the same rows for every sequence of the batch (CRAT eq 3). */
+CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows);
+/* Losses [1] of CRAT eq 23 and 24. key_mask: one byte a row of z, 0 = not counted, NULL = all; it must stay valid until the
+   backward. */
+CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps);
+CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam);
 
 /* Rows x[index[i]] of x [.., D] -> [n, D]; index must stay valid until the backward. Errors: ARGUMENT (an index beyond the rows). */
 CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n);
@@ -810,6 +948,37 @@ typedef enum cmha_delta_init { CMHA_DELTA_PAPER, CMHA_DELTA_ROPE_START, CMHA_DEL
 typedef enum cmha_norm { CMHA_NORM_LAYER, CMHA_NORM_RMS } cmha_norm;
 typedef enum cmha_placement { CMHA_NORM_PRE, CMHA_NORM_POST } cmha_placement;
 typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
+typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
+
+/* Which paper's model:
+     real    x += attention(norm(x)), x += ffn(norm(x)): ComplexFormer and every baseline
+     cope    CoPE: the first layer's queries and keys are complex projections of z = token + i gamma position, its score is
+             cope_score; the imaginary part goes no further, and the layers above are plain (`attention`)
+     mobius  MöbiusAttention: the layers that mobius_wiring names have mobius_heads Möbius heads beside plain ones (its eq 10-19), or
+             Möbius heads alone (eq 20-27). Their input is complex: real the layer below, imaginary the position embedding in the
+             first layer and the token embedding in later ones (the paper says so of the last layer, and is silent on others)
+     crat    CRAT without retrieval and experts: a complex state of d_model/2 features (its eq 1-16), norm, angular
+             attention and feed-forward layer complex, z += attention(norm(z)), z += ffn(norm(z)) (order ours, the paper has none) */
+typedef enum cmha_family { CMHA_FAMILY_REAL, CMHA_FAMILY_COPE, CMHA_FAMILY_MOBIUS, CMHA_FAMILY_CRAT } cmha_family;
+
+/* MöbiusAttention's ablation: which layers are Möbius layers. */
+typedef enum cmha_wiring {
+    CMHA_WIRING_FRAMED,     /* the first and the last */
+    CMHA_WIRING_TOP,        /* the first */
+    CMHA_WIRING_STACKED,    /* the first two */
+    CMHA_WIRING_ALTERNATING /* every third, from the first on */
+} cmha_wiring;
+
+/* How eq 5-8 are read. Printed, every map is a vector of scalars; the paper's parameter counts and its "T" say otherwise. */
+typedef enum cmha_mobius_mode {
+    CMHA_MOBIUS_T,      /* "T": a complex linear map, then the Möbius map channel by channel; keys and values complex linear */
+    CMHA_MOBIUS_FULL,   /* (A rho + b) / (C rho + d) with matrices A and C; keys and values complex linear */
+    CMHA_MOBIUS_LITERAL /* as printed: queries, keys and values channel by channel; for teaching */
+} cmha_mobius_mode;
+
+typedef enum cmha_mobius_init { CMHA_MOBIUS_IDENTITY, CMHA_MOBIUS_ORTHO } cmha_mobius_init;
+typedef enum cmha_crat_attention { CMHA_CRAT_ANGULAR, CMHA_CRAT_LINEAR, CMHA_CRAT_LAG } cmha_crat_attention;
+enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
 
 /* SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member, default, help), ENUM(member, default, choices, help) */
 #define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                                \
@@ -820,7 +989,8 @@ typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
     SIZE(d_ff, 1024, 1, 1048576, "width inside the feed-forward layer")                                                          \
     SIZE(vocabulary, 256, 1, 2147483647, "number of tokens; 256 = bytes")                                                        \
     SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit")                      \
-    ENUM(attention, CMHA_ATTENTION_CMHA, "cmha|rope|dot", "what the score is")                                                   \
+    ENUM(family, CMHA_FAMILY_REAL, "real|cope|mobius|crat", "whose model, see cmha_family")                                      \
+    ENUM(attention, CMHA_ATTENTION_CMHA, "cmha|rope|dot", "the score of plain layers and heads")                                 \
     ENUM(position, CMHA_POSITION_NONE, "none|learned|sinusoidal|alibi", "positions outside the score (cmha and rope need none)") \
     ENUM(share, CMHA_SHARE_PER_HEAD, "per_head|shared|fixed", "cmha: whose delta and b; fixed = 1 and 0")                        \
     ENUM(delta_init, CMHA_DELTA_PAPER, "paper|rope_start|const", "cmha: N(0, std^2), 1 + N(0, std^2), or delta_value")           \
@@ -839,20 +1009,53 @@ typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
     ENUM(placement, CMHA_NORM_PRE, "pre|post", "norm before the sublayer, or after the residual sum")                            \
     ENUM(norm, CMHA_NORM_LAYER, "layernorm|rmsnorm", "kind of norm")                                                             \
     REAL(norm_eps, 1e-5, 0, 1, "epsilon of the norm")                                                                            \
-    ENUM(activation, CMHA_GELU_ERF, "gelu_erf|gelu_tanh|swiglu", "feed-forward non-linearity")                                   \
+    ENUM(activation, CMHA_GELU_ERF, "gelu_erf|gelu_tanh|swiglu|relu", "feed-forward non-linearity")                              \
     FLAG(attention_bias, 0, "biases on the q, k, v and output projections")                                                      \
+    FLAG(output_bias, 0, "a bias on the attention's output projection alone")                                                    \
     FLAG(ffn_bias, 1, "biases in the feed-forward layer")                                                                        \
     FLAG(tied, 1, "the output projection is the token embedding")                                                                \
     FLAG(head_bias, 0, "bias on the logits")                                                                                     \
     REAL(residual_scale, 1, 0, 100, "factor on each sublayer's output")                                                          \
     REAL(dropout, 0, 0, 0.95, "on embeddings and sublayer outputs")                                                              \
     REAL(attention_dropout, 0, 0, 0.95, "on attention probabilities")                                                            \
+    ENUM(init, CMHA_INIT_NORMAL, "normal|xavier", "weights N(0, init_std^2), or U(+-sqrt(6/(in + out))) and embeddings U(+-0.1)") \
     REAL(init_std, 0.02, 0, 10, "spread of the initial weights; projections into the residual: over sqrt(2 n_layers)")           \
     REAL(pcl_weight, 0, 0, 100, "phase contrastive loss: factor (the paper's epsilon); 0 = off")                                 \
     REAL(pcl_tau, 0.1, 1e-3, 1000, "phase contrastive loss: temperature")                                                        \
     REAL(pcl_mask, 0.5, 0, 0.99, "phase contrastive loss: share of masked phases")                                               \
     FLAG(pcl_adapted, 0, "phase contrastive loss: phases after delta, b and position")                                           \
-    FLAG(pcl_learn, 1, "phase contrastive loss: learn the weights w")
+    FLAG(pcl_learn, 1, "phase contrastive loss: learn the weights w")                                                            \
+    REAL(complex_eps, 1e-6, 0, 1, "smoothing of phasors (crat) and of the cosine (cope)")                                        \
+    ENUM(cope_score, CMHA_COPE_PHASE, "phase|magnitude|real|hybrid|hybrid_norm|linear", "cope: the first layer's score")         \
+    ENUM(cope_imag, CMHA_COPE_SIN_DUP, "sin_dup|sin_cos|learned", "cope: the imaginary part of the embedding")                   \
+    REAL(cope_gamma, 1, -1000, 1000, "cope: factor on the imaginary part")                                                       \
+    REAL(cope_alpha, 0.2, -1000, 1000, "cope: weight of the cosine in the hybrids")                                              \
+    REAL(cope_scale, 1, 0, 1e6, "cope: factor on the score, beside 1/sqrt(d_k): the inverse of a temperature")                   \
+    FLAG(cope_repo_scale, 0, "cope: |A| and Re A over d_k, as the authors' code has it")                                         \
+    ENUM(cope_max, 0, "row|head|global", "cope: whose maximum hybrid_norm divides by; causal models: row")                       \
+    FLAG(cope_max_grad, 0, "cope: the gradient flows through that maximum")                                                      \
+    SIZE(mobius_heads, 2, 0, 1024, "mobius: Möbius heads of a Möbius layer, beside plain ones; n_heads = Möbius heads alone")    \
+    ENUM(mobius_wiring, CMHA_WIRING_FRAMED, "framed|top|stacked|alternating", "mobius: which layers")                            \
+    ENUM(mobius_mode, CMHA_MOBIUS_T, "t|full|literal", "mobius: what the maps are")                                              \
+    ENUM(mobius_softmax, CMHA_SOFTMAX_RI_PRODUCT, "ri_product|real|ri_split|yang8|abs", "mobius: softmax of a complex score")    \
+    FLAG(mobius_hermitian, 0, "mobius: q conj(k) instead of the paper's q k")                                                    \
+    ENUM(mobius_quotient, CMHA_QUOTIENT_REG, "reg|exact|unit", "mobius: how the maps divide")                                    \
+    REAL(mobius_eps, 1e-3, 0, 1e3, "mobius: epsilon of the quotient")                                                            \
+    ENUM(mobius_init, CMHA_MOBIUS_IDENTITY, "identity|ortho", "mobius: normal matrices or orthogonal ones; maps start near 1")   \
+    ENUM(crat_attention, CMHA_CRAT_ANGULAR, "angular|linear|lag", "crat: softmax of cosines, its linear kernel, mixing by lag")  \
+    SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone")                                                              \
+    SIZE(imag_heads, 0, 0, 1024, "crat: heads that see Im z alone; the others see both")                                         \
+    ENUM(complex_norm, CMHA_CLN, "cln|crms|split|whiten", "crat: the norm")                                                      \
+    SIZE(low_rank, 0, 0, 65536, "crat: rank of the attention's projections U V^H (eq 15); 0 = dense")                            \
+    SIZE(pe_terms, 4, 1, 64, "crat: sines per channel of the positions (K of eq 2)")                                             \
+    FLAG(state_rotation, 1, "crat: rotate the state by angles of its content (eq 6)")                                            \
+    FLAG(state_gelu, 0, "crat: cGELU on the state (the paper's stage 2; it crowds the phases into one quadrant)")                \
+    REAL(phase_reg, 0, 0, 1000, "crat: phase regularisation (lambda_p of eq 23, the paper's is 1e-4)")                           \
+    REAL(mag_reg, 0, 0, 1000, "crat: magnitude regularisation (lambda_m of eq 24, the paper's is 1e-4)")                         \
+    REAL(lag_temp, 1, -1e6, 1e6, "crat, lag: factor on the correlations")                                                        \
+    SIZE(lag_topk, 0, 0, 16777216, "crat, lag: the most lags mixed; 0 = all")
+
+enum { CMHA_CLIP_WHOLE }; /* the values after it are those of cmha_clip_mode, plus 1 */
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
 #define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
@@ -878,9 +1081,11 @@ CMHA_DEF cmha_table cmha_model_table(void);
     REAL(beta1, 0.9, 0, 0.999999, "decay of the first moment")                                                         \
     REAL(beta2, 0.98, 0, 0.9999999, "decay of the second moment")                                                      \
     REAL(adam_eps, 1e-9, 0, 1, "AdamW's epsilon")                                                                      \
-    REAL(clip, 1, 0, 1e9, "largest norm of the whole gradient; 0 = no clipping")                                       \
+    REAL(clip, 1, 0, 1e9, "largest norm of the gradient, see clip_mode; 0 = no clipping")                              \
     REAL(mask_rate, 0.15, 0, 1, "encoders: share of the tokens to be guessed (masked language model)")                 \
     SIZE(mask_token, 0, 0, 2147483647, "encoders: the token that stands for a hidden one, [MASK]")                     \
+    ENUM(clip_mode, CMHA_CLIP_WHOLE, "whole|tensors|global|values",                                                    \
+         "clip: whole gradient; or CRAT eq 22, real and imaginary parts apart, by norms of tensors or of all, by value") \
     REAL(held_out, 0.1, 0, 0.9, "share of the tokens kept for validation, at the end of the text")                     \
     SIZE(eval_every, 100, 1, 1000000000, "steps between validations")                                                  \
     SIZE(eval_tokens, 65536, 1, 1000000000, "most tokens of the held-out text per validation")
@@ -893,29 +1098,51 @@ CMHA_DEF cmha_table cmha_trainer_table(void);
 
 /* Fills both configurations (each may be NULL) with a preset:
      tiny         the example: small enough to learn a text in minutes on two cores, starts at RoPE (delta = 1)
+     encoder      a small encoder for classification: 4 layers, d 128, token types, RoPE
      paper        ComplexFormer's appendix A: 8 layers, d 512, 8 heads, d_ff 1024, dropout 0.1, AdamW 1e-4, delta ~ N(0, 0.02^2);
                   its optional phase contrastive loss is pcl_weight = 0.01
      repo         choices of the authors' public code: half-split pairs, no score scale, SwiGLU, RMSNorm, untied
      eulerformer  shared delta and b, post-norm, phase contrastive loss on adapted phases
+     cope         CoPE's encoder: 6 layers, d 256, 8 heads, d_ff 1024, ReLU, post-norm, dropout 0.2, WordPiece vocabulary
+     mobiusbert   MöbiusBERT "H & T": 11 layers, d 768, 12 heads, framed, half of the heads Möbius
+     mobroformer  the same with RoPE in the plain heads, 12 layers
+     crat         CRAT: d 768, 8 heads, a quarter of them real, a quarter imaginary; depth and d_ff ours (its Table A1 is missing)
    Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer);
+
+/* Kinds of attention by a short name, for programs: kind i is a name and the fields it sets, e.g. "alibi" and "family=real attention=dot
+   position=alibi"; NULL when there are no more. `lag` and cope_max other than row are for encoders (causal = 0). */
+CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields);
+/* Sets the fields of a kind. Errors: NOT_FOUND. */
+CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model);
 
 /* A named view into the model's parameter block. */
 typedef struct cmha_parameter {
     char name[48];      /* as in a safetensors file: "blocks.0.attn.wq.weight" */
     cmha_tensor tensor;
     int decay;          /* does weight decay apply? */
+    int is_complex;     /* the first axis is (real part, imaginary part) */
     int init;           /* how it starts; the library's own */
 } cmha_parameter;
 
 /* The parameters of one block; NULL where the configuration has none. wq, wk, wv lie one after another, so that one GEMM
-   serves all three; likewise ffn.w1 (gate) and ffn.w3 (up) of SwiGLU. */
+   serves all three; likewise ffn.w1 (gate) and ffn.w3 (up) of SwiGLU. Complex weights are [2, O, I], complex vectors [2, O]. */
 typedef struct cmha_block {
     cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *delta, *b, *pcl_w;
     cmha_tensor *ln2_weight, *ln2_bias, *w1_weight, *w1_bias, *w2_weight, *w2_bias;
+    cmha_tensor *ln3_weight, *ln3_bias;                        /* mobius */
+    cmha_tensor *zq_weight, *zk_weight, *zv_weight;            /* cope (v real), mobius: complex projections */
+    cmha_tensor *zq_bias, *zk_bias, *zv_bias;
+    cmha_tensor *mobius, *divisor_weight, *divisor_bias;       /* mobius: maps [4, 2, d_q]; FULL: C and d */
+    cmha_tensor *imag_wo_weight, *imag_wo_bias, *imag_w1_weight, *imag_w1_bias, *imag_w2_weight, *imag_w2_bias; /* all-Möbius */
+    struct {
+        cmha_tensor *weight, *view;                            /* [2, 3 n d_h, D] and the same as a real [2 * 3 n d_h, D] */
+        cmha_tensor *u[3], *v[3];                              /* instead of it, low rank: of q, k and v */
+    } group[3];                                                /* crat: real, imaginary and mixed heads */
+    cmha_tensor *wo_u, *wo_v;
 } cmha_block;
 
-/* A decoder language model (bidirectional with causal = 0):
+/* A decoder language model, or with causal = 0 an encoder, of any family:
        x = embedding(ids) + positions;  every block: x += attention(norm(x)), x += ffn(norm(x));  logits = norm(x) W^T
    (post-norm: x = norm(x + sublayer(x)), no final norm). */
 typedef struct cmha_model {
@@ -929,6 +1156,7 @@ typedef struct cmha_model {
     cmha_tensor *fused;           /* the qkv and gate|up views the blocks point to */
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias, *head_weight, *head_bias;
     cmha_tensor *class_weight, *class_bias;
+    cmha_tensor *pe_omega, *pe_delta, *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 2, 5 and 6 */
     double *omega;                /* [n_omega, d_k/2] */
     size_t n_omega;               /* 1, or n_heads after cmha_model_set_frequencies */
     cmha_real *alibi;             /* [n_heads] or NULL */
@@ -1049,17 +1277,27 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ===================================================== Inference ====================================================== */
 
+/* What one attention call of one layer keeps of the tokens so far. */
+typedef struct cmha_slot {
+    size_t key_heads, kv_heads, key_width, value_width; /* tiles of keys, rows of values */
+    size_t state;                                       /* linear attention instead: numbers in all, whatever the length */
+    size_t keys, values;                                /* where they begin in cmha_cache.memory */
+} cmha_slot;
+
 /* Transformed keys and values of the tokens so far, for `batch` sequences of equal length. Keys are kept as features (after
-   delta, b and position), transposed in tiles: a decoded token costs what plain attention costs. */
+   delta, b and position; phasors; complex planes), transposed in tiles: a decoded token costs what plain attention costs. */
 typedef struct cmha_cache {
     cmha_model *model;
     size_t batch, capacity, length; /* sequences; tokens it can hold; tokens held */
     size_t first;                   /* tokens dropped by sliding */
     int slide;                      /* 1: a full cache forgets its oldest quarter and reads the rest again from position 0, which
                                        equals a fresh start with those tokens; 0: it is CMHA_ERR_FULL */
-    size_t key_heads;               /* kv heads, or query heads where each sees its own keys (CMHA per head with grouped queries) */
-    cmha_real *memory;              /* per layer: keys [batch, key_heads, tiles, d_k, 64], values [batch, kv_heads, tiles * 64, d_v] */
-    size_t layer_size, value_offset, size; /* in cmha_real */
+    cmha_slot *slots;               /* in the order of the calls */
+    size_t n_slots;
+    cmha_real *memory;              /* per slot keys [batch, key_heads, tiles, key_width, 64] and values [batch, kv_heads, tiles * 64,
+                                       value_width], or the state */
+    size_t size;                    /* in cmha_real */
+    int has_state;
     int32_t *ids;                   /* [2, batch, capacity]: the tokens held, and the ones being read */
     cmha_tape tape;                 /* of its passes: several caches may share a model that nobody trains */
 } cmha_cache;
@@ -1072,7 +1310,7 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards 
 
 /* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last token (NULL = not wanted).
    A prompt is one call, each further token another. Of more tokens than a sliding cache can hold the last ones are read.
-   Errors: FULL, TOKEN (nothing was appended), MEMORY (the same, but if it was sliding the cache may be empty). */
+   Errors: FULL, TOKEN (nothing was appended), MEMORY (the same, but a sliding cache and one of linear attention may be empty). */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                     \
@@ -1664,6 +1902,21 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
     return cmha__fail(context, CMHA_ERR_NOT_FOUND, "%s: no option named %.60s", cmha__table_name(table), name);
 }
 
+CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config, const char *text) {
+    char name[64], value[64];
+    cmha_status status = CMHA_OK;
+    while (text && *(text += strspn(text, " ")) && !status) {
+        size_t n = strcspn(text, "= "), m;
+        const char *from = text + n + (text[n] == '=');
+        m = strcspn(from, " ");
+        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name), text);
+        snprintf(value, sizeof value, "%.*s", (int)(m < sizeof value ? m : sizeof value), from);
+        status = cmha_config_set(context, table, config, name, value);
+        text = from + m;
+    }
+    return status;
+}
+
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, char *text, size_t size) {
     const cmha_field *field = &table.fields[i];
     const char *begin = NULL;
@@ -2114,8 +2367,10 @@ enum { CMHA__LANES = 16 };
 
 #ifdef CMHA_DOUBLE
 #define CMHA__SMALLEST DBL_MIN
+#define CMHA__EPSILON DBL_EPSILON
 #else
 #define CMHA__SMALLEST FLT_MIN
+#define CMHA__EPSILON FLT_EPSILON
 #endif
 
 #if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
@@ -2211,19 +2466,9 @@ static inline float cmha__normal_cdf(float x, float *density) {
 }
 #endif
 
-#if defined(__GNUC__) && !defined(__clang__)
-#define CMHA__NO_ERRNO __attribute__((optimize("no-math-errno"))) /* lets GCC vectorise sqrt */
-#else
-#define CMHA__NO_ERRNO
-#endif
-#ifdef CMHA_DOUBLE
-#define CMHA__SQRT sqrt
-#else
-#define CMHA__SQRT sqrtf
-#endif
-
 #if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
 static inline cmha_real cmha__inverse_root(cmha_real x) { return 1 / CMHA__LIBM(sqrt)(x); }
+static inline cmha_real cmha__square_root(cmha_real x) { return CMHA__LIBM(sqrt)(x); }
 #else
 /* 1 / sqrt(x) of a normal x > 0, at most 3 ulp. It vectorises, which libm's sqrt does not, because that may set errno. */
 static inline float cmha__inverse_root(float x) {
@@ -2236,7 +2481,60 @@ static inline float cmha__inverse_root(float x) {
     y *= 1.5f - half * y * y;
     return y * (1.5f - half * y * y);
 }
+/* sqrt(x) of x = 0 or a normal x > 0. */
+static inline float cmha__square_root(float x) { return x * cmha__inverse_root(x); }
 #endif
+
+#ifdef CMHA_DOUBLE
+#define CMHA__PHASOR_RANGE 1e150 /* numbers whose squares are normal lie between its inverse and itself */
+#define CMHA__PHASOR_SCALE 1e200
+#else
+#define CMHA__PHASOR_RANGE 1e18f
+#define CMHA__PHASOR_SCALE 1e20f
+#endif
+
+/* u = z / r, r = sqrt(|z|^2 + eps^2), and 1/r; all 0 where r is. Scaled where a square would leave the range of numbers. */
+static inline void cmha__phasor(cmha_real re, cmha_real im, cmha_real eps, cmha_real *u_re, cmha_real *u_im, cmha_real *inverse) {
+    cmha_real a = re < 0 ? -re : re, b = im < 0 ? -im : im, big = a > b ? a : b, scale, square, root;
+    big = big > eps ? big : eps;
+    scale = big > CMHA__PHASOR_RANGE ? 1 / CMHA__PHASOR_SCALE : 1;
+    scale = big < 1 / CMHA__PHASOR_RANGE ? CMHA__PHASOR_SCALE * (CMHA__PHASOR_SCALE / CMHA__PHASOR_RANGE) : scale;
+    re *= scale, im *= scale, eps *= scale;
+    square = re * re + im * im + eps * eps;
+    root = big < CMHA__SMALLEST ? 0 : cmha__inverse_root(square); /* subnormal numbers count as 0: 1/r would overflow */
+    *u_re = re * root;
+    *u_im = im * root;
+    *inverse = root * scale;
+}
+
+/* dz += (g - u Re(conj(u) g)) / r for one number; g = 0 changes nothing, whatever r. */
+static inline void cmha__phasor_backward(cmha_real re, cmha_real im, cmha_real e, cmha_real gr, cmha_real gi,
+                                         cmha_real *dre, cmha_real *dim) {
+    cmha_real ur, ui, inverse, along;
+    cmha__phasor(re, im, e, &ur, &ui, &inverse);
+    along = ur * gr + ui * gi;
+    *dre += (gr - ur * along) * inverse;
+    *dim += (gi - ui * along) * inverse;
+}
+
+/* u [d | d] = factor * phasors of one row. */
+static void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor, cmha_real *u_re,
+                             cmha_real *u_im) {
+    size_t j;
+    for (j = 0; j < d; j++) {
+        cmha_real a, b, inverse;
+        cmha__phasor(re[j], im[j], eps, &a, &b, &inverse);
+        u_re[j] = a * factor;
+        u_im[j] = b * factor;
+    }
+}
+
+/* Adds the gradient of one row given factor * the cotangent of its phasors. */
+static void cmha__phasor_row_backward(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor,
+                                      const cmha_real *g_re, const cmha_real *g_im, cmha_real *dre, cmha_real *dim) {
+    size_t j;
+    for (j = 0; j < d; j++) cmha__phasor_backward(re[j], im[j], eps, factor * g_re[j], factor * g_im[j], &dre[j], &dim[j]);
+}
 
 static inline cmha_real cmha__sigmoid(cmha_real x) { return 1 / (1 + cmha__exp(-x)); }
 
@@ -2432,6 +2730,8 @@ CMHA_DEF void cmha_gelu_forward(const cmha_real *x, size_t n, cmha_activation ki
     cmha_real unused;
     if (kind == CMHA_GELU_TANH)
         for (i = 0; i < n; i++) y[i] = x[i] * cmha__sigmoid(cmha__tanh_argument(x[i], &unused));
+    else if (kind == CMHA_RELU)
+        for (i = 0; i < n; i++) y[i] = x[i] < 0 ? 0 : x[i]; /* NaN stays */
     else
         for (i = 0; i < n; i++) y[i] = x[i] * cmha__normal_cdf(x[i], &unused);
 }
@@ -2445,6 +2745,8 @@ CMHA_DEF void cmha_gelu_backward(const cmha_real *x, const cmha_real *dy, size_t
             cmha_real bend = s * (1 - s);
             dx[i] += dy[i] * (s + (bend > 0 ? x[i] * slope * bend : 0)); /* 0 times an overflown slope is 0 here */
         }
+    else if (kind == CMHA_RELU)
+        for (i = 0; i < n; i++) dx[i] += x[i] > 0 ? dy[i] : 0;
     else
         for (i = 0; i < n; i++) {
             cmha_real density, cdf = cmha__normal_cdf(x[i], &density);
@@ -3220,7 +3522,7 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
 static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
     cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
     cmha_real ratio = small / (large > 0 ? large : 1);
-    return large * CMHA__SQRT(1 + ratio * ratio);
+    return large * cmha__square_root(1 + ratio * ratio);
 }
 
 /* h->re, h->im = O of queries i0.. against the tile of keys that begins at j0. */
@@ -3237,7 +3539,7 @@ static cmha_real cmha__magnitude_factor(const cmha__head *h, size_t i) {
 }
 
 /* SCORE: S [rows, 64] from O. */
-static CMHA__NO_ERRNO void cmha__score_tile(const cmha__head *h, size_t i0, size_t rows, cmha_real *S) {
+static void cmha__score_tile(const cmha__head *h, size_t i0, size_t rows, cmha_real *S) {
     cmha_real c = h->args->scale * h->args->cosine, e = h->args->eps;
     size_t r, j;
     for (r = 0; r < rows; r++) {
@@ -3251,7 +3553,7 @@ static CMHA__NO_ERRNO void cmha__score_tile(const cmha__head *h, size_t i0, size
 }
 
 /* SCORE: dO from the scores' gradient dS, into h->re and h->im; places [rows] (or NULL) gets that of each row's divisor. */
-static CMHA__NO_ERRNO void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const cmha_real *dS, cmha__peak *places) {
+static void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const cmha_real *dS, cmha__peak *places) {
     cmha_real c = h->args->scale * h->args->cosine, e = h->args->eps;
     size_t r, j;
     for (r = 0; r < rows; r++) {
@@ -3469,26 +3771,6 @@ static int cmha__is_complex(const cmha_attention_args *a) {
 static size_t cmha__key_width(const cmha_attention_args *a) { return cmha__is_complex(a) ? 2 * a->d_k : a->d_k; }
 static size_t cmha__value_width(const cmha_attention_args *a) { return cmha__is_complex(a) && a->complex_v ? 2 * a->d_v : a->d_v; }
 
-/*STUB*/
-static void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u) {
-    size_t t, j;
-    for (t = 0; t < T; t++, z += 2 * D, u += 2 * D)
-        for (j = 0; j < D; j++) {
-            cmha_real re = z[j], im = z[D + j], r = cmha__hypot(cmha__hypot(re, im), eps), o = 1 / (r > 0 ? r : 1);
-            u[j] = re * o;
-            u[D + j] = im * o;
-        }
-}
-static void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz) {
-    size_t t, j;
-    for (t = 0; t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
-        for (j = 0; j < D; j++) {
-            cmha_real re = z[j], im = z[D + j], r = cmha__hypot(cmha__hypot(re, im), eps), o = 1 / (r > 0 ? r : 1), p = (re * o * du[j] + im * o * du[D + j]);
-            dz[j] += o * (du[j] - re * o * p);
-            dz[D + j] += o * (du[D + j] - im * o * p);
-        }
-}
-/*ENDSTUB*/
 /* to [n, 2d] = [Re | Im] of n complex rows of a view; and the other way round, added. */
 static void cmha__pack(const cmha_real *from, size_t ld, size_t imag, size_t n, size_t d, cmha_real *to) {
     size_t i;
@@ -3528,31 +3810,25 @@ static void cmha__features(const cmha_attention_args *a, const cmha__feature *f,
         cmha_rotate_forward(from, x.ld, n, f->P, a->layout, table + first * a->d_k, f->delta, b, y, a->d_k);
         return;
     }
-    cmha__pack(from, x.ld, x.imag, n, a->d_k, y);
-    if (a->kind == CMHA_ATTENTION_ANGULAR) cmha_phasor_forward(y, n, a->d_k, a->eps, y);
+    if (a->kind == CMHA_ATTENTION_COMPLEX) cmha__pack(from, x.ld, x.imag, n, a->d_k, y);
+    else
+        for (; n > 0; n--, from += x.ld, y += 2 * a->d_k) cmha__phasor_row(from, from + x.imag, a->d_k, a->eps, 1, y, y + a->d_k);
 }
 
-/* Feature gradients dy [n, dk] back to the raw rows x; rows [2, 64, dk] is scratch. */
+/* Feature gradients dy [n, dk] back to the raw rows x. */
 static void cmha__features_back(const cmha_attention_args *a, const cmha__feature *f, cmha__rows_of x, size_t n, const cmha_real *table,
-                                const cmha_real *b, const cmha_real *dy, cmha_real *dx, double *ddelta, double *db, cmha_real *rows) {
-    size_t d = a->d_k, i, count;
-    if (!cmha__is_complex(a)) {
-        if (a->kind != CMHA_ATTENTION_DOT)
-            cmha_rotate_backward(x.data, x.ld, n, f->P, a->layout, table, f->delta, b, dy, d, dx, ddelta, db);
-        else
-            for (i = 0; dx && i < n; i++) cmha__axpy(d, 1, dy + i * d, dx + i * x.ld);
+                                const cmha_real *b, const cmha_real *dy, cmha_real *dx, double *ddelta, double *db) {
+    size_t d = a->d_k, i;
+    if (a->kind == CMHA_ATTENTION_CMHA || a->kind == CMHA_ATTENTION_ROPE) {
+        cmha_rotate_backward(x.data, x.ld, n, f->P, a->layout, table, f->delta, b, dy, d, dx, ddelta, db);
         return;
     }
-    for (i = 0; dx && i < n; i += count, dy += count * 2 * d) {
-        const cmha_real *gradient = dy;
-        count = n - i < CMHA__TILE ? n - i : CMHA__TILE;
-        if (a->kind == CMHA_ATTENTION_ANGULAR) {
-            cmha__pack(x.data + i * x.ld, x.ld, x.imag, count, d, rows);
-            gradient = rows + CMHA__TILE * 2 * d;
-            memset(rows + CMHA__TILE * 2 * d, 0, count * 2 * d * sizeof *rows);
-            cmha_phasor_backward(rows, dy, count, d, a->eps, rows + CMHA__TILE * 2 * d);
-        }
-        cmha__add_packed(gradient, count, d, dx + i * x.ld, x.ld, x.imag);
+    for (i = 0; dx && i < n; i++) {
+        const cmha_real *z = x.data + i * x.ld;
+        cmha_real *to = dx + i * x.ld;
+        if (a->kind == CMHA_ATTENTION_DOT) cmha__axpy(d, 1, dy + i * d, to);
+        else if (a->kind == CMHA_ATTENTION_COMPLEX) cmha__add_packed(dy + i * 2 * d, 1, d, to, x.ld, x.imag);
+        else cmha__phasor_row_backward(z, z + x.imag, d, a->eps, 1, dy + i * 2 * d, dy + i * 2 * d + d, to, to + x.imag);
     }
 }
 
@@ -3645,7 +3921,7 @@ static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real 
     u->values = cmha__deal(base, &used, own && dv > a->d_v ? a->n_k * dv : 0);
     u->q = cmha__deal(base, &used, a->kind == CMHA_ATTENTION_DOT ? 0 : a->n_q * dk);
     u->turned = cmha__deal(base, &used, score ? a->n_q * dk : 0);
-    u->rows = cmha__deal(base, &used, 2 * CMHA__TILE * dk);
+    u->rows = cmha__deal(base, &used, CMHA__TILE * dk);
     u->work = cmha__deal(base, &used, CMHA__TILE * (2 * CMHA__TILE + 2 + dv));
     u->re = cmha__deal(base, &used, score ? 2 * tile : 0);
     u->im = score && base ? u->re + tile : NULL;
@@ -3735,7 +4011,7 @@ static int cmha__has_peaks(const cmha_attention_args *a) {
 }
 
 /* peaks [n_q] and places [n_q] of one head. GLOBAL looks at masked pairs too. */
-static CMHA__NO_ERRNO void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *places) {
+static void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *places) {
     const cmha_attention_args *a = h->args;
     size_t i0, j0, r, j, rows;
     for (i0 = 0; i0 < a->n_q; i0 += rows) {
@@ -3969,8 +4245,8 @@ static void cmha__collect(const cmha__head *h, const cmha__unit *u, const cmha__
     const cmha_real *table_k = f->rotation ? f->rotation + f->first_k * a->d_k : NULL;
     cmha__rows_of dv = cmha__rows_at(x->dv, b, kv);
     cmha__features_back(a, f, cmha__rows_at(x->q, b, head), a->n_q, table_q, f->b, cmha__is_complex(a) ? u->fold : u->dq,
-                        cmha__head_at(x->dq, b, head), partial, partial ? partial + f->P : NULL, u->rows);
-    cmha__features_back(a, f, cmha__rows_at(x->k, b, kv), a->n_k, table_k, NULL, u->dk, cmha__head_at(x->dk, b, kv), partial, NULL, u->rows);
+                        cmha__head_at(x->dq, b, head), partial, partial ? partial + f->P : NULL);
+    cmha__features_back(a, f, cmha__rows_at(x->k, b, kv), a->n_k, table_k, NULL, u->dk, cmha__head_at(x->dk, b, kv), partial, NULL);
     if (h->dv > a->d_v && dv.data) cmha__add_packed(u->dvalues, a->n_k, a->d_v, dv.data, dv.ld, dv.imag);
 }
 
@@ -4064,53 +4340,6 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_head
 
 /* ---- The linear core ---- */
 
-#ifdef CMHA_DOUBLE
-#define CMHA__PHASOR_RANGE 1e150 /* numbers whose squares are normal lie between its inverse and itself */
-#define CMHA__PHASOR_SCALE 1e200
-#else
-#define CMHA__PHASOR_RANGE 1e18f
-#define CMHA__PHASOR_SCALE 1e20f
-#endif
-
-/* u = z / r, r = sqrt(|z|^2 + eps^2), and 1/r; all 0 where r is. Scaled where a square would leave the range of numbers. */
-static inline void cmha__phasor(cmha_real re, cmha_real im, cmha_real eps, cmha_real *u_re, cmha_real *u_im, cmha_real *inverse) {
-    cmha_real a = re < 0 ? -re : re, b = im < 0 ? -im : im, big = a > b ? a : b, scale, square, root;
-    big = big > eps ? big : eps;
-    scale = big > CMHA__PHASOR_RANGE ? 1 / CMHA__PHASOR_SCALE : 1;
-    scale = big < 1 / CMHA__PHASOR_RANGE ? CMHA__PHASOR_SCALE * (CMHA__PHASOR_SCALE / CMHA__PHASOR_RANGE) : scale;
-    re *= scale, im *= scale, eps *= scale;
-    square = re * re + im * im + eps * eps;
-    root = square == 0 ? 0 : cmha__inverse_root(square);
-    *u_re = re * root;
-    *u_im = im * root;
-    *inverse = root * scale;
-}
-
-/* u [d | d] = factor * phasors of one row. */
-static void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor, cmha_real *u_re,
-                             cmha_real *u_im) {
-    size_t j;
-    for (j = 0; j < d; j++) {
-        cmha_real a, b, inverse;
-        cmha__phasor(re[j], im[j], eps, &a, &b, &inverse);
-        u_re[j] = a * factor;
-        u_im[j] = b * factor;
-    }
-}
-
-/* dz += (g - u Re(g conj u)) / r, g = factor * the cotangent of u: along the circle only, and bounded by 1/eps. */
-static void cmha__phasor_row_backward(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor,
-                                      const cmha_real *g_re, const cmha_real *g_im, cmha_real *dre, cmha_real *dim) {
-    size_t j;
-    for (j = 0; j < d; j++) {
-        cmha_real a, b, inverse, along;
-        cmha__phasor(re[j], im[j], eps, &a, &b, &inverse);
-        along = a * g_re[j] + b * g_im[j];
-        dre[j] += (g_re[j] - a * along) * inverse * factor;
-        dim[j] += (g_im[j] - b * along) * inverse * factor;
-    }
-}
-
 /* One head: F features, C real value channels, W = C + 1 with the column of ones that makes the denominator. CoPE's outputs other than
    REAL also need Im Num, the sum for a second form of the query; its rows stand below those of the first. */
 typedef struct cmha__linear_plan {
@@ -4163,7 +4392,9 @@ typedef struct cmha__linear_head {
     cmha_heads q, k, v, y, dy, dq, dk, dv; /* data: of this head */
     const unsigned char *mask;
     cmha_real *saved;
-    cmha_real *Q, *K, *columns, *V, *N, *S, *state; /* [R, F], [64, F], [F or W, 64], [64, W], [R, W], [R, 64], [F, W] or [W, F]; R = forms * 64 */
+    cmha_real *Q, *K, *columns; /* features [R, F], R = forms * 64, and [64, F]; K or V transposed, [F or W, 64] */
+    cmha_real *V, *N, *S;       /* [64, W], [R, W] the sums [Num | Den] or their gradient, [R, 64] weights or their gradient */
+    cmha_real *state;           /* [F, W] forwards, [W, F] in the backward */
     cmha_real *dQ, *dK, *dV;
 } cmha__linear_head;
 
@@ -4172,7 +4403,8 @@ static cmha_heads cmha__head_view(cmha_heads view, size_t b, size_t h) {
     return view;
 }
 
-static void cmha__linear_open(cmha__linear_head *h, const cmha_linear_args *a, const cmha__linear_plan *p, size_t unit, cmha_real *scratch) {
+static void cmha__linear_open(cmha__linear_head *h, const cmha_linear_args *a, const cmha__linear_plan *p, size_t unit,
+                              cmha_real *scratch) {
     h->a = a;
     h->p = *p;
     h->mask = a->key_mask ? a->key_mask + unit / a->heads * a->n : NULL;
@@ -4200,7 +4432,8 @@ static void cmha__elu_row(const cmha_real *x, size_t d, cmha_real *f) {
 }
 
 /* f [rows, F] = features of rows i0.. of x; zero, the constant too, where mask has 0. */
-static void cmha__linear_features(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows, const unsigned char *mask, cmha_real *f) {
+static void cmha__linear_features(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows, const unsigned char *mask,
+                                  cmha_real *f) {
     size_t r, d = h->a->d;
     cmha_real factor = h->a->kind == CMHA_LINEAR_ANGULAR && d ? (cmha_real)(1 / sqrt((double)d)) : 1;
     for (r = 0; r < rows; r++, f += h->p.F) {
@@ -4218,8 +4451,8 @@ static void cmha__linear_features(const cmha__linear_head *h, cmha_heads x, size
 }
 
 /* dx += the features' gradient g [rows, F]; f are the features themselves. */
-static void cmha__linear_features_backward(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows, const unsigned char *mask,
-                                           const cmha_real *f, const cmha_real *g, cmha_heads dx) {
+static void cmha__linear_features_backward(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows,
+                                           const unsigned char *mask, const cmha_real *f, const cmha_real *g, cmha_heads dx) {
     size_t r, j, d = h->a->d;
     cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
     for (r = 0; r < rows; r++, f += h->p.F, g += h->p.F) {
@@ -4493,8 +4726,8 @@ CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, cmha_
 
 /* ---- The lag core ---- */
 
-/* Twiddles of all radix-2 stages up to transforms of m numbers: exp(-i pi k / h) for k < h at table[2 h], its sine h further on. The
-   table of a shorter transform is the beginning of it. */
+/* Twiddles of all radix-2 stages up to transforms of m numbers: exp(-i pi k / h) for k < h at table[2 h], its sine h further
+   on. The table of a shorter transform is the beginning of it. */
 static void cmha__fft_table(size_t m, double *table) {
     size_t h, k;
     for (h = 1; h < m; h *= 2)
@@ -4514,11 +4747,34 @@ static void cmha__fft_swap(double *a, double *b, size_t lanes) {
     }
 }
 
+/* (a, b) = (a + b w, a - b w), w = c + i s. */
+static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__RESTRICT ai, double *CMHA__RESTRICT br,
+                                   double *CMHA__RESTRICT bi, size_t lanes, double c, double s) {
+    size_t l;
+    for (l = 0; l < lanes; l++) {
+        double re = br[l] * c - bi[l] * s, im = br[l] * s + bi[l] * c;
+        br[l] = ar[l] - re;
+        bi[l] = ai[l] - im;
+        ar[l] += re;
+        ai[l] += im;
+    }
+}
+
+/* The stages that join blocks of h = from, 2 from, .. < m rows, of n rows. */
+static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t m, size_t n, size_t lanes, const double *table) {
+    size_t h, i, k;
+    for (h = from; h < m; h *= 2)
+        for (i = 0; i < n; i += 2 * h)
+            for (k = i; k < i + h; k++)
+                cmha__butterfly(re + k * lanes, im + k * lanes, re + (k + h) * lanes, im + (k + h) * lanes, lanes,
+                                table[2 * h + k - i], table[3 * h + k - i]);
+}
+
 /* Forward transforms, in place, of `lanes` columns of m (a power of two) rows: a constant number of lanes vectorises every stage.
-   The inverse, times m, is the same call with re and im exchanged. */
-static inline void cmha__fft_columns(double *CMHA__RESTRICT re, double *CMHA__RESTRICT im, size_t m, size_t lanes,
-                                     const double *CMHA__RESTRICT table) {
-    size_t i, j, h, bit, k, l;
+   Blocks that fit the L1 cache are finished one by one before they are joined. The inverse, times m, is the same call with re
+   and im exchanged. */
+static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t lanes, const double *table) {
+    size_t block = m < 1024 / lanes ? m : 1024 / lanes, i, j, bit;
     for (i = 1, j = 0; i < m; i++) { /* j is i with its bits reversed */
         for (bit = m / 2; j & bit; bit /= 2) j ^= bit;
         j ^= bit;
@@ -4526,19 +4782,8 @@ static inline void cmha__fft_columns(double *CMHA__RESTRICT re, double *CMHA__RE
         cmha__fft_swap(re + i * lanes, re + j * lanes, lanes);
         cmha__fft_swap(im + i * lanes, im + j * lanes, lanes);
     }
-    for (h = 1; h < m; h *= 2)
-        for (i = 0; i < m; i += 2 * h)
-            for (k = 0; k < h; k++) {
-                double c = table[2 * h + k], s = table[3 * h + k];
-                double *ar = re + (i + k) * lanes, *ai = im + (i + k) * lanes, *br = ar + h * lanes, *bi = ai + h * lanes;
-                for (l = 0; l < lanes; l++) {
-                    double tr = br[l] * c - bi[l] * s, ti = br[l] * s + bi[l] * c;
-                    br[l] = ar[l] - tr;
-                    bi[l] = ai[l] - ti;
-                    ar[l] += tr;
-                    ai[l] += ti;
-                }
-            }
+    for (i = 0; i < m; i += block) cmha__fft_stages(re + i * lanes, im + i * lanes, 1, block, block, lanes, table);
+    cmha__fft_stages(re, im, block, m, m, lanes, table);
 }
 
 #define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time */
@@ -4562,8 +4807,9 @@ CMHA_DEF size_t cmha_fft_scratch(size_t n) {
     return m ? 6 * m + 2 * n : 2 * n + 1;
 }
 
-/* Bluestein: f t = (f^2 + t^2 - (f - t)^2) / 2, so a transform is a product with the chirp w_t = exp(-i pi t^2 / n), a convolution with its
-   conjugate, and the product again. Scratch: table [2m], chirp [2n], the conjugate chirp's spectrum [2m], room [2m]. */
+/* Bluestein: f t = (f^2 + t^2 - (f - t)^2) / 2, so a transform is a product with the chirp w_t = exp(-i pi t^2 / n), a
+   convolution with its conjugate, and the product again. Scratch: table [2m], chirp [2n], the conjugate chirp's spectrum [2m],
+   room [2m]. */
 CMHA_DEF void cmha_fft_prepare(size_t n, double *scratch) {
     size_t m = cmha__bluestein(n), t;
     double *chirp = scratch + 2 * m, *re = chirp + 2 * n, *im = re + m;
@@ -4659,10 +4905,10 @@ static size_t cmha__lag_width(const cmha__lag_head *h, size_t j0) {
     return h->a->d - j0 < CMHA__FFT_LANES ? h->a->d - j0 : CMHA__FFT_LANES;
 }
 
-/* The spectrum of channels j0.. of rows [lo, hi) of a view, zero elsewhere, into the group g [2][m][LANES]. phasor 1: of u(z); divisor
-   (or NULL): rows are divided by it. */
-static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t lo, size_t hi, size_t j0, int phasor, const double *divisor,
-                                size_t m, double *g) {
+/* The spectrum of channels j0.. of rows [lo, hi) of a view, zero elsewhere, into the group g [2][m][LANES]. phasor 1: of u(z);
+   divisor (or NULL): rows are divided by it. */
+static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t lo, size_t hi, size_t j0, int phasor,
+                                const double *divisor, size_t m, double *g) {
     size_t t, l, width = cmha__lag_width(h, j0);
     double *re = g, *im = g + m * CMHA__FFT_LANES;
     memset(g, 0, 2 * m * CMHA__FFT_LANES * sizeof *g);
@@ -4694,7 +4940,8 @@ static void cmha__lag_correlate(const double *x, const double *z, size_t m, doub
     }
 }
 
-/* The group g, a spectrum, times h->spectrum (conj 1: its conjugate, for a correlation instead of a convolution), transformed back. */
+/* The group g, a spectrum, times h->spectrum (conj 1: its conjugate, for a correlation instead of a convolution), transformed
+   back. */
 static void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m, int conj) {
     double *re = g, *im = g + m * CMHA__FFT_LANES, factor = 1 / (double)m;
     size_t f, l;
@@ -4738,13 +4985,20 @@ static double cmha__kth_largest(double *x, size_t n, size_t k) {
     return x[0];
 }
 
-/* R as the choice sees it: on a grid of 2^-32 of its range |R| <= sqrt(d), so that equal lags stay equal after the transforms' rounding. */
+#ifdef CMHA_DOUBLE
+#define CMHA__LAG_GRID 4294967296.0
+#else
+#define CMHA__LAG_GRID 1048576.0
+#endif
+
+/* R as the choice sees it: on a grid of its range |R| <= sqrt(d) that is wider than the rounding of phasors and transforms, so that
+   equal lags, as every periodic signal has them, stay equal. */
 static double cmha__lag_rank(double R, double unit) { return floor(R * unit + 0.5); }
 
 /* lags[tau] = -infinity except at the topk largest R. */
 static void cmha__lag_choose(const cmha__lag_head *h, const double *R) {
     size_t n = h->a->n, k = h->a->topk, tau, ties = k;
-    double unit = 4294967296.0 / sqrt((double)(h->a->d ? h->a->d : 1)), limit;
+    double unit = CMHA__LAG_GRID / sqrt((double)(h->a->d ? h->a->d : 1)), limit;
     if (!k || k >= n) return;
     for (tau = 0; tau < n; tau++) h->total[tau] = cmha__lag_rank(R[tau], unit);
     limit = cmha__kth_largest(h->total, n, k);
@@ -4775,9 +5029,10 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
     cmha__lag_choose(h, R);
 }
 
-/* Weights and their running sums for rows [lo, hi), which it returns as lo; hi if no lag below hi was chosen. The rows of one call share
-   a scale: a transform's rounding error goes with the largest weight, so rows whose own sum is below 1e-4 of it are left to
-   the next call, which scales by the weights that they can see. One call does for all rows unless the scores span more than that. */
+/* Weights and their running sums for rows [lo, hi), which it returns as lo; hi if no lag below hi was chosen. The rows of one
+   call share a scale: a transform's rounding error goes with the largest weight, so rows whose own sum is below 1e-4 of it are
+   left to the next call, which scales by the weights that they can see. One call does for all rows unless the scores span more
+   than that. */
 static size_t cmha__lag_weights(const cmha__lag_head *h, size_t hi) {
     double most = -(double)INFINITY, sum = 0;
     size_t tau, lo = hi;
@@ -4836,7 +5091,8 @@ CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, cmha_heads q
 }
 
 /* Channels j0.. of rows [0, n) of the group g are added to a view; phasor z (data not NULL): as a gradient of u(z). */
-static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t m, size_t n, size_t j0, const cmha_heads *z, cmha_heads to) {
+static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t m, size_t n, size_t j0, const cmha_heads *z,
+                          cmha_heads to) {
     size_t t, l, width = cmha__lag_width(h, j0);
     for (t = 0; t < n; t++) {
         cmha_real u[2 * CMHA__FFT_LANES], *re = to.data + t * to.token + j0, *im = re + to.imag;
@@ -4854,7 +5110,8 @@ static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t m, si
     }
 }
 
-/* dtotal[t] = -Re(sum conj(y) dy) / total, over rows [lo, hi), summed from the end: what every lag <= t gets through the denominators. */
+/* dtotal[t] = -Re(sum conj(y) dy) / total, over rows [lo, hi), summed from the end: what every lag <= t gets through the
+   denominators. */
 static void cmha__lag_denominators(const cmha__lag_head *h, size_t lo, size_t hi, double *suffix) {
     double sum = 0;
     size_t t, j;
@@ -5018,9 +5275,693 @@ CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
         }
 }
 
+/* ---- Complex building blocks ---- */
+
+/* Z [2T, 2O] = the four real products of a complex linear map: rows Z[2t] = [Wr xr | Wi xr], Z[2t + 1] = [Wr xi | Wi xi]; of the
+   adjoint, with the transposes of Wr and Wi. */
+static void cmha__complex_products(int threads, const cmha_real *x, const cmha_real *weight, size_t T, size_t I, size_t O,
+                                   int adjoint, cmha_real *Z) {
+    size_t part;
+    if (!adjoint) cmha__gemm(threads, 0, 1, 2 * T, 2 * O, I, 1, x, I, weight, I, 0, Z, 2 * O);
+    for (part = 0; adjoint && part < 2; part++)
+        cmha__gemm(threads, 0, 0, 2 * T, O, I, 1, x, I, weight + part * I * O, O, 0, Z + part * O, 2 * O);
+}
+
+/* y = Wr xr - Wi xi + i (Wr xi + Wi xr), Wi with the other sign for the adjoint. */
+static void cmha__complex_linear_forward(int threads, const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T,
+                                         size_t I, size_t O, int adjoint, cmha_real *y, cmha_real *Z) {
+    cmha_real sign = adjoint ? -1 : 1;
+    cmha__complex_products(threads, x, weight, T, I, O, adjoint, Z);
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        size_t t, j;
+        for (t = lo; t < hi; t++) {
+            const cmha_real *z = Z + 4 * t * O;
+            cmha_real *row = y + 2 * t * O;
+            for (j = 0; j < O; j++) row[j] = z[j] - sign * z[3 * O + j];
+            for (j = 0; j < O; j++) row[O + j] = z[2 * O + j] + sign * z[O + j];
+            if (bias) cmha__axpy(2 * O, 1, bias, row);
+        }
+    }
+}
+
+/* beta: what remains of dx, 1 or, if it holds rubbish, 0. Without the bias, whose gradient is a sum of rows. */
+static void cmha__complex_linear_backward(int threads, const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T,
+                                          size_t I, size_t O, int adjoint, cmha_real beta, cmha_real *dx, cmha_real *dweight,
+                                          cmha_real *Z) {
+    cmha_real sign = adjoint ? -1 : 1;
+    size_t part;
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        size_t t, j;
+        for (t = lo; t < hi; t++) {
+            const cmha_real *g = dy + 2 * t * O;
+            cmha_real *z = Z + 4 * t * O;
+            for (j = 0; j < O; j++) z[j] = g[j];
+            for (j = 0; j < O; j++) z[O + j] = sign * g[O + j];
+            for (j = 0; j < O; j++) z[2 * O + j] = g[O + j];
+            for (j = 0; j < O; j++) z[3 * O + j] = -sign * g[j];
+        }
+    }
+    if (!adjoint) {
+        if (dx) cmha__gemm(threads, 0, 0, 2 * T, I, 2 * O, 1, Z, 2 * O, weight, I, beta, dx, I); /* dx += dZ W */
+        if (dweight) cmha__gemm(threads, 1, 0, 2 * O, I, 2 * T, 1, Z, 2 * O, x, I, 1, dweight, I); /* dW += dZ^T x */
+        return;
+    }
+    for (part = 0; part < 2; part++) { /* dx += dZ_part W_part^T, dW_part += x^T dZ_part */
+        cmha_real *z = Z + part * O;
+        if (dx) cmha__gemm(threads, 0, 1, 2 * T, I, O, 1, z, 2 * O, weight + part * I * O, O, part ? 1 : beta, dx, I);
+        if (dweight) cmha__gemm(threads, 1, 0, I, O, 2 * T, 1, x, I, z, 2 * O, 1, dweight + part * I * O, O);
+    }
+}
+
+CMHA_DEF void cmha_complex_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t I,
+                                          size_t O, int adjoint, cmha_real *y, cmha_real *scratch) {
+    cmha__complex_linear_forward(1, x, weight, bias, T, I, O, adjoint, y, scratch);
+}
+
+CMHA_DEF void cmha_complex_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T, size_t I,
+                                           size_t O, int adjoint, cmha_real *dx, cmha_real *dweight, cmha_real *dbias,
+                                           cmha_real *scratch) {
+    if (dx || dweight) cmha__complex_linear_backward(1, x, weight, dy, T, I, O, adjoint, 1, dx, dweight, scratch);
+    if (dbias) cmha__sum_rows(dy, T, 2 * O, dbias);
+}
+
+/* exp(i theta) for theta of any size: reduced by multiples of 2 pi in double, where cmha__sincos needs that. */
+static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
+#if !defined(CMHA_DOUBLE) && !defined(CMHA_NO_SIMD)
+    double turns = (double)theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: rounds to whole turns */
+    turns -= 6755399441055744.0;
+    theta = (float)((double)theta - turns * 6.283185307179586);
+#endif
+    cmha__sincos(theta, s, c);
+}
+
+static void cmha__rotate_row(const cmha_real *CMHA__RESTRICT z, const cmha_real *CMHA__RESTRICT theta, size_t D,
+                             cmha_real *CMHA__RESTRICT y) {
+    size_t j;
+    for (j = 0; j < D; j++) {
+        cmha_real s, c;
+        cmha__turn(theta[j], &s, &c);
+        y[j] = z[j] * c - z[D + j] * s;
+        y[D + j] = z[j] * s + z[D + j] * c;
+    }
+}
+
+CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D, cmha_real *y) {
+    size_t t;
+    for (t = 0; t < T; t++) cmha__rotate_row(z + 2 * t * D, theta + t * D, D, y + 2 * t * D);
+}
+
+CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T, size_t D,
+                                           cmha_real *dz, cmha_real *dtheta) {
+    cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS]; /* dy conj(exp(i theta)): the gradient of z, and with conj(z) that of theta */
+    size_t t, j, j0, m;
+    for (t = 0; t < T; t++)
+        for (j0 = 0; j0 < D; j0 += m) {
+            const cmha_real *re = z + 2 * t * D + j0, *im = re + D, *way = theta + t * D + j0, *g = dy + 2 * t * D + j0;
+            m = D - j0 < CMHA__PAIRS ? D - j0 : CMHA__PAIRS;
+            for (j = 0; j < m; j++) {
+                cmha_real s, c;
+                cmha__turn(way[j], &s, &c);
+                gr[j] = g[j] * c + g[D + j] * s;
+                gi[j] = g[D + j] * c - g[j] * s;
+            }
+            if (dz) cmha__axpy(m, 1, gr, dz + 2 * t * D + j0), cmha__axpy(m, 1, gi, dz + 2 * t * D + D + j0);
+            for (j = 0; dtheta && j < m; j++) dtheta[t * D + j0 + j] += gi[j] * re[j] - gr[j] * im[j];
+        }
+}
+
+/* Complex numbers in double, a block of a row at a time: what means of rows far from zero and covariances close to singular
+   need. */
+#define CMHA__WIDE ((size_t)128)
+enum { CMHA__WIDE_LANES = 8 };
+
+typedef struct cmha__wide {
+    double re[CMHA__WIDE], im[CMHA__WIDE];
+} cmha__wide;
+
+static double cmha__wide_dot(const double *a, const double *b, size_t n) {
+    double lanes[CMHA__WIDE_LANES] = {0}, sum = 0;
+    size_t i = 0;
+    int l;
+    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
+        for (l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l] * b[i + (size_t)l];
+    for (l = 0; i < n; i++, l++) lanes[l] += a[i] * b[i];
+    for (l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
+    return sum;
+}
+
+static double cmha__wide_total(const double *a, size_t n) {
+    double lanes[CMHA__WIDE_LANES] = {0}, sum = 0;
+    size_t i = 0;
+    int l;
+    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
+        for (l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l];
+    for (l = 0; i < n; i++, l++) lanes[l] += a[i];
+    for (l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
+    return sum;
+}
+
+/* c = the numbers j0, j0 + 1, .. of the row z less the mean; returns how many. */
+static size_t cmha__wide_load(const cmha_real *z, size_t D, size_t j0, const double *mean, cmha__wide *c) {
+    size_t m = D - j0 < CMHA__WIDE ? D - j0 : CMHA__WIDE, j;
+    for (j = 0; j < m; j++) c->re[j] = (double)z[j0 + j] - mean[0];
+    for (j = 0; j < m; j++) c->im[j] = (double)z[D + j0 + j] - mean[1];
+    return m;
+}
+
+/* stats = (mean Re, mean Im, V_rr, V_ri, V_ii) of one row; not centred: the mean counts as 0. */
+static void cmha__moments(const cmha_real *z, size_t D, int centred, double *stats) {
+    double mean[2] = {0, 0};
+    size_t j0, m;
+    cmha__wide c;
+    memset(stats, 0, 5 * sizeof *stats);
+    for (j0 = 0; centred && j0 < D; j0 += m) {
+        m = cmha__wide_load(z, D, j0, stats, &c);
+        mean[0] += cmha__wide_total(c.re, m) / (double)D;
+        mean[1] += cmha__wide_total(c.im, m) / (double)D;
+    }
+    memcpy(stats, mean, sizeof mean);
+    for (j0 = 0; j0 < D; j0 += m) {
+        m = cmha__wide_load(z, D, j0, stats, &c);
+        stats[2] += cmha__wide_dot(c.re, c.re, m) / (double)D;
+        stats[3] += cmha__wide_dot(c.re, c.im, m) / (double)D;
+        stats[4] += cmha__wide_dot(c.im, c.im, m) / (double)D;
+    }
+}
+
+/* The matrix M of a norm by its eigenvalues and the direction of the first: M = f1 e1 e1^T + f2 e2 e2^T, e1 = (c, s), e2 = (-s, c).
+   In this form the derivative of an inverse root stays exact next to a singular V. */
+typedef struct cmha__root {
+    double f1, f2, c, s;
+} cmha__root;
+
+static double cmha__inverse_spread(double variance) { return variance == 0 ? 0 : 1 / sqrt(variance); }
+
+static cmha__root cmha__norm_root(cmha_complex_norm kind, const double *V, double eps) {
+    double trace = V[0] + V[2], half = (V[0] - V[2]) / 2, det = V[0] * V[2] - V[1] * V[1], first, angle;
+    cmha__root root = {0, 0, 1, 0};
+    switch (kind) {
+    case CMHA_CLN:
+    case CMHA_CRMS: root.f1 = root.f2 = cmha__inverse_spread(trace + eps); break;
+    case CMHA_SPLIT_NORM:
+        root.f1 = cmha__inverse_spread(V[0] + eps);
+        root.f2 = cmha__inverse_spread(V[2] + eps);
+        break;
+    case CMHA_WHITEN: /* the smaller eigenvalue from the determinant, whose part with eps does not cancel */
+        first = trace / 2 + hypot(half, V[1]) + eps;
+        det = (det > 0 ? det : 0) + eps * (trace + eps);
+        angle = atan2(V[1], half) / 2;
+        root.f1 = cmha__inverse_spread(first);
+        root.f2 = cmha__inverse_spread(first > 0 ? det / first : first);
+        root.c = cos(angle);
+        root.s = sin(angle);
+        break;
+    }
+    return root;
+}
+
+/* (rr, ri, ii) of the symmetric matrix with entries a, e, b in the basis of the root. */
+static void cmha__root_matrix(const cmha__root *r, double a, double e, double b, double *matrix) {
+    double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s;
+    matrix[0] = a * cc + b * ss - 2 * e * cs;
+    matrix[1] = (a - b) * cs + e * (cc - ss);
+    matrix[2] = a * ss + b * cc + 2 * e * cs;
+}
+
+/* matrix = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): the gradient reaches c as matrix * c. For an inverse root the
+   derivative in the eigenbasis has the divided differences of 1/sqrt: -f^3/2 on the diagonal and -f1^2 f2^2/(f1 + f2) off it. */
+static void cmha__root_backward(cmha_complex_norm kind, const cmha__root *r, const double *G, size_t D, double *matrix) {
+    double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s, both = G[1] + G[2];
+    double a = G[0] * cc + both * cs + G[3] * ss, b = G[0] * ss - both * cs + G[3] * cc;
+    double e = ((G[3] - G[0]) * cs + both * (cc - ss) / 2), scale = 2 / (double)D;
+    double off = r->f1 + r->f2 > 0 ? r->f1 * r->f1 * (r->f2 * r->f2) / (r->f1 + r->f2) : 0;
+    if (kind == CMHA_CLN || kind == CMHA_CRMS) a = b = a + b;
+    if (kind != CMHA_WHITEN) e = 0;
+    cmha__root_matrix(r, -scale * r->f1 * r->f1 * r->f1 / 2 * a, -scale * off * e, -scale * r->f2 * r->f2 * r->f2 / 2 * b, matrix);
+}
+
+/* A block of gamma as real 2x2 matrices, g[0..3] = (rr, ri, ir, ii). */
+static void cmha__gamma_load(cmha_complex_norm kind, const cmha_real *gamma, size_t D, size_t j0, size_t m,
+                             double g[4][CMHA__WIDE]) {
+    const cmha_real *first = gamma ? gamma + j0 : NULL, *second = first && kind != CMHA_CRMS ? first + D : first;
+    size_t j;
+    for (j = 0; j < m; j++) g[0][j] = first ? (double)first[j] : 1;
+    for (j = 0; j < m; j++) g[3][j] = g[0][j];
+    for (j = 0; j < m; j++) g[1][j] = g[2][j] = 0;
+    if (!first) return;
+    if (kind == CMHA_SPLIT_NORM)
+        for (j = 0; j < m; j++) g[3][j] = (double)second[j];
+    else if (kind == CMHA_CLN)
+        for (j = 0; j < m; j++) g[1][j] = -(g[2][j] = (double)second[j]);
+    else if (kind == CMHA_WHITEN)
+        for (j = 0; j < m; j++) {
+            g[1][j] = g[2][j] = (double)second[j];
+            g[3][j] = (double)second[D + j];
+        }
+}
+
+/* h = M c in place */
+static void cmha__wide_apply(const double *M, size_t m, cmha__wide *c) {
+    size_t j;
+    for (j = 0; j < m; j++) {
+        double re = M[0] * c->re[j] + M[1] * c->im[j];
+        c->im[j] = M[1] * c->re[j] + M[2] * c->im[j];
+        c->re[j] = re;
+    }
+}
+
+CMHA_DEF void cmha_complex_norm_forward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const cmha_real *beta,
+                                        size_t T, size_t D, cmha_real eps, cmha_real *y, double *stats) {
+    double row[5], M[3], g[4][CMHA__WIDE];
+    size_t t, j, j0, m;
+    cmha__root root;
+    cmha__wide h;
+    for (t = 0; t < T; t++, z += 2 * D, y += 2 * D) {
+        cmha__moments(z, D, kind != CMHA_CRMS, row);
+        if (stats) memcpy(stats + 5 * t, row, sizeof row);
+        root = cmha__norm_root(kind, row + 2, (double)eps);
+        cmha__root_matrix(&root, root.f1, 0, root.f2, M);
+        for (j0 = 0; j0 < D; j0 += m) {
+            m = cmha__wide_load(z, D, j0, row, &h);
+            cmha__wide_apply(M, m, &h);
+            cmha__gamma_load(kind, gamma, D, j0, m, g);
+            for (j = 0; j < m; j++) y[j0 + j] = (cmha_real)(g[0][j] * h.re[j] + g[1][j] * h.im[j]);
+            for (j = 0; j < m; j++) y[D + j0 + j] = (cmha_real)(g[2][j] * h.re[j] + g[3][j] * h.im[j]);
+        }
+        if (beta) cmha__axpy(2 * D, 1, beta, y);
+    }
+}
+
+/* dgamma += dy h^T as its kind has it, h = M c. */
+static void cmha__gamma_backward(cmha_complex_norm kind, const cmha__wide *h, const cmha_real *dy, size_t D, size_t j0, size_t m,
+                                 cmha_real *dgamma) {
+    const cmha_real *re = dy + j0, *im = dy + D + j0;
+    cmha_real *d = dgamma + j0;
+    size_t j;
+    for (j = 0; j < m; j++) {
+        double gr = (double)re[j], gi = (double)im[j], rr = gr * h->re[j], ii = gi * h->im[j];
+        switch (kind) {
+        case CMHA_CRMS: d[j] += (cmha_real)(rr + ii); break;
+        case CMHA_CLN:
+            d[j] += (cmha_real)(rr + ii);
+            d[D + j] += (cmha_real)(gi * h->re[j] - gr * h->im[j]);
+            break;
+        case CMHA_SPLIT_NORM:
+            d[j] += (cmha_real)rr;
+            d[D + j] += (cmha_real)ii;
+            break;
+        case CMHA_WHITEN:
+            d[j] += (cmha_real)rr;
+            d[D + j] += (cmha_real)(gi * h->re[j] + gr * h->im[j]);
+            d[2 * D + j] += (cmha_real)ii;
+            break;
+        }
+    }
+}
+
+/* dh = gamma^T dy for one block; returns its length. */
+static size_t cmha__norm_cotangent(cmha_complex_norm kind, const cmha_real *gamma, const cmha_real *dy, size_t D, size_t j0,
+                                   cmha__wide *dh) {
+    static const double zero[2] = {0, 0};
+    double g[4][CMHA__WIDE];
+    size_t m = cmha__wide_load(dy, D, j0, zero, dh), j;
+    cmha__gamma_load(kind, gamma, D, j0, m, g);
+    for (j = 0; j < m; j++) {
+        double re = g[0][j] * dh->re[j] + g[2][j] * dh->im[j];
+        dh->im[j] = g[1][j] * dh->re[j] + g[3][j] * dh->im[j];
+        dh->re[j] = re;
+    }
+    return m;
+}
+
+/* dz += M (dh - mean dh) + 2/D dV c, the mean only where the forward subtracts one. */
+static void cmha__norm_row_backward(cmha_complex_norm kind, const cmha__root *root, const cmha_real *z, const cmha_real *gamma,
+                                    const double *mean, const cmha_real *dy, size_t D, cmha_real *dz) {
+    double G[4] = {0, 0, 0, 0}, sum[2] = {0, 0}, M[3], dV[3];
+    cmha__wide dh, c;
+    size_t j, j0, m;
+    for (j0 = 0; j0 < D; j0 += m) {
+        m = cmha__norm_cotangent(kind, gamma, dy, D, j0, &dh);
+        cmha__wide_load(z, D, j0, mean, &c);
+        G[0] += cmha__wide_dot(dh.re, c.re, m);
+        G[1] += cmha__wide_dot(dh.re, c.im, m);
+        G[2] += cmha__wide_dot(dh.im, c.re, m);
+        G[3] += cmha__wide_dot(dh.im, c.im, m);
+        if (kind == CMHA_CRMS) continue;
+        sum[0] += cmha__wide_total(dh.re, m) / (double)D;
+        sum[1] += cmha__wide_total(dh.im, m) / (double)D;
+    }
+    cmha__root_matrix(root, root->f1, 0, root->f2, M);
+    cmha__root_backward(kind, root, G, D, dV);
+    for (j0 = 0; j0 < D; j0 += m) {
+        m = cmha__norm_cotangent(kind, gamma, dy, D, j0, &dh);
+        cmha__wide_load(z, D, j0, mean, &c);
+        for (j = 0; j < m; j++) dh.re[j] -= sum[0];
+        for (j = 0; j < m; j++) dh.im[j] -= sum[1];
+        cmha__wide_apply(M, m, &dh);
+        cmha__wide_apply(dV, m, &c);
+        for (j = 0; j < m; j++) dz[j0 + j] += (cmha_real)(dh.re[j] + c.re[j]);
+        for (j = 0; j < m; j++) dz[D + j0 + j] += (cmha_real)(dh.im[j] + c.im[j]);
+    }
+}
+
+CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const double *stats,
+                                         const cmha_real *dy, size_t T, size_t D, cmha_real eps, cmha_real *dz, cmha_real *dgamma,
+                                         cmha_real *dbeta) {
+    size_t t, j0, m;
+    for (t = 0; t < T; t++, z += 2 * D, dy += 2 * D, stats += 5) {
+        cmha__root root = cmha__norm_root(kind, stats + 2, (double)eps);
+        if (dz) cmha__norm_row_backward(kind, &root, z, gamma, stats, dy, D, dz + 2 * t * D);
+        for (j0 = 0; dgamma && j0 < D; j0 += m) {
+            cmha__wide h;
+            double M[3];
+            m = cmha__wide_load(z, D, j0, stats, &h);
+            cmha__root_matrix(&root, root.f1, 0, root.f2, M);
+            cmha__wide_apply(M, m, &h);
+            cmha__gamma_backward(kind, &h, dy, D, j0, m, dgamma);
+        }
+        if (dbeta) cmha__axpy(2 * D, 1, dy, dbeta);
+    }
+}
+
+CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u) {
+    size_t t;
+    for (t = 0; t < T; t++, z += 2 * D, u += 2 * D) cmha__phasor_row(z, z + D, D, eps, 1, u, u + D);
+}
+
+CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz) {
+    size_t t;
+    for (t = 0; dz && t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
+        cmha__phasor_row_backward(z, z + D, D, eps, 1, du, du + D, dz, dz + D);
+}
+
+CMHA_DEF void cmha_hermitian_forward(const cmha_real *q, const cmha_real *k, size_t T, size_t D, cmha_real *a) {
+    size_t t;
+    for (t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
+        a[2 * t] = cmha__dot(q, k, 2 * D);
+        a[2 * t + 1] = cmha__dot(q + D, k, D) - cmha__dot(q, k + D, D);
+    }
+}
+
+/* dq = da k, dk = conj(da) q */
+CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, const cmha_real *da, size_t T, size_t D,
+                                      cmha_real *dq, cmha_real *dk) {
+    size_t t;
+    for (t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
+        cmha_real re = da[2 * t], im = da[2 * t + 1];
+        cmha_real *to_q = dq ? dq + 2 * t * D : NULL, *to_k = dk ? dk + 2 * t * D : NULL;
+        if (dq) cmha__axpy(2 * D, re, k, to_q), cmha__axpy(D, -im, k + D, to_q), cmha__axpy(D, im, k, to_q + D);
+        if (dk) cmha__axpy(2 * D, re, q, to_k), cmha__axpy(D, im, q + D, to_k), cmha__axpy(D, -im, q, to_k + D);
+    }
+}
+
+/* to[j * to_step] = or += from[j * from_step] */
+static void cmha__stride(const cmha_real *from, size_t from_step, size_t n, cmha_real *to, size_t to_step, int add) {
+    size_t j;
+    if (add)
+        for (j = 0; j < n; j++) to[j * to_step] += from[j * from_step];
+    else
+        for (j = 0; j < n; j++) to[j * to_step] = from[j * from_step];
+}
+
+/* Planes from pairs or pairs from planes, written or added. */
+static void cmha__pairs(const cmha_real *from, size_t T, size_t D, cmha_layout layout, int from_pairs, cmha_real *to, int add) {
+    size_t t, part, step = layout == CMHA_LAYOUT_HALF ? 1 : 2;
+    for (t = 0; t < T; t++, from += 2 * D, to += 2 * D)
+        for (part = 0; part < 2; part++) {
+            size_t pair = cmha__pair(layout, D, 0, part), plane = part * D;
+            if (from_pairs) cmha__stride(from + pair, step, D, to + plane, 1, add);
+            else cmha__stride(from + plane, 1, D, to + pair, step, add);
+        }
+}
+
+CMHA_DEF void cmha_complex_from_pairs_forward(const cmha_real *x, size_t T, size_t D, cmha_layout layout, cmha_real *z) {
+    cmha__pairs(x, T, D, layout, 1, z, 0);
+}
+
+CMHA_DEF void cmha_complex_from_pairs_backward(const cmha_real *dz, size_t T, size_t D, cmha_layout layout, cmha_real *dx) {
+    if (dx) cmha__pairs(dz, T, D, layout, 0, dx, 1);
+}
+
+CMHA_DEF void cmha_complex_to_pairs_forward(const cmha_real *z, size_t T, size_t D, cmha_layout layout, cmha_real *x) {
+    cmha__pairs(z, T, D, layout, 0, x, 0);
+}
+
+CMHA_DEF void cmha_complex_to_pairs_backward(const cmha_real *dx, size_t T, size_t D, cmha_layout layout, cmha_real *dz) {
+    if (dz) cmha__pairs(dx, T, D, layout, 1, dz, 1);
+}
+
+CMHA_DEF void cmha_complex_join_forward(const cmha_real *re, const cmha_real *im, size_t T, size_t D, cmha_real *z) {
+    size_t t;
+    for (t = 0; t < T; t++, z += 2 * D) {
+        memcpy(z, re + t * D, D * sizeof *z);
+        if (im) memcpy(z + D, im + t * D, D * sizeof *z);
+        else memset(z + D, 0, D * sizeof *z);
+    }
+}
+
+CMHA_DEF void cmha_complex_join_backward(const cmha_real *dz, size_t T, size_t D, cmha_real *dre, cmha_real *dim) {
+    size_t t;
+    for (t = 0; t < T; t++, dz += 2 * D) {
+        if (dre) cmha__axpy(D, 1, dz, dre + t * D);
+        if (dim) cmha__axpy(D, 1, dz + D, dim + t * D);
+    }
+}
+
+CMHA_DEF void cmha_complex_split_forward(const cmha_real *z, size_t T, size_t D, cmha_real *re, cmha_real *im) {
+    size_t t;
+    for (t = 0; t < T; t++, z += 2 * D) {
+        if (re) memcpy(re + t * D, z, D * sizeof *z);
+        if (im) memcpy(im + t * D, z + D, D * sizeof *z);
+    }
+}
+
+CMHA_DEF void cmha_complex_split_backward(const cmha_real *dre, const cmha_real *dim, size_t T, size_t D, cmha_real *dz) {
+    size_t t;
+    for (t = 0; dz && t < T; t++, dz += 2 * D) {
+        if (dre) cmha__axpy(D, 1, dre + t * D, dz);
+        if (dim) cmha__axpy(D, 1, dim + t * D, dz + D);
+    }
+}
+
+enum { CMHA__EXACT_EVERY = 64 }; /* rows from one angle formed exactly to the next; between them a rotation by omega leads on */
+
+/* wave = exp(i (omega t + delta)) of m columns: exactly, or from the wave of the row before, turned by `step`. delta NULL = 0. */
+static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m, double t, const cmha__wide *step,
+                       cmha__wide *wave) {
+    size_t j;
+    if (step) {
+        for (j = 0; j < m; j++) {
+            double re = wave->re[j] * step->re[j] - wave->im[j] * step->im[j];
+            wave->im[j] = wave->re[j] * step->im[j] + wave->im[j] * step->re[j];
+            wave->re[j] = re;
+        }
+        return;
+    }
+    for (j = 0; j < m; j++) {
+        double angle = (double)omega[j] * t + (delta ? (double)delta[j] : 0);
+        wave->re[j] = cos(angle);
+        wave->im[j] = sin(angle);
+    }
+}
+
+/* Columns lo .. hi - 1 of the table: they do not depend on each other, so threads may share them out. */
+static void cmha__multifreq_forward(const cmha_real *omega, const cmha_real *delta, size_t K, size_t n, size_t d, size_t pos0,
+                                    size_t lo, size_t hi, cmha_real *y) {
+    double scale = 1 / sqrt(K ? (double)K : 1);
+    cmha__wide wave, step;
+    size_t k, r, j, j0, m;
+    for (r = 0; r < n; r++) memset(y + r * d + lo, 0, (hi - lo) * sizeof *y);
+    for (k = 0; k < K; k++, omega += d, delta += d)
+        for (j0 = lo; j0 < hi; j0 += m) {
+            m = hi - j0 < CMHA__WIDE ? hi - j0 : CMHA__WIDE;
+            cmha__wave(omega + j0, NULL, m, 1, NULL, &step);
+            for (r = 0; r < n; r++) {
+                cmha__wave(omega + j0, delta + j0, m, (double)pos0 + (double)r, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
+                for (j = 0; j < m; j++) y[r * d + j0 + j] += (cmha_real)(scale * wave.im[j]);
+            }
+        }
+}
+
+static void cmha__multifreq_backward(const cmha_real *omega, const cmha_real *delta, const cmha_real *dy, size_t K, size_t n,
+                                     size_t d, size_t pos0, size_t lo, size_t hi, cmha_real *domega, cmha_real *ddelta) {
+    double scale = 1 / sqrt(K ? (double)K : 1);
+    cmha__wide wave, step, sum; /* sum: of domega and ddelta */
+    size_t k, r, j, j0, m;
+    for (k = 0; k < K; k++)
+        for (j0 = lo; j0 < hi; j0 += m) {
+            size_t at = k * d + j0;
+            m = hi - j0 < CMHA__WIDE ? hi - j0 : CMHA__WIDE;
+            cmha__wave(omega + at, NULL, m, 1, NULL, &step);
+            memset(&sum, 0, sizeof sum);
+            for (r = 0; r < n; r++) {
+                double t = (double)pos0 + (double)r;
+                cmha__wave(omega + at, delta + at, m, t, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
+                for (j = 0; j < m; j++) {
+                    double g = scale * (double)dy[r * d + j0 + j] * wave.re[j];
+                    sum.re[j] += g * t;
+                    sum.im[j] += g;
+                }
+            }
+            for (j = 0; domega && j < m; j++) domega[at + j] += (cmha_real)sum.re[j];
+            for (j = 0; ddelta && j < m; j++) ddelta[at + j] += (cmha_real)sum.im[j];
+        }
+}
+
+CMHA_DEF void cmha_multifreq_forward(const cmha_real *omega, const cmha_real *delta, size_t K, size_t n, size_t d, size_t pos0,
+                                     cmha_real *y) {
+    cmha__multifreq_forward(omega, delta, K, n, d, pos0, 0, d, y);
+}
+
+CMHA_DEF void cmha_multifreq_backward(const cmha_real *omega, const cmha_real *delta, const cmha_real *dy, size_t K, size_t n,
+                                      size_t d, size_t pos0, cmha_real *domega, cmha_real *ddelta) {
+    cmha__multifreq_backward(omega, delta, dy, K, n, d, pos0, 0, d, domega, ddelta);
+}
+
+CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta) {
+    size_t k, i;
+    for (k = 0; k < K; k++)
+        for (i = 0; i < d; i++) {
+            double octave = (double)k - ((double)K - 1) / 2;
+            omega[k * d + i] = (cmha_real)(pow(base, -2.0 * (double)(i / 2) / (double)d) * pow(2.0, octave));
+            delta[k * d + i] = i % 2 ? (cmha_real)1.57079632679489662 : 0;
+        }
+}
+
+/* ---- Regularisers and clipping of complex numbers ---- */
+
+static size_t cmha__counted(const unsigned char *key_mask, size_t T) {
+    size_t t, count = 0;
+    for (t = 0; t < T; t++) count += !key_mask || key_mask[t];
+    return count;
+}
+
+/* direction [2, D], columns lo .. hi - 1: where the sum of the counted phasors points; returns the sum of 1 - R_j. */
+static double cmha__phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
+                                                     cmha_real eps, size_t lo, size_t hi, double *direction) {
+    double *CMHA__RESTRICT re = direction, *CMHA__RESTRICT im = direction + D, sum = 0, count = (double)cmha__counted(key_mask, T);
+    size_t t, j;
+    for (j = lo; j < hi; j++) re[j] = im[j] = 0;
+    for (t = 0; t < T; t++) {
+        const cmha_real *CMHA__RESTRICT row = z + 2 * t * D;
+        if (key_mask && !key_mask[t]) continue;
+        for (j = lo; j < hi; j++) {
+            cmha_real ur, ui, unused;
+            cmha__phasor(row[j], row[D + j], eps, &ur, &ui, &unused);
+            re[j] += (double)ur;
+            im[j] += (double)ui;
+        }
+    }
+    for (j = lo; j < hi && count > 0; j++) {
+        double length = sqrt(re[j] * re[j] + im[j] * im[j]), inverse; /* R_j times count */
+        inverse = length <= count * (double)CMHA__EPSILON ? 0 : 1 / length;
+        sum += 1 - length / count;
+        re[j] *= inverse;
+        im[j] *= inverse;
+    }
+    return sum;
+}
+
+/* dz -= slope * (gradient of every R_j times count) */
+static void cmha__phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
+                                                    cmha_real eps, const double *direction, double slope, cmha_real *dz) {
+    size_t t, j;
+    for (t = 0; t < T; t++) {
+        const cmha_real *CMHA__RESTRICT row = z + 2 * t * D;
+        const double *CMHA__RESTRICT way = direction;
+        cmha_real *CMHA__RESTRICT to = dz + 2 * t * D;
+        if (key_mask && !key_mask[t]) continue;
+        for (j = 0; j < D; j++) {
+            cmha_real gr = (cmha_real)(-slope * way[j]), gi = (cmha_real)(-slope * way[D + j]);
+            cmha__phasor_backward(row[j], row[D + j], eps, gr, gi, &to[j], &to[D + j]);
+        }
+    }
+}
+
+/* value / (count * D), 0 where nothing is counted: a mean over tokens and channels. */
+static double cmha__mean_over(double value, size_t count, size_t D) { return count && D ? value / (double)count / (double)D : 0; }
+
+CMHA_DEF double cmha_phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                       cmha_real eps, double *direction) {
+    return (double)lam * cmha__mean_over(cmha__phase_reg_forward(z, key_mask, T, D, eps, 0, D, direction), 1, D);
+}
+
+CMHA_DEF void cmha_phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                      cmha_real eps, const double *direction, cmha_real dloss, cmha_real *dz) {
+    double slope = cmha__mean_over((double)lam * (double)dloss, cmha__counted(key_mask, T), D);
+    if (dz) cmha__phase_reg_backward(z, key_mask, T, D, eps, direction, slope, dz);
+}
+
+CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
+    double lanes[CMHA__WIDE_LANES] = {0};
+    size_t i = 0;
+    int l;
+    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
+        for (l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += (double)x[i + (size_t)l] * (double)x[i + (size_t)l];
+    for (l = 0; i < n; i++, l++) lanes[l] += (double)x[i] * (double)x[i];
+    return cmha__wide_total(lanes, CMHA__WIDE_LANES);
+}
+
+/* The sum of |z|^2 over counted rows. */
+static double cmha__mag_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D) {
+    double sum = 0;
+    size_t t;
+    for (t = 0; t < T; t++)
+        if (!key_mask || key_mask[t]) sum += cmha_sum_squares(z + 2 * t * D, 2 * D);
+    return sum;
+}
+
+static void cmha__mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real slope,
+                                   cmha_real *dz) {
+    size_t t;
+    for (t = 0; t < T; t++)
+        if (!key_mask || key_mask[t]) cmha__axpy(2 * D, slope, z + 2 * t * D, dz + 2 * t * D);
+}
+
+CMHA_DEF double cmha_mag_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam) {
+    return (double)lam * cmha__mean_over(cmha__mag_reg_forward(z, key_mask, T, D), cmha__counted(key_mask, T), D);
+}
+
+CMHA_DEF void cmha_mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                    cmha_real dloss, cmha_real *dz) {
+    double slope = cmha__mean_over(2 * (double)lam * (double)dloss, cmha__counted(key_mask, T), D);
+    if (dz) cmha__mag_reg_backward(z, key_mask, T, D, (cmha_real)slope, dz);
+}
+
+/* min(1, limit / norm) */
+static cmha_real cmha__clip_factor(double squares, cmha_real limit) {
+    double norm = sqrt(squares);
+    return norm > (double)limit ? (cmha_real)((double)limit / norm) : 1;
+}
+
+static void cmha__clip_array(cmha_clip_mode mode, cmha_real limit, cmha_real factor, size_t n, cmha_real *x) {
+    size_t i;
+    if (mode == CMHA_CLIP_NORM) factor = cmha__clip_factor(cmha_sum_squares(x, n), limit);
+    if (mode == CMHA_CLIP_VALUE)
+        for (i = 0; i < n; i++) x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
+    else if (factor < 1)
+        for (i = 0; i < n; i++) x[i] *= factor;
+}
+
+CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size_t count, const size_t *n, cmha_real *const *re,
+                                      cmha_real *const *im) {
+    size_t part, i;
+    for (part = 0; part < 2; part++) {
+        cmha_real *const *x = part ? im : re;
+        cmha_real factor = 1;
+        double squares = 0;
+        if (mode == CMHA_CLIP_GLOBAL) {
+            for (i = 0; i < count; i++) squares += x[i] ? cmha_sum_squares(x[i], n[i]) : 0;
+            factor = cmha__clip_factor(squares, limit);
+        }
+        for (i = 0; i < count; i++)
+            if (x[i]) cmha__clip_array(mode, limit, factor, n[i], x[i]);
+    }
+}
+
 /* ---- Optimiser ---- */
 
-CMHA_DEF CMHA__NO_ERRNO void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m,
+CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m,
                                         cmha_real *v) {
     cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
     cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2), eps = (cmha_real)args->eps;
@@ -5032,7 +5973,7 @@ CMHA_DEF CMHA__NO_ERRNO void cmha_adamw(const cmha_adamw_args *args, size_t n, c
         cmha_real x = g[i] * scale, root;
         m[i] = b1 * m[i] + a1 * x;
         v[i] = b2 * v[i] + a2 * x * x;
-        root = CMHA__SQRT(v[i] * unbias) + eps;
+        root = cmha__square_root(v[i] * unbias) + eps;
         p[i] = (p[i] - decay * p[i]) - (root > 0 ? step * m[i] / root : 0); /* eps = 0 and never a gradient */
     }
 }
@@ -5971,7 +6912,7 @@ static cmha_tensor *cmha__mobius_map(cmha_tape *tape, cmha_tensor *x, cmha_tenso
     size_t D;
     if (!x || !w || !tape || tape->status) return NULL;
     if (cmha__last(x) % 2 || w->size % planes || w->size / planes != cmha__last(x) / 2)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mobius: rows [Re | Im] of %zu numbers, a parameter of %zu", cmha__last(x), w->size);
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mobius: rows of %zu numbers, a parameter of %zu", cmha__last(x), w->size);
     if (!(eps >= 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "mobius: eps must be at least 0");
     y = cmha__result(tape, x->rank, x->shape);
     s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
@@ -6188,13 +7129,14 @@ typedef struct cmha__planes {
 } cmha__planes;
 
 /* Fills in the sizes; returns a line with two %zu when the tensors do not fit, and the two numbers. */
-static const char *cmha__planes_sizes(cmha__planes *s, const cmha_tensor *q, const cmha_tensor *k, const cmha_tensor *v, size_t *one,
-                                      size_t *two) {
+static const char *cmha__planes_sizes(cmha__planes *s, const cmha_tensor *q, const cmha_tensor *k, const cmha_tensor *v,
+                                      size_t *one, size_t *two) {
     size_t width = cmha__last(q), parts = s->heads * (k ? 2 : 6);
     *one = width, *two = s->heads;
     s->fused = !k;
     if (!k != !v || (s->fused && s->real_values)) return "attention over planes: k and v are missing (q of width %zu, %zu heads)";
-    if (!s->heads || q->rank != 3 || width % parts || !width) return "attention over planes: width %zu does not fit %zu complex heads";
+    if (!s->heads || q->rank != 3 || width % parts || !width)
+        return "attention over planes: width %zu does not fit %zu complex heads";
     s->batch = q->shape[0];
     s->n = q->shape[1];
     s->d = s->d_v = width / parts;
@@ -6213,6 +7155,10 @@ static const char *cmha__planes_sizes(cmha__planes *s, const cmha_tensor *q, con
 /* A view of one tensor of planes, or of one real tensor. */
 static cmha_heads cmha__planes_view(const cmha__planes *s, cmha_real *data, size_t d, int real) {
     return cmha_complex_tokens_major(data, s->n, s->heads * d * (real ? 1 : 2), d, real ? 0 : s->heads * d);
+}
+
+static cmha_heads cmha__planes_output(const cmha__planes *s, cmha_real *data) {
+    return cmha__planes_view(s, data, s->d_v, s->real_values);
 }
 
 /* Views of queries, keys and values in three arrays or in one. */
@@ -6242,8 +7188,8 @@ static void cmha__planes_open(cmha_tape *tape, const cmha__planes *s, cmha_recor
     cmha_real *dq = cmha_grad(tape, q), *dk = cmha_grad(tape, k), *dv = cmha_grad(tape, v);
     cmha__planes_views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, p->x);
     cmha__planes_views(s, dq, dk, dv, p->d);
-    p->y = cmha__planes_view(s, r->out->data, s->d_v, s->real_values);
-    p->dy = cmha__planes_view(s, r->out->grad, s->d_v, s->real_values);
+    p->y = cmha__planes_output(s, r->out->data);
+    p->dy = cmha__planes_output(s, r->out->grad);
 }
 
 typedef struct cmha__linear_saved {
@@ -6266,12 +7212,14 @@ static cmha_status cmha__linear_attention_record(cmha_tape *tape, cmha_record *r
     return tape->status;
 }
 
-CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+/* state NULL: the whole sequence is there. Else it goes on from a cache's state, outside of a recording. */
+static cmha_tensor *cmha__linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                           cmha_real *state) {
     size_t one = 0, two = 0;
     const char *misfit;
     cmha__linear_saved *s;
     cmha_tensor *in[3], *y;
-    cmha_heads x[3];
+    cmha_heads x[3], out;
     cmha_real *scratch;
     cmha__mark mark;
     if (!q || !args || !tape || tape->status) return NULL;
@@ -6291,12 +7239,17 @@ CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_a
     scratch = cmha__reals(tape, cmha_linear_attention_scratch(&s->args, 0));
     if (!tape->status && !cmha__dry(tape)) {
         cmha__planes_views(&s->planes, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
-        cmha_linear_attention_forward(&s->args, x[0], x[1], x[2],
-                                      cmha__planes_view(&s->planes, y->data, s->planes.d_v, s->planes.real_values), s->rows, scratch);
+        out = cmha__planes_view(&s->planes, y->data, s->planes.d_v, s->planes.real_values);
+        if (state) cmha_linear_attention_append(&s->args, x[0], x[1], x[2], out, state, scratch);
+        else cmha_linear_attention_forward(&s->args, x[0], x[1], x[2], out, s->rows, scratch);
     }
     cmha__rewind(tape, mark);
     in[0] = q, in[1] = k, in[2] = v;
     return cmha_push(tape, "linear_attention", y, in, 3, cmha__linear_attention_record, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+    return cmha__linear_attention(tape, args, q, k, v, NULL);
 }
 
 typedef struct cmha__lag_saved {
@@ -6319,7 +7272,8 @@ static cmha_status cmha__lag_attention_record(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
-CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k,
+                                         cmha_tensor *v) {
     size_t one = 0, two = 0;
     const char *misfit;
     cmha__lag_saved *s;
@@ -6333,7 +7287,10 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
     s->args = *args;
     s->planes.heads = args->heads;
     misfit = cmha__planes_sizes(&s->planes, q, k, v, &one, &two);
-    if (!misfit && s->planes.d != s->planes.d_v) misfit = "lag attention: values of another width than queries (%zu numbers, %zu heads)";
+    if (!misfit && s->planes.d_v != s->planes.d) {
+        one = s->planes.d_v, two = s->planes.d;
+        misfit = "lag attention: values of %zu complex numbers a head, queries of %zu";
+    }
     if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
     s->args.batch = s->planes.batch, s->args.n = s->planes.n, s->args.d = s->planes.d;
     s->args.threads = tape->context->threads;
@@ -6344,11 +7301,425 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
     scratch = cmha__reals(tape, cmha_lag_attention_scratch(&s->args));
     if (!tape->status && !cmha__dry(tape)) {
         cmha__planes_views(&s->planes, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
-        cmha_lag_attention_forward(&s->args, x[0], x[1], x[2], cmha__planes_view(&s->planes, y->data, s->planes.d_v, 0), s->lags, scratch);
+        cmha_lag_attention_forward(&s->args, x[0], x[1], x[2], cmha__planes_output(&s->planes, y->data), s->lags, scratch);
     }
     cmha__rewind(tape, mark);
     in[0] = q, in[1] = k, in[2] = v;
     return cmha_push(tape, "lag_attention", y, in, 3, cmha__lag_attention_record, s);
+}
+
+/* ---- Complex building blocks ---- */
+
+/* An even last axis? */
+static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *name) {
+    char line[128];
+    if (cmha__last(z) % 2 == 0) return 1;
+    snprintf(line, sizeof line, "%s: a width of %zu is odd and cannot be read as complex numbers", name, cmha__last(z));
+    cmha__tape_fail(tape, CMHA_ERR_SHAPE, line);
+    return 0;
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im) {
+    if (!re || !tape || tape->status) return NULL;
+    if (!im) im = cmha_tensor_new(tape, re->rank, re->shape, 0);
+    return cmha_concat(tape, re, im, re->rank - 1);
+}
+
+static cmha_tensor *cmha__complex_part(cmha_tape *tape, cmha_tensor *z, size_t part) {
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "complex part")) return NULL;
+    return cmha_slice(tape, z, z->rank - 1, part * (cmha__last(z) / 2), (part + 1) * (cmha__last(z) / 2));
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z) { return cmha__complex_part(tape, z, 0); }
+CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z) { return cmha__complex_part(tape, z, 1); }
+
+typedef struct cmha__pairs_saved {
+    cmha_layout layout;
+    int from_pairs;
+} cmha__pairs_saved;
+
+static cmha_status cmha__pairs_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__pairs_saved *s = (const cmha__pairs_saved *)r->user;
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    size_t W = cmha__last(r->out);
+    if (!dx || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(r->out), lo, hi) {
+        cmha__pairs(r->out->grad + lo * W, hi - lo, W / 2, s->layout, !s->from_pairs, dx + lo * W, 1);
+    }
+    return CMHA_OK;
+}
+
+static cmha_tensor *cmha__pairs_op(cmha_tape *tape, cmha_tensor *x, cmha_layout layout, int from_pairs) {
+    cmha__pairs_saved *s;
+    cmha_tensor *y;
+    size_t W;
+    if (!x || !tape || tape->status || !cmha__is_planes(tape, x, "complex pairs")) return NULL;
+    W = cmha__last(x);
+    y = cmha__result(tape, x->rank, x->shape);
+    s = y ? (cmha__pairs_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->layout = layout;
+    s->from_pairs = from_pairs;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(x), lo, hi) {
+            cmha__pairs(x->data + lo * W, hi - lo, W / 2, layout, from_pairs, y->data + lo * W, 0);
+        }
+    return cmha_push(tape, "complex_pairs", y, &x, 1, cmha__pairs_backward, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_from_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout) {
+    return cmha__pairs_op(tape, x, layout, 1);
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_to_pairs(cmha_tape *tape, cmha_tensor *z, cmha_layout layout) {
+    return cmha__pairs_op(tape, z, layout, 0);
+}
+
+/* T, I and O of a complex linear map, the adjoint's weight being [2, I, O]. */
+typedef struct cmha__complex_linear_saved {
+    size_t T, I, O;
+    int adjoint;
+} cmha__complex_linear_saved;
+
+static cmha_status cmha__complex_linear_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__complex_linear_saved *s = (const cmha__complex_linear_saved *)r->user;
+    cmha_tensor *x = r->in[0], *w = r->in[1];
+    int threads = tape->context->threads, fresh;
+    cmha_real *dx = cmha__grad_fresh(tape, x, &fresh), *dw = cmha_grad(tape, w), *db = cmha_grad(tape, r->in[2]), *scratch;
+    cmha__mark mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, 2 * r->out->size);
+    if (!tape->status && !cmha__dry(tape)) {
+        if (dx || dw)
+            cmha__complex_linear_backward(threads, x->data, w->data, r->out->grad, s->T, s->I, s->O, s->adjoint, fresh ? 0 : 1, dx,
+                                          dw, scratch);
+        if (db) cmha__bias_backward(threads, r->out->grad, s->T, 2 * s->O, db);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+static cmha_tensor *cmha__complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias, int adjoint) {
+    size_t shape[CMHA_MAX_RANK], I;
+    cmha__complex_linear_saved *s;
+    cmha_tensor *in[3], *y;
+    cmha_real *scratch;
+    cmha__mark mark;
+    if (!x || !weight || !tape || tape->status || !cmha__is_planes(tape, x, "complex linear")) return NULL;
+    if (weight->rank != 3 || weight->shape[0] != 2)
+        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "complex linear: the weight must be [2, O, I]");
+    I = weight->shape[adjoint ? 1 : 2];
+    if (cmha__last(x) != 2 * I)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex linear: input of %zu complex numbers, weight for %zu",
+                                cmha__last(x) / 2, I);
+    s = (cmha__complex_linear_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->I = I, s->O = weight->shape[adjoint ? 2 : 1], s->adjoint = adjoint;
+    if (bias && bias->size != 2 * s->O)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex linear: output of %zu complex numbers, bias of %zu reals", s->O,
+                                bias->size);
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] = 2 * s->O;
+    y = cmha__result(tape, x->rank, shape);
+    if (!y) return NULL;
+    s->T = cmha__rows(y); /* not of x, whose rows may be empty */
+    mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, 2 * y->size);
+    if (!tape->status && !cmha__dry(tape))
+        cmha__complex_linear_forward(tape->context->threads, x->data, weight->data, bias ? bias->data : NULL, s->T, I, s->O,
+                                     adjoint, y->data, scratch);
+    cmha__rewind(tape, mark);
+    in[0] = x, in[1] = weight, in[2] = bias;
+    return cmha_push(tape, "complex_linear", y, in, 3, cmha__complex_linear_record, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
+    return cmha__complex_linear(tape, x, weight, bias, 0);
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v, cmha_tensor *bias) {
+    return cmha__complex_linear(tape, cmha__complex_linear(tape, x, v, NULL, 1), u, bias, 0);
+}
+
+static cmha_status cmha__complex_rotate_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *z = r->in[0], *theta = r->in[1];
+    cmha_real *dz = cmha_grad(tape, z), *dtheta = cmha_grad(tape, theta);
+    size_t D = cmha__last(z) / 2;
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+        cmha_complex_rotate_backward(z->data + lo * 2 * D, theta->data + lo * D, r->out->grad + lo * 2 * D, hi - lo, D,
+                                     dz ? dz + lo * 2 * D : NULL, dtheta ? dtheta + lo * D : NULL);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta) {
+    cmha_tensor *in[2], *y;
+    size_t D;
+    if (!z || !theta || !tape || tape->status || !cmha__is_planes(tape, z, "complex rotate")) return NULL;
+    D = cmha__last(z) / 2;
+    if (cmha__last(theta) != D || theta->size != z->size / 2)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex rotate: %zu complex numbers, %zu angles", z->size / 2, theta->size);
+    y = cmha__result(tape, z->rank, z->shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+            cmha_complex_rotate_forward(z->data + lo * 2 * D, theta->data + lo * D, hi - lo, D, y->data + lo * 2 * D);
+        }
+    in[0] = z, in[1] = theta;
+    return cmha_push(tape, "complex_rotate", y, in, 2, cmha__complex_rotate_backward, NULL);
+}
+
+typedef struct cmha__complex_norm_saved {
+    cmha_complex_norm kind;
+    cmha_real eps;
+    double *stats;
+} cmha__complex_norm_saved;
+
+/* Each thread sums the gradients of gamma (3D) and beta (2D) of its rows for itself. */
+static cmha_status cmha__complex_norm_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__complex_norm_saved *s = (const cmha__complex_norm_saved *)r->user;
+    cmha_tensor *z = r->in[0], *gamma = r->in[1], *beta = r->in[2];
+    size_t D = cmha__last(z) / 2, T = cmha__rows(z), threads = (size_t)tape->context->threads, c;
+    cmha_real *dz = cmha_grad(tape, z), *dgamma = cmha_grad(tape, gamma), *dbeta = cmha_grad(tape, beta), *partial;
+    cmha__mark mark = cmha__mark_of(tape);
+    partial = cmha__reals(tape, threads * 5 * D);
+    if (!tape->status && !cmha__dry(tape)) {
+        memset(partial, 0, threads * 5 * D * sizeof *partial);
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            cmha_real *own = partial + (size_t)cmha__chunk * 5 * D;
+            cmha_complex_norm_backward(s->kind, z->data + lo * 2 * D, gamma ? gamma->data : NULL, s->stats + 5 * lo,
+                                       r->out->grad + lo * 2 * D, hi - lo, D, s->eps, dz ? dz + lo * 2 * D : NULL,
+                                       dgamma ? own : NULL, dbeta ? own + 3 * D : NULL);
+        }
+        for (c = 0; c < threads; c++) {
+            if (dgamma) cmha__axpy(gamma->size, 1, partial + c * 5 * D, dgamma);
+            if (dbeta) cmha__axpy(2 * D, 1, partial + c * 5 * D + 3 * D, dbeta);
+        }
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_normalize(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm kind, cmha_tensor *gamma,
+                                             cmha_tensor *beta, cmha_real eps) {
+    size_t D, T, width;
+    cmha__complex_norm_saved *s;
+    cmha_tensor *in[3], *y;
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "complex norm")) return NULL;
+    D = cmha__last(z) / 2, T = cmha__rows(z);
+    width = kind == CMHA_CRMS ? D : kind == CMHA_WHITEN ? 3 * D : 2 * D;
+    if (gamma && gamma->size != width)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: gamma needs %zu numbers and has %zu", width, gamma->size);
+    if (beta && beta->size != 2 * D)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: beta needs %zu numbers and has %zu", 2 * D, beta->size);
+    y = cmha__result(tape, z->rank, z->shape);
+    s = y ? (cmha__complex_norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->kind = kind;
+    s->eps = eps;
+    s->stats = (double *)cmha_tape_alloc(tape, T * 5 * sizeof *s->stats);
+    if (!s->stats) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            cmha_complex_norm_forward(kind, z->data + lo * 2 * D, gamma ? gamma->data : NULL, beta ? beta->data : NULL, hi - lo, D,
+                                      eps, y->data + lo * 2 * D, s->stats + 5 * lo);
+        }
+    in[0] = z, in[1] = gamma, in[2] = beta;
+    return cmha_push(tape, "complex_norm", y, in, 3, cmha__complex_norm_record, s);
+}
+
+static cmha_status cmha__phasor_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *z = r->in[0];
+    cmha_real *dz = cmha_grad(tape, z);
+    size_t W = cmha__last(z);
+    if (!dz || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+        cmha_phasor_backward(z->data + lo * W, r->out->grad + lo * W, hi - lo, W / 2, *(const cmha_real *)r->user, dz + lo * W);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps) {
+    cmha_real *saved;
+    cmha_tensor *u;
+    size_t W;
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "phasor")) return NULL;
+    W = cmha__last(z);
+    u = cmha__result(tape, z->rank, z->shape);
+    saved = u ? (cmha_real *)cmha__record_alloc(tape, sizeof *saved) : NULL;
+    if (!saved) return NULL;
+    *saved = eps;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+            cmha_phasor_forward(z->data + lo * W, hi - lo, W / 2, eps, u->data + lo * W);
+        }
+    return cmha_push(tape, "phasor", u, &z, 1, cmha__phasor_record, saved);
+}
+
+static cmha_status cmha__hermitian_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *q = r->in[0], *k = r->in[1];
+    cmha_real *dq = cmha_grad(tape, q), *dk = cmha_grad(tape, k);
+    size_t W = cmha__last(q);
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(q), lo, hi) {
+        cmha_hermitian_backward(q->data + lo * W, k->data + lo * W, r->out->grad + 2 * lo, hi - lo, W / 2, dq ? dq + lo * W : NULL,
+                                dk ? dk + lo * W : NULL);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k) {
+    size_t shape[CMHA_MAX_RANK], W;
+    cmha_tensor *in[2], *a;
+    if (!q || !k || !tape || tape->status || !cmha__is_planes(tape, q, "hermitian")) return NULL;
+    if (!cmha__same_shape(q, k))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "hermitian: sizes %zu and %zu differ in shape", q->size, k->size);
+    W = cmha__last(q);
+    memcpy(shape, q->shape, sizeof shape);
+    shape[q->rank - 1] = 2;
+    a = cmha__result(tape, q->rank, shape);
+    if (!a) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, a->size / 2, lo, hi) {
+            cmha_hermitian_forward(q->data + lo * W, k->data + lo * W, hi - lo, W / 2, a->data + 2 * lo);
+        }
+    in[0] = q, in[1] = k;
+    return cmha_push(tape, "hermitian", a, in, 2, cmha__hermitian_record, NULL);
+}
+
+static cmha_status cmha__multifreq_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *omega = r->in[0], *delta = r->in[1];
+    size_t K = omega->shape[0], d = omega->shape[1], pos0 = *(const size_t *)r->user;
+    cmha_real *domega = cmha_grad(tape, omega), *ddelta = cmha_grad(tape, delta);
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, d, lo, hi) {
+        cmha__multifreq_backward(omega->data, delta->data, r->out->grad, K, r->out->shape[0], d, pos0, lo, hi, domega, ddelta);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n, size_t pos0) {
+    size_t shape[2], *saved;
+    cmha_tensor *in[2], *y;
+    if (!omega || !delta || !tape || tape->status) return NULL;
+    if (omega->rank != 2 || !cmha__same_shape(omega, delta))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "multifreq: omega and delta must be [K, d]; they hold %zu and %zu numbers",
+                                omega->size, delta->size);
+    shape[0] = n, shape[1] = omega->shape[1];
+    y = cmha__result(tape, 2, shape);
+    saved = y ? (size_t *)cmha__record_alloc(tape, sizeof *saved) : NULL;
+    if (!saved) return NULL;
+    *saved = pos0;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, shape[1], lo, hi) {
+            cmha__multifreq_forward(omega->data, delta->data, omega->shape[0], n, shape[1], pos0, lo, hi, y->data);
+        }
+    in[0] = omega, in[1] = delta;
+    return cmha_push(tape, "multifreq", y, in, 2, cmha__multifreq_record, saved);
+}
+
+static cmha_status cmha__add_rows_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *rows = r->in[1];
+    cmha_real *drows = cmha_grad(tape, rows);
+    size_t n = rows->size;
+    if (drows && !cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
+            size_t at;
+            for (at = 0; at < r->out->size; at += n) cmha__axpy(hi - lo, 1, r->out->grad + at + lo, drows + lo);
+        }
+    cmha__pass_grad(tape, r->out, r->in[0]);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows) {
+    cmha_tensor *in[2], *y;
+    size_t n;
+    if (!x || !rows || !tape || tape->status) return NULL;
+    n = rows->size;
+    if (rows->rank != 2 || x->rank < 2 || cmha__last(x) != rows->shape[1] || x->shape[x->rank - 2] != rows->shape[0])
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ", x->size, n);
+    y = cmha__result(tape, x->rank, x->shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
+            size_t at, i;
+            for (at = 0; at < x->size; at += n)
+                for (i = lo; i < hi; i++) y->data[at + i] = x->data[at + i] + rows->data[i];
+        }
+    in[0] = x, in[1] = rows;
+    return cmha_push(tape, "add_rows", y, in, 2, cmha__add_rows_backward, NULL);
+}
+
+/* What both regularisers save; direction only for the phases. */
+typedef struct cmha__complex_reg_saved {
+    const unsigned char *key_mask;
+    cmha_real lam, eps;
+    size_t counted;
+    double *direction; /* [2, D] */
+    double *sums;      /* a thread's part of the loss each */
+} cmha__complex_reg_saved;
+
+static cmha_status cmha__complex_reg_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__complex_reg_saved *s = (const cmha__complex_reg_saved *)r->user;
+    cmha_tensor *z = r->in[0];
+    cmha_real *dz = cmha_grad(tape, z);
+    size_t D = cmha__last(z) / 2;
+    double slope;
+    if (!dz || cmha__dry(tape)) return tape->status;
+    slope = cmha__mean_over((double)s->lam * (double)r->out->grad[0], s->counted, D);
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+        const unsigned char *mask = s->key_mask ? s->key_mask + lo : NULL;
+        const cmha_real *rows = z->data + lo * 2 * D;
+        if (s->direction) cmha__phase_reg_backward(rows, mask, hi - lo, D, s->eps, s->direction, slope, dz + lo * 2 * D);
+        else cmha__mag_reg_backward(rows, mask, hi - lo, D, (cmha_real)(2 * slope), dz + lo * 2 * D);
+    }
+    return CMHA_OK;
+}
+
+/* The phases' sum is dealt to threads by channel, the magnitudes' by token. */
+static double cmha__complex_reg_sum(cmha_tape *tape, const cmha__complex_reg_saved *s, const cmha_tensor *z) {
+    size_t D = cmha__last(z) / 2, T = cmha__rows(z);
+    int threads = tape->context->threads;
+    if (s->direction) {
+        CMHA__FOR_CHUNKS(threads, D, lo, hi) {
+            s->sums[cmha__chunk] = cmha__phase_reg_forward(z->data, s->key_mask, T, D, s->eps, lo, hi, s->direction);
+        }
+        return cmha__mean_over(cmha__wide_total(s->sums, (size_t)threads), 1, D);
+    }
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        s->sums[cmha__chunk] = cmha__mag_reg_forward(z->data + lo * 2 * D, s->key_mask ? s->key_mask + lo : NULL, hi - lo, D);
+    }
+    return cmha__mean_over(cmha__wide_total(s->sums, (size_t)threads), s->counted, D);
+}
+
+static cmha_tensor *cmha__complex_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps,
+                                      int phases) {
+    cmha__complex_reg_saved *s;
+    cmha_tensor *loss;
+    size_t one = 1;
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, phases ? "phase_reg" : "mag_reg")) return NULL;
+    loss = cmha__result(tape, 1, &one);
+    s = loss ? (cmha__complex_reg_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->key_mask = key_mask;
+    s->lam = lam;
+    s->eps = eps;
+    s->sums = (double *)cmha__record_alloc(tape, (size_t)tape->context->threads * sizeof *s->sums);
+    if (phases) s->direction = (double *)cmha_tape_alloc(tape, cmha__last(z) * sizeof *s->direction);
+    if (!s->sums || (phases && !s->direction)) return NULL;
+    if (!cmha__dry(tape)) {
+        s->counted = cmha__counted(key_mask, cmha__rows(z));
+        loss->data[0] = (cmha_real)((double)lam * cmha__complex_reg_sum(tape, s, z));
+    }
+    return cmha_push(tape, phases ? "phase_reg" : "mag_reg", loss, &z, 1, cmha__complex_reg_backward, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps) {
+    return cmha__complex_reg(tape, z, key_mask, lam, eps, 1);
+}
+
+CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam) {
+    return cmha__complex_reg(tape, z, key_mask, lam, 0, 0);
 }
 
 /* ---- Losses ---- */
@@ -6679,6 +8050,22 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
 
 /* ======================================================= Models ======================================================= */
 
+static void cmha__preset_cope(cmha_model_config *m, cmha_trainer_config *t) {
+    m->family = CMHA_FAMILY_COPE, m->attention = CMHA_ATTENTION_DOT, m->causal = 0;
+    m->n_layers = 6, m->d_model = 256, m->n_heads = 8, m->d_ff = 1024, m->vocabulary = 30522, m->max_positions = 512;
+    m->placement = CMHA_NORM_POST, m->activation = CMHA_RELU, m->output_bias = 1, m->dropout = m->attention_dropout = 0.2;
+    m->token_types = 2, m->classes = 2, m->init = CMHA_INIT_XAVIER;
+    t->batch = 512, t->length = 256, t->schedule = CMHA_LINEAR, t->min_lr = 1e-5, t->warmup = 0;
+}
+
+static void cmha__preset_mobius(cmha_model_config *m, cmha_trainer_config *t, int rope) {
+    m->family = CMHA_FAMILY_MOBIUS, m->attention = rope ? CMHA_ATTENTION_ROPE : CMHA_ATTENTION_DOT, m->causal = 0;
+    m->n_layers = rope ? 12 : 11, m->d_model = 768, m->n_heads = 12, m->d_ff = 3072, m->vocabulary = 30522, m->max_positions = 512;
+    m->mobius_heads = 6, m->position = CMHA_POSITION_LEARNED, m->placement = CMHA_NORM_POST, m->attention_bias = 1, m->head_bias = 1;
+    m->dropout = m->attention_dropout = 0.1, m->token_types = 2;
+    t->length = 128, t->schedule = CMHA_LINEAR;
+}
+
 CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer) {
     cmha_model_config m;
     cmha_trainer_config t;
@@ -6701,6 +8088,18 @@ CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmh
         m.dropout = m.attention_dropout = 0.1;
         m.share = CMHA_SHARE_SHARED, m.placement = CMHA_NORM_POST, m.delta_init = CMHA_DELTA_CONST, m.delta_value = 1;
         m.attention_bias = 1, m.pcl_weight = 0.01, m.pcl_adapted = 1;
+    } else if (!strcmp(name, "encoder")) {
+        m.n_layers = 4, m.d_model = 128, m.n_heads = 4, m.d_ff = 512;
+        m.causal = 0, m.attention = CMHA_ATTENTION_ROPE, m.token_types = 2, m.classes = 2, m.pool = CMHA_POOL_MEAN, m.dropout = 0.1;
+        t.batch = 32, t.length = 64, t.lr = 1e-3, t.beta2 = 0.99, t.adam_eps = 1e-8;
+    } else if (!strcmp(name, "cope")) {
+        cmha__preset_cope(&m, &t);
+    } else if (!strcmp(name, "mobiusbert") || !strcmp(name, "mobroformer")) {
+        cmha__preset_mobius(&m, &t, !strcmp(name, "mobroformer"));
+    } else if (!strcmp(name, "crat")) {
+        m.family = CMHA_FAMILY_CRAT;
+        m.n_layers = 12, m.d_model = 768, m.n_heads = 8, m.d_ff = 3072, m.real_heads = m.imag_heads = 2;
+        m.dropout = 0.1, m.phase_reg = m.mag_reg = 1e-4;
     } else {
         return CMHA_ERR_NOT_FOUND;
     }
@@ -6709,30 +8108,68 @@ CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmh
     return CMHA_OK;
 }
 
-/* How a parameter starts. */
-enum { CMHA__ZEROS, CMHA__ONES, CMHA__WEIGHT, CMHA__RESIDUAL_WEIGHT, CMHA__DELTA };
+CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
+    static const char *const kinds[][2] = {
+        {"cmha", "family=real attention=cmha share=per_head position=none"},
+        {"cmha-shared", "family=real attention=cmha share=shared position=none"},
+        {"cmha-fixed", "family=real attention=cmha share=fixed position=none"},
+        {"rope", "family=real attention=rope position=none"},
+        {"dot", "family=real attention=dot position=none"},
+        {"dot+learned", "family=real attention=dot position=learned"},
+        {"dot+sinusoidal", "family=real attention=dot position=sinusoidal"},
+        {"alibi", "family=real attention=dot position=alibi"},
+        {"cope-phase", "family=cope cope_score=phase attention=dot position=none"},
+        {"cope-magnitude", "family=cope cope_score=magnitude attention=dot position=none"},
+        {"cope-real", "family=cope cope_score=real attention=dot position=none"},
+        {"cope-hybrid", "family=cope cope_score=hybrid attention=dot position=none"},
+        {"cope-hybrid_norm", "family=cope cope_score=hybrid_norm attention=dot position=none"},
+        {"cope-linear", "family=cope cope_score=linear attention=dot position=none"},
+        {"mobius", "family=mobius attention=dot position=learned placement=post"},
+        {"mobius+rope", "family=mobius attention=rope position=learned placement=post"},
+        {"angular", "family=crat crat_attention=angular position=none placement=pre"},
+        {"angular-linear", "family=crat crat_attention=linear position=none placement=pre"},
+        {"lag", "family=crat crat_attention=lag position=none placement=pre causal=0"}};
+    if (i >= sizeof kinds / sizeof *kinds) return NULL;
+    if (fields) *fields = kinds[i][1];
+    return kinds[i][0];
+}
+
+CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model) {
+    const char *fields, *known;
+    size_t i;
+    for (i = 0; name && (known = cmha_kind_name(i, &fields)) != NULL; i++)
+        if (!strcmp(known, name)) return cmha_config_set_all(context, cmha_model_table(), model, fields);
+    return cmha__fail(context, CMHA_ERR_NOT_FOUND, "there is no kind of attention \"%s\"", name ? name : "");
+}
+
+/* How a parameter starts. MAPS: Möbius maps near the identity; UNIT: 1 + 0i; WHITEN: the matrices that leave variance 1/2 a part. */
+enum {
+    CMHA__ZEROS, CMHA__ONES, CMHA__WEIGHT, CMHA__RESIDUAL_WEIGHT, CMHA__EMBEDDING, CMHA__DELTA, CMHA__MATRIX_ORTHO, CMHA__MAPS, CMHA__UNIT,
+    CMHA__WHITEN, CMHA__PE_OMEGA, CMHA__PE_DELTA
+};
 
 /* Declares parameters in file order: a first pass counts them, a second places them in the block. */
 typedef struct cmha__builder {
     cmha_model *model;
-    size_t n, size;
+    size_t n, size, n_views;
     int overflow;
 } cmha__builder;
 
-/* cols 0: a vector of `rows`. Returns NULL in the counting pass. */
-static cmha_tensor *cmha__declare(cmha__builder *b, size_t layer, const char *name, size_t rows, size_t cols, int init) {
+/* Returns NULL in the counting pass. */
+static cmha_tensor *cmha__declare_shape(cmha__builder *b, size_t layer, const char *name, int rank, const size_t *shape, int init) {
     cmha_parameter *p = b->model->parameters ? &b->model->parameters[b->n] : NULL;
-    size_t count = rows;
-    if (!cmha__mul(rows, cols ? cols : 1, &count)) b->overflow = 1;
+    size_t count = 1;
+    int i;
+    for (i = 0; i < rank; i++)
+        if (!cmha__mul(count, shape[i], &count)) b->overflow = 1;
     if (p) {
         if (layer == SIZE_MAX) snprintf(p->name, sizeof p->name, "%s", name);
         else snprintf(p->name, sizeof p->name, "blocks.%zu.%s", layer, name);
-        p->tensor.rank = cols ? 2 : 1;
-        p->tensor.shape[0] = rows;
-        p->tensor.shape[1] = cols;
+        p->tensor.rank = rank;
+        memcpy(p->tensor.shape, shape, (size_t)rank * sizeof *shape);
         p->tensor.size = count;
         p->tensor.data = b->model->data + b->size;
-        p->decay = cols && (init == CMHA__WEIGHT || init == CMHA__RESIDUAL_WEIGHT);
+        p->decay = rank > 1 && (init == CMHA__WEIGHT || init == CMHA__RESIDUAL_WEIGHT || init == CMHA__EMBEDDING || init == CMHA__MATRIX_ORTHO);
         p->init = init;
     }
     b->n++;
@@ -6740,94 +8177,363 @@ static cmha_tensor *cmha__declare(cmha__builder *b, size_t layer, const char *na
     return p ? &p->tensor : NULL;
 }
 
+/* cols 0: a vector of `rows`. */
+static cmha_tensor *cmha__declare(cmha__builder *b, size_t layer, const char *name, size_t rows, size_t cols, int init) {
+    size_t shape[2];
+    shape[0] = rows, shape[1] = cols;
+    return cmha__declare_shape(b, layer, name, cols ? 2 : 1, shape, init);
+}
+
 static cmha_tensor *cmha__declare_if(cmha__builder *b, int wanted, size_t layer, const char *name, size_t rows, size_t cols, int init) {
     return wanted ? cmha__declare(b, layer, name, rows, cols, init) : NULL;
 }
 
-/* One tensor over neighbours in the block: first, and `rows` in all. */
-static cmha_tensor *cmha__fuse(cmha_model *model, size_t *n_fused, const cmha_tensor *first, size_t rows) {
+/* A complex matrix [2, rows, cols], or vector [2, rows]. */
+static cmha_tensor *cmha__declare_complex(cmha__builder *b, int wanted, size_t layer, const char *name, size_t rows, size_t cols, int init) {
+    size_t shape[3];
+    if (!wanted) return NULL;
+    shape[0] = 2, shape[1] = rows, shape[2] = cols;
+    if (b->model->parameters) b->model->parameters[b->n].is_complex = 1;
+    return cmha__declare_shape(b, layer, name, cols ? 3 : 2, shape, init);
+}
+
+enum { CMHA__VIEWS = 8 }; /* the most that one block or the model itself has */
+
+/* One real matrix (or, cols 0, vector) over neighbours in the block, `rows` rows from the first on. */
+static cmha_tensor *cmha__view(cmha__builder *b, const cmha_tensor *first, size_t rows, size_t cols) {
     cmha_tensor *t;
     if (!first) return NULL;
-    t = &model->fused[(*n_fused)++];
-    *t = *first;
-    t->size = first->size / first->shape[0] * rows;
+    t = &b->model->fused[b->n_views++];
+    t->data = first->data;
+    t->rank = cols ? 2 : 1;
     t->shape[0] = rows;
+    t->shape[1] = cols;
+    t->size = rows * (cols ? cols : 1);
     return t;
 }
 
 static size_t cmha__kv_heads(const cmha_model_config *c) { return c->n_kv_heads ? c->n_kv_heads : c->n_heads; }
 static size_t cmha__head_width(const cmha_model_config *c) { return c->d_model / c->n_heads; }
 
-static void cmha__declare_block(cmha__builder *b, size_t i, size_t *n_fused) {
-    cmha_model *model = b->model;
-    const cmha_model_config *c = &model->config;
-    size_t d = c->d_model, ff = c->d_ff, P = cmha__head_width(c) / 2, kv = cmha__kv_heads(c) * cmha__head_width(c);
-    int ln = c->norm == CMHA_NORM_LAYER, gated = c->activation == CMHA_SWIGLU;
-    int learned = c->attention == CMHA_ATTENTION_CMHA && c->share != CMHA_SHARE_FIXED;
-    size_t rows = c->share == CMHA_SHARE_PER_HEAD ? c->n_heads : 1;
-    cmha_block k;
-    k.ln1_weight = cmha__declare(b, i, "ln1.weight", d, 0, CMHA__ONES);
-    k.ln1_bias = cmha__declare_if(b, ln, i, "ln1.bias", d, 0, CMHA__ZEROS);
-    k.qkv_weight = cmha__declare(b, i, "attn.wq.weight", d, d, CMHA__WEIGHT);
+/* The family whose attention a layer has. */
+static cmha_family cmha__layer_family(const cmha_model_config *c, size_t layer) {
+    int here = layer == 0;
+    if (c->family == CMHA_FAMILY_MOBIUS) {
+        if (c->mobius_wiring == CMHA_WIRING_FRAMED) here = layer == 0 || layer + 1 == c->n_layers;
+        if (c->mobius_wiring == CMHA_WIRING_STACKED) here = layer < 2;
+        if (c->mobius_wiring == CMHA_WIRING_ALTERNATING) here = layer % 3 == 0;
+    }
+    return here || c->family == CMHA_FAMILY_CRAT ? (cmha_family)c->family : CMHA_FAMILY_REAL;
+}
+
+/* Plain heads of a layer. */
+static size_t cmha__plain_heads(const cmha_model_config *c, size_t layer) {
+    cmha_family family = cmha__layer_family(c, layer);
+    if (family == CMHA_FAMILY_MOBIUS) return c->n_heads - c->mobius_heads;
+    return family == CMHA_FAMILY_REAL ? c->n_heads : 0;
+}
+
+static cmha_tensor *cmha__declare_norm(cmha__builder *b, size_t i, const char *weight, const char *bias, cmha_tensor **bias_out) {
+    const cmha_model_config *c = &b->model->config;
+    cmha_tensor *w = cmha__declare(b, i, weight, c->d_model, 0, CMHA__ONES);
+    *bias_out = cmha__declare_if(b, c->norm == CMHA_NORM_LAYER, i, bias, c->d_model, 0, CMHA__ZEROS);
+    return w;
+}
+
+/* Projections of the plain heads. */
+static void cmha__declare_plain(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t heads = cmha__plain_heads(c, i), d = c->d_model, width = cmha__head_width(c), q = heads * width;
+    size_t kv = heads == c->n_heads ? cmha__kv_heads(c) * width : q;
+    if (!heads) return;
+    k->qkv_weight = cmha__declare(b, i, "attn.wq.weight", q, d, CMHA__WEIGHT);
     cmha__declare(b, i, "attn.wk.weight", kv, d, CMHA__WEIGHT);
     cmha__declare(b, i, "attn.wv.weight", kv, d, CMHA__WEIGHT);
-    k.qkv_bias = cmha__declare_if(b, c->attention_bias, i, "attn.wq.bias", d, 0, CMHA__ZEROS);
+    k->qkv_bias = cmha__declare_if(b, c->attention_bias, i, "attn.wq.bias", q, 0, CMHA__ZEROS);
     cmha__declare_if(b, c->attention_bias, i, "attn.wk.bias", kv, 0, CMHA__ZEROS);
     cmha__declare_if(b, c->attention_bias, i, "attn.wv.bias", kv, 0, CMHA__ZEROS);
-    k.wo_weight = cmha__declare(b, i, "attn.wo.weight", d, d, CMHA__RESIDUAL_WEIGHT);
-    k.wo_bias = cmha__declare_if(b, c->attention_bias, i, "attn.wo.bias", d, 0, CMHA__ZEROS);
-    k.delta = cmha__declare_if(b, learned, i, "attn.delta", rows, P, CMHA__DELTA);
-    k.b = cmha__declare_if(b, learned, i, "attn.b", rows, P, CMHA__ZEROS);
-    k.pcl_w = cmha__declare_if(b, c->pcl_weight > 0 && c->pcl_learn, i, "attn.pcl_w", P, 0, CMHA__ONES);
-    k.ln2_weight = cmha__declare(b, i, "ln2.weight", d, 0, CMHA__ONES);
-    k.ln2_bias = cmha__declare_if(b, ln, i, "ln2.bias", d, 0, CMHA__ZEROS);
-    k.w1_weight = cmha__declare(b, i, "ffn.w1.weight", ff, d, CMHA__WEIGHT);
+    k->qkv_weight = cmha__view(b, k->qkv_weight, q + 2 * kv, d);
+    k->qkv_bias = cmha__view(b, k->qkv_bias, q + 2 * kv, 0);
+}
+
+/* delta and b of the plain heads, and the weights of the phase contrastive loss. */
+static void cmha__declare_phases(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t heads = cmha__plain_heads(c, i), P = cmha__head_width(c) / 2, rows = c->share == CMHA_SHARE_PER_HEAD ? heads : 1;
+    int learned = heads && c->attention == CMHA_ATTENTION_CMHA && c->share != CMHA_SHARE_FIXED;
+    k->delta = cmha__declare_if(b, learned, i, "attn.delta", rows, P, CMHA__DELTA);
+    k->b = cmha__declare_if(b, learned, i, "attn.b", rows, P, CMHA__ZEROS);
+    k->pcl_w = cmha__declare_if(b, heads && c->pcl_weight > 0 && c->pcl_learn, i, "attn.pcl_w", P, 0, CMHA__ONES);
+}
+
+/* Queries, keys and values of the Möbius heads, by mode. */
+static void cmha__declare_mobius(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t d = c->d_model, q = c->mobius_heads * cmha__head_width(c), maps[3];
+    int literal = c->mobius_mode == CMHA_MOBIUS_LITERAL, full = c->mobius_mode == CMHA_MOBIUS_FULL, linear = !literal;
+    int matrix = c->mobius_init == CMHA_MOBIUS_ORTHO ? CMHA__MATRIX_ORTHO : CMHA__WEIGHT;
+    maps[0] = 4, maps[1] = 2, maps[2] = q;
+    k->zq_weight = cmha__declare_complex(b, linear, i, "attn.mobius_q.weight", q, d, matrix);
+    k->zq_bias = cmha__declare_complex(b, linear, i, "attn.mobius_q.bias", q, 0, CMHA__ZEROS);
+    k->divisor_weight = cmha__declare_complex(b, full, i, "attn.mobius_divisor.weight", q, d, matrix);
+    k->divisor_bias = cmha__declare_complex(b, full, i, "attn.mobius_divisor.bias", q, 0, CMHA__UNIT);
+    k->mobius = full ? NULL : cmha__declare_shape(b, i, "attn.mobius", 3, maps, CMHA__MAPS);
+    k->zk_weight = cmha__declare_complex(b, 1, i, "attn.mobius_k.weight", q, linear ? d : 0, linear ? matrix : CMHA__UNIT);
+    k->zk_bias = cmha__declare_complex(b, linear, i, "attn.mobius_k.bias", q, 0, CMHA__ZEROS);
+    k->zv_weight = cmha__declare_complex(b, 1, i, "attn.mobius_v.weight", q, linear ? d : 0, linear ? matrix : CMHA__UNIT);
+    k->zv_bias = cmha__declare_complex(b, linear, i, "attn.mobius_v.bias", q, 0, CMHA__ZEROS);
+}
+
+static void cmha__declare_output(cmha__builder *b, size_t i, const char *weight, const char *bias, cmha_tensor **w, cmha_tensor **w_bias) {
+    const cmha_model_config *c = &b->model->config;
+    *w = cmha__declare(b, i, weight, c->d_model, c->d_model, CMHA__RESIDUAL_WEIGHT);
+    *w_bias = cmha__declare_if(b, c->attention_bias || c->output_bias, i, bias, c->d_model, 0, CMHA__ZEROS);
+}
+
+static void cmha__declare_ffn(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t d = c->d_model, ff = c->d_ff;
+    int gated = c->activation == CMHA_SWIGLU;
+    k->w1_weight = cmha__declare(b, i, "ffn.w1.weight", ff, d, CMHA__WEIGHT);
     cmha__declare_if(b, gated, i, "ffn.w3.weight", ff, d, CMHA__WEIGHT);
-    k.w1_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w1.bias", ff, 0, CMHA__ZEROS);
+    k->w1_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w1.bias", ff, 0, CMHA__ZEROS);
     cmha__declare_if(b, c->ffn_bias && gated, i, "ffn.w3.bias", ff, 0, CMHA__ZEROS);
-    k.w2_weight = cmha__declare(b, i, "ffn.w2.weight", d, ff, CMHA__RESIDUAL_WEIGHT);
-    k.w2_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w2.bias", d, 0, CMHA__ZEROS);
-    if (!model->parameters) return;
-    k.qkv_weight = cmha__fuse(model, n_fused, k.qkv_weight, d + 2 * kv);
-    k.qkv_bias = cmha__fuse(model, n_fused, k.qkv_bias, d + 2 * kv);
-    k.w1_weight = cmha__fuse(model, n_fused, k.w1_weight, gated ? 2 * ff : ff);
-    k.w1_bias = cmha__fuse(model, n_fused, k.w1_bias, gated ? 2 * ff : ff);
-    model->blocks[i] = k;
+    k->w2_weight = cmha__declare(b, i, "ffn.w2.weight", d, ff, CMHA__RESIDUAL_WEIGHT);
+    k->w2_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w2.bias", d, 0, CMHA__ZEROS);
+    k->w1_weight = cmha__view(b, k->w1_weight, gated ? 2 * ff : ff, d);
+    k->w1_bias = cmha__view(b, k->w1_bias, gated ? 2 * ff : ff, 0);
+}
+
+/* The imaginary channel of an all-Möbius layer has an output projection and a feed-forward layer of its own (eq 22-26). */
+static void cmha__declare_imag(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t d = c->d_model, ff = c->d_ff, rows = c->activation == CMHA_SWIGLU ? 2 * ff : ff;
+    cmha__declare_output(b, i, "attn.wo_imag.weight", "attn.wo_imag.bias", &k->imag_wo_weight, &k->imag_wo_bias);
+    k->imag_w1_weight = cmha__declare(b, i, "ffn.w1_imag.weight", rows, d, CMHA__WEIGHT);
+    k->imag_w1_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w1_imag.bias", rows, 0, CMHA__ZEROS);
+    k->imag_w2_weight = cmha__declare(b, i, "ffn.w2_imag.weight", d, ff, CMHA__RESIDUAL_WEIGHT);
+    k->imag_w2_bias = cmha__declare_if(b, c->ffn_bias, i, "ffn.w2_imag.bias", d, 0, CMHA__ZEROS);
+}
+
+/* Heads of CRAT's groups: real, imaginary, mixed. */
+static size_t cmha__group_heads(const cmha_model_config *c, int group) {
+    return group == 0 ? c->real_heads : group == 1 ? c->imag_heads : c->n_heads - c->real_heads - c->imag_heads;
+}
+
+static void cmha__declare_group(cmha__builder *b, size_t i, int g, cmha_block *k) {
+    static const char *const names[3] = {"real", "imag", "mixed"}, *const parts[3] = {"q", "k", "v"};
+    const cmha_model_config *c = &b->model->config;
+    size_t D = c->d_model / 2, width = cmha__group_heads(c, g) * (D / c->n_heads), r = c->low_rank;
+    char name[48];
+    int part;
+    if (!width) return;
+    for (part = 0; r && part < 3; part++) {
+        snprintf(name, sizeof name, "attn.%s.w%s.u", names[g], parts[part]);
+        k->group[g].u[part] = cmha__declare_complex(b, 1, i, name, width, r, CMHA__WEIGHT);
+        snprintf(name, sizeof name, "attn.%s.w%s.v", names[g], parts[part]);
+        k->group[g].v[part] = cmha__declare_complex(b, 1, i, name, D, r, CMHA__WEIGHT);
+    }
+    if (r) return;
+    snprintf(name, sizeof name, "attn.%s.wqkv.weight", names[g]);
+    k->group[g].weight = cmha__declare_complex(b, 1, i, name, 3 * width, D, CMHA__WEIGHT);
+    k->group[g].view = cmha__view(b, k->group[g].weight, 6 * width, D);
+}
+
+static cmha_tensor *cmha__declare_complex_norm(cmha__builder *b, size_t i, const char *weight, const char *bias, cmha_tensor **bias_out) {
+    const cmha_model_config *c = &b->model->config;
+    size_t D = c->d_model / 2;
+    int kind = c->complex_norm;
+    cmha_tensor *w;
+    if (kind == CMHA_CRMS) w = cmha__declare(b, i, weight, D, 0, CMHA__ONES);
+    else w = cmha__declare(b, i, weight, kind == CMHA_WHITEN ? 3 : 2, D,
+                           kind == CMHA_WHITEN ? CMHA__WHITEN : kind == CMHA_CLN ? CMHA__UNIT : CMHA__ONES);
+    *bias_out = cmha__declare_complex(b, kind != CMHA_CRMS, i, bias, D, 0, CMHA__ZEROS);
+    return w;
+}
+
+static void cmha__declare_crat(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t D = c->d_model / 2, F = c->d_ff / 2, r = c->low_rank;
+    int g;
+    k->ln1_weight = cmha__declare_complex_norm(b, i, "ln1.weight", "ln1.bias", &k->ln1_bias);
+    for (g = 0; g < 3; g++) cmha__declare_group(b, i, g, k);
+    k->wo_u = cmha__declare_complex(b, r > 0, i, "attn.wo.u", D, r, CMHA__WEIGHT);
+    k->wo_v = cmha__declare_complex(b, r > 0, i, "attn.wo.v", D, r, CMHA__WEIGHT);
+    k->wo_weight = cmha__declare_complex(b, r == 0, i, "attn.wo.weight", D, D, CMHA__RESIDUAL_WEIGHT);
+    k->ln2_weight = cmha__declare_complex_norm(b, i, "ln2.weight", "ln2.bias", &k->ln2_bias);
+    k->w1_weight = cmha__declare_complex(b, 1, i, "ffn.w1.weight", F, D, CMHA__WEIGHT);
+    k->w1_bias = cmha__declare_complex(b, c->ffn_bias, i, "ffn.w1.bias", F, 0, CMHA__ZEROS);
+    k->w2_weight = cmha__declare_complex(b, 1, i, "ffn.w2.weight", D, F, CMHA__RESIDUAL_WEIGHT);
+    k->w2_bias = cmha__declare_complex(b, c->ffn_bias, i, "ffn.w2.bias", D, 0, CMHA__ZEROS);
+}
+
+static void cmha__declare_block(cmha__builder *b, size_t i) {
+    const cmha_model_config *c = &b->model->config;
+    cmha_family family = cmha__layer_family(c, i);
+    cmha_block k;
+    memset(&k, 0, sizeof k);
+    b->n_views = i * CMHA__VIEWS;
+    if (family == CMHA_FAMILY_CRAT) {
+        cmha__declare_crat(b, i, &k);
+    } else {
+        k.ln1_weight = cmha__declare_norm(b, i, "ln1.weight", "ln1.bias", &k.ln1_bias);
+        cmha__declare_plain(b, i, &k);
+        if (family == CMHA_FAMILY_MOBIUS && c->mobius_heads) cmha__declare_mobius(b, i, &k);
+        if (family == CMHA_FAMILY_COPE) {
+            k.zq_weight = cmha__declare_complex(b, 1, i, "attn.wq.weight", c->d_model, c->d_model, CMHA__WEIGHT);
+            k.zk_weight = cmha__declare_complex(b, 1, i, "attn.wk.weight", c->d_model, c->d_model, CMHA__WEIGHT);
+            k.zv_weight = cmha__declare(b, i, "attn.wv.weight", c->d_model, c->d_model, CMHA__WEIGHT);
+        }
+        cmha__declare_output(b, i, "attn.wo.weight", "attn.wo.bias", &k.wo_weight, &k.wo_bias);
+        cmha__declare_phases(b, i, &k);
+        k.ln2_weight = cmha__declare_norm(b, i, "ln2.weight", "ln2.bias", &k.ln2_bias);
+        if (family == CMHA_FAMILY_MOBIUS) k.ln3_weight = cmha__declare_norm(b, i, "ln3.weight", "ln3.bias", &k.ln3_bias);
+        cmha__declare_ffn(b, i, &k);
+        if (family == CMHA_FAMILY_MOBIUS && !cmha__plain_heads(c, i)) cmha__declare_imag(b, i, &k);
+    }
+    if (b->model->parameters) b->model->blocks[i] = k;
+}
+
+/* CRAT's positions and state (eq 2, 5 and 6). */
+static void cmha__declare_state(cmha__builder *b) {
+    cmha_model *model = b->model;
+    const cmha_model_config *c = &model->config;
+    size_t d = c->d_model, D = d / 2;
+    model->pe_omega = cmha__declare(b, SIZE_MAX, "pe.omega", c->pe_terms, d, CMHA__PE_OMEGA);
+    model->pe_delta = cmha__declare(b, SIZE_MAX, "pe.delta", c->pe_terms, d, CMHA__PE_DELTA);
+    model->state_weight = cmha__declare_complex(b, 1, SIZE_MAX, "state.weight", D, d, CMHA__WEIGHT);
+    model->state_bias = cmha__declare_complex(b, 1, SIZE_MAX, "state.bias", D, 0, CMHA__ZEROS);
+    model->theta_weight = cmha__declare_if(b, c->state_rotation, SIZE_MAX, "state.theta.weight", D, d, CMHA__WEIGHT);
+    model->theta_bias = cmha__declare_if(b, c->state_rotation, SIZE_MAX, "state.theta.bias", D, 0, CMHA__ZEROS);
+    b->n_views = c->n_layers * CMHA__VIEWS;
+    model->state_weight = cmha__view(b, model->state_weight, 2 * D, d);
+    model->state_bias = cmha__view(b, model->state_bias, 2 * D, 0);
 }
 
 static void cmha__declare_all(cmha__builder *b) {
     cmha_model *model = b->model;
     const cmha_model_config *c = &model->config;
-    size_t i, n_fused = 0;
+    size_t i, d = c->d_model, none = SIZE_MAX;
     int pre = c->placement == CMHA_NORM_PRE;
-    b->n = b->size = 0;
+    int positions = c->position == CMHA_POSITION_LEARNED || (c->family == CMHA_FAMILY_COPE && c->cope_imag == CMHA_COPE_LEARNED);
+    b->n = b->size = b->n_views = 0;
     b->overflow = 0;
-    model->token_weight = cmha__declare(b, SIZE_MAX, "tok_emb.weight", c->vocabulary, c->d_model, CMHA__WEIGHT);
-    model->position_weight = cmha__declare_if(b, c->position == CMHA_POSITION_LEARNED, SIZE_MAX, "pos_emb.weight", c->max_positions,
-                                              c->d_model, CMHA__WEIGHT);
-    model->type_weight = cmha__declare_if(b, c->token_types > 0, SIZE_MAX, "type_emb.weight", c->token_types, c->d_model, CMHA__WEIGHT);
-    for (i = 0; i < c->n_layers; i++) cmha__declare_block(b, i, &n_fused);
-    model->final_weight = cmha__declare_if(b, pre, SIZE_MAX, "ln_f.weight", c->d_model, 0, CMHA__ONES);
-    model->final_bias = cmha__declare_if(b, pre && c->norm == CMHA_NORM_LAYER, SIZE_MAX, "ln_f.bias", c->d_model, 0, CMHA__ZEROS);
-    model->head_weight = cmha__declare_if(b, !c->tied, SIZE_MAX, "head.weight", c->vocabulary, c->d_model, CMHA__WEIGHT);
-    model->head_bias = cmha__declare_if(b, c->head_bias, SIZE_MAX, "head.bias", c->vocabulary, 0, CMHA__ZEROS);
-    model->class_weight = cmha__declare_if(b, c->classes > 0, SIZE_MAX, "class.weight", c->classes, c->d_model, CMHA__WEIGHT);
-    model->class_bias = cmha__declare_if(b, c->classes > 0, SIZE_MAX, "class.bias", c->classes, 0, CMHA__ZEROS);
+    model->token_weight = cmha__declare(b, none, "tok_emb.weight", c->vocabulary, d, CMHA__EMBEDDING);
+    model->position_weight = cmha__declare_if(b, positions, none, "pos_emb.weight", c->max_positions, d, CMHA__EMBEDDING);
+    model->type_weight = cmha__declare_if(b, c->token_types > 0, none, "type_emb.weight", c->token_types, d, CMHA__EMBEDDING);
+    if (c->family == CMHA_FAMILY_CRAT) cmha__declare_state(b);
+    for (i = 0; i < c->n_layers; i++) cmha__declare_block(b, i);
+    model->final_weight = cmha__declare_if(b, pre, none, "ln_f.weight", d, 0, CMHA__ONES);
+    model->final_bias = cmha__declare_if(b, pre && c->norm == CMHA_NORM_LAYER, none, "ln_f.bias", d, 0, CMHA__ZEROS);
+    model->head_weight = cmha__declare_if(b, !c->tied, none, "head.weight", c->vocabulary, d, CMHA__WEIGHT);
+    model->head_bias = cmha__declare_if(b, c->head_bias, none, "head.bias", c->vocabulary, 0, CMHA__ZEROS);
+    model->class_weight = cmha__declare_if(b, c->classes > 0, none, "class.weight", c->classes, d, CMHA__WEIGHT);
+    model->class_bias = cmha__declare_if(b, c->classes > 0, none, "class.bias", c->classes, 0, CMHA__ZEROS);
 }
 
-static void cmha__start_parameter(const cmha_model *model, size_t index) {
+/* Semi-orthogonal: the smaller side's vectors become orthonormal, by modified Gram-Schmidt done twice. A [rows, cols] is N(0, 1). */
+static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
+    size_t wide = rows < cols, n = wide ? rows : cols, m = wide ? cols : rows, vec = wide ? cols : 1, step = wide ? 1 : cols, i, j, k;
+    int again;
+    for (i = 0; i < n; i++) {
+        cmha_real *v = A + i * vec;
+        double norm = 0;
+        for (again = 0; again < 2; again++)
+            for (j = 0; j < i; j++) {
+                const cmha_real *u = A + j * vec;
+                double dot = 0;
+                for (k = 0; k < m; k++) dot += (double)v[k * step] * (double)u[k * step];
+                for (k = 0; k < m; k++) v[k * step] -= (cmha_real)(dot * (double)u[k * step]);
+            }
+        for (k = 0; k < m; k++) norm += (double)v[k * step] * (double)v[k * step];
+        norm = norm > 0 ? 1 / sqrt(norm) : 0;
+        for (k = 0; k < m; k++) v[k * step] = (cmha_real)((double)v[k * step] * norm);
+    }
+}
+
+/* Spread of a normal start, 0 = none. */
+static double cmha__start_std(const cmha_model_config *c, int init) {
+    if (init == CMHA__WEIGHT || init == CMHA__EMBEDDING) return c->init_std;
+    if (init == CMHA__RESIDUAL_WEIGHT) return c->init_std / sqrt(2.0 * (double)c->n_layers);
+    if (init == CMHA__DELTA) return c->delta_init == CMHA_DELTA_CONST ? 0 : c->delta_std;
+    return init == CMHA__MAPS ? 0.02 : init == CMHA__MATRIX_ORTHO ? 1 : 0;
+}
+
+/* What element i of a parameter starts around. */
+static double cmha__start_mean(const cmha_model_config *c, const cmha_parameter *p, size_t i) {
+    size_t D = p->tensor.shape[p->tensor.rank - 1];
+    switch (p->init) {
+    case CMHA__ONES: return 1;
+    case CMHA__UNIT: return i < p->tensor.size / 2;
+    case CMHA__WHITEN: return i / D == 1 ? 0 : 0.70710678118654752440;
+    case CMHA__MAPS: return i / (2 * D) % 3 == 0 && i / D % 2 == 0; /* a = d = 1, b = c = 0 */
+    case CMHA__DELTA: return c->delta_init == CMHA_DELTA_PAPER ? 0 : c->delta_init == CMHA_DELTA_ROPE_START ? 1 : c->delta_value;
+    default: return 0;
+    }
+}
+
+static void cmha__start_uniform(cmha_parameter *p, cmha_rng *rng) {
+    size_t in = p->tensor.shape[p->tensor.rank - 1], out = p->tensor.shape[p->tensor.rank - 2], i;
+    double bound = p->init == CMHA__EMBEDDING ? 0.1 : sqrt(6.0 / (double)(in + out));
+    for (i = 0; i < p->tensor.size; i++) p->tensor.data[i] = (cmha_real)(bound * (2 * cmha_rng_uniform(rng) - 1));
+}
+
+static cmha_status cmha__start_positions(const cmha_model *model, const cmha_parameter *p) {
+    cmha_context *ctx = model->context;
+    size_t bytes = p->tensor.size * sizeof(cmha_real); /* cmha_multifreq_init writes both, one is wanted */
+    cmha_real *other = (cmha_real *)cmha__take(ctx, bytes);
+    if (!other) return cmha__fail(ctx, CMHA_ERR_MEMORY, "model: out of memory for its positions");
+    cmha_multifreq_init(model->config.pe_terms, model->config.d_model, model->config.base,
+                        p->init == CMHA__PE_OMEGA ? p->tensor.data : other, p->init == CMHA__PE_OMEGA ? other : p->tensor.data);
+    cmha__give(ctx, other, bytes);
+    return CMHA_OK;
+}
+
+static cmha_status cmha__start_parameter(const cmha_model *model, size_t index) {
     const cmha_model_config *c = &model->config;
     cmha_parameter *p = &model->parameters[index];
     cmha_rng rng = cmha_rng_make(model->context->config.seed, index);
-    double mean = p->init == CMHA__ONES, std = 0;
-    size_t i;
-    if (p->init == CMHA__WEIGHT) std = c->init_std;
-    if (p->init == CMHA__RESIDUAL_WEIGHT) std = c->init_std / sqrt(2.0 * (double)c->n_layers);
-    if (p->init == CMHA__DELTA) {
-        mean = c->delta_init == CMHA_DELTA_PAPER ? 0 : c->delta_init == CMHA_DELTA_ROPE_START ? 1 : c->delta_value;
-        std = c->delta_init == CMHA_DELTA_CONST ? 0 : c->delta_std;
+    double std = cmha__start_std(c, p->init);
+    size_t i, planes = p->is_complex ? 2 : 1, half = p->tensor.size / planes;
+    if (p->init == CMHA__PE_OMEGA || p->init == CMHA__PE_DELTA) return cmha__start_positions(model, p);
+    if (c->init == CMHA_INIT_XAVIER && p->decay && p->init != CMHA__MATRIX_ORTHO) {
+        cmha__start_uniform(p, &rng);
+        return CMHA_OK;
     }
-    for (i = 0; i < p->tensor.size; i++) p->tensor.data[i] = (cmha_real)(mean + (std > 0 ? std * cmha_rng_normal(&rng) : 0));
+    for (i = 0; i < p->tensor.size; i++)
+        p->tensor.data[i] = (cmha_real)(cmha__start_mean(c, p, i) + (std > 0 ? std * cmha_rng_normal(&rng) : 0));
+    for (i = 0; p->init == CMHA__MATRIX_ORTHO && i < planes; i++)
+        cmha__orthogonalise(p->tensor.data + i * half, p->tensor.shape[p->tensor.rank - 2], p->tensor.shape[p->tensor.rank - 1]);
+    return CMHA_OK;
+}
+
+/* What the complex families ask for. */
+static cmha_status cmha__check_family(cmha_context *context, const cmha_model_config *c) {
+    const char *problem = NULL;
+    int additive = c->position == CMHA_POSITION_LEARNED || c->position == CMHA_POSITION_SINUSOIDAL;
+    if (c->family != CMHA_FAMILY_REAL && c->n_kv_heads && c->n_kv_heads != c->n_heads) problem = "its heads cannot be grouped (n_kv_heads)";
+    if (c->family != CMHA_FAMILY_REAL && c->pcl_weight > 0) problem = "the phase contrastive loss is for family = real";
+    if (c->family == CMHA_FAMILY_COPE) {
+        if (c->position != CMHA_POSITION_NONE) problem = "the positions of family = cope are cope_imag; position must be none";
+        if (c->causal && c->cope_score == CMHA_COPE_HYBRID_NORM && c->cope_max != 0)
+            problem = "hybrid_norm would see the future through the maximum of a head or batch; causal models need cope_max = row";
+    }
+    if (c->family == CMHA_FAMILY_MOBIUS) {
+        if (!additive) problem = "family = mobius needs position = learned or sinusoidal for its imaginary channel";
+        if (c->mobius_heads > c->n_heads) problem = "mobius_heads is larger than n_heads";
+        if (c->placement != CMHA_NORM_POST) problem = "the layers of family = mobius are post-norm; placement must be post";
+    }
+    if (c->family == CMHA_FAMILY_CRAT) {
+        if (c->d_model % (2 * c->n_heads)) problem = "the complex state has d_model/2 features; n_heads must divide them";
+        if (c->d_ff % 2) problem = "d_ff must be even, the complex layer has half as many features";
+        if (c->real_heads > c->n_heads || c->imag_heads > c->n_heads - c->real_heads) problem = "real_heads + imag_heads is larger than n_heads";
+        if (c->position != CMHA_POSITION_NONE) problem = "family = crat has positions of its own; position must be none";
+        if (c->causal && c->crat_attention == CMHA_CRAT_LAG) problem = "mixing by lag sees the whole sequence; it needs causal = 0";
+        if (c->window) problem = "family = crat has no sliding window";
+        if (c->placement != CMHA_NORM_PRE) problem = "the layers of family = crat are pre-norm; placement must be pre";
+        if (c->attention_bias || c->output_bias) problem = "the projections of family = crat have no biases";
+    }
+    return problem ? cmha__fail(context, CMHA_ERR_ARGUMENT, "model: %s", problem) : CMHA_OK;
 }
 
 static cmha_status cmha__check_model(cmha_context *context, const cmha_model_config *c) {
@@ -6845,7 +8551,7 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
                           d_k, c->d_model, c->n_heads);
     if (c->position == CMHA_POSITION_SINUSOIDAL && c->d_model % 2)
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
-    return CMHA_OK;
+    return cmha__check_family(context, c);
 }
 
 /* The arrays that describe the model: parameters, blocks, fused views, frequencies. All but the numbers themselves. */
@@ -6862,14 +8568,14 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     model->size = b.size;
     model->parameters = (cmha_parameter *)cmha__take(context, b.n * sizeof *model->parameters);
     model->blocks = (cmha_block *)cmha__take(context, c->n_layers * sizeof *model->blocks);
-    model->fused = (cmha_tensor *)cmha__take(context, 4 * c->n_layers * sizeof *model->fused);
+    model->fused = (cmha_tensor *)cmha__take(context, CMHA__VIEWS * (c->n_layers + 1) * sizeof *model->fused);
     model->n_omega = n_tables;
     model->omega = (double *)cmha__take(context, n_tables * (P + 1) * sizeof *model->omega);
     if (c->position == CMHA_POSITION_ALIBI) model->alibi = (cmha_real *)cmha__take(context, c->n_heads * sizeof *model->alibi);
     if (!model->parameters || !model->blocks || !model->fused || !model->omega || (c->position == CMHA_POSITION_ALIBI && !model->alibi))
         return cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for the tables of %zu parameters", b.n);
     memset(model->parameters, 0, b.n * sizeof *model->parameters);
-    memset(model->fused, 0, 4 * c->n_layers * sizeof *model->fused);
+    memset(model->fused, 0, CMHA__VIEWS * (c->n_layers + 1) * sizeof *model->fused);
     for (h = 0; h < n_tables; h++)
         cmha_frequencies(c->frequency == CMHA_FREQ_LITERAL ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE, c->base, P, model->omega + h * P);
     if (model->alibi) cmha_alibi_slopes(c->n_heads, model->alibi);
@@ -6887,7 +8593,7 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
     cmha__give(context, model->grad, model->size * sizeof *model->grad);
     cmha__give(context, model->parameters, model->n_parameters * sizeof *model->parameters);
     cmha__give(context, model->blocks, model->config.n_layers * sizeof *model->blocks);
-    cmha__give(context, model->fused, 4 * model->config.n_layers * sizeof *model->fused);
+    cmha__give(context, model->fused, CMHA__VIEWS * (model->config.n_layers + 1) * sizeof *model->fused);
     cmha__give(context, model->omega, model->n_omega * (P + 1) * sizeof *model->omega);
     cmha__give(context, model->alibi, model->config.n_heads * sizeof *model->alibi);
     memset(model, 0, sizeof *model);
@@ -6923,8 +8629,9 @@ CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, c
     }
     b.model = model;
     cmha__declare_all(&b);
-    for (i = 0; i < model->n_parameters; i++) cmha__start_parameter(model, i);
-    return CMHA_OK;
+    for (i = 0; i < model->n_parameters && !status; i++) status = cmha__start_parameter(model, i);
+    if (status) cmha_model_close(model);
+    return status;
 }
 
 CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name) {
@@ -6955,7 +8662,7 @@ static void cmha__attach_grad(cmha_model *model) {
         t->grad = model->grad + (t->data - model->data);
         t->needs_grad = 1;
     }
-    for (i = 0; i < 4 * model->config.n_layers; i++) {
+    for (i = 0; i < CMHA__VIEWS * (model->config.n_layers + 1); i++) {
         cmha_tensor *t = &model->fused[i];
         if (!t->data) continue;
         t->grad = model->grad + (t->data - model->data);
@@ -6985,23 +8692,127 @@ typedef struct cmha__pass {
     cmha_cache *cache;          /* NULL: every token of the sequences is in this batch */
     const cmha_batch *batch;    /* ids, types and mask of the tokens */
     size_t layer, B, N, first;  /* first: position of the first token */
-    cmha_attention_args args;
-    cmha_tensor *extra;         /* phase contrastive loss so far */
+    size_t slot;                /* of the cache: attention calls so far */
+    const cmha_real *rotation;  /* table of the plain heads */
+    cmha_tensor *imag, *tokens; /* cope, mobius: the imaginary channel of the next complex layer, and the token embeddings */
+    cmha_tensor *extra;         /* losses beside the objective, weighted */
 } cmha__pass;
 
-static cmha_tensor *cmha__cached_attention(cmha__pass *pass, cmha_tensor *qkv, const cmha_block *k);
+static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
+static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
 
 static cmha_tensor *cmha__model_norm(cmha__pass *pass, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
     const cmha_model_config *c = &pass->model->config;
     return cmha__norm(pass->tape, x, weight, bias, (cmha_real)c->norm_eps, c->norm == CMHA_NORM_RMS);
 }
 
-/* Adds the layer's phase contrastive loss to the pass. */
-static cmha_status cmha__block_pcl(cmha__pass *pass, cmha_tensor *qkv, const cmha_block *k) {
+static void cmha__add_loss(cmha__pass *pass, cmha_tensor *loss, double factor) {
+    if (loss && factor < 1) loss = cmha_scale(pass->tape, loss, (cmha_real)factor);
+    pass->extra = pass->extra ? cmha_add(pass->tape, pass->extra, loss) : loss;
+}
+
+/* ---- The attention calls of a layer, as arguments; the passes and the cache build on the same ones ---- */
+
+/* Plain heads: `attention` of the configuration. */
+static void cmha__plain_args(const cmha_model *model, size_t layer, cmha_attention_args *a) {
+    const cmha_model_config *c = &model->config;
+    size_t d_k = cmha__head_width(c);
+    memset(a, 0, sizeof *a);
+    a->heads = cmha__plain_heads(c, layer);
+    a->kv_heads = a->heads == c->n_heads ? cmha__kv_heads(c) : a->heads;
+    a->d_k = a->d_v = d_k;
+    a->scale = (cmha_real)(c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)d_k));
+    a->causal = c->causal;
+    a->window = c->window;
+    a->alibi = model->alibi;
+    a->kind = (cmha_attention_kind)c->attention;
+    a->layout = (cmha_layout)c->layout;
+    a->share = (cmha_share)c->share;
+    a->dropout = (cmha_real)c->attention_dropout;
+    a->threads = model->context->threads;
+}
+
+/* Complex heads of a layer: CoPE's, Möbius heads, or group `g` of CRAT's. */
+static void cmha__complex_args(const cmha_model *model, size_t layer, int g, cmha_attention_args *a) {
+    const cmha_model_config *c = &model->config;
+    cmha_cope_options cope;
+    cmha__plain_args(model, layer, a);
+    a->heads = a->kv_heads = c->n_heads;
+    a->eps = (cmha_real)c->complex_eps;
+    if (c->family == CMHA_FAMILY_COPE) {
+        memset(&cope, 0, sizeof cope);
+        cope.score = (cmha_cope_score)c->cope_score;
+        cope.alpha = (cmha_real)c->cope_alpha;
+        cope.eps = a->eps;
+        cope.repo_scale = c->cope_repo_scale;
+        cope.norm_max = (cmha_norm_max)(c->cope_max + 1);
+        cope.norm_max_grad = c->cope_max_grad;
+        cmha_cope_args(a, &cope);
+        a->scale *= (cmha_real)c->cope_scale;
+    } else if (c->family == CMHA_FAMILY_MOBIUS) {
+        a->heads = a->kv_heads = c->mobius_heads;
+        a->kind = CMHA_ATTENTION_COMPLEX;
+        a->softmax = (cmha_softmax)c->mobius_softmax;
+        a->complex_v = 1;
+        a->bilinear = !c->mobius_hermitian;
+        a->magnitude = 1; /* the form `abs` */
+    } else {
+        a->heads = a->kv_heads = cmha__group_heads(c, g);
+        a->d_k = a->d_v = c->d_model / 2 / c->n_heads;
+        a->kind = CMHA_ATTENTION_ANGULAR;
+        a->softmax = CMHA_SOFTMAX_REAL;
+        a->complex_v = 1;
+        a->scale = (cmha_real)(c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)a->d_k)); /* eq 12 */
+    }
+}
+
+/* The same heads by linear attention; 0 if the layer's attention is not linear. */
+static int cmha__linear_args_of(const cmha_model *model, size_t layer, int g, cmha_linear_args *a) {
+    const cmha_model_config *c = &model->config;
+    cmha_family family = cmha__layer_family(c, layer);
+    int cope = family == CMHA_FAMILY_COPE && c->cope_score == CMHA_COPE_LINEAR;
+    memset(a, 0, sizeof *a);
+    if (!cope && !(family == CMHA_FAMILY_CRAT && c->crat_attention == CMHA_CRAT_LINEAR)) return 0;
+    a->heads = cope ? c->n_heads : cmha__group_heads(c, g);
+    a->d = a->d_v = cope ? cmha__head_width(c) : c->d_model / 2 / c->n_heads;
+    a->kind = cope ? CMHA_LINEAR_COPE : CMHA_LINEAR_ANGULAR;
+    a->causal = c->causal;
+    a->alpha = (cmha_real)c->cope_alpha;
+    a->eps = (cmha_real)c->complex_eps;
+    a->den_eps = (cmha_real)1e-6;
+    return 1;
+}
+
+/* One softmax attention over fused or separate projections, through the cache if there is one. */
+static cmha_tensor *cmha__softmax_attention(cmha__pass *pass, cmha_attention_args *a, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                            cmha_tensor *delta, cmha_tensor *b) {
+    a->batch = pass->B;
+    a->n_q = a->n_k = pass->N;
+    a->key_mask = pass->batch->key_mask;
+    if (a->kind == CMHA_ATTENTION_CMHA || a->kind == CMHA_ATTENTION_ROPE) {
+        a->rotation = pass->rotation;
+        a->rotation_head = pass->model->n_omega > 1 ? pass->N * a->d_k : 0;
+    }
+    if (!pass->cache) return cmha_attention(pass->tape, a, q, k, v, delta, b);
+    a->delta = delta ? delta->data : NULL;
+    a->b = b ? b->data : NULL;
+    return cmha__cached_attention(pass, a, q, k, v);
+}
+
+static cmha_tensor *cmha__any_linear(cmha__pass *pass, cmha_linear_args *a, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+    a->key_mask = pass->batch->key_mask;
+    return pass->cache ? cmha__cached_linear(pass, a, q, k, v) : cmha_linear_attention(pass->tape, a, q, k, v);
+}
+
+/* ---- Blocks ---- */
+
+/* The layer's phase contrastive loss. */
+static cmha_status cmha__block_pcl(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *qkv, const cmha_block *k) {
     const cmha_model_config *c = &pass->model->config;
+    cmha_attention_args a = *args;
     cmha_pcl_options options;
     size_t P = cmha__head_width(c) / 2, i;
-    cmha_tensor *w = k->pcl_w, *loss;
+    cmha_tensor *w = k->pcl_w;
     options.tau = (cmha_real)c->pcl_tau;
     options.mask_rate = (cmha_real)c->pcl_mask;
     options.adapted = c->pcl_adapted;
@@ -7009,118 +8820,312 @@ static cmha_status cmha__block_pcl(cmha__pass *pass, cmha_tensor *qkv, const cmh
         w = cmha_tensor_new(pass->tape, 1, &P, 0);
         for (i = 0; w && !cmha__dry(pass->tape) && i < P; i++) w->data[i] = 1;
     }
-    loss = cmha_pcl(pass->tape, &pass->args, qkv, k->delta, k->b, w, &options);
-    pass->extra = pass->extra ? cmha_add(pass->tape, pass->extra, loss) : loss;
+    a.rotation = pass->rotation;
+    a.rotation_head = pass->model->n_omega > 1 ? pass->N * a.d_k : 0;
+    a.key_mask = pass->batch->key_mask;
+    cmha__add_loss(pass, cmha_pcl(pass->tape, &a, qkv, k->delta, k->b, w, &options), c->pcl_weight / (double)c->n_layers);
     return pass->tape->status;
+}
+
+/* The layer's plain heads on h [B, N, d_model]. */
+static cmha_tensor *cmha__plain_attention(cmha__pass *pass, const cmha_block *k, cmha_tensor *h) {
+    cmha_tensor *qkv = cmha_linear(pass->tape, h, k->qkv_weight, k->qkv_bias);
+    cmha_attention_args a;
+    if (!qkv) return NULL;
+    cmha__plain_args(pass->model, pass->layer, &a);
+    if (pass->model->config.pcl_weight > 0 && pass->tape->recording && cmha__block_pcl(pass, &a, qkv, k)) return NULL;
+    return cmha__softmax_attention(pass, &a, qkv, NULL, NULL, k->delta, k->b);
+}
+
+/* CoPE's first layer: complex queries and keys of h + i imag, real values of h. */
+static cmha_tensor *cmha__cope_attention(cmha__pass *pass, const cmha_block *k, cmha_tensor *h) {
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *z = cmha_complex_join(tape, h, pass->imag), *q, *key, *v;
+    cmha_attention_args a;
+    cmha_linear_args linear;
+    q = cmha_complex_linear(tape, z, k->zq_weight, NULL);
+    key = cmha_complex_linear(tape, z, k->zk_weight, NULL);
+    v = cmha_linear(tape, h, k->zv_weight, NULL);
+    if (cmha__linear_args_of(pass->model, pass->layer, 0, &linear)) return cmha__any_linear(pass, &linear, q, key, v);
+    cmha__complex_args(pass->model, pass->layer, 0, &a);
+    return cmha__softmax_attention(pass, &a, q, key, v, NULL, NULL);
+}
+
+/* x + gain * dropout(a Wo^T + bo) */
+static cmha_tensor *cmha__block_output(cmha__pass *pass, cmha_tensor *a, cmha_tensor *weight, cmha_tensor *bias, cmha_tensor *x) {
+    const cmha_model_config *c = &pass->model->config;
+    return cmha__sublayer(pass->tape, a, -1, weight, bias, x, (cmha_real)c->residual_scale, (cmha_real)c->dropout, 1);
 }
 
 /* x + gain * dropout(attention(h) Wo^T + bo) */
 static cmha_tensor *cmha__block_attention(cmha__pass *pass, const cmha_block *k, cmha_tensor *h, cmha_tensor *x) {
-    const cmha_model_config *c = &pass->model->config;
-    cmha_tensor *qkv = cmha_linear(pass->tape, h, k->qkv_weight, k->qkv_bias), *a;
-    if (!qkv) return NULL;
-    if (c->pcl_weight > 0 && pass->tape->recording && cmha__block_pcl(pass, qkv, k)) return NULL;
-    a = pass->cache ? cmha__cached_attention(pass, qkv, k) : cmha_attention(pass->tape, &pass->args, qkv, NULL, NULL, k->delta, k->b);
-    return cmha__sublayer(pass->tape, a, -1, k->wo_weight, k->wo_bias, x, (cmha_real)c->residual_scale, (cmha_real)c->dropout, 1);
+    cmha_tensor *a = cmha__layer_family(&pass->model->config, pass->layer) == CMHA_FAMILY_COPE ? cmha__cope_attention(pass, k, h)
+                                                                                              : cmha__plain_attention(pass, k, h);
+    return cmha__block_output(pass, a, k->wo_weight, k->wo_bias, x);
 }
 
 /* x + gain * dropout(act(h W1^T + b1) W2^T + b2) */
-static cmha_tensor *cmha__block_ffn(cmha__pass *pass, const cmha_block *k, cmha_tensor *h, cmha_tensor *x) {
+static cmha_tensor *cmha__block_ffn(cmha__pass *pass, cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2, cmha_tensor *h,
+                                    cmha_tensor *x) {
     const cmha_model_config *c = &pass->model->config;
-    cmha_tensor *u = cmha_linear(pass->tape, h, k->w1_weight, k->w1_bias);
-    return cmha__sublayer(pass->tape, u, c->activation, k->w2_weight, k->w2_bias, x, (cmha_real)c->residual_scale, (cmha_real)c->dropout, 1);
+    return cmha__sublayer(pass->tape, cmha_linear(pass->tape, h, w1, b1), c->activation, w2, b2, x, (cmha_real)c->residual_scale,
+                          (cmha_real)c->dropout, 1);
+}
+
+static cmha_tensor *cmha__real_block(cmha__pass *pass, const cmha_block *k, cmha_tensor *x) {
+    cmha_tensor *y;
+    if (pass->model->config.placement == CMHA_NORM_POST) {
+        y = cmha__model_norm(pass, cmha__block_attention(pass, k, x, x), k->ln1_weight, k->ln1_bias);
+        y = cmha__block_ffn(pass, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias, y, y);
+        return cmha__model_norm(pass, y, k->ln2_weight, k->ln2_bias);
+    }
+    y = cmha__block_attention(pass, k, cmha__model_norm(pass, x, k->ln1_weight, k->ln1_bias), x);
+    return cmha__block_ffn(pass, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias,
+                           cmha__model_norm(pass, y, k->ln2_weight, k->ln2_bias), y);
+}
+
+/* Möbius heads on re + i im -> planes [B, N, 2 d_q] (MöbiusAttention eq 5-9). */
+static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, const cmha_block *k, cmha_tensor *re, cmha_tensor *im) {
+    const cmha_model_config *c = &pass->model->config;
+    cmha_tape *tape = pass->tape;
+    cmha_quotient_kind quotient = (cmha_quotient_kind)c->mobius_quotient;
+    cmha_real eps = (cmha_real)c->mobius_eps;
+    size_t width = c->mobius_heads * cmha__head_width(c);
+    cmha_tensor *rho, *q, *key, *v;
+    cmha_attention_args a;
+    cmha__complex_args(pass->model, pass->layer, 0, &a);
+    if (c->mobius_mode == CMHA_MOBIUS_LITERAL) {
+        if (width < c->d_model) re = cmha_slice(tape, re, 2, 0, width), im = cmha_slice(tape, im, 2, 0, width);
+        rho = cmha_complex_join(tape, re, im);
+        q = cmha_mobius(tape, rho, k->mobius, quotient, eps);
+        key = cmha_elementwise_complex(tape, rho, k->zk_weight);
+        v = cmha_elementwise_complex(tape, rho, k->zv_weight);
+    } else {
+        rho = cmha_complex_join(tape, re, im);
+        q = cmha_complex_linear(tape, rho, k->zq_weight, k->zq_bias);
+        q = k->mobius ? cmha_mobius(tape, q, k->mobius, quotient, eps)
+                      : cmha_quotient(tape, q, cmha_complex_linear(tape, rho, k->divisor_weight, k->divisor_bias), quotient, eps);
+        key = cmha_complex_linear(tape, rho, k->zk_weight, k->zk_bias);
+        v = cmha_complex_linear(tape, rho, k->zv_weight, k->zv_bias);
+    }
+    return cmha__softmax_attention(pass, &a, q, key, v, NULL, NULL);
+}
+
+/* One channel of an all-Möbius layer after its attention: LN3(FFN(y) + y), y = LN2(a Wo^T + residual). */
+static cmha_tensor *cmha__mobius_channel(cmha__pass *pass, const cmha_block *k, cmha_tensor *a, cmha_tensor *residual, int imag) {
+    cmha_tensor *y = cmha__block_output(pass, a, imag ? k->imag_wo_weight : k->wo_weight, imag ? k->imag_wo_bias : k->wo_bias, residual);
+    y = cmha__model_norm(pass, y, k->ln2_weight, k->ln2_bias);
+    y = imag ? cmha__block_ffn(pass, k->imag_w1_weight, k->imag_w1_bias, k->imag_w2_weight, k->imag_w2_bias, y, y)
+             : cmha__block_ffn(pass, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias, y, y);
+    return cmha__model_norm(pass, y, k->ln3_weight, k->ln3_bias);
+}
+
+/* MöbiusAttention eq 10-19 (plain heads beside Möbius heads) and 20-27 (Möbius heads alone). */
+static cmha_tensor *cmha__mobius_block(cmha__pass *pass, const cmha_block *k, cmha_tensor *x) {
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *re = cmha__model_norm(pass, x, k->ln1_weight, k->ln1_bias);
+    cmha_tensor *im = cmha__model_norm(pass, pass->imag, k->ln1_weight, k->ln1_bias);
+    cmha_tensor *a = k->zk_weight ? cmha__mobius_attention(pass, k, re, im) : NULL;
+    cmha_tensor *a_re = a ? cmha_complex_real(tape, a) : NULL, *a_im = a ? cmha_complex_imag(tape, a) : NULL, *plain;
+    pass->imag = pass->tokens; /* of the next Möbius layer */
+    if (tape->status) return NULL;
+    if (!k->qkv_weight)
+        return cmha_add(tape, cmha__mobius_channel(pass, k, a_re, re, 0), cmha__mobius_channel(pass, k, a_im, im, 1));
+    plain = cmha__plain_attention(pass, k, cmha_add(tape, re, im));
+    if (a) plain = cmha_concat(tape, plain, cmha_add(tape, a_re, a_im), 2);
+    return cmha__mobius_channel(pass, k, plain, re, 0);
+}
+
+/* W x, or U (V^H x) where the rank is limited. */
+static cmha_tensor *cmha__crat_linear(cmha__pass *pass, cmha_tensor *x, cmha_tensor *w, cmha_tensor *u, cmha_tensor *v) {
+    return u ? cmha_complex_lowrank(pass->tape, x, u, v, NULL) : cmha_complex_linear(pass->tape, x, w, NULL);
+}
+
+/* One group of heads on z: real heads see Re z + 0i, imaginary ones Im z + 0i, mixed ones z (CRAT eq 10-13). */
+static cmha_tensor *cmha__crat_group(cmha__pass *pass, const cmha_block *k, cmha_tensor *z, int g) {
+    const cmha_model_config *c = &pass->model->config;
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *x = g == 0 ? cmha_complex_real(tape, z) : g == 1 ? cmha_complex_imag(tape, z) : z, *q, *key = NULL, *v = NULL;
+    cmha_attention_args a;
+    cmha_linear_args linear;
+    cmha_lag_args lag;
+    if (k->group[g].weight) {
+        q = g < 2 ? cmha_linear(tape, x, k->group[g].view, NULL) : cmha_complex_linear(tape, x, k->group[g].weight, NULL);
+    } else {
+        if (g < 2) x = cmha_complex_join(tape, x, NULL);
+        q = cmha__crat_linear(pass, x, NULL, k->group[g].u[0], k->group[g].v[0]);
+        key = cmha__crat_linear(pass, x, NULL, k->group[g].u[1], k->group[g].v[1]);
+        v = cmha__crat_linear(pass, x, NULL, k->group[g].u[2], k->group[g].v[2]);
+    }
+    if (cmha__linear_args_of(pass->model, pass->layer, g, &linear)) return cmha__any_linear(pass, &linear, q, key, v);
+    cmha__complex_args(pass->model, pass->layer, g, &a);
+    if (c->crat_attention == CMHA_CRAT_ANGULAR) return cmha__softmax_attention(pass, &a, q, key, v, NULL, NULL);
+    memset(&lag, 0, sizeof lag);
+    lag.heads = a.heads;
+    lag.temp = (cmha_real)c->lag_temp;
+    lag.topk = c->lag_topk;
+    lag.eps = (cmha_real)c->complex_eps;
+    return cmha_lag_attention(tape, &lag, q, key, v);
+}
+
+/* Planes of all groups, head after head: [Re a | Im a] beside [Re b | Im b] is [Re a b | Im a b]. */
+static cmha_tensor *cmha__join_planes(cmha__pass *pass, cmha_tensor *a, cmha_tensor *b) {
+    size_t shape[3], wa, wb;
+    cmha_tensor *joined;
+    if (!a || !b) return a ? a : b;
+    wa = cmha__last(a) / 2, wb = cmha__last(b) / 2;
+    shape[0] = pass->B * pass->N, shape[1] = 2, shape[2] = wa;
+    a = cmha_reshape(pass->tape, a, 3, shape);
+    shape[2] = wb;
+    joined = cmha_concat(pass->tape, a, cmha_reshape(pass->tape, b, 3, shape), 2);
+    shape[0] = pass->B, shape[1] = pass->N, shape[2] = 2 * (wa + wb);
+    return cmha_reshape(pass->tape, joined, 3, shape);
+}
+
+static cmha_tensor *cmha__crat_residual(cmha__pass *pass, cmha_tensor *z, cmha_tensor *f) {
+    const cmha_model_config *c = &pass->model->config;
+    f = cmha_dropout(pass->tape, f, (cmha_real)c->dropout);
+    return cmha_add(pass->tape, z, c->residual_scale < 1 || c->residual_scale > 1 ? cmha_scale(pass->tape, f, (cmha_real)c->residual_scale) : f);
+}
+
+/* z += attention(norm(z)), z += W2 cGELU(W1 norm(z) + b1) + b2. Where retrieval, experts and the complex residual of the paper's
+   sections 4.4 to 4.6 belong: between the two sums, in place of the feed-forward layer, and in cmha__crat_residual. */
+static cmha_tensor *cmha__crat_block(cmha__pass *pass, const cmha_block *k, cmha_tensor *z) {
+    const cmha_model_config *c = &pass->model->config;
+    cmha_complex_norm norm = (cmha_complex_norm)c->complex_norm;
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *h = cmha_complex_normalize(tape, z, norm, k->ln1_weight, k->ln1_bias, (cmha_real)c->norm_eps), *a = NULL;
+    int g;
+    for (g = 0; g < 3; g++)
+        if (cmha__group_heads(c, g)) a = cmha__join_planes(pass, a, cmha__crat_group(pass, k, h, g));
+    z = cmha__crat_residual(pass, z, cmha__crat_linear(pass, a, k->wo_weight, k->wo_u, k->wo_v)); /* eq 16 */
+    h = cmha_complex_normalize(tape, z, norm, k->ln2_weight, k->ln2_bias, (cmha_real)c->norm_eps);
+    h = cmha_activate(tape, cmha_complex_linear(tape, h, k->w1_weight, k->w1_bias), CMHA_GELU_ERF); /* eq 9 */
+    return cmha__crat_residual(pass, z, cmha_complex_linear(tape, h, k->w2_weight, k->w2_bias));
 }
 
 /* Outside of a recording x keeps its memory, and all else that the block took is given back. */
 static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
     const cmha_block *k = &pass->model->blocks[pass->layer];
-    int post = pass->model->config.placement == CMHA_NORM_POST;
+    cmha_family family = cmha__layer_family(&pass->model->config, pass->layer);
     cmha__mark mark = cmha__mark_of(pass->tape);
-    cmha_tensor *y;
-    if (post) {
-        y = cmha__model_norm(pass, cmha__block_attention(pass, k, x, x), k->ln1_weight, k->ln1_bias);
-        y = cmha__model_norm(pass, cmha__block_ffn(pass, k, y, y), k->ln2_weight, k->ln2_bias);
-    } else {
-        y = cmha__block_attention(pass, k, cmha__model_norm(pass, x, k->ln1_weight, k->ln1_bias), x);
-        y = cmha__block_ffn(pass, k, cmha__model_norm(pass, y, k->ln2_weight, k->ln2_bias), y);
-    }
+    cmha_tensor *y = family == CMHA_FAMILY_CRAT     ? cmha__crat_block(pass, k, x)
+                     : family == CMHA_FAMILY_MOBIUS ? cmha__mobius_block(pass, k, x)
+                                                    : cmha__real_block(pass, k, x);
     if (!y || pass->tape->recording) return y;
     if (y != x && !cmha__dry(pass->tape)) memcpy(x->data, y->data, x->size * sizeof *x->data);
     cmha__rewind(pass->tape, mark);
     return x;
 }
 
-/* x + rows of an embedding whose ids are all `constant`, or count up from `first` in every sequence. */
-static cmha_tensor *cmha__add_embedding(cmha__pass *pass, cmha_tensor *x, cmha_tensor *weight, const int32_t *ids, int counting) {
+/* ---- Embeddings ---- */
+
+/* Rows of an embedding whose ids are given, all 0, or count up from `first` in every sequence -> [B, N, d]. */
+static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weight, const int32_t *ids, int counting) {
     size_t B = pass->B, N = pass->N, i;
     if (!ids) {
         int32_t *made = (int32_t *)cmha_tape_alloc(pass->tape, B * N * sizeof *made);
         for (i = 0; made && !cmha__dry(pass->tape) && i < B * N; i++) made[i] = counting ? (int32_t)(pass->first + i % N) : 0;
         ids = made;
     }
-    return ids ? cmha_add(pass->tape, x, cmha_embedding(pass->tape, weight, ids, B, N)) : NULL;
+    return ids ? cmha_embedding(pass->tape, weight, ids, B, N) : NULL;
 }
 
-/* Adds the sinusoidal table in place: a constant, without a record. */
-static cmha_tensor *cmha__add_sinusoids(cmha__pass *pass, cmha_tensor *x) {
-    size_t N = pass->N, d = pass->model->config.d_model, i;
+/* The learned positions [B, N, d]. */
+static cmha_tensor *cmha__learned_positions(cmha__pass *pass) {
+    cmha_model *model = pass->model;
+    if (pass->first + pass->N > model->config.max_positions)
+        return cmha__tape_fail2(pass->tape, CMHA_ERR_SHAPE, "model: %zu positions, but the learned embedding has %zu",
+                                pass->first + pass->N, model->config.max_positions);
+    return cmha__rows_of_embedding(pass, model->position_weight, NULL, 1);
+}
+
+/* x += factor * table for every sequence: a constant, so in place and without a record. CoPE's table or the sinusoidal one. */
+static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x) {
+    const cmha_model_config *c = &pass->model->config;
+    size_t N = pass->N, d = c->d_model, i;
+    int cope = c->family == CMHA_FAMILY_COPE;
     cmha__mark mark = cmha__mark_of(pass->tape);
-    cmha_real *table = cmha__reals(pass->tape, N * d);
+    cmha_real *table = x ? cmha__reals(pass->tape, N * d) : NULL;
     if (table && !cmha__dry(pass->tape)) {
-        cmha_sinusoidal_table(N, d, pass->model->config.base, pass->first, table);
-        for (i = 0; i < pass->B; i++) cmha__axpy(N * d, 1, table, x->data + i * N * d);
+        if (cope) cmha_cope_table((cmha_cope_imag)c->cope_imag, N, d, c->base, pass->first, table);
+        else cmha_sinusoidal_table(N, d, c->base, pass->first, table);
+        for (i = 0; i < pass->B; i++) cmha__axpy(N * d, cope ? (cmha_real)c->cope_gamma : 1, table, x->data + i * N * d);
     }
     cmha__rewind(pass->tape, mark);
     return x;
 }
 
-/* Token embeddings plus token types and positions. */
-static cmha_tensor *cmha__model_embed(cmha__pass *pass) {
-    cmha_model *model = pass->model;
-    cmha_tensor *x = cmha_embedding(pass->tape, model->token_weight, pass->batch->ids, pass->B, pass->N);
-    if (x && model->position_weight && pass->first + pass->N > model->config.max_positions)
-        return cmha__tape_fail2(pass->tape, CMHA_ERR_SHAPE, "model: %zu positions, but the learned embedding has %zu",
-                                pass->first + pass->N, model->config.max_positions);
-    if (x && model->type_weight) x = cmha__add_embedding(pass, x, model->type_weight, pass->batch->types, 0);
-    if (x && model->position_weight) x = cmha__add_embedding(pass, x, model->position_weight, NULL, 1);
-    if (x && model->config.position == CMHA_POSITION_SINUSOIDAL) x = cmha__add_sinusoids(pass, x);
-    return x ? cmha_dropout(pass->tape, x, (cmha_real)model->config.dropout) : NULL;
+/* The imaginary channel of the first layer: positions (CoPE eq 1, MöbiusAttention 3.1). */
+static cmha_tensor *cmha__imaginary_positions(cmha__pass *pass) {
+    const cmha_model_config *c = &pass->model->config;
+    size_t shape[3];
+    cmha_tensor *p;
+    if (pass->model->position_weight) {
+        p = cmha__learned_positions(pass);
+        if (c->family == CMHA_FAMILY_COPE && (c->cope_gamma < 1 || c->cope_gamma > 1)) p = cmha_scale(pass->tape, p, (cmha_real)c->cope_gamma);
+    } else {
+        shape[0] = pass->B, shape[1] = pass->N, shape[2] = c->d_model;
+        p = cmha__add_positions(pass, cmha_tensor_new(pass->tape, 3, shape, 0));
+    }
+    return cmha_dropout(pass->tape, p, (cmha_real)c->dropout);
 }
 
-static void cmha__pass_args(cmha__pass *pass) {
+/* CRAT's state of token embeddings e [B, N, d] -> planes [B, N, d] (eq 2-7). */
+static cmha_tensor *cmha__crat_state(cmha__pass *pass, cmha_tensor *e) {
     cmha_model *model = pass->model;
-    const cmha_model_config *c = &model->config;
-    cmha_attention_args *a = &pass->args;
-    size_t d_k = cmha__head_width(c);
-    memset(a, 0, sizeof *a);
-    a->batch = pass->B;
-    a->heads = c->n_heads;
-    a->kv_heads = cmha__kv_heads(c);
-    a->n_q = a->n_k = pass->N;
-    a->d_k = a->d_v = d_k;
-    a->scale = (cmha_real)(c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)d_k));
-    a->causal = c->causal;
-    a->window = c->window;
-    a->key_mask = pass->batch->key_mask;
-    a->alibi = model->alibi;
-    a->kind = (cmha_attention_kind)c->attention;
-    a->layout = (cmha_layout)c->layout;
-    a->share = (cmha_share)c->share;
-    a->dropout = (cmha_real)c->attention_dropout;
-    a->threads = model->context->threads;
-    if (a->kind == CMHA_ATTENTION_DOT) return;
-    a->rotation = cmha_rotation(pass->tape, model->omega, model->n_omega, d_k / 2, pass->N, (ptrdiff_t)pass->first);
-    a->rotation_head = model->n_omega > 1 ? pass->N * d_k : 0;
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *h = cmha_add_rows(tape, e, cmha_multifreq(tape, model->pe_omega, model->pe_delta, pass->N, pass->first)), *z;
+    h = cmha_dropout(tape, h, (cmha_real)model->config.dropout);
+    z = cmha_linear(tape, h, model->state_weight, model->state_bias);
+    if (model->theta_weight) z = cmha_complex_rotate(tape, z, cmha_linear(tape, h, model->theta_weight, model->theta_bias));
+    return model->config.state_gelu ? cmha_activate(tape, z, CMHA_GELU_ERF) : z;
+}
+
+/* Token embeddings plus token types and positions; or CRAT's state. */
+static cmha_tensor *cmha__model_embed(cmha__pass *pass) {
+    cmha_model *model = pass->model;
+    cmha_tape *tape = pass->tape;
+    cmha_family family = (cmha_family)model->config.family;
+    int apart = family == CMHA_FAMILY_COPE || family == CMHA_FAMILY_MOBIUS; /* positions are the imaginary channel */
+    cmha_tensor *x = cmha_embedding(tape, model->token_weight, pass->batch->ids, pass->B, pass->N);
+    if (x && model->type_weight) x = cmha_add(tape, x, cmha__rows_of_embedding(pass, model->type_weight, pass->batch->types, 0));
+    if (x && family == CMHA_FAMILY_CRAT) return cmha__crat_state(pass, x);
+    if (x && !apart && model->position_weight) x = cmha_add(tape, x, cmha__learned_positions(pass));
+    if (x && !apart && model->config.position == CMHA_POSITION_SINUSOIDAL) x = cmha__add_positions(pass, x);
+    x = x ? cmha_dropout(tape, x, (cmha_real)model->config.dropout) : NULL;
+    if (x && apart) {
+        pass->imag = cmha__imaginary_positions(pass);
+        if (family == CMHA_FAMILY_MOBIUS && !tape->recording) { /* blocks then overwrite x, so the tokens need a copy of their own */
+            pass->tokens = cmha__result(tape, x->rank, x->shape);
+            if (pass->tokens && !cmha__dry(tape)) memcpy(pass->tokens->data, x->data, x->size * sizeof *x->data);
+        } else {
+            pass->tokens = x;
+        }
+    }
+    return x;
+}
+
+/* Phase and magnitude regularisation of CRAT's last state (eq 23-25; the paper does not say of which). */
+static cmha_tensor *cmha__add_regularisers(cmha__pass *pass, cmha_tensor *z) {
+    const cmha_model_config *c = &pass->model->config;
+    const unsigned char *mask = pass->batch->key_mask;
+    if (!pass->tape->recording) return z;
+    if (c->phase_reg > 0) cmha__add_loss(pass, cmha_phase_reg(pass->tape, z, mask, (cmha_real)c->phase_reg, (cmha_real)c->complex_eps), 1);
+    if (c->mag_reg > 0) cmha__add_loss(pass, cmha_mag_reg(pass->tape, z, mask, (cmha_real)c->mag_reg), 1);
+    return z;
 }
 
 /* Embedding and blocks -> [B, N, d_model]. */
 static cmha_tensor *cmha__model_body(cmha__pass *pass) {
-    cmha_model *model = pass->model;
+    const cmha_model_config *c = &pass->model->config;
     cmha_tensor *x;
-    cmha__pass_args(pass);
+    if (c->family != CMHA_FAMILY_CRAT && c->attention != CMHA_ATTENTION_DOT)
+        pass->rotation = cmha_rotation(pass->tape, pass->model->omega, pass->model->n_omega, cmha__head_width(c) / 2, pass->N,
+                                       (ptrdiff_t)pass->first);
     x = cmha__model_embed(pass);
-    for (pass->layer = 0; x && pass->layer < model->config.n_layers; pass->layer++) x = cmha__block(pass, x);
-    return x;
+    for (pass->layer = 0; x && pass->layer < c->n_layers; pass->layer++) x = cmha__block(pass, x);
+    return x && c->family == CMHA_FAMILY_CRAT ? cmha__add_regularisers(pass, x) : x;
 }
 
 static cmha_tensor *cmha__final_norm(cmha__pass *pass, cmha_tensor *x) {
@@ -7145,8 +9150,7 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     pass.B = batch->batch;
     pass.N = batch->length;
     x = cmha__final_norm(&pass, cmha__model_body(&pass));
-    if (extra_loss && x && pass.extra)
-        *extra_loss = cmha_scale(tape, pass.extra, (cmha_real)(model->config.pcl_weight / (double)model->config.n_layers));
+    if (extra_loss) *extra_loss = x ? pass.extra : NULL;
     return x;
 }
 
@@ -7587,6 +9591,25 @@ static cmha_status cmha__trainer_gradient(cmha_trainer *trainer, const cmha_toke
     return CMHA_OK;
 }
 
+/* CRAT eq 22: the parts of complex parameters clipped apart; a real parameter has no imaginary part. */
+static void cmha__clip_components(const cmha_trainer *trainer) {
+    const cmha_model *model = trainer->model;
+    cmha_clip_mode mode = (cmha_clip_mode)(trainer->config.clip_mode - 1);
+    cmha_real limit = (cmha_real)trainer->config.clip;
+    double squares[2] = {0, 0};
+    size_t i, part, sweep;
+    for (sweep = mode == CMHA_CLIP_GLOBAL ? 0 : 1; sweep < 2; sweep++)
+        for (i = 0; i < model->n_parameters; i++) {
+            const cmha_parameter *p = &model->parameters[i];
+            size_t parts = p->is_complex ? 2 : 1, n = p->tensor.size / parts;
+            for (part = 0; part < parts; part++) {
+                cmha_real *g = p->tensor.grad + part * n;
+                if (!sweep) squares[part] += cmha_sum_squares(g, n);
+                else cmha__clip_array(mode, limit, cmha__clip_factor(squares[part], limit), n, g);
+            }
+        }
+}
+
 /* The second half of a step: the norm, the clipping and the update. */
 static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status status) {
     const cmha_trainer_config *c = &trainer->config;
@@ -7605,7 +9628,8 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
     }
     trainer->lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, (size_t)(c->warmup * (double)c->steps + 0.5), c->steps,
                                      trainer->step + 1);
-    cmha__trainer_update(trainer, c->clip > 0 && trainer->grad_norm > c->clip ? c->clip / trainer->grad_norm : 1);
+    if (c->clip > 0 && c->clip_mode != CMHA_CLIP_WHOLE) cmha__clip_components(trainer);
+    cmha__trainer_update(trainer, c->clip > 0 && c->clip_mode == CMHA_CLIP_WHOLE && trainer->grad_norm > c->clip ? c->clip / trainer->grad_norm : 1);
     trainer->step++;
     return CMHA_OK;
 }
@@ -7672,10 +9696,13 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 /* ===================================================== Inference ====================================================== */
 
 CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
+    cmha_context *context;
     if (!cache || !cache->model) return;
+    context = cache->model->context;
     cmha_tape_close(&cache->tape);
-    cmha__give(cache->model->context, cache->ids, 2 * cache->batch * cache->capacity * sizeof *cache->ids);
-    cmha__give(cache->model->context, cache->memory, cache->size * sizeof *cache->memory);
+    cmha__give(context, cache->ids, 2 * cache->batch * cache->capacity * sizeof *cache->ids);
+    cmha__give(context, cache->memory, cache->size * sizeof *cache->memory);
+    cmha__give(context, cache->slots, cache->n_slots * sizeof *cache->slots);
     memset(cache, 0, sizeof *cache);
 }
 
@@ -7683,81 +9710,144 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache) {
     if (cache) cache->length = cache->first = 0;
 }
 
+/* Places the next slot, if there is an array for it; 0 when a size overflows. */
+static int cmha__place_slot(cmha_cache *cache, const cmha_slot *like) {
+    size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE, keys, values;
+    cmha_slot slot = *like;
+    if (!cmha__mul(tokens, cache->batch, &tokens) || !cmha__mul(tokens, slot.key_heads * slot.key_width, &keys) ||
+        !cmha__mul(tokens, slot.kv_heads * slot.value_width, &values))
+        return 0;
+    slot.keys = cache->size;
+    if (slot.state) keys = slot.state, values = 0, cache->has_state = 1;
+    if (!cmha__sum(cache->size, keys, &slot.values) || !cmha__sum(slot.values, values, &cache->size)) return 0;
+    if (cache->slots) cache->slots[cache->n_slots] = slot;
+    cache->n_slots++;
+    return 1;
+}
+
+static int cmha__place_softmax(cmha_cache *cache, const cmha_attention_args *a) {
+    int own = cmha__own_keys((int)a->kind, (int)a->share, cache->model->n_omega > 1);
+    cmha_slot slot;
+    memset(&slot, 0, sizeof slot);
+    slot.key_heads = own ? a->heads : a->kv_heads;
+    slot.kv_heads = a->kv_heads;
+    slot.key_width = cmha__key_width(a);
+    slot.value_width = cmha__value_width(a);
+    return cmha__place_slot(cache, &slot);
+}
+
+/* The attention calls of a layer, in the order in which its block makes them. */
+static int cmha__place_layer(cmha_cache *cache, size_t layer) {
+    const cmha_model *model = cache->model;
+    const cmha_model_config *c = &model->config;
+    cmha_family family = cmha__layer_family(c, layer);
+    cmha_attention_args a;
+    cmha_linear_args linear;
+    int ok = 1, g;
+    for (g = 0; family != CMHA_FAMILY_REAL && g < (family == CMHA_FAMILY_CRAT ? 3 : 1); g++) {
+        if (family == CMHA_FAMILY_CRAT ? !cmha__group_heads(c, g) : family == CMHA_FAMILY_MOBIUS && !c->mobius_heads) continue;
+        if (cmha__linear_args_of(model, layer, g, &linear)) {
+            cmha_slot slot;
+            memset(&slot, 0, sizeof slot);
+            linear.batch = cache->batch;
+            slot.state = cmha_linear_attention_state(&linear);
+            ok = ok && cmha__place_slot(cache, &slot);
+        } else {
+            cmha__complex_args(model, layer, g, &a);
+            ok = ok && cmha__place_softmax(cache, &a);
+        }
+    }
+    if (!cmha__plain_heads(c, layer)) return ok;
+    cmha__plain_args(model, layer, &a);
+    return ok && cmha__place_softmax(cache, &a);
+}
+
+static int cmha__place_all(cmha_cache *cache) {
+    size_t layer;
+    int ok = 1;
+    cache->n_slots = cache->size = 0;
+    for (layer = 0; ok && layer < cache->model->config.n_layers; layer++) ok = cmha__place_layer(cache, layer);
+    return ok;
+}
+
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity, int slide) {
     const cmha_model_config *c;
     cmha_context *context;
-    size_t per_token, slots, width;
+    size_t slots, bytes, ids;
     if (!cache) return CMHA_ERR_ARGUMENT;
     memset(cache, 0, sizeof *cache);
     if (!model || !model->context) return CMHA_ERR_STATE;
     context = model->context;
     if (!batch || !capacity) return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: batch %zu and capacity %zu must be positive", batch, capacity);
     c = &model->config;
-    if (c->position == CMHA_POSITION_LEARNED && capacity > c->max_positions) capacity = c->max_positions;
+    if (model->position_weight && capacity > c->max_positions) capacity = c->max_positions;
     if (!c->causal) return cmha__fail(context, CMHA_ERR_STATE, "cache: a bidirectional model cannot continue a sequence");
-    width = cmha__head_width(c);
-    cache->key_heads = cmha__own_keys(c->attention, c->share, model->n_omega > 1) ? c->n_heads : cmha__kv_heads(c);
-    per_token = (cache->key_heads + cmha__kv_heads(c)) * width;
-    if (!cmha__sum(capacity, CMHA__TILE - 1, &slots) || (slots = slots / CMHA__TILE * CMHA__TILE, !cmha__mul(slots, batch, &slots)) ||
-        !cmha__mul(slots, per_token, &cache->layer_size) || !cmha__mul(cache->layer_size, c->n_layers, &cache->size) ||
-        !cmha__mul(cache->size, sizeof(cmha_real), &width))
-        return cmha__fail(context, CMHA_ERR_OVERFLOW, "cache: %zu sequences of %zu tokens overflow a size", batch, capacity);
-    cache->memory = (cmha_real *)cmha__take(context, width);
-    cache->ids = cache->memory ? (int32_t *)cmha__take(context, 2 * batch * capacity * sizeof *cache->ids) : NULL;
-    if (!cache->ids) {
-        cmha__give(context, cache->memory, width);
-        memset(cache, 0, sizeof *cache);
-        return cmha__fail(context, CMHA_ERR_MEMORY, "cache: out of memory for %zu bytes", width);
-    }
-    memset(cache->memory, 0, width);
-    cache->value_offset = slots * cache->key_heads * cmha__head_width(c);
     cache->model = model;
     cache->batch = batch;
     cache->capacity = capacity;
     cache->slide = slide;
+    if (!cmha__sum(capacity, CMHA__TILE - 1, &slots) || !cmha__place_all(cache) || !cmha__mul(cache->size, sizeof(cmha_real), &bytes) ||
+        !cmha__mul(batch, capacity, &ids) || !cmha__mul(ids, 2 * sizeof *cache->ids, &ids)) {
+        memset(cache, 0, sizeof *cache);
+        return cmha__fail(context, CMHA_ERR_OVERFLOW, "cache: %zu sequences of %zu tokens overflow a size", batch, capacity);
+    }
+    cache->slots = (cmha_slot *)cmha__take(context, cache->n_slots * sizeof *cache->slots);
+    cache->memory = cache->slots ? (cmha_real *)cmha__take(context, bytes) : NULL;
+    cache->ids = cache->memory ? (int32_t *)cmha__take(context, ids) : NULL;
+    if (!cache->ids) {
+        cmha_cache_close(cache);
+        return cmha__fail(context, CMHA_ERR_MEMORY, "cache: out of memory for %zu bytes", bytes);
+    }
+    cmha__place_all(cache);
+    memset(cache->memory, 0, bytes);
     return cmha_tape_init(&cache->tape, context, 0);
 }
 
-/* Where a head's keys and values lie. */
-static cmha_real *cmha__cache_keys(const cmha_cache *cache, size_t layer, size_t b, size_t head) {
-    size_t slots = cmha__tiles(cache->capacity) * CMHA__TILE, d = cmha__head_width(&cache->model->config);
-    return cache->memory + layer * cache->layer_size + (b * cache->key_heads + head) * slots * d;
+/* Where a head's keys and values of one sequence lie. */
+static cmha_real *cmha__cache_keys(const cmha_cache *cache, const cmha_slot *slot, size_t b, size_t head) {
+    size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE;
+    return cache->memory + slot->keys + (b * slot->key_heads + head) * tokens * slot->key_width;
 }
 
-static cmha_real *cmha__cache_values(const cmha_cache *cache, size_t layer, size_t b, size_t kv) {
-    size_t slots = cmha__tiles(cache->capacity) * CMHA__TILE, d = cmha__head_width(&cache->model->config);
-    return cache->memory + layer * cache->layer_size + cache->value_offset + (b * cmha__kv_heads(&cache->model->config) + kv) * slots * d;
+static cmha_real *cmha__cache_values(const cmha_cache *cache, const cmha_slot *slot, size_t b, size_t kv) {
+    size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE;
+    return cache->memory + slot->values + (b * slot->kv_heads + kv) * tokens * slot->value_width;
 }
 
 /* One (sequence, kv head): new keys and values into the cache, then the group's queries against all of it. */
-static void cmha__cached_unit(const cmha__pass *pass, const cmha_attention_args *a, const cmha_heads *view, cmha_heads y, size_t b,
-                              size_t kv, const cmha__unit *u) {
-    cmha_cache *cache = pass->cache;
-    size_t dv = cmha__value_width(a), group = a->heads / a->kv_heads, g, t;
-    cmha_real *values = cmha__cache_values(cache, pass->layer, b, kv), *fresh = values + cache->length * dv;
+static void cmha__cached_unit(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, const cmha_heads *view,
+                              cmha_heads y, size_t b, size_t kv, const cmha__unit *u) {
+    size_t dv = slot->value_width, group = a->heads / a->kv_heads, n = a->n_q, g, t;
+    cmha_real *values = cmha__cache_values(cache, slot, b, kv), *fresh = values + cache->length * dv;
     cmha__rows_of k = cmha__rows_at(view[1], b, kv), v = cmha__rows_at(view[2], b, kv);
-    int own = cache->key_heads == a->heads;
-    if (dv > a->d_v) cmha__pack(v.data, v.ld, v.imag, pass->N, a->d_v, fresh);
+    int own = slot->key_heads == a->heads;
+    if (dv > a->d_v) cmha__pack(v.data, v.ld, v.imag, n, a->d_v, fresh);
     else
-        for (t = 0; t < pass->N; t++) memcpy(fresh + t * dv, v.data + t * v.ld, dv * sizeof *fresh);
+        for (t = 0; t < n; t++) memcpy(fresh + t * dv, v.data + t * v.ld, dv * sizeof *fresh);
     for (g = 0; g < group; g++) {
         size_t head = kv * group + g;
+        cmha__rows_of q = cmha__rows_at(view[0], b, head);
+        cmha_real *keys = cmha__cache_keys(cache, slot, b, own ? head : kv);
         cmha__feature f = cmha__feature_of(a, head);
         cmha__head h;
         f.first_q = f.first_k = 0; /* the rotation table covers the new tokens only */
         cmha__set_head(&h, a, u, b, head);
+        if (own || g == 0) cmha__write_keys(a, &f, k, n, cache->length, keys, u->rows);
+        h.keys = keys;
         h.v = values;
         h.ldv = dv;
-        {
-            cmha_real *keys = cmha__cache_keys(cache, pass->layer, b, own ? head : kv);
-            if (own || g == 0) cmha__write_keys(a, &f, k, pass->N, cache->length, keys, u->rows);
-            h.keys = keys;
+        if (cmha__has_peaks(a)) {
+            int count;
+            cmha__set_queries(&h, u, &f, q, cmha__terms(a, &count));
+            cmha__find_peaks(&h, u->peaks, u->places);
+            h.peaks = u->peaks;
         }
-        cmha__forward_terms(&h, u, &f, cmha__rows_at(view[0], b, head), cmha__rows_at(y, b, head), NULL);
+        cmha__forward_terms(&h, u, &f, q, cmha__rows_at(y, b, head), NULL);
     }
 }
 
-static cmha_tensor *cmha__cached_attention(cmha__pass *pass, cmha_tensor *qkv, const cmha_block *k) {
+static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+    const cmha_slot *slot = &pass->cache->slots[pass->slot++];
     cmha__attention_saved s;
     cmha_attention_args *a = &s.args;
     cmha__unit none;
@@ -7766,27 +9856,34 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, cmha_tensor *qkv, c
     cmha_tensor *y;
     cmha_real *scratch;
     int threads;
-    s.args = pass->args;
-    s.row = cmha__last(qkv);
+    if (!q || (!k != !v)) return NULL;
+    s.args = *args;
+    s.row = k ? 0 : cmha__last(q);
     a->n_k = pass->cache->length + pass->N;
-    a->delta = k->delta ? k->delta->data : NULL;
-    a->b = k->b ? k->b->data : NULL;
     a->dropout = 0;
     threads = cmha__attention_threads(a);
-    shape[0] = pass->B, shape[1] = pass->N, shape[2] = a->heads * a->d_k;
+    shape[0] = pass->B, shape[1] = pass->N, shape[2] = a->heads * cmha__value_width(a);
     y = cmha__result(pass->tape, 3, shape);
     own = cmha__deal_unit(a, CMHA__CACHED, NULL, &none);
     scratch = y ? cmha__reals(pass->tape, own * (size_t)threads) : NULL;
     if (!scratch) return NULL;
-    cmha__views(&s, qkv->data, NULL, NULL, view);
+    cmha__views(&s, q->data, k ? k->data : NULL, v ? v->data : NULL, view);
     CMHA__FOR_CHUNKS(threads, a->batch * a->kv_heads, lo, hi) {
         cmha__unit u;
         size_t unit;
         cmha__deal_unit(a, CMHA__CACHED, scratch + (size_t)cmha__chunk * own, &u);
         for (unit = lo; unit < hi; unit++)
-            cmha__cached_unit(pass, a, view, cmha_tokens_major(y->data, shape[1], shape[2], a->d_v), unit / a->kv_heads, unit % a->kv_heads, &u);
+            cmha__cached_unit(pass->cache, slot, a, view, cmha__out_view(a, y->data), unit / a->kv_heads, unit % a->kv_heads, &u);
     }
     return y;
+}
+
+/* The same of linear attention: its state is all that is kept. */
+static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+    const cmha_slot *slot = &pass->cache->slots[pass->slot++];
+    cmha_real *state = pass->cache->memory + slot->keys;
+    if (!pass->cache->length) memset(state, 0, slot->state * sizeof *state);
+    return cmha__linear_attention(pass->tape, args, q, k, v, state);
 }
 
 /* The last token's row of each sequence. */
@@ -7822,6 +9919,7 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_
     pass.first = cache->length;
     x = cmha__model_body(&pass);
     x = logits ? cmha__vocabulary_head(cache->model, &cache->tape, cmha__final_norm(&pass, cmha__last_rows(&pass, x))) : x;
+    if (!x && cache->has_state) cmha_cache_reset(cache); /* some states have moved on, others have not */
     if (!x) return cache->tape.status;
     if (logits) memcpy(logits, x->data, x->size * sizeof *logits);
     for (b = 0; b < cache->batch; b++) memcpy(cache->ids + b * cache->capacity + cache->length, staged + b * n, n * sizeof *ids);

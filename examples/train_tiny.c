@@ -11,8 +11,8 @@
 
 enum { ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, SEED, THREADS, OUT, CSV, RESUME, QUIET, HELP, SET, N_OPTIONS };
 static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
-    {"--attention", NULL, "cmha | cmha-shared | cmha-fixed | rope | dot+learned | dot+sinusoidal | alibi | dot"},
-    {"--preset", "tiny", "tiny | paper | repo | eulerformer"},
+    {"--attention", NULL, "one of the kinds below"},
+    {"--preset", "tiny", "tiny | paper | repo | eulerformer | crat"},
     {"--steps", NULL, "optimiser steps"},
     {"--lr", NULL, "peak learning rate"},
     {"--seq", NULL, "tokens per sequence (the field `length`)"},
@@ -25,11 +25,6 @@ static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--quiet", NULL, "no progress, only the sample"},
     {"--help", NULL, "this page, with the values in effect"},
     {"--set", NULL, "NAME=VALUE for any field below; may be repeated"}};
-static const char *const attention[][4] = {{"--attention", "attention", "position", "share"},
-    {"cmha", "cmha", "none", "per_head"}, {"cmha-shared", "cmha", "none", "shared"}, {"cmha-fixed", "cmha", "none", "fixed"},
-    {"rope", "rope", "none", "per_head"}, {"dot", "dot", "none", "per_head"}, {"dot+learned", "dot", "learned", "per_head"},
-    {"dot+sinusoidal", "dot", "sinusoidal", "per_head"}, {"alibi", "dot", "alibi", "per_head"}};
-
 static cmha_context ctx;
 static cmha_model_config mc;
 static cmha_trainer_config tc;
@@ -82,6 +77,9 @@ static void recall(const char *path) {
 static int help(void) {
     puts("train_tiny [OPTION...] [FILE]: trains a ComplexFormer on the bytes of FILE, else on the project's header\n");
     for (int o = 0; o < N_OPTIONS; o++) printf("  %-12s %s\n", option[o].name, option[o].what);
+    puts("\nKinds of attention, and the fields they set");
+    const char *kind, *fields;
+    for (size_t i = 0; (kind = cmha_kind_name(i, &fields)) != NULL; i++) printf("  %-17s %s\n", kind, fields);
     for (int t = 0; t < 2; t++) {
         cmha_table table = t ? cmha_trainer_table() : cmha_model_table();
         printf("\n%s: field, value, range, meaning\n", t ? "Training" : "Model");
@@ -119,12 +117,7 @@ static const char *configure(int argc, char **argv) {
     if (cmha_preset(option[PRESET].value, &mc, &tc)) complain(2, "see --help; there is no preset ", option[PRESET].value);
     snprintf(last, sizeof last, "%s.last", option[OUT].value);
     if (option[RESUME].value) recall(*option[RESUME].value ? option[RESUME].value : last);
-    if (option[ATTENTION].value) {
-        size_t i = 1, n = sizeof attention / sizeof *attention;
-        while (i < n && strcmp(attention[i][0], option[ATTENTION].value)) i++;
-        if (i == n) complain(2, "see --help; there is no attention ", option[ATTENTION].value);
-        for (int f = 1; f < 4; f++) set_field(attention[0][f], attention[i][f]);
-    }
+    if (option[ATTENTION].value && cmha_kind(&ctx, option[ATTENTION].value, &mc)) complain(2, cmha_error(&ctx), "; see --help");
     for (o = STEPS; o <= BATCH; o++)
         if (option[o].value) set_field(o == SEQ ? "length" : option[o].name + 2, option[o].value);
     for (int i = 0; i < n_set; i++) {
@@ -189,9 +182,9 @@ int main(int argc, char **argv) {
     if (stop) check(cmha_trainer_save(&trainer, last)), complain(128 + stop, "stopped; --resume continues", "");
 
     /* A sample of the best checkpoint. It looks back as far as training did: further is further than the model has seen. */
-    size_t n = mc.position == CMHA_POSITION_LEARNED && tc.length < 600 ? tc.length : 600;
     check(cmha_model_load(&best, &ctx, option[OUT].value));
-    check(cmha_cache_init(&cache, &best, 1, tc.length, mc.position != CMHA_POSITION_LEARNED));
+    size_t n = best.position_weight && tc.length < 600 ? tc.length : 600;
+    check(cmha_cache_init(&cache, &best, 1, tc.length, !best.position_weight));
     check(cmha_generate(&cache, &(const int32_t){'\n'}, 1, n - 1, NULL, ctx.config.seed, show, NULL));
     putchar('\n');
     cmha_cache_close(&cache), cmha_model_close(&best), cmha_trainer_close(&trainer), cmha_model_close(&model);

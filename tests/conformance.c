@@ -531,6 +531,7 @@ static void op_model(kase *k) {
 }
 
 #include "conformance_attention.h"
+#include "conformance_complex.h"
 #include "conformance_mobius.h"
 #include "conformance_cores.h"
 
@@ -548,6 +549,12 @@ static const struct {
     {"mobius_attention", op_mobius_attention}, {"angular_attention", op_angular_attention},
     {"mobius_map", op_mobius_map}, {"mobius_classify", op_mobius_classify},
     {"cope_embed", op_cope_embed},
+    {"complex_linear", op_complex_linear}, {"lowrank_complex_linear", op_lowrank_complex_linear},
+    {"complex_rotate", op_complex_rotate}, {"cgelu", op_cgelu},
+    {"cln", op_cln},             {"crms", op_crms},
+    {"complex_whiten", op_complex_whiten}, {"phase_reg", op_phase_reg},
+    {"mag_reg", op_mag_reg},     {"componentwise_clip", op_componentwise_clip},
+    {"multifreq_pe", op_multifreq_pe},
     {"model", op_model},         {"cope_linear", op_cope_linear},
     {"angular_linear", op_angular_linear}, {"lag_fft", op_lag_fft},
 };

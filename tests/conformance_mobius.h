@@ -46,5 +46,5 @@ static void op_cope_embed(kase *k) {
     cmha_cope_table(kind, N, d, number(k, "cfg.base"), 0, imag);
     for (i = 0; i < N * d; i++) imag[i] *= gamma;
     compare_planes(k, "out.z", join(k, x, imag, N, d), N, d, 0);
-    if (gradients_wanted(k)) compare_gradient(k, "grad.in.x", cotangent(k, "cot.z_re", N * d), N * d); /* the real part is x itself */
+    if (gradients_wanted(k)) compare_gradient(k, "grad.in.x", cotangent(k, "cot.z_re", N * d), N * d); /* x passes through */
 }

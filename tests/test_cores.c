@@ -1,0 +1,486 @@
+/* The linear and the lag core against their definitions: sums over all pairs of tokens, in double, one at a time. */
+#include "check.h"
+
+enum { REAL, MAGNITUDE, PHASE, HYBRID };
+
+/* Arrays of one call, head-major: q, k [B, H, n, 2d], v, y [B, H, n, width] */
+typedef struct arrays {
+    cmha_real *q, *k, *v, *y, *dy, *dq, *dk, *dv, *saved, *scratch;
+    size_t B, H, n, d, width;
+    unsigned char *mask;
+} arrays;
+
+static arrays arrays_open(size_t B, size_t H, size_t n, size_t d, int complex_values, double scale) {
+    arrays a;
+    size_t rows = B * H * n;
+    memset(&a, 0, sizeof a);
+    a.B = B, a.H = H, a.n = n, a.d = d, a.width = complex_values ? 2 * d : d;
+    a.q = check_array(rows * 2 * d, scale), a.k = check_array(rows * 2 * d, scale), a.v = check_array(rows * a.width, 1);
+    a.y = check_array(rows * a.width, 1), a.dy = check_array(rows * a.width, 1);
+    a.dq = check_zeros(rows * 2 * d), a.dk = check_zeros(rows * 2 * d), a.dv = check_zeros(rows * a.width);
+    a.mask = (unsigned char *)check_alloc(B * n, 1);
+    memset(a.mask, 1, B * n);
+    return a;
+}
+
+static void arrays_close(arrays *a) {
+    free(a->q), free(a->k), free(a->v), free(a->y), free(a->dy), free(a->dq), free(a->dk), free(a->dv);
+    free(a->saved), free(a->scratch), free(a->mask);
+}
+
+static cmha_heads complex_view(const arrays *a, cmha_real *x) { return cmha_complex_heads_major(x, a->H, a->n, a->d); }
+static cmha_heads value_view(const arrays *a, cmha_real *x) {
+    return a->width == a->d ? cmha_heads_major(x, a->H, a->n, a->d) : complex_view(a, x);
+}
+
+static cmha_linear_args linear_args(const arrays *a, cmha_linear_kind kind, int output, int causal) {
+    cmha_linear_args l;
+    memset(&l, 0, sizeof l);
+    l.batch = a->B, l.heads = a->H, l.n = a->n, l.d = a->d, l.kind = kind, l.output = (cmha_cope_output)output, l.causal = causal;
+    l.alpha = (cmha_real)0.3, l.eps = (cmha_real)0.01, l.den_eps = (cmha_real)1e-6, l.key_mask = a->mask, l.threads = 2;
+    return l;
+}
+
+static void run_linear(arrays *a, const cmha_linear_args *l) {
+    free(a->saved), free(a->scratch);
+    a->saved = check_zeros(cmha_linear_attention_saved(l));
+    a->scratch = check_zeros(cmha_linear_attention_scratch(l, 0));
+    cmha_linear_attention_forward(l, complex_view(a, a->q), complex_view(a, a->k), value_view(a, a->v), value_view(a, a->y), a->saved,
+                                  a->scratch);
+}
+
+static void run_linear_backward(arrays *a, const cmha_linear_args *l) {
+    size_t rows = a->B * a->H * a->n;
+    free(a->scratch);
+    a->scratch = check_zeros(cmha_linear_attention_scratch(l, 1));
+    memset(a->dq, 0, rows * 2 * a->d * sizeof *a->dq), memset(a->dk, 0, rows * 2 * a->d * sizeof *a->dk);
+    memset(a->dv, 0, rows * a->width * sizeof *a->dv);
+    cmha_linear_attention_backward(l, complex_view(a, a->q), complex_view(a, a->k), value_view(a, a->v), value_view(a, a->y), a->saved,
+                                   value_view(a, a->dy), complex_view(a, a->dq), complex_view(a, a->dk), value_view(a, a->dv), a->scratch);
+}
+
+/* ------------------------------------------------- the sums themselves ------------------------------------------------- */
+
+static double elu1(double x) { return x > 0 ? x + 1 : exp(x); }
+
+/* What key k weighs for query q, both [2d]: complex for CoPE */
+static void pair_weight(const cmha_linear_args *l, const cmha_real *q, const cmha_real *k, double *re, double *im) {
+    size_t j, d = l->d;
+    double e = l->eps;
+    *re = *im = 0;
+    for (j = 0; j < d; j++) {
+        double a = q[j], b = q[d + j], c = k[j], f = k[d + j];
+        if (l->kind == CMHA_LINEAR_COPE) {
+            a = elu1(a), b = elu1(b), c = elu1(c), f = elu1(f);
+            *re += a * c + b * f, *im += b * c - a * f;
+        } else {
+            *re += (a * c + b * f) / sqrt((a * a + b * b + e * e) * (c * c + f * f + e * e)) / (double)d;
+        }
+    }
+    if (l->kind == CMHA_LINEAR_ANGULAR) *re += 1;
+}
+
+static double cope_output(const cmha_linear_args *l, double re, double im, double den) {
+    double m = sqrt(re * re + im * im), c = re / sqrt(m * m + (double)l->eps * l->eps);
+    int output = (int)l->output;
+    return (output == REAL ? re : output == MAGNITUDE ? m : output == PHASE ? c : m + l->alpha * c) / den;
+}
+
+/* One row of y by its definition */
+static void linear_row(const arrays *a, const cmha_linear_args *l, size_t b, size_t h, size_t t, double *y) {
+    size_t first = (b * a->H + h) * a->n, s, c;
+    double den = 0, *num = (double *)check_alloc(2 * a->width, sizeof *num);
+    for (s = 0; s < a->n; s++) {
+        double re, im;
+        if ((l->causal && s > t) || (l->key_mask && !l->key_mask[b * a->n + s])) continue;
+        pair_weight(l, a->q + (first + t) * 2 * a->d, a->k + (first + s) * 2 * a->d, &re, &im);
+        den += re;
+        for (c = 0; c < a->width; c++) num[2 * c] += re * a->v[(first + s) * a->width + c], num[2 * c + 1] += im * a->v[(first + s) * a->width + c];
+    }
+    for (c = 0; c < a->width; c++) {
+        if (den == 0) y[c] = 0;
+        else y[c] = l->kind == CMHA_LINEAR_COPE ? cope_output(l, num[2 * c], num[2 * c + 1], den) : num[2 * c] / (den + l->den_eps);
+    }
+    free(num);
+}
+
+static double linear_error(const arrays *a, const cmha_linear_args *l) {
+    size_t row, c, rows = a->B * a->H * a->n;
+    double worst = 0, *want = (double *)check_alloc(a->width, sizeof *want);
+    for (row = 0; row < rows; row++) {
+        linear_row(a, l, row / a->n / a->H, row / a->n % a->H, row % a->n, want);
+        for (c = 0; c < a->width; c++) {
+            double error = fabs(want[c] - a->y[row * a->width + c]);
+            if (!(error <= worst)) worst = error == error ? error : HUGE_VAL;
+        }
+    }
+    free(want);
+    return worst;
+}
+
+static void check_linear_one(size_t n, cmha_linear_kind kind, int output, int causal, int masked) {
+    arrays a = arrays_open(2, 3, n, 5, kind == CMHA_LINEAR_ANGULAR, 1.5);
+    cmha_linear_args l = linear_args(&a, kind, output, causal);
+    size_t i;
+    for (i = 0; i < 2 * n && masked; i++) a.mask[i] = check_random() > -0.3 && i != 0;
+    run_linear(&a, &l);
+    CHECK_THAT(linear_error(&a, &l) <= check_tolerance(1e-12, 2e-5), "linear core n %zu kind %d output %d causal %d masked %d: off by %g", n,
+               (int)kind, output, causal, masked, linear_error(&a, &l));
+    if (masked && causal && n) CHECK(check_largest(a.y, a.width) == 0); /* the first row sees no key */
+    run_linear_backward(&a, &l);
+    CHECK(check_finite(a.dq, 6 * n * 10) && check_finite(a.dk, 6 * n * 10) && check_finite(a.dv, 6 * n * a.width));
+    if (masked && n) CHECK(check_largest(a.dk, 2 * a.d) == 0 && check_largest(a.dv, a.width) == 0);
+    arrays_close(&a);
+}
+
+static void check_linear_definition(void) {
+    static const size_t lengths[] = {0, 1, 2, 63, 64, 65, 130};
+    size_t i;
+    int causal, masked, output;
+    for (i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (causal = 0; causal < 2; causal++)
+            for (masked = 0; masked < 2; masked++) {
+                for (output = REAL; output <= HYBRID; output++) check_linear_one(lengths[i], CMHA_LINEAR_COPE, output, causal, masked);
+                check_linear_one(lengths[i], CMHA_LINEAR_ANGULAR, REAL, causal, masked);
+            }
+}
+
+/* Values of another width than the keys */
+static void check_value_width(void) {
+    size_t n = 70, d = 3, d_v = 7, t, s, c;
+    cmha_real *q = check_array(n * 2 * d, 1), *k = check_array(n * 2 * d, 1), *v = check_array(n * d_v, 1), *y = check_zeros(n * d_v);
+    cmha_real *scratch;
+    double worst = 0;
+    cmha_linear_args l;
+    memset(&l, 0, sizeof l);
+    l.batch = l.heads = 1, l.n = n, l.d = d, l.d_v = d_v, l.causal = 1;
+    scratch = check_zeros(cmha_linear_attention_scratch(&l, 0));
+    cmha_linear_attention_forward(&l, cmha_complex_heads_major(q, 1, n, d), cmha_complex_heads_major(k, 1, n, d),
+                                  cmha_heads_major(v, 1, n, d_v), cmha_heads_major(y, 1, n, d_v), NULL, scratch);
+    for (t = 0; t < n; t++)
+        for (c = 0; c < d_v; c++) {
+            double num = 0, den = 0, re, im;
+            for (s = 0; s <= t; s++) {
+                pair_weight(&l, q + t * 2 * d, k + s * 2 * d, &re, &im);
+                num += re * v[s * d_v + c], den += re;
+            }
+            worst = fmax(worst, fabs(num / den - y[t * d_v + c]));
+        }
+    CHECK_NEAR(worst, 0, check_tolerance(1e-12, 1e-5));
+    CHECK(cmha_linear_attention_state(&l) == 2 * d * (d_v + 1) && cmha_linear_attention_saved(&l) == n);
+    free(q), free(k), free(v), free(y), free(scratch);
+}
+
+/* A sequence in pieces, and in one */
+static void check_append(cmha_linear_kind kind, int output) {
+    static const size_t pieces[] = {1, 3, 64, 65, 100, 0, 1};
+    arrays a = arrays_open(2, 2, 234, 4, kind == CMHA_LINEAR_ANGULAR, 1);
+    cmha_linear_args l = linear_args(&a, kind, output, 1);
+    size_t rows = a.B * a.H * a.n, done = 0, p, i;
+    cmha_real *whole = check_zeros(rows * a.width), *state = check_zeros(cmha_linear_attention_state(&l));
+    unsigned char piece_mask[200];
+    l.key_mask = NULL;
+    run_linear(&a, &l);
+    memcpy(whole, a.y, rows * a.width * sizeof *whole);
+    memset(a.y, 0, rows * a.width * sizeof *whole);
+    for (p = 0; p < sizeof pieces / sizeof *pieces; p++, done += l.n) {
+        cmha_heads q = complex_view(&a, a.q), k = complex_view(&a, a.k), v = value_view(&a, a.v), y = value_view(&a, a.y);
+        l.n = pieces[p], l.causal = 0; /* it is causal all the same */
+        q.data += done * q.token, k.data += done * k.token, v.data += done * v.token, y.data += done * y.token;
+        for (i = 0; i < 200; i++) piece_mask[i] = 1;
+        l.key_mask = p % 2 && l.n < 100 ? piece_mask : NULL;
+        cmha_linear_attention_append(&l, q, k, v, y, state, a.scratch);
+    }
+    CHECK(done == a.n);
+    CHECK_THAT(check_distance(whole, a.y, rows * a.width) <= check_tolerance(1e-13, 3e-6), "append kind %d: off by %g", (int)kind,
+               check_distance(whole, a.y, rows * a.width));
+    free(whole), free(state);
+    arrays_close(&a);
+}
+
+/* Tokens behind a mask change nothing, whatever they hold, forward and backward */
+static void check_padding(cmha_linear_kind kind, int causal) {
+    size_t n = 50, padded = 90, t;
+    arrays a = arrays_open(1, 1, n, 4, kind == CMHA_LINEAR_ANGULAR, 1), b = arrays_open(1, 1, padded, 4, kind == CMHA_LINEAR_ANGULAR, 30);
+    cmha_linear_args la = linear_args(&a, kind, REAL, causal), lb = linear_args(&b, kind, REAL, causal);
+    memcpy(b.q, a.q, n * 8 * sizeof *a.q), memcpy(b.k, a.k, n * 8 * sizeof *a.k), memcpy(b.v, a.v, n * a.width * sizeof *a.v);
+    memset(b.dy, 0, padded * b.width * sizeof *b.dy), memcpy(b.dy, a.dy, n * a.width * sizeof *a.dy);
+    for (t = n; t < padded; t++) b.mask[t] = 0;
+    run_linear(&a, &la), run_linear(&b, &lb);
+    run_linear_backward(&a, &la), run_linear_backward(&b, &lb);
+    CHECK_NEAR(check_distance(a.y, b.y, n * a.width), 0, check_tolerance(1e-13, 2e-6));
+    CHECK_NEAR(check_distance(a.dq, b.dq, n * 8), 0, check_tolerance(1e-13, 2e-6));
+    CHECK_NEAR(check_distance(a.dk, b.dk, n * 8), 0, check_tolerance(1e-13, 2e-6));
+    CHECK_NEAR(check_distance(a.dv, b.dv, n * a.width), 0, check_tolerance(1e-13, 2e-6));
+    CHECK(check_largest(b.dk + n * 8, (padded - n) * 8) == 0 && check_largest(b.dv + n * a.width, (padded - n) * a.width) == 0);
+    arrays_close(&a), arrays_close(&b);
+}
+
+/* Zeros, huge numbers and NaN; one thread and three */
+static void check_linear_extremes(cmha_linear_kind kind) {
+    arrays a = arrays_open(1, 4, 70, 3, kind == CMHA_LINEAR_ANGULAR, 1);
+    cmha_linear_args l = linear_args(&a, kind, REAL, 1);
+    size_t values = 280 * a.width, i;
+    cmha_real *y = check_zeros(values), *dk = check_zeros(280 * 6);
+    run_linear(&a, &l), run_linear_backward(&a, &l);
+    memcpy(y, a.y, values * sizeof *y), memcpy(dk, a.dk, 280 * 6 * sizeof *dk);
+    l.threads = 1;
+    run_linear(&a, &l), run_linear_backward(&a, &l);
+    CHECK(!memcmp(y, a.y, values * sizeof *y) && !memcmp(dk, a.dk, 280 * 6 * sizeof *dk));
+    l.eps = 0, l.den_eps = 0;
+    for (i = 0; i < 30; i++) a.q[i] = a.k[i + 6] = 0;
+    for (i = 60; i < 120; i++) a.q[i] *= kind == CMHA_LINEAR_ANGULAR ? (cmha_real)1e30 : -300, a.k[i] *= kind == CMHA_LINEAR_ANGULAR ? (cmha_real)1e-30 : -300;
+    run_linear(&a, &l);
+    CHECK(check_finite(a.y, values));
+    a.q[12] = (cmha_real)NAN;
+    run_linear(&a, &l);
+    CHECK(check_finite(a.y, 2 * a.width) && a.y[2 * a.width] != a.y[2 * a.width]);
+    free(y), free(dk);
+    arrays_close(&a);
+}
+
+/* -------------------------------------------------------- the FFT -------------------------------------------------------- */
+
+static void check_fft_length(size_t n) {
+    double *re = (double *)check_alloc(n, sizeof *re), *im = (double *)check_alloc(n, sizeof *im), *x = (double *)check_alloc(2 * n, sizeof *x);
+    double *scratch = (double *)check_alloc(cmha_fft_scratch(n), sizeof *scratch), worst = 0, back = 0;
+    size_t t, f;
+    for (t = 0; t < n; t++) x[2 * t] = re[t] = check_random(), x[2 * t + 1] = im[t] = check_random();
+    cmha_fft_prepare(n, scratch);
+    cmha_fft(re, im, n, 0, scratch);
+    for (f = 0; f < n; f++) {
+        double a = 0, b = 0;
+        for (t = 0; t < n; t++) {
+            double angle = -2 * 3.14159265358979323846 * (double)(f * t % n) / (double)n, c = cos(angle), s = sin(angle);
+            a += x[2 * t] * c - x[2 * t + 1] * s, b += x[2 * t] * s + x[2 * t + 1] * c;
+        }
+        worst = fmax(worst, fmax(fabs(a - re[f]), fabs(b - im[f])));
+    }
+    cmha_fft(re, im, n, 1, scratch);
+    for (t = 0; t < n; t++) back = fmax(back, fmax(fabs(x[2 * t] - re[t]), fabs(x[2 * t + 1] - im[t])));
+    CHECK_THAT(worst <= 1e-13 * (double)(n + 10) && back <= 1e-14 * 20, "fft of %zu: off by %g, back by %g", n, worst, back);
+    free(re), free(im), free(x), free(scratch);
+}
+
+static void check_fft(void) {
+    static const size_t lengths[] = {97, 128, 360, 1000};
+    size_t n;
+    for (n = 0; n <= 65; n++) check_fft_length(n);
+    for (n = 0; n < sizeof lengths / sizeof *lengths; n++) check_fft_length(lengths[n]);
+}
+
+/* ----------------------------------------------------- the lag core ----------------------------------------------------- */
+
+static cmha_lag_args lag_args(const arrays *a, double temp, size_t topk) {
+    cmha_lag_args l;
+    memset(&l, 0, sizeof l);
+    l.batch = a->B, l.heads = a->H, l.n = a->n, l.d = a->d, l.temp = (cmha_real)temp, l.topk = topk, l.eps = (cmha_real)1e-3, l.threads = 2;
+    return l;
+}
+
+static void run_lag(arrays *a, const cmha_lag_args *l) {
+    free(a->saved), free(a->scratch);
+    a->saved = check_zeros(a->B * a->H * a->n);
+    a->scratch = check_zeros(cmha_lag_attention_scratch(l));
+    cmha_lag_attention_forward(l, complex_view(a, a->q), complex_view(a, a->k), complex_view(a, a->v), complex_view(a, a->y), a->saved,
+                               a->scratch);
+}
+
+static void run_lag_backward(arrays *a, const cmha_lag_args *l) {
+    cmha_lag_attention_backward(l, complex_view(a, a->q), complex_view(a, a->k), complex_view(a, a->v), complex_view(a, a->y), a->saved,
+                                complex_view(a, a->dy), complex_view(a, a->dq), complex_view(a, a->dk), complex_view(a, a->dv), a->scratch);
+}
+
+static double direct_R(const arrays *a, const cmha_lag_args *l, size_t first, size_t tau) {
+    size_t t, j, d = a->d;
+    double sum = 0, e = l->eps;
+    for (t = tau; t < a->n; t++)
+        for (j = 0; j < d; j++) {
+            const cmha_real *q = a->q + (first + t) * 2 * d, *k = a->k + (first + t - tau) * 2 * d;
+            double x = q[j], y = q[d + j], u = k[j], w = k[d + j];
+            sum += (x * u + y * w) / sqrt((x * x + y * y + e * e) * (u * u + w * w + e * e));
+        }
+    return sum / (sqrt((double)d) * (double)(a->n - tau));
+}
+
+/* Scores temp R of one head, -infinity where `topk` others are ahead */
+static void direct_scores(const arrays *a, const cmha_lag_args *l, size_t first, double *s) {
+    size_t tau, other, ahead;
+    double *R = (double *)check_alloc(a->n, sizeof *R);
+    for (tau = 0; tau < a->n; tau++) R[tau] = direct_R(a, l, first, tau);
+    for (tau = 0; tau < a->n; tau++) {
+        for (other = 0, ahead = 0; other < a->n; other++) ahead += R[other] > R[tau] || (R[other] == R[tau] && other < tau);
+        s[tau] = l->topk && ahead >= l->topk ? -HUGE_VAL : l->temp * R[tau];
+    }
+    free(R);
+}
+
+static double lag_error(const arrays *a, const cmha_lag_args *l) {
+    size_t unit, t, tau, c;
+    double worst = 0, *s = (double *)check_alloc(a->n, sizeof *s);
+    for (unit = 0; unit < a->B * a->H; unit++) {
+        size_t first = unit * a->n;
+        direct_scores(a, l, first, s);
+        for (t = 0; t < a->n; t++)
+            for (c = 0; c < a->width; c++) {
+                double num = 0, den = 0, most = -HUGE_VAL, got = a->y[(first + t) * a->width + c], w;
+                for (tau = 0; tau <= t; tau++) most = fmax(most, s[tau]);
+                for (tau = 0; tau <= t && most > -HUGE_VAL; tau++)
+                    w = exp(s[tau] - most), num += w * a->v[(first + t - tau) * a->width + c], den += w;
+                w = fabs((den > 0 ? num / den : 0) - got);
+                if (!(w <= worst)) worst = w == w ? w : HUGE_VAL;
+            }
+    }
+    free(s);
+    return worst;
+}
+
+static void check_lag_one(size_t n, size_t d, double temp, size_t topk) {
+    arrays a = arrays_open(2, 2, n, d, 1, 1);
+    cmha_lag_args l = lag_args(&a, temp, topk);
+    double tolerance = check_tolerance(1e-11, 2e-5) * (1 + temp / 10);
+    run_lag(&a, &l);
+    CHECK_THAT(lag_error(&a, &l) <= tolerance, "lag core n %zu d %zu temp %g topk %zu: off by %g", n, d, temp, topk, lag_error(&a, &l));
+    run_lag_backward(&a, &l);
+    CHECK(check_finite(a.dq, 8 * n * d) && check_finite(a.dk, 8 * n * d) && check_finite(a.dv, 8 * n * d));
+    arrays_close(&a);
+}
+
+static void check_lag_definition(void) {
+    static const size_t lengths[] = {0, 1, 2, 5, 64, 100}, tops[] = {0, 1, 3, 200};
+    size_t i, k;
+    for (i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (k = 0; k < sizeof tops / sizeof *tops; k++) {
+            check_lag_one(lengths[i], 3, 1, tops[k]);
+            check_lag_one(lengths[i], 11, 60, tops[k]); /* weights that differ by more than a transform can hold */
+            check_lag_one(lengths[i], 8, 2000, tops[k]);
+        }
+}
+
+/* A signal of period 7 has R = its maximum at every multiple of 7: of equal lags the lowest are chosen */
+static void check_lag_ties(void) {
+    arrays a = arrays_open(1, 1, 100, 4, 1, 1);
+    cmha_lag_args l = lag_args(&a, 1, 5);
+    size_t t;
+    for (t = 7; t < a.n; t++) memcpy(a.q + t * 8, a.q + (t - 7) * 8, 8 * sizeof *a.q);
+    memcpy(a.k, a.q, a.n * 8 * sizeof *a.q);
+    l.eps = 0;
+    run_lag(&a, &l);
+    for (t = 0; t < a.n; t++) CHECK((a.saved[t] > -(cmha_real)FLT_MAX) == (t % 7 == 0 && t < 35));
+    arrays_close(&a);
+}
+
+static void check_lag_extremes(void) {
+    arrays a = arrays_open(1, 3, 40, 3, 1, 1);
+    cmha_lag_args l = lag_args(&a, 1, 4);
+    cmha_real *y = check_zeros(120 * 6);
+    size_t i;
+    run_lag(&a, &l);
+    memcpy(y, a.y, 120 * 6 * sizeof *y);
+    l.threads = 1;
+    run_lag(&a, &l);
+    CHECK(!memcmp(y, a.y, 120 * 6 * sizeof *y));
+    l.eps = 0;
+    for (i = 0; i < 120; i++) a.q[i] = 0, a.k[240 + i] *= (cmha_real)1e30;
+    run_lag(&a, &l);
+    CHECK(check_finite(a.y, 120 * 6));
+    a.k[7] = (cmha_real)NAN;
+    run_lag(&a, &l);
+    CHECK(a.y[100] != a.y[100] && check_finite(a.y + 240, 480));
+    free(y);
+    arrays_close(&a);
+}
+
+/* ---------------------------------------------------- memory and tape ---------------------------------------------------- */
+
+static void check_memory(void) {
+    size_t n, linear[3], lag[3];
+    arrays a;
+    int i;
+    memset(&a, 0, sizeof a);
+    a.B = 1, a.H = 2, a.d = 16;
+    for (n = 1024, i = 0; n <= 4096; n *= 2, i++) {
+        cmha_linear_args l = linear_args(&a, CMHA_LINEAR_ANGULAR, REAL, 1);
+        cmha_lag_args g = lag_args(&a, 1, 0);
+        l.n = g.n = n;
+        linear[i] = cmha_linear_attention_scratch(&l, 1), lag[i] = cmha_lag_attention_scratch(&g);
+        CHECK(cmha_linear_attention_saved(&l) == 2 * n);
+    }
+    CHECK(linear[0] == linear[1] && linear[1] == linear[2]);
+    CHECK(lag[1] <= 2 * lag[0] + 64 && lag[2] <= 2 * lag[1] + 64);
+}
+
+/* The fused projection and three tensors hold the same numbers in another order */
+static void check_tape(cmha_context *context, int lag) {
+    size_t B = 2, N = 9, H = 2, d = 3, Hd = H * d, shape[3], i, part, t;
+    cmha_tape tape;
+    cmha_tensor *fused, *one[3], *y, *z;
+    cmha_linear_args l;
+    cmha_lag_args g;
+    memset(&l, 0, sizeof l), memset(&g, 0, sizeof g);
+    l.kind = CMHA_LINEAR_ANGULAR, l.heads = g.heads = H, l.causal = 1, l.eps = g.eps = (cmha_real)1e-3, g.temp = 2;
+    CHECK_OK(cmha_tape_init(&tape, context, 0));
+    shape[0] = B, shape[1] = N, shape[2] = 6 * Hd;
+    fused = cmha_tensor_new(&tape, 3, shape, 0);
+    shape[2] = 2 * Hd;
+    for (i = 0; i < 3; i++) {
+        one[i] = cmha_tensor_new(&tape, 3, shape, 0);
+        check_fill(one[i]->data, one[i]->size, 1);
+        for (t = 0; t < B * N; t++)
+            for (part = 0; part < 2; part++)
+                memcpy(fused->data + t * 6 * Hd + part * 3 * Hd + i * Hd, one[i]->data + t * 2 * Hd + part * Hd, Hd * sizeof *fused->data);
+    }
+    y = lag ? cmha_lag_attention(&tape, &g, fused, NULL, NULL) : cmha_linear_attention(&tape, &l, fused, NULL, NULL);
+    z = lag ? cmha_lag_attention(&tape, &g, one[0], one[1], one[2]) : cmha_linear_attention(&tape, &l, one[0], one[1], one[2]);
+    CHECK(y && z && y->shape[2] == 2 * Hd && !memcmp(y->data, z->data, y->size * sizeof *y->data) && check_largest(y->data, y->size) > 0);
+    cmha_tape_close(&tape);
+}
+
+static void check_refusals(cmha_context *context) {
+    size_t shape[3] = {1, 4, 12}, narrow[3] = {1, 4, 5}, few[3] = {1, 3, 12};
+    cmha_linear_args l;
+    cmha_lag_args g;
+    cmha_tape tape;
+    int i;
+    memset(&l, 0, sizeof l), memset(&g, 0, sizeof g);
+    l.heads = g.heads = 2;
+    CHECK_OK(cmha_tape_init(&tape, context, 0));
+    for (i = 0; i < 7; i++) {
+        cmha_tensor *q = cmha_tensor_new(&tape, 3, shape, 0), *thin = cmha_tensor_new(&tape, 3, narrow, 0), *y;
+        cmha_tensor *less = cmha_tensor_new(&tape, 3, few, 0);
+        l.heads = i == 5 ? 0 : 2;
+        y = i == 0   ? cmha_linear_attention(&tape, &l, q, NULL, NULL) /* CoPE's real values cannot be fused */
+            : i == 1 ? cmha_linear_attention(&tape, &l, q, thin, q)
+            : i == 2 ? cmha_linear_attention(&tape, &l, q, q, thin)
+            : i == 3 ? cmha_linear_attention(&tape, &l, q, q, less)
+            : i == 4 ? cmha_lag_attention(&tape, &g, thin, NULL, NULL)
+            : i == 5 ? cmha_linear_attention(&tape, &l, q, q, q)
+                     : cmha_lag_attention(&tape, &g, q, q, NULL);
+        CHECK(!y && cmha_tape_status(&tape) == CMHA_ERR_SHAPE && cmha_error(context)[0]);
+        cmha_tape_reset(&tape);
+    }
+    cmha_tape_close(&tape);
+}
+
+int main(int argc, char **argv) {
+    cmha_context context;
+    int causal, output;
+    (void)argc;
+    cmha_blas_restart(argv);
+    CHECK_OK(cmha_context_init(&context, NULL));
+    check_linear_definition();
+    check_value_width();
+    for (output = REAL; output <= HYBRID; output++) check_append(CMHA_LINEAR_COPE, output);
+    check_append(CMHA_LINEAR_ANGULAR, REAL);
+    for (causal = 0; causal < 2; causal++) check_padding(CMHA_LINEAR_COPE, causal), check_padding(CMHA_LINEAR_ANGULAR, causal);
+    check_linear_extremes(CMHA_LINEAR_COPE), check_linear_extremes(CMHA_LINEAR_ANGULAR);
+    check_fft();
+    check_lag_definition();
+    check_lag_ties();
+    check_lag_extremes();
+    check_memory();
+    check_tape(&context, 0), check_tape(&context, 1);
+    check_refusals(&context);
+    cmha_context_close(&context);
+    return check_end();
+}
