@@ -158,7 +158,7 @@ static inline int text_table_load(text_table *t, const char *path, size_t limit,
         if (line == 1) {
             char why[TEXT_ERROR - 80];
             if (!text_header(row, names, columns, want, &header, error)) {
-                snprintf(why, sizeof why, "%s", error);
+                snprintf(why, sizeof why, "%.*s", (int)sizeof why - 1, error);
                 return text_table_close(t), text_fail(error, "%.*s: %s", 70, path, why);
             }
             if (header) continue;
@@ -478,6 +478,35 @@ static inline size_t text_batch(const text_examples *e, const size_t *order, siz
     return longest;
 }
 
+/* Uniform bits; the state is a counter that goes through the finaliser of SplitMix64. */
+static inline uint64_t text_random(uint64_t *state) {
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u, z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static inline void text_shuffle(size_t *x, size_t n, uint64_t seed) {
+    for (; n > 1; n--) {
+        size_t other = (size_t)(text_random(&seed) % n), moved = x[n - 1];
+        x[n - 1] = x[other], x[other] = moved;
+    }
+}
+
+/* An order to go through n examples in batches: shuffles order[n], then sorts it by length within pools of 16 batches, as padding
+   costs time; turn [n / batch, rounded up] gets the numbers of the batches, shuffled. Returns how many batches there are. */
+static inline size_t text_arrange(const text_examples *e, size_t *order, size_t n, size_t batch, uint64_t seed, size_t *turn) {
+    size_t batches = n / batch + (n % batch != 0), i, j;
+    text_shuffle(order, n, seed);
+    for (i = 0; i < n; i++) {
+        size_t moved = order[i], length = e->start[moved + 1] - e->start[moved];
+        for (j = i; j % (16 * batch) && e->start[order[j - 1] + 1] - e->start[order[j - 1]] > length; j--) order[j] = order[j - 1];
+        order[j] = moved;
+    }
+    for (i = 0; i < batches; i++) turn[i] = i;
+    text_shuffle(turn, batches, ~seed);
+    return batches;
+}
+
 /* ---- Labels ---- */
 
 /* The names of the classes, in the order of their numbers; they point into a table. */
@@ -524,6 +553,39 @@ static inline int text_labels_collect(text_labels *l, const text_table *t, size_
         l->names[i] = name;
     }
     return 1;
+}
+
+/* Class numbers, or where l is NULL the numbers themselves, of a column: values [rows]. `path` is for the error line. */
+static inline int text_values(const text_table *t, size_t column, const text_labels *l, const char *path, double *values,
+                              char *error) {
+    size_t row;
+    for (row = 0; row < t->rows; row++) {
+        text_slice cell = text_cell(t, row, column);
+        if (l ? (values[row] = text_label(l, cell)) >= 0 : text_number(cell, values + row)) continue;
+        return text_fail(error, "%.200s, line %zu: \"%.*s\" is no %s", path, t->lines[row], cell.n < 60 ? (int)cell.n : 60, cell.at,
+                         l ? "label that the model knows" : "number");
+    }
+    return 1;
+}
+
+/* Weights of the classes from "balanced" (n / (classes * count), over values[order[0 .. n)]) or "1,2.5,..", one for each. */
+static inline int text_weights(const char *list, const double *values, const size_t *order, size_t n, size_t classes,
+                               double *weights, char *error) {
+    const char *at = list;
+    size_t i;
+    for (i = 0; i < classes; i++) weights[i] = 0;
+    if (!strcmp(list, "balanced")) {
+        for (i = 0; i < n; i++) weights[(size_t)values[order[i]]]++;
+        for (i = 0; i < classes; i++) weights[i] = (double)n / ((double)classes * (weights[i] > 0 ? weights[i] : 1));
+        return 1;
+    }
+    for (i = 0; i < classes; i++, at++) {
+        char *end;
+        weights[i] = strtod(at, &end);
+        if (end == at || !(weights[i] >= 0 && weights[i] < 1e30) || *end != (i + 1 < classes ? ',' : 0)) break;
+        at = end;
+    }
+    return i == classes ? 1 : text_fail(error, "not a weight for each of %zu classes: %.100s", classes, list);
 }
 
 /* A line for each name. */

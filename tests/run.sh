@@ -143,6 +143,22 @@ if [ -x "$P/generate" ]; then
     one "generate, a missing file" complains "$P/generate" "$W/nowhere.safetensors"
     one "generate, a file that is no checkpoint" complains "$P/generate" cmha.h
 fi
+if [ -x "$P/classify" ]; then
+    { echo 'label	text'; for i in 1 2 3 4 5 6 7 8; do printf 'good\tnice %s\nbad\tawful %s\n' $i $i; done; } > "$W/texts.tsv"
+    tiny="--quiet --train $W/texts.tsv --dev $W/texts.tsv --set n_layers=1 --set d_model=16 --set d_ff=16 --out $W/texts.safetensors"
+    one "classify learns to tell two words apart" works "$P/classify" $tiny --columns label,text --epochs 30 --batch 4 --lr 1e-2 --set dropout=0
+    one "classify says how well" says 'best accuracy 1.0000'
+    one "classify --predict" works "$P/classify" --predict "$W/texts.tsv" --columns text --model "$W/texts.safetensors"
+    one "classify --predict names the classes" says '^bad	[01]\.'
+    one "classify --predict answers every line" [ "$(wc -l < "$W/out")" -eq 16 ]
+    one "classify --mlm, with weights" works "$P/classify" $tiny --columns 1,2 --mlm 2 --epochs 1 --class-weights balanced --metric matthews
+    one "classify, a bad option" complains "$P/classify" --no-such-option
+    one "classify, no such column" complains "$P/classify" $tiny --columns label,nothing
+    one "classify, labels that are no numbers" complains "$P/classify" $tiny --columns label,text --metric spearman
+    one "classify, a missing file" complains "$P/classify" $tiny --task sst2 --train "$W/nowhere.tsv"
+    one "classify, a checkpoint without classes" complains "$P/classify" --predict README.md --model "$W/tiny.safetensors"
+    one "classify --help" works "$P/classify" --help
+fi
 for n in block plain_kernels; do
     [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ]
 done

@@ -251,6 +251,26 @@ static void pairs(void) {
     }
 }
 
+/* Every example once, in another order, those of a pool by length */
+static void arrangement(const text_vocabulary *v) {
+    enum { N = 101, BATCH = 3 };
+    size_t order[N], turn[N], seen[N] = {0}, again[N], turned[N], i, moved = 0;
+    text_slice cells[N];
+    text_table t;
+    text_examples e;
+    memset(&t, 0, sizeof t);
+    t.cells = cells, t.rows = N, t.columns = 1;
+    for (i = 0; i < N; i++) cells[i].at = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", cells[i].n = check_below(32), order[i] = again[i] = i;
+    if (!CHECK(text_examples_encode(&e, v, &t, 0, -1, 64, error))) return;
+    CHECK(text_arrange(&e, order, N, BATCH, 5, turn) == 34 && text_arrange(&e, again, N, BATCH, 5, turned) == 34);
+    for (i = 0; i < N; i++) seen[order[i]]++, moved += order[i] != i;
+    for (i = 0; i < 34; i++) seen[turn[i]] += 2;
+    for (i = 0; i < N; i++) CHECK(seen[i] == (i < 34 ? 3 : 1) && order[i] == again[i] && (i >= 34 || turn[i] == turned[i]));
+    for (i = 1; i < N; i++) CHECK(i % 48 == 0 || cells[order[i - 1]].n <= cells[order[i]].n);
+    CHECK(moved > N / 2 && text_arrange(&e, order, 0, BATCH, 5, turn) == 0);
+    text_examples_close(&e);
+}
+
 static void batches(void) {
     static const size_t order[] = {2, 0};
     text_table t;
@@ -269,6 +289,7 @@ static void batches(void) {
     CHECK(text_batch(&e, order, 2, 8, 7, v.pad, ids, types, mask) == 7 && ids[7] == 257); /* not beyond the most there may be */
     CHECK(text_batch(&e, order, 2, 1, 16, v.pad, ids, types, mask) == 7);
     text_examples_close(&e), text_examples_close(&e);
+    arrangement(&v);
     CHECK(text_examples_encode(&e, &v, &t, 1, -1, 4, error) && e.start[3] == 3 + 3 + 4 && e.first[2] == 4);
     text_examples_close(&e);
     CHECK(!text_examples_encode(&e, &v, &t, 0, 1, 3, error) && one_line());
@@ -278,17 +299,37 @@ static void batches(void) {
 static void labels(void) {
     text_table t;
     text_labels l, again;
+    double value[8];
     PUT("10\n9\nno\n9\n-1\nyes\n\nno\n");
     CHECK(load(&t, "1", NULL) && text_labels_collect(&l, &t, 0, 6, error));
     CHECK(l.n == 6 && is(l.names[0], "-1") && is(l.names[1], "9") && is(l.names[2], "10") && is(l.names[3], ""));
     CHECK(is(l.names[4], "no") && is(l.names[5], "yes"));
     CHECK(text_label(&l, text_of("no")) == 4 && text_label(&l, text_of("nobody")) == -1);
     CHECK(!text_labels_collect(&again, &t, 0, 5, error) && one_line());
+    CHECK(text_values(&t, 0, &l, "F", value, error) && value[0] == 2 && value[4] == 0 && value[7] == 4);
+    CHECK(!text_values(&t, 0, NULL, "F", value, error) && value[1] == 9 && !strcmp(error, "F, line 3: \"no\" is no number"));
+    l.n = 4;
+    CHECK(!text_values(&t, 0, &l, "F", value, error) && one_line() && strstr(error, "line 3"));
+    l.n = 6;
     CHECK(text_labels_save(&l, path, error) && text_labels_load(&again, path, error));
     CHECK(again.n == 6 && is(again.names[2], "10") && is(again.names[3], "") && is(again.names[5], "yes"));
     text_labels_close(&again), text_labels_close(&again), text_labels_close(&l), text_table_close(&t);
     CHECK(!text_labels_save(&l, "there/is/no/such.file", error) && one_line());
     CHECK(!text_labels_load(&l, "there/is/no/such.file", error) && one_line());
+}
+
+static void weights(void) {
+    static const double class_of[] = {0, 2, 2, 0, 2, 1};
+    static const size_t order[] = {1, 2, 3, 4, 0};
+    static const char *const bad[] = {"", "1", "1,2", "1,2,3,4", "1,2,3,", "1,,3", "1,-2,3", "1,nan,3", "1 2 3", "balance"};
+    double w[3];
+    size_t i;
+    CHECK(text_weights("balanced", class_of, order, 5, 3, w, error)); /* 5 rows: 2, 0, 3 */
+    CHECK_NEAR(w[0], 5.0 / 6, 1e-15);
+    CHECK_NEAR(w[1], 5.0 / 3, 1e-15);
+    CHECK_NEAR(w[2], 5.0 / 9, 1e-15);
+    CHECK(text_weights("1,2.5,0", class_of, order, 5, 3, w, error) && w[0] == 1 && w[1] == 2.5 && w[2] == 0);
+    for (i = 0; i < sizeof bad / sizeof *bad; i++) CHECK(!text_weights(bad[i], class_of, order, 5, 3, w, error) && one_line());
 }
 
 int main(void) {
@@ -304,6 +345,7 @@ int main(void) {
     pairs();
     batches();
     labels();
+    weights();
     remove(path);
     return check_end();
 }

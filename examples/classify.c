@@ -1,0 +1,404 @@
+/* Trains an encoder on labelled texts, or lets one label texts; the files are tab-separated:     (--help lists everything)
+       build/classify [OPTION...] --train FILE --dev FILE        build/classify [OPTION...] --predict FILE --model CHECKPOINT */
+#define CMHA_IMPLEMENTATION
+#include "cmha.h"
+
+#include "text.h"
+
+#include <math.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TASK, TRAIN, DEV, PREDICT, MODEL, COLUMNS, VOCAB, ATTENTION, METRIC, WEIGHTS, MLM, EPOCHS, ROWS, SEED, THREADS,
+       BATCH, LENGTH, LR, OUT, QUIET, HELP, SET, N_OPTIONS };
+static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
+    {"--task", NULL, "sst2 | cola | mrpc | rte | qnli | stsb: columns and metric of that part of GLUE; else give --columns"},
+    {"--train", NULL, "a file of labelled texts"},
+    {"--dev", NULL, "another, on which every epoch is measured"},
+    {"--predict", NULL, "a file (- = standard input) to label: prints label and probability, or the value, of every line"},
+    {"--model", "classify.safetensors", "the checkpoint to label with; its CHECKPOINT.labels lies beside it"},
+    {"--columns", NULL, "LABEL,TEXT[,TEXT] by name or number; with --predict TEXT[,TEXT]. A name makes the first line a header"},
+    {"--vocab", NULL, "BERT's vocab.txt (WordPiece, lower case); else the tokens are bytes"},
+    {"--attention", "cmha", "a kind of the list below"},
+    {"--metric", NULL, "accuracy | f1 (of the second class) | matthews | spearman | pearson; the last two make it a regression"},
+    {"--class-weights", NULL, "balanced, or a weight for each class: 1,2.5"},
+    {"--mlm", "0", "steps of guessing hidden tokens of the training texts, before their labels are learnt"},
+    {"--epochs", "3", "passes over the training rows"},
+    {"--rows", "0", "train on so many rows, chosen by the seed; 0 = all"},
+    {"--seed", "1", "of the weights, the order of the rows and the dropout"},
+    {"--threads", "0", "0 = every core"},
+    {"--batch", "32", "texts per step"},
+    {"--length", "128", "most tokens of a text, or of two together"},
+    {"--lr", "5e-4", "peak learning rate"},
+    {"--out", "classify.safetensors", "the best checkpoint by the metric; the names of the classes go to OUT.labels"},
+    {"--quiet", NULL, "no progress, only the best value"},
+    {"--help", NULL, "this page"},
+    {"--set", NULL, "NAME=VALUE for any field of the model or the training (train_tiny --help lists them); may be repeated"}};
+/* kind of attention, the preset it starts from, the fields it sets */
+static const char *const attention[][3] = {
+    {"cmha", "tiny", "attention=cmha"}, {"cmha-shared", "tiny", "attention=cmha share=shared"}, {"rope", "tiny", "attention=rope"},
+    {"dot+learned", "tiny", "attention=dot position=learned"}, {"dot+sinusoidal", "tiny", "attention=dot position=sinusoidal"},
+    {"alibi", "tiny", "attention=dot position=alibi"}};
+static const char *const defaults = "causal=0 token_types=2 n_layers=3 d_model=128 n_heads=4 d_ff=256 dropout=0.1 "
+                                    "weight_decay=0.01 warmup=0.1 min_lr=0 schedule=linear";
+/* task, columns, metric, names of the classes where the file has numbers */
+static const char *const task[][4] = {
+    {"sst2", "label,sentence", "accuracy", "negative,positive"}, {"cola", "2,4", "matthews", "unacceptable,acceptable"},
+    {"mrpc", "Quality,#1 String,#2 String", "f1", "different,equivalent"}, {"rte", "label,sentence1,sentence2", "accuracy", NULL},
+    {"qnli", "label,question,sentence", "accuracy", NULL}, {"stsb", "score,sentence1,sentence2", "spearman", NULL}};
+enum { ACCURACY, F1, MATTHEWS, SPEARMAN, PEARSON, N_METRICS };
+static const char *const metrics[N_METRICS] = {"accuracy", "f1", "matthews", "spearman", "pearson"};
+
+typedef struct rows { /* of a file */
+    text_table table;
+    text_examples examples;
+    size_t n, batches, *order, *turn; /* rows and batches in use; the order of the rows, and of the batches */
+    double *label;                    /* class or value of each */
+} rows;
+
+static cmha_context ctx;
+static cmha_model_config mc;
+static cmha_trainer_config tc;
+static text_vocabulary vocabulary;
+static text_labels labels;
+static char columns[3][256], error[TEXT_ERROR];
+static const char *class_names; /* for numbered classes, "zero,one" */
+static int n_columns, metric, line_open; /* line_open: the cursor stands behind a progress line */
+static volatile sig_atomic_t stop;       /* the signal that asked to stop */
+/* of a batch */
+static struct { int32_t *ids, *types, *targets; unsigned char *mask, *may_hide; cmha_real *labels, *weights, *scores; } room;
+
+static void on_signal(int sig) {
+    stop = sig;
+    signal(sig, SIG_DFL); /* a second Ctrl-C does not wait */
+}
+
+/* One line on stderr; then ends the program unless status is 0. 1: something failed, 2: it was called the wrong way. */
+static void complain(int status, const char *what, const char *which) {
+    fprintf(stderr, "%sclassify: %s%s\n", line_open ? "\n" : "", what, which);
+    line_open = 0;
+    if (status) exit(status);
+}
+
+static void check(cmha_status status) {
+    if (status) complain(1, cmha_error(&ctx), "");
+}
+
+static void must(int done) {
+    if (!done) complain(1, error, "");
+}
+
+static void *take(size_t n, size_t size) {
+    void *memory = calloc(n ? n : 1, size);
+    if (!memory) complain(1, "out of memory", "");
+    return memory;
+}
+
+static void on_log(void *user, cmha_log_level level, const char *line) {
+    if (level == CMHA_LOG_WARNING && !user) complain(0, "warning: ", line);
+}
+
+/* ---- The command line ---- */
+
+/* Sets a field of the model or, if it has none of that name, of the trainer. */
+static void set_field(const char *name, const char *value) {
+    cmha_status status = cmha_config_set(&ctx, cmha_model_table(), &mc, name, value);
+    if (status == CMHA_ERR_NOT_FOUND) status = cmha_config_set(&ctx, cmha_trainer_table(), &tc, name, value);
+    if (status) complain(2, cmha_error(&ctx), "");
+}
+
+static void set_fields(const char *list) { /* "NAME=VALUE NAME=VALUE" */
+    char copy[1024], *name, *value;
+    snprintf(copy, sizeof copy, "%s", list);
+    for (name = strtok(copy, "= "); name; name = strtok(NULL, "= ")) value = strtok(NULL, " "), set_field(name, value ? value : "");
+}
+
+#define COUNT(table) (sizeof(table) / sizeof *(table))
+
+static size_t whole(int o) {
+    const char *digits = option[o].value;
+    if (!*digits || digits[strspn(digits, "0123456789")]) complain(2, "not a whole number: ", digits);
+    return (size_t)strtoull(digits, NULL, 10);
+}
+
+/* The place of a name in a table of names, or the end of the program */
+static size_t find(const char *what, const char *name, const char *const *names, size_t n, size_t width) {
+    size_t i = 0;
+    while (i < n && strcmp(names[i * width], name)) i++;
+    if (i == n) complain(2, what, name);
+    return i;
+}
+
+/* Cuts "a,b,c" into the columns, leaving out the first `skip`. */
+static void set_columns(const char *list, int skip) {
+    size_t n;
+    for (n_columns = 0; list; list = list[n] ? list + n + 1 : NULL) {
+        n = strcspn(list, ",");
+        if (skip-- > 0) continue;
+        if (n_columns == 3 || n >= sizeof *columns) complain(2, "see --help; too much for columns: ", list);
+        snprintf(columns[n_columns++], sizeof *columns, "%.*s", (int)n, list);
+    }
+}
+
+static void configure(int argc, char **argv) {
+    cmha_context_config cc = {.log = on_log};
+    char **set = argv + 1; /* the arguments of --set are kept in places of argv already read */
+    int n_set = 0, o;
+    for (int i = 1; i < argc; i++) {
+        size_t n = strcspn(argv[i], "=");
+        char *value = argv[i][n] ? argv[i] + n + 1 : NULL;
+        for (o = 0; o < N_OPTIONS && (strncmp(option[o].name, argv[i], n) || option[o].name[n]); o++) continue;
+        if (o == N_OPTIONS) complain(2, "see --help; what is ", argv[i]);
+        if (!value) value = o == QUIET || o == HELP ? "" : argv[++i];
+        if (!value) complain(2, "a value is missing after ", option[o].name);
+        if (o == SET) set[n_set++] = value;
+        else option[o].value = value;
+    }
+    for (o = MLM; o <= THREADS; o++) whole(o);
+    if (!whole(EPOCHS)) complain(2, "at least one epoch is needed", "");
+    cc.seed = whole(SEED), cc.threads = (int)whole(THREADS);
+    check(cmha_context_init(&ctx, &cc));
+    size_t kind = find("see --help; there is no attention ", option[ATTENTION].value, *attention, COUNT(attention), 3);
+    if (cmha_preset(attention[kind][1], &mc, &tc)) complain(1, "the library has no preset ", attention[kind][1]);
+    set_fields(defaults), set_fields(attention[kind][2]);
+    for (o = BATCH; o <= LR; o++) set_field(option[o].name + 2, option[o].value);
+    mc.max_positions = tc.length;
+    for (int i = 0; i < n_set; i++) {
+        char *name = strtok(set[i], "="), *value = strtok(NULL, "");
+        set_field(name ? name : "", value ? value : "");
+    }
+    if (option[TASK].value) {
+        size_t t = find("see --help; there is no task ", option[TASK].value, *task, COUNT(task), 4);
+        set_columns(task[t][1], option[PREDICT].value != NULL);
+        if (!option[METRIC].value) option[METRIC].value = task[t][2];
+        class_names = task[t][3];
+    }
+    if (option[COLUMNS].value) set_columns(option[COLUMNS].value, 0);
+    if (!option[METRIC].value) option[METRIC].value = "accuracy";
+    metric = (int)find("see --help; there is no metric ", option[METRIC].value, metrics, N_METRICS, 1);
+}
+
+static int help(void) {
+    puts("classify [OPTION...] --train FILE --dev FILE: trains an encoder on labelled texts\n"
+         "classify [OPTION...] --predict FILE --model CHECKPOINT: labels texts\n");
+    for (int o = 0; o < N_OPTIONS; o++)
+        printf("  %-16s %-21s %s\n", option[o].name, option[o].value && *option[o].value ? option[o].value : "-", option[o].what);
+    printf("\nKinds of attention:");
+    for (size_t i = 0; i < COUNT(attention); i++) printf(" %s", attention[i][0]);
+    return puts("") < 0;
+}
+
+/* ---- Rows and batches ---- */
+
+static void read_rows(rows *r, const char *path, int labelled) {
+    const char *const names[3] = {columns[0], columns[1], columns[2]};
+    int second = n_columns - labelled == 2 ? labelled + 1 : -1;
+    memset(r, 0, sizeof *r);
+    must(text_table_load(&r->table, path, (size_t)1 << 31, names, (size_t)n_columns, error));
+    if (r->table.skipped) {
+        snprintf(error, sizeof error, "%.200s has %zu lines without all columns, the first is line %zu", path, r->table.skipped,
+                 r->table.first_skipped);
+        complain(!labelled, labelled ? "warning, left out: " : "", error);
+    }
+    if (labelled && !r->table.rows) complain(1, "there are no rows in ", path);
+    must(text_examples_encode(&r->examples, &vocabulary, &r->table, labelled, second, tc.length, error));
+    r->n = r->table.rows;
+    r->order = take(r->n, sizeof *r->order), r->turn = take(r->n, sizeof *r->turn), r->label = take(r->n, sizeof *r->label);
+    for (size_t i = 0; i < r->n; i++) r->order[i] = i;
+    r->batches = text_arrange(&r->examples, r->order, r->n, tc.batch, ctx.config.seed, r->turn);
+    if (!labelled) return;
+    if (metric < SPEARMAN && !labels.n) must(text_labels_collect(&labels, &r->table, 0, 1000, error));
+    must(text_values(&r->table, 0, metric < SPEARMAN ? &labels : NULL, path, r->label, error));
+}
+
+static void close_rows(rows *r) {
+    text_table_close(&r->table), text_examples_close(&r->examples), free(r->order), free(r->turn), free(r->label);
+}
+
+static void make_room(void) {
+    size_t n = tc.batch * tc.length;
+    room.ids = take(n, sizeof *room.ids), room.types = take(n, sizeof *room.types), room.targets = take(n, sizeof *room.targets);
+    room.mask = take(n, 1), room.may_hide = take(n, 1);
+    room.labels = take(tc.batch, sizeof *room.labels), room.scores = take(tc.batch * mc.classes, sizeof *room.scores);
+}
+
+static cmha_batch lay_out(const rows *r, size_t which) {
+    const size_t *order = r->order + which * tc.batch, left = r->n - which * tc.batch;
+    cmha_batch b = {.ids = room.ids, .types = room.types, .key_mask = room.mask, .batch = left < tc.batch ? left : tc.batch};
+    b.length = text_batch(&r->examples, order, b.batch, 8, tc.length, vocabulary.pad, room.ids, room.types, room.mask);
+    for (size_t i = 0; i < b.batch; i++) room.labels[i] = (cmha_real)r->label[order[i]];
+    return b;
+}
+
+/* Of every row what the model says: the likeliest class and its probability, or the value. */
+static void judge(cmha_model *model, const rows *r, int32_t *choice, double *value) {
+    for (size_t which = 0, C = model->config.classes; which < r->batches; which++) {
+        cmha_batch b = lay_out(r, which);
+        check(cmha_model_classify(model, &b, room.scores));
+        for (size_t i = 0; i < b.batch; i++) {
+            const cmha_real *s = room.scores + i * C;
+            size_t row = r->order[which * tc.batch + i], best = 0, c;
+            double sum = 0;
+            for (c = 1; c < C; c++) best = s[c] > s[best] ? c : best;
+            for (c = 0; c < C; c++) sum += exp((double)(s[c] - s[best]));
+            choice[row] = (int32_t)best, value[row] = C == 1 ? (double)s[0] : 1 / sum;
+        }
+    }
+}
+
+static double measure(cmha_model *model, const rows *r) {
+    int32_t *choice = take(2 * r->n, sizeof *choice), *wanted = choice + r->n;
+    double *value = take(5 * r->n, sizeof *value), result;
+    judge(model, r, choice, value);
+    for (size_t i = 0; i < r->n; i++) wanted[i] = mc.classes > 1 ? (int32_t)r->label[i] : 0;
+    result = metric == F1         ? cmha_f1(choice, wanted, r->n, 1)
+             : metric == MATTHEWS ? cmha_matthews(choice, wanted, r->n, mc.classes)
+             : metric == SPEARMAN ? cmha_spearman(value, r->label, r->n, value + r->n)
+             : metric == PEARSON  ? cmha_pearson(value, r->label, r->n)
+                                  : cmha_accuracy(choice, wanted, r->n);
+    free(choice), free(value);
+    return result;
+}
+
+/* ---- Training ---- */
+
+/* Hides tokens of the batch, [CLS] and [SEP] apart: the objective of --mlm. */
+static void hide(cmha_batch *b, size_t step) {
+    size_t n = b->batch * b->length, i;
+    cmha_rng rng = cmha_rng_make(ctx.config.seed, step);
+    for (i = 0; i < n; i++) room.may_hide[i] = room.mask[i] && room.ids[i] != vocabulary.cls && room.ids[i] != vocabulary.sep;
+    cmha_mask_tokens(room.ids, room.targets, n, room.may_hide, vocabulary.size, vocabulary.mask, tc.mask_rate, &rng);
+    b->targets = room.targets;
+}
+
+static void save(cmha_model *model) {
+    char path[4096];
+    check(cmha_model_save(model, option[OUT].value));
+    snprintf(path, sizeof path, "%s.labels", option[OUT].value);
+    must(text_labels_save(&labels, path, error));
+}
+
+/* One step on batch number `which` of the order; adds its loss. */
+static void step_on(cmha_trainer *trainer, const rows *train, size_t which, int hidden, double *sum) {
+    static int bad; /* steps in a row that came to nothing */
+    double loss = 0;
+    cmha_batch b = lay_out(train, which);
+    if (hidden) hide(&b, trainer->step);
+    else b.labels = room.labels, b.class_weights = room.weights;
+    cmha_status status = cmha_trainer_fit(trainer, &b, &loss);
+    bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
+    if (bad && bad < 10) complain(0, "step skipped: ", cmha_error(&ctx));
+    else check(status), *sum += loss;
+}
+
+/* So many steps. With `dev` the labels are learnt, the best epoch is saved and its value returned; without, hidden tokens are. */
+static double fit(cmha_model *model, size_t steps, rows *train, const rows *dev) {
+    cmha_trainer t;
+    const char *what = dev ? "labels" : "hidden tokens";
+    int terminal = isatty(1), quiet = option[QUIET].value != NULL;
+    double sum = 0, best = -2, value;
+    time_t start = time(NULL);
+    tc.steps = steps;
+    check(cmha_trainer_init(&t, model, &tc));
+    while (t.step < steps && !stop) {
+        size_t at = t.step % train->batches, epoch = t.step / train->batches + 1;
+        uint64_t seed = (ctx.config.seed << 32) + epoch;
+        if (!at) text_arrange(&train->examples, train->order, train->n, tc.batch, seed, train->turn), sum = 0;
+        step_on(&t, train, train->turn[at], !dev, &sum);
+        if (!quiet && (terminal || at + 1 == train->batches || t.step % 50 == 0 || t.step == steps)) {
+            int eta = (int)(difftime(time(NULL), start) / (double)t.step * (double)(steps - t.step));
+            printf("%s%s: step %zu/%zu  mean loss %.4f  ETA %d:%02d:%02d  %s", terminal ? "\r" : "", what, t.step, steps,
+                   sum / (double)(at + 1), eta / 3600, eta / 60 % 60, eta % 60, terminal ? "" : "\n");
+            fflush(stdout), line_open = terminal;
+        }
+        if (!dev || at + 1 < train->batches) continue;
+        value = measure(model, dev);
+        if (!quiet) printf("%sepoch %zu: %s %.4f", line_open ? "\n" : "", epoch, metrics[metric], value);
+        if (!quiet) puts(value > best ? ", saved" : "");
+        line_open = 0, fflush(stdout);
+        if (value > best) best = value, save(model);
+    }
+    if (line_open) putchar('\n'), line_open = 0;
+    if (dev && best < -1) save(model); /* stopped within the first epoch, or nothing but NaN */
+    cmha_trainer_close(&t);
+    return best;
+}
+
+static int train_model(void) {
+    rows train, dev;
+    cmha_model model;
+    text_slice names[2];
+    if (!option[TRAIN].value || !option[DEV].value || n_columns < 2)
+        complain(2, "see --help; training needs --train, --dev, and --task or --columns LABEL,TEXT", "");
+    read_rows(&train, option[TRAIN].value, 1), read_rows(&dev, option[DEV].value, 1);
+    if (metric < SPEARMAN && labels.n < 2) complain(1, "there is only one label in ", option[TRAIN].value);
+    if (metric == F1 && labels.n != 2) complain(2, "f1 is for two classes", "");
+    if (class_names && labels.n == 2) {
+        names[0].at = class_names, names[0].n = strcspn(class_names, ","), names[1] = text_of(class_names + names[0].n + 1);
+        memcpy(labels.names, names, sizeof names);
+    }
+    mc.classes = metric < SPEARMAN ? labels.n : 1, mc.vocabulary = vocabulary.size;
+    text_shuffle(train.order, train.n, ctx.config.seed);
+    if (whole(ROWS) && whole(ROWS) < train.n) train.n = whole(ROWS);
+    train.batches = (train.n + tc.batch - 1) / tc.batch;
+    make_room();
+    if (option[WEIGHTS].value && mc.classes > 1) {
+        double *weights = take(mc.classes, sizeof *weights);
+        must(text_weights(option[WEIGHTS].value, train.label, train.order, train.n, mc.classes, weights, error));
+        room.weights = take(mc.classes, sizeof *room.weights);
+        for (size_t c = 0; c < mc.classes; c++) room.weights[c] = (cmha_real)weights[c];
+        free(weights);
+    }
+    check(cmha_model_init(&model, &ctx, &mc));
+    if (!option[QUIET].value)
+        printf("%zu rows to learn, %zu to measure; %zu parameters; %d threads\n", train.n, dev.n, model.size, ctx.threads);
+    signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
+    if (whole(MLM)) fit(&model, whole(MLM), &train, NULL);
+    double best = fit(&model, train.batches * whole(EPOCHS), &train, &dev);
+    if (stop) complain(128 + stop, "stopped; the best model so far is in ", option[OUT].value);
+    printf("best %s %.4f, in %s\n", option[METRIC].value, best, option[OUT].value);
+    close_rows(&train), close_rows(&dev), cmha_model_close(&model);
+    return 0;
+}
+
+/* ---- Prediction ---- */
+
+static int predict(void) {
+    rows r;
+    cmha_model model;
+    char path[4096];
+    check(cmha_model_load(&model, &ctx, option[MODEL].value));
+    mc = model.config, tc.length = mc.max_positions;
+    if (mc.vocabulary != vocabulary.size || !mc.classes)
+        complain(1, mc.classes ? "see --vocab; another vocabulary has " : "there are no classes in ", option[MODEL].value);
+    snprintf(path, sizeof path, "%s.labels", option[MODEL].value);
+    must(mc.classes == 1 || text_labels_load(&labels, path, error));
+    if (mc.classes > 1 && labels.n != mc.classes) complain(1, "not the names of the model's classes: ", path);
+    if (!n_columns) set_columns("1", 0);
+    read_rows(&r, option[PREDICT].value, 0);
+    make_room();
+    int32_t *choice = take(r.n, sizeof *choice);
+    double *value = take(r.n, sizeof *value);
+    judge(&model, &r, choice, value);
+    for (size_t i = 0; i < r.n; i++) {
+        if (mc.classes > 1) fwrite(labels.names[choice[i]].at, 1, labels.names[choice[i]].n, stdout), putchar('\t');
+        printf("%.4f\n", value[i]);
+    }
+    if (fflush(stdout) || ferror(stdout)) complain(1, "cannot write the labels", "");
+    free(choice), free(value), close_rows(&r), cmha_model_close(&model);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    cmha_blas_restart(argv); /* an OpenBLAS older than this CPU: start again with the right kernel */
+    configure(argc, argv);
+    if (option[HELP].value) return help();
+    if (option[VOCAB].value) must(text_vocabulary_load(&vocabulary, option[VOCAB].value, error));
+    else text_vocabulary_bytes(&vocabulary);
+    int status = option[PREDICT].value ? predict() : train_model();
+    free(room.ids), free(room.types), free(room.targets), free(room.mask), free(room.may_hide);
+    free(room.labels), free(room.weights), free(room.scores);
+    text_labels_close(&labels), text_vocabulary_close(&vocabulary), cmha_context_close(&ctx);
+    return status;
+}
