@@ -597,18 +597,21 @@ CMHA_DEF void cmha_fft(double *re, double *im, size_t n, int inverse, double *sc
    all pairs of that lag, where attention needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a
    Toeplitz mixing like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
 
-       R[tau] = 1 / (sqrt(d) (n - tau)) sum_{t >= tau} sum_j Re(u(q_tj) conj u(k_{t-tau,j}))         u as for CMHA_LINEAR_ANGULAR
-       a      = softmax of temp R over the topk lags of largest R (0 or >= n: all lags), 0 elsewhere
-       y_t    = sum_{tau <= t} a[tau] v_{t-tau} / sum_{tau <= t} a[tau];    0 where no chosen lag is <= t
+       N_tau  = number of pairs of tokens t and t - tau that are both present: n - tau without a mask
+       R[tau] = 1 / (sqrt(d) N_tau) sum over these pairs, sum_j Re(u(q_tj) conj u(k_{t-tau,j}))      u as for CMHA_LINEAR_ANGULAR
+       a      = softmax of temp R over the topk lags of largest R (0: all) among those with N_tau > 0, 0 elsewhere
+       y_t    = sum a[tau] v_{t-tau} / sum a[tau] over tau <= t with t - tau present;    0 where there is none, or t is absent
 
    The weights depend on the whole sequence, so there is no causal form: encoders only. Ties go to the lower lag; lags
-   whose R differ by less than rounding, 2^-20 sqrt(d) (in double 2^-32), tie. The choice of lags carries no gradient. */
+   whose R differ by less than rounding, 2^-20 sqrt(d) (in double 2^-32), tie. The choice of lags carries no gradient.
+   An absent token takes no part, whatever it holds, and gets no gradient: padding at the end changes nothing, to the bit. */
 typedef struct cmha_lag_args {
     size_t batch, heads, n;
     size_t d;        /* complex numbers of a head of q, k, v and y */
     cmha_real temp;
     size_t topk;
     cmha_real eps;   /* of the phasors; 1e-6 is usual */
+    const unsigned char *key_mask; /* [B, n], 0 = absent; NULL = all present */
     int threads;     /* over (batch, head); 0 = 1 */
 } cmha_lag_args;
 
@@ -897,7 +900,7 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
 CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
                                             cmha_tensor *v);
 /* Mixing by lag (see cmha_lag_attention_forward), encoders only. q, k, v planes [B, N, 2 H d], or the fused form, as above; of
-   `args` heads, temp, topk and eps are read. Errors: SHAPE. */
+   `args` heads, temp, topk, eps and key_mask are read; key_mask must stay valid until the backward. Errors: SHAPE. */
 CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k,
                                          cmha_tensor *v);
 
@@ -4884,16 +4887,21 @@ CMHA_DEF void cmha_fft(double *re, double *im, size_t n, int inverse, double *sc
 /* One head and a thread's scratch. m >= 2n, so that no lag wraps round; a spectrum is [2m], a group of channels [2][m][LANES]. */
 typedef struct cmha__lag_head {
     const cmha_lag_args *a;
+    size_t n;                              /* tokens up to the last one present: padding at the end is as if it were not there */
+    const unsigned char *mask;             /* [n]; NULL = all present */
     cmha_heads q, k, v, y, dy, dq, dk, dv; /* data: of this head */
     cmha_real *lags;                       /* [n] */
     double *table, *spectrum, *sum;        /* [2m] each */
     double *x, *z;                         /* groups of channels */
     double *weight, *total, *dlags;        /* [n] each */
+    double *pairs, *score;                 /* [n] each: N_tau, and the scores of lags that matter to a row not done */
+    unsigned char *done;                   /* [n]: rows that have had their weights */
+    size_t hi, left;                       /* rows of the weights in hand lie below hi, rows not done below left */
 } cmha__lag_head;
 
 static size_t cmha__lag_thread(const cmha_lag_args *a) {
     size_t m = cmha__power_of_two(2 * a->n);
-    return (3 * 2 * m + 2 * 2 * m * CMHA__FFT_LANES + 3 * a->n + 7) / 8 * 8;
+    return (3 * 2 * m + 2 * 2 * m * CMHA__FFT_LANES + 5 * a->n + a->n / sizeof(double) + 8) / 8 * 8;
 }
 
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args) {
@@ -4912,15 +4920,20 @@ static void cmha__lag_open(cmha__lag_head *h, const cmha_lag_args *a, double *sc
     h->weight = h->z + 2 * m * CMHA__FFT_LANES;
     h->total = h->weight + a->n;
     h->dlags = h->total + a->n;
+    h->pairs = h->dlags + a->n;
+    h->score = h->pairs + a->n;
+    h->done = (unsigned char *)(h->score + a->n);
     cmha__fft_table(m, h->table);
 }
+
+static int cmha__lag_absent(const cmha__lag_head *h, size_t t) { return h->mask && !h->mask[t]; }
 
 static size_t cmha__lag_width(const cmha__lag_head *h, size_t j0) {
     return h->a->d - j0 < CMHA__FFT_LANES ? h->a->d - j0 : CMHA__FFT_LANES;
 }
 
-/* The spectrum of channels j0.. of rows [lo, hi) of a view, zero elsewhere, into the group g [2][m][LANES]. phasor 1: of u(z);
-   divisor (or NULL): rows are divided by it. */
+/* The spectrum of channels j0.. of the tokens present in rows [lo, hi) of a view, zero elsewhere, into the group g
+   [2][m][LANES]. phasor 1: of u(z); divisor (or NULL): rows are divided by it, and left out where it is 0. */
 static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t lo, size_t hi, size_t j0, int phasor,
                                 const double *divisor, size_t m, double *g) {
     size_t t, l, width = cmha__lag_width(h, j0);
@@ -4929,7 +4942,9 @@ static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t
     for (t = lo; t < hi; t++) {
         const cmha_real *a = view.data + t * view.token + j0, *b = a + view.imag;
         cmha_real u[2 * CMHA__FFT_LANES];
-        double scale = divisor ? 1 / divisor[t] : 1;
+        double scale = 1;
+        if (cmha__lag_absent(h, t) || (divisor && divisor[t] == 0)) continue;
+        if (divisor) scale = 1 / divisor[t];
         if (phasor) cmha__phasor_row(a, b, width, h->a->eps, 1, u, u + CMHA__FFT_LANES), a = u, b = u + CMHA__FFT_LANES;
         for (l = 0; l < width; l++) {
             re[t * CMHA__FFT_LANES + l] = (double)a[l] * scale;
@@ -4940,12 +4955,12 @@ static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t
 }
 
 /* sum [2][m] += sum over the lanes of x conj(z): the spectrum of their correlation. */
-static void cmha__lag_correlate(const double *x, const double *z, size_t m, double *sum) {
-    const double *xi = x + m * CMHA__FFT_LANES, *zi = z + m * CMHA__FFT_LANES;
+static inline void cmha__lag_correlate(const double *x, const double *z, size_t m, size_t lanes, double *sum) {
+    const double *xi = x + m * lanes, *zi = z + m * lanes;
     size_t f, l, at;
     for (f = 0; f < m; f++) {
         double re = 0, im = 0;
-        for (l = 0, at = f * CMHA__FFT_LANES; l < CMHA__FFT_LANES; l++, at++) {
+        for (l = 0, at = f * lanes; l < lanes; l++, at++) {
             re += x[at] * z[at] + xi[at] * zi[at];
             im += xi[at] * z[at] - x[at] * zi[at];
         }
@@ -4975,6 +4990,31 @@ static void cmha__lag_spectrum(const cmha__lag_head *h, const double *x, size_t 
     memset(h->spectrum, 0, 2 * m * sizeof *h->spectrum);
     memcpy(h->spectrum, x, n * sizeof *x);
     cmha__fft_one(h->spectrum, h->spectrum + m, m, h->table);
+}
+
+/* to [2m] = transform of the mask, rows [0, n). */
+static void cmha__lag_mask_spectrum(const cmha__lag_head *h, size_t n, size_t m, double *to) {
+    size_t t;
+    memset(to, 0, 2 * m * sizeof *to);
+    for (t = 0; t < n; t++) to[t] = h->mask[t] != 0;
+    cmha__fft_one(to, to + m, m, h->table);
+}
+
+/* The mask of sequence b, and how many pairs of tokens each lag joins. */
+static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
+    size_t m, t, present = 0;
+    h->mask = h->a->key_mask ? h->a->key_mask + b * h->a->n : NULL;
+    for (h->n = h->a->n; h->n && cmha__lag_absent(h, h->n - 1);) h->n--;
+    for (t = 0; t < h->n; t++) present += !cmha__lag_absent(h, t);
+    for (t = 0; t < h->n; t++) h->pairs[t] = (double)(h->n - t);
+    if (present == h->n) h->mask = NULL;
+    if (!h->mask) return;
+    m = cmha__power_of_two(2 * h->n);
+    cmha__lag_mask_spectrum(h, h->n, m, h->spectrum);
+    memset(h->sum, 0, 2 * m * sizeof *h->sum);
+    cmha__lag_correlate(h->spectrum, h->spectrum, m, 1, h->sum);
+    cmha__fft_one(h->sum + m, h->sum, m, h->table);
+    for (t = 0; t < h->n; t++) h->pairs[t] = floor(h->sum[t] / (double)m + 0.5);
 }
 
 static void cmha__sift_down(double *heap, size_t n, size_t i) {
@@ -5009,71 +5049,106 @@ static double cmha__kth_largest(double *x, size_t n, size_t k) {
    equal lags, as every periodic signal has them, stay equal. */
 static double cmha__lag_rank(double R, double unit) { return floor(R * unit + 0.5); }
 
-/* lags[tau] = -infinity except at the topk largest R. */
+/* lags[tau] = -infinity except at the topk largest R, of lags that join any pair. */
 static void cmha__lag_choose(const cmha__lag_head *h, const double *R) {
-    size_t n = h->a->n, k = h->a->topk, tau, ties = k;
+    size_t n = h->n, k = h->a->topk, tau, ties = k, eligible = 0;
     double unit = CMHA__LAG_GRID / sqrt((double)(h->a->d ? h->a->d : 1)), limit;
-    if (!k || k >= n) return;
-    for (tau = 0; tau < n; tau++) h->total[tau] = cmha__lag_rank(R[tau], unit);
-    limit = cmha__kth_largest(h->total, n, k);
     for (tau = 0; tau < n; tau++)
-        if (cmha__lag_rank(R[tau], unit) > limit) ties--;
+        if (h->pairs[tau] > 0) h->total[eligible++] = cmha__lag_rank(R[tau], unit);
+    if (!k || k >= eligible) return;
+    limit = cmha__kth_largest(h->total, eligible, k);
+    for (tau = 0; tau < n; tau++)
+        if (h->pairs[tau] > 0 && cmha__lag_rank(R[tau], unit) > limit) ties--;
     for (tau = 0; tau < n; tau++) {
         double rank = cmha__lag_rank(R[tau], unit);
+        if (!(h->pairs[tau] > 0)) continue;
         if (rank < limit || (rank == limit && !ties)) h->lags[tau] = -(cmha_real)INFINITY;
         else if (rank == limit) ties--;
     }
 }
 
-/* lags [n] = temp R of the chosen lags. */
+/* lags [a->n] = temp R of the chosen lags. */
 static void cmha__lag_scores(const cmha__lag_head *h) {
-    size_t n = h->a->n, m = cmha__power_of_two(2 * n), j0, tau;
+    size_t n = h->n, m = cmha__power_of_two(2 * n), j0, tau;
     double root = sqrt((double)(h->a->d ? h->a->d : 1)), *R = h->weight;
     memset(h->sum, 0, 2 * m * sizeof *h->sum);
     for (j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
         cmha__lag_transform(h, h->q, 0, n, j0, 1, NULL, m, h->x);
         cmha__lag_transform(h, h->k, 0, n, j0, 1, NULL, m, h->z);
-        cmha__lag_correlate(h->x, h->z, m, h->sum);
+        cmha__lag_correlate(h->x, h->z, m, CMHA__FFT_LANES, h->sum);
     }
     cmha__fft_one(h->sum + m, h->sum, m, h->table);
-    for (tau = 0; tau < n; tau++) {
-        R[tau] = h->sum[tau] / ((double)m * root * (double)(n - tau));
+    for (tau = 0; tau < h->a->n; tau++) {
+        h->lags[tau] = -(cmha_real)INFINITY;
+        if (tau >= n || !(h->pairs[tau] > 0)) continue;
+        R[tau] = h->sum[tau] / ((double)m * root * h->pairs[tau]);
         h->lags[tau] = (cmha_real)((double)h->a->temp * R[tau]);
     }
     cmha__lag_choose(h, R);
 }
 
-/* Weights and their running sums for rows [lo, hi), which it returns as lo; hi if no lag below hi was chosen. The rows of one
-   call share a scale: a transform's rounding error goes with the largest weight, so rows whose own sum is below 1e-4 of it are
-   left to the next call, which scales by the weights that they can see. One call does for all rows unless the scores span more
-   than that. */
-static size_t cmha__lag_weights(const cmha__lag_head *h, size_t hi) {
-    double most = -(double)INFINITY, sum = 0;
-    size_t tau, lo = hi;
-    for (tau = 0; tau < hi; tau++) {
-        double s = (double)h->lags[tau];
-        if (most == most && !(s <= most)) most = s; /* a NaN stays */
-    }
-    if (most < -DBL_MAX) return hi;
-    for (tau = 0; tau < hi; tau++) {
-        h->weight[tau] = exp((double)h->lags[tau] - most);
-        h->total[tau] = sum += h->weight[tau];
-        if (lo == hi && !(sum < 1e-4)) lo = tau;
-    }
-    return lo;
+/* total[t] = sum of the weights that row t < hi sees: a running sum, or with a mask a convolution with it. */
+static void cmha__lag_totals(const cmha__lag_head *h, size_t hi) {
+    size_t m = cmha__power_of_two(2 * hi), t;
+    double sum = 0;
+    for (t = 0; t < hi && !h->mask; t++) h->total[t] = sum += h->weight[t];
+    if (!h->mask) return;
+    cmha__lag_spectrum(h, h->weight, hi, m);
+    cmha__lag_mask_spectrum(h, hi, m, h->sum);
+    cmha__fft_multiply(h->sum, h->sum + m, h->spectrum, h->spectrum + m, m);
+    cmha__fft_one(h->sum + m, h->sum, m, h->table);
+    for (t = 0; t < hi; t++) h->total[t] = h->sum[t] / (double)m;
 }
 
-/* Rows [lo, hi) of y: the values convolved with the weights, over the weights' running sum. */
-static void cmha__lag_mix(const cmha__lag_head *h, size_t lo, size_t hi) {
-    size_t m = cmha__power_of_two(2 * hi), j0, t, l;
+/* Before the first weights of a head. */
+static void cmha__lag_begin(cmha__lag_head *h) {
+    size_t t;
+    for (t = 0; t < h->n; t++) h->score[t] = (double)h->lags[t];
+    memset(h->done, 0, h->a->n);
+    h->left = h->n;
+}
+
+/* weight[tau] = exp(score - the largest score) for tau < hi; 0 if no lag is left there. */
+static int cmha__lag_exponentials(const cmha__lag_head *h, size_t hi) {
+    double most = -(double)INFINITY;
+    size_t tau;
+    for (tau = 0; tau < hi; tau++)
+        if (most == most && !(h->score[tau] <= most)) most = h->score[tau]; /* a NaN stays */
+    if (most < -DBL_MAX) return 0;
+    for (tau = 0; tau < hi; tau++) h->weight[tau] = exp(h->score[tau] - most);
+    return 1;
+}
+
+/* Weights and their totals for some more rows below h->hi, the others' totals being 0; 0 if no row is left that sees a lag. The
+   rows of one call share a scale: a transform's rounding error goes with the largest weight, so rows whose own sum is below
+   1e-4 of it are left to the next call. Those do not see the lags that weigh more than that (twice that, for rounding), which
+   are dropped, so that it scales by weights that they may see. One call does for all rows unless the scores span more. */
+static int cmha__lag_weights(cmha__lag_head *h) {
+    size_t t, rows = 0;
+    while (!rows && (h->hi = h->left) > 0 && cmha__lag_exponentials(h, h->hi)) {
+        cmha__lag_totals(h, h->hi);
+        for (t = 0, h->left = 0; t < h->hi; t++) {
+            int waits = !h->done[t] && !cmha__lag_absent(h, t), light = h->total[t] < 1e-4;
+            if (waits && light) h->left = t + 1;
+            if (h->weight[t] >= 2e-4) h->score[t] = -(double)INFINITY;
+            if (waits && !light) h->done[t] = 1, rows++;
+            else h->total[t] = 0;
+        }
+    }
+    return rows > 0;
+}
+
+/* The rows that the weights are for: the values convolved with the weights, over the weights' totals. */
+static void cmha__lag_mix(const cmha__lag_head *h) {
+    size_t hi = h->hi, m = cmha__power_of_two(2 * hi), j0, t, l;
     cmha__lag_spectrum(h, h->weight, hi, m);
     for (j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
         cmha__lag_transform(h, h->v, 0, hi, j0, 0, NULL, m, h->x);
         cmha__lag_filter(h, h->x, m, 0);
-        for (t = lo; t < hi; t++) {
+        for (t = 0; t < hi; t++) {
             const double *x = h->x + t * CMHA__FFT_LANES;
             cmha_real *y = h->y.data + t * h->y.token + j0;
-            for (l = 0; l < cmha__lag_width(h, j0); l++) {
+            for (l = 0; l < cmha__lag_width(h, j0) && h->total[t] != 0; l++) {
                 y[l] = (cmha_real)(x[l] / h->total[t]);
                 y[h->y.imag + l] = (cmha_real)(x[m * CMHA__FFT_LANES + l] / h->total[t]);
             }
@@ -5086,7 +5161,7 @@ CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, cmha_heads q
     double *memory = (double *)(void *)scratch; /* the arena's alignment serves doubles */
     CMHA__FOR_CHUNKS(args->threads, args->batch * args->heads, first, last) {
         cmha__lag_head h;
-        size_t unit, lo, hi, t;
+        size_t unit, t;
         memset(&h, 0, sizeof h);
         cmha__lag_open(&h, args, memory + (size_t)cmha__chunk * cmha__lag_thread(args));
         for (unit = first; unit < last; unit++) {
@@ -5094,9 +5169,12 @@ CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, cmha_heads q
             h.q = cmha__head_view(q, b, head), h.k = cmha__head_view(k, b, head);
             h.v = cmha__head_view(v, b, head), h.y = cmha__head_view(y, b, head);
             h.lags = lags + unit * args->n;
+            cmha__lag_sequence(&h, b);
             cmha__lag_scores(&h);
-            for (hi = args->n; hi && (lo = cmha__lag_weights(&h, hi)) < hi; hi = lo) cmha__lag_mix(&h, lo, hi);
-            for (t = 0; t < hi; t++) { /* before the first chosen lag */
+            cmha__lag_begin(&h);
+            while (cmha__lag_weights(&h)) cmha__lag_mix(&h);
+            for (t = 0; t < args->n; t++) { /* absent, or without a chosen lag to see */
+                if (h.done[t]) continue;
                 memset(h.y.data + t * h.y.token, 0, args->d * sizeof *scratch);
                 memset(h.y.data + t * h.y.token + h.y.imag, 0, args->d * sizeof *scratch);
             }
@@ -5104,12 +5182,13 @@ CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, cmha_heads q
     }
 }
 
-/* Channels j0.. of rows [0, n) of the group g are added to a view; phasor z (data not NULL): as a gradient of u(z). */
+/* Channels j0.. of the tokens present in rows [0, n) of the group g are added to a view; z (or NULL): as a gradient of u(z). */
 static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t m, size_t n, size_t j0, const cmha_heads *z,
                           cmha_heads to) {
     size_t t, l, width = cmha__lag_width(h, j0);
     for (t = 0; t < n; t++) {
         cmha_real u[2 * CMHA__FFT_LANES], *re = to.data + t * to.token + j0, *im = re + to.imag;
+        if (cmha__lag_absent(h, t)) continue;
         for (l = 0; l < CMHA__FFT_LANES; l++) {
             u[l] = (cmha_real)g[t * CMHA__FFT_LANES + l];
             u[CMHA__FFT_LANES + l] = (cmha_real)g[(m + t) * CMHA__FFT_LANES + l];
@@ -5124,47 +5203,55 @@ static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t m, si
     }
 }
 
-/* dtotal[t] = -Re(sum conj(y) dy) / total, over rows [lo, hi), summed from the end: what every lag <= t gets through the
-   denominators. */
-static void cmha__lag_denominators(const cmha__lag_head *h, size_t lo, size_t hi, double *suffix) {
+/* What each lag's weight gets through the denominators, dtotal[t] = -Re(sum conj(y) dy) / total: for lag tau the sum over the
+   rows t >= tau with t - tau present. Without a mask that runs from the end, and overwrites total; with one it is a correlation
+   and joins the spectrum h->sum. */
+static void cmha__lag_denominators(const cmha__lag_head *h) {
+    size_t m = cmha__power_of_two(2 * h->hi), t, j;
     double sum = 0;
-    size_t t, j;
-    for (t = hi; t-- > 0;) {
+    for (t = h->hi; t-- > 0;) {
         const cmha_real *y = h->y.data + t * h->y.token, *dy = h->dy.data + t * h->dy.token;
         double row = 0;
-        for (j = 0; t >= lo && j < h->a->d; j++)
+        for (j = 0; h->total[t] != 0 && j < h->a->d; j++)
             row += (double)y[j] * (double)dy[j] + (double)y[h->y.imag + j] * (double)dy[h->dy.imag + j];
-        if (t >= lo) sum -= row / h->total[t];
-        suffix[t] = sum;
+        if (h->total[t] != 0) sum -= row / h->total[t];
+        h->total[t] = sum;
+        if (h->mask) sum = 0;
     }
+    if (!h->mask) return;
+    cmha__lag_spectrum(h, h->total, h->hi, m);
+    cmha__lag_mask_spectrum(h, h->hi, m, h->x);
+    cmha__lag_correlate(h->spectrum, h->x, m, 1, h->sum);
+    memset(h->total, 0, h->hi * sizeof *h->total);
 }
 
-/* The rows [lo, hi) back to dv and, because weights enter y through their ratios alone, by weight * dweight to the scores. */
-static void cmha__lag_mix_backward(const cmha__lag_head *h, size_t lo, size_t hi) {
-    size_t m = cmha__power_of_two(2 * hi), j0, tau;
+/* The rows that the weights are for back to dv and, because weights enter y through their ratios alone, by weight * dweight to
+   the scores. */
+static void cmha__lag_mix_backward(const cmha__lag_head *h) {
+    size_t hi = h->hi, m = cmha__power_of_two(2 * hi), j0, tau;
     cmha__lag_spectrum(h, h->weight, hi, m);
     memset(h->sum, 0, 2 * m * sizeof *h->sum);
     for (j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
-        cmha__lag_transform(h, h->dy, lo, hi, j0, 0, h->total, m, h->x);
+        cmha__lag_transform(h, h->dy, 0, hi, j0, 0, h->total, m, h->x);
         if (h->dq.data || h->dk.data) {
             cmha__lag_transform(h, h->v, 0, hi, j0, 0, NULL, m, h->z);
-            cmha__lag_correlate(h->x, h->z, m, h->sum);
+            cmha__lag_correlate(h->x, h->z, m, CMHA__FFT_LANES, h->sum);
         }
         if (!h->dv.data) continue;
         cmha__lag_filter(h, h->x, m, 1);
         cmha__lag_add(h, h->x, m, hi, j0, NULL, h->dv);
     }
+    cmha__lag_denominators(h);
     cmha__fft_one(h->sum + m, h->sum, m, h->table);
-    cmha__lag_denominators(h, lo, hi, h->total);
     for (tau = 0; tau < hi; tau++)
         h->dlags[tau] += h->weight[tau] * (h->sum[tau] / (double)m + h->total[tau]);
 }
 
 /* The scores' gradient back to q and k. */
 static void cmha__lag_scores_backward(const cmha__lag_head *h) {
-    size_t n = h->a->n, m = cmha__power_of_two(2 * n), j0, tau;
+    size_t n = h->n, m = cmha__power_of_two(2 * n), j0, tau;
     double factor = (double)h->a->temp / sqrt((double)(h->a->d ? h->a->d : 1));
-    for (tau = 0; tau < n; tau++) h->dlags[tau] *= factor / (double)(n - tau);
+    for (tau = 0; tau < n; tau++) h->dlags[tau] *= h->pairs[tau] > 0 ? factor / h->pairs[tau] : 0;
     cmha__lag_spectrum(h, h->dlags, n, m);
     for (j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
         if (h->dq.data) {
@@ -5186,7 +5273,7 @@ CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, cmha_heads 
     double *memory = (double *)(void *)scratch;
     CMHA__FOR_CHUNKS(args->threads, args->batch * args->heads, first, last) {
         cmha__lag_head h;
-        size_t unit, lo, hi;
+        size_t unit;
         memset(&h, 0, sizeof h);
         cmha__lag_open(&h, args, memory + (size_t)cmha__chunk * cmha__lag_thread(args));
         for (unit = first; unit < last; unit++) {
@@ -5195,8 +5282,10 @@ CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, cmha_heads 
             h.y = cmha__head_view(y, b, head), h.dy = cmha__head_view(dy, b, head);
             h.dq = cmha__head_view(dq, b, head), h.dk = cmha__head_view(dk, b, head), h.dv = cmha__head_view(dv, b, head);
             h.lags = (cmha_real *)(uintptr_t)(lags + unit * args->n); /* read only from here on */
+            cmha__lag_sequence(&h, b);
+            cmha__lag_begin(&h);
             memset(h.dlags, 0, args->n * sizeof *h.dlags);
-            for (hi = args->n; hi && (lo = cmha__lag_weights(&h, hi)) < hi; hi = lo) cmha__lag_mix_backward(&h, lo, hi);
+            while (cmha__lag_weights(&h)) cmha__lag_mix_backward(&h);
             if (dq.data || dk.data) cmha__lag_scores_backward(&h);
         }
     }
@@ -8984,6 +9073,7 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, const cmha_block *k, cmha
     lag.temp = (cmha_real)c->lag_temp;
     lag.topk = c->lag_topk;
     lag.eps = (cmha_real)c->complex_eps;
+    lag.key_mask = pass->batch->key_mask;
     return cmha_lag_attention(tape, &lag, q, key, v);
 }
 

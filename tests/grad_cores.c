@@ -88,8 +88,8 @@ static void call_run(call c) {
     call_forward(&c);
     call_backward(&c, c.dx);
     for (i = 0; i < 3; i++) in[i].name = names[i], in[i].x = c.x[i], in[i].grad = c.dx[i], in[i].n = c.n_x[i];
-    snprintf(label, sizeof label, "%s n %zu output %d causal %d topk %zu temp %g", c.name, c.n, (int)c.linear.output, c.linear.causal,
-             c.lag.topk, (double)c.lag.temp);
+    snprintf(label, sizeof label, "%s n %zu output %d causal %d topk %zu temp %g%s", c.name, c.n, (int)c.linear.output, c.linear.causal,
+             c.lag.topk, (double)c.lag.temp, c.lag.key_mask ? " masked" : "");
     grad_check(label, call_loss, &c, in, 3, 30);
     call_accumulates(&c);
     for (i = 0; i < 3; i++) free(c.x[i]), free(c.dx[i]);
@@ -111,18 +111,23 @@ static void check_linear(size_t n, cmha_linear_kind kind, int output, int causal
     call_run(c);
 }
 
-static void check_lag(size_t n, size_t d, double temp, size_t topk) {
+/* A sequence whole or with padding at its end, and one with holes */
+static void check_lag(size_t n, size_t d, double temp, size_t topk, int masked) {
+    static unsigned char mask[128];
     call c;
+    size_t t;
     memset(&c, 0, sizeof c);
     c.name = "lag", c.is_lag = 1;
-    c.B = 1, c.H = 2, c.n = n, c.d = d, c.width = 2 * d;
-    c.lag.batch = 1, c.lag.heads = 2, c.lag.n = n, c.lag.d = d, c.lag.temp = temp, c.lag.topk = topk, c.lag.eps = 0.1, c.lag.threads = 2;
+    c.B = masked ? 2 : 1, c.H = 2, c.n = n, c.d = d, c.width = 2 * d;
+    for (t = 0; t < n; t++) mask[t] = t < n - n / 3, mask[n + t] = t % 4 != 1 && t != 6;
+    if (masked) c.lag.key_mask = mask;
+    c.lag.batch = c.B, c.lag.heads = 2, c.lag.n = n, c.lag.d = d, c.lag.temp = temp, c.lag.topk = topk, c.lag.eps = 0.1, c.lag.threads = 2;
     call_run(c);
 }
 
 /* ------------------------------------------------------- on a tape ------------------------------------------------------- */
 
-enum { FUSED_LINEAR, COPE, ANGULAR, LAG, FUSED_LAG, TRIALS };
+enum { FUSED_LINEAR, COPE, ANGULAR, LAG, FUSED_LAG, MASKED_LAG, TRIALS };
 
 typedef struct trial {
     int which, n_in;
@@ -132,6 +137,7 @@ typedef struct trial {
 } trial;
 
 static cmha_tensor *trial_forward(trial *t) {
+    static const unsigned char mask[22] = {1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1, 0};
     cmha_tensor *in[3] = {0};
     cmha_linear_args l;
     cmha_lag_args g;
@@ -139,9 +145,10 @@ static cmha_tensor *trial_forward(trial *t) {
     memset(&l, 0, sizeof l), memset(&g, 0, sizeof g);
     l.kind = t->which == COPE ? CMHA_LINEAR_COPE : CMHA_LINEAR_ANGULAR, l.output = CMHA_COPE_OUTPUT_HYBRID, l.alpha = 0.3;
     l.heads = g.heads = 2, l.eps = g.eps = 0.2, l.den_eps = 0.1, g.temp = 3, g.topk = 5, l.causal = 1;
+    if (t->which == MASKED_LAG) g.key_mask = mask;
     cmha_tape_reset(&t->tape);
     for (i = 0; i < t->n_in; i++) in[i] = cmha_tensor_wrap(&t->tape, 3, t->shape[i], t->x[i], t->dx[i]);
-    if (t->which == LAG || t->which == FUSED_LAG) return cmha_lag_attention(&t->tape, &g, in[0], in[1], in[2]);
+    if (t->which >= LAG) return cmha_lag_attention(&t->tape, &g, in[0], in[1], in[2]);
     return cmha_linear_attention(&t->tape, &l, in[0], in[1], in[2]);
 }
 
@@ -209,7 +216,10 @@ int main(int argc, char **argv) {
             check_linear(7, CMHA_LINEAR_ANGULAR, 0, causal, masked), check_linear(131, CMHA_LINEAR_ANGULAR, 0, causal, masked);
         }
     check_linear(2, CMHA_LINEAR_COPE, CMHA_COPE_OUTPUT_HYBRID, 1, 0);
-    check_lag(2, 2, 1, 0), check_lag(13, 3, 1, 0), check_lag(13, 9, 4, 5), check_lag(40, 2, 50, 0), check_lag(40, 2, 50, 12);
+    for (masked = 0; masked < 2; masked++) {
+        check_lag(2, 2, 1, 0, masked), check_lag(13, 3, 1, 0, masked), check_lag(13, 9, 4, 5, masked);
+        check_lag(40, 2, 50, 0, masked), check_lag(40, 2, 50, 12, masked);
+    }
     for (which = 0; which < TRIALS; which++) check_tape(which);
     cmha_context_close(&context);
     return check_end();

@@ -291,70 +291,191 @@ static void run_lag_backward(arrays *a, const cmha_lag_args *l) {
                                 complex_view(a, a->dy), complex_view(a, a->dq), complex_view(a, a->dk), complex_view(a, a->dv), a->scratch);
 }
 
-static double direct_R(const arrays *a, const cmha_lag_args *l, size_t first, size_t tau) {
-    size_t t, j, d = a->d;
+static int token_present(const arrays *a, const cmha_lag_args *l, size_t unit, size_t t) {
+    return !l->key_mask || l->key_mask[unit / a->H * a->n + t];
+}
+
+/* R of one lag; -infinity where it joins no two tokens */
+static double direct_R(const arrays *a, const cmha_lag_args *l, size_t unit, size_t tau) {
+    size_t t, j, d = a->d, pairs = 0;
     double sum = 0, e = l->eps;
-    for (t = tau; t < a->n; t++)
+    for (t = tau; t < a->n; t++) {
+        if (!token_present(a, l, unit, t) || !token_present(a, l, unit, t - tau)) continue;
+        pairs++;
         for (j = 0; j < d; j++) {
-            const cmha_real *q = a->q + (first + t) * 2 * d, *k = a->k + (first + t - tau) * 2 * d;
+            const cmha_real *q = a->q + (unit * a->n + t) * 2 * d, *k = a->k + (unit * a->n + t - tau) * 2 * d;
             double x = q[j], y = q[d + j], u = k[j], w = k[d + j];
             sum += (x * u + y * w) / sqrt((x * x + y * y + e * e) * (u * u + w * w + e * e));
         }
-    return sum / (sqrt((double)d) * (double)(a->n - tau));
+    }
+    return pairs ? sum / (sqrt((double)d) * (double)pairs) : -HUGE_VAL;
 }
 
-/* Scores temp R of one head, -infinity where `topk` others are ahead */
-static void direct_scores(const arrays *a, const cmha_lag_args *l, size_t first, double *s) {
+/* Scores temp R of one head, -infinity where `topk` others are ahead or there is no R */
+static void direct_scores(const arrays *a, const cmha_lag_args *l, size_t unit, double *s) {
     size_t tau, other, ahead;
     double *R = (double *)check_alloc(a->n, sizeof *R);
-    for (tau = 0; tau < a->n; tau++) R[tau] = direct_R(a, l, first, tau);
+    for (tau = 0; tau < a->n; tau++) R[tau] = direct_R(a, l, unit, tau);
     for (tau = 0; tau < a->n; tau++) {
         for (other = 0, ahead = 0; other < a->n; other++) ahead += R[other] > R[tau] || (R[other] == R[tau] && other < tau);
-        s[tau] = l->topk && ahead >= l->topk ? -HUGE_VAL : l->temp * R[tau];
+        s[tau] = R[tau] == -HUGE_VAL || (l->topk && ahead >= l->topk) ? -HUGE_VAL : l->temp * R[tau];
     }
     free(R);
 }
 
+/* Column c of row t, as an average of the values it sees */
+static double direct_y(const arrays *a, const cmha_lag_args *l, size_t unit, const double *s, size_t t, size_t c) {
+    double num = 0, den = 0, most = -HUGE_VAL, w;
+    size_t tau;
+    if (!token_present(a, l, unit, t)) return 0;
+    for (tau = 0; tau <= t; tau++)
+        if (token_present(a, l, unit, t - tau)) most = fmax(most, s[tau]);
+    for (tau = 0; tau <= t && most > -HUGE_VAL; tau++) {
+        if (!token_present(a, l, unit, t - tau)) continue;
+        w = exp(s[tau] - most), num += w * a->v[(unit * a->n + t - tau) * a->width + c], den += w;
+    }
+    return den > 0 ? num / den : 0;
+}
+
 static double lag_error(const arrays *a, const cmha_lag_args *l) {
-    size_t unit, t, tau, c;
+    size_t unit, t, c;
     double worst = 0, *s = (double *)check_alloc(a->n, sizeof *s);
     for (unit = 0; unit < a->B * a->H; unit++) {
-        size_t first = unit * a->n;
-        direct_scores(a, l, first, s);
+        direct_scores(a, l, unit, s);
         for (t = 0; t < a->n; t++)
             for (c = 0; c < a->width; c++) {
-                double num = 0, den = 0, most = -HUGE_VAL, got = a->y[(first + t) * a->width + c], w;
-                for (tau = 0; tau <= t; tau++) most = fmax(most, s[tau]);
-                for (tau = 0; tau <= t && most > -HUGE_VAL; tau++)
-                    w = exp(s[tau] - most), num += w * a->v[(first + t - tau) * a->width + c], den += w;
-                w = fabs((den > 0 ? num / den : 0) - got);
-                if (!(w <= worst)) worst = w == w ? w : HUGE_VAL;
+                double error = fabs(direct_y(a, l, unit, s, t, c) - a->y[(unit * a->n + t) * a->width + c]);
+                if (!(error <= worst)) worst = error == error ? error : HUGE_VAL;
             }
     }
     free(s);
     return worst;
 }
 
-static void check_lag_one(size_t n, size_t d, double temp, size_t topk) {
+enum { WHOLE, ENDS, SHORT, HOLES, FRONT, SINGLE, NONE, MASKS };
+
+/* Two sequences: WHOLE no mask; ENDS padding of two lengths; SHORT padded and with holes; HOLES in the middle; FRONT padding
+   before; SINGLE one token left; NONE nothing in the first, everything in the second */
+static void lag_mask(arrays *a, cmha_lag_args *l, int kind) {
+    size_t b, t, n = a->n;
+    for (b = 0; b < a->B && kind != WHOLE; b++)
+        for (t = 0; t < n; t++) {
+            int hole = check_random() < -0.3;
+            a->mask[b * n + t] = (unsigned char)(kind == ENDS    ? t < n - b * n / 3 - n / 4
+                                                 : kind == SHORT ? t < n - n / 3 && !hole
+                                                 : kind == HOLES ? !hole || t + 1 == n
+                                                 : kind == FRONT ? t >= n / 3
+                                                 : kind == SINGLE ? t == n / 2
+                                                                  : b > 0);
+            if (a->mask[b * n + t]) a->mask[b * n + t] = (unsigned char)(1 + t % 2); /* anything but 0 is present */
+        }
+    l->key_mask = kind == WHOLE ? NULL : a->mask;
+}
+
+/* Nothing comes from an absent token and nothing goes to it */
+static void check_lag_absent(const arrays *a, const cmha_lag_args *l) {
+    size_t row, wrong = 0, width = a->width;
+    for (row = 0; row < a->B * a->H * a->n; row++)
+        if (!token_present(a, l, row / a->n, row % a->n))
+            wrong += check_largest(a->y + row * width, width) + check_largest(a->dq + row * width, width) +
+                         check_largest(a->dk + row * width, width) + check_largest(a->dv + row * width, width) != 0;
+    CHECK_THAT(!wrong, "lag core n %zu: %zu absent tokens have a result or a gradient", a->n, wrong);
+}
+
+static void check_lag_one(size_t n, size_t d, double temp, size_t topk, int mask) {
     arrays a = arrays_open(2, 2, n, d, 1, 1);
     cmha_lag_args l = lag_args(&a, temp, topk);
     double tolerance = check_tolerance(1e-11, 2e-5) * (1 + temp / 10);
+    size_t row, j;
+    lag_mask(&a, &l, mask);
     run_lag(&a, &l);
-    CHECK_THAT(lag_error(&a, &l) <= tolerance, "lag core n %zu d %zu temp %g topk %zu: off by %g", n, d, temp, topk, lag_error(&a, &l));
+    CHECK_THAT(lag_error(&a, &l) <= tolerance, "lag core n %zu d %zu temp %g topk %zu mask %d: off by %g", n, d, temp, topk, mask,
+               lag_error(&a, &l));
+    for (row = 0; row < 4 * n; row++) /* what absent tokens hold must not matter */
+        for (j = 0; j < 2 * d && !token_present(&a, &l, row / n, row % n); j++)
+            a.q[row * 2 * d + j] = a.k[row * 2 * d + j] = a.v[row * 2 * d + j] = a.dy[row * 2 * d + j] = (cmha_real)NAN;
+    run_lag(&a, &l);
+    CHECK(lag_error(&a, &l) <= tolerance);
     run_lag_backward(&a, &l);
     CHECK(check_finite(a.dq, 8 * n * d) && check_finite(a.dk, 8 * n * d) && check_finite(a.dv, 8 * n * d));
+    check_lag_absent(&a, &l);
     arrays_close(&a);
 }
 
 static void check_lag_definition(void) {
     static const size_t lengths[] = {0, 1, 2, 5, 64, 100}, tops[] = {0, 1, 3, 200};
     size_t i, k;
+    int mask;
     for (i = 0; i < sizeof lengths / sizeof *lengths; i++)
-        for (k = 0; k < sizeof tops / sizeof *tops; k++) {
-            check_lag_one(lengths[i], 3, 1, tops[k]);
-            check_lag_one(lengths[i], 11, 60, tops[k]); /* weights that differ by more than a transform can hold */
-            check_lag_one(lengths[i], 8, 2000, tops[k]);
-        }
+        for (k = 0; k < sizeof tops / sizeof *tops; k++)
+            for (mask = WHOLE; mask < MASKS; mask++) {
+                check_lag_one(lengths[i], 3, 1, tops[k], mask);
+                check_lag_one(lengths[i], 11, 60, tops[k], mask); /* weights that differ by more than a transform can hold */
+                check_lag_one(lengths[i], 8, 2000, tops[k], mask);
+            }
+}
+
+/* The token-major rows [row, row + n) of head h of `from`, as head h of the one sequence of `to` */
+static void lag_rows_copy(const arrays *from, size_t b, size_t skip, arrays *to) {
+    size_t h, row = from->width, n = to->n * row;
+    for (h = 0; h < to->H; h++) {
+        size_t at = ((b * from->H + h) * from->n + skip) * row;
+        memcpy(to->q + h * n, from->q + at, n * sizeof *to->q), memcpy(to->k + h * n, from->k + at, n * sizeof *to->k);
+        memcpy(to->v + h * n, from->v + at, n * sizeof *to->v), memcpy(to->dy + h * n, from->dy + at, n * sizeof *to->dy);
+    }
+}
+
+/* Sequence b of `a`, its tokens skip.., against the same tokens alone */
+static void check_lag_alone(const arrays *a, const cmha_lag_args *l, size_t b, size_t skip, size_t n, double tolerance) {
+    arrays one = arrays_open(1, a->H, n, a->d, 1, 1);
+    cmha_lag_args lone = lag_args(&one, l->temp, l->topk);
+    size_t h, m = n * a->width;
+    lag_rows_copy(a, b, skip, &one);
+    run_lag(&one, &lone), run_lag_backward(&one, &lone);
+    for (h = 0; h < a->H; h++) {
+        size_t at = ((b * a->H + h) * a->n + skip) * a->width;
+        CHECK_NEAR(check_distance(one.y + h * m, a->y + at, m), 0, tolerance);
+        CHECK_NEAR(check_distance(one.dq + h * m, a->dq + at, m), 0, tolerance * (1 + check_largest(one.dq, a->H * m)));
+        CHECK_NEAR(check_distance(one.dk + h * m, a->dk + at, m), 0, tolerance * (1 + check_largest(one.dk, a->H * m)));
+        CHECK_NEAR(check_distance(one.dv + h * m, a->dv + at, m), 0, tolerance * (1 + check_largest(one.dv, a->H * m)));
+    }
+    arrays_close(&one);
+}
+
+/* A batch of two lengths equals each of them alone: to the bit with the padding at the end, to rounding with it in front */
+static void check_lag_padding(double temp, size_t topk, int front) {
+    arrays a = arrays_open(2, 3, 70, 5, 1, 1);
+    cmha_lag_args l = lag_args(&a, temp, topk);
+    size_t b, t, n[2] = {41, 64};
+    for (b = 0; b < 2; b++)
+        for (t = 0; t < a.n; t++) a.mask[b * a.n + t] = front ? t >= a.n - n[b] : t < n[b];
+    l.key_mask = a.mask;
+    run_lag(&a, &l), run_lag_backward(&a, &l);
+    for (b = 0; b < 2; b++) check_lag_alone(&a, &l, b, front ? a.n - n[b] : 0, n[b], front ? check_tolerance(1e-11, 1e-6) * (1 + temp) : 0);
+    for (t = 0; t < 3 * a.n; t++) /* of the shorter sequence no lag that reaches out of it */
+        if (t % a.n >= n[0]) CHECK(a.saved[t] < -(cmha_real)FLT_MAX);
+    arrays_close(&a);
+}
+
+/* A mask of all ones is no mask, and rows with holes behind them are weighed by the tokens they see, however little that is */
+static void check_lag_masks(void) {
+    arrays a = arrays_open(1, 2, 30, 4, 1, 1);
+    cmha_lag_args l = lag_args(&a, 3, 0);
+    cmha_real *y = check_zeros(60 * 8);
+    size_t t;
+    run_lag(&a, &l);
+    memcpy(y, a.y, 60 * 8 * sizeof *y);
+    l.key_mask = a.mask;
+    run_lag(&a, &l);
+    CHECK(!memcmp(y, a.y, 60 * 8 * sizeof *y));
+    for (t = 0; t < 30; t++) a.mask[t] = t != 3 && t != 17;
+    for (t = 3; t < 60; t++) memcpy(a.q + t * 8, a.k + (t - 3) * 8, 8 * sizeof *a.q); /* lag 3 outweighs all others */
+    l.temp = 200;
+    run_lag(&a, &l);
+    CHECK_NEAR(lag_error(&a, &l), 0, check_tolerance(1e-10, 4e-4));
+    CHECK(check_largest(a.y + 20 * 8, 8) > 0 && check_largest(a.y + 6 * 8, 8) > 0 && check_largest(a.y + 17 * 8, 8) == 0);
+    free(y);
+    arrays_close(&a);
 }
 
 /* A signal of period 7 has R = its maximum at every multiple of 7: of equal lags the lowest are chosen */
@@ -412,13 +533,14 @@ static void check_memory(void) {
 
 /* The fused projection and three tensors hold the same numbers in another order */
 static void check_tape(cmha_context *context, int lag) {
+    static const unsigned char mask[18] = {1, 1, 0, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0};
     size_t B = 2, N = 9, H = 2, d = 3, Hd = H * d, shape[3], i, part, t;
     cmha_tape tape;
     cmha_tensor *fused, *one[3], *y, *z;
     cmha_linear_args l;
     cmha_lag_args g;
     memset(&l, 0, sizeof l), memset(&g, 0, sizeof g);
-    l.kind = CMHA_LINEAR_ANGULAR, l.heads = g.heads = H, l.causal = 1, l.eps = g.eps = (cmha_real)1e-3, g.temp = 2;
+    l.kind = CMHA_LINEAR_ANGULAR, l.heads = g.heads = H, l.causal = 1, l.eps = g.eps = (cmha_real)1e-3, g.temp = 2, g.key_mask = mask;
     CHECK_OK(cmha_tape_init(&tape, context, 0));
     shape[0] = B, shape[1] = N, shape[2] = 6 * Hd;
     fused = cmha_tensor_new(&tape, 3, shape, 0);
@@ -433,6 +555,7 @@ static void check_tape(cmha_context *context, int lag) {
     y = lag ? cmha_lag_attention(&tape, &g, fused, NULL, NULL) : cmha_linear_attention(&tape, &l, fused, NULL, NULL);
     z = lag ? cmha_lag_attention(&tape, &g, one[0], one[1], one[2]) : cmha_linear_attention(&tape, &l, one[0], one[1], one[2]);
     CHECK(y && z && y->shape[2] == 2 * Hd && !memcmp(y->data, z->data, y->size * sizeof *y->data) && check_largest(y->data, y->size) > 0);
+    for (t = 0; t < B * N && lag; t++) CHECK((check_largest(y->data + t * 2 * Hd, 2 * Hd) > 0) == mask[t]);
     cmha_tape_close(&tape);
 }
 
@@ -476,6 +599,8 @@ int main(int argc, char **argv) {
     check_linear_extremes(CMHA_LINEAR_COPE), check_linear_extremes(CMHA_LINEAR_ANGULAR);
     check_fft();
     check_lag_definition();
+    check_lag_padding(1, 0, 0), check_lag_padding(40, 7, 0), check_lag_padding(1, 0, 1), check_lag_padding(40, 7, 1);
+    check_lag_masks();
     check_lag_ties();
     check_lag_extremes();
     check_memory();
