@@ -479,6 +479,7 @@ typedef struct cmha_attention_args {
     cmha_real eps;                   /* of the phasors (ANGULAR) and of SCORE's cosine, which acts on the O before scale */
     cmha_norm_max norm_max;          /* SCORE */
     int norm_max_grad;               /* 0: that maximum is a constant in the backward; 1: the gradient flows into its entry */
+    const unsigned char *query_mask; /* HEAD: [B, n_q], 0 = a query (padding) whose pairs that maximum passes over; NULL = none */
     cmha_real dropout;               /* on the probabilities; the softmaxes of one pair share their bit */
     uint64_t key;                    /* of the dropout bits */
     int threads;                     /* over (batch, kv head); 0 = 1 */
@@ -1287,7 +1288,8 @@ CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
    (padding, [CLS]) is never chosen; keep may be NULL. */
 CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep, size_t vocabulary, int32_t mask_token,
                                double rate, cmha_rng *rng);
-/* Mean loss over consecutive windows of `tokens`, at most eval_tokens of them, the last one shorter if need be. */
+/* Mean loss over the targets (an encoder's hidden tokens) in consecutive windows of `tokens`, at most eval_tokens of them, the last window
+   shorter if need be. 0 where no token was hidden. */
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
 /* Splits a stream into training text and its held-out tail by config.held_out. */
 CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train, cmha_tokens *held_out);
@@ -4053,6 +4055,13 @@ static void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *
     }
 }
 
+/* Rows of padding have no peak to offer. */
+static void cmha__drop_peaks(const unsigned char *query_mask, size_t n, cmha__peak *places) {
+    size_t i;
+    for (i = 0; i < n; i++)
+        if (!query_mask[i]) places[i].key = SIZE_MAX;
+}
+
 /* The row of [begin, end) that holds the largest peak; the first one of equals. SIZE_MAX if no row has one. */
 static size_t cmha__highest(const cmha_real *peaks, const cmha__peak *places, size_t begin, size_t end) {
     size_t best = SIZE_MAX, i;
@@ -4154,6 +4163,7 @@ static void cmha__all_peaks(const cmha_attention_args *a, cmha_heads q, cmha_hea
                 if (g == 0) cmha__write_keys(a, &f, cmha__rows_at(k, b, kv), a->n_k, 0, u.keys, u.rows);
                 cmha__set_queries(&h, &u, &f, cmha__rows_at(q, b, head), terms);
                 cmha__find_peaks(&h, x->peaks + at, x->places + at);
+                if (a->norm_max == CMHA_MAX_HEAD && a->query_mask) cmha__drop_peaks(a->query_mask + b * a->n_q, a->n_q, x->places + at);
             }
     }
     cmha__spread_peaks(a, x->peaks, x->places, x->divisors);
@@ -8896,7 +8906,7 @@ static cmha_tensor *cmha__softmax_attention(cmha__pass *pass, cmha_attention_arg
                                             cmha_tensor *delta, cmha_tensor *b) {
     a->batch = pass->B;
     a->n_q = a->n_k = pass->N;
-    a->key_mask = pass->batch->key_mask;
+    a->key_mask = a->query_mask = pass->batch->key_mask;
     if (a->kind == CMHA_ATTENTION_CMHA || a->kind == CMHA_ATTENTION_ROPE) {
         a->rotation = pass->rotation;
         a->rotation_head = pass->model->n_omega > 1 ? pass->N * a->d_k : 0;
@@ -9303,9 +9313,12 @@ static cmha_tensor *cmha__label_loss(cmha_model *model, cmha_tape *tape, const c
     return targets ? cmha_cross_entropy(tape, scores, targets, -1, batch->class_weights) : NULL;
 }
 
-/* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work. */
+/* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work. How many there are differs from
+   batch to batch. The gradients of that size are kept for themselves: were they handed on to tensors of all tokens where every one is hidden,
+   as a dry run has it, a batch with fewer would need more memory. */
 static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor *states) {
     const int32_t *targets = batch->targets;
+    cmha_tensor *logits;
     size_t total = batch->batch * batch->length, n = 0, i;
     if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "loss: the batch has neither targets nor labels");
     if (!model->config.causal) {
@@ -9316,8 +9329,11 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const c
         if (cmha__dry(tape)) n = total; /* the most there can be */
         states = wanted ? cmha_gather(tape, states, index, n) : NULL;
         targets = wanted;
+        if (states) states->needs_grad = tape->recording != 0;
     }
-    return states ? cmha_cross_entropy(tape, cmha__vocabulary_head(model, tape, states), targets, -1, NULL) : NULL;
+    logits = states ? cmha__vocabulary_head(model, tape, states) : NULL;
+    if (logits && !model->config.causal) logits->needs_grad = tape->recording != 0;
+    return cmha_cross_entropy(tape, logits, targets, -1, NULL);
 }
 
 static cmha_tensor *cmha__objective(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra) {
@@ -9770,7 +9786,7 @@ CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
 
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     const cmha_trainer_config *c;
-    size_t total, done = 0, row;
+    size_t total, done = 0, row, counted = 0, i;
     double sum = 0;
     if (!trainer || !trainer->model) return CMHA_ERR_STATE;
     if (!tokens || !loss) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: no tokens or no result");
@@ -9782,6 +9798,7 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         cmha_batch batch;
         double mean = 0;
         cmha_status status;
+        size_t targets = 0;
         if (rows > c->batch) rows = c->batch;
         batch = cmha__trainer_batch(trainer, rows, length);
         for (row = 0; row < rows; row++)
@@ -9789,10 +9806,12 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
                            trainer->ids + (rows + row) * length);
         status = cmha_model_loss(trainer->model, &batch, &mean);
         if (status) return status;
-        sum += mean * (double)(rows * length);
+        for (i = 0; i < rows * length; i++) targets += batch.targets[i] != -1;
+        sum += mean * (double)targets;
+        counted += targets;
         done += rows * length;
     }
-    *loss = sum / (double)total;
+    *loss = counted ? sum / (double)counted : 0;
     return CMHA_OK;
 }
 
@@ -9968,6 +9987,7 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
     if (!q || (!k != !v)) return NULL;
     s.args = *args;
     s.row = k ? 0 : cmha__last(q);
+    cmha__views(&s, q->data, k ? k->data : NULL, v ? v->data : NULL, view); /* of the new tokens alone */
     a->n_k = pass->cache->length + pass->N;
     a->dropout = 0;
     threads = cmha__attention_threads(a);
@@ -9976,7 +9996,6 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
     own = cmha__deal_unit(a, CMHA__CACHED, NULL, &none);
     scratch = y ? cmha__reals(pass->tape, own * (size_t)threads) : NULL;
     if (!scratch) return NULL;
-    cmha__views(&s, q->data, k ? k->data : NULL, v ? v->data : NULL, view);
     CMHA__FOR_CHUNKS(threads, a->batch * a->kv_heads, lo, hi) {
         cmha__unit u;
         size_t unit;

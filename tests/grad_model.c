@@ -3,6 +3,7 @@
 #define CMHA_DOUBLE
 #endif
 #include "grad.h"
+#include "models.h"
 
 typedef struct subject {
     cmha_model model;
@@ -113,14 +114,8 @@ static void run(const char *label, const cmha_model_config *config, size_t batch
 
 static cmha_model_config with(const char *options) {
     cmha_model_config config = check_model_config();
-    char text[256], *at;
     config.d_model = 8, config.n_heads = 2, config.d_ff = 10, config.vocabulary = 7, config.max_positions = 16;
-    snprintf(text, sizeof text, "%s", options);
-    for (at = strtok(text, " "); at; at = strtok(NULL, " ")) {
-        char *value = strchr(at, '=');
-        *value++ = 0;
-        CHECK_THAT(!cmha_config_set(&context, cmha_model_table(), &config, at, value), "%s", cmha_error(&context));
-    }
+    models_set(&context, &config, options);
     return config;
 }
 
