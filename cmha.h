@@ -9605,6 +9605,7 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
     if (!q || (!k != !v)) return NULL;
     s.args = *args;
     s.row = k ? 0 : cmha__last(q);
+    cmha__views(&s, q->data, k ? k->data : NULL, v ? v->data : NULL, view); /* of the new tokens alone */
     a->n_k = pass->cache->length + pass->N;
     a->dropout = 0;
     threads = cmha__attention_threads(a);
@@ -9613,7 +9614,6 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
     own = cmha__deal_unit(a, CMHA__CACHED, NULL, &none);
     scratch = y ? cmha__reals(pass->tape, own * (size_t)threads) : NULL;
     if (!scratch) return NULL;
-    cmha__views(&s, q->data, k ? k->data : NULL, v ? v->data : NULL, view);
     CMHA__FOR_CHUNKS(threads, a->batch * a->kv_heads, lo, hi) {
         cmha__unit u;
         size_t unit;
