@@ -463,6 +463,7 @@ typedef struct cmha_attention_args {
     cmha_real eps;                   /* of the phasors (ANGULAR) and of SCORE's cosine, which acts on the O before scale */
     cmha_norm_max norm_max;          /* SCORE */
     int norm_max_grad;               /* 0: that maximum is a constant in the backward; 1: the gradient flows into its entry */
+    const unsigned char *query_mask; /* HEAD: [B, n_q], 0 = a query (padding) whose pairs that maximum passes over; NULL = none */
     cmha_real dropout;               /* on the probabilities; the softmaxes of one pair share their bit */
     uint64_t key;                    /* of the dropout bits */
     int threads;                     /* over (batch, kv head); 0 = 1 */
@@ -3970,6 +3971,13 @@ static CMHA__NO_ERRNO void cmha__find_peaks(const cmha__head *h, cmha_real *peak
     }
 }
 
+/* Rows of padding have no peak to offer. */
+static void cmha__drop_peaks(const unsigned char *query_mask, size_t n, cmha__peak *places) {
+    size_t i;
+    for (i = 0; i < n; i++)
+        if (!query_mask[i]) places[i].key = SIZE_MAX;
+}
+
 /* The row of [begin, end) that holds the largest peak; the first one of equals. SIZE_MAX if no row has one. */
 static size_t cmha__highest(const cmha_real *peaks, const cmha__peak *places, size_t begin, size_t end) {
     size_t best = SIZE_MAX, i;
@@ -4071,6 +4079,7 @@ static void cmha__all_peaks(const cmha_attention_args *a, cmha_heads q, cmha_hea
                 if (g == 0) cmha__write_keys(a, &f, cmha__rows_at(k, b, kv), a->n_k, 0, u.keys, u.rows);
                 cmha__set_queries(&h, &u, &f, cmha__rows_at(q, b, head), terms);
                 cmha__find_peaks(&h, x->peaks + at, x->places + at);
+                if (a->norm_max == CMHA_MAX_HEAD && a->query_mask) cmha__drop_peaks(a->query_mask + b * a->n_q, a->n_q, x->places + at);
             }
     }
     cmha__spread_peaks(a, x->peaks, x->places, x->divisors);
@@ -8651,7 +8660,7 @@ static cmha_tensor *cmha__softmax_attention(cmha__pass *pass, cmha_attention_arg
                                             cmha_tensor *delta, cmha_tensor *b) {
     a->batch = pass->B;
     a->n_q = a->n_k = pass->N;
-    a->key_mask = pass->batch->key_mask;
+    a->key_mask = a->query_mask = pass->batch->key_mask;
     if (a->kind == CMHA_ATTENTION_CMHA || a->kind == CMHA_ATTENTION_ROPE) {
         a->rotation = pass->rotation;
         a->rotation_head = pass->model->n_omega > 1 ? pass->N * a->d_k : 0;
