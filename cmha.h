@@ -9063,9 +9063,12 @@ static cmha_tensor *cmha__label_loss(cmha_model *model, cmha_tape *tape, const c
     return targets ? cmha_cross_entropy(tape, scores, targets, -1, batch->class_weights) : NULL;
 }
 
-/* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work. */
+/* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work. How many there are differs from
+   batch to batch. The gradients of that size are kept for themselves: were they handed on to tensors of all tokens where every one is hidden,
+   as a dry run has it, a batch with fewer would need more memory. */
 static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor *states) {
     const int32_t *targets = batch->targets;
+    cmha_tensor *logits;
     size_t total = batch->batch * batch->length, n = 0, i;
     if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "loss: the batch has neither targets nor labels");
     if (!model->config.causal) {
@@ -9076,8 +9079,11 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const c
         if (cmha__dry(tape)) n = total; /* the most there can be */
         states = wanted ? cmha_gather(tape, states, index, n) : NULL;
         targets = wanted;
+        if (states) states->needs_grad = tape->recording != 0;
     }
-    return states ? cmha_cross_entropy(tape, cmha__vocabulary_head(model, tape, states), targets, -1, NULL) : NULL;
+    logits = states ? cmha__vocabulary_head(model, tape, states) : NULL;
+    if (logits && !model->config.causal) logits->needs_grad = tape->recording != 0;
+    return cmha_cross_entropy(tape, logits, targets, -1, NULL);
 }
 
 static cmha_tensor *cmha__objective(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra) {
