@@ -1239,7 +1239,8 @@ CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
    (padding, [CLS]) is never chosen; keep may be NULL. */
 CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep, size_t vocabulary, int32_t mask_token,
                                double rate, cmha_rng *rng);
-/* Mean loss over consecutive windows of `tokens`, at most eval_tokens of them, the last one shorter if need be. */
+/* Mean loss over the targets (an encoder's hidden tokens) in consecutive windows of `tokens`, at most eval_tokens of them, the last window
+   shorter if need be. 0 where no token was hidden. */
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
 /* Splits a stream into training text and its held-out tail by config.held_out. */
 CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train, cmha_tokens *held_out);
@@ -9422,7 +9423,7 @@ CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
 
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     const cmha_trainer_config *c;
-    size_t total, done = 0, row;
+    size_t total, done = 0, row, counted = 0, i;
     double sum = 0;
     if (!trainer || !trainer->model) return CMHA_ERR_STATE;
     if (!tokens || !loss) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: no tokens or no result");
@@ -9434,6 +9435,7 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         cmha_batch batch;
         double mean = 0;
         cmha_status status;
+        size_t targets = 0;
         if (rows > c->batch) rows = c->batch;
         batch = cmha__trainer_batch(trainer, rows, length);
         for (row = 0; row < rows; row++)
@@ -9441,10 +9443,12 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
                            trainer->ids + (rows + row) * length);
         status = cmha_model_loss(trainer->model, &batch, &mean);
         if (status) return status;
-        sum += mean * (double)(rows * length);
+        for (i = 0; i < rows * length; i++) targets += batch.targets[i] != -1;
+        sum += mean * (double)targets;
+        counted += targets;
         done += rows * length;
     }
-    *loss = sum / (double)total;
+    *loss = counted ? sum / (double)counted : 0;
     return CMHA_OK;
 }
 
