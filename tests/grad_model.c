@@ -3,6 +3,7 @@
 #define CMHA_DOUBLE
 #endif
 #include "grad.h"
+#include "models.h"
 
 typedef struct subject {
     cmha_model model;
@@ -113,14 +114,8 @@ static void run(const char *label, const cmha_model_config *config, size_t batch
 
 static cmha_model_config with(const char *options) {
     cmha_model_config config = check_model_config();
-    char text[256], *at;
     config.d_model = 8, config.n_heads = 2, config.d_ff = 10, config.vocabulary = 7, config.max_positions = 16;
-    snprintf(text, sizeof text, "%s", options);
-    for (at = strtok(text, " "); at; at = strtok(NULL, " ")) {
-        char *value = strchr(at, '=');
-        *value++ = 0;
-        CHECK_THAT(!cmha_config_set(&context, cmha_model_table(), &config, at, value), "%s", cmha_error(&context));
-    }
+    models_set(&context, &config, options);
     return config;
 }
 
@@ -185,6 +180,7 @@ int main(int argc, char **argv) {
         if (!check_quick() || i % 5 == 1 || i == n - 2) run_options(options[i], 2, 6, NULL);
     run_options("causal=0 pcl_weight=0.2", 2, 6, mask);
     run_options("n_heads=2 n_kv_heads=1", 2, 6, mask);
+    run_options("family=cope attention=dot cope_score=hybrid_norm cope_max=head cope_max_grad=1 causal=0", 2, 6, mask);
     run_options("tied=1", 1, 1, NULL);
     if (!check_quick()) run_options("window=66 max_positions=80 layout=half", 1, 70, NULL);
     cmha_context_close(&context);

@@ -2,7 +2,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #define _DARWIN_C_SOURCE
-#include "check.h"
+#include "models.h"
 
 #include <unistd.h>
 
@@ -17,21 +17,6 @@ static const char *path_of(const char *name) {
 }
 
 /* ------------------------------------------------------- a text ------------------------------------------------------- */
-
-/* English-like bytes out of a small grammar: bytes are far from uniform, and the next one far from independent of the last */
-static size_t make_text(unsigned char *text, size_t size) {
-    static const char *const nouns[] = {"the cat", "a sailor", "the old house", "my sister", "the river"};
-    static const char *const verbs[] = {" sees ", " remembers ", " walks to ", " sings of "};
-    static const char *const ends[] = {".\n", ", and then ", "; ", " again.\n"};
-    size_t n = 0;
-    uint64_t seed = check_seed;
-    check_seed = 99;
-    while (n + 64 < size)
-        n += (size_t)sprintf((char *)text + n, "%s%s%s%s", nouns[check_below(5)], verbs[check_below(4)], nouns[check_below(5)],
-                             ends[check_below(4)]);
-    check_seed = seed;
-    return n;
-}
 
 static double unigram_entropy(const unsigned char *text, size_t n) {
     double count[256] = {0}, h = 0;
@@ -156,32 +141,9 @@ static void resumes(uint64_t other_seed) {
 /* ---------------------------------------------------------- memory ---------------------------------------------------------- */
 
 static void steps_allocate_nothing(const cmha_model_config *m, const char *label) {
-    check_heap heap;
-    cmha_context_config config = check_heap_config(&heap);
-    cmha_context c;
-    cmha_model model;
-    cmha_trainer trainer;
     cmha_trainer_config t = trainer_config();
-    size_t parameters = 0, training = 0, base, after_model, calls;
-    double loss;
-    int i;
     t.accumulate = 2;
-    CHECK_OK(cmha_context_init(&c, &config));
-    CHECK_OK(cmha_model_memory(&c, m, t.batch, t.length, &parameters, &training));
-    base = heap.bytes;
-    CHECK_OK(cmha_model_init(&model, &c, m));
-    after_model = heap.bytes - base;
-    CHECK(parameters >= model.size * sizeof(cmha_real) && parameters <= after_model);
-    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
-    CHECK_THAT(heap.bytes - base == training, "%s: cmha_model_memory said %zu bytes, training holds %zu", label, training,
-               heap.bytes - base);
-    calls = heap.calls, heap.peak = heap.bytes;
-    for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
-    CHECK_THAT(heap.calls == calls && heap.peak - base == training, "%s: steps allocated %zu times", label, heap.calls - calls);
-    CHECK_OK(cmha_trainer_evaluate(&trainer, &stream, &loss));
-    CHECK_THAT(heap.calls == calls, "%s: an evaluation allocated %zu times", label, heap.calls - calls);
-    cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
-    CHECK_THAT(check_heap_empty(&heap), "%s: %zu bytes leak, %d sizes are wrong", label, heap.bytes, heap.mismatch);
+    models_steps_allocate_nothing(m, &t, &stream, NULL, label);
 }
 
 static void memory(void) {
@@ -671,7 +633,7 @@ int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
     if (!mkdtemp(folder)) return 3;
-    stream.data = text, stream.count = stream.bytes = make_text(text, sizeof text), stream.width = 1;
+    stream.data = text, stream.count = stream.bytes = models_text(text, sizeof text), stream.width = 1;
     learns(CMHA_ATTENTION_CMHA);
     if (!check_quick()) learns(CMHA_ATTENTION_ROPE), learns(CMHA_ATTENTION_DOT);
     deterministic();
