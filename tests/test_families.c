@@ -31,10 +31,11 @@ static const struct kind {
     {BOTH, COPE "cope_score=phase placement=post activation=relu output_bias=1 token_types=2"},
     {BOTH, COPE "cope_score=magnitude cope_imag=sin_cos"},
     {BOTH, COPE "cope_score=real cope_imag=learned cope_gamma=0.7 attention=rope"},
-    {BOTH, COPE "cope_score=hybrid cope_alpha=0.6 cope_repo_scale=1 attention=cmha cope_scale=2"},
+    {BOTH, COPE "cope_score=hybrid cope_alpha=0.6 cope_repo_scale=1 attention=cmha cope_scale=2 frequency=table"},
     {BOTH, COPE "cope_score=hybrid_norm cope_scale=3"},
     {DECODER | PADS, COPE "cope_score=hybrid_norm cope_max_grad=1 window=5 n_layers=1"},
     {ENCODER | PADS, COPE "cope_score=hybrid_norm cope_max=head cope_scale=3"},
+    {ENCODER | PADS, COPE "cope_score=hybrid_norm cope_max=head cope_max_grad=1 cope_alpha=0.7 token_types=2 pool=mean"},
     {ENCODER, COPE "cope_score=hybrid_norm cope_max=global cope_scale=3"}, /* by definition the largest of the batch, padding included */
     {BOTH, COPE "cope_score=linear cope_imag=sin_cos"},
     {BOTH, COPE "cope_score=linear cope_imag=learned placement=post n_layers=1"},
@@ -47,7 +48,7 @@ static const struct kind {
     {BOTH, MOBIUS "mobius_heads=4 mobius_mode=literal mobius_wiring=alternating n_layers=4"},
     {BOTH, MOBIUS "mobius_heads=4 mobius_mode=full mobius_softmax=yang8 activation=swiglu mobius_wiring=stacked"},
     {BOTH, MOBIUS "mobius_heads=1 mobius_softmax=ri_split mobius_quotient=exact n_layers=1"},
-    {DECODER | PADS, MOBIUS "mobius_heads=3 window=5 attention=rope"},
+    {DECODER | PADS, MOBIUS "mobius_heads=2 window=5 attention=rope frequency=table"},
     /* CRAT: every kernel, norm, group of heads and rank */
     {BOTH, CRAT "phase_reg=0.3 mag_reg=0.2"},
     {BOTH, CRAT "real_heads=1 imag_heads=1 complex_norm=crms score_scale=0.9"},
@@ -100,10 +101,13 @@ static int open_model(cmha_model *model, const cmha_model_config *config, const 
     return CHECK_THAT(!cmha_model_init(model, &context, config), "%s: %s", label, cmha_error(&context));
 }
 
-/* Biases and Möbius maps off their start, so that all of them matter */
+/* Biases and Möbius maps off their start, and frequencies of every head's own, so that all of them matter */
 static void disturb(cmha_model *model) {
+    double omega[64];
     size_t i;
     for (i = 0; i < model->size; i++) model->data[i] += (cmha_real)(0.05 * check_random());
+    for (i = 0; i < 64; i++) omega[i] = 0.3 * check_random();
+    if (model->config.frequency == CMHA_FREQ_TABLE) CHECK_OK(cmha_model_set_frequencies(model, omega));
 }
 
 /* -------------------------------------------------------- decoding -------------------------------------------------------- */
@@ -497,6 +501,23 @@ static void fits(const char *label, const cmha_model_config *config, int can) {
     cmha_model_close(&model);
 }
 
+/* Where all logits are alike, every hidden token costs log V; windows in which none is hidden are no reason to report less */
+static void evaluates(const char *label, const cmha_model_config *config, int can) {
+    cmha_model_config c = trained_config(config);
+    cmha_model model;
+    cmha_trainer trainer;
+    cmha_trainer_config t = trainer_config();
+    double loss = 0;
+    (void)can;
+    t.batch = 1, t.length = 8, t.mask_rate = 0.05;
+    if (!open_model(&model, &c, label)) return;
+    memset(model.data, 0, model.size * sizeof *model.data);
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    CHECK_OK(cmha_trainer_evaluate(&trainer, &stream, &loss));
+    CHECK_THAT(fabs(loss - log(128)) < 1e-5, "%s: evaluation says %.4f, log V is %.4f", label, loss, log(128));
+    cmha_trainer_close(&trainer), cmha_model_close(&model);
+}
+
 /* -------------------------------------------------------- memory -------------------------------------------------------- */
 
 static void exact_memory(const char *label, const cmha_model_config *config, int can) {
@@ -505,6 +526,7 @@ static void exact_memory(const char *label, const cmha_model_config *config, int
     cmha_trainer_config t = trainer_config();
     labelled l;
     (void)can;
+    if (turn % 5 == 0) c.d_model = c.vocabulary; /* then logits are as large as states */
     if (turn % 2) c.dropout = c.attention_dropout = 0;
     t.accumulate = 1 + (size_t)turn % 2, t.mask_rate = turn % 3 ? 0.15 : 0.95;
     models_steps_allocate_nothing(&c, &t, &stream, NULL, label);
@@ -522,8 +544,8 @@ static void smaller_batches(const char *label, const cmha_model_config *config, 
     cmha_trainer trainer;
     cmha_trainer_config t = trainer_config();
     int32_t *ids = random_ids(BATCH * LENGTH, V), *targets = random_ids(BATCH * LENGTH, V);
-    size_t calls, b, n;
-    double loss;
+    size_t calls, b, n, i;
+    double loss, hidden = 1;
     (void)can;
     CHECK_OK(cmha_context_init(&own, &counting));
     CHECK_OK(cmha_model_init(&model, &own, config));
@@ -533,7 +555,8 @@ static void smaller_batches(const char *label, const cmha_model_config *config, 
         for (n = 1; n <= LENGTH; n += 1 + n / 2) {
             cmha_batch batch = batch_of(ids, b, n);
             batch.targets = targets;
-            targets[0] = n % 3 ? -1 : 2;
+            for (i = 0; i < b * n; i++) targets[i] = check_random() < hidden ? (int32_t)check_below(V) : -1;
+            hidden = check_random();
             CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
             CHECK_THAT(heap.calls == calls, "%s: %zu x %zu tokens allocate where %d x %d are reserved", label, b, n, BATCH, LENGTH);
             calls = heap.calls;
@@ -655,7 +678,7 @@ static void refused_configurations(void) {
         {MOBIUS "mobius_heads=5", CMHA_ERR_ARGUMENT},
         {MOBIUS "placement=pre", CMHA_ERR_ARGUMENT},
         {MOBIUS "pcl_weight=0.1", CMHA_ERR_ARGUMENT},
-        {CRAT "d_model=12", CMHA_ERR_ARGUMENT}, /* six complex numbers for four heads */
+        {CRAT "attention=dot d_model=12", CMHA_ERR_ARGUMENT}, /* six complex numbers for four heads */
         {CRAT "d_model=18", CMHA_ERR_SHAPE},
         {CRAT "d_ff=25", CMHA_ERR_ARGUMENT},
         {CRAT "real_heads=5", CMHA_ERR_ARGUMENT},
@@ -816,6 +839,7 @@ int main(int argc, char **argv) {
     for_kinds(pads, DECODER, 2), for_kinds(pads, ENCODER, 2);
     for_kinds(little, DECODER, 3), for_kinds(little, ENCODER, 3);
     for_kinds(trains, DECODER, 5), for_kinds(trains, ENCODER, 5), for_kinds(fits, ENCODER, 4);
+    for_kinds(evaluates, DECODER, 8), for_kinds(evaluates, ENCODER, 8);
     for_kinds(exact_memory, DECODER, 4), for_kinds(exact_memory, ENCODER, 4);
     for_kinds(smaller_batches, DECODER, 4), for_kinds(smaller_batches, ENCODER, 4);
     memory_is_linear();
