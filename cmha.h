@@ -3584,11 +3584,11 @@ static void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const 
             places[r].gradient -= (double)(sum * m / (h->peaks[i0 + r] + (cmha_real)1e-12));
         }
         for (j = 0; j < CMHA__TILE; j++) {
-            cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e);
-            cmha_real over = 1 / (size > 0 ? size : 1), out = 1 / (smooth > 0 ? smooth : 1);
-            cmha_real x = re[j] * out, y = im[j] * out, f = e * out, radial = m * over;
-            re[j] = d[j] * (radial * re[j] + c * (y * y + f * f) * out);
-            im[j] = d[j] * (radial * im[j] - c * x * y * out);
+            cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e), some = size > 0 ? size : 1;
+            cmha_real out = 1 / (smooth > CMHA__SMALLEST ? smooth : CMHA__SMALLEST); /* finite for denormals too */
+            cmha_real x = re[j] * out, y = im[j] * out, f = e * out, radial = d[j] * m, turn = d[j] * c;
+            re[j] = radial * (re[j] / some) + turn * ((y * y + f * f) * out);
+            im[j] = radial * (im[j] / some) - turn * (x * y * out);
         }
     }
 }
@@ -3898,6 +3898,7 @@ static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
     if (!cmha__is_complex(a)) return product[0];
     if (a->softmax == CMHA_SOFTMAX_YANG8) *count = 4;
     if (a->softmax == CMHA_SOFTMAX_RI_PRODUCT || a->softmax == CMHA_SOFTMAX_RI_SPLIT) *count = 2;
+    if (*count > 1 && !a->d_v) *count = 0; /* no values, and no lse either: nothing depends on q and k */
     return a->softmax == CMHA_SOFTMAX_YANG8 ? yang : a->softmax == CMHA_SOFTMAX_RI_SPLIT ? split[form] : product[form];
 }
 
@@ -4006,6 +4007,7 @@ static void cmha__forward_terms(cmha__head *h, const cmha__unit *u, const cmha__
     int count, t;
     const cmha__term *terms = cmha__terms(a, &count);
     size_t i;
+    if (!count) return;
     if (h->dv == a->d_v) {
         cmha__set_queries(h, u, f, q, terms);
         cmha__forward_head(h, y.data, y.ld, lse, u->work);
