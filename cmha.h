@@ -1032,6 +1032,7 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     FLAG(output_bias, 0, "a bias on the attention's output projection alone")                                                    \
     FLAG(ffn_bias, 1, "biases in the feed-forward layer")                                                                        \
     FLAG(tied, 1, "the output projection is the token embedding")                                                                \
+    FLAG(embedding_scale, 0, "token embeddings times sqrt(d_model), so that sines beside them do not drown them")                \
     FLAG(head_bias, 0, "bias on the logits")                                                                                     \
     REAL(residual_scale, 1, 0, 100, "factor on each sublayer's output")                                                          \
     REAL(dropout, 0, 0, 0.95, "on embeddings and sublayer outputs")                                                              \
@@ -8219,7 +8220,7 @@ CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmh
     } else if (!strcmp(name, "crat")) {
         m.family = CMHA_FAMILY_CRAT;
         m.n_layers = 12, m.d_model = 768, m.n_heads = 8, m.d_ff = 3072, m.real_heads = m.imag_heads = 2;
-        m.dropout = 0.1, m.phase_reg = m.mag_reg = 1e-4;
+        m.dropout = 0.1, m.phase_reg = m.mag_reg = 1e-4, m.embedding_scale = 1;
     } else {
         return CMHA_ERR_NOT_FOUND;
     }
@@ -8236,7 +8237,7 @@ CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
         {"rope", "family=real attention=rope position=none"},
         {"dot", "family=real attention=dot position=none"},
         {"dot+learned", "family=real attention=dot position=learned"},
-        {"dot+sinusoidal", "family=real attention=dot position=sinusoidal"},
+        {"dot+sinusoidal", "family=real attention=dot position=sinusoidal embedding_scale=1"},
         {"alibi", "family=real attention=dot position=alibi"},
         {"cope-phase", "family=cope cope_score=phase attention=dot position=none"},
         {"cope-magnitude", "family=cope cope_score=magnitude attention=dot position=none"},
@@ -8246,9 +8247,9 @@ CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
         {"cope-linear", "family=cope cope_score=linear attention=dot position=none"},
         {"mobius", "family=mobius attention=dot position=learned placement=post"},
         {"mobius+rope", "family=mobius attention=rope position=learned placement=post"},
-        {"angular", "family=crat crat_attention=angular position=none placement=pre"},
-        {"angular-linear", "family=crat crat_attention=linear position=none placement=pre"},
-        {"lag", "family=crat crat_attention=lag position=none placement=pre causal=0"}};
+        {"angular", "family=crat crat_attention=angular position=none placement=pre embedding_scale=1"},
+        {"angular-linear", "family=crat crat_attention=linear position=none placement=pre embedding_scale=1"},
+        {"lag", "family=crat crat_attention=lag position=none placement=pre embedding_scale=1 causal=0"}};
     if (i >= sizeof kinds / sizeof *kinds) return NULL;
     if (fields) *fields = kinds[i][1];
     return kinds[i][0];
@@ -9210,6 +9211,7 @@ static cmha_tensor *cmha__model_embed(cmha__pass *pass) {
     cmha_family family = (cmha_family)model->config.family;
     int apart = family == CMHA_FAMILY_COPE || family == CMHA_FAMILY_MOBIUS; /* positions are the imaginary channel */
     cmha_tensor *x = cmha_embedding(tape, model->token_weight, pass->batch->ids, pass->B, pass->N);
+    if (model->config.embedding_scale) x = cmha_scale(tape, x, (cmha_real)sqrt((double)model->config.d_model));
     if (x && model->type_weight) x = cmha_add(tape, x, cmha__rows_of_embedding(pass, model->type_weight, pass->batch->types, 0));
     if (x && family == CMHA_FAMILY_CRAT) return cmha__crat_state(pass, x);
     if (x && !apart && model->position_weight) x = cmha_add(tape, x, cmha__learned_positions(pass));
