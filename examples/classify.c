@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TASK, TRAIN, DEV, PREDICT, MODEL, COLUMNS, VOCAB, ATTENTION, METRIC, WEIGHTS, MLM, EPOCHS, ROWS, SEED, THREADS,
+enum { TASK, TRAIN, DEV, PREDICT, MODEL, COLUMNS, VOCAB, PRESET, ATTENTION, METRIC, WEIGHTS, MLM, EPOCHS, ROWS, SEED, THREADS,
        BATCH, LENGTH, LR, OUT, QUIET, HELP, SET, N_OPTIONS };
 static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--task", NULL, "sst2 | cola | mrpc | rte | qnli | stsb: columns and metric of that part of GLUE; else give --columns"},
@@ -20,7 +20,8 @@ static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--model", "classify.safetensors", "the checkpoint to label with; its CHECKPOINT.labels lies beside it"},
     {"--columns", NULL, "LABEL,TEXT[,TEXT] by name or number; with --predict TEXT[,TEXT]. A name makes the first line a header"},
     {"--vocab", NULL, "BERT's vocab.txt (WordPiece, lower case); else the tokens are bytes"},
-    {"--attention", "cmha", "a kind of the list below"},
+    {"--preset", "encoder", "encoder | cope | mobiusbert | mobroformer | crat | ...: where the fields start, see cmha.h"},
+    {"--attention", NULL, "a kind of the list below; else the preset's"},
     {"--metric", NULL, "accuracy | f1 (of the second class) | matthews | spearman | pearson; the last two make it a regression"},
     {"--class-weights", NULL, "balanced, or a weight for each class: 1,2.5"},
     {"--mlm", "0", "steps of guessing hidden tokens of the training texts, before their labels are learnt"},
@@ -28,20 +29,13 @@ static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--rows", "0", "train on so many rows, chosen by the seed; 0 = all"},
     {"--seed", "1", "of the weights, the order of the rows and the dropout"},
     {"--threads", "0", "0 = every core"},
-    {"--batch", "32", "texts per step"},
-    {"--length", "128", "most tokens of a text, or of two together"},
-    {"--lr", "5e-4", "peak learning rate"},
+    {"--batch", NULL, "texts per step; else the preset's, as for the next two"},
+    {"--length", NULL, "most tokens of a text, or of two together"},
+    {"--lr", NULL, "peak learning rate"},
     {"--out", "classify.safetensors", "the best checkpoint by the metric; the names of the classes go to OUT.labels"},
     {"--quiet", NULL, "no progress, only the best value"},
     {"--help", NULL, "this page"},
     {"--set", NULL, "NAME=VALUE for any field of the model or the training (train_tiny --help lists them); may be repeated"}};
-/* kind of attention, the preset it starts from, the fields it sets */
-static const char *const attention[][3] = {
-    {"cmha", "tiny", "attention=cmha"}, {"cmha-shared", "tiny", "attention=cmha share=shared"}, {"rope", "tiny", "attention=rope"},
-    {"dot+learned", "tiny", "attention=dot position=learned"}, {"dot+sinusoidal", "tiny", "attention=dot position=sinusoidal"},
-    {"alibi", "tiny", "attention=dot position=alibi"}};
-static const char *const defaults = "causal=0 token_types=2 n_layers=3 d_model=128 n_heads=4 d_ff=256 dropout=0.1 "
-                                    "weight_decay=0.01 warmup=0.1 min_lr=0 schedule=linear";
 /* task, columns, metric, names of the classes where the file has numbers */
 static const char *const task[][4] = {
     {"sst2", "label,sentence", "accuracy", "negative,positive"}, {"cola", "2,4", "matthews", "unacceptable,acceptable"},
@@ -108,12 +102,6 @@ static void set_field(const char *name, const char *value) {
     if (status) complain(2, cmha_error(&ctx), "");
 }
 
-static void set_fields(const char *list) { /* "NAME=VALUE NAME=VALUE" */
-    char copy[1024], *name, *value;
-    snprintf(copy, sizeof copy, "%s", list);
-    for (name = strtok(copy, "= "); name; name = strtok(NULL, "= ")) value = strtok(NULL, " "), set_field(name, value ? value : "");
-}
-
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
 static size_t whole(int o) {
@@ -159,11 +147,11 @@ static void configure(int argc, char **argv) {
     if (!whole(EPOCHS)) complain(2, "at least one epoch is needed", "");
     cc.seed = whole(SEED), cc.threads = (int)whole(THREADS);
     check(cmha_context_init(&ctx, &cc));
-    size_t kind = find("see --help; there is no attention ", option[ATTENTION].value, *attention, COUNT(attention), 3);
-    if (cmha_preset(attention[kind][1], &mc, &tc)) complain(1, "the library has no preset ", attention[kind][1]);
-    set_fields(defaults), set_fields(attention[kind][2]);
-    for (o = BATCH; o <= LR; o++) set_field(option[o].name + 2, option[o].value);
-    mc.max_positions = tc.length;
+    if (cmha_preset(option[PRESET].value, &mc, &tc)) complain(2, "see --help; there is no preset ", option[PRESET].value);
+    if (option[ATTENTION].value && cmha_kind(&ctx, option[ATTENTION].value, &mc)) complain(2, cmha_error(&ctx), "; see --help");
+    for (o = BATCH; o <= LR; o++)
+        if (option[o].value) set_field(option[o].name + 2, option[o].value);
+    mc.causal = 0, mc.token_types = 2, mc.max_positions = tc.length;
     for (int i = 0; i < n_set; i++) {
         char *name = strtok(set[i], "="), *value = strtok(NULL, "");
         set_field(name ? name : "", value ? value : "");
@@ -180,12 +168,13 @@ static void configure(int argc, char **argv) {
 }
 
 static int help(void) {
+    const char *kind;
     puts("classify [OPTION...] --train FILE --dev FILE: trains an encoder on labelled texts\n"
          "classify [OPTION...] --predict FILE --model CHECKPOINT: labels texts\n");
     for (int o = 0; o < N_OPTIONS; o++)
         printf("  %-16s %-21s %s\n", option[o].name, option[o].value && *option[o].value ? option[o].value : "-", option[o].what);
     printf("\nKinds of attention:");
-    for (size_t i = 0; i < COUNT(attention); i++) printf(" %s", attention[i][0]);
+    for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
     return puts("") < 0;
 }
 

@@ -145,7 +145,7 @@ if [ -x "$P/generate" ]; then
 fi
 if [ -x "$P/classify" ]; then
     { echo 'label	text'; for i in 1 2 3 4 5 6 7 8; do printf 'good\tnice %s\nbad\tawful %s\n' $i $i; done; } > "$W/texts.tsv"
-    tiny="--quiet --train $W/texts.tsv --dev $W/texts.tsv --set n_layers=1 --set d_model=16 --set d_ff=16 --out $W/texts.safetensors"
+    tiny="--quiet --train $W/texts.tsv --dev $W/texts.tsv --length 32 --set n_layers=1 --set d_model=16 --set d_ff=16 --out $W/texts.safetensors"
     one "classify learns to tell two words apart" works "$P/classify" $tiny --columns label,text --epochs 30 --batch 4 --lr 1e-2 --set dropout=0
     one "classify says how well" says 'best accuracy 1.0000'
     one "classify --predict" works "$P/classify" --predict "$W/texts.tsv" --columns text --model "$W/texts.safetensors"
