@@ -1289,8 +1289,8 @@ CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
    (padding, [CLS]) is never chosen; keep may be NULL. */
 CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep, size_t vocabulary, int32_t mask_token,
                                double rate, cmha_rng *rng);
-/* Mean loss over the targets (an encoder's hidden tokens) in consecutive windows of `tokens`, at most eval_tokens of them, the last window
-   shorter if need be. 0 where no token was hidden. */
+/* Mean loss over the targets (an encoder's hidden tokens) in consecutive windows of `tokens`, at most eval_tokens of them, the
+   last window shorter if need be. 0 where no token was hidden. */
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
 /* Splits a stream into training text and its held-out tail by config.held_out. */
 CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train, cmha_tokens *held_out);
@@ -9317,9 +9317,9 @@ static cmha_tensor *cmha__label_loss(cmha_model *model, cmha_tape *tape, const c
     return targets ? cmha_cross_entropy(tape, scores, targets, -1, batch->class_weights) : NULL;
 }
 
-/* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work. How many there are differs from
-   batch to batch. The gradients of that size are kept for themselves: were they handed on to tensors of all tokens where every one is hidden,
-   as a dry run has it, a batch with fewer would need more memory. */
+/* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work. How many there are
+   differs from batch to batch, so gradients of that size are not recycled: a dry run, where every token is hidden, would reuse
+   them for tensors of all tokens, and a batch with fewer hidden ones would then need more memory than was measured. */
 static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor *states) {
     const int32_t *targets = batch->targets;
     cmha_tensor *logits;

@@ -32,9 +32,9 @@ static inline size_t models_text(unsigned char *text, size_t size) {
     return n;
 }
 
-/* cmha_model_memory says what cmha_trainer_init takes, and steps take nothing more: steps on `batch` or, if it is NULL, on a stream */
-static inline void models_steps_allocate_nothing(const cmha_model_config *m, const cmha_trainer_config *t, const cmha_tokens *stream,
-                                                 const cmha_batch *batch, const char *label) {
+/* cmha_model_memory says what cmha_trainer_init takes, and steps take nothing more: steps on `batch` or, if NULL, on a stream */
+static inline void models_steps_allocate_nothing(const cmha_model_config *m, const cmha_trainer_config *t,
+                                                 const cmha_tokens *stream, const cmha_batch *batch, const char *label) {
     check_heap heap;
     cmha_context_config config = check_heap_config(&heap);
     cmha_context c;
@@ -54,8 +54,8 @@ static inline void models_steps_allocate_nothing(const cmha_model_config *m, con
                heap.bytes - base);
     calls = heap.calls, heap.peak = heap.bytes;
     for (i = 0; i < 3; i++)
-        CHECK_THAT(!(batch ? cmha_trainer_fit(&trainer, batch, &loss) : cmha_trainer_step(&trainer, stream, &loss)), "%s: %s", label,
-                   cmha_error(&c));
+        CHECK_THAT(!(batch ? cmha_trainer_fit(&trainer, batch, &loss) : cmha_trainer_step(&trainer, stream, &loss)), "%s: %s",
+                   label, cmha_error(&c));
     CHECK_THAT(heap.calls == calls && heap.peak - base == training, "%s: steps allocated %zu times", label, heap.calls - calls);
     if (!batch) CHECK_OK(cmha_trainer_evaluate(&trainer, stream, &loss));
     CHECK_THAT(heap.calls == calls, "%s: an evaluation allocated %zu times", label, heap.calls - calls);

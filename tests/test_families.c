@@ -12,6 +12,7 @@ static cmha_tokens stream;
 
 /* What a configuration can be: a decoder, an encoder, and whether padding leaves the other tokens alone (identity 21). */
 enum { DECODER = 1, ENCODER = 2, PADS = 4, BOTH = DECODER | ENCODER | PADS };
+enum { LAG = ENCODER }; /* becomes ENCODER | PADS once mixing by lag has a mask: this is the switch */
 
 #define COPE "family=cope attention=dot "
 #define MOBIUS "family=mobius attention=dot position=learned placement=post "
@@ -36,7 +37,8 @@ static const struct kind {
     {DECODER | PADS, COPE "cope_score=hybrid_norm cope_max_grad=1 window=5 n_layers=1"},
     {ENCODER | PADS, COPE "cope_score=hybrid_norm cope_max=head cope_scale=3"},
     {ENCODER | PADS, COPE "cope_score=hybrid_norm cope_max=head cope_max_grad=1 cope_alpha=0.7 token_types=2 pool=mean"},
-    {ENCODER, COPE "cope_score=hybrid_norm cope_max=global cope_scale=3"}, /* by definition the largest of the batch, padding included */
+    /* by definition the largest of the whole batch, padding included: the one form for which identity 21 cannot hold */
+    {ENCODER, COPE "cope_score=hybrid_norm cope_max=global cope_scale=3"},
     {BOTH, COPE "cope_score=linear cope_imag=sin_cos"},
     {BOTH, COPE "cope_score=linear cope_imag=learned placement=post n_layers=1"},
     /* MöbiusAttention: every mode, softmax, wiring and quotient, mixed and alone, beside every plain head */
@@ -56,8 +58,8 @@ static const struct kind {
     {BOTH, CRAT "imag_heads=3 complex_norm=whiten state_rotation=0 residual_scale=0.5 ffn_bias=0"},
     {BOTH, CRAT "crat_attention=linear real_heads=1 imag_heads=2 token_types=2"},
     {BOTH, CRAT "crat_attention=linear low_rank=3 complex_norm=crms n_layers=1"},
-    {ENCODER, CRAT "crat_attention=lag real_heads=1 imag_heads=1"}, /* no mask yet: ENCODER | PADS once mixing by lag has one */
-    {ENCODER, CRAT "crat_attention=lag lag_temp=3 lag_topk=4 low_rank=2"},
+    {LAG, CRAT "crat_attention=lag real_heads=1 imag_heads=1"},
+    {LAG, CRAT "crat_attention=lag lag_temp=3 lag_topk=4 low_rank=2"},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, V = 19 };
 
@@ -150,8 +152,8 @@ static void decodes(const char *label, const cmha_model_config *config, int can)
         CHECK(cache.length == N);
         cmha_cache_reset(&cache);
         again = chunks_against(&cache, ids, N, chunks[i], full); /* after a reset the past is forgotten */
-        CHECK_THAT(off < check_tolerance(1e-11, 3e-4) && again == off, "%s: chunks of %zu are off by %.3g, after a reset by %.3g", label,
-                   chunks[i], off, again);
+        CHECK_THAT(off < check_tolerance(1e-11, 3e-4) && again == off,
+                   "%s: chunks of %zu are off by %.3g, after a reset by %.3g", label, chunks[i], off, again);
         cmha_cache_reset(&cache);
     }
     cmha_cache_close(&cache), cmha_model_close(&model);
@@ -159,7 +161,8 @@ static void decodes(const char *label, const cmha_model_config *config, int can)
 }
 
 /* A cache that slides against a fresh one that is given the tokens it still holds */
-static double slide_against_fresh(cmha_cache *cache, cmha_cache *fresh, const int32_t *ids, size_t length, const cmha_real *logits) {
+static double slide_against_fresh(cmha_cache *cache, cmha_cache *fresh, const int32_t *ids, size_t length,
+                                  const cmha_real *logits) {
     size_t b, n = cache->length;
     int32_t *kept = (int32_t *)check_alloc(cache->batch * n, sizeof *kept);
     cmha_real *want = check_zeros(cache->batch * V);
@@ -221,7 +224,8 @@ static void causal(const char *label, const cmha_model_config *config, int can) 
     ids[T] = (ids[T] + 1) % V;
     CHECK_OK(cmha_model_logits(&model, &batch, b));
     if (config->causal)
-        CHECK_THAT(check_distance(a, b, T * V) == 0, "%s: a later token changes the logits by %.3g", label, check_distance(a, b, T * V));
+        CHECK_THAT(check_distance(a, b, T * V) == 0, "%s: a later token changes the logits by %.3g", label,
+                   check_distance(a, b, T * V));
     else CHECK_THAT(check_distance(a, b, T * V) > 1e-7, "%s: an encoder does not look ahead", label);
     CHECK_THAT(check_distance(a + T * V, b + T * V, V) > 1e-3, "%s: a token does not change its own logits", label);
     CHECK_THAT(check_distance(a + (T + 2) * V, b + (T + 2) * V, V) > 1e-7, "%s: the past does not matter", label);
@@ -269,7 +273,7 @@ static void padded_pair(const char *label, cmha_model *model, const int32_t *ids
     together = look(model, &pair), apart = look(model, &alone);
     off[0] = check_distance(apart.logits, together.logits + LONG * V, SHORT * V);
     off[1] = check_distance(apart.scores, together.scores + CLASSES, CLASSES);
-    off[2] = nothing_first ? check_distance(apart.grad, together.grad, model->size) : 0; /* else its mate adds to the regularisers */
+    off[2] = nothing_first ? check_distance(apart.grad, together.grad, model->size) : 0; /* else its mate is in the regularisers */
     CHECK_THAT(off[0] < check_tolerance(1e-11, 1e-4) && off[1] < check_tolerance(1e-11, 1e-4),
                "%s: padding changes the logits by %.3g, the scores by %.3g", label, off[0], off[1]);
     CHECK_THAT(off[2] < check_tolerance(1e-10, 1e-3) * (1 + check_largest(apart.grad, model->size)),
@@ -369,8 +373,8 @@ static void advance(cmha_trainer *trainer, const cmha_batch *batch, size_t steps
     double loss = 0;
     *first = *last = 0;
     for (i = 0; i < steps; i++) {
-        if (!CHECK_THAT(!(batch ? cmha_trainer_fit(trainer, batch, &loss) : cmha_trainer_step(trainer, &stream, &loss)), "%s: %s", label,
-                        cmha_error(trainer->model->context)))
+        if (!CHECK_THAT(!(batch ? cmha_trainer_fit(trainer, batch, &loss) : cmha_trainer_step(trainer, &stream, &loss)), "%s: %s",
+                        label, cmha_error(trainer->model->context)))
             return;
         if (i < 5) *first += loss / 5;
         if (i + 5 >= steps) *last += loss / 5;
@@ -386,7 +390,8 @@ static const char *path_of(const char *name) {
 }
 
 /* A run from its beginning; saves itself after half of the steps. Its parameters [model.size] are the caller's to free. */
-static cmha_real *whole_run(const cmha_model_config *c, const cmha_batch *batch, const char *label, const char *half, const char *end) {
+static cmha_real *whole_run(const cmha_model_config *c, const cmha_batch *batch, const char *label, const char *half,
+                            const char *end) {
     cmha_context own;
     cmha_model model;
     cmha_trainer trainer;
@@ -394,7 +399,8 @@ static cmha_real *whole_run(const cmha_model_config *c, const cmha_batch *batch,
     cmha_real *data = NULL;
     double first, last, ignored;
     check_context(&own, 2, 5);
-    if (CHECK_THAT(!cmha_model_init(&model, &own, c), "%s: %s", label, cmha_error(&own)) && CHECK_OK(cmha_trainer_init(&trainer, &model, &t))) {
+    if (CHECK_THAT(!cmha_model_init(&model, &own, c), "%s: %s", label, cmha_error(&own)) &&
+        CHECK_OK(cmha_trainer_init(&trainer, &model, &t))) {
         advance(&trainer, batch, STEPS / 2, &first, &ignored, label);
         if (half) CHECK_OK(cmha_trainer_save(&trainer, half));
         advance(&trainer, batch, STEPS / 2, &ignored, &last, label);
@@ -643,8 +649,8 @@ static void linear_memory(const char *label, measured_attention *attention, int 
         at[1] = (double)peak_of(attention, variant, planes, v_planes, 1024);
         at[2] = (double)peak_of(attention, variant, planes, v_planes, 2048);
         ratio = (at[2] - at[1]) / (at[1] - at[0]);
-        CHECK_THAT(at[0] > 0 && fabs(ratio - 2) < 0.1, "%s %d: %.0f, %.0f and %.0f bytes for 512, 1024 and 2048 tokens", label, variant,
-                   at[0], at[1], at[2]);
+        CHECK_THAT(at[0] > 0 && fabs(ratio - 2) < 0.1, "%s %d: %.0f, %.0f and %.0f bytes for 512, 1024 and 2048 tokens", label,
+                   variant, at[0], at[1], at[2]);
     }
 }
 
@@ -703,11 +709,12 @@ static void refused_configurations(void) {
         models_set(&context, &config, bad[i].options);
         context.detail[0] = 0;
         status = cmha_model_init(&model, &context, &config);
-        CHECK_THAT(status == bad[i].status && one_line(cmha_error(&context)), "%s: %s: \"%s\"", bad[i].options, cmha_status_string(status),
-                   cmha_error(&context));
+        CHECK_THAT(status == bad[i].status && one_line(cmha_error(&context)), "%s: %s: \"%s\"", bad[i].options,
+                   cmha_status_string(status), cmha_error(&context));
         context.detail[0] = 0;
         status = cmha_model_memory(&context, &config, 1, 8, &bytes, &bytes);
-        CHECK_THAT(status == bad[i].status && one_line(cmha_error(&context)), "%s, memory: %s", bad[i].options, cmha_status_string(status));
+        CHECK_THAT(status == bad[i].status && one_line(cmha_error(&context)), "%s, memory: %s", bad[i].options,
+                   cmha_status_string(status));
         cmha_model_close(&model); /* closing what was not opened does nothing */
     }
 }
@@ -783,7 +790,8 @@ static void refused_types(const char *options) {
 }
 
 static void refusals(void) {
-    static const char *const families[] = {"attention=rope", COPE "cope_score=hybrid", MOBIUS "mobius_heads=2", CRAT "real_heads=1"};
+    static const char *const families[] = {"attention=rope", COPE "cope_score=hybrid", MOBIUS "mobius_heads=2",
+                                           CRAT "real_heads=1"};
     cmha_model model;
     cmha_cache cache;
     size_t i, classes;
