@@ -12,7 +12,7 @@ static cmha_tokens stream;
 
 /* What a configuration can be: a decoder, an encoder, and whether padding leaves the other tokens alone (identity 21). */
 enum { DECODER = 1, ENCODER = 2, PADS = 4, BOTH = DECODER | ENCODER | PADS };
-enum { LAG = ENCODER }; /* becomes ENCODER | PADS once mixing by lag has a mask: this is the switch */
+enum { LAG = ENCODER | PADS };
 
 #define COPE "family=cope attention=dot "
 #define MOBIUS "family=mobius attention=dot position=learned placement=post "
