@@ -3499,11 +3499,13 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
     }
 }
 
-/* sqrt(a^2 + b^2) where neither square may overflow or vanish. */
+/* sqrt(a^2 + b^2) where neither square may overflow or vanish. The root is one step of Newton's away from the inverse root, since libm's
+   would keep the loops from vectorising. */
 static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
     cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
-    cmha_real ratio = small / (large > 0 ? large : 1);
-    return large * CMHA__SQRT(1 + ratio * ratio);
+    cmha_real ratio = small / (large > 0 ? large : 1), square = 1 + ratio * ratio;
+    cmha_real inverse = cmha__inverse_root(square), root = square * inverse;
+    return large * (root + (square - root * root) * inverse / 2);
 }
 
 /* h->re, h->im = O of queries i0.. against the tile of keys that begins at j0. */
@@ -3520,7 +3522,7 @@ static cmha_real cmha__magnitude_factor(const cmha__head *h, size_t i) {
 }
 
 /* SCORE: S [rows, 64] from O. */
-static CMHA__NO_ERRNO void cmha__score_tile(const cmha__head *h, size_t i0, size_t rows, cmha_real *S) {
+static void cmha__score_tile(const cmha__head *h, size_t i0, size_t rows, cmha_real *S) {
     cmha_real c = h->args->scale * h->args->cosine, e = h->args->eps;
     size_t r, j;
     for (r = 0; r < rows; r++) {
@@ -3534,7 +3536,7 @@ static CMHA__NO_ERRNO void cmha__score_tile(const cmha__head *h, size_t i0, size
 }
 
 /* SCORE: dO from the scores' gradient dS, into h->re and h->im; places [rows] (or NULL) gets that of each row's divisor. */
-static CMHA__NO_ERRNO void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const cmha_real *dS, cmha__peak *places) {
+static void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const cmha_real *dS, cmha__peak *places) {
     cmha_real c = h->args->scale * h->args->cosine, e = h->args->eps;
     size_t r, j;
     for (r = 0; r < rows; r++) {
@@ -3994,7 +3996,7 @@ static int cmha__has_peaks(const cmha_attention_args *a) {
 }
 
 /* peaks [n_q] and places [n_q] of one head. GLOBAL looks at masked pairs too. */
-static CMHA__NO_ERRNO void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *places) {
+static void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *places) {
     const cmha_attention_args *a = h->args;
     size_t i0, j0, r, j, rows;
     for (i0 = 0; i0 < a->n_q; i0 += rows) {
