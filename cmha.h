@@ -4053,10 +4053,10 @@ static void cmha__peak_pair(const cmha_attention_args *a, const cmha__rows_of *q
         re += (double)qr[j] * (double)kr[j] + sign * (double)qi[j] * (double)ki[j];
         im += (double)qi[j] * (double)kr[j] - sign * (double)qr[j] * (double)ki[j];
     }
-    size = sqrt(re * re + im * im);
+    size = hypot(re, im);
     if (!(size > 0)) return;
-    re *= g / size;
-    im *= g / size;
+    re = re / size * g;
+    im = im / size * g;
     for (j = 0; j < d; j++) {
         if (dq) {
             dq[row * q->ld + j] += (cmha_real)(re * (double)kr[j] - sign * im * (double)ki[j]);
