@@ -68,8 +68,8 @@ static cmha_real *log_weights(phase_problem *p, int plane) {
     return out;
 }
 
-/* With q = k, A is Hermitian: A_pq = conj(A_qp), and its diagonal is |q|^2. The scores inherit it: Re A and |A| are symmetric, Im A, from
-   the imaginary softmax's weights and less the diagonal (which is zero), antisymmetric. */
+/* With q = k, A is Hermitian: A_pq = conj(A_qp), and its diagonal is |q|^2. The scores inherit it: Re A and |A| are symmetric, Im
+   A, from the imaginary softmax's weights and less the diagonal (which is zero), antisymmetric. */
 static void hermitian(const char *name) {
     phase_shape s = {1, 2, 2, 67, 67, 3, 67, 0, 0, 0, 0, 0, 0, 2};
     const phase_form *f = phase_find(name);
@@ -89,7 +89,8 @@ static void hermitian(const char *name) {
             for (j = 0; j < 67; j++) row[j] -= base;
             for (c = 0; c < 6; c++) size += pow((double)p.q[(h * 67 + i) * 6 + c], 2);
             want = f->cope == CMHA_COPE_PHASE ? 1 : odd ? 0 : size;
-            diagonal = fmax(diagonal, fabs((double)row[i] - want / (f->cope == CMHA_COPE_PHASE ? hypot(1, 0.1 / size) : 1) / sqrt(3.0)));
+            diagonal =
+                fmax(diagonal, fabs((double)row[i] - want / (f->cope == CMHA_COPE_PHASE ? hypot(1, 0.1 / size) : 1) / sqrt(3.0)));
         }
     for (h = 0; h < 2; h++)
         for (i = 0; i < 67; i++)
@@ -97,7 +98,8 @@ static void hermitian(const char *name) {
                 double one = (double)S[(h * 67 + i) * 67 + j], other = (double)S[(h * 67 + j) * 67 + i];
                 worst = fmax(worst, fabs(odd ? one + other : one - other));
             }
-    CHECK_THAT(worst <= tolerance && diagonal <= tolerance, "%s of q and q: %.3g from Hermitian, diagonal %.3g off", name, worst, diagonal);
+    CHECK_THAT(worst <= tolerance && diagonal <= tolerance, "%s of q and q: %.3g from Hermitian, diagonal %.3g off", name, worst,
+               diagonal);
     CHECK(check_largest(S, 67 * 67) > 0.1);
     free(S);
     phase_close(&p);
@@ -115,12 +117,12 @@ static void real_is_dot(int masked, double dropout) {
     phase_backward(&p, p.dq, p.dk, p.dv);
     a = p.args, a.kind = CMHA_ATTENTION_DOT, a.d_k = 10;
     y = check_zeros(p.ny), pairs = check_zeros(2 * p.nl), dq = check_zeros(p.nq), dk = check_zeros(p.nkk), dv = check_zeros(p.nv);
-    cmha_attention_forward(&a, cmha_heads_major(p.q, 4, 70, 10), cmha_heads_major(p.k, 2, 133, 10), cmha_heads_major(p.v, 2, 133, 6),
-                           cmha_heads_major(y, 4, 70, 6), pairs, p.scratch);
-    cmha_attention_backward(&a, cmha_heads_major(p.q, 4, 70, 10), cmha_heads_major(p.k, 2, 133, 10), cmha_heads_major(p.v, 2, 133, 6),
-                            cmha_heads_major(y, 4, 70, 6), pairs, cmha_heads_major(p.dy, 4, 70, 6), p.dlse,
-                            cmha_heads_major(dq, 4, 70, 10), cmha_heads_major(dk, 2, 133, 10), cmha_heads_major(dv, 2, 133, 6), NULL, NULL,
-                            p.scratch);
+    cmha_attention_forward(&a, cmha_heads_major(p.q, 4, 70, 10), cmha_heads_major(p.k, 2, 133, 10),
+                           cmha_heads_major(p.v, 2, 133, 6), cmha_heads_major(y, 4, 70, 6), pairs, p.scratch);
+    cmha_attention_backward(&a, cmha_heads_major(p.q, 4, 70, 10), cmha_heads_major(p.k, 2, 133, 10),
+                            cmha_heads_major(p.v, 2, 133, 6), cmha_heads_major(y, 4, 70, 6), pairs,
+                            cmha_heads_major(p.dy, 4, 70, 6), p.dlse, cmha_heads_major(dq, 4, 70, 10),
+                            cmha_heads_major(dk, 2, 133, 10), cmha_heads_major(dv, 2, 133, 6), NULL, NULL, p.scratch);
     CHECK(check_distance(y, p.y, p.ny) == 0 && check_distance(pairs, p.pairs, 2 * p.nl) == 0);
     CHECK(check_distance(dq, p.dq, p.nq) == 0 && check_distance(dk, p.dk, p.nkk) == 0 && check_distance(dv, p.dv, p.nv) == 0);
     free(y), free(pairs), free(dq), free(dk), free(dv);
@@ -176,7 +178,8 @@ static double leak(const char *name, int causal, int other_sequence) {
         for (i = 0; i < 2 * D; i++) p.q[first * 2 * D + i] *= 9, p.k[first * 2 * D + i] *= 9;
     }
     phase_forward(&p);
-    for (h = 0; h < 2; h++) worst = fmax(worst, check_distance(before + h * N * row, p.y + h * N * row, (other_sequence ? N : LATER) * row));
+    for (h = 0; h < 2; h++)
+        worst = fmax(worst, check_distance(before + h * N * row, p.y + h * N * row, (other_sequence ? N : LATER) * row));
     free(before);
     phase_close(&p);
     return worst;
@@ -213,7 +216,8 @@ static void leaks(void) {
         int head = f->norm_max == CMHA_MAX_HEAD, global = f->norm_max == CMHA_MAX_GLOBAL;
         CHECK_THAT(!head && !global ? leak(f->name, 1, 0) == 0 : leak(f->name, 1, 0) > 1e-4, "%s: the future, %.3g", f->name,
                    leak(f->name, 1, 0));
-        CHECK_THAT(!global ? leak(f->name, 0, 1) == 0 : leak(f->name, 0, 1) > 1e-4, "%s: batch mates, %.3g", f->name, leak(f->name, 0, 1));
+        CHECK_THAT(!global ? leak(f->name, 0, 1) == 0 : leak(f->name, 0, 1) > 1e-4, "%s: batch mates, %.3g", f->name,
+                   leak(f->name, 0, 1));
         batch_mates(f->name, global);
     }
 }
@@ -239,7 +243,8 @@ static void phasors(const char *name) {
                 x[side][j] = (cmha_real)cos(angle), x[side][j + 5] = (cmha_real)sin(angle);
             }
     phase_forward(&r);
-    CHECK_THAT(check_distance(p.y, r.y, p.ny) <= tolerance, "angular is %.3g from the phasors' attention", check_distance(p.y, r.y, p.ny));
+    CHECK_THAT(check_distance(p.y, r.y, p.ny) <= tolerance, "angular is %.3g from the phasors' attention",
+               check_distance(p.y, r.y, p.ny));
     CHECK(check_distance(p.lse, r.lse, p.nl) <= 10 * tolerance);
     y = check_zeros(p.ny), memcpy(y, p.y, p.ny * sizeof *y);
     x[0] = p.q, x[1] = p.k;
@@ -250,9 +255,36 @@ static void phasors(const char *name) {
                 x[side][j] *= factor, x[side][j + 5] *= factor;
             }
     phase_forward(&p);
-    CHECK_THAT(check_distance(p.y, y, p.ny) <= tolerance, "rescaled channels change the angles by %.3g", check_distance(p.y, y, p.ny));
+    CHECK_THAT(check_distance(p.y, y, p.ny) <= tolerance, "rescaled channels change the angles by %.3g",
+               check_distance(p.y, y, p.ny));
     free(y);
     phase_close(&p), phase_close(&r);
+}
+
+/* hybrid_norm does not see a common factor of all queries or keys, its gradient the inverse of it. A power of two is one exactly.
+ */
+static void scale_free(cmha_norm_max norm_max, double factor) {
+    phase_shape s = {2, 2, 1, 66, 66, 4, 3, 0, 1, 1, 0, 0, 0, 2};
+    phase_problem p;
+    cmha_real *y, *dq, *dk;
+    size_t i;
+    phase_open(&p, phase_find("cope hybrid_norm row"), &s);
+    p.args.norm_max = norm_max, p.args.eps = 0;
+    y = check_zeros(p.ny), dq = check_zeros(p.nq), dk = check_zeros(p.nkk);
+    phase_forward(&p), phase_backward(&p, dq, dk, p.dv);
+    memcpy(y, p.y, p.ny * sizeof *y);
+    for (i = 0; i < p.nq; i++) p.q[i] *= (cmha_real)factor;
+    for (i = 0; i < p.nkk; i++) p.k[i] *= (cmha_real)factor;
+    phase_forward(&p), phase_backward(&p, p.dq, p.dk, p.dv);
+    for (i = 0; i < p.nq; i++) p.dq[i] *= (cmha_real)factor;
+    for (i = 0; i < p.nkk; i++) p.dk[i] *= (cmha_real)factor;
+    CHECK_THAT(check_distance(y, p.y, p.ny) <= check_tolerance(1e-10, 1e-5), "norm_max %d: y changes by %.3g with the scale",
+               norm_max, check_distance(y, p.y, p.ny));
+    CHECK_THAT(check_distance(dq, p.dq, p.nq) + check_distance(dk, p.dk, p.nkk) <= check_tolerance(1e-9, 1e-4),
+               "norm_max %d: gradients change by %.3g with the scale %g", norm_max,
+               check_distance(dq, p.dq, p.nq) + check_distance(dk, p.dk, p.nkk), factor);
+    free(y), free(dq), free(dk);
+    phase_close(&p);
 }
 
 /* -------------------------------------------------------- extremes -------------------------------------------------------- */
@@ -304,12 +336,35 @@ static void extremes(const phase_form *f) {
     for (i = 0; i < p.nv; i += 2) p.v[i] = 0;
     for (i = 0; i < p.nkk; i += 5) p.k[i] = 0;
     check_problem_finite(&p, f->name, "zeros among others");
-    if (f->kind == PHASE_COMPLEX) CHECK_THAT(check_largest(p.dq + 5 * 6, 6) < 1e3, "%s: a gradient of %.3g where |A| = 0", f->name,
-                                             check_largest(p.dq + 5 * 6, 6));
+    if (f->kind == PHASE_COMPLEX)
+        CHECK_THAT(check_largest(p.dq + 5 * 6, 6) < 1e3, "%s: a gradient of %.3g where |A| = 0", f->name,
+                   check_largest(p.dq + 5 * 6, 6));
     set_all(p.q, p.nq, 1), set_all(p.k, p.nkk, 1), set_all(p.v, p.nv, check_tolerance(1e200, 1e30));
     set_all(p.dy, p.ny, 1e-3);
     check_problem_finite(&p, f->name, "huge values");
     phase_close(&p);
+}
+
+/* A NaN stays where it belongs: in the row of its query, or with its key in every row that sees it */
+static void not_a_number(const phase_form *f) {
+    enum { N = 66, AT = 64 };
+    phase_shape s = {1, 1, 1, N, N, 3, 3, 0, 1, 0, 0, 0, 0, 1};
+    size_t row, i;
+    phase_problem p;
+    int side;
+    if (f->norm_max == CMHA_MAX_HEAD || f->norm_max == CMHA_MAX_GLOBAL) return; /* these see everything */
+    for (side = 0; side < 2; side++) {
+        phase_open(&p, f, &s);
+        row = p.ny / N;
+        if (side == 0) p.q[AT * 6 + 1] = (cmha_real)NAN;
+        else p.k[AT * 6 + 4] = (cmha_real)NAN;
+        phase_forward(&p), phase_backward(&p, p.dq, p.dk, p.dv);
+        CHECK_THAT(check_finite(p.y, AT * row), "%s: NaN spreads", f->name);
+        for (i = 0; i < row; i++) CHECK_THAT(p.y[AT * row + i] != p.y[AT * row + i], "%s: NaN was lost", f->name);
+        CHECK_THAT(side == 1 ? p.y[(AT + 1) * row] != p.y[(AT + 1) * row] : check_finite(p.y + (AT + 1) * row, row),
+                   "%s: NaN in the row after it", f->name);
+        phase_close(&p);
+    }
 }
 
 /* The weights of huge scores: one key takes all; of tiny ones: all the same */
@@ -342,9 +397,10 @@ static void same_everywhere(const phase_form *f, const phase_shape *s, int threa
     phase_open(&r, f, &many);
     check_fill(p.scratch, cmha_attention_scratch(&p.args, 0), 1); /* what lies in the scratch is of no account */
     phase_forward(&p), phase_backward(&p, p.dq, p.dk, p.dv), phase_forward(&r), phase_backward(&r, r.dq, r.dk, r.dv);
-    CHECK_THAT(check_distance(p.y, r.y, p.ny) == 0 && check_distance(p.pairs, r.pairs, 2 * p.nl) == 0, "%s: y with %d threads", f->name,
-               threads);
-    CHECK_THAT(check_distance(p.dq, r.dq, p.nq) == 0 && check_distance(p.dk, r.dk, p.nkk) == 0 && check_distance(p.dv, r.dv, p.nv) == 0,
+    CHECK_THAT(check_distance(p.y, r.y, p.ny) == 0 && check_distance(p.pairs, r.pairs, 2 * p.nl) == 0, "%s: y with %d threads",
+               f->name, threads);
+    CHECK_THAT(check_distance(p.dq, r.dq, p.nq) == 0 && check_distance(p.dk, r.dk, p.nkk) == 0 &&
+                   check_distance(p.dv, r.dv, p.nv) == 0,
                "%s: gradients with %d threads", f->name, threads);
     phase_close(&p), phase_close(&r);
 }
@@ -365,8 +421,10 @@ static void same_layouts(const phase_form *f) {
     to[0] = r.q, to[1] = r.k, to[2] = r.v, to[3] = r.dy, to[4] = r.y, to[5] = r.dq, to[6] = r.dk, to[7] = r.dv;
     for (i = 0; i < 8; i++) {
         cmha_heads x = phase_view(&p, which[i], from[i], NULL), z = phase_view(&r, which[i], to[i], NULL);
-        size_t H = which[i] == PHASE_K || which[i] == PHASE_V ? 2 : 4, N = H == 2 ? 70 : 66, d = which[i] < PHASE_V ? 3 : 5, b, h, n, c;
-        if (i == 4) phase_forward(&p), phase_forward(&r), phase_backward(&p, p.dq, p.dk, p.dv), phase_backward(&r, r.dq, r.dk, r.dv);
+        size_t H = which[i] == PHASE_K || which[i] == PHASE_V ? 2 : 4, N = H == 2 ? 70 : 66, d = which[i] < PHASE_V ? 3 : 5, b, h,
+               n, c;
+        if (i == 4)
+            phase_forward(&p), phase_forward(&r), phase_backward(&p, p.dq, p.dk, p.dv), phase_backward(&r, r.dq, r.dk, r.dv);
         for (b = 0; b < 2; b++)
             for (h = 0; h < H; h++)
                 for (n = 0; n < N; n++)
@@ -423,8 +481,9 @@ static void masked_out(const phase_form *f) {
 /* No queries, no keys, no sequences, no channels */
 static void nothing(const phase_form *f) {
     static const phase_shape shapes[] = {
-        {2, 2, 1, 0, 5, 3, 3, 0, 1, 1, 0, 0, 0, 2}, {2, 2, 1, 5, 0, 3, 3, 0, 1, 0, 0, 0, 0, 2}, {2, 2, 1, 0, 0, 3, 3, 1, 0, 0, 0, 0, 0, 1},
-        {0, 2, 1, 5, 5, 3, 3, 0, 1, 0, 0, 0, 0, 2}, {1, 2, 1, 5, 5, 0, 3, 0, 1, 0, 0, 0, 0, 1}, {1, 2, 1, 5, 66, 3, 0, 1, 0, 0, 0, 0, 0, 1},
+        {2, 2, 1, 0, 5, 3, 3, 0, 1, 1, 0, 0, 0, 2}, {2, 2, 1, 5, 0, 3, 3, 0, 1, 0, 0, 0, 0, 2},
+        {2, 2, 1, 0, 0, 3, 3, 1, 0, 0, 0, 0, 0, 1}, {0, 2, 1, 5, 5, 3, 3, 0, 1, 0, 0, 0, 0, 2},
+        {1, 2, 1, 5, 5, 0, 3, 0, 1, 0, 0, 0, 0, 1}, {1, 2, 1, 5, 66, 3, 0, 1, 0, 0, 0, 0, 0, 1},
     };
     size_t i, j;
     for (i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -479,7 +538,8 @@ static void tape_is_kernel(const phase_form *f, int fused) {
         x[2] = f->complex_v ? cmha_complex_tokens_major(v->data, N, v_row, D, HKV * D) : cmha_tokens_major(v->data, N, v_row, D);
     }
     y = cmha_attention(&tape, &a, q, k, v, NULL, NULL);
-    CHECK_THAT(y && y->rank == 3 && y->shape[0] == B && y->shape[1] == N && y->shape[2] == y_row, "%s: shape of the result", f->name);
+    CHECK_THAT(y && y->rank == 3 && y->shape[0] == B && y->shape[1] == N && y->shape[2] == y_row, "%s: shape of the result",
+               f->name);
     a.dropout = 0; /* the tape does not record: no dropout either */
     scratch = check_zeros(cmha_attention_scratch(&a, 0));
     to = f->complex_v ? cmha_complex_tokens_major(out, N, y_row, D, H * D) : cmha_tokens_major(out, N, y_row, D);
@@ -503,8 +563,8 @@ static void memory_is_linear(const phase_form *f) {
             a.n_q = a.n_k = (size_t)512 << i;
             size[i] = cmha_attention_scratch(&a, backward);
         }
-        CHECK_THAT(size[1] > size[0] && size[2] - size[1] == 2 * (size[1] - size[0]), "%s: scratch of %zu, %zu, %zu", f->name, size[0],
-                   size[1], size[2]);
+        CHECK_THAT(size[1] > size[0] && size[2] - size[1] == 2 * (size[1] - size[0]), "%s: scratch of %zu, %zu, %zu", f->name,
+                   size[0], size[1], size[2]);
         CHECK_THAT(size[2] < 2048u * 2048u, "%s: %zu of scratch", f->name, size[2]);
     }
 }
@@ -521,10 +581,12 @@ int main(int argc, char **argv) {
     planes_of_real();
     leaks();
     phasors("angular");
+    for (i = CMHA_MAX_ROW; i <= CMHA_MAX_GLOBAL; i++)
+        scale_free((cmha_norm_max)i, pow(2, check_tolerance(400, 50))), scale_free((cmha_norm_max)i, pow(2, -2));
     extreme_weights();
     for (i = 0; i < PHASE_FORMS; i++) {
         const phase_form *f = &phase_forms[i];
-        extremes(f);
+        extremes(f), not_a_number(f);
         same_everywhere(f, &s, 2), same_everywhere(f, &s, 3);
         same_layouts(f), masked_keys(f), masked_out(f), nothing(f), optional_lse(f);
         tape_is_kernel(f, 0);
