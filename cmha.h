@@ -3538,7 +3538,8 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
     }
 }
 
-/* sqrt(a^2 + b^2) where neither square may overflow or vanish. */
+/* sqrt(a^2 + b^2) where neither square may overflow or vanish. The root is one step of Newton's away from the inverse root, since libm's
+   would keep the loops from vectorising. */
 static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
     cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
     cmha_real ratio = small / (large > 0 ? large : 1);
@@ -4097,10 +4098,10 @@ static void cmha__peak_pair(const cmha_attention_args *a, const cmha__rows_of *q
         re += (double)qr[j] * (double)kr[j] + sign * (double)qi[j] * (double)ki[j];
         im += (double)qi[j] * (double)kr[j] - sign * (double)qr[j] * (double)ki[j];
     }
-    size = sqrt(re * re + im * im);
+    size = hypot(re, im);
     if (!(size > 0)) return;
-    re *= g / size;
-    im *= g / size;
+    re = re / size * g;
+    im = im / size * g;
     for (j = 0; j < d; j++) {
         if (dq) {
             dq[row * q->ld + j] += (cmha_real)(re * (double)kr[j] - sign * im * (double)ki[j]);

@@ -15,7 +15,9 @@ static double problem_loss(void *user) {
 }
 
 /* A single key takes all the weight: then only lse tells of q and k, and forms of several softmaxes have none */
-static int scores_matter(const phase_problem *p) { return !p->several || (p->args.n_k > 1 && !(p->args.causal && p->args.window == 1)); }
+static int scores_matter(const phase_problem *p) {
+    return !p->several || (p->args.n_k > 1 && !(p->args.causal && p->args.window == 1));
+}
 
 static void problem_check(phase_problem *p, const char *label, size_t samples) {
     grad_input in[3];
@@ -27,7 +29,8 @@ static void problem_check(phase_problem *p, const char *label, size_t samples) {
         in[n].name = "q", in[n].x = p->q, in[n].grad = p->dq, in[n++].n = p->nq;
         in[n].name = "k", in[n].x = p->k, in[n].grad = p->dk, in[n++].n = p->nkk;
     } else {
-        CHECK_THAT(check_largest(p->dq, p->nq) < 1e-12 && check_largest(p->dk, p->nkk) < 1e-12, "%s: a score without effect", label);
+        CHECK_THAT(check_largest(p->dq, p->nq) < 1e-12 && check_largest(p->dk, p->nkk) < 1e-12, "%s: a score without effect",
+                   label);
     }
     grad_check(label, problem_loss, p, in, n, samples);
 }
@@ -97,11 +100,11 @@ static void sweep_single(void) {
 static void sweep_large(void) {
     static const phase_shape shapes[] = {
         /* B  H Hkv n_q n_k d_k d_v tokens causal mask alibi window dropout threads */
-        {1, 2, 1, 64, 64, 3, 2, 0, 0, 0, 0, 0, 0, 1},     {1, 2, 2, 65, 65, 3, 3, 1, 1, 0, 0, 0, 0, 2},
-        {1, 4, 2, 70, 70, 2, 3, 1, 1, 1, 0, 20, 0, 2},    {2, 2, 1, 65, 70, 2, 1, 0, 0, 2, 1, 0, 0.2, 2},
-        {1, 2, 1, 5, 130, 3, 3, 1, 1, 1, 0, 0, 0.3, 1},   {1, 1, 1, 130, 130, 2, 2, 0, 1, 0, 1, 66, 0, 1},
-        {1, 1, 1, 130, 65, 2, 2, 1, 1, 1, 0, 0, 0, 1},    {1, 1, 1, 70, 5, 3, 2, 0, 0, 1, 0, 0, 0, 1},
-        {1, 1, 1, 64, 130, 2, 66, 0, 0, 0, 0, 0, 0, 1},   {1, 2, 2, 65, 130, 70, 3, 1, 1, 0, 0, 65, 0.1, 2},
+        {1, 2, 1, 64, 64, 3, 2, 0, 0, 0, 0, 0, 0, 1},   {1, 2, 2, 65, 65, 3, 3, 1, 1, 0, 0, 0, 0, 2},
+        {1, 4, 2, 70, 70, 2, 3, 1, 1, 1, 0, 20, 0, 2},  {2, 2, 1, 65, 70, 2, 1, 0, 0, 2, 1, 0, 0.2, 2},
+        {1, 2, 1, 5, 130, 3, 3, 1, 1, 1, 0, 0, 0.3, 1}, {1, 1, 1, 130, 130, 2, 2, 0, 1, 0, 1, 66, 0, 1},
+        {1, 1, 1, 130, 65, 2, 2, 1, 1, 1, 0, 0, 0, 1},  {1, 1, 1, 70, 5, 3, 2, 0, 0, 1, 0, 0, 0, 1},
+        {1, 1, 1, 64, 130, 2, 66, 0, 0, 0, 0, 0, 0, 1}, {1, 2, 2, 65, 130, 70, 3, 1, 1, 0, 0, 65, 0.1, 2},
     };
     size_t count = sizeof shapes / sizeof *shapes, i, s;
     for (i = 0; i < PHASE_FORMS; i++)
@@ -251,7 +254,8 @@ static void refused(const char *say, cmha_status status, const char *form, size_
     if (v_width) k = cmha_tensor_new(&tape, 3, dims, 1), dims[2] = v_width, v = cmha_tensor_new(&tape, 3, dims, 1);
     CHECK_THAT(cmha_attention(&tape, &a, q, k, v, NULL, NULL) == NULL, "%s was not refused", say);
     CHECK_IS(cmha_tape_status(&tape), status);
-    CHECK_THAT(strstr(cmha_error(&context), say) && !strchr(cmha_error(&context), '\n'), "%s: said \"%s\"", say, cmha_error(&context));
+    CHECK_THAT(strstr(cmha_error(&context), say) && !strchr(cmha_error(&context), '\n'), "%s: said \"%s\"", say,
+               cmha_error(&context));
     cmha_tape_close(&tape);
 }
 

@@ -1,5 +1,6 @@
-/* Attention of complex queries and keys (CoPE, MöbiusAttention, CRAT's angular attention) as the definitions print it: whole rows of
-   scores, in double, no tiles and no tables of signs, with the gradients written out. And the problems that tests run through it. */
+/* Attention of complex queries and keys (CoPE, MöbiusAttention, CRAT's angular attention) as the definitions print it: whole rows
+   of scores, in double, no tiles and no tables of signs, with the gradients written out. And the problems that tests run through
+   it. */
 #ifndef ORACLE_PHASES_H
 #define ORACLE_PHASES_H
 
@@ -65,7 +66,7 @@ static inline const phase_form *phase_find(const char *name) {
 /* What varies between problems; zero is the plainest choice */
 typedef struct phase_shape {
     size_t B, H, Hkv, n_q, n_k, d_k, d_v;
-    int tokens; /* token-major views with gaps between the planes and the rows */
+    int tokens;              /* token-major views with gaps between the planes and the rows */
     int causal, mask, alibi; /* mask 2: of the last sequence no key is left */
     size_t window;
     double dropout;
@@ -89,14 +90,17 @@ static const cmha_real phase_untouched = (cmha_real)0.0625; /* y before a forwar
 static inline cmha_heads phase_view(const phase_problem *p, int which, cmha_real *data, size_t *size) {
     const cmha_attention_args *a = &p->args;
     int is_key = which == PHASE_K || which == PHASE_V, pair = which < PHASE_V || a->complex_v;
-    size_t H = is_key ? a->kv_heads : a->heads, N = is_key ? a->n_k : a->n_q, d = which < PHASE_V ? a->d_k : a->d_v, row = H * d + 2;
+    size_t H = is_key ? a->kv_heads : a->heads, N = is_key ? a->n_k : a->n_q, d = which < PHASE_V ? a->d_k : a->d_v,
+           row = H * d + 2;
     if (pair) row += H * d + 1;
     if (size) *size = p->tokens ? a->batch * N * row : a->batch * H * N * d * (pair ? 2 : 1);
     if (!p->tokens) return pair ? cmha_complex_heads_major(data, H, N, d) : cmha_heads_major(data, H, N, d);
     return pair ? cmha_complex_tokens_major(data, N, row, d, H * d + 1) : cmha_tokens_major(data, N, row, d);
 }
 
-static inline size_t phase_at(cmha_heads view, size_t b, size_t h, size_t n) { return b * view.batch + h * view.head + n * view.token; }
+static inline size_t phase_at(cmha_heads view, size_t b, size_t h, size_t n) {
+    return b * view.batch + h * view.head + n * view.token;
+}
 
 static inline void phase_args(cmha_attention_args *a, const phase_form *f) {
     cmha_cope_options o;
@@ -182,15 +186,19 @@ static inline void phase_backward(phase_problem *p, cmha_real *dq, cmha_real *dk
 }
 
 static inline void phase_label(const phase_form *f, const phase_shape *s, char *label, size_t size) {
-    snprintf(label, size, "%s%s B%zu H%zu/%zu n%zu/%zu d%zu/%zu%s%s%s window %zu dropout %g", f->name, s->tokens ? " tokens" : "", s->B,
-             s->H, s->Hkv, s->n_q, s->n_k, s->d_k, s->d_v, s->causal ? " causal" : "",
-             s->mask == 2 ? " masked out" : s->mask ? " mask" : "", s->alibi ? " alibi" : "", s->window, s->dropout);
+    snprintf(label, size, "%s%s B%zu H%zu/%zu n%zu/%zu d%zu/%zu%s%s%s window %zu dropout %g", f->name, s->tokens ? " tokens" : "",
+             s->B, s->H, s->Hkv, s->n_q, s->n_k, s->d_k, s->d_v, s->causal ? " causal" : "",
+             s->mask == 2 ? " masked out"
+             : s->mask    ? " mask"
+                          : "",
+             s->alibi ? " alibi" : "", s->window, s->dropout);
 }
 
-/* ------------------------------------------------------- the definitions ------------------------------------------------------- */
+/* ------------------------------------------------------- the definitions -------------------------------------------------------
+ */
 
-/* Everything in double. X [rows, n_k, 4] are the products Re q Re k, Re q Im k, Im q Re k, Im q Im k of every pair, G their gradients;
-   the rows are those of lse. */
+/* Everything in double. X [rows, n_k, 4] are the products Re q Re k, Re q Im k, Im q Re k, Im q Im k of every pair, G their
+   gradients; the rows are those of lse. */
 typedef struct phase_oracle {
     double *y, *lse, *dq, *dk, *dv; /* laid out as the problem's */
     double *uq, *uk;                /* [rows, 2d]: what enters the products */
@@ -209,7 +217,8 @@ static inline void phase_features(const phase_problem *p, int which, const cmha_
         for (h = 0; h < H; h++)
             for (n = 0; n < N; n++, u += 2 * a->d_k)
                 for (j = 0; j < a->d_k; j++) {
-                    double re = (double)x[phase_at(view, b, h, n) + j], im = (double)x[phase_at(view, b, h, n) + view.imag + j], r = 1;
+                    double re = (double)x[phase_at(view, b, h, n) + j], im = (double)x[phase_at(view, b, h, n) + view.imag + j],
+                           r = 1;
                     if (a->kind == PHASE_ANGULAR) r = sqrt(re * re + im * im + (double)a->eps * (double)a->eps);
                     u[j] = r > 0 ? re / r : 0, u[a->d_k + j] = r > 0 ? im / r : 0;
                 }
