@@ -2501,8 +2501,11 @@ static inline float cmha__inverse_root(float x) {
     y *= 1.5f - half * y * y;
     return y * (1.5f - half * y * y);
 }
-/* sqrt(x) of x = 0 or a normal x > 0. */
-static inline float cmha__square_root(float x) { return x * cmha__inverse_root(x); }
+/* sqrt(x) of x = 0 or a normal x > 0: one more of Newton's steps, away from the inverse root. */
+static inline float cmha__square_root(float x) {
+    float inverse = cmha__inverse_root(x), root = x * inverse;
+    return root + (x - root * root) * inverse / 2;
+}
 #endif
 
 #ifdef CMHA_DOUBLE
