@@ -9315,8 +9315,9 @@ static cmha_tensor *cmha__label_loss(cmha_model *model, cmha_tape *tape, const c
     if (model->config.classes == 1) return cmha_squared_error(tape, scores, batch->labels);
     targets = (int32_t *)cmha__record_alloc(tape, (batch->batch + 1) * sizeof *targets);
     for (b = 0; targets && !cmha__dry(tape) && b < batch->batch; b++) {
-        cmha_real label = batch->labels[b];
-        targets[b] = label >= 0 && label < 2147483520 ? (int32_t)label : -2; /* -2, and NaN, are refused as outside the classes */
+        double label = (double)batch->labels[b];
+        targets[b] = label >= 0 && label < 65536 ? (int32_t)label : -2; /* -2 is refused as outside the classes; NaN is, and 1.5 */
+        if (label - (double)targets[b] > 0) targets[b] = -2;
     }
     return targets ? cmha_cross_entropy(tape, scores, targets, -1, batch->class_weights) : NULL;
 }
