@@ -2515,7 +2515,8 @@ static void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d,
 
 /* Adds the gradient of one row given factor * the cotangent of its phasors. */
 static void cmha__phasor_row_backward(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor,
-                                      const cmha_real *g_re, const cmha_real *g_im, cmha_real *dre, cmha_real *dim) {
+                                      const cmha_real *g_re, const cmha_real *g_im, cmha_real *CMHA__RESTRICT dre,
+                                      cmha_real *CMHA__RESTRICT dim) {
     size_t j;
     for (j = 0; j < d; j++) cmha__phasor_backward(re[j], im[j], eps, factor * g_re[j], factor * g_im[j], &dre[j], &dim[j]);
 }
@@ -5115,7 +5116,8 @@ static void cmha__lag_mix(const cmha__lag_head *h) {
         for (t = 0; t < hi; t++) {
             const double *x = h->x + t * CMHA__FFT_LANES;
             cmha_real *y = h->y.data + t * h->y.token + j0;
-            for (l = 0; l < cmha__lag_width(h, j0) && h->total[t] != 0; l++) {
+            if (h->total[t] == 0) continue;
+            for (l = 0; l < cmha__lag_width(h, j0); l++) {
                 y[l] = (cmha_real)(x[l] / h->total[t]);
                 y[h->y.imag + l] = (cmha_real)(x[m * CMHA__FFT_LANES + l] / h->total[t]);
             }
