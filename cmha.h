@@ -2502,7 +2502,7 @@ static inline void cmha__phasor_backward(cmha_real re, cmha_real im, cmha_real e
 }
 
 /* u [d | d] = factor * phasors of one row. */
-static void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor, cmha_real *u_re,
+static inline void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor, cmha_real *u_re,
                              cmha_real *u_im) {
     size_t j;
     for (j = 0; j < d; j++) {
