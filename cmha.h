@@ -591,12 +591,12 @@ CMHA_DEF void cmha_fft(double *re, double *im, size_t n, int inverse, double *sc
    An absent token takes no part, whatever it holds, and gets no gradient: padding at the end changes nothing, to the bit. */
 typedef struct cmha_lag_args {
     size_t batch, heads, n;
-    size_t d;        /* complex numbers of a head of q, k, v and y */
+    size_t d;                      /* complex numbers of a head of q, k, v and y */
     cmha_real temp;
     size_t topk;
-    cmha_real eps;   /* of the phasors; 1e-6 is usual */
+    cmha_real eps;                 /* of the phasors; 1e-6 is usual */
     const unsigned char *key_mask; /* [B, n], 0 = absent; NULL = all present */
-    int threads;     /* over (batch, head); 0 = 1 */
+    int threads;                   /* over (batch, head); 0 = 1 */
 } cmha_lag_args;
 
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* in cmha_real, aligned as for double; O(n) per thread */
@@ -2502,8 +2502,8 @@ static inline void cmha__phasor_backward(cmha_real re, cmha_real im, cmha_real e
 }
 
 /* u [d | d] = factor * phasors of one row. */
-static inline void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor, cmha_real *u_re,
-                             cmha_real *u_im) {
+static inline void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor,
+                                    cmha_real *u_re, cmha_real *u_im) {
     size_t j;
     for (j = 0; j < d; j++) {
         cmha_real a, b, inverse;
