@@ -608,12 +608,12 @@ CMHA_DEF void cmha_fft(double *re, double *im, size_t n, int inverse, double *sc
    An absent token takes no part, whatever it holds, and gets no gradient: padding at the end changes nothing, to the bit. */
 typedef struct cmha_lag_args {
     size_t batch, heads, n;
-    size_t d;        /* complex numbers of a head of q, k, v and y */
+    size_t d;                      /* complex numbers of a head of q, k, v and y */
     cmha_real temp;
     size_t topk;
-    cmha_real eps;   /* of the phasors; 1e-6 is usual */
+    cmha_real eps;                 /* of the phasors; 1e-6 is usual */
     const unsigned char *key_mask; /* [B, n], 0 = absent; NULL = all present */
-    int threads;     /* over (batch, head); 0 = 1 */
+    int threads;                   /* over (batch, head); 0 = 1 */
 } cmha_lag_args;
 
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* in cmha_real, aligned as for double; O(n) per thread */
@@ -2541,8 +2541,8 @@ static inline void cmha__phasor_backward(cmha_real re, cmha_real im, cmha_real e
 }
 
 /* u [d | d] = factor * phasors of one row. */
-static void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor, cmha_real *u_re,
-                             cmha_real *u_im) {
+static inline void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor,
+                                    cmha_real *u_re, cmha_real *u_im) {
     size_t j;
     for (j = 0; j < d; j++) {
         cmha_real a, b, inverse;
@@ -2554,7 +2554,8 @@ static void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d,
 
 /* Adds the gradient of one row given factor * the cotangent of its phasors. */
 static void cmha__phasor_row_backward(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor,
-                                      const cmha_real *g_re, const cmha_real *g_im, cmha_real *dre, cmha_real *dim) {
+                                      const cmha_real *g_re, const cmha_real *g_im, cmha_real *CMHA__RESTRICT dre,
+                                      cmha_real *CMHA__RESTRICT dim) {
     size_t j;
     for (j = 0; j < d; j++) cmha__phasor_backward(re[j], im[j], eps, factor * g_re[j], factor * g_im[j], &dre[j], &dim[j]);
 }
@@ -5165,7 +5166,8 @@ static void cmha__lag_mix(const cmha__lag_head *h) {
         for (t = 0; t < hi; t++) {
             const double *x = h->x + t * CMHA__FFT_LANES;
             cmha_real *y = h->y.data + t * h->y.token + j0;
-            for (l = 0; l < cmha__lag_width(h, j0) && h->total[t] != 0; l++) {
+            if (h->total[t] == 0) continue;
+            for (l = 0; l < cmha__lag_width(h, j0); l++) {
                 y[l] = (cmha_real)(x[l] / h->total[t]);
                 y[h->y.imag + l] = (cmha_real)(x[m * CMHA__FFT_LANES + l] / h->total[t]);
             }

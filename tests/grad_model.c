@@ -182,6 +182,7 @@ int main(int argc, char **argv) {
     run_options("causal=0 pcl_weight=0.2", 2, 6, mask);
     run_options("n_heads=2 n_kv_heads=1", 2, 6, mask);
     run_options("family=cope attention=dot cope_score=hybrid_norm cope_max=head cope_max_grad=1 causal=0", 2, 6, mask);
+    run_options("family=crat d_model=16 crat_attention=lag causal=0 lag_temp=3 lag_topk=2", 2, 6, mask);
     run_options("tied=1", 1, 1, NULL);
     if (!check_quick()) run_options("window=66 max_positions=80 layout=half", 1, 70, NULL);
     cmha_context_close(&context);

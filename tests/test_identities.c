@@ -305,7 +305,7 @@ static void padding_of_keys(cmha_attention_kind kind) {
     problem_close(&p);
 }
 
-static void padded_batch(int causal) {
+static void padded_batch(int causal, int lag) {
     cmha_model_config c = check_model_config();
     cmha_model model;
     enum { N = 9, M = 14, V = 19 };
@@ -316,6 +316,7 @@ static void padded_batch(int causal) {
     double alone = 0, together = 0;
     size_t i;
     c.causal = causal;
+    if (lag) c.family = CMHA_FAMILY_CRAT, c.crat_attention = CMHA_CRAT_LAG, c.lag_temp = 5;
     CHECK_OK(cmha_model_init(&model, &context, &c));
     for (i = 0; i < N; i++) ids[i] = (int32_t)check_below(V), own[i] = (int32_t)check_below(V);
     for (i = 0; i < 2 * M; i++) {
@@ -587,7 +588,7 @@ int main(int argc, char **argv) {
     layout_of_a_model();
     decode_all(), decode_with_table();
     for (i = 0; i < 3; i++) padding_of_keys((cmha_attention_kind)i);
-    padded_batch(1), padded_batch(0);
+    padded_batch(1, 0), padded_batch(0, 1), padded_batch(0, 0);
     causality(0), causality(4);
     for (i = 0; i < 3; i++)
         masked_rows((cmha_attention_kind)i, 0), masked_rows((cmha_attention_kind)i, 1), huge_scores((cmha_attention_kind)i);
