@@ -246,8 +246,8 @@ CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weigh
 /* y [T, D] = weight * x / sqrt(mean(x^2) + eps) per row; stats [T] gets 1 / sqrt(mean(x^2) + eps). */
 CMHA_DEF void cmha_rmsnorm_forward(const cmha_real *x, const cmha_real *weight, size_t T, size_t D, cmha_real eps, cmha_real *y,
                                    cmha_real *stats);
-CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats, const cmha_real *dy, size_t T,
-                                    size_t D, cmha_real *dx, cmha_real *dweight);
+CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats, const cmha_real *dy,
+                                    size_t T, size_t D, cmha_real *dx, cmha_real *dweight);
 
 /* The non-linearity between the two matrices of a feed-forward layer. */
 typedef enum cmha_activation {
@@ -328,9 +328,9 @@ CMHA_DEF void cmha_rotate_forward(const cmha_real *x, size_t ldx, size_t n, size
                                   const cmha_real *delta, const cmha_real *b, cmha_real *y, size_t ldy);
 /* Accumulates into dx (rows ldx apart) and, in double so that long sums stay exact, ddelta, db [P] (each may be NULL). With s = dy conj(rotation of
    z): dx = s + i (delta - 1) e^{i theta} Im(s e^{-i theta}), ddelta = theta Im(s conj z), db = Im(s conj z); theta = 0 at z = 0. */
-CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, size_t P, cmha_layout layout, const cmha_real *rotation,
-                                   const cmha_real *delta, const cmha_real *b, const cmha_real *dy, size_t ldy, cmha_real *dx,
-                                   double *ddelta, double *db);
+CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, size_t P, cmha_layout layout,
+                                   const cmha_real *rotation, const cmha_real *delta, const cmha_real *b, const cmha_real *dy,
+                                   size_t ldy, cmha_real *dx, double *ddelta, double *db);
 
 /* Quotients of complex numbers, rows [Re (D) | Im (D)]. MöbiusAttention eq 5 divides without saying what happens at a pole; its
    authors are silent about eps, so REG is our choice (with eps = 1e-3 in float), and so is UNIT, which keeps of the denominator
@@ -888,8 +888,8 @@ CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, 
    Pointers in args must stay valid until the backward.
    Errors: SHAPE (divisibility, odd d_k for ROPE and CMHA, shape of delta), ARGUMENT (no rotation table; a softmax that needs complex
    values; norm_max of phasors). */
-CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
-                                     cmha_tensor *delta, cmha_tensor *b);
+CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
+                                     cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b);
 /* A rotation table in the tape's memory for positions pos0 .. pos0 + n - 1 (see cmha_rotation_table), one per row of omega
    [n_tables, P]. */
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0);
@@ -912,8 +912,8 @@ typedef struct cmha_pcl_options {
     cmha_real tau, mask_rate;
     int adapted;
 } cmha_pcl_options;
-CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv, cmha_tensor *delta, cmha_tensor *b,
-                               cmha_tensor *w, const cmha_pcl_options *options);
+CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv, cmha_tensor *delta,
+                               cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options);
 
 /* Complex tensors are planes, [.., 2D]: rows [Re (D) | Im (D)]. cGELU (CRAT eq 9) is cmha_activate(z, CMHA_GELU_ERF); sums of
    complex tensors are cmha_add. Errors: SHAPE (an odd width, parts that do not fit). */
@@ -961,7 +961,12 @@ CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const 
 
 /* ======================================================= Models ======================================================= */
 
-typedef enum cmha_position { CMHA_POSITION_NONE, CMHA_POSITION_LEARNED, CMHA_POSITION_SINUSOIDAL, CMHA_POSITION_ALIBI } cmha_position;
+typedef enum cmha_position {
+    CMHA_POSITION_NONE,
+    CMHA_POSITION_LEARNED,
+    CMHA_POSITION_SINUSOIDAL,
+    CMHA_POSITION_ALIBI
+} cmha_position;
 typedef enum cmha_delta_init { CMHA_DELTA_PAPER, CMHA_DELTA_ROPE_START, CMHA_DELTA_CONST } cmha_delta_init;
 typedef enum cmha_norm { CMHA_NORM_LAYER, CMHA_NORM_RMS } cmha_norm;
 typedef enum cmha_placement { CMHA_NORM_PRE, CMHA_NORM_POST } cmha_placement;
@@ -1017,7 +1022,7 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     ENUM(layout, CMHA_LAYOUT_INTERLEAVED, "interleaved|half", "how a head is read as complex pairs")                             \
     ENUM(frequency, CMHA_FREQ_ROPE, "rope|literal|table", "base^(-2j/d_k), eq 6 as printed, or cmha_model_set_frequencies")      \
     REAL(base, 10000, 1, 1e12, "base of the frequencies")                                                                        \
-    REAL(score_scale, 0, 0, 1e6, "factor on the score; 0 = 1/sqrt(d_k)")                                                         \
+    REAL(score_scale, 0, 0, 1e6, "factor on the score of plain, Möbius and angular heads; 0 = 1/sqrt(d_k)")                      \
     SIZE(window, 0, 0, 16777216, "sliding window: a token sees this many, itself included; 0 = all; needs causal")                             \
     FLAG(causal, 1, "a token sees no later one; 0: an encoder")                                                                  \
     SIZE(token_types, 0, 0, 65536, "kinds of tokens with an embedding of their own (sentence A, sentence B); 0 = none")          \
@@ -1028,7 +1033,7 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     ENUM(norm, CMHA_NORM_LAYER, "layernorm|rmsnorm", "kind of norm")                                                             \
     REAL(norm_eps, 1e-5, 0, 1, "epsilon of the norm")                                                                            \
     ENUM(activation, CMHA_GELU_ERF, "gelu_erf|gelu_tanh|swiglu|relu", "feed-forward non-linearity")                              \
-    FLAG(attention_bias, 0, "biases on the q, k, v and output projections")                                                      \
+    FLAG(attention_bias, 0, "biases on the q, k, v projections of plain heads and on the output projection")                     \
     FLAG(output_bias, 0, "a bias on the attention's output projection alone")                                                    \
     FLAG(ffn_bias, 1, "biases in the feed-forward layer")                                                                        \
     FLAG(tied, 1, "the output projection is the token embedding")                                                                \
@@ -1036,7 +1041,7 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     FLAG(head_bias, 0, "bias on the logits")                                                                                     \
     REAL(residual_scale, 1, 0, 100, "factor on each sublayer's output")                                                          \
     REAL(dropout, 0, 0, 0.95, "on embeddings and sublayer outputs")                                                              \
-    REAL(attention_dropout, 0, 0, 0.95, "on attention probabilities")                                                            \
+    REAL(attention_dropout, 0, 0, 0.95, "on attention probabilities; linear attention and mixing by lag have none")              \
     ENUM(init, CMHA_INIT_NORMAL, "normal|xavier", "weights N(0, init_std^2), or U(+-sqrt(6/(in + out))) and embeddings U(+-0.1)") \
     REAL(init_std, 0.02, 0, 10, "spread of the initial weights; projections into the residual: over sqrt(2 n_layers)")           \
     REAL(pcl_weight, 0, 0, 100, "phase contrastive loss: factor (the paper's epsilon); 0 = off")                                 \
@@ -1060,7 +1065,7 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     FLAG(mobius_hermitian, 0, "mobius: q conj(k) instead of the paper's q k")                                                    \
     ENUM(mobius_quotient, CMHA_QUOTIENT_REG, "reg|exact|unit", "mobius: how the maps divide")                                    \
     REAL(mobius_eps, 1e-3, 0, 1e3, "mobius: epsilon of the quotient")                                                            \
-    ENUM(mobius_init, CMHA_MOBIUS_IDENTITY, "identity|ortho", "mobius: normal matrices or orthogonal ones; maps start near 1")   \
+    ENUM(mobius_init, CMHA_MOBIUS_IDENTITY, "identity|ortho", "mobius: normal or orthogonal matrices; maps start near identity")  \
     ENUM(crat_attention, CMHA_CRAT_ANGULAR, "angular|linear|lag", "crat: softmax of cosines, its linear kernel, mixing by lag")  \
     SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone")                                                              \
     SIZE(imag_heads, 0, 0, 1024, "crat: heads that see Im z alone; the others see both")                                         \
@@ -1104,7 +1109,7 @@ CMHA_DEF cmha_table cmha_model_table(void);
     REAL(mask_rate, 0.15, 0, 1, "encoders: share of the tokens to be guessed (masked language model)")                 \
     SIZE(mask_token, 0, 0, 2147483647, "encoders: the token that stands for a hidden one, [MASK]")                     \
     ENUM(clip_mode, CMHA_CLIP_WHOLE, "whole|tensors|global|values",                                                    \
-         "clip: whole gradient; or CRAT eq 22, real and imaginary parts apart, by norms of tensors or of all, by value") \
+         "whole gradient; or CRAT eq 22, real and imaginary parts apart (Möbius maps: together), by tensor, by all, by value") \
     REAL(held_out, 0.1, 0, 0.9, "share of the tokens kept for validation, at the end of the text")                     \
     SIZE(eval_every, 100, 1, 1000000000, "steps between validations")                                                  \
     SIZE(eval_tokens, 65536, 1, 1000000000, "most tokens of the held-out text per validation")
@@ -1161,7 +1166,7 @@ typedef struct cmha_block {
     cmha_tensor *wo_u, *wo_v;
 } cmha_block;
 
-/* A decoder language model, or with causal = 0 an encoder, of any family:
+/* A decoder language model, or with causal = 0 an encoder, of any family (the others' blocks: see cmha_family); of the real one
        x = embedding(ids) + positions;  every block: x += attention(norm(x)), x += ffn(norm(x));  logits = norm(x) W^T
    (post-norm: x = norm(x + sublayer(x)), no final norm). */
 typedef struct cmha_model {
@@ -1188,7 +1193,8 @@ typedef struct cmha_batch {
     const unsigned char *key_mask;  /* [batch, length], 0 = padding, NULL = none */
     size_t batch, length;
     const int32_t *types;           /* [batch, length], below token_types; NULL = all 0 */
-    const cmha_real *labels;        /* [batch]: classes or values of the sequences. Given, they are the objective, not the targets */
+    const cmha_real *labels;        /* [batch]: the sequences' classes, whole numbers below `classes` (else TOKEN), or with classes = 1
+                                       their values. Given, they are the objective, not the targets */
     const cmha_real *class_weights; /* [classes] or NULL */
 } cmha_batch;
 
@@ -1202,13 +1208,14 @@ CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name);
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
 
 /* The forward pass as operations on the caller's tape -> logits [batch, length, vocabulary]; for objectives of one's own.
-   extra_loss (or NULL) gets the weighted phase contrastive loss [1], or NULL where the model has none. */
+   extra_loss (or NULL) gets the weighted losses beside the objective (phase contrastive; CRAT eq 23-24) [1], or NULL where there are
+   none or the tape does not record. */
 CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra_loss);
 /* The same up to the final norm -> states [batch, length, d_model]. */
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra_loss);
 /* The class head as an operation -> [batch, classes] logits, or the values of a regression. Errors: STATE (classes = 0). */
 CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states, const unsigned char *key_mask);
-/* scores [batch, classes] of the class head, without a tape. */
+/* scores [batch, classes] of the class head, without a tape. Errors: STATE (classes = 0), TOKEN, SHAPE, MEMORY. */
 CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores);
 /* Mean loss over targets or, if the batch has them, labels; without a tape. Errors: TOKEN, SHAPE (more positions than a learned
    embedding has), MEMORY. */
@@ -1221,7 +1228,8 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
 CMHA_DEF void cmha_model_zero_grad(cmha_model *model);
 
 /* Bytes the allocator is asked for, before anything is allocated: the parameters alone, and the whole of training (parameters,
-   gradients, moments, activations) at batch x length. Measured by a dry run of the same code, so it is exact.
+   gradients, moments, activations) at batch x length. Measured by a dry run of the same code, so it is exact; with classes > 0 it is
+   that of labels, and hidden tokens (cmha_mask_tokens) take what more they need at their first step.
    Either pointer may be NULL. Errors: those of cmha_model_init. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch, size_t length,
                                        size_t *parameters, size_t *training);
@@ -1274,7 +1282,7 @@ typedef struct cmha_trainer {
 } cmha_trainer;
 
 /* config NULL = defaults. Allocates gradients, moments and all activation memory now, so that steps allocate nothing.
-   Errors: ARGUMENT, OVERFLOW, MEMORY. */
+   Errors: ARGUMENT, TOKEN (mask_token of an encoder), OVERFLOW, MEMORY. */
 CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model, const cmha_trainer_config *config);
 CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer);
 /* One optimiser step on batches drawn from `tokens`; *loss is their mean cross-entropy: of every next token where the model is
@@ -1282,13 +1290,14 @@ CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer);
    was NaN or infinite; parameters and moments are as before, the step is counted, so the next one draws other batches.
    Errors: ARGUMENT (fewer than length + 1 tokens), TOKEN. */
 CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* One optimiser step on the caller's batch (of at most config.batch x config.length tokens, so that nothing is allocated). */
+/* One optimiser step on the caller's batch (of at most config.batch x config.length tokens, so that nothing is allocated); `accumulate`
+   does not matter. NOT_FINITE as for cmha_trainer_step. Errors: those of cmha_model_gradient. */
 CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
 /* BERT's objective (Devlin et al. 2019) on n tokens: each is chosen with probability `rate`; of the chosen 80 % become mask_token, 10 % a
    token drawn from the vocabulary and 10 % stay. targets [n] gets the chosen ones' own ids and -1 elsewhere. A token with keep[i] = 0
    (padding, [CLS]) is never chosen; keep may be NULL. */
-CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep, size_t vocabulary, int32_t mask_token,
-                               double rate, cmha_rng *rng);
+CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep, size_t vocabulary,
+                               int32_t mask_token, double rate, cmha_rng *rng);
 /* Mean loss over the targets (an encoder's hidden tokens) in consecutive windows of `tokens`, at most eval_tokens of them, the
    last window shorter if need be. 0 where no token was hidden. */
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
@@ -2683,6 +2692,7 @@ CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight
         cmha_real mean = cmha__total(x, D) / (cmha_real)D, r;
         for (i = 0; i < D; i++) y[i] = x[i] - mean;
         r = 1 / (cmha_real)sqrt((double)(cmha__dot(y, y, D) / (cmha_real)D + eps));
+        if (r > (cmha_real)FLT_MAX) r = 0; /* eps = 0 and a constant row */
         for (i = 0; i < D; i++) y[i] = y[i] * r * weight[i];
         if (bias) cmha__axpy(D, 1, bias, y);
         stats[2 * t] = mean;
@@ -2724,8 +2734,8 @@ CMHA_DEF void cmha_rmsnorm_forward(const cmha_real *x, const cmha_real *weight, 
     }
 }
 
-CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats, const cmha_real *dy, size_t T,
-                                    size_t D, cmha_real *dx, cmha_real *dweight) {
+CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats, const cmha_real *dy,
+                                    size_t T, size_t D, cmha_real *dx, cmha_real *dweight) {
     size_t t, i;
     for (t = 0; t < T; t++, x += D, dy += D) {
         cmha_real r = stats[t];
@@ -2924,7 +2934,8 @@ static void cmha__split_pairs(const cmha_real *x, size_t P, size_t j0, size_t m,
 }
 
 /* The reverse, added to x. */
-static void cmha__add_pairs(const cmha_real *re, const cmha_real *im, size_t P, size_t j0, size_t m, cmha_layout layout, cmha_real *x) {
+static void cmha__add_pairs(const cmha_real *re, const cmha_real *im, size_t P, size_t j0, size_t m, cmha_layout layout,
+                            cmha_real *x) {
     size_t j;
     if (layout == CMHA_LAYOUT_HALF) {
         cmha__axpy(m, 1, re, x + j0);
@@ -2992,9 +3003,9 @@ static void cmha__bend(const cmha_real *CMHA__RESTRICT re, const cmha_real *CMHA
     }
 }
 
-CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, size_t P, cmha_layout layout, const cmha_real *rotation,
-                                   const cmha_real *delta, const cmha_real *b, const cmha_real *dy, size_t ldy, cmha_real *dx,
-                                   double *ddelta, double *db) {
+CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, size_t P, cmha_layout layout,
+                                   const cmha_real *rotation, const cmha_real *delta, const cmha_real *b, const cmha_real *dy,
+                                   size_t ldy, cmha_real *dx, double *ddelta, double *db) {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], theta[CMHA__PAIRS], cs[CMHA__PAIRS], sn[CMHA__PAIRS];
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS], turn[CMHA__PAIRS];
     size_t t, j, j0, m;
@@ -3586,15 +3597,17 @@ static void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const 
         cmha_real *re = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
         const cmha_real *d = dS + r * CMHA__TILE;
         if (places) {
-            for (j = 0; j < CMHA__TILE; j++) sum += d[j] * cmha__hypot(re[j], im[j]);
+            for (j = 0; j < CMHA__TILE; j++) sum += d[j] == 0 ? 0 : d[j] * cmha__hypot(re[j], im[j]);
             places[r].gradient -= (double)(sum * m / (h->peaks[i0 + r] + (cmha_real)1e-12));
         }
         for (j = 0; j < CMHA__TILE; j++) {
             cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e), some = size > 0 ? size : 1;
             cmha_real out = 1 / (smooth > CMHA__SMALLEST ? smooth : CMHA__SMALLEST); /* finite for denormals too */
             cmha_real x = re[j] * out, y = im[j] * out, f = e * out, radial = d[j] * m, turn = d[j] * c;
-            re[j] = radial * (re[j] / some) + turn * ((y * y + f * f) * out);
-            im[j] = radial * (im[j] / some) - turn * (x * y * out);
+            cmha_real gr = radial * (re[j] / some) + turn * ((y * y + f * f) * out),
+                      gi = radial * (im[j] / some) - turn * (x * y * out);
+            re[j] = d[j] == 0 ? 0 : gr; /* a masked pair, whose product may have overflown */
+            im[j] = d[j] == 0 ? 0 : gi;
         }
     }
 }
@@ -3640,7 +3653,8 @@ static void cmha__softmax_tile(cmha_real *S, size_t rows, size_t dv, cmha_real *
 }
 
 /* y, lse of up to 64 queries from i0. work: S [64, 64], m, l [64], acc [64, dv]. */
-static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha_real *y, size_t ldy, cmha_real *lse, cmha_real *work) {
+static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha_real *y, size_t ldy, cmha_real *lse,
+                               cmha_real *work) {
     const cmha_attention_args *a = h->args;
     size_t dv = h->dv, begin, end, none, j0, r, i;
     cmha_real *S = work, *m = S + CMHA__TILE * CMHA__TILE, *l = m + CMHA__TILE, *acc = l + CMHA__TILE;
@@ -3699,7 +3713,8 @@ static void cmha__backward_scores(const cmha__head *h, const cmha__backward_head
     size_t r, j;
     cmha__scores(h, i0, rows, j0, g->S);
     if (h->dv)
-        cmha__tile_gemm(0, rows, CMHA__TILE, h->dv, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->dS, CMHA__TILE);
+        cmha__tile_gemm(0, rows, CMHA__TILE, h->dv, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->dS,
+                        CMHA__TILE);
     else
         memset(g->dS, 0, rows * CMHA__TILE * sizeof *g->dS);
     if (a->dropout > 0) cmha__drop_tile(h, g->dS, i0, rows, j0);
@@ -3728,8 +3743,8 @@ static void cmha__seeing(const cmha_attention_args *a, size_t j0, size_t cols, s
 }
 
 /* One set of query features: dQ += dS K and dK += dS^T Q. */
-static void cmha__backward_features(const cmha__head *h, const cmha__backward_head *g, const cmha_real *q, const cmha_real *dS, size_t i0,
-                                    size_t rows, size_t j0, size_t cols, cmha_real *dq) {
+static void cmha__backward_features(const cmha__head *h, const cmha__backward_head *g, const cmha_real *q, const cmha_real *dS,
+                                    size_t i0, size_t rows, size_t j0, size_t cols, cmha_real *dq) {
     size_t dk = h->dk;
     cmha__tile_gemm(0, rows, dk, cols, 1, dS, CMHA__TILE, g->k_rows, dk, 1, dq + i0 * dk, dk);
     cmha__tile_gemm(1, cols, dk, rows, 1, dS, CMHA__TILE, q + i0 * h->ldq, h->ldq, 1, g->dk + j0 * dk, dk);
@@ -3746,7 +3761,8 @@ static void cmha__backward_tile(const cmha__head *h, const cmha__backward_head *
         rows = end - i0 < CMHA__TILE ? end - i0 : CMHA__TILE;
         cmha__backward_scores(h, g, i0, rows, j0);
         if (dv && g->dv) /* dV += P^T dY */
-            cmha__tile_gemm(1, cols, dv, rows, 1, g->S, CMHA__TILE, g->dy + i0 * g->lddy, g->lddy, 1, g->dv + j0 * g->lddv, g->lddv);
+            cmha__tile_gemm(1, cols, dv, rows, 1, g->S, CMHA__TILE, g->dy + i0 * g->lddy, g->lddy, 1, g->dv + j0 * g->lddv,
+                            g->lddv);
         if (h->turned) {
             cmha__score_back(h, i0, rows, g->dS, g->places ? g->places + i0 : NULL);
             cmha__backward_features(h, g, h->q, h->re, i0, rows, j0, cols, g->dq);
@@ -3841,8 +3857,9 @@ static void cmha__features(const cmha_attention_args *a, const cmha__feature *f,
 }
 
 /* Feature gradients dy [n, dk] back to the raw rows x. */
-static void cmha__features_back(const cmha_attention_args *a, const cmha__feature *f, cmha__rows_of x, size_t n, const cmha_real *table,
-                                const cmha_real *b, const cmha_real *dy, cmha_real *dx, double *ddelta, double *db) {
+static void cmha__features_back(const cmha_attention_args *a, const cmha__feature *f, cmha__rows_of x, size_t n,
+                                const cmha_real *table, const cmha_real *b, const cmha_real *dy, cmha_real *dx, double *ddelta,
+                                double *db) {
     size_t d = a->d_k, i;
     if (a->kind == CMHA_ATTENTION_CMHA || a->kind == CMHA_ATTENTION_ROPE) {
         cmha_rotate_backward(x.data, x.ld, n, f->P, a->layout, table, f->delta, b, dy, d, dx, ddelta, db);
@@ -3858,8 +3875,8 @@ static void cmha__features_back(const cmha_attention_args *a, const cmha__featur
 }
 
 /* Features of n keys into the transposed tiles, the first at column `at`. rows [64, dk] is scratch. */
-static void cmha__write_keys(const cmha_attention_args *a, const cmha__feature *f, cmha__rows_of k, size_t n, size_t at, cmha_real *keys,
-                             cmha_real *rows) {
+static void cmha__write_keys(const cmha_attention_args *a, const cmha__feature *f, cmha__rows_of k, size_t n, size_t at,
+                             cmha_real *keys, cmha_real *rows) {
     size_t i, count, column, d = cmha__key_width(a);
     const cmha_real *table = f->rotation ? f->rotation + f->first_k * a->d_k : NULL;
     for (i = 0; i < n; i += count) {
@@ -3890,6 +3907,8 @@ typedef struct cmha__term {
 #define CMHA__TIMES_1 {1, 0, 0, 1}
 #define CMHA__TIMES_I {0, -1, 1, 0}
 
+static const signed char cmha__imaginary[2][4] = {CMHA__IM_HERMITIAN, CMHA__IM_BILINEAR}; /* by `bilinear` */
+
 static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
     static const cmha__term product[2][2] = {{{CMHA__RE_HERMITIAN, CMHA__TIMES_1}, {CMHA__IM_HERMITIAN, CMHA__TIMES_I}},
                                              {{CMHA__RE_BILINEAR, CMHA__TIMES_1}, {CMHA__IM_BILINEAR, CMHA__TIMES_I}}};
@@ -3910,13 +3929,13 @@ static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
 
 /* to [n, 2d] += or = matrix applied to the two halves of from [n, 2d]; back: its transpose. from may be to unless `add`. */
 static void cmha__apply(const signed char *matrix, int back, const cmha_real *from, size_t n, size_t d, cmha_real *to, int add) {
-    cmha_real m0 = matrix[0], m1 = matrix[back ? 2 : 1], m2 = matrix[back ? 1 : 2], m3 = matrix[3], keep = add ? 1 : 0;
+    cmha_real m0 = matrix[0], m1 = matrix[back ? 2 : 1], m2 = matrix[back ? 1 : 2], m3 = matrix[3];
     size_t i, j;
     for (i = 0; i < n; i++, from += 2 * d, to += 2 * d)
         for (j = 0; j < d; j++) {
             cmha_real re = from[j], im = from[d + j];
-            to[j] = (add ? keep * to[j] : 0) + m0 * re + m1 * im;
-            to[d + j] = (add ? keep * to[d + j] : 0) + m2 * re + m3 * im;
+            to[j] = (add ? to[j] : 0) + m0 * re + m1 * im;
+            to[d + j] = (add ? to[d + j] : 0) + m2 * re + m3 * im;
         }
 }
 
@@ -3953,7 +3972,8 @@ static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real 
     u->im = score && base ? u->re + tile : NULL;
     u->out = cmha__deal(base, &used, dv > a->d_v ? a->n_q * dv : 0);
     u->peaks = cmha__deal(base, &used, !own && score ? a->n_q : 0);
-    u->places = (cmha__peak *)(void *)cmha__deal(base, &used, !own && score ? a->n_q * (sizeof(cmha__peak) / sizeof(cmha_real)) : 0);
+    u->places = (cmha__peak *)(void *)cmha__deal(base, &used,
+                                                 !own && score ? a->n_q * (sizeof(cmha__peak) / sizeof(cmha_real)) : 0);
     if (mode != CMHA__BACKWARD) return used;
     u->dq = cmha__deal(base, &used, a->n_q * dk);
     u->dturned = cmha__deal(base, &used, score ? a->n_q * dk : 0);
@@ -3982,7 +4002,6 @@ static void cmha__set_head(cmha__head *h, const cmha_attention_args *a, const cm
 
 /* The head's query features of one term: the raw rows for DOT, else computed into the unit's arrays. */
 static void cmha__set_queries(cmha__head *h, const cmha__unit *u, const cmha__feature *f, cmha__rows_of q, const cmha__term *term) {
-    static const signed char imaginary[2][4] = {CMHA__IM_HERMITIAN, CMHA__IM_BILINEAR};
     const cmha_attention_args *a = h->args;
     const cmha_real *table = f->rotation ? f->rotation + f->first_q * a->d_k : NULL;
     h->q = a->kind == CMHA_ATTENTION_DOT ? q.data : u->q;
@@ -3991,7 +4010,7 @@ static void cmha__set_queries(cmha__head *h, const cmha__unit *u, const cmha__fe
     cmha__features(a, f, q, 0, a->n_q, table, f->b, u->q);
     if (!cmha__is_complex(a)) return;
     if (a->softmax == CMHA_SOFTMAX_SCORE) {
-        cmha__apply(imaginary[a->bilinear != 0], 0, u->q, a->n_q, a->d_k, u->turned, 0);
+        cmha__apply(cmha__imaginary[a->bilinear != 0], 0, u->q, a->n_q, a->d_k, u->turned, 0);
         h->turned = u->turned;
     }
     cmha__apply(term->form, 0, u->q, a->n_q, a->d_k, u->q, 0);
@@ -4053,7 +4072,8 @@ static void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *
                 cmha__visible(a, i0 + r, &begin, &end);
                 for (j = 0; j < cols; j++) re[j] = cmha__hypot(re[j], im[j]);
                 for (j = 0; j < cols; j++) {
-                    int allowed = a->norm_max == CMHA_MAX_GLOBAL || (j0 + j >= begin && j0 + j < end && (!h->mask || h->mask[j0 + j]));
+                    int allowed = a->norm_max == CMHA_MAX_GLOBAL ||
+                                  (j0 + j >= begin && j0 + j < end && (!h->mask || h->mask[j0 + j]));
                     if (!allowed || (places[i0 + r].key != SIZE_MAX && !(re[j] > peaks[i0 + r]))) continue;
                     peaks[i0 + r] = re[j];
                     places[i0 + r].key = j0 + j;
@@ -4084,7 +4104,8 @@ static size_t cmha__peak_group(const cmha_attention_args *a) {
 }
 
 /* divisors [B, H, n_q] from peaks of the same shape. */
-static void cmha__spread_peaks(const cmha_attention_args *a, const cmha_real *peaks, const cmha__peak *places, cmha_real *divisors) {
+static void cmha__spread_peaks(const cmha_attention_args *a, const cmha_real *peaks, const cmha__peak *places,
+                               cmha_real *divisors) {
     size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a), begin, i;
     for (begin = 0; begin < total; begin += group) {
         size_t best = cmha__highest(peaks, places, begin, begin + group);
@@ -4093,8 +4114,8 @@ static void cmha__spread_peaks(const cmha_attention_args *a, const cmha_real *pe
 }
 
 /* The gradient of a maximum into the pair it was taken from: dO = g O / |O|. */
-static void cmha__peak_pair(const cmha_attention_args *a, const cmha__rows_of *q, const cmha__rows_of *k, size_t row, size_t key, double g,
-                            cmha_real *dq, cmha_real *dk) {
+static void cmha__peak_pair(const cmha_attention_args *a, const cmha__rows_of *q, const cmha__rows_of *k, size_t row, size_t key,
+                            double g, cmha_real *dq, cmha_real *dk) {
     const cmha_real *qr = q->data + row * q->ld, *qi = qr + q->imag, *kr = k->data + key * k->ld, *ki = kr + k->imag;
     double sign = a->bilinear ? -1 : 1, re = 0, im = 0, size;
     size_t j, d = a->d_k;
@@ -4136,7 +4157,8 @@ typedef struct cmha__shared {
 static size_t cmha__deal_shared(const cmha_attention_args *a, int mode, cmha_real *base, cmha__shared *x) {
     size_t heads = a->batch * a->heads, rows = cmha__has_peaks(a) ? heads * a->n_q : 0, used = 0;
     int learned = mode == CMHA__BACKWARD && a->kind == CMHA_ATTENTION_CMHA;
-    x->partial = (double *)(void *)cmha__deal(base, &used, learned ? heads * (a->d_k / 2) * 2 * (sizeof(double) / sizeof(cmha_real)) : 0);
+    x->partial = (double *)(void *)cmha__deal(base, &used,
+                                              learned ? heads * (a->d_k / 2) * 2 * (sizeof(double) / sizeof(cmha_real)) : 0);
     x->places = (cmha__peak *)(void *)cmha__deal(base, &used, rows * (sizeof(cmha__peak) / sizeof(cmha_real)));
     x->peaks = cmha__deal(base, &used, rows);
     x->divisors = cmha__deal(base, &used, rows);
@@ -4152,7 +4174,8 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
 }
 
 /* Fills in the divisors of the whole batch. scratch: the threads' part. */
-static void cmha__all_peaks(const cmha_attention_args *a, cmha_heads q, cmha_heads k, const cmha__shared *x, int mode, cmha_real *scratch) {
+static void cmha__all_peaks(const cmha_attention_args *a, cmha_heads q, cmha_heads k, const cmha__shared *x, int mode,
+                            cmha_real *scratch) {
     cmha__unit none;
     size_t own = cmha__deal_unit(a, mode, NULL, &none), group = a->kv_heads ? a->heads / a->kv_heads : 1;
     int count;
@@ -4171,7 +4194,8 @@ static void cmha__all_peaks(const cmha_attention_args *a, cmha_heads q, cmha_hea
                 if (g == 0) cmha__write_keys(a, &f, cmha__rows_at(k, b, kv), a->n_k, 0, u.keys, u.rows);
                 cmha__set_queries(&h, &u, &f, cmha__rows_at(q, b, head), terms);
                 cmha__find_peaks(&h, x->peaks + at, x->places + at);
-                if (a->norm_max == CMHA_MAX_HEAD && a->query_mask) cmha__drop_peaks(a->query_mask + b * a->n_q, a->n_q, x->places + at);
+                if (a->norm_max == CMHA_MAX_HEAD && a->query_mask)
+                    cmha__drop_peaks(a->query_mask + b * a->n_q, a->n_q, x->places + at);
             }
     }
     cmha__spread_peaks(a, x->peaks, x->places, x->divisors);
@@ -4191,7 +4215,8 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads
         memset(u.keys, 0, cmha__tiles(args->n_k) * CMHA__TILE * cmha__key_width(args) * sizeof *u.keys); /* columns beyond n_k stay zero */
         for (unit = lo; unit < hi; unit++)
             for (g = 0; g < group; g++) {
-                size_t b = unit / args->kv_heads, kv = unit % args->kv_heads, head = kv * group + g, at = (b * args->heads + head) * args->n_q;
+                size_t b = unit / args->kv_heads, kv = unit % args->kv_heads, head = kv * group + g,
+                       at = (b * args->heads + head) * args->n_q;
                 cmha__feature f = cmha__feature_of(args, head);
                 cmha__head h;
                 cmha__set_head(&h, args, &u, b, head);
@@ -4213,15 +4238,16 @@ typedef struct cmha__backward_arrays {
 
 /* D [n_q] = rowsum(dy * y) - dlse: what the softmax's backward subtracts from dP. Formed by the same matrix product as dP, as the
    diagonal of dY Y^T: where one key takes all the weight, the two then cancel to the last bit, however large the logits. */
-static void cmha__row_products(const cmha__head *h, const cmha__backward_head *g, const cmha_real *y, size_t ldy, const cmha_real *dlse,
-                               cmha_real *D) {
+static void cmha__row_products(const cmha__head *h, const cmha__backward_head *g, const cmha_real *y, size_t ldy,
+                               const cmha_real *dlse, cmha_real *D) {
     size_t n = h->args->n_q, dv = h->dv, i0, rows, r;
     for (i0 = 0; i0 < n; i0 += rows) {
         rows = n - i0 < CMHA__TILE ? n - i0 : CMHA__TILE;
         if (dv) {
             memset(g->v_columns, 0, dv * CMHA__TILE * sizeof *g->v_columns);
             cmha__transpose(y + i0 * ldy, ldy, rows, dv, g->v_columns, CMHA__TILE);
-            cmha__tile_gemm(0, rows, CMHA__TILE, dv, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->S, CMHA__TILE);
+            cmha__tile_gemm(0, rows, CMHA__TILE, dv, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->S,
+                            CMHA__TILE);
         }
         for (r = 0; r < rows; r++) {
             D[i0 + r] = dv ? g->S[r * CMHA__TILE + r] : 0;
@@ -4257,7 +4283,6 @@ static void cmha__term_arrays(const cmha__head *h, const cmha__unit *u, cmha__ba
 /* One term's backward: into the unit's feature gradients and, folded back to (Re q, Im q), into fold. */
 static void cmha__backward_term(cmha__head *h, const cmha__unit *u, cmha__backward_head *g, const cmha__feature *f, cmha__rows_of q,
                                 const cmha__term *term, int count, cmha__rows_of y, cmha__rows_of dy, const cmha_real *dlse) {
-    static const signed char imaginary[2][4] = {CMHA__IM_HERMITIAN, CMHA__IM_BILINEAR};
     const cmha_attention_args *a = h->args;
     const cmha_real *out;
     size_t j0, ldo;
@@ -4269,12 +4294,12 @@ static void cmha__backward_term(cmha__head *h, const cmha__unit *u, cmha__backwa
     for (j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) cmha__backward_tile(h, g, j0);
     if (!cmha__is_complex(a)) return;
     cmha__apply(term->form, 1, u->dq, a->n_q, a->d_k, u->fold, 1);
-    if (h->turned) cmha__apply(imaginary[a->bilinear != 0], 1, u->dturned, a->n_q, a->d_k, u->fold, 1);
+    if (h->turned) cmha__apply(cmha__imaginary[a->bilinear != 0], 1, u->dturned, a->n_q, a->d_k, u->fold, 1);
 }
 
 /* The unit's gradients to where the caller wants them. */
-static void cmha__collect(const cmha__head *h, const cmha__unit *u, const cmha__feature *f, const cmha__backward_arrays *x, size_t b,
-                          size_t head, size_t kv, double *partial) {
+static void cmha__collect(const cmha__head *h, const cmha__unit *u, const cmha__feature *f, const cmha__backward_arrays *x,
+                          size_t b, size_t head, size_t kv, double *partial) {
     const cmha_attention_args *a = h->args;
     const cmha_real *table_q = f->rotation ? f->rotation + f->first_q * a->d_k : NULL;
     const cmha_real *table_k = f->rotation ? f->rotation + f->first_k * a->d_k : NULL;
@@ -4285,8 +4310,8 @@ static void cmha__collect(const cmha__head *h, const cmha__unit *u, const cmha__
     if (h->dv > a->d_v && dv.data) cmha__add_packed(u->dvalues, a->n_k, a->d_v, dv.data, dv.ld, dv.imag);
 }
 
-static void cmha__backward_one(const cmha_attention_args *a, const cmha__backward_arrays *x, const cmha__unit *u, size_t b, size_t head,
-                               size_t kv, int first) {
+static void cmha__backward_one(const cmha_attention_args *a, const cmha__backward_arrays *x, const cmha__unit *u, size_t b,
+                               size_t head, size_t kv, int first) {
     cmha__feature f = cmha__feature_of(a, head);
     size_t unit = b * a->heads + head;
     cmha__rows_of q = cmha__rows_at(x->q, b, head), y = cmha__rows_at(x->y, b, head), dy = cmha__rows_at(x->dy, b, head);
@@ -4343,7 +4368,8 @@ static void cmha__peak_gradients(const cmha_attention_args *a, const cmha__backw
         for (i = begin; i < begin + group; i++) g += x->shared.places[i].gradient;
         head = best / a->n_q % a->heads, b = best / a->n_q / a->heads, kv = head / (a->heads / a->kv_heads);
         q = cmha__rows_at(x->q, b, head), k = cmha__rows_at(x->k, b, kv);
-        cmha__peak_pair(a, &q, &k, best % a->n_q, x->shared.places[best].key, g, cmha__head_at(x->dq, b, head), cmha__head_at(x->dk, b, kv));
+        cmha__peak_pair(a, &q, &k, best % a->n_q, x->shared.places[best].key, g, cmha__head_at(x->dq, b, head),
+                        cmha__head_at(x->dk, b, kv));
     }
 }
 
@@ -4367,7 +4393,8 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_head
         memset(u.keys, 0, cmha__tiles(args->n_k) * CMHA__TILE * cmha__key_width(args) * sizeof *u.keys);
         for (unit = lo; unit < hi; unit++)
             for (g = 0; g < group; g++)
-                cmha__backward_one(args, &x, &u, unit / args->kv_heads, unit % args->kv_heads * group + g, unit % args->kv_heads, g == 0);
+                cmha__backward_one(args, &x, &u, unit / args->kv_heads, unit % args->kv_heads * group + g, unit % args->kv_heads,
+                                   g == 0);
     }
     cmha__sum_partial(args, x.shared.partial, ddelta, db);
     if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, &x);
@@ -5369,7 +5396,8 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
 
 CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse, cmha_real dloss,
                                 cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
-    size_t d = 2 * args->P, P = args->P, N = args->N, t, r, count = cmha__pcl_valid(args), pad = cmha_pcl_scratch(args) - 8 * N * P - N;
+    size_t d = 2 * args->P, P = args->P, N = args->N, t, r, count = cmha__pcl_valid(args),
+           pad = cmha_pcl_scratch(args) - 8 * N * P - N;
     cmha_real *attention = scratch, *q = scratch + pad, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *dlse = dk + N * d;
     cmha_heads none;
     cmha_attention_args a;
@@ -6456,7 +6484,8 @@ static int cmha__same_shape(const cmha_tensor *a, const cmha_tensor *b) {
 CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
     cmha_tensor *in[2], *y;
     if (!a || !b || !tape || tape->status) return NULL;
-    if (!cmha__same_shape(a, b)) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "add: sizes %zu and %zu differ in shape", a->size, b->size);
+    if (!cmha__same_shape(a, b))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "add: sizes %zu and %zu differ in shape", a->size, b->size);
     y = cmha__result(tape, a->rank, a->shape);
     if (!y) return NULL;
     if (!cmha__dry(tape)) {
@@ -6482,7 +6511,8 @@ CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) 
     cmha_tensor *in[2], *y;
     size_t i;
     if (!a || !b || !tape || tape->status) return NULL;
-    if (!cmha__same_shape(a, b)) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mul: sizes %zu and %zu differ in shape", a->size, b->size);
+    if (!cmha__same_shape(a, b))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mul: sizes %zu and %zu differ in shape", a->size, b->size);
     y = cmha__result(tape, a->rank, a->shape);
     if (!y) return NULL;
     if (!cmha__dry(tape))
@@ -6521,7 +6551,8 @@ static cmha_status cmha__matmul_backward(cmha_tape *tape, cmha_record *r) {
     size_t i;
     if (tape->status || cmha__dry(tape)) return tape->status;
     for (i = 0; i < m->count; i++) {
-        const cmha_real *a = r->in[0]->data + i * m->M * m->K, *b = r->in[1]->data + i * m->b_step, *g = r->out->grad + i * m->M * m->N;
+        const cmha_real *a = r->in[0]->data + i * m->M * m->K, *b = r->in[1]->data + i * m->b_step,
+                        *g = r->out->grad + i * m->M * m->N;
         size_t ldb = m->trans_b ? m->K : m->N;
         if (da) cmha__gemm(threads, 0, !m->trans_b, m->M, m->K, m->N, 1, g, m->N, b, ldb, 1, da + i * m->M * m->K, m->K); /* dA = dY B^T */
         if (db && m->trans_b)
@@ -6548,7 +6579,8 @@ CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
     m->trans_b = trans_b;
     m->count = 1;
     if (m->K != b->shape[b->rank - (trans_b ? 1 : 2)])
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "matmul: inner sizes %zu and %zu differ", m->K, b->shape[b->rank - (trans_b ? 1 : 2)]);
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "matmul: inner sizes %zu and %zu differ", m->K,
+                                b->shape[b->rank - (trans_b ? 1 : 2)]);
     for (d = 0; d + 2 < a->rank; d++) m->count *= a->shape[d];
     if (b->rank == 2) { /* one matrix for all rows: a single product */
         m->M *= m->count;
@@ -6561,8 +6593,8 @@ CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
     y = cmha__result(tape, a->rank, shape);
     if (!y) return NULL;
     for (i = 0; i < m->count && !cmha__dry(tape); i++)
-        cmha__gemm(tape->context->threads, 0, trans_b, m->M, m->N, m->K, 1, a->data + i * m->M * m->K, m->K, b->data + i * m->b_step,
-                   trans_b ? m->K : m->N, 0, y->data + i * m->M * m->N, m->N);
+        cmha__gemm(tape->context->threads, 0, trans_b, m->M, m->N, m->K, 1, a->data + i * m->M * m->K, m->K,
+                   b->data + i * m->b_step, trans_b ? m->K : m->N, 0, y->data + i * m->M * m->N, m->N);
     in[0] = a, in[1] = b;
     return cmha_push(tape, "matmul", y, in, 2, cmha__matmul_backward, m);
 }
@@ -6581,7 +6613,8 @@ CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, co
 }
 
 /* Copies or adds a block of rows: `outer` rows of `width`, strides apart. */
-static void cmha__copy_rows(const cmha_real *from, size_t ld_from, size_t outer, size_t width, cmha_real *to, size_t ld_to, int add) {
+static void cmha__copy_rows(const cmha_real *from, size_t ld_from, size_t outer, size_t width, cmha_real *to, size_t ld_to,
+                            int add) {
     size_t i;
     for (i = 0; i < outer; i++)
         if (add) cmha__axpy(width, 1, from + i * ld_from, to + i * ld_to);
@@ -6614,12 +6647,15 @@ CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
     cmha_tensor *in[2], *y;
     int d, *saved;
     if (!a || !b || !tape || tape->status) return NULL;
-    if (axis < 0 || axis >= a->rank || a->rank != b->rank) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "concat: axis or ranks do not fit");
+    if (axis < 0 || axis >= a->rank || a->rank != b->rank)
+        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "concat: axis or ranks do not fit");
     memcpy(shape, a->shape, sizeof shape);
     for (d = 0; d < a->rank; d++)
         if (d != axis && a->shape[d] != b->shape[d])
-            return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "concat: sizes %zu and %zu off the axis differ", a->shape[d], b->shape[d]);
-    if (!cmha__sum(a->shape[axis], b->shape[axis], &shape[axis])) return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "concat: size overflows");
+            return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "concat: sizes %zu and %zu off the axis differ", a->shape[d],
+                                    b->shape[d]);
+    if (!cmha__sum(a->shape[axis], b->shape[axis], &shape[axis]))
+        return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "concat: size overflows");
     y = cmha__result(tape, a->rank, shape);
     saved = y ? (int *)cmha__record_alloc(tape, sizeof *saved) : NULL;
     if (!saved) return NULL;
@@ -6661,7 +6697,8 @@ CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size
     saved[1] = begin;
     cmha__around(x, axis, &outer, &inner);
     if (!cmha__dry(tape))
-        cmha__copy_rows(x->data + begin * inner, x->shape[axis] * inner, outer, (end - begin) * inner, y->data, (end - begin) * inner, 0);
+        cmha__copy_rows(x->data + begin * inner, x->shape[axis] * inner, outer, (end - begin) * inner, y->data,
+                        (end - begin) * inner, 0);
     return cmha_push(tape, "slice", y, &x, 1, cmha__slice_backward, saved);
 }
 
@@ -6694,7 +6731,8 @@ static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_
     size_t i;
     for (i = 0; i < n && !cmha__dry(tape); i++)
         if ((ids[i] < 0 || (size_t)ids[i] >= V) && !(may_ignore && ids[i] == ignore)) {
-            cmha__fail(tape->context, CMHA_ERR_TOKEN, "token %ld at index %zu is outside the vocabulary of %zu", (long)ids[i], i, V);
+            cmha__fail(tape->context, CMHA_ERR_TOKEN, "token %ld at index %zu is outside the vocabulary of %zu", (long)ids[i], i,
+                       V);
             cmha__tape_fail(tape, CMHA_ERR_TOKEN, NULL);
             break;
         }
@@ -6740,7 +6778,8 @@ static void cmha__activate_rows(int threads, const cmha_real *x, size_t T, size_
     }
 }
 
-static void cmha__activate_rows_backward(int threads, const cmha_real *x, const cmha_real *dy, size_t T, size_t I, int act, cmha_real *dx) {
+static void cmha__activate_rows_backward(int threads, const cmha_real *x, const cmha_real *dy, size_t T, size_t I, int act,
+                                         cmha_real *dx) {
     CMHA__FOR_CHUNKS(threads, T, lo, hi) {
         size_t t;
         if (act != CMHA_SWIGLU) cmha_gelu_backward(x + lo * I, dy + lo * I, (hi - lo) * I, (cmha_activation)act, dx + lo * I);
@@ -6798,8 +6837,8 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
 }
 
 /* y = residual + gain * dropout(y + bias), row by row; y may be the product's own memory. */
-static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_saved *s, const cmha_real *product, const cmha_tensor *bias,
-                                  const cmha_real *residual, size_t T, size_t O, cmha_real *y) {
+static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_saved *s, const cmha_real *product,
+                                  const cmha_tensor *bias, const cmha_real *residual, size_t T, size_t O, cmha_real *y) {
     if (!bias && !residual && s->gain == 1 && s->dropout <= 0) return;
     CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
         size_t t, i;
@@ -6832,8 +6871,8 @@ static const char *cmha__sublayer_misfit(const cmha_tensor *x, int act, const cm
 }
 
 /* in_place: outside of a recording, the result may take the residual's memory. */
-static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias, cmha_tensor *residual,
-                                   cmha_real gain, cmha_real dropout, int in_place) {
+static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias,
+                                   cmha_tensor *residual, cmha_real gain, cmha_real dropout, int in_place) {
     size_t shape[CMHA_MAX_RANK], T, I, O;
     cmha_tensor *in[4], *y;
     cmha__sublayer_saved *s;
@@ -6895,7 +6934,8 @@ static cmha_status cmha__norm_backward(cmha_tape *tape, cmha_record *r) {
         CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
             cmha_real *pw = partial + (size_t)cmha__chunk * 2 * D;
             if (s->rms)
-                cmha_rmsnorm_backward(x->data + lo * D, w->data, s->stats + lo, r->out->grad + lo * D, hi - lo, D, dx ? dx + lo * D : NULL, pw);
+                cmha_rmsnorm_backward(x->data + lo * D, w->data, s->stats + lo, r->out->grad + lo * D, hi - lo, D,
+                                      dx ? dx + lo * D : NULL, pw);
             else
                 cmha_layernorm_backward(x->data + lo * D, w->data, s->stats + 2 * lo, r->out->grad + lo * D, hi - lo, D,
                                         dx ? dx + lo * D : NULL, pw, pw + D);
@@ -6957,7 +6997,8 @@ CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activa
     if (!x || !tape || tape->status) return NULL;
     memcpy(shape, x->shape, sizeof shape);
     if (kind == CMHA_SWIGLU) {
-        if (cmha__last(x) % 2) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "swiglu: width %zu is odd (%zu numbers)", cmha__last(x), x->size);
+        if (cmha__last(x) % 2)
+            return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "swiglu: width %zu is odd (%zu numbers)", cmha__last(x), x->size);
         shape[x->rank - 1] /= 2;
     }
     y = cmha__result(tape, x->rank, shape);
@@ -7153,8 +7194,8 @@ static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
     if (!tape->status && !cmha__dry(tape)) {
         cmha__views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
         cmha__views(s, dq, dk, dv, d);
-        cmha_attention_backward(a, x[0], x[1], x[2], cmha__out_view(a, r->out->data), s->lse, cmha__out_view(a, r->out->grad), NULL, d[0],
-                                d[1], d[2], ddelta, db, scratch);
+        cmha_attention_backward(a, x[0], x[1], x[2], cmha__out_view(a, r->out->data), s->lse, cmha__out_view(a, r->out->grad), NULL,
+                                d[0], d[1], d[2], ddelta, db, scratch);
     }
     cmha__rewind(tape, mark);
     return tape->status;
@@ -7167,7 +7208,8 @@ static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_te
     size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = cmha__is_complex(a) && a->complex_v ? 2 : 1;
     size_t parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads)), width = cmha__last(q);
     *one = a->heads, *two = a->kv_heads;
-    if (!a->heads || !a->kv_heads || a->heads % a->kv_heads) return "attention: %zu heads cannot be grouped over %zu key/value heads";
+    if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
+        return "attention: %zu heads cannot be grouped over %zu key/value heads";
     *one = width, *two = parts;
     if (q->rank != 3 || width % parts || !width) return "attention: width %zu is not divisible by %zu heads";
     if (!k != !v || (k && (k->rank != 3 || v->rank != 3))) return "attention: give k and v or neither (q of width %zu, %zu heads)";
@@ -7180,9 +7222,11 @@ static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_te
     a->n_k = k->shape[1];
     a->d_v = cmha__last(v) / (v_planes * a->kv_heads);
     *one = a->n_k, *two = v->shape[1];
-    if (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k) return "attention: keys for %zu tokens, values for %zu";
+    if (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k)
+        return "attention: keys for %zu tokens, values for %zu";
     *one = cmha__last(k), *two = planes * a->kv_heads * a->d_k;
-    if (*one != *two || cmha__last(v) % (v_planes * a->kv_heads)) return "attention: keys or values of width %zu where %zu is needed";
+    if (*one != *two || cmha__last(v) % (v_planes * a->kv_heads))
+        return "attention: keys or values of width %zu where %zu is needed";
     return NULL;
 }
 
@@ -7211,8 +7255,8 @@ static const char *cmha__attention_features(cmha__attention_saved *s, const cmha
     return NULL;
 }
 
-CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
-                                     cmha_tensor *delta, cmha_tensor *b) {
+CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
+                                     cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b) {
     size_t shape[3], one = 0, two = 0;
     const char *misfit;
     cmha__attention_saved *s;
@@ -7340,8 +7384,8 @@ static cmha_status cmha__linear_attention_record(cmha_tape *tape, cmha_record *r
 }
 
 /* state NULL: the whole sequence is there. Else it goes on from a cache's state, outside of a recording. */
-static cmha_tensor *cmha__linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
-                                           cmha_real *state) {
+static cmha_tensor *cmha__linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
+                                           cmha_tensor *v, cmha_real *state) {
     size_t one = 0, two = 0;
     const char *misfit;
     cmha__linear_saved *s;
@@ -7375,7 +7419,8 @@ static cmha_tensor *cmha__linear_attention(cmha_tape *tape, const cmha_linear_ar
     return cmha_push(tape, "linear_attention", y, in, 3, cmha__linear_attention_record, s);
 }
 
-CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
+                                            cmha_tensor *v) {
     return cmha__linear_attention(tape, args, q, k, v, NULL);
 }
 
@@ -7936,7 +7981,8 @@ CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const 
     cmha_tensor *y = x ? cmha__result(tape, 1, &one) : NULL;
     if (!y) return NULL;
     if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "squared error: targets is NULL");
-    for (i = 0; !cmha__dry(tape) && i < x->size; i++) sum += ((double)x->data[i] - (double)targets[i]) * ((double)x->data[i] - (double)targets[i]);
+    for (i = 0; !cmha__dry(tape) && i < x->size; i++)
+        sum += ((double)x->data[i] - (double)targets[i]) * ((double)x->data[i] - (double)targets[i]);
     if (!cmha__dry(tape)) y->data[0] = x->size ? (cmha_real)(sum / (double)x->size) : 0;
     return cmha_push(tape, "squared_error", y, &x, 1, cmha__squared_backward, (void *)(uintptr_t)targets);
 }
@@ -7970,7 +8016,8 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
     shape[0] = n, shape[1] = cmha__last(x);
     y = cmha__result(tape, 2, shape);
     for (i = 0; y && !cmha__dry(tape) && i < n; i++) {
-        if (index[i] >= cmha__rows(x)) return cmha__tape_fail2(tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], cmha__rows(x));
+        if (index[i] >= cmha__rows(x))
+            return cmha__tape_fail2(tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], cmha__rows(x));
         memcpy(y->data + i * shape[1], x->data + index[i] * shape[1], shape[1] * sizeof *y->data);
     }
     return y ? cmha_push(tape, "gather", y, &x, 1, cmha__gather_backward, (void *)(uintptr_t)index) : NULL;
@@ -8082,7 +8129,8 @@ static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__pcl_saved *s = (const cmha__pcl_saved *)r->user;
     const cmha_attention_args *a = &s->attention.args;
     cmha_tensor *qkv = r->in[0], *w = r->in[3];
-    cmha_real *dqkv = cmha_grad(tape, qkv), *ddelta = cmha_grad(tape, r->in[1]), *db = cmha_grad(tape, r->in[2]), *dw = cmha_grad(tape, w);
+    cmha_real *dqkv = cmha_grad(tape, qkv), *ddelta = cmha_grad(tape, r->in[1]), *db = cmha_grad(tape, r->in[2]),
+              *dw = cmha_grad(tape, w);
     size_t units = cmha__pcl_units(s), P = a->d_k / 2, N = a->n_q, u, j, per = a->heads + a->kv_heads;
     cmha_pcl_args unused;
     cmha__mark mark = cmha__mark_of(tape);
@@ -8128,7 +8176,8 @@ static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
-static cmha_status cmha__pcl_run(cmha_tape *tape, cmha__pcl_saved *s, const cmha_tensor *qkv, const cmha_tensor *w, cmha_real *loss) {
+static cmha_status cmha__pcl_run(cmha_tape *tape, cmha__pcl_saved *s, const cmha_tensor *qkv, const cmha_tensor *w,
+                                 cmha_real *loss) {
     size_t units = cmha__pcl_units(s), N = s->attention.args.n_q, u;
     cmha_pcl_args unused;
     cmha__mark mark = cmha__mark_of(tape);
@@ -8152,8 +8201,8 @@ static cmha_status cmha__pcl_run(cmha_tape *tape, cmha__pcl_saved *s, const cmha
     return tape->status;
 }
 
-CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv, cmha_tensor *delta, cmha_tensor *b,
-                               cmha_tensor *w, const cmha_pcl_options *options) {
+CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv, cmha_tensor *delta,
+                               cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options) {
     size_t one = 0, two = 0, size = 1;
     const char *misfit;
     cmha__pcl_saved *s;
@@ -8188,7 +8237,8 @@ static void cmha__preset_cope(cmha_model_config *m, cmha_trainer_config *t) {
 static void cmha__preset_mobius(cmha_model_config *m, cmha_trainer_config *t, int rope) {
     m->family = CMHA_FAMILY_MOBIUS, m->attention = rope ? CMHA_ATTENTION_ROPE : CMHA_ATTENTION_DOT, m->causal = 0;
     m->n_layers = rope ? 12 : 11, m->d_model = 768, m->n_heads = 12, m->d_ff = 3072, m->vocabulary = 30522, m->max_positions = 512;
-    m->mobius_heads = 6, m->position = CMHA_POSITION_LEARNED, m->placement = CMHA_NORM_POST, m->attention_bias = 1, m->head_bias = 1;
+    m->mobius_heads = 6, m->position = CMHA_POSITION_LEARNED, m->placement = CMHA_NORM_POST, m->attention_bias = 1,
+    m->head_bias = 1;
     m->dropout = m->attention_dropout = 0.1, m->token_types = 2;
     t->length = 128, t->schedule = CMHA_LINEAR;
 }
@@ -8253,9 +8303,14 @@ CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
         {"cope-linear", "family=cope cope_score=linear attention=dot position=none"},
         {"mobius", "family=mobius attention=dot position=learned placement=post"},
         {"mobius+rope", "family=mobius attention=rope position=learned placement=post"},
-        {"angular", "family=crat crat_attention=angular position=none placement=pre embedding_scale=1"},
-        {"angular-linear", "family=crat crat_attention=linear position=none placement=pre embedding_scale=1"},
-        {"lag", "family=crat crat_attention=lag position=none placement=pre embedding_scale=1 causal=0"}};
+        {"angular",
+         "family=crat crat_attention=angular activation=gelu_erf attention_bias=0 output_bias=0 position=none placement=pre "
+         "embedding_scale=1"},
+        {"angular-linear",
+         "family=crat crat_attention=linear activation=gelu_erf attention_bias=0 output_bias=0 position=none placement=pre "
+         "embedding_scale=1"},
+        {"lag", "family=crat crat_attention=lag activation=gelu_erf attention_bias=0 output_bias=0 position=none placement=pre "
+                "embedding_scale=1 causal=0"}};
     if (i >= sizeof kinds / sizeof *kinds) return NULL;
     if (fields) *fields = kinds[i][1];
     return kinds[i][0];
@@ -8271,8 +8326,18 @@ CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_mod
 
 /* How a parameter starts. MAPS: Möbius maps near the identity; UNIT: 1 + 0i; WHITEN: the matrices that leave variance 1/2 a part. */
 enum {
-    CMHA__ZEROS, CMHA__ONES, CMHA__WEIGHT, CMHA__RESIDUAL_WEIGHT, CMHA__EMBEDDING, CMHA__DELTA, CMHA__MATRIX_ORTHO, CMHA__MAPS, CMHA__UNIT,
-    CMHA__WHITEN, CMHA__PE_OMEGA, CMHA__PE_DELTA
+    CMHA__ZEROS,
+    CMHA__ONES,
+    CMHA__WEIGHT,
+    CMHA__RESIDUAL_WEIGHT,
+    CMHA__EMBEDDING,
+    CMHA__DELTA,
+    CMHA__MATRIX_ORTHO,
+    CMHA__MAPS,
+    CMHA__UNIT,
+    CMHA__WHITEN,
+    CMHA__PE_OMEGA,
+    CMHA__PE_DELTA
 };
 
 /* Declares parameters in file order: a first pass counts them, a second places them in the block. */
@@ -8296,7 +8361,8 @@ static cmha_tensor *cmha__declare_shape(cmha__builder *b, size_t layer, const ch
         memcpy(p->tensor.shape, shape, (size_t)rank * sizeof *shape);
         p->tensor.size = count;
         p->tensor.data = b->model->data + b->size;
-        p->decay = rank > 1 && (init == CMHA__WEIGHT || init == CMHA__RESIDUAL_WEIGHT || init == CMHA__EMBEDDING || init == CMHA__MATRIX_ORTHO);
+        p->decay = rank > 1 &&
+                   (init == CMHA__WEIGHT || init == CMHA__RESIDUAL_WEIGHT || init == CMHA__EMBEDDING || init == CMHA__MATRIX_ORTHO);
         p->init = init;
     }
     b->n++;
@@ -8311,12 +8377,14 @@ static cmha_tensor *cmha__declare(cmha__builder *b, size_t layer, const char *na
     return cmha__declare_shape(b, layer, name, cols ? 2 : 1, shape, init);
 }
 
-static cmha_tensor *cmha__declare_if(cmha__builder *b, int wanted, size_t layer, const char *name, size_t rows, size_t cols, int init) {
+static cmha_tensor *cmha__declare_if(cmha__builder *b, int wanted, size_t layer, const char *name, size_t rows, size_t cols,
+                                     int init) {
     return wanted ? cmha__declare(b, layer, name, rows, cols, init) : NULL;
 }
 
 /* A complex matrix [2, rows, cols], or vector [2, rows]. */
-static cmha_tensor *cmha__declare_complex(cmha__builder *b, int wanted, size_t layer, const char *name, size_t rows, size_t cols, int init) {
+static cmha_tensor *cmha__declare_complex(cmha__builder *b, int wanted, size_t layer, const char *name, size_t rows, size_t cols,
+                                          int init) {
     size_t shape[3];
     if (!wanted) return NULL;
     shape[0] = 2, shape[1] = rows, shape[2] = cols;
@@ -8411,7 +8479,8 @@ static void cmha__declare_mobius(cmha__builder *b, size_t i, cmha_block *k) {
     k->zv_bias = cmha__declare_complex(b, linear, i, "attn.mobius_v.bias", q, 0, CMHA__ZEROS);
 }
 
-static void cmha__declare_output(cmha__builder *b, size_t i, const char *weight, const char *bias, cmha_tensor **w, cmha_tensor **w_bias) {
+static void cmha__declare_output(cmha__builder *b, size_t i, const char *weight, const char *bias, cmha_tensor **w,
+                                 cmha_tensor **w_bias) {
     const cmha_model_config *c = &b->model->config;
     *w = cmha__declare(b, i, weight, c->d_model, c->d_model, CMHA__RESIDUAL_WEIGHT);
     *w_bias = cmha__declare_if(b, c->attention_bias || c->output_bias, i, bias, c->d_model, 0, CMHA__ZEROS);
@@ -8466,14 +8535,15 @@ static void cmha__declare_group(cmha__builder *b, size_t i, int g, cmha_block *k
     k->group[g].view = cmha__view(b, k->group[g].weight, 6 * width, D);
 }
 
-static cmha_tensor *cmha__declare_complex_norm(cmha__builder *b, size_t i, const char *weight, const char *bias, cmha_tensor **bias_out) {
+static cmha_tensor *cmha__declare_complex_norm(cmha__builder *b, size_t i, const char *weight, const char *bias,
+                                               cmha_tensor **bias_out) {
     const cmha_model_config *c = &b->model->config;
     size_t D = c->d_model / 2;
     int kind = c->complex_norm;
     cmha_tensor *w;
     if (kind == CMHA_CRMS) w = cmha__declare(b, i, weight, D, 0, CMHA__ONES);
-    else w = cmha__declare(b, i, weight, kind == CMHA_WHITEN ? 3 : 2, D,
-                           kind == CMHA_WHITEN ? CMHA__WHITEN : kind == CMHA_CLN ? CMHA__UNIT : CMHA__ONES);
+    else if (kind == CMHA_WHITEN) w = cmha__declare(b, i, weight, 3, D, CMHA__WHITEN);
+    else w = cmha__declare_complex(b, 1, i, weight, D, 0, kind == CMHA_CLN ? CMHA__UNIT : CMHA__ONES);
     *bias_out = cmha__declare_complex(b, kind != CMHA_CRMS, i, bias, D, 0, CMHA__ZEROS);
     return w;
 }
@@ -8560,7 +8630,8 @@ static void cmha__declare_all(cmha__builder *b) {
 
 /* Semi-orthogonal: the smaller side's vectors become orthonormal, by modified Gram-Schmidt done twice. A [rows, cols] is N(0, 1). */
 static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
-    size_t wide = rows < cols, n = wide ? rows : cols, m = wide ? cols : rows, vec = wide ? cols : 1, step = wide ? 1 : cols, i, j, k;
+    size_t wide = rows < cols, n = wide ? rows : cols, m = wide ? cols : rows, vec = wide ? cols : 1, step = wide ? 1 : cols, i, j,
+           k;
     int again;
     for (i = 0; i < n; i++) {
         cmha_real *v = A + i * vec;
@@ -8638,27 +8709,33 @@ static cmha_status cmha__start_parameter(const cmha_model *model, size_t index) 
 static cmha_status cmha__check_family(cmha_context *context, const cmha_model_config *c) {
     const char *problem = NULL;
     int additive = c->position == CMHA_POSITION_LEARNED || c->position == CMHA_POSITION_SINUSOIDAL;
-    if (c->family != CMHA_FAMILY_REAL && c->n_kv_heads && c->n_kv_heads != c->n_heads) problem = "its heads cannot be grouped (n_kv_heads)";
+    if (c->family != CMHA_FAMILY_REAL && c->n_kv_heads && c->n_kv_heads != c->n_heads)
+        problem = "its heads cannot be grouped (n_kv_heads)";
     if (c->family != CMHA_FAMILY_REAL && c->pcl_weight > 0) problem = "the phase contrastive loss is for family = real";
     if (c->family == CMHA_FAMILY_COPE) {
         if (c->position != CMHA_POSITION_NONE) problem = "the positions of family = cope are cope_imag; position must be none";
         if (c->causal && c->cope_score == CMHA_COPE_HYBRID_NORM && c->cope_max != 0)
             problem = "hybrid_norm would see the future through the maximum of a head or batch; causal models need cope_max = row";
+        if (c->window && c->cope_score == CMHA_COPE_LINEAR) problem = "linear attention has no sliding window";
     }
     if (c->family == CMHA_FAMILY_MOBIUS) {
         if (!additive) problem = "family = mobius needs position = learned or sinusoidal for its imaginary channel";
         if (c->mobius_heads > c->n_heads) problem = "mobius_heads is larger than n_heads";
+        if (c->mobius_softmax == CMHA_SOFTMAX_YANG8 && c->mobius_hermitian) problem = "yang8 has no Hermitian form";
         if (c->placement != CMHA_NORM_POST) problem = "the layers of family = mobius are post-norm; placement must be post";
     }
     if (c->family == CMHA_FAMILY_CRAT) {
         if (c->d_model % (2 * c->n_heads)) problem = "the complex state has d_model/2 features; n_heads must divide them";
         if (c->d_ff % 2) problem = "d_ff must be even, the complex layer has half as many features";
-        if (c->real_heads > c->n_heads || c->imag_heads > c->n_heads - c->real_heads) problem = "real_heads + imag_heads is larger than n_heads";
+        if (c->real_heads > c->n_heads || c->imag_heads > c->n_heads - c->real_heads)
+            problem = "real_heads + imag_heads is larger than n_heads";
         if (c->position != CMHA_POSITION_NONE) problem = "family = crat has positions of its own; position must be none";
         if (c->causal && c->crat_attention == CMHA_CRAT_LAG) problem = "mixing by lag sees the whole sequence; it needs causal = 0";
         if (c->window) problem = "family = crat has no sliding window";
         if (c->placement != CMHA_NORM_PRE) problem = "the layers of family = crat are pre-norm; placement must be pre";
         if (c->attention_bias || c->output_bias) problem = "the projections of family = crat have no biases";
+        if (c->activation != CMHA_GELU_ERF)
+            problem = "the feed-forward layer of family = crat is cGELU; activation must be gelu_erf";
     }
     return problem ? cmha__fail(context, CMHA_ERR_ARGUMENT, "model: %s", problem) : CMHA_OK;
 }
@@ -8671,11 +8748,13 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: d_model %zu is not divisible by n_heads %zu", c->d_model, c->n_heads);
     if (c->window && !c->causal) return cmha__fail(context, CMHA_ERR_ARGUMENT, "model: window %zu needs causal = 1", c->window);
     if (c->n_heads % cmha__kv_heads(c))
-        return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu", c->n_heads, cmha__kv_heads(c));
+        return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu", c->n_heads,
+                          cmha__kv_heads(c));
     d_k = cmha__head_width(c);
     if (d_k % 2 && (c->attention != CMHA_ATTENTION_DOT || c->pcl_weight > 0))
-        return cmha__fail(context, CMHA_ERR_SHAPE, "model: a head of %zu numbers (d_model %zu / n_heads %zu) cannot be read as complex pairs",
-                          d_k, c->d_model, c->n_heads);
+        return cmha__fail(context, CMHA_ERR_SHAPE,
+                          "model: a head of %zu numbers (d_model %zu / n_heads %zu) cannot be read as complex pairs", d_k,
+                          c->d_model, c->n_heads);
     if (c->position == CMHA_POSITION_SINUSOIDAL && c->d_model % 2)
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
     return cmha__check_family(context, c);
@@ -8699,7 +8778,8 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     model->n_omega = n_tables;
     model->omega = (double *)cmha__take(context, n_tables * (P + 1) * sizeof *model->omega);
     if (c->position == CMHA_POSITION_ALIBI) model->alibi = (cmha_real *)cmha__take(context, c->n_heads * sizeof *model->alibi);
-    if (!model->parameters || !model->blocks || !model->fused || !model->omega || (c->position == CMHA_POSITION_ALIBI && !model->alibi))
+    if (!model->parameters || !model->blocks || !model->fused || !model->omega ||
+        (c->position == CMHA_POSITION_ALIBI && !model->alibi))
         return cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for the tables of %zu parameters", b.n);
     memset(model->parameters, 0, b.n * sizeof *model->parameters);
     memset(model->fused, 0, CMHA__VIEWS * (c->n_layers + 1) * sizeof *model->fused);
@@ -8743,9 +8823,9 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, co
     return status;
 }
 
-CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *config) {
+/* Everything but the values of the numbers. */
+static cmha_status cmha__model_allocate(cmha_model *model, cmha_context *context, const cmha_model_config *config) {
     cmha__builder b;
-    size_t i;
     cmha_status status = cmha__model_open(model, context, config);
     if (status) return status;
     model->data = (cmha_real *)cmha__take(context, model->size * sizeof *model->data);
@@ -8756,8 +8836,16 @@ CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, c
     }
     b.model = model;
     cmha__declare_all(&b);
-    for (i = 0; i < model->n_parameters && !status; i++) status = cmha__start_parameter(model, i);
-    if (status) cmha_model_close(model);
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *config) {
+    size_t i;
+    cmha_status status = cmha__model_allocate(model, context, config);
+    for (i = 0; !status && i < model->n_parameters; i++) {
+        status = cmha__start_parameter(model, i);
+        if (status) cmha_model_close(model);
+    }
     return status;
 }
 
@@ -8776,7 +8864,8 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
         return cmha__fail(model->context, CMHA_ERR_STATE, "model: frequencies can only be set with frequency = table");
     count = model->n_omega * (cmha__head_width(&model->config) / 2);
     for (i = 0; i < count; i++)
-        if (!(fabs(omega[i]) <= DBL_MAX)) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: frequency %zu is not finite", i);
+        if (!(fabs(omega[i]) <= DBL_MAX))
+            return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: frequency %zu is not finite", i);
     memcpy(model->omega, omega, count * sizeof *omega);
     return CMHA_OK;
 }
@@ -8825,8 +8914,10 @@ typedef struct cmha__pass {
     cmha_tensor *extra;         /* losses beside the objective, weighted */
 } cmha__pass;
 
-static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
-static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
+static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
+                                           cmha_tensor *v);
+static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
+                                        cmha_tensor *v);
 
 static cmha_tensor *cmha__model_norm(cmha__pass *pass, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
     const cmha_model_config *c = &pass->model->config;
@@ -8834,7 +8925,7 @@ static cmha_tensor *cmha__model_norm(cmha__pass *pass, cmha_tensor *x, cmha_tens
 }
 
 static void cmha__add_loss(cmha__pass *pass, cmha_tensor *loss, double factor) {
-    if (loss && factor < 1) loss = cmha_scale(pass->tape, loss, (cmha_real)factor);
+    if (loss && (factor < 1 || factor > 1)) loss = cmha_scale(pass->tape, loss, (cmha_real)factor);
     pass->extra = pass->extra ? cmha_add(pass->tape, pass->extra, loss) : loss;
 }
 
@@ -8911,8 +9002,8 @@ static int cmha__linear_args_of(const cmha_model *model, size_t layer, int g, cm
 }
 
 /* One softmax attention over fused or separate projections, through the cache if there is one. */
-static cmha_tensor *cmha__softmax_attention(cmha__pass *pass, cmha_attention_args *a, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
-                                            cmha_tensor *delta, cmha_tensor *b) {
+static cmha_tensor *cmha__softmax_attention(cmha__pass *pass, cmha_attention_args *a, cmha_tensor *q, cmha_tensor *k,
+                                            cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b) {
     a->batch = pass->B;
     a->n_q = a->n_k = pass->N;
     a->key_mask = a->query_mask = pass->batch->key_mask;
@@ -8992,8 +9083,8 @@ static cmha_tensor *cmha__block_attention(cmha__pass *pass, const cmha_block *k,
 }
 
 /* x + gain * dropout(act(h W1^T + b1) W2^T + b2) */
-static cmha_tensor *cmha__block_ffn(cmha__pass *pass, cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2, cmha_tensor *h,
-                                    cmha_tensor *x) {
+static cmha_tensor *cmha__block_ffn(cmha__pass *pass, cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
+                                    cmha_tensor *h, cmha_tensor *x) {
     const cmha_model_config *c = &pass->model->config;
     return cmha__sublayer(pass->tape, cmha_linear(pass->tape, h, w1, b1), c->activation, w2, b2, x, (cmha_real)c->residual_scale,
                           (cmha_real)c->dropout, 1);
@@ -9040,7 +9131,8 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, const cmha_block *k
 
 /* One channel of an all-Möbius layer after its attention: LN3(FFN(y) + y), y = LN2(a Wo^T + residual). */
 static cmha_tensor *cmha__mobius_channel(cmha__pass *pass, const cmha_block *k, cmha_tensor *a, cmha_tensor *residual, int imag) {
-    cmha_tensor *y = cmha__block_output(pass, a, imag ? k->imag_wo_weight : k->wo_weight, imag ? k->imag_wo_bias : k->wo_bias, residual);
+    cmha_tensor *y = cmha__block_output(pass, a, imag ? k->imag_wo_weight : k->wo_weight, imag ? k->imag_wo_bias : k->wo_bias,
+                                        residual);
     y = cmha__model_norm(pass, y, k->ln2_weight, k->ln2_bias);
     y = imag ? cmha__block_ffn(pass, k->imag_w1_weight, k->imag_w1_bias, k->imag_w2_weight, k->imag_w2_bias, y, y)
              : cmha__block_ffn(pass, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias, y, y);
@@ -9113,7 +9205,8 @@ static cmha_tensor *cmha__join_planes(cmha__pass *pass, cmha_tensor *a, cmha_ten
 static cmha_tensor *cmha__crat_residual(cmha__pass *pass, cmha_tensor *z, cmha_tensor *f) {
     const cmha_model_config *c = &pass->model->config;
     f = cmha_dropout(pass->tape, f, (cmha_real)c->dropout);
-    return cmha_add(pass->tape, z, c->residual_scale < 1 || c->residual_scale > 1 ? cmha_scale(pass->tape, f, (cmha_real)c->residual_scale) : f);
+    return cmha_add(pass->tape, z,
+                    c->residual_scale < 1 || c->residual_scale > 1 ? cmha_scale(pass->tape, f, (cmha_real)c->residual_scale) : f);
 }
 
 /* z += attention(norm(z)), z += W2 cGELU(W1 norm(z) + b1) + b2. Where retrieval, experts and the complex residual of the paper's
@@ -9191,7 +9284,8 @@ static cmha_tensor *cmha__imaginary_positions(cmha__pass *pass) {
     cmha_tensor *p;
     if (pass->model->position_weight) {
         p = cmha__learned_positions(pass);
-        if (c->family == CMHA_FAMILY_COPE && (c->cope_gamma < 1 || c->cope_gamma > 1)) p = cmha_scale(pass->tape, p, (cmha_real)c->cope_gamma);
+        if (c->family == CMHA_FAMILY_COPE && (c->cope_gamma < 1 || c->cope_gamma > 1))
+            p = cmha_scale(pass->tape, p, (cmha_real)c->cope_gamma);
     } else {
         shape[0] = pass->B, shape[1] = pass->N, shape[2] = c->d_model;
         p = cmha__add_positions(pass, cmha_tensor_new(pass->tape, 3, shape, 0));
@@ -9240,7 +9334,8 @@ static cmha_tensor *cmha__add_regularisers(cmha__pass *pass, cmha_tensor *z) {
     const cmha_model_config *c = &pass->model->config;
     const unsigned char *mask = pass->batch->key_mask;
     if (!pass->tape->recording) return z;
-    if (c->phase_reg > 0) cmha__add_loss(pass, cmha_phase_reg(pass->tape, z, mask, (cmha_real)c->phase_reg, (cmha_real)c->complex_eps), 1);
+    if (c->phase_reg > 0)
+        cmha__add_loss(pass, cmha_phase_reg(pass->tape, z, mask, (cmha_real)c->phase_reg, (cmha_real)c->complex_eps), 1);
     if (c->mag_reg > 0) cmha__add_loss(pass, cmha_mag_reg(pass->tape, z, mask, (cmha_real)c->mag_reg), 1);
     return z;
 }
@@ -9295,7 +9390,8 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     if (!states || !model || !tape || tape->status) return NULL;
     c = &model->config;
     if (!model->class_weight) return cmha__tape_fail(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
-    if (states->rank != 3 || !states->shape[1]) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "scores: there is no token to look at");
+    if (states->rank != 3 || !states->shape[1])
+        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "scores: there is no token to look at");
     if (c->pool == CMHA_POOL_MEAN) {
         x = cmha_mean_tokens(tape, states, key_mask);
     } else {
@@ -9365,7 +9461,8 @@ static cmha_status cmha__own_pass(cmha_model *model, int recording, uint64_t key
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss) {
     cmha_tensor *y;
     cmha_status status = cmha__own_pass(model, 0, 0);
-    if (!status && (!batch || !loss)) status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "loss: the batch or the result is NULL");
+    if (!status && (!batch || !loss))
+        status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "loss: the batch or the result is NULL");
     if (status) return status;
     y = cmha__objective(model, &model->tape, batch, NULL);
     if (y) *loss = (double)y->data[0];
@@ -9375,7 +9472,8 @@ CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch,
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits) {
     cmha_tensor *y;
     cmha_status status = cmha__own_pass(model, 0, 0);
-    if (!status && (!batch || !logits)) status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "logits: the batch or the result is NULL");
+    if (!status && (!batch || !logits))
+        status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "logits: the batch or the result is NULL");
     if (status) return status;
     y = cmha_model_forward(model, &model->tape, batch, NULL);
     if (y) memcpy(logits, y->data, y->size * sizeof *logits);
@@ -9385,7 +9483,8 @@ CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batc
 CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores) {
     cmha_tensor *y;
     cmha_status status = cmha__own_pass(model, 0, 0);
-    if (!status && (!batch || !scores)) status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "classify: the batch or the result is NULL");
+    if (!status && (!batch || !scores))
+        status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "classify: the batch or the result is NULL");
     if (status) return status;
     y = cmha_model_scores(model, &model->tape, cmha_model_states(model, &model->tape, batch, NULL), batch->key_mask);
     if (y) memcpy(scores, y->data, y->size * sizeof *scores);
@@ -9396,7 +9495,8 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
     cmha_tape *tape;
     cmha_tensor *extra, *objective, *total;
     cmha_status status = cmha__own_pass(model, 1, key);
-    if (!status && (!batch || !loss)) status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "gradient: the batch or the result is NULL");
+    if (!status && (!batch || !loss))
+        status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "gradient: the batch or the result is NULL");
     if (!status) status = cmha__need_grad(model);
     if (status) return status;
     tape = &model->tape;
@@ -9479,7 +9579,8 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
             cmha__attach_grad(&model);
             status = cmha__measure(&model, batch, length, &memory, &records);
             model.data = model.grad = NULL;
-            *training = tables + 4 * model.size * unit + memory + records + 2 * CMHA__BLOCK_OVERHEAD + 2 * batch * length * sizeof(int32_t);
+            *training = tables + 4 * model.size * unit + memory + records + 2 * CMHA__BLOCK_OVERHEAD +
+                        2 * batch * length * sizeof(int32_t);
         }
         cmha_model_close(&model);
     }
@@ -9620,6 +9721,9 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     else cmha_config_defaults(cmha_trainer_table(), &trainer->config);
     status = cmha_config_check(model->context, cmha_trainer_table(), &trainer->config);
     if (status) return status;
+    if (!model->config.causal && trainer->config.mask_token >= model->config.vocabulary)
+        return cmha__fail(model->context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
+                          trainer->config.mask_token, model->config.vocabulary);
     trainer->model = model;
     trainer->seed = model->context->config.seed;
     trainer->best = (double)INFINITY;
@@ -9628,8 +9732,8 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     return status;
 }
 
-CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep, size_t vocabulary, int32_t mask_token,
-                               double rate, cmha_rng *rng) {
+CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep, size_t vocabulary,
+                               int32_t mask_token, double rate, cmha_rng *rng) {
     size_t i;
     for (i = 0; i < n; i++) {
         double chosen = cmha_rng_uniform(rng), fate = cmha_rng_uniform(rng);
@@ -9642,8 +9746,8 @@ CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const u
 }
 
 /* Fills one row of ids and targets from the stream: the next tokens, or an encoder's hidden ones as `draw` chooses them. */
-static void cmha__fill_row(const cmha_trainer *trainer, const cmha_tokens *tokens, size_t start, size_t n, uint64_t draw, int32_t *ids,
-                           int32_t *targets) {
+static void cmha__fill_row(const cmha_trainer *trainer, const cmha_tokens *tokens, size_t start, size_t n, uint64_t draw,
+                           int32_t *ids, int32_t *targets) {
     const cmha_model_config *c = &trainer->model->config;
     cmha_rng rng = cmha_rng_make(trainer->seed, cmha__mix(draw));
     size_t i;
@@ -9652,7 +9756,8 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_tokens *token
         targets[i] = c->causal ? cmha_tokens_at(tokens, start + i + 1) : -1;
     }
     if (!c->causal)
-        cmha_mask_tokens(ids, targets, n, NULL, c->vocabulary, (int32_t)trainer->config.mask_token, trainer->config.mask_rate, &rng);
+        cmha_mask_tokens(ids, targets, n, NULL, c->vocabulary, (int32_t)trainer->config.mask_token, trainer->config.mask_rate,
+                         &rng);
 }
 
 static cmha_batch cmha__trainer_batch(const cmha_trainer *trainer, size_t batch, size_t length) {
@@ -9720,7 +9825,8 @@ static cmha_status cmha__trainer_gradient(cmha_trainer *trainer, const cmha_toke
             cmha__fill_row(trainer, tokens, start, c->length, 0x6d61736bull + draw * c->batch + row, trainer->ids + row * c->length,
                            trainer->ids + (c->batch + row) * c->length);
         }
-        status = cmha_model_gradient(trainer->model, &batch, 1 / (double)c->accumulate, cmha__mix(trainer->seed ^ cmha__mix(draw + 1)), &mean);
+        status = cmha_model_gradient(trainer->model, &batch, 1 / (double)c->accumulate,
+                                     cmha__mix(trainer->seed ^ cmha__mix(draw + 1)), &mean);
         *loss += mean / (double)c->accumulate;
         if (status) return status;
     }
@@ -9762,10 +9868,12 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
         if (status == CMHA_ERR_NOT_FINITE) trainer->step++;
         return status;
     }
-    trainer->lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, (size_t)(c->warmup * (double)c->steps + 0.5), c->steps,
-                                     trainer->step + 1);
+    trainer->lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, (size_t)(c->warmup * (double)c->steps + 0.5),
+                                     c->steps, trainer->step + 1);
     if (c->clip > 0 && c->clip_mode != CMHA_CLIP_WHOLE) cmha__clip_components(trainer);
-    cmha__trainer_update(trainer, c->clip > 0 && c->clip_mode == CMHA_CLIP_WHOLE && trainer->grad_norm > c->clip ? c->clip / trainer->grad_norm : 1);
+    cmha__trainer_update(trainer, c->clip > 0 && c->clip_mode == CMHA_CLIP_WHOLE && trainer->grad_norm > c->clip
+                                      ? c->clip / trainer->grad_norm
+                                      : 1);
     trainer->step++;
     return CMHA_OK;
 }
@@ -9778,8 +9886,8 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
     if (!tokens) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: no tokens");
     c = &trainer->config;
     if (tokens->count <= c->length)
-        return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: %zu tokens are too few for sequences of %zu", tokens->count,
-                          c->length);
+        return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: %zu tokens are too few for sequences of %zu",
+                          tokens->count, c->length);
     status = cmha__trainer_gradient(trainer, tokens, &mean);
     if (loss) *loss = mean;
     return cmha__trainer_finish(trainer, status);
@@ -9790,7 +9898,8 @@ CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
     cmha_status status;
     if (!trainer || !trainer->model) return CMHA_ERR_STATE;
     cmha_model_zero_grad(trainer->model);
-    status = cmha_model_gradient(trainer->model, batch, 1, cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1)), &mean);
+    status = cmha_model_gradient(trainer->model, batch, 1, cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1)),
+                                 &mean);
     if (loss) *loss = mean;
     return cmha__trainer_finish(trainer, status);
 }
@@ -9802,7 +9911,8 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     if (!trainer || !trainer->model) return CMHA_ERR_STATE;
     if (!tokens || !loss) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: no tokens or no result");
     c = &trainer->config;
-    if (tokens->count < 2) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: %zu tokens are too few", tokens->count);
+    if (tokens->count < 2)
+        return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: %zu tokens are too few", tokens->count);
     total = tokens->count - 1 < c->eval_tokens ? tokens->count - 1 : c->eval_tokens;
     while (done < total) {
         size_t length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
@@ -9813,7 +9923,7 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         if (rows > c->batch) rows = c->batch;
         batch = cmha__trainer_batch(trainer, rows, length);
         for (row = 0; row < rows; row++)
-            cmha__fill_row(trainer, tokens, done + row * length, length, done + row, trainer->ids + row * length,
+            cmha__fill_row(trainer, tokens, done + row * length, length, done + row * length, trainer->ids + row * length,
                            trainer->ids + (rows + row) * length);
         status = cmha_model_loss(trainer->model, &batch, &mean);
         if (status) return status;
@@ -9888,9 +9998,8 @@ static int cmha__place_layer(cmha_cache *cache, size_t layer) {
         if (cmha__linear_args_of(model, layer, g, &linear)) {
             cmha_slot slot;
             memset(&slot, 0, sizeof slot);
-            linear.batch = cache->batch;
-            slot.state = cmha_linear_attention_state(&linear);
-            ok = ok && cmha__place_slot(cache, &slot);
+            linear.batch = 1;
+            ok = ok && cmha__mul(cmha_linear_attention_state(&linear), cache->batch, &slot.state) && cmha__place_slot(cache, &slot);
         } else {
             cmha__complex_args(model, layer, g, &a);
             ok = ok && cmha__place_softmax(cache, &a);
@@ -9917,7 +10026,8 @@ CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_
     memset(cache, 0, sizeof *cache);
     if (!model || !model->context) return CMHA_ERR_STATE;
     context = model->context;
-    if (!batch || !capacity) return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: batch %zu and capacity %zu must be positive", batch, capacity);
+    if (!batch || !capacity)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: batch %zu and capacity %zu must be positive", batch, capacity);
     c = &model->config;
     if (model->position_weight && capacity > c->max_positions) capacity = c->max_positions;
     if (!c->causal) return cmha__fail(context, CMHA_ERR_STATE, "cache: a bidirectional model cannot continue a sequence");
@@ -9925,8 +10035,9 @@ CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_
     cache->batch = batch;
     cache->capacity = capacity;
     cache->slide = slide;
-    if (!cmha__sum(capacity, CMHA__TILE - 1, &slots) || !cmha__place_all(cache) || !cmha__mul(cache->size, sizeof(cmha_real), &bytes) ||
-        !cmha__mul(batch, capacity, &ids) || !cmha__mul(ids, 2 * sizeof *cache->ids, &ids)) {
+    if (!cmha__sum(capacity, CMHA__TILE - 1, &slots) || !cmha__place_all(cache) ||
+        !cmha__mul(cache->size, sizeof(cmha_real), &bytes) || !cmha__mul(batch, capacity, &ids) ||
+        !cmha__mul(ids, 2 * sizeof *cache->ids, &ids)) {
         memset(cache, 0, sizeof *cache);
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "cache: %zu sequences of %zu tokens overflow a size", batch, capacity);
     }
@@ -9985,7 +10096,8 @@ static void cmha__cached_unit(const cmha_cache *cache, const cmha_slot *slot, co
     }
 }
 
-static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
+                                           cmha_tensor *v) {
     const cmha_slot *slot = &pass->cache->slots[pass->slot++];
     cmha__attention_saved s;
     cmha_attention_args *a = &s.args;
@@ -10018,7 +10130,8 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
 }
 
 /* The same of linear attention: its state is all that is kept. */
-static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
+                                        cmha_tensor *v) {
     const cmha_slot *slot = &pass->cache->slots[pass->slot++];
     cmha_real *state = pass->cache->memory + slot->keys;
     if (!pass->cache->length) memset(state, 0, slot->state * sizeof *state);
@@ -10105,7 +10218,9 @@ typedef struct cmha__candidate {
     int32_t id;
 } cmha__candidate;
 
-static int cmha__likelier(const cmha__candidate *a, const cmha__candidate *b) { return a->p > b->p || (a->p >= b->p && a->id < b->id); }
+static int cmha__likelier(const cmha__candidate *a, const cmha__candidate *b) {
+    return a->p > b->p || (a->p >= b->p && a->id < b->id);
+}
 
 /* Restores a heap, likeliest on top, below its node i. */
 static void cmha__sink(cmha__candidate *c, size_t n, size_t i) {
@@ -10130,8 +10245,8 @@ static const cmha__candidate *cmha__pop(cmha__candidate *c, size_t n) {
 }
 
 /* A token counts once however often it occurred. NaN becomes -Inf. */
-static void cmha__penalise(const cmha_sampler_config *config, const cmha_real *logits, size_t V, const int32_t *recent, size_t n_recent,
-                           cmha__candidate *c) {
+static void cmha__penalise(const cmha_sampler_config *config, const cmha_real *logits, size_t V, const int32_t *recent,
+                           size_t n_recent, cmha__candidate *c) {
     cmha_real penalty = (cmha_real)config->repetition_penalty;
     size_t i;
     for (i = 0; i < V; i++) {
@@ -10199,7 +10314,8 @@ typedef struct cmha__generation {
     void *memory;
 } cmha__generation;
 
-static cmha_status cmha__generation_open(cmha__generation *g, cmha_cache *cache, const cmha_sampler_config *sampler, uint64_t seed) {
+static cmha_status cmha__generation_open(cmha__generation *g, cmha_cache *cache, const cmha_sampler_config *sampler,
+                                         uint64_t seed) {
     size_t B = cache->batch, V = cache->model->config.vocabulary, b, reals, ints;
     g->window = sampler->penalty_window + 1;
     if (!cmha__mul(B + 2, V, &reals) || !cmha__mul(reals, sizeof(cmha_real), &reals) ||
@@ -10236,8 +10352,10 @@ static cmha_status cmha__generate(cmha__generation *g, cmha_cache *cache, const 
     for (i = 0; !status && i < n_prompt; i++) cmha__remember(g, B, prompt + i, n_prompt);
     for (i = 0; !status && i < n_new; i++) {
         for (b = 0; b < B; b++) {
-            g->tokens[b] = cmha_sample(sampler, g->logits + b * V, V, g->recent + b * g->window, g->n_recent, &g->rng[b], g->scratch);
-            if (g->tokens[b] < 0) return cmha__fail(cache->model->context, CMHA_ERR_NOT_FINITE, "generate: the logits are not numbers");
+            g->tokens[b] = cmha_sample(sampler, g->logits + b * V, V, g->recent + b * g->window, g->n_recent, &g->rng[b],
+                                       g->scratch);
+            if (g->tokens[b] < 0)
+                return cmha__fail(cache->model->context, CMHA_ERR_NOT_FINITE, "generate: the logits are not numbers");
         }
         cmha__remember(g, B, g->tokens, 1);
         if (on_token && on_token(user, g->tokens, B)) return CMHA_STOPPED;
@@ -11414,7 +11532,7 @@ CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, c
     status = cmha__archive_config(&archive, &config);
     if (status == CMHA_OK) status = cmha__check_appetite(&archive, &config);
     if (status == CMHA_OK) status = cmha__archive_omega(&archive, &config, &omega, &n_omega);
-    if (status == CMHA_OK) status = cmha_model_init(model, context, &config);
+    if (status == CMHA_OK) status = cmha__model_allocate(model, context, &config);
     if (status == CMHA_OK) status = cmha__load_into(model, &archive, omega);
     cmha__give(context, omega, n_omega * sizeof *omega);
     cmha_archive_close(&archive);

@@ -151,11 +151,12 @@ static void configure(int argc, char **argv) {
     if (option[ATTENTION].value && cmha_kind(&ctx, option[ATTENTION].value, &mc)) complain(2, cmha_error(&ctx), "; see --help");
     for (o = BATCH; o <= LR; o++)
         if (option[o].value) set_field(option[o].name + 2, option[o].value);
-    mc.causal = 0, mc.token_types = 2, mc.max_positions = tc.length;
+    mc.causal = 0, mc.token_types = 2;
     for (int i = 0; i < n_set; i++) {
         char *name = strtok(set[i], "="), *value = strtok(NULL, "");
         set_field(name ? name : "", value ? value : "");
     }
+    mc.max_positions = tc.length;
     if (option[TASK].value) {
         size_t t = find("see --help; there is no task ", option[TASK].value, *task, COUNT(task), 4);
         set_columns(task[t][1], option[PREDICT].value != NULL);
@@ -358,7 +359,7 @@ static int predict(void) {
     cmha_model model;
     char path[4096];
     check(cmha_model_load(&model, &ctx, option[MODEL].value));
-    mc = model.config, tc.length = mc.max_positions;
+    mc = model.config, tc.length = mc.max_positions < 4096 ? mc.max_positions : 4096;
     if (mc.vocabulary != vocabulary.size || !mc.classes)
         complain(1, mc.classes ? "see --vocab; another vocabulary has " : "there are no classes in ", option[MODEL].value);
     snprintf(path, sizeof path, "%s.labels", option[MODEL].value);

@@ -452,7 +452,7 @@ static void masked_keys(const phase_form *f) {
     memcpy(y, p.y, p.ny * sizeof *y);
     for (i = 0; i < 2 * 131; i++) {
         if (p.mask[i]) continue;
-        for (j = 0; j < 6; j++) p.k[i * 6 + j] = (cmha_real)(check_random() * 1e12), own = fmax(own, fabs((double)dk[i * 6 + j]));
+        for (j = 0; j < 6; j++) p.k[i * 6 + j] = (cmha_real)(check_random() * 3e38), own = fmax(own, fabs((double)dk[i * 6 + j]));
         for (j = 0; j < v_width; j++) p.v[i * v_width + j] = (cmha_real)1e20, own = fmax(own, fabs((double)dv[i * v_width + j]));
     }
     phase_forward(&p), phase_backward(&p, p.dq, p.dk, p.dv);
