@@ -68,7 +68,7 @@ static void lowrank(void) {
     free(x), free(u), free(v), free(b), free(w);
 }
 
-/* ------------------------------------------------------- norms ------------------------------------------------------- */
+/* ------------------- norms; identity 17: CLN does not see a positive factor, its gradient is in grad_complex ------------------- */
 
 static void norm_of(cmha_complex_norm kind, const cmha_real *z, cmha_real eps, cmha_real *y) {
     cmha_complex_norm_forward(kind, z, NULL, NULL, T, D, eps, y, NULL);
@@ -260,7 +260,7 @@ static void multifreq(void) {
     CHECK(check_largest(y, 6) == 0);
 }
 
-/* -------------------------------------------------- losses, clipping -------------------------------------------------- */
+/* ----------------------- losses (identity 18: the phase loss is the mean of 1 - R), clipping ----------------------- */
 
 static void regularisers(void) {
     cmha_real *z = check_array(2 * T * D, 1), dz[2 * T * D];

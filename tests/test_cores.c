@@ -86,7 +86,7 @@ static double cope_output(const cmha_linear_args *l, double re, double im, doubl
     return (output == REAL ? re : output == MAGNITUDE ? m : output == PHASE ? c : m + l->alpha * c) / den;
 }
 
-/* One row of y by its definition */
+/* One row of y by its definition: identities 10 (CoPE) and 15 (angular) */
 static void linear_row(const arrays *a, const cmha_linear_args *l, size_t b, size_t h, size_t t, double *y) {
     size_t first = (b * a->H + h) * a->n, s, c;
     double den = 0, *num = (double *)check_alloc(2 * a->width, sizeof *num);
@@ -269,7 +269,7 @@ static void check_fft(void) {
     for (n = 0; n < sizeof lengths / sizeof *lengths; n++) check_fft_length(lengths[n]);
 }
 
-/* ----------------------------------------------------- the lag core ----------------------------------------------------- */
+/* --------------------------- the lag core; identity 16: it is the direct sum over pairs of tokens --------------------------- */
 
 static cmha_lag_args lag_args(const arrays *a, double temp, size_t topk) {
     cmha_lag_args l;

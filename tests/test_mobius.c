@@ -67,7 +67,7 @@ static cmha_mobius_class classify(map m, double tol) {
     return class_of;
 }
 
-/* ---------------------------------------------------------- the map ---------------------------------------------------------- */
+/* ------------------------------------ the map; identity 11: an affine map, a common factor ------------------------------------ */
 
 enum { ROWS = 7, WIDTH = 600 }; /* more than two blocks of columns */
 
@@ -200,7 +200,7 @@ static void long_sums_stay_exact(void) {
     free(rho), free(dy);
 }
 
-/* -------------------------------------------------------- geometry -------------------------------------------------------- */
+/* ----------------------------------- geometry; identity 12: the normal forms of Table 1 ----------------------------------- */
 
 static const struct {
     double a[2], b[2], c[2], d[2], sigma[2];

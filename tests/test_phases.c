@@ -68,7 +68,7 @@ static cmha_real *log_weights(phase_problem *p, int plane) {
     return out;
 }
 
-/* With q = k, A is Hermitian: A_pq = conj(A_qp), and its diagonal is |q|^2. The scores inherit it: Re A and |A| are symmetric, Im
+/* Identity 7. With q = k, A is Hermitian: A_pq = conj(A_qp), and its diagonal is |q|^2. The scores inherit it: Re A and |A| are symmetric, Im
    A, from the imaginary softmax's weights and less the diagonal (which is zero), antisymmetric. */
 static void hermitian(const char *name) {
     phase_shape s = {1, 2, 2, 67, 67, 3, 67, 0, 0, 0, 0, 0, 0, 2};
@@ -105,7 +105,7 @@ static void hermitian(const char *name) {
     phase_close(&p);
 }
 
-/* CoPE `real` and ordinary attention of the rows [Re | Im] are the same calls on the same numbers */
+/* Identity 8. CoPE `real` and ordinary attention of the rows [Re | Im] are the same calls on the same numbers */
 static void real_is_dot(int masked, double dropout) {
     phase_shape s = {2, 4, 2, 70, 133, 5, 6, 0, 1, 1, 0, 0, 0, 2};
     phase_problem p;
@@ -159,7 +159,7 @@ static void planes_of_real(void) {
     phase_close(&p);
 }
 
-/* Does what happens to sequence 1, or (causal) to token `later` of sequence 0, show in the output of sequence 0 before it? */
+/* Identity 9. Does what happens to sequence 1, or (causal) to token `later` of sequence 0, show in the output of sequence 0 before it? */
 static double leak(const char *name, int causal, int other_sequence) {
     enum { N = 70, LATER = 66, D = 4 };
     phase_shape s = {2, 2, 2, N, N, D, 3, 0, 0, 0, 0, 0, 0, 2};
@@ -222,7 +222,7 @@ static void leaks(void) {
     }
 }
 
-/* Angular attention is ordinary attention of the unit phasors, and does not see how large a channel is */
+/* Identity 14. Angular attention is ordinary attention of the unit phasors, and does not see how large a channel is */
 static void phasors(const char *name) {
     phase_shape s = {2, 2, 1, 66, 129, 5, 3, 0, 1, 1, 0, 0, 0, 2};
     double tolerance = check_tolerance(1e-12, 1e-5);
