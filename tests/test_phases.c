@@ -345,6 +345,13 @@ static void extremes(const phase_form *f) {
     phase_close(&p);
 }
 
+/* eps = 0 is allowed: nothing but the smallest numbers keeps the gradients finite then */
+static void without_eps(const char *name) {
+    phase_form f = *phase_find(name);
+    f.eps = 0;
+    extremes(&f);
+}
+
 /* A NaN stays where it belongs: in the row of its query, or with its key in every row that sees it */
 static void not_a_number(const phase_form *f) {
     enum { N = 66, AT = 64 };
@@ -584,6 +591,8 @@ int main(int argc, char **argv) {
     for (i = CMHA_MAX_ROW; i <= CMHA_MAX_GLOBAL; i++)
         scale_free((cmha_norm_max)i, pow(2, check_tolerance(400, 50))), scale_free((cmha_norm_max)i, pow(2, -2));
     extreme_weights();
+    without_eps("angular"), without_eps("angular score"), without_eps("both"), without_eps("cope phase"),
+        without_eps("cope hybrid");
     for (i = 0; i < PHASE_FORMS; i++) {
         const phase_form *f = &phase_forms[i];
         extremes(f), not_a_number(f);
