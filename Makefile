@@ -77,17 +77,23 @@ $(EXAMPLES): $(B)/%: examples/%.c cmha.h $(wildcard examples/*.h) $(B)/config.mk
 $(B)/bench: bench/bench.c cmha.h $(B)/config.mk
 	$(COMPILE) -o $@ $< $(LINK)
 
-$(UNITS): $(B)/%: tests/%.c cmha.h $(wildcard tests/*.h examples/*.h) $(B)/config.mk
-	$(COMPILE) -o $@ $< $(LINK)
+# The tests share the library as an object, once in float and once in double: it takes longer to compile than all of them.
+$(B)/cmha.o $(B)/cmha-f64.o: cmha.h $(B)/config.mk
+	$(COMPILE) $(PRECISION) -DCMHA_IMPLEMENTATION -x c -c -o $@ $<
 
-$(GRADS): $(B)/%: tests/%.c cmha.h $(wildcard tests/*.h) $(B)/config.mk
-	$(COMPILE) -DCMHA_DOUBLE -o $@ $< $(LINK)
+$(B)/cmha-f64.o $(GRADS) $(B)/conformance-f64: private PRECISION = -DCMHA_DOUBLE
 
-$(B)/conformance: tests/conformance.c cmha.h $(wildcard tests/*.h) $(B)/config.mk
-	$(COMPILE) -o $@ $< $(LINK)
+$(UNITS): $(B)/%: tests/%.c $(B)/cmha.o $(wildcard tests/*.h examples/*.h)
+	$(COMPILE) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha.o $(LINK)
 
-$(B)/conformance-f64: tests/conformance.c cmha.h $(wildcard tests/*.h) $(B)/config.mk
-	$(COMPILE) -DCMHA_DOUBLE -o $@ $< $(LINK)
+$(GRADS): $(B)/%: tests/%.c $(B)/cmha-f64.o $(wildcard tests/*.h)
+	$(COMPILE) $(PRECISION) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha-f64.o $(LINK)
+
+$(B)/conformance: tests/conformance.c $(B)/cmha.o $(wildcard tests/*.h)
+	$(COMPILE) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha.o $(LINK)
+
+$(B)/conformance-f64: tests/conformance.c $(B)/cmha-f64.o $(wildcard tests/*.h)
+	$(COMPILE) $(PRECISION) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha-f64.o $(LINK)
 
 train: $(B)/train_tiny
 	$(B)/train_tiny $(ARGS)

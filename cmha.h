@@ -1934,14 +1934,15 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config, const char *text) {
     char name[64], value[64];
     cmha_status status = CMHA_OK;
-    while (text && *(text += strspn(text, " ")) && !status) {
+    if (!text) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: no text");
+    for (text += strspn(text, " "); *text && !status; text += strspn(text, " ")) {
         size_t n = strcspn(text, "= "), m;
-        const char *from = text + n + (text[n] == '=');
-        m = strcspn(from, " ");
         snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name), text);
-        snprintf(value, sizeof value, "%.*s", (int)(m < sizeof value ? m : sizeof value), from);
+        text += n + (text[n] == '=');
+        m = strcspn(text, " ");
+        snprintf(value, sizeof value, "%.*s", (int)(m < sizeof value ? m : sizeof value), text);
         status = cmha_config_set(context, table, config, name, value);
-        text = from + m;
+        text += m;
     }
     return status;
 }
