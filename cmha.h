@@ -4148,6 +4148,15 @@ static int cmha__attention_threads(const cmha_attention_args *a) {
     return (size_t)threads > units ? (units ? (int)units : 1) : threads;
 }
 
+/* A head of sequence b with its keys in the unit; fresh: the unit still holds another key head's. */
+static void cmha__open_head(const cmha_attention_args *a, const cmha__unit *u, cmha_heads k, size_t b, size_t head, int fresh,
+                            cmha__head *h, cmha__feature *f) {
+    size_t kv = head / (a->heads / a->kv_heads);
+    *f = cmha__feature_of(a, head);
+    cmha__set_head(h, a, u, b, head);
+    if (fresh || cmha__keys_differ(a)) cmha__write_keys(a, f, cmha__rows_at(k, b, kv), a->n_k, 0, u->keys, u->rows);
+}
+
 /* What all threads share at the head of the scratch: doubles for ddelta and db of every head, peaks and their places. */
 typedef struct cmha__shared {
     double *partial;       /* [B, H, 2, P] */
@@ -4183,21 +4192,19 @@ static void cmha__all_peaks(const cmha_attention_args *a, cmha_heads q, cmha_hea
     const cmha__term *terms = cmha__terms(a, &count);
     CMHA__FOR_CHUNKS(cmha__attention_threads(a), a->batch * a->kv_heads, lo, hi) {
         cmha__unit u;
-        size_t unit, g;
+        size_t i;
         cmha__deal_unit(a, mode, scratch + (size_t)cmha__chunk * own, &u);
         memset(u.keys, 0, cmha__tiles(a->n_k) * CMHA__TILE * cmha__key_width(a) * sizeof *u.keys);
-        for (unit = lo; unit < hi; unit++)
-            for (g = 0; g < group; g++) {
-                size_t b = unit / a->kv_heads, kv = unit % a->kv_heads, head = kv * group + g, at = (b * a->heads + head) * a->n_q;
-                cmha__feature f = cmha__feature_of(a, head);
-                cmha__head h;
-                cmha__set_head(&h, a, &u, b, head);
-                if (g == 0) cmha__write_keys(a, &f, cmha__rows_at(k, b, kv), a->n_k, 0, u.keys, u.rows);
-                cmha__set_queries(&h, &u, &f, cmha__rows_at(q, b, head), terms);
-                cmha__find_peaks(&h, x->peaks + at, x->places + at);
-                if (a->norm_max == CMHA_MAX_HEAD && a->query_mask)
-                    cmha__drop_peaks(a->query_mask + b * a->n_q, a->n_q, x->places + at);
-            }
+        for (i = lo * group; i < hi * group; i++) { /* heads of all sequences, those of a group one after another */
+            size_t b = i / a->heads, head = i % a->heads, at = i * a->n_q;
+            cmha__feature f;
+            cmha__head h;
+            cmha__open_head(a, &u, k, b, head, i % group == 0, &h, &f);
+            cmha__set_queries(&h, &u, &f, cmha__rows_at(q, b, head), terms);
+            cmha__find_peaks(&h, x->peaks + at, x->places + at);
+            if (a->norm_max == CMHA_MAX_HEAD && a->query_mask)
+                cmha__drop_peaks(a->query_mask + b * a->n_q, a->n_q, x->places + at);
+        }
     }
     cmha__spread_peaks(a, x->peaks, x->places, x->divisors);
 }
@@ -4211,22 +4218,18 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads
     if (cmha__has_peaks(args)) cmha__all_peaks(args, q, k, &x, CMHA__FORWARD, scratch);
     CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads, lo, hi) {
         cmha__unit u;
-        size_t unit, g;
+        size_t i;
         cmha__deal_unit(args, CMHA__FORWARD, scratch + (size_t)cmha__chunk * own, &u);
         memset(u.keys, 0, cmha__tiles(args->n_k) * CMHA__TILE * cmha__key_width(args) * sizeof *u.keys); /* columns beyond n_k stay zero */
-        for (unit = lo; unit < hi; unit++)
-            for (g = 0; g < group; g++) {
-                size_t b = unit / args->kv_heads, kv = unit % args->kv_heads, head = kv * group + g,
-                       at = (b * args->heads + head) * args->n_q;
-                cmha__feature f = cmha__feature_of(args, head);
-                cmha__head h;
-                cmha__set_head(&h, args, &u, b, head);
-                if (g == 0 || cmha__keys_differ(args))
-                    cmha__write_keys(args, &f, cmha__rows_at(k, b, kv), args->n_k, 0, u.keys, u.rows);
-                cmha__set_values(&h, &u, cmha__rows_at(v, b, kv), g == 0);
-                if (cmha__has_peaks(args)) h.peaks = x.divisors + at;
-                cmha__forward_terms(&h, &u, &f, cmha__rows_at(q, b, head), cmha__rows_at(y, b, head), lse ? lse + at * 2 : NULL);
-            }
+        for (i = lo * group; i < hi * group; i++) {
+            size_t b = i / args->heads, head = i % args->heads;
+            cmha__feature f;
+            cmha__head h;
+            cmha__open_head(args, &u, k, b, head, i % group == 0, &h, &f);
+            cmha__set_values(&h, &u, cmha__rows_at(v, b, head / group), i % group == 0);
+            if (cmha__has_peaks(args)) h.peaks = x.divisors + i * args->n_q;
+            cmha__forward_terms(&h, &u, &f, cmha__rows_at(q, b, head), cmha__rows_at(y, b, head), lse ? lse + i * args->n_q * 2 : NULL);
+        }
     }
 }
 
@@ -4313,15 +4316,14 @@ static void cmha__collect(const cmha__head *h, const cmha__unit *u, const cmha__
 
 static void cmha__backward_one(const cmha_attention_args *a, const cmha__backward_arrays *x, const cmha__unit *u, size_t b,
                                size_t head, size_t kv, int first) {
-    cmha__feature f = cmha__feature_of(a, head);
+    cmha__feature f;
     size_t unit = b * a->heads + head;
     cmha__rows_of q = cmha__rows_at(x->q, b, head), y = cmha__rows_at(x->y, b, head), dy = cmha__rows_at(x->dy, b, head);
     int count, t;
     const cmha__term *terms = cmha__terms(a, &count);
     cmha__head h;
     cmha__backward_head g;
-    cmha__set_head(&h, a, u, b, head);
-    if (first || cmha__keys_differ(a)) cmha__write_keys(a, &f, cmha__rows_at(x->k, b, kv), a->n_k, 0, u->keys, u->rows);
+    cmha__open_head(a, u, x->k, b, head, first, &h, &f);
     cmha__set_values(&h, u, cmha__rows_at(x->v, b, kv), first);
     if (cmha__has_peaks(a)) h.peaks = x->shared.divisors + unit * a->n_q;
     memset(&g, 0, sizeof g);
@@ -4389,13 +4391,11 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_head
     if (cmha__has_peaks(args)) cmha__all_peaks(args, q, k, &x.shared, CMHA__BACKWARD, scratch);
     CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads, lo, hi) {
         cmha__unit u;
-        size_t unit, g;
+        size_t i;
         cmha__deal_unit(args, CMHA__BACKWARD, scratch + (size_t)cmha__chunk * own, &u);
         memset(u.keys, 0, cmha__tiles(args->n_k) * CMHA__TILE * cmha__key_width(args) * sizeof *u.keys);
-        for (unit = lo; unit < hi; unit++)
-            for (g = 0; g < group; g++)
-                cmha__backward_one(args, &x, &u, unit / args->kv_heads, unit % args->kv_heads * group + g, unit % args->kv_heads,
-                                   g == 0);
+        for (i = lo * group; i < hi * group; i++)
+            cmha__backward_one(args, &x, &u, i / args->heads, i % args->heads, i % args->heads / group, i % group == 0);
     }
     cmha__sum_partial(args, x.shared.partial, ddelta, db);
     if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, &x);
