@@ -82,6 +82,8 @@ open(sys.argv[2], "wb").write(data)
 END
     one "conformance: a wrong value fails" fails "$W/wrong.safetensors"
     python3 tests/make_cases.py "$W/again" && one "tests/cases are what make_cases.py writes" diff -rq tests/cases "$W/again"
+    python3 tests/make_wordpiece.py "$W/wordpiece" && one "tests/wordpiece_cases.txt is what make_wordpiece.py writes" \
+        cmp "$W/wordpiece" tests/wordpiece_cases.txt
 fi
 
 # ------------------------------------------------------------------------------------ builds without CBLAS and without SIMD
