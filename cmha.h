@@ -3711,6 +3711,7 @@ typedef struct cmha__backward_head {
 static void cmha__backward_scores(const cmha__head *h, const cmha__backward_head *g, size_t i0, size_t rows, size_t j0) {
     const cmha_attention_args *a = h->args;
     cmha_real scale = h->turned ? 1 : a->scale; /* SCORE has it in its own factors */
+    const cmha_real tiny = CMHA__SMALLEST * (cmha_real)1e8; /* below it, and as denormals, they would only slow the products, many times over */
     size_t r, j;
     cmha__scores(h, i0, rows, j0, g->S);
     if (h->dv)
@@ -3723,8 +3724,10 @@ static void cmha__backward_scores(const cmha__head *h, const cmha__backward_head
         cmha_real *p = g->S + r * CMHA__TILE, *d = g->dS + r * CMHA__TILE;
         cmha_real top = g->lse[2 * (i0 + r)], rest = g->lse[2 * (i0 + r) + 1], D = g->D[i0 + r];
         for (j = 0; j < CMHA__TILE; j++) {
-            p[j] = cmha__exp((p[j] - top) - rest);
-            d[j] = p[j] * (d[j] - D) * scale;
+            cmha_real e = cmha__exp((p[j] - top) - rest), slope;
+            p[j] = e < tiny ? 0 : e;
+            slope = p[j] * (d[j] - D) * scale;
+            d[j] = slope < CMHA__SMALLEST && slope > -CMHA__SMALLEST ? 0 : slope;
         }
     }
     if (a->dropout > 0) cmha__drop_tile(h, g->S, i0, rows, j0);

@@ -275,39 +275,58 @@ static double decode_bytes(cmha_model *model, double *constant) {
     return (double)(size[1] - size[0]) / 1024;
 }
 
-static void bench_kind(const char *name, size_t n, double *rope) {
+static void open_layer(layer *l, cmha_model_config *mc, const char *name, size_t n) {
     static int32_t ids[4096];
+    check(cmha_preset("paper", mc, NULL));
+    mc->n_layers = 1, mc->dropout = mc->attention_dropout = 0, mc->max_positions = 16384;
+    check(cmha_kind(&ctx, name, mc));
+    memset(l, 0, sizeof *l);
+    check(cmha_model_init(&l->model, &ctx, mc));
+    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)(i * 31 % 256);
+    l->batch.ids = l->batch.targets = ids, l->batch.batch = 1, l->batch.length = n;
+}
+
+/* A kind and RoPE in turns, so that both see the same machine: median seconds of the kind, and their ratio. */
+static double against(layer *l, layer *rope, int backward, double *ratio) {
+    double times[2][RUNS];
+    l->backward = rope->backward = backward;
+    for (int r = -1; r < RUNS; r++)
+        for (int k = 0; k < 2; k++) {
+            double begin = seconds();
+            run_layer(k ? rope : l);
+            if (r >= 0) times[k][r] = seconds() - begin;
+        }
+    *ratio = median(times[0], RUNS) / median(times[1], RUNS);
+    return median(times[0], RUNS);
+}
+
+static void bench_kind(const char *name, layer *rope, size_t n) {
     cmha_model_config mc;
     layer l;
     size_t memory[3];
-    double time[2], constant = 0, per_token;
-    check(cmha_preset("paper", &mc, NULL));
-    mc.n_layers = 1, mc.dropout = mc.attention_dropout = 0, mc.max_positions = 16384;
-    check(cmha_kind(&ctx, name, &mc));
-    memset(&l, 0, sizeof l);
-    check(cmha_model_init(&l.model, &ctx, &mc));
-    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)(i * 31 % 256);
-    l.batch.ids = l.batch.targets = ids, l.batch.batch = 1, l.batch.length = n;
-    for (l.backward = 0; l.backward < 2; l.backward++) time[l.backward] = 1e6 * measure(run_layer, &l) / (double)n;
-    if (!strcmp(name, "rope")) rope[0] = time[0], rope[1] = time[1];
+    double time[2], ratio[2], constant = 0, per_token;
+    open_layer(&l, &mc, name, n);
+    for (int backward = 0; backward < 2; backward++) time[backward] = 1e6 * against(&l, rope, backward, &ratio[backward]) / (double)n;
     for (size_t i = 0; i < 3; i++) check(cmha_model_memory(&ctx, &mc, 1, (size_t)2048 << i, NULL, &memory[i]));
     per_token = decode_bytes(&l.model, &constant);
-    printf("  %-17s %8.2f %6.2f x %8.2f %6.2f x %9.1f %8.1f %8.1f", name, time[0], time[0] / rope[0], time[1], time[1] / rope[1],
+    printf("  %-17s %8.2f %6.2f x %8.2f %6.2f x %9.1f %8.1f %8.1f", name, time[0], ratio[0], time[1], ratio[1],
            (double)memory[0] / 1048576, (double)memory[1] / 1048576, (double)memory[2] / 1048576);
     if (per_token < 0) puts("  encoder only");
     else printf(constant > 0 ? " %8.1f + %.0f\n" : " %8.1f\n", per_token / 1024, constant / 1024);
+    fflush(stdout);
     cmha_model_close(&l.model);
 }
 
 static void bench_kinds(void) {
     const size_t n = 2048;
     const char *name;
-    double rope[2] = {1, 1};
+    cmha_model_config mc;
+    layer rope;
+    open_layer(&rope, &mc, "rope", n);
     printf("\nOne layer of d 512, 8 heads, d_ff 1024 at 1 x %zu           microseconds a token        training, MiB at n        cache, KiB\n", n);
     puts("  kind               forward (to rope)  + backward (to rope)      2048     4096     8192    a token + constant");
-    bench_kind("rope", n, rope);
-    for (size_t i = 0; (name = cmha_kind_name(i, NULL)) != NULL; i++)
-        if (strcmp(name, "rope")) bench_kind(name, n, rope);
+    for (size_t i = 0; (name = cmha_kind_name(i, NULL)) != NULL; i++) bench_kind(name, &rope, n);
+    cmha_model_close(&rope.model);
 }
 
 int main(int argc, char **argv) {
