@@ -91,10 +91,10 @@ typedef float cmha_real;
 /* ======================================================== Base ======================================================== */
 
 #define CMHA_VERSION_MAJOR 0
-#define CMHA_VERSION_MINOR 1
+#define CMHA_VERSION_MINOR 2
 #define CMHA_VERSION_PATCH 0
 
-/* "0.1.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
+/* "0.2.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
 CMHA_DEF const char *cmha_version(void);
 
 /* name, what cmha_status_string says of it */

@@ -53,7 +53,7 @@ static void contexts(void) {
     cmha_context_close(&c);
     for (s = 0; s < CMHA_STATUS_COUNT; s++) CHECK(strlen(cmha_status_string((cmha_status)s)) > 4);
     CHECK(cmha_status_string((cmha_status)999) != NULL && cmha_status_string((cmha_status)-1) != NULL);
-    CHECK(!strncmp(cmha_version(), "0.1.0", 5) && strstr(cmha_version(), sizeof(cmha_real) == 8 ? "double" : "float"));
+    CHECK(!strncmp(cmha_version(), "0.2.0", 5) && strstr(cmha_version(), sizeof(cmha_real) == 8 ? "double" : "float"));
     CHECK(cmha_blas_name(name, sizeof name) == name && name[0]);
     memset(name, 'x', sizeof name);
     cmha_blas_name(name, size);
