@@ -57,9 +57,9 @@
                                           1 cmha_embedding, 2 cmha_multifreq_forward, 3 cmha_add_rows, 4-5 cmha_linear, 6-7
                                           cmha_complex_rotate_forward, 8 cmha_complex_norm_forward, 9 cmha_gelu_forward, 10
                                           cmha_complex_linear_forward, 11-13 CMHA_ATTENTION_ANGULAR, 14 cmha_lag_attention_forward, 15
-                                          cmha_complex_lowrank, 16 cmha__crat_block, 22 cmha_componentwise_clip, 23 cmha_phase_reg_forward,
-                                          24 cmha_mag_reg_forward, 25 cmha__add_regularisers, 26-27 cmha__final_norm and the head;
-                                          17-21 (retrieval, complex residual, experts) are not here yet
+                                          cmha_complex_lowrank, 16 cmha__crat_block, 17-19 cmha_irw, 20 cmha_complex_residual_forward,
+                                          21 cmha_experts, 22 cmha_componentwise_clip, 23 cmha_phase_reg_forward, 24
+                                          cmha_mag_reg_forward, 25 cmha__add_regularisers, 26-27 cmha__final_norm and the head
 
    Rooms, in this order for the declarations and again for the code:
        Base | Kernels | Tensor and tape | Layers | Models | Training | Inference | Files */
@@ -965,7 +965,8 @@ typedef enum cmha_position {
     CMHA_POSITION_NONE,
     CMHA_POSITION_LEARNED,
     CMHA_POSITION_SINUSOIDAL,
-    CMHA_POSITION_ALIBI
+    CMHA_POSITION_ALIBI,
+    CMHA_POSITION_MULTIFREQ /* CRAT eq 2, for the other families too */
 } cmha_position;
 typedef enum cmha_delta_init { CMHA_DELTA_PAPER, CMHA_DELTA_ROPE_START, CMHA_DELTA_CONST } cmha_delta_init;
 typedef enum cmha_norm { CMHA_NORM_LAYER, CMHA_NORM_RMS } cmha_norm;
@@ -980,8 +981,10 @@ typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
      mobius  MöbiusAttention: the layers that mobius_wiring names have mobius_heads Möbius heads beside plain ones (its eq 10-19), or
              Möbius heads alone (eq 20-27). Their input is complex: real the layer below, imaginary the position embedding in the
              first layer and the token embedding in later ones (the paper says so of the last layer, and is silent on others)
-     crat    CRAT without retrieval and experts: a complex state of d_model/2 features (its eq 1-16), norm, angular
-             attention and feed-forward layer complex, z += attention(norm(z)), z += ffn(norm(z)) (order ours, the paper has none) */
+     crat    CRAT: a complex state of d_model/2 features; norm, angular attention and feed-forward layer complex:
+             a = attention(norm(z)), a = window(a) in the layers that have one, z = r1 z + a, z = r2 z + ffn(norm(z)) (order ours, the
+             paper has none). The window (irw_) mixes documents of a knowledge base in, ffn is a mixture of `experts` or one
+             dense layer, r1 and r2 are 1 or learned complex numbers */
 typedef enum cmha_family { CMHA_FAMILY_REAL, CMHA_FAMILY_COPE, CMHA_FAMILY_MOBIUS, CMHA_FAMILY_CRAT } cmha_family;
 
 /* MöbiusAttention's ablation: which layers are Möbius layers. */
@@ -1000,7 +1003,9 @@ typedef enum cmha_mobius_mode {
 } cmha_mobius_mode;
 
 typedef enum cmha_mobius_init { CMHA_MOBIUS_IDENTITY, CMHA_MOBIUS_ORTHO } cmha_mobius_init;
-typedef enum cmha_crat_attention { CMHA_CRAT_ANGULAR, CMHA_CRAT_LINEAR, CMHA_CRAT_LAG } cmha_crat_attention;
+typedef enum cmha_crat_attention { CMHA_CRAT_ANGULAR, CMHA_CRAT_LINEAR, CMHA_CRAT_LAG, CMHA_CRAT_DOT } cmha_crat_attention;
+/* The skip connection of CRAT eq 20, (alpha + i beta) z + f: 1; alpha and beta learned; or of modulus 1, its angle learned. */
+typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDUAL_UNIT } cmha_residual;
 enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
 
 /* SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member, default, help), ENUM(member, default, choices, help) */
@@ -1014,7 +1019,7 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit")                      \
     ENUM(family, CMHA_FAMILY_REAL, "real|cope|mobius|crat", "whose model, see cmha_family")                                      \
     ENUM(attention, CMHA_ATTENTION_CMHA, "cmha|rope|dot", "the score of plain layers and heads")                                 \
-    ENUM(position, CMHA_POSITION_NONE, "none|learned|sinusoidal|alibi", "positions outside the score (cmha and rope need none)") \
+    ENUM(position, CMHA_POSITION_NONE, "none|learned|sinusoidal|alibi|multifreq", "positions outside the score; crat: always multifreq") \
     ENUM(share, CMHA_SHARE_PER_HEAD, "per_head|shared|fixed", "cmha: whose delta and b; fixed = 1 and 0")                        \
     ENUM(delta_init, CMHA_DELTA_PAPER, "paper|rope_start|const", "cmha: N(0, std^2), 1 + N(0, std^2), or delta_value")           \
     REAL(delta_std, 0.02, 0, 100, "cmha: spread of the initial delta")                                                           \
@@ -1066,18 +1071,32 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     ENUM(mobius_quotient, CMHA_QUOTIENT_REG, "reg|exact|unit", "mobius: how the maps divide")                                    \
     REAL(mobius_eps, 1e-3, 0, 1e3, "mobius: epsilon of the quotient")                                                            \
     ENUM(mobius_init, CMHA_MOBIUS_IDENTITY, "identity|ortho", "mobius: normal or orthogonal matrices; maps start near identity")  \
-    ENUM(crat_attention, CMHA_CRAT_ANGULAR, "angular|linear|lag", "crat: softmax of cosines, its linear kernel, mixing by lag")  \
+    ENUM(crat_attention, CMHA_CRAT_ANGULAR, "angular|linear|lag|dot", "crat: softmax of cosines, its linear kernel, by lag, Re q conj k") \
     SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone")                                                              \
     SIZE(imag_heads, 0, 0, 1024, "crat: heads that see Im z alone; the others see both")                                         \
     ENUM(complex_norm, CMHA_CLN, "cln|crms|split|whiten", "crat: the norm")                                                      \
     SIZE(low_rank, 0, 0, 65536, "crat: rank of the attention's projections U V^H (eq 15); 0 = dense")                            \
-    SIZE(pe_terms, 4, 1, 64, "crat: sines per channel of the positions (K of eq 2)")                                             \
+    SIZE(pe_terms, 4, 1, 64, "multifreq: sines per channel (K of CRAT eq 2)")                                             \
     FLAG(state_rotation, 1, "crat: rotate the state by angles of its content (eq 6)")                                            \
     FLAG(state_gelu, 0, "crat: cGELU on the state (the paper's stage 2; it crowds the phases into one quadrant)")                \
     REAL(phase_reg, 0, 0, 1000, "crat: phase regularisation (lambda_p of eq 23, the paper's is 1e-4)")                           \
     REAL(mag_reg, 0, 0, 1000, "crat: magnitude regularisation (lambda_m of eq 24, the paper's is 1e-4)")                         \
     REAL(lag_temp, 1, -1e6, 1e6, "crat, lag: factor on the correlations")                                                        \
-    SIZE(lag_topk, 0, 0, 16777216, "crat, lag: the most lags mixed; 0 = all")
+    SIZE(lag_topk, 0, 0, 16777216, "crat, lag: the most lags mixed; 0 = all")                                                    \
+    ENUM(complex_residual, CMHA_RESIDUAL_NONE, "none|free|unit", "crat: factor on the skip connection: 1, alpha + i beta, e^(i psi)") \
+    SIZE(experts, 0, 0, 65536, "crat: experts of a layer (E of eq 21), each as wide as d_ff; 0 = one dense layer")                \
+    SIZE(experts_top, 2, 1, 65536, "crat: experts a token goes through")                                                         \
+    REAL(balance, 0, 0, 1000, "crat: weight of the load balance loss of each layer; the paper has none, 0.01 is usual")          \
+    SIZE(irw_layers, 0, 0, 1024, "crat: layers with a reflection window into a knowledge base; 0 = none")                        \
+    SIZE(irw_from, 0, 0, 1024, "crat: the first of them, counted from 1; 0 = the one in the middle of the depth")                \
+    SIZE(irw_queries, 3, 1, 1024, "crat: queries a token asks (M of eq 17)")                                                     \
+    SIZE(irw_top, 5, 1, 1024, "crat: documents a query finds (k)")                                                               \
+    SIZE(irw_width, 0, 0, 65536, "crat: complex features of a document (d_r); 0 = d_model/2")                                    \
+    REAL(irw_tau, 1, 1e-6, 1e6, "crat: temperature of the similarities")                                                         \
+    REAL(irw_gate_tau, 1, 1e-6, 1e6, "crat: temperature of the reflection gate (tau of eq 19)")                                  \
+    REAL(irw_threshold, -1, -1, 1, "crat: least similarity of a document that counts as found")                                  \
+    ENUM(irw_fusion, CMHA_FUSION_CONVEX, "convex|additive", "crat: (1 - g) a + g r, or a + g r")                                 \
+    FLAG(irw_raw, 0, "crat: the weights of the queries as they are, no softmax")
 
 enum { CMHA_CLIP_WHOLE }; /* the values after it are those of cmha_clip_mode, plus 1 */
 
@@ -1130,7 +1149,9 @@ CMHA_DEF cmha_table cmha_trainer_table(void);
      cope         CoPE's encoder: 6 layers, d 256, 8 heads, d_ff 1024, ReLU, post-norm, dropout 0.2, WordPiece vocabulary
      mobiusbert   MöbiusBERT "H & T": 11 layers, d 768, 12 heads, framed, half of the heads Möbius
      mobroformer  the same with RoPE in the plain heads, 12 layers
-     crat         CRAT: d 768, 8 heads, a quarter of them real, a quarter imaginary; depth and d_ff ours (its Table A1 is missing)
+     crat         CRAT, all of it: 12 layers, d 768, 8 heads, a quarter of them real, a quarter imaginary, 8 experts of which a token
+                  sees 2, learned complex residuals, one reflection window, regularisers 1e-4, component-wise clipping (what is in
+                  its Table A1, which is missing, is ours)
    Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer);
 
@@ -1164,6 +1185,9 @@ typedef struct cmha_block {
         cmha_tensor *u[3], *v[3];                              /* instead of it, low rank: of q, k and v */
     } group[3];                                                /* crat: real, imaginary and mixed heads */
     cmha_tensor *wo_u, *wo_v;
+    cmha_tensor *alpha[2], *beta[2];                           /* crat: of the two sums (eq 20) */
+    cmha_tensor *router_weight, *router_bias;                  /* crat: of the experts, whose layers are w1 and w2 [2, E, O, I] */
+    cmha_irw_weights irw;                                      /* crat: the reflection window */
 } cmha_block;
 
 /* A decoder language model, or with causal = 0 an encoder, of any family (the others' blocks: see cmha_family); of the real one
@@ -1180,10 +1204,13 @@ typedef struct cmha_model {
     cmha_tensor *fused;           /* the qkv and gate|up views the blocks point to */
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias, *head_weight, *head_bias;
     cmha_tensor *class_weight, *class_bias;
-    cmha_tensor *pe_omega, *pe_delta, *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 2, 5 and 6 */
+    cmha_tensor *pe_omega, *pe_delta, *state_weight, *state_bias, *theta_weight, *theta_bias; /* multifreq; crat, eq 5 and 6 */
     double *omega;                /* [n_omega, d_k/2] */
     size_t n_omega;               /* 1, or n_heads after cmha_model_set_frequencies */
     cmha_real *alibi;             /* [n_heads] or NULL */
+    const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
+    uint64_t knowledge_identity;  /* of the base set last, or that of the file the model was loaded from; 0 = none */
+    uint64_t *expert_use;         /* [n_layers, experts]: tokens each got in training passes; the caller may clear it. Or NULL */
     cmha_tape tape;               /* of the model's own passes */
 } cmha_model;
 
@@ -1206,6 +1233,11 @@ CMHA_DEF void cmha_model_close(cmha_model *model);
 CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name);
 /* The caller's frequencies omega [n_heads, d_k/2] in radians per position, copied; the model must have frequency = table. */
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
+
+/* The knowledge base that the windows of family = crat look into, NULL = none (a window then changes nothing). The model keeps the
+   pointer; bases may be exchanged at any time between two calls. Errors: STATE (no window), SHAPE (its vectors do not have irw_width
+   features). */
+CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge);
 
 /* The forward pass as operations on the caller's tape -> logits [batch, length, vocabulary]; for objectives of one's own.
    extra_loss (or NULL) gets the weighted losses beside the objective (phase contrastive; CRAT eq 23-24) [1], or NULL where there are
@@ -1416,7 +1448,7 @@ typedef struct cmha_archive_item {
 CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path, const cmha_archive_item *items, size_t n_items,
                                         const char *const *metadata, size_t n_metadata);
 
-/* Parameters under their names, configuration as metadata "cfg.<field>". */
+/* Parameters under their names, configuration as metadata "cfg.<field>", the identity of its knowledge base as "knowledge". */
 CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Opens a model from a file written by cmha_model_save or cmha_trainer_save. Every name, dtype and shape is checked against
    the configuration before a weight is read. Errors: NOT_FOUND, IO, FORMAT, SHAPE, MEMORY. */
@@ -1424,7 +1456,8 @@ CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, c
 /* Model and training state: moments "optim.m.<name>", "optim.v.<name>", step, seed, best loss. */
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Loads that state into an open trainer whose model has the same configuration. The trainer keeps its own configuration; where it
-   is the saved one (metadata "trainer.<field>") and the tokens are the same, the run continues bit for bit. On an
+   is the saved one (metadata "trainer.<field>") and the tokens are the same, the run continues bit for bit. A model that looks into
+   another knowledge base than the saved one did is refused (FORMAT). On an
    error trainer and model are as before, unless reading the data itself fails half-way (IO). */
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
 
@@ -8247,6 +8280,17 @@ static void cmha__preset_mobius(cmha_model_config *m, cmha_trainer_config *t, in
     t->length = 128, t->schedule = CMHA_LINEAR;
 }
 
+/* Everything the paper has, so that each row of its ablation (Table 6) is one field away: family=real (a real-valued transformer of
+   dot products with the same positions), crat_attention=dot, irw_layers=0, pe_terms=1, state_rotation=0, complex_norm=split,
+   experts=0. d_ff is that of the paper's 125 million parameters with GPT-2's vocabulary. */
+static void cmha__preset_crat(cmha_model_config *m, cmha_trainer_config *t) {
+    m->family = CMHA_FAMILY_CRAT, m->attention = CMHA_ATTENTION_DOT, m->position = CMHA_POSITION_MULTIFREQ;
+    m->n_layers = 12, m->d_model = 768, m->n_heads = 8, m->d_ff = 1024, m->real_heads = m->imag_heads = 2;
+    m->experts = 8, m->experts_top = 2, m->complex_residual = CMHA_RESIDUAL_FREE, m->irw_layers = 1;
+    m->dropout = 0.1, m->phase_reg = m->mag_reg = 1e-4, m->embedding_scale = 1;
+    t->clip_mode = CMHA_CLIP_WHOLE + 1 + CMHA_CLIP_NORM;
+}
+
 CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer) {
     cmha_model_config m;
     cmha_trainer_config t;
@@ -8279,8 +8323,7 @@ CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmh
         cmha__preset_mobius(&m, &t, !strcmp(name, "mobroformer"));
     } else if (!strcmp(name, "crat")) {
         m.family = CMHA_FAMILY_CRAT;
-        m.n_layers = 12, m.d_model = 768, m.n_heads = 8, m.d_ff = 3072, m.real_heads = m.imag_heads = 2;
-        m.dropout = 0.1, m.phase_reg = m.mag_reg = 1e-4, m.embedding_scale = 1;
+        cmha__preset_crat(&m, &t);
     } else {
         return CMHA_ERR_NOT_FOUND;
     }
@@ -8313,6 +8356,9 @@ CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
         {"angular-linear",
          "family=crat crat_attention=linear activation=gelu_erf attention_bias=0 output_bias=0 position=none placement=pre "
          "embedding_scale=1"},
+        {"crat",
+         "family=crat crat_attention=angular activation=gelu_erf attention_bias=0 output_bias=0 position=none placement=pre "
+         "embedding_scale=1 experts=4 experts_top=2 complex_residual=free phase_reg=1e-4 mag_reg=1e-4"},
         {"lag", "family=crat crat_attention=lag activation=gelu_erf attention_bias=0 output_bias=0 position=none placement=pre "
                 "embedding_scale=1 causal=0"}};
     if (i >= sizeof kinds / sizeof *kinds) return NULL;
@@ -8341,7 +8387,9 @@ enum {
     CMHA__UNIT,
     CMHA__WHITEN,
     CMHA__PE_OMEGA,
-    CMHA__PE_DELTA
+    CMHA__PE_DELTA,
+    CMHA__SHARES, /* of the queries of a reflection window */
+    CMHA__CLOSED  /* the bias of its gate: sigmoid(-2) = 0.12, so that it starts by listening to the model; the paper is silent */
 };
 
 /* Declares parameters in file order: a first pass counts them, a second places them in the block. */
@@ -8552,20 +8600,79 @@ static cmha_tensor *cmha__declare_complex_norm(cmha__builder *b, size_t i, const
     return w;
 }
 
+/* Does this layer have a reflection window? */
+static int cmha__has_window(const cmha_model_config *c, size_t layer) {
+    size_t first = c->irw_from ? c->irw_from - 1 : c->n_layers / 2;
+    return c->family == CMHA_FAMILY_CRAT && layer >= first && layer - first < c->irw_layers;
+}
+
+static size_t cmha__window_width(const cmha_model_config *c) { return c->irw_width ? c->irw_width : c->d_model / 2; }
+
+/* The reflection window of a layer (CRAT eq 17-19). */
+static void cmha__declare_window(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t D = c->d_model / 2, d_r = cmha__window_width(c), M = c->irw_queries;
+    if (!cmha__has_window(c, i)) return;
+    k->irw.wm = cmha__declare_complex(b, 1, i, "irw.query.weight", M * d_r, D, CMHA__WEIGHT);
+    k->irw.bm = cmha__declare_complex(b, 1, i, "irw.query.bias", M * d_r, 0, CMHA__ZEROS);
+    k->irw.w_logits = cmha__declare(b, i, "irw.mix", M, 0, CMHA__SHARES);
+    k->irw.wv = cmha__declare_complex(b, 1, i, "irw.value.weight", D, d_r, CMHA__WEIGHT);
+    k->irw.wg = cmha__declare(b, i, "irw.gate.weight", D, 2 * D + 2 * d_r, CMHA__WEIGHT);
+    k->irw.bg = cmha__declare(b, i, "irw.gate.bias", D, 0, CMHA__CLOSED);
+}
+
+/* The factor on a skip connection (CRAT eq 20). */
+static void cmha__declare_residual(cmha__builder *b, size_t i, int sum, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    static const char *const names[2][3] = {{"res1.alpha", "res1.beta", "res1.psi"}, {"res2.alpha", "res2.beta", "res2.psi"}};
+    int free_form = c->complex_residual == CMHA_RESIDUAL_FREE, unit = c->complex_residual == CMHA_RESIDUAL_UNIT;
+    k->alpha[sum] = cmha__declare_if(b, free_form, i, names[sum][0], 1, 0, CMHA__ONES);
+    k->beta[sum] = cmha__declare_if(b, free_form, i, names[sum][1], 1, 0, CMHA__ZEROS);
+    if (unit) k->alpha[sum] = cmha__declare(b, i, names[sum][2], 1, 0, CMHA__ZEROS);
+}
+
+/* A layer of the experts, [2, E, O, I], or (I = 0) a bias of it, [2, E, O]. */
+static cmha_tensor *cmha__declare_expert(cmha__builder *b, int wanted, size_t i, const char *name, size_t O, size_t I, int init) {
+    size_t shape[4];
+    if (!wanted) return NULL;
+    shape[0] = 2, shape[1] = b->model->config.experts, shape[2] = O, shape[3] = I;
+    if (b->model->parameters) b->model->parameters[b->n].is_complex = 1;
+    return cmha__declare_shape(b, i, name, I ? 4 : 3, shape, init);
+}
+
+/* The feed-forward layer: one, or a router and experts (CRAT eq 21). */
+static void cmha__declare_crat_ffn(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t D = c->d_model / 2, F = c->d_ff / 2;
+    if (c->experts) {
+        k->router_weight = cmha__declare_complex(b, 1, i, "ffn.router.weight", c->experts, D, CMHA__WEIGHT);
+        k->router_bias = cmha__declare(b, i, "ffn.router.bias", c->experts, 0, CMHA__ZEROS);
+        k->w1_weight = cmha__declare_expert(b, 1, i, "ffn.experts.w1.weight", F, D, CMHA__WEIGHT);
+        k->w1_bias = cmha__declare_expert(b, c->ffn_bias, i, "ffn.experts.w1.bias", F, 0, CMHA__ZEROS);
+        k->w2_weight = cmha__declare_expert(b, 1, i, "ffn.experts.w2.weight", D, F, CMHA__RESIDUAL_WEIGHT);
+        k->w2_bias = cmha__declare_expert(b, c->ffn_bias, i, "ffn.experts.w2.bias", D, 0, CMHA__ZEROS);
+    } else {
+        k->w1_weight = cmha__declare_complex(b, 1, i, "ffn.w1.weight", F, D, CMHA__WEIGHT);
+        k->w1_bias = cmha__declare_complex(b, c->ffn_bias, i, "ffn.w1.bias", F, 0, CMHA__ZEROS);
+        k->w2_weight = cmha__declare_complex(b, 1, i, "ffn.w2.weight", D, F, CMHA__RESIDUAL_WEIGHT);
+        k->w2_bias = cmha__declare_complex(b, c->ffn_bias, i, "ffn.w2.bias", D, 0, CMHA__ZEROS);
+    }
+}
+
 static void cmha__declare_crat(cmha__builder *b, size_t i, cmha_block *k) {
     const cmha_model_config *c = &b->model->config;
-    size_t D = c->d_model / 2, F = c->d_ff / 2, r = c->low_rank;
+    size_t D = c->d_model / 2, r = c->low_rank;
     int g;
     k->ln1_weight = cmha__declare_complex_norm(b, i, "ln1.weight", "ln1.bias", &k->ln1_bias);
     for (g = 0; g < 3; g++) cmha__declare_group(b, i, g, k);
     k->wo_u = cmha__declare_complex(b, r > 0, i, "attn.wo.u", D, r, CMHA__WEIGHT);
     k->wo_v = cmha__declare_complex(b, r > 0, i, "attn.wo.v", D, r, CMHA__WEIGHT);
     k->wo_weight = cmha__declare_complex(b, r == 0, i, "attn.wo.weight", D, D, CMHA__RESIDUAL_WEIGHT);
+    cmha__declare_window(b, i, k);
+    cmha__declare_residual(b, i, 0, k);
     k->ln2_weight = cmha__declare_complex_norm(b, i, "ln2.weight", "ln2.bias", &k->ln2_bias);
-    k->w1_weight = cmha__declare_complex(b, 1, i, "ffn.w1.weight", F, D, CMHA__WEIGHT);
-    k->w1_bias = cmha__declare_complex(b, c->ffn_bias, i, "ffn.w1.bias", F, 0, CMHA__ZEROS);
-    k->w2_weight = cmha__declare_complex(b, 1, i, "ffn.w2.weight", D, F, CMHA__RESIDUAL_WEIGHT);
-    k->w2_bias = cmha__declare_complex(b, c->ffn_bias, i, "ffn.w2.bias", D, 0, CMHA__ZEROS);
+    cmha__declare_crat_ffn(b, i, k);
+    cmha__declare_residual(b, i, 1, k);
 }
 
 static void cmha__declare_block(cmha__builder *b, size_t i) {
@@ -8595,13 +8702,11 @@ static void cmha__declare_block(cmha__builder *b, size_t i) {
     if (b->model->parameters) b->model->blocks[i] = k;
 }
 
-/* CRAT's positions and state (eq 2, 5 and 6). */
+/* CRAT's state (eq 5 and 6). */
 static void cmha__declare_state(cmha__builder *b) {
     cmha_model *model = b->model;
     const cmha_model_config *c = &model->config;
     size_t d = c->d_model, D = d / 2;
-    model->pe_omega = cmha__declare(b, SIZE_MAX, "pe.omega", c->pe_terms, d, CMHA__PE_OMEGA);
-    model->pe_delta = cmha__declare(b, SIZE_MAX, "pe.delta", c->pe_terms, d, CMHA__PE_DELTA);
     model->state_weight = cmha__declare_complex(b, 1, SIZE_MAX, "state.weight", D, d, CMHA__WEIGHT);
     model->state_bias = cmha__declare_complex(b, 1, SIZE_MAX, "state.bias", D, 0, CMHA__ZEROS);
     model->theta_weight = cmha__declare_if(b, c->state_rotation, SIZE_MAX, "state.theta.weight", D, d, CMHA__WEIGHT);
@@ -8616,12 +8721,15 @@ static void cmha__declare_all(cmha__builder *b) {
     const cmha_model_config *c = &model->config;
     size_t i, d = c->d_model, none = SIZE_MAX;
     int pre = c->placement == CMHA_NORM_PRE;
+    int waves = c->position == CMHA_POSITION_MULTIFREQ || c->family == CMHA_FAMILY_CRAT;
     int positions = c->position == CMHA_POSITION_LEARNED || (c->family == CMHA_FAMILY_COPE && c->cope_imag == CMHA_COPE_LEARNED);
     b->n = b->size = b->n_views = 0;
     b->overflow = 0;
     model->token_weight = cmha__declare(b, none, "tok_emb.weight", c->vocabulary, d, CMHA__EMBEDDING);
     model->position_weight = cmha__declare_if(b, positions, none, "pos_emb.weight", c->max_positions, d, CMHA__EMBEDDING);
     model->type_weight = cmha__declare_if(b, c->token_types > 0, none, "type_emb.weight", c->token_types, d, CMHA__EMBEDDING);
+    model->pe_omega = cmha__declare_if(b, waves, none, "pe.omega", c->pe_terms, d, CMHA__PE_OMEGA);
+    model->pe_delta = cmha__declare_if(b, waves, none, "pe.delta", c->pe_terms, d, CMHA__PE_DELTA);
     if (c->family == CMHA_FAMILY_CRAT) cmha__declare_state(b);
     for (i = 0; i < c->n_layers; i++) cmha__declare_block(b, i);
     model->final_weight = cmha__declare_if(b, pre, none, "ln_f.weight", d, 0, CMHA__ONES);
@@ -8667,6 +8775,8 @@ static double cmha__start_mean(const cmha_model_config *c, const cmha_parameter 
     switch (p->init) {
     case CMHA__ONES: return 1;
     case CMHA__UNIT: return i < p->tensor.size / 2;
+    case CMHA__CLOSED: return -2;
+    case CMHA__SHARES: return c->irw_raw ? 1 / (double)c->irw_queries : 0;
     case CMHA__WHITEN: return i / D == 1 ? 0 : 0.70710678118654752440;
     case CMHA__MAPS: return i / (2 * D) % 3 == 0 && i / D % 2 == 0; /* a = d = 1, b = c = 0 */
     case CMHA__DELTA: return c->delta_init == CMHA_DELTA_PAPER ? 0 : c->delta_init == CMHA_DELTA_ROPE_START ? 1 : c->delta_value;
@@ -8709,6 +8819,15 @@ static cmha_status cmha__start_parameter(const cmha_model *model, size_t index) 
     return CMHA_OK;
 }
 
+/* What is wrong with the experts and windows of a CRAT, or NULL. */
+static const char *cmha__crat_additions_wrong(const cmha_model_config *c) {
+    size_t first = c->irw_from ? c->irw_from - 1 : c->n_layers / 2;
+    if (c->experts && c->experts_top > c->experts) return "experts_top is larger than experts";
+    if (c->irw_layers && (first >= c->n_layers || c->irw_layers > c->n_layers - first))
+        return "the reflection windows (irw_from, irw_layers) go on beyond the last layer";
+    return NULL;
+}
+
 /* What the complex families ask for. */
 static cmha_status cmha__check_family(cmha_context *context, const cmha_model_config *c) {
     const char *problem = NULL;
@@ -8733,7 +8852,8 @@ static cmha_status cmha__check_family(cmha_context *context, const cmha_model_co
         if (c->d_ff % 2) problem = "d_ff must be even, the complex layer has half as many features";
         if (c->real_heads > c->n_heads || c->imag_heads > c->n_heads - c->real_heads)
             problem = "real_heads + imag_heads is larger than n_heads";
-        if (c->position != CMHA_POSITION_NONE) problem = "family = crat has positions of its own; position must be none";
+        if (c->position != CMHA_POSITION_NONE && c->position != CMHA_POSITION_MULTIFREQ)
+            problem = "the positions of family = crat are multifreq; position must be that or none";
         if (c->causal && c->crat_attention == CMHA_CRAT_LAG) problem = "mixing by lag sees the whole sequence; it needs causal = 0";
         if (c->window) problem = "family = crat has no sliding window";
         if (c->placement != CMHA_NORM_PRE) problem = "the layers of family = crat are pre-norm; placement must be pre";
@@ -8741,6 +8861,7 @@ static cmha_status cmha__check_family(cmha_context *context, const cmha_model_co
         if (c->activation != CMHA_GELU_ERF)
             problem = "the feed-forward layer of family = crat is cGELU; activation must be gelu_erf";
     }
+    if (c->family == CMHA_FAMILY_CRAT && !problem) problem = cmha__crat_additions_wrong(c);
     return problem ? cmha__fail(context, CMHA_ERR_ARGUMENT, "model: %s", problem) : CMHA_OK;
 }
 
@@ -8764,11 +8885,14 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
     return cmha__check_family(context, c);
 }
 
+/* Counters of expert use. */
+static size_t cmha__uses(const cmha_model_config *c) { return c->family == CMHA_FAMILY_CRAT ? c->n_layers * c->experts : 0; }
+
 /* The arrays that describe the model: parameters, blocks, fused views, frequencies. All but the numbers themselves. */
 static cmha_status cmha__model_describe(cmha_model *model) {
     const cmha_model_config *c = &model->config;
     cmha_context *context = model->context;
-    size_t P = cmha__head_width(c) / 2, n_tables = c->frequency == CMHA_FREQ_TABLE ? c->n_heads : 1, h;
+    size_t P = cmha__head_width(c) / 2, n_tables = c->frequency == CMHA_FREQ_TABLE ? c->n_heads : 1, h, uses;
     cmha__builder b;
     b.model = model;
     cmha__declare_all(&b);
@@ -8782,11 +8906,14 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     model->n_omega = n_tables;
     model->omega = (double *)cmha__take(context, n_tables * (P + 1) * sizeof *model->omega);
     if (c->position == CMHA_POSITION_ALIBI) model->alibi = (cmha_real *)cmha__take(context, c->n_heads * sizeof *model->alibi);
+    uses = cmha__uses(c);
+    if (uses) model->expert_use = (uint64_t *)cmha__take(context, uses * sizeof *model->expert_use);
     if (!model->parameters || !model->blocks || !model->fused || !model->omega ||
-        (c->position == CMHA_POSITION_ALIBI && !model->alibi))
+        (c->position == CMHA_POSITION_ALIBI && !model->alibi) || (uses && !model->expert_use))
         return cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for the tables of %zu parameters", b.n);
     memset(model->parameters, 0, b.n * sizeof *model->parameters);
     memset(model->fused, 0, CMHA__VIEWS * (c->n_layers + 1) * sizeof *model->fused);
+    if (uses) memset(model->expert_use, 0, uses * sizeof *model->expert_use);
     for (h = 0; h < n_tables; h++)
         cmha_frequencies(c->frequency == CMHA_FREQ_LITERAL ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE, c->base, P, model->omega + h * P);
     if (model->alibi) cmha_alibi_slopes(c->n_heads, model->alibi);
@@ -8807,6 +8934,7 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
     cmha__give(context, model->fused, CMHA__VIEWS * (model->config.n_layers + 1) * sizeof *model->fused);
     cmha__give(context, model->omega, model->n_omega * (P + 1) * sizeof *model->omega);
     cmha__give(context, model->alibi, model->config.n_heads * sizeof *model->alibi);
+    cmha__give(context, model->expert_use, cmha__uses(&model->config) * sizeof *model->expert_use);
     memset(model, 0, sizeof *model);
 }
 
@@ -8871,6 +8999,20 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
         if (!(fabs(omega[i]) <= DBL_MAX))
             return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: frequency %zu is not finite", i);
     memcpy(model->omega, omega, count * sizeof *omega);
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge) {
+    const cmha_model_config *c;
+    if (!model || !model->context) return CMHA_ERR_STATE;
+    c = &model->config;
+    if (knowledge && (c->family != CMHA_FAMILY_CRAT || !c->irw_layers))
+        return cmha__fail(model->context, CMHA_ERR_STATE, "model: it has no reflection window (irw_layers = 0) for a knowledge base");
+    if (knowledge && knowledge->d_r != cmha__window_width(c))
+        return cmha__fail(model->context, CMHA_ERR_SHAPE, "model: the knowledge base has %zu features, its windows %zu",
+                          knowledge->d_r, cmha__window_width(c));
+    model->knowledge = knowledge;
+    model->knowledge_identity = knowledge ? knowledge->identity : 0;
     return CMHA_OK;
 }
 
@@ -8981,7 +9123,7 @@ static void cmha__complex_args(const cmha_model *model, size_t layer, int g, cmh
     } else {
         a->heads = a->kv_heads = cmha__group_heads(c, g);
         a->d_k = a->d_v = c->d_model / 2 / c->n_heads;
-        a->kind = CMHA_ATTENTION_ANGULAR;
+        a->kind = c->crat_attention == CMHA_CRAT_DOT ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
         a->softmax = CMHA_SOFTMAX_REAL;
         a->complex_v = 1;
         a->scale = (cmha_real)(c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)a->d_k)); /* eq 12 */
@@ -9182,7 +9324,7 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, const cmha_block *k, cmha
     }
     if (cmha__linear_args_of(pass->model, pass->layer, g, &linear)) return cmha__any_linear(pass, &linear, q, key, v);
     cmha__complex_args(pass->model, pass->layer, g, &a);
-    if (c->crat_attention == CMHA_CRAT_ANGULAR) return cmha__softmax_attention(pass, &a, q, key, v, NULL, NULL);
+    if (c->crat_attention != CMHA_CRAT_LAG) return cmha__softmax_attention(pass, &a, q, key, v, NULL, NULL);
     memset(&lag, 0, sizeof lag);
     lag.heads = a.heads;
     lag.temp = (cmha_real)c->lag_temp;
@@ -9206,15 +9348,46 @@ static cmha_tensor *cmha__join_planes(cmha__pass *pass, cmha_tensor *a, cmha_ten
     return cmha_reshape(pass->tape, joined, 3, shape);
 }
 
-static cmha_tensor *cmha__crat_residual(cmha__pass *pass, cmha_tensor *z, cmha_tensor *f) {
+/* (alpha + i beta) z + f (eq 20); sum 0 or 1 of the layer. */
+static cmha_tensor *cmha__crat_residual(cmha__pass *pass, const cmha_block *k, int sum, cmha_tensor *z, cmha_tensor *f) {
     const cmha_model_config *c = &pass->model->config;
     f = cmha_dropout(pass->tape, f, (cmha_real)c->dropout);
-    return cmha_add(pass->tape, z,
-                    c->residual_scale < 1 || c->residual_scale > 1 ? cmha_scale(pass->tape, f, (cmha_real)c->residual_scale) : f);
+    if (c->residual_scale < 1 || c->residual_scale > 1) f = cmha_scale(pass->tape, f, (cmha_real)c->residual_scale);
+    return k->alpha[sum] ? cmha_complex_residual(pass->tape, z, f, k->alpha[sum], k->beta[sum]) : cmha_add(pass->tape, z, f);
 }
 
-/* z += attention(norm(z)), z += W2 cGELU(W1 norm(z) + b1) + b2. Where retrieval, experts and the complex residual of the paper's
-   sections 4.4 to 4.6 belong: between the two sums, in place of the feed-forward layer, and in cmha__crat_residual. */
+/* What the layer's reflection window makes of a [B, N, 2D] (eq 17-19); without a knowledge base: a itself. */
+static cmha_tensor *cmha__crat_window(cmha__pass *pass, const cmha_block *k, cmha_tensor *a) {
+    const cmha_model_config *c = &pass->model->config;
+    cmha_retrieve_args args;
+    if (!k->irw.wm || (!pass->model->knowledge && !cmha__dry(pass->tape))) return a;
+    memset(&args, 0, sizeof args);
+    args.queries = c->irw_queries;
+    args.top = c->irw_top;
+    args.tau = (cmha_real)c->irw_tau;
+    args.threshold = (cmha_real)c->irw_threshold;
+    args.eps = (cmha_real)c->complex_eps;
+    args.raw_weights = c->irw_raw;
+    return cmha_irw(pass->tape, pass->model->knowledge, &args, (cmha_real)c->irw_gate_tau, (cmha_fusion)c->irw_fusion, a, &k->irw);
+}
+
+/* W2 cGELU(W1 h + b1) + b2 (eq 9), or the experts (eq 21). */
+static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, const cmha_block *k, cmha_tensor *h) {
+    const cmha_model_config *c = &pass->model->config;
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *logits;
+    uint64_t *use = tape->recording && c->experts ? pass->model->expert_use + pass->layer * c->experts : NULL;
+    if (!c->experts) {
+        h = cmha_activate(tape, cmha_complex_linear(tape, h, k->w1_weight, k->w1_bias), CMHA_GELU_ERF);
+        return cmha_complex_linear(tape, h, k->w2_weight, k->w2_bias);
+    }
+    logits = cmha_router(tape, h, k->router_weight, k->router_bias);
+    if (tape->recording && c->balance > 0)
+        cmha__add_loss(pass, cmha_balance(tape, logits, c->experts_top, pass->batch->key_mask), c->balance);
+    return cmha_experts(tape, h, logits, c->experts_top, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias, use);
+}
+
+/* a = window(attention(norm(z))), z = r1 z + a, z = r2 z + ffn(norm(z)). */
 static cmha_tensor *cmha__crat_block(cmha__pass *pass, const cmha_block *k, cmha_tensor *z) {
     const cmha_model_config *c = &pass->model->config;
     cmha_complex_norm norm = (cmha_complex_norm)c->complex_norm;
@@ -9223,10 +9396,10 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, const cmha_block *k, cmha
     int g;
     for (g = 0; g < 3; g++)
         if (cmha__group_heads(c, g)) a = cmha__join_planes(pass, a, cmha__crat_group(pass, k, h, g));
-    z = cmha__crat_residual(pass, z, cmha__crat_linear(pass, a, k->wo_weight, k->wo_u, k->wo_v)); /* eq 16 */
+    a = cmha__crat_linear(pass, a, k->wo_weight, k->wo_u, k->wo_v); /* eq 16 */
+    z = cmha__crat_residual(pass, k, 0, z, cmha__crat_window(pass, k, a));
     h = cmha_complex_normalize(tape, z, norm, k->ln2_weight, k->ln2_bias, (cmha_real)c->norm_eps);
-    h = cmha_activate(tape, cmha_complex_linear(tape, h, k->w1_weight, k->w1_bias), CMHA_GELU_ERF); /* eq 9 */
-    return cmha__crat_residual(pass, z, cmha_complex_linear(tape, h, k->w2_weight, k->w2_bias));
+    return cmha__crat_residual(pass, k, 1, z, cmha__crat_ffn(pass, k, h));
 }
 
 /* Outside of a recording x keeps its memory, and all else that the block took is given back. */
@@ -9297,11 +9470,17 @@ static cmha_tensor *cmha__imaginary_positions(cmha__pass *pass) {
     return cmha_dropout(pass->tape, p, (cmha_real)c->dropout);
 }
 
+/* x + multi-frequency positions (CRAT eq 2-3). */
+static cmha_tensor *cmha__add_waves(cmha__pass *pass, cmha_tensor *x) {
+    const cmha_model *model = pass->model;
+    return cmha_add_rows(pass->tape, x, cmha_multifreq(pass->tape, model->pe_omega, model->pe_delta, pass->N, pass->first));
+}
+
 /* CRAT's state of token embeddings e [B, N, d] -> planes [B, N, d] (eq 2-7). */
 static cmha_tensor *cmha__crat_state(cmha__pass *pass, cmha_tensor *e) {
     cmha_model *model = pass->model;
     cmha_tape *tape = pass->tape;
-    cmha_tensor *h = cmha_add_rows(tape, e, cmha_multifreq(tape, model->pe_omega, model->pe_delta, pass->N, pass->first)), *z;
+    cmha_tensor *h = cmha__add_waves(pass, e), *z;
     h = cmha_dropout(tape, h, (cmha_real)model->config.dropout);
     z = cmha_linear(tape, h, model->state_weight, model->state_bias);
     if (model->theta_weight) z = cmha_complex_rotate(tape, z, cmha_linear(tape, h, model->theta_weight, model->theta_bias));
@@ -9320,6 +9499,7 @@ static cmha_tensor *cmha__model_embed(cmha__pass *pass) {
     if (x && family == CMHA_FAMILY_CRAT) return cmha__crat_state(pass, x);
     if (x && !apart && model->position_weight) x = cmha_add(tape, x, cmha__learned_positions(pass));
     if (x && !apart && model->config.position == CMHA_POSITION_SINUSOIDAL) x = cmha__add_positions(pass, x);
+    if (x && !apart && model->config.position == CMHA_POSITION_MULTIFREQ) x = cmha__add_waves(pass, x);
     x = x ? cmha_dropout(tape, x, (cmha_real)model->config.dropout) : NULL;
     if (x && apart) {
         pass->imag = cmha__imaginary_positions(pass);
@@ -11293,7 +11473,7 @@ static size_t cmha__own_omega(const cmha_model *model) {
 }
 
 static cmha_status cmha__bundle_init(cmha__bundle *bundle, const cmha_model *model, const cmha_trainer *trainer) {
-    size_t notes = 3 + cmha_model_table().count + (trainer ? 3 + cmha_trainer_table().count : 0), part;
+    size_t notes = 4 + cmha_model_table().count + (trainer ? 3 + cmha_trainer_table().count : 0), part;
     size_t n_items = model->n_parameters * (trainer ? 3 : 1), n_texts = notes + n_items;
     int good;
     memset(bundle, 0, sizeof *bundle);
@@ -11377,6 +11557,8 @@ static cmha_status cmha__save(cmha_model *model, const cmha_trainer *trainer, co
     cmha__add_note(&bundle, "", "cmha.version", version);
     cmha__add_table(&bundle, "cfg.", cmha_model_table(), &model->config);
     cmha__add_omega(&bundle, model);
+    cmha__write_u64(model->knowledge_identity, version);
+    if (model->knowledge_identity) cmha__add_note(&bundle, "", "knowledge", version);
     cmha__add_block(&bundle, model, "", model->data);
     if (trainer) {
         cmha__add_state(&bundle, trainer);
@@ -11505,6 +11687,14 @@ static cmha_status cmha__archive_omega(const cmha_archive *archive, const cmha_m
                       (unsigned long)count);
 }
 
+/* Which knowledge base the file's model looked into, 0 = none. */
+static cmha_status cmha__archive_knowledge(const cmha_archive *archive, uint64_t *identity) {
+    const char *text = cmha_archive_metadata(archive, "knowledge");
+    *identity = 0;
+    if (!text || cmha__parse_u64(text, identity)) return CMHA_OK;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: its knowledge base is not a number", cmha__short(archive->path));
+}
+
 /* A file cannot make us allocate much more than it brings: its parameters may be as narrow as 2 bytes, ours are up to 8. */
 static cmha_status cmha__check_appetite(const cmha_archive *archive, const cmha_model_config *config) {
     uint64_t have = archive->data_begin;
@@ -11520,6 +11710,7 @@ static cmha_status cmha__load_into(cmha_model *model, cmha_archive *archive, con
     cmha_status status = cmha__check_block(archive, model, "");
     if (status == CMHA_OK) status = cmha__check_strangers(archive, model);
     if (status == CMHA_OK && omega) status = cmha_model_set_frequencies(model, omega);
+    if (status == CMHA_OK) status = cmha__archive_knowledge(archive, &model->knowledge_identity);
     if (status == CMHA_OK) status = cmha__read_block(archive, model, "", model->data);
     return status;
 }
@@ -11603,12 +11794,17 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
     cmha_archive archive;
     cmha_model *model = trainer ? trainer->model : NULL;
     cmha_status status;
-    uint64_t step = 0, seed = 0;
+    uint64_t step = 0, seed = 0, knowledge = 0;
     double best = 0;
     if (!model || !model->context) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
     status = cmha__archive_state(&archive, &step, &seed, &best);
     if (status == CMHA_OK) status = cmha__check_resume(&archive, model);
+    if (status == CMHA_OK) status = cmha__archive_knowledge(&archive, &knowledge);
+    if (status == CMHA_OK && knowledge && model->knowledge && knowledge != model->knowledge_identity)
+        status = cmha__fail(model->context, CMHA_ERR_FORMAT,
+                            "%s: it learned with another knowledge base; to go on with this one, set it after loading",
+                            cmha__short(path));
     if (status == CMHA_OK) status = cmha__read_block(&archive, model, "", model->data);
     if (status == CMHA_OK) status = cmha__read_block(&archive, model, "optim.m.", trainer->moments);
     if (status == CMHA_OK) status = cmha__read_block(&archive, model, "optim.v.", trainer->moments + model->size);
@@ -11616,6 +11812,7 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
         trainer->step = (size_t)step;
         trainer->seed = seed;
         trainer->best = best;
+        if (!model->knowledge) model->knowledge_identity = knowledge;
     }
     cmha_archive_close(&archive);
     return status;
