@@ -749,6 +749,69 @@ typedef enum cmha_clip_mode {
 CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size_t count, const size_t *n, cmha_real *const *re,
                                       cmha_real *const *im);
 
+/* ---- Complex residual and mixture of experts (CRAT eq 20-21) ---- */
+
+/* y = (alpha + i beta) z + f (CRAT eq 20); z, f, y [T, 2D] planes; y may be f. The gain of the skip is |alpha + i beta| and its
+   rotation the angle of that (the paper calls alpha alone the magnitude). */
+CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta, size_t T,
+                                            size_t D, cmha_real *y);
+/* dz += conj(alpha + i beta) dy, df += dy, *dalpha += Re sum conj(z) dy, *dbeta += Im sum conj(z) dy; sums in double. */
+CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T,
+                                             size_t D, cmha_real *dz, cmha_real *df, cmha_real *dalpha, cmha_real *dbeta);
+
+/* logits [T, E] = Re(conj(router_e) . z) + bias_e; z [T, 2D], router [2, E, D], bias [E] or NULL. (The paper has a "complex-valued
+   router" and no formula: the real part of the Hermitian product is the one linear score that a common rotation of both leaves
+   alone.) */
+CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias, size_t T, size_t D, size_t E,
+                                  cmha_real *logits);
+CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D,
+                                   size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias);
+
+/* Which experts each of T tokens goes to: the `top` largest of its logits [T, E], 1 <= top <= E, best first, ties to the lower
+   index, NaN before all numbers (so that it shows). gate [T, top] = softmax over the chosen logits. plan [cmha_route_size] has
+   the chosen experts [T, top], then the (token, choice) pairs grouped by expert, as the experts read them. */
+CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
+CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan, cmha_real *gate);
+/* dlogits += from dgate [T, top]; the choice carries no gradient, and with top = 1 the gate is 1 and there is none at all. */
+CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T, size_t E, size_t top,
+                                  cmha_real *dlogits);
+
+/* The mixture of experts itself (CRAT eq 21): y = sum over a token's choices, best first, of
+   gate_e (W2_e cGELU(W1_e z + b1_e) + b2_e). Tokens are gathered by expert, so that an expert's work is a few matrix products over its
+   tokens; no token is ever dropped, and the work depends on T top, however they spread. The split into pieces does not depend on
+   `threads`, so neither does any bit of the result. */
+typedef struct cmha_experts_args {
+    size_t T, D, F, E, top; /* tokens, complex width, complex hidden width, experts, experts a token */
+    int threads;            /* 0 or 1: none */
+} cmha_experts_args;
+
+/* Parameters, and in the second struct their gradients (NULL = not wanted); biases NULL = none. */
+typedef struct cmha_experts_weights {
+    const cmha_real *w1, *b1; /* [2, E, F, D], [2, E, F] */
+    const cmha_real *w2, *b2; /* [2, E, D, F], [2, E, D] */
+} cmha_experts_weights;
+typedef struct cmha_experts_grads {
+    cmha_real *w1, *b1, *w2, *b2;
+} cmha_experts_grads;
+
+CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward); /* in cmha_real */
+/* z, y [T, 2D]; plan and gate from cmha_route_forward; hidden [T top, 2F] gets W1 z + b1 of the grouped pairs for the backward,
+   NULL = not wanted. */
+CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights, const cmha_real *z,
+                                   const size_t *plan, const cmha_real *gate, cmha_real *hidden, cmha_real *y, cmha_real *scratch);
+/* dgate [T, top] is what cmha_route_backward takes. */
+CMHA_DEF void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights, const cmha_real *z,
+                                    const size_t *plan, const cmha_real *gate, const cmha_real *hidden, const cmha_real *dy,
+                                    cmha_real *dz, cmha_real *dgate, const cmha_experts_grads *grads, cmha_real *scratch);
+
+/* The load balance of the Switch Transformer (Fedus et al. 2021, eq 4; CRAT has none): E sum_e f_e p_e over logits [T, E], f_e the
+   share of the routed (token, choice) pairs that go to expert e, p_e the mean of the full softmax; 1 when both are even. key_mask
+   [T], 0 = the token is not counted, NULL = all; no token: 0. Gradient through p alone. share [2 E] gets f, then p. */
+CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E, size_t top,
+                                     double *share);
+CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T, size_t E,
+                                    cmha_real dloss, cmha_real *dlogits);
+
 /* AdamW with decoupled decay (Loshchilov & Hutter 2019) on n numbers: p -= lr wd p; m = beta1 m + (1 - beta1) g; v = beta2 v +
    (1 - beta2) g^2; p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), g scaled by grad_scale first. t counts from 1. */
 typedef struct cmha_adamw_args {
@@ -945,6 +1008,23 @@ CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor
    backward. */
 CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps);
 CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam);
+
+/* y = (alpha + i beta) z + f (CRAT eq 20); z, f [.., 2D] of one shape, alpha and beta [1], which start at 1 and 0. beta NULL: alpha
+   is an angle psi and the factor cos psi + i sin psi, so that the skip turns but cannot grow or shrink (an option of this library).
+   Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f, cmha_tensor *alpha, cmha_tensor *beta);
+/* Scores of the experts, Re(conj(router_e) . z) + bias_e: z [.., 2D], router [2, E, D], bias [E] or NULL -> [.., E]. Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
+/* Mixture of complex experts (CRAT eq 21): z [.., 2D], logits [.., E] -> [.., 2D], the sum over the `top` largest logits (ties: lower
+   index) of g_e (W2_e cGELU(W1_e z + b1_e) + b2_e), g the softmax over those logits, which sums to 1. w1 [2, E, F, D], b1 [2, E, F]
+   or NULL, w2 [2, E, D, F], b2 [2, E, D] or NULL. use [E] or NULL: the number of tokens each expert got is added. The choice carries
+   no gradient: with top = 1 the logits learn from cmha_balance alone. Memory depends on the sizes and top, not on the routing.
+   Errors: SHAPE, ARGUMENT (top outside 1 .. E). */
+CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top, cmha_tensor *w1, cmha_tensor *b1,
+                                   cmha_tensor *w2, cmha_tensor *b2, uint64_t *use);
+/* The load-balance loss of cmha_balance_forward -> [1], to be added with a small weight (1e-2). key_mask: one byte a row of logits,
+   0 = not counted, NULL = all; it must stay valid until the backward. Errors: ARGUMENT (top outside 1 .. E). */
+CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top, const unsigned char *key_mask);
 
 /* Rows x[index[i]] of x [.., D] -> [n, D]; index must stay valid until the backward. Errors: ARGUMENT (an index beyond the rows). */
 CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n);
@@ -6146,6 +6226,450 @@ CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size
     }
 }
 
+/* ---- Complex residual ---- */
+
+CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta, size_t T,
+                                            size_t D, cmha_real *y) {
+    size_t t, j;
+    for (t = 0; t < T; t++, z += 2 * D, f += 2 * D, y += 2 * D) {
+        for (j = 0; j < D; j++) y[j] = f[j] + (alpha * z[j] - beta * z[D + j]);
+        for (j = 0; j < D; j++) y[D + j] = f[D + j] + (alpha * z[D + j] + beta * z[j]);
+    }
+}
+
+/* keep: what remains of dz, 1 or, if it holds rubbish, 0. */
+static void cmha__complex_residual_turn_back(cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T, size_t D, int keep,
+                                             cmha_real *dz) {
+    size_t t, j;
+    for (t = 0; t < T; t++, dy += 2 * D, dz += 2 * D) {
+        if (!keep) memset(dz, 0, 2 * D * sizeof *dz);
+        for (j = 0; j < D; j++) dz[j] += alpha * dy[j] + beta * dy[D + j];
+        for (j = 0; j < D; j++) dz[D + j] += alpha * dy[D + j] - beta * dy[j];
+    }
+}
+
+/* Rows are summed in blocks of this many, so that the order of the sum is the same for any number of threads. */
+#define CMHA__RESIDUAL_ROWS ((size_t)64)
+
+/* sum [2] = Re and Im of the sum of conj(z) dy over at most CMHA__RESIDUAL_ROWS rows from row t0. */
+static void cmha__complex_residual_sum(const cmha_real *z, const cmha_real *dy, size_t t0, size_t T, size_t D, double *sum) {
+    double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
+    size_t end = T - t0 < CMHA__RESIDUAL_ROWS ? T : t0 + CMHA__RESIDUAL_ROWS, t, j;
+    int l;
+    for (t = t0; t < end; t++) {
+        const cmha_real *a = z + 2 * t * D, *g = dy + 2 * t * D;
+        for (j = 0; j + CMHA__WIDE_LANES <= D; j += CMHA__WIDE_LANES)
+            for (l = 0; l < CMHA__WIDE_LANES; l++) {
+                double zr = (double)a[j + (size_t)l], zi = (double)a[D + j + (size_t)l];
+                double gr = (double)g[j + (size_t)l], gi = (double)g[D + j + (size_t)l];
+                re[l] += zr * gr + zi * gi;
+                im[l] += zr * gi - zi * gr;
+            }
+        for (l = 0; j < D; j++, l++) {
+            re[l] += (double)a[j] * (double)g[j] + (double)a[D + j] * (double)g[D + j];
+            im[l] += (double)a[j] * (double)g[D + j] - (double)a[D + j] * (double)g[j];
+        }
+    }
+    sum[0] = cmha__wide_total(re, CMHA__WIDE_LANES);
+    sum[1] = cmha__wide_total(im, CMHA__WIDE_LANES);
+}
+
+CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T,
+                                             size_t D, cmha_real *dz, cmha_real *df, cmha_real *dalpha, cmha_real *dbeta) {
+    double sum[2] = {0, 0}, part[2];
+    size_t t;
+    if (dz) cmha__complex_residual_turn_back(alpha, beta, dy, T, D, 1, dz);
+    if (df) cmha__axpy(2 * T * D, 1, dy, df);
+    for (t = 0; (dalpha || dbeta) && t < T; t += CMHA__RESIDUAL_ROWS) {
+        cmha__complex_residual_sum(z, dy, t, T, D, part);
+        sum[0] += part[0];
+        sum[1] += part[1];
+    }
+    if (dalpha) *dalpha += (cmha_real)sum[0];
+    if (dbeta) *dbeta += (cmha_real)sum[1];
+}
+
+/* ---- Mixture of experts: the router ---- */
+
+/* Rows of tokens in one piece of work: fixed, so that a result does not depend on how the pieces are dealt to threads. */
+#define CMHA__EXPERT_ROWS ((size_t)64)
+
+static size_t cmha__pieces(size_t n, size_t piece) { return n / piece + (n % piece != 0); }
+
+CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias, size_t T, size_t D, size_t E,
+                                  cmha_real *logits) {
+    if (bias) cmha__fill_rows(bias, T, E, logits);
+    cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, bias ? 1 : 0, logits, E);
+    cmha_gemm(0, 1, T, E, D, 1, z + D, 2 * D, router + E * D, D, 1, logits, E);
+}
+
+static void cmha__router_backward_rows(const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D, size_t E,
+                                       cmha_real *dz) {
+    cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router, D, 1, dz, 2 * D);
+    cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + E * D, D, 1, dz + D, 2 * D);
+}
+
+/* Columns lo .. hi - 1 of one plane. */
+static void cmha__router_backward_columns(const cmha_real *z, const cmha_real *dlogits, size_t T, size_t D, size_t E, size_t plane,
+                                          size_t lo, size_t hi, cmha_real *drouter) {
+    cmha_gemm(1, 0, E, hi - lo, T, 1, dlogits, E, z + plane * D + lo, 2 * D, 1, drouter + plane * E * D + lo, D);
+}
+
+CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D,
+                                   size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias) {
+    size_t plane;
+    if (dz) cmha__router_backward_rows(router, dlogits, T, D, E, dz);
+    for (plane = 0; drouter && plane < 2; plane++) cmha__router_backward_columns(z, dlogits, T, D, E, plane, 0, D, drouter);
+    if (dbias) cmha__sum_rows(dlogits, T, E, dbias);
+}
+
+/* Does expert a come before expert b? A total order: NaN, then the larger logit, then the lower index. */
+static int cmha__expert_ahead(const cmha_real *logits, size_t a, size_t b) {
+    int nan_a = logits[a] != logits[a], nan_b = logits[b] != logits[b];
+    if (nan_a || nan_b) return nan_a && (!nan_b || a < b);
+    return logits[a] > logits[b] || (!(logits[a] < logits[b]) && a < b);
+}
+
+/* The first expert after `last` in that order, after E the first of all. Needs no memory, and few experts are chosen. */
+static size_t cmha__expert_next(const cmha_real *logits, size_t E, size_t last) {
+    size_t best = E, e;
+    for (e = 0; e < E; e++)
+        if ((last == E || cmha__expert_ahead(logits, last, e)) && (best == E || cmha__expert_ahead(logits, e, best))) best = e;
+    return best;
+}
+
+/* A plan: expert [T, top]; pair [P], the (token, choice) pairs grouped by expert, in order of tokens; place [P], where each pair
+   is in that list; first [E + 1], where each expert's pairs begin; piece [E + 1], where its pieces of work begin. P = T top. */
+typedef struct cmha__route {
+    size_t *expert, *pair, *place, *first, *piece;
+} cmha__route;
+
+static cmha__route cmha__route_of(const size_t *plan, size_t T, size_t E, size_t top) {
+    cmha__route r;
+    r.expert = (size_t *)(uintptr_t)plan; /* written by cmha_route_forward alone */
+    r.pair = r.expert + T * top;
+    r.place = r.pair + T * top;
+    r.first = r.place + T * top;
+    r.piece = r.first + E + 1;
+    return r;
+}
+
+CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top) { return 3 * T * top + 2 * (E + 1); }
+
+/* Choices and gates of tokens lo .. hi - 1. */
+static void cmha__route_rows(const cmha_real *logits, size_t lo, size_t hi, size_t E, size_t top, size_t *expert, cmha_real *gate) {
+    size_t t, c;
+    for (t = lo; t < hi; t++) {
+        const cmha_real *row = logits + t * E;
+        size_t *choice = expert + t * top;
+        cmha_real *g = gate + t * top, inverse;
+        for (c = 0; c < top; c++) choice[c] = cmha__expert_next(row, E, c ? choice[c - 1] : E);
+        for (c = 0; c < top; c++) g[c] = row[choice[c]];
+        inverse = 1 / cmha__exp_shifted(g, top, row[choice[0]]);
+        for (c = 0; c < top; c++) g[c] *= inverse;
+    }
+}
+
+/* Groups the chosen pairs by expert: a counting sort. */
+static void cmha__route_group(const cmha__route *r, size_t pairs, size_t E) {
+    size_t p, e;
+    for (e = 0; e <= E; e++) r->first[e] = 0;
+    for (p = 0; p < pairs; p++) r->first[r->expert[p] + 1]++;
+    for (r->piece[0] = 0, e = 0; e < E; e++) {
+        r->piece[e + 1] = r->piece[e] + cmha__pieces(r->first[e + 1], CMHA__EXPERT_ROWS);
+        r->first[e + 1] += r->first[e];
+    }
+    for (p = 0; p < pairs; p++) { /* first[e] runs ahead to first[e + 1] and is put back below */
+        r->place[p] = r->first[r->expert[p]]++;
+        r->pair[r->place[p]] = p;
+    }
+    for (e = E; e > 0; e--) r->first[e] = r->first[e - 1];
+    r->first[0] = 0;
+}
+
+CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan, cmha_real *gate) {
+    cmha__route r = cmha__route_of(plan, T, E, top);
+    cmha__route_rows(logits, 0, T, E, top, r.expert, gate);
+    cmha__route_group(&r, T * top, E);
+}
+
+CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T, size_t E, size_t top,
+                                  cmha_real *dlogits) {
+    size_t t, c;
+    if (!dlogits) return;
+    for (t = 0; t < T; t++, plan += top, gate += top, dgate += top, dlogits += E) {
+        cmha_real mean = cmha__dot(gate, dgate, top);
+        for (c = 0; top > 1 && c < top; c++) dlogits[plan[c]] += gate[c] * (dgate[c] - mean);
+    }
+}
+
+/* ---- Mixture of experts: the experts. Every product is taken with the planes of a weight as they are stored: an expert with few
+        tokens must not pay for a rearrangement of its weights. ---- */
+
+/* y [n, 2O] = W x + bias, x [n, 2I]; bias NULL = none. */
+static void cmha__planes_apply(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *const *bias,
+                               const cmha_real *x, cmha_real *y) {
+    size_t t;
+    for (t = 0; bias && t < n; t++) {
+        memcpy(y + 2 * t * O, bias[0], O * sizeof *y);
+        memcpy(y + 2 * t * O + O, bias[1], O * sizeof *y);
+    }
+    cmha_gemm(0, 1, 2 * n, O, I, 1, x, I, w[0], I, bias ? 1 : 0, y, O); /* both parts at once: x is also a real [2n, I] */
+    cmha_gemm(0, 1, n, O, I, -1, x + I, 2 * I, w[1], I, 1, y, 2 * O);   /* Re y -= Wi xi */
+    cmha_gemm(0, 1, n, O, I, 1, x, 2 * I, w[1], I, 1, y + O, 2 * O);    /* Im y += Wi xr */
+}
+
+/* dx [n, 2I] = W^H g, g [n, 2O]. */
+static void cmha__planes_adjoint(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *g, cmha_real *dx) {
+    cmha_gemm(0, 0, 2 * n, I, O, 1, g, O, w[0], I, 0, dx, I);
+    cmha_gemm(0, 0, n, I, O, 1, g + O, 2 * O, w[1], I, 1, dx, 2 * I);
+    cmha_gemm(0, 0, n, I, O, -1, g, 2 * O, w[1], I, 1, dx + I, 2 * I);
+}
+
+/* Rows lo .. hi - 1 of dW += g x^H, and of dbias += sum of g. */
+static void cmha__planes_outer(size_t n, size_t I, size_t O, const cmha_real *g, const cmha_real *x, size_t lo, size_t hi,
+                               cmha_real *const *dw, cmha_real *const *dbias) {
+    size_t t;
+    if (dw) {
+        cmha_gemm(1, 0, hi - lo, I, 2 * n, 1, g + lo, O, x, I, 1, dw[0] + lo * I, I);
+        cmha_gemm(1, 0, hi - lo, I, n, 1, g + O + lo, 2 * O, x, 2 * I, 1, dw[1] + lo * I, I);
+        cmha_gemm(1, 0, hi - lo, I, n, -1, g + lo, 2 * O, x + I, 2 * I, 1, dw[1] + lo * I, I);
+    }
+    for (t = 0; dbias && t < n; t++) {
+        cmha__axpy(hi - lo, 1, g + 2 * t * O + lo, dbias[0] + lo);
+        cmha__axpy(hi - lo, 1, g + (2 * t + 1) * O + lo, dbias[1] + lo);
+    }
+}
+
+/* One piece of work: pairs first .. first + n - 1 of the plan, all of them of one expert. */
+typedef struct cmha__expert_piece {
+    size_t expert, first, n;
+} cmha__expert_piece;
+
+static cmha__expert_piece cmha__expert_piece_of(const cmha__route *r, size_t piece) {
+    cmha__expert_piece p;
+    p.expert = 0;
+    while (r->piece[p.expert + 1] <= piece) p.expert++;
+    p.first = r->first[p.expert] + (piece - r->piece[p.expert]) * CMHA__EXPERT_ROWS;
+    p.n = r->first[p.expert + 1] - p.first;
+    if (p.n > CMHA__EXPERT_ROWS) p.n = CMHA__EXPERT_ROWS;
+    return p;
+}
+
+/* Both planes of expert e's block of n numbers in an array [2, E, n]; returns NULL without an array. */
+static const cmha_real *const *cmha__expert_planes(const cmha_real *array, size_t E, size_t n, size_t e, const cmha_real **plane) {
+    if (!array) return NULL;
+    plane[0] = array + e * n;
+    plane[1] = plane[0] + E * n;
+    return plane;
+}
+
+static cmha_real *const *cmha__expert_grads(cmha_real *array, size_t E, size_t n, size_t e, cmha_real **plane) {
+    if (!array) return NULL;
+    plane[0] = array + e * n;
+    plane[1] = plane[0] + E * n;
+    return plane;
+}
+
+/* to [n, W] = the rows of the piece's tokens. */
+static void cmha__expert_gather(const cmha__route *r, cmha__expert_piece p, size_t top, const cmha_real *rows, size_t W,
+                                cmha_real *to) {
+    size_t i;
+    for (i = 0; i < p.n; i++) memcpy(to + i * W, rows + r->pair[p.first + i] / top * W, W * sizeof *to);
+}
+
+/* y [T, W] += or, of `fresh` rows, = the sum over a token's pairs, best choice first, of gate (NULL = 1) times their rows. */
+static void cmha__expert_scatter(const cmha_experts_args *a, const cmha__route *r, const cmha_real *gate, const cmha_real *rows,
+                                 int fresh, cmha_real *y) {
+    size_t W = 2 * a->D;
+    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
+        size_t t, c;
+        for (t = lo; t < hi; t++) {
+            if (fresh) memset(y + t * W, 0, W * sizeof *y);
+            for (c = t * a->top; c < (t + 1) * a->top; c++) cmha__axpy(W, gate ? gate[c] : 1, rows + r->place[c] * W, y + t * W);
+        }
+    }
+}
+
+static size_t cmha__expert_workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
+
+CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
+    size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS;
+    if (backward) return pairs * (4 * a->D + 4 * a->F) + cmha__expert_workers(a) * rows * 2 * a->F;
+    return pairs * 2 * a->D + cmha__expert_workers(a) * rows * (2 * a->D + 4 * a->F);
+}
+
+/* out [n, 2D] = what the piece's expert makes of its tokens; own: scratch of this thread. */
+static void cmha__expert_forward(const cmha_experts_args *a, const cmha_experts_weights *w, const cmha_real *z, const cmha__route *r,
+                                 cmha__expert_piece p, cmha_real *hidden, cmha_real *own, cmha_real *out) {
+    const cmha_real *w1[2], *b1[2], *w2[2], *b2[2];
+    cmha_real *act = own + 2 * p.n * a->D, *pre = hidden ? hidden + 2 * p.first * a->F : act + 2 * p.n * a->F;
+    size_t D = a->D, F = a->F, E = a->E;
+    cmha__expert_planes(w->w1, E, F * D, p.expert, w1);
+    cmha__expert_planes(w->w2, E, D * F, p.expert, w2);
+    cmha__expert_gather(r, p, a->top, z, 2 * D, own);
+    cmha__planes_apply(p.n, D, F, w1, cmha__expert_planes(w->b1, E, F, p.expert, b1), own, pre);
+    cmha_gelu_forward(pre, 2 * p.n * F, CMHA_GELU_ERF, act);
+    cmha__planes_apply(p.n, F, D, w2, cmha__expert_planes(w->b2, E, D, p.expert, b2), act, out);
+}
+
+CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
+                                   const size_t *plan, const cmha_real *gate, cmha_real *hidden, cmha_real *y, cmha_real *scratch) {
+    cmha__route r = cmha__route_of(plan, a->T, a->E, a->top);
+    size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS;
+    cmha_real *out = scratch, *shares = out + pairs * 2 * a->D;
+    CMHA__FOR_CHUNKS(a->threads, r.piece[a->E], lo, hi) {
+        cmha_real *own = shares + (size_t)cmha__chunk * rows * (2 * a->D + 4 * a->F);
+        size_t i;
+        for (i = lo; i < hi; i++) {
+            cmha__expert_piece p = cmha__expert_piece_of(&r, i);
+            cmha__expert_forward(a, weights, z, &r, p, hidden, own, out + 2 * p.first * a->D);
+        }
+    }
+    cmha__expert_scatter(a, &r, gate, out, 1, y);
+}
+
+/* What the backward keeps of the grouped pairs: x [P, 2D], g [P, 2D] the gate times dy, act [P, 2F] and dpre [P, 2F]. */
+typedef struct cmha__experts_work {
+    cmha_real *x, *g, *act, *dpre;
+} cmha__experts_work;
+
+/* Fills the work of one piece and adds to dgate; own [n, 2F]. The gate's gradient needs no output of the expert:
+   <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. */
+static void cmha__expert_backward(const cmha_experts_args *a, const cmha_experts_weights *w, const cmha__route *r,
+                                  cmha__expert_piece p, const cmha_real *gate, const cmha_real *hidden,
+                                  const cmha__experts_work *work, cmha_real *own, cmha_real *dgate) {
+    size_t D = a->D, F = a->F, E = a->E, i, j;
+    const cmha_real *w2[2], *b2[2], *const *bias = cmha__expert_planes(w->b2, E, D, p.expert, b2);
+    cmha_real *g = work->g + 2 * p.first * D, *act = work->act + 2 * p.first * F, *dpre = work->dpre + 2 * p.first * F;
+    hidden += 2 * p.first * F;
+    cmha__expert_planes(w->w2, E, D * F, p.expert, w2);
+    cmha_gelu_forward(hidden, 2 * p.n * F, CMHA_GELU_ERF, act);
+    cmha__planes_adjoint(p.n, F, D, w2, g, own);
+    for (i = 0; i < p.n; i++) {
+        size_t pair = r->pair[p.first + i];
+        cmha_real *row = own + 2 * i * F, *gi = g + 2 * i * D;
+        if (dgate) dgate[pair] += cmha__dot(row, act + 2 * i * F, 2 * F);
+        if (dgate && bias) dgate[pair] += cmha__dot(gi, bias[0], D) + cmha__dot(gi + D, bias[1], D);
+        for (j = 0; j < 2 * F; j++) row[j] *= gate[pair];
+        for (j = 0; j < 2 * D; j++) gi[j] *= gate[pair];
+    }
+    memset(dpre, 0, 2 * p.n * F * sizeof *dpre);
+    cmha_gelu_backward(hidden, own, 2 * p.n * F, CMHA_GELU_ERF, dpre);
+}
+
+/* Pieces of rows of the weights' gradients: of every expert first those of W1, then those of W2. Dealt out in turns, because the
+   tokens may all be with one expert. */
+static void cmha__experts_outer(const cmha_experts_args *a, const cmha__route *r, const cmha__experts_work *work,
+                                const cmha_experts_grads *d) {
+    size_t D = a->D, F = a->F, E = a->E, one = cmha__pieces(F, CMHA__EXPERT_ROWS), both = one + cmha__pieces(D, CMHA__EXPERT_ROWS);
+    size_t workers = cmha__expert_workers(a);
+    CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
+        size_t i;
+        for (i = begin; i < E * both; i += workers) {
+            size_t e = i / both, part = i % both, first = r->first[e], n = r->first[e + 1] - first;
+            size_t O = part < one ? F : D, lo = (part < one ? part : part - one) * CMHA__EXPERT_ROWS;
+            size_t hi = O - lo < CMHA__EXPERT_ROWS ? O : lo + CMHA__EXPERT_ROWS;
+            cmha_real *dw[2], *db[2];
+            if (!n) continue;
+            if (part < one)
+                cmha__planes_outer(n, D, F, work->dpre + 2 * first * F, work->x + 2 * first * D, lo, hi,
+                                   cmha__expert_grads(d->w1, E, F * D, e, dw), cmha__expert_grads(d->b1, E, F, e, db));
+            else
+                cmha__planes_outer(n, F, D, work->g + 2 * first * D, work->act + 2 * first * F, lo, hi,
+                                   cmha__expert_grads(d->w2, E, D * F, e, dw), cmha__expert_grads(d->b2, E, D, e, db));
+        }
+    }
+}
+
+CMHA_DEF void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
+                                    const size_t *plan, const cmha_real *gate, const cmha_real *hidden, const cmha_real *dy,
+                                    cmha_real *dz, cmha_real *dgate, const cmha_experts_grads *grads, cmha_real *scratch) {
+    cmha__route r = cmha__route_of(plan, a->T, a->E, a->top);
+    size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS, pieces = r.piece[a->E];
+    cmha__experts_work work;
+    cmha_real *shares;
+    work.x = scratch, work.g = work.x + pairs * 2 * a->D, work.act = work.g + pairs * 2 * a->D;
+    work.dpre = work.act + pairs * 2 * a->F, shares = work.dpre + pairs * 2 * a->F;
+    CMHA__FOR_CHUNKS(a->threads, pieces, lo, hi) {
+        size_t i;
+        for (i = lo; i < hi; i++) {
+            cmha__expert_piece p = cmha__expert_piece_of(&r, i);
+            cmha__expert_gather(&r, p, a->top, z, 2 * a->D, work.x + 2 * p.first * a->D);
+            cmha__expert_gather(&r, p, a->top, dy, 2 * a->D, work.g + 2 * p.first * a->D);
+            cmha__expert_backward(a, weights, &r, p, gate, hidden, &work, shares + (size_t)cmha__chunk * rows * 2 * a->F, dgate);
+        }
+    }
+    if (grads->w1 || grads->b1 || grads->w2 || grads->b2) cmha__experts_outer(a, &r, &work, grads);
+    if (!dz) return;
+    CMHA__FOR_CHUNKS(a->threads, pieces, lo, hi) { /* x is not needed any more: dx takes its place */
+        size_t i;
+        for (i = lo; i < hi; i++) {
+            cmha__expert_piece p = cmha__expert_piece_of(&r, i);
+            const cmha_real *w1[2];
+            cmha__planes_adjoint(p.n, a->D, a->F, cmha__expert_planes(weights->w1, a->E, a->F * a->D, p.expert, w1),
+                                 work.dpre + 2 * p.first * a->F, work.x + 2 * p.first * a->D);
+        }
+    }
+    cmha__expert_scatter(a, &r, NULL, work.x, 0, dz);
+}
+
+/* ---- Mixture of experts: the load balance ---- */
+
+/* The largest logit, and the sum of exp(logit - that). */
+static cmha_real cmha__balance_row(const cmha_real *logits, size_t E, cmha_real *top) {
+    cmha_real sum = 0;
+    size_t e;
+    *top = cmha__largest(logits, E);
+    if (!(*top > -(cmha_real)INFINITY)) *top = E ? logits[0] : 0; /* only NaN and -Inf: let them through */
+    for (e = 0; e < E; e++) sum += cmha__exp(logits[e] - *top);
+    return sum;
+}
+
+CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E, size_t top,
+                                     double *share) {
+    double *p = share + E, loss = 0, count = (double)cmha__counted(key_mask, T);
+    size_t t, e, c;
+    for (e = 0; e < 2 * E; e++) share[e] = 0;
+    for (t = 0; t < T; t++, logits += E) {
+        size_t chosen = E;
+        cmha_real most, inverse;
+        if (key_mask && !key_mask[t]) continue;
+        inverse = 1 / cmha__balance_row(logits, E, &most);
+        for (e = 0; e < E; e++) p[e] += (double)(cmha__exp(logits[e] - most) * inverse);
+        for (c = 0; c < top; c++) {
+            chosen = cmha__expert_next(logits, E, chosen);
+            share[chosen] += 1;
+        }
+    }
+    for (e = 0; count > 0 && e < E; e++) {
+        share[e] /= count * (double)top;
+        p[e] /= count;
+        loss += share[e] * p[e];
+    }
+    return (double)E * loss;
+}
+
+/* Rows of `counted` tokens in all. */
+static void cmha__balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T, size_t E,
+                                   size_t counted, cmha_real dloss, cmha_real *dlogits) {
+    double scale = counted ? (double)dloss * (double)E / (double)counted : 0, mean;
+    size_t t, e;
+    for (t = 0; t < T; t++, logits += E, dlogits += E) {
+        cmha_real most, inverse;
+        if (key_mask && !key_mask[t]) continue;
+        inverse = 1 / cmha__balance_row(logits, E, &most);
+        for (mean = 0, e = 0; e < E; e++) mean += share[e] * (double)(cmha__exp(logits[e] - most) * inverse);
+        for (e = 0; e < E; e++)
+            dlogits[e] += (cmha_real)(scale * (share[e] - mean) * (double)(cmha__exp(logits[e] - most) * inverse));
+    }
+}
+
+CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T, size_t E,
+                                    cmha_real dloss, cmha_real *dlogits) {
+    if (dlogits) cmha__balance_backward(logits, key_mask, share, T, E, cmha__counted(key_mask, T), dloss, dlogits);
+}
+
 /* ---- Optimiser ---- */
 
 CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m,
@@ -7929,6 +8453,278 @@ CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsi
 
 CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam) {
     return cmha__complex_reg(tape, z, key_mask, lam, 0, 0);
+}
+
+/* ---- Complex residual and mixture of experts ---- */
+
+static void cmha__complex_residual_factor(const cmha_tensor *alpha, const cmha_tensor *beta, cmha_real *re, cmha_real *im) {
+    *re = beta ? alpha->data[0] : (cmha_real)cos((double)alpha->data[0]);
+    *im = beta ? beta->data[0] : (cmha_real)sin((double)alpha->data[0]);
+}
+
+/* d alpha and d beta; without beta d psi = cos(psi) d beta - sin(psi) d alpha. `sums` has two numbers for every block of rows. */
+static void cmha__complex_residual_scalars(int threads, const cmha_tensor *z, const cmha_real *dy, double *sums, cmha_real re,
+                                           cmha_real im, int unit, cmha_real *dalpha, cmha_real *dbeta) {
+    size_t T = cmha__rows(z), D = cmha__last(z) / 2, blocks = cmha__pieces(T, CMHA__RESIDUAL_ROWS), b;
+    double sum[2] = {0, 0};
+    CMHA__FOR_CHUNKS(threads, blocks, lo, hi) {
+        size_t i;
+        for (i = lo; i < hi; i++) cmha__complex_residual_sum(z->data, dy, i * CMHA__RESIDUAL_ROWS, T, D, sums + 2 * i);
+    }
+    for (b = 0; b < blocks; b++) sum[0] += sums[2 * b], sum[1] += sums[2 * b + 1];
+    if (unit) sum[0] = (double)re * sum[1] - (double)im * sum[0];
+    if (dalpha) *dalpha += (cmha_real)sum[0];
+    if (dbeta) *dbeta += (cmha_real)sum[1];
+}
+
+static cmha_status cmha__complex_residual_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *z = r->in[0], *alpha = r->in[2], *beta = r->in[3];
+    size_t W = cmha__last(z), blocks = cmha__pieces(cmha__rows(z), CMHA__RESIDUAL_ROWS);
+    int threads = tape->context->threads, fresh;
+    cmha_real *dz = cmha__grad_fresh(tape, z, &fresh), *dalpha = cmha_grad(tape, alpha), *dbeta = cmha_grad(tape, beta), re, im;
+    cmha__mark mark = cmha__mark_of(tape);
+    double *sums = (double *)cmha_tape_alloc(tape, 2 * blocks * sizeof *sums);
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha__complex_residual_factor(alpha, beta, &re, &im);
+        if (dz)
+            CMHA__FOR_CHUNKS(threads, cmha__rows(z), lo, hi) {
+                cmha__complex_residual_turn_back(re, im, r->out->grad + lo * W, hi - lo, W / 2, !fresh, dz + lo * W);
+            }
+        if (dalpha || dbeta)
+            cmha__complex_residual_scalars(threads, z, r->out->grad, sums, re, im, !beta, dalpha, dbeta);
+    }
+    cmha__rewind(tape, mark);
+    cmha__pass_grad(tape, r->out, r->in[1]);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f, cmha_tensor *alpha, cmha_tensor *beta) {
+    cmha_tensor *in[4], *y;
+    cmha_real re, im;
+    size_t W;
+    if (!z || !f || !alpha || !tape || tape->status || !cmha__is_planes(tape, z, "complex residual")) return NULL;
+    if (!cmha__same_shape(z, f))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex residual: sizes %zu and %zu differ in shape", z->size, f->size);
+    if (alpha->size != 1 || (beta && beta->size != 1))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex residual: alpha and beta are one number each, not %zu and %zu",
+                                alpha->size, beta ? beta->size : 1);
+    W = cmha__last(z);
+    y = cmha__result(tape, z->rank, z->shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape)) {
+        cmha__complex_residual_factor(alpha, beta, &re, &im);
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+            cmha_complex_residual_forward(z->data + lo * W, f->data + lo * W, re, im, hi - lo, W / 2, y->data + lo * W);
+        }
+    }
+    in[0] = z, in[1] = f, in[2] = alpha, in[3] = beta;
+    return cmha_push(tape, "complex_residual", y, in, 4, cmha__complex_residual_record, NULL);
+}
+
+/* Columns of the router's planes in one piece, so that the pieces do not depend on the number of threads. */
+#define CMHA__ROUTER_COLUMNS ((size_t)64)
+
+static cmha_status cmha__router_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *z = r->in[0], *router = r->in[1];
+    size_t D = router->shape[2], E = router->shape[1], T = cmha__rows(z), half = cmha__pieces(D, CMHA__ROUTER_COLUMNS);
+    cmha_real *dz = cmha_grad(tape, z), *drouter = cmha_grad(tape, router), *dbias = cmha_grad(tape, r->in[2]), *g = r->out->grad;
+    int threads = tape->context->threads;
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    if (dz)
+        CMHA__FOR_CHUNKS(threads, cmha__pieces(T, CMHA__EXPERT_ROWS), first, last) {
+            size_t i;
+            for (i = first; i < last; i++) {
+                size_t lo = i * CMHA__EXPERT_ROWS, n = T - lo < CMHA__EXPERT_ROWS ? T - lo : CMHA__EXPERT_ROWS;
+                cmha__router_backward_rows(router->data, g + lo * E, n, D, E, dz + lo * 2 * D);
+            }
+        }
+    if (drouter)
+        CMHA__FOR_CHUNKS(threads, 2 * half, first, last) {
+            size_t i;
+            for (i = first; i < last; i++) {
+                size_t lo = i % half * CMHA__ROUTER_COLUMNS, hi = D - lo < CMHA__ROUTER_COLUMNS ? D : lo + CMHA__ROUTER_COLUMNS;
+                cmha__router_backward_columns(z->data, g, T, D, E, i / half, lo, hi, drouter);
+            }
+        }
+    if (dbias) cmha__sum_rows(g, T, E, dbias);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias) {
+    size_t shape[CMHA_MAX_RANK], T, D, E;
+    cmha_tensor *in[3], *y;
+    if (!z || !router || !tape || tape->status || !cmha__is_planes(tape, z, "router")) return NULL;
+    if (router->rank != 3 || router->shape[0] != 2)
+        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "router: its weight must be [2, experts, width]");
+    T = cmha__rows(z), E = router->shape[1], D = router->shape[2];
+    if (cmha__last(z) != 2 * D)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "router: input of %zu complex numbers, weight for %zu", cmha__last(z) / 2, D);
+    if (bias && bias->size != E)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "router: %zu experts, bias of %zu numbers", E, bias->size);
+    memcpy(shape, z->shape, sizeof shape);
+    shape[z->rank - 1] = E;
+    y = cmha__result(tape, z->rank, shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__pieces(T, CMHA__EXPERT_ROWS), first, last) {
+            size_t i;
+            for (i = first; i < last; i++) {
+                size_t lo = i * CMHA__EXPERT_ROWS, n = T - lo < CMHA__EXPERT_ROWS ? T - lo : CMHA__EXPERT_ROWS;
+                cmha_router_forward(z->data + lo * 2 * D, router->data, bias ? bias->data : NULL, n, D, E, y->data + lo * E);
+            }
+        }
+    in[0] = z, in[1] = router, in[2] = bias;
+    return cmha_push(tape, "router", y, in, 3, cmha__router_record, NULL);
+}
+
+typedef struct cmha__experts_saved {
+    cmha_experts_args args;
+    size_t *plan;
+    cmha_real *gate, *hidden;
+} cmha__experts_saved;
+
+static cmha_experts_weights cmha__experts_weights_of(cmha_tensor *const *in) {
+    cmha_experts_weights w;
+    w.w1 = in[2]->data, w.b1 = in[3] ? in[3]->data : NULL;
+    w.w2 = in[4]->data, w.b2 = in[5] ? in[5]->data : NULL;
+    return w;
+}
+
+static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__experts_saved *s = (const cmha__experts_saved *)r->user;
+    const cmha_experts_args *a = &s->args;
+    cmha_real *dz = cmha_grad(tape, r->in[0]), *dlogits = cmha_grad(tape, r->in[1]), *dgate, *scratch;
+    cmha_experts_grads grads;
+    cmha__mark mark;
+    grads.w1 = cmha_grad(tape, r->in[2]), grads.b1 = cmha_grad(tape, r->in[3]);
+    grads.w2 = cmha_grad(tape, r->in[4]), grads.b2 = cmha_grad(tape, r->in[5]);
+    mark = cmha__mark_of(tape);
+    dgate = cmha__reals(tape, a->T * a->top);
+    scratch = cmha__reals(tape, cmha_experts_scratch(a, 1));
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha_experts_weights w = cmha__experts_weights_of(r->in);
+        memset(dgate, 0, a->T * a->top * sizeof *dgate);
+        cmha_experts_backward(a, &w, r->in[0]->data, s->plan, s->gate, s->hidden, r->out->grad, dz, dlogits ? dgate : NULL, &grads,
+                              scratch);
+        cmha_route_backward(s->plan, s->gate, dgate, a->T, a->E, a->top, dlogits);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+/* What is wrong with the shapes (a line with two %zu), or NULL and the sizes. */
+static const char *cmha__experts_sizes(cmha_experts_args *a, const cmha_tensor *const *in, size_t *one, size_t *two) {
+    const cmha_tensor *z = in[0], *logits = in[1], *w1 = in[2], *b1 = in[3], *w2 = in[4], *b2 = in[5];
+    size_t pair = 0;
+    *one = (size_t)w1->rank, *two = (size_t)w2->rank;
+    if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
+        return "experts: the weights must be [2, experts, hidden, width] and [2, experts, width, hidden], not of ranks %zu and %zu";
+    a->T = cmha__rows(z), a->E = w1->shape[1], a->F = w1->shape[2], a->D = w1->shape[3];
+    *one = cmha__last(z), *two = 2 * a->D;
+    if (*one != *two) return "experts: input of width %zu, weights for planes of %zu";
+    *one = w1->size, *two = w2->size;
+    if (w2->shape[1] != a->E || w2->shape[2] != a->D || w2->shape[3] != a->F)
+        return "experts: the first weight (%zu numbers) and the second (%zu) do not fit together";
+    *one = cmha__last(logits), *two = a->E;
+    if (*one != *two) return "experts: logits for %zu experts, weights for %zu";
+    *one = cmha__rows(logits), *two = a->T;
+    if (*one != *two) return "experts: %zu rows of logits, %zu tokens";
+    *one = b1 ? b1->size : 0, *two = b2 ? b2->size : 0;
+    if ((b1 && *one != 2 * a->E * a->F) || (b2 && *two != 2 * a->E * a->D))
+        return "experts: biases of %zu and %zu numbers do not fit the weights";
+    if (!cmha__mul(a->T, a->top, &pair) || (a->D + a->F && pair > SIZE_MAX / 128 / (a->D + a->F)))
+        return "experts: the work of %zu and %zu numbers of biases overflows";
+    return NULL;
+}
+
+static int cmha__experts_top(cmha_tape *tape, size_t top, size_t E, const char *format) {
+    if (top >= 1 && top <= E) return 1;
+    cmha__tape_fail2(tape, CMHA_ERR_ARGUMENT, format, top, E);
+    return 0;
+}
+
+/* Routes the tokens, lets the experts work, counts. */
+static void cmha__experts_run(const cmha__experts_saved *s, cmha_tensor *const *in, cmha_real *y, cmha_real *scratch,
+                              uint64_t *use) {
+    const cmha_experts_args *a = &s->args;
+    cmha__route r = cmha__route_of(s->plan, a->T, a->E, a->top);
+    cmha_experts_weights w = cmha__experts_weights_of(in);
+    size_t e;
+    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) { cmha__route_rows(in[1]->data, lo, hi, a->E, a->top, r.expert, s->gate); }
+    cmha__route_group(&r, a->T * a->top, a->E);
+    cmha_experts_forward(a, &w, in[0]->data, s->plan, s->gate, s->hidden, y, scratch);
+    for (e = 0; use && e < a->E; e++) use[e] += r.first[e + 1] - r.first[e];
+}
+
+CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top, cmha_tensor *w1, cmha_tensor *b1,
+                                   cmha_tensor *w2, cmha_tensor *b2, uint64_t *use) {
+    cmha__experts_saved *s;
+    cmha_tensor *in[6], *y;
+    cmha_real *scratch;
+    const char *misfit;
+    size_t one, two, pairs;
+    cmha__mark mark;
+    if (!z || !logits || !w1 || !w2 || !tape || tape->status || !cmha__is_planes(tape, z, "experts")) return NULL;
+    in[0] = z, in[1] = logits, in[2] = w1, in[3] = b1, in[4] = w2, in[5] = b2;
+    s = (cmha__experts_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->args.top = top, s->args.threads = tape->context->threads;
+    misfit = cmha__experts_sizes(&s->args, (const cmha_tensor *const *)in, &one, &two);
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    if (!cmha__experts_top(tape, top, s->args.E, "experts: %zu experts a token out of %zu")) return NULL;
+    y = cmha__result(tape, z->rank, z->shape);
+    if (!y) return NULL;
+    pairs = s->args.T * top;
+    mark = cmha__mark_of(tape);
+    s->plan = (size_t *)cmha_tape_alloc(tape, cmha_route_size(s->args.T, s->args.E, top) * sizeof *s->plan);
+    s->gate = cmha__reals(tape, pairs);
+    if (tape->recording) {
+        s->hidden = cmha__reals(tape, pairs * 2 * s->args.F);
+        mark = cmha__mark_of(tape);
+    }
+    scratch = cmha__reals(tape, cmha_experts_scratch(&s->args, 0));
+    if (!tape->status && !cmha__dry(tape)) cmha__experts_run(s, in, y->data, scratch, use);
+    cmha__rewind(tape, mark);
+    return cmha_push(tape, "experts", y, in, 6, cmha__experts_record, s);
+}
+
+typedef struct cmha__balance_saved {
+    const unsigned char *key_mask;
+    double *share;
+    size_t counted;
+} cmha__balance_saved;
+
+static cmha_status cmha__balance_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__balance_saved *s = (const cmha__balance_saved *)r->user;
+    cmha_tensor *logits = r->in[0];
+    cmha_real *dlogits = cmha_grad(tape, logits);
+    size_t E = cmha__last(logits);
+    if (!dlogits || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(logits), lo, hi) {
+        cmha__balance_backward(logits->data + lo * E, s->key_mask ? s->key_mask + lo : NULL, s->share, hi - lo, E, s->counted,
+                               r->out->grad[0], dlogits + lo * E);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top, const unsigned char *key_mask) {
+    cmha__balance_saved *s;
+    cmha_tensor *loss;
+    size_t one = 1, E;
+    if (!logits || !tape || tape->status) return NULL;
+    E = cmha__last(logits);
+    if (!cmha__experts_top(tape, top, E, "balance: %zu experts a token out of %zu")) return NULL;
+    loss = cmha__result(tape, 1, &one);
+    s = loss ? (cmha__balance_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->key_mask = key_mask;
+    s->share = (double *)cmha_tape_alloc(tape, 2 * E * sizeof *s->share);
+    if (!s->share) return NULL;
+    if (!cmha__dry(tape)) {
+        s->counted = cmha__counted(key_mask, cmha__rows(logits));
+        loss->data[0] = (cmha_real)cmha_balance_forward(logits->data, key_mask, cmha__rows(logits), E, top, s->share);
+    }
+    return cmha_push(tape, "balance", loss, &logits, 1, cmha__balance_record, s);
 }
 
 /* ---- Losses ---- */
