@@ -733,6 +733,45 @@ CMHA_DEF double cmha_mag_reg_forward(const cmha_real *z, const unsigned char *ke
 CMHA_DEF void cmha_mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
                                     cmha_real dloss, cmha_real *dz);
 
+/* ---- Retrieval: CRAT's Imaginary Reflection Window (its 4.4) ---- */
+
+/* Exact search by the angular similarity of CRAT eq 18, (1/d_r) sum_j cos(arg q_j - arg r_j), which is (1/d_r) <u(q), u(r)> of the phasors:
+   an ordinary inner product, hence also |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so any index for either serves as well. Of each of
+   Q queries [Q, 2 d_r] the min(k, n) documents [n, 2 d_r] of largest similarity, both phasors already (cmha_phasor_forward), best first,
+   ties to the lower index (equal documents tie exactly). A similarity below `threshold` does not count; -1 = all count. index [Q, k] and
+   similarity [Q, k]; a place without a document gets -1 and 0. A query with a NaN finds nothing, its similarities are NaN.
+   Documents go through one GEMM a tile, whatever n is; scratch: cmha_nearest_scratch numbers, bounded whatever n is. */
+CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k);
+CMHA_DEF void cmha_nearest(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t d_r, size_t k,
+                           cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *scratch);
+
+/* The first half of CRAT eq 19: rbar [T, 2 d_r] = sum_m weights_m sum_i p_tmi r_i over the documents r_i = vectors[index[t, m, i]]
+   that the M queries of row t found, p the softmax of similarity / tau over them. index, similarity, p [T, M, k], weights [M]. A query that
+   found nothing adds 0, one whose similarities are NaN adds NaN. p (what the backward reads) may be similarity. found (or NULL)
+   [T]: did any query of the row find a document? */
+CMHA_DEF void cmha_retrieve_forward(const cmha_real *vectors, const int64_t *index, const cmha_real *similarity,
+                                    const cmha_real *weights, size_t T, size_t M, size_t k, size_t d_r, cmha_real tau, cmha_real *p,
+                                    cmha_real *rbar, unsigned char *found);
+/* dqueries [T, M, 2 d_r], of the queries' phasors, and dweights [M], through the similarities; the choice of documents carries no
+   gradient. features [n, 2 d_r]: the documents' phasors. scratch [k]. */
+CMHA_DEF void cmha_retrieve_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index, const cmha_real *p,
+                                     const cmha_real *weights, const cmha_real *drbar, size_t T, size_t M, size_t k, size_t d_r,
+                                     cmha_real tau, cmha_real *dqueries, cmha_real *dweights, cmha_real *scratch);
+
+/* What the reflection gate g = sigmoid(gate / tau) does with the state z and the retrieved v. */
+typedef enum cmha_fusion {
+    CMHA_FUSION_CONVEX,  /* (1 - g) z + g v: the default; the paper's text leaves the form open */
+    CMHA_FUSION_ADDITIVE /* z + g v */
+} cmha_fusion;
+
+/* The second half of eq 19: y, z, v [T, 2D], gate [T, D], the same g for both planes. Rows with found[t] = 0 stay z bit for bit and give v
+   and gate no gradient; found NULL = all found. */
+CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found, size_t T,
+                                   size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y);
+CMHA_DEF void cmha_reflect_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
+                                    const cmha_real *dy, size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *dz,
+                                    cmha_real *dv, cmha_real *dgate);
+
 /* The sum of x[i]^2, in double. */
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n);
 
@@ -1031,6 +1070,82 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
 /* Mean over the tokens of a sequence, x [B, N, D], key_mask [B, N] or NULL -> [B, D]; a sequence without tokens gives 0. */
 CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask);
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x); /* elementwise */
+
+/* ---- Retrieval (CRAT 4.4, eq 17-19) ---- */
+
+/* The caller's own search (an index for many millions of vectors, approximate or not): features [Q, 2 d_r] are the queries' phasors,
+   index [Q, k] gets the documents of each, in any order, -1 = none. Similarities are computed by the library, which also sorts and
+   applies the threshold. Anything but CMHA_OK stops the operation with that status. Called from the thread that called the library. */
+typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k, int64_t *index);
+
+/* A knowledge base: documents as complex vectors. Only read once open, so several models and tapes may share one. The paper's "no external
+   retriever" is true of the queries: documents still have to be encoded (cmha_model_vectors), and again when the encoder changes. */
+typedef struct cmha_knowledge {
+    cmha_context *context;
+    size_t n, d_r;              /* documents; complex features of each */
+    const cmha_real *vectors;   /* [n, 2 d_r] planes: the values that are mixed */
+    const cmha_real *features;  /* [n, 2 d_r] their phasors z / sqrt(|z|^2 + 1e-12): what is searched */
+    const int64_t *ids;         /* [n], the caller's numbers; NULL = 0, 1, ... */
+    const char *texts;          /* document i is texts[text_begin[i] .. text_begin[i + 1]); NULL = none */
+    const uint64_t *text_begin; /* [n + 1] */
+    uint64_t identity;          /* a hash of n, d_r and the vectors (as floats): which base this is */
+    cmha_search_fn search;      /* NULL = exact search; set it after opening */
+    void *search_user;
+    struct { void *memory; size_t bytes; } owned[5]; /* the library's: what close gives back, and the mapped file */
+    void *mapping;
+    size_t mapped;
+} cmha_knowledge;
+
+/* Over the caller's arrays, which must outlive it; n = 0 is an empty base, which changes nothing. ids may be NULL; texts and text_begin [n + 1],
+   ascending from 0, both or neither. The features are the library's memory, computed now. Errors: ARGUMENT, MEMORY, OVERFLOW,
+   NOT_FINITE (a NaN or an infinity in the vectors), STATE (context not open). */
+CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n, size_t d_r,
+                                         const cmha_real *vectors, const int64_t *ids, const char *texts,
+                                         const uint64_t *text_begin);
+CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
+/* The search of cmha_nearest, or the caller's, for queries [Q, 2 d_r] planes (made phasors inside) -> index, similarity [Q, k]. Threads over
+   queries, or over documents where there are few queries: the same bits for any number of threads. Errors: ARGUMENT (also an index beyond n
+   from the caller's search), MEMORY, OVERFLOW, and what the caller's search returned. */
+CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries, size_t Q, size_t k,
+                                           cmha_real threshold, int64_t *index, cmha_real *similarity);
+/* Text of document i, *length bytes, not NUL-terminated; NULL and 0 if there is none. length may be NULL. */
+CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length);
+
+typedef struct cmha_retrieve_args {
+    size_t queries;      /* M per row */
+    size_t top;          /* k documents per query */
+    cmha_real tau;       /* tau_r, of the softmax over similarities; > 0. The paper has one temperature, of the gate; 1 leaves it out */
+    cmha_real threshold; /* a similarity below does not count; -1 = all count */
+    cmha_real eps;       /* of the queries' phasors, >= 0; 1e-6 is usual */
+    int raw_weights;     /* 1: w_logits are the weights; 0: their softmax */
+} cmha_retrieve_args;
+
+/* q [.., 2 M d_r]: rows [Re of M queries one after another | Im]; w_logits [M] -> rbar [.., 2 d_r] =
+   sum_m softmax(w_logits)_m sum_i softmax_i(similarity_i / tau) r_i. A query that finds nothing adds 0. found (or NULL) gets one byte a
+   row, tape memory: did any query find a document? Gradients reach q and w_logits through the similarities and the mix; the choice of
+   documents has none. knowledge NULL is an empty base; its arrays must stay until the backward. A dry run takes what any base takes:
+   n does not matter. Errors: SHAPE, ARGUMENT, what the caller's search returned. */
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_tensor *q,
+                                    cmha_tensor *w_logits, const unsigned char **found);
+/* g = sigmoid(gate / tau); CONVEX (1 - g) z + g v, ADDITIVE z + g v; z, v [.., 2D], gate [.., D]. found: one byte a row, until the backward;
+   rows with 0 stay z bit for bit and give v and gate no gradient; NULL = all found. Errors: SHAPE, ARGUMENT (tau <= 0). */
+CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate, cmha_real tau,
+                                   cmha_fusion fusion, const unsigned char *found);
+
+typedef struct cmha_irw_weights {
+    cmha_tensor *wm;       /* [2, M d_r, D], complex: W_m of all queries one after another */
+    cmha_tensor *bm;       /* [2, M d_r] or NULL */
+    cmha_tensor *w_logits; /* [M] */
+    cmha_tensor *wv;       /* [2, D, d_r], complex */
+    cmha_tensor *wg;       /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar] */
+    cmha_tensor *bg;       /* [D] or NULL */
+} cmha_irw_weights;
+
+/* The whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, the
+   result by cmha_reflect. (Im z is real, so the M complex projections are one real linear map; complex results, so that phases
+   exist.) Only a row's own token is looked at: causal. An empty base, or NULL, gives z itself. */
+CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_real gate_tau,
+                               cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *weights);
 
 /* Mean over counted rows of the cross-entropy of logits [.., V] with targets [rows] -> [1]; no row: 0. With class_weights [V] (or
    NULL) the mean is weighted: sum w[target] loss / sum w[target]. Errors: TOKEN. Arrays must stay valid until the backward. */
@@ -1334,6 +1449,11 @@ CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *ba
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss);
 /* logits [batch, length, vocabulary], without a tape; targets are not read. */
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits);
+/* Documents for a knowledge base: one vector per sequence, vectors [batch, d_model], read as d_r = d_model / 2 complex features. Feature j is the
+   mean over the sequence's counted tokens of the phasors u(z_tj) of the model's states (cmha_model_states, as planes [Re | Im], eps
+   complex_eps): a phase that recurs survives the mean, scattered ones cancel. The paper only says "encoded as complex vectors". A
+   sequence without tokens gives 0. Without a tape. Errors: those of cmha_model_logits, SHAPE (odd d_model). */
+CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors);
 /* Forward and backward: adds weight * d loss / d parameter to the gradients. key seeds the dropout of this pass.
    *loss is the objective alone, without extra losses; NOT_FINITE (gradients then unspecified) when the total is NaN or infinite. */
 CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight, uint64_t key, double *loss);
@@ -1515,12 +1635,13 @@ CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const ch
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor, cmha_real *out);
 CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor, int64_t *out);
 
-/* One tensor to be written, F32 or F64 as cmha_real is. */
+/* One tensor to be written. */
 typedef struct cmha_archive_item {
     const char *name;
     const cmha_real *data;
     const size_t *shape;
     int rank;
+    const char *dtype; /* NULL = cmha_real's, F32 or F64; else "I64" or "U8", and data points at int64_t or bytes */
 } cmha_archive_item;
 
 /* Writes a file: to path + ".tmp", flushed to the disk, then renamed over path, so that a crash leaves the old file or the new
@@ -1540,6 +1661,16 @@ CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
    another knowledge base than the saved one did is refused (FORMAT). On an
    error trainer and model are as before, unless reading the data itself fails half-way (IO). */
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
+
+/* A knowledge base as a safetensors file: vectors and features [n, 2 d_r], and where the base has them ids [n] (I64), text_begin [n + 1] (I64)
+   and texts (U8); metadata "identity", a decimal number. Errors: IO, MEMORY, STATE. */
+CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
+/* Opens a base from such a file, checked whole: sizes, order of the texts, finite vectors, features that are the vectors' phasors, and the
+   identity, which is computed again. Only `vectors` must be there (F32, F64, F16 or BF16): a file from elsewhere needs no more.
+   map = 1: vectors and features stay in the file, mapped into memory, where system and file allow it (POSIX, little endian, dtype
+   that of cmha_real); nobody may shorten or change the file meanwhile. Else, or map = 0, they are read. `search` is NULL afterwards.
+   Errors: NOT_FOUND, IO, FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
+CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path, int map);
 
 /* Reads a file as a token stream of `width` bytes a token (1: text as bytes). Errors: NOT_FOUND, IO, FORMAT (size not a multiple
    of width), MEMORY. */
@@ -1571,6 +1702,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #ifdef _WIN32
 #include <io.h>
 #else
+#include <sys/mman.h>
 #include <unistd.h>
 #endif
 #ifdef _OPENMP
@@ -6159,6 +6291,229 @@ CMHA_DEF void cmha_phase_reg_backward(const cmha_real *z, const unsigned char *k
     if (dz) cmha__phase_reg_backward(z, key_mask, T, D, eps, direction, slope, dz);
 }
 
+/* ---- Retrieval: exact search, the mix of what was found, the gate ---- */
+
+enum {
+    CMHA__NEAREST_ROWS = 128,      /* queries and documents of one tile of similarities */
+    CMHA__NEAREST_DOCUMENTS = 512,
+    CMHA__NEAREST_SPAN = 64        /* similarities looked at together; most spans hold nothing better than what is known */
+};
+
+/* Width of a tile among n documents. Every tile of one search has the same, so that equal documents get equal bits. */
+static size_t cmha__nearest_width(size_t n) {
+    if (n > CMHA__NEAREST_DOCUMENTS) return CMHA__NEAREST_DOCUMENTS;
+    return (n + CMHA__NEAREST_SPAN - 1) / CMHA__NEAREST_SPAN * CMHA__NEAREST_SPAN;
+}
+
+CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k) {
+    size_t rows = Q < CMHA__NEAREST_ROWS ? Q : (size_t)CMHA__NEAREST_ROWS;
+    (void)k;
+    return cmha__nearest_width(n) * (rows + 2 * d_r);
+}
+
+/* Puts document i into a list of the k best so far, ties by index; the caller knows that it belongs there. */
+static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *index, cmha_real *similarity) {
+    size_t at = k - 1;
+    for (; at > 0 && (similarity[at - 1] < s || (similarity[at - 1] <= s && index[at - 1] > i)); at--) {
+        similarity[at] = similarity[at - 1];
+        index[at] = index[at - 1];
+    }
+    similarity[at] = s;
+    index[at] = i;
+}
+
+static inline cmha_real cmha__nearest_limit(cmha_real floor, const cmha_real *similarity, size_t k) {
+    return similarity[k - 1] > floor ? similarity[k - 1] : floor;
+}
+
+/* Similarities s of documents first .. first + n - 1 in ascending order: those above the k-th best so far are inserted. NaN never is. */
+static void cmha__nearest_scan(const cmha_real *s, size_t n, size_t first, size_t k, cmha_real floor, int64_t *index,
+                               cmha_real *similarity) {
+    cmha_real limit = cmha__nearest_limit(floor, similarity, k);
+    size_t i, j, m;
+    for (i = 0; i < n; i += m) {
+        int any = 0;
+        m = n - i < CMHA__NEAREST_SPAN ? n - i : (size_t)CMHA__NEAREST_SPAN;
+        if (m == CMHA__NEAREST_SPAN)
+            for (j = 0; j < CMHA__NEAREST_SPAN; j++) any |= s[i + j] > limit;
+        else any = 1;
+        for (j = i; any && j < i + m; j++) {
+            if (!(s[j] > limit)) continue;
+            cmha__nearest_insert(s[j], (int64_t)(first + j), k, index, similarity);
+            limit = cmha__nearest_limit(floor, similarity, k);
+        }
+    }
+}
+
+/* The number below a threshold, so that "above it" is "at least the threshold". */
+static cmha_real cmha__nearest_floor(cmha_real threshold) {
+    if (!(threshold > -1)) return -(cmha_real)INFINITY; /* rounding may take a similarity below -1 */
+#ifdef CMHA_DOUBLE
+    return nextafter(threshold, -DBL_MAX);
+#else
+    return nextafterf(threshold, -FLT_MAX);
+#endif
+}
+
+static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity) {
+    size_t i;
+    for (i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
+}
+
+/* Brings lists up to date with documents lo .. hi - 1 of n; lo is at the beginning of a tile. */
+static void cmha__nearest_range(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t lo, size_t hi,
+                                size_t d_r, size_t k, cmha_real floor, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
+    size_t W = 2 * d_r, width = cmha__nearest_width(n), cols, rows, i, r;
+    cmha_real *scores = scratch + width * W;
+    for (; lo < hi; lo += cols) {
+        const cmha_real *tile = documents + lo * W;
+        cols = hi - lo < width ? hi - lo : width;
+        if (cols < width) { /* the last tile: filled up with zeros */
+            memcpy(scratch, tile, cols * W * sizeof *scratch);
+            memset(scratch + cols * W, 0, (width - cols) * W * sizeof *scratch);
+            tile = scratch;
+        }
+        for (i = 0; i < Q; i += rows) {
+            rows = Q - i < CMHA__NEAREST_ROWS ? Q - i : (size_t)CMHA__NEAREST_ROWS;
+            cmha_gemm(0, 1, rows, width, W, 1 / (cmha_real)d_r, queries + i * W, W, tile, W, 0, scores, width); /* q u^T / d_r */
+            for (r = i; r < i + rows; r++)
+                cmha__nearest_scan(scores + (r - i) * width, cols, lo, k, floor, index + r * k, similarity + r * k);
+        }
+    }
+}
+
+/* Places without a document get similarity 0, of a query with a NaN that NaN. */
+static void cmha__nearest_end(const cmha_real *queries, size_t Q, size_t d_r, size_t k, const int64_t *index, cmha_real *similarity) {
+    size_t q, i;
+    for (q = 0; k && q < Q; q++) {
+        cmha_real none = index[q * k] < 0 ? cmha__total(queries + q * 2 * d_r, 2 * d_r) * 0 : 0;
+        for (i = q * k; i < (q + 1) * k; i++)
+            if (index[i] < 0) similarity[i] = none;
+    }
+}
+
+CMHA_DEF void cmha_nearest(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t d_r, size_t k,
+                           cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
+    if (!k) return;
+    cmha__nearest_begin(Q * k, index, similarity);
+    cmha__nearest_range(queries, documents, Q, n, 0, n, d_r, k, cmha__nearest_floor(threshold), index, similarity, scratch);
+    cmha__nearest_end(queries, Q, d_r, k, index, similarity);
+}
+
+/* p = softmax of similarity / tau over the documents found, 0 elsewhere; returns their number. */
+static size_t cmha__softmax_found(const int64_t *index, const cmha_real *similarity, size_t k, cmha_real tau, cmha_real *p) {
+    cmha_real top = -(cmha_real)INFINITY, sum = 0;
+    size_t i, found = 0;
+    for (i = 0; i < k; i++) {
+        found += index[i] >= 0;
+        if (index[i] >= 0 && similarity[i] > top) top = similarity[i];
+    }
+    for (i = 0; i < k; i++) {
+        p[i] = index[i] >= 0 ? cmha__exp((similarity[i] - top) / tau) : 0;
+        sum += p[i];
+    }
+    for (i = 0; found && i < k; i++) p[i] /= sum;
+    return found;
+}
+
+CMHA_DEF void cmha_retrieve_forward(const cmha_real *vectors, const int64_t *index, const cmha_real *similarity,
+                                    const cmha_real *weights, size_t T, size_t M, size_t k, size_t d_r, cmha_real tau, cmha_real *p,
+                                    cmha_real *rbar, unsigned char *found) {
+    size_t W = 2 * d_r, t, m, i, j, at;
+    for (t = 0; t < T; t++) {
+        cmha_real *row = rbar + t * W;
+        int any = 0;
+        for (j = 0; j < W; j++) row[j] = 0;
+        for (m = 0; k && m < M; m++) {
+            cmha_real first = similarity[at = (t * M + m) * k];
+            if (cmha__softmax_found(index + at, similarity + at, k, tau, p + at)) {
+                any = 1;
+                for (i = at; i < at + k; i++)
+                    if (index[i] >= 0) cmha__axpy(W, weights[m] * p[i], vectors + (size_t)index[i] * W, row);
+            } else if (first != first) { /* a NaN must not look like a query that found nothing */
+                any = 1;
+                for (j = 0; j < W; j++) row[j] = first;
+            }
+        }
+        if (found) found[t] = (unsigned char)any;
+    }
+}
+
+/* One query: with a_i = <drbar, r_i>, returns the mean of a over p and adds sum_i w p_i (a_i - mean) / (tau d_r) u_i to dquery. */
+static cmha_real cmha__retrieve_query_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index,
+                                               const cmha_real *p, cmha_real weight, const cmha_real *drbar, size_t k, size_t d_r,
+                                               cmha_real tau, cmha_real *dquery, cmha_real *a) {
+    size_t W = 2 * d_r, i;
+    cmha_real mean = 0;
+    for (i = 0; i < k; i++) {
+        if (index[i] < 0) continue;
+        a[i] = cmha__dot(drbar, vectors + (size_t)index[i] * W, W);
+        mean += p[i] * a[i];
+    }
+    for (i = 0; dquery && i < k; i++)
+        if (index[i] >= 0)
+            cmha__axpy(W, weight * p[i] * (a[i] - mean) / (tau * (cmha_real)d_r), features + (size_t)index[i] * W, dquery);
+    return mean;
+}
+
+CMHA_DEF void cmha_retrieve_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index, const cmha_real *p,
+                                     const cmha_real *weights, const cmha_real *drbar, size_t T, size_t M, size_t k, size_t d_r,
+                                     cmha_real tau, cmha_real *dqueries, cmha_real *dweights, cmha_real *scratch) {
+    size_t W = 2 * d_r, t, m;
+    for (m = 0; m < M; m++) {
+        double sum = 0;
+        for (t = 0; t < T; t++) {
+            size_t at = t * M + m;
+            sum += (double)cmha__retrieve_query_backward(vectors, features, index + at * k, p + at * k, weights[m], drbar + t * W, k,
+                                                         d_r, tau, dqueries ? dqueries + at * W : NULL, scratch);
+        }
+        if (dweights) dweights[m] += (cmha_real)sum;
+    }
+}
+
+CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found, size_t T,
+                                   size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y) {
+    size_t t, j;
+    for (t = 0; t < T; t++, z += 2 * D, v += 2 * D, gate += D, y += 2 * D) {
+        cmha_real *CMHA__RESTRICT to = y;
+        if (found && !found[t]) {
+            if (D) memcpy(y, z, 2 * D * sizeof *y);
+            continue;
+        }
+        for (j = 0; j < D; j++) {
+            cmha_real g = cmha__sigmoid(gate[j] / tau), keep = fusion == CMHA_FUSION_CONVEX ? 1 - g : 1;
+            to[j] = keep * z[j] + g * v[j];
+            to[D + j] = keep * z[D + j] + g * v[D + j];
+        }
+    }
+}
+
+/* The gradients of one row that was found, all of them. */
+static void cmha__reflect_row_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const cmha_real *dy, size_t D,
+                                       cmha_real tau, int convex, cmha_real *CMHA__RESTRICT dz, cmha_real *CMHA__RESTRICT dv,
+                                       cmha_real *CMHA__RESTRICT dgate) {
+    size_t j;
+    for (j = 0; j < D; j++) {
+        cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1, re = dy[j], im = dy[D + j];
+        cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
+        if (dz) dz[j] += keep * re, dz[D + j] += keep * im;
+        if (dv) dv[j] += g * re, dv[D + j] += g * im;
+        if (dgate) dgate[j] += (re * a + im * b) * g * (1 - g) / tau;
+    }
+}
+
+CMHA_DEF void cmha_reflect_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
+                                    const cmha_real *dy, size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *dz,
+                                    cmha_real *dv, cmha_real *dgate) {
+    size_t t, W = 2 * D;
+    for (t = 0; t < T; t++) {
+        if (!found || found[t])
+            cmha__reflect_row_backward(z + t * W, v + t * W, gate + t * D, dy + t * W, D, tau, fusion == CMHA_FUSION_CONVEX,
+                                       dz ? dz + t * W : NULL, dv ? dv + t * W : NULL, dgate ? dgate + t * D : NULL);
+        else if (dz) cmha__axpy(W, 1, dy + t * W, dz + t * W);
+    }
+}
+
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0};
     size_t i = 0;
@@ -8727,6 +9082,446 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
     return cmha_push(tape, "balance", loss, &logits, 1, cmha__balance_record, s);
 }
 
+/* ---- Retrieval ---- */
+
+/* Numbers as floats into eight hashes in turn, which vectorises: the same for a base in float and in double. */
+static void cmha__hash_reals(const cmha_real *x, size_t n, uint64_t *lanes) {
+    size_t i, l;
+    float value;
+    uint32_t bits;
+    for (i = 0; i < n; i += 8)
+        for (l = 0; l < 8 && i + l < n; l++) {
+#ifdef CMHA_DOUBLE
+            value = fabs(x[i + l]) <= FLT_MAX ? (float)x[i + l] : x[i + l] > 0 ? FLT_MAX : -FLT_MAX;
+#else
+            value = x[i + l];
+#endif
+            memcpy(&bits, &value, sizeof bits);
+            lanes[l] = (lanes[l] ^ bits) * UINT64_C(0xd1342543de82ef95);
+            lanes[l] ^= lanes[l] >> 29;
+        }
+}
+
+static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *vectors) {
+    uint64_t lanes[8], hash = cmha__mix((uint64_t)n + CMHA__GOLDEN);
+    size_t i;
+    hash = cmha__mix(hash ^ (uint64_t)d_r);
+    for (i = 0; i < 8; i++) lanes[i] = hash + (uint64_t)i * CMHA__GOLDEN;
+    for (i = 0; i < n; i++) cmha__hash_reals(vectors + i * 2 * d_r, 2 * d_r, lanes);
+    for (i = 0; i < 8; i++) hash = cmha__mix(hash ^ lanes[i]) + CMHA__GOLDEN;
+    return hash;
+}
+
+static const cmha_real cmha__feature_eps = (cmha_real)1e-6;
+
+/* Memory that close gives back. */
+static void *cmha__knowledge_take(cmha_knowledge *kb, size_t count, size_t width) {
+    size_t bytes, i;
+    if (!cmha__mul(count, width, &bytes)) {
+        cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents", kb->n);
+        return NULL;
+    }
+    for (i = 0; kb->owned[i].memory;) i++;
+    kb->owned[i].memory = cmha__take(kb->context, bytes ? bytes : 1);
+    kb->owned[i].bytes = bytes ? bytes : 1;
+    if (!kb->owned[i].memory) cmha__fail(kb->context, CMHA_ERR_MEMORY, "knowledge: no memory for %zu bytes", bytes);
+    return kb->owned[i].memory;
+}
+
+static cmha_status cmha__knowledge_features(cmha_knowledge *kb) {
+    size_t W = 2 * kb->d_r, count;
+    cmha_real *features;
+    if (!cmha__mul(kb->n, W, &count)) return cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents", kb->n);
+    features = (cmha_real *)cmha__knowledge_take(kb, count, sizeof *features);
+    if (!features) return count > SIZE_MAX / sizeof *features ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY;
+    CMHA__FOR_CHUNKS(kb->context->threads, kb->n, lo, hi) {
+        cmha_phasor_forward(kb->vectors + lo * W, hi - lo, kb->d_r, cmha__feature_eps, features + lo * W);
+    }
+    kb->features = features;
+    return CMHA_OK;
+}
+
+/* Vectors finite, texts in order within `bytes`. */
+static cmha_status cmha__knowledge_check(const cmha_knowledge *kb, uint64_t bytes) {
+    size_t W = 2 * kb->d_r, i, j;
+    for (i = 0; i < kb->n; i++) {
+        const cmha_real *row = kb->vectors + i * W;
+        cmha_real sum = 0;
+        for (j = 0; j < W; j++) sum += row[j] * 0; /* NaN as soon as one is NaN or infinite */
+        if (sum != 0) return cmha__fail(kb->context, CMHA_ERR_NOT_FINITE, "knowledge: vector %zu holds a NaN or an infinity", i);
+    }
+    for (i = 0; kb->texts && i <= kb->n; i++)
+        if (kb->text_begin[i] < (i ? kb->text_begin[i - 1] : 0) || kb->text_begin[i] > bytes || (!i && kb->text_begin[0]))
+            return cmha__fail(kb->context, CMHA_ERR_ARGUMENT, "knowledge: text %zu begins out of order or range", i);
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n, size_t d_r,
+                                         const cmha_real *vectors, const int64_t *ids, const char *texts,
+                                         const uint64_t *text_begin) {
+    cmha_status status;
+    if (!knowledge) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: it is NULL");
+    memset(knowledge, 0, sizeof *knowledge);
+    if (!context || !context->open) return CMHA_ERR_STATE;
+    if (n && (!vectors || !d_r)) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: %zu documents without vectors", n);
+    if (!texts != !text_begin) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: texts and text_begin need each other");
+    if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu complex features", d_r);
+    knowledge->context = context;
+    knowledge->n = n, knowledge->d_r = d_r;
+    knowledge->vectors = vectors, knowledge->ids = ids, knowledge->texts = texts, knowledge->text_begin = text_begin;
+    status = cmha__knowledge_check(knowledge, UINT64_MAX);
+    if (!status) status = cmha__knowledge_features(knowledge);
+    if (status) cmha_knowledge_close(knowledge);
+    else knowledge->identity = cmha__knowledge_identity(n, d_r, vectors);
+    return status;
+}
+
+CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge) {
+    size_t i;
+    if (!knowledge || !knowledge->context) return;
+    for (i = 0; i < sizeof knowledge->owned / sizeof *knowledge->owned; i++)
+        cmha__give(knowledge->context, knowledge->owned[i].memory, knowledge->owned[i].bytes);
+#ifndef _WIN32
+    if (knowledge->mapping) (void)munmap(knowledge->mapping, knowledge->mapped);
+#endif
+    memset(knowledge, 0, sizeof *knowledge);
+}
+
+CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length) {
+    int there = knowledge && knowledge->texts && i < knowledge->n;
+    if (length) *length = there ? (size_t)(knowledge->text_begin[i + 1] - knowledge->text_begin[i]) : 0;
+    return there ? knowledge->texts + knowledge->text_begin[i] : NULL;
+}
+
+/* Memory of a search, none of whose sizes depends on the number of documents. */
+typedef struct cmha__search {
+    int threads;
+    size_t Q, d_r, k, tiles, lists; /* numbers of one thread's scratch; places of the lists of all threads but the first */
+    cmha_real *scratch, *similarity;
+    int64_t *index;                 /* [lists]; of the caller's search [Q, k] */
+} cmha__search;
+
+/* Blocks of queries beyond which threads always share out queries, so that lists of their own are not needed. */
+static size_t cmha__search_blocks(int threads) { return 4 * (size_t)threads; }
+
+static cmha_status cmha__search_sizes(cmha__search *s, int threads, size_t Q, size_t d_r, size_t k) {
+    size_t limit = cmha__search_blocks(threads) * CMHA__NEAREST_ROWS, few = Q < limit ? Q : limit;
+    memset(s, 0, sizeof *s);
+    s->threads = threads, s->Q = Q, s->d_r = d_r, s->k = k;
+    s->tiles = cmha_nearest_scratch(Q, SIZE_MAX, d_r, k);
+    if (!cmha__mul(few * (size_t)threads, k, &s->lists) || !cmha__mul(Q, k, &limit) || d_r > SIZE_MAX / 8 / CMHA__NEAREST_DOCUMENTS)
+        return CMHA_ERR_OVERFLOW;
+    if (s->lists < limit) s->lists = limit;
+    return CMHA_OK;
+}
+
+/* Cuts along queries or along documents, always at the same places, so that every product is the same for any number of threads. */
+static void cmha__search_exact(const cmha__search *s, const cmha_real *queries, const cmha_real *documents, size_t n,
+                               cmha_real threshold, int64_t *index, cmha_real *similarity) {
+    const size_t B = CMHA__NEAREST_ROWS, width = CMHA__NEAREST_DOCUMENTS, Q = s->Q, k = s->k, W = 2 * s->d_r;
+    size_t blocks = Q / B + (Q % B != 0), tiles = n / width + (n % width != 0), lists = Q * k, c, i, q;
+    cmha_real floor = cmha__nearest_floor(threshold);
+    cmha__nearest_begin(lists, index, similarity);
+    if (blocks > cmha__search_blocks(s->threads) || tiles < 2 * (size_t)s->threads) {
+        CMHA__FOR_CHUNKS(s->threads, blocks, lo, hi) {
+            size_t begin = lo * B, end = hi * B < Q ? hi * B : Q;
+            cmha__nearest_range(queries + begin * W, documents, end - begin, n, 0, n, s->d_r, k, floor, index + begin * k,
+                                similarity + begin * k, s->scratch + (size_t)cmha__chunk * s->tiles);
+        }
+    } else {
+        cmha__nearest_begin(lists * (size_t)(s->threads - 1), s->index, s->similarity);
+        CMHA__FOR_CHUNKS(s->threads, tiles, lo, hi) {
+            size_t own = (size_t)cmha__chunk * lists, end = hi * width < n ? hi * width : n;
+            cmha__nearest_range(queries, documents, Q, n, lo * width, end, s->d_r, k, floor,
+                                own ? s->index + (own - lists) : index, own ? s->similarity + (own - lists) : similarity,
+                                s->scratch + (size_t)cmha__chunk * s->tiles);
+        }
+        for (c = 0; c + 1 < (size_t)s->threads; c++)
+            for (q = 0; q < Q; q++)
+                for (i = (c * Q + q) * k; i < (c * Q + q + 1) * k && s->similarity[i] > similarity[q * k + k - 1]; i++)
+                    cmha__nearest_insert(s->similarity[i], s->index[i], k, index + q * k, similarity + q * k);
+    }
+    cmha__nearest_end(queries, Q, s->d_r, k, index, similarity);
+}
+
+/* The caller's search: its documents in order of their similarities, which are ours. */
+static cmha_status cmha__search_own(const cmha__search *s, cmha_context *ctx, const cmha_knowledge *kb, const cmha_real *queries,
+                                    cmha_real threshold, int64_t *index, cmha_real *similarity) {
+    size_t W = 2 * s->d_r, q, i, k = s->k;
+    cmha_real floor = cmha__nearest_floor(threshold), one;
+    cmha_status status = kb->search(kb->search_user, queries, s->Q, k, s->index);
+    if (status) return cmha__fail(ctx, status, "search: the caller's search ended with: %s", cmha_status_string(status));
+    cmha__nearest_begin(s->Q * k, index, similarity);
+    for (q = 0; q < s->Q; q++)
+        for (i = q * k; i < (q + 1) * k; i++) {
+            if (s->index[i] < 0) continue;
+            if ((uint64_t)s->index[i] >= kb->n)
+                return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: the caller's search found document %zu of %zu",
+                                  (size_t)s->index[i], kb->n);
+            one = cmha__dot(queries + q * W, kb->features + (size_t)s->index[i] * W, W) / (cmha_real)s->d_r;
+            if (one > floor) cmha__nearest_insert(one, s->index[i], k, index + q * k, similarity + q * k);
+        }
+    cmha__nearest_end(queries, s->Q, s->d_r, k, index, similarity);
+    return CMHA_OK;
+}
+
+/* Phasors -> index, similarity; the base is not empty, k > 0. */
+static cmha_status cmha__search_run(const cmha__search *s, cmha_context *ctx, const cmha_knowledge *kb, const cmha_real *queries,
+                                    cmha_real threshold, int64_t *index, cmha_real *similarity) {
+    if (kb->search) return cmha__search_own(s, ctx, kb, queries, threshold, index, similarity);
+    cmha__search_exact(s, queries, kb->features, kb->n, threshold, index, similarity);
+    return CMHA_OK;
+}
+
+/* Queries in slabs, so that the memory for their phasors is bounded. */
+static cmha_status cmha__knowledge_search(cmha__search *s, const cmha_knowledge *kb, const cmha_real *queries, size_t Q,
+                                          cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *phasors) {
+    size_t slab = s->Q, W = 2 * s->d_r, q;
+    for (q = 0; q < Q; q += s->Q) {
+        cmha_status status;
+        s->Q = Q - q < slab ? Q - q : slab;
+        cmha_phasor_forward(queries + q * W, s->Q, s->d_r, cmha__feature_eps, phasors);
+        status = cmha__search_run(s, kb->context, kb, phasors, threshold, index + q * s->k, similarity + q * s->k);
+        if (status) return status;
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries, size_t Q, size_t k,
+                                           cmha_real threshold, int64_t *index, cmha_real *similarity) {
+    cmha__search s;
+    cmha_context *ctx;
+    cmha_status status;
+    size_t phasors, numbers, bytes, i;
+    char *memory;
+    if (!knowledge || !knowledge->context) return CMHA_ERR_STATE;
+    ctx = knowledge->context;
+    if (!Q || !k) return CMHA_OK;
+    if (!queries || !index || !similarity) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: an array is NULL");
+    if (threshold != threshold) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: the threshold is NaN");
+    if (!knowledge->n) {
+        for (i = 0; i < Q * k; i++) index[i] = -1, similarity[i] = 0;
+        return CMHA_OK;
+    }
+    if (cmha__search_sizes(&s, ctx->threads, Q < 4096 ? Q : 4096, knowledge->d_r, k) || !cmha__mul(s.Q, 2 * s.d_r, &phasors) ||
+        !cmha__sum(phasors + (size_t)s.threads * s.tiles, s.lists, &numbers) || numbers > SIZE_MAX / 8 / sizeof *queries)
+        return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
+    bytes = s.lists * sizeof *index + numbers * sizeof *queries;
+    memory = (char *)cmha__take(ctx, bytes);
+    if (!memory) return cmha__fail(ctx, CMHA_ERR_MEMORY, "search: no memory for %zu bytes", bytes);
+    s.index = (int64_t *)(void *)memory;
+    s.similarity = (cmha_real *)(void *)(memory + s.lists * sizeof *index);
+    s.scratch = s.similarity + s.lists;
+    status = cmha__knowledge_search(&s, knowledge, queries, Q, threshold, index, similarity,
+                                    s.scratch + (size_t)s.threads * s.tiles);
+    cmha__give(ctx, memory, bytes);
+    return status;
+}
+
+typedef struct cmha__retrieve_saved {
+    cmha_retrieve_args args;
+    size_t T, d_r;
+    const cmha_real *vectors, *features; /* of the base that was searched; NULL = nothing was */
+    cmha_real *weights, *p;              /* [M], [T, M, k] */
+    int64_t *index;                      /* [T, M, k] */
+    unsigned char *found;                /* [T] */
+} cmha__retrieve_saved;
+
+/* Between rows [Re of M queries | Im of M queries] of q and M rows [Re | Im] each: phasors, or (dq not NULL) their backward. */
+static void cmha__retrieve_phasors(const cmha__retrieve_saved *s, const cmha_real *q, size_t lo, size_t hi, cmha_real *u,
+                                   cmha_real *dq) {
+    size_t M = s->args.queries, d = s->d_r, t, m;
+    for (t = lo; t < hi; t++)
+        for (m = 0; m < M; m++) {
+            size_t re = t * 2 * M * d + m * d, im = re + M * d;
+            cmha_real *row = u + (t * M + m) * 2 * d;
+            if (dq) cmha__phasor_row_backward(q + re, q + im, d, s->args.eps, 1, row, row + d, dq + re, dq + im);
+            else cmha__phasor_row(q + re, q + im, d, s->args.eps, 1, row, row + d);
+        }
+}
+
+/* Weights of the queries, or (dweights not NULL) the gradient of their logits. */
+static void cmha__retrieve_weights(const cmha__retrieve_saved *s, const cmha_real *logits, const cmha_real *dweights, cmha_real *out) {
+    size_t M = s->args.queries, m;
+    cmha_real mean = 0, sum;
+    if (dweights) {
+        for (m = 0; !s->args.raw_weights && m < M; m++) mean += s->weights[m] * dweights[m];
+        for (m = 0; m < M; m++) out[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
+        return;
+    }
+    memcpy(out, logits, M * sizeof *out);
+    if (s->args.raw_weights) return;
+    sum = cmha__exp_shifted(out, M, cmha__largest(out, M));
+    for (m = 0; m < M; m++) out[m] /= sum;
+}
+
+static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__retrieve_saved *s = (const cmha__retrieve_saved *)r->user;
+    size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r, threads = (size_t)tape->context->threads, part, c;
+    cmha_real *dq = cmha_grad(tape, r->in[0]), *dl = cmha_grad(tape, r->in[1]), *du, *partial;
+    cmha__mark mark = cmha__mark_of(tape);
+    part = M + k;
+    du = dq ? cmha__reals(tape, s->T * M * W) : NULL;
+    partial = cmha__reals(tape, (threads + 1) * part); /* per thread: gradient of the weights, scratch */
+    if (!tape->status && !cmha__dry(tape) && s->vectors) {
+        memset(partial, 0, (threads + 1) * part * sizeof *partial);
+        CMHA__FOR_CHUNKS(tape->context->threads, s->T, lo, hi) {
+            cmha_real *own = partial + (size_t)cmha__chunk * part;
+            if (du) memset(du + lo * M * W, 0, (hi - lo) * M * W * sizeof *du);
+            cmha_retrieve_backward(s->vectors, s->features, s->index + lo * M * k, s->p + lo * M * k, s->weights,
+                                   r->out->grad + lo * W, hi - lo, M, k, s->d_r, s->args.tau, du ? du + lo * M * W : NULL, own,
+                                   own + M);
+            if (du) cmha__retrieve_phasors(s, r->in[0]->data, lo, hi, du, dq);
+        }
+        for (c = 0; c < threads; c++) cmha__axpy(M, 1, partial + c * part, partial + threads * part);
+        if (dl) cmha__retrieve_weights(s, NULL, partial + threads * part, dl);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+static const char *cmha__retrieve_misfit(const cmha_knowledge *kb, const cmha_retrieve_args *a, const cmha_tensor *q,
+                                         const cmha_tensor *w_logits) {
+    if (!a || !a->queries || a->queries > SIZE_MAX / 2) return "retrieve: no queries (rows of %zu, %zu weights)";
+    if (w_logits->size != a->queries || cmha__last(q) % (2 * a->queries))
+        return "retrieve: rows of %zu numbers and %zu weights do not fit the number of queries";
+    if (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r)
+        return "retrieve: rows of %zu numbers for %zu queries, the documents have other widths";
+    if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
+        return "retrieve: tau must be positive, eps not negative (rows of %zu, %zu weights)";
+    return NULL;
+}
+
+/* Everything between the tensors q, w_logits and rbar. */
+static void cmha__retrieve_run(cmha_tape *tape, const cmha_knowledge *kb, const cmha__retrieve_saved *s, cmha__search *search,
+                               const cmha_tensor *q, cmha_real *rbar) {
+    size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
+    cmha_real *u = cmha__reals(tape, s->T * M * W);
+    cmha_status status;
+    search->similarity = cmha__reals(tape, search->lists);
+    search->scratch = cmha__reals(tape, (size_t)search->threads * search->tiles);
+    search->index = (int64_t *)cmha_tape_alloc(tape, search->lists * sizeof *search->index);
+    if (tape->status || cmha__dry(tape)) return;
+    if (!s->vectors) {
+        memset(rbar, 0, s->T * W * sizeof *rbar);
+        memset(s->found, 0, s->T);
+        return;
+    }
+    CMHA__FOR_CHUNKS(search->threads, s->T, lo, hi) { cmha__retrieve_phasors(s, q->data, lo, hi, u, NULL); }
+    status = cmha__search_run(search, tape->context, kb, u, s->args.threshold, s->index, s->p);
+    if (status) {
+        cmha__tape_fail(tape, status, NULL);
+        return;
+    }
+    CMHA__FOR_CHUNKS(search->threads, s->T, lo, hi) {
+        cmha_retrieve_forward(s->vectors, s->index + lo * M * k, s->p + lo * M * k, s->weights, hi - lo, M, k, s->d_r, s->args.tau,
+                              s->p + lo * M * k, rbar + lo * W, s->found + lo);
+    }
+}
+
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_tensor *q,
+                                    cmha_tensor *w_logits, const unsigned char **found) {
+    size_t shape[CMHA_MAX_RANK], Q, n_lists, M;
+    cmha__retrieve_saved *s;
+    cmha__search search;
+    cmha_tensor *in[2], *y;
+    const char *misfit;
+    cmha__mark mark;
+    if (!q || !w_logits || !tape || tape->status) return NULL;
+    misfit = cmha__retrieve_misfit(knowledge, args, q, w_logits);
+    if (misfit) return cmha__tape_fail2(tape, args && args->tau > 0 ? CMHA_ERR_SHAPE : CMHA_ERR_ARGUMENT, misfit, cmha__last(q), w_logits->size);
+    s = (cmha__retrieve_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->args = *args, M = args->queries;
+    s->T = cmha__rows(q), s->d_r = cmha__last(q) / 2 / M;
+    if (!cmha__mul(s->T, M, &Q) || cmha__search_sizes(&search, tape->context->threads, Q, s->d_r, args->top) ||
+        !cmha__mul(Q, args->top, &n_lists) || search.lists > SIZE_MAX / 16)
+        return cmha__tape_fail2(tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", s->T, M);
+    memcpy(shape, q->shape, sizeof shape);
+    shape[q->rank - 1] = 2 * s->d_r;
+    y = cmha__result(tape, q->rank, shape);
+    s->weights = cmha__reals(tape, M);
+    s->p = cmha__reals(tape, n_lists);
+    s->index = (int64_t *)cmha_tape_alloc(tape, n_lists * sizeof *s->index);
+    s->found = (unsigned char *)cmha_tape_alloc(tape, s->T);
+    if (!y || tape->status) return NULL;
+    if (knowledge && knowledge->n && args->top && Q && s->d_r) s->vectors = knowledge->vectors, s->features = knowledge->features;
+    if (!cmha__dry(tape)) cmha__retrieve_weights(s, w_logits->data, NULL, s->weights);
+    mark = cmha__mark_of(tape);
+    cmha__retrieve_run(tape, knowledge, s, &search, q, y->data);
+    cmha__rewind(tape, mark);
+    if (tape->status) return NULL;
+    if (found) *found = s->found;
+    in[0] = q, in[1] = w_logits;
+    return cmha_push(tape, "retrieve", y, in, 2, cmha__retrieve_record, s);
+}
+
+typedef struct cmha__reflect_saved {
+    cmha_real tau;
+    cmha_fusion fusion;
+    const unsigned char *found;
+} cmha__reflect_saved;
+
+static cmha_status cmha__reflect_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__reflect_saved *s = (const cmha__reflect_saved *)r->user;
+    cmha_real *dz = cmha_grad(tape, r->in[0]), *dv = cmha_grad(tape, r->in[1]), *dg = cmha_grad(tape, r->in[2]);
+    size_t D = cmha__last(r->out) / 2, W = 2 * D;
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(r->out), lo, hi) {
+        cmha_reflect_backward(r->in[0]->data + lo * W, r->in[1]->data + lo * W, r->in[2]->data + lo * D,
+                              s->found ? s->found + lo : NULL, r->out->grad + lo * W, hi - lo, D, s->tau, s->fusion,
+                              dz ? dz + lo * W : NULL, dv ? dv + lo * W : NULL, dg ? dg + lo * D : NULL);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate, cmha_real tau,
+                                   cmha_fusion fusion, const unsigned char *found) {
+    cmha__reflect_saved *s;
+    cmha_tensor *in[3], *y;
+    size_t D, W;
+    if (!z || !v || !gate || !tape || tape->status || !cmha__is_planes(tape, z, "reflect")) return NULL;
+    W = cmha__last(z), D = W / 2;
+    if (!(tau > 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "reflect: tau must be positive");
+    if (cmha__last(v) != W || v->size != z->size || cmha__last(gate) != D || gate->size != z->size / 2)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "reflect: rows of %zu numbers of z do not fit those of v or a gate of %zu", W,
+                                cmha__last(gate));
+    y = cmha__result(tape, z->rank, z->shape);
+    s = y ? (cmha__reflect_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->tau = tau, s->fusion = fusion, s->found = found;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+            cmha_reflect_forward(z->data + lo * W, v->data + lo * W, gate->data + lo * D, found ? found + lo : NULL, hi - lo, D, tau,
+                                 fusion, y->data + lo * W);
+        }
+    in[0] = z, in[1] = v, in[2] = gate;
+    return cmha_push(tape, "reflect", y, in, 3, cmha__reflect_record, s);
+}
+
+/* [2, rows, cols] as a real [2 rows, cols]; a vector stays what it is. */
+static cmha_tensor *cmha__stacked(cmha_tape *tape, cmha_tensor *weight) {
+    size_t shape[2];
+    if (weight->rank != 3 || weight->shape[0] != 2)
+        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "irw: the weight of the queries must be [2, M d_r, D]");
+    shape[0] = 2 * weight->shape[1], shape[1] = weight->shape[2];
+    return cmha_reshape(tape, weight, 2, shape);
+}
+
+CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_real gate_tau,
+                               cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *weights) {
+    const unsigned char *found = NULL;
+    cmha_tensor *q, *rbar, *gate;
+    if (!z || !weights || !tape || tape->status || !cmha__is_planes(tape, z, "irw")) return NULL;
+    if (!weights->wm || !weights->w_logits || !weights->wv || !weights->wg)
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "irw: a weight is missing");
+    if (!cmha__dry(tape) && (!knowledge || !knowledge->n)) return z;
+    q = cmha_linear(tape, cmha_complex_imag(tape, z), cmha__stacked(tape, weights->wm), weights->bm);
+    rbar = cmha_retrieve(tape, knowledge, args, q, weights->w_logits, &found);
+    gate = rbar ? cmha_linear(tape, cmha_concat(tape, z, rbar, z->rank - 1), weights->wg, weights->bg) : NULL;
+    return cmha_reflect(tape, z, cmha_complex_linear(tape, rbar, weights->wv, NULL), gate, gate_tau, fusion, found);
+}
+
 /* ---- Losses ---- */
 
 typedef struct cmha__entropy_saved {
@@ -10460,6 +11255,37 @@ CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batc
     return model->tape.status;
 }
 
+/* Adds the phasors of row n of one sequence to its vector. */
+static void cmha__mean_phasors(const cmha_tensor *states, const unsigned char *mask, cmha_real eps, cmha_real *u, cmha_real *vectors) {
+    size_t B = states->shape[0], N = states->shape[1], W = states->shape[2], b, n, j, count;
+    for (b = 0; b < B; b++) {
+        cmha_real *to = vectors + b * W;
+        for (j = 0; j < W; j++) to[j] = 0;
+        for (count = n = 0; n < N; n++) {
+            if (mask && !mask[b * N + n]) continue;
+            cmha_phasor_forward(states->data + (b * N + n) * W, 1, W / 2, eps, u);
+            cmha__axpy(W, 1, u, to);
+            count++;
+        }
+        for (j = 0; count && j < W; j++) to[j] /= (cmha_real)count;
+    }
+}
+
+CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors) {
+    cmha_tensor *y;
+    cmha_real *u;
+    cmha_status status = cmha__own_pass(model, 0, 0);
+    if (!status && (!batch || !vectors))
+        status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "vectors: the batch or the result is NULL");
+    if (!status && model->config.d_model % 2)
+        status = cmha__fail(model->context, CMHA_ERR_SHAPE, "vectors: d_model %zu is odd", model->config.d_model);
+    if (status) return status;
+    y = cmha_model_states(model, &model->tape, batch, NULL);
+    u = y ? cmha__reals(&model->tape, model->config.d_model) : NULL;
+    if (u) cmha__mean_phasors(y, batch->key_mask, (cmha_real)model->config.complex_eps, u, vectors);
+    return model->tape.status;
+}
+
 CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores) {
     cmha_tensor *y;
     cmha_status status = cmha__own_pass(model, 0, 0);
@@ -12061,6 +12887,12 @@ static void cmha__emit_string(cmha__writer *w, const char *text) {
     cmha__emit(w, "\"");
 }
 
+static const char *cmha__item_dtype(const cmha_archive_item *item) {
+    return item->dtype ? item->dtype : sizeof(cmha_real) == 8 ? "F64" : "F32";
+}
+
+static size_t cmha__item_width(const cmha_archive_item *item) { return cmha__dtype_size(cmha__item_dtype(item)); }
+
 static size_t cmha__item_count(const cmha_archive_item *item) {
     size_t count = 1;
     int i;
@@ -12071,7 +12903,9 @@ static size_t cmha__item_count(const cmha_archive_item *item) {
 static void cmha__emit_item(cmha__writer *w, const cmha_archive_item *item, uint64_t begin, uint64_t end) {
     int i;
     cmha__emit_string(w, item->name);
-    cmha__emit(w, sizeof(cmha_real) == 8 ? ":{\"dtype\":\"F64\",\"shape\":[" : ":{\"dtype\":\"F32\",\"shape\":[");
+    cmha__emit(w, ":{\"dtype\":\"");
+    cmha__emit(w, cmha__item_dtype(item));
+    cmha__emit(w, "\",\"shape\":[");
     for (i = 0; i < item->rank; i++) {
         if (i) cmha__emit(w, ",");
         cmha__emit_u64(w, item->shape[i]);
@@ -12097,7 +12931,7 @@ static void cmha__emit_header(cmha__writer *w, const cmha_archive_item *items, s
     }
     if (n_metadata) cmha__emit(w, "}");
     for (i = 0; i < n_items; i++, begin = end) {
-        end = begin + (uint64_t)cmha__item_count(&items[i]) * sizeof(cmha_real);
+        end = begin + (uint64_t)cmha__item_count(&items[i]) * cmha__item_width(&items[i]);
         if (i || n_metadata) cmha__emit(w, ",");
         cmha__emit_item(w, &items[i], begin, end);
     }
@@ -12113,12 +12947,14 @@ static int cmha__is_utf8(const char *text) {
 }
 
 static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *item, size_t *total) {
-    size_t count = sizeof(cmha_real);
+    size_t count = cmha__item_width(item);
     int i;
     if (!item->name || !cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: the name of a tensor is missing, reserved or not UTF-8");
     if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape))
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s has rank %d, not 0 to 8", item->name, item->rank);
+    if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0)
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s: dtype %.12s is not I64 or U8", item->name, item->dtype);
     for (i = 0; i < item->rank; i++)
         if (!cmha__mul(count, item->shape[i], &count))
             return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive write: tensor %.60s", item->name);
@@ -12170,15 +13006,17 @@ static cmha_status cmha__check_contents(cmha_context *ctx, const cmha_archive_it
     return cmha__check_names(ctx, items, n_items, metadata, n_metadata);
 }
 
-static int cmha__write_reals(int fd, const cmha_real *data, size_t n) {
-    cmha_real piece[1024];
+/* n numbers of `width` bytes. */
+static int cmha__write_words(int fd, const void *data, size_t n, size_t width) {
+    unsigned char piece[8192];
+    const unsigned char *at = (const unsigned char *)data;
     size_t part;
-    if (cmha__little_endian()) return cmha__file_write(fd, data, n * sizeof *data);
-    for (; n; n -= part, data += part) {
-        part = n < 1024 ? n : 1024;
-        memcpy(piece, data, part * sizeof *data);
-        cmha__swap_words(piece, part, sizeof *data);
-        if (!cmha__file_write(fd, piece, part * sizeof *data)) return 0;
+    if (cmha__little_endian() || width == 1) return cmha__file_write(fd, data, n * width);
+    for (; n; n -= part, at += part * width) {
+        part = n < sizeof piece / width ? n : sizeof piece / width;
+        memcpy(piece, at, part * width);
+        cmha__swap_words(piece, part, width);
+        if (!cmha__file_write(fd, piece, part * width)) return 0;
     }
     return 1;
 }
@@ -12191,7 +13029,8 @@ static int cmha__write_file(const char *path, const cmha__writer *header, const 
     if (fd < 0) return 0;
     cmha__bytes_put(length, header->used, 8);
     good = cmha__file_write(fd, length, 8) && cmha__file_write(fd, header->text, header->used);
-    for (i = 0; good && i < n_items; i++) good = cmha__write_reals(fd, items[i].data, cmha__item_count(&items[i]));
+    for (i = 0; good && i < n_items; i++)
+        good = cmha__write_words(fd, items[i].data, cmha__item_count(&items[i]), cmha__item_width(&items[i]));
     if (good) good = CMHA__FLUSH_FILE(fd) == 0;
     why = errno;
     if (CMHA__CLOSE_FILE(fd) != 0 && good) return 0;
@@ -12317,6 +13156,7 @@ static void cmha__add_block(cmha__bundle *bundle, const cmha_model *model, const
         item->data = block + (p->tensor.data - model->data);
         item->shape = p->tensor.shape;
         item->rank = p->tensor.rank;
+        item->dtype = NULL;
     }
 }
 
@@ -12611,6 +13451,181 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
         if (!model->knowledge) model->knowledge_identity = knowledge;
     }
     cmha_archive_close(&archive);
+    return status;
+}
+
+/* ---- knowledge bases ---- */
+
+CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path) {
+    static const char *const names[5] = {"vectors", "features", "ids", "text_begin", "texts"};
+    size_t shapes[5][2], n_items = 0, i;
+    const void *data[5];
+    cmha_archive_item items[5];
+    const char *metadata[4] = {"format", "cmha knowledge", "identity", NULL};
+    char digits[24];
+    if (!knowledge || !knowledge->context) return CMHA_ERR_STATE;
+    data[0] = knowledge->vectors, data[1] = knowledge->features, data[2] = knowledge->ids;
+    data[3] = knowledge->text_begin, data[4] = knowledge->texts;
+    memset(shapes, 0, sizeof shapes);
+    for (i = 0; i < 3; i++) shapes[i][0] = knowledge->n, shapes[i][1] = 2 * knowledge->d_r;
+    shapes[3][0] = knowledge->n + 1;
+    if (knowledge->texts) shapes[4][0] = (size_t)knowledge->text_begin[knowledge->n];
+    for (i = 0; i < 5; i++) {
+        cmha_archive_item *item = &items[n_items];
+        if (i > 1 && !data[i]) continue;
+        item->name = names[i], item->shape = shapes[i], item->rank = i < 2 ? 2 : 1;
+        item->data = (const cmha_real *)data[i];
+        item->dtype = i < 2 ? NULL : i < 4 ? "I64" : "U8";
+        n_items++;
+    }
+    cmha__write_u64(knowledge->identity, digits);
+    metadata[3] = digits;
+    return cmha_archive_write(knowledge->context, path, items, n_items, metadata, 2);
+}
+
+static cmha_status cmha__knowledge_misfit(const cmha_archive *archive, const char *name, const char *problem) {
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: tensor %.60s %s", cmha__short(archive->path), name, problem);
+}
+
+/* A tensor's dtype, rank and shape; columns 0 = rank 1. Not there: *found stays NULL. */
+static cmha_status cmha__knowledge_find(const cmha_archive *archive, const char *name, const char *dtype, size_t rows, size_t columns,
+                                        const cmha_archive_tensor **found) {
+    const cmha_archive_tensor *t = *found = cmha_archive_find(archive, name);
+    if (!t) return CMHA_OK;
+    if (dtype ? strcmp(t->dtype, dtype) != 0 : cmha__dtype_kind(t->dtype) >= CMHA__AS_I64)
+        return cmha__knowledge_misfit(archive, name, dtype ? "is of another dtype than its own" : "is not of real numbers");
+    if (t->rank != (dtype ? 1 : 2) || t->shape[0] != rows || (!dtype && t->shape[1] != columns))
+        return cmha__knowledge_misfit(archive, name, "does not fit the number or width of the vectors");
+    return CMHA_OK;
+}
+
+/* The five tensors of a file, all checked against each other, and none besides. */
+static cmha_status cmha__knowledge_tensors(cmha_knowledge *kb, const cmha_archive *archive, const cmha_archive_tensor **t) {
+    cmha_status status;
+    size_t known, i;
+    t[0] = cmha_archive_find(archive, "vectors");
+    if (!t[0]) return cmha__knowledge_misfit(archive, "vectors", "is missing: not a knowledge base");
+    if (t[0]->rank != 2 || t[0]->shape[1] % 2 || (t[0]->shape[0] && !t[0]->shape[1]) || t[0]->shape[0] >= SIZE_MAX / 16)
+        return cmha__knowledge_misfit(archive, "vectors", "is not [n, 2 d_r]");
+    kb->n = t[0]->shape[0], kb->d_r = t[0]->shape[1] / 2;
+    t[4] = cmha_archive_find(archive, "texts");
+    status = cmha__knowledge_find(archive, "vectors", NULL, kb->n, 2 * kb->d_r, &t[0]);
+    if (!status) status = cmha__knowledge_find(archive, "features", NULL, kb->n, 2 * kb->d_r, &t[1]);
+    if (!status) status = cmha__knowledge_find(archive, "ids", "I64", kb->n, 0, &t[2]);
+    if (!status) status = cmha__knowledge_find(archive, "text_begin", "I64", kb->n + 1, 0, &t[3]);
+    if (!status) status = cmha__knowledge_find(archive, "texts", "U8", t[4] ? t[4]->count : 0, 0, &t[4]);
+    if (status) return status;
+    if (!t[3] != !t[4]) return cmha__knowledge_misfit(archive, t[3] ? "texts" : "text_begin", "is missing");
+    for (known = i = 0; i < 5; i++) known += t[i] != NULL;
+    return known == archive->n_tensors ? CMHA_OK : cmha__fail(archive->context, CMHA_ERR_FORMAT,
+        "%s: it has %lu tensors, a knowledge base %lu of these", cmha__short(archive->path), (unsigned long)archive->n_tensors,
+        (unsigned long)known);
+}
+
+/* Maps the file where real tensors can be used as they lie there. */
+static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive, const cmha_archive_tensor **t) {
+#ifdef _WIN32
+    (void)kb, (void)archive, (void)t;
+#else
+    const char *dtype = sizeof(cmha_real) == 8 ? "F64" : "F32";
+    uint64_t end = archive->data_begin;
+    size_t i;
+    void *mapping;
+    for (i = 0; i < 2; i++)
+        if (!t[i] || strcmp(t[i]->dtype, dtype) != 0 || (archive->data_begin + t[i]->begin) % sizeof(cmha_real)) return;
+    for (i = 0; i < archive->n_tensors; i++)
+        if (archive->data_begin + archive->tensors[i].end > end) end = archive->data_begin + archive->tensors[i].end;
+    if (!cmha__little_endian() || !t[0]->count || (size_t)end != end) return;
+    mapping = mmap(NULL, (size_t)end, PROT_READ, MAP_PRIVATE, cmha__archive_fd(archive), 0);
+    if (mapping == MAP_FAILED) return;
+    kb->mapping = mapping;
+    kb->mapped = (size_t)end;
+    kb->vectors = (const cmha_real *)(const void *)((const char *)mapping + archive->data_begin + t[0]->begin);
+    kb->features = (const cmha_real *)(const void *)((const char *)mapping + archive->data_begin + t[1]->begin);
+#endif
+}
+
+static cmha_status cmha__knowledge_reals(cmha_knowledge *kb, cmha_archive *archive, const cmha_archive_tensor *t,
+                                         const cmha_real **out) {
+    cmha_real *data = (cmha_real *)cmha__knowledge_take(kb, t->count, sizeof *data);
+    *out = data;
+    return data ? cmha_archive_read(archive, t, data) : CMHA_ERR_MEMORY;
+}
+
+/* ids, text_begin (t[3]) and texts: those that are there. */
+static cmha_status cmha__knowledge_rest(cmha_knowledge *kb, cmha_archive *archive, const cmha_archive_tensor **t) {
+    int64_t *ids = NULL, *begin = NULL;
+    char *texts = NULL;
+    cmha_status status = CMHA_OK;
+    size_t i;
+    if (t[2] && !(ids = (int64_t *)cmha__knowledge_take(kb, t[2]->count, sizeof *ids))) return CMHA_ERR_MEMORY;
+    if (t[2]) status = cmha_archive_read_i64(archive, t[2], ids);
+    kb->ids = ids;
+    if (status || !t[3]) return status;
+    if (!(begin = (int64_t *)cmha__knowledge_take(kb, t[3]->count, sizeof *begin))) return CMHA_ERR_MEMORY;
+    if (!(texts = (char *)cmha__knowledge_take(kb, t[4]->count, 1))) return CMHA_ERR_MEMORY;
+    if ((status = cmha_archive_read_i64(archive, t[3], begin)) != CMHA_OK) return status;
+    if (!cmha__file_read(cmha__archive_fd(archive), archive->data_begin + t[4]->begin, texts, t[4]->count))
+        return cmha__io_fail(archive->context, archive->path, "reading failed");
+    kb->texts = texts;
+    kb->text_begin = (const uint64_t *)(const void *)begin;
+    for (i = 0; i <= kb->n; i++) /* a negative one is out of order, or beyond the texts, as an unsigned number */
+        if (kb->text_begin[i] < (i ? kb->text_begin[i - 1] : 0) || kb->text_begin[i] > t[4]->count || (!i && begin[0]))
+            return cmha__knowledge_misfit(archive, "text_begin", "is out of order or range");
+    return CMHA_OK;
+}
+
+/* Are the features of a file the vectors' phasors, but for rounding (of an F16, at worst)? */
+static cmha_status cmha__knowledge_phasors(const cmha_knowledge *kb, const cmha_archive *archive) {
+    cmha_real u[2 * CMHA__PAIRS];
+    size_t d = kb->d_r, i, j, m, l;
+    for (i = 0; i < kb->n; i++)
+        for (j = 0; j < d; j += m) {
+            const cmha_real *z = kb->vectors + i * 2 * d + j, *f = kb->features + i * 2 * d + j;
+            int same = 1;
+            m = cmha__block_of(d, j);
+            cmha__phasor_row(z, z + d, m, cmha__feature_eps, 1, u, u + m);
+            for (l = 0; l < m; l++) {
+                cmha_real a = f[l] - u[l], b = f[d + l] - u[m + l];
+                same &= a * a + b * b <= (cmha_real)1e-4;
+            }
+            if (!same) return cmha__knowledge_misfit(archive, "features", "does not hold the phasors of the vectors");
+        }
+    return CMHA_OK;
+}
+
+static cmha_status cmha__knowledge_identify(cmha_knowledge *kb, const cmha_archive *archive) {
+    const char *wanted = cmha_archive_metadata(archive, "identity");
+    uint64_t number;
+    kb->identity = cmha__knowledge_identity(kb->n, kb->d_r, kb->vectors);
+    if (!wanted || (cmha__parse_u64(wanted, &number) && number == kb->identity)) return CMHA_OK;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: its vectors are not those of its identity %.24s", cmha__short(archive->path),
+                      wanted);
+}
+
+static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archive, int map) {
+    const cmha_archive_tensor *t[5];
+    cmha_status status = cmha__knowledge_tensors(kb, archive, t);
+    if (!status && map) cmha__knowledge_map(kb, archive, t);
+    if (!status && !kb->mapping) status = cmha__knowledge_reals(kb, archive, t[0], &kb->vectors);
+    if (!status && !kb->mapping && t[1]) status = cmha__knowledge_reals(kb, archive, t[1], &kb->features);
+    if (!status) status = cmha__knowledge_rest(kb, archive, t);
+    if (!status) status = cmha__knowledge_check(kb, UINT64_MAX);
+    if (!status) status = t[1] ? cmha__knowledge_phasors(kb, archive) : cmha__knowledge_features(kb);
+    return status ? status : cmha__knowledge_identify(kb, archive);
+}
+
+CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path, int map) {
+    cmha_archive archive;
+    cmha_status status;
+    if (!knowledge) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge load: knowledge is NULL");
+    memset(knowledge, 0, sizeof *knowledge);
+    if (!context || !context->open) return CMHA_ERR_STATE;
+    if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
+    knowledge->context = context;
+    status = cmha__knowledge_open(knowledge, &archive, map);
+    cmha_archive_close(&archive);
+    if (status) cmha_knowledge_close(knowledge);
     return status;
 }
 
