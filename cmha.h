@@ -1280,7 +1280,7 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     SIZE(lag_topk, 0, 0, 16777216, "crat, lag: the most lags mixed; 0 = all")                                                    \
     ENUM(complex_residual, CMHA_RESIDUAL_NONE, "none|free|unit", "crat: factor on the skip connection: 1, alpha + i beta, e^(i psi)") \
     SIZE(experts, 0, 0, 65536, "crat: experts of a layer (E of eq 21), each as wide as d_ff; 0 = one dense layer")                \
-    SIZE(experts_top, 2, 1, 65536, "crat: experts a token goes through")                                                         \
+    SIZE(experts_top, 2, 1, 65536, "crat: experts a token goes through; with 1 its share is 1, and only `balance` teaches the router") \
     REAL(balance, 0, 0, 1000, "crat: weight of the load balance loss of each layer; the paper has none, 0.01 is usual")          \
     SIZE(irw_layers, 0, 0, 1024, "crat: layers with a reflection window into a knowledge base; 0 = none")                        \
     SIZE(irw_from, 0, 0, 1024, "crat: the first of them, counted from 1; 0 = the one in the middle of the depth")                \

@@ -177,7 +177,7 @@ int main(int argc, char **argv) {
         "attention=dot position=multifreq pe_terms=3",
         "family=crat d_model=16 crat_attention=dot imag_heads=1 complex_residual=unit",
         "family=crat d_model=16 experts=3 balance=0.2 complex_residual=free",
-        "family=crat d_model=16 experts=4 experts_top=1 ffn_bias=0 dropout=0.2",
+        "family=crat d_model=16 experts=4 experts_top=1 balance=0.3 ffn_bias=0 dropout=0.2",
         "family=crat d_model=16 irw_layers=1 irw_width=5 irw_queries=2 irw_top=3 irw_tau=0.1",
         "family=crat d_model=16 irw_layers=2 irw_from=1 irw_width=5 irw_top=2 irw_fusion=additive irw_raw=1 irw_gate_tau=0.5 "
         "irw_threshold=0.1 complex_residual=free experts=2 experts_top=2 phase_reg=0.1",
