@@ -8562,14 +8562,16 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
 }
 
 static const char *cmha__retrieve_misfit(const cmha_knowledge *kb, const cmha_retrieve_args *a, const cmha_tensor *q,
-                                         const cmha_tensor *w_logits) {
+                                         const cmha_tensor *w_logits, cmha_status *status) {
+    *status = CMHA_ERR_ARGUMENT;
     if (!a || !a->queries || a->queries > SIZE_MAX / 2) return "retrieve: no queries (rows of %zu, %zu weights)";
+    if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
+        return "retrieve: tau must be positive, eps not negative, the threshold a number (rows of %zu, %zu weights)";
+    *status = CMHA_ERR_SHAPE;
     if (w_logits->size != a->queries || cmha__last(q) % (2 * a->queries))
         return "retrieve: rows of %zu numbers and %zu weights do not fit the number of queries";
     if (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r)
         return "retrieve: rows of %zu numbers for %zu queries, the documents have other widths";
-    if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
-        return "retrieve: tau must be positive, eps not negative (rows of %zu, %zu weights)";
     return NULL;
 }
 
@@ -8606,11 +8608,12 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     cmha__retrieve_saved *s;
     cmha__search search;
     cmha_tensor *in[2], *y;
+    cmha_status status;
     const char *misfit;
     cmha__mark mark;
     if (!q || !w_logits || !tape || tape->status) return NULL;
-    misfit = cmha__retrieve_misfit(knowledge, args, q, w_logits);
-    if (misfit) return cmha__tape_fail2(tape, args && args->tau > 0 ? CMHA_ERR_SHAPE : CMHA_ERR_ARGUMENT, misfit, cmha__last(q), w_logits->size);
+    misfit = cmha__retrieve_misfit(knowledge, args, q, w_logits, &status);
+    if (misfit) return cmha__tape_fail2(tape, status, misfit, cmha__last(q), w_logits->size);
     s = (cmha__retrieve_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->args = *args, M = args->queries;
