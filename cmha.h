@@ -6296,6 +6296,7 @@ CMHA_DEF void cmha_phase_reg_backward(const cmha_real *z, const unsigned char *k
 enum {
     CMHA__NEAREST_ROWS = 128,      /* queries and documents of one tile of similarities */
     CMHA__NEAREST_DOCUMENTS = 512,
+    CMHA__NEAREST_FEW = 6,         /* up to so many queries take products of one row each */
     CMHA__NEAREST_SPAN = 64        /* similarities looked at together; most spans hold nothing better than what is known */
 };
 
@@ -6360,6 +6361,15 @@ static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity)
     for (i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
 }
 
+/* scores [rows, width] = q u^T / d_r of one tile. A few queries, as in decoding, one by one: the tile stays in the cache, and products of
+   few rows are GEMM's weakest. */
+static void cmha__nearest_scores(const cmha_real *queries, const cmha_real *tile, size_t rows, size_t width, size_t d_r,
+                                 cmha_real *scores) {
+    size_t W = 2 * d_r, step = rows <= CMHA__NEAREST_FEW ? 1 : rows, r;
+    for (r = 0; r < rows; r += step)
+        cmha_gemm(0, 1, step, width, W, 1 / (cmha_real)d_r, queries + r * W, W, tile, W, 0, scores + r * width, width);
+}
+
 /* Brings lists up to date with documents lo .. hi - 1 of n; lo is at the beginning of a tile. */
 static void cmha__nearest_range(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t lo, size_t hi,
                                 size_t d_r, size_t k, cmha_real floor, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
@@ -6375,7 +6385,7 @@ static void cmha__nearest_range(const cmha_real *queries, const cmha_real *docum
         }
         for (i = 0; i < Q; i += rows) {
             rows = Q - i < CMHA__NEAREST_ROWS ? Q - i : (size_t)CMHA__NEAREST_ROWS;
-            cmha_gemm(0, 1, rows, width, W, 1 / (cmha_real)d_r, queries + i * W, W, tile, W, 0, scores, width); /* q u^T / d_r */
+            cmha__nearest_scores(queries + i * W, tile, rows, width, d_r, scores);
             for (r = i; r < i + rows; r++)
                 cmha__nearest_scan(scores + (r - i) * width, cols, lo, k, floor, index + r * k, similarity + r * k);
         }
@@ -9381,14 +9391,16 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
 }
 
 static const char *cmha__retrieve_misfit(const cmha_knowledge *kb, const cmha_retrieve_args *a, const cmha_tensor *q,
-                                         const cmha_tensor *w_logits) {
+                                         const cmha_tensor *w_logits, cmha_status *status) {
+    *status = CMHA_ERR_ARGUMENT;
     if (!a || !a->queries || a->queries > SIZE_MAX / 2) return "retrieve: no queries (rows of %zu, %zu weights)";
+    if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
+        return "retrieve: tau must be positive, eps not negative, the threshold a number (rows of %zu, %zu weights)";
+    *status = CMHA_ERR_SHAPE;
     if (w_logits->size != a->queries || cmha__last(q) % (2 * a->queries))
         return "retrieve: rows of %zu numbers and %zu weights do not fit the number of queries";
     if (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r)
         return "retrieve: rows of %zu numbers for %zu queries, the documents have other widths";
-    if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
-        return "retrieve: tau must be positive, eps not negative (rows of %zu, %zu weights)";
     return NULL;
 }
 
@@ -9425,11 +9437,12 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     cmha__retrieve_saved *s;
     cmha__search search;
     cmha_tensor *in[2], *y;
+    cmha_status status;
     const char *misfit;
     cmha__mark mark;
     if (!q || !w_logits || !tape || tape->status) return NULL;
-    misfit = cmha__retrieve_misfit(knowledge, args, q, w_logits);
-    if (misfit) return cmha__tape_fail2(tape, args && args->tau > 0 ? CMHA_ERR_SHAPE : CMHA_ERR_ARGUMENT, misfit, cmha__last(q), w_logits->size);
+    misfit = cmha__retrieve_misfit(knowledge, args, q, w_logits, &status);
+    if (misfit) return cmha__tape_fail2(tape, status, misfit, cmha__last(q), w_logits->size);
     s = (cmha__retrieve_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->args = *args, M = args->queries;
