@@ -8980,7 +8980,6 @@ static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
 /* What is wrong with the shapes (a line with two %zu), or NULL and the sizes. */
 static const char *cmha__experts_sizes(cmha_experts_args *a, const cmha_tensor *const *in, size_t *one, size_t *two) {
     const cmha_tensor *z = in[0], *logits = in[1], *w1 = in[2], *b1 = in[3], *w2 = in[4], *b2 = in[5];
-    size_t pair = 0;
     *one = (size_t)w1->rank, *two = (size_t)w2->rank;
     if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
         return "experts: the weights must be [2, experts, hidden, width] and [2, experts, width, hidden], not of ranks %zu and %zu";
@@ -8997,9 +8996,14 @@ static const char *cmha__experts_sizes(cmha_experts_args *a, const cmha_tensor *
     *one = b1 ? b1->size : 0, *two = b2 ? b2->size : 0;
     if ((b1 && *one != 2 * a->E * a->F) || (b2 && *two != 2 * a->E * a->D))
         return "experts: biases of %zu and %zu numbers do not fit the weights";
-    if (!cmha__mul(a->T, a->top, &pair) || (a->D + a->F && pair > SIZE_MAX / 128 / (a->D + a->F)))
-        return "experts: the work of %zu and %zu numbers of biases overflows";
     return NULL;
+}
+
+/* Can the bytes that these pairs need be counted? More than any product of sizes in the kernels is 16 pairs (D + F) numbers. */
+static int cmha__experts_countable(const cmha_experts_args *a) {
+    size_t width, pairs, bytes;
+    return cmha__sum(a->D, a->F, &width) && cmha__sum(width, 1, &width) && cmha__mul(a->T, a->top, &pairs) &&
+           cmha__mul(pairs, 128, &bytes) && cmha__mul(bytes, width, &bytes);
 }
 
 static int cmha__experts_top(cmha_tape *tape, size_t top, size_t E, const char *format) {
@@ -9037,6 +9041,8 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     misfit = cmha__experts_sizes(&s->args, (const cmha_tensor *const *)in, &one, &two);
     if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
     if (!cmha__experts_top(tape, top, s->args.E, "experts: %zu experts a token out of %zu")) return NULL;
+    if (!cmha__experts_countable(&s->args))
+        return cmha__tape_fail2(tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens with %zu experts each are too many", s->args.T, top);
     y = cmha__result(tape, z->rank, z->shape);
     if (!y) return NULL;
     pairs = s->args.T * top;
