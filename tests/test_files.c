@@ -293,7 +293,7 @@ static void truncated(void) {
 static cmha_status altered(const char *drop, const char *add, const char *reshape, const char *key, const char *value) {
     cmha_archive r;
     cmha_archive_item items[64];
-    const char *metadata[160];
+    const char *metadata[512];
     size_t i, n = 0, flat[64];
     cmha_model model;
     cmha_status s;
