@@ -57,9 +57,9 @@
                                           1 cmha_embedding, 2 cmha_multifreq_forward, 3 cmha_add_rows, 4-5 cmha_linear, 6-7
                                           cmha_complex_rotate_forward, 8 cmha_complex_norm_forward, 9 cmha_gelu_forward, 10
                                           cmha_complex_linear_forward, 11-13 CMHA_ATTENTION_ANGULAR, 14 cmha_lag_attention_forward, 15
-                                          cmha_complex_lowrank, 16 cmha__crat_block, 22 cmha_componentwise_clip, 23 cmha_phase_reg_forward,
-                                          24 cmha_mag_reg_forward, 25 cmha__add_regularisers, 26-27 cmha__final_norm and the head;
-                                          17-21 (retrieval, complex residual, experts) are not here yet
+                                          cmha_complex_lowrank, 16 cmha__crat_block, 17-19 cmha_irw, 20 cmha_complex_residual_forward,
+                                          21 cmha_experts, 22 cmha_componentwise_clip, 23 cmha_phase_reg_forward, 24
+                                          cmha_mag_reg_forward, 25 cmha__add_regularisers, 26-27 cmha__final_norm and the head
 
    Rooms, in this order for the declarations and again for the code:
        Base | Kernels | Tensor and tape | Layers | Models | Training | Inference | Files */
@@ -733,6 +733,45 @@ CMHA_DEF double cmha_mag_reg_forward(const cmha_real *z, const unsigned char *ke
 CMHA_DEF void cmha_mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
                                     cmha_real dloss, cmha_real *dz);
 
+/* ---- Retrieval: CRAT's Imaginary Reflection Window (its 4.4) ---- */
+
+/* Exact search by the angular similarity of CRAT eq 18, (1/d_r) sum_j cos(arg q_j - arg r_j), which is (1/d_r) <u(q), u(r)> of the phasors:
+   an ordinary inner product, hence also |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so any index for either serves as well. Of each of
+   Q queries [Q, 2 d_r] the min(k, n) documents [n, 2 d_r] of largest similarity, both phasors already (cmha_phasor_forward), best first,
+   ties to the lower index (equal documents tie exactly). A similarity below `threshold` does not count; -1 = all count. index [Q, k] and
+   similarity [Q, k]; a place without a document gets -1 and 0. A query with a NaN finds nothing, its similarities are NaN.
+   Documents go through one GEMM a tile, whatever n is; scratch: cmha_nearest_scratch numbers, bounded whatever n is. */
+CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k);
+CMHA_DEF void cmha_nearest(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t d_r, size_t k,
+                           cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *scratch);
+
+/* The first half of CRAT eq 19: rbar [T, 2 d_r] = sum_m weights_m sum_i p_tmi r_i over the documents r_i = vectors[index[t, m, i]]
+   that the M queries of row t found, p the softmax of similarity / tau over them. index, similarity, p [T, M, k], weights [M]. A query that
+   found nothing adds 0, one whose similarities are NaN adds NaN. p (what the backward reads) may be similarity. found (or NULL)
+   [T]: did any query of the row find a document? */
+CMHA_DEF void cmha_retrieve_forward(const cmha_real *vectors, const int64_t *index, const cmha_real *similarity,
+                                    const cmha_real *weights, size_t T, size_t M, size_t k, size_t d_r, cmha_real tau, cmha_real *p,
+                                    cmha_real *rbar, unsigned char *found);
+/* dqueries [T, M, 2 d_r], of the queries' phasors, and dweights [M], through the similarities; the choice of documents carries no
+   gradient. features [n, 2 d_r]: the documents' phasors. scratch [k]. */
+CMHA_DEF void cmha_retrieve_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index, const cmha_real *p,
+                                     const cmha_real *weights, const cmha_real *drbar, size_t T, size_t M, size_t k, size_t d_r,
+                                     cmha_real tau, cmha_real *dqueries, cmha_real *dweights, cmha_real *scratch);
+
+/* What the reflection gate g = sigmoid(gate / tau) does with the state z and the retrieved v. */
+typedef enum cmha_fusion {
+    CMHA_FUSION_CONVEX,  /* (1 - g) z + g v: the default; the paper's text leaves the form open */
+    CMHA_FUSION_ADDITIVE /* z + g v */
+} cmha_fusion;
+
+/* The second half of eq 19: y, z, v [T, 2D], gate [T, D], the same g for both planes. Rows with found[t] = 0 stay z bit for bit and give v
+   and gate no gradient; found NULL = all found. */
+CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found, size_t T,
+                                   size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y);
+CMHA_DEF void cmha_reflect_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
+                                    const cmha_real *dy, size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *dz,
+                                    cmha_real *dv, cmha_real *dgate);
+
 /* The sum of x[i]^2, in double. */
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n);
 
@@ -748,6 +787,69 @@ typedef enum cmha_clip_mode {
    part). Zeros stay zeros; a NaN stays where it is and leaves the others (NORM, GLOBAL: of its norm) unclipped. */
 CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size_t count, const size_t *n, cmha_real *const *re,
                                       cmha_real *const *im);
+
+/* ---- Complex residual and mixture of experts (CRAT eq 20-21) ---- */
+
+/* y = (alpha + i beta) z + f (CRAT eq 20); z, f, y [T, 2D] planes; y may be f. The gain of the skip is |alpha + i beta| and its
+   rotation the angle of that (the paper calls alpha alone the magnitude). */
+CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta, size_t T,
+                                            size_t D, cmha_real *y);
+/* dz += conj(alpha + i beta) dy, df += dy, *dalpha += Re sum conj(z) dy, *dbeta += Im sum conj(z) dy; sums in double. */
+CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T,
+                                             size_t D, cmha_real *dz, cmha_real *df, cmha_real *dalpha, cmha_real *dbeta);
+
+/* logits [T, E] = Re(conj(router_e) . z) + bias_e; z [T, 2D], router [2, E, D], bias [E] or NULL. (The paper has a "complex-valued
+   router" and no formula: the real part of the Hermitian product is the one linear score that a common rotation of both leaves
+   alone.) */
+CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias, size_t T, size_t D, size_t E,
+                                  cmha_real *logits);
+CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D,
+                                   size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias);
+
+/* Which experts each of T tokens goes to: the `top` largest of its logits [T, E], 1 <= top <= E, best first, ties to the lower
+   index, NaN before all numbers (so that it shows). gate [T, top] = softmax over the chosen logits. plan [cmha_route_size] has
+   the chosen experts [T, top], then the (token, choice) pairs grouped by expert, as the experts read them. */
+CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
+CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan, cmha_real *gate);
+/* dlogits += from dgate [T, top]; the choice carries no gradient, and with top = 1 the gate is 1 and there is none at all. */
+CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T, size_t E, size_t top,
+                                  cmha_real *dlogits);
+
+/* The mixture of experts itself (CRAT eq 21): y = sum over a token's choices, best first, of
+   gate_e (W2_e cGELU(W1_e z + b1_e) + b2_e). Tokens are gathered by expert, so that an expert's work is a few matrix products over its
+   tokens; no token is ever dropped, and the work depends on T top, however they spread. The split into pieces does not depend on
+   `threads`, so neither does any bit of the result. */
+typedef struct cmha_experts_args {
+    size_t T, D, F, E, top; /* tokens, complex width, complex hidden width, experts, experts a token */
+    int threads;            /* 0 or 1: none */
+} cmha_experts_args;
+
+/* Parameters, and in the second struct their gradients (NULL = not wanted); biases NULL = none. */
+typedef struct cmha_experts_weights {
+    const cmha_real *w1, *b1; /* [2, E, F, D], [2, E, F] */
+    const cmha_real *w2, *b2; /* [2, E, D, F], [2, E, D] */
+} cmha_experts_weights;
+typedef struct cmha_experts_grads {
+    cmha_real *w1, *b1, *w2, *b2;
+} cmha_experts_grads;
+
+CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward); /* in cmha_real */
+/* z, y [T, 2D]; plan and gate from cmha_route_forward; hidden [T top, 2F] gets W1 z + b1 of the grouped pairs for the backward,
+   NULL = not wanted. */
+CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights, const cmha_real *z,
+                                   const size_t *plan, const cmha_real *gate, cmha_real *hidden, cmha_real *y, cmha_real *scratch);
+/* dgate [T, top] is what cmha_route_backward takes. */
+CMHA_DEF void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights, const cmha_real *z,
+                                    const size_t *plan, const cmha_real *gate, const cmha_real *hidden, const cmha_real *dy,
+                                    cmha_real *dz, cmha_real *dgate, const cmha_experts_grads *grads, cmha_real *scratch);
+
+/* The load balance of the Switch Transformer (Fedus et al. 2021, eq 4; CRAT has none): E sum_e f_e p_e over logits [T, E], f_e the
+   share of the routed (token, choice) pairs that go to expert e, p_e the mean of the full softmax; 1 when both are even. key_mask
+   [T], 0 = the token is not counted, NULL = all; no token: 0. Gradient through p alone. share [2 E] gets f, then p. */
+CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E, size_t top,
+                                     double *share);
+CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T, size_t E,
+                                    cmha_real dloss, cmha_real *dlogits);
 
 /* AdamW with decoupled decay (Loshchilov & Hutter 2019) on n numbers: p -= lr wd p; m = beta1 m + (1 - beta1) g; v = beta2 v +
    (1 - beta2) g^2; p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), g scaled by grad_scale first. t counts from 1. */
@@ -946,11 +1048,104 @@ CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor
 CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps);
 CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam);
 
+/* y = (alpha + i beta) z + f (CRAT eq 20); z, f [.., 2D] of one shape, alpha and beta [1], which start at 1 and 0. beta NULL: alpha
+   is an angle psi and the factor cos psi + i sin psi, so that the skip turns but cannot grow or shrink (an option of this library).
+   Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f, cmha_tensor *alpha, cmha_tensor *beta);
+/* Scores of the experts, Re(conj(router_e) . z) + bias_e: z [.., 2D], router [2, E, D], bias [E] or NULL -> [.., E]. Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
+/* Mixture of complex experts (CRAT eq 21): z [.., 2D], logits [.., E] -> [.., 2D], the sum over the `top` largest logits (ties: lower
+   index) of g_e (W2_e cGELU(W1_e z + b1_e) + b2_e), g the softmax over those logits, which sums to 1. w1 [2, E, F, D], b1 [2, E, F]
+   or NULL, w2 [2, E, D, F], b2 [2, E, D] or NULL. use [E] or NULL: the number of tokens each expert got is added. The choice carries
+   no gradient: with top = 1 the logits learn from cmha_balance alone. Memory depends on the sizes and top, not on the routing.
+   Errors: SHAPE, ARGUMENT (top outside 1 .. E). */
+CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top, cmha_tensor *w1, cmha_tensor *b1,
+                                   cmha_tensor *w2, cmha_tensor *b2, uint64_t *use);
+/* The load-balance loss of cmha_balance_forward -> [1], to be added with a small weight (1e-2). key_mask: one byte a row of logits,
+   0 = not counted, NULL = all; it must stay valid until the backward. Errors: ARGUMENT (top outside 1 .. E). */
+CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top, const unsigned char *key_mask);
+
 /* Rows x[index[i]] of x [.., D] -> [n, D]; index must stay valid until the backward. Errors: ARGUMENT (an index beyond the rows). */
 CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n);
 /* Mean over the tokens of a sequence, x [B, N, D], key_mask [B, N] or NULL -> [B, D]; a sequence without tokens gives 0. */
 CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask);
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x); /* elementwise */
+
+/* ---- Retrieval (CRAT 4.4, eq 17-19) ---- */
+
+/* The caller's own search (an index for many millions of vectors, approximate or not): features [Q, 2 d_r] are the queries' phasors,
+   index [Q, k] gets the documents of each, in any order, -1 = none. Similarities are computed by the library, which also sorts and
+   applies the threshold. Anything but CMHA_OK stops the operation with that status. Called from the thread that called the library. */
+typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k, int64_t *index);
+
+/* A knowledge base: documents as complex vectors. Only read once open, so several models and tapes may share one. The paper's "no external
+   retriever" is true of the queries: documents still have to be encoded (cmha_model_vectors), and again when the encoder changes. */
+typedef struct cmha_knowledge {
+    cmha_context *context;
+    size_t n, d_r;              /* documents; complex features of each */
+    const cmha_real *vectors;   /* [n, 2 d_r] planes: the values that are mixed */
+    const cmha_real *features;  /* [n, 2 d_r] their phasors z / sqrt(|z|^2 + 1e-12): what is searched */
+    const int64_t *ids;         /* [n], the caller's numbers; NULL = 0, 1, ... */
+    const char *texts;          /* document i is texts[text_begin[i] .. text_begin[i + 1]); NULL = none */
+    const uint64_t *text_begin; /* [n + 1] */
+    uint64_t identity;          /* a hash of n, d_r and the vectors (as floats): which base this is */
+    cmha_search_fn search;      /* NULL = exact search; set it after opening */
+    void *search_user;
+    struct { void *memory; size_t bytes; } owned[5]; /* the library's: what close gives back, and the mapped file */
+    void *mapping;
+    size_t mapped;
+} cmha_knowledge;
+
+/* Over the caller's arrays, which must outlive it; n = 0 is an empty base, which changes nothing. ids may be NULL; texts and text_begin [n + 1],
+   ascending from 0, both or neither. The features are the library's memory, computed now. Errors: ARGUMENT, MEMORY, OVERFLOW,
+   NOT_FINITE (a NaN or an infinity in the vectors), STATE (context not open). */
+CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n, size_t d_r,
+                                         const cmha_real *vectors, const int64_t *ids, const char *texts,
+                                         const uint64_t *text_begin);
+CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
+/* The search of cmha_nearest, or the caller's, for queries [Q, 2 d_r] planes (made phasors inside) -> index, similarity [Q, k]. Threads over
+   queries, or over documents where there are few queries: the same bits for any number of threads. Errors: ARGUMENT (also an index beyond n
+   from the caller's search), MEMORY, OVERFLOW, and what the caller's search returned. */
+CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries, size_t Q, size_t k,
+                                           cmha_real threshold, int64_t *index, cmha_real *similarity);
+/* Text of document i, *length bytes, not NUL-terminated; NULL and 0 if there is none. length may be NULL. */
+CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length);
+
+typedef struct cmha_retrieve_args {
+    size_t queries;      /* M per row */
+    size_t top;          /* k documents per query */
+    cmha_real tau;       /* tau_r, of the softmax over similarities; > 0. The paper has one temperature, of the gate; 1 leaves it out */
+    cmha_real threshold; /* a similarity below does not count; -1 = all count */
+    cmha_real eps;       /* of the queries' phasors, >= 0; 1e-6 is usual */
+    int raw_weights;     /* 1: w_logits are the weights; 0: their softmax */
+} cmha_retrieve_args;
+
+/* q [.., 2 M d_r]: rows [Re of M queries one after another | Im]; w_logits [M] -> rbar [.., 2 d_r] =
+   sum_m softmax(w_logits)_m sum_i softmax_i(similarity_i / tau) r_i. A query that finds nothing adds 0. found (or NULL) gets one byte a
+   row, tape memory: did any query find a document? Gradients reach q and w_logits through the similarities and the mix; the choice of
+   documents has none. knowledge NULL is an empty base; its arrays must stay until the backward. A dry run takes what any base takes:
+   n does not matter. Errors: SHAPE, ARGUMENT, what the caller's search returned. */
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_tensor *q,
+                                    cmha_tensor *w_logits, const unsigned char **found);
+/* g = sigmoid(gate / tau); CONVEX (1 - g) z + g v, ADDITIVE z + g v; z, v [.., 2D], gate [.., D]. found: one byte a row, until the backward;
+   rows with 0 stay z bit for bit and give v and gate no gradient; NULL = all found. Errors: SHAPE, ARGUMENT (tau <= 0). */
+CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate, cmha_real tau,
+                                   cmha_fusion fusion, const unsigned char *found);
+
+typedef struct cmha_irw_weights {
+    cmha_tensor *wm;       /* [2, M d_r, D], complex: W_m of all queries one after another */
+    cmha_tensor *bm;       /* [2, M d_r] or NULL */
+    cmha_tensor *w_logits; /* [M] */
+    cmha_tensor *wv;       /* [2, D, d_r], complex */
+    cmha_tensor *wg;       /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar] */
+    cmha_tensor *bg;       /* [D] or NULL */
+} cmha_irw_weights;
+
+/* The whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, the
+   result by cmha_reflect. (Im z is real, so the M complex projections are one real linear map; complex results, so that phases
+   exist.) Only a row's own token is looked at: causal. An empty base, or NULL, gives z itself. */
+CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_real gate_tau,
+                               cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *weights);
 
 /* Mean over counted rows of the cross-entropy of logits [.., V] with targets [rows] -> [1]; no row: 0. With class_weights [V] (or
    NULL) the mean is weighted: sum w[target] loss / sum w[target]. Errors: TOKEN. Arrays must stay valid until the backward. */
@@ -965,7 +1160,8 @@ typedef enum cmha_position {
     CMHA_POSITION_NONE,
     CMHA_POSITION_LEARNED,
     CMHA_POSITION_SINUSOIDAL,
-    CMHA_POSITION_ALIBI
+    CMHA_POSITION_ALIBI,
+    CMHA_POSITION_MULTIFREQ /* CRAT eq 2, for the other families too */
 } cmha_position;
 typedef enum cmha_delta_init { CMHA_DELTA_PAPER, CMHA_DELTA_ROPE_START, CMHA_DELTA_CONST } cmha_delta_init;
 typedef enum cmha_norm { CMHA_NORM_LAYER, CMHA_NORM_RMS } cmha_norm;
@@ -980,8 +1176,10 @@ typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
      mobius  MöbiusAttention: the layers that mobius_wiring names have mobius_heads Möbius heads beside plain ones (its eq 10-19), or
              Möbius heads alone (eq 20-27). Their input is complex: real the layer below, imaginary the position embedding in the
              first layer and the token embedding in later ones (the paper says so of the last layer, and is silent on others)
-     crat    CRAT without retrieval and experts: a complex state of d_model/2 features (its eq 1-16), norm, angular
-             attention and feed-forward layer complex, z += attention(norm(z)), z += ffn(norm(z)) (order ours, the paper has none) */
+     crat    CRAT: a complex state of d_model/2 features; norm, angular attention and feed-forward layer complex:
+             a = attention(norm(z)), a = window(a) in the layers that have one, z = r1 z + a, z = r2 z + ffn(norm(z)) (order ours, the
+             paper has none). The window (irw_) mixes documents of a knowledge base in, ffn is a mixture of `experts` or one
+             dense layer, r1 and r2 are 1 or learned complex numbers */
 typedef enum cmha_family { CMHA_FAMILY_REAL, CMHA_FAMILY_COPE, CMHA_FAMILY_MOBIUS, CMHA_FAMILY_CRAT } cmha_family;
 
 /* MöbiusAttention's ablation: which layers are Möbius layers. */
@@ -1000,7 +1198,9 @@ typedef enum cmha_mobius_mode {
 } cmha_mobius_mode;
 
 typedef enum cmha_mobius_init { CMHA_MOBIUS_IDENTITY, CMHA_MOBIUS_ORTHO } cmha_mobius_init;
-typedef enum cmha_crat_attention { CMHA_CRAT_ANGULAR, CMHA_CRAT_LINEAR, CMHA_CRAT_LAG } cmha_crat_attention;
+typedef enum cmha_crat_attention { CMHA_CRAT_ANGULAR, CMHA_CRAT_LINEAR, CMHA_CRAT_LAG, CMHA_CRAT_DOT } cmha_crat_attention;
+/* The skip connection of CRAT eq 20, (alpha + i beta) z + f: 1; alpha and beta learned; or of modulus 1, its angle learned. */
+typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDUAL_UNIT } cmha_residual;
 enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
 
 /* SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member, default, help), ENUM(member, default, choices, help) */
@@ -1014,7 +1214,7 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit")                      \
     ENUM(family, CMHA_FAMILY_REAL, "real|cope|mobius|crat", "whose model, see cmha_family")                                      \
     ENUM(attention, CMHA_ATTENTION_CMHA, "cmha|rope|dot", "the score of plain layers and heads")                                 \
-    ENUM(position, CMHA_POSITION_NONE, "none|learned|sinusoidal|alibi", "positions outside the score (cmha and rope need none)") \
+    ENUM(position, CMHA_POSITION_NONE, "none|learned|sinusoidal|alibi|multifreq", "positions outside the score; crat: always multifreq") \
     ENUM(share, CMHA_SHARE_PER_HEAD, "per_head|shared|fixed", "cmha: whose delta and b; fixed = 1 and 0")                        \
     ENUM(delta_init, CMHA_DELTA_PAPER, "paper|rope_start|const", "cmha: N(0, std^2), 1 + N(0, std^2), or delta_value")           \
     REAL(delta_std, 0.02, 0, 100, "cmha: spread of the initial delta")                                                           \
@@ -1066,18 +1266,32 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     ENUM(mobius_quotient, CMHA_QUOTIENT_REG, "reg|exact|unit", "mobius: how the maps divide")                                    \
     REAL(mobius_eps, 1e-3, 0, 1e3, "mobius: epsilon of the quotient")                                                            \
     ENUM(mobius_init, CMHA_MOBIUS_IDENTITY, "identity|ortho", "mobius: normal or orthogonal matrices; maps start near identity")  \
-    ENUM(crat_attention, CMHA_CRAT_ANGULAR, "angular|linear|lag", "crat: softmax of cosines, its linear kernel, mixing by lag")  \
+    ENUM(crat_attention, CMHA_CRAT_ANGULAR, "angular|linear|lag|dot", "crat: softmax of cosines, its linear kernel, by lag, Re q conj k") \
     SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone")                                                              \
     SIZE(imag_heads, 0, 0, 1024, "crat: heads that see Im z alone; the others see both")                                         \
     ENUM(complex_norm, CMHA_CLN, "cln|crms|split|whiten", "crat: the norm")                                                      \
     SIZE(low_rank, 0, 0, 65536, "crat: rank of the attention's projections U V^H (eq 15); 0 = dense")                            \
-    SIZE(pe_terms, 4, 1, 64, "crat: sines per channel of the positions (K of eq 2)")                                             \
+    SIZE(pe_terms, 4, 1, 64, "multifreq: sines per channel (K of CRAT eq 2)")                                             \
     FLAG(state_rotation, 1, "crat: rotate the state by angles of its content (eq 6)")                                            \
     FLAG(state_gelu, 0, "crat: cGELU on the state (the paper's stage 2; it crowds the phases into one quadrant)")                \
     REAL(phase_reg, 0, 0, 1000, "crat: phase regularisation (lambda_p of eq 23, the paper's is 1e-4)")                           \
     REAL(mag_reg, 0, 0, 1000, "crat: magnitude regularisation (lambda_m of eq 24, the paper's is 1e-4)")                         \
     REAL(lag_temp, 1, -1e6, 1e6, "crat, lag: factor on the correlations")                                                        \
-    SIZE(lag_topk, 0, 0, 16777216, "crat, lag: the most lags mixed; 0 = all")
+    SIZE(lag_topk, 0, 0, 16777216, "crat, lag: the most lags mixed; 0 = all")                                                    \
+    ENUM(complex_residual, CMHA_RESIDUAL_NONE, "none|free|unit", "crat: factor on the skip connection: 1, alpha + i beta, e^(i psi)") \
+    SIZE(experts, 0, 0, 65536, "crat: experts of a layer (E of eq 21), each as wide as d_ff; 0 = one dense layer")                \
+    SIZE(experts_top, 2, 1, 65536, "crat: experts a token goes through; with 1 its share is 1, and only `balance` teaches the router") \
+    REAL(balance, 0, 0, 1000, "crat: weight of the load balance loss of each layer; the paper has none, 0.01 is usual")          \
+    SIZE(irw_layers, 0, 0, 1024, "crat: layers with a reflection window into a knowledge base; 0 = none")                        \
+    SIZE(irw_from, 0, 0, 1024, "crat: the first of them, counted from 1; 0 = the one in the middle of the depth")                \
+    SIZE(irw_queries, 3, 1, 1024, "crat: queries a token asks (M of eq 17)")                                                     \
+    SIZE(irw_top, 5, 1, 1024, "crat: documents a query finds (k)")                                                               \
+    SIZE(irw_width, 0, 0, 65536, "crat: complex features of a document (d_r); 0 = d_model/2")                                    \
+    REAL(irw_tau, 1, 1e-6, 1e6, "crat: temperature of the similarities")                                                         \
+    REAL(irw_gate_tau, 1, 1e-6, 1e6, "crat: temperature of the reflection gate (tau of eq 19)")                                  \
+    REAL(irw_threshold, -1, -1, 1, "crat: least similarity of a document that counts as found")                                  \
+    ENUM(irw_fusion, CMHA_FUSION_CONVEX, "convex|additive", "crat: (1 - g) a + g r, or a + g r")                                 \
+    FLAG(irw_raw, 0, "crat: the weights of the queries as they are, no softmax")
 
 enum { CMHA_CLIP_WHOLE }; /* the values after it are those of cmha_clip_mode, plus 1 */
 
@@ -1130,7 +1344,9 @@ CMHA_DEF cmha_table cmha_trainer_table(void);
      cope         CoPE's encoder: 6 layers, d 256, 8 heads, d_ff 1024, ReLU, post-norm, dropout 0.2, WordPiece vocabulary
      mobiusbert   MöbiusBERT "H & T": 11 layers, d 768, 12 heads, framed, half of the heads Möbius
      mobroformer  the same with RoPE in the plain heads, 12 layers
-     crat         CRAT: d 768, 8 heads, a quarter of them real, a quarter imaginary; depth and d_ff ours (its Table A1 is missing)
+     crat         CRAT, all of it: 12 layers, d 768, 8 heads, a quarter of them real, a quarter imaginary, 8 experts of which a token
+                  sees 2, learned complex residuals, one reflection window, regularisers 1e-4, component-wise clipping (what is in
+                  its Table A1, which is missing, is ours)
    Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer);
 
@@ -1164,6 +1380,9 @@ typedef struct cmha_block {
         cmha_tensor *u[3], *v[3];                              /* instead of it, low rank: of q, k and v */
     } group[3];                                                /* crat: real, imaginary and mixed heads */
     cmha_tensor *wo_u, *wo_v;
+    cmha_tensor *alpha[2], *beta[2];                           /* crat: of the two sums (eq 20) */
+    cmha_tensor *router_weight, *router_bias;                  /* crat: of the experts, whose layers are w1 and w2 [2, E, O, I] */
+    cmha_irw_weights irw;                                      /* crat: the reflection window */
 } cmha_block;
 
 /* A decoder language model, or with causal = 0 an encoder, of any family (the others' blocks: see cmha_family); of the real one
@@ -1180,10 +1399,13 @@ typedef struct cmha_model {
     cmha_tensor *fused;           /* the qkv and gate|up views the blocks point to */
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias, *head_weight, *head_bias;
     cmha_tensor *class_weight, *class_bias;
-    cmha_tensor *pe_omega, *pe_delta, *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 2, 5 and 6 */
+    cmha_tensor *pe_omega, *pe_delta, *state_weight, *state_bias, *theta_weight, *theta_bias; /* multifreq; crat, eq 5 and 6 */
     double *omega;                /* [n_omega, d_k/2] */
     size_t n_omega;               /* 1, or n_heads after cmha_model_set_frequencies */
     cmha_real *alibi;             /* [n_heads] or NULL */
+    const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
+    uint64_t knowledge_identity;  /* of the base set last, or that of the file the model was loaded from; 0 = none */
+    uint64_t *expert_use;         /* [n_layers, experts]: tokens each got in training passes; the caller may clear it. Or NULL */
     cmha_tape tape;               /* of the model's own passes */
 } cmha_model;
 
@@ -1207,6 +1429,11 @@ CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name);
 /* The caller's frequencies omega [n_heads, d_k/2] in radians per position, copied; the model must have frequency = table. */
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
 
+/* The knowledge base that the windows of family = crat look into, NULL = none (a window then changes nothing). The model keeps the
+   pointer; bases may be exchanged at any time between two calls. Errors: STATE (no window), SHAPE (its vectors do not have irw_width
+   features). */
+CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge);
+
 /* The forward pass as operations on the caller's tape -> logits [batch, length, vocabulary]; for objectives of one's own.
    extra_loss (or NULL) gets the weighted losses beside the objective (phase contrastive; CRAT eq 23-24) [1], or NULL where there are
    none or the tape does not record. */
@@ -1222,6 +1449,11 @@ CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *ba
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss);
 /* logits [batch, length, vocabulary], without a tape; targets are not read. */
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits);
+/* Documents for a knowledge base: one vector per sequence, vectors [batch, d_model], read as d_r = d_model / 2 complex features. Feature j is the
+   mean over the sequence's counted tokens of the phasors u(z_tj) of the model's states (cmha_model_states, as planes [Re | Im], eps
+   complex_eps): a phase that recurs survives the mean, scattered ones cancel. The paper only says "encoded as complex vectors". A
+   sequence without tokens gives 0. Without a tape. Errors: those of cmha_model_logits, SHAPE (odd d_model). */
+CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors);
 /* Forward and backward: adds weight * d loss / d parameter to the gradients. key seeds the dropout of this pass.
    *loss is the objective alone, without extra losses; NOT_FINITE (gradients then unspecified) when the total is NaN or infinite. */
 CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight, uint64_t key, double *loss);
@@ -1409,12 +1641,13 @@ CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const ch
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor, cmha_real *out);
 CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor, int64_t *out);
 
-/* One tensor to be written, F32 or F64 as cmha_real is. */
+/* One tensor to be written. */
 typedef struct cmha_archive_item {
     const char *name;
     const cmha_real *data;
     const size_t *shape;
     int rank;
+    const char *dtype; /* NULL = cmha_real's, F32 or F64; else "I64" or "U8", and data points at int64_t or bytes */
 } cmha_archive_item;
 
 /* Writes a file: to path + ".tmp", flushed to the disk, then renamed over path, so that a crash leaves the old file or the new
@@ -1422,7 +1655,7 @@ typedef struct cmha_archive_item {
 CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path, const cmha_archive_item *items, size_t n_items,
                                         const char *const *metadata, size_t n_metadata);
 
-/* Parameters under their names, configuration as metadata "cfg.<field>". */
+/* Parameters under their names, configuration as metadata "cfg.<field>", the identity of its knowledge base as "knowledge". */
 CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Opens a model from a file written by cmha_model_save or cmha_trainer_save. Every name, dtype and shape is checked against
    the configuration before a weight is read. Errors: NOT_FOUND, IO, FORMAT, SHAPE, MEMORY. */
@@ -1430,9 +1663,20 @@ CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, c
 /* Model and training state: moments "optim.m.<name>", "optim.v.<name>", step, seed, best loss. */
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Loads that state into an open trainer whose model has the same configuration. The trainer keeps its own configuration; where it
-   is the saved one (metadata "trainer.<field>") and the tokens are the same, the run continues bit for bit. On an
+   is the saved one (metadata "trainer.<field>") and the tokens are the same, the run continues bit for bit. A model that looks into
+   another knowledge base than the saved one did is refused (FORMAT). On an
    error trainer and model are as before, unless reading the data itself fails half-way (IO). */
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
+
+/* A knowledge base as a safetensors file: vectors and features [n, 2 d_r], and where the base has them ids [n] (I64), text_begin [n + 1] (I64)
+   and texts (U8); metadata "identity", a decimal number. Errors: IO, MEMORY, STATE. */
+CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
+/* Opens a base from such a file, checked whole: sizes, order of the texts, finite vectors, features that are the vectors' phasors, and the
+   identity, which is computed again. Only `vectors` must be there (F32, F64, F16 or BF16): a file from elsewhere needs no more.
+   map = 1: vectors and features stay in the file, mapped into memory, where system and file allow it (POSIX, little endian, dtype
+   that of cmha_real); nobody may shorten or change the file meanwhile. Else, or map = 0, they are read. `search` is NULL afterwards.
+   Errors: NOT_FOUND, IO, FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
+CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path, int map);
 
 /* Reads a file as a token stream of `width` bytes a token (1: text as bytes). Errors: NOT_FOUND, IO, FORMAT (size not a multiple
    of width), MEMORY. */
@@ -1464,6 +1708,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #ifdef _WIN32
 #include <io.h>
 #else
+#include <sys/mman.h>
 #include <unistd.h>
 #endif
 #ifdef _OPENMP
@@ -6052,6 +6297,239 @@ CMHA_DEF void cmha_phase_reg_backward(const cmha_real *z, const unsigned char *k
     if (dz) cmha__phase_reg_backward(z, key_mask, T, D, eps, direction, slope, dz);
 }
 
+/* ---- Retrieval: exact search, the mix of what was found, the gate ---- */
+
+enum {
+    CMHA__NEAREST_ROWS = 128,      /* queries and documents of one tile of similarities */
+    CMHA__NEAREST_DOCUMENTS = 512,
+    CMHA__NEAREST_FEW = 6,         /* up to so many queries take products of one row each */
+    CMHA__NEAREST_SPAN = 64        /* similarities looked at together; most spans hold nothing better than what is known */
+};
+
+/* Width of a tile among n documents. Every tile of one search has the same, so that equal documents get equal bits. */
+static size_t cmha__nearest_width(size_t n) {
+    if (n > CMHA__NEAREST_DOCUMENTS) return CMHA__NEAREST_DOCUMENTS;
+    return (n + CMHA__NEAREST_SPAN - 1) / CMHA__NEAREST_SPAN * CMHA__NEAREST_SPAN;
+}
+
+CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k) {
+    size_t rows = Q < CMHA__NEAREST_ROWS ? Q : (size_t)CMHA__NEAREST_ROWS;
+    (void)k;
+    return cmha__nearest_width(n) * (rows + 2 * d_r);
+}
+
+/* Puts document i into a list of the k best so far, ties by index; the caller knows that it belongs there. */
+static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *index, cmha_real *similarity) {
+    size_t at = k - 1;
+    for (; at > 0 && (similarity[at - 1] < s || (similarity[at - 1] <= s && index[at - 1] > i)); at--) {
+        similarity[at] = similarity[at - 1];
+        index[at] = index[at - 1];
+    }
+    similarity[at] = s;
+    index[at] = i;
+}
+
+static inline cmha_real cmha__nearest_limit(cmha_real floor, const cmha_real *similarity, size_t k) {
+    return similarity[k - 1] > floor ? similarity[k - 1] : floor;
+}
+
+/* Similarities s of documents first .. first + n - 1 in ascending order: those above the k-th best so far are inserted. NaN never is. */
+static void cmha__nearest_scan(const cmha_real *s, size_t n, size_t first, size_t k, cmha_real floor, int64_t *index,
+                               cmha_real *similarity) {
+    cmha_real limit = cmha__nearest_limit(floor, similarity, k);
+    size_t i, j, m;
+    for (i = 0; i < n; i += m) {
+        int any = 0;
+        m = n - i < CMHA__NEAREST_SPAN ? n - i : (size_t)CMHA__NEAREST_SPAN;
+        if (m == CMHA__NEAREST_SPAN)
+            for (j = 0; j < CMHA__NEAREST_SPAN; j++) any |= s[i + j] > limit;
+        else any = 1;
+        for (j = i; any && j < i + m; j++) {
+            if (!(s[j] > limit)) continue;
+            cmha__nearest_insert(s[j], (int64_t)(first + j), k, index, similarity);
+            limit = cmha__nearest_limit(floor, similarity, k);
+        }
+    }
+}
+
+/* The number below a threshold, so that "above it" is "at least the threshold". */
+static cmha_real cmha__nearest_floor(cmha_real threshold) {
+    if (!(threshold > -1)) return -(cmha_real)INFINITY; /* rounding may take a similarity below -1 */
+#ifdef CMHA_DOUBLE
+    return nextafter(threshold, -DBL_MAX);
+#else
+    return nextafterf(threshold, -FLT_MAX);
+#endif
+}
+
+static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity) {
+    size_t i;
+    for (i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
+}
+
+/* scores [rows, width] = q u^T / d_r of one tile. A few queries, as in decoding, one by one: the tile stays in the cache, and products of
+   few rows are GEMM's weakest. */
+static void cmha__nearest_scores(const cmha_real *queries, const cmha_real *tile, size_t rows, size_t width, size_t d_r,
+                                 cmha_real *scores) {
+    size_t W = 2 * d_r, step = rows <= CMHA__NEAREST_FEW ? 1 : rows, r;
+    for (r = 0; r < rows; r += step)
+        cmha_gemm(0, 1, step, width, W, 1 / (cmha_real)d_r, queries + r * W, W, tile, W, 0, scores + r * width, width);
+}
+
+/* Brings lists up to date with documents lo .. hi - 1 of n; lo is at the beginning of a tile. */
+static void cmha__nearest_range(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t lo, size_t hi,
+                                size_t d_r, size_t k, cmha_real floor, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
+    size_t W = 2 * d_r, width = cmha__nearest_width(n), cols, rows, i, r;
+    cmha_real *scores = scratch + width * W;
+    for (; lo < hi; lo += cols) {
+        const cmha_real *tile = documents + lo * W;
+        cols = hi - lo < width ? hi - lo : width;
+        if (cols < width) { /* the last tile: filled up with zeros */
+            memcpy(scratch, tile, cols * W * sizeof *scratch);
+            memset(scratch + cols * W, 0, (width - cols) * W * sizeof *scratch);
+            tile = scratch;
+        }
+        for (i = 0; i < Q; i += rows) {
+            rows = Q - i < CMHA__NEAREST_ROWS ? Q - i : (size_t)CMHA__NEAREST_ROWS;
+            cmha__nearest_scores(queries + i * W, tile, rows, width, d_r, scores);
+            for (r = i; r < i + rows; r++)
+                cmha__nearest_scan(scores + (r - i) * width, cols, lo, k, floor, index + r * k, similarity + r * k);
+        }
+    }
+}
+
+/* Places without a document get similarity 0, of a query with a NaN that NaN. */
+static void cmha__nearest_end(const cmha_real *queries, size_t Q, size_t d_r, size_t k, const int64_t *index, cmha_real *similarity) {
+    size_t q, i;
+    for (q = 0; k && q < Q; q++) {
+        cmha_real none = index[q * k] < 0 ? cmha__total(queries + q * 2 * d_r, 2 * d_r) * 0 : 0;
+        for (i = q * k; i < (q + 1) * k; i++)
+            if (index[i] < 0) similarity[i] = none;
+    }
+}
+
+CMHA_DEF void cmha_nearest(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t d_r, size_t k,
+                           cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
+    if (!k) return;
+    cmha__nearest_begin(Q * k, index, similarity);
+    cmha__nearest_range(queries, documents, Q, n, 0, n, d_r, k, cmha__nearest_floor(threshold), index, similarity, scratch);
+    cmha__nearest_end(queries, Q, d_r, k, index, similarity);
+}
+
+/* p = softmax of similarity / tau over the documents found, 0 elsewhere; returns their number. */
+static size_t cmha__softmax_found(const int64_t *index, const cmha_real *similarity, size_t k, cmha_real tau, cmha_real *p) {
+    cmha_real top = -(cmha_real)INFINITY, sum = 0;
+    size_t i, found = 0;
+    for (i = 0; i < k; i++) {
+        found += index[i] >= 0;
+        if (index[i] >= 0 && similarity[i] > top) top = similarity[i];
+    }
+    for (i = 0; i < k; i++) {
+        p[i] = index[i] >= 0 ? cmha__exp((similarity[i] - top) / tau) : 0;
+        sum += p[i];
+    }
+    for (i = 0; found && i < k; i++) p[i] /= sum;
+    return found;
+}
+
+CMHA_DEF void cmha_retrieve_forward(const cmha_real *vectors, const int64_t *index, const cmha_real *similarity,
+                                    const cmha_real *weights, size_t T, size_t M, size_t k, size_t d_r, cmha_real tau, cmha_real *p,
+                                    cmha_real *rbar, unsigned char *found) {
+    size_t W = 2 * d_r, t, m, i, j, at;
+    for (t = 0; t < T; t++) {
+        cmha_real *row = rbar + t * W;
+        int any = 0;
+        for (j = 0; j < W; j++) row[j] = 0;
+        for (m = 0; k && m < M; m++) {
+            cmha_real first = similarity[at = (t * M + m) * k];
+            if (cmha__softmax_found(index + at, similarity + at, k, tau, p + at)) {
+                any = 1;
+                for (i = at; i < at + k; i++)
+                    if (index[i] >= 0) cmha__axpy(W, weights[m] * p[i], vectors + (size_t)index[i] * W, row);
+            } else if (first != first) { /* a NaN must not look like a query that found nothing */
+                any = 1;
+                for (j = 0; j < W; j++) row[j] = first;
+            }
+        }
+        if (found) found[t] = (unsigned char)any;
+    }
+}
+
+/* One query: with a_i = <drbar, r_i>, returns the mean of a over p and adds sum_i w p_i (a_i - mean) / (tau d_r) u_i to dquery. */
+static cmha_real cmha__retrieve_query_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index,
+                                               const cmha_real *p, cmha_real weight, const cmha_real *drbar, size_t k, size_t d_r,
+                                               cmha_real tau, cmha_real *dquery, cmha_real *a) {
+    size_t W = 2 * d_r, i;
+    cmha_real mean = 0;
+    for (i = 0; i < k; i++) {
+        if (index[i] < 0) continue;
+        a[i] = cmha__dot(drbar, vectors + (size_t)index[i] * W, W);
+        mean += p[i] * a[i];
+    }
+    for (i = 0; dquery && i < k; i++)
+        if (index[i] >= 0)
+            cmha__axpy(W, weight * p[i] * (a[i] - mean) / (tau * (cmha_real)d_r), features + (size_t)index[i] * W, dquery);
+    return mean;
+}
+
+CMHA_DEF void cmha_retrieve_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index, const cmha_real *p,
+                                     const cmha_real *weights, const cmha_real *drbar, size_t T, size_t M, size_t k, size_t d_r,
+                                     cmha_real tau, cmha_real *dqueries, cmha_real *dweights, cmha_real *scratch) {
+    size_t W = 2 * d_r, t, m;
+    for (m = 0; m < M; m++) {
+        double sum = 0;
+        for (t = 0; t < T; t++) {
+            size_t at = t * M + m;
+            sum += (double)cmha__retrieve_query_backward(vectors, features, index + at * k, p + at * k, weights[m], drbar + t * W, k,
+                                                         d_r, tau, dqueries ? dqueries + at * W : NULL, scratch);
+        }
+        if (dweights) dweights[m] += (cmha_real)sum;
+    }
+}
+
+CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found, size_t T,
+                                   size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y) {
+    size_t t, j;
+    for (t = 0; t < T; t++, z += 2 * D, v += 2 * D, gate += D, y += 2 * D) {
+        cmha_real *CMHA__RESTRICT to = y;
+        if (found && !found[t]) {
+            if (D) memcpy(y, z, 2 * D * sizeof *y);
+            continue;
+        }
+        for (j = 0; j < D; j++) {
+            cmha_real g = cmha__sigmoid(gate[j] / tau), keep = fusion == CMHA_FUSION_CONVEX ? 1 - g : 1;
+            to[j] = keep * z[j] + g * v[j];
+            to[D + j] = keep * z[D + j] + g * v[D + j];
+        }
+    }
+}
+
+/* The gradients of one row that was found, all of them. */
+static void cmha__reflect_row_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const cmha_real *dy, size_t D,
+                                       cmha_real tau, int convex, cmha_real *CMHA__RESTRICT dz, cmha_real *CMHA__RESTRICT dv,
+                                       cmha_real *CMHA__RESTRICT dgate) {
+    size_t j;
+    for (j = 0; j < D; j++) {
+        cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1, re = dy[j], im = dy[D + j];
+        cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
+        if (dz) dz[j] += keep * re, dz[D + j] += keep * im;
+        if (dv) dv[j] += g * re, dv[D + j] += g * im;
+        if (dgate) dgate[j] += (re * a + im * b) * g * (1 - g) / tau;
+    }
+}
+
+CMHA_DEF void cmha_reflect_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
+                                    const cmha_real *dy, size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *dz,
+                                    cmha_real *dv, cmha_real *dgate) {
+    size_t t, W = 2 * D;
+    for (t = 0; t < T; t++) {
+        if (!found || found[t])
+            cmha__reflect_row_backward(z + t * W, v + t * W, gate + t * D, dy + t * W, D, tau, fusion == CMHA_FUSION_CONVEX,
+                                       dz ? dz + t * W : NULL, dv ? dv + t * W : NULL, dgate ? dgate + t * D : NULL);
+        else if (dz) cmha__axpy(W, 1, dy + t * W, dz + t * W);
+    }
+}
+
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0};
     size_t i = 0;
@@ -6117,6 +6595,450 @@ CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size
         for (i = 0; i < count; i++)
             if (x[i]) cmha__clip_array(mode, limit, factor, n[i], x[i]);
     }
+}
+
+/* ---- Complex residual ---- */
+
+CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta, size_t T,
+                                            size_t D, cmha_real *y) {
+    size_t t, j;
+    for (t = 0; t < T; t++, z += 2 * D, f += 2 * D, y += 2 * D) {
+        for (j = 0; j < D; j++) y[j] = f[j] + (alpha * z[j] - beta * z[D + j]);
+        for (j = 0; j < D; j++) y[D + j] = f[D + j] + (alpha * z[D + j] + beta * z[j]);
+    }
+}
+
+/* keep: what remains of dz, 1 or, if it holds rubbish, 0. */
+static void cmha__complex_residual_turn_back(cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T, size_t D, int keep,
+                                             cmha_real *dz) {
+    size_t t, j;
+    for (t = 0; t < T; t++, dy += 2 * D, dz += 2 * D) {
+        if (!keep) memset(dz, 0, 2 * D * sizeof *dz);
+        for (j = 0; j < D; j++) dz[j] += alpha * dy[j] + beta * dy[D + j];
+        for (j = 0; j < D; j++) dz[D + j] += alpha * dy[D + j] - beta * dy[j];
+    }
+}
+
+/* Rows are summed in blocks of this many, so that the order of the sum is the same for any number of threads. */
+#define CMHA__RESIDUAL_ROWS ((size_t)64)
+
+/* sum [2] = Re and Im of the sum of conj(z) dy over at most CMHA__RESIDUAL_ROWS rows from row t0. */
+static void cmha__complex_residual_sum(const cmha_real *z, const cmha_real *dy, size_t t0, size_t T, size_t D, double *sum) {
+    double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
+    size_t end = T - t0 < CMHA__RESIDUAL_ROWS ? T : t0 + CMHA__RESIDUAL_ROWS, t, j;
+    int l;
+    for (t = t0; t < end; t++) {
+        const cmha_real *a = z + 2 * t * D, *g = dy + 2 * t * D;
+        for (j = 0; j + CMHA__WIDE_LANES <= D; j += CMHA__WIDE_LANES)
+            for (l = 0; l < CMHA__WIDE_LANES; l++) {
+                double zr = (double)a[j + (size_t)l], zi = (double)a[D + j + (size_t)l];
+                double gr = (double)g[j + (size_t)l], gi = (double)g[D + j + (size_t)l];
+                re[l] += zr * gr + zi * gi;
+                im[l] += zr * gi - zi * gr;
+            }
+        for (l = 0; j < D; j++, l++) {
+            re[l] += (double)a[j] * (double)g[j] + (double)a[D + j] * (double)g[D + j];
+            im[l] += (double)a[j] * (double)g[D + j] - (double)a[D + j] * (double)g[j];
+        }
+    }
+    sum[0] = cmha__wide_total(re, CMHA__WIDE_LANES);
+    sum[1] = cmha__wide_total(im, CMHA__WIDE_LANES);
+}
+
+CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T,
+                                             size_t D, cmha_real *dz, cmha_real *df, cmha_real *dalpha, cmha_real *dbeta) {
+    double sum[2] = {0, 0}, part[2];
+    size_t t;
+    if (dz) cmha__complex_residual_turn_back(alpha, beta, dy, T, D, 1, dz);
+    if (df) cmha__axpy(2 * T * D, 1, dy, df);
+    for (t = 0; (dalpha || dbeta) && t < T; t += CMHA__RESIDUAL_ROWS) {
+        cmha__complex_residual_sum(z, dy, t, T, D, part);
+        sum[0] += part[0];
+        sum[1] += part[1];
+    }
+    if (dalpha) *dalpha += (cmha_real)sum[0];
+    if (dbeta) *dbeta += (cmha_real)sum[1];
+}
+
+/* ---- Mixture of experts: the router ---- */
+
+/* Rows of tokens in one piece of work: fixed, so that a result does not depend on how the pieces are dealt to threads. */
+#define CMHA__EXPERT_ROWS ((size_t)64)
+
+static size_t cmha__pieces(size_t n, size_t piece) { return n / piece + (n % piece != 0); }
+
+CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias, size_t T, size_t D, size_t E,
+                                  cmha_real *logits) {
+    if (bias) cmha__fill_rows(bias, T, E, logits);
+    cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, bias ? 1 : 0, logits, E);
+    cmha_gemm(0, 1, T, E, D, 1, z + D, 2 * D, router + E * D, D, 1, logits, E);
+}
+
+static void cmha__router_backward_rows(const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D, size_t E,
+                                       cmha_real *dz) {
+    cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router, D, 1, dz, 2 * D);
+    cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + E * D, D, 1, dz + D, 2 * D);
+}
+
+/* Columns lo .. hi - 1 of one plane. */
+static void cmha__router_backward_columns(const cmha_real *z, const cmha_real *dlogits, size_t T, size_t D, size_t E, size_t plane,
+                                          size_t lo, size_t hi, cmha_real *drouter) {
+    cmha_gemm(1, 0, E, hi - lo, T, 1, dlogits, E, z + plane * D + lo, 2 * D, 1, drouter + plane * E * D + lo, D);
+}
+
+CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D,
+                                   size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias) {
+    size_t plane;
+    if (dz) cmha__router_backward_rows(router, dlogits, T, D, E, dz);
+    for (plane = 0; drouter && plane < 2; plane++) cmha__router_backward_columns(z, dlogits, T, D, E, plane, 0, D, drouter);
+    if (dbias) cmha__sum_rows(dlogits, T, E, dbias);
+}
+
+/* Does expert a come before expert b? A total order: NaN, then the larger logit, then the lower index. */
+static int cmha__expert_ahead(const cmha_real *logits, size_t a, size_t b) {
+    int nan_a = logits[a] != logits[a], nan_b = logits[b] != logits[b];
+    if (nan_a || nan_b) return nan_a && (!nan_b || a < b);
+    return logits[a] > logits[b] || (!(logits[a] < logits[b]) && a < b);
+}
+
+/* The first expert after `last` in that order, after E the first of all. Needs no memory, and few experts are chosen. */
+static size_t cmha__expert_next(const cmha_real *logits, size_t E, size_t last) {
+    size_t best = E, e;
+    for (e = 0; e < E; e++)
+        if ((last == E || cmha__expert_ahead(logits, last, e)) && (best == E || cmha__expert_ahead(logits, e, best))) best = e;
+    return best;
+}
+
+/* A plan: expert [T, top]; pair [P], the (token, choice) pairs grouped by expert, in order of tokens; place [P], where each pair
+   is in that list; first [E + 1], where each expert's pairs begin; piece [E + 1], where its pieces of work begin. P = T top. */
+typedef struct cmha__route {
+    size_t *expert, *pair, *place, *first, *piece;
+} cmha__route;
+
+static cmha__route cmha__route_of(const size_t *plan, size_t T, size_t E, size_t top) {
+    cmha__route r;
+    r.expert = (size_t *)(uintptr_t)plan; /* written by cmha_route_forward alone */
+    r.pair = r.expert + T * top;
+    r.place = r.pair + T * top;
+    r.first = r.place + T * top;
+    r.piece = r.first + E + 1;
+    return r;
+}
+
+CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top) { return 3 * T * top + 2 * (E + 1); }
+
+/* Choices and gates of tokens lo .. hi - 1. */
+static void cmha__route_rows(const cmha_real *logits, size_t lo, size_t hi, size_t E, size_t top, size_t *expert, cmha_real *gate) {
+    size_t t, c;
+    for (t = lo; t < hi; t++) {
+        const cmha_real *row = logits + t * E;
+        size_t *choice = expert + t * top;
+        cmha_real *g = gate + t * top, inverse;
+        for (c = 0; c < top; c++) choice[c] = cmha__expert_next(row, E, c ? choice[c - 1] : E);
+        for (c = 0; c < top; c++) g[c] = row[choice[c]];
+        inverse = 1 / cmha__exp_shifted(g, top, row[choice[0]]);
+        for (c = 0; c < top; c++) g[c] *= inverse;
+    }
+}
+
+/* Groups the chosen pairs by expert: a counting sort. */
+static void cmha__route_group(const cmha__route *r, size_t pairs, size_t E) {
+    size_t p, e;
+    for (e = 0; e <= E; e++) r->first[e] = 0;
+    for (p = 0; p < pairs; p++) r->first[r->expert[p] + 1]++;
+    for (r->piece[0] = 0, e = 0; e < E; e++) {
+        r->piece[e + 1] = r->piece[e] + cmha__pieces(r->first[e + 1], CMHA__EXPERT_ROWS);
+        r->first[e + 1] += r->first[e];
+    }
+    for (p = 0; p < pairs; p++) { /* first[e] runs ahead to first[e + 1] and is put back below */
+        r->place[p] = r->first[r->expert[p]]++;
+        r->pair[r->place[p]] = p;
+    }
+    for (e = E; e > 0; e--) r->first[e] = r->first[e - 1];
+    r->first[0] = 0;
+}
+
+CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan, cmha_real *gate) {
+    cmha__route r = cmha__route_of(plan, T, E, top);
+    cmha__route_rows(logits, 0, T, E, top, r.expert, gate);
+    cmha__route_group(&r, T * top, E);
+}
+
+CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T, size_t E, size_t top,
+                                  cmha_real *dlogits) {
+    size_t t, c;
+    if (!dlogits) return;
+    for (t = 0; t < T; t++, plan += top, gate += top, dgate += top, dlogits += E) {
+        cmha_real mean = cmha__dot(gate, dgate, top);
+        for (c = 0; top > 1 && c < top; c++) dlogits[plan[c]] += gate[c] * (dgate[c] - mean);
+    }
+}
+
+/* ---- Mixture of experts: the experts. Every product is taken with the planes of a weight as they are stored: an expert with few
+        tokens must not pay for a rearrangement of its weights. ---- */
+
+/* y [n, 2O] = W x + bias, x [n, 2I]; bias NULL = none. */
+static void cmha__planes_apply(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *const *bias,
+                               const cmha_real *x, cmha_real *y) {
+    size_t t;
+    for (t = 0; bias && t < n; t++) {
+        memcpy(y + 2 * t * O, bias[0], O * sizeof *y);
+        memcpy(y + 2 * t * O + O, bias[1], O * sizeof *y);
+    }
+    cmha_gemm(0, 1, 2 * n, O, I, 1, x, I, w[0], I, bias ? 1 : 0, y, O); /* both parts at once: x is also a real [2n, I] */
+    cmha_gemm(0, 1, n, O, I, -1, x + I, 2 * I, w[1], I, 1, y, 2 * O);   /* Re y -= Wi xi */
+    cmha_gemm(0, 1, n, O, I, 1, x, 2 * I, w[1], I, 1, y + O, 2 * O);    /* Im y += Wi xr */
+}
+
+/* dx [n, 2I] = W^H g, g [n, 2O]. */
+static void cmha__planes_adjoint(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *g, cmha_real *dx) {
+    cmha_gemm(0, 0, 2 * n, I, O, 1, g, O, w[0], I, 0, dx, I);
+    cmha_gemm(0, 0, n, I, O, 1, g + O, 2 * O, w[1], I, 1, dx, 2 * I);
+    cmha_gemm(0, 0, n, I, O, -1, g, 2 * O, w[1], I, 1, dx + I, 2 * I);
+}
+
+/* Rows lo .. hi - 1 of dW += g x^H, and of dbias += sum of g. */
+static void cmha__planes_outer(size_t n, size_t I, size_t O, const cmha_real *g, const cmha_real *x, size_t lo, size_t hi,
+                               cmha_real *const *dw, cmha_real *const *dbias) {
+    size_t t;
+    if (dw) {
+        cmha_gemm(1, 0, hi - lo, I, 2 * n, 1, g + lo, O, x, I, 1, dw[0] + lo * I, I);
+        cmha_gemm(1, 0, hi - lo, I, n, 1, g + O + lo, 2 * O, x, 2 * I, 1, dw[1] + lo * I, I);
+        cmha_gemm(1, 0, hi - lo, I, n, -1, g + lo, 2 * O, x + I, 2 * I, 1, dw[1] + lo * I, I);
+    }
+    for (t = 0; dbias && t < n; t++) {
+        cmha__axpy(hi - lo, 1, g + 2 * t * O + lo, dbias[0] + lo);
+        cmha__axpy(hi - lo, 1, g + (2 * t + 1) * O + lo, dbias[1] + lo);
+    }
+}
+
+/* One piece of work: pairs first .. first + n - 1 of the plan, all of them of one expert. */
+typedef struct cmha__expert_piece {
+    size_t expert, first, n;
+} cmha__expert_piece;
+
+static cmha__expert_piece cmha__expert_piece_of(const cmha__route *r, size_t piece) {
+    cmha__expert_piece p;
+    p.expert = 0;
+    while (r->piece[p.expert + 1] <= piece) p.expert++;
+    p.first = r->first[p.expert] + (piece - r->piece[p.expert]) * CMHA__EXPERT_ROWS;
+    p.n = r->first[p.expert + 1] - p.first;
+    if (p.n > CMHA__EXPERT_ROWS) p.n = CMHA__EXPERT_ROWS;
+    return p;
+}
+
+/* Both planes of expert e's block of n numbers in an array [2, E, n]; returns NULL without an array. */
+static const cmha_real *const *cmha__expert_planes(const cmha_real *array, size_t E, size_t n, size_t e, const cmha_real **plane) {
+    if (!array) return NULL;
+    plane[0] = array + e * n;
+    plane[1] = plane[0] + E * n;
+    return plane;
+}
+
+static cmha_real *const *cmha__expert_grads(cmha_real *array, size_t E, size_t n, size_t e, cmha_real **plane) {
+    if (!array) return NULL;
+    plane[0] = array + e * n;
+    plane[1] = plane[0] + E * n;
+    return plane;
+}
+
+/* to [n, W] = the rows of the piece's tokens. */
+static void cmha__expert_gather(const cmha__route *r, cmha__expert_piece p, size_t top, const cmha_real *rows, size_t W,
+                                cmha_real *to) {
+    size_t i;
+    for (i = 0; i < p.n; i++) memcpy(to + i * W, rows + r->pair[p.first + i] / top * W, W * sizeof *to);
+}
+
+/* y [T, W] += or, of `fresh` rows, = the sum over a token's pairs, best choice first, of gate (NULL = 1) times their rows. */
+static void cmha__expert_scatter(const cmha_experts_args *a, const cmha__route *r, const cmha_real *gate, const cmha_real *rows,
+                                 int fresh, cmha_real *y) {
+    size_t W = 2 * a->D;
+    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
+        size_t t, c;
+        for (t = lo; t < hi; t++) {
+            if (fresh) memset(y + t * W, 0, W * sizeof *y);
+            for (c = t * a->top; c < (t + 1) * a->top; c++) cmha__axpy(W, gate ? gate[c] : 1, rows + r->place[c] * W, y + t * W);
+        }
+    }
+}
+
+static size_t cmha__expert_workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
+
+CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
+    size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS;
+    if (backward) return pairs * (4 * a->D + 4 * a->F) + cmha__expert_workers(a) * rows * 2 * a->F;
+    return pairs * 2 * a->D + cmha__expert_workers(a) * rows * (2 * a->D + 4 * a->F);
+}
+
+/* out [n, 2D] = what the piece's expert makes of its tokens; own: scratch of this thread. */
+static void cmha__expert_forward(const cmha_experts_args *a, const cmha_experts_weights *w, const cmha_real *z, const cmha__route *r,
+                                 cmha__expert_piece p, cmha_real *hidden, cmha_real *own, cmha_real *out) {
+    const cmha_real *w1[2], *b1[2], *w2[2], *b2[2];
+    cmha_real *act = own + 2 * p.n * a->D, *pre = hidden ? hidden + 2 * p.first * a->F : act + 2 * p.n * a->F;
+    size_t D = a->D, F = a->F, E = a->E;
+    cmha__expert_planes(w->w1, E, F * D, p.expert, w1);
+    cmha__expert_planes(w->w2, E, D * F, p.expert, w2);
+    cmha__expert_gather(r, p, a->top, z, 2 * D, own);
+    cmha__planes_apply(p.n, D, F, w1, cmha__expert_planes(w->b1, E, F, p.expert, b1), own, pre);
+    cmha_gelu_forward(pre, 2 * p.n * F, CMHA_GELU_ERF, act);
+    cmha__planes_apply(p.n, F, D, w2, cmha__expert_planes(w->b2, E, D, p.expert, b2), act, out);
+}
+
+CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
+                                   const size_t *plan, const cmha_real *gate, cmha_real *hidden, cmha_real *y, cmha_real *scratch) {
+    cmha__route r = cmha__route_of(plan, a->T, a->E, a->top);
+    size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS;
+    cmha_real *out = scratch, *shares = out + pairs * 2 * a->D;
+    CMHA__FOR_CHUNKS(a->threads, r.piece[a->E], lo, hi) {
+        cmha_real *own = shares + (size_t)cmha__chunk * rows * (2 * a->D + 4 * a->F);
+        size_t i;
+        for (i = lo; i < hi; i++) {
+            cmha__expert_piece p = cmha__expert_piece_of(&r, i);
+            cmha__expert_forward(a, weights, z, &r, p, hidden, own, out + 2 * p.first * a->D);
+        }
+    }
+    cmha__expert_scatter(a, &r, gate, out, 1, y);
+}
+
+/* What the backward keeps of the grouped pairs: x [P, 2D], g [P, 2D] the gate times dy, act [P, 2F] and dpre [P, 2F]. */
+typedef struct cmha__experts_work {
+    cmha_real *x, *g, *act, *dpre;
+} cmha__experts_work;
+
+/* Fills the work of one piece and adds to dgate; own [n, 2F]. The gate's gradient needs no output of the expert:
+   <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. */
+static void cmha__expert_backward(const cmha_experts_args *a, const cmha_experts_weights *w, const cmha__route *r,
+                                  cmha__expert_piece p, const cmha_real *gate, const cmha_real *hidden,
+                                  const cmha__experts_work *work, cmha_real *own, cmha_real *dgate) {
+    size_t D = a->D, F = a->F, E = a->E, i, j;
+    const cmha_real *w2[2], *b2[2], *const *bias = cmha__expert_planes(w->b2, E, D, p.expert, b2);
+    cmha_real *g = work->g + 2 * p.first * D, *act = work->act + 2 * p.first * F, *dpre = work->dpre + 2 * p.first * F;
+    hidden += 2 * p.first * F;
+    cmha__expert_planes(w->w2, E, D * F, p.expert, w2);
+    cmha_gelu_forward(hidden, 2 * p.n * F, CMHA_GELU_ERF, act);
+    cmha__planes_adjoint(p.n, F, D, w2, g, own);
+    for (i = 0; i < p.n; i++) {
+        size_t pair = r->pair[p.first + i];
+        cmha_real *row = own + 2 * i * F, *gi = g + 2 * i * D;
+        if (dgate) dgate[pair] += cmha__dot(row, act + 2 * i * F, 2 * F);
+        if (dgate && bias) dgate[pair] += cmha__dot(gi, bias[0], D) + cmha__dot(gi + D, bias[1], D);
+        for (j = 0; j < 2 * F; j++) row[j] *= gate[pair];
+        for (j = 0; j < 2 * D; j++) gi[j] *= gate[pair];
+    }
+    memset(dpre, 0, 2 * p.n * F * sizeof *dpre);
+    cmha_gelu_backward(hidden, own, 2 * p.n * F, CMHA_GELU_ERF, dpre);
+}
+
+/* Pieces of rows of the weights' gradients: of every expert first those of W1, then those of W2. Dealt out in turns, because the
+   tokens may all be with one expert. */
+static void cmha__experts_outer(const cmha_experts_args *a, const cmha__route *r, const cmha__experts_work *work,
+                                const cmha_experts_grads *d) {
+    size_t D = a->D, F = a->F, E = a->E, one = cmha__pieces(F, CMHA__EXPERT_ROWS), both = one + cmha__pieces(D, CMHA__EXPERT_ROWS);
+    size_t workers = cmha__expert_workers(a);
+    CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
+        size_t i;
+        for (i = begin; i < E * both; i += workers) {
+            size_t e = i / both, part = i % both, first = r->first[e], n = r->first[e + 1] - first;
+            size_t O = part < one ? F : D, lo = (part < one ? part : part - one) * CMHA__EXPERT_ROWS;
+            size_t hi = O - lo < CMHA__EXPERT_ROWS ? O : lo + CMHA__EXPERT_ROWS;
+            cmha_real *dw[2], *db[2];
+            if (!n) continue;
+            if (part < one)
+                cmha__planes_outer(n, D, F, work->dpre + 2 * first * F, work->x + 2 * first * D, lo, hi,
+                                   cmha__expert_grads(d->w1, E, F * D, e, dw), cmha__expert_grads(d->b1, E, F, e, db));
+            else
+                cmha__planes_outer(n, F, D, work->g + 2 * first * D, work->act + 2 * first * F, lo, hi,
+                                   cmha__expert_grads(d->w2, E, D * F, e, dw), cmha__expert_grads(d->b2, E, D, e, db));
+        }
+    }
+}
+
+CMHA_DEF void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
+                                    const size_t *plan, const cmha_real *gate, const cmha_real *hidden, const cmha_real *dy,
+                                    cmha_real *dz, cmha_real *dgate, const cmha_experts_grads *grads, cmha_real *scratch) {
+    cmha__route r = cmha__route_of(plan, a->T, a->E, a->top);
+    size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS, pieces = r.piece[a->E];
+    cmha__experts_work work;
+    cmha_real *shares;
+    work.x = scratch, work.g = work.x + pairs * 2 * a->D, work.act = work.g + pairs * 2 * a->D;
+    work.dpre = work.act + pairs * 2 * a->F, shares = work.dpre + pairs * 2 * a->F;
+    CMHA__FOR_CHUNKS(a->threads, pieces, lo, hi) {
+        size_t i;
+        for (i = lo; i < hi; i++) {
+            cmha__expert_piece p = cmha__expert_piece_of(&r, i);
+            cmha__expert_gather(&r, p, a->top, z, 2 * a->D, work.x + 2 * p.first * a->D);
+            cmha__expert_gather(&r, p, a->top, dy, 2 * a->D, work.g + 2 * p.first * a->D);
+            cmha__expert_backward(a, weights, &r, p, gate, hidden, &work, shares + (size_t)cmha__chunk * rows * 2 * a->F, dgate);
+        }
+    }
+    if (grads->w1 || grads->b1 || grads->w2 || grads->b2) cmha__experts_outer(a, &r, &work, grads);
+    if (!dz) return;
+    CMHA__FOR_CHUNKS(a->threads, pieces, lo, hi) { /* x is not needed any more: dx takes its place */
+        size_t i;
+        for (i = lo; i < hi; i++) {
+            cmha__expert_piece p = cmha__expert_piece_of(&r, i);
+            const cmha_real *w1[2];
+            cmha__planes_adjoint(p.n, a->D, a->F, cmha__expert_planes(weights->w1, a->E, a->F * a->D, p.expert, w1),
+                                 work.dpre + 2 * p.first * a->F, work.x + 2 * p.first * a->D);
+        }
+    }
+    cmha__expert_scatter(a, &r, NULL, work.x, 0, dz);
+}
+
+/* ---- Mixture of experts: the load balance ---- */
+
+/* The largest logit, and the sum of exp(logit - that). */
+static cmha_real cmha__balance_row(const cmha_real *logits, size_t E, cmha_real *top) {
+    cmha_real sum = 0;
+    size_t e;
+    *top = cmha__largest(logits, E);
+    if (!(*top > -(cmha_real)INFINITY)) *top = E ? logits[0] : 0; /* only NaN and -Inf: let them through */
+    for (e = 0; e < E; e++) sum += cmha__exp(logits[e] - *top);
+    return sum;
+}
+
+CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E, size_t top,
+                                     double *share) {
+    double *p = share + E, loss = 0, count = (double)cmha__counted(key_mask, T);
+    size_t t, e, c;
+    for (e = 0; e < 2 * E; e++) share[e] = 0;
+    for (t = 0; t < T; t++, logits += E) {
+        size_t chosen = E;
+        cmha_real most, inverse;
+        if (key_mask && !key_mask[t]) continue;
+        inverse = 1 / cmha__balance_row(logits, E, &most);
+        for (e = 0; e < E; e++) p[e] += (double)(cmha__exp(logits[e] - most) * inverse);
+        for (c = 0; c < top; c++) {
+            chosen = cmha__expert_next(logits, E, chosen);
+            share[chosen] += 1;
+        }
+    }
+    for (e = 0; count > 0 && e < E; e++) {
+        share[e] /= count * (double)top;
+        p[e] /= count;
+        loss += share[e] * p[e];
+    }
+    return (double)E * loss;
+}
+
+/* Rows of `counted` tokens in all. */
+static void cmha__balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T, size_t E,
+                                   size_t counted, cmha_real dloss, cmha_real *dlogits) {
+    double scale = counted ? (double)dloss * (double)E / (double)counted : 0, mean;
+    size_t t, e;
+    for (t = 0; t < T; t++, logits += E, dlogits += E) {
+        cmha_real most, inverse;
+        if (key_mask && !key_mask[t]) continue;
+        inverse = 1 / cmha__balance_row(logits, E, &most);
+        for (mean = 0, e = 0; e < E; e++) mean += share[e] * (double)(cmha__exp(logits[e] - most) * inverse);
+        for (e = 0; e < E; e++)
+            dlogits[e] += (cmha_real)(scale * (share[e] - mean) * (double)(cmha__exp(logits[e] - most) * inverse));
+    }
+}
+
+CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T, size_t E,
+                                    cmha_real dloss, cmha_real *dlogits) {
+    if (dlogits) cmha__balance_backward(logits, key_mask, share, T, E, cmha__counted(key_mask, T), dloss, dlogits);
 }
 
 /* ---- Optimiser ---- */
@@ -7904,6 +8826,727 @@ CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsign
     return cmha__complex_reg(tape, z, key_mask, lam, 0, 0);
 }
 
+/* ---- Complex residual and mixture of experts ---- */
+
+static void cmha__complex_residual_factor(const cmha_tensor *alpha, const cmha_tensor *beta, cmha_real *re, cmha_real *im) {
+    *re = beta ? alpha->data[0] : (cmha_real)cos((double)alpha->data[0]);
+    *im = beta ? beta->data[0] : (cmha_real)sin((double)alpha->data[0]);
+}
+
+/* d alpha and d beta; without beta d psi = cos(psi) d beta - sin(psi) d alpha. `sums` has two numbers for every block of rows. */
+static void cmha__complex_residual_scalars(int threads, const cmha_tensor *z, const cmha_real *dy, double *sums, cmha_real re,
+                                           cmha_real im, int unit, cmha_real *dalpha, cmha_real *dbeta) {
+    size_t T = cmha__rows(z), D = cmha__last(z) / 2, blocks = cmha__pieces(T, CMHA__RESIDUAL_ROWS), b;
+    double sum[2] = {0, 0};
+    CMHA__FOR_CHUNKS(threads, blocks, lo, hi) {
+        size_t i;
+        for (i = lo; i < hi; i++) cmha__complex_residual_sum(z->data, dy, i * CMHA__RESIDUAL_ROWS, T, D, sums + 2 * i);
+    }
+    for (b = 0; b < blocks; b++) sum[0] += sums[2 * b], sum[1] += sums[2 * b + 1];
+    if (unit) sum[0] = (double)re * sum[1] - (double)im * sum[0];
+    if (dalpha) *dalpha += (cmha_real)sum[0];
+    if (dbeta) *dbeta += (cmha_real)sum[1];
+}
+
+static cmha_status cmha__complex_residual_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *z = r->in[0], *alpha = r->in[2], *beta = r->in[3];
+    size_t W = cmha__last(z), blocks = cmha__pieces(cmha__rows(z), CMHA__RESIDUAL_ROWS);
+    int threads = tape->context->threads, fresh;
+    cmha_real *dz = cmha__grad_fresh(tape, z, &fresh), *dalpha = cmha_grad(tape, alpha), *dbeta = cmha_grad(tape, beta), re, im;
+    cmha__mark mark = cmha__mark_of(tape);
+    double *sums = (double *)cmha_tape_alloc(tape, 2 * blocks * sizeof *sums);
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha__complex_residual_factor(alpha, beta, &re, &im);
+        if (dz)
+            CMHA__FOR_CHUNKS(threads, cmha__rows(z), lo, hi) {
+                cmha__complex_residual_turn_back(re, im, r->out->grad + lo * W, hi - lo, W / 2, !fresh, dz + lo * W);
+            }
+        if (dalpha || dbeta)
+            cmha__complex_residual_scalars(threads, z, r->out->grad, sums, re, im, !beta, dalpha, dbeta);
+    }
+    cmha__rewind(tape, mark);
+    cmha__pass_grad(tape, r->out, r->in[1]);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f, cmha_tensor *alpha, cmha_tensor *beta) {
+    cmha_tensor *in[4], *y;
+    cmha_real re, im;
+    size_t W;
+    if (!z || !f || !alpha || !tape || tape->status || !cmha__is_planes(tape, z, "complex residual")) return NULL;
+    if (!cmha__same_shape(z, f))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex residual: sizes %zu and %zu differ in shape", z->size, f->size);
+    if (alpha->size != 1 || (beta && beta->size != 1))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex residual: alpha and beta are one number each, not %zu and %zu",
+                                alpha->size, beta ? beta->size : 1);
+    W = cmha__last(z);
+    y = cmha__result(tape, z->rank, z->shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape)) {
+        cmha__complex_residual_factor(alpha, beta, &re, &im);
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+            cmha_complex_residual_forward(z->data + lo * W, f->data + lo * W, re, im, hi - lo, W / 2, y->data + lo * W);
+        }
+    }
+    in[0] = z, in[1] = f, in[2] = alpha, in[3] = beta;
+    return cmha_push(tape, "complex_residual", y, in, 4, cmha__complex_residual_record, NULL);
+}
+
+/* Columns of the router's planes in one piece, so that the pieces do not depend on the number of threads. */
+#define CMHA__ROUTER_COLUMNS ((size_t)64)
+
+static cmha_status cmha__router_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *z = r->in[0], *router = r->in[1];
+    size_t D = router->shape[2], E = router->shape[1], T = cmha__rows(z), half = cmha__pieces(D, CMHA__ROUTER_COLUMNS);
+    cmha_real *dz = cmha_grad(tape, z), *drouter = cmha_grad(tape, router), *dbias = cmha_grad(tape, r->in[2]), *g = r->out->grad;
+    int threads = tape->context->threads;
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    if (dz)
+        CMHA__FOR_CHUNKS(threads, cmha__pieces(T, CMHA__EXPERT_ROWS), first, last) {
+            size_t i;
+            for (i = first; i < last; i++) {
+                size_t lo = i * CMHA__EXPERT_ROWS, n = T - lo < CMHA__EXPERT_ROWS ? T - lo : CMHA__EXPERT_ROWS;
+                cmha__router_backward_rows(router->data, g + lo * E, n, D, E, dz + lo * 2 * D);
+            }
+        }
+    if (drouter)
+        CMHA__FOR_CHUNKS(threads, 2 * half, first, last) {
+            size_t i;
+            for (i = first; i < last; i++) {
+                size_t lo = i % half * CMHA__ROUTER_COLUMNS, hi = D - lo < CMHA__ROUTER_COLUMNS ? D : lo + CMHA__ROUTER_COLUMNS;
+                cmha__router_backward_columns(z->data, g, T, D, E, i / half, lo, hi, drouter);
+            }
+        }
+    if (dbias) cmha__sum_rows(g, T, E, dbias);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias) {
+    size_t shape[CMHA_MAX_RANK], T, D, E;
+    cmha_tensor *in[3], *y;
+    if (!z || !router || !tape || tape->status || !cmha__is_planes(tape, z, "router")) return NULL;
+    if (router->rank != 3 || router->shape[0] != 2)
+        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "router: its weight must be [2, experts, width]");
+    T = cmha__rows(z), E = router->shape[1], D = router->shape[2];
+    if (cmha__last(z) != 2 * D)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "router: input of %zu complex numbers, weight for %zu", cmha__last(z) / 2, D);
+    if (bias && bias->size != E)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "router: %zu experts, bias of %zu numbers", E, bias->size);
+    memcpy(shape, z->shape, sizeof shape);
+    shape[z->rank - 1] = E;
+    y = cmha__result(tape, z->rank, shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__pieces(T, CMHA__EXPERT_ROWS), first, last) {
+            size_t i;
+            for (i = first; i < last; i++) {
+                size_t lo = i * CMHA__EXPERT_ROWS, n = T - lo < CMHA__EXPERT_ROWS ? T - lo : CMHA__EXPERT_ROWS;
+                cmha_router_forward(z->data + lo * 2 * D, router->data, bias ? bias->data : NULL, n, D, E, y->data + lo * E);
+            }
+        }
+    in[0] = z, in[1] = router, in[2] = bias;
+    return cmha_push(tape, "router", y, in, 3, cmha__router_record, NULL);
+}
+
+typedef struct cmha__experts_saved {
+    cmha_experts_args args;
+    size_t *plan;
+    cmha_real *gate, *hidden;
+} cmha__experts_saved;
+
+static cmha_experts_weights cmha__experts_weights_of(cmha_tensor *const *in) {
+    cmha_experts_weights w;
+    w.w1 = in[2]->data, w.b1 = in[3] ? in[3]->data : NULL;
+    w.w2 = in[4]->data, w.b2 = in[5] ? in[5]->data : NULL;
+    return w;
+}
+
+static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__experts_saved *s = (const cmha__experts_saved *)r->user;
+    const cmha_experts_args *a = &s->args;
+    cmha_real *dz = cmha_grad(tape, r->in[0]), *dlogits = cmha_grad(tape, r->in[1]), *dgate, *scratch;
+    cmha_experts_grads grads;
+    cmha__mark mark;
+    grads.w1 = cmha_grad(tape, r->in[2]), grads.b1 = cmha_grad(tape, r->in[3]);
+    grads.w2 = cmha_grad(tape, r->in[4]), grads.b2 = cmha_grad(tape, r->in[5]);
+    mark = cmha__mark_of(tape);
+    dgate = cmha__reals(tape, a->T * a->top);
+    scratch = cmha__reals(tape, cmha_experts_scratch(a, 1));
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha_experts_weights w = cmha__experts_weights_of(r->in);
+        memset(dgate, 0, a->T * a->top * sizeof *dgate);
+        cmha_experts_backward(a, &w, r->in[0]->data, s->plan, s->gate, s->hidden, r->out->grad, dz, dlogits ? dgate : NULL, &grads,
+                              scratch);
+        cmha_route_backward(s->plan, s->gate, dgate, a->T, a->E, a->top, dlogits);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+/* What is wrong with the shapes (a line with two %zu), or NULL and the sizes. */
+static const char *cmha__experts_sizes(cmha_experts_args *a, const cmha_tensor *const *in, size_t *one, size_t *two) {
+    const cmha_tensor *z = in[0], *logits = in[1], *w1 = in[2], *b1 = in[3], *w2 = in[4], *b2 = in[5];
+    *one = (size_t)w1->rank, *two = (size_t)w2->rank;
+    if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
+        return "experts: the weights must be [2, experts, hidden, width] and [2, experts, width, hidden], not of ranks %zu and %zu";
+    a->T = cmha__rows(z), a->E = w1->shape[1], a->F = w1->shape[2], a->D = w1->shape[3];
+    *one = cmha__last(z), *two = 2 * a->D;
+    if (*one != *two) return "experts: input of width %zu, weights for planes of %zu";
+    *one = w1->size, *two = w2->size;
+    if (w2->shape[1] != a->E || w2->shape[2] != a->D || w2->shape[3] != a->F)
+        return "experts: the first weight (%zu numbers) and the second (%zu) do not fit together";
+    *one = cmha__last(logits), *two = a->E;
+    if (*one != *two) return "experts: logits for %zu experts, weights for %zu";
+    *one = cmha__rows(logits), *two = a->T;
+    if (*one != *two) return "experts: %zu rows of logits, %zu tokens";
+    *one = b1 ? b1->size : 0, *two = b2 ? b2->size : 0;
+    if ((b1 && *one != 2 * a->E * a->F) || (b2 && *two != 2 * a->E * a->D))
+        return "experts: biases of %zu and %zu numbers do not fit the weights";
+    return NULL;
+}
+
+/* Can the bytes that these pairs need be counted? More than any product of sizes in the kernels is 16 pairs (D + F) numbers. */
+static int cmha__experts_countable(const cmha_experts_args *a) {
+    size_t width, pairs, bytes;
+    return cmha__sum(a->D, a->F, &width) && cmha__sum(width, 1, &width) && cmha__mul(a->T, a->top, &pairs) &&
+           cmha__mul(pairs, 128, &bytes) && cmha__mul(bytes, width, &bytes);
+}
+
+static int cmha__experts_top(cmha_tape *tape, size_t top, size_t E, const char *format) {
+    if (top >= 1 && top <= E) return 1;
+    cmha__tape_fail2(tape, CMHA_ERR_ARGUMENT, format, top, E);
+    return 0;
+}
+
+/* Routes the tokens, lets the experts work, counts. */
+static void cmha__experts_run(const cmha__experts_saved *s, cmha_tensor *const *in, cmha_real *y, cmha_real *scratch,
+                              uint64_t *use) {
+    const cmha_experts_args *a = &s->args;
+    cmha__route r = cmha__route_of(s->plan, a->T, a->E, a->top);
+    cmha_experts_weights w = cmha__experts_weights_of(in);
+    size_t e;
+    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) { cmha__route_rows(in[1]->data, lo, hi, a->E, a->top, r.expert, s->gate); }
+    cmha__route_group(&r, a->T * a->top, a->E);
+    cmha_experts_forward(a, &w, in[0]->data, s->plan, s->gate, s->hidden, y, scratch);
+    for (e = 0; use && e < a->E; e++) use[e] += r.first[e + 1] - r.first[e];
+}
+
+CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top, cmha_tensor *w1, cmha_tensor *b1,
+                                   cmha_tensor *w2, cmha_tensor *b2, uint64_t *use) {
+    cmha__experts_saved *s;
+    cmha_tensor *in[6], *y;
+    cmha_real *scratch;
+    const char *misfit;
+    size_t one, two, pairs;
+    cmha__mark mark;
+    if (!z || !logits || !w1 || !w2 || !tape || tape->status || !cmha__is_planes(tape, z, "experts")) return NULL;
+    in[0] = z, in[1] = logits, in[2] = w1, in[3] = b1, in[4] = w2, in[5] = b2;
+    s = (cmha__experts_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->args.top = top, s->args.threads = tape->context->threads;
+    misfit = cmha__experts_sizes(&s->args, (const cmha_tensor *const *)in, &one, &two);
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    if (!cmha__experts_top(tape, top, s->args.E, "experts: %zu experts a token out of %zu")) return NULL;
+    if (!cmha__experts_countable(&s->args))
+        return cmha__tape_fail2(tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens with %zu experts each are too many", s->args.T, top);
+    y = cmha__result(tape, z->rank, z->shape);
+    if (!y) return NULL;
+    pairs = s->args.T * top;
+    mark = cmha__mark_of(tape);
+    s->plan = (size_t *)cmha_tape_alloc(tape, cmha_route_size(s->args.T, s->args.E, top) * sizeof *s->plan);
+    s->gate = cmha__reals(tape, pairs);
+    if (tape->recording) {
+        s->hidden = cmha__reals(tape, pairs * 2 * s->args.F);
+        mark = cmha__mark_of(tape);
+    }
+    scratch = cmha__reals(tape, cmha_experts_scratch(&s->args, 0));
+    if (!tape->status && !cmha__dry(tape)) cmha__experts_run(s, in, y->data, scratch, use);
+    cmha__rewind(tape, mark);
+    return cmha_push(tape, "experts", y, in, 6, cmha__experts_record, s);
+}
+
+typedef struct cmha__balance_saved {
+    const unsigned char *key_mask;
+    double *share;
+    size_t counted;
+} cmha__balance_saved;
+
+static cmha_status cmha__balance_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__balance_saved *s = (const cmha__balance_saved *)r->user;
+    cmha_tensor *logits = r->in[0];
+    cmha_real *dlogits = cmha_grad(tape, logits);
+    size_t E = cmha__last(logits);
+    if (!dlogits || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(logits), lo, hi) {
+        cmha__balance_backward(logits->data + lo * E, s->key_mask ? s->key_mask + lo : NULL, s->share, hi - lo, E, s->counted,
+                               r->out->grad[0], dlogits + lo * E);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top, const unsigned char *key_mask) {
+    cmha__balance_saved *s;
+    cmha_tensor *loss;
+    size_t one = 1, E;
+    if (!logits || !tape || tape->status) return NULL;
+    E = cmha__last(logits);
+    if (!cmha__experts_top(tape, top, E, "balance: %zu experts a token out of %zu")) return NULL;
+    loss = cmha__result(tape, 1, &one);
+    s = loss ? (cmha__balance_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->key_mask = key_mask;
+    s->share = (double *)cmha_tape_alloc(tape, 2 * E * sizeof *s->share);
+    if (!s->share) return NULL;
+    if (!cmha__dry(tape)) {
+        s->counted = cmha__counted(key_mask, cmha__rows(logits));
+        loss->data[0] = (cmha_real)cmha_balance_forward(logits->data, key_mask, cmha__rows(logits), E, top, s->share);
+    }
+    return cmha_push(tape, "balance", loss, &logits, 1, cmha__balance_record, s);
+}
+
+/* ---- Retrieval ---- */
+
+/* Numbers as floats into eight hashes in turn, which vectorises: the same for a base in float and in double. */
+static void cmha__hash_reals(const cmha_real *x, size_t n, uint64_t *lanes) {
+    size_t i, l;
+    float value;
+    uint32_t bits;
+    for (i = 0; i < n; i += 8)
+        for (l = 0; l < 8 && i + l < n; l++) {
+#ifdef CMHA_DOUBLE
+            value = fabs(x[i + l]) <= FLT_MAX ? (float)x[i + l] : x[i + l] > 0 ? FLT_MAX : -FLT_MAX;
+#else
+            value = x[i + l];
+#endif
+            memcpy(&bits, &value, sizeof bits);
+            lanes[l] = (lanes[l] ^ bits) * UINT64_C(0xd1342543de82ef95);
+            lanes[l] ^= lanes[l] >> 29;
+        }
+}
+
+static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *vectors) {
+    uint64_t lanes[8], hash = cmha__mix((uint64_t)n + CMHA__GOLDEN);
+    size_t i;
+    hash = cmha__mix(hash ^ (uint64_t)d_r);
+    for (i = 0; i < 8; i++) lanes[i] = hash + (uint64_t)i * CMHA__GOLDEN;
+    for (i = 0; i < n; i++) cmha__hash_reals(vectors + i * 2 * d_r, 2 * d_r, lanes);
+    for (i = 0; i < 8; i++) hash = cmha__mix(hash ^ lanes[i]) + CMHA__GOLDEN;
+    return hash;
+}
+
+static const cmha_real cmha__feature_eps = (cmha_real)1e-6;
+
+/* Memory that close gives back. */
+static void *cmha__knowledge_take(cmha_knowledge *kb, size_t count, size_t width) {
+    size_t bytes, i;
+    if (!cmha__mul(count, width, &bytes)) {
+        cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents", kb->n);
+        return NULL;
+    }
+    for (i = 0; kb->owned[i].memory;) i++;
+    kb->owned[i].memory = cmha__take(kb->context, bytes ? bytes : 1);
+    kb->owned[i].bytes = bytes ? bytes : 1;
+    if (!kb->owned[i].memory) cmha__fail(kb->context, CMHA_ERR_MEMORY, "knowledge: no memory for %zu bytes", bytes);
+    return kb->owned[i].memory;
+}
+
+static cmha_status cmha__knowledge_features(cmha_knowledge *kb) {
+    size_t W = 2 * kb->d_r, count;
+    cmha_real *features;
+    if (!cmha__mul(kb->n, W, &count)) return cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents", kb->n);
+    features = (cmha_real *)cmha__knowledge_take(kb, count, sizeof *features);
+    if (!features) return count > SIZE_MAX / sizeof *features ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY;
+    CMHA__FOR_CHUNKS(kb->context->threads, kb->n, lo, hi) {
+        cmha_phasor_forward(kb->vectors + lo * W, hi - lo, kb->d_r, cmha__feature_eps, features + lo * W);
+    }
+    kb->features = features;
+    return CMHA_OK;
+}
+
+/* Vectors finite, texts in order within `bytes`. */
+static cmha_status cmha__knowledge_check(const cmha_knowledge *kb, uint64_t bytes) {
+    size_t W = 2 * kb->d_r, i, j;
+    for (i = 0; i < kb->n; i++) {
+        const cmha_real *row = kb->vectors + i * W;
+        cmha_real sum = 0;
+        for (j = 0; j < W; j++) sum += row[j] * 0; /* NaN as soon as one is NaN or infinite */
+        if (sum != 0) return cmha__fail(kb->context, CMHA_ERR_NOT_FINITE, "knowledge: vector %zu holds a NaN or an infinity", i);
+    }
+    for (i = 0; kb->texts && i <= kb->n; i++)
+        if (kb->text_begin[i] < (i ? kb->text_begin[i - 1] : 0) || kb->text_begin[i] > bytes || (!i && kb->text_begin[0]))
+            return cmha__fail(kb->context, CMHA_ERR_ARGUMENT, "knowledge: text %zu begins out of order or range", i);
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n, size_t d_r,
+                                         const cmha_real *vectors, const int64_t *ids, const char *texts,
+                                         const uint64_t *text_begin) {
+    cmha_status status;
+    if (!knowledge) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: it is NULL");
+    memset(knowledge, 0, sizeof *knowledge);
+    if (!context || !context->open) return CMHA_ERR_STATE;
+    if (n && (!vectors || !d_r)) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: %zu documents without vectors", n);
+    if (!texts != !text_begin) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: texts and text_begin need each other");
+    if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu complex features", d_r);
+    knowledge->context = context;
+    knowledge->n = n, knowledge->d_r = d_r;
+    knowledge->vectors = vectors, knowledge->ids = ids, knowledge->texts = texts, knowledge->text_begin = text_begin;
+    status = cmha__knowledge_check(knowledge, UINT64_MAX);
+    if (!status) status = cmha__knowledge_features(knowledge);
+    if (status) cmha_knowledge_close(knowledge);
+    else knowledge->identity = cmha__knowledge_identity(n, d_r, vectors);
+    return status;
+}
+
+CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge) {
+    size_t i;
+    if (!knowledge || !knowledge->context) return;
+    for (i = 0; i < sizeof knowledge->owned / sizeof *knowledge->owned; i++)
+        cmha__give(knowledge->context, knowledge->owned[i].memory, knowledge->owned[i].bytes);
+#ifndef _WIN32
+    if (knowledge->mapping) (void)munmap(knowledge->mapping, knowledge->mapped);
+#endif
+    memset(knowledge, 0, sizeof *knowledge);
+}
+
+CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length) {
+    int there = knowledge && knowledge->texts && i < knowledge->n;
+    if (length) *length = there ? (size_t)(knowledge->text_begin[i + 1] - knowledge->text_begin[i]) : 0;
+    return there ? knowledge->texts + knowledge->text_begin[i] : NULL;
+}
+
+/* Memory of a search, none of whose sizes depends on the number of documents. */
+typedef struct cmha__search {
+    int threads;
+    size_t Q, d_r, k, tiles, lists; /* numbers of one thread's scratch; places of the lists of all threads but the first */
+    cmha_real *scratch, *similarity;
+    int64_t *index;                 /* [lists]; of the caller's search [Q, k] */
+} cmha__search;
+
+/* Blocks of queries beyond which threads always share out queries, so that lists of their own are not needed. */
+static size_t cmha__search_blocks(int threads) { return 4 * (size_t)threads; }
+
+static cmha_status cmha__search_sizes(cmha__search *s, int threads, size_t Q, size_t d_r, size_t k) {
+    size_t limit = cmha__search_blocks(threads) * CMHA__NEAREST_ROWS, few = Q < limit ? Q : limit;
+    memset(s, 0, sizeof *s);
+    s->threads = threads, s->Q = Q, s->d_r = d_r, s->k = k;
+    s->tiles = cmha_nearest_scratch(Q, SIZE_MAX, d_r, k);
+    if (!cmha__mul(few * (size_t)threads, k, &s->lists) || !cmha__mul(Q, k, &limit) || d_r > SIZE_MAX / 8 / CMHA__NEAREST_DOCUMENTS)
+        return CMHA_ERR_OVERFLOW;
+    if (s->lists < limit) s->lists = limit;
+    return CMHA_OK;
+}
+
+/* Cuts along queries or along documents, always at the same places, so that every product is the same for any number of threads. */
+static void cmha__search_exact(const cmha__search *s, const cmha_real *queries, const cmha_real *documents, size_t n,
+                               cmha_real threshold, int64_t *index, cmha_real *similarity) {
+    const size_t B = CMHA__NEAREST_ROWS, width = CMHA__NEAREST_DOCUMENTS, Q = s->Q, k = s->k, W = 2 * s->d_r;
+    size_t blocks = Q / B + (Q % B != 0), tiles = n / width + (n % width != 0), lists = Q * k, c, i, q;
+    cmha_real floor = cmha__nearest_floor(threshold);
+    cmha__nearest_begin(lists, index, similarity);
+    if (blocks > cmha__search_blocks(s->threads) || tiles < 2 * (size_t)s->threads) {
+        CMHA__FOR_CHUNKS(s->threads, blocks, lo, hi) {
+            size_t begin = lo * B, end = hi * B < Q ? hi * B : Q;
+            cmha__nearest_range(queries + begin * W, documents, end - begin, n, 0, n, s->d_r, k, floor, index + begin * k,
+                                similarity + begin * k, s->scratch + (size_t)cmha__chunk * s->tiles);
+        }
+    } else {
+        cmha__nearest_begin(lists * (size_t)(s->threads - 1), s->index, s->similarity);
+        CMHA__FOR_CHUNKS(s->threads, tiles, lo, hi) {
+            size_t own = (size_t)cmha__chunk * lists, end = hi * width < n ? hi * width : n;
+            cmha__nearest_range(queries, documents, Q, n, lo * width, end, s->d_r, k, floor,
+                                own ? s->index + (own - lists) : index, own ? s->similarity + (own - lists) : similarity,
+                                s->scratch + (size_t)cmha__chunk * s->tiles);
+        }
+        for (c = 0; c + 1 < (size_t)s->threads; c++)
+            for (q = 0; q < Q; q++)
+                for (i = (c * Q + q) * k; i < (c * Q + q + 1) * k && s->similarity[i] > similarity[q * k + k - 1]; i++)
+                    cmha__nearest_insert(s->similarity[i], s->index[i], k, index + q * k, similarity + q * k);
+    }
+    cmha__nearest_end(queries, Q, s->d_r, k, index, similarity);
+}
+
+/* The caller's search: its documents in order of their similarities, which are ours. */
+static cmha_status cmha__search_own(const cmha__search *s, cmha_context *ctx, const cmha_knowledge *kb, const cmha_real *queries,
+                                    cmha_real threshold, int64_t *index, cmha_real *similarity) {
+    size_t W = 2 * s->d_r, q, i, k = s->k;
+    cmha_real floor = cmha__nearest_floor(threshold), one;
+    cmha_status status = kb->search(kb->search_user, queries, s->Q, k, s->index);
+    if (status) return cmha__fail(ctx, status, "search: the caller's search ended with: %s", cmha_status_string(status));
+    cmha__nearest_begin(s->Q * k, index, similarity);
+    for (q = 0; q < s->Q; q++)
+        for (i = q * k; i < (q + 1) * k; i++) {
+            if (s->index[i] < 0) continue;
+            if ((uint64_t)s->index[i] >= kb->n)
+                return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: the caller's search found document %zu of %zu",
+                                  (size_t)s->index[i], kb->n);
+            one = cmha__dot(queries + q * W, kb->features + (size_t)s->index[i] * W, W) / (cmha_real)s->d_r;
+            if (one > floor) cmha__nearest_insert(one, s->index[i], k, index + q * k, similarity + q * k);
+        }
+    cmha__nearest_end(queries, s->Q, s->d_r, k, index, similarity);
+    return CMHA_OK;
+}
+
+/* Phasors -> index, similarity; the base is not empty, k > 0. */
+static cmha_status cmha__search_run(const cmha__search *s, cmha_context *ctx, const cmha_knowledge *kb, const cmha_real *queries,
+                                    cmha_real threshold, int64_t *index, cmha_real *similarity) {
+    if (kb->search) return cmha__search_own(s, ctx, kb, queries, threshold, index, similarity);
+    cmha__search_exact(s, queries, kb->features, kb->n, threshold, index, similarity);
+    return CMHA_OK;
+}
+
+/* Queries in slabs, so that the memory for their phasors is bounded. */
+static cmha_status cmha__knowledge_search(cmha__search *s, const cmha_knowledge *kb, const cmha_real *queries, size_t Q,
+                                          cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *phasors) {
+    size_t slab = s->Q, W = 2 * s->d_r, q;
+    for (q = 0; q < Q; q += s->Q) {
+        cmha_status status;
+        s->Q = Q - q < slab ? Q - q : slab;
+        cmha_phasor_forward(queries + q * W, s->Q, s->d_r, cmha__feature_eps, phasors);
+        status = cmha__search_run(s, kb->context, kb, phasors, threshold, index + q * s->k, similarity + q * s->k);
+        if (status) return status;
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries, size_t Q, size_t k,
+                                           cmha_real threshold, int64_t *index, cmha_real *similarity) {
+    cmha__search s;
+    cmha_context *ctx;
+    cmha_status status;
+    size_t phasors, numbers, bytes, i;
+    char *memory;
+    if (!knowledge || !knowledge->context) return CMHA_ERR_STATE;
+    ctx = knowledge->context;
+    if (!Q || !k) return CMHA_OK;
+    if (!queries || !index || !similarity) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: an array is NULL");
+    if (threshold != threshold) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: the threshold is NaN");
+    if (!knowledge->n) {
+        for (i = 0; i < Q * k; i++) index[i] = -1, similarity[i] = 0;
+        return CMHA_OK;
+    }
+    if (cmha__search_sizes(&s, ctx->threads, Q < 4096 ? Q : 4096, knowledge->d_r, k) || !cmha__mul(s.Q, 2 * s.d_r, &phasors) ||
+        !cmha__sum(phasors + (size_t)s.threads * s.tiles, s.lists, &numbers) || numbers > SIZE_MAX / 8 / sizeof *queries)
+        return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
+    bytes = s.lists * sizeof *index + numbers * sizeof *queries;
+    memory = (char *)cmha__take(ctx, bytes);
+    if (!memory) return cmha__fail(ctx, CMHA_ERR_MEMORY, "search: no memory for %zu bytes", bytes);
+    s.index = (int64_t *)(void *)memory;
+    s.similarity = (cmha_real *)(void *)(memory + s.lists * sizeof *index);
+    s.scratch = s.similarity + s.lists;
+    status = cmha__knowledge_search(&s, knowledge, queries, Q, threshold, index, similarity,
+                                    s.scratch + (size_t)s.threads * s.tiles);
+    cmha__give(ctx, memory, bytes);
+    return status;
+}
+
+typedef struct cmha__retrieve_saved {
+    cmha_retrieve_args args;
+    size_t T, d_r;
+    const cmha_real *vectors, *features; /* of the base that was searched; NULL = nothing was */
+    cmha_real *weights, *p;              /* [M], [T, M, k] */
+    int64_t *index;                      /* [T, M, k] */
+    unsigned char *found;                /* [T] */
+} cmha__retrieve_saved;
+
+/* Between rows [Re of M queries | Im of M queries] of q and M rows [Re | Im] each: phasors, or (dq not NULL) their backward. */
+static void cmha__retrieve_phasors(const cmha__retrieve_saved *s, const cmha_real *q, size_t lo, size_t hi, cmha_real *u,
+                                   cmha_real *dq) {
+    size_t M = s->args.queries, d = s->d_r, t, m;
+    for (t = lo; t < hi; t++)
+        for (m = 0; m < M; m++) {
+            size_t re = t * 2 * M * d + m * d, im = re + M * d;
+            cmha_real *row = u + (t * M + m) * 2 * d;
+            if (dq) cmha__phasor_row_backward(q + re, q + im, d, s->args.eps, 1, row, row + d, dq + re, dq + im);
+            else cmha__phasor_row(q + re, q + im, d, s->args.eps, 1, row, row + d);
+        }
+}
+
+/* Weights of the queries, or (dweights not NULL) the gradient of their logits. */
+static void cmha__retrieve_weights(const cmha__retrieve_saved *s, const cmha_real *logits, const cmha_real *dweights, cmha_real *out) {
+    size_t M = s->args.queries, m;
+    cmha_real mean = 0, sum;
+    if (dweights) {
+        for (m = 0; !s->args.raw_weights && m < M; m++) mean += s->weights[m] * dweights[m];
+        for (m = 0; m < M; m++) out[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
+        return;
+    }
+    memcpy(out, logits, M * sizeof *out);
+    if (s->args.raw_weights) return;
+    sum = cmha__exp_shifted(out, M, cmha__largest(out, M));
+    for (m = 0; m < M; m++) out[m] /= sum;
+}
+
+static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__retrieve_saved *s = (const cmha__retrieve_saved *)r->user;
+    size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r, threads = (size_t)tape->context->threads, part, c;
+    cmha_real *dq = cmha_grad(tape, r->in[0]), *dl = cmha_grad(tape, r->in[1]), *du, *partial;
+    cmha__mark mark = cmha__mark_of(tape);
+    part = M + k;
+    du = dq ? cmha__reals(tape, s->T * M * W) : NULL;
+    partial = cmha__reals(tape, (threads + 1) * part); /* per thread: gradient of the weights, scratch */
+    if (!tape->status && !cmha__dry(tape) && s->vectors) {
+        memset(partial, 0, (threads + 1) * part * sizeof *partial);
+        CMHA__FOR_CHUNKS(tape->context->threads, s->T, lo, hi) {
+            cmha_real *own = partial + (size_t)cmha__chunk * part;
+            if (du) memset(du + lo * M * W, 0, (hi - lo) * M * W * sizeof *du);
+            cmha_retrieve_backward(s->vectors, s->features, s->index + lo * M * k, s->p + lo * M * k, s->weights,
+                                   r->out->grad + lo * W, hi - lo, M, k, s->d_r, s->args.tau, du ? du + lo * M * W : NULL, own,
+                                   own + M);
+            if (du) cmha__retrieve_phasors(s, r->in[0]->data, lo, hi, du, dq);
+        }
+        for (c = 0; c < threads; c++) cmha__axpy(M, 1, partial + c * part, partial + threads * part);
+        if (dl) cmha__retrieve_weights(s, NULL, partial + threads * part, dl);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+static const char *cmha__retrieve_misfit(const cmha_knowledge *kb, const cmha_retrieve_args *a, const cmha_tensor *q,
+                                         const cmha_tensor *w_logits, cmha_status *status) {
+    *status = CMHA_ERR_ARGUMENT;
+    if (!a || !a->queries || a->queries > SIZE_MAX / 2) return "retrieve: no queries (rows of %zu, %zu weights)";
+    if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
+        return "retrieve: tau must be positive, eps not negative, the threshold a number (rows of %zu, %zu weights)";
+    *status = CMHA_ERR_SHAPE;
+    if (w_logits->size != a->queries || cmha__last(q) % (2 * a->queries))
+        return "retrieve: rows of %zu numbers and %zu weights do not fit the number of queries";
+    if (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r)
+        return "retrieve: rows of %zu numbers for %zu queries, the documents have other widths";
+    return NULL;
+}
+
+/* Everything between the tensors q, w_logits and rbar. */
+static void cmha__retrieve_run(cmha_tape *tape, const cmha_knowledge *kb, const cmha__retrieve_saved *s, cmha__search *search,
+                               const cmha_tensor *q, cmha_real *rbar) {
+    size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
+    cmha_real *u = cmha__reals(tape, s->T * M * W);
+    cmha_status status;
+    search->similarity = cmha__reals(tape, search->lists);
+    search->scratch = cmha__reals(tape, (size_t)search->threads * search->tiles);
+    search->index = (int64_t *)cmha_tape_alloc(tape, search->lists * sizeof *search->index);
+    if (tape->status || cmha__dry(tape)) return;
+    if (!s->vectors) {
+        memset(rbar, 0, s->T * W * sizeof *rbar);
+        memset(s->found, 0, s->T);
+        return;
+    }
+    CMHA__FOR_CHUNKS(search->threads, s->T, lo, hi) { cmha__retrieve_phasors(s, q->data, lo, hi, u, NULL); }
+    status = cmha__search_run(search, tape->context, kb, u, s->args.threshold, s->index, s->p);
+    if (status) {
+        cmha__tape_fail(tape, status, NULL);
+        return;
+    }
+    CMHA__FOR_CHUNKS(search->threads, s->T, lo, hi) {
+        cmha_retrieve_forward(s->vectors, s->index + lo * M * k, s->p + lo * M * k, s->weights, hi - lo, M, k, s->d_r, s->args.tau,
+                              s->p + lo * M * k, rbar + lo * W, s->found + lo);
+    }
+}
+
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_tensor *q,
+                                    cmha_tensor *w_logits, const unsigned char **found) {
+    size_t shape[CMHA_MAX_RANK], Q, n_lists, M;
+    cmha__retrieve_saved *s;
+    cmha__search search;
+    cmha_tensor *in[2], *y;
+    cmha_status status;
+    const char *misfit;
+    cmha__mark mark;
+    if (!q || !w_logits || !tape || tape->status) return NULL;
+    misfit = cmha__retrieve_misfit(knowledge, args, q, w_logits, &status);
+    if (misfit) return cmha__tape_fail2(tape, status, misfit, cmha__last(q), w_logits->size);
+    s = (cmha__retrieve_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->args = *args, M = args->queries;
+    s->T = cmha__rows(q), s->d_r = cmha__last(q) / 2 / M;
+    if (!cmha__mul(s->T, M, &Q) || cmha__search_sizes(&search, tape->context->threads, Q, s->d_r, args->top) ||
+        !cmha__mul(Q, args->top, &n_lists) || search.lists > SIZE_MAX / 16)
+        return cmha__tape_fail2(tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", s->T, M);
+    memcpy(shape, q->shape, sizeof shape);
+    shape[q->rank - 1] = 2 * s->d_r;
+    y = cmha__result(tape, q->rank, shape);
+    s->weights = cmha__reals(tape, M);
+    s->p = cmha__reals(tape, n_lists);
+    s->index = (int64_t *)cmha_tape_alloc(tape, n_lists * sizeof *s->index);
+    s->found = (unsigned char *)cmha_tape_alloc(tape, s->T);
+    if (!y || tape->status) return NULL;
+    if (knowledge && knowledge->n && args->top && Q && s->d_r) s->vectors = knowledge->vectors, s->features = knowledge->features;
+    if (!cmha__dry(tape)) cmha__retrieve_weights(s, w_logits->data, NULL, s->weights);
+    mark = cmha__mark_of(tape);
+    cmha__retrieve_run(tape, knowledge, s, &search, q, y->data);
+    cmha__rewind(tape, mark);
+    if (tape->status) return NULL;
+    if (found) *found = s->found;
+    in[0] = q, in[1] = w_logits;
+    return cmha_push(tape, "retrieve", y, in, 2, cmha__retrieve_record, s);
+}
+
+typedef struct cmha__reflect_saved {
+    cmha_real tau;
+    cmha_fusion fusion;
+    const unsigned char *found;
+} cmha__reflect_saved;
+
+static cmha_status cmha__reflect_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__reflect_saved *s = (const cmha__reflect_saved *)r->user;
+    cmha_real *dz = cmha_grad(tape, r->in[0]), *dv = cmha_grad(tape, r->in[1]), *dg = cmha_grad(tape, r->in[2]);
+    size_t D = cmha__last(r->out) / 2, W = 2 * D;
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(r->out), lo, hi) {
+        cmha_reflect_backward(r->in[0]->data + lo * W, r->in[1]->data + lo * W, r->in[2]->data + lo * D,
+                              s->found ? s->found + lo : NULL, r->out->grad + lo * W, hi - lo, D, s->tau, s->fusion,
+                              dz ? dz + lo * W : NULL, dv ? dv + lo * W : NULL, dg ? dg + lo * D : NULL);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate, cmha_real tau,
+                                   cmha_fusion fusion, const unsigned char *found) {
+    cmha__reflect_saved *s;
+    cmha_tensor *in[3], *y;
+    size_t D, W;
+    if (!z || !v || !gate || !tape || tape->status || !cmha__is_planes(tape, z, "reflect")) return NULL;
+    W = cmha__last(z), D = W / 2;
+    if (!(tau > 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "reflect: tau must be positive");
+    if (cmha__last(v) != W || v->size != z->size || cmha__last(gate) != D || gate->size != z->size / 2)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "reflect: rows of %zu numbers of z do not fit those of v or a gate of %zu", W,
+                                cmha__last(gate));
+    y = cmha__result(tape, z->rank, z->shape);
+    s = y ? (cmha__reflect_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->tau = tau, s->fusion = fusion, s->found = found;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+            cmha_reflect_forward(z->data + lo * W, v->data + lo * W, gate->data + lo * D, found ? found + lo : NULL, hi - lo, D, tau,
+                                 fusion, y->data + lo * W);
+        }
+    in[0] = z, in[1] = v, in[2] = gate;
+    return cmha_push(tape, "reflect", y, in, 3, cmha__reflect_record, s);
+}
+
+/* [2, rows, cols] as a real [2 rows, cols]; a vector stays what it is. */
+static cmha_tensor *cmha__stacked(cmha_tape *tape, cmha_tensor *weight) {
+    size_t shape[2];
+    if (weight->rank != 3 || weight->shape[0] != 2)
+        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "irw: the weight of the queries must be [2, M d_r, D]");
+    shape[0] = 2 * weight->shape[1], shape[1] = weight->shape[2];
+    return cmha_reshape(tape, weight, 2, shape);
+}
+
+CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_real gate_tau,
+                               cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *weights) {
+    const unsigned char *found = NULL;
+    cmha_tensor *q, *rbar, *gate;
+    if (!z || !weights || !tape || tape->status || !cmha__is_planes(tape, z, "irw")) return NULL;
+    if (!weights->wm || !weights->w_logits || !weights->wv || !weights->wg)
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "irw: a weight is missing");
+    if (!cmha__dry(tape) && (!knowledge || !knowledge->n)) return z;
+    q = cmha_linear(tape, cmha_complex_imag(tape, z), cmha__stacked(tape, weights->wm), weights->bm);
+    rbar = cmha_retrieve(tape, knowledge, args, q, weights->w_logits, &found);
+    gate = rbar ? cmha_linear(tape, cmha_concat(tape, z, rbar, z->rank - 1), weights->wg, weights->bg) : NULL;
+    return cmha_reflect(tape, z, cmha_complex_linear(tape, rbar, weights->wv, NULL), gate, gate_tau, fusion, found);
+}
+
 /* ---- Losses ---- */
 
 typedef struct cmha__entropy_saved {
@@ -8253,6 +9896,17 @@ static void cmha__preset_mobius(cmha_model_config *m, cmha_trainer_config *t, in
     t->length = 128, t->schedule = CMHA_LINEAR;
 }
 
+/* Everything the paper has, so that each row of its ablation (Table 6) is one field away: family=real (a real-valued transformer of
+   dot products with the same positions), crat_attention=dot, irw_layers=0, pe_terms=1, state_rotation=0, complex_norm=split,
+   experts=0. d_ff is that of the paper's 125 million parameters with GPT-2's vocabulary. */
+static void cmha__preset_crat(cmha_model_config *m, cmha_trainer_config *t) {
+    m->family = CMHA_FAMILY_CRAT, m->attention = CMHA_ATTENTION_DOT, m->position = CMHA_POSITION_MULTIFREQ;
+    m->n_layers = 12, m->d_model = 768, m->n_heads = 8, m->d_ff = 1024, m->real_heads = m->imag_heads = 2;
+    m->experts = 8, m->experts_top = 2, m->complex_residual = CMHA_RESIDUAL_FREE, m->irw_layers = 1;
+    m->dropout = 0.1, m->phase_reg = m->mag_reg = 1e-4, m->embedding_scale = 1;
+    t->clip_mode = CMHA_CLIP_WHOLE + 1 + CMHA_CLIP_NORM;
+}
+
 CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer) {
     cmha_model_config m;
     cmha_trainer_config t;
@@ -8285,8 +9939,7 @@ CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmh
         cmha__preset_mobius(&m, &t, !strcmp(name, "mobroformer"));
     } else if (!strcmp(name, "crat")) {
         m.family = CMHA_FAMILY_CRAT;
-        m.n_layers = 12, m.d_model = 768, m.n_heads = 8, m.d_ff = 3072, m.real_heads = m.imag_heads = 2;
-        m.dropout = 0.1, m.phase_reg = m.mag_reg = 1e-4, m.embedding_scale = 1;
+        cmha__preset_crat(&m, &t);
     } else {
         return CMHA_ERR_NOT_FOUND;
     }
@@ -8319,6 +9972,9 @@ CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
         {"angular-linear",
          "family=crat crat_attention=linear activation=gelu_erf attention_bias=0 output_bias=0 position=none placement=pre "
          "embedding_scale=1"},
+        {"crat",
+         "family=crat crat_attention=angular activation=gelu_erf attention_bias=0 output_bias=0 position=none placement=pre "
+         "embedding_scale=1 experts=4 experts_top=2 complex_residual=free phase_reg=1e-4 mag_reg=1e-4"},
         {"lag", "family=crat crat_attention=lag activation=gelu_erf attention_bias=0 output_bias=0 position=none placement=pre "
                 "embedding_scale=1 causal=0"}};
     if (i >= sizeof kinds / sizeof *kinds) return NULL;
@@ -8347,7 +10003,9 @@ enum {
     CMHA__UNIT,
     CMHA__WHITEN,
     CMHA__PE_OMEGA,
-    CMHA__PE_DELTA
+    CMHA__PE_DELTA,
+    CMHA__SHARES, /* of the queries of a reflection window */
+    CMHA__CLOSED  /* the bias of its gate: sigmoid(-2) = 0.12, so that it starts by listening to the model; the paper is silent */
 };
 
 /* Declares parameters in file order: a first pass counts them, a second places them in the block. */
@@ -8558,20 +10216,79 @@ static cmha_tensor *cmha__declare_complex_norm(cmha__builder *b, size_t i, const
     return w;
 }
 
+/* Does this layer have a reflection window? */
+static int cmha__has_window(const cmha_model_config *c, size_t layer) {
+    size_t first = c->irw_from ? c->irw_from - 1 : c->n_layers / 2;
+    return c->family == CMHA_FAMILY_CRAT && layer >= first && layer - first < c->irw_layers;
+}
+
+static size_t cmha__window_width(const cmha_model_config *c) { return c->irw_width ? c->irw_width : c->d_model / 2; }
+
+/* The reflection window of a layer (CRAT eq 17-19). */
+static void cmha__declare_window(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t D = c->d_model / 2, d_r = cmha__window_width(c), M = c->irw_queries;
+    if (!cmha__has_window(c, i)) return;
+    k->irw.wm = cmha__declare_complex(b, 1, i, "irw.query.weight", M * d_r, D, CMHA__WEIGHT);
+    k->irw.bm = cmha__declare_complex(b, 1, i, "irw.query.bias", M * d_r, 0, CMHA__ZEROS);
+    k->irw.w_logits = cmha__declare(b, i, "irw.mix", M, 0, CMHA__SHARES);
+    k->irw.wv = cmha__declare_complex(b, 1, i, "irw.value.weight", D, d_r, CMHA__WEIGHT);
+    k->irw.wg = cmha__declare(b, i, "irw.gate.weight", D, 2 * D + 2 * d_r, CMHA__WEIGHT);
+    k->irw.bg = cmha__declare(b, i, "irw.gate.bias", D, 0, CMHA__CLOSED);
+}
+
+/* The factor on a skip connection (CRAT eq 20). */
+static void cmha__declare_residual(cmha__builder *b, size_t i, int sum, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    static const char *const names[2][3] = {{"res1.alpha", "res1.beta", "res1.psi"}, {"res2.alpha", "res2.beta", "res2.psi"}};
+    int free_form = c->complex_residual == CMHA_RESIDUAL_FREE, unit = c->complex_residual == CMHA_RESIDUAL_UNIT;
+    k->alpha[sum] = cmha__declare_if(b, free_form, i, names[sum][0], 1, 0, CMHA__ONES);
+    k->beta[sum] = cmha__declare_if(b, free_form, i, names[sum][1], 1, 0, CMHA__ZEROS);
+    if (unit) k->alpha[sum] = cmha__declare(b, i, names[sum][2], 1, 0, CMHA__ZEROS);
+}
+
+/* A layer of the experts, [2, E, O, I], or (I = 0) a bias of it, [2, E, O]. */
+static cmha_tensor *cmha__declare_expert(cmha__builder *b, int wanted, size_t i, const char *name, size_t O, size_t I, int init) {
+    size_t shape[4];
+    if (!wanted) return NULL;
+    shape[0] = 2, shape[1] = b->model->config.experts, shape[2] = O, shape[3] = I;
+    if (b->model->parameters) b->model->parameters[b->n].is_complex = 1;
+    return cmha__declare_shape(b, i, name, I ? 4 : 3, shape, init);
+}
+
+/* The feed-forward layer: one, or a router and experts (CRAT eq 21). */
+static void cmha__declare_crat_ffn(cmha__builder *b, size_t i, cmha_block *k) {
+    const cmha_model_config *c = &b->model->config;
+    size_t D = c->d_model / 2, F = c->d_ff / 2;
+    if (c->experts) {
+        k->router_weight = cmha__declare_complex(b, 1, i, "ffn.router.weight", c->experts, D, CMHA__WEIGHT);
+        k->router_bias = cmha__declare(b, i, "ffn.router.bias", c->experts, 0, CMHA__ZEROS);
+        k->w1_weight = cmha__declare_expert(b, 1, i, "ffn.experts.w1.weight", F, D, CMHA__WEIGHT);
+        k->w1_bias = cmha__declare_expert(b, c->ffn_bias, i, "ffn.experts.w1.bias", F, 0, CMHA__ZEROS);
+        k->w2_weight = cmha__declare_expert(b, 1, i, "ffn.experts.w2.weight", D, F, CMHA__RESIDUAL_WEIGHT);
+        k->w2_bias = cmha__declare_expert(b, c->ffn_bias, i, "ffn.experts.w2.bias", D, 0, CMHA__ZEROS);
+    } else {
+        k->w1_weight = cmha__declare_complex(b, 1, i, "ffn.w1.weight", F, D, CMHA__WEIGHT);
+        k->w1_bias = cmha__declare_complex(b, c->ffn_bias, i, "ffn.w1.bias", F, 0, CMHA__ZEROS);
+        k->w2_weight = cmha__declare_complex(b, 1, i, "ffn.w2.weight", D, F, CMHA__RESIDUAL_WEIGHT);
+        k->w2_bias = cmha__declare_complex(b, c->ffn_bias, i, "ffn.w2.bias", D, 0, CMHA__ZEROS);
+    }
+}
+
 static void cmha__declare_crat(cmha__builder *b, size_t i, cmha_block *k) {
     const cmha_model_config *c = &b->model->config;
-    size_t D = c->d_model / 2, F = c->d_ff / 2, r = c->low_rank;
+    size_t D = c->d_model / 2, r = c->low_rank;
     int g;
     k->ln1_weight = cmha__declare_complex_norm(b, i, "ln1.weight", "ln1.bias", &k->ln1_bias);
     for (g = 0; g < 3; g++) cmha__declare_group(b, i, g, k);
     k->wo_u = cmha__declare_complex(b, r > 0, i, "attn.wo.u", D, r, CMHA__WEIGHT);
     k->wo_v = cmha__declare_complex(b, r > 0, i, "attn.wo.v", D, r, CMHA__WEIGHT);
     k->wo_weight = cmha__declare_complex(b, r == 0, i, "attn.wo.weight", D, D, CMHA__RESIDUAL_WEIGHT);
+    cmha__declare_window(b, i, k);
+    cmha__declare_residual(b, i, 0, k);
     k->ln2_weight = cmha__declare_complex_norm(b, i, "ln2.weight", "ln2.bias", &k->ln2_bias);
-    k->w1_weight = cmha__declare_complex(b, 1, i, "ffn.w1.weight", F, D, CMHA__WEIGHT);
-    k->w1_bias = cmha__declare_complex(b, c->ffn_bias, i, "ffn.w1.bias", F, 0, CMHA__ZEROS);
-    k->w2_weight = cmha__declare_complex(b, 1, i, "ffn.w2.weight", D, F, CMHA__RESIDUAL_WEIGHT);
-    k->w2_bias = cmha__declare_complex(b, c->ffn_bias, i, "ffn.w2.bias", D, 0, CMHA__ZEROS);
+    cmha__declare_crat_ffn(b, i, k);
+    cmha__declare_residual(b, i, 1, k);
 }
 
 static void cmha__declare_block(cmha__builder *b, size_t i) {
@@ -8601,13 +10318,11 @@ static void cmha__declare_block(cmha__builder *b, size_t i) {
     if (b->model->parameters) b->model->blocks[i] = k;
 }
 
-/* CRAT's positions and state (eq 2, 5 and 6). */
+/* CRAT's state (eq 5 and 6). */
 static void cmha__declare_state(cmha__builder *b) {
     cmha_model *model = b->model;
     const cmha_model_config *c = &model->config;
     size_t d = c->d_model, D = d / 2;
-    model->pe_omega = cmha__declare(b, SIZE_MAX, "pe.omega", c->pe_terms, d, CMHA__PE_OMEGA);
-    model->pe_delta = cmha__declare(b, SIZE_MAX, "pe.delta", c->pe_terms, d, CMHA__PE_DELTA);
     model->state_weight = cmha__declare_complex(b, 1, SIZE_MAX, "state.weight", D, d, CMHA__WEIGHT);
     model->state_bias = cmha__declare_complex(b, 1, SIZE_MAX, "state.bias", D, 0, CMHA__ZEROS);
     model->theta_weight = cmha__declare_if(b, c->state_rotation, SIZE_MAX, "state.theta.weight", D, d, CMHA__WEIGHT);
@@ -8622,12 +10337,15 @@ static void cmha__declare_all(cmha__builder *b) {
     const cmha_model_config *c = &model->config;
     size_t i, d = c->d_model, none = SIZE_MAX;
     int pre = c->placement == CMHA_NORM_PRE;
+    int waves = c->position == CMHA_POSITION_MULTIFREQ || c->family == CMHA_FAMILY_CRAT;
     int positions = c->position == CMHA_POSITION_LEARNED || (c->family == CMHA_FAMILY_COPE && c->cope_imag == CMHA_COPE_LEARNED);
     b->n = b->size = b->n_views = 0;
     b->overflow = 0;
     model->token_weight = cmha__declare(b, none, "tok_emb.weight", c->vocabulary, d, CMHA__EMBEDDING);
     model->position_weight = cmha__declare_if(b, positions, none, "pos_emb.weight", c->max_positions, d, CMHA__EMBEDDING);
     model->type_weight = cmha__declare_if(b, c->token_types > 0, none, "type_emb.weight", c->token_types, d, CMHA__EMBEDDING);
+    model->pe_omega = cmha__declare_if(b, waves, none, "pe.omega", c->pe_terms, d, CMHA__PE_OMEGA);
+    model->pe_delta = cmha__declare_if(b, waves, none, "pe.delta", c->pe_terms, d, CMHA__PE_DELTA);
     if (c->family == CMHA_FAMILY_CRAT) cmha__declare_state(b);
     for (i = 0; i < c->n_layers; i++) cmha__declare_block(b, i);
     model->final_weight = cmha__declare_if(b, pre, none, "ln_f.weight", d, 0, CMHA__ONES);
@@ -8673,6 +10391,8 @@ static double cmha__start_mean(const cmha_model_config *c, const cmha_parameter 
     switch (p->init) {
     case CMHA__ONES: return 1;
     case CMHA__UNIT: return i < p->tensor.size / 2;
+    case CMHA__CLOSED: return -2;
+    case CMHA__SHARES: return c->irw_raw ? 1 / (double)c->irw_queries : 0;
     case CMHA__WHITEN: return i / D == 1 ? 0 : 0.70710678118654752440;
     case CMHA__MAPS: return i / (2 * D) % 3 == 0 && i / D % 2 == 0; /* a = d = 1, b = c = 0 */
     case CMHA__DELTA: return c->delta_init == CMHA_DELTA_PAPER ? 0 : c->delta_init == CMHA_DELTA_ROPE_START ? 1 : c->delta_value;
@@ -8715,6 +10435,15 @@ static cmha_status cmha__start_parameter(const cmha_model *model, size_t index) 
     return CMHA_OK;
 }
 
+/* What is wrong with the experts and windows of a CRAT, or NULL. */
+static const char *cmha__crat_additions_wrong(const cmha_model_config *c) {
+    size_t first = c->irw_from ? c->irw_from - 1 : c->n_layers / 2;
+    if (c->experts && c->experts_top > c->experts) return "experts_top is larger than experts";
+    if (c->irw_layers && (first >= c->n_layers || c->irw_layers > c->n_layers - first))
+        return "the reflection windows (irw_from, irw_layers) go on beyond the last layer";
+    return NULL;
+}
+
 /* What the complex families ask for. */
 static cmha_status cmha__check_family(cmha_context *context, const cmha_model_config *c) {
     const char *problem = NULL;
@@ -8739,7 +10468,8 @@ static cmha_status cmha__check_family(cmha_context *context, const cmha_model_co
         if (c->d_ff % 2) problem = "d_ff must be even, the complex layer has half as many features";
         if (c->real_heads > c->n_heads || c->imag_heads > c->n_heads - c->real_heads)
             problem = "real_heads + imag_heads is larger than n_heads";
-        if (c->position != CMHA_POSITION_NONE) problem = "family = crat has positions of its own; position must be none";
+        if (c->position != CMHA_POSITION_NONE && c->position != CMHA_POSITION_MULTIFREQ)
+            problem = "the positions of family = crat are multifreq; position must be that or none";
         if (c->causal && c->crat_attention == CMHA_CRAT_LAG) problem = "mixing by lag sees the whole sequence; it needs causal = 0";
         if (c->window) problem = "family = crat has no sliding window";
         if (c->placement != CMHA_NORM_PRE) problem = "the layers of family = crat are pre-norm; placement must be pre";
@@ -8747,6 +10477,7 @@ static cmha_status cmha__check_family(cmha_context *context, const cmha_model_co
         if (c->activation != CMHA_GELU_ERF)
             problem = "the feed-forward layer of family = crat is cGELU; activation must be gelu_erf";
     }
+    if (c->family == CMHA_FAMILY_CRAT && !problem) problem = cmha__crat_additions_wrong(c);
     return problem ? cmha__fail(context, CMHA_ERR_ARGUMENT, "model: %s", problem) : CMHA_OK;
 }
 
@@ -8770,11 +10501,14 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
     return cmha__check_family(context, c);
 }
 
+/* Counters of expert use. */
+static size_t cmha__uses(const cmha_model_config *c) { return c->family == CMHA_FAMILY_CRAT ? c->n_layers * c->experts : 0; }
+
 /* The arrays that describe the model: parameters, blocks, fused views, frequencies. All but the numbers themselves. */
 static cmha_status cmha__model_describe(cmha_model *model) {
     const cmha_model_config *c = &model->config;
     cmha_context *context = model->context;
-    size_t P = cmha__head_width(c) / 2, n_tables = c->frequency == CMHA_FREQ_TABLE ? c->n_heads : 1, h;
+    size_t P = cmha__head_width(c) / 2, n_tables = c->frequency == CMHA_FREQ_TABLE ? c->n_heads : 1, h, uses;
     cmha__builder b;
     b.model = model;
     cmha__declare_all(&b);
@@ -8788,11 +10522,14 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     model->n_omega = n_tables;
     model->omega = (double *)cmha__take(context, n_tables * (P + 1) * sizeof *model->omega);
     if (c->position == CMHA_POSITION_ALIBI) model->alibi = (cmha_real *)cmha__take(context, c->n_heads * sizeof *model->alibi);
+    uses = cmha__uses(c);
+    if (uses) model->expert_use = (uint64_t *)cmha__take(context, uses * sizeof *model->expert_use);
     if (!model->parameters || !model->blocks || !model->fused || !model->omega ||
-        (c->position == CMHA_POSITION_ALIBI && !model->alibi))
+        (c->position == CMHA_POSITION_ALIBI && !model->alibi) || (uses && !model->expert_use))
         return cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for the tables of %zu parameters", b.n);
     memset(model->parameters, 0, b.n * sizeof *model->parameters);
     memset(model->fused, 0, CMHA__VIEWS * (c->n_layers + 1) * sizeof *model->fused);
+    if (uses) memset(model->expert_use, 0, uses * sizeof *model->expert_use);
     for (h = 0; h < n_tables; h++)
         cmha_frequencies(c->frequency == CMHA_FREQ_LITERAL ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE, c->base, P, model->omega + h * P);
     if (model->alibi) cmha_alibi_slopes(c->n_heads, model->alibi);
@@ -8813,6 +10550,7 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
     cmha__give(context, model->fused, CMHA__VIEWS * (model->config.n_layers + 1) * sizeof *model->fused);
     cmha__give(context, model->omega, model->n_omega * (P + 1) * sizeof *model->omega);
     cmha__give(context, model->alibi, model->config.n_heads * sizeof *model->alibi);
+    cmha__give(context, model->expert_use, cmha__uses(&model->config) * sizeof *model->expert_use);
     memset(model, 0, sizeof *model);
 }
 
@@ -8877,6 +10615,20 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
         if (!(fabs(omega[i]) <= DBL_MAX))
             return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: frequency %zu is not finite", i);
     memcpy(model->omega, omega, count * sizeof *omega);
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge) {
+    const cmha_model_config *c;
+    if (!model || !model->context) return CMHA_ERR_STATE;
+    c = &model->config;
+    if (knowledge && (c->family != CMHA_FAMILY_CRAT || !c->irw_layers))
+        return cmha__fail(model->context, CMHA_ERR_STATE, "model: it has no reflection window (irw_layers = 0) for a knowledge base");
+    if (knowledge && knowledge->d_r != cmha__window_width(c))
+        return cmha__fail(model->context, CMHA_ERR_SHAPE, "model: the knowledge base has %zu features, its windows %zu",
+                          knowledge->d_r, cmha__window_width(c));
+    model->knowledge = knowledge;
+    model->knowledge_identity = knowledge ? knowledge->identity : 0;
     return CMHA_OK;
 }
 
@@ -8987,7 +10739,7 @@ static void cmha__complex_args(const cmha_model *model, size_t layer, int g, cmh
     } else {
         a->heads = a->kv_heads = cmha__group_heads(c, g);
         a->d_k = a->d_v = c->d_model / 2 / c->n_heads;
-        a->kind = CMHA_ATTENTION_ANGULAR;
+        a->kind = c->crat_attention == CMHA_CRAT_DOT ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
         a->softmax = CMHA_SOFTMAX_REAL;
         a->complex_v = 1;
         a->scale = (cmha_real)(c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)a->d_k)); /* eq 12 */
@@ -9188,7 +10940,7 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, const cmha_block *k, cmha
     }
     if (cmha__linear_args_of(pass->model, pass->layer, g, &linear)) return cmha__any_linear(pass, &linear, q, key, v);
     cmha__complex_args(pass->model, pass->layer, g, &a);
-    if (c->crat_attention == CMHA_CRAT_ANGULAR) return cmha__softmax_attention(pass, &a, q, key, v, NULL, NULL);
+    if (c->crat_attention != CMHA_CRAT_LAG) return cmha__softmax_attention(pass, &a, q, key, v, NULL, NULL);
     memset(&lag, 0, sizeof lag);
     lag.heads = a.heads;
     lag.temp = (cmha_real)c->lag_temp;
@@ -9212,15 +10964,46 @@ static cmha_tensor *cmha__join_planes(cmha__pass *pass, cmha_tensor *a, cmha_ten
     return cmha_reshape(pass->tape, joined, 3, shape);
 }
 
-static cmha_tensor *cmha__crat_residual(cmha__pass *pass, cmha_tensor *z, cmha_tensor *f) {
+/* (alpha + i beta) z + f (eq 20); sum 0 or 1 of the layer. */
+static cmha_tensor *cmha__crat_residual(cmha__pass *pass, const cmha_block *k, int sum, cmha_tensor *z, cmha_tensor *f) {
     const cmha_model_config *c = &pass->model->config;
     f = cmha_dropout(pass->tape, f, (cmha_real)c->dropout);
-    return cmha_add(pass->tape, z,
-                    c->residual_scale < 1 || c->residual_scale > 1 ? cmha_scale(pass->tape, f, (cmha_real)c->residual_scale) : f);
+    if (c->residual_scale < 1 || c->residual_scale > 1) f = cmha_scale(pass->tape, f, (cmha_real)c->residual_scale);
+    return k->alpha[sum] ? cmha_complex_residual(pass->tape, z, f, k->alpha[sum], k->beta[sum]) : cmha_add(pass->tape, z, f);
 }
 
-/* z += attention(norm(z)), z += W2 cGELU(W1 norm(z) + b1) + b2. Where retrieval, experts and the complex residual of the paper's
-   sections 4.4 to 4.6 belong: between the two sums, in place of the feed-forward layer, and in cmha__crat_residual. */
+/* What the layer's reflection window makes of a [B, N, 2D] (eq 17-19); without a knowledge base: a itself. */
+static cmha_tensor *cmha__crat_window(cmha__pass *pass, const cmha_block *k, cmha_tensor *a) {
+    const cmha_model_config *c = &pass->model->config;
+    cmha_retrieve_args args;
+    if (!k->irw.wm || (!pass->model->knowledge && !cmha__dry(pass->tape))) return a;
+    memset(&args, 0, sizeof args);
+    args.queries = c->irw_queries;
+    args.top = c->irw_top;
+    args.tau = (cmha_real)c->irw_tau;
+    args.threshold = (cmha_real)c->irw_threshold;
+    args.eps = (cmha_real)c->complex_eps;
+    args.raw_weights = c->irw_raw;
+    return cmha_irw(pass->tape, pass->model->knowledge, &args, (cmha_real)c->irw_gate_tau, (cmha_fusion)c->irw_fusion, a, &k->irw);
+}
+
+/* W2 cGELU(W1 h + b1) + b2 (eq 9), or the experts (eq 21). */
+static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, const cmha_block *k, cmha_tensor *h) {
+    const cmha_model_config *c = &pass->model->config;
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *logits;
+    uint64_t *use = tape->recording && c->experts ? pass->model->expert_use + pass->layer * c->experts : NULL;
+    if (!c->experts) {
+        h = cmha_activate(tape, cmha_complex_linear(tape, h, k->w1_weight, k->w1_bias), CMHA_GELU_ERF);
+        return cmha_complex_linear(tape, h, k->w2_weight, k->w2_bias);
+    }
+    logits = cmha_router(tape, h, k->router_weight, k->router_bias);
+    if (tape->recording && c->balance > 0)
+        cmha__add_loss(pass, cmha_balance(tape, logits, c->experts_top, pass->batch->key_mask), c->balance);
+    return cmha_experts(tape, h, logits, c->experts_top, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias, use);
+}
+
+/* a = window(attention(norm(z))), z = r1 z + a, z = r2 z + ffn(norm(z)). */
 static cmha_tensor *cmha__crat_block(cmha__pass *pass, const cmha_block *k, cmha_tensor *z) {
     const cmha_model_config *c = &pass->model->config;
     cmha_complex_norm norm = (cmha_complex_norm)c->complex_norm;
@@ -9229,10 +11012,10 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, const cmha_block *k, cmha
     int g;
     for (g = 0; g < 3; g++)
         if (cmha__group_heads(c, g)) a = cmha__join_planes(pass, a, cmha__crat_group(pass, k, h, g));
-    z = cmha__crat_residual(pass, z, cmha__crat_linear(pass, a, k->wo_weight, k->wo_u, k->wo_v)); /* eq 16 */
+    a = cmha__crat_linear(pass, a, k->wo_weight, k->wo_u, k->wo_v); /* eq 16 */
+    z = cmha__crat_residual(pass, k, 0, z, cmha__crat_window(pass, k, a));
     h = cmha_complex_normalize(tape, z, norm, k->ln2_weight, k->ln2_bias, (cmha_real)c->norm_eps);
-    h = cmha_activate(tape, cmha_complex_linear(tape, h, k->w1_weight, k->w1_bias), CMHA_GELU_ERF); /* eq 9 */
-    return cmha__crat_residual(pass, z, cmha_complex_linear(tape, h, k->w2_weight, k->w2_bias));
+    return cmha__crat_residual(pass, k, 1, z, cmha__crat_ffn(pass, k, h));
 }
 
 /* Outside of a recording x keeps its memory, and all else that the block took is given back. */
@@ -9303,11 +11086,17 @@ static cmha_tensor *cmha__imaginary_positions(cmha__pass *pass) {
     return cmha_dropout(pass->tape, p, (cmha_real)c->dropout);
 }
 
+/* x + multi-frequency positions (CRAT eq 2-3). */
+static cmha_tensor *cmha__add_waves(cmha__pass *pass, cmha_tensor *x) {
+    const cmha_model *model = pass->model;
+    return cmha_add_rows(pass->tape, x, cmha_multifreq(pass->tape, model->pe_omega, model->pe_delta, pass->N, pass->first));
+}
+
 /* CRAT's state of token embeddings e [B, N, d] -> planes [B, N, d] (eq 2-7). */
 static cmha_tensor *cmha__crat_state(cmha__pass *pass, cmha_tensor *e) {
     cmha_model *model = pass->model;
     cmha_tape *tape = pass->tape;
-    cmha_tensor *h = cmha_add_rows(tape, e, cmha_multifreq(tape, model->pe_omega, model->pe_delta, pass->N, pass->first)), *z;
+    cmha_tensor *h = cmha__add_waves(pass, e), *z;
     h = cmha_dropout(tape, h, (cmha_real)model->config.dropout);
     z = cmha_linear(tape, h, model->state_weight, model->state_bias);
     if (model->theta_weight) z = cmha_complex_rotate(tape, z, cmha_linear(tape, h, model->theta_weight, model->theta_bias));
@@ -9326,6 +11115,7 @@ static cmha_tensor *cmha__model_embed(cmha__pass *pass) {
     if (x && family == CMHA_FAMILY_CRAT) return cmha__crat_state(pass, x);
     if (x && !apart && model->position_weight) x = cmha_add(tape, x, cmha__learned_positions(pass));
     if (x && !apart && model->config.position == CMHA_POSITION_SINUSOIDAL) x = cmha__add_positions(pass, x);
+    if (x && !apart && model->config.position == CMHA_POSITION_MULTIFREQ) x = cmha__add_waves(pass, x);
     x = x ? cmha_dropout(tape, x, (cmha_real)model->config.dropout) : NULL;
     if (x && apart) {
         pass->imag = cmha__imaginary_positions(pass);
@@ -9487,6 +11277,37 @@ CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batc
     if (status) return status;
     y = cmha_model_forward(model, &model->tape, batch, NULL);
     if (y) memcpy(logits, y->data, y->size * sizeof *logits);
+    return model->tape.status;
+}
+
+/* Adds the phasors of row n of one sequence to its vector. */
+static void cmha__mean_phasors(const cmha_tensor *states, const unsigned char *mask, cmha_real eps, cmha_real *u, cmha_real *vectors) {
+    size_t B = states->shape[0], N = states->shape[1], W = states->shape[2], b, n, j, count;
+    for (b = 0; b < B; b++) {
+        cmha_real *to = vectors + b * W;
+        for (j = 0; j < W; j++) to[j] = 0;
+        for (count = n = 0; n < N; n++) {
+            if (mask && !mask[b * N + n]) continue;
+            cmha_phasor_forward(states->data + (b * N + n) * W, 1, W / 2, eps, u);
+            cmha__axpy(W, 1, u, to);
+            count++;
+        }
+        for (j = 0; count && j < W; j++) to[j] /= (cmha_real)count;
+    }
+}
+
+CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors) {
+    cmha_tensor *y;
+    cmha_real *u;
+    cmha_status status = cmha__own_pass(model, 0, 0);
+    if (!status && (!batch || !vectors))
+        status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "vectors: the batch or the result is NULL");
+    if (!status && model->config.d_model % 2)
+        status = cmha__fail(model->context, CMHA_ERR_SHAPE, "vectors: d_model %zu is odd", model->config.d_model);
+    if (status) return status;
+    y = cmha_model_states(model, &model->tape, batch, NULL);
+    u = y ? cmha__reals(&model->tape, model->config.d_model) : NULL;
+    if (u) cmha__mean_phasors(y, batch->key_mask, (cmha_real)model->config.complex_eps, u, vectors);
     return model->tape.status;
 }
 
@@ -11101,6 +12922,12 @@ static void cmha__emit_string(cmha__writer *w, const char *text) {
     cmha__emit(w, "\"");
 }
 
+static const char *cmha__item_dtype(const cmha_archive_item *item) {
+    return item->dtype ? item->dtype : sizeof(cmha_real) == 8 ? "F64" : "F32";
+}
+
+static size_t cmha__item_width(const cmha_archive_item *item) { return cmha__dtype_size(cmha__item_dtype(item)); }
+
 static size_t cmha__item_count(const cmha_archive_item *item) {
     size_t count = 1;
     int i;
@@ -11111,7 +12938,9 @@ static size_t cmha__item_count(const cmha_archive_item *item) {
 static void cmha__emit_item(cmha__writer *w, const cmha_archive_item *item, uint64_t begin, uint64_t end) {
     int i;
     cmha__emit_string(w, item->name);
-    cmha__emit(w, sizeof(cmha_real) == 8 ? ":{\"dtype\":\"F64\",\"shape\":[" : ":{\"dtype\":\"F32\",\"shape\":[");
+    cmha__emit(w, ":{\"dtype\":\"");
+    cmha__emit(w, cmha__item_dtype(item));
+    cmha__emit(w, "\",\"shape\":[");
     for (i = 0; i < item->rank; i++) {
         if (i) cmha__emit(w, ",");
         cmha__emit_u64(w, item->shape[i]);
@@ -11137,7 +12966,7 @@ static void cmha__emit_header(cmha__writer *w, const cmha_archive_item *items, s
     }
     if (n_metadata) cmha__emit(w, "}");
     for (i = 0; i < n_items; i++, begin = end) {
-        end = begin + (uint64_t)cmha__item_count(&items[i]) * sizeof(cmha_real);
+        end = begin + (uint64_t)cmha__item_count(&items[i]) * cmha__item_width(&items[i]);
         if (i || n_metadata) cmha__emit(w, ",");
         cmha__emit_item(w, &items[i], begin, end);
     }
@@ -11153,12 +12982,14 @@ static int cmha__is_utf8(const char *text) {
 }
 
 static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *item, size_t *total) {
-    size_t count = sizeof(cmha_real);
+    size_t count = cmha__item_width(item);
     int i;
     if (!item->name || !cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: the name of a tensor is missing, reserved or not UTF-8");
     if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape))
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s has rank %d, not 0 to 8", item->name, item->rank);
+    if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0)
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s: dtype %.12s is not I64 or U8", item->name, item->dtype);
     for (i = 0; i < item->rank; i++)
         if (!cmha__mul(count, item->shape[i], &count))
             return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive write: tensor %.60s", item->name);
@@ -11210,15 +13041,17 @@ static cmha_status cmha__check_contents(cmha_context *ctx, const cmha_archive_it
     return cmha__check_names(ctx, items, n_items, metadata, n_metadata);
 }
 
-static int cmha__write_reals(int fd, const cmha_real *data, size_t n) {
-    cmha_real piece[1024];
+/* n numbers of `width` bytes. */
+static int cmha__write_words(int fd, const void *data, size_t n, size_t width) {
+    unsigned char piece[8192];
+    const unsigned char *at = (const unsigned char *)data;
     size_t part;
-    if (cmha__little_endian()) return cmha__file_write(fd, data, n * sizeof *data);
-    for (; n; n -= part, data += part) {
-        part = n < 1024 ? n : 1024;
-        memcpy(piece, data, part * sizeof *data);
-        cmha__swap_words(piece, part, sizeof *data);
-        if (!cmha__file_write(fd, piece, part * sizeof *data)) return 0;
+    if (cmha__little_endian() || width == 1) return cmha__file_write(fd, data, n * width);
+    for (; n; n -= part, at += part * width) {
+        part = n < sizeof piece / width ? n : sizeof piece / width;
+        memcpy(piece, at, part * width);
+        cmha__swap_words(piece, part, width);
+        if (!cmha__file_write(fd, piece, part * width)) return 0;
     }
     return 1;
 }
@@ -11231,7 +13064,8 @@ static int cmha__write_file(const char *path, const cmha__writer *header, const 
     if (fd < 0) return 0;
     cmha__bytes_put(length, header->used, 8);
     good = cmha__file_write(fd, length, 8) && cmha__file_write(fd, header->text, header->used);
-    for (i = 0; good && i < n_items; i++) good = cmha__write_reals(fd, items[i].data, cmha__item_count(&items[i]));
+    for (i = 0; good && i < n_items; i++)
+        good = cmha__write_words(fd, items[i].data, cmha__item_count(&items[i]), cmha__item_width(&items[i]));
     if (good) good = CMHA__FLUSH_FILE(fd) == 0;
     why = errno;
     if (CMHA__CLOSE_FILE(fd) != 0 && good) return 0;
@@ -11309,7 +13143,7 @@ static size_t cmha__own_omega(const cmha_model *model) {
 }
 
 static cmha_status cmha__bundle_init(cmha__bundle *bundle, const cmha_model *model, const cmha_trainer *trainer) {
-    size_t notes = 3 + cmha_model_table().count + (trainer ? 3 + cmha_trainer_table().count : 0), part;
+    size_t notes = 4 + cmha_model_table().count + (trainer ? 3 + cmha_trainer_table().count : 0), part;
     size_t n_items = model->n_parameters * (trainer ? 3 : 1), n_texts = notes + n_items;
     int good;
     memset(bundle, 0, sizeof *bundle);
@@ -11357,6 +13191,7 @@ static void cmha__add_block(cmha__bundle *bundle, const cmha_model *model, const
         item->data = block + (p->tensor.data - model->data);
         item->shape = p->tensor.shape;
         item->rank = p->tensor.rank;
+        item->dtype = NULL;
     }
 }
 
@@ -11393,6 +13228,8 @@ static cmha_status cmha__save(cmha_model *model, const cmha_trainer *trainer, co
     cmha__add_note(&bundle, "", "cmha.version", version);
     cmha__add_table(&bundle, "cfg.", cmha_model_table(), &model->config);
     cmha__add_omega(&bundle, model);
+    cmha__write_u64(model->knowledge_identity, version);
+    if (model->knowledge_identity) cmha__add_note(&bundle, "", "knowledge", version);
     cmha__add_block(&bundle, model, "", model->data);
     if (trainer) {
         cmha__add_state(&bundle, trainer);
@@ -11521,6 +13358,14 @@ static cmha_status cmha__archive_omega(const cmha_archive *archive, const cmha_m
                       (unsigned long)count);
 }
 
+/* Which knowledge base the file's model looked into, 0 = none. */
+static cmha_status cmha__archive_knowledge(const cmha_archive *archive, uint64_t *identity) {
+    const char *text = cmha_archive_metadata(archive, "knowledge");
+    *identity = 0;
+    if (!text || cmha__parse_u64(text, identity)) return CMHA_OK;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: its knowledge base is not a number", cmha__short(archive->path));
+}
+
 /* A file cannot make us allocate much more than it brings: its parameters may be as narrow as 2 bytes, ours are up to 8. */
 static cmha_status cmha__check_appetite(const cmha_archive *archive, const cmha_model_config *config) {
     uint64_t have = archive->data_begin;
@@ -11536,6 +13381,7 @@ static cmha_status cmha__load_into(cmha_model *model, cmha_archive *archive, con
     cmha_status status = cmha__check_block(archive, model, "");
     if (status == CMHA_OK) status = cmha__check_strangers(archive, model);
     if (status == CMHA_OK && omega) status = cmha_model_set_frequencies(model, omega);
+    if (status == CMHA_OK) status = cmha__archive_knowledge(archive, &model->knowledge_identity);
     if (status == CMHA_OK) status = cmha__read_block(archive, model, "", model->data);
     return status;
 }
@@ -11619,12 +13465,17 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
     cmha_archive archive;
     cmha_model *model = trainer ? trainer->model : NULL;
     cmha_status status;
-    uint64_t step = 0, seed = 0;
+    uint64_t step = 0, seed = 0, knowledge = 0;
     double best = 0;
     if (!model || !model->context) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
     status = cmha__archive_state(&archive, &step, &seed, &best);
     if (status == CMHA_OK) status = cmha__check_resume(&archive, model);
+    if (status == CMHA_OK) status = cmha__archive_knowledge(&archive, &knowledge);
+    if (status == CMHA_OK && knowledge && model->knowledge && knowledge != model->knowledge_identity)
+        status = cmha__fail(model->context, CMHA_ERR_FORMAT,
+                            "%s: it learned with another knowledge base; to go on with this one, set it after loading",
+                            cmha__short(path));
     if (status == CMHA_OK) status = cmha__read_block(&archive, model, "", model->data);
     if (status == CMHA_OK) status = cmha__read_block(&archive, model, "optim.m.", trainer->moments);
     if (status == CMHA_OK) status = cmha__read_block(&archive, model, "optim.v.", trainer->moments + model->size);
@@ -11632,8 +13483,184 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
         trainer->step = (size_t)step;
         trainer->seed = seed;
         trainer->best = best;
+        if (!model->knowledge) model->knowledge_identity = knowledge;
     }
     cmha_archive_close(&archive);
+    return status;
+}
+
+/* ---- knowledge bases ---- */
+
+CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path) {
+    static const char *const names[5] = {"vectors", "features", "ids", "text_begin", "texts"};
+    size_t shapes[5][2], n_items = 0, i;
+    const void *data[5];
+    cmha_archive_item items[5];
+    const char *metadata[4] = {"format", "cmha knowledge", "identity", NULL};
+    char digits[24];
+    if (!knowledge || !knowledge->context) return CMHA_ERR_STATE;
+    data[0] = knowledge->vectors, data[1] = knowledge->features, data[2] = knowledge->ids;
+    data[3] = knowledge->text_begin, data[4] = knowledge->texts;
+    memset(shapes, 0, sizeof shapes);
+    for (i = 0; i < 3; i++) shapes[i][0] = knowledge->n, shapes[i][1] = 2 * knowledge->d_r;
+    shapes[3][0] = knowledge->n + 1;
+    if (knowledge->texts) shapes[4][0] = (size_t)knowledge->text_begin[knowledge->n];
+    for (i = 0; i < 5; i++) {
+        cmha_archive_item *item = &items[n_items];
+        if (i > 1 && !data[i]) continue;
+        item->name = names[i], item->shape = shapes[i], item->rank = i < 2 ? 2 : 1;
+        item->data = (const cmha_real *)data[i];
+        item->dtype = i < 2 ? NULL : i < 4 ? "I64" : "U8";
+        n_items++;
+    }
+    cmha__write_u64(knowledge->identity, digits);
+    metadata[3] = digits;
+    return cmha_archive_write(knowledge->context, path, items, n_items, metadata, 2);
+}
+
+static cmha_status cmha__knowledge_misfit(const cmha_archive *archive, const char *name, const char *problem) {
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: tensor %.60s %s", cmha__short(archive->path), name, problem);
+}
+
+/* A tensor's dtype, rank and shape; columns 0 = rank 1. Not there: *found stays NULL. */
+static cmha_status cmha__knowledge_find(const cmha_archive *archive, const char *name, const char *dtype, size_t rows, size_t columns,
+                                        const cmha_archive_tensor **found) {
+    const cmha_archive_tensor *t = *found = cmha_archive_find(archive, name);
+    if (!t) return CMHA_OK;
+    if (dtype ? strcmp(t->dtype, dtype) != 0 : cmha__dtype_kind(t->dtype) >= CMHA__AS_I64)
+        return cmha__knowledge_misfit(archive, name, dtype ? "is of another dtype than its own" : "is not of real numbers");
+    if (t->rank != (dtype ? 1 : 2) || t->shape[0] != rows || (!dtype && t->shape[1] != columns))
+        return cmha__knowledge_misfit(archive, name, "does not fit the number or width of the vectors");
+    return CMHA_OK;
+}
+
+/* The five tensors of a file, all checked against each other, and none besides. */
+static cmha_status cmha__knowledge_tensors(cmha_knowledge *kb, const cmha_archive *archive, const cmha_archive_tensor **t) {
+    cmha_status status;
+    size_t known, i;
+    t[0] = cmha_archive_find(archive, "vectors");
+    if (!t[0]) return cmha__knowledge_misfit(archive, "vectors", "is missing: not a knowledge base");
+    if (t[0]->rank != 2 || t[0]->shape[1] % 2 || (t[0]->shape[0] && !t[0]->shape[1]) || t[0]->shape[0] >= SIZE_MAX / 16)
+        return cmha__knowledge_misfit(archive, "vectors", "is not [n, 2 d_r]");
+    kb->n = t[0]->shape[0], kb->d_r = t[0]->shape[1] / 2;
+    t[4] = cmha_archive_find(archive, "texts");
+    status = cmha__knowledge_find(archive, "vectors", NULL, kb->n, 2 * kb->d_r, &t[0]);
+    if (!status) status = cmha__knowledge_find(archive, "features", NULL, kb->n, 2 * kb->d_r, &t[1]);
+    if (!status) status = cmha__knowledge_find(archive, "ids", "I64", kb->n, 0, &t[2]);
+    if (!status) status = cmha__knowledge_find(archive, "text_begin", "I64", kb->n + 1, 0, &t[3]);
+    if (!status) status = cmha__knowledge_find(archive, "texts", "U8", t[4] ? t[4]->count : 0, 0, &t[4]);
+    if (status) return status;
+    if (!t[3] != !t[4]) return cmha__knowledge_misfit(archive, t[3] ? "texts" : "text_begin", "is missing");
+    for (known = i = 0; i < 5; i++) known += t[i] != NULL;
+    return known == archive->n_tensors ? CMHA_OK : cmha__fail(archive->context, CMHA_ERR_FORMAT,
+        "%s: it has %lu tensors, a knowledge base %lu of these", cmha__short(archive->path), (unsigned long)archive->n_tensors,
+        (unsigned long)known);
+}
+
+/* Maps the file where real tensors can be used as they lie there. */
+static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive, const cmha_archive_tensor **t) {
+#ifdef _WIN32
+    (void)kb, (void)archive, (void)t;
+#else
+    const char *dtype = sizeof(cmha_real) == 8 ? "F64" : "F32";
+    uint64_t end = archive->data_begin;
+    size_t i;
+    void *mapping;
+    for (i = 0; i < 2; i++)
+        if (!t[i] || strcmp(t[i]->dtype, dtype) != 0 || (archive->data_begin + t[i]->begin) % sizeof(cmha_real)) return;
+    for (i = 0; i < archive->n_tensors; i++)
+        if (archive->data_begin + archive->tensors[i].end > end) end = archive->data_begin + archive->tensors[i].end;
+    if (!cmha__little_endian() || !t[0]->count || (size_t)end != end) return;
+    mapping = mmap(NULL, (size_t)end, PROT_READ, MAP_PRIVATE, cmha__archive_fd(archive), 0);
+    if (mapping == MAP_FAILED) return;
+    kb->mapping = mapping;
+    kb->mapped = (size_t)end;
+    kb->vectors = (const cmha_real *)(const void *)((const char *)mapping + archive->data_begin + t[0]->begin);
+    kb->features = (const cmha_real *)(const void *)((const char *)mapping + archive->data_begin + t[1]->begin);
+#endif
+}
+
+static cmha_status cmha__knowledge_reals(cmha_knowledge *kb, cmha_archive *archive, const cmha_archive_tensor *t,
+                                         const cmha_real **out) {
+    cmha_real *data = (cmha_real *)cmha__knowledge_take(kb, t->count, sizeof *data);
+    *out = data;
+    return data ? cmha_archive_read(archive, t, data) : CMHA_ERR_MEMORY;
+}
+
+/* ids, text_begin (t[3]) and texts: those that are there. */
+static cmha_status cmha__knowledge_rest(cmha_knowledge *kb, cmha_archive *archive, const cmha_archive_tensor **t) {
+    int64_t *ids = NULL, *begin = NULL;
+    char *texts = NULL;
+    cmha_status status = CMHA_OK;
+    size_t i;
+    if (t[2] && !(ids = (int64_t *)cmha__knowledge_take(kb, t[2]->count, sizeof *ids))) return CMHA_ERR_MEMORY;
+    if (t[2]) status = cmha_archive_read_i64(archive, t[2], ids);
+    kb->ids = ids;
+    if (status || !t[3]) return status;
+    if (!(begin = (int64_t *)cmha__knowledge_take(kb, t[3]->count, sizeof *begin))) return CMHA_ERR_MEMORY;
+    if (!(texts = (char *)cmha__knowledge_take(kb, t[4]->count, 1))) return CMHA_ERR_MEMORY;
+    if ((status = cmha_archive_read_i64(archive, t[3], begin)) != CMHA_OK) return status;
+    if (!cmha__file_read(cmha__archive_fd(archive), archive->data_begin + t[4]->begin, texts, t[4]->count))
+        return cmha__io_fail(archive->context, archive->path, "reading failed");
+    kb->texts = texts;
+    kb->text_begin = (const uint64_t *)(const void *)begin;
+    for (i = 0; i <= kb->n; i++) /* a negative one is out of order, or beyond the texts, as an unsigned number */
+        if (kb->text_begin[i] < (i ? kb->text_begin[i - 1] : 0) || kb->text_begin[i] > t[4]->count || (!i && begin[0]))
+            return cmha__knowledge_misfit(archive, "text_begin", "is out of order or range");
+    return CMHA_OK;
+}
+
+/* Are the features of a file the vectors' phasors, but for rounding (of an F16, at worst)? */
+static cmha_status cmha__knowledge_phasors(const cmha_knowledge *kb, const cmha_archive *archive) {
+    cmha_real u[2 * CMHA__PAIRS];
+    size_t d = kb->d_r, i, j, m, l;
+    for (i = 0; i < kb->n; i++)
+        for (j = 0; j < d; j += m) {
+            const cmha_real *z = kb->vectors + i * 2 * d + j, *f = kb->features + i * 2 * d + j;
+            int same = 1;
+            m = cmha__block_of(d, j);
+            cmha__phasor_row(z, z + d, m, cmha__feature_eps, 1, u, u + m);
+            for (l = 0; l < m; l++) {
+                cmha_real a = f[l] - u[l], b = f[d + l] - u[m + l];
+                same &= a * a + b * b <= (cmha_real)1e-4;
+            }
+            if (!same) return cmha__knowledge_misfit(archive, "features", "does not hold the phasors of the vectors");
+        }
+    return CMHA_OK;
+}
+
+static cmha_status cmha__knowledge_identify(cmha_knowledge *kb, const cmha_archive *archive) {
+    const char *wanted = cmha_archive_metadata(archive, "identity");
+    uint64_t number;
+    kb->identity = cmha__knowledge_identity(kb->n, kb->d_r, kb->vectors);
+    if (!wanted || (cmha__parse_u64(wanted, &number) && number == kb->identity)) return CMHA_OK;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: its vectors are not those of its identity %.24s", cmha__short(archive->path),
+                      wanted);
+}
+
+static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archive, int map) {
+    const cmha_archive_tensor *t[5];
+    cmha_status status = cmha__knowledge_tensors(kb, archive, t);
+    if (!status && map) cmha__knowledge_map(kb, archive, t);
+    if (!status && !kb->mapping) status = cmha__knowledge_reals(kb, archive, t[0], &kb->vectors);
+    if (!status && !kb->mapping && t[1]) status = cmha__knowledge_reals(kb, archive, t[1], &kb->features);
+    if (!status) status = cmha__knowledge_rest(kb, archive, t);
+    if (!status) status = cmha__knowledge_check(kb, UINT64_MAX);
+    if (!status) status = t[1] ? cmha__knowledge_phasors(kb, archive) : cmha__knowledge_features(kb);
+    return status ? status : cmha__knowledge_identify(kb, archive);
+}
+
+CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path, int map) {
+    cmha_archive archive;
+    cmha_status status;
+    if (!knowledge) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge load: knowledge is NULL");
+    memset(knowledge, 0, sizeof *knowledge);
+    if (!context || !context->open) return CMHA_ERR_STATE;
+    if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
+    knowledge->context = context;
+    status = cmha__knowledge_open(knowledge, &archive, map);
+    cmha_archive_close(&archive);
+    if (status) cmha_knowledge_close(knowledge);
     return status;
 }
 

@@ -1,5 +1,5 @@
 /* Measures this machine: matrix products, the CMHA feature map, attention, training, memory; `bench kinds` instead holds all kinds of
-   attention against each other. Medians of up to five runs after one that does not count; everything compared within one
+   attention against each other, `bench retrieval` the search of a knowledge base against the product it contains. Medians of up to five runs after one that does not count; everything compared within one
    call, because clocks and neighbours differ from one call to the next. */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
@@ -329,6 +329,72 @@ static void bench_kinds(void) {
     cmha_model_close(&rope.model);
 }
 
+/* ---- Retrieval: the search of a knowledge base against the matrix product it contains ---- */
+
+typedef struct retrieval {
+    cmha_knowledge base;
+    size_t Q, k;
+    cmha_real *queries, *similarity, *scores;
+    int64_t *index;
+} retrieval;
+
+static void run_search(void *work) {
+    retrieval *r = work;
+    check(cmha_knowledge_search(&r->base, r->queries, r->Q, r->k, -1, r->index, r->similarity));
+}
+
+/* scores [Q, n] = queries features^T, documents split over the threads */
+static void run_scores(void *work) {
+    retrieval *r = work;
+    size_t W = 2 * r->base.d_r;
+    int part, parts = ctx.threads;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(parts)
+#endif
+    for (part = 0; part < parts; part++) {
+        size_t begin = r->base.n * (size_t)part / (size_t)parts, end = r->base.n * (size_t)(part + 1) / (size_t)parts;
+        cmha_gemm(0, 1, r->Q, end - begin, W, 1, r->queries, W, r->base.features + begin * W, W, 0, r->scores + begin, r->base.n);
+    }
+}
+
+/* Search and product in turns, so that both see the same machine: medians. */
+static void bench_search(retrieval *r, size_t Q, const char *label) {
+    double times[2][RUNS], ratios[RUNS];
+    r->Q = Q;
+    for (int i = -1; i < RUNS; i++) {
+        for (int what = 0; what < 2; what++) {
+            double begin = seconds();
+            what ? run_scores(r) : run_search(r);
+            if (i >= 0) times[what][i] = seconds() - begin;
+        }
+        if (i >= 0) ratios[i] = times[0][i] / times[1][i];
+    }
+    printf("  %-22s %9.2f ms %9.2f ms %8.2f x %9.1f\n", label, 1e3 * median(times[0], RUNS), 1e3 * median(times[1], RUNS),
+           median(ratios, RUNS), 2e-9 * (double)(Q * r->base.n * 2 * r->base.d_r) / median(times[0], RUNS));
+    fflush(stdout);
+}
+
+static void bench_retrieval(void) {
+    const size_t n = 100000, d_r = 128, most = 512;
+    cmha_rng rng = cmha_rng_make(5, 0);
+    cmha_real *vectors = array(n * 2 * d_r, &rng);
+    retrieval r;
+    double begin = seconds();
+    memset(&r, 0, sizeof r);
+    check(cmha_knowledge_init(&r.base, &ctx, n, d_r, vectors, NULL, NULL, NULL));
+    printf("\nExact top 5 among %zu documents of %zu complex features (opened in %.2f s)\n", n, d_r, seconds() - begin);
+    puts("                               search  one product    ratio   GFLOP/s");
+    r.k = 5;
+    r.queries = array(most * 2 * d_r, &rng), r.similarity = array(most * r.k, NULL), r.scores = array(most * n, NULL);
+    r.index = malloc(most * r.k * sizeof *r.index);
+    if (!r.index) fputs("bench: no memory\n", stderr), exit(1);
+    bench_search(&r, most, "512 queries");
+    bench_search(&r, 3, "3 queries (a token)");
+    bench_search(&r, 1, "1 query");
+    cmha_knowledge_close(&r.base);
+    free(vectors), free(r.queries), free(r.similarity), free(r.scores), free(r.index);
+}
+
 int main(int argc, char **argv) {
     char name[64];
     const char *core = getenv("OPENBLAS_CORETYPE"), *remedy;
@@ -339,7 +405,8 @@ int main(int argc, char **argv) {
     if (remedy) printf("this BLAS runs below what the CPU can do: set %s\n", remedy);
     else if (core) printf("kernel chosen by OPENBLAS_CORETYPE=%s\n", core);
     if (argc > 1) {
-        if (strcmp(argv[1], "kinds")) return fputs("usage: bench [kinds]\n", stderr), 2;
+        if (!strcmp(argv[1], "retrieval")) return bench_retrieval(), 0;
+        if (strcmp(argv[1], "kinds")) return fputs("usage: bench [kinds|retrieval]\n", stderr), 2;
         return bench_kinds(), 0;
     }
     bench_products();

@@ -9,9 +9,10 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, SEED, THREADS, OUT, CSV, RESUME, QUIET, HELP, SET, N_OPTIONS };
+enum { MODEL, ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, SEED, THREADS, OUT, CSV, RESUME, QUIET, HELP, SET, N_OPTIONS };
 static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
-    {"--attention", NULL, "one of the kinds below"},
+    {"--model", NULL, "one of the kinds below"},
+    {"--attention", NULL, "the same"},
     {"--preset", "tiny", "tiny | paper | repo | eulerformer | crat"},
     {"--steps", NULL, "optimiser steps"},
     {"--lr", NULL, "peak learning rate"},
@@ -117,7 +118,8 @@ static const char *configure(int argc, char **argv) {
     if (cmha_preset(option[PRESET].value, &mc, &tc)) complain(2, "see --help; there is no preset ", option[PRESET].value);
     snprintf(last, sizeof last, "%s.last", option[OUT].value);
     if (option[RESUME].value) recall(*option[RESUME].value ? option[RESUME].value : last);
-    if (option[ATTENTION].value && cmha_kind(&ctx, option[ATTENTION].value, &mc)) complain(2, cmha_error(&ctx), "; see --help");
+    for (o = MODEL; o <= ATTENTION; o++)
+        if (option[o].value && cmha_kind(&ctx, option[o].value, &mc)) complain(2, cmha_error(&ctx), "; see --help");
     for (o = STEPS; o <= BATCH; o++)
         if (option[o].value) set_field(o == SEQ ? "length" : option[o].name + 2, option[o].value);
     for (int i = 0; i < n_set; i++) {

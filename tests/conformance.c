@@ -534,6 +534,8 @@ static void op_model(kase *k) {
 #include "conformance_complex.h"
 #include "conformance_mobius.h"
 #include "conformance_cores.h"
+#include "conformance_retrieval.h"
+#include "conformance_experts.h"
 
 static const struct {
     const char *name;
@@ -557,6 +559,8 @@ static const struct {
     {"multifreq_pe", op_multifreq_pe},
     {"model", op_model},         {"cope_linear", op_cope_linear},
     {"angular_linear", op_angular_linear}, {"lag_fft", op_lag_fft},
+    {"irw_fuse", op_irw_fuse},
+    {"complex_residual", op_complex_residual}, {"cmoe", op_cmoe},
 };
 
 /* ------------------------------------------------------ running ----------------------------------------------------- */

@@ -13,6 +13,7 @@ typedef struct subject {
 } subject;
 
 static cmha_context context;
+static cmha_knowledge base; /* what the windows of a CRAT look into */
 
 /* The whole training loss: cross-entropy and weighted PCL, on a tape of the test's own whose dropout key is that of the pass */
 static double subject_loss(void *user) {
@@ -100,6 +101,7 @@ static void run(const char *label, const cmha_model_config *config, size_t batch
     s.key = 4242;
     if (CHECK_THAT(!cmha_model_init(&s.model, &context, config), "%s: %s", label, cmha_error(&context))) {
         for (i = 0; i < s.model.size; i++) s.model.data[i] += 0.05 * check_random(); /* biases and b off their zeros */
+        if (config->irw_layers) CHECK_OK(cmha_model_set_knowledge(&s.model, &base));
         CHECK_OK(cmha_tape_init(&s.tape, &context, 1));
         if (subject_gradient(&s)) {
             if (length == 1) CHECK_THAT(isfinite(subject_loss(&s)) && check_finite(s.model.grad, s.model.size), "%s", label);
@@ -171,12 +173,22 @@ int main(int argc, char **argv) {
         "family=crat d_model=16 crat_attention=linear imag_heads=2 ffn_bias=0",
         "family=crat d_model=16 crat_attention=linear causal=0 low_rank=3 imag_heads=1",
         "family=crat d_model=16 crat_attention=lag causal=0 real_heads=1 lag_temp=3 lag_topk=4",
+        /* its experts, complex residuals and reflection windows, alone and together */
+        "attention=dot position=multifreq pe_terms=3",
+        "family=crat d_model=16 crat_attention=dot imag_heads=1 complex_residual=unit",
+        "family=crat d_model=16 experts=3 balance=0.2 complex_residual=free",
+        "family=crat d_model=16 experts=4 experts_top=1 balance=0.3 ffn_bias=0 dropout=0.2",
+        "family=crat d_model=16 irw_layers=1 irw_width=5 irw_queries=2 irw_top=3 irw_tau=0.1",
+        "family=crat d_model=16 irw_layers=2 irw_from=1 irw_width=5 irw_top=2 irw_fusion=additive irw_raw=1 irw_gate_tau=0.5 "
+        "irw_threshold=0.1 complex_residual=free experts=2 experts_top=2 phase_reg=0.1",
     };
     static const unsigned char mask[12] = {1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0};
     size_t i, n = sizeof options / sizeof *options;
+    cmha_real *documents = check_array(9 * 10, 1);
     (void)argc;
     cmha_blas_restart(argv);
     check_context(&context, 2, 3);
+    CHECK_OK(cmha_knowledge_init(&base, &context, 9, 5, documents, NULL, NULL, NULL));
     for (i = 0; i < n; i++)
         if (!check_quick() || i % 5 == 1 || i == n - 2) run_options(options[i], 2, 6, NULL);
     run_options("causal=0 pcl_weight=0.2", 2, 6, mask);
@@ -185,6 +197,7 @@ int main(int argc, char **argv) {
     run_options("family=crat d_model=16 crat_attention=lag causal=0 lag_temp=3 lag_topk=2", 2, 6, mask);
     run_options("tied=1", 1, 1, NULL);
     if (!check_quick()) run_options("window=66 max_positions=80 layout=half", 1, 70, NULL);
+    cmha_knowledge_close(&base), free(documents);
     cmha_context_close(&context);
     return check_end();
 }

@@ -28,6 +28,7 @@ static const struct kind {
     {BOTH, "attention=dot position=sinusoidal residual_scale=0.7"},
     {BOTH, "attention=dot position=alibi n_kv_heads=1"},
     {DECODER | PADS, "attention=rope window=5"},
+    {BOTH, "attention=dot position=multifreq pe_terms=2"},
     /* CoPE: every score, imaginary part and maximum */
     {BOTH, COPE "cope_score=phase placement=post activation=relu output_bias=1 token_types=2"},
     {BOTH, COPE "cope_score=magnitude cope_imag=sin_cos"},
@@ -58,6 +59,10 @@ static const struct kind {
     {BOTH, CRAT "imag_heads=3 complex_norm=whiten state_rotation=0 residual_scale=0.5 ffn_bias=0"},
     {BOTH, CRAT "crat_attention=linear real_heads=1 imag_heads=2 token_types=2"},
     {BOTH, CRAT "crat_attention=linear low_rank=3 complex_norm=crms n_layers=1"},
+    {BOTH, CRAT "crat_attention=dot real_heads=1 complex_residual=unit position=multifreq"},
+    {BOTH, CRAT "complex_residual=free experts=3 balance=0.1 mag_reg=0.2"},
+    {BOTH, CRAT "experts=4 experts_top=4 ffn_bias=0 crat_attention=linear low_rank=2"},
+    {BOTH, CRAT "experts=2 experts_top=1 irw_layers=1 irw_width=3 complex_residual=free"}, /* no knowledge base: the window is closed */
     {LAG, CRAT "crat_attention=lag real_heads=1 imag_heads=1"},
     {LAG, CRAT "crat_attention=lag lag_temp=3 lag_topk=4 low_rank=2"},
 };
@@ -697,6 +702,11 @@ static void refused_configurations(void) {
         {CRAT "placement=post", CMHA_ERR_ARGUMENT},
         {CRAT "attention_bias=1", CMHA_ERR_ARGUMENT},
         {CRAT "output_bias=1", CMHA_ERR_ARGUMENT},
+        {CRAT "experts=3 experts_top=4", CMHA_ERR_ARGUMENT},
+        {CRAT "experts=1", CMHA_ERR_ARGUMENT}, /* a token goes through two */
+        {CRAT "irw_layers=2", CMHA_ERR_ARGUMENT}, /* of two layers the middle is the second */
+        {CRAT "irw_layers=1 irw_from=3", CMHA_ERR_ARGUMENT},
+        {CRAT "irw_layers=1024 irw_from=1024", CMHA_ERR_ARGUMENT},
         {"causal=0 window=3", CMHA_ERR_ARGUMENT},
         {COPE "d_model=20 attention=rope", CMHA_ERR_SHAPE},
         {"family=mobius attention=dot placement=post position=sinusoidal n_heads=1 d_model=15", CMHA_ERR_SHAPE},

@@ -52,7 +52,7 @@ static void round_trip(void) {
     static const size_t ab[2] = {2, 3}, none[2] = {0, 4}, one[1] = {1};
     static const char *const metadata[] = {"cfg.base", "10000", "words", "a \"quoted\" back\\slash,\ttab and\nline \xc3\xa9"};
     cmha_real a[6] = {1, -2, 3.25, 1e-30f, -0.0f, 1e30f}, b[1] = {7}, read[6];
-    cmha_archive_item items[3] = {{"alpha.weight", a, ab, 2}, {"empty", a, none, 2}, {"b", b, one, 1}};
+    cmha_archive_item items[3] = {{"alpha.weight", a, ab, 2, NULL}, {"empty", a, none, 2, NULL}, {"b", b, one, 1, NULL}};
     cmha_archive r;
     const cmha_archive_tensor *t;
     const char *path = path_of("round.safetensors");
@@ -176,7 +176,7 @@ static void corrupted(void) {
     cmha_real *x;
     static const size_t shape[2] = {2, 2};
     cmha_real a[4] = {1, 2, 3, 4};
-    cmha_archive_item item = {"weight", a, shape, 2};
+    cmha_archive_item item = {"weight", a, shape, 2, NULL};
     static const char *const metadata[] = {"key", "value"};
     CHECK_OK(cmha_archive_write(&context, path_of("good"), &item, 1, metadata, 1));
     bytes = get(path_of("good"), &n);
@@ -293,7 +293,7 @@ static void truncated(void) {
 static cmha_status altered(const char *drop, const char *add, const char *reshape, const char *key, const char *value) {
     cmha_archive r;
     cmha_archive_item items[64];
-    const char *metadata[160];
+    const char *metadata[512];
     size_t i, n = 0, flat[64];
     cmha_model model;
     cmha_status s;
@@ -303,6 +303,7 @@ static cmha_status altered(const char *drop, const char *add, const char *reshap
         cmha_real *data = check_zeros(t->count);
         CHECK_OK(cmha_archive_read(&r, t, data));
         items[n].name = t->name, items[n].data = data, items[n].shape = t->shape, items[n].rank = t->rank;
+        items[n].dtype = NULL;
         if (reshape && !strcmp(t->name, reshape)) flat[i] = t->count, items[n].shape = &flat[i], items[n].rank = 1;
         if (drop && !strcmp(t->name, drop)) free(data);
         else n++;
