@@ -237,7 +237,7 @@ static inline int text_next_term(text_slice text, size_t *at, text_word *word) {
 /* The terms of passage number p, appended; seen [words]: 1 + the term of the word in this passage, if beyond its start. */
 static inline int text_bm25_add(text_bm25 *m, size_t p, text_slice text, size_t **seen, size_t *room, size_t *most, char *error) {
     text_word word;
-    size_t at = 0, n = m->start[p], number, i;
+    size_t at = 0, n = m->start[p], number = 0, i;
     for (m->length[p] = 0; text_next_term(text, &at, &word); m->length[p]++) {
         if (!text_bag_add(&m->words, text_word_slice(&word), 0, &number, error)) return 0;
         if (number >= *room) {
@@ -293,6 +293,47 @@ static inline void text_bm25_scores(text_bm25 *m, text_slice question, double *s
             if (weight > 0) scores[p] += weight * times * (k1 + 1) / (times + k1 * (1 - b + b * (double)m->length[p] / m->mean));
         }
     for (at = 0; text_next_term(question, &at, &word);) m->weight[text_bag_find(&m->words, text_word_slice(&word))] = 0;
+}
+
+/* ---- Lists of passages ---- */
+
+/* The k best of n scores, the best first, equal ones in their order; -1 where there are fewer. */
+static inline void text_rank(const double *scores, size_t n, size_t k, int64_t *list) {
+    size_t used = 0, i, at;
+    for (i = 0; i < n && k; i++) {
+        if (used == k && !(scores[i] > scores[list[k - 1]])) continue;
+        for (at = used < k ? used++ : k - 1; at && scores[i] > scores[list[at - 1]]; at--) list[at] = list[at - 1];
+        list[at] = (int64_t)i;
+    }
+    while (used < k) list[used++] = -1;
+}
+
+/* Does a text hold these words, capital or small? (ASCII) */
+static inline int text_contains(text_slice text, text_slice words) {
+    size_t i, j;
+    for (i = 0; i + words.n <= text.n; i++) {
+        for (j = 0; j < words.n; j++) {
+            unsigned char a = (unsigned char)text.at[i + j], b = (unsigned char)words.at[j];
+            if (a != b && (text_plain(a) != text_plain(b) || a >= 128 || b >= 128)) break;
+        }
+        if (j == words.n) return 1;
+    }
+    return 0;
+}
+
+/* Does passage p of n answer a question? The answer is words that it has to contain, or numbers of passages counted from 1: "#12 #57". With
+   p = n: how many numbers there are. */
+static inline size_t text_answers(text_slice answer, const text_slice *passages, size_t n, size_t p) {
+    size_t count = 0, i = 0;
+    if (!answer.n || answer.at[0] != '#') return answer.n && p < n && text_contains(passages[p], answer);
+    while (i < answer.n) {
+        size_t value = 0, digits = 0;
+        if (answer.at[i++] != '#') continue;
+        for (; i < answer.n && answer.at[i] >= '0' && answer.at[i] <= '9'; i++, digits++) value = 10 * value + (size_t)(answer.at[i] - '0');
+        if (digits && p < n && value == p + 1) return 1;
+        count += digits > 0;
+    }
+    return p < n ? 0 : count;
 }
 
 #endif
