@@ -460,6 +460,26 @@ static void bm25(void) {
     text_bm25_close(&m);
 }
 
+static void lists(void) {
+    static const double scores[] = {0.5, 2, 0.5, -1, 2, 0};
+    static const int64_t all[] = {1, 4, 0, 2, 5, 3, -1, -1};
+    text_slice p[2];
+    int64_t list[8];
+    size_t k, i;
+    for (k = 0; k <= 8; k++) {
+        for (i = 0; i < 8; i++) list[i] = -7;
+        text_rank(scores, 6, k, list);
+        for (i = 0; i < 8; i++) CHECK(list[i] == (i < k ? all[i] : -7));
+    }
+    CHECK(text_contains(text_of("In the Year 1066"), text_of("year 1066")) && text_contains(text_of("abc"), text_of("ABC")));
+    CHECK(!text_contains(text_of("abc"), text_of("abcd")) && !text_contains(text_of(""), text_of("a")));
+    CHECK(text_contains(text_of("a\xc3\xa9"), text_of("\xc3\xa9")) && !text_contains(text_of("\xc3\xa9"), text_of("\xc3\xa8")));
+    p[0] = text_of("Rollo, in 911"), p[1] = text_of("#2");
+    CHECK(text_answers(text_of("rollo"), p, 2, 0) && !text_answers(text_of("rollo"), p, 2, 1) && !text_answers(text_of(""), p, 2, 0));
+    CHECK(text_answers(text_of("#2 #12"), p, 2, 1) && !text_answers(text_of("#2 #12"), p, 2, 0) && !text_answers(text_of("#"), p, 2, 0));
+    CHECK(text_answers(text_of("#2 #12 # #x"), p, 2, 2) == 2 && text_answers(text_of("rollo"), p, 2, 2) == 0);
+}
+
 int main(void) {
     int file = mkstemp(path);
     if (!CHECK(file >= 0 && close(file) == 0)) return check_end();
@@ -474,7 +494,7 @@ int main(void) {
     batches();
     labels();
     weights();
-    bags(), learning(), learning_from_text(), bm25();
+    bags(), learning(), learning_from_text(), bm25(), lists();
     remove(path);
     return check_end();
 }
