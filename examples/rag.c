@@ -21,7 +21,7 @@ static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--base", NULL, "the base of passages: written where there is a --text, else read"},
     {"--vocab", NULL, "a WordPiece vocab.txt (lower case); else one is learnt from the text"},
     {"--words", "8000", "tokens of a learnt vocabulary"},
-    {"--length", "128", "most tokens of a passage that are read"},
+    {"--length", "96", "most tokens of a passage that are read"},
     {"--question", "32", "most tokens of a question"},
     {"--batch", "64", "passages in a step of the encoder; the decoder's has a quarter"},
     {"--steps", "300", "steps of the encoder, which learns to find a passage by a part of it"},
@@ -114,19 +114,22 @@ static void set_field(const char *name, const char *value) {
     }
 }
 
-/* Small CRAT models. The encoder sees both ways; the decoder has a window into the base behind its first layer. */
+/* Small CRAT models. The encoder sees both ways; the decoder has a window into the base behind its first layer. Wide and shallow finds
+   more than narrow and deep in the same time: the features are what passages are told apart by. */
 static void preset(void) {
     for (int s = ENCODER; s <= DECODER; s++) {
         cmha_model_config *m = &side[s].mc;
         cmha_trainer_config *t = &side[s].tc;
         cmha_preset("crat", m, t);
-        m->n_layers = 2, m->d_model = 128, m->n_heads = 4, m->real_heads = m->imag_heads = 1, m->d_ff = 256, m->dropout = 0.1;
+        m->n_layers = s == ENCODER ? 1 : 2, m->d_model = s == ENCODER ? 256 : 128, m->d_ff = s == ENCODER ? 128 : 256;
+        m->n_heads = 4, m->real_heads = m->imag_heads = 1, m->dropout = 0.1;
         m->causal = s == DECODER, m->irw_layers = s == DECODER;
         t->lr = 1e-3, t->beta2 = 0.98, t->adam_eps = 1e-8;
-        t->steps = whole(s == ENCODER ? STEPS : READ), t->length = whole(LENGTH), t->batch = whole(BATCH);
+        t->steps = s == ENCODER ? whole(STEPS) : whole(READ), t->length = whole(LENGTH), t->batch = whole(BATCH);
         if (s == DECODER) t->batch = (t->batch + 3) / 4;
+        if (!t->steps) t->steps = 1; /* not taken */
     }
-    side[ENCODER].mc.complex_eps = 0.3; /* features near 0 have no phase worth a gradient */
+    side[ENCODER].mc.complex_eps = 1; /* a state near 0 counts for little; the gradient of its phase would drown the others */
     side[DECODER].mc.irw_tau = 0.1;
 }
 
