@@ -7,12 +7,12 @@
    phase is no freedom that real diffusion lacks. Noise being circular, diffusion in C is diffusion in R^2, number for number.
    What can differ is the denoiser: complex matrices turn and scale, and modReLU, relu(|a| + b) a/|a|, keeps phases; cGELU does not.
 
-   Tried on a ring of 8 blurred points: how well is eps predicted, and where do samples fall. Baselines: cGELU in modReLU's place, and
-   a real network of as many parameters. */
+   Tried on a ring of 8 blurred points: how well is eps predicted, where do samples fall? Baselines: cGELU in modReLU's place, and a
+   real network of as many parameters. */
 #include "extension.h"
 
 enum { STEPS = 50, BATCH = 128, SAMPLES = 1000, TIMES = 4, IN = 1 + TIMES, WIDTH = 24, REAL_WIDTH = 32, SEEDS = 2, TRAIN = 1600 };
-
+enum { MODRELU, CGELU, REAL }; /* kinds of denoiser */
 static double abar[STEPS + 1], pi = 3.14159265358979, blur = 0.12;
 
 static cmha_status noising_backward(cmha_tape *tape, cmha_record *record) {
@@ -63,11 +63,9 @@ static cmha_tensor *modrelu(cmha_tape *tape, cmha_tensor *z, cmha_tensor *b) {
     return cmha_push(tape, "modReLU", y, in, 2, modrelu_backward, NULL);
 }
 
-static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {
-    return modrelu(tape, noising(tape, &in[0], &in[1], user), &in[2]);
+static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *eps) {
+    return modrelu(tape, noising(tape, in, in + 1, eps), in + 2);
 }
-
-enum { MODRELU, CGELU, REAL }; /* kinds of denoiser */
 
 /* eps from z [n, 2] at step t[i] of row i. What enters is z and e^{i k pi t/STEPS}, in planes. */
 static cmha_tensor *predict(network *net, int kind, cmha_tensor *z, const size_t *t, size_t n) {
@@ -90,16 +88,16 @@ static void circular(cmha_rng *rng, cmha_real *z, size_t n, double spread) {
     for (size_t i = 0; i < 2 * n; i++) z[i] = (cmha_real)(sqrt(0.5) * spread * cmha_rng_normal(rng));
 }
 
-/* Trains and samples. Adds to result: the error of eps, samples within two blurs of a point, samples at the rarest point. */
+/* Trains and samples. Adds to result: the error of eps, samples within two blurs of a point, points with half their share. */
 static void generate(int kind, uint64_t seed, double *result) {
     static cmha_real z[2 * SAMPLES], noise[2 * SAMPLES], gamma[BATCH];
     static size_t t[SAMPLES];
-    double at[8] = {0}, radius = sqrt(1 - 2 * blur * blur); /* E|z|^2 = 1 */
+    double at[8] = {0}, ring = sqrt(1 - 2 * blur * blur); /* E|z|^2 = 1 */
     network net;
     network_open(&net, seed);
     for (size_t layer = 0; layer < 3; layer++) { /* weight, bias, modReLU's bias */
-        size_t parts = kind == REAL ? 1 : 2, width = kind == REAL ? REAL_WIDTH : WIDTH;
-        size_t in = layer ? width : 2 * IN / parts, out = layer < 2 ? width : 2 / parts;
+        size_t in = layer ? WIDTH : IN, out = layer < 2 ? WIDTH : 1;
+        if (kind == REAL) in = layer ? REAL_WIDTH : 2 * IN, out = layer < 2 ? REAL_WIDTH : 2;
         if (kind == REAL) parameter(&net, 0, 1 / sqrt((double)in), SHAPE(out, in)), parameter(&net, 0, 0.1, SHAPE(out));
         else parameter(&net, 0, 1 / sqrt(2 * (double)in), SHAPE(2, out, in)), parameter(&net, 0, 0.1, SHAPE(2, out));
         parameter(&net, 0, 0, SHAPE(out));
@@ -107,11 +105,11 @@ static void generate(int kind, uint64_t seed, double *result) {
     for (int step = 0; step < TRAIN; step++) {
         circular(&net.rng, z, BATCH, sqrt(2) * blur), circular(&net.rng, noise, BATCH, 1);
         for (size_t i = 0; i < BATCH; i++) {
-            z[2 * i] += (cmha_real)(radius * cos(pi / 4 * (double)i)), z[2 * i + 1] += (cmha_real)(radius * sin(pi / 4 * (double)i));
+            z[2 * i] += (cmha_real)(ring * cos(pi / 4 * (double)i)), z[2 * i + 1] += (cmha_real)(ring * sin(pi / 4 * (double)i));
             t[i] = 1 + cmha_rng_below(&net.rng, STEPS), gamma[i] = (cmha_real)log(abar[t[i]] / (1 - abar[t[i]]));
         }
-        cmha_tensor *noised = noising(&net.tape, constant(&net, z, SHAPE(BATCH, 2)), constant(&net, gamma, SHAPE(BATCH)), noise);
-        cmha_tensor *loss = cmha_squared_error(&net.tape, predict(&net, kind, noised, t, BATCH), noise);
+        cmha_tensor *zt = noising(&net.tape, constant(&net, z, SHAPE(BATCH, 2)), constant(&net, gamma, SHAPE(BATCH)), noise);
+        cmha_tensor *loss = cmha_squared_error(&net.tape, predict(&net, kind, zt, t, BATCH), noise);
         result[0] += descend(&net, loss, 0.01 * (1 - (double)step / TRAIN)) * (step >= TRAIN / 2) / (TRAIN / 2);
     }
     circular(&net.rng, z, SAMPLES, 1);
@@ -129,25 +127,24 @@ static void generate(int kind, uint64_t seed, double *result) {
         at[((int)point + 8) % 8] += 1. / SAMPLES;
         result[1] += (hypot(re - cos(pi / 4 * point), im - sin(pi / 4 * point)) < 2 * blur) * 1. / SAMPLES;
     }
-    for (int k = 1; k < 8; k++) at[0] = fmin(at[0], at[k]);
-    result[2] += at[0];
+    for (int k = 0; k < 8; k++) result[2] += at[k] > 0.0625;
     network_close(&net);
 }
 
 int main(void) {
     static const cmha_real eps[6] = {1, -1, (cmha_real)0.5, 2, (cmha_real)-0.3, (cmha_real)0.7};
     static const char *const names[] = {"complex, modReLU", "complex, cGELU", "real, as many parameters"};
+    double mean[3][3] = {{0}};
     network net;
     for (int s = 0; s <= STEPS; s++) abar[s] = s < STEPS ? pow(cos(pi / 2 * s / STEPS), 2) : 1e-4;
     network_open(&net, 1);
     parameter(&net, 0, 1, SHAPE(3, 2)), parameter(&net, 0, 1, SHAPE(3)), parameter(&net, 0.5, 0.1, SHAPE(1));
     int wrong = check_gradient(&net, "noising, modReLU", op, eps);
-    network_close(&net);
     for (int kind = 0; kind < 3; kind++) {
-        double mean[3] = {0};
-        for (uint64_t seed = 1; seed <= SEEDS; seed++) generate(kind, seed, mean);
-        printf("%-25s error of eps %.3f, samples at a point %.1f %% (data: 86.5 %%), at the rarest of 8 %.1f %%\n", names[kind],
-               mean[0] / SEEDS, 100 * mean[1] / SEEDS, 100 * mean[2] / SEEDS);
+        for (uint64_t seed = 1; seed <= SEEDS; seed++) generate(kind, seed, mean[kind]);
+        printf("%-25s error of eps %.3f, samples at a point %.1f %% (data: 86.5 %%), %.1f of 8 points reached\n", names[kind],
+               mean[kind][0] / SEEDS, 100 * mean[kind][1] / SEEDS, mean[kind][2] / SEEDS);
     }
+    verdict("a complex denoiser (-error of eps)", -mean[CGELU][0] / SEEDS, -mean[REAL][0] / SEEDS, 0.005);
     return wrong;
 }

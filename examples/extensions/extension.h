@@ -1,10 +1,11 @@
-/* What the programs of this folder share: a set of parameters with its optimiser, and the check of a gradient.
+/* What the programs of this folder share: parameters with an optimiser, the check of a gradient, and the verdict.
 
-   An idea becomes an operation on the tape by two functions of its own, a forward that ends in cmha_push and a backward that adds to
-   cmha_grad. Each program has one or two such operations, checks them, and trains something small with and without the idea.
+   An idea becomes an operation on the tape by two functions of its own: a forward that ends in cmha_push, and a backward that adds
+   to cmha_grad. Each program has one or two such operations, checks them, and trains something small with and without the idea.
 
-   The programs include the header without defining CMHA_IMPLEMENTATION, so that make links all of them with one object. By hand:
-       cc -O3 -DCMHA_IMPLEMENTATION -I. examples/extensions/gru.c -lopenblas -lm      (and -DCMHA_DOUBLE to check gradients closely) */
+   They include the header without defining CMHA_IMPLEMENTATION, so that make links all of them with one object. By hand:
+       cc -O3 -DCMHA_IMPLEMENTATION -I. examples/extensions/gru.c -lopenblas -lm
+   and with -DCMHA_DOUBLE gradients are checked to seven digits. */
 #ifndef EXTENSION_H
 #define EXTENSION_H
 
@@ -22,7 +23,7 @@ static inline void stop(const char *line) {
     exit(1);
 }
 
-/* A tensor outlives its tape if the program owns it: these do, with values and gradients in one array each, so that AdamW is one call. */
+/* A tensor outlives its tape if the program owns it. These do; values and gradients are one array each: AdamW is one call. */
 typedef struct network {
     cmha_context context;
     cmha_tape tape;
@@ -104,7 +105,7 @@ static inline double weighted(network *net, operation op, const void *user, cons
 
 /* The gradient of a random weighting of the results, walked back twice (with seeds 2 and -1, so that a backward which overwrites
    instead of adding is found), against differences of fourth order. Errors are relative to a parameter's largest derivative.
-   Prints the largest; returns 1 if it is more than the precision of the build allows, or if there was no gradient at all. */
+   Prints the largest and closes the network; returns 1 if it is more than the build's precision allows, or if all was zero. */
 static inline int check_gradient(network *net, const char *name, operation op, const void *user) {
     const double h = sizeof(cmha_real) == 8 ? 1e-4 : 4e-3, allowed = sizeof(cmha_real) == 8 ? 1e-7 : 2e-3;
     const double at[4] = {-2, -1, 1, 2}, factor[4] = {1 / 12., -8 / 12., 8 / 12., -1 / 12.};
@@ -137,7 +138,14 @@ static inline int check_gradient(network *net, const char *name, operation op, c
     printf("%-20s gradient against differences: largest error %.1e of %.0e allowed%s\n", name, worst, allowed,
            worst <= allowed ? "" : ", WRONG");
     free(weight);
+    network_close(net);
     return !(worst <= allowed);
+}
+
+/* The last line of each program: a score with the idea and one without, more being better; less than `noise` is no difference. */
+static inline void verdict(const char *idea, double with, double without, double noise) {
+    const char *word = with > without + noise ? "helps" : with < without - noise ? "does harm" : "makes no difference";
+    printf("Verdict: %s %s here (%.4g against %.4g, the noise being about %.2g).\n", idea, word, with, without, noise);
 }
 
 #endif

@@ -77,10 +77,10 @@ static void improve(network *net, cmha_real *w, double lambda) {
 
 /* The share of right answers in the test, by *mean its mean reward; states of prompts and test, and which are right. */
 static double examine(network *net, cmha_real *w, cmha_real *state, int *right, double *mean) {
-    cmha_tensor *logits, *h = policy(net, KNOWN, PROMPTS + TEST, &logits), *r = reward(&net->tape, h, constant(net, w, SHAPE(2, D)));
-    double count = 0;
+    cmha_tensor *logits, *h = policy(net, KNOWN, PROMPTS + TEST, &logits);
+    cmha_tensor *r = reward(&net->tape, h, constant(net, w, SHAPE(2, D)));
+    double count = *mean = 0;
     if (!r || !logits) stop(cmha_error(&net->context));
-    *mean = 0;
     for (size_t i = 0; i < PROMPTS + TEST; i++) {
         right[i] = largest(logits->data + i * CLASSES, CLASSES) == answer[KNOWN + i];
         if (i >= PROMPTS) count += right[i], *mean += (double)r->data[i] / TEST;
@@ -118,12 +118,11 @@ int main(void) {
     static cmha_real state[(PROMPTS + TEST) * 2 * D], none[2 * D];
     static int right[PROMPTS + TEST];
     const double lambdas[] = {0, 0.1, 1, 10};
-    double share, mean;
+    double share, mean, end[4];
     network net, f, g;
     network_open(&net, 1);
     parameter(&net, 0.5, 1, SHAPE(3, 8)), parameter(&net, 0, 1, SHAPE(2, 4));
     int wrong = check_gradient(&net, "phase reward", op, NULL);
-    network_close(&net);
     for (int k = 0; k < 4; k++) {
         cmha_tensor *logits;
         network_open(&net, 4);
@@ -142,9 +141,10 @@ int main(void) {
         share = examine(&net, f.data, state, right, &mean);
         printf("lambda %4g: R %5.2f, %.1f %% right", lambdas[k], mean, share);
         improve(&net, f.data, lambdas[k]);
-        share = examine(&net, f.data, state, right, &mean);
-        printf(" -> R %5.2f, %.1f %% right\n", mean, share);
+        end[k] = examine(&net, f.data, state, right, &mean);
+        printf(" -> R %5.2f, %.1f %% right\n", mean, end[k]);
         network_close(&f), network_close(&net);
     }
+    verdict("the phase reward with lambda 0.1 (% right)", end[1], end[0], 1);
     return wrong;
 }
