@@ -1,7 +1,7 @@
 # make            every program and test, into build/          make train      train on the project's own header
 # make test       run the tests                                make bench      measure this machine
 # make corpus     an English text, build/kjv.txt               make install    header and cmha.pc, PREFIX=/usr/local DESTDIR=
-# make clean
+# make clean                                                   make extensions run examples/extensions, one after another
 #
 # BLAS and OpenMP are looked for, see build/config.mk. To choose instead:
 #     make BLAS_CFLAGS="-I/opt/openblas/include" BLAS_LIBS="-L/opt/openblas/lib -lopenblas"
@@ -14,13 +14,14 @@ WARN = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 VERSION = $(shell awk '/define CMHA_VERSION_(MAJOR|MINOR|PATCH)/ { v = v s $$3; s = "." } END { print v }' cmha.h)
 
 EXAMPLES = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c))
+EXTENSIONS = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/extensions/*.c))
 UNITS = $(patsubst tests/%.c,$(B)/%,$(wildcard tests/test_*.c))
 GRADS = $(patsubst tests/%.c,$(B)/%,$(wildcard tests/grad_*.c))
 CONFORMANCE = $(if $(wildcard tests/conformance.c),$(B)/conformance $(B)/conformance-f64)
 COMPILE = $(CC) $(CFLAGS) $(OPENMP) $(WARN) $(BLAS_CFLAGS) -I. $(CPPFLAGS)
 LINK = $(LDFLAGS) $(BLAS_LIBS) -lm
 
-all: $(EXAMPLES) $(UNITS) $(GRADS) $(CONFORMANCE) $(B)/bench
+all: $(EXAMPLES) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(B)/bench
 
 # build/config.mk holds CFLAGS, OPENMP, BLAS_CFLAGS and BLAS_LIBS as this machine and compiler allow. It is worked out at every
 # call and rewritten only when the answer changes, so that a BLAS installed later is found and everything is rebuilt.
@@ -77,6 +78,11 @@ $(EXAMPLES): $(B)/%: examples/%.c cmha.h $(wildcard examples/*.h) $(B)/config.mk
 $(B)/bench: bench/bench.c cmha.h $(B)/config.mk
 	$(COMPILE) -o $@ $< $(LINK)
 
+# These leave CMHA_IMPLEMENTATION to the build: here they share the tests' object.
+$(EXTENSIONS): $(B)/%: examples/%.c examples/extensions/extension.h $(B)/cmha.o
+	@mkdir -p $(@D)
+	$(COMPILE) -o $@ $< $(B)/cmha.o $(LINK)
+
 # The tests share the library as an object, once in float and once in double: it takes longer to compile than all of them.
 $(B)/cmha.o $(B)/cmha-f64.o: cmha.h $(B)/config.mk
 	$(COMPILE) $(PRECISION) -DCMHA_IMPLEMENTATION -x c -c -o $@ $<
@@ -97,6 +103,9 @@ $(B)/conformance-f64: tests/conformance.c $(B)/cmha-f64.o $(wildcard tests/*.h)
 
 train: $(B)/train_tiny
 	$(B)/train_tiny $(ARGS)
+
+extensions: $(EXTENSIONS)
+	@for e in $^; do echo "---- $$e"; $$e || exit 1; done
 
 bench: $(B)/bench
 	$(B)/bench
@@ -124,5 +133,5 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all train bench test corpus install clean FORCE
+.PHONY: all train extensions bench test corpus install clean FORCE
 .DELETE_ON_ERROR:

@@ -871,8 +871,9 @@ CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double m
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 8 };
 
 /* A dense row-major array. `grad` is NULL until a backward pass needs it. Tensors made by operations live in their tape
-   until cmha_tape_reset; parameters live in their model. The gradient of an operation's result is recycled as soon as it has
-   been passed on; set needs_grad = 1 on the result before cmha_backward to keep it. */
+   until cmha_tape_reset; parameters live in their model. A struct of the caller's own, filled in by hand, serves as well: with
+   needs_grad = 1 and `grad` its own memory it is a parameter that outlives the tape. The gradient of an operation's result is
+   recycled as soon as it has been passed on; set needs_grad = 1 on the result before cmha_backward to keep it. */
 typedef struct cmha_tensor {
     cmha_real *data, *grad;
     size_t shape[CMHA_MAX_RANK];
@@ -926,17 +927,21 @@ CMHA_DEF void cmha_tape_close(cmha_tape *tape);
 CMHA_DEF void cmha_tape_reset(cmha_tape *tape);
 /* The first failure since the last reset; cmha_error(context) describes it. */
 CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape);
+/* For operations of the caller's own: a failure with the line that cmha_error is to show, both kept if they are the first. Returns
+   NULL, so that an operation can return it. */
+CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line);
 
 /* A new tensor of zeros, owned by the tape. needs_grad 1: an input whose gradient is wanted; it is kept until the reset. */
 CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad);
 /* A tensor over the caller's data (and, if not NULL, the caller's gradient, into which backward accumulates). */
 CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data, cmha_real *grad);
-/* Memory of the tape, until the next reset; 64-byte aligned, not cleared. */
+/* Memory of the tape, until the next reset (also when taken inside a backward callback); 64-byte aligned, not cleared. */
 CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
 
 /* Appends an operation of the caller's own: `out` (made by cmha_tensor_new, its data already computed) depends on in[0..n_in).
    `user` is handed to `backward` in the record. Does nothing when not recording or when no input needs a gradient.
-   Returns out, or NULL after a failure. */
+   Returns out, or NULL after a failure. A backward that returns another status than CMHA_OK ends the pass with that status; the
+   line is its own (cmha_tape_fail), or else names the operation. examples/extensions has seven operations made like this. */
 CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *out, cmha_tensor *const *in, int n_in,
                                 cmha_backward_fn backward, void *user);
 /* Inside a backward callback: the gradient of t to accumulate into, made of zeros if there was none; NULL if t needs none or
@@ -7218,6 +7223,10 @@ static cmha_tensor *cmha__tape_fail(cmha_tape *tape, cmha_status status, const c
     return NULL;
 }
 
+CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line) {
+    return cmha__tape_fail(tape, status ? status : CMHA_ERR_STATE, line);
+}
+
 /* The same with two sizes in the line. */
 static cmha_tensor *cmha__tape_fail2(cmha_tape *tape, cmha_status status, const char *format, size_t a, size_t b) {
     char line[256];
@@ -7386,7 +7395,11 @@ CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real
         cmha_status status;
         if (!record->out->grad) continue; /* the loss does not depend on it */
         status = record->backward(tape, record);
-        if (status) cmha__tape_fail(tape, status, NULL);
+        if (status && !tape->status) {
+            tape->status = status;
+            cmha__fail(tape->context, status, "backward of %s: %s", record->name ? record->name : "an operation",
+                       cmha_status_string(status));
+        }
         if (tape->status) return tape->status;
         cmha__grad_release(tape, record->out);
     }

@@ -164,6 +164,12 @@ fi
 for n in block plain_kernels; do
     [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ]
 done
+for e in examples/extensions/*.c; do
+    n=$(basename "$e" .c)
+    one "extension $n" works "$P/extensions/$n"
+    one "extension $n checks its gradient" says 'gradient against differences'
+    one "extension $n gives its verdict" says '^Verdict: '
+done
 printf '%-44s %s\n' "programs" "done"
 
 echo "$passed passed, $failed failed"
