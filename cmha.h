@@ -59,7 +59,8 @@
                                           cmha_complex_linear_forward, 11-13 CMHA_ATTENTION_ANGULAR, 14 cmha_lag_attention_forward, 15
                                           cmha_complex_lowrank, 16 cmha__crat_block, 17-19 cmha_irw, 20 cmha_complex_residual_forward,
                                           21 cmha_experts, 22 cmha_componentwise_clip, 23 cmha_phase_reg_forward, 24
-                                          cmha_mag_reg_forward, 25 cmha__add_regularisers, 26-27 cmha__final_norm and the head
+                                          cmha_mag_reg_forward, 25 cmha__add_regularisers, 26-27 cmha__final_norm and the head, 28-35
+                                          examples/extensions
 
    Rooms, in this order for the declarations and again for the code:
        Base | Kernels | Tensor and tape | Layers | Models | Training | Inference | Files */
