@@ -493,6 +493,8 @@ def main():
     sys.dont_write_bytecode = True
     import make_cases_complex  # here, because it imports from this file
     make_cases_complex.write_cases(directory)
+    import make_cases_retrieval
+    make_cases_retrieval.write_cases(directory)
 
 
 if __name__ == "__main__":
