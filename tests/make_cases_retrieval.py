@@ -64,9 +64,9 @@ def complex_residual(cfg, t):
 
 def window_cases(d):
     def window(name, seed, B, N, D, n, dr, M, k, times=(), different=None, tau_r="1.0", tau="1.0", fusion="convex", eps="0.1"):
-        tensors = {"in.z": cplx(B, N, D), "in.docs": constants(n, dr, different), "param.wm": cplx(M, dr, D), "param.bm": cplx(M, dr),
-                   "param.w_logits": real(M), "param.wv": cplx(D, dr), "param.wg": real(D, 2 * D + 2 * dr, scale=0.5),
-                   "param.bg": real(D)}
+        tensors = {"in.z": cplx(B, N, D), "in.docs": constants(n, dr, different), "param.wm": cplx(M, dr, D),
+                   "param.bm": cplx(M, dr), "param.w_logits": real(M), "param.wv": cplx(D, dr),
+                   "param.wg": real(D, 2 * D + 2 * dr, scale=0.5), "param.bg": real(D)}
         case(d, "irw_fuse_" + name, "irw_fuse", seed, tensors, times, M=M, k=k, tau_r=tau_r, tau=tau, fusion=fusion, eps=eps)
 
     window("one_of_everything", 300, 1, 1, 1, 1, 1, 1, 1)
