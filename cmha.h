@@ -736,20 +736,21 @@ CMHA_DEF void cmha_mag_reg_backward(const cmha_real *z, const unsigned char *key
 
 /* ---- Retrieval: CRAT's Imaginary Reflection Window (its 4.4) ---- */
 
-/* Exact search by the angular similarity of CRAT eq 18, (1/d_r) sum_j cos(arg q_j - arg r_j), which is (1/d_r) <u(q), u(r)> of the phasors:
-   an ordinary inner product, hence also |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so any index for either serves as well. Of each of
-   Q queries [Q, 2 d_r] the min(k, n) documents [n, 2 d_r] of largest similarity, both phasors already (cmha_phasor_forward), best first,
-   ties to the lower index (equal documents tie exactly). A similarity below `threshold` does not count; -1 = all count. index [Q, k] and
-   similarity [Q, k]; a place without a document gets -1 and 0. A query with a NaN finds nothing, its similarities are NaN.
-   Documents go through one GEMM a tile, whatever n is; scratch: cmha_nearest_scratch numbers, bounded whatever n is. */
+/* Exact search by the angular similarity of CRAT eq 18, (1/d_r) sum_j cos(arg q_j - arg r_j), which is (1/d_r) <u(q), u(r)> of
+   the phasors: an ordinary inner product, hence also |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so any index for either serves as
+   well. Of each of Q queries [Q, 2 d_r] the min(k, n) documents [n, 2 d_r] of largest similarity, both phasors already
+   (cmha_phasor_forward), best first, ties to the lower index (equal documents tie exactly). A similarity below `threshold` does
+   not count; -1 = all count. index [Q, k] and similarity [Q, k]; a place without a document gets -1 and 0. A query with a NaN
+   finds nothing, its similarities are NaN. Documents go through one GEMM a tile, whatever n is; scratch: cmha_nearest_scratch
+   numbers, bounded whatever n is. */
 CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k);
 CMHA_DEF void cmha_nearest(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t d_r, size_t k,
                            cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *scratch);
 
-/* The first half of CRAT eq 19: rbar [T, 2 d_r] = sum_m weights_m sum_i p_tmi r_i over the documents r_i = vectors[index[t, m, i]]
-   that the M queries of row t found, p the softmax of similarity / tau over them. index, similarity, p [T, M, k], weights [M]. A query that
-   found nothing adds 0, one whose similarities are NaN adds NaN. p (what the backward reads) may be similarity. found (or NULL)
-   [T]: did any query of the row find a document? */
+/* The first half of CRAT eq 19: rbar [T, 2 d_r] = sum_m weights_m sum_i p_tmi r_i over the documents r_i = vectors[index[t, m,
+   i]] that the M queries of row t found, p the softmax of similarity / tau over them. index, similarity, p [T, M, k], weights
+   [M]. A query that found nothing adds 0, one whose similarities are NaN adds NaN. p (what the backward reads) may be similarity.
+   found (or NULL) [T]: did any query of the row find a document? */
 CMHA_DEF void cmha_retrieve_forward(const cmha_real *vectors, const int64_t *index, const cmha_real *similarity,
                                     const cmha_real *weights, size_t T, size_t M, size_t k, size_t d_r, cmha_real tau, cmha_real *p,
                                     cmha_real *rbar, unsigned char *found);
@@ -765,10 +766,10 @@ typedef enum cmha_fusion {
     CMHA_FUSION_ADDITIVE /* z + g v */
 } cmha_fusion;
 
-/* The second half of eq 19: y, z, v [T, 2D], gate [T, D], the same g for both planes. Rows with found[t] = 0 stay z bit for bit and give v
-   and gate no gradient; found NULL = all found. */
-CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found, size_t T,
-                                   size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y);
+/* The second half of eq 19: y, z, v [T, 2D], gate [T, D], the same g for both planes. Rows with found[t] = 0 stay z bit for bit
+   and give v and gate no gradient; found NULL = all found. */
+CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
+                                   size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y);
 CMHA_DEF void cmha_reflect_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
                                     const cmha_real *dy, size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *dz,
                                     cmha_real *dv, cmha_real *dgate);
@@ -1079,13 +1080,15 @@ CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x); /* elementw
 
 /* ---- Retrieval (CRAT 4.4, eq 17-19) ---- */
 
-/* The caller's own search (an index for many millions of vectors, approximate or not): features [Q, 2 d_r] are the queries' phasors,
-   index [Q, k] gets the documents of each, in any order, -1 = none. Similarities are computed by the library, which also sorts and
-   applies the threshold. Anything but CMHA_OK stops the operation with that status. Called from the thread that called the library. */
+/* The caller's own search (an index for many millions of vectors, approximate or not): features [Q, 2 d_r] are the queries'
+   phasors, index [Q, k] gets the documents of each, in any order, -1 = none. Similarities are computed by the library, which also
+   sorts and applies the threshold. Anything but CMHA_OK stops the operation with that status. Called from the thread that called
+   the library. */
 typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k, int64_t *index);
 
-/* A knowledge base: documents as complex vectors. Only read once open, so several models and tapes may share one. The paper's "no external
-   retriever" is true of the queries: documents still have to be encoded (cmha_model_vectors), and again when the encoder changes. */
+/* A knowledge base: documents as complex vectors. Only read once open, so several models and tapes may share one. The paper's "no
+   external retriever" is true of the queries: documents still have to be encoded (cmha_model_vectors), and again when the encoder
+   changes. */
 typedef struct cmha_knowledge {
     cmha_context *context;
     size_t n, d_r;              /* documents; complex features of each */
@@ -1102,16 +1105,16 @@ typedef struct cmha_knowledge {
     size_t mapped;
 } cmha_knowledge;
 
-/* Over the caller's arrays, which must outlive it; n = 0 is an empty base, which changes nothing. ids may be NULL; texts and text_begin [n + 1],
-   ascending from 0, both or neither. The features are the library's memory, computed now. Errors: ARGUMENT, MEMORY, OVERFLOW,
-   NOT_FINITE (a NaN or an infinity in the vectors), STATE (context not open). */
+/* Over the caller's arrays, which must outlive it; n = 0 is an empty base, which changes nothing. ids may be NULL; texts and
+   text_begin [n + 1], ascending from 0, both or neither. The features are the library's memory, computed now. Errors: ARGUMENT,
+   MEMORY, OVERFLOW, NOT_FINITE (a NaN or an infinity in the vectors), STATE (context not open). */
 CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n, size_t d_r,
                                          const cmha_real *vectors, const int64_t *ids, const char *texts,
                                          const uint64_t *text_begin);
 CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
-/* The search of cmha_nearest, or the caller's, for queries [Q, 2 d_r] planes (made phasors inside) -> index, similarity [Q, k]. Threads over
-   queries, or over documents where there are few queries: the same bits for any number of threads. Errors: ARGUMENT (also an index beyond n
-   from the caller's search), MEMORY, OVERFLOW, and what the caller's search returned. */
+/* The search of cmha_nearest, or the caller's, for queries [Q, 2 d_r] planes (made phasors inside) -> index, similarity [Q, k].
+   Threads over queries, or over documents where there are few queries: the same bits for any number of threads. Errors: ARGUMENT
+   (also an index beyond n from the caller's search), MEMORY, OVERFLOW, and what the caller's search returned. */
 CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries, size_t Q, size_t k,
                                            cmha_real threshold, int64_t *index, cmha_real *similarity);
 /* Text of document i, *length bytes, not NUL-terminated; NULL and 0 if there is none. length may be NULL. */
@@ -1120,21 +1123,22 @@ CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t
 typedef struct cmha_retrieve_args {
     size_t queries;      /* M per row */
     size_t top;          /* k documents per query */
-    cmha_real tau;       /* tau_r, of the softmax over similarities; > 0. The paper has one temperature, of the gate; 1 leaves it out */
+    cmha_real tau;       /* tau_r, of the softmax over similarities; > 0. The paper names the gate's alone; 1 leaves it out */
     cmha_real threshold; /* a similarity below does not count; -1 = all count */
     cmha_real eps;       /* of the queries' phasors, >= 0; 1e-6 is usual */
     int raw_weights;     /* 1: w_logits are the weights; 0: their softmax */
 } cmha_retrieve_args;
 
-/* q [.., 2 M d_r]: rows [Re of M queries one after another | Im]; w_logits [M] -> rbar [.., 2 d_r] =
-   sum_m softmax(w_logits)_m sum_i softmax_i(similarity_i / tau) r_i. A query that finds nothing adds 0. found (or NULL) gets one byte a
-   row, tape memory: did any query find a document? Gradients reach q and w_logits through the similarities and the mix; the choice of
-   documents has none. knowledge NULL is an empty base; its arrays must stay until the backward. A dry run takes what any base takes:
-   n does not matter. Errors: SHAPE, ARGUMENT, what the caller's search returned. */
-CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_tensor *q,
-                                    cmha_tensor *w_logits, const unsigned char **found);
-/* g = sigmoid(gate / tau); CONVEX (1 - g) z + g v, ADDITIVE z + g v; z, v [.., 2D], gate [.., D]. found: one byte a row, until the backward;
-   rows with 0 stay z bit for bit and give v and gate no gradient; NULL = all found. Errors: SHAPE, ARGUMENT (tau <= 0). */
+/* q [.., 2 M d_r]: rows [Re of M queries one after another | Im]; w_logits [M] -> rbar [.., 2 d_r] = sum_m softmax(w_logits)_m
+   sum_i softmax_i(similarity_i / tau) r_i. A query that finds nothing adds 0. found (or NULL) gets one byte a row, tape memory:
+   did any query find a document? Gradients reach q and w_logits through the similarities and the mix; the choice of documents has
+   none. knowledge NULL is an empty base; its arrays must stay until the backward. A dry run takes what any base takes: n does not
+   matter. Errors: SHAPE, ARGUMENT, what the caller's search returned. */
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args,
+                                    cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found);
+/* g = sigmoid(gate / tau); CONVEX (1 - g) z + g v, ADDITIVE z + g v; z, v [.., 2D], gate [.., D]. found: one byte a row, until
+   the backward; rows with 0 stay z bit for bit and give v and gate no gradient; NULL = all found. Errors: SHAPE, ARGUMENT (tau <=
+   0). */
 CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate, cmha_real tau,
                                    cmha_fusion fusion, const unsigned char *found);
 
@@ -1147,9 +1151,9 @@ typedef struct cmha_irw_weights {
     cmha_tensor *bg;       /* [D] or NULL */
 } cmha_irw_weights;
 
-/* The whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, the
-   result by cmha_reflect. (Im z is real, so the M complex projections are one real linear map; complex results, so that phases
-   exist.) Only a row's own token is looked at: causal. An empty base, or NULL, gives z itself. */
+/* The whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve, gate = W_g [z | rbar] + b_g, v =
+   W_v rbar, the result by cmha_reflect. (Im z is real, so the M complex projections are one real linear map; complex results, so
+   that phases exist.) Only a row's own token is looked at: causal. An empty base, or NULL, gives z itself. */
 CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_real gate_tau,
                                cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *weights);
 
@@ -1455,10 +1459,11 @@ CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *ba
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss);
 /* logits [batch, length, vocabulary], without a tape; targets are not read. */
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits);
-/* Documents for a knowledge base: one vector per sequence, vectors [batch, d_model], read as d_r = d_model / 2 complex features. Feature j is the
-   mean over the sequence's counted tokens of the phasors u(z_tj) of the model's states (cmha_model_states, as planes [Re | Im], eps
-   complex_eps): a phase that recurs survives the mean, scattered ones cancel. The paper only says "encoded as complex vectors". A
-   sequence without tokens gives 0. Without a tape. Errors: those of cmha_model_logits, SHAPE (odd d_model). */
+/* Documents for a knowledge base: one vector per sequence, vectors [batch, d_model], read as d_r = d_model / 2 complex features.
+   Feature j is the mean over the sequence's counted tokens of the phasors u(z_tj) of the model's states (cmha_model_states, as
+   planes [Re | Im], eps complex_eps): a phase that recurs survives the mean, scattered ones cancel. The paper only says "encoded
+   as complex vectors". A sequence without tokens gives 0. Without a tape. Errors: those of cmha_model_logits, SHAPE (odd
+   d_model). */
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors);
 /* Forward and backward: adds weight * d loss / d parameter to the gradients. key seeds the dropout of this pass.
    *loss is the objective alone, without extra losses; NOT_FINITE (gradients then unspecified) when the total is NaN or infinite. */
@@ -1668,14 +1673,14 @@ CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
    error trainer and model are as before, unless reading the data itself fails half-way (IO). */
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
 
-/* A knowledge base as a safetensors file: vectors and features [n, 2 d_r], and where the base has them ids [n] (I64), text_begin [n + 1] (I64)
-   and texts (U8); metadata "identity", a decimal number. Errors: IO, MEMORY, STATE. */
+/* A knowledge base as a safetensors file: vectors and features [n, 2 d_r], and where the base has them ids [n] (I64), text_begin
+   [n + 1] (I64) and texts (U8); metadata "identity", a decimal number. Errors: IO, MEMORY, STATE. */
 CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
-/* Opens a base from such a file, checked whole: sizes, order of the texts, finite vectors, features that are the vectors' phasors, and the
-   identity, which is computed again. Only `vectors` must be there (F32, F64, F16 or BF16): a file from elsewhere needs no more.
-   map = 1: vectors and features stay in the file, mapped into memory, where system and file allow it (POSIX, little endian, dtype
-   that of cmha_real); nobody may shorten or change the file meanwhile. Else, or map = 0, they are read. `search` is NULL afterwards.
-   Errors: NOT_FOUND, IO, FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
+/* Opens a base from such a file, checked whole: sizes, order of the texts, finite vectors, features that are the vectors'
+   phasors, and the identity, which is computed again. Only `vectors` must be there (F32, F64, F16 or BF16): a file from elsewhere
+   needs no more. map = 1: vectors and features stay in the file, mapped into memory, where system and file allow it (POSIX,
+   little endian, dtype that of cmha_real); nobody may shorten or change the file meanwhile. Else, or map = 0, they are read.
+   `search` is NULL afterwards. Errors: NOT_FOUND, IO, FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
 CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path, int map);
 
 /* Reads a file as a token stream of `width` bytes a token (1: text as bytes). Errors: NOT_FOUND, IO, FORMAT (size not a multiple
@@ -6329,14 +6334,15 @@ static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *inde
     index[at] = i;
 }
 
-static inline cmha_real cmha__nearest_limit(cmha_real floor, const cmha_real *similarity, size_t k) {
-    return similarity[k - 1] > floor ? similarity[k - 1] : floor;
+static inline cmha_real cmha__nearest_limit(cmha_real under, const cmha_real *similarity, size_t k) {
+    return similarity[k - 1] > under ? similarity[k - 1] : under;
 }
 
-/* Similarities s of documents first .. first + n - 1 in ascending order: those above the k-th best so far are inserted. NaN never is. */
-static void cmha__nearest_scan(const cmha_real *s, size_t n, size_t first, size_t k, cmha_real floor, int64_t *index,
+/* Similarities s of documents first .. first + n - 1 in ascending order: those above the k-th best so far are inserted. NaN never
+   is. */
+static void cmha__nearest_scan(const cmha_real *s, size_t n, size_t first, size_t k, cmha_real under, int64_t *index,
                                cmha_real *similarity) {
-    cmha_real limit = cmha__nearest_limit(floor, similarity, k);
+    cmha_real limit = cmha__nearest_limit(under, similarity, k);
     size_t i, j, m;
     for (i = 0; i < n; i += m) {
         int any = 0;
@@ -6347,13 +6353,13 @@ static void cmha__nearest_scan(const cmha_real *s, size_t n, size_t first, size_
         for (j = i; any && j < i + m; j++) {
             if (!(s[j] > limit)) continue;
             cmha__nearest_insert(s[j], (int64_t)(first + j), k, index, similarity);
-            limit = cmha__nearest_limit(floor, similarity, k);
+            limit = cmha__nearest_limit(under, similarity, k);
         }
     }
 }
 
 /* The number below a threshold, so that "above it" is "at least the threshold". */
-static cmha_real cmha__nearest_floor(cmha_real threshold) {
+static cmha_real cmha__nearest_under(cmha_real threshold) {
     if (!(threshold > -1)) return -(cmha_real)INFINITY; /* rounding may take a similarity below -1 */
 #ifdef CMHA_DOUBLE
     return nextafter(threshold, -DBL_MAX);
@@ -6367,8 +6373,8 @@ static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity)
     for (i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
 }
 
-/* scores [rows, width] = q u^T / d_r of one tile. A few queries, as in decoding, one by one: the tile stays in the cache, and products of
-   few rows are GEMM's weakest. */
+/* scores [rows, width] = q u^T / d_r of one tile. A few queries, as in decoding, one by one: the tile stays in the cache, and
+   products of few rows are GEMM's weakest. */
 static void cmha__nearest_scores(const cmha_real *queries, const cmha_real *tile, size_t rows, size_t width, size_t d_r,
                                  cmha_real *scores) {
     size_t W = 2 * d_r, step = rows <= CMHA__NEAREST_FEW ? 1 : rows, r;
@@ -6378,7 +6384,7 @@ static void cmha__nearest_scores(const cmha_real *queries, const cmha_real *tile
 
 /* Brings lists up to date with documents lo .. hi - 1 of n; lo is at the beginning of a tile. */
 static void cmha__nearest_range(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t lo, size_t hi,
-                                size_t d_r, size_t k, cmha_real floor, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
+                                size_t d_r, size_t k, cmha_real under, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
     size_t W = 2 * d_r, width = cmha__nearest_width(n), cols, rows, i, r;
     cmha_real *scores = scratch + width * W;
     for (; lo < hi; lo += cols) {
@@ -6393,13 +6399,14 @@ static void cmha__nearest_range(const cmha_real *queries, const cmha_real *docum
             rows = Q - i < CMHA__NEAREST_ROWS ? Q - i : (size_t)CMHA__NEAREST_ROWS;
             cmha__nearest_scores(queries + i * W, tile, rows, width, d_r, scores);
             for (r = i; r < i + rows; r++)
-                cmha__nearest_scan(scores + (r - i) * width, cols, lo, k, floor, index + r * k, similarity + r * k);
+                cmha__nearest_scan(scores + (r - i) * width, cols, lo, k, under, index + r * k, similarity + r * k);
         }
     }
 }
 
 /* Places without a document get similarity 0, of a query with a NaN that NaN. */
-static void cmha__nearest_end(const cmha_real *queries, size_t Q, size_t d_r, size_t k, const int64_t *index, cmha_real *similarity) {
+static void cmha__nearest_end(const cmha_real *queries, size_t Q, size_t d_r, size_t k, const int64_t *index,
+                              cmha_real *similarity) {
     size_t q, i;
     for (q = 0; k && q < Q; q++) {
         cmha_real none = index[q * k] < 0 ? cmha__total(queries + q * 2 * d_r, 2 * d_r) * 0 : 0;
@@ -6412,7 +6419,7 @@ CMHA_DEF void cmha_nearest(const cmha_real *queries, const cmha_real *documents,
                            cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
     if (!k) return;
     cmha__nearest_begin(Q * k, index, similarity);
-    cmha__nearest_range(queries, documents, Q, n, 0, n, d_r, k, cmha__nearest_floor(threshold), index, similarity, scratch);
+    cmha__nearest_range(queries, documents, Q, n, 0, n, d_r, k, cmha__nearest_under(threshold), index, similarity, scratch);
     cmha__nearest_end(queries, Q, d_r, k, index, similarity);
 }
 
@@ -6480,15 +6487,16 @@ CMHA_DEF void cmha_retrieve_backward(const cmha_real *vectors, const cmha_real *
         double sum = 0;
         for (t = 0; t < T; t++) {
             size_t at = t * M + m;
-            sum += (double)cmha__retrieve_query_backward(vectors, features, index + at * k, p + at * k, weights[m], drbar + t * W, k,
-                                                         d_r, tau, dqueries ? dqueries + at * W : NULL, scratch);
+            cmha_real *dq = dqueries ? dqueries + at * W : NULL;
+            sum += (double)cmha__retrieve_query_backward(vectors, features, index + at * k, p + at * k, weights[m], drbar + t * W,
+                                                         k, d_r, tau, dq, scratch);
         }
         if (dweights) dweights[m] += (cmha_real)sum;
     }
 }
 
-CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found, size_t T,
-                                   size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y) {
+CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
+                                   size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y) {
     size_t t, j;
     for (t = 0; t < T; t++, z += 2 * D, v += 2 * D, gate += D, y += 2 * D) {
         cmha_real *CMHA__RESTRICT to = y;
@@ -9250,19 +9258,19 @@ static void cmha__search_exact(const cmha__search *s, const cmha_real *queries, 
                                cmha_real threshold, int64_t *index, cmha_real *similarity) {
     const size_t B = CMHA__NEAREST_ROWS, width = CMHA__NEAREST_DOCUMENTS, Q = s->Q, k = s->k, W = 2 * s->d_r;
     size_t blocks = Q / B + (Q % B != 0), tiles = n / width + (n % width != 0), lists = Q * k, c, i, q;
-    cmha_real floor = cmha__nearest_floor(threshold);
+    cmha_real under = cmha__nearest_under(threshold);
     cmha__nearest_begin(lists, index, similarity);
     if (blocks > cmha__search_blocks(s->threads) || tiles < 2 * (size_t)s->threads) {
         CMHA__FOR_CHUNKS(s->threads, blocks, lo, hi) {
             size_t begin = lo * B, end = hi * B < Q ? hi * B : Q;
-            cmha__nearest_range(queries + begin * W, documents, end - begin, n, 0, n, s->d_r, k, floor, index + begin * k,
+            cmha__nearest_range(queries + begin * W, documents, end - begin, n, 0, n, s->d_r, k, under, index + begin * k,
                                 similarity + begin * k, s->scratch + (size_t)cmha__chunk * s->tiles);
         }
     } else {
         cmha__nearest_begin(lists * (size_t)(s->threads - 1), s->index, s->similarity);
         CMHA__FOR_CHUNKS(s->threads, tiles, lo, hi) {
             size_t own = (size_t)cmha__chunk * lists, end = hi * width < n ? hi * width : n;
-            cmha__nearest_range(queries, documents, Q, n, lo * width, end, s->d_r, k, floor,
+            cmha__nearest_range(queries, documents, Q, n, lo * width, end, s->d_r, k, under,
                                 own ? s->index + (own - lists) : index, own ? s->similarity + (own - lists) : similarity,
                                 s->scratch + (size_t)cmha__chunk * s->tiles);
         }
@@ -9278,7 +9286,7 @@ static void cmha__search_exact(const cmha__search *s, const cmha_real *queries, 
 static cmha_status cmha__search_own(const cmha__search *s, cmha_context *ctx, const cmha_knowledge *kb, const cmha_real *queries,
                                     cmha_real threshold, int64_t *index, cmha_real *similarity) {
     size_t W = 2 * s->d_r, q, i, k = s->k;
-    cmha_real floor = cmha__nearest_floor(threshold), one;
+    cmha_real under = cmha__nearest_under(threshold), one;
     cmha_status status = kb->search(kb->search_user, queries, s->Q, k, s->index);
     if (status) return cmha__fail(ctx, status, "search: the caller's search ended with: %s", cmha_status_string(status));
     cmha__nearest_begin(s->Q * k, index, similarity);
@@ -9289,7 +9297,7 @@ static cmha_status cmha__search_own(const cmha__search *s, cmha_context *ctx, co
                 return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: the caller's search found document %zu of %zu",
                                   (size_t)s->index[i], kb->n);
             one = cmha__dot(queries + q * W, kb->features + (size_t)s->index[i] * W, W) / (cmha_real)s->d_r;
-            if (one > floor) cmha__nearest_insert(one, s->index[i], k, index + q * k, similarity + q * k);
+            if (one > under) cmha__nearest_insert(one, s->index[i], k, index + q * k, similarity + q * k);
         }
     cmha__nearest_end(queries, s->Q, s->d_r, k, index, similarity);
     return CMHA_OK;
@@ -9371,7 +9379,8 @@ static void cmha__retrieve_phasors(const cmha__retrieve_saved *s, const cmha_rea
 }
 
 /* Weights of the queries, or (dweights not NULL) the gradient of their logits. */
-static void cmha__retrieve_weights(const cmha__retrieve_saved *s, const cmha_real *logits, const cmha_real *dweights, cmha_real *out) {
+static void cmha__retrieve_weights(const cmha__retrieve_saved *s, const cmha_real *logits, const cmha_real *dweights,
+                                   cmha_real *out) {
     size_t M = s->args.queries, m;
     cmha_real mean = 0, sum;
     if (dweights) {
@@ -9451,8 +9460,8 @@ static void cmha__retrieve_run(cmha_tape *tape, const cmha_knowledge *kb, const 
     }
 }
 
-CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_tensor *q,
-                                    cmha_tensor *w_logits, const unsigned char **found) {
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args,
+                                    cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
     size_t shape[CMHA_MAX_RANK], Q, n_lists, M;
     cmha__retrieve_saved *s;
     cmha__search search;
@@ -9525,8 +9534,8 @@ CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     s->tau = tau, s->fusion = fusion, s->found = found;
     if (!cmha__dry(tape))
         CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
-            cmha_reflect_forward(z->data + lo * W, v->data + lo * W, gate->data + lo * D, found ? found + lo : NULL, hi - lo, D, tau,
-                                 fusion, y->data + lo * W);
+            cmha_reflect_forward(z->data + lo * W, v->data + lo * W, gate->data + lo * D, found ? found + lo : NULL, hi - lo, D,
+                                 tau, fusion, y->data + lo * W);
         }
     in[0] = z, in[1] = v, in[2] = gate;
     return cmha_push(tape, "reflect", y, in, 3, cmha__reflect_record, s);
@@ -11288,8 +11297,9 @@ CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batc
     return model->tape.status;
 }
 
-/* Adds the phasors of row n of one sequence to its vector. */
-static void cmha__mean_phasors(const cmha_tensor *states, const unsigned char *mask, cmha_real eps, cmha_real *u, cmha_real *vectors) {
+/* vectors [B, W] = mean phasors of the counted rows of states [B, N, W]; u [W] is scratch. */
+static void cmha__mean_phasors(const cmha_tensor *states, const unsigned char *mask, cmha_real eps, cmha_real *u,
+                               cmha_real *vectors) {
     size_t B = states->shape[0], N = states->shape[1], W = states->shape[2], b, n, j, count;
     for (b = 0; b < B; b++) {
         cmha_real *to = vectors + b * W;
@@ -12987,7 +12997,8 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
     if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape))
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s has rank %d, not 0 to 8", item->name, item->rank);
     if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0)
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s: dtype %.12s is not I64 or U8", item->name, item->dtype);
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s: dtype %.12s is not I64 or U8", item->name,
+                          item->dtype);
     for (i = 0; i < item->rank; i++)
         if (!cmha__mul(count, item->shape[i], &count))
             return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive write: tensor %.60s", item->name);
@@ -13521,8 +13532,8 @@ static cmha_status cmha__knowledge_misfit(const cmha_archive *archive, const cha
 }
 
 /* A tensor's dtype, rank and shape; columns 0 = rank 1. Not there: *found stays NULL. */
-static cmha_status cmha__knowledge_find(const cmha_archive *archive, const char *name, const char *dtype, size_t rows, size_t columns,
-                                        const cmha_archive_tensor **found) {
+static cmha_status cmha__knowledge_find(const cmha_archive *archive, const char *name, const char *dtype, size_t rows,
+                                        size_t columns, const cmha_archive_tensor **found) {
     const cmha_archive_tensor *t = *found = cmha_archive_find(archive, name);
     if (!t) return CMHA_OK;
     if (dtype ? strcmp(t->dtype, dtype) != 0 : cmha__dtype_kind(t->dtype) >= CMHA__AS_I64)
@@ -13632,8 +13643,8 @@ static cmha_status cmha__knowledge_identify(cmha_knowledge *kb, const cmha_archi
     uint64_t number;
     kb->identity = cmha__knowledge_identity(kb->n, kb->d_r, kb->vectors);
     if (!wanted || (cmha__parse_u64(wanted, &number) && number == kb->identity)) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: its vectors are not those of its identity %.24s", cmha__short(archive->path),
-                      wanted);
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: its vectors are not those of its identity %.24s",
+                      cmha__short(archive->path), wanted);
 }
 
 static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archive, int map) {

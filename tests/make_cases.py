@@ -493,8 +493,10 @@ def main():
     sys.dont_write_bytecode = True
     import make_cases_complex  # here, because it imports from this file
     import make_cases_experts
+    import make_cases_retrieval
     make_cases_complex.write_cases(directory)
     make_cases_experts.write_cases(directory)
+    make_cases_retrieval.write_cases(directory)
 
 
 if __name__ == "__main__":
