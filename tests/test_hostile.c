@@ -532,15 +532,16 @@ static void flips(void) {
 /* The file is cut while a reader is at work: at its call number k of the allocator, for every k, to several lengths. */
 static void shrinking(void) {
     static const char *const saved[ARCHIVES] = {"whole", "model", "model", "whole", "model"};
+    static const size_t lost[] = {1, 40, 400, 2000, (size_t)-1}; /* bytes: from the last tensor alone to the whole file */
     size_t n, reader, k, part, before = heap.bytes, ends = 0;
     for (reader = 0; reader < READERS; reader++) {
         unsigned char *bytes = get(path_of(reader < ARCHIVES ? saved[reader] : "model"), &n);
         n -= n % 4; /* of tokens */
         for (k = 1; k < 64; k++)
-            for (part = 0; part < 4; part++) {
+            for (part = 0; part < sizeof lost / sizeof *lost; part++) {
                 int good;
                 put(path_of("shrinks"), bytes, reader < ARCHIVES ? n + n % 4 : n);
-                heap.calls = 0, cut_call = k, cut_at = n * part / 4 + (part ? 3 : 0), cut_file = path_of("shrinks");
+                heap.calls = 0, cut_call = k, cut_at = n > lost[part] ? n - lost[part] : 0, cut_file = path_of("shrinks");
                 good = readers[reader].read(path_of("shrinks"));
                 cut_file = NULL;
                 if (!good) {
