@@ -38,8 +38,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         round_trip(table, &config);
         if (data[0] % 3 == 0 && config.model.n_layers <= 16)
             NEED(cmha_model_memory(&fuzz_context, &config.model, 1, 1, &need, NULL) != CMHA_OK || need > 0);
-    } else NEED(cmha_error(&fuzz_context)[0]);
-    round_trip(table, &config); /* what came before an error counts */
+    } else {
+        NEED(cmha_error(&fuzz_context)[0]);
+        NEED(cmha_config_check(&fuzz_context, table, &config) == CMHA_OK); /* what came before an error counts */
+    }
     if (data[0] & 128) (void)!cmha_kind(&fuzz_context, text, &config.model), (void)!cmha_preset(text, &config.model, NULL);
     NEED(fuzz_memory == 0);
     free(text);
