@@ -1399,8 +1399,8 @@ CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *cont
 CMHA_DEF void cmha_archive_close(cmha_archive *archive);
 CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name); /* NULL = none */
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key);             /* NULL = none */
-/* Reads a whole tensor into out [count], converting from F64, F32, F16, BF16 or I64. Errors: FORMAT (another dtype), IO (out may then be
-   partly written). */
+/* Reads a whole tensor into out [count], converting from F64, F32, F16, BF16 or I64. Errors: FORMAT (another dtype), IO (a
+   part of out may then be written). */
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor, cmha_real *out);
 CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor, int64_t *out);
 
@@ -1422,11 +1422,12 @@ CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Opens a model from a file written by cmha_model_save or cmha_trainer_save. Every name, dtype and shape is checked against
    the configuration before a weight is read. Errors: NOT_FOUND, IO, FORMAT, SHAPE, MEMORY. */
 CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path);
-/* Reads weights, whoever wrote them, into a model that is open: tensors of the parameters' names, F64, F32, F16 or BF16. Metadata is not
-   read. strict = 1: every parameter must be there in its shape, and there must be no other tensors (a checkpoint's moments are no
-   strangers); the error line names them. strict = 0: takes what fits by name, dtype and shape, which may be nothing, and the log gets a
-   warning for every parameter and tensor that is left. *taken (or NULL) = parameters read. On an error the model is bit for
-   bit as it was; while it reads, the weights are in memory twice. Errors: NOT_FOUND, IO, FORMAT, SHAPE, MEMORY, STATE. */
+/* Reads weights, whoever wrote them, into a model that is open: tensors of the parameters' names, F64, F32, F16 or BF16.
+   Metadata is not read. strict = 1: every parameter must be there in its shape, and there must be no other tensors (a
+   checkpoint's moments are no strangers); the error line names them. strict = 0: takes what fits by name, dtype and shape, which
+   may be nothing, and the log gets a warning for every parameter and tensor that is left. *taken (or NULL) = parameters read. On
+   an error the model is bit for bit as it was; while it reads, the weights are in memory twice. Errors: NOT_FOUND, IO, FORMAT,
+   SHAPE, MEMORY, STATE. */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
 /* Model and training state: moments "optim.m.<name>", "optim.v.<name>", step, seed, best loss. */
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
@@ -1568,16 +1569,17 @@ CMHA_DEF const char *cmha_status_string(cmha_status status) {
 static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...) CMHA__PRINTF(3, 4);
 static size_t cmha__utf8_length(const unsigned char *s);
 
-/* Control characters and Unicode's line ends, which names in a file may hold, would break the promise of one line; and a name that was
-   cut to fit may end within a character. */
+/* Control characters and Unicode's line ends, which names in a file may hold, would break the promise of one line; and a name that
+   was cut to fit may end within a character. */
 static void cmha__one_line(char *line) {
     unsigned char *at = (unsigned char *)line;
     size_t n;
     for (; *at; at += n) {
-        int bad = *at < 32 || *at == 127 || (at[0] == 0xc2 && at[1] < 0xa0) || (at[0] == 0xe2 && at[1] == 0x80 && (at[2] | 1) == 0xa9);
+        int control = *at < 32 || *at == 127 || (at[0] == 0xc2 && at[1] < 0xa0);
+        int line_end = at[0] == 0xe2 && at[1] == 0x80 && (at[2] | 1) == 0xa9; /* U+2028, U+2029 */
         n = cmha__utf8_length(at);
-        if (!n) bad = 1, n = 1;
-        if (bad) memset(at, '?', n);
+        if (control || line_end || !n) memset(at, '?', n ? n : 1);
+        n += !n;
     }
 }
 
@@ -10788,8 +10790,8 @@ static cmha_status cmha__read_metadata(cmha__header *h) {
 
 /* Bytes of an element, 0 for a type we have not heard of. */
 static size_t cmha__dtype_size(const char *dtype) {
-    static const char *const names[4] = {"|BOOL|U8|I8|F8_E5M2|F8_E4M3|F8_E8M0|F8_E5M2FNUZ|F8_E4M3FNUZ|", "|I16|U16|F16|BF16|", "|I32|U32|F32|",
-                                         "|I64|U64|F64|C64|"};
+    static const char *const names[4] = {"|BOOL|U8|I8|F8_E5M2|F8_E4M3|F8_E8M0|F8_E5M2FNUZ|F8_E4M3FNUZ|", "|I16|U16|F16|BF16|",
+                                         "|I32|U32|F32|", "|I64|U64|F64|C64|"};
     char key[16];
     int i;
     if (!*dtype || strlen(dtype) > 12 || strchr(dtype, '|')) return 0;
@@ -11738,8 +11740,8 @@ static cmha_status cmha__archive_state(const cmha_archive *archive, uint64_t *st
     if (!text[0] || !text[1] || !text[2])
         return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: it has weights but no training state",
                           cmha__short(archive->path));
-    if (!cmha__parse_u64(text[0], step) || *step > (size_t)-1 || !cmha__parse_u64(text[1], seed) || !cmha__parse_real(text[2],
-                                                                                                                      best))
+    if (!cmha__parse_u64(text[0], step) || *step > (size_t)-1 / 2 /* the next step's number must not be 0 */ ||
+        !cmha__parse_u64(text[1], seed) || !cmha__parse_real(text[2], best))
         return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: state.step, state.seed or state.best is not a number",
                           cmha__short(archive->path));
     return CMHA_OK;

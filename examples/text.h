@@ -60,8 +60,8 @@ static inline int text_number(text_slice s, double *value) {
 
 /* ---- Tables ---- */
 
-/* A file of at most `limit` bytes in memory of malloc; "-" is the standard input. Other pipes are refused: opening one could wait for
-   ever. */
+/* A file of at most `limit` bytes in memory of malloc; "-" is the standard input. Other pipes are refused: to open one could mean
+   to wait for ever. */
 static inline int text_read(const char *path, size_t limit, char **text, size_t *bytes, char *error) {
     int standard = !strcmp(path, "-"), failed;
     struct stat about;

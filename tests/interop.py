@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """interop.py FOLDER [FILE...]: an independent reader and writer of safetensors files, by the format's public description.
 
-Reads FOLDER/ours.safetensors, which tests/test_interop.c has written, as strictly as the Python library does, and compares every number.
-Writes FOLDER/<dtype>.safetensors and others for the test to read. Each FILE is checked and written again in F64, under the same names. If
-the Python library safetensors is there, it reads and writes as well (FOLDER/library.safetensors)."""
+Reads FOLDER/ours.safetensors, which tests/test_interop.c has written, as strictly as the Python library does, and compares every
+number. Writes FOLDER/<dtype>.safetensors and others for the test to read. Each FILE is checked and written again in F64, under the
+same names. If the Python library safetensors is there, it reads and writes as well (FOLDER/library.safetensors)."""
 import json
 import os
 import struct
 import sys
 
-WIDTH = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4,
-         "I64": 8, "U64": 8, "F64": 8}
+WIDTH = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4,
+         "F32": 4, "I64": 8, "U64": 8, "F64": 8}
 
 
 def unique(pairs):
@@ -105,8 +105,9 @@ def main():
     for dtype in ("F64", "F32", "F16", "BF16", "I64"):
         numbers = encode(dtype, [value(i) for i in range(24)])
         write(os.path.join(folder, dtype + ".safetensors"), {dtype: (dtype, [4, 6], numbers), "none": (dtype, [0, 3], b"")})
-    write(os.path.join(folder, "blanks.safetensors"), {"z": ("F32", [2, 3, 4], encode("F32", [value(i) for i in range(24)])),
-                                                       "\u20ac": ("U8", [3], b"abc")}, {"format": "pt", "\u00e9": "\n"}, blanks=True)
+    write(os.path.join(folder, "blanks.safetensors"),
+          {"z": ("F32", [2, 3, 4], encode("F32", [value(i) for i in range(24)])), "\u20ac": ("U8", [3], b"abc")},
+          {"format": "pt", "\u00e9": "\n"}, blanks=True)
     for i, path in enumerate(sys.argv[2:]):
         notes, found = read(path)
         wide = {name: ("F64", shape, struct.pack("<%dd" % len(decode(dtype, raw)), *decode(dtype, raw)))

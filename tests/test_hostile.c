@@ -1,5 +1,5 @@
-/* Hostile files: whatever a file is, every reader answers with a status and one line, keeps no memory, and leaves what was loaded before
-   bit for bit as it was; and a save that fails leaves the old file. Everything is made here, in a temporary folder. */
+/* Hostile files: whatever a file is, every reader answers with a status and one line, keeps no memory, and leaves what was loaded
+   before bit for bit as it was; and a save that fails leaves the old file. Everything is made here, in a temporary folder. */
 #ifdef __linux__
 #define _GNU_SOURCE /* unshare */
 #else
@@ -415,7 +415,8 @@ static void wrong_models(void) {
          "\"head.weight\":{\"dtype\":\"F32\",\"shape\":[4,5]", 1, 4, "[4, 5], the model needs [5, 4]", 1},
         {"whole numbers", "\"head.weight\":{\"dtype\":\"F32\"", "\"head.weight\":{\"dtype\":\"I32\"", 1, 4, "I32", 1},
         {"a configuration of another width", "\"cfg.d_model\":\"4\"", "\"cfg.d_model\":\"8\"", 1, 2, "needs", 0},
-        {"a configuration of more layers", "\"cfg.n_layers\":\"1\"", "\"cfg.n_layers\":\"2\"", 1, 2, "missing tensors: blocks.1", 0},
+        {"a configuration of more layers", "\"cfg.n_layers\":\"1\"", "\"cfg.n_layers\":\"2\"", 1, 2, "missing tensors: blocks.1",
+         0},
         {"a configuration beyond all memory", "\"cfg.d_model\":\"4\"", "\"cfg.d_model\":\"65536\"", 1, 2, "parameters", 0},
         {"a configuration out of range", "\"cfg.n_layers\":\"1\"", "\"cfg.n_layers\":\"1000000\"", 1, 2, "n_layers", 0},
         {"heads that do not divide", "\"cfg.n_heads\":\"2\"", "\"cfg.n_heads\":\"3\"", 1, 2, "divisible", 0},
@@ -423,12 +424,13 @@ static void wrong_models(void) {
         {"an option of a later version", "\"cfg.n_heads\"", "\"cfg.n_horns\"", 1, 2, "n_horns", 0},
         {"no number", "\"cfg.dropout\":\"0\"", "\"cfg.dropout\":\"nan\"", 1, 2, "dropout", 0},
         {"a number without end", "\"cfg.dropout\":\"0\"",
-         "\"cfg.dropout\":\"0.00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000\"", 1, 2,
-         "dropout", 0},
+         "\"cfg.dropout\":\"0.0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000\"",
+         1, 2, "dropout", 0},
         {"no choice", "\"cfg.attention\":\"cmha\"", "\"cfg.attention\":\"tel\\nepathy\"", 1, 2, "attention", 0},
         {"frequencies nobody asked for", "\"cfg.dropout\":\"0\"", "\"cfg.dropout\":\"0\",\"omega\":\"1,2\"", 1, 2, "omega", 0},
         {"too few frequencies", "\"cfg.frequency\":\"rope\"", "\"cfg.frequency\":\"table\",\"omega\":\"1\"", 1, 2, "omega", 0},
-        {"infinite frequencies", "\"cfg.frequency\":\"rope\"", "\"cfg.frequency\":\"table\",\"omega\":\"1,inf\"", 1, 2, "finite", 0},
+        {"infinite frequencies", "\"cfg.frequency\":\"rope\"", "\"cfg.frequency\":\"table\",\"omega\":\"1,inf\"", 1, 2, "finite",
+         0},
         {"data beyond the end", "\"shape\":[5,4]", "\"shape\":[9,4]", 0, 5, "data_offsets", -1}};
     size_t i, taken, before;
     for (i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -441,11 +443,34 @@ static void wrong_models(void) {
         if (r->left < 0) continue;
         before = heap.bytes, said = 0, log_text[0] = 0;
         CHECK_THAT(!cmha_model_read(&model, path, 0, &taken), "%s: %s", r->what, cmha_error(&context));
-        CHECK_THAT(taken + (size_t)r->left == model.n_parameters, "%s: %zu of %zu parameters taken", r->what, taken, model.n_parameters);
+        CHECK_THAT(taken + (size_t)r->left == model.n_parameters, "%s: %zu of %zu parameters taken", r->what, taken,
+                   model.n_parameters);
         CHECK_THAT((said > 0) == (taken < model.n_parameters) && heap.bytes == before, "%s: %zu lines in the log", r->what, said);
         put_back();
     }
     refused("weights without a training state", path_of("model"), 3, 4);
+}
+
+static void wrong_states(void) {
+    static const char *const rows[][4] = {
+        /* what, from, to, what the line must hold */
+        {"no step", "\"state.step\"", "\"state.stop\"", "no training state"},
+        {"a step that is no number", "\"state.step\":\"0\"", "\"state.step\":\"0x10\"", "not a number"},
+        {"a negative step", "\"state.step\":\"0\"", "\"state.step\":\"-1\"", "not a number"},
+        {"a step before 0", "\"state.step\":\"0\"", "\"state.step\":\"18446744073709551615\"", "not a number"},
+        {"a step beyond 64 bits", "\"state.step\":\"0\"", "\"state.step\":\"18446744073709551616\"", "not a number"},
+        {"a best loss that is none", "\"state.best\":\"inf\"", "\"state.best\":\"nan\"", "not a number"},
+        {"another width", "\"cfg.d_ff\":\"4\"", "\"cfg.d_ff\":\"5\"", "d_ff is 5 in the file, 4 in the model"},
+        {"a moment missing", "\"optim.m.ln_f.bias\"", "\"optim.m.ln_f.bits\"", "missing tensors: optim.m.ln_f.bias; "},
+        {"a second moment missing", "\"optim.v.head.weight\"", "\"optim.w.head.weight\"", "optim.v.head.weight"},
+        {"a moment of integers", "\"optim.v.ln_f.bias\":{\"dtype\":\"F32\"", "\"optim.v.ln_f.bias\":{\"dtype\":\"U32\"", "U32"}};
+    size_t i;
+    for (i = 0; i < sizeof rows / sizeof *rows; i++) {
+        put_altered("whole", rows[i][1], rows[i][2], 0);
+        refused(rows[i][0], path_of("altered"), 3, 4);
+        CHECK(!read_trainer(path_of("altered")));
+        CHECK_THAT(strstr(error, rows[i][3]) != NULL, "%s: \"%s\" does not say %s", rows[i][0], error, rows[i][3]);
+    }
 }
 
 /* strict off: what fits is taken, the rest stays, and the log tells */
@@ -495,7 +520,7 @@ static void truncations(void) {
     free(bytes);
 }
 
-/* Every bit of the header, one at a time. What still loads must be the model that was saved: no name or number has lost its check. */
+/* Every bit of the header, one at a time. What still loads must be the model that was saved: nothing has lost its check. */
 static void flips(void) {
     size_t n, header, at, bad = 0, wrong = 0, odd = 0, before = heap.bytes, step = check_quick() ? 11 : 1;
     unsigned char *bytes = get(path_of("model"), &n), flipped;
@@ -659,7 +684,8 @@ static void texts(void) {
         const char *what, *bytes;
         size_t n;
     } tables[] = {{"an empty file", "", 0},           {"no such column", "a\tb\nc\td\n", 8}, {"NULs", "\0\0\0\0", 4},
-                  {"a lone CR", "\r", 1},             {"only tabs", "\t\t\t\t", 4},          {"a mark and an end", "\xEF\xBB\xBF\n", 4},
+                  {"a lone CR", "\r", 1},             {"only tabs", "\t\t\t\t", 4},
+                  {"a mark and an end", "\xEF\xBB\xBF\n", 4},
                   {"half a mark", "\xEF\xBB", 2},     {"no UTF-8", "\xFF\xFElabel\n", 8},    {"another case", "Label\ta\n", 8}};
     size_t i, n = 4 << 20;
     char *big = (char *)check_alloc(n, 1);
@@ -768,7 +794,7 @@ static void full_disk(void) {
         _exit(check_failed ? 1 : 0);
     }
     waitpid(child, &status, 0);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) printf("SKIP there is no small disk to fill: mounting one is not allowed here\n");
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) printf("SKIP there is no small disk to fill: mounting is refused\n");
     else CHECK_THAT(WIFEXITED(status) && !WEXITSTATUS(status), "a full disk");
     rmdir(path_of("disk"));
 #endif
@@ -810,8 +836,9 @@ static void writing(void) {
 }
 
 static void clean_up(void) {
-    static const char *const names[] = {"model", "whole", "header", "length", "deep", "crowd", "altered", "cut", "flipped", "shrinks",
-                                        "tokens", "fifo", "itself", "dangling", "piped", "two\nlines", "secret", "table", "vocab",
+    static const char *const names[] = {"model", "whole", "header", "length", "deep", "crowd", "altered", "cut", "flipped",
+                                        "shrinks", "tokens", "fifo", "itself", "dangling", "piped", "two\nlines", "secret",
+                                        "table", "vocab",
                                         "odd", "old", "hole"};
     size_t i;
     for (i = 0; i < sizeof names / sizeof *names; i++) remove(path_of(names[i]));
@@ -828,7 +855,7 @@ int main(int argc, char **argv) {
     CHECK_OK(cmha_context_init(&context, &config));
     open_model();
     broken_headers(), unusual_headers(), depths_and_lengths(), crowds();
-    wrong_models(), intersection();
+    wrong_models(), wrong_states(), intersection();
     truncations(), flips();
     shrinking(), shrunk_later(), little_memory();
     places(), holes(), texts(), writing();

@@ -1,5 +1,5 @@
-/* safetensors between this library and Python: interop.py, a reader and writer of its own (and the Python library, where it is installed),
-   reads what is written here, number by number, and writes what is read here. */
+/* safetensors between this library and Python: interop.py, a reader and writer of its own (and the Python library, where it is
+   installed), reads what is written here, number by number, and writes what is read here. */
 #define _POSIX_C_SOURCE 200809L
 #define _DARWIN_C_SOURCE
 #include "check.h"
@@ -102,7 +102,7 @@ static void clean_up(void) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const given[] = {"../shared/data/weights/safetensors/mnist.safetensors", /* by the Python library, from elsewhere */
+    static const char *const given[] = {"../shared/data/weights/safetensors/mnist.safetensors", /* by the Python library */
                                         "tests/cases/own_linear_17_to_9.safetensors"};
     char command[2048], again[32];
     const char *found[2];

@@ -1,6 +1,6 @@
-/* Models and training states. Input: a byte that says how the disk fails (fuzz_fail), two bytes with the size of the data in units of 4
-   (little endian), a byte that says what is done with the file, then its header. The data is made here. A file that is refused
-   must leave model and trainer bit for bit as they were. */
+/* Models and training states. Input: a byte that says how the disk fails (fuzz_fail), two bytes with the size of the data in
+   units of 4 (little endian), a byte that says what is done with the file, then its header. The data is made here. A file that is
+   refused must leave model and trainer bit for bit as they were. */
 #include "fuzz.h"
 
 #include <math.h>

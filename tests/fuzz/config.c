@@ -1,5 +1,5 @@
-/* Options as text. Input: a byte that chooses the table, then "NAME=VALUE NAME=VALUE ...". Whatever is accepted is in range, and what is
-   printed of it reads back to the same value. */
+/* Options as text. Input: a byte that chooses the table, then "NAME=VALUE NAME=VALUE ...". Whatever is accepted is in range,
+   and what is printed of it reads back to the same value. */
 #include "fuzz.h"
 
 typedef union configs {

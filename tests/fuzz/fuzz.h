@@ -1,6 +1,6 @@
-/* What the fuzzers share. The library under test is compiled once, in files.c, with the system's file calls replaced by files in memory,
-   so that an execution costs microseconds and a disk can fail at any byte. Whatever must hold is checked with NEED, which ends the
-   program, as a fuzzer expects. */
+/* What the fuzzers share. The library under test is compiled once, in files.c, with the system's file calls replaced by files in
+   memory, so that an execution costs microseconds and a disk can fail at any byte. Whatever must hold is checked with NEED, which
+   ends the program, as a fuzzer expects. */
 #ifndef FUZZ_H
 #define FUZZ_H
 

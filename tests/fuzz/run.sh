@@ -1,6 +1,7 @@
 #!/bin/sh
-# tests/fuzz/run.sh FOLDER SECONDS [FUZZER...]: builds the fuzzers into FOLDER and runs each for so long, one after another, from the
-# seeds in tests/fuzz/corpus and from what earlier runs have found. Prints executions of each and their sum; fails if one finds something.
+# tests/fuzz/run.sh FOLDER SECONDS [FUZZER...]: builds the fuzzers into FOLDER and runs each for so long, one after another, from
+# the seeds in tests/fuzz/corpus and from what earlier runs have found. Prints the executions of each and their sum; fails if one
+# finds something.
 F=${1:-build/fuzz} SECONDS_EACH=${2:-60}
 [ $# -gt 2 ] && shift 2 || set -- archive checkpoint config tokens table wordpiece
 CLANG=${CLANG:-clang}
@@ -11,7 +12,7 @@ FLAGS="-g -O1 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -DCMHA_NO_CBLAS -I.
 
 echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return !d && n; }' > "$F/probe.c"
 if ! $CLANG -fsanitize=fuzzer "$F/probe.c" -o "$F/probe" > "$F/log" 2>&1; then
-    echo "fuzz: needs clang with libFuzzer, and \"$CLANG -fsanitize=fuzzer\" does not work (Debian, Ubuntu: apt-get install clang)" >&2
+    echo "fuzz: clang with libFuzzer is needed, and $CLANG -fsanitize=fuzzer fails (Debian, Ubuntu: apt-get install clang)" >&2
     exit 1
 fi
 # shellcheck disable=SC2086
@@ -21,8 +22,8 @@ for t in "$@"; do
     # shellcheck disable=SC2086
     $CLANG $FLAGS $CHECKS -fsanitize=fuzzer "tests/fuzz/$t.c" "$F/files.o" -lm -o "$F/$t" || exit 1
     mkdir -p "$F/corpus/$t"
-    if ! "$F/$t" "$F/corpus/$t" "tests/fuzz/corpus/$t" -max_total_time="$SECONDS_EACH" -max_len=8192 -timeout=10 -rss_limit_mb=2048 \
-        -print_final_stats=1 -artifact_prefix="$F/$t-" > "$F/$t.log" 2>&1; then
+    if ! "$F/$t" "$F/corpus/$t" "tests/fuzz/corpus/$t" -max_total_time="$SECONDS_EACH" -max_len=8192 -timeout=10 \
+        -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$F/$t-" > "$F/$t.log" 2>&1; then
         failed=$((failed + 1))
         grep -n 'does not hold\|ERROR\|runtime error\|^    #[0-9] ' "$F/$t.log" | head -n 20
         grep 'Test unit written' "$F/$t.log"

@@ -1,5 +1,5 @@
-/* A table of tab-separated columns, its labels and their weights. Input: the columns' names, separated by commas, up to the first NUL or
-   newline, then the file. */
+/* A table of tab-separated columns, its labels and their weights. Input: the columns' names, separated by commas, up to the
+   first NUL or newline, then the file. */
 #include "fuzz.h"
 
 #include "examples/text.h"

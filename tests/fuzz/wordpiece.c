@@ -1,5 +1,5 @@
-/* A vocabulary and a text to be encoded. Input: a byte with the room for tokens, a byte of flags (1: the special tokens are put before the
-   vocabulary, 2: bytes instead of a vocabulary), the vocabulary up to the first NUL, then the text. */
+/* A vocabulary and a text to be encoded. Input: a byte with the room for tokens, a byte of flags (1: the special tokens are
+   put before the vocabulary, 2: bytes instead of a vocabulary), the vocabulary up to the first NUL, then the text. */
 #include "fuzz.h"
 
 #include "examples/text.h"
