@@ -1,7 +1,8 @@
 # make            every program and test, into build/          make train      train on the project's own header
 # make test       run the tests                                make bench      measure this machine
 # make corpus     an English text, build/kjv.txt               make install    header and cmha.pc, PREFIX=/usr/local DESTDIR=
-# make clean                                                   make extensions run examples/extensions, one after another
+# make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
+# make clean
 #
 # BLAS and OpenMP are looked for, see build/config.mk. To choose instead:
 #     make BLAS_CFLAGS="-I/opt/openblas/include" BLAS_LIBS="-L/opt/openblas/lib -lopenblas"
@@ -27,7 +28,7 @@ all: $(EXAMPLES) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(B)/bench
 # call and rewritten only when the answer changes, so that a BLAS installed later is found and everything is rebuilt.
 # What stands on the command line or is exported wins.
 GIVEN = $(foreach v,CFLAGS OPENMP BLAS_CFLAGS BLAS_LIBS,$(if $(filter file undefined,$(origin $v)),,$v='$($v)'))
-ifneq ($(filter-out clean corpus,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean corpus fuzz,$(or $(MAKECMDGOALS),all)),)
 include $(B)/config.mk
 endif
 
@@ -113,6 +114,11 @@ bench: $(B)/bench
 test: all
 	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/run.sh $(B)
 
+FUZZ_SECONDS = 60
+
+fuzz:
+	@tests/fuzz/run.sh $(B)/fuzz $(FUZZ_SECONDS)
+
 corpus: $(B)/kjv.txt
 
 $(B)/kjv.txt:
@@ -133,5 +139,5 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all train extensions bench test corpus install clean FORCE
+.PHONY: all train extensions bench test fuzz corpus install clean FORCE
 .DELETE_ON_ERROR:

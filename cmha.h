@@ -150,7 +150,7 @@ typedef struct cmha_context {
     cmha_context_config config;
     int threads;           /* resolved number of threads, >= 1 */
     int blas_threads;      /* OpenBLAS's own setting before init, 0 = untouched */
-    char detail[256];      /* see cmha_error */
+    char detail[512];      /* see cmha_error */
     uint32_t open;         /* a mark that init ran and close did not */
 } cmha_context;
 
@@ -1642,7 +1642,8 @@ CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *cont
 CMHA_DEF void cmha_archive_close(cmha_archive *archive);
 CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name); /* NULL = none */
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key);             /* NULL = none */
-/* Reads a whole tensor into out [count], converting from F64, F32, F16, BF16 or I64. Errors: FORMAT (another dtype), IO. */
+/* Reads a whole tensor into out [count], converting from F64, F32, F16, BF16 or I64. Errors: FORMAT (another dtype), IO (a
+   part of out may then be written). */
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor, cmha_real *out);
 CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor, int64_t *out);
 
@@ -1665,12 +1666,19 @@ CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Opens a model from a file written by cmha_model_save or cmha_trainer_save. Every name, dtype and shape is checked against
    the configuration before a weight is read. Errors: NOT_FOUND, IO, FORMAT, SHAPE, MEMORY. */
 CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path);
+/* Reads weights, whoever wrote them, into a model that is open: tensors of the parameters' names, F64, F32, F16 or BF16.
+   Metadata is not read. strict = 1: every parameter must be there in its shape, and there must be no other tensors (a
+   checkpoint's moments are no strangers); the error line names them. strict = 0: takes what fits by name, dtype and shape, which
+   may be nothing, and the log gets a warning for every parameter and tensor that is left. *taken (or NULL) = parameters read. On
+   an error the model is bit for bit as it was; while it reads, the weights are in memory twice. Errors: NOT_FOUND, IO, FORMAT,
+   SHAPE, MEMORY, STATE. */
+CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
 /* Model and training state: moments "optim.m.<name>", "optim.v.<name>", step, seed, best loss. */
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Loads that state into an open trainer whose model has the same configuration. The trainer keeps its own configuration; where it
    is the saved one (metadata "trainer.<field>") and the tokens are the same, the run continues bit for bit. A model that looks into
-   another knowledge base than the saved one did is refused (FORMAT). On an
-   error trainer and model are as before, unless reading the data itself fails half-way (IO). */
+   another knowledge base than the saved one did is refused (FORMAT). On an error trainer and model are bit for bit as before; while it
+   reads, weights and moments are in memory twice. Errors: those of cmha_model_load. */
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
 
 /* A knowledge base as a safetensors file: vectors and features [n, 2 d_r], and where the base has them ids [n] (I64), text_begin
@@ -1814,20 +1822,32 @@ CMHA_DEF const char *cmha_status_string(cmha_status status) {
 }
 
 static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...) CMHA__PRINTF(3, 4);
+static size_t cmha__utf8_length(const unsigned char *s);
 
-/* Formats aside first: an argument may be the old line. Control characters, which file names and options may hold, would
-   break the promise of one line. */
+/* Control characters and Unicode's line ends, which names in a file may hold, would break the promise of one line; and a name that
+   was cut to fit may end within a character. */
+static void cmha__one_line(char *line) {
+    unsigned char *at = (unsigned char *)line;
+    size_t n;
+    for (; *at; at += n) {
+        int control = *at < 32 || *at == 127 || (at[0] == 0xc2 && at[1] < 0xa0);
+        int line_end = at[0] == 0xe2 && at[1] == 0x80 && (at[2] | 1) == 0xa9; /* U+2028, U+2029 */
+        n = cmha__utf8_length(at);
+        if (control || line_end || !n) memset(at, '?', n ? n : 1);
+        n += !n;
+    }
+}
+
+/* Formats aside first: an argument may be the old line. */
 CMHA__UNUSED static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...) {
     char line[sizeof ctx->detail];
     va_list arguments;
-    size_t i;
     if (!ctx) return status;
     va_start(arguments, format);
     if (vsnprintf(line, sizeof line, format, arguments) < 0) line[0] = 0;
     va_end(arguments);
-    for (i = 0; line[i]; i++)
-        if ((unsigned char)line[i] < 32 || line[i] == 127) line[i] = '?';
-    memcpy(ctx->detail, line, i + 1);
+    cmha__one_line(line);
+    memcpy(ctx->detail, line, strlen(line) + 1);
     return status;
 }
 
@@ -2084,8 +2104,8 @@ static size_t cmha__choice(const char *choices, int i, const char **begin) {
 
 static void cmha__field_store(const cmha_field *field, void *config, double value) {
     char *member = (char *)config + field->offset;
-    size_t size = (size_t)value;
-    int whole = (int)value;
+    size_t size = field->type == CMHA_FIELD_SIZE ? (size_t)value : 0; /* converting a number beyond the type's is undefined */
+    int whole = field->type == CMHA_FIELD_FLAG || field->type == CMHA_FIELD_ENUM ? (int)value : 0;
     if (field->type == CMHA_FIELD_SIZE) memcpy(member, &size, sizeof size);
     else if (field->type == CMHA_FIELD_REAL) memcpy(member, &value, sizeof value);
     else memcpy(member, &whole, sizeof whole);
@@ -2192,13 +2212,15 @@ CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table
     cmha_status status = CMHA_OK;
     if (!text) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: no text");
     for (text += strspn(text, " "); *text && !status; text += strspn(text, " ")) {
-        size_t n = strcspn(text, "= "), m;
-        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name), text);
-        text += n + (text[n] == '=');
-        m = strcspn(text, " ");
-        snprintf(value, sizeof value, "%.*s", (int)(m < sizeof value ? m : sizeof value), text);
-        status = cmha_config_set(context, table, config, name, value);
-        text += m;
+        size_t n = strcspn(text, "= "), m, room = sizeof name - 1;
+        const char *after = text + n + (text[n] == '=');
+        m = strcspn(after, " ");
+        snprintf(name, sizeof name, "%.*s", (int)(n < room ? n : room), text);
+        snprintf(value, sizeof value, "%.*s", (int)(m < room ? m : room), after);
+        status = n > room || m > room ? cmha__fail(context, CMHA_ERR_ARGUMENT, "%s: %.40s is longer than any option or value",
+                                                   cmha__table_name(table), n > room ? name : value)
+                                      : cmha_config_set(context, table, config, name, value);
+        text = after + m;
     }
     return status;
 }
@@ -12279,6 +12301,17 @@ static cmha_status cmha__io_fail(cmha_context *ctx, const char *path, const char
     return cmha__fail(ctx, status, "%s: %s: %s", cmha__short(path), what, number ? strerror(number) : "the file ended early");
 }
 
+/* Puts the file's name before an error line that lacks it: it came from a part of the library that knows no files. */
+static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status status) {
+    char line[sizeof ctx->detail], name[128];
+    if (status == CMHA_OK || !ctx) return status;
+    snprintf(name, sizeof name, "%s", cmha__short(path));
+    cmha__one_line(name); /* as it would stand there */
+    if (strncmp(ctx->detail, name, strlen(name)) == 0) return status;
+    memcpy(line, ctx->detail, sizeof line);
+    return cmha__fail(ctx, status, "%s: %s", cmha__short(path), line);
+}
+
 static cmha_status cmha__file_open(cmha_context *ctx, const char *path, int *fd, uint64_t *size) {
     struct stat about;
     int file = CMHA__OPEN_FILE(path, O_RDONLY | CMHA__FILE_FLAGS), regular;
@@ -12601,8 +12634,8 @@ static cmha_status cmha__read_metadata(cmha__header *h) {
 
 /* Bytes of an element, 0 for a type we have not heard of. */
 static size_t cmha__dtype_size(const char *dtype) {
-    static const char *const names[4] = {"|BOOL|U8|I8|F8_E5M2|F8_E4M3|F8_E8M0|", "|I16|U16|F16|BF16|", "|I32|U32|F32|",
-                                         "|I64|U64|F64|C64|"};
+    static const char *const names[4] = {"|BOOL|U8|I8|F8_E5M2|F8_E4M3|F8_E8M0|F8_E5M2FNUZ|F8_E4M3FNUZ|", "|I16|U16|F16|BF16|",
+                                         "|I32|U32|F32|", "|I64|U64|F64|C64|"};
     char key[16];
     int i;
     if (!*dtype || strlen(dtype) > 12 || strchr(dtype, '|')) return 0;
@@ -12790,7 +12823,7 @@ CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *cont
     archive->path = (char *)cmha__take(context, length);
     if (archive->path) {
         memcpy(archive->path, path, length);
-        status = cmha__load_header(archive, size);
+        status = cmha__blame(context, path, cmha__load_header(archive, size));
     } else status = cmha__fail(context, CMHA_ERR_MEMORY, "%s: no memory for its name", cmha__short(path));
     if (status != CMHA_OK) cmha_archive_close(archive);
     return status;
@@ -13065,7 +13098,7 @@ static int cmha__write_words(int fd, const void *data, size_t n, size_t width) {
     return 1;
 }
 
-/* The whole file at `path`, flushed to the disk and closed; 0 leaves the reason in errno. */
+/* The whole file at `path`, flushed to the disk and closed; 0 leaves the reason in errno, and no file that it has begun. */
 static int cmha__write_file(const char *path, const cmha__writer *header, const cmha_archive_item *items, size_t n_items) {
     unsigned char length[8];
     int fd = CMHA__OPEN_FILE(path, O_WRONLY | O_CREAT | O_TRUNC | CMHA__FILE_FLAGS, CMHA__FILE_MODE), good, why;
@@ -13077,7 +13110,8 @@ static int cmha__write_file(const char *path, const cmha__writer *header, const 
         good = cmha__write_words(fd, items[i].data, cmha__item_count(&items[i]), cmha__item_width(&items[i]));
     if (good) good = CMHA__FLUSH_FILE(fd) == 0;
     why = errno;
-    if (CMHA__CLOSE_FILE(fd) != 0 && good) return 0;
+    if (CMHA__CLOSE_FILE(fd) != 0 && good) good = 0, why = errno;
+    if (!good) (void)remove(path);
     errno = why;
     return good;
 }
@@ -13092,12 +13126,14 @@ static cmha_status cmha__write_and_rename(cmha_context *ctx, const char *path, c
     if (stat(beside, &about) == 0 && !S_ISREG(about.st_mode))
         return cmha__fail(ctx, CMHA_ERR_IO, "%s: cannot be replaced: not a regular file", cmha__short(beside));
     errno = 0;
-    if (cmha__write_file(beside, header, items, n_items) && cmha__file_replace(beside, path)) {
-        cmha__flush_folder(ctx, path);
-        return CMHA_OK;
-    }
-    status = cmha__io_fail(ctx, path, "writing failed");
-    (void)remove(beside);
+    if (cmha__write_file(beside, header, items, n_items)) {
+        if (cmha__file_replace(beside, path)) {
+            cmha__flush_folder(ctx, path);
+            return CMHA_OK;
+        }
+        status = cmha__io_fail(ctx, path, "writing failed");
+        (void)remove(beside);
+    } else status = cmha__io_fail(ctx, path, "writing failed");
     return status == CMHA_ERR_NOT_FOUND ? CMHA_ERR_IO : status; /* no such folder */
 }
 
@@ -13277,58 +13313,146 @@ static cmha_status cmha__archive_config(const cmha_archive *archive, cmha_model_
     return CMHA_OK;
 }
 
-/* Is this tensor of the file what the parameter expects? */
-static cmha_status cmha__check_parameter(const cmha_archive *archive, const char *prefix, const cmha_parameter *parameter) {
-    char name[CMHA__NAME + 16];
-    const cmha_archive_tensor *found;
+/* Names for an error line: as many as fit, then how many more there are. */
+typedef struct cmha__names {
+    char text[170];
+    size_t used, shown, n;
+} cmha__names;
+
+static void cmha__add_name(cmha__names *names, const char *name) {
+    size_t length = strlen(name) < 60 ? strlen(name) : 60, room = sizeof names->text - 32;
+    if (names->shown < names->n++ || names->used + length + 2 > room) return;
+    snprintf(names->text + names->used, room - names->used, "%s%.*s", names->used ? ", " : "", (int)length, name);
+    names->used += strlen(names->text + names->used);
+    names->shown++;
+}
+
+static const char *cmha__name_list(cmha__names *names) {
+    if (names->shown < names->n)
+        snprintf(names->text + names->used, sizeof names->text - names->used, " and %lu more",
+                 (unsigned long)(names->n - names->shown));
+    return names->text;
+}
+
+static void cmha__shape_text(const size_t *shape, int rank, char *text, size_t room) {
+    size_t used = 0;
     int i;
-    snprintf(name, sizeof name, "%s%s", prefix, parameter->name);
-    found = cmha_archive_find(archive, name);
-    if (!found) return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: tensor %s is missing", cmha__short(archive->path), name);
-    if (cmha__dtype_kind(found->dtype) >= CMHA__AS_I64)
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: tensor %s is %s", cmha__short(archive->path), name, found->dtype);
+    snprintf(text, room, "[");
+    for (i = 0; i < rank && (used = strlen(text)) < room; i++)
+        snprintf(text + used, room - used, "%s%lu", i ? ", " : "", (unsigned long)shape[i]);
+    used = strlen(text);
+    snprintf(text + used, room - used, "]");
+}
+
+enum { CMHA__WHY = 200 };
+
+/* Is this tensor of the file what the parameter expects? If not, why [CMHA__WHY] says it after "tensor NAME". */
+static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_parameter *parameter, char *why) {
+    char theirs[80], ours[80];
+    int i;
+    if (cmha__dtype_kind(found->dtype) >= CMHA__AS_I64) {
+        snprintf(why, CMHA__WHY, "is %s, not F64, F32, F16 or BF16", found->dtype);
+        return CMHA_ERR_FORMAT;
+    }
     for (i = 0; found->rank == parameter->tensor.rank && i < found->rank; i++)
         if (found->shape[i] != parameter->tensor.shape[i]) break;
     if (found->rank == parameter->tensor.rank && i == found->rank) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_SHAPE, "%s: tensor %s has %lu numbers in %d dimensions, the model needs %lu in %d",
-                      cmha__short(archive->path), name, (unsigned long)found->count, found->rank,
-                      (unsigned long)parameter->tensor.size, parameter->tensor.rank);
+    cmha__shape_text(found->shape, found->rank, theirs, sizeof theirs);
+    cmha__shape_text(parameter->tensor.shape, parameter->tensor.rank, ours, sizeof ours);
+    snprintf(why, CMHA__WHY, "has the shape %s, the model needs %s", theirs, ours);
+    return CMHA_ERR_SHAPE;
 }
 
-/* Names and shapes of all parameters under a prefix. */
-static cmha_status cmha__check_block(const cmha_archive *archive, cmha_model *model, const char *prefix) {
-    size_t i;
-    for (i = 0; i < model->n_parameters; i++) {
-        cmha_status status = cmha__check_parameter(archive, prefix, &model->parameters[i]);
-        if (status != CMHA_OK) return status;
-    }
-    return CMHA_OK;
-}
+/* The weights, and a checkpoint's moments */
+static const char *const cmha__prefixes[3] = {"", "optim.m.", "optim.v."};
 
-/* Tensors the model has no place for. All its own have been found, so counting comes first and the search is for the message. */
-static cmha_status cmha__check_strangers(const cmha_archive *archive, cmha_model *model) {
-    size_t i, plain = 0;
-    for (i = 0; i < archive->n_tensors; i++) plain += strncmp(archive->tensors[i].name, "optim.", 6) != 0;
-    for (i = 0; plain > model->n_parameters && i < archive->n_tensors; i++) {
-        const char *name = archive->tensors[i].name;
-        if (strncmp(name, "optim.", 6) == 0 || cmha_model_find(model, name)) continue;
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: the model has no parameter %.60s", cmha__short(archive->path),
-                          name);
-    }
-    return CMHA_OK;
-}
-
-static cmha_status cmha__read_block(cmha_archive *archive, const cmha_model *model, const char *prefix, cmha_real *block) {
+static const cmha_archive_tensor *cmha__archive_parameter(const cmha_archive *archive, int block, const cmha_parameter *parameter) {
     char name[CMHA__NAME + 16];
+    snprintf(name, sizeof name, "%s%s", cmha__prefixes[block], parameter->name);
+    return cmha_archive_find(archive, name);
+}
+
+/* Which tensors have a place in the model or its moments: known [n_tensors], given back by the caller. */
+static cmha_status cmha__known_tensors(const cmha_archive *archive, const cmha_model *model, unsigned char **known) {
+    size_t i;
+    int block;
+    *known = (unsigned char *)cmha__take(archive->context, archive->n_tensors);
+    if (archive->n_tensors && !*known)
+        return cmha__fail(archive->context, CMHA_ERR_MEMORY, "%s: no memory to look at %lu tensors", cmha__short(archive->path),
+                          (unsigned long)archive->n_tensors);
+    if (archive->n_tensors) memset(*known, 0, archive->n_tensors);
+    for (block = 0; block < 3; block++)
+        for (i = 0; i < model->n_parameters; i++) {
+            const cmha_archive_tensor *found = cmha__archive_parameter(archive, block, &model->parameters[i]);
+            if (found) (*known)[found - archive->tensors] = 1;
+        }
+    return CMHA_OK;
+}
+
+/* Every parameter of the first `blocks` of weights and moments is there and fits, and nothing is unknown. */
+static cmha_status cmha__check_weights(const cmha_archive *archive, const cmha_model *model, int blocks) {
+    cmha__names missing, strange;
+    char why[CMHA__WHY];
+    unsigned char *known;
+    size_t i;
+    int block;
+    cmha_status status = cmha__known_tensors(archive, model, &known);
+    memset(&missing, 0, sizeof missing), memset(&strange, 0, sizeof strange);
+    for (block = 0; block < blocks; block++)
+        for (i = 0; status == CMHA_OK && i < model->n_parameters; i++) {
+            const cmha_archive_tensor *found = cmha__archive_parameter(archive, block, &model->parameters[i]);
+            char name[CMHA__NAME + 16];
+            snprintf(name, sizeof name, "%s%s", cmha__prefixes[block], model->parameters[i].name);
+            if (!found) cmha__add_name(&missing, name);
+            else if ((status = cmha__fits(found, &model->parameters[i], why)) != CMHA_OK)
+                cmha__fail(archive->context, status, "%s: tensor %s %s", cmha__short(archive->path), name, why);
+        }
+    for (i = 0; status == CMHA_OK && i < archive->n_tensors; i++)
+        if (!known[i]) cmha__add_name(&strange, archive->tensors[i].name);
+    cmha__give(archive->context, known, archive->n_tensors);
+    if (status != CMHA_OK || missing.n + strange.n == 0) return status;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: %s%s%s%s%s", cmha__short(archive->path),
+                      missing.n ? "missing tensors: " : "", cmha__name_list(&missing), missing.n && strange.n ? "; " : "",
+                      strange.n ? "tensors unknown to the model: " : "", cmha__name_list(&strange));
+}
+
+/* What of the file fits goes to its place in `block`, of which the rest stays. */
+static cmha_status cmha__read_block(cmha_archive *archive, const cmha_model *model, int prefix, cmha_real *block, size_t *taken) {
+    char why[CMHA__WHY];
     size_t i;
     for (i = 0; i < model->n_parameters; i++) {
         const cmha_parameter *p = &model->parameters[i];
+        const cmha_archive_tensor *found = cmha__archive_parameter(archive, prefix, p);
         cmha_status status;
-        snprintf(name, sizeof name, "%s%s", prefix, p->name);
-        status = cmha_archive_read(archive, cmha_archive_find(archive, name), block + (p->tensor.data - model->data));
+        if (!found || cmha__fits(found, p, why) != CMHA_OK) continue;
+        status = cmha_archive_read(archive, found, block + (p->tensor.data - model->data));
         if (status != CMHA_OK) return status;
+        if (taken) ++*taken;
     }
     return CMHA_OK;
+}
+
+static void cmha__say_left(const cmha_archive *archive, const char *what, const char *name, const char *why) {
+    const cmha_context_config *config = &archive->context->config;
+    char line[sizeof archive->context->detail];
+    snprintf(line, sizeof line, "%s: %s %.60s %s", cmha__short(archive->path), what, name, why);
+    cmha__one_line(line);
+    config->log(config->log_user, CMHA_LOG_WARNING, line);
+}
+
+/* A line for every parameter that stays as it was and every tensor that the model has no use for. */
+static void cmha__report_left(const cmha_archive *archive, const cmha_model *model, const unsigned char *known) {
+    char why[CMHA__WHY];
+    size_t i;
+    if (!archive->context->config.log) return;
+    for (i = 0; i < model->n_parameters; i++) {
+        const cmha_archive_tensor *found = cmha__archive_parameter(archive, 0, &model->parameters[i]);
+        if (!found) cmha__say_left(archive, "parameter", model->parameters[i].name, "is not in the file and stays as it is");
+        else if (cmha__fits(found, &model->parameters[i], why) != CMHA_OK)
+            cmha__say_left(archive, "tensor", found->name, why);
+    }
+    for (i = 0; i < archive->n_tensors; i++)
+        if (!known[i]) cmha__say_left(archive, "tensor", archive->tensors[i].name, "is unknown to the model");
 }
 
 /* "a,b,c" -> n numbers; 0 unless there are exactly n. */
@@ -13387,11 +13511,10 @@ static cmha_status cmha__check_appetite(const cmha_archive *archive, const cmha_
 }
 
 static cmha_status cmha__load_into(cmha_model *model, cmha_archive *archive, const double *omega) {
-    cmha_status status = cmha__check_block(archive, model, "");
-    if (status == CMHA_OK) status = cmha__check_strangers(archive, model);
+    cmha_status status = cmha__check_weights(archive, model, 1);
     if (status == CMHA_OK && omega) status = cmha_model_set_frequencies(model, omega);
     if (status == CMHA_OK) status = cmha__archive_knowledge(archive, &model->knowledge_identity);
-    if (status == CMHA_OK) status = cmha__read_block(archive, model, "", model->data);
+    if (status == CMHA_OK) status = cmha__read_block(archive, model, 0, model->data, NULL);
     return status;
 }
 
@@ -13412,7 +13535,41 @@ CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, c
     cmha__give(context, omega, n_omega * sizeof *omega);
     cmha_archive_close(&archive);
     if (status != CMHA_OK) cmha_model_close(model);
-    return status == CMHA_ERR_ARGUMENT ? CMHA_ERR_FORMAT : status; /* the argument came from the file */
+    if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
+    return cmha__blame(context, path, status);
+}
+
+/* Reads into memory of its own first, so that a disk that fails half-way leaves the model as it was. */
+static cmha_status cmha__read_over(cmha_model *model, cmha_archive *archive, size_t *taken) {
+    size_t bytes = model->size * sizeof *model->data;
+    cmha_real *staged = (cmha_real *)cmha__take(model->context, bytes);
+    cmha_status status;
+    if (!staged)
+        return cmha__fail(model->context, CMHA_ERR_MEMORY, "%s: no memory to read %lu parameters", cmha__short(archive->path),
+                          (unsigned long)model->size);
+    memcpy(staged, model->data, bytes);
+    status = cmha__read_block(archive, model, 0, staged, taken);
+    if (status == CMHA_OK) memcpy(model->data, staged, bytes);
+    else *taken = 0;
+    cmha__give(model->context, staged, bytes);
+    return status;
+}
+
+CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken) {
+    cmha_archive archive;
+    cmha_status status;
+    unsigned char *known = NULL;
+    size_t n = 0;
+    if (taken) *taken = 0;
+    if (!model || !model->context) return CMHA_ERR_STATE;
+    if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
+    status = strict ? cmha__check_weights(&archive, model, 1) : cmha__known_tensors(&archive, model, &known);
+    if (status == CMHA_OK) status = cmha__read_over(model, &archive, &n);
+    if (status == CMHA_OK && !strict) cmha__report_left(&archive, model, known);
+    cmha__give(model->context, known, archive.n_tensors);
+    cmha_archive_close(&archive);
+    if (taken) *taken = n;
+    return status;
 }
 
 /* The first option in which file and model differ ends a resumption: it would be another run. */
@@ -13453,21 +13610,40 @@ static cmha_status cmha__archive_state(const cmha_archive *archive, uint64_t *st
     if (!text[0] || !text[1] || !text[2])
         return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: it has weights but no training state",
                           cmha__short(archive->path));
-    if (!cmha__parse_u64(text[0], step) || *step > (size_t)-1 || !cmha__parse_u64(text[1], seed) || !cmha__parse_real(text[2],
-                                                                                                                      best))
+    if (!cmha__parse_u64(text[0], step) || *step > (size_t)-1 / 2 /* the next step's number must not be 0 */ ||
+        !cmha__parse_u64(text[1], seed) || !cmha__parse_real(text[2], best))
         return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: state.step, state.seed or state.best is not a number",
                           cmha__short(archive->path));
     return CMHA_OK;
 }
 
 /* Everything that can be wrong with the file, before anything is changed. */
-static cmha_status cmha__check_resume(const cmha_archive *archive, cmha_model *model) {
-    static const char *const prefixes[3] = {"", "optim.m.", "optim.v."};
+static cmha_status cmha__check_resume(const cmha_archive *archive, const cmha_model *model) {
     cmha_status status = cmha__check_same_config(archive, model);
-    int i;
     if (status == CMHA_OK) status = cmha__check_same_omega(archive, model);
-    for (i = 0; status == CMHA_OK && i < 3; i++) status = cmha__check_block(archive, model, prefixes[i]);
-    return status == CMHA_OK ? cmha__check_strangers(archive, model) : status;
+    return status == CMHA_OK ? cmha__check_weights(archive, model, 3) : status;
+}
+
+/* Weights and moments, by way of memory of its own as in cmha__read_over. */
+static cmha_status cmha__resume(cmha_trainer *trainer, cmha_archive *archive) {
+    cmha_model *model = trainer->model;
+    size_t n = model->size, bytes = 3 * n * sizeof *model->data; /* cannot overflow: cmha__model_describe */
+    cmha_real *staged = (cmha_real *)cmha__take(model->context, bytes);
+    cmha_status status = CMHA_OK;
+    int block;
+    if (!staged)
+        return cmha__fail(model->context, CMHA_ERR_MEMORY, "%s: no memory to read %lu parameters and their moments",
+                          cmha__short(archive->path), (unsigned long)n);
+    memcpy(staged, model->data, n * sizeof *staged);
+    memcpy(staged + n, trainer->moments, 2 * n * sizeof *staged);
+    for (block = 0; block < 3 && status == CMHA_OK; block++)
+        status = cmha__read_block(archive, model, block, staged + (size_t)block * n, NULL);
+    if (status == CMHA_OK) {
+        memcpy(model->data, staged, n * sizeof *staged);
+        memcpy(trainer->moments, staged + n, 2 * n * sizeof *staged);
+    }
+    cmha__give(model->context, staged, bytes);
+    return status;
 }
 
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) {
@@ -13485,9 +13661,7 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
         status = cmha__fail(model->context, CMHA_ERR_FORMAT,
                             "%s: it learned with another knowledge base; to go on with this one, set it after loading",
                             cmha__short(path));
-    if (status == CMHA_OK) status = cmha__read_block(&archive, model, "", model->data);
-    if (status == CMHA_OK) status = cmha__read_block(&archive, model, "optim.m.", trainer->moments);
-    if (status == CMHA_OK) status = cmha__read_block(&archive, model, "optim.v.", trainer->moments + model->size);
+    if (status == CMHA_OK) status = cmha__resume(trainer, &archive);
     if (status == CMHA_OK) {
         trainer->step = (size_t)step;
         trainer->seed = seed;
@@ -13495,7 +13669,7 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
         if (!model->knowledge) model->knowledge_identity = knowledge;
     }
     cmha_archive_close(&archive);
-    return status;
+    return cmha__blame(model->context, path, status);
 }
 
 /* ---- knowledge bases ---- */
