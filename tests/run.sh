@@ -24,7 +24,7 @@ part() {
     if [ -z "$p" ]; then p=0 f=1; tail -n 15 "$W/log"; last="stopped with status $status"; fi
     if [ "$f" -eq 0 ] && [ $status -ne 0 ]; then f=1 last="$last, but status $status"; fi
     if [ "$f" -ne 0 ]; then grep -v '^PASS\|^SKIP' "$W/log" | sed '$d' | head -n 60
-    else grep '^SKIP [^a-z]*[a-z+]* is\|^SKIP there\|^SKIP this' "$W/log"
+    else grep '^SKIP [^a-z]*[a-z+]* is\|^SKIP there\|^SKIP this\|^[0-9]* kills' "$W/log"
     fi
     passed=$((passed + p)) failed=$((failed + f))
     printf '%-44s %s\n' "$label" "$last"
@@ -137,6 +137,7 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny --help lists the fields" says d_model
     one "train_tiny with 3 steps again" works "$P/train_tiny" --steps 3 --seed 4 $small
 fi
+[ -x "$P/train_tiny" ] && part "train_tiny, killed and stopped" tests/kill.sh "$B"
 if [ -x "$P/generate" ]; then
     one "generate" works "$P/generate" "$W/tiny.safetensors"
     one "generate says something" [ -s "$W/out" ]
