@@ -1514,6 +1514,12 @@ extern int setenv(const char *name, const char *value, int replace);
 #define CMHA__PRINTF(text, first)
 #endif
 
+/* The vector mathematics rounds by adding 1.5 * 2^23 and relies on every operation being rounded to float. Where it is not (an x87;
+   GCC's -std=c99 on s390x), libm takes its place. */
+#if defined(CMHA_NO_SIMD) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0)
+#define CMHA__SCALAR
+#endif
+
 #define CMHA__TEXT_(x) #x
 #define CMHA__TEXT(x) CMHA__TEXT_(x)
 
@@ -1536,7 +1542,7 @@ extern int setenv(const char *name, const char *value, int replace);
 #else
 #define CMHA__VERSION_OMP ""
 #endif
-#ifdef CMHA_NO_SIMD
+#ifdef CMHA__SCALAR
 #define CMHA__VERSION_SIMD ", no SIMD"
 #else
 #define CMHA__VERSION_SIMD ""
@@ -2152,7 +2158,7 @@ CMHA_DEF void cmha_context_close(cmha_context *context) {
 
 /* ---- the built-in matrix product: packed panels, one register tile at a time ---- */
 
-#if defined(__GNUC__) && !defined(CMHA_NO_SIMD)
+#if defined(__GNUC__) && !defined(CMHA__SCALAR)
 #define CMHA__GEMM_VECTORS
 #if defined(__AVX512F__)
 #define CMHA__GEMM_BYTES 64
@@ -2403,7 +2409,7 @@ enum { CMHA__LANES = 16 };
 #define CMHA__EPSILON FLT_EPSILON
 #endif
 
-#if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
+#if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
 #ifdef CMHA_DOUBLE
 #define CMHA__LIBM(name) name
 #else
@@ -2496,7 +2502,7 @@ static inline float cmha__normal_cdf(float x, float *density) {
 }
 #endif
 
-#if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
+#if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
 static inline cmha_real cmha__inverse_root(cmha_real x) { return 1 / CMHA__LIBM(sqrt)(x); }
 static inline cmha_real cmha__square_root(cmha_real x) { return CMHA__LIBM(sqrt)(x); }
 #else
@@ -5501,7 +5507,7 @@ CMHA_DEF void cmha_complex_linear_backward(const cmha_real *x, const cmha_real *
 
 /* exp(i theta) for theta of any size: reduced by multiples of 2 pi in double, where cmha__sincos needs that. */
 static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
-#if !defined(CMHA_DOUBLE) && !defined(CMHA_NO_SIMD)
+#if !defined(CMHA_DOUBLE) && !defined(CMHA__SCALAR)
     double turns = (double)theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: rounds to whole turns */
     turns -= 6755399441055744.0;
     theta = (float)((double)theta - turns * 6.283185307179586);
