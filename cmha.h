@@ -93,6 +93,35 @@ typedef float cmha_real;
 #define CMHA_VERSION_MAJOR 0
 #define CMHA_VERSION_MINOR 2
 #define CMHA_VERSION_PATCH 0
+/* For #if: 200 is version 0.2.0. */
+#define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
+
+/* A program must have been compiled for the version (its first two numbers) and the cmha_real of the library it links with, since
+   the structs' layouts depend on both. So every file that includes this header refers to a symbol that names them, and a wrong
+   pair is refused by the linker (of GCC and clang):
+       undefined reference to `cmha_0_2_compiled_with_CMHA_DOUBLE'
+   Files under CMHA_STATIC link with nothing. */
+#ifndef CMHA_STATIC
+#ifdef CMHA_DOUBLE
+#define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, with)
+#else
+#define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, without)
+#endif
+#define CMHA_CONFIGURATION_NAME(major, minor, real) CMHA_CONFIGURATION_PASTE(major, minor, real)
+#define CMHA_CONFIGURATION_PASTE(major, minor, real) cmha_##major##_##minor##_compiled_##real##_CMHA_DOUBLE
+CMHA_DEF void CMHA_CONFIGURATION(void); /* does nothing */
+#if defined(__GNUC__) || defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wattributes" /* GCC knows retain, which outlives -Wl,--gc-sections, where its target does not */
+#if defined(__ELF__) && defined(__has_attribute)
+#if __has_attribute(retain)
+__attribute__((retain))
+#endif
+#endif
+__attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONFIGURATION;
+#pragma GCC diagnostic pop
+#endif
+#endif
 
 /* "0.2.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
 CMHA_DEF const char *cmha_version(void);
@@ -1553,6 +1582,10 @@ CMHA_DEF const char *cmha_version(void) {
         " (" CMHA__VERSION_REAL CMHA__VERSION_BLAS CMHA__VERSION_OMP CMHA__VERSION_SIMD ")";
 }
 
+#ifndef CMHA_STATIC
+CMHA_DEF void CMHA_CONFIGURATION(void) {}
+#endif
+
 CMHA_DEF const char *cmha_status_string(cmha_status status) {
     switch (status) {
 #define CMHA__STATUS_CASE(name, text) case name: return text;
@@ -1834,8 +1867,8 @@ static size_t cmha__choice(const char *choices, int i, const char **begin) {
 
 static void cmha__field_store(const cmha_field *field, void *config, double value) {
     char *member = (char *)config + field->offset;
-    size_t size = (size_t)value;
-    int whole = (int)value;
+    size_t size = field->type == CMHA_FIELD_SIZE ? (size_t)value : 0; /* a real may be beyond any whole type */
+    int whole = field->type == CMHA_FIELD_FLAG || field->type == CMHA_FIELD_ENUM ? (int)value : 0;
     if (field->type == CMHA_FIELD_SIZE) memcpy(member, &size, sizeof size);
     else if (field->type == CMHA_FIELD_REAL) memcpy(member, &value, sizeof value);
     else memcpy(member, &whole, sizeof whole);
@@ -10401,6 +10434,8 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 #define CMHA__CLOSE_FILE _close
 #define CMHA__SEEK_FILE _lseeki64
 #define CMHA__FILE_PLACE long long
+#define CMHA__FILE_ABOUT struct _stat64 /* plain fstat has 32 bits for the size there */
+#define CMHA__FILE_STAT _fstat64
 #define CMHA__READ_FILE(fd, to, n) _read(fd, to, (unsigned)(n))
 #define CMHA__WRITE_FILE(fd, from, n) _write(fd, from, (unsigned)(n))
 #define CMHA__FLUSH_FILE _commit
@@ -10415,6 +10450,8 @@ __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to
 #define CMHA__CLOSE_FILE close
 #define CMHA__SEEK_FILE lseek
 #define CMHA__FILE_PLACE off_t
+#define CMHA__FILE_ABOUT struct stat
+#define CMHA__FILE_STAT fstat
 #define CMHA__READ_FILE(fd, to, n) read(fd, to, n)
 #define CMHA__WRITE_FILE(fd, from, n) write(fd, from, n)
 #define CMHA__FLUSH_FILE fsync
@@ -10441,10 +10478,10 @@ static cmha_status cmha__io_fail(cmha_context *ctx, const char *path, const char
 }
 
 static cmha_status cmha__file_open(cmha_context *ctx, const char *path, int *fd, uint64_t *size) {
-    struct stat about;
+    CMHA__FILE_ABOUT about;
     int file = CMHA__OPEN_FILE(path, O_RDONLY | CMHA__FILE_FLAGS), regular;
     if (file < 0) return cmha__io_fail(ctx, path, "cannot be opened");
-    regular = fstat(file, &about) == 0 && S_ISREG(about.st_mode);
+    regular = CMHA__FILE_STAT(file, &about) == 0 && S_ISREG(about.st_mode);
     *size = regular ? (uint64_t)CMHA__SEEK_FILE(file, 0, SEEK_END) : 0;
     if (!regular || *size == (uint64_t)-1) {
         CMHA__CLOSE_FILE(file);
