@@ -4001,6 +4001,9 @@ static cmha_real *cmha__deal(cmha_real *base, size_t *used, size_t n) {
     return part;
 }
 
+/* Reals that hold this many bytes: on 32-bit x86 a place has 12, which is no multiple of a double. */
+static size_t cmha__reals_for(size_t bytes) { return (bytes + sizeof(cmha_real) - 1) / sizeof(cmha_real); }
+
 /* Deals `base` out to the arrays a head needs and returns how much that is. */
 static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real *base, cmha__unit *u) {
     size_t dk = cmha__key_width(a), dv = cmha__value_width(a), tile = CMHA__TILE * CMHA__TILE, used = 0;
@@ -4016,7 +4019,7 @@ static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real 
     u->out = cmha__deal(base, &used, dv > a->d_v ? a->n_q * dv : 0);
     u->peaks = cmha__deal(base, &used, !own && score ? a->n_q : 0);
     u->places = (cmha__peak *)(void *)cmha__deal(base, &used,
-                                                 !own && score ? a->n_q * (sizeof(cmha__peak) / sizeof(cmha_real)) : 0);
+                                                 !own && score ? cmha__reals_for(a->n_q * sizeof(cmha__peak)) : 0);
     if (mode != CMHA__BACKWARD) return used;
     u->dq = cmha__deal(base, &used, a->n_q * dk);
     u->dturned = cmha__deal(base, &used, score ? a->n_q * dk : 0);
@@ -4210,8 +4213,8 @@ static size_t cmha__deal_shared(const cmha_attention_args *a, int mode, cmha_rea
     size_t heads = a->batch * a->heads, rows = cmha__has_peaks(a) ? heads * a->n_q : 0, used = 0;
     int learned = mode == CMHA__BACKWARD && a->kind == CMHA_ATTENTION_CMHA;
     x->partial = (double *)(void *)cmha__deal(base, &used,
-                                              learned ? heads * (a->d_k / 2) * 2 * (sizeof(double) / sizeof(cmha_real)) : 0);
-    x->places = (cmha__peak *)(void *)cmha__deal(base, &used, rows * (sizeof(cmha__peak) / sizeof(cmha_real)));
+                                              cmha__reals_for(learned ? heads * (a->d_k / 2) * 2 * sizeof(double) : 0));
+    x->places = (cmha__peak *)(void *)cmha__deal(base, &used, cmha__reals_for(rows * sizeof(cmha__peak)));
     x->peaks = cmha__deal(base, &used, rows);
     x->divisors = cmha__deal(base, &used, rows);
     return used;

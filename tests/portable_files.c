@@ -8,7 +8,7 @@ static const char *folder;
 
 static const char *const options[] = {
     "attention=cmha attention_bias=1 activation=swiglu tied=0",
-    "attention=rope norm=rms share=shared layout=half",
+    "attention=rope norm=rmsnorm share=shared layout=half",
     "family=cope attention=dot causal=0",
     "family=mobius attention=dot position=learned placement=post causal=0",
     "family=crat",
