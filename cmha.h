@@ -94,6 +94,35 @@ typedef float cmha_real;
 #define CMHA_VERSION_MAJOR 0
 #define CMHA_VERSION_MINOR 2
 #define CMHA_VERSION_PATCH 0
+/* For #if: 200 is version 0.2.0. */
+#define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
+
+/* A program must have been compiled for the version (its first two numbers) and the cmha_real of the library it links with, since
+   the structs' layouts depend on both. So every file that includes this header refers to a symbol that names them, and a wrong
+   pair is refused by the linker (of GCC and clang):
+       undefined reference to `cmha_0_2_compiled_with_CMHA_DOUBLE'
+   Files under CMHA_STATIC link with nothing. */
+#ifndef CMHA_STATIC
+#ifdef CMHA_DOUBLE
+#define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, with)
+#else
+#define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, without)
+#endif
+#define CMHA_CONFIGURATION_NAME(major, minor, real) CMHA_CONFIGURATION_PASTE(major, minor, real)
+#define CMHA_CONFIGURATION_PASTE(major, minor, real) cmha_##major##_##minor##_compiled_##real##_CMHA_DOUBLE
+CMHA_DEF void CMHA_CONFIGURATION(void); /* does nothing */
+#if defined(__GNUC__) || defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wattributes" /* GCC knows retain, which outlives -Wl,--gc-sections, where its target does not */
+#if defined(__ELF__) && defined(__has_attribute)
+#if __has_attribute(retain)
+__attribute__((retain))
+#endif
+#endif
+__attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONFIGURATION;
+#pragma GCC diagnostic pop
+#endif
+#endif
 
 /* "0.2.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
 CMHA_DEF const char *cmha_version(void);
@@ -1778,6 +1807,12 @@ extern int setenv(const char *name, const char *value, int replace);
 #define CMHA__PRINTF(text, first)
 #endif
 
+/* The vector mathematics rounds by adding 1.5 * 2^23 and relies on every operation being rounded to float. Where it is not (an x87;
+   GCC's -std=c99 on s390x), libm takes its place. */
+#if defined(CMHA_NO_SIMD) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0)
+#define CMHA__SCALAR
+#endif
+
 #define CMHA__TEXT_(x) #x
 #define CMHA__TEXT(x) CMHA__TEXT_(x)
 
@@ -1800,7 +1835,7 @@ extern int setenv(const char *name, const char *value, int replace);
 #else
 #define CMHA__VERSION_OMP ""
 #endif
-#ifdef CMHA_NO_SIMD
+#ifdef CMHA__SCALAR
 #define CMHA__VERSION_SIMD ", no SIMD"
 #else
 #define CMHA__VERSION_SIMD ""
@@ -1810,6 +1845,10 @@ CMHA_DEF const char *cmha_version(void) {
     return CMHA__TEXT(CMHA_VERSION_MAJOR) "." CMHA__TEXT(CMHA_VERSION_MINOR) "." CMHA__TEXT(CMHA_VERSION_PATCH)
         " (" CMHA__VERSION_REAL CMHA__VERSION_BLAS CMHA__VERSION_OMP CMHA__VERSION_SIMD ")";
 }
+
+#ifndef CMHA_STATIC
+CMHA_DEF void CMHA_CONFIGURATION(void) {}
+#endif
 
 CMHA_DEF const char *cmha_status_string(cmha_status status) {
     switch (status) {
@@ -2430,7 +2469,7 @@ CMHA_DEF void cmha_context_close(cmha_context *context) {
 
 /* ---- the built-in matrix product: packed panels, one register tile at a time ---- */
 
-#if defined(__GNUC__) && !defined(CMHA_NO_SIMD)
+#if defined(__GNUC__) && !defined(CMHA__SCALAR)
 #define CMHA__GEMM_VECTORS
 #if defined(__AVX512F__)
 #define CMHA__GEMM_BYTES 64
@@ -2681,7 +2720,7 @@ enum { CMHA__LANES = 16 };
 #define CMHA__EPSILON FLT_EPSILON
 #endif
 
-#if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
+#if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
 #ifdef CMHA_DOUBLE
 #define CMHA__LIBM(name) name
 #else
@@ -2774,7 +2813,7 @@ static inline float cmha__normal_cdf(float x, float *density) {
 }
 #endif
 
-#if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
+#if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
 static inline cmha_real cmha__inverse_root(cmha_real x) { return 1 / CMHA__LIBM(sqrt)(x); }
 static inline cmha_real cmha__square_root(cmha_real x) { return CMHA__LIBM(sqrt)(x); }
 #else
@@ -4240,6 +4279,9 @@ static cmha_real *cmha__deal(cmha_real *base, size_t *used, size_t n) {
     return part;
 }
 
+/* Reals that hold this many bytes: on 32-bit x86 a place has 12, which is no multiple of a double. */
+static size_t cmha__reals_for(size_t bytes) { return (bytes + sizeof(cmha_real) - 1) / sizeof(cmha_real); }
+
 /* Deals `base` out to the arrays a head needs and returns how much that is. */
 static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real *base, cmha__unit *u) {
     size_t dk = cmha__key_width(a), dv = cmha__value_width(a), tile = CMHA__TILE * CMHA__TILE, used = 0;
@@ -4255,7 +4297,7 @@ static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real 
     u->out = cmha__deal(base, &used, dv > a->d_v ? a->n_q * dv : 0);
     u->peaks = cmha__deal(base, &used, !own && score ? a->n_q : 0);
     u->places = (cmha__peak *)(void *)cmha__deal(base, &used,
-                                                 !own && score ? a->n_q * (sizeof(cmha__peak) / sizeof(cmha_real)) : 0);
+                                                 !own && score ? cmha__reals_for(a->n_q * sizeof(cmha__peak)) : 0);
     if (mode != CMHA__BACKWARD) return used;
     u->dq = cmha__deal(base, &used, a->n_q * dk);
     u->dturned = cmha__deal(base, &used, score ? a->n_q * dk : 0);
@@ -4449,8 +4491,8 @@ static size_t cmha__deal_shared(const cmha_attention_args *a, int mode, cmha_rea
     size_t heads = a->batch * a->heads, rows = cmha__has_peaks(a) ? heads * a->n_q : 0, used = 0;
     int learned = mode == CMHA__BACKWARD && a->kind == CMHA_ATTENTION_CMHA;
     x->partial = (double *)(void *)cmha__deal(base, &used,
-                                              learned ? heads * (a->d_k / 2) * 2 * (sizeof(double) / sizeof(cmha_real)) : 0);
-    x->places = (cmha__peak *)(void *)cmha__deal(base, &used, rows * (sizeof(cmha__peak) / sizeof(cmha_real)));
+                                              cmha__reals_for(learned ? heads * (a->d_k / 2) * 2 * sizeof(double) : 0));
+    x->places = (cmha__peak *)(void *)cmha__deal(base, &used, cmha__reals_for(rows * sizeof(cmha__peak)));
     x->peaks = cmha__deal(base, &used, rows);
     x->divisors = cmha__deal(base, &used, rows);
     return used;
@@ -5779,7 +5821,7 @@ CMHA_DEF void cmha_complex_linear_backward(const cmha_real *x, const cmha_real *
 
 /* exp(i theta) for theta of any size: reduced by multiples of 2 pi in double, where cmha__sincos needs that. */
 static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
-#if !defined(CMHA_DOUBLE) && !defined(CMHA_NO_SIMD)
+#if !defined(CMHA_DOUBLE) && !defined(CMHA__SCALAR)
     double turns = (double)theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: rounds to whole turns */
     turns -= 6755399441055744.0;
     theta = (float)((double)theta - turns * 6.283185307179586);
@@ -12262,6 +12304,8 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 #define CMHA__CLOSE_FILE _close
 #define CMHA__SEEK_FILE _lseeki64
 #define CMHA__FILE_PLACE long long
+#define CMHA__FILE_ABOUT struct _stat64 /* plain fstat has 32 bits for the size there */
+#define CMHA__FILE_STAT _fstat64
 #define CMHA__READ_FILE(fd, to, n) _read(fd, to, (unsigned)(n))
 #define CMHA__WRITE_FILE(fd, from, n) _write(fd, from, (unsigned)(n))
 #define CMHA__FLUSH_FILE _commit
@@ -12276,6 +12320,8 @@ __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to
 #define CMHA__CLOSE_FILE close
 #define CMHA__SEEK_FILE lseek
 #define CMHA__FILE_PLACE off_t
+#define CMHA__FILE_ABOUT struct stat
+#define CMHA__FILE_STAT fstat
 #define CMHA__READ_FILE(fd, to, n) read(fd, to, n)
 #define CMHA__WRITE_FILE(fd, from, n) write(fd, from, n)
 #define CMHA__FLUSH_FILE fsync
@@ -12313,10 +12359,10 @@ static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status 
 }
 
 static cmha_status cmha__file_open(cmha_context *ctx, const char *path, int *fd, uint64_t *size) {
-    struct stat about;
+    CMHA__FILE_ABOUT about;
     int file = CMHA__OPEN_FILE(path, O_RDONLY | CMHA__FILE_FLAGS), regular;
     if (file < 0) return cmha__io_fail(ctx, path, "cannot be opened");
-    regular = fstat(file, &about) == 0 && S_ISREG(about.st_mode);
+    regular = CMHA__FILE_STAT(file, &about) == 0 && S_ISREG(about.st_mode);
     *size = regular ? (uint64_t)CMHA__SEEK_FILE(file, 0, SEEK_END) : 0;
     if (!regular || *size == (uint64_t)-1) {
         CMHA__CLOSE_FILE(file);
