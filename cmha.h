@@ -6186,15 +6186,19 @@ static void cmha__arena_close(cmha_context *context, cmha_arena *arena) {
     arena->used = 0;
 }
 
+static int cmha__arena_overflows(const cmha_arena *arena, size_t bytes) {
+    return bytes > SIZE_MAX - 64 || !cmha__sum(arena->used, cmha__round64(bytes), &bytes);
+}
+
 /* NULL when memory ran out. Growing happens in a first pass only: see cmha__arena_reset. */
 static void *cmha__arena_take(cmha_context *context, cmha_arena *arena, size_t bytes) {
     struct cmha_arena_block *block = arena->block;
     void *memory;
-    if (bytes > SIZE_MAX - 64 || !cmha__sum(arena->used, cmha__round64(bytes), &bytes)) {
+    if (cmha__arena_overflows(arena, bytes)) {
         cmha__fail(context, CMHA_ERR_OVERFLOW, "tape: a size overflows");
         return NULL;
     }
-    bytes -= arena->used;
+    bytes = cmha__round64(bytes);
     if (arena->measuring) {
         memory = (void *)(uintptr_t)(arena->used + 64);
     } else {
@@ -6228,9 +6232,10 @@ static cmha_status cmha__arena_reserve(cmha_context *context, cmha_arena *arena,
     cmha__arena_reset(context, arena);
     if (arena->block && arena->block->size >= bytes) return CMHA_OK;
     cmha__arena_close(context, arena);
-    arena->reserved = bytes;
     arena->block = cmha__block_new(context, bytes);
-    return arena->block ? CMHA_OK : CMHA_ERR_MEMORY;
+    if (!arena->block) return CMHA_ERR_MEMORY; /* what is reserved stays as it was: smaller passes must go on working */
+    arena->reserved = bytes;
+    return CMHA_OK;
 }
 
 /* The key of the next dropout mask. */
@@ -6260,7 +6265,7 @@ static void cmha__rewind(cmha_tape *tape, cmha__mark mark) {
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording) {
     if (!tape) return CMHA_ERR_ARGUMENT;
     memset(tape, 0, sizeof *tape);
-    if (!context || !context->open) return CMHA_ERR_STATE;
+    if (!context || !context->open) return tape->status = CMHA_ERR_STATE;
     tape->context = context;
     tape->recording = recording;
     tape->key = cmha__mix(context->config.seed);
@@ -6272,6 +6277,7 @@ CMHA_DEF void cmha_tape_close(cmha_tape *tape) {
     cmha__arena_close(tape->context, &tape->memory);
     cmha__arena_close(tape->context, &tape->records);
     memset(tape, 0, sizeof *tape);
+    tape->status = CMHA_ERR_STATE; /* of every operation that still comes */
 }
 
 CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
@@ -6305,12 +6311,17 @@ static cmha_tensor *cmha__tape_fail2(cmha_tape *tape, cmha_status status, const 
 
 static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
 
-CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes) {
+/* From one of the tape's arenas; a failure is kept. */
+static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
     void *memory;
-    if (!tape || tape->status) return NULL;
-    memory = cmha__arena_take(tape->context, &tape->memory, bytes);
-    if (!memory) cmha__tape_fail(tape, CMHA_ERR_MEMORY, NULL);
+    if (!tape->context) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL); /* never opened */
+    memory = cmha__arena_take(tape->context, arena, bytes);
+    if (!memory) cmha__tape_fail(tape, cmha__arena_overflows(arena, bytes) ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY, NULL);
     return memory;
+}
+
+CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes) {
+    return tape && !tape->status ? cmha__tape_take(tape, &tape->memory, bytes) : NULL;
 }
 
 static cmha_real *cmha__reals(cmha_tape *tape, size_t n) {
@@ -6324,24 +6335,29 @@ static cmha_real *cmha__reals(cmha_tape *tape, size_t n) {
 
 /* Memory for records and tensors: small, and real also in a dry run. */
 static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
-    void *memory = cmha__arena_take(tape->context, &tape->records, bytes);
+    void *memory = cmha__tape_take(tape, &tape->records, bytes);
     if (memory) memset(memory, 0, bytes);
-    else cmha__tape_fail(tape, CMHA_ERR_MEMORY, NULL);
     return memory;
 }
 
+/* The product of the sizes that are not 0 is limited too, so that no operation needs to fear for what it derives from some of
+   them: rows, twice their number, their bytes. */
 static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t *shape) {
     cmha_tensor *t;
+    size_t extent = 1;
     int i;
     if (!tape || tape->status) return NULL;
     if (rank < 1 || rank > CMHA_MAX_RANK) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "tensor: the rank must be 1 to 4");
+    if (!shape) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "tensor: its shape is NULL");
     t = (cmha_tensor *)cmha__record_alloc(tape, sizeof *t);
     if (!t) return NULL;
     t->rank = rank;
     t->size = 1;
     for (i = 0; i < rank; i++) {
         t->shape[i] = shape[i];
-        if (!cmha__mul(t->size, shape[i], &t->size)) return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
+        t->size *= shape[i];
+        if (!cmha__mul(extent, shape[i] ? shape[i] : 1, &extent) || extent > SIZE_MAX / 64)
+            return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
     }
     return t;
 }
@@ -6364,6 +6380,7 @@ CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *s
 CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data, cmha_real *grad) {
     cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
     if (!t) return NULL;
+    if (!data && t->size) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "tensor: the data to wrap is NULL");
     t->data = data;
     t->grad = grad;
     t->needs_grad = grad != NULL;
@@ -6375,7 +6392,9 @@ CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *
     cmha_record *record;
     int i, wanted = 0;
     if (!tape || tape->status || !out) return NULL;
-    if (n_in < 0 || n_in > CMHA_MAX_INPUTS) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "push: too many inputs");
+    if (!tape->context) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL);
+    if (n_in < 0 || n_in > CMHA_MAX_INPUTS || (n_in && !in))
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "push: the inputs are NULL, too many or fewer than none");
     for (i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
     if (!tape->recording || !wanted || !backward) return out;
     record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
@@ -6417,7 +6436,7 @@ static void cmha__grad_release(cmha_tape *tape, cmha_tensor *t) {
 /* The gradient of t, and by *fresh whether it is new and still holds rubbish: then the caller writes instead of adding. */
 static cmha_real *cmha__grad_fresh(cmha_tape *tape, cmha_tensor *t, int *fresh) {
     *fresh = 0;
-    if (!t || !t->needs_grad || tape->status) return NULL;
+    if (!t || !t->needs_grad || !tape || tape->status) return NULL;
     if (!t->grad) {
         t->grad = cmha__grad_buffer(tape, t->size);
         *fresh = 1;
@@ -6451,6 +6470,7 @@ CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real
     cmha_record *record;
     cmha_real *grad;
     if (!tape) return CMHA_ERR_ARGUMENT;
+    if (!tape->context) tape->status = CMHA_ERR_STATE;
     if (tape->status) return tape->status;
     if (!loss || loss->size != 1) {
         cmha__tape_fail(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
