@@ -6744,9 +6744,9 @@ CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
 }
 
 static cmha_status cmha__embedding_record(cmha_tape *tape, cmha_record *r) {
-    size_t D = r->in[0]->shape[1];
+    size_t D = r->in[0]->shape[1], T = r->out->shape[0] * r->out->shape[1];
     cmha_real *dw = cmha_grad(tape, r->in[0]);
-    if (dw && !cmha__dry(tape)) cmha_embedding_backward(r->out->grad, (const int32_t *)r->user, r->out->size / D, D, dw);
+    if (dw && !cmha__dry(tape)) cmha_embedding_backward(r->out->grad, (const int32_t *)r->user, T, D, dw);
     return tape->status;
 }
 
@@ -6884,10 +6884,24 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
     }
 }
 
+/* A failure of shared options, else OK: a dropout rate in [0, 1), an epsilon of at least 0; both false for NaN. */
+static cmha_status cmha__check_dropout(cmha_tape *tape, cmha_real p) {
+    if (!(p >= 0) || p >= 1) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "dropout: p must be at least 0 and below 1");
+    return tape->status;
+}
+
+static cmha_status cmha__check_eps(cmha_tape *tape, const char *operation, cmha_real eps) {
+    char line[64];
+    snprintf(line, sizeof line, "%s: eps must be at least 0", operation);
+    if (!(eps >= 0)) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, line);
+    return tape->status;
+}
+
 static const char *cmha__sublayer_misfit(const cmha_tensor *x, int act, const cmha_tensor *w, const cmha_tensor *bias,
                                          const cmha_tensor *residual) {
     if (w->rank != 2) return "linear: the weight must be [O, I]";
     if (cmha__last(x) != w->shape[1] * (act == CMHA_SWIGLU ? 2 : 1)) return "linear: input of width %zu, weight for %zu";
+    if (act > CMHA_RELU) return "linear: there is no such activation (input of width %zu, weight for %zu)";
     if (bias && bias->size != w->shape[0]) return "linear: output of width %zu (input of %zu), another in the bias";
     if (residual && (cmha__last(residual) != w->shape[0] || cmha__rows(residual) != cmha__rows(x)))
         return "linear: the residual does not have the shape of the output (input of width %zu, weight for %zu)";
@@ -6905,7 +6919,10 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     cmha__mark mark;
     if (!x || !weight || !tape || tape->status) return NULL;
     misfit = cmha__sublayer_misfit(x, act, weight, bias, residual);
-    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, cmha__last(x), weight->shape[weight->rank - 1]);
+    if (misfit)
+        return cmha__tape_fail2(tape, act > CMHA_RELU ? CMHA_ERR_ARGUMENT : CMHA_ERR_SHAPE, misfit, cmha__last(x),
+                                weight->shape[weight->rank - 1]);
+    if (cmha__check_dropout(tape, dropout)) return NULL;
     T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = O;
@@ -6981,6 +6998,7 @@ static cmha_tensor *cmha__norm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *wei
     D = cmha__last(x), T = cmha__rows(x);
     if (weight->size != D || (bias && bias->size != D))
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "norm: rows of %zu, weight or bias of %zu", D, weight->size);
+    if (cmha__check_eps(tape, "norm", eps)) return NULL;
     y = cmha__result(tape, x->rank, x->shape);
     s = y ? (cmha__norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
@@ -7019,6 +7037,7 @@ CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activa
     cmha_tensor *y;
     int *saved;
     if (!x || !tape || tape->status) return NULL;
+    if ((int)kind < 0 || kind > CMHA_RELU) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "activate: there is no such activation");
     memcpy(shape, x->shape, sizeof shape);
     if (kind == CMHA_SWIGLU) {
         if (cmha__last(x) % 2)
@@ -7055,7 +7074,7 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
     cmha__dropout_saved *s;
     cmha_tensor *y;
     if (!x || !tape || tape->status) return NULL;
-    if (!(p >= 0) || p >= 1) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "dropout: p must be at least 0 and below 1");
+    if (cmha__check_dropout(tape, p)) return NULL;
     if (p == 0 || !tape->recording) return x;
     y = cmha__result(tape, x->rank, x->shape);
     s = y ? (cmha__dropout_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
@@ -7097,6 +7116,11 @@ static cmha_status cmha__mobius_record(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
+static cmha_status cmha__check_quotient(cmha_tape *tape, cmha_quotient_kind kind) {
+    if ((int)kind < 0 || kind > CMHA_QUOTIENT_UNIT) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "quotient: there is no such kind");
+    return tape->status;
+}
+
 static cmha_tensor *cmha__mobius_map(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w, size_t planes, cmha_quotient_kind kind,
                                      cmha_real eps) {
     cmha_tensor *in[2], *y;
@@ -7105,7 +7129,7 @@ static cmha_tensor *cmha__mobius_map(cmha_tape *tape, cmha_tensor *x, cmha_tenso
     if (!x || !w || !tape || tape->status) return NULL;
     if (cmha__last(x) % 2 || w->size % planes || w->size / planes != cmha__last(x) / 2)
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mobius: rows of %zu numbers, a parameter of %zu", cmha__last(x), w->size);
-    if (!(eps >= 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "mobius: eps must be at least 0");
+    if (cmha__check_quotient(tape, kind) || cmha__check_eps(tape, "mobius", eps)) return NULL;
     y = cmha__result(tape, x->rank, x->shape);
     s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
@@ -7151,7 +7175,7 @@ CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor
     if (!cmha__same_shape(u, w) || row % 2)
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "quotient: sizes %zu and %zu differ in shape, or the width is odd", u->size,
                                 w->size);
-    if (!(eps >= 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "quotient: eps must be at least 0");
+    if (cmha__check_quotient(tape, kind) || cmha__check_eps(tape, "quotient", eps)) return NULL;
     y = cmha__result(tape, u->rank, u->shape);
     s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
@@ -7167,8 +7191,13 @@ CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor
 /* ---- Attention ---- */
 
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0) {
-    cmha_real *table = cmha__reals(tape, n_tables * n * 2 * P);
-    size_t i;
+    cmha_real *table;
+    size_t size, i;
+    if (!tape || tape->status) return NULL;
+    if (!omega && n_tables && P) return (cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "rotation: omega is NULL"), (cmha_real *)NULL);
+    if (!cmha__mul(n_tables, n, &size) || !cmha__mul(size, 2, &size) || !cmha__mul(size, P, &size))
+        return (cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "rotation: the size of its table overflows"), (cmha_real *)NULL);
+    table = cmha__reals(tape, size);
     for (i = 0; table && i < n_tables && !cmha__dry(tape); i++)
         cmha_rotation_table(omega + i * P, P, n, pos0, table + i * n * 2 * P);
     return table;
@@ -7234,7 +7263,9 @@ static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_te
     *one = a->heads, *two = a->kv_heads;
     if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
         return "attention: %zu heads cannot be grouped over %zu key/value heads";
-    *one = width, *two = parts;
+    *one = width, *two = a->heads;
+    if (a->heads > width) return "attention: width %zu is not divisible by %zu heads"; /* else parts may have overflown */
+    *two = parts;
     if (q->rank != 3 || width % parts || !width) return "attention: width %zu is not divisible by %zu heads";
     if (!k != !v || (k && (k->rank != 3 || v->rank != 3))) return "attention: give k and v or neither (q of width %zu, %zu heads)";
     if (!k && planes != v_planes) return "attention: real values cannot be fused with complex queries (q of width %zu, %zu parts)";
@@ -7257,7 +7288,9 @@ static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_te
 /* A combination of options that means nothing; NULL if there is none. */
 static const char *cmha__attention_options(const cmha_attention_args *a) {
     int needs_complex = a->softmax != CMHA_SOFTMAX_REAL && a->softmax != CMHA_SOFTMAX_SCORE;
+    if ((int)a->kind < 0 || a->kind > CMHA_ATTENTION_ANGULAR) return "attention: there is no such kind";
     if (!cmha__is_complex(a)) return a->kind != CMHA_ATTENTION_DOT && !a->rotation ? "attention: no rotation table" : NULL;
+    if ((int)a->softmax < 0 || a->softmax > CMHA_SOFTMAX_SCORE) return "attention: there is no such softmax";
     if (needs_complex && !a->complex_v) return "attention: this softmax needs complex values";
     if (cmha__has_peaks(a) && a->kind == CMHA_ATTENTION_ANGULAR) return "attention: norm_max is not for phasors";
     return NULL;
@@ -7288,7 +7321,8 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     cmha_heads x[3];
     cmha_real *scratch;
     cmha__mark mark;
-    if (!q || !args || !tape || tape->status) return NULL;
+    if (!q || !tape || tape->status) return NULL;
+    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
     s = (cmha__attention_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->args = *args;
@@ -7298,6 +7332,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
     misfit = cmha__attention_options(&s->args);
     if (misfit) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, misfit);
+    if (cmha__check_dropout(tape, args->dropout)) return NULL;
     if (!tape->recording) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
     shape[0] = s->args.batch, shape[1] = s->args.n_q, shape[2] = s->args.heads * cmha__value_width(&s->args);
@@ -7330,7 +7365,7 @@ static const char *cmha__planes_sizes(cmha__planes *s, const cmha_tensor *q, con
     *one = width, *two = s->heads;
     s->fused = !k;
     if (!k != !v || (s->fused && s->real_values)) return "attention over planes: k and v are missing (q of width %zu, %zu heads)";
-    if (!s->heads || q->rank != 3 || width % parts || !width)
+    if (!s->heads || s->heads > width || q->rank != 3 || width % parts || !width) /* else parts may have overflown */
         return "attention over planes: width %zu does not fit %zu complex heads";
     s->batch = q->shape[0];
     s->n = q->shape[1];
@@ -7417,9 +7452,12 @@ static cmha_tensor *cmha__linear_attention(cmha_tape *tape, const cmha_linear_ar
     cmha_heads x[3], out;
     cmha_real *scratch;
     cmha__mark mark;
-    if (!q || !args || !tape || tape->status) return NULL;
+    if (!q || !tape || tape->status) return NULL;
+    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
     s = (cmha__linear_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
+    if ((int)args->kind < 0 || args->kind > CMHA_LINEAR_ANGULAR || (int)args->output < 0 || args->output > CMHA_COPE_OUTPUT_HYBRID)
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "linear attention: there is no such kind or output");
     s->args = *args;
     s->planes.heads = args->heads;
     s->planes.real_values = args->kind == CMHA_LINEAR_COPE;
@@ -7477,7 +7515,8 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
     cmha_heads x[3];
     cmha_real *scratch;
     cmha__mark mark;
-    if (!q || !args || !tape || tape->status) return NULL;
+    if (!q || !tape || tape->status) return NULL;
+    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
     s = (cmha__lag_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->args = *args;
@@ -7708,6 +7747,8 @@ CMHA_DEF cmha_tensor *cmha_complex_normalize(cmha_tape *tape, cmha_tensor *z, cm
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: gamma needs %zu numbers and has %zu", width, gamma->size);
     if (beta && beta->size != 2 * D)
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: beta needs %zu numbers and has %zu", 2 * D, beta->size);
+    if ((int)kind < 0 || kind > CMHA_WHITEN) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "complex norm: there is no such kind");
+    if (cmha__check_eps(tape, "complex norm", eps)) return NULL;
     y = cmha__result(tape, z->rank, z->shape);
     s = y ? (cmha__complex_norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
@@ -7739,7 +7780,7 @@ CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps
     cmha_real *saved;
     cmha_tensor *u;
     size_t W;
-    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "phasor")) return NULL;
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "phasor") || cmha__check_eps(tape, "phasor", eps)) return NULL;
     W = cmha__last(z);
     u = cmha__result(tape, z->rank, z->shape);
     saved = u ? (cmha_real *)cmha__record_alloc(tape, sizeof *saved) : NULL;
@@ -7957,7 +7998,7 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
     cmha__entropy_saved *s;
     cmha_tensor *y;
     double *sums;
-    if (!logits || !tape || tape->status) return NULL;
+    if (!logits || !tape || tape->status || !tape->context) return NULL;
     if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
     T = cmha__rows(logits), V = cmha__last(logits), threads = (size_t)tape->context->threads;
     y = cmha__result(tape, 1, &one);
@@ -8037,6 +8078,7 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
     size_t shape[2], i;
     cmha_tensor *y;
     if (!x || !tape || tape->status) return NULL;
+    if (!index && n) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "gather: index is NULL");
     shape[0] = n, shape[1] = cmha__last(x);
     y = cmha__result(tape, 2, shape);
     for (i = 0; y && !cmha__dry(tape) && i < n; i++) {
@@ -8231,7 +8273,8 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     const char *misfit;
     cmha__pcl_saved *s;
     cmha_tensor *in[4], *y;
-    if (!qkv || !w || !args || !options || !tape || tape->status) return NULL;
+    if (!qkv || !w || !tape || tape->status) return NULL;
+    if (!args || !options) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: args or options is NULL");
     s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->attention.args = *args;
@@ -8240,6 +8283,10 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     if (!misfit && args->kind != CMHA_ATTENTION_DOT) misfit = cmha__attention_features(&s->attention, delta, b, &one, &two);
     if (!misfit && (s->attention.args.d_k % 2 || w->size != s->attention.args.d_k / 2)) misfit = "pcl: w does not fit (%zu, %zu)";
     if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    if (cmha__is_complex(args)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: complex queries have no loss of this kind");
+    if (!(options->tau > 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: tau must be positive");
+    if (options->adapted && args->kind != CMHA_ATTENTION_DOT && !args->rotation)
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: no rotation table");
     s->key = cmha__draw(tape);
     y = cmha__result(tape, 1, &size);
     s->lse = y ? cmha__reals(tape, cmha__pcl_units(s) * s->attention.args.n_q * 2) : NULL;
