@@ -210,7 +210,8 @@ CMHA_DEF void cmha_config_defaults(cmha_table table, void *config);
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name, const char *value);
 /* Sets "NAME=VALUE NAME=VALUE ..." (blanks between). Errors: those of cmha_config_set. */
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config, const char *text);
-/* Writes the value of field i as text that cmha_config_set reads back to the same value. size >= 32 is always enough. */
+/* Writes the value of field i as text that cmha_config_set reads back to the same value, "" if there is no such field.
+   size >= 32 is always enough. */
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, char *text, size_t size);
 /* Every field within its range? Errors: ARGUMENT, naming the first that is not. */
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
@@ -1270,9 +1271,11 @@ CMHA_DEF double cmha_spearman(const double *x, const double *y, size_t n, double
 /* AdamW training of a model. Batches are drawn at random places that depend on (seed, step) alone, so a resumed run sees
    what the uninterrupted one would have seen. */
 typedef struct cmha_trainer {
+    cmha_context *context;
     cmha_model *model;
     cmha_trainer_config config;
-    cmha_real *moments;       /* [2, model->size] */
+    cmha_real *moments;       /* [2, size] */
+    size_t size;              /* of the model when the trainer was opened */
     int32_t *ids;             /* [2, batch * length]: ids, then targets */
     size_t step;              /* steps done */
     uint64_t seed;
@@ -1316,6 +1319,7 @@ typedef struct cmha_slot {
 /* Transformed keys and values of the tokens so far, for `batch` sequences of equal length. Keys are kept as features (after
    delta, b and position; phasors; complex planes), transposed in tiles: a decoded token costs what plain attention costs. */
 typedef struct cmha_cache {
+    cmha_context *context;
     cmha_model *model;
     size_t batch, capacity, length; /* sequences; tokens it can hold; tokens held */
     size_t first;                   /* tokens dropped by sliding */
@@ -1339,7 +1343,7 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards 
 
 /* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last token (NULL = not wanted).
    A prompt is one call, each further token another. Of more tokens than a sliding cache can hold the last ones are read.
-   Errors: FULL, TOKEN (nothing was appended), MEMORY (the same, but a sliding cache and one of linear attention may be empty). */
+   Errors: FULL, TOKEN, OVERFLOW (nothing was appended), MEMORY (the same, but a sliding cache and one of linear attention may be empty). */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                     \
@@ -1934,7 +1938,7 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config, const char *text) {
     char name[64], value[64];
     cmha_status status = CMHA_OK;
-    if (!text) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: no text");
+    if (!text || !config) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: the text or the configuration is NULL");
     for (text += strspn(text, " "); *text && !status; text += strspn(text, " ")) {
         size_t n = strcspn(text, "= "), m;
         snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name), text);
@@ -1951,9 +1955,12 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, ch
     const cmha_field *field = &table.fields[i];
     const char *begin = NULL;
     char line[32];
-    double value = cmha__field_value(field, config);
+    double value;
     size_t length, whole;
     if (!size) return;
+    text[0] = 0;
+    if (i >= table.count || !config) return;
+    value = cmha__field_value(field, config);
     if (field->type == CMHA_FIELD_SIZE) {
         memcpy(&whole, (const char *)config + field->offset, sizeof whole);
         cmha__write_u64(whole, line);
@@ -1973,6 +1980,7 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, ch
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config) {
     char text[32];
     size_t i;
+    if (!config) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: the configuration is NULL");
     for (i = 0; i < table.count; i++) {
         if (cmha__field_fits(&table.fields[i], cmha__field_value(&table.fields[i], config))) continue;
         cmha_config_get(table, config, i, text, sizeof text);
@@ -9458,7 +9466,8 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     const cmha_model_config *c;
     cmha_tensor *x;
     size_t *first, b;
-    if (!states || !model || !tape || tape->status) return NULL;
+    if (!states || !tape || tape->status) return NULL;
+    if (!model) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
     c = &model->config;
     if (!model->class_weight) return cmha__tape_fail(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
     if (states->rank != 3 || !states->shape[1])
@@ -9756,12 +9765,21 @@ CMHA_DEF double cmha_spearman(const double *x, const double *y, size_t n, double
 /* ---- The trainer ---- */
 
 CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer) {
-    cmha_context *context;
-    if (!trainer || !trainer->model) return;
-    context = trainer->model->context;
-    cmha__give(context, trainer->moments, 2 * trainer->model->size * sizeof *trainer->moments);
-    cmha__give(context, trainer->ids, 2 * trainer->config.batch * trainer->config.length * sizeof *trainer->ids);
+    if (!trainer || !trainer->context) return;
+    cmha__give(trainer->context, trainer->moments, 2 * trainer->size * sizeof *trainer->moments);
+    cmha__give(trainer->context, trainer->ids, 2 * trainer->config.batch * trainer->config.length * sizeof *trainer->ids);
     memset(trainer, 0, sizeof *trainer);
+}
+
+/* Open, and its model as well? (That one may have been closed first.) */
+static int cmha__trainer_open(const cmha_trainer *trainer) {
+    return trainer && trainer->context && trainer->model->context && trainer->model->size == trainer->size;
+}
+
+/* Tokens that can be read? A count without data, or a width that nobody set, would lead outside of the memory. */
+static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *call, const cmha_tokens *tokens) {
+    if (tokens && tokens->data && (tokens->width == 1 || tokens->width == 2 || tokens->width == 4)) return CMHA_OK;
+    return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "%s: no tokens, or their width is not 1, 2 or 4", call);
 }
 
 /* Memory of every later step, taken now: gradients first, because the dry run needs them attached. */
@@ -9795,7 +9813,9 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (!model->config.causal && trainer->config.mask_token >= model->config.vocabulary)
         return cmha__fail(model->context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
                           trainer->config.mask_token, model->config.vocabulary);
+    trainer->context = model->context;
     trainer->model = model;
+    trainer->size = model->size;
     trainer->seed = model->context->config.seed;
     trainer->best = (double)INFINITY;
     status = cmha__trainer_reserve(trainer);
@@ -9953,8 +9973,9 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
     const cmha_trainer_config *c;
     double mean = 0;
     cmha_status status;
-    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
-    if (!tokens) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: no tokens");
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
+    status = cmha__check_stream(trainer, "step", tokens);
+    if (status) return status;
     c = &trainer->config;
     if (tokens->count <= c->length)
         return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: %zu tokens are too few for sequences of %zu",
@@ -9967,7 +9988,7 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
     double mean = 0;
     cmha_status status;
-    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     cmha_model_zero_grad(trainer->model);
     status = cmha_model_gradient(trainer->model, batch, 1, cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1)),
                                  &mean);
@@ -9979,8 +10000,11 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     const cmha_trainer_config *c;
     size_t total, done = 0, row, counted = 0, i;
     double sum = 0;
-    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
-    if (!tokens || !loss) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: no tokens or no result");
+    cmha_status status;
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
+    if (!loss) return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "evaluate: no result");
+    status = cmha__check_stream(trainer, "evaluate", tokens);
+    if (status) return status;
     c = &trainer->config;
     if (tokens->count < 2)
         return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: %zu tokens are too few", tokens->count);
@@ -9989,7 +10013,6 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         size_t length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
         cmha_batch batch;
         double mean = 0;
-        cmha_status status;
         size_t targets = 0;
         if (rows > c->batch) rows = c->batch;
         batch = cmha__trainer_batch(trainer, rows, length);
@@ -10017,8 +10040,8 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
     cmha_context *context;
-    if (!cache || !cache->model) return;
-    context = cache->model->context;
+    if (!cache || !cache->context) return;
+    context = cache->context;
     cmha_tape_close(&cache->tape);
     cmha__give(context, cache->ids, 2 * cache->batch * cache->capacity * sizeof *cache->ids);
     cmha__give(context, cache->memory, cache->size * sizeof *cache->memory);
@@ -10102,6 +10125,7 @@ CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_
     c = &model->config;
     if (model->position_weight && capacity > c->max_positions) capacity = c->max_positions;
     if (!c->causal) return cmha__fail(context, CMHA_ERR_STATE, "cache: a bidirectional model cannot continue a sequence");
+    cache->context = context;
     cache->model = model;
     cache->batch = batch;
     cache->capacity = capacity;
@@ -10263,16 +10287,18 @@ static cmha_status cmha__cache_slide(cmha_cache *cache, size_t n) {
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
     cmha_model *model;
     cmha_status status;
-    size_t keep, skip = 0;
-    if (!cache || !cache->model) return CMHA_ERR_STATE;
+    size_t keep, skip = 0, total, bytes;
+    if (!cache || !cache->context || !cache->model->context) return CMHA_ERR_STATE;
     model = cache->model;
     if (!ids || !n) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "append: no tokens");
+    if (n > cache->capacity - cache->length && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
+        return cmha__fail(model->context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more", cache->length,
+                          cache->capacity, n);
+    if (!cmha__mul(cache->batch, n, &total) || !cmha__mul(total, sizeof *ids, &bytes))
+        return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "append: %zu tokens of %zu sequences overflow a size", n, cache->batch);
     cmha_tape_reset(&cache->tape);
-    if (cmha__check_tokens(&cache->tape, ids, cache->batch * n, model->config.vocabulary, 0, 0)) return CMHA_ERR_TOKEN;
+    if (cmha__check_tokens(&cache->tape, ids, total, model->config.vocabulary, 0, 0)) return CMHA_ERR_TOKEN;
     if (n > cache->capacity - cache->length) {
-        if (!cache->slide)
-            return cmha__fail(model->context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more", cache->length,
-                              cache->capacity, n);
         status = cmha__cache_slide(cache, n);
         if (status) return status;
         keep = cache->capacity - cache->length;
@@ -10440,7 +10466,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
     cmha_sampler_config config;
     cmha__generation g;
     cmha_status status;
-    if (!cache || !cache->model) return CMHA_ERR_STATE;
+    if (!cache || !cache->context || !cache->model->context) return CMHA_ERR_STATE;
     if (sampler) config = *sampler;
     else cmha_config_defaults(cmha_sampler_table(), &config);
     status = cmha_config_check(cache->model->context, cmha_sampler_table(), &config);
@@ -11005,6 +11031,7 @@ CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *cont
     if (!archive) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: archive is NULL");
     memset(archive, 0, sizeof *archive);
     if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: context or path is NULL");
+    if (!context->open) return CMHA_ERR_STATE;
     if ((status = cmha__file_open(context, path, &fd, &size)) != CMHA_OK) return status;
     archive->context = context;
     archive->file = (void *)((intptr_t)fd + 1);
@@ -11316,6 +11343,7 @@ CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
     size_t room, length;
     char *beside;
     if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: context or path is NULL");
+    if (!context->open) return CMHA_ERR_STATE;
     if ((status = cmha__check_contents(context, items, n_items, metadata, n_metadata)) != CMHA_OK) return status;
     header.text = NULL;
     header.used = 0;
@@ -11461,7 +11489,7 @@ CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path) {
 }
 
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
-    if (!trainer || !trainer->model || !trainer->model->context) return CMHA_ERR_STATE;
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     return cmha__save(trainer->model, trainer, path);
 }
 
@@ -11672,7 +11700,7 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
     cmha_status status;
     uint64_t step = 0, seed = 0;
     double best = 0;
-    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
     status = cmha__archive_state(&archive, &step, &seed, &best);
     if (status == CMHA_OK) status = cmha__check_resume(&archive, model);
@@ -11720,6 +11748,7 @@ CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context
     if (!tokens) return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: tokens is NULL");
     memset(tokens, 0, sizeof *tokens);
     if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: context or path is NULL");
+    if (!context->open) return CMHA_ERR_STATE;
     if (width != 1 && width != 2 && width != 4)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: width %d is not 1, 2 or 4", width);
     if ((status = cmha__file_open(context, path, &fd, &size)) != CMHA_OK) return status;
