@@ -240,7 +240,8 @@ CMHA_DEF void cmha_config_defaults(cmha_table table, void *config);
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name, const char *value);
 /* Sets "NAME=VALUE NAME=VALUE ..." (blanks between). Errors: those of cmha_config_set. */
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config, const char *text);
-/* Writes the value of field i as text that cmha_config_set reads back to the same value. size >= 32 is always enough. */
+/* Writes the value of field i as text that cmha_config_set reads back to the same value, "" if there is no such field.
+   size >= 32 is always enough. */
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, char *text, size_t size);
 /* Every field within its range? Errors: ARGUMENT, naming the first that is not. */
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
@@ -1542,9 +1543,11 @@ CMHA_DEF double cmha_spearman(const double *x, const double *y, size_t n, double
 /* AdamW training of a model. Batches are drawn at random places that depend on (seed, step) alone, so a resumed run sees
    what the uninterrupted one would have seen. */
 typedef struct cmha_trainer {
+    cmha_context *context;
     cmha_model *model;
     cmha_trainer_config config;
-    cmha_real *moments;       /* [2, model->size] */
+    cmha_real *moments;       /* [2, size] */
+    size_t size;              /* of the model when the trainer was opened */
     int32_t *ids;             /* [2, batch * length]: ids, then targets */
     size_t step;              /* steps done */
     uint64_t seed;
@@ -1588,6 +1591,7 @@ typedef struct cmha_slot {
 /* Transformed keys and values of the tokens so far, for `batch` sequences of equal length. Keys are kept as features (after
    delta, b and position; phasors; complex planes), transposed in tiles: a decoded token costs what plain attention costs. */
 typedef struct cmha_cache {
+    cmha_context *context;
     cmha_model *model;
     size_t batch, capacity, length; /* sequences; tokens it can hold; tokens held */
     size_t first;                   /* tokens dropped by sliding */
@@ -1611,7 +1615,7 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards 
 
 /* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last token (NULL = not wanted).
    A prompt is one call, each further token another. Of more tokens than a sliding cache can hold the last ones are read.
-   Errors: FULL, TOKEN (nothing was appended), MEMORY (the same, but a sliding cache and one of linear attention may be empty). */
+   Errors: FULL, TOKEN, OVERFLOW (nothing was appended), MEMORY (the same, but a sliding cache and one of linear attention may be empty). */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                     \
@@ -2249,7 +2253,7 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config, const char *text) {
     char name[64], value[64];
     cmha_status status = CMHA_OK;
-    if (!text) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: no text");
+    if (!text || !config) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: the text or the configuration is NULL");
     for (text += strspn(text, " "); *text && !status; text += strspn(text, " ")) {
         size_t n = strcspn(text, "= "), m, room = sizeof name - 1;
         const char *after = text + n + (text[n] == '=');
@@ -2268,9 +2272,12 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, ch
     const cmha_field *field = &table.fields[i];
     const char *begin = NULL;
     char line[32];
-    double value = cmha__field_value(field, config);
+    double value;
     size_t length, whole;
     if (!size) return;
+    text[0] = 0;
+    if (i >= table.count || !config) return;
+    value = cmha__field_value(field, config);
     if (field->type == CMHA_FIELD_SIZE) {
         memcpy(&whole, (const char *)config + field->offset, sizeof whole);
         cmha__write_u64(whole, line);
@@ -2290,6 +2297,7 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, ch
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config) {
     char text[32];
     size_t i;
+    if (!config) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: the configuration is NULL");
     for (i = 0; i < table.count; i++) {
         if (cmha__field_fits(&table.fields[i], cmha__field_value(&table.fields[i], config))) continue;
         cmha_config_get(table, config, i, text, sizeof text);
@@ -7186,15 +7194,19 @@ static void cmha__arena_close(cmha_context *context, cmha_arena *arena) {
     arena->used = 0;
 }
 
+static int cmha__arena_overflows(const cmha_arena *arena, size_t bytes) {
+    return bytes > SIZE_MAX - 64 || !cmha__sum(arena->used, cmha__round64(bytes), &bytes);
+}
+
 /* NULL when memory ran out. Growing happens in a first pass only: see cmha__arena_reset. */
 static void *cmha__arena_take(cmha_context *context, cmha_arena *arena, size_t bytes) {
     struct cmha_arena_block *block = arena->block;
     void *memory;
-    if (bytes > SIZE_MAX - 64 || !cmha__sum(arena->used, cmha__round64(bytes), &bytes)) {
+    if (cmha__arena_overflows(arena, bytes)) {
         cmha__fail(context, CMHA_ERR_OVERFLOW, "tape: a size overflows");
         return NULL;
     }
-    bytes -= arena->used;
+    bytes = cmha__round64(bytes);
     if (arena->measuring) {
         memory = (void *)(uintptr_t)(arena->used + 64);
     } else {
@@ -7228,9 +7240,10 @@ static cmha_status cmha__arena_reserve(cmha_context *context, cmha_arena *arena,
     cmha__arena_reset(context, arena);
     if (arena->block && arena->block->size >= bytes) return CMHA_OK;
     cmha__arena_close(context, arena);
-    arena->reserved = bytes;
     arena->block = cmha__block_new(context, bytes);
-    return arena->block ? CMHA_OK : CMHA_ERR_MEMORY;
+    if (!arena->block) return CMHA_ERR_MEMORY; /* what is reserved stays as it was: smaller passes must go on working */
+    arena->reserved = bytes;
+    return CMHA_OK;
 }
 
 /* The key of the next dropout mask. */
@@ -7260,7 +7273,7 @@ static void cmha__rewind(cmha_tape *tape, cmha__mark mark) {
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording) {
     if (!tape) return CMHA_ERR_ARGUMENT;
     memset(tape, 0, sizeof *tape);
-    if (!context || !context->open) return CMHA_ERR_STATE;
+    if (!context || !context->open) return tape->status = CMHA_ERR_STATE;
     tape->context = context;
     tape->recording = recording;
     tape->key = cmha__mix(context->config.seed);
@@ -7272,6 +7285,7 @@ CMHA_DEF void cmha_tape_close(cmha_tape *tape) {
     cmha__arena_close(tape->context, &tape->memory);
     cmha__arena_close(tape->context, &tape->records);
     memset(tape, 0, sizeof *tape);
+    tape->status = CMHA_ERR_STATE; /* of every operation that still comes */
 }
 
 CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
@@ -7309,12 +7323,17 @@ static cmha_tensor *cmha__tape_fail2(cmha_tape *tape, cmha_status status, const 
 
 static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
 
-CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes) {
+/* From one of the tape's arenas; a failure is kept. */
+static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
     void *memory;
-    if (!tape || tape->status) return NULL;
-    memory = cmha__arena_take(tape->context, &tape->memory, bytes);
-    if (!memory) cmha__tape_fail(tape, CMHA_ERR_MEMORY, NULL);
+    if (!tape->context) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL); /* never opened */
+    memory = cmha__arena_take(tape->context, arena, bytes);
+    if (!memory) cmha__tape_fail(tape, cmha__arena_overflows(arena, bytes) ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY, NULL);
     return memory;
+}
+
+CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes) {
+    return tape && !tape->status ? cmha__tape_take(tape, &tape->memory, bytes) : NULL;
 }
 
 static cmha_real *cmha__reals(cmha_tape *tape, size_t n) {
@@ -7328,24 +7347,29 @@ static cmha_real *cmha__reals(cmha_tape *tape, size_t n) {
 
 /* Memory for records and tensors: small, and real also in a dry run. */
 static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
-    void *memory = cmha__arena_take(tape->context, &tape->records, bytes);
+    void *memory = cmha__tape_take(tape, &tape->records, bytes);
     if (memory) memset(memory, 0, bytes);
-    else cmha__tape_fail(tape, CMHA_ERR_MEMORY, NULL);
     return memory;
 }
 
+/* The product of the sizes that are not 0 is limited too, so that no operation needs to fear for what it derives from some of
+   them: rows, twice their number, their bytes. */
 static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t *shape) {
     cmha_tensor *t;
+    size_t extent = 1;
     int i;
     if (!tape || tape->status) return NULL;
     if (rank < 1 || rank > CMHA_MAX_RANK) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "tensor: the rank must be 1 to 4");
+    if (!shape) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "tensor: its shape is NULL");
     t = (cmha_tensor *)cmha__record_alloc(tape, sizeof *t);
     if (!t) return NULL;
     t->rank = rank;
     t->size = 1;
     for (i = 0; i < rank; i++) {
         t->shape[i] = shape[i];
-        if (!cmha__mul(t->size, shape[i], &t->size)) return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
+        t->size *= shape[i];
+        if (!cmha__mul(extent, shape[i] ? shape[i] : 1, &extent) || extent > SIZE_MAX / 64)
+            return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
     }
     return t;
 }
@@ -7368,6 +7392,7 @@ CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *s
 CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data, cmha_real *grad) {
     cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
     if (!t) return NULL;
+    if (!data && t->size) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "tensor: the data to wrap is NULL");
     t->data = data;
     t->grad = grad;
     t->needs_grad = grad != NULL;
@@ -7379,7 +7404,9 @@ CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *
     cmha_record *record;
     int i, wanted = 0;
     if (!tape || tape->status || !out) return NULL;
-    if (n_in < 0 || n_in > CMHA_MAX_INPUTS) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "push: too many inputs");
+    if (!tape->context) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL);
+    if (n_in < 0 || n_in > CMHA_MAX_INPUTS || (n_in && !in))
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "push: the inputs are NULL, too many or fewer than none");
     for (i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
     if (!tape->recording || !wanted || !backward) return out;
     record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
@@ -7421,7 +7448,7 @@ static void cmha__grad_release(cmha_tape *tape, cmha_tensor *t) {
 /* The gradient of t, and by *fresh whether it is new and still holds rubbish: then the caller writes instead of adding. */
 static cmha_real *cmha__grad_fresh(cmha_tape *tape, cmha_tensor *t, int *fresh) {
     *fresh = 0;
-    if (!t || !t->needs_grad || tape->status) return NULL;
+    if (!t || !t->needs_grad || !tape || tape->status) return NULL;
     if (!t->grad) {
         t->grad = cmha__grad_buffer(tape, t->size);
         *fresh = 1;
@@ -7455,6 +7482,7 @@ CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real
     cmha_record *record;
     cmha_real *grad;
     if (!tape) return CMHA_ERR_ARGUMENT;
+    if (!tape->context) tape->status = CMHA_ERR_STATE;
     if (tape->status) return tape->status;
     if (!loss || loss->size != 1) {
         cmha__tape_fail(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
@@ -7732,9 +7760,9 @@ CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
 }
 
 static cmha_status cmha__embedding_record(cmha_tape *tape, cmha_record *r) {
-    size_t D = r->in[0]->shape[1];
+    size_t D = r->in[0]->shape[1], T = r->out->shape[0] * r->out->shape[1];
     cmha_real *dw = cmha_grad(tape, r->in[0]);
-    if (dw && !cmha__dry(tape)) cmha_embedding_backward(r->out->grad, (const int32_t *)r->user, r->out->size / D, D, dw);
+    if (dw && !cmha__dry(tape)) cmha_embedding_backward(r->out->grad, (const int32_t *)r->user, T, D, dw);
     return tape->status;
 }
 
@@ -7872,10 +7900,24 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
     }
 }
 
+/* A failure of shared options, else OK: a dropout rate in [0, 1), an epsilon of at least 0; both false for NaN. */
+static cmha_status cmha__check_dropout(cmha_tape *tape, cmha_real p) {
+    if (!(p >= 0) || p >= 1) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "dropout: p must be at least 0 and below 1");
+    return tape->status;
+}
+
+static cmha_status cmha__check_eps(cmha_tape *tape, const char *operation, cmha_real eps) {
+    char line[64];
+    snprintf(line, sizeof line, "%s: eps must be at least 0", operation);
+    if (!(eps >= 0)) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, line);
+    return tape->status;
+}
+
 static const char *cmha__sublayer_misfit(const cmha_tensor *x, int act, const cmha_tensor *w, const cmha_tensor *bias,
                                          const cmha_tensor *residual) {
     if (w->rank != 2) return "linear: the weight must be [O, I]";
     if (cmha__last(x) != w->shape[1] * (act == CMHA_SWIGLU ? 2 : 1)) return "linear: input of width %zu, weight for %zu";
+    if (act > CMHA_RELU) return "linear: there is no such activation (input of width %zu, weight for %zu)";
     if (bias && bias->size != w->shape[0]) return "linear: output of width %zu (input of %zu), another in the bias";
     if (residual && (cmha__last(residual) != w->shape[0] || cmha__rows(residual) != cmha__rows(x)))
         return "linear: the residual does not have the shape of the output (input of width %zu, weight for %zu)";
@@ -7893,7 +7935,10 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     cmha__mark mark;
     if (!x || !weight || !tape || tape->status) return NULL;
     misfit = cmha__sublayer_misfit(x, act, weight, bias, residual);
-    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, cmha__last(x), weight->shape[weight->rank - 1]);
+    if (misfit)
+        return cmha__tape_fail2(tape, act > CMHA_RELU ? CMHA_ERR_ARGUMENT : CMHA_ERR_SHAPE, misfit, cmha__last(x),
+                                weight->shape[weight->rank - 1]);
+    if (cmha__check_dropout(tape, dropout)) return NULL;
     T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = O;
@@ -7969,6 +8014,7 @@ static cmha_tensor *cmha__norm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *wei
     D = cmha__last(x), T = cmha__rows(x);
     if (weight->size != D || (bias && bias->size != D))
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "norm: rows of %zu, weight or bias of %zu", D, weight->size);
+    if (cmha__check_eps(tape, "norm", eps)) return NULL;
     y = cmha__result(tape, x->rank, x->shape);
     s = y ? (cmha__norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
@@ -8007,6 +8053,7 @@ CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activa
     cmha_tensor *y;
     int *saved;
     if (!x || !tape || tape->status) return NULL;
+    if ((int)kind < 0 || kind > CMHA_RELU) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "activate: there is no such activation");
     memcpy(shape, x->shape, sizeof shape);
     if (kind == CMHA_SWIGLU) {
         if (cmha__last(x) % 2)
@@ -8043,7 +8090,7 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
     cmha__dropout_saved *s;
     cmha_tensor *y;
     if (!x || !tape || tape->status) return NULL;
-    if (!(p >= 0) || p >= 1) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "dropout: p must be at least 0 and below 1");
+    if (cmha__check_dropout(tape, p)) return NULL;
     if (p == 0 || !tape->recording) return x;
     y = cmha__result(tape, x->rank, x->shape);
     s = y ? (cmha__dropout_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
@@ -8085,6 +8132,11 @@ static cmha_status cmha__mobius_record(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
+static cmha_status cmha__check_quotient(cmha_tape *tape, cmha_quotient_kind kind) {
+    if ((int)kind < 0 || kind > CMHA_QUOTIENT_UNIT) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "quotient: there is no such kind");
+    return tape->status;
+}
+
 static cmha_tensor *cmha__mobius_map(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w, size_t planes, cmha_quotient_kind kind,
                                      cmha_real eps) {
     cmha_tensor *in[2], *y;
@@ -8093,7 +8145,7 @@ static cmha_tensor *cmha__mobius_map(cmha_tape *tape, cmha_tensor *x, cmha_tenso
     if (!x || !w || !tape || tape->status) return NULL;
     if (cmha__last(x) % 2 || w->size % planes || w->size / planes != cmha__last(x) / 2)
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mobius: rows of %zu numbers, a parameter of %zu", cmha__last(x), w->size);
-    if (!(eps >= 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "mobius: eps must be at least 0");
+    if (cmha__check_quotient(tape, kind) || cmha__check_eps(tape, "mobius", eps)) return NULL;
     y = cmha__result(tape, x->rank, x->shape);
     s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
@@ -8139,7 +8191,7 @@ CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor
     if (!cmha__same_shape(u, w) || row % 2)
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "quotient: sizes %zu and %zu differ in shape, or the width is odd", u->size,
                                 w->size);
-    if (!(eps >= 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "quotient: eps must be at least 0");
+    if (cmha__check_quotient(tape, kind) || cmha__check_eps(tape, "quotient", eps)) return NULL;
     y = cmha__result(tape, u->rank, u->shape);
     s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
@@ -8155,8 +8207,13 @@ CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor
 /* ---- Attention ---- */
 
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0) {
-    cmha_real *table = cmha__reals(tape, n_tables * n * 2 * P);
-    size_t i;
+    cmha_real *table;
+    size_t size, i;
+    if (!tape || tape->status) return NULL;
+    if (!omega && n_tables && P) return (cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "rotation: omega is NULL"), (cmha_real *)NULL);
+    if (!cmha__mul(n_tables, n, &size) || !cmha__mul(size, 2, &size) || !cmha__mul(size, P, &size))
+        return (cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "rotation: the size of its table overflows"), (cmha_real *)NULL);
+    table = cmha__reals(tape, size);
     for (i = 0; table && i < n_tables && !cmha__dry(tape); i++)
         cmha_rotation_table(omega + i * P, P, n, pos0, table + i * n * 2 * P);
     return table;
@@ -8222,7 +8279,9 @@ static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_te
     *one = a->heads, *two = a->kv_heads;
     if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
         return "attention: %zu heads cannot be grouped over %zu key/value heads";
-    *one = width, *two = parts;
+    *one = width, *two = a->heads;
+    if (a->heads > width) return "attention: width %zu is not divisible by %zu heads"; /* else parts may have overflown */
+    *two = parts;
     if (q->rank != 3 || width % parts || !width) return "attention: width %zu is not divisible by %zu heads";
     if (!k != !v || (k && (k->rank != 3 || v->rank != 3))) return "attention: give k and v or neither (q of width %zu, %zu heads)";
     if (!k && planes != v_planes) return "attention: real values cannot be fused with complex queries (q of width %zu, %zu parts)";
@@ -8245,7 +8304,9 @@ static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_te
 /* A combination of options that means nothing; NULL if there is none. */
 static const char *cmha__attention_options(const cmha_attention_args *a) {
     int needs_complex = a->softmax != CMHA_SOFTMAX_REAL && a->softmax != CMHA_SOFTMAX_SCORE;
+    if ((int)a->kind < 0 || a->kind > CMHA_ATTENTION_ANGULAR) return "attention: there is no such kind";
     if (!cmha__is_complex(a)) return a->kind != CMHA_ATTENTION_DOT && !a->rotation ? "attention: no rotation table" : NULL;
+    if ((int)a->softmax < 0 || a->softmax > CMHA_SOFTMAX_SCORE) return "attention: there is no such softmax";
     if (needs_complex && !a->complex_v) return "attention: this softmax needs complex values";
     if (cmha__has_peaks(a) && a->kind == CMHA_ATTENTION_ANGULAR) return "attention: norm_max is not for phasors";
     return NULL;
@@ -8276,7 +8337,8 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     cmha_heads x[3];
     cmha_real *scratch;
     cmha__mark mark;
-    if (!q || !args || !tape || tape->status) return NULL;
+    if (!q || !tape || tape->status) return NULL;
+    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
     s = (cmha__attention_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->args = *args;
@@ -8286,6 +8348,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
     misfit = cmha__attention_options(&s->args);
     if (misfit) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, misfit);
+    if (cmha__check_dropout(tape, args->dropout)) return NULL;
     if (!tape->recording) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
     shape[0] = s->args.batch, shape[1] = s->args.n_q, shape[2] = s->args.heads * cmha__value_width(&s->args);
@@ -8318,7 +8381,7 @@ static const char *cmha__planes_sizes(cmha__planes *s, const cmha_tensor *q, con
     *one = width, *two = s->heads;
     s->fused = !k;
     if (!k != !v || (s->fused && s->real_values)) return "attention over planes: k and v are missing (q of width %zu, %zu heads)";
-    if (!s->heads || q->rank != 3 || width % parts || !width)
+    if (!s->heads || s->heads > width || q->rank != 3 || width % parts || !width) /* else parts may have overflown */
         return "attention over planes: width %zu does not fit %zu complex heads";
     s->batch = q->shape[0];
     s->n = q->shape[1];
@@ -8405,9 +8468,12 @@ static cmha_tensor *cmha__linear_attention(cmha_tape *tape, const cmha_linear_ar
     cmha_heads x[3], out;
     cmha_real *scratch;
     cmha__mark mark;
-    if (!q || !args || !tape || tape->status) return NULL;
+    if (!q || !tape || tape->status) return NULL;
+    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
     s = (cmha__linear_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
+    if ((int)args->kind < 0 || args->kind > CMHA_LINEAR_ANGULAR || (int)args->output < 0 || args->output > CMHA_COPE_OUTPUT_HYBRID)
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "linear attention: there is no such kind or output");
     s->args = *args;
     s->planes.heads = args->heads;
     s->planes.real_values = args->kind == CMHA_LINEAR_COPE;
@@ -8465,7 +8531,8 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
     cmha_heads x[3];
     cmha_real *scratch;
     cmha__mark mark;
-    if (!q || !args || !tape || tape->status) return NULL;
+    if (!q || !tape || tape->status) return NULL;
+    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
     s = (cmha__lag_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->args = *args;
@@ -8696,6 +8763,8 @@ CMHA_DEF cmha_tensor *cmha_complex_normalize(cmha_tape *tape, cmha_tensor *z, cm
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: gamma needs %zu numbers and has %zu", width, gamma->size);
     if (beta && beta->size != 2 * D)
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: beta needs %zu numbers and has %zu", 2 * D, beta->size);
+    if ((int)kind < 0 || kind > CMHA_WHITEN) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "complex norm: there is no such kind");
+    if (cmha__check_eps(tape, "complex norm", eps)) return NULL;
     y = cmha__result(tape, z->rank, z->shape);
     s = y ? (cmha__complex_norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
@@ -8727,7 +8796,7 @@ CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps
     cmha_real *saved;
     cmha_tensor *u;
     size_t W;
-    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "phasor")) return NULL;
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "phasor") || cmha__check_eps(tape, "phasor", eps)) return NULL;
     W = cmha__last(z);
     u = cmha__result(tape, z->rank, z->shape);
     saved = u ? (cmha_real *)cmha__record_alloc(tape, sizeof *saved) : NULL;
@@ -9667,7 +9736,7 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
     cmha__entropy_saved *s;
     cmha_tensor *y;
     double *sums;
-    if (!logits || !tape || tape->status) return NULL;
+    if (!logits || !tape || tape->status || !tape->context) return NULL;
     if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
     T = cmha__rows(logits), V = cmha__last(logits), threads = (size_t)tape->context->threads;
     y = cmha__result(tape, 1, &one);
@@ -9747,6 +9816,7 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
     size_t shape[2], i;
     cmha_tensor *y;
     if (!x || !tape || tape->status) return NULL;
+    if (!index && n) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "gather: index is NULL");
     shape[0] = n, shape[1] = cmha__last(x);
     y = cmha__result(tape, 2, shape);
     for (i = 0; y && !cmha__dry(tape) && i < n; i++) {
@@ -9941,7 +10011,8 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     const char *misfit;
     cmha__pcl_saved *s;
     cmha_tensor *in[4], *y;
-    if (!qkv || !w || !args || !options || !tape || tape->status) return NULL;
+    if (!qkv || !w || !tape || tape->status) return NULL;
+    if (!args || !options) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: args or options is NULL");
     s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->attention.args = *args;
@@ -9950,6 +10021,10 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     if (!misfit && args->kind != CMHA_ATTENTION_DOT) misfit = cmha__attention_features(&s->attention, delta, b, &one, &two);
     if (!misfit && (s->attention.args.d_k % 2 || w->size != s->attention.args.d_k / 2)) misfit = "pcl: w does not fit (%zu, %zu)";
     if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    if (cmha__is_complex(args)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: complex queries have no loss of this kind");
+    if (!(options->tau > 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: tau must be positive");
+    if (options->adapted && args->kind != CMHA_ATTENTION_DOT && !args->rotation)
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: no rotation table");
     s->key = cmha__draw(tape);
     y = cmha__result(tape, 1, &size);
     s->lse = y ? cmha__reals(tape, cmha__pcl_units(s) * s->attention.args.n_q * 2) : NULL;
@@ -11268,7 +11343,8 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     const cmha_model_config *c;
     cmha_tensor *x;
     size_t *first, b;
-    if (!states || !model || !tape || tape->status) return NULL;
+    if (!states || !tape || tape->status) return NULL;
+    if (!model) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
     c = &model->config;
     if (!model->class_weight) return cmha__tape_fail(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
     if (states->rank != 3 || !states->shape[1])
@@ -11598,12 +11674,21 @@ CMHA_DEF double cmha_spearman(const double *x, const double *y, size_t n, double
 /* ---- The trainer ---- */
 
 CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer) {
-    cmha_context *context;
-    if (!trainer || !trainer->model) return;
-    context = trainer->model->context;
-    cmha__give(context, trainer->moments, 2 * trainer->model->size * sizeof *trainer->moments);
-    cmha__give(context, trainer->ids, 2 * trainer->config.batch * trainer->config.length * sizeof *trainer->ids);
+    if (!trainer || !trainer->context) return;
+    cmha__give(trainer->context, trainer->moments, 2 * trainer->size * sizeof *trainer->moments);
+    cmha__give(trainer->context, trainer->ids, 2 * trainer->config.batch * trainer->config.length * sizeof *trainer->ids);
     memset(trainer, 0, sizeof *trainer);
+}
+
+/* Open, and its model as well? (That one may have been closed first.) */
+static int cmha__trainer_open(const cmha_trainer *trainer) {
+    return trainer && trainer->context && trainer->model->context && trainer->model->size == trainer->size;
+}
+
+/* Tokens that can be read? A count without data, or a width that nobody set, would lead outside of the memory. */
+static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *call, const cmha_tokens *tokens) {
+    if (tokens && tokens->data && (tokens->width == 1 || tokens->width == 2 || tokens->width == 4)) return CMHA_OK;
+    return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "%s: no tokens, or their width is not 1, 2 or 4", call);
 }
 
 /* Memory of every later step, taken now: gradients first, because the dry run needs them attached. */
@@ -11637,7 +11722,9 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (!model->config.causal && trainer->config.mask_token >= model->config.vocabulary)
         return cmha__fail(model->context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
                           trainer->config.mask_token, model->config.vocabulary);
+    trainer->context = model->context;
     trainer->model = model;
+    trainer->size = model->size;
     trainer->seed = model->context->config.seed;
     trainer->best = (double)INFINITY;
     status = cmha__trainer_reserve(trainer);
@@ -11795,8 +11882,9 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
     const cmha_trainer_config *c;
     double mean = 0;
     cmha_status status;
-    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
-    if (!tokens) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: no tokens");
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
+    status = cmha__check_stream(trainer, "step", tokens);
+    if (status) return status;
     c = &trainer->config;
     if (tokens->count <= c->length)
         return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: %zu tokens are too few for sequences of %zu",
@@ -11809,7 +11897,7 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
     double mean = 0;
     cmha_status status;
-    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     cmha_model_zero_grad(trainer->model);
     status = cmha_model_gradient(trainer->model, batch, 1, cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1)),
                                  &mean);
@@ -11821,8 +11909,11 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     const cmha_trainer_config *c;
     size_t total, done = 0, row, counted = 0, i;
     double sum = 0;
-    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
-    if (!tokens || !loss) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: no tokens or no result");
+    cmha_status status;
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
+    if (!loss) return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "evaluate: no result");
+    status = cmha__check_stream(trainer, "evaluate", tokens);
+    if (status) return status;
     c = &trainer->config;
     if (tokens->count < 2)
         return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: %zu tokens are too few", tokens->count);
@@ -11831,7 +11922,6 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         size_t length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
         cmha_batch batch;
         double mean = 0;
-        cmha_status status;
         size_t targets = 0;
         if (rows > c->batch) rows = c->batch;
         batch = cmha__trainer_batch(trainer, rows, length);
@@ -11859,8 +11949,8 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
     cmha_context *context;
-    if (!cache || !cache->model) return;
-    context = cache->model->context;
+    if (!cache || !cache->context) return;
+    context = cache->context;
     cmha_tape_close(&cache->tape);
     cmha__give(context, cache->ids, 2 * cache->batch * cache->capacity * sizeof *cache->ids);
     cmha__give(context, cache->memory, cache->size * sizeof *cache->memory);
@@ -11944,6 +12034,7 @@ CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_
     c = &model->config;
     if (model->position_weight && capacity > c->max_positions) capacity = c->max_positions;
     if (!c->causal) return cmha__fail(context, CMHA_ERR_STATE, "cache: a bidirectional model cannot continue a sequence");
+    cache->context = context;
     cache->model = model;
     cache->batch = batch;
     cache->capacity = capacity;
@@ -12105,16 +12196,18 @@ static cmha_status cmha__cache_slide(cmha_cache *cache, size_t n) {
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
     cmha_model *model;
     cmha_status status;
-    size_t keep, skip = 0;
-    if (!cache || !cache->model) return CMHA_ERR_STATE;
+    size_t keep, skip = 0, total, bytes;
+    if (!cache || !cache->context || !cache->model->context) return CMHA_ERR_STATE;
     model = cache->model;
     if (!ids || !n) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "append: no tokens");
+    if (n > cache->capacity - cache->length && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
+        return cmha__fail(model->context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more", cache->length,
+                          cache->capacity, n);
+    if (!cmha__mul(cache->batch, n, &total) || !cmha__mul(total, sizeof *ids, &bytes))
+        return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "append: %zu tokens of %zu sequences overflow a size", n, cache->batch);
     cmha_tape_reset(&cache->tape);
-    if (cmha__check_tokens(&cache->tape, ids, cache->batch * n, model->config.vocabulary, 0, 0)) return CMHA_ERR_TOKEN;
+    if (cmha__check_tokens(&cache->tape, ids, total, model->config.vocabulary, 0, 0)) return CMHA_ERR_TOKEN;
     if (n > cache->capacity - cache->length) {
-        if (!cache->slide)
-            return cmha__fail(model->context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more", cache->length,
-                              cache->capacity, n);
         status = cmha__cache_slide(cache, n);
         if (status) return status;
         keep = cache->capacity - cache->length;
@@ -12282,7 +12375,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
     cmha_sampler_config config;
     cmha__generation g;
     cmha_status status;
-    if (!cache || !cache->model) return CMHA_ERR_STATE;
+    if (!cache || !cache->context || !cache->model->context) return CMHA_ERR_STATE;
     if (sampler) config = *sampler;
     else cmha_config_defaults(cmha_sampler_table(), &config);
     status = cmha_config_check(cache->model->context, cmha_sampler_table(), &config);
@@ -12423,13 +12516,13 @@ static void cmha__flush_folder(cmha_context *ctx, const char *path) {
 #else
     const char *slash = strrchr(path, '/');
     size_t length = slash ? (size_t)(slash - path) + 1 : 1;
-    char *folder = (char *)cmha__take(ctx, length + 1);
+    char folder[4096]; /* systems open no longer paths; and memory that runs out here would go unnoticed */
     int fd;
-    if (!folder) return;
+    (void)ctx;
+    if (length >= sizeof folder) return;
     memcpy(folder, slash ? path : ".", length);
     folder[length] = 0;
     fd = open(folder, O_RDONLY | CMHA__FILE_FLAGS);
-    cmha__give(ctx, folder, length + 1);
     if (fd < 0) return;
     (void)fsync(fd);
     close(fd);
@@ -12862,6 +12955,7 @@ CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *cont
     if (!archive) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: archive is NULL");
     memset(archive, 0, sizeof *archive);
     if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: context or path is NULL");
+    if (!context->open) return CMHA_ERR_STATE;
     if ((status = cmha__file_open(context, path, &fd, &size)) != CMHA_OK) return status;
     archive->context = context;
     archive->file = (void *)((intptr_t)fd + 1);
@@ -13190,6 +13284,7 @@ CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
     size_t room, length;
     char *beside;
     if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: context or path is NULL");
+    if (!context->open) return CMHA_ERR_STATE;
     if ((status = cmha__check_contents(context, items, n_items, metadata, n_metadata)) != CMHA_OK) return status;
     header.text = NULL;
     header.used = 0;
@@ -13338,7 +13433,7 @@ CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path) {
 }
 
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
-    if (!trainer || !trainer->model || !trainer->model->context) return CMHA_ERR_STATE;
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     return cmha__save(trainer->model, trainer, path);
 }
 
@@ -13698,7 +13793,7 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
     cmha_status status;
     uint64_t step = 0, seed = 0, knowledge = 0;
     double best = 0;
-    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
     status = cmha__archive_state(&archive, &step, &seed, &best);
     if (status == CMHA_OK) status = cmha__check_resume(&archive, model);
@@ -13925,6 +14020,7 @@ CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context
     if (!tokens) return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: tokens is NULL");
     memset(tokens, 0, sizeof *tokens);
     if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: context or path is NULL");
+    if (!context->open) return CMHA_ERR_STATE;
     if (width != 1 && width != 2 && width != 4)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: width %d is not 1, 2 or 4", width);
     if ((status = cmha__file_open(context, path, &fd, &size)) != CMHA_OK) return status;
