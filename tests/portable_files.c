@@ -44,7 +44,7 @@ static void write_numbers(void) {
     static const size_t shape[2] = {4, SPECIALS / 4};
     static const char *const metadata[] = {"words", "a \"quoted\" back\\slash,\ttab and\r\nline \xc3\xa9"};
     cmha_real x[SPECIALS];
-    cmha_archive_item item = {"special.numbers", x, shape, 2};
+    cmha_archive_item item = {"special.numbers", x, shape, 2, NULL};
     FILE *file;
     size_t i;
     int width, byte;
@@ -138,7 +138,7 @@ static void write_run(int kind) {
     cmha_model model;
     cmha_trainer trainer;
     cmha_real loss;
-    cmha_archive_item item = {"loss", &loss, &one, 1};
+    cmha_archive_item item = {"loss", &loss, &one, 1, NULL};
     open_run(&model, &trainer, kind);
     CHECK(strangers(&trainer, 1) == 0);
     trainer.step = STEPS, trainer.seed = UINT64_C(0xFEDCBA9876543210), trainer.best = 1.0 / 3;

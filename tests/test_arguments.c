@@ -318,7 +318,7 @@ static cmha_status cache_of(fixture *f, size_t batch, size_t capacity) {
 }
 static cmha_status write_item(fixture *f, const char *name, int rank, const size_t *shape, const cmha_real *data) {
     cmha_archive_item item;
-    item.name = name, item.rank = rank, item.shape = shape, item.data = data;
+    item.name = name, item.rank = rank, item.shape = shape, item.data = data, item.dtype = NULL;
     return cmha_archive_write(&f->ctx, missing_path, &item, 1, NULL, 0);
 }
 

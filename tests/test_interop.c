@@ -25,8 +25,8 @@ static void write_ours(void) {
     static const char *const metadata[] = {"key", "value", "odd \"key\"\\",
                                            "tab\t, line\n, \xC3\xA9, \xE2\x82\xAC, \xF0\x9F\x98\x80, \x01, \x7F"};
     cmha_real x[24];
-    cmha_archive_item items[4] = {{"matrix", x, matrix, 2}, {"caf\xC3\xA9 \"quoted\"", x, three, 1}, {"none", x, none, 2},
-                                  {"scalar", x, NULL, 0}};
+    cmha_archive_item items[4] = {{"matrix", x, matrix, 2, NULL}, {"caf\xC3\xA9 \"quoted\"", x, three, 1, NULL},
+                                  {"none", x, none, 2, NULL}, {"scalar", x, NULL, 0, NULL}};
     size_t i;
     for (i = 0; i < 24; i++) x[i] = (cmha_real)value(i);
     CHECK_OK(cmha_archive_write(&context, path_of("ours.safetensors"), items, 4, metadata, 2));

@@ -240,7 +240,7 @@ static cmha_status write_archive(world *w) {
     static const size_t shape[2] = {2, 2};
     static const char *const metadata[2] = {"key", "value"};
     cmha_archive_item item;
-    item.name = "x", item.data = ops_targets, item.shape = shape, item.rank = 2;
+    item.name = "x", item.data = ops_targets, item.shape = shape, item.rank = 2, item.dtype = NULL;
     return cmha_archive_write(&w->ctx, out_path, &item, 1, metadata, 1);
 }
 

@@ -52,7 +52,7 @@ static void again(cmha_archive *archive) {
         size_t *shape = (size_t *)malloc(sizeof t->shape);
         NEED(data && shape);
         memcpy(shape, t->shape, sizeof t->shape);
-        items[n].name = strdup(t->name), items[n].data = data, items[n].shape = shape, items[n].rank = t->rank;
+        items[n].name = strdup(t->name), items[n].data = data, items[n].shape = shape, items[n].rank = t->rank, items[n].dtype = NULL;
         if (t->count && cmha_archive_read(archive, t, data)) free(data), free(shape), free((void *)(uintptr_t)items[n].name);
         else n++;
     }
