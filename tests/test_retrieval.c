@@ -508,7 +508,7 @@ static cmha_knowledge described_base(cmha_context *ctx) {
 static int same_base(const cmha_knowledge *a, const cmha_knowledge *b) {
     size_t i, n[2], numbers = a->n * 2 * a->d_r * sizeof *a->vectors;
     if (a->n != b->n || a->d_r != b->d_r || a->identity != b->identity || !a->ids != !b->ids || !a->texts != !b->texts) return 0;
-    if (memcmp(a->vectors, b->vectors, numbers) || memcmp(a->features, b->features, numbers)) return 0;
+    if (numbers && (memcmp(a->vectors, b->vectors, numbers) || memcmp(a->features, b->features, numbers))) return 0;
     if (a->ids && memcmp(a->ids, b->ids, a->n * sizeof *a->ids)) return 0;
     for (i = 0; i < a->n; i++) {
         const char *x = cmha_knowledge_text(a, i, &n[0]), *y = cmha_knowledge_text(b, i, &n[1]);
