@@ -1,7 +1,4 @@
-/* A safetensors file: opened, read, written again, and then it must come back the same. Input: a byte that says how the disk fails
-   (fuzz_fail), a byte of flags, then
-     flags & 1 = 0:  the file
-     flags & 1 = 1:  its header up to the first NUL, then its data; the length before the header is made here */
+/* A safetensors file: opened, read, written again, and then it must come back the same. Input: see fuzz_put_archive. */
 #include "fuzz.h"
 
 static const char *text_or_nothing(const char *text) { return text ? text : ""; }
@@ -72,21 +69,10 @@ static void again(cmha_archive *archive) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     unsigned char *file;
-    size_t header, i;
     cmha_archive archive;
     if (!fuzz_context.open) fuzz_open_context();
     if (size < 2) return 0;
-    file = (unsigned char *)malloc(size + 8);
-    header = 0;
-    if (data[1] & 1) {
-        const uint8_t *end = (const uint8_t *)memchr(data + 2, 0, size - 2);
-        header = end ? (size_t)(end - data) - 2 : size - 2;
-        for (i = 0; i < 8; i++) file[i] = (unsigned char)((uint64_t)header >> (8 * i));
-        memcpy(file + 8, data + 2, header);
-        if (end) memcpy(file + 8 + header, end + 1, size - 3 - header);
-        fuzz_put(file, end ? size + 5 : size + 6);
-    } else memcpy(file, data + 2, size - 2), fuzz_put(file, size - 2);
-    fuzz_fail(data[0]);
+    file = fuzz_put_archive(data, size);
     if (cmha_archive_open(&archive, &fuzz_context, FUZZ_PATH)) fuzz_check_line(cmha_error(&fuzz_context));
     else read_all(&archive), again(&archive);
     NEED(fuzz_memory == 0);

@@ -45,6 +45,24 @@ static inline void fuzz_fail(unsigned how) {
     fuzz_the_disk.piece = 1 + how % 7;
 }
 
+/* A safetensors file out of an input of at least two bytes: one that says how the disk fails (fuzz_fail), one of flags, then
+     flags & 1 = 0:  the file
+     flags & 1 = 1:  its header up to the first NUL, then its data; the length before the header is made here
+   The caller frees what it returns after the file has been read. */
+static inline unsigned char *fuzz_put_archive(const uint8_t *data, size_t size) {
+    unsigned char *file = (unsigned char *)malloc(size + 8);
+    const uint8_t *end = data[1] & 1 ? (const uint8_t *)memchr(data + 2, 0, size - 2) : NULL;
+    size_t header = end ? (size_t)(end - data) - 2 : size - 2, i;
+    if (data[1] & 1) {
+        for (i = 0; i < 8; i++) file[i] = (unsigned char)((uint64_t)header >> (8 * i));
+        memcpy(file + 8, data + 2, header);
+        if (end) memcpy(file + 8 + header, end + 1, size - 3 - header);
+        fuzz_put(file, end ? size + 5 : size + 6);
+    } else memcpy(file, data + 2, size - 2), fuzz_put(file, size - 2);
+    fuzz_fail(data[0]);
+    return file;
+}
+
 /* A context whose memory is counted and limited. */
 extern cmha_context fuzz_context;
 extern size_t fuzz_memory, fuzz_peak;  /* bytes out, and the most since it was last set */
