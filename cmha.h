@@ -13985,7 +13985,7 @@ CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context
     status = cmha__knowledge_open(knowledge, &archive, map);
     cmha_archive_close(&archive);
     if (status) cmha_knowledge_close(knowledge);
-    return status;
+    return cmha__blame(context, path, status);
 }
 
 /* ---- token streams ---- */
