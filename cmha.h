@@ -8404,7 +8404,8 @@ static cmha_status cmha__search_sizes(cmha__search *s, int threads, size_t Q, si
     memset(s, 0, sizeof *s);
     s->threads = threads, s->Q = Q, s->d_r = d_r, s->k = k;
     s->tiles = cmha_nearest_scratch(Q, SIZE_MAX, d_r, k);
-    if (!cmha__mul(few * (size_t)(threads - 1), k, &s->lists) || !cmha__mul(Q, k, &limit) || d_r > SIZE_MAX / 8 / CMHA__NEAREST_DOCUMENTS)
+    if (!cmha__mul(few * (size_t)(threads - 1), k, &s->lists) || !cmha__mul(Q, k, &limit) ||
+        d_r > SIZE_MAX / 8 / CMHA__NEAREST_DOCUMENTS)
         return CMHA_ERR_OVERFLOW;
     if (s->lists < limit) s->lists = limit;
     return CMHA_OK;
