@@ -9312,8 +9312,15 @@ static cmha_status cmha__knowledge_features(cmha_knowledge *kb) {
     return CMHA_OK;
 }
 
-/* Vectors finite, texts in order within `bytes`. */
-static cmha_status cmha__knowledge_check(const cmha_knowledge *kb, uint64_t bytes) {
+/* Do n texts begin at 0, ascend, and end within `bytes`? */
+static int cmha__texts_in_order(const uint64_t *begin, size_t n, uint64_t bytes) {
+    size_t i;
+    for (i = 0; i < n; i++)
+        if (begin[i + 1] < begin[i]) return 0;
+    return begin[0] == 0 && begin[n] <= bytes;
+}
+
+static cmha_status cmha__knowledge_finite(const cmha_knowledge *kb) {
     size_t W = 2 * kb->d_r, i, j;
     for (i = 0; i < kb->n; i++) {
         const cmha_real *row = kb->vectors + i * W;
@@ -9321,9 +9328,6 @@ static cmha_status cmha__knowledge_check(const cmha_knowledge *kb, uint64_t byte
         for (j = 0; j < W; j++) sum += row[j] * 0; /* NaN as soon as one is NaN or infinite */
         if (sum != 0) return cmha__fail(kb->context, CMHA_ERR_NOT_FINITE, "knowledge: vector %zu holds a NaN or an infinity", i);
     }
-    for (i = 0; kb->texts && i <= kb->n; i++)
-        if (kb->text_begin[i] < (i ? kb->text_begin[i - 1] : 0) || kb->text_begin[i] > bytes || (!i && kb->text_begin[0]))
-            return cmha__fail(kb->context, CMHA_ERR_ARGUMENT, "knowledge: text %zu begins out of order or range", i);
     return CMHA_OK;
 }
 
@@ -9336,11 +9340,13 @@ CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context
     if (!context || !context->open) return CMHA_ERR_STATE;
     if (n && (!vectors || !d_r)) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: %zu documents without vectors", n);
     if (!texts != !text_begin) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: texts and text_begin need each other");
+    if (texts && !cmha__texts_in_order(text_begin, n, UINT64_MAX))
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: text_begin does not ascend from 0");
     if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu complex features", d_r);
     knowledge->context = context;
     knowledge->n = n, knowledge->d_r = d_r;
     knowledge->vectors = vectors, knowledge->ids = ids, knowledge->texts = texts, knowledge->text_begin = text_begin;
-    status = cmha__knowledge_check(knowledge, UINT64_MAX);
+    status = cmha__knowledge_finite(knowledge);
     if (!status) status = cmha__knowledge_features(knowledge);
     if (status) cmha_knowledge_close(knowledge);
     else knowledge->identity = cmha__knowledge_identity(n, d_r, vectors);
@@ -9380,7 +9386,8 @@ static cmha_status cmha__search_sizes(cmha__search *s, int threads, size_t Q, si
     memset(s, 0, sizeof *s);
     s->threads = threads, s->Q = Q, s->d_r = d_r, s->k = k;
     s->tiles = cmha_nearest_scratch(Q, SIZE_MAX, d_r, k);
-    if (!cmha__mul(few * (size_t)threads, k, &s->lists) || !cmha__mul(Q, k, &limit) || d_r > SIZE_MAX / 8 / CMHA__NEAREST_DOCUMENTS)
+    if (!cmha__mul(few * (size_t)(threads - 1), k, &s->lists) || !cmha__mul(Q, k, &limit) ||
+        d_r > SIZE_MAX / 8 / CMHA__NEAREST_DOCUMENTS)
         return CMHA_ERR_OVERFLOW;
     if (s->lists < limit) s->lists = limit;
     return CMHA_OK;
@@ -9674,7 +9681,7 @@ CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     return cmha_push(tape, "reflect", y, in, 3, cmha__reflect_record, s);
 }
 
-/* [2, rows, cols] as a real [2 rows, cols]; a vector stays what it is. */
+/* [2, rows, cols] as a real [2 rows, cols]: for a real input the two are one map. */
 static cmha_tensor *cmha__stacked(cmha_tape *tape, cmha_tensor *weight) {
     size_t shape[2];
     if (weight->rank != 3 || weight->shape[0] != 2)
@@ -13916,7 +13923,6 @@ static cmha_status cmha__knowledge_rest(cmha_knowledge *kb, cmha_archive *archiv
     int64_t *ids = NULL, *begin = NULL;
     char *texts = NULL;
     cmha_status status = CMHA_OK;
-    size_t i;
     if (t[2] && !(ids = (int64_t *)cmha__knowledge_take(kb, t[2]->count, sizeof *ids))) return CMHA_ERR_MEMORY;
     if (t[2]) status = cmha_archive_read_i64(archive, t[2], ids);
     kb->ids = ids;
@@ -13928,9 +13934,8 @@ static cmha_status cmha__knowledge_rest(cmha_knowledge *kb, cmha_archive *archiv
         return cmha__io_fail(archive->context, archive->path, "reading failed");
     kb->texts = texts;
     kb->text_begin = (const uint64_t *)(const void *)begin;
-    for (i = 0; i <= kb->n; i++) /* a negative one is out of order, or beyond the texts, as an unsigned number */
-        if (kb->text_begin[i] < (i ? kb->text_begin[i - 1] : 0) || kb->text_begin[i] > t[4]->count || (!i && begin[0]))
-            return cmha__knowledge_misfit(archive, "text_begin", "is out of order or range");
+    if (!cmha__texts_in_order(kb->text_begin, kb->n, t[4]->count)) /* a negative one is huge, unsigned */
+        return cmha__knowledge_misfit(archive, "text_begin", "is out of order or range");
     return CMHA_OK;
 }
 
@@ -13969,7 +13974,7 @@ static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archiv
     if (!status && !kb->mapping) status = cmha__knowledge_reals(kb, archive, t[0], &kb->vectors);
     if (!status && !kb->mapping && t[1]) status = cmha__knowledge_reals(kb, archive, t[1], &kb->features);
     if (!status) status = cmha__knowledge_rest(kb, archive, t);
-    if (!status) status = cmha__knowledge_check(kb, UINT64_MAX);
+    if (!status) status = cmha__knowledge_finite(kb);
     if (!status) status = t[1] ? cmha__knowledge_phasors(kb, archive) : cmha__knowledge_features(kb);
     return status ? status : cmha__knowledge_identify(kb, archive);
 }
