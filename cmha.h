@@ -1568,6 +1568,12 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 /* One optimiser step on the caller's batch (of at most config.batch x config.length tokens, so that nothing is allocated); `accumulate`
    does not matter. NOT_FINITE as for cmha_trainer_step. Errors: those of cmha_model_gradient. */
 CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
+/* The second half of a step, for an objective of the caller's own: clipping and AdamW on the gradients that cmha_backward over
+   cmha_model_states or cmha_model_forward, or cmha_model_gradient, has added up in the model, which are 0 afterwards (call
+   cmha_model_zero_grad before the first). *grad_norm (or NULL) is their norm before clipping. Batch and length of the configuration are not
+   read: for this alone 1 and 1 will do, the activations being on the caller's tape. NOT_FINITE: the norm is NaN or infinite; parameters and moments are as
+   before, the step is counted. Errors: STATE (a closed trainer), MEMORY. */
+CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
 /* BERT's objective (Devlin et al. 2019) on n tokens: each is chosen with probability `rate`; of the chosen 80 % become mask_token, 10 % a
    token drawn from the vocabulary and 10 % stay. targets [n] gets the chosen ones' own ids and -1 elsewhere. A token with keep[i] = 0
    (padding, [CLS]) is never chosen; keep may be NULL. */
@@ -11910,6 +11916,16 @@ CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
                                  &mean);
     if (loss) *loss = mean;
     return cmha__trainer_finish(trainer, status);
+}
+
+CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
+    cmha_status status;
+    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
+    cmha_tape_reset(&trainer->model->tape); /* whose memory the norm takes */
+    status = cmha__trainer_finish(trainer, CMHA_OK);
+    cmha_model_zero_grad(trainer->model);
+    if (grad_norm) *grad_norm = trainer->grad_norm;
+    return status;
 }
 
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {

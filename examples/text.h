@@ -369,15 +369,16 @@ static inline int32_t *text_slot(const text_vocabulary *v, const char *prefix, t
     return v->slots + i;
 }
 
-/* Makes v->table, one token a row, a vocabulary; of equal tokens the last one counts. `path` is for the error line. */
-static inline int text_vocabulary_index(text_vocabulary *v, const char *path, char *error) {
+/* Makes v->table, one token a row, a vocabulary; of equal tokens the last one counts. `name` is for the error line. Closes v after a
+   failure. */
+static inline int text_vocabulary_index(text_vocabulary *v, const char *name, char *error) {
     static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
     int32_t id[5];
     size_t i;
     v->size = v->table.rows;
     for (v->n_slots = 16; v->n_slots < 2 * v->size; v->n_slots *= 2) continue;
     v->slots = (int32_t *)malloc(v->n_slots * sizeof *v->slots);
-    if (!v->slots) return text_vocabulary_close(v), text_fail(error, "no memory for %s", path);
+    if (!v->slots) return text_vocabulary_close(v), text_fail(error, "no memory for %s", name);
     for (i = 0; i < v->n_slots; i++) v->slots[i] = -1;
     for (i = 0; i < v->size; i++) {
         text_slice token = text_cell(&v->table, i, 0);
@@ -386,7 +387,7 @@ static inline int text_vocabulary_index(text_vocabulary *v, const char *path, ch
     }
     for (i = 0; i < 5; i++) {
         id[i] = *text_slot(v, "", text_of(special[i]));
-        if (id[i] < 0) return text_vocabulary_close(v), text_fail(error, "%s: there is no %s", path, special[i]);
+        if (id[i] < 0) return text_vocabulary_close(v), text_fail(error, "%s: there is no %s", name, special[i]);
     }
     v->pad = id[0], v->unk = id[1], v->cls = id[2], v->sep = id[3], v->mask = id[4];
     return 1;
@@ -407,8 +408,8 @@ typedef struct text_word {
 } text_word;
 
 /* The longest pieces from the left that the vocabulary has, those behind the first with "##"; [UNK] if the word cannot be put
-   together. Empties the word, writes at most `room` ids and returns how many. */
-static inline size_t text_pieces(const text_vocabulary *v, text_word *word, int32_t *ids, size_t room) {
+   together. Writes at most `room` ids and returns how many. */
+static inline size_t text_pieces(const text_vocabulary *v, const text_word *word, int32_t *ids, size_t room) {
     int32_t piece[4 * TEXT_WORD];
     size_t at = 0, n = 0;
     int known = word->characters <= TEXT_WORD;
@@ -419,37 +420,41 @@ static inline size_t text_pieces(const text_vocabulary *v, text_word *word, int3
         known = rest.n > 0, at += rest.n, n++;
     }
     if (!known) piece[0] = v->unk, n = 1;
-    word->n = word->characters = 0;
     if (n > room) n = room;
     if (n) memcpy(ids, piece, n * sizeof *ids);
     return n;
 }
 
-/* The ids of a text, at most `room`; returns how many. As BERT's uncased models read: control characters and what is no UTF-8
-   dropped, lower case, accents off, ideographs and punctuation words of their own. "[MASK]" and the like are plain text here. BERT
-   takes apart more than this does: Hangul syllables, voiced kana, marks of South Asian scripts, rare Latin and Cyrillic letters. */
+/* The next word of a text from *at on, which is moved behind it; 0 when there is none. As BERT's uncased models read: control
+   characters and what is no UTF-8 dropped, lower case, accents off, ideographs and punctuation words of their own. BERT takes
+   apart more than this does: Hangul syllables, voiced kana, marks of South Asian scripts, rare Latin and Cyrillic letters. */
+static inline int text_next_word(text_slice text, size_t *at, text_word *word) {
+    word->n = word->characters = 0;
+    while (*at < text.n) {
+        uint32_t c;
+        size_t length = text_decode(text.at + *at, text.n - *at, &c);
+        int space = text_is_space(c), dropped = !space && (text_is_control(c) || text_is_mark(c)), alone;
+        c = text_plain(c);
+        alone = !space && !dropped && (text_is_punctuation(c) || text_is_ideograph(c));
+        if ((space || alone) && word->characters) return 1;
+        *at += length;
+        if (space || dropped) continue;
+        if (word->characters++ < TEXT_WORD) word->n += text_utf8(c, word->bytes + word->n);
+        if (alone) return 1;
+    }
+    return word->characters > 0;
+}
+
+/* The ids of a text, at most `room`; returns how many. "[MASK]" and the like are plain text here. */
 static inline size_t text_encode(const text_vocabulary *v, text_slice text, int32_t *ids, size_t room) {
     text_word word;
-    size_t n = 0, at;
-    uint32_t c;
+    size_t n = 0, at = 0;
     if (!v->slots) {
         for (; n < text.n && n < room; n++) ids[n] = (unsigned char)text.at[n];
         return n;
     }
-    word.n = word.characters = 0;
-    for (at = 0; at < text.n && n < room;) {
-        int space, alone;
-        at += text_decode(text.at + at, text.n - at, &c);
-        space = text_is_space(c);
-        if (!space && (text_is_control(c) || text_is_mark(c))) continue;
-        c = text_plain(c);
-        alone = text_is_punctuation(c) || text_is_ideograph(c);
-        if (space || alone) n += text_pieces(v, &word, ids + n, room - n);
-        if (space) continue;
-        if (word.characters++ < TEXT_WORD) word.n += text_utf8(c, word.bytes + word.n);
-        if (alone) n += text_pieces(v, &word, ids + n, room - n);
-    }
-    return n + text_pieces(v, &word, ids + n, room - n);
+    while (n < room && text_next_word(text, &at, &word)) n += text_pieces(v, &word, ids + n, room - n);
+    return n;
 }
 
 /* [CLS] a [SEP], or with b (NULL: none) [CLS] a [SEP] b [SEP], in at most `length` tokens: while it is too long, the longer

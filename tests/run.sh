@@ -167,6 +167,34 @@ if [ -x "$P/classify" ]; then
     one "classify, a checkpoint without classes" complains "$P/classify" --predict README.md --model "$W/tiny.safetensors"
     one "classify --help" works "$P/classify" --help
 fi
+if [ -x "$P/rag" ]; then
+    : > "$W/passages.txt"; printf 'where are the whales\twhale\nbread and butter\t#2 #5\n' > "$W/pairs.tsv"
+    for i in 1 2 3 4; do
+        printf 'The whale number %s swims. A whale lives in the deep sea and sings.\nBread of %s days. Bread and butter make a meal.\n\n' $i $i
+    done >> "$W/passages.txt"
+    tiny="--quiet --length 16 --batch 4 --steps 3 --read 2 --held-out 0.3 --tokens 3 --set n_layers=1 --set d_model=16 --set d_ff=16"
+    one "rag trains, reports and answers" works "$P/rag" $tiny --text "$W/passages.txt" --pairs "$W/pairs.tsv" --save "$W/rag" \
+        --base "$W/rag.base" --ask 'the deep sea'
+    one "rag: BM25 finds both" says '^BM25, .*1.000'
+    one "rag: the decoder is measured" says 'nats per token: [0-9.]* with the base'
+    grep '^  [0-9w]' "$W/out" > "$W/rag.first"
+    one "rag with the saved models and base" works "$P/rag" --quiet --length 16 --tokens 3 --model "$W/rag" --base "$W/rag.base" \
+        --ask 'the deep sea'
+    grep '^  [0-9w]' "$W/out" > "$W/rag.second"
+    one "rag gives the same answer again" cmp "$W/rag.first" "$W/rag.second"
+    one "rag lists passages" [ "$(grep -c '#[0-9]' "$W/rag.second")" -eq 5 ]
+    one "rag --paragraphs, another text for the same models" works "$P/rag" --quiet --length 16 --tokens 3 --model "$W/rag" --paragraphs \
+        --text "$W/passages.txt" --ask whale
+    one "rag --paragraphs joins lines" says '#1  The whale number 1 swims.*sings'
+    one "rag, nothing to read" complains "$P/rag"
+    one "rag, a missing file" complains "$P/rag" --text "$W/nowhere.txt"
+    one "rag, an empty file" complains "$P/rag" --text /dev/null
+    one "rag, a bad option" complains "$P/rag" --no-such-option
+    one "rag, a bad number" complains "$P/rag" --text "$W/passages.txt" --steps many
+    one "rag without a decoder" works "$P/rag" $tiny --read 0 --set d_model=8 --text "$W/passages.txt" --base "$W/other.base"
+    one "rag, a base of another width" complains "$P/rag" --model "$W/rag" --base "$W/other.base"
+    one "rag --help" works "$P/rag" --help
+fi
 for n in block plain_kernels; do
     [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ]
 done

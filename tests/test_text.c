@@ -1,9 +1,9 @@
-/* What the example programs read with: tables, WordPiece, pairs, batches, labels. */
+/* What the example programs read with: tables, WordPiece, pairs, batches, labels, learnt vocabularies, BM25. */
 #include "check.h"
 
 #include <unistd.h>
 
-#include "../examples/text.h"
+#include "../examples/words.h"
 
 static char error[TEXT_ERROR];
 static char path[] = "/tmp/cmha-text-XXXXXX";
@@ -332,6 +332,154 @@ static void weights(void) {
     for (i = 0; i < sizeof bad / sizeof *bad; i++) CHECK(!text_weights(bad[i], class_of, order, 5, 3, w, error) && one_line());
 }
 
+/* ------------------------------------------------ words ------------------------------------------------ */
+
+static void bags(void) {
+    text_bag b;
+    size_t i, number, *order = (size_t *)check_alloc(2 * 5003, sizeof *order);
+    char name[16];
+    memset(&b, 0, sizeof b);
+    CHECK(text_bag_find(&b, text_of("nothing")) == 0);
+    for (i = 0; i < 10000; i++) { /* past several growths; every string twice, but for three odd ones */
+        snprintf(name, sizeof name, "w%zu", i % 5000);
+        CHECK(text_bag_add(&b, text_of(name), 1, &number, error) && number == i % 5000);
+    }
+    CHECK(text_bag_add(&b, text_of(""), 3, &number, error) && number == 5000);
+    CHECK(text_bag_add(&b, text_of("w"), 2, &number, error) && number == 5001);
+    CHECK(text_bag_add(&b, text_of("zz"), 1, &number, error) && number == 5002);
+    CHECK(b.n == 5003 && text_bag_find(&b, text_of("w4999")) == 4999 && text_bag_find(&b, text_of("w5000")) == b.n);
+    text_bag_order(&b, order);
+    CHECK(order[0] == 5000 && order[1] == 5001 && order[2] == 0 && order[3] == 1 && order[4] == 10 && order[5002] == 5002);
+    for (i = 3; i < 5002; i++) {
+        text_slice x = text_bag_at(&b, order[i - 1]), y = text_bag_at(&b, order[i]);
+        int bytes = memcmp(x.at, y.at, x.n < y.n ? x.n : y.n);
+        CHECK(bytes < 0 || (!bytes && x.n < y.n));
+    }
+    text_bag_close(&b), text_bag_close(&b), free(order);
+}
+
+/* Learns from one text; with `want`, the tokens in their order, one blank between them */
+static text_vocabulary learn(text_slice text, size_t size, const char *want) {
+    text_vocabulary v;
+    char got[1024] = "";
+    size_t i, at = 0;
+    CHECK(text_vocabulary_learn(&v, &text, 1, size, error));
+    for (i = 0; want && i < v.size && at < sizeof got - 80; i++) {
+        text_slice token = text_cell(&v.table, i, 0);
+        at += (size_t)snprintf(got + at, sizeof got - at, "%s%.*s", i ? " " : "", (int)token.n, token.at);
+    }
+    CHECK_THAT(!want || !strcmp(got, want), "learnt \"%s\", expected \"%s\"", got, want);
+    return v;
+}
+
+static void learning(void) {
+#define SPECIAL "[PAD] [UNK] [CLS] [SEP] [MASK]"
+    static char long_words[3 * 250];
+    static const char bytes[] = "ok \xff\xfe \xc3 ok\xe2\x82 \x80 na\xc3\xafve na\xc3\xafve \xe4\xb8\xad";
+    text_slice slice = {bytes, sizeof bytes - 1};
+    text_vocabulary v = learn(text_of(""), 100, SPECIAL), again;
+    int32_t ids[64];
+    size_t i;
+    gives(&v, text_of("word"), "1", 0);
+    text_vocabulary_close(&v);
+    v = learn(text_of("The cat, the CAT; a dog."), 100, /* characters by count, words that come twice */
+              SPECIAL " ##t t ##a a ##c ##e ##h c e h ##d ##g ##o , . ; d g o cat the");
+    gives(&v, text_of("The cat, a dog; toga"), "25 24 18 8 21 17 16 20 6 17 16 7", 1);
+    text_vocabulary_close(&v);
+    v = learn(text_of("aa aa bb bb"), 0, SPECIAL " ##a ##b a b"); /* characters, whatever the size */
+    gives(&v, text_of("abba c abc"), "7 6 6 5 1 1", 2);
+    text_vocabulary_close(&v);
+    v = learn(text_of("going running sing sing sting"), 64, NULL); /* endings of several words, before words */
+    CHECK(*text_slot(&v, "", text_of("##ing")) >= 0 && *text_slot(&v, "", text_of("sing")) > *text_slot(&v, "", text_of("##ing")));
+    CHECK(*text_slot(&v, "", text_of("sting")) < 0 && *text_slot(&v, "", text_of("##ning")) < 0);
+    text_vocabulary_close(&v);
+    v = learn(slice, 100, NULL); /* what is no UTF-8 is not there, accents are off, an ideograph is a word */
+    CHECK(*text_slot(&v, "", text_of("ok")) >= 0 && *text_slot(&v, "", text_of("naive")) >= 0);
+    CHECK(*text_slot(&v, "", text_of("\xe4\xb8\xad")) >= 0 && *text_slot(&v, "##", text_of("\xe4\xb8\xad")) < 0);
+    for (i = 5; i < v.size; i++) CHECK(text_cell(&v.table, i, 0).n > 0);
+    text_vocabulary_close(&v);
+    memset(long_words, 'x', sizeof long_words); /* of more characters than are looked into: [UNK], not learnt */
+    long_words[249] = long_words[499] = ' ';
+    slice.at = long_words, slice.n = sizeof long_words;
+    v = learn(slice, 100, SPECIAL);
+    CHECK(text_encode(&v, slice, ids, 64) == 3 && ids[0] == v.unk);
+    text_vocabulary_close(&v);
+    slice.n = TEXT_WORD; /* the longest word there is */
+    v = learn(slice, 100, SPECIAL " ##x x");
+    CHECK(text_encode(&v, slice, ids, 64) == 64 && ids[0] == 6 && ids[63] == 5);
+    CHECK(text_vocabulary_save(&v, path, error) && text_vocabulary_load(&again, path, error));
+    CHECK(again.size == 7 && again.mask == 4 && is(text_cell(&again.table, 5, 0), "##x"));
+    text_vocabulary_close(&again), text_vocabulary_close(&v);
+    CHECK(text_vocabulary_learn(&v, NULL, 0, 100, error) && v.size == 5);
+    CHECK(!text_vocabulary_save(&v, "there/is/no/such.file", error) && one_line());
+    text_vocabulary_close(&v);
+}
+
+/* A real text: twice the same, and every word of it is spelled */
+static void learning_from_text(void) {
+    text_vocabulary v, w;
+    text_word word;
+    text_slice text;
+    char *memory;
+    int32_t ids[4 * TEXT_WORD];
+    size_t bytes, at = 0, i, n, words = 0, pieces = 0, unknown = 0;
+    if (!CHECK(text_read("README.md", 1 << 24, &memory, &bytes, error))) return;
+    text.at = memory, text.n = bytes;
+    v = learn(text, 600, NULL), w = learn(text, 600, NULL);
+    CHECK(v.size == 600 && w.size == v.size);
+    for (i = 0; i < v.size; i++) CHECK(text_same(text_cell(&v.table, i, 0), text_cell(&w.table, i, 0)));
+    while (text_next_word(text, &at, &word)) {
+        n = text_pieces(&v, &word, ids, 4 * TEXT_WORD);
+        for (words++, pieces += n, i = 0; i < n; i++) unknown += ids[i] == v.unk;
+    }
+    CHECK_THAT(!unknown && words > 1000 && pieces < 3 * words, "%zu words, %zu pieces, %zu unknown", words, pieces, unknown);
+    text_vocabulary_close(&v), text_vocabulary_close(&w), free(memory);
+}
+
+static void bm25(void) {
+    static const char *const texts[] = {"The cat sat on the mat.", "A dog, a dog!", "", "cat dog bird"};
+    text_slice passages[4];
+    text_bm25 m;
+    double scores[4], idf, mean = 13 / 4.0;
+    size_t i;
+    for (i = 0; i < 4; i++) passages[i] = text_of(texts[i]);
+    CHECK(text_bm25_init(&m, passages, 4, error));
+    CHECK(m.n == 4 && m.length[0] == 6 && m.length[1] == 4 && m.length[2] == 0 && m.mean == mean && m.start[4] == 5 + 2 + 0 + 3);
+    for (i = 0; i < 2; i++) { /* twice: no question leaves anything behind */
+        text_bm25_scores(&m, text_of("DOG? dog unicorn"), scores);
+        idf = 2 * log(1 + (4 - 2 + 0.5) / (2 + 0.5));
+        CHECK(scores[0] == 0 && scores[2] == 0);
+        CHECK_NEAR(scores[1], idf * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 4 / mean)), 1e-12);
+        CHECK_NEAR(scores[3], idf * 1 * 2.2 / (1 + 1.2 * (0.25 + 0.75 * 3 / mean)), 1e-12);
+        text_bm25_scores(&m, text_of("..."), scores);
+        CHECK(scores[0] == 0 && scores[1] == 0 && scores[3] == 0);
+    }
+    text_bm25_close(&m), text_bm25_close(&m);
+    CHECK(text_bm25_init(&m, NULL, 0, error));
+    text_bm25_scores(&m, text_of("anything"), scores);
+    text_bm25_close(&m);
+}
+
+static void lists(void) {
+    static const double scores[] = {0.5, 2, 0.5, -1, 2, 0};
+    static const int64_t all[] = {1, 4, 0, 2, 5, 3, -1, -1};
+    text_slice p[2];
+    int64_t list[8];
+    size_t k, i;
+    for (k = 0; k <= 8; k++) {
+        for (i = 0; i < 8; i++) list[i] = -7;
+        text_rank(scores, 6, k, list);
+        for (i = 0; i < 8; i++) CHECK(list[i] == (i < k ? all[i] : -7));
+    }
+    CHECK(text_contains(text_of("In the Year 1066"), text_of("year 1066")) && text_contains(text_of("abc"), text_of("ABC")));
+    CHECK(!text_contains(text_of("abc"), text_of("abcd")) && !text_contains(text_of(""), text_of("a")));
+    CHECK(text_contains(text_of("a\xc3\xa9"), text_of("\xc3\xa9")) && !text_contains(text_of("\xc3\xa9"), text_of("\xc3\xa8")));
+    p[0] = text_of("Rollo, in 911"), p[1] = text_of("#2");
+    CHECK(text_answers(text_of("rollo"), p, 2, 0) && !text_answers(text_of("rollo"), p, 2, 1) && !text_answers(text_of(""), p, 2, 0));
+    CHECK(text_answers(text_of("#2 #12"), p, 2, 1) && !text_answers(text_of("#2 #12"), p, 2, 0) && !text_answers(text_of("#"), p, 2, 0));
+    CHECK(text_answers(text_of("#2 #12 # #x"), p, 2, 2) == 2 && text_answers(text_of("rollo"), p, 2, 2) == 0);
+}
+
 int main(void) {
     int file = mkstemp(path);
     if (!CHECK(file >= 0 && close(file) == 0)) return check_end();
@@ -346,6 +494,7 @@ int main(void) {
     batches();
     labels();
     weights();
+    bags(), learning(), learning_from_text(), bm25(), lists();
     remove(path);
     return check_end();
 }

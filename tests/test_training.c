@@ -574,6 +574,55 @@ static void step_by_hand(double clip) {
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_model_close(&twin), cmha_context_close(&c);
 }
 
+/* Gradients of an objective of one's own, on a tape of one's own, then cmha_trainer_apply: what cmha_trainer_fit does, bit for bit. A
+   gradient that is not finite changes nothing, and is not in the way of the next one. */
+static void applied_by_hand(void) {
+    cmha_context c;
+    cmha_model model, twin;
+    cmha_trainer trainer, own;
+    cmha_tape tape;
+    cmha_model_config m = byte_model();
+    cmha_trainer_config t = trainer_config();
+    int32_t ids[25];
+    cmha_batch batch = {ids, ids + 1, NULL, 1, 24, NULL, NULL, NULL};
+    cmha_tensor *objective;
+    double loss, norm = 0;
+    size_t i, step;
+    for (i = 0; i < 25; i++) ids[i] = cmha_tokens_at(&stream, i);
+    check_context(&c, 2, 8);
+    CHECK_OK(cmha_model_init(&model, &c, &m)), CHECK_OK(cmha_model_init(&twin, &c, &m));
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    t.batch = t.length = 1; /* the activations lie on the tape below */
+    CHECK_OK(cmha_trainer_init(&own, &twin, &t)), CHECK_OK(cmha_tape_init(&tape, &c, 1));
+    for (step = 0; step < 4; step++) {
+        size_t reserved = twin.tape.memory.reserved;
+        CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
+        cmha_tape_reset(&tape);
+        objective = cmha_cross_entropy(&tape, cmha_model_forward(&twin, &tape, &batch, NULL), batch.targets, -1, NULL);
+        CHECK_OK(cmha_backward(&tape, objective, 1));
+        if (step == 2) {
+            cmha_real *before = check_zeros(twin.size);
+            memcpy(before, twin.data, twin.size * sizeof *before);
+            twin.grad[7] = (cmha_real)NAN;
+            CHECK_IS(cmha_trainer_apply(&own, &norm), CMHA_ERR_NOT_FINITE);
+            CHECK(norm != norm && own.step == 3 && check_largest(twin.grad, twin.size) == 0);
+            CHECK(!memcmp(before, twin.data, twin.size * sizeof *before));
+            free(before), own.step = 2; /* as if it had not been */
+            cmha_tape_reset(&tape);
+            objective = cmha_cross_entropy(&tape, cmha_model_forward(&twin, &tape, &batch, NULL), batch.targets, -1, NULL);
+            CHECK_OK(cmha_backward(&tape, objective, 1));
+        }
+        CHECK_OK(cmha_trainer_apply(&own, step ? &norm : NULL));
+        CHECK(own.step == step + 1 && (!step || norm == trainer.grad_norm) && own.grad_norm == trainer.grad_norm);
+        CHECK(check_largest(twin.grad, twin.size) == 0 && twin.tape.memory.reserved == reserved);
+        CHECK(!memcmp(model.data, twin.data, twin.size * sizeof *twin.data));
+    }
+    cmha_trainer_close(&trainer), cmha_trainer_close(&own);
+    CHECK_IS(cmha_trainer_apply(&own, NULL), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_apply(NULL, NULL), CMHA_ERR_STATE);
+    cmha_tape_close(&tape), cmha_model_close(&model), cmha_model_close(&twin), cmha_context_close(&c);
+}
+
 /* No decay on norms, biases, delta and b */
 static void decay_flags(void) {
     cmha_context c;
@@ -644,7 +693,7 @@ int main(int argc, char **argv) {
     cache_slides(CMHA_ATTENTION_CMHA, 0, CMHA_POSITION_NONE, 1), cache_slides(CMHA_ATTENTION_CMHA, 2, CMHA_POSITION_ALIBI, 70);
     cache_slides(CMHA_ATTENTION_ROPE, 1, CMHA_POSITION_NONE, 200), cache_slides(CMHA_ATTENTION_DOT, 0, CMHA_POSITION_LEARNED, 90);
     sampling(), generation();
-    step_by_hand(0), step_by_hand(0.01), decay_flags(), evaluation(), wide_tokens();
+    step_by_hand(0), step_by_hand(0.01), applied_by_hand(), decay_flags(), evaluation(), wide_tokens();
     resumes(21), resumes(22);
     allocation_failures();
     remove(path_of("resume.safetensors")), remove(path_of("life.safetensors")), rmdir(folder);

@@ -1,0 +1,668 @@
+/* Retrieval with CRAT: learns to find the passages of a text, keeps them in a base, and continues questions with the base at hand.
+       build/rag [OPTION...] --text FILE         build/rag [OPTION...] --model NAME --base FILE --ask "..."     (--help lists everything) */
+#define CMHA_IMPLEMENTATION
+#include "cmha.h"
+
+#include "words.h"
+
+#include <sys/time.h>
+#include <unistd.h>
+
+enum { TEXT, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, BASE, VOCAB, WORDS, LENGTH, QUESTION, BATCH, STEPS, READ, TOP, TOKENS, SEED, THREADS, COMMON,
+       TEMPERATURE, HELD_OUT, QUIET, HELP, SET, N_OPTIONS };
+static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
+    {"--text", NULL, "the passages, a line each"},
+    {"--paragraphs", NULL, "they are paragraphs, with empty lines between"},
+    {"--pairs", NULL, "tab-separated questions and answers, to report on; an answer is words that a passage has to contain, or the numbers\n"
+     "                           of passages (lines, counted from 1) that are relevant: #12 #57"},
+    {"--ask", NULL, "a question; - = every line of the standard input"},
+    {"--model", NULL, "take NAME.encoder, NAME.decoder and NAME.vocab instead of training"},
+    {"--save", NULL, "write these three after training"},
+    {"--base", NULL, "the base of passages: written where there is a --text, else read"},
+    {"--vocab", NULL, "a WordPiece vocab.txt (lower case); else one is learnt from the text"},
+    {"--words", "8000", "tokens of a learnt vocabulary"},
+    {"--length", "128", "most tokens of a passage that are read"},
+    {"--question", "32", "most tokens of a question"},
+    {"--batch", "64", "passages in a step of the encoder; the decoder's has a quarter"},
+    {"--steps", "300", "steps of the encoder, which learns to find a passage by a part of it"},
+    {"--read", "300", "steps of the decoder, which learns to continue passages with the base at hand; 0 = no decoder"},
+    {"--top", "5", "passages listed for a question"},
+    {"--tokens", "40", "tokens of a continuation"},
+    {"--seed", "1", "of everything that is drawn"},
+    {"--threads", "0", "0 = every core"},
+    {"--common", "0.1", "the encoder passes over tokens that more than this share of the passages have"},
+    {"--temperature", "0.05", "of the similarities that the encoder learns from"},
+    {"--held-out", "0.05", "share of the passages that nothing is trained on, but which are in the base"},
+    {"--quiet", NULL, "no progress"},
+    {"--help", NULL, "this page"},
+    {"--set", NULL, "NAME=VALUE for any field of model or training (train_tiny --help lists them); encoder.NAME or decoder.NAME for\n"
+     "                           one of the two; may be repeated"}};
+
+enum { ENCODER, DECODER };
+enum { RANKED = 100 }; /* passages of a list that is judged */
+static const cmha_real smooth = (cmha_real)0.1; /* eps of the phasors of means in training, whose gradient is 1 over the mean's size */
+
+typedef struct rows { /* a batch in the making: rows of `width` until it is packed */
+    int32_t *ids, *targets;
+    unsigned char *mask;
+    size_t width, n, longest;
+} rows;
+
+static cmha_context ctx;
+static struct { cmha_model_config mc; cmha_trainer_config tc; cmha_model model; int there; } side[2];
+static text_vocabulary vocabulary;
+static cmha_knowledge base; /* of all passages */
+static struct {
+    char *texts;     /* one passage after another; NULL where they lie in a loaded base */
+    text_slice *at;  /* [n] */
+    uint64_t *begin; /* [n + 1], in texts */
+    int32_t *ids;    /* their tokens, all */
+    size_t n, *start, *order, used, held; /* order: `used` of them, shuffled; the first `held` are held out */
+} passages;
+static unsigned char *common; /* [vocabulary]: tokens the encoder passes over */
+static cmha_real *vectors;    /* [passages, d_model] */
+static char error[TEXT_ERROR];
+
+/* One line on stderr; then ends the program unless status is 0. 1: something failed, 2: it was called the wrong way. */
+static void complain(int status, const char *what, const char *which) {
+    fprintf(stderr, "rag: %s%s\n", what, which);
+    if (status) exit(status);
+}
+
+static void check(cmha_status status) {
+    if (status) complain(1, cmha_error(&ctx), "");
+}
+
+static void must(int done) {
+    if (!done) complain(1, error, "");
+}
+
+static void *take(size_t n, size_t size) {
+    void *memory = calloc(n ? n : 1, size);
+    if (!memory) complain(1, "out of memory", "");
+    return memory;
+}
+
+static void on_log(void *user, cmha_log_level level, const char *line) {
+    if (level == CMHA_LOG_WARNING && !user) complain(0, "warning: ", line);
+}
+
+static double seconds(void) {
+    struct timeval t;
+    gettimeofday(&t, NULL);
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+/* ---- The command line ---- */
+
+static double number(int o) {
+    double value;
+    if (!text_number(text_of(option[o].value), &value) || !(value >= 0 && value < 1e9)) complain(2, "not a number: ", option[o].value);
+    return value;
+}
+
+static size_t whole(int o) { return (size_t)number(o); }
+
+/* Sets a field of the encoder, the decoder or both, of the model or, if it has none of that name, of the training. */
+static void set_field(const char *name, const char *value) {
+    int first = strncmp(name, "decoder.", 8) ? ENCODER : DECODER, last = strncmp(name, "encoder.", 8) ? DECODER : ENCODER;
+    if (first == last) name += 8;
+    for (int s = first; s <= last; s++) {
+        cmha_status status = cmha_config_set(&ctx, cmha_model_table(), &side[s].mc, name, value);
+        if (status == CMHA_ERR_NOT_FOUND) status = cmha_config_set(&ctx, cmha_trainer_table(), &side[s].tc, name, value);
+        if (status) complain(2, cmha_error(&ctx), "");
+    }
+}
+
+/* Small CRAT models. The encoder sees both ways; the decoder has a window into the base behind its first layer. */
+static void preset(void) {
+    for (int s = ENCODER; s <= DECODER; s++) {
+        cmha_model_config *m = &side[s].mc;
+        cmha_trainer_config *t = &side[s].tc;
+        cmha_preset("crat", m, t);
+        m->n_layers = 2, m->d_model = 128, m->n_heads = 4, m->real_heads = m->imag_heads = 1, m->d_ff = 256, m->dropout = 0.1;
+        m->causal = s == DECODER, m->irw_layers = s == DECODER;
+        t->lr = 1e-3, t->beta2 = 0.98, t->adam_eps = 1e-8;
+        t->steps = whole(s == ENCODER ? STEPS : READ), t->length = whole(LENGTH), t->batch = whole(BATCH);
+        if (s == DECODER) t->batch = (t->batch + 3) / 4;
+    }
+    side[ENCODER].mc.complex_eps = 0.3; /* features near 0 have no phase worth a gradient */
+    side[DECODER].mc.irw_tau = 0.1;
+}
+
+static void configure(int argc, char **argv) {
+    cmha_context_config cc = {.log = on_log};
+    char **set = argv + 1; /* the arguments of --set are kept in places of argv already read */
+    int n_set = 0, o;
+    for (int i = 1; i < argc; i++) {
+        size_t n = strcspn(argv[i], "=");
+        char *value = argv[i][n] ? argv[i] + n + 1 : NULL;
+        for (o = 0; o < N_OPTIONS && (strncmp(option[o].name, argv[i], n) || option[o].name[n]); o++) continue;
+        if (o == N_OPTIONS) complain(2, "see --help; what is ", argv[i]);
+        if (!value) value = o == PARAGRAPHS || o == QUIET || o == HELP ? "" : argv[++i];
+        if (!value) complain(2, "a value is missing after ", option[o].name);
+        if (o == SET) set[n_set++] = value;
+        else option[o].value = value;
+    }
+    for (o = WORDS; o <= HELD_OUT; o++) number(o);
+    if (!whole(TOP) || !whole(BATCH) || whole(LENGTH) < 4 || !whole(QUESTION)) complain(2, "--top, --batch, --question: 1 or more; --length: 4", "");
+    cc.seed = whole(SEED), cc.threads = (int)whole(THREADS);
+    check(cmha_context_init(&ctx, &cc));
+    preset();
+    for (int i = 0; i < n_set; i++) {
+        char *name = strtok(set[i], "="), *value = strtok(NULL, "");
+        set_field(name ? name : "", value ? value : "");
+    }
+    side[DECODER].mc.irw_width = side[ENCODER].mc.d_model / 2;
+}
+
+static int help(void) {
+    puts("rag [OPTION...] --text FILE: learns to find its passages, then answers --ask and reports on --pairs\n"
+         "rag [OPTION...] --model NAME --text FILE, or --base FILE: the same with what was trained before\n");
+    for (int o = 0; o < N_OPTIONS; o++)
+        printf("  %-14s %-9s %s\n", option[o].name, option[o].value && *option[o].value ? option[o].value : "-", option[o].what);
+    return 0;
+}
+
+/* ---- Passages ---- */
+
+static void add_passage(text_slice s) {
+    size_t n = passages.n++;
+    if (s.n) memcpy(passages.texts + passages.begin[n], s.at, s.n);
+    passages.begin[n + 1] = passages.begin[n] + s.n;
+}
+
+/* The lines of the text, empty ones too, so that their numbers are line numbers; or its paragraphs. */
+static void read_passages(const char *path) {
+    char *text;
+    size_t bytes, lines = 2, i;
+    int paragraphs = option[PARAGRAPHS].value != NULL;
+    must(text_read(path, (size_t)1 << 32, &text, &bytes, error));
+    for (i = 0; i < bytes; i++) lines += text[i] == '\n';
+    passages.texts = take(bytes, 1), passages.begin = take(lines, sizeof *passages.begin);
+    text_slice paragraph = {NULL, 0};
+    for (const char *at = bytes ? text : NULL; at;) {
+        text_slice line = text_line(&at, text + bytes);
+        if (!paragraphs) {
+            add_passage(line);
+            continue;
+        }
+        if (line.n && !paragraph.n) paragraph = line;
+        else if (line.n) paragraph.n = (size_t)(line.at + line.n - paragraph.at);
+        if (paragraph.n && (!line.n || !at)) add_passage(paragraph), paragraph.n = 0;
+    }
+    free(text);
+    if (!passages.n) complain(1, "there are no passages in ", path);
+    passages.at = take(passages.n, sizeof *passages.at);
+    for (i = 0; i < passages.n; i++)
+        passages.at[i].at = passages.texts + passages.begin[i], passages.at[i].n = (size_t)(passages.begin[i + 1] - passages.begin[i]);
+}
+
+static void load_passages(const char *path) {
+    check(cmha_knowledge_load(&base, &ctx, path, 1));
+    if (!base.n || !base.texts) complain(1, "a base without passages: ", path);
+    passages.n = base.n, passages.at = take(base.n, sizeof *passages.at);
+    for (size_t i = 0; i < base.n; i++) passages.at[i].at = cmha_knowledge_text(&base, i, &passages.at[i].n);
+}
+
+/* Their tokens, and which of these are too common to tell passages apart. */
+static void encode_passages(void) {
+    size_t room = 0, n = passages.n, i, *last = take(vocabulary.size, sizeof *last), *count = take(vocabulary.size, sizeof *count);
+    passages.start = take(n + 1, sizeof *passages.start), common = take(vocabulary.size, 1);
+    for (size_t p = 0; p < n; p++) {
+        size_t at = passages.start[p], most = passages.at[p].n; /* no more tokens than bytes */
+        if (at + most > room) {
+            passages.ids = realloc(passages.ids, (room = 2 * room + most + 4096) * sizeof *passages.ids);
+            if (!passages.ids) complain(1, "out of memory", "");
+        }
+        passages.start[p + 1] = at + text_encode(&vocabulary, passages.at[p], passages.ids + at, most);
+        for (i = at; i < passages.start[p + 1]; i++)
+            if (last[passages.ids[i]] != p + 1) last[passages.ids[i]] = p + 1, count[passages.ids[i]]++;
+    }
+    for (i = 0; i < vocabulary.size; i++) common[i] = n > 20 && (double)count[i] > number(COMMON) * (double)n;
+    free(last), free(count);
+}
+
+/* ---- Batches ---- */
+
+static rows make_rows(size_t n, size_t width) {
+    rows r = {.width = width};
+    r.ids = take(n * width, sizeof *r.ids), r.targets = take(n * width, sizeof *r.targets), r.mask = take(n * width, 1);
+    return r;
+}
+
+static void close_rows(rows *r) { free(r->ids), free(r->targets), free(r->mask); }
+
+static void put(rows *r, size_t i, int32_t id) {
+    size_t at = (r->n - 1) * r->width + i;
+    r->ids[at] = id, r->mask[at] = 1;
+    if (i >= r->longest) r->longest = i + 1;
+}
+
+/* A row of the tokens that are not common, each left out with probability `drop`. */
+static void add_row(rows *r, const int32_t *ids, size_t n, double drop, cmha_rng *rng) {
+    size_t used = 0;
+    memset(r->mask + r->n++ * r->width, 0, r->width);
+    for (size_t i = 0; i < n && used < r->width; i++)
+        if (!common[ids[i]] && !(drop > 0 && cmha_rng_uniform(rng) < drop)) put(r, used++, ids[i]);
+}
+
+/* A row for the decoder: [CLS] and what follows, with the next token as target; ends with [SEP] where it ends the passage. */
+static void add_text_row(rows *r, const int32_t *ids, size_t n) {
+    size_t at = r->n * r->width, i;
+    memset(r->mask + at, 0, r->width), r->n++;
+    for (i = 0; i < r->width; i++) r->targets[at + i] = i < n ? ids[i] : i == n ? vocabulary.sep : -1;
+    for (i = 0; i < r->width && i <= n; i++) put(r, i, i ? ids[i - 1] : vocabulary.cls);
+}
+
+/* The rows as a batch, as long as the longest; empties r for the next one. */
+static cmha_batch pack(rows *r) {
+    cmha_batch b = {.ids = r->ids, .targets = r->targets, .key_mask = r->mask, .batch = r->n, .length = r->longest ? r->longest : 1};
+    for (size_t i = 0; i < r->n; i++) {
+        memmove(r->ids + i * b.length, r->ids + i * r->width, b.length * sizeof *r->ids);
+        memmove(r->targets + i * b.length, r->targets + i * r->width, b.length * sizeof *r->ids);
+        memmove(r->mask + i * b.length, r->mask + i * r->width, b.length);
+    }
+    for (size_t i = 0; i < r->n * b.length; i++)
+        if (!r->mask[i]) r->ids[i] = vocabulary.pad;
+    r->n = r->longest = 0;
+    return b;
+}
+
+/* ---- The encoder ---- */
+
+/* What cmha_model_vectors computes, and the phasor that a base makes of it, as operations: -> [batch, d_model] */
+static cmha_tensor *embed(cmha_tape *tape, const cmha_batch *b) {
+    cmha_model *model = &side[ENCODER].model;
+    cmha_tensor *z = cmha_phasor(tape, cmha_model_states(model, tape, b, NULL), (cmha_real)model->config.complex_eps);
+    return cmha_phasor(tape, cmha_mean_tokens(tape, z, b->key_mask), smooth);
+}
+
+/* Cross-entropy of finding, among the passages of a batch, that of each question, and the other way round. *found: how many
+   questions have theirs in the first place. */
+static cmha_tensor *contrast(cmha_tape *tape, const cmha_batch *questions, const cmha_batch *texts, const int32_t *own, double *found) {
+    cmha_tensor *q = embed(tape, questions), *p = embed(tape, texts), *x, *y;
+    cmha_real scale = (cmha_real)(2 / (number(TEMPERATURE) * (double)side[ENCODER].mc.d_model));
+    size_t n = questions->batch;
+    x = cmha_scale(tape, cmha_matmul(tape, q, p, 1), scale), y = cmha_scale(tape, cmha_matmul(tape, p, q, 1), scale);
+    *found = 0;
+    for (size_t i = 0, j; x && i < n; i++) {
+        for (j = 0; j < n && !(j != i && x->data[i * n + j] >= x->data[i * n + i]); j++) continue;
+        *found += j == n;
+    }
+    x = cmha_add(tape, cmha_cross_entropy(tape, x, own, -1, NULL), cmha_cross_entropy(tape, y, own, -1, NULL));
+    return cmha_scale(tape, x, (cmha_real)0.5);
+}
+
+/* Two views of a passage: a sentence or a span of 8 to 40 tokens, and the rest; every tenth rest keeps it, so that words which are the
+   same are worth something. Without rng the first sentence (of a passage of one: its first half). */
+static void add_views(rows *question, rows *text, size_t p, cmha_rng *rng) {
+    const int32_t *ids = passages.ids + passages.start[p], stop = *text_slot(&vocabulary, "", text_of("."));
+    size_t n = passages.start[p + 1] - passages.start[p], first = 0, span = 0, begin = 0;
+    int keep = rng && cmha_rng_uniform(rng) < 0.1;
+    while (span < n && ids[span] != stop) span++;
+    if (span + 2 > n) span = (n + 1) / 2;
+    if (rng && cmha_rng_uniform(rng) < 0.5) {
+        span = 8 + (size_t)cmha_rng_below(rng, 33);
+        if (span > n / 2) span = (n + 1) / 2;
+        first = (size_t)cmha_rng_below(rng, n - span + 1);
+    }
+    add_row(question, ids + first, span, rng ? 0.1 : 0, rng);
+    int32_t *rest = take(n, sizeof *rest);
+    size_t m = keep ? 0 : span;
+    memcpy(rest, ids, (m ? first : n) * sizeof *rest);
+    if (m) memcpy(rest + first, ids + first + span, (n - first - span) * sizeof *rest);
+    if (rng && n - m > text->width && cmha_rng_uniform(rng) < 0.5) begin = (size_t)cmha_rng_below(rng, n - m - text->width + 1);
+    add_row(text, rest + begin, n - m - begin, rng ? 0.1 : 0, rng);
+    free(rest);
+}
+
+/* The mean loss and share of questions found on held-out passages, a batch of them at a time. */
+static void measure_encoder(cmha_tape *tape, rows *question, rows *text, const int32_t *own, size_t batch) {
+    double loss = 0, found = 0, right, n = 0;
+    tape->recording = 0;
+    for (size_t at = 0; at < passages.held;) {
+        for (; at < passages.held && question->n < batch; at++) add_views(question, text, passages.order[at], NULL);
+        size_t rows_now = question->n;
+        cmha_batch q = pack(question), t = pack(text);
+        cmha_tape_reset(tape);
+        cmha_tensor *x = contrast(tape, &q, &t, own, &right);
+        check(cmha_tape_status(tape));
+        loss += (double)x->data[0] * (double)rows_now, found += right, n += (double)rows_now;
+    }
+    tape->recording = 1;
+    printf(", held out: %.3f, %.0f of %.0f found in their batches\n", loss / n, found, n);
+}
+
+static void learn_to_find(void) {
+    cmha_trainer trainer;
+    cmha_tape tape;
+    cmha_model *model = &side[ENCODER].model;
+    size_t *order = passages.order + passages.held, n = passages.used - passages.held, batch = side[ENCODER].tc.batch, at = n;
+    double start = seconds(), loss = 0, found;
+    if (batch > n) batch = n;
+    rows question = make_rows(batch, whole(QUESTION)), text = make_rows(batch, whole(LENGTH));
+    int32_t *own = take(batch, sizeof *own);
+    for (size_t i = 0; i < batch; i++) own[i] = (int32_t)i;
+    side[ENCODER].tc.batch = side[ENCODER].tc.length = 1; /* the activations are on the tape */
+    check(cmha_trainer_init(&trainer, model, &side[ENCODER].tc)), check(cmha_tape_init(&tape, &ctx, 1));
+    for (size_t step = 0; step < side[ENCODER].tc.steps; step++) {
+        cmha_rng rng = cmha_rng_make(ctx.config.seed, 1000 + step);
+        if (at + batch > n) text_shuffle(order, n, (ctx.config.seed << 32) + step), at = 0;
+        for (size_t i = 0; i < batch; i++) add_views(&question, &text, order[at++], &rng);
+        cmha_batch q = pack(&question), t = pack(&text);
+        cmha_tape_reset(&tape);
+        cmha_tensor *x = contrast(&tape, &q, &t, own, &found);
+        check(cmha_backward(&tape, x, 1));
+        loss = loss > 0 ? 0.95 * loss + 0.05 * (double)x->data[0] : (double)x->data[0];
+        cmha_status status = cmha_trainer_apply(&trainer, NULL);
+        if (status == CMHA_ERR_NOT_FINITE) complain(0, "step skipped: ", cmha_error(&ctx));
+        else check(status);
+        if (option[QUIET].value || ((step + 1) % 50 && step + 1 < side[ENCODER].tc.steps)) continue;
+        printf("encoder: step %zu/%zu  %.0f s  loss %.3f (guessing %.3f)", step + 1, side[ENCODER].tc.steps, seconds() - start, loss,
+               log((double)batch));
+        measure_encoder(&tape, &question, &text, own, batch), fflush(stdout);
+    }
+    cmha_trainer_close(&trainer), cmha_tape_close(&tape), close_rows(&question), close_rows(&text), free(own);
+}
+
+/* ---- The base ---- */
+
+/* vectors [n, d_model] of tokens ids[start[i] .. start[i + 1]) */
+static void find_vectors(const int32_t *ids, const size_t *start, size_t n, size_t width, cmha_real *out) {
+    rows r = make_rows(64, width);
+    for (size_t i = 0, done = 0; i < n; i++) {
+        add_row(&r, ids + start[i], start[i + 1] - start[i], 0, NULL);
+        if (r.n < 64 && i + 1 < n) continue;
+        cmha_batch b = pack(&r);
+        check(cmha_model_vectors(&side[ENCODER].model, &b, out + done * side[ENCODER].mc.d_model));
+        done = i + 1;
+    }
+    close_rows(&r);
+}
+
+static void build_base(void) {
+    size_t d = side[ENCODER].mc.d_model;
+    vectors = take(passages.n * d, sizeof *vectors);
+    find_vectors(passages.ids, passages.start, passages.n, whole(LENGTH), vectors);
+    check(cmha_knowledge_init(&base, &ctx, passages.n, d / 2, vectors, NULL, passages.texts, passages.begin));
+}
+
+/* A base of the passages order[from], order[from + by], ..; *rows gets its vectors. */
+static void part_of_base(cmha_knowledge *part, cmha_real **room, size_t from, size_t by) {
+    size_t d = side[ENCODER].mc.d_model, n = 0;
+    *room = take(passages.used * d, sizeof **room);
+    for (size_t i = from; i < passages.used; i += by, n++) memcpy(*room + n * d, vectors + passages.order[i] * d, d * sizeof **room);
+    check(cmha_knowledge_init(part, &ctx, n, d / 2, *room, NULL, NULL, NULL));
+}
+
+/* ---- The decoder ---- */
+
+/* Nats per token on the held-out passages, from their beginnings */
+static double measure_decoder(const cmha_knowledge *knowledge, rows *r) {
+    cmha_model *model = &side[DECODER].model;
+    double sum = 0, n = 0, loss = 0;
+    check(cmha_model_set_knowledge(model, knowledge));
+    for (size_t at = 0; at < passages.held;) {
+        for (; at < passages.held && r->n < side[DECODER].tc.batch; at++) {
+            size_t p = passages.order[at], begin = passages.start[p];
+            add_text_row(r, passages.ids + begin, passages.start[p + 1] - begin);
+        }
+        cmha_batch b = pack(r);
+        size_t targets = 0;
+        for (size_t i = 0; i < b.batch * b.length; i++) targets += b.targets[i] >= 0;
+        check(cmha_model_loss(model, &b, &loss));
+        sum += loss * (double)targets, n += (double)targets;
+    }
+    return n > 0 ? sum / n : 0;
+}
+
+/* What the base is worth to the decoder: held-out passages, with a base of those trained on. */
+static void report_decoder(rows *r) {
+    cmha_knowledge training, shuffled;
+    cmha_real *room, *moved;
+    size_t d = side[ENCODER].mc.d_model, n = passages.used - passages.held, *order = take(n, sizeof *order);
+    part_of_base(&training, &room, passages.held, 1);
+    moved = take(n * d, sizeof *moved), shuffled = training; /* found by their own features, other passages' vectors come */
+    for (size_t i = 0; i < n; i++) order[i] = i;
+    text_shuffle(order, n, ctx.config.seed);
+    for (size_t i = 0; i < n; i++) memcpy(moved + i * d, room + order[i] * d, d * sizeof *moved);
+    shuffled.vectors = moved;
+    printf("decoder: held-out passages, nats per token: %.4f with the base of the others,", measure_decoder(&training, r));
+    printf(" %.4f without a base, %.4f with its vectors shuffled,", measure_decoder(NULL, r), measure_decoder(&shuffled, r));
+    printf(" %.4f with the base that holds them too\n", measure_decoder(&base, r));
+    cmha_knowledge_close(&training), free(room), free(moved), free(order);
+}
+
+/* A passage is never read with a base that holds it: two halves, each with the other's base; every fourth step without one. */
+static void learn_to_read(void) {
+    cmha_trainer trainer;
+    cmha_knowledge half[2];
+    cmha_real *room[2];
+    cmha_model *model = &side[DECODER].model;
+    size_t n = passages.used - passages.held, batch = side[DECODER].tc.batch;
+    double start = seconds(), sum = 0, loss = 0;
+    rows r = make_rows(batch, whole(LENGTH));
+    for (size_t h = 0; h < 2; h++) part_of_base(&half[h], &room[h], passages.held + h, 2);
+    check(cmha_trainer_init(&trainer, model, &side[DECODER].tc));
+    for (size_t step = 0; step < side[DECODER].tc.steps; step++) {
+        cmha_rng rng = cmha_rng_make(ctx.config.seed, 2000000 + step);
+        size_t own = n > 1 ? step % 2 : 0;
+        for (size_t i = 0; i < batch; i++) {
+            size_t p = passages.order[passages.held + own + 2 * (size_t)cmha_rng_below(&rng, (n + 1 - own) / 2)];
+            size_t begin = passages.start[p], tokens = passages.start[p + 1] - begin;
+            size_t skip = tokens > r.width && cmha_rng_uniform(&rng) < 0.5 ? (size_t)cmha_rng_below(&rng, tokens - r.width + 1) : 0;
+            add_text_row(&r, passages.ids + begin + skip, tokens - skip);
+        }
+        cmha_batch b = pack(&r);
+        check(cmha_model_set_knowledge(model, step / 2 % 4 == 3 ? NULL : &half[1 - own]));
+        cmha_status status = cmha_trainer_fit(&trainer, &b, &loss);
+        if (status == CMHA_ERR_NOT_FINITE) complain(0, "step skipped: ", cmha_error(&ctx));
+        else check(status);
+        sum += loss;
+        if (option[QUIET].value || ((step + 1) % 50 && step + 1 < side[DECODER].tc.steps)) continue;
+        printf("decoder: step %zu/%zu  %.0f s  loss %.3f\n", step + 1, side[DECODER].tc.steps, seconds() - start, sum / (double)(step % 50 + 1));
+        sum = 0, fflush(stdout);
+    }
+    if (passages.held) report_decoder(&r);
+    for (size_t h = 0; h < 2; h++) cmha_knowledge_close(&half[h]), free(room[h]);
+    cmha_trainer_close(&trainer), close_rows(&r);
+}
+
+/* ---- Judging ---- */
+
+enum { AT_1, AT_5, AT_20, MRR, SHARE, MEASURES };
+
+/* Adds what a list of RANKED passages is worth to measures. */
+static void judge(text_slice answer, const int64_t *list, double *measure) {
+    size_t first = RANKED, found = 0, wanted = text_answers(answer, passages.at, passages.n, passages.n);
+    for (size_t i = 0; i < RANKED; i++) {
+        if (list[i] < 0 || !text_answers(answer, passages.at, passages.n, (size_t)list[i])) continue;
+        if (i < first) first = i;
+        found += i < 20;
+    }
+    measure[AT_1] += first < 1, measure[AT_5] += first < 5, measure[AT_20] += first < 20;
+    measure[MRR] += first < RANKED ? 1 / (double)(first + 1) : 0;
+    if (wanted) measure[SHARE] += (double)found / (double)wanted;
+}
+
+static void print_measures(const char *name, const double *measure, size_t n, int share) {
+    printf("%-36s", name);
+    for (int i = 0; i < MEASURES - !share; i++) printf("  %9.3f", measure[i] / (double)n);
+    puts("");
+}
+
+static void encode_questions(const text_slice *questions, size_t n, cmha_real *out) {
+    size_t *start = take(n + 1, sizeof *start), bytes = 0, i;
+    for (i = 0; i < n; i++) bytes += questions[i].n;
+    int32_t *ids = take(bytes, sizeof *ids);
+    for (i = 0; i < n; i++) start[i + 1] = start[i] + text_encode(&vocabulary, questions[i], ids + start[i], questions[i].n);
+    find_vectors(ids, start, n, whole(QUESTION), out);
+    free(start), free(ids);
+}
+
+static void report(const char *path) {
+    static const char *const columns[2] = {"1", "2"};
+    text_table t;
+    text_bm25 bm25;
+    double measure[3][MEASURES] = {{0}}, *scores = take(passages.n, sizeof *scores);
+    int64_t list[RANKED];
+    cmha_real similarity[RANKED];
+    must(text_table_load(&t, path, (size_t)1 << 31, columns, 2, error) && text_bm25_init(&bm25, passages.at, passages.n, error));
+    if (!t.rows) complain(1, "there are no questions with answers in ", path);
+    text_slice *questions = take(t.rows, sizeof *questions);
+    cmha_real *features = take(t.rows * side[ENCODER].mc.d_model, sizeof *features);
+    cmha_rng rng = cmha_rng_make(ctx.config.seed, 3);
+    int share = text_cell(&t, 0, 1).n && text_cell(&t, 0, 1).at[0] == '#';
+    for (size_t q = 0; q < t.rows; q++) questions[q] = text_cell(&t, q, 0);
+    encode_questions(questions, t.rows, features);
+    for (size_t q = 0; q < t.rows; q++) {
+        text_slice answer = text_cell(&t, q, 1);
+        check(cmha_knowledge_search(&base, features + q * side[ENCODER].mc.d_model, 1, RANKED, -1, list, similarity));
+        judge(answer, list, measure[0]);
+        text_bm25_scores(&bm25, questions[q], scores), text_rank(scores, passages.n, RANKED, list), judge(answer, list, measure[1]);
+        for (size_t p = 0; p < passages.n; p++) scores[p] = cmha_rng_uniform(&rng);
+        text_rank(scores, passages.n, RANKED, list), judge(answer, list, measure[2]);
+    }
+    printf("%zu questions, %zu passages            recall@1   recall@5  recall@20        MRR%s\n", t.rows, passages.n, share ? "  found@20" : "");
+    print_measures("CRAT encoder", measure[0], t.rows, share), print_measures("BM25, k1 1.2, b 0.75", measure[1], t.rows, share);
+    print_measures("random", measure[2], t.rows, share);
+    printf("recall@k: share of questions with a relevant passage among the first k; MRR: mean of 1 / its place, 0 beyond %d%s\n", RANKED,
+           share ? "; found@20: mean share of the relevant passages among the first 20" : "");
+    text_table_close(&t), text_bm25_close(&bm25), free(scores), free(questions), free(features);
+}
+
+/* ---- Asking ---- */
+
+static int show_token(void *user, const int32_t *token, size_t batch) {
+    (void)user, (void)batch;
+    if (*token == vocabulary.sep || *token < 0) return 1;
+    text_slice s = text_cell(&vocabulary.table, (size_t)*token, 0);
+    int inside = s.n > 2 && !memcmp(s.at, "##", 2), joined = inside || (s.n == 1 && strchr(".,;:!?", s.at[0]));
+    if (!joined) putchar(' ');
+    fwrite(s.at + (inside ? 2 : 0), 1, s.n - (inside ? 2 : 0), stdout);
+    return 0;
+}
+
+static void continue_text(text_slice question, const cmha_knowledge *knowledge, const char *label) {
+    cmha_cache cache;
+    size_t most = whole(LENGTH) - 2, n = 1, tokens = whole(TOKENS);
+    int32_t *prompt = take(most + 1, sizeof *prompt);
+    prompt[0] = vocabulary.cls, n += text_encode(&vocabulary, question, prompt + 1, most);
+    check(cmha_model_set_knowledge(&side[DECODER].model, knowledge));
+    check(cmha_cache_init(&cache, &side[DECODER].model, 1, n + tokens, 0));
+    printf("%s:", label);
+    cmha_status status = cmha_generate(&cache, prompt, n, tokens, NULL, ctx.config.seed, show_token, NULL);
+    if (status != CMHA_STOPPED) check(status);
+    puts("");
+    cmha_cache_close(&cache), free(prompt);
+}
+
+static void ask(text_slice question) {
+    size_t top = whole(TOP) < passages.n ? whole(TOP) : passages.n;
+    int64_t *index = take(top, sizeof *index);
+    cmha_real *similarity = take(top, sizeof *similarity), *features = take(side[ENCODER].mc.d_model, sizeof *features);
+    encode_questions(&question, 1, features);
+    check(cmha_knowledge_search(&base, features, 1, top, -1, index, similarity));
+    printf("%.*s\n", (int)question.n, question.at);
+    for (size_t i = 0; i < top && index[i] >= 0; i++) {
+        text_slice s = passages.at[index[i]];
+        printf("  %5.3f  #%lld  %.*s%s\n", (double)similarity[i], (long long)index[i] + 1, (int)(s.n < 150 ? s.n : 150), s.at, s.n > 150 ? " .." : "");
+    }
+    if (side[DECODER].there && whole(TOKENS))
+        continue_text(question, &base, "  with the base"), continue_text(question, NULL, "  without it");
+    fflush(stdout), free(index), free(similarity), free(features);
+}
+
+static void ask_all(const char *question) {
+    char line[65536];
+    if (strcmp(question, "-")) {
+        ask(text_of(question));
+        return;
+    }
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\r\n")] = 0;
+        if (*line) ask(text_of(line));
+    }
+}
+
+/* ---- All of it ---- */
+
+static const char *file_of(const char *name, const char *ending) {
+    static char path[4096];
+    if ((size_t)snprintf(path, sizeof path, "%s%s", name, ending) >= sizeof path) complain(2, "too long a name: ", name);
+    return path;
+}
+
+static void load_models(const char *name) {
+    check(cmha_model_load(&side[ENCODER].model, &ctx, file_of(name, ".encoder")));
+    cmha_status status = cmha_model_load(&side[DECODER].model, &ctx, file_of(name, ".decoder"));
+    if (status != CMHA_ERR_NOT_FOUND) check(status), side[DECODER].there = 1;
+    must(text_vocabulary_load(&vocabulary, option[VOCAB].value ? option[VOCAB].value : file_of(name, ".vocab"), error));
+    side[ENCODER].mc = side[ENCODER].model.config, side[DECODER].mc = side[DECODER].model.config;
+    for (int s = ENCODER; s <= DECODER - !side[DECODER].there; s++)
+        if (side[s].mc.vocabulary != vocabulary.size) complain(1, "another vocabulary has the models of ", name);
+}
+
+/* Which passages are trained on: those of a few tokens have no two views. */
+static void choose_passages(void) {
+    passages.order = take(passages.n, sizeof *passages.order);
+    for (size_t p = 0; p < passages.n; p++)
+        if (passages.start[p + 1] - passages.start[p] >= 4) passages.order[passages.used++] = p;
+    if (passages.used < 4) complain(1, "too few passages to learn from: ", option[TEXT].value);
+    text_shuffle(passages.order, passages.used, ctx.config.seed);
+    passages.held = (size_t)(number(HELD_OUT) * (double)passages.used);
+    if (passages.held + 2 > passages.used) complain(2, "too much is held out: ", option[HELD_OUT].value);
+}
+
+static void train_models(void) {
+    if (option[VOCAB].value) must(text_vocabulary_load(&vocabulary, option[VOCAB].value, error));
+    else must(text_vocabulary_learn(&vocabulary, passages.at, passages.n, whole(WORDS), error));
+    encode_passages(), choose_passages();
+    side[ENCODER].mc.vocabulary = side[DECODER].mc.vocabulary = vocabulary.size;
+    check(cmha_model_init(&side[ENCODER].model, &ctx, &side[ENCODER].mc));
+    /* CRAT adds sines of size 1 to the embeddings. Tokens larger than them let similar words mean similar passages from the start. */
+    cmha_tensor *tokens = side[ENCODER].model.token_weight;
+    for (size_t i = 0; i < tokens->size; i++) tokens->data[i] *= 30;
+    if (!option[QUIET].value)
+        printf("%zu passages, %zu tokens of a vocabulary of %zu; encoder of %zu parameters; %d threads\n", passages.n,
+               passages.start[passages.n], vocabulary.size, side[ENCODER].model.size, ctx.threads);
+    if (whole(STEPS)) learn_to_find();
+    build_base();
+    if (whole(READ)) {
+        check(cmha_model_init(&side[DECODER].model, &ctx, &side[DECODER].mc));
+        side[DECODER].there = 1;
+        learn_to_read();
+    }
+    if (!option[SAVE].value) return;
+    check(cmha_model_save(&side[ENCODER].model, file_of(option[SAVE].value, ".encoder")));
+    if (side[DECODER].there) {
+        check(cmha_model_set_knowledge(&side[DECODER].model, &base)); /* the file keeps its identity */
+        check(cmha_model_save(&side[DECODER].model, file_of(option[SAVE].value, ".decoder")));
+    }
+    must(text_vocabulary_save(&vocabulary, file_of(option[SAVE].value, ".vocab"), error));
+}
+
+int main(int argc, char **argv) {
+    cmha_blas_restart(argv); /* an OpenBLAS older than this CPU: start again with the right kernel */
+    configure(argc, argv);
+    if (option[HELP].value) return help();
+    if (!option[TEXT].value && !(option[MODEL].value && option[BASE].value)) complain(2, "see --help; a --text is needed, or --model and --base", "");
+    if (option[TEXT].value) read_passages(option[TEXT].value);
+    else load_passages(option[BASE].value);
+    if (option[MODEL].value) load_models(option[MODEL].value), encode_passages();
+    else train_models();
+    if (option[MODEL].value && option[TEXT].value) build_base();
+    if (base.d_r != side[ENCODER].mc.d_model / 2) complain(1, "another encoder made the base ", option[BASE].value);
+    if (side[DECODER].there && side[DECODER].model.knowledge_identity && side[DECODER].model.knowledge_identity != base.identity)
+        complain(0, "note: the decoder was saved with another base than this one", "");
+    if (option[BASE].value && option[TEXT].value) check(cmha_knowledge_save(&base, option[BASE].value));
+    if (option[PAIRS].value) report(option[PAIRS].value);
+    if (option[ASK].value) ask_all(option[ASK].value);
+    if (fflush(stdout) || ferror(stdout)) complain(1, "cannot write the answers", "");
+    cmha_model_close(&side[ENCODER].model), cmha_model_close(&side[DECODER].model), cmha_knowledge_close(&base);
+    free(vectors), free(common), free(passages.texts), free(passages.at), free(passages.begin), free(passages.ids);
+    free(passages.start), free(passages.order);
+    text_vocabulary_close(&vocabulary), cmha_context_close(&ctx);
+    return 0;
+}
