@@ -1,6 +1,10 @@
 # make            every program and test, into build/          make train      train on the project's own header
 # make test       run the tests                                make bench      measure this machine
 # make corpus     an English text, build/kjv.txt               make install    header and cmha.pc, PREFIX=/usr/local DESTDIR=
+# make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
+# make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm    cross-compile and run tests there (README, "Platforms")
+# make compilers  every standard and level of optimisation of gcc and clang
+# make symbols    tests/symbols.txt after a change of the API that is meant
 # make clean
 #
 # BLAS and OpenMP are looked for, see build/config.mk. To choose instead:
@@ -14,19 +18,21 @@ WARN = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 VERSION = $(shell awk '/define CMHA_VERSION_(MAJOR|MINOR|PATCH)/ { v = v s $$3; s = "." } END { print v }' cmha.h)
 
 EXAMPLES = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c))
+EXTENSIONS = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/extensions/*.c))
 UNITS = $(patsubst tests/%.c,$(B)/%,$(wildcard tests/test_*.c))
 GRADS = $(patsubst tests/%.c,$(B)/%,$(wildcard tests/grad_*.c))
 CONFORMANCE = $(if $(wildcard tests/conformance.c),$(B)/conformance $(B)/conformance-f64)
+PORTABLE = $(B)/portable_files $(B)/portable_files-f64
 COMPILE = $(CC) $(CFLAGS) $(OPENMP) $(WARN) $(BLAS_CFLAGS) -I. $(CPPFLAGS)
 LINK = $(LDFLAGS) $(BLAS_LIBS) -lm
 
-all: $(EXAMPLES) $(UNITS) $(GRADS) $(CONFORMANCE) $(B)/bench
+all: $(EXAMPLES) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)/bench
 
 # build/config.mk holds CFLAGS, OPENMP, BLAS_CFLAGS and BLAS_LIBS as this machine and compiler allow. It is worked out at every
 # call and rewritten only when the answer changes, so that a BLAS installed later is found and everything is rebuilt.
 # What stands on the command line or is exported wins.
 GIVEN = $(foreach v,CFLAGS OPENMP BLAS_CFLAGS BLAS_LIBS,$(if $(filter file undefined,$(origin $v)),,$v='$($v)'))
-ifneq ($(filter-out clean corpus,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean corpus fuzz compilers,$(or $(MAKECMDGOALS),all)),)
 include $(B)/config.mk
 endif
 
@@ -77,11 +83,16 @@ $(EXAMPLES): $(B)/%: examples/%.c cmha.h $(wildcard examples/*.h) $(B)/config.mk
 $(B)/bench: bench/bench.c cmha.h $(B)/config.mk
 	$(COMPILE) -o $@ $< $(LINK)
 
+# These leave CMHA_IMPLEMENTATION to the build: here they share the tests' object.
+$(EXTENSIONS): $(B)/%: examples/%.c examples/extensions/extension.h $(B)/cmha.o
+	@mkdir -p $(@D)
+	$(COMPILE) -o $@ $< $(B)/cmha.o $(LINK)
+
 # The tests share the library as an object, once in float and once in double: it takes longer to compile than all of them.
 $(B)/cmha.o $(B)/cmha-f64.o: cmha.h $(B)/config.mk
 	$(COMPILE) $(PRECISION) -DCMHA_IMPLEMENTATION -x c -c -o $@ $<
 
-$(B)/cmha-f64.o $(GRADS) $(B)/conformance-f64: private PRECISION = -DCMHA_DOUBLE
+$(B)/cmha-f64.o $(GRADS) $(B)/conformance-f64 $(B)/portable_files-f64: private PRECISION = -DCMHA_DOUBLE
 
 $(UNITS): $(B)/%: tests/%.c $(B)/cmha.o $(wildcard tests/*.h examples/*.h)
 	$(COMPILE) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha.o $(LINK)
@@ -95,14 +106,41 @@ $(B)/conformance: tests/conformance.c $(B)/cmha.o $(wildcard tests/*.h)
 $(B)/conformance-f64: tests/conformance.c $(B)/cmha-f64.o $(wildcard tests/*.h)
 	$(COMPILE) $(PRECISION) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha-f64.o $(LINK)
 
+# The rest of the platforms: tests/platforms.sh and tests/compilers.sh say what they need and print N passed, N failed.
+$(B)/portable_files: tests/portable_files.c $(B)/cmha.o $(wildcard tests/*.h)
+	$(COMPILE) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha.o $(LINK)
+
+$(B)/portable_files-f64: tests/portable_files.c $(B)/cmha-f64.o $(wildcard tests/*.h)
+	$(COMPILE) $(PRECISION) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha-f64.o $(LINK)
+
+PLATFORMS = $(addprefix platform-,i386 musl aarch64 s390x windows wasm)
+$(PLATFORMS): platform-%: $(PORTABLE)
+	@tests/platforms.sh $* $(B)
+
+platforms: $(PLATFORMS)
+
+compilers:
+	@tests/compilers.sh $(B)
+
+symbols: $(B)/cmha.o
+	CC='$(CC)' tests/symbols.sh $< > tests/symbols.txt
+
 train: $(B)/train_tiny
 	$(B)/train_tiny $(ARGS)
+
+extensions: $(EXTENSIONS)
+	@for e in $^; do echo "---- $$e"; $$e || exit 1; done
 
 bench: $(B)/bench
 	$(B)/bench
 
 test: all
 	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/run.sh $(B)
+
+FUZZ_SECONDS = 60
+
+fuzz:
+	@tests/fuzz/run.sh $(B)/fuzz $(FUZZ_SECONDS)
 
 corpus: $(B)/kjv.txt
 
@@ -124,5 +162,5 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all train bench test corpus install clean FORCE
+.PHONY: all $(PLATFORMS) platforms compilers symbols train extensions bench test fuzz corpus install clean FORCE
 .DELETE_ON_ERROR:

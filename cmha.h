@@ -59,7 +59,8 @@
                                           cmha_complex_linear_forward, 11-13 CMHA_ATTENTION_ANGULAR, 14 cmha_lag_attention_forward, 15
                                           cmha_complex_lowrank, 16 cmha__crat_block, 17-19 cmha_irw, 20 cmha_complex_residual_forward,
                                           21 cmha_experts, 22 cmha_componentwise_clip, 23 cmha_phase_reg_forward, 24
-                                          cmha_mag_reg_forward, 25 cmha__add_regularisers, 26-27 cmha__final_norm and the head
+                                          cmha_mag_reg_forward, 25 cmha__add_regularisers, 26-27 cmha__final_norm and the head, 28-35
+                                          examples/extensions
 
    Rooms, in this order for the declarations and again for the code:
        Base | Kernels | Tensor and tape | Layers | Models | Training | Inference | Files */
@@ -93,6 +94,35 @@ typedef float cmha_real;
 #define CMHA_VERSION_MAJOR 0
 #define CMHA_VERSION_MINOR 2
 #define CMHA_VERSION_PATCH 0
+/* For #if: 200 is version 0.2.0. */
+#define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
+
+/* A program must have been compiled for the version (its first two numbers) and the cmha_real of the library it links with, since
+   the structs' layouts depend on both. So every file that includes this header refers to a symbol that names them, and a wrong
+   pair is refused by the linker (of GCC and clang):
+       undefined reference to `cmha_0_2_compiled_with_CMHA_DOUBLE'
+   Files under CMHA_STATIC link with nothing. */
+#ifndef CMHA_STATIC
+#ifdef CMHA_DOUBLE
+#define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, with)
+#else
+#define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, without)
+#endif
+#define CMHA_CONFIGURATION_NAME(major, minor, real) CMHA_CONFIGURATION_PASTE(major, minor, real)
+#define CMHA_CONFIGURATION_PASTE(major, minor, real) cmha_##major##_##minor##_compiled_##real##_CMHA_DOUBLE
+CMHA_DEF void CMHA_CONFIGURATION(void); /* does nothing */
+#if defined(__GNUC__) || defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wattributes" /* GCC knows retain, which outlives -Wl,--gc-sections, where its target does not */
+#if defined(__ELF__) && defined(__has_attribute)
+#if __has_attribute(retain)
+__attribute__((retain))
+#endif
+#endif
+__attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONFIGURATION;
+#pragma GCC diagnostic pop
+#endif
+#endif
 
 /* "0.2.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
 CMHA_DEF const char *cmha_version(void);
@@ -149,7 +179,7 @@ typedef struct cmha_context {
     cmha_context_config config;
     int threads;           /* resolved number of threads, >= 1 */
     int blas_threads;      /* OpenBLAS's own setting before init, 0 = untouched */
-    char detail[256];      /* see cmha_error */
+    char detail[512];      /* see cmha_error */
     uint32_t open;         /* a mark that init ran and close did not */
 } cmha_context;
 
@@ -210,7 +240,8 @@ CMHA_DEF void cmha_config_defaults(cmha_table table, void *config);
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name, const char *value);
 /* Sets "NAME=VALUE NAME=VALUE ..." (blanks between). Errors: those of cmha_config_set. */
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config, const char *text);
-/* Writes the value of field i as text that cmha_config_set reads back to the same value. size >= 32 is always enough. */
+/* Writes the value of field i as text that cmha_config_set reads back to the same value, "" if there is no such field.
+   size >= 32 is always enough. */
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, char *text, size_t size);
 /* Every field within its range? Errors: ARGUMENT, naming the first that is not. */
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
@@ -735,20 +766,21 @@ CMHA_DEF void cmha_mag_reg_backward(const cmha_real *z, const unsigned char *key
 
 /* ---- Retrieval: CRAT's Imaginary Reflection Window (its 4.4) ---- */
 
-/* Exact search by the angular similarity of CRAT eq 18, (1/d_r) sum_j cos(arg q_j - arg r_j), which is (1/d_r) <u(q), u(r)> of the phasors:
-   an ordinary inner product, hence also |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so any index for either serves as well. Of each of
-   Q queries [Q, 2 d_r] the min(k, n) documents [n, 2 d_r] of largest similarity, both phasors already (cmha_phasor_forward), best first,
-   ties to the lower index (equal documents tie exactly). A similarity below `threshold` does not count; -1 = all count. index [Q, k] and
-   similarity [Q, k]; a place without a document gets -1 and 0. A query with a NaN finds nothing, its similarities are NaN.
-   Documents go through one GEMM a tile, whatever n is; scratch: cmha_nearest_scratch numbers, bounded whatever n is. */
+/* Exact search by the angular similarity of CRAT eq 18, (1/d_r) sum_j cos(arg q_j - arg r_j), which is (1/d_r) <u(q), u(r)> of
+   the phasors: an ordinary inner product, hence also |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so any index for either serves as
+   well. Of each of Q queries [Q, 2 d_r] the min(k, n) documents [n, 2 d_r] of largest similarity, both phasors already
+   (cmha_phasor_forward), best first, ties to the lower index (equal documents tie exactly). A similarity below `threshold` does
+   not count; -1 = all count. index [Q, k] and similarity [Q, k]; a place without a document gets -1 and 0. A query with a NaN
+   finds nothing, its similarities are NaN. Documents go through one GEMM a tile, whatever n is; scratch: cmha_nearest_scratch
+   numbers, bounded whatever n is. */
 CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k);
 CMHA_DEF void cmha_nearest(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t d_r, size_t k,
                            cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *scratch);
 
-/* The first half of CRAT eq 19: rbar [T, 2 d_r] = sum_m weights_m sum_i p_tmi r_i over the documents r_i = vectors[index[t, m, i]]
-   that the M queries of row t found, p the softmax of similarity / tau over them. index, similarity, p [T, M, k], weights [M]. A query that
-   found nothing adds 0, one whose similarities are NaN adds NaN. p (what the backward reads) may be similarity. found (or NULL)
-   [T]: did any query of the row find a document? */
+/* The first half of CRAT eq 19: rbar [T, 2 d_r] = sum_m weights_m sum_i p_tmi r_i over the documents r_i = vectors[index[t, m,
+   i]] that the M queries of row t found, p the softmax of similarity / tau over them. index, similarity, p [T, M, k], weights
+   [M]. A query that found nothing adds 0, one whose similarities are NaN adds NaN. p (what the backward reads) may be similarity.
+   found (or NULL) [T]: did any query of the row find a document? */
 CMHA_DEF void cmha_retrieve_forward(const cmha_real *vectors, const int64_t *index, const cmha_real *similarity,
                                     const cmha_real *weights, size_t T, size_t M, size_t k, size_t d_r, cmha_real tau, cmha_real *p,
                                     cmha_real *rbar, unsigned char *found);
@@ -764,10 +796,10 @@ typedef enum cmha_fusion {
     CMHA_FUSION_ADDITIVE /* z + g v */
 } cmha_fusion;
 
-/* The second half of eq 19: y, z, v [T, 2D], gate [T, D], the same g for both planes. Rows with found[t] = 0 stay z bit for bit and give v
-   and gate no gradient; found NULL = all found. */
-CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found, size_t T,
-                                   size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y);
+/* The second half of eq 19: y, z, v [T, 2D], gate [T, D], the same g for both planes. Rows with found[t] = 0 stay z bit for bit
+   and give v and gate no gradient; found NULL = all found. */
+CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
+                                   size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y);
 CMHA_DEF void cmha_reflect_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
                                     const cmha_real *dy, size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *dz,
                                     cmha_real *dv, cmha_real *dgate);
@@ -871,8 +903,9 @@ CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double m
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 8 };
 
 /* A dense row-major array. `grad` is NULL until a backward pass needs it. Tensors made by operations live in their tape
-   until cmha_tape_reset; parameters live in their model. The gradient of an operation's result is recycled as soon as it has
-   been passed on; set needs_grad = 1 on the result before cmha_backward to keep it. */
+   until cmha_tape_reset; parameters live in their model. A struct of the caller's own, filled in by hand, serves as well: with
+   needs_grad = 1 and `grad` its own memory it is a parameter that outlives the tape. The gradient of an operation's result is
+   recycled as soon as it has been passed on; set needs_grad = 1 on the result before cmha_backward to keep it. */
 typedef struct cmha_tensor {
     cmha_real *data, *grad;
     size_t shape[CMHA_MAX_RANK];
@@ -926,17 +959,21 @@ CMHA_DEF void cmha_tape_close(cmha_tape *tape);
 CMHA_DEF void cmha_tape_reset(cmha_tape *tape);
 /* The first failure since the last reset; cmha_error(context) describes it. */
 CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape);
+/* For operations of the caller's own: a failure with the line that cmha_error is to show, both kept if they are the first. Returns
+   NULL, so that an operation can return it. */
+CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line);
 
 /* A new tensor of zeros, owned by the tape. needs_grad 1: an input whose gradient is wanted; it is kept until the reset. */
 CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad);
 /* A tensor over the caller's data (and, if not NULL, the caller's gradient, into which backward accumulates). */
 CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data, cmha_real *grad);
-/* Memory of the tape, until the next reset; 64-byte aligned, not cleared. */
+/* Memory of the tape, until the next reset (also when taken inside a backward callback); 64-byte aligned, not cleared. */
 CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
 
 /* Appends an operation of the caller's own: `out` (made by cmha_tensor_new, its data already computed) depends on in[0..n_in).
    `user` is handed to `backward` in the record. Does nothing when not recording or when no input needs a gradient.
-   Returns out, or NULL after a failure. */
+   Returns out, or NULL after a failure. A backward that returns another status than CMHA_OK ends the pass with that status; the
+   line is its own (cmha_tape_fail), or else names the operation. examples/extensions has seven operations made like this. */
 CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *out, cmha_tensor *const *in, int n_in,
                                 cmha_backward_fn backward, void *user);
 /* Inside a backward callback: the gradient of t to accumulate into, made of zeros if there was none; NULL if t needs none or
@@ -1073,13 +1110,15 @@ CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x); /* elementw
 
 /* ---- Retrieval (CRAT 4.4, eq 17-19) ---- */
 
-/* The caller's own search (an index for many millions of vectors, approximate or not): features [Q, 2 d_r] are the queries' phasors,
-   index [Q, k] gets the documents of each, in any order, -1 = none. Similarities are computed by the library, which also sorts and
-   applies the threshold. Anything but CMHA_OK stops the operation with that status. Called from the thread that called the library. */
+/* The caller's own search (an index for many millions of vectors, approximate or not): features [Q, 2 d_r] are the queries'
+   phasors, index [Q, k] gets the documents of each, in any order, -1 = none. Similarities are computed by the library, which also
+   sorts and applies the threshold. Anything but CMHA_OK stops the operation with that status. Called from the thread that called
+   the library. */
 typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k, int64_t *index);
 
-/* A knowledge base: documents as complex vectors. Only read once open, so several models and tapes may share one. The paper's "no external
-   retriever" is true of the queries: documents still have to be encoded (cmha_model_vectors), and again when the encoder changes. */
+/* A knowledge base: documents as complex vectors. Only read once open, so several models and tapes may share one. The paper's "no
+   external retriever" is true of the queries: documents still have to be encoded (cmha_model_vectors), and again when the encoder
+   changes. */
 typedef struct cmha_knowledge {
     cmha_context *context;
     size_t n, d_r;              /* documents; complex features of each */
@@ -1096,16 +1135,16 @@ typedef struct cmha_knowledge {
     size_t mapped;
 } cmha_knowledge;
 
-/* Over the caller's arrays, which must outlive it; n = 0 is an empty base, which changes nothing. ids may be NULL; texts and text_begin [n + 1],
-   ascending from 0, both or neither. The features are the library's memory, computed now. Errors: ARGUMENT, MEMORY, OVERFLOW,
-   NOT_FINITE (a NaN or an infinity in the vectors), STATE (context not open). */
+/* Over the caller's arrays, which must outlive it; n = 0 is an empty base, which changes nothing. ids may be NULL; texts and
+   text_begin [n + 1], ascending from 0, both or neither. The features are the library's memory, computed now. Errors: ARGUMENT,
+   MEMORY, OVERFLOW, NOT_FINITE (a NaN or an infinity in the vectors), STATE (context not open). */
 CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n, size_t d_r,
                                          const cmha_real *vectors, const int64_t *ids, const char *texts,
                                          const uint64_t *text_begin);
 CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
-/* The search of cmha_nearest, or the caller's, for queries [Q, 2 d_r] planes (made phasors inside) -> index, similarity [Q, k]. Threads over
-   queries, or over documents where there are few queries: the same bits for any number of threads. Errors: ARGUMENT (also an index beyond n
-   from the caller's search), MEMORY, OVERFLOW, and what the caller's search returned. */
+/* The search of cmha_nearest, or the caller's, for queries [Q, 2 d_r] planes (made phasors inside) -> index, similarity [Q, k].
+   Threads over queries, or over documents where there are few queries: the same bits for any number of threads. Errors: ARGUMENT
+   (also an index beyond n from the caller's search), MEMORY, OVERFLOW, and what the caller's search returned. */
 CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries, size_t Q, size_t k,
                                            cmha_real threshold, int64_t *index, cmha_real *similarity);
 /* Text of document i, *length bytes, not NUL-terminated; NULL and 0 if there is none. length may be NULL. */
@@ -1114,21 +1153,22 @@ CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t
 typedef struct cmha_retrieve_args {
     size_t queries;      /* M per row */
     size_t top;          /* k documents per query */
-    cmha_real tau;       /* tau_r, of the softmax over similarities; > 0. The paper has one temperature, of the gate; 1 leaves it out */
+    cmha_real tau;       /* tau_r, of the softmax over similarities; > 0. The paper names the gate's alone; 1 leaves it out */
     cmha_real threshold; /* a similarity below does not count; -1 = all count */
     cmha_real eps;       /* of the queries' phasors, >= 0; 1e-6 is usual */
     int raw_weights;     /* 1: w_logits are the weights; 0: their softmax */
 } cmha_retrieve_args;
 
-/* q [.., 2 M d_r]: rows [Re of M queries one after another | Im]; w_logits [M] -> rbar [.., 2 d_r] =
-   sum_m softmax(w_logits)_m sum_i softmax_i(similarity_i / tau) r_i. A query that finds nothing adds 0. found (or NULL) gets one byte a
-   row, tape memory: did any query find a document? Gradients reach q and w_logits through the similarities and the mix; the choice of
-   documents has none. knowledge NULL is an empty base; its arrays must stay until the backward. A dry run takes what any base takes:
-   n does not matter. Errors: SHAPE, ARGUMENT, what the caller's search returned. */
-CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_tensor *q,
-                                    cmha_tensor *w_logits, const unsigned char **found);
-/* g = sigmoid(gate / tau); CONVEX (1 - g) z + g v, ADDITIVE z + g v; z, v [.., 2D], gate [.., D]. found: one byte a row, until the backward;
-   rows with 0 stay z bit for bit and give v and gate no gradient; NULL = all found. Errors: SHAPE, ARGUMENT (tau <= 0). */
+/* q [.., 2 M d_r]: rows [Re of M queries one after another | Im]; w_logits [M] -> rbar [.., 2 d_r] = sum_m softmax(w_logits)_m
+   sum_i softmax_i(similarity_i / tau) r_i. A query that finds nothing adds 0. found (or NULL) gets one byte a row, tape memory:
+   did any query find a document? Gradients reach q and w_logits through the similarities and the mix; the choice of documents has
+   none. knowledge NULL is an empty base; its arrays must stay until the backward. A dry run takes what any base takes: n does not
+   matter. Errors: SHAPE, ARGUMENT, what the caller's search returned. */
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args,
+                                    cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found);
+/* g = sigmoid(gate / tau); CONVEX (1 - g) z + g v, ADDITIVE z + g v; z, v [.., 2D], gate [.., D]. found: one byte a row, until
+   the backward; rows with 0 stay z bit for bit and give v and gate no gradient; NULL = all found. Errors: SHAPE, ARGUMENT (tau <=
+   0). */
 CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate, cmha_real tau,
                                    cmha_fusion fusion, const unsigned char *found);
 
@@ -1141,9 +1181,9 @@ typedef struct cmha_irw_weights {
     cmha_tensor *bg;       /* [D] or NULL */
 } cmha_irw_weights;
 
-/* The whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, the
-   result by cmha_reflect. (Im z is real, so the M complex projections are one real linear map; complex results, so that phases
-   exist.) Only a row's own token is looked at: causal. An empty base, or NULL, gives z itself. */
+/* The whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve, gate = W_g [z | rbar] + b_g, v =
+   W_v rbar, the result by cmha_reflect. (Im z is real, so the M complex projections are one real linear map; complex results, so
+   that phases exist.) Only a row's own token is looked at: causal. An empty base, or NULL, gives z itself. */
 CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_real gate_tau,
                                cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *weights);
 
@@ -1449,10 +1489,11 @@ CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *ba
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss);
 /* logits [batch, length, vocabulary], without a tape; targets are not read. */
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits);
-/* Documents for a knowledge base: one vector per sequence, vectors [batch, d_model], read as d_r = d_model / 2 complex features. Feature j is the
-   mean over the sequence's counted tokens of the phasors u(z_tj) of the model's states (cmha_model_states, as planes [Re | Im], eps
-   complex_eps): a phase that recurs survives the mean, scattered ones cancel. The paper only says "encoded as complex vectors". A
-   sequence without tokens gives 0. Without a tape. Errors: those of cmha_model_logits, SHAPE (odd d_model). */
+/* Documents for a knowledge base: one vector per sequence, vectors [batch, d_model], read as d_r = d_model / 2 complex features.
+   Feature j is the mean over the sequence's counted tokens of the phasors u(z_tj) of the model's states (cmha_model_states, as
+   planes [Re | Im], eps complex_eps): a phase that recurs survives the mean, scattered ones cancel. The paper only says "encoded
+   as complex vectors". A sequence without tokens gives 0. Without a tape. Errors: those of cmha_model_logits, SHAPE (odd
+   d_model). */
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors);
 /* Forward and backward: adds weight * d loss / d parameter to the gradients. key seeds the dropout of this pass.
    *loss is the objective alone, without extra losses; NOT_FINITE (gradients then unspecified) when the total is NaN or infinite. */
@@ -1502,9 +1543,11 @@ CMHA_DEF double cmha_spearman(const double *x, const double *y, size_t n, double
 /* AdamW training of a model. Batches are drawn at random places that depend on (seed, step) alone, so a resumed run sees
    what the uninterrupted one would have seen. */
 typedef struct cmha_trainer {
+    cmha_context *context;
     cmha_model *model;
     cmha_trainer_config config;
-    cmha_real *moments;       /* [2, model->size] */
+    cmha_real *moments;       /* [2, size] */
+    size_t size;              /* of the model when the trainer was opened */
     int32_t *ids;             /* [2, batch * length]: ids, then targets */
     size_t step;              /* steps done */
     uint64_t seed;
@@ -1554,6 +1597,7 @@ typedef struct cmha_slot {
 /* Transformed keys and values of the tokens so far, for `batch` sequences of equal length. Keys are kept as features (after
    delta, b and position; phasors; complex planes), transposed in tiles: a decoded token costs what plain attention costs. */
 typedef struct cmha_cache {
+    cmha_context *context;
     cmha_model *model;
     size_t batch, capacity, length; /* sequences; tokens it can hold; tokens held */
     size_t first;                   /* tokens dropped by sliding */
@@ -1577,7 +1621,7 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards 
 
 /* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last token (NULL = not wanted).
    A prompt is one call, each further token another. Of more tokens than a sliding cache can hold the last ones are read.
-   Errors: FULL, TOKEN (nothing was appended), MEMORY (the same, but a sliding cache and one of linear attention may be empty). */
+   Errors: FULL, TOKEN, OVERFLOW (nothing was appended), MEMORY (the same, but a sliding cache and one of linear attention may be empty). */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                     \
@@ -1637,7 +1681,8 @@ CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *cont
 CMHA_DEF void cmha_archive_close(cmha_archive *archive);
 CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name); /* NULL = none */
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key);             /* NULL = none */
-/* Reads a whole tensor into out [count], converting from F64, F32, F16, BF16 or I64. Errors: FORMAT (another dtype), IO. */
+/* Reads a whole tensor into out [count], converting from F64, F32, F16, BF16 or I64. Errors: FORMAT (another dtype), IO (a
+   part of out may then be written). */
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor, cmha_real *out);
 CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor, int64_t *out);
 
@@ -1660,22 +1705,29 @@ CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Opens a model from a file written by cmha_model_save or cmha_trainer_save. Every name, dtype and shape is checked against
    the configuration before a weight is read. Errors: NOT_FOUND, IO, FORMAT, SHAPE, MEMORY. */
 CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path);
+/* Reads weights, whoever wrote them, into a model that is open: tensors of the parameters' names, F64, F32, F16 or BF16.
+   Metadata is not read. strict = 1: every parameter must be there in its shape, and there must be no other tensors (a
+   checkpoint's moments are no strangers); the error line names them. strict = 0: takes what fits by name, dtype and shape, which
+   may be nothing, and the log gets a warning for every parameter and tensor that is left. *taken (or NULL) = parameters read. On
+   an error the model is bit for bit as it was; while it reads, the weights are in memory twice. Errors: NOT_FOUND, IO, FORMAT,
+   SHAPE, MEMORY, STATE. */
+CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
 /* Model and training state: moments "optim.m.<name>", "optim.v.<name>", step, seed, best loss. */
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Loads that state into an open trainer whose model has the same configuration. The trainer keeps its own configuration; where it
    is the saved one (metadata "trainer.<field>") and the tokens are the same, the run continues bit for bit. A model that looks into
-   another knowledge base than the saved one did is refused (FORMAT). On an
-   error trainer and model are as before, unless reading the data itself fails half-way (IO). */
+   another knowledge base than the saved one did is refused (FORMAT). On an error trainer and model are bit for bit as before; while it
+   reads, weights and moments are in memory twice. Errors: those of cmha_model_load. */
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
 
-/* A knowledge base as a safetensors file: vectors and features [n, 2 d_r], and where the base has them ids [n] (I64), text_begin [n + 1] (I64)
-   and texts (U8); metadata "identity", a decimal number. Errors: IO, MEMORY, STATE. */
+/* A knowledge base as a safetensors file: vectors and features [n, 2 d_r], and where the base has them ids [n] (I64), text_begin
+   [n + 1] (I64) and texts (U8); metadata "identity", a decimal number. Errors: IO, MEMORY, STATE. */
 CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
-/* Opens a base from such a file, checked whole: sizes, order of the texts, finite vectors, features that are the vectors' phasors, and the
-   identity, which is computed again. Only `vectors` must be there (F32, F64, F16 or BF16): a file from elsewhere needs no more.
-   map = 1: vectors and features stay in the file, mapped into memory, where system and file allow it (POSIX, little endian, dtype
-   that of cmha_real); nobody may shorten or change the file meanwhile. Else, or map = 0, they are read. `search` is NULL afterwards.
-   Errors: NOT_FOUND, IO, FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
+/* Opens a base from such a file, checked whole: sizes, order of the texts, finite vectors, features that are the vectors'
+   phasors, and the identity, which is computed again. Only `vectors` must be there (F32, F64, F16 or BF16): a file from elsewhere
+   needs no more. map = 1: vectors and features stay in the file, mapped into memory, where system and file allow it (POSIX,
+   little endian, dtype that of cmha_real); nobody may shorten or change the file meanwhile. Else, or map = 0, they are read.
+   `search` is NULL afterwards. Errors: NOT_FOUND, IO, FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
 CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path, int map);
 
 /* Reads a file as a token stream of `width` bytes a token (1: text as bytes). Errors: NOT_FOUND, IO, FORMAT (size not a multiple
@@ -1765,6 +1817,12 @@ extern int setenv(const char *name, const char *value, int replace);
 #define CMHA__PRINTF(text, first)
 #endif
 
+/* The vector mathematics rounds by adding 1.5 * 2^23 and relies on every operation being rounded to float. Where it is not (an x87;
+   GCC's -std=c99 on s390x), libm takes its place. */
+#if defined(CMHA_NO_SIMD) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0)
+#define CMHA__SCALAR
+#endif
+
 #define CMHA__TEXT_(x) #x
 #define CMHA__TEXT(x) CMHA__TEXT_(x)
 
@@ -1787,7 +1845,7 @@ extern int setenv(const char *name, const char *value, int replace);
 #else
 #define CMHA__VERSION_OMP ""
 #endif
-#ifdef CMHA_NO_SIMD
+#ifdef CMHA__SCALAR
 #define CMHA__VERSION_SIMD ", no SIMD"
 #else
 #define CMHA__VERSION_SIMD ""
@@ -1797,6 +1855,10 @@ CMHA_DEF const char *cmha_version(void) {
     return CMHA__TEXT(CMHA_VERSION_MAJOR) "." CMHA__TEXT(CMHA_VERSION_MINOR) "." CMHA__TEXT(CMHA_VERSION_PATCH)
         " (" CMHA__VERSION_REAL CMHA__VERSION_BLAS CMHA__VERSION_OMP CMHA__VERSION_SIMD ")";
 }
+
+#ifndef CMHA_STATIC
+CMHA_DEF void CMHA_CONFIGURATION(void) {}
+#endif
 
 CMHA_DEF const char *cmha_status_string(cmha_status status) {
     switch (status) {
@@ -1809,20 +1871,32 @@ CMHA_DEF const char *cmha_status_string(cmha_status status) {
 }
 
 static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...) CMHA__PRINTF(3, 4);
+static size_t cmha__utf8_length(const unsigned char *s);
 
-/* Formats aside first: an argument may be the old line. Control characters, which file names and options may hold, would
-   break the promise of one line. */
+/* Control characters and Unicode's line ends, which names in a file may hold, would break the promise of one line; and a name that
+   was cut to fit may end within a character. */
+static void cmha__one_line(char *line) {
+    unsigned char *at = (unsigned char *)line;
+    size_t n;
+    for (; *at; at += n) {
+        int control = *at < 32 || *at == 127 || (at[0] == 0xc2 && at[1] < 0xa0);
+        int line_end = at[0] == 0xe2 && at[1] == 0x80 && (at[2] | 1) == 0xa9; /* U+2028, U+2029 */
+        n = cmha__utf8_length(at);
+        if (control || line_end || !n) memset(at, '?', n ? n : 1);
+        n += !n;
+    }
+}
+
+/* Formats aside first: an argument may be the old line. */
 CMHA__UNUSED static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...) {
     char line[sizeof ctx->detail];
     va_list arguments;
-    size_t i;
     if (!ctx) return status;
     va_start(arguments, format);
     if (vsnprintf(line, sizeof line, format, arguments) < 0) line[0] = 0;
     va_end(arguments);
-    for (i = 0; line[i]; i++)
-        if ((unsigned char)line[i] < 32 || line[i] == 127) line[i] = '?';
-    memcpy(ctx->detail, line, i + 1);
+    cmha__one_line(line);
+    memcpy(ctx->detail, line, strlen(line) + 1);
     return status;
 }
 
@@ -2079,8 +2153,8 @@ static size_t cmha__choice(const char *choices, int i, const char **begin) {
 
 static void cmha__field_store(const cmha_field *field, void *config, double value) {
     char *member = (char *)config + field->offset;
-    size_t size = (size_t)value;
-    int whole = (int)value;
+    size_t size = field->type == CMHA_FIELD_SIZE ? (size_t)value : 0; /* converting a number beyond the type's is undefined */
+    int whole = field->type == CMHA_FIELD_FLAG || field->type == CMHA_FIELD_ENUM ? (int)value : 0;
     if (field->type == CMHA_FIELD_SIZE) memcpy(member, &size, sizeof size);
     else if (field->type == CMHA_FIELD_REAL) memcpy(member, &value, sizeof value);
     else memcpy(member, &whole, sizeof whole);
@@ -2185,15 +2259,17 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config, const char *text) {
     char name[64], value[64];
     cmha_status status = CMHA_OK;
-    if (!text) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: no text");
+    if (!text || !config) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: the text or the configuration is NULL");
     for (text += strspn(text, " "); *text && !status; text += strspn(text, " ")) {
-        size_t n = strcspn(text, "= "), m;
-        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name), text);
-        text += n + (text[n] == '=');
-        m = strcspn(text, " ");
-        snprintf(value, sizeof value, "%.*s", (int)(m < sizeof value ? m : sizeof value), text);
-        status = cmha_config_set(context, table, config, name, value);
-        text += m;
+        size_t n = strcspn(text, "= "), m, room = sizeof name - 1;
+        const char *after = text + n + (text[n] == '=');
+        m = strcspn(after, " ");
+        snprintf(name, sizeof name, "%.*s", (int)(n < room ? n : room), text);
+        snprintf(value, sizeof value, "%.*s", (int)(m < room ? m : room), after);
+        status = n > room || m > room ? cmha__fail(context, CMHA_ERR_ARGUMENT, "%s: %.40s is longer than any option or value",
+                                                   cmha__table_name(table), n > room ? name : value)
+                                      : cmha_config_set(context, table, config, name, value);
+        text = after + m;
     }
     return status;
 }
@@ -2202,9 +2278,12 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, ch
     const cmha_field *field = &table.fields[i];
     const char *begin = NULL;
     char line[32];
-    double value = cmha__field_value(field, config);
+    double value;
     size_t length, whole;
     if (!size) return;
+    text[0] = 0;
+    if (i >= table.count || !config) return;
+    value = cmha__field_value(field, config);
     if (field->type == CMHA_FIELD_SIZE) {
         memcpy(&whole, (const char *)config + field->offset, sizeof whole);
         cmha__write_u64(whole, line);
@@ -2224,6 +2303,7 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, ch
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config) {
     char text[32];
     size_t i;
+    if (!config) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: the configuration is NULL");
     for (i = 0; i < table.count; i++) {
         if (cmha__field_fits(&table.fields[i], cmha__field_value(&table.fields[i], config))) continue;
         cmha_config_get(table, config, i, text, sizeof text);
@@ -2403,7 +2483,7 @@ CMHA_DEF void cmha_context_close(cmha_context *context) {
 
 /* ---- the built-in matrix product: packed panels, one register tile at a time ---- */
 
-#if defined(__GNUC__) && !defined(CMHA_NO_SIMD)
+#if defined(__GNUC__) && !defined(CMHA__SCALAR)
 #define CMHA__GEMM_VECTORS
 #if defined(__AVX512F__)
 #define CMHA__GEMM_BYTES 64
@@ -2654,7 +2734,7 @@ enum { CMHA__LANES = 16 };
 #define CMHA__EPSILON FLT_EPSILON
 #endif
 
-#if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
+#if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
 #ifdef CMHA_DOUBLE
 #define CMHA__LIBM(name) name
 #else
@@ -2747,7 +2827,7 @@ static inline float cmha__normal_cdf(float x, float *density) {
 }
 #endif
 
-#if defined(CMHA_DOUBLE) || defined(CMHA_NO_SIMD)
+#if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
 static inline cmha_real cmha__inverse_root(cmha_real x) { return 1 / CMHA__LIBM(sqrt)(x); }
 static inline cmha_real cmha__square_root(cmha_real x) { return CMHA__LIBM(sqrt)(x); }
 #else
@@ -4213,6 +4293,9 @@ static cmha_real *cmha__deal(cmha_real *base, size_t *used, size_t n) {
     return part;
 }
 
+/* Reals that hold this many bytes: on 32-bit x86 a place has 12, which is no multiple of a double. */
+static size_t cmha__reals_for(size_t bytes) { return (bytes + sizeof(cmha_real) - 1) / sizeof(cmha_real); }
+
 /* Deals `base` out to the arrays a head needs and returns how much that is. */
 static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real *base, cmha__unit *u) {
     size_t dk = cmha__key_width(a), dv = cmha__value_width(a), tile = CMHA__TILE * CMHA__TILE, used = 0;
@@ -4228,7 +4311,7 @@ static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real 
     u->out = cmha__deal(base, &used, dv > a->d_v ? a->n_q * dv : 0);
     u->peaks = cmha__deal(base, &used, !own && score ? a->n_q : 0);
     u->places = (cmha__peak *)(void *)cmha__deal(base, &used,
-                                                 !own && score ? a->n_q * (sizeof(cmha__peak) / sizeof(cmha_real)) : 0);
+                                                 !own && score ? cmha__reals_for(a->n_q * sizeof(cmha__peak)) : 0);
     if (mode != CMHA__BACKWARD) return used;
     u->dq = cmha__deal(base, &used, a->n_q * dk);
     u->dturned = cmha__deal(base, &used, score ? a->n_q * dk : 0);
@@ -4422,8 +4505,8 @@ static size_t cmha__deal_shared(const cmha_attention_args *a, int mode, cmha_rea
     size_t heads = a->batch * a->heads, rows = cmha__has_peaks(a) ? heads * a->n_q : 0, used = 0;
     int learned = mode == CMHA__BACKWARD && a->kind == CMHA_ATTENTION_CMHA;
     x->partial = (double *)(void *)cmha__deal(base, &used,
-                                              learned ? heads * (a->d_k / 2) * 2 * (sizeof(double) / sizeof(cmha_real)) : 0);
-    x->places = (cmha__peak *)(void *)cmha__deal(base, &used, rows * (sizeof(cmha__peak) / sizeof(cmha_real)));
+                                              cmha__reals_for(learned ? heads * (a->d_k / 2) * 2 * sizeof(double) : 0));
+    x->places = (cmha__peak *)(void *)cmha__deal(base, &used, cmha__reals_for(rows * sizeof(cmha__peak)));
     x->peaks = cmha__deal(base, &used, rows);
     x->divisors = cmha__deal(base, &used, rows);
     return used;
@@ -5752,7 +5835,7 @@ CMHA_DEF void cmha_complex_linear_backward(const cmha_real *x, const cmha_real *
 
 /* exp(i theta) for theta of any size: reduced by multiples of 2 pi in double, where cmha__sincos needs that. */
 static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
-#if !defined(CMHA_DOUBLE) && !defined(CMHA_NO_SIMD)
+#if !defined(CMHA_DOUBLE) && !defined(CMHA__SCALAR)
     double turns = (double)theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: rounds to whole turns */
     turns -= 6755399441055744.0;
     theta = (float)((double)theta - turns * 6.283185307179586);
@@ -6329,14 +6412,15 @@ static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *inde
     index[at] = i;
 }
 
-static inline cmha_real cmha__nearest_limit(cmha_real floor, const cmha_real *similarity, size_t k) {
-    return similarity[k - 1] > floor ? similarity[k - 1] : floor;
+static inline cmha_real cmha__nearest_limit(cmha_real under, const cmha_real *similarity, size_t k) {
+    return similarity[k - 1] > under ? similarity[k - 1] : under;
 }
 
-/* Similarities s of documents first .. first + n - 1 in ascending order: those above the k-th best so far are inserted. NaN never is. */
-static void cmha__nearest_scan(const cmha_real *s, size_t n, size_t first, size_t k, cmha_real floor, int64_t *index,
+/* Similarities s of documents first .. first + n - 1 in ascending order: those above the k-th best so far are inserted. NaN never
+   is. */
+static void cmha__nearest_scan(const cmha_real *s, size_t n, size_t first, size_t k, cmha_real under, int64_t *index,
                                cmha_real *similarity) {
-    cmha_real limit = cmha__nearest_limit(floor, similarity, k);
+    cmha_real limit = cmha__nearest_limit(under, similarity, k);
     size_t i, j, m;
     for (i = 0; i < n; i += m) {
         int any = 0;
@@ -6347,13 +6431,13 @@ static void cmha__nearest_scan(const cmha_real *s, size_t n, size_t first, size_
         for (j = i; any && j < i + m; j++) {
             if (!(s[j] > limit)) continue;
             cmha__nearest_insert(s[j], (int64_t)(first + j), k, index, similarity);
-            limit = cmha__nearest_limit(floor, similarity, k);
+            limit = cmha__nearest_limit(under, similarity, k);
         }
     }
 }
 
 /* The number below a threshold, so that "above it" is "at least the threshold". */
-static cmha_real cmha__nearest_floor(cmha_real threshold) {
+static cmha_real cmha__nearest_under(cmha_real threshold) {
     if (!(threshold > -1)) return -(cmha_real)INFINITY; /* rounding may take a similarity below -1 */
 #ifdef CMHA_DOUBLE
     return nextafter(threshold, -DBL_MAX);
@@ -6367,8 +6451,8 @@ static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity)
     for (i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
 }
 
-/* scores [rows, width] = q u^T / d_r of one tile. A few queries, as in decoding, one by one: the tile stays in the cache, and products of
-   few rows are GEMM's weakest. */
+/* scores [rows, width] = q u^T / d_r of one tile. A few queries, as in decoding, one by one: the tile stays in the cache, and
+   products of few rows are GEMM's weakest. */
 static void cmha__nearest_scores(const cmha_real *queries, const cmha_real *tile, size_t rows, size_t width, size_t d_r,
                                  cmha_real *scores) {
     size_t W = 2 * d_r, step = rows <= CMHA__NEAREST_FEW ? 1 : rows, r;
@@ -6378,7 +6462,7 @@ static void cmha__nearest_scores(const cmha_real *queries, const cmha_real *tile
 
 /* Brings lists up to date with documents lo .. hi - 1 of n; lo is at the beginning of a tile. */
 static void cmha__nearest_range(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t lo, size_t hi,
-                                size_t d_r, size_t k, cmha_real floor, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
+                                size_t d_r, size_t k, cmha_real under, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
     size_t W = 2 * d_r, width = cmha__nearest_width(n), cols, rows, i, r;
     cmha_real *scores = scratch + width * W;
     for (; lo < hi; lo += cols) {
@@ -6393,13 +6477,14 @@ static void cmha__nearest_range(const cmha_real *queries, const cmha_real *docum
             rows = Q - i < CMHA__NEAREST_ROWS ? Q - i : (size_t)CMHA__NEAREST_ROWS;
             cmha__nearest_scores(queries + i * W, tile, rows, width, d_r, scores);
             for (r = i; r < i + rows; r++)
-                cmha__nearest_scan(scores + (r - i) * width, cols, lo, k, floor, index + r * k, similarity + r * k);
+                cmha__nearest_scan(scores + (r - i) * width, cols, lo, k, under, index + r * k, similarity + r * k);
         }
     }
 }
 
 /* Places without a document get similarity 0, of a query with a NaN that NaN. */
-static void cmha__nearest_end(const cmha_real *queries, size_t Q, size_t d_r, size_t k, const int64_t *index, cmha_real *similarity) {
+static void cmha__nearest_end(const cmha_real *queries, size_t Q, size_t d_r, size_t k, const int64_t *index,
+                              cmha_real *similarity) {
     size_t q, i;
     for (q = 0; k && q < Q; q++) {
         cmha_real none = index[q * k] < 0 ? cmha__total(queries + q * 2 * d_r, 2 * d_r) * 0 : 0;
@@ -6412,7 +6497,7 @@ CMHA_DEF void cmha_nearest(const cmha_real *queries, const cmha_real *documents,
                            cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
     if (!k) return;
     cmha__nearest_begin(Q * k, index, similarity);
-    cmha__nearest_range(queries, documents, Q, n, 0, n, d_r, k, cmha__nearest_floor(threshold), index, similarity, scratch);
+    cmha__nearest_range(queries, documents, Q, n, 0, n, d_r, k, cmha__nearest_under(threshold), index, similarity, scratch);
     cmha__nearest_end(queries, Q, d_r, k, index, similarity);
 }
 
@@ -6480,15 +6565,16 @@ CMHA_DEF void cmha_retrieve_backward(const cmha_real *vectors, const cmha_real *
         double sum = 0;
         for (t = 0; t < T; t++) {
             size_t at = t * M + m;
-            sum += (double)cmha__retrieve_query_backward(vectors, features, index + at * k, p + at * k, weights[m], drbar + t * W, k,
-                                                         d_r, tau, dqueries ? dqueries + at * W : NULL, scratch);
+            cmha_real *dq = dqueries ? dqueries + at * W : NULL;
+            sum += (double)cmha__retrieve_query_backward(vectors, features, index + at * k, p + at * k, weights[m], drbar + t * W,
+                                                         k, d_r, tau, dq, scratch);
         }
         if (dweights) dweights[m] += (cmha_real)sum;
     }
 }
 
-CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found, size_t T,
-                                   size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y) {
+CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
+                                   size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y) {
     size_t t, j;
     for (t = 0; t < T; t++, z += 2 * D, v += 2 * D, gate += D, y += 2 * D) {
         cmha_real *CMHA__RESTRICT to = y;
@@ -7114,15 +7200,19 @@ static void cmha__arena_close(cmha_context *context, cmha_arena *arena) {
     arena->used = 0;
 }
 
+static int cmha__arena_overflows(const cmha_arena *arena, size_t bytes) {
+    return bytes > SIZE_MAX - 64 || !cmha__sum(arena->used, cmha__round64(bytes), &bytes);
+}
+
 /* NULL when memory ran out. Growing happens in a first pass only: see cmha__arena_reset. */
 static void *cmha__arena_take(cmha_context *context, cmha_arena *arena, size_t bytes) {
     struct cmha_arena_block *block = arena->block;
     void *memory;
-    if (bytes > SIZE_MAX - 64 || !cmha__sum(arena->used, cmha__round64(bytes), &bytes)) {
+    if (cmha__arena_overflows(arena, bytes)) {
         cmha__fail(context, CMHA_ERR_OVERFLOW, "tape: a size overflows");
         return NULL;
     }
-    bytes -= arena->used;
+    bytes = cmha__round64(bytes);
     if (arena->measuring) {
         memory = (void *)(uintptr_t)(arena->used + 64);
     } else {
@@ -7156,9 +7246,10 @@ static cmha_status cmha__arena_reserve(cmha_context *context, cmha_arena *arena,
     cmha__arena_reset(context, arena);
     if (arena->block && arena->block->size >= bytes) return CMHA_OK;
     cmha__arena_close(context, arena);
-    arena->reserved = bytes;
     arena->block = cmha__block_new(context, bytes);
-    return arena->block ? CMHA_OK : CMHA_ERR_MEMORY;
+    if (!arena->block) return CMHA_ERR_MEMORY; /* what is reserved stays as it was: smaller passes must go on working */
+    arena->reserved = bytes;
+    return CMHA_OK;
 }
 
 /* The key of the next dropout mask. */
@@ -7188,7 +7279,7 @@ static void cmha__rewind(cmha_tape *tape, cmha__mark mark) {
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording) {
     if (!tape) return CMHA_ERR_ARGUMENT;
     memset(tape, 0, sizeof *tape);
-    if (!context || !context->open) return CMHA_ERR_STATE;
+    if (!context || !context->open) return tape->status = CMHA_ERR_STATE;
     tape->context = context;
     tape->recording = recording;
     tape->key = cmha__mix(context->config.seed);
@@ -7200,6 +7291,7 @@ CMHA_DEF void cmha_tape_close(cmha_tape *tape) {
     cmha__arena_close(tape->context, &tape->memory);
     cmha__arena_close(tape->context, &tape->records);
     memset(tape, 0, sizeof *tape);
+    tape->status = CMHA_ERR_STATE; /* of every operation that still comes */
 }
 
 CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
@@ -7224,6 +7316,10 @@ static cmha_tensor *cmha__tape_fail(cmha_tape *tape, cmha_status status, const c
     return NULL;
 }
 
+CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line) {
+    return cmha__tape_fail(tape, status ? status : CMHA_ERR_STATE, line);
+}
+
 /* The same with two sizes in the line. */
 static cmha_tensor *cmha__tape_fail2(cmha_tape *tape, cmha_status status, const char *format, size_t a, size_t b) {
     char line[256];
@@ -7233,12 +7329,17 @@ static cmha_tensor *cmha__tape_fail2(cmha_tape *tape, cmha_status status, const 
 
 static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
 
-CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes) {
+/* From one of the tape's arenas; a failure is kept. */
+static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
     void *memory;
-    if (!tape || tape->status) return NULL;
-    memory = cmha__arena_take(tape->context, &tape->memory, bytes);
-    if (!memory) cmha__tape_fail(tape, CMHA_ERR_MEMORY, NULL);
+    if (!tape->context) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL); /* never opened */
+    memory = cmha__arena_take(tape->context, arena, bytes);
+    if (!memory) cmha__tape_fail(tape, cmha__arena_overflows(arena, bytes) ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY, NULL);
     return memory;
+}
+
+CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes) {
+    return tape && !tape->status ? cmha__tape_take(tape, &tape->memory, bytes) : NULL;
 }
 
 static cmha_real *cmha__reals(cmha_tape *tape, size_t n) {
@@ -7252,24 +7353,29 @@ static cmha_real *cmha__reals(cmha_tape *tape, size_t n) {
 
 /* Memory for records and tensors: small, and real also in a dry run. */
 static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
-    void *memory = cmha__arena_take(tape->context, &tape->records, bytes);
+    void *memory = cmha__tape_take(tape, &tape->records, bytes);
     if (memory) memset(memory, 0, bytes);
-    else cmha__tape_fail(tape, CMHA_ERR_MEMORY, NULL);
     return memory;
 }
 
+/* The product of the sizes that are not 0 is limited too, so that no operation needs to fear for what it derives from some of
+   them: rows, twice their number, their bytes. */
 static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t *shape) {
     cmha_tensor *t;
+    size_t extent = 1;
     int i;
     if (!tape || tape->status) return NULL;
     if (rank < 1 || rank > CMHA_MAX_RANK) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "tensor: the rank must be 1 to 4");
+    if (!shape) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "tensor: its shape is NULL");
     t = (cmha_tensor *)cmha__record_alloc(tape, sizeof *t);
     if (!t) return NULL;
     t->rank = rank;
     t->size = 1;
     for (i = 0; i < rank; i++) {
         t->shape[i] = shape[i];
-        if (!cmha__mul(t->size, shape[i], &t->size)) return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
+        t->size *= shape[i];
+        if (!cmha__mul(extent, shape[i] ? shape[i] : 1, &extent) || extent > SIZE_MAX / 64)
+            return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
     }
     return t;
 }
@@ -7292,6 +7398,7 @@ CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *s
 CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data, cmha_real *grad) {
     cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
     if (!t) return NULL;
+    if (!data && t->size) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "tensor: the data to wrap is NULL");
     t->data = data;
     t->grad = grad;
     t->needs_grad = grad != NULL;
@@ -7303,7 +7410,9 @@ CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *
     cmha_record *record;
     int i, wanted = 0;
     if (!tape || tape->status || !out) return NULL;
-    if (n_in < 0 || n_in > CMHA_MAX_INPUTS) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "push: too many inputs");
+    if (!tape->context) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL);
+    if (n_in < 0 || n_in > CMHA_MAX_INPUTS || (n_in && !in))
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "push: the inputs are NULL, too many or fewer than none");
     for (i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
     if (!tape->recording || !wanted || !backward) return out;
     record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
@@ -7345,7 +7454,7 @@ static void cmha__grad_release(cmha_tape *tape, cmha_tensor *t) {
 /* The gradient of t, and by *fresh whether it is new and still holds rubbish: then the caller writes instead of adding. */
 static cmha_real *cmha__grad_fresh(cmha_tape *tape, cmha_tensor *t, int *fresh) {
     *fresh = 0;
-    if (!t || !t->needs_grad || tape->status) return NULL;
+    if (!t || !t->needs_grad || !tape || tape->status) return NULL;
     if (!t->grad) {
         t->grad = cmha__grad_buffer(tape, t->size);
         *fresh = 1;
@@ -7379,6 +7488,7 @@ CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real
     cmha_record *record;
     cmha_real *grad;
     if (!tape) return CMHA_ERR_ARGUMENT;
+    if (!tape->context) tape->status = CMHA_ERR_STATE;
     if (tape->status) return tape->status;
     if (!loss || loss->size != 1) {
         cmha__tape_fail(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
@@ -7392,7 +7502,11 @@ CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real
         cmha_status status;
         if (!record->out->grad) continue; /* the loss does not depend on it */
         status = record->backward(tape, record);
-        if (status) cmha__tape_fail(tape, status, NULL);
+        if (status && !tape->status) {
+            tape->status = status;
+            cmha__fail(tape->context, status, "backward of %s: %s", record->name ? record->name : "an operation",
+                       cmha_status_string(status));
+        }
         if (tape->status) return tape->status;
         cmha__grad_release(tape, record->out);
     }
@@ -7652,9 +7766,9 @@ CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
 }
 
 static cmha_status cmha__embedding_record(cmha_tape *tape, cmha_record *r) {
-    size_t D = r->in[0]->shape[1];
+    size_t D = r->in[0]->shape[1], T = r->out->shape[0] * r->out->shape[1];
     cmha_real *dw = cmha_grad(tape, r->in[0]);
-    if (dw && !cmha__dry(tape)) cmha_embedding_backward(r->out->grad, (const int32_t *)r->user, r->out->size / D, D, dw);
+    if (dw && !cmha__dry(tape)) cmha_embedding_backward(r->out->grad, (const int32_t *)r->user, T, D, dw);
     return tape->status;
 }
 
@@ -7792,10 +7906,24 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
     }
 }
 
+/* A failure of shared options, else OK: a dropout rate in [0, 1), an epsilon of at least 0; both false for NaN. */
+static cmha_status cmha__check_dropout(cmha_tape *tape, cmha_real p) {
+    if (!(p >= 0) || p >= 1) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "dropout: p must be at least 0 and below 1");
+    return tape->status;
+}
+
+static cmha_status cmha__check_eps(cmha_tape *tape, const char *operation, cmha_real eps) {
+    char line[64];
+    snprintf(line, sizeof line, "%s: eps must be at least 0", operation);
+    if (!(eps >= 0)) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, line);
+    return tape->status;
+}
+
 static const char *cmha__sublayer_misfit(const cmha_tensor *x, int act, const cmha_tensor *w, const cmha_tensor *bias,
                                          const cmha_tensor *residual) {
     if (w->rank != 2) return "linear: the weight must be [O, I]";
     if (cmha__last(x) != w->shape[1] * (act == CMHA_SWIGLU ? 2 : 1)) return "linear: input of width %zu, weight for %zu";
+    if (act > CMHA_RELU) return "linear: there is no such activation (input of width %zu, weight for %zu)";
     if (bias && bias->size != w->shape[0]) return "linear: output of width %zu (input of %zu), another in the bias";
     if (residual && (cmha__last(residual) != w->shape[0] || cmha__rows(residual) != cmha__rows(x)))
         return "linear: the residual does not have the shape of the output (input of width %zu, weight for %zu)";
@@ -7813,7 +7941,10 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     cmha__mark mark;
     if (!x || !weight || !tape || tape->status) return NULL;
     misfit = cmha__sublayer_misfit(x, act, weight, bias, residual);
-    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, cmha__last(x), weight->shape[weight->rank - 1]);
+    if (misfit)
+        return cmha__tape_fail2(tape, act > CMHA_RELU ? CMHA_ERR_ARGUMENT : CMHA_ERR_SHAPE, misfit, cmha__last(x),
+                                weight->shape[weight->rank - 1]);
+    if (cmha__check_dropout(tape, dropout)) return NULL;
     T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = O;
@@ -7889,6 +8020,7 @@ static cmha_tensor *cmha__norm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *wei
     D = cmha__last(x), T = cmha__rows(x);
     if (weight->size != D || (bias && bias->size != D))
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "norm: rows of %zu, weight or bias of %zu", D, weight->size);
+    if (cmha__check_eps(tape, "norm", eps)) return NULL;
     y = cmha__result(tape, x->rank, x->shape);
     s = y ? (cmha__norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
@@ -7927,6 +8059,7 @@ CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activa
     cmha_tensor *y;
     int *saved;
     if (!x || !tape || tape->status) return NULL;
+    if ((int)kind < 0 || kind > CMHA_RELU) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "activate: there is no such activation");
     memcpy(shape, x->shape, sizeof shape);
     if (kind == CMHA_SWIGLU) {
         if (cmha__last(x) % 2)
@@ -7963,7 +8096,7 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
     cmha__dropout_saved *s;
     cmha_tensor *y;
     if (!x || !tape || tape->status) return NULL;
-    if (!(p >= 0) || p >= 1) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "dropout: p must be at least 0 and below 1");
+    if (cmha__check_dropout(tape, p)) return NULL;
     if (p == 0 || !tape->recording) return x;
     y = cmha__result(tape, x->rank, x->shape);
     s = y ? (cmha__dropout_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
@@ -8005,6 +8138,11 @@ static cmha_status cmha__mobius_record(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
+static cmha_status cmha__check_quotient(cmha_tape *tape, cmha_quotient_kind kind) {
+    if ((int)kind < 0 || kind > CMHA_QUOTIENT_UNIT) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "quotient: there is no such kind");
+    return tape->status;
+}
+
 static cmha_tensor *cmha__mobius_map(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w, size_t planes, cmha_quotient_kind kind,
                                      cmha_real eps) {
     cmha_tensor *in[2], *y;
@@ -8013,7 +8151,7 @@ static cmha_tensor *cmha__mobius_map(cmha_tape *tape, cmha_tensor *x, cmha_tenso
     if (!x || !w || !tape || tape->status) return NULL;
     if (cmha__last(x) % 2 || w->size % planes || w->size / planes != cmha__last(x) / 2)
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mobius: rows of %zu numbers, a parameter of %zu", cmha__last(x), w->size);
-    if (!(eps >= 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "mobius: eps must be at least 0");
+    if (cmha__check_quotient(tape, kind) || cmha__check_eps(tape, "mobius", eps)) return NULL;
     y = cmha__result(tape, x->rank, x->shape);
     s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
@@ -8059,7 +8197,7 @@ CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor
     if (!cmha__same_shape(u, w) || row % 2)
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "quotient: sizes %zu and %zu differ in shape, or the width is odd", u->size,
                                 w->size);
-    if (!(eps >= 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "quotient: eps must be at least 0");
+    if (cmha__check_quotient(tape, kind) || cmha__check_eps(tape, "quotient", eps)) return NULL;
     y = cmha__result(tape, u->rank, u->shape);
     s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
@@ -8075,8 +8213,13 @@ CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor
 /* ---- Attention ---- */
 
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0) {
-    cmha_real *table = cmha__reals(tape, n_tables * n * 2 * P);
-    size_t i;
+    cmha_real *table;
+    size_t size, i;
+    if (!tape || tape->status) return NULL;
+    if (!omega && n_tables && P) return (cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "rotation: omega is NULL"), (cmha_real *)NULL);
+    if (!cmha__mul(n_tables, n, &size) || !cmha__mul(size, 2, &size) || !cmha__mul(size, P, &size))
+        return (cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "rotation: the size of its table overflows"), (cmha_real *)NULL);
+    table = cmha__reals(tape, size);
     for (i = 0; table && i < n_tables && !cmha__dry(tape); i++)
         cmha_rotation_table(omega + i * P, P, n, pos0, table + i * n * 2 * P);
     return table;
@@ -8142,7 +8285,9 @@ static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_te
     *one = a->heads, *two = a->kv_heads;
     if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
         return "attention: %zu heads cannot be grouped over %zu key/value heads";
-    *one = width, *two = parts;
+    *one = width, *two = a->heads;
+    if (a->heads > width) return "attention: width %zu is not divisible by %zu heads"; /* else parts may have overflown */
+    *two = parts;
     if (q->rank != 3 || width % parts || !width) return "attention: width %zu is not divisible by %zu heads";
     if (!k != !v || (k && (k->rank != 3 || v->rank != 3))) return "attention: give k and v or neither (q of width %zu, %zu heads)";
     if (!k && planes != v_planes) return "attention: real values cannot be fused with complex queries (q of width %zu, %zu parts)";
@@ -8165,7 +8310,9 @@ static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_te
 /* A combination of options that means nothing; NULL if there is none. */
 static const char *cmha__attention_options(const cmha_attention_args *a) {
     int needs_complex = a->softmax != CMHA_SOFTMAX_REAL && a->softmax != CMHA_SOFTMAX_SCORE;
+    if ((int)a->kind < 0 || a->kind > CMHA_ATTENTION_ANGULAR) return "attention: there is no such kind";
     if (!cmha__is_complex(a)) return a->kind != CMHA_ATTENTION_DOT && !a->rotation ? "attention: no rotation table" : NULL;
+    if ((int)a->softmax < 0 || a->softmax > CMHA_SOFTMAX_SCORE) return "attention: there is no such softmax";
     if (needs_complex && !a->complex_v) return "attention: this softmax needs complex values";
     if (cmha__has_peaks(a) && a->kind == CMHA_ATTENTION_ANGULAR) return "attention: norm_max is not for phasors";
     return NULL;
@@ -8196,7 +8343,8 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     cmha_heads x[3];
     cmha_real *scratch;
     cmha__mark mark;
-    if (!q || !args || !tape || tape->status) return NULL;
+    if (!q || !tape || tape->status) return NULL;
+    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
     s = (cmha__attention_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->args = *args;
@@ -8206,6 +8354,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
     misfit = cmha__attention_options(&s->args);
     if (misfit) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, misfit);
+    if (cmha__check_dropout(tape, args->dropout)) return NULL;
     if (!tape->recording) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
     shape[0] = s->args.batch, shape[1] = s->args.n_q, shape[2] = s->args.heads * cmha__value_width(&s->args);
@@ -8238,7 +8387,7 @@ static const char *cmha__planes_sizes(cmha__planes *s, const cmha_tensor *q, con
     *one = width, *two = s->heads;
     s->fused = !k;
     if (!k != !v || (s->fused && s->real_values)) return "attention over planes: k and v are missing (q of width %zu, %zu heads)";
-    if (!s->heads || q->rank != 3 || width % parts || !width)
+    if (!s->heads || s->heads > width || q->rank != 3 || width % parts || !width) /* else parts may have overflown */
         return "attention over planes: width %zu does not fit %zu complex heads";
     s->batch = q->shape[0];
     s->n = q->shape[1];
@@ -8325,9 +8474,12 @@ static cmha_tensor *cmha__linear_attention(cmha_tape *tape, const cmha_linear_ar
     cmha_heads x[3], out;
     cmha_real *scratch;
     cmha__mark mark;
-    if (!q || !args || !tape || tape->status) return NULL;
+    if (!q || !tape || tape->status) return NULL;
+    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
     s = (cmha__linear_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
+    if ((int)args->kind < 0 || args->kind > CMHA_LINEAR_ANGULAR || (int)args->output < 0 || args->output > CMHA_COPE_OUTPUT_HYBRID)
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "linear attention: there is no such kind or output");
     s->args = *args;
     s->planes.heads = args->heads;
     s->planes.real_values = args->kind == CMHA_LINEAR_COPE;
@@ -8385,7 +8537,8 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
     cmha_heads x[3];
     cmha_real *scratch;
     cmha__mark mark;
-    if (!q || !args || !tape || tape->status) return NULL;
+    if (!q || !tape || tape->status) return NULL;
+    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
     s = (cmha__lag_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->args = *args;
@@ -8616,6 +8769,8 @@ CMHA_DEF cmha_tensor *cmha_complex_normalize(cmha_tape *tape, cmha_tensor *z, cm
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: gamma needs %zu numbers and has %zu", width, gamma->size);
     if (beta && beta->size != 2 * D)
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: beta needs %zu numbers and has %zu", 2 * D, beta->size);
+    if ((int)kind < 0 || kind > CMHA_WHITEN) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "complex norm: there is no such kind");
+    if (cmha__check_eps(tape, "complex norm", eps)) return NULL;
     y = cmha__result(tape, z->rank, z->shape);
     s = y ? (cmha__complex_norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
@@ -8647,7 +8802,7 @@ CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps
     cmha_real *saved;
     cmha_tensor *u;
     size_t W;
-    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "phasor")) return NULL;
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "phasor") || cmha__check_eps(tape, "phasor", eps)) return NULL;
     W = cmha__last(z);
     u = cmha__result(tape, z->rank, z->shape);
     saved = u ? (cmha_real *)cmha__record_alloc(tape, sizeof *saved) : NULL;
@@ -9163,8 +9318,15 @@ static cmha_status cmha__knowledge_features(cmha_knowledge *kb) {
     return CMHA_OK;
 }
 
-/* Vectors finite, texts in order within `bytes`. */
-static cmha_status cmha__knowledge_check(const cmha_knowledge *kb, uint64_t bytes) {
+/* Do n texts begin at 0, ascend, and end within `bytes`? */
+static int cmha__texts_in_order(const uint64_t *begin, size_t n, uint64_t bytes) {
+    size_t i;
+    for (i = 0; i < n; i++)
+        if (begin[i + 1] < begin[i]) return 0;
+    return begin[0] == 0 && begin[n] <= bytes;
+}
+
+static cmha_status cmha__knowledge_finite(const cmha_knowledge *kb) {
     size_t W = 2 * kb->d_r, i, j;
     for (i = 0; i < kb->n; i++) {
         const cmha_real *row = kb->vectors + i * W;
@@ -9172,9 +9334,6 @@ static cmha_status cmha__knowledge_check(const cmha_knowledge *kb, uint64_t byte
         for (j = 0; j < W; j++) sum += row[j] * 0; /* NaN as soon as one is NaN or infinite */
         if (sum != 0) return cmha__fail(kb->context, CMHA_ERR_NOT_FINITE, "knowledge: vector %zu holds a NaN or an infinity", i);
     }
-    for (i = 0; kb->texts && i <= kb->n; i++)
-        if (kb->text_begin[i] < (i ? kb->text_begin[i - 1] : 0) || kb->text_begin[i] > bytes || (!i && kb->text_begin[0]))
-            return cmha__fail(kb->context, CMHA_ERR_ARGUMENT, "knowledge: text %zu begins out of order or range", i);
     return CMHA_OK;
 }
 
@@ -9187,11 +9346,13 @@ CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context
     if (!context || !context->open) return CMHA_ERR_STATE;
     if (n && (!vectors || !d_r)) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: %zu documents without vectors", n);
     if (!texts != !text_begin) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: texts and text_begin need each other");
+    if (texts && !cmha__texts_in_order(text_begin, n, UINT64_MAX))
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: text_begin does not ascend from 0");
     if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu complex features", d_r);
     knowledge->context = context;
     knowledge->n = n, knowledge->d_r = d_r;
     knowledge->vectors = vectors, knowledge->ids = ids, knowledge->texts = texts, knowledge->text_begin = text_begin;
-    status = cmha__knowledge_check(knowledge, UINT64_MAX);
+    status = cmha__knowledge_finite(knowledge);
     if (!status) status = cmha__knowledge_features(knowledge);
     if (status) cmha_knowledge_close(knowledge);
     else knowledge->identity = cmha__knowledge_identity(n, d_r, vectors);
@@ -9231,7 +9392,8 @@ static cmha_status cmha__search_sizes(cmha__search *s, int threads, size_t Q, si
     memset(s, 0, sizeof *s);
     s->threads = threads, s->Q = Q, s->d_r = d_r, s->k = k;
     s->tiles = cmha_nearest_scratch(Q, SIZE_MAX, d_r, k);
-    if (!cmha__mul(few * (size_t)threads, k, &s->lists) || !cmha__mul(Q, k, &limit) || d_r > SIZE_MAX / 8 / CMHA__NEAREST_DOCUMENTS)
+    if (!cmha__mul(few * (size_t)(threads - 1), k, &s->lists) || !cmha__mul(Q, k, &limit) ||
+        d_r > SIZE_MAX / 8 / CMHA__NEAREST_DOCUMENTS)
         return CMHA_ERR_OVERFLOW;
     if (s->lists < limit) s->lists = limit;
     return CMHA_OK;
@@ -9242,19 +9404,19 @@ static void cmha__search_exact(const cmha__search *s, const cmha_real *queries, 
                                cmha_real threshold, int64_t *index, cmha_real *similarity) {
     const size_t B = CMHA__NEAREST_ROWS, width = CMHA__NEAREST_DOCUMENTS, Q = s->Q, k = s->k, W = 2 * s->d_r;
     size_t blocks = Q / B + (Q % B != 0), tiles = n / width + (n % width != 0), lists = Q * k, c, i, q;
-    cmha_real floor = cmha__nearest_floor(threshold);
+    cmha_real under = cmha__nearest_under(threshold);
     cmha__nearest_begin(lists, index, similarity);
     if (blocks > cmha__search_blocks(s->threads) || tiles < 2 * (size_t)s->threads) {
         CMHA__FOR_CHUNKS(s->threads, blocks, lo, hi) {
             size_t begin = lo * B, end = hi * B < Q ? hi * B : Q;
-            cmha__nearest_range(queries + begin * W, documents, end - begin, n, 0, n, s->d_r, k, floor, index + begin * k,
+            cmha__nearest_range(queries + begin * W, documents, end - begin, n, 0, n, s->d_r, k, under, index + begin * k,
                                 similarity + begin * k, s->scratch + (size_t)cmha__chunk * s->tiles);
         }
     } else {
         cmha__nearest_begin(lists * (size_t)(s->threads - 1), s->index, s->similarity);
         CMHA__FOR_CHUNKS(s->threads, tiles, lo, hi) {
             size_t own = (size_t)cmha__chunk * lists, end = hi * width < n ? hi * width : n;
-            cmha__nearest_range(queries, documents, Q, n, lo * width, end, s->d_r, k, floor,
+            cmha__nearest_range(queries, documents, Q, n, lo * width, end, s->d_r, k, under,
                                 own ? s->index + (own - lists) : index, own ? s->similarity + (own - lists) : similarity,
                                 s->scratch + (size_t)cmha__chunk * s->tiles);
         }
@@ -9270,7 +9432,7 @@ static void cmha__search_exact(const cmha__search *s, const cmha_real *queries, 
 static cmha_status cmha__search_own(const cmha__search *s, cmha_context *ctx, const cmha_knowledge *kb, const cmha_real *queries,
                                     cmha_real threshold, int64_t *index, cmha_real *similarity) {
     size_t W = 2 * s->d_r, q, i, k = s->k;
-    cmha_real floor = cmha__nearest_floor(threshold), one;
+    cmha_real under = cmha__nearest_under(threshold), one;
     cmha_status status = kb->search(kb->search_user, queries, s->Q, k, s->index);
     if (status) return cmha__fail(ctx, status, "search: the caller's search ended with: %s", cmha_status_string(status));
     cmha__nearest_begin(s->Q * k, index, similarity);
@@ -9281,7 +9443,7 @@ static cmha_status cmha__search_own(const cmha__search *s, cmha_context *ctx, co
                 return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: the caller's search found document %zu of %zu",
                                   (size_t)s->index[i], kb->n);
             one = cmha__dot(queries + q * W, kb->features + (size_t)s->index[i] * W, W) / (cmha_real)s->d_r;
-            if (one > floor) cmha__nearest_insert(one, s->index[i], k, index + q * k, similarity + q * k);
+            if (one > under) cmha__nearest_insert(one, s->index[i], k, index + q * k, similarity + q * k);
         }
     cmha__nearest_end(queries, s->Q, s->d_r, k, index, similarity);
     return CMHA_OK;
@@ -9363,7 +9525,8 @@ static void cmha__retrieve_phasors(const cmha__retrieve_saved *s, const cmha_rea
 }
 
 /* Weights of the queries, or (dweights not NULL) the gradient of their logits. */
-static void cmha__retrieve_weights(const cmha__retrieve_saved *s, const cmha_real *logits, const cmha_real *dweights, cmha_real *out) {
+static void cmha__retrieve_weights(const cmha__retrieve_saved *s, const cmha_real *logits, const cmha_real *dweights,
+                                   cmha_real *out) {
     size_t M = s->args.queries, m;
     cmha_real mean = 0, sum;
     if (dweights) {
@@ -9443,8 +9606,8 @@ static void cmha__retrieve_run(cmha_tape *tape, const cmha_knowledge *kb, const 
     }
 }
 
-CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_tensor *q,
-                                    cmha_tensor *w_logits, const unsigned char **found) {
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args,
+                                    cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
     size_t shape[CMHA_MAX_RANK], Q, n_lists, M;
     cmha__retrieve_saved *s;
     cmha__search search;
@@ -9517,14 +9680,14 @@ CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     s->tau = tau, s->fusion = fusion, s->found = found;
     if (!cmha__dry(tape))
         CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
-            cmha_reflect_forward(z->data + lo * W, v->data + lo * W, gate->data + lo * D, found ? found + lo : NULL, hi - lo, D, tau,
-                                 fusion, y->data + lo * W);
+            cmha_reflect_forward(z->data + lo * W, v->data + lo * W, gate->data + lo * D, found ? found + lo : NULL, hi - lo, D,
+                                 tau, fusion, y->data + lo * W);
         }
     in[0] = z, in[1] = v, in[2] = gate;
     return cmha_push(tape, "reflect", y, in, 3, cmha__reflect_record, s);
 }
 
-/* [2, rows, cols] as a real [2 rows, cols]; a vector stays what it is. */
+/* [2, rows, cols] as a real [2 rows, cols]: for a real input the two are one map. */
 static cmha_tensor *cmha__stacked(cmha_tape *tape, cmha_tensor *weight) {
     size_t shape[2];
     if (weight->rank != 3 || weight->shape[0] != 2)
@@ -9586,7 +9749,7 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
     cmha__entropy_saved *s;
     cmha_tensor *y;
     double *sums;
-    if (!logits || !tape || tape->status) return NULL;
+    if (!logits || !tape || tape->status || !tape->context) return NULL;
     if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
     T = cmha__rows(logits), V = cmha__last(logits), threads = (size_t)tape->context->threads;
     y = cmha__result(tape, 1, &one);
@@ -9666,6 +9829,7 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
     size_t shape[2], i;
     cmha_tensor *y;
     if (!x || !tape || tape->status) return NULL;
+    if (!index && n) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "gather: index is NULL");
     shape[0] = n, shape[1] = cmha__last(x);
     y = cmha__result(tape, 2, shape);
     for (i = 0; y && !cmha__dry(tape) && i < n; i++) {
@@ -9860,7 +10024,8 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     const char *misfit;
     cmha__pcl_saved *s;
     cmha_tensor *in[4], *y;
-    if (!qkv || !w || !args || !options || !tape || tape->status) return NULL;
+    if (!qkv || !w || !tape || tape->status) return NULL;
+    if (!args || !options) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: args or options is NULL");
     s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->attention.args = *args;
@@ -9869,6 +10034,10 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     if (!misfit && args->kind != CMHA_ATTENTION_DOT) misfit = cmha__attention_features(&s->attention, delta, b, &one, &two);
     if (!misfit && (s->attention.args.d_k % 2 || w->size != s->attention.args.d_k / 2)) misfit = "pcl: w does not fit (%zu, %zu)";
     if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    if (cmha__is_complex(args)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: complex queries have no loss of this kind");
+    if (!(options->tau > 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: tau must be positive");
+    if (options->adapted && args->kind != CMHA_ATTENTION_DOT && !args->rotation)
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: no rotation table");
     s->key = cmha__draw(tape);
     y = cmha__result(tape, 1, &size);
     s->lse = y ? cmha__reals(tape, cmha__pcl_units(s) * s->attention.args.n_q * 2) : NULL;
@@ -11187,7 +11356,8 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     const cmha_model_config *c;
     cmha_tensor *x;
     size_t *first, b;
-    if (!states || !model || !tape || tape->status) return NULL;
+    if (!states || !tape || tape->status) return NULL;
+    if (!model) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
     c = &model->config;
     if (!model->class_weight) return cmha__tape_fail(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
     if (states->rank != 3 || !states->shape[1])
@@ -11280,8 +11450,9 @@ CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batc
     return model->tape.status;
 }
 
-/* Adds the phasors of row n of one sequence to its vector. */
-static void cmha__mean_phasors(const cmha_tensor *states, const unsigned char *mask, cmha_real eps, cmha_real *u, cmha_real *vectors) {
+/* vectors [B, W] = mean phasors of the counted rows of states [B, N, W]; u [W] is scratch. */
+static void cmha__mean_phasors(const cmha_tensor *states, const unsigned char *mask, cmha_real eps, cmha_real *u,
+                               cmha_real *vectors) {
     size_t B = states->shape[0], N = states->shape[1], W = states->shape[2], b, n, j, count;
     for (b = 0; b < B; b++) {
         cmha_real *to = vectors + b * W;
@@ -11516,12 +11687,21 @@ CMHA_DEF double cmha_spearman(const double *x, const double *y, size_t n, double
 /* ---- The trainer ---- */
 
 CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer) {
-    cmha_context *context;
-    if (!trainer || !trainer->model) return;
-    context = trainer->model->context;
-    cmha__give(context, trainer->moments, 2 * trainer->model->size * sizeof *trainer->moments);
-    cmha__give(context, trainer->ids, 2 * trainer->config.batch * trainer->config.length * sizeof *trainer->ids);
+    if (!trainer || !trainer->context) return;
+    cmha__give(trainer->context, trainer->moments, 2 * trainer->size * sizeof *trainer->moments);
+    cmha__give(trainer->context, trainer->ids, 2 * trainer->config.batch * trainer->config.length * sizeof *trainer->ids);
     memset(trainer, 0, sizeof *trainer);
+}
+
+/* Open, and its model as well? (That one may have been closed first.) */
+static int cmha__trainer_open(const cmha_trainer *trainer) {
+    return trainer && trainer->context && trainer->model->context && trainer->model->size == trainer->size;
+}
+
+/* Tokens that can be read? A count without data, or a width that nobody set, would lead outside of the memory. */
+static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *call, const cmha_tokens *tokens) {
+    if (tokens && tokens->data && (tokens->width == 1 || tokens->width == 2 || tokens->width == 4)) return CMHA_OK;
+    return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "%s: no tokens, or their width is not 1, 2 or 4", call);
 }
 
 /* Memory of every later step, taken now: gradients first, because the dry run needs them attached. */
@@ -11555,7 +11735,9 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (!model->config.causal && trainer->config.mask_token >= model->config.vocabulary)
         return cmha__fail(model->context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
                           trainer->config.mask_token, model->config.vocabulary);
+    trainer->context = model->context;
     trainer->model = model;
+    trainer->size = model->size;
     trainer->seed = model->context->config.seed;
     trainer->best = (double)INFINITY;
     status = cmha__trainer_reserve(trainer);
@@ -11713,8 +11895,9 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
     const cmha_trainer_config *c;
     double mean = 0;
     cmha_status status;
-    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
-    if (!tokens) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: no tokens");
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
+    status = cmha__check_stream(trainer, "step", tokens);
+    if (status) return status;
     c = &trainer->config;
     if (tokens->count <= c->length)
         return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: %zu tokens are too few for sequences of %zu",
@@ -11727,7 +11910,7 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
     double mean = 0;
     cmha_status status;
-    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     cmha_model_zero_grad(trainer->model);
     status = cmha_model_gradient(trainer->model, batch, 1, cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1)),
                                  &mean);
@@ -11749,8 +11932,11 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     const cmha_trainer_config *c;
     size_t total, done = 0, row, counted = 0, i;
     double sum = 0;
-    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
-    if (!tokens || !loss) return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: no tokens or no result");
+    cmha_status status;
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
+    if (!loss) return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "evaluate: no result");
+    status = cmha__check_stream(trainer, "evaluate", tokens);
+    if (status) return status;
     c = &trainer->config;
     if (tokens->count < 2)
         return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: %zu tokens are too few", tokens->count);
@@ -11759,7 +11945,6 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         size_t length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
         cmha_batch batch;
         double mean = 0;
-        cmha_status status;
         size_t targets = 0;
         if (rows > c->batch) rows = c->batch;
         batch = cmha__trainer_batch(trainer, rows, length);
@@ -11787,8 +11972,8 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
     cmha_context *context;
-    if (!cache || !cache->model) return;
-    context = cache->model->context;
+    if (!cache || !cache->context) return;
+    context = cache->context;
     cmha_tape_close(&cache->tape);
     cmha__give(context, cache->ids, 2 * cache->batch * cache->capacity * sizeof *cache->ids);
     cmha__give(context, cache->memory, cache->size * sizeof *cache->memory);
@@ -11872,6 +12057,7 @@ CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_
     c = &model->config;
     if (model->position_weight && capacity > c->max_positions) capacity = c->max_positions;
     if (!c->causal) return cmha__fail(context, CMHA_ERR_STATE, "cache: a bidirectional model cannot continue a sequence");
+    cache->context = context;
     cache->model = model;
     cache->batch = batch;
     cache->capacity = capacity;
@@ -12033,16 +12219,18 @@ static cmha_status cmha__cache_slide(cmha_cache *cache, size_t n) {
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
     cmha_model *model;
     cmha_status status;
-    size_t keep, skip = 0;
-    if (!cache || !cache->model) return CMHA_ERR_STATE;
+    size_t keep, skip = 0, total, bytes;
+    if (!cache || !cache->context || !cache->model->context) return CMHA_ERR_STATE;
     model = cache->model;
     if (!ids || !n) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "append: no tokens");
+    if (n > cache->capacity - cache->length && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
+        return cmha__fail(model->context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more", cache->length,
+                          cache->capacity, n);
+    if (!cmha__mul(cache->batch, n, &total) || !cmha__mul(total, sizeof *ids, &bytes))
+        return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "append: %zu tokens of %zu sequences overflow a size", n, cache->batch);
     cmha_tape_reset(&cache->tape);
-    if (cmha__check_tokens(&cache->tape, ids, cache->batch * n, model->config.vocabulary, 0, 0)) return CMHA_ERR_TOKEN;
+    if (cmha__check_tokens(&cache->tape, ids, total, model->config.vocabulary, 0, 0)) return CMHA_ERR_TOKEN;
     if (n > cache->capacity - cache->length) {
-        if (!cache->slide)
-            return cmha__fail(model->context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more", cache->length,
-                              cache->capacity, n);
         status = cmha__cache_slide(cache, n);
         if (status) return status;
         keep = cache->capacity - cache->length;
@@ -12210,7 +12398,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
     cmha_sampler_config config;
     cmha__generation g;
     cmha_status status;
-    if (!cache || !cache->model) return CMHA_ERR_STATE;
+    if (!cache || !cache->context || !cache->model->context) return CMHA_ERR_STATE;
     if (sampler) config = *sampler;
     else cmha_config_defaults(cmha_sampler_table(), &config);
     status = cmha_config_check(cache->model->context, cmha_sampler_table(), &config);
@@ -12232,6 +12420,8 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 #define CMHA__CLOSE_FILE _close
 #define CMHA__SEEK_FILE _lseeki64
 #define CMHA__FILE_PLACE long long
+#define CMHA__FILE_ABOUT struct _stat64 /* plain fstat has 32 bits for the size there */
+#define CMHA__FILE_STAT _fstat64
 #define CMHA__READ_FILE(fd, to, n) _read(fd, to, (unsigned)(n))
 #define CMHA__WRITE_FILE(fd, from, n) _write(fd, from, (unsigned)(n))
 #define CMHA__FLUSH_FILE _commit
@@ -12246,6 +12436,8 @@ __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to
 #define CMHA__CLOSE_FILE close
 #define CMHA__SEEK_FILE lseek
 #define CMHA__FILE_PLACE off_t
+#define CMHA__FILE_ABOUT struct stat
+#define CMHA__FILE_STAT fstat
 #define CMHA__READ_FILE(fd, to, n) read(fd, to, n)
 #define CMHA__WRITE_FILE(fd, from, n) write(fd, from, n)
 #define CMHA__FLUSH_FILE fsync
@@ -12271,11 +12463,22 @@ static cmha_status cmha__io_fail(cmha_context *ctx, const char *path, const char
     return cmha__fail(ctx, status, "%s: %s: %s", cmha__short(path), what, number ? strerror(number) : "the file ended early");
 }
 
+/* Puts the file's name before an error line that lacks it: it came from a part of the library that knows no files. */
+static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status status) {
+    char line[sizeof ctx->detail], name[128];
+    if (status == CMHA_OK || !ctx) return status;
+    snprintf(name, sizeof name, "%s", cmha__short(path));
+    cmha__one_line(name); /* as it would stand there */
+    if (strncmp(ctx->detail, name, strlen(name)) == 0) return status;
+    memcpy(line, ctx->detail, sizeof line);
+    return cmha__fail(ctx, status, "%s: %s", cmha__short(path), line);
+}
+
 static cmha_status cmha__file_open(cmha_context *ctx, const char *path, int *fd, uint64_t *size) {
-    struct stat about;
+    CMHA__FILE_ABOUT about;
     int file = CMHA__OPEN_FILE(path, O_RDONLY | CMHA__FILE_FLAGS), regular;
     if (file < 0) return cmha__io_fail(ctx, path, "cannot be opened");
-    regular = fstat(file, &about) == 0 && S_ISREG(about.st_mode);
+    regular = CMHA__FILE_STAT(file, &about) == 0 && S_ISREG(about.st_mode);
     *size = regular ? (uint64_t)CMHA__SEEK_FILE(file, 0, SEEK_END) : 0;
     if (!regular || *size == (uint64_t)-1) {
         CMHA__CLOSE_FILE(file);
@@ -12336,13 +12539,13 @@ static void cmha__flush_folder(cmha_context *ctx, const char *path) {
 #else
     const char *slash = strrchr(path, '/');
     size_t length = slash ? (size_t)(slash - path) + 1 : 1;
-    char *folder = (char *)cmha__take(ctx, length + 1);
+    char folder[4096]; /* systems open no longer paths; and memory that runs out here would go unnoticed */
     int fd;
-    if (!folder) return;
+    (void)ctx;
+    if (length >= sizeof folder) return;
     memcpy(folder, slash ? path : ".", length);
     folder[length] = 0;
     fd = open(folder, O_RDONLY | CMHA__FILE_FLAGS);
-    cmha__give(ctx, folder, length + 1);
     if (fd < 0) return;
     (void)fsync(fd);
     close(fd);
@@ -12593,8 +12796,8 @@ static cmha_status cmha__read_metadata(cmha__header *h) {
 
 /* Bytes of an element, 0 for a type we have not heard of. */
 static size_t cmha__dtype_size(const char *dtype) {
-    static const char *const names[4] = {"|BOOL|U8|I8|F8_E5M2|F8_E4M3|F8_E8M0|", "|I16|U16|F16|BF16|", "|I32|U32|F32|",
-                                         "|I64|U64|F64|C64|"};
+    static const char *const names[4] = {"|BOOL|U8|I8|F8_E5M2|F8_E4M3|F8_E8M0|F8_E5M2FNUZ|F8_E4M3FNUZ|", "|I16|U16|F16|BF16|",
+                                         "|I32|U32|F32|", "|I64|U64|F64|C64|"};
     char key[16];
     int i;
     if (!*dtype || strlen(dtype) > 12 || strchr(dtype, '|')) return 0;
@@ -12775,6 +12978,7 @@ CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *cont
     if (!archive) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: archive is NULL");
     memset(archive, 0, sizeof *archive);
     if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: context or path is NULL");
+    if (!context->open) return CMHA_ERR_STATE;
     if ((status = cmha__file_open(context, path, &fd, &size)) != CMHA_OK) return status;
     archive->context = context;
     archive->file = (void *)((intptr_t)fd + 1);
@@ -12782,7 +12986,7 @@ CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *cont
     archive->path = (char *)cmha__take(context, length);
     if (archive->path) {
         memcpy(archive->path, path, length);
-        status = cmha__load_header(archive, size);
+        status = cmha__blame(context, path, cmha__load_header(archive, size));
     } else status = cmha__fail(context, CMHA_ERR_MEMORY, "%s: no memory for its name", cmha__short(path));
     if (status != CMHA_OK) cmha_archive_close(archive);
     return status;
@@ -12989,7 +13193,8 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
     if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape))
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s has rank %d, not 0 to 8", item->name, item->rank);
     if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0)
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s: dtype %.12s is not I64 or U8", item->name, item->dtype);
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s: dtype %.12s is not I64 or U8", item->name,
+                          item->dtype);
     for (i = 0; i < item->rank; i++)
         if (!cmha__mul(count, item->shape[i], &count))
             return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive write: tensor %.60s", item->name);
@@ -13056,7 +13261,7 @@ static int cmha__write_words(int fd, const void *data, size_t n, size_t width) {
     return 1;
 }
 
-/* The whole file at `path`, flushed to the disk and closed; 0 leaves the reason in errno. */
+/* The whole file at `path`, flushed to the disk and closed; 0 leaves the reason in errno, and no file that it has begun. */
 static int cmha__write_file(const char *path, const cmha__writer *header, const cmha_archive_item *items, size_t n_items) {
     unsigned char length[8];
     int fd = CMHA__OPEN_FILE(path, O_WRONLY | O_CREAT | O_TRUNC | CMHA__FILE_FLAGS, CMHA__FILE_MODE), good, why;
@@ -13068,7 +13273,8 @@ static int cmha__write_file(const char *path, const cmha__writer *header, const 
         good = cmha__write_words(fd, items[i].data, cmha__item_count(&items[i]), cmha__item_width(&items[i]));
     if (good) good = CMHA__FLUSH_FILE(fd) == 0;
     why = errno;
-    if (CMHA__CLOSE_FILE(fd) != 0 && good) return 0;
+    if (CMHA__CLOSE_FILE(fd) != 0 && good) good = 0, why = errno;
+    if (!good) (void)remove(path);
     errno = why;
     return good;
 }
@@ -13083,12 +13289,14 @@ static cmha_status cmha__write_and_rename(cmha_context *ctx, const char *path, c
     if (stat(beside, &about) == 0 && !S_ISREG(about.st_mode))
         return cmha__fail(ctx, CMHA_ERR_IO, "%s: cannot be replaced: not a regular file", cmha__short(beside));
     errno = 0;
-    if (cmha__write_file(beside, header, items, n_items) && cmha__file_replace(beside, path)) {
-        cmha__flush_folder(ctx, path);
-        return CMHA_OK;
-    }
-    status = cmha__io_fail(ctx, path, "writing failed");
-    (void)remove(beside);
+    if (cmha__write_file(beside, header, items, n_items)) {
+        if (cmha__file_replace(beside, path)) {
+            cmha__flush_folder(ctx, path);
+            return CMHA_OK;
+        }
+        status = cmha__io_fail(ctx, path, "writing failed");
+        (void)remove(beside);
+    } else status = cmha__io_fail(ctx, path, "writing failed");
     return status == CMHA_ERR_NOT_FOUND ? CMHA_ERR_IO : status; /* no such folder */
 }
 
@@ -13099,6 +13307,7 @@ CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
     size_t room, length;
     char *beside;
     if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: context or path is NULL");
+    if (!context->open) return CMHA_ERR_STATE;
     if ((status = cmha__check_contents(context, items, n_items, metadata, n_metadata)) != CMHA_OK) return status;
     header.text = NULL;
     header.used = 0;
@@ -13247,7 +13456,7 @@ CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path) {
 }
 
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
-    if (!trainer || !trainer->model || !trainer->model->context) return CMHA_ERR_STATE;
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     return cmha__save(trainer->model, trainer, path);
 }
 
@@ -13268,58 +13477,146 @@ static cmha_status cmha__archive_config(const cmha_archive *archive, cmha_model_
     return CMHA_OK;
 }
 
-/* Is this tensor of the file what the parameter expects? */
-static cmha_status cmha__check_parameter(const cmha_archive *archive, const char *prefix, const cmha_parameter *parameter) {
-    char name[CMHA__NAME + 16];
-    const cmha_archive_tensor *found;
+/* Names for an error line: as many as fit, then how many more there are. */
+typedef struct cmha__names {
+    char text[170];
+    size_t used, shown, n;
+} cmha__names;
+
+static void cmha__add_name(cmha__names *names, const char *name) {
+    size_t length = strlen(name) < 60 ? strlen(name) : 60, room = sizeof names->text - 32;
+    if (names->shown < names->n++ || names->used + length + 2 > room) return;
+    snprintf(names->text + names->used, room - names->used, "%s%.*s", names->used ? ", " : "", (int)length, name);
+    names->used += strlen(names->text + names->used);
+    names->shown++;
+}
+
+static const char *cmha__name_list(cmha__names *names) {
+    if (names->shown < names->n)
+        snprintf(names->text + names->used, sizeof names->text - names->used, " and %lu more",
+                 (unsigned long)(names->n - names->shown));
+    return names->text;
+}
+
+static void cmha__shape_text(const size_t *shape, int rank, char *text, size_t room) {
+    size_t used = 0;
     int i;
-    snprintf(name, sizeof name, "%s%s", prefix, parameter->name);
-    found = cmha_archive_find(archive, name);
-    if (!found) return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: tensor %s is missing", cmha__short(archive->path), name);
-    if (cmha__dtype_kind(found->dtype) >= CMHA__AS_I64)
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: tensor %s is %s", cmha__short(archive->path), name, found->dtype);
+    snprintf(text, room, "[");
+    for (i = 0; i < rank && (used = strlen(text)) < room; i++)
+        snprintf(text + used, room - used, "%s%lu", i ? ", " : "", (unsigned long)shape[i]);
+    used = strlen(text);
+    snprintf(text + used, room - used, "]");
+}
+
+enum { CMHA__WHY = 200 };
+
+/* Is this tensor of the file what the parameter expects? If not, why [CMHA__WHY] says it after "tensor NAME". */
+static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_parameter *parameter, char *why) {
+    char theirs[80], ours[80];
+    int i;
+    if (cmha__dtype_kind(found->dtype) >= CMHA__AS_I64) {
+        snprintf(why, CMHA__WHY, "is %s, not F64, F32, F16 or BF16", found->dtype);
+        return CMHA_ERR_FORMAT;
+    }
     for (i = 0; found->rank == parameter->tensor.rank && i < found->rank; i++)
         if (found->shape[i] != parameter->tensor.shape[i]) break;
     if (found->rank == parameter->tensor.rank && i == found->rank) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_SHAPE, "%s: tensor %s has %lu numbers in %d dimensions, the model needs %lu in %d",
-                      cmha__short(archive->path), name, (unsigned long)found->count, found->rank,
-                      (unsigned long)parameter->tensor.size, parameter->tensor.rank);
+    cmha__shape_text(found->shape, found->rank, theirs, sizeof theirs);
+    cmha__shape_text(parameter->tensor.shape, parameter->tensor.rank, ours, sizeof ours);
+    snprintf(why, CMHA__WHY, "has the shape %s, the model needs %s", theirs, ours);
+    return CMHA_ERR_SHAPE;
 }
 
-/* Names and shapes of all parameters under a prefix. */
-static cmha_status cmha__check_block(const cmha_archive *archive, cmha_model *model, const char *prefix) {
-    size_t i;
-    for (i = 0; i < model->n_parameters; i++) {
-        cmha_status status = cmha__check_parameter(archive, prefix, &model->parameters[i]);
-        if (status != CMHA_OK) return status;
-    }
-    return CMHA_OK;
-}
+/* The weights, and a checkpoint's moments */
+static const char *const cmha__prefixes[3] = {"", "optim.m.", "optim.v."};
 
-/* Tensors the model has no place for. All its own have been found, so counting comes first and the search is for the message. */
-static cmha_status cmha__check_strangers(const cmha_archive *archive, cmha_model *model) {
-    size_t i, plain = 0;
-    for (i = 0; i < archive->n_tensors; i++) plain += strncmp(archive->tensors[i].name, "optim.", 6) != 0;
-    for (i = 0; plain > model->n_parameters && i < archive->n_tensors; i++) {
-        const char *name = archive->tensors[i].name;
-        if (strncmp(name, "optim.", 6) == 0 || cmha_model_find(model, name)) continue;
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: the model has no parameter %.60s", cmha__short(archive->path),
-                          name);
-    }
-    return CMHA_OK;
-}
-
-static cmha_status cmha__read_block(cmha_archive *archive, const cmha_model *model, const char *prefix, cmha_real *block) {
+static const cmha_archive_tensor *cmha__archive_parameter(const cmha_archive *archive, int block, const cmha_parameter *parameter) {
     char name[CMHA__NAME + 16];
+    snprintf(name, sizeof name, "%s%s", cmha__prefixes[block], parameter->name);
+    return cmha_archive_find(archive, name);
+}
+
+/* Which tensors have a place in the model or its moments: known [n_tensors], given back by the caller. */
+static cmha_status cmha__known_tensors(const cmha_archive *archive, const cmha_model *model, unsigned char **known) {
+    size_t i;
+    int block;
+    *known = (unsigned char *)cmha__take(archive->context, archive->n_tensors);
+    if (archive->n_tensors && !*known)
+        return cmha__fail(archive->context, CMHA_ERR_MEMORY, "%s: no memory to look at %lu tensors", cmha__short(archive->path),
+                          (unsigned long)archive->n_tensors);
+    if (archive->n_tensors) memset(*known, 0, archive->n_tensors);
+    for (block = 0; block < 3; block++)
+        for (i = 0; i < model->n_parameters; i++) {
+            const cmha_archive_tensor *found = cmha__archive_parameter(archive, block, &model->parameters[i]);
+            if (found) (*known)[found - archive->tensors] = 1;
+        }
+    return CMHA_OK;
+}
+
+/* Every parameter of the first `blocks` of weights and moments is there and fits, and nothing is unknown. */
+static cmha_status cmha__check_weights(const cmha_archive *archive, const cmha_model *model, int blocks) {
+    cmha__names missing, strange;
+    char why[CMHA__WHY];
+    unsigned char *known;
+    size_t i;
+    int block;
+    cmha_status status = cmha__known_tensors(archive, model, &known);
+    memset(&missing, 0, sizeof missing), memset(&strange, 0, sizeof strange);
+    for (block = 0; block < blocks; block++)
+        for (i = 0; status == CMHA_OK && i < model->n_parameters; i++) {
+            const cmha_archive_tensor *found = cmha__archive_parameter(archive, block, &model->parameters[i]);
+            char name[CMHA__NAME + 16];
+            snprintf(name, sizeof name, "%s%s", cmha__prefixes[block], model->parameters[i].name);
+            if (!found) cmha__add_name(&missing, name);
+            else if ((status = cmha__fits(found, &model->parameters[i], why)) != CMHA_OK)
+                cmha__fail(archive->context, status, "%s: tensor %s %s", cmha__short(archive->path), name, why);
+        }
+    for (i = 0; status == CMHA_OK && i < archive->n_tensors; i++)
+        if (!known[i]) cmha__add_name(&strange, archive->tensors[i].name);
+    cmha__give(archive->context, known, archive->n_tensors);
+    if (status != CMHA_OK || missing.n + strange.n == 0) return status;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: %s%s%s%s%s", cmha__short(archive->path),
+                      missing.n ? "missing tensors: " : "", cmha__name_list(&missing), missing.n && strange.n ? "; " : "",
+                      strange.n ? "tensors unknown to the model: " : "", cmha__name_list(&strange));
+}
+
+/* What of the file fits goes to its place in `block`, of which the rest stays. */
+static cmha_status cmha__read_block(cmha_archive *archive, const cmha_model *model, int prefix, cmha_real *block, size_t *taken) {
+    char why[CMHA__WHY];
     size_t i;
     for (i = 0; i < model->n_parameters; i++) {
         const cmha_parameter *p = &model->parameters[i];
+        const cmha_archive_tensor *found = cmha__archive_parameter(archive, prefix, p);
         cmha_status status;
-        snprintf(name, sizeof name, "%s%s", prefix, p->name);
-        status = cmha_archive_read(archive, cmha_archive_find(archive, name), block + (p->tensor.data - model->data));
+        if (!found || cmha__fits(found, p, why) != CMHA_OK) continue;
+        status = cmha_archive_read(archive, found, block + (p->tensor.data - model->data));
         if (status != CMHA_OK) return status;
+        if (taken) ++*taken;
     }
     return CMHA_OK;
+}
+
+static void cmha__say_left(const cmha_archive *archive, const char *what, const char *name, const char *why) {
+    const cmha_context_config *config = &archive->context->config;
+    char line[sizeof archive->context->detail];
+    snprintf(line, sizeof line, "%s: %s %.60s %s", cmha__short(archive->path), what, name, why);
+    cmha__one_line(line);
+    config->log(config->log_user, CMHA_LOG_WARNING, line);
+}
+
+/* A line for every parameter that stays as it was and every tensor that the model has no use for. */
+static void cmha__report_left(const cmha_archive *archive, const cmha_model *model, const unsigned char *known) {
+    char why[CMHA__WHY];
+    size_t i;
+    if (!archive->context->config.log) return;
+    for (i = 0; i < model->n_parameters; i++) {
+        const cmha_archive_tensor *found = cmha__archive_parameter(archive, 0, &model->parameters[i]);
+        if (!found) cmha__say_left(archive, "parameter", model->parameters[i].name, "is not in the file and stays as it is");
+        else if (cmha__fits(found, &model->parameters[i], why) != CMHA_OK)
+            cmha__say_left(archive, "tensor", found->name, why);
+    }
+    for (i = 0; i < archive->n_tensors; i++)
+        if (!known[i]) cmha__say_left(archive, "tensor", archive->tensors[i].name, "is unknown to the model");
 }
 
 /* "a,b,c" -> n numbers; 0 unless there are exactly n. */
@@ -13378,11 +13675,10 @@ static cmha_status cmha__check_appetite(const cmha_archive *archive, const cmha_
 }
 
 static cmha_status cmha__load_into(cmha_model *model, cmha_archive *archive, const double *omega) {
-    cmha_status status = cmha__check_block(archive, model, "");
-    if (status == CMHA_OK) status = cmha__check_strangers(archive, model);
+    cmha_status status = cmha__check_weights(archive, model, 1);
     if (status == CMHA_OK && omega) status = cmha_model_set_frequencies(model, omega);
     if (status == CMHA_OK) status = cmha__archive_knowledge(archive, &model->knowledge_identity);
-    if (status == CMHA_OK) status = cmha__read_block(archive, model, "", model->data);
+    if (status == CMHA_OK) status = cmha__read_block(archive, model, 0, model->data, NULL);
     return status;
 }
 
@@ -13403,7 +13699,41 @@ CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, c
     cmha__give(context, omega, n_omega * sizeof *omega);
     cmha_archive_close(&archive);
     if (status != CMHA_OK) cmha_model_close(model);
-    return status == CMHA_ERR_ARGUMENT ? CMHA_ERR_FORMAT : status; /* the argument came from the file */
+    if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
+    return cmha__blame(context, path, status);
+}
+
+/* Reads into memory of its own first, so that a disk that fails half-way leaves the model as it was. */
+static cmha_status cmha__read_over(cmha_model *model, cmha_archive *archive, size_t *taken) {
+    size_t bytes = model->size * sizeof *model->data;
+    cmha_real *staged = (cmha_real *)cmha__take(model->context, bytes);
+    cmha_status status;
+    if (!staged)
+        return cmha__fail(model->context, CMHA_ERR_MEMORY, "%s: no memory to read %lu parameters", cmha__short(archive->path),
+                          (unsigned long)model->size);
+    memcpy(staged, model->data, bytes);
+    status = cmha__read_block(archive, model, 0, staged, taken);
+    if (status == CMHA_OK) memcpy(model->data, staged, bytes);
+    else *taken = 0;
+    cmha__give(model->context, staged, bytes);
+    return status;
+}
+
+CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken) {
+    cmha_archive archive;
+    cmha_status status;
+    unsigned char *known = NULL;
+    size_t n = 0;
+    if (taken) *taken = 0;
+    if (!model || !model->context) return CMHA_ERR_STATE;
+    if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
+    status = strict ? cmha__check_weights(&archive, model, 1) : cmha__known_tensors(&archive, model, &known);
+    if (status == CMHA_OK) status = cmha__read_over(model, &archive, &n);
+    if (status == CMHA_OK && !strict) cmha__report_left(&archive, model, known);
+    cmha__give(model->context, known, archive.n_tensors);
+    cmha_archive_close(&archive);
+    if (taken) *taken = n;
+    return status;
 }
 
 /* The first option in which file and model differ ends a resumption: it would be another run. */
@@ -13444,21 +13774,40 @@ static cmha_status cmha__archive_state(const cmha_archive *archive, uint64_t *st
     if (!text[0] || !text[1] || !text[2])
         return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: it has weights but no training state",
                           cmha__short(archive->path));
-    if (!cmha__parse_u64(text[0], step) || *step > (size_t)-1 || !cmha__parse_u64(text[1], seed) || !cmha__parse_real(text[2],
-                                                                                                                      best))
+    if (!cmha__parse_u64(text[0], step) || *step > (size_t)-1 / 2 /* the next step's number must not be 0 */ ||
+        !cmha__parse_u64(text[1], seed) || !cmha__parse_real(text[2], best))
         return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: state.step, state.seed or state.best is not a number",
                           cmha__short(archive->path));
     return CMHA_OK;
 }
 
 /* Everything that can be wrong with the file, before anything is changed. */
-static cmha_status cmha__check_resume(const cmha_archive *archive, cmha_model *model) {
-    static const char *const prefixes[3] = {"", "optim.m.", "optim.v."};
+static cmha_status cmha__check_resume(const cmha_archive *archive, const cmha_model *model) {
     cmha_status status = cmha__check_same_config(archive, model);
-    int i;
     if (status == CMHA_OK) status = cmha__check_same_omega(archive, model);
-    for (i = 0; status == CMHA_OK && i < 3; i++) status = cmha__check_block(archive, model, prefixes[i]);
-    return status == CMHA_OK ? cmha__check_strangers(archive, model) : status;
+    return status == CMHA_OK ? cmha__check_weights(archive, model, 3) : status;
+}
+
+/* Weights and moments, by way of memory of its own as in cmha__read_over. */
+static cmha_status cmha__resume(cmha_trainer *trainer, cmha_archive *archive) {
+    cmha_model *model = trainer->model;
+    size_t n = model->size, bytes = 3 * n * sizeof *model->data; /* cannot overflow: cmha__model_describe */
+    cmha_real *staged = (cmha_real *)cmha__take(model->context, bytes);
+    cmha_status status = CMHA_OK;
+    int block;
+    if (!staged)
+        return cmha__fail(model->context, CMHA_ERR_MEMORY, "%s: no memory to read %lu parameters and their moments",
+                          cmha__short(archive->path), (unsigned long)n);
+    memcpy(staged, model->data, n * sizeof *staged);
+    memcpy(staged + n, trainer->moments, 2 * n * sizeof *staged);
+    for (block = 0; block < 3 && status == CMHA_OK; block++)
+        status = cmha__read_block(archive, model, block, staged + (size_t)block * n, NULL);
+    if (status == CMHA_OK) {
+        memcpy(model->data, staged, n * sizeof *staged);
+        memcpy(trainer->moments, staged + n, 2 * n * sizeof *staged);
+    }
+    cmha__give(model->context, staged, bytes);
+    return status;
 }
 
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) {
@@ -13467,7 +13816,7 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
     cmha_status status;
     uint64_t step = 0, seed = 0, knowledge = 0;
     double best = 0;
-    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
     status = cmha__archive_state(&archive, &step, &seed, &best);
     if (status == CMHA_OK) status = cmha__check_resume(&archive, model);
@@ -13476,9 +13825,7 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
         status = cmha__fail(model->context, CMHA_ERR_FORMAT,
                             "%s: it learned with another knowledge base; to go on with this one, set it after loading",
                             cmha__short(path));
-    if (status == CMHA_OK) status = cmha__read_block(&archive, model, "", model->data);
-    if (status == CMHA_OK) status = cmha__read_block(&archive, model, "optim.m.", trainer->moments);
-    if (status == CMHA_OK) status = cmha__read_block(&archive, model, "optim.v.", trainer->moments + model->size);
+    if (status == CMHA_OK) status = cmha__resume(trainer, &archive);
     if (status == CMHA_OK) {
         trainer->step = (size_t)step;
         trainer->seed = seed;
@@ -13486,7 +13833,7 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
         if (!model->knowledge) model->knowledge_identity = knowledge;
     }
     cmha_archive_close(&archive);
-    return status;
+    return cmha__blame(model->context, path, status);
 }
 
 /* ---- knowledge bases ---- */
@@ -13523,8 +13870,8 @@ static cmha_status cmha__knowledge_misfit(const cmha_archive *archive, const cha
 }
 
 /* A tensor's dtype, rank and shape; columns 0 = rank 1. Not there: *found stays NULL. */
-static cmha_status cmha__knowledge_find(const cmha_archive *archive, const char *name, const char *dtype, size_t rows, size_t columns,
-                                        const cmha_archive_tensor **found) {
+static cmha_status cmha__knowledge_find(const cmha_archive *archive, const char *name, const char *dtype, size_t rows,
+                                        size_t columns, const cmha_archive_tensor **found) {
     const cmha_archive_tensor *t = *found = cmha_archive_find(archive, name);
     if (!t) return CMHA_OK;
     if (dtype ? strcmp(t->dtype, dtype) != 0 : cmha__dtype_kind(t->dtype) >= CMHA__AS_I64)
@@ -13592,7 +13939,6 @@ static cmha_status cmha__knowledge_rest(cmha_knowledge *kb, cmha_archive *archiv
     int64_t *ids = NULL, *begin = NULL;
     char *texts = NULL;
     cmha_status status = CMHA_OK;
-    size_t i;
     if (t[2] && !(ids = (int64_t *)cmha__knowledge_take(kb, t[2]->count, sizeof *ids))) return CMHA_ERR_MEMORY;
     if (t[2]) status = cmha_archive_read_i64(archive, t[2], ids);
     kb->ids = ids;
@@ -13604,9 +13950,8 @@ static cmha_status cmha__knowledge_rest(cmha_knowledge *kb, cmha_archive *archiv
         return cmha__io_fail(archive->context, archive->path, "reading failed");
     kb->texts = texts;
     kb->text_begin = (const uint64_t *)(const void *)begin;
-    for (i = 0; i <= kb->n; i++) /* a negative one is out of order, or beyond the texts, as an unsigned number */
-        if (kb->text_begin[i] < (i ? kb->text_begin[i - 1] : 0) || kb->text_begin[i] > t[4]->count || (!i && begin[0]))
-            return cmha__knowledge_misfit(archive, "text_begin", "is out of order or range");
+    if (!cmha__texts_in_order(kb->text_begin, kb->n, t[4]->count)) /* a negative one is huge, unsigned */
+        return cmha__knowledge_misfit(archive, "text_begin", "is out of order or range");
     return CMHA_OK;
 }
 
@@ -13634,8 +13979,8 @@ static cmha_status cmha__knowledge_identify(cmha_knowledge *kb, const cmha_archi
     uint64_t number;
     kb->identity = cmha__knowledge_identity(kb->n, kb->d_r, kb->vectors);
     if (!wanted || (cmha__parse_u64(wanted, &number) && number == kb->identity)) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: its vectors are not those of its identity %.24s", cmha__short(archive->path),
-                      wanted);
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: its vectors are not those of its identity %.24s",
+                      cmha__short(archive->path), wanted);
 }
 
 static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archive, int map) {
@@ -13645,7 +13990,7 @@ static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archiv
     if (!status && !kb->mapping) status = cmha__knowledge_reals(kb, archive, t[0], &kb->vectors);
     if (!status && !kb->mapping && t[1]) status = cmha__knowledge_reals(kb, archive, t[1], &kb->features);
     if (!status) status = cmha__knowledge_rest(kb, archive, t);
-    if (!status) status = cmha__knowledge_check(kb, UINT64_MAX);
+    if (!status) status = cmha__knowledge_finite(kb);
     if (!status) status = t[1] ? cmha__knowledge_phasors(kb, archive) : cmha__knowledge_features(kb);
     return status ? status : cmha__knowledge_identify(kb, archive);
 }
@@ -13661,7 +14006,7 @@ CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context
     status = cmha__knowledge_open(knowledge, &archive, map);
     cmha_archive_close(&archive);
     if (status) cmha_knowledge_close(knowledge);
-    return status;
+    return cmha__blame(context, path, status);
 }
 
 /* ---- token streams ---- */
@@ -13696,6 +14041,7 @@ CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context
     if (!tokens) return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: tokens is NULL");
     memset(tokens, 0, sizeof *tokens);
     if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: context or path is NULL");
+    if (!context->open) return CMHA_ERR_STATE;
     if (width != 1 && width != 2 && width != 4)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: width %d is not 1, 2 or 4", width);
     if ((status = cmha__file_open(context, path, &fd, &size)) != CMHA_OK) return status;

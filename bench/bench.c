@@ -1,6 +1,7 @@
 /* Measures this machine: matrix products, the CMHA feature map, attention, training, memory; `bench kinds` instead holds all kinds of
-   attention against each other, `bench retrieval` the search of a knowledge base against the product it contains. Medians of up to five runs after one that does not count; everything compared within one
-   call, because clocks and neighbours differ from one call to the next. */
+   attention against each other, `bench retrieval` the search of a knowledge base against the product it contains. Medians of up to
+   five runs after one that does not count; everything compared within one call, because clocks and neighbours differ from one
+   call to the next. */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 

@@ -189,7 +189,7 @@ static void read_rows(rows *r, const char *path, int labelled) {
     if (r->table.skipped) {
         snprintf(error, sizeof error, "%.200s has %zu lines without all columns, the first is line %zu", path, r->table.skipped,
                  r->table.first_skipped);
-        complain(!labelled, labelled ? "warning, left out: " : "", error);
+        complain(!labelled || !r->table.rows, labelled && r->table.rows ? "warning, left out: " : "", error);
     }
     if (labelled && !r->table.rows) complain(1, "there are no rows in ", path);
     must(text_examples_encode(&r->examples, &vocabulary, &r->table, labelled, second, tc.length, error));

@@ -640,7 +640,7 @@ static void train_models(void) {
     if (!option[SAVE].value) return;
     check(cmha_model_save(&side[ENCODER].model, file_of(option[SAVE].value, ".encoder")));
     if (side[DECODER].there) {
-        check(cmha_model_set_knowledge(&side[DECODER].model, NULL));
+        check(cmha_model_set_knowledge(&side[DECODER].model, &base)); /* the file keeps its identity */
         check(cmha_model_save(&side[DECODER].model, file_of(option[SAVE].value, ".decoder")));
     }
     must(text_vocabulary_save(&vocabulary, file_of(option[SAVE].value, ".vocab"), error));
@@ -657,6 +657,8 @@ int main(int argc, char **argv) {
     else train_models();
     if (option[MODEL].value && option[TEXT].value) build_base();
     if (base.d_r != side[ENCODER].mc.d_model / 2) complain(1, "another encoder made the base ", option[BASE].value);
+    if (side[DECODER].there && side[DECODER].model.knowledge_identity && side[DECODER].model.knowledge_identity != base.identity)
+        complain(0, "note: the decoder was saved with another base than this one", "");
     if (option[BASE].value && option[TEXT].value) check(cmha_knowledge_save(&base, option[BASE].value));
     if (option[PAIRS].value) report(option[PAIRS].value);
     if (option[ASK].value) ask_all(option[ASK].value);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
     TEXT_ERROR = 512,  /* bytes of an error line */
@@ -17,11 +18,20 @@ enum {
     TEXT_WORD = 100    /* most characters of a word that WordPiece looks into */
 };
 
+static inline size_t text_decode(const char *s, size_t n, uint32_t *c);
+
+/* What files and paths hold may stand in an error: control characters, line ends and what is no UTF-8 become question marks. */
 static inline int text_fail(char *error, const char *format, ...) {
+    size_t at, n, left;
+    uint32_t c;
     va_list list;
     va_start(list, format);
     vsnprintf(error, TEXT_ERROR, format, list);
     va_end(list);
+    for (at = 0, left = strlen(error); left; at += n, left -= n) {
+        n = text_decode(error + at, left, &c);
+        if (c < 32 || (c >= 127 && c < 160) || c == 0x2028 || c == 0x2029) memset(error + at, '?', n);
+    }
     return 0;
 }
 
@@ -50,14 +60,20 @@ static inline int text_number(text_slice s, double *value) {
 
 /* ---- Tables ---- */
 
-/* A file of at most `limit` bytes in memory of malloc; "-" is the standard input. */
+/* A file of at most `limit` bytes in memory of malloc; "-" is the standard input. Other pipes are refused: to open one could mean
+   to wait for ever. */
 static inline int text_read(const char *path, size_t limit, char **text, size_t *bytes, char *error) {
     int standard = !strcmp(path, "-"), failed;
-    FILE *file = standard ? stdin : fopen(path, "rb");
+    struct stat about;
+    FILE *file = standard ? stdin : NULL;
     size_t room = 65536, got;
     char *more;
-    *text = file ? (char *)malloc(room) : NULL, *bytes = 0;
+    *text = NULL, *bytes = 0;
+    if (!standard && !stat(path, &about) && !S_ISREG(about.st_mode))
+        return text_fail(error, "cannot read %s: not a regular file (the standard input is -)", path);
+    if (!standard) file = fopen(path, "rb");
     if (!file) return text_fail(error, "cannot open %s", path);
+    *text = (char *)malloc(room);
     while (*text && (got = fread(*text + *bytes, 1, room - *bytes, file)) > 0) {
         *bytes += got;
         if (*bytes > limit) break;
@@ -104,24 +120,35 @@ static inline text_slice text_line(const char **at, const char *end) {
     return line;
 }
 
+/* Cuts the first cell off a line; 0 if it was the last one. */
+static inline int text_cut_cell(text_slice *line, text_slice *cell) {
+    const char *tab = (const char *)memchr(line->at, '\t', line->n);
+    *cell = *line;
+    if (!tab) return 0;
+    cell->n = (size_t)(tab - line->at);
+    line->at += cell->n + 1, line->n -= cell->n + 1;
+    return 1;
+}
+
 /* Cells number want[c] (from 1) of a line; 0 if one is not there. */
 static inline int text_cut(text_slice line, const size_t *want, size_t columns, text_slice *cells) {
-    size_t number = 1, found = 0, c, n;
-    for (;; number++) {
-        const char *tab = (const char *)memchr(line.at, '\t', line.n);
-        n = tab ? (size_t)(tab - line.at) : line.n;
+    size_t number = 1, found = 0, c;
+    text_slice cell;
+    int more;
+    do {
+        more = text_cut_cell(&line, &cell);
         for (c = 0; c < columns; c++)
-            if (want[c] == number) cells[c].at = line.at, cells[c].n = n, found++;
-        if (!tab) return found == columns;
-        line.at += n + 1, line.n -= n + 1;
-    }
+            if (want[c] == number) cells[c] = cell, found++;
+    } while (number++, more);
+    return found == columns;
 }
 
 /* Which columns the names mean. A name of digits is a column's number from 1; any other name is looked for in the first line, which
    is then a header. *header tells. */
 static inline int text_header(text_slice line, const char *const *names, size_t columns, size_t *want, int *header, char *error) {
     size_t c, number;
-    text_slice cell;
+    text_slice rest, cell;
+    int more;
     *header = 0;
     for (c = 0; c < columns; c++) {
         want[c] = 0;
@@ -131,23 +158,26 @@ static inline int text_header(text_slice line, const char *const *names, size_t 
             continue;
         }
         *header = 1;
-        for (number = 1; !want[c] && text_cut(line, &number, 1, &cell); number++)
+        for (rest = line, number = 1, more = 1; more && !want[c]; number++) {
+            more = text_cut_cell(&rest, &cell);
             if (text_same(cell, text_of(names[c]))) want[c] = number;
+        }
         if (!want[c]) return text_fail(error, "the first line has no column \"%s\"", names[c]);
     }
     return 1;
 }
 
-/* Loads the columns called names[columns] of a file of at most `limit` bytes. A file without rows is no failure. */
-static inline int text_table_load(text_table *t, const char *path, size_t limit, const char *const *names, size_t columns,
-                                  char *error) {
-    size_t want[TEXT_COLUMNS], bytes, rows = 1, line, i;
-    const char *at, *end;
+/* The columns called names[columns] of a text of malloc, which the table owns from now on, whatever happens. `path` is for the
+   error line. */
+static inline int text_table_parse(text_table *t, char *text, size_t bytes, const char *path, const char *const *names,
+                                   size_t columns, char *error) {
+    size_t want[TEXT_COLUMNS], rows = 1, line, i;
+    const char *at = text, *end = text + bytes;
     int header;
     memset(t, 0, sizeof *t);
-    if (!columns || columns > TEXT_COLUMNS) return text_fail(error, "%zu columns: 1 to %d can be read", columns, TEXT_COLUMNS);
-    if (!text_read(path, limit, &t->text, &bytes, error)) return 0;
-    at = t->text, end = at + bytes;
+    t->text = text;
+    if (!columns || columns > TEXT_COLUMNS)
+        return text_table_close(t), text_fail(error, "%s: %zu columns: 1 to %d can be read", path, columns, TEXT_COLUMNS);
     if (bytes >= 3 && !memcmp(at, "\xEF\xBB\xBF", 3)) at += 3;
     for (i = 0; i < bytes; i++) rows += t->text[i] == '\n';
     t->cells = (text_slice *)malloc(rows * columns * sizeof *t->cells), t->lines = (size_t *)malloc(rows * sizeof *t->lines);
@@ -159,7 +189,7 @@ static inline int text_table_load(text_table *t, const char *path, size_t limit,
             char why[TEXT_ERROR - 80];
             if (!text_header(row, names, columns, want, &header, error)) {
                 snprintf(why, sizeof why, "%.*s", (int)sizeof why - 1, error);
-                return text_table_close(t), text_fail(error, "%.*s: %s", 70, path, why);
+                return text_table_close(t), text_fail(error, "%s: %s", path + (strlen(path) > 70 ? strlen(path) - 70 : 0), why);
             }
             if (header) continue;
         }
@@ -167,6 +197,15 @@ static inline int text_table_load(text_table *t, const char *path, size_t limit,
         else if (row.n && !t->skipped++) t->first_skipped = line;
     }
     return 1;
+}
+
+/* Loads the columns called names[columns] of a file of at most `limit` bytes. A file without rows is no failure. */
+static inline int text_table_load(text_table *t, const char *path, size_t limit, const char *const *names, size_t columns,
+                                  char *error) {
+    size_t bytes;
+    char *text;
+    memset(t, 0, sizeof *t);
+    return text_read(path, limit, &text, &bytes, error) && text_table_parse(t, text, bytes, path, names, columns, error);
 }
 
 /* ---- Characters ---- */
@@ -330,7 +369,8 @@ static inline int32_t *text_slot(const text_vocabulary *v, const char *prefix, t
     return v->slots + i;
 }
 
-/* Makes the rows of v->table findable; `name` is for the error line. Closes v after a failure. */
+/* Makes v->table, one token a row, a vocabulary; of equal tokens the last one counts. `name` is for the error line. Closes v after a
+   failure. */
 static inline int text_vocabulary_index(text_vocabulary *v, const char *name, char *error) {
     static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
     int32_t id[5];
@@ -357,7 +397,7 @@ static inline int text_vocabulary_index(text_vocabulary *v, const char *name, ch
 static inline int text_vocabulary_load(text_vocabulary *v, const char *path, char *error) {
     static const char *const first = "1";
     memset(v, 0, sizeof *v);
-    return text_table_load(&v->table, path, (size_t)1 << 28, &first, 1, error) && text_vocabulary_index(v, path, error);
+    return text_table_load(&v->table, path, (size_t)1 << 24, &first, 1, error) && text_vocabulary_index(v, path, error);
 }
 
 /* ---- WordPiece ---- */

@@ -169,15 +169,18 @@ int main(int argc, char **argv) {
         if (measure) {
             check(cmha_trainer_evaluate(&trainer, held_out.count > 1 ? &held_out : &train, &val));
             snprintf(seen, sizeof seen, "%.5f", val);
+        }
+        fprintf(csv, "%zu,%.6f,%s,%.4e,%.4f,%.0f\n", trainer.step, loss, measure ? seen : "", trainer.lr, trainer.grad_norm, speed);
+        fflush(csv); /* in whole rows, should the run be killed */
+        if (measure) {
             if (val < trainer.best) trainer.best = val, check(cmha_trainer_save(&trainer, option[OUT].value));
             check(cmha_trainer_save(&trainer, last));
         }
-        fprintf(csv, "%zu,%.6f,%s,%.4e,%.4f,%.0f\n", trainer.step, loss, measure ? seen : "", trainer.lr, trainer.grad_norm, speed);
         if (quiet || !(terminal || measure || trainer.step % 20 == 0)) continue;
         int eta = (int)((seconds() - start) / (double)(trainer.step - first) * (double)(tc.steps - trainer.step));
         printf("%sstep %zu/%zu  loss %.4f  validation %s  %.0f tokens/s  ETA %d:%02d:%02d  %s", terminal ? "\r" : "", trainer.step,
                tc.steps, loss, seen, speed, eta / 3600, eta / 60 % 60, eta % 60, measure || !terminal ? "\n" : "");
-        fflush(stdout), fflush(csv);
+        fflush(stdout);
         line_open = terminal && !measure;
     }
     fclose(csv);
@@ -187,9 +190,10 @@ int main(int argc, char **argv) {
     check(cmha_model_load(&best, &ctx, option[OUT].value));
     size_t n = best.position_weight && tc.length < 600 ? tc.length : 600;
     check(cmha_cache_init(&cache, &best, 1, tc.length, !best.position_weight));
-    check(cmha_generate(&cache, &(const int32_t){'\n'}, 1, n - 1, NULL, ctx.config.seed, show, NULL));
+    cmha_status status = cmha_generate(&cache, &(const int32_t){'\n'}, 1, n - 1, NULL, ctx.config.seed, show, NULL);
+    if (status != CMHA_STOPPED) check(status);
     putchar('\n');
     cmha_cache_close(&cache), cmha_model_close(&best), cmha_trainer_close(&trainer), cmha_model_close(&model);
     cmha_tokens_close(&text), cmha_context_close(&ctx);
-    return 0;
+    return stop ? 128 + stop : 0;
 }

@@ -132,9 +132,11 @@ static inline int check_finite(const cmha_real *a, size_t n) {
     return 1;
 }
 
-/* An allocator that knows what is out, and refuses the call number fail_at (counted from 1; 0 = never) and all after it. */
+/* An allocator that knows what is out, and refuses the call number fail_at (counted from 1; 0 = never) and, unless `once` is set,
+   all after it; and any request for more than `most` bytes (0 = no limit). */
 typedef struct check_heap {
-    size_t calls, bytes, peak, blocks, fail_at;
+    size_t calls, bytes, peak, blocks, fail_at, most;
+    int once;
     int mismatch; /* a release with another size than was asked for */
 } check_heap;
 
@@ -144,7 +146,8 @@ static inline void *check_heap_allocate(void *user, size_t bytes) {
     check_heap *heap = (check_heap *)user;
     unsigned char *block;
     heap->calls++;
-    if (heap->fail_at && heap->calls >= heap->fail_at) return NULL;
+    if (heap->fail_at && (heap->once ? heap->calls == heap->fail_at : heap->calls >= heap->fail_at)) return NULL;
+    if (heap->most && bytes > heap->most) return NULL;
     block = (unsigned char *)malloc(bytes + CHECK_HEADER);
     if (!block) return NULL;
     memcpy(block, &bytes, sizeof bytes);

@@ -5,11 +5,12 @@
    An op is one function and one row of the table at the end. Inputs reach the library as cmha_real; the expected values are
    read as doubles from the file, so that a float build is judged by the reference and not by its rounding. */
 #define _POSIX_C_SOURCE 200809L
+#define _DARWIN_C_SOURCE
 #include "check.h"
+#include "system.h"
 
 #include <dirent.h>
 #include <setjmp.h>
-#include <sys/stat.h>
 
 enum { MAX_POOL = 4096, MAX_TENSORS = 1024 };
 
@@ -28,7 +29,9 @@ typedef struct kase {
 
 enum { CASE_FAIL = 1, CASE_SKIP = 2 };
 
-#if defined(__GNUC__)
+#if defined(__MINGW32__)
+__attribute__((noreturn, format(gnu_printf, 3, 4)))
+#elif defined(__GNUC__)
 __attribute__((noreturn, format(printf, 3, 4)))
 #endif
 static void
@@ -108,6 +111,7 @@ static double *doubles(kase *k, const cmha_archive_tensor *t) {
         file && !fseek(file, (long)(k->file.data_begin + t->begin), SEEK_SET) && fread(x, sizeof *x, t->count, file) == t->count;
     if (file) fclose(file);
     if (!ok) leave(k, CASE_FAIL, "cannot read %s", t->name);
+    system_little_endian(x, t->count, sizeof *x);
     return x;
 }
 

@@ -38,6 +38,7 @@ static void window_run(kase *k, cmha_tape *tape, const cmha_knowledge *base) {
     cmha_irw_weights w;
     cmha_retrieve_args args;
     cmha_tensor *t[6], *z, *y, *loss;
+    cmha_fusion fusion = (cmha_fusion)choice(k, "cfg.fusion", "convex|additive");
     memset(&args, 0, sizeof args);
     args.queries = M, args.top = whole(k, "cfg.k"), args.tau = (cmha_real)number(k, "cfg.tau_r"), args.threshold = -1;
     args.eps = (cmha_real)number(k, "cfg.eps");
@@ -47,7 +48,7 @@ static void window_run(kase *k, cmha_tape *tape, const cmha_knowledge *base) {
     shape[0] = T, shape[1] = 2 * D;
     z = cmha_tensor_wrap(tape, 2, shape, planes(k, "in.z", T, D), zeros(k, T * 2 * D));
     w.wm = t[0], w.bm = t[1], w.wv = t[2], w.w_logits = t[3], w.wg = t[4], w.bg = t[5];
-    y = cmha_irw(tape, base, &args, (cmha_real)number(k, "cfg.tau"), (cmha_fusion)choice(k, "cfg.fusion", "convex|additive"), z, &w);
+    y = cmha_irw(tape, base, &args, (cmha_real)number(k, "cfg.tau"), fusion, z, &w);
     if (!y) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
     compare_planes(k, "out.y", y->data, T, D, 0);
     if (!gradients_wanted(k)) return;

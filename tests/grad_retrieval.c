@@ -1,5 +1,6 @@
-/* Gradients of CRAT's reflection window: the kernels retrieve and reflect, and the operations on a tape, against differences of their
-   forward. Which documents are found is not differentiated: bases and thresholds here leave the choice alone under the steps. */
+/* Gradients of CRAT's reflection window: the kernels retrieve and reflect, and the operations on a tape, against differences of
+   their forward. Which documents are found is not differentiated: bases and thresholds here leave the choice alone under the
+   steps. */
 #ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
 #endif

@@ -356,6 +356,13 @@ static cmha_status failing_backward(cmha_tape *tape, cmha_record *record) {
     return CMHA_ERR_STATE;
 }
 
+/* One that says why */
+static cmha_status explaining_backward(cmha_tape *tape, cmha_record *record) {
+    (void)record;
+    cmha_tape_fail(tape, CMHA_ERR_TOKEN, "mine: its own words");
+    return CMHA_ERR_STATE;
+}
+
 static void check_failures(void) {
     cmha_tape tape;
     size_t ab[2] = {2, 3}, ba[2] = {3, 2}, one = 1;
@@ -385,6 +392,22 @@ static void check_failures(void) {
     a = cmha_tensor_new(&tape, 2, ab, 1);
     y = cmha_push(&tape, "mine", cmha_tensor_new(&tape, 1, &one, 0), &a, 1, failing_backward, NULL);
     CHECK_IS(cmha_backward(&tape, y, 1), CMHA_ERR_STATE);
+    CHECK(strstr(cmha_error(&context), "backward of mine: ") != NULL); /* it gave no line, so it gets one */
+    cmha_tape_reset(&tape);
+    a = cmha_tensor_new(&tape, 2, ab, 1);
+    y = cmha_push(&tape, "mine", cmha_tensor_new(&tape, 1, &one, 0), &a, 1, explaining_backward, NULL);
+    CHECK_IS(cmha_backward(&tape, y, 1), CMHA_ERR_TOKEN);
+    CHECK(!strcmp(cmha_error(&context), "mine: its own words"));
+    cmha_tape_reset(&tape);
+    CHECK(cmha_tape_fail(&tape, CMHA_ERR_SHAPE, "mine: first") == NULL);
+    CHECK(cmha_tape_fail(&tape, CMHA_ERR_ARGUMENT, "mine: second") == NULL);
+    CHECK_IS(cmha_tape_status(&tape), CMHA_ERR_SHAPE); /* the first failure is kept, with its line */
+    CHECK(!strcmp(cmha_error(&context), "mine: first"));
+    CHECK(cmha_tensor_new(&tape, 2, ab, 1) == NULL);
+    cmha_tape_reset(&tape);
+    CHECK(cmha_tape_fail(&tape, CMHA_OK, "mine: no status") == NULL); /* a failure is one, whatever status was given */
+    CHECK(cmha_tape_status(&tape) != CMHA_OK);
+    CHECK(cmha_tape_fail(NULL, CMHA_ERR_SHAPE, "no tape") == NULL);
     cmha_tape_reset(&tape);
     a = cmha_tensor_new(&tape, 2, ab, 1);
     CHECK(cmha_backward(&tape, a, 1) != CMHA_OK); /* six elements are no loss */
@@ -424,6 +447,36 @@ static void check_kept(void) {
     cmha_tape_close(&tape);
 }
 
+/* A tensor of the caller's own struct is a parameter: two passes accumulate into its gradient, and it outlives them. A backward may
+   take memory of the tape. */
+static cmha_status borrowing_backward(cmha_tape *tape, cmha_record *record) {
+    cmha_real *g = cmha_grad(tape, record->in[0]), *scratch = (cmha_real *)cmha_tape_alloc(tape, 3 * sizeof *scratch);
+    size_t i;
+    if (!g || !scratch) return cmha_tape_status(tape);
+    for (i = 0; i < 3; i++) scratch[i] = 2 * record->in[0]->data[i] * record->out->grad[0];
+    for (i = 0; i < 3; i++) g[i] += scratch[i];
+    return CMHA_OK;
+}
+
+static void check_own_struct(void) {
+    cmha_tape tape;
+    cmha_tensor own, *in = &own, *out;
+    cmha_real x[3] = {1, -2, 3}, g[3] = {0, 0, 0};
+    size_t one = 1;
+    int pass;
+    memset(&own, 0, sizeof own);
+    own.data = x, own.grad = g, own.shape[0] = 3, own.rank = 1, own.size = 3, own.needs_grad = 1;
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    for (pass = 0; pass < 2; pass++) {
+        out = cmha_tensor_new(&tape, 1, &one, 0);
+        if (CHECK(out != NULL)) out->data[0] = (cmha_real)grad_dot(x, x, 3);
+        CHECK_OK(cmha_backward(&tape, cmha_push(&tape, "squares", out, &in, 1, borrowing_backward, NULL), 1));
+        cmha_tape_reset(&tape);
+    }
+    CHECK(own.grad == g && own.needs_grad == 1 && g[0] == 4 && g[1] == -8 && g[2] == 12);
+    cmha_tape_close(&tape);
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
@@ -434,6 +487,7 @@ int main(int argc, char **argv) {
     check_failures();
     check_silent();
     check_kept();
+    check_own_struct();
     check_pcl();
     check_attention();
     check_frozen();

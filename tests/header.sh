@@ -117,7 +117,8 @@ sed '/Stop here if you only want/,$d' cmha.h | grep -o '^CMHA_DEF [^;(]*\bcmha_[
     grep -o 'cmha_[a-z0-9_]*($' | tr -d '(' | sort -u > "$W/declared"
 sort -u "$W/symbols" | comm -23 "$W/declared" - > "$W/log"
 if [ -s "$W/log" ]; then bad "declared, but without code"; else ok; fi
-sort -u "$W/symbols" | comm -13 "$W/declared" - > "$W/log"
+# (but for the one whose name is composed of the version and the configuration)
+sort -u "$W/symbols" | grep -v '_compiled_with' | comm -13 "$W/declared" - > "$W/log"
 if [ -s "$W/log" ]; then bad "exported, but not declared"; else ok; fi
 # shellcheck disable=SC2086
 $CC $blas -I. -O1 -DCMHA_STATIC -c "$W/user.c" -o "$W/user.o"

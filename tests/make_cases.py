@@ -6,7 +6,7 @@ record their own derivatives, in float64, with nothing but the standard library.
 
     python3 tests/make_cases.py [directory]
 
-The complex operations are in make_cases_complex.py.
+The complex operations are in make_cases_complex.py, the mixture of experts in make_cases_experts.py.
 """
 import json
 import math
@@ -492,7 +492,11 @@ def main():
     model_case(directory, "own_model_rope_one_head", 42, 1, 4, 1, 4, 1, 3, 4, "rope", layout="half")
     sys.dont_write_bytecode = True
     import make_cases_complex  # here, because it imports from this file
+    import make_cases_experts
+    import make_cases_retrieval
     make_cases_complex.write_cases(directory)
+    make_cases_experts.write_cases(directory)
+    make_cases_retrieval.write_cases(directory)
 
 
 if __name__ == "__main__":

@@ -12,28 +12,7 @@ cd "$(dirname "$0")/.." || exit 2
 W=$B/tests
 rm -rf "$W" && mkdir -p "$W" || exit 2
 SHARED=../shared/conformance/cases
-passed=0 failed=0
-
-# part LABEL COMMAND...: a program whose last line is "N passed, N failed[, N skipped]" and whose status is its verdict
-part() {
-    label=$1; shift
-    "$@" > "$W/log" 2>&1; status=$?
-    last=$(tail -n 1 "$W/log")
-    p=$(printf '%s\n' "$last" | sed -n 's/^\([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed.*/\1/p')
-    f=$(printf '%s\n' "$last" | sed -n 's/^\([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed.*/\2/p')
-    if [ -z "$p" ]; then p=0 f=1; tail -n 15 "$W/log"; last="stopped with status $status"; fi
-    if [ "$f" -eq 0 ] && [ $status -ne 0 ]; then f=1 last="$last, but status $status"; fi
-    if [ "$f" -ne 0 ]; then grep -v '^PASS\|^SKIP' "$W/log" | sed '$d' | head -n 60
-    else grep '^SKIP [^a-z]*[a-z+]* is\|^SKIP there\|^SKIP this' "$W/log"
-    fi
-    passed=$((passed + p)) failed=$((failed + f))
-    printf '%-44s %s\n' "$label" "$last"
-}
-# one LABEL TEST...: a single check
-one() {
-    label=$1; shift
-    if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL $label"; [ -s "$W/out" ] && head -n 5 "$W/out"; fi
-}
+. tests/parts.sh
 
 # ------------------------------------------------------------------------------------------------------------ test programs
 for t in tests/test_*.c tests/grad_*.c; do
@@ -52,6 +31,14 @@ esac
 for c in conformance conformance-f64; do
     part "$c, our cases" "$B/$c" --strict tests/cases
     if [ -d $SHARED ]; then part "$c, shared cases" "$B/$c" $SHARED; fi
+done
+
+# Files of float and double builds, each read by the other; tests/platforms.sh does the same between machines
+mkdir -p "$W/files" "$W/files-f64"
+for bits in '' -f64; do part "portable_files$bits writes" "$B/portable_files$bits" write "$W/files$bits"; done
+for bits in '' -f64; do
+    part "portable_files$bits reads float" "$B/portable_files$bits" check "$W/files"
+    part "portable_files$bits reads double" "$B/portable_files$bits" check "$W/files-f64"
 done
 
 # The runner itself: it must be able to fail
@@ -85,6 +72,24 @@ END
     python3 tests/make_wordpiece.py "$W/wordpiece" && one "tests/wordpiece_cases.txt is what make_wordpiece.py writes" \
         cmp "$W/wordpiece" tests/wordpiece_cases.txt
 fi
+
+# ------------------------------------------------------------------------------------------------------------ the public API
+one "the public names are those of tests/symbols.txt (if the change is meant: make symbols)" \
+    sh -c "tests/symbols.sh $B/cmha.o > $W/symbols && diff tests/symbols.txt $W/symbols > $W/out"
+cat > "$W/small.c" <<'END'
+#include "cmha.h"
+int main(void) { cmha_real a = 2, b = 3, c = 0; cmha_gemm(0, 0, 1, 1, 1, 1, &a, 1, &b, 1, 0, &c, 1); return !(c > 5 && c < 7); }
+END
+# pair LIBRARY FLAG...: a program that was compiled with these flags, linked with this library
+# shellcheck disable=SC2086
+pair() { library=$1; shift; $CC -I. "$@" "$W/small.c" "$library" -o "$W/small" $CMHA_LIBS > "$W/out" 2>&1 && "$W/small"; }
+refuses() { symbol=$1; shift; pair "$@" && return 1; grep -q "$symbol" "$W/out"; }
+mkdir -p "$W/next" && sed 's/define CMHA_VERSION_MINOR .*/define CMHA_VERSION_MINOR 99/' cmha.h > "$W/next/cmha.h"
+one "a float program links with a float library" pair "$B/cmha.o"
+one "a double program links with a double library" pair "$B/cmha-f64.o" -DCMHA_DOUBLE
+one "a double program does not link with a float library" refuses compiled_with_CMHA_DOUBLE "$B/cmha.o" -DCMHA_DOUBLE
+one "a float program does not link with a double library" refuses compiled_without_CMHA_DOUBLE "$B/cmha-f64.o"
+one "a program for another version does not link" refuses cmha_0_99_ "$B/cmha.o" -include "$W/next/cmha.h"
 
 # ------------------------------------------------------------------------------------ builds without CBLAS and without SIMD
 variant() { # LABEL FLAG...: the library as one object, then the programs against it
@@ -137,6 +142,7 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny --help lists the fields" says d_model
     one "train_tiny with 3 steps again" works "$P/train_tiny" --steps 3 --seed 4 $small
 fi
+[ -x "$P/train_tiny" ] && part "train_tiny, killed and stopped" tests/kill.sh "$B"
 if [ -x "$P/generate" ]; then
     one "generate" works "$P/generate" "$W/tiny.safetensors"
     one "generate says something" [ -s "$W/out" ]
@@ -192,7 +198,12 @@ fi
 for n in block plain_kernels; do
     [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ]
 done
+for e in examples/extensions/*.c; do
+    n=$(basename "$e" .c)
+    one "extension $n" works "$P/extensions/$n"
+    one "extension $n checks its gradient" says 'gradient against differences'
+    one "extension $n gives its verdict" says '^Verdict: '
+done
 printf '%-44s %s\n' "programs" "done"
 
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+total

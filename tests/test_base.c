@@ -157,7 +157,8 @@ static void texts(cmha_table table, void *config, void *copy, size_t size) {
             CHECK_THAT(!cmha_config_set(&context, table, copy, table.fields[i].name, text), "%s", cmha_error(&context));
         }
         for (i = 0; i < table.count; i++) {
-            size_t n = table.fields[i].type == CMHA_FIELD_SIZE || table.fields[i].type == CMHA_FIELD_REAL ? 8 : sizeof(int);
+            size_t n = table.fields[i].type == CMHA_FIELD_SIZE ? sizeof(size_t)
+                       : table.fields[i].type == CMHA_FIELD_REAL ? sizeof(double) : sizeof(int);
             CHECK_THAT(!memcmp((char *)config + table.fields[i].offset, (char *)copy + table.fields[i].offset, n),
                        "%s does not survive its text", table.fields[i].name);
         }

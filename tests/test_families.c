@@ -2,8 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #define _DARWIN_C_SOURCE
 #include "models.h"
-
-#include <unistd.h>
+#include "system.h"
 
 static cmha_context context;
 static char folder[64] = "/tmp/cmha-families-XXXXXX";
@@ -892,7 +891,7 @@ static void without_mobius_heads(void) {
 int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
-    if (!mkdtemp(folder)) return 3;
+    if (!system_folder(folder)) return 3;
     check_context(&context, 2, 17);
     stream.data = text, stream.count = stream.bytes = models_text(text, sizeof text), stream.width = 1;
     for_kinds(decodes, DECODER, 3), for_kinds(slides, DECODER, 4);

@@ -2,9 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #define _DARWIN_C_SOURCE
 #include "check.h"
-
-#include <sys/stat.h>
-#include <unistd.h>
+#include "system.h"
 
 static char folder[64] = "/tmp/cmha-files-XXXXXX";
 static check_heap heap;
@@ -39,7 +37,7 @@ static unsigned char *get(const char *path, size_t *n) {
 static void put_archive(const char *path, const char *header, const void *data, size_t n) {
     size_t length = strlen(header), i;
     unsigned char *bytes = (unsigned char *)check_alloc(8 + length + n, 1);
-    for (i = 0; i < 8; i++) bytes[i] = (unsigned char)(length >> (8 * i));
+    for (i = 0; i < 8; i++) bytes[i] = (unsigned char)((uint64_t)length >> (8 * i));
     memcpy(bytes + 8, header, length);
     if (n) memcpy(bytes + 8 + length, data, n);
     put(path, bytes, 8 + length + n);
@@ -90,6 +88,8 @@ static void dtypes(void) {
     cmha_archive r;
     cmha_real x[5];
     const char *path = path_of("types.safetensors");
+    system_little_endian(f64, 2, 8), system_little_endian(f32, 2, 4), system_little_endian(f16, 5, 2);
+    system_little_endian(bf16, 3, 2), system_little_endian(i64, 2, 8);
     memcpy(data, f64, 16), memcpy(data + 16, f32, 8), memcpy(data + 24, f16, 10), memcpy(data + 34, bf16, 6),
         memcpy(data + 40, i64, 16);
     data[56] = 9;
@@ -364,11 +364,10 @@ static void places(void) {
     CHECK(cmha_archive_open(&r, &context, folder) != CMHA_OK);
     CHECK(cmha_model_load(&model, &context, folder) != CMHA_OK);
     CHECK(cmha_tokens_load(&tokens, &context, folder, 1) != CMHA_OK);
-    if (!mkfifo(path_of("fifo"), 0600)) { /* must not wait for a writer that never comes */
-        alarm(20);
+    if (system_fifo(path_of("fifo"))) { /* must not wait for a writer that never comes */
         CHECK(cmha_archive_open(&r, &context, path_of("fifo")) != CMHA_OK);
         CHECK(cmha_tokens_load(&tokens, &context, path_of("fifo"), 1) != CMHA_OK);
-        alarm(0);
+        system_fifo_end();
     }
     put(path_of("odd"), odd, 5);
     CHECK_IS(cmha_tokens_load(&tokens, &context, path_of("odd"), 2), CMHA_ERR_FORMAT);
@@ -412,7 +411,7 @@ int main(int argc, char **argv) {
     cmha_context_config config;
     (void)argc;
     cmha_blas_restart(argv);
-    if (!mkdtemp(folder)) return 3;
+    if (!system_folder(folder)) return 3;
     config = check_heap_config(&heap);
     CHECK_OK(cmha_context_init(&context, &config));
     round_trip(), dtypes(), malformed(), corrupted();

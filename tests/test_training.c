@@ -3,8 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #define _DARWIN_C_SOURCE
 #include "models.h"
-
-#include <unistd.h>
+#include "system.h"
 
 static char folder[64] = "/tmp/cmha-training-XXXXXX";
 
@@ -681,7 +680,7 @@ static void wide_tokens(void) {
 int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
-    if (!mkdtemp(folder)) return 3;
+    if (!system_folder(folder)) return 3;
     stream.data = text, stream.count = stream.bytes = models_text(text, sizeof text), stream.width = 1;
     learns(CMHA_ATTENTION_CMHA);
     if (!check_quick()) learns(CMHA_ATTENTION_ROPE), learns(CMHA_ATTENTION_DOT);

@@ -1,0 +1,36 @@
+#!/bin/sh
+# tests/fuzz/run.sh FOLDER SECONDS [FUZZER...]: builds the fuzzers into FOLDER and runs each for so long, one after another, from
+# the seeds in tests/fuzz/corpus and from what earlier runs have found. Prints the executions of each and their sum; fails if one
+# finds something.
+F=${1:-build/fuzz} SECONDS_EACH=${2:-60}
+[ $# -gt 2 ] && shift 2 || set -- archive checkpoint config knowledge tokens table wordpiece
+CLANG=${CLANG:-clang}
+cd "$(dirname "$0")/../.." || exit 2
+mkdir -p "$F" || exit 2
+CHECKS="-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all"
+FLAGS="-g -O1 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -DCMHA_NO_CBLAS -I."
+
+echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return !d && n; }' > "$F/probe.c"
+if ! $CLANG -fsanitize=fuzzer "$F/probe.c" -o "$F/probe" > "$F/log" 2>&1; then
+    echo "fuzz: clang with libFuzzer is needed, and $CLANG -fsanitize=fuzzer fails (Debian, Ubuntu: apt-get install clang)" >&2
+    exit 1
+fi
+# shellcheck disable=SC2086
+$CLANG $FLAGS $CHECKS -fsanitize=fuzzer-no-link -c tests/fuzz/files.c -o "$F/files.o" || exit 1
+total=0 failed=0
+for t in "$@"; do
+    # shellcheck disable=SC2086
+    $CLANG $FLAGS $CHECKS -fsanitize=fuzzer "tests/fuzz/$t.c" "$F/files.o" -lm -o "$F/$t" || exit 1
+    mkdir -p "$F/corpus/$t"
+    if ! "$F/$t" "$F/corpus/$t" "tests/fuzz/corpus/$t" -max_total_time="$SECONDS_EACH" -max_len=8192 -timeout=10 \
+        -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$F/$t-" > "$F/$t.log" 2>&1; then
+        failed=$((failed + 1))
+        grep -n 'does not hold\|ERROR\|runtime error\|^    #[0-9] ' "$F/$t.log" | head -n 20
+        grep 'Test unit written' "$F/$t.log"
+    fi
+    n=$(sed -n 's/^stat::number_of_executed_units: *//p' "$F/$t.log")
+    total=$((total + ${n:-0}))
+    printf '%-12s %12d executions\n' "$t" "${n:-0}"
+done
+printf '%-12s %12d executions, %d of %d fuzzers found something\n' all "$total" "$failed" $#
+[ "$failed" -eq 0 ]

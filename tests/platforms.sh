@@ -1,0 +1,124 @@
+#!/bin/sh
+# tests/platforms.sh NAME [BUILD_DIR]: compiles the library for another platform, in float and in double, without a warning, runs
+# tests there (under an emulator where this machine is another), and reads its files here and the files of this machine there.
+# NAME: i386 musl aarch64 s390x windows wasm. CMHA_PLATFORM=short in the environment: what fits into CI.
+# The native programs are BUILD_DIR/portable_files and portable_files-f64. The last line is N passed, N failed.
+name=$1 B=${2:-build}
+cd "$(dirname "$0")/.." || exit 2
+W=$B/platform-$name
+export CMHA_TEST_QUICK=1 OMP_WAIT_POLICY=passive OMP_NUM_THREADS=2
+
+# cc: the compiler; run: what runs its programs; link: how they are linked; needs: its commands; packages: where Debian has them;
+# tests: what runs there (emulation costs 15 to 40 times); other, other_label: flags of another build that passes conformance
+WARN='-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror'
+few='test_base test_files test_text test_complex test_mobius grad_mobius'
+more="$few test_identities grad_kernels grad_complex grad_attention"
+most="$more test_training test_families grad_model grad_tape"
+every=$(for t in tests/test_*.c tests/grad_*.c; do basename "$t" .c; done)
+run='' link='-static -lm' loose='' threads='' suffix='' other='' other_label=''
+case $name in
+i386)
+    cc='i686-linux-gnu-gcc -msse2 -mfpmath=sse' needs=i686-linux-gnu-gcc packages='gcc-i686-linux-gnu libc6-dev-i386-cross'
+    threads=-fopenmp tests=$every
+    other='-mno-sse -mfpmath=387' other_label='x87';;
+musl)
+    cc=musl-gcc needs=musl-gcc packages=musl-tools tests=$every
+    other=-std=c99 other_label=C99;;
+aarch64)
+    cc=aarch64-linux-gnu-gcc run=qemu-aarch64 needs="aarch64-linux-gnu-gcc qemu-aarch64"
+    packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user' threads=-fopenmp tests=$more
+    other=-std=c99 other_label=C99;;
+s390x)
+    cc=s390x-linux-gnu-gcc run=qemu-s390x needs="s390x-linux-gnu-gcc qemu-s390x"
+    packages='gcc-s390x-linux-gnu libc6-dev-s390x-cross qemu-user' threads=-fopenmp tests=$more
+    other=-std=c99 other_label='C99 (floats computed in double)';;
+windows)
+    # its macros for isinf and isnan are not -Wconversion's friends, and %zu needs a word
+    cc=x86_64-w64-mingw32-gcc run=wine needs="x86_64-w64-mingw32-gcc wine" packages='gcc-mingw-w64-x86-64 wine wine64'
+    loose='-D__USE_MINGW_ANSI_STDIO=1 -Wno-conversion -Wno-float-conversion' suffix=.exe
+    tests=$most
+    other=-std=c99 other_label=C99;;
+wasm)
+    # files are the machine's own (NODERAWFS); SINGLE_FILE, since node's fetch takes no file names
+    cc=emcc run=node needs='emcc node' packages='emscripten nodejs' suffix=.js
+    link="-sNODERAWFS=1 -sALLOW_MEMORY_GROWTH=1 -sSINGLE_FILE=1 --pre-js $W/environment.js -lm"
+    tests=$most
+    other='-msimd128' other_label='SIMD';;
+*) echo "usage: $0 i386|musl|aarch64|s390x|windows|wasm [BUILD_DIR]" >&2; exit 2;;
+esac
+for c in $needs; do
+    command -v "$c" >/dev/null 2>&1 || { echo "platform-$name needs $c (Debian, Ubuntu: apt-get install $packages)" >&2; exit 1; }
+done
+if [ "$CMHA_PLATFORM" = short ]; then tests=$few other=; fi
+
+rm -rf "$W" && mkdir -p "$W/here" "$W/there" "$W/here-f64" "$W/there-f64" || exit 2
+. tests/parts.sh
+if [ "$name" = wasm ]; then # a program sees no environment of its own accord
+    echo 'Module["preRun"] = function () { if (typeof ENV !== "undefined") Object.assign(ENV, process.env); };' > "$W/environment.js"
+fi
+if [ "$name" = windows ]; then # a fresh drive C of wine's, without its questions about Mono and Gecko
+    WINEPREFIX=$(cd "$W" && pwd)/wine; WINEDEBUG=-all; WINEDLLOVERRIDES='mscoree=;mshtml='
+    export WINEPREFIX WINEDEBUG WINEDLLOVERRIDES
+    wine wineboot --init > "$W/wine.log" 2>&1 || { tail -n 5 "$W/wine.log"; exit 1; }
+fi
+
+# library OUT FLAG...; program NAME OUT LIBRARY FLAG...: what the compiler says goes to OUT.log
+# shellcheck disable=SC2086
+library() { out=$1; shift; nice $cc -O2 $threads $WARN -I. -DCMHA_NO_CBLAS "$@" -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$out" > "$out.log" 2>&1; }
+# shellcheck disable=SC2086
+program() {
+    source=$1 out=$2 object=$3; shift 3
+    nice $cc -O1 $threads $WARN $loose -I. -DCMHA_TEST_LINKED "$@" "tests/$source.c" "$object" -o "$out$suffix" $link > "$out.log" 2>&1
+}
+# The test of this name in the precision it is meant for, and the two of conformance and portable_files
+build() {
+    case $1 in
+    grad_*) program "$1" "$W/$1" "$W/cmha-f64.o" -DCMHA_DOUBLE;;
+    *-f64) program "${1%-f64}" "$W/$1" "$W/cmha-f64.o" -DCMHA_DOUBLE;;
+    *) program "$1" "$W/$1" "$W/cmha.o";;
+    esac
+}
+# on LABEL PROGRAM ARGUMENT...: a part that runs over there, if it could be compiled
+on() {
+    label=$1 built=$W/$2; shift 2
+    if [ ! -e "$built$suffix" ]; then cp "$built.log" "$W/out"; one "$label does not compile" false; return; fi
+    # shellcheck disable=SC2086
+    part "$label" $run "$built$suffix" "$@"
+}
+
+library "$W/cmha.o" & library "$W/cmha-f64.o" -DCMHA_DOUBLE & wait
+for o in cmha cmha-f64; do
+    cp "$W/$o.o.log" "$W/out"; one "$name: $o.o compiles without a warning" [ -e "$W/$o.o" -a ! -s "$W/out" ]
+done
+second=
+for t in conformance conformance-f64 portable_files portable_files-f64 $tests; do
+    build "$t" &
+    if [ -n "$second" ]; then wait; second=; else second=1; fi
+done
+wait
+
+for t in $tests; do on "$name: $t" "$t"; done
+for t in conformance conformance-f64; do on "$name: $t" $t --strict tests/cases; done
+if [ -n "$other" ]; then
+    # shellcheck disable=SC2086
+    { library "$W/other.o" $other && program conformance "$W/other" "$W/other.o" $other; } || cat "$W"/other*.log
+    on "$name: conformance, $other_label" other --strict tests/cases
+fi
+mixed() { program portable_files "$W/mixed" "$1" "${2--UCMHA_DOUBLE}" && return 1; grep -q 'compiled_with' "$W/mixed.log"; }
+one "$name: a double program does not link with a float library" mixed "$W/cmha.o" -DCMHA_DOUBLE
+one "$name: a float program does not link with a double library" mixed "$W/cmha-f64.o"
+
+# ------------------------------------------------------------------------------------------------------------- files both ways
+for bits in '' -f64; do
+    part "native$bits writes" "$B/portable_files$bits" write "$W/here$bits"
+    on "$name$bits writes" portable_files$bits write "$W/there$bits"
+done
+for bits in '' -f64; do
+    for theirs in '' -f64; do
+        part "native$bits reads what $name$theirs wrote" "$B/portable_files$bits" check "$W/there$theirs"
+        on "$name$bits reads what native$theirs wrote" portable_files$bits check "$W/here$theirs"
+    done
+done
+# shellcheck disable=SC2086
+printf '%-44s %s\n' "$name: $($cc --version | head -n 1)" "${run:+$(command -v $run) }$($run --version 2>/dev/null | head -n 1)"
+total

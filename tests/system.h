@@ -1,0 +1,56 @@
+/* What a few tests ask of the system beyond C: a folder of their own, a FIFO, the byte order. Windows has only some of it. */
+#ifndef SYSTEM_H
+#define SYSTEM_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#ifdef _WIN32
+#include <direct.h>
+#include <process.h>
+#endif
+
+/* Makes a folder and its name from "/tmp/name-XXXXXX" (on Windows in the current folder); 1 = made */
+static inline int system_folder(char *path) {
+#ifdef _WIN32
+    const char *name = strrchr(path, '/');
+    if (name) memmove(path, name + 1, strlen(name));
+    snprintf(path + strlen(path) - 6, 7, "%06d", _getpid() % 1000000);
+    return _mkdir(path) == 0;
+#else
+    return mkdtemp(path) != NULL;
+#endif
+}
+
+/* A FIFO that no test may wait for: the program is stopped after 20 seconds, until system_fifo_end. 1 = made */
+static inline int system_fifo(const char *path) {
+#if defined(_WIN32) || defined(__EMSCRIPTEN__)
+    (void)path;
+    return 0;
+#else
+    if (mkfifo(path, 0600)) return 0;
+    alarm(20);
+    return 1;
+#endif
+}
+
+static inline void system_fifo_end(void) {
+#if !defined(_WIN32) && !defined(__EMSCRIPTEN__)
+    alarm(0);
+#endif
+}
+
+/* n numbers of `width` bytes between this machine's byte order and the files', in place; for tests that look past the library */
+static inline void system_little_endian(void *numbers, size_t n, size_t width) {
+    static const uint16_t one = 1;
+    unsigned char *at = (unsigned char *)numbers, kept;
+    size_t i, j;
+    if (*(const unsigned char *)(const void *)&one) return;
+    for (i = 0; i < n; i++, at += width)
+        for (j = 0; j < width / 2; j++) kept = at[j], at[j] = at[width - 1 - j], at[width - 1 - j] = kept;
+}
+
+#endif
