@@ -24,7 +24,7 @@ static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--length", "96", "most tokens of a passage that are read"},
     {"--question", "32", "most tokens of a question"},
     {"--batch", "64", "passages in a step of the encoder; the decoder's has a quarter"},
-    {"--steps", "300", "steps of the encoder, which learns to find a passage by a part of it"},
+    {"--steps", "600", "steps of the encoder, which learns to find a passage by a part of it"},
     {"--read", "300", "steps of the decoder, which learns to continue passages with the base at hand; 0 = no decoder"},
     {"--top", "5", "passages listed for a question"},
     {"--tokens", "40", "tokens of a continuation"},
@@ -150,7 +150,7 @@ static void configure(int argc, char **argv) {
     }
     for (o = WORDS; o <= HELD_OUT; o++) number(o);
     if (!whole(TOP) || !whole(BATCH) || !whole(QUESTION)) complain(2, "--top, --batch and --question are 1 or more", "");
-    if (whole(LENGTH) < 4) complain(2, "--length is 4 or more", "");
+    if (whole(LENGTH) < 4 || !(number(TEMPERATURE) > 0)) complain(2, "--length is 4 or more, --temperature more than 0", "");
     cc.seed = whole(SEED), cc.threads = (int)whole(THREADS);
     check(cmha_context_init(&ctx, &cc));
     preset();
@@ -669,7 +669,8 @@ int main(int argc, char **argv) {
     else train_models();
     if (option[MODEL].value && option[TEXT].value) build_base();
     if (base.d_r != side[ENCODER].mc.d_model / 2) complain(1, "another encoder made the base ", option[BASE].value);
-    if (side[DECODER].there && side[DECODER].model.knowledge_identity && side[DECODER].model.knowledge_identity != base.identity)
+    uint64_t identity = side[DECODER].there && option[MODEL].value ? side[DECODER].model.knowledge_identity : 0;
+    if (identity && identity != base.identity)
         complain(0, "note: the decoder was saved with another base than this one", "");
     if (option[BASE].value && option[TEXT].value) check(cmha_knowledge_save(&base, option[BASE].value));
     if (option[PAIRS].value) report(option[PAIRS].value);

@@ -177,8 +177,8 @@ static inline int text_vocabulary_of(text_vocabulary *v, const text_bag *tokens,
 }
 
 /* Learns a WordPiece vocabulary of about `size` tokens from the words of texts: [PAD] [UNK] [CLS] [SEP] [MASK]; every character
-   of the texts, alone and as "##x", so that every word of these characters can be spelled (however small `size` is); up to size / 16
-   endings such as "##ing"; then the most frequent words that come at least twice. The same texts give the same vocabulary. */
+   of the texts, alone and as "##x", so that every word of these characters can be spelled (however small `size` is); up to
+   size / 16 endings such as "##ing"; then the most frequent words that come at least twice. The same texts give the same vocabulary. */
 static inline int text_vocabulary_learn(text_vocabulary *v, const text_slice *texts, size_t n, size_t size, char *error) {
     static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
     text_bag words, characters, endings, list;
