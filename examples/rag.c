@@ -16,7 +16,7 @@ static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--pairs", NULL, "tab-separated questions and answers, to report on; an answer is words that a passage has to contain, or the numbers\n"
      "                           of passages (lines, counted from 1) that are relevant: #12 #57"},
     {"--ask", NULL, "a question; - = every line of the standard input"},
-    {"--model", NULL, "take NAME.encoder, NAME.decoder and NAME.vocab instead of training"},
+    {"--model", NULL, "take NAME.encoder, NAME.vocab and NAME.decoder instead of training; only a decoder that is not there is trained"},
     {"--save", NULL, "write these three after training"},
     {"--base", NULL, "the base of passages: written where there is a --text, else read"},
     {"--vocab", NULL, "a WordPiece vocab.txt (lower case); else one is learnt from the text"},
