@@ -6438,17 +6438,15 @@ static cmha__expert_piece cmha__expert_piece_of(const cmha__route *r, size_t pie
 
 /* Both planes of expert e's block of n numbers in an array [2, E, n]; returns NULL without an array. */
 static const cmha_real *const *cmha__expert_planes(const cmha_real *array, size_t E, size_t n, size_t e, const cmha_real **plane) {
-    if (!array) return NULL;
-    plane[0] = array + e * n;
-    plane[1] = plane[0] + E * n;
-    return plane;
+    plane[0] = array ? array + e * n : NULL;
+    plane[1] = array ? plane[0] + E * n : NULL;
+    return array ? plane : NULL;
 }
 
 static cmha_real *const *cmha__expert_grads(cmha_real *array, size_t E, size_t n, size_t e, cmha_real **plane) {
-    if (!array) return NULL;
-    plane[0] = array + e * n;
-    plane[1] = plane[0] + E * n;
-    return plane;
+    plane[0] = array ? array + e * n : NULL;
+    plane[1] = array ? plane[0] + E * n : NULL;
+    return array ? plane : NULL;
 }
 
 /* to [n, W] = the rows of the piece's tokens. */
