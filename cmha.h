@@ -6860,41 +6860,54 @@ CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, con
     }
 }
 
-/* ---- Mixture of experts: the experts. Every product is taken with the planes of a weight as they are stored: an expert with few
-        tokens must not pay for a rearrangement of its weights. ---- */
+/* ---- Mixture of experts: the experts. Rows of planes [n, 2I] are also a real [2n, I], and W x = Wr x + Wi (i x): with a turned copy
+        of x, two real products that take the planes of W as they are stored. So an expert with few tokens pays for nothing but one
+        reading of its weights. ---- */
 
-/* y [n, 2O] = W x + bias, x [n, 2I]; bias NULL = none. */
+/* to [n, 2D] = x i, or with back = 1 x (-i). */
+static void cmha__planes_turn(const cmha_real *x, size_t n, size_t D, int back, cmha_real *to) {
+    cmha_real sign = back ? -1 : 1;
+    size_t t, j;
+    for (t = 0; t < n; t++, x += 2 * D, to += 2 * D) {
+        for (j = 0; j < D; j++) to[j] = -sign * x[D + j];
+        for (j = 0; j < D; j++) to[D + j] = sign * x[j];
+    }
+}
+
+/* y [n, 2O] = W x + bias from x [n, 2I] and i x; bias NULL = none. */
 static void cmha__planes_apply(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *const *bias,
-                               const cmha_real *x, cmha_real *y) {
+                               const cmha_real *x, const cmha_real *turned, cmha_real *y) {
     size_t t;
     for (t = 0; bias && t < n; t++) {
         memcpy(y + 2 * t * O, bias[0], O * sizeof *y);
         memcpy(y + 2 * t * O + O, bias[1], O * sizeof *y);
     }
-    cmha_gemm(0, 1, 2 * n, O, I, 1, x, I, w[0], I, bias ? 1 : 0, y, O); /* both parts at once: x is also a real [2n, I] */
-    cmha_gemm(0, 1, n, O, I, -1, x + I, 2 * I, w[1], I, 1, y, 2 * O);   /* Re y -= Wi xi */
-    cmha_gemm(0, 1, n, O, I, 1, x, 2 * I, w[1], I, 1, y + O, 2 * O);    /* Im y += Wi xr */
+    cmha_gemm(0, 1, 2 * n, O, I, 1, x, I, w[0], I, bias ? 1 : 0, y, O);
+    cmha_gemm(0, 1, 2 * n, O, I, 1, turned, I, w[1], I, 1, y, O);
 }
 
-/* dx [n, 2I] = W^H g, g [n, 2O]. */
-static void cmha__planes_adjoint(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *g, cmha_real *dx) {
+/* dx [n, 2I] = W^H g = Wr^T g + Wi^T (-i g) from g [n, 2O] and -i g. */
+static void cmha__planes_adjoint(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *g,
+                                 const cmha_real *turned, cmha_real *dx) {
     cmha_gemm(0, 0, 2 * n, I, O, 1, g, O, w[0], I, 0, dx, I);
-    cmha_gemm(0, 0, n, I, O, 1, g + O, 2 * O, w[1], I, 1, dx, 2 * I);
-    cmha_gemm(0, 0, n, I, O, -1, g, 2 * O, w[1], I, 1, dx + I, 2 * I);
+    cmha_gemm(0, 0, 2 * n, I, O, 1, turned, O, w[1], I, 1, dx, I);
 }
 
-/* Rows lo .. hi - 1 of dW += g x^H, and of dbias += sum of g. */
-static void cmha__planes_outer(size_t n, size_t I, size_t O, const cmha_real *g, const cmha_real *x, size_t lo, size_t hi,
-                               cmha_real *const *dw, cmha_real *const *dbias) {
-    size_t t;
+/* dW += g x^H and dbias += sum of g, over n rows, for output rows lo .. hi - 1. The imaginary part takes g and i x, or -i g and x. */
+typedef struct cmha__planes_product {
+    size_t n, I, O;
+    const cmha_real *g, *x, *g_imag, *x_imag; /* [n, 2O], [n, 2I], and which of them for the imaginary part */
+} cmha__planes_product;
+
+static void cmha__planes_outer(const cmha__planes_product *p, size_t lo, size_t hi, cmha_real *const *dw, cmha_real *const *dbias) {
+    size_t I = p->I, O = p->O, t;
     if (dw) {
-        cmha_gemm(1, 0, hi - lo, I, 2 * n, 1, g + lo, O, x, I, 1, dw[0] + lo * I, I);
-        cmha_gemm(1, 0, hi - lo, I, n, 1, g + O + lo, 2 * O, x, 2 * I, 1, dw[1] + lo * I, I);
-        cmha_gemm(1, 0, hi - lo, I, n, -1, g + lo, 2 * O, x + I, 2 * I, 1, dw[1] + lo * I, I);
+        cmha_gemm(1, 0, hi - lo, I, 2 * p->n, 1, p->g + lo, O, p->x, I, 1, dw[0] + lo * I, I);
+        cmha_gemm(1, 0, hi - lo, I, 2 * p->n, 1, p->g_imag + lo, O, p->x_imag, I, 1, dw[1] + lo * I, I);
     }
-    for (t = 0; dbias && t < n; t++) {
-        cmha__axpy(hi - lo, 1, g + 2 * t * O + lo, dbias[0] + lo);
-        cmha__axpy(hi - lo, 1, g + (2 * t + 1) * O + lo, dbias[1] + lo);
+    for (t = 0; dbias && t < p->n; t++) {
+        cmha__axpy(hi - lo, 1, p->g + 2 * t * O + lo, dbias[0] + lo);
+        cmha__axpy(hi - lo, 1, p->g + (2 * t + 1) * O + lo, dbias[1] + lo);
     }
 }
 
@@ -6915,17 +6928,15 @@ static cmha__expert_piece cmha__expert_piece_of(const cmha__route *r, size_t pie
 
 /* Both planes of expert e's block of n numbers in an array [2, E, n]; returns NULL without an array. */
 static const cmha_real *const *cmha__expert_planes(const cmha_real *array, size_t E, size_t n, size_t e, const cmha_real **plane) {
-    if (!array) return NULL;
-    plane[0] = array + e * n;
-    plane[1] = plane[0] + E * n;
-    return plane;
+    plane[0] = array ? array + e * n : NULL;
+    plane[1] = array ? plane[0] + E * n : NULL;
+    return array ? plane : NULL;
 }
 
 static cmha_real *const *cmha__expert_grads(cmha_real *array, size_t E, size_t n, size_t e, cmha_real **plane) {
-    if (!array) return NULL;
-    plane[0] = array + e * n;
-    plane[1] = plane[0] + E * n;
-    return plane;
+    plane[0] = array ? array + e * n : NULL;
+    plane[1] = array ? plane[0] + E * n : NULL;
+    return array ? plane : NULL;
 }
 
 /* to [n, W] = the rows of the piece's tokens. */
@@ -6950,33 +6961,40 @@ static void cmha__expert_scatter(const cmha_experts_args *a, const cmha__route *
 
 static size_t cmha__expert_workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
 
-CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
+/* A thread's own scratch, forward: a piece's tokens, activations and hidden values, the first two with their turned copies. */
+static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
     size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS;
-    if (backward) return pairs * (4 * a->D + 4 * a->F) + cmha__expert_workers(a) * rows * 2 * a->F;
-    return pairs * 2 * a->D + cmha__expert_workers(a) * rows * (2 * a->D + 4 * a->F);
+    return rows * (backward ? 2 * a->F : 4 * a->D + 6 * a->F);
 }
 
-/* out [n, 2D] = what the piece's expert makes of its tokens; own: scratch of this thread. */
+CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
+    size_t pairs = a->T * a->top;
+    return pairs * (backward ? 8 * a->D + 4 * a->F : 2 * a->D) + cmha__expert_workers(a) * cmha__expert_own(a, backward);
+}
+
+/* out [n, 2D] = what the piece's expert makes of its tokens. */
 static void cmha__expert_forward(const cmha_experts_args *a, const cmha_experts_weights *w, const cmha_real *z, const cmha__route *r,
                                  cmha__expert_piece p, cmha_real *hidden, cmha_real *own, cmha_real *out) {
+    size_t D = a->D, F = a->F, E = a->E, n = p.n;
     const cmha_real *w1[2], *b1[2], *w2[2], *b2[2];
-    cmha_real *act = own + 2 * p.n * a->D, *pre = hidden ? hidden + 2 * p.first * a->F : act + 2 * p.n * a->F;
-    size_t D = a->D, F = a->F, E = a->E;
+    cmha_real *x = own, *ix = x + 2 * n * D, *act = ix + 2 * n * D, *iact = act + 2 * n * F;
+    cmha_real *pre = hidden ? hidden + 2 * p.first * F : iact + 2 * n * F;
     cmha__expert_planes(w->w1, E, F * D, p.expert, w1);
     cmha__expert_planes(w->w2, E, D * F, p.expert, w2);
-    cmha__expert_gather(r, p, a->top, z, 2 * D, own);
-    cmha__planes_apply(p.n, D, F, w1, cmha__expert_planes(w->b1, E, F, p.expert, b1), own, pre);
-    cmha_gelu_forward(pre, 2 * p.n * F, CMHA_GELU_ERF, act);
-    cmha__planes_apply(p.n, F, D, w2, cmha__expert_planes(w->b2, E, D, p.expert, b2), act, out);
+    cmha__expert_gather(r, p, a->top, z, 2 * D, x);
+    cmha__planes_turn(x, n, D, 0, ix);
+    cmha__planes_apply(n, D, F, w1, cmha__expert_planes(w->b1, E, F, p.expert, b1), x, ix, pre);
+    cmha_gelu_forward(pre, 2 * n * F, CMHA_GELU_ERF, act);
+    cmha__planes_turn(act, n, F, 0, iact);
+    cmha__planes_apply(n, F, D, w2, cmha__expert_planes(w->b2, E, D, p.expert, b2), act, iact, out);
 }
 
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
                                    const size_t *plan, const cmha_real *gate, cmha_real *hidden, cmha_real *y, cmha_real *scratch) {
     cmha__route r = cmha__route_of(plan, a->T, a->E, a->top);
-    size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS;
-    cmha_real *out = scratch, *shares = out + pairs * 2 * a->D;
+    cmha_real *out = scratch, *shares = out + a->T * a->top * 2 * a->D;
     CMHA__FOR_CHUNKS(a->threads, r.piece[a->E], lo, hi) {
-        cmha_real *own = shares + (size_t)cmha__chunk * rows * (2 * a->D + 4 * a->F);
+        cmha_real *own = shares + (size_t)cmha__chunk * cmha__expert_own(a, 0);
         size_t i;
         for (i = lo; i < hi; i++) {
             cmha__expert_piece p = cmha__expert_piece_of(&r, i);
@@ -6986,89 +7004,113 @@ CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_expert
     cmha__expert_scatter(a, &r, gate, out, 1, y);
 }
 
-/* What the backward keeps of the grouped pairs: x [P, 2D], g [P, 2D] the gate times dy, act [P, 2F] and dpre [P, 2F]. */
+/* What the backward keeps of the grouped pairs: x and i x [P, 2D]; g, the gate times dy, and -i g [P, 2D]; act and dpre [P, 2F]. */
 typedef struct cmha__experts_work {
-    cmha_real *x, *g, *act, *dpre;
+    cmha_real *x, *ix, *g, *ig, *act, *dpre;
 } cmha__experts_work;
 
-/* Fills the work of one piece and adds to dgate; own [n, 2F]. The gate's gradient needs no output of the expert:
-   <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. */
-static void cmha__expert_backward(const cmha_experts_args *a, const cmha_experts_weights *w, const cmha__route *r,
-                                  cmha__expert_piece p, const cmha_real *gate, const cmha_real *hidden,
-                                  const cmha__experts_work *work, cmha_real *own, cmha_real *dgate) {
-    size_t D = a->D, F = a->F, E = a->E, i, j;
-    const cmha_real *w2[2], *b2[2], *const *bias = cmha__expert_planes(w->b2, E, D, p.expert, b2);
-    cmha_real *g = work->g + 2 * p.first * D, *act = work->act + 2 * p.first * F, *dpre = work->dpre + 2 * p.first * F;
-    hidden += 2 * p.first * F;
-    cmha__expert_planes(w->w2, E, D * F, p.expert, w2);
-    cmha_gelu_forward(hidden, 2 * p.n * F, CMHA_GELU_ERF, act);
-    cmha__planes_adjoint(p.n, F, D, w2, g, own);
-    for (i = 0; i < p.n; i++) {
-        size_t pair = r->pair[p.first + i];
-        cmha_real *row = own + 2 * i * F, *gi = g + 2 * i * D;
-        if (dgate) dgate[pair] += cmha__dot(row, act + 2 * i * F, 2 * F);
-        if (dgate && bias) dgate[pair] += cmha__dot(gi, bias[0], D) + cmha__dot(gi + D, bias[1], D);
-        for (j = 0; j < 2 * F; j++) row[j] *= gate[pair];
-        for (j = 0; j < 2 * D; j++) gi[j] *= gate[pair];
-    }
-    memset(dpre, 0, 2 * p.n * F * sizeof *dpre);
-    cmha_gelu_backward(hidden, own, 2 * p.n * F, CMHA_GELU_ERF, dpre);
+/* The numbers of the pairs from `first` on, each array having its own width. */
+static cmha__experts_work cmha__experts_work_at(const cmha_experts_args *a, const cmha__experts_work *all, size_t first) {
+    cmha__experts_work w;
+    w.x = all->x + 2 * first * a->D, w.ix = all->ix + 2 * first * a->D;
+    w.g = all->g + 2 * first * a->D, w.ig = all->ig + 2 * first * a->D;
+    w.act = all->act + 2 * first * a->F, w.dpre = all->dpre + 2 * first * a->F;
+    return w;
 }
 
-/* Pieces of rows of the weights' gradients: of every expert first those of W1, then those of W2. Dealt out in turns, because the
-   tokens may all be with one expert. */
+/* Fills the work of one piece, x and ungated g given, and adds to dgate; own [n, 2F]. The gate's gradient needs no output of the
+   expert: <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. */
+static void cmha__expert_backward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha__route *r,
+                                  cmha__expert_piece p, const cmha_real *gate, const cmha_real *hidden,
+                                  const cmha__experts_work *w, cmha_real *own, cmha_real *dgate) {
+    size_t D = a->D, F = a->F, E = a->E, i, j;
+    const cmha_real *w2[2], *b2[2], *const *bias = cmha__expert_planes(weights->b2, E, D, p.expert, b2);
+    cmha__expert_planes(weights->w2, E, D * F, p.expert, w2);
+    cmha_gelu_forward(hidden, 2 * p.n * F, CMHA_GELU_ERF, w->act);
+    cmha__planes_turn(w->x, p.n, D, 0, w->ix);
+    cmha__planes_turn(w->g, p.n, D, 1, w->ig);
+    cmha__planes_adjoint(p.n, F, D, w2, w->g, w->ig, own);
+    for (i = 0; i < p.n; i++) {
+        size_t pair = r->pair[p.first + i];
+        cmha_real *row = own + 2 * i * F, *g = w->g + 2 * i * D, *ig = w->ig + 2 * i * D;
+        if (dgate) dgate[pair] += cmha__dot(row, w->act + 2 * i * F, 2 * F);
+        if (dgate && bias) dgate[pair] += cmha__dot(g, bias[0], D) + cmha__dot(g + D, bias[1], D);
+        for (j = 0; j < 2 * F; j++) row[j] *= gate[pair];
+        for (j = 0; j < 2 * D; j++) g[j] *= gate[pair];
+        for (j = 0; j < 2 * D; j++) ig[j] *= gate[pair];
+    }
+    memset(w->dpre, 0, 2 * p.n * F * sizeof *w->dpre);
+    cmha_gelu_backward(hidden, own, 2 * p.n * F, CMHA_GELU_ERF, w->dpre);
+}
+
+/* Rows lo .. hi - 1 of the gradients of one expert's first (second = 0) or second weights and biases. */
+static void cmha__expert_outer(const cmha_experts_args *a, const cmha__route *r, const cmha__experts_work *all,
+                               const cmha_experts_grads *d, size_t e, int second, size_t lo, size_t hi) {
+    cmha__experts_work w = cmha__experts_work_at(a, all, r->first[e]);
+    cmha__planes_product p;
+    cmha_real *dw[2], *db[2];
+    p.n = r->first[e + 1] - r->first[e];
+    p.I = second ? a->F : a->D, p.O = second ? a->D : a->F;
+    p.g = second ? w.g : w.dpre, p.x = second ? w.act : w.x;
+    p.g_imag = second ? w.ig : w.dpre, p.x_imag = second ? w.act : w.ix;
+    if (p.n)
+        cmha__planes_outer(&p, lo, hi, cmha__expert_grads(second ? d->w2 : d->w1, a->E, p.O * p.I, e, dw),
+                           cmha__expert_grads(second ? d->b2 : d->b1, a->E, p.O, e, db));
+}
+
+/* The gradients of the weights, in pieces of rows: of every expert first those of W1, then those of W2. Dealt out in turns, because
+   all tokens may be with one expert. */
 static void cmha__experts_outer(const cmha_experts_args *a, const cmha__route *r, const cmha__experts_work *work,
                                 const cmha_experts_grads *d) {
-    size_t D = a->D, F = a->F, E = a->E, one = cmha__pieces(F, CMHA__EXPERT_ROWS), both = one + cmha__pieces(D, CMHA__EXPERT_ROWS);
+    size_t one = cmha__pieces(a->F, CMHA__EXPERT_ROWS), both = one + cmha__pieces(a->D, CMHA__EXPERT_ROWS);
     size_t workers = cmha__expert_workers(a);
     CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
         size_t i;
-        for (i = begin; i < E * both; i += workers) {
-            size_t e = i / both, part = i % both, first = r->first[e], n = r->first[e + 1] - first;
-            size_t O = part < one ? F : D, lo = (part < one ? part : part - one) * CMHA__EXPERT_ROWS;
-            size_t hi = O - lo < CMHA__EXPERT_ROWS ? O : lo + CMHA__EXPERT_ROWS;
-            cmha_real *dw[2], *db[2];
-            if (!n) continue;
-            if (part < one)
-                cmha__planes_outer(n, D, F, work->dpre + 2 * first * F, work->x + 2 * first * D, lo, hi,
-                                   cmha__expert_grads(d->w1, E, F * D, e, dw), cmha__expert_grads(d->b1, E, F, e, db));
-            else
-                cmha__planes_outer(n, F, D, work->g + 2 * first * D, work->act + 2 * first * F, lo, hi,
-                                   cmha__expert_grads(d->w2, E, D * F, e, dw), cmha__expert_grads(d->b2, E, D, e, db));
+        for (i = begin; i < a->E * both; i += workers) {
+            size_t part = i % both, O = part < one ? a->F : a->D, lo = (part < one ? part : part - one) * CMHA__EXPERT_ROWS;
+            cmha__expert_outer(a, r, work, d, i / both, part >= one, lo, O - lo < CMHA__EXPERT_ROWS ? O : lo + CMHA__EXPERT_ROWS);
         }
     }
+}
+
+/* dz += W1^H dpre; x, ix and act are not needed any more and serve as scratch. */
+static void cmha__experts_input(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha__route *r,
+                                const cmha__experts_work *work, cmha_real *dz) {
+    CMHA__FOR_CHUNKS(a->threads, r->piece[a->E], lo, hi) {
+        size_t i;
+        for (i = lo; i < hi; i++) {
+            cmha__expert_piece p = cmha__expert_piece_of(r, i);
+            cmha__experts_work w = cmha__experts_work_at(a, work, p.first);
+            const cmha_real *w1[2];
+            cmha__expert_planes(weights->w1, a->E, a->F * a->D, p.expert, w1);
+            cmha__planes_turn(w.dpre, p.n, a->F, 1, w.act);
+            cmha__planes_adjoint(p.n, a->D, a->F, w1, w.dpre, w.act, w.x);
+        }
+    }
+    cmha__expert_scatter(a, r, NULL, work->x, 0, dz);
 }
 
 CMHA_DEF void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
                                     const size_t *plan, const cmha_real *gate, const cmha_real *hidden, const cmha_real *dy,
                                     cmha_real *dz, cmha_real *dgate, const cmha_experts_grads *grads, cmha_real *scratch) {
     cmha__route r = cmha__route_of(plan, a->T, a->E, a->top);
-    size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS, pieces = r.piece[a->E];
+    size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F;
     cmha__experts_work work;
-    cmha_real *shares;
-    work.x = scratch, work.g = work.x + pairs * 2 * a->D, work.act = work.g + pairs * 2 * a->D;
-    work.dpre = work.act + pairs * 2 * a->F, shares = work.dpre + pairs * 2 * a->F;
-    CMHA__FOR_CHUNKS(a->threads, pieces, lo, hi) {
+    work.x = scratch, work.ix = work.x + wide, work.g = work.ix + wide, work.ig = work.g + wide;
+    work.act = work.ig + wide, work.dpre = work.act + hide;
+    CMHA__FOR_CHUNKS(a->threads, r.piece[a->E], lo, hi) {
+        cmha_real *own = work.dpre + hide + (size_t)cmha__chunk * cmha__expert_own(a, 1);
         size_t i;
         for (i = lo; i < hi; i++) {
             cmha__expert_piece p = cmha__expert_piece_of(&r, i);
-            cmha__expert_gather(&r, p, a->top, z, 2 * a->D, work.x + 2 * p.first * a->D);
-            cmha__expert_gather(&r, p, a->top, dy, 2 * a->D, work.g + 2 * p.first * a->D);
-            cmha__expert_backward(a, weights, &r, p, gate, hidden, &work, shares + (size_t)cmha__chunk * rows * 2 * a->F, dgate);
+            cmha__experts_work w = cmha__experts_work_at(a, &work, p.first);
+            cmha__expert_gather(&r, p, a->top, z, 2 * a->D, w.x);
+            cmha__expert_gather(&r, p, a->top, dy, 2 * a->D, w.g);
+            cmha__expert_backward(a, weights, &r, p, gate, hidden + 2 * p.first * a->F, &w, own, dgate);
         }
     }
     if (grads->w1 || grads->b1 || grads->w2 || grads->b2) cmha__experts_outer(a, &r, &work, grads);
-    if (!dz) return;
-    CMHA__FOR_CHUNKS(a->threads, pieces, lo, hi) { /* x is not needed any more: dx takes its place */
-        size_t i;
-        for (i = lo; i < hi; i++) {
-            cmha__expert_piece p = cmha__expert_piece_of(&r, i);
-            const cmha_real *w1[2];
-            cmha__planes_adjoint(p.n, a->D, a->F, cmha__expert_planes(weights->w1, a->E, a->F * a->D, p.expert, w1),
-                                 work.dpre + 2 * p.first * a->F, work.x + 2 * p.first * a->D);
-        }
-    }
-    cmha__expert_scatter(a, &r, NULL, work.x, 0, dz);
+    if (dz) cmha__experts_input(a, weights, &r, &work, dz);
 }
 
 /* ---- Mixture of experts: the load balance ---- */
