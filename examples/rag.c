@@ -1,5 +1,5 @@
 /* Retrieval with CRAT: learns to find the passages of a text, keeps them in a base, and continues questions with the base at hand.
-       build/rag [OPTION...] --text FILE         build/rag [OPTION...] --model NAME --base FILE --ask "..."     (--help lists everything) */
+       build/rag [OPTION...] --text FILE         build/rag [OPTION...] --model NAME --base FILE --ask "..."         (see --help) */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
@@ -8,20 +8,20 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { TEXT, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, BASE, VOCAB, WORDS, LENGTH, QUESTION, BATCH, STEPS, READ, TOP, TOKENS, SEED, THREADS, COMMON,
-       TEMPERATURE, HELD_OUT, QUIET, HELP, SET, N_OPTIONS };
+enum { TEXT, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, BASE, VOCAB, WORDS, LENGTH, QUESTION, BATCH, STEPS, READ, TOP, TOKENS, SEED,
+       THREADS, COMMON, TEMPERATURE, HELD_OUT, QUIET, HELP, SET, N_OPTIONS };
 static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--text", NULL, "the passages, a line each"},
     {"--paragraphs", NULL, "they are paragraphs, with empty lines between"},
-    {"--pairs", NULL, "tab-separated questions and answers, to report on; an answer is words that a passage has to contain, or the numbers\n"
-     "                           of passages (lines, counted from 1) that are relevant: #12 #57"},
+    {"--pairs", NULL, "tab-separated questions and answers, to report on; an answer is words that a passage has to contain, or\n"
+     "                           the numbers of passages (lines, counted from 1) that are relevant: #12 #57"},
     {"--ask", NULL, "a question; - = every line of the standard input"},
     {"--model", NULL, "take NAME.encoder, NAME.vocab and NAME.decoder instead of training; only a decoder that is not there is trained"},
     {"--save", NULL, "write these three after training"},
     {"--base", NULL, "the base of passages: written where there is a --text, else read"},
     {"--vocab", NULL, "a WordPiece vocab.txt (lower case); else one is learnt from the text"},
     {"--words", "8000", "tokens of a learnt vocabulary"},
-    {"--length", "128", "most tokens of a passage that are read"},
+    {"--length", "96", "most tokens of a passage that are read"},
     {"--question", "32", "most tokens of a question"},
     {"--batch", "64", "passages in a step of the encoder; the decoder's has a quarter"},
     {"--steps", "300", "steps of the encoder, which learns to find a passage by a part of it"},
@@ -35,12 +35,12 @@ static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--held-out", "0.05", "share of the passages that nothing is trained on, but which are in the base"},
     {"--quiet", NULL, "no progress"},
     {"--help", NULL, "this page"},
-    {"--set", NULL, "NAME=VALUE for any field of model or training (train_tiny --help lists them); encoder.NAME or decoder.NAME for\n"
-     "                           one of the two; may be repeated"}};
+    {"--set", NULL, "NAME=VALUE for any field of model or training (train_tiny --help lists them); encoder.NAME or decoder.NAME\n"
+     "                           for one of the two; may be repeated"}};
 
 enum { ENCODER, DECODER };
 enum { RANKED = 100 }; /* passages of a list that is judged */
-static const cmha_real smooth = (cmha_real)0.1; /* eps of the phasors of means in training, whose gradient is 1 over the mean's size */
+static const cmha_real smooth = (cmha_real)0.1; /* eps of a mean's phasor in training: its gradient is 1 over the mean's size */
 
 typedef struct rows { /* a batch in the making: rows of `width` until it is packed */
     int32_t *ids, *targets;
@@ -97,7 +97,8 @@ static double seconds(void) {
 
 static double number(int o) {
     double value;
-    if (!text_number(text_of(option[o].value), &value) || !(value >= 0 && value < 1e9)) complain(2, "not a number: ", option[o].value);
+    if (!text_number(text_of(option[o].value), &value) || !(value >= 0 && value < 1e9))
+        complain(2, "not a number: ", option[o].value);
     return value;
 }
 
@@ -114,20 +115,23 @@ static void set_field(const char *name, const char *value) {
     }
 }
 
-/* Small CRAT models. The encoder sees both ways; the decoder has a window into the base behind its first layer. */
+/* Small CRAT models. The encoder sees both ways; the decoder has a window into the base in its second layer. Wide and shallow
+   finds more than narrow and deep in the same time: the features are what passages are told apart by. */
 static void preset(void) {
     for (int s = ENCODER; s <= DECODER; s++) {
         cmha_model_config *m = &side[s].mc;
         cmha_trainer_config *t = &side[s].tc;
         cmha_preset("crat", m, t);
-        m->n_layers = 2, m->d_model = 128, m->n_heads = 4, m->real_heads = m->imag_heads = 1, m->d_ff = 256, m->dropout = 0.1;
+        m->n_layers = s == ENCODER ? 1 : 2, m->d_model = s == ENCODER ? 256 : 128, m->d_ff = s == ENCODER ? 128 : 256;
+        m->n_heads = 4, m->real_heads = m->imag_heads = 1, m->dropout = 0.1;
         m->causal = s == DECODER, m->irw_layers = s == DECODER;
         t->lr = 1e-3, t->beta2 = 0.98, t->adam_eps = 1e-8;
-        t->steps = whole(s == ENCODER ? STEPS : READ), t->length = whole(LENGTH), t->batch = whole(BATCH);
+        t->steps = s == ENCODER ? whole(STEPS) : whole(READ), t->length = whole(LENGTH), t->batch = whole(BATCH);
         if (s == DECODER) t->batch = (t->batch + 3) / 4;
+        if (!t->steps) t->steps = 1; /* not taken */
     }
-    side[ENCODER].mc.complex_eps = 0.3; /* features near 0 have no phase worth a gradient */
-    side[DECODER].mc.irw_tau = 0.1;
+    side[ENCODER].mc.complex_eps = 1; /* a state near 0 counts for little; the gradient of its phase would drown the others */
+    side[DECODER].mc.complex_eps = 0.3, side[DECODER].mc.irw_tau = 0.03, side[DECODER].tc.lr = 3e-3;
 }
 
 static void configure(int argc, char **argv) {
@@ -145,7 +149,8 @@ static void configure(int argc, char **argv) {
         else option[o].value = value;
     }
     for (o = WORDS; o <= HELD_OUT; o++) number(o);
-    if (!whole(TOP) || !whole(BATCH) || whole(LENGTH) < 4 || !whole(QUESTION)) complain(2, "--top, --batch, --question: 1 or more; --length: 4", "");
+    if (!whole(TOP) || !whole(BATCH) || !whole(QUESTION)) complain(2, "--top, --batch and --question are 1 or more", "");
+    if (whole(LENGTH) < 4) complain(2, "--length is 4 or more", "");
     cc.seed = whole(SEED), cc.threads = (int)whole(THREADS);
     check(cmha_context_init(&ctx, &cc));
     preset();
@@ -194,8 +199,10 @@ static void read_passages(const char *path) {
     free(text);
     if (!passages.n) complain(1, "there are no passages in ", path);
     passages.at = take(passages.n, sizeof *passages.at);
-    for (i = 0; i < passages.n; i++)
-        passages.at[i].at = passages.texts + passages.begin[i], passages.at[i].n = (size_t)(passages.begin[i + 1] - passages.begin[i]);
+    for (i = 0; i < passages.n; i++) {
+        passages.at[i].at = passages.texts + passages.begin[i];
+        passages.at[i].n = (size_t)(passages.begin[i + 1] - passages.begin[i]);
+    }
 }
 
 static void load_passages(const char *path) {
@@ -257,7 +264,8 @@ static void add_text_row(rows *r, const int32_t *ids, size_t n) {
 
 /* The rows as a batch, as long as the longest; empties r for the next one. */
 static cmha_batch pack(rows *r) {
-    cmha_batch b = {.ids = r->ids, .targets = r->targets, .key_mask = r->mask, .batch = r->n, .length = r->longest ? r->longest : 1};
+    cmha_batch b = {.ids = r->ids, .targets = r->targets, .key_mask = r->mask, .batch = r->n};
+    b.length = r->longest ? r->longest : 1;
     for (size_t i = 0; i < r->n; i++) {
         memmove(r->ids + i * b.length, r->ids + i * r->width, b.length * sizeof *r->ids);
         memmove(r->targets + i * b.length, r->targets + i * r->width, b.length * sizeof *r->ids);
@@ -280,7 +288,8 @@ static cmha_tensor *embed(cmha_tape *tape, const cmha_batch *b) {
 
 /* Cross-entropy of finding, among the passages of a batch, that of each question, and the other way round. *found: how many
    questions have theirs in the first place. */
-static cmha_tensor *contrast(cmha_tape *tape, const cmha_batch *questions, const cmha_batch *texts, const int32_t *own, double *found) {
+static cmha_tensor *contrast(cmha_tape *tape, const cmha_batch *questions, const cmha_batch *texts, const int32_t *own,
+                             double *found) {
     cmha_tensor *q = embed(tape, questions), *p = embed(tape, texts), *x, *y;
     cmha_real scale = (cmha_real)(2 / (number(TEMPERATURE) * (double)side[ENCODER].mc.d_model));
     size_t n = questions->batch;
@@ -294,8 +303,8 @@ static cmha_tensor *contrast(cmha_tape *tape, const cmha_batch *questions, const
     return cmha_scale(tape, x, (cmha_real)0.5);
 }
 
-/* Two views of a passage: a sentence or a span of 8 to 40 tokens, and the rest; every tenth rest keeps it, so that words which are the
-   same are worth something. Without rng the first sentence (of a passage of one: its first half). */
+/* Two views of a passage: its first sentence (of a passage of one: its first half) or a span of 8 to 40 tokens, and the rest; every
+   tenth rest keeps it, so that words which are the same are worth something. Without rng: the first sentence, nothing dropped. */
 static void add_views(rows *question, rows *text, size_t p, cmha_rng *rng) {
     const int32_t *ids = passages.ids + passages.start[p], stop = *text_slot(&vocabulary, "", text_of("."));
     size_t n = passages.start[p + 1] - passages.start[p], first = 0, span = 0, begin = 0;
@@ -359,8 +368,8 @@ static void learn_to_find(void) {
         if (status == CMHA_ERR_NOT_FINITE) complain(0, "step skipped: ", cmha_error(&ctx));
         else check(status);
         if (option[QUIET].value || ((step + 1) % 50 && step + 1 < side[ENCODER].tc.steps)) continue;
-        printf("encoder: step %zu/%zu  %.0f s  loss %.3f (guessing %.3f)", step + 1, side[ENCODER].tc.steps, seconds() - start, loss,
-               log((double)batch));
+        printf("encoder: step %zu/%zu  %.0f s  loss %.3f (guessing: %.3f)", step + 1, side[ENCODER].tc.steps, seconds() - start,
+               loss, log((double)batch));
         measure_encoder(&tape, &question, &text, own, batch), fflush(stdout);
     }
     cmha_trainer_close(&trainer), cmha_tape_close(&tape), close_rows(&question), close_rows(&text), free(own);
@@ -392,7 +401,8 @@ static void build_base(void) {
 static void part_of_base(cmha_knowledge *part, cmha_real **room, size_t from, size_t by) {
     size_t d = side[ENCODER].mc.d_model, n = 0;
     *room = take(passages.used * d, sizeof **room);
-    for (size_t i = from; i < passages.used; i += by, n++) memcpy(*room + n * d, vectors + passages.order[i] * d, d * sizeof **room);
+    for (size_t i = from; i < passages.used; i += by, n++)
+        memcpy(*room + n * d, vectors + passages.order[i] * d, d * sizeof **room);
     check(cmha_knowledge_init(part, &ctx, n, d / 2, *room, NULL, NULL, NULL));
 }
 
@@ -467,7 +477,8 @@ static void learn_to_read(void) {
         else check(status);
         sum += loss;
         if (option[QUIET].value || ((step + 1) % 50 && step + 1 < side[DECODER].tc.steps)) continue;
-        printf("decoder: step %zu/%zu  %.0f s  loss %.3f\n", step + 1, side[DECODER].tc.steps, seconds() - start, sum / (double)(step % 50 + 1));
+        printf("decoder: step %zu/%zu  %.0f s  loss %.3f\n", step + 1, side[DECODER].tc.steps, seconds() - start,
+               sum / (double)(step % 50 + 1));
         sum = 0, fflush(stdout);
     }
     if (passages.held) report_decoder(&r);
@@ -530,11 +541,13 @@ static void report(const char *path) {
         for (size_t p = 0; p < passages.n; p++) scores[p] = cmha_rng_uniform(&rng);
         text_rank(scores, passages.n, RANKED, list), judge(answer, list, measure[2]);
     }
-    printf("%zu questions, %zu passages            recall@1   recall@5  recall@20        MRR%s\n", t.rows, passages.n, share ? "  found@20" : "");
+    snprintf(error, sizeof error, "%zu questions, %zu passages", t.rows, passages.n);
+    printf("%-36s   recall@1   recall@5  recall@20        MRR%s\n", error, share ? "   found@20" : "");
     print_measures("CRAT encoder", measure[0], t.rows, share), print_measures("BM25, k1 1.2, b 0.75", measure[1], t.rows, share);
     print_measures("random", measure[2], t.rows, share);
-    printf("recall@k: share of questions with a relevant passage among the first k; MRR: mean of 1 / its place, 0 beyond %d%s\n", RANKED,
-           share ? "; found@20: mean share of the relevant passages among the first 20" : "");
+    printf("recall@k: share of questions with a relevant passage among the first k; MRR: mean of 1 / the place of the\n"
+           "first, 0 beyond %d", RANKED);
+    puts(share ? "; found@20: mean share of a question's relevant passages among the first 20" : "");
     text_table_close(&t), text_bm25_close(&bm25), free(scores), free(questions), free(features);
 }
 
@@ -573,7 +586,8 @@ static void ask(text_slice question) {
     printf("%.*s\n", (int)question.n, question.at);
     for (size_t i = 0; i < top && index[i] >= 0; i++) {
         text_slice s = passages.at[index[i]];
-        printf("  %5.3f  #%lld  %.*s%s\n", (double)similarity[i], (long long)index[i] + 1, (int)(s.n < 150 ? s.n : 150), s.at, s.n > 150 ? " .." : "");
+        printf("  %5.3f  #%lld  %.*s%s\n", (double)similarity[i], (long long)index[i] + 1, (int)(s.n < 150 ? s.n : 150), s.at,
+               s.n > 150 ? " .." : "");
     }
     if (side[DECODER].there && whole(TOKENS))
         continue_text(question, &base, "  with the base"), continue_text(question, NULL, "  without it");
@@ -635,7 +649,7 @@ static void train_models(void) {
     encode_passages(), choose_passages();
     side[ENCODER].mc.vocabulary = vocabulary.size;
     check(cmha_model_init(&side[ENCODER].model, &ctx, &side[ENCODER].mc));
-    /* CRAT adds sines of size 1 to the embeddings. Tokens larger than them let similar words mean similar passages from the start. */
+    /* CRAT adds sines of size 1 to the embeddings. Tokens larger than these make passages with the same words similar at once. */
     cmha_tensor *tokens = side[ENCODER].model.token_weight;
     for (size_t i = 0; i < tokens->size; i++) tokens->data[i] *= 30;
     if (!option[QUIET].value)
@@ -659,7 +673,8 @@ int main(int argc, char **argv) {
     cmha_blas_restart(argv); /* an OpenBLAS older than this CPU: start again with the right kernel */
     configure(argc, argv);
     if (option[HELP].value) return help();
-    if (!option[TEXT].value && !(option[MODEL].value && option[BASE].value)) complain(2, "see --help; a --text is needed, or --model and --base", "");
+    if (!option[TEXT].value && !(option[MODEL].value && option[BASE].value))
+        complain(2, "see --help; a --text is needed, or --model and --base", "");
     if (option[TEXT].value) read_passages(option[TEXT].value);
     else load_passages(option[BASE].value);
     if (option[MODEL].value) load_models(option[MODEL].value), encode_passages();

@@ -1,6 +1,6 @@
-/* words.h - the words of a text: counted, made into a WordPiece vocabulary, and searched for by BM25. In the manner of text.h: static
-   functions without globals, 1 for success and 0 for failure with one line in `error`, and a failed call leaves nothing allocated.
-   A word is what text_next_word says. */
+/* words.h - the words of a text: counted, made into a WordPiece vocabulary, and searched for by BM25. In the manner of text.h:
+   static functions without globals, 1 for success and 0 for failure with one line in `error`, and a failed call leaves nothing
+   allocated. A word is what text_next_word says. */
 #ifndef WORDS_H
 #define WORDS_H
 
@@ -130,8 +130,8 @@ static inline int text_add_piece(text_bag *b, int inside, const char *bytes, siz
     return text_bag_add(b, s, times, NULL, error);
 }
 
-/* Adds the characters of a word as pieces, as the first of a word and, those that can be, behind it; and the endings of two to TEXT_TAIL
-   characters, which count once a word. */
+/* Adds the characters of a word as pieces, as the first of a word and, those that can be, behind it; and the endings of two to
+   TEXT_TAIL characters, which count once a word. */
 static inline int text_add_pieces(text_bag *characters, text_bag *endings, text_slice word, size_t times, char *error) {
     size_t start[TEXT_WORD], n = 0, at = 0, i;
     while (at < word.n && n < TEXT_WORD) {
@@ -176,9 +176,9 @@ static inline int text_vocabulary_of(text_vocabulary *v, const text_bag *tokens,
     return text_vocabulary_index(v, "the learnt vocabulary", error);
 }
 
-/* Learns a WordPiece vocabulary of about `size` tokens from the words of texts: [PAD] [UNK] [CLS] [SEP] [MASK]; every character of the texts,
-   alone and as "##x", so that every word of these characters can be spelled (however small `size` is); up to size / 16 endings such as "##ing"; then the most frequent words that come at least twice. The same texts give the same
-   vocabulary, byte for byte. */
+/* Learns a WordPiece vocabulary of about `size` tokens from the words of texts: [PAD] [UNK] [CLS] [SEP] [MASK]; every character
+   of the texts, alone and as "##x", so that every word of these characters can be spelled (however small `size` is); up to size / 16
+   endings such as "##ing"; then the most frequent words that come at least twice. The same texts give the same vocabulary. */
 static inline int text_vocabulary_learn(text_vocabulary *v, const text_slice *texts, size_t n, size_t size, char *error) {
     static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
     text_bag words, characters, endings, list;
@@ -207,8 +207,8 @@ static inline int text_vocabulary_save(const text_vocabulary *v, const char *pat
 
 /* ---- BM25 ---- */
 
-/* Robertson's weighting of words that question and passage share, k1 1.2 and b 0.75, with Lucene's logarithm, which is never negative:
-       sum over the question's words  ln(1 + (n - df + 0.5) / (df + 0.5)) * tf (k1 + 1) / (tf + k1 (1 - b + b length / mean length)).
+/* Robertson's weighting of words that question and passage share, with k1 1.2, b 0.75 and Lucene's logarithm, never negative:
+       sum over the question's words  ln(1 + (n - df + 0.5) / (df + 0.5)) tf (k1 + 1) / (tf + k1 (1 - b + b length / mean length)).
    Words are whole, in lower case and without accents; no stemming, no list of stop words; punctuation does not count. */
 typedef struct text_term { size_t word, times; } text_term;
 typedef struct text_bm25 {
@@ -321,15 +321,16 @@ static inline int text_contains(text_slice text, text_slice words) {
     return 0;
 }
 
-/* Does passage p of n answer a question? The answer is words that it has to contain, or numbers of passages counted from 1: "#12 #57". With
-   p = n: how many numbers there are. */
+/* Does passage p of n answer a question? The answer is words that it has to contain, or numbers of passages counted from 1:
+   "#12 #57". With p = n: how many numbers there are. */
 static inline size_t text_answers(text_slice answer, const text_slice *passages, size_t n, size_t p) {
     size_t count = 0, i = 0;
     if (!answer.n || answer.at[0] != '#') return answer.n && p < n && text_contains(passages[p], answer);
     while (i < answer.n) {
         size_t value = 0, digits = 0;
         if (answer.at[i++] != '#') continue;
-        for (; i < answer.n && answer.at[i] >= '0' && answer.at[i] <= '9'; i++, digits++) value = 10 * value + (size_t)(answer.at[i] - '0');
+        for (; i < answer.n && answer.at[i] >= '0' && answer.at[i] <= '9'; i++, digits++)
+            value = 10 * value + (size_t)(answer.at[i] - '0');
         if (digits && p < n && value == p + 1) return 1;
         count += digits > 0;
     }
