@@ -3,8 +3,7 @@
    took, and leave objects that close without a leak or, tried again with memory, give the numbers they give without a failure, to
    the bit. */
 #include "ops.h"
-
-#include <unistd.h>
+#include "system.h"
 
 enum { BATCH = 2, LENGTH = 20, CAPACITY = 12, VOCABULARY = 19, IDS = 120 };
 
@@ -240,6 +239,7 @@ static cmha_status write_archive(world *w) {
     static const size_t shape[2] = {2, 2};
     static const char *const metadata[2] = {"key", "value"};
     cmha_archive_item item;
+    memset(&item, 0, sizeof item);
     item.name = "x", item.data = ops_targets, item.shape = shape, item.rank = 2;
     return cmha_archive_write(&w->ctx, out_path, &item, 1, metadata, 1);
 }
@@ -451,7 +451,7 @@ static void write_files(const family *of) {
 int main(int argc, char **argv) {
     size_t f, s, total = 0;
     cmha_blas_restart(argv);
-    if (!mkdtemp(folder)) return perror(folder), 2;
+    if (!system_folder(folder)) return perror(folder), 2;
     check_seed = 4;
     for (s = 0; s < IDS; s++) ids[s] = (int32_t)check_below(VOCABULARY);
     snprintf(weights_path, sizeof weights_path, "%s/weights", folder), snprintf(state_path, sizeof state_path, "%s/state", folder);
