@@ -200,8 +200,8 @@ static inline cmha_tensor *ops_reshaped(cmha_tape *tape, ops_inputs *s) {
         return call;                                    \
     } while (0)
 
-/* What huge inputs (1e30) may do to an operation's result and to the gradients of its inputs. Where `inner` is 0 the build in double must
-   show that the true values are beyond the range of float: see test_extremes.c. */
+/* What huge inputs (1e30) may do to an operation's result and to the gradients of its inputs. Where `inner` is 0 the build in double
+   must show that the true values are beyond the range of float: see test_extremes.c. */
 typedef enum ops_range {
     OPS_FINITE,   /* always finite */
     OPS_OVERFLOW, /* may be infinite */
@@ -256,12 +256,16 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1, "the gradient of
     ROW(relu, ops_fine, return cmha_activate(tape, OPS_X2(3, 8), CMHA_RELU);)                                                      \
     ROW(dropout, ops_fine, return cmha_dropout(tape, OPS_X2(3, 8), (cmha_real)0.4);)                                               \
     ROW(sigmoid, ops_fine, return cmha_sigmoid(tape, OPS_X2(3, 8));)                                                               \
-    ROW(quotient_reg, ops_fine, OPS_TWO(cmha_quotient(tape, a, b, CMHA_QUOTIENT_REG, (cmha_real)1e-3), OPS_X2(3, 8), OPS_X2(3, 8));) \
+    ROW(quotient_reg, ops_fine, OPS_TWO(cmha_quotient(tape, a, b, CMHA_QUOTIENT_REG, (cmha_real)1e-3), OPS_X2(3, 8), OPS_X2(3,     \
+            8));)                                                                                                                  \
     ROW(quotient_exact, ops_pole, OPS_TWO(cmha_quotient(tape, a, b, CMHA_QUOTIENT_EXACT, 0), OPS_X2(3, 8), OPS_X2(3, 8));)         \
-    ROW(quotient_unit, ops_fine, OPS_TWO(cmha_quotient(tape, a, b, CMHA_QUOTIENT_UNIT, (cmha_real)1e-3), OPS_X2(3, 8), OPS_X2(3, 8));) \
-    ROW(mobius_reg, ops_ratio, OPS_TWO(cmha_mobius(tape, a, b, CMHA_QUOTIENT_REG, (cmha_real)1e-3), OPS_X2(3, 8), OPS_W3(4, 2, 4));) \
+    ROW(quotient_unit, ops_fine, OPS_TWO(cmha_quotient(tape, a, b, CMHA_QUOTIENT_UNIT, (cmha_real)1e-3), OPS_X2(3, 8),             \
+            OPS_X2(3, 8));)                                                                                                        \
+    ROW(mobius_reg, ops_ratio, OPS_TWO(cmha_mobius(tape, a, b, CMHA_QUOTIENT_REG, (cmha_real)1e-3), OPS_X2(3, 8), OPS_W3(4, 2,     \
+            4));)                                                                                                                  \
     ROW(mobius_exact, ops_ratio, OPS_TWO(cmha_mobius(tape, a, b, CMHA_QUOTIENT_EXACT, 0), OPS_X2(3, 8), OPS_W3(4, 2, 4));)         \
-    ROW(mobius_unit, ops_ratio, OPS_TWO(cmha_mobius(tape, a, b, CMHA_QUOTIENT_UNIT, (cmha_real)1e-3), OPS_X2(3, 8), OPS_W3(4, 2, 4));) \
+    ROW(mobius_unit, ops_ratio, OPS_TWO(cmha_mobius(tape, a, b, CMHA_QUOTIENT_UNIT, (cmha_real)1e-3), OPS_X2(3, 8), OPS_W3(4,      \
+            2, 4));)                                                                                                               \
     ROW(elementwise_complex, ops_sums, OPS_TWO(cmha_elementwise_complex(tape, a, b), OPS_X2(3, 8), OPS_W2(2, 4));)                 \
     ROW(cmha, ops_scores, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_FUSED | OPS_CAUSAL);)                        \
     ROW(cmha_shared, ops_scores, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_SHARED | OPS_PADDED | OPS_DROPPED);)  \
@@ -277,9 +281,11 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1, "the gradient of
                                                             CMHA_MAX_NONE, OPS_COMPLEX_V | OPS_FUSED | OPS_BILINEAR);)             \
     ROW(complex_real, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_REAL, CMHA_MAX_NONE,  \
                                                          OPS_CAUSAL);)                                                             \
-    ROW(complex_split, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_RI_SPLIT, CMHA_MAX_NONE, \
+    ROW(complex_split, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_RI_SPLIT,            \
+            CMHA_MAX_NONE,                                                                                                         \
                                                           OPS_COMPLEX_V | OPS_CAUSAL);)                                            \
-    ROW(complex_yang8, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_YANG8, CMHA_MAX_NONE, \
+    ROW(complex_yang8, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_YANG8,               \
+            CMHA_MAX_NONE,                                                                                                         \
                                                           OPS_COMPLEX_V | OPS_BILINEAR | OPS_PADDED);)                             \
     ROW(score, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, CMHA_MAX_NONE,        \
                                                   OPS_PADDED);)                                                                    \
@@ -287,7 +293,8 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1, "the gradient of
                                                       OPS_CAUSAL);)                                                                \
     ROW(score_head, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, CMHA_MAX_HEAD,   \
                                                        OPS_PADDED);)                                                               \
-    ROW(score_global, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, CMHA_MAX_GLOBAL, \
+    ROW(score_global, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE,                \
+            CMHA_MAX_GLOBAL,                                                                                                       \
                                                          OPS_COMPLEX_V);)                                                          \
     ROW(score_masked, ops_fine, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, CMHA_MAX_HEAD,   \
                                                          OPS_MASKED);)                                                             \
@@ -322,9 +329,11 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1, "the gradient of
     ROW(complex_lowrank, ops_sums_twice, OPS_THREE(cmha_complex_lowrank(tape, a, b, c, NULL), OPS_X2(3, 8), OPS_W3(2, 5, 2),       \
                                              OPS_W3(2, 4, 2));)                                                                    \
     ROW(complex_rotate, ops_fine, OPS_TWO(cmha_complex_rotate(tape, a, b), OPS_X2(3, 8), OPS_X2(3, 4));)                           \
-    ROW(norm_cln, ops_fine, OPS_THREE(cmha_complex_normalize(tape, a, CMHA_CLN, b, c, (cmha_real)1e-5), OPS_X2(3, 8), OPS_W2(2, 4), \
+    ROW(norm_cln, ops_fine, OPS_THREE(cmha_complex_normalize(tape, a, CMHA_CLN, b, c, (cmha_real)1e-5), OPS_X2(3, 8),              \
+            OPS_W2(2, 4),                                                                                                          \
                                   OPS_W2(2, 4));)                                                                                  \
-    ROW(norm_crms, ops_fine, OPS_TWO(cmha_complex_normalize(tape, a, CMHA_CRMS, b, NULL, (cmha_real)1e-5), OPS_X2(3, 8), OPS_W1(4));) \
+    ROW(norm_crms, ops_fine, OPS_TWO(cmha_complex_normalize(tape, a, CMHA_CRMS, b, NULL, (cmha_real)1e-5), OPS_X2(3, 8),           \
+            OPS_W1(4));)                                                                                                           \
     ROW(norm_split, ops_fine, OPS_THREE(cmha_complex_normalize(tape, a, CMHA_SPLIT_NORM, b, c, (cmha_real)1e-5), OPS_X2(3, 8),     \
                                     OPS_W2(2, 4), OPS_W2(2, 4));)                                                                  \
     ROW(norm_whiten, ops_singular, OPS_THREE(cmha_complex_normalize(tape, a, CMHA_WHITEN, b, c, (cmha_real)1e-5), OPS_X2(3, 8),    \

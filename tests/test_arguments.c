@@ -171,7 +171,7 @@ static uint64_t healthy(fixture *f, const char *row) {
     return ok ? d : 0;
 }
 
-/* -------------------------------------------------- what the rows are made of -------------------------------------------------- */
+/* ------------------------------------------------- what the rows are made of ------------------------------------------------- */
 
 /* The decoder's configuration with one member set, unchecked, to anything. */
 static const cmha_model_config *model_with(fixture *f, const char *field, double value) {
@@ -337,7 +337,8 @@ static cmha_status failed_tape(fixture *f) {
         CHECK_THAT(!ops_loss(&ops_all[i], TAPE, &s, &y) && !y, "%s on a failed tape gives a result", ops_all[i].name);
         CHECK_THAT(cmha_tape_status(TAPE) == CMHA_ERR_SHAPE, "%s overwrites the first failure", ops_all[i].name);
     }
-    CHECK(!cmha_tensor_new(TAPE, 1, f->x->shape, 0) && !cmha_tape_alloc(TAPE, 8) && !cmha_push(TAPE, "p", f->x, &f->x, 1, NULL, NULL));
+    CHECK(!cmha_tensor_new(TAPE, 1, f->x->shape, 0) && !cmha_tape_alloc(TAPE, 8) && !cmha_push(TAPE, "p", f->x, &f->x, 1,
+            NULL, NULL));
     return cmha_backward(TAPE, f->x, 1);
 }
 
@@ -418,7 +419,7 @@ static const char *ugly_name(void) {
     ROW(model_null, CMHA_ERR_ARGUMENT, NULL, cmha_model_init(NULL, &f->ctx, NULL))                                                 \
     ROW(model_no_context, CMHA_ERR_STATE, NULL, cmha_model_init(&f->spare, NULL, NULL))                                            \
     ROW(model_unusable, CMHA_ERR_STATE, NULL, unusable_model(f))                                                                   \
-    ROW(model_heads_do_not_divide, CMHA_ERR_SHAPE, "model: d_model 16 is not divisible by n_heads 3", MODEL_OF("n_heads", 3))       \
+    ROW(model_heads_do_not_divide, CMHA_ERR_SHAPE, "model: d_model 16 is not divisible by n_heads 3", MODEL_OF("n_heads", 3))      \
     ROW(model_kv_heads_do_not_divide, CMHA_ERR_SHAPE, "n_kv_heads", MODEL_OF("n_kv_heads", 3))                                     \
     ROW(model_odd_head_cmha, CMHA_ERR_SHAPE, "complex pairs", MODEL_AS("d_model=12 n_heads=4"))                                    \
     ROW(model_odd_head_rope, CMHA_ERR_SHAPE, "complex pairs", MODEL_AS("attention=rope d_model=20"))                               \
@@ -510,7 +511,7 @@ static const char *ugly_name(void) {
     ROW(config_all_no_sign, CMHA_ERR_ARGUMENT, "n_layers", config_all(f, "n_layers"))                                              \
     ROW(config_all_no_name, CMHA_ERR_NOT_FOUND, "option", config_all(f, "=3"))                                                     \
     ROW(config_all_ugly, CMHA_ERR_ARGUMENT, "option", config_all(f, ugly_name()))                                                 \
-    ROW(config_all_long_value, CMHA_ERR_ARGUMENT, "longer", config_all(f, "base=0000000000000000000000000000000000000000000000000"   \
+    ROW(config_all_long_value, CMHA_ERR_ARGUMENT, "longer", config_all(f, "base=0000000000000000000000000000000000000000000000000" \
                                                                         "00000000000000000000000000000000000000000000000000010"))  \
     ROW(config_check_null, CMHA_ERR_ARGUMENT, "config", cmha_config_check(&f->ctx, cmha_model_table(), NULL))                      \
     ROW(config_check_bad, CMHA_ERR_ARGUMENT, "pool", cmha_config_check(&f->ctx, cmha_model_table(), model_with(f, "pool", 9)))     \
@@ -555,7 +556,8 @@ static const char *ugly_name(void) {
     ROW(classify_no_result, CMHA_ERR_ARGUMENT, "classify", cmha_model_classify(&f->encoder, &f->batch, NULL))                      \
     ROW(classify_no_batch, CMHA_ERR_ARGUMENT, "classify", cmha_model_classify(&f->encoder, NULL, f->logits))                       \
     ROW(classify_no_head, CMHA_ERR_STATE, "class", cmha_model_classify(&f->decoder, &f->batch, f->logits))                         \
-    ROW(classify_nothing, CMHA_ERR_SHAPE, "token", WITH(f->batch.length = 0, cmha_model_classify(&f->encoder, &f->batch, f->logits))) \
+    ROW(classify_nothing, CMHA_ERR_SHAPE, "token", WITH(f->batch.length = 0, cmha_model_classify(&f->encoder, &f->batch,           \
+            f->logits)))                                                                                                           \
     ROW(gradient_no_batch, CMHA_ERR_ARGUMENT, "gradient", cmha_model_gradient(&f->decoder, NULL, 1, 0, &f->loss))                  \
     ROW(gradient_no_result, CMHA_ERR_ARGUMENT, "gradient", cmha_model_gradient(&f->decoder, &f->batch, 1, 0, NULL))                \
     ROW(gradient_token, CMHA_ERR_TOKEN, "token", WITH(f->batch.ids = low_ids, act_gradient(f)))                                    \
@@ -701,7 +703,8 @@ static const char *ugly_name(void) {
     ROW(quotient_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_quotient(TAPE, f->x, f->x, CMHA_QUOTIENT_REG, -1)))                        \
     ROW(quotient_kind, CMHA_ERR_ARGUMENT, "quotient", OP(cmha_quotient(TAPE, f->x, f->x, (cmha_quotient_kind)7, 0)))               \
     ROW(mobius_shape, CMHA_ERR_SHAPE, "mobius", OP(cmha_mobius(TAPE, f->x, f->w, CMHA_QUOTIENT_REG, 1)))                           \
-    ROW(mobius_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_mobius(TAPE, f->x, tensor(f, 3, 4, 2, 4), CMHA_QUOTIENT_REG, (cmha_real)NAN))) \
+    ROW(mobius_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_mobius(TAPE, f->x, tensor(f, 3, 4, 2, 4), CMHA_QUOTIENT_REG,                 \
+            (cmha_real)NAN)))                                                                                                      \
     ROW(mobius_kind, CMHA_ERR_ARGUMENT, "quotient", OP(cmha_mobius(TAPE, f->x, tensor(f, 3, 4, 2, 4), (cmha_quotient_kind)-1, 1))) \
     ROW(elementwise_shape, CMHA_ERR_SHAPE, "mobius", OP(cmha_elementwise_complex(TAPE, f->x, f->w)))                               \
     ROW(join_shapes, CMHA_ERR_SHAPE, "concat", OP(cmha_complex_join(TAPE, f->x, f->w)))                                            \
@@ -781,13 +784,16 @@ static const char *ugly_name(void) {
                                                                      f->attention.complex_v = 1)))                                 \
     ROW(attention_dropout_1, CMHA_ERR_ARGUMENT, "dropout", ATTEND(f->attention.dropout = 1))                                       \
     ROW(attention_dropout_nan, CMHA_ERR_ARGUMENT, "dropout", ATTEND(f->attention.dropout = (cmha_real)NAN))                        \
-    ROW(attention_no_batch, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, tensor(f, 3, 0, 4, 8), tensor(f, 3, 0, 4, 8), \
+    ROW(attention_no_batch, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, tensor(f, 3, 0, 4, 8), tensor(f, 3, 0,      \
+            4, 8),                                                                                                                 \
                                                                   tensor(f, 3, 0, 4, 8), NULL, NULL)))                             \
-    ROW(attention_no_queries, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, tensor(f, 3, 2, 0, 8), f->x, f->x, NULL, NULL))) \
+    ROW(attention_no_queries, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, tensor(f, 3, 2, 0, 8), f->x, f->x,        \
+            NULL, NULL)))                                                                                                          \
     ROW(attention_no_keys, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, f->x, tensor(f, 3, 2, 0, 8),                 \
                                                                  tensor(f, 3, 2, 0, 8), NULL, NULL)))                              \
     ROW(attention_width_0, CMHA_ERR_SHAPE, "attention", OP(cmha_attention(TAPE, &f->attention, tensor(f, 3, 2, 3, 0),              \
-                                                                          tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 3, 0), NULL, NULL))) \
+                                                                          tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 3, 0), NULL,      \
+                                                                                  NULL)))                                          \
     ROW(linear_attention_fine, CMHA_OK, NULL, fine(f, cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x)))             \
     ROW(linear_attention_no_args, CMHA_ERR_ARGUMENT, "attention", OP(cmha_linear_attention(TAPE, NULL, f->x, f->x, f->x)))         \
     ROW(linear_attention_heads_0, CMHA_ERR_SHAPE, "attention",                                                                     \
@@ -811,9 +817,11 @@ static const char *ugly_name(void) {
     ROW(lag_empty, CMHA_OK, NULL, fine(f, cmha_lag_attention(TAPE, &f->lag_args, tensor(f, 3, 2, 0, 8), tensor(f, 3, 2, 0, 8),     \
                                                              tensor(f, 3, 2, 0, 8))))                                              \
     ROW(pcl_no_args, CMHA_ERR_ARGUMENT, "pcl", OP(cmha_pcl(TAPE, NULL, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, &f->pcl)))        \
-    ROW(pcl_no_options, CMHA_ERR_ARGUMENT, "pcl", OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, NULL))) \
+    ROW(pcl_no_options, CMHA_ERR_ARGUMENT, "pcl", OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b,       \
+            NULL)))                                                                                                                \
     ROW(pcl_weights, CMHA_ERR_SHAPE, "pcl", OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, &f->pcl)))  \
-    ROW(pcl_tau_0, CMHA_ERR_ARGUMENT, "tau", WITH(f->pcl.tau = 0, OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, \
+    ROW(pcl_tau_0, CMHA_ERR_ARGUMENT, "tau", WITH(f->pcl.tau = 0, OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24),         \
+            NULL, NULL,                                                                                                            \
                                                                               tensor(f, 1, 2, 1, 1), &f->pcl))))                   \
     ROW(pcl_complex, CMHA_ERR_ARGUMENT, "pcl", WITH((f->attention.kind = CMHA_ATTENTION_COMPLEX, f->attention.complex_v = 1),      \
                                                     OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL,           \
@@ -934,7 +942,8 @@ static void every_field(cmha_table table, void *config, const char *of) {
         for (j = 0; j < sizeof wild / sizeof *wild; j++) {
             if (wild[j] >= field->minimum && wild[j] <= field->maximum) continue;
             snprintf(text, sizeof text, "%.17g", wild[j]);
-            CHECK_THAT(cmha_config_set(&c, table, config, field->name, text) == CMHA_ERR_ARGUMENT, "%s takes %s", field->name, text);
+            CHECK_THAT(cmha_config_set(&c, table, config, field->name, text) == CMHA_ERR_ARGUMENT, "%s takes %s", field->name,
+                    text);
         }
         cmha_config_get(table, config, i, text, sizeof text);
         CHECK_THAT(!strcmp(text, kept), "%s: refused values have changed it", field->name);

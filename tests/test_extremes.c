@@ -1,6 +1,9 @@
-/* Numbers at the ends of their range: zeros, denormal numbers, 1e30, and mixtures, through every operation and through whole models of
-   every kind, forward and backward. From finite inputs no result is NaN, and none is infinite unless its true value is beyond the range
-   of the type. tests/ops.h says of which operations that is expected and why; this program built in double, whose range nothing here
+/* Numbers at the ends of their range: zeros, denormal numbers, 1e30, and mixtures,
+        through every operation and through whole models of
+   every kind, forward and backward. From finite inputs no result is NaN,
+           and none is infinite unless its true value is beyond the range
+   of the type. tests/ops.h says of which operations that is expected and why; this program built in double,
+           whose range nothing here
    leaves, is the judge of it. And a long training: no drift between two runs of one seed. */
 #include "ops.h"
 
@@ -71,7 +74,8 @@ static void operations(void) {
         }
         if (!is_double() || limits->inner) continue;
         CHECK_THAT(!limits->forward || top > (double)FLT_MAX, "%s may overflow, but its largest result is %g", row->name, top);
-        CHECK_THAT(!limits->backward || top_gradient > (double)FLT_MAX, "%s's gradients may overflow, but the largest is %g", row->name,
+        CHECK_THAT(!limits->backward || top_gradient > (double)FLT_MAX, "%s's gradients may overflow, but the largest is %g",
+                row->name,
                    top_gradient);
     }
     cmha_tape_close(&tape), cmha_context_close(&context);
@@ -109,7 +113,8 @@ static void huge_norms(void) {
         memset(dx, 0, sizeof dx), memset(dw, 0, sizeof dw);
         if (rms) cmha_rmsnorm_forward(small, w, 1, D, 0, want, stats), cmha_rmsnorm_forward(x, w, 1, D, 0, y, stats);
         else cmha_layernorm_forward(small, w, NULL, 1, D, 0, want, stats), cmha_layernorm_forward(x, w, NULL, 1, D, 0, y, stats);
-        CHECK_THAT(check_distance(y, want, D) < check_tolerance(1e-13, 1e-5), "norm of 1e30: off by %g", check_distance(y, want, D));
+        CHECK_THAT(check_distance(y, want, D) < check_tolerance(1e-13, 1e-5), "norm of 1e30: off by %g", check_distance(y,
+                want, D));
         if (rms) cmha_rmsnorm_backward(x, w, stats, dy, 1, D, dx, dw);
         else cmha_layernorm_backward(x, w, stats, dy, 1, D, dx, dw, NULL);
         CHECK(check_finite(dx, D) && check_finite(dw, D) && check_largest(dw, D) > 0);
@@ -148,9 +153,11 @@ static void one_model(const char *kind, const cmha_model_config *m, state s, con
     if (!CHECK_THAT(!cmha_model_init(&model, &context, m), "%s: %s", kind, cmha_error(&context))) return;
     set_parameters(&model, s);
     CHECK_OK(cmha_model_logits(&model, &batch, logits));
-    CHECK_THAT(s == HUGE_ALL || check_finite(logits, n), "%s, parameters %d, %zu tokens: logits are not finite", kind, (int)s, length);
+    CHECK_THAT(s == HUGE_ALL || check_finite(logits, n), "%s, parameters %d, %zu tokens: logits are not finite", kind, (int)s,
+            length);
     status = cmha_model_gradient(&model, &batch, 1, 3, &loss);
-    CHECK_THAT(status == CMHA_OK || (s == HUGE_ALL && status == CMHA_ERR_NOT_FINITE), "%s, parameters %d, %zu tokens: %s", kind, (int)s,
+    CHECK_THAT(status == CMHA_OK || (s == HUGE_ALL && status == CMHA_ERR_NOT_FINITE), "%s, parameters %d, %zu tokens: %s",
+            kind, (int)s,
                length, cmha_error(&context));
     if (s != HUGE_ALL && status == CMHA_OK)
         CHECK_THAT(check_finite(model.grad, model.size) && fabs(loss) <= DBL_MAX, "%s, parameters %d, %zu tokens: not finite", kind,

@@ -1,4 +1,5 @@
-/* Threads of the caller's: two contexts in two threads at once, and one model that several caches in several threads read. What comes
+/* Threads of the caller's: two contexts in two threads at once,
+        and one model that several caches in several threads read. What comes
    out must be what one thread computes alone, to the bit. `make tsan` runs it under ThreadSanitizer, without OpenMP and OpenBLAS,
    whose own threads that tool does not understand. */
 #include "check.h"
