@@ -547,7 +547,8 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
 /* y [B, H, n_q, d_v] = softmax(scale Q'K'^T + mask) V over the permitted keys (eq 9), Q' and K' the features of q [B, H, n_q, d_k]
    and k [B, Hkv, n_k, d_k], v [B, Hkv, n_k, d_v]. Tiled, with running maxima; the n_q x n_k scores are never stored.
    lse [B, H, n_q, 2] gets of each row its largest score m and log sum exp(score - m): apart, so that huge scores lose nothing.
-   Their sum is the row's log sum exp; both are 0 for a row without keys. NULL = not wanted. Forms of several softmaxes (RI_PRODUCT,
+   Their sum is the row's log sum exp; both are 0 for a row without keys. (Where products of q and k left the range of the type, the row
+   is computed in double, scores beyond 1e30 keep their order only, and the second number is negated.) NULL = not wanted. Forms of several softmaxes (RI_PRODUCT,
    RI_SPLIT, YANG8) leave lse alone: their backward computes each again. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                      cmha_real *lse, cmha_real *scratch);
@@ -1807,6 +1808,7 @@ extern int setenv(const char *name, const char *value, int replace);
 
 #if defined(__GNUC__) || defined(__clang__)
 #define CMHA__UNUSED __attribute__((unused))
+#define CMHA__COLD __attribute__((noinline, cold)) /* for what only numbers at the ends of their range need */
 #ifdef _WIN32
 #define CMHA__PRINTF(text, first) __attribute__((__format__(__gnu_printf__, text, first)))
 #else
@@ -1814,6 +1816,7 @@ extern int setenv(const char *name, const char *value, int replace);
 #endif
 #else
 #define CMHA__UNUSED
+#define CMHA__COLD
 #define CMHA__PRINTF(text, first)
 #endif
 
@@ -2728,9 +2731,11 @@ enum { CMHA__LANES = 16 };
 
 #ifdef CMHA_DOUBLE
 #define CMHA__SMALLEST DBL_MIN
+#define CMHA__LARGEST DBL_MAX
 #define CMHA__EPSILON DBL_EPSILON
 #else
 #define CMHA__SMALLEST FLT_MIN
+#define CMHA__LARGEST FLT_MAX
 #define CMHA__EPSILON FLT_EPSILON
 #endif
 
@@ -3017,14 +3022,46 @@ CMHA_DEF void cmha_linear_backward(const cmha_real *x, const cmha_real *weight, 
 
 /* ---- Norms ---- */
 
+/* 1 / sqrt(mean of (x - mean)^2 + eps) of a row whose squares leave the range of the type: in double and over its largest number. A
+   row that is not finite has none. */
+CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double eps, int centred, cmha_real *mean) {
+    double top = 0, middle = 0, sum = 0, root, d;
+    size_t i;
+    for (i = 0; i < D; i++) {
+        d = fabs((double)x[i]);
+        if (!(d <= DBL_MAX)) return (cmha_real)NAN;
+        top = d > top ? d : top;
+    }
+    for (i = 0; centred && i < D; i++) middle += (double)x[i] / top;
+    middle /= (double)D;
+    for (i = 0; i < D; i++) d = (double)x[i] / top - middle, sum += d * d;
+    *mean = (cmha_real)(middle * top);
+    root = 1 / (top * sqrt(sum / (double)D + eps / top / top));
+    return root <= (double)FLT_MAX ? (cmha_real)root : 0; /* eps = 0 and a constant row */
+}
+
+/* The mean of dy weight (x - mean) r^2 where a product of the first three leaves the range of the type. */
+CMHA__COLD static cmha_real cmha__wide_cross(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t D, cmha_real mean,
+                                             cmha_real r) {
+    double sum = 0;
+    size_t i;
+    for (i = 0; i < D; i++) sum += (double)dy[i] * (double)weight[i] * (((double)x[i] - (double)mean) * (double)r);
+    return (cmha_real)(sum * (double)r / (double)D);
+}
+
 CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t D,
                                      cmha_real eps, cmha_real *y, cmha_real *stats) {
     size_t t, i;
     for (t = 0; t < T; t++, x += D, y += D) {
-        cmha_real mean = cmha__total(x, D) / (cmha_real)D, r;
+        cmha_real mean = cmha__total(x, D) / (cmha_real)D, r, squares;
         for (i = 0; i < D; i++) y[i] = x[i] - mean;
-        r = 1 / (cmha_real)sqrt((double)(cmha__dot(y, y, D) / (cmha_real)D + eps));
+        squares = cmha__dot(y, y, D);
+        r = 1 / (cmha_real)sqrt((double)(squares / (cmha_real)D + eps));
         if (r > (cmha_real)FLT_MAX) r = 0; /* eps = 0 and a constant row */
+        if (!(squares <= CMHA__LARGEST)) {
+            r = cmha__wide_root(x, D, (double)eps, 1, &mean);
+            for (i = 0; i < D; i++) y[i] = x[i] - mean;
+        }
         for (i = 0; i < D; i++) y[i] = y[i] * r * weight[i];
         if (bias) cmha__axpy(D, 1, bias, y);
         stats[2 * t] = mean;
@@ -3046,11 +3083,12 @@ CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weigh
             }
             sum = cmha__fold(a) / (cmha_real)D;
             cross = cmha__fold(b) * r * r / (cmha_real)D;
+            if (!(cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST)) cross = cmha__wide_cross(x, weight, dy, D, mean, r);
             for (i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - sum - (x[i] - mean) * cross);
             dx += D;
         }
         if (dweight)
-            for (i = 0; i < D; i++) dweight[i] += dy[i] * (x[i] - mean) * r;
+            for (i = 0; i < D; i++) dweight[i] += dy[i] * ((x[i] - mean) * r);
         if (dbias) cmha__axpy(D, 1, dy, dbias);
     }
 }
@@ -3059,8 +3097,9 @@ CMHA_DEF void cmha_rmsnorm_forward(const cmha_real *x, const cmha_real *weight, 
                                    cmha_real *stats) {
     size_t t, i;
     for (t = 0; t < T; t++, x += D, y += D) {
-        cmha_real r = 1 / (cmha_real)sqrt((double)(cmha__dot(x, x, D) / (cmha_real)D + eps));
+        cmha_real squares = cmha__dot(x, x, D), r = 1 / (cmha_real)sqrt((double)(squares / (cmha_real)D + eps)), none;
         if (r > (cmha_real)FLT_MAX) r = 0; /* eps = 0 and a row of zeros */
+        if (!(squares <= CMHA__LARGEST)) r = cmha__wide_root(x, D, (double)eps, 0, &none);
         for (i = 0; i < D; i++) y[i] = x[i] * r * weight[i];
         stats[t] = r;
     }
@@ -3075,11 +3114,12 @@ CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight,
             cmha_real lanes[CMHA__LANES] = {0}, cross;
             for (i = 0; i < D; i++) lanes[i % CMHA__LANES] += dy[i] * weight[i] * x[i];
             cross = cmha__fold(lanes) * r * r / (cmha_real)D;
+            if (!(cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST)) cross = cmha__wide_cross(x, weight, dy, D, 0, r);
             for (i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - x[i] * cross);
             dx += D;
         }
         if (dweight)
-            for (i = 0; i < D; i++) dweight[i] += dy[i] * x[i] * r;
+            for (i = 0; i < D; i++) dweight[i] += dy[i] * (x[i] * r);
     }
 }
 
@@ -3834,6 +3874,7 @@ typedef struct cmha__head {
     uint64_t row_key;            /* dropout: row i draws from row_key + i */
     cmha_real *re, *im;          /* SCORE: O of the tile at work, [64, 64] each */
     const cmha_real *peaks;      /* SCORE: what each row's magnitudes are divided by, [n_q] or NULL */
+    int careful;                 /* scores in double: a row whose scores have left the range of the type is at work */
 } cmha__head;
 
 static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; }
@@ -3944,10 +3985,66 @@ static void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const 
     }
 }
 
+/* A query's feature row times column j of a tile of keys. Over the largest factors, so that only the result may overflow. */
+static double cmha__careful_dot(const cmha_real *q, const cmha_real *keys, size_t dk, size_t j) {
+    double a = 0, b = 0, sum = 0;
+    size_t i;
+    for (i = 0; i < dk; i++) {
+        double x = fabs((double)q[i]), y = fabs((double)keys[i * CMHA__TILE + j]);
+        a = x > a ? x : a;
+        b = y > b ? y : b;
+    }
+    a = a > 0 ? a : 1;
+    b = b > 0 ? b : 1;
+    for (i = 0; i < dk; i++) sum += (double)q[i] / a * ((double)keys[i * CMHA__TILE + j] / b);
+    return sum * a * b;
+}
+
+/* A score the type can hold. Beyond 1e30 the scale is logarithmic: a softmax of such scores needs their order alone. NaN stays. */
+static cmha_real cmha__careful_score(double score) {
+    double limit = 1e30, size = fabs(score);
+    if (!(size > limit)) return (cmha_real)score;
+    size = limit * (1 + (size <= DBL_MAX ? log(size / limit) : 1000));
+    return (cmha_real)(score < 0 ? -size : size);
+}
+
+/* The same scores as cmha__scores makes for one query, i0 + r, whatever the size of the products. */
+CMHA__COLD static void cmha__careful_row(const cmha__head *h, size_t i0, size_t r, size_t j0, cmha_real *S) {
+    const cmha_attention_args *a = h->args;
+    const cmha_real *q = h->q + (i0 + r) * h->ldq, *keys = h->keys + j0 * h->dk;
+    size_t j, cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE;
+    for (j = 0; j < cols; j++) {
+        double score = (double)a->scale * cmha__careful_dot(q, keys, h->dk, j);
+        if (h->turned) {
+            double re = score / (a->scale > 0 || a->scale < 0 ? (double)a->scale : 1), size, smooth, fit;
+            double im = cmha__careful_dot(h->turned + (i0 + r) * h->ldq, keys, h->dk, j);
+            size = hypot(re, im), smooth = hypot(size, (double)a->eps), fit = size > 1e18 ? 1e18 / size : 1;
+            score = (double)cmha__magnitude_factor(h, i0 + r) * size;
+            score += (double)(a->scale * a->cosine) * (smooth > 0 ? re / smooth : 0);
+            h->re[r * CMHA__TILE + j] = (cmha_real)(re * fit); /* for the gradient, which needs the direction */
+            h->im[r * CMHA__TILE + j] = (cmha_real)(im * fit);
+        }
+        S[j] = cmha__careful_score(score);
+    }
+    cmha__mask_tile(h, S, i0 + r, 1, j0);
+}
+
+/* Does query i see any key? */
+static int cmha__sees(const cmha__head *h, size_t i) {
+    size_t j, end;
+    for (cmha__visible(h->args, i, &j, &end); j < end; j++)
+        if (!h->mask || h->mask[j]) return 1;
+    return 0;
+}
+
 /* S [rows, 64] = masked scores of queries i0.. against the tile of keys that begins at j0. */
 static void cmha__scores(const cmha__head *h, size_t i0, size_t rows, size_t j0, cmha_real *S) {
     const cmha_attention_args *a = h->args;
     size_t begin, end, last_begin, last_end;
+    if (h->careful) {
+        cmha__careful_row(h, i0, 0, j0, S); /* rows = 1 */
+        return;
+    }
     if (h->turned) {
         cmha__products(h, i0, rows, j0);
         cmha__score_tile(h, i0, rows, S);
@@ -4011,11 +4108,32 @@ static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha
     }
 }
 
+/* Rows whose sum l of exponentials is NaN, or 0 although they see a key, once more with care: products of theirs have left the range of
+   the type (or are NaN, and stay it). A negative logarithm (or -0) in their lse tells the backward. */
+CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t rows, cmha_real *y, size_t ldy, cmha_real *lse,
+                                          cmha_real *work) {
+    const cmha_real *l = work + CMHA__TILE * CMHA__TILE + CMHA__TILE;
+    unsigned char lost[CMHA__TILE];
+    cmha__head slow = *h;
+    size_t r, n = 0;
+    slow.careful = 1;
+    for (r = 0; r < rows; r++)
+        if (l[r] != l[r] || (l[r] == 0 && cmha__sees(h, i0 + r))) lost[n++] = (unsigned char)r;
+    while (n > 0) {
+        r = lost[--n];
+        cmha__forward_rows(&slow, i0 + r, 1, y ? y + r * ldy : NULL, ldy, lse, work);
+        if (lse) lse[2 * (i0 + r) + 1] = -lse[2 * (i0 + r) + 1];
+    }
+}
+
 static void cmha__forward_head(const cmha__head *h, cmha_real *y, size_t ldy, cmha_real *lse, cmha_real *work) {
-    size_t n = h->args->n_q, i0, rows;
+    const cmha_real *l = work + CMHA__TILE * CMHA__TILE + CMHA__TILE;
+    size_t n = h->args->n_q, i0, rows, r;
     for (i0 = 0; i0 < n; i0 += rows) {
         rows = n - i0 < CMHA__TILE ? n - i0 : CMHA__TILE;
         cmha__forward_rows(h, i0, rows, y ? y + i0 * ldy : NULL, ldy, lse, work);
+        for (r = 0; r < rows && l[r] > 0;) r++;
+        if (r < rows) cmha__forward_lost(h, i0, rows, y ? y + i0 * ldy : NULL, ldy, lse, work);
     }
 }
 
@@ -4054,6 +4172,10 @@ static void cmha__backward_scores(const cmha__head *h, const cmha__backward_head
     for (r = 0; r < rows; r++) {
         cmha_real *p = g->S + r * CMHA__TILE, *d = g->dS + r * CMHA__TILE;
         cmha_real top = g->lse[2 * (i0 + r)], rest = g->lse[2 * (i0 + r) + 1], D = g->D[i0 + r];
+        if (!(rest > 0) && copysign(1.0, (double)rest) < 0) { /* see cmha__forward_lost */
+            cmha__careful_row(h, i0, r, j0, p);
+            rest = -rest;
+        }
         for (j = 0; j < CMHA__TILE; j++) {
             cmha_real e = cmha__exp((p[j] - top) - rest), slope;
             p[j] = e < tiny ? 0 : e;
@@ -4413,7 +4535,7 @@ static void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *
                     int allowed = a->norm_max == CMHA_MAX_GLOBAL ||
                                   (j0 + j >= begin && j0 + j < end && (!h->mask || h->mask[j0 + j]));
                     if (!allowed || (places[i0 + r].key != SIZE_MAX && !(re[j] > peaks[i0 + r]))) continue;
-                    peaks[i0 + r] = re[j];
+                    peaks[i0 + r] = re[j] == re[j] ? re[j] : (cmha_real)INFINITY; /* inf - inf; a NaN shows in the scores */
                     places[i0 + r].key = j0 + j;
                 }
             }
@@ -5727,7 +5849,7 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
     for (t = 0; t < args->N; t++) {
         size_t positive = args->positive ? args->positive[t] : t;
         if (args->valid && !args->valid[t]) continue;
-        sum += ((double)lse[2 * t] - (double)(a.scale * cmha__dot(q + t * d, k + positive * d, d))) + (double)lse[2 * t + 1];
+        sum += ((double)lse[2 * t] - (double)(a.scale * cmha__dot(q + t * d, k + positive * d, d))) + fabs((double)lse[2 * t + 1]);
     }
     return count ? sum / (double)count : 0;
 }
