@@ -64,11 +64,11 @@ fi
 
 # library OUT FLAG...; program NAME OUT LIBRARY FLAG...: what the compiler says goes to OUT.log
 # shellcheck disable=SC2086
-library() { out=$1; shift; nice $cc -O2 $threads $WARN -I. -DCMHA_NO_CBLAS "$@" -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$out" > "$out.log" 2>&1; }
+library() { out=$1; shift; $cc -O2 $threads $WARN -I. -DCMHA_NO_CBLAS "$@" -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$out" > "$out.log" 2>&1; }
 # shellcheck disable=SC2086
 program() {
     source=$1 out=$2 object=$3; shift 3
-    nice $cc -O1 $threads $WARN $loose -I. -DCMHA_TEST_LINKED "$@" "tests/$source.c" "$object" -o "$out$suffix" $link > "$out.log" 2>&1
+    $cc -O1 $threads $WARN $loose -I. -DCMHA_TEST_LINKED "$@" "tests/$source.c" "$object" -o "$out$suffix" $link > "$out.log" 2>&1
 }
 # The test of this name in the precision it is meant for, and the two of conformance and portable_files
 build() {
@@ -80,10 +80,10 @@ build() {
 }
 # on LABEL PROGRAM ARGUMENT...: a part that runs over there, if it could be compiled
 on() {
-    label=$1 built=$W/$2; shift 2
-    if [ ! -e "$built$suffix" ]; then cp "$built.log" "$W/out"; one "$label does not compile" false; return; fi
+    title=$1 built=$W/$2; shift 2
+    if [ ! -e "$built$suffix" ]; then cp "$built.log" "$W/out"; one "$title does not compile" false; return; fi
     # shellcheck disable=SC2086
-    part "$label" $run "$built$suffix" "$@"
+    part "$title" $run "$built$suffix" "$@"
 }
 
 library "$W/cmha.o" & library "$W/cmha-f64.o" -DCMHA_DOUBLE & wait
