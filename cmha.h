@@ -6353,7 +6353,8 @@ CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes) {
     void *memory;
     if (!tape || tape->status) return NULL;
     memory = cmha__arena_take(tape->context, &tape->memory, bytes);
-    if (!memory) cmha__tape_fail(tape, CMHA_ERR_MEMORY, NULL);
+    /* a dry run takes no memory: what fails is the sum */
+    if (!memory) cmha__tape_fail(tape, cmha__dry(tape) ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY, NULL);
     return memory;
 }
 

@@ -3,6 +3,7 @@
 # declarations and the code as C99, C11, C17 and C++11 to C++20, shared, static, in double and without SIMD; run at -O0 to -O3 and
 # -Os: conformance in float and double, test_base.
 # COMPILERS="gcc-11 clang-16" in the environment: others than gcc and clang. The last line is N passed, N failed.
+# shellcheck disable=SC2086,SC2030,SC2031 # flags are lists of words; a subshell has its own folder
 B=${1:-build}
 cd "$(dirname "$0")/.." || exit 2
 W=$B/compilers
@@ -34,14 +35,11 @@ levels() {
     for level in -O0 -O1 -O2 -O3 -Os; do
         built="$1 $level"
         for bits in '' -DCMHA_DOUBLE; do
-            # shellcheck disable=SC2086
             "$1" $level $WARN $bits -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/cmha.o" > "$W/out" 2>&1
             for t in conformance test_base; do
                 [ -n "$bits" ] && [ $t = test_base ] && continue
-                # shellcheck disable=SC2086
                 if "$1" -O1 $WARN $bits -DCMHA_TEST_LINKED tests/$t.c "$W/cmha.o" -o "$W/$t" -lm >> "$W/out" 2>&1; then
                     cases=; [ $t = conformance ] && cases='--strict tests/cases'
-                    # shellcheck disable=SC2086
                     part "$built: $t${bits:+, double}" "$W/$t" $cases
                 else one "$built: $t does not compile" false; fi
             done
