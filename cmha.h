@@ -111,7 +111,9 @@ typedef float cmha_real;
 #define CMHA_CONFIGURATION_NAME(major, minor, real) CMHA_CONFIGURATION_PASTE(major, minor, real)
 #define CMHA_CONFIGURATION_PASTE(major, minor, real) cmha_##major##_##minor##_compiled_##real##_CMHA_DOUBLE
 CMHA_DEF void CMHA_CONFIGURATION(void); /* does nothing */
-#if defined(__GNUC__) || defined(__clang__)
+#if defined(__wasm__) /* whose linker drops data that no code refers to */
+__attribute__((constructor)) static void cmha__configured(void) { CMHA_CONFIGURATION(); }
+#elif defined(__GNUC__) || defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wattributes" /* GCC knows retain, which outlives -Wl,--gc-sections, where its target does not */
 #if defined(__ELF__) && defined(__has_attribute)
@@ -11745,8 +11747,10 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
             cmha__attach_grad(&model);
             status = cmha__measure(&model, batch, length, &memory, &records);
             model.data = model.grad = NULL;
-            *training = tables + 4 * model.size * unit + memory + records + 2 * CMHA__BLOCK_OVERHEAD +
-                        2 * batch * length * sizeof(int32_t);
+            if (!status && !(cmha__sum(tables + 4 * model.size * unit + 2 * CMHA__BLOCK_OVERHEAD, memory, training) &&
+                             cmha__sum(*training, records, training) &&
+                             cmha__sum(*training, 2 * batch * length * sizeof(int32_t), training)))
+                status = cmha__fail(&counting, CMHA_ERR_OVERFLOW, "model memory: training needs more bytes than this machine can count");
         }
         cmha_model_close(&model);
     }
