@@ -1,7 +1,9 @@
 # make            every program and test, into build/          make train      train on the project's own header
 # make test       run the tests                                make bench      measure this machine
 # make corpus     an English text, build/kjv.txt               make install    header and cmha.pc, PREFIX=/usr/local DESTDIR=
-# make clean
+# make clean                                                    make analysis   clang-tidy, cppcheck, gcc -fanalyzer; each alone:
+# make sanitize           the tests under ASan and UBSan                       make tidy, make cppcheck, make analyze
+# make memcheck           the tests under valgrind             make coverage   how much of cmha.h the tests run
 #
 # BLAS and OpenMP are looked for, see build/config.mk. To choose instead:
 #     make BLAS_CFLAGS="-I/opt/openblas/include" BLAS_LIBS="-L/opt/openblas/lib -lopenblas"
@@ -104,6 +106,12 @@ bench: $(B)/bench
 test: all
 	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/run.sh $(B)
 
+# What other programs say of the code, one line for what is clean; each target names the package it lacks.
+sanitize memcheck tidy cppcheck analyze coverage: $(B)/config.mk
+	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/analysis.sh $@ $(B)
+
+analysis: tidy cppcheck analyze
+
 corpus: $(B)/kjv.txt
 
 $(B)/kjv.txt:
@@ -124,5 +132,5 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all train bench test corpus install clean FORCE
+.PHONY: all train bench test sanitize memcheck tidy cppcheck analyze analysis coverage corpus install clean FORCE
 .DELETE_ON_ERROR:
