@@ -6,7 +6,9 @@
 # make compilers  every standard and level of optimisation of gcc and clang
 # make symbols    tests/symbols.txt after a change of the API that is meant
 # make tsan       the test of threads under ThreadSanitizer
-# make clean
+# make clean                                                    make analysis   clang-tidy, cppcheck, gcc -fanalyzer; each alone:
+# make sanitize           the tests under ASan and UBSan                       make tidy, make cppcheck, make analyze
+# make memcheck           the tests under valgrind             make coverage   how much of cmha.h the tests run
 #
 # BLAS and OpenMP are looked for, see build/config.mk. To choose instead:
 #     make BLAS_CFLAGS="-I/opt/openblas/include" BLAS_LIBS="-L/opt/openblas/lib -lopenblas"
@@ -151,6 +153,12 @@ tsan: tests/test_threads.c cmha.h
 	$(CC) -std=gnu99 -O1 -g -fsanitize=thread -pthread -DCMHA_NO_CBLAS -I. tests/test_threads.c -o $(B)/tsan -lm
 	$(B)/tsan
 
+# What other programs say of the code, one line for what is clean; each target names the package it lacks.
+sanitize memcheck tidy cppcheck analyze coverage: $(B)/config.mk
+	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/analysis.sh $@ $(B)
+
+analysis: tidy cppcheck analyze
+
 corpus: $(B)/kjv.txt
 
 $(B)/kjv.txt:
@@ -172,4 +180,5 @@ clean:
 
 FORCE:
 .PHONY: all $(PLATFORMS) platforms compilers symbols train extensions bench test fuzz tsan corpus install clean FORCE
+.PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage
 .DELETE_ON_ERROR:

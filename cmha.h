@@ -2158,11 +2158,15 @@ static size_t cmha__choice(const char *choices, int i, const char **begin) {
 
 static void cmha__field_store(const cmha_field *field, void *config, double value) {
     char *member = (char *)config + field->offset;
-    size_t size = field->type == CMHA_FIELD_SIZE ? (size_t)value : 0; /* converting a number beyond the type's is undefined */
-    int whole = field->type == CMHA_FIELD_FLAG || field->type == CMHA_FIELD_ENUM ? (int)value : 0;
-    if (field->type == CMHA_FIELD_SIZE) memcpy(member, &size, sizeof size);
-    else if (field->type == CMHA_FIELD_REAL) memcpy(member, &value, sizeof value);
-    else memcpy(member, &whole, sizeof whole);
+    if (field->type == CMHA_FIELD_SIZE) {
+        size_t size = (size_t)value;
+        memcpy(member, &size, sizeof size);
+    } else if (field->type == CMHA_FIELD_REAL) {
+        memcpy(member, &value, sizeof value);
+    } else { /* converted here alone: a real may be negative or too large for the whole numbers */
+        int whole = (int)value;
+        memcpy(member, &whole, sizeof whole);
+    }
 }
 
 static double cmha__field_value(const cmha_field *field, const void *config) {
@@ -3075,9 +3079,9 @@ CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weigh
                                       size_t T, size_t D, cmha_real *dx, cmha_real *dweight, cmha_real *dbias) {
     size_t t, i;
     for (t = 0; t < T; t++, x += D, dy += D) {
-        cmha_real mean = stats[2 * t], r = stats[2 * t + 1], sum = 0, cross = 0;
+        cmha_real mean = stats[2 * t], r = stats[2 * t + 1];
         if (dx) {
-            cmha_real a[CMHA__LANES] = {0}, b[CMHA__LANES] = {0};
+            cmha_real a[CMHA__LANES] = {0}, b[CMHA__LANES] = {0}, sum, cross;
             for (i = 0; i < D; i++) { /* the lanes make both sums independent chains */
                 cmha_real g = dy[i] * weight[i];
                 a[i % CMHA__LANES] += g;
@@ -13508,7 +13512,7 @@ typedef struct cmha__bundle {
     const char **metadata;
     char *texts;            /* n_texts of CMHA__NAME + CMHA__VALUE bytes: key and value, or the name of a moment */
     char *omega;
-    size_t n_items, n_metadata, n_texts, n_omega, bytes;
+    size_t n_items, n_metadata, n_texts, bytes;
     void *memory;
 } cmha__bundle;
 
