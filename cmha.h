@@ -92,7 +92,7 @@ typedef float cmha_real;
 /* ======================================================== Base ======================================================== */
 
 #define CMHA_VERSION_MAJOR 0
-#define CMHA_VERSION_MINOR 2
+#define CMHA_VERSION_MINOR 3
 #define CMHA_VERSION_PATCH 0
 /* For #if: 200 is version 0.2.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
@@ -126,7 +126,7 @@ __attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONF
 #endif
 #endif
 
-/* "0.2.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
+/* "0.3.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
 CMHA_DEF const char *cmha_version(void);
 
 /* name, what cmha_status_string says of it */
