@@ -5,7 +5,10 @@
 # make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm    cross-compile and run tests there (README, "Platforms")
 # make compilers  every standard and level of optimisation of gcc and clang
 # make symbols    tests/symbols.txt after a change of the API that is meant
-# make clean
+# make tsan       the test of threads under ThreadSanitizer
+# make clean                                                    make analysis   clang-tidy, cppcheck, gcc -fanalyzer; each alone:
+# make sanitize           the tests under ASan and UBSan                       make tidy, make cppcheck, make analyze
+# make memcheck           the tests under valgrind             make coverage   how much of cmha.h the tests run
 #
 # BLAS and OpenMP are looked for, see build/config.mk. To choose instead:
 #     make BLAS_CFLAGS="-I/opt/openblas/include" BLAS_LIBS="-L/opt/openblas/lib -lopenblas"
@@ -32,7 +35,7 @@ all: $(EXAMPLES) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)
 # call and rewritten only when the answer changes, so that a BLAS installed later is found and everything is rebuilt.
 # What stands on the command line or is exported wins.
 GIVEN = $(foreach v,CFLAGS OPENMP BLAS_CFLAGS BLAS_LIBS,$(if $(filter file undefined,$(origin $v)),,$v='$($v)'))
-ifneq ($(filter-out clean corpus fuzz compilers,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean corpus tsan fuzz compilers,$(or $(MAKECMDGOALS),all)),)
 include $(B)/config.mk
 endif
 
@@ -97,6 +100,8 @@ $(B)/cmha-f64.o $(GRADS) $(B)/conformance-f64 $(B)/portable_files-f64: private P
 $(UNITS): $(B)/%: tests/%.c $(B)/cmha.o $(wildcard tests/*.h examples/*.h)
 	$(COMPILE) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha.o $(LINK)
 
+$(B)/test_threads: private LINK += $(if $(findstring NT,$(OS)),,-pthread)
+
 $(GRADS): $(B)/%: tests/%.c $(B)/cmha-f64.o $(wildcard tests/*.h)
 	$(COMPILE) $(PRECISION) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha-f64.o $(LINK)
 
@@ -142,6 +147,18 @@ FUZZ_SECONDS = 60
 fuzz:
 	@tests/fuzz/run.sh $(B)/fuzz $(FUZZ_SECONDS)
 
+# ThreadSanitizer takes OpenMP's and OpenBLAS's waiting for races, so neither is there: the only threads are the test's.
+tsan: tests/test_threads.c cmha.h
+	@mkdir -p $(B)
+	$(CC) -std=gnu99 -O1 -g -fsanitize=thread -pthread -DCMHA_NO_CBLAS -I. tests/test_threads.c -o $(B)/tsan -lm
+	$(B)/tsan
+
+# What other programs say of the code, one line for what is clean; each target names the package it lacks.
+sanitize memcheck tidy cppcheck analyze coverage: $(B)/config.mk
+	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/analysis.sh $@ $(B)
+
+analysis: tidy cppcheck analyze
+
 corpus: $(B)/kjv.txt
 
 $(B)/kjv.txt:
@@ -162,5 +179,6 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all $(PLATFORMS) platforms compilers symbols train extensions bench test fuzz corpus install clean FORCE
+.PHONY: all $(PLATFORMS) platforms compilers symbols train extensions bench test fuzz tsan corpus install clean FORCE
+.PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage
 .DELETE_ON_ERROR:

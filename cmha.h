@@ -92,7 +92,7 @@ typedef float cmha_real;
 /* ======================================================== Base ======================================================== */
 
 #define CMHA_VERSION_MAJOR 0
-#define CMHA_VERSION_MINOR 2
+#define CMHA_VERSION_MINOR 3
 #define CMHA_VERSION_PATCH 0
 /* For #if: 200 is version 0.2.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
@@ -111,7 +111,9 @@ typedef float cmha_real;
 #define CMHA_CONFIGURATION_NAME(major, minor, real) CMHA_CONFIGURATION_PASTE(major, minor, real)
 #define CMHA_CONFIGURATION_PASTE(major, minor, real) cmha_##major##_##minor##_compiled_##real##_CMHA_DOUBLE
 CMHA_DEF void CMHA_CONFIGURATION(void); /* does nothing */
-#if defined(__GNUC__) || defined(__clang__)
+#if defined(__wasm__) /* whose linker drops data that no code refers to */
+__attribute__((constructor)) static void cmha__configured(void) { CMHA_CONFIGURATION(); }
+#elif defined(__GNUC__) || defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wattributes" /* GCC knows retain, which outlives -Wl,--gc-sections, where its target does not */
 #if defined(__ELF__) && defined(__has_attribute)
@@ -124,7 +126,7 @@ __attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONF
 #endif
 #endif
 
-/* "0.2.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
+/* "0.3.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
 CMHA_DEF const char *cmha_version(void);
 
 /* name, what cmha_status_string says of it */
@@ -547,7 +549,8 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
 /* y [B, H, n_q, d_v] = softmax(scale Q'K'^T + mask) V over the permitted keys (eq 9), Q' and K' the features of q [B, H, n_q, d_k]
    and k [B, Hkv, n_k, d_k], v [B, Hkv, n_k, d_v]. Tiled, with running maxima; the n_q x n_k scores are never stored.
    lse [B, H, n_q, 2] gets of each row its largest score m and log sum exp(score - m): apart, so that huge scores lose nothing.
-   Their sum is the row's log sum exp; both are 0 for a row without keys. NULL = not wanted. Forms of several softmaxes (RI_PRODUCT,
+   Their sum is the row's log sum exp; both are 0 for a row without keys. (Where products of q and k left the range of the type, the row
+   is computed in double, scores beyond 1e30 keep their order only, and the second number is negated.) NULL = not wanted. Forms of several softmaxes (RI_PRODUCT,
    RI_SPLIT, YANG8) leave lse alone: their backward computes each again. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                      cmha_real *lse, cmha_real *scratch);
@@ -1807,6 +1810,7 @@ extern int setenv(const char *name, const char *value, int replace);
 
 #if defined(__GNUC__) || defined(__clang__)
 #define CMHA__UNUSED __attribute__((unused))
+#define CMHA__COLD __attribute__((noinline, cold)) /* for what only numbers at the ends of their range need */
 #ifdef _WIN32
 #define CMHA__PRINTF(text, first) __attribute__((__format__(__gnu_printf__, text, first)))
 #else
@@ -1814,6 +1818,7 @@ extern int setenv(const char *name, const char *value, int replace);
 #endif
 #else
 #define CMHA__UNUSED
+#define CMHA__COLD
 #define CMHA__PRINTF(text, first)
 #endif
 
@@ -2153,11 +2158,15 @@ static size_t cmha__choice(const char *choices, int i, const char **begin) {
 
 static void cmha__field_store(const cmha_field *field, void *config, double value) {
     char *member = (char *)config + field->offset;
-    size_t size = field->type == CMHA_FIELD_SIZE ? (size_t)value : 0; /* converting a number beyond the type's is undefined */
-    int whole = field->type == CMHA_FIELD_FLAG || field->type == CMHA_FIELD_ENUM ? (int)value : 0;
-    if (field->type == CMHA_FIELD_SIZE) memcpy(member, &size, sizeof size);
-    else if (field->type == CMHA_FIELD_REAL) memcpy(member, &value, sizeof value);
-    else memcpy(member, &whole, sizeof whole);
+    if (field->type == CMHA_FIELD_SIZE) {
+        size_t size = (size_t)value;
+        memcpy(member, &size, sizeof size);
+    } else if (field->type == CMHA_FIELD_REAL) {
+        memcpy(member, &value, sizeof value);
+    } else { /* converted here alone: a real may be negative or too large for the whole numbers */
+        int whole = (int)value;
+        memcpy(member, &whole, sizeof whole);
+    }
 }
 
 static double cmha__field_value(const cmha_field *field, const void *config) {
@@ -2728,9 +2737,11 @@ enum { CMHA__LANES = 16 };
 
 #ifdef CMHA_DOUBLE
 #define CMHA__SMALLEST DBL_MIN
+#define CMHA__LARGEST DBL_MAX
 #define CMHA__EPSILON DBL_EPSILON
 #else
 #define CMHA__SMALLEST FLT_MIN
+#define CMHA__LARGEST FLT_MAX
 #define CMHA__EPSILON FLT_EPSILON
 #endif
 
@@ -3017,14 +3028,46 @@ CMHA_DEF void cmha_linear_backward(const cmha_real *x, const cmha_real *weight, 
 
 /* ---- Norms ---- */
 
+/* 1 / sqrt(mean of (x - mean)^2 + eps) of a row whose squares leave the range of the type: in double and over its largest number. A
+   row that is not finite has none. */
+CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double eps, int centred, cmha_real *mean) {
+    double top = 0, middle = 0, sum = 0, root, d;
+    size_t i;
+    for (i = 0; i < D; i++) {
+        d = fabs((double)x[i]);
+        if (!(d <= DBL_MAX)) return (cmha_real)NAN;
+        top = d > top ? d : top;
+    }
+    for (i = 0; centred && i < D; i++) middle += (double)x[i] / top;
+    middle /= (double)D;
+    for (i = 0; i < D; i++) d = (double)x[i] / top - middle, sum += d * d;
+    *mean = (cmha_real)(middle * top);
+    root = 1 / (top * sqrt(sum / (double)D + eps / top / top));
+    return root <= (double)FLT_MAX ? (cmha_real)root : 0; /* eps = 0 and a constant row */
+}
+
+/* The mean of dy weight (x - mean) r^2 where a product of the first three leaves the range of the type. */
+CMHA__COLD static cmha_real cmha__wide_cross(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t D, cmha_real mean,
+                                             cmha_real r) {
+    double sum = 0;
+    size_t i;
+    for (i = 0; i < D; i++) sum += (double)dy[i] * (double)weight[i] * (((double)x[i] - (double)mean) * (double)r);
+    return (cmha_real)(sum * (double)r / (double)D);
+}
+
 CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t D,
                                      cmha_real eps, cmha_real *y, cmha_real *stats) {
     size_t t, i;
     for (t = 0; t < T; t++, x += D, y += D) {
-        cmha_real mean = cmha__total(x, D) / (cmha_real)D, r;
+        cmha_real mean = cmha__total(x, D) / (cmha_real)D, r, squares;
         for (i = 0; i < D; i++) y[i] = x[i] - mean;
-        r = 1 / (cmha_real)sqrt((double)(cmha__dot(y, y, D) / (cmha_real)D + eps));
+        squares = cmha__dot(y, y, D);
+        r = 1 / (cmha_real)sqrt((double)(squares / (cmha_real)D + eps));
         if (r > (cmha_real)FLT_MAX) r = 0; /* eps = 0 and a constant row */
+        if (!(squares <= CMHA__LARGEST)) {
+            r = cmha__wide_root(x, D, (double)eps, 1, &mean);
+            for (i = 0; i < D; i++) y[i] = x[i] - mean;
+        }
         for (i = 0; i < D; i++) y[i] = y[i] * r * weight[i];
         if (bias) cmha__axpy(D, 1, bias, y);
         stats[2 * t] = mean;
@@ -3036,9 +3079,9 @@ CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weigh
                                       size_t T, size_t D, cmha_real *dx, cmha_real *dweight, cmha_real *dbias) {
     size_t t, i;
     for (t = 0; t < T; t++, x += D, dy += D) {
-        cmha_real mean = stats[2 * t], r = stats[2 * t + 1], sum = 0, cross = 0;
+        cmha_real mean = stats[2 * t], r = stats[2 * t + 1];
         if (dx) {
-            cmha_real a[CMHA__LANES] = {0}, b[CMHA__LANES] = {0};
+            cmha_real a[CMHA__LANES] = {0}, b[CMHA__LANES] = {0}, sum, cross;
             for (i = 0; i < D; i++) { /* the lanes make both sums independent chains */
                 cmha_real g = dy[i] * weight[i];
                 a[i % CMHA__LANES] += g;
@@ -3046,11 +3089,12 @@ CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weigh
             }
             sum = cmha__fold(a) / (cmha_real)D;
             cross = cmha__fold(b) * r * r / (cmha_real)D;
+            if (!(cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST)) cross = cmha__wide_cross(x, weight, dy, D, mean, r);
             for (i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - sum - (x[i] - mean) * cross);
             dx += D;
         }
         if (dweight)
-            for (i = 0; i < D; i++) dweight[i] += dy[i] * (x[i] - mean) * r;
+            for (i = 0; i < D; i++) dweight[i] += dy[i] * ((x[i] - mean) * r);
         if (dbias) cmha__axpy(D, 1, dy, dbias);
     }
 }
@@ -3059,8 +3103,9 @@ CMHA_DEF void cmha_rmsnorm_forward(const cmha_real *x, const cmha_real *weight, 
                                    cmha_real *stats) {
     size_t t, i;
     for (t = 0; t < T; t++, x += D, y += D) {
-        cmha_real r = 1 / (cmha_real)sqrt((double)(cmha__dot(x, x, D) / (cmha_real)D + eps));
+        cmha_real squares = cmha__dot(x, x, D), r = 1 / (cmha_real)sqrt((double)(squares / (cmha_real)D + eps)), none;
         if (r > (cmha_real)FLT_MAX) r = 0; /* eps = 0 and a row of zeros */
+        if (!(squares <= CMHA__LARGEST)) r = cmha__wide_root(x, D, (double)eps, 0, &none);
         for (i = 0; i < D; i++) y[i] = x[i] * r * weight[i];
         stats[t] = r;
     }
@@ -3075,11 +3120,12 @@ CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight,
             cmha_real lanes[CMHA__LANES] = {0}, cross;
             for (i = 0; i < D; i++) lanes[i % CMHA__LANES] += dy[i] * weight[i] * x[i];
             cross = cmha__fold(lanes) * r * r / (cmha_real)D;
+            if (!(cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST)) cross = cmha__wide_cross(x, weight, dy, D, 0, r);
             for (i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - x[i] * cross);
             dx += D;
         }
         if (dweight)
-            for (i = 0; i < D; i++) dweight[i] += dy[i] * x[i] * r;
+            for (i = 0; i < D; i++) dweight[i] += dy[i] * (x[i] * r);
     }
 }
 
@@ -3834,6 +3880,7 @@ typedef struct cmha__head {
     uint64_t row_key;            /* dropout: row i draws from row_key + i */
     cmha_real *re, *im;          /* SCORE: O of the tile at work, [64, 64] each */
     const cmha_real *peaks;      /* SCORE: what each row's magnitudes are divided by, [n_q] or NULL */
+    int careful;                 /* scores in double: a row whose scores have left the range of the type is at work */
 } cmha__head;
 
 static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; }
@@ -3944,10 +3991,66 @@ static void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const 
     }
 }
 
+/* A query's feature row times column j of a tile of keys. Over the largest factors, so that only the result may overflow. */
+static double cmha__careful_dot(const cmha_real *q, const cmha_real *keys, size_t dk, size_t j) {
+    double a = 0, b = 0, sum = 0;
+    size_t i;
+    for (i = 0; i < dk; i++) {
+        double x = fabs((double)q[i]), y = fabs((double)keys[i * CMHA__TILE + j]);
+        a = x > a ? x : a;
+        b = y > b ? y : b;
+    }
+    a = a > 0 ? a : 1;
+    b = b > 0 ? b : 1;
+    for (i = 0; i < dk; i++) sum += (double)q[i] / a * ((double)keys[i * CMHA__TILE + j] / b);
+    return sum * a * b;
+}
+
+/* A score the type can hold. Beyond 1e30 the scale is logarithmic: a softmax of such scores needs their order alone. NaN stays. */
+static cmha_real cmha__careful_score(double score) {
+    double limit = 1e30, size = fabs(score);
+    if (!(size > limit)) return (cmha_real)score;
+    size = limit * (1 + (size <= DBL_MAX ? log(size / limit) : 1000));
+    return (cmha_real)(score < 0 ? -size : size);
+}
+
+/* The same scores as cmha__scores makes for one query, i0 + r, whatever the size of the products. */
+CMHA__COLD static void cmha__careful_row(const cmha__head *h, size_t i0, size_t r, size_t j0, cmha_real *S) {
+    const cmha_attention_args *a = h->args;
+    const cmha_real *q = h->q + (i0 + r) * h->ldq, *keys = h->keys + j0 * h->dk;
+    size_t j, cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE;
+    for (j = 0; j < cols; j++) {
+        double score = (double)a->scale * cmha__careful_dot(q, keys, h->dk, j);
+        if (h->turned) {
+            double re = score / (a->scale > 0 || a->scale < 0 ? (double)a->scale : 1), size, smooth, fit;
+            double im = cmha__careful_dot(h->turned + (i0 + r) * h->ldq, keys, h->dk, j);
+            size = hypot(re, im), smooth = hypot(size, (double)a->eps), fit = size > 1e18 ? 1e18 / size : 1;
+            score = (double)cmha__magnitude_factor(h, i0 + r) * size;
+            score += (double)(a->scale * a->cosine) * (smooth > 0 ? re / smooth : 0);
+            h->re[r * CMHA__TILE + j] = (cmha_real)(re * fit); /* for the gradient, which needs the direction */
+            h->im[r * CMHA__TILE + j] = (cmha_real)(im * fit);
+        }
+        S[j] = cmha__careful_score(score);
+    }
+    cmha__mask_tile(h, S, i0 + r, 1, j0);
+}
+
+/* Does query i see any key? */
+static int cmha__sees(const cmha__head *h, size_t i) {
+    size_t j, end;
+    for (cmha__visible(h->args, i, &j, &end); j < end; j++)
+        if (!h->mask || h->mask[j]) return 1;
+    return 0;
+}
+
 /* S [rows, 64] = masked scores of queries i0.. against the tile of keys that begins at j0. */
 static void cmha__scores(const cmha__head *h, size_t i0, size_t rows, size_t j0, cmha_real *S) {
     const cmha_attention_args *a = h->args;
     size_t begin, end, last_begin, last_end;
+    if (h->careful) {
+        cmha__careful_row(h, i0, 0, j0, S); /* rows = 1 */
+        return;
+    }
     if (h->turned) {
         cmha__products(h, i0, rows, j0);
         cmha__score_tile(h, i0, rows, S);
@@ -4011,11 +4114,32 @@ static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha
     }
 }
 
+/* Rows whose sum l of exponentials is NaN, or 0 although they see a key, once more with care: products of theirs have left the range of
+   the type (or are NaN, and stay it). A negative logarithm (or -0) in their lse tells the backward. */
+CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t rows, cmha_real *y, size_t ldy, cmha_real *lse,
+                                          cmha_real *work) {
+    const cmha_real *l = work + CMHA__TILE * CMHA__TILE + CMHA__TILE;
+    unsigned char lost[CMHA__TILE];
+    cmha__head slow = *h;
+    size_t r, n = 0;
+    slow.careful = 1;
+    for (r = 0; r < rows; r++)
+        if (l[r] != l[r] || (l[r] == 0 && cmha__sees(h, i0 + r))) lost[n++] = (unsigned char)r;
+    while (n > 0) {
+        r = lost[--n];
+        cmha__forward_rows(&slow, i0 + r, 1, y ? y + r * ldy : NULL, ldy, lse, work);
+        if (lse) lse[2 * (i0 + r) + 1] = -lse[2 * (i0 + r) + 1];
+    }
+}
+
 static void cmha__forward_head(const cmha__head *h, cmha_real *y, size_t ldy, cmha_real *lse, cmha_real *work) {
-    size_t n = h->args->n_q, i0, rows;
+    const cmha_real *l = work + CMHA__TILE * CMHA__TILE + CMHA__TILE;
+    size_t n = h->args->n_q, i0, rows, r;
     for (i0 = 0; i0 < n; i0 += rows) {
         rows = n - i0 < CMHA__TILE ? n - i0 : CMHA__TILE;
         cmha__forward_rows(h, i0, rows, y ? y + i0 * ldy : NULL, ldy, lse, work);
+        for (r = 0; r < rows && l[r] > 0;) r++;
+        if (r < rows) cmha__forward_lost(h, i0, rows, y ? y + i0 * ldy : NULL, ldy, lse, work);
     }
 }
 
@@ -4054,6 +4178,10 @@ static void cmha__backward_scores(const cmha__head *h, const cmha__backward_head
     for (r = 0; r < rows; r++) {
         cmha_real *p = g->S + r * CMHA__TILE, *d = g->dS + r * CMHA__TILE;
         cmha_real top = g->lse[2 * (i0 + r)], rest = g->lse[2 * (i0 + r) + 1], D = g->D[i0 + r];
+        if (!(rest > 0) && copysign(1.0, (double)rest) < 0) { /* see cmha__forward_lost */
+            cmha__careful_row(h, i0, r, j0, p);
+            rest = -rest;
+        }
         for (j = 0; j < CMHA__TILE; j++) {
             cmha_real e = cmha__exp((p[j] - top) - rest), slope;
             p[j] = e < tiny ? 0 : e;
@@ -4413,7 +4541,7 @@ static void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *
                     int allowed = a->norm_max == CMHA_MAX_GLOBAL ||
                                   (j0 + j >= begin && j0 + j < end && (!h->mask || h->mask[j0 + j]));
                     if (!allowed || (places[i0 + r].key != SIZE_MAX && !(re[j] > peaks[i0 + r]))) continue;
-                    peaks[i0 + r] = re[j];
+                    peaks[i0 + r] = re[j] == re[j] ? re[j] : (cmha_real)INFINITY; /* inf - inf; a NaN shows in the scores */
                     places[i0 + r].key = j0 + j;
                 }
             }
@@ -5727,7 +5855,7 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
     for (t = 0; t < args->N; t++) {
         size_t positive = args->positive ? args->positive[t] : t;
         if (args->valid && !args->valid[t]) continue;
-        sum += ((double)lse[2 * t] - (double)(a.scale * cmha__dot(q + t * d, k + positive * d, d))) + (double)lse[2 * t + 1];
+        sum += ((double)lse[2 * t] - (double)(a.scale * cmha__dot(q + t * d, k + positive * d, d))) + fabs((double)lse[2 * t + 1]);
     }
     return count ? sum / (double)count : 0;
 }
@@ -6860,41 +6988,54 @@ CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, con
     }
 }
 
-/* ---- Mixture of experts: the experts. Every product is taken with the planes of a weight as they are stored: an expert with few
-        tokens must not pay for a rearrangement of its weights. ---- */
+/* ---- Mixture of experts: the experts. Rows of planes [n, 2I] are also a real [2n, I], and W x = Wr x + Wi (i x): with a turned copy
+        of x, two real products that take the planes of W as they are stored. So an expert with few tokens pays for nothing but one
+        reading of its weights. ---- */
 
-/* y [n, 2O] = W x + bias, x [n, 2I]; bias NULL = none. */
+/* to [n, 2D] = x i, or with back = 1 x (-i). */
+static void cmha__planes_turn(const cmha_real *x, size_t n, size_t D, int back, cmha_real *to) {
+    cmha_real sign = back ? -1 : 1;
+    size_t t, j;
+    for (t = 0; t < n; t++, x += 2 * D, to += 2 * D) {
+        for (j = 0; j < D; j++) to[j] = -sign * x[D + j];
+        for (j = 0; j < D; j++) to[D + j] = sign * x[j];
+    }
+}
+
+/* y [n, 2O] = W x + bias from x [n, 2I] and i x; bias NULL = none. */
 static void cmha__planes_apply(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *const *bias,
-                               const cmha_real *x, cmha_real *y) {
+                               const cmha_real *x, const cmha_real *turned, cmha_real *y) {
     size_t t;
     for (t = 0; bias && t < n; t++) {
         memcpy(y + 2 * t * O, bias[0], O * sizeof *y);
         memcpy(y + 2 * t * O + O, bias[1], O * sizeof *y);
     }
-    cmha_gemm(0, 1, 2 * n, O, I, 1, x, I, w[0], I, bias ? 1 : 0, y, O); /* both parts at once: x is also a real [2n, I] */
-    cmha_gemm(0, 1, n, O, I, -1, x + I, 2 * I, w[1], I, 1, y, 2 * O);   /* Re y -= Wi xi */
-    cmha_gemm(0, 1, n, O, I, 1, x, 2 * I, w[1], I, 1, y + O, 2 * O);    /* Im y += Wi xr */
+    cmha_gemm(0, 1, 2 * n, O, I, 1, x, I, w[0], I, bias ? 1 : 0, y, O);
+    cmha_gemm(0, 1, 2 * n, O, I, 1, turned, I, w[1], I, 1, y, O);
 }
 
-/* dx [n, 2I] = W^H g, g [n, 2O]. */
-static void cmha__planes_adjoint(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *g, cmha_real *dx) {
+/* dx [n, 2I] = W^H g = Wr^T g + Wi^T (-i g) from g [n, 2O] and -i g. */
+static void cmha__planes_adjoint(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *g,
+                                 const cmha_real *turned, cmha_real *dx) {
     cmha_gemm(0, 0, 2 * n, I, O, 1, g, O, w[0], I, 0, dx, I);
-    cmha_gemm(0, 0, n, I, O, 1, g + O, 2 * O, w[1], I, 1, dx, 2 * I);
-    cmha_gemm(0, 0, n, I, O, -1, g, 2 * O, w[1], I, 1, dx + I, 2 * I);
+    cmha_gemm(0, 0, 2 * n, I, O, 1, turned, O, w[1], I, 1, dx, I);
 }
 
-/* Rows lo .. hi - 1 of dW += g x^H, and of dbias += sum of g. */
-static void cmha__planes_outer(size_t n, size_t I, size_t O, const cmha_real *g, const cmha_real *x, size_t lo, size_t hi,
-                               cmha_real *const *dw, cmha_real *const *dbias) {
-    size_t t;
+/* dW += g x^H and dbias += sum of g, over n rows, for output rows lo .. hi - 1. The imaginary part takes g and i x, or -i g and x. */
+typedef struct cmha__planes_product {
+    size_t n, I, O;
+    const cmha_real *g, *x, *g_imag, *x_imag; /* [n, 2O], [n, 2I], and which of them for the imaginary part */
+} cmha__planes_product;
+
+static void cmha__planes_outer(const cmha__planes_product *p, size_t lo, size_t hi, cmha_real *const *dw, cmha_real *const *dbias) {
+    size_t I = p->I, O = p->O, t;
     if (dw) {
-        cmha_gemm(1, 0, hi - lo, I, 2 * n, 1, g + lo, O, x, I, 1, dw[0] + lo * I, I);
-        cmha_gemm(1, 0, hi - lo, I, n, 1, g + O + lo, 2 * O, x, 2 * I, 1, dw[1] + lo * I, I);
-        cmha_gemm(1, 0, hi - lo, I, n, -1, g + lo, 2 * O, x + I, 2 * I, 1, dw[1] + lo * I, I);
+        cmha_gemm(1, 0, hi - lo, I, 2 * p->n, 1, p->g + lo, O, p->x, I, 1, dw[0] + lo * I, I);
+        cmha_gemm(1, 0, hi - lo, I, 2 * p->n, 1, p->g_imag + lo, O, p->x_imag, I, 1, dw[1] + lo * I, I);
     }
-    for (t = 0; dbias && t < n; t++) {
-        cmha__axpy(hi - lo, 1, g + 2 * t * O + lo, dbias[0] + lo);
-        cmha__axpy(hi - lo, 1, g + (2 * t + 1) * O + lo, dbias[1] + lo);
+    for (t = 0; dbias && t < p->n; t++) {
+        cmha__axpy(hi - lo, 1, p->g + 2 * t * O + lo, dbias[0] + lo);
+        cmha__axpy(hi - lo, 1, p->g + (2 * t + 1) * O + lo, dbias[1] + lo);
     }
 }
 
@@ -6915,17 +7056,15 @@ static cmha__expert_piece cmha__expert_piece_of(const cmha__route *r, size_t pie
 
 /* Both planes of expert e's block of n numbers in an array [2, E, n]; returns NULL without an array. */
 static const cmha_real *const *cmha__expert_planes(const cmha_real *array, size_t E, size_t n, size_t e, const cmha_real **plane) {
-    if (!array) return NULL;
-    plane[0] = array + e * n;
-    plane[1] = plane[0] + E * n;
-    return plane;
+    plane[0] = array ? array + e * n : NULL;
+    plane[1] = array ? plane[0] + E * n : NULL;
+    return array ? plane : NULL;
 }
 
 static cmha_real *const *cmha__expert_grads(cmha_real *array, size_t E, size_t n, size_t e, cmha_real **plane) {
-    if (!array) return NULL;
-    plane[0] = array + e * n;
-    plane[1] = plane[0] + E * n;
-    return plane;
+    plane[0] = array ? array + e * n : NULL;
+    plane[1] = array ? plane[0] + E * n : NULL;
+    return array ? plane : NULL;
 }
 
 /* to [n, W] = the rows of the piece's tokens. */
@@ -6950,33 +7089,40 @@ static void cmha__expert_scatter(const cmha_experts_args *a, const cmha__route *
 
 static size_t cmha__expert_workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
 
-CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
+/* A thread's own scratch, forward: a piece's tokens, activations and hidden values, the first two with their turned copies. */
+static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
     size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS;
-    if (backward) return pairs * (4 * a->D + 4 * a->F) + cmha__expert_workers(a) * rows * 2 * a->F;
-    return pairs * 2 * a->D + cmha__expert_workers(a) * rows * (2 * a->D + 4 * a->F);
+    return rows * (backward ? 2 * a->F : 4 * a->D + 6 * a->F);
 }
 
-/* out [n, 2D] = what the piece's expert makes of its tokens; own: scratch of this thread. */
+CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
+    size_t pairs = a->T * a->top;
+    return pairs * (backward ? 8 * a->D + 4 * a->F : 2 * a->D) + cmha__expert_workers(a) * cmha__expert_own(a, backward);
+}
+
+/* out [n, 2D] = what the piece's expert makes of its tokens. */
 static void cmha__expert_forward(const cmha_experts_args *a, const cmha_experts_weights *w, const cmha_real *z, const cmha__route *r,
                                  cmha__expert_piece p, cmha_real *hidden, cmha_real *own, cmha_real *out) {
+    size_t D = a->D, F = a->F, E = a->E, n = p.n;
     const cmha_real *w1[2], *b1[2], *w2[2], *b2[2];
-    cmha_real *act = own + 2 * p.n * a->D, *pre = hidden ? hidden + 2 * p.first * a->F : act + 2 * p.n * a->F;
-    size_t D = a->D, F = a->F, E = a->E;
+    cmha_real *x = own, *ix = x + 2 * n * D, *act = ix + 2 * n * D, *iact = act + 2 * n * F;
+    cmha_real *pre = hidden ? hidden + 2 * p.first * F : iact + 2 * n * F;
     cmha__expert_planes(w->w1, E, F * D, p.expert, w1);
     cmha__expert_planes(w->w2, E, D * F, p.expert, w2);
-    cmha__expert_gather(r, p, a->top, z, 2 * D, own);
-    cmha__planes_apply(p.n, D, F, w1, cmha__expert_planes(w->b1, E, F, p.expert, b1), own, pre);
-    cmha_gelu_forward(pre, 2 * p.n * F, CMHA_GELU_ERF, act);
-    cmha__planes_apply(p.n, F, D, w2, cmha__expert_planes(w->b2, E, D, p.expert, b2), act, out);
+    cmha__expert_gather(r, p, a->top, z, 2 * D, x);
+    cmha__planes_turn(x, n, D, 0, ix);
+    cmha__planes_apply(n, D, F, w1, cmha__expert_planes(w->b1, E, F, p.expert, b1), x, ix, pre);
+    cmha_gelu_forward(pre, 2 * n * F, CMHA_GELU_ERF, act);
+    cmha__planes_turn(act, n, F, 0, iact);
+    cmha__planes_apply(n, F, D, w2, cmha__expert_planes(w->b2, E, D, p.expert, b2), act, iact, out);
 }
 
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
                                    const size_t *plan, const cmha_real *gate, cmha_real *hidden, cmha_real *y, cmha_real *scratch) {
     cmha__route r = cmha__route_of(plan, a->T, a->E, a->top);
-    size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS;
-    cmha_real *out = scratch, *shares = out + pairs * 2 * a->D;
+    cmha_real *out = scratch, *shares = out + a->T * a->top * 2 * a->D;
     CMHA__FOR_CHUNKS(a->threads, r.piece[a->E], lo, hi) {
-        cmha_real *own = shares + (size_t)cmha__chunk * rows * (2 * a->D + 4 * a->F);
+        cmha_real *own = shares + (size_t)cmha__chunk * cmha__expert_own(a, 0);
         size_t i;
         for (i = lo; i < hi; i++) {
             cmha__expert_piece p = cmha__expert_piece_of(&r, i);
@@ -6986,89 +7132,113 @@ CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_expert
     cmha__expert_scatter(a, &r, gate, out, 1, y);
 }
 
-/* What the backward keeps of the grouped pairs: x [P, 2D], g [P, 2D] the gate times dy, act [P, 2F] and dpre [P, 2F]. */
+/* What the backward keeps of the grouped pairs: x and i x [P, 2D]; g, the gate times dy, and -i g [P, 2D]; act and dpre [P, 2F]. */
 typedef struct cmha__experts_work {
-    cmha_real *x, *g, *act, *dpre;
+    cmha_real *x, *ix, *g, *ig, *act, *dpre;
 } cmha__experts_work;
 
-/* Fills the work of one piece and adds to dgate; own [n, 2F]. The gate's gradient needs no output of the expert:
-   <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. */
-static void cmha__expert_backward(const cmha_experts_args *a, const cmha_experts_weights *w, const cmha__route *r,
-                                  cmha__expert_piece p, const cmha_real *gate, const cmha_real *hidden,
-                                  const cmha__experts_work *work, cmha_real *own, cmha_real *dgate) {
-    size_t D = a->D, F = a->F, E = a->E, i, j;
-    const cmha_real *w2[2], *b2[2], *const *bias = cmha__expert_planes(w->b2, E, D, p.expert, b2);
-    cmha_real *g = work->g + 2 * p.first * D, *act = work->act + 2 * p.first * F, *dpre = work->dpre + 2 * p.first * F;
-    hidden += 2 * p.first * F;
-    cmha__expert_planes(w->w2, E, D * F, p.expert, w2);
-    cmha_gelu_forward(hidden, 2 * p.n * F, CMHA_GELU_ERF, act);
-    cmha__planes_adjoint(p.n, F, D, w2, g, own);
-    for (i = 0; i < p.n; i++) {
-        size_t pair = r->pair[p.first + i];
-        cmha_real *row = own + 2 * i * F, *gi = g + 2 * i * D;
-        if (dgate) dgate[pair] += cmha__dot(row, act + 2 * i * F, 2 * F);
-        if (dgate && bias) dgate[pair] += cmha__dot(gi, bias[0], D) + cmha__dot(gi + D, bias[1], D);
-        for (j = 0; j < 2 * F; j++) row[j] *= gate[pair];
-        for (j = 0; j < 2 * D; j++) gi[j] *= gate[pair];
-    }
-    memset(dpre, 0, 2 * p.n * F * sizeof *dpre);
-    cmha_gelu_backward(hidden, own, 2 * p.n * F, CMHA_GELU_ERF, dpre);
+/* The numbers of the pairs from `first` on, each array having its own width. */
+static cmha__experts_work cmha__experts_work_at(const cmha_experts_args *a, const cmha__experts_work *all, size_t first) {
+    cmha__experts_work w;
+    w.x = all->x + 2 * first * a->D, w.ix = all->ix + 2 * first * a->D;
+    w.g = all->g + 2 * first * a->D, w.ig = all->ig + 2 * first * a->D;
+    w.act = all->act + 2 * first * a->F, w.dpre = all->dpre + 2 * first * a->F;
+    return w;
 }
 
-/* Pieces of rows of the weights' gradients: of every expert first those of W1, then those of W2. Dealt out in turns, because the
-   tokens may all be with one expert. */
+/* Fills the work of one piece, x and ungated g given, and adds to dgate; own [n, 2F]. The gate's gradient needs no output of the
+   expert: <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. */
+static void cmha__expert_backward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha__route *r,
+                                  cmha__expert_piece p, const cmha_real *gate, const cmha_real *hidden,
+                                  const cmha__experts_work *w, cmha_real *own, cmha_real *dgate) {
+    size_t D = a->D, F = a->F, E = a->E, i, j;
+    const cmha_real *w2[2], *b2[2], *const *bias = cmha__expert_planes(weights->b2, E, D, p.expert, b2);
+    cmha__expert_planes(weights->w2, E, D * F, p.expert, w2);
+    cmha_gelu_forward(hidden, 2 * p.n * F, CMHA_GELU_ERF, w->act);
+    cmha__planes_turn(w->x, p.n, D, 0, w->ix);
+    cmha__planes_turn(w->g, p.n, D, 1, w->ig);
+    cmha__planes_adjoint(p.n, F, D, w2, w->g, w->ig, own);
+    for (i = 0; i < p.n; i++) {
+        size_t pair = r->pair[p.first + i];
+        cmha_real *row = own + 2 * i * F, *g = w->g + 2 * i * D, *ig = w->ig + 2 * i * D;
+        if (dgate) dgate[pair] += cmha__dot(row, w->act + 2 * i * F, 2 * F);
+        if (dgate && bias) dgate[pair] += cmha__dot(g, bias[0], D) + cmha__dot(g + D, bias[1], D);
+        for (j = 0; j < 2 * F; j++) row[j] *= gate[pair];
+        for (j = 0; j < 2 * D; j++) g[j] *= gate[pair];
+        for (j = 0; j < 2 * D; j++) ig[j] *= gate[pair];
+    }
+    memset(w->dpre, 0, 2 * p.n * F * sizeof *w->dpre);
+    cmha_gelu_backward(hidden, own, 2 * p.n * F, CMHA_GELU_ERF, w->dpre);
+}
+
+/* Rows lo .. hi - 1 of the gradients of one expert's first (second = 0) or second weights and biases. */
+static void cmha__expert_outer(const cmha_experts_args *a, const cmha__route *r, const cmha__experts_work *all,
+                               const cmha_experts_grads *d, size_t e, int second, size_t lo, size_t hi) {
+    cmha__experts_work w = cmha__experts_work_at(a, all, r->first[e]);
+    cmha__planes_product p;
+    cmha_real *dw[2], *db[2];
+    p.n = r->first[e + 1] - r->first[e];
+    p.I = second ? a->F : a->D, p.O = second ? a->D : a->F;
+    p.g = second ? w.g : w.dpre, p.x = second ? w.act : w.x;
+    p.g_imag = second ? w.ig : w.dpre, p.x_imag = second ? w.act : w.ix;
+    if (p.n)
+        cmha__planes_outer(&p, lo, hi, cmha__expert_grads(second ? d->w2 : d->w1, a->E, p.O * p.I, e, dw),
+                           cmha__expert_grads(second ? d->b2 : d->b1, a->E, p.O, e, db));
+}
+
+/* The gradients of the weights, in pieces of rows: of every expert first those of W1, then those of W2. Dealt out in turns, because
+   all tokens may be with one expert. */
 static void cmha__experts_outer(const cmha_experts_args *a, const cmha__route *r, const cmha__experts_work *work,
                                 const cmha_experts_grads *d) {
-    size_t D = a->D, F = a->F, E = a->E, one = cmha__pieces(F, CMHA__EXPERT_ROWS), both = one + cmha__pieces(D, CMHA__EXPERT_ROWS);
+    size_t one = cmha__pieces(a->F, CMHA__EXPERT_ROWS), both = one + cmha__pieces(a->D, CMHA__EXPERT_ROWS);
     size_t workers = cmha__expert_workers(a);
     CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
         size_t i;
-        for (i = begin; i < E * both; i += workers) {
-            size_t e = i / both, part = i % both, first = r->first[e], n = r->first[e + 1] - first;
-            size_t O = part < one ? F : D, lo = (part < one ? part : part - one) * CMHA__EXPERT_ROWS;
-            size_t hi = O - lo < CMHA__EXPERT_ROWS ? O : lo + CMHA__EXPERT_ROWS;
-            cmha_real *dw[2], *db[2];
-            if (!n) continue;
-            if (part < one)
-                cmha__planes_outer(n, D, F, work->dpre + 2 * first * F, work->x + 2 * first * D, lo, hi,
-                                   cmha__expert_grads(d->w1, E, F * D, e, dw), cmha__expert_grads(d->b1, E, F, e, db));
-            else
-                cmha__planes_outer(n, F, D, work->g + 2 * first * D, work->act + 2 * first * F, lo, hi,
-                                   cmha__expert_grads(d->w2, E, D * F, e, dw), cmha__expert_grads(d->b2, E, D, e, db));
+        for (i = begin; i < a->E * both; i += workers) {
+            size_t part = i % both, O = part < one ? a->F : a->D, lo = (part < one ? part : part - one) * CMHA__EXPERT_ROWS;
+            cmha__expert_outer(a, r, work, d, i / both, part >= one, lo, O - lo < CMHA__EXPERT_ROWS ? O : lo + CMHA__EXPERT_ROWS);
         }
     }
+}
+
+/* dz += W1^H dpre; x, ix and act are not needed any more and serve as scratch. */
+static void cmha__experts_input(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha__route *r,
+                                const cmha__experts_work *work, cmha_real *dz) {
+    CMHA__FOR_CHUNKS(a->threads, r->piece[a->E], lo, hi) {
+        size_t i;
+        for (i = lo; i < hi; i++) {
+            cmha__expert_piece p = cmha__expert_piece_of(r, i);
+            cmha__experts_work w = cmha__experts_work_at(a, work, p.first);
+            const cmha_real *w1[2];
+            cmha__expert_planes(weights->w1, a->E, a->F * a->D, p.expert, w1);
+            cmha__planes_turn(w.dpre, p.n, a->F, 1, w.act);
+            cmha__planes_adjoint(p.n, a->D, a->F, w1, w.dpre, w.act, w.x);
+        }
+    }
+    cmha__expert_scatter(a, r, NULL, work->x, 0, dz);
 }
 
 CMHA_DEF void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
                                     const size_t *plan, const cmha_real *gate, const cmha_real *hidden, const cmha_real *dy,
                                     cmha_real *dz, cmha_real *dgate, const cmha_experts_grads *grads, cmha_real *scratch) {
     cmha__route r = cmha__route_of(plan, a->T, a->E, a->top);
-    size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS, pieces = r.piece[a->E];
+    size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F;
     cmha__experts_work work;
-    cmha_real *shares;
-    work.x = scratch, work.g = work.x + pairs * 2 * a->D, work.act = work.g + pairs * 2 * a->D;
-    work.dpre = work.act + pairs * 2 * a->F, shares = work.dpre + pairs * 2 * a->F;
-    CMHA__FOR_CHUNKS(a->threads, pieces, lo, hi) {
+    work.x = scratch, work.ix = work.x + wide, work.g = work.ix + wide, work.ig = work.g + wide;
+    work.act = work.ig + wide, work.dpre = work.act + hide;
+    CMHA__FOR_CHUNKS(a->threads, r.piece[a->E], lo, hi) {
+        cmha_real *own = work.dpre + hide + (size_t)cmha__chunk * cmha__expert_own(a, 1);
         size_t i;
         for (i = lo; i < hi; i++) {
             cmha__expert_piece p = cmha__expert_piece_of(&r, i);
-            cmha__expert_gather(&r, p, a->top, z, 2 * a->D, work.x + 2 * p.first * a->D);
-            cmha__expert_gather(&r, p, a->top, dy, 2 * a->D, work.g + 2 * p.first * a->D);
-            cmha__expert_backward(a, weights, &r, p, gate, hidden, &work, shares + (size_t)cmha__chunk * rows * 2 * a->F, dgate);
+            cmha__experts_work w = cmha__experts_work_at(a, &work, p.first);
+            cmha__expert_gather(&r, p, a->top, z, 2 * a->D, w.x);
+            cmha__expert_gather(&r, p, a->top, dy, 2 * a->D, w.g);
+            cmha__expert_backward(a, weights, &r, p, gate, hidden + 2 * p.first * a->F, &w, own, dgate);
         }
     }
     if (grads->w1 || grads->b1 || grads->w2 || grads->b2) cmha__experts_outer(a, &r, &work, grads);
-    if (!dz) return;
-    CMHA__FOR_CHUNKS(a->threads, pieces, lo, hi) { /* x is not needed any more: dx takes its place */
-        size_t i;
-        for (i = lo; i < hi; i++) {
-            cmha__expert_piece p = cmha__expert_piece_of(&r, i);
-            const cmha_real *w1[2];
-            cmha__planes_adjoint(p.n, a->D, a->F, cmha__expert_planes(weights->w1, a->E, a->F * a->D, p.expert, w1),
-                                 work.dpre + 2 * p.first * a->F, work.x + 2 * p.first * a->D);
-        }
-    }
-    cmha__expert_scatter(a, &r, NULL, work.x, 0, dz);
+    if (dz) cmha__experts_input(a, weights, &r, &work, dz);
 }
 
 /* ---- Mixture of experts: the load balance ---- */
@@ -11581,8 +11751,10 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
             cmha__attach_grad(&model);
             status = cmha__measure(&model, batch, length, &memory, &records);
             model.data = model.grad = NULL;
-            *training = tables + 4 * model.size * unit + memory + records + 2 * CMHA__BLOCK_OVERHEAD +
-                        2 * batch * length * sizeof(int32_t);
+            if (!status && !(cmha__sum(tables + 4 * model.size * unit + 2 * CMHA__BLOCK_OVERHEAD, memory, training) &&
+                             cmha__sum(*training, records, training) &&
+                             cmha__sum(*training, 2 * batch * length * sizeof(int32_t), training)))
+                status = cmha__fail(&counting, CMHA_ERR_OVERFLOW, "model memory: training needs more bytes than this machine can count");
         }
         cmha_model_close(&model);
     }
@@ -13340,7 +13512,7 @@ typedef struct cmha__bundle {
     const char **metadata;
     char *texts;            /* n_texts of CMHA__NAME + CMHA__VALUE bytes: key and value, or the name of a moment */
     char *omega;
-    size_t n_items, n_metadata, n_texts, n_omega, bytes;
+    size_t n_items, n_metadata, n_texts, bytes;
     void *memory;
 } cmha__bundle;
 

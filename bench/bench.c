@@ -1,7 +1,7 @@
 /* Measures this machine: matrix products, the CMHA feature map, attention, training, memory; `bench kinds` instead holds all kinds of
-   attention against each other, `bench retrieval` the search of a knowledge base against the product it contains. Medians of up to
-   five runs after one that does not count; everything compared within one call, because clocks and neighbours differ from one
-   call to the next. */
+   attention against each other, `bench retrieval` the search of a knowledge base against the product it contains, `bench experts` the
+   mixture of experts against a dense feed-forward. Medians of up to five runs after one that does not count; everything compared within
+   one call, because clocks and neighbours differ from one call to the next. */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
@@ -396,6 +396,104 @@ static void bench_retrieval(void) {
     free(vectors), free(r.queries), free(r.similarity), free(r.scores), free(r.index);
 }
 
+/* ---- Mixture of experts against one dense complex feed-forward that is as wide as the experts a token goes to ---- */
+
+enum { EXPERT_TOKENS = 2048, EXPERT_WIDTH = 128, EXPERT_HIDDEN = 256, EXPERT_PARTS = 7 };
+
+/* z, w1, b1, w2, b2, router and its bias, and their gradients; dense (E = 0): the first five, of hidden width F */
+typedef struct mixture {
+    size_t E, F, top;
+    cmha_tape tape;
+    cmha_real *x[EXPERT_PARTS], *dx[EXPERT_PARTS];
+} mixture;
+
+static int mixture_shape(const mixture *m, int part, size_t *shape) {
+    const size_t T = EXPERT_TOKENS, D = EXPERT_WIDTH, F = m->F, E = m->E;
+    const size_t of_experts[EXPERT_PARTS][4] = {{T, 2 * D}, {2, E, F, D}, {2, E, F}, {2, E, D, F}, {2, E, D}, {2, E, D}, {E}};
+    const size_t of_dense[5][4] = {{T, 2 * D}, {2, F, D}, {2, F}, {2, D, F}, {2, D}};
+    int rank = 0;
+    memcpy(shape, E ? of_experts[part] : of_dense[part], 4 * sizeof *shape);
+    while (rank < 4 && shape[rank]) rank++;
+    return rank;
+}
+
+static int mixture_parts(const mixture *m) { return m->E ? EXPERT_PARTS : 5; }
+
+static size_t mixture_size(const mixture *m, int part) {
+    size_t shape[4], n = 1;
+    for (int i = 0, rank = mixture_shape(m, part, shape); i < rank; i++) n *= shape[i];
+    return n;
+}
+
+static void mixture_open(mixture *m, size_t E, size_t F, size_t top) {
+    cmha_rng rng = cmha_rng_make(5, 0);
+    memset(m, 0, sizeof *m);
+    m->E = E, m->F = F, m->top = top;
+    check(cmha_tape_init(&m->tape, &ctx, 1));
+    for (int i = 0; i < mixture_parts(m); i++) {
+        size_t n = mixture_size(m, i);
+        m->x[i] = array(n, &rng), m->dx[i] = array(n, NULL);
+        for (size_t j = 0; i && j < n; j++) m->x[i][j] *= (cmha_real)0.05;
+    }
+}
+
+static void mixture_close(mixture *m) {
+    cmha_tape_close(&m->tape);
+    for (int i = 0; i < mixture_parts(m); i++) free(m->x[i]), free(m->dx[i]);
+}
+
+/* Seconds of one pass forward and of one backward. */
+static void mixture_pass(mixture *m, double *time) {
+    cmha_tape *tape = &m->tape;
+    cmha_tensor *in[EXPERT_PARTS], *h, *y;
+    size_t shape[4];
+    double begin;
+    cmha_tape_reset(tape);
+    for (int i = 0; i < mixture_parts(m); i++) {
+        int rank = mixture_shape(m, i, shape);
+        memset(m->dx[i], 0, mixture_size(m, i) * sizeof *m->dx[i]);
+        in[i] = cmha_tensor_wrap(tape, rank, shape, m->x[i], m->dx[i]);
+    }
+    begin = seconds();
+    h = m->E ? cmha_router(tape, in[0], in[5], in[6]) : cmha_complex_linear(tape, in[0], in[1], in[2]);
+    if (m->E) y = cmha_experts(tape, in[0], h, m->top, in[1], in[2], in[3], in[4], NULL);
+    else y = cmha_complex_linear(tape, cmha_activate(tape, h, CMHA_GELU_ERF), in[3], in[4]);
+    time[0] = seconds() - begin;
+    y = cmha_sum(tape, y);
+    begin = seconds();
+    check(cmha_backward(tape, y, 1));
+    time[1] = seconds() - begin;
+}
+
+/* Experts and the dense feed-forward in turns, so that both see the same machine. */
+static void bench_mixture(size_t E, size_t top) {
+    mixture m[2];
+    double times[2][2][RUNS], ms[2], ratio[2];
+    mixture_open(&m[0], E, EXPERT_HIDDEN, top);
+    mixture_open(&m[1], 0, top * EXPERT_HIDDEN, 0);
+    for (int r = -2; r < RUNS; r++) /* the first two find the tape's memory */
+        for (int k = 0; k < 2; k++) {
+            double time[2];
+            mixture_pass(&m[k], time);
+            if (r >= 0) times[k][0][r] = time[0], times[k][1][r] = time[1];
+        }
+    for (int back = 0; back < 2; back++) {
+        ms[back] = 1e3 * median(times[0][back], RUNS);
+        ratio[back] = ms[back] / (1e3 * median(times[1][back], RUNS));
+    }
+    printf("  %7zu %9zu %22.1f %6.2f x %18.1f %6.2f x\n", E, top, ms[0], ratio[0], ms[1], ratio[1]);
+    fflush(stdout);
+    mixture_close(&m[0]), mixture_close(&m[1]);
+}
+
+static void bench_experts(void) {
+    printf("\nComplex experts of width %d, %d hidden, %d tokens, with their router; to one dense feed-forward of top x %d hidden\n",
+           EXPERT_WIDTH, EXPERT_HIDDEN, EXPERT_TOKENS, EXPERT_HIDDEN);
+    puts("  experts  a token       ms: forward (to dense)        backward (to dense)");
+    for (size_t E = 2; E <= 32; E *= 2) bench_mixture(E, 2);
+    for (size_t top = 1; top <= 4; top *= 2) bench_mixture(8, top);
+}
+
 int main(int argc, char **argv) {
     char name[64];
     const char *core = getenv("OPENBLAS_CORETYPE"), *remedy;
@@ -406,9 +504,11 @@ int main(int argc, char **argv) {
     if (remedy) printf("this BLAS runs below what the CPU can do: set %s\n", remedy);
     else if (core) printf("kernel chosen by OPENBLAS_CORETYPE=%s\n", core);
     if (argc > 1) {
-        if (!strcmp(argv[1], "retrieval")) return bench_retrieval(), 0;
-        if (strcmp(argv[1], "kinds")) return fputs("usage: bench [kinds|retrieval]\n", stderr), 2;
-        return bench_kinds(), 0;
+        if (!strcmp(argv[1], "kinds")) bench_kinds();
+        else if (!strcmp(argv[1], "retrieval")) bench_retrieval();
+        else if (!strcmp(argv[1], "experts")) bench_experts();
+        else return fputs("usage: bench [kinds|retrieval|experts]\n", stderr), 2;
+        return 0;
     }
     bench_products();
     bench_map();

@@ -76,7 +76,10 @@ static char *slurp(size_t *length) {
     char *text = malloc(room + 1);
     for (size_t n; text && (n = fread(text + size, 1, room - size, stdin)) > 0;) {
         size += n;
-        if (size == room) text = realloc(text, (room *= 2) + 1);
+        if (size < room) continue;
+        char *more = realloc(text, (room *= 2) + 1);
+        if (!more) free(text);
+        text = more;
     }
     if (!text) die(1, "no memory for the prompt", "");
     text[*length = size] = 0;

@@ -16,7 +16,7 @@ static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--pairs", NULL, "tab-separated questions and answers, to report on; an answer is words that a passage has to contain, or\n"
      "                           the numbers of passages (lines, counted from 1) that are relevant: #12 #57"},
     {"--ask", NULL, "a question; - = every line of the standard input"},
-    {"--model", NULL, "take NAME.encoder, NAME.decoder and NAME.vocab instead of training"},
+    {"--model", NULL, "take NAME.encoder, NAME.vocab and NAME.decoder instead of training; only a decoder that is not there is trained"},
     {"--save", NULL, "write these three after training"},
     {"--base", NULL, "the base of passages: written where there is a --text, else read"},
     {"--vocab", NULL, "a WordPiece vocab.txt (lower case); else one is learnt from the text"},
@@ -408,11 +408,17 @@ static void part_of_base(cmha_knowledge *part, cmha_real **room, size_t from, si
 
 /* ---- The decoder ---- */
 
+/* Exchanges the base of the decoder, if it has a window at all: with --set decoder.irw_layers=0 or decoder.family=real it has none. */
+static void look_into(const cmha_knowledge *knowledge) {
+    const cmha_model_config *c = &side[DECODER].mc;
+    if (c->family == CMHA_FAMILY_CRAT && c->irw_layers) check(cmha_model_set_knowledge(&side[DECODER].model, knowledge));
+}
+
 /* Nats per token on the held-out passages, from their beginnings */
 static double measure_decoder(const cmha_knowledge *knowledge, rows *r) {
     cmha_model *model = &side[DECODER].model;
     double sum = 0, n = 0, loss = 0;
-    check(cmha_model_set_knowledge(model, knowledge));
+    look_into(knowledge);
     for (size_t at = 0; at < passages.held;) {
         for (; at < passages.held && r->n < side[DECODER].tc.batch; at++) {
             size_t p = passages.order[at], begin = passages.start[p];
@@ -465,7 +471,7 @@ static void learn_to_read(void) {
             add_text_row(&r, passages.ids + begin + skip, tokens - skip);
         }
         cmha_batch b = pack(&r);
-        check(cmha_model_set_knowledge(model, step / 2 % 4 == 3 ? NULL : &half[1 - own]));
+        look_into(step / 2 % 4 == 3 ? NULL : &half[1 - own]);
         cmha_status status = cmha_trainer_fit(&trainer, &b, &loss);
         if (status == CMHA_ERR_NOT_FINITE) complain(0, "step skipped: ", cmha_error(&ctx));
         else check(status);
@@ -562,7 +568,7 @@ static void continue_text(text_slice question, const cmha_knowledge *knowledge, 
     size_t most = whole(LENGTH) - 2, n = 1, tokens = whole(TOKENS);
     int32_t *prompt = take(most + 1, sizeof *prompt);
     prompt[0] = vocabulary.cls, n += text_encode(&vocabulary, question, prompt + 1, most);
-    check(cmha_model_set_knowledge(&side[DECODER].model, knowledge));
+    look_into(knowledge);
     check(cmha_cache_init(&cache, &side[DECODER].model, 1, n + tokens, 0));
     printf("%s:", label);
     cmha_status status = cmha_generate(&cache, prompt, n, tokens, NULL, ctx.config.seed, show_token, NULL);
@@ -613,7 +619,8 @@ static void load_models(const char *name) {
     cmha_status status = cmha_model_load(&side[DECODER].model, &ctx, file_of(name, ".decoder"));
     if (status != CMHA_ERR_NOT_FOUND) check(status), side[DECODER].there = 1;
     must(text_vocabulary_load(&vocabulary, option[VOCAB].value ? option[VOCAB].value : file_of(name, ".vocab"), error));
-    side[ENCODER].mc = side[ENCODER].model.config, side[DECODER].mc = side[DECODER].model.config;
+    side[ENCODER].mc = side[ENCODER].model.config, side[DECODER].mc.irw_width = side[ENCODER].mc.d_model / 2;
+    if (side[DECODER].there) side[DECODER].mc = side[DECODER].model.config;
     for (int s = ENCODER; s <= DECODER - !side[DECODER].there; s++)
         if (side[s].mc.vocabulary != vocabulary.size) complain(1, "another vocabulary has the models of ", name);
 }
@@ -629,11 +636,18 @@ static void choose_passages(void) {
     if (passages.held + 2 > passages.used) complain(2, "too much is held out: ", option[HELD_OUT].value);
 }
 
+static void train_decoder(void) {
+    side[DECODER].mc.vocabulary = vocabulary.size;
+    check(cmha_model_init(&side[DECODER].model, &ctx, &side[DECODER].mc));
+    side[DECODER].there = 1;
+    learn_to_read();
+}
+
 static void train_models(void) {
     if (option[VOCAB].value) must(text_vocabulary_load(&vocabulary, option[VOCAB].value, error));
     else must(text_vocabulary_learn(&vocabulary, passages.at, passages.n, whole(WORDS), error));
     encode_passages(), choose_passages();
-    side[ENCODER].mc.vocabulary = side[DECODER].mc.vocabulary = vocabulary.size;
+    side[ENCODER].mc.vocabulary = vocabulary.size;
     check(cmha_model_init(&side[ENCODER].model, &ctx, &side[ENCODER].mc));
     /* CRAT adds sines of size 1 to the embeddings. Tokens larger than these make passages with the same words similar at once. */
     cmha_tensor *tokens = side[ENCODER].model.token_weight;
@@ -643,15 +657,13 @@ static void train_models(void) {
                passages.start[passages.n], vocabulary.size, side[ENCODER].model.size, ctx.threads);
     if (whole(STEPS)) learn_to_find();
     build_base();
-    if (whole(READ)) {
-        check(cmha_model_init(&side[DECODER].model, &ctx, &side[DECODER].mc));
-        side[DECODER].there = 1;
-        learn_to_read();
-    }
-    if (!option[SAVE].value) return;
+    if (whole(READ)) train_decoder();
+}
+
+static void save_models(void) {
     check(cmha_model_save(&side[ENCODER].model, file_of(option[SAVE].value, ".encoder")));
     if (side[DECODER].there) {
-        check(cmha_model_set_knowledge(&side[DECODER].model, &base)); /* the file keeps its identity */
+        look_into(&base); /* the file keeps its identity */
         check(cmha_model_save(&side[DECODER].model, file_of(option[SAVE].value, ".decoder")));
     }
     must(text_vocabulary_save(&vocabulary, file_of(option[SAVE].value, ".vocab"), error));
@@ -667,7 +679,11 @@ int main(int argc, char **argv) {
     else load_passages(option[BASE].value);
     if (option[MODEL].value) load_models(option[MODEL].value), encode_passages();
     else train_models();
-    if (option[MODEL].value && option[TEXT].value) build_base();
+    if (option[MODEL].value && option[TEXT].value) {
+        build_base();
+        if (!side[DECODER].there && whole(READ)) choose_passages(), train_decoder();
+    }
+    if (option[SAVE].value) save_models();
     if (base.d_r != side[ENCODER].mc.d_model / 2) complain(1, "another encoder made the base ", option[BASE].value);
     uint64_t identity = side[DECODER].there && option[MODEL].value ? side[DECODER].model.knowledge_identity : 0;
     if (identity && identity != base.identity)

@@ -2,6 +2,7 @@
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,7 +114,7 @@ static const char *configure(int argc, char **argv) {
     }
     for (o = SEED; o <= THREADS; o++)
         if (option[o].value[strspn(option[o].value, "0123456789")]) complain(2, "not a whole number: ", option[o].value);
-    cc.seed = strtoull(option[SEED].value, NULL, 10), cc.threads = atoi(option[THREADS].value);
+    cc.seed = strtoull(option[SEED].value, NULL, 10), cc.threads = (int)fmin(atof(option[THREADS].value), 4096);
     check(cmha_context_init(&ctx, &cc));
     if (cmha_preset(option[PRESET].value, &mc, &tc)) complain(2, "see --help; there is no preset ", option[PRESET].value);
     snprintf(last, sizeof last, "%s.last", option[OUT].value);

@@ -3,6 +3,7 @@
 # declarations and the code as C99, C11, C17 and C++11 to C++20, shared, static, in double and without SIMD; run at -O0 to -O3 and
 # -Os: conformance in float and double, test_base.
 # COMPILERS="gcc-11 clang-16" in the environment: others than gcc and clang. The last line is N passed, N failed.
+# shellcheck disable=SC2086,SC2030,SC2031 # flags are lists of words; a subshell has its own folder
 B=${1:-build}
 cd "$(dirname "$0")/.." || exit 2
 W=$B/compilers
@@ -12,7 +13,7 @@ export CMHA_TEST_QUICK=1
 WARN='-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -I. -DCMHA_NO_CBLAS'
 
 # clean COMPILER FLAG...: the whole header, -O1 so that the warnings that follow the data flow appear as well
-clean() { nice "$@" -O1 -DCMHA_IMPLEMENTATION -c cmha.h -o /dev/null > "$W/out" 2>&1 && [ ! -s "$W/out" ]; }
+clean() { "$@" -O1 -DCMHA_IMPLEMENTATION -c cmha.h -o /dev/null > "$W/out" 2>&1 && [ ! -s "$W/out" ]; }
 # standards COMPILER: every standard in two of the modes, every mode in two of the standards
 standards() {
     cc=$1
@@ -32,18 +33,15 @@ standards() {
 # levels COMPILER: everything in one object, and a run
 levels() {
     for level in -O0 -O1 -O2 -O3 -Os; do
-        label="$1 $level"
+        built="$1 $level"
         for bits in '' -DCMHA_DOUBLE; do
-            # shellcheck disable=SC2086
-            nice "$1" $level $WARN $bits -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/cmha.o" > "$W/out" 2>&1
+            "$1" $level $WARN $bits -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/cmha.o" > "$W/out" 2>&1
             for t in conformance test_base; do
                 [ -n "$bits" ] && [ $t = test_base ] && continue
-                # shellcheck disable=SC2086
                 if "$1" -O1 $WARN $bits -DCMHA_TEST_LINKED tests/$t.c "$W/cmha.o" -o "$W/$t" -lm >> "$W/out" 2>&1; then
                     cases=; [ $t = conformance ] && cases='--strict tests/cases'
-                    # shellcheck disable=SC2086
-                    part "$label: $t${bits:+, double}" "$W/$t" $cases
-                else one "$label: $t does not compile" false; fi
+                    part "$built: $t${bits:+, double}" "$W/$t" $cases
+                else one "$built: $t does not compile" false; fi
             done
         done
     done

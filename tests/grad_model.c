@@ -163,8 +163,8 @@ int main(int argc, char **argv) {
         "family=mobius mobius_heads=1 attention=cmha position=learned placement=post mobius_mode=literal mobius_softmax=yang8 mobius_wiring=top",
         "family=mobius mobius_heads=1 attention=dot position=learned placement=post mobius_softmax=abs mobius_quotient=unit mobius_wiring=stacked",
         "family=mobius attention=dot position=learned placement=post mobius_heads=2 mobius_mode=literal mobius_wiring=alternating",
-        "family=mobius attention=dot position=learned placement=post causal=0 dropout=0.2 attention_dropout=0.2 activation=swiglu "
-        "mobius_heads=2 mobius_quotient=exact",
+        ("family=mobius attention=dot position=learned placement=post causal=0 dropout=0.2 attention_dropout=0.2 activation=swiglu "
+         "mobius_heads=2 mobius_quotient=exact"),
         /* CRAT: every kernel, norm, group of heads and option of the state */
         "family=crat d_model=16 score_scale=0.9",
         "family=crat d_model=16 n_heads=4 real_heads=1 imag_heads=1 complex_norm=crms phase_reg=0.3 mag_reg=0.2",

@@ -194,6 +194,10 @@ if echo 'int main(void){return 0;}' | gcc -fsanitize=address,undefined -x c - -o
         if [ "$(cat "$v")" = ok ]; then ok; else tail -40 "$n.log" > "$W/log"; bad "sanitizers, ${n##*/san_}" 40; fi
     done
 else skip "this compiler has no sanitizers"; fi
+# without OpenMP and OpenBLAS, whose waiting ThreadSanitizer takes for races
+if echo 'int main(void){return 0;}' | gcc -fsanitize=thread -x c - -o "$W/san" >/dev/null 2>&1 && "$W/san"; then
+    runs "sanitizers, threads" make -s tsan CC=gcc B="$W"
+else skip "this compiler has no ThreadSanitizer"; fi
 
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

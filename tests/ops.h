@@ -200,143 +200,174 @@ static inline cmha_tensor *ops_reshaped(cmha_tape *tape, ops_inputs *s) {
         return call;                                    \
     } while (0)
 
-/* Why a result may be infinite where inputs are huge: NULL = it may not. */
-#define OPS_SUMS "sums of products of the inputs: beyond the range of the type, and of both signs, so inf - inf is possible as well"
-#define OPS_PRODUCT "a product of the inputs: beyond the range of the type"
+/* What huge inputs (1e30) may do to an operation's result and to the gradients of its inputs. Where `inner` is 0 the build in double
+   must show that the true values are beyond the range of float: see test_extremes.c. */
+typedef enum ops_range {
+    OPS_FINITE,   /* always finite */
+    OPS_OVERFLOW, /* may be infinite */
+    OPS_CANCEL    /* may be infinite, and NaN where two infinite terms of a sum have opposite signs */
+} ops_range;
 
-/* ROW(name, why it may overflow or NULL, statements with `tape` and `s`) */
+typedef struct ops_limits {
+    ops_range forward, backward;
+    int inner; /* the result may be of ordinary size, but not what it is made of */
+    const char *why;
+} ops_limits;
+
+static const ops_limits ops_fine = {OPS_FINITE, OPS_FINITE, 0, ""};
+static const ops_limits ops_product = {OPS_OVERFLOW, OPS_FINITE, 0, "a product or square of inputs"};
+static const ops_limits ops_sums = {OPS_CANCEL, OPS_FINITE, 0, "a sum of products, by the BLAS: 1e60 - 1e60 is inf - inf"};
+static const ops_limits ops_sums_twice = {OPS_CANCEL, OPS_CANCEL, 0, "sums of products of such sums"};
+static const ops_limits ops_scores = {OPS_FINITE, OPS_CANCEL, 0, "the gradient of a query is a sum of value x cotangent x key"};
+static const ops_limits ops_pole = {OPS_OVERFLOW, OPS_CANCEL, 0, "1 / w^2 of a w of 1e-30"};
+static const ops_limits ops_steep = {OPS_FINITE, OPS_OVERFLOW, 0, "the slope of a phasor at 0 is 1 / eps, times 1e30"};
+static const ops_limits ops_singular = {OPS_OVERFLOW, OPS_OVERFLOW, 0, "rounding of 1e30 over the root of a singular covariance"};
+static const ops_limits ops_ratio = {OPS_CANCEL, OPS_CANCEL, 1, "numerator and denominator are sums of products of 1e30 x 1e30"};
+static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1, "the gradient of an angle is delta x w of 1e30 x 1e30"};
+
+/* ROW(name, limits, statements with `tape` and `s`) */
 #define OPS_TABLE(ROW)                                                                                                             \
-    ROW(add, NULL, OPS_TWO(cmha_add(tape, a, b), OPS_X2(3, 4), OPS_X2(3, 4));)                                                     \
-    ROW(mul, OPS_PRODUCT, OPS_TWO(cmha_mul(tape, a, b), OPS_X2(3, 4), OPS_X2(3, 4));)                                              \
-    ROW(scale, NULL, return cmha_scale(tape, OPS_X2(3, 4), (cmha_real)-0.3);)                                                      \
-    ROW(matmul, OPS_SUMS, OPS_TWO(cmha_matmul(tape, a, b, 0), OPS_X3(2, 3, 4), OPS_W2(4, 5));)                                     \
-    ROW(matmul_transposed, OPS_SUMS, OPS_TWO(cmha_matmul(tape, a, b, 1), OPS_X2(3, 4), OPS_W2(5, 4));)                             \
-    ROW(matmul_batched, OPS_SUMS, OPS_TWO(cmha_matmul(tape, a, b, 0), OPS_X3(2, 3, 4), OPS_X3(2, 4, 5));)                          \
-    ROW(matmul_row, OPS_SUMS, OPS_TWO(cmha_matmul(tape, a, b, 1), OPS_X2(1, 4), OPS_W2(5, 4));)                                    \
-    ROW(reshape, NULL, return ops_reshaped(tape, s);)                                                                              \
-    ROW(concat, NULL, OPS_TWO(cmha_concat(tape, a, b, 1), OPS_X3(2, 3, 4), OPS_X3(2, 1, 4));)                                      \
-    ROW(slice, NULL, return cmha_slice(tape, OPS_X3(2, 5, 4), 1, 1, 3);)                                                           \
-    ROW(sum, NULL, return cmha_sum(tape, OPS_X2(3, 4));)                                                                           \
-    ROW(embedding, NULL, return cmha_embedding(tape, OPS_W2(4, 3), ops_ids, 2, 5);)                                                \
-    ROW(linear, OPS_SUMS, OPS_THREE(cmha_linear(tape, a, b, c), OPS_X3(2, 3, 4), OPS_W2(5, 4), OPS_W1(5));)                        \
-    ROW(sublayer, OPS_SUMS, return ops_sublayer(tape, s, -1, 1, 0.3);)                                                             \
-    ROW(sublayer_gelu, OPS_SUMS, return ops_sublayer(tape, s, CMHA_GELU_ERF, 1, 0);)                                               \
-    ROW(sublayer_tanh, OPS_SUMS, return ops_sublayer(tape, s, CMHA_GELU_TANH, 0, 0.3);)                                            \
-    ROW(sublayer_swiglu, OPS_SUMS, return ops_sublayer(tape, s, CMHA_SWIGLU, 1, 0.3);)                                             \
-    ROW(sublayer_relu, OPS_SUMS, return ops_sublayer(tape, s, CMHA_RELU, 0, 0);)                                                   \
-    ROW(layernorm, NULL, OPS_THREE(cmha_layernorm(tape, a, b, c, (cmha_real)1e-5), OPS_X3(2, 3, 8), OPS_W1(8), OPS_W1(8));)        \
-    ROW(layernorm_one, NULL, OPS_TWO(cmha_layernorm(tape, a, b, NULL, (cmha_real)1e-5), OPS_X3(2, 3, 1), OPS_W1(1));)              \
-    ROW(layernorm_eps0, NULL, OPS_TWO(cmha_layernorm(tape, a, b, NULL, 0), OPS_X3(2, 3, 8), OPS_W1(8));)                           \
-    ROW(rmsnorm, NULL, OPS_TWO(cmha_rmsnorm(tape, a, b, (cmha_real)1e-5), OPS_X3(2, 3, 8), OPS_W1(8));)                            \
-    ROW(rmsnorm_eps0, NULL, OPS_TWO(cmha_rmsnorm(tape, a, b, 0), OPS_X3(2, 3, 8), OPS_W1(8));)                                     \
-    ROW(gelu_erf, NULL, return cmha_activate(tape, OPS_X2(3, 8), CMHA_GELU_ERF);)                                                  \
-    ROW(gelu_tanh, NULL, return cmha_activate(tape, OPS_X2(3, 8), CMHA_GELU_TANH);)                                                \
-    ROW(swiglu, OPS_PRODUCT, return cmha_activate(tape, OPS_X2(3, 8), CMHA_SWIGLU);)                                               \
-    ROW(relu, NULL, return cmha_activate(tape, OPS_X2(3, 8), CMHA_RELU);)                                                          \
-    ROW(dropout, NULL, return cmha_dropout(tape, OPS_X2(3, 8), (cmha_real)0.4);)                                                   \
-    ROW(sigmoid, NULL, return cmha_sigmoid(tape, OPS_X2(3, 8));)                                                                   \
-    ROW(quotient_reg, NULL, OPS_TWO(cmha_quotient(tape, a, b, CMHA_QUOTIENT_REG, (cmha_real)1e-3), OPS_X2(3, 8), OPS_X2(3, 8));)   \
-    ROW(quotient_exact, NULL, OPS_TWO(cmha_quotient(tape, a, b, CMHA_QUOTIENT_EXACT, 0), OPS_X2(3, 8), OPS_X2(3, 8));)             \
-    ROW(quotient_unit, NULL, OPS_TWO(cmha_quotient(tape, a, b, CMHA_QUOTIENT_UNIT, (cmha_real)1e-3), OPS_X2(3, 8), OPS_X2(3, 8));) \
-    ROW(mobius_reg, NULL, OPS_TWO(cmha_mobius(tape, a, b, CMHA_QUOTIENT_REG, (cmha_real)1e-3), OPS_X2(3, 8), OPS_W3(4, 2, 4));)    \
-    ROW(mobius_exact, NULL, OPS_TWO(cmha_mobius(tape, a, b, CMHA_QUOTIENT_EXACT, 0), OPS_X2(3, 8), OPS_W3(4, 2, 4));)              \
-    ROW(mobius_unit, NULL, OPS_TWO(cmha_mobius(tape, a, b, CMHA_QUOTIENT_UNIT, (cmha_real)1e-3), OPS_X2(3, 8), OPS_W3(4, 2, 4));)  \
-    ROW(elementwise_complex, OPS_SUMS, OPS_TWO(cmha_elementwise_complex(tape, a, b), OPS_X2(3, 8), OPS_W2(2, 4));)                 \
-    ROW(cmha, NULL, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_FUSED | OPS_CAUSAL);)                              \
-    ROW(cmha_shared, NULL, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_SHARED | OPS_PADDED | OPS_DROPPED);)        \
-    ROW(cmha_fixed, NULL, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_FIXED | OPS_GROUPED | OPS_CAUSAL);)          \
-    ROW(cmha_long, NULL, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_FUSED | OPS_CAUSAL | OPS_LONG);)              \
-    ROW(rope, NULL, return ops_real_attention(tape, s, CMHA_ATTENTION_ROPE, OPS_FUSED | OPS_CAUSAL | OPS_WINDOW);)                 \
-    ROW(dot, NULL, return ops_real_attention(tape, s, CMHA_ATTENTION_DOT, OPS_GROUPED);)                                           \
-    ROW(dot_alibi, NULL, return ops_real_attention(tape, s, CMHA_ATTENTION_DOT, OPS_ALIBI | OPS_CAUSAL | OPS_FUSED);)              \
-    ROW(dot_masked, NULL, return ops_real_attention(tape, s, CMHA_ATTENTION_DOT, OPS_MASKED);)                                     \
-    ROW(cmha_masked, NULL, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_MASKED | OPS_CAUSAL);)                      \
-    ROW(cmha_one, NULL, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_ONE | OPS_CAUSAL);)                            \
-    ROW(complex_product, NULL, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_RI_PRODUCT,              \
+    ROW(add, ops_fine, OPS_TWO(cmha_add(tape, a, b), OPS_X2(3, 4), OPS_X2(3, 4));)                                                 \
+    ROW(mul, ops_product, OPS_TWO(cmha_mul(tape, a, b), OPS_X2(3, 4), OPS_X2(3, 4));)                                              \
+    ROW(scale, ops_fine, return cmha_scale(tape, OPS_X2(3, 4), (cmha_real)-0.3);)                                                  \
+    ROW(matmul, ops_sums, OPS_TWO(cmha_matmul(tape, a, b, 0), OPS_X3(2, 3, 4), OPS_W2(4, 5));)                                     \
+    ROW(matmul_transposed, ops_sums, OPS_TWO(cmha_matmul(tape, a, b, 1), OPS_X2(3, 4), OPS_W2(5, 4));)                             \
+    ROW(matmul_batched, ops_sums, OPS_TWO(cmha_matmul(tape, a, b, 0), OPS_X3(2, 3, 4), OPS_X3(2, 4, 5));)                          \
+    ROW(matmul_row, ops_sums, OPS_TWO(cmha_matmul(tape, a, b, 1), OPS_X2(1, 4), OPS_W2(5, 4));)                                    \
+    ROW(reshape, ops_fine, return ops_reshaped(tape, s);)                                                                          \
+    ROW(concat, ops_fine, OPS_TWO(cmha_concat(tape, a, b, 1), OPS_X3(2, 3, 4), OPS_X3(2, 1, 4));)                                  \
+    ROW(slice, ops_fine, return cmha_slice(tape, OPS_X3(2, 5, 4), 1, 1, 3);)                                                       \
+    ROW(sum, ops_fine, return cmha_sum(tape, OPS_X2(3, 4));)                                                                       \
+    ROW(embedding, ops_fine, return cmha_embedding(tape, OPS_W2(4, 3), ops_ids, 2, 5);)                                            \
+    ROW(linear, ops_sums, OPS_THREE(cmha_linear(tape, a, b, c), OPS_X3(2, 3, 4), OPS_W2(5, 4), OPS_W1(5));)                        \
+    ROW(sublayer, ops_sums, return ops_sublayer(tape, s, -1, 1, 0.3);)                                                             \
+    ROW(sublayer_gelu, ops_sums, return ops_sublayer(tape, s, CMHA_GELU_ERF, 1, 0);)                                               \
+    ROW(sublayer_tanh, ops_sums, return ops_sublayer(tape, s, CMHA_GELU_TANH, 0, 0.3);)                                            \
+    ROW(sublayer_swiglu, ops_sums_twice, return ops_sublayer(tape, s, CMHA_SWIGLU, 1, 0.3);)                                       \
+    ROW(sublayer_relu, ops_sums, return ops_sublayer(tape, s, CMHA_RELU, 0, 0);)                                                   \
+    ROW(layernorm, ops_fine, OPS_THREE(cmha_layernorm(tape, a, b, c, (cmha_real)1e-5), OPS_X3(2, 3, 8), OPS_W1(8), OPS_W1(8));)    \
+    ROW(layernorm_one, ops_fine, OPS_TWO(cmha_layernorm(tape, a, b, NULL, (cmha_real)1e-5), OPS_X3(2, 3, 1), OPS_W1(1));)          \
+    ROW(layernorm_eps0, ops_fine, OPS_TWO(cmha_layernorm(tape, a, b, NULL, 0), OPS_X3(2, 3, 8), OPS_W1(8));)                       \
+    ROW(rmsnorm, ops_fine, OPS_TWO(cmha_rmsnorm(tape, a, b, (cmha_real)1e-5), OPS_X3(2, 3, 8), OPS_W1(8));)                        \
+    ROW(rmsnorm_eps0, ops_fine, OPS_TWO(cmha_rmsnorm(tape, a, b, 0), OPS_X3(2, 3, 8), OPS_W1(8));)                                 \
+    ROW(gelu_erf, ops_fine, return cmha_activate(tape, OPS_X2(3, 8), CMHA_GELU_ERF);)                                              \
+    ROW(gelu_tanh, ops_fine, return cmha_activate(tape, OPS_X2(3, 8), CMHA_GELU_TANH);)                                            \
+    ROW(swiglu, ops_product, return cmha_activate(tape, OPS_X2(3, 8), CMHA_SWIGLU);)                                               \
+    ROW(relu, ops_fine, return cmha_activate(tape, OPS_X2(3, 8), CMHA_RELU);)                                                      \
+    ROW(dropout, ops_fine, return cmha_dropout(tape, OPS_X2(3, 8), (cmha_real)0.4);)                                               \
+    ROW(sigmoid, ops_fine, return cmha_sigmoid(tape, OPS_X2(3, 8));)                                                               \
+    ROW(quotient_reg, ops_fine, OPS_TWO(cmha_quotient(tape, a, b, CMHA_QUOTIENT_REG, (cmha_real)1e-3), OPS_X2(3, 8), OPS_X2(3,     \
+            8));)                                                                                                                  \
+    ROW(quotient_exact, ops_pole, OPS_TWO(cmha_quotient(tape, a, b, CMHA_QUOTIENT_EXACT, 0), OPS_X2(3, 8), OPS_X2(3, 8));)         \
+    ROW(quotient_unit, ops_fine, OPS_TWO(cmha_quotient(tape, a, b, CMHA_QUOTIENT_UNIT, (cmha_real)1e-3), OPS_X2(3, 8),             \
+            OPS_X2(3, 8));)                                                                                                        \
+    ROW(mobius_reg, ops_ratio, OPS_TWO(cmha_mobius(tape, a, b, CMHA_QUOTIENT_REG, (cmha_real)1e-3), OPS_X2(3, 8), OPS_W3(4, 2,     \
+            4));)                                                                                                                  \
+    ROW(mobius_exact, ops_ratio, OPS_TWO(cmha_mobius(tape, a, b, CMHA_QUOTIENT_EXACT, 0), OPS_X2(3, 8), OPS_W3(4, 2, 4));)         \
+    ROW(mobius_unit, ops_ratio, OPS_TWO(cmha_mobius(tape, a, b, CMHA_QUOTIENT_UNIT, (cmha_real)1e-3), OPS_X2(3, 8), OPS_W3(4,      \
+            2, 4));)                                                                                                               \
+    ROW(elementwise_complex, ops_sums, OPS_TWO(cmha_elementwise_complex(tape, a, b), OPS_X2(3, 8), OPS_W2(2, 4));)                 \
+    ROW(cmha, ops_scores, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_FUSED | OPS_CAUSAL);)                        \
+    ROW(cmha_shared, ops_scores, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_SHARED | OPS_PADDED | OPS_DROPPED);)  \
+    ROW(cmha_fixed, ops_scores, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_FIXED | OPS_GROUPED | OPS_CAUSAL);)    \
+    ROW(cmha_long, ops_scores, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_FUSED | OPS_CAUSAL | OPS_LONG);)        \
+    ROW(rope, ops_scores, return ops_real_attention(tape, s, CMHA_ATTENTION_ROPE, OPS_FUSED | OPS_CAUSAL | OPS_WINDOW);)           \
+    ROW(dot, ops_scores, return ops_real_attention(tape, s, CMHA_ATTENTION_DOT, OPS_GROUPED);)                                     \
+    ROW(dot_alibi, ops_scores, return ops_real_attention(tape, s, CMHA_ATTENTION_DOT, OPS_ALIBI | OPS_CAUSAL | OPS_FUSED);)        \
+    ROW(dot_masked, ops_fine, return ops_real_attention(tape, s, CMHA_ATTENTION_DOT, OPS_MASKED);)                                 \
+    ROW(cmha_masked, ops_fine, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_MASKED | OPS_CAUSAL);)                  \
+    ROW(cmha_one, ops_fine, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_ONE | OPS_CAUSAL);)                        \
+    ROW(complex_product, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_RI_PRODUCT,        \
                                                             CMHA_MAX_NONE, OPS_COMPLEX_V | OPS_FUSED | OPS_BILINEAR);)             \
-    ROW(complex_real, NULL, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_REAL, CMHA_MAX_NONE,        \
+    ROW(complex_real, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_REAL, CMHA_MAX_NONE,  \
                                                          OPS_CAUSAL);)                                                             \
-    ROW(complex_split, NULL, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_RI_SPLIT, CMHA_MAX_NONE,   \
+    ROW(complex_split, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_RI_SPLIT,            \
+            CMHA_MAX_NONE,                                                                                                         \
                                                           OPS_COMPLEX_V | OPS_CAUSAL);)                                            \
-    ROW(complex_yang8, NULL, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_YANG8, CMHA_MAX_NONE,      \
+    ROW(complex_yang8, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_YANG8,               \
+            CMHA_MAX_NONE,                                                                                                         \
                                                           OPS_COMPLEX_V | OPS_BILINEAR | OPS_PADDED);)                             \
-    ROW(score, NULL, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, CMHA_MAX_NONE,              \
+    ROW(score, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, CMHA_MAX_NONE,        \
                                                   OPS_PADDED);)                                                                    \
-    ROW(score_row, NULL, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, CMHA_MAX_ROW,           \
+    ROW(score_row, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, CMHA_MAX_ROW,     \
                                                       OPS_CAUSAL);)                                                                \
-    ROW(score_head, NULL, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, CMHA_MAX_HEAD,         \
+    ROW(score_head, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, CMHA_MAX_HEAD,   \
                                                        OPS_PADDED);)                                                               \
-    ROW(score_global, NULL, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, CMHA_MAX_GLOBAL,     \
+    ROW(score_global, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE,                \
+            CMHA_MAX_GLOBAL,                                                                                                       \
                                                          OPS_COMPLEX_V);)                                                          \
-    ROW(score_masked, NULL, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, CMHA_MAX_HEAD,       \
+    ROW(score_masked, ops_fine, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, CMHA_MAX_HEAD,   \
                                                          OPS_MASKED);)                                                             \
-    ROW(angular, NULL, return ops_complex_attention(tape, s, CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_REAL, CMHA_MAX_NONE,             \
+    ROW(angular, ops_fine, return ops_complex_attention(tape, s, CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_REAL, CMHA_MAX_NONE,         \
                                                     OPS_COMPLEX_V | OPS_FUSED | OPS_CAUSAL);)                                      \
-    ROW(angular_product, NULL, return ops_complex_attention(tape, s, CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_RI_PRODUCT,              \
+    ROW(angular_product, ops_fine, return ops_complex_attention(tape, s, CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_RI_PRODUCT,          \
                                                             CMHA_MAX_NONE, OPS_COMPLEX_V | OPS_LONG);)                             \
-    ROW(angular_score, NULL, return ops_complex_attention(tape, s, CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_SCORE, CMHA_MAX_NONE,      \
+    ROW(angular_score, ops_steep, return ops_complex_attention(tape, s, CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_SCORE, CMHA_MAX_NONE, \
                                                           OPS_CAUSAL);)                                                            \
-    ROW(linear_cope, NULL, return ops_linear_attention(tape, s, CMHA_LINEAR_COPE, CMHA_COPE_OUTPUT_REAL, OPS_CAUSAL);)             \
-    ROW(linear_cope_all, NULL, return ops_linear_attention(tape, s, CMHA_LINEAR_COPE, CMHA_COPE_OUTPUT_REAL, OPS_PADDED);)         \
-    ROW(linear_magnitude, NULL, return ops_linear_attention(tape, s, CMHA_LINEAR_COPE, CMHA_COPE_OUTPUT_MAGNITUDE, 0);)            \
-    ROW(linear_phase, NULL, return ops_linear_attention(tape, s, CMHA_LINEAR_COPE, CMHA_COPE_OUTPUT_PHASE, OPS_CAUSAL);)           \
-    ROW(linear_hybrid, NULL, return ops_linear_attention(tape, s, CMHA_LINEAR_COPE, CMHA_COPE_OUTPUT_HYBRID, OPS_MASKED);)         \
-    ROW(linear_angular, NULL, return ops_linear_attention(tape, s, CMHA_LINEAR_ANGULAR, CMHA_COPE_OUTPUT_REAL,                     \
+    ROW(linear_cope, ops_ratio, return ops_linear_attention(tape, s, CMHA_LINEAR_COPE, CMHA_COPE_OUTPUT_REAL, OPS_CAUSAL);)        \
+    ROW(linear_cope_all, ops_ratio, return ops_linear_attention(tape, s, CMHA_LINEAR_COPE, CMHA_COPE_OUTPUT_REAL, OPS_PADDED);)    \
+    ROW(linear_magnitude, ops_ratio, return ops_linear_attention(tape, s, CMHA_LINEAR_COPE, CMHA_COPE_OUTPUT_MAGNITUDE, 0);)       \
+    ROW(linear_phase, ops_ratio, return ops_linear_attention(tape, s, CMHA_LINEAR_COPE, CMHA_COPE_OUTPUT_PHASE, OPS_CAUSAL);)      \
+    ROW(linear_hybrid, ops_fine, return ops_linear_attention(tape, s, CMHA_LINEAR_COPE, CMHA_COPE_OUTPUT_HYBRID, OPS_MASKED);)     \
+    ROW(linear_angular, ops_fine, return ops_linear_attention(tape, s, CMHA_LINEAR_ANGULAR, CMHA_COPE_OUTPUT_REAL,                 \
                                                           OPS_CAUSAL | OPS_FUSED);)                                                \
-    ROW(linear_one, NULL, return ops_linear_attention(tape, s, CMHA_LINEAR_ANGULAR, CMHA_COPE_OUTPUT_REAL, OPS_ONE);)              \
-    ROW(lag, NULL, return ops_lag_attention(tape, s, 0, 0);)                                                                       \
-    ROW(lag_few, NULL, return ops_lag_attention(tape, s, 2, OPS_PADDED);)                                                          \
-    ROW(lag_masked, NULL, return ops_lag_attention(tape, s, 0, OPS_MASKED);)                                                       \
-    ROW(lag_one, NULL, return ops_lag_attention(tape, s, 0, OPS_ONE);)                                                             \
-    ROW(pcl, NULL, return ops_pcl(tape, s, 0, 0);)                                                                                 \
-    ROW(pcl_adapted, NULL, return ops_pcl(tape, s, 1, OPS_PADDED);)                                                                \
-    ROW(pcl_masked, NULL, return ops_pcl(tape, s, 1, OPS_MASKED);)                                                                 \
-    ROW(complex_join, NULL, OPS_TWO(cmha_complex_join(tape, a, b), OPS_X2(3, 4), OPS_X2(3, 4));)                                   \
-    ROW(complex_join_real, NULL, return cmha_complex_join(tape, OPS_X2(3, 4), NULL);)                                              \
-    ROW(complex_real_part, NULL, return cmha_complex_real(tape, OPS_X2(3, 4));)                                                    \
-    ROW(complex_imag_part, NULL, return cmha_complex_imag(tape, OPS_X2(3, 4));)                                                    \
-    ROW(from_pairs, NULL, return cmha_complex_from_pairs(tape, OPS_X2(3, 8), CMHA_LAYOUT_INTERLEAVED);)                            \
-    ROW(to_pairs, NULL, return cmha_complex_to_pairs(tape, OPS_X2(3, 8), CMHA_LAYOUT_HALF);)                                       \
-    ROW(complex_linear, OPS_SUMS, OPS_THREE(cmha_complex_linear(tape, a, b, c), OPS_X2(3, 8), OPS_W3(2, 5, 4), OPS_W2(2, 5));)     \
-    ROW(complex_lowrank, OPS_SUMS, OPS_THREE(cmha_complex_lowrank(tape, a, b, c, NULL), OPS_X2(3, 8), OPS_W3(2, 5, 2),             \
+    ROW(linear_one, ops_fine, return ops_linear_attention(tape, s, CMHA_LINEAR_ANGULAR, CMHA_COPE_OUTPUT_REAL, OPS_ONE);)          \
+    ROW(lag, ops_fine, return ops_lag_attention(tape, s, 0, 0);)                                                                   \
+    ROW(lag_few, ops_fine, return ops_lag_attention(tape, s, 2, OPS_PADDED);)                                                      \
+    ROW(lag_masked, ops_fine, return ops_lag_attention(tape, s, 0, OPS_MASKED);)                                                   \
+    ROW(lag_one, ops_fine, return ops_lag_attention(tape, s, 0, OPS_ONE);)                                                         \
+    ROW(pcl, ops_fine, return ops_pcl(tape, s, 0, 0);)                                                                             \
+    ROW(pcl_adapted, ops_chain, return ops_pcl(tape, s, 1, OPS_PADDED);)                                                           \
+    ROW(pcl_masked, ops_fine, return ops_pcl(tape, s, 1, OPS_MASKED);)                                                             \
+    ROW(complex_join, ops_fine, OPS_TWO(cmha_complex_join(tape, a, b), OPS_X2(3, 4), OPS_X2(3, 4));)                               \
+    ROW(complex_join_real, ops_fine, return cmha_complex_join(tape, OPS_X2(3, 4), NULL);)                                          \
+    ROW(complex_real_part, ops_fine, return cmha_complex_real(tape, OPS_X2(3, 4));)                                                \
+    ROW(complex_imag_part, ops_fine, return cmha_complex_imag(tape, OPS_X2(3, 4));)                                                \
+    ROW(from_pairs, ops_fine, return cmha_complex_from_pairs(tape, OPS_X2(3, 8), CMHA_LAYOUT_INTERLEAVED);)                        \
+    ROW(to_pairs, ops_fine, return cmha_complex_to_pairs(tape, OPS_X2(3, 8), CMHA_LAYOUT_HALF);)                                   \
+    ROW(complex_linear, ops_sums, OPS_THREE(cmha_complex_linear(tape, a, b, c), OPS_X2(3, 8), OPS_W3(2, 5, 4), OPS_W2(2, 5));)     \
+    ROW(complex_lowrank, ops_sums_twice, OPS_THREE(cmha_complex_lowrank(tape, a, b, c, NULL), OPS_X2(3, 8), OPS_W3(2, 5, 2),       \
                                              OPS_W3(2, 4, 2));)                                                                    \
-    ROW(complex_rotate, NULL, OPS_TWO(cmha_complex_rotate(tape, a, b), OPS_X2(3, 8), OPS_X2(3, 4));)                               \
-    ROW(norm_cln, NULL, OPS_THREE(cmha_complex_normalize(tape, a, CMHA_CLN, b, c, (cmha_real)1e-5), OPS_X2(3, 8), OPS_W2(2, 4),    \
+    ROW(complex_rotate, ops_fine, OPS_TWO(cmha_complex_rotate(tape, a, b), OPS_X2(3, 8), OPS_X2(3, 4));)                           \
+    ROW(norm_cln, ops_fine, OPS_THREE(cmha_complex_normalize(tape, a, CMHA_CLN, b, c, (cmha_real)1e-5), OPS_X2(3, 8),              \
+            OPS_W2(2, 4),                                                                                                          \
                                   OPS_W2(2, 4));)                                                                                  \
-    ROW(norm_crms, NULL, OPS_TWO(cmha_complex_normalize(tape, a, CMHA_CRMS, b, NULL, (cmha_real)1e-5), OPS_X2(3, 8), OPS_W1(4));)  \
-    ROW(norm_split, NULL, OPS_THREE(cmha_complex_normalize(tape, a, CMHA_SPLIT_NORM, b, c, (cmha_real)1e-5), OPS_X2(3, 8),         \
+    ROW(norm_crms, ops_fine, OPS_TWO(cmha_complex_normalize(tape, a, CMHA_CRMS, b, NULL, (cmha_real)1e-5), OPS_X2(3, 8),           \
+            OPS_W1(4));)                                                                                                           \
+    ROW(norm_split, ops_fine, OPS_THREE(cmha_complex_normalize(tape, a, CMHA_SPLIT_NORM, b, c, (cmha_real)1e-5), OPS_X2(3, 8),     \
                                     OPS_W2(2, 4), OPS_W2(2, 4));)                                                                  \
-    ROW(norm_whiten, NULL, OPS_THREE(cmha_complex_normalize(tape, a, CMHA_WHITEN, b, c, (cmha_real)1e-5), OPS_X2(3, 8),            \
+    ROW(norm_whiten, ops_singular, OPS_THREE(cmha_complex_normalize(tape, a, CMHA_WHITEN, b, c, (cmha_real)1e-5), OPS_X2(3, 8),    \
                                      OPS_W2(3, 4), OPS_W2(2, 4));)                                                                 \
-    ROW(norm_whiten_eps0, NULL, return cmha_complex_normalize(tape, OPS_X2(3, 8), CMHA_WHITEN, NULL, NULL, 0);)                    \
-    ROW(norm_cln_eps0, NULL, return cmha_complex_normalize(tape, OPS_X2(3, 2), CMHA_CLN, NULL, NULL, 0);)                          \
-    ROW(phasor, NULL, return cmha_phasor(tape, OPS_X2(3, 8), (cmha_real)1e-6);)                                                    \
-    ROW(phasor_eps0, NULL, return cmha_phasor(tape, OPS_X2(3, 8), 0);)                                                             \
-    ROW(hermitian, OPS_SUMS, OPS_TWO(cmha_hermitian(tape, a, b), OPS_X2(3, 8), OPS_X2(3, 8));)                                     \
-    ROW(multifreq, NULL, OPS_TWO(cmha_multifreq(tape, a, b, 3, 7), OPS_W2(2, 4), OPS_W2(2, 4));)                                   \
-    ROW(add_rows, NULL, OPS_TWO(cmha_add_rows(tape, a, b), OPS_X3(2, 3, 4), OPS_X2(3, 4));)                                        \
-    ROW(phase_reg, NULL, return cmha_phase_reg(tape, OPS_X3(2, 5, 8), ops_padded, (cmha_real)0.1, (cmha_real)1e-6);)               \
-    ROW(phase_reg_none, NULL, return cmha_phase_reg(tape, OPS_X3(2, 5, 8), ops_none, (cmha_real)0.1, (cmha_real)1e-6);)            \
-    ROW(mag_reg, OPS_PRODUCT, return cmha_mag_reg(tape, OPS_X3(2, 5, 8), NULL, (cmha_real)0.1);)                                   \
-    ROW(gather, NULL, return cmha_gather(tape, OPS_X2(3, 4), ops_rows, 3);)                                                        \
-    ROW(mean_tokens, NULL, return cmha_mean_tokens(tape, OPS_X3(2, 5, 4), ops_padded);)                                            \
-    ROW(mean_of_none, NULL, return cmha_mean_tokens(tape, OPS_X3(2, 5, 4), ops_none);)                                             \
-    ROW(cross_entropy, NULL, return cmha_cross_entropy(tape, OPS_X3(2, 5, 4), ops_ids, 3, NULL);)                                  \
-    ROW(cross_entropy_weights, NULL, return cmha_cross_entropy(tape, OPS_X3(2, 5, 4), ops_ids, -1, ops_weights);)                  \
-    ROW(cross_entropy_one, NULL, return cmha_cross_entropy(tape, OPS_X2(1, 1), ops_ids, -1, NULL);)                                \
-    ROW(squared_error, OPS_PRODUCT, return cmha_squared_error(tape, OPS_X2(2, 4), ops_targets);)
+    ROW(norm_whiten_eps0, ops_singular, return cmha_complex_normalize(tape, OPS_X2(3, 8), CMHA_WHITEN, NULL, NULL, 0);)            \
+    ROW(norm_cln_eps0, ops_fine, return cmha_complex_normalize(tape, OPS_X2(3, 2), CMHA_CLN, NULL, NULL, 0);)                      \
+    ROW(phasor, ops_fine, return cmha_phasor(tape, OPS_X2(3, 8), (cmha_real)1e-6);)                                                \
+    ROW(phasor_eps0, ops_fine, return cmha_phasor(tape, OPS_X2(3, 8), 0);)                                                         \
+    ROW(hermitian, ops_sums, OPS_TWO(cmha_hermitian(tape, a, b), OPS_X2(3, 8), OPS_X2(3, 8));)                                     \
+    ROW(multifreq, ops_fine, OPS_TWO(cmha_multifreq(tape, a, b, 3, 7), OPS_W2(2, 4), OPS_W2(2, 4));)                               \
+    ROW(add_rows, ops_fine, OPS_TWO(cmha_add_rows(tape, a, b), OPS_X3(2, 3, 4), OPS_X2(3, 4));)                                    \
+    ROW(phase_reg, ops_fine, return cmha_phase_reg(tape, OPS_X3(2, 5, 8), ops_padded, (cmha_real)0.1, (cmha_real)1e-6);)           \
+    ROW(phase_reg_none, ops_fine, return cmha_phase_reg(tape, OPS_X3(2, 5, 8), ops_none, (cmha_real)0.1, (cmha_real)1e-6);)        \
+    ROW(mag_reg, ops_product, return cmha_mag_reg(tape, OPS_X3(2, 5, 8), NULL, (cmha_real)0.1);)                                   \
+    ROW(gather, ops_fine, return cmha_gather(tape, OPS_X2(3, 4), ops_rows, 3);)                                                    \
+    ROW(mean_tokens, ops_fine, return cmha_mean_tokens(tape, OPS_X3(2, 5, 4), ops_padded);)                                        \
+    ROW(mean_of_none, ops_fine, return cmha_mean_tokens(tape, OPS_X3(2, 5, 4), ops_none);)                                         \
+    ROW(cross_entropy, ops_fine, return cmha_cross_entropy(tape, OPS_X3(2, 5, 4), ops_ids, 3, NULL);)                              \
+    ROW(cross_entropy_weights, ops_fine, return cmha_cross_entropy(tape, OPS_X3(2, 5, 4), ops_ids, -1, ops_weights);)              \
+    ROW(cross_entropy_one, ops_fine, return cmha_cross_entropy(tape, OPS_X2(1, 1), ops_ids, -1, NULL);)                            \
+    ROW(squared_error, ops_product, return cmha_squared_error(tape, OPS_X2(2, 4), ops_targets);)
 
 typedef cmha_tensor *(*ops_build)(cmha_tape *tape, ops_inputs *s);
 
 typedef struct ops_row {
-    const char *name, *why;
+    const char *name;
+    const ops_limits *limits;
     ops_build build;
 } ops_row;
 
-#define OPS_FUNCTION(name, why, ...) \
+#define OPS_FUNCTION(name, limits, ...) \
     static cmha_tensor *ops_op_##name(cmha_tape *tape, ops_inputs *s) { __VA_ARGS__ }
 OPS_TABLE(OPS_FUNCTION)
-#define OPS_ROW(name, why, ...) {#name, why, ops_op_##name},
+#define OPS_ROW(name, limits, ...) {#name, &limits, ops_op_##name},
 static const ops_row ops_all[] = {OPS_TABLE(OPS_ROW)};
 enum { OPS_COUNT = sizeof ops_all / sizeof *ops_all };
 

@@ -3,6 +3,7 @@
 # tests there (under an emulator where this machine is another), and reads its files here and the files of this machine there.
 # NAME: i386 musl aarch64 s390x windows wasm. CMHA_PLATFORM=short in the environment: what fits into CI.
 # The native programs are BUILD_DIR/portable_files and portable_files-f64. The last line is N passed, N failed.
+# shellcheck disable=SC2086,SC2030,SC2031 # flags are lists of words; a subshell has its own folder
 name=$1 B=${2:-build}
 cd "$(dirname "$0")/.." || exit 2
 W=$B/platform-$name
@@ -63,12 +64,10 @@ if [ "$name" = windows ]; then # a fresh drive C of wine's, without its question
 fi
 
 # library OUT FLAG...; program NAME OUT LIBRARY FLAG...: what the compiler says goes to OUT.log
-# shellcheck disable=SC2086
-library() { out=$1; shift; nice $cc -O2 $threads $WARN -I. -DCMHA_NO_CBLAS "$@" -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$out" > "$out.log" 2>&1; }
-# shellcheck disable=SC2086
+library() { out=$1; shift; $cc -O2 $threads $WARN -I. -DCMHA_NO_CBLAS "$@" -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$out" > "$out.log" 2>&1; }
 program() {
     source=$1 out=$2 object=$3; shift 3
-    nice $cc -O1 $threads $WARN $loose -I. -DCMHA_TEST_LINKED "$@" "tests/$source.c" "$object" -o "$out$suffix" $link > "$out.log" 2>&1
+    $cc -O1 $threads $WARN $loose -I. -DCMHA_TEST_LINKED "$@" "tests/$source.c" "$object" -o "$out$suffix" $link > "$out.log" 2>&1
 }
 # The test of this name in the precision it is meant for, and the two of conformance and portable_files
 build() {
@@ -80,10 +79,9 @@ build() {
 }
 # on LABEL PROGRAM ARGUMENT...: a part that runs over there, if it could be compiled
 on() {
-    label=$1 built=$W/$2; shift 2
-    if [ ! -e "$built$suffix" ]; then cp "$built.log" "$W/out"; one "$label does not compile" false; return; fi
-    # shellcheck disable=SC2086
-    part "$label" $run "$built$suffix" "$@"
+    title=$1 built=$W/$2; shift 2
+    if [ ! -e "$built$suffix" ]; then cp "$built.log" "$W/out"; one "$title does not compile" false; return; fi
+    part "$title" $run "$built$suffix" "$@"
 }
 
 library "$W/cmha.o" & library "$W/cmha-f64.o" -DCMHA_DOUBLE & wait
@@ -100,7 +98,6 @@ wait
 for t in $tests; do on "$name: $t" "$t"; done
 for t in conformance conformance-f64; do on "$name: $t" $t --strict tests/cases; done
 if [ -n "$other" ]; then
-    # shellcheck disable=SC2086
     { library "$W/other.o" $other && program conformance "$W/other" "$W/other.o" $other; } || cat "$W"/other*.log
     on "$name: conformance, $other_label" other --strict tests/cases
 fi
@@ -119,6 +116,5 @@ for bits in '' -f64; do
         on "$name$bits reads what native$theirs wrote" portable_files$bits check "$W/here$theirs"
     done
 done
-# shellcheck disable=SC2086
 printf '%-44s %s\n' "$name: $($cc --version | head -n 1)" "${run:+$(command -v $run) }$($run --version 2>/dev/null | head -n 1)"
 total

@@ -98,7 +98,7 @@ variant() { # LABEL FLAG...: the library as one object, then the programs agains
     if ! $CC $CMHA_CFLAGS "$@" -I. -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/library.o" > "$W/out" 2>&1; then
         one "$build does not compile" false; return
     fi
-    for n in test_base test_identities conformance; do
+    for n in test_base test_identities test_extremes conformance; do
         # shellcheck disable=SC2086
         if ! $CC $CMHA_CFLAGS -O1 "$@" -I. -DCMHA_TEST_LINKED "tests/$n.c" "$W/library.o" -o "$W/$n" $CMHA_LIBS \
             > "$W/out" 2>&1; then

@@ -2,10 +2,11 @@
    thing, and then checks the status, the line that explains it, that everything still works and gives the same numbers as if
    nothing had happened, and that nothing leaks. */
 #include "ops.h"
-
-#include <unistd.h>
+#include "system.h"
 
 enum { VOCABULARY = 19, LENGTH = 4, CAPACITY = 8 };
+
+#define TOP (SIZE_MAX / 4 + 1) /* 2^62 where sizes have 64 bits; rows about sizes need these */
 
 static char folder[64] = "/tmp/cmha-arguments-XXXXXX";
 static char weights_path[128], state_path[128], text_path[128], missing_path[128];
@@ -170,7 +171,7 @@ static uint64_t healthy(fixture *f, const char *row) {
     return ok ? d : 0;
 }
 
-/* -------------------------------------------------- what the rows are made of -------------------------------------------------- */
+/* ------------------------------------------------- what the rows are made of ------------------------------------------------- */
 
 /* The decoder's configuration with one member set, unchecked, to anything. */
 static const cmha_model_config *model_with(fixture *f, const char *field, double value) {
@@ -318,7 +319,8 @@ static cmha_status cache_of(fixture *f, size_t batch, size_t capacity) {
 }
 static cmha_status write_item(fixture *f, const char *name, int rank, const size_t *shape, const cmha_real *data) {
     cmha_archive_item item;
-    item.name = name, item.rank = rank, item.shape = shape, item.data = data, item.dtype = NULL;
+    memset(&item, 0, sizeof item);
+    item.name = name, item.rank = rank, item.shape = shape, item.data = data;
     return cmha_archive_write(&f->ctx, missing_path, &item, 1, NULL, 0);
 }
 
@@ -335,7 +337,8 @@ static cmha_status failed_tape(fixture *f) {
         CHECK_THAT(!ops_loss(&ops_all[i], TAPE, &s, &y) && !y, "%s on a failed tape gives a result", ops_all[i].name);
         CHECK_THAT(cmha_tape_status(TAPE) == CMHA_ERR_SHAPE, "%s overwrites the first failure", ops_all[i].name);
     }
-    CHECK(!cmha_tensor_new(TAPE, 1, f->x->shape, 0) && !cmha_tape_alloc(TAPE, 8) && !cmha_push(TAPE, "p", f->x, &f->x, 1, NULL, NULL));
+    CHECK(!cmha_tensor_new(TAPE, 1, f->x->shape, 0) && !cmha_tape_alloc(TAPE, 8) && !cmha_push(TAPE, "p", f->x, &f->x, 1,
+            NULL, NULL));
     return cmha_backward(TAPE, f->x, 1);
 }
 
@@ -416,7 +419,7 @@ static const char *ugly_name(void) {
     ROW(model_null, CMHA_ERR_ARGUMENT, NULL, cmha_model_init(NULL, &f->ctx, NULL))                                                 \
     ROW(model_no_context, CMHA_ERR_STATE, NULL, cmha_model_init(&f->spare, NULL, NULL))                                            \
     ROW(model_unusable, CMHA_ERR_STATE, NULL, unusable_model(f))                                                                   \
-    ROW(model_heads_do_not_divide, CMHA_ERR_SHAPE, "model: d_model 16 is not divisible by n_heads 3", MODEL_OF("n_heads", 3))       \
+    ROW(model_heads_do_not_divide, CMHA_ERR_SHAPE, "model: d_model 16 is not divisible by n_heads 3", MODEL_OF("n_heads", 3))      \
     ROW(model_kv_heads_do_not_divide, CMHA_ERR_SHAPE, "n_kv_heads", MODEL_OF("n_kv_heads", 3))                                     \
     ROW(model_odd_head_cmha, CMHA_ERR_SHAPE, "complex pairs", MODEL_AS("d_model=12 n_heads=4"))                                    \
     ROW(model_odd_head_rope, CMHA_ERR_SHAPE, "complex pairs", MODEL_AS("attention=rope d_model=20"))                               \
@@ -453,17 +456,17 @@ static const char *ugly_name(void) {
     ROW(memory_batch_0, CMHA_OK, NULL, memory_of(f, 0, 1))                                                                         \
     ROW(memory_length_0, CMHA_OK, NULL, memory_of(f, 1, 0))                                                                        \
     ROW(memory_batch_2_31, CMHA_OK, NULL, memory_of(f, (size_t)1 << 31, 1))                                                        \
-    ROW(memory_batch_2_62, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, (size_t)1 << 62, 1))                                        \
-    ROW(memory_length_2_62, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, 1, (size_t)1 << 62))                                       \
+    ROW(memory_batch_2_62, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, TOP, 1))                                        \
+    ROW(memory_length_2_62, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, 1, TOP))                                       \
     ROW(memory_length_max, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, 1, SIZE_MAX))                                               \
     ROW(memory_both_2_31, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, (size_t)1 << 31, (size_t)1 << 31))                           \
-    ROW(memory_both_2_62, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, (size_t)1 << 62, (size_t)1 << 62))                           \
+    ROW(memory_both_2_62, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, TOP, TOP))                           \
     ROW(trainer_null, CMHA_ERR_ARGUMENT, NULL, cmha_trainer_init(NULL, &f->decoder, NULL))                                         \
     ROW(trainer_no_model, CMHA_ERR_STATE, NULL, cmha_trainer_init(&f->spare_trainer, NULL, NULL))                                  \
     ROW(trainer_unusable, CMHA_ERR_STATE, NULL, unusable_trainer(f))                                                               \
     ROW(trainer_length_0, CMHA_ERR_ARGUMENT, "trainer: length", WITH(f->tc.length = 0, trainer_with(f)))                           \
     ROW(trainer_length_2_31, CMHA_ERR_ARGUMENT, "length", WITH(f->tc.length = (size_t)1 << 31, trainer_with(f)))                   \
-    ROW(trainer_batch_2_62, CMHA_ERR_ARGUMENT, "batch", WITH(f->tc.batch = (size_t)1 << 62, trainer_with(f)))                      \
+    ROW(trainer_batch_2_62, CMHA_ERR_ARGUMENT, "batch", WITH(f->tc.batch = TOP, trainer_with(f)))                      \
     ROW(trainer_too_large, CMHA_ERR_MEMORY, "memory", WITH(f->tc.batch = 1048576, trainer_with(f)))                                \
     ROW(trainer_lr_nan, CMHA_ERR_ARGUMENT, "lr", WITH(f->tc.lr = (double)NAN, trainer_with(f)))                                    \
     ROW(trainer_clip_mode, CMHA_ERR_ARGUMENT, "clip_mode", WITH(f->tc.clip_mode = 77, trainer_with(f)))                            \
@@ -475,9 +478,9 @@ static const char *ugly_name(void) {
     ROW(cache_batch_0, CMHA_ERR_ARGUMENT, "cache", cache_of(f, 0, 4))                                                              \
     ROW(cache_capacity_0, CMHA_ERR_ARGUMENT, "cache", cache_of(f, 1, 0))                                                           \
     ROW(cache_capacity_2_31, CMHA_ERR_MEMORY, "cache", cache_of(f, 1, (size_t)1 << 31))                                            \
-    ROW(cache_capacity_2_62, CMHA_ERR_OVERFLOW, "cache", cache_of(f, 1, (size_t)1 << 62))                                          \
+    ROW(cache_capacity_2_62, CMHA_ERR_OVERFLOW, "cache", cache_of(f, 1, TOP))                                          \
     ROW(cache_capacity_max, CMHA_ERR_OVERFLOW, "cache", cache_of(f, 1, SIZE_MAX))                                                  \
-    ROW(cache_batch_2_62, CMHA_ERR_OVERFLOW, "cache", cache_of(f, (size_t)1 << 62, 1))                                             \
+    ROW(cache_batch_2_62, CMHA_ERR_OVERFLOW, "cache", cache_of(f, TOP, 1))                                             \
     ROW(cache_both_2_31, CMHA_ERR_OVERFLOW, "cache", cache_of(f, (size_t)1 << 31, (size_t)1 << 31))                                \
     ROW(orphans, CMHA_ERR_STATE, NULL, orphans(f))
 
@@ -507,8 +510,8 @@ static const char *ugly_name(void) {
     ROW(config_all_blank, CMHA_OK, NULL, config_all(f, "   "))                                                                     \
     ROW(config_all_no_sign, CMHA_ERR_ARGUMENT, "n_layers", config_all(f, "n_layers"))                                              \
     ROW(config_all_no_name, CMHA_ERR_NOT_FOUND, "option", config_all(f, "=3"))                                                     \
-    ROW(config_all_ugly, CMHA_ERR_NOT_FOUND, "option", config_all(f, ugly_name()))                                                 \
-    ROW(config_all_long_value, CMHA_ERR_ARGUMENT, "base", config_all(f, "base=0000000000000000000000000000000000000000000000000"   \
+    ROW(config_all_ugly, CMHA_ERR_ARGUMENT, "option", config_all(f, ugly_name()))                                                 \
+    ROW(config_all_long_value, CMHA_ERR_ARGUMENT, "longer", config_all(f, "base=0000000000000000000000000000000000000000000000000" \
                                                                         "00000000000000000000000000000000000000000000000000010"))  \
     ROW(config_check_null, CMHA_ERR_ARGUMENT, "config", cmha_config_check(&f->ctx, cmha_model_table(), NULL))                      \
     ROW(config_check_bad, CMHA_ERR_ARGUMENT, "pool", cmha_config_check(&f->ctx, cmha_model_table(), model_with(f, "pool", 9)))     \
@@ -531,14 +534,14 @@ static const char *ugly_name(void) {
     ROW(loss_batch_0, CMHA_OK, NULL, WITH(f->batch.batch = 0, loss_of(f, &f->decoder)))                                            \
     ROW(loss_length_0, CMHA_OK, NULL, WITH(f->batch.length = 0, loss_of(f, &f->decoder)))                                          \
     ROW(loss_batch_2_31, CMHA_ERR_MEMORY, "memory", WITH(f->batch.batch = (size_t)1 << 31, loss_of(f, &f->decoder)))               \
-    ROW(loss_batch_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.batch = (size_t)1 << 62, loss_of(f, &f->decoder)))           \
+    ROW(loss_batch_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.batch = TOP, loss_of(f, &f->decoder)))           \
     ROW(loss_length_2_31, CMHA_ERR_MEMORY, "memory", WITH(f->batch.length = (size_t)1 << 31, loss_of(f, &f->decoder)))             \
-    ROW(loss_length_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = (size_t)1 << 62, loss_of(f, &f->decoder)))         \
-    ROW(loss_length_2_61, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = (size_t)1 << 61, loss_of(f, &f->decoder)))         \
+    ROW(loss_length_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = TOP, loss_of(f, &f->decoder)))         \
+    ROW(loss_length_2_61, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = TOP / 2, loss_of(f, &f->decoder)))         \
     ROW(loss_length_max, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = SIZE_MAX, loss_of(f, &f->decoder)))                 \
-    ROW(loss_encoder_length_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = (size_t)1 << 62, loss_of(f, &f->encoder))) \
+    ROW(loss_encoder_length_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = TOP, loss_of(f, &f->encoder))) \
     ROW(loss_linear_length_2_62, CMHA_ERR_OVERFLOW, "overflow",                                                                    \
-        WITH(f->batch.length = (size_t)1 << 62, loss_of(f, &f->linear_model)))                                                     \
+        WITH(f->batch.length = TOP, loss_of(f, &f->linear_model)))                                                     \
     ROW(loss_too_long, CMHA_ERR_SHAPE, "17 positions", WITH((f->batch.length = 17, f->batch.batch = 1,                             \
                                                               f->batch.ids = f->batch.targets = stream_ids),                       \
                                                              loss_of(f, &f->encoder)))                                             \
@@ -553,7 +556,8 @@ static const char *ugly_name(void) {
     ROW(classify_no_result, CMHA_ERR_ARGUMENT, "classify", cmha_model_classify(&f->encoder, &f->batch, NULL))                      \
     ROW(classify_no_batch, CMHA_ERR_ARGUMENT, "classify", cmha_model_classify(&f->encoder, NULL, f->logits))                       \
     ROW(classify_no_head, CMHA_ERR_STATE, "class", cmha_model_classify(&f->decoder, &f->batch, f->logits))                         \
-    ROW(classify_nothing, CMHA_ERR_SHAPE, "token", WITH(f->batch.length = 0, cmha_model_classify(&f->encoder, &f->batch, f->logits))) \
+    ROW(classify_nothing, CMHA_ERR_SHAPE, "token", WITH(f->batch.length = 0, cmha_model_classify(&f->encoder, &f->batch,           \
+            f->logits)))                                                                                                           \
     ROW(gradient_no_batch, CMHA_ERR_ARGUMENT, "gradient", cmha_model_gradient(&f->decoder, NULL, 1, 0, &f->loss))                  \
     ROW(gradient_no_result, CMHA_ERR_ARGUMENT, "gradient", cmha_model_gradient(&f->decoder, &f->batch, 1, 0, NULL))                \
     ROW(gradient_token, CMHA_ERR_TOKEN, "token", WITH(f->batch.ids = low_ids, act_gradient(f)))                                    \
@@ -589,7 +593,7 @@ static const char *ugly_name(void) {
     ROW(fit_no_batch, CMHA_ERR_ARGUMENT, "gradient", cmha_trainer_fit(&f->trainer, NULL, &f->loss))                                \
     ROW(fit_token, CMHA_ERR_TOKEN, "token", WITH(f->batch.ids = high_ids, act_fit(f)))                                             \
     ROW(fit_nan, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, (double)NAN, act_fit))                                               \
-    ROW(fit_length_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = (size_t)1 << 62, act_fit(f)))                       \
+    ROW(fit_length_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = TOP, act_fit(f)))                       \
     ROW(evaluate_no_trainer, CMHA_ERR_STATE, NULL, cmha_trainer_evaluate(NULL, &f->tokens, &f->loss))                              \
     ROW(evaluate_no_tokens, CMHA_ERR_ARGUMENT, "evaluate", cmha_trainer_evaluate(&f->trainer, NULL, &f->loss))                     \
     ROW(evaluate_no_result, CMHA_ERR_ARGUMENT, "evaluate", cmha_trainer_evaluate(&f->trainer, &f->tokens, NULL))                   \
@@ -605,9 +609,9 @@ static const char *ugly_name(void) {
     ROW(append_linear_token, CMHA_ERR_TOKEN, "token -1", cmha_cache_append(&f->linear, low_ids, 4, f->logits))                     \
     ROW(append_overrun, CMHA_ERR_FULL, "5 tokens held of 8, no room for 4", overrun(f, 4))                                         \
     ROW(append_overrun_2_31, CMHA_ERR_FULL, "cache", overrun(f, (size_t)1 << 31))                                                  \
-    ROW(append_overrun_2_62, CMHA_ERR_FULL, "cache", overrun(f, (size_t)1 << 62))                                                  \
+    ROW(append_overrun_2_62, CMHA_ERR_FULL, "cache", overrun(f, TOP))                                                  \
     ROW(append_overrun_max, CMHA_ERR_FULL, "cache", overrun(f, SIZE_MAX))                                                          \
-    ROW(append_sliding_2_63, CMHA_ERR_OVERFLOW, "append", cmha_cache_append(&f->sliding, good_ids, (size_t)1 << 63, NULL))         \
+    ROW(append_sliding_2_63, CMHA_ERR_OVERFLOW, "append", cmha_cache_append(&f->sliding, good_ids, (2 * TOP), NULL))         \
     ROW(generate_no_cache, CMHA_ERR_STATE, NULL, cmha_generate(NULL, good_ids, 1, 1, NULL, 0, NULL, NULL))                         \
     ROW(generate_no_prompt, CMHA_ERR_ARGUMENT, "append", cmha_generate(&f->cache, NULL, 1, 1, NULL, 0, NULL, NULL))                \
     ROW(generate_empty_prompt, CMHA_ERR_ARGUMENT, "append", cmha_generate(&f->cache, good_ids, 0, 1, NULL, 0, NULL, NULL))         \
@@ -616,7 +620,7 @@ static const char *ugly_name(void) {
     ROW(generate_nan, CMHA_ERR_NOT_FINITE, "generate", poisoned(f, (double)NAN, act_generate))                                     \
     ROW(generate_temperature, CMHA_ERR_ARGUMENT, "temperature", WITH(f->sc.temperature = -1, generate_with(f)))                    \
     ROW(generate_temperature_nan, CMHA_ERR_ARGUMENT, "temperature", WITH(f->sc.temperature = (double)NAN, generate_with(f)))       \
-    ROW(generate_window, CMHA_ERR_ARGUMENT, "penalty_window", WITH(f->sc.penalty_window = (size_t)1 << 62, generate_with(f)))
+    ROW(generate_window, CMHA_ERR_ARGUMENT, "penalty_window", WITH(f->sc.penalty_window = TOP, generate_with(f)))
 
 #define ROWS_TAPE(ROW)                                                                                                             \
     ROW(tape_null, CMHA_ERR_ARGUMENT, NULL, cmha_tape_init(NULL, &f->ctx, 1))                                                      \
@@ -627,17 +631,17 @@ static const char *ugly_name(void) {
     ROW(tape_unopened, CMHA_ERR_STATE, NULL, unopened_tape(f))                                                                     \
     ROW(tape_zeroed, CMHA_ERR_STATE, NULL, no_tape(f, &f->spare_tape))                                                             \
     ROW(tape_alloc_max, CMHA_ERR_OVERFLOW, "tape", (cmha_tape_alloc(TAPE, SIZE_MAX), cmha_tape_status(TAPE)))                      \
-    ROW(tape_alloc_2_62, CMHA_ERR_MEMORY, "memory", (cmha_tape_alloc(TAPE, (size_t)1 << 62), cmha_tape_status(TAPE)))              \
+    ROW(tape_alloc_2_62, CMHA_ERR_MEMORY, "memory", (cmha_tape_alloc(TAPE, TOP), cmha_tape_status(TAPE)))              \
     ROW(tensor_no_shape, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_new(TAPE, 2, NULL, 0)))                                       \
     ROW(tensor_rank_0, CMHA_ERR_SHAPE, "rank", OP(tensor(f, 0, 1, 1, 1)))                                                          \
     ROW(tensor_rank_5, CMHA_ERR_SHAPE, "rank", OP(tensor(f, 5, 1, 1, 1)))                                                          \
     ROW(tensor_rank_negative, CMHA_ERR_SHAPE, "rank", OP(tensor(f, -3, 1, 1, 1)))                                                  \
     ROW(tensor_2_31, CMHA_ERR_MEMORY, "memory", OP(tensor(f, 1, (size_t)1 << 31, 1, 1)))                                           \
-    ROW(tensor_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 1, (size_t)1 << 62, 1, 1)))                                         \
+    ROW(tensor_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 1, TOP, 1, 1)))                                         \
     ROW(tensor_2_31_squared, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, (size_t)1 << 31, (size_t)1 << 31, 1)))                   \
-    ROW(tensor_wrapping, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, (size_t)1 << 62, 4, 1)))                                     \
-    ROW(tensor_0_by_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, 0, (size_t)1 << 62, 1)))                                    \
-    ROW(tensor_2_62_by_0, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, (size_t)1 << 62, 0, 1)))                                    \
+    ROW(tensor_wrapping, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, TOP, 4, 1)))                                     \
+    ROW(tensor_0_by_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, 0, TOP, 1)))                                    \
+    ROW(tensor_2_62_by_0, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, TOP, 0, 1)))                                    \
     ROW(tensor_0, CMHA_OK, NULL, OP(tensor(f, 2, 0, 3, 1)))                                                                        \
     ROW(wrap_no_data, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_wrap(TAPE, 3, f->x->shape, NULL, NULL)))                         \
     ROW(wrap_no_shape, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_wrap(TAPE, 3, NULL, f->x->data, NULL)))                         \
@@ -647,7 +651,7 @@ static const char *ugly_name(void) {
     ROW(backward_null, CMHA_ERR_SHAPE, "backward", cmha_backward(TAPE, NULL, 1))                                                   \
     ROW(backward_large, CMHA_ERR_SHAPE, "backward", cmha_backward(TAPE, f->x, 1))                                                  \
     ROW(rotation_no_omega, CMHA_ERR_ARGUMENT, "rotation", (cmha_rotation(TAPE, NULL, 1, 2, 3, 0), cmha_tape_status(TAPE)))         \
-    ROW(rotation_2_62, CMHA_ERR_OVERFLOW, "rotation", (cmha_rotation(TAPE, &f->loss, 1, 2, (size_t)1 << 62, 0),                    \
+    ROW(rotation_2_62, CMHA_ERR_OVERFLOW, "rotation", (cmha_rotation(TAPE, &f->loss, 1, 2, TOP, 0),                    \
                                                        cmha_tape_status(TAPE)))
 
 #define ROWS_OPS(ROW)                                                                                                              \
@@ -665,12 +669,12 @@ static const char *ugly_name(void) {
     ROW(concat_sizes, CMHA_ERR_SHAPE, "concat", OP(cmha_concat(TAPE, f->x, tensor(f, 3, 2, 4, 8), 0)))                             \
     ROW(slice_axis, CMHA_ERR_SHAPE, "slice", OP(cmha_slice(TAPE, f->x, -1, 0, 1)))                                                 \
     ROW(slice_reversed, CMHA_ERR_SHAPE, "slice", OP(cmha_slice(TAPE, f->x, 1, 2, 1)))                                              \
-    ROW(slice_end, CMHA_ERR_SHAPE, "slice", OP(cmha_slice(TAPE, f->x, 1, 0, (size_t)1 << 62)))                                     \
+    ROW(slice_end, CMHA_ERR_SHAPE, "slice", OP(cmha_slice(TAPE, f->x, 1, 0, TOP)))                                     \
     ROW(slice_empty, CMHA_OK, NULL, fine(f, cmha_slice(TAPE, f->x, 1, 2, 2)))                                                      \
     ROW(embedding_no_ids, CMHA_ERR_ARGUMENT, "embedding", OP(cmha_embedding(TAPE, f->w, NULL, 1, 2)))                              \
     ROW(embedding_rank, CMHA_ERR_SHAPE, "embedding", OP(cmha_embedding(TAPE, f->x, good_ids, 1, 2)))                               \
     ROW(embedding_token, CMHA_ERR_TOKEN, "token 5", OP(cmha_embedding(TAPE, f->w, good_ids, 1, 8)))                                \
-    ROW(embedding_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_embedding(TAPE, f->w, good_ids, (size_t)1 << 62, 1)))                 \
+    ROW(embedding_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_embedding(TAPE, f->w, good_ids, TOP, 1)))                 \
     ROW(embedding_width_0, CMHA_OK, NULL, fine(f, cmha_embedding(TAPE, tensor(f, 2, 9, 0, 1), good_ids, 1, 8)))                    \
     ROW(embedding_none, CMHA_OK, NULL, fine(f, cmha_embedding(TAPE, f->w, good_ids, 0, 8)))                                        \
     ROW(linear_width, CMHA_ERR_SHAPE, "linear", OP(cmha_linear(TAPE, f->x, tensor(f, 2, 5, 7, 1), NULL)))                          \
@@ -699,7 +703,8 @@ static const char *ugly_name(void) {
     ROW(quotient_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_quotient(TAPE, f->x, f->x, CMHA_QUOTIENT_REG, -1)))                        \
     ROW(quotient_kind, CMHA_ERR_ARGUMENT, "quotient", OP(cmha_quotient(TAPE, f->x, f->x, (cmha_quotient_kind)7, 0)))               \
     ROW(mobius_shape, CMHA_ERR_SHAPE, "mobius", OP(cmha_mobius(TAPE, f->x, f->w, CMHA_QUOTIENT_REG, 1)))                           \
-    ROW(mobius_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_mobius(TAPE, f->x, tensor(f, 3, 4, 2, 4), CMHA_QUOTIENT_REG, (cmha_real)NAN))) \
+    ROW(mobius_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_mobius(TAPE, f->x, tensor(f, 3, 4, 2, 4), CMHA_QUOTIENT_REG,                 \
+            (cmha_real)NAN)))                                                                                                      \
     ROW(mobius_kind, CMHA_ERR_ARGUMENT, "quotient", OP(cmha_mobius(TAPE, f->x, tensor(f, 3, 4, 2, 4), (cmha_quotient_kind)-1, 1))) \
     ROW(elementwise_shape, CMHA_ERR_SHAPE, "mobius", OP(cmha_elementwise_complex(TAPE, f->x, f->w)))                               \
     ROW(join_shapes, CMHA_ERR_SHAPE, "concat", OP(cmha_complex_join(TAPE, f->x, f->w)))                                            \
@@ -728,14 +733,14 @@ static const char *ugly_name(void) {
     ROW(hermitian_0, CMHA_OK, NULL, fine(f, cmha_hermitian(TAPE, tensor(f, 2, 3, 0, 1), tensor(f, 2, 3, 0, 1))))                   \
     ROW(multifreq_rank, CMHA_ERR_SHAPE, "multifreq", OP(cmha_multifreq(TAPE, f->x, f->x, 2, 0)))                                   \
     ROW(multifreq_shapes, CMHA_ERR_SHAPE, "multifreq", OP(cmha_multifreq(TAPE, f->w, f->rows, 2, 0)))                              \
-    ROW(multifreq_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_multifreq(TAPE, f->w, f->w, (size_t)1 << 62, 0)))                     \
+    ROW(multifreq_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_multifreq(TAPE, f->w, f->w, TOP, 0)))                     \
     ROW(multifreq_no_terms, CMHA_OK, NULL, fine(f, cmha_multifreq(TAPE, tensor(f, 2, 0, 8, 1), tensor(f, 2, 0, 8, 1), 2, 0)))      \
     ROW(add_rows_shape, CMHA_ERR_SHAPE, "add_rows", OP(cmha_add_rows(TAPE, f->x, f->w)))                                           \
     ROW(phase_reg_odd, CMHA_ERR_SHAPE, "phase_reg", OP(cmha_phase_reg(TAPE, f->b, NULL, 1, 1)))                                    \
     ROW(mag_reg_odd, CMHA_ERR_SHAPE, "mag_reg", OP(cmha_mag_reg(TAPE, f->b, NULL, 1)))                                             \
     ROW(gather_row, CMHA_ERR_ARGUMENT, "gather", OP(cmha_gather(TAPE, f->b, ops_rows, 3)))                                         \
     ROW(gather_no_index, CMHA_ERR_ARGUMENT, "gather", OP(cmha_gather(TAPE, f->x, NULL, 3)))                                        \
-    ROW(gather_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_gather(TAPE, f->x, ops_rows, (size_t)1 << 62)))                          \
+    ROW(gather_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_gather(TAPE, f->x, ops_rows, TOP)))                          \
     ROW(gather_none, CMHA_OK, NULL, fine(f, cmha_gather(TAPE, f->x, NULL, 0)))                                                     \
     ROW(mean_rank, CMHA_ERR_SHAPE, "mean", OP(cmha_mean_tokens(TAPE, f->w, NULL)))                                                 \
     ROW(mean_of_0, CMHA_OK, NULL, fine(f, cmha_mean_tokens(TAPE, tensor(f, 3, 2, 0, 3), NULL)))                                    \
@@ -754,11 +759,11 @@ static const char *ugly_name(void) {
     ROW(attention_kv_heads_0, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.kv_heads = 0))                                      \
     ROW(attention_heads_3, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.heads = f->attention.kv_heads = 3))                    \
     ROW(attention_grouped, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.heads = 4, f->attention.kv_heads = 3))                 \
-    ROW(attention_heads_2_62, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.heads = f->attention.kv_heads = (size_t)1 << 62))   \
+    ROW(attention_heads_2_62, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.heads = f->attention.kv_heads = TOP))   \
     ROW(attention_heads_2_63, CMHA_ERR_SHAPE, "attention",                                                                         \
-        ATTEND((f->attention.heads = f->attention.kv_heads = (size_t)1 << 63, f->attention.kind = CMHA_ATTENTION_COMPLEX)))        \
+        ATTEND((f->attention.heads = f->attention.kv_heads = (2 * TOP), f->attention.kind = CMHA_ATTENTION_COMPLEX)))        \
     ROW(attention_fused_wrap, CMHA_ERR_SHAPE, "attention",                                                                         \
-        WITH((f->attention.heads = (size_t)1 << 63, f->attention.kv_heads = (size_t)1 << 62),                                      \
+        WITH((f->attention.heads = (2 * TOP), f->attention.kv_heads = TOP),                                      \
              OP(cmha_attention(TAPE, &f->attention, f->x, NULL, NULL, NULL, NULL))))                                               \
     ROW(attention_rank, CMHA_ERR_SHAPE, "attention", OP(cmha_attention(TAPE, &f->attention, f->w, f->w, f->w, NULL, NULL)))        \
     ROW(attention_no_values, CMHA_ERR_SHAPE, "attention", OP(cmha_attention(TAPE, &f->attention, f->x, f->x, NULL, NULL, NULL)))   \
@@ -779,19 +784,22 @@ static const char *ugly_name(void) {
                                                                      f->attention.complex_v = 1)))                                 \
     ROW(attention_dropout_1, CMHA_ERR_ARGUMENT, "dropout", ATTEND(f->attention.dropout = 1))                                       \
     ROW(attention_dropout_nan, CMHA_ERR_ARGUMENT, "dropout", ATTEND(f->attention.dropout = (cmha_real)NAN))                        \
-    ROW(attention_no_batch, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, tensor(f, 3, 0, 4, 8), tensor(f, 3, 0, 4, 8), \
+    ROW(attention_no_batch, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, tensor(f, 3, 0, 4, 8), tensor(f, 3, 0,      \
+            4, 8),                                                                                                                 \
                                                                   tensor(f, 3, 0, 4, 8), NULL, NULL)))                             \
-    ROW(attention_no_queries, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, tensor(f, 3, 2, 0, 8), f->x, f->x, NULL, NULL))) \
+    ROW(attention_no_queries, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, tensor(f, 3, 2, 0, 8), f->x, f->x,        \
+            NULL, NULL)))                                                                                                          \
     ROW(attention_no_keys, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, f->x, tensor(f, 3, 2, 0, 8),                 \
                                                                  tensor(f, 3, 2, 0, 8), NULL, NULL)))                              \
     ROW(attention_width_0, CMHA_ERR_SHAPE, "attention", OP(cmha_attention(TAPE, &f->attention, tensor(f, 3, 2, 3, 0),              \
-                                                                          tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 3, 0), NULL, NULL))) \
+                                                                          tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 3, 0), NULL,      \
+                                                                                  NULL)))                                          \
     ROW(linear_attention_fine, CMHA_OK, NULL, fine(f, cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x)))             \
     ROW(linear_attention_no_args, CMHA_ERR_ARGUMENT, "attention", OP(cmha_linear_attention(TAPE, NULL, f->x, f->x, f->x)))         \
     ROW(linear_attention_heads_0, CMHA_ERR_SHAPE, "attention",                                                                     \
         WITH(f->linear_args.heads = 0, OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))                        \
     ROW(linear_attention_2_63, CMHA_ERR_SHAPE, "attention",                                                                        \
-        WITH(f->linear_args.heads = (size_t)1 << 63, OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))          \
+        WITH(f->linear_args.heads = (2 * TOP), OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))          \
     ROW(linear_attention_kind, CMHA_ERR_ARGUMENT, "attention",                                                                     \
         WITH(f->linear_args.kind = (cmha_linear_kind)9, OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))       \
     ROW(linear_attention_output, CMHA_ERR_ARGUMENT, "attention",                                                                   \
@@ -809,9 +817,11 @@ static const char *ugly_name(void) {
     ROW(lag_empty, CMHA_OK, NULL, fine(f, cmha_lag_attention(TAPE, &f->lag_args, tensor(f, 3, 2, 0, 8), tensor(f, 3, 2, 0, 8),     \
                                                              tensor(f, 3, 2, 0, 8))))                                              \
     ROW(pcl_no_args, CMHA_ERR_ARGUMENT, "pcl", OP(cmha_pcl(TAPE, NULL, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, &f->pcl)))        \
-    ROW(pcl_no_options, CMHA_ERR_ARGUMENT, "pcl", OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, NULL))) \
+    ROW(pcl_no_options, CMHA_ERR_ARGUMENT, "pcl", OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b,       \
+            NULL)))                                                                                                                \
     ROW(pcl_weights, CMHA_ERR_SHAPE, "pcl", OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, &f->pcl)))  \
-    ROW(pcl_tau_0, CMHA_ERR_ARGUMENT, "tau", WITH(f->pcl.tau = 0, OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, \
+    ROW(pcl_tau_0, CMHA_ERR_ARGUMENT, "tau", WITH(f->pcl.tau = 0, OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24),         \
+            NULL, NULL,                                                                                                            \
                                                                               tensor(f, 1, 2, 1, 1), &f->pcl))))                   \
     ROW(pcl_complex, CMHA_ERR_ARGUMENT, "pcl", WITH((f->attention.kind = CMHA_ATTENTION_COMPLEX, f->attention.complex_v = 1),      \
                                                     OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL,           \
@@ -932,7 +942,8 @@ static void every_field(cmha_table table, void *config, const char *of) {
         for (j = 0; j < sizeof wild / sizeof *wild; j++) {
             if (wild[j] >= field->minimum && wild[j] <= field->maximum) continue;
             snprintf(text, sizeof text, "%.17g", wild[j]);
-            CHECK_THAT(cmha_config_set(&c, table, config, field->name, text) == CMHA_ERR_ARGUMENT, "%s takes %s", field->name, text);
+            CHECK_THAT(cmha_config_set(&c, table, config, field->name, text) == CMHA_ERR_ARGUMENT, "%s takes %s", field->name,
+                    text);
         }
         cmha_config_get(table, config, i, text, sizeof text);
         CHECK_THAT(!strcmp(text, kept), "%s: refused values have changed it", field->name);
@@ -977,7 +988,7 @@ int main(int argc, char **argv) {
     size_t i;
     cmha_blas_restart(argv);
     nan_labels[0] = nan_labels[1] = (cmha_real)NAN;
-    if (!mkdtemp(folder)) return perror(folder), 2;
+    if (!system_folder(folder)) return perror(folder), 2;
     write_files();
     open_fixture(&f);
     reference = healthy(&f, "nothing wrong");
@@ -985,6 +996,7 @@ int main(int argc, char **argv) {
     CHECK(check_heap_empty(&f.heap));
     for (i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (argc > 1 && strcmp(argv[1], rows[i].name) != 0) continue;
+        if (sizeof(size_t) < 8 && (strstr(rows[i].name, "_2_") || strstr(rows[i].name, "_max"))) continue;
         if (getenv("CMHA_TEST_LOUD")) printf("%s\n", rows[i].name), fflush(stdout);
         run(&rows[i], reference);
     }

@@ -135,8 +135,8 @@ static void malformed(void) {
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}",
         "{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}",
         "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":["
-        "8,8]}}", /* twice */
+        ("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":["
+         "8,8]}}"), /* twice */
         "{\"__metadata__\":{\"k\":1}}",
         "{\"__metadata__\":[]}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},}",

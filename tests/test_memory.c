@@ -1,10 +1,10 @@
-/* Memory that runs out. Every call that allocates is run with an allocator that refuses its k-th request, for every k until the call
+/* Memory that runs out. Every call that allocates is run with an allocator that refuses its k-th request,
+        for every k until the call
    succeeds, in two ways: that request alone, and all from it on. Each time the call must say MEMORY in one line, give back what it
    took, and leave objects that close without a leak or, tried again with memory, give the numbers they give without a failure, to
    the bit. */
 #include "ops.h"
-
-#include <unistd.h>
+#include "system.h"
 
 enum { BATCH = 2, LENGTH = 20, CAPACITY = 12, VOCABULARY = 19, IDS = 120 };
 
@@ -13,7 +13,8 @@ static char weights_path[128], state_path[128], text_path[128], out_path[128];
 static int32_t ids[IDS];
 static const cmha_real labels[BATCH] = {0, 2};
 
-/* A model of each family, decoders and encoders. `lasting` = 0: a cache that may be empty after a failure, as cmha_cache_append says. */
+/* A model of each family, decoders and encoders. `lasting` = 0: a cache that may be empty after a failure,
+        as cmha_cache_append says. */
 typedef struct family {
     const char *name, *fields;
     int lasting;
@@ -240,7 +241,8 @@ static cmha_status write_archive(world *w) {
     static const size_t shape[2] = {2, 2};
     static const char *const metadata[2] = {"key", "value"};
     cmha_archive_item item;
-    item.name = "x", item.data = ops_targets, item.shape = shape, item.rank = 2, item.dtype = NULL;
+    memset(&item, 0, sizeof item);
+    item.name = "x", item.data = ops_targets, item.shape = shape, item.rank = 2;
     return cmha_archive_write(&w->ctx, out_path, &item, 1, metadata, 1);
 }
 
@@ -375,7 +377,8 @@ static void fail_once(const family *of, const story *s, size_t at, size_t k, int
     w.heap.fail_at = k, w.heap.once = once;
     status = act(&w, s);
     line = cmha_error(&w.ctx);
-    CHECK_THAT(status == CMHA_ERR_MEMORY, "%s, %s, request %zu %s refused: \"%s\"", of->name, op, k, once ? "alone" : "and all later",
+    CHECK_THAT(status == CMHA_ERR_MEMORY, "%s, %s, request %zu %s refused: \"%s\"", of->name, op, k,
+            once ? "alone" : "and all later",
                cmha_status_string(status));
     CHECK_THAT(strstr(line, "memory") && !strchr(line, '\n'), "%s, %s, request %zu refused: \"%s\"", of->name, op, k, line);
     w.heap.fail_at = 0;
@@ -407,7 +410,8 @@ static size_t run(const family *of, const story *s, size_t at) {
     return calls;
 }
 
-/* A tape takes blocks of at least BLOCK bytes. Filled up before the operation to every possible place, it runs out of memory between
+/* A tape takes blocks of at least BLOCK bytes. Filled up before the operation to every possible place,
+        it runs out of memory between
    any two steps of the operation, forward or backward. */
 static void every_place(const family *of, size_t op) {
     enum { BLOCK = 16384, STEP = 64 };
@@ -451,7 +455,7 @@ static void write_files(const family *of) {
 int main(int argc, char **argv) {
     size_t f, s, total = 0;
     cmha_blas_restart(argv);
-    if (!mkdtemp(folder)) return perror(folder), 2;
+    if (!system_folder(folder)) return perror(folder), 2;
     check_seed = 4;
     for (s = 0; s < IDS; s++) ids[s] = (int32_t)check_below(VOCABULARY);
     snprintf(weights_path, sizeof weights_path, "%s/weights", folder), snprintf(state_path, sizeof state_path, "%s/state", folder);

@@ -1,0 +1,227 @@
+#!/bin/sh
+# tests/analysis.sh WHAT BUILD_DIR: what other programs say about the code. WHAT is one of
+#     sanitize   the tests under AddressSanitizer and UndefinedBehaviorSanitizer of gcc, and of clang with its checks of integers
+#     memcheck   the tests under valgrind
+#     tidy       clang-tidy, by .clang-tidy             cppcheck   cppcheck, by tests/cppcheck.xml
+#     analyze    gcc -fanalyzer                         coverage   how much of cmha.h the tests run (gcov); not run: BUILD_DIR/coverage.txt
+# Environment: CMHA_CFLAGS, CMHA_LIBS as the Makefile has found them; JOBS, how many at once (2); ONLY, a pattern of test names.
+# shellcheck disable=SC2254
+what=$1 B=${2:-build}
+CMHA_CFLAGS=${CMHA_CFLAGS--O2}
+CMHA_LIBS=${CMHA_LIBS--lopenblas -lm}
+JOBS=${JOBS:-2}
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
+cd "$(dirname "$0")/.." || exit 2
+W=$B/$what
+rm -rf "$W" && mkdir -p "$W" || exit 2
+good=0 bad=0
+
+need() { # TOOL PACKAGE
+    command -v "$1" > /dev/null 2>&1 || { echo "make $what needs $1: apt-get install $2 (Debian, Ubuntu)" >&2; exit 1; }
+}
+# The options of BLAS without optimisation, OpenMP and the processor's own instructions; its header is not ours to judge
+blas=$(for f in $CMHA_CFLAGS; do case $f in -I*) printf -- '-isystem %s ' "${f#-I}";; -D*) printf '%s ' "$f";; esac; done)
+case $CMHA_CFLAGS in *-fopenmp*) openmp=-fopenmp;; *) openmp=;; esac
+case $blas in *NO_CBLAS*) other=-DCMHA_NO_SIMD;; *) other="-DCMHA_NO_CBLAS -DCMHA_NO_SIMD";; esac
+
+# verdict LABEL LOG: one line on stdout for what is clean, everything for what is not. The log ends in the exit status.
+verdict() {
+    status=$(tail -n 1 "$2")
+    if [ "$status" = 0 ]; then good=$((good + 1)); echo "clean  $1  $(grep '^[0-9]* passed, ' "$2" | tail -n 1)"
+    else bad=$((bad + 1)); echo "FOUND  $1"; sed '$d' "$2" | head -n 60
+    fi
+}
+verdicts() { for log in "$W"/log/*; do [ -e "$log" ] && verdict "$(basename "$log")" "$log"; done; rm -rf "$W/log"; mkdir -p "$W/log"; }
+# job LABEL COMMAND...: runs it in the background, JOBS at once
+running=0
+job() {
+    label=$1; shift
+    mkdir -p "$W/log"
+    { "$@" > "$W/log/$label" 2>&1; echo $? >> "$W/log/$label"; } &
+    running=$((running + 1))
+    if [ $running -ge "$JOBS" ]; then wait; running=0; fi
+}
+finish() { wait; running=0; }
+
+# suite NAME COMPILER FLAGS -- RUNNER...: the library once in float and once in double, then every test program against it
+suite() {
+    suite=$1 compiler=$2 flags=$3; shift 3
+    # shellcheck disable=SC2086
+    for p in float double; do
+        case $p in double) mode=-DCMHA_DOUBLE;; *) mode=;; esac
+        job "$suite-library-$p" $compiler $flags $blas $mode -I. -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/$suite-$p.o"
+    done
+    finish; verdicts
+    for t in tests/test_*.c tests/grad_*.c tests/conformance.c; do
+        n=$(basename "$t" .c)
+        case $n in ${ONLY:-*}) ;; *) continue;; esac
+        case $n in grad_*) p=double mode=-DCMHA_DOUBLE;; *) p=float mode=;; esac
+        case $n in conformance) cases=tests/cases;; *) cases=;; esac
+        cat > "$W/run-$suite-$n" <<RUN
+$compiler $flags $blas $mode -I. -DCMHA_TEST_LINKED $t $W/$suite-$p.o -o $W/$suite-$n $CMHA_LIBS &&
+$* $W/$suite-$n $cases
+RUN
+        job "$suite-$n" sh "$W/run-$suite-$n"
+    done
+    finish; verdicts
+}
+
+# Programs without the library's code, which is looked at once, under $W/source; COMMAND gets each of them and its options
+units() { # COMMAND FILE...
+    command=$1; shift
+    mkdir -p "$W/source"
+    for f in "$@"; do
+        copy=$W/source/$(basename "$f")
+        sed 's/^#define CMHA_IMPLEMENTATION$//' "$f" > "$copy"
+        case $f in tests/grad_*) mode=-DCMHA_DOUBLE;; *) mode=;; esac
+        $command "$copy" "$(basename "$f" .c)" $mode -DCMHA_TEST_LINKED -Itests -Iexamples
+    done
+}
+# The library in its two extreme configurations
+library() {
+    mkdir -p "$W/source"
+    printf '#define CMHA_IMPLEMENTATION\n#include "cmha.h"\n' > "$W/source/cmha.c"
+    "$1" "$W/source/cmha.c" cmha
+    # shellcheck disable=SC2086
+    "$1" "$W/source/cmha.c" cmha-double-plain -DCMHA_DOUBLE $other
+}
+
+sanitize() {
+    CMHA_TEST_QUICK=${CMHA_TEST_QUICK-1}; export CMHA_TEST_QUICK
+    s="-std=gnu99 -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=address,undefined,float-cast-overflow"
+    need gcc gcc
+    suite gcc gcc "$s $openmp" env
+    need clang "clang libclang-rt-dev"
+    suite clang clang "$s,integer -fsanitize-ignorelist=tests/integer.ignore" env
+}
+
+memcheck() {
+    need valgrind valgrind
+    CMHA_TEST_QUICK=1; export CMHA_TEST_QUICK
+    # valgrind knows no AVX-512, which OpenBLAS would choose
+    case $(uname -m) in x86_64) OPENBLAS_CORETYPE=Haswell; export OPENBLAS_CORETYPE;; esac
+    OPENBLAS_NUM_THREADS=1; export OPENBLAS_NUM_THREADS
+    suite valgrind "${CC:-cc}" "-std=gnu99 -O1 -g" valgrind -q --error-exitcode=9 --leak-check=full --show-leak-kinds=definite,indirect \
+        --errors-for-leak-kinds=definite,indirect
+}
+
+tidy_one() {
+    file=$1 label=$2; shift 2
+    # shellcheck disable=SC2086
+    job "$label" clang-tidy --quiet -checks="$checks" -header-filter='(cmha|text)\.h' "$file" -- -std=gnu99 $blas -I. "$@"
+}
+tidy() {
+    need clang-tidy clang-tidy
+    cp .clang-tidy "$W/"
+    checks= library tidy_one
+    # The path analysis is for the library: in a program it does not know that NULL out of one call is an error out of the next, and
+    # does not follow functions with variable arguments, such as those that end the program. Programs have gcc's and the sanitizers.
+    checks=-clang-analyzer-* units tidy_one examples/*.c bench/*.c
+    finish; verdicts
+}
+
+cppcheck_one() {
+    file=$1 label=$2; shift 2
+    job "$label" cppcheck --quiet --std=c99 --language=c --enable="$enable" --error-exitcode=1 \
+        --template=gcc --suppress-xml=tests/cppcheck.xml -D__linux__ -D__x86_64__ -D__ELF__ -D__GNUC__=12 -DCMHA_NO_CBLAS -I. "$@" "$file"
+}
+# style, which is about taste in loops and declarations, is for the library alone
+cppcheck_all() {
+    need cppcheck cppcheck
+    enable=warning,style,performance,portability
+    library cppcheck_one
+    enable=warning,performance,portability
+    units cppcheck_one examples/*.c bench/*.c tests/*.c
+    finish; verdicts
+}
+
+analyze_one() {
+    file=$1 label=$2; shift 2
+    # shellcheck disable=SC2086
+    job "$label" gcc -std=gnu99 -O1 -fanalyzer -Werror $blas -I. "$@" -c "$file" -o "$W/$label.o"
+}
+analyze() { need gcc gcc; library analyze_one; units analyze_one examples/*.c bench/*.c; finish; verdicts; }
+
+# ---------------------------------------------------------------------------------------------------------------- coverage
+# The library as gcc instruments it, in the four configurations that make test runs; a line counts once, and is covered where one of
+# them has run it. A branch is a way out of a condition, of a configuration.
+coverage() {
+    need gcov gcc
+    # one thread a program: threads would count at the same places and wait for each other
+    OMP_THREAD_LIMIT=1; export OMP_THREAD_LIMIT
+    c="-O1 -g --coverage $openmp $blas -I. -DCMHA_IMPLEMENTATION"
+    # shellcheck disable=SC2086
+    for v in float double:-DCMHA_DOUBLE plain:-DCMHA_NO_SIMD builtin:-DCMHA_NO_CBLAS; do
+        case $v in *:*) flag=${v#*:};; *) flag=;; esac
+        job "library-${v%%:*}" gcc $c $flag -x c -c cmha.h -o "$W/${v%%:*}.o"
+    done
+    finish; verdicts
+    covered() { # TEST VERSION ARGUMENT...
+        n=$1 v=$2; shift 2
+        case $n in ${ONLY:-*}) ;; *) return;; esac
+        case $v in double) flag=-DCMHA_DOUBLE;; *) flag=;; esac
+        cat > "$W/run-$n-$v" <<RUN
+gcc -O1 $openmp $blas $flag -I. -DCMHA_TEST_LINKED tests/$n.c $W/$v.o -o $W/$n-$v --coverage -fno-profile-arcs -fno-test-coverage \
+    $CMHA_LIBS && $W/$n-$v $*
+RUN
+        case $1 in ../*) n=$n-shared;; esac
+        job "$n-$v" sh "$W/run-$n-$v"
+    }
+    for t in tests/test_*.c; do covered "$(basename "$t" .c)" float; done
+    for t in tests/grad_*.c; do covered "$(basename "$t" .c)" double; done
+    for v in float double plain builtin; do covered conformance "$v" tests/cases; done
+    finish
+    if [ -d ../shared/conformance/cases ]; then
+        for v in float double; do covered conformance "$v" ../shared/conformance/cases; done
+    fi
+    for v in plain builtin; do covered test_base "$v"; covered test_identities "$v"; done
+    finish; verdicts
+    for v in float double plain builtin; do
+        [ -e "$W/$v.gcda" ] || continue
+        (cd "$W" && root=$OLDPWD && gcov -b -c -s "$root" -o . "$v.o" > /dev/null 2>&1 && mv cmha.h.gcov "$v.gcov") || true
+    done
+    # the branches of one line are numbered anew for every function of it; they are told apart by line and place among them
+    awk -v report="$B/coverage.txt" '
+        FNR == 1 { line = 0 }
+        /^ *[-0-9#=*]+: *[0-9]+:/ {
+            split($0, part, ":"); count = part[1]; gsub(/[ *]/, "", count); at = part[2] + 0
+            if (at == 0) next
+            if (at != line) { line = at; k = 0 }
+            text[line] = substr($0, index($0, part[2] ":") + length(part[2]) + 1)
+            if (count == "-") next
+            seen[line] = 1
+            if (count + 0 > 0) run[line] = 1
+            if (line > last) last = line
+            next
+        }
+        /^branch/ {
+            if (FILENAME != file) { file = FILENAME; k = 0 }
+            b = FILENAME SUBSEP line SUBSEP k++
+            branches++
+            if ($3 == "taken" && $4 + 0 > 0) taken++
+            else missing[line]++
+        }
+        END {
+            for (i = 1; i <= last; i++) if (seen[i]) {
+                lines++
+                if (run[i]) ran++
+            }
+            printf "cmha.h: lines that no test runs (#), and ways out of a condition that none takes (?, with their number)\n" > report
+            for (i = 1; i <= last; i++) {
+                if (seen[i] && !run[i]) printf "#     %5d %s\n", i, text[i] > report
+                else if (missing[i]) printf "? %3d %5d %s\n", missing[i], i, text[i] > report
+            }
+            if (!lines) { print "coverage: gcov has said nothing"; exit 1 }
+            printf "coverage of cmha.h: %.2f %% of %d lines (at least 95), %.1f %% of %d branches; what is missing: %s\n", 100 * ran / lines,
+                lines, 100 * taken / branches, branches, report
+            exit ran < 0.95 * lines
+        }' "$W"/*.gcov && good=$((good + 1)) || bad=$((bad + 1))
+}
+
+case $what in
+    sanitize | memcheck | tidy | analyze | coverage) $what;;
+    cppcheck) cppcheck_all;;
+    *) echo "tests/analysis.sh sanitize|memcheck|tidy|cppcheck|analyze|coverage BUILD_DIR" >&2; exit 2;;
+esac
+echo "$what: $good clean, $bad not"
+[ $bad -eq 0 ] && [ $good -gt 0 ]

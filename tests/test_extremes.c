@@ -1,0 +1,238 @@
+/* Numbers at the ends of their range: zeros, denormal numbers, 1e30, and mixtures,
+        through every operation and through whole models of
+   every kind, forward and backward. From finite inputs no result is NaN,
+           and none is infinite unless its true value is beyond the range
+   of the type. tests/ops.h says of which operations that is expected and why; this program built in double,
+           whose range nothing here
+   leaves, is the judge of it. And a long training: no drift between two runs of one seed. */
+#include "ops.h"
+
+enum { ROUNDS = 12, VOCABULARY = 7, TOKENS = 6 };
+
+static int is_double(void) { return sizeof(cmha_real) == sizeof(double); }
+
+/* What was seen of some numbers. */
+typedef struct sight {
+    int nan, inf;
+    double top; /* the largest finite one */
+} sight;
+
+static void look(sight *s, const cmha_real *x, size_t n) {
+    size_t i;
+    for (i = 0; i < n; i++) {
+        double size = fabs((double)x[i]);
+        if (size != size) s->nan = 1;
+        else if (size > DBL_MAX) s->inf = 1;
+        else if (size > s->top) s->top = size;
+    }
+}
+
+static int allowed(const sight *s, ops_range range) {
+    if (is_double() || range == OPS_FINITE) return !s->nan && !s->inf;
+    return range == OPS_CANCEL || !s->nan;
+}
+
+/* ------------------------------------------------------- operations ------------------------------------------------------- */
+
+static void operation(cmha_tape *tape, const ops_row *row, ops_fill fill, sight *result, sight *gradients) {
+    ops_inputs s;
+    cmha_tensor *y, *loss;
+    int round, i;
+    memset(result, 0, sizeof *result), memset(gradients, 0, sizeof *gradients);
+    for (round = 0; round < ROUNDS; round++) {
+        cmha_tape_reset(tape);
+        tape->key = (uint64_t)round, check_seed = 5 + (uint64_t)round * 977;
+        s.tape = tape, s.fill = fill;
+        loss = ops_loss(row, tape, &s, &y);
+        if (!CHECK_THAT(loss && !cmha_backward(tape, loss, 1), "%s: %s", row->name, cmha_error(tape->context))) return;
+        look(result, y->data, y->size);
+        for (i = 0; i < s.n; i++)
+            if (s.made[i]->grad) look(gradients, s.made[i]->grad, s.made[i]->size);
+    }
+}
+
+static void operations(void) {
+    cmha_context context;
+    cmha_tape tape;
+    size_t i;
+    int fill;
+    check_context(&context, 1, 1);
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    for (i = 0; i < OPS_COUNT; i++) {
+        const ops_row *row = &ops_all[i];
+        const ops_limits *limits = row->limits;
+        double top = 0, top_gradient = 0;
+        for (fill = 0; fill < OPS_FILLS; fill++) {
+            sight y, g;
+            int extreme = fill >= OPS_HUGE_DATA;
+            operation(&tape, row, (ops_fill)fill, &y, &g);
+            CHECK_THAT(allowed(&y, extreme ? limits->forward : OPS_FINITE), "%s of %s inputs: %s", row->name,
+                       ops_fill_name((ops_fill)fill), y.nan ? "NaN" : "an infinite result");
+            CHECK_THAT(allowed(&g, extreme || limits == &ops_singular ? limits->backward : OPS_FINITE), "%s of %s inputs: %s",
+                       row->name, ops_fill_name((ops_fill)fill), g.nan ? "NaN in a gradient" : "an infinite gradient");
+            top = y.top > top ? y.top : top, top_gradient = g.top > top_gradient ? g.top : top_gradient;
+        }
+        if (!is_double() || limits->inner) continue;
+        CHECK_THAT(!limits->forward || top > (double)FLT_MAX, "%s may overflow, but its largest result is %g", row->name, top);
+        CHECK_THAT(!limits->backward || top_gradient > (double)FLT_MAX, "%s's gradients may overflow, but the largest is %g",
+                row->name,
+                   top_gradient);
+    }
+    cmha_tape_close(&tape), cmha_context_close(&context);
+}
+
+/* A softmax of scores that no float can hold: the key that fits best gets all the weight, to the last bit. */
+static void huge_scores(void) {
+    cmha_attention_args a;
+    cmha_real q[4] = {(cmha_real)1e30, 0, (cmha_real)-1e30, 0}, k[6] = {1, (cmha_real)1e25, (cmha_real)2e30, 0, (cmha_real)1e30, 5};
+    cmha_real v[3] = {3, 4, 5}, y[2] = {0}, dy[2] = {1, 1}, dq[4] = {0}, dk[6] = {0}, dv[3] = {0}, lse[4], *scratch;
+    memset(&a, 0, sizeof a);
+    a.batch = a.heads = a.kv_heads = 1, a.n_q = 2, a.n_k = 3, a.d_k = 2, a.d_v = 1, a.scale = 1, a.kind = CMHA_ATTENTION_DOT;
+    scratch = check_zeros(cmha_attention_scratch(&a, 1));
+    cmha_attention_forward(&a, cmha_heads_major(q, 1, 2, 2), cmha_heads_major(k, 1, 3, 2), cmha_heads_major(v, 1, 3, 1),
+                           cmha_heads_major(y, 1, 2, 1), lse, scratch);
+    CHECK_NEAR(y[0], 4, 0); /* scores 1e30, 2e60, 1e60 */
+    CHECK_NEAR(y[1], 3, 0); /* and their negatives */
+    cmha_attention_backward(&a, cmha_heads_major(q, 1, 2, 2), cmha_heads_major(k, 1, 3, 2), cmha_heads_major(v, 1, 3, 1),
+                            cmha_heads_major(y, 1, 2, 1), lse, cmha_heads_major(dy, 1, 2, 1), NULL, cmha_heads_major(dq, 1, 2, 2),
+                            cmha_heads_major(dk, 1, 3, 2), cmha_heads_major(dv, 1, 3, 1), NULL, NULL, scratch);
+    CHECK(dv[0] == 1 && dv[1] == 1 && dv[2] == 0);
+    CHECK(check_largest(dq, 4) == 0 && check_largest(dk, 6) == 0);
+    free(scratch);
+}
+
+/* Norms of rows whose squares are beyond the range: the numbers are still those of the row over its size. */
+static void huge_norms(void) {
+    enum { D = 37 };
+    cmha_real x[D], small[D], w[D], y[D], want[D], dy[D], dx[D], dw[D], stats[2];
+    int rms, i;
+    check_seed = 8;
+    check_fill(small, D, 1), check_fill(w, D, 1), check_fill(dy, D, 1);
+    for (i = 0; i < D; i++) x[i] = (cmha_real)(small[i] * (cmha_real)1e30);
+    for (rms = 0; rms < 2; rms++) {
+        memset(dx, 0, sizeof dx), memset(dw, 0, sizeof dw);
+        if (rms) cmha_rmsnorm_forward(small, w, 1, D, 0, want, stats), cmha_rmsnorm_forward(x, w, 1, D, 0, y, stats);
+        else cmha_layernorm_forward(small, w, NULL, 1, D, 0, want, stats), cmha_layernorm_forward(x, w, NULL, 1, D, 0, y, stats);
+        CHECK_THAT(check_distance(y, want, D) < check_tolerance(1e-13, 1e-5), "norm of 1e30: off by %g", check_distance(y,
+                want, D));
+        if (rms) cmha_rmsnorm_backward(x, w, stats, dy, 1, D, dx, dw);
+        else cmha_layernorm_backward(x, w, stats, dy, 1, D, dx, dw, NULL);
+        CHECK(check_finite(dx, D) && check_finite(dw, D) && check_largest(dw, D) > 0);
+    }
+}
+
+/* --------------------------------------------------------- models --------------------------------------------------------- */
+
+/* What the parameters hold. */
+typedef enum state { PLAIN, ZERO, DENORMAL, HUGE_EMBEDDING, HUGE_ALL, STATES } state;
+
+static void set_parameters(cmha_model *model, state s) {
+    size_t i, j;
+    check_seed = 31;
+    for (i = 0; i < model->n_parameters; i++) {
+        cmha_parameter *p = &model->parameters[i];
+        int huge = s == HUGE_ALL || (s == HUGE_EMBEDDING && strstr(p->name, "_emb.") != NULL);
+        for (j = 0; j < p->tensor.size && (s == ZERO || s == DENORMAL || huge); j++)
+            p->tensor.data[j] = ops_value(huge ? OPS_HUGE : s == ZERO ? OPS_ZERO : OPS_DENORMAL, 0);
+    }
+}
+
+/* Loss, logits and gradients are finite; of parameters of 1e30 throughout it is enough that it is said when they are not. */
+static void one_model(const char *kind, const cmha_model_config *m, state s, const unsigned char *mask, size_t length) {
+    static const int32_t ids[2 * TOKENS] = {0, 1, 2, 3, 4, 5, 6, 0, 1, 1, 0, 3}, zeros[2 * TOKENS] = {0};
+    static cmha_real logits[2 * TOKENS * VOCABULARY];
+    cmha_context context;
+    cmha_model model;
+    cmha_batch batch;
+    cmha_status status;
+    double loss = 0;
+    size_t n = 2 * length * m->vocabulary;
+    check_context(&context, 1, 2);
+    memset(&batch, 0, sizeof batch);
+    batch.ids = batch.targets = m->vocabulary == 1 ? zeros : ids, batch.batch = 2, batch.length = length, batch.key_mask = mask;
+    if (!CHECK_THAT(!cmha_model_init(&model, &context, m), "%s: %s", kind, cmha_error(&context))) return;
+    set_parameters(&model, s);
+    CHECK_OK(cmha_model_logits(&model, &batch, logits));
+    CHECK_THAT(s == HUGE_ALL || check_finite(logits, n), "%s, parameters %d, %zu tokens: logits are not finite", kind, (int)s,
+            length);
+    status = cmha_model_gradient(&model, &batch, 1, 3, &loss);
+    CHECK_THAT(status == CMHA_OK || (s == HUGE_ALL && status == CMHA_ERR_NOT_FINITE), "%s, parameters %d, %zu tokens: %s",
+            kind, (int)s,
+               length, cmha_error(&context));
+    if (s != HUGE_ALL && status == CMHA_OK)
+        CHECK_THAT(check_finite(model.grad, model.size) && fabs(loss) <= DBL_MAX, "%s, parameters %d, %zu tokens: not finite", kind,
+                   (int)s, length);
+    cmha_model_close(&model), cmha_context_close(&context);
+}
+
+static void models(void) {
+    static const unsigned char none[2 * TOKENS] = {0};
+    const char *kind, *fields;
+    size_t i;
+    int s, encoder, vocabulary;
+    for (i = 0; (kind = cmha_kind_name(i, &fields)) != NULL; i++)
+        for (encoder = 0; encoder < 2; encoder++)
+            for (vocabulary = 0; vocabulary < 2; vocabulary++) {
+                cmha_model_config m = check_model_config();
+                if (cmha_kind(NULL, kind, &m)) CHECK_THAT(0, "kind %s", kind);
+                if (encoder || strstr(kind, "lag")) m.causal = 0;
+                m.n_layers = 2, m.vocabulary = vocabulary ? 1 : VOCABULARY, m.max_positions = TOKENS, m.dropout = 0.1;
+                if (m.family == CMHA_FAMILY_CRAT) m.phase_reg = m.mag_reg = 1e-3;
+                for (s = 0; s < STATES; s++) {
+                    if (s == HUGE_EMBEDDING) m.mag_reg = 0, m.tied = m.family != CMHA_FAMILY_CRAT; /* 1e60 otherwise */
+                    one_model(kind, &m, (state)s, NULL, TOKENS), one_model(kind, &m, (state)s, NULL, 1);
+                    one_model(kind, &m, (state)s, none, TOKENS);
+                }
+            }
+}
+
+/* ------------------------------------------------------ a long training ------------------------------------------------------ */
+
+static void long_training(void) {
+    enum { STEPS = 20000, STREAM = 64 };
+    static int32_t ids[STREAM];
+    cmha_context context;
+    cmha_model_config m = check_model_config();
+    cmha_trainer_config t;
+    cmha_model model[2];
+    cmha_trainer trainer[2];
+    cmha_tokens tokens;
+    double loss[2], sum = 0;
+    size_t i, steps = check_quick() ? STEPS / 20 : STEPS;
+    int run, finite = 1, same = 1;
+    check_seed = 77;
+    for (i = 0; i < STREAM; i++) ids[i] = (int32_t)check_below(5);
+    memset(&tokens, 0, sizeof tokens);
+    tokens.data = ids, tokens.count = STREAM, tokens.width = 4;
+    m.n_layers = 1, m.d_model = 4, m.n_heads = 1, m.d_ff = 4, m.vocabulary = 5, m.dropout = 0.1;
+    cmha_config_defaults(cmha_trainer_table(), &t);
+    t.batch = 1, t.length = 4, t.steps = steps, t.lr = 0.02;
+    check_context(&context, 1, 6);
+    for (run = 0; run < 2; run++) {
+        CHECK_OK(cmha_model_init(&model[run], &context, &m));
+        CHECK_OK(cmha_trainer_init(&trainer[run], &model[run], &t));
+    }
+    for (i = 0; i < steps; i++) {
+        for (run = 0; run < 2; run++)
+            if (cmha_trainer_step(&trainer[run], &tokens, &loss[run])) finite = 0;
+        finite = finite && fabs(loss[0]) <= DBL_MAX;
+        same = same && loss[0] == loss[1];
+        if (i >= steps - 100) sum += loss[0] / 100;
+    }
+    CHECK_THAT(finite, "a loss of %zu steps is not finite", steps);
+    CHECK_THAT(same && !memcmp(model[0].data, model[1].data, model[0].size * sizeof(cmha_real)) &&
+                   !memcmp(trainer[0].moments, trainer[1].moments, 2 * model[0].size * sizeof(cmha_real)),
+               "two runs of one seed differ after %zu steps", steps);
+    CHECK(check_finite(model[0].data, model[0].size) && sum < log(5.0));
+    for (run = 0; run < 2; run++) cmha_trainer_close(&trainer[run]), cmha_model_close(&model[run]);
+    cmha_context_close(&context);
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    cmha_blas_restart(argv);
+    operations(), huge_scores(), huge_norms();
+    models();
+    long_training();
+    return check_end();
+}
