@@ -1605,7 +1605,8 @@ typedef struct cmha_cache {
     size_t size;                    /* in cmha_real */
     int has_state;
     int32_t *ids;                   /* [2, batch, capacity]: the tokens held, and the ones being read */
-    cmha_tape tape;                 /* of its passes: several caches may share a model that nobody trains */
+    cmha_tape tape;                 /* of its passes: several caches, also in several threads, may share a model that nobody trains
+                                       (failures then share the line of cmha_error) */
 } cmha_cache;
 
 /* capacity: most tokens held; at most max_positions where these are learned. Errors: ARGUMENT, OVERFLOW, MEMORY, STATE (not
