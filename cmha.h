@@ -1612,8 +1612,10 @@ typedef struct cmha_cache {
                                        value_width], or the state */
     size_t size;                    /* in cmha_real */
     int has_state;
+    size_t ready;                   /* a pass over so many tokens has the memory it needs */
     int32_t *ids;                   /* [2, batch, capacity]: the tokens held, and the ones being read */
-    cmha_tape tape;                 /* of its passes: several caches may share a model that nobody trains */
+    cmha_tape tape;                 /* of its passes: several caches, also in several threads, may share a model that nobody trains
+                                       (failures then share the line of cmha_error) */
 } cmha_cache;
 
 /* capacity: most tokens held; at most max_positions where these are learned. Errors: ARGUMENT, OVERFLOW, MEMORY, STATE (not
@@ -1624,7 +1626,7 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards 
 
 /* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last token (NULL = not wanted).
    A prompt is one call, each further token another. Of more tokens than a sliding cache can hold the last ones are read.
-   Errors: FULL, TOKEN, OVERFLOW (nothing was appended), MEMORY (the same, but a sliding cache and one of linear attention may be empty). */
+   Errors: FULL, TOKEN, OVERFLOW, MEMORY; the cache is then as before. */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                     \
@@ -12317,7 +12319,7 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
     y = cmha__result(pass->tape, 3, shape);
     own = cmha__deal_unit(a, CMHA__CACHED, NULL, &none);
     scratch = y ? cmha__reals(pass->tape, own * (size_t)threads) : NULL;
-    if (!scratch) return NULL;
+    if (!scratch || cmha__dry(pass->tape)) return scratch ? y : NULL;
     CMHA__FOR_CHUNKS(threads, a->batch * a->kv_heads, lo, hi) {
         cmha__unit u;
         size_t unit;
@@ -12333,7 +12335,7 @@ static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args
                                         cmha_tensor *v) {
     const cmha_slot *slot = &pass->cache->slots[pass->slot++];
     cmha_real *state = pass->cache->memory + slot->keys;
-    if (!pass->cache->length) memset(state, 0, slot->state * sizeof *state);
+    if (!pass->cache->length && !cmha__dry(pass->tape)) memset(state, 0, slot->state * sizeof *state);
     return cmha__linear_attention(pass->tape, args, q, k, v, state);
 }
 
@@ -12344,23 +12346,19 @@ static cmha_tensor *cmha__last_rows(cmha__pass *pass, const cmha_tensor *x) {
     shape[0] = pass->B;
     shape[1] = x ? cmha__last(x) : 0;
     y = x ? cmha__result(pass->tape, 2, shape) : NULL;
-    for (b = 0; y && b < pass->B; b++)
+    for (b = 0; y && !cmha__dry(pass->tape) && b < pass->B; b++)
         memcpy(y->data + b * shape[1], x->data + ((b + 1) * pass->N - 1) * shape[1], shape[1] * sizeof *y->data);
     return y;
 }
 
-/* n tokens of each sequence, rows `stride` apart, for which there is room. */
-static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_t stride, size_t n, cmha_real *logits) {
+/* A pass over n tokens of each sequence, ids [batch, n] -> logits [batch, vocabulary] of the last, or (wanted = 0) anything. */
+static cmha_tensor *cmha__cache_pass(cmha_cache *cache, const int32_t *ids, size_t n, int wanted) {
     cmha__pass pass;
     cmha_batch batch;
     cmha_tensor *x;
-    int32_t *staged = cache->ids + cache->batch * cache->capacity;
-    size_t b;
-    for (b = 0; b < cache->batch; b++) memcpy(staged + b * n, ids + b * stride, n * sizeof *ids);
-    cmha_tape_reset(&cache->tape);
     memset(&pass, 0, sizeof pass);
     memset(&batch, 0, sizeof batch);
-    batch.ids = staged;
+    batch.ids = ids;
     pass.batch = &batch;
     pass.model = cache->model;
     pass.tape = &cache->tape;
@@ -12369,7 +12367,35 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_
     pass.N = n;
     pass.first = cache->length;
     x = cmha__model_body(&pass);
-    x = logits ? cmha__vocabulary_head(cache->model, &cache->tape, cmha__final_norm(&pass, cmha__last_rows(&pass, x))) : x;
+    return wanted ? cmha__vocabulary_head(cache->model, pass.tape, cmha__final_norm(&pass, cmha__last_rows(&pass, x))) : x;
+}
+
+/* The memory of a pass over up to n tokens, now, before any token is forgotten or any state moves on: what a pass needs depends on its
+   own tokens alone, so a dry one tells. */
+static cmha_status cmha__cache_reserve(cmha_cache *cache, size_t n) {
+    cmha_cache dry = *cache;
+    cmha_status status;
+    if (n <= cache->ready) return CMHA_OK;
+    cmha_tape_init(&dry.tape, cache->context, 0);
+    dry.tape.memory.measuring = 1;
+    dry.length = 0;
+    cmha__cache_pass(&dry, cache->ids, n, 1);
+    status = dry.tape.status;
+    if (!status) status = cmha__arena_reserve(cache->context, &cache->tape.memory, dry.tape.memory.peak);
+    if (!status) status = cmha__arena_reserve(cache->context, &cache->tape.records, dry.tape.records.peak);
+    cmha_tape_close(&dry.tape);
+    cache->ready = status ? 0 : n;
+    return status;
+}
+
+/* n tokens of each sequence, rows `stride` apart, for which there is room and memory. */
+static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_t stride, size_t n, cmha_real *logits) {
+    cmha_tensor *x;
+    int32_t *staged = cache->ids + cache->batch * cache->capacity;
+    size_t b;
+    for (b = 0; b < cache->batch; b++) memcpy(staged + b * n, ids + b * stride, n * sizeof *ids);
+    cmha_tape_reset(&cache->tape);
+    x = cmha__cache_pass(cache, staged, n, logits != NULL);
     if (!x && cache->has_state) cmha_cache_reset(cache); /* some states have moved on, others have not */
     if (!x) return cache->tape.status;
     if (logits) memcpy(logits, x->data, x->size * sizeof *logits);
@@ -12378,11 +12404,17 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_
     return CMHA_OK;
 }
 
+/* How many of the tokens held are read again when n more make a full cache slide. */
+static size_t cmha__cache_kept(const cmha_cache *cache, size_t n) {
+    size_t keep = cache->capacity - cache->capacity / 4;
+    return n < keep ? keep - n : 0;
+}
+
 /* Forgets the oldest tokens and reads the others again from position 0, so that three quarters are held once the n new ones are
    in. Keeping the old keys instead would be cheaper, but what they hold was computed from the tokens that are gone, and
    models that lose their first token that way fall apart. */
 static cmha_status cmha__cache_slide(cmha_cache *cache, size_t n) {
-    size_t keep = cache->capacity - cache->capacity / 4, old = n < keep ? keep - n : 0, from = cache->length - old;
+    size_t old = cmha__cache_kept(cache, n), from = cache->length - old;
     cache->first += from;
     cache->length = 0;
     return old ? cmha__cache_read(cache, cache->ids + from, cache->capacity, old, NULL) : CMHA_OK;
@@ -12391,7 +12423,8 @@ static cmha_status cmha__cache_slide(cmha_cache *cache, size_t n) {
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
     cmha_model *model;
     cmha_status status;
-    size_t keep, skip = 0, total, bytes;
+    size_t keep, skip, most, total, bytes;
+    int sliding;
     if (!cache || !cache->context || !cache->model->context) return CMHA_ERR_STATE;
     model = cache->model;
     if (!ids || !n) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "append: no tokens");
@@ -12402,13 +12435,16 @@ CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, si
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "append: %zu tokens of %zu sequences overflow a size", n, cache->batch);
     cmha_tape_reset(&cache->tape);
     if (cmha__check_tokens(&cache->tape, ids, total, model->config.vocabulary, 0, 0)) return CMHA_ERR_TOKEN;
-    if (n > cache->capacity - cache->length) {
+    sliding = n > cache->capacity - cache->length;
+    keep = sliding ? cache->capacity - cmha__cache_kept(cache, n) : n; /* new tokens there is room for; of more, the end */
+    skip = n > keep ? n - keep : 0;
+    most = sliding && cmha__cache_kept(cache, n) > n - skip ? cmha__cache_kept(cache, n) : n - skip;
+    status = cmha__cache_reserve(cache, most);
+    if (!status && sliding) {
         status = cmha__cache_slide(cache, n);
-        if (status) return status;
-        keep = cache->capacity - cache->length;
-        skip = n > keep ? n - keep : 0; /* of more than fits, the end */
         cache->first += skip;
     }
+    if (status) return status;
     return cmha__cache_read(cache, ids + skip, n, n - skip, logits);
 }
 
