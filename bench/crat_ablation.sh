@@ -1,21 +1,23 @@
 #!/bin/sh
-# bench/crat_ablation.sh TEXT [STEPS [SEEDS]]: the rows of the ablation in CRAT's Table 6 that its text defines, each one option away from
+# bench/crat_ablation.sh TEXT [STEPS [SEEDS [MODEL]]]: the rows of the ablation in CRAT's Table 6 that its text defines, each one option away from
 # the whole model. build/rag learns to find the passages of TEXT (a line each) once; then for every row and seed it trains a decoder
 # with those passages at hand and reports nats per token on held-out ones. Prints a table of means, and the spread over the seeds.
-TEXT=$1 STEPS=${2:-200} SEEDS=${3:-3}
-[ -r "$TEXT" ] || { echo "usage: bench/crat_ablation.sh TEXT [STEPS [SEEDS]]" >&2; exit 2; }
+# MODEL: an encoder that build/rag --save MODEL --read 0 has left, instead of learning one.
+TEXT=$1 STEPS=${2:-100} SEEDS=${3:-3} MODEL=$4
+[ -r "$TEXT" ] || { echo "usage: bench/crat_ablation.sh TEXT [STEPS [SEEDS [MODEL]]]" >&2; exit 2; }
 RAG=${RAG:-build/rag}
 F=$(mktemp -d) || exit 2
 trap 'rm -rf "$F"' EXIT
 trap 'exit 1' INT TERM
-"$RAG" --quiet --text "$TEXT" --read 0 --save "$F/m" > "$F/log" 2>&1 || { cat "$F/log" >&2; exit 1; }
+[ -n "$MODEL" ] || { MODEL=$F/m; "$RAG" --quiet --text "$TEXT" --read 0 --save "$MODEL" > "$F/log" 2>&1; } || { cat "$F/log" >&2; exit 1; }
 printf '%-40s %10s %10s   (of %d seeds, %d steps)\n' 'nats per token' mean spread "$SEEDS" "$STEPS"
 row() { # LABEL OPTION...
     label=$1; shift
     : > "$F/losses"
     seed=1
     while [ "$seed" -le "$SEEDS" ]; do
-        "$RAG" --quiet --text "$TEXT" --model "$F/m" --read "$STEPS" --seed "$seed" "$@" > "$F/log" 2>&1 || { cat "$F/log" >&2; exit 1; }
+        "$RAG" --quiet --text "$TEXT" --model "$MODEL" --length 64 --read "$STEPS" --seed "$seed" "$@" > "$F/log" 2>&1 ||
+            { cat "$F/log" >&2; exit 1; }
         sed -n 's/.*nats per token: \([0-9.]*\) with the base.*/\1/p' "$F/log" >> "$F/losses"
         seed=$((seed + 1))
     done
