@@ -200,7 +200,25 @@ static inline cmha_tensor *ops_reshaped(cmha_tape *tape, ops_inputs *s) {
         return call;                                    \
     } while (0)
 
-/* What huge inputs (1e30) may do to an operation's result and to the gradients of its inputs. Where `inner` is 0 the build in double
+/* CRAT's experts and its window into a base of three documents. */
+static inline cmha_tensor *ops_experts(cmha_tape *tape, ops_inputs *s, size_t top) {
+    cmha_tensor *z = OPS_X2(5, 8), *logits = OPS_X2(5, 3), *w1 = ops_input(s, 1, 4, 2, 3, 3, 4), *b1 = OPS_W3(2, 3, 3);
+    cmha_tensor *w2 = ops_input(s, 1, 4, 2, 3, 4, 3), *b2 = OPS_W3(2, 3, 4);
+    return cmha_experts(tape, z, logits, top, w1, b1, w2, b2, NULL);
+}
+
+static inline cmha_tensor *ops_retrieve(cmha_tape *tape, ops_inputs *s, size_t documents) {
+    static const cmha_real vectors[12] = {1, 2, -1, 0, 3, (cmha_real)0.5, -2, 1, 0, 0, 1, 0},
+                           features[12] = {(cmha_real)0.6, 1, (cmha_real)-0.8, 0, 1, 0, 0, 1, 0, 1, 1, 0};
+    static cmha_knowledge base;
+    cmha_retrieve_args args;
+    memset(&base, 0, sizeof base), memset(&args, 0, sizeof args);
+    base.context = s->tape->context, base.n = documents, base.d_r = 2, base.vectors = vectors, base.features = features;
+    args.queries = 2, args.top = 2, args.tau = 1, args.threshold = -1, args.eps = (cmha_real)1e-6;
+    OPS_TWO(cmha_retrieve(tape, &base, &args, a, b, NULL), OPS_X2(5, 8), OPS_W1(2));
+}
+
+/* What huge inputs (1e30) may do to an operation's result and to the gradients of its inputs. Where `inner` is 0 the double build
    must show that the true values are beyond the range of float: see test_extremes.c. */
 typedef enum ops_range {
     OPS_FINITE,   /* always finite */
@@ -351,6 +369,19 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1, "the gradient of
     ROW(gather, ops_fine, return cmha_gather(tape, OPS_X2(3, 4), ops_rows, 3);)                                                    \
     ROW(mean_tokens, ops_fine, return cmha_mean_tokens(tape, OPS_X3(2, 5, 4), ops_padded);)                                        \
     ROW(mean_of_none, ops_fine, return cmha_mean_tokens(tape, OPS_X3(2, 5, 4), ops_none);)                                         \
+    ROW(complex_residual, ops_fine, OPS_THREE(cmha_complex_residual(tape, a, b, c, NULL), OPS_X2(3, 8), OPS_X2(3, 8), OPS_W1(1));) \
+    ROW(residual_free, ops_sums, OPS_THREE(cmha_complex_residual(tape, a, b, c, c), OPS_X2(3, 8), OPS_X2(3, 8), OPS_W1(1));)       \
+    ROW(router, ops_sums, OPS_THREE(cmha_router(tape, a, b, c), OPS_X2(5, 8), OPS_W3(2, 3, 4), OPS_W1(3));)                        \
+    ROW(experts, ops_sums_twice, return ops_experts(tape, s, 2);)                                                                  \
+    ROW(experts_one, ops_sums_twice, return ops_experts(tape, s, 1);)                                                              \
+    ROW(balance, ops_fine, return cmha_balance(tape, OPS_X2(10, 3), 2, ops_padded);)                                               \
+    ROW(balance_none, ops_fine, return cmha_balance(tape, OPS_X2(10, 3), 1, ops_none);)                                            \
+    ROW(reflect, ops_fine, OPS_THREE(cmha_reflect(tape, a, b, c, 1, CMHA_FUSION_CONVEX, NULL), OPS_X2(10, 8), OPS_X2(10, 8),       \
+                                 OPS_X2(10, 4));)                                                                                  \
+    ROW(reflect_some, ops_fine, OPS_THREE(cmha_reflect(tape, a, b, c, 1, CMHA_FUSION_ADDITIVE, ops_padded), OPS_X2(10, 8),         \
+                                      OPS_X2(10, 8), OPS_X2(10, 4));)                                                              \
+    ROW(retrieve, ops_fine, return ops_retrieve(tape, s, 3);)                                                                      \
+    ROW(retrieve_nothing, ops_fine, return ops_retrieve(tape, s, 0);)                                                              \
     ROW(cross_entropy, ops_fine, return cmha_cross_entropy(tape, OPS_X3(2, 5, 4), ops_ids, 3, NULL);)                              \
     ROW(cross_entropy_weights, ops_fine, return cmha_cross_entropy(tape, OPS_X3(2, 5, 4), ops_ids, -1, ops_weights);)              \
     ROW(cross_entropy_one, ops_fine, return cmha_cross_entropy(tape, OPS_X2(1, 1), ops_ids, -1, NULL);)                            \

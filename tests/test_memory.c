@@ -32,6 +32,7 @@ static const family families[] = {
     {"mobius, encoder", "family=mobius attention=rope position=learned placement=post mobius_mode=literal causal=0"},
     {"crat", "family=crat real_heads=1 imag_heads=1 phase_reg=0.1 mag_reg=0.1 embedding_scale=1"},
     {"crat, low rank", "family=crat low_rank=2 real_heads=1 complex_norm=whiten dropout=0.1"},
+    {"crat, experts", "family=crat experts=3 complex_residual=free imag_heads=2"},
     {"crat, linear", "family=crat crat_attention=linear"},
     {"crat, encoder", "family=crat crat_attention=lag causal=0 classes=3 complex_norm=split"},
 };
