@@ -9634,7 +9634,7 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
             if (!status && !(cmha__sum(tables + 4 * model.size * unit + 2 * CMHA__BLOCK_OVERHEAD, memory, training) &&
                              cmha__sum(*training, records, training) &&
                              cmha__sum(*training, 2 * batch * length * sizeof(int32_t), training)))
-                status = cmha__fail(&counting, CMHA_ERR_OVERFLOW, "model memory: training needs more bytes than this machine can count");
+                status = cmha__fail(&counting, CMHA_ERR_OVERFLOW, "model memory: training takes more bytes than a size_t holds");
         }
         cmha_model_close(&model);
     }
