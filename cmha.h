@@ -26,11 +26,14 @@
        macOS          cc -O3 app.c -framework Accelerate
        MinGW          gcc -O3 -march=native -fopenmp app.c -lopenblas
        nothing there  cc -O3 -march=native -DCMHA_NO_CBLAS app.c -lm         (the built-in GEMM)
+       32-bit x86     add -msse2 -mfpmath=sse                                (an x87 gets libm's mathematics, and is slow)
+       wasm           emcc -O3 -DCMHA_NO_CBLAS app.c -sALLOW_MEMORY_GROWTH=1 (-sNODERAWFS=1 for node to read and write files)
 
    Configuration macros, the same in every file that includes the header
        CMHA_IMPLEMENTATION   this file also gets the code (one file of a program; not needed with CMHA_STATIC)
        CMHA_STATIC           every function is static and the code comes along: several private copies may coexist
-       CMHA_DOUBLE           cmha_real is double instead of float (how gradients are checked to 1e-9)
+       CMHA_DOUBLE           cmha_real is double instead of float (how gradients are checked to 1e-9); a program and a library that
+                             differ in it do not link, see CMHA_CONFIGURATION
        CMHA_NO_CBLAS         do not use CBLAS; the built-in blocked GEMM takes its place
        CMHA_CBLAS_HEADER     the header that declares cblas_sgemm, default <cblas.h>; included by the implementation alone
        CMHA_NO_SIMD          keep to scalar mathematics from libm (the reference path of the tests)
@@ -11756,7 +11759,7 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
             if (!status && !(cmha__sum(tables + 4 * model.size * unit + 2 * CMHA__BLOCK_OVERHEAD, memory, training) &&
                              cmha__sum(*training, records, training) &&
                              cmha__sum(*training, 2 * batch * length * sizeof(int32_t), training)))
-                status = cmha__fail(&counting, CMHA_ERR_OVERFLOW, "model memory: training needs more bytes than this machine can count");
+                status = cmha__fail(&counting, CMHA_ERR_OVERFLOW, "model memory: training takes more bytes than a size_t holds");
         }
         cmha_model_close(&model);
     }

@@ -1,5 +1,5 @@
-/* portable_files write|check FOLDER: files that every platform must read as every other wrote them. `write` makes them, `check` reads
-   what another machine, compiler or precision has written: numbers bit for bit, then one more training step, which must come out
+/* portable_files write|check FOLDER: files that every platform must read as every other wrote them. `write` makes them, `check`
+   reads what another machine, compiler or precision has written: numbers bit for bit, then one more training step, which must come out
    as it did for the writer: so the checkpoint has carried everything, and both draw the same batches and dropout bits. */
 #include "models.h"
 
