@@ -172,7 +172,7 @@ lines examples/train_tiny.c 200
 lines examples/block.c 60
 
 # ------------------------------------------------------------------------------------------------------------------ sanitizers
-S="-std=gnu99 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -I. $blas"
+S="-std=gnu99 -O1 -g -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer -I. $blas"
 if echo 'int main(void){return 0;}' | gcc -fsanitize=address,undefined -x c - -o "$W/san" >/dev/null 2>&1 && "$W/san"; then
     gcc $S -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/float.o" &
     gcc $S -DCMHA_DOUBLE -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/double.o"

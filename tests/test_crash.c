@@ -330,7 +330,7 @@ static void kills(run *r) {
     while (check_failed < failed + 5 && !live(r, &c, 0)) continue;
     printf("%d kills over %d runs: %d inside a save, %d of them with a file half written; a kill has cost at most %zu steps\n", c.kills,
            runs + 1, c.inside, c.beside, c.worst);
-    CHECK_THAT(c.inside * 10 >= wanted - 20, "only %d of %d kills fell inside a save", c.inside, c.kills);
+    CHECK_THAT(c.inside * 20 >= wanted - 20, "only %d of %d kills fell inside a save", c.inside, c.kills);
 }
 
 /* ------------------------------------------------------ a death in every call ------------------------------------------------------ */
