@@ -1828,8 +1828,8 @@ extern int setenv(const char *name, const char *value, int replace);
 #endif
 
 /* The vector mathematics rounds by adding 1.5 * 2^23 and relies on every operation being rounded to float. Where it is not (an x87;
-   GCC's -std=c99 on s390x), libm takes its place. */
-#if defined(CMHA_NO_SIMD) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0)
+   GCC's -std=c99 on s390x), libm takes its place. 16 is what CPUs with half precision in registers say; their floats are floats. */
+#if defined(CMHA_NO_SIMD) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16)
 #define CMHA__SCALAR
 #endif
 

@@ -37,7 +37,7 @@ static void blas_report(void) {
 static void contexts(void) {
     cmha_context c;
     cmha_context_config config;
-    char name[64];
+    char name[64], version[32];
     volatile size_t size = 4; /* volatile: the compiler would warn about the truncation that is tested here */
     int s;
     memset(&config, 0, sizeof config);
@@ -53,7 +53,11 @@ static void contexts(void) {
     cmha_context_close(&c);
     for (s = 0; s < CMHA_STATUS_COUNT; s++) CHECK(strlen(cmha_status_string((cmha_status)s)) > 4);
     CHECK(cmha_status_string((cmha_status)999) != NULL && cmha_status_string((cmha_status)-1) != NULL);
-    CHECK(!strncmp(cmha_version(), "0.2.0", 5) && strstr(cmha_version(), sizeof(cmha_real) == 8 ? "double" : "float"));
+    snprintf(version, sizeof version, "%d.%d.%d ", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, CMHA_VERSION_PATCH);
+    CHECK(!strncmp(cmha_version(), version, strlen(version)) && strstr(cmha_version(), sizeof(cmha_real) == 8 ? "double" : "float"));
+#if defined(__x86_64__) && !defined(CMHA_NO_SIMD) /* a CPU with half precision once lost the vector mathematics unnoticed */
+    CHECK(!strstr(cmha_version(), "no SIMD"));
+#endif
     CHECK(cmha_blas_name(name, sizeof name) == name && name[0]);
     memset(name, 'x', sizeof name);
     cmha_blas_name(name, size);
