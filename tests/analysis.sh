@@ -144,7 +144,7 @@ analyze() { need gcc gcc; library analyze_one; units analyze_one examples/*.c be
 
 # ---------------------------------------------------------------------------------------------------------------- coverage
 # The library as gcc instruments it, in the four configurations that make test runs; a line counts once, and is covered where one of
-# them has run it. A branch is a way out of a condition, of a configuration.
+# them has run it; likewise the ways out of a condition.
 coverage() {
     need gcov gcc
     # one thread a program: threads would count at the same places and wait for each other
@@ -176,46 +176,8 @@ RUN
     fi
     for v in plain builtin; do covered test_base "$v"; covered test_identities "$v"; done
     finish; verdicts
-    for v in float double plain builtin; do
-        [ -e "$W/$v.gcda" ] || continue
-        (cd "$W" && root=$OLDPWD && gcov -b -c -s "$root" -o . "$v.o" > /dev/null 2>&1 && mv cmha.h.gcov "$v.gcov") || true
-    done
-    # the branches of one line are numbered anew for every function of it; they are told apart by line and place among them
-    awk -v report="$B/coverage.txt" '
-        FNR == 1 { line = 0 }
-        /^ *[-0-9#=*]+: *[0-9]+:/ {
-            split($0, part, ":"); count = part[1]; gsub(/[ *]/, "", count); at = part[2] + 0
-            if (at == 0) next
-            if (at != line) { line = at; k = 0 }
-            text[line] = substr($0, index($0, part[2] ":") + length(part[2]) + 1)
-            if (count == "-") next
-            seen[line] = 1
-            if (count + 0 > 0) run[line] = 1
-            if (line > last) last = line
-            next
-        }
-        /^branch/ {
-            if (FILENAME != file) { file = FILENAME; k = 0 }
-            b = FILENAME SUBSEP line SUBSEP k++
-            branches++
-            if ($3 == "taken" && $4 + 0 > 0) taken++
-            else missing[line]++
-        }
-        END {
-            for (i = 1; i <= last; i++) if (seen[i]) {
-                lines++
-                if (run[i]) ran++
-            }
-            printf "cmha.h: lines that no test runs (#), and ways out of a condition that none takes (?, with their number)\n" > report
-            for (i = 1; i <= last; i++) {
-                if (seen[i] && !run[i]) printf "#     %5d %s\n", i, text[i] > report
-                else if (missing[i]) printf "? %3d %5d %s\n", missing[i], i, text[i] > report
-            }
-            if (!lines) { print "coverage: gcov has said nothing"; exit 1 }
-            printf "coverage of cmha.h: %.2f %% of %d lines (at least 95), %.1f %% of %d branches; what is missing: %s\n", 100 * ran / lines,
-                lines, 100 * taken / branches, branches, report
-            exit ran < 0.95 * lines
-        }' "$W"/*.gcov && good=$((good + 1)) || bad=$((bad + 1))
+    for v in float double plain builtin; do gcov -b -c -t -o "$W" "$W/$v.o" > "$W/$v.gcov" 2> /dev/null; done
+    if awk -v report="$B/coverage.txt" -f tests/coverage.awk "$W"/*.gcov; then good=$((good + 1)); else bad=$((bad + 1)); fi
 }
 
 case $what in

@@ -176,14 +176,19 @@ static uint64_t healthy(fixture *f, const char *row) {
 /* The decoder's configuration with one member set, unchecked, to anything. */
 static const cmha_model_config *model_with(fixture *f, const char *field, double value) {
     cmha_table table = cmha_model_table();
-    size_t i, whole = (size_t)value;
+    size_t i;
     for (i = 0; i < table.count; i++) {
         char *member = (char *)&f->mc + table.fields[i].offset;
-        int choice = (int)value;
         if (strcmp(table.fields[i].name, field) != 0) continue;
-        if (table.fields[i].type == CMHA_FIELD_SIZE) memcpy(member, &whole, sizeof whole);
-        else if (table.fields[i].type == CMHA_FIELD_REAL) memcpy(member, &value, sizeof value);
-        else memcpy(member, &choice, sizeof choice);
+        if (table.fields[i].type == CMHA_FIELD_SIZE) {
+            size_t whole = (size_t)value;
+            memcpy(member, &whole, sizeof whole);
+        } else if (table.fields[i].type == CMHA_FIELD_REAL) {
+            memcpy(member, &value, sizeof value);
+        } else {
+            int choice = (int)value;
+            memcpy(member, &choice, sizeof choice);
+        }
         return &f->mc;
     }
     CHECK_THAT(0, "no field %s", field);

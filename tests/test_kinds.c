@@ -1,0 +1,290 @@
+/* Kinds of attention by name, options as text, where parameters start, and clipping by parts: what programs use, and papers only name. */
+#include "models.h"
+
+/* A batch of `rows` x 12 tokens that every family can be trained on: next tokens, or those of an encoder */
+enum { ROWS = 2, LENGTH = 12 };
+static int32_t ids[ROWS * LENGTH], targets[ROWS * LENGTH];
+
+static cmha_batch some_batch(void) {
+    cmha_batch batch;
+    size_t i;
+    for (i = 0; i < ROWS * LENGTH; i++) ids[i] = (int32_t)check_below(19), targets[i] = (int32_t)check_below(19);
+    memset(&batch, 0, sizeof batch);
+    batch.ids = ids, batch.targets = targets, batch.batch = ROWS, batch.length = LENGTH;
+    return batch;
+}
+
+static cmha_trainer_config some_trainer(void) {
+    cmha_trainer_config t;
+    cmha_config_defaults(cmha_trainer_table(), &t);
+    t.batch = ROWS, t.length = LENGTH, t.steps = 10, t.lr = 1e-2, t.warmup = 0;
+    return t;
+}
+
+/* ---------------------------------------------------------- kinds ---------------------------------------------------------- */
+
+/* Are the options of "name=value name=value" what the configuration has? */
+static void has_options(const cmha_model_config *config, const char *fields, const char *kind) {
+    cmha_table table = cmha_model_table();
+    char text[512], value[32], *at;
+    size_t i;
+    snprintf(text, sizeof text, "%s", fields);
+    for (at = strtok(text, " "); at; at = strtok(NULL, " ")) {
+        char *want = strchr(at, '=');
+        if (!CHECK(want != NULL)) continue;
+        *want++ = 0;
+        for (i = 0; i < table.count && strcmp(table.fields[i].name, at) != 0; i++) continue;
+        if (!CHECK_THAT(i < table.count, "%s: there is no option %s", kind, at)) continue;
+        cmha_config_get(table, config, i, value, sizeof value);
+        CHECK_THAT(!strcmp(value, want) || (strtod(want, NULL) != 0 && strtod(value, NULL) == strtod(want, NULL)), /* 1e-4 is 0.0001 */
+                   "%s: %s is %s, not %s", kind, at, value, want);
+    }
+}
+
+/* Every kind has a name of its own, sets what it says, and makes a model whose loss goes down on one batch. */
+static void every_kind(void) {
+    const char *kind, *fields, *other;
+    size_t n, i, step;
+    for (n = 0; (kind = cmha_kind_name(n, &fields)) != NULL; n++) {
+        cmha_context c;
+        cmha_model model;
+        cmha_trainer trainer;
+        cmha_model_config m = check_model_config();
+        cmha_trainer_config t = some_trainer();
+        cmha_batch batch = some_batch();
+        double first = 0, loss = 0;
+        for (i = 0; i < n; i++) CHECK_THAT((other = cmha_kind_name(i, NULL)) != NULL && strcmp(other, kind), "%s comes twice", kind);
+        check_context(&c, 2, 3);
+        CHECK_THAT(!cmha_kind(&c, kind, &m), "%s: %s", kind, cmha_error(&c));
+        has_options(&m, fields, kind);
+        if (CHECK_THAT(!cmha_model_init(&model, &c, &m), "%s: %s", kind, cmha_error(&c))) {
+            CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+            for (step = 0; step < 10; step++) {
+                CHECK_THAT(!cmha_trainer_fit(&trainer, &batch, &loss), "%s: %s", kind, cmha_error(&c));
+                if (!step) first = loss;
+            }
+            CHECK_THAT(loss < first, "%s: the loss went from %.4f to %.4f", kind, first, loss);
+            cmha_trainer_close(&trainer);
+        }
+        cmha_model_close(&model), cmha_context_close(&c);
+    }
+    CHECK(n >= 19 && cmha_kind_name(n + 1, &fields) == NULL);
+}
+
+static void no_kind(void) {
+    cmha_context c;
+    cmha_model_config m = check_model_config(), before = m;
+    check_context(&c, 1, 3);
+    CHECK_IS(cmha_kind(&c, "telepathy", &m), CMHA_ERR_NOT_FOUND);
+    CHECK(strstr(cmha_error(&c), "telepathy") != NULL);
+    CHECK_IS(cmha_kind(&c, NULL, &m), CMHA_ERR_NOT_FOUND);
+    CHECK_IS(cmha_kind(&c, "", &m), CMHA_ERR_NOT_FOUND);
+    CHECK(!memcmp(&m, &before, sizeof m));
+    cmha_context_close(&c);
+}
+
+/* ----------------------------------------------------- options as text ----------------------------------------------------- */
+
+static void options(void) {
+    cmha_context c;
+    cmha_model_config m = check_model_config();
+    cmha_trainer_config t = some_trainer();
+    cmha_sampler_config s;
+    char text[200];
+    check_context(&c, 1, 3);
+    cmha_config_defaults(cmha_sampler_table(), &s);
+    CHECK_OK(cmha_config_set_all(&c, cmha_model_table(), &m, "  d_model=24   d_ff=7 dropout=0.25 attention=rope "));
+    CHECK(m.d_model == 24 && m.d_ff == 7 && m.dropout == 0.25 && m.attention == CMHA_ATTENTION_ROPE);
+    CHECK_OK(cmha_config_set_all(&c, cmha_model_table(), &m, ""));
+    CHECK_OK(cmha_config_set_all(&c, cmha_model_table(), &m, "   "));
+    CHECK_IS(cmha_config_set_all(&c, cmha_model_table(), &m, NULL), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_config_set_all(&c, cmha_model_table(), &m, "d_ff=9 wings=2 d_model=8"), CMHA_ERR_NOT_FOUND);
+    CHECK(strstr(cmha_error(&c), "wings") && m.d_ff == 9 && m.d_model == 24); /* those before it are set */
+    CHECK_IS(cmha_config_set_all(&c, cmha_model_table(), &m, "d_ff"), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_config_set_all(&c, cmha_model_table(), &m, "d_ff="), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_config_set_all(&c, cmha_model_table(), &m, "=3"), CMHA_ERR_NOT_FOUND);
+    CHECK_IS(cmha_config_set_all(&c, cmha_model_table(), &m, "d_ff==3"), CMHA_ERR_ARGUMENT);
+    /* a value that is too long must not be taken for its beginning */
+    snprintf(text, sizeof text, "lr=%0100d", 7);
+    CHECK_IS(cmha_config_set_all(&c, cmha_trainer_table(), &t, text), CMHA_ERR_ARGUMENT);
+    CHECK(t.lr == 1e-2 && strlen(cmha_error(&c)) > 0);
+    memset(text, 'x', 150), text[150] = 0;
+    CHECK(cmha_config_set_all(&c, cmha_trainer_table(), &t, text) != CMHA_OK);
+    /* the line says whose option it is */
+    CHECK_IS(cmha_config_set(&c, cmha_trainer_table(), &t, "wings", "2"), CMHA_ERR_NOT_FOUND);
+    CHECK(strstr(cmha_error(&c), "trainer") != NULL);
+    CHECK_IS(cmha_config_set(&c, cmha_sampler_table(), &s, "wings", "2"), CMHA_ERR_NOT_FOUND);
+    CHECK(strstr(cmha_error(&c), "sampler") != NULL);
+    cmha_context_close(&c);
+}
+
+/* NULL for a configuration is the defaults. */
+static void defaults(void) {
+    cmha_context c;
+    cmha_model model;
+    cmha_trainer trainer;
+    cmha_model_config m = check_model_config();
+    cmha_trainer_config t;
+    size_t i;
+    check_context(&c, 1, 3);
+    CHECK_OK(cmha_model_init(&model, &c, NULL));
+    cmha_config_defaults(cmha_model_table(), &m);
+    for (i = 0; i < cmha_model_table().count; i++) {
+        char got[32], want[32];
+        cmha_config_get(cmha_model_table(), &model.config, i, got, sizeof got);
+        cmha_config_get(cmha_model_table(), &m, i, want, sizeof want);
+        CHECK_THAT(!strcmp(got, want), "%s is %s, not %s", cmha_model_table().fields[i].name, got, want);
+    }
+    cmha_model_close(&model);
+    m = check_model_config();
+    m.n_layers = 1, m.d_model = 8, m.n_heads = 1, m.d_ff = 8;
+    CHECK_OK(cmha_model_init(&model, &c, &m));
+    CHECK_OK(cmha_trainer_init(&trainer, &model, NULL));
+    cmha_config_defaults(cmha_trainer_table(), &t);
+    CHECK(trainer.config.batch == t.batch && trainer.config.length == t.length && trainer.config.lr == t.lr);
+    cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
+}
+
+/* ------------------------------------------------------- the beginning ------------------------------------------------------- */
+
+/* Glorot and Bengio 2010: uniform within sqrt(6 / (in + out)), embeddings within 0.1; what has no decay is as ever. */
+static void xavier(const char *kind) {
+    cmha_context c;
+    cmha_model model, other;
+    cmha_model_config m = check_model_config();
+    size_t i, j, drawn = 0;
+    check_context(&c, 1, 3);
+    CHECK_OK(cmha_kind(&c, kind, &m));
+    m.init = CMHA_INIT_XAVIER, m.d_model = 32, m.d_ff = 48;
+    CHECK_OK(cmha_model_init(&model, &c, &m));
+    m.init = CMHA_INIT_NORMAL;
+    CHECK_OK(cmha_model_init(&other, &c, &m));
+    for (i = 0; i < model.n_parameters; i++) {
+        const cmha_parameter *p = &model.parameters[i];
+        size_t rank = (size_t)p->tensor.rank;
+        double mean = 0, bound;
+        if (!p->decay || rank < 2) {
+            CHECK_THAT(!memcmp(p->tensor.data, other.parameters[i].tensor.data, p->tensor.size * sizeof(cmha_real)),
+                       "%s: %s depends on init", kind, p->name);
+            continue;
+        }
+        bound = strstr(p->name, "emb") ? 0.1 : sqrt(6.0 / (double)(p->tensor.shape[rank - 1] + p->tensor.shape[rank - 2]));
+        for (j = 0; j < p->tensor.size; j++) mean += (double)p->tensor.data[j] / (double)p->tensor.size;
+        CHECK_THAT(check_largest(p->tensor.data, p->tensor.size) <= bound * (1 + 1e-6) &&
+                       check_largest(p->tensor.data, p->tensor.size) > 0.9 * bound && fabs(mean) < 0.1 * bound,
+                   "%s: %s reaches %g with a mean of %g, bound %g", kind, p->name, check_largest(p->tensor.data, p->tensor.size), mean,
+                   bound);
+        drawn++;
+    }
+    CHECK(drawn >= 4);
+    cmha_model_close(&model), cmha_model_close(&other), cmha_context_close(&c);
+}
+
+static double pcl_of(cmha_model *model, const cmha_batch *batch) {
+    cmha_tape tape;
+    cmha_tensor *extra = NULL;
+    double loss = -1;
+    CHECK_OK(cmha_tape_init(&tape, model->context, 1));
+    CHECK(cmha_model_forward(model, &tape, batch, &extra) != NULL);
+    if (CHECK(extra != NULL)) loss = (double)extra->data[0];
+    cmha_tape_close(&tape);
+    return loss;
+}
+
+/* pcl_learn = 0: weights of 1 that are no parameters; the same loss as that of parameters that are 1 */
+static void fixed_pcl(void) {
+    cmha_context c;
+    cmha_model fixed, learned;
+    cmha_model_config m = check_model_config();
+    cmha_batch batch = some_batch();
+    double want, got;
+    size_t i, j, own = 0;
+    m.pcl_weight = 0.5, m.pcl_mask = 0;
+    check_context(&c, 1, 3);
+    m.pcl_learn = 0;
+    CHECK_OK(cmha_model_init(&fixed, &c, &m));
+    m.pcl_learn = 1;
+    CHECK_OK(cmha_model_init(&learned, &c, &m));
+    for (i = 0; i < learned.n_parameters; i++) {
+        cmha_tensor *to = &learned.parameters[i].tensor;
+        cmha_parameter *from = cmha_model_find(&fixed, learned.parameters[i].name);
+        if (from) memcpy(to->data, from->tensor.data, to->size * sizeof *to->data);
+        for (j = 0; !from && j < to->size; j++) to->data[j] = 1;
+        own += !from;
+    }
+    CHECK(own == m.n_layers);
+    want = pcl_of(&learned, &batch), got = pcl_of(&fixed, &batch);
+    CHECK_THAT(want > 0 && fabs(got - want) < 1e-6 * want, "fixed weights %g, learned ones %g", got, want);
+    cmha_model_close(&fixed), cmha_model_close(&learned), cmha_context_close(&c);
+}
+
+/* --------------------------------------------------- clipping by parts (CRAT eq 22) --------------------------------------------------- */
+
+enum { MOST = 128 };
+
+/* Clips a gradient by the kernel, whose arithmetic has tests of its own */
+static void clip_by_hand(cmha_model *twin, cmha_clip_mode mode, double limit) {
+    cmha_real *re[MOST], *im[MOST];
+    size_t n[MOST], i;
+    if (!CHECK(twin->n_parameters <= MOST)) return;
+    for (i = 0; i < twin->n_parameters; i++) {
+        cmha_tensor *p = &twin->parameters[i].tensor;
+        n[i] = twin->parameters[i].is_complex ? p->size / 2 : p->size;
+        re[i] = p->grad, im[i] = twin->parameters[i].is_complex ? p->grad + n[i] : NULL;
+    }
+    cmha_componentwise_clip(mode, (cmha_real)limit, twin->n_parameters, n, re, im);
+}
+
+/* Three steps of the trainer against the same by hand; the limit is chosen so that some of it is cut and some is not */
+static void clipping(const char *kind, cmha_clip_mode mode, double limit) {
+    cmha_context c;
+    cmha_model model, twin;
+    cmha_trainer trainer;
+    cmha_model_config m = check_model_config();
+    cmha_trainer_config t = some_trainer();
+    cmha_batch batch = some_batch();
+    cmha_real *mo, *ve;
+    double loss, cut = 0;
+    size_t i, step;
+    check_context(&c, 1, 3);
+    CHECK_OK(cmha_kind(&c, kind, &m));
+    t.clip = limit, t.clip_mode = (int)mode + 1, t.schedule = CMHA_CONSTANT;
+    CHECK_OK(cmha_model_init(&model, &c, &m));
+    CHECK_OK(cmha_model_init(&twin, &c, &m));
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    mo = check_zeros(model.size), ve = check_zeros(model.size);
+    for (step = 0; step < 3; step++) {
+        cmha_real *raw;
+        cmha_adamw_args a = {0, 0, 0, 0, 0, 0, 0};
+        CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
+        cmha_model_zero_grad(&twin);
+        CHECK_OK(cmha_model_gradient(&twin, &batch, 1, 0, &loss));
+        raw = check_zeros(twin.size);
+        memcpy(raw, twin.grad, twin.size * sizeof *raw);
+        clip_by_hand(&twin, mode, limit);
+        for (i = 0; i < twin.size; i++) cut += raw[i] != twin.grad[i];
+        free(raw);
+        a.lr = trainer.lr, a.beta1 = t.beta1, a.beta2 = t.beta2, a.eps = t.adam_eps, a.t = step + 1, a.grad_scale = 1;
+        for (i = 0; i < twin.n_parameters; i++) {
+            cmha_tensor *p = &twin.parameters[i].tensor;
+            size_t at = (size_t)(p->data - twin.data);
+            a.weight_decay = twin.parameters[i].decay ? t.weight_decay : 0;
+            cmha_adamw(&a, p->size, p->data, p->grad, mo + at, ve + at);
+        }
+    }
+    CHECK_THAT(cut > 0 && (mode == CMHA_CLIP_GLOBAL || cut < 3 * (double)twin.size), "%s, mode %d: %g numbers were clipped", kind, (int)mode, cut);
+    CHECK_THAT(check_distance(model.data, twin.data, model.size) < check_tolerance(1e-12, 1e-5), "%s, mode %d: off by %.3g", kind,
+               (int)mode, check_distance(model.data, twin.data, model.size));
+    free(mo), free(ve);
+    cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_model_close(&twin), cmha_context_close(&c);
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    cmha_blas_restart(argv);
+    every_kind(), no_kind(), options(), defaults();
+    xavier("cmha"), xavier("cope-phase"), xavier("angular"), fixed_pcl();
+    clipping("angular", CMHA_CLIP_NORM, 0.05), clipping("angular", CMHA_CLIP_GLOBAL, 0.05), clipping("angular", CMHA_CLIP_VALUE, 0.003);
+    clipping("rope", CMHA_CLIP_NORM, 0.05), clipping("rope", CMHA_CLIP_GLOBAL, 0.05), clipping("rope", CMHA_CLIP_VALUE, 0.003);
+    return check_end();
+}
