@@ -2527,14 +2527,17 @@ typedef cmha_real cmha__gemm_lanes __attribute__((vector_size(CMHA__GEMM_BYTES))
 #define CMHA__GEMM_KC 256
 #define CMHA__GEMM_NC (128 * 1024 / CMHA__GEMM_KC / (int)sizeof(cmha_real))
 
-/* tile [MR, NR] = sum over k of a [K, MR] b [K, NR]. Under -std=c99 GCC does not fuse a multiplication and an addition, and
-   clang cuts 512-bit vectors in two, unless they are asked to. */
+/* Under -std=c99 GCC does not fuse a multiplication and an addition, and clang cuts 512-bit vectors in two, unless they are asked to. */
 #if defined(CMHA__GEMM_VECTORS) && defined(__clang__)
-__attribute__((min_vector_width(CMHA__GEMM_BYTES * 8)))
+#define CMHA__FUSED __attribute__((min_vector_width(CMHA__GEMM_BYTES * 8)))
 #elif defined(CMHA__GEMM_VECTORS)
-__attribute__((optimize("fp-contract=fast")))
+#define CMHA__FUSED __attribute__((optimize("fp-contract=fast")))
+#else
+#define CMHA__FUSED
 #endif
-static void cmha__gemm_tile(size_t K, const cmha_real *a, const cmha_real *b, cmha_real *tile) {
+
+/* tile [MR, NR] = sum over k of a [K, MR] b [K, NR] */
+CMHA__FUSED static void cmha__gemm_tile(size_t K, const cmha_real *a, const cmha_real *b, cmha_real *tile) {
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT ON
 #endif
@@ -2623,6 +2626,70 @@ CMHA__UNUSED static void cmha__gemm_blocked(int ta, int tb, size_t M, size_t N, 
         }
     }
 }
+
+/* Small products straight from memory, as the tiles of attention need them: A and B are in the cache already, and packing them, or
+   a call to a BLAS, would take as long as the product. */
+#ifdef CMHA__GEMM_VECTORS
+#if defined(__AVX512F__) || defined(__aarch64__) /* 32 vector registers, half of them for sums */
+#define CMHA__PANEL_VECTORS 4
+#else
+#define CMHA__PANEL_VECTORS 2
+#endif
+#define CMHA__PANEL_ROWS 8
+
+/* C [rows <= height, `vectors` of them] = alpha A B, plus C unless fresh. Inlined with constants for height and vectors, so that the
+   sums are registers. */
+static inline CMHA__FUSED __attribute__((always_inline)) void
+cmha__panel_piece(const int height, const int vectors, size_t rows, size_t K, cmha_real alpha, const cmha_real *A, size_t a_row,
+                  size_t a_col, const cmha_real *B, size_t ldb, int fresh, cmha_real *C, size_t ldc) {
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT ON
+#endif
+    cmha__gemm_lanes sum[CMHA__PANEL_ROWS][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS], c;
+    const cmha_real *a[CMHA__PANEL_ROWS];
+    int i, w;
+    memset(sum, 0, sizeof sum);
+    for (i = 0; i < height; i++) a[i] = A + ((size_t)i < rows ? (size_t)i : 0) * a_row;
+    for (; K > 0; K--, B += ldb) {
+        for (w = 0; w < vectors; w++) memcpy(&b[w], B + w * CMHA__GEMM_LANES, sizeof c);
+        for (i = 0; i < height; i++) {
+            for (w = 0; w < vectors; w++) sum[i][w] = sum[i][w] + *a[i] * b[w];
+            a[i] += a_col;
+        }
+    }
+    for (i = 0; i < height; i++, C += ldc) {
+        if ((size_t)i >= rows) return;
+        for (w = 0; w < vectors; w++) {
+            memcpy(&c, C + w * CMHA__GEMM_LANES, sizeof c);
+            c = fresh ? alpha * sum[i][w] : c + alpha * sum[i][w];
+            memcpy(C + w * CMHA__GEMM_LANES, &c, sizeof c);
+        }
+    }
+}
+
+/* All rows of a strip of C that is 4, 2 or 1 vectors wide. */
+CMHA__FUSED static void cmha__panel_strip(size_t vectors, size_t M, size_t K, cmha_real alpha, const cmha_real *A, size_t a_row,
+                                          size_t a_col, const cmha_real *B, size_t ldb, int fresh, cmha_real *C, size_t ldc) {
+    const size_t height = vectors == CMHA__PANEL_VECTORS ? 4 : 8;
+    size_t i, rows;
+    for (i = 0; i < M; i += rows, A += rows * a_row, C += rows * ldc) {
+        rows = M - i < height ? M - i : height;
+        if (height == 4) cmha__panel_piece(4, CMHA__PANEL_VECTORS, rows, K, alpha, A, a_row, a_col, B, ldb, fresh, C, ldc);
+        else if (vectors == 2) cmha__panel_piece(8, 2, rows, K, alpha, A, a_row, a_col, B, ldb, fresh, C, ldc);
+        else cmha__panel_piece(8, 1, rows, K, alpha, A, a_row, a_col, B, ldb, fresh, C, ldc);
+    }
+}
+
+/* C [M, N] = alpha op(A) B, plus C unless fresh; N in whole vectors. */
+static void cmha__panel(int trans_a, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A, size_t lda, const cmha_real *B,
+                        size_t ldb, int fresh, cmha_real *C, size_t ldc) {
+    size_t j, a_row = trans_a ? 1 : lda, a_col = trans_a ? lda : 1, vectors, left = N / CMHA__GEMM_LANES;
+    for (j = 0; left > 0; left -= vectors, j += vectors * CMHA__GEMM_LANES) {
+        for (vectors = CMHA__PANEL_VECTORS; vectors > left;) vectors /= 2;
+        cmha__panel_strip(vectors, M, K, alpha, A, a_row, a_col, B + j, ldb, fresh, C + j, ldc);
+    }
+}
+#endif
 
 /* Sum of a[i] b[i]: 64 sums side by side, because the compiler must not reorder one. */
 static cmha_real cmha__gemm_dot(size_t n, const cmha_real *a, const cmha_real *b) {
@@ -2770,10 +2837,9 @@ static inline cmha_real cmha__normal_cdf(cmha_real x, cmha_real *density) {
 #else
 /* At most 2 ulp for -87.3 < x < 88; 0 below, +Inf above, NaN for NaN. */
 static inline float cmha__exp(float x) {
-    float top = x > 89.0f ? 89.0f : x;
-    float shifted = top * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the low bits now hold round(x / ln 2) */
+    float shifted = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the low bits now hold round(x / ln 2) */
     float n = shifted - 12582912.0f;
-    float r = (top - n * 0.693359375f) + n * 2.12194440e-4f;
+    float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 0.00139269266f;
     uint32_t bits;
     float scale;
@@ -2785,7 +2851,8 @@ static inline float cmha__exp(float x) {
     p = p * r + 0.166665734f;
     p = p * r + 0.5f;
     p = p * r * r + r + 1.0f;
-    return top < -87.3f ? 0.0f : p * scale;
+    p = x < -87.3f ? 0.0f : p * scale;
+    return x > 89.0f ? INFINITY : p;
 }
 
 /* At most 4 ulp; the signs of zeros and the branch cut are atan2f's. */
@@ -2921,11 +2988,12 @@ static inline cmha_real cmha__sigmoid(cmha_real x) { return 1 / (1 + cmha__exp(-
 
 /* Reductions over lanes of partial sums: they vectorise without reassociating, and give the same bits on every compiler that
    does not contract differently. */
-static cmha_real cmha__fold(const cmha_real *lanes) {
-    cmha_real sum = 0;
+static inline cmha_real cmha__fold(const cmha_real *lanes) {
+    cmha_real half[CMHA__LANES / 2], quarter[CMHA__LANES / 4];
     int l;
-    for (l = 0; l < CMHA__LANES; l++) sum += lanes[l];
-    return sum;
+    for (l = 0; l < CMHA__LANES / 2; l++) half[l] = lanes[l] + lanes[l + CMHA__LANES / 2];
+    for (l = 0; l < CMHA__LANES / 4; l++) quarter[l] = half[l] + half[l + CMHA__LANES / 4];
+    return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
 }
 
 static cmha_real cmha__dot(const cmha_real *a, const cmha_real *b, size_t n) {
@@ -2948,24 +3016,39 @@ static cmha_real cmha__total(const cmha_real *a, size_t n) {
     return cmha__fold(lanes);
 }
 
-static cmha_real cmha__largest(const cmha_real *a, size_t n) {
-    cmha_real lanes[CMHA__LANES], most;
-    size_t i = 0;
+static inline cmha_real cmha__larger(cmha_real a, cmha_real b) { return a > b ? a : b; }
+
+/* The largest of 64 numbers; one lane at a time in the text, so that compilers make vectors of the lanes. */
+static inline cmha_real cmha__largest_64(const cmha_real *CMHA__RESTRICT a) {
+    cmha_real lanes[CMHA__LANES], half[CMHA__LANES / 2], quarter[CMHA__LANES / 4];
     int l;
-    for (l = 0; l < CMHA__LANES; l++) lanes[l] = -(cmha_real)INFINITY;
-    for (; i + CMHA__LANES <= n; i += CMHA__LANES)
-        for (l = 0; l < CMHA__LANES; l++) lanes[l] = a[i + (size_t)l] > lanes[l] ? a[i + (size_t)l] : lanes[l];
-    for (l = 0; i < n; i++, l++) lanes[l] = a[i] > lanes[l] ? a[i] : lanes[l];
-    most = lanes[0];
-    for (l = 1; l < CMHA__LANES; l++) most = lanes[l] > most ? lanes[l] : most;
+    for (l = 0; l < CMHA__LANES; l++)
+        lanes[l] = cmha__larger(cmha__larger(a[l], a[l + CMHA__LANES]), cmha__larger(a[l + 2 * CMHA__LANES], a[l + 3 * CMHA__LANES]));
+    for (l = 0; l < CMHA__LANES / 2; l++) half[l] = cmha__larger(lanes[l], lanes[l + CMHA__LANES / 2]);
+    for (l = 0; l < CMHA__LANES / 4; l++) quarter[l] = cmha__larger(half[l], half[l + CMHA__LANES / 4]);
+    return cmha__larger(cmha__larger(quarter[0], quarter[2]), cmha__larger(quarter[1], quarter[3]));
+}
+
+static cmha_real cmha__largest(const cmha_real *a, size_t n) {
+    cmha_real most = -(cmha_real)INFINITY;
+    size_t i = 0;
+    for (; i + 64 <= n; i += 64) most = cmha__larger(cmha__largest_64(a + i), most);
+    for (; i < n; i++) most = cmha__larger(a[i], most);
     return most;
 }
 
 /* p = exp(s - shift) in place, returns the sum. */
-static cmha_real cmha__exp_shifted(cmha_real *s, size_t n, cmha_real shift) {
-    size_t i;
-    for (i = 0; i < n; i++) s[i] = cmha__exp(s[i] - shift);
-    return cmha__total(s, n);
+static inline cmha_real cmha__exp_shifted(cmha_real *s, size_t n, cmha_real shift) {
+    cmha_real lanes[CMHA__LANES] = {0};
+    size_t i = 0, l, whole = n - n % CMHA__LANES;
+    for (; i < whole; i += CMHA__LANES)
+        for (l = 0; l < CMHA__LANES; l++) {
+            cmha_real e = cmha__exp(s[i + l] - shift);
+            s[i + l] = e;
+            lanes[l] += e;
+        }
+    for (; i < n; i++) lanes[i - whole] += s[i] = cmha__exp(s[i] - shift);
+    return cmha__fold(lanes);
 }
 
 static void cmha__axpy(size_t n, cmha_real a, const cmha_real *x, cmha_real *y) {
@@ -3890,11 +3973,17 @@ typedef struct cmha__head {
 
 static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; }
 
-/* A small matrix product: BLAS pays off from a few rows on. */
+/* A product of tiles, beta 0 or 1. What is not as wide as whole vectors is left to the BLAS, which pays off from a few rows on. */
 static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A, size_t lda,
                             const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
     size_t i, k;
     if (M > 4 || trans_a) {
+#ifdef CMHA__GEMM_VECTORS
+        if (N % (size_t)CMHA__GEMM_LANES == 0) {
+            cmha__panel(trans_a, M, N, K, alpha, A, lda, B, ldb, beta == 0, C, ldc);
+            return;
+        }
+#endif
         cmha_gemm(trans_a, 0, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
         return;
     }
@@ -4077,18 +4166,21 @@ static void cmha__drop_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
 
 /* One tile of the running softmax: S becomes exp(S - m), the accumulators move to the new maximum. */
 static void cmha__softmax_tile(cmha_real *S, size_t rows, size_t dv, cmha_real *m, cmha_real *l, cmha_real *acc) {
+    cmha_real shift[CMHA__TILE], move[CMHA__TILE];
     size_t r, i;
+    for (r = 0; r < rows; r++) shift[r] = cmha__larger(cmha__largest_64(S + r * CMHA__TILE), m[r]);
+    for (r = 0; r < rows; r++) {
+        cmha_real old = m[r];
+        m[r] = shift[r];
+        shift[r] = shift[r] > -(cmha_real)INFINITY ? shift[r] : 0; /* nothing visible yet */
+        move[r] = cmha__exp(old - shift[r]);                       /* 1 where the maximum stays */
+    }
     for (r = 0; r < rows; r++, S += CMHA__TILE, acc += dv) {
-        cmha_real top = cmha__largest(S, CMHA__TILE), shift, old;
-        top = top > m[r] ? top : m[r];
-        shift = top > -(cmha_real)INFINITY ? top : 0; /* nothing visible yet */
-        if (top > m[r]) {
-            old = cmha__exp(m[r] - shift);
-            l[r] *= old;
-            for (i = 0; i < dv; i++) acc[i] *= old;
-            m[r] = top;
+        if (move[r] < 1) {
+            l[r] *= move[r];
+            for (i = 0; i < dv; i++) acc[i] *= move[r];
         }
-        l[r] += cmha__exp_shifted(S, CMHA__TILE, shift);
+        l[r] += cmha__exp_shifted(S, CMHA__TILE, shift[r]);
     }
 }
 
