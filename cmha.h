@@ -2395,6 +2395,18 @@ static int cmha__cpu_rank(void) {
 }
 #endif
 
+/* Is OpenBLAS on a kernel that the built-in product leaves behind, as this code was compiled? Asked at every product, so the names of
+   the good ones come first. */
+CMHA__UNUSED static int cmha__blas_is_behind(void) {
+#if defined(CMHA__OPENBLAS) && defined(__AVX2__) && defined(__FMA__) && !defined(CMHA__SCALAR)
+    const char *core = cmha__blas_core();
+    if (!core || !strcmp(core, "SkylakeX") || !strcmp(core, "Haswell") || !strcmp(core, "Zen")) return 0;
+    return cmha__core_rank(core) == 0;
+#else
+    return 0;
+#endif
+}
+
 CMHA_DEF const char *cmha_blas_remedy(void) {
 #if defined(CMHA__OPENBLAS) && defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
     const char *core = cmha__blas_core();
@@ -2463,9 +2475,9 @@ static void cmha__warn_blas(const cmha_context *context) {
     char line[256];
     if (!remedy || !core || !context->config.log) return;
     snprintf(line, sizeof line,
-             "OpenBLAS uses its %s kernel, which leaves this CPU at about a quarter to a half of its speed; "
+             "OpenBLAS uses its %s kernel, which leaves this CPU at about a quarter to a half of its speed%s; "
              "set %s in the environment before the program starts",
-             core, remedy);
+             core, cmha__blas_is_behind() ? " (so the built-in product takes its place)" : "", remedy);
     context->config.log(context->config.log_user, CMHA_LOG_WARNING, line);
 }
 
@@ -2762,7 +2774,7 @@ CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, 
         return;
     }
 #ifndef CMHA_NO_CBLAS
-    if (cmha__blas_fits(M, N, K) && cmha__blas_fits(lda, ldb, ldc)) {
+    if (cmha__blas_fits(M, N, K) && cmha__blas_fits(lda, ldb, ldc) && !cmha__blas_is_behind()) {
         if (M == 1 && (!trans_a || lda == 1)) { /* a decoded token: up to three times faster than OpenBLAS's gemm */
             CMHA__CBLAS_GEMV(CblasRowMajor, trans_b ? CblasNoTrans : CblasTrans, (int)(trans_b ? N : K), (int)(trans_b ? K : N),
                              alpha, B, cmha__blas_stride(ldb, trans_b ? K : N), A, 1, beta, C, 1);
@@ -3969,6 +3981,7 @@ typedef struct cmha__head {
     cmha_real *re, *im;          /* SCORE: O of the tile at work, [64, 64] each */
     const cmha_real *peaks;      /* SCORE: what each row's magnitudes are divided by, [n_q] or NULL */
     int careful;                 /* scores in double: a row whose scores have left the range of the type is at work */
+    size_t piece, pieces;        /* at work are tiles piece, piece + pieces, ... of queries in forward, of keys in backward */
 } cmha__head;
 
 static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; }
@@ -4232,7 +4245,7 @@ CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t
 static void cmha__forward_head(const cmha__head *h, cmha_real *y, size_t ldy, cmha_real *lse, cmha_real *work) {
     const cmha_real *l = work + CMHA__TILE * CMHA__TILE + CMHA__TILE;
     size_t n = h->args->n_q, i0, rows, r;
-    for (i0 = 0; i0 < n; i0 += rows) {
+    for (i0 = h->piece * CMHA__TILE; i0 < n; i0 += h->pieces * CMHA__TILE) {
         rows = n - i0 < CMHA__TILE ? n - i0 : CMHA__TILE;
         cmha__forward_rows(h, i0, rows, y ? y + i0 * ldy : NULL, ldy, lse, work);
         for (r = 0; r < rows && l[r] > 0;) r++;
@@ -4561,6 +4574,7 @@ static void cmha__set_head(cmha__head *h, const cmha_attention_args *a, const cm
     h->re = u->re;
     h->im = u->im;
     h->keys = u->keys;
+    h->pieces = 1;
 }
 
 /* The head's query features of one term: the raw rows for DOT, else computed into the unit's arrays. */
@@ -4704,8 +4718,16 @@ static void cmha__peak_pair(const cmha_attention_args *a, const cmha__rows_of *q
 
 /* ---- Attention = feature map, core, and the feature map's backward ---- */
 
-static int cmha__attention_threads(const cmha_attention_args *a) {
+/* How many pieces the tiles of one head are dealt out to, so that few long heads keep the cores busy too. By the shape alone: a number
+   that depended on the threads would change the order of sums. The terms of a complex softmax are of a head as a whole. */
+static size_t cmha__head_pieces(const cmha_attention_args *a) {
     size_t units = a->batch * a->kv_heads;
+    if (cmha__is_complex(a) || !units || units > 7 || a->n_q < 1024 || a->n_k < 1024) return 1;
+    return (8 + units - 1) / units;
+}
+
+static int cmha__attention_threads(const cmha_attention_args *a) {
+    size_t units = a->batch * a->kv_heads * cmha__head_pieces(a);
     int threads = a->threads > 0 ? a->threads : 1;
     return (size_t)threads > units ? (units ? (int)units : 1) : threads;
 }
@@ -4724,16 +4746,20 @@ typedef struct cmha__shared {
     double *partial;       /* [B, H, 2, P] */
     cmha__peak *places;    /* [B, H, n_q] */
     cmha_real *peaks, *divisors;
+    cmha_real *dq, *dk;    /* of heads in pieces: [B, H, pieces, n_q, dk], [B, H, n_k, dk] */
 } cmha__shared;
 
 static size_t cmha__deal_shared(const cmha_attention_args *a, int mode, cmha_real *base, cmha__shared *x) {
     size_t heads = a->batch * a->heads, rows = cmha__has_peaks(a) ? heads * a->n_q : 0, used = 0;
+    size_t width = cmha__key_width(a), pieces = cmha__head_pieces(a), own = mode == CMHA__BACKWARD && pieces > 1 ? heads : 0;
     int learned = mode == CMHA__BACKWARD && a->kind == CMHA_ATTENTION_CMHA;
     x->partial = (double *)(void *)cmha__deal(base, &used,
                                               cmha__reals_for(learned ? heads * (a->d_k / 2) * 2 * sizeof(double) : 0));
     x->places = (cmha__peak *)(void *)cmha__deal(base, &used, cmha__reals_for(rows * sizeof(cmha__peak)));
     x->peaks = cmha__deal(base, &used, rows);
     x->divisors = cmha__deal(base, &used, rows);
+    x->dq = cmha__deal(base, &used, own * pieces * a->n_q * width);
+    x->dk = cmha__deal(base, &used, own * a->n_k * width);
     return used;
 }
 
@@ -4776,22 +4802,27 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads
     cmha__unit none;
     cmha__shared x;
     size_t group = args->kv_heads ? args->heads / args->kv_heads : 0, own = cmha__deal_unit(args, CMHA__FORWARD, NULL, &none);
+    size_t pieces = cmha__head_pieces(args);
     scratch += cmha__deal_shared(args, CMHA__FORWARD, scratch, &x);
     if (cmha__has_peaks(args)) cmha__all_peaks(args, q, k, &x, CMHA__FORWARD, scratch);
-    CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads, lo, hi) {
+    CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads * pieces, lo, hi) {
         cmha__unit u;
-        size_t i;
+        size_t item, i;
         cmha__deal_unit(args, CMHA__FORWARD, scratch + (size_t)cmha__chunk * own, &u);
         memset(u.keys, 0, cmha__tiles(args->n_k) * CMHA__TILE * cmha__key_width(args) * sizeof *u.keys); /* columns beyond n_k stay zero */
-        for (i = lo * group; i < hi * group; i++) {
-            size_t b = i / args->heads, head = i % args->heads;
-            cmha__feature f;
-            cmha__head h;
-            cmha__open_head(args, &u, k, b, head, i % group == 0, &h, &f);
-            cmha__set_values(&h, &u, cmha__rows_at(v, b, head / group), i % group == 0);
-            if (cmha__has_peaks(args)) h.peaks = x.divisors + i * args->n_q;
-            cmha__forward_terms(&h, &u, &f, cmha__rows_at(q, b, head), cmha__rows_at(y, b, head), lse ? lse + i * args->n_q * 2 : NULL);
-        }
+        for (item = lo; item < hi; item++)
+            for (i = item / pieces * group; i < (item / pieces + 1) * group; i++) {
+                size_t b = i / args->heads, head = i % args->heads;
+                int fresh = i % group == 0 && (item == lo || item % pieces == 0);
+                cmha__feature f;
+                cmha__head h;
+                cmha__open_head(args, &u, k, b, head, fresh, &h, &f);
+                cmha__set_values(&h, &u, cmha__rows_at(v, b, head / group), fresh);
+                if (cmha__has_peaks(args)) h.peaks = x.divisors + i * args->n_q;
+                h.piece = item % pieces, h.pieces = pieces;
+                cmha__forward_terms(&h, &u, &f, cmha__rows_at(q, b, head), cmha__rows_at(y, b, head),
+                                    lse ? lse + i * args->n_q * 2 : NULL);
+            }
     }
 }
 
@@ -4855,31 +4886,42 @@ static void cmha__backward_term(cmha__head *h, const cmha__unit *u, cmha__backwa
     cmha__set_queries(h, u, f, q, term);
     cmha__term_arrays(h, u, g, term, count, y, dy, &out, &ldo);
     cmha__row_products(h, g, out, ldo, dlse, u->D);
-    memset(u->dq, 0, a->n_q * h->dk * sizeof *u->dq);
+    memset(g->dq, 0, a->n_q * h->dk * sizeof *g->dq);
     if (h->turned) memset(u->dturned, 0, a->n_q * h->dk * sizeof *u->dturned);
-    for (j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) cmha__backward_tile(h, g, j0);
+    for (j0 = h->piece * CMHA__TILE; j0 < a->n_k; j0 += h->pieces * CMHA__TILE) cmha__backward_tile(h, g, j0);
     if (!cmha__is_complex(a)) return;
     cmha__apply(term->form, 1, u->dq, a->n_q, a->d_k, u->fold, 1);
     if (h->turned) cmha__apply(cmha__imaginary[a->bilinear != 0], 1, u->dturned, a->n_q, a->d_k, u->fold, 1);
 }
 
-/* The unit's gradients to where the caller wants them. */
-static void cmha__collect(const cmha__head *h, const cmha__unit *u, const cmha__feature *f, const cmha__backward_arrays *x,
-                          size_t b, size_t head, size_t kv, double *partial) {
-    const cmha_attention_args *a = h->args;
+/* A head's gradients to where the caller wants them: dq (of its features, or folded) and dk. */
+static void cmha__collect(const cmha_attention_args *a, const cmha__feature *f, const cmha__backward_arrays *x, size_t b, size_t head,
+                          const cmha_real *dq, const cmha_real *dk, const cmha_real *dvalues) {
+    size_t kv = head / (a->heads / a->kv_heads);
+    double *partial = x->shared.partial ? x->shared.partial + (b * a->heads + head) * 2 * f->P : NULL;
     const cmha_real *table_q = f->rotation ? f->rotation + f->first_q * a->d_k : NULL;
     const cmha_real *table_k = f->rotation ? f->rotation + f->first_k * a->d_k : NULL;
     cmha__rows_of dv = cmha__rows_at(x->dv, b, kv);
-    cmha__features_back(a, f, cmha__rows_at(x->q, b, head), a->n_q, table_q, f->b, cmha__is_complex(a) ? u->fold : u->dq,
-                        cmha__head_at(x->dq, b, head), partial, partial ? partial + f->P : NULL);
-    cmha__features_back(a, f, cmha__rows_at(x->k, b, kv), a->n_k, table_k, NULL, u->dk, cmha__head_at(x->dk, b, kv), partial, NULL);
-    if (h->dv > a->d_v && dv.data) cmha__add_packed(u->dvalues, a->n_k, a->d_v, dv.data, dv.ld, dv.imag);
+    cmha__features_back(a, f, cmha__rows_at(x->q, b, head), a->n_q, table_q, f->b, dq, cmha__head_at(x->dq, b, head), partial,
+                        partial ? partial + f->P : NULL);
+    cmha__features_back(a, f, cmha__rows_at(x->k, b, kv), a->n_k, table_k, NULL, dk, cmha__head_at(x->dk, b, kv), partial, NULL);
+    if (dvalues && dv.data) cmha__add_packed(dvalues, a->n_k, a->d_v, dv.data, dv.ld, dv.imag);
 }
 
+/* A head in pieces: their dq in a fixed order, then as above. */
+static void cmha__collect_pieces(const cmha_attention_args *a, const cmha__backward_arrays *x, size_t pieces, size_t b, size_t head) {
+    size_t unit = b * a->heads + head, n = a->n_q * cmha__key_width(a), i;
+    cmha_real *dq = x->shared.dq + unit * pieces * n;
+    cmha__feature f = cmha__feature_of(a, head);
+    for (i = 1; i < pieces; i++) cmha__axpy(n, 1, dq + i * n, dq);
+    cmha__collect(a, &f, x, b, head, dq, x->shared.dk + unit * a->n_k * cmha__key_width(a), NULL);
+}
+
+/* One head of one sequence, or one piece of it, which leaves its part for cmha__collect_pieces. */
 static void cmha__backward_one(const cmha_attention_args *a, const cmha__backward_arrays *x, const cmha__unit *u, size_t b,
-                               size_t head, size_t kv, int first) {
+                               size_t head, size_t piece, size_t pieces, int first) {
     cmha__feature f;
-    size_t unit = b * a->heads + head;
+    size_t unit = b * a->heads + head, kv = head / (a->heads / a->kv_heads), j0;
     cmha__rows_of q = cmha__rows_at(x->q, b, head), y = cmha__rows_at(x->y, b, head), dy = cmha__rows_at(x->dy, b, head);
     int count, t;
     const cmha__term *terms = cmha__terms(a, &count);
@@ -4894,19 +4936,22 @@ static void cmha__backward_one(const cmha_attention_args *a, const cmha__backwar
     g.k_rows = u->rows;
     g.v_columns = u->v_columns;
     g.D = u->D;
-    g.dq = u->dq;
+    h.piece = piece, h.pieces = pieces;
+    g.dq = pieces > 1 ? x->shared.dq + (unit * pieces + piece) * a->n_q * h.dk : u->dq;
     g.dturned = u->dturned;
-    g.dk = u->dk;
+    g.dk = pieces > 1 ? x->shared.dk + unit * a->n_k * h.dk : u->dk;
     g.lse = x->lse ? x->lse + unit * a->n_q * 2 : NULL;
     g.dv = h.dv > a->d_v ? u->dvalues : cmha__head_at(x->dv, b, kv);
     g.lddv = h.dv > a->d_v ? h.dv : x->dv.token;
     g.places = cmha__has_peaks(a) && a->norm_max_grad ? x->shared.places + unit * a->n_q : NULL;
-    memset(u->dk, 0, a->n_k * h.dk * sizeof *u->dk);
+    for (j0 = piece * CMHA__TILE; j0 < a->n_k; j0 += pieces * CMHA__TILE)
+        memset(g.dk + j0 * h.dk, 0, (a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE) * h.dk * sizeof *g.dk);
     if (h.dv > a->d_v) memset(u->dvalues, 0, a->n_k * h.dv * sizeof *u->dvalues);
     if (cmha__is_complex(a)) memset(u->fold, 0, a->n_q * h.dk * sizeof *u->fold);
     for (t = 0; t < count; t++)
         cmha__backward_term(&h, u, &g, &f, q, &terms[t], count, y, dy, x->dlse ? x->dlse + unit * a->n_q : NULL);
-    cmha__collect(&h, u, &f, x, b, head, kv, x->shared.partial ? x->shared.partial + unit * 2 * f.P : NULL);
+    if (pieces == 1)
+        cmha__collect(a, &f, x, b, head, cmha__is_complex(a) ? u->fold : u->dq, u->dk, h.dv > a->d_v ? u->dvalues : NULL);
 }
 
 /* ddelta and db from the heads' partial sums, in a fixed order whatever the number of threads. */
@@ -4943,6 +4988,7 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_head
                                       cmha_heads dv, cmha_real *ddelta, cmha_real *db, cmha_real *scratch) {
     cmha__unit none;
     size_t group = args->kv_heads ? args->heads / args->kv_heads : 0, own = cmha__deal_unit(args, CMHA__BACKWARD, NULL, &none);
+    size_t pieces = cmha__head_pieces(args);
     cmha__backward_arrays x;
     x.q = q, x.k = k, x.v = v, x.y = y, x.dy = dy, x.dq = dq, x.dk = dk, x.dv = dv;
     x.lse = lse, x.dlse = dlse;
@@ -4951,13 +4997,21 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_head
         memset(x.shared.partial, 0, args->batch * args->heads * 2 * (args->d_k / 2) * sizeof *x.shared.partial);
     else x.shared.partial = NULL;
     if (cmha__has_peaks(args)) cmha__all_peaks(args, q, k, &x.shared, CMHA__BACKWARD, scratch);
-    CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads, lo, hi) {
+    CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads * pieces, lo, hi) {
         cmha__unit u;
-        size_t i;
+        size_t item, i;
         cmha__deal_unit(args, CMHA__BACKWARD, scratch + (size_t)cmha__chunk * own, &u);
         memset(u.keys, 0, cmha__tiles(args->n_k) * CMHA__TILE * cmha__key_width(args) * sizeof *u.keys);
-        for (i = lo * group; i < hi * group; i++)
-            cmha__backward_one(args, &x, &u, i / args->heads, i % args->heads, i % args->heads / group, i % group == 0);
+        for (item = lo; item < hi; item++)
+            for (i = item / pieces * group; i < (item / pieces + 1) * group; i++)
+                cmha__backward_one(args, &x, &u, i / args->heads, i % args->heads, item % pieces, pieces,
+                                   i % group == 0 && (item == lo || item % pieces == 0));
+    }
+    if (pieces > 1) { /* heads of a group share dk, so a group is one thread's */
+        CMHA__FOR_CHUNKS(args->threads, args->batch * args->kv_heads, from, to) {
+            size_t i;
+            for (i = from * group; i < to * group; i++) cmha__collect_pieces(args, &x, pieces, i / args->heads, i % args->heads);
+        }
     }
     cmha__sum_partial(args, x.shared.partial, ddelta, db);
     if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, &x);

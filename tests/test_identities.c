@@ -560,6 +560,79 @@ static void alibi(void) {
     for (h = 0; h < 12; h++) CHECK_NEAR(slopes[h], pow(2, -8 * ((double)h + 1) / 12), 1e-7);
 }
 
+/* The arrays of an attention call, heads-major: `copies` times the same sequence. Each is filled by seed, each gradient is zero. */
+typedef struct long_call {
+    cmha_attention_args args;
+    cmha_real *x[8], *lse, *ddelta, *db, *scratch; /* q, k, v, y, dy, dq, dk, dv */
+    size_t n[8];                                   /* of one sequence */
+} long_call;
+
+static void long_open(long_call *c, const cmha_attention_args *args, size_t copies, const cmha_real *turn) {
+    size_t nq = args->heads * args->n_q * args->d_k, nk = args->kv_heads * args->n_k * args->d_k, sizes[8], i, j, need;
+    c->args = *args, c->args.batch = copies;
+    sizes[0] = sizes[3] = sizes[4] = sizes[5] = nq, sizes[1] = sizes[2] = sizes[6] = sizes[7] = nk;
+    for (i = 0; i < 8; i++) {
+        c->x[i] = check_zeros(copies * sizes[i]), c->n[i] = sizes[i];
+        check_seed = 77 + i;
+        if (i < 3 || i == 4) check_fill(c->x[i], sizes[i], 1);
+        for (j = 1; j < copies; j++) memcpy(c->x[i] + j * sizes[i], c->x[i], sizes[i] * sizeof *c->x[i]);
+    }
+    need = cmha_attention_scratch(&c->args, 0);
+    if (cmha_attention_scratch(&c->args, 1) > need) need = cmha_attention_scratch(&c->args, 1);
+    c->lse = check_zeros(copies * args->heads * args->n_q * 2), c->scratch = check_zeros(need);
+    c->ddelta = check_zeros(args->heads * args->d_k / 2), c->db = check_zeros(args->heads * args->d_k / 2);
+    c->args.delta = turn, c->args.b = turn + args->heads * args->d_k / 2;
+}
+
+static void long_run(long_call *c) {
+    cmha_heads v[8];
+    size_t i, H;
+    for (i = 0; i < 8; i++) {
+        H = c->n[i] == c->n[0] && i != 1 && i != 2 && i < 6 ? c->args.heads : c->args.kv_heads;
+        v[i] = cmha_heads_major(c->x[i], H, i == 1 || i == 2 || i > 5 ? c->args.n_k : c->args.n_q, c->args.d_k);
+    }
+    cmha_attention_forward(&c->args, v[0], v[1], v[2], v[3], c->lse, c->scratch);
+    cmha_attention_backward(&c->args, v[0], v[1], v[2], v[3], c->lse, v[4], NULL, v[5], v[6], v[7], c->ddelta, c->db, c->scratch);
+}
+
+static void long_close(long_call *c) {
+    size_t i;
+    for (i = 0; i < 8; i++) free(c->x[i]);
+    free(c->lse), free(c->scratch), free(c->ddelta), free(c->db);
+}
+
+/* Few long heads are worked on in pieces, eight sequences are not: both give the same, and one thread the bits of three. */
+static void long_heads(size_t heads, size_t kv_heads, size_t n_q, size_t n_k, size_t window) {
+    cmha_attention_args a;
+    long_call one, three, eight;
+    cmha_real *rotation = check_zeros((n_q > n_k ? n_q : n_k) * 16), *turn = check_zeros(heads * 16);
+    double omega[8], tolerance = check_tolerance(1e-13, 2e-5);
+    size_t i;
+    memset(&a, 0, sizeof a);
+    a.heads = heads, a.kv_heads = kv_heads, a.n_q = n_q, a.n_k = n_k, a.d_k = a.d_v = 16, a.scale = (cmha_real)0.25;
+    a.causal = 1, a.window = window, a.kind = CMHA_ATTENTION_CMHA, a.share = CMHA_SHARE_PER_HEAD, a.threads = 1;
+    cmha_frequencies(CMHA_FREQ_ROPE, 10000, 8, omega);
+    cmha_rotation_table(omega, 8, n_q > n_k ? n_q : n_k, 0, rotation);
+    a.rotation = rotation;
+    check_fill(turn, heads * 16, 1);
+    long_open(&one, &a, 1, turn), long_open(&eight, &a, 8, turn);
+    a.threads = 3;
+    long_open(&three, &a, 1, turn);
+    long_run(&one), long_run(&three), long_run(&eight);
+    for (i = 3; i < 8; i++) {
+        CHECK_THAT(!memcmp(one.x[i], three.x[i], one.n[i] * sizeof(cmha_real)), "array %zu depends on the threads", i);
+        CHECK_THAT(check_largest(one.x[i], one.n[i]) > 1e-3 &&
+                       check_distance(one.x[i], eight.x[i], one.n[i]) <= tolerance * check_largest(one.x[i], one.n[i]),
+                   "array %zu of a head in pieces is off by %g", i, check_distance(one.x[i], eight.x[i], one.n[i]));
+    }
+    for (i = 0; i < heads * 8; i++) {
+        CHECK_NEAR(eight.ddelta[i] / 8, one.ddelta[i], tolerance * check_largest(one.ddelta, heads * 8));
+        CHECK_NEAR(eight.db[i] / 8, one.db[i], tolerance * check_largest(one.db, heads * 8));
+    }
+    long_close(&one), long_close(&three), long_close(&eight);
+    free(rotation), free(turn);
+}
+
 /* Scratch is O(n): 16 times the tokens may not cost more than 16 times the scratch (and a constant) */
 static void memory_is_linear(void) {
     cmha_attention_args a;
@@ -595,6 +668,7 @@ int main(int argc, char **argv) {
     zero_moduli();
     dropout_statistics();
     views_and_threads();
+    long_heads(1, 1, 1100, 1100, 0), long_heads(2, 1, 1030, 1090, 200), long_heads(3, 3, 1024, 1024, 0);
     pcl_is_a_mean(0), pcl_is_a_mean(1), pcl_of_a_model();
     alibi();
     memory_is_linear();
