@@ -143,9 +143,10 @@ test: all
 	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/run.sh $(B)
 
 FUZZ_SECONDS = 60
+FUZZ_JOBS = 1
 
 fuzz:
-	@tests/fuzz/run.sh $(B)/fuzz $(FUZZ_SECONDS)
+	@FUZZ_JOBS=$(FUZZ_JOBS) tests/fuzz/run.sh $(B)/fuzz $(FUZZ_SECONDS)
 
 # ThreadSanitizer takes OpenMP's and OpenBLAS's waiting for races, so neither is there: the only threads are the test's.
 tsan: tests/test_threads.c cmha.h

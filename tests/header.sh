@@ -62,17 +62,18 @@ variant() {
     else bad "$label: $compiler $*"; fi
 }
 
-# All variants with one compiler, in a folder of its own, so that two compilers can be tried at once
+# All variants with one compiler, in a folder of its own, so that two compilers can be tried at once. Most without optimisation, for the
+# time it takes: make compilers goes through the levels.
 suite() {
     c=$1 W=$W/$1
     mkdir -p "$W" && cp "$W"/../code.* "$W"/../user.* "$W"
     variant "C99" $c -std=c99 -O1
-    variant "C11" $c -std=c11 -O1
-    variant "C99 static" $c -std=c99 -O1 -DCMHA_STATIC
-    variant "C99 double" $c -std=c99 -O1 -DCMHA_DOUBLE
-    variant "C99 no CBLAS" $c -std=c99 -O1 -DCMHA_NO_CBLAS
-    variant "C99 no SIMD" $c -std=c99 -O1 -DCMHA_NO_SIMD
-    variant "C99 no CBLAS, no SIMD, double, static" $c -std=c99 -O1 -DCMHA_NO_CBLAS -DCMHA_NO_SIMD -DCMHA_DOUBLE -DCMHA_STATIC
+    variant "C11" $c -std=c11
+    variant "C99 static" $c -std=c99 -DCMHA_STATIC
+    variant "C99 double" $c -std=c99 -DCMHA_DOUBLE
+    variant "C99 no CBLAS" $c -std=c99 -DCMHA_NO_CBLAS
+    variant "C99 no SIMD" $c -std=c99 -DCMHA_NO_SIMD
+    variant "C99 no CBLAS, no SIMD, double, static" $c -std=c99 -DCMHA_NO_CBLAS -DCMHA_NO_SIMD -DCMHA_DOUBLE -DCMHA_STATIC
     case $CMHA_CFLAGS in *-fopenmp*)
         if [ $c = gcc ] || echo 'int main(void){return 0;}' | $c -fopenmp -x c - -o "$W/omp" >/dev/null 2>&1; then
             variant "C99 OpenMP" $c -std=c99 -O2 -march=native -fopenmp
@@ -81,7 +82,7 @@ suite() {
     case $c in clang) xx=clang++;; *) xx=g++;; esac
     if has $xx; then
         XX=1 variant "C++11" $xx -std=c++11 -O1
-        XX=1 variant "C++17 static" $xx -std=c++17 -O1 -DCMHA_STATIC
+        XX=1 variant "C++17 static" $xx -std=c++17 -DCMHA_STATIC
         # the code in C, its user in C++
         # shellcheck disable=SC2086
         try "C and C++ together" sh -c "$c $FLAGS $blas -std=c99 -c $W/code.c -o $W/code.o &&

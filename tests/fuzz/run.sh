@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/fuzz/run.sh FOLDER SECONDS [FUZZER...]: builds the fuzzers into FOLDER and runs each for so long, one after another, from
+# tests/fuzz/run.sh FOLDER SECONDS [FUZZER...]: builds the fuzzers into FOLDER and runs each for so long, FUZZ_JOBS at a time (1), from
 # the seeds in tests/fuzz/corpus and from what earlier runs have found. Prints the executions of each and their sum; fails if one
 # finds something.
 F=${1:-build/fuzz} SECONDS_EACH=${2:-60}
@@ -17,15 +17,29 @@ if ! $CLANG -fsanitize=fuzzer "$F/probe.c" -o "$F/probe" > "$F/log" 2>&1; then
 fi
 # shellcheck disable=SC2086
 $CLANG $FLAGS $CHECKS -fsanitize=fuzzer-no-link -c tests/fuzz/files.c -o "$F/files.o" || exit 1
+# fuzz NAME: builds and runs one; leaves NAME.log and, if it finds something, NAME.found
+fuzz() {
+    rm -f "$F/$1.found" && mkdir -p "$F/corpus/$1"
+    # shellcheck disable=SC2086
+    if ! $CLANG $FLAGS $CHECKS -fsanitize=fuzzer "tests/fuzz/$1.c" "$F/files.o" -lm -o "$F/$1" > "$F/$1.log" 2>&1; then
+        echo compile > "$F/$1.found"
+    elif ! "$F/$1" "$F/corpus/$1" "tests/fuzz/corpus/$1" -max_total_time="$SECONDS_EACH" -max_len=8192 -timeout=10 \
+        -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$F/$1-" > "$F/$1.log" 2>&1; then
+        echo run > "$F/$1.found"
+    fi
+}
+running=0
+for t in "$@"; do
+    fuzz "$t" &
+    running=$((running + 1))
+    if [ $running -ge "${FUZZ_JOBS:-1}" ]; then wait; running=0; fi
+done
+wait
 total=0 failed=0
 for t in "$@"; do
-    # shellcheck disable=SC2086
-    $CLANG $FLAGS $CHECKS -fsanitize=fuzzer "tests/fuzz/$t.c" "$F/files.o" -lm -o "$F/$t" || exit 1
-    mkdir -p "$F/corpus/$t"
-    if ! "$F/$t" "$F/corpus/$t" "tests/fuzz/corpus/$t" -max_total_time="$SECONDS_EACH" -max_len=8192 -timeout=10 \
-        -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$F/$t-" > "$F/$t.log" 2>&1; then
+    if [ -e "$F/$t.found" ]; then
         failed=$((failed + 1))
-        grep -n 'does not hold\|ERROR\|runtime error\|^    #[0-9] ' "$F/$t.log" | head -n 20
+        grep -n 'error:\|does not hold\|ERROR\|runtime error\|^    #[0-9] ' "$F/$t.log" | head -n 20
         grep 'Test unit written' "$F/$t.log"
     fi
     n=$(sed -n 's/^stat::number_of_executed_units: *//p' "$F/$t.log")
