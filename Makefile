@@ -83,8 +83,8 @@ $(B)/config.mk: FORCE
 $(EXAMPLES): $(B)/%: examples/%.c cmha.h $(wildcard examples/*.h) $(B)/config.mk
 	$(COMPILE) -o $@ $< $(LINK)
 
-$(B)/bench: bench/bench.c cmha.h $(B)/config.mk
-	$(COMPILE) -o $@ $< $(LINK)
+$(B)/bench: $(wildcard bench/*.c) bench/bench.h $(B)/cmha.o
+	$(COMPILE) -o $@ $(filter %.c,$^) $(B)/cmha.o $(LINK)
 
 # These leave CMHA_IMPLEMENTATION to the build: here they share the tests' object.
 $(EXTENSIONS): $(B)/%: examples/%.c examples/extensions/extension.h $(B)/cmha.o
@@ -137,7 +137,7 @@ extensions: $(EXTENSIONS)
 	@for e in $^; do echo "---- $$e"; $$e || exit 1; done
 
 bench: $(B)/bench
-	$(B)/bench
+	$(B)/bench --json $(B)/bench.json --svg $(B)/bench.svg $(ARGS)
 
 test: all
 	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/run.sh $(B)
