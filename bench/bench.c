@@ -40,7 +40,8 @@ static int usage(void) {
          "  --threads N    as many threads; without it, one for each core\n"
          "  --quick        smaller sizes, under a minute\n"
          "  --serve WORK   do WORK once for every line on standard input and print its seconds: for programs that take turns\n"
-         "                 with this one. train/PRESET/KIND, attention/N/KIND, prefill/N/KIND, decode/N/KIND (seconds a token)\n\n"
+         "                 with this one. train/PRESET/KIND, attention/N/KIND, prefill/N/KIND, decode/N/KIND (seconds a token);\n"
+         "                 a KIND of models may have fields, as in train/paper/cmha,batch=1,dropout=0\n\n"
          "\"of GEMM\" is the share of the rate of a large matrix product, \"/ RoPE\" a quotient of times, both of the same rounds\n"
          "of the same run. Numbers are medians of five.");
     return 0;

@@ -23,6 +23,20 @@ static double pass_flops(const cmha_model *model, size_t batch, size_t length, i
 
 /* ---- training ---- */
 
+/* "KIND,FIELD=VALUE,..", the fields those of the model or of the trainer (which may be NULL) */
+static void configure(const char *kind, cmha_model_config *mc, cmha_trainer_config *tc) {
+    char text[128], *field, *value;
+    snprintf(text, sizeof text, "%s", kind);
+    field = strtok(text, ",");
+    check(cmha_kind(&ctx, field, mc));
+    while ((field = strtok(NULL, ",")) != NULL) {
+        if (!(value = strchr(field, '='))) die(2, "not FIELD=VALUE: ", field);
+        *value++ = '\0';
+        if (!tc || cmha_config_set(&ctx, cmha_trainer_table(), tc, field, value) == CMHA_ERR_NOT_FOUND)
+            check(cmha_config_set(&ctx, cmha_model_table(), mc, field, value));
+    }
+}
+
 void training_open(training *t, const char *preset, const char *kind, size_t batch) {
     enum { BYTES = 1 << 16 };
     cmha_rng rng = cmha_rng_make(4, 0);
@@ -33,7 +47,7 @@ void training_open(training *t, const char *preset, const char *kind, size_t bat
     for (size_t i = 0; i < BYTES; i++) t->bytes[i] = (unsigned char)(' ' + cmha_rng_below(&rng, 64));
     t->text = (cmha_tokens){t->bytes, BYTES, 1, NULL, 0};
     check(cmha_preset(preset, &mc, &tc));
-    check(cmha_kind(&ctx, kind, &mc));
+    configure(kind, &mc, &tc);
     if (batch) tc.batch = batch;
     check(cmha_model_init(&t->model, &ctx, &mc));
     check(cmha_trainer_init(&t->trainer, &t->model, &tc));
@@ -70,7 +84,8 @@ static void bench_steps(const char *preset, size_t batch) {
 
 void bench_train(void) {
     static const column columns[] = {{"training", "tokens/s", {"gemm", "rope"}, 0}, {"memory", "MiB", {NULL, NULL}, 0}};
-    report_table("train", "whole steps: forward, backward, clipping, AdamW; sequences of 128 (tiny) and 512 (paper)", "batch", columns, 2);
+    report_table("train", "forward, backward, clipping and AdamW; sequences of 128 (tiny) and 512 (paper)", "batch", columns,
+                 2);
     bench_steps("tiny", 0);
     bench_steps("paper", quick ? 1 : 0);
 }
@@ -82,7 +97,7 @@ void decoder_open(decoder *d, const char *kind, size_t context) {
     memset(d, 0, sizeof *d);
     check(cmha_preset("paper", &mc, NULL));
     mc.dropout = mc.attention_dropout = 0;
-    check(cmha_kind(&ctx, kind, &mc));
+    configure(kind, &mc, NULL);
     check(cmha_model_init(&d->model, &ctx, &mc));
     check(cmha_cache_init(&d->cache, &d->model, 1, context + DECODED, 0));
     d->context = context, d->ids = take(context * sizeof *d->ids), d->logits = array(mc.vocabulary, NULL);
@@ -139,7 +154,7 @@ void bench_decode(void) {
     static const column columns[] = {{"prompt", "tokens/s", {"gemm", "rope"}, 0},
                                      {"one by one", "tokens/s", {"bandwidth", "rope"}, 0},
                                      {"a token reads", "MiB", {NULL, NULL}, 0}};
-    report_table("decode", "paper preset, one sequence: a prompt of n tokens, then one by one; \"of read\": of only reading as much",
+    report_table("decode", "paper preset, one sequence: a prompt of n tokens, then one by one; \"of read\": of reading alone",
                  "n", columns, 3);
     bench_context(512);
     if (!quick) bench_context(2048);
@@ -275,9 +290,9 @@ static void serve(const char *unit, void (*run)(void *), void *work, double shar
 static void run_both(void *work) { run_core_forward(work), run_core_backward(work); }
 
 void bench_serve(const char *what) {
-    char work[16], first[24], kind[24], rest;
+    char work[16], first[24], kind[128], rest;
     size_t n = 0;
-    if (sscanf(what, "%15[^/]/%23[^/]/%23[^/]%c", work, first, kind, &rest) != 3)
+    if (sscanf(what, "%15[^/]/%23[^/]/%127[^/]%c", work, first, kind, &rest) != 3)
         die(2, "--serve wants WORK/SIZE/KIND, not ", what);
     if (!strcmp(work, "train")) {
         training t;
