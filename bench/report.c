@@ -179,11 +179,15 @@ typedef struct chart {
     const record *lines[MOST_LINES]; /* the last record of each name */
     size_t n;
     double x0, x1, y0, y1; /* logarithms of the axes' ends */
-    const char *section, *n_is;
+    const char *section;
 } chart;
 
+/* A name with one n alone makes no line. */
 static int is_drawn(const chart *c, const record *r) {
-    return r->column->chart && r->cell.value > 0 && (!c->section || !strcmp(c->section, r->section));
+    if (!r->column->chart || !(r->cell.value > 0) || strcmp(c->section, r->section) != 0) return 0;
+    for (const record *other = records; other < records + n_records; other++)
+        if (other->column == r->column && other->n != r->n && !strcmp(other->name, r->name)) return 1;
+    return 0;
 }
 
 static double chart_x(const chart *c, double n) { return LEFT + PLOT_X * (log(n) - c->x0) / (c->x1 - c->x0); }
@@ -198,7 +202,7 @@ static int by_end(const void *a, const void *b) {
 static void chart_scan(chart *c) {
     double n0 = HUGE_VAL, n1 = 0, v0 = HUGE_VAL, v1 = 0;
     for (const record *r = records; r < records + n_records; r++)
-        if (r->column->chart && (!c->section || !strcmp(r->section, "attention"))) c->section = r->section;
+        if (r->column->chart && (!*c->section || !strcmp(r->section, "attention"))) c->section = r->section;
     for (const record *r = records; r < records + n_records; r++) {
         size_t i = 0;
         if (!is_drawn(c, r)) continue;
@@ -236,7 +240,8 @@ static void chart_line(const chart *c, size_t i) {
     const record *last = c->lines[i];
     int bold = !strcmp(last->name, "cmha") || !strcmp(last->name, "rope");
     double y = TOP + 6 + LINE * (double)i;
-    fprintf(c->f, "<g stroke='%s' stroke-width='%g' stroke-dasharray='%s'>", colour[i % 7], bold ? 3.0 : 1.6, dash[i / 7 % 4]);
+    fprintf(c->f, "<g stroke='%s' stroke-width='%g' stroke-dasharray='%s'>", colour[i % 7], bold ? 3.5 : 1.6,
+            dash[bold ? 0 : i / 7 % 4]);
     fprintf(c->f, "<polyline fill='none' points='");
     for (const record *r = records; r <= last; r++)
         if (is_drawn(c, r) && !strcmp(r->name, last->name))
@@ -255,11 +260,12 @@ void report_svg(const char *path) {
     char blas[64];
     int wide = LEFT + PLOT_X + LEGEND, high = TOP + PLOT_Y + BOTTOM;
     memset(&c, 0, sizeof c);
+    c.section = "";
     chart_scan(&c);
     c.f = create(path);
     fprintf(c.f, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' width='%d' height='%d' font-family='sans-serif' "
                  "font-size='12px'>\n%s<rect class='page' width='100%%' height='100%%'/>\n", wide, high, wide, high, style);
-    fprintf(c.f, "<text x='%d' y='20' font-size='15px'>%s, %s: %s over n</text>\n", LEFT, c.section, c.lines[0]->column->what,
+    fprintf(c.f, "<text x='%d' y='20' font-size='15px'>%s, forward and backward: %s over n</text>\n", LEFT, c.section,
             c.lines[0]->column->unit);
     fprintf(c.f, "<text x='%d' y='37'>%d threads, %s</text>\n", LEFT, ctx.threads, cmha_blas_name(blas, sizeof blas));
     chart_axes(&c);

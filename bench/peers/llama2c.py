@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """llama2c.py RUN CONTEXT: times llama2.c's program RUN for every line on standard input and prints seconds a token, as
-`build/bench --serve decode/CONTEXT/rope` does. RUN writes 2 CONTEXT tokens from nothing, so CONTEXT is what a token sees on average.
+`build/bench --serve decode/CONTEXT/rope` does. RUN writes 2 CONTEXT tokens from nothing: on average a token sees CONTEXT others.
 
-The model has the size of cmha.h's paper preset: 8 layers, d 512, 8 heads, 256 tokens; its feed-forward layer has three matrices, hence
-a hidden width of 688 for 1,024. Its weights are random, those of token 1 are zero: it ends a text there, and a logit of 0 is never the largest.
+The model has the size of cmha.h's paper preset: 8 layers, d 512, 8 heads, 256 tokens; its feed-forward layer has three matrices,
+hence a hidden width of 688 for 1,024. Its weights are random, those of token 1 are zero: the program ends a text there, and a
+logit of 0 is never the largest.
 """
 import array, os, random, struct, subprocess, sys, tempfile
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""pytorch.py WORK: does one piece of WORK in PyTorch for every line on standard input and prints its seconds, as `build/bench --serve` does.
+"""pytorch.py WORK: does one piece of WORK in PyTorch for every line on standard input and prints its seconds, as
+`build/bench --serve` does.
 
 WORK  attention/N       causal attention, 8 heads of 64, one sequence of N tokens, forward and backward
       train/PRESET/KIND[/BATCH]   a step (forward, backward, clipping, AdamW) of the model that cmha.h calls tiny or paper;
                         KIND plain: dot products without positions; cmha: ComplexFormer's scores as products of features;
-                        literal: the same scores as its eq 8 writes them, a cosine for every query, key and pair, 8 queries at a time
+                        literal: the same scores as its eq 8 writes them, a cosine for every query, key and pair, 8 queries at
+                        a time
 """
 import sys, time
 
