@@ -1,5 +1,5 @@
 # make            every program and test, into build/          make train      train on the project's own header
-# make test       run the tests                                make bench      measure this machine
+# make test       run the tests                                make bench      measure this machine, into build/bench.json and .svg
 # make corpus     an English text, build/kjv.txt               make install    header and cmha.pc, PREFIX=/usr/local DESTDIR=
 # make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
 # make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm    cross-compile and run tests there (README, "Platforms")
@@ -137,7 +137,7 @@ extensions: $(EXTENSIONS)
 	@for e in $^; do echo "---- $$e"; $$e || exit 1; done
 
 bench: $(B)/bench
-	$(B)/bench --json $(B)/bench.json --svg $(B)/bench.svg $(ARGS)
+	$(B)/bench $(or $(ARGS),--json $(B)/bench.json --svg $(B)/bench.svg)
 
 test: all
 	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/run.sh $(B)

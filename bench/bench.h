@@ -95,7 +95,7 @@ void bench_experts(void);
 /* One call of an attention core: 8 heads, causal, one sequence. */
 typedef struct core core;
 cmha_real *core_memory(size_t d, size_t n); /* for any kind, d numbers a head and token */
-core *core_open(const char *name, size_t d, size_t n, cmha_real *memory); /* memory NULL: its own. NULL: no such kind */
+core *core_open(const char *name, size_t d, size_t n, cmha_real *memory); /* memory NULL: its own */
 void core_close(core *c);
 void run_core_forward(void *work);
 void run_core_backward(void *work);

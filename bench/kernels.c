@@ -43,7 +43,8 @@ static void bench_bandwidth(void) {
         size_t n = (size << 20) / sizeof(cmha_real);
         double bytes = 1e-9 * (double)(n * sizeof(cmha_real));
         memory_work m = {n, array(n, NULL), array(n, NULL), array(n, NULL), 0};
-        job jobs[] = {{run_read, &m, 0, 0}, {run_copy, &m, 0, 0}, {run_triad, &m, 0, 0}};
+        int calls = 2 + (int)(512 / size); /* enough that what fits into a cache is found there */
+        job jobs[] = {{run_read, &m, calls, 0}, {run_copy, &m, calls, 0}, {run_triad, &m, calls, 0}};
         cell cells[3];
         compare(jobs, 3);
         for (int i = 0; i < 3; i++) cells[i] = (cell){(i + 1) * bytes / jobs[i].time, {NAN, NAN}};
@@ -283,7 +284,7 @@ core *core_open(const char *name, size_t d, size_t n, cmha_real *memory) {
     size_t i = 0;
     double *omega;
     while (i < CORES && strcmp(core_kinds[i].name, name) != 0) i++;
-    if (i == CORES) return NULL;
+    if (i == CORES) die(2, "no such kind: ", name);
     c = take(sizeof *c);
     c->kind = &core_kinds[i];
     c->own = memory ? NULL : core_memory(d, n);

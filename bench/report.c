@@ -75,11 +75,12 @@ void report_row(const char *name, size_t n, const cell *cells) {
     if (table.n_is) printf("%6zu", n);
     else printf("%6s", "");
     for (size_t i = 0; i < table.n; i++) {
-        record *r;
+        record *r, *more;
         show(&table.columns[i], &cells[i]);
         if (n_records == room) {
             room = room ? 2 * room : 256;
-            if (!(records = realloc(records, room * sizeof *records))) die(1, "no memory", "");
+            if (!(more = realloc(records, room * sizeof *records))) die(1, "no memory", "");
+            records = more;
         }
         r = &records[n_records++];
         *r = (record){table.section, &table.columns[i], "", n, cells[i]};

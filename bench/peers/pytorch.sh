@@ -1,7 +1,8 @@
 #!/bin/sh
 # bench/peers/pytorch.sh [WORK...]: build/bench and PyTorch do the same work in turns. WORK: attention tiny paper literal; all.
 # PYTHON=python3 has torch (Debian: apt-get install python3-torch). Its BLAS may be an OpenBLAS that takes an old kernel, which
-# build/bench corrects for itself and says so: set OPENBLAS_CORETYPE, e.g. SkylakeX, so that PyTorch has the right one too. ROUNDS=5.
+# build/bench corrects for itself and says so: set OPENBLAS_CORETYPE, e.g. SkylakeX, so that PyTorch has the right one too.
+# ROUNDS=5.
 cd "$(dirname "$0")/../.." || exit 2
 PYTHON=${PYTHON:-python3} BENCH=${BENCH:-build/bench} ROUNDS=${ROUNDS:-5}
 [ -x "$BENCH" ] || { echo "pytorch.sh: make $BENCH first" >&2; exit 2; }
