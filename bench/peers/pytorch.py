@@ -46,25 +46,25 @@ class Attention(nn.Module):
             self.b = nn.Parameter(torch.zeros(heads, 1, self.pairs))
             self.register_buffer("omega", 10000.0 ** (-torch.arange(self.pairs) / self.pairs))
 
-    def polar(self, x):
+    def turned(self, x, b):
+        """Moduli, and phases after delta, b and position."""
         re, im = x[..., 0::2], x[..., 1::2]
-        return torch.sqrt(re * re + im * im + 1e-12), torch.atan2(im, re)
+        angle = self.delta * torch.atan2(im, re) + b + torch.arange(x.shape[-2])[:, None] * self.omega
+        return torch.sqrt(re * re + im * im + 1e-12), angle
 
     def features(self, x, b):
-        size, phase = self.polar(x)
-        turn = self.delta * phase + b + torch.arange(x.shape[-2])[:, None] * self.omega
-        return torch.cat([size * turn.cos(), size * turn.sin()], -1)
+        size, angle = self.turned(x, b)
+        return torch.cat([size * angle.cos(), size * angle.sin()], -1)
 
     def literal(self, q, k, v):
         """A group of queries at a time, whose cosines with all keys exist at once."""
         n, rows = q.shape[-2], []
-        (size_q, phase_q), (size_k, phase_k) = self.polar(q), self.polar(k)
+        (size_q, angle_q), (size_k, angle_k) = self.turned(q, self.b), self.turned(k, 0)
         position = torch.arange(n)
         for at in range(0, n, self.GROUP):
             part = slice(at, at + self.GROUP)
-            angle = self.delta[:, :, None] * (phase_q[:, :, part, None] - phase_k[:, :, None]) + self.b[:, :, None]
-            angle = angle + (position[part, None] - position)[..., None] * self.omega
-            score = (size_q[:, :, part, None] * size_k[:, :, None] * angle.cos()).sum(-1) / q.shape[-1] ** 0.5
+            cosine = (angle_q[:, :, part, None] - angle_k[:, :, None]).cos()
+            score = (size_q[:, :, part, None] * size_k[:, :, None] * cosine).sum(-1) / q.shape[-1] ** 0.5
             score = score.masked_fill(position > position[part, None], float("-inf"))
             rows.append(F.dropout(score.softmax(-1), self.p) @ v)
         return torch.cat(rows, -2)
