@@ -35,7 +35,7 @@ static const char *heading(const char *of) {
 }
 
 static int width_of(const column *c) {
-    int width = (int)strlen(c->what) + 2, least = 10;
+    int width = (int)strlen(c->what) + 2, least = strlen(c->unit) > 8 ? (int)strlen(c->unit) + 2 : 10;
     for (int i = 0; i < 2; i++) least += c->of[i] ? 10 : 0;
     return width > least ? width : least;
 }
