@@ -14,6 +14,9 @@ extern char blas_before[64]; /* the kernel the BLAS takes by itself where the pr
 /* ---- measure.c ---- */
 
 double seconds(void);
+#ifdef __GNUC__
+__attribute__((noreturn))
+#endif
 void die(int status, const char *what, const char *detail); /* one line on stderr */
 void check(cmha_status status);                              /* dies with cmha_error */
 void *take(size_t bytes);                                    /* zeroed memory */
