@@ -9,6 +9,7 @@
 cmha_context ctx;
 int quick;
 char blas_before[64];
+double load_before;
 
 static const struct {
     const char *name, *help;
@@ -102,6 +103,7 @@ static void show_machine(void) {
     if (remedy) printf("this BLAS runs below what the CPU can do: set %s\n", remedy);
     else if (*blas_before) printf("kernel corrected by the program itself, by default it would be %s\n", blas_before);
     else if (chosen) printf("kernel chosen by OPENBLAS_CORETYPE=%s\n", chosen);
+    if (load_before > 0.5) printf("the machine has other work (load %.1f): trust the ratios, not the numbers\n", load_before);
 }
 
 int main(int argc, char **argv) {
@@ -113,6 +115,7 @@ int main(int argc, char **argv) {
     if (o.threads && (sscanf(o.threads, "%4d%c", &config.threads, &rest) != 1 || config.threads < 1))
         die(2, "not a number of threads: ", o.threads);
     check(cmha_context_init(&ctx, &config));
+    load_before = machine_load();
     if (o.serve) bench_serve(o.serve);
     else {
         check_files(&o);

@@ -9,11 +9,13 @@ enum { RUNS = 5 }; /* every number is the median of so many timings */
 
 extern cmha_context ctx;
 extern int quick;         /* smaller sizes */
+extern double load_before; /* machine_load before the first section */
 extern char blas_before[64]; /* the kernel the BLAS takes by itself where the program has put that right, or "" */
 
 /* ---- measure.c ---- */
 
 double seconds(void);
+double machine_load(void); /* of the last minute, as uptime says it; 0 where nobody knows */
 #ifdef __GNUC__
 __attribute__((noreturn))
 #endif

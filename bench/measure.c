@@ -12,6 +12,14 @@ double seconds(void) {
     return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
 }
 
+double machine_load(void) {
+    double load = 0;
+#ifdef __linux__
+    if (getloadavg(&load, 1) != 1) load = 0;
+#endif
+    return load;
+}
+
 void die(int status, const char *what, const char *detail) {
     fflush(stdout);
     fprintf(stderr, "bench: %s%s\n", what, detail);

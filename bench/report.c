@@ -135,7 +135,8 @@ static void json_machine(FILE *f) {
 #if defined(_SC_PHYS_PAGES) && defined(_SC_PAGESIZE)
     fprintf(f, "\"memory_MiB\": %.0f, ", (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 1048576);
 #endif
-    fprintf(f, "\"threads\": %d, \"blas\": \"%s\", ", ctx.threads, cmha_blas_name(text, sizeof text));
+    fprintf(f, "\"load_before\": %.2f, \"threads\": %d, \"blas\": \"%s\", ", load_before, ctx.threads,
+            cmha_blas_name(text, sizeof text));
     fprintf(f, "\"blas_corrected_from\": \"%s\", \"blas_remedy\": \"%s\", ", blas_before,
             cmha_blas_remedy() ? cmha_blas_remedy() : "");
 #ifdef __VERSION__
