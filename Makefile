@@ -1,5 +1,5 @@
 # make            every program and test, into build/          make train      train on the project's own header
-# make test       run the tests                                make bench      measure this machine
+# make test       run the tests                                make bench      measure this machine, into build/bench.json and .svg
 # make corpus     an English text, build/kjv.txt               make install    header and cmha.pc, PREFIX=/usr/local DESTDIR=
 # make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
 # make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm    cross-compile and run tests there (README, "Platforms")
@@ -83,8 +83,8 @@ $(B)/config.mk: FORCE
 $(EXAMPLES): $(B)/%: examples/%.c cmha.h $(wildcard examples/*.h) $(B)/config.mk
 	$(COMPILE) -o $@ $< $(LINK)
 
-$(B)/bench: bench/bench.c cmha.h $(B)/config.mk
-	$(COMPILE) -o $@ $< $(LINK)
+$(B)/bench: $(wildcard bench/*.c) bench/bench.h $(B)/cmha.o
+	$(COMPILE) -o $@ $(filter %.c,$^) $(B)/cmha.o $(LINK)
 
 # These leave CMHA_IMPLEMENTATION to the build: here they share the tests' object.
 $(EXTENSIONS): $(B)/%: examples/%.c examples/extensions/extension.h $(B)/cmha.o
@@ -137,7 +137,7 @@ extensions: $(EXTENSIONS)
 	@for e in $^; do echo "---- $$e"; $$e || exit 1; done
 
 bench: $(B)/bench
-	$(B)/bench
+	$(B)/bench $(or $(ARGS),--json $(B)/bench.json --svg $(B)/bench.svg)
 
 test: all
 	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/run.sh $(B)

@@ -196,6 +196,19 @@ if [ -x "$P/rag" ]; then
     one "rag, a base of another width" complains "$P/rag" --model "$W/rag" --base "$W/other.base"
     one "rag --help" works "$P/rag" --help
 fi
+if [ -x "$P/bench" ]; then
+    one "bench --quick maps" works "$P/bench" --quick maps --json "$W/bench.json" --svg "$W/bench.svg"
+    one "bench prints a table" says '^  cmha .* x '
+    command -v python3 >/dev/null 2>&1 && one "bench --json is JSON, with numbers" python3 -c \
+        'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(not (d["machine"]["threads"] > 0 and all(
+            r["section"] == "maps" and r["name"] and r["n"] > 0 and r["unit"] and r["value"] > 0 and "ratio" in r for r in d["results"])))' \
+        "$W/bench.json"
+    one "bench --svg is a chart" grep -q '<polyline' "$W/bench.svg"
+    one "bench, no such section" complains "$P/bench" telepathy
+    one "bench, no such section: status 2" sh -c "'$P/bench' telepathy 2> $W/out; [ \$? -eq 2 ]"
+    one "bench, a file that cannot be written" complains "$P/bench" maps --json "$W/nowhere/bench.json"
+    one "bench --help" works "$P/bench" --help
+fi
 for n in block plain_kernels; do
     [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ]
 done

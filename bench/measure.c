@@ -1,0 +1,160 @@
+/* Time, memory and the work that everything else is held against. */
+#include "bench/bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+
+double seconds(void) {
+    struct timeval t;
+    gettimeofday(&t, NULL);
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+double machine_load(void) {
+    double load = 0;
+#ifdef __linux__
+    if (getloadavg(&load, 1) != 1) load = 0;
+#endif
+    return load;
+}
+
+void die(int status, const char *what, const char *detail) {
+    fflush(stdout);
+    fprintf(stderr, "bench: %s%s\n", what, detail);
+    exit(status);
+}
+
+void check(cmha_status status) {
+    if (status) die(1, *cmha_error(&ctx) ? cmha_error(&ctx) : cmha_status_string(status), "");
+}
+
+void *take(size_t bytes) {
+    void *memory = calloc(bytes ? bytes : 1, 1);
+    if (!memory) die(1, "no memory", "");
+    return memory;
+}
+
+cmha_real *array(size_t n, cmha_rng *rng) {
+    cmha_real *x = take(n * sizeof *x);
+    volatile cmha_real *page = x; /* a page that nobody has written is one page of zeros for all, and reading it takes no time */
+    for (size_t i = 0; i < n; i += 1024) page[i] = 0;
+    for (size_t i = 0; rng && i < n; i++) x[i] = (cmha_real)cmha_rng_normal(rng);
+    return x;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double median(double *values, int n) {
+    qsort(values, (size_t)n, sizeof *values, ascending);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+void compare(job *jobs, size_t n) {
+    double(*times)[RUNS] = take(n * sizeof *times), begin;
+    for (size_t i = 0; i < n; i++) {
+        if (jobs[i].calls) continue;
+        jobs[i].run(jobs[i].work);
+        begin = seconds();
+        do jobs[i].run(jobs[i].work), jobs[i].calls++;
+        while (seconds() - begin < 0.01);
+    }
+    for (int r = 0; r < RUNS; r++)
+        for (size_t i = 0; i < n; i++) {
+            begin = seconds();
+            for (int c = 0; c < jobs[i].calls; c++) jobs[i].run(jobs[i].work);
+            times[i][r] = (seconds() - begin) / jobs[i].calls;
+        }
+    for (size_t i = 0; i < n; i++) jobs[i].time = median(times[i], RUNS);
+    free(times);
+}
+
+/* ---- matrix products ---- */
+
+void product_open(product *p, size_t T, size_t I, size_t O, int threads) {
+    cmha_rng rng = cmha_rng_make(1, 0);
+    *p = (product){T, I, O, array(T * I, &rng), array(O * I, &rng), array(T * O, NULL), threads};
+}
+
+void product_close(product *p) { free(p->x), free(p->w), free(p->y); }
+
+double product_flops(const product *p) { return 2e-9 * (double)p->T * (double)p->I * (double)p->O; }
+
+void run_product(void *work) {
+    product *p = work;
+    int part, parts = p->threads;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(parts)
+#endif
+    for (part = 0; part < parts; part++) {
+        size_t begin = p->T * (size_t)part / (size_t)parts, end = p->T * (size_t)(part + 1) / (size_t)parts;
+        cmha_gemm(0, 1, end - begin, p->O, p->I, 1, p->x + begin * p->I, p->I, p->w, p->I, 0, p->y + begin * p->O, p->O);
+    }
+}
+
+static product reference;
+
+job gemm_job(void) {
+    if (!reference.x) product_open(&reference, 4096, 512, 1536, ctx.threads);
+    return (job){run_product, &reference, 0, 0};
+}
+
+double gemm_rate(const job *gemm) { return product_flops(&reference) / gemm->time; }
+
+/* ---- memory ---- */
+
+enum { LANES = 64 }; /* sums side by side, which the compiler may then turn into vectors */
+
+static double read_part(const cmha_real *x, size_t n) {
+    cmha_real lanes[LANES] = {0}, sum = 0;
+    for (size_t i = 0; i + LANES <= n; i += LANES)
+        for (size_t j = 0; j < LANES; j++) lanes[j] += x[i + j];
+    for (size_t j = 0; j < LANES; j++) sum += lanes[j];
+    return (double)sum;
+}
+
+void run_read(void *work) {
+    memory_work *m = work;
+    double sum = 0;
+    int part, parts = ctx.threads;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(parts) reduction(+ : sum)
+#endif
+    for (part = 0; part < parts; part++) {
+        size_t begin = m->n * (size_t)part / (size_t)parts, end = m->n * (size_t)(part + 1) / (size_t)parts;
+        sum += read_part(m->a + begin, end - begin);
+    }
+    m->sum = sum;
+}
+
+void run_copy(void *work) {
+    memory_work *m = work;
+    int part, parts = ctx.threads;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(parts)
+#endif
+    for (part = 0; part < parts; part++) {
+        size_t begin = m->n * (size_t)part / (size_t)parts, end = m->n * (size_t)(part + 1) / (size_t)parts;
+        memcpy(m->b + begin, m->a + begin, (end - begin) * sizeof *m->a);
+    }
+}
+
+static void triad_part(const cmha_real *a, const cmha_real *b, cmha_real *c, size_t n) {
+    for (size_t i = 0; i < n; i++) c[i] = a[i] + (cmha_real)0.5 * b[i];
+}
+
+void run_triad(void *work) {
+    memory_work *m = work;
+    int part, parts = ctx.threads;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(parts)
+#endif
+    for (part = 0; part < parts; part++) {
+        size_t begin = m->n * (size_t)part / (size_t)parts, end = m->n * (size_t)(part + 1) / (size_t)parts;
+        triad_part(m->a + begin, m->b + begin, m->c + begin, end - begin);
+    }
+}

@@ -1,0 +1,316 @@
+/* Sections of whole models: kinds, train, decode, memory; and work for programs that take turns with this one. */
+#include "bench/bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double MIB = 1048576, KIB = 1024;
+
+/* 10^9 FLOPs of a pass over batch x length tokens: 2 a weight and token in matrices and causal attention's two half products a
+   layer; a backward takes 4 and five half products more. The lookup of an embedding multiplies nothing. */
+static double pass_flops(const cmha_model *model, size_t batch, size_t length, int backward) {
+    const cmha_model_config *c = &model->config;
+    double tokens = (double)(batch * length), weights = 0;
+    for (size_t i = 0; i < model->n_parameters; i++) {
+        const cmha_parameter *p = &model->parameters[i];
+        if (p->tensor.rank == 2 && p->decay && &p->tensor != model->position_weight) weights += (double)p->tensor.size;
+    }
+    if (!c->tied) weights -= (double)(c->vocabulary * c->d_model);
+    return 1e-9 * tokens * ((backward ? 6 : 2) * weights + (backward ? 7 : 2) * (double)(c->n_layers * length * c->d_model));
+}
+
+/* ---- training ---- */
+
+/* "KIND,FIELD=VALUE,..", the fields those of the model or of the trainer (which may be NULL) */
+static void configure(const char *kind, cmha_model_config *mc, cmha_trainer_config *tc) {
+    char text[128], *field, *value;
+    snprintf(text, sizeof text, "%s", kind);
+    field = strtok(text, ",");
+    check(cmha_kind(&ctx, field, mc));
+    while ((field = strtok(NULL, ",")) != NULL) {
+        if (!(value = strchr(field, '='))) die(2, "not FIELD=VALUE: ", field);
+        *value++ = '\0';
+        if (!tc || cmha_config_set(&ctx, cmha_trainer_table(), tc, field, value) == CMHA_ERR_NOT_FOUND)
+            check(cmha_config_set(&ctx, cmha_model_table(), mc, field, value));
+    }
+}
+
+void training_open(training *t, const char *preset, const char *kind, size_t batch) {
+    enum { BYTES = 1 << 16 };
+    cmha_rng rng = cmha_rng_make(4, 0);
+    cmha_model_config mc;
+    cmha_trainer_config tc;
+    memset(t, 0, sizeof *t);
+    t->bytes = take(BYTES);
+    for (size_t i = 0; i < BYTES; i++) t->bytes[i] = (unsigned char)(' ' + cmha_rng_below(&rng, 64));
+    t->text = (cmha_tokens){t->bytes, BYTES, 1, NULL, 0};
+    if (cmha_preset(preset, &mc, &tc)) die(2, "no such preset: ", preset);
+    configure(kind, &mc, &tc);
+    if (batch) tc.batch = batch;
+    check(cmha_model_init(&t->model, &ctx, &mc));
+    check(cmha_trainer_init(&t->trainer, &t->model, &tc));
+}
+
+void training_close(training *t) { cmha_trainer_close(&t->trainer), cmha_model_close(&t->model), free(t->bytes); }
+
+void run_training(void *work) {
+    training *t = work;
+    double loss;
+    check(cmha_trainer_step(&t->trainer, &t->text, &loss));
+}
+
+static void bench_steps(const char *preset, size_t batch) {
+    static const char *const kinds[2] = {"rope", "cmha"};
+    training t[2];
+    job jobs[3] = {{run_training, &t[0], 0, 0}, {run_training, &t[1], 0, 0}, gemm_job()};
+    for (int k = 0; k < 2; k++) training_open(&t[k], preset, kinds[k], batch);
+    compare(jobs, 3);
+    for (int k = 0; k < 2; k++) {
+        const cmha_trainer_config *tc = &t[k].trainer.config;
+        double time = jobs[k].time, rate = pass_flops(&t[k].model, tc->batch, tc->length, 1) / time;
+        size_t memory;
+        cell cells[2];
+        char name[40];
+        check(cmha_model_memory(&ctx, &t[k].model.config, tc->batch, tc->length, NULL, &memory));
+        cells[0] = (cell){(double)(tc->batch * tc->length) / time, {rate / gemm_rate(&jobs[2]), time / jobs[0].time}};
+        cells[1] = (cell){(double)memory / MIB, {NAN, NAN}};
+        snprintf(name, sizeof name, "%s, %s", preset, kinds[k]);
+        report_row(name, tc->batch, cells);
+        training_close(&t[k]);
+    }
+}
+
+void bench_train(void) {
+    static const column columns[] = {{"training", "tokens/s", {"gemm", "rope"}, 0}, {"memory", "MiB", {NULL, NULL}, 0}};
+    report_table("train", "forward, backward, clipping and AdamW; sequences of 128 (tiny) and 512 (paper)", "batch", columns,
+                 2);
+    bench_steps("tiny", 0);
+    bench_steps("paper", quick ? 1 : 0);
+}
+
+/* ---- reading and writing ---- */
+
+void decoder_open(decoder *d, const char *kind, size_t context) {
+    cmha_model_config mc;
+    memset(d, 0, sizeof *d);
+    check(cmha_preset("paper", &mc, NULL));
+    mc.dropout = mc.attention_dropout = 0;
+    configure(kind, &mc, NULL);
+    check(cmha_model_init(&d->model, &ctx, &mc));
+    check(cmha_cache_init(&d->cache, &d->model, 1, context + DECODED, 0));
+    d->context = context, d->ids = take(context * sizeof *d->ids), d->logits = array(mc.vocabulary, NULL);
+    for (size_t i = 0; i < context; i++) d->ids[i] = (int32_t)(i * 31 % 256);
+    run_prefill(d);
+}
+
+void decoder_close(decoder *d) { cmha_cache_close(&d->cache), cmha_model_close(&d->model), free(d->ids), free(d->logits); }
+
+void run_prefill(void *work) {
+    decoder *d = work;
+    cmha_cache_reset(&d->cache);
+    check(cmha_cache_append(&d->cache, d->ids, d->context, d->logits));
+}
+
+void run_decode(void *work) {
+    decoder *d = work;
+    d->cache.length = d->context - DECODED / 2; /* the tokens after these are overwritten */
+    for (size_t i = 0; i < DECODED; i++) check(cmha_cache_append(&d->cache, d->ids + i, 1, d->logits));
+}
+
+/* What a token reads: every weight, and the keys and values of the tokens before it. */
+static double decode_bytes(const decoder *d) {
+    double cache = (double)d->cache.size * (double)d->context / (double)d->cache.capacity;
+    return ((double)d->model.size + cache) * (double)sizeof(cmha_real);
+}
+
+static void bench_context(size_t n) {
+    static const char *const kinds[3] = {"rope", "cmha", "dot"};
+    decoder d[3];
+    memory_work m = {0, NULL, NULL, NULL, 0};
+    job jobs[8];
+    for (size_t k = 0; k < 3; k++) {
+        decoder_open(&d[k], kinds[k], n);
+        jobs[2 * k] = (job){run_prefill, &d[k], 0, 0}, jobs[2 * k + 1] = (job){run_decode, &d[k], 0, 0};
+    }
+    m.n = (size_t)(decode_bytes(&d[0]) / (double)sizeof(cmha_real)), m.a = array(m.n, NULL);
+    jobs[6] = gemm_job(), jobs[7] = (job){run_read, &m, DECODED, 0}; /* as often as tokens, so that caches help it as much */
+    compare(jobs, 8);
+    for (size_t k = 0; k < 3; k++) {
+        double prefill = jobs[2 * k].time, write = jobs[2 * k + 1].time, bytes = decode_bytes(&d[k]);
+        double rate = pass_flops(&d[k].model, 1, n, 0) / prefill;
+        double share = DECODED * bytes * jobs[7].time / write / decode_bytes(&d[0]);
+        cell cells[3] = {{(double)n / prefill, {rate / gemm_rate(&jobs[6]), prefill / jobs[0].time}},
+                         {DECODED / write, {share, write / jobs[1].time}},
+                         {bytes / MIB, {NAN, NAN}}};
+        report_row(kinds[k], n, cells);
+    }
+    for (size_t k = 0; k < 3; k++) decoder_close(&d[k]);
+    free(m.a);
+}
+
+void bench_decode(void) {
+    static const column columns[] = {{"prompt", "tokens/s", {"gemm", "rope"}, 0},
+                                     {"one by one", "tokens/s", {"bandwidth", "rope"}, 0},
+                                     {"a token reads", "MiB", {NULL, NULL}, 0}};
+    report_table("decode", "paper preset, one sequence: a prompt of n tokens, then one by one; \"of read\": of reading alone",
+                 "n", columns, 3);
+    bench_context(512);
+    if (!quick) bench_context(2048);
+}
+
+/* ---- memory ---- */
+
+static double training_bytes(const cmha_model_config *mc, size_t batch, size_t length) {
+    size_t bytes;
+    check(cmha_model_memory(&ctx, mc, batch, length, NULL, &bytes));
+    return (double)bytes;
+}
+
+/* What a token more adds in a layer more: the second difference, so that parameters, logits and scratch drop out. */
+static double layer_bytes(cmha_model_config mc, size_t batch, size_t length) {
+    double deep = training_bytes(&mc, 2 * batch, length) - training_bytes(&mc, batch, length);
+    mc.n_layers -= 1;
+    return (deep - (training_bytes(&mc, 2 * batch, length) - training_bytes(&mc, batch, length))) / (double)(batch * length);
+}
+
+void bench_memory(void) {
+    static const column columns[] = {{"parameters", "MiB", {NULL, NULL}, 0}, {"training", "MiB", {"rope", NULL}, 0},
+                                     {"a token, a layer", "KiB", {"rope", NULL}, 0}};
+    static const struct { const char *name, *preset; size_t batch, length; } rows[] = {
+        {"tiny, 16 x 128", "tiny", 16, 128},     {"paper, 8 x 512", "paper", 8, 512}, {"paper, 2 x 2048", "paper", 2, 2048},
+        {"paper, 1 x 8192", "paper", 1, 8192}, {"crat, 4 x 512", "crat", 4, 512}};
+    report_table("memory", "of CMHA as the library asks for it, to the byte (cmha_model_memory)", "length", columns, 3);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cmha_model_config mc, rope;
+        size_t parameters, b = rows[i].batch, n = rows[i].length;
+        cell cells[3];
+        check(cmha_preset(rows[i].preset, &mc, NULL));
+        rope = mc, rope.attention = CMHA_ATTENTION_ROPE;
+        check(cmha_model_memory(&ctx, &mc, b, n, &parameters, NULL));
+        cells[0] = (cell){(double)parameters / MIB, {NAN, NAN}};
+        cells[1] = (cell){training_bytes(&mc, b, n) / MIB, {training_bytes(&mc, b, n) / training_bytes(&rope, b, n), NAN}};
+        cells[2] = (cell){layer_bytes(mc, b, n) / KIB, {layer_bytes(mc, b, n) / layer_bytes(rope, b, n), NAN}};
+        if (mc.family == CMHA_FAMILY_CRAT) cells[1].of[0] = cells[2].of[0] = NAN;
+        report_row(rows[i].name, n, cells);
+    }
+}
+
+/* ---- kinds: one layer of the paper preset each ---- */
+
+typedef struct layer {
+    cmha_model model;
+    cmha_model_config config;
+    cmha_batch batch;
+} layer;
+
+static void run_layer_forward(void *work) {
+    layer *l = work;
+    double loss;
+    check(cmha_model_loss(&l->model, &l->batch, &loss));
+}
+
+static void run_layer(void *work) {
+    layer *l = work;
+    double loss;
+    check(cmha_model_gradient(&l->model, &l->batch, 1, 0, &loss));
+}
+
+static void layer_open(layer *l, const char *name, size_t n) {
+    static int32_t ids[4096];
+    memset(l, 0, sizeof *l);
+    check(cmha_preset("paper", &l->config, NULL));
+    l->config.n_layers = 1, l->config.dropout = l->config.attention_dropout = 0, l->config.max_positions = 16384;
+    check(cmha_kind(&ctx, name, &l->config));
+    check(cmha_model_init(&l->model, &ctx, &l->config));
+    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)(i * 31 % 256);
+    l->batch.ids = l->batch.targets = ids, l->batch.batch = 1, l->batch.length = n;
+}
+
+/* KiB that a token adds to a cache, and what does not depend on the length; NAN: no cache. */
+static void cache_size(layer *l, double *a_token, double *constant) {
+    double size[2];
+    *a_token = *constant = NAN;
+    for (int i = 0; i < 2; i++) {
+        cmha_cache cache;
+        if (cmha_cache_init(&cache, &l->model, 1, (size_t)1024 << i, 0)) return;
+        size[i] = (double)(cache.size * sizeof(cmha_real)) / KIB;
+        cmha_cache_close(&cache);
+    }
+    *a_token = (size[1] - size[0]) / 1024, *constant = 2 * size[0] - size[1];
+}
+
+static void bench_kind(const char *name, layer *rope, size_t n) {
+    layer l;
+    job jobs[] = {{run_layer_forward, &l, 0, 0}, {run_layer, &l, 0, 0}, {run_layer_forward, rope, 0, 0}, {run_layer, rope, 0, 0}};
+    double us = 1e6 / (double)n;
+    cell cells[7];
+    layer_open(&l, name, n);
+    compare(jobs, 4);
+    cells[0] = (cell){us * jobs[0].time, {jobs[0].time / jobs[2].time, NAN}};
+    cells[1] = (cell){us * jobs[1].time, {jobs[1].time / jobs[3].time, NAN}};
+    for (size_t i = 0; i < 3; i++) cells[2 + i] = (cell){training_bytes(&l.config, 1, (size_t)2048 << i) / MIB, {NAN, NAN}};
+    cache_size(&l, &cells[5].value, &cells[6].value);
+    for (int i = 5; i < 7; i++) cells[i].of[0] = cells[i].of[1] = NAN;
+    report_row(name, n, cells);
+    cmha_model_close(&l.model);
+}
+
+void bench_kinds(void) {
+    static const column columns[] = {{"forward", "us a token", {"rope", NULL}, 0},
+                                     {"with backward", "us a token", {"rope", NULL}, 0},
+                                     {"n 2048", "MiB", {NULL, NULL}, 0}, {"n 4096", "MiB", {NULL, NULL}, 0},
+                                     {"n 8192", "MiB", {NULL, NULL}, 0}, {"cache", "KiB/token", {NULL, NULL}, 0},
+                                     {"constant", "KiB", {NULL, NULL}, 0}};
+    const size_t n = quick ? 512 : 2048;
+    const char *name;
+    layer rope;
+    layer_open(&rope, "rope", n);
+    report_table("kinds", "one layer: d 512, 8 heads, d_ff 1024, one sequence; memory of training and of a cache", "n", columns, 7);
+    for (size_t i = 0; (name = cmha_kind_name(i, NULL)) != NULL; i++) bench_kind(name, &rope, n);
+    cmha_model_close(&rope.model);
+}
+
+/* ---- taking turns with other programs ---- */
+
+static void serve(const char *unit, void (*run)(void *), void *work, double share) {
+    char line[256];
+    run(work);
+    printf("ready: seconds %s\n", unit);
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        double begin = seconds();
+        run(work);
+        printf("%.9f\n", (seconds() - begin) * share);
+        fflush(stdout);
+    }
+}
+
+static void run_both(void *work) { run_core_forward(work), run_core_backward(work); }
+
+void bench_serve(const char *what) {
+    char work[16], first[24], kind[128], rest;
+    size_t n = 0;
+    if (sscanf(what, "%15[^/]/%23[^/]/%127[^/]%c", work, first, kind, &rest) != 3)
+        die(2, "--serve wants WORK/SIZE/KIND, not ", what);
+    if (!strcmp(work, "train")) {
+        training t;
+        training_open(&t, first, kind, 0);
+        serve("a step", run_training, &t, 1);
+        training_close(&t);
+        return;
+    }
+    if (sscanf(first, "%9zu%c", &n, &rest) != 1 || n < DECODED) die(2, "not a length of at least 16: ", first);
+    if (!strcmp(work, "attention")) {
+        core *c = core_open(kind, 64, n, NULL);
+        serve("a forward and a backward", run_both, c, 1);
+        core_close(c);
+    } else if (!strcmp(work, "prefill") || !strcmp(work, "decode")) {
+        decoder d;
+        decoder_open(&d, kind, n);
+        if (*work == 'p') serve("a prompt", run_prefill, &d, 1);
+        else serve("a token", run_decode, &d, 1.0 / DECODED);
+        decoder_close(&d);
+    } else die(2, "no such work, see --help: ", work);
+}
