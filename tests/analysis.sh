@@ -159,7 +159,7 @@ coverage() {
     covered() { # TEST VERSION ARGUMENT...
         n=$1 v=$2; shift 2
         case $n in ${ONLY:-*}) ;; *) return;; esac
-        case $v in double) flag=-DCMHA_DOUBLE;; *) flag=;; esac
+        case $v in double) flag=-DCMHA_DOUBLE;; plain) flag=-DCMHA_NO_SIMD;; builtin) flag=-DCMHA_NO_CBLAS;; *) flag=;; esac
         cat > "$W/run-$n-$v" <<RUN
 gcc -O1 $openmp $blas $flag -I. -DCMHA_TEST_LINKED tests/$n.c $W/$v.o -o $W/$n-$v --coverage -fno-profile-arcs -fno-test-coverage \
     $CMHA_LIBS && $W/$n-$v $*
