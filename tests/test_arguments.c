@@ -862,7 +862,7 @@ static const char *ugly_name(void) {
     ROW(archive_unusable, CMHA_ERR_STATE, NULL, unusable_archive(f))                                                               \
     ROW(archive_read_nothing, CMHA_ERR_ARGUMENT, "archive", cmha_archive_read(&f->archive, NULL, f->logits))                       \
     ROW(archive_read_no_out, CMHA_ERR_ARGUMENT, "archive", cmha_archive_read(&f->archive, f->archive.tensors, NULL))               \
-    ROW(archive_read_other, CMHA_ERR_FORMAT, "I64", cmha_archive_read_i64(&f->archive, f->archive.tensors, (int64_t *)&f->loss))   \
+    ROW(archive_read_other, CMHA_ERR_FORMAT, "I64", cmha_archive_read_i64(&f->archive, f->archive.tensors, (int64_t *)(void *)&f->loss)) \
     ROW(archive_find_nothing, CMHA_OK, NULL, cmha_archive_find(&f->archive, NULL) || cmha_archive_find(NULL, "x") ||               \
                                                      cmha_archive_metadata(NULL, "x") || cmha_archive_metadata(&f->archive, NULL)  \
                                                  ? CMHA_ERR_STATE                                                                  \
