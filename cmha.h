@@ -12813,7 +12813,7 @@ static int64_t cmha__signed_of(uint64_t bits) {
 static void cmha__swap_words(void *words, size_t n, size_t width) {
     unsigned char *at = (unsigned char *)words, other[8];
     size_t i, j;
-    if (width == 1 || cmha__little_endian()) return;
+    if (!words || width == 1 || cmha__little_endian()) return; /* no words are NULL */
     for (i = 0; i < n; i++, at += width) {
         for (j = 0; j < width; j++) other[j] = at[width - 1 - j];
         memcpy(at, other, width);
