@@ -88,10 +88,12 @@ library() {
 
 sanitize() {
     CMHA_TEST_QUICK=${CMHA_TEST_QUICK-1}; export CMHA_TEST_QUICK
-    s="-std=gnu99 -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=address,undefined,float-cast-overflow"
     need gcc gcc
+    need clang clang
+    echo 'int main(void) { return 0; }' | clang -fsanitize=address,undefined -x c - -o "$W/probe" > /dev/null 2>&1 ||
+        { echo "make $what needs the sanitizers of clang: apt-get install libclang-rt-dev (Debian, Ubuntu)" >&2; exit 1; }
+    s="-std=gnu99 -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=address,undefined,float-cast-overflow"
     suite gcc gcc "$s $openmp" env
-    need clang "clang libclang-rt-dev"
     suite clang clang "$s,integer -fsanitize-ignorelist=tests/integer.ignore" env
 }
 
