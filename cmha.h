@@ -1910,6 +1910,10 @@ CMHA__UNUSED static cmha_status cmha__fail(cmha_context *ctx, cmha_status status
     return status;
 }
 
+#ifdef __clang_analyzer__ /* does not look into functions with variable arguments, and would take the status for any, CMHA_OK too */
+#define cmha__fail(ctx, status, ...) ((void)cmha__fail(ctx, status, __VA_ARGS__), (status))
+#endif
+
 CMHA_DEF const char *cmha_error(const cmha_context *context) {
     return context ? context->detail : "";
 }
@@ -9845,16 +9849,17 @@ static void cmha__retrieve_phasors(const cmha__retrieve_saved *s, const cmha_rea
         }
 }
 
-/* Weights of the queries, or (dweights not NULL) the gradient of their logits. */
-static void cmha__retrieve_weights(const cmha__retrieve_saved *s, const cmha_real *logits, const cmha_real *dweights,
-                                   cmha_real *out) {
+/* The gradient of the logits of the queries' weights. */
+static void cmha__retrieve_weights_backward(const cmha__retrieve_saved *s, const cmha_real *dweights, cmha_real *dlogits) {
     size_t M = s->args.queries, m;
-    cmha_real mean = 0, sum;
-    if (dweights) {
-        for (m = 0; !s->args.raw_weights && m < M; m++) mean += s->weights[m] * dweights[m];
-        for (m = 0; m < M; m++) out[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
-        return;
-    }
+    cmha_real mean = 0;
+    for (m = 0; !s->args.raw_weights && m < M; m++) mean += s->weights[m] * dweights[m];
+    for (m = 0; m < M; m++) dlogits[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
+}
+
+static void cmha__retrieve_weights(const cmha__retrieve_saved *s, const cmha_real *logits, cmha_real *out) {
+    size_t M = s->args.queries, m;
+    cmha_real sum;
     memcpy(out, logits, M * sizeof *out);
     if (s->args.raw_weights) return;
     sum = cmha__exp_shifted(out, M, cmha__largest(out, M));
@@ -9880,7 +9885,7 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
             if (du) cmha__retrieve_phasors(s, r->in[0]->data, lo, hi, du, dq);
         }
         for (c = 0; c < threads; c++) cmha__axpy(M, 1, partial + c * part, partial + threads * part);
-        if (dl) cmha__retrieve_weights(s, NULL, partial + threads * part, dl);
+        if (dl) cmha__retrieve_weights_backward(s, partial + threads * part, dl);
     }
     cmha__rewind(tape, mark);
     return tape->status;
@@ -9955,7 +9960,7 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     s->found = (unsigned char *)cmha_tape_alloc(tape, s->T);
     if (!y || tape->status) return NULL;
     if (knowledge && knowledge->n && args->top && Q && s->d_r) s->vectors = knowledge->vectors, s->features = knowledge->features;
-    if (!cmha__dry(tape)) cmha__retrieve_weights(s, w_logits->data, NULL, s->weights);
+    if (!cmha__dry(tape)) cmha__retrieve_weights(s, w_logits->data, s->weights);
     mark = cmha__mark_of(tape);
     cmha__retrieve_run(tape, knowledge, s, &search, q, y->data);
     cmha__rewind(tape, mark);
@@ -12954,7 +12959,7 @@ static int64_t cmha__signed_of(uint64_t bits) {
 static void cmha__swap_words(void *words, size_t n, size_t width) {
     unsigned char *at = (unsigned char *)words, other[8];
     size_t i, j;
-    if (width == 1 || cmha__little_endian()) return;
+    if (!words || width == 1 || cmha__little_endian()) return; /* no words are NULL */
     for (i = 0; i < n; i++, at += width) {
         for (j = 0; j < width; j++) other[j] = at[width - 1 - j];
         memcpy(at, other, width);

@@ -637,14 +637,33 @@ static inline int text_weights(const char *list, const double *values, const siz
     return i == classes ? 1 : text_fail(error, "not a weight for each of %zu classes: %.100s", classes, list);
 }
 
-/* A line for each name. */
+/* rename that replaces an old file everywhere: Windows' own refuses to. */
+static inline int text_replace(const char *from, const char *to) {
+#ifdef _WIN32
+    (void)remove(to);
+#endif
+    return rename(from, to) == 0;
+}
+
+/* A line for each name; written to path + ".tmp" and renamed, so that a run that is stopped leaves the old file or the new one. */
 static inline int text_labels_save(const text_labels *l, const char *path, char *error) {
-    FILE *file = fopen(path, "wb");
-    size_t i;
-    int bad = !file;
+    size_t length = strlen(path), i;
+    char *beside = (char *)malloc(length + 5);
+    struct stat about;
+    FILE *file = NULL;
+    int bad;
+    if (!beside) return text_fail(error, "no memory to write %s", path);
+    snprintf(beside, length + 5, "%s.tmp", path);
+    if (stat(path, &about) || S_ISREG(about.st_mode)) file = fopen(beside, "wb");
+    bad = !file;
     for (i = 0; file && i < l->n; i++)
         bad |= fwrite(l->names[i].at, 1, l->names[i].n, file) != l->names[i].n || putc('\n', file) == EOF;
-    if (file) bad |= fclose(file) != 0;
+    if (file) {
+        bad |= fclose(file) != 0;
+        bad = bad || !text_replace(beside, path);
+        if (bad) (void)remove(beside);
+    }
+    free(beside);
     return bad ? text_fail(error, "cannot write %s", path) : 1;
 }
 

@@ -151,8 +151,8 @@ static inline int text_add_pieces(text_bag *characters, text_bag *endings, text_
    come `least` times or more. */
 static inline int text_list(text_bag *list, const text_bag *from, size_t most, size_t least, char *error) {
     size_t *order = (size_t *)malloc((2 * from->n + 1) * sizeof *order), i;
-    int done = order ? 1 : text_fail(error, "no memory for a vocabulary");
-    if (!done) return text_bag_close(list), 0;
+    int done = 1;
+    if (!order) return text_bag_close(list), text_fail(error, "no memory for a vocabulary");
     text_bag_order(from, order);
     for (i = 0; done && i < from->n && list->n < most && from->count[order[i]] >= least; i++)
         done = text_bag_add(list, text_bag_at(from, order[i]), 1, NULL, error);

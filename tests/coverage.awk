@@ -5,7 +5,8 @@ FNR == 1 { line = 0 }
     split($0, part, ":")
     count = part[1]
     gsub(/ /, "", count)
-    if (part[2] + 0 == 0) next
+    if (part[2] + 0 == 0) { if (part[3] == "Source") ours = part[4] ~ /cmha\.h$/; next }
+    if (!ours) next
     if (part[2] + 0 != line) k = 0
     line = part[2] + 0
     text[line] = substr($0, length(part[1]) + length(part[2]) + 3)
@@ -14,7 +15,7 @@ FNR == 1 { line = 0 }
     if (count + 0 > 0) run[line] = 1
     if (line > last) last = line
 }
-/^branch/ {
+ours && /^branch/ {
     way = line SUBSEP k++
     if (!(way in ways)) { ways[way] = 0; out[line]++; branches++ }
     if ($3 == "taken" && $4 + 0 > 0 && !ways[way]) { ways[way] = 1; taken[line]++; all_taken++ }

@@ -329,6 +329,16 @@ static cmha_status write_item(fixture *f, const char *name, int rank, const size
     return cmha_archive_write(&f->ctx, missing_path, &item, 1, NULL, 0);
 }
 
+static const char *const no_utf8[2] = {"key", "\xff"};
+
+static cmha_status write_twice(fixture *f) {
+    cmha_archive_item items[2];
+    memset(items, 0, sizeof items);
+    items[0].name = items[1].name = "x", items[0].rank = items[1].rank = 1;
+    items[0].shape = items[1].shape = f->x->shape, items[0].data = items[1].data = f->x->data;
+    return cmha_archive_write(&f->ctx, missing_path, items, 2, NULL, 0);
+}
+
 /* A tape in the failed state: everything is NULL, the first failure stays. */
 static cmha_status failed_tape(fixture *f) {
     ops_inputs s;
@@ -454,6 +464,7 @@ static const char *ugly_name(void) {
     ROW(model_crat_odd, CMHA_ERR_ARGUMENT, "n_heads must divide", MODEL_AS("family=crat d_model=12 attention=dot"))                \
     ROW(model_crat_heads, CMHA_ERR_ARGUMENT, "real_heads", MODEL_AS("family=crat real_heads=3 imag_heads=2"))                      \
     ROW(model_crat_heads_wrap, CMHA_ERR_ARGUMENT, "real_heads", MODEL_AS("family=crat real_heads=1024 imag_heads=1024"))           \
+    ROW(model_crat_activation, CMHA_ERR_ARGUMENT, "gelu_erf", MODEL_AS("family=crat activation=relu"))                             \
     ROW(model_crat_lag_causal, CMHA_ERR_ARGUMENT, "lag", MODEL_AS("family=crat crat_attention=lag"))                               \
     ROW(memory_no_context, CMHA_ERR_STATE, NULL, cmha_model_memory(NULL, NULL, 1, 1, NULL, NULL))                                  \
     ROW(memory_bad_model, CMHA_ERR_SHAPE, "model", cmha_model_memory(&f->ctx, model_with(f, "n_heads", 3), 1, 1, NULL, NULL))      \
@@ -691,6 +702,7 @@ static const char *ugly_name(void) {
     ROW(sublayer_dropout_1, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_sublayer(TAPE, f->x, -1, f->w, f->b, NULL, 1, 1)))               \
     ROW(sublayer_dropout_nan, CMHA_ERR_ARGUMENT, "dropout",                                                                        \
         OP(cmha_sublayer(TAPE, f->x, -1, f->w, f->b, NULL, 1, (cmha_real)NAN)))                                                    \
+    ROW(reflect_sizes, CMHA_ERR_SHAPE, "reflect", OP(cmha_reflect(TAPE, f->planes, f->planes, f->x, 1, CMHA_FUSION_CONVEX, NULL))) \
     ROW(sublayer_act, CMHA_ERR_ARGUMENT, "activation", OP(cmha_sublayer(TAPE, f->x, 17, f->w, f->b, NULL, 1, 0)))                  \
     ROW(layernorm_weight, CMHA_ERR_SHAPE, "norm", OP(cmha_layernorm(TAPE, f->x, f->w, NULL, 0)))                                   \
     ROW(layernorm_bias, CMHA_ERR_SHAPE, "norm", OP(cmha_layernorm(TAPE, tensor(f, 2, 4, 5, 1), f->b, f->w, 0)))                    \
@@ -862,13 +874,15 @@ static const char *ugly_name(void) {
     ROW(archive_unusable, CMHA_ERR_STATE, NULL, unusable_archive(f))                                                               \
     ROW(archive_read_nothing, CMHA_ERR_ARGUMENT, "archive", cmha_archive_read(&f->archive, NULL, f->logits))                       \
     ROW(archive_read_no_out, CMHA_ERR_ARGUMENT, "archive", cmha_archive_read(&f->archive, f->archive.tensors, NULL))               \
-    ROW(archive_read_other, CMHA_ERR_FORMAT, "I64", cmha_archive_read_i64(&f->archive, f->archive.tensors, (int64_t *)&f->loss))   \
+    ROW(archive_read_other, CMHA_ERR_FORMAT, "I64", cmha_archive_read_i64(&f->archive, f->archive.tensors, (int64_t *)(void *)&f->loss)) \
     ROW(archive_find_nothing, CMHA_OK, NULL, cmha_archive_find(&f->archive, NULL) || cmha_archive_find(NULL, "x") ||               \
                                                      cmha_archive_metadata(NULL, "x") || cmha_archive_metadata(&f->archive, NULL)  \
                                                  ? CMHA_ERR_STATE                                                                  \
                                                  : CMHA_OK)                                                                        \
     ROW(write_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_archive_write(NULL, missing_path, NULL, 0, NULL, 0))                       \
     ROW(write_no_path, CMHA_ERR_ARGUMENT, "archive write", cmha_archive_write(&f->ctx, NULL, NULL, 0, NULL, 0))                    \
+    ROW(write_twice, CMHA_ERR_ARGUMENT, "comes twice", write_twice(f))                                                             \
+    ROW(write_no_utf8, CMHA_ERR_ARGUMENT, "not UTF-8", cmha_archive_write(&f->ctx, missing_path, NULL, 0, no_utf8, 1))             \
     ROW(write_no_items, CMHA_ERR_ARGUMENT, "archive write", cmha_archive_write(&f->ctx, missing_path, NULL, 3, NULL, 0))           \
     ROW(write_no_metadata, CMHA_ERR_ARGUMENT, "archive write", cmha_archive_write(&f->ctx, missing_path, NULL, 0, NULL, 3))        \
     ROW(write_no_name, CMHA_ERR_ARGUMENT, "archive write", write_item(f, NULL, 1, f->x->shape, f->x->data))                        \

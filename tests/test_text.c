@@ -296,6 +296,22 @@ static void batches(void) {
     text_examples_close(&e), text_table_close(&t);
 }
 
+/* A save that cannot be leaves what was there, be it a file or a folder, and nothing beside it. */
+static void labels_unsaved(const text_labels *l) {
+    char beside[sizeof path + 4], folder[] = "/tmp/cmha-text-XXXXXX";
+    text_labels again;
+    text_slice kept = l->names[0];
+    snprintf(beside, sizeof beside, "%s.tmp", path);
+    CHECK(access(beside, F_OK) != 0);
+    CHECK(mkdtemp(folder) && !text_labels_save(l, folder, error) && one_line() && rmdir(folder) == 0);
+    CHECK(mkdir(beside, 0700) == 0);
+    l->names[0] = text_of("other");
+    CHECK(!text_labels_save(l, path, error) && one_line() && rmdir(beside) == 0);
+    l->names[0] = kept;
+    CHECK(text_labels_load(&again, path, error) && is(again.names[0], "-1"));
+    text_labels_close(&again);
+}
+
 static void labels(void) {
     text_table t;
     text_labels l, again;
@@ -313,6 +329,7 @@ static void labels(void) {
     l.n = 6;
     CHECK(text_labels_save(&l, path, error) && text_labels_load(&again, path, error));
     CHECK(again.n == 6 && is(again.names[2], "10") && is(again.names[3], "") && is(again.names[5], "yes"));
+    labels_unsaved(&l);
     text_labels_close(&again), text_labels_close(&again), text_labels_close(&l), text_table_close(&t);
     CHECK(!text_labels_save(&l, "there/is/no/such.file", error) && one_line());
     CHECK(!text_labels_load(&l, "there/is/no/such.file", error) && one_line());
