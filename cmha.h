@@ -4722,12 +4722,16 @@ static void cmha__peak_pair(const cmha_attention_args *a, const cmha__rows_of *q
 
 /* ---- Attention = feature map, core, and the feature map's backward ---- */
 
-/* How many pieces the tiles of one head are dealt out to, so that few long heads keep the cores busy too. By the shape alone: a number
-   that depended on the threads would change the order of sums. The terms of a complex softmax are of a head as a whole. */
-static size_t cmha__head_pieces(const cmha_attention_args *a) {
+/* How many pieces the tiles of a long head may be dealt out to, so that few heads keep the cores busy too; there is memory for them
+   whatever its length. By the shape alone: a number that depended on the threads would change the order of sums. The terms of a
+   complex softmax are of a head as a whole. */
+static size_t cmha__most_pieces(const cmha_attention_args *a) {
     size_t units = a->batch * a->kv_heads;
-    if (cmha__is_complex(a) || !units || units > 7 || a->n_q < 1024 || a->n_k < 1024) return 1;
-    return (8 + units - 1) / units;
+    return cmha__is_complex(a) || !units || units > 7 ? 1 : (8 + units - 1) / units;
+}
+
+static size_t cmha__head_pieces(const cmha_attention_args *a) {
+    return a->n_q < 1024 || a->n_k < 1024 ? 1 : cmha__most_pieces(a);
 }
 
 static int cmha__attention_threads(const cmha_attention_args *a) {
@@ -4755,7 +4759,7 @@ typedef struct cmha__shared {
 
 static size_t cmha__deal_shared(const cmha_attention_args *a, int mode, cmha_real *base, cmha__shared *x) {
     size_t heads = a->batch * a->heads, rows = cmha__has_peaks(a) ? heads * a->n_q : 0, used = 0;
-    size_t width = cmha__key_width(a), pieces = cmha__head_pieces(a), own = mode == CMHA__BACKWARD && pieces > 1 ? heads : 0;
+    size_t width = cmha__key_width(a), pieces = cmha__most_pieces(a), own = mode == CMHA__BACKWARD && pieces > 1 ? heads : 0;
     int learned = mode == CMHA__BACKWARD && a->kind == CMHA_ATTENTION_CMHA;
     x->partial = (double *)(void *)cmha__deal(base, &used,
                                               cmha__reals_for(learned ? heads * (a->d_k / 2) * 2 * sizeof(double) : 0));
