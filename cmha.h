@@ -1671,6 +1671,7 @@ typedef struct cmha_cache {
                                        value_width], or the state */
     size_t size;                    /* in cmha_real */
     int has_state;
+    cmha_storage storage;           /* BF16: of keys and values, two in 32 bits as cmha_packed has them, a row of values padded to 32 */
     size_t ready;                   /* a pass over so many tokens has the memory it needs */
     int32_t *ids;                   /* [2, batch, capacity]: the tokens held, and the ones being read */
     cmha_tape tape;                 /* of its passes: several caches, also in several threads, may share a model that nobody trains
@@ -7398,7 +7399,9 @@ CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double m
 }
 /* ---- Packed matrices ---- */
 
-enum { CMHA__GROUP = 4, CMHA__BLOCK = 64 }; /* rows and columns of a piece of a packed matrix */
+/* Rows and columns of a piece of a packed matrix. */
+#define CMHA__GROUP ((size_t)4)
+#define CMHA__BLOCK ((size_t)64)
 
 static size_t cmha__block_words(cmha_storage storage) { return storage == CMHA_STORAGE_INT8 ? 16 : 32; }
 static size_t cmha__blocks(size_t I) { return I / CMHA__BLOCK + (I % CMHA__BLOCK != 0); }
@@ -7432,6 +7435,19 @@ static inline cmha_real cmha__bf16_value(uint32_t half) {
     return (cmha_real)f;
 }
 
+/* Number i of a row of BF16: in word k of 16 the lower half is number k of the next 32, the upper half number k + 16. */
+static void cmha__half_put(uint32_t *words, size_t i, cmha_real x) {
+    uint32_t *word = words + i / 32 * 16 + i % 16, shift = i / 16 % 2 * 16;
+    *word = (*word & 0xffff0000u >> shift) | cmha__bf16(x) << shift;
+}
+
+/* to [32 n] = n times 16 words of BF16. */
+static void cmha__half_numbers(const uint32_t *words, size_t n, cmha_real *to) {
+    int k;
+    for (; n > 0; n--, words += 16, to += 32)
+        for (k = 0; k < 16; k++) to[k] = cmha__bf16_value(words[k] & 0xffff), to[16 + k] = cmha__bf16_value(words[k] >> 16);
+}
+
 /* A row's scale: its largest magnitude / 127; NaN where that is no number. */
 static cmha_real cmha__row_scale(const cmha_real *row, size_t n) {
     cmha_real most = 0;
@@ -7462,7 +7478,7 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
         for (i = 0; i < p->I; i++) {
             uint32_t *block = p->words + cmha__block_at(p, o, i / CMHA__BLOCK);
             if (bytes) block[i % 16] |= cmha__code(weight[i], scale) << i % CMHA__BLOCK / 16 * 8;
-            else block[i % CMHA__BLOCK / 32 * 16 + i % 16] |= cmha__bf16(weight[i]) << i / 16 % 2 * 16;
+            else cmha__half_put(block, i % CMHA__BLOCK, weight[i]);
         }
     }
 }
@@ -7470,15 +7486,9 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
 /* to [64] = a block as numbers, without the scale. */
 static void cmha__block_numbers(cmha_storage storage, const uint32_t *words, cmha_real *to) {
     int k, part;
-    if (storage == CMHA_STORAGE_INT8)
-        for (part = 0; part < 4; part++)
-            for (k = 0; k < 16; k++) to[part * 16 + k] = (cmha_real)((int32_t)((words[k] >> part * 8 & 255) ^ 128) - 128);
-    else
-        for (part = 0; part < 2; part++)
-            for (k = 0; k < 16; k++) {
-                to[part * 32 + k] = cmha__bf16_value(words[part * 16 + k] & 0xffff);
-                to[part * 32 + 16 + k] = cmha__bf16_value(words[part * 16 + k] >> 16);
-            }
+    if (storage == CMHA_STORAGE_BF16) cmha__half_numbers(words, 2, to);
+    for (part = 0; storage == CMHA_STORAGE_INT8 && part < 4; part++)
+        for (k = 0; k < 16; k++) to[part * 16 + k] = (cmha_real)((int32_t)((words[k] >> part * 8 & 255) ^ 128) - 128);
 }
 
 CMHA_DEF void cmha_unpack(const cmha_packed *p, size_t lo, size_t hi, cmha_real *weight) {
@@ -12707,13 +12717,19 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache) {
     if (cache) cache->length = cache->first = 0;
 }
 
+/* Numbers from one token's values to the next. */
+static size_t cmha__value_row(const cmha_cache *cache, const cmha_slot *slot) {
+    return cache->storage == CMHA_STORAGE_BF16 ? (slot->value_width + 31) / 32 * 32 : slot->value_width;
+}
+
 /* Places the next slot, if there is an array for it; 0 when a size overflows. */
 static int cmha__place_slot(cmha_cache *cache, const cmha_slot *like) {
     size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE, keys, values;
     cmha_slot slot = *like;
     if (!cmha__mul(tokens, cache->batch, &tokens) || !cmha__mul(tokens, slot.key_heads * slot.key_width, &keys) ||
-        !cmha__mul(tokens, slot.kv_heads * slot.value_width, &values))
+        !cmha__mul(tokens, slot.kv_heads * cmha__value_row(cache, &slot), &values))
         return 0;
+    if (cache->storage == CMHA_STORAGE_BF16) keys = cmha__reals_for(keys / 2 * 4), values = cmha__reals_for(values / 2 * 4);
     slot.keys = cache->size;
     if (slot.state) keys = slot.state, values = 0, cache->has_state = 1;
     if (!cmha__sum(cache->size, keys, &slot.values) || !cmha__sum(slot.values, values, &cache->size)) return 0;
@@ -12800,6 +12816,7 @@ CMHA_DEF cmha_status cmha_cache_init_with(cmha_cache *cache, cmha_model *model, 
     cache->batch = batch;
     cache->capacity = capacity;
     cache->slide = slide;
+    cache->storage = options ? options->storage : CMHA_STORAGE_FLOAT;
     if (!cmha__sum(capacity, CMHA__TILE - 1, &slots) || !cmha__place_all(cache) ||
         !cmha__mul(cache->size, sizeof(cmha_real), &bytes) || !cmha__mul(batch, capacity, &ids) ||
         !cmha__mul(ids, 2 * sizeof *cache->ids, &ids)) {
@@ -12821,38 +12838,217 @@ CMHA_DEF cmha_status cmha_cache_init_with(cmha_cache *cache, cmha_model *model, 
 }
 
 /* Where a head's keys and values of one sequence lie. */
-static cmha_real *cmha__cache_keys(const cmha_cache *cache, const cmha_slot *slot, size_t b, size_t head) {
-    size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE;
-    return cache->memory + slot->keys + (b * slot->key_heads + head) * tokens * slot->key_width;
+static void *cmha__cache_part(const cmha_cache *cache, size_t place, size_t numbers) {
+    if (cache->storage == CMHA_STORAGE_BF16) return (uint32_t *)(void *)(cache->memory + place) + numbers / 2;
+    return cache->memory + place + numbers;
 }
 
-static cmha_real *cmha__cache_values(const cmha_cache *cache, const cmha_slot *slot, size_t b, size_t kv) {
+static void *cmha__cache_keys(const cmha_cache *cache, const cmha_slot *slot, size_t b, size_t head) {
     size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE;
-    return cache->memory + slot->values + (b * slot->kv_heads + kv) * tokens * slot->value_width;
+    return cmha__cache_part(cache, slot->keys, (b * slot->key_heads + head) * tokens * slot->key_width);
+}
+
+static void *cmha__cache_values(const cmha_cache *cache, const cmha_slot *slot, size_t b, size_t kv) {
+    size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE;
+    return cmha__cache_part(cache, slot->values, (b * slot->kv_heads + kv) * tokens * cmha__value_row(cache, slot));
+}
+
+/* What one thread needs beside cmha__unit: the scores of one query, and of a BF16 cache a tile of keys on their way in and a head's keys and
+   values as numbers again. */
+typedef struct cmha__reader {
+    cmha_real *scores, *tile, *keys, *values;
+} cmha__reader;
+
+static size_t cmha__deal_reader(const cmha_cache *cache, const cmha_slot *slot, cmha_real *base, cmha__reader *r) {
+    size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE, used = 0;
+    int halves = cache->storage == CMHA_STORAGE_BF16;
+    r->scores = cmha__deal(base, &used, tokens);
+    r->tile = cmha__deal(base, &used, halves ? CMHA__TILE * slot->key_width : 0);
+    r->keys = cmha__deal(base, &used, halves ? tokens * slot->key_width : 0);
+    r->values = cmha__deal(base, &used, halves ? tokens * cmha__value_row(cache, slot) : 0);
+    return used;
+}
+
+/* New values into a head's part of the cache. */
+static void cmha__store_values(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, cmha__rows_of v, void *values,
+                               cmha_real *row) {
+    size_t dv = slot->value_width, width = cmha__value_row(cache, slot), t, i;
+    for (t = 0; t < a->n_q; t++) {
+        size_t at = (cache->length + t) * width;
+        cmha_real *to = cache->storage == CMHA_STORAGE_BF16 ? row : (cmha_real *)values + at;
+        if (dv > a->d_v) cmha__pack(v.data + t * v.ld, v.ld, v.imag, 1, a->d_v, to);
+        else if (dv) memcpy(to, v.data + t * v.ld, dv * sizeof *to);
+        for (i = 0; to == row && i < dv; i++) cmha__half_put((uint32_t *)values + at / 2, i, row[i]);
+    }
+}
+
+/* New keys into a head's part of the cache, as features; into a BF16 cache by way of a tile of numbers. */
+static void cmha__store_keys(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, cmha__feature f, cmha__rows_of k,
+                             void *keys, const cmha__unit *u, const cmha__reader *r) {
+    size_t width = slot->key_width, n = a->n_q, count, t, i, c;
+    if (cache->storage != CMHA_STORAGE_BF16) {
+        cmha__write_keys(a, &f, k, n, cache->length, (cmha_real *)keys, u->rows);
+        return;
+    }
+    for (t = 0; t < n; t += count, k.data += count * k.ld, f.first_k += count) {
+        size_t at = (cache->length + t) % CMHA__TILE;
+        uint32_t *words = (uint32_t *)keys + (cache->length + t - at) * width / 2;
+        count = n - t < CMHA__TILE - at ? n - t : CMHA__TILE - at;
+        cmha__write_keys(a, &f, k, count, at, r->tile, u->rows);
+        for (i = 0; i < width; i++)
+            for (c = at; c < at + count; c++) cmha__half_put(words + i * CMHA__TILE / 2, c, r->tile[i * CMHA__TILE + c]);
+    }
+}
+
+/* ---- One query: keys and values stream through once ---- */
+
+/* A head's keys and values as they lie. */
+typedef struct cmha__past {
+    cmha_storage storage;
+    const void *keys, *values;
+    size_t row; /* numbers from one token's values to the next */
+} cmha__past;
+
+#ifdef CMHA__STREAMS
+enum { CMHA__PART = CMHA__STREAM_BYTES > 16 ? 64 : 32 }; /* columns whose sums registers can hold */
+
+/* Numbers i, i + 1, ... of a row; i + 32 would have another word, but not another half. */
+CMHA__INSIDE cmha__floats cmha__lanes_at(cmha_storage storage, const void *row, int i) {
+    cmha__words w;
+    if (storage == CMHA_STORAGE_FLOAT) return cmha__floats_at((const float *)row + i);
+    w = cmha__words_at((const uint32_t *)row + i / 32 * 16 + i % 16);
+    return (cmha__floats)(i / 16 % 2 ? w & 0xffff0000u : w << 16);
+}
+
+/* sum [columns] = the sum over n rows, `stride` bytes apart, of factor times row, from the row's beginning on. */
+CMHA__INSIDE void cmha__weighted_rows(cmha_storage storage, int columns, const float *factor, size_t n, const unsigned char *rows, size_t stride,
+                                 float *sum) {
+    CMHA__FUSE
+    cmha__floats lanes[CMHA__PART / CMHA__STREAM_LANES];
+    int i, line, bytes = storage == CMHA_STORAGE_FLOAT ? columns * 4 : columns * 2;
+    size_t r;
+    memset(lanes, 0, sizeof lanes);
+    for (r = 0; r < n; r++, rows += stride) {
+        for (line = 0; line < bytes; line += 64) __builtin_prefetch(rows + line + 4096);
+        for (i = 0; i < columns; i += CMHA__STREAM_LANES)
+            lanes[i / CMHA__STREAM_LANES] = lanes[i / CMHA__STREAM_LANES] + factor[r] * cmha__lanes_at(storage, rows, i);
+    }
+    memcpy(sum, lanes, (size_t)columns * sizeof *sum);
+}
+
+/* y [width] = the sum over n rows of factor times row. A row of floats ends with it, one of BF16 with a multiple of 32. */
+CMHA__INSIDE void cmha__mix_rows(cmha_storage storage, const float *factor, size_t n, const unsigned char *rows, size_t stride, size_t width,
+                                 float *y) {
+    size_t size = storage == CMHA_STORAGE_FLOAT ? 4 : 2, c, r, i;
+    float last[32];
+    for (c = 0; c + CMHA__PART <= width; c += CMHA__PART)
+        cmha__weighted_rows(storage, CMHA__PART, factor, n, rows + c * size, stride, y + c);
+    for (; c + 32 <= width; c += 32) cmha__weighted_rows(storage, 32, factor, n, rows + c * size, stride, y + c);
+    if (c == width) return;
+    if (storage == CMHA_STORAGE_BF16) {
+        cmha__weighted_rows(storage, 32, factor, n, rows + c * size, stride, last);
+        memcpy(y + c, last, (width - c) * sizeof *y);
+        return;
+    }
+    for (i = c; i < width; i++) y[i] = 0;
+    for (r = 0; r < n; r++)
+        for (i = c; i < width; i++) y[i] += factor[r] * ((const float *)(const void *)(rows + r * stride))[i];
+}
+
+CMHA__FUSED static void cmha__mix_floats(const float *factor, size_t n, const void *rows, size_t row, size_t width, float *y) {
+    cmha__mix_rows(CMHA_STORAGE_FLOAT, factor, n, (const unsigned char *)rows, row * 4, width, y);
+}
+
+CMHA__FUSED static void cmha__mix_halves(const float *factor, size_t n, const void *rows, size_t row, size_t width, float *y) {
+    cmha__mix_rows(CMHA_STORAGE_BF16, factor, n, (const unsigned char *)rows, row * 2, width, y);
+}
+
+/* y [dv] of the head's one query. 0: its scores need more care (see cmha__forward_lost), y then holds rubbish. */
+static int cmha__stream_head(const cmha__head *h, const cmha__past *past, cmha_real *S, cmha_real *y) {
+    void (*mix)(const float *, size_t, const void *, size_t, size_t, float *) =
+        past->storage == CMHA_STORAGE_BF16 ? cmha__mix_halves : cmha__mix_floats;
+    size_t n = h->args->n_k, size = past->storage == CMHA_STORAGE_BF16 ? 2 : 4, begin, end, from, count, j, i;
+    cmha_real top, total;
+    cmha__visible(h->args, 0, &begin, &end);
+    from = begin / CMHA__TILE * CMHA__TILE, count = cmha__tiles(n - from) * CMHA__TILE;
+    for (j = 0; j < count; j += CMHA__TILE)
+        mix(h->q, h->dk, (const unsigned char *)past->keys + (from + j) * h->dk * size, CMHA__TILE, CMHA__TILE, S + j);
+    for (j = 0; j < count; j++) S[j] *= h->args->scale;
+    for (j = 0; h->slope > 0 && j < count; j++) S[j] -= h->slope * (cmha_real)((ptrdiff_t)(n - 1 - from) - (ptrdiff_t)j);
+    for (j = 0; j < begin - from; j++) S[j] = -(cmha_real)INFINITY;
+    for (j = end - from; j < count; j++) S[j] = -(cmha_real)INFINITY;
+    top = cmha__largest(S, count);
+    total = cmha__exp_shifted(S, count, top > -(cmha_real)INFINITY ? top : 0);
+    if (!(total > 0)) return 0;
+    mix(S + (begin - from), end - begin, (const unsigned char *)past->values + begin * past->row * size, past->row, h->dv, y);
+    for (i = 0; i < h->dv; i++) y[i] *= 1 / total;
+    return 1;
+}
+#else
+static int cmha__stream_head(const cmha__head *h, const cmha__past *past, cmha_real *S, cmha_real *y) {
+    (void)h, (void)past, (void)S, (void)y;
+    return 0;
+}
+#endif
+
+/* cmha__forward_terms of one query, where its scores are products and in range; else 0. */
+static int cmha__stream_terms(cmha__head *h, const cmha__unit *u, const cmha__feature *f, cmha__rows_of q, cmha__rows_of y,
+                              const cmha__past *past, cmha_real *scores) {
+    const cmha_attention_args *a = h->args;
+    int count, t;
+    const cmha__term *terms = cmha__terms(a, &count);
+    if (a->n_q != 1 || !h->dv || h->mask || (cmha__is_complex(a) && a->softmax == CMHA_SOFTMAX_SCORE)) return 0;
+    if (h->dv == a->d_v) {
+        cmha__set_queries(h, u, f, q, terms);
+        return cmha__stream_head(h, past, scores, y.data);
+    }
+    memset(y.data, 0, a->d_v * sizeof *y.data);
+    memset(y.data + y.imag, 0, a->d_v * sizeof *y.data);
+    for (t = 0; t < count; t++) {
+        cmha__set_queries(h, u, f, q, &terms[t]);
+        if (!cmha__stream_head(h, past, scores, u->out)) return 0;
+        cmha__apply(terms[t].mix, 0, u->out, 1, a->d_v, u->out, 0);
+        cmha__add_packed(u->out, 1, a->d_v, y.data, y.ld, y.imag);
+    }
+    return 1;
+}
+
+/* The head's keys and values as the core wants them. */
+static void cmha__set_past(cmha__head *h, const cmha__past *past, const cmha__reader *r) {
+    size_t n = h->args->n_k, t;
+    h->keys = (const cmha_real *)past->keys;
+    h->v = (const cmha_real *)past->values;
+    h->ldv = past->row;
+    if (past->storage != CMHA_STORAGE_BF16) return;
+    cmha__half_numbers((const uint32_t *)past->keys, cmha__tiles(n) * h->dk * 2, r->keys);
+    for (t = 0; t < n; t++)
+        cmha__half_numbers((const uint32_t *)past->values + t * past->row / 2, past->row / 32, r->values + t * past->row);
+    h->keys = r->keys;
+    h->v = r->values;
 }
 
 /* One (sequence, kv head): new keys and values into the cache, then the group's queries against all of it. */
 static void cmha__cached_unit(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, const cmha_heads *view,
-                              cmha_heads y, size_t b, size_t kv, const cmha__unit *u) {
-    size_t dv = slot->value_width, group = a->heads / a->kv_heads, n = a->n_q, g, t;
-    cmha_real *values = cmha__cache_values(cache, slot, b, kv), *fresh = values + cache->length * dv;
-    cmha__rows_of k = cmha__rows_at(view[1], b, kv), v = cmha__rows_at(view[2], b, kv);
+                              cmha_heads y, size_t b, size_t kv, const cmha__unit *u, const cmha__reader *r) {
+    size_t group = a->heads / a->kv_heads, g;
+    cmha__past past;
     int own = slot->key_heads == a->heads;
-    if (dv > a->d_v) cmha__pack(v.data, v.ld, v.imag, n, a->d_v, fresh);
-    else
-        for (t = 0; t < n; t++) memcpy(fresh + t * dv, v.data + t * v.ld, dv * sizeof *fresh);
+    past.storage = cache->storage;
+    past.row = cmha__value_row(cache, slot);
+    past.values = cmha__cache_values(cache, slot, b, kv);
+    cmha__store_values(cache, slot, a, cmha__rows_at(view[2], b, kv), (void *)(uintptr_t)past.values, u->work);
     for (g = 0; g < group; g++) {
         size_t head = kv * group + g;
         cmha__rows_of q = cmha__rows_at(view[0], b, head);
-        cmha_real *keys = cmha__cache_keys(cache, slot, b, own ? head : kv);
+        void *keys = cmha__cache_keys(cache, slot, b, own ? head : kv);
         cmha__feature f = cmha__feature_of(a, head);
         cmha__head h;
         f.first_q = f.first_k = 0; /* the rotation table covers the new tokens only */
         cmha__set_head(&h, a, u, b, head);
-        if (own || g == 0) cmha__write_keys(a, &f, k, n, cache->length, keys, u->rows);
-        h.keys = keys;
-        h.v = values;
-        h.ldv = dv;
+        if (own || g == 0) cmha__store_keys(cache, slot, a, f, cmha__rows_at(view[1], b, kv), keys, u, r);
+        past.keys = keys;
+        if (cmha__stream_terms(&h, u, &f, q, cmha__rows_at(y, b, head), &past, r->scores)) continue;
+        cmha__set_past(&h, &past, r);
         if (cmha__has_peaks(a)) {
             int count;
             cmha__set_queries(&h, u, &f, q, cmha__terms(a, &count));
@@ -12869,8 +13065,9 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
     cmha__attention_saved s;
     cmha_attention_args *a = &s.args;
     cmha__unit none;
+    cmha__reader nothing;
     cmha_heads view[3];
-    size_t shape[3], own;
+    size_t shape[3], own, more;
     cmha_tensor *y;
     cmha_real *scratch;
     int threads;
@@ -12884,14 +13081,18 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
     shape[0] = pass->B, shape[1] = pass->N, shape[2] = a->heads * cmha__value_width(a);
     y = cmha__result(pass->tape, 3, shape);
     own = cmha__deal_unit(a, CMHA__CACHED, NULL, &none);
-    scratch = y ? cmha__reals(pass->tape, own * (size_t)threads) : NULL;
+    more = cmha__deal_reader(pass->cache, slot, NULL, &nothing);
+    scratch = y ? cmha__reals(pass->tape, (own + more) * (size_t)threads) : NULL;
     if (!scratch || cmha__dry(pass->tape)) return scratch ? y : NULL;
     CMHA__FOR_CHUNKS(threads, a->batch * a->kv_heads, lo, hi) {
+        cmha_real *part = scratch + (size_t)cmha__chunk * (own + more);
         cmha__unit u;
+        cmha__reader r;
         size_t unit;
-        cmha__deal_unit(a, CMHA__CACHED, scratch + (size_t)cmha__chunk * own, &u);
+        cmha__deal_unit(a, CMHA__CACHED, part, &u);
+        cmha__deal_reader(pass->cache, slot, part + own, &r);
         for (unit = lo; unit < hi; unit++)
-            cmha__cached_unit(pass->cache, slot, a, view, cmha__out_view(a, y->data), unit / a->kv_heads, unit % a->kv_heads, &u);
+            cmha__cached_unit(pass->cache, slot, a, view, cmha__out_view(a, y->data), unit / a->kv_heads, unit % a->kv_heads, &u, &r);
     }
     return y;
 }
