@@ -6,7 +6,7 @@ enum { V = 23, N = 24 };
 
 static cmha_context context;
 
-static double half_ulp(int storage, double weight, double scale) { return storage == CMHA_STORAGE_INT8 ? scale / 2 : fabs(weight) / 256; }
+static double half_ulp(cmha_storage storage, double weight, double scale) { return storage == CMHA_STORAGE_INT8 ? scale / 2 : fabs(weight) / 256; }
 
 static cmha_packed packed_of(const cmha_real *weight, size_t O, size_t I, cmha_storage storage) {
     cmha_packed p;
