@@ -908,18 +908,20 @@ CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double m
 
 typedef enum cmha_storage {
     CMHA_STORAGE_FLOAT, /* as they are, cmha_real */
-    CMHA_STORAGE_BF16,  /* the upper half of a float, rounded to nearest, ties to even: 8 bits of precision, the range of a float. NaN stays */
-    CMHA_STORAGE_INT8   /* scale * code, code a whole number from -127 to 127, one scale a row: an output channel's largest |weight| / 127 */
+    CMHA_STORAGE_BF16,  /* the upper half of a float, rounded to nearest, ties to even: 8 bits of precision, the range of a float.
+                           NaN stays */
+    CMHA_STORAGE_INT8   /* scale * code, code a whole number from -127 to 127, one scale a row, that is output channel: its largest
+                           |weight| / 127 */
 } cmha_storage;
 
-/* A matrix [O, I] as BF16 or INT8. Off by at most half a step: scale / 2, or 1/256 of the weight. A row of zeros stays one; a row with
-   a NaN or an infinity is all NaN as INT8. */
+/* A matrix [O, I] as BF16 or INT8. Off by at most half a step: scale / 2, or 1/256 of the weight. A row of zeros stays one; a row
+   with a NaN or an infinity is all NaN as INT8. */
 typedef struct cmha_packed {
     cmha_storage storage;
     size_t O, I;
     const cmha_real *source; /* what it was packed from; not read again */
-    uint32_t *words;         /* groups of 4 rows, in each blocks of 64 columns, in each row by row the 32 (BF16) or 16 (INT8) words; a word has
-                                from its lowest bits on columns k, k + 16, ... of the next 32 or 64. Padded with zeros */
+    uint32_t *words;         /* groups of 4 rows, in each blocks of 64 columns, in each row by row the 32 (BF16) or 16 (INT8) words;
+                                a word has from its lowest bits on columns k, k + 16, ... of the next 32 or 64. Padded with zeros */
     cmha_real *scales;       /* INT8: [O], else NULL */
 } cmha_packed;
 
@@ -930,8 +932,8 @@ CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O);
 CMHA_DEF void cmha_pack(cmha_packed *packed, const cmha_real *weight);
 /* Rows lo .. hi - 1 as numbers again -> weight [hi - lo, I]. */
 CMHA_DEF void cmha_unpack(const cmha_packed *packed, size_t lo, size_t hi, cmha_real *weight);
-/* y [T, ldy], columns lo .. hi - 1 = x [T, I] W^T, for few rows x (a decoded token's): the weights stream through once, and become numbers
-   in registers. A row's sum does not depend on lo and hi. */
+/* y [T, ldy], columns lo .. hi - 1 = x [T, I] W^T, for few rows x (a decoded token's): the weights stream through once, and become
+   numbers in registers. A row's sum does not depend on lo and hi. */
 CMHA_DEF void cmha_packed_forward(const cmha_packed *packed, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y,
                                   size_t ldy);
 
@@ -1630,10 +1632,10 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 /* ---- Fewer bytes ---- */
 
 /* The matrices that a decoded token passes, packed once from a model as it is now: projections, feed-forward layers, windows and
-   the vocabulary head (also where that is the token embedding, whose rows a token is looked up in stay as they are), of every family.
-   What is small or needs its precision stays in the model, which must stay open: embeddings, norms, biases, phases, Möbius maps, the
-   routers of experts, and the inner matrices V of low rank. Only read: any number of caches, also in several threads, may share
-   it. After training on, make it again. */
+   the vocabulary head (also where that is the token embedding, whose rows a token is looked up in stay as they are), of every
+   family. What is small or needs its precision stays in the model, which must stay open: embeddings, norms, biases, phases, Möbius
+   maps, experts and their routers, and the inner matrices V of low rank. Only read: any number of caches,
+   also in several threads, may share it. After training on, make it again. */
 struct cmha_quantised {
     cmha_context *context;
     const cmha_model *model;
@@ -1671,7 +1673,7 @@ typedef struct cmha_cache {
                                        value_width], or the state */
     size_t size;                    /* in cmha_real */
     int has_state;
-    cmha_storage storage;           /* BF16: of keys and values, two in 32 bits as cmha_packed has them, a row of values padded to 32 */
+    cmha_storage storage;           /* of keys and values. BF16: two in 32 bits as in cmha_packed, a row of values padded to 32 */
     size_t ready;                   /* a pass over so many tokens has the memory it needs */
     int32_t *ids;                   /* [2, batch, capacity]: the tokens held, and the ones being read */
     cmha_tape tape;                 /* of its passes: several caches, also in several threads, may share a model that nobody trains
@@ -1683,9 +1685,10 @@ typedef struct cmha_cache {
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity, int slide);
 /* Zeroed: as cmha_cache_init has it. */
 typedef struct cmha_cache_options {
-    const cmha_quantised *weights; /* of the same model, read instead of the model's matrices, for prompts as for single tokens; open as long as the
-                                      cache. NULL = none */
-    cmha_storage storage;          /* of keys and values: FLOAT or BF16. The states of linear attention, sums over all tokens, stay cmha_real */
+    const cmha_quantised *weights; /* of the same model, read instead of the model's matrices, for prompts as for single tokens;
+                                      open as long as the cache. NULL = none */
+    cmha_storage storage;          /* of keys and values: FLOAT or BF16. The states of linear attention, sums over all tokens,
+                                      stay cmha_real */
 } cmha_cache_options;
 
 /* The same with options, NULL = none. Errors: those of cmha_cache_init, ARGUMENT (another storage), STATE (weights that are not
@@ -5977,7 +5980,8 @@ static void cmha__complex_products(int threads, const cmha_real *x, const cmha_r
 }
 
 /* y = Wr xr - Wi xi + i (Wr xi + Wi xr) from the four products Z, Wi with the other sign for the adjoint. */
-static void cmha__complex_combine(int threads, const cmha_real *Z, const cmha_real *bias, size_t T, size_t O, int adjoint, cmha_real *y) {
+static void cmha__complex_combine(int threads, const cmha_real *Z, const cmha_real *bias, size_t T, size_t O, int adjoint,
+                                  cmha_real *y) {
     cmha_real sign = adjoint ? -1 : 1;
     CMHA__FOR_CHUNKS(threads, T, lo, hi) {
         size_t t, j;
@@ -7503,8 +7507,8 @@ CMHA_DEF void cmha_unpack(const cmha_packed *p, size_t lo, size_t hi, cmha_real 
         }
 }
 
-/* Rows of weights as a product of a few rows x with them streams through: `row` and `block` bytes from one row of a group of 4 and one block
-   of 64 columns to the next, `group` from one group to the next. */
+/* Rows of weights as a product of a few rows x with them streams through: `row` and `block` bytes from one row of a group of 4 and
+   one block of 64 columns to the next, `group` from one group to the next. */
 typedef struct cmha__stream {
     cmha_storage storage;
     const unsigned char *weights;
@@ -7522,7 +7526,8 @@ typedef struct cmha__stream {
 #define CMHA__STREAM_BYTES 16
 #endif
 #define CMHA__STREAM_LANES (CMHA__STREAM_BYTES / 4)
-/* Under -std=c99 GCC does not fuse a multiplication and an addition, and clang cuts 512-bit vectors in two, unless they are asked to. */
+/* Under -std=c99 GCC does not fuse a multiplication and an addition, and clang cuts 512-bit vectors in two, unless they are asked
+   to. */
 #ifdef __clang__
 #define CMHA__FUSED __attribute__((min_vector_width(CMHA__STREAM_BYTES * 8)))
 #define CMHA__FUSE _Pragma("STDC FP_CONTRACT ON")
@@ -7548,14 +7553,15 @@ CMHA__INSIDE cmha__words cmha__words_at(const void *from) {
     return v;
 }
 
-/* sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the top byte of their word, where a mask
-   does for a sign extension: 2^24 times too large. */
+/* sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the top byte of their word, where a
+   mask does for a sign extension: 2^24 times too large. */
 CMHA__INSIDE cmha__floats cmha__block_sum(cmha_storage storage, cmha__floats sum, const void *weights, const float *x) {
     CMHA__FUSE
     const uint32_t *words = (const uint32_t *)weights;
     int k;
     if (storage == CMHA_STORAGE_FLOAT)
-        for (k = 0; k < 64; k += CMHA__STREAM_LANES) sum = sum + cmha__floats_at((const float *)weights + k) * cmha__floats_at(x + k);
+        for (k = 0; k < 64; k += CMHA__STREAM_LANES)
+            sum = sum + cmha__floats_at((const float *)weights + k) * cmha__floats_at(x + k);
     else if (storage == CMHA_STORAGE_BF16)
         for (k = 0; k < 32; k += CMHA__STREAM_LANES) {
             cmha__words w = cmha__words_at(words + k);
@@ -7588,7 +7594,8 @@ CMHA__INSIDE void cmha__lane_sums(const cmha__floats *sum, float *y) {
     }
 }
 
-/* y [4] = a group of rows times x. last: the first column of what is left of x and, of floats, the weights, padded with zeros to a block. */
+/* y [4] = a group of rows times x. last: the first column of what is left of x and, of floats, the weights, padded with zeros to a
+   block. */
 CMHA__INSIDE void cmha__stream_group(cmha_storage storage, const cmha__stream *s, const unsigned char *const *rows, const float *x,
                                      const float *x_last, const unsigned char *const *rows_last, float *y) {
     size_t line = storage == CMHA_STORAGE_FLOAT ? 256 : storage == CMHA_STORAGE_BF16 ? 128 : 64, full = s->I / CMHA__BLOCK, b, l;
@@ -7628,20 +7635,24 @@ CMHA__INSIDE void cmha__stream_rows(cmha_storage storage, const cmha__stream *s,
             cmha__stream_group(storage, s, rows, x + t * s->I, x_last, rows_last, product);
             for (r = 0; r < 4; r++)
                 if (o + (size_t)r >= lo && o + (size_t)r < hi)
-                    y[t * ldy + o + (size_t)r] = s->scales ? product[r] * 5.9604644775390625e-8f * s->scales[o + (size_t)r] : product[r];
+                    y[t * ldy + o + (size_t)r] =
+                        s->scales ? product[r] * 5.9604644775390625e-8f * s->scales[o + (size_t)r] : product[r];
         }
     }
 }
 
-CMHA__FUSED static void cmha__stream_float(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y, size_t ldy) {
+CMHA__FUSED static void cmha__stream_float(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y,
+                                           size_t ldy) {
     cmha__stream_rows(CMHA_STORAGE_FLOAT, s, x, T, lo, hi, y, ldy);
 }
 
-CMHA__FUSED static void cmha__stream_bf16(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y, size_t ldy) {
+CMHA__FUSED static void cmha__stream_bf16(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y,
+                                          size_t ldy) {
     cmha__stream_rows(CMHA_STORAGE_BF16, s, x, T, lo, hi, y, ldy);
 }
 
-CMHA__FUSED static void cmha__stream_int8(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y, size_t ldy) {
+CMHA__FUSED static void cmha__stream_int8(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y,
+                                          size_t ldy) {
     cmha__stream_rows(CMHA_STORAGE_INT8, s, x, T, lo, hi, y, ldy);
 }
 
@@ -7657,7 +7668,8 @@ static void cmha__float_forward(const cmha_real *weight, size_t O, size_t I, con
     if (lo < hi) cmha__stream_float(&s, x, T, lo, hi, y, ldy);
 }
 
-CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y, size_t ldy) {
+CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y,
+                                  size_t ldy) {
     cmha__stream s;
     memset(&s, 0, sizeof s);
     s.weights = (const unsigned char *)p->words;
@@ -7669,7 +7681,8 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
     else cmha__stream_bf16(&s, x, T, lo, hi, y, ldy);
 }
 #else
-CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y, size_t ldy) {
+CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y,
+                                  size_t ldy) {
     cmha_real block[CMHA__BLOCK], sum;
     size_t o, i, t, n;
     for (o = lo; o < hi; o++) {
@@ -8484,7 +8497,7 @@ static size_t cmha__unpacked_rows(size_t O, size_t I) {
     return rows < O ? rows : O;
 }
 
-/* y [T, O] = x [T, I] weight^T for a few rows, a decoded token's: as fast as memory gives the weights, which is faster than a BLAS. */
+/* y [T, O] = x [T, I] weight^T for a few rows, a decoded token's: as fast as memory gives the weights, faster than a BLAS. */
 static void cmha__few_rows(int threads, const cmha_real *weight, const cmha_real *x, size_t T, size_t I, size_t O, cmha_real *y) {
 #ifdef CMHA__STREAMS
     CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
@@ -8496,7 +8509,8 @@ static void cmha__few_rows(int threads, const cmha_real *weight, const cmha_real
 }
 
 /* y [T, O] = x [T, I] weight^T. Many rows of a packed matrix: a piece at a time becomes floats, in `pieces` of the threads. */
-static void cmha__unpacked_product(int threads, const cmha_packed *p, const cmha_real *x, size_t T, cmha_real *y, cmha_real *pieces) {
+static void cmha__unpacked_product(int threads, const cmha_packed *p, const cmha_real *x, size_t T, cmha_real *y,
+                                   cmha_real *pieces) {
     size_t rows = cmha__unpacked_rows(p->O, p->I), count = p->O / rows + (p->O % rows != 0);
     CMHA__FOR_CHUNKS(threads, count, first, last) {
         cmha_real *weight = pieces + (size_t)cmha__chunk * rows * p->I;
@@ -8509,8 +8523,8 @@ static void cmha__unpacked_product(int threads, const cmha_packed *p, const cmha
     }
 }
 
-/* y [T, O] = x [T, I] weight^T, by the packed copy of the weight where the tape has one. Takes and gives back scratch of the tape, also in a
-   dry run, which computes nothing. */
+/* y [T, O] = x [T, I] weight^T, by the packed copy of the weight where the tape has one. Takes and gives back scratch of the tape,
+   also in a dry run, which computes nothing. */
 static void cmha__weight_product(cmha_tape *tape, const cmha_real *weight, const cmha_real *x, size_t T, size_t I, size_t O,
                                  cmha_real *y) {
     const cmha_packed *p = cmha__packed_of(tape, weight, O, I);
@@ -9284,7 +9298,8 @@ static cmha_tensor *cmha__complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_t
     s->T = cmha__rows(y); /* not of x, whose rows may be empty */
     mark = cmha__mark_of(tape);
     scratch = cmha__reals(tape, 2 * y->size);
-    if (!adjoint) cmha__weight_product(tape, weight->data, x->data, 2 * s->T, I, 2 * s->O, scratch); /* see cmha__complex_products */
+    if (!adjoint)
+        cmha__weight_product(tape, weight->data, x->data, 2 * s->T, I, 2 * s->O, scratch); /* see cmha__complex_products */
     if (!tape->status && !cmha__dry(tape)) {
         int threads = tape->context->threads;
         if (adjoint) cmha__complex_products(threads, x->data, weight->data, s->T, I, s->O, 1, scratch);
@@ -12604,7 +12619,7 @@ static void cmha__pack_declare(cmha__packer *b, const cmha_tensor *t, int comple
 }
 
 static void cmha__pack_block(cmha__packer *b, const cmha_block *k) {
-    int g, part, experts = k->router_weight != NULL; /* whose matrices have a way of their own */
+    int g, part, experts = k->router_weight != NULL; /* stay floats: their op has kernels of its own */
     cmha__pack_declare(b, k->qkv_weight, 0);
     cmha__pack_declare(b, k->wo_weight, 0);
     cmha__pack_declare(b, experts ? NULL : k->w1_weight, 0);
@@ -12853,8 +12868,8 @@ static void *cmha__cache_values(const cmha_cache *cache, const cmha_slot *slot, 
     return cmha__cache_part(cache, slot->values, (b * slot->kv_heads + kv) * tokens * cmha__value_row(cache, slot));
 }
 
-/* What one thread needs beside cmha__unit: the scores of one query, and of a BF16 cache a tile of keys on their way in and a head's keys and
-   values as numbers again. */
+/* What one thread needs beside cmha__unit: the scores of one query, and of a BF16 cache a tile of keys on their way in and a head's
+   keys and values as numbers again. */
 typedef struct cmha__reader {
     cmha_real *scores, *tile, *keys, *values;
 } cmha__reader;
@@ -12870,8 +12885,8 @@ static size_t cmha__deal_reader(const cmha_cache *cache, const cmha_slot *slot, 
 }
 
 /* New values into a head's part of the cache. */
-static void cmha__store_values(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, cmha__rows_of v, void *values,
-                               cmha_real *row) {
+static void cmha__store_values(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, cmha__rows_of v,
+                               void *values, cmha_real *row) {
     size_t dv = slot->value_width, width = cmha__value_row(cache, slot), t, i;
     for (t = 0; t < a->n_q; t++) {
         size_t at = (cache->length + t) * width;
@@ -12883,8 +12898,8 @@ static void cmha__store_values(const cmha_cache *cache, const cmha_slot *slot, c
 }
 
 /* New keys into a head's part of the cache, as features; into a BF16 cache by way of a tile of numbers. */
-static void cmha__store_keys(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, cmha__feature f, cmha__rows_of k,
-                             void *keys, const cmha__unit *u, const cmha__reader *r) {
+static void cmha__store_keys(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, cmha__feature f,
+                             cmha__rows_of k, void *keys, const cmha__unit *u, const cmha__reader *r) {
     size_t width = slot->key_width, n = a->n_q, count, t, i, c;
     if (cache->storage != CMHA_STORAGE_BF16) {
         cmha__write_keys(a, &f, k, n, cache->length, (cmha_real *)keys, u->rows);
@@ -12921,8 +12936,8 @@ CMHA__INSIDE cmha__floats cmha__lanes_at(cmha_storage storage, const void *row, 
 }
 
 /* sum [columns] = the sum over n rows, `stride` bytes apart, of factor times row, from the row's beginning on. */
-CMHA__INSIDE void cmha__weighted_rows(cmha_storage storage, int columns, const float *factor, size_t n, const unsigned char *rows, size_t stride,
-                                 float *sum) {
+CMHA__INSIDE void cmha__weighted_rows(cmha_storage storage, int columns, const float *factor, size_t n, const unsigned char *rows,
+                                      size_t stride, float *sum) {
     CMHA__FUSE
     cmha__floats lanes[CMHA__PART / CMHA__STREAM_LANES];
     int i, line, bytes = storage == CMHA_STORAGE_FLOAT ? columns * 4 : columns * 2;
@@ -12937,8 +12952,8 @@ CMHA__INSIDE void cmha__weighted_rows(cmha_storage storage, int columns, const f
 }
 
 /* y [width] = the sum over n rows of factor times row. A row of floats ends with it, one of BF16 with a multiple of 32. */
-CMHA__INSIDE void cmha__mix_rows(cmha_storage storage, const float *factor, size_t n, const unsigned char *rows, size_t stride, size_t width,
-                                 float *y) {
+CMHA__INSIDE void cmha__mix_rows(cmha_storage storage, const float *factor, size_t n, const unsigned char *rows, size_t stride,
+                                 size_t width, float *y) {
     size_t size = storage == CMHA_STORAGE_FLOAT ? 4 : 2, c, r, i;
     float last[32];
     for (c = 0; c + CMHA__PART <= width; c += CMHA__PART)
@@ -13092,7 +13107,8 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
         cmha__deal_unit(a, CMHA__CACHED, part, &u);
         cmha__deal_reader(pass->cache, slot, part + own, &r);
         for (unit = lo; unit < hi; unit++)
-            cmha__cached_unit(pass->cache, slot, a, view, cmha__out_view(a, y->data), unit / a->kv_heads, unit % a->kv_heads, &u, &r);
+            cmha__cached_unit(pass->cache, slot, a, view, cmha__out_view(a, y->data), unit / a->kv_heads, unit % a->kv_heads, &u,
+                              &r);
     }
     return y;
 }

@@ -85,7 +85,8 @@ static double loss_of(const cmha_real *logits, size_t V, int32_t target) {
     return cmha_cross_entropy_forward(logits, &target, 1, V, -1, NULL, &counted);
 }
 
-/* Reads tokens one by one through a cache of `window` of them, which begins anew when it is full, and adds up what the next one costs. */
+/* Reads tokens one by one through a cache of `window` of them, which begins anew when it is full, and adds up what the next one
+ * costs. */
 static void score(cmha_model *model, const char *path, size_t most, size_t window, const cmha_cache_options *options) {
     size_t V = model->config.vocabulary, n, i, counted = 0;
     cmha_real *logits = malloc(V * sizeof *logits);
@@ -166,7 +167,8 @@ static int help(const cmha_sampler_config *sampler) {
          "  --seed N         of the draws; 1\n"
          "  --weights KIND   f32, bf16 or int8: how the matrices are held that each token reads; f32\n"
          "  --cache KIND     f32 or bf16: how keys and values are held; f32\n"
-         "  --score FILE     instead of continuing: mean loss in nats per token of the file's first N tokens (--tokens), each read from the\n"
+         "  --score FILE     instead of continuing: mean loss in nats per token of the file's first N tokens (--tokens), each read "
+         "from the\n"
          "                   cache by itself, with nothing before the first of every --context of them. Says what a storage costs\n"
          "  --threads N      0 = every core\n"
          "  --verbose        speed, on the standard error stream\n"

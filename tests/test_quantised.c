@@ -1,12 +1,14 @@
-/* Packed weights and caches: rows against floats, every kind of attention with them against itself without them, prompts against single
-   tokens, sharing, refusals. */
+/* Packed weights and caches: rows against floats, every kind of attention with them against itself without them, prompts against
+   single tokens, sharing, refusals. */
 #include "models.h"
 
 enum { V = 23, N = 24 };
 
 static cmha_context context;
 
-static double half_ulp(cmha_storage storage, double weight, double scale) { return storage == CMHA_STORAGE_INT8 ? scale / 2 : fabs(weight) / 256; }
+static double half_ulp(cmha_storage storage, double weight, double scale) {
+    return storage == CMHA_STORAGE_INT8 ? scale / 2 : fabs(weight) / 256;
+}
 
 static cmha_packed packed_of(const cmha_real *weight, size_t O, size_t I, cmha_storage storage) {
     cmha_packed p;
@@ -37,7 +39,8 @@ static void rows(size_t O, size_t I, cmha_storage storage) {
     cmha_unpack(&p, 0, O, back);
     for (o = 0; o < O; o++)
         for (i = 0; i < I; i++) {
-            double scale = p.scales ? (double)p.scales[o] : 0, allowed = half_ulp(storage, (double)w[o * I + i], scale) * (1 + 1e-5);
+            double scale = p.scales ? (double)p.scales[o] : 0,
+                   allowed = half_ulp(storage, (double)w[o * I + i], scale) * (1 + 1e-5);
             worst = fmax(worst, fabs((double)w[o * I + i] - (double)back[o * I + i]) - allowed);
         }
     CHECK_THAT(worst <= 0, "%zu x %zu, storage %d: %.3g beyond half a step", O, I, storage, worst);
@@ -223,16 +226,16 @@ static void one_kind(const char *options) {
             off = check_distance(got, want, N * 2 * V) / size;
             CHECK_THAT(off < near[w] * (strstr(options, "=full") ? 3 : 1), /* a quotient's pole magnifies */
                        "%s, weights %d, cache %d: off by %.3g", options, weights[w], half, off);
-            CHECK_THAT(w || half ? off > 1e-5 || strstr(options, "linear") : off == 0, "%s, weights %d, cache %d: off by only %.3g", options,
-                       weights[w], half, off);
+            CHECK_THAT(w || half ? off > 1e-5 || strstr(options, "linear") : off == 0, "%s, weights %d, cache %d: off by only %.3g",
+                       options, weights[w], half, off);
             read_chunks(&cache, ids, N, whole); /* a prompt: the same function */
             apart = check_distance(whole, got + (N - 1) * 2 * V, 2 * V) / size;
-            CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)), "%s, weights %d, cache %d: a prompt is off by %.3g", options,
-                       weights[w], half, apart);
+            CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)), "%s, weights %d, cache %d: a prompt is off by %.3g",
+                       options, weights[w], half, apart);
             read_chunks(&cache, ids, N / 3, whole);
             apart = check_distance(whole + 2 * 2 * V, got + (N - 1) * 2 * V, 2 * V) / size;
-            CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)), "%s, weights %d, cache %d: chunks are off by %.3g", options,
-                       weights[w], half, apart);
+            CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)), "%s, weights %d, cache %d: chunks are off by %.3g",
+                       options, weights[w], half, apart);
             cmha_cache_close(&cache), cmha_quantised_close(&q);
         }
     cmha_model_close(&model), cmha_knowledge_close(&base);
