@@ -904,6 +904,39 @@ typedef enum cmha_schedule { CMHA_COSINE, CMHA_LINEAR, CMHA_CONSTANT } cmha_sche
    until `total`, and minimum from there on (CONSTANT: base). */
 CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup, size_t total, size_t s);
 
+/* ---- Packed matrices: weights that are only read, in fewer bytes ---- */
+
+typedef enum cmha_storage {
+    CMHA_STORAGE_FLOAT, /* as they are, cmha_real */
+    CMHA_STORAGE_BF16,  /* the upper half of a float, rounded to nearest, ties to even: 8 bits of precision, the range of a float.
+                           NaN stays */
+    CMHA_STORAGE_INT8   /* scale * code, code a whole number from -127 to 127, one scale a row, that is output channel: its largest
+                           |weight| / 127 */
+} cmha_storage;
+
+/* A matrix [O, I] as BF16 or INT8. Off by at most half a step: scale / 2, or 1/256 of the weight. A row of zeros stays one; a row
+   with a NaN or an infinity is all NaN as INT8. */
+typedef struct cmha_packed {
+    cmha_storage storage;
+    size_t O, I;
+    const cmha_real *source; /* what it was packed from; not read again */
+    uint32_t *words;         /* groups of 4 rows, in each blocks of 64 columns, in each row by row the 32 (BF16) or 16 (INT8) words;
+                                a word has from its lowest bits on columns k, k + 16, ... of the next 32 or 64. Padded with zeros */
+    cmha_real *scales;       /* INT8: [O], else NULL */
+} cmha_packed;
+
+/* Sizes of the two arrays. */
+CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I);
+CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O);
+/* Fills packed->words and ->scales, which are the caller's, from weight [O, I]; the other members must be set. */
+CMHA_DEF void cmha_pack(cmha_packed *packed, const cmha_real *weight);
+/* Rows lo .. hi - 1 as numbers again -> weight [hi - lo, I]. */
+CMHA_DEF void cmha_unpack(const cmha_packed *packed, size_t lo, size_t hi, cmha_real *weight);
+/* y [T, ldy], columns lo .. hi - 1 = x [T, I] W^T, for few rows x (a decoded token's): the weights stream through once, and become
+   numbers in registers. A row's sum does not depend on lo and hi. */
+CMHA_DEF void cmha_packed_forward(const cmha_packed *packed, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y,
+                                  size_t ldy);
+
 /* ================================================== Tensor and tape =================================================== */
 
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 8 };
@@ -921,6 +954,7 @@ typedef struct cmha_tensor {
 } cmha_tensor;
 
 typedef struct cmha_tape cmha_tape;
+typedef struct cmha_quantised cmha_quantised;
 typedef struct cmha_record cmha_record;
 
 /* Adds the gradient of record->in[] given record->out->grad. Reach the gradient of an input by cmha_grad. */
@@ -957,6 +991,8 @@ struct cmha_tape {
     cmha_status status;     /* the first failure since the last reset */
     struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers free for reuse */
     int n_unused;
+    const cmha_quantised *weights; /* linear operations that are not recorded read the packed copies of their weights, where it has
+                                             them; NULL = none */
 };
 
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording);
@@ -1593,6 +1629,28 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ===================================================== Inference ====================================================== */
 
+/* ---- Fewer bytes ---- */
+
+/* The matrices that a decoded token passes, packed once from a model as it is now: projections, feed-forward layers, windows and
+   the vocabulary head (also where that is the token embedding, whose rows a token is looked up in stay as they are), of every
+   family. What is small or needs its precision stays in the model, which must stay open: embeddings, norms, biases, phases, Möbius
+   maps, experts and their routers, and the inner matrices V of low rank. Only read: any number of caches,
+   also in several threads, may share it. After training on, make it again. */
+struct cmha_quantised {
+    cmha_context *context;
+    const cmha_model *model;
+    cmha_storage storage;
+    cmha_packed *matrices; /* in the order of the addresses of their sources */
+    size_t n_matrices;
+    void *memory;
+    size_t bytes;          /* all its memory */
+    size_t saved;          /* bytes of the matrices in the model that it stands for */
+};
+
+/* storage CMHA_STORAGE_BF16 or CMHA_STORAGE_INT8. Errors: ARGUMENT, STATE (a closed model), OVERFLOW, MEMORY. */
+CMHA_DEF cmha_status cmha_quantise(cmha_quantised *quantised, const cmha_model *model, cmha_storage storage);
+CMHA_DEF void cmha_quantised_close(cmha_quantised *quantised); /* after the caches that read it */
+
 /* What one attention call of one layer keeps of the tokens so far. */
 typedef struct cmha_slot {
     size_t key_heads, kv_heads, key_width, value_width; /* tiles of keys, rows of values */
@@ -1615,6 +1673,7 @@ typedef struct cmha_cache {
                                        value_width], or the state */
     size_t size;                    /* in cmha_real */
     int has_state;
+    cmha_storage storage;           /* of keys and values. BF16: two in 32 bits as in cmha_packed, a row of values padded to 32 */
     size_t ready;                   /* a pass over so many tokens has the memory it needs */
     int32_t *ids;                   /* [2, batch, capacity]: the tokens held, and the ones being read */
     cmha_tape tape;                 /* of its passes: several caches, also in several threads, may share a model that nobody trains
@@ -1624,6 +1683,18 @@ typedef struct cmha_cache {
 /* capacity: most tokens held; at most max_positions where these are learned. Errors: ARGUMENT, OVERFLOW, MEMORY, STATE (not
    causal). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity, int slide);
+/* Zeroed: as cmha_cache_init has it. */
+typedef struct cmha_cache_options {
+    const cmha_quantised *weights; /* of the same model, read instead of the model's matrices, for prompts as for single tokens;
+                                      open as long as the cache. NULL = none */
+    cmha_storage storage;          /* of keys and values: FLOAT or BF16. The states of linear attention, sums over all tokens,
+                                      stay cmha_real */
+} cmha_cache_options;
+
+/* The same with options, NULL = none. Errors: those of cmha_cache_init, ARGUMENT (another storage), STATE (weights that are not
+   those of the model). */
+CMHA_DEF cmha_status cmha_cache_init_with(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity, int slide,
+                                          const cmha_cache_options *options);
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
 
@@ -6062,11 +6133,10 @@ static void cmha__complex_products(int threads, const cmha_real *x, const cmha_r
         cmha__gemm(threads, 0, 0, 2 * T, O, I, 1, x, I, weight + part * I * O, O, 0, Z + part * O, 2 * O);
 }
 
-/* y = Wr xr - Wi xi + i (Wr xi + Wi xr), Wi with the other sign for the adjoint. */
-static void cmha__complex_linear_forward(int threads, const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T,
-                                         size_t I, size_t O, int adjoint, cmha_real *y, cmha_real *Z) {
+/* y = Wr xr - Wi xi + i (Wr xi + Wi xr) from the four products Z, Wi with the other sign for the adjoint. */
+static void cmha__complex_combine(int threads, const cmha_real *Z, const cmha_real *bias, size_t T, size_t O, int adjoint,
+                                  cmha_real *y) {
     cmha_real sign = adjoint ? -1 : 1;
-    cmha__complex_products(threads, x, weight, T, I, O, adjoint, Z);
     CMHA__FOR_CHUNKS(threads, T, lo, hi) {
         size_t t, j;
         for (t = lo; t < hi; t++) {
@@ -6110,7 +6180,8 @@ static void cmha__complex_linear_backward(int threads, const cmha_real *x, const
 
 CMHA_DEF void cmha_complex_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t I,
                                           size_t O, int adjoint, cmha_real *y, cmha_real *scratch) {
-    cmha__complex_linear_forward(1, x, weight, bias, T, I, O, adjoint, y, scratch);
+    cmha__complex_products(1, x, weight, T, I, O, adjoint, scratch);
+    cmha__complex_combine(1, scratch, bias, T, O, adjoint, y);
 }
 
 CMHA_DEF void cmha_complex_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T, size_t I,
@@ -7484,6 +7555,304 @@ CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double m
     if (schedule == CMHA_LINEAR) return base + (minimum - base) * progress;
     return minimum + (base - minimum) / 2 * (1 + cos(3.14159265358979323846 * progress));
 }
+/* ---- Packed matrices ---- */
+
+/* Rows and columns of a piece of a packed matrix. */
+#define CMHA__GROUP ((size_t)4)
+#define CMHA__BLOCK ((size_t)64)
+
+static size_t cmha__block_words(cmha_storage storage) { return storage == CMHA_STORAGE_INT8 ? 16 : 32; }
+static size_t cmha__blocks(size_t I) { return I / CMHA__BLOCK + (I % CMHA__BLOCK != 0); }
+static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP != 0); }
+
+CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I) {
+    return cmha__groups(O) * CMHA__GROUP * cmha__blocks(I) * cmha__block_words(storage);
+}
+
+CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O) { return storage == CMHA_STORAGE_INT8 ? O : 0; }
+
+/* Where a row's block is; the row's next one is CMHA__GROUP blocks further. */
+static size_t cmha__block_at(const cmha_packed *p, size_t row, size_t block) {
+    size_t words = cmha__block_words(p->storage);
+    return ((row / CMHA__GROUP * cmha__blocks(p->I) + block) * CMHA__GROUP + row % CMHA__GROUP) * words;
+}
+
+/* The upper half of a float, rounded to nearest, ties to even; a NaN keeps a bit of its mantissa. */
+static inline uint32_t cmha__bf16(cmha_real x) {
+    float f = (float)x;
+    uint32_t bits, rounded;
+    memcpy(&bits, &f, sizeof bits);
+    rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16 | 0x40) : rounded;
+}
+
+static inline cmha_real cmha__bf16_value(uint32_t half) {
+    uint32_t bits = half << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return (cmha_real)f;
+}
+
+/* Number i of a row of BF16: in word k of 16 the lower half is number k of the next 32, the upper half number k + 16. */
+static void cmha__half_put(uint32_t *words, size_t i, cmha_real x) {
+    uint32_t *word = words + i / 32 * 16 + i % 16, shift = i / 16 % 2 * 16;
+    *word = (*word & 0xffff0000u >> shift) | cmha__bf16(x) << shift;
+}
+
+/* to [32 n] = n times 16 words of BF16. */
+static void cmha__half_numbers(const uint32_t *words, size_t n, cmha_real *to) {
+    int k;
+    for (; n > 0; n--, words += 16, to += 32)
+        for (k = 0; k < 16; k++) to[k] = cmha__bf16_value(words[k] & 0xffff), to[16 + k] = cmha__bf16_value(words[k] >> 16);
+}
+
+/* A row's scale: its largest magnitude / 127; NaN where that is no number. */
+static cmha_real cmha__row_scale(const cmha_real *row, size_t n) {
+    cmha_real most = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        cmha_real size = row[i] < 0 ? -row[i] : row[i];
+        if (!(size <= CMHA__LARGEST)) return (cmha_real)NAN;
+        most = size > most ? size : most;
+    }
+    return (cmha_real)((double)most / 127);
+}
+
+/* The nearest whole number, -127 to 127. */
+static uint32_t cmha__code(cmha_real x, cmha_real scale) {
+    double steps = scale > 0 ? (double)x / (double)scale : 0; /* a scale that has vanished or is NaN: 0 */
+    int code = (int)(steps + (steps < 0 ? -0.5 : 0.5));
+    return (uint32_t)(code < -127 ? -127 : code > 127 ? 127 : code) & 255;
+}
+
+CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
+    size_t o, i;
+    int bytes = p->storage == CMHA_STORAGE_INT8;
+    memset(p->words, 0, cmha_packed_words(p->storage, p->O, p->I) * sizeof *p->words);
+    p->source = weight;
+    for (o = 0; o < p->O; o++, weight += p->I) {
+        cmha_real scale = bytes ? cmha__row_scale(weight, p->I) : 1;
+        if (bytes) p->scales[o] = scale;
+        for (i = 0; i < p->I; i++) {
+            uint32_t *block = p->words + cmha__block_at(p, o, i / CMHA__BLOCK);
+            if (bytes) block[i % 16] |= cmha__code(weight[i], scale) << i % CMHA__BLOCK / 16 * 8;
+            else cmha__half_put(block, i % CMHA__BLOCK, weight[i]);
+        }
+    }
+}
+
+/* to [64] = a block as numbers, without the scale. */
+static void cmha__block_numbers(cmha_storage storage, const uint32_t *words, cmha_real *to) {
+    int k, part;
+    if (storage == CMHA_STORAGE_BF16) cmha__half_numbers(words, 2, to);
+    for (part = 0; storage == CMHA_STORAGE_INT8 && part < 4; part++)
+        for (k = 0; k < 16; k++) to[part * 16 + k] = (cmha_real)((int32_t)((words[k] >> part * 8 & 255) ^ 128) - 128);
+}
+
+CMHA_DEF void cmha_unpack(const cmha_packed *p, size_t lo, size_t hi, cmha_real *weight) {
+    cmha_real block[CMHA__BLOCK];
+    size_t o, i, j, n;
+    for (o = lo; o < hi; o++)
+        for (i = 0; i < p->I; i += n) {
+            cmha_real scale = p->scales ? p->scales[o] : 1;
+            n = p->I - i < CMHA__BLOCK ? p->I - i : CMHA__BLOCK;
+            cmha__block_numbers(p->storage, p->words + cmha__block_at(p, o, i / CMHA__BLOCK), block);
+            for (j = 0; j < n; j++) *weight++ = scale * block[j];
+        }
+}
+
+/* Rows of weights as a product of a few rows x with them streams through: `row` and `block` bytes from one row of a group of 4 and
+   one block of 64 columns to the next, `group` from one group to the next. */
+typedef struct cmha__stream {
+    cmha_storage storage;
+    const unsigned char *weights;
+    size_t O, I, row, block, group, ahead; /* ahead: bytes by which memory is asked for early */
+    const cmha_real *scales;
+} cmha__stream;
+
+#if defined(__GNUC__) && !defined(CMHA__SCALAR) && !defined(CMHA_DOUBLE)
+#define CMHA__STREAMS
+#if defined(__AVX512F__)
+#define CMHA__STREAM_BYTES 64
+#elif defined(__AVX__)
+#define CMHA__STREAM_BYTES 32
+#else
+#define CMHA__STREAM_BYTES 16
+#endif
+#define CMHA__STREAM_LANES (CMHA__STREAM_BYTES / 4)
+/* Under -std=c99 GCC does not fuse a multiplication and an addition, and clang cuts 512-bit vectors in two, unless they are asked
+   to. */
+#ifdef __clang__
+#define CMHA__FUSED __attribute__((min_vector_width(CMHA__STREAM_BYTES * 8)))
+#define CMHA__FUSE _Pragma("STDC FP_CONTRACT ON")
+#else
+#define CMHA__FUSED __attribute__((optimize("fp-contract=fast")))
+#define CMHA__FUSE
+#endif
+#define CMHA__INSIDE CMHA__FUSED __attribute__((always_inline)) static inline
+typedef float cmha__floats __attribute__((vector_size(CMHA__STREAM_BYTES)));
+typedef uint32_t cmha__words __attribute__((vector_size(CMHA__STREAM_BYTES)));
+typedef int32_t cmha__ints __attribute__((vector_size(CMHA__STREAM_BYTES)));
+typedef float cmha__quad __attribute__((vector_size(16)));
+
+CMHA__INSIDE cmha__floats cmha__floats_at(const float *from) {
+    cmha__floats v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+CMHA__INSIDE cmha__words cmha__words_at(const void *from) {
+    cmha__words v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+/* sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the top byte of their word, where a
+   mask does for a sign extension: 2^24 times too large. */
+CMHA__INSIDE cmha__floats cmha__block_sum(cmha_storage storage, cmha__floats sum, const void *weights, const float *x) {
+    CMHA__FUSE
+    const uint32_t *words = (const uint32_t *)weights;
+    int k;
+    if (storage == CMHA_STORAGE_FLOAT)
+        for (k = 0; k < 64; k += CMHA__STREAM_LANES)
+            sum = sum + cmha__floats_at((const float *)weights + k) * cmha__floats_at(x + k);
+    else if (storage == CMHA_STORAGE_BF16)
+        for (k = 0; k < 32; k += CMHA__STREAM_LANES) {
+            cmha__words w = cmha__words_at(words + k);
+            const float *at = x + k + k / 16 * 16;
+            sum = sum + (cmha__floats)(w << 16) * cmha__floats_at(at);
+            sum = sum + (cmha__floats)(w & 0xffff0000u) * cmha__floats_at(at + 16);
+        }
+    else
+        for (k = 0; k < 16; k += CMHA__STREAM_LANES) {
+            cmha__words w = cmha__words_at(words + k);
+            sum = sum + __builtin_convertvector((cmha__ints)(w << 24), cmha__floats) * cmha__floats_at(x + k);
+            sum = sum + __builtin_convertvector((cmha__ints)(w << 16 & 0xff000000u), cmha__floats) * cmha__floats_at(x + k + 16);
+            sum = sum + __builtin_convertvector((cmha__ints)(w << 8 & 0xff000000u), cmha__floats) * cmha__floats_at(x + k + 32);
+            sum = sum + __builtin_convertvector((cmha__ints)(w & 0xff000000u), cmha__floats) * cmha__floats_at(x + k + 48);
+        }
+    return sum;
+}
+
+/* y [4] = the sums of all lanes of four vectors. */
+CMHA__INSIDE void cmha__lane_sums(const cmha__floats *sum, float *y) {
+    cmha__quad part[CMHA__STREAM_BYTES / 16];
+    float lanes[4];
+    int r, n, k;
+    for (r = 0; r < 4; r++) {
+        memcpy(part, &sum[r], sizeof part);
+        for (n = CMHA__STREAM_BYTES / 32; n > 0; n /= 2)
+            for (k = 0; k < n; k++) part[k] = part[k] + part[k + n];
+        memcpy(lanes, part, sizeof lanes);
+        y[r] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+    }
+}
+
+/* y [4] = a group of rows times x. last: the first column of what is left of x and, of floats, the weights, padded with zeros to a
+   block. */
+CMHA__INSIDE void cmha__stream_group(cmha_storage storage, const cmha__stream *s, const unsigned char *const *rows, const float *x,
+                                     const float *x_last, const unsigned char *const *rows_last, float *y) {
+    size_t line = storage == CMHA_STORAGE_FLOAT ? 256 : storage == CMHA_STORAGE_BF16 ? 128 : 64, full = s->I / CMHA__BLOCK, b, l;
+    cmha__floats sum[4];
+    int r;
+    memset(sum, 0, sizeof sum);
+    for (b = 0; b < full; b++)
+        for (r = 0; r < 4; r++) {
+            const unsigned char *at = rows[r] + b * s->block;
+            for (l = 0; l < line; l += 64) __builtin_prefetch(at + s->ahead + l);
+            sum[r] = cmha__block_sum(storage, sum[r], at, x + b * CMHA__BLOCK);
+        }
+    for (r = 0; r < 4 && s->I % CMHA__BLOCK; r++) sum[r] = cmha__block_sum(storage, sum[r], rows_last[r], x_last);
+    cmha__lane_sums(sum, y);
+}
+
+/* Rows lo .. hi - 1 of the weights times T rows x. */
+CMHA__INSIDE void cmha__stream_rows(cmha_storage storage, const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi,
+                                    float *y, size_t ldy) {
+    float x_last[CMHA__BLOCK], w_last[4][CMHA__BLOCK], product[4];
+    size_t full = s->I / CMHA__BLOCK, left = s->I % CMHA__BLOCK, o, t;
+    const unsigned char *rows[4], *rows_last[4];
+    int r;
+    memset(x_last, 0, sizeof x_last);
+    memset(w_last, 0, sizeof w_last);
+    for (o = lo / 4 * 4; o < hi; o += 4) {
+        for (r = 0; r < 4; r++) { /* the last group of floats may lack rows */
+            size_t row = storage == CMHA_STORAGE_FLOAT && o + (size_t)r >= s->O ? s->O - 1 - o : (size_t)r;
+            rows[r] = s->weights + o / 4 * s->group + row * s->row;
+            rows_last[r] = rows[r] + full * s->block;
+            if (storage != CMHA_STORAGE_FLOAT || !left) continue;
+            memcpy(w_last[r], rows_last[r], left * sizeof(float));
+            rows_last[r] = (const unsigned char *)w_last[r];
+        }
+        for (t = 0; t < T; t++) {
+            memcpy(x_last, x + t * s->I + full * CMHA__BLOCK, left * sizeof *x);
+            cmha__stream_group(storage, s, rows, x + t * s->I, x_last, rows_last, product);
+            for (r = 0; r < 4; r++)
+                if (o + (size_t)r >= lo && o + (size_t)r < hi)
+                    y[t * ldy + o + (size_t)r] =
+                        s->scales ? product[r] * 5.9604644775390625e-8f * s->scales[o + (size_t)r] : product[r];
+        }
+    }
+}
+
+CMHA__FUSED static void cmha__stream_float(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y,
+                                           size_t ldy) {
+    cmha__stream_rows(CMHA_STORAGE_FLOAT, s, x, T, lo, hi, y, ldy);
+}
+
+CMHA__FUSED static void cmha__stream_bf16(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y,
+                                          size_t ldy) {
+    cmha__stream_rows(CMHA_STORAGE_BF16, s, x, T, lo, hi, y, ldy);
+}
+
+CMHA__FUSED static void cmha__stream_int8(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y,
+                                          size_t ldy) {
+    cmha__stream_rows(CMHA_STORAGE_INT8, s, x, T, lo, hi, y, ldy);
+}
+
+/* y [T, ldy], columns lo .. hi - 1 = x [T, I] weight [O, I]^T for few rows x. */
+static void cmha__float_forward(const cmha_real *weight, size_t O, size_t I, const cmha_real *x, size_t T, size_t lo, size_t hi,
+                                cmha_real *y, size_t ldy) {
+    cmha__stream s;
+    memset(&s, 0, sizeof s);
+    s.weights = (const unsigned char *)weight;
+    s.O = O, s.I = I;
+    s.row = I * sizeof *weight, s.group = 4 * s.row, s.block = CMHA__BLOCK * sizeof *weight;
+    s.ahead = s.group <= 16384 ? s.group : 2048; /* the next group, or further along the row */
+    if (lo < hi) cmha__stream_float(&s, x, T, lo, hi, y, ldy);
+}
+
+CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y,
+                                  size_t ldy) {
+    cmha__stream s;
+    memset(&s, 0, sizeof s);
+    s.weights = (const unsigned char *)p->words;
+    s.O = p->O, s.I = p->I;
+    s.row = cmha__block_words(p->storage) * sizeof *p->words, s.block = 4 * s.row, s.group = cmha__blocks(p->I) * s.block;
+    s.ahead = 4096;
+    s.scales = p->scales;
+    if (p->storage == CMHA_STORAGE_INT8) cmha__stream_int8(&s, x, T, lo, hi, y, ldy);
+    else cmha__stream_bf16(&s, x, T, lo, hi, y, ldy);
+}
+#else
+CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y,
+                                  size_t ldy) {
+    cmha_real block[CMHA__BLOCK], sum;
+    size_t o, i, t, n;
+    for (o = lo; o < hi; o++) {
+        for (t = 0; t < T; t++) y[t * ldy + o] = 0;
+        for (i = 0; i < p->I; i += n) {
+            n = p->I - i < CMHA__BLOCK ? p->I - i : CMHA__BLOCK;
+            cmha__block_numbers(p->storage, p->words + cmha__block_at(p, o, i / CMHA__BLOCK), block);
+            for (t = 0; t < T; t++) {
+                sum = cmha__dot(x + t * p->I + i, block, n);
+                y[t * ldy + o] += p->scales ? p->scales[o] * sum : sum;
+            }
+        }
+    }
+}
+#endif
+
 /* ================================================== Tensor and tape =================================================== */
 
 /* Blocks are chained from the newest to the oldest; after a reset one block of the peak size takes their place. */
@@ -8259,6 +8628,80 @@ static const char *cmha__sublayer_misfit(const cmha_tensor *x, int act, const cm
     return NULL;
 }
 
+/* ---- Products with weights ---- */
+
+/* The packed copy of a weight [O, I] that the tape may read instead; NULL = none. */
+static const cmha_packed *cmha__packed_of(const cmha_tape *tape, const cmha_real *weight, size_t O, size_t I) {
+    const cmha_quantised *q = tape->weights;
+    size_t lo = 0, hi = q && !tape->recording ? q->n_matrices : 0;
+    while (lo < hi) { /* they are sorted by address */
+        size_t middle = lo + (hi - lo) / 2;
+        if (q->matrices[middle].source < weight) lo = middle + 1;
+        else hi = middle;
+    }
+    if (!q || tape->recording || lo == q->n_matrices) return NULL;
+    return q->matrices[lo].source == weight && q->matrices[lo].O == O && q->matrices[lo].I == I ? &q->matrices[lo] : NULL;
+}
+
+enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
+
+/* Rows of a packed matrix that become floats at a time: 256 KiB, at home in a level-2 cache. */
+static size_t cmha__unpacked_rows(size_t O, size_t I) {
+    size_t rows = (I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16;
+    return rows < O ? rows : O;
+}
+
+/* y [T, O] = x [T, I] weight^T for a few rows, a decoded token's: as fast as memory gives the weights, faster than a BLAS. */
+static void cmha__few_rows(int threads, const cmha_real *weight, const cmha_real *x, size_t T, size_t I, size_t O, cmha_real *y) {
+#ifdef CMHA__STREAMS
+    CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
+        cmha__float_forward(weight, O, I, x, T, lo * CMHA__GROUP, hi * CMHA__GROUP < O ? hi * CMHA__GROUP : O, y, O);
+    }
+#else
+    cmha__gemm(threads, 0, 1, T, O, I, 1, x, I, weight, I, 0, y, O);
+#endif
+}
+
+/* y [T, O] = x [T, I] weight^T. Many rows of a packed matrix: a piece at a time becomes floats, in `pieces` of the threads. */
+static void cmha__unpacked_product(int threads, const cmha_packed *p, const cmha_real *x, size_t T, cmha_real *y,
+                                   cmha_real *pieces) {
+    size_t rows = cmha__unpacked_rows(p->O, p->I), count = p->O / rows + (p->O % rows != 0);
+    CMHA__FOR_CHUNKS(threads, count, first, last) {
+        cmha_real *weight = pieces + (size_t)cmha__chunk * rows * p->I;
+        size_t i, lo, hi;
+        for (i = first; i < last; i++) {
+            lo = i * rows, hi = p->O - lo < rows ? p->O : lo + rows;
+            cmha_unpack(p, lo, hi, weight);
+            cmha_gemm(0, 1, T, hi - lo, p->I, 1, x, p->I, weight, p->I, 0, y + lo, p->O);
+        }
+    }
+}
+
+/* y [T, O] = x [T, I] weight^T, by the packed copy of the weight where the tape has one. Takes and gives back scratch of the tape,
+   also in a dry run, which computes nothing. */
+static void cmha__weight_product(cmha_tape *tape, const cmha_real *weight, const cmha_real *x, size_t T, size_t I, size_t O,
+                                 cmha_real *y) {
+    const cmha_packed *p = cmha__packed_of(tape, weight, O, I);
+    int few = T <= CMHA__FEW_ROWS, threads = tape->context->threads;
+    cmha__mark mark = cmha__mark_of(tape);
+    cmha_real *pieces = p && !few ? cmha__reals(tape, (size_t)threads * cmha__unpacked_rows(O, I) * I) : NULL;
+    if (!tape->status && !cmha__dry(tape)) {
+        if (few && T * O * I < 65536) threads = 1;
+        if (p && !few) {
+            cmha__unpacked_product(threads, p, x, T, y, pieces);
+        } else if (p) {
+            CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
+                cmha_packed_forward(p, x, T, lo * CMHA__GROUP, hi * CMHA__GROUP < O ? hi * CMHA__GROUP : O, y, O);
+            }
+        } else if (few && !tape->recording) {
+            cmha__few_rows(threads, weight, x, T, I, O, y);
+        } else {
+            cmha__gemm(threads, 0, 1, T, O, I, 1, x, I, weight, I, 0, y, O);
+        }
+    }
+    cmha__rewind(tape, mark);
+}
+
 /* in_place: outside of a recording, the result may take the residual's memory. */
 static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias,
                                    cmha_tensor *residual, cmha_real gain, cmha_real dropout, int in_place) {
@@ -8288,11 +8731,10 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     mark = cmha__mark_of(tape);
     h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
     product = in_place ? cmha__reals(tape, T * O) : y->data;
-    if (!tape->status && !cmha__dry(tape)) {
-        if (act >= 0) cmha__activate_rows(tape->context->threads, x->data, T, I, act, h);
-        cmha__gemm(tape->context->threads, 0, 1, T, O, I, 1, h, I, weight->data, I, 0, product, O); /* Y = h W^T */
+    if (act >= 0 && !tape->status && !cmha__dry(tape)) cmha__activate_rows(tape->context->threads, x->data, T, I, act, h);
+    cmha__weight_product(tape, weight->data, h, T, I, O, product); /* Y = h W^T */
+    if (!tape->status && !cmha__dry(tape))
         cmha__sublayer_finish(tape, s, product, bias, residual ? residual->data : NULL, T, O, y->data);
-    }
     cmha__rewind(tape, mark);
     in[0] = x, in[1] = weight, in[2] = bias, in[3] = residual;
     return cmha_push(tape, "sublayer", y, in, 4, cmha__sublayer_backward, s);
@@ -9010,9 +9452,13 @@ static cmha_tensor *cmha__complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_t
     s->T = cmha__rows(y); /* not of x, whose rows may be empty */
     mark = cmha__mark_of(tape);
     scratch = cmha__reals(tape, 2 * y->size);
-    if (!tape->status && !cmha__dry(tape))
-        cmha__complex_linear_forward(tape->context->threads, x->data, weight->data, bias ? bias->data : NULL, s->T, I, s->O,
-                                     adjoint, y->data, scratch);
+    if (!adjoint)
+        cmha__weight_product(tape, weight->data, x->data, 2 * s->T, I, 2 * s->O, scratch); /* see cmha__complex_products */
+    if (!tape->status && !cmha__dry(tape)) {
+        int threads = tape->context->threads;
+        if (adjoint) cmha__complex_products(threads, x->data, weight->data, s->T, I, s->O, 1, scratch);
+        cmha__complex_combine(threads, scratch, bias ? bias->data : NULL, s->T, s->O, adjoint, y->data);
+    }
     cmha__rewind(tape, mark);
     in[0] = x, in[1] = weight, in[2] = bias;
     return cmha_push(tape, "complex_linear", y, in, 3, cmha__complex_linear_record, s);
@@ -12302,6 +12748,130 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ===================================================== Inference ====================================================== */
 
+/* ---- Packed weights ---- */
+
+/* Declares the matrices: a first pass counts them, a second one places them in the memory. */
+typedef struct cmha__packer {
+    cmha_quantised *q;
+    size_t n, words, scales;
+    int overflow;
+} cmha__packer;
+
+static void cmha__pack_declare(cmha__packer *b, const cmha_tensor *t, int complex_form) {
+    cmha_packed *p;
+    size_t I, O, words;
+    if (!t || t->rank < (complex_form ? 3 : 2) || !t->size) return; /* a literal Möbius projection is a vector */
+    I = t->shape[t->rank - 1], O = t->size / I;
+    if (!cmha__mul(cmha__groups(O) * CMHA__GROUP, cmha__blocks(I), &words) || !cmha__mul(words, 32, &words) ||
+        !cmha__sum(b->words, cmha_packed_words(b->q->storage, O, I), &b->words) ||
+        !cmha__sum(b->scales, cmha_packed_scales(b->q->storage, O), &b->scales))
+        b->overflow = 1;
+    if (b->q->matrices && !b->overflow) {
+        p = &b->q->matrices[b->n];
+        p->storage = b->q->storage, p->O = O, p->I = I, p->source = t->data;
+    }
+    b->n++;
+}
+
+static void cmha__pack_block(cmha__packer *b, const cmha_block *k) {
+    int g, part, experts = k->router_weight != NULL; /* stay floats: their op has kernels of its own */
+    cmha__pack_declare(b, k->qkv_weight, 0);
+    cmha__pack_declare(b, k->wo_weight, 0);
+    cmha__pack_declare(b, experts ? NULL : k->w1_weight, 0);
+    cmha__pack_declare(b, experts ? NULL : k->w2_weight, 0);
+    cmha__pack_declare(b, k->zq_weight, 1);
+    cmha__pack_declare(b, k->zk_weight, 1);
+    cmha__pack_declare(b, k->zv_weight, k->zv_weight && k->zv_weight->shape[0] == 2); /* real in CoPE */
+    cmha__pack_declare(b, k->divisor_weight, 1);
+    cmha__pack_declare(b, k->imag_wo_weight, 0);
+    cmha__pack_declare(b, k->imag_w1_weight, 0);
+    cmha__pack_declare(b, k->imag_w2_weight, 0);
+    for (g = 0; g < 3; g++) {
+        cmha__pack_declare(b, k->group[g].view, 0);
+        for (part = 0; part < 3; part++) cmha__pack_declare(b, k->group[g].u[part], 1);
+    }
+    cmha__pack_declare(b, k->wo_u, 1);
+    cmha__pack_declare(b, k->irw.wm, 1);
+    cmha__pack_declare(b, k->irw.wv, 1);
+    cmha__pack_declare(b, k->irw.wg, 0);
+}
+
+static void cmha__pack_all(cmha__packer *b) {
+    const cmha_model *model = b->q->model;
+    size_t i;
+    b->n = b->words = b->scales = 0;
+    cmha__pack_declare(b, model->head_weight ? model->head_weight : model->token_weight, 0);
+    cmha__pack_declare(b, model->state_weight, 0);
+    cmha__pack_declare(b, model->theta_weight, 0);
+    for (i = 0; i < model->config.n_layers; i++) cmha__pack_block(b, &model->blocks[i]);
+}
+
+static int cmha__by_source(const void *a, const void *b) {
+    const cmha_real *x = ((const cmha_packed *)a)->source, *y = ((const cmha_packed *)b)->source;
+    return x < y ? -1 : x > y;
+}
+
+/* Gives the matrices their part of the memory and packs them. */
+static void cmha__pack_matrices(cmha_quantised *q, uint32_t *words, cmha_real *scales) {
+    int threads = q->context->threads;
+    size_t i;
+    qsort(q->matrices, q->n_matrices, sizeof *q->matrices, cmha__by_source);
+    for (i = 0; i < q->n_matrices; i++) {
+        cmha_packed *p = &q->matrices[i];
+        p->words = words, p->scales = q->storage == CMHA_STORAGE_INT8 ? scales : NULL;
+        words += cmha_packed_words(q->storage, p->O, p->I);
+        scales += cmha_packed_scales(q->storage, p->O);
+        q->saved += p->O * p->I * sizeof(cmha_real);
+    }
+    CMHA__FOR_CHUNKS(threads, q->n_matrices, lo, hi) {
+        size_t j;
+        for (j = lo; j < hi; j++) cmha_pack(&q->matrices[j], q->matrices[j].source);
+    }
+}
+
+CMHA_DEF void cmha_quantised_close(cmha_quantised *q) {
+    if (!q || !q->context) return;
+    cmha__give(q->context, q->memory, q->bytes);
+    memset(q, 0, sizeof *q);
+}
+
+CMHA_DEF cmha_status cmha_quantise(cmha_quantised *q, const cmha_model *model, cmha_storage storage) {
+    cmha__packer b;
+    size_t list, words, scales, bytes;
+    if (!q) return CMHA_ERR_ARGUMENT;
+    memset(q, 0, sizeof *q);
+    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
+        return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "quantise: the storage must be BF16 or INT8");
+    memset(&b, 0, sizeof b);
+    b.q = q;
+    q->model = model;
+    q->storage = storage;
+    cmha__pack_all(&b);
+    list = b.n, q->n_matrices = b.n;
+    if (b.overflow || !cmha__mul(list, sizeof *q->matrices, &list) || !cmha__mul(b.words, sizeof(uint32_t), &words) ||
+        !cmha__mul(b.scales, sizeof(cmha_real), &scales) || !cmha__sum(list, words, &bytes) || !cmha__sum(bytes, scales, &bytes) ||
+        !cmha__sum(bytes, 128, &bytes)) {
+        memset(q, 0, sizeof *q);
+        return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "quantise: the sizes overflow");
+    }
+    q->memory = cmha__take(model->context, bytes);
+    if (!q->memory) {
+        memset(q, 0, sizeof *q);
+        return cmha__fail(model->context, CMHA_ERR_MEMORY, "quantise: out of memory for %zu bytes", bytes);
+    }
+    q->context = model->context;
+    q->bytes = bytes;
+    q->matrices = (cmha_packed *)q->memory;
+    memset(q->matrices, 0, list);
+    cmha__pack_all(&b);
+    list = cmha__round64((uintptr_t)q->memory + list) - (uintptr_t)q->memory; /* so that a block of weights is a line of cache */
+    cmha__pack_matrices(q, (uint32_t *)(void *)((char *)q->memory + list), (cmha_real *)(void *)((char *)q->memory + list + words));
+    return CMHA_OK;
+}
+
+/* ---- Cache ---- */
+
 CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
     cmha_context *context;
     if (!cache || !cache->context) return;
@@ -12317,13 +12887,19 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache) {
     if (cache) cache->length = cache->first = 0;
 }
 
+/* Numbers from one token's values to the next. */
+static size_t cmha__value_row(const cmha_cache *cache, const cmha_slot *slot) {
+    return cache->storage == CMHA_STORAGE_BF16 ? (slot->value_width + 31) / 32 * 32 : slot->value_width;
+}
+
 /* Places the next slot, if there is an array for it; 0 when a size overflows. */
 static int cmha__place_slot(cmha_cache *cache, const cmha_slot *like) {
     size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE, keys, values;
     cmha_slot slot = *like;
     if (!cmha__mul(tokens, cache->batch, &tokens) || !cmha__mul(tokens, slot.key_heads * slot.key_width, &keys) ||
-        !cmha__mul(tokens, slot.kv_heads * slot.value_width, &values))
+        !cmha__mul(tokens, slot.kv_heads * cmha__value_row(cache, &slot), &values))
         return 0;
+    if (cache->storage == CMHA_STORAGE_BF16) keys = cmha__reals_for(keys / 2 * 4), values = cmha__reals_for(values / 2 * 4);
     slot.keys = cache->size;
     if (slot.state) keys = slot.state, values = 0, cache->has_state = 1;
     if (!cmha__sum(cache->size, keys, &slot.values) || !cmha__sum(slot.values, values, &cache->size)) return 0;
@@ -12377,13 +12953,29 @@ static int cmha__place_all(cmha_cache *cache) {
 }
 
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity, int slide) {
+    return cmha_cache_init_with(cache, model, batch, capacity, slide, NULL);
+}
+
+static cmha_status cmha__check_options(cmha_context *context, const cmha_model *model, const cmha_cache_options *o) {
+    if (o->storage != CMHA_STORAGE_FLOAT && o->storage != CMHA_STORAGE_BF16)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: keys and values are stored as FLOAT or BF16");
+    if (o->weights && (!o->weights->context || o->weights->model != model))
+        return cmha__fail(context, CMHA_ERR_STATE, "cache: the quantised weights are closed, or those of another model");
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_cache_init_with(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity, int slide,
+                                          const cmha_cache_options *options) {
     const cmha_model_config *c;
     cmha_context *context;
+    cmha_status wrong = CMHA_OK;
     size_t slots, bytes, ids;
     if (!cache) return CMHA_ERR_ARGUMENT;
     memset(cache, 0, sizeof *cache);
     if (!model || !model->context) return CMHA_ERR_STATE;
     context = model->context;
+    if (options) wrong = cmha__check_options(context, model, options);
+    if (wrong) return wrong;
     if (!batch || !capacity)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: batch %zu and capacity %zu must be positive", batch, capacity);
     c = &model->config;
@@ -12394,6 +12986,7 @@ CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_
     cache->batch = batch;
     cache->capacity = capacity;
     cache->slide = slide;
+    cache->storage = options ? options->storage : CMHA_STORAGE_FLOAT;
     if (!cmha__sum(capacity, CMHA__TILE - 1, &slots) || !cmha__place_all(cache) ||
         !cmha__mul(cache->size, sizeof(cmha_real), &bytes) || !cmha__mul(batch, capacity, &ids) ||
         !cmha__mul(ids, 2 * sizeof *cache->ids, &ids)) {
@@ -12409,42 +13002,223 @@ CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_
     }
     cmha__place_all(cache);
     memset(cache->memory, 0, bytes);
-    return cmha_tape_init(&cache->tape, context, 0);
+    cmha_tape_init(&cache->tape, context, 0);
+    cache->tape.weights = options ? options->weights : NULL;
+    return CMHA_OK;
 }
 
 /* Where a head's keys and values of one sequence lie. */
-static cmha_real *cmha__cache_keys(const cmha_cache *cache, const cmha_slot *slot, size_t b, size_t head) {
-    size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE;
-    return cache->memory + slot->keys + (b * slot->key_heads + head) * tokens * slot->key_width;
+static void *cmha__cache_part(const cmha_cache *cache, size_t place, size_t numbers) {
+    if (cache->storage == CMHA_STORAGE_BF16) return (uint32_t *)(void *)(cache->memory + place) + numbers / 2;
+    return cache->memory + place + numbers;
 }
 
-static cmha_real *cmha__cache_values(const cmha_cache *cache, const cmha_slot *slot, size_t b, size_t kv) {
+static void *cmha__cache_keys(const cmha_cache *cache, const cmha_slot *slot, size_t b, size_t head) {
     size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE;
-    return cache->memory + slot->values + (b * slot->kv_heads + kv) * tokens * slot->value_width;
+    return cmha__cache_part(cache, slot->keys, (b * slot->key_heads + head) * tokens * slot->key_width);
+}
+
+static void *cmha__cache_values(const cmha_cache *cache, const cmha_slot *slot, size_t b, size_t kv) {
+    size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE;
+    return cmha__cache_part(cache, slot->values, (b * slot->kv_heads + kv) * tokens * cmha__value_row(cache, slot));
+}
+
+/* What one thread needs beside cmha__unit: the scores of one query, and of a BF16 cache a tile of keys on their way in and a head's
+   keys and values as numbers again. */
+typedef struct cmha__reader {
+    cmha_real *scores, *tile, *keys, *values;
+} cmha__reader;
+
+static size_t cmha__deal_reader(const cmha_cache *cache, const cmha_slot *slot, cmha_real *base, cmha__reader *r) {
+    size_t tokens = cmha__tiles(cache->capacity) * CMHA__TILE, used = 0;
+    int halves = cache->storage == CMHA_STORAGE_BF16;
+    r->scores = cmha__deal(base, &used, tokens);
+    r->tile = cmha__deal(base, &used, halves ? CMHA__TILE * slot->key_width : 0);
+    r->keys = cmha__deal(base, &used, halves ? tokens * slot->key_width : 0);
+    r->values = cmha__deal(base, &used, halves ? tokens * cmha__value_row(cache, slot) : 0);
+    return used;
+}
+
+/* New values into a head's part of the cache. */
+static void cmha__store_values(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, cmha__rows_of v,
+                               void *values, cmha_real *row) {
+    size_t dv = slot->value_width, width = cmha__value_row(cache, slot), t, i;
+    for (t = 0; t < a->n_q; t++) {
+        size_t at = (cache->length + t) * width;
+        cmha_real *to = cache->storage == CMHA_STORAGE_BF16 ? row : (cmha_real *)values + at;
+        if (dv > a->d_v) cmha__pack(v.data + t * v.ld, v.ld, v.imag, 1, a->d_v, to);
+        else if (dv) memcpy(to, v.data + t * v.ld, dv * sizeof *to);
+        for (i = 0; to == row && i < dv; i++) cmha__half_put((uint32_t *)values + at / 2, i, row[i]);
+    }
+}
+
+/* New keys into a head's part of the cache, as features; into a BF16 cache by way of a tile of numbers. */
+static void cmha__store_keys(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, cmha__feature f,
+                             cmha__rows_of k, void *keys, const cmha__unit *u, const cmha__reader *r) {
+    size_t width = slot->key_width, n = a->n_q, count, t, i, c;
+    if (cache->storage != CMHA_STORAGE_BF16) {
+        cmha__write_keys(a, &f, k, n, cache->length, (cmha_real *)keys, u->rows);
+        return;
+    }
+    for (t = 0; t < n; t += count, k.data += count * k.ld, f.first_k += count) {
+        size_t at = (cache->length + t) % CMHA__TILE;
+        uint32_t *words = (uint32_t *)keys + (cache->length + t - at) * width / 2;
+        count = n - t < CMHA__TILE - at ? n - t : CMHA__TILE - at;
+        cmha__write_keys(a, &f, k, count, at, r->tile, u->rows);
+        for (i = 0; i < width; i++)
+            for (c = at; c < at + count; c++) cmha__half_put(words + i * CMHA__TILE / 2, c, r->tile[i * CMHA__TILE + c]);
+    }
+}
+
+/* ---- One query: keys and values stream through once ---- */
+
+/* A head's keys and values as they lie. */
+typedef struct cmha__past {
+    cmha_storage storage;
+    const void *keys, *values;
+    size_t row; /* numbers from one token's values to the next */
+} cmha__past;
+
+#ifdef CMHA__STREAMS
+enum { CMHA__PART = CMHA__STREAM_BYTES > 16 ? 64 : 32 }; /* columns whose sums registers can hold */
+
+/* Numbers i, i + 1, ... of a row; i + 32 would have another word, but not another half. */
+CMHA__INSIDE cmha__floats cmha__lanes_at(cmha_storage storage, const void *row, int i) {
+    cmha__words w;
+    if (storage == CMHA_STORAGE_FLOAT) return cmha__floats_at((const float *)row + i);
+    w = cmha__words_at((const uint32_t *)row + i / 32 * 16 + i % 16);
+    return (cmha__floats)(i / 16 % 2 ? w & 0xffff0000u : w << 16);
+}
+
+/* sum [columns] = the sum over n rows, `stride` bytes apart, of factor times row, from the row's beginning on. */
+CMHA__INSIDE void cmha__weighted_rows(cmha_storage storage, int columns, const float *factor, size_t n, const unsigned char *rows,
+                                      size_t stride, float *sum) {
+    CMHA__FUSE
+    cmha__floats lanes[CMHA__PART / CMHA__STREAM_LANES];
+    int i, line, bytes = storage == CMHA_STORAGE_FLOAT ? columns * 4 : columns * 2;
+    size_t r;
+    memset(lanes, 0, sizeof lanes);
+    for (r = 0; r < n; r++, rows += stride) {
+        for (line = 0; line < bytes; line += 64) __builtin_prefetch(rows + line + 4096);
+        for (i = 0; i < columns; i += CMHA__STREAM_LANES)
+            lanes[i / CMHA__STREAM_LANES] = lanes[i / CMHA__STREAM_LANES] + factor[r] * cmha__lanes_at(storage, rows, i);
+    }
+    memcpy(sum, lanes, (size_t)columns * sizeof *sum);
+}
+
+/* y [width] = the sum over n rows of factor times row. A row of floats ends with it, one of BF16 with a multiple of 32. */
+CMHA__INSIDE void cmha__mix_rows(cmha_storage storage, const float *factor, size_t n, const unsigned char *rows, size_t stride,
+                                 size_t width, float *y) {
+    size_t size = storage == CMHA_STORAGE_FLOAT ? 4 : 2, c, r, i;
+    float last[32];
+    for (c = 0; c + CMHA__PART <= width; c += CMHA__PART)
+        cmha__weighted_rows(storage, CMHA__PART, factor, n, rows + c * size, stride, y + c);
+    for (; c + 32 <= width; c += 32) cmha__weighted_rows(storage, 32, factor, n, rows + c * size, stride, y + c);
+    if (c == width) return;
+    if (storage == CMHA_STORAGE_BF16) {
+        cmha__weighted_rows(storage, 32, factor, n, rows + c * size, stride, last);
+        memcpy(y + c, last, (width - c) * sizeof *y);
+        return;
+    }
+    for (i = c; i < width; i++) y[i] = 0;
+    for (r = 0; r < n; r++)
+        for (i = c; i < width; i++) y[i] += factor[r] * ((const float *)(const void *)(rows + r * stride))[i];
+}
+
+CMHA__FUSED static void cmha__mix_floats(const float *factor, size_t n, const void *rows, size_t row, size_t width, float *y) {
+    cmha__mix_rows(CMHA_STORAGE_FLOAT, factor, n, (const unsigned char *)rows, row * 4, width, y);
+}
+
+CMHA__FUSED static void cmha__mix_halves(const float *factor, size_t n, const void *rows, size_t row, size_t width, float *y) {
+    cmha__mix_rows(CMHA_STORAGE_BF16, factor, n, (const unsigned char *)rows, row * 2, width, y);
+}
+
+/* y [dv] of the head's one query. 0: its scores need more care (see cmha__forward_lost), y then holds rubbish. */
+static int cmha__stream_head(const cmha__head *h, const cmha__past *past, cmha_real *S, cmha_real *y) {
+    void (*mix)(const float *, size_t, const void *, size_t, size_t, float *) =
+        past->storage == CMHA_STORAGE_BF16 ? cmha__mix_halves : cmha__mix_floats;
+    size_t n = h->args->n_k, size = past->storage == CMHA_STORAGE_BF16 ? 2 : 4, begin, end, from, count, j, i;
+    cmha_real top, total;
+    cmha__visible(h->args, 0, &begin, &end);
+    from = begin / CMHA__TILE * CMHA__TILE, count = cmha__tiles(n - from) * CMHA__TILE;
+    for (j = 0; j < count; j += CMHA__TILE)
+        mix(h->q, h->dk, (const unsigned char *)past->keys + (from + j) * h->dk * size, CMHA__TILE, CMHA__TILE, S + j);
+    for (j = 0; j < count; j++) S[j] *= h->args->scale;
+    for (j = 0; h->slope > 0 && j < count; j++) S[j] -= h->slope * (cmha_real)((ptrdiff_t)(n - 1 - from) - (ptrdiff_t)j);
+    for (j = 0; j < begin - from; j++) S[j] = -(cmha_real)INFINITY;
+    for (j = end - from; j < count; j++) S[j] = -(cmha_real)INFINITY;
+    top = cmha__largest(S, count);
+    total = cmha__exp_shifted(S, count, top > -(cmha_real)INFINITY ? top : 0);
+    if (!(total > 0)) return 0;
+    mix(S + (begin - from), end - begin, (const unsigned char *)past->values + begin * past->row * size, past->row, h->dv, y);
+    for (i = 0; i < h->dv; i++) y[i] *= 1 / total;
+    return 1;
+}
+#else
+static int cmha__stream_head(const cmha__head *h, const cmha__past *past, cmha_real *S, cmha_real *y) {
+    (void)h, (void)past, (void)S, (void)y;
+    return 0;
+}
+#endif
+
+/* cmha__forward_terms of one query, where its scores are products and in range; else 0. */
+static int cmha__stream_terms(cmha__head *h, const cmha__unit *u, const cmha__feature *f, cmha__rows_of q, cmha__rows_of y,
+                              const cmha__past *past, cmha_real *scores) {
+    const cmha_attention_args *a = h->args;
+    int count, t;
+    const cmha__term *terms = cmha__terms(a, &count);
+    if (a->n_q != 1 || !h->dv || h->mask || (cmha__is_complex(a) && a->softmax == CMHA_SOFTMAX_SCORE)) return 0;
+    if (h->dv == a->d_v) {
+        cmha__set_queries(h, u, f, q, terms);
+        return cmha__stream_head(h, past, scores, y.data);
+    }
+    memset(y.data, 0, a->d_v * sizeof *y.data);
+    memset(y.data + y.imag, 0, a->d_v * sizeof *y.data);
+    for (t = 0; t < count; t++) {
+        cmha__set_queries(h, u, f, q, &terms[t]);
+        if (!cmha__stream_head(h, past, scores, u->out)) return 0;
+        cmha__apply(terms[t].mix, 0, u->out, 1, a->d_v, u->out, 0);
+        cmha__add_packed(u->out, 1, a->d_v, y.data, y.ld, y.imag);
+    }
+    return 1;
+}
+
+/* The head's keys and values as the core wants them. */
+static void cmha__set_past(cmha__head *h, const cmha__past *past, const cmha__reader *r) {
+    size_t n = h->args->n_k, t;
+    h->keys = (const cmha_real *)past->keys;
+    h->v = (const cmha_real *)past->values;
+    h->ldv = past->row;
+    if (past->storage != CMHA_STORAGE_BF16) return;
+    cmha__half_numbers((const uint32_t *)past->keys, cmha__tiles(n) * h->dk * 2, r->keys);
+    for (t = 0; t < n; t++)
+        cmha__half_numbers((const uint32_t *)past->values + t * past->row / 2, past->row / 32, r->values + t * past->row);
+    h->keys = r->keys;
+    h->v = r->values;
 }
 
 /* One (sequence, kv head): new keys and values into the cache, then the group's queries against all of it. */
 static void cmha__cached_unit(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, const cmha_heads *view,
-                              cmha_heads y, size_t b, size_t kv, const cmha__unit *u) {
-    size_t dv = slot->value_width, group = a->heads / a->kv_heads, n = a->n_q, g, t;
-    cmha_real *values = cmha__cache_values(cache, slot, b, kv), *fresh = values + cache->length * dv;
-    cmha__rows_of k = cmha__rows_at(view[1], b, kv), v = cmha__rows_at(view[2], b, kv);
+                              cmha_heads y, size_t b, size_t kv, const cmha__unit *u, const cmha__reader *r) {
+    size_t group = a->heads / a->kv_heads, g;
+    cmha__past past;
     int own = slot->key_heads == a->heads;
-    if (dv > a->d_v) cmha__pack(v.data, v.ld, v.imag, n, a->d_v, fresh);
-    else
-        for (t = 0; t < n; t++) memcpy(fresh + t * dv, v.data + t * v.ld, dv * sizeof *fresh);
+    past.storage = cache->storage;
+    past.row = cmha__value_row(cache, slot);
+    past.values = cmha__cache_values(cache, slot, b, kv);
+    cmha__store_values(cache, slot, a, cmha__rows_at(view[2], b, kv), (void *)(uintptr_t)past.values, u->work);
     for (g = 0; g < group; g++) {
         size_t head = kv * group + g;
         cmha__rows_of q = cmha__rows_at(view[0], b, head);
-        cmha_real *keys = cmha__cache_keys(cache, slot, b, own ? head : kv);
+        void *keys = cmha__cache_keys(cache, slot, b, own ? head : kv);
         cmha__feature f = cmha__feature_of(a, head);
         cmha__head h;
         f.first_q = f.first_k = 0; /* the rotation table covers the new tokens only */
         cmha__set_head(&h, a, u, b, head);
-        if (own || g == 0) cmha__write_keys(a, &f, k, n, cache->length, keys, u->rows);
-        h.keys = keys;
-        h.v = values;
-        h.ldv = dv;
+        if (own || g == 0) cmha__store_keys(cache, slot, a, f, cmha__rows_at(view[1], b, kv), keys, u, r);
+        past.keys = keys;
+        if (cmha__stream_terms(&h, u, &f, q, cmha__rows_at(y, b, head), &past, r->scores)) continue;
+        cmha__set_past(&h, &past, r);
         if (cmha__has_peaks(a)) {
             int count;
             cmha__set_queries(&h, u, &f, q, cmha__terms(a, &count));
@@ -12461,8 +13235,9 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
     cmha__attention_saved s;
     cmha_attention_args *a = &s.args;
     cmha__unit none;
+    cmha__reader nothing;
     cmha_heads view[3];
-    size_t shape[3], own;
+    size_t shape[3], own, more;
     cmha_tensor *y;
     cmha_real *scratch;
     int threads;
@@ -12476,14 +13251,19 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
     shape[0] = pass->B, shape[1] = pass->N, shape[2] = a->heads * cmha__value_width(a);
     y = cmha__result(pass->tape, 3, shape);
     own = cmha__deal_unit(a, CMHA__CACHED, NULL, &none);
-    scratch = y ? cmha__reals(pass->tape, own * (size_t)threads) : NULL;
+    more = cmha__deal_reader(pass->cache, slot, NULL, &nothing);
+    scratch = y ? cmha__reals(pass->tape, (own + more) * (size_t)threads) : NULL;
     if (!scratch || cmha__dry(pass->tape)) return scratch ? y : NULL;
     CMHA__FOR_CHUNKS(threads, a->batch * a->kv_heads, lo, hi) {
+        cmha_real *part = scratch + (size_t)cmha__chunk * (own + more);
         cmha__unit u;
+        cmha__reader r;
         size_t unit;
-        cmha__deal_unit(a, CMHA__CACHED, scratch + (size_t)cmha__chunk * own, &u);
+        cmha__deal_unit(a, CMHA__CACHED, part, &u);
+        cmha__deal_reader(pass->cache, slot, part + own, &r);
         for (unit = lo; unit < hi; unit++)
-            cmha__cached_unit(pass->cache, slot, a, view, cmha__out_view(a, y->data), unit / a->kv_heads, unit % a->kv_heads, &u);
+            cmha__cached_unit(pass->cache, slot, a, view, cmha__out_view(a, y->data), unit / a->kv_heads, unit % a->kv_heads, &u,
+                              &r);
     }
     return y;
 }
@@ -12536,6 +13316,7 @@ static cmha_status cmha__cache_reserve(cmha_cache *cache, size_t n) {
     if (n <= cache->ready) return CMHA_OK;
     cmha_tape_init(&dry.tape, cache->context, 0);
     dry.tape.memory.measuring = 1;
+    dry.tape.weights = cache->tape.weights;
     dry.length = 0;
     cmha__cache_pass(&dry, cache->ids, n, 1);
     status = dry.tape.status;

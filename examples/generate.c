@@ -70,6 +70,49 @@ static size_t unescape(char *s) {
     return n;
 }
 
+/* f32, bf16 or, where `most` allows it, int8. */
+static cmha_storage storage_of(const char *name, int most) {
+    static const char *const names[] = {"f32", "bf16", "int8"}; /* in the order of the enumeration */
+    for (int i = 0; i <= most; i++)
+        if (!strcmp(name, names[i])) return (cmha_storage)i;
+    die(2, most > 1 ? "weights are f32, bf16 or int8, not " : "a cache is f32 or bf16, not ", name);
+    return CMHA_STORAGE_FLOAT;
+}
+
+/* Nats a token of logits [V] gives to one token. */
+static double loss_of(const cmha_real *logits, size_t V, int32_t target) {
+    size_t counted;
+    return cmha_cross_entropy_forward(logits, &target, 1, V, -1, NULL, &counted);
+}
+
+/* Reads tokens one by one through a cache of `window` of them, which begins anew when it is full, and adds up what the next one
+ * costs. */
+static void score(cmha_model *model, const char *path, size_t most, size_t window, const cmha_cache_options *options) {
+    size_t V = model->config.vocabulary, n, i, counted = 0;
+    cmha_real *logits = malloc(V * sizeof *logits);
+    cmha_tokens tokens;
+    cmha_cache cache;
+    double sum = 0, start;
+    if (!logits) die(1, "no memory for the logits", "");
+    check(cmha_tokens_load(&tokens, &ctx, path, V <= 256 ? 1 : V <= 65536 ? 2 : 4));
+    check(cmha_cache_init_with(&cache, model, 1, window, 0, options));
+    n = tokens.count < most ? tokens.count : most;
+    start = seconds();
+    for (i = 0; i + 1 < n; i++) {
+        int32_t token = cmha_tokens_at(&tokens, i), next = cmha_tokens_at(&tokens, i + 1);
+        if (i % cache.capacity == 0) cmha_cache_reset(&cache);
+        check(cmha_cache_append(&cache, &token, 1, logits));
+        if (next < 0 || (size_t)next >= V) die(1, "a token is outside the vocabulary in ", path);
+        sum += loss_of(logits, V, next);
+        counted++;
+    }
+    if (!counted) die(1, "fewer than two tokens in ", path);
+    printf("%.5f nats per token, %zu tokens, %.0f tokens/s\n", sum / (double)counted, counted,
+           (double)counted / (seconds() - start));
+    cmha_cache_close(&cache), cmha_tokens_close(&tokens);
+    free(logits);
+}
+
 /* All of the standard input. */
 static char *slurp(size_t *length) {
     size_t size = 0, room = 4096;
@@ -122,6 +165,11 @@ static int help(const cmha_sampler_config *sampler) {
          "  --context N      most tokens the model looks back on; 0 = as many as in training. Older ones go, a quarter at a time\n"
          "  --batch N        that many continuations at once, each shown when all are complete; 1\n"
          "  --seed N         of the draws; 1\n"
+         "  --weights KIND   f32, bf16 or int8: how the matrices are held that each token reads; f32\n"
+         "  --cache KIND     f32 or bf16: how keys and values are held; f32\n"
+         "  --score FILE     instead of continuing: mean loss in nats per token of the file's first N tokens (--tokens), each read "
+         "from the\n"
+         "                   cache by itself, with nothing before the first of every --context of them. Says what a storage costs\n"
          "  --threads N      0 = every core\n"
          "  --verbose        speed, on the standard error stream\n"
          "  --set NAME=VALUE a field of the sampler, may be repeated: name, value, range, meaning");
@@ -135,11 +183,15 @@ static int help(const cmha_sampler_config *sampler) {
 }
 
 int main(int argc, char **argv) {
-    enum { TOKENS, CONTEXT, BATCH, SEED, THREADS, PROMPT, SET, N_VALUES };
-    static const char *const names[N_VALUES] = {"--tokens", "--context", "--batch", "--seed", "--threads", "--prompt", "--set"};
+    enum { TOKENS, CONTEXT, BATCH, SEED, THREADS, PROMPT, SET, WEIGHTS, CACHE, SCORE, N_VALUES };
+    static const char *const names[N_VALUES] = {"--tokens", "--context", "--batch",   "--seed",  "--threads",
+                                                "--prompt", "--set",     "--weights", "--cache", "--score"};
     unsigned long long number[PROMPT] = {400, 0, 1, 1, 0};
     char newline[] = "\n", *prompt = newline, *end, **set = argv + 1; /* what --set says, in places already read */
-    const char *path = NULL;
+    const char *path = NULL, *text = NULL;
+    cmha_storage weights = CMHA_STORAGE_FLOAT;
+    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT};
+    cmha_quantised quantised = {0};
     int n_set = 0, verbose = 0, wants_help = 0, o;
     cmha_context_config cc = {.log = on_log};
     cmha_sampler_config sampler;
@@ -154,6 +206,9 @@ int main(int argc, char **argv) {
         if (o < N_VALUES && !value && !(value = argv[++i])) die(2, "a value is missing after ", names[o]);
         if (o == SET) set[n_set++] = value;
         else if (o == PROMPT) prompt = value;
+        else if (o == SCORE) text = value;
+        else if (o == WEIGHTS) weights = storage_of(value, 2);
+        else if (o == CACHE) options.storage = storage_of(value, 1);
         else if (o < N_VALUES) {
             number[o] = strtoull(value, &end, 10);
             if (*value < '0' || *value > '9' || *end) die(2, "not a whole number: ", value);
@@ -178,6 +233,18 @@ int main(int argc, char **argv) {
     /* The model, the prompt for every sequence, and a cache that slides unless positions are learned, which end somewhere. */
     check(cmha_model_load(&model, &ctx, path));
     if (!number[CONTEXT]) number[CONTEXT] = trained_length(path);
+    if (weights) {
+        check(cmha_quantise(&quantised, &model, weights));
+        options.weights = &quantised;
+        if (verbose)
+            fprintf(stderr, "generate: %.1f MB of matrices are read as %.1f MB\n", 1e-6 * (double)quantised.saved,
+                    1e-6 * (double)quantised.bytes);
+    }
+    if (text) {
+        score(&model, text, (size_t)number[TOKENS], (size_t)number[CONTEXT], &options);
+        cmha_quantised_close(&quantised), cmha_model_close(&model), cmha_context_close(&ctx);
+        return fflush(stdout) || ferror(stdout) ? 1 : 0;
+    }
     size_t length, n_prompt, batch = (size_t)number[BATCH], n_new = (size_t)number[TOKENS], capacity = (size_t)number[CONTEXT];
     int slide = model.config.position != CMHA_POSITION_LEARNED, bytes = model.config.vocabulary == 256;
     if (!strcmp(prompt, "-")) prompt = slurp(&length);
@@ -196,7 +263,7 @@ int main(int argc, char **argv) {
     if (batch > 1) out.kept = malloc((n_new ? n_new : 1) * batch * sizeof *out.kept);
     if (!prompts || (batch > 1 && !out.kept)) die(1, "no memory for the batch", "");
     for (size_t b = 0; b < batch; b++) memcpy(prompts + b * n_prompt, ids, n_prompt * sizeof *ids);
-    check(cmha_cache_init(&cache, &model, batch, capacity, slide));
+    check(cmha_cache_init_with(&cache, &model, batch, capacity, slide, &options));
 
     double start = seconds();
     cmha_status status = cmha_generate(&cache, prompts, n_prompt, n_new, &sampler, number[SEED], on_token, &out);
@@ -211,6 +278,7 @@ int main(int argc, char **argv) {
                 (double)((out.n - 1) * batch) / (out.last - out.first));
 
     cmha_cache_close(&cache);
+    cmha_quantised_close(&quantised);
     cmha_model_close(&model);
     cmha_context_close(&ctx);
     free(out.kept), free(prompts), free(ids);

@@ -46,6 +46,7 @@ typedef struct world {
     cmha_model model, spare;
     cmha_trainer trainer;
     cmha_cache cache;
+    cmha_quantised quantised;
     cmha_tape tape;
     cmha_tokens tokens, spare_tokens;
     cmha_archive archive;
@@ -214,6 +215,13 @@ static cmha_status generate(world *w) {
     return s;
 }
 
+static cmha_status quantise(world *w) {
+    cmha_status s = cmha_quantise(&w->quantised, &w->model, CMHA_STORAGE_INT8);
+    digest(w, &w->quantised.bytes, sizeof w->quantised.bytes);
+    cmha_quantised_close(&w->quantised);
+    return s;
+}
+
 static cmha_status save_model(world *w) { return cmha_model_save(&w->model, out_path); }
 static cmha_status save_trainer(world *w) { return cmha_trainer_save(&w->trainer, out_path); }
 
@@ -308,6 +316,15 @@ static void with_cache(world *w) {
     if (w->mc.causal) CHECK_OK(cmha_cache_init(&w->cache, &w->model, 1, CAPACITY, 1));
     if (w->mc.causal) CHECK_OK(cmha_cache_append(&w->cache, ids, 3, NULL));
 }
+
+static void with_packed_cache(world *w) {
+    cmha_cache_options o = {NULL, CMHA_STORAGE_BF16};
+    with_model(w);
+    CHECK_OK(cmha_quantise(&w->quantised, &w->model, CMHA_STORAGE_INT8));
+    o.weights = &w->quantised;
+    if (w->mc.causal) CHECK_OK(cmha_cache_init_with(&w->cache, &w->model, 1, CAPACITY, 1, &o));
+    if (w->mc.causal) CHECK_OK(cmha_cache_append(&w->cache, ids, 3, NULL));
+}
 static void with_tape(world *w) { CHECK_OK(cmha_tape_init(&w->tape, &w->ctx, 1)); }
 
 typedef struct story {
@@ -335,6 +352,9 @@ static const story stories[] = {
     {"cmha_cache_append of more than fits", with_cache, overflow},
     {"cmha_cache_append token by token", with_cache, token_by_token},
     {"cmha_generate", with_cache, generate},
+    {"cmha_quantise", with_model, quantise},
+    {"cmha_cache_append that slides, INT8 weights and BF16 cache", with_packed_cache, slide},
+    {"cmha_generate, INT8 weights and BF16 cache", with_packed_cache, generate},
     {"cmha_model_save", with_model, save_model},
     {"cmha_trainer_save", with_trainer, save_trainer},
     {"cmha_model_load", nothing, load_model},
@@ -363,6 +383,7 @@ static void open_world(world *w, const family *of) {
 
 static void close_world(world *w) {
     cmha_archive_close(&w->archive), cmha_tokens_close(&w->spare_tokens), cmha_tape_close(&w->tape), cmha_cache_close(&w->cache);
+    cmha_quantised_close(&w->quantised);
     cmha_trainer_close(&w->trainer), cmha_model_close(&w->spare), cmha_model_close(&w->model), cmha_context_close(&w->ctx);
 }
 

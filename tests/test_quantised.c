@@ -1,0 +1,358 @@
+/* Packed weights and caches: rows against floats, every kind of attention with them against itself without them, prompts against
+   single tokens, sharing, refusals. */
+#include "models.h"
+
+enum { V = 23, N = 24 };
+
+static cmha_context context;
+
+static double half_ulp(cmha_storage storage, double weight, double scale) {
+    return storage == CMHA_STORAGE_INT8 ? scale / 2 : fabs(weight) / 256;
+}
+
+static cmha_packed packed_of(const cmha_real *weight, size_t O, size_t I, cmha_storage storage) {
+    cmha_packed p;
+    memset(&p, 0, sizeof p);
+    p.storage = storage, p.O = O, p.I = I;
+    p.words = (uint32_t *)check_alloc(cmha_packed_words(storage, O, I), sizeof *p.words);
+    p.scales = cmha_packed_scales(storage, O) ? check_zeros(cmha_packed_scales(storage, O)) : NULL;
+    cmha_pack(&p, weight);
+    return p;
+}
+
+static void free_packed(cmha_packed *p) { free(p->words), free(p->scales); }
+
+/* ---------------------------------------------------------- rows ---------------------------------------------------------- */
+
+/* Every weight within half a step, products those of the unpacked weights, for any part of the rows */
+static void rows(size_t O, size_t I, cmha_storage storage) {
+    enum { T = 3 };
+    cmha_real *w = check_array(O * I, 3), *back = check_zeros(O * I), *x = check_array(T * I, 2), *y = check_zeros(T * O);
+    cmha_real *part = check_zeros(O * I + T * O), *before = check_zeros(T * O);
+    cmha_packed p;
+    double worst = 0, off = 0, sum, size;
+    size_t o, i, t, lo = O / 3, hi = O - O / 4;
+    if (O > 2)
+        for (i = 0; i < I; i++) w[2 * I + i] = 0;
+    p = packed_of(w, O, I, storage);
+    CHECK(p.source == w);
+    cmha_unpack(&p, 0, O, back);
+    for (o = 0; o < O; o++)
+        for (i = 0; i < I; i++) {
+            double scale = p.scales ? (double)p.scales[o] : 0,
+                   allowed = half_ulp(storage, (double)w[o * I + i], scale) * (1 + 1e-5);
+            worst = fmax(worst, fabs((double)w[o * I + i] - (double)back[o * I + i]) - allowed);
+        }
+    CHECK_THAT(worst <= 0, "%zu x %zu, storage %d: %.3g beyond half a step", O, I, storage, worst);
+    CHECK(O * I < 8 || check_distance(w, back, O * I) > 1e-4);
+    if (O > 2 && I) CHECK(check_largest(back + 2 * I, I) == 0);
+    cmha_unpack(&p, lo, hi, part);
+    CHECK(!memcmp(part, back + lo * I, (hi - lo) * I * sizeof *part));
+    cmha_packed_forward(&p, x, T, 0, O, y, O);
+    for (o = 0; o < O; o++)
+        for (t = 0; t < T; t++) {
+            for (sum = size = 0, i = 0; i < I; i++) {
+                sum += (double)back[o * I + i] * (double)x[t * I + i];
+                size += fabs((double)back[o * I + i] * (double)x[t * I + i]);
+            }
+            off = fmax(off, fabs(sum - (double)y[t * O + o]) / (size + 1e-3));
+        }
+    CHECK_THAT(off < check_tolerance(1e-13, 1e-5), "%zu x %zu, storage %d: products are off by %.3g", O, I, storage, off);
+    check_fill(part, T * O, 1);
+    memcpy(before, part, T * O * sizeof *part);
+    cmha_packed_forward(&p, x, T, lo, hi, part, O);
+    for (t = 0; t < T; t++) {
+        CHECK(!memcmp(part + t * O + lo, y + t * O + lo, (hi - lo) * sizeof *y));
+        CHECK(!memcmp(part + t * O, before + t * O, lo * sizeof *part)); /* nothing else was written */
+        CHECK(!memcmp(part + t * O + hi, before + t * O + hi, (O - hi) * sizeof *part));
+    }
+    free_packed(&p), free(w), free(back), free(x), free(y), free(part), free(before);
+}
+
+static void all_rows(void) {
+    static const size_t sizes[][2] = {{1, 1}, {3, 5}, {4, 64}, {5, 63}, {7, 65}, {8, 128}, {13, 200}, {33, 17}, {16, 1000}};
+    size_t i;
+    for (i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        rows(sizes[i][0], sizes[i][1], CMHA_STORAGE_INT8);
+        rows(sizes[i][0], sizes[i][1], CMHA_STORAGE_BF16);
+    }
+}
+
+/* Weights on the grid come back as they were, and products of whole numbers are exact. */
+static void on_the_grid(void) {
+    enum { O = 5, I = 150 };
+    cmha_real w[O * I], back[O * I], x[I], y[O];
+    cmha_packed p;
+    double want;
+    size_t o, i;
+    for (o = 0; o < O; o++)
+        for (i = 0; i < I; i++) w[o * I + i] = (cmha_real)(ldexp(1, (int)o - 2) * (i == 3 ? 127 : (double)check_below(255) - 127));
+    for (i = 0; i < I; i++) x[i] = (cmha_real)((double)check_below(9) - 4);
+    p = packed_of(w, O, I, CMHA_STORAGE_INT8);
+    cmha_unpack(&p, 0, O, back);
+    CHECK(!memcmp(w, back, sizeof w));
+    cmha_packed_forward(&p, x, 1, 0, O, y, O);
+    for (o = 0; o < O; o++) {
+        for (want = 0, i = 0; i < I; i++) want += (double)w[o * I + i] * (double)x[i];
+        CHECK((double)y[o] == want);
+    }
+    free_packed(&p);
+    p = packed_of(w, O, I, CMHA_STORAGE_BF16); /* 8 bits hold -127 .. 127 */
+    cmha_unpack(&p, 0, O, back);
+    CHECK(!memcmp(w, back, sizeof w));
+    free_packed(&p);
+}
+
+/* Ties, the ends of the range, and what is no number */
+static void odd_numbers(void) {
+    static const double in[] = {1 + 1.0 / 256, 1 + 3.0 / 256, -1 - 1.0 / 256, 1 + 1.0 / 256 + 1e-6, 1e-40, -0.0, 3.38e38, 0};
+    static const double out[] = {1, 1 + 4.0 / 256, -1, 1 + 2.0 / 256, 1e-40, -0.0, 3.38e38, 0};
+    enum { I = sizeof in / sizeof *in };
+    cmha_real w[4 * I], back[4 * I], x[I], y[4], nan = (cmha_real)NAN;
+    cmha_packed p;
+    size_t i;
+    for (i = 0; i < 4 * I; i++) w[i] = (cmha_real)in[i % I];
+    p = packed_of(w, 4, I, CMHA_STORAGE_BF16);
+    cmha_unpack(&p, 0, 4, back);
+    for (i = 0; i < I; i++) CHECK_NEAR(back[i], out[i], fabs(out[i]) > 1e38 ? 1.5e36 : fabs(out[i]) < 1e-38 ? 1e-40 : 0);
+    free_packed(&p);
+    w[1] = nan, w[I + 2] = (cmha_real)INFINITY, w[2 * I + 6] = (cmha_real)-1;
+    w[2 * I + 4] = (cmha_real)0;
+    for (i = 0; i < I; i++) w[3 * I + i] = i ? 0 : (cmha_real)2;
+    w[2 * I + 6] = 1;
+    p = packed_of(w, 4, I, CMHA_STORAGE_BF16);
+    cmha_unpack(&p, 0, 4, back);
+    CHECK(back[1] != back[1] && back[0] == 1 && !(fabs((double)back[I + 2]) <= DBL_MAX) && back[I + 2] > 0);
+    free_packed(&p);
+    p = packed_of(w, 4, I, CMHA_STORAGE_INT8);
+    for (i = 0; i < I; i++) x[i] = 1;
+    cmha_packed_forward(&p, x, 1, 0, 4, y, 4);
+    CHECK(y[0] != y[0] && y[1] != y[1] && check_finite(y + 2, 2) && y[3] == 2); /* a row with one is all NaN, and only that one */
+    x[0] = nan;
+    cmha_packed_forward(&p, x, 1, 0, 4, y, 4);
+    CHECK(y[3] != y[3] && y[2] != y[2]);
+    free_packed(&p);
+    memset(w, 0, sizeof w);
+    p = packed_of(w, 4, I, CMHA_STORAGE_INT8);
+    x[0] = 1;
+    cmha_packed_forward(&p, x, 1, 0, 4, y, 4);
+    CHECK(check_largest(y, 4) == 0);
+    free_packed(&p);
+}
+
+/* --------------------------------------------------------- models --------------------------------------------------------- */
+
+static void open_model(cmha_model *model, const char *options) {
+    cmha_model_config config = check_model_config();
+    size_t i;
+    config.vocabulary = V, config.max_positions = N;
+    models_set(&context, &config, options);
+    CHECK_THAT(!cmha_model_init(model, &context, &config), "%s: %s", options, cmha_error(&context));
+    for (i = 0; i < model->size; i++) model->data[i] += (cmha_real)(0.05 * check_random());
+}
+
+/* logits [n / chunk, 2, V] after every chunk of tokens */
+static void read_chunks(cmha_cache *cache, const int32_t *ids, size_t chunk, cmha_real *logits) {
+    int32_t part[2 * N];
+    size_t at, i;
+    cmha_cache_reset(cache);
+    for (at = 0; at + chunk <= N; at += chunk, logits += 2 * V) {
+        for (i = 0; i < 2 * chunk; i++) part[i] = ids[i / chunk * N + at + i % chunk];
+        CHECK_THAT(!cmha_cache_append(cache, part, chunk, logits), "%s", cmha_error(&context));
+    }
+}
+
+static const char *const kinds[] = {
+    "attention=cmha",
+    "attention=rope layout=half norm=rmsnorm activation=swiglu n_kv_heads=2 tied=0 head_bias=1",
+    "attention=cmha n_kv_heads=2 frequency=table",
+    "attention=dot position=learned placement=post attention_bias=1",
+    "attention=dot position=alibi n_kv_heads=1",
+    "attention=rope window=5",
+    "d_model=96 n_heads=1 attention=cmha init_std=0.05", /* wider than the registers hold at a time */
+    "d_model=160 n_heads=2 attention=rope init_std=0.05",
+    "family=cope attention=dot cope_score=phase",
+    "family=cope attention=dot cope_score=real cope_imag=learned",
+    "family=cope attention=dot cope_score=hybrid_norm",
+    "family=cope attention=dot cope_score=linear",
+    "family=mobius attention=dot position=learned placement=post",
+    "family=mobius attention=cmha position=learned placement=post mobius_mode=literal mobius_softmax=yang8 mobius_wiring=top",
+    "family=mobius attention=dot position=sinusoidal placement=post mobius_heads=4 mobius_mode=full mobius_softmax=ri_split",
+    "family=mobius attention=dot position=learned placement=post mobius_softmax=abs window=5",
+    "family=crat real_heads=1 imag_heads=1",
+    "family=crat crat_attention=dot complex_norm=whiten",
+    "family=crat low_rank=2 real_heads=1",
+    "family=crat crat_attention=linear",
+    "family=crat experts=3 complex_residual=free",
+    "family=crat irw_layers=1 irw_width=4",
+};
+
+/* The window's base: a few documents */
+static void set_base(cmha_model *model, cmha_knowledge *knowledge, cmha_real *vectors, size_t n) {
+    memset(knowledge, 0, sizeof *knowledge);
+    if (!model->config.irw_layers) return;
+    check_fill(vectors, n * 8, 1);
+    CHECK_OK(cmha_knowledge_init(knowledge, &context, n, 4, vectors, NULL, NULL, NULL));
+    CHECK_OK(cmha_model_set_knowledge(model, knowledge));
+}
+
+static void one_kind(const char *options) {
+    static const cmha_storage weights[] = {CMHA_STORAGE_FLOAT, CMHA_STORAGE_BF16, CMHA_STORAGE_INT8};
+    static const double near[] = {0.02, 0.06, 0.25}; /* of the largest logit: BF16 caches, BF16 and INT8 weights */
+    cmha_model model;
+    cmha_quantised q;
+    cmha_cache cache;
+    cmha_knowledge base;
+    cmha_real vectors[5 * 8], *want = check_zeros(N * 2 * V), *got = check_zeros(N * 2 * V), *whole = check_zeros(N * 2 * V);
+    int32_t ids[2 * N];
+    double size, off, apart;
+    int w, half;
+    size_t i;
+    for (i = 0; i < 2 * N; i++) ids[i] = (int32_t)check_below(V);
+    open_model(&model, options);
+    set_base(&model, &base, vectors, 5);
+    CHECK_OK(cmha_cache_init(&cache, &model, 2, N, 0));
+    read_chunks(&cache, ids, 1, want);
+    cmha_cache_close(&cache);
+    size = check_largest(want, N * 2 * V);
+    for (w = 0; w < 3; w++)
+        for (half = 0; half < 2; half++) {
+            cmha_cache_options o = {NULL, half ? CMHA_STORAGE_BF16 : CMHA_STORAGE_FLOAT};
+            memset(&q, 0, sizeof q);
+            if (w) CHECK_OK(cmha_quantise(&q, &model, weights[w]));
+            if (w) o.weights = &q;
+            CHECK_OK(cmha_cache_init_with(&cache, &model, 2, N, 0, &o));
+            read_chunks(&cache, ids, 1, got);
+            off = check_distance(got, want, N * 2 * V) / size;
+            CHECK_THAT(off < near[w] * (strstr(options, "=full") ? 3 : 1), /* a quotient's pole magnifies */
+                       "%s, weights %d, cache %d: off by %.3g", options, weights[w], half, off);
+            CHECK_THAT(w || half ? off > 1e-5 || strstr(options, "linear") : off == 0, "%s, weights %d, cache %d: off by only %.3g",
+                       options, weights[w], half, off);
+            read_chunks(&cache, ids, N, whole); /* a prompt: the same function */
+            apart = check_distance(whole, got + (N - 1) * 2 * V, 2 * V) / size;
+            CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)), "%s, weights %d, cache %d: a prompt is off by %.3g",
+                       options, weights[w], half, apart);
+            read_chunks(&cache, ids, N / 3, whole);
+            apart = check_distance(whole + 2 * 2 * V, got + (N - 1) * 2 * V, 2 * V) / size;
+            CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)), "%s, weights %d, cache %d: chunks are off by %.3g",
+                       options, weights[w], half, apart);
+            cmha_cache_close(&cache), cmha_quantised_close(&q);
+        }
+    cmha_model_close(&model), cmha_knowledge_close(&base);
+    free(want), free(got), free(whole);
+}
+
+/* The model's matrices are all there, once, and in a quarter or half of the bytes */
+static void bytes(void) {
+    cmha_model model;
+    cmha_quantised q;
+    size_t i;
+    open_model(&model, "d_model=128 n_heads=4 d_ff=256");
+    CHECK_OK(cmha_quantise(&q, &model, CMHA_STORAGE_INT8));
+    CHECK(q.n_matrices == 1 + 4 * model.config.n_layers);
+    for (i = 1; i < q.n_matrices; i++) CHECK(q.matrices[i].source > q.matrices[i - 1].source);
+    CHECK(q.saved == (V * 128 + model.config.n_layers * (4 * 128 * 128 + 2 * 128 * 256)) * sizeof(cmha_real));
+    CHECK((double)q.bytes < (double)q.saved * (sizeof(cmha_real) == 4 ? 0.3 : 0.17));
+    cmha_quantised_close(&q), cmha_quantised_close(&q);
+    CHECK_OK(cmha_quantise(&q, &model, CMHA_STORAGE_BF16));
+    CHECK((double)q.bytes < (double)q.saved * (sizeof(cmha_real) == 4 ? 0.55 : 0.3));
+    cmha_quantised_close(&q), cmha_model_close(&model);
+}
+
+/* Two caches read one copy in turn, one of them slides; each gives what it gives alone. Threads do not matter. */
+static void shared(void) {
+    enum { STEPS = 30, CAPACITY = 10 };
+    cmha_model model;
+    cmha_quantised q;
+    cmha_cache a, b;
+    cmha_cache_options o = {NULL, CMHA_STORAGE_BF16};
+    cmha_real alone[STEPS * V], out[V], other[2 * V];
+    int32_t two[2];
+    int i, threads = context.threads;
+    open_model(&model, "d_model=256 n_heads=4 d_ff=512");
+    CHECK_OK(cmha_quantise(&q, &model, CMHA_STORAGE_INT8));
+    o.weights = &q;
+    CHECK_OK(cmha_cache_init_with(&a, &model, 1, CAPACITY, 1, &o));
+    for (i = 0; i < STEPS; i++) {
+        two[0] = i * 7 % V;
+        CHECK_OK(cmha_cache_append(&a, two, 1, alone + i * V));
+    }
+    CHECK(a.first > 0);
+    cmha_cache_close(&a);
+    context.threads = threads > 1 ? 1 : 2;
+    CHECK_OK(cmha_cache_init_with(&a, &model, 1, CAPACITY, 1, &o));
+    CHECK_OK(cmha_cache_init_with(&b, &model, 2, STEPS, 0, &o));
+    for (i = 0; i < STEPS; i++) {
+        two[0] = i * 7 % V, two[1] = i % V;
+        CHECK_OK(cmha_cache_append(&b, two, 1, other));
+        CHECK_OK(cmha_cache_append(&a, two, 1, out));
+        CHECK(!memcmp(out, alone + i * V, sizeof out));
+    }
+    context.threads = threads;
+    cmha_cache_close(&a), cmha_cache_close(&b), cmha_quantised_close(&q), cmha_model_close(&model);
+}
+
+/* NaN in the past stays NaN, in a BF16 cache too, and does not outlive a reset. */
+static void not_a_number(void) {
+    cmha_model model;
+    cmha_cache cache;
+    cmha_cache_options o = {NULL, CMHA_STORAGE_BF16};
+    cmha_real out[V], kept;
+    int32_t id = 3;
+    open_model(&model, "attention=rope tied=0");
+    CHECK_OK(cmha_cache_init_with(&cache, &model, 1, N, 0, &o));
+    kept = model.token_weight->data[3 * model.config.d_model];
+    model.token_weight->data[3 * model.config.d_model] = (cmha_real)NAN;
+    CHECK_OK(cmha_cache_append(&cache, &id, 1, out));
+    id = 4;
+    CHECK_OK(cmha_cache_append(&cache, &id, 1, out));
+    CHECK(out[0] != out[0]);
+    model.token_weight->data[3 * model.config.d_model] = kept;
+    cmha_cache_reset(&cache);
+    CHECK_OK(cmha_cache_append(&cache, &id, 1, out));
+    CHECK(check_finite(out, V));
+    cmha_cache_close(&cache), cmha_model_close(&model);
+}
+
+static void refusals(void) {
+    cmha_model model, other, closed;
+    cmha_quantised q, again;
+    cmha_cache cache;
+    cmha_cache_options o = {NULL, CMHA_STORAGE_INT8};
+    memset(&closed, 0, sizeof closed);
+    open_model(&model, "attention=dot"), open_model(&other, "attention=dot");
+    CHECK_IS(cmha_quantise(NULL, &model, CMHA_STORAGE_INT8), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_quantise(&q, &closed, CMHA_STORAGE_INT8), CMHA_ERR_STATE);
+    CHECK_IS(cmha_quantise(&q, NULL, CMHA_STORAGE_INT8), CMHA_ERR_STATE);
+    CHECK_IS(cmha_quantise(&q, &model, CMHA_STORAGE_FLOAT), CMHA_ERR_ARGUMENT);
+    CHECK(strstr(cmha_error(&context), "quantise") != NULL);
+    CHECK_IS(cmha_quantise(&q, &model, (cmha_storage)7), CMHA_ERR_ARGUMENT);
+    cmha_quantised_close(&q), cmha_quantised_close(NULL); /* what a failure leaves closes */
+    CHECK_IS(cmha_cache_init_with(&cache, &model, 1, N, 0, &o), CMHA_ERR_ARGUMENT);
+    cmha_cache_close(&cache);
+    o.storage = CMHA_STORAGE_FLOAT;
+    CHECK_OK(cmha_quantise(&q, &other, CMHA_STORAGE_INT8));
+    o.weights = &q;
+    CHECK_IS(cmha_cache_init_with(&cache, &model, 1, N, 0, &o), CMHA_ERR_STATE);
+    CHECK(strstr(cmha_error(&context), "another model") != NULL);
+    memset(&again, 0, sizeof again);
+    o.weights = &again;
+    CHECK_IS(cmha_cache_init_with(&cache, &model, 1, N, 0, &o), CMHA_ERR_STATE);
+    CHECK_OK(cmha_cache_init_with(&cache, &model, 1, N, 0, NULL));
+    cmha_cache_close(&cache), cmha_quantised_close(&q), cmha_model_close(&model), cmha_model_close(&other);
+}
+
+int main(void) {
+    size_t i;
+    check_context(&context, 2, 3);
+    all_rows();
+    on_the_grid();
+    odd_numbers();
+    for (i = 0; i < sizeof kinds / sizeof *kinds; i++) one_kind(kinds[i]);
+    bytes();
+    shared();
+    not_a_number();
+    refusals();
+    cmha_context_close(&context);
+    return check_end();
+}
