@@ -22,7 +22,8 @@ row() { # LABEL OPTION...
         seed=$((seed + 1))
     done
     awk -v label="$label" '{ s += $1; q += $1 * $1 } END { m = s / NR; v = q / NR - m * m
-        printf "%-40s %10.4f %10.4f\n", label, m, v > 0 ? sqrt(v * NR / (NR > 1 ? NR - 1 : 1)) : 0 }' "$F/losses"
+        if (v < 0) v = 0
+        printf "%-40s %10.4f %10.4f\n", label, m, sqrt(v * NR / (NR > 1 ? NR - 1 : 1)) }' "$F/losses"
 }
 row "the whole model" --set decoder.n_layers=2
 row "real only: family=real" --set decoder.family=real
