@@ -312,7 +312,11 @@ CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, ui
    sum exp(logit - largest), apart so that huge logits lose nothing. The caller checks the targets' range. */
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
                                            cmha_real *lse, size_t *counted);
-/* dlogits += scale (softmax(logits) - onehot(target)) on counted rows. dlogits may be logits only where overwriting is meant. */
+/* The same loss, and logits become scale (softmax(logits) - onehot(target)), 0 in rows that are not counted: for logits that are not
+   needed again, one exponential each instead of two. */
+CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
+                                            cmha_real scale);
+/* dlogits += scale (softmax(logits) - onehot(target)) on counted rows. dlogits must not be logits. */
 CMHA_DEF void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets, const cmha_real *lse, size_t T, size_t V,
                                           int32_t ignore, cmha_real scale, cmha_real *dlogits);
 
@@ -1197,6 +1201,11 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
    NULL) the mean is weighted: sum w[target] loss / sum w[target]. Errors: TOKEN. Arrays must stay valid until the backward. */
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore,
                                          const cmha_real *class_weights);
+/* The same of the logits x weight^T + bias, x [.., I], weight [V, I], bias [V] or NULL, which are never there as a whole: they are
+   made, turned into their gradient and spent some hundred rows at a time (about 16 MiB, at least 256 rows), and made once more in the backward. With a
+   vocabulary of tens of thousands they would be the largest array of all. Errors: TOKEN, SHAPE. */
+CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
+                                                const int32_t *targets, int32_t ignore, const cmha_real *class_weights);
 /* Mean of (x - targets)^2 -> [1]; targets [size of x] must stay valid until the backward. */
 CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets);
 
@@ -1337,7 +1346,8 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     REAL(irw_gate_tau, 1, 1e-6, 1e6, "crat: temperature of the reflection gate (tau of eq 19)")                                  \
     REAL(irw_threshold, -1, -1, 1, "crat: least similarity of a document that counts as found")                                  \
     ENUM(irw_fusion, CMHA_FUSION_CONVEX, "convex|additive", "crat: (1 - g) a + g r, or a + g r")                                 \
-    FLAG(irw_raw, 0, "crat: the weights of the queries as they are, no softmax")
+    FLAG(irw_raw, 0, "crat: the weights of the queries as they are, no softmax")                                                 \
+    FLAG(recompute, 0, "training: blocks keep their input alone and run once more in the backward: less memory, a third more time")
 
 enum { CMHA_CLIP_WHOLE }; /* the values after it are those of cmha_clip_mode, plus 1 */
 
@@ -3201,6 +3211,12 @@ CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, ui
 
 /* ---- Cross-entropy ---- */
 
+/* What a row of logits is counted from. */
+static cmha_real cmha__top_logit(const cmha_real *logits, size_t V) {
+    cmha_real top = cmha__largest(logits, V);
+    return top > -(cmha_real)INFINITY ? top : logits[0]; /* only NaN and -Inf: let them through */
+}
+
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
                                            cmha_real *lse, size_t *counted) {
     double sum = 0;
@@ -3209,8 +3225,7 @@ CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_
         cmha_real lanes[CMHA__LANES] = {0}, top, rest;
         if (lse) lse[2 * t] = lse[2 * t + 1] = 0;
         if (targets[t] == ignore) continue;
-        top = cmha__largest(logits, V);
-        if (!(top > -(cmha_real)INFINITY)) top = logits[0]; /* only NaN and -Inf: let them through */
+        top = cmha__top_logit(logits, V);
         for (i = 0; i + CMHA__LANES <= V; i += CMHA__LANES) {
             int l;
             for (l = 0; l < CMHA__LANES; l++) lanes[l] += cmha__exp(logits[i + (size_t)l] - top);
@@ -3225,6 +3240,39 @@ CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_
         count++;
     }
     if (counted) *counted = count;
+    return sum;
+}
+
+/* e [V] = exp(logits - top) in their place; returns the sum. */
+static cmha_real cmha__exponentials(cmha_real *logits, size_t V, cmha_real top) {
+    cmha_real lanes[CMHA__LANES] = {0};
+    size_t i;
+    for (i = 0; i + CMHA__LANES <= V; i += CMHA__LANES) {
+        int l;
+        for (l = 0; l < CMHA__LANES; l++) lanes[l] += logits[i + (size_t)l] = cmha__exp(logits[i + (size_t)l] - top);
+    }
+    for (; i < V; i++) lanes[i % CMHA__LANES] += logits[i] = cmha__exp(logits[i] - top);
+    return cmha__fold(lanes);
+}
+
+CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
+                                            cmha_real scale) {
+    double sum = 0;
+    size_t t, i;
+    for (t = 0; t < T; t++, logits += V) {
+        cmha_real top, all, factor;
+        if (targets[t] == ignore) {
+            memset(logits, 0, V * sizeof *logits);
+            continue;
+        }
+        top = cmha__top_logit(logits, V);
+        sum += (double)top - (double)logits[targets[t]];
+        all = cmha__exponentials(logits, V, top);
+        sum += log((double)all);
+        factor = scale / all;
+        for (i = 0; i < V; i++) logits[i] *= factor;
+        logits[targets[t]] -= scale;
+    }
     return sum;
 }
 
@@ -7431,25 +7479,27 @@ static cmha_status cmha__arena_reserve(cmha_context *context, cmha_arena *arena,
 static uint64_t cmha__draw(cmha_tape *tape) { return cmha__mix(cmha__mix(tape->key) + ++tape->draws * CMHA__GOLDEN); }
 
 /* Scratch of one operation lies above a mark and is gone after the rewind. */
-static cmha__mark cmha__mark_of(const cmha_tape *tape) {
+static cmha__mark cmha__arena_mark(const cmha_arena *arena) {
     cmha__mark mark;
-    mark.block = tape->memory.block;
+    mark.block = arena->block;
     mark.block_used = mark.block ? mark.block->used : 0;
-    mark.used = tape->memory.used;
+    mark.used = arena->used;
     return mark;
 }
 
-static void cmha__rewind(cmha_tape *tape, cmha__mark mark) {
-    cmha_arena *arena = &tape->memory;
+static void cmha__arena_rewind(cmha_context *context, cmha_arena *arena, cmha__mark mark) {
     while (arena->block != mark.block) {
         struct cmha_arena_block *older = arena->block->older;
         if (!older && !mark.block) break; /* the very first block stays */
-        cmha__give(tape->context, arena->block, arena->block->taken);
+        cmha__give(context, arena->block, arena->block->taken);
         arena->block = older;
     }
     if (arena->block) arena->block->used = mark.block_used;
     arena->used = mark.used;
 }
+
+static cmha__mark cmha__mark_of(const cmha_tape *tape) { return cmha__arena_mark(&tape->memory); }
+static void cmha__rewind(cmha_tape *tape, cmha__mark mark) { cmha__arena_rewind(tape->context, &tape->memory, mark); }
 
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording) {
     if (!tape) return CMHA_ERR_ARGUMENT;
@@ -7659,20 +7709,9 @@ static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) 
     CMHA__FOR_CHUNKS(tape->context->threads, in->size, lo, hi) { cmha__axpy(hi - lo, 1, out->grad + lo, grad + lo); }
 }
 
-CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
+/* Walks the records back and forgets them. */
+static cmha_status cmha__walk(cmha_tape *tape) {
     cmha_record *record;
-    cmha_real *grad;
-    if (!tape) return CMHA_ERR_ARGUMENT;
-    if (!tape->context) tape->status = CMHA_ERR_STATE;
-    if (tape->status) return tape->status;
-    if (!loss || loss->size != 1) {
-        cmha__tape_fail(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
-        return tape->status;
-    }
-    if (!loss->needs_grad) return CMHA_OK; /* depends on nothing that learns */
-    grad = cmha_grad(tape, loss);
-    if (!grad) return tape->status;
-    if (!cmha__dry(tape)) grad[0] = seed;
     for (record = tape->last; record; record = record->previous) {
         cmha_status status;
         if (!record->out->grad) continue; /* the loss does not depend on it */
@@ -7687,6 +7726,22 @@ CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real
     }
     tape->last = NULL;
     return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
+    cmha_real *grad;
+    if (!tape) return CMHA_ERR_ARGUMENT;
+    if (!tape->context) tape->status = CMHA_ERR_STATE;
+    if (tape->status) return tape->status;
+    if (!loss || loss->size != 1) {
+        cmha__tape_fail(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
+        return tape->status;
+    }
+    if (!loss->needs_grad) return CMHA_OK; /* depends on nothing that learns */
+    grad = cmha_grad(tape, loss);
+    if (!grad) return tape->status;
+    if (!cmha__dry(tape)) grad[0] = seed;
+    return cmha__walk(tape);
 }
 
 /* ======================================================= Layers ======================================================= */
@@ -9957,6 +10012,124 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
     return cmha_push(tape, "cross_entropy", y, &logits, 1, cmha__entropy_backward, s);
 }
 
+/* ---- Cross-entropy of a linear map ---- */
+
+typedef struct cmha__projection {
+    cmha__entropy_saved rows;
+    double *sums;    /* a thread's part of the loss each */
+    cmha_real early; /* the cotangent that the forward pass has already passed on, 0 = none */
+} cmha__projection;
+
+/* Rows of logits that are held at a time: of few tokens or a small vocabulary all of them; 256 even if they are long, because
+   each chunk reads and writes the gradient of the weight once. */
+static size_t cmha__projection_rows(size_t T, size_t V) {
+    size_t rows = ((size_t)4 << 20) / (V ? V : 1);
+    if (rows < 256) rows = 256;
+    return rows < T ? rows : T;
+}
+
+/* The losses of n rows of logits from row t on are added up, and with `back` the logits become their gradient. */
+static void cmha__projection_losses(int threads, const cmha__projection *p, size_t t, size_t n, size_t V, int back, cmha_real scale,
+                                    cmha_real *logits) {
+    const int32_t *targets = p->rows.targets + t, ignore = p->rows.ignore;
+    CMHA__FOR_CHUNKS(threads, n, lo, hi) {
+        size_t i, m;
+        for (i = lo; i < hi; i += m) { /* rows of different weight one by one */
+            double weight = p->rows.weights ? cmha__row_weight(&p->rows, t + i) : 1;
+            cmha_real *row = logits + i * V;
+            m = p->rows.weights ? 1 : hi - lo;
+            p->sums[cmha__chunk] +=
+                weight * (back ? cmha_cross_entropy_gradient(row, targets + i, m, V, ignore, scale * (cmha_real)weight)
+                               : cmha_cross_entropy_forward(row, targets + i, m, V, ignore, NULL, NULL));
+        }
+    }
+}
+
+static void cmha__add_to_rows(int threads, const cmha_real *bias, size_t T, size_t D, cmha_real *y) {
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        size_t t;
+        for (t = lo; t < hi; t++) cmha__axpy(D, 1, bias, y + t * D);
+    }
+}
+
+/* One sweep over the rows: the losses, and with `back` the gradients of in = x, weight, bias for that cotangent of the mean. */
+static void cmha__projection_sweep(cmha_tape *tape, const cmha__projection *p, cmha_tensor *const *in, int back,
+                                   cmha_real cotangent) {
+    const cmha_tensor *x = in[0], *w = in[1];
+    size_t T = cmha__rows(x), V = w->shape[0], I = w->shape[1], rows = cmha__projection_rows(T, V), t, n;
+    int threads = tape->context->threads, fresh = 0;
+    cmha_real *dx = back ? cmha__grad_fresh(tape, in[0], &fresh) : NULL, *dw = back ? cmha_grad(tape, in[1]) : NULL;
+    cmha_real *db = back ? cmha_grad(tape, in[2]) : NULL, *logits, scale = cotangent / (cmha_real)p->rows.counted;
+    cmha__mark mark = cmha__mark_of(tape);
+    logits = cmha__reals(tape, rows * V);
+    for (t = 0; !tape->status && !cmha__dry(tape) && t < T; t += n) {
+        const cmha_real *some = x->data + t * I;
+        n = T - t < rows ? T - t : rows;
+        cmha__gemm(threads, 0, 1, n, V, I, 1, some, I, w->data, I, 0, logits, V);
+        if (in[2]) cmha__add_to_rows(threads, in[2]->data, n, V, logits);
+        cmha__projection_losses(threads, p, t, n, V, back, scale, logits);
+        if (dx) cmha__gemm(threads, 0, 0, n, I, V, 1, logits, V, w->data, I, fresh ? 0 : 1, dx + t * I, I); /* dX += G W */
+        if (dw) cmha__gemm(threads, 1, 0, V, I, n, 1, logits, V, some, I, 1, dw, I);                        /* dW += G^T X */
+        if (db) cmha__bias_backward(threads, logits, n, V, db);
+    }
+    cmha__rewind(tape, mark);
+}
+
+static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__projection *p = (const cmha__projection *)r->user;
+    cmha_real rest = cmha__dry(tape) ? 1 - p->early : r->out->grad[0] - p->early;
+    int done = cmha__dry(tape) ? p->early < 0 || p->early > 0 : !(p->rows.counted > 0) || !(rest < 0 || rest > 0 || rest != rest);
+    if (!done) cmha__projection_sweep(tape, p, r->in, 1, rest);
+    return tape->status;
+}
+
+static const char *cmha__projection_misfit(const cmha_tensor *x, const cmha_tensor *weight, const cmha_tensor *bias) {
+    if (weight->rank != 2) return "cross-entropy: the weight must be [V, I]";
+    if (cmha__last(x) != weight->shape[1]) return "cross-entropy: input of width %zu, weight for %zu";
+    if (bias && bias->size != weight->shape[0]) return "cross-entropy: input of width %zu (weight for %zu), a bias of another size";
+    return NULL;
+}
+
+/* `early`, if not 0, is the cotangent that the backward is going to come with: then the gradients are passed on at once, from the
+   logits that are just there, and the backward has nothing left to do. (With another cotangent it makes up for the difference, but
+   without a backward the gradients are wrong: for passes of the library's own.) */
+static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
+                                               const int32_t *targets, int32_t ignore, const cmha_real *class_weights,
+                                               cmha_real early) {
+    cmha_tensor *in[3], *y;
+    cmha__projection *p;
+    const char *misfit;
+    double sum = 0;
+    size_t one = 1, T, t;
+    int c;
+    if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
+    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
+    misfit = cmha__projection_misfit(x, weight, bias);
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, cmha__last(x), weight->shape[weight->rank - 1]);
+    T = cmha__rows(x);
+    y = cmha__result(tape, 1, &one);
+    p = y ? (cmha__projection *)cmha__record_alloc(tape, sizeof *p) : NULL;
+    if (p) p->sums = (double *)cmha__record_alloc(tape, (size_t)tape->context->threads * sizeof *p->sums);
+    if (!p || !p->sums || cmha__check_tokens(tape, targets, T, weight->shape[0], 1, ignore)) return NULL;
+    p->rows.targets = targets;
+    p->rows.weights = class_weights;
+    p->rows.ignore = ignore;
+    for (t = 0; !cmha__dry(tape) && t < T; t++) p->rows.counted += cmha__row_weight(&p->rows, t);
+    p->early = tape->recording && (cmha__dry(tape) || p->rows.counted > 0) ? early : 0;
+    in[0] = x, in[1] = weight, in[2] = bias;
+    cmha__projection_sweep(tape, p, in, p->early < 0 || p->early > 0, p->early);
+    if (!cmha__dry(tape)) {
+        for (c = 0; c < tape->context->threads; c++) sum += p->sums[c];
+        y->data[0] = p->rows.counted > 0 ? (cmha_real)(sum / p->rows.counted) : 0;
+    }
+    return cmha_push(tape, "linear_cross_entropy", y, in, 3, cmha__projection_backward, p);
+}
+
+CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
+                                                const int32_t *targets, int32_t ignore, const cmha_real *class_weights) {
+    return cmha__linear_cross_entropy(tape, x, weight, bias, targets, ignore, class_weights, 0);
+}
+
 static cmha_status cmha__squared_backward(cmha_tape *tape, cmha_record *r) {
     const cmha_real *targets = (const cmha_real *)r->user;
     cmha_real *dx = cmha_grad(tape, r->in[0]);
@@ -11018,6 +11191,7 @@ typedef struct cmha__pass {
     const cmha_real *rotation;  /* table of the plain heads */
     cmha_tensor *imag, *tokens; /* cope, mobius: the imaginary channel of the next complex layer, and the token embeddings */
     cmha_tensor *extra;         /* losses beside the objective, weighted */
+    int again;                  /* a block that is run once more for its gradients: what it counts has been counted */
 } cmha__pass;
 
 static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
@@ -11336,7 +11510,7 @@ static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, const cmha_block *k, cmha_t
     const cmha_model_config *c = &pass->model->config;
     cmha_tape *tape = pass->tape;
     cmha_tensor *logits;
-    uint64_t *use = tape->recording && c->experts ? pass->model->expert_use + pass->layer * c->experts : NULL;
+    uint64_t *use = tape->recording && !pass->again && c->experts ? pass->model->expert_use + pass->layer * c->experts : NULL;
     if (!c->experts) {
         h = cmha_activate(tape, cmha_complex_linear(tape, h, k->w1_weight, k->w1_bias), CMHA_GELU_ERF);
         return cmha_complex_linear(tape, h, k->w2_weight, k->w2_bias);
@@ -11362,14 +11536,156 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, const cmha_block *k, cmha
     return cmha__crat_residual(pass, k, 1, z, cmha__crat_ffn(pass, k, h));
 }
 
-/* Outside of a recording x keeps its memory, and all else that the block took is given back. */
-static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
+/* ---- Blocks that keep their input alone (recompute = 1) ----
+   The block is run on the tape as ever; then its result moves down to where it began, and the rest is forgotten, records and all.
+   The backward runs it again from the same input with the same dropout keys and walks its records. These reach the gradients of
+   what lies outside directly, so every sum is made in the order it would have had anyway: the bits are the same. */
+
+typedef struct cmha__kept {
+    cmha__pass pass;            /* as it was before the block */
+    cmha_batch batch;           /* the caller's own may be gone by then */
+    cmha_tensor *x, *y, *extra; /* extra: the losses up to and with this block's, if it adds any */
+    uint64_t key, draws;        /* the tape's */
+} cmha__kept;
+
+enum { CMHA__OUTER = 4 }; /* tensors outside of a block that may get a gradient from it, besides parameters */
+
+/* Their gradients that do not exist yet get room below what the block is going to take. */
+static void cmha__outer_room(cmha_tape *tape, cmha_tensor *const *outer, cmha_real **room) {
+    int i, j;
+    for (i = 0; i < CMHA__OUTER; i++) {
+        room[i] = NULL;
+        for (j = 0; j < i && outer[j] != outer[i]; j++) {}
+        if (j == i && outer[i] && outer[i]->needs_grad && !outer[i]->grad) room[i] = cmha__grad_buffer(tape, outer[i]->size);
+    }
+}
+
+static void cmha__free_buffer(cmha_tape *tape, cmha_real *memory, size_t n) {
+    if (tape->n_unused == CMHA_MAX_FREE) return;
+    tape->unused[tape->n_unused].memory = memory;
+    tape->unused[tape->n_unused++].bytes = cmha__round64(n * sizeof *memory);
+}
+
+/* Those that now exist move there, unless it is in the result's own gradient, which has been handed on. Returns whether it has. */
+static int cmha__outer_settle(cmha_tape *tape, cmha_tensor *const *outer, cmha_real *const *room, const cmha_real *handed) {
+    int i, used = 0;
+    for (i = 0; i < CMHA__OUTER; i++) {
+        if (!room[i]) continue;
+        if (outer[i]->grad && outer[i]->grad != handed) {
+            if (!cmha__dry(tape)) memcpy(room[i], outer[i]->grad, outer[i]->size * sizeof *room[i]);
+            outer[i]->grad = room[i];
+        } else {
+            used |= outer[i]->grad != NULL;
+            cmha__free_buffer(tape, room[i], outer[i]->size);
+        }
+    }
+    return used;
+}
+
+static cmha_tensor *cmha__run_block(cmha__pass *pass, cmha_tensor *x) {
     const cmha_block *k = &pass->model->blocks[pass->layer];
     cmha_family family = cmha__layer_family(&pass->model->config, pass->layer);
+    return family == CMHA_FAMILY_CRAT     ? cmha__crat_block(pass, k, x)
+           : family == CMHA_FAMILY_MOBIUS ? cmha__mobius_block(pass, k, x)
+                                          : cmha__real_block(pass, k, x);
+}
+
+/* The block once more and back, on an empty list of records and of free buffers. */
+static cmha_status cmha__rerun_block(cmha_tape *tape, const cmha__kept *kept, cmha_tensor *out) {
+    cmha__pass pass = kept->pass;
+    cmha_tensor *y;
+    tape->recording = 1;
+    tape->key = kept->key;
+    tape->draws = kept->draws;
+    tape->last = NULL;
+    tape->n_unused = 0;
+    pass.again = 1;
+    pass.batch = &kept->batch;
+    y = cmha__run_block(&pass, kept->x);
+    if (!y) return tape->status;
+    y->grad = out->grad;
+    y->needs_grad = out->needs_grad;
+    if (kept->extra) pass.extra->grad = kept->extra->grad, pass.extra->needs_grad = 1;
+    return cmha__walk(tape);
+}
+
+static cmha_status cmha__kept_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__kept *kept = (const cmha__kept *)r->user;
+    cmha_tensor *outer[CMHA__OUTER];
+    cmha_real *room[CMHA__OUTER], *handed = r->out->needs_grad == 2 ? r->out->grad : NULL;
+    cmha__mark memory, records;
+    cmha_tape before;
+    outer[0] = kept->x, outer[1] = kept->pass.imag, outer[2] = kept->pass.tokens, outer[3] = kept->pass.extra;
+    cmha__outer_room(tape, outer, room);
+    if (tape->status) return tape->status;
+    before = *tape;
+    memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
+    cmha__rerun_block(tape, kept, r->out);
+    tape->recording = before.recording, tape->key = before.key, tape->draws = before.draws, tape->last = before.last;
+    memcpy(tape->unused, before.unused, sizeof tape->unused);
+    tape->n_unused = before.n_unused;
+    if (tape->status) return tape->status;
+    if (!cmha__outer_settle(tape, outer, room, handed) && handed) cmha__free_buffer(tape, handed, r->out->size);
+    if (handed) r->out->grad = NULL;
+    cmha__rewind(tape, memory);
+    cmha__arena_rewind(tape->context, &tape->records, records);
+    return CMHA_OK;
+}
+
+/* The sum of losses keeps its gradient until the block itself is reached, also where nothing else leads there. */
+static cmha_status cmha__kept_extra_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_grad(tape, r->in[0]);
+    return tape->status;
+}
+
+/* Appends the block, and the losses it has added, if they need a gradient. */
+static cmha_tensor *cmha__push_kept(cmha__pass *pass, cmha__kept *kept, int needs_grad) {
+    size_t none = 0;
+    cmha_tensor *learns = cmha__tensor_shaped(pass->tape, 1, &none); /* for the parameters in it, too many for a record */
+    if (!learns) return NULL;
+    learns->needs_grad = needs_grad;
+    if (!cmha_push(pass->tape, "block", kept->y, &learns, 1, cmha__kept_backward, kept)) return NULL;
+    if (kept->extra && kept->y->needs_grad) {
+        cmha_push(pass->tape, "losses of a block", kept->extra, &kept->y, 1, cmha__kept_extra_backward, NULL);
+        kept->extra->needs_grad = 1;
+    }
+    return pass->tape->status ? NULL : kept->y;
+}
+
+static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
+    cmha_tape *tape = pass->tape;
+    cmha__kept *kept = (cmha__kept *)cmha__record_alloc(tape, sizeof *kept);
+    cmha_tensor *y = cmha__result(tape, x->rank, x->shape), *sum, *inner;
+    cmha_record *last = tape->last;
+    cmha__mark memory, records;
+    size_t one = 1;
+    int needs_grad;
+    sum = cmha__result(tape, 1, &one);
+    if (!kept || !y || !sum) return NULL;
+    kept->pass = *pass, kept->batch = *pass->batch;
+    kept->x = x, kept->y = y;
+    kept->key = tape->key, kept->draws = tape->draws;
+    memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
+    inner = cmha__run_block(pass, x);
+    if (!inner) return NULL;
+    if (!cmha__dry(tape)) memcpy(y->data, inner->data, y->size * sizeof *y->data);
+    if (pass->extra != kept->pass.extra) {
+        if (!cmha__dry(tape)) sum->data[0] = pass->extra->data[0];
+        pass->extra = kept->extra = sum;
+    }
+    needs_grad = inner->needs_grad;
+    cmha__rewind(tape, memory);
+    cmha__arena_rewind(tape->context, &tape->records, records);
+    tape->last = last;
+    return cmha__push_kept(pass, kept, needs_grad);
+}
+
+/* Outside of a recording x keeps its memory, and all else that the block took is given back. */
+static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
     cmha__mark mark = cmha__mark_of(pass->tape);
-    cmha_tensor *y = family == CMHA_FAMILY_CRAT     ? cmha__crat_block(pass, k, x)
-                     : family == CMHA_FAMILY_MOBIUS ? cmha__mobius_block(pass, k, x)
-                                                    : cmha__real_block(pass, k, x);
+    cmha_tensor *y;
+    if (pass->tape->recording && pass->model->config.recompute) return cmha__kept_block(pass, x);
+    y = cmha__run_block(pass, x);
     if (!y || pass->tape->recording) return y;
     if (y != x && !cmha__dry(pass->tape)) memcpy(x->data, y->data, x->size * sizeof *x->data);
     cmha__rewind(pass->tape, mark);
@@ -11568,9 +11884,9 @@ static cmha_tensor *cmha__label_loss(cmha_model *model, cmha_tape *tape, const c
 /* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work. How many there are
    differs from batch to batch, so gradients of that size are not recycled: a dry run, where every token is hidden, would reuse
    them for tensors of all tokens, and a batch with fewer hidden ones would then need more memory than was measured. */
-static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor *states) {
+static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor *states,
+                                     cmha_real weight) {
     const int32_t *targets = batch->targets;
-    cmha_tensor *logits;
     size_t total = batch->batch * batch->length, n = 0, i;
     if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "loss: the batch has neither targets nor labels");
     if (!model->config.causal) {
@@ -11583,15 +11899,16 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const c
         targets = wanted;
         if (states) states->needs_grad = tape->recording != 0;
     }
-    logits = states ? cmha__vocabulary_head(model, tape, states) : NULL;
-    if (logits && !model->config.causal) logits->needs_grad = tape->recording != 0;
-    return cmha_cross_entropy(tape, logits, targets, -1, NULL);
+    return cmha__linear_cross_entropy(tape, states, model->head_weight ? model->head_weight : model->token_weight, model->head_bias,
+                                      targets, -1, NULL, weight);
 }
 
-static cmha_tensor *cmha__objective(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra) {
+/* weight: the cotangent of the backward that follows. */
+static cmha_tensor *cmha__objective(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_real weight,
+                                    cmha_tensor **extra) {
     cmha_tensor *states = cmha_model_states(model, tape, batch, extra);
     if (!states) return NULL;
-    return batch->labels ? cmha__label_loss(model, tape, batch, states) : cmha__token_loss(model, tape, batch, states);
+    return batch->labels ? cmha__label_loss(model, tape, batch, states) : cmha__token_loss(model, tape, batch, states, weight);
 }
 
 /* Starts a pass on the model's own tape. */
@@ -11609,7 +11926,7 @@ CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch,
     if (!status && (!batch || !loss))
         status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "loss: the batch or the result is NULL");
     if (status) return status;
-    y = cmha__objective(model, &model->tape, batch, NULL);
+    y = cmha__objective(model, &model->tape, batch, 0, NULL);
     if (y) *loss = (double)y->data[0];
     return model->tape.status;
 }
@@ -11677,7 +11994,7 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
     if (!status) status = cmha__need_grad(model);
     if (status) return status;
     tape = &model->tape;
-    objective = cmha__objective(model, tape, batch, &extra);
+    objective = cmha__objective(model, tape, batch, (cmha_real)weight, &extra);
     total = extra ? cmha_add(tape, objective, extra) : objective;
     if (!total) return tape->status;
     if (!cmha__dry(tape)) {
