@@ -385,6 +385,10 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1, "the gradient of
     ROW(cross_entropy, ops_fine, return cmha_cross_entropy(tape, OPS_X3(2, 5, 4), ops_ids, 3, NULL);)                              \
     ROW(cross_entropy_weights, ops_fine, return cmha_cross_entropy(tape, OPS_X3(2, 5, 4), ops_ids, -1, ops_weights);)              \
     ROW(cross_entropy_one, ops_fine, return cmha_cross_entropy(tape, OPS_X2(1, 1), ops_ids, -1, NULL);)                            \
+    ROW(linear_cross_entropy, ops_sums, OPS_THREE(cmha_linear_cross_entropy(tape, a, b, c, ops_ids, 3, NULL), OPS_X3(2, 5, 8),     \
+                                                  OPS_W2(4, 8), OPS_W1(4));)                                                       \
+    ROW(linear_cross_entropy_weights, ops_sums, OPS_TWO(cmha_linear_cross_entropy(tape, a, b, NULL, ops_ids, -1, ops_weights),     \
+                                                        OPS_X2(10, 8), OPS_W2(4, 8));)                                             \
     ROW(squared_error, ops_product, return cmha_squared_error(tape, OPS_X2(2, 4), ops_targets);)
 
 typedef cmha_tensor *(*ops_build)(cmha_tape *tape, ops_inputs *s);
