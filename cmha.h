@@ -3090,20 +3090,33 @@ CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight
     }
 }
 
+/* The sums of g = dy weight and of g (x - mean) over a row, of blocks whose terms are written down first: so all of it vectorises. */
+static void cmha__norm_sums(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t D, cmha_real mean,
+                            cmha_real *sum, cmha_real *cross) {
+    cmha_real g[256], c[256];
+    size_t at, i, n;
+    *sum = *cross = 0;
+    for (at = 0; at < D; at += n) {
+        n = D - at < 256 ? D - at : 256;
+        for (i = 0; i < n; i++) {
+            g[i] = dy[at + i] * weight[at + i];
+            c[i] = g[i] * (x[at + i] - mean);
+        }
+        *sum += cmha__total(g, n);
+        *cross += cmha__total(c, n);
+    }
+}
+
 CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats, const cmha_real *dy,
                                       size_t T, size_t D, cmha_real *dx, cmha_real *dweight, cmha_real *dbias) {
     size_t t, i;
     for (t = 0; t < T; t++, x += D, dy += D) {
         cmha_real mean = stats[2 * t], r = stats[2 * t + 1];
         if (dx) {
-            cmha_real a[CMHA__LANES] = {0}, b[CMHA__LANES] = {0}, sum, cross;
-            for (i = 0; i < D; i++) { /* the lanes make both sums independent chains */
-                cmha_real g = dy[i] * weight[i];
-                a[i % CMHA__LANES] += g;
-                b[i % CMHA__LANES] += g * (x[i] - mean);
-            }
-            sum = cmha__fold(a) / (cmha_real)D;
-            cross = cmha__fold(b) * r * r / (cmha_real)D;
+            cmha_real sum, cross;
+            cmha__norm_sums(x, weight, dy, D, mean, &sum, &cross);
+            sum /= (cmha_real)D;
+            cross = cross * r * r / (cmha_real)D;
             if (!(cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST)) cross = cmha__wide_cross(x, weight, dy, D, mean, r);
             for (i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - sum - (x[i] - mean) * cross);
             dx += D;
@@ -3132,9 +3145,9 @@ CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight,
     for (t = 0; t < T; t++, x += D, dy += D) {
         cmha_real r = stats[t];
         if (dx) {
-            cmha_real lanes[CMHA__LANES] = {0}, cross;
-            for (i = 0; i < D; i++) lanes[i % CMHA__LANES] += dy[i] * weight[i] * x[i];
-            cross = cmha__fold(lanes) * r * r / (cmha_real)D;
+            cmha_real sum, cross;
+            cmha__norm_sums(x, weight, dy, D, 0, &sum, &cross);
+            cross = cross * r * r / (cmha_real)D;
             if (!(cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST)) cross = cmha__wide_cross(x, weight, dy, D, 0, r);
             for (i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - x[i] * cross);
             dx += D;
@@ -3181,6 +3194,29 @@ CMHA_DEF void cmha_gelu_backward(const cmha_real *x, const cmha_real *dy, size_t
         }
 }
 
+/* y = act(x) and its derivative in one go, for a backward that needs both. */
+static void cmha__gelu_both(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *CMHA__RESTRICT y,
+                            cmha_real *CMHA__RESTRICT slope) {
+    size_t i;
+    if (kind == CMHA_GELU_TANH)
+        for (i = 0; i < n; i++) {
+            cmha_real steep, s = cmha__sigmoid(cmha__tanh_argument(x[i], &steep)), bend = s * (1 - s);
+            y[i] = x[i] * s;
+            slope[i] = s + (bend > 0 ? x[i] * steep * bend : 0);
+        }
+    else if (kind == CMHA_RELU)
+        for (i = 0; i < n; i++) {
+            y[i] = x[i] < 0 ? 0 : x[i];
+            slope[i] = x[i] > 0 ? 1 : 0;
+        }
+    else
+        for (i = 0; i < n; i++) {
+            cmha_real density, cdf = cmha__normal_cdf(x[i], &density);
+            y[i] = x[i] * cdf;
+            slope[i] = cdf + x[i] * density;
+        }
+}
+
 CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y) {
     size_t i;
     for (i = 0; i < n; i++) y[i] = up[i] * (gate[i] * cmha__sigmoid(gate[i]));
@@ -3220,18 +3256,18 @@ static cmha_real cmha__top_logit(const cmha_real *logits, size_t V) {
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
                                            cmha_real *lse, size_t *counted) {
     double sum = 0;
-    size_t t, i, count = 0;
+    size_t t, i, n, count = 0;
     for (t = 0; t < T; t++, logits += V) {
-        cmha_real lanes[CMHA__LANES] = {0}, top, rest;
+        cmha_real some[256], all = 0, top, rest;
         if (lse) lse[2 * t] = lse[2 * t + 1] = 0;
         if (targets[t] == ignore) continue;
         top = cmha__top_logit(logits, V);
-        for (i = 0; i + CMHA__LANES <= V; i += CMHA__LANES) {
-            int l;
-            for (l = 0; l < CMHA__LANES; l++) lanes[l] += cmha__exp(logits[i + (size_t)l] - top);
+        for (i = 0; i < V; i += n) {
+            n = V - i < 256 ? V - i : 256;
+            memcpy(some, logits + i, n * sizeof *some);
+            all += cmha__exp_shifted(some, n, top);
         }
-        for (; i < V; i++) lanes[i % CMHA__LANES] += cmha__exp(logits[i] - top);
-        rest = (cmha_real)log((double)cmha__fold(lanes));
+        rest = (cmha_real)log((double)all);
         if (lse) {
             lse[2 * t] = top;
             lse[2 * t + 1] = rest;
@@ -3241,18 +3277,6 @@ CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_
     }
     if (counted) *counted = count;
     return sum;
-}
-
-/* e [V] = exp(logits - top) in their place; returns the sum. */
-static cmha_real cmha__exponentials(cmha_real *logits, size_t V, cmha_real top) {
-    cmha_real lanes[CMHA__LANES] = {0};
-    size_t i;
-    for (i = 0; i + CMHA__LANES <= V; i += CMHA__LANES) {
-        int l;
-        for (l = 0; l < CMHA__LANES; l++) lanes[l] += logits[i + (size_t)l] = cmha__exp(logits[i + (size_t)l] - top);
-    }
-    for (; i < V; i++) lanes[i % CMHA__LANES] += logits[i] = cmha__exp(logits[i] - top);
-    return cmha__fold(lanes);
 }
 
 CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
@@ -3267,7 +3291,7 @@ CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *ta
         }
         top = cmha__top_logit(logits, V);
         sum += (double)top - (double)logits[targets[t]];
-        all = cmha__exponentials(logits, V, top);
+        all = cmha__exp_shifted(logits, V, top);
         sum += log((double)all);
         factor = scale / all;
         for (i = 0; i < V; i++) logits[i] *= factor;
@@ -7654,6 +7678,11 @@ CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *
     return out;
 }
 
+/* Zeros: large arrays by all threads, because one alone does not reach the bandwidth of the memory. */
+static void cmha__clear(int threads, cmha_real *x, size_t n) {
+    CMHA__FOR_CHUNKS(n > 65536 ? threads : 1, n, lo, hi) { memset(x + lo, 0, (hi - lo) * sizeof *x); }
+}
+
 /* A gradient buffer: a recycled one of that size, or new memory. Not cleared. */
 static cmha_real *cmha__grad_buffer(cmha_tape *tape, size_t n) {
     size_t bytes = cmha__round64(n * sizeof(cmha_real));
@@ -7690,7 +7719,7 @@ static cmha_real *cmha__grad_fresh(cmha_tape *tape, cmha_tensor *t, int *fresh) 
 CMHA_DEF cmha_real *cmha_grad(cmha_tape *tape, cmha_tensor *t) {
     int fresh;
     cmha_real *grad = cmha__grad_fresh(tape, t, &fresh);
-    if (grad && fresh && !cmha__dry(tape)) memset(grad, 0, t->size * sizeof *grad);
+    if (grad && fresh && !cmha__dry(tape)) cmha__clear(tape->context->threads, grad, t->size);
     return grad;
 }
 
@@ -8089,23 +8118,44 @@ static cmha_real *cmha__sublayer_cotangent(cmha_tape *tape, cmha_record *r) {
     return gd;
 }
 
+/* h = act(x) for the gradient of the weight; and where the gradient of x is new, it gets the derivative for now. */
+static void cmha__sublayer_activate(int threads, const cmha_tensor *x, size_t T, size_t I, int act, cmha_real *h, cmha_real *slope) {
+    if (slope)
+        CMHA__FOR_CHUNKS(threads, T * I, lo, hi) { cmha__gelu_both(x->data + lo, hi - lo, (cmha_activation)act, h + lo, slope + lo); }
+    else if (h)
+        cmha__activate_rows(threads, x->data, T, I, act, h);
+}
+
+/* dx from dh, the gradient of h = act(x), or dx *= dh where it holds the derivative. */
+static void cmha__sublayer_deactivate(int threads, const cmha_tensor *x, const cmha_real *dh, size_t T, size_t I, int act, int holds,
+                                      cmha_real *dx) {
+    if (holds)
+        CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
+            size_t i;
+            for (i = lo; i < hi; i++) dx[i] *= dh[i];
+        }
+    else
+        cmha__activate_rows_backward(threads, x->data, dh, T, I, act, dx);
+}
+
 static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__sublayer_saved *s = (const cmha__sublayer_saved *)r->user;
     cmha_tensor *x = r->in[0], *w = r->in[1];
     size_t T = cmha__rows(r->out), O = w->shape[0], I = w->shape[1];
-    int threads = tape->context->threads, fresh = 0;
-    cmha_real *dx = s->act < 0 ? cmha__grad_fresh(tape, x, &fresh) : cmha_grad(tape, x);
-    cmha_real *dw = cmha_grad(tape, w), *dbias = cmha_grad(tape, r->in[2]), *gd, *h = x->data, *dh = dx;
+    int threads = tape->context->threads, fresh = 0, holds, both = s->act < 0 || (s->act != CMHA_SWIGLU && w->needs_grad);
+    cmha_real *dx = both ? cmha__grad_fresh(tape, x, &fresh) : cmha_grad(tape, x);
+    cmha_real *dw = cmha_grad(tape, w), *dbias = cmha_grad(tape, r->in[2]), *gd, *h = s->act < 0 ? x->data : NULL, *dh = dx;
     cmha__mark mark = cmha__mark_of(tape);
+    holds = s->act >= 0 && dw && dx && fresh;
     gd = cmha__sublayer_cotangent(tape, r);
     if (s->act >= 0 && dw) h = cmha__reals(tape, T * I);
     if (s->act >= 0 && dx) dh = cmha__reals(tape, T * I);
     if (!tape->status && !cmha__dry(tape)) {
-        if (s->act >= 0 && dw) cmha__activate_rows(threads, x->data, T, I, s->act, h);
+        if (s->act >= 0) cmha__sublayer_activate(threads, x, T, I, s->act, h, holds ? dx : NULL);
         if (dw) cmha__gemm(threads, 1, 0, O, I, T, 1, gd, O, h, I, 1, dw, I);                                            /* dW += g^T h */
         if (dbias) cmha__bias_backward(threads, gd, T, O, dbias);
         if (dx) cmha__gemm(threads, 0, 0, T, I, O, 1, gd, O, w->data, I, s->act < 0 && !fresh ? 1 : 0, dh, I);           /* dh = g W */
-        if (s->act >= 0 && dx) cmha__activate_rows_backward(threads, x->data, dh, T, I, s->act, dx);
+        if (s->act >= 0 && dx) cmha__sublayer_deactivate(threads, x, dh, T, I, s->act, holds, dx);
     }
     cmha__rewind(tape, mark);
     cmha__pass_grad(tape, r->out, r->in[3]);
@@ -11175,7 +11225,7 @@ static cmha_status cmha__need_grad(cmha_model *model) {
 }
 
 CMHA_DEF void cmha_model_zero_grad(cmha_model *model) {
-    if (model && model->grad) memset(model->grad, 0, model->size * sizeof *model->grad);
+    if (model && model->grad) cmha__clear(model->context->threads, model->grad, model->size);
 }
 
 /* ---- Forward pass ---- */
