@@ -312,8 +312,8 @@ CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, ui
    sum exp(logit - largest), apart so that huge logits lose nothing. The caller checks the targets' range. */
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
                                            cmha_real *lse, size_t *counted);
-/* The same loss, and logits become scale (softmax(logits) - onehot(target)), 0 in rows that are not counted: for logits that are not
-   needed again, one exponential each instead of two. */
+/* The same loss, and logits become scale (softmax(logits) - onehot(target)), 0 in rows that are not counted: for logits that are
+   not needed again, one exponential each instead of two. */
 CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
                                             cmha_real scale);
 /* dlogits += scale (softmax(logits) - onehot(target)) on counted rows. dlogits must not be logits. */
@@ -1201,9 +1201,9 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
    NULL) the mean is weighted: sum w[target] loss / sum w[target]. Errors: TOKEN. Arrays must stay valid until the backward. */
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore,
                                          const cmha_real *class_weights);
-/* The same of the logits x weight^T + bias, x [.., I], weight [V, I], bias [V] or NULL, which are never there as a whole: they are
-   made, turned into their gradient and spent some hundred rows at a time (about 16 MiB, at least 256 rows), and made once more in the backward. With a
-   vocabulary of tens of thousands they would be the largest array of all. Errors: TOKEN, SHAPE. */
+/* The same of the logits x weight^T + bias, x [.., I], weight [V, I], bias [V] or NULL, which never exist as a whole: they are made,
+   turned into their gradient and spent some rows at a time (16 MiB of floats, but at least 256 rows), in the backward once more.
+   With a vocabulary of tens of thousands they would be the largest array of all. Errors: TOKEN, SHAPE. */
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
                                                 const int32_t *targets, int32_t ignore, const cmha_real *class_weights);
 /* Mean of (x - targets)^2 -> [1]; targets [size of x] must stay valid until the backward. */
@@ -1517,8 +1517,8 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
 CMHA_DEF void cmha_model_zero_grad(cmha_model *model);
 
 /* Bytes the allocator is asked for, before anything is allocated: the parameters alone, and the whole of training (parameters,
-   gradients, moments, activations) at batch x length. Measured by a dry run of the same code, so it is exact; with classes > 0 it is
-   that of labels, and hidden tokens (cmha_mask_tokens) take what more they need at their first step.
+   gradients, moments, activations) at batch x length. Measured by a dry run of the same code, so it is exact, with `recompute` and
+   without; with classes > 0 it is that of labels, and hidden tokens (cmha_mask_tokens) take what more they need at their first step.
    Either pointer may be NULL. Errors: those of cmha_model_init. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch, size_t length,
                                        size_t *parameters, size_t *training);
@@ -3090,7 +3090,7 @@ CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight
     }
 }
 
-/* The sums of g = dy weight and of g (x - mean) over a row, of blocks whose terms are written down first: so all of it vectorises. */
+/* The sums of g = dy weight and of g (x - mean) over a row. The terms of a block are written down first: so all vectorises. */
 static void cmha__norm_sums(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t D, cmha_real mean,
                             cmha_real *sum, cmha_real *cross) {
     cmha_real g[256], c[256];
@@ -8119,16 +8119,19 @@ static cmha_real *cmha__sublayer_cotangent(cmha_tape *tape, cmha_record *r) {
 }
 
 /* h = act(x) for the gradient of the weight; and where the gradient of x is new, it gets the derivative for now. */
-static void cmha__sublayer_activate(int threads, const cmha_tensor *x, size_t T, size_t I, int act, cmha_real *h, cmha_real *slope) {
+static void cmha__sublayer_activate(int threads, const cmha_tensor *x, size_t T, size_t I, int act, cmha_real *h,
+                                    cmha_real *slope) {
     if (slope)
-        CMHA__FOR_CHUNKS(threads, T * I, lo, hi) { cmha__gelu_both(x->data + lo, hi - lo, (cmha_activation)act, h + lo, slope + lo); }
+        CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
+            cmha__gelu_both(x->data + lo, hi - lo, (cmha_activation)act, h + lo, slope + lo);
+        }
     else if (h)
         cmha__activate_rows(threads, x->data, T, I, act, h);
 }
 
 /* dx from dh, the gradient of h = act(x), or dx *= dh where it holds the derivative. */
-static void cmha__sublayer_deactivate(int threads, const cmha_tensor *x, const cmha_real *dh, size_t T, size_t I, int act, int holds,
-                                      cmha_real *dx) {
+static void cmha__sublayer_deactivate(int threads, const cmha_tensor *x, const cmha_real *dh, size_t T, size_t I, int act,
+                                      int holds, cmha_real *dx) {
     if (holds)
         CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
             size_t i;

@@ -576,7 +576,8 @@ static void step_by_hand(double clip) {
 
 static cmha_tensor *language_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch) {
     cmha_tensor *head = model->head_weight ? model->head_weight : model->token_weight;
-    return cmha_linear_cross_entropy(tape, cmha_model_states(model, tape, batch, NULL), head, model->head_bias, batch->targets, -1, NULL);
+    cmha_tensor *states = cmha_model_states(model, tape, batch, NULL);
+    return cmha_linear_cross_entropy(tape, states, head, model->head_bias, batch->targets, -1, NULL);
 }
 
 /* Gradients of an objective of one's own, on a tape of one's own, then cmha_trainer_apply: what cmha_trainer_fit does, bit for bit. A
