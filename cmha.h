@@ -312,7 +312,11 @@ CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, ui
    sum exp(logit - largest), apart so that huge logits lose nothing. The caller checks the targets' range. */
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
                                            cmha_real *lse, size_t *counted);
-/* dlogits += scale (softmax(logits) - onehot(target)) on counted rows. dlogits may be logits only where overwriting is meant. */
+/* The same loss, and logits become scale (softmax(logits) - onehot(target)), 0 in rows that are not counted: for logits that are
+   not needed again, one exponential each instead of two. */
+CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
+                                            cmha_real scale);
+/* dlogits += scale (softmax(logits) - onehot(target)) on counted rows. dlogits must not be logits. */
 CMHA_DEF void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets, const cmha_real *lse, size_t T, size_t V,
                                           int32_t ignore, cmha_real scale, cmha_real *dlogits);
 
@@ -1233,6 +1237,11 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
    NULL) the mean is weighted: sum w[target] loss / sum w[target]. Errors: TOKEN. Arrays must stay valid until the backward. */
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore,
                                          const cmha_real *class_weights);
+/* The same of the logits x weight^T + bias, x [.., I], weight [V, I], bias [V] or NULL, which never exist as a whole: they are made,
+   turned into their gradient and spent some rows at a time (16 MiB of floats, but at least 256 rows), in the backward once more.
+   With a vocabulary of tens of thousands they would be the largest array of all. Errors: TOKEN, SHAPE. */
+CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
+                                                const int32_t *targets, int32_t ignore, const cmha_real *class_weights);
 /* Mean of (x - targets)^2 -> [1]; targets [size of x] must stay valid until the backward. */
 CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets);
 
@@ -1373,7 +1382,8 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     REAL(irw_gate_tau, 1, 1e-6, 1e6, "crat: temperature of the reflection gate (tau of eq 19)")                                  \
     REAL(irw_threshold, -1, -1, 1, "crat: least similarity of a document that counts as found")                                  \
     ENUM(irw_fusion, CMHA_FUSION_CONVEX, "convex|additive", "crat: (1 - g) a + g r, or a + g r")                                 \
-    FLAG(irw_raw, 0, "crat: the weights of the queries as they are, no softmax")
+    FLAG(irw_raw, 0, "crat: the weights of the queries as they are, no softmax")                                                 \
+    FLAG(recompute, 0, "training: blocks keep their input alone and run once more in the backward: less memory, a third more time")
 
 enum { CMHA_CLIP_WHOLE }; /* the values after it are those of cmha_clip_mode, plus 1 */
 
@@ -1543,8 +1553,8 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
 CMHA_DEF void cmha_model_zero_grad(cmha_model *model);
 
 /* Bytes the allocator is asked for, before anything is allocated: the parameters alone, and the whole of training (parameters,
-   gradients, moments, activations) at batch x length. Measured by a dry run of the same code, so it is exact; with classes > 0 it is
-   that of labels, and hidden tokens (cmha_mask_tokens) take what more they need at their first step.
+   gradients, moments, activations) at batch x length. Measured by a dry run of the same code, so it is exact, with `recompute` and
+   without; with classes > 0 it is that of labels, and hidden tokens (cmha_mask_tokens) take what more they need at their first step.
    Either pointer may be NULL. Errors: those of cmha_model_init. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch, size_t length,
                                        size_t *parameters, size_t *training);
@@ -3250,20 +3260,33 @@ CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight
     }
 }
 
+/* The sums of g = dy weight and of g (x - mean) over a row. The terms of a block are written down first: so all vectorises. */
+static void cmha__norm_sums(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t D, cmha_real mean,
+                            cmha_real *sum, cmha_real *cross) {
+    cmha_real g[256], c[256];
+    size_t at, i, n;
+    *sum = *cross = 0;
+    for (at = 0; at < D; at += n) {
+        n = D - at < 256 ? D - at : 256;
+        for (i = 0; i < n; i++) {
+            g[i] = dy[at + i] * weight[at + i];
+            c[i] = g[i] * (x[at + i] - mean);
+        }
+        *sum += cmha__total(g, n);
+        *cross += cmha__total(c, n);
+    }
+}
+
 CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats, const cmha_real *dy,
                                       size_t T, size_t D, cmha_real *dx, cmha_real *dweight, cmha_real *dbias) {
     size_t t, i;
     for (t = 0; t < T; t++, x += D, dy += D) {
         cmha_real mean = stats[2 * t], r = stats[2 * t + 1];
         if (dx) {
-            cmha_real a[CMHA__LANES] = {0}, b[CMHA__LANES] = {0}, sum, cross;
-            for (i = 0; i < D; i++) { /* the lanes make both sums independent chains */
-                cmha_real g = dy[i] * weight[i];
-                a[i % CMHA__LANES] += g;
-                b[i % CMHA__LANES] += g * (x[i] - mean);
-            }
-            sum = cmha__fold(a) / (cmha_real)D;
-            cross = cmha__fold(b) * r * r / (cmha_real)D;
+            cmha_real sum, cross;
+            cmha__norm_sums(x, weight, dy, D, mean, &sum, &cross);
+            sum /= (cmha_real)D;
+            cross = cross * r * r / (cmha_real)D;
             if (!(cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST)) cross = cmha__wide_cross(x, weight, dy, D, mean, r);
             for (i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - sum - (x[i] - mean) * cross);
             dx += D;
@@ -3292,9 +3315,9 @@ CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight,
     for (t = 0; t < T; t++, x += D, dy += D) {
         cmha_real r = stats[t];
         if (dx) {
-            cmha_real lanes[CMHA__LANES] = {0}, cross;
-            for (i = 0; i < D; i++) lanes[i % CMHA__LANES] += dy[i] * weight[i] * x[i];
-            cross = cmha__fold(lanes) * r * r / (cmha_real)D;
+            cmha_real sum, cross;
+            cmha__norm_sums(x, weight, dy, D, 0, &sum, &cross);
+            cross = cross * r * r / (cmha_real)D;
             if (!(cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST)) cross = cmha__wide_cross(x, weight, dy, D, 0, r);
             for (i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - x[i] * cross);
             dx += D;
@@ -3341,6 +3364,29 @@ CMHA_DEF void cmha_gelu_backward(const cmha_real *x, const cmha_real *dy, size_t
         }
 }
 
+/* y = act(x) and its derivative in one go, for a backward that needs both. */
+static void cmha__gelu_both(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *CMHA__RESTRICT y,
+                            cmha_real *CMHA__RESTRICT slope) {
+    size_t i;
+    if (kind == CMHA_GELU_TANH)
+        for (i = 0; i < n; i++) {
+            cmha_real steep, s = cmha__sigmoid(cmha__tanh_argument(x[i], &steep)), bend = s * (1 - s);
+            y[i] = x[i] * s;
+            slope[i] = s + (bend > 0 ? x[i] * steep * bend : 0);
+        }
+    else if (kind == CMHA_RELU)
+        for (i = 0; i < n; i++) {
+            y[i] = x[i] < 0 ? 0 : x[i];
+            slope[i] = x[i] > 0 ? 1 : 0;
+        }
+    else
+        for (i = 0; i < n; i++) {
+            cmha_real density, cdf = cmha__normal_cdf(x[i], &density);
+            y[i] = x[i] * cdf;
+            slope[i] = cdf + x[i] * density;
+        }
+}
+
 CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y) {
     size_t i;
     for (i = 0; i < n; i++) y[i] = up[i] * (gate[i] * cmha__sigmoid(gate[i]));
@@ -3371,22 +3417,27 @@ CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, ui
 
 /* ---- Cross-entropy ---- */
 
+/* What a row of logits is counted from. */
+static cmha_real cmha__top_logit(const cmha_real *logits, size_t V) {
+    cmha_real top = cmha__largest(logits, V);
+    return top > -(cmha_real)INFINITY ? top : logits[0]; /* only NaN and -Inf: let them through */
+}
+
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
                                            cmha_real *lse, size_t *counted) {
     double sum = 0;
-    size_t t, i, count = 0;
+    size_t t, i, n, count = 0;
     for (t = 0; t < T; t++, logits += V) {
-        cmha_real lanes[CMHA__LANES] = {0}, top, rest;
+        cmha_real some[256], all = 0, top, rest;
         if (lse) lse[2 * t] = lse[2 * t + 1] = 0;
         if (targets[t] == ignore) continue;
-        top = cmha__largest(logits, V);
-        if (!(top > -(cmha_real)INFINITY)) top = logits[0]; /* only NaN and -Inf: let them through */
-        for (i = 0; i + CMHA__LANES <= V; i += CMHA__LANES) {
-            int l;
-            for (l = 0; l < CMHA__LANES; l++) lanes[l] += cmha__exp(logits[i + (size_t)l] - top);
+        top = cmha__top_logit(logits, V);
+        for (i = 0; i < V; i += n) {
+            n = V - i < 256 ? V - i : 256;
+            memcpy(some, logits + i, n * sizeof *some);
+            all += cmha__exp_shifted(some, n, top);
         }
-        for (; i < V; i++) lanes[i % CMHA__LANES] += cmha__exp(logits[i] - top);
-        rest = (cmha_real)log((double)cmha__fold(lanes));
+        rest = (cmha_real)log((double)all);
         if (lse) {
             lse[2 * t] = top;
             lse[2 * t + 1] = rest;
@@ -3395,6 +3446,27 @@ CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_
         count++;
     }
     if (counted) *counted = count;
+    return sum;
+}
+
+CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
+                                            cmha_real scale) {
+    double sum = 0;
+    size_t t, i;
+    for (t = 0; t < T; t++, logits += V) {
+        cmha_real top, all, factor;
+        if (targets[t] == ignore) {
+            memset(logits, 0, V * sizeof *logits);
+            continue;
+        }
+        top = cmha__top_logit(logits, V);
+        sum += (double)top - (double)logits[targets[t]];
+        all = cmha__exp_shifted(logits, V, top);
+        sum += log((double)all);
+        factor = scale / all;
+        for (i = 0; i < V; i++) logits[i] *= factor;
+        logits[targets[t]] -= scale;
+    }
     return sum;
 }
 
@@ -7954,25 +8026,27 @@ static cmha_status cmha__arena_reserve(cmha_context *context, cmha_arena *arena,
 static uint64_t cmha__draw(cmha_tape *tape) { return cmha__mix(cmha__mix(tape->key) + ++tape->draws * CMHA__GOLDEN); }
 
 /* Scratch of one operation lies above a mark and is gone after the rewind. */
-static cmha__mark cmha__mark_of(const cmha_tape *tape) {
+static cmha__mark cmha__arena_mark(const cmha_arena *arena) {
     cmha__mark mark;
-    mark.block = tape->memory.block;
+    mark.block = arena->block;
     mark.block_used = mark.block ? mark.block->used : 0;
-    mark.used = tape->memory.used;
+    mark.used = arena->used;
     return mark;
 }
 
-static void cmha__rewind(cmha_tape *tape, cmha__mark mark) {
-    cmha_arena *arena = &tape->memory;
+static void cmha__arena_rewind(cmha_context *context, cmha_arena *arena, cmha__mark mark) {
     while (arena->block != mark.block) {
         struct cmha_arena_block *older = arena->block->older;
         if (!older && !mark.block) break; /* the very first block stays */
-        cmha__give(tape->context, arena->block, arena->block->taken);
+        cmha__give(context, arena->block, arena->block->taken);
         arena->block = older;
     }
     if (arena->block) arena->block->used = mark.block_used;
     arena->used = mark.used;
 }
+
+static cmha__mark cmha__mark_of(const cmha_tape *tape) { return cmha__arena_mark(&tape->memory); }
+static void cmha__rewind(cmha_tape *tape, cmha__mark mark) { cmha__arena_rewind(tape->context, &tape->memory, mark); }
 
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording) {
     if (!tape) return CMHA_ERR_ARGUMENT;
@@ -8127,6 +8201,11 @@ CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *
     return out;
 }
 
+/* Zeros: large arrays by all threads, because one alone does not reach the bandwidth of the memory. */
+static void cmha__clear(int threads, cmha_real *x, size_t n) {
+    CMHA__FOR_CHUNKS(n > 65536 ? threads : 1, n, lo, hi) { memset(x + lo, 0, (hi - lo) * sizeof *x); }
+}
+
 /* A gradient buffer: a recycled one of that size, or new memory. Not cleared. */
 static cmha_real *cmha__grad_buffer(cmha_tape *tape, size_t n) {
     size_t bytes = cmha__round64(n * sizeof(cmha_real));
@@ -8163,7 +8242,7 @@ static cmha_real *cmha__grad_fresh(cmha_tape *tape, cmha_tensor *t, int *fresh) 
 CMHA_DEF cmha_real *cmha_grad(cmha_tape *tape, cmha_tensor *t) {
     int fresh;
     cmha_real *grad = cmha__grad_fresh(tape, t, &fresh);
-    if (grad && fresh && !cmha__dry(tape)) memset(grad, 0, t->size * sizeof *grad);
+    if (grad && fresh && !cmha__dry(tape)) cmha__clear(tape->context->threads, grad, t->size);
     return grad;
 }
 
@@ -8182,20 +8261,9 @@ static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) 
     CMHA__FOR_CHUNKS(tape->context->threads, in->size, lo, hi) { cmha__axpy(hi - lo, 1, out->grad + lo, grad + lo); }
 }
 
-CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
+/* Walks the records back and forgets them. */
+static cmha_status cmha__walk(cmha_tape *tape) {
     cmha_record *record;
-    cmha_real *grad;
-    if (!tape) return CMHA_ERR_ARGUMENT;
-    if (!tape->context) tape->status = CMHA_ERR_STATE;
-    if (tape->status) return tape->status;
-    if (!loss || loss->size != 1) {
-        cmha__tape_fail(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
-        return tape->status;
-    }
-    if (!loss->needs_grad) return CMHA_OK; /* depends on nothing that learns */
-    grad = cmha_grad(tape, loss);
-    if (!grad) return tape->status;
-    if (!cmha__dry(tape)) grad[0] = seed;
     for (record = tape->last; record; record = record->previous) {
         cmha_status status;
         if (!record->out->grad) continue; /* the loss does not depend on it */
@@ -8210,6 +8278,22 @@ CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real
     }
     tape->last = NULL;
     return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
+    cmha_real *grad;
+    if (!tape) return CMHA_ERR_ARGUMENT;
+    if (!tape->context) tape->status = CMHA_ERR_STATE;
+    if (tape->status) return tape->status;
+    if (!loss || loss->size != 1) {
+        cmha__tape_fail(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
+        return tape->status;
+    }
+    if (!loss->needs_grad) return CMHA_OK; /* depends on nothing that learns */
+    grad = cmha_grad(tape, loss);
+    if (!grad) return tape->status;
+    if (!cmha__dry(tape)) grad[0] = seed;
+    return cmha__walk(tape);
 }
 
 /* ======================================================= Layers ======================================================= */
@@ -8557,23 +8641,47 @@ static cmha_real *cmha__sublayer_cotangent(cmha_tape *tape, cmha_record *r) {
     return gd;
 }
 
+/* h = act(x) for the gradient of the weight; and where the gradient of x is new, it gets the derivative for now. */
+static void cmha__sublayer_activate(int threads, const cmha_tensor *x, size_t T, size_t I, int act, cmha_real *h,
+                                    cmha_real *slope) {
+    if (slope)
+        CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
+            cmha__gelu_both(x->data + lo, hi - lo, (cmha_activation)act, h + lo, slope + lo);
+        }
+    else if (h)
+        cmha__activate_rows(threads, x->data, T, I, act, h);
+}
+
+/* dx from dh, the gradient of h = act(x), or dx *= dh where it holds the derivative. */
+static void cmha__sublayer_deactivate(int threads, const cmha_tensor *x, const cmha_real *dh, size_t T, size_t I, int act,
+                                      int holds, cmha_real *dx) {
+    if (holds)
+        CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
+            size_t i;
+            for (i = lo; i < hi; i++) dx[i] *= dh[i];
+        }
+    else
+        cmha__activate_rows_backward(threads, x->data, dh, T, I, act, dx);
+}
+
 static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__sublayer_saved *s = (const cmha__sublayer_saved *)r->user;
     cmha_tensor *x = r->in[0], *w = r->in[1];
     size_t T = cmha__rows(r->out), O = w->shape[0], I = w->shape[1];
-    int threads = tape->context->threads, fresh = 0;
-    cmha_real *dx = s->act < 0 ? cmha__grad_fresh(tape, x, &fresh) : cmha_grad(tape, x);
-    cmha_real *dw = cmha_grad(tape, w), *dbias = cmha_grad(tape, r->in[2]), *gd, *h = x->data, *dh = dx;
+    int threads = tape->context->threads, fresh = 0, holds, both = s->act < 0 || (s->act != CMHA_SWIGLU && w->needs_grad);
+    cmha_real *dx = both ? cmha__grad_fresh(tape, x, &fresh) : cmha_grad(tape, x);
+    cmha_real *dw = cmha_grad(tape, w), *dbias = cmha_grad(tape, r->in[2]), *gd, *h = s->act < 0 ? x->data : NULL, *dh = dx;
     cmha__mark mark = cmha__mark_of(tape);
+    holds = s->act >= 0 && dw && dx && fresh;
     gd = cmha__sublayer_cotangent(tape, r);
     if (s->act >= 0 && dw) h = cmha__reals(tape, T * I);
     if (s->act >= 0 && dx) dh = cmha__reals(tape, T * I);
     if (!tape->status && !cmha__dry(tape)) {
-        if (s->act >= 0 && dw) cmha__activate_rows(threads, x->data, T, I, s->act, h);
+        if (s->act >= 0) cmha__sublayer_activate(threads, x, T, I, s->act, h, holds ? dx : NULL);
         if (dw) cmha__gemm(threads, 1, 0, O, I, T, 1, gd, O, h, I, 1, dw, I);                                            /* dW += g^T h */
         if (dbias) cmha__bias_backward(threads, gd, T, O, dbias);
         if (dx) cmha__gemm(threads, 0, 0, T, I, O, 1, gd, O, w->data, I, s->act < 0 && !fresh ? 1 : 0, dh, I);           /* dh = g W */
-        if (s->act >= 0 && dx) cmha__activate_rows_backward(threads, x->data, dh, T, I, s->act, dx);
+        if (s->act >= 0 && dx) cmha__sublayer_deactivate(threads, x, dh, T, I, s->act, holds, dx);
     }
     cmha__rewind(tape, mark);
     cmha__pass_grad(tape, r->out, r->in[3]);
@@ -10558,6 +10666,124 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
     return cmha_push(tape, "cross_entropy", y, &logits, 1, cmha__entropy_backward, s);
 }
 
+/* ---- Cross-entropy of a linear map ---- */
+
+typedef struct cmha__projection {
+    cmha__entropy_saved rows;
+    double *sums;    /* a thread's part of the loss each */
+    cmha_real early; /* the cotangent that the forward pass has already passed on, 0 = none */
+} cmha__projection;
+
+/* Rows of logits that are held at a time: of few tokens or a small vocabulary all of them; 256 even if they are long, because
+   each chunk reads and writes the gradient of the weight once. */
+static size_t cmha__projection_rows(size_t T, size_t V) {
+    size_t rows = ((size_t)4 << 20) / (V ? V : 1);
+    if (rows < 256) rows = 256;
+    return rows < T ? rows : T;
+}
+
+/* The losses of n rows of logits from row t on are added up, and with `back` the logits become their gradient. */
+static void cmha__projection_losses(int threads, const cmha__projection *p, size_t t, size_t n, size_t V, int back, cmha_real scale,
+                                    cmha_real *logits) {
+    const int32_t *targets = p->rows.targets + t, ignore = p->rows.ignore;
+    CMHA__FOR_CHUNKS(threads, n, lo, hi) {
+        size_t i, m;
+        for (i = lo; i < hi; i += m) { /* rows of different weight one by one */
+            double weight = p->rows.weights ? cmha__row_weight(&p->rows, t + i) : 1;
+            cmha_real *row = logits + i * V;
+            m = p->rows.weights ? 1 : hi - lo;
+            p->sums[cmha__chunk] +=
+                weight * (back ? cmha_cross_entropy_gradient(row, targets + i, m, V, ignore, scale * (cmha_real)weight)
+                               : cmha_cross_entropy_forward(row, targets + i, m, V, ignore, NULL, NULL));
+        }
+    }
+}
+
+static void cmha__add_to_rows(int threads, const cmha_real *bias, size_t T, size_t D, cmha_real *y) {
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        size_t t;
+        for (t = lo; t < hi; t++) cmha__axpy(D, 1, bias, y + t * D);
+    }
+}
+
+/* One sweep over the rows: the losses, and with `back` the gradients of in = x, weight, bias for that cotangent of the mean. */
+static void cmha__projection_sweep(cmha_tape *tape, const cmha__projection *p, cmha_tensor *const *in, int back,
+                                   cmha_real cotangent) {
+    const cmha_tensor *x = in[0], *w = in[1];
+    size_t T = cmha__rows(x), V = w->shape[0], I = w->shape[1], rows = cmha__projection_rows(T, V), t, n;
+    int threads = tape->context->threads, fresh = 0;
+    cmha_real *dx = back ? cmha__grad_fresh(tape, in[0], &fresh) : NULL, *dw = back ? cmha_grad(tape, in[1]) : NULL;
+    cmha_real *db = back ? cmha_grad(tape, in[2]) : NULL, *logits, scale = cotangent / (cmha_real)p->rows.counted;
+    cmha__mark mark = cmha__mark_of(tape);
+    logits = cmha__reals(tape, rows * V);
+    for (t = 0; !tape->status && !cmha__dry(tape) && t < T; t += n) {
+        const cmha_real *some = x->data + t * I;
+        n = T - t < rows ? T - t : rows;
+        cmha__gemm(threads, 0, 1, n, V, I, 1, some, I, w->data, I, 0, logits, V);
+        if (in[2]) cmha__add_to_rows(threads, in[2]->data, n, V, logits);
+        cmha__projection_losses(threads, p, t, n, V, back, scale, logits);
+        if (dx) cmha__gemm(threads, 0, 0, n, I, V, 1, logits, V, w->data, I, fresh ? 0 : 1, dx + t * I, I); /* dX += G W */
+        if (dw) cmha__gemm(threads, 1, 0, V, I, n, 1, logits, V, some, I, 1, dw, I);                        /* dW += G^T X */
+        if (db) cmha__bias_backward(threads, logits, n, V, db);
+    }
+    cmha__rewind(tape, mark);
+}
+
+static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__projection *p = (const cmha__projection *)r->user;
+    cmha_real rest = cmha__dry(tape) ? 1 - p->early : r->out->grad[0] - p->early;
+    int done = cmha__dry(tape) ? p->early < 0 || p->early > 0 : !(p->rows.counted > 0) || !(rest < 0 || rest > 0 || rest != rest);
+    if (!done) cmha__projection_sweep(tape, p, r->in, 1, rest);
+    return tape->status;
+}
+
+static const char *cmha__projection_misfit(const cmha_tensor *x, const cmha_tensor *weight, const cmha_tensor *bias) {
+    if (weight->rank != 2) return "cross-entropy: the weight must be [V, I]";
+    if (cmha__last(x) != weight->shape[1]) return "cross-entropy: input of width %zu, weight for %zu";
+    if (bias && bias->size != weight->shape[0]) return "cross-entropy: input of width %zu (weight for %zu), a bias of another size";
+    return NULL;
+}
+
+/* `early`, if not 0, is the cotangent that the backward is going to come with: then the gradients are passed on at once, from the
+   logits that are just there, and the backward has nothing left to do. (With another cotangent it makes up for the difference, but
+   without a backward the gradients are wrong: for passes of the library's own.) */
+static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
+                                               const int32_t *targets, int32_t ignore, const cmha_real *class_weights,
+                                               cmha_real early) {
+    cmha_tensor *in[3], *y;
+    cmha__projection *p;
+    const char *misfit;
+    double sum = 0;
+    size_t one = 1, T, t;
+    int c;
+    if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
+    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
+    misfit = cmha__projection_misfit(x, weight, bias);
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, cmha__last(x), weight->shape[weight->rank - 1]);
+    T = cmha__rows(x);
+    y = cmha__result(tape, 1, &one);
+    p = y ? (cmha__projection *)cmha__record_alloc(tape, sizeof *p) : NULL;
+    if (p) p->sums = (double *)cmha__record_alloc(tape, (size_t)tape->context->threads * sizeof *p->sums);
+    if (!p || !p->sums || cmha__check_tokens(tape, targets, T, weight->shape[0], 1, ignore)) return NULL;
+    p->rows.targets = targets;
+    p->rows.weights = class_weights;
+    p->rows.ignore = ignore;
+    for (t = 0; !cmha__dry(tape) && t < T; t++) p->rows.counted += cmha__row_weight(&p->rows, t);
+    p->early = tape->recording && (cmha__dry(tape) || p->rows.counted > 0) ? early : 0;
+    in[0] = x, in[1] = weight, in[2] = bias;
+    cmha__projection_sweep(tape, p, in, p->early < 0 || p->early > 0, p->early);
+    if (!cmha__dry(tape)) {
+        for (c = 0; c < tape->context->threads; c++) sum += p->sums[c];
+        y->data[0] = p->rows.counted > 0 ? (cmha_real)(sum / p->rows.counted) : 0;
+    }
+    return cmha_push(tape, "linear_cross_entropy", y, in, 3, cmha__projection_backward, p);
+}
+
+CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
+                                                const int32_t *targets, int32_t ignore, const cmha_real *class_weights) {
+    return cmha__linear_cross_entropy(tape, x, weight, bias, targets, ignore, class_weights, 0);
+}
+
 static cmha_status cmha__squared_backward(cmha_tape *tape, cmha_record *r) {
     const cmha_real *targets = (const cmha_real *)r->user;
     cmha_real *dx = cmha_grad(tape, r->in[0]);
@@ -11603,7 +11829,7 @@ static cmha_status cmha__need_grad(cmha_model *model) {
 }
 
 CMHA_DEF void cmha_model_zero_grad(cmha_model *model) {
-    if (model && model->grad) memset(model->grad, 0, model->size * sizeof *model->grad);
+    if (model && model->grad) cmha__clear(model->context->threads, model->grad, model->size);
 }
 
 /* ---- Forward pass ---- */
@@ -11619,6 +11845,7 @@ typedef struct cmha__pass {
     const cmha_real *rotation;  /* table of the plain heads */
     cmha_tensor *imag, *tokens; /* cope, mobius: the imaginary channel of the next complex layer, and the token embeddings */
     cmha_tensor *extra;         /* losses beside the objective, weighted */
+    int again;                  /* a block that is run once more for its gradients: what it counts has been counted */
 } cmha__pass;
 
 static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
@@ -11937,7 +12164,7 @@ static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, const cmha_block *k, cmha_t
     const cmha_model_config *c = &pass->model->config;
     cmha_tape *tape = pass->tape;
     cmha_tensor *logits;
-    uint64_t *use = tape->recording && c->experts ? pass->model->expert_use + pass->layer * c->experts : NULL;
+    uint64_t *use = tape->recording && !pass->again && c->experts ? pass->model->expert_use + pass->layer * c->experts : NULL;
     if (!c->experts) {
         h = cmha_activate(tape, cmha_complex_linear(tape, h, k->w1_weight, k->w1_bias), CMHA_GELU_ERF);
         return cmha_complex_linear(tape, h, k->w2_weight, k->w2_bias);
@@ -11963,14 +12190,156 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, const cmha_block *k, cmha
     return cmha__crat_residual(pass, k, 1, z, cmha__crat_ffn(pass, k, h));
 }
 
-/* Outside of a recording x keeps its memory, and all else that the block took is given back. */
-static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
+/* ---- Blocks that keep their input alone (recompute = 1) ----
+   The block is run on the tape as ever; then its result moves down to where it began, and the rest is forgotten, records and all.
+   The backward runs it again from the same input with the same dropout keys and walks its records. These reach the gradients of
+   what lies outside directly, so every sum is made in the order it would have had anyway: the bits are the same. */
+
+typedef struct cmha__kept {
+    cmha__pass pass;            /* as it was before the block */
+    cmha_batch batch;           /* the caller's own may be gone by then */
+    cmha_tensor *x, *y, *extra; /* extra: the losses up to and with this block's, if it adds any */
+    uint64_t key, draws;        /* the tape's */
+} cmha__kept;
+
+enum { CMHA__OUTER = 4 }; /* tensors outside of a block that may get a gradient from it, besides parameters */
+
+/* Their gradients that do not exist yet get room below what the block is going to take. */
+static void cmha__outer_room(cmha_tape *tape, cmha_tensor *const *outer, cmha_real **room) {
+    int i, j;
+    for (i = 0; i < CMHA__OUTER; i++) {
+        room[i] = NULL;
+        for (j = 0; j < i && outer[j] != outer[i]; j++) {}
+        if (j == i && outer[i] && outer[i]->needs_grad && !outer[i]->grad) room[i] = cmha__grad_buffer(tape, outer[i]->size);
+    }
+}
+
+static void cmha__free_buffer(cmha_tape *tape, cmha_real *memory, size_t n) {
+    if (tape->n_unused == CMHA_MAX_FREE) return;
+    tape->unused[tape->n_unused].memory = memory;
+    tape->unused[tape->n_unused++].bytes = cmha__round64(n * sizeof *memory);
+}
+
+/* Those that now exist move there, unless it is in the result's own gradient, which has been handed on. Returns whether it has. */
+static int cmha__outer_settle(cmha_tape *tape, cmha_tensor *const *outer, cmha_real *const *room, const cmha_real *handed) {
+    int i, used = 0;
+    for (i = 0; i < CMHA__OUTER; i++) {
+        if (!room[i]) continue;
+        if (outer[i]->grad && outer[i]->grad != handed) {
+            if (!cmha__dry(tape)) memcpy(room[i], outer[i]->grad, outer[i]->size * sizeof *room[i]);
+            outer[i]->grad = room[i];
+        } else {
+            used |= outer[i]->grad != NULL;
+            cmha__free_buffer(tape, room[i], outer[i]->size);
+        }
+    }
+    return used;
+}
+
+static cmha_tensor *cmha__run_block(cmha__pass *pass, cmha_tensor *x) {
     const cmha_block *k = &pass->model->blocks[pass->layer];
     cmha_family family = cmha__layer_family(&pass->model->config, pass->layer);
+    return family == CMHA_FAMILY_CRAT     ? cmha__crat_block(pass, k, x)
+           : family == CMHA_FAMILY_MOBIUS ? cmha__mobius_block(pass, k, x)
+                                          : cmha__real_block(pass, k, x);
+}
+
+/* The block once more and back, on an empty list of records and of free buffers. */
+static cmha_status cmha__rerun_block(cmha_tape *tape, const cmha__kept *kept, cmha_tensor *out) {
+    cmha__pass pass = kept->pass;
+    cmha_tensor *y;
+    tape->recording = 1;
+    tape->key = kept->key;
+    tape->draws = kept->draws;
+    tape->last = NULL;
+    tape->n_unused = 0;
+    pass.again = 1;
+    pass.batch = &kept->batch;
+    y = cmha__run_block(&pass, kept->x);
+    if (!y) return tape->status;
+    y->grad = out->grad;
+    y->needs_grad = out->needs_grad;
+    if (kept->extra) pass.extra->grad = kept->extra->grad, pass.extra->needs_grad = 1;
+    return cmha__walk(tape);
+}
+
+static cmha_status cmha__kept_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__kept *kept = (const cmha__kept *)r->user;
+    cmha_tensor *outer[CMHA__OUTER];
+    cmha_real *room[CMHA__OUTER], *handed = r->out->needs_grad == 2 ? r->out->grad : NULL;
+    cmha__mark memory, records;
+    cmha_tape before;
+    outer[0] = kept->x, outer[1] = kept->pass.imag, outer[2] = kept->pass.tokens, outer[3] = kept->pass.extra;
+    cmha__outer_room(tape, outer, room);
+    if (tape->status) return tape->status;
+    before = *tape;
+    memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
+    cmha__rerun_block(tape, kept, r->out);
+    tape->recording = before.recording, tape->key = before.key, tape->draws = before.draws, tape->last = before.last;
+    memcpy(tape->unused, before.unused, sizeof tape->unused);
+    tape->n_unused = before.n_unused;
+    if (tape->status) return tape->status;
+    if (!cmha__outer_settle(tape, outer, room, handed) && handed) cmha__free_buffer(tape, handed, r->out->size);
+    if (handed) r->out->grad = NULL;
+    cmha__rewind(tape, memory);
+    cmha__arena_rewind(tape->context, &tape->records, records);
+    return CMHA_OK;
+}
+
+/* The sum of losses keeps its gradient until the block itself is reached, also where nothing else leads there. */
+static cmha_status cmha__kept_extra_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_grad(tape, r->in[0]);
+    return tape->status;
+}
+
+/* Appends the block, and the losses it has added, if they need a gradient. */
+static cmha_tensor *cmha__push_kept(cmha__pass *pass, cmha__kept *kept, int needs_grad) {
+    size_t none = 0;
+    cmha_tensor *learns = cmha__tensor_shaped(pass->tape, 1, &none); /* for the parameters in it, too many for a record */
+    if (!learns) return NULL;
+    learns->needs_grad = needs_grad;
+    if (!cmha_push(pass->tape, "block", kept->y, &learns, 1, cmha__kept_backward, kept)) return NULL;
+    if (kept->extra && kept->y->needs_grad) {
+        cmha_push(pass->tape, "losses of a block", kept->extra, &kept->y, 1, cmha__kept_extra_backward, NULL);
+        kept->extra->needs_grad = 1;
+    }
+    return pass->tape->status ? NULL : kept->y;
+}
+
+static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
+    cmha_tape *tape = pass->tape;
+    cmha__kept *kept = (cmha__kept *)cmha__record_alloc(tape, sizeof *kept);
+    cmha_tensor *y = cmha__result(tape, x->rank, x->shape), *sum, *inner;
+    cmha_record *last = tape->last;
+    cmha__mark memory, records;
+    size_t one = 1;
+    int needs_grad;
+    sum = cmha__result(tape, 1, &one);
+    if (!kept || !y || !sum) return NULL;
+    kept->pass = *pass, kept->batch = *pass->batch;
+    kept->x = x, kept->y = y;
+    kept->key = tape->key, kept->draws = tape->draws;
+    memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
+    inner = cmha__run_block(pass, x);
+    if (!inner) return NULL;
+    if (!cmha__dry(tape)) memcpy(y->data, inner->data, y->size * sizeof *y->data);
+    if (pass->extra != kept->pass.extra) {
+        if (!cmha__dry(tape)) sum->data[0] = pass->extra->data[0];
+        pass->extra = kept->extra = sum;
+    }
+    needs_grad = inner->needs_grad;
+    cmha__rewind(tape, memory);
+    cmha__arena_rewind(tape->context, &tape->records, records);
+    tape->last = last;
+    return cmha__push_kept(pass, kept, needs_grad);
+}
+
+/* Outside of a recording x keeps its memory, and all else that the block took is given back. */
+static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
     cmha__mark mark = cmha__mark_of(pass->tape);
-    cmha_tensor *y = family == CMHA_FAMILY_CRAT     ? cmha__crat_block(pass, k, x)
-                     : family == CMHA_FAMILY_MOBIUS ? cmha__mobius_block(pass, k, x)
-                                                    : cmha__real_block(pass, k, x);
+    cmha_tensor *y;
+    if (pass->tape->recording && pass->model->config.recompute) return cmha__kept_block(pass, x);
+    y = cmha__run_block(pass, x);
     if (!y || pass->tape->recording) return y;
     if (y != x && !cmha__dry(pass->tape)) memcpy(x->data, y->data, x->size * sizeof *x->data);
     cmha__rewind(pass->tape, mark);
@@ -12169,9 +12538,9 @@ static cmha_tensor *cmha__label_loss(cmha_model *model, cmha_tape *tape, const c
 /* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work. How many there are
    differs from batch to batch, so gradients of that size are not recycled: a dry run, where every token is hidden, would reuse
    them for tensors of all tokens, and a batch with fewer hidden ones would then need more memory than was measured. */
-static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor *states) {
+static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor *states,
+                                     cmha_real weight) {
     const int32_t *targets = batch->targets;
-    cmha_tensor *logits;
     size_t total = batch->batch * batch->length, n = 0, i;
     if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "loss: the batch has neither targets nor labels");
     if (!model->config.causal) {
@@ -12184,15 +12553,16 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const c
         targets = wanted;
         if (states) states->needs_grad = tape->recording != 0;
     }
-    logits = states ? cmha__vocabulary_head(model, tape, states) : NULL;
-    if (logits && !model->config.causal) logits->needs_grad = tape->recording != 0;
-    return cmha_cross_entropy(tape, logits, targets, -1, NULL);
+    return cmha__linear_cross_entropy(tape, states, model->head_weight ? model->head_weight : model->token_weight, model->head_bias,
+                                      targets, -1, NULL, weight);
 }
 
-static cmha_tensor *cmha__objective(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra) {
+/* weight: the cotangent of the backward that follows. */
+static cmha_tensor *cmha__objective(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_real weight,
+                                    cmha_tensor **extra) {
     cmha_tensor *states = cmha_model_states(model, tape, batch, extra);
     if (!states) return NULL;
-    return batch->labels ? cmha__label_loss(model, tape, batch, states) : cmha__token_loss(model, tape, batch, states);
+    return batch->labels ? cmha__label_loss(model, tape, batch, states) : cmha__token_loss(model, tape, batch, states, weight);
 }
 
 /* Starts a pass on the model's own tape. */
@@ -12210,7 +12580,7 @@ CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch,
     if (!status && (!batch || !loss))
         status = cmha__fail(model->context, CMHA_ERR_ARGUMENT, "loss: the batch or the result is NULL");
     if (status) return status;
-    y = cmha__objective(model, &model->tape, batch, NULL);
+    y = cmha__objective(model, &model->tape, batch, 0, NULL);
     if (y) *loss = (double)y->data[0];
     return model->tape.status;
 }
@@ -12278,7 +12648,7 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
     if (!status) status = cmha__need_grad(model);
     if (status) return status;
     tape = &model->tape;
-    objective = cmha__objective(model, tape, batch, &extra);
+    objective = cmha__objective(model, tape, batch, (cmha_real)weight, &extra);
     total = extra ? cmha_add(tape, objective, extra) : objective;
     if (!total) return tape->status;
     if (!cmha__dry(tape)) {

@@ -241,6 +241,7 @@ static const ops_limits ops_pole = {OPS_OVERFLOW, OPS_CANCEL, 0, "1 / w^2 of a w
 static const ops_limits ops_steep = {OPS_FINITE, OPS_OVERFLOW, 0, "the slope of a phasor at 0 is 1 / eps, times 1e30"};
 static const ops_limits ops_singular = {OPS_OVERFLOW, OPS_OVERFLOW, 0, "rounding of 1e30 over the root of a singular covariance"};
 static const ops_limits ops_ratio = {OPS_CANCEL, OPS_CANCEL, 1, "numerator and denominator are sums of products of 1e30 x 1e30"};
+static const ops_limits ops_logits = {OPS_CANCEL, OPS_CANCEL, 1, "logits inside that are sums of products, by the BLAS"};
 static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1, "the gradient of an angle is delta x w of 1e30 x 1e30"};
 
 /* ROW(name, limits, statements with `tape` and `s`) */
@@ -385,6 +386,10 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1, "the gradient of
     ROW(cross_entropy, ops_fine, return cmha_cross_entropy(tape, OPS_X3(2, 5, 4), ops_ids, 3, NULL);)                              \
     ROW(cross_entropy_weights, ops_fine, return cmha_cross_entropy(tape, OPS_X3(2, 5, 4), ops_ids, -1, ops_weights);)              \
     ROW(cross_entropy_one, ops_fine, return cmha_cross_entropy(tape, OPS_X2(1, 1), ops_ids, -1, NULL);)                            \
+    ROW(linear_cross_entropy, ops_logits, OPS_THREE(cmha_linear_cross_entropy(tape, a, b, c, ops_ids, 3, NULL), OPS_X3(2, 5, 8),   \
+                                                  OPS_W2(4, 8), OPS_W1(4));)                                                       \
+    ROW(linear_cross_entropy_weights, ops_logits, OPS_TWO(cmha_linear_cross_entropy(tape, a, b, NULL, ops_ids, -1, ops_weights),   \
+                                                        OPS_X2(10, 8), OPS_W2(4, 8));)                                             \
     ROW(squared_error, ops_product, return cmha_squared_error(tape, OPS_X2(2, 4), ops_targets);)
 
 typedef cmha_tensor *(*ops_build)(cmha_tape *tape, ops_inputs *s);

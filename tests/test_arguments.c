@@ -765,6 +765,16 @@ static const char *ugly_name(void) {
     ROW(entropy_target, CMHA_ERR_TOKEN, "token 8", OP(cmha_cross_entropy(TAPE, tensor(f, 2, 8, 8, 1), good_ids, -1, NULL)))        \
     ROW(entropy_0_classes, CMHA_ERR_TOKEN, "token", OP(cmha_cross_entropy(TAPE, tensor(f, 2, 2, 0, 1), good_ids, -1, NULL)))       \
     ROW(entropy_no_rows, CMHA_OK, NULL, fine(f, cmha_cross_entropy(TAPE, tensor(f, 2, 0, 4, 1), good_ids, -1, NULL)))              \
+    ROW(projection_no_targets, CMHA_ERR_ARGUMENT, "cross-entropy", OP(cmha_linear_cross_entropy(TAPE, f->x, f->x, NULL, NULL, -1, NULL))) \
+    ROW(projection_rank, CMHA_ERR_SHAPE, "cross-entropy", OP(cmha_linear_cross_entropy(TAPE, f->x, f->b, NULL, good_ids, -1, NULL)))  \
+    ROW(projection_width, CMHA_ERR_SHAPE, "cross-entropy",                                                                         \
+        OP(cmha_linear_cross_entropy(TAPE, tensor(f, 2, 2, 3, 1), tensor(f, 2, 4, 5, 1), NULL, good_ids, -1, NULL)))               \
+    ROW(projection_bias, CMHA_ERR_SHAPE, "cross-entropy",                                                                          \
+        OP(cmha_linear_cross_entropy(TAPE, tensor(f, 2, 2, 3, 1), tensor(f, 2, 4, 3, 1), tensor(f, 1, 3, 1, 1), good_ids, -1, NULL))) \
+    ROW(projection_target, CMHA_ERR_TOKEN, "token",                                                                                \
+        OP(cmha_linear_cross_entropy(TAPE, tensor(f, 2, 8, 3, 1), tensor(f, 2, 1, 3, 1), NULL, good_ids, -1, NULL)))               \
+    ROW(projection_no_rows, CMHA_OK, NULL,                                                                                         \
+        fine(f, cmha_linear_cross_entropy(TAPE, tensor(f, 2, 0, 3, 1), tensor(f, 2, 4, 3, 1), NULL, good_ids, -1, NULL)))          \
     ROW(squared_no_targets, CMHA_ERR_ARGUMENT, "squared", OP(cmha_squared_error(TAPE, f->x, NULL)))                                \
     ROW(squared_nothing, CMHA_OK, NULL, fine(f, cmha_squared_error(TAPE, tensor(f, 1, 0, 1, 1), good_labels)))
 

@@ -574,6 +574,12 @@ static void step_by_hand(double clip) {
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_model_close(&twin), cmha_context_close(&c);
 }
 
+static cmha_tensor *language_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch) {
+    cmha_tensor *head = model->head_weight ? model->head_weight : model->token_weight;
+    cmha_tensor *states = cmha_model_states(model, tape, batch, NULL);
+    return cmha_linear_cross_entropy(tape, states, head, model->head_bias, batch->targets, -1, NULL);
+}
+
 /* Gradients of an objective of one's own, on a tape of one's own, then cmha_trainer_apply: what cmha_trainer_fit does, bit for bit. A
    gradient that is not finite changes nothing, and is not in the way of the next one. */
 static void applied_by_hand(void) {
@@ -598,7 +604,7 @@ static void applied_by_hand(void) {
         size_t reserved = twin.tape.memory.reserved;
         CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
         cmha_tape_reset(&tape);
-        objective = cmha_cross_entropy(&tape, cmha_model_forward(&twin, &tape, &batch, NULL), batch.targets, -1, NULL);
+        objective = language_loss(&twin, &tape, &batch);
         CHECK_OK(cmha_backward(&tape, objective, 1));
         if (step == 2) {
             cmha_real *before = check_zeros(twin.size);
@@ -609,7 +615,7 @@ static void applied_by_hand(void) {
             CHECK(!memcmp(before, twin.data, twin.size * sizeof *before));
             free(before), own.step = 2; /* as if it had not been */
             cmha_tape_reset(&tape);
-            objective = cmha_cross_entropy(&tape, cmha_model_forward(&twin, &tape, &batch, NULL), batch.targets, -1, NULL);
+            objective = language_loss(&twin, &tape, &batch);
             CHECK_OK(cmha_backward(&tape, objective, 1));
         }
         CHECK_OK(cmha_trainer_apply(&own, step ? &norm : NULL));
