@@ -120,12 +120,13 @@ void run_training(void *work); /* a step */
 enum { DECODED = 16 }; /* tokens of one timing, so that a short one is not lost in the clock */
 typedef struct decoder {
     cmha_model model;
+    cmha_quantised packed;
     cmha_cache cache;
     size_t context;
     int32_t *ids;
     cmha_real *logits;
 } decoder;
-void decoder_open(decoder *d, const char *kind, size_t context);
+void decoder_open(decoder *d, const char *kind, size_t context, cmha_storage weights, cmha_storage cache);
 void decoder_close(decoder *d);
 void run_prefill(void *work); /* `context` tokens into an empty cache */
 void run_decode(void *work);  /* DECODED tokens around that context, one after another */

@@ -92,20 +92,26 @@ void bench_train(void) {
 
 /* ---- reading and writing ---- */
 
-void decoder_open(decoder *d, const char *kind, size_t context) {
+void decoder_open(decoder *d, const char *kind, size_t context, cmha_storage weights, cmha_storage cache) {
     cmha_model_config mc;
+    cmha_cache_options options = {&d->packed, cache};
     memset(d, 0, sizeof *d);
     check(cmha_preset("paper", &mc, NULL));
     mc.dropout = mc.attention_dropout = 0;
     configure(kind, &mc, NULL);
     check(cmha_model_init(&d->model, &ctx, &mc));
-    check(cmha_cache_init(&d->cache, &d->model, 1, context + DECODED, 0));
+    if (weights) check(cmha_quantise(&d->packed, &d->model, weights));
+    else options.weights = NULL;
+    check(cmha_cache_init_with(&d->cache, &d->model, 1, context + DECODED, 0, &options));
     d->context = context, d->ids = take(context * sizeof *d->ids), d->logits = array(mc.vocabulary, NULL);
     for (size_t i = 0; i < context; i++) d->ids[i] = (int32_t)(i * 31 % 256);
     run_prefill(d);
 }
 
-void decoder_close(decoder *d) { cmha_cache_close(&d->cache), cmha_model_close(&d->model), free(d->ids), free(d->logits); }
+void decoder_close(decoder *d) {
+    cmha_cache_close(&d->cache), cmha_quantised_close(&d->packed), cmha_model_close(&d->model);
+    free(d->ids), free(d->logits);
+}
 
 void run_prefill(void *work) {
     decoder *d = work;
@@ -119,34 +125,45 @@ void run_decode(void *work) {
     for (size_t i = 0; i < DECODED; i++) check(cmha_cache_append(&d->cache, d->ids + i, 1, d->logits));
 }
 
-/* What a token reads: every weight, and the keys and values of the tokens before it. */
+/* Bytes that a token reads: every weight, and the keys and values of the tokens before it. */
 static double decode_bytes(const decoder *d) {
     double cache = (double)d->cache.size * (double)d->context / (double)d->cache.capacity;
-    return ((double)d->model.size + cache) * (double)sizeof(cmha_real);
+    return ((double)d->model.size + cache) * (double)sizeof(cmha_real) - (double)d->packed.saved + (double)d->packed.bytes;
 }
 
+static const struct {
+    const char *label, *kind;
+    cmha_storage weights, cache;
+} decoded[] = {{"rope", "rope", CMHA_STORAGE_FLOAT, CMHA_STORAGE_FLOAT},
+               {"cmha", "cmha", CMHA_STORAGE_FLOAT, CMHA_STORAGE_FLOAT},
+               {"dot", "dot", CMHA_STORAGE_FLOAT, CMHA_STORAGE_FLOAT},
+               {"cmha, weights bf16", "cmha", CMHA_STORAGE_BF16, CMHA_STORAGE_FLOAT},
+               {"cmha, weights int8", "cmha", CMHA_STORAGE_INT8, CMHA_STORAGE_FLOAT},
+               {"cmha, cache bf16", "cmha", CMHA_STORAGE_FLOAT, CMHA_STORAGE_BF16},
+               {"cmha, int8 and bf16", "cmha", CMHA_STORAGE_INT8, CMHA_STORAGE_BF16}};
+enum { DECODERS = sizeof decoded / sizeof *decoded };
+
 static void bench_context(size_t n) {
-    static const char *const kinds[3] = {"rope", "cmha", "dot"};
-    decoder d[3];
+    decoder d[DECODERS];
     memory_work m = {0, NULL, NULL, NULL, 0};
-    job jobs[8];
-    for (size_t k = 0; k < 3; k++) {
-        decoder_open(&d[k], kinds[k], n);
+    job jobs[2 * DECODERS + 2], *gemm = jobs + 2 * DECODERS, *read = gemm + 1;
+    for (size_t k = 0; k < DECODERS; k++) {
+        decoder_open(&d[k], decoded[k].kind, n, decoded[k].weights, decoded[k].cache);
         jobs[2 * k] = (job){run_prefill, &d[k], 0, 0}, jobs[2 * k + 1] = (job){run_decode, &d[k], 0, 0};
     }
     m.n = (size_t)(decode_bytes(&d[0]) / (double)sizeof(cmha_real)), m.a = array(m.n, NULL);
-    jobs[6] = gemm_job(), jobs[7] = (job){run_read, &m, DECODED, 0}; /* as often as tokens, so that caches help it as much */
-    compare(jobs, 8);
-    for (size_t k = 0; k < 3; k++) {
+    *gemm = gemm_job(), *read = (job){run_read, &m, DECODED, 0}; /* as often as tokens, so that caches help it as much */
+    compare(jobs, 2 * DECODERS + 2);
+    for (size_t k = 0; k < DECODERS; k++) {
         double prefill = jobs[2 * k].time, write = jobs[2 * k + 1].time, bytes = decode_bytes(&d[k]);
         double rate = pass_flops(&d[k].model, 1, n, 0) / prefill;
-        double share = DECODED * bytes * jobs[7].time / write / decode_bytes(&d[0]);
-        cell cells[3] = {{(double)n / prefill, {rate / gemm_rate(&jobs[6]), prefill / jobs[0].time}},
+        double share = DECODED * bytes * read->time / write / decode_bytes(&d[0]);
+        cell cells[3] = {{(double)n / prefill, {rate / gemm_rate(gemm), prefill / jobs[0].time}},
                          {DECODED / write, {share, write / jobs[1].time}},
                          {bytes / MIB, {NAN, NAN}}};
-        report_row(kinds[k], n, cells);
+        report_row(decoded[k].label, n, cells);
     }
-    for (size_t k = 0; k < 3; k++) decoder_close(&d[k]);
+    for (size_t k = 0; k < DECODERS; k++) decoder_close(&d[k]);
     free(m.a);
 }
 
@@ -308,7 +325,7 @@ void bench_serve(const char *what) {
         core_close(c);
     } else if (!strcmp(work, "prefill") || !strcmp(work, "decode")) {
         decoder d;
-        decoder_open(&d, kind, n);
+        decoder_open(&d, kind, n, CMHA_STORAGE_FLOAT, CMHA_STORAGE_FLOAT);
         if (*work == 'p') serve("a prompt", run_prefill, &d, 1);
         else serve("a token", run_decode, &d, 1.0 / DECODED);
         decoder_close(&d);
