@@ -3500,30 +3500,6 @@ static inline size_t cmha__pair(cmha_layout layout, size_t P, size_t j, size_t p
     return layout == CMHA_LAYOUT_HALF ? j + part * P : 2 * j + part;
 }
 
-CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout, cmha_real *modulus, cmha_real *phase) {
-    size_t t, j;
-    for (t = 0; t < T; t++, x += 2 * P)
-        for (j = 0; j < P; j++) {
-            cmha_real re = x[cmha__pair(layout, P, j, 0)], im = x[cmha__pair(layout, P, j, 1)];
-            if (modulus) modulus[t * P + j] = (cmha_real)hypot((double)re, (double)im);
-            if (phase) phase[t * P + j] = re == 0 && im == 0 ? 0 : cmha__atan2(im, re);
-        }
-}
-
-CMHA_DEF void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase, size_t T, size_t P,
-                                  cmha_layout layout, cmha_real *dx) {
-    size_t t, j;
-    for (t = 0; t < T; t++, x += 2 * P, dx += 2 * P)
-        for (j = 0; j < P; j++) {
-            size_t r = cmha__pair(layout, P, j, 0), i = cmha__pair(layout, P, j, 1);
-            double re = (double)x[r], im = (double)x[i], lambda = hypot(re, im), g = 0, h = 0;
-            if (dmodulus && lambda > 0) g = (double)dmodulus[t * P + j] / lambda;
-            if (dphase) h = (double)dphase[t * P + j] / (lambda * lambda + 1e-12);
-            dx[r] += (cmha_real)(g * re - h * im);
-            dx[i] += (cmha_real)(g * im + h * re);
-        }
-}
-
 CMHA_DEF void cmha_frequencies(cmha_frequency kind, double base, size_t P, double *omega) {
     double exponent = kind == CMHA_FREQ_LITERAL ? 2.0 : 1.0; /* base^(-4j/d_k) against base^(-2j/d_k), d_k = 2P */
     size_t j;
@@ -3538,6 +3514,14 @@ CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdi
             table[j] = (cmha_real)cos(angle);
             table[P + j] = (cmha_real)sin(angle);
         }
+}
+
+/* sqrt(a^2 + b^2) where neither square may overflow or vanish. The root is one step of Newton's away from the inverse root, since libm's
+   would keep the loops from vectorising. */
+static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
+    cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
+    cmha_real ratio = small / (large > 0 ? large : 1), root = cmha__square_root(1 + ratio * ratio);
+    return large > CMHA__LARGEST ? large : large * root;
 }
 
 /* ---- The feature map of CMHA and RoPE ---- */
@@ -3572,6 +3556,46 @@ static void cmha__add_pairs(const cmha_real *re, const cmha_real *im, size_t P, 
         }
     }
 }
+
+/* ---- The Euler transform ---- */
+
+CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout, cmha_real *modulus, cmha_real *phase) {
+    cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
+    size_t t, j0, j, m;
+    for (t = 0; t < T; t++, x += 2 * P)
+        for (j0 = 0; j0 < P; j0 += m) {
+            m = P - j0 < CMHA__PAIRS ? P - j0 : CMHA__PAIRS;
+            cmha__split_pairs(x, P, j0, m, layout, re, im);
+            if (modulus)
+                for (j = 0; j < m; j++) modulus[t * P + j0 + j] = cmha__hypot(re[j], im[j]);
+            if (!phase) continue;
+            for (j = 0; j < m; j++) phase[t * P + j0 + j] = cmha__atan2(im[j], re[j]);
+            for (j = 0; j < m; j++)
+                if (re[j] == 0 && im[j] == 0) phase[t * P + j0 + j] = 0;
+        }
+}
+
+CMHA_DEF void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase, size_t T, size_t P,
+                                  cmha_layout layout, cmha_real *dx) {
+    cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], g[CMHA__PAIRS], h[CMHA__PAIRS];
+    size_t t, j0, j, m;
+    for (t = 0; t < T; t++, x += 2 * P, dx += 2 * P)
+        for (j0 = 0; j0 < P; j0 += m) {
+            m = P - j0 < CMHA__PAIRS ? P - j0 : CMHA__PAIRS;
+            cmha__split_pairs(x, P, j0, m, layout, re, im);
+            for (j = 0; j < m; j++) g[j] = dmodulus ? dmodulus[t * P + j0 + j] : 0;
+            for (j = 0; j < m; j++) h[j] = dphase ? dphase[t * P + j0 + j] : 0;
+            for (j = 0; j < m; j++) {
+                cmha_real lambda = cmha__hypot(re[j], im[j]), some = lambda > 0 ? lambda : 1, square = lambda * lambda + (cmha_real)1e-12;
+                cmha_real a = g[j] * (re[j] / some) - h[j] * (im[j] / square), b = g[j] * (im[j] / some) + h[j] * (re[j] / square);
+                re[j] = a;
+                im[j] = b;
+            }
+            cmha__add_pairs(re, im, P, j0, m, layout, dx);
+        }
+}
+
+/* ---- Its product with the rotation ---- */
 
 /* The whole rotation exp(i ((delta - 1) theta + b)) exp(i t omega) of each pair as (c, s); theta [m] is written too. */
 static void cmha__rotations(const cmha_real *re, const cmha_real *im, size_t m, const cmha_real *table_c, const cmha_real *table_s,
@@ -4184,14 +4208,6 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
             for (j = 0; j < cols; j++)
                 if (!h->mask[j0 + j]) S[j] = -(cmha_real)INFINITY;
     }
-}
-
-/* sqrt(a^2 + b^2) where neither square may overflow or vanish. The root is one step of Newton's away from the inverse root, since libm's
-   would keep the loops from vectorising. */
-static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
-    cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
-    cmha_real ratio = small / (large > 0 ? large : 1);
-    return large * cmha__square_root(1 + ratio * ratio);
 }
 
 /* h->re, h->im = O of queries i0.. against the tile of keys that begins at j0. */
