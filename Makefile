@@ -80,8 +80,9 @@ export PROBE
 $(B)/config.mk: FORCE
 	@CC='$(CC)' sh -c "$$PROBE"
 
-$(EXAMPLES): $(B)/%: examples/%.c cmha.h $(wildcard examples/*.h) $(B)/config.mk
-	$(COMPILE) -o $@ $< $(LINK)
+# Each example compiles alone, as its first lines say; here they share the library as an object.
+$(EXAMPLES): $(B)/%: examples/%.c $(B)/cmha.o $(wildcard examples/*.h)
+	$(COMPILE) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(LINK)
 
 $(B)/bench: $(wildcard bench/*.c) bench/bench.h $(B)/cmha.o
 	$(COMPILE) -o $@ $(filter %.c,$^) $(B)/cmha.o $(LINK)
@@ -91,7 +92,7 @@ $(EXTENSIONS): $(B)/%: examples/%.c examples/extensions/extension.h $(B)/cmha.o
 	@mkdir -p $(@D)
 	$(COMPILE) -o $@ $< $(B)/cmha.o $(LINK)
 
-# The tests share the library as an object, once in float and once in double: it takes longer to compile than all of them.
+# The programs share the library as an object, once in float and once in double: it takes longer to compile than all of them.
 $(B)/cmha.o $(B)/cmha-f64.o: cmha.h $(B)/config.mk
 	$(COMPILE) $(PRECISION) -DCMHA_IMPLEMENTATION -x c -c -o $@ $<
 

@@ -31,6 +31,7 @@
 
    Configuration macros, the same in every file that includes the header
        CMHA_IMPLEMENTATION   this file also gets the code (one file of a program; not needed with CMHA_STATIC)
+       CMHA_LINKED           not even so: an object that has the code is linked (what our Makefile does, to compile it once)
        CMHA_STATIC           every function is static and the code comes along: several private copies may coexist
        CMHA_DOUBLE           cmha_real is double instead of float (how gradients are checked to 1e-9); a program and a library that
                              differ in it do not link, see CMHA_CONFIGURATION
@@ -1830,7 +1831,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    Stop here if you only want the API. The implementation follows, in the same rooms.
    ------------------------------------------------------------------------------------------------------------------------ */
 
-#if (defined(CMHA_IMPLEMENTATION) || defined(CMHA_STATIC)) && !defined(CMHA_IMPLEMENTATION_ONCE)
+#if ((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) && !defined(CMHA_IMPLEMENTATION_ONCE)
 #define CMHA_IMPLEMENTATION_ONCE
 
 /* ======================================================== Base ======================================================== */

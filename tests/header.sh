@@ -168,6 +168,9 @@ if [ -f README.md ]; then
     done
     if [ $found -gt 0 ]; then ok; else bad "README.md has no complete program"; fi
 else skip "there is no README.md"; fi
+# an example as its first lines say to compile it
+# shellcheck disable=SC2086
+runs "examples/train_tiny.c compiles alone" sh -c "$CC $blas -O1 examples/train_tiny.c -I. -o $W/train_tiny $CMHA_LIBS && $W/train_tiny --help"
 lines() { if [ "$(wc -l < "$1")" -le "$2" ]; then ok; else : > "$W/log"; bad "$1 has more than $2 lines"; fi; }
 lines examples/train_tiny.c 200
 lines examples/block.c 60
