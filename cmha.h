@@ -8606,13 +8606,13 @@ static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_te
                                          size_t *one, size_t *two) {
     cmha_attention_args *a = &s->args;
     size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = cmha__is_complex(a) && a->complex_v ? 2 : 1;
-    size_t parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads)), width = cmha__last(q);
+    size_t parts, width = cmha__last(q);
     *one = a->heads, *two = a->kv_heads;
     if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
         return "attention: %zu heads cannot be grouped over %zu key/value heads";
     *one = width, *two = a->heads;
-    if (a->heads > width) return "attention: width %zu is not divisible by %zu heads"; /* else parts may have overflown */
-    *two = parts;
+    if (a->heads > width / planes) return "attention: width %zu is not divisible by %zu heads"; /* so that parts cannot wrap */
+    *two = parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads));
     if (q->rank != 3 || width % parts || !width) return "attention: width %zu is not divisible by %zu heads";
     if (!k != !v || (k && (k->rank != 3 || v->rank != 3))) return "attention: give k and v or neither (q of width %zu, %zu heads)";
     if (!k && planes != v_planes) return "attention: real values cannot be fused with complex queries (q of width %zu, %zu parts)";
