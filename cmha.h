@@ -8708,15 +8708,15 @@ typedef struct cmha__planes {
 /* Fills in the sizes; returns a line with two %zu when the tensors do not fit, and the two numbers. */
 static const char *cmha__planes_sizes(cmha__planes *s, const cmha_tensor *q, const cmha_tensor *k, const cmha_tensor *v,
                                       size_t *one, size_t *two) {
-    size_t width = cmha__last(q), parts = s->heads * (k ? 2 : 6);
+    size_t width = cmha__last(q), planes = k ? 2 : 6, parts;
     *one = width, *two = s->heads;
     s->fused = !k;
     if (!k != !v || (s->fused && s->real_values)) return "attention over planes: k and v are missing (q of width %zu, %zu heads)";
-    if (!s->heads || s->heads > width || q->rank != 3 || width % parts || !width) /* else parts may have overflown */
+    if (!s->heads || s->heads > width / planes || q->rank != 3 || width % (s->heads * planes)) /* in this order: no product wraps */
         return "attention over planes: width %zu does not fit %zu complex heads";
     s->batch = q->shape[0];
     s->n = q->shape[1];
-    s->d = s->d_v = width / parts;
+    s->d = s->d_v = width / (s->heads * planes);
     if (s->fused) return NULL;
     *one = k->size, *two = q->size;
     if (!cmha__same_shape(q, k)) return "attention over planes: keys of %zu numbers, queries of %zu, must have one shape";
