@@ -4,7 +4,8 @@
 #     memcheck   the tests under valgrind
 #     tidy       clang-tidy, by .clang-tidy and tests/tidy.known      cppcheck   cppcheck, by tests/cppcheck.xml
 #     analyze    gcc -fanalyzer                         coverage   how much of cmha.h the tests run (gcov); not run: BUILD_DIR/coverage.txt
-# Environment: CMHA_CFLAGS, CMHA_LIBS as the Makefile has found them; JOBS, how many at once (2); ONLY, a pattern of test names.
+# Environment: CMHA_CFLAGS, CMHA_LIBS as the Makefile has found them; JOBS, how many at once (2); ONLY, a pattern of test names; WITH, gcc or
+# clang, the half of sanitize that runs alone.
 # shellcheck disable=SC2254
 what=$1 B=${2:-build}
 CMHA_CFLAGS=${CMHA_CFLAGS--O2}
@@ -93,8 +94,8 @@ sanitize() {
     echo 'int main(void) { return 0; }' | clang -fsanitize=address,undefined -x c - -o "$W/probe" > /dev/null 2>&1 ||
         { echo "make $what needs the sanitizers of clang: apt-get install libclang-rt-dev (Debian, Ubuntu)" >&2; exit 1; }
     s="-std=gnu99 -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=address,undefined,float-cast-overflow"
-    suite gcc gcc "$s $openmp" env
-    suite clang clang "$s,integer -fsanitize-ignorelist=tests/integer.ignore" env
+    case ${WITH:-gcc} in gcc) suite gcc gcc "$s $openmp" env;; esac
+    case ${WITH:-clang} in clang) suite clang clang "$s,integer -fsanitize-ignorelist=tests/integer.ignore" env;; esac
 }
 
 memcheck() {
