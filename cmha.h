@@ -9177,13 +9177,13 @@ static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_te
                                          size_t *one, size_t *two) {
     cmha_attention_args *a = &s->args;
     size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = cmha__is_complex(a) && a->complex_v ? 2 : 1;
-    size_t parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads)), width = cmha__last(q);
+    size_t parts, width = cmha__last(q);
     *one = a->heads, *two = a->kv_heads;
     if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
         return "attention: %zu heads cannot be grouped over %zu key/value heads";
     *one = width, *two = a->heads;
-    if (a->heads > width) return "attention: width %zu is not divisible by %zu heads"; /* else parts may have overflown */
-    *two = parts;
+    if (a->heads > width / planes) return "attention: width %zu is not divisible by %zu heads"; /* so that parts cannot wrap */
+    *two = parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads));
     if (q->rank != 3 || width % parts || !width) return "attention: width %zu is not divisible by %zu heads";
     if (!k != !v || (k && (k->rank != 3 || v->rank != 3))) return "attention: give k and v or neither (q of width %zu, %zu heads)";
     if (!k && planes != v_planes) return "attention: real values cannot be fused with complex queries (q of width %zu, %zu parts)";
@@ -9279,15 +9279,15 @@ typedef struct cmha__planes {
 /* Fills in the sizes; returns a line with two %zu when the tensors do not fit, and the two numbers. */
 static const char *cmha__planes_sizes(cmha__planes *s, const cmha_tensor *q, const cmha_tensor *k, const cmha_tensor *v,
                                       size_t *one, size_t *two) {
-    size_t width = cmha__last(q), parts = s->heads * (k ? 2 : 6);
+    size_t width = cmha__last(q), planes = k ? 2 : 6, parts;
     *one = width, *two = s->heads;
     s->fused = !k;
     if (!k != !v || (s->fused && s->real_values)) return "attention over planes: k and v are missing (q of width %zu, %zu heads)";
-    if (!s->heads || s->heads > width || q->rank != 3 || width % parts || !width) /* else parts may have overflown */
+    if (!s->heads || s->heads > width / planes || q->rank != 3 || width % (s->heads * planes)) /* in this order: no product wraps */
         return "attention over planes: width %zu does not fit %zu complex heads";
     s->batch = q->shape[0];
     s->n = q->shape[1];
-    s->d = s->d_v = width / parts;
+    s->d = s->d_v = width / (s->heads * planes);
     if (s->fused) return NULL;
     *one = k->size, *two = q->size;
     if (!cmha__same_shape(q, k)) return "attention over planes: keys of %zu numbers, queries of %zu, must have one shape";

@@ -4,7 +4,8 @@
 #     memcheck   the tests under valgrind
 #     tidy       clang-tidy, by .clang-tidy and tests/tidy.known      cppcheck   cppcheck, by tests/cppcheck.xml
 #     analyze    gcc -fanalyzer                         coverage   how much of cmha.h the tests run (gcov); not run: BUILD_DIR/coverage.txt
-# Environment: CMHA_CFLAGS, CMHA_LIBS as the Makefile has found them; JOBS, how many at once (2); ONLY, a pattern of test names.
+# Environment: CMHA_CFLAGS, CMHA_LIBS as the Makefile has found them; JOBS, how many at once (2); ONLY, a pattern of test names;
+# WITH, gcc or clang: the half of sanitize that runs alone.
 # shellcheck disable=SC2254
 what=$1 B=${2:-build}
 CMHA_CFLAGS=${CMHA_CFLAGS--O2}
@@ -55,6 +56,7 @@ suite() {
     for t in tests/test_*.c tests/grad_*.c tests/conformance.c; do
         n=$(basename "$t" .c)
         case $n in ${ONLY:-*}) ;; *) continue;; esac
+        case " ${few:-$n} " in *" $n "*) ;; *) continue;; esac
         case $n in grad_*) p=double mode=-DCMHA_DOUBLE;; *) p=float mode=;; esac
         case $n in conformance) cases=tests/cases;; *) cases=;; esac
         cat > "$W/run-$suite-$n" <<RUN
@@ -93,8 +95,8 @@ sanitize() {
     echo 'int main(void) { return 0; }' | clang -fsanitize=address,undefined -x c - -o "$W/probe" > /dev/null 2>&1 ||
         { echo "make $what needs the sanitizers of clang: apt-get install libclang-rt-dev (Debian, Ubuntu)" >&2; exit 1; }
     s="-std=gnu99 -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=address,undefined,float-cast-overflow"
-    suite gcc gcc "$s $openmp" env
-    suite clang clang "$s,integer -fsanitize-ignorelist=tests/integer.ignore" env
+    case ${WITH:-gcc} in gcc) suite gcc gcc "$s $openmp" env;; esac
+    case ${WITH:-clang} in clang) suite clang clang "$s,integer -fsanitize-ignorelist=tests/integer.ignore" env;; esac
 }
 
 memcheck() {
@@ -103,6 +105,10 @@ memcheck() {
     # valgrind knows no AVX-512, which OpenBLAS would choose
     case $(uname -m) in x86_64) OPENBLAS_CORETYPE=Haswell; export OPENBLAS_CORETYPE;; esac
     OPENBLAS_NUM_THREADS=1; export OPENBLAS_NUM_THREADS
+    # Those that take valgrind at most 25 seconds of processor time each; ONLY='*' is everything
+    few="test_arguments test_base test_complex test_experts test_files test_interop test_metrics test_mobius test_retrieval"
+    few="$few test_text test_threads grad_retrieval conformance"
+    if [ -n "$ONLY" ]; then few=; fi
     suite valgrind "${CC:-cc}" "-std=gnu99 -O1 -g" valgrind -q --error-exitcode=9 --leak-check=full --show-leak-kinds=definite,indirect \
         --errors-for-leak-kinds=definite,indirect
 }

@@ -105,6 +105,7 @@ static void set_fails(cmha_table table, void *config, const char *name, const ch
 static void configurations(void) {
     cmha_model_config m, kept;
     cmha_table table = cmha_model_table();
+    memset(&m, 0, sizeof m); /* between the fields as well: memcmp looks there */
     cmha_config_defaults(table, &m);
     CHECK(m.n_layers == 8 && m.d_model == 512 && m.causal == 1 && m.tied == 1 && m.attention == CMHA_ATTENTION_CMHA &&
           m.base == 10000);
@@ -115,7 +116,7 @@ static void configurations(void) {
     CHECK_OK(cmha_config_set(&context, table, &m, "d_model", "96"));
     CHECK_OK(cmha_config_set(&context, table, &m, "tied", "0"));
     CHECK(m.attention == CMHA_ATTENTION_ROPE && m.dropout == 0.25 && m.base == 1e5 && m.d_model == 96 && m.tied == 0);
-    kept = m;
+    memcpy(&kept, &m, sizeof m);
     set_fails(table, &m, "no_such_field", "1", CMHA_ERR_NOT_FOUND);
     set_fails(table, &m, "attention", "softmax", CMHA_ERR_ARGUMENT);
     set_fails(table, &m, "attention", "", CMHA_ERR_ARGUMENT);

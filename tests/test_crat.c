@@ -149,7 +149,8 @@ static const char *path_of(const char *name) {
 static double learn(cmha_trainer *trainer, size_t steps, const char *label) {
     cmha_batch batch = batch_of(N);
     double loss = HUGE_VAL;
-    while (steps--) CHECK_THAT(!cmha_trainer_fit(trainer, &batch, &loss), "%s: %s", label, cmha_error(&context));
+    size_t i;
+    for (i = 0; i < steps; i++) CHECK_THAT(!cmha_trainer_fit(trainer, &batch, &loss), "%s: %s", label, cmha_error(&context));
     return loss;
 }
 

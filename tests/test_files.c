@@ -260,7 +260,7 @@ static void truncated(void) {
     cmha_trainer trainer;
     cmha_real *kept;
     unsigned char *bytes;
-    size_t n, cut, step, before, bad = 0, changed = 0, leaked = 0;
+    size_t n, less, step, before, bad = 0, changed = 0, leaked = 0;
     cmha_config_defaults(cmha_trainer_table(), &t);
     t.batch = 1, t.length = 4;
     CHECK_OK(cmha_model_init(&model, &context, &m));
@@ -272,8 +272,8 @@ static void truncated(void) {
     kept = check_zeros(model.size);
     memcpy(kept, model.data, model.size * sizeof *kept);
     before = heap.bytes, step = check_quick() ? 37 : 1;
-    for (cut = n - 1; cut < n; cut -= step) { /* down, and stops below zero */
-        if (truncate(path_of("cut"), (off_t)cut)) exit(3);
+    for (less = 1; less <= n; less += step) {
+        if (truncate(path_of("cut"), (off_t)(n - less))) exit(3);
         if (!cmha_model_load(&loaded, &context, path_of("cut"))) bad++, cmha_model_close(&loaded);
         if (!cmha_trainer_load(&trainer, path_of("cut"))) bad++;
         changed += memcmp(kept, model.data, model.size * sizeof *kept) != 0;

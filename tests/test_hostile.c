@@ -508,8 +508,8 @@ static void truncations(void) {
     size_t n, cut, step = check_quick() ? 37 : 1;
     unsigned char *bytes = get(path_of("whole"), &n);
     put(path_of("cut"), bytes, n);
-    for (cut = n - 1; cut < n; cut -= step) { /* down, and stops below zero */
-        if (truncate(path_of("cut"), (off_t)cut)) exit(3);
+    for (cut = 1; cut <= n; cut += step) {
+        if (truncate(path_of("cut"), (off_t)(n - cut))) exit(3);
         refused("a file cut short", path_of("cut"), 0, ARCHIVES);
     }
     for (cut = 1; cut <= 64; cut *= 2) {
