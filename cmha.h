@@ -2598,23 +2598,23 @@ CMHA_DEF void cmha_context_close(cmha_context *context) {
 #if defined(__GNUC__) && !defined(CMHA__SCALAR)
 #define CMHA__GEMM_VECTORS
 #if defined(__AVX512F__)
-#define CMHA__GEMM_BYTES 64
+#define CMHA__VECTOR_BYTES 64
 #define CMHA__GEMM_MR 12
 #elif defined(__AVX__)
-#define CMHA__GEMM_BYTES 32
+#define CMHA__VECTOR_BYTES 32
 #define CMHA__GEMM_MR 6
 #else
-#define CMHA__GEMM_BYTES 16
+#define CMHA__VECTOR_BYTES 16
 #ifdef __aarch64__
 #define CMHA__GEMM_MR 8
 #else
 #define CMHA__GEMM_MR 6
 #endif
 #endif
-#define CMHA__GEMM_LANES (CMHA__GEMM_BYTES / (int)sizeof(cmha_real))
+#define CMHA__GEMM_LANES (CMHA__VECTOR_BYTES / (int)sizeof(cmha_real))
 #define CMHA__GEMM_NR (2 * CMHA__GEMM_LANES)
 #define CMHA__ALIGNED __attribute__((aligned(64)))
-typedef cmha_real cmha__gemm_lanes __attribute__((vector_size(CMHA__GEMM_BYTES)));
+typedef cmha_real cmha__gemm_lanes __attribute__((vector_size(CMHA__VECTOR_BYTES)));
 #else
 #define CMHA__GEMM_MR 4
 #define CMHA__GEMM_NR 8
@@ -2627,18 +2627,19 @@ typedef cmha_real cmha__gemm_lanes __attribute__((vector_size(CMHA__GEMM_BYTES))
 
 /* Under -std=c99 GCC does not fuse a multiplication and an addition, and clang cuts 512-bit vectors in two, unless they are asked to. */
 #if defined(CMHA__GEMM_VECTORS) && defined(__clang__)
-#define CMHA__FUSED __attribute__((min_vector_width(CMHA__GEMM_BYTES * 8)))
+#define CMHA__FUSED __attribute__((min_vector_width(CMHA__VECTOR_BYTES * 8)))
+#define CMHA__FUSE _Pragma("STDC FP_CONTRACT ON")
 #elif defined(CMHA__GEMM_VECTORS)
 #define CMHA__FUSED __attribute__((optimize("fp-contract=fast")))
+#define CMHA__FUSE
 #else
 #define CMHA__FUSED
+#define CMHA__FUSE
 #endif
 
 /* tile [MR, NR] = sum over k of a [K, MR] b [K, NR] */
 CMHA__FUSED static void cmha__gemm_tile(size_t K, const cmha_real *a, const cmha_real *b, cmha_real *tile) {
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT ON
-#endif
+    CMHA__FUSE
 #ifdef CMHA__GEMM_VECTORS
     cmha__gemm_lanes sum[CMHA__GEMM_MR][2], b0, b1;
     int i;
@@ -2740,9 +2741,7 @@ CMHA__UNUSED static void cmha__gemm_blocked(int ta, int tb, size_t M, size_t N, 
 static inline CMHA__FUSED __attribute__((always_inline)) void
 cmha__panel_piece(const int height, const int vectors, size_t rows, size_t K, cmha_real alpha, const cmha_real *A, size_t a_row,
                   size_t a_col, const cmha_real *B, size_t ldb, int fresh, cmha_real *C, size_t ldc) {
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT ON
-#endif
+    CMHA__FUSE
     cmha__gemm_lanes sum[CMHA__PANEL_ROWS][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS], c;
     const cmha_real *a[CMHA__PANEL_ROWS];
     int i, w;
@@ -7759,29 +7758,13 @@ typedef struct cmha__stream {
     const cmha_real *scales;
 } cmha__stream;
 
-#if defined(__GNUC__) && !defined(CMHA__SCALAR) && !defined(CMHA_DOUBLE)
+#if defined(CMHA__GEMM_VECTORS) && !defined(CMHA_DOUBLE)
 #define CMHA__STREAMS
-#if defined(__AVX512F__)
-#define CMHA__STREAM_BYTES 64
-#elif defined(__AVX__)
-#define CMHA__STREAM_BYTES 32
-#else
-#define CMHA__STREAM_BYTES 16
-#endif
-#define CMHA__STREAM_LANES (CMHA__STREAM_BYTES / 4)
-/* Under -std=c99 GCC does not fuse a multiplication and an addition, and clang cuts 512-bit vectors in two, unless they are asked
-   to. */
-#ifdef __clang__
-#define CMHA__FUSED __attribute__((min_vector_width(CMHA__STREAM_BYTES * 8)))
-#define CMHA__FUSE _Pragma("STDC FP_CONTRACT ON")
-#else
-#define CMHA__FUSED __attribute__((optimize("fp-contract=fast")))
-#define CMHA__FUSE
-#endif
+#define CMHA__STREAM_LANES (CMHA__VECTOR_BYTES / 4)
 #define CMHA__INSIDE CMHA__FUSED __attribute__((always_inline)) static inline
-typedef float cmha__floats __attribute__((vector_size(CMHA__STREAM_BYTES)));
-typedef uint32_t cmha__words __attribute__((vector_size(CMHA__STREAM_BYTES)));
-typedef int32_t cmha__ints __attribute__((vector_size(CMHA__STREAM_BYTES)));
+typedef float cmha__floats __attribute__((vector_size(CMHA__VECTOR_BYTES)));
+typedef uint32_t cmha__words __attribute__((vector_size(CMHA__VECTOR_BYTES)));
+typedef int32_t cmha__ints __attribute__((vector_size(CMHA__VECTOR_BYTES)));
 typedef float cmha__quad __attribute__((vector_size(16)));
 
 CMHA__INSIDE cmha__floats cmha__floats_at(const float *from) {
@@ -7825,12 +7808,12 @@ CMHA__INSIDE cmha__floats cmha__block_sum(cmha_storage storage, cmha__floats sum
 
 /* y [4] = the sums of all lanes of four vectors. */
 CMHA__INSIDE void cmha__lane_sums(const cmha__floats *sum, float *y) {
-    cmha__quad part[CMHA__STREAM_BYTES / 16];
+    cmha__quad part[CMHA__VECTOR_BYTES / 16];
     float lanes[4];
     int r, n, k;
     for (r = 0; r < 4; r++) {
         memcpy(part, &sum[r], sizeof part);
-        for (n = CMHA__STREAM_BYTES / 32; n > 0; n /= 2)
+        for (n = CMHA__VECTOR_BYTES / 32; n > 0; n /= 2)
             for (k = 0; k < n; k++) part[k] = part[k] + part[k + n];
         memcpy(lanes, part, sizeof lanes);
         y[r] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
@@ -13467,7 +13450,7 @@ typedef struct cmha__past {
 } cmha__past;
 
 #ifdef CMHA__STREAMS
-enum { CMHA__PART = CMHA__STREAM_BYTES > 16 ? 64 : 32 }; /* columns whose sums registers can hold */
+enum { CMHA__PART = CMHA__VECTOR_BYTES > 16 ? 64 : 32 }; /* columns whose sums registers can hold */
 
 /* Numbers i, i + 1, ... of a row; i + 32 would have another word, but not another half. */
 CMHA__INSIDE cmha__floats cmha__lanes_at(cmha_storage storage, const void *row, int i) {

@@ -110,19 +110,20 @@ static void real_is_dot(int masked, double dropout) {
     phase_shape s = {2, 4, 2, 70, 133, 5, 6, 0, 1, 1, 0, 0, 0, 2};
     phase_problem p;
     cmha_attention_args a;
-    cmha_real *y, *pairs, *dq, *dk, *dv;
+    cmha_real *y, *pairs, *dq, *dk, *dv, *scratch;
     s.mask = masked, s.dropout = dropout;
     phase_open(&p, phase_find("cope real"), &s);
     phase_forward(&p);
     phase_backward(&p, p.dq, p.dk, p.dv);
     a = p.args, a.kind = CMHA_ATTENTION_DOT, a.d_k = 10;
     y = check_zeros(p.ny), pairs = check_zeros(2 * p.nl), dq = check_zeros(p.nq), dk = check_zeros(p.nkk), dv = check_zeros(p.nv);
+    scratch = check_zeros(cmha_attention_scratch(&a, 1));
     cmha_attention_forward(&a, cmha_heads_major(p.q, 4, 70, 10), cmha_heads_major(p.k, 2, 133, 10),
-                           cmha_heads_major(p.v, 2, 133, 6), cmha_heads_major(y, 4, 70, 6), pairs, p.scratch);
+                           cmha_heads_major(p.v, 2, 133, 6), cmha_heads_major(y, 4, 70, 6), pairs, scratch);
     cmha_attention_backward(&a, cmha_heads_major(p.q, 4, 70, 10), cmha_heads_major(p.k, 2, 133, 10),
                             cmha_heads_major(p.v, 2, 133, 6), cmha_heads_major(y, 4, 70, 6), pairs,
                             cmha_heads_major(p.dy, 4, 70, 6), p.dlse, cmha_heads_major(dq, 4, 70, 10),
-                            cmha_heads_major(dk, 2, 133, 10), cmha_heads_major(dv, 2, 133, 6), NULL, NULL, p.scratch);
+                            cmha_heads_major(dk, 2, 133, 10), cmha_heads_major(dv, 2, 133, 6), NULL, NULL, scratch);
     CHECK(check_distance(y, p.y, p.ny) == 0 && check_distance(pairs, p.pairs, 2 * p.nl) == 0);
     CHECK(check_distance(dq, p.dq, p.nq) == 0 && check_distance(dk, p.dk, p.nkk) == 0 && check_distance(dv, p.dv, p.nv) == 0);
     free(y), free(pairs), free(dq), free(dk), free(dv);
