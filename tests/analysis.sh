@@ -11,7 +11,7 @@ what=$1 B=${2:-build}
 CMHA_CFLAGS=${CMHA_CFLAGS--O2}
 CMHA_LIBS=${CMHA_LIBS--lopenblas -lm}
 JOBS=${JOBS:-2}
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
+export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-2000}"
 cd "$(dirname "$0")/.." || exit 2
 W=$B/$what
 rm -rf "$W" && mkdir -p "$W" || exit 2

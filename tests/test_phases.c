@@ -126,7 +126,7 @@ static void real_is_dot(int masked, double dropout) {
                             cmha_heads_major(dk, 2, 133, 10), cmha_heads_major(dv, 2, 133, 6), NULL, NULL, scratch);
     CHECK(check_distance(y, p.y, p.ny) == 0 && check_distance(pairs, p.pairs, 2 * p.nl) == 0);
     CHECK(check_distance(dq, p.dq, p.nq) == 0 && check_distance(dk, p.dk, p.nkk) == 0 && check_distance(dv, p.dv, p.nv) == 0);
-    free(y), free(pairs), free(dq), free(dk), free(dv);
+    free(y), free(pairs), free(dq), free(dk), free(dv), free(scratch);
     phase_close(&p);
 }
 
