@@ -367,8 +367,9 @@ CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdi
    RoPE exactly. b NULL: 0 (keys: the bias is on the query's side only). y: rows [Re y (P) | Im y (P)], ldy apart. */
 CMHA_DEF void cmha_rotate_forward(const cmha_real *x, size_t ldx, size_t n, size_t P, cmha_layout layout, const cmha_real *rotation,
                                   const cmha_real *delta, const cmha_real *b, cmha_real *y, size_t ldy);
-/* Accumulates into dx (rows ldx apart) and, in double so that long sums stay exact, ddelta, db [P] (each may be NULL). With s = dy conj(rotation of
-   z): dx = s + i (delta - 1) e^{i theta} Im(s e^{-i theta}), ddelta = theta Im(s conj z), db = Im(s conj z); theta = 0 at z = 0. */
+/* Accumulates into dx (rows ldx apart) and, in double so that long sums stay exact, ddelta, db [P] (each may be NULL). With s = dy
+   conj(rotation of z): dx = s + i (delta - 1) e^{i theta} Im(s e^{-i theta}), ddelta = theta Im(s conj z), db = Im(s conj z); theta
+   = 0 at z = 0. */
 CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, size_t P, cmha_layout layout,
                                    const cmha_real *rotation, const cmha_real *delta, const cmha_real *b, const cmha_real *dy,
                                    size_t ldy, cmha_real *dx, double *ddelta, double *db);
@@ -460,8 +461,8 @@ typedef struct cmha_heads {
 
 CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d);    /* [B, H, N, d] */
 CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d); /* [B, N, row], head h at column h * d */
-/* The same for d complex numbers a head: [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row] with the real part of head h at column
-   h * d and its imaginary part at column imag + h * d. */
+/* The same for d complex numbers a head: [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row] with the real part of head h at
+   column h * d and its imaginary part at column imag + h * d. */
 CMHA_DEF cmha_heads cmha_complex_heads_major(cmha_real *data, size_t H, size_t N, size_t d);
 CMHA_DEF cmha_heads cmha_complex_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag);
 
@@ -475,9 +476,9 @@ typedef enum cmha_attention_kind {
                                cosine; its prose says "averages" where its 1/sqrt(d_h) does not average: the caller's scale decides.) */
 } cmha_attention_kind;
 
-/* What is done with the complex score O of COMPLEX and ANGULAR (already times scale) and the values. MöbiusAttention does not say how
-   softmax(O) of its eq 9 is meant; RI_PRODUCT is its literal reading channel by channel, and the default here.
-   Real values go with REAL and SCORE. */
+/* What is done with the complex score O of COMPLEX and ANGULAR (already times scale) and the values. MöbiusAttention does not say
+   how softmax(O) of its eq 9 is meant; RI_PRODUCT is its literal reading channel by channel, and the default here. Real values go
+   with REAL and SCORE. */
 typedef enum cmha_softmax {
     CMHA_SOFTMAX_RI_PRODUCT, /* y = (softmax(Re O) + i softmax(Im O)) v */
     CMHA_SOFTMAX_REAL,       /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
@@ -526,8 +527,8 @@ typedef struct cmha_attention_args {
     int threads;                     /* over (batch, kv head); 0 = 1 */
 } cmha_attention_args;
 
-/* CoPE's five scores (its 3.2; A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k)). `phase` alone lies within +-s: its weights differ
-   by a factor of at most exp(2 s), so such a layer nearly averages. `magnitude` does not tell aligned from opposed. */
+/* CoPE's five scores (its 3.2; A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k)). `phase` alone lies within +-s: its
+   weights differ by a factor of at most exp(2 s), so such a layer nearly averages. `magnitude` does not tell aligned from opposed. */
 typedef enum cmha_cope_score {
     CMHA_COPE_PHASE,      /* s C */
     CMHA_COPE_MAGNITUDE,  /* s |A| */
@@ -551,15 +552,16 @@ CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options 
 /* Slopes of ALiBi, s_h = 2^(-8 (h+1)/H); H need not be a power of two. */
 CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes);
 
-/* Length of the scratch array (aligned as for double), in cmha_real, for cmha_attention_forward (backward = 0) or _backward (1). O(n), never n^2. */
+/* Length of the scratch array (aligned as for double), in cmha_real, for cmha_attention_forward (backward = 0) or _backward (1).
+   O(n), never n^2. */
 CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward);
 
 /* y [B, H, n_q, d_v] = softmax(scale Q'K'^T + mask) V over the permitted keys (eq 9), Q' and K' the features of q [B, H, n_q, d_k]
-   and k [B, Hkv, n_k, d_k], v [B, Hkv, n_k, d_v]. Tiled, with running maxima; the n_q x n_k scores are never stored.
-   lse [B, H, n_q, 2] gets of each row its largest score m and log sum exp(score - m): apart, so that huge scores lose nothing.
-   Their sum is the row's log sum exp; both are 0 for a row without keys. (Where products of q and k left the range of the type, the row
-   is computed in double, scores beyond 1e30 keep their order only, and the second number is negated.) NULL = not wanted. Forms of several softmaxes (RI_PRODUCT,
-   RI_SPLIT, YANG8) leave lse alone: their backward computes each again. */
+   and k [B, Hkv, n_k, d_k], v [B, Hkv, n_k, d_v]. Tiled, with running maxima; the n_q x n_k scores are never stored. lse [B, H,
+   n_q, 2] gets of each row its largest score m and log sum exp(score - m): apart, so that huge scores lose nothing. Their sum is
+   the row's log sum exp; both are 0 for a row without keys. (Where products of q and k left the range of the type, the row is
+   computed in double, scores beyond 1e30 keep their order only, and the second number is negated.) NULL = not wanted. Forms of
+   several softmaxes (RI_PRODUCT, RI_SPLIT, YANG8) leave lse alone: their backward computes each again. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads q, cmha_heads k, cmha_heads v, cmha_heads y,
                                      cmha_real *lse, cmha_real *scratch);
 /* Accumulates into dq, dk (strides those of q, k), dv and into ddelta, db (shape of delta; NULL = not wanted). dlse [B, H, n_q]
@@ -729,9 +731,9 @@ CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real
                                          const cmha_real *dy, size_t T, size_t D, cmha_real eps, cmha_real *dz, cmha_real *dgamma,
                                          cmha_real *dbeta);
 
-/* The smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), z and u [T, 2D]: |u| <= 1 and u(0) = 0 (CRAT 4.3 takes atan2, whose
-   phase of 0 is 0). Nothing overflows, however large z. dz = (du - u Re(conj(u) du)) / r grows like 1/|z| down to |z| = eps: keep
-   eps (1e-6) where there is a backward. An r below the smallest normal number counts as that, and far below it the gradient is 0. */
+/* The smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), z and u [T, 2D]: |u| <= 1 and u(0) = 0 (CRAT 4.3 takes atan2, whose phase
+   of 0 is 0). Nothing overflows, however large z. dz = (du - u Re(conj(u) du)) / r grows like 1/|z| down to |z| = eps: keep eps
+   (1e-6) where there is a backward. An r below the smallest normal number counts as that, and far below it the gradient is 0. */
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
 CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz);
 
@@ -858,10 +860,10 @@ CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, si
 CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T, size_t E, size_t top,
                                   cmha_real *dlogits);
 
-/* The mixture of experts itself (CRAT eq 21): y = sum over a token's choices, best first, of
-   gate_e (W2_e cGELU(W1_e z + b1_e) + b2_e). Tokens are gathered by expert, so that an expert's work is a few matrix products over its
-   tokens; no token is ever dropped, and the work depends on T top, however they spread. The split into pieces does not depend on
-   `threads`, so neither does any bit of the result. */
+/* The mixture of experts itself (CRAT eq 21): y = sum over a token's choices, best first, of gate_e (W2_e cGELU(W1_e z + b1_e) +
+   b2_e). Tokens are gathered by expert, so that an expert's work is a few matrix products over its tokens; no token is ever
+   dropped, and the work depends on T top, however they spread. The split into pieces does not depend on `threads`, so neither does
+   any bit of the result. */
 typedef struct cmha_experts_args {
     size_t T, D, F, E, top; /* tokens, complex width, complex hidden width, experts, experts a token */
     int threads;            /* 0 or 1: none */
@@ -1067,13 +1069,12 @@ CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor
 /* MöbiusAttention eq 7-8 as printed: x [.., 2D] times w [2, D], channel by channel -> [.., 2D] */
 CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
 
-/* Attention over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B, Nq, H * d_v]; or k and v NULL
-   and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k are planes twice as wide, [Re of all heads | Im of all heads];
-   with complex_v so are v and the result, and the fused form is [Re (q k v) | Im (q k v)]. Everything else of `args` is as for
-   cmha_attention_forward; sizes come from the tensors, delta and b from the two tensors (CMHA per head or shared; else NULL).
-   Pointers in args must stay valid until the backward.
-   Errors: SHAPE (divisibility, odd d_k for ROPE and CMHA, shape of delta), ARGUMENT (no rotation table; a softmax that needs complex
-   values; norm_max of phasors). */
+/* Attention over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B, Nq, H * d_v]; or k
+   and v NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k are planes twice as wide, [Re of all heads |
+   Im of all heads]; with complex_v so are v and the result, and the fused form is [Re (q k v) | Im (q k v)]. Everything else of
+   `args` is as for cmha_attention_forward; sizes come from the tensors, delta and b from the two tensors (CMHA per head or shared;
+   else NULL). Pointers in args must stay valid until the backward. Errors: SHAPE (divisibility, odd d_k for ROPE and CMHA, shape of
+   delta), ARGUMENT (no rotation table; a softmax that needs complex values; norm_max of phasors). */
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
                                      cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b);
 /* A rotation table in the tape's memory for positions pos0 .. pos0 + n - 1 (see cmha_rotation_table), one per row of omega
@@ -1091,9 +1092,10 @@ CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_a
 CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k,
                                          cmha_tensor *v);
 
-/* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1], mean over heads, sides and
-   sequences; w [P]. args as for cmha_attention; with grouped queries the adapted phase of a key is its first query head's. mask_rate: probability that a phase of the second view is masked.
-   adapted 1: of the phases after delta, b and position, EulerFormer's choice; 0: of the raw phases theta. */
+/* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1], mean over heads, sides
+   and sequences; w [P]. args as for cmha_attention; with grouped queries the adapted phase of a key is its first query head's.
+   mask_rate: probability that a phase of the second view is masked. adapted 1: of the phases after delta, b and position,
+   EulerFormer's choice; 0: of the raw phases theta. */
 typedef struct cmha_pcl_options {
     cmha_real tau, mask_rate;
     int adapted;
@@ -1138,11 +1140,11 @@ CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsign
 CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f, cmha_tensor *alpha, cmha_tensor *beta);
 /* Scores of the experts, Re(conj(router_e) . z) + bias_e: z [.., 2D], router [2, E, D], bias [E] or NULL -> [.., E]. Errors: SHAPE. */
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
-/* Mixture of complex experts (CRAT eq 21): z [.., 2D], logits [.., E] -> [.., 2D], the sum over the `top` largest logits (ties: lower
-   index) of g_e (W2_e cGELU(W1_e z + b1_e) + b2_e), g the softmax over those logits, which sums to 1. w1 [2, E, F, D], b1 [2, E, F]
-   or NULL, w2 [2, E, D, F], b2 [2, E, D] or NULL. use [E] or NULL: the number of tokens each expert got is added. The choice carries
-   no gradient: with top = 1 the logits learn from cmha_balance alone. Memory depends on the sizes and top, not on the routing.
-   Errors: SHAPE, ARGUMENT (top outside 1 .. E). */
+/* Mixture of complex experts (CRAT eq 21): z [.., 2D], logits [.., E] -> [.., 2D], the sum over the `top` largest logits (ties:
+   lower index) of g_e (W2_e cGELU(W1_e z + b1_e) + b2_e), g the softmax over those logits, which sums to 1. w1 [2, E, F, D], b1 [2,
+   E, F] or NULL, w2 [2, E, D, F], b2 [2, E, D] or NULL. use [E] or NULL: the number of tokens each expert got is added. The choice
+   carries no gradient: with top = 1 the logits learn from cmha_balance alone. Memory depends on the sizes and top, not on the
+   routing. Errors: SHAPE, ARGUMENT (top outside 1 .. E). */
 CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top, cmha_tensor *w1, cmha_tensor *b1,
                                    cmha_tensor *w2, cmha_tensor *b2, uint64_t *use);
 /* The load-balance loss of cmha_balance_forward -> [1], to be added with a small weight (1e-2). key_mask: one byte a row of logits,
@@ -1238,9 +1240,9 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
    NULL) the mean is weighted: sum w[target] loss / sum w[target]. Errors: TOKEN. Arrays must stay valid until the backward. */
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore,
                                          const cmha_real *class_weights);
-/* The same of the logits x weight^T + bias, x [.., I], weight [V, I], bias [V] or NULL, which never exist as a whole: they are made,
-   turned into their gradient and spent some rows at a time (16 MiB of floats, but at least 256 rows), in the backward once more.
-   With a vocabulary of tens of thousands they would be the largest array of all. Errors: TOKEN, SHAPE. */
+/* The same of the logits x weight^T + bias, x [.., I], weight [V, I], bias [V] or NULL, which never exist as a whole: they are
+   made, turned into their gradient and spent some rows at a time (16 MiB of floats, but at least 256 rows), in the backward once
+   more. With a vocabulary of tens of thousands they would be the largest array of all. Errors: TOKEN, SHAPE. */
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
                                                 const int32_t *targets, int32_t ignore, const cmha_real *class_weights);
 /* Mean of (x - targets)^2 -> [1]; targets [size of x] must stay valid until the backward. */
@@ -1443,8 +1445,8 @@ CMHA_DEF cmha_table cmha_trainer_table(void);
    Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer);
 
-/* Kinds of attention by a short name, for programs: kind i is a name and the fields it sets, e.g. "alibi" and "family=real attention=dot
-   position=alibi"; NULL when there are no more. `lag` and cope_max other than row are for encoders (causal = 0). */
+/* Kinds of attention by a short name, for programs: kind i is a name and the fields it sets, e.g. "alibi" and "family=real
+   attention=dot position=alibi"; NULL when there are no more. `lag` and cope_max other than row are for encoders (causal = 0). */
 CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields);
 /* Sets the fields of a kind. Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model);
@@ -1523,13 +1525,13 @@ CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name);
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
 
 /* The knowledge base that the windows of family = crat look into, NULL = none (a window then changes nothing). The model keeps the
-   pointer; bases may be exchanged at any time between two calls. Errors: STATE (no window), SHAPE (its vectors do not have irw_width
-   features). */
+   pointer; bases may be exchanged at any time between two calls. Errors: STATE (no window), SHAPE (its vectors do not have
+   irw_width features). */
 CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge);
 
 /* The forward pass as operations on the caller's tape -> logits [batch, length, vocabulary]; for objectives of one's own.
-   extra_loss (or NULL) gets the weighted losses beside the objective (phase contrastive; CRAT eq 23-24) [1], or NULL where there are
-   none or the tape does not record. */
+   extra_loss (or NULL) gets the weighted losses beside the objective (phase contrastive; CRAT eq 23-24) [1], or NULL where there
+   are none or the tape does not record. */
 CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra_loss);
 /* The same up to the final norm -> states [batch, length, d_model]. */
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra_loss);
@@ -1555,8 +1557,8 @@ CMHA_DEF void cmha_model_zero_grad(cmha_model *model);
 
 /* Bytes the allocator is asked for, before anything is allocated: the parameters alone, and the whole of training (parameters,
    gradients, moments, activations) at batch x length. Measured by a dry run of the same code, so it is exact, with `recompute` and
-   without; with classes > 0 it is that of labels, and hidden tokens (cmha_mask_tokens) take what more they need at their first step.
-   Either pointer may be NULL. Errors: those of cmha_model_init. */
+   without; with classes > 0 it is that of labels, and hidden tokens (cmha_mask_tokens) take what more they need at their first
+   step. Either pointer may be NULL. Errors: those of cmha_model_init. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch, size_t length,
                                        size_t *parameters, size_t *training);
 
@@ -1618,18 +1620,18 @@ CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer);
    was NaN or infinite; parameters and moments are as before, the step is counted, so the next one draws other batches.
    Errors: ARGUMENT (fewer than length + 1 tokens), TOKEN. */
 CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* One optimiser step on the caller's batch (of at most config.batch x config.length tokens, so that nothing is allocated); `accumulate`
-   does not matter. NOT_FINITE as for cmha_trainer_step. Errors: those of cmha_model_gradient. */
+/* One optimiser step on the caller's batch (of at most config.batch x config.length tokens, so that nothing is allocated);
+   `accumulate` does not matter. NOT_FINITE as for cmha_trainer_step. Errors: those of cmha_model_gradient. */
 CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
 /* The second half of a step, for an objective of the caller's own: clipping and AdamW on the gradients that cmha_backward over
    cmha_model_states or cmha_model_forward, or cmha_model_gradient, has added up in the model, which are 0 afterwards (call
-   cmha_model_zero_grad before the first). *grad_norm (or NULL) is their norm before clipping. Batch and length of the configuration are not
-   read: for this alone 1 and 1 will do, the activations being on the caller's tape. NOT_FINITE: the norm is NaN or infinite; parameters and moments are as
-   before, the step is counted. Errors: STATE (a closed trainer), MEMORY. */
+   cmha_model_zero_grad before the first). *grad_norm (or NULL) is their norm before clipping. Batch and length of the configuration
+   are not read: for this alone 1 and 1 will do, the activations being on the caller's tape. NOT_FINITE: the norm is NaN or
+   infinite; parameters and moments are as before, the step is counted. Errors: STATE (a closed trainer), MEMORY. */
 CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
-/* BERT's objective (Devlin et al. 2019) on n tokens: each is chosen with probability `rate`; of the chosen 80 % become mask_token, 10 % a
-   token drawn from the vocabulary and 10 % stay. targets [n] gets the chosen ones' own ids and -1 elsewhere. A token with keep[i] = 0
-   (padding, [CLS]) is never chosen; keep may be NULL. */
+/* BERT's objective (Devlin et al. 2019) on n tokens: each is chosen with probability `rate`; of the chosen 80 % become mask_token,
+   10 % a token drawn from the vocabulary and 10 % stay. targets [n] gets the chosen ones' own ids and -1 elsewhere. A token with
+   keep[i] = 0 (padding, [CLS]) is never chosen; keep may be NULL. */
 CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep, size_t vocabulary,
                                int32_t mask_token, double rate, cmha_rng *rng);
 /* Mean loss over the targets (an encoder's hidden tokens) in consecutive windows of `tokens`, at most eval_tokens of them, the
@@ -1735,8 +1737,9 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
 /* Called with the new token of every sequence, tokens [batch]; anything but 0 stops. */
 typedef int (*cmha_token_fn)(void *user, const int32_t *tokens, size_t batch);
 
-/* Appends prompt [batch, n_prompt] (n_prompt > 0), then samples up to n_new tokens per sequence, each sequence from its own stream of
-   `seed`, and appends every one but the last: to go on, give that one as the next prompt. sampler NULL = defaults. Errors: those of cmha_cache_append; STOPPED when the callback asked for it. */
+/* Appends prompt [batch, n_prompt] (n_prompt > 0), then samples up to n_new tokens per sequence, each sequence from its own stream
+   of `seed`, and appends every one but the last: to go on, give that one as the next prompt. sampler NULL = defaults. Errors: those
+   of cmha_cache_append; STOPPED when the callback asked for it. */
 CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
                                    const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token, void *user);
 
@@ -1806,8 +1809,8 @@ CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int st
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Loads that state into an open trainer whose model has the same configuration. The trainer keeps its own configuration; where it
    is the saved one (metadata "trainer.<field>") and the tokens are the same, the run continues bit for bit. A model that looks into
-   another knowledge base than the saved one did is refused (FORMAT). On an error trainer and model are bit for bit as before; while it
-   reads, weights and moments are in memory twice. Errors: those of cmha_model_load. */
+   another knowledge base than the saved one did is refused (FORMAT). On an error trainer and model are bit for bit as before; while
+   it reads, weights and moments are in memory twice. Errors: those of cmha_model_load. */
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
 
 /* A knowledge base as a safetensors file: vectors and features [n, 2 d_r], and where the base has them ids [n] (I64), text_begin
@@ -2481,8 +2484,8 @@ static int cmha__cpu_rank(void) {
 }
 #endif
 
-/* Is OpenBLAS on a kernel that the built-in product leaves behind, as this code was compiled? Asked at every product, so the names of
-   the good ones come first. */
+/* Is OpenBLAS on a kernel that the built-in product leaves behind, as this code was compiled? Asked at every product, so the names
+   of the good ones come first. */
 CMHA__UNUSED static int cmha__blas_is_behind(void) {
 #if defined(CMHA__OPENBLAS) && defined(__AVX2__) && defined(__FMA__) && !defined(CMHA__SCALAR)
     const char *core = cmha__blas_core();
@@ -2625,7 +2628,8 @@ typedef cmha_real cmha__gemm_lanes __attribute__((vector_size(CMHA__VECTOR_BYTES
 #define CMHA__GEMM_KC 256
 #define CMHA__GEMM_NC (128 * 1024 / CMHA__GEMM_KC / (int)sizeof(cmha_real))
 
-/* Under -std=c99 GCC does not fuse a multiplication and an addition, and clang cuts 512-bit vectors in two, unless they are asked to. */
+/* Under -std=c99 GCC does not fuse a multiplication and an addition, and clang cuts 512-bit vectors in two, unless they are asked
+   to. */
 #if defined(CMHA__GEMM_VECTORS) && defined(__clang__)
 #define CMHA__FUSED __attribute__((min_vector_width(CMHA__VECTOR_BYTES * 8)))
 #define CMHA__FUSE _Pragma("STDC FP_CONTRACT ON")
@@ -2736,8 +2740,8 @@ CMHA__UNUSED static void cmha__gemm_blocked(int ta, int tb, size_t M, size_t N, 
 #endif
 #define CMHA__PANEL_ROWS 8
 
-/* C [rows <= height, `vectors` of them] = alpha A B, plus C unless fresh. Inlined with constants for height and vectors, so that the
-   sums are registers. */
+/* C [rows <= height, `vectors` of them] = alpha A B, plus C unless fresh. Inlined with constants for height and vectors, so that
+   the sums are registers. */
 static inline CMHA__FUSED __attribute__((always_inline)) void
 cmha__panel_piece(const int height, const int vectors, size_t rows, size_t K, cmha_real alpha, const cmha_real *A, size_t a_row,
                   size_t a_col, const cmha_real *B, size_t ldb, int fresh, cmha_real *C, size_t ldc) {
@@ -3516,8 +3520,8 @@ CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdi
         }
 }
 
-/* sqrt(a^2 + b^2) where neither square may overflow or vanish. The root is one step of Newton's away from the inverse root, since libm's
-   would keep the loops from vectorising. */
+/* sqrt(a^2 + b^2) where neither square may overflow or vanish. The root is one step of Newton's away from the inverse root, since
+   libm's would keep the loops from vectorising. */
 static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
     cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
     cmha_real ratio = small / (large > 0 ? large : 1), root = cmha__square_root(1 + ratio * ratio);
@@ -4387,8 +4391,8 @@ static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha
     }
 }
 
-/* Rows whose sum l of exponentials is NaN, or 0 although they see a key, once more with care: products of theirs have left the range of
-   the type (or are NaN, and stay it). A negative logarithm (or -0) in their lse tells the backward. */
+/* Rows whose sum l of exponentials is NaN, or 0 although they see a key, once more with care: products of theirs have left the
+   range of the type (or are NaN, and stay it). A negative logarithm (or -0) in their lse tells the backward. */
 CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t rows, cmha_real *y, size_t ldy, cmha_real *lse,
                                           cmha_real *work) {
     const cmha_real *l = work + CMHA__TILE * CMHA__TILE + CMHA__TILE;
@@ -5020,8 +5024,8 @@ static void cmha__row_products(const cmha__head *h, const cmha__backward_head *g
     }
 }
 
-/* The output and its cotangent as one term sees them: in place where the values are real; else the term's own output, which is y itself
-   where there is one term and is computed again where there are several, and the mixed cotangent. */
+/* The output and its cotangent as one term sees them: in place where the values are real; else the term's own output, which is y
+   itself where there is one term and is computed again where there are several, and the mixed cotangent. */
 static void cmha__term_arrays(const cmha__head *h, const cmha__unit *u, cmha__backward_head *g, const cmha__term *term, int count,
                               cmha__rows_of y, cmha__rows_of dy, const cmha_real **out, size_t *ldo) {
     const cmha_attention_args *a = h->args;
@@ -5186,8 +5190,8 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_head
 
 /* ---- The linear core ---- */
 
-/* One head: F features, C real value channels, W = C + 1 with the column of ones that makes the denominator. CoPE's outputs other than
-   REAL also need Im Num, the sum for a second form of the query; its rows stand below those of the first. */
+/* One head: F features, C real value channels, W = C + 1 with the column of ones that makes the denominator. CoPE's outputs other
+   than REAL also need Im Num, the sum for a second form of the query; its rows stand below those of the first. */
 typedef struct cmha__linear_plan {
     size_t F, C, W, forms, half, saved;           /* half: channels before the imaginary ones; saved: numbers a row */
     size_t q, k, columns, v, n, s, state, thread; /* lengths of a thread's scratch, and their sum */
@@ -13678,8 +13682,8 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, const int32_t *ids, size
     return wanted ? cmha__vocabulary_head(cache->model, pass.tape, cmha__final_norm(&pass, cmha__last_rows(&pass, x))) : x;
 }
 
-/* The memory of a pass over up to n tokens, now, before any token is forgotten or any state moves on: what a pass needs depends on its
-   own tokens alone, so a dry one tells. */
+/* The memory of a pass over up to n tokens, now, before any token is forgotten or any state moves on: what a pass needs depends on
+   its own tokens alone, so a dry one tells. */
 static cmha_status cmha__cache_reserve(cmha_cache *cache, size_t n) {
     cmha_cache dry = *cache;
     cmha_status status;
