@@ -7736,8 +7736,11 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
 /* to [64] = a block as numbers, without the scale. */
 static void cmha__block_numbers(cmha_storage storage, const uint32_t *words, cmha_real *to) {
     int k, part;
-    if (storage == CMHA_STORAGE_BF16) cmha__half_numbers(words, 2, to);
-    for (part = 0; storage == CMHA_STORAGE_INT8 && part < 4; part++)
+    if (storage == CMHA_STORAGE_BF16) {
+        cmha__half_numbers(words, 2, to);
+        return;
+    }
+    for (part = 0; part < 4; part++)
         for (k = 0; k < 16; k++) to[part * 16 + k] = (cmha_real)((int32_t)((words[k] >> part * 8 & 255) ^ 128) - 128);
 }
 
