@@ -7822,7 +7822,7 @@ CMHA__INSIDE void cmha__lane_sums(const cmha__floats *sum, float *y) {
         memcpy(part, &sum[r], sizeof part);
         for (n = CMHA__VECTOR_BYTES / 32; n > 0; n /= 2)
             for (k = 0; k < n; k++) part[k] = part[k] + part[k + n];
-        memcpy(lanes, part, sizeof lanes);
+        memcpy(lanes, part, sizeof *part);
         y[r] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
     }
 }
