@@ -187,7 +187,8 @@ int main(int argc, char **argv) {
     static const char *const names[N_VALUES] = {"--tokens", "--context", "--batch",   "--seed",  "--threads",
                                                 "--prompt", "--set",     "--weights", "--cache", "--score"};
     unsigned long long number[PROMPT] = {400, 0, 1, 1, 0};
-    char newline[] = "\n", *prompt = newline, *end, **set = argv + 1; /* what --set says, in places already read */
+    static char newline[] = "\n"; /* the prompt where none is given */
+    char *prompt = newline, *end, **set = argv + 1; /* what --set says, in places already read */
     const char *path = NULL, *text = NULL;
     cmha_storage weights = CMHA_STORAGE_FLOAT;
     cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT};
