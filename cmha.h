@@ -29,9 +29,9 @@
        32-bit x86     add -msse2 -mfpmath=sse                                (an x87 gets libm's mathematics, and is slow)
        wasm           emcc -O3 -DCMHA_NO_CBLAS app.c -sALLOW_MEMORY_GROWTH=1 (-sNODERAWFS=1 for node to read and write files)
 
-   Configuration macros, the same in every file that includes the header
+   Configuration macros, all but the first and CMHA_CBLAS_HEADER the same in every file that includes the header
        CMHA_IMPLEMENTATION   this file also gets the code (one file of a program; not needed with CMHA_STATIC)
-       CMHA_LINKED           not even so: an object that has the code is linked (what our Makefile does, to compile it once)
+       CMHA_LINKED           no file gets the code: an object that has it is linked (what our Makefile does, to compile it once)
        CMHA_STATIC           every function is static and the code comes along: several private copies may coexist
        CMHA_DOUBLE           cmha_real is double instead of float (how gradients are checked to 1e-9); a program and a library that
                              differ in it do not link, see CMHA_CONFIGURATION

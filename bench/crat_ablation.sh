@@ -2,13 +2,14 @@
 # bench/crat_ablation.sh TEXT [STEPS [SEEDS [MODEL]]]: the rows of the ablation in CRAT's Table 6 that its text defines, each one option away from
 # the whole model. build/rag learns to find the passages of TEXT (a line each) once; then for every row and seed it trains a decoder
 # with those passages at hand and reports nats per token on held-out ones. Prints a table of means, and the spread over the seeds.
-# MODEL: an encoder that build/rag --save MODEL --read 0 has left, instead of learning one.
+# MODEL: an encoder that build/rag --save MODEL --read 0 has left, instead of learning one, which takes minutes.
 TEXT=$1 STEPS=${2:-100} SEEDS=${3:-3} MODEL=$4
 [ -r "$TEXT" ] || { echo "usage: bench/crat_ablation.sh TEXT [STEPS [SEEDS [MODEL]]]" >&2; exit 2; }
 RAG=${RAG:-build/rag}
 F=$(mktemp -d) || exit 2
 trap 'rm -rf "$F"' EXIT
 trap 'exit 1' INT TERM
+[ -n "$MODEL" ] || echo "crat_ablation.sh: first an encoder learns to find passages, some minutes without a word" >&2
 [ -n "$MODEL" ] || { MODEL=$F/m; "$RAG" --quiet --text "$TEXT" --read 0 --save "$MODEL" > "$F/log" 2>&1; } || { cat "$F/log" >&2; exit 1; }
 printf '%-40s %10s %10s   (of %d seeds, %d steps)\n' 'nats per token' mean spread "$SEEDS" "$STEPS"
 row() { # LABEL OPTION...

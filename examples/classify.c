@@ -361,7 +361,7 @@ static int predict(void) {
     check(cmha_model_load(&model, &ctx, option[MODEL].value));
     mc = model.config, tc.length = mc.max_positions < 4096 ? mc.max_positions : 4096;
     if (mc.vocabulary != vocabulary.size || !mc.classes)
-        complain(1, mc.classes ? "see --vocab; another vocabulary has " : "there are no classes in ", option[MODEL].value);
+        complain(1, mc.classes ? "see --vocab: this is not the vocabulary of " : "there are no classes in ", option[MODEL].value);
     snprintf(path, sizeof path, "%s.labels", option[MODEL].value);
     must(mc.classes == 1 || text_labels_load(&labels, path, error));
     if (mc.classes > 1 && labels.n != mc.classes) complain(1, "not the names of the model's classes: ", path);

@@ -233,6 +233,7 @@ int main(int argc, char **argv) {
 
     /* The model, the prompt for every sequence, and a cache that slides unless positions are learned, which end somewhere. */
     check(cmha_model_load(&model, &ctx, path));
+    if (!model.config.causal) die(1, path, ": an encoder, which continues no text");
     if (!number[CONTEXT]) number[CONTEXT] = trained_length(path);
     if (weights) {
         check(cmha_quantise(&quantised, &model, weights));
@@ -248,14 +249,16 @@ int main(int argc, char **argv) {
     }
     size_t length, n_prompt, batch = (size_t)number[BATCH], n_new = (size_t)number[TOKENS], capacity = (size_t)number[CONTEXT];
     int slide = model.config.position != CMHA_POSITION_LEARNED, bytes = model.config.vocabulary == 256;
+    if (!bytes && prompt == newline) die(2, "this model's prompt is a list of token numbers: give one with --prompt", "");
     if (!strcmp(prompt, "-")) prompt = slurp(&length);
     else length = unescape(prompt);
     int32_t *ids = tokenize(prompt, length, bytes, &n_prompt);
     if (!slide && capacity > model.config.max_positions) capacity = model.config.max_positions;
-    if (n_prompt >= capacity) {
-        fprintf(stderr, "generate: of the prompt's %zu tokens the last %zu are used (see --context)\n", n_prompt, capacity / 2 + 1);
-        memmove(ids, ids + n_prompt - (capacity / 2 + 1), (capacity / 2 + 1) * sizeof *ids);
-        n_prompt = capacity / 2 + 1;
+    if (slide ? n_prompt > capacity : n_prompt >= capacity) {
+        size_t most = slide ? capacity : capacity / 2 + 1; /* without sliding what is new needs room as well */
+        fprintf(stderr, "generate: of the prompt's %zu tokens the last %zu are used (see --context)\n", n_prompt, most);
+        memmove(ids, ids + n_prompt - most, most * sizeof *ids);
+        n_prompt = most;
     }
     if (!slide && n_new > capacity - n_prompt) n_new = capacity - n_prompt;
     if (capacity > n_prompt + n_new) capacity = n_prompt + n_new;

@@ -622,7 +622,7 @@ static void load_models(const char *name) {
     side[ENCODER].mc = side[ENCODER].model.config, side[DECODER].mc.irw_width = side[ENCODER].mc.d_model / 2;
     if (side[DECODER].there) side[DECODER].mc = side[DECODER].model.config;
     for (int s = ENCODER; s <= DECODER - !side[DECODER].there; s++)
-        if (side[s].mc.vocabulary != vocabulary.size) complain(1, "another vocabulary has the models of ", name);
+        if (side[s].mc.vocabulary != vocabulary.size) complain(1, "see --vocab: this is not the vocabulary of ", name);
 }
 
 /* Which passages are trained on: those of a few tokens have no two views. */

@@ -79,7 +79,7 @@ static void recall(const char *path) {
 static int help(void) {
     puts("train_tiny [OPTION...] [FILE]: trains a ComplexFormer on the bytes of FILE, else on the project's header\n");
     for (int o = 0; o < N_OPTIONS; o++) printf("  %-12s %s\n", option[o].name, option[o].what);
-    puts("\nKinds of attention, and the fields they set");
+    puts("\nKinds of attention, and the fields they set (causal=0: for encoders only)");
     const char *kind, *fields;
     for (size_t i = 0; (kind = cmha_kind_name(i, &fields)) != NULL; i++) printf("  %-17s %s\n", kind, fields);
     for (int t = 0; t < 2; t++) {
@@ -127,6 +127,7 @@ static const char *configure(int argc, char **argv) {
         char *name = strtok(set[i], "="), *value = strtok(NULL, "");
         set_field(name ? name : "", value ? value : "");
     }
+    if (!mc.causal) complain(2, "an encoder (causal=0) continues no text; build/classify trains those", "");
     return file;
 }
 
@@ -137,7 +138,7 @@ static int show(void *user, const int32_t *token, size_t batch) {
 }
 
 int main(int argc, char **argv) {
-    cmha_model model, best; cmha_trainer trainer; cmha_tokens text, train, held_out; cmha_cache cache;
+    cmha_model model, best = {0}, *sampled = &model; cmha_trainer trainer; cmha_tokens text, train, held_out; cmha_cache cache;
     char path[4096], blas[64], seen[32] = "-"; /* seen: the last validation loss */
     cmha_blas_restart(argv); /* an OpenBLAS older than this CPU: start again with the right kernel */
     const char *file = configure(argc, argv), *slash = strrchr(argv[0], '/'), *resume = option[RESUME].value;
@@ -152,7 +153,7 @@ int main(int argc, char **argv) {
     cmha_trainer_split(&trainer, &text, &train, &held_out);
     FILE *csv = fopen(option[CSV].value, resume ? "a" : "w");
     if (!csv) complain(1, "cannot write ", option[CSV].value);
-    if (!resume) fputs("step,loss,val_loss,lr,grad_norm,tokens_per_s\n", csv);
+    if (!resume || (!fseek(csv, 0, SEEK_END) && !ftell(csv))) fputs("step,loss,val_loss,lr,grad_norm,tokens_per_s\n", csv);
     int bad = 0, terminal = isatty(1), quiet = option[QUIET].value != NULL;
     cmha_blas_name(blas, sizeof blas);
     if (!quiet) printf("%s, %zu bytes; %zu parameters; %s, %d threads\n", file, text.count, model.size, blas, ctx.threads);
@@ -174,7 +175,7 @@ int main(int argc, char **argv) {
         fprintf(csv, "%zu,%.6f,%s,%.4e,%.4f,%.0f\n", trainer.step, loss, measure ? seen : "", trainer.lr, trainer.grad_norm, speed);
         fflush(csv); /* in whole rows, should the run be killed */
         if (measure) {
-            if (val < trainer.best) trainer.best = val, check(cmha_trainer_save(&trainer, option[OUT].value));
+            if (val < trainer.best) trainer.best = val, sampled = &best, check(cmha_trainer_save(&trainer, option[OUT].value));
             check(cmha_trainer_save(&trainer, last));
         }
         if (quiet || !(terminal || measure || trainer.step % 20 == 0)) continue;
@@ -187,14 +188,13 @@ int main(int argc, char **argv) {
     fclose(csv);
     if (stop) check(cmha_trainer_save(&trainer, last)), complain(128 + stop, "stopped; --resume continues", "");
 
-    /* A sample of the best checkpoint. It looks back as far as training did: further is further than the model has seen. */
-    check(cmha_model_load(&best, &ctx, option[OUT].value));
-    size_t n = best.position_weight && tc.length < 600 ? tc.length : 600;
-    check(cmha_cache_init(&cache, &best, 1, tc.length, !best.position_weight));
+    /* A sample of this run's best checkpoint. It looks back as far as training did: further is further than the model has seen. */
+    if (sampled == &best) check(cmha_model_load(&best, &ctx, option[OUT].value));
+    size_t n = sampled->position_weight && tc.length < 600 ? tc.length : 600;
+    check(cmha_cache_init(&cache, sampled, 1, tc.length, !sampled->position_weight));
     cmha_status status = cmha_generate(&cache, &(const int32_t){'\n'}, 1, n - 1, NULL, ctx.config.seed, show, NULL);
     if (status != CMHA_STOPPED) check(status);
-    putchar('\n');
-    cmha_cache_close(&cache), cmha_model_close(&best), cmha_trainer_close(&trainer), cmha_model_close(&model);
-    cmha_tokens_close(&text), cmha_context_close(&ctx);
+    putchar('\n'), cmha_cache_close(&cache), cmha_model_close(&best);
+    cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_tokens_close(&text), cmha_context_close(&ctx);
     return stop ? 128 + stop : 0;
 }

@@ -186,12 +186,13 @@ coverage() {
         n=$1 v=$2; shift 2
         case $n in ${ONLY:-*}) ;; *) return;; esac
         case $v in double) flag=-DCMHA_DOUBLE;; plain) flag=-DCMHA_NO_SIMD;; builtin) flag=-DCMHA_NO_CBLAS;; *) flag=;; esac
-        cat > "$W/run-$n-$v" <<RUN
+        script=$W/run-$n-$v
+        cat > "$script" <<RUN
 gcc -O1 $openmp $blas $flag -I. -DCMHA_TEST_LINKED tests/$n.c $W/$v.o -o $W/$n-$v --coverage -fno-profile-arcs -fno-test-coverage \
     $CMHA_LIBS && $W/$n-$v $*
 RUN
         case $1 in ../*) n=$n-shared;; esac
-        job "$n-$v" sh "$W/run-$n-$v"
+        job "$n-$v" sh "$script"
     }
     for t in tests/test_*.c; do covered "$(basename "$t" .c)" float; done
     for t in tests/grad_*.c; do covered "$(basename "$t" .c)" double; done

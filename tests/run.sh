@@ -137,6 +137,7 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny, a bad option" complains "$P/train_tiny" --no-such-option
     one "train_tiny, a bad value" complains "$P/train_tiny" --steps many
     one "train_tiny, a bad field" complains "$P/train_tiny" --set nothing=1 $small
+    one "train_tiny, an encoder" complains "$P/train_tiny" --attention lag $small
     one "train_tiny, a bad choice" complains "$P/train_tiny" --attention telepathy
     one "train_tiny, a missing file" complains "$P/train_tiny" $small "$W/nowhere.txt"
     one "train_tiny, a state that is not there" complains "$P/train_tiny" $small --resume="$W/nowhere.last"
@@ -149,6 +150,9 @@ if [ -x "$P/generate" ]; then
     one "generate" works "$P/generate" "$W/tiny.safetensors"
     one "generate says something" [ -s "$W/out" ]
     one "generate --help" works "$P/generate" --help
+    head -c 300 README.md > "$W/prompt.txt"
+    one "generate takes as much of a long prompt as it looks back" sh -c "'$P/generate' --prompt - --context 128 --tokens 3 '$W/tiny.safetensors' \
+        < '$W/prompt.txt' 2>&1 >/dev/null | grep -q '300 tokens the last 128 '"
     one "generate, a bad option" complains "$P/generate" --no-such-option
     one "generate, a missing file" complains "$P/generate" "$W/nowhere.safetensors"
     one "generate, a file that is no checkpoint" complains "$P/generate" cmha.h
