@@ -2526,7 +2526,7 @@ CMHA_DEF void cmha_blas_restart(char **argv) {
     if (!argv || !argv[0]) return;
     if (remedy) changed |= cmha__environment_add(remedy);
 #ifdef _OPENMP
-    if (!getenv("OMP_WAIT_POLICY")) changed |= cmha__environment_add("GOMP_SPINCOUNT=2000");
+    if (!getenv("OMP_WAIT_POLICY")) changed |= cmha__environment_add("GOMP_SPINCOUNT=4000");
 #endif
     if (changed) execv("/proc/self/exe", argv);
 #else

@@ -11,7 +11,7 @@ what=$1 B=${2:-build}
 CMHA_CFLAGS=${CMHA_CFLAGS--O2}
 CMHA_LIBS=${CMHA_LIBS--lopenblas -lm}
 JOBS=${JOBS:-2}
-export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-2000}"
+export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-4000}"
 cd "$(dirname "$0")/.." || exit 2
 W=$B/$what
 rm -rf "$W" && mkdir -p "$W" || exit 2

@@ -4,7 +4,7 @@
 B=$(cd "${1:-build}" && pwd) || exit 2
 kills=${2:-${CMHA_TEST_KILLS:-8}}
 seed=${CMHA_TEST_SEED:-1}
-export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-2000}"
+export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-4000}"
 cd "$(dirname "$0")/.." || exit 2
 W=$B/kill
 rm -rf "$W" && mkdir -p "$W" || exit 2

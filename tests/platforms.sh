@@ -7,7 +7,7 @@
 name=$1 B=${2:-build}
 cd "$(dirname "$0")/.." || exit 2
 W=$B/platform-$name
-export CMHA_TEST_QUICK=1 GOMP_SPINCOUNT=2000 OMP_NUM_THREADS=2
+export CMHA_TEST_QUICK=1 GOMP_SPINCOUNT=4000 OMP_NUM_THREADS=2
 
 # cc: the compiler; run: what runs its programs; link: how they are linked; needs: its commands; packages: where Debian has them;
 # tests: what runs there (emulation costs 15 to 40 times); other, other_label: flags of another build that passes conformance

@@ -7,7 +7,7 @@ CMHA_CFLAGS=${CMHA_CFLAGS--O2}
 CMHA_LIBS=${CMHA_LIBS--lopenblas -lm}
 export CC CMHA_CFLAGS CMHA_LIBS
 # Small parallel regions by the thousand: on a machine that is busy with something else, spinning threads would wait for each other.
-export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}
+export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-4000}
 cd "$(dirname "$0")/.." || exit 2
 W=$B/tests
 rm -rf "$W" && mkdir -p "$W" || exit 2
