@@ -131,30 +131,26 @@ void run_read(void *work) {
     m->sum = sum;
 }
 
-void run_copy(void *work) {
-    memory_work *m = work;
+/* Every thread its part of the arrays. */
+static void in_parts(const memory_work *m, void (*work)(const memory_work *, size_t begin, size_t n)) {
     int part, parts = ctx.threads;
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(parts)
 #endif
     for (part = 0; part < parts; part++) {
         size_t begin = m->n * (size_t)part / (size_t)parts, end = m->n * (size_t)(part + 1) / (size_t)parts;
-        memcpy(m->b + begin, m->a + begin, (end - begin) * sizeof *m->a);
+        work(m, begin, end - begin);
     }
 }
 
-static void triad_part(const cmha_real *a, const cmha_real *b, cmha_real *c, size_t n) {
+static void copy_part(const memory_work *m, size_t begin, size_t n) { memcpy(m->b + begin, m->a + begin, n * sizeof *m->a); }
+
+void run_copy(void *work) { in_parts(work, copy_part); }
+
+static void triad_part(const memory_work *m, size_t begin, size_t n) {
+    const cmha_real *a = m->a + begin, *b = m->b + begin;
+    cmha_real *c = m->c + begin;
     for (size_t i = 0; i < n; i++) c[i] = a[i] + (cmha_real)0.5 * b[i];
 }
 
-void run_triad(void *work) {
-    memory_work *m = work;
-    int part, parts = ctx.threads;
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(parts)
-#endif
-    for (part = 0; part < parts; part++) {
-        size_t begin = m->n * (size_t)part / (size_t)parts, end = m->n * (size_t)(part + 1) / (size_t)parts;
-        triad_part(m->a + begin, m->b + begin, m->c + begin, end - begin);
-    }
-}
+void run_triad(void *work) { in_parts(work, triad_part); }
