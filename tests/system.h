@@ -25,6 +25,15 @@ static inline int system_folder(char *path) {
 #endif
 }
 
+/* A folder of this name; 1 = made */
+static inline int system_make_folder(const char *path) {
+#ifdef _WIN32
+    return _mkdir(path) == 0;
+#else
+    return mkdir(path, 0700) == 0;
+#endif
+}
+
 /* A FIFO that no test may wait for: the program is stopped after 20 seconds, until system_fifo_end. 1 = made */
 static inline int system_fifo(const char *path) {
 #if defined(_WIN32) || defined(__EMSCRIPTEN__)

@@ -668,10 +668,11 @@ static void holes(void) {
     static const char header[] = "{" T("a", "U8", "[1099511627776]", "[0,1099511627776]") "}";
     FILE *f = fopen(path_of("hole"), "wb");
     if (f) fclose(f);
-    if (truncate(path_of("hole"), (off_t)1 << 40)) return; /* not on this disk */
+    if (sizeof(off_t) < 8) return;
+    if (truncate(path_of("hole"), (off_t)((int64_t)1 << 40))) return; /* not on this disk */
     refused("a terabyte of zeros", path_of("hole"), 0, ARCHIVES);
     put_archive(path_of("hole"), header, sizeof header - 1, NULL, 0);
-    CHECK(!truncate(path_of("hole"), ((off_t)1 << 40) + 8 + (off_t)sizeof header - 1) && read_archive(path_of("hole")));
+    CHECK(!truncate(path_of("hole"), (off_t)((int64_t)1 << 40) + 8 + (off_t)sizeof header - 1) && read_archive(path_of("hole")));
     refused("a terabyte of a tensor", path_of("hole"), 1, WEIGHTS);
     remove(path_of("hole"));
 }

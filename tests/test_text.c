@@ -1,5 +1,6 @@
 /* What the example programs read with: tables, WordPiece, pairs, batches, labels, learnt vocabularies, BM25. */
 #include "check.h"
+#include "system.h"
 
 #include <unistd.h>
 
@@ -303,8 +304,8 @@ static void labels_unsaved(const text_labels *l) {
     text_slice kept = l->names[0];
     snprintf(beside, sizeof beside, "%s.tmp", path);
     CHECK(access(beside, F_OK) != 0);
-    CHECK(mkdtemp(folder) && !text_labels_save(l, folder, error) && one_line() && rmdir(folder) == 0);
-    CHECK(mkdir(beside, 0700) == 0);
+    CHECK(system_folder(folder) && !text_labels_save(l, folder, error) && one_line() && rmdir(folder) == 0);
+    CHECK(system_make_folder(beside));
     l->names[0] = text_of("other");
     CHECK(!text_labels_save(l, path, error) && one_line() && rmdir(beside) == 0);
     l->names[0] = kept;
