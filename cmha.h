@@ -1556,8 +1556,8 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
 CMHA_DEF void cmha_model_zero_grad(cmha_model *model);
 
 /* Bytes the allocator is asked for, before anything is allocated: the parameters alone, and the whole of training (parameters,
-   gradients, moments, activations) at batch x length. Measured by a dry run of the same code, so it is exact, with `recompute` and
-   without; with classes > 0 it is that of labels, and hidden tokens (cmha_mask_tokens) take what more they need at their first
+   gradients, moments, activations) at batch x length. Measured by dry runs of the same code, a step's and an evaluation's, so it is
+   exact, with `recompute` and without; with classes > 0 it is that of labels, and hidden tokens (cmha_mask_tokens) take what more they need at their first
    step. Either pointer may be NULL. Errors: those of cmha_model_init. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch, size_t length,
                                        size_t *parameters, size_t *training);

@@ -9,6 +9,7 @@ enum { VOCABULARY = 19, LENGTH = 4, CAPACITY = 8 };
 #define TOP (SIZE_MAX / 4 + 1) /* 2^62 where sizes have 64 bits; rows about sizes need these */
 /* What no allocator has, and 32 bits cannot say */
 #define TOO_LARGE (sizeof(size_t) > 4 ? CMHA_ERR_MEMORY : CMHA_ERR_OVERFLOW)
+#define TOO_LARGE_WORD (sizeof(size_t) > 4 ? "memory" : "overflow")
 
 static char folder[64] = "/tmp/cmha-arguments-XXXXXX";
 static char weights_path[128], state_path[128], text_path[128], missing_path[128];
@@ -485,7 +486,7 @@ static const char *ugly_name(void) {
     ROW(trainer_length_0, CMHA_ERR_ARGUMENT, "trainer: length", WITH(f->tc.length = 0, trainer_with(f)))                           \
     ROW(trainer_length_2_31, CMHA_ERR_ARGUMENT, "length", WITH(f->tc.length = (size_t)1 << 31, trainer_with(f)))                   \
     ROW(trainer_batch_2_62, CMHA_ERR_ARGUMENT, "batch", WITH(f->tc.batch = TOP, trainer_with(f)))                      \
-    ROW(trainer_too_large, TOO_LARGE, NULL, WITH(f->tc.batch = 1048576, trainer_with(f)))                                \
+    ROW(trainer_too_large, TOO_LARGE, TOO_LARGE_WORD, WITH(f->tc.batch = 1048576, trainer_with(f)))                                \
     ROW(trainer_lr_nan, CMHA_ERR_ARGUMENT, "lr", WITH(f->tc.lr = (double)NAN, trainer_with(f)))                                    \
     ROW(trainer_clip_mode, CMHA_ERR_ARGUMENT, "clip_mode", WITH(f->tc.clip_mode = 77, trainer_with(f)))                            \
     ROW(trainer_mask_token, CMHA_ERR_TOKEN, "mask_token",                                                                          \
