@@ -3,6 +3,7 @@
 # make corpus     an English text, build/kjv.txt               make install    header and cmha.pc, PREFIX=/usr/local DESTDIR=
 # make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
 # make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm    cross-compile and run tests there (README, "Platforms")
+# make bits AGAINST=OLD.h    do all kinds of models compute the same bits with the header OLD.h? (float, double)
 # make compilers  every standard and level of optimisation of gcc and clang
 # make symbols    tests/symbols.txt after a change of the API that is meant
 # make tsan       the test of threads under ThreadSanitizer
@@ -143,6 +144,18 @@ bench: $(B)/bench
 test: all
 	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/run.sh $(B)
 
+# For a change of the header that must not alter results: every kind's training and decoding, before the change and after it.
+bits: $(B)/cmha.o $(B)/cmha-f64.o
+	@test -f '$(AGAINST)' || { echo 'make bits AGAINST=OLD.h: OLD.h is the header to compare with' >&2; exit 1; }
+	@rm -rf $(B)/bits && mkdir -p $(B)/bits/old && cp '$(AGAINST)' $(B)/bits/old/cmha.h
+	$(COMPILE) -DCMHA_LINKED tests/bits.c $(B)/cmha.o -o $(B)/bits/new $(LINK)
+	$(COMPILE) -DCMHA_LINKED -DCMHA_DOUBLE tests/bits.c $(B)/cmha-f64.o -o $(B)/bits/new-f64 $(LINK)
+	$(COMPILE) -iquote $(B)/bits/old tests/bits.c -o $(B)/bits/before $(LINK)
+	$(COMPILE) -iquote $(B)/bits/old -DCMHA_DOUBLE tests/bits.c -o $(B)/bits/before-f64 $(LINK)
+	@for x in before before-f64 new new-f64; do \
+	    GOMP_SPINCOUNT=4000 $(B)/bits/$$x > $(B)/bits/$$x.txt || { cat $(B)/bits/$$x.txt; exit 1; }; done
+	@for x in '' -f64; do diff $(B)/bits/before$$x.txt $(B)/bits/new$$x.txt || exit 1; done; echo 'the same bits'
+
 FUZZ_SECONDS = 60
 FUZZ_JOBS = 1
 
@@ -181,6 +194,6 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all $(PLATFORMS) platforms compilers symbols train extensions bench test fuzz tsan corpus install clean FORCE
+.PHONY: all $(PLATFORMS) platforms compilers bits symbols train extensions bench test fuzz tsan corpus install clean FORCE
 .PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage
 .DELETE_ON_ERROR:
