@@ -471,9 +471,12 @@ typedef enum cmha_attention_kind {
     CMHA_ATTENTION_ROPE,    /* Su et al. 2021; CMHA with delta = 1, b = 0 */
     CMHA_ATTENTION_DOT,     /* Vaswani et al. 2017 */
     CMHA_ATTENTION_COMPLEX, /* complex q and k: O = sum_j q_j conj(k_j), see cmha_softmax. CoPE, MöbiusAttention */
-    CMHA_ATTENTION_ANGULAR  /* the same of the phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of cosines of phase
-                               differences, without any trigonometry. (The paper's pi-normalisation of phases has no effect inside a
-                               cosine; its prose says "averages" where its 1/sqrt(d_h) does not average: the caller's scale decides.) */
+    CMHA_ATTENTION_ANGULAR  /* the same of the phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's
+                               sum of cosines of phase differences, without any trigonometry. (What the
+                               paper calls phase normalisation is atan2 for arctan, which cannot tell z
+                               from -z and so gives other scores. That phases lie within +-pi changes
+                               nothing inside a cosine. The prose says "averages" where 1/sqrt(d_h) does
+                               not average: the caller's scale decides.) */
 } cmha_attention_kind;
 
 /* What is done with the complex score O of COMPLEX and ANGULAR (already times scale) and the values. MöbiusAttention does not say
@@ -637,10 +640,11 @@ CMHA_DEF size_t cmha_fft_scratch(size_t n);
 CMHA_DEF void cmha_fft_prepare(size_t n, double *scratch);
 CMHA_DEF void cmha_fft(double *re, double *im, size_t n, int inverse, double *scratch);
 
-/* Mixing by lag, what CRAT's FFT path computes once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj FFT(K)) a faster
-   way to the same attention; it is not one: that product has n numbers, indexed by the lag between two tokens and summed over
-   all pairs of that lag, where attention needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a
-   Toeplitz mixing like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
+/* Mixing by lag, what CRAT's FFT path computes once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj
+   FFT(K)) a fast approximation of the same attention, under its Table 6 even identical. It is neither: that
+   product has n numbers, indexed by the lag between two tokens and summed over all pairs of that lag, where
+   attention needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a Toeplitz
+   mixing like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
 
        N_tau  = number of pairs of tokens t and t - tau that are both present: n - tau without a mask
        R[tau] = 1 / (sqrt(d) N_tau) sum over these pairs, sum_j Re(u(q_tj) conj u(k_{t-tau,j}))      u as for CMHA_LINEAR_ANGULAR
