@@ -509,7 +509,7 @@ static void pcl_is_a_mean(int adapted, size_t kv) {
     scratch = check_zeros(cmha_pcl_scratch(&k));
     for (b = 0; b < PB; b++)
         for (h = 0; h < PH + kv; h++) {
-            size_t at = (h < PH ? h : (h - PH) * (PH / kv)) * PP; /* a key head takes its first query head's */
+            size_t at = (h < PH ? h : (h - PH) * (PH / kv)) * PP; /* a key head: its first query head's */
             phases_of(qkv, heads, b, h, adapted ? delta + at : NULL, h < PH ? bias + at : NULL, omega, 4,
                       theta);
             want += cmha_pcl_forward(&k, theta, lse, scratch) / (double)(PB * (PH + kv));
