@@ -471,9 +471,12 @@ typedef enum cmha_attention_kind {
     CMHA_ATTENTION_ROPE,    /* Su et al. 2021; CMHA with delta = 1, b = 0 */
     CMHA_ATTENTION_DOT,     /* Vaswani et al. 2017 */
     CMHA_ATTENTION_COMPLEX, /* complex q and k: O = sum_j q_j conj(k_j), see cmha_softmax. CoPE, MöbiusAttention */
-    CMHA_ATTENTION_ANGULAR  /* the same of the phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of cosines of phase
-                               differences, without any trigonometry. (The paper's pi-normalisation of phases has no effect inside a
-                               cosine; its prose says "averages" where its 1/sqrt(d_h) does not average: the caller's scale decides.) */
+    CMHA_ATTENTION_ANGULAR  /* the same of the phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's
+                               sum of cosines of phase differences, without any trigonometry. (What the
+                               paper calls phase normalisation is atan2 for arctan, which cannot tell z
+                               from -z and so gives other scores. That phases lie within +-pi changes
+                               nothing inside a cosine. The prose says "averages" where 1/sqrt(d_h) does
+                               not average: the caller's scale decides.) */
 } cmha_attention_kind;
 
 /* What is done with the complex score O of COMPLEX and ANGULAR (already times scale) and the values. MöbiusAttention does not say
@@ -637,10 +640,11 @@ CMHA_DEF size_t cmha_fft_scratch(size_t n);
 CMHA_DEF void cmha_fft_prepare(size_t n, double *scratch);
 CMHA_DEF void cmha_fft(double *re, double *im, size_t n, int inverse, double *scratch);
 
-/* Mixing by lag, what CRAT's FFT path computes once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj FFT(K)) a faster
-   way to the same attention; it is not one: that product has n numbers, indexed by the lag between two tokens and summed over
-   all pairs of that lag, where attention needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a
-   Toeplitz mixing like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
+/* Mixing by lag, what CRAT's FFT path computes once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj
+   FFT(K)) a fast approximation of the same attention, under its Table 6 even identical. It is neither: that
+   product has n numbers, indexed by the lag between two tokens and summed over all pairs of that lag, where
+   attention needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a Toeplitz
+   mixing like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
 
        N_tau  = number of pairs of tokens t and t - tau that are both present: n - tau without a mask
        R[tau] = 1 / (sqrt(d) N_tau) sum over these pairs, sum_j Re(u(q_tj) conj u(k_{t-tau,j}))      u as for CMHA_LINEAR_ANGULAR
@@ -907,8 +911,9 @@ CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, co
 
 typedef enum cmha_schedule { CMHA_COSINE, CMHA_LINEAR, CMHA_CONSTANT } cmha_schedule;
 
-/* Learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then from base to minimum along a half cosine or a line
-   until `total`, and minimum from there on (CONSTANT: base). */
+/* Learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then from base to minimum along a
+   half cosine or a line until `total`, and minimum from there on (CONSTANT: base). A trainer's step number
+   s, from 0, takes the rate for s + 1, so that the first one is not lost to a rate of 0. */
 CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup, size_t total, size_t s);
 
 /* ---- Packed matrices: weights that are only read, in fewer bytes ---- */
@@ -1092,10 +1097,11 @@ CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_a
 CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k,
                                          cmha_tensor *v);
 
-/* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1], mean over heads, sides
-   and sequences; w [P]. args as for cmha_attention; with grouped queries the adapted phase of a key is its first query head's.
-   mask_rate: probability that a phase of the second view is masked. adapted 1: of the phases after delta, b and position,
-   EulerFormer's choice; 0: of the raw phases theta. */
+/* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] ->
+   [1], the mean over sequences and over the H heads of queries and Hkv of keys, all alike; w [P]. args as
+   for cmha_attention; with grouped queries the adapted phase of a key is its first query head's. mask_rate:
+   probability that a phase of the second view is masked. adapted 1: of the phases after delta, b and
+   position, EulerFormer's choice; 0: of the raw phases theta. */
 typedef struct cmha_pcl_options {
     cmha_real tau, mask_rate;
     int adapted;
@@ -1266,10 +1272,12 @@ typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
 /* Which paper's model:
      real    x += attention(norm(x)), x += ffn(norm(x)): ComplexFormer and every baseline
      cope    CoPE: the first layer's queries and keys are complex projections of z = token + i gamma position, its score is
-             cope_score; the imaginary part goes no further, and the layers above are plain (`attention`)
+             cope_score; the imaginary part is never normed (placement = pre norms the real part alone) and
+             goes no further, and the layers above are plain (`attention`)
      mobius  MöbiusAttention: the layers that mobius_wiring names have mobius_heads Möbius heads beside plain ones (its eq 10-19), or
              Möbius heads alone (eq 20-27). Their input is complex: real the layer below, imaginary the position embedding in the
-             first layer and the token embedding in later ones (the paper says so of the last layer, and is silent on others)
+             first layer and the token embedding in later ones (the paper says so of the last layer, and is
+             silent on others), as it was before any norm; the layer's own ln1 then norms both
      crat    CRAT: a complex state of d_model/2 features; norm, angular attention and feed-forward layer complex:
              a = attention(norm(z)), a = window(a) in the layers that have one, z = r1 z + a, z = r2 z + ffn(norm(z)) (order ours, the
              paper has none). The window (irw_) mixes documents of a knowledge base in, ffn is a mixture of `experts` or one
@@ -1288,7 +1296,8 @@ typedef enum cmha_wiring {
 typedef enum cmha_mobius_mode {
     CMHA_MOBIUS_T,      /* "T": a complex linear map, then the Möbius map channel by channel; keys and values complex linear */
     CMHA_MOBIUS_FULL,   /* (A rho + b) / (C rho + d) with matrices A and C; keys and values complex linear */
-    CMHA_MOBIUS_LITERAL /* as printed: queries, keys and values channel by channel; for teaching */
+    CMHA_MOBIUS_LITERAL /* as printed: queries, keys and values channel by channel, of the input's first
+                           mobius_heads * d_k channels, d_k = d_model / n_heads; for teaching */
 } cmha_mobius_mode;
 
 typedef enum cmha_mobius_init { CMHA_MOBIUS_IDENTITY, CMHA_MOBIUS_ORTHO } cmha_mobius_init;
@@ -1338,7 +1347,7 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     REAL(attention_dropout, 0, 0, 0.95, "on attention probabilities; linear attention and mixing by lag have none")              \
     ENUM(init, CMHA_INIT_NORMAL, "normal|xavier", "weights N(0, init_std^2), or U(+-sqrt(6/(in + out))) and embeddings U(+-0.1)") \
     REAL(init_std, 0.02, 0, 10, "spread of the initial weights; projections into the residual: over sqrt(2 n_layers)")           \
-    REAL(pcl_weight, 0, 0, 100, "phase contrastive loss: factor (the paper's epsilon); 0 = off")                                 \
+    REAL(pcl_weight, 0, 0, 100, "phase contrastive loss: factor on its mean over layers (epsilon); 0 = off") \
     REAL(pcl_tau, 0.1, 1e-3, 1000, "phase contrastive loss: temperature")                                                        \
     REAL(pcl_mask, 0.5, 0, 0.99, "phase contrastive loss: share of masked phases")                                               \
     FLAG(pcl_adapted, 0, "phase contrastive loss: phases after delta, b and position")                                           \
@@ -1354,7 +1363,8 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     FLAG(cope_max_grad, 0, "cope: the gradient flows through that maximum")                                                      \
     SIZE(mobius_heads, 2, 0, 1024, "mobius: Möbius heads of a Möbius layer, beside plain ones; n_heads = Möbius heads alone")    \
     ENUM(mobius_wiring, CMHA_WIRING_FRAMED, "framed|top|stacked|alternating", "mobius: which layers")                            \
-    ENUM(mobius_mode, CMHA_MOBIUS_T, "t|full|literal", "mobius: what the maps are")                                              \
+    ENUM(mobius_mode, CMHA_MOBIUS_T, "t|full|literal",                                                       \
+         "mobius: what the maps are; literal reads the first mobius_heads * d_k channels")                   \
     ENUM(mobius_softmax, CMHA_SOFTMAX_RI_PRODUCT, "ri_product|real|ri_split|yang8|abs", "mobius: softmax of a complex score")    \
     FLAG(mobius_hermitian, 0, "mobius: q conj(k) instead of the paper's q k")                                                    \
     ENUM(mobius_quotient, CMHA_QUOTIENT_REG, "reg|exact|unit", "mobius: how the maps divide")                                    \
@@ -1367,9 +1377,12 @@ enum { CMHA_COPE_LINEAR = 5 }; /* one more value of the field cope_score */
     SIZE(low_rank, 0, 0, 65536, "crat: rank of the attention's projections U V^H (eq 15); 0 = dense")                            \
     SIZE(pe_terms, 4, 1, 64, "multifreq: sines per channel (K of CRAT eq 2)")                                             \
     FLAG(state_rotation, 1, "crat: rotate the state by angles of its content (eq 6)")                                            \
-    FLAG(state_gelu, 0, "crat: cGELU on the state (the paper's stage 2; it crowds the phases into one quadrant)")                \
-    REAL(phase_reg, 0, 0, 1000, "crat: phase regularisation (lambda_p of eq 23, the paper's is 1e-4)")                           \
-    REAL(mag_reg, 0, 0, 1000, "crat: magnitude regularisation (lambda_m of eq 24, the paper's is 1e-4)")                         \
+    FLAG(state_gelu, 0, "crat: cGELU on the rotated state (the paper's stage 2 has a norm in between); it "  \
+                        "crowds the phases into one quadrant")                                               \
+    REAL(phase_reg, 0, 0, 1000, "crat: phase regularisation of the state before the final norm (lambda_p "   \
+                                "of eq 23, the paper's is 1e-4)")                                            \
+    REAL(mag_reg, 0, 0, 1000, "crat: magnitude regularisation of the state before the final norm (lambda_m " \
+                              "of eq 24, the paper's is 1e-4)")                                              \
     REAL(lag_temp, 1, -1e6, 1e6, "crat, lag: factor on the correlations")                                                        \
     SIZE(lag_topk, 0, 0, 16777216, "crat, lag: the most lags mixed; 0 = all")                                                    \
     ENUM(complex_residual, CMHA_RESIDUAL_NONE, "none|free|unit", "crat: factor on the skip connection: 1, alpha + i beta, e^(i psi)") \
@@ -1408,9 +1421,9 @@ CMHA_DEF cmha_table cmha_model_table(void);
     SIZE(accumulate, 1, 1, 1048576, "forward passes per step")                                                         \
     REAL(lr, 1e-4, 0, 100, "peak learning rate")                                                                       \
     REAL(min_lr, 0, 0, 100, "learning rate at the end")                                                                \
-    REAL(warmup, 0.05, 0, 1, "share of the steps with a rising rate")                                                  \
+    REAL(warmup, 0.05, 0, 1, "share of the steps with a rising rate; step s, from 0, has the rate of s + 1") \
     ENUM(schedule, CMHA_COSINE, "cosine|linear|constant", "shape of the rate after the warm-up")                       \
-    REAL(weight_decay, 0.01, 0, 100, "decoupled decay; norms, biases, delta and b have none")                          \
+    REAL(weight_decay, 0.01, 0, 100, "decoupled decay, of matrices and embeddings alone")                    \
     REAL(beta1, 0.9, 0, 0.999999, "decay of the first moment")                                                         \
     REAL(beta2, 0.98, 0, 0.9999999, "decay of the second moment")                                                      \
     REAL(adam_eps, 1e-9, 0, 1, "AdamW's epsilon")                                                                      \
@@ -1455,7 +1468,9 @@ CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_mod
 typedef struct cmha_parameter {
     char name[48];      /* as in a safetensors file: "blocks.0.attn.wq.weight" */
     cmha_tensor tensor;
-    int decay;          /* does weight decay apply? */
+    int decay;          /* does weight decay apply? Only to matrices and embeddings: norms, biases, delta,
+                           b, pcl_w, pe.omega, pe.delta, the skips' alpha, beta and psi, irw.mix, Möbius
+                           maps and the factors of keys and values in mobius_mode = literal have none */
     int is_complex;     /* the first axis is (real part, imaginary part) */
     int init;           /* how it starts; the library's own */
 } cmha_parameter;

@@ -470,47 +470,50 @@ static void views_and_threads(void) {
 
 enum { PB = 2, PN = 5, PH = 3, PP = 2 }; /* sequences, tokens, heads, pairs */
 
-/* The phases of head h of one side of a fused projection, adapted or raw, for the kernel */
-static void phases_of(const cmha_real *qkv, size_t b, size_t h, int side, const cmha_real *delta, const cmha_real *bias,
-                      const double *omega, ptrdiff_t pos0, cmha_real *theta) {
-    size_t n, j, row = 3 * PH * 2 * PP;
+/* The phases of head h of the projection's `heads`, queries before keys before values, for the kernel: raw,
+   or adapted by a row of delta and (of a query) b */
+static void phases_of(const cmha_real *qkv, size_t heads, size_t b, size_t h, const cmha_real *delta,
+                      const cmha_real *bias, const double *omega, ptrdiff_t pos0, cmha_real *theta) {
+    size_t n, j, row = heads * 2 * PP;
     for (n = 0; n < PN; n++) {
-        cmha_euler_forward(qkv + (b * PN + n) * row + ((size_t)side * PH + h) * 2 * PP, 1, PP, CMHA_LAYOUT_INTERLEAVED, NULL,
-                           theta + n * PP);
+        const cmha_real *x = qkv + (b * PN + n) * row + h * 2 * PP;
+        cmha_real *phase = theta + n * PP;
+        cmha_euler_forward(x, 1, PP, CMHA_LAYOUT_INTERLEAVED, NULL, phase);
         for (j = 0; delta && j < PP; j++)
-            theta[n * PP + j] = (cmha_real)((double)delta[h * PP + j] * (double)theta[n * PP + j] +
-                                            (side ? 0 : (double)bias[h * PP + j]) + ((double)pos0 + (double)n) * omega[j]);
+            phase[j] = (cmha_real)((double)delta[j] * (double)phase[j] + (bias ? (double)bias[j] : 0) +
+                                   ((double)pos0 + (double)n) * omega[j]);
     }
 }
 
-/* cmha_pcl is the mean over sequences, sides and heads of the kernel's loss on the phases */
-static void pcl_is_a_mean(int adapted) {
-    cmha_real *qkv = check_array(PB * PN * 3 * PH * 2 * PP, 1), delta[PH * PP], bias[PH * PP], w[PP], theta[PN * PP], lse[2 * PN],
-              *scratch;
-    size_t sizes[3] = {PB, PN, 3 * PH * 2 * PP}, pairs[2] = {PH, PP}, width[1] = {PP}, b, h;
+/* cmha_pcl is the mean over sequences and all heads of queries and keys alike of the kernel's loss */
+static void pcl_is_a_mean(int adapted, size_t kv) {
+    size_t heads = PH + 2 * kv, row = heads * 2 * PP, b, h;
+    size_t sizes[3] = {PB, PN, row}, pairs[2] = {PH, PP}, width[1] = {PP};
+    cmha_real *qkv = check_array(PB * PN * row, 1), delta[PH * PP], bias[PH * PP], w[PP];
+    cmha_real theta[PN * PP], lse[2 * PN], *scratch;
     double omega[PP] = {0.7, 0.1}, want = 0;
     cmha_attention_args a;
     cmha_pcl_args k;
     cmha_pcl_options o = {(cmha_real)0.5, 0, 0};
     cmha_tape tape;
     cmha_tensor *loss;
-    int side;
     check_fill(delta, PH * PP, 1), check_fill(bias, PH * PP, 1), check_fill(w, PP, 1);
     memset(&a, 0, sizeof a), memset(&k, 0, sizeof k);
     o.adapted = adapted;
     CHECK_OK(cmha_tape_init(&tape, &context, 1));
-    a.heads = a.kv_heads = PH, a.scale = 1, a.causal = 1;
+    a.heads = PH, a.kv_heads = kv, a.scale = 1, a.causal = 1;
     a.rotation = cmha_rotation(&tape, omega, 1, PP, PN, 4);
     loss = cmha_pcl(&tape, &a, cmha_tensor_wrap(&tape, 3, sizes, qkv, NULL), cmha_tensor_wrap(&tape, 2, pairs, delta, NULL),
                     cmha_tensor_wrap(&tape, 2, pairs, bias, NULL), cmha_tensor_wrap(&tape, 1, width, w, NULL), &o);
     k.N = PN, k.P = PP, k.tau = o.tau, k.w = w;
     scratch = check_zeros(cmha_pcl_scratch(&k));
     for (b = 0; b < PB; b++)
-        for (side = 0; side < 2; side++)
-            for (h = 0; h < PH; h++) {
-                phases_of(qkv, b, h, side, adapted ? delta : NULL, bias, omega, 4, theta);
-                want += cmha_pcl_forward(&k, theta, lse, scratch) / (PB * 2 * PH);
-            }
+        for (h = 0; h < PH + kv; h++) {
+            size_t at = (h < PH ? h : (h - PH) * (PH / kv)) * PP; /* a key head: its first query head's */
+            phases_of(qkv, heads, b, h, adapted ? delta + at : NULL, h < PH ? bias + at : NULL, omega, 4,
+                      theta);
+            want += cmha_pcl_forward(&k, theta, lse, scratch) / (double)(PB * (PH + kv));
+        }
     if (CHECK_THAT(loss != NULL, "%s", cmha_error(&context))) CHECK_NEAR(loss->data[0], want, check_tolerance(1e-12, 1e-5));
     cmha_tape_close(&tape);
     free(qkv), free(scratch);
@@ -669,7 +672,7 @@ int main(int argc, char **argv) {
     dropout_statistics();
     views_and_threads();
     long_heads(1, 1, 1100, 1100, 0), long_heads(2, 1, 1030, 1090, 200), long_heads(3, 3, 1024, 1024, 0);
-    pcl_is_a_mean(0), pcl_is_a_mean(1), pcl_of_a_model();
+    pcl_is_a_mean(0, PH), pcl_is_a_mean(1, PH), pcl_is_a_mean(0, 1), pcl_is_a_mean(1, 1), pcl_of_a_model();
     alibi();
     memory_is_linear();
     cmha_context_close(&context);
