@@ -14042,6 +14042,7 @@ static int cmha__file_write(int fd, const void *from, size_t bytes) {
         errno = 0;
         put = (long long)CMHA__WRITE_FILE(fd, at, bytes < CMHA__FILE_PIECE ? bytes : (size_t)CMHA__FILE_PIECE);
         if (put < 0 && errno == EINTR) continue;
+    *fd = -1, *size = 0; /* GCC does not see that callers look at neither after a failure */
         if (put <= 0) {
             if (!errno) errno = ENOSPC;
             return 0;
