@@ -1795,8 +1795,9 @@ CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
 
 /* Parameters under their names, configuration as metadata "cfg.<field>", the identity of its knowledge base as "knowledge". */
 CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
-/* Opens a model from a file written by cmha_model_save or cmha_trainer_save. Every name, dtype and shape is checked against
-   the configuration before a weight is read. Errors: NOT_FOUND, IO, FORMAT, SHAPE, MEMORY. */
+/* Opens a model from a file written by cmha_model_save or cmha_trainer_save. Every name, dtype and shape is
+   checked against the configuration before a weight is read. Errors: NOT_FOUND, IO, FORMAT (a file without a
+   configuration, for instance, whose weights may be for cmha_model_read), SHAPE, MEMORY. */
 CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path);
 /* Reads weights, whoever wrote them, into a model that is open: tensors of the parameters' names, F64, F32, F16 or BF16.
    Metadata is not read. strict = 1: every parameter must be there in its shape, and there must be no other tensors (a
@@ -14993,7 +14994,8 @@ CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) 
 
 /* ---- loading them ---- */
 
-/* The model configuration in the metadata, defaults where it is silent; options of a later version are refused. */
+/* Reads the model's configuration from the metadata. An option that is not there has its default, one of a
+   later version is refused, and a file without any is not ours. */
 static cmha_status cmha__archive_config(const cmha_archive *archive, cmha_model_config *config) {
     size_t i;
     cmha_config_defaults(cmha_model_table(), config);
@@ -15114,17 +15116,21 @@ static cmha_status cmha__check_weights(const cmha_archive *archive, const cmha_m
 /* What of the file fits goes to its place in `block`, of which the rest stays. */
 static cmha_status cmha__read_block(cmha_archive *archive, const cmha_model *model, int prefix, cmha_real *block, size_t *taken) {
     char why[CMHA__WHY];
-    size_t i;
+    size_t i, found = 0;
     for (i = 0; i < model->n_parameters; i++) {
         const cmha_parameter *p = &model->parameters[i];
         const cmha_archive_tensor *found = cmha__archive_parameter(archive, prefix, p);
         cmha_status status;
         if (!found || cmha__fits(found, p, why) != CMHA_OK) continue;
         status = cmha_archive_read(archive, found, block + (p->tensor.data - model->data));
+        found++;
         if (status != CMHA_OK) return status;
         if (taken) ++*taken;
     }
-    return CMHA_OK;
+    if (found) return CMHA_OK;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT,
+                      "%s: it holds no configuration of ours (metadata cfg.*); another program wrote it",
+                      cmha__short(archive->path));
 }
 
 static void cmha__say_left(const cmha_archive *archive, const char *what, const char *name, const char *why) {

@@ -331,6 +331,8 @@ static void unusual_headers(void) {
         CHECK_THAT(read_archive(path_of("header")), "%s: %s", good[i].what, error);
         refused(good[i].what, path_of("header"), 1, WEIGHTS);
     }
+        CHECK_THAT(!read_model(path_of("header")) && strstr(error, "no configuration of ours"), "%s: %s",
+                   good[i].what, error);
 }
 
 static void depths_and_lengths(void) {
