@@ -1806,7 +1806,8 @@ CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, c
    an error the model is bit for bit as it was; while it reads, the weights are in memory twice. Errors: NOT_FOUND, IO, FORMAT,
    SHAPE, MEMORY, STATE. */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
-/* Model and training state: moments "optim.m.<name>", "optim.v.<name>", step, seed, best loss. */
+/* Saves model and training state: moments "optim.m.<name>", "optim.v.<name>", step, seed, best loss. A best
+   that is NaN is saved as infinity, which is none. */
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Loads that state into an open trainer whose model has the same configuration. The trainer keeps its own configuration; where it
    is the saved one (metadata "trainer.<field>") and the tokens are the same, the run continues bit for bit. A model that looks into
@@ -1824,8 +1825,8 @@ CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const 
    `search` is NULL afterwards. Errors: NOT_FOUND, IO, FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
 CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path, int map);
 
-/* Reads a file as a token stream of `width` bytes a token (1: text as bytes). Errors: NOT_FOUND, IO, FORMAT (size not a multiple
-   of width), MEMORY. */
+/* Reads a file as a token stream of `width` bytes a token (1: text as bytes). Errors: NOT_FOUND, IO, FORMAT
+   (an empty file; a size that is not a multiple of width), MEMORY. */
 CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context, const char *path, int width);
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
@@ -14955,7 +14956,7 @@ static void cmha__add_state(cmha__bundle *bundle, const cmha_trainer *trainer) {
     cmha__add_note(bundle, "state.", "step", text);
     cmha__write_u64(trainer->seed, text);
     cmha__add_note(bundle, "state.", "seed", text);
-    cmha__write_real(trainer->best, text);
+    cmha__write_real(trainer->best <= (double)INFINITY ? trainer->best : (double)INFINITY, text);
     cmha__add_note(bundle, "state.", "best", text);
 }
 
@@ -15555,7 +15556,7 @@ static cmha_status cmha__read_tokens(cmha_tokens *tokens, cmha_context *ctx, con
                           width);
     if (size > (size_t)-1 / 2) return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: too large for this machine", cmha__short(path));
     data = cmha__take(ctx, (size_t)size);
-    if (size && !data)
+    if (!data)
         return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %lu bytes", cmha__short(path), (unsigned long)size);
     if (!cmha__file_read(fd, 0, data, (size_t)size)) {
         cmha_status status = cmha__io_fail(ctx, path, "reading failed");
@@ -15635,3 +15636,4 @@ CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, s
    WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
    COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE,
    ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */
+    if (!size) return cmha__fail(ctx, CMHA_ERR_FORMAT, "%s: it is empty", cmha__short(path));

@@ -476,6 +476,22 @@ static void wrong_states(void) {
 }
 
 /* strict off: what fits is taken, the rest stays, and the log tells */
+/* Whatever the best loss is, a saved state is read again; no number is no best loss. */
+static void best_losses(void) {
+    const double best[] = {0, -1.5, 5e-324, DBL_MAX, HUGE_VAL, -HUGE_VAL, (double)NAN, -(double)NAN};
+    size_t i;
+    for (i = 0; i < sizeof best / sizeof *best; i++) {
+        double want = best[i] == best[i] ? best[i] : HUGE_VAL;
+        trainer.best = best[i];
+        CHECK_OK(cmha_trainer_save(&trainer, path_of("altered")));
+        trainer.best = 13;
+        CHECK_THAT(read_trainer(path_of("altered")), "a best loss of %g: %s", best[i], error);
+        CHECK_THAT(trainer.best >= want && trainer.best <= want, "a best loss of %g comes back as %g",
+                   best[i], trainer.best);
+        put_back();
+    }
+}
+
 static void intersection(void) {
     cmha_model full;
     cmha_parameter *p;
@@ -758,6 +774,8 @@ static cmha_status save_with_limit(const char *path) {
     setrlimit(RLIMIT_FSIZE, &old); /* before anything is printed */
     return s;
 }
+    put(path_of("odd"), "", 0);
+    refused("no tokens", path_of("odd"), 5, 6);
 
 static cmha_status save_as_nobody(const char *path) {
     cmha_status s = as_nobody() ? cmha_model_save(&model, path) : CMHA_OK;
@@ -858,7 +876,7 @@ int main(int argc, char **argv) {
     CHECK_OK(cmha_context_init(&context, &config));
     open_model();
     broken_headers(), unusual_headers(), depths_and_lengths(), crowds();
-    wrong_models(), wrong_states(), intersection();
+    wrong_models(), wrong_states(), best_losses(), intersection();
     truncations(), flips();
     shrinking(), shrunk_later(), little_memory();
     places(), holes(), texts(), writing();
