@@ -1818,11 +1818,15 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
 /* A knowledge base as a safetensors file: vectors and features [n, 2 d_r], and where the base has them ids [n] (I64), text_begin
    [n + 1] (I64) and texts (U8); metadata "identity", a decimal number. Errors: IO, MEMORY, STATE. */
 CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
-/* Opens a base from such a file, checked whole: sizes, order of the texts, finite vectors, features that are the vectors'
-   phasors, and the identity, which is computed again. Only `vectors` must be there (F32, F64, F16 or BF16): a file from elsewhere
-   needs no more. map = 1: vectors and features stay in the file, mapped into memory, where system and file allow it (POSIX,
-   little endian, dtype that of cmha_real); nobody may shorten or change the file meanwhile. Else, or map = 0, they are read.
-   `search` is NULL afterwards. Errors: NOT_FOUND, IO, FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
+/* Opens a base from such a file, checked whole: sizes, order of the texts, finite vectors, features that are
+   the vectors' phasors, and the identity, which is computed again. Only `vectors` must be there (F32, F64,
+   F16 or BF16): a file from elsewhere needs no more. map = 0: all is read. map = 1: vectors and features stay
+   in the file, mapped into memory, where system and file allow it (POSIX, little endian, dtype that of
+   cmha_real; else they are read). From the beginning of this call until the base is closed nobody may then
+   write into the file. If it gets shorter, the system ends the process (SIGBUS) where the base is used, and
+   no status can say so; if its numbers change, the base changes. A save to the same path is no such writing:
+   it replaces the file, and the base keeps the old one. `search` is NULL afterwards. Errors: NOT_FOUND, IO,
+   FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
 CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path, int map);
 
 /* Reads a file as a token stream of `width` bytes a token (1: text as bytes). Errors: NOT_FOUND, IO, FORMAT
