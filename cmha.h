@@ -1803,15 +1803,24 @@ typedef struct cmha_archive_item {
     const char *dtype; /* NULL = cmha_real's, F32 or F64; else "I64" or "U8", and data points at int64_t or bytes */
 } cmha_archive_item;
 
-/* Writes a file: to path + ".tmp", flushed to the disk, then renamed over path, so that a crash leaves the old file or the new
-   one. metadata [2 * n_metadata] of key, value. Errors: IO, MEMORY. */
+/* Writes a safetensors file, as every save here does: to a file of its own in the folder of `path`, flushed
+   to the disk, then renamed over `path`. metadata [2 * n_metadata] of key, value. Errors: IO, MEMORY.
+     - A crash leaves the old file or the new one. Of several writers at once the last one's stays, whole.
+     - A link at `path` stays; the file that it names is replaced, or made. Only a regular file is replaced,
+       and the new one has its permissions. (On Windows links and permissions are not looked at.)
+     - A failure leaves nothing behind. A file larger than the process may write (RLIMIT_FSIZE) is a failure,
+       not a signal.
+     - A process that is killed leaves nothing where files need no name while they are written (Linux, most
+       file systems), but for the moment before the renaming; then, and elsewhere at any time, it leaves
+       cmha-XXXXXXXX.tmp in that folder, which may be deleted. */
 CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path, const cmha_archive_item *items, size_t n_items,
                                         const char *const *metadata, size_t n_metadata);
 
 /* Parameters under their names, configuration as metadata "cfg.<field>", the identity of its knowledge base as "knowledge". */
 CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
-/* Opens a model from a file written by cmha_model_save or cmha_trainer_save. Every name, dtype and shape is checked against
-   the configuration before a weight is read. Errors: NOT_FOUND, IO, FORMAT, SHAPE, MEMORY. */
+/* Opens a model from a file written by cmha_model_save or cmha_trainer_save. Every name, dtype and shape is
+   checked against the configuration before a weight is read. Errors: NOT_FOUND, IO, FORMAT (a file without a
+   configuration, for instance, whose weights may be for cmha_model_read), SHAPE, MEMORY. */
 CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path);
 /* Reads weights, whoever wrote them, into a model that is open: tensors of the parameters' names, F64, F32, F16 or BF16.
    Metadata is not read. strict = 1: every parameter must be there in its shape, and there must be no other tensors (a
@@ -1820,7 +1829,8 @@ CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, c
    an error the model is bit for bit as it was; while it reads, the weights are in memory twice. Errors: NOT_FOUND, IO, FORMAT,
    SHAPE, MEMORY, STATE. */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
-/* Model and training state: moments "optim.m.<name>", "optim.v.<name>", step, seed, best loss. */
+/* Saves model and training state: moments "optim.m.<name>", "optim.v.<name>", step, seed, best loss. A best
+   that is NaN is saved as infinity, which is none. */
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Loads that state into an open trainer whose model has the same configuration. The trainer keeps its own configuration; where it
    is the saved one (metadata "trainer.<field>") and the tokens are the same, the run continues bit for bit. A model that looks into
@@ -1831,15 +1841,19 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
 /* A knowledge base as a safetensors file: vectors and features [n, 2 d_r], and where the base has them ids [n] (I64), text_begin
    [n + 1] (I64) and texts (U8); metadata "identity", a decimal number. Errors: IO, MEMORY, STATE. */
 CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
-/* Opens a base from such a file, checked whole: sizes, order of the texts, finite vectors, features that are the vectors'
-   phasors, and the identity, which is computed again. Only `vectors` must be there (F32, F64, F16 or BF16): a file from elsewhere
-   needs no more. map = 1: vectors and features stay in the file, mapped into memory, where system and file allow it (POSIX,
-   little endian, dtype that of cmha_real); nobody may shorten or change the file meanwhile. Else, or map = 0, they are read.
-   `search` is NULL afterwards. Errors: NOT_FOUND, IO, FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
+/* Opens a base from such a file, checked whole: sizes, order of the texts, finite vectors, features that are
+   the vectors' phasors, and the identity, which is computed again. Only `vectors` must be there (F32, F64,
+   F16 or BF16): a file from elsewhere needs no more. map = 0: all is read. map = 1: vectors and features stay
+   in the file, mapped into memory, where system and file allow it (POSIX, little endian, dtype that of
+   cmha_real; else they are read). From the beginning of this call until the base is closed nobody may then
+   write into the file. If it gets shorter, the system ends the process (SIGBUS) where the base is used, and
+   no status can say so; if its numbers change, the base changes. A save to the same path is no such writing:
+   it replaces the file, and the base keeps the old one. `search` is NULL afterwards. Errors: NOT_FOUND, IO,
+   FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
 CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path, int map);
 
-/* Reads a file as a token stream of `width` bytes a token (1: text as bytes). Errors: NOT_FOUND, IO, FORMAT (size not a multiple
-   of width), MEMORY. */
+/* Reads a file as a token stream of `width` bytes a token (1: text as bytes). Errors: NOT_FOUND, IO, FORMAT
+   (an empty file; a size that is not a multiple of width), MEMORY. */
 CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context, const char *path, int width);
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
@@ -1867,8 +1881,10 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #include <sys/types.h>
 #ifdef _WIN32
 #include <io.h>
+#include <process.h>
 #else
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #endif
 #ifdef _OPENMP
@@ -1909,8 +1925,13 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
 /* -std=c99 hides these; we cannot choose the feature macros, since the user may have included system headers before us. */
 #if !defined(__cplusplus) && defined(__STRICT_ANSI__) && !defined(_WIN32)
+extern int fchmod(int fd, mode_t mode);
 extern int fsync(int fd);
+extern ssize_t readlink(const char *path, char *to, size_t bytes);
 extern int setenv(const char *name, const char *value, int replace);
+#ifdef __linux__
+extern int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags);
+#endif
 #endif
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -13967,11 +13988,15 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 #define CMHA__FILE_PLACE long long
 #define CMHA__FILE_ABOUT struct _stat64 /* plain fstat has 32 bits for the size there */
 #define CMHA__FILE_STAT _fstat64
+#define CMHA__PATH_STAT _stat64
 #define CMHA__READ_FILE(fd, to, n) _read(fd, to, (unsigned)(n))
 #define CMHA__WRITE_FILE(fd, from, n) _write(fd, from, (unsigned)(n))
 #define CMHA__FLUSH_FILE _commit
 #define CMHA__FILE_FLAGS (_O_BINARY | _O_NOINHERIT)
 #define CMHA__FILE_MODE (_S_IREAD | _S_IWRITE)
+#define CMHA__PROCESS _getpid
+#define CMHA__SEPARATORS "/\\:"
+#define CMHA__READ_LINK(path, to, n) (-1)
 #ifdef __cplusplus
 extern "C"
 #endif
@@ -13983,6 +14008,7 @@ __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to
 #define CMHA__FILE_PLACE off_t
 #define CMHA__FILE_ABOUT struct stat
 #define CMHA__FILE_STAT fstat
+#define CMHA__PATH_STAT stat
 #define CMHA__READ_FILE(fd, to, n) read(fd, to, n)
 #define CMHA__WRITE_FILE(fd, from, n) write(fd, from, n)
 #define CMHA__FLUSH_FILE fsync
@@ -13992,6 +14018,15 @@ __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to
 #define CMHA__FILE_FLAGS O_NONBLOCK
 #endif
 #define CMHA__FILE_MODE 0666
+#define CMHA__PROCESS getpid
+#define CMHA__SEPARATORS "/"
+#define CMHA__READ_LINK readlink
+#if defined(__linux__) && defined(O_TMPFILE)
+#define CMHA__NAMELESS O_TMPFILE
+#elif defined(__linux__) && defined(__O_TMPFILE) /* glibc has the other name only under _GNU_SOURCE */
+#define CMHA__NAMELESS __O_TMPFILE
+#endif
+enum { CMHA__HERE = -100, CMHA__FOLLOW = 0x400 }; /* AT_FDCWD and AT_SYMLINK_FOLLOW, which -std=c99 hides */
 #endif
 
 enum { CMHA__FILE_PIECE = 1 << 26 }; /* one read or write asks for no more: systems limit it */
@@ -14022,6 +14057,7 @@ static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status 
 static cmha_status cmha__file_open(cmha_context *ctx, const char *path, int *fd, uint64_t *size) {
     CMHA__FILE_ABOUT about;
     int file = CMHA__OPEN_FILE(path, O_RDONLY | CMHA__FILE_FLAGS), regular;
+    *fd = -1, *size = 0; /* GCC does not see that callers look at neither after a failure */
     if (file < 0) return cmha__io_fail(ctx, path, "cannot be opened");
     regular = CMHA__FILE_STAT(file, &about) == 0 && S_ISREG(about.st_mode);
     *size = regular ? (uint64_t)CMHA__SEEK_FILE(file, 0, SEEK_END) : 0;
@@ -14074,26 +14110,6 @@ static int cmha__file_replace(const char *from, const char *to) {
     return 0;
 #else
     return rename(from, to) == 0;
-#endif
-}
-
-/* Makes the renaming itself last. Some file systems cannot flush a directory; then there is nothing more to do. */
-static void cmha__flush_folder(cmha_context *ctx, const char *path) {
-#ifdef _WIN32
-    (void)ctx, (void)path;
-#else
-    const char *slash = strrchr(path, '/');
-    size_t length = slash ? (size_t)(slash - path) + 1 : 1;
-    char folder[4096]; /* systems open no longer paths; and memory that runs out here would go unnoticed */
-    int fd;
-    (void)ctx;
-    if (length >= sizeof folder) return;
-    memcpy(folder, slash ? path : ".", length);
-    folder[length] = 0;
-    fd = open(folder, O_RDONLY | CMHA__FILE_FLAGS);
-    if (fd < 0) return;
-    (void)fsync(fd);
-    close(fd);
 #endif
 }
 
@@ -14806,51 +14822,159 @@ static int cmha__write_words(int fd, const void *data, size_t n, size_t width) {
     return 1;
 }
 
-/* The whole file at `path`, flushed to the disk and closed; 0 leaves the reason in errno, and no file that it has begun. */
-static int cmha__write_file(const char *path, const cmha__writer *header, const cmha_archive_item *items, size_t n_items) {
-    unsigned char length[8];
-    int fd = CMHA__OPEN_FILE(path, O_WRONLY | O_CREAT | O_TRUNC | CMHA__FILE_FLAGS, CMHA__FILE_MODE), good, why;
+enum { CMHA__PATH = 4096, CMHA__LINKS = 40 }; /* systems open no longer paths and follow no more links */
+
+/* Holds a file that is being written. Until it is whole it lies in the folder of the one that it replaces,
+   without a name where the system has such files (of which nothing is left when the process dies), else under
+   its own name. */
+typedef struct cmha__output {
+    char path[CMHA__PATH], beside[CMHA__PATH + 32]; /* what is replaced; its folder and the own name */
+    size_t folder;                                  /* characters of the folder, with which both begin */
+    int mode, replaces;                             /* permissions; 1 = those of an old file */
+    cmha__writer header;
+    const cmha_archive_item *items;
+    size_t n_items;
+} cmha__output;
+
+/* Copies `path` or, where it is a link, what the last link names, so that links stay. 0 leaves the reason in
+   errno. */
+static int cmha__output_follow(cmha__output *o, const char *path) {
+    size_t n = strlen(path), begin, links;
+    for (links = 0; links < CMHA__LINKS; links++) {
+        begin = path[0] == '/' ? 0 : o->folder; /* a link counts from its folder */
+        if (begin + n >= CMHA__PATH) return errno = ENAMETOOLONG, 0;
+        memcpy(o->path + begin, path, n);
+        o->path[o->folder = begin + n] = 0;
+        while (o->folder && !strchr(CMHA__SEPARATORS, o->path[o->folder - 1])) o->folder--;
+        n = (size_t)CMHA__READ_LINK(o->path, o->beside, CMHA__PATH);
+        if (n == (size_t)-1) return 1;
+        path = o->beside;
+    }
+    return errno = ELOOP, 0;
+}
+
+/* Finds what is to be replaced. Only a regular file ever is. */
+static cmha_status cmha__output_find(cmha__output *o, cmha_context *ctx, const char *path) {
+    CMHA__FILE_ABOUT about;
+    memset(o, 0, offsetof(cmha__output, header));
+    o->replaces = CMHA__PATH_STAT(path, &about) == 0;
+    if (o->replaces && !S_ISREG(about.st_mode))
+        return cmha__fail(ctx, CMHA_ERR_IO, "%s: cannot be replaced: not a regular file", cmha__short(path));
+    if ((!o->replaces && errno != ENOENT) || !cmha__output_follow(o, path))
+        return cmha__io_fail(ctx, path, "cannot be written");
+    o->mode = o->replaces ? (int)(about.st_mode & 0777) : CMHA__FILE_MODE;
+    memcpy(o->beside, o->path, o->folder);
+    o->beside[o->folder] = 0;
+    return CMHA_OK;
+}
+
+/* Checks that the process may write so large a file: at the limit a signal (SIGXFSZ) would end it. 0 = EFBIG.
+   */
+static int cmha__output_fits(const cmha__output *o) {
+#ifdef _WIN32
+    (void)o;
+#else
+    uint64_t bytes = 8 + o->header.used;
+    struct rlimit limit;
     size_t i;
-    if (fd < 0) return 0;
-    cmha__bytes_put(length, header->used, 8);
-    good = cmha__file_write(fd, length, 8) && cmha__file_write(fd, header->text, header->used);
-    for (i = 0; good && i < n_items; i++)
-        good = cmha__write_words(fd, items[i].data, cmha__item_count(&items[i]), cmha__item_width(&items[i]));
+    for (i = 0; i < o->n_items; i++) bytes += cmha__item_count(&o->items[i]) * cmha__item_width(&o->items[i]);
+    errno = EFBIG;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        return bytes <= (uint64_t)limit.rlim_cur;
+#endif
+    return 1;
+}
+
+/* Gives a file a name in its folder that nothing has, no link either: the open file fd or, fd = -1, a new
+   one. Returns its descriptor; -1 leaves the reason in errno. */
+static int cmha__output_name(cmha__output *o, int fd) {
+    cmha_rng rng = cmha_rng_make((uint64_t)CMHA__PROCESS(), (uint64_t)(uintptr_t)o);
+    char *name = o->beside + o->folder;
+    int got, tries = 0;
+    do {
+        snprintf(name, 32, "cmha-%08lx.tmp", (unsigned long)(cmha_rng_next(&rng) >> 32));
+        if (fd < 0) got = CMHA__OPEN_FILE(o->beside, O_WRONLY | O_CREAT | O_EXCL | CMHA__FILE_FLAGS, o->mode);
+#ifdef CMHA__NAMELESS
+        else {
+            char self[32];
+            snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+            got = linkat(CMHA__HERE, self, CMHA__HERE, o->beside, CMHA__FOLLOW) == 0 ? fd : -1;
+        }
+#endif
+    } while (got < 0 && errno == EEXIST && ++tries < 1000);
+    if (got < 0) *name = 0;
+    return got;
+}
+
+/* Writes the file, flushes it to the disk, gives it a name if it has none, and closes it: 1 = done. Else no
+   file is left, and errno has the reason; -1 = only the name failed. */
+static int cmha__output_fill(cmha__output *o, int fd) {
+    unsigned char length[8];
+    int good, why;
+    size_t i;
+#ifndef _WIN32
+    if (o->replaces) (void)!fchmod(fd, (mode_t)o->mode); /* some of which the umask has taken */
+#endif
+    cmha__bytes_put(length, o->header.used, 8);
+    good = cmha__file_write(fd, length, 8) && cmha__file_write(fd, o->header.text, o->header.used);
+    for (i = 0; good && i < o->n_items; i++)
+        good = cmha__write_words(fd, o->items[i].data, cmha__item_count(&o->items[i]),
+                                 cmha__item_width(&o->items[i]));
     if (good) good = CMHA__FLUSH_FILE(fd) == 0;
+    if (good && !o->beside[o->folder] && cmha__output_name(o, fd) < 0) good = -1;
     why = errno;
-    if (CMHA__CLOSE_FILE(fd) != 0 && good) good = 0, why = errno;
-    if (!good) (void)remove(path);
+    if (CMHA__CLOSE_FILE(fd) != 0 && good > 0) good = 0, why = errno;
+    if (good <= 0 && o->beside[o->folder]) (void)remove(o->beside);
     errno = why;
     return good;
 }
 
-/* Writes beside the old file and renames; header and name of the new file are ready. */
-static cmha_status cmha__write_and_rename(cmha_context *ctx, const char *path, const char *beside, const cmha__writer *header,
-                                          const cmha_archive_item *items, size_t n_items) {
-    struct stat about;
-    cmha_status status;
-    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode))
-        return cmha__fail(ctx, CMHA_ERR_IO, "%s: cannot be replaced: not a regular file", cmha__short(path));
-    if (stat(beside, &about) == 0 && !S_ISREG(about.st_mode))
-        return cmha__fail(ctx, CMHA_ERR_IO, "%s: cannot be replaced: not a regular file", cmha__short(beside));
-    errno = 0;
-    if (cmha__write_file(beside, header, items, n_items)) {
-        if (cmha__file_replace(beside, path)) {
-            cmha__flush_folder(ctx, path);
-            return CMHA_OK;
-        }
+/* Writes the whole file under the name o->beside. 0 leaves the reason in errno, and no file. */
+static int cmha__output_write(cmha__output *o) {
+    int fd, done = -1;
+    if (!cmha__output_fits(o)) return 0;
+#ifdef CMHA__NAMELESS
+    fd = open(o->folder ? o->beside : ".", CMHA__NAMELESS | O_WRONLY | CMHA__FILE_FLAGS, o->mode);
+    if (fd >= 0) done = cmha__output_fill(o, fd); /* without /proc it gets no name */
+#endif
+    if (done >= 0) return done;
+    fd = cmha__output_name(o, -1);
+    return fd >= 0 && cmha__output_fill(o, fd);
+}
+
+/* Makes the renaming itself last. Some file systems cannot flush a folder; then there is nothing more to do.
+   */
+static void cmha__flush_folder(cmha__output *o) {
+#ifdef _WIN32
+    (void)o;
+#else
+    int fd;
+    o->beside[o->folder] = 0;
+    fd = open(o->folder ? o->beside : ".", O_RDONLY | CMHA__FILE_FLAGS);
+    if (fd < 0) return;
+    (void)fsync(fd);
+    close(fd);
+#endif
+}
+
+/* Writes the file and puts it in its place; its contents are ready. */
+static cmha_status cmha__output_put(cmha__output *o, cmha_context *ctx, const char *path) {
+    cmha_status status = cmha__output_find(o, ctx, path);
+    if (status == CMHA_OK) {
+        int written = cmha__output_write(o);
+        if (written && cmha__file_replace(o->beside, o->path)) return cmha__flush_folder(o), CMHA_OK;
         status = cmha__io_fail(ctx, path, "writing failed");
-        (void)remove(beside);
-    } else status = cmha__io_fail(ctx, path, "writing failed");
+        if (written) (void)remove(o->beside);
+    }
     return status == CMHA_ERR_NOT_FOUND ? CMHA_ERR_IO : status; /* no such folder */
 }
 
 CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path, const cmha_archive_item *items, size_t n_items,
                                         const char *const *metadata, size_t n_metadata) {
     cmha__writer header;
+    cmha__output *output;
     cmha_status status;
-    size_t room, length;
-    char *beside;
+    size_t room;
     if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: context or path is NULL");
     if (!context->open) return CMHA_ERR_STATE;
     if ((status = cmha__check_contents(context, items, n_items, metadata, n_metadata)) != CMHA_OK) return status;
@@ -14859,19 +14983,17 @@ CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
     cmha__emit_header(&header, items, n_items, metadata, n_metadata);
     room = header.used;
     header.used = 0;
-    length = strlen(path);
     header.text = (char *)cmha__take(context, room);
-    beside = (char *)cmha__take(context, length + 5);
-    if (header.text && beside) {
+    output = (cmha__output *)cmha__take(context, sizeof *output);
+    if (header.text && output) {
         cmha__emit_header(&header, items, n_items, metadata, n_metadata);
-        memcpy(beside, path, length);
-        memcpy(beside + length, ".tmp", 5);
+        output->header = header, output->items = items, output->n_items = n_items;
         if (room > 100000000)
             status = cmha__fail(context, CMHA_ERR_OVERFLOW, "%s: its header would exceed 100 MB", cmha__short(path));
-        else status = cmha__write_and_rename(context, path, beside, &header, items, n_items);
+        else status = cmha__output_put(output, context, path);
     } else status = cmha__fail(context, CMHA_ERR_MEMORY, "%s: no memory for its header", cmha__short(path));
     cmha__give(context, header.text, room);
-    cmha__give(context, beside, length + 5);
+    cmha__give(context, output, sizeof *output);
     return status;
 }
 
@@ -14968,7 +15090,7 @@ static void cmha__add_state(cmha__bundle *bundle, const cmha_trainer *trainer) {
     cmha__add_note(bundle, "state.", "step", text);
     cmha__write_u64(trainer->seed, text);
     cmha__add_note(bundle, "state.", "seed", text);
-    cmha__write_real(trainer->best, text);
+    cmha__write_real(trainer->best <= (double)INFINITY ? trainer->best : (double)INFINITY, text);
     cmha__add_note(bundle, "state.", "best", text);
 }
 
@@ -15007,19 +15129,24 @@ CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) 
 
 /* ---- loading them ---- */
 
-/* The model configuration in the metadata, defaults where it is silent; options of a later version are refused. */
+/* Reads the model's configuration from the metadata. An option that is not there has its default, one of a
+   later version is refused, and a file without any is not ours. */
 static cmha_status cmha__archive_config(const cmha_archive *archive, cmha_model_config *config) {
-    size_t i;
+    size_t i, found = 0;
     cmha_config_defaults(cmha_model_table(), config);
     for (i = 0; i < archive->n_metadata; i++) {
         char line[sizeof archive->context->detail];
         const char *name = archive->metadata[2 * i], *value = archive->metadata[2 * i + 1];
         if (strncmp(name, "cfg.", 4) != 0) continue;
+        found++;
         if (cmha_config_set(archive->context, cmha_model_table(), config, name + 4, value) == CMHA_OK) continue;
         memcpy(line, archive->context->detail, sizeof line);
         return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: %s", cmha__short(archive->path), line);
     }
-    return CMHA_OK;
+    if (found) return CMHA_OK;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT,
+                      "%s: it holds no configuration of ours (metadata cfg.*); another program wrote it",
+                      cmha__short(archive->path));
 }
 
 /* Names for an error line: as many as fit, then how many more there are. */
@@ -15558,12 +15685,13 @@ CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context
 
 static cmha_status cmha__read_tokens(cmha_tokens *tokens, cmha_context *ctx, const char *path, int fd, uint64_t size, int width) {
     void *data;
+    if (!size) return cmha__fail(ctx, CMHA_ERR_FORMAT, "%s: it is empty", cmha__short(path));
     if (size % (uint64_t)width)
         return cmha__fail(ctx, CMHA_ERR_FORMAT, "%s: its size is not a multiple of %d, the bytes of a token", cmha__short(path),
                           width);
     if (size > (size_t)-1 / 2) return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: too large for this machine", cmha__short(path));
     data = cmha__take(ctx, (size_t)size);
-    if (size && !data)
+    if (!data)
         return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %lu bytes", cmha__short(path), (unsigned long)size);
     if (!cmha__file_read(fd, 0, data, (size_t)size)) {
         cmha_status status = cmha__io_fail(ctx, path, "reading failed");

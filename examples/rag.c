@@ -206,7 +206,7 @@ static void read_passages(const char *path) {
 }
 
 static void load_passages(const char *path) {
-    check(cmha_knowledge_load(&base, &ctx, path, 1));
+    check(cmha_knowledge_load(&base, &ctx, path, 0)); /* read: a mapped file that shrinks would end the program */
     if (!base.n || !base.texts) complain(1, "a base without passages: ", path);
     passages.n = base.n, passages.at = take(base.n, sizeof *passages.at);
     for (size_t i = 0; i < base.n; i++) passages.at[i].at = cmha_knowledge_text(&base, i, &passages.at[i].n);

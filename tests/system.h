@@ -2,6 +2,7 @@
 #ifndef SYSTEM_H
 #define SYSTEM_H
 
+#include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +33,20 @@ static inline int system_make_folder(const char *path) {
 #else
     return mkdir(path, 0700) == 0;
 #endif
+}
+
+/* Finds a file that a save has left in a folder under its own name: the path of one in found [room]; 0 =
+   there is none */
+static inline int system_left(const char *folder, char *found, size_t room) {
+    DIR *all = opendir(folder);
+    struct dirent *entry = NULL;
+    while (all && (entry = readdir(all)) != NULL) {
+        size_t n = strlen(entry->d_name);
+        if (n > 4 && !strncmp(entry->d_name, "cmha-", 5) && !strcmp(entry->d_name + n - 4, ".tmp")) break;
+    }
+    if (entry) snprintf(found, room, "%s/%s", folder, entry->d_name);
+    if (all) closedir(all);
+    return entry != NULL;
 }
 
 /* A FIFO that no test may wait for: the program is stopped after 20 seconds, until system_fifo_end. 1 = made */

@@ -6,10 +6,12 @@
 #define _GNU_SOURCE /* unshare */
 #define _DARWIN_C_SOURCE
 #include "models.h"
+#include "system.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -53,6 +55,11 @@ static unsigned char *contents(const char *path, size_t *n) {
     return bytes;
 }
 
+static void put(const char *path, const void *bytes, size_t n) {
+    FILE *file = fopen(path, "wb");
+    if (!file || fwrite(bytes, 1, n, file) != n || fclose(file)) exit(3);
+}
+
 static int same_files(const char *a, const char *b) {
     size_t n, m;
     unsigned char *x = contents(a, &n), *y = contents(b, &m);
@@ -76,10 +83,14 @@ static void pause_for(double seconds) {
 
 /* ------------------------------------------------ the system calls of a save ------------------------------------------------ */
 
-/* This program has its own write, fsync, rename and close, which do as the system's do unless a fault is set: then the call number
-   `at` (counted from 1) fails with `error`, or the process dies in it, a write being half done. */
+/* This program has its own write, fsync, linkat, rename and close, which do as the system's do unless a fault
+   is set: then the call number `at` (counted from 1) fails with `error`, or the process dies in it, a write
+   being half done. */
 enum { NO_FAULT, COUNT, FAIL, DIE, INTERRUPT };
 static struct { int mode, at, error, calls; char trace[1024]; } fault;
+/* It has its own open too: without files that have no name, and where somebody puts a link under the next
+   names. */
+static struct { int named, planted; } place;
 
 #ifdef __linux__
 /* Notes a call; 1 = it shall not go through */
@@ -105,6 +116,28 @@ ssize_t write(int fd, const void *from, size_t n) {
     put = writev(fd, &piece, 1);
     if (fault.mode == DIE && fault.calls == fault.at) raise(SIGKILL);
     return put;
+}
+
+/* What is in the way of a save: a link to a file of somebody's */
+static void plant(const char *path) {
+    if (place.planted > 0 && strstr(path, "/cmha-") && !symlink("victim", path)) place.planted--;
+}
+
+int open(const char *path, int flags, ...) {
+    int nameless = (flags & O_TMPFILE) == O_TMPFILE;
+    mode_t mode = 0;
+    va_list list;
+    va_start(list, flags);
+    if (flags & O_CREAT || nameless) mode = (mode_t)va_arg(list, int);
+    va_end(list);
+    if (nameless && place.named) return errno = EOPNOTSUPP, -1;
+    if (flags & O_CREAT) plant(path);
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags) {
+    plant(to);
+    return struck('l', 0) ? -1 : (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
 }
 
 int fsync(int fd) {
@@ -181,10 +214,12 @@ static void say(int fd, int kind, size_t step) {
     if (write(fd, &m, sizeof m) != (ssize_t)sizeof m) _exit(5);
 }
 
-/* The program that is killed: trains from `path`, where that exists, and saves there every few steps. fault_at > 0: it dies in that
-   system call of its first save. */
-static int train(const char *path, int fd, int fault_at) {
+/* The program that is killed: trains from `path`, where that exists, and saves there every few steps.
+   fault_at > 0: it dies in that system call of its first save. named = 1: what it writes has a name from the
+   start. */
+static int train(const char *path, int fd, int fault_at, int named) {
     run r;
+    place.named = named;
     run_open(&r);
     if (there(path) && !CHECK_OK(cmha_trainer_load(&r.trainer, path))) return 4;
     while (r.trainer.step < STEPS) {
@@ -202,19 +237,19 @@ static int train(const char *path, int fd, int fault_at) {
 }
 
 /* Starts this program as a run; its messages come out of *fd. */
-static pid_t start(const char *path, int fault_at, int *fd) {
-    char place[16], at[16];
+static pid_t start(const char *path, int fault_at, int named, int *fd) {
+    char out[16], at[16];
     int ends[2];
     pid_t child;
     fflush(stdout);
     if (pipe(ends)) exit(3);
-    snprintf(place, sizeof place, "%d", ends[1]);
+    snprintf(out, sizeof out, "%d", ends[1]);
     snprintf(at, sizeof at, "%d", fault_at);
     child = fork();
     if (child < 0) exit(3);
     if (child == 0) {
         close(ends[0]);
-        execlp(program, program, "train", path, place, at, (char *)NULL);
+        execlp(program, program, "train", path, out, at, named ? "1" : "0", (char *)NULL);
         _exit(6);
     }
     close(ends[1]);
@@ -226,6 +261,7 @@ static int listen_to(int fd, message *m) { return read(fd, m, sizeof *m) == (ssi
 
 /* ----------------------------------------------------------- the kills ----------------------------------------------------------- */
 
+static int nameless;                       /* 1 = the system has files without a name, and names them late */
 static uint64_t hashes[STEPS / EVERY + 1]; /* of the states a run that nobody kills has at its saves */
 static double run_time, save_time;         /* what a run and a save take, roughly */
 
@@ -238,7 +274,7 @@ static void reference(run *r) {
     hashes[0] = state_hash(r);
     while (r->trainer.step < STEPS) run_steps(r, EVERY), hashes[r->trainer.step / EVERY] = state_hash(r);
     CHECK_OK(cmha_trainer_save(&r->trainer, path_of("here")));
-    child = start(path_of("whole"), 0, &fd);
+    child = start(path_of("whole"), 0, 0, &fd);
     for (begin = now(); listen_to(fd, &m); at = m.time)
         if (m.kind == END) save_time += m.time - at, saves++;
     run_time = now() - begin;
@@ -251,7 +287,8 @@ static void reference(run *r) {
 
 /* A run from nothing to its end, through as many lives as it takes */
 typedef struct chain {
-    int kills, inside, beside, lives; /* kills; those inside a save, and those that left a half-written file beside */
+    int kills, inside, beside, lives; /* kills; those inside a save, and those that left a file beside */
+    int named;                        /* what is being written has a name; changes from life to life */
     size_t done, saved;               /* steps and saves that this run has told of */
     size_t worst;                     /* most steps that a kill has cost */
 } chain;
@@ -271,11 +308,24 @@ static void wait_for_the_moment(int fd, chain *c, message *last) {
     pause_for((check_random() + 1) / 2 * save_time);
 }
 
+/* Removes the files that saves have left, and counts them. A file that got its name late (named = 0) is
+   whole. */
+static int swept(run *r, int named) {
+    char left[400];
+    int n = 0;
+    for (; system_left(folder, left, sizeof left); n++) {
+        CHECK_THAT(named || !cmha_trainer_load(&r->trainer, left), "a file is left that is not whole: %s",
+                   cmha_error(&r->context));
+        if (!CHECK(!remove(left))) break;
+    }
+    return n;
+}
+
 /* After a kill: what lies there, and is it what it has to be? */
 static void inspect(run *r, chain *c) {
     const char *path = path_of("killed");
     size_t step = 0;
-    c->beside += there(path_of("killed.tmp"));
+    c->beside += swept(r, c->named);
     if (there(path)) {
         if (!CHECK_THAT(!cmha_trainer_load(&r->trainer, path), "after kill %d: %s", c->kills, cmha_error(&r->context))) return;
         step = r->trainer.step;
@@ -291,7 +341,7 @@ static void inspect(run *r, chain *c) {
 static int live(run *r, chain *c, int kill_it) {
     message last;
     int fd, status = 0;
-    pid_t child = start(path_of("killed"), 0, &fd);
+    pid_t child = start(path_of("killed"), 0, c->named, &fd);
     memset(&last, 0, sizeof last);
     c->lives++;
     if (kill_it) wait_for_the_moment(fd, c, &last), kill(child, SIGKILL);
@@ -306,12 +356,12 @@ static int live(run *r, chain *c, int kill_it) {
         c->kills++;
         c->inside += last.kind == BEGIN;
         inspect(r, c);
-        c->done = 0;
+        c->done = 0, c->named = !c->named && nameless != 0;
         return 0;
     }
     CHECK_THAT(status == 0, "a resumed run ended with status %d", status);
     CHECK_THAT(same_files(path_of("whole"), path_of("killed")), "a run of %d lives ends in another file than one of one", c->lives);
-    CHECK(!there(path_of("killed.tmp")));
+    CHECK(!swept(r, c->named));
     remove(path_of("killed"));
     c->lives = 0, c->done = c->saved = 0;
     return 1;
@@ -326,9 +376,10 @@ static void kills(run *r) {
     chain c;
     int wanted = from_environment("CMHA_TEST_KILLS", check_quick() ? 12 : 100), runs = 0, failed = check_failed;
     memset(&c, 0, sizeof c);
+    c.named = !nameless;
     while (c.kills < wanted && check_failed < failed + 5) runs += live(r, &c, 1);
     while (check_failed < failed + 5 && !live(r, &c, 0)) continue;
-    printf("%d kills over %d runs: %d inside a save, %d of them with a file half written; a kill has cost at most %zu steps\n", c.kills,
+    printf("%d kills over %d runs: %d inside a save, %d left a file; at most %zu steps are lost\n", c.kills,
            runs + 1, c.inside, c.beside, c.worst);
     CHECK_THAT(c.inside * 20 >= wanted - 20, "only %d of %d kills fell inside a save", c.inside, c.kills);
 }
@@ -344,23 +395,27 @@ static cmha_status save_to(run *r, const char *name, int mode, int at, int error
 }
 
 #ifdef __linux__
-/* A save is writes, one fsync, close, rename, fsync and close of the folder, so that not even a loss of power finds the name without
-   the data; interrupted and partial writes go on. Returns the number of calls. */
+/* A save is writes, one fsync, the name if it is given late, close, rename, fsync and close of the folder, so
+   that not even a loss of power finds the name without the data; interrupted and partial writes go on.
+   Returns the number of calls. */
 static int order(run *r) {
     char *at = fault.trace;
     int calls;
     CHECK_OK(save_to(r, "calls", COUNT, 0, 0));
     calls = fault.calls;
     at += strspn(at, "w");
-    CHECK_THAT(at > fault.trace && !strcmp(at, "scrdc"), "the calls of a save are %s", fault.trace);
+    CHECK_THAT(at > fault.trace && !strcmp(at, place.named ? "scrdc" : "slcrdc"), "a save calls %s",
+               fault.trace);
     CHECK_OK(save_to(r, "interrupted", INTERRUPT, 0, 0));
     CHECK(fault.calls > calls && same_files(path_of("calls"), path_of("interrupted")));
     return calls;
 }
 
-/* Dies in the save after step EVERY with the checkpoint of another state there already: it holds until the rename, the new one from then on. */
+/* Dies in the save after step EVERY with the checkpoint of another state there already: it holds until the
+   rename, the new one from then on. What is left is the file that had a name. */
 static void death_in_every_call(run *r, int calls) {
-    int at, fd, status, step = check_quick() ? 7 : 1, renamed = calls - 2;
+    int at, fd, status, step = check_quick() || place.named ? 7 : 1;
+    int renamed = calls - 2, named = place.named ? 0 : calls - 4;
     message m;
     size_t n, found;
     unsigned char *old;
@@ -370,57 +425,175 @@ static void death_in_every_call(run *r, int calls) {
     old = contents(path_of("first"), &n);
     for (at = 1; at <= calls && check_failed < 20; at += at + step < renamed - 3 ? step : 1) {
         pid_t child;
-        FILE *file = fopen(path_of("dying"), "wb");
-        if (!file || fwrite(old, 1, n, file) != n || fclose(file)) exit(3);
-        child = start(path_of("dying"), at, &fd);
+        put(path_of("dying"), old, n);
+        child = start(path_of("dying"), at, place.named, &fd);
         while (listen_to(fd, &m)) continue;
         close(fd);
         CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        CHECK_THAT(swept(r, place.named) == (at > named && at <= renamed),
+                   "dead in call %d of %d: what is left", at, calls);
         if (!CHECK_THAT(!cmha_trainer_load(&r->trainer, path_of("dying")), "dead in call %d of %d: %s", at, calls,
                         cmha_error(&r->context))) continue;
         found = r->trainer.step;
         CHECK_THAT(found == (at < renamed + 1 ? 0 : EVERY) && state_hash(r) == hashes[found / EVERY],
                    "dead in call %d of %d, the checkpoint is of step %zu", at, calls, found);
-        CHECK(there(path_of("dying.tmp")) == (at <= renamed));
     }
     free(old);
     run_close(&fresh);
 }
 
-/* The same calls fail instead: the save says so in one line, the old checkpoint stays, nothing is left beside it. */
+/* The same calls fail instead: the save says so in one line, the old checkpoint stays, nothing is left beside
+   it. A name that is refused is no failure: the file is written again, under a name from the start. */
 static void failure_in_every_call(run *r, int calls) {
     static const int reasons[4] = {ENOSPC, EIO, EDQUOT, 0}; /* 0: a write that takes nothing and gives no reason */
     int at, i;
+    size_t n;
+    unsigned char *old = contents(path_of("interrupted"), &n);
     run_steps(r, 1);
+    CHECK_OK(save_to(r, "after", NO_FAULT, 0, 0));
     for (at = 1; at <= calls; at++) {
-        int harmless = at > calls - 2, writing = at <= calls - 5; /* the folder's fsync is a favour: not all systems have it */
-        for (i = 0; i < (writing ? 4 : 3); i++) {
-            cmha_status status = save_to(r, "calls", FAIL, at, reasons[i]);
+        int late = !place.named && at == calls - 4, harmless = late || at > calls - 2;
+        int writing = at < calls - 4 - !place.named; /* the folder's fsync is a favour of some systems */
+        for (i = 0; i < (place.named && nameless ? 1 : writing ? 4 : 3); i++) {
+            cmha_status status;
+            put(path_of("calls"), old, n);
+            status = save_to(r, "calls", FAIL, at, reasons[i]);
             if (harmless) CHECK_OK(status);
             else if (CHECK_THAT(status == CMHA_ERR_IO, "call %d of %d fails, the save says \"%s\"", at, calls, cmha_status_string(status)))
                 CHECK(strstr(cmha_error(&r->context), "calls") && !strchr(cmha_error(&r->context), '\n'));
-            CHECK(!there(path_of("calls.tmp")));
-            CHECK_THAT(same_files(path_of("calls"), path_of("interrupted")) == !harmless, "call %d of %d: the old file", at, calls);
+            CHECK(!swept(r, 1));
+            CHECK_THAT(same_files(path_of("calls"), path_of(harmless ? "after" : "interrupted")),
+                       "call %d of %d: the file", at, calls);
         }
     }
-    CHECK_OK(save_to(r, "calls", NO_FAULT, 0, 0));
+    free(old);
+}
+
+/* Links that somebody puts under the names a save would take: it takes others, and writes through none. */
+static void links_in_the_way(run *r) {
+    char path[400];
+    int n;
+    put(path_of("victim"), "precious", 8);
+    place.planted = 5;
+    CHECK_THAT(!save_to(r, "calls", NO_FAULT, 0, 0) && !place.planted, "%s", cmha_error(&r->context));
+    CHECK_OK(cmha_trainer_load(&r->trainer, path_of("calls")));
+    for (n = 0; system_left(folder, path, sizeof path); n++) {
+        struct stat about;
+        CHECK_THAT(!lstat(path, &about) && S_ISLNK(about.st_mode), "%s is no link", path);
+        if (!CHECK(!remove(path))) break;
+    }
+    CHECK_THAT(n == 5, "%d of 5 links are there", n);
+    put(path_of("calls"), "precious", 8);
+    CHECK_THAT(same_files(path_of("calls"), path_of("victim")), "a save writes through a link");
+    remove(path_of("victim"));
+}
+
+/* All of it, with files that get their name late (named = 0) and with files that have it from the start */
+static void system_calls(run *r, int named) {
+    int calls;
+    if (!named && !nameless) {
+        printf("SKIP there are no files without a name in %s\n", folder);
+        return;
+    }
+    place.named = named;
+    calls = order(r);
+    death_in_every_call(r, calls);
+    CHECK_OK(cmha_trainer_load(&r->trainer, path_of("interrupted")));
+    failure_in_every_call(r, calls);
+    links_in_the_way(r);
+    place.named = 0;
+}
+
+/* Are there files without a name in the folder, and can they be given one? */
+static int has_nameless(void) {
+    char self[32];
+    int fd = open(folder, O_TMPFILE | O_WRONLY, 0600), has;
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    has = fd >= 0 && !linkat(AT_FDCWD, self, AT_FDCWD, path_of("first"), AT_SYMLINK_FOLLOW);
+    if (fd >= 0) close(fd);
+    return has && !remove(path_of("first"));
 }
 #endif
 
+/* ---------------------------------------- two writers, one path ---------------------------------------- */
+
+/* The program that saves a checkpoint of one number, over and over for a second. Its exit status is 0 if
+   every save was done. */
+static int write_often(const char *path, const char *number) {
+    double end = now() + (check_quick() ? 0.4 : 1);
+    size_t i;
+    run r;
+    run_open(&r);
+    for (i = 0; i < r.model.size; i++) r.model.data[i] = (cmha_real)atoi(number);
+    for (i = 0; i < 2 * r.model.size; i++) r.trainer.moments[i] = (cmha_real)atoi(number);
+    r.trainer.step = (size_t)atoi(number);
+    do CHECK_THAT(!cmha_trainer_save(&r.trainer, path), "writer %s: %s", number, cmha_error(&r.context));
+    while (now() < end && !check_failed);
+    run_close(&r);
+    return check_failed ? 4 : 0;
+}
+
+/* Is everything that was loaded this one number? */
+static int is_all(const run *r, int number) {
+    size_t i, other = r->trainer.step != (size_t)number;
+    for (i = 0; i < r->model.size; i++) other += !(r->model.data[i] == (cmha_real)number);
+    for (i = 0; i < 2 * r->model.size; i++) other += !(r->trainer.moments[i] == (cmha_real)number);
+    return other == 0;
+}
+
+/* Two processes save to one path, and whoever reads there finds the whole file of one of them, at any moment.
+   */
+static void two_writers(run *r) {
+    const char *path = path_of("shared"), *const numbers[2] = {"1", "2"};
+    pid_t child[2];
+    int i, running = 2, status, loads = 0, of[3] = {0, 0, 0};
+    CHECK_OK(cmha_trainer_load(&r->trainer, path_of("here")));
+    CHECK_OK(cmha_trainer_save(&r->trainer, path));
+    fflush(stdout);
+    for (i = 0; i < 2; i++) {
+        child[i] = fork();
+        if (child[i] < 0) exit(3);
+        if (child[i] == 0) {
+            execlp(program, program, "write", path, numbers[i], (char *)NULL);
+            _exit(6);
+        }
+    }
+    while (running && check_failed < 20) {
+        if (!CHECK_THAT(!cmha_trainer_load(&r->trainer, path), "load %d: %s", loads, cmha_error(&r->context)))
+            continue;
+        loads++;
+        i = is_all(r, 1) ? 1 : is_all(r, 2) ? 2 : 0;
+        of[i]++;
+        CHECK_THAT(i || (!of[1] && !of[2] && state_hash(r) == hashes[STEPS / EVERY]),
+                   "load %d has numbers of two writers", loads);
+        while (running && waitpid(-1, &status, WNOHANG) > 0)
+            running--, CHECK_THAT(status == 0, "a writer could not save");
+    }
+    while (running-- && wait(&status) > 0) continue;
+    CHECK_OK(cmha_trainer_load(&r->trainer, path));
+    CHECK_THAT(is_all(r, 1) || is_all(r, 2), "the last file is not whole");
+    CHECK(!swept(r, 1));
+    printf("%d loads while two wrote: %d of the first, %d of the second, all whole\n", loads, of[1], of[2]);
+    CHECK_OK(cmha_trainer_load(&r->trainer, path_of("here"))); /* and who writes last wins */
+    CHECK(!cmha_trainer_save(&r->trainer, path) && same_files(path, path_of("here")));
+    remove(path);
+}
+
 /* --------------------------------------------------------- a full disk --------------------------------------------------------- */
 
-/* The largest file the system allows shrinks step by step to that of a checkpoint */
+/* The largest file that the process may write grows step by step to that of a checkpoint. No save brings
+   about the signal that would end the process. */
 static void file_size_limit(run *r) {
     struct rlimit limit, before;
-    size_t n, at[6], i;
+    size_t n, at[7], i;
     unsigned char *old;
     CHECK_OK(cmha_trainer_save(&r->trainer, path_of("limit")));
     old = contents(path_of("limit"), &n);
     run_steps(r, 1);
-    at[0] = 0, at[1] = 1, at[2] = 8, at[3] = 5000, at[4] = n / 2, at[5] = n - 1;
-    signal(SIGXFSZ, SIG_IGN);
+    at[0] = 0, at[1] = 1, at[2] = 8, at[3] = 5000, at[4] = n / 2, at[5] = n - 1, at[6] = n;
+    signal(SIGXFSZ, SIG_DFL);
     CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
-    for (i = 0; i < 6; i++) {
+    for (i = 0; i < 7; i++) {
         cmha_status status;
         size_t m;
         unsigned char *kept;
@@ -429,13 +602,14 @@ static void file_size_limit(run *r) {
         CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
         status = cmha_trainer_save(&r->trainer, path_of("limit"));
         CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
-        CHECK_IS(status, CMHA_ERR_IO);
+        CHECK_IS(status, at[i] < n ? CMHA_ERR_IO : CMHA_OK);
+        if (status) CHECK(strstr(cmha_error(&r->context), strerror(EFBIG)) != NULL);
         kept = contents(path_of("limit"), &m);
-        CHECK_THAT(kept && m == n && !memcmp(kept, old, n), "no room beyond %zu bytes: the old checkpoint is gone", at[i]);
-        CHECK(!there(path_of("limit.tmp")));
+        CHECK_THAT(kept && m == n && !memcmp(kept, old, n) == (at[i] < n),
+                   "no room beyond %zu bytes: the old checkpoint", at[i]);
+        CHECK(!swept(r, 1));
         free(kept);
     }
-    signal(SIGXFSZ, SIG_DFL);
     CHECK_OK(cmha_trainer_save(&r->trainer, path_of("limit"))); /* with room it goes on */
     CHECK_OK(cmha_trainer_load(&r->trainer, path_of("limit")));
     free(old);
@@ -473,7 +647,8 @@ static void small_disk(run *r) {
 }
 
 static void clean_up(void) {
-    static const char *const names[] = {"here", "whole", "first", "dying", "dying.tmp", "calls", "interrupted", "limit"};
+    static const char *const names[] = {"here",  "whole", "first",       "dying",
+                                        "calls", "after", "interrupted", "limit"};
     size_t i;
     for (i = 0; i < sizeof names / sizeof *names; i++) remove(path_of(names[i]));
     CHECK_THAT(!rmdir(folder), "something was left behind in %s", folder);
@@ -485,20 +660,21 @@ int main(int argc, char **argv) {
     program = argv[0];
     memset(&stream, 0, sizeof stream);
     stream.data = text, stream.count = models_text(text, sizeof text), stream.width = 1;
-    if (argc == 5 && !strcmp(argv[1], "train")) return train(argv[2], atoi(argv[3]), atoi(argv[4]));
+    if (argc == 6 && !strcmp(argv[1], "train"))
+        return train(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
+    if (argc == 4 && !strcmp(argv[1], "write")) return write_often(argv[2], argv[3]);
     if (!mkdtemp(folder)) return 3;
     check_seed = (uint64_t)from_environment("CMHA_TEST_SEED", 1);
     run_open(&r);
+#ifdef __linux__
+    nameless = has_nameless();
+#endif
     reference(&r);
     kills(&r);
 #ifdef __linux__
-    {
-        int calls = order(&r);
-        death_in_every_call(&r, calls);
-        CHECK_OK(cmha_trainer_load(&r.trainer, path_of("interrupted")));
-        failure_in_every_call(&r, calls);
-    }
+    system_calls(&r, 0), system_calls(&r, 1);
 #endif
+    two_writers(&r);
     file_size_limit(&r);
     small_disk(&r);
     run_close(&r);
