@@ -13151,6 +13151,7 @@ static void cmha__pack_declare(cmha__packer *b, const cmha_tensor *t, int comple
         b->overflow = 1;
     if (b->q->matrices && !b->overflow) {
         p = &b->q->matrices[b->n];
+        for (; p > b->q->matrices && p[-1].source > t->data; p--) *p = p[-1]; /* nearly in order as they come */
         p->storage = b->q->storage, p->O = O, p->I = I, p->source = t->data;
     }
     b->n++;
@@ -13189,16 +13190,10 @@ static void cmha__pack_all(cmha__packer *b) {
     for (i = 0; i < model->config.n_layers; i++) cmha__pack_block(b, &model->blocks[i]);
 }
 
-static int cmha__by_source(const void *a, const void *b) {
-    const cmha_real *x = ((const cmha_packed *)a)->source, *y = ((const cmha_packed *)b)->source;
-    return x < y ? -1 : x > y;
-}
-
 /* Gives the matrices their part of the memory and packs them. */
 static void cmha__pack_matrices(cmha_quantised *q, uint32_t *words, cmha_real *scales) {
     int threads = q->context->threads;
     size_t i;
-    qsort(q->matrices, q->n_matrices, sizeof *q->matrices, cmha__by_source);
     for (i = 0; i < q->n_matrices; i++) {
         cmha_packed *p = &q->matrices[i];
         p->words = words, p->scales = q->storage == CMHA_STORAGE_INT8 ? scales : NULL;
