@@ -1720,7 +1720,9 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards 
 
 /* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last token (NULL = not wanted).
    A prompt is one call, each further token another. Of more tokens than a sliding cache can hold the last ones are read.
-   Errors: FULL, TOKEN, OVERFLOW, MEMORY; the cache is then as before. */
+   Errors: FULL, TOKEN, OVERFLOW, MEMORY, STATE (the model or the weights were closed), what the caller's search returned; the
+   cache is then as before. (Where a model looks into a knowledge base, the cache is copied for that before it slides and, of linear
+   attention, at every call.) */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                     \
@@ -6884,7 +6886,7 @@ static size_t cmha__nearest_width(size_t n) {
 CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k) {
     size_t rows = Q < CMHA__NEAREST_ROWS ? Q : (size_t)CMHA__NEAREST_ROWS;
     (void)k;
-    return cmha__countable(cmha__nearest_width(n) * (rows + 2 * d_r), (double)cmha__nearest_width(n) * (64 + 4 * (double)d_r));
+    return cmha__countable(cmha__nearest_width(n) * (rows + 2 * d_r), (double)cmha__nearest_width(n) * (128 + 4 * (double)d_r));
 }
 
 /* Puts document i into a list of the k best so far, ties by index; the caller knows that it belongs there. */
@@ -13771,7 +13773,6 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_
     for (b = 0; b < cache->batch; b++) memcpy(staged + b * n, ids + b * stride, n * sizeof *ids);
     cmha_tape_reset(&cache->tape);
     x = cmha__cache_pass(cache, staged, n, logits != NULL);
-    if (!x && cache->has_state) cmha_cache_reset(cache); /* some states have moved on, others have not */
     if (!x) return cache->tape.status;
     if (logits) memcpy(logits, x->data, x->size * sizeof *logits);
     for (b = 0; b < cache->batch; b++) memcpy(cache->ids + b * cache->capacity + cache->length, staged + b * n, n * sizeof *ids);
@@ -13795,6 +13796,35 @@ static cmha_status cmha__cache_slide(cmha_cache *cache, size_t n) {
     return old ? cmha__cache_read(cache, cache->ids + from, cache->capacity, old, NULL) : CMHA_OK;
 }
 
+/* Slides if need be, and reads the last n - skip tokens. */
+static cmha_status cmha__cache_advance(cmha_cache *cache, const int32_t *ids, size_t n, size_t skip, int sliding,
+                                       cmha_real *logits) {
+    cmha_status status = sliding ? cmha__cache_slide(cache, n) : CMHA_OK;
+    if (status) return status;
+    cache->first += skip;
+    return cmha__cache_read(cache, ids + skip, n, n - skip, logits);
+}
+
+/* The same with a copy to go back to. */
+static cmha_status cmha__cache_attempt(cmha_cache *cache, const int32_t *ids, size_t n, size_t skip, int sliding,
+                                       cmha_real *logits) {
+    size_t numbers = cache->size * sizeof *cache->memory, tokens = cache->batch * cache->capacity * sizeof *ids;
+    size_t length = cache->length, first = cache->first;
+    char *copy = (char *)cmha__take(cache->context, numbers + tokens);
+    cmha_status status;
+    if (!copy) return cmha__fail(cache->context, CMHA_ERR_MEMORY, "append: no memory for %zu bytes", numbers + tokens);
+    memcpy(copy, cache->memory, numbers);
+    memcpy(copy + numbers, cache->ids, tokens);
+    status = cmha__cache_advance(cache, ids, n, skip, sliding, logits);
+    if (status) {
+        memcpy(cache->memory, copy, numbers);
+        memcpy(cache->ids, copy + numbers, tokens);
+        cache->length = length, cache->first = first;
+    }
+    cmha__give(cache->context, copy, numbers + tokens);
+    return status;
+}
+
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
     cmha_model *model;
     cmha_status status;
@@ -13815,12 +13845,11 @@ CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, si
     skip = n > keep ? n - keep : 0;
     most = sliding && cmha__cache_kept(cache, n) > n - skip ? cmha__cache_kept(cache, n) : n - skip;
     status = cmha__cache_reserve(cache, most);
-    if (!status && sliding) {
-        status = cmha__cache_slide(cache, n);
-        cache->first += skip;
-    }
     if (status) return status;
-    return cmha__cache_read(cache, ids + skip, n, n - skip, logits);
+    /* With its memory there, a pass fails in a search alone. New keys lie beyond those held, where nobody looks; but states have
+       then moved on and what has slid is gone. */
+    if (model->knowledge && (sliding || cache->has_state)) return cmha__cache_attempt(cache, ids, n, skip, sliding, logits);
+    return cmha__cache_advance(cache, ids, n, skip, sliding, logits);
 }
 
 /* ---- Sampling ---- */
