@@ -187,6 +187,7 @@ typedef struct cmha_context {
     int blas_threads;      /* OpenBLAS's own setting before init, 0 = untouched */
     char detail[512];      /* see cmha_error */
     uint32_t open;         /* a mark that init ran and close did not */
+    uint64_t models;       /* opened so far */
 } cmha_context;
 
 /* Opens a context. config NULL = all defaults. Warns through the log callback about a BLAS that runs a kernel below what
@@ -1517,6 +1518,7 @@ typedef struct cmha_model {
     uint64_t knowledge_identity;  /* of the base set last, or that of the file the model was loaded from; 0 = none */
     uint64_t *expert_use;         /* [n_layers, experts]: tokens each got in training passes; the caller may clear it. Or NULL */
     cmha_tape tape;               /* of the model's own passes */
+    uint64_t opening;             /* which of the context's models: what was opened on an earlier one says STATE */
 } cmha_model;
 
 /* Tokens of a batch. Zero every member you do not set. */
@@ -1589,8 +1591,9 @@ typedef struct cmha_tokens {
     size_t bytes;
 } cmha_tokens;
 
-CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i); /* 32-bit values above 2^31 - 1 come out negative */
-/* The part [begin, end) of a stream, as a view. */
+/* -1 beyond the end; 32-bit values above 2^31 - 1 come out negative. */
+CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i);
+/* The part [begin, end) of a stream, as a view; what lies beyond its end is left out. NULL is an empty stream. */
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end);
 
 /* ---- Metrics ---- */
@@ -1618,6 +1621,7 @@ typedef struct cmha_trainer {
     cmha_trainer_config config;
     cmha_real *moments;       /* [2, size] */
     size_t size;              /* of the model when the trainer was opened */
+    uint64_t opening;         /* of the model */
     int32_t *ids;             /* [2, batch * length]: ids, then targets */
     size_t step;              /* steps done */
     uint64_t seed;
@@ -1652,7 +1656,8 @@ CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const u
 /* Mean loss over the targets (an encoder's hidden tokens) in consecutive windows of `tokens`, at most eval_tokens of them, the
    last window shorter if need be. 0 where no token was hidden. */
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* Splits a stream into training text and its held-out tail by config.held_out. */
+/* Splits a stream into training text and its held-out tail by config.held_out. Either result may be NULL (not wanted); without
+   a trainer nothing is held out. */
 CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train, cmha_tokens *held_out);
 
 /* ===================================================== Inference ====================================================== */
@@ -1667,6 +1672,7 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 struct cmha_quantised {
     cmha_context *context;
     const cmha_model *model;
+    uint64_t opening;      /* of the model */
     cmha_storage storage;
     cmha_packed *matrices; /* in the order of the addresses of their sources */
     size_t n_matrices;
@@ -1691,6 +1697,7 @@ typedef struct cmha_slot {
 typedef struct cmha_cache {
     cmha_context *context;
     cmha_model *model;
+    uint64_t opening;               /* of the model */
     size_t batch, capacity, length; /* sequences; tokens it can hold; tokens held */
     size_t first;                   /* tokens dropped by sliding */
     int slide;                      /* 1: a full cache forgets its oldest quarter and reads the rest again from position 0, which
@@ -1728,7 +1735,9 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards 
 
 /* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last token (NULL = not wanted).
    A prompt is one call, each further token another. Of more tokens than a sliding cache can hold the last ones are read.
-   Errors: FULL, TOKEN, OVERFLOW, MEMORY; the cache is then as before. */
+   Errors: FULL, TOKEN, OVERFLOW, MEMORY, STATE (the model or the weights were closed), what the caller's search returned; the
+   cache is then as before. (Where a model looks into a knowledge base, the cache is copied for that before it slides and, of linear
+   attention, at every call.) */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                     \
@@ -2039,6 +2048,19 @@ CMHA_DEF const char *cmha_error(const cmha_context *context) {
     return context ? context->detail : "";
 }
 
+/* ---- open or closed ---- */
+
+#define CMHA__OPEN UINT32_C(0x636d6861)
+
+CMHA__UNUSED static int cmha__is_open(const cmha_context *context) { return context && context->open == CMHA__OPEN; }
+
+CMHA__UNUSED static int cmha__model_is_open(const cmha_model *model) { return model && cmha__is_open(model->context); }
+
+/* Is the model still the one, in its one opening, that an object was opened on? */
+CMHA__UNUSED static int cmha__is_opening(const cmha_model *model, const cmha_context *context, uint64_t opening) {
+    return cmha__model_is_open(model) && model->context == context && model->opening == opening;
+}
+
 /* ---- sizes and memory ---- */
 
 CMHA__UNUSED static int cmha__mul(size_t a, size_t b, size_t *out) {
@@ -2051,6 +2073,12 @@ CMHA__UNUSED static int cmha__sum(size_t a, size_t b, size_t *out) {
     if (a > (size_t)-1 - b) return 0;
     *out = a + b;
     return 1;
+}
+
+/* The length of an array, or the largest size there is, which no allocator has, where counting it may have wrapped: `about` bounds
+   it from above. */
+CMHA__UNUSED static size_t cmha__countable(size_t length, double about) {
+    return about < (double)(size_t)-1 ? length : (size_t)-1;
 }
 
 CMHA__UNUSED static void *cmha__take(cmha_context *ctx, size_t bytes) {
@@ -2377,7 +2405,7 @@ static int cmha__parse_field(const cmha_field *field, const char *text, double *
 
 CMHA_DEF void cmha_config_defaults(cmha_table table, void *config) {
     size_t i;
-    for (i = 0; i < table.count; i++) cmha__field_store(&table.fields[i], config, table.fields[i].initial);
+    for (i = 0; config && i < table.count; i++) cmha__field_store(&table.fields[i], config, table.fields[i].initial);
 }
 
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name, const char *value) {
@@ -2419,7 +2447,7 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, ch
     char line[32];
     double value;
     size_t length, whole;
-    if (!size) return;
+    if (!text || !size) return;
     text[0] = 0;
     if (i >= table.count || !config) return;
     value = cmha__field_value(field, config);
@@ -2572,8 +2600,6 @@ CMHA_DEF void cmha_blas_restart(char **argv) {
 
 /* ---- context ---- */
 
-#define CMHA__OPEN UINT32_C(0x636d6861)
-
 static int cmha__threads(int wanted) {
 #ifdef _OPENMP
     int n = wanted > 0 ? wanted : omp_get_max_threads();
@@ -2629,7 +2655,9 @@ CMHA_DEF void cmha_context_close(cmha_context *context) {
 #ifdef CMHA__OPENBLAS
     if (context->blas_threads > 0) openblas_set_num_threads(context->blas_threads);
 #endif
-    memset(context, 0, sizeof *context);
+    context->open = 0; /* the allocator stays, for what is closed too late */
+    context->blas_threads = 0;
+    context->detail[0] = 0;
 }
 
 /* ---- the built-in matrix product: packed panels, one register tile at a time ---- */
@@ -4975,8 +5003,11 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
     cmha__unit unit;
     cmha__shared shared;
     size_t own = cmha__deal_unit(args, backward ? CMHA__BACKWARD : CMHA__FORWARD, NULL, &unit);
-    return cmha__deal_shared(args, backward ? CMHA__BACKWARD : CMHA__FORWARD, NULL, &shared) +
-           own * (size_t)cmha__attention_threads(args) + 1; /* + 1: never empty */
+    size_t length = cmha__deal_shared(args, backward ? CMHA__BACKWARD : CMHA__FORWARD, NULL, &shared) +
+                    own * (size_t)cmha__attention_threads(args) + 1; /* + 1: never empty */
+    double threads = args->threads > 1 ? args->threads : 1, heads = (double)args->batch * (double)args->heads;
+    double rows = (double)args->n_q + (double)args->n_k + CMHA__TILE, d_k = (double)args->d_k;
+    return cmha__countable(length, rows * (32 * threads * (d_k + (double)args->d_v + CMHA__TILE) + 8 * heads * (d_k + 1)));
 }
 
 /* Fills in the divisors of the whole batch. scratch: the threads' part. */
@@ -5261,15 +5292,19 @@ static int cmha__linear_threads(const cmha_linear_args *a) {
 }
 
 CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward) {
-    return cmha__linear_plan_of(args, backward).thread * (size_t)cmha__linear_threads(args) + 1; /* + 1: never empty */
+    double width = 4 * ((double)args->d + (double)args->d_v + CMHA__TILE), threads = cmha__linear_threads(args);
+    return cmha__countable(cmha__linear_plan_of(args, backward).thread * (size_t)threads + 1, /* + 1: never empty */
+                           8 * threads * width * width);
 }
 
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args) {
-    return args->batch * args->heads * args->n * cmha__linear_plan_of(args, 0).saved;
+    double rows = (double)args->batch * (double)args->heads * (double)args->n, d = (double)args->d + (double)args->d_v;
+    return cmha__countable(args->batch * args->heads * args->n * cmha__linear_plan_of(args, 0).saved, rows * (4 * d + 1));
 }
 
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args) {
-    return args->batch * args->heads * cmha__linear_plan_of(args, 0).state;
+    double heads = (double)args->batch * (double)args->heads, width = 2 * ((double)args->d + (double)args->d_v + 1);
+    return cmha__countable(args->batch * args->heads * cmha__linear_plan_of(args, 0).state, heads * width * width);
 }
 
 /* The arrays of one head, and a thread's scratch for up to 64 of its rows at a time. */
@@ -5682,7 +5717,7 @@ static void cmha__fft_lanes(double *re, double *im, size_t m, const double *tabl
 
 static size_t cmha__power_of_two(size_t n) {
     size_t m = 1;
-    while (m < n) m *= 2;
+    while (m < n && m) m *= 2; /* 0 where there is none */
     return m;
 }
 
@@ -5691,7 +5726,7 @@ static size_t cmha__bluestein(size_t n) { return n & (n - 1) && n ? cmha__power_
 
 CMHA_DEF size_t cmha_fft_scratch(size_t n) {
     size_t m = cmha__bluestein(n);
-    return m ? 6 * m + 2 * n : 2 * n + 1;
+    return cmha__countable(m ? 6 * m + 2 * n : 2 * n + 1, 32.0 * (double)n);
 }
 
 /* Bluestein: f t = (f^2 + t^2 - (f - t)^2) / 2, so a transform is a product with the chirp w_t = exp(-i pi t^2 / n), a
@@ -5776,7 +5811,8 @@ static size_t cmha__lag_thread(const cmha_lag_args *a) {
 
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args) {
     size_t threads = (size_t)cmha__chunks(args->threads, args->batch * args->heads);
-    return cmha__lag_thread(args) * threads * (sizeof(double) / sizeof(cmha_real)) + 1;
+    return cmha__countable(cmha__lag_thread(args) * threads * (sizeof(double) / sizeof(cmha_real)) + 1,
+                           (double)threads * 512 * ((double)args->n + 1));
 }
 
 static void cmha__lag_open(cmha__lag_head *h, const cmha_lag_args *a, double *scratch) {
@@ -6177,7 +6213,8 @@ static void cmha__pcl_attention(const cmha_pcl_args *pcl, cmha_attention_args *a
 CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args) {
     cmha_attention_args a;
     cmha__pcl_attention(args, &a);
-    return cmha_attention_scratch(&a, 1) + cmha_attention_scratch(&a, 0) + 8 * args->N * args->P + args->N;
+    return cmha__countable(cmha_attention_scratch(&a, 1) + cmha_attention_scratch(&a, 0) + 8 * args->N * args->P + args->N,
+                           512 * ((double)args->N + CMHA__TILE) * ((double)args->P + CMHA__TILE));
 }
 
 /* Queries q = [w cos theta | w sin theta], keys k = [cos bar | sin bar], rows of 2P. */
@@ -6885,7 +6922,7 @@ static size_t cmha__nearest_width(size_t n) {
 CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k) {
     size_t rows = Q < CMHA__NEAREST_ROWS ? Q : (size_t)CMHA__NEAREST_ROWS;
     (void)k;
-    return cmha__nearest_width(n) * (rows + 2 * d_r);
+    return cmha__countable(cmha__nearest_width(n) * (rows + 2 * d_r), (double)cmha__nearest_width(n) * (128 + 4 * (double)d_r));
 }
 
 /* Puts document i into a list of the k best so far, ties by index; the caller knows that it belongs there. */
@@ -7298,7 +7335,9 @@ static cmha__route cmha__route_of(const size_t *plan, size_t T, size_t E, size_t
     return r;
 }
 
-CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top) { return 3 * T * top + 2 * (E + 1); }
+CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top) {
+    return cmha__countable(3 * T * top + 2 * (E + 1), 3 * (double)T * (double)top + 2 * ((double)E + 1));
+}
 
 /* Choices and gates of tokens lo .. hi - 1. */
 static void cmha__route_rows(const cmha_real *logits, size_t lo, size_t hi, size_t E, size_t top, size_t *expert, cmha_real *gate) {
@@ -7456,7 +7495,9 @@ static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
 
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
     size_t pairs = a->T * a->top;
-    return pairs * (backward ? 8 * a->D + 4 * a->F : 2 * a->D) + cmha__expert_workers(a) * cmha__expert_own(a, backward);
+    size_t length = pairs * (backward ? 8 * a->D + 4 * a->F : 2 * a->D) + cmha__expert_workers(a) * cmha__expert_own(a, backward);
+    double rows = (double)a->T * (double)a->top + (double)cmha__expert_workers(a) * CMHA__EXPERT_ROWS;
+    return cmha__countable(length, 8 * rows * ((double)a->D + (double)a->F));
 }
 
 /* out [n, 2D] = what the piece's expert makes of its tokens. */
@@ -7695,7 +7736,8 @@ static size_t cmha__blocks(size_t I) { return I / CMHA__BLOCK + (I % CMHA__BLOCK
 static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP != 0); }
 
 CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I) {
-    return cmha__groups(O) * CMHA__GROUP * cmha__blocks(I) * cmha__block_words(storage);
+    return cmha__countable(cmha__groups(O) * CMHA__GROUP * cmha__blocks(I) * cmha__block_words(storage),
+                           ((double)O + CMHA__GROUP) * ((double)I + CMHA__BLOCK));
 }
 
 CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O) { return storage == CMHA_STORAGE_INT8 ? O : 0; }
@@ -8095,7 +8137,7 @@ static void cmha__rewind(cmha_tape *tape, cmha__mark mark) { cmha__arena_rewind(
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording) {
     if (!tape) return CMHA_ERR_ARGUMENT;
     memset(tape, 0, sizeof *tape);
-    if (!context || !context->open) return tape->status = CMHA_ERR_STATE;
+    if (!cmha__is_open(context)) return tape->status = CMHA_ERR_STATE;
     tape->context = context;
     tape->recording = recording;
     tape->key = cmha__mix(context->config.seed);
@@ -8148,7 +8190,7 @@ static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
 /* From one of the tape's arenas; a failure is kept. */
 static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
     void *memory;
-    if (!tape->context) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL); /* never opened */
+    if (!cmha__is_open(tape->context)) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL);
     memory = cmha__arena_take(tape->context, arena, bytes);
     if (!memory) cmha__tape_fail(tape, cmha__arena_overflows(arena, bytes) ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY, NULL);
     return memory;
@@ -8226,7 +8268,7 @@ CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *
     cmha_record *record;
     int i, wanted = 0;
     if (!tape || tape->status || !out) return NULL;
-    if (!tape->context) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL);
+    if (!cmha__is_open(tape->context)) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL);
     if (n_in < 0 || n_in > CMHA_MAX_INPUTS || (n_in && !in))
         return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "push: the inputs are NULL, too many or fewer than none");
     for (i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
@@ -10232,17 +10274,21 @@ static void *cmha__knowledge_take(cmha_knowledge *kb, size_t count, size_t width
     return kb->owned[i].memory;
 }
 
-static cmha_status cmha__knowledge_features(cmha_knowledge *kb) {
-    size_t W = 2 * kb->d_r, count;
-    cmha_real *features;
-    if (!cmha__mul(kb->n, W, &count)) return cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents", kb->n);
-    features = (cmha_real *)cmha__knowledge_take(kb, count, sizeof *features);
-    if (!features) return count > SIZE_MAX / sizeof *features ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY;
+/* The features' memory. */
+static cmha_status cmha__knowledge_reserve(cmha_knowledge *kb) {
+    size_t count;
+    if (!cmha__mul(kb->n, 2 * kb->d_r, &count) || count > SIZE_MAX / sizeof *kb->features)
+        return cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents overflow a size", kb->n);
+    kb->features = (const cmha_real *)cmha__knowledge_take(kb, count, sizeof *kb->features);
+    return kb->features ? CMHA_OK : CMHA_ERR_MEMORY;
+}
+
+static void cmha__knowledge_features(cmha_knowledge *kb) {
+    cmha_real *features = (cmha_real *)(uintptr_t)kb->features; /* of cmha__knowledge_reserve */
+    size_t W = 2 * kb->d_r;
     CMHA__FOR_CHUNKS(kb->context->threads, kb->n, lo, hi) {
         cmha_phasor_forward(kb->vectors + lo * W, hi - lo, kb->d_r, cmha__feature_eps, features + lo * W);
     }
-    kb->features = features;
-    return CMHA_OK;
 }
 
 /* Do n texts begin at 0, ascend, and end within `bytes`? */
@@ -10270,17 +10316,18 @@ CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context
     cmha_status status;
     if (!knowledge) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: it is NULL");
     memset(knowledge, 0, sizeof *knowledge);
-    if (!context || !context->open) return CMHA_ERR_STATE;
+    if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (n && (!vectors || !d_r)) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: %zu documents without vectors", n);
     if (!texts != !text_begin) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: texts and text_begin need each other");
-    if (texts && !cmha__texts_in_order(text_begin, n, UINT64_MAX))
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: text_begin does not ascend from 0");
     if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu complex features", d_r);
     knowledge->context = context;
     knowledge->n = n, knowledge->d_r = d_r;
     knowledge->vectors = vectors, knowledge->ids = ids, knowledge->texts = texts, knowledge->text_begin = text_begin;
-    status = cmha__knowledge_finite(knowledge);
-    if (!status) status = cmha__knowledge_features(knowledge);
+    status = cmha__knowledge_reserve(knowledge); /* first: sizes that cannot be are refused before an array is read */
+    if (!status && texts && !cmha__texts_in_order(text_begin, n, UINT64_MAX))
+        status = cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: text_begin does not ascend from 0");
+    if (!status) status = cmha__knowledge_finite(knowledge);
+    if (!status) cmha__knowledge_features(knowledge);
     if (status) cmha_knowledge_close(knowledge);
     else knowledge->identity = cmha__knowledge_identity(n, d_r, vectors);
     return status;
@@ -10405,11 +10452,14 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, cons
     cmha_status status;
     size_t phasors, numbers, bytes, i;
     char *memory;
-    if (!knowledge || !knowledge->context) return CMHA_ERR_STATE;
+    if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
     ctx = knowledge->context;
     if (!Q || !k) return CMHA_OK;
     if (!queries || !index || !similarity) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: an array is NULL");
     if (threshold != threshold) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: the threshold is NaN");
+    if (!cmha__mul(Q, k, &bytes) || bytes > SIZE_MAX / sizeof *index || !cmha__mul(Q, 2 * knowledge->d_r, &bytes) ||
+        bytes > SIZE_MAX / sizeof *queries)
+        return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
     if (!knowledge->n) {
         for (i = 0; i < Q * k; i++) index[i] = -1, similarity[i] = 0;
         return CMHA_OK;
@@ -11774,12 +11824,13 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, co
     cmha_status status;
     if (!model) return CMHA_ERR_ARGUMENT;
     memset(model, 0, sizeof *model);
-    if (!context || !context->open) return CMHA_ERR_STATE;
+    if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (config) model->config = *config;
     else cmha_config_defaults(cmha_model_table(), &model->config);
     status = cmha__check_model(context, &model->config);
     if (status) return status;
     model->context = context;
+    model->opening = ++context->models;
     status = cmha__model_describe(model);
     if (!status) status = cmha_tape_init(&model->tape, context, 1);
     if (status) cmha_model_close(model);
@@ -11821,7 +11872,7 @@ CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name) {
 
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega) {
     size_t count, i;
-    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (!omega) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: no frequencies");
     if (model->config.frequency != CMHA_FREQ_TABLE)
         return cmha__fail(model->context, CMHA_ERR_STATE, "model: frequencies can only be set with frequency = table");
@@ -11835,7 +11886,7 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
 
 CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge) {
     const cmha_model_config *c;
-    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     c = &model->config;
     if (knowledge && (c->family != CMHA_FAMILY_CRAT || !c->irw_layers))
         return cmha__fail(model->context, CMHA_ERR_STATE, "model: it has no reflection window (irw_layers = 0) for a knowledge base");
@@ -12523,7 +12574,8 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     cmha_tensor *x;
     if (extra_loss) *extra_loss = NULL;
     if (!tape || tape->status) return NULL;
-    if (!model || !model->context || !batch) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "model: it or the batch is missing");
+    if (!cmha__model_is_open(model) || !batch)
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "model: it or the batch is missing");
     if (tape->recording && !cmha__dry(tape) && cmha__need_grad(model)) return cmha__tape_fail(tape, CMHA_ERR_MEMORY, NULL);
     memset(&pass, 0, sizeof pass);
     pass.model = model;
@@ -12546,7 +12598,7 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     cmha_tensor *x;
     size_t *first, b;
     if (!states || !tape || tape->status) return NULL;
-    if (!model) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
+    if (!cmha__model_is_open(model)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
     c = &model->config;
     if (!model->class_weight) return cmha__tape_fail(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
     if (states->rank != 3 || !states->shape[1])
@@ -12611,7 +12663,7 @@ static cmha_tensor *cmha__objective(cmha_model *model, cmha_tape *tape, const cm
 
 /* Starts a pass on the model's own tape. */
 static cmha_status cmha__own_pass(cmha_model *model, int recording, uint64_t key) {
-    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha_tape_reset(&model->tape);
     model->tape.recording = recording;
     model->tape.key = key;
@@ -12758,7 +12810,7 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
     cmha_model model;
     cmha_status status;
     size_t memory = 0, records = 0, tables, unit = sizeof(cmha_real);
-    if (!context || !context->open) return CMHA_ERR_STATE;
+    if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     counter.inner = context;
     counter.bytes = 0;
     counting = *context;
@@ -12890,9 +12942,8 @@ CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer) {
     memset(trainer, 0, sizeof *trainer);
 }
 
-/* Open, and its model as well? (That one may have been closed first.) */
 static int cmha__trainer_open(const cmha_trainer *trainer) {
-    return trainer && trainer->context && trainer->model->context && trainer->model->size == trainer->size;
+    return trainer && cmha__is_opening(trainer->model, trainer->context, trainer->opening);
 }
 
 /* Tokens that can be read? A count without data, or a width that nobody set, would lead outside of the memory. */
@@ -12924,7 +12975,7 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     cmha_status status;
     if (!trainer) return CMHA_ERR_ARGUMENT;
     memset(trainer, 0, sizeof *trainer);
-    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (config) trainer->config = *config;
     else cmha_config_defaults(cmha_trainer_table(), &trainer->config);
     status = cmha_config_check(model->context, cmha_trainer_table(), &trainer->config);
@@ -12935,6 +12986,7 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     trainer->context = model->context;
     trainer->model = model;
     trainer->size = model->size;
+    trainer->opening = model->opening;
     trainer->seed = model->context->config.seed;
     trainer->best = (double)INFINITY;
     status = cmha__trainer_reserve(trainer);
@@ -13117,7 +13169,7 @@ CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
 
 CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
     cmha_status status;
-    if (!trainer || !trainer->model) return CMHA_ERR_STATE;
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     cmha_tape_reset(&trainer->model->tape); /* whose memory the norm takes */
     status = cmha__trainer_finish(trainer, CMHA_OK);
     cmha_model_zero_grad(trainer->model);
@@ -13160,9 +13212,10 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
 }
 
 CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train, cmha_tokens *held_out) {
-    size_t cut = all->count - (size_t)((double)all->count * trainer->config.held_out);
-    *train = cmha_tokens_part(all, 0, cut);
-    *held_out = cmha_tokens_part(all, cut, all->count);
+    size_t count = all ? all->count : 0, cut = count;
+    if (trainer) cut -= (size_t)((double)count * trainer->config.held_out);
+    if (train) *train = cmha_tokens_part(all, 0, cut);
+    if (held_out) *held_out = cmha_tokens_part(all, cut, count);
 }
 
 /* ===================================================== Inference ====================================================== */
@@ -13187,6 +13240,7 @@ static void cmha__pack_declare(cmha__packer *b, const cmha_tensor *t, int comple
         b->overflow = 1;
     if (b->q->matrices && !b->overflow) {
         p = &b->q->matrices[b->n];
+        for (; p > b->q->matrices && p[-1].source > t->data; p--) *p = p[-1]; /* nearly in order as they come */
         p->storage = b->q->storage, p->O = O, p->I = I, p->source = t->data;
     }
     b->n++;
@@ -13225,16 +13279,10 @@ static void cmha__pack_all(cmha__packer *b) {
     for (i = 0; i < model->config.n_layers; i++) cmha__pack_block(b, &model->blocks[i]);
 }
 
-static int cmha__by_source(const void *a, const void *b) {
-    const cmha_real *x = ((const cmha_packed *)a)->source, *y = ((const cmha_packed *)b)->source;
-    return x < y ? -1 : x > y;
-}
-
 /* Gives the matrices their part of the memory and packs them. */
 static void cmha__pack_matrices(cmha_quantised *q, uint32_t *words, cmha_real *scales) {
     int threads = q->context->threads;
     size_t i;
-    qsort(q->matrices, q->n_matrices, sizeof *q->matrices, cmha__by_source);
     for (i = 0; i < q->n_matrices; i++) {
         cmha_packed *p = &q->matrices[i];
         p->words = words, p->scales = q->storage == CMHA_STORAGE_INT8 ? scales : NULL;
@@ -13259,12 +13307,12 @@ CMHA_DEF cmha_status cmha_quantise(cmha_quantised *q, const cmha_model *model, c
     size_t list, words, scales, bytes;
     if (!q) return CMHA_ERR_ARGUMENT;
     memset(q, 0, sizeof *q);
-    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
         return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "quantise: the storage must be BF16 or INT8");
     memset(&b, 0, sizeof b);
     b.q = q;
-    q->model = model;
+    q->model = model, q->opening = model->opening;
     q->storage = storage;
     cmha__pack_all(&b);
     list = b.n, q->n_matrices = b.n;
@@ -13304,6 +13352,13 @@ CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
 
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache) {
     if (cache) cache->length = cache->first = 0;
+}
+
+/* Open, its model and its weights as well? */
+static int cmha__cache_open(const cmha_cache *cache) {
+    const cmha_quantised *weights = cache ? cache->tape.weights : NULL;
+    return cache && cmha__is_opening(cache->model, cache->context, cache->opening) &&
+           (!weights || weights->opening == cache->opening);
 }
 
 /* Numbers from one token's values to the next. */
@@ -13378,7 +13433,7 @@ CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_
 static cmha_status cmha__check_options(cmha_context *context, const cmha_model *model, const cmha_cache_options *o) {
     if (o->storage != CMHA_STORAGE_FLOAT && o->storage != CMHA_STORAGE_BF16)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: keys and values are stored as FLOAT or BF16");
-    if (o->weights && (!o->weights->context || o->weights->model != model))
+    if (o->weights && (o->weights->model != model || o->weights->opening != model->opening))
         return cmha__fail(context, CMHA_ERR_STATE, "cache: the quantised weights are closed, or those of another model");
     return CMHA_OK;
 }
@@ -13391,7 +13446,7 @@ CMHA_DEF cmha_status cmha_cache_init_with(cmha_cache *cache, cmha_model *model, 
     size_t slots, bytes, ids;
     if (!cache) return CMHA_ERR_ARGUMENT;
     memset(cache, 0, sizeof *cache);
-    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     context = model->context;
     if (options) wrong = cmha__check_options(context, model, options);
     if (wrong) return wrong;
@@ -13401,7 +13456,7 @@ CMHA_DEF cmha_status cmha_cache_init_with(cmha_cache *cache, cmha_model *model, 
     if (model->position_weight && capacity > c->max_positions) capacity = c->max_positions;
     if (!c->causal) return cmha__fail(context, CMHA_ERR_STATE, "cache: a bidirectional model cannot continue a sequence");
     cache->context = context;
-    cache->model = model;
+    cache->model = model, cache->opening = model->opening;
     cache->batch = batch;
     cache->capacity = capacity;
     cache->slide = slide;
@@ -13754,7 +13809,6 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_
     for (b = 0; b < cache->batch; b++) memcpy(staged + b * n, ids + b * stride, n * sizeof *ids);
     cmha_tape_reset(&cache->tape);
     x = cmha__cache_pass(cache, staged, n, logits != NULL);
-    if (!x && cache->has_state) cmha_cache_reset(cache); /* some states have moved on, others have not */
     if (!x) return cache->tape.status;
     if (logits) memcpy(logits, x->data, x->size * sizeof *logits);
     for (b = 0; b < cache->batch; b++) memcpy(cache->ids + b * cache->capacity + cache->length, staged + b * n, n * sizeof *ids);
@@ -13778,12 +13832,41 @@ static cmha_status cmha__cache_slide(cmha_cache *cache, size_t n) {
     return old ? cmha__cache_read(cache, cache->ids + from, cache->capacity, old, NULL) : CMHA_OK;
 }
 
+/* Slides if need be, and reads the last n - skip tokens. */
+static cmha_status cmha__cache_advance(cmha_cache *cache, const int32_t *ids, size_t n, size_t skip, int sliding,
+                                       cmha_real *logits) {
+    cmha_status status = sliding ? cmha__cache_slide(cache, n) : CMHA_OK;
+    if (status) return status;
+    cache->first += skip;
+    return cmha__cache_read(cache, ids + skip, n, n - skip, logits);
+}
+
+/* The same with a copy to go back to. */
+static cmha_status cmha__cache_attempt(cmha_cache *cache, const int32_t *ids, size_t n, size_t skip, int sliding,
+                                       cmha_real *logits) {
+    size_t numbers = cache->size * sizeof *cache->memory, tokens = cache->batch * cache->capacity * sizeof *ids;
+    size_t length = cache->length, first = cache->first;
+    char *copy = (char *)cmha__take(cache->context, numbers + tokens);
+    cmha_status status;
+    if (!copy) return cmha__fail(cache->context, CMHA_ERR_MEMORY, "append: no memory for %zu bytes", numbers + tokens);
+    memcpy(copy, cache->memory, numbers);
+    memcpy(copy + numbers, cache->ids, tokens);
+    status = cmha__cache_advance(cache, ids, n, skip, sliding, logits);
+    if (status) {
+        memcpy(cache->memory, copy, numbers);
+        memcpy(cache->ids, copy + numbers, tokens);
+        cache->length = length, cache->first = first;
+    }
+    cmha__give(cache->context, copy, numbers + tokens);
+    return status;
+}
+
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
     cmha_model *model;
     cmha_status status;
     size_t keep, skip, most, total, bytes;
     int sliding;
-    if (!cache || !cache->context || !cache->model->context) return CMHA_ERR_STATE;
+    if (!cmha__cache_open(cache)) return CMHA_ERR_STATE;
     model = cache->model;
     if (!ids || !n) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "append: no tokens");
     if (n > cache->capacity - cache->length && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
@@ -13798,12 +13881,11 @@ CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, si
     skip = n > keep ? n - keep : 0;
     most = sliding && cmha__cache_kept(cache, n) > n - skip ? cmha__cache_kept(cache, n) : n - skip;
     status = cmha__cache_reserve(cache, most);
-    if (!status && sliding) {
-        status = cmha__cache_slide(cache, n);
-        cache->first += skip;
-    }
     if (status) return status;
-    return cmha__cache_read(cache, ids + skip, n, n - skip, logits);
+    /* With its memory there, a pass fails in a search alone. New keys lie beyond those held, where nobody looks; but states have
+       then moved on and what has slid is gone. */
+    if (model->knowledge && (sliding || cache->has_state)) return cmha__cache_attempt(cache, ids, n, skip, sliding, logits);
+    return cmha__cache_advance(cache, ids, n, skip, sliding, logits);
 }
 
 /* ---- Sampling ---- */
@@ -13964,7 +14046,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
     cmha_sampler_config config;
     cmha__generation g;
     cmha_status status;
-    if (!cache || !cache->context || !cache->model->context) return CMHA_ERR_STATE;
+    if (!cmha__cache_open(cache)) return CMHA_ERR_STATE;
     if (sampler) config = *sampler;
     else cmha_config_defaults(cmha_sampler_table(), &config);
     status = cmha_config_check(cache->model->context, cmha_sampler_table(), &config);
@@ -15118,7 +15200,7 @@ static cmha_status cmha__save(cmha_model *model, const cmha_trainer *trainer, co
 }
 
 CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path) {
-    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     return cmha__save(model, NULL, path);
 }
 
@@ -15397,7 +15479,7 @@ CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int st
     unsigned char *known = NULL;
     size_t n = 0;
     if (taken) *taken = 0;
-    if (!model || !model->context) return CMHA_ERR_STATE;
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
     status = strict ? cmha__check_weights(&archive, model, 1) : cmha__known_tensors(&archive, model, &known);
     if (status == CMHA_OK) status = cmha__read_over(model, &archive, &n);
@@ -15663,7 +15745,8 @@ static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archiv
     if (!status && !kb->mapping && t[1]) status = cmha__knowledge_reals(kb, archive, t[1], &kb->features);
     if (!status) status = cmha__knowledge_rest(kb, archive, t);
     if (!status) status = cmha__knowledge_finite(kb);
-    if (!status) status = t[1] ? cmha__knowledge_phasors(kb, archive) : cmha__knowledge_features(kb);
+    if (!status) status = t[1] ? cmha__knowledge_phasors(kb, archive) : cmha__knowledge_reserve(kb);
+    if (!status && !t[1]) cmha__knowledge_features(kb);
     return status ? status : cmha__knowledge_identify(kb, archive);
 }
 
@@ -15672,7 +15755,7 @@ CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context
     cmha_status status;
     if (!knowledge) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge load: knowledge is NULL");
     memset(knowledge, 0, sizeof *knowledge);
-    if (!context || !context->open) return CMHA_ERR_STATE;
+    if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
     knowledge->context = context;
     status = cmha__knowledge_open(knowledge, &archive, map);
@@ -15730,9 +15813,10 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens) {
 }
 
 CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i) {
-    const unsigned char *at = (const unsigned char *)tokens->data;
+    const unsigned char *at = tokens ? (const unsigned char *)tokens->data : NULL;
     uint16_t two;
     int32_t four;
+    if (!at || i >= tokens->count) return -1;
     if (tokens->width == 1) return at[i];
     if (tokens->width == 2) {
         memcpy(&two, at + 2 * i, sizeof two);
@@ -15743,12 +15827,15 @@ CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i) {
 }
 
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end) {
-    cmha_tokens part = *tokens;
+    cmha_tokens part;
+    memset(&part, 0, sizeof part);
+    if (!tokens) return part;
+    part = *tokens;
     if (end > tokens->count) end = tokens->count;
     if (begin > end) begin = end;
     part.count = end - begin;
     part.bytes = part.count * (size_t)part.width;
-    if (begin) part.data = (const char *)tokens->data + begin * (size_t)part.width;
+    if (begin && part.data) part.data = (const char *)tokens->data + begin * (size_t)part.width;
     part.owner = NULL;
     return part;
 }

@@ -693,6 +693,125 @@ static void failing_memory(void) {
     free(q);
 }
 
+/* ------------------------------------------------ caches and failed searches ------------------------------------------------ */
+
+enum { HELD = 8, VOCABULARY = 19, PAIR = 2 };
+
+/* A caller's search that fails when its time has come: with a status, or by a document that is not there. */
+typedef struct failing {
+    size_t calls, fail_at; /* 0 = never */
+    cmha_status status;
+} failing;
+
+static cmha_status find_or_fail(void *user, const cmha_real *features, size_t Q, size_t k, int64_t *index) {
+    failing *f = (failing *)user;
+    size_t i;
+    (void)features;
+    for (i = 0; i < Q * k; i++) index[i] = (int64_t)(i % SMALL_N);
+    if (++f->calls != f->fail_at) return CMHA_OK;
+    if (!f->status) index[0] = SMALL_N;
+    return f->status;
+}
+
+typedef struct appending {
+    const char *label;
+    check_heap heap;
+    cmha_context ctx;
+    cmha_model model;
+    cmha_cache tried, calm; /* of the same tokens: one meets every failure, the other none */
+    cmha_cache before;      /* a copy of the first, with arrays of its own */
+    failing search;
+} appending;
+
+/* Refused, with this status, and the cache is as it was: its numbers, its tokens and, where keys may have been overwritten, all its
+   memory. What is kept beyond the tokens held is nobody's. */
+static void refused(appending *a, cmha_status got, cmha_status want, const char *why) {
+    const cmha_cache *now = &a->tried, *old = &a->before;
+    size_t b;
+    int same = now->length == old->length && now->first == old->first;
+    for (b = 0; same && b < PAIR; b++) same = !memcmp(now->ids + b * HELD, old->ids + b * HELD, old->length * sizeof *old->ids);
+    if (now->length == HELD || now->has_state) same = same && !memcmp(now->memory, old->memory, old->size * sizeof *old->memory);
+    CHECK_THAT(got == want, "%s, %s: \"%s\", expected \"%s\"", a->label, why, cmha_status_string(got), cmha_status_string(want));
+    CHECK_THAT(same, "%s, %s: the cache of %zu tokens is not as before", a->label, why, old->length);
+}
+
+static void keep(appending *a) {
+    cmha_cache *now = &a->tried, *old = &a->before;
+    old->length = now->length, old->first = now->first;
+    memcpy(old->memory, now->memory, now->size * sizeof *now->memory);
+    memcpy(old->ids, now->ids, PAIR * HELD * sizeof *now->ids);
+}
+
+/* n tokens with every failure there is, and at last with none. */
+static void append_with_failures(appending *a, int32_t *ids, size_t n) {
+    static const cmha_status statuses[3] = {CMHA_STOPPED, CMHA_ERR_IO, CMHA_OK};
+    cmha_real got[PAIR * VOCABULARY], want[PAIR * VOCABULARY];
+    cmha_cache *tried = &a->tried;
+    cmha_status status = CMHA_OK;
+    size_t i, calls;
+    keep(a);
+    a->search.calls = a->search.fail_at = 0;
+    CHECK_OK(cmha_cache_append(&a->calm, ids, n, want));
+    for (calls = a->search.calls, i = 0; i < 3 * calls; i++) {
+        a->search.calls = 0, a->search.fail_at = i / 3 + 1, a->search.status = statuses[i % 3];
+        status = cmha_cache_append(tried, ids, n, got);
+        refused(a, status, statuses[i % 3] ? statuses[i % 3] : CMHA_ERR_ARGUMENT, "a failed search");
+    }
+    CHECK(calls > 0);
+    a->search.fail_at = 0;
+    for (i = 0; i < 2; i++) { /* a bad token among those that are read, and among those that are too many */
+        size_t at = i ? PAIR * n - 1 : 0;
+        int32_t good = ids[at];
+        ids[at] = i ? VOCABULARY : -1;
+        refused(a, cmha_cache_append(tried, ids, n, got), CMHA_ERR_TOKEN, "a bad token");
+        ids[at] = good;
+    }
+    refused(a, cmha_cache_append(tried, NULL, n, got), CMHA_ERR_ARGUMENT, "no tokens");
+    for (a->heap.once = 1, a->heap.fail_at = 1; a->heap.fail_at < 100; a->heap.fail_at++) {
+        a->heap.calls = 0;
+        if (!(status = cmha_cache_append(tried, ids, n, got))) break;
+        refused(a, status, CMHA_ERR_MEMORY, "no memory");
+    }
+    a->heap.fail_at = 0;
+    CHECK_THAT(!status && !memcmp(got, want, sizeof got), "%s: other bits after failures", a->label);
+}
+
+static void failed_appends(const char *kind, int slide, cmha_storage storage) {
+    static const size_t sizes[] = {5, 1, 2, 1, 1, 1, 3, 1, 20, 1, 1};
+    cmha_real *vectors = check_array(SMALL_N * 16, 1);
+    cmha_context_config config;
+    cmha_model_config m = check_model_config();
+    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT};
+    cmha_knowledge base;
+    appending a;
+    int32_t ids[PAIR * 20];
+    size_t i, j, held;
+    memset(&a, 0, sizeof a);
+    a.label = kind, options.storage = storage;
+    config = check_heap_config(&a.heap);
+    CHECK_OK(cmha_context_init(&a.ctx, &config));
+    CHECK_OK(cmha_kind(&a.ctx, kind, &m));
+    m.irw_layers = 2, m.irw_from = 1;
+    CHECK_OK(cmha_model_init(&a.model, &a.ctx, &m));
+    base = base_of(&a.ctx, SMALL_N, 8, vectors);
+    base.search = find_or_fail, base.search_user = &a.search;
+    CHECK_OK(cmha_model_set_knowledge(&a.model, &base));
+    CHECK_OK(cmha_cache_init_with(&a.tried, &a.model, PAIR, HELD, slide, &options));
+    CHECK_OK(cmha_cache_init_with(&a.calm, &a.model, PAIR, HELD, slide, &options));
+    CHECK_OK(cmha_cache_init_with(&a.before, &a.model, PAIR, HELD, slide, &options));
+    for (i = held = 0; i < sizeof sizes / sizeof *sizes && (slide || held + sizes[i] <= HELD); held += sizes[i++]) {
+        for (j = 0; j < PAIR * sizes[i]; j++) ids[j] = (int32_t)check_below(VOCABULARY);
+        append_with_failures(&a, ids, sizes[i]);
+    }
+    keep(&a);
+    if (slide) CHECK(a.tried.first > 20);
+    else refused(&a, cmha_cache_append(&a.tried, ids, 1, NULL), CMHA_ERR_FULL, "full");
+    cmha_cache_close(&a.tried), cmha_cache_close(&a.calm), cmha_cache_close(&a.before);
+    cmha_knowledge_close(&base), cmha_model_close(&a.model), cmha_context_close(&a.ctx);
+    CHECK(check_heap_empty(&a.heap));
+    free(vectors);
+}
+
 /* ----------------------------------------------------- vectors of a model ----------------------------------------------------- */
 
 static void model_vectors(void) {
@@ -761,6 +880,9 @@ int main(int argc, char **argv) {
     foreign_files();
     failing_memory();
     model_vectors();
+    failed_appends("angular", 1, CMHA_STORAGE_FLOAT), failed_appends("angular", 0, CMHA_STORAGE_FLOAT);
+    failed_appends("angular-linear", 1, CMHA_STORAGE_FLOAT), failed_appends("angular-linear", 0, CMHA_STORAGE_FLOAT);
+    failed_appends("crat", 1, CMHA_STORAGE_BF16), failed_appends("crat", 0, CMHA_STORAGE_BF16);
     free(kept_vectors);
     cmha_context_close(&context);
     {

@@ -352,7 +352,9 @@ static void cache_slides(int attention, size_t kv_heads, int position, size_t pr
     for (i = 0; i < N; i++) ids[i] = (int32_t)check_below(V);
     CHECK_OK(cmha_cache_append(&cache, ids, prompt, got));
     for (i = prompt; i < N; i++) {
+        size_t first = cache.first;
         if (!CHECK_THAT(!cmha_cache_append(&cache, ids + i, 1, got), "%s", cmha_error(&c))) break;
+        CHECK(cache.first == first || cache.length == CAPACITY - CAPACITY / 4); /* three quarters are held */
         if (!CHECK(cache.length <= CAPACITY && cache.first + cache.length == i + 1)) break;
         if (i % 23 && i != N - 1) continue;
         rest.ids = ids + cache.first, rest.length = cache.length;
