@@ -123,11 +123,14 @@ static inline const char *read_options(setting *options, int n, uint32_t flags, 
     return rest;
 }
 
-/* Sets a field of the first of n configurations that has it; where none has, the line names them and what is
+/* Sets NAME=VALUE, a field of the first of n configurations that has it; where none has, the line names them and what is
    nearest. */
-static inline void set_field(const place *places, int n, const char *name, const char *value) {
-    const char *nearest = NULL;
+static inline void set_field(const place *places, int n, const char *field) {
+    const char *sign = strchr(field, '='), *value = sign ? sign + 1 : "", *nearest = NULL;
+    size_t length = strcspn(field, "=");
+    char name[64];
     int i, apart = 0;
+    snprintf(name, sizeof name, "%.*s", length < sizeof name ? (int)length : (int)sizeof name - 1, field);
     for (i = 0; i < n; i++) {
         cmha_status status = cmha_config_set(&ctx, places[i].table, places[i].config, name, value);
         if (status && status != CMHA_ERR_NOT_FOUND) complain(2, cmha_error(&ctx), "");
@@ -137,16 +140,6 @@ static inline void set_field(const place *places, int n, const char *name, const
         for (size_t f = 0; f < places[i].table.count; f++)
             resemble(name, places[i].table.fields[f].name, &nearest, &apart);
     unknown(n > 1 ? "neither model nor training has a field" : "the sampler has no field", name, nearest);
-}
-
-/* Sets what --set was given, list [n]; cuts it at the sign of equality. */
-static inline void set_fields(const place *places, int n_places, char **list, int n) {
-    for (int i = 0; i < n; i++) {
-        size_t length = strcspn(list[i], "=");
-        char *value = list[i] + length + (list[i][length] != 0);
-        list[i][length] = 0;
-        set_field(places, n_places, list[i], value);
-    }
 }
 
 /* ---- From start to end ---- */
