@@ -167,7 +167,7 @@ static size_t trained_length(const char *path) {
     check(cmha_archive_open(&archive, &ctx, path));
     const char *length = cmha_archive_metadata(&archive, "trainer.length");
     uint64_t n = 0;
-    if (!length || !read_whole(length, &n) || !n || n > SIZE_MAX) n = 1024;
+    if (!length || !text_whole(length, &n) || !n || n > SIZE_MAX) n = 1024;
     cmha_archive_close(&archive);
     return (size_t)n;
 }

@@ -40,8 +40,8 @@ static void read_maps(layer *l) {
     const char *heads = cmha_archive_metadata(&archive, "cfg.mobius_heads");
     if (!abcd) return;
     uint64_t n = 0;
-    if (!heads || !read_whole(heads, &n) || !n) heads = cmha_archive_metadata(&archive, "cfg.n_heads");
-    if (!heads || !read_whole(heads, &n) || !n || n > D || D % (size_t)n)
+    if (!heads || !text_whole(heads, &n) || !n) heads = cmha_archive_metadata(&archive, "cfg.n_heads");
+    if (!heads || !text_whole(heads, &n) || !n || n > D || D % (size_t)n)
         complain(1, "its maps do not fit cfg.mobius_heads or cfg.n_heads: ", archive.path);
     l->heads = (size_t)n;
     cmha_mobius_class *classes = take(D, sizeof *classes);

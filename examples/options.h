@@ -43,22 +43,11 @@ static inline void *take(size_t n, size_t size) {
 
 /* ---- The command line ---- */
 
-/* Reads decimal digits and nothing else; 0 where there are none, something else, or more than 64 bits. */
-static inline int read_whole(const char *s, uint64_t *n) {
-    for (*n = 0; *s >= '0' && *s <= '9'; s++) {
-        unsigned digit = (unsigned)(*s - '0');
-        if (*n > (UINT64_MAX - digit) / 10) return 0;
-        *n = *n * 10 + digit;
-        if (!s[1]) return 1;
-    }
-    return 0;
-}
-
 /* The value of an option, which has to be a whole number from `least` to `most`. */
 static inline uint64_t whole_of(const setting *o, uint64_t least, uint64_t most) {
     char line[160];
     uint64_t n = 0;
-    if (read_whole(o->value, &n) && n >= least && n <= most) return n;
+    if (text_whole(o->value, &n) && n >= least && n <= most) return n;
     snprintf(line, sizeof line, "%s is a whole number from %llu to %llu, not %.40s", o->name, (unsigned long long)least,
              (unsigned long long)most, o->value);
     complain(2, line, "");

@@ -73,6 +73,17 @@ static inline int text_number(text_slice s, double *value) {
     return end != digits && end[strspn(end, " \t")] == 0 && end + strspn(end, " \t") == digits + s.n;
 }
 
+/* Reads decimal digits and nothing else; 0 where there are none, something else, or more than 64 bits. */
+static inline int text_whole(const char *s, uint64_t *n) {
+    for (*n = 0; *s >= '0' && *s <= '9'; s++) {
+        unsigned digit = (unsigned)(*s - '0');
+        if (*n > (UINT64_MAX - digit) / 10) return 0;
+        *n = *n * 10 + digit;
+        if (!s[1]) return 1;
+    }
+    return 0;
+}
+
 /* ---- Tables ---- */
 
 /* A file of at most `limit` bytes in memory of malloc; "-" is the standard input. Other pipes are refused: to open one could mean
