@@ -1,8 +1,7 @@
 /* Measures this machine and the library on it; --help lists the sections. Every number is a median of five timings, and whatever
    is held against something else has taken turns with it, because clocks and neighbours differ from one second to the next. */
-#include "examples/text.h"
-
 #include "bench/bench.h"
+#include "examples/streams.h"
 
 cmha_context ctx;
 int quick;

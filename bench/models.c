@@ -1,7 +1,6 @@
 /* Sections of whole models: kinds, train, decode, memory; and work for programs that take turns with this one. */
-#include "examples/text.h"
-
 #include "bench/bench.h"
+#include "examples/streams.h"
 
 #include <math.h>
 

@@ -5,6 +5,7 @@
 
 #define PROGRAM "classify"
 #include "options.h"
+#include "text.h"
 
 #include <math.h>
 #include <signal.h>
@@ -106,13 +107,10 @@ static void configure(int argc, char **argv) {
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (cmha_preset(option[PRESET].value, &mc, &tc)) complain(2, "see --help; there is no preset ", option[PRESET].value);
     if (option[ATTENTION].value && cmha_kind(&ctx, option[ATTENTION].value, &mc)) complain(2, cmha_error(&ctx), "; see --help");
-    for (o = BATCH; o <= LR; o++) {
-        if (!option[o].value) continue;
-        snprintf(error, sizeof error, "%s=%.100s", option[o].name + 2, option[o].value);
-        set_field(both, 2, error);
-    }
+    for (o = BATCH; o <= LR; o++)
+        if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
     mc.causal = 0, mc.token_types = 2;
-    for (int i = 0; i < n_set; i++) set_field(both, 2, argv[1 + i]);
+    for (int i = 1; i <= n_set; i++) set_field(both, 2, argv[i], cut_value(argv[i]));
     mc.max_positions = tc.length;
     if (option[TASK].value) {
         size_t t = find("see --help; there is no task ", option[TASK].value, *task, COUNT(task), 4);

@@ -195,7 +195,7 @@ static const char *configure(int argc, char **argv) {
     whole(TOKENS), whole(CONTEXT), whole_of(&option[BATCH], 1, 65536);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     cmha_config_defaults(cmha_sampler_table(), &sampler);
-    for (int i = 0; i < n_set; i++) set_field(&all, 1, argv[1 + i]);
+    for (int i = 1; i <= n_set; i++) set_field(&all, 1, argv[i], cut_value(argv[i]));
     return path;
 }
 

@@ -241,13 +241,14 @@ int main(int argc, char **argv) {
                                  {"--help", NULL, "this page"}};
     text_open_streams();
     int n_set = 0;
+    char rest;
     const char *path = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
     if (option[HELP].value) {
         puts("geometry [OPTION...] CHECKPOINT: what a model does in the complex plane, as a table and as a drawing\n");
         for (int o = 0; o < N_OPTIONS; o++) printf("  %-8s %s\n", option[o].name, option[o].what);
         return end_program(0);
     }
-    if (!text_number(text_of(option[TOL].value), &tolerance) || !(tolerance >= 0))
+    if (sscanf(option[TOL].value, "%lf%c", &tolerance, &rest) != 1 || !(tolerance >= 0))
         complain(2, "not a tolerance: ", option[TOL].value);
     if (!path) complain(2, "name a checkpoint, such as tiny.safetensors (build/train_tiny makes one)", "");
     check(cmha_context_init(&ctx, NULL)), check(cmha_archive_open(&archive, &ctx, path));

@@ -4,10 +4,10 @@
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
-#include "text.h"
+#include "streams.h"
 
-typedef struct setting { const char *name, *value, *what; } setting; /* value: the default, then what was given */
-typedef struct place { cmha_table table; void *config; } place;        /* a configuration that --set reaches */
+typedef struct setting { const char *name, *value, *what; } setting; /* an option; first of all its default */
+typedef struct place { cmha_table table; void *config; } place;      /* a configuration that --set reaches */
 
 static cmha_context ctx;
 static int line_open;    /* the cursor of the terminal stands behind something */
@@ -48,8 +48,8 @@ static inline uint64_t whole_of(const setting *o, uint64_t least, uint64_t most)
     char line[160];
     uint64_t n = 0;
     if (text_whole(o->value, &n) && n >= least && n <= most) return n;
-    snprintf(line, sizeof line, "%s is a whole number from %llu to %llu, not %.40s", o->name, (unsigned long long)least,
-             (unsigned long long)most, o->value);
+    snprintf(line, sizeof line, "%s is a whole number from %llu to %llu, not %.40s", o->name,
+             (unsigned long long)least, (unsigned long long)most, o->value);
     complain(2, line, "");
     return 0;
 }
@@ -64,8 +64,8 @@ static inline int edits(const char *a, const char *b, int most) {
     return 1 + (add < drop ? add < change ? add : change : drop < change ? drop : change);
 }
 
-/* Keeps a name in *nearest if it resembles the wrong one more than what is there; half of the letters may differ,
-   but no more than three. */
+/* Keeps a name in *nearest if it resembles the wrong one more than what is there; half of the letters may
+   differ, but no more than three. */
 static inline void resemble(const char *wrong, const char *name, const char **nearest, int *apart) {
     int most = strlen(wrong) < 6 ? (int)strlen(wrong) / 2 : 3, n;
     if (*nearest) most = *apart - 1;
@@ -79,6 +79,12 @@ static inline void unknown(const char *what, const char *name, const char *neare
     complain(2, line, "");
 }
 
+/* Cuts NAME=VALUE after the name; returns the value. */
+static inline char *cut_value(char *field) {
+    char *sign = strchr(field, '=');
+    return sign ? *sign = 0, sign + 1 : field + strlen(field);
+}
+
 /* The option that an argument NAME or NAME=VALUE means, or NULL. */
 static inline setting *find_option(setting *options, int n, const char *argument) {
     size_t length = strcspn(argument, "=");
@@ -87,39 +93,36 @@ static inline setting *find_option(setting *options, int n, const char *argument
     return NULL;
 }
 
-/* Reads the command line into the options. The bits of `flags` are set for those that take no value. --set may come
-   more than once: its arguments are kept in argv[1 ..], *n_set of them. Returns the one argument that is no option, or
-   NULL. */
-static inline const char *read_options(setting *options, int n, uint32_t flags, int argc, char **argv, int *n_set) {
+/* Reads the command line into the options. The bits of `flags` are set for those that stand without a value,
+   which is then "". --set may come more than once: its arguments are kept in argv[1 ..], *n_set of them.
+   Returns the one argument that is no option, or NULL. */
+static inline const char *read_options(setting *options, int n, uint32_t flags, int argc, char **argv,
+                                       int *n_set) {
     const char *rest = NULL, *nearest = NULL;
     for (int i = 1, apart = 0; i < argc; i++) {
         setting *o = find_option(options, n, argv[i]);
         char *sign = strchr(argv[i], '='), *value = sign ? sign + 1 : NULL;
         if (!o && (rest || *argv[i] == '-')) {
+            cut_value(argv[i]);
             for (o = options; o < options + n; o++) resemble(argv[i], o->name, &nearest, &apart);
             unknown(*argv[i] == '-' ? "there is no option" : "one file is enough, what is", argv[i], nearest);
         } else if (!o) {
             rest = argv[i];
             continue;
         }
-        if (flags >> (o - options) & 1) {
-            if (value) complain(2, "there is no value to ", o->name);
-            value = argv[i];
-        } else if (!value && !(value = argv[++i])) complain(2, "a value is missing after ", o->name);
+        if (!value) value = flags >> (o - options) & 1 ? argv[i] + strlen(argv[i]) : argv[++i];
+        if (!value) complain(2, "a value is missing after ", o->name);
         if (!strcmp(o->name, "--set")) argv[1 + (*n_set)++] = value;
         else o->value = value;
     }
     return rest;
 }
 
-/* Sets NAME=VALUE, a field of the first of n configurations that has it; where none has, the line names them and what is
+/* Sets a field of the first of n configurations that has it; where none has, the line names them and what is
    nearest. */
-static inline void set_field(const place *places, int n, const char *field) {
-    const char *sign = strchr(field, '='), *value = sign ? sign + 1 : "", *nearest = NULL;
-    size_t length = strcspn(field, "=");
-    char name[64];
+static inline void set_field(const place *places, int n, const char *name, const char *value) {
+    const char *nearest = NULL;
     int i, apart = 0;
-    snprintf(name, sizeof name, "%.*s", length < sizeof name ? (int)length : (int)sizeof name - 1, field);
     for (i = 0; i < n; i++) {
         cmha_status status = cmha_config_set(&ctx, places[i].table, places[i].config, name, value);
         if (status && status != CMHA_ERR_NOT_FOUND) complain(2, cmha_error(&ctx), "");
@@ -138,7 +141,7 @@ static inline void on_log(void *user, cmha_log_level level, const char *line) {
     if (level == CMHA_LOG_WARNING) complain(0, "warning: ", line);
 }
 
-/* First thing in main; with an OpenBLAS older than this CPU the program starts again with the right kernel. */
+/* First thing in main. With an OpenBLAS older than this CPU the program starts anew on the right kernel. */
 static inline void start_program(char **argv) {
     const char *kernel = getenv("OPENBLAS_CORETYPE");
     text_open_streams();
@@ -146,8 +149,8 @@ static inline void start_program(char **argv) {
     cmha_blas_restart(argv);
 }
 
-/* Opens ctx. The library warns of a slow kernel, once; not where nothing is computed (`quiet`), and not a user
-   who chose the kernel. */
+/* Opens ctx. The library warns of a slow kernel, once; not where nothing is computed (`quiet`), and not a
+   user who chose the kernel. */
 static inline void open_context(const setting *seed, const setting *threads, int quiet) {
     cmha_context_config config;
     memset(&config, 0, sizeof config);

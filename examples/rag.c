@@ -85,12 +85,12 @@ static double number(int o) {
 static size_t whole(int o) { return (size_t)whole_of(&option[o], 0, 999999999); }
 
 /* Sets a field of the encoder, the decoder or both, of the model or, if it has none of that name, of the training. */
-static void set_side(const char *name) {
+static void set_side(const char *name, const char *value) {
     int first = strncmp(name, "decoder.", 8) ? ENCODER : DECODER, last = strncmp(name, "encoder.", 8) ? DECODER : ENCODER;
     if (first == last) name += 8;
     for (int s = first; s <= last; s++) {
         const place both[2] = {{cmha_model_table(), &side[s].mc}, {cmha_trainer_table(), &side[s].tc}};
-        set_field(both, 2, name);
+        set_field(both, 2, name, value);
     }
 }
 
@@ -124,7 +124,7 @@ static void configure(int argc, char **argv) {
     if (whole(LENGTH) < 4 || !(number(TEMPERATURE) > 0)) complain(2, "--length is 4 or more, --temperature more than 0", "");
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     preset();
-    for (int i = 0; i < n_set; i++) set_side(argv[1 + i]);
+    for (int i = 1; i <= n_set; i++) set_side(argv[i], cut_value(argv[i]));
     side[DECODER].mc.irw_width = side[ENCODER].mc.d_model / 2;
 }
 
