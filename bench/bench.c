@@ -1,10 +1,7 @@
 /* Measures this machine and the library on it; --help lists the sections. Every number is a median of five timings, and whatever
    is held against something else has taken turns with it, because clocks and neighbours differ from one second to the next. */
 #include "bench/bench.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "examples/streams.h"
 
 cmha_context ctx;
 int quick;
@@ -32,7 +29,11 @@ typedef struct options {
     int chosen[SECTIONS], any;
 } options;
 
-static int usage(void) {
+static void finish_output(void) {
+    if (!text_close_output()) die(1, "cannot write to the standard output", "");
+}
+
+static void usage(void) {
     puts("bench [SECTION...] [--json FILE] [--svg FILE] [--threads N] [--quick]: measures this machine and cmha.h on it\n");
     for (size_t i = 0; i < SECTIONS; i++)
         printf("  %-10s %s%s\n", sections[i].name, sections[i].help, sections[i].by_default ? "" : " (only when asked for)");
@@ -45,7 +46,6 @@ static int usage(void) {
          "                 a KIND of models may have fields, as in train/paper/cmha,batch=1,dropout=0\n\n"
          "\"of GEMM\" is the share of the rate of a large matrix product, \"/ RoPE\" a quotient of times, both of the same rounds\n"
          "of the same run. Numbers are medians of five.");
-    return 0;
 }
 
 static void choose(options *o, const char *name) {
@@ -66,7 +66,7 @@ static void parse(options *o, int argc, char **argv) {
         if (k < 4) {
             *values[k] = argv[i][n] ? argv[i] + n + 1 : argv[++i];
             if (!*values[k] || !**values[k]) die(2, "a value is missing after ", names[k]);
-        } else if (!strcmp(argv[i], "--help")) exit(usage());
+        } else if (!strcmp(argv[i], "--help")) usage(), finish_output(), exit(0);
         else if (!strcmp(argv[i], "--quick")) quick = 1;
         else choose(o, argv[i]);
     }
@@ -100,20 +100,22 @@ static void show_machine(void) {
     char name[64];
     const char *chosen = getenv("OPENBLAS_CORETYPE"), *remedy = cmha_blas_remedy();
     printf("cmha.h %s; %s, %d threads\n", cmha_version(), cmha_blas_name(name, sizeof name), ctx.threads);
-    if (remedy) printf("this BLAS runs below what the CPU can do: set %s\n", remedy);
-    else if (*blas_before) printf("kernel corrected by the program itself, by default it would be %s\n", blas_before);
-    else if (chosen) printf("kernel chosen by OPENBLAS_CORETYPE=%s\n", chosen);
+    if (*blas_before) printf("kernel corrected by the program itself, by default it would be %s\n", blas_before);
+    else if (chosen && *chosen) printf("kernel chosen by OPENBLAS_CORETYPE=%s\n", chosen);
+    else if (remedy) printf("this BLAS runs below what the CPU can do: set %s\n", remedy);
     if (load_before > 0.5) printf("the machine has other work (load %.1f): trust the ratios, not the numbers\n", load_before);
 }
 
 int main(int argc, char **argv) {
     cmha_context_config config = {0};
     options o = {0};
-    char rest;
+    uint64_t threads = 0;
+    text_open_streams();
     parse(&o, argc, argv);
     restart(argv);
-    if (o.threads && (sscanf(o.threads, "%4d%c", &config.threads, &rest) != 1 || config.threads < 1))
-        die(2, "not a number of threads: ", o.threads);
+    if (o.threads && (!text_whole(o.threads, &threads) || threads < 1 || threads > 1024))
+        die(2, "not a number of threads from 1 to 1024: ", o.threads);
+    config.threads = (int)threads;
     check(cmha_context_init(&ctx, &config));
     load_before = machine_load();
     if (o.serve) bench_serve(o.serve);
@@ -126,5 +128,6 @@ int main(int argc, char **argv) {
         if (o.svg) report_svg(o.svg);
     }
     cmha_context_close(&ctx);
-    return fflush(stdout) || ferror(stdout);
+    finish_output();
+    return 0;
 }

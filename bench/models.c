@@ -1,10 +1,8 @@
 /* Sections of whole models: kinds, train, decode, memory; and work for programs that take turns with this one. */
 #include "bench/bench.h"
+#include "examples/streams.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const double MIB = 1048576, KIB = 1024;
 
@@ -308,7 +306,8 @@ static void run_both(void *work) { run_core_forward(work), run_core_backward(wor
 
 void bench_serve(const char *what) {
     char work[16], first[24], kind[128], rest;
-    size_t n = 0;
+    uint64_t length;
+    size_t n;
     if (sscanf(what, "%15[^/]/%23[^/]/%127[^/]%c", work, first, kind, &rest) != 3)
         die(2, "--serve wants WORK/SIZE/KIND, not ", what);
     if (!strcmp(work, "train")) {
@@ -318,7 +317,9 @@ void bench_serve(const char *what) {
         training_close(&t);
         return;
     }
-    if (sscanf(first, "%9zu%c", &n, &rest) != 1 || n < DECODED) die(2, "not a length of at least 16: ", first);
+    if (!text_whole(first, &length) || length < DECODED || length > 1 << 20 || length > SIZE_MAX >> 17)
+        die(2, "not a length from 16 to a million that this machine has room for: ", first);
+    n = (size_t)length;
     if (!strcmp(work, "attention")) {
         core *c = core_open(kind, 64, n, NULL);
         serve("a forward and a backward", run_both, c, 1);

@@ -53,5 +53,6 @@ int main(int argc, char **argv) {
     printf("loss %.4f, norm of the gradient %.4f\n", (double)loss->data[0], sqrt(norm));
     cmha_tape_close(&tape);
     cmha_context_close(&ctx);
+    if (fclose(stdout)) return perror("block"), 1;
     return 0;
 }

@@ -3,16 +3,17 @@
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
+#define PROGRAM "classify"
+#include "options.h"
 #include "text.h"
 
 #include <math.h>
 #include <signal.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { TASK, TRAIN, DEV, PREDICT, MODEL, COLUMNS, VOCAB, PRESET, ATTENTION, METRIC, WEIGHTS, MLM, EPOCHS, ROWS, SEED, THREADS,
        BATCH, LENGTH, LR, OUT, QUIET, HELP, SET, N_OPTIONS };
-static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
+static setting option[N_OPTIONS] = {
     {"--task", NULL, "sst2 | cola | mrpc | rte | qnli | stsb: columns and metric of that part of GLUE; else give --columns"},
     {"--train", NULL, "a file of labelled texts"},
     {"--dev", NULL, "another, on which every epoch is measured"},
@@ -51,14 +52,13 @@ typedef struct rows { /* of a file */
     double *label;                    /* class or value of each */
 } rows;
 
-static cmha_context ctx;
 static cmha_model_config mc;
 static cmha_trainer_config tc;
 static text_vocabulary vocabulary;
 static text_labels labels;
 static char columns[3][256], error[TEXT_ERROR];
 static const char *class_names; /* for numbered classes, "zero,one" */
-static int n_columns, metric, line_open; /* line_open: the cursor stands behind a progress line */
+static int n_columns, metric;
 static volatile sig_atomic_t stop;       /* the signal that asked to stop */
 /* of a batch */
 static struct { int32_t *ids, *types, *targets; unsigned char *mask, *may_hide; cmha_real *labels, *weights, *scores; } room;
@@ -68,47 +68,16 @@ static void on_signal(int sig) {
     signal(sig, SIG_DFL); /* a second Ctrl-C does not wait */
 }
 
-/* One line on stderr; then ends the program unless status is 0. 1: something failed, 2: it was called the wrong way. */
-static void complain(int status, const char *what, const char *which) {
-    fprintf(stderr, "%sclassify: %s%s\n", line_open ? "\n" : "", what, which);
-    line_open = 0;
-    if (status) exit(status);
-}
-
-static void check(cmha_status status) {
-    if (status) complain(1, cmha_error(&ctx), "");
-}
-
 static void must(int done) {
     if (!done) complain(1, error, "");
 }
 
-static void *take(size_t n, size_t size) {
-    void *memory = calloc(n ? n : 1, size);
-    if (!memory) complain(1, "out of memory", "");
-    return memory;
-}
-
-static void on_log(void *user, cmha_log_level level, const char *line) {
-    if (level == CMHA_LOG_WARNING && !user) complain(0, "warning: ", line);
-}
-
 /* ---- The command line ---- */
-
-/* Sets a field of the model or, if it has none of that name, of the trainer. */
-static void set_field(const char *name, const char *value) {
-    cmha_status status = cmha_config_set(&ctx, cmha_model_table(), &mc, name, value);
-    if (status == CMHA_ERR_NOT_FOUND) status = cmha_config_set(&ctx, cmha_trainer_table(), &tc, name, value);
-    if (status) complain(2, cmha_error(&ctx), "");
-}
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
-static size_t whole(int o) {
-    const char *digits = option[o].value;
-    if (!*digits || digits[strspn(digits, "0123456789")]) complain(2, "not a whole number: ", digits);
-    return (size_t)strtoull(digits, NULL, 10);
-}
+/* Most steps, epochs and rows: products of two are whole numbers of 64 bits. */
+static size_t whole(int o) { return (size_t)whole_of(&option[o], o == EPOCHS, 1000000000); }
 
 /* The place of a name in a table of names, or the end of the program */
 static size_t find(const char *what, const char *name, const char *const *names, size_t n, size_t width) {
@@ -130,32 +99,18 @@ static void set_columns(const char *list, int skip) {
 }
 
 static void configure(int argc, char **argv) {
-    cmha_context_config cc = {.log = on_log};
-    char **set = argv + 1; /* the arguments of --set are kept in places of argv already read */
+    const place both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
     int n_set = 0, o;
-    for (int i = 1; i < argc; i++) {
-        size_t n = strcspn(argv[i], "=");
-        char *value = argv[i][n] ? argv[i] + n + 1 : NULL;
-        for (o = 0; o < N_OPTIONS && (strncmp(option[o].name, argv[i], n) || option[o].name[n]); o++) continue;
-        if (o == N_OPTIONS) complain(2, "see --help; what is ", argv[i]);
-        if (!value) value = o == QUIET || o == HELP ? "" : argv[++i];
-        if (!value) complain(2, "a value is missing after ", option[o].name);
-        if (o == SET) set[n_set++] = value;
-        else option[o].value = value;
-    }
-    for (o = MLM; o <= THREADS; o++) whole(o);
-    if (!whole(EPOCHS)) complain(2, "at least one epoch is needed", "");
-    cc.seed = whole(SEED), cc.threads = (int)whole(THREADS);
-    check(cmha_context_init(&ctx, &cc));
+    const char *rest = read_options(option, N_OPTIONS, 1u << QUIET | 1u << HELP, argc, argv, &n_set);
+    if (rest) complain(2, "see --help; what is ", rest);
+    for (o = MLM; o <= ROWS; o++) whole(o);
+    open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (cmha_preset(option[PRESET].value, &mc, &tc)) complain(2, "see --help; there is no preset ", option[PRESET].value);
     if (option[ATTENTION].value && cmha_kind(&ctx, option[ATTENTION].value, &mc)) complain(2, cmha_error(&ctx), "; see --help");
     for (o = BATCH; o <= LR; o++)
-        if (option[o].value) set_field(option[o].name + 2, option[o].value);
+        if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
     mc.causal = 0, mc.token_types = 2;
-    for (int i = 0; i < n_set; i++) {
-        char *name = strtok(set[i], "="), *value = strtok(NULL, "");
-        set_field(name ? name : "", value ? value : "");
-    }
+    for (int i = 1; i <= n_set; i++) set_field(both, 2, argv[i], cut_value(argv[i]));
     mc.max_positions = tc.length;
     if (option[TASK].value) {
         size_t t = find("see --help; there is no task ", option[TASK].value, *task, COUNT(task), 4);
@@ -176,7 +131,8 @@ static int help(void) {
         printf("  %-16s %-21s %s\n", option[o].name, option[o].value && *option[o].value ? option[o].value : "-", option[o].what);
     printf("\nKinds of attention:");
     for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
-    return puts("") < 0;
+    puts("");
+    return end_program(0);
 }
 
 /* ---- Rows and batches ---- */
@@ -207,10 +163,10 @@ static void close_rows(rows *r) {
 }
 
 static void make_room(void) {
-    size_t n = tc.batch * tc.length;
+    size_t n = times(tc.batch, tc.length);
     room.ids = take(n, sizeof *room.ids), room.types = take(n, sizeof *room.types), room.targets = take(n, sizeof *room.targets);
     room.mask = take(n, 1), room.may_hide = take(n, 1);
-    room.labels = take(tc.batch, sizeof *room.labels), room.scores = take(tc.batch * mc.classes, sizeof *room.scores);
+    room.labels = take(tc.batch, sizeof *room.labels), room.scores = take(times(tc.batch, mc.classes), sizeof *room.scores);
 }
 
 static cmha_batch lay_out(const rows *r, size_t which) {
@@ -238,8 +194,8 @@ static void judge(cmha_model *model, const rows *r, int32_t *choice, double *val
 }
 
 static double measure(cmha_model *model, const rows *r) {
-    int32_t *choice = take(2 * r->n, sizeof *choice), *wanted = choice + r->n;
-    double *value = take(5 * r->n, sizeof *value), result;
+    int32_t *choice = take(times(2, r->n), sizeof *choice), *wanted = choice + r->n;
+    double *value = take(times(5, r->n), sizeof *value), result;
     judge(model, r, choice, value);
     for (size_t i = 0; i < r->n; i++) wanted[i] = mc.classes > 1 ? (int32_t)r->label[i] : 0;
     result = metric == F1         ? cmha_f1(choice, wanted, r->n, 1)
@@ -331,7 +287,7 @@ static int train_model(void) {
     mc.classes = metric < SPEARMAN ? labels.n : 1, mc.vocabulary = vocabulary.size;
     text_shuffle(train.order, train.n, ctx.config.seed);
     if (whole(ROWS) && whole(ROWS) < train.n) train.n = whole(ROWS);
-    train.batches = (train.n + tc.batch - 1) / tc.batch;
+    train.batches = train.n / tc.batch + (train.n % tc.batch != 0);
     make_room();
     if (option[WEIGHTS].value && mc.classes > 1) {
         double *weights = take(mc.classes, sizeof *weights);
@@ -345,7 +301,7 @@ static int train_model(void) {
         printf("%zu rows to learn, %zu to measure; %zu parameters; %d threads\n", train.n, dev.n, model.size, ctx.threads);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
     if (whole(MLM)) fit(&model, whole(MLM), &train, NULL);
-    double best = fit(&model, train.batches * whole(EPOCHS), &train, &dev);
+    double best = fit(&model, times(train.batches, whole(EPOCHS)), &train, &dev);
     if (stop) complain(128 + stop, "stopped; the best model so far is in ", option[OUT].value);
     printf("best %s %.4f, in %s\n", option[METRIC].value, best, option[OUT].value);
     close_rows(&train), close_rows(&dev), cmha_model_close(&model);
@@ -372,16 +328,15 @@ static int predict(void) {
     double *value = take(r.n, sizeof *value);
     judge(&model, &r, choice, value);
     for (size_t i = 0; i < r.n; i++) {
-        if (mc.classes > 1) fwrite(labels.names[choice[i]].at, 1, labels.names[choice[i]].n, stdout), putchar('\t');
+        if (mc.classes > 1) text_show(labels.names[choice[i]].at, labels.names[choice[i]].n, 1), putchar('\t');
         printf("%.4f\n", value[i]);
     }
-    if (fflush(stdout) || ferror(stdout)) complain(1, "cannot write the labels", "");
     free(choice), free(value), close_rows(&r), cmha_model_close(&model);
     return 0;
 }
 
 int main(int argc, char **argv) {
-    cmha_blas_restart(argv); /* an OpenBLAS older than this CPU: start again with the right kernel */
+    start_program(argv);
     configure(argc, argv);
     if (option[HELP].value) return help();
     if (option[VOCAB].value) must(text_vocabulary_load(&vocabulary, option[VOCAB].value, error));
@@ -390,5 +345,5 @@ int main(int argc, char **argv) {
     free(room.ids), free(room.types), free(room.targets), free(room.mask), free(room.may_hide);
     free(room.labels), free(room.weights), free(room.scores);
     text_labels_close(&labels), text_vocabulary_close(&vocabulary), cmha_context_close(&ctx);
-    return status;
+    return end_program(status);
 }

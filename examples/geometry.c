@@ -3,10 +3,10 @@
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
+#define PROGRAM "geometry"
+#include "options.h"
+
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* A block's attention: delta and b [H, P] (H = 1: all heads share them), and the channels of each geometry in the heads of its
    Möbius maps, counts [heads], which add up to `width`. H or heads is 0 where there is nothing of the kind. */
@@ -14,23 +14,11 @@ typedef struct layer {
     cmha_real *x[2];
     size_t H, P, heads, width, (*counts)[CMHA_GEOMETRY_COUNT];
 } layer;
-static cmha_context ctx;
 static cmha_archive archive;
 static layer *layers, *layers_end;       /* by the number of the block */
 static size_t most_heads, most_channels; /* the largest H and width */
 static double tolerance, low[2] = {INFINITY, INFINITY}, high[2] = {-INFINITY, -INFINITY}; /* finite range of delta, b */
-
-/* Ends the program with one line. Status 1: something failed; 2: it was called the wrong way. */
-static void die(int status, const char *what, const char *which) {
-    fprintf(stderr, "geometry: %s%s\n", what, which);
-    exit(status);
-}
-
-static void *take(size_t n, size_t size) {
-    void *memory = calloc(n, size);
-    if (!memory) die(1, "no memory", "");
-    return memory;
-}
+static const double plain[2] = {1, 0}; /* delta and b of RoPE */
 
 /* The block's tensor of that name and rank with its first and last size, or NULL if there is none. */
 static cmha_real *read_tensor(const layer *l, const char *what, int rank, size_t *first, size_t *last) {
@@ -38,9 +26,10 @@ static cmha_real *read_tensor(const layer *l, const char *what, int rank, size_t
     snprintf(name, sizeof name, "blocks.%zu.attn.%s", (size_t)(l - layers), what);
     const cmha_archive_tensor *t = cmha_archive_find(&archive, name);
     if (!t) return NULL;
-    if (t->rank != rank || !t->count) die(1, "unexpected shape of ", name);
+    if (t->rank != rank || !t->count || (rank == 3 && (t->shape[0] != 4 || t->shape[1] != 2)))
+        complain(1, "unexpected shape of ", name);
     cmha_real *x = take(t->count, sizeof *x);
-    if (cmha_archive_read(&archive, t, x)) die(1, cmha_error(&ctx), "");
+    check(cmha_archive_read(&archive, t, x));
     *first = t->shape[0], *last = t->shape[rank - 1];
     return x;
 }
@@ -50,9 +39,11 @@ static void read_maps(layer *l) {
     cmha_real *abcd = read_tensor(l, "mobius", 3, &four, &D);
     const char *heads = cmha_archive_metadata(&archive, "cfg.mobius_heads");
     if (!abcd) return;
-    if (!heads || !strtoull(heads, NULL, 10)) heads = cmha_archive_metadata(&archive, "cfg.n_heads");
-    l->heads = heads ? (size_t)strtoull(heads, NULL, 10) : 0;
-    if (four != 4 || !l->heads || D % l->heads) die(1, "its maps do not fit cfg.mobius_heads or cfg.n_heads: ", archive.path);
+    uint64_t n = 0;
+    if (!heads || !text_whole(heads, &n) || !n) heads = cmha_archive_metadata(&archive, "cfg.n_heads");
+    if (!heads || !text_whole(heads, &n) || !n || n > D || D % (size_t)n)
+        complain(1, "its maps do not fit cfg.mobius_heads or cfg.n_heads: ", archive.path);
+    l->heads = (size_t)n;
     cmha_mobius_class *classes = take(D, sizeof *classes);
     cmha_mobius_classify(abcd, D, tolerance, classes);
     l->width = D / l->heads, l->counts = take(l->heads, sizeof *l->counts);
@@ -67,21 +58,21 @@ static void read_layers(void) {
     layers = take(n + 1, sizeof *layers), layers_end = layers + n;
     for (layer *l = layers; l < layers_end; l++) {
         l->x[0] = read_tensor(l, "delta", 2, &l->H, &l->P), l->x[1] = read_tensor(l, "b", 2, &H, &P);
-        if (!l->x[0] != !l->x[1] || (l->H && (H != l->H || P != l->P))) die(1, "delta and b differ in shape: ", archive.path);
+        if (!l->x[0] != !l->x[1] || (l->H && (H != l->H || P != l->P))) complain(1, "delta and b differ in shape: ", archive.path);
         for (int p = 0; p < 2; p++)
             for (size_t i = 0; i < l->H * l->P; i++)
                 if (isfinite(l->x[p][i])) low[p] = fmin(low[p], (double)l->x[p][i]), high[p] = fmax(high[p], (double)l->x[p][i]);
         read_maps(l);
         most_heads = l->H > most_heads ? l->H : most_heads, most_channels = l->width > most_channels ? l->width : most_channels;
     }
-    if (!most_heads && !most_channels) die(1, "no delta and b and no Möbius maps: ", archive.path);
+    if (!most_heads && !most_channels) complain(1, "no delta and b and no Möbius maps: ", archive.path);
 }
 
 /* Sizes of the drawing in pixels, and the pieces of SVG it is made of. */
-enum { WIDE = 1050, EDGE = 30, PITCH_X = 340, PITCH_Y = 222, PANEL_X = 270, PANEL_Y = 150, COLUMNS = 3, BAR = 18 };
+enum { WIDE = 1050, EDGE = 30, LEGEND = 18, PITCH_X = 510, PITCH_Y = 222, PANEL_X = 440, PANEL_Y = 150, BAR = 18 };
 #define OUT(...) fprintf(svg, __VA_ARGS__)
-#define HEAD "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%06.0f' font-family='sans-serif' font-size='12px'>\n" \
-             "<rect width='100%%' height='100%%' fill='#fff'/>\n"
+#define HEAD "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%.0f' viewBox='0 0 %d %.0f' " \
+             "font-family='sans-serif' font-size='12px'>\n<rect width='100%%' height='100%%' fill='#fff'/>\n"
 #define TEXT(words) "<text x='%.1f' y='%.1f' text-anchor='%s'>" words "</text>\n"
 #define PATH "<path d='M%.1f %.1fh%.1fv%.1f' stroke='%s' stroke-dasharray='%s'/>\n"
 #define RECT "<rect x='%.1f' y='%.1f' width='%.1f' height='%.1f' fill='%s' stroke='%s'/>\n"
@@ -91,58 +82,114 @@ static const char *const dash[3] = {"none", "5 3", "1.5 3"};
 static const char *const fill[CMHA_GEOMETRY_COUNT] = {"#E69F00", "#F0E442", "#009E73", "#56B4E9", "#CC79A7"};
 static FILE *svg;
 
+/* How high the parts of the drawing are: of phases the legend, in lines of twelve, and a row for every layer; of maps a bar
+   for every head. */
+static double phases_height(void) {
+    double rows = 0;
+    for (const layer *l = layers; l < layers_end; l++) rows += l->H > 0;
+    return most_heads ? (double)((most_heads + 1) / 12) * LEGEND + 2 * LEGEND + rows * PITCH_Y : 0;
+}
+
+static double maps_height(void) {
+    double height = most_channels ? 60 : 0;
+    for (const layer *l = layers; l < layers_end; l++) height += l->heads ? 12 + (double)l->heads * (BAR + 3) : 0;
+    return height;
+}
+
+/* Writes a name into the drawing: what XML reserves as entities, what it forbids as a question mark. */
+static void show_name(const char *name) {
+    const char *last = strrchr(name, '/'), *mark, *at = last && last[1] ? last + 1 : name, *end = at + strlen(at);
+    static const char reserved[] = "&<>'\"";
+    static const char *const entity[] = {"&amp;", "&lt;", "&gt;", "&apos;", "&quot;"};
+    uint32_t c;
+    for (size_t n, shown = 0; at < end; at += n, shown++) {
+        n = text_decode(at, (size_t)(end - at), &c);
+        if (shown == 80) {
+            OUT(" ..");
+            return;
+        }
+        mark = c < 128 && c ? strchr(reserved, (int)c) : NULL;
+        if (text_steers(c) || c == 0xFFFE || c == 0xFFFF) OUT("?");
+        else if (mark) OUT("%s", entity[mark - reserved]);
+        else OUT("%.*s", (int)n, at);
+    }
+}
+
 /* 1, 2 or 5 times a power of ten: the distance of at most so many ticks over a span. */
 static double tick_of(double span, double ticks) {
     double power = pow(10, floor(log10(span / ticks))), f = span / ticks / power;
     return power * (f <= 1 ? 1 : f <= 2 ? 2 : f <= 5 ? 5 : 10);
 }
 
-/* delta or b of a layer: a row of the table for every head, and a line over the pairs j in axes at (x, y). */
-static void show_panel(const layer *l, int part, double x, double y, double bottom, double top) {
-    double last = l->P > 1 ? (double)(l->P - 1) : 1, sx = (PANEL_X - 16) / last, step = fmax(1, tick_of(last, 8));
-    double tick = tick_of(top - bottom, 6), sy = PANEL_Y / (top - bottom);
-    OUT(TEXT("layer %td: %s"), x, y - 8, "start", l - layers, part ? "b, added to the phase (rad)" : "delta, factor of the phase");
+/* The ends of an axis at whole ticks. RoPE's value is on it, unless that would take most of the room from the learnt ones. */
+static void find_range(int part, double *bottom, double *top, double *tick) {
+    double span;
+    *bottom = isfinite(low[part]) ? low[part] : plain[part], *top = isfinite(high[part]) ? high[part] : plain[part];
+    span = *top > *bottom ? *top - *bottom : 1;
+    if (plain[part] > *bottom - 2 * span && plain[part] < *top + 2 * span)
+        *bottom = fmin(*bottom, plain[part]), *top = fmax(*top, plain[part]);
+    if (!(*top > *bottom)) *bottom -= 0.5, *top += 0.5;
+    *tick = tick_of(*top - *bottom, 6);
+    *bottom = floor(*bottom / *tick) * *tick, *top = ceil(*top / *tick) * *tick;
+}
+
+/* The axes of a panel at (x, y), with a line where RoPE is. */
+static void show_axes(const layer *l, int part, double x, double y, double bottom, double top, double tick) {
+    double last = l->P > 1 ? (double)(l->P - 1) : 1, sx = (PANEL_X - 16) / last, sy = PANEL_Y / (top - bottom);
+    double step = fmax(1, tick_of(last, 12)), rope = y + (top - plain[part]) * sy;
+    const char *beyond = plain[part] > top ? "above" : plain[part] < bottom ? "below" : "";
+    OUT(TEXT("layer %td: %s%s%s"), x, y - 8, "start", l - layers,
+        part ? "b, added to the phase of a query (rad)" : "delta, factor of the phase",
+        !*beyond ? "" : part ? "; 0 is " : "; 1 is ", beyond);
     for (double k = ceil(bottom / tick - 1e-9), at; (at = y + (top - k * tick) * sy) > y - 1e-6; k++)
         OUT(PATH TEXT("%.6g"), x, at, (double)PANEL_X, 0.0, "#ddd", "none", x - 6, at + 4, "end", k * tick + 0);
     for (double j = 0; j < (double)l->P; j += step)
-        OUT(PATH TEXT("%g"), x + 8 + j * sx, y + PANEL_Y, 0.0, 4.0, "#888", "none", x + 8 + j * sx, y + PANEL_Y + 17, "middle", j);
-    OUT(RECT TEXT("pair j"), x, y, (double)PANEL_X, (double)PANEL_Y, "none", "#888", x + PANEL_X / 2, y + PANEL_Y + 33, "middle");
+        OUT(PATH TEXT("%g"), x + 8 + j * sx, y + PANEL_Y, 0.0, 4.0, "#888", "none", x + 8 + j * sx, y + PANEL_Y + 17, "middle",
+            j);
+    OUT(RECT TEXT("pair j"), x, y, (double)PANEL_X, (double)PANEL_Y, "none", "#888", x + PANEL_X / 2, y + PANEL_Y + 33,
+        "middle");
+    if (!*beyond) OUT(PATH, x, rope, (double)PANEL_X, 0.0, "#444", "9 3 2 3");
+}
+
+/* delta or b of a layer: a row of the table for every head, and a line over the pairs j in axes at (x, y). */
+static void show_panel(const layer *l, int part, double x, double y) {
+    double bottom, top, tick, sx = (PANEL_X - 16) / (l->P > 1 ? (double)(l->P - 1) : 1);
+    find_range(part, &bottom, &top, &tick);
+    show_axes(l, part, x, y, bottom, top, tick);
     for (size_t h = 0; h < l->H; h++) {
         double sum = 0, least = INFINITY, most = -INFINITY;
         OUT("<g fill='%s' stroke='%s'>", colour[h % 7], colour[h % 7]);
         OUT("<polyline fill='none' stroke-dasharray='%s' points='", dash[h / 7 % 3]);
         for (int dots = 0; dots < 2; OUT("%s", dots++ ? "</g>\n" : "'/>"))
             for (size_t j = 0; j < l->P; j++) {
-                double v = (double)l->x[part][h * l->P + j], at = x + 8 + (double)j * sx;
-                if (isfinite(v)) OUT(dots ? "<circle r='1.7' cx='%.1f' cy='%.1f'/>" : "%.1f,%.1f ", at, y + (top - v) * sy);
+                double v = (double)l->x[part][h * l->P + j], at = x + 8 + (double)j * sx, down;
+                down = y + (top - v) * PANEL_Y / (top - bottom);
+                if (isfinite(v)) OUT(dots ? "<circle r='1.7' cx='%.1f' cy='%.1f'/>" : "%.1f,%.1f ", at, down);
                 sum += v / 2, least = fmin(least, v), most = fmax(most, v);
             }
         printf("%-5s %5td %4zu  %9.4f %9.4f %9.4f\n", part ? "b" : "delta", l - layers, h, sum / (double)l->P, least, most);
     }
 }
 
-/* Panels for delta and b of every layer, three layers abreast, with the same axes. Returns where the drawing has come to. */
-static double show_phases(double y) {
-    size_t n = 0;
+/* A row of panels for every layer: delta on the left, b on the right, with the same axes in all rows. */
+static void show_phases(double y) {
     puts("      layer head       mean       min       max");
-    for (size_t h = 0; h < most_heads; h++) {
-        double x = EDGE + (double)(h % 12) * 82;
+    OUT(PATH TEXT("delta = 1, b = 0"), (double)EDGE, y - 4, 22.0, 0.0, "#444", "9 3 2 3", EDGE + 27.0, y, "start");
+    for (size_t h = 0, slot = 2; h < most_heads; h++, slot++) { /* twelve slots a line, of which the one above takes two */
+        double x = EDGE + (double)(slot % 12) * 82;
+        if (slot % 12 == 0) y += LEGEND;
         OUT(PATH TEXT("head %zu"), x, y - 4, 22.0, 0.0, colour[h % 7], dash[h / 7 % 3], x + 27, y, "start", h);
-        y += h % 12 == 11 || h + 1 == most_heads ? 18 : 0;
     }
+    y += 2 * LEGEND;
     for (int part = 0; part < 2; part++) {
-        double bottom = isfinite(low[part]) ? low[part] : 0, top = high[part] > bottom ? high[part] : bottom + 1;
-        double tick = tick_of(top - bottom, 6);
-        bottom = floor(bottom / tick) * tick, top = ceil(top / tick) * tick, n = 0;
-        for (const layer *l = layers; l < layers_end; n += l++->H > 0)
-            if (l->H) show_panel(l, part, EDGE + 40 + (double)(n % COLUMNS) * PITCH_X,
-                                 y + 18 + (double)(n / COLUMNS * 2 + (size_t)part) * PITCH_Y, bottom, top);
+        double down = y;
+        for (const layer *l = layers; l < layers_end; down += l++->H ? PITCH_Y : 0)
+            if (l->H) show_panel(l, part, EDGE + 40 + part * PITCH_X, down);
     }
-    return y + 18 + (double)((n + COLUMNS - 1) / COLUMNS * 2) * PITCH_Y;
 }
 
 /* For every head a row of the table and a stacked bar: its channels per geometry. */
-static double show_maps(double y) {
+static void show_maps(double y) {
     double x0 = EDGE + 110, scale = (WIDE - EDGE - x0) / (double)most_channels, tick = fmax(1, tick_of((double)most_channels, 10));
     OUT(TEXT("Möbius maps"), (double)EDGE, y, "start");
     printf("layer head");
@@ -167,34 +214,46 @@ static double show_maps(double y) {
     }
     for (double k = 0; k <= (double)most_channels; k += tick)
         OUT(PATH TEXT("%g"), x0 + k * scale, y + 8, 0.0, 5.0, "#888", "none", x0 + k * scale, y + 27, "middle", k);
-    OUT(TEXT("channels of the head, by what their map does (tolerance %g)"), (x0 + WIDE - EDGE) / 2, y + 46, "middle", tolerance);
-    return y + 60;
+    OUT(TEXT("channels of the head, by what their map does (tolerance %g)"), (x0 + WIDE - EDGE) / 2, y + 46, "middle",
+        tolerance);
+}
+
+/* Draws everything; says whether all of it arrived. */
+static int show(const char *file, const char *checkpoint) {
+    double y = EDGE, height = EDGE + 34 + phases_height() + maps_height();
+    int failed;
+    if (!(svg = fopen(file, "w"))) return 0;
+    OUT(HEAD "<title>", WIDE, height, WIDE, height);
+    show_name(checkpoint), OUT("</title>\n<text x='%d' y='%.0f' font-size='16px' font-weight='bold'>", EDGE, y);
+    show_name(checkpoint), OUT("%s</text>\n", most_heads ? ": delta and b of every head" : ": maps of every head");
+    y += 30;
+    if (most_heads) show_phases(y);
+    if (most_channels) show_maps(y + phases_height());
+    OUT("</svg>\n");
+    failed = ferror(svg);
+    return fclose(svg) == 0 && !failed;
 }
 
 int main(int argc, char **argv) {
-    const char *const names[2] = {"--svg", "--tol"}, *value[2] = {"geometry.svg", "0.01"}, *path = NULL;
+    enum { SVG, TOL, HELP, N_OPTIONS };
+    setting option[N_OPTIONS] = {{"--svg", "geometry.svg", "the drawing; geometry.svg"},
+                                 {"--tol", "0.01", "how far a Möbius map may be from a geometry and still count; 0.01"},
+                                 {"--help", NULL, "this page"}};
+    text_open_streams();
+    int n_set = 0;
     char rest;
-    for (int i = 1, o; i < argc; i++) {
-        size_t n = strcspn(argv[i], "=");
-        for (o = 0; o < 2 && (strncmp(names[o], argv[i], n) || names[o][n]); o++) continue;
-        if (o < 2 && !(value[o] = argv[i][n] ? argv[i] + n + 1 : argv[++i])) die(2, "a value is missing after ", names[o]);
-        else if (o == 2 && !strcmp(argv[i], "--help"))
-            return puts("geometry [OPTION...] CHECKPOINT: what a model does in the complex plane, as a table and as a drawing\n\n"
-                        "  --svg FILE    the drawing; geometry.svg\n"
-                        "  --tol X       how far a Möbius map may be from a geometry and still count; 0.01") < 0;
-        else if (o == 2 && (*argv[i] == '-' || path)) die(2, "see --help; what is ", argv[i]);
-        else if (o == 2) path = argv[i];
+    const char *path = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
+    if (option[HELP].value) {
+        puts("geometry [OPTION...] CHECKPOINT: what a model does in the complex plane, as a table and as a drawing\n");
+        for (int o = 0; o < N_OPTIONS; o++) printf("  %-8s %s\n", option[o].name, option[o].what);
+        return end_program(0);
     }
-    if (sscanf(value[1], "%lf%c", &tolerance, &rest) != 1 || !(tolerance >= 0)) die(2, "not a tolerance: ", value[1]);
-    if (!path) die(2, "name a checkpoint, such as tiny.safetensors (build/train_tiny makes one)", "");
-    if (cmha_context_init(&ctx, NULL) || cmha_archive_open(&archive, &ctx, path)) die(1, cmha_error(&ctx), "");
+    if (sscanf(option[TOL].value, "%lf%c", &tolerance, &rest) != 1 || !(tolerance >= 0))
+        complain(2, "not a tolerance: ", option[TOL].value);
+    if (!path) complain(2, "name a checkpoint, such as tiny.safetensors (build/train_tiny makes one)", "");
+    check(cmha_context_init(&ctx, NULL)), check(cmha_archive_open(&archive, &ctx, path));
     read_layers();
-    if (!(svg = fopen(value[0], "w"))) die(1, "cannot write ", value[0]);
-    OUT(HEAD, WIDE, 0.0); /* the height is known at the end */
-    double y = most_heads ? show_phases(EDGE + 10) : EDGE + 10;
-    if (most_channels) y = show_maps(y);
-    OUT("</svg>\n");
-    if (fseek(svg, 0, SEEK_SET) || OUT(HEAD, WIDE, y) < 0 || ferror(svg) || fclose(svg)) die(1, "cannot write ", value[0]);
+    if (!show(option[SVG].value, path)) complain(1, "cannot write ", option[SVG].value);
     cmha_archive_close(&archive), cmha_context_close(&ctx);
-    return fflush(stdout) || ferror(stdout);
+    return end_program(0);
 }

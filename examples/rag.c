@@ -3,14 +3,15 @@
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
+#define PROGRAM "rag"
+#include "options.h"
 #include "words.h"
 
 #include <sys/time.h>
-#include <unistd.h>
 
 enum { TEXT, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, BASE, VOCAB, WORDS, LENGTH, QUESTION, BATCH, STEPS, READ, TOP, TOKENS, SEED,
        THREADS, COMMON, TEMPERATURE, HELD_OUT, QUIET, HELP, SET, N_OPTIONS };
-static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
+static setting option[N_OPTIONS] = {
     {"--text", NULL, "the passages, a line each"},
     {"--paragraphs", NULL, "they are paragraphs, with empty lines between"},
     {"--pairs", NULL, "tab-separated questions and answers, to report on; an answer is words that a passage has to contain, or\n"
@@ -48,7 +49,6 @@ typedef struct rows { /* a batch in the making: rows of `width` until it is pack
     size_t width, n, longest;
 } rows;
 
-static cmha_context ctx;
 static struct { cmha_model_config mc; cmha_trainer_config tc; cmha_model model; int there; } side[2];
 static text_vocabulary vocabulary;
 static cmha_knowledge base; /* of all passages */
@@ -63,28 +63,8 @@ static unsigned char *common; /* [vocabulary]: tokens the encoder passes over */
 static cmha_real *vectors;    /* [passages, d_model] */
 static char error[TEXT_ERROR];
 
-/* One line on stderr; then ends the program unless status is 0. 1: something failed, 2: it was called the wrong way. */
-static void complain(int status, const char *what, const char *which) {
-    fprintf(stderr, "rag: %s%s\n", what, which);
-    if (status) exit(status);
-}
-
-static void check(cmha_status status) {
-    if (status) complain(1, cmha_error(&ctx), "");
-}
-
 static void must(int done) {
     if (!done) complain(1, error, "");
-}
-
-static void *take(size_t n, size_t size) {
-    void *memory = calloc(n ? n : 1, size);
-    if (!memory) complain(1, "out of memory", "");
-    return memory;
-}
-
-static void on_log(void *user, cmha_log_level level, const char *line) {
-    if (level == CMHA_LOG_WARNING && !user) complain(0, "warning: ", line);
 }
 
 static double seconds(void) {
@@ -96,22 +76,21 @@ static double seconds(void) {
 /* ---- The command line ---- */
 
 static double number(int o) {
-    double value;
+    double value = 0;
     if (!text_number(text_of(option[o].value), &value) || !(value >= 0 && value < 1e9))
         complain(2, "not a number: ", option[o].value);
     return value;
 }
 
-static size_t whole(int o) { return (size_t)number(o); }
+static size_t whole(int o) { return (size_t)whole_of(&option[o], 0, 999999999); }
 
 /* Sets a field of the encoder, the decoder or both, of the model or, if it has none of that name, of the training. */
-static void set_field(const char *name, const char *value) {
+static void set_side(const char *name, const char *value) {
     int first = strncmp(name, "decoder.", 8) ? ENCODER : DECODER, last = strncmp(name, "encoder.", 8) ? DECODER : ENCODER;
     if (first == last) name += 8;
     for (int s = first; s <= last; s++) {
-        cmha_status status = cmha_config_set(&ctx, cmha_model_table(), &side[s].mc, name, value);
-        if (status == CMHA_ERR_NOT_FOUND) status = cmha_config_set(&ctx, cmha_trainer_table(), &side[s].tc, name, value);
-        if (status) complain(2, cmha_error(&ctx), "");
+        const place both[2] = {{cmha_model_table(), &side[s].mc}, {cmha_trainer_table(), &side[s].tc}};
+        set_field(both, 2, name, value);
     }
 }
 
@@ -135,29 +114,17 @@ static void preset(void) {
 }
 
 static void configure(int argc, char **argv) {
-    cmha_context_config cc = {.log = on_log};
-    char **set = argv + 1; /* the arguments of --set are kept in places of argv already read */
+    const uint32_t flags = 1u << PARAGRAPHS | 1u << QUIET | 1u << HELP;
     int n_set = 0, o;
-    for (int i = 1; i < argc; i++) {
-        size_t n = strcspn(argv[i], "=");
-        char *value = argv[i][n] ? argv[i] + n + 1 : NULL;
-        for (o = 0; o < N_OPTIONS && (strncmp(option[o].name, argv[i], n) || option[o].name[n]); o++) continue;
-        if (o == N_OPTIONS) complain(2, "see --help; what is ", argv[i]);
-        if (!value) value = o == PARAGRAPHS || o == QUIET || o == HELP ? "" : argv[++i];
-        if (!value) complain(2, "a value is missing after ", option[o].name);
-        if (o == SET) set[n_set++] = value;
-        else option[o].value = value;
-    }
-    for (o = WORDS; o <= HELD_OUT; o++) number(o);
+    const char *rest = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
+    if (rest) complain(2, "see --help; what is ", rest);
+    for (o = WORDS; o < SEED; o++) whole(o);
+    for (o = THREADS + 1; o <= HELD_OUT; o++) number(o);
     if (!whole(TOP) || !whole(BATCH) || !whole(QUESTION)) complain(2, "--top, --batch and --question are 1 or more", "");
     if (whole(LENGTH) < 4 || !(number(TEMPERATURE) > 0)) complain(2, "--length is 4 or more, --temperature more than 0", "");
-    cc.seed = whole(SEED), cc.threads = (int)whole(THREADS);
-    check(cmha_context_init(&ctx, &cc));
+    open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     preset();
-    for (int i = 0; i < n_set; i++) {
-        char *name = strtok(set[i], "="), *value = strtok(NULL, "");
-        set_field(name ? name : "", value ? value : "");
-    }
+    for (int i = 1; i <= n_set; i++) set_side(argv[i], cut_value(argv[i]));
     side[DECODER].mc.irw_width = side[ENCODER].mc.d_model / 2;
 }
 
@@ -166,7 +133,7 @@ static int help(void) {
          "rag [OPTION...] --model NAME --text FILE, or --base FILE: the same with what was trained before\n");
     for (int o = 0; o < N_OPTIONS; o++)
         printf("  %-14s %-9s %s\n", option[o].name, option[o].value && *option[o].value ? option[o].value : "-", option[o].what);
-    return 0;
+    return end_program(0);
 }
 
 /* ---- Passages ---- */
@@ -219,8 +186,9 @@ static void encode_passages(void) {
     for (size_t p = 0; p < n; p++) {
         size_t at = passages.start[p], most = passages.at[p].n; /* no more tokens than bytes */
         if (at + most > room) {
-            passages.ids = realloc(passages.ids, (room = 2 * room + most + 4096) * sizeof *passages.ids);
-            if (!passages.ids) complain(1, "out of memory", "");
+            passages.ids = text_memory(passages.ids, room + most + 2048, 2, sizeof *passages.ids);
+            room = 2 * (room + most + 2048);
+            if (!passages.ids) complain(1, "no memory for so much", "");
         }
         passages.start[p + 1] = at + text_encode(&vocabulary, passages.at[p], passages.ids + at, most);
         for (i = at; i < passages.start[p + 1]; i++)
@@ -234,6 +202,7 @@ static void encode_passages(void) {
 
 static rows make_rows(size_t n, size_t width) {
     rows r = {.width = width};
+    times(n, width); /* ends the program where that is too much */
     r.ids = take(n * width, sizeof *r.ids), r.targets = take(n * width, sizeof *r.targets), r.mask = take(n * width, 1);
     return r;
 }
@@ -392,7 +361,7 @@ static void find_vectors(const int32_t *ids, const size_t *start, size_t n, size
 
 static void build_base(void) {
     size_t d = side[ENCODER].mc.d_model;
-    vectors = take(passages.n * d, sizeof *vectors);
+    vectors = take(times(passages.n, d), sizeof *vectors);
     find_vectors(passages.ids, passages.start, passages.n, whole(LENGTH), vectors);
     check(cmha_knowledge_init(&base, &ctx, passages.n, d / 2, vectors, NULL, passages.texts, passages.begin));
 }
@@ -400,7 +369,7 @@ static void build_base(void) {
 /* A base of the passages order[from], order[from + by], ..; *rows gets its vectors. */
 static void part_of_base(cmha_knowledge *part, cmha_real **room, size_t from, size_t by) {
     size_t d = side[ENCODER].mc.d_model, n = 0;
-    *room = take(passages.used * d, sizeof **room);
+    *room = take(times(passages.used, d), sizeof **room);
     for (size_t i = from; i < passages.used; i += by, n++)
         memcpy(*room + n * d, vectors + passages.order[i] * d, d * sizeof **room);
     check(cmha_knowledge_init(part, &ctx, n, d / 2, *room, NULL, NULL, NULL));
@@ -439,7 +408,7 @@ static void report_decoder(rows *r) {
     cmha_real *room, *moved;
     size_t d = side[ENCODER].mc.d_model, n = passages.used - passages.held, *order = take(n, sizeof *order);
     part_of_base(&training, &room, passages.held, 1);
-    moved = take(n * d, sizeof *moved), shuffled = training; /* found by their own features, other passages' vectors come */
+    moved = take(times(n, d), sizeof *moved), shuffled = training; /* found by their own features, other passages' vectors come */
     for (size_t i = 0; i < n; i++) order[i] = i;
     text_shuffle(order, n, ctx.config.seed);
     for (size_t i = 0; i < n; i++) memcpy(moved + i * d, room + order[i] * d, d * sizeof *moved);
@@ -528,7 +497,7 @@ static void report(const char *path) {
     must(text_table_load(&t, path, (size_t)1 << 31, columns, 2, error) && text_bm25_init(&bm25, passages.at, passages.n, error));
     if (!t.rows) complain(1, "there are no questions with answers in ", path);
     text_slice *questions = take(t.rows, sizeof *questions);
-    cmha_real *features = take(t.rows * side[ENCODER].mc.d_model, sizeof *features);
+    cmha_real *features = take(times(t.rows, side[ENCODER].mc.d_model), sizeof *features);
     cmha_rng rng = cmha_rng_make(ctx.config.seed, 3);
     int share = text_cell(&t, 0, 1).n && text_cell(&t, 0, 1).at[0] == '#';
     for (size_t q = 0; q < t.rows; q++) questions[q] = text_cell(&t, q, 0);
@@ -559,7 +528,7 @@ static int show_token(void *user, const int32_t *token, size_t batch) {
     text_slice s = text_cell(&vocabulary.table, (size_t)*token, 0);
     int inside = s.n > 2 && !memcmp(s.at, "##", 2), joined = inside || (s.n == 1 && strchr(".,;:!?", s.at[0]));
     if (!joined) putchar(' ');
-    fwrite(s.at + (inside ? 2 : 0), 1, s.n - (inside ? 2 : 0), stdout);
+    text_show(s.at + (inside ? 2 : 0), s.n - (inside ? 2 : 0), 1);
     return 0;
 }
 
@@ -583,11 +552,11 @@ static void ask(text_slice question) {
     cmha_real *similarity = take(top, sizeof *similarity), *features = take(side[ENCODER].mc.d_model, sizeof *features);
     encode_questions(&question, 1, features);
     check(cmha_knowledge_search(&base, features, 1, top, -1, index, similarity));
-    printf("%.*s\n", (int)question.n, question.at);
+    text_show(question.at, question.n, 1), putchar('\n');
     for (size_t i = 0; i < top && index[i] >= 0; i++) {
         text_slice s = passages.at[index[i]];
-        printf("  %5.3f  #%lld  %.*s%s\n", (double)similarity[i], (long long)index[i] + 1, (int)(s.n < 150 ? s.n : 150), s.at,
-               s.n > 150 ? " .." : "");
+        printf("  %5.3f  #%lld  ", (double)similarity[i], (long long)index[i] + 1);
+        text_show(s.at, s.n < 150 ? s.n : 150, s.n <= 150), puts(s.n > 150 ? " .." : "");
     }
     if (side[DECODER].there && whole(TOKENS))
         continue_text(question, &base, "  with the base"), continue_text(question, NULL, "  without it");
@@ -670,7 +639,7 @@ static void save_models(void) {
 }
 
 int main(int argc, char **argv) {
-    cmha_blas_restart(argv); /* an OpenBLAS older than this CPU: start again with the right kernel */
+    start_program(argv);
     configure(argc, argv);
     if (option[HELP].value) return help();
     if (!option[TEXT].value && !(option[MODEL].value && option[BASE].value))
@@ -691,10 +660,9 @@ int main(int argc, char **argv) {
     if (option[BASE].value && option[TEXT].value) check(cmha_knowledge_save(&base, option[BASE].value));
     if (option[PAIRS].value) report(option[PAIRS].value);
     if (option[ASK].value) ask_all(option[ASK].value);
-    if (fflush(stdout) || ferror(stdout)) complain(1, "cannot write the answers", "");
     cmha_model_close(&side[ENCODER].model), cmha_model_close(&side[DECODER].model), cmha_knowledge_close(&base);
     free(vectors), free(common), free(passages.texts), free(passages.at), free(passages.begin), free(passages.ids);
     free(passages.start), free(passages.order);
     text_vocabulary_close(&vocabulary), cmha_context_close(&ctx);
-    return 0;
+    return end_program(0);
 }

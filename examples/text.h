@@ -1,39 +1,18 @@
-/* text.h - reading matter for the example programs: tab-separated tables, BERT's WordPiece, batches of encoded examples.
+/* text.h - reading matter for programs: tab-separated tables, BERT's WordPiece, batches of encoded texts.
 
    Everything is a static function; there are no globals. Functions that can fail return 1 for success and 0 for failure, and then
    `error` (TEXT_ERROR bytes of the caller's) holds one line; a call that failed leaves nothing allocated. Closing twice is fine. */
 #ifndef TEXT_H
 #define TEXT_H
 
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "streams.h"
+
 #include <sys/stat.h>
 
 enum {
-    TEXT_ERROR = 512,  /* bytes of an error line */
     TEXT_COLUMNS = 8,  /* most columns of a table */
     TEXT_WORD = 100    /* most characters of a word that WordPiece looks into */
 };
-
-static inline size_t text_decode(const char *s, size_t n, uint32_t *c);
-
-/* What files and paths hold may stand in an error: control characters, line ends and what is no UTF-8 become question marks. */
-static inline int text_fail(char *error, const char *format, ...) {
-    size_t at, n, left;
-    uint32_t c;
-    va_list list;
-    va_start(list, format);
-    vsnprintf(error, TEXT_ERROR, format, list);
-    va_end(list);
-    for (at = 0, left = strlen(error); left; at += n, left -= n) {
-        n = text_decode(error + at, left, &c);
-        if (c < 32 || (c >= 127 && c < 160) || c == 0x2028 || c == 0x2029) memset(error + at, '?', n);
-    }
-    return 0;
-}
 
 /* Some bytes of a text that lives elsewhere; no NUL at the end, and NULs inside are allowed. */
 typedef struct text_slice {
@@ -78,8 +57,8 @@ static inline int text_read(const char *path, size_t limit, char **text, size_t 
         *bytes += got;
         if (*bytes > limit) break;
         if (*bytes < room) continue;
+        more = (char *)text_memory(*text, room, 2, 1);
         room *= 2;
-        more = (char *)realloc(*text, room);
         if (!more) free(*text);
         *text = more;
     }
@@ -180,7 +159,8 @@ static inline int text_table_parse(text_table *t, char *text, size_t bytes, cons
         return text_table_close(t), text_fail(error, "%s: %zu columns: 1 to %d can be read", path, columns, TEXT_COLUMNS);
     if (bytes >= 3 && !memcmp(at, "\xEF\xBB\xBF", 3)) at += 3;
     for (i = 0; i < bytes; i++) rows += t->text[i] == '\n';
-    t->cells = (text_slice *)malloc(rows * columns * sizeof *t->cells), t->lines = (size_t *)malloc(rows * sizeof *t->lines);
+    t->cells = (text_slice *)text_memory(NULL, rows, columns, sizeof *t->cells);
+    t->lines = (size_t *)text_memory(NULL, rows, 1, sizeof *t->lines);
     t->columns = columns;
     if (!t->cells || !t->lines) return text_table_close(t), text_fail(error, "no memory for %s", path);
     for (line = 1, at = at < end ? at : NULL; at; line++) {
@@ -209,22 +189,6 @@ static inline int text_table_load(text_table *t, const char *path, size_t limit,
 }
 
 /* ---- Characters ---- */
-
-/* The character at s and its length; 0 for bytes that are no UTF-8, one at a time. */
-static inline size_t text_decode(const char *s, size_t n, uint32_t *c) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const unsigned char *u = (const unsigned char *)s;
-    size_t length = u[0] < 0x80 ? 1 : u[0] < 0xC2 ? 0 : u[0] < 0xE0 ? 2 : u[0] < 0xF0 ? 3 : u[0] < 0xF5 ? 4 : 0, i;
-    *c = 0;
-    if (!length || length > n) return 1;
-    for (i = 1; i < length; i++)
-        if ((u[i] & 0xC0) != 0x80) return 1;
-    *c = length == 1 ? u[0] : (uint32_t)(u[0] & (0xFF >> (length + 1)));
-    for (i = 1; i < length; i++) *c = *c << 6 | (u[i] & 0x3F);
-    if (*c >= least[length] && *c <= 0x10FFFF && (*c < 0xD800 || *c > 0xDFFF)) return length;
-    *c = 0;
-    return 1;
-}
 
 static inline size_t text_utf8(uint32_t c, char *s) {
     size_t length = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4, i;
@@ -377,7 +341,7 @@ static inline int text_vocabulary_index(text_vocabulary *v, const char *name, ch
     size_t i;
     v->size = v->table.rows;
     for (v->n_slots = 16; v->n_slots < 2 * v->size; v->n_slots *= 2) continue;
-    v->slots = (int32_t *)malloc(v->n_slots * sizeof *v->slots);
+    v->slots = (int32_t *)text_memory(NULL, v->n_slots, 1, sizeof *v->slots);
     if (!v->slots) return text_vocabulary_close(v), text_fail(error, "no memory for %s", name);
     for (i = 0; i < v->n_slots; i++) v->slots[i] = -1;
     for (i = 0; i < v->size; i++) {
@@ -491,16 +455,20 @@ static inline int text_examples_encode(text_examples *e, const text_vocabulary *
     size_t room = 0, row, *start;
     if (length < 4) return memset(e, 0, sizeof *e), text_fail(error, "a length of %zu tokens is too short, 4 is the least", length);
     e->n = t->rows, e->ids = NULL;
-    e->start = start = (size_t *)malloc((e->n + 1) * sizeof *start), e->first = (size_t *)malloc((e->n + 1) * sizeof *start);
+    e->start = start = (size_t *)text_memory(NULL, e->n + 1, 1, sizeof *start);
+    e->first = (size_t *)text_memory(NULL, e->n + 1, 1, sizeof *start);
     if (!start || !e->first) return text_examples_close(e), text_fail(error, "no memory for %zu examples", t->rows);
     for (start[0] = row = 0; row < e->n; row++) {
         text_slice one = text_cell(t, row, (size_t)a), two = b < 0 ? one : text_cell(t, row, (size_t)b);
-        if (start[row] + 2 * length > room) {
-            int32_t *more = (int32_t *)realloc(e->ids, (room = 2 * room + 2 * length) * sizeof *more);
+        size_t bytes = one.n + (b < 0 ? 0 : two.n); /* there are no more tokens */
+        size_t most = length < bytes + 4 ? length : bytes + 4;
+        if (room - start[row] < 2 * most) {
+            int32_t *more = (int32_t *)text_memory(e->ids, room + most, 2, sizeof *more);
             if (!more) return text_examples_close(e), text_fail(error, "no memory for %zu examples", t->rows);
-            e->ids = more;
+            e->ids = more, room = 2 * (room + most);
         }
-        start[row + 1] = start[row] + text_example(v, &one, b < 0 ? NULL : &two, length, e->ids + start[row], e->first + row);
+        start[row + 1] = start[row];
+        start[row + 1] += text_example(v, &one, b < 0 ? NULL : &two, most, e->ids + start[row], e->first + row);
     }
     return 1;
 }
@@ -592,7 +560,7 @@ static inline int text_before(text_slice a, text_slice b) {
 static inline int text_labels_collect(text_labels *l, const text_table *t, size_t column, size_t most, char *error) {
     size_t row, i;
     memset(l, 0, sizeof *l);
-    l->names = (text_slice *)malloc((most + 1) * sizeof *l->names);
+    l->names = (text_slice *)text_memory(NULL, most + 1, 1, sizeof *l->names);
     if (!l->names) return text_fail(error, "no memory for %zu labels", most);
     for (row = 0; row < t->rows; row++) {
         text_slice name = text_cell(t, row, column);
@@ -672,7 +640,7 @@ static inline int text_labels_load(text_labels *l, const char *path, char *error
     size_t i;
     memset(l, 0, sizeof *l);
     if (!text_table_load(&l->table, path, (size_t)1 << 24, &first, 1, error)) return 0;
-    l->names = (text_slice *)malloc((l->table.rows + 1) * sizeof *l->names);
+    l->names = (text_slice *)text_memory(NULL, l->table.rows + 1, 1, sizeof *l->names);
     if (!l->names) return text_labels_close(l), text_fail(error, "no memory for %s", path);
     for (l->n = l->table.rows, i = 0; i < l->n; i++) l->names[i] = text_cell(&l->table, i, 0);
     return 1;

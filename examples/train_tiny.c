@@ -2,16 +2,15 @@
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
-#include <math.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/time.h>
-#include <unistd.h>
+#define PROGRAM "train_tiny"
+#include "options.h"
 
-enum { MODEL, ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, SEED, THREADS, OUT, CSV, RESUME, QUIET, HELP, SET, N_OPTIONS };
-static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
+#include <signal.h>
+#include <sys/time.h>
+
+enum { MODEL, ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, WIDTH, SEED, THREADS, OUT, CSV, RESUME, QUIET, HELP,
+       SET, N_OPTIONS };
+static setting option[N_OPTIONS] = {
     {"--model", NULL, "one of the kinds below"},
     {"--attention", NULL, "the same"},
     {"--preset", "tiny", "tiny | paper | repo | eulerformer | crat"},
@@ -19,6 +18,7 @@ static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--lr", NULL, "peak learning rate"},
     {"--seq", NULL, "tokens per sequence (the field `length`)"},
     {"--batch", NULL, "sequences per forward pass"},
+    {"--width", "1", "bytes of a token in FILE, else 1; 2 or 4: numbers, little endian, in the vocabulary"},
     {"--seed", "1", "of the weights, the batches and the sample; else 1"},
     {"--threads", "0", "0 = every core"},
     {"--out", "tiny.safetensors", "the best checkpoint by validation loss, else tiny.safetensors; the last state goes to OUT.last"},
@@ -27,31 +27,15 @@ static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
     {"--quiet", NULL, "no progress, only the sample"},
     {"--help", NULL, "this page, with the values in effect"},
     {"--set", NULL, "NAME=VALUE for any field below; may be repeated"}};
-static cmha_context ctx;
 static cmha_model_config mc;
 static cmha_trainer_config tc;
 static volatile sig_atomic_t stop; /* the signal that asked to stop */
-static int line_open;              /* the cursor stands behind a progress line */
 static char last[4096];            /* where the state of the run is kept */
+static struct { char held[8]; size_t n; } sample; /* bytes of a character that is not complete */
 
 static void on_signal(int sig) {
     stop = sig;
     signal(sig, SIG_DFL); /* a second Ctrl-C does not wait */
-}
-
-/* One line on stderr; then ends the program unless status is 0. 1: something failed, 2: it was called the wrong way. */
-static void complain(int status, const char *what, const char *which) {
-    fprintf(stderr, "%strain_tiny: %s%s\n", line_open ? "\n" : "", what, which);
-    line_open = 0;
-    if (status) exit(status);
-}
-
-static void check(cmha_status status) {
-    if (status) complain(1, cmha_error(&ctx), "");
-}
-
-static void on_log(void *user, cmha_log_level level, const char *line) {
-    if (level == CMHA_LOG_WARNING && !user) complain(0, "warning: ", line);
 }
 
 static double seconds(void) {
@@ -61,10 +45,9 @@ static double seconds(void) {
 }
 
 /* Sets a field of the model or, if it has none of that name, of the trainer. */
-static void set_field(const char *name, const char *value) {
-    cmha_status status = cmha_config_set(&ctx, cmha_model_table(), &mc, name, value);
-    if (status == CMHA_ERR_NOT_FOUND) status = cmha_config_set(&ctx, cmha_trainer_table(), &tc, name, value);
-    if (status) complain(2, cmha_error(&ctx), "");
+static void set(const char *name, const char *value) {
+    const place both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
+    set_field(both, 2, name, value);
 }
 
 /* Takes over the configuration that a checkpoint was trained with, so that --resume needs no other option. */
@@ -72,12 +55,13 @@ static void recall(const char *path) {
     cmha_archive archive;
     check(cmha_archive_open(&archive, &ctx, path));
     for (const char **m = archive.metadata; m < archive.metadata + 2 * archive.n_metadata; m += 2)
-        if (!strncmp(*m, "cfg.", 4) || !strncmp(*m, "trainer.", 8)) set_field(strchr(*m, '.') + 1, m[1]);
+        if (!strncmp(*m, "cfg.", 4) || !strncmp(*m, "trainer.", 8)) set(strchr(*m, '.') + 1, m[1]);
     cmha_archive_close(&archive);
 }
 
 static int help(void) {
-    puts("train_tiny [OPTION...] [FILE]: trains a ComplexFormer on the bytes of FILE, else on the project's header\n");
+    puts("train_tiny [OPTION...] [FILE]: trains a ComplexFormer on the bytes of FILE, else on the project's\n"
+         "header, and prints a sample; on a terminal control characters and what is no UTF-8 show as \\xNN\n");
     for (int o = 0; o < N_OPTIONS; o++) printf("  %-12s %s\n", option[o].name, option[o].what);
     puts("\nKinds of attention, and the fields they set (causal=0: for encoders only)");
     const char *kind, *fields;
@@ -92,71 +76,66 @@ static int help(void) {
             printf("  %-17s %-11s %-29s %s\n", f->name, value, f->choices ? f->choices : range, f->help);
         }
     }
-    return 0;
+    return end_program(0);
 }
 
 /* Reads the command line into `option`, opens the context and settles the configuration; returns FILE or NULL. */
 static const char *configure(int argc, char **argv) {
-    cmha_context_config cc = {.log = on_log};
-    char **set = argv + 1; /* the arguments of --set are kept in places of argv already read */
-    const char *file = NULL;
     int n_set = 0, o;
-    for (int i = 1; i < argc; i++) {
-        size_t n = strcspn(argv[i], "=");
-        char *value = argv[i][n] ? argv[i] + n + 1 : NULL;
-        for (o = 0; o < N_OPTIONS && (strncmp(option[o].name, argv[i], n) || option[o].name[n]); o++) continue;
-        if (o == N_OPTIONS && (*argv[i] == '-' || file)) complain(2, "see --help; what is ", argv[i]);
-        if (!value && o < N_OPTIONS) value = o >= RESUME && o <= HELP ? "" : argv[++i];
-        if (o == N_OPTIONS) file = argv[i];
-        else if (!value) complain(2, "a value is missing after ", option[o].name);
-        else if (o == SET) set[n_set++] = value;
-        else option[o].value = value;
-    }
-    for (o = SEED; o <= THREADS; o++)
-        if (option[o].value[strspn(option[o].value, "0123456789")]) complain(2, "not a whole number: ", option[o].value);
-    cc.seed = strtoull(option[SEED].value, NULL, 10), cc.threads = (int)fmin(atof(option[THREADS].value), 4096);
-    check(cmha_context_init(&ctx, &cc));
+    const uint32_t flags = 1u << RESUME | 1u << QUIET | 1u << HELP;
+    const char *file = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
+    open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (cmha_preset(option[PRESET].value, &mc, &tc)) complain(2, "see --help; there is no preset ", option[PRESET].value);
     snprintf(last, sizeof last, "%s.last", option[OUT].value);
     if (option[RESUME].value) recall(*option[RESUME].value ? option[RESUME].value : last);
     for (o = MODEL; o <= ATTENTION; o++)
         if (option[o].value && cmha_kind(&ctx, option[o].value, &mc)) complain(2, cmha_error(&ctx), "; see --help");
     for (o = STEPS; o <= BATCH; o++)
-        if (option[o].value) set_field(o == SEQ ? "length" : option[o].name + 2, option[o].value);
-    for (int i = 0; i < n_set; i++) {
-        char *name = strtok(set[i], "="), *value = strtok(NULL, "");
-        set_field(name ? name : "", value ? value : "");
-    }
+        if (option[o].value) set(o == SEQ ? "length" : option[o].name + 2, option[o].value);
+    for (int i = 1; i <= n_set; i++) set(argv[i], cut_value(argv[i]));
     if (!mc.causal) complain(2, "an encoder (causal=0) continues no text; build/classify trains those", "");
+    if (whole_of(&option[WIDTH], 1, 4) == 1 && mc.vocabulary > 256)
+        complain(2, "FILE is read as bytes, 256 tokens; for a larger vocabulary of numbers add --width 2 or 4",
+                 "");
     return file;
 }
 
+/* Prints a byte of the sample, once its character is complete, or with `user` the number of a wider token. */
 static int show(void *user, const int32_t *token, size_t batch) {
-    (void)user, (void)batch;
-    putchar(*token == '\n' || *token == '\t' || (*token >= ' ' && *token < 256) ? (int)*token : '?');
+    (void)batch;
+    if (user) return printf("%ld ", (long)*token), stop;
+    sample.held[sample.n++] = (char)*token;
+    size_t shown = text_show(sample.held, sample.n, 0);
+    memmove(sample.held, sample.held + shown, sample.n -= shown);
     return stop;
 }
 
 int main(int argc, char **argv) {
-    cmha_model model, best = {0}, *sampled = &model; cmha_trainer trainer; cmha_tokens text, train, held_out; cmha_cache cache;
-    char path[4096], blas[64], seen[32] = "-"; /* seen: the last validation loss */
-    cmha_blas_restart(argv); /* an OpenBLAS older than this CPU: start again with the right kernel */
+    cmha_model model, best = {0}, *sampled = &model; cmha_trainer trainer; cmha_cache cache;
+    cmha_tokens text, train, held_out;
+    char path[4096], blas[64], seen[32];
+    start_program(argv); /* with an OpenBLAS older than this CPU once more, with the right kernel */
     const char *file = configure(argc, argv), *slash = strrchr(argv[0], '/'), *resume = option[RESUME].value;
     if (option[HELP].value) return help();
 
     /* Without a FILE, a text that is always there: cmha.h, in this folder or above the program's. */
     snprintf(path, sizeof path, "%.*s../cmha.h", slash ? (int)(slash - argv[0] + 1) : 0, argv[0]);
     if (!file) file = access("cmha.h", R_OK) ? path : "cmha.h";
-    check(cmha_tokens_load(&text, &ctx, file, 1));
+    int width = (int)whole_of(&option[WIDTH], 1, 4);
+    check(cmha_tokens_load(&text, &ctx, file, width));
     check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
     if (resume) check(cmha_trainer_load(&trainer, *resume ? resume : last));
     cmha_trainer_split(&trainer, &text, &train, &held_out);
     FILE *csv = fopen(option[CSV].value, resume ? "a" : "w");
     if (!csv) complain(1, "cannot write ", option[CSV].value);
-    if (!resume || (!fseek(csv, 0, SEEK_END) && !ftell(csv))) fputs("step,loss,val_loss,lr,grad_norm,tokens_per_s\n", csv);
+    if (!resume || (!fseek(csv, 0, SEEK_END) && !ftell(csv)))
+        fputs("step,loss,val_loss,lr,grad_norm,tokens_per_s\n", csv);
+    if (fflush(csv)) complain(1, "cannot write ", option[CSV].value);
     int bad = 0, terminal = isatty(1), quiet = option[QUIET].value != NULL;
     cmha_blas_name(blas, sizeof blas);
-    if (!quiet) printf("%s, %zu bytes; %zu parameters; %s, %d threads\n", file, text.count, model.size, blas, ctx.threads);
+    if (!quiet)
+        printf("%s, %zu %s; %zu parameters; %s, %d threads\n", file, text.count,
+               width > 1 ? "tokens" : "bytes", model.size, blas, ctx.threads);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
 
     double loss, val, start = seconds();
@@ -166,35 +145,42 @@ int main(int argc, char **argv) {
         bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
         if (bad && bad < 10) { complain(0, "step skipped: ", cmha_error(&ctx)); continue; }
         check(status);
-        double speed = (double)(tc.batch * tc.length * tc.accumulate) / (seconds() - before);
+        double speed = (double)tc.batch * (double)tc.length * (double)tc.accumulate / (seconds() - before);
         int measure = trainer.step % tc.eval_every == 0 || trainer.step == tc.steps;
+        *seen = 0;
         if (measure) {
             check(cmha_trainer_evaluate(&trainer, held_out.count > 1 ? &held_out : &train, &val));
             snprintf(seen, sizeof seen, "%.5f", val);
         }
-        fprintf(csv, "%zu,%.6f,%s,%.4e,%.4f,%.0f\n", trainer.step, loss, measure ? seen : "", trainer.lr, trainer.grad_norm, speed);
-        fflush(csv); /* in whole rows, should the run be killed */
+        fprintf(csv, "%zu,%.6f,%s,%.4e,%.4f,%.0f\n", trainer.step, loss, seen, trainer.lr, trainer.grad_norm,
+                speed);
+        /* in whole rows, should the run be killed */
+        if (fflush(csv)) complain(1, "cannot write ", option[CSV].value);
         if (measure) {
             if (val < trainer.best) trainer.best = val, sampled = &best, check(cmha_trainer_save(&trainer, option[OUT].value));
             check(cmha_trainer_save(&trainer, last));
         }
         if (quiet || !(terminal || measure || trainer.step % 20 == 0)) continue;
         int eta = (int)((seconds() - start) / (double)(trainer.step - first) * (double)(tc.steps - trainer.step));
-        printf("%sstep %zu/%zu  loss %.4f  validation %s  %.0f tokens/s  ETA %d:%02d:%02d  %s", terminal ? "\r" : "", trainer.step,
-               tc.steps, loss, seen, speed, eta / 3600, eta / 60 % 60, eta % 60, measure || !terminal ? "\n" : "");
+        printf("%sstep %zu/%zu  loss %.4f%s%s  %.0f tokens/s  ETA %d:%02d:%02d  %s", terminal ? "\r" : "",
+               trainer.step, tc.steps, loss, measure ? "  validation " : "", seen, speed, eta / 3600,
+               eta / 60 % 60, eta % 60, measure || !terminal ? "\n" : "");
         fflush(stdout);
         line_open = terminal && !measure;
     }
-    fclose(csv);
+    if (fclose(csv)) complain(1, "cannot write ", option[CSV].value);
     if (stop) check(cmha_trainer_save(&trainer, last)), complain(128 + stop, "stopped; --resume continues", "");
 
     /* A sample of this run's best checkpoint. It looks back as far as training did: further is further than the model has seen. */
     if (sampled == &best) check(cmha_model_load(&best, &ctx, option[OUT].value));
     size_t n = sampled->position_weight && tc.length < 600 ? tc.length : 600;
     check(cmha_cache_init(&cache, sampled, 1, tc.length, !sampled->position_weight));
-    cmha_status status = cmha_generate(&cache, &(const int32_t){'\n'}, 1, n - 1, NULL, ctx.config.seed, show, NULL);
+    int32_t begin = width == 1 && mc.vocabulary > '\n' ? '\n' : cmha_tokens_at(&text, 0);
+    cmha_status status =
+        cmha_generate(&cache, &begin, 1, n - 1, NULL, ctx.config.seed, show, width > 1 ? &sample : NULL);
     if (status != CMHA_STOPPED) check(status);
-    putchar('\n'), cmha_cache_close(&cache), cmha_model_close(&best);
+    text_show(sample.held, sample.n, 1), putchar('\n');
+    cmha_cache_close(&cache), cmha_model_close(&best);
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_tokens_close(&text), cmha_context_close(&ctx);
-    return stop ? 128 + stop : 0;
+    return end_program(stop ? 128 + stop : 0);
 }

@@ -47,9 +47,9 @@ static inline size_t text_bag_find(const text_bag *b, text_slice s) {
 /* Twice the slots; numbers and counts grow with them. */
 static inline int text_bag_grow(text_bag *b) {
     size_t slots = b->n_slots ? 2 * b->n_slots : 1024, i;
-    size_t *begin = (size_t *)realloc(b->begin, (slots / 2 + 1) * sizeof *begin), *count, *table;
+    size_t *begin = (size_t *)text_memory(b->begin, slots / 2 + 1, 1, sizeof *begin), *count, *table;
     if (begin) b->begin = begin;
-    count = (size_t *)realloc(b->count, slots / 2 * sizeof *count);
+    count = (size_t *)text_memory(b->count, slots / 2, 1, sizeof *count);
     if (count) b->count = count;
     table = (size_t *)calloc(slots, sizeof *table);
     if (!begin || !count || !table) return free(table), 0;
@@ -66,9 +66,9 @@ static inline int text_bag_add(text_bag *b, text_slice s, size_t times, size_t *
     slot = text_bag_slot(b, s), used = b->begin[b->n];
     if (!*slot) {
         if (used + s.n > b->most_bytes) {
-            char *more = (char *)realloc(b->bytes, b->most_bytes = 2 * b->most_bytes + s.n + 4096);
+            char *more = (char *)text_memory(b->bytes, b->most_bytes + s.n + 4096, 2, 1);
             if (!more) return text_bag_close(b), text_fail(error, "no memory for words");
-            b->bytes = more;
+            b->bytes = more, b->most_bytes = 2 * (b->most_bytes + s.n + 4096);
         }
         if (s.n) memcpy(b->bytes + used, s.at, s.n);
         b->count[b->n] = 0, b->begin[b->n + 1] = used + s.n, *slot = ++b->n;
@@ -150,7 +150,7 @@ static inline int text_add_pieces(text_bag *characters, text_bag *endings, text_
 /* Adds the strings of a bag to a list of different ones, the most frequent first, while the list has fewer than `most` and they
    come `least` times or more. */
 static inline int text_list(text_bag *list, const text_bag *from, size_t most, size_t least, char *error) {
-    size_t *order = (size_t *)malloc((2 * from->n + 1) * sizeof *order), i;
+    size_t *order = (size_t *)text_memory(NULL, from->n + 1, 2, sizeof *order), i;
     int done = 1;
     if (!order) return text_bag_close(list), text_fail(error, "no memory for a vocabulary");
     text_bag_order(from, order);
@@ -166,7 +166,8 @@ static inline int text_vocabulary_of(text_vocabulary *v, const text_bag *tokens,
     text_table *t = &v->table;
     memset(v, 0, sizeof *v);
     t->text = (char *)malloc(bytes + 1), t->columns = 1, t->rows = tokens->n;
-    t->cells = (text_slice *)malloc(t->rows * sizeof *t->cells), t->lines = (size_t *)malloc(t->rows * sizeof *t->lines);
+    t->cells = (text_slice *)text_memory(NULL, t->rows, 1, sizeof *t->cells);
+    t->lines = (size_t *)text_memory(NULL, t->rows, 1, sizeof *t->lines);
     if (!t->text || !t->cells || !t->lines) return text_vocabulary_close(v), text_fail(error, "no memory for a vocabulary");
     memcpy(t->text, tokens->bytes, bytes);
     for (i = 0; i < t->rows; i++) {
@@ -241,7 +242,7 @@ static inline int text_bm25_add(text_bm25 *m, size_t p, text_slice text, size_t 
     for (m->length[p] = 0; text_next_term(text, &at, &word); m->length[p]++) {
         if (!text_bag_add(&m->words, text_word_slice(&word), 0, &number, error)) return 0;
         if (number >= *room) {
-            size_t *more = (size_t *)realloc(*seen, 2 * (number + 512) * sizeof *more);
+            size_t *more = (size_t *)text_memory(*seen, number + 512, 2, sizeof *more);
             if (!more) return text_fail(error, "no memory for the words of %zu passages", m->n);
             for (*seen = more, i = *room; i < 2 * (number + 512); i++) more[i] = 0;
             *room = i;
@@ -251,7 +252,7 @@ static inline int text_bm25_add(text_bm25 *m, size_t p, text_slice text, size_t 
             continue;
         }
         if (n == *most) {
-            text_term *more = (text_term *)realloc(m->terms, (*most = 2 * n + 4096) * sizeof *more);
+            text_term *more = (text_term *)text_memory(m->terms, *most = 2 * n + 4096, 1, sizeof *more);
             if (!more) return text_fail(error, "no memory for the words of %zu passages", m->n);
             m->terms = more;
         }
@@ -265,7 +266,8 @@ static inline int text_bm25_init(text_bm25 *m, const text_slice *passages, size_
     size_t *seen = NULL, room = 0, most = 0, p, total = 0;
     int done;
     memset(m, 0, sizeof *m);
-    m->n = n, m->start = (size_t *)calloc(n + 1, sizeof *m->start), m->length = (size_t *)malloc((n + 1) * sizeof *m->start);
+    m->n = n, m->start = (size_t *)calloc(n + 1, sizeof *m->start);
+    m->length = (size_t *)text_memory(NULL, n + 1, 1, sizeof *m->start);
     done = m->start && m->length ? 1 : text_fail(error, "no memory for the words of %zu passages", n);
     for (p = 0; done && p < n; p++) done = text_bm25_add(m, p, passages[p], &seen, &room, &most, error), total += m->length[p];
     m->mean = total ? (double)total / (double)n : 1;

@@ -146,6 +146,7 @@ static inline int check_gradient(network *net, const char *name, operation op, c
 static inline void verdict(const char *idea, double with, double without, double noise) {
     const char *word = with > without + noise ? "helps" : with < without - noise ? "does harm" : "makes no difference";
     printf("Verdict: %s %s here (%.4g against %.4g, the noise being about %.2g).\n", idea, word, with, without, noise);
+    if (fflush(stdout) || ferror(stdout)) stop("cannot write to the standard output");
 }
 
 #endif

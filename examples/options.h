@@ -1,0 +1,168 @@
+/* options.h - what the programs share: options with their numbers checked, fields of configurations by name,
+   one line for an error, memory whose size is checked. A program defines PROGRAM, its name, and includes this
+   after cmha.h. */
+#ifndef OPTIONS_H
+#define OPTIONS_H
+
+#include "streams.h"
+
+typedef struct setting { const char *name, *value, *what; } setting; /* an option; first of all its default */
+typedef struct place { cmha_table table; void *config; } place;      /* a configuration that --set reaches */
+
+static cmha_context ctx;
+static int line_open;    /* the cursor of the terminal stands behind something */
+static int kernel_given; /* the user chose OpenBLAS's kernel */
+
+/* Prints one line on stderr; then ends the program unless status is 0. 1: something failed, 2: it was called
+   the wrong way. */
+static inline void complain(int status, const char *what, const char *which) {
+    char line[TEXT_ERROR];
+    text_fail(line, "%s%s", what, which);
+    fprintf(stderr, "%s" PROGRAM ": %s\n", line_open ? "\n" : "", line);
+    line_open = 0;
+    if (status) exit(status);
+}
+
+static inline void check(cmha_status status) {
+    if (status) complain(1, cmha_error(&ctx), "");
+}
+
+/* ---- Memory ---- */
+
+static inline size_t times(size_t a, size_t b) {
+    if (b && a > (size_t)-1 / b) complain(1, "no memory for so much", "");
+    return a * b;
+}
+
+/* Zeroed memory, never NULL */
+static inline void *take(size_t n, size_t size) {
+    void *memory = calloc(times(n ? n : 1, size), 1);
+    if (!memory) complain(1, "no memory for so much", "");
+    return memory;
+}
+
+/* ---- The command line ---- */
+
+/* The value of an option, which has to be a whole number from `least` to `most`. */
+static inline uint64_t whole_of(const setting *o, uint64_t least, uint64_t most) {
+    char line[160];
+    uint64_t n = 0;
+    if (text_whole(o->value, &n) && n >= least && n <= most) return n;
+    snprintf(line, sizeof line, "%s is a whole number from %llu to %llu, not %.40s", o->name,
+             (unsigned long long)least, (unsigned long long)most, o->value);
+    complain(2, line, "");
+    return 0;
+}
+
+/* Counts the letters to add, drop or change until a is b; more than `most` count as most + 1. */
+static inline int edits(const char *a, const char *b, int most) {
+    int add, drop, change;
+    for (; *a && *a == *b; a++) b++;
+    if (!most || (!*a && !*b)) return *a || *b;
+    add = *b ? edits(a, b + 1, most - 1) : most, drop = *a ? edits(a + 1, b, most - 1) : most;
+    change = *a && *b ? edits(a + 1, b + 1, most - 1) : most;
+    return 1 + (add < drop ? add < change ? add : change : drop < change ? drop : change);
+}
+
+/* Keeps a name in *nearest if it resembles the wrong one more than what is there; half of the letters may
+   differ, but no more than three. */
+static inline void resemble(const char *wrong, const char *name, const char **nearest, int *apart) {
+    int most = strlen(wrong) < 6 ? (int)strlen(wrong) / 2 : 3, n;
+    if (*nearest) most = *apart - 1;
+    if (most >= 0 && (n = edits(wrong, name, most)) <= most) *nearest = name, *apart = n;
+}
+
+static inline void unknown(const char *what, const char *name, const char *nearest) {
+    char line[200];
+    const char *tell = nearest ? ", the nearest is " : "";
+    snprintf(line, sizeof line, "%s %.60s%s%s; see --help", what, name, tell, nearest ? nearest : "");
+    complain(2, line, "");
+}
+
+/* Cuts NAME=VALUE after the name; returns the value. */
+static inline char *cut_value(char *field) {
+    char *sign = strchr(field, '=');
+    return sign ? *sign = 0, sign + 1 : field + strlen(field);
+}
+
+/* The option that an argument NAME or NAME=VALUE means, or NULL. */
+static inline setting *find_option(setting *options, int n, const char *argument) {
+    size_t length = strcspn(argument, "=");
+    for (setting *o = options; o < options + n; o++)
+        if (!strncmp(o->name, argument, length) && !o->name[length]) return o;
+    return NULL;
+}
+
+/* Reads the command line into the options. The bits of `flags` are set for those that stand without a value,
+   which is then "". --set may come more than once: its arguments are kept in argv[1 ..], *n_set of them.
+   Returns the one argument that is no option, or NULL. */
+static inline const char *read_options(setting *options, int n, uint32_t flags, int argc, char **argv,
+                                       int *n_set) {
+    const char *rest = NULL, *nearest = NULL;
+    for (int i = 1, apart = 0; i < argc; i++) {
+        setting *o = find_option(options, n, argv[i]);
+        char *sign = strchr(argv[i], '='), *value = sign ? sign + 1 : NULL;
+        if (!o && (rest || *argv[i] == '-')) {
+            cut_value(argv[i]);
+            for (o = options; o < options + n; o++) resemble(argv[i], o->name, &nearest, &apart);
+            unknown(*argv[i] == '-' ? "there is no option" : "one file is enough, what is", argv[i], nearest);
+        } else if (!o) {
+            rest = argv[i];
+            continue;
+        }
+        if (!value) value = flags >> (o - options) & 1 ? argv[i] + strlen(argv[i]) : argv[++i];
+        if (!value) complain(2, "a value is missing after ", o->name);
+        if (!strcmp(o->name, "--set")) argv[1 + (*n_set)++] = value;
+        else o->value = value;
+    }
+    return rest;
+}
+
+/* Sets a field of the first of n configurations that has it; where none has, the line names them and what is
+   nearest. */
+static inline void set_field(const place *places, int n, const char *name, const char *value) {
+    const char *nearest = NULL;
+    int i, apart = 0;
+    for (i = 0; i < n; i++) {
+        cmha_status status = cmha_config_set(&ctx, places[i].table, places[i].config, name, value);
+        if (status && status != CMHA_ERR_NOT_FOUND) complain(2, cmha_error(&ctx), "");
+        if (!status) return;
+    }
+    for (i = 0; i < n; i++)
+        for (size_t f = 0; f < places[i].table.count; f++)
+            resemble(name, places[i].table.fields[f].name, &nearest, &apart);
+    unknown(n > 1 ? "neither model nor training has a field" : "the sampler has no field", name, nearest);
+}
+
+/* ---- From start to end ---- */
+
+static inline void on_log(void *user, cmha_log_level level, const char *line) {
+    (void)user;
+    if (level == CMHA_LOG_WARNING) complain(0, "warning: ", line);
+}
+
+/* First thing in main. With an OpenBLAS older than this CPU the program starts anew on the right kernel. */
+static inline void start_program(char **argv) {
+    const char *kernel = getenv("OPENBLAS_CORETYPE");
+    text_open_streams();
+    kernel_given = kernel && *kernel;
+    cmha_blas_restart(argv);
+}
+
+/* Opens ctx. The library warns of a slow kernel, once; not where nothing is computed (`quiet`), and not a
+   user who chose the kernel. */
+static inline void open_context(const setting *seed, const setting *threads, int quiet) {
+    cmha_context_config config;
+    memset(&config, 0, sizeof config);
+    config.seed = whole_of(seed, 0, UINT64_MAX), config.threads = (int)whole_of(threads, 0, 1024);
+    if (!quiet && !kernel_given) config.log = on_log;
+    check(cmha_context_init(&ctx, &config));
+}
+
+/* Last thing in main: what was printed has to have arrived. Returns the status of the program. */
+static inline int end_program(int status) {
+    if (!text_close_output()) complain(1, "cannot write to the standard output", "");
+    return status;
+}
+
+#endif
