@@ -10,7 +10,7 @@
 #include <sys/time.h>
 
 enum { TEXT, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, BASE, VOCAB, WORDS, LENGTH, QUESTION, BATCH, STEPS, READ, TOP, TOKENS, SEED,
-       THREADS, COMMON, TEMPERATURE, HELD_OUT, QUIET, HELP, SET, N_OPTIONS };
+       THREADS, TEMPERATURE, HELD_OUT, QUIET, HELP, SET, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--text", NULL, "the passages, a line each"},
     {"--paragraphs", NULL, "they are paragraphs, with empty lines between"},
@@ -22,16 +22,15 @@ static setting option[N_OPTIONS] = {
     {"--base", NULL, "the base of passages: written where there is a --text, else read"},
     {"--vocab", NULL, "a WordPiece vocab.txt (lower case); else one is learnt from the text"},
     {"--words", "8000", "tokens of a learnt vocabulary"},
-    {"--length", "96", "most tokens of a passage that are read"},
-    {"--question", "32", "most tokens of a question"},
+    {"--length", "96", "most tokens of a passage that are read; the encoder reads its rarest"},
+    {"--question", "32", "most tokens of a question, the rarest"},
     {"--batch", "64", "passages in a step of the encoder; the decoder's has a quarter"},
     {"--steps", "600", "steps of the encoder, which learns to find a passage by a part of it"},
     {"--read", "300", "steps of the decoder, which learns to continue passages with the base at hand; 0 = no decoder"},
-    {"--top", "5", "passages listed for a question"},
+    {"--top", "5", "passages in each list for a question"},
     {"--tokens", "40", "tokens of a continuation"},
     {"--seed", "1", "of everything that is drawn"},
     {"--threads", "0", "0 = every core"},
-    {"--common", "0.1", "the encoder passes over tokens that more than this share of the passages have"},
     {"--temperature", "0.05", "of the similarities that the encoder learns from"},
     {"--held-out", "0.05", "share of the passages that nothing is trained on, but which are in the base"},
     {"--quiet", NULL, "no progress"},
@@ -46,6 +45,7 @@ static const cmha_real smooth = (cmha_real)0.1; /* eps of a mean's phasor in tra
 typedef struct rows { /* a batch in the making: rows of `width` until it is packed */
     int32_t *ids, *targets;
     unsigned char *mask;
+    cmha_real *weight; /* a token's share in the mean of its row */
     size_t width, n, longest;
 } rows;
 
@@ -59,8 +59,8 @@ static struct {
     int32_t *ids;    /* their tokens, all */
     size_t n, *start, *order, used, held; /* order: `used` of them, shuffled; the first `held` are held out */
 } passages;
-static unsigned char *common; /* [vocabulary]: tokens the encoder passes over */
-static cmha_real *vectors;    /* [passages, d_model] */
+static double *weight;     /* [vocabulary]: what a token counts in the encoder's mean */
+static cmha_real *vectors; /* [passages, d_model] */
 static char error[TEXT_ERROR];
 
 static void must(int done) {
@@ -179,10 +179,11 @@ static void load_passages(const char *path) {
     for (size_t i = 0; i < base.n; i++) passages.at[i].at = cmha_knowledge_text(&base, i, &passages.at[i].n);
 }
 
-/* Their tokens, and which of these are too common to tell passages apart. */
+/* Their tokens, and the root of each one's inverse document frequency: question and passage both weigh
+   a token that they share, so that it counts in their similarity as in BM25. */
 static void encode_passages(void) {
     size_t room = 0, n = passages.n, i, *last = take(vocabulary.size, sizeof *last), *count = take(vocabulary.size, sizeof *count);
-    passages.start = take(n + 1, sizeof *passages.start), common = take(vocabulary.size, 1);
+    passages.start = take(n + 1, sizeof *passages.start), weight = take(vocabulary.size, sizeof *weight);
     for (size_t p = 0; p < n; p++) {
         size_t at = passages.start[p], most = passages.at[p].n; /* no more tokens than bytes */
         if (at + most > room) {
@@ -194,7 +195,8 @@ static void encode_passages(void) {
         for (i = at; i < passages.start[p + 1]; i++)
             if (last[passages.ids[i]] != p + 1) last[passages.ids[i]] = p + 1, count[passages.ids[i]]++;
     }
-    for (i = 0; i < vocabulary.size; i++) common[i] = n > 20 && (double)count[i] > number(COMMON) * (double)n;
+    for (i = 0; i < vocabulary.size; i++) weight[i] = sqrt(text_idf(n, count[i]));
+    weight[vocabulary.unk] = 0; /* any word may be behind it */
     free(last), free(count);
 }
 
@@ -204,10 +206,11 @@ static rows make_rows(size_t n, size_t width) {
     rows r = {.width = width};
     times(n, width); /* ends the program where that is too much */
     r.ids = take(n * width, sizeof *r.ids), r.targets = take(n * width, sizeof *r.targets), r.mask = take(n * width, 1);
+    r.weight = take(n * width, sizeof *r.weight);
     return r;
 }
 
-static void close_rows(rows *r) { free(r->ids), free(r->targets), free(r->mask); }
+static void close_rows(rows *r) { free(r->ids), free(r->targets), free(r->mask), free(r->weight); }
 
 static void put(rows *r, size_t i, int32_t id) {
     size_t at = (r->n - 1) * r->width + i;
@@ -215,12 +218,18 @@ static void put(rows *r, size_t i, int32_t id) {
     if (i >= r->longest) r->longest = i + 1;
 }
 
-/* A row of the tokens that are not common, each left out with probability `drop`. */
+/* A row of the tokens of most weight, in their order, each left out with probability `drop`. */
 static void add_row(rows *r, const int32_t *ids, size_t n, double drop, cmha_rng *rng) {
-    size_t used = 0;
-    memset(r->mask + r->n++ * r->width, 0, r->width);
-    for (size_t i = 0; i < n && used < r->width; i++)
-        if (!common[ids[i]] && !(drop > 0 && cmha_rng_uniform(rng) < drop)) put(r, used++, ids[i]);
+    size_t at = r->n++ * r->width, used = 0, i;
+    double *tells = take(n, sizeof *tells), sum = 0;
+    int64_t *best = take(r->width, sizeof *best);
+    memset(r->mask + at, 0, r->width), memset(r->weight + at, 0, r->width * sizeof *r->weight);
+    for (i = 0; i < n; i++) tells[i] = drop > 0 && cmha_rng_uniform(rng) < drop ? 0 : weight[ids[i]];
+    text_rank(tells, n, r->width, best);
+    for (i = 0; i < r->width && best[i] >= 0; i++) sum += tells[best[i]], tells[best[i]] *= -1;
+    for (i = 0; i < n; i++)
+        if (tells[i] < 0) r->weight[at + used] = (cmha_real)(-tells[i] / sum), put(r, used++, ids[i]);
+    free(tells), free(best);
 }
 
 /* A row for the decoder: [CLS] and what follows, with the next token as target; ends with [SEP] where it ends the passage. */
@@ -239,6 +248,7 @@ static cmha_batch pack(rows *r) {
         memmove(r->ids + i * b.length, r->ids + i * r->width, b.length * sizeof *r->ids);
         memmove(r->targets + i * b.length, r->targets + i * r->width, b.length * sizeof *r->ids);
         memmove(r->mask + i * b.length, r->mask + i * r->width, b.length);
+        memmove(r->weight + i * b.length, r->weight + i * r->width, b.length * sizeof *r->weight);
     }
     for (size_t i = 0; i < r->n * b.length; i++)
         if (!r->mask[i]) r->ids[i] = vocabulary.pad;
@@ -248,20 +258,25 @@ static cmha_batch pack(rows *r) {
 
 /* ---- The encoder ---- */
 
-/* What cmha_model_vectors computes, and the phasor that a base makes of it, as operations: -> [batch, d_model] */
-static cmha_tensor *embed(cmha_tape *tape, const cmha_batch *b) {
+/* What cmha_model_vectors computes, by the tokens' weights and on a tape -> [rows, d_model]; empties r. */
+static cmha_tensor *mean_phasors(cmha_tape *tape, rows *r) {
+    cmha_batch b = pack(r);
     cmha_model *model = &side[ENCODER].model;
-    cmha_tensor *z = cmha_phasor(tape, cmha_model_states(model, tape, b, NULL), (cmha_real)model->config.complex_eps);
-    return cmha_phasor(tape, cmha_mean_tokens(tape, z, b->key_mask), smooth);
+    size_t tokens[3] = {b.batch, 1, b.length}, means[2] = {b.batch, model->config.d_model};
+    cmha_tensor *w = cmha_tensor_wrap(tape, 3, tokens, r->weight, NULL);
+    cmha_tensor *z = cmha_model_states(model, tape, &b, NULL);
+    z = cmha_phasor(tape, z, (cmha_real)model->config.complex_eps);
+    return cmha_reshape(tape, cmha_matmul(tape, w, z, 0), 2, means);
 }
 
 /* Cross-entropy of finding, among the passages of a batch, that of each question, and the other way round. *found: how many
    questions have theirs in the first place. */
-static cmha_tensor *contrast(cmha_tape *tape, const cmha_batch *questions, const cmha_batch *texts, const int32_t *own,
-                             double *found) {
-    cmha_tensor *q = embed(tape, questions), *p = embed(tape, texts), *x, *y;
+static cmha_tensor *contrast(cmha_tape *tape, rows *question, rows *text, const int32_t *own, double *found) {
+    size_t n = question->n;
+    cmha_tape_reset(tape);
+    cmha_tensor *q = cmha_phasor(tape, mean_phasors(tape, question), smooth), *x, *y;
+    cmha_tensor *p = cmha_phasor(tape, mean_phasors(tape, text), smooth);
     cmha_real scale = (cmha_real)(2 / (number(TEMPERATURE) * (double)side[ENCODER].mc.d_model));
-    size_t n = questions->batch;
     x = cmha_scale(tape, cmha_matmul(tape, q, p, 1), scale), y = cmha_scale(tape, cmha_matmul(tape, p, q, 1), scale);
     *found = 0;
     for (size_t i = 0, j; x && i < n; i++) {
@@ -302,9 +317,7 @@ static void measure_encoder(cmha_tape *tape, rows *question, rows *text, const i
     for (size_t at = 0; at < passages.held;) {
         for (; at < passages.held && question->n < batch; at++) add_views(question, text, passages.order[at], NULL);
         size_t rows_now = question->n;
-        cmha_batch q = pack(question), t = pack(text);
-        cmha_tape_reset(tape);
-        cmha_tensor *x = contrast(tape, &q, &t, own, &right);
+        cmha_tensor *x = contrast(tape, question, text, own, &right);
         check(cmha_tape_status(tape));
         loss += (double)x->data[0] * (double)rows_now, found += right, n += (double)rows_now;
     }
@@ -328,9 +341,7 @@ static void learn_to_find(void) {
         cmha_rng rng = cmha_rng_make(ctx.config.seed, 1000 + step);
         if (at + batch > n) text_shuffle(order, n, (ctx.config.seed << 32) + step), at = 0;
         for (size_t i = 0; i < batch; i++) add_views(&question, &text, order[at++], &rng);
-        cmha_batch q = pack(&question), t = pack(&text);
-        cmha_tape_reset(&tape);
-        cmha_tensor *x = contrast(&tape, &q, &t, own, &found);
+        cmha_tensor *x = contrast(&tape, &question, &text, own, &found);
         check(cmha_backward(&tape, x, 1));
         loss = loss > 0 ? 0.95 * loss + 0.05 * (double)x->data[0] : (double)x->data[0];
         cmha_status status = cmha_trainer_apply(&trainer, NULL);
@@ -349,14 +360,17 @@ static void learn_to_find(void) {
 /* vectors [n, d_model] of tokens ids[start[i] .. start[i + 1]) */
 static void find_vectors(const int32_t *ids, const size_t *start, size_t n, size_t width, cmha_real *out) {
     rows r = make_rows(64, width);
-    for (size_t i = 0, done = 0; i < n; i++) {
+    cmha_tape tape;
+    check(cmha_tape_init(&tape, &ctx, 0));
+    for (size_t i = 0; i < n; i++) {
         add_row(&r, ids + start[i], start[i + 1] - start[i], 0, NULL);
         if (r.n < 64 && i + 1 < n) continue;
-        cmha_batch b = pack(&r);
-        check(cmha_model_vectors(&side[ENCODER].model, &b, out + done * side[ENCODER].mc.d_model));
-        done = i + 1;
+        cmha_tape_reset(&tape);
+        cmha_tensor *v = mean_phasors(&tape, &r);
+        check(cmha_tape_status(&tape));
+        memcpy(out, v->data, v->size * sizeof *out), out += v->size;
     }
-    close_rows(&r);
+    cmha_tape_close(&tape), close_rows(&r);
 }
 
 static void build_base(void) {
@@ -364,6 +378,21 @@ static void build_base(void) {
     vectors = take(times(passages.n, d), sizeof *vectors);
     find_vectors(passages.ids, passages.start, passages.n, whole(LENGTH), vectors);
     check(cmha_knowledge_init(&base, &ctx, passages.n, d / 2, vectors, NULL, passages.texts, passages.begin));
+}
+
+/* A loaded base must hold what this encoder makes of its first passages. */
+static void check_base(const char *path) {
+    size_t d = side[ENCODER].mc.d_model, n = base.n < 64 ? base.n : 64;
+    cmha_real *own = take(n * d, sizeof *own);
+    double apart = 0, size = 0;
+    if (base.d_r != d / 2) complain(1, "another encoder made the base ", path);
+    find_vectors(passages.ids, passages.start, n, whole(LENGTH), own);
+    for (size_t i = 0; i < n * d; i++) {
+        apart += fabs((double)own[i] - (double)base.vectors[i]);
+        size += fabs((double)own[i]);
+    }
+    if (!(apart <= 0.01 * size)) complain(1, "another encoder, rag or --length made the base ", path);
+    free(own);
 }
 
 /* A base of the passages order[from], order[from + by], ..; *rows gets its vectors. */
@@ -455,21 +484,69 @@ static void learn_to_read(void) {
     cmha_trainer_close(&trainer), close_rows(&r);
 }
 
+/* ---- Searching ---- */
+
+enum { LEARNED, LEXICAL, FUSED, CHANCE, LISTS };
+static const char *const searcher[] = {"CRAT encoder", "BM25, k1 1.2, b 0.75", "both, by reciprocal rank",
+                                       "random"};
+static struct {
+    text_bm25 bm25;
+    size_t depth; /* of the lists, -1 where no more was found */
+    int64_t *list[LISTS];
+    double *score[LISTS]; /* [passages] */
+} hits;
+
+static void open_search(void) {
+    size_t top = whole(TOP) < passages.n ? whole(TOP) : passages.n;
+    hits.depth = top < RANKED ? RANKED : top;
+    for (int l = 0; l < LISTS; l++) {
+        hits.list[l] = take(hits.depth, sizeof **hits.list);
+        hits.score[l] = take(passages.n, sizeof **hits.score);
+    }
+    must(text_bm25_init(&hits.bm25, passages.at, passages.n, error));
+}
+
+static void close_search(void) {
+    for (int l = 0; l < LISTS; l++) free(hits.list[l]), free(hits.score[l]);
+    text_bm25_close(&hits.bm25);
+}
+
+/* Lists what the encoder finds, what BM25 finds, and both fused; a passage unlike the question is in none. */
+static void search(text_slice question) {
+    const cmha_real like = (cmha_real)1e-6;
+    size_t start[2] = {0, 0}, i;
+    int32_t *ids = take(question.n, sizeof *ids);
+    cmha_real *features = take(side[ENCODER].mc.d_model, sizeof *features);
+    cmha_real *similarity = take(hits.depth, sizeof *similarity);
+    start[1] = text_encode(&vocabulary, question, ids, question.n);
+    find_vectors(ids, start, 1, whole(QUESTION), features);
+    check(cmha_knowledge_search(&base, features, 1, hits.depth, like, hits.list[LEARNED], similarity));
+    for (i = 0; i < passages.n; i++) hits.score[LEARNED][i] = hits.score[FUSED][i] = 0;
+    for (i = 0; i < hits.depth && hits.list[LEARNED][i] >= 0; i++)
+        hits.score[LEARNED][hits.list[LEARNED][i]] = (double)similarity[i];
+    text_bm25_scores(&hits.bm25, question, hits.score[LEXICAL]);
+    text_rank(hits.score[LEXICAL], passages.n, hits.depth, hits.list[LEXICAL]);
+    text_fuse(hits.list[LEARNED], hits.depth, hits.score[FUSED]);
+    text_fuse(hits.list[LEXICAL], hits.depth, hits.score[FUSED]);
+    text_rank(hits.score[FUSED], passages.n, hits.depth, hits.list[FUSED]);
+    free(ids), free(features), free(similarity);
+}
+
 /* ---- Judging ---- */
 
 enum { AT_1, AT_5, AT_20, MRR, SHARE, MEASURES };
 
 /* Adds what a list of RANKED passages is worth to measures. */
 static void judge(text_slice answer, const int64_t *list, double *measure) {
-    size_t first = RANKED, found = 0, wanted = text_answers(answer, passages.at, passages.n, passages.n);
+    size_t first = RANKED, right = 0, wanted = text_answers(answer, passages.at, passages.n, passages.n);
     for (size_t i = 0; i < RANKED; i++) {
         if (list[i] < 0 || !text_answers(answer, passages.at, passages.n, (size_t)list[i])) continue;
         if (i < first) first = i;
-        found += i < 20;
+        right += i < 20;
     }
     measure[AT_1] += first < 1, measure[AT_5] += first < 5, measure[AT_20] += first < 20;
     measure[MRR] += first < RANKED ? 1 / (double)(first + 1) : 0;
-    if (wanted) measure[SHARE] += (double)found / (double)wanted;
+    if (wanted) measure[SHARE] += (double)right / (double)wanted;
 }
 
 static void print_measures(const char *name, const double *measure, size_t n, int share) {
@@ -478,46 +555,27 @@ static void print_measures(const char *name, const double *measure, size_t n, in
     puts("");
 }
 
-static void encode_questions(const text_slice *questions, size_t n, cmha_real *out) {
-    size_t *start = take(n + 1, sizeof *start), bytes = 0, i;
-    for (i = 0; i < n; i++) bytes += questions[i].n;
-    int32_t *ids = take(bytes, sizeof *ids);
-    for (i = 0; i < n; i++) start[i + 1] = start[i] + text_encode(&vocabulary, questions[i], ids + start[i], questions[i].n);
-    find_vectors(ids, start, n, whole(QUESTION), out);
-    free(start), free(ids);
-}
-
 static void report(const char *path) {
     static const char *const columns[2] = {"1", "2"};
     text_table t;
-    text_bm25 bm25;
-    double measure[3][MEASURES] = {{0}}, *scores = take(passages.n, sizeof *scores);
-    int64_t list[RANKED];
-    cmha_real similarity[RANKED];
-    must(text_table_load(&t, path, (size_t)1 << 31, columns, 2, error) && text_bm25_init(&bm25, passages.at, passages.n, error));
+    double measure[LISTS][MEASURES] = {{0}};
+    must(text_table_load(&t, path, (size_t)1 << 31, columns, 2, error));
     if (!t.rows) complain(1, "there are no questions with answers in ", path);
-    text_slice *questions = take(t.rows, sizeof *questions);
-    cmha_real *features = take(times(t.rows, side[ENCODER].mc.d_model), sizeof *features);
     cmha_rng rng = cmha_rng_make(ctx.config.seed, 3);
     int share = text_cell(&t, 0, 1).n && text_cell(&t, 0, 1).at[0] == '#';
-    for (size_t q = 0; q < t.rows; q++) questions[q] = text_cell(&t, q, 0);
-    encode_questions(questions, t.rows, features);
     for (size_t q = 0; q < t.rows; q++) {
-        text_slice answer = text_cell(&t, q, 1);
-        check(cmha_knowledge_search(&base, features + q * side[ENCODER].mc.d_model, 1, RANKED, -1, list, similarity));
-        judge(answer, list, measure[0]);
-        text_bm25_scores(&bm25, questions[q], scores), text_rank(scores, passages.n, RANKED, list), judge(answer, list, measure[1]);
-        for (size_t p = 0; p < passages.n; p++) scores[p] = cmha_rng_uniform(&rng);
-        text_rank(scores, passages.n, RANKED, list), judge(answer, list, measure[2]);
+        search(text_cell(&t, q, 0));
+        for (size_t p = 0; p < passages.n; p++) hits.score[CHANCE][p] = cmha_rng_uniform(&rng);
+        text_rank(hits.score[CHANCE], passages.n, RANKED, hits.list[CHANCE]);
+        for (int l = 0; l < LISTS; l++) judge(text_cell(&t, q, 1), hits.list[l], measure[l]);
     }
     snprintf(error, sizeof error, "%zu questions, %zu passages", t.rows, passages.n);
     printf("%-36s   recall@1   recall@5  recall@20        MRR%s\n", error, share ? "   found@20" : "");
-    print_measures("CRAT encoder", measure[0], t.rows, share), print_measures("BM25, k1 1.2, b 0.75", measure[1], t.rows, share);
-    print_measures("random", measure[2], t.rows, share);
+    for (int l = 0; l < LISTS; l++) print_measures(searcher[l], measure[l], t.rows, share);
     printf("recall@k: share of questions with a relevant passage among the first k; MRR: mean of 1 / the place of the\n"
            "first, 0 beyond %d", RANKED);
     puts(share ? "; found@20: mean share of a question's relevant passages among the first 20" : "");
-    text_table_close(&t), text_bm25_close(&bm25), free(scores), free(questions), free(features);
+    text_table_close(&t);
 }
 
 /* ---- Asking ---- */
@@ -547,20 +605,20 @@ static void continue_text(text_slice question, const cmha_knowledge *knowledge, 
 }
 
 static void ask(text_slice question) {
-    size_t top = whole(TOP) < passages.n ? whole(TOP) : passages.n;
-    int64_t *index = take(top, sizeof *index);
-    cmha_real *similarity = take(top, sizeof *similarity), *features = take(side[ENCODER].mc.d_model, sizeof *features);
-    encode_questions(&question, 1, features);
-    check(cmha_knowledge_search(&base, features, 1, top, -1, index, similarity));
+    search(question);
     text_show(question.at, question.n, 1), putchar('\n');
-    for (size_t i = 0; i < top && index[i] >= 0; i++) {
-        text_slice s = passages.at[index[i]];
-        printf("  %5.3f  #%lld  ", (double)similarity[i], (long long)index[i] + 1);
-        text_show(s.at, s.n < 150 ? s.n : 150, s.n <= 150), puts(s.n > 150 ? " .." : "");
+    for (int l = LEARNED; l <= FUSED; l++) {
+        printf("%s:%s\n", searcher[l], hits.list[l][0] < 0 ? " nothing" : "");
+        for (size_t i = 0; i < whole(TOP) && i < hits.depth && hits.list[l][i] >= 0; i++) {
+            int64_t p = hits.list[l][i];
+            text_slice s = passages.at[p];
+            printf("  %-7.4f  #%lld  ", hits.score[l][p], (long long)p + 1);
+            text_show(s.at, s.n < 150 ? s.n : 150, s.n <= 150), puts(s.n > 150 ? " .." : "");
+        }
     }
     if (side[DECODER].there && whole(TOKENS))
         continue_text(question, &base, "  with the base"), continue_text(question, NULL, "  without it");
-    fflush(stdout), free(index), free(similarity), free(features);
+    fflush(stdout);
 }
 
 static void ask_all(const char *question) {
@@ -653,15 +711,17 @@ int main(int argc, char **argv) {
         if (!side[DECODER].there && whole(READ)) choose_passages(), train_decoder();
     }
     if (option[SAVE].value) save_models();
-    if (base.d_r != side[ENCODER].mc.d_model / 2) complain(1, "another encoder made the base ", option[BASE].value);
+    if (!option[TEXT].value) check_base(option[BASE].value);
     uint64_t identity = side[DECODER].there && option[MODEL].value ? side[DECODER].model.knowledge_identity : 0;
     if (identity && identity != base.identity)
         complain(0, "note: the decoder was saved with another base than this one", "");
     if (option[BASE].value && option[TEXT].value) check(cmha_knowledge_save(&base, option[BASE].value));
+    open_search();
     if (option[PAIRS].value) report(option[PAIRS].value);
     if (option[ASK].value) ask_all(option[ASK].value);
     cmha_model_close(&side[ENCODER].model), cmha_model_close(&side[DECODER].model), cmha_knowledge_close(&base);
-    free(vectors), free(common), free(passages.texts), free(passages.at), free(passages.begin), free(passages.ids);
+    close_search(), free(vectors), free(weight);
+    free(passages.texts), free(passages.at), free(passages.begin), free(passages.ids);
     free(passages.start), free(passages.order);
     text_vocabulary_close(&vocabulary), cmha_context_close(&ctx);
     return end_program(0);

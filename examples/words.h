@@ -208,8 +208,13 @@ static inline int text_vocabulary_save(const text_vocabulary *v, const char *pat
 
 /* ---- BM25 ---- */
 
-/* Robertson's weighting of words that question and passage share, with k1 1.2, b 0.75 and Lucene's logarithm, never negative:
-       sum over the question's words  ln(1 + (n - df + 0.5) / (df + 0.5)) tf (k1 + 1) / (tf + k1 (1 - b + b length / mean length)).
+/* How much a word tells that df of n passages have: Lucene's inverse document frequency, never negative. */
+static inline double text_idf(size_t n, size_t df) {
+    return log(1 + ((double)n - (double)df + 0.5) / ((double)df + 0.5));
+}
+
+/* Robertson's weighting of words that question and passage share, with k1 1.2 and b 0.75:
+       sum over the question's words  idf tf (k1 + 1) / (tf + k1 (1 - b + b length / mean length)).
    Words are whole, in lower case and without accents; no stemming, no list of stop words; punctuation does not count. */
 typedef struct text_term { size_t word, times; } text_term;
 typedef struct text_bm25 {
@@ -284,10 +289,8 @@ static inline void text_bm25_scores(text_bm25 *m, text_slice question, double *s
     text_word word;
     size_t p, i, at, number;
     for (at = 0; text_next_term(question, &at, &word);) {
-        double df;
         number = text_bag_find(&m->words, text_word_slice(&word));
-        df = number < m->words.n ? (double)m->words.count[number] : 0;
-        m->weight[number] += number < m->words.n ? log(1 + ((double)m->n - df + 0.5) / (df + 0.5)) : 0;
+        if (number < m->words.n) m->weight[number] += text_idf(m->n, m->words.count[number]);
     }
     for (p = 0; p < m->n; p++)
         for (scores[p] = 0, i = m->start[p]; i < m->start[p + 1]; i++) {
@@ -299,15 +302,21 @@ static inline void text_bm25_scores(text_bm25 *m, text_slice question, double *s
 
 /* ---- Lists of passages ---- */
 
-/* The k best of n scores, the best first, equal ones in their order; -1 where there are fewer. */
+/* The k best of n scores above 0, the best first, equal ones in their order; -1 where there are fewer. */
 static inline void text_rank(const double *scores, size_t n, size_t k, int64_t *list) {
     size_t used = 0, i, at;
     for (i = 0; i < n && k; i++) {
-        if (used == k && !(scores[i] > scores[list[k - 1]])) continue;
+        if (!(scores[i] > (used == k ? scores[list[k - 1]] : 0))) continue;
         for (at = used < k ? used++ : k - 1; at && scores[i] > scores[list[at - 1]]; at--) list[at] = list[at - 1];
         list[at] = (int64_t)i;
     }
     while (used < k) list[used++] = -1;
+}
+
+/* Adds 1 / (60 + place) to the score of every passage of a list, the first in place 1: reciprocal rank fusion
+   with the constant of its paper (Cormack, Clarke and Buettcher, SIGIR 2009). */
+static inline void text_fuse(const int64_t *list, size_t n, double *scores) {
+    for (size_t i = 0; i < n && list[i] >= 0; i++) scores[list[i]] += 1 / (60 + (double)(i + 1));
 }
 
 /* Does a text hold these words, capital or small? (ASCII) */

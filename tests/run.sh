@@ -174,6 +174,12 @@ if [ -x "$P/classify" ]; then
     one "classify --help" works "$P/classify" --help
 fi
 if [ -x "$P/rag" ]; then
+    # lists SEARCHER N PATTERN: its list in the last answer has N passages, all of which match
+    lists() {
+        awk -v name="$1" -v n="$2" -v pattern="$3" '/^[^ ]/ { on = index($0, name) == 1 }
+            on && /#[0-9]/ { count++; if ($0 !~ pattern) bad = 1 }
+            END { exit bad || count + 0 != n }' "$W/out"
+    }
     : > "$W/passages.txt"; printf 'where are the whales\twhale\nbread and butter\t#2 #5\n' > "$W/pairs.tsv"
     for i in 1 2 3 4; do
         printf 'The whale number %s swims. A whale lives in the deep sea and sings.\nBread of %s days. Bread and butter make a meal.\n\n' $i $i
@@ -182,13 +188,49 @@ if [ -x "$P/rag" ]; then
     one "rag trains, reports and answers" works "$P/rag" $tiny --text "$W/passages.txt" --pairs "$W/pairs.tsv" --save "$W/rag" \
         --base "$W/rag.base" --ask 'the deep sea'
     one "rag: BM25 finds both" says '^BM25, .*1.000'
+    one "rag: four searchers are measured" [ "$(grep -c '^[CBbr].*  [01]\.[0-9]*$' "$W/out")" -eq 4 ]
     one "rag: the decoder is measured" says 'nats per token: [0-9.]* with the base'
     grep '^  [0-9w]' "$W/out" > "$W/rag.first"
     one "rag with the saved models and base" works "$P/rag" --quiet --length 16 --tokens 3 --model "$W/rag" --base "$W/rag.base" \
         --ask 'the deep sea'
     grep '^  [0-9w]' "$W/out" > "$W/rag.second"
     one "rag gives the same answer again" cmp "$W/rag.first" "$W/rag.second"
-    one "rag lists passages" [ "$(grep -c '#[0-9]' "$W/rag.second")" -eq 5 ]
+    one "rag: BM25 lists what shares a word" lists BM25 4 'deep sea'
+    one "rag: either's best may lead both" says '^  0\.03[0-9]* *#'
+    saved="--quiet --length 16 --tokens 3 --model $W/rag"
+    for ask in '' '%% ~~'; do
+        one "rag, a question without a known word" works "$P/rag" $saved --base "$W/rag.base" --ask "$ask"
+        one "rag: nothing found" [ "$(grep -c ': nothing$' "$W/out")" -eq 3 ]
+    done
+    one "rag, more asked for than there is" works "$P/rag" $saved --base "$W/rag.base" \
+        --ask 'the deep sea' --top 999999999
+    one "rag: each passage once" lists BM25 4 'deep sea'
+    # One word is in every passage, one in a third of them: the second tells.
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        printf 'The bread of day %s is eaten by the people of the town.\n' $i $i
+        printf 'The whale of day %s is seen by the people of the ship.\n' $i >&3
+    done > "$W/frequent.txt" 3> "$W/whales.txt"
+    cat "$W/whales.txt" >> "$W/frequent.txt"
+    one "rag, a frequent word that tells" works "$P/rag" --quiet --steps 0 --read 0 --set d_model=64 \
+        --text "$W/frequent.txt" --ask 'what is the whale'
+    for by in CRAT BM25 both; do one "rag: $by finds it" lists $by 5 'The whale'; done
+    head -n 1 "$W/whales.txt" > "$W/whale.txt"
+    one "rag, a base of one passage" works "$P/rag" $saved --text "$W/whale.txt" --base "$W/one.base" \
+        --ask "$(cat "$W/whale.txt")"
+    for by in CRAT BM25 both; do one "rag: $by lists it" lists $by 1 'The whale'; done
+    head -c 2000 "$W/rag.base" > "$W/cut.base"
+    one "rag, a base that ends early" complains "$P/rag" $saved --base "$W/cut.base" --ask whale
+    one "rag, seed 2" works "$P/rag" $tiny --read 0 --seed 2 --text "$W/passages.txt" --base "$W/other.base"
+    one "rag: not by this encoder" complains "$P/rag" $saved --base "$W/other.base" --ask whale
+    cranfield=../shared/data/qa/cranfield
+    if [ -d $cranfield ]; then
+        awk -v out="$W/cran." -f examples/cranfield.awk $cranfield/cran.all.1400.xml $cranfield/cran.qry.xml \
+            $cranfield/cranqrel.trec.txt
+        one "rag on Cranfield" works "$P/rag" --quiet --steps 20 --batch 32 --length 64 --read 0 --top 1 \
+            --set d_model=128 --set d_ff=16 --text "$W/cran.passages.txt" \
+            --ask 'what is the effect of a shock wave on a boundary layer'
+        for by in CRAT BM25 both; do one "rag: $by finds such waves" lists $by 1 'shock.wave|shock.tube'; done
+    fi
     one "rag --paragraphs, another text for the same models" works "$P/rag" --quiet --length 16 --tokens 3 --model "$W/rag" --paragraphs \
         --text "$W/passages.txt" --ask whale
     one "rag --paragraphs joins lines" says '#1  The whale number 1 swims.*sings'

@@ -480,7 +480,8 @@ static void bm25(void) {
 
 static void lists(void) {
     static const double scores[] = {0.5, 2, 0.5, -1, 2, 0};
-    static const int64_t all[] = {1, 4, 0, 2, 5, 3, -1, -1};
+    static const int64_t all[] = {1, 4, 0, 2, -1, -1, -1, -1}, other[] = {3, 4, -1, 0};
+    double fused[6] = {0};
     text_slice p[2];
     int64_t list[8];
     size_t k, i;
@@ -489,6 +490,11 @@ static void lists(void) {
         text_rank(scores, 6, k, list);
         for (i = 0; i < 8; i++) CHECK(list[i] == (i < k ? all[i] : -7));
     }
+    text_fuse(all, 8, fused), text_fuse(other, 4, fused), text_fuse(NULL, 0, fused);
+    CHECK(fused[0] == 1 / 63.0 && fused[1] == 1 / 61.0 && fused[2] == 1 / 64.0 && fused[3] == 1 / 61.0);
+    CHECK(fused[4] == 1 / 62.0 + 1 / 62.0 && fused[5] == 0);
+    text_rank(fused, 6, 3, list);
+    CHECK(list[0] == 4 && list[1] == 1 && list[2] == 3); /* in both lists comes before first in one */
     CHECK(text_contains(text_of("In the Year 1066"), text_of("year 1066")) && text_contains(text_of("abc"), text_of("ABC")));
     CHECK(!text_contains(text_of("abc"), text_of("abcd")) && !text_contains(text_of(""), text_of("a")));
     CHECK(text_contains(text_of("a\xc3\xa9"), text_of("\xc3\xa9")) && !text_contains(text_of("\xc3\xa9"), text_of("\xc3\xa8")));
