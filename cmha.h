@@ -51,7 +51,10 @@
      - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init, _load or _open and closed by
        _close, the context last. Closing twice, or closing a zeroed object, does nothing. What was opened on a model or
        a context that has been closed since, opened again or not, says CMHA_ERR_STATE, and can still be closed.
-     - Two threads may work at once with two contexts.
+     - Two threads may work at once with two contexts. GCC's OpenMP does not survive fork(): once a context has
+       worked with several threads, a child waits for ever in its first call with threads, whichever context makes
+       it. So fork before the first such call, or let the child open a context with threads = 1, or execute a
+       program.
 
    Where the papers' equations are (every comment names the equation it is about: search for the paper and "eq")
        ComplexFormer, arXiv 2505.10222    1-4 cmha_euler_forward, 5-8 cmha_rotate_forward, 9 cmha_attention_forward
@@ -172,7 +175,7 @@ typedef struct cmha_allocator {
 typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
 
 typedef struct cmha_context_config {
-    int threads;               /* 0 = every core OpenMP offers; without OpenMP always 1 */
+    int threads;               /* 0 = every core OpenMP offers; without OpenMP always 1. fork(): see the manual */
     uint64_t seed;             /* of parameter initialisation, dropout and batches; 0 is a seed like any other */
     cmha_allocator allocator;  /* zeroed = malloc and free */
     void (*log)(void *user, cmha_log_level level, const char *line); /* NULL = silence; `line` has no newline */
