@@ -49,7 +49,12 @@
      - A masked key is absent: it changes nothing (if it is finite), and a query that sees no key gets an output of zeros.
      - Complex numbers are pairs of reals; the gradient of z is dL/dRe(z) + i dL/dIm(z).
      - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init, _load or _open and closed by
-       _close, the context last. Closing twice, or closing a zeroed object, does nothing. Two threads may work at once with two contexts.
+       _close, the context last. Closing twice, or closing a zeroed object, does nothing. What was opened on a model or
+       a context that has been closed since, opened again or not, says CMHA_ERR_STATE, and can still be closed.
+     - Two threads may work at once with two contexts. GCC's OpenMP does not survive fork(): once a context has
+       worked with several threads, a child waits for ever in its first call with threads, whichever context makes
+       it. So fork before the first such call, or let the child open a context with threads = 1, or execute a
+       program.
 
    Where the papers' equations are (every comment names the equation it is about: search for the paper and "eq")
        ComplexFormer, arXiv 2505.10222    1-4 cmha_euler_forward, 5-8 cmha_rotate_forward, 9 cmha_attention_forward
@@ -170,7 +175,7 @@ typedef struct cmha_allocator {
 typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
 
 typedef struct cmha_context_config {
-    int threads;               /* 0 = every core OpenMP offers; without OpenMP always 1 */
+    int threads;               /* 0 = every core OpenMP offers; without OpenMP always 1. fork(): see the manual */
     uint64_t seed;             /* of parameter initialisation, dropout and batches; 0 is a seed like any other */
     cmha_allocator allocator;  /* zeroed = malloc and free */
     void (*log)(void *user, cmha_log_level level, const char *line); /* NULL = silence; `line` has no newline */
@@ -254,9 +259,10 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, ch
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
 
 /* ====================================================== Kernels ======================================================= */
-/* Pure functions over pointers and sizes: no context, no allocation, no threads unless a struct says so. Sizes of zero are
-   fine. Unless stated otherwise outputs must not overlap inputs, and _backward accumulates into its gradient arguments, any
-   of which may be NULL (not wanted). A trailing cotangent dy is dL/dy. */
+/* Pure functions over pointers and sizes: no context, no allocation, no threads unless a struct says so. Sizes of
+   zero are fine, an array without numbers may be NULL, and nothing is checked: sizes are those of arrays that are
+   there. A length that a function returns is SIZE_MAX where it overflows. Unless stated otherwise outputs must not
+   overlap inputs, and _backward accumulates into its gradient arguments, any of which may be NULL (not wanted). A trailing cotangent dy is dL/dy. */
 
 /* C [M, N] = alpha op(A) op(B) + beta C. op(A) [M, K], op(B) [K, N]; trans_x = 1: the matrix is stored transposed. ld* are the
    row strides of the matrices as stored. beta = 0 ignores what C held, NaN included. This is the BLAS front; it does not split
@@ -1518,7 +1524,7 @@ typedef struct cmha_model {
     uint64_t knowledge_identity;  /* of the base set last, or that of the file the model was loaded from; 0 = none */
     uint64_t *expert_use;         /* [n_layers, experts]: tokens each got in training passes; the caller may clear it. Or NULL */
     cmha_tape tape;               /* of the model's own passes */
-    uint64_t opening;             /* which of the context's models: what was opened on an earlier one says STATE */
+    uint64_t opening;             /* which of the context's models; what was opened on another says STATE */
 } cmha_model;
 
 /* Tokens of a batch. Zero every member you do not set. */
@@ -1593,7 +1599,7 @@ typedef struct cmha_tokens {
 
 /* -1 beyond the end; 32-bit values above 2^31 - 1 come out negative. */
 CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i);
-/* The part [begin, end) of a stream, as a view; what lies beyond its end is left out. NULL is an empty stream. */
+/* The part [begin, end) of a stream, as a view, without what lies beyond its end. NULL is an empty stream. */
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end);
 
 /* ---- Metrics ---- */
@@ -1656,8 +1662,8 @@ CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const u
 /* Mean loss over the targets (an encoder's hidden tokens) in consecutive windows of `tokens`, at most eval_tokens of them, the
    last window shorter if need be. 0 where no token was hidden. */
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* Splits a stream into training text and its held-out tail by config.held_out. Either result may be NULL (not wanted); without
-   a trainer nothing is held out. */
+/* Splits a stream into training text and its held-out tail by config.held_out. Either result may be NULL (not
+   wanted); without a trainer nothing is held out. */
 CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train, cmha_tokens *held_out);
 
 /* ===================================================== Inference ====================================================== */
@@ -1735,9 +1741,9 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards 
 
 /* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last token (NULL = not wanted).
    A prompt is one call, each further token another. Of more tokens than a sliding cache can hold the last ones are read.
-   Errors: FULL, TOKEN, OVERFLOW, MEMORY, STATE (the model or the weights were closed), what the caller's search returned; the
-   cache is then as before. (Where a model looks into a knowledge base, the cache is copied for that before it slides and, of linear
-   attention, at every call.) */
+   Errors: FULL, TOKEN, OVERFLOW, MEMORY, STATE (the model or the weights were closed), what the caller's
+   search returned; the cache is then as before. (Where a model looks into a knowledge base, the cache is copied
+   for that before it slides and, of linear attention, at every call.) */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                     \
@@ -2052,12 +2058,17 @@ CMHA_DEF const char *cmha_error(const cmha_context *context) {
 
 #define CMHA__OPEN UINT32_C(0x636d6861)
 
-CMHA__UNUSED static int cmha__is_open(const cmha_context *context) { return context && context->open == CMHA__OPEN; }
+CMHA__UNUSED static int cmha__is_open(const cmha_context *context) {
+    return context && context->open == CMHA__OPEN;
+}
 
-CMHA__UNUSED static int cmha__model_is_open(const cmha_model *model) { return model && cmha__is_open(model->context); }
+CMHA__UNUSED static int cmha__model_is_open(const cmha_model *model) {
+    return model && cmha__is_open(model->context);
+}
 
 /* Is the model still the one, in its one opening, that an object was opened on? */
-CMHA__UNUSED static int cmha__is_opening(const cmha_model *model, const cmha_context *context, uint64_t opening) {
+CMHA__UNUSED static int cmha__is_opening(const cmha_model *model, const cmha_context *context,
+                                         uint64_t opening) {
     return cmha__model_is_open(model) && model->context == context && model->opening == opening;
 }
 
@@ -2075,8 +2086,8 @@ CMHA__UNUSED static int cmha__sum(size_t a, size_t b, size_t *out) {
     return 1;
 }
 
-/* The length of an array, or the largest size there is, which no allocator has, where counting it may have wrapped: `about` bounds
-   it from above. */
+/* The length of an array, or the largest size there is, which no allocator has, where counting it may have
+   wrapped: `about` bounds it from above. */
 CMHA__UNUSED static size_t cmha__countable(size_t length, double about) {
     return about < (double)(size_t)-1 ? length : (size_t)-1;
 }
@@ -2405,7 +2416,8 @@ static int cmha__parse_field(const cmha_field *field, const char *text, double *
 
 CMHA_DEF void cmha_config_defaults(cmha_table table, void *config) {
     size_t i;
-    for (i = 0; config && i < table.count; i++) cmha__field_store(&table.fields[i], config, table.fields[i].initial);
+    if (!config) return;
+    for (i = 0; i < table.count; i++) cmha__field_store(&table.fields[i], config, table.fields[i].initial);
 }
 
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name, const char *value) {
@@ -2442,7 +2454,7 @@ CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table
 }
 
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, char *text, size_t size) {
-    const cmha_field *field = &table.fields[i];
+    const cmha_field *field;
     const char *begin = NULL;
     char line[32];
     double value;
@@ -2450,6 +2462,7 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, ch
     if (!text || !size) return;
     text[0] = 0;
     if (i >= table.count || !config) return;
+    field = &table.fields[i];
     value = cmha__field_value(field, config);
     if (field->type == CMHA_FIELD_SIZE) {
         memcpy(&whole, (const char *)config + field->offset, sizeof whole);
@@ -5007,7 +5020,8 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
                     own * (size_t)cmha__attention_threads(args) + 1; /* + 1: never empty */
     double threads = args->threads > 1 ? args->threads : 1, heads = (double)args->batch * (double)args->heads;
     double rows = (double)args->n_q + (double)args->n_k + CMHA__TILE, d_k = (double)args->d_k;
-    return cmha__countable(length, rows * (32 * threads * (d_k + (double)args->d_v + CMHA__TILE) + 8 * heads * (d_k + 1)));
+    double width = d_k + (double)args->d_v + CMHA__TILE;
+    return cmha__countable(length, rows * (32 * threads * width + 8 * heads * (d_k + 1)));
 }
 
 /* Fills in the divisors of the whole batch. scratch: the threads' part. */
@@ -5292,19 +5306,22 @@ static int cmha__linear_threads(const cmha_linear_args *a) {
 }
 
 CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward) {
-    double width = 4 * ((double)args->d + (double)args->d_v + CMHA__TILE), threads = cmha__linear_threads(args);
-    return cmha__countable(cmha__linear_plan_of(args, backward).thread * (size_t)threads + 1, /* + 1: never empty */
-                           8 * threads * width * width);
+    size_t threads = (size_t)cmha__linear_threads(args);
+    size_t length = cmha__linear_plan_of(args, backward).thread * threads;
+    double width = 4 * ((double)args->d + (double)args->d_v + CMHA__TILE);
+    return cmha__countable(length + 1, 8 * (double)threads * width * width); /* + 1: never empty */
 }
 
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args) {
-    double rows = (double)args->batch * (double)args->heads * (double)args->n, d = (double)args->d + (double)args->d_v;
-    return cmha__countable(args->batch * args->heads * args->n * cmha__linear_plan_of(args, 0).saved, rows * (4 * d + 1));
+    size_t length = args->batch * args->heads * args->n * cmha__linear_plan_of(args, 0).saved;
+    double rows = (double)args->batch * (double)args->heads * (double)args->n;
+    return cmha__countable(length, rows * (4 * ((double)args->d + (double)args->d_v) + 1));
 }
 
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args) {
-    double heads = (double)args->batch * (double)args->heads, width = 2 * ((double)args->d + (double)args->d_v + 1);
-    return cmha__countable(args->batch * args->heads * cmha__linear_plan_of(args, 0).state, heads * width * width);
+    size_t length = args->batch * args->heads * cmha__linear_plan_of(args, 0).state;
+    double width = 2 * ((double)args->d + (double)args->d_v + 1);
+    return cmha__countable(length, (double)args->batch * (double)args->heads * width * width);
 }
 
 /* The arrays of one head, and a thread's scratch for up to 64 of its rows at a time. */
@@ -6213,7 +6230,8 @@ static void cmha__pcl_attention(const cmha_pcl_args *pcl, cmha_attention_args *a
 CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args) {
     cmha_attention_args a;
     cmha__pcl_attention(args, &a);
-    return cmha__countable(cmha_attention_scratch(&a, 1) + cmha_attention_scratch(&a, 0) + 8 * args->N * args->P + args->N,
+    return cmha__countable(cmha_attention_scratch(&a, 1) + cmha_attention_scratch(&a, 0) +
+                               8 * args->N * args->P + args->N,
                            512 * ((double)args->N + CMHA__TILE) * ((double)args->P + CMHA__TILE));
 }
 
@@ -6922,7 +6940,8 @@ static size_t cmha__nearest_width(size_t n) {
 CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k) {
     size_t rows = Q < CMHA__NEAREST_ROWS ? Q : (size_t)CMHA__NEAREST_ROWS;
     (void)k;
-    return cmha__countable(cmha__nearest_width(n) * (rows + 2 * d_r), (double)cmha__nearest_width(n) * (128 + 4 * (double)d_r));
+    size_t width = cmha__nearest_width(n);
+    return cmha__countable(width * (rows + 2 * d_r), (double)width * (CMHA__NEAREST_ROWS + 2 * (double)d_r));
 }
 
 /* Puts document i into a list of the k best so far, ties by index; the caller knows that it belongs there. */
@@ -7495,7 +7514,8 @@ static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
 
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
     size_t pairs = a->T * a->top;
-    size_t length = pairs * (backward ? 8 * a->D + 4 * a->F : 2 * a->D) + cmha__expert_workers(a) * cmha__expert_own(a, backward);
+    size_t length = pairs * (backward ? 8 * a->D + 4 * a->F : 2 * a->D) +
+                    cmha__expert_workers(a) * cmha__expert_own(a, backward);
     double rows = (double)a->T * (double)a->top + (double)cmha__expert_workers(a) * CMHA__EXPERT_ROWS;
     return cmha__countable(length, 8 * rows * ((double)a->D + (double)a->F));
 }
@@ -10323,7 +10343,7 @@ CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context
     knowledge->context = context;
     knowledge->n = n, knowledge->d_r = d_r;
     knowledge->vectors = vectors, knowledge->ids = ids, knowledge->texts = texts, knowledge->text_begin = text_begin;
-    status = cmha__knowledge_reserve(knowledge); /* first: sizes that cannot be are refused before an array is read */
+    status = cmha__knowledge_reserve(knowledge); /* first: no array is read whose size cannot be */
     if (!status && texts && !cmha__texts_in_order(text_begin, n, UINT64_MAX))
         status = cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: text_begin does not ascend from 0");
     if (!status) status = cmha__knowledge_finite(knowledge);
@@ -10457,8 +10477,8 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, cons
     if (!Q || !k) return CMHA_OK;
     if (!queries || !index || !similarity) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: an array is NULL");
     if (threshold != threshold) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: the threshold is NaN");
-    if (!cmha__mul(Q, k, &bytes) || bytes > SIZE_MAX / sizeof *index || !cmha__mul(Q, 2 * knowledge->d_r, &bytes) ||
-        bytes > SIZE_MAX / sizeof *queries)
+    if (!cmha__mul(Q, k, &bytes) || bytes > SIZE_MAX / sizeof *index ||
+        !cmha__mul(Q, 2 * knowledge->d_r, &bytes) || bytes > SIZE_MAX / sizeof *queries)
         return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
     if (!knowledge->n) {
         for (i = 0; i < Q * k; i++) index[i] = -1, similarity[i] = 0;
@@ -12598,7 +12618,8 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     cmha_tensor *x;
     size_t *first, b;
     if (!states || !tape || tape->status) return NULL;
-    if (!cmha__model_is_open(model)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
+    if (!cmha__model_is_open(model))
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
     c = &model->config;
     if (!model->class_weight) return cmha__tape_fail(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
     if (states->rank != 3 || !states->shape[1])
@@ -12867,7 +12888,7 @@ CMHA_DEF double cmha_f1(const int32_t *predicted, const int32_t *wanted, size_t 
 CMHA_DEF double cmha_matthews(const int32_t *predicted, const int32_t *wanted, size_t n, size_t classes) {
     double all = (double)n, right = cmha__agreements(predicted, wanted, n), pt = 0, pp = 0, tt = 0, p_all = 0, t_all = 0;
     size_t k, i;
-    for (k = 0; k < classes; k++) {
+    for (k = 0; k < classes && (p_all < all || t_all < all); k++) { /* until all are counted */
         size_t p = 0, t = 0;
         for (i = 0; i < n; i++) {
             p += predicted[i] >= 0 && (size_t)predicted[i] == k;
@@ -13240,7 +13261,8 @@ static void cmha__pack_declare(cmha__packer *b, const cmha_tensor *t, int comple
         b->overflow = 1;
     if (b->q->matrices && !b->overflow) {
         p = &b->q->matrices[b->n];
-        for (; p > b->q->matrices && p[-1].source > t->data; p--) *p = p[-1]; /* nearly in order as they come */
+        /* Insert it by its address: they come nearly in order. */
+        for (; p > b->q->matrices && p[-1].source > t->data; p--) *p = p[-1];
         p->storage = b->q->storage, p->O = O, p->I = I, p->source = t->data;
     }
     b->n++;
@@ -13833,8 +13855,8 @@ static cmha_status cmha__cache_slide(cmha_cache *cache, size_t n) {
 }
 
 /* Slides if need be, and reads the last n - skip tokens. */
-static cmha_status cmha__cache_advance(cmha_cache *cache, const int32_t *ids, size_t n, size_t skip, int sliding,
-                                       cmha_real *logits) {
+static cmha_status cmha__cache_advance(cmha_cache *cache, const int32_t *ids, size_t n, size_t skip,
+                                       int sliding, cmha_real *logits) {
     cmha_status status = sliding ? cmha__cache_slide(cache, n) : CMHA_OK;
     if (status) return status;
     cache->first += skip;
@@ -13842,13 +13864,14 @@ static cmha_status cmha__cache_advance(cmha_cache *cache, const int32_t *ids, si
 }
 
 /* The same with a copy to go back to. */
-static cmha_status cmha__cache_attempt(cmha_cache *cache, const int32_t *ids, size_t n, size_t skip, int sliding,
-                                       cmha_real *logits) {
-    size_t numbers = cache->size * sizeof *cache->memory, tokens = cache->batch * cache->capacity * sizeof *ids;
-    size_t length = cache->length, first = cache->first;
-    char *copy = (char *)cmha__take(cache->context, numbers + tokens);
+static cmha_status cmha__cache_attempt(cmha_cache *cache, const int32_t *ids, size_t n, size_t skip,
+                                       int sliding, cmha_real *logits) {
+    size_t numbers = cache->size * sizeof *cache->memory;
+    size_t tokens = cache->batch * cache->capacity * sizeof *ids;
+    size_t bytes = numbers + tokens, length = cache->length, first = cache->first;
+    char *copy = (char *)cmha__take(cache->context, bytes);
     cmha_status status;
-    if (!copy) return cmha__fail(cache->context, CMHA_ERR_MEMORY, "append: no memory for %zu bytes", numbers + tokens);
+    if (!copy) return cmha__fail(cache->context, CMHA_ERR_MEMORY, "append: no memory for %zu bytes", bytes);
     memcpy(copy, cache->memory, numbers);
     memcpy(copy + numbers, cache->ids, tokens);
     status = cmha__cache_advance(cache, ids, n, skip, sliding, logits);
@@ -13857,7 +13880,7 @@ static cmha_status cmha__cache_attempt(cmha_cache *cache, const int32_t *ids, si
         memcpy(cache->ids, copy + numbers, tokens);
         cache->length = length, cache->first = first;
     }
-    cmha__give(cache->context, copy, numbers + tokens);
+    cmha__give(cache->context, copy, bytes);
     return status;
 }
 
@@ -13882,9 +13905,10 @@ CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, si
     most = sliding && cmha__cache_kept(cache, n) > n - skip ? cmha__cache_kept(cache, n) : n - skip;
     status = cmha__cache_reserve(cache, most);
     if (status) return status;
-    /* With its memory there, a pass fails in a search alone. New keys lie beyond those held, where nobody looks; but states have
-       then moved on and what has slid is gone. */
-    if (model->knowledge && (sliding || cache->has_state)) return cmha__cache_attempt(cache, ids, n, skip, sliding, logits);
+    /* With its memory there, a pass fails in a search alone. New keys lie beyond those held, where nobody looks;
+       but states have then moved on and what has slid is gone. */
+    if (model->knowledge && (sliding || cache->has_state))
+        return cmha__cache_attempt(cache, ids, n, skip, sliding, logits);
     return cmha__cache_advance(cache, ids, n, skip, sliding, logits);
 }
 

@@ -1,6 +1,7 @@
 /* Bad arguments: one row each. A row opens everything anew (a decoder, an encoder, their trainer, caches, a tape), does one wrong
    thing, and then checks the status, the line that explains it, that everything still works and gives the same numbers as if
-   nothing had happened, and that nothing leaks. */
+   nothing had happened, and that nothing leaks. A plain row states what holds of a function that refuses
+   nothing. Every function of tests/symbols.txt has a row of either kind, or the test fails. */
 #include "ops.h"
 #include "system.h"
 
@@ -42,6 +43,7 @@ typedef struct fixture {
     cmha_real logits[2 * LENGTH * VOCABULARY], number;
     double loss;
     size_t bytes;
+    cmha_retrieve_args query;
     cmha_tensor *x, *w, *b, *planes, *cw, *rows;
 } fixture;
 
@@ -117,6 +119,7 @@ static void open_fixture(fixture *f) {
     f->attention.heads = f->attention.kv_heads = 2, f->attention.kind = CMHA_ATTENTION_DOT, f->attention.scale = 1;
     f->linear_args.heads = 2, f->linear_args.kind = CMHA_LINEAR_ANGULAR, f->linear_args.eps = (cmha_real)1e-6;
     f->lag_args.heads = 2, f->lag_args.temp = 1, f->lag_args.eps = (cmha_real)1e-6;
+    f->query.queries = f->query.top = 1, f->query.tau = 1, f->query.threshold = -1;
     f->pcl.tau = (cmha_real)0.1, f->pcl.mask_rate = (cmha_real)0.5;
     open_tensors(f);
 }
@@ -263,21 +266,81 @@ static cmha_status unusable_context(fixture *f) {
     return cmha_model_init(&f->spare, &f->other, NULL);
 }
 
-/* The model goes first: what was opened on it says STATE, and its closing still gives back what it took. */
+/* All that was opened on the spare model, which is another one now or none. */
+static void orphaned(fixture *f, const cmha_quantised *quantised) {
+    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT};
+    cmha_cache cache;
+    options.weights = quantised;
+    CHECK_IS(cmha_trainer_step(&f->spare_trainer, &f->tokens, &f->loss), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_fit(&f->spare_trainer, &f->batch, &f->loss), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_apply(&f->spare_trainer, NULL), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_evaluate(&f->spare_trainer, &f->tokens, &f->loss), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_save(&f->spare_trainer, missing_path), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_load(&f->spare_trainer, state_path), CMHA_ERR_STATE);
+    CHECK_IS(cmha_generate(&f->spare_cache, good_ids, 1, 1, NULL, 0, NULL, NULL), CMHA_ERR_STATE);
+    CHECK_IS(cmha_cache_append(&f->spare_cache, good_ids, 1, f->logits), CMHA_ERR_STATE);
+    CHECK_IS(cmha_cache_init_with(&cache, &f->spare, 1, 4, 0, &options), CMHA_ERR_STATE);
+}
+
+/* The model goes first, and comes again with the same size and with others. */
 static cmha_status orphans(fixture *f) {
+    static const char *const sizes[3] = {"d_ff=24", "d_ff=12 n_layers=3", "d_model=40 vocabulary=7"};
     cmha_trainer_config t = trainer_config();
     cmha_model_config m = decoder_config();
+    cmha_quantised quantised;
+    size_t i;
     CHECK_OK(cmha_model_init(&f->spare, &f->ctx, &m));
     CHECK_OK(cmha_trainer_init(&f->spare_trainer, &f->spare, &t));
     CHECK_OK(cmha_cache_init(&f->spare_cache, &f->spare, 1, 4, 0));
     CHECK_OK(cmha_cache_append(&f->spare_cache, good_ids, 2, NULL));
-    cmha_model_close(&f->spare);
-    CHECK_IS(cmha_trainer_step(&f->spare_trainer, &f->tokens, &f->loss), CMHA_ERR_STATE);
-    CHECK_IS(cmha_trainer_fit(&f->spare_trainer, &f->batch, &f->loss), CMHA_ERR_STATE);
-    CHECK_IS(cmha_trainer_evaluate(&f->spare_trainer, &f->tokens, &f->loss), CMHA_ERR_STATE);
-    CHECK_IS(cmha_trainer_save(&f->spare_trainer, missing_path), CMHA_ERR_STATE);
-    CHECK_IS(cmha_generate(&f->spare_cache, good_ids, 1, 1, NULL, 0, NULL, NULL), CMHA_ERR_STATE);
+    CHECK_OK(cmha_quantise(&quantised, &f->spare, CMHA_STORAGE_INT8));
+    for (i = 0; i < 3; i++) {
+        cmha_model_close(&f->spare);
+        orphaned(f, &quantised);
+        CHECK_OK(cmha_config_set_all(&f->ctx, cmha_model_table(), &m, sizes[i]));
+        CHECK_OK(cmha_model_init(&f->spare, &f->ctx, &m));
+        orphaned(f, &quantised);
+    }
+    cmha_quantised_close(&quantised);
     return cmha_cache_append(&f->spare_cache, good_ids, 1, NULL);
+}
+
+/* The weights that a cache reads go first. */
+static cmha_status orphan_weights(fixture *f) {
+    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT};
+    cmha_quantised quantised;
+    options.weights = &quantised;
+    CHECK_OK(cmha_quantise(&quantised, &f->decoder, CMHA_STORAGE_INT8));
+    CHECK_OK(cmha_cache_init_with(&f->spare_cache, &f->decoder, 1, 4, 0, &options));
+    cmha_quantised_close(&quantised);
+    CHECK_IS(cmha_cache_append(&f->spare_cache, good_ids, 1, NULL), CMHA_ERR_STATE);
+    cmha_cache_close(&f->spare_cache);
+    return cmha_cache_init_with(&f->spare_cache, &f->decoder, 1, 4, 0, &options);
+}
+
+/* The context goes first: nothing works any more, and all that is closed after it gives back what it took. */
+static cmha_status context_first(fixture *f) {
+    cmha_knowledge base;
+    cmha_tokens tokens;
+    cmha_real numbers[4] = {1, 2, 3, 4};
+    int64_t index;
+    CHECK_OK(cmha_knowledge_init(&base, &f->ctx, 1, 2, numbers, NULL, NULL, NULL));
+    CHECK_OK(cmha_tokens_load(&tokens, &f->ctx, text_path, 1));
+    cmha_context_close(&f->ctx);
+    CHECK_IS(cmha_knowledge_search(&base, numbers, 1, 1, -1, &index, numbers), CMHA_ERR_STATE);
+    CHECK_IS(cmha_knowledge_save(&base, missing_path), CMHA_ERR_STATE);
+    CHECK_IS(cmha_model_loss(&f->decoder, &f->batch, &f->loss), CMHA_ERR_STATE);
+    CHECK_IS(cmha_model_save(&f->decoder, missing_path), CMHA_ERR_STATE);
+    CHECK_IS(cmha_model_read(&f->decoder, weights_path, 1, NULL), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_step(&f->trainer, &f->tokens, &f->loss), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_apply(&f->trainer, NULL), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_load(&f->trainer, state_path), CMHA_ERR_STATE);
+    CHECK_IS(cmha_cache_append(&f->sliding, good_ids, 1, NULL), CMHA_ERR_STATE);
+    CHECK_IS(cmha_cache_init(&f->spare_cache, &f->decoder, 1, 4, 0), CMHA_ERR_STATE);
+    CHECK_IS(cmha_archive_open(&f->spare_archive, &f->ctx, weights_path), CMHA_ERR_STATE);
+    CHECK(!cmha_add(&f->tape, f->x, f->x) && !cmha_model_forward(&f->decoder, &f->tape, &f->batch, NULL));
+    cmha_knowledge_close(&base), cmha_tokens_close(&tokens);
+    return cmha_tape_status(&f->tape);
 }
 
 static cmha_tensor *tensor(fixture *f, int rank, size_t a, size_t b, size_t c) {
@@ -420,6 +483,67 @@ static cmha_status overrun(fixture *f, size_t n) {
 }
 
 static cmha_status double_close(fixture *f) { return close_fixture(f), CMHA_OK; }
+
+/* Never opened but by a row that fails to be refused. */
+static cmha_knowledge spare_base;
+static cmha_quantised spare_quantised;
+static const uint64_t descending[3] = {0, 3, 2};
+
+/* A knowledge base of n documents whose numbers are the fixture's logits, and a search in one of two. */
+static cmha_status base_of(fixture *f, size_t n, size_t d_r, const char *texts, const uint64_t *begin) {
+    cmha_knowledge base;
+    cmha_status status = cmha_knowledge_init(&base, &f->ctx, n, d_r, f->logits, NULL, texts, begin);
+    cmha_knowledge_close(&base);
+    return status;
+}
+
+static cmha_status search_of(fixture *f, size_t n, const cmha_real *queries, size_t Q, size_t k,
+                             double threshold) {
+    cmha_knowledge base;
+    cmha_status status;
+    int64_t index[4];
+    CHECK_OK(cmha_knowledge_init(&base, &f->ctx, n, 2, f->logits, NULL, NULL, NULL));
+    status = cmha_knowledge_search(&base, queries, Q, k, (cmha_real)threshold, index, f->logits + 8);
+    cmha_knowledge_close(&base);
+    return status;
+}
+
+static cmha_status cache_with(fixture *f, int storage) {
+    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT};
+    options.storage = (cmha_storage)storage;
+    return cmha_cache_init_with(&f->spare_cache, &f->decoder, 1, 4, 0, &options);
+}
+
+/* Four experts of one choice of sizes, on f->x. */
+static cmha_tensor *experts_of(fixture *f, size_t width, size_t top) {
+    size_t one[4] = {2, 4, 3, 0}, two[4] = {2, 4, 0, 3};
+    one[3] = two[2] = width;
+    return cmha_experts(TAPE, f->x, tensor(f, 3, 2, 3, 4), top, cmha_tensor_new(TAPE, 4, one, 1), NULL,
+                        cmha_tensor_new(TAPE, 4, two, 1), NULL, NULL);
+}
+
+/* A window into a base of one document. */
+static const cmha_irw_weights no_weights;
+static cmha_status window_of(fixture *f, const cmha_retrieve_args *args) {
+    cmha_irw_weights weights;
+    cmha_knowledge base;
+    cmha_tensor *y;
+    memset(&weights, 0, sizeof weights);
+    CHECK_OK(cmha_knowledge_init(&base, &f->ctx, 1, 2, f->logits, NULL, NULL, NULL));
+    weights.wm = tensor(f, 3, 2, 2, 4), weights.w_logits = tensor(f, 1, 1, 1, 1);
+    weights.wv = tensor(f, 3, 2, 4, 2), weights.wg = tensor(f, 2, 4, 12, 1);
+    y = cmha_irw(&f->tape, &base, args, 1, CMHA_FUSION_CONVEX, f->x, &weights);
+    cmha_knowledge_close(&base);
+    return op(f, y);
+}
+
+static cmha_tensor *one_weight(fixture *f) { return tensor(f, 1, 1, 1, 1); }
+
+static cmha_tape *closed(fixture *f) {
+    CHECK_OK(cmha_tape_init(&f->spare_tape, &f->ctx, 1));
+    cmha_tape_close(&f->spare_tape);
+    return &f->spare_tape;
+}
 
 /* A long name, one with control characters and one with percent signs: the line stays one line of its buffer's size. */
 static const char *ugly_name(void) {
@@ -911,11 +1035,356 @@ static const char *ugly_name(void) {
     ROW(tokens_missing, CMHA_ERR_NOT_FOUND, "opened", cmha_tokens_load(&f->spare_tokens, &f->ctx, missing_path, 1))                \
     ROW(tokens_folder, CMHA_ERR_IO, "regular", cmha_tokens_load(&f->spare_tokens, &f->ctx, folder, 1))
 
-#define ROWS(ROW)                                                                                                                  \
-    ROWS_OPENING(ROW) ROWS_CONFIG(ROW) ROWS_USING(ROW) ROWS_TAPE(ROW) ROWS_OPS(ROW) ROWS_ATTENTION(ROW) ROWS_FILES(ROW)
+#define ROWS_OBJECTS(ROW)                                                                                  \
+    ROW(context_first, CMHA_ERR_STATE, NULL, context_first(f))                                             \
+    ROW(orphan_weights, CMHA_ERR_STATE, "weights", orphan_weights(f))                                      \
+    ROW(apply_none, CMHA_ERR_STATE, NULL, cmha_trainer_apply(NULL, NULL))                                  \
+    ROW(apply_closed, CMHA_ERR_STATE, NULL, cmha_trainer_apply(&f->spare_trainer, &f->loss))               \
+    ROW(states_no_model, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_states(NULL, TAPE, &f->batch, NULL)))   \
+    ROW(states_closed, CMHA_ERR_ARGUMENT, "model",                                                         \
+        OP(cmha_model_states(&f->spare, TAPE, &f->batch, NULL)))                                           \
+    ROW(vectors_no_model, CMHA_ERR_STATE, NULL, cmha_model_vectors(NULL, &f->batch, f->logits))            \
+    ROW(vectors_no_batch, CMHA_ERR_ARGUMENT, "vectors", cmha_model_vectors(&f->encoder, NULL, f->logits))  \
+    ROW(vectors_no_result, CMHA_ERR_ARGUMENT, "vectors", cmha_model_vectors(&f->encoder, &f->batch, NULL)) \
+    ROW(vectors_2_62, CMHA_ERR_OVERFLOW, "overflow",                                                       \
+        WITH(f->batch.length = TOP, cmha_model_vectors(&f->encoder, &f->batch, f->logits)))                \
+    ROW(classify_2_62, CMHA_ERR_OVERFLOW, "overflow",                                                      \
+        WITH(f->batch.batch = TOP, cmha_model_classify(&f->encoder, &f->batch, f->logits)))                \
+    ROW(read_no_model, CMHA_ERR_STATE, NULL, cmha_model_read(NULL, weights_path, 1, NULL))                 \
+    ROW(read_closed, CMHA_ERR_STATE, NULL, cmha_model_read(&f->spare, weights_path, 1, NULL))              \
+    ROW(read_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_model_read(&f->decoder, NULL, 1, NULL))           \
+    ROW(read_missing, CMHA_ERR_NOT_FOUND, "opened",                                                        \
+        cmha_model_read(&f->decoder, missing_path, 0, &f->bytes))                                          \
+    ROW(read_text, CMHA_ERR_FORMAT, "safetensors", cmha_model_read(&f->decoder, text_path, 0, &f->bytes))  \
+    ROW(quantise_null, CMHA_ERR_ARGUMENT, NULL, cmha_quantise(NULL, &f->decoder, CMHA_STORAGE_INT8))       \
+    ROW(quantise_no_model, CMHA_ERR_STATE, NULL, cmha_quantise(&spare_quantised, NULL, CMHA_STORAGE_INT8)) \
+    ROW(quantise_closed, CMHA_ERR_STATE, NULL,                                                             \
+        cmha_quantise(&spare_quantised, &f->spare, CMHA_STORAGE_INT8))                                     \
+    ROW(quantise_storage, CMHA_ERR_ARGUMENT, "storage",                                                    \
+        cmha_quantise(&spare_quantised, &f->decoder, (cmha_storage)77))                                    \
+    ROW(cache_with_null, CMHA_ERR_ARGUMENT, NULL, cmha_cache_init_with(NULL, &f->decoder, 1, 4, 0, NULL))  \
+    ROW(cache_with_storage, CMHA_ERR_ARGUMENT, "FLOAT or BF16", cache_with(f, CMHA_STORAGE_INT8))          \
+    ROW(set_knowledge_no_model, CMHA_ERR_STATE, NULL, cmha_model_set_knowledge(NULL, NULL))                \
+    ROW(set_knowledge_no_window, CMHA_ERR_STATE, "window",                                                 \
+        cmha_model_set_knowledge(&f->decoder, &spare_base))                                                \
+    ROW(knowledge_null, CMHA_ERR_ARGUMENT, "knowledge",                                                    \
+        cmha_knowledge_init(NULL, &f->ctx, 1, 2, f->logits, NULL, NULL, NULL))                             \
+    ROW(knowledge_no_context, CMHA_ERR_STATE, NULL,                                                        \
+        cmha_knowledge_init(&spare_base, NULL, 1, 2, f->logits, NULL, NULL, NULL))                         \
+    ROW(knowledge_no_vectors, CMHA_ERR_ARGUMENT, "without vectors",                                        \
+        cmha_knowledge_init(&spare_base, &f->ctx, 1, 2, NULL, NULL, NULL, NULL))                           \
+    ROW(knowledge_no_width, CMHA_ERR_ARGUMENT, "without vectors", base_of(f, 1, 0, NULL, NULL))            \
+    ROW(knowledge_texts_alone, CMHA_ERR_ARGUMENT, "need each other", base_of(f, 1, 2, "x", NULL))          \
+    ROW(knowledge_texts_order, CMHA_ERR_ARGUMENT, "ascend", base_of(f, 2, 2, "xyz", descending))           \
+    ROW(knowledge_2_62, CMHA_ERR_OVERFLOW, "overflow", base_of(f, TOP, 1, NULL, NULL))                     \
+    ROW(knowledge_2_62_texts, CMHA_ERR_OVERFLOW, "overflow", base_of(f, TOP, 1, "x", descending))          \
+    ROW(knowledge_max, CMHA_ERR_OVERFLOW, "overflow", base_of(f, SIZE_MAX, 1, NULL, NULL))                 \
+    ROW(knowledge_max_texts, CMHA_ERR_OVERFLOW, "overflow", base_of(f, SIZE_MAX, 1, "x", descending))      \
+    ROW(knowledge_width_2_62, CMHA_ERR_OVERFLOW, "overflow", base_of(f, 1, TOP, NULL, NULL))               \
+    ROW(knowledge_width_max, CMHA_ERR_OVERFLOW, "features", base_of(f, 1, SIZE_MAX, NULL, NULL))           \
+    ROW(knowledge_large, CMHA_ERR_MEMORY, "memory", base_of(f, SIZE_MAX / 64, 2, NULL, NULL))              \
+    ROW(search_no_base, CMHA_ERR_STATE, NULL,                                                              \
+        cmha_knowledge_search(NULL, f->logits, 1, 1, -1, NULL, f->logits))                                 \
+    ROW(search_no_queries, CMHA_ERR_ARGUMENT, "search", search_of(f, 2, NULL, 1, 1, -1))                   \
+    ROW(search_threshold, CMHA_ERR_ARGUMENT, "NaN", search_of(f, 2, f->logits, 1, 1, (double)NAN))         \
+    ROW(search_Q_2_62, CMHA_ERR_OVERFLOW, "search", search_of(f, 2, f->logits, TOP, 1, -1))                \
+    ROW(search_Q_max, CMHA_ERR_OVERFLOW, "search", search_of(f, 2, f->logits, SIZE_MAX, 1, -1))            \
+    ROW(search_k_2_62, CMHA_ERR_OVERFLOW, "search", search_of(f, 2, f->logits, 1, TOP, -1))                \
+    ROW(search_both_2_31, CMHA_ERR_OVERFLOW, "search",                                                     \
+        search_of(f, 2, f->logits, (size_t)1 << 31, (size_t)1 << 31, -1))                                  \
+    ROW(search_empty_2_62, CMHA_ERR_OVERFLOW, "search", search_of(f, 0, f->logits, TOP, 4, -1))            \
+    ROW(base_save_none, CMHA_ERR_STATE, NULL, cmha_knowledge_save(NULL, missing_path))                     \
+    ROW(base_load_null, CMHA_ERR_ARGUMENT, "knowledge",                                                    \
+        cmha_knowledge_load(NULL, &f->ctx, weights_path, 0))                                               \
+    ROW(base_load_no_path, CMHA_ERR_ARGUMENT, "archive",                                                   \
+        cmha_knowledge_load(&spare_base, &f->ctx, NULL, 1))                                                \
+    ROW(base_load_missing, CMHA_ERR_NOT_FOUND, "opened",                                                   \
+        cmha_knowledge_load(&spare_base, &f->ctx, missing_path, 1))                                        \
+    ROW(base_load_weights, CMHA_ERR_FORMAT, "vectors",                                                     \
+        cmha_knowledge_load(&spare_base, &f->ctx, weights_path, 1))                                        \
+    ROW(scale_closed, CMHA_ERR_STATE, NULL, (cmha_scale(closed(f), f->x, 2), f->spare_tape.status))        \
+    ROW(sigmoid_closed, CMHA_ERR_STATE, NULL, (cmha_sigmoid(closed(f), f->x), f->spare_tape.status))       \
+    ROW(sum_closed, CMHA_ERR_STATE, NULL, (cmha_sum(closed(f), f->x), f->spare_tape.status))               \
+    ROW(fail_without_reason, CMHA_ERR_STATE, NULL,                                                         \
+        (cmha_tape_fail(TAPE, CMHA_OK, NULL), cmha_tape_status(TAPE)))                                     \
+    ROW(balance_top_0, CMHA_ERR_ARGUMENT, "balance", OP(cmha_balance(TAPE, f->x, 0, NULL)))                \
+    ROW(balance_top_9, CMHA_ERR_ARGUMENT, "balance", OP(cmha_balance(TAPE, f->x, 9, NULL)))                \
+    ROW(complex_residual_shapes, CMHA_ERR_SHAPE, "residual",                                               \
+        OP(cmha_complex_residual(TAPE, f->x, f->w, f->b, f->b)))                                           \
+    ROW(router_weight, CMHA_ERR_SHAPE, "router", OP(cmha_router(TAPE, f->x, f->w, NULL)))                  \
+    ROW(experts_ranks, CMHA_ERR_SHAPE, "experts",                                                          \
+        OP(cmha_experts(TAPE, f->x, f->x, 1, f->w, NULL, f->w, NULL, NULL)))                               \
+    ROW(experts_width, CMHA_ERR_SHAPE, "experts", OP(experts_of(f, 5, 1)))                                 \
+    ROW(experts_top_0, CMHA_ERR_ARGUMENT, "experts", OP(experts_of(f, 4, 0)))                              \
+    ROW(experts_top_max, CMHA_ERR_ARGUMENT, "experts", OP(experts_of(f, 4, SIZE_MAX)))                     \
+    ROW(experts_fine, CMHA_OK, NULL, fine(f, experts_of(f, 4, 4)))                                         \
+    ROW(retrieve_no_args, CMHA_ERR_ARGUMENT, "retrieve",                                                   \
+        OP(cmha_retrieve(TAPE, NULL, NULL, f->x, f->b, NULL)))                                             \
+    ROW(retrieve_weights, CMHA_ERR_SHAPE, "retrieve",                                                      \
+        OP(cmha_retrieve(TAPE, NULL, &f->query, f->x, f->w, NULL)))                                        \
+    ROW(retrieve_top_2_62, CMHA_ERR_OVERFLOW, "retrieve",                                                  \
+        WITH(f->query.top = TOP, OP(cmha_retrieve(TAPE, NULL, &f->query, f->x, one_weight(f), NULL))))     \
+    ROW(window_no_args, CMHA_ERR_ARGUMENT, "retrieve", window_of(f, NULL))                                 \
+    ROW(window_no_weights, CMHA_ERR_ARGUMENT, "irw: a weight",                                             \
+        OP(cmha_irw(TAPE, NULL, &f->query, 1, CMHA_FUSION_CONVEX, f->x, &no_weights)))
+
+/* What plain rows are about: nothing, or sizes that wrap. Zeroed but for what plain_open sets. */
+typedef struct plain {
+    cmha_heads none;
+    cmha_attention_args attention, wide;
+    cmha_linear_args linear, wide_linear;
+    cmha_lag_args lag, wide_lag;
+    cmha_pcl_args pcl, wide_pcl;
+    cmha_experts_args experts, wide_experts;
+    cmha_experts_weights weights;
+    cmha_experts_grads grads;
+    cmha_cope_options cope;
+    cmha_adamw_args adamw;
+    cmha_packed packed;
+    cmha_rng last;
+    cmha_sampler_config sampler;
+    cmha_context context;
+    cmha_tape tape;
+    cmha_model model;
+    cmha_trainer trainer;
+    cmha_cache cache;
+    cmha_quantised quantised;
+    cmha_knowledge base;
+    cmha_archive archive;
+    cmha_tokens tokens, empty, four;
+    cmha_real number[16];
+    double doubles[16];
+    size_t count, counts[CMHA_GEOMETRY_COUNT], plan[16];
+    char text[4];
+} plain;
+
+static void plain_open(plain *p) {
+    memset(p, 0, sizeof *p);
+    p->attention.heads = p->attention.kv_heads = 2, p->attention.d_k = p->attention.d_v = 8;
+    p->attention.kind = CMHA_ATTENTION_DOT;
+    p->wide = p->attention, p->wide.batch = 1, p->wide.n_q = p->wide.n_k = TOP;
+    p->linear.heads = 2, p->linear.d = 4, p->linear.n = 3;
+    p->wide_linear = p->linear, p->wide_linear.batch = p->wide_linear.d = TOP;
+    p->lag.heads = 2, p->lag.d = 4, p->lag.n = 3;
+    p->wide_lag = p->lag, p->wide_lag.batch = 1, p->wide_lag.n = TOP + 1;
+    p->pcl.P = 4, p->pcl.tau = 1, p->wide_pcl = p->pcl, p->wide_pcl.N = TOP;
+    p->experts.D = p->experts.F = 4, p->experts.E = p->experts.top = 1;
+    p->wide_experts = p->experts, p->wide_experts.T = TOP;
+    p->adamw.t = 1, p->packed.storage = CMHA_STORAGE_INT8, p->last.counter = UINT64_MAX;
+    cmha_config_defaults(cmha_sampler_table(), &p->sampler);
+    p->four.data = good_ids, p->four.count = 4, p->four.width = 4, p->trainer.config.held_out = 0.1;
+}
+
+#define EQUAL(got, want) CHECK((long long)(got) == (long long)(want))
+#define SAME(got, want) CHECK_NEAR(got, want, 0)
+
+/* ROW(function, what holds): of sizes of zero, with NULL for every array, mostly that nothing is touched;
+   lengths that cannot be counted are SIZE_MAX; closing what is not open does nothing. */
+#define ROWS_PLAIN(ROW)                                                                                    \
+    ROW(cmha_gemm, cmha_gemm(0, 0, 0, 8, 8, 1, NULL, 8, NULL, 8, 0, NULL, 8),                              \
+        cmha_gemm(1, 1, 8, 0, 8, 1, NULL, 8, NULL, 8, 1, NULL, 8))                                         \
+    ROW(cmha_embedding_forward, cmha_embedding_forward(NULL, NULL, 0, 8, NULL))                            \
+    ROW(cmha_embedding_backward, cmha_embedding_backward(NULL, NULL, 0, 8, NULL))                          \
+    ROW(cmha_linear_forward, cmha_linear_forward(NULL, NULL, NULL, 0, 8, 8, NULL))                         \
+    ROW(cmha_linear_backward, cmha_linear_backward(NULL, NULL, NULL, 0, 8, 8, NULL, NULL, NULL))           \
+    ROW(cmha_layernorm_forward, cmha_layernorm_forward(NULL, NULL, NULL, 0, 8, 0, NULL, NULL))             \
+    ROW(cmha_layernorm_backward, cmha_layernorm_backward(NULL, NULL, NULL, NULL, 0, 8, NULL, NULL, NULL))  \
+    ROW(cmha_rmsnorm_forward, cmha_rmsnorm_forward(NULL, NULL, 0, 8, 0, NULL, NULL))                       \
+    ROW(cmha_rmsnorm_backward, cmha_rmsnorm_backward(NULL, NULL, NULL, NULL, 0, 8, NULL, NULL))            \
+    ROW(cmha_gelu_forward, cmha_gelu_forward(NULL, 0, CMHA_RELU, NULL))                                    \
+    ROW(cmha_gelu_backward, cmha_gelu_backward(NULL, NULL, 0, CMHA_GELU_ERF, NULL))                        \
+    ROW(cmha_swiglu_forward, cmha_swiglu_forward(NULL, NULL, 0, NULL))                                     \
+    ROW(cmha_swiglu_backward, cmha_swiglu_backward(NULL, NULL, NULL, 0, NULL, NULL))                       \
+    ROW(cmha_dropout_forward, cmha_dropout_forward(NULL, 0, (cmha_real)0.5, 1, SIZE_MAX, NULL))            \
+    ROW(cmha_cross_entropy_forward,                                                                        \
+        SAME(cmha_cross_entropy_forward(NULL, NULL, 0, 8, -1, NULL, &p->count), 0), EQUAL(p->count, 0))    \
+    ROW(cmha_cross_entropy_gradient, SAME(cmha_cross_entropy_gradient(NULL, NULL, 0, 8, -1, 1), 0))        \
+    ROW(cmha_cross_entropy_backward, cmha_cross_entropy_backward(NULL, NULL, NULL, 0, 8, -1, 1, NULL))     \
+    ROW(cmha_sinusoidal_table, cmha_sinusoidal_table(0, 8, 1e4, SIZE_MAX, NULL))                           \
+    ROW(cmha_euler_forward, cmha_euler_forward(NULL, 0, 4, CMHA_LAYOUT_HALF, NULL, NULL))                  \
+    ROW(cmha_euler_backward, cmha_euler_backward(NULL, NULL, NULL, 0, 4, CMHA_LAYOUT_HALF, NULL))          \
+    ROW(cmha_frequencies, cmha_frequencies(CMHA_FREQ_ROPE, 1e4, 0, NULL))                                  \
+    ROW(cmha_rotation_table, cmha_rotation_table(NULL, 0, 9, 0, NULL),                                     \
+        cmha_rotation_table(NULL, 4, 0, PTRDIFF_MIN, NULL))                                                \
+    ROW(cmha_rotate_forward,                                                                               \
+        cmha_rotate_forward(NULL, 8, 0, 4, CMHA_LAYOUT_HALF, NULL, NULL, NULL, NULL, 8))                   \
+    ROW(cmha_rotate_backward, cmha_rotate_backward(NULL, 8, 0, 4, CMHA_LAYOUT_HALF, NULL, NULL, NULL,      \
+        NULL, 8, NULL, NULL, NULL))                                                                        \
+    ROW(cmha_quotient_forward, cmha_quotient_forward(NULL, NULL, 0, 4, CMHA_QUOTIENT_EXACT, 0, NULL))      \
+    ROW(cmha_quotient_backward,                                                                            \
+        cmha_quotient_backward(NULL, NULL, NULL, 0, 4, CMHA_QUOTIENT_EXACT, 0, NULL, NULL))                \
+    ROW(cmha_complex_scale_forward, cmha_complex_scale_forward(NULL, NULL, 0, 4, NULL))                    \
+    ROW(cmha_complex_scale_backward, cmha_complex_scale_backward(NULL, NULL, NULL, 0, 4, NULL, NULL))      \
+    ROW(cmha_mobius_forward, cmha_mobius_forward(NULL, NULL, 0, 4, CMHA_QUOTIENT_UNIT, 0, NULL))           \
+    ROW(cmha_mobius_backward,                                                                              \
+        cmha_mobius_backward(NULL, NULL, NULL, 0, 4, CMHA_QUOTIENT_UNIT, 0, NULL, NULL))                   \
+    ROW(cmha_geometry_name, EQUAL(cmha_geometry_name((cmha_geometry)99)[0], '?'))                          \
+    ROW(cmha_mobius_classify, cmha_mobius_classify(NULL, 0, 0, NULL))                                      \
+    ROW(cmha_mobius_count, p->counts[0] = 7, cmha_mobius_count(NULL, 0, p->counts),                        \
+        EQUAL(p->counts[0], 0))                                                                            \
+    ROW(cmha_mobius_normalize, cmha_mobius_normalize(NULL, 0))                                             \
+    ROW(cmha_cope_table, cmha_cope_table(CMHA_COPE_LEARNED, 0, 7, 1e4, 0, NULL))                           \
+    ROW(cmha_heads_major, EQUAL(cmha_heads_major(NULL, 2, 3, 4).batch, 24))                                \
+    ROW(cmha_tokens_major, EQUAL(cmha_tokens_major(NULL, 3, 8, 4).batch, 24))                              \
+    ROW(cmha_complex_heads_major, EQUAL(cmha_complex_heads_major(NULL, 2, 3, 4).batch, 48))                \
+    ROW(cmha_complex_tokens_major, EQUAL(cmha_complex_tokens_major(NULL, 3, 16, 4, 8).imag, 8))            \
+    ROW(cmha_cope_args, p->cope.score = (cmha_cope_score)99, cmha_cope_args(&p->attention, &p->cope),      \
+        EQUAL(p->attention.kind, CMHA_ATTENTION_COMPLEX))                                                  \
+    ROW(cmha_alibi_slopes, cmha_alibi_slopes(0, NULL))                                                     \
+    ROW(cmha_attention_scratch, EQUAL(cmha_attention_scratch(&p->wide, 0), SIZE_MAX),                      \
+        EQUAL(cmha_attention_scratch(&p->wide, 1), SIZE_MAX))                                              \
+    ROW(cmha_attention_forward,                                                                            \
+        cmha_attention_forward(&p->attention, p->none, p->none, p->none, p->none, NULL, p->number))        \
+    ROW(cmha_attention_backward, cmha_attention_backward(&p->attention, p->none, p->none, p->none,         \
+        p->none, NULL, p->none, NULL, p->none, p->none, p->none, NULL, NULL, p->number))                   \
+    ROW(cmha_linear_attention_scratch, EQUAL(cmha_linear_attention_scratch(&p->wide_linear, 1), SIZE_MAX)) \
+    ROW(cmha_linear_attention_saved, EQUAL(cmha_linear_attention_saved(&p->wide_linear), SIZE_MAX))        \
+    ROW(cmha_linear_attention_state, EQUAL(cmha_linear_attention_state(&p->wide_linear), SIZE_MAX))        \
+    ROW(cmha_linear_attention_forward,                                                                     \
+        cmha_linear_attention_forward(&p->linear, p->none, p->none, p->none, p->none, NULL, p->number))    \
+    ROW(cmha_linear_attention_append,                                                                      \
+        cmha_linear_attention_append(&p->linear, p->none, p->none, p->none, p->none, NULL, p->number))     \
+    ROW(cmha_linear_attention_backward, cmha_linear_attention_backward(&p->linear, p->none, p->none,       \
+        p->none, p->none, NULL, p->none, p->none, p->none, p->none, p->number))                            \
+    ROW(cmha_fft_scratch, EQUAL(cmha_fft_scratch(SIZE_MAX), SIZE_MAX),                                     \
+        EQUAL(cmha_fft_scratch(TOP + 1), SIZE_MAX))                                                        \
+    ROW(cmha_fft_prepare, cmha_fft_prepare(0, p->doubles), cmha_fft_prepare(1, p->doubles))                \
+    ROW(cmha_fft, cmha_fft(NULL, NULL, 0, 1, p->doubles))                                                  \
+    ROW(cmha_lag_attention_scratch, EQUAL(cmha_lag_attention_scratch(&p->wide_lag), SIZE_MAX))             \
+    ROW(cmha_lag_attention_forward,                                                                        \
+        cmha_lag_attention_forward(&p->lag, p->none, p->none, p->none, p->none, NULL, p->number))          \
+    ROW(cmha_lag_attention_backward, cmha_lag_attention_backward(&p->lag, p->none, p->none, p->none,       \
+        p->none, NULL, p->none, p->none, p->none, p->none, p->number))                                     \
+    ROW(cmha_pcl_scratch, EQUAL(cmha_pcl_scratch(&p->wide_pcl), SIZE_MAX))                                 \
+    ROW(cmha_pcl_forward, SAME(cmha_pcl_forward(&p->pcl, NULL, NULL, p->number), 0))                       \
+    ROW(cmha_pcl_backward, cmha_pcl_backward(&p->pcl, NULL, NULL, 1, NULL, NULL, p->number))               \
+    ROW(cmha_complex_linear_forward,                                                                       \
+        cmha_complex_linear_forward(NULL, NULL, NULL, 0, 4, 4, 0, NULL, NULL))                             \
+    ROW(cmha_complex_linear_backward,                                                                      \
+        cmha_complex_linear_backward(NULL, NULL, NULL, 0, 4, 4, 1, NULL, NULL, NULL, NULL))                \
+    ROW(cmha_complex_rotate_forward, cmha_complex_rotate_forward(NULL, NULL, 0, 4, NULL))                  \
+    ROW(cmha_complex_rotate_backward, cmha_complex_rotate_backward(NULL, NULL, NULL, 0, 4, NULL, NULL))    \
+    ROW(cmha_complex_norm_forward,                                                                         \
+        cmha_complex_norm_forward(CMHA_WHITEN, NULL, NULL, NULL, 0, 4, 0, NULL, NULL))                     \
+    ROW(cmha_complex_norm_backward,                                                                        \
+        cmha_complex_norm_backward(CMHA_WHITEN, NULL, NULL, NULL, NULL, 0, 4, 0, NULL, NULL, NULL))        \
+    ROW(cmha_phasor_forward, cmha_phasor_forward(NULL, 0, 4, 0, NULL))                                     \
+    ROW(cmha_phasor_backward, cmha_phasor_backward(NULL, NULL, 0, 4, 0, NULL))                             \
+    ROW(cmha_hermitian_forward, cmha_hermitian_forward(NULL, NULL, 0, 4, NULL))                            \
+    ROW(cmha_hermitian_backward, cmha_hermitian_backward(NULL, NULL, NULL, 0, 4, NULL, NULL))              \
+    ROW(cmha_complex_from_pairs_forward,                                                                   \
+        cmha_complex_from_pairs_forward(NULL, 0, 4, CMHA_LAYOUT_HALF, NULL))                               \
+    ROW(cmha_complex_from_pairs_backward,                                                                  \
+        cmha_complex_from_pairs_backward(NULL, 0, 4, CMHA_LAYOUT_INTERLEAVED, NULL))                       \
+    ROW(cmha_complex_to_pairs_forward, cmha_complex_to_pairs_forward(NULL, 0, 4, CMHA_LAYOUT_HALF, NULL))  \
+    ROW(cmha_complex_to_pairs_backward,                                                                    \
+        cmha_complex_to_pairs_backward(NULL, 0, 4, CMHA_LAYOUT_INTERLEAVED, NULL))                         \
+    ROW(cmha_complex_join_forward, cmha_complex_join_forward(NULL, NULL, 0, 4, NULL))                      \
+    ROW(cmha_complex_join_backward, cmha_complex_join_backward(NULL, 3, 4, NULL, NULL))                    \
+    ROW(cmha_complex_split_forward, cmha_complex_split_forward(NULL, 3, 4, NULL, NULL))                    \
+    ROW(cmha_complex_split_backward, cmha_complex_split_backward(NULL, NULL, 3, 4, NULL))                  \
+    ROW(cmha_multifreq_forward, cmha_multifreq_forward(NULL, NULL, 2, 5, 0, SIZE_MAX, NULL))               \
+    ROW(cmha_multifreq_backward, cmha_multifreq_backward(NULL, NULL, NULL, 2, 5, 0, 0, NULL, NULL))        \
+    ROW(cmha_multifreq_init, cmha_multifreq_init(0, 4, 1e4, NULL, NULL))                                   \
+    ROW(cmha_phase_reg_forward, SAME(cmha_phase_reg_forward(NULL, NULL, 0, 2, 1, 0, p->doubles), 0))       \
+    ROW(cmha_phase_reg_backward, cmha_phase_reg_backward(NULL, NULL, 0, 2, 1, 0, p->doubles, 1, NULL))     \
+    ROW(cmha_mag_reg_forward, SAME(cmha_mag_reg_forward(NULL, NULL, 0, 4, 1), 0))                          \
+    ROW(cmha_mag_reg_backward, cmha_mag_reg_backward(NULL, NULL, 0, 4, 1, 1, NULL))                        \
+    ROW(cmha_nearest_scratch, EQUAL(cmha_nearest_scratch(1, SIZE_MAX, SIZE_MAX, 1), SIZE_MAX))             \
+    ROW(cmha_nearest, cmha_nearest(NULL, NULL, 0, 0, 4, 2, -1, NULL, NULL, NULL))                          \
+    ROW(cmha_retrieve_forward,                                                                             \
+        cmha_retrieve_forward(NULL, NULL, NULL, NULL, 0, 2, 3, 4, 1, NULL, NULL, NULL))                    \
+    ROW(cmha_retrieve_backward,                                                                            \
+        cmha_retrieve_backward(NULL, NULL, NULL, NULL, NULL, NULL, 0, 2, 3, 4, 1, NULL, NULL, NULL))       \
+    ROW(cmha_reflect_forward,                                                                              \
+        cmha_reflect_forward(NULL, NULL, NULL, NULL, 0, 4, 1, CMHA_FUSION_CONVEX, NULL))                   \
+    ROW(cmha_reflect_backward, cmha_reflect_backward(NULL, NULL, NULL, NULL, NULL, 0, 4, 1,                \
+        CMHA_FUSION_CONVEX, NULL, NULL, NULL))                                                             \
+    ROW(cmha_sum_squares, SAME(cmha_sum_squares(NULL, 0), 0))                                              \
+    ROW(cmha_componentwise_clip, cmha_componentwise_clip(CMHA_CLIP_GLOBAL, 1, 0, NULL, NULL, NULL))        \
+    ROW(cmha_complex_residual_forward, cmha_complex_residual_forward(NULL, NULL, 1, 0, 0, 4, NULL))        \
+    ROW(cmha_complex_residual_backward,                                                                    \
+        cmha_complex_residual_backward(NULL, 1, 0, NULL, 0, 4, NULL, NULL, NULL, NULL))                    \
+    ROW(cmha_router_forward, cmha_router_forward(NULL, NULL, NULL, 0, 4, 3, NULL))                         \
+    ROW(cmha_router_backward, cmha_router_backward(NULL, NULL, NULL, 0, 4, 3, NULL, NULL, NULL))           \
+    ROW(cmha_route_size, EQUAL(cmha_route_size(TOP, 4, 4), SIZE_MAX),                                      \
+        EQUAL(cmha_route_size(0, SIZE_MAX, 1), SIZE_MAX))                                                  \
+    ROW(cmha_route_forward, cmha_route_forward(NULL, 0, 1, 1, p->plan, NULL), EQUAL(p->plan[0], 0))        \
+    ROW(cmha_route_backward, cmha_route_backward(NULL, NULL, NULL, 0, 4, 2, NULL))                         \
+    ROW(cmha_experts_scratch, EQUAL(cmha_experts_scratch(&p->wide_experts, 0), SIZE_MAX),                  \
+        EQUAL(cmha_experts_scratch(&p->wide_experts, 1), SIZE_MAX))                                        \
+    ROW(cmha_experts_forward,                                                                              \
+        cmha_experts_forward(&p->experts, &p->weights, NULL, p->plan, NULL, NULL, NULL, p->number))        \
+    ROW(cmha_experts_backward, cmha_experts_backward(&p->experts, &p->weights, NULL, p->plan, NULL, NULL,  \
+        NULL, NULL, NULL, &p->grads, p->number))                                                           \
+    ROW(cmha_balance_forward, SAME(cmha_balance_forward(NULL, NULL, 0, 1, 1, p->doubles), 0))              \
+    ROW(cmha_balance_backward, cmha_balance_backward(NULL, NULL, p->doubles, 0, 1, 1, NULL))               \
+    ROW(cmha_adamw, cmha_adamw(&p->adamw, 0, NULL, NULL, NULL, NULL))                                      \
+    ROW(cmha_learning_rate, SAME(cmha_learning_rate(CMHA_COSINE, 1, 0.5, 0, 0, SIZE_MAX), 0.5),            \
+        SAME(cmha_learning_rate(CMHA_LINEAR, 1, 0, 0, 0, 0), 1))                                           \
+    ROW(cmha_packed_words, EQUAL(cmha_packed_words(CMHA_STORAGE_BF16, TOP, TOP), SIZE_MAX),                \
+        EQUAL(cmha_packed_words(CMHA_STORAGE_INT8, 0, 9), 0))                                              \
+    ROW(cmha_packed_scales, EQUAL(cmha_packed_scales(CMHA_STORAGE_INT8, 0), 0),                            \
+        EQUAL(cmha_packed_scales(CMHA_STORAGE_BF16, SIZE_MAX), 0))                                         \
+    ROW(cmha_pack, cmha_pack(&p->packed, NULL))                                                            \
+    ROW(cmha_unpack, cmha_unpack(&p->packed, 0, 0, NULL))                                                  \
+    ROW(cmha_packed_forward, cmha_packed_forward(&p->packed, NULL, 0, 0, 0, NULL, 0))                      \
+    ROW(cmha_rng_make, EQUAL(cmha_rng_make(UINT64_MAX, UINT64_MAX).counter, 0))                            \
+    ROW(cmha_rng_next, EQUAL(cmha_rng_next(&p->last) == cmha_rng_next(&p->last), 0))                       \
+    ROW(cmha_rng_uniform, EQUAL(cmha_rng_uniform(&p->last) < 1, 1))                                        \
+    ROW(cmha_rng_normal, EQUAL(fabs(cmha_rng_normal(&p->last)) < 99, 1))                                   \
+    ROW(cmha_rng_below, EQUAL(cmha_rng_below(&p->last, 0), 0), EQUAL(cmha_rng_below(&p->last, 1), 0))      \
+    ROW(cmha_accuracy, SAME(cmha_accuracy(NULL, NULL, 0), 0))                                              \
+    ROW(cmha_f1, SAME(cmha_f1(NULL, NULL, 0, 1), 0))                                                       \
+    ROW(cmha_matthews, SAME(cmha_matthews(NULL, NULL, 0, SIZE_MAX), 0))                                    \
+    ROW(cmha_pearson, SAME(cmha_pearson(NULL, NULL, 0), 0))                                                \
+    ROW(cmha_spearman, SAME(cmha_spearman(NULL, NULL, 0, NULL), 0))                                        \
+    ROW(cmha_mask_tokens, cmha_mask_tokens(NULL, NULL, 0, NULL, 0, 0, 1, &p->last))                        \
+    ROW(cmha_sample, EQUAL(cmha_sample(&p->sampler, NULL, 0, NULL, 0, &p->last, NULL), -1))                \
+    ROW(cmha_status_string, EQUAL(cmha_status_string((cmha_status)-7)[0], 'a'),                            \
+        EQUAL(cmha_status_string((cmha_status)99)[0], 'a'))                                                \
+    ROW(cmha_error, EQUAL(cmha_error(NULL)[0], 0))                                                         \
+    ROW(cmha_blas_name, EQUAL(cmha_blas_name(NULL, 9)[0], 0), EQUAL(cmha_blas_name(p->text, 0)[0], 0))     \
+    ROW(cmha_blas_restart, cmha_blas_restart(NULL))                                                        \
+    ROW(cmha_kind_name, EQUAL(cmha_kind_name(SIZE_MAX, NULL) != NULL, 0))                                  \
+    ROW(cmha_config_defaults, cmha_config_defaults(cmha_model_table(), NULL))                              \
+    ROW(cmha_config_get, cmha_config_get(cmha_model_table(), NULL, SIZE_MAX, NULL, 9),                     \
+        cmha_config_get(cmha_model_table(), NULL, 0, p->text, 0))                                          \
+    ROW(cmha_model_find, EQUAL(cmha_model_find(NULL, "x") || cmha_model_find(&p->model,                    \
+        NULL) || cmha_model_find(&p->model, "x"), 0))                                                      \
+    ROW(cmha_model_zero_grad, cmha_model_zero_grad(NULL), cmha_model_zero_grad(&p->model))                 \
+    ROW(cmha_knowledge_text, p->count = 1, EQUAL(cmha_knowledge_text(NULL, 0,                              \
+        &p->count) || cmha_knowledge_text(&p->base, SIZE_MAX, NULL), 0), EQUAL(p->count, 0))               \
+    ROW(cmha_trainer_split, cmha_trainer_split(NULL, NULL, &p->tokens, NULL), EQUAL(p->tokens.count, 0),   \
+        cmha_trainer_split(&p->trainer, &p->four, NULL, &p->tokens), EQUAL(p->tokens.count, 0),            \
+        cmha_trainer_split(NULL, &p->four, &p->tokens, NULL), EQUAL(p->tokens.count, 4))                   \
+    ROW(cmha_tokens_at, EQUAL(cmha_tokens_at(NULL, 0), -1), EQUAL(cmha_tokens_at(&p->empty, 0), -1),       \
+        EQUAL(cmha_tokens_at(&p->four, 4), -1), EQUAL(cmha_tokens_at(&p->four, SIZE_MAX), -1))             \
+    ROW(cmha_tokens_part, EQUAL(cmha_tokens_part(NULL, 0, 9).count, 0),                                    \
+        EQUAL(cmha_tokens_part(&p->four, 3, SIZE_MAX).count, 1),                                           \
+        EQUAL(cmha_tokens_part(&p->four, SIZE_MAX, 2).count, 0))                                           \
+    ROW(cmha_grad, EQUAL(cmha_grad(NULL, NULL) != NULL, 0))                                                \
+    ROW(cmha_tape_reset, cmha_tape_reset(NULL), cmha_tape_reset(&p->tape))                                 \
+    ROW(cmha_cache_reset, cmha_cache_reset(NULL), cmha_cache_reset(&p->cache))                             \
+    ROW(cmha_context_close, cmha_context_close(NULL), cmha_context_close(&p->context))                     \
+    ROW(cmha_tape_close, cmha_tape_close(NULL), cmha_tape_close(&p->tape))                                 \
+    ROW(cmha_model_close, cmha_model_close(NULL), cmha_model_close(&p->model))                             \
+    ROW(cmha_trainer_close, cmha_trainer_close(NULL), cmha_trainer_close(&p->trainer))                     \
+    ROW(cmha_cache_close, cmha_cache_close(NULL), cmha_cache_close(&p->cache))                             \
+    ROW(cmha_quantised_close, cmha_quantised_close(NULL), cmha_quantised_close(&p->quantised))             \
+    ROW(cmha_knowledge_close, cmha_knowledge_close(NULL), cmha_knowledge_close(&p->base))                  \
+    ROW(cmha_archive_find, EQUAL(cmha_archive_find(NULL, "x") || cmha_archive_find(&p->archive, "x"), 0))  \
+    ROW(cmha_archive_metadata,                                                                             \
+        EQUAL(cmha_archive_metadata(NULL, "x") || cmha_archive_metadata(&p->archive, NULL), 0))            \
+    ROW(cmha_archive_close, cmha_archive_close(NULL), cmha_archive_close(&p->archive))                     \
+    ROW(cmha_tokens_close, cmha_tokens_close(NULL), cmha_tokens_close(&p->empty))
+
+#define ROWS(ROW) \
+    ROWS_OPENING(ROW) ROWS_CONFIG(ROW) ROWS_USING(ROW) ROWS_TAPE(ROW) ROWS_OPS(ROW) ROWS_ATTENTION(ROW) \
+    ROWS_FILES(ROW) ROWS_OBJECTS(ROW)
 
 typedef struct row {
-    const char *name, *word;
+    const char *name, *word, *text; /* its name, of its line, what it does */
     cmha_status want;
     cmha_status (*act)(fixture *f);
 } row;
@@ -923,8 +1392,17 @@ typedef struct row {
 #define ROW_FUNCTION(name, want, word, ...) \
     static cmha_status row_##name(fixture *f) { return (void)f, __VA_ARGS__; }
 ROWS(ROW_FUNCTION)
-#define ROW_ENTRY(name, want, word, ...) {#name, word, want, row_##name},
+#define ROW_ENTRY(name, want, word, ...) {#name, word, #__VA_ARGS__, want, row_##name},
 static const row rows[] = {ROWS(ROW_ENTRY)};
+
+#define PLAIN_FUNCTION(name, ...) \
+    static void plain_##name(plain *p) { (void)p, __VA_ARGS__; }
+ROWS_PLAIN(PLAIN_FUNCTION)
+#define PLAIN_ENTRY(name, ...) {#name, #__VA_ARGS__, plain_##name},
+static const struct {
+    const char *name, *text;
+    void (*act)(plain *p);
+} plain_rows[] = {ROWS_PLAIN(PLAIN_ENTRY)};
 
 /* -------------------------------------------------------- running them -------------------------------------------------------- */
 
@@ -952,6 +1430,49 @@ static void run(const row *r, uint64_t reference) {
     }
     close_fixture(&f);
     CHECK_THAT(check_heap_empty(&f.heap), "%s: %zu bytes leak, %d sizes are wrong", r->name, f.heap.bytes, f.heap.mismatch);
+}
+
+static void run_plain(void) {
+    plain p;
+    size_t i;
+    for (i = 0; i < sizeof plain_rows / sizeof *plain_rows; i++) {
+        if (getenv("CMHA_TEST_LOUD")) printf("%s\n", plain_rows[i].name), fflush(stdout);
+        plain_open(&p);
+        plain_rows[i].act(&p);
+        check_passed++; /* it came back */
+    }
+}
+
+/* Does this text call the function? */
+static int calls(const char *text, const char *function) {
+    size_t n = strlen(function);
+    const char *at;
+    for (at = strstr(text, function); at; at = strstr(at + n, function))
+        if (at[n] == '(') return 1;
+    return 0;
+}
+
+/* Every public function has a row in which it is refused or a plain row, but for those that take nothing. */
+static void every_function(void) {
+    static const char *const take_nothing[] = {"cmha_version", "cmha_blas_remedy", "cmha_model_table",
+                                               "cmha_trainer_table", "cmha_sampler_table"};
+    FILE *symbols = fopen("tests/symbols.txt", "r");
+    char kind[16], name[96];
+    size_t functions = 0, i;
+    CHECK_THAT(symbols != NULL, "tests/symbols.txt cannot be read: this test runs in the folder above it");
+    while (symbols && fscanf(symbols, "%15s %95s", kind, name) == 2) {
+        int found = 0;
+        if (strcmp(kind, "function") != 0) continue;
+        for (i = 0; i < sizeof rows / sizeof *rows; i++) found |= rows[i].want && calls(rows[i].text, name);
+        for (i = 0; i < sizeof plain_rows / sizeof *plain_rows; i++)
+            found |= !strcmp(plain_rows[i].name, name) && calls(plain_rows[i].text, name);
+        for (i = 0; i < sizeof take_nothing / sizeof *take_nothing; i++)
+            found |= !strcmp(take_nothing[i], name);
+        CHECK_THAT(found, "%s has no row of bad arguments", name);
+        functions++;
+    }
+    CHECK(functions > 200);
+    if (symbols) fclose(symbols);
 }
 
 /* Every field of every configuration, below and above its range, and what is no number. */
@@ -1032,6 +1553,7 @@ int main(int argc, char **argv) {
         if (getenv("CMHA_TEST_LOUD")) printf("%s\n", rows[i].name), fflush(stdout);
         run(&rows[i], reference);
     }
+    if (argc < 2) run_plain(), every_function();
     every_field(cmha_model_table(), &m, "model"), every_field(cmha_trainer_table(), &t, "trainer"),
         every_field(cmha_sampler_table(), &s, "sampler");
     CHECK(access(missing_path, F_OK) != 0); /* nothing was written where writing was refused */

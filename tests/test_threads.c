@@ -1,7 +1,7 @@
-/* Threads of the caller's: two contexts in two threads at once,
-        and one model that several caches in several threads read. What comes
-   out must be what one thread computes alone, to the bit. `make tsan` runs it under ThreadSanitizer, without OpenMP and OpenBLAS,
-   whose own threads that tool does not understand. */
+/* Threads of the caller's: two contexts in two threads at once, and one model that several caches in several
+   threads read. What comes out must be what one thread computes alone, to the bit; likewise in a child of fork().
+   `make tsan` runs it under ThreadSanitizer, without OpenMP and OpenBLAS, whose own threads that tool does not
+   understand. */
 #include "check.h"
 
 #if defined(_WIN32) || defined(__EMSCRIPTEN__)
@@ -14,6 +14,8 @@ int main(void) {
 #else
 
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { WORKERS = 4, STEPS = 12, TOKENS = 24, VOCABULARY = 19, STREAM = 200 };
 
@@ -31,6 +33,7 @@ static cmha_model_config config_of(cmha_context *context, const char *kind) {
 /* A life of its own: context, model, training and decoding. What it computed, as one number; 0 if anything failed. */
 typedef struct life {
     const char *kind;
+    int threads;
     uint64_t seed, digest;
     char line[256];
 } life;
@@ -80,7 +83,7 @@ static void *live(void *at) {
     cmha_model model;
     cmha_status status;
     memset(&config, 0, sizeof config);
-    config.threads = 1, config.seed = l->seed, config.keep_blas_threads = 1; /* main's context has set it */
+    config.threads = l->threads, config.seed = l->seed, config.keep_blas_threads = 1; /* main's context has set it */
     l->digest = 0xcbf29ce484222325u, l->line[0] = 0;
     status = cmha_context_init(&context, &config);
     m = config_of(&context, l->kind);
@@ -103,7 +106,7 @@ static void contexts_at_once(void) {
     size_t first, i;
     for (first = 0; first + WORKERS <= KINDS + 1; first += WORKERS - 1) {
         for (i = 0; i < WORKERS; i++) {
-            alone[i].kind = kinds[(first + i) % KINDS], alone[i].seed = 5 + i;
+            alone[i].kind = kinds[(first + i) % KINDS], alone[i].seed = 5 + i, alone[i].threads = 1;
             live(&alone[i]);
             CHECK_THAT(alone[i].digest != 0, "%s alone: %s", alone[i].kind, alone[i].line);
             together[i] = alone[i];
@@ -115,6 +118,37 @@ static void contexts_at_once(void) {
             CHECK_THAT(together[i].digest == alone[i].digest, "%s, seed %zu: other numbers in company (%s)", alone[i].kind,
                        (size_t)alone[i].seed, together[i].line);
     }
+}
+
+/* What a child of this process computes, 0 if it does not come back. */
+static uint64_t digest_of_child(life *l) {
+    uint64_t got = 0;
+    int ends[2];
+    pid_t child;
+    if (pipe(ends)) return 0;
+    fflush(stdout);
+    child = fork();
+    if (!child) {
+        alarm(30);
+        live(l);
+        _exit(write(ends[1], &l->digest, sizeof got) != (ssize_t)sizeof got);
+    }
+    close(ends[1]);
+    if (child < 0 || read(ends[0], &got, sizeof got) != (ssize_t)sizeof got) got = 0;
+    close(ends[0]);
+    if (child > 0) (void)waitpid(child, NULL, 0);
+    return got;
+}
+
+/* What the manual says of fork(): threads work in a child of a process that has had none, one thread in any. */
+static void forks(void) {
+    life one = {"cmha", 1, 3, 0, ""}, two = {"cmha", 2, 3, 0, ""};
+    uint64_t before = digest_of_child(&two), after;
+    live(&two);
+    CHECK_THAT(before == two.digest && before, "a child that begins the threads: other numbers");
+    after = digest_of_child(&one);
+    live(&one);
+    CHECK_THAT(after == one.digest && after, "a child of threads that has one: other numbers");
 }
 
 /* A reader of a model that others read at the same time, through a cache of its own. */
@@ -179,6 +213,7 @@ int main(int argc, char **argv) {
     check_seed = 12;
     for (i = 0; i < STREAM; i++) stream[i] = (int32_t)check_below(VOCABULARY);
     check_context(&first, 1, 1);
+    forks(); /* first, before any other thread */
     contexts_at_once();
     for (i = 0; i < KINDS; i++) shared_model(kinds[i]);
     cmha_context_close(&first);
