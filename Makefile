@@ -187,6 +187,6 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all $(PLATFORMS) platforms compilers symbols train extensions bench test fuzz tsan mutants corpus install clean FORCE
-.PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage
+.PHONY: all $(PLATFORMS) platforms compilers symbols train extensions bench test fuzz tsan corpus install clean FORCE
+.PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage mutants
 .DELETE_ON_ERROR:

@@ -542,7 +542,7 @@ static void step_by_hand(double clip) {
     size_t i, step;
     t.batch = 1, t.clip = clip, t.weight_decay = 0.3, t.steps = 10, t.warmup = 0.2;
     for (i = 0; i < 25; i++) ids[i] = cmha_tokens_at(&little, i);
-    check_context(&c, 1, 8);
+    check_context(&c, 2, 8);
     CHECK_OK(cmha_model_init(&model, &c, &m));
     CHECK_OK(cmha_model_init(&twin, &c, &m));
     CHECK(!memcmp(model.data, twin.data, model.size * sizeof *model.data));
