@@ -6,6 +6,7 @@
 # make bits AGAINST=OLD.h    do all kinds of models compute the same bits with the header OLD.h? (float, double)
 # make compilers  every standard and level of optimisation of gcc and clang
 # make symbols    tests/symbols.txt after a change of the API that is meant
+# make mutants    small wrong changes of cmha.h, each of which the tests must notice: ONLY=WORDS JOBS=2
 # make tsan       the test of threads under ThreadSanitizer
 # make clean                                                    make analysis   clang-tidy, cppcheck, gcc -fanalyzer; each alone:
 # make sanitize           the tests under ASan and UBSan                       make tidy, make cppcheck, make analyze
@@ -168,6 +169,11 @@ tsan: tests/test_threads.c cmha.h
 	$(CC) -std=gnu99 -O1 -g -fsanitize=thread -pthread -DCMHA_NO_CBLAS -I. tests/test_threads.c -o $(B)/tsan -lm
 	$(B)/tsan
 
+# As the tests are built, but at -O1: each mutant is compiled once or twice
+mutants: $(B)/config.mk
+	@CC='$(CC)' CMHA_CFLAGS='$(filter-out -O%,$(CFLAGS)) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' \
+	    CMHA_LIBS='$(OPENMP) $(LINK)' ONLY='$(ONLY)' JOBS='$(JOBS)' python3 tests/mutants.py $(B)/mutants $(ARGS)
+
 # What other programs say of the code, one line for what is clean; each target names the package it lacks.
 sanitize memcheck tidy cppcheck analyze coverage: $(B)/config.mk
 	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/analysis.sh $@ $(B)
@@ -195,5 +201,5 @@ clean:
 
 FORCE:
 .PHONY: all $(PLATFORMS) platforms compilers bits symbols train extensions bench test fuzz tsan corpus install clean FORCE
-.PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage
+.PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage mutants
 .DELETE_ON_ERROR:

@@ -69,7 +69,7 @@ static void contexts(void) {
 static void random_numbers(void) {
     cmha_rng a = cmha_rng_make(5, 1), b = cmha_rng_make(5, 1), other = cmha_rng_make(5, 2), saved;
     double sum = 0, squares = 0, fourth = 0, x, u = 0;
-    int i, same = 0, counts[7] = {0}, n = 200000;
+    int i, same = 0, counts[7] = {0}, small = 0, n = 200000;
     for (i = 0; i < 100; i++) same += cmha_rng_next(&a) == cmha_rng_next(&b);
     CHECK(same == 100);
     saved = a;
@@ -91,6 +91,8 @@ static void random_numbers(void) {
     CHECK_NEAR(fourth / n, 3, 0.15);
     for (i = 0; i < 7; i++) CHECK_NEAR(counts[i] / (double)n, 1 / 7.0, 0.01);
     CHECK(cmha_rng_below(&a, 1) == 0);
+    for (i = 0; i < 3000; i++) small += cmha_rng_below(&a, UINT64_C(3) << 62) < UINT64_C(1) << 62;
+    CHECK_NEAR(small / 3000.0, 1 / 3.0, 0.04); /* a half, if numbers of 64 bits were folded */
 }
 
 /* ----------------------------------------------------- configuration ----------------------------------------------------- */
@@ -286,6 +288,9 @@ static void activations(void) {
     for (i = 0; i < N; i++) want[i] = (double)x[i] * 5 / (1 + exp(-(double)x[i] * 5)), dx[i] = x[i] * 5;
     cmha_swiglu_forward(dx, one, N, y);
     near_all("swiglu", y, want, N, 4 * r, f);
+    for (i = 0; i < N; i++) x[i] = (cmha_real)(-20 - (double)i / 100), want[i] = (double)x[i] / (1 + exp(-(double)x[i]));
+    cmha_swiglu_forward(x, one, N, y); /* far on the left it is x exp(x) */
+    near_all("exp", y, want, N, r, 0);
     x[0] = (cmha_real)1e30, x[1] = (cmha_real)-1e30;
     cmha_gelu_forward(x, 2, CMHA_GELU_ERF, y);
     CHECK(y[0] == x[0] && y[1] == 0);
@@ -301,21 +306,22 @@ static void activations(void) {
 }
 
 static void phases(void) {
-    enum { N = 720 };
-    static cmha_real x[2 * (N + 8)], modulus[N + 8], phase[N + 8];
-    static double want[N + 8], length[N + 8];
-    static const double special[8][2] = {{0, 0}, {-0.0, 0}, {-1, 0}, {1, 0}, {0, 1}, {0, -1}, {-3e-5, 1e-12}, {1e-18, 1e-18}};
+    enum { N = 720, SPECIAL = 9 };
+    static cmha_real x[2 * (N + SPECIAL)], modulus[N + SPECIAL], phase[N + SPECIAL];
+    static double want[N + SPECIAL], length[N + SPECIAL];
+    static const double special[SPECIAL][2] = {{0, 0},  {-0.0, 0},  {-1, 0},        {1, 0},        {0, 1},
+                                               {0, -1}, {-1, -0.0}, {-3e-5, 1e-12}, {1e-18, 1e-18}};
     size_t i;
-    for (i = 0; i < N + 8; i++) {
+    for (i = 0; i < N + SPECIAL; i++) {
         double radius = pow(10, check_random() * 5), angle = 2 * 3.14159265358979 * (double)i / N;
         x[2 * i] = (cmha_real)(i < N ? radius * cos(angle) : special[i - N][0]);
         x[2 * i + 1] = (cmha_real)(i < N ? radius * sin(angle) : special[i - N][1]);
         length[i] = hypot((double)x[2 * i], (double)x[2 * i + 1]);
         want[i] = length[i] == 0 ? 0 : atan2((double)x[2 * i + 1], (double)x[2 * i]);
     }
-    cmha_euler_forward(x, N + 8, 1, CMHA_LAYOUT_INTERLEAVED, modulus, phase);
-    near_all("phase", phase, want, N + 8, check_tolerance(1e-14, 5e-7), 1e-300);
-    near_all("modulus", modulus, length, N + 7, check_tolerance(1e-14, 5e-7), 1e-300);
+    cmha_euler_forward(x, N + SPECIAL, 1, CMHA_LAYOUT_INTERLEAVED, modulus, phase);
+    near_all("phase", phase, want, N + SPECIAL, check_tolerance(1e-14, 5e-7), 1e-300);
+    near_all("modulus", modulus, length, N + SPECIAL - 1, check_tolerance(1e-14, 5e-7), 1e-300);
     CHECK(phase[N + 2] > 0 && phase[N + 1] == 0);
 }
 

@@ -73,6 +73,16 @@ static void round_trip(void) {
     cmha_archive_close(&r), cmha_archive_close(&r);
 }
 
+/* More bytes than a size can count, in one tensor or in two: refused before any of them is looked at. */
+static void too_much(void) {
+    static const size_t half = (size_t)-1 / 2 + 1, wide[2] = {(size_t)-1 / 2 + 1, 2};
+    cmha_real little = 0;
+    cmha_archive_item items[2] = {{"a", &little, &half, 1, "U8"}, {"b", &little, &half, 1, "U8"}};
+    CHECK_IS(cmha_archive_write(&context, path_of("good"), items, 2, NULL, 0), CMHA_ERR_OVERFLOW);
+    items[0].shape = wide, items[0].rank = 2;
+    CHECK_IS(cmha_archive_write(&context, path_of("good"), items, 1, NULL, 0), CMHA_ERR_OVERFLOW);
+}
+
 /* The dtypes a reader meets, with their special values */
 static void dtypes(void) {
     static const char header[] =
@@ -415,7 +425,7 @@ int main(int argc, char **argv) {
     if (!system_folder(folder)) return 3;
     config = check_heap_config(&heap);
     CHECK_OK(cmha_context_init(&context, &config));
-    round_trip(), dtypes(), malformed(), corrupted();
+    round_trip(), too_much(), dtypes(), malformed(), corrupted();
     model_round_trip(), truncated(), mismatches(), wrong_trainer(), places();
     cmha_context_close(&context);
     CHECK(check_heap_empty(&heap));

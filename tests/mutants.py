@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""tests/mutants.py FOLDER [LIST] [--check | --self]: builds wrong changes of cmha.h and runs the tests.
+
+Each entry of LIST (tests/mutants.txt, whose first lines describe it) is a mutant. The first test that fails,
+crashes or does not end kills it; one that passes all of them survives. --check only looks whether every entry
+still fits cmha.h; --self tests this program. Environment: ONLY takes the entries whose name holds one of its
+words, JOBS says how many at a time (as many as cores), CC, CMHA_CFLAGS and CMHA_LIBS compile. cmha.h is never
+written; FOLDER is for what is built.
+The last line is N passed, N failed: killed, and what survives or does not fit.
+"""
+import concurrent.futures
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CC = shlex.split(os.environ.get("CC", "cc"))
+CFLAGS = shlex.split(os.environ.get("CMHA_CFLAGS", "-march=native -fopenmp"))
+LIBS = shlex.split(os.environ.get("CMHA_LIBS", "-fopenmp -lopenblas -lm"))
+SECONDS, PATIENCE, MEMORY = 90, 300, 8 << 30  # a test's: processor time, time, address space
+DOUBLE = "-f64"  # ends the names of tests that take the library in double
+
+
+class Mutant:
+    def __init__(self, name):
+        self.name, self.tries, self.flags, self.old, self.new = name, [], [], [], []
+        self.library, self.lock, self.verdict = {}, threading.Lock(), ""
+
+
+def read_list(path):
+    mutants = []
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            line = line.rstrip("\n")
+            word, _, rest = line.partition(" ")
+            if not line.strip() or word == "#":
+                continue
+            if word == "mutant":
+                mutants.append(Mutant(rest.strip()))
+            elif not mutants:
+                sys.exit(f"{path}:{number}: before the first mutant")
+            elif word == "try":
+                mutants[-1].tries = rest.split()
+            elif word == "with":
+                mutants[-1].flags = rest.split()
+            elif line[0] in " -+":
+                mutants[-1].old += [line[1:]] * (line[0] != "+")
+                mutants[-1].new += [line[1:]] * (line[0] != "-")
+            else:
+                sys.exit(f"{path}:{number}: neither mutant, try, with, a comment nor a line of a change")
+    for name in (m.name for m in mutants):
+        if sum(m.name == name for m in mutants) > 1:
+            sys.exit(f"{path}: {name} comes twice")
+    return mutants
+
+
+def changed(header, mutant):
+    """The header with the mutant's change, or None and what is wrong. White space fits any white space."""
+    words = "\n".join(mutant.old).split()
+    found = list(re.finditer(r"\s+".join(re.escape(word) for word in words), header)) if words else []
+    if len(found) != 1:
+        return None, f"its old text is found {len(found)} times"
+    new = "\n".join(mutant.new).strip()
+    if new.split() == words:
+        return None, "it changes nothing"
+    return header[: found[0].start()] + new + header[found[0].end() :], ""
+
+
+class Bench:
+    """The tests' objects, compiled once for every set of flags; each mutant's library is linked to them."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        os.makedirs(folder, exist_ok=True)
+        names = sorted(n[:-2] for n in os.listdir(f"{ROOT}/tests") if re.match(r"(test|grad)_.*\.c$", n))
+        self.tests = [n + DOUBLE if n.startswith("grad_") else n for n in names]
+        self.tests += ["conformance", "conformance" + DOUBLE]
+        self.seconds = dict.fromkeys(self.tests, 0.0)
+
+    def compile(self, source, out, flags):
+        command = CC + CFLAGS + ["-O1", "-w", f"-I{ROOT}"] + flags + ["-c", "-o", out, source]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    def objects(self, flags):
+        folder = os.path.join(self.folder, "tests" + "".join(flags))
+        os.makedirs(folder, exist_ok=True)
+        headers = [f"{ROOT}/cmha.h"]
+        for part in ("tests", "examples"):
+            headers += [f"{ROOT}/{part}/{n}" for n in os.listdir(f"{ROOT}/{part}") if n.endswith(".h")]
+        newest = max(os.path.getmtime(path) for path in headers)
+        for test in self.tests:
+            source, out = f"{ROOT}/tests/{test.removesuffix(DOUBLE)}.c", f"{folder}/{test}.o"
+            if os.path.exists(out) and os.path.getmtime(out) > max(newest, os.path.getmtime(source)):
+                continue
+            double = ["-DCMHA_DOUBLE"] if test.endswith(DOUBLE) else []
+            done = self.compile(source, out, flags + double + ["-DCMHA_TEST_LINKED"])
+            if done.returncode:
+                sys.exit(f"{source} does not compile\n{done.stderr[-2000:]}")
+        return folder
+
+    def library(self, mutant, header, folder, double):
+        """Its object, or None where it does not compile."""
+        out = f"{folder}/library{DOUBLE if double else ''}.o"
+        with mutant.lock:
+            if double not in mutant.library:
+                with open(f"{folder}/cmha.h", "w", encoding="utf-8") as file:
+                    file.write(header)
+                flags = ["-DCMHA_IMPLEMENTATION", "-x", "c"] + ["-DCMHA_DOUBLE"] * double
+                done = self.compile(f"{folder}/cmha.h", out, mutant.flags + flags)
+                mutant.library[double] = out if done.returncode == 0 else None
+        return mutant.library[double]
+
+    def run(self, mutant, header, folder, test):
+        """What the test says against the mutant: nothing, or how it fails."""
+        library = self.library(mutant, header, folder, test.endswith(DOUBLE))
+        if not library:
+            return "does not compile"
+        program = f"{folder}/{test}"
+        objects = os.path.join(self.folder, "tests" + "".join(mutant.flags))
+        link = CC + CFLAGS + ["-o", program, f"{objects}/{test}.o", library] + LIBS + ["-pthread"]
+        done = subprocess.run(link, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return "does not link"
+        cases = ["--strict", "tests/cases"] if test.startswith("conformance") else []
+        began = time.monotonic()
+        with tempfile.TemporaryFile() as output:
+            status = watch([program] + cases, output)
+            output.seek(0)
+            lines = output.read().decode(errors="replace").splitlines() or [""]
+        os.remove(program)
+        self.seconds[test] = max(self.seconds[test], time.monotonic() - began)
+        if status is None:
+            return "does not end"
+        good = re.match(r"[1-9][0-9]* passed, 0 failed", lines[-1])
+        if status == 0 and good:
+            return ""
+        return lines[-1] if "failed" in lines[-1] else f"stops with status {status}"
+
+
+def watch(arguments, output):
+    """Runs a test, and ends it with all its children when it takes too long: then the status is None."""
+    environment = dict(os.environ, CMHA_TEST_QUICK="1", GOMP_SPINCOUNT="100")
+    limits = f'ulimit -c 0; ulimit -t {SECONDS}; ulimit -v {MEMORY >> 10}; exec "$@"'
+    process = subprocess.Popen(["/bin/sh", "-c", limits, "sh"] + arguments, cwd=ROOT, env=environment,
+                               stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                               start_new_session=True)
+    try:
+        status = process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        status = None
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+    return None if status in (-signal.SIGXCPU, -signal.SIGKILL) else status
+
+
+def judge(bench, mutant, header, order):
+    with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
+        for test in order:
+            why = bench.run(mutant, header, folder, test)
+            if why in ("does not compile", "does not link"):
+                return why
+            if why:
+                return f"killed by {test}: {why}"
+    return "survives"
+
+
+def unchanged_passes(bench, header, flags, pool):
+    """The header as it is must pass everything, or no verdict would mean anything. What has passed since its
+    object was compiled is not run again."""
+    plain = Mutant("cmha.h as it is")
+    plain.flags = flags
+    objects = bench.objects(flags)
+    old = [t for t in bench.tests if os.path.exists(f"{objects}/{t}.seconds")
+           and os.path.getmtime(f"{objects}/{t}.seconds") > os.path.getmtime(f"{objects}/{t}.o")]
+    for test in old:
+        with open(f"{objects}/{test}.seconds", encoding="utf-8") as file:
+            bench.seconds[test] = max(bench.seconds[test], float(file.read()))
+    new = [test for test in bench.tests if test not in old]
+    with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
+        said = list(pool.map(lambda test: bench.run(plain, header, folder, test), new))
+    for test, why in zip(new, said):
+        if why:
+            print(f"FAIL {test} on cmha.h as it is {' '.join(flags)}: {why}")
+        else:
+            with open(f"{objects}/{test}.seconds", "w", encoding="utf-8") as file:
+                file.write(str(bench.seconds[test]))
+    return not any(said)
+
+
+def run_all(bench, mutants):
+    with open(f"{ROOT}/cmha.h", encoding="utf-8") as file:
+        header = file.read()
+    jobs = int(os.environ.get("JOBS") or os.cpu_count() or 1)
+    started = time.monotonic()
+
+    def one(mutant):
+        text, why = changed(header, mutant)
+        unknown = [test for test in mutant.tries if test not in bench.tests]
+        if text and not unknown:
+            rest = sorted((t for t in bench.tests if t not in mutant.tries), key=bench.seconds.get)
+            mutant.verdict = judge(bench, mutant, text, mutant.tries + rest)
+        else:
+            mutant.verdict = f"does not fit: {why or 'there is no test ' + unknown[0]}"
+        killed = mutant.verdict.startswith("killed")
+        print(f"{'    ' if killed else 'FAIL'} {mutant.name}: {mutant.verdict}", flush=True)
+        return killed
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for flags in sorted({tuple(m.flags) for m in mutants}):
+            if not unchanged_passes(bench, header, list(flags), pool):
+                return False
+        killed = sum(pool.map(one, mutants))
+    rooms = {}
+    for mutant in mutants:
+        room = rooms.setdefault(mutant.name.partition(":")[0], [0, 0])
+        room[0] += mutant.verdict.startswith("killed")
+        room[1] += 1
+    print("; ".join(f"{room} {k} of {n}" for room, (k, n) in rooms.items()))
+    for mutant in mutants:
+        if not mutant.verdict.startswith("killed"):
+            print(f"NOT KILLED {mutant.name}: {mutant.verdict}")
+    print(f"{time.monotonic() - started:.0f} seconds, {jobs} at a time")
+    print(f"{killed} passed, {len(mutants) - killed} failed")
+    return killed == len(mutants)
+
+
+SELF = """\
+mutant self: a change that no test can notice
+-{"parabolic", "circular",
++{"para" "bolic", "circular",
+mutant self: an old text that is not there
+-no such text in the header
++nothing
+mutant self: an old text that is there more than once
+-size_t i;
++size_t j;
+mutant self: a change that is none
+ {"parabolic", "circular",
+mutant self: a test that is not there
+try test_of_nothing
+-{"parabolic", "circular",
++{"circular", "circular",
+mutant self: a change that does not compile
+-{"parabolic", "circular",
++{parabolic, "circular",
+mutant self: a wrong metric
+try test_metrics
+-return n ? cmha__agreements(predicted, wanted, n) / (double)n : 0;
++return 0;
+mutant self: a loop that does not end
+try test_metrics
+-return n ? cmha__agreements(predicted, wanted, n) / (double)n : 0;
++for (;;) n++; return (double)n;
+"""
+WANTED = ["survives", "does not fit: its old text is found 0", "does not fit: its old text is found ",
+          "does not fit: it changes nothing", "does not fit: there is no test", "does not compile",
+          "killed by test_metrics: 3", "killed by test_metrics: does not end"]
+
+
+def check_self(bench):
+    """This program's own test: it must tell each of these apart."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", dir=bench.folder) as file:
+        file.write(SELF)
+        file.flush()
+        mutants = read_list(file.name)
+    run_all(bench, mutants)
+    wrong = [m for m, want in zip(mutants, WANTED) if not m.verdict.startswith(want)]
+    for mutant in wrong:
+        print(f"FAIL {mutant.name}: {mutant.verdict}")
+    print(f"{len(mutants) - len(wrong)} passed, {len(wrong)} failed")
+    return not wrong
+
+
+def check_list(mutants):
+    with open(f"{ROOT}/cmha.h", encoding="utf-8") as file:
+        header = file.read()
+    bad = [(m, changed(header, m)[1]) for m in mutants if not changed(header, m)[0]]
+    for mutant, why in bad:
+        print(f"FAIL {mutant.name}: {why}")
+    print(f"{len(mutants) - len(bad)} passed, {len(bad)} failed")
+    return not bad
+
+
+def main():
+    options = [a for a in sys.argv[1:] if a.startswith("--")]
+    paths = [a for a in sys.argv[1:] if not a.startswith("--")]
+    if not paths or len(paths) > 2 or options not in ([], ["--check"], ["--self"]):
+        sys.exit(__doc__)
+    words = os.environ.get("ONLY", "").split()
+    mutants = read_list(paths[1] if len(paths) > 1 else f"{ROOT}/tests/mutants.txt")
+    mutants = [m for m in mutants if not words or any(word in m.name for word in words)]
+    if options == ["--check"]:
+        sys.exit(not check_list(mutants))
+    bench = Bench(os.path.abspath(paths[0]))
+    sys.exit(not (check_self(bench) if options else mutants and run_all(bench, mutants)))
+
+
+main()
