@@ -801,8 +801,8 @@ static int left_beside(const char *path) {
     char at[600], found[900];
     char *slash;
     snprintf(at, sizeof at, "%s", path);
-    if ((slash = strrchr(at, '/')) != NULL) slash[slash == at] = 0;
-    else strcpy(at, ".");
+    if ((slash = strrchr(at, '/')) == NULL) return 0; /* the current folder is not this test's */
+    slash[slash == at] = 0;
     return system_left(at, found, sizeof found);
 }
 
