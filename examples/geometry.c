@@ -124,7 +124,8 @@ static double tick_of(double span, double ticks) {
 /* The ends of an axis at whole ticks. RoPE's value is on it, unless that would take most of the room from the learnt ones. */
 static void find_range(int part, double *bottom, double *top, double *tick) {
     double span;
-    *bottom = isfinite(low[part]) ? low[part] : plain[part], *top = isfinite(high[part]) ? high[part] : plain[part];
+    int any = low[part] <= high[part];
+    *bottom = any ? low[part] : plain[part], *top = any ? high[part] : plain[part];
     span = *top > *bottom ? *top - *bottom : 1;
     if (plain[part] > *bottom - 2 * span && plain[part] < *top + 2 * span)
         *bottom = fmin(*bottom, plain[part]), *top = fmax(*top, plain[part]);

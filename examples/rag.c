@@ -149,7 +149,7 @@ static void read_passages(const char *path) {
     char *text;
     size_t bytes, lines = 2, i;
     int paragraphs = option[PARAGRAPHS].value != NULL;
-    must(text_read(path, (size_t)1 << 32, &text, &bytes, error));
+    must(text_read(path, (size_t)0xFFFFFFFF, &text, &bytes, error));
     for (i = 0; i < bytes; i++) lines += text[i] == '\n';
     passages.texts = take(bytes, 1), passages.begin = take(lines, sizeof *passages.begin);
     text_slice paragraph = {NULL, 0};
