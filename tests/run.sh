@@ -234,7 +234,7 @@ if [ -x "$P/generate" ]; then
             --set d_model=32 --set d_ff=32 --out "$W/euros.safetensors" "$W/euros.txt"
         one "generate shows characters of several bytes whole" terminal "$P/generate" --prompt '€' \
             --tokens 30 --set temperature=0 "$W/euros.safetensors"
-        one "generate shows no byte of them alone" [ "$(tr -d '\r' < "$W/out")" = '€€€€€€€€€€' ]
+        one "generate shows no byte alone" [ "$(tr -d '\r' < "$W/out")" = '€€€€€€€€€€' ]
     fi
     one "generate, a bad option" complains "$P/generate" --no-such-option
     one "generate, a missing file" complains "$P/generate" "$W/nowhere.safetensors"
