@@ -178,7 +178,7 @@ static size_t trained_length(const char *path) {
 
 static int help(void) {
     cmha_table table = cmha_sampler_table();
-    puts("generate [OPTION...] CHECKPOINT: continues a prompt with a model that train_tiny or a call saved\n\n"
+    puts("generate [OPTION...] CHECKPOINT: continues a prompt with a model that was saved\n\n"
          "Tokens that are bytes are printed as they are, others as numbers; each text ends with a newline.\n"
          "On a terminal control characters and bytes that are no UTF-8 show as \\xNN.\n");
     for (int o = 0; o < N_OPTIONS; o++) printf("  %-16s %s\n", option[o].name, option[o].what);

@@ -253,7 +253,7 @@ int main(int argc, char **argv) {
     char rest;
     const char *path = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
     if (option[HELP].value) {
-        puts("geometry [OPTION...] CHECKPOINT: what a model does in the complex plane, in a table and drawn\n");
+        puts("geometry [OPTION...] CHECKPOINT: what a model does in the complex plane: table and drawing\n");
         for (int o = 0; o < N_OPTIONS; o++) printf("  %-8s %s\n", option[o].name, option[o].what);
         return end_program(0);
     }
