@@ -86,7 +86,7 @@ $(B)/config.mk: FORCE
 $(EXAMPLES): $(B)/%: examples/%.c $(B)/cmha.o $(wildcard examples/*.h)
 	$(COMPILE) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(LINK)
 
-$(B)/bench: $(wildcard bench/*.c) bench/bench.h $(B)/cmha.o
+$(B)/bench: $(wildcard bench/*.c) bench/bench.h examples/streams.h $(B)/cmha.o
 	$(COMPILE) -o $@ $(filter %.c,$^) $(B)/cmha.o $(LINK)
 
 # These leave CMHA_IMPLEMENTATION to the build: here they share the tests' object.

@@ -100,7 +100,8 @@ static void show_machine(void) {
     char name[64];
     const char *chosen = getenv("OPENBLAS_CORETYPE"), *remedy = cmha_blas_remedy();
     printf("cmha.h %s; %s, %d threads\n", cmha_version(), cmha_blas_name(name, sizeof name), ctx.threads);
-    if (*blas_before) printf("kernel corrected by the program itself, by default it would be %s\n", blas_before);
+    if (*blas_before)
+        printf("kernel corrected by the program itself, by default it would be %s\n", blas_before);
     else if (chosen && *chosen) printf("kernel chosen by OPENBLAS_CORETYPE=%s\n", chosen);
     else if (remedy) printf("this BLAS runs below what the CPU can do: set %s\n", remedy);
     if (load_before > 0.5) printf("the machine has other work (load %.1f): trust the ratios, not the numbers\n", load_before);

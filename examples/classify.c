@@ -166,7 +166,8 @@ static void make_room(void) {
     size_t n = times(tc.batch, tc.length);
     room.ids = take(n, sizeof *room.ids), room.types = take(n, sizeof *room.types), room.targets = take(n, sizeof *room.targets);
     room.mask = take(n, 1), room.may_hide = take(n, 1);
-    room.labels = take(tc.batch, sizeof *room.labels), room.scores = take(times(tc.batch, mc.classes), sizeof *room.scores);
+    room.labels = take(tc.batch, sizeof *room.labels);
+    room.scores = take(times(tc.batch, mc.classes), sizeof *room.scores);
 }
 
 static cmha_batch lay_out(const rows *r, size_t which) {
@@ -328,8 +329,9 @@ static int predict(void) {
     double *value = take(r.n, sizeof *value);
     judge(&model, &r, choice, value);
     for (size_t i = 0; i < r.n; i++) {
-        if (mc.classes > 1) text_show(labels.names[choice[i]].at, labels.names[choice[i]].n, 1), putchar('\t');
-        printf("%.4f\n", value[i]);
+        text_slice name = mc.classes > 1 ? labels.names[choice[i]] : text_of("");
+        text_show(name.at, name.n, 1);
+        printf("%s%.4f\n", mc.classes > 1 ? "\t" : "", value[i]);
     }
     free(choice), free(value), close_rows(&r), cmha_model_close(&model);
     return 0;

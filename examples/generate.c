@@ -9,19 +9,22 @@
 
 enum { PROMPT, TOKENS, CONTEXT, BATCH, SEED, WEIGHTS, CACHE, SCORE, THREADS, VERBOSE, HELP, SET, N_OPTIONS };
 static setting option[N_OPTIONS] = {
-    {"--prompt", NULL, "begins the text, a newline by default; \\n, \\t, \\xNN as in C; - reads the standard\n"
+    {"--prompt", NULL,
+     "begins the text, a newline by default; \\n, \\t, \\xNN as in C; - reads the standard\n"
      "                   input. Of a model whose vocabulary is not 256 bytes: the numbers of its tokens"},
     {"--tokens", "400", "how many to add; 400"},
-    {"--context", "0", "most tokens the model looks back on; 0 = as many as in training. Older ones go, a quarter\n"
+    {"--context", "0",
+     "most tokens the model looks back on; 0 = as many as in training. Older ones go, a quarter\n"
      "                   at a time"},
     {"--batch", "1", "that many continuations at once, each shown when all are complete; 1"},
     {"--seed", "1", "of the draws; 1"},
     {"--weights", "f32", "f32, bf16 or int8: how the matrices are held that each token reads; f32"},
     {"--cache", "f32", "f32 or bf16: how keys and values are held; f32"},
-    {"--score", NULL, "instead of continuing: mean loss in nats per token of the file's first N tokens (--tokens),\n"
-     "                   each read from the cache by itself, with nothing before the first of every --context of\n"
-     "                   them. Says what a storage costs. Above a vocabulary of 256 the file holds numbers of 2\n"
-     "                   bytes, above 65,536 of 4"},
+    {"--score", NULL,
+     "instead of continuing: mean loss in nats per token of the file's first N tokens (--tokens),\n"
+     "                   each read from the cache by itself, with nothing before the first of every\n"
+     "                   --context of them. Says what a storage costs. Above a vocabulary of 256 the file\n"
+     "                   holds numbers of 2 bytes, above 65,536 of 4"},
     {"--threads", "0", "0 = every core"},
     {"--verbose", NULL, "speed, on the standard error stream"},
     {"--help", NULL, "this page"},
@@ -154,7 +157,8 @@ static int32_t *tokenize(char *text, size_t length, int bytes, size_t *count) {
     else
         for (char *end; *(text += strspn(text, " ,\t\n")); text = end) {
             long id = strtol(text, &end, 10);
-            if (end == text || id < 0 || id > INT32_MAX) complain(2, "this model's prompt is a list of token numbers, not ", text);
+            if (end == text || id < 0 || id > INT32_MAX)
+                complain(2, "this model's prompt is a list of token numbers, not ", text);
             ids[(*count)++] = (int32_t)id;
         }
     if (!*count) complain(2, "the prompt is empty", "");
@@ -174,9 +178,9 @@ static size_t trained_length(const char *path) {
 
 static int help(void) {
     cmha_table table = cmha_sampler_table();
-    puts("generate [OPTION...] CHECKPOINT: continues a prompt with a model that train_tiny or cmha_model_save wrote\n"
-         "\nTokens that are bytes are printed as they are, others as numbers; each text ends with a newline. On a\n"
-         "terminal control characters and bytes that are no UTF-8 show as \\xNN.\n");
+    puts("generate [OPTION...] CHECKPOINT: continues a prompt with a model that was saved\n\n"
+         "Tokens that are bytes are printed as they are, others as numbers; each text ends with a newline.\n"
+         "On a terminal control characters and bytes that are no UTF-8 show as \\xNN.\n");
     for (int o = 0; o < N_OPTIONS; o++) printf("  %-16s %s\n", option[o].name, option[o].what);
     for (size_t i = 0; i < table.count; i++) {
         char value[32], range[64];
@@ -205,7 +209,8 @@ static int32_t *read_prompt(int bytes, size_t *count) {
     const char *given = option[PROMPT].value;
     char *text = newline;
     size_t length = 1;
-    if (!given && !bytes) complain(2, "this model's prompt is a list of token numbers: give one with --prompt", "");
+    if (!given && !bytes)
+        complain(2, "this model's prompt is a list of token numbers: give one with --prompt", "");
     if (given && !strcmp(given, "-")) text = slurp(&length);
     else if (given) text = strcpy(take(strlen(given) + 1, 1), given), length = unescape(text);
     int32_t *ids = tokenize(text, length, bytes, count);
@@ -223,8 +228,8 @@ static void continue_prompt(cmha_model *model, size_t capacity, const cmha_cache
     if (!slide && capacity > model->config.max_positions) capacity = model->config.max_positions;
     if (slide ? n_prompt > capacity : n_prompt >= capacity) {
         most = slide ? capacity : capacity / 2 + 1; /* without sliding what is new needs room as well */
-        fprintf(stderr, "generate: of the prompt's %zu tokens the last %zu are used (see --context)\n", n_prompt,
-                most);
+        fprintf(stderr, "generate: of the prompt's %zu tokens the last %zu are used (see --context)\n",
+                n_prompt, most);
         memmove(ids, ids + n_prompt - most, most * sizeof *ids);
         n_prompt = most;
     }

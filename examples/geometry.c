@@ -58,7 +58,8 @@ static void read_layers(void) {
     layers = take(n + 1, sizeof *layers), layers_end = layers + n;
     for (layer *l = layers; l < layers_end; l++) {
         l->x[0] = read_tensor(l, "delta", 2, &l->H, &l->P), l->x[1] = read_tensor(l, "b", 2, &H, &P);
-        if (!l->x[0] != !l->x[1] || (l->H && (H != l->H || P != l->P))) complain(1, "delta and b differ in shape: ", archive.path);
+        if (!l->x[0] != !l->x[1] || (l->H && (H != l->H || P != l->P)))
+            complain(1, "delta and b differ in shape: ", archive.path);
         for (int p = 0; p < 2; p++)
             for (size_t i = 0; i < l->H * l->P; i++)
                 if (isfinite(l->x[p][i])) low[p] = fmin(low[p], (double)l->x[p][i]), high[p] = fmax(high[p], (double)l->x[p][i]);
@@ -69,7 +70,8 @@ static void read_layers(void) {
 }
 
 /* Sizes of the drawing in pixels, and the pieces of SVG it is made of. */
-enum { WIDE = 1050, EDGE = 30, LEGEND = 18, PITCH_X = 510, PITCH_Y = 222, PANEL_X = 440, PANEL_Y = 150, BAR = 18 };
+enum { WIDE = 1050, EDGE = 30, LEGEND = 18, PITCH_X = 510, PITCH_Y = 222, PANEL_X = 440, PANEL_Y = 150,
+       BAR = 18 };
 #define OUT(...) fprintf(svg, __VA_ARGS__)
 #define HEAD "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%.0f' viewBox='0 0 %d %.0f' " \
              "font-family='sans-serif' font-size='12px'>\n<rect width='100%%' height='100%%' fill='#fff'/>\n"
@@ -82,8 +84,8 @@ static const char *const dash[3] = {"none", "5 3", "1.5 3"};
 static const char *const fill[CMHA_GEOMETRY_COUNT] = {"#E69F00", "#F0E442", "#009E73", "#56B4E9", "#CC79A7"};
 static FILE *svg;
 
-/* How high the parts of the drawing are: of phases the legend, in lines of twelve, and a row for every layer; of maps a bar
-   for every head. */
+/* How high the parts of the drawing are: of phases the legend, in lines of twelve, and a row for every layer;
+   of maps a bar for every head. */
 static double phases_height(void) {
     double rows = 0;
     for (const layer *l = layers; l < layers_end; l++) rows += l->H > 0;
@@ -92,13 +94,15 @@ static double phases_height(void) {
 
 static double maps_height(void) {
     double height = most_channels ? 60 : 0;
-    for (const layer *l = layers; l < layers_end; l++) height += l->heads ? 12 + (double)l->heads * (BAR + 3) : 0;
+    for (const layer *l = layers; l < layers_end; l++)
+        height += l->heads ? 12 + (double)l->heads * (BAR + 3) : 0;
     return height;
 }
 
 /* Writes a name into the drawing: what XML reserves as entities, what it forbids as a question mark. */
 static void show_name(const char *name) {
-    const char *last = strrchr(name, '/'), *mark, *at = last && last[1] ? last + 1 : name, *end = at + strlen(at);
+    const char *last = strrchr(name, '/'), *at = last && last[1] ? last + 1 : name, *mark;
+    const char *end = at + strlen(at);
     static const char reserved[] = "&<>'\"";
     static const char *const entity[] = {"&amp;", "&lt;", "&gt;", "&apos;", "&quot;"};
     uint32_t c;
@@ -121,10 +125,12 @@ static double tick_of(double span, double ticks) {
     return power * (f <= 1 ? 1 : f <= 2 ? 2 : f <= 5 ? 5 : 10);
 }
 
-/* The ends of an axis at whole ticks. RoPE's value is on it, unless that would take most of the room from the learnt ones. */
+/* The ends of an axis at whole ticks. RoPE's value is on it, unless that would take most of the room from the
+   learnt ones. */
 static void find_range(int part, double *bottom, double *top, double *tick) {
     double span;
-    *bottom = isfinite(low[part]) ? low[part] : plain[part], *top = isfinite(high[part]) ? high[part] : plain[part];
+    int any = low[part] <= high[part];
+    *bottom = any ? low[part] : plain[part], *top = any ? high[part] : plain[part];
     span = *top > *bottom ? *top - *bottom : 1;
     if (plain[part] > *bottom - 2 * span && plain[part] < *top + 2 * span)
         *bottom = fmin(*bottom, plain[part]), *top = fmax(*top, plain[part]);
@@ -135,19 +141,18 @@ static void find_range(int part, double *bottom, double *top, double *tick) {
 
 /* The axes of a panel at (x, y), with a line where RoPE is. */
 static void show_axes(const layer *l, int part, double x, double y, double bottom, double top, double tick) {
-    double last = l->P > 1 ? (double)(l->P - 1) : 1, sx = (PANEL_X - 16) / last, sy = PANEL_Y / (top - bottom);
-    double step = fmax(1, tick_of(last, 12)), rope = y + (top - plain[part]) * sy;
+    double last = l->P > 1 ? (double)(l->P - 1) : 1, step = fmax(1, tick_of(last, 12));
+    double sx = (PANEL_X - 16) / last, sy = PANEL_Y / (top - bottom), rope = y + (top - plain[part]) * sy;
     const char *beyond = plain[part] > top ? "above" : plain[part] < bottom ? "below" : "";
     OUT(TEXT("layer %td: %s%s%s"), x, y - 8, "start", l - layers,
         part ? "b, added to the phase of a query (rad)" : "delta, factor of the phase",
         !*beyond ? "" : part ? "; 0 is " : "; 1 is ", beyond);
     for (double k = ceil(bottom / tick - 1e-9), at; (at = y + (top - k * tick) * sy) > y - 1e-6; k++)
         OUT(PATH TEXT("%.6g"), x, at, (double)PANEL_X, 0.0, "#ddd", "none", x - 6, at + 4, "end", k * tick + 0);
-    for (double j = 0; j < (double)l->P; j += step)
-        OUT(PATH TEXT("%g"), x + 8 + j * sx, y + PANEL_Y, 0.0, 4.0, "#888", "none", x + 8 + j * sx, y + PANEL_Y + 17, "middle",
-            j);
-    OUT(RECT TEXT("pair j"), x, y, (double)PANEL_X, (double)PANEL_Y, "none", "#888", x + PANEL_X / 2, y + PANEL_Y + 33,
-        "middle");
+    for (double j = 0, at; at = x + 8 + j * sx, j < (double)l->P; j += step)
+        OUT(PATH TEXT("%g"), at, y + PANEL_Y, 0.0, 4.0, "#888", "none", at, y + PANEL_Y + 17, "middle", j);
+    OUT(RECT TEXT("pair j"), x, y, (double)PANEL_X, (double)PANEL_Y, "none", "#888", x + PANEL_X / 2,
+        y + PANEL_Y + 33, "middle");
     if (!*beyond) OUT(PATH, x, rope, (double)PANEL_X, 0.0, "#444", "9 3 2 3");
 }
 
@@ -174,9 +179,10 @@ static void show_panel(const layer *l, int part, double x, double y) {
 /* A row of panels for every layer: delta on the left, b on the right, with the same axes in all rows. */
 static void show_phases(double y) {
     puts("      layer head       mean       min       max");
-    OUT(PATH TEXT("delta = 1, b = 0"), (double)EDGE, y - 4, 22.0, 0.0, "#444", "9 3 2 3", EDGE + 27.0, y, "start");
-    for (size_t h = 0, slot = 2; h < most_heads; h++, slot++) { /* twelve slots a line, of which the one above takes two */
-        double x = EDGE + (double)(slot % 12) * 82;
+    double x = EDGE;
+    OUT(PATH TEXT("delta = 1, b = 0"), x, y - 4, 22.0, 0.0, "#444", "9 3 2 3", x + 27, y, "start");
+    for (size_t h = 0, slot = 2; h < most_heads; h++, slot++) { /* twelve slots a line; the first takes two */
+        x = EDGE + (double)(slot % 12) * 82;
         if (slot % 12 == 0) y += LEGEND;
         OUT(PATH TEXT("head %zu"), x, y - 4, 22.0, 0.0, colour[h % 7], dash[h / 7 % 3], x + 27, y, "start", h);
     }
@@ -214,8 +220,8 @@ static void show_maps(double y) {
     }
     for (double k = 0; k <= (double)most_channels; k += tick)
         OUT(PATH TEXT("%g"), x0 + k * scale, y + 8, 0.0, 5.0, "#888", "none", x0 + k * scale, y + 27, "middle", k);
-    OUT(TEXT("channels of the head, by what their map does (tolerance %g)"), (x0 + WIDE - EDGE) / 2, y + 46, "middle",
-        tolerance);
+    OUT(TEXT("channels of the head, by what their map does (tolerance %g)"), (x0 + WIDE - EDGE) / 2, y + 46,
+        "middle", tolerance);
 }
 
 /* Draws everything; says whether all of it arrived. */
@@ -224,8 +230,10 @@ static int show(const char *file, const char *checkpoint) {
     int failed;
     if (!(svg = fopen(file, "w"))) return 0;
     OUT(HEAD "<title>", WIDE, height, WIDE, height);
-    show_name(checkpoint), OUT("</title>\n<text x='%d' y='%.0f' font-size='16px' font-weight='bold'>", EDGE, y);
-    show_name(checkpoint), OUT("%s</text>\n", most_heads ? ": delta and b of every head" : ": maps of every head");
+    show_name(checkpoint);
+    OUT("</title>\n<text x='%d' y='%.0f' font-size='16px' font-weight='bold'>", EDGE, y);
+    show_name(checkpoint);
+    OUT("%s</text>\n", most_heads ? ": delta and b of every head" : ": maps of every head");
     y += 30;
     if (most_heads) show_phases(y);
     if (most_channels) show_maps(y + phases_height());
@@ -236,15 +244,16 @@ static int show(const char *file, const char *checkpoint) {
 
 int main(int argc, char **argv) {
     enum { SVG, TOL, HELP, N_OPTIONS };
-    setting option[N_OPTIONS] = {{"--svg", "geometry.svg", "the drawing; geometry.svg"},
-                                 {"--tol", "0.01", "how far a Möbius map may be from a geometry and still count; 0.01"},
-                                 {"--help", NULL, "this page"}};
+    setting option[N_OPTIONS] = {
+        {"--svg", "geometry.svg", "the drawing; geometry.svg"},
+        {"--tol", "0.01", "how far a Möbius map may be from a geometry and still count; 0.01"},
+        {"--help", NULL, "this page"}};
     text_open_streams();
     int n_set = 0;
     char rest;
     const char *path = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
     if (option[HELP].value) {
-        puts("geometry [OPTION...] CHECKPOINT: what a model does in the complex plane, as a table and as a drawing\n");
+        puts("geometry [OPTION...] CHECKPOINT: what a model does in the complex plane: table and drawing\n");
         for (int o = 0; o < N_OPTIONS; o++) printf("  %-8s %s\n", option[o].name, option[o].what);
         return end_program(0);
     }

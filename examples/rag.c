@@ -149,7 +149,7 @@ static void read_passages(const char *path) {
     char *text;
     size_t bytes, lines = 2, i;
     int paragraphs = option[PARAGRAPHS].value != NULL;
-    must(text_read(path, (size_t)1 << 32, &text, &bytes, error));
+    must(text_read(path, (size_t)0xFFFFFFFF, &text, &bytes, error));
     for (i = 0; i < bytes; i++) lines += text[i] == '\n';
     passages.texts = take(bytes, 1), passages.begin = take(lines, sizeof *passages.begin);
     text_slice paragraph = {NULL, 0};
@@ -437,7 +437,8 @@ static void report_decoder(rows *r) {
     cmha_real *room, *moved;
     size_t d = side[ENCODER].mc.d_model, n = passages.used - passages.held, *order = take(n, sizeof *order);
     part_of_base(&training, &room, passages.held, 1);
-    moved = take(times(n, d), sizeof *moved), shuffled = training; /* found by their own features, other passages' vectors come */
+    moved = take(times(n, d), sizeof *moved);
+    shuffled = training; /* found by their own features, other passages' vectors come */
     for (size_t i = 0; i < n; i++) order[i] = i;
     text_shuffle(order, n, ctx.config.seed);
     for (size_t i = 0; i < n; i++) memcpy(moved + i * d, room + order[i] * d, d * sizeof *moved);

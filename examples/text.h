@@ -460,15 +460,15 @@ static inline int text_examples_encode(text_examples *e, const text_vocabulary *
     if (!start || !e->first) return text_examples_close(e), text_fail(error, "no memory for %zu examples", t->rows);
     for (start[0] = row = 0; row < e->n; row++) {
         text_slice one = text_cell(t, row, (size_t)a), two = b < 0 ? one : text_cell(t, row, (size_t)b);
-        size_t bytes = one.n + (b < 0 ? 0 : two.n); /* there are no more tokens */
+        size_t bytes = one.n + (b < 0 ? 0 : two.n), n; /* there are no more tokens than bytes */
         size_t most = length < bytes + 4 ? length : bytes + 4;
         if (room - start[row] < 2 * most) {
             int32_t *more = (int32_t *)text_memory(e->ids, room + most, 2, sizeof *more);
             if (!more) return text_examples_close(e), text_fail(error, "no memory for %zu examples", t->rows);
             e->ids = more, room = 2 * (room + most);
         }
-        start[row + 1] = start[row];
-        start[row + 1] += text_example(v, &one, b < 0 ? NULL : &two, most, e->ids + start[row], e->first + row);
+        n = text_example(v, &one, b < 0 ? NULL : &two, most, e->ids + start[row], e->first + row);
+        start[row + 1] = start[row] + n;
     }
     return 1;
 }

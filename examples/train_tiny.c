@@ -61,7 +61,7 @@ static void recall(const char *path) {
 
 static int help(void) {
     puts("train_tiny [OPTION...] [FILE]: trains a ComplexFormer on the bytes of FILE, else on the project's\n"
-         "header, and prints a sample; on a terminal control characters and what is no UTF-8 show as \\xNN\n");
+         "header, and prints a sample; on a terminal control characters and non-UTF-8 show as \\xNN\n");
     for (int o = 0; o < N_OPTIONS; o++) printf("  %-12s %s\n", option[o].name, option[o].what);
     puts("\nKinds of attention, and the fields they set (causal=0: for encoders only)");
     const char *kind, *fields;
@@ -95,8 +95,7 @@ static const char *configure(int argc, char **argv) {
     for (int i = 1; i <= n_set; i++) set(argv[i], cut_value(argv[i]));
     if (!mc.causal) complain(2, "an encoder (causal=0) continues no text; build/classify trains those", "");
     if (whole_of(&option[WIDTH], 1, 4) == 1 && mc.vocabulary > 256)
-        complain(2, "FILE is read as bytes, 256 tokens; for a larger vocabulary of numbers add --width 2 or 4",
-                 "");
+        complain(2, "FILE is read as bytes, 256 tokens; for more, which are numbers, add --width 2 or 4", "");
     return file;
 }
 

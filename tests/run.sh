@@ -129,6 +129,25 @@ works() { "$@" > "$W/out" 2>&1 < /dev/null; }
 # complains COMMAND...: fails with exactly one line
 complains() { "$@" > "$W/out" 2>&1 < /dev/null && return 1; [ "$(wc -l < "$W/out")" -eq 1 ]; }
 says() { grep -q "$1" "$W/out"; }
+# A failure of writing: the output or a file is the full device
+full() {
+    [ -c /dev/full ] || return 0
+    "$@" 2> "$W/out" < /dev/null > /dev/full && return 1
+    [ "$(wc -l < "$W/out")" -eq 1 ]
+}
+# The standard output is closed from the start
+closed() { "$@" 2> "$W/out" < /dev/null >&- && return 1; [ "$(wc -l < "$W/out")" -eq 1 ]; }
+# Without a word on stderr, although the kernel is an old one that the user chose
+silent() { OPENBLAS_CORETYPE=Prescott "$@" 2> "$W/out" < /dev/null > /dev/null && [ ! -s "$W/out" ]; }
+# On a terminal, where there is a `script` that makes one
+terminal() { script -qec "$*" /dev/null > "$W/out" 2> /dev/null < /dev/null; }
+if script -qec true /dev/null > "$W/out" 2>&1 < /dev/null; then terminals=1; else terminals=; fi
+# What came out harms no terminal: characters of UTF-8, of which \n, \r and \t alone are control characters
+harmless() {
+    iconv -f UTF-8 -t UTF-8 "$W/out" > "$W/text" || return 1
+    [ "$(LC_ALL=C tr -d '\n\r\t\040-\176\200-\377' < "$W/text" | wc -c)" -eq 0 ] || return 1
+    ! LC_ALL=C grep -q "$(printf '\302[\200-\237]')" "$W/text"
+}
 small="--quiet --seq 32 --batch 2 --out $W/tiny.safetensors --csv $W/loss.csv"
 if [ -x "$P/train_tiny" ]; then
     one "train_tiny --steps 3" works "$P/train_tiny" --steps 3 $small
@@ -140,13 +159,48 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny, a bad option" complains "$P/train_tiny" --no-such-option
     one "train_tiny, a bad value" complains "$P/train_tiny" --steps many
     one "train_tiny, a bad field" complains "$P/train_tiny" --set nothing=1 $small
+    one "train_tiny, a misspelt field" complains "$P/train_tiny" --set n_layer=1 $small
+    one "train_tiny names both tables and the nearest field" says 'model nor training .* n_layers'
+    one "train_tiny, a misspelt option" complains "$P/train_tiny" --stpes 3
+    one "train_tiny names the nearest option" says ' --steps'
+    for value in -1 3x 1.5 18446744073709551616; do
+        one "train_tiny --seed $value" complains "$P/train_tiny" --seed $value $small
+        one "train_tiny --threads $value" complains "$P/train_tiny" --threads $value $small
+    done
     one "train_tiny, an encoder" complains "$P/train_tiny" --attention lag $small
     one "train_tiny, a bad choice" complains "$P/train_tiny" --attention telepathy
     one "train_tiny, a missing file" complains "$P/train_tiny" $small "$W/nowhere.txt"
     one "train_tiny, a state that is not there" complains "$P/train_tiny" $small --resume="$W/nowhere.last"
     one "train_tiny --help" works "$P/train_tiny" --help
     one "train_tiny --help lists the fields" says d_model
+    quick="--quiet --seq 32 --batch 2 --set n_layers=1 --set d_model=16 --set d_ff=16 --set n_heads=2"
+    quick="$quick --set eval_tokens=64 --out $W/quick.safetensors --csv $W/quick.csv"
+    one "train_tiny: no warning to who chose the kernel" silent "$P/train_tiny" --steps 1 $quick
+    one "train_tiny --help > /dev/full" full "$P/train_tiny" --help
+    one "train_tiny > /dev/full" full "$P/train_tiny" --steps 1 $quick
+    one "train_tiny --csv /dev/full" sh -c \
+        "[ ! -c /dev/full ] || ! '$P/train_tiny' --steps 1 $quick --csv /dev/full > $W/out 2>&1"
+    one "train_tiny, the output closed" closed "$P/train_tiny" --steps 3 ${quick#--quiet }
+    one "train_tiny writes no progress into its csv" [ "$(cut -d, -f1 "$W/quick.csv" | tr '\n' ' ')" = \
+        "step 1 2 3 " ]
+    one "train_tiny, more tokens than bytes" complains "$P/train_tiny" --steps 2 $quick \
+        --set vocabulary=50257 README.md
+    one "train_tiny names the way" says 'add --width 2'
+    for i in $(seq 200); do printf '\144\003\007\001'; done > "$W/tokens" # 868 and 263
+    one "train_tiny --width 2" works "$P/train_tiny" --steps 2 $quick --width 2 \
+        --set vocabulary=869 "$W/tokens"
+    one "train_tiny prints their numbers" says '^[0-9]* [0-9]*[0-9][0-9][0-9] '
+    one "train_tiny --width 2, a token outside" complains "$P/train_tiny" --steps 2 $quick \
+        --set vocabulary=868 --width 2 "$W/tokens"
+    one "train_tiny prints a validation loss where it is measured" works "$P/train_tiny" --steps 41 \
+        --set eval_every=21 ${quick#--quiet}
+    one "train_tiny repeats no validation loss" [ "$(grep -c 'validation' "$W/out")" -eq 2 ]
     one "train_tiny with 3 steps again" works "$P/train_tiny" --steps 3 --seed 4 $small
+    if [ "$terminals" ]; then
+        one "train_tiny on a terminal" terminal "$P/train_tiny" --steps 3 --seed 4 $quick
+        one "train_tiny harms no terminal" harmless
+        one "train_tiny shows bytes as \xNN" says '\\x[0-9a-f][0-9a-f]'
+    fi
 fi
 [ -x "$P/train_tiny" ] && part "train_tiny, killed and stopped" tests/kill.sh "$B"
 if [ -x "$P/generate" ]; then
@@ -156,6 +210,35 @@ if [ -x "$P/generate" ]; then
     head -c 300 README.md > "$W/prompt.txt"
     one "generate takes as much of a long prompt as it looks back" sh -c "'$P/generate' --prompt - --context 128 --tokens 3 '$W/tiny.safetensors' \
         < '$W/prompt.txt' 2>&1 >/dev/null | grep -q '300 tokens the last 128 '"
+    one "generate, sizes whose product is too large" complains "$P/generate" --batch 4 \
+        --tokens 4611686018427387905 "$W/tiny.safetensors"
+    one "generate says so" says 'no memory'
+    for value in -1 3x '' 18446744073709551616; do
+        one "generate --tokens '$value'" complains "$P/generate" --tokens "$value" "$W/tiny.safetensors"
+        one "generate --batch '$value'" complains "$P/generate" --batch "$value" "$W/tiny.safetensors"
+    done
+    one "generate, a misspelt field" complains "$P/generate" --set top_kk=1 "$W/tiny.safetensors"
+    one "generate names the nearest field" says 'top_k;'
+    one "generate --help without a warning" silent "$P/generate" --help
+    one "generate > /dev/full" full "$P/generate" --tokens 5 "$W/tiny.safetensors"
+    one "generate --help > /dev/full" full "$P/generate" --help
+    one "generate, the output closed" closed "$P/generate" --tokens 5 "$W/tiny.safetensors"
+    "$P/generate" --tokens 50 "$W/tiny.safetensors" > "$W/bytes"
+    one "generate: as many bytes as tokens, and a newline" sh -c "[ \$(wc -c < $W/bytes) -eq 51 ] &&
+        [ \"\$(tail -c 1 $W/bytes | od -An -tx1 | tr -d ' ')\" = 0a ]"
+    one "generate --verbose" works "$P/generate" --verbose --tokens 50 "$W/tiny.safetensors"
+    one "generate --verbose: on a line of its own" says '^generate: prompt of 1 tokens'
+    if [ "$terminals" ]; then
+        one "generate on a terminal" terminal "$P/generate" --tokens 300 "$W/tiny.safetensors"
+        one "generate harms no terminal" harmless
+        one "generate shows bytes as \xNN" says '\\x[0-9a-f][0-9a-f]'
+        for i in $(seq 20); do printf '€€€€€€€€€'; done > "$W/euros.txt"
+        one "train_tiny learns a character" works "$P/train_tiny" $quick --steps 150 --lr 1e-2 --batch 4 \
+            --set d_model=32 --set d_ff=32 --out "$W/euros.safetensors" "$W/euros.txt"
+        one "generate shows characters of several bytes whole" terminal "$P/generate" --prompt '€' \
+            --tokens 30 --set temperature=0 "$W/euros.safetensors"
+        one "generate shows no byte alone" [ "$(tr -d '\r' < "$W/out")" = '€€€€€€€€€€' ]
+    fi
     one "generate, a bad option" complains "$P/generate" --no-such-option
     one "generate, a missing file" complains "$P/generate" "$W/nowhere.safetensors"
     one "generate, a file that is no checkpoint" complains "$P/generate" cmha.h
@@ -175,6 +258,24 @@ if [ -x "$P/classify" ]; then
     one "classify, a missing file" complains "$P/classify" $tiny --task sst2 --train "$W/nowhere.tsv"
     one "classify, a checkpoint without classes" complains "$P/classify" --predict README.md --model "$W/tiny.safetensors"
     one "classify --help" works "$P/classify" --help
+    one "classify, a batch that is too large" complains "$P/classify" $tiny --columns label,text \
+        --batch 1048576 --length 16777216
+    one "classify, no whole number" complains "$P/classify" $tiny --columns label,text --epochs 1e3
+    one "classify, a misspelt field" complains "$P/classify" $tiny --columns label,text --set n_layer=1
+    one "classify names the nearest field" says 'model nor training .* n_layers'
+    one "classify --predict > /dev/full" full "$P/classify" --predict "$W/texts.tsv" --columns text \
+        --model "$W/texts.safetensors"
+    one "classify, the output closed" closed "$P/classify" --predict "$W/texts.tsv" --columns text \
+        --model "$W/texts.safetensors"
+    one "classify --help without a warning" silent "$P/classify" --help
+    if [ "$terminals" ]; then
+        printf 'label\ttext\n\033[31m\tred\n\377\tblue\n' > "$W/steer.tsv"
+        one "classify, labels that steer a terminal" works "$P/classify" $tiny --train "$W/steer.tsv" \
+            --dev "$W/steer.tsv" --columns label,text --epochs 1
+        one "classify --predict on a terminal" terminal "$P/classify" --predict "$W/steer.tsv" \
+            --columns text --model "$W/texts.safetensors"
+        one "classify harms no terminal" harmless
+    fi
 fi
 if [ -x "$P/rag" ]; then
     # lists SEARCHER N PATTERN: its list in the last answer has N passages, all of which match
@@ -245,6 +346,21 @@ if [ -x "$P/rag" ]; then
     one "rag without a decoder" works "$P/rag" $tiny --read 0 --set d_model=8 --text "$W/passages.txt" --base "$W/other.base"
     one "rag, a base of another width" complains "$P/rag" --model "$W/rag" --base "$W/other.base"
     one "rag --help" works "$P/rag" --help
+    one "rag > /dev/full" full "$P/rag" --quiet --model "$W/rag" --base "$W/rag.base" --ask 'the deep sea'
+    one "rag, the output closed" closed "$P/rag" --quiet --model "$W/rag" --base "$W/rag.base" \
+        --ask 'the deep sea'
+    one "rag, no whole number" complains "$P/rag" --text "$W/passages.txt" --batch 1.5
+    one "rag, a batch that is too large" complains "$P/rag" --quiet --text "$W/passages.txt" \
+        --batch 999999999 --length 999999999
+    one "rag, a misspelt field" complains "$P/rag" --text "$W/passages.txt" --set encoder.n_layer=1
+    one "rag names the nearest field" says 'model nor training .* n_layers'
+    one "rag --help without a warning" silent "$P/rag" --help
+    if [ "$terminals" ]; then
+        printf 'A whale \033[31mred\033[0m and \377 blue \302\233 swims.\n' | cat - "$W/passages.txt" > \
+            "$W/steer.txt"
+        one "rag on a terminal" terminal "$P/rag" $tiny --text "$W/steer.txt" --top 20 --ask "'a whale'"
+        one "rag harms no terminal" harmless
+    fi
 fi
 if [ -x "$P/bench" ]; then
     one "bench --quick maps" works "$P/bench" --quick maps --json "$W/bench.json" --svg "$W/bench.svg"
@@ -258,10 +374,49 @@ if [ -x "$P/bench" ]; then
     one "bench, no such section: status 2" sh -c "'$P/bench' telepathy 2> $W/out; [ \$? -eq 2 ]"
     one "bench, a file that cannot be written" complains "$P/bench" maps --json "$W/nowhere/bench.json"
     one "bench --help" works "$P/bench" --help
+    one "bench --help > /dev/full" full "$P/bench" --help
+    one "bench, a length below zero" complains "$P/bench" --serve attention/-16/rope
+    one "bench, no threads" complains "$P/bench" --threads 0 maps
 fi
 for n in block plain_kernels; do
-    [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ]
+    [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ] &&
+        one "$n > /dev/full" full "$P/$n"
 done
+if [ -x "$P/geometry" ]; then
+    drawn="--steps 1 --quiet --seq 32 --batch 2 --set d_model=32 --set d_ff=32 --csv $W/loss.csv LICENSE"
+    # names that XML would take for something else
+    name="$W/$(printf 'a&b<c>\377\033.safetensors')"
+    # shellcheck disable=SC2086
+    for layers in 1 2 4 8; do
+        one "train_tiny, $layers layers" works "$P/train_tiny" --set n_layers=$layers --set n_heads=4 \
+            --out "$name" $drawn
+        one "geometry, $layers layers" works "$P/geometry" "$name" --svg "$W/layers.svg"
+        one "geometry: as many rows of its table" [ "$(grep -c '^b  ' "$W/out")" -eq $((layers * 4)) ]
+        # the sheet ends below the last row of panels, and both columns are used in every row
+        one "geometry: the height" sh -c \
+            "head -n 1 '$W/layers.svg' | grep -q \"height='$((100 + 222 * layers))' \""
+        left=$(grep -c "^<rect x='70.0'" "$W/layers.svg") right=$(grep -c "^<rect x='580.0'" "$W/layers.svg")
+        one "geometry: a delta and a b in every row" [ "$left $right" = "$layers $layers" ]
+        one "geometry: lines at delta = 1 and b = 0" [ \
+            "$(grep -c "h440.0.*stroke-dasharray='9 3 2 3'" "$W/layers.svg")" -eq $((2 * layers)) ]
+        one "geometry: a title with the checkpoint's name" grep -q \
+            '<title>a&amp;b&lt;c&gt;??.safetensors</title>' "$W/layers.svg"
+        command -v xmllint > /dev/null 2>&1 && one "geometry: XML" xmllint --noout "$W/layers.svg"
+    done
+    one "train_tiny, Möbius maps" works "$P/train_tiny" --attention mobius --set n_layers=2 \
+        --set n_heads=2 --out "$W/maps.safetensors" $drawn
+    one "geometry, Möbius maps" works "$P/geometry" "$W/maps.safetensors" --svg "$W/maps.svg"
+    one "geometry counts them" says 'loxodromic'
+    one "geometry: a title for maps" grep -q '<title>maps.safetensors</title>' "$W/maps.svg"
+    one "geometry, a drawing that cannot be written" sh -c \
+        "[ ! -c /dev/full ] || ! '$P/geometry' '$W/maps.safetensors' --svg /dev/full > $W/out 2>&1"
+    one "geometry > /dev/full" full "$P/geometry" "$W/maps.safetensors" --svg "$W/maps.svg"
+    one "geometry, the output closed" closed "$P/geometry" "$W/maps.safetensors" --svg "$W/closed.svg"
+    one "geometry draws the same without an output" cmp "$W/maps.svg" "$W/closed.svg"
+    one "geometry, a bad tolerance" complains "$P/geometry" --tol -1 "$W/maps.safetensors"
+    one "geometry, a bad option" complains "$P/geometry" --sgv x "$W/maps.safetensors"
+    one "geometry names the nearest option" says ' --svg'
+fi
 for e in examples/extensions/*.c; do
     n=$(basename "$e" .c)
     one "extension $n" works "$P/extensions/$n"
