@@ -613,25 +613,59 @@ static inline int text_replace(const char *from, const char *to) {
     return rename(from, to) == 0;
 }
 
-/* A line for each name; written to path + ".tmp" and renamed, so that a run that is stopped leaves the old file or the new one. */
-static inline int text_labels_save(const text_labels *l, const char *path, char *error) {
-    size_t length = strlen(path), i;
-    char *beside = (char *)malloc(length + 5);
+/* What a save to `path` replaces, to be freed: the path, or the file that a link there names. NULL where that is
+   no regular file. *mode gets the permissions of an old file, 0 of a new one. */
+static inline char *text_replaced(const char *path, int *mode) {
+    size_t size = strlen(path) + 1;
     struct stat about;
+    char *copy;
+    *mode = 0;
+#ifndef _WIN32
+    if ((copy = realpath(path, NULL)) != NULL || (lstat(path, &about) == 0 && S_ISLNK(about.st_mode))) {
+        if (copy && stat(copy, &about) == 0 && S_ISREG(about.st_mode)) return *mode = about.st_mode & 0777, copy;
+        return free(copy), NULL;
+    }
+#else
+    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) return NULL;
+#endif
+    copy = (char *)malloc(size);
+    return copy ? (char *)memcpy(copy, path, size) : NULL;
+}
+
+/* Opens a file that nothing else has, beside the one that it is to replace; `name` gets its path. */
+static inline FILE *text_own_file(const char *path, char *name, size_t size, int mode) {
     FILE *file = NULL;
-    int bad;
-    if (!beside) return text_fail(error, "no memory to write %s", path);
-    snprintf(beside, length + 5, "%s.tmp", path);
-    if (stat(path, &about) || S_ISREG(about.st_mode)) file = fopen(beside, "wb");
+    int fd = -1, tries;
+    for (tries = 0; fd < 0 && tries < 1000; tries++) {
+        snprintf(name, size, "%s.%lx.%d.tmp", path, (unsigned long)getpid(), tries);
+        fd = open(name, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    }
+#ifdef _WIN32
+    (void)mode;
+#else
+    if (fd >= 0 && mode) (void)!fchmod(fd, (mode_t)mode);
+#endif
+    if (fd >= 0 && !(file = fdopen(fd, "wb"))) close(fd), (void)remove(name);
+    return file;
+}
+
+/* Writes a line for each name, in a file of its own that is then renamed: a run that is stopped leaves the old
+   file or the new one, and of several at once the last one's stays. Links and permissions stay. */
+static inline int text_labels_save(const text_labels *l, const char *path, char *error) {
+    int mode, bad;
+    char *target = text_replaced(path, &mode);
+    size_t size = target ? strlen(target) + 40 : 0, i;
+    char *name = (char *)malloc(size + 1);
+    FILE *file = target && name ? text_own_file(target, name, size, mode) : NULL;
     bad = !file;
     for (i = 0; file && i < l->n; i++)
         bad |= fwrite(l->names[i].at, 1, l->names[i].n, file) != l->names[i].n || putc('\n', file) == EOF;
     if (file) {
         bad |= fclose(file) != 0;
-        bad = bad || !text_replace(beside, path);
-        if (bad) (void)remove(beside);
+        bad = bad || !text_replace(name, target);
+        if (bad) (void)remove(name);
     }
-    free(beside);
+    free(name), free(target);
     return bad ? text_fail(error, "cannot write %s", path) : 1;
 }
 

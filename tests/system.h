@@ -35,6 +35,24 @@ static inline int system_make_folder(const char *path) {
 #endif
 }
 
+/* Makes a link; 0 where it cannot be made. Is there one? */
+static inline int system_link(const char *to, const char *path) {
+#ifdef _WIN32
+    return (void)to, (void)path, 0;
+#else
+    return symlink(to, path) == 0;
+#endif
+}
+
+static inline int system_is_link(const char *path) {
+#ifdef _WIN32
+    return (void)path, 0;
+#else
+    struct stat about;
+    return lstat(path, &about) == 0 && S_ISLNK(about.st_mode);
+#endif
+}
+
 /* Finds a file that a save has left in a folder under its own name: the path of one in found [room]; 0 =
    there is none */
 static inline int system_left(const char *folder, char *found, size_t room) {

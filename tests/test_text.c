@@ -297,20 +297,30 @@ static void batches(void) {
     text_examples_close(&e), text_table_close(&t);
 }
 
-/* A save that cannot be leaves what was there, be it a file or a folder, and nothing beside it. */
+/* A save that cannot be leaves what was there, be it a file, a folder or a link that names nothing. */
 static void labels_unsaved(const text_labels *l) {
-    char beside[sizeof path + 4], folder[] = "/tmp/cmha-text-XXXXXX";
-    text_labels again;
-    text_slice kept = l->names[0];
-    snprintf(beside, sizeof beside, "%s.tmp", path);
-    CHECK(access(beside, F_OK) != 0);
+    char link[sizeof path + 4], folder[] = "/tmp/cmha-text-XXXXXX";
+    snprintf(link, sizeof link, "%s.to", path);
     CHECK(system_folder(folder) && !text_labels_save(l, folder, error) && one_line() && rmdir(folder) == 0);
-    CHECK(system_make_folder(beside));
-    l->names[0] = text_of("other");
-    CHECK(!text_labels_save(l, path, error) && one_line() && rmdir(beside) == 0);
-    l->names[0] = kept;
-    CHECK(text_labels_load(&again, path, error) && is(again.names[0], "-1"));
+    CHECK(!text_labels_save(l, "there/is/no/such.file", error) && one_line());
+    if (!system_link("/there/is/no/such.file", link)) return;
+    CHECK(!text_labels_save(l, link, error) && one_line() && remove(link) == 0);
+}
+
+/* A link stays one and its file gets the names; that file keeps its permissions. What lies in the way stays. */
+static void labels_linked(const text_labels *l) {
+    char link[sizeof path + 4], planted[sizeof path + 40];
+    text_labels again;
+    struct stat about;
+    snprintf(link, sizeof link, "%s.to", path);
+    snprintf(planted, sizeof planted, "%s.%lx.0.tmp", path, (unsigned long)getpid());
+    if (!system_link(path, link) || !system_link(link, planted)) return;
+    CHECK(chmod(path, 0600) == 0 && text_labels_save(l, link, error));
+    CHECK(stat(path, &about) == 0 && (about.st_mode & 0777) == 0600);
+    CHECK(system_is_link(link) && system_is_link(planted));
+    CHECK(text_labels_load(&again, link, error) && again.n == l->n && is(again.names[0], "-1"));
     text_labels_close(&again);
+    CHECK(remove(link) == 0 && remove(planted) == 0);
 }
 
 static void labels(void) {
@@ -330,9 +340,8 @@ static void labels(void) {
     l.n = 6;
     CHECK(text_labels_save(&l, path, error) && text_labels_load(&again, path, error));
     CHECK(again.n == 6 && is(again.names[2], "10") && is(again.names[3], "") && is(again.names[5], "yes"));
-    labels_unsaved(&l);
+    labels_unsaved(&l), labels_linked(&l);
     text_labels_close(&again), text_labels_close(&again), text_labels_close(&l), text_table_close(&t);
-    CHECK(!text_labels_save(&l, "there/is/no/such.file", error) && one_line());
     CHECK(!text_labels_load(&l, "there/is/no/such.file", error) && one_line());
 }
 
