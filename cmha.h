@@ -14974,8 +14974,7 @@ static cmha_status cmha__output_find(cmha__output *o, cmha_context *ctx, const c
     return CMHA_OK;
 }
 
-/* Checks that the process may write so large a file: at the limit a signal (SIGXFSZ) would end it. 0 = EFBIG.
-   */
+/* Checks that the process may write so large a file: a signal (SIGXFSZ) would end it at the limit. 0 = EFBIG. */
 static int cmha__output_fits(const cmha__output *o) {
 #ifdef _WIN32
     (void)o;
@@ -15048,8 +15047,7 @@ static int cmha__output_write(cmha__output *o) {
     return fd >= 0 && cmha__output_fill(o, fd);
 }
 
-/* Makes the renaming itself last. Some file systems cannot flush a folder; then there is nothing more to do.
-   */
+/* Makes the renaming itself last. Where a file system cannot flush a folder there is nothing more to do. */
 static void cmha__flush_folder(cmha__output *o) {
 #ifdef _WIN32
     (void)o;

@@ -1,6 +1,5 @@
 /* streams.h - what stands between a program and the world: memory of checked size, whole numbers, UTF-8,
-   texts that a terminal can bear, standard streams that are open and complete. Static functions, no globals.
-   */
+   texts that a terminal can bear, standard streams that are open and complete. Static functions. */
 #ifndef STREAMS_H
 #define STREAMS_H
 
@@ -38,8 +37,7 @@ static inline size_t text_length(char first) {
     return u < 0x80 ? 1 : u < 0xC2 ? 0 : u < 0xE0 ? 2 : u < 0xF0 ? 3 : u < 0xF5 ? 4 : 0;
 }
 
-/* Counts those of a character's `length` bytes that are there: the text may end, or go on with another byte.
-   */
+/* Counts those of a character's `length` bytes that are there; the text may end, or go on otherwise. */
 static inline size_t text_present(const char *s, size_t n, size_t length) {
     size_t i = 1;
     while (i < length && i < n && (s[i] & 0xC0) == 0x80) i++;
