@@ -1,7 +1,6 @@
 /* All memory comes from the caller's allocator: malloc and its relatives are defined here and note every call.
-   No public call may reach them, be it through the C library's own functions. What OpenMP and OpenBLAS take for
-   themselves is not the library's and is told by the caller's address; their threads start before anything is
-   noted. */
+   No public call may reach them, be it through the C library. What OpenMP and OpenBLAS take for themselves is
+   not the library's and is told by the caller's address; their threads start before anything is noted. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "system.h"
