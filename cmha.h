@@ -48,9 +48,9 @@
      - Backward passes accumulate (+=) into gradients.
      - A masked key is absent: it changes nothing (if it is finite), and a query that sees no key gets an
        output of zeros. What padding holds changes no bit of another token's numbers, nor does, in a causal
-       model, what later tokens hold. One exception: with experts (CRAT) later tokens and the other sequences of
-       a batch change them by rounding, about 1e-7, because a BLAS sums a row in an order that depends on how
-       many tokens share an expert. (The built-in product does not.)
+       model, what later tokens hold. One exception: with experts (CRAT) later tokens and the other sequences
+       of a batch change them by rounding, about 1e-7, because a BLAS sums a row in an order that depends on
+       how many tokens share an expert. (The built-in product does not.)
      - Complex numbers are pairs of reals; the gradient of z is dL/dRe(z) + i dL/dIm(z).
      - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init, _load or _open and closed by
        _close, the context last. Closing twice, or closing a zeroed object, does nothing. What was opened on a model or
