@@ -46,7 +46,11 @@
        first failure, and cmha_backward and cmha_tape_status report it. Passing NULL on is allowed and stays NULL.
      - The library never prints, exits or aborts, has no global state, and allocates through the context's allocator alone.
      - Backward passes accumulate (+=) into gradients.
-     - A masked key is absent: it changes nothing (if it is finite), and a query that sees no key gets an output of zeros.
+     - A masked key is absent: it changes nothing (if it is finite), and a query that sees no key gets an
+       output of zeros. What padding holds changes no bit of another token's numbers, nor does, in a causal
+       model, what later tokens hold. One exception: with experts (CRAT) later tokens and the other sequences
+       of a batch change them by rounding, about 1e-7, because a BLAS sums a row in an order that depends on
+       how many tokens share an expert. (The built-in product does not.)
      - Complex numbers are pairs of reals; the gradient of z is dL/dRe(z) + i dL/dIm(z).
      - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init, _load or _open and closed by
        _close, the context last. Closing twice, or closing a zeroed object, does nothing. What was opened on a model or
@@ -1522,7 +1526,8 @@ typedef struct cmha_model {
     cmha_real *alibi;             /* [n_heads] or NULL */
     const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
     uint64_t knowledge_identity;  /* of the base set last, or that of the file the model was loaded from; 0 = none */
-    uint64_t *expert_use;         /* [n_layers, experts]: tokens each got in training passes; the caller may clear it. Or NULL */
+    uint64_t *expert_use;         /* [n_layers, experts]: tokens each got in training passes, but for padding;
+                                     the caller may clear it. Or NULL */
     cmha_tape tape;               /* of the model's own passes */
     uint64_t opening;             /* which of the context's models; what was opened on another says STATE */
 } cmha_model;
@@ -10094,6 +10099,7 @@ CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *
 
 typedef struct cmha__experts_saved {
     cmha_experts_args args;
+    const unsigned char *key_mask; /* [T], 0 = padding; NULL = none is */
     size_t *plan;
     cmha_real *gate, *hidden;
 } cmha__experts_saved;
@@ -10111,6 +10117,7 @@ static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
     cmha_real *dz = cmha_grad(tape, r->in[0]), *dlogits = cmha_grad(tape, r->in[1]), *dgate, *scratch;
     cmha_experts_grads grads;
     cmha__mark mark;
+    size_t t;
     grads.w1 = cmha_grad(tape, r->in[2]), grads.b1 = cmha_grad(tape, r->in[3]);
     grads.w2 = cmha_grad(tape, r->in[4]), grads.b2 = cmha_grad(tape, r->in[5]);
     mark = cmha__mark_of(tape);
@@ -10121,6 +10128,8 @@ static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
         memset(dgate, 0, a->T * a->top * sizeof *dgate);
         cmha_experts_backward(a, &w, r->in[0]->data, s->plan, s->gate, s->hidden, r->out->grad, dz, dlogits ? dgate : NULL, &grads,
                               scratch);
+        for (t = 0; s->key_mask && t < a->T; t++)
+            if (!s->key_mask[t]) memset(dgate + t * a->top, 0, a->top * sizeof *dgate);
         cmha_route_backward(s->plan, s->gate, dgate, a->T, a->E, a->top, dlogits);
     }
     cmha__rewind(tape, mark);
@@ -10162,21 +10171,38 @@ static int cmha__experts_top(cmha_tape *tape, size_t top, size_t E, const char *
     return 0;
 }
 
+/* Sends padding to the first experts, whatever it holds: other tokens then share an expert with as many rows
+   as ever, on whose number it depends in which order a BLAS sums. Returns how many tokens that were. */
+static size_t cmha__route_padding(const cmha__experts_saved *s, size_t *expert) {
+    size_t top = s->args.top, n = 0, t, c;
+    for (t = 0; s->key_mask && t < s->args.T; t++) {
+        if (s->key_mask[t]) continue;
+        for (c = 0; c < top; c++) expert[t * top + c] = c, s->gate[t * top + c] = 1 / (cmha_real)top;
+        n++;
+    }
+    return n;
+}
+
 /* Routes the tokens, lets the experts work, counts. */
 static void cmha__experts_run(const cmha__experts_saved *s, cmha_tensor *const *in, cmha_real *y, cmha_real *scratch,
                               uint64_t *use) {
     const cmha_experts_args *a = &s->args;
     cmha__route r = cmha__route_of(s->plan, a->T, a->E, a->top);
     cmha_experts_weights w = cmha__experts_weights_of(in);
-    size_t e;
-    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) { cmha__route_rows(in[1]->data, lo, hi, a->E, a->top, r.expert, s->gate); }
+    size_t padding, e;
+    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
+        cmha__route_rows(in[1]->data, lo, hi, a->E, a->top, r.expert, s->gate);
+    }
+    padding = cmha__route_padding(s, r.expert);
     cmha__route_group(&r, a->T * a->top, a->E);
     cmha_experts_forward(a, &w, in[0]->data, s->plan, s->gate, s->hidden, y, scratch);
-    for (e = 0; use && e < a->E; e++) use[e] += r.first[e + 1] - r.first[e];
+    for (e = 0; use && e < a->E; e++) use[e] += r.first[e + 1] - r.first[e] - (e < a->top ? padding : 0);
 }
 
-CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top, cmha_tensor *w1, cmha_tensor *b1,
-                                   cmha_tensor *w2, cmha_tensor *b2, uint64_t *use) {
+/* cmha_experts of tokens some of which may be padding. */
+static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
+                                  cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
+                                  const unsigned char *key_mask, uint64_t *use) {
     cmha__experts_saved *s;
     cmha_tensor *in[6], *y;
     cmha_real *scratch;
@@ -10187,7 +10213,7 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     in[0] = z, in[1] = logits, in[2] = w1, in[3] = b1, in[4] = w2, in[5] = b2;
     s = (cmha__experts_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
-    s->args.top = top, s->args.threads = tape->context->threads;
+    s->args.top = top, s->args.threads = tape->context->threads, s->key_mask = key_mask;
     misfit = cmha__experts_sizes(&s->args, (const cmha_tensor *const *)in, &one, &two);
     if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
     if (!cmha__experts_top(tape, top, s->args.E, "experts: %zu experts a token out of %zu")) return NULL;
@@ -10207,6 +10233,12 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     if (!tape->status && !cmha__dry(tape)) cmha__experts_run(s, in, y->data, scratch, use);
     cmha__rewind(tape, mark);
     return cmha_push(tape, "experts", y, in, 6, cmha__experts_record, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
+                                   cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
+                                   uint64_t *use) {
+    return cmha__experts(tape, z, logits, top, w1, b1, w2, b2, NULL, use);
 }
 
 typedef struct cmha__balance_saved {
@@ -12287,7 +12319,8 @@ static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, const cmha_block *k, cmha_t
     logits = cmha_router(tape, h, k->router_weight, k->router_bias);
     if (tape->recording && c->balance > 0)
         cmha__add_loss(pass, cmha_balance(tape, logits, c->experts_top, pass->batch->key_mask), c->balance);
-    return cmha_experts(tape, h, logits, c->experts_top, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias, use);
+    return cmha__experts(tape, h, logits, c->experts_top, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias,
+                         pass->batch->key_mask, use);
 }
 
 /* a = window(attention(norm(z))), z = r1 z + a, z = r2 z + ffn(norm(z)). */

@@ -323,6 +323,58 @@ static void pads(const char *label, const cmha_model_config *config, int can) {
     }
 }
 
+enum { ROWS = 4, COLUMNS = 45 };
+
+/* The largest change of logits and scores, when the tokens from first[b] on of sequence b hold something
+   else, of the tokens before those. */
+static double change_of(cmha_model *model, const cmha_batch *batch, int32_t *ids, const size_t *first) {
+    static cmha_real logits[2][ROWS * COLUMNS * V], scores[2][ROWS * CLASSES];
+    double worst = 0;
+    size_t b, n, i;
+    for (i = 0; i < 2; i++) {
+        for (b = 0; b < ROWS; b++)
+            for (n = first[b]; n < COLUMNS; n++) ids[b * COLUMNS + n] = (int32_t)check_below(V);
+        CHECK_OK(cmha_model_logits(model, batch, logits[i]));
+        CHECK_OK(cmha_model_classify(model, batch, scores[i]));
+    }
+    for (b = 0; b < ROWS; b++) {
+        i = b * COLUMNS * V;
+        worst = fmax(worst, check_distance(logits[0] + i, logits[1] + i, first[b] * V));
+    }
+    if (batch->key_mask) worst = fmax(worst, check_distance(scores[0], scores[1], ROWS * CLASSES));
+    return worst / (1 + check_largest(logits[0], ROWS * COLUMNS * V));
+}
+
+/* What padding holds changes no bit of the rest, and in a decoder what later tokens hold no bit of those
+   before; but with experts a BLAS sums a row in an order that depends on how many tokens share one. */
+static void contents(const char *label, const cmha_model_config *config, int can) {
+    static const size_t lengths[ROWS] = {COLUMNS, 17, 1, 30}, begins[ROWS] = {9, 40, 23, 1};
+    unsigned char mask[ROWS * COLUMNS];
+    cmha_model_config c = *config;
+    cmha_model model;
+    int32_t *ids = random_ids(ROWS * COLUMNS, V);
+    cmha_batch batch = batch_of(ids, ROWS, COLUMNS);
+    int blas = !strstr(cmha_version(), "built-in");
+    double later = 0, padding = 0;
+    size_t i, round;
+    c.d_model = 32, c.d_ff = 40, c.classes = CLASSES, c.max_positions = 64;
+    if (c.experts) c.experts *= 16, c.d_model = 64, c.d_ff = 520; /* sizes whose orders differ in OpenBLAS */
+    for (i = 0; i < ROWS * COLUMNS; i++) mask[i] = i % COLUMNS < lengths[i / COLUMNS];
+    if (!open_model(&model, &c, label)) return;
+    disturb(&model);
+    for (round = 0; round < 3; round++) {
+        batch.key_mask = NULL;
+        if (c.causal) later = fmax(later, change_of(&model, &batch, ids, begins));
+        batch.key_mask = mask;
+        if (can & PADS) padding = fmax(padding, change_of(&model, &batch, ids, lengths));
+    }
+    CHECK_THAT(later <= (c.experts && blas ? check_tolerance(1e-14, 1e-6) : 0),
+               "%s: what later tokens hold changes the logits by %.3g", label, later);
+    CHECK_THAT(padding <= 0, "%s: what padding holds changes the logits or scores by %.3g", label, padding);
+    cmha_model_close(&model);
+    free(ids);
+}
+
 /* No token, no sequence, one token: nothing crashes, and what there is is finite */
 static void little(const char *label, const cmha_model_config *config, int can) {
     static const size_t sizes[][2] = {{0, 5}, {2, 0}, {0, 0}, {3, 1}, {1, 2}};
@@ -916,6 +968,7 @@ int main(int argc, char **argv) {
     for_kinds(decodes, DECODER, 3), for_kinds(slides, DECODER, 4);
     for_kinds(causal, DECODER, 2), for_kinds(causal, ENCODER, 2);
     for_kinds(pads, DECODER, 2), for_kinds(pads, ENCODER, 2);
+    for_kinds(contents, DECODER, 3), for_kinds(contents, ENCODER, 3);
     for_kinds(little, DECODER, 3), for_kinds(little, ENCODER, 3);
     for_kinds(trains, DECODER, 5), for_kinds(trains, ENCODER, 5), for_kinds(fits, ENCODER, 4);
     for_kinds(evaluates, DECODER, 8), for_kinds(evaluates, ENCODER, 8);
