@@ -690,9 +690,11 @@ CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, cmha_heads 
        sim(j, j') = (1/P) sum_r w_r cos(theta[j, r] - keep[j', r] theta[j', r])
        loss = mean over j of ( -sim(j, pos(j))/tau + logsumexp_j' sim(j, j')/tau )
 
-   for one head's phases theta [N, P]. keep [N, P] of 0/1 masks phases to 0 (NULL: all kept); positive [N] names each token's
-   positive (NULL: itself); valid [N] of 0/1 leaves out padding (NULL: all). The sum over j' is an attention of phasors without
-   values, so it runs through the same core in O(N) memory. Returns the loss; lse [N, 2] is kept for the backward. */
+   for one head's phases theta [N, P]. keep [N, P] of 0/1 masks phases to 0 (NULL: all kept); positive [N]
+   names each token's positive (NULL: itself); valid [N] of 0/1 leaves out padding (NULL: all). Between
+   phasors sim is a matrix product, of which 64 rows are in memory at a time. The loss is formed as log(1 +
+   what the others weigh against the positive): it is never negative, however small tau is (unless a
+   positive is padding). Returns the loss; lse [N, 2] is kept for the backward. */
 typedef struct cmha_pcl_args {
     size_t N, P;
     cmha_real tau;
@@ -6220,36 +6222,28 @@ CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, cmha_heads 
     }
 }
 
-/* ---- Phase contrastive loss: attention of phasors without values ---- */
-
-static void cmha__pcl_attention(const cmha_pcl_args *pcl, cmha_attention_args *a) {
-    memset(a, 0, sizeof *a);
-    a->batch = a->heads = a->kv_heads = 1;
-    a->n_q = a->n_k = pcl->N;
-    a->d_k = 2 * pcl->P;
-    a->scale = 1 / ((cmha_real)pcl->P * pcl->tau);
-    a->key_mask = pcl->valid;
-    a->kind = CMHA_ATTENTION_DOT;
-}
+/* ---- Phase contrastive loss ---- */
 
 CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args) {
-    cmha_attention_args a;
-    cmha__pcl_attention(args, &a);
-    return cmha__countable(cmha_attention_scratch(&a, 1) + cmha_attention_scratch(&a, 0) +
-                               8 * args->N * args->P + args->N,
-                           512 * ((double)args->N + CMHA__TILE) * ((double)args->P + CMHA__TILE));
+    return cmha__countable((8 * args->P + CMHA__TILE) * args->N, (8 * (double)args->P + CMHA__TILE) * (double)args->N);
 }
 
-/* Queries q = [w cos theta | w sin theta], keys k = [cos bar | sin bar], rows of 2P. */
+static cmha_real cmha__pcl_scale(const cmha_pcl_args *a) { return 1 / ((cmha_real)a->P * a->tau); }
+static int cmha__pcl_sees(const cmha_pcl_args *a, size_t t) { return !a->valid || a->valid[t]; }
+static size_t cmha__pcl_positive(const cmha_pcl_args *a, size_t t) {
+    return a->positive ? a->positive[t] : t;
+}
+
+/* Queries q = [w cos theta | w sin theta] / (P tau), keys k = [cos bar | sin bar], rows of 2P. */
 static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_real *q, cmha_real *k) {
     size_t t, r, P = a->P;
     for (t = 0; t < a->N; t++, theta += P, q += 2 * P, k += 2 * P)
         for (r = 0; r < P; r++) {
-            cmha_real s, c;
+            cmha_real s, c, w = a->w[r] * cmha__pcl_scale(a);
             int keep = !a->keep || a->keep[t * P + r];
             cmha__sincos(theta[r], &s, &c);
-            q[r] = a->w[r] * c;
-            q[P + r] = a->w[r] * s;
+            q[r] = w * c;
+            q[P + r] = w * s;
             k[r] = keep ? c : 1;
             k[P + r] = keep ? s : 0;
         }
@@ -6257,55 +6251,93 @@ static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_r
 
 static size_t cmha__pcl_valid(const cmha_pcl_args *a) {
     size_t t, count = 0;
-    for (t = 0; t < a->N; t++) count += !a->valid || a->valid[t];
+    for (t = 0; t < a->N; t++) count += (size_t)cmha__pcl_sees(a, t);
     return count;
 }
 
+/* S [rows, N] = sim(j, j') / tau for the tokens j from `first` on; returns rows. */
+static size_t cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, const cmha_real *k, size_t first,
+                               cmha_real *S) {
+    size_t d = 2 * a->P, N = a->N, rows = N - first < CMHA__TILE ? N - first : CMHA__TILE;
+    cmha_gemm(0, 1, rows, N, d, 1, q + first * d, d, k, d, 0, S, N);
+    return rows;
+}
+
+/* Takes padding out of a row of logits. */
+static void cmha__pcl_hide(const cmha_pcl_args *a, cmha_real *row) {
+    size_t j;
+    for (j = 0; a->valid && j < a->N; j++)
+        if (!a->valid[j]) row[j] = -(cmha_real)INFINITY;
+}
+
+/* Turns a row of logits into exp(logit - top), its positive into 0; returns the sum. With the positive
+   apart nothing cancels: the loss is log(1 + others), and the gradient of the positive's logit minus the
+   others' sum, however small they are. */
+static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, cmha_real top, cmha_real *row) {
+    row[positive] = -(cmha_real)INFINITY;
+    return cmha__exp_shifted(row, a->N, top);
+}
+
 CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse, cmha_real *scratch) {
-    size_t d = 2 * args->P, t, count = cmha__pcl_valid(args);
-    cmha_real *q = scratch, *k = q + args->N * d;
-    cmha_heads none, qv = cmha_heads_major(q, 1, args->N, d), kv = cmha_heads_major(k, 1, args->N, d);
-    cmha_attention_args a;
+    size_t N = args->N, d = 2 * args->P, t = 0, rows, count = cmha__pcl_valid(args);
+    cmha_real *q = scratch, *k = q + N * d, *S = k + N * d;
     double sum = 0;
-    memset(&none, 0, sizeof none);
-    cmha__pcl_attention(args, &a);
     cmha__phasors(args, theta, q, k);
-    cmha_attention_forward(&a, qv, kv, none, none, lse, k + args->N * d);
-    for (t = 0; t < args->N; t++) {
-        size_t positive = args->positive ? args->positive[t] : t;
-        if (args->valid && !args->valid[t]) continue;
-        sum += ((double)lse[2 * t] - (double)(a.scale * cmha__dot(q + t * d, k + positive * d, d))) + fabs((double)lse[2 * t + 1]);
+    while (t < N) {
+        cmha_real *row = S;
+        for (rows = cmha__pcl_logits(args, q, k, t, S); rows > 0; rows--, t++, row += N) {
+            size_t positive = cmha__pcl_positive(args, t);
+            double gap = (double)row[positive], own, others;
+            lse[2 * t] = lse[2 * t + 1] = 0;
+            if (!cmha__pcl_sees(args, t)) continue;
+            cmha__pcl_hide(args, row);
+            lse[2 * t] = cmha__largest(row, N);
+            gap = (double)lse[2 * t] - gap;
+            own = cmha__pcl_sees(args, positive) ? exp(-gap) : 0;
+            others = (double)cmha__pcl_others(args, positive, lse[2 * t], row);
+            others = own == 1 ? log1p(others) : log(own + others);
+            lse[2 * t + 1] = (cmha_real)others;
+            sum += gap + others;
+        }
     }
     return count ? sum / (double)count : 0;
 }
 
+/* Turns a row of logits into the gradient of its loss by them, times scale. */
+static void cmha__pcl_weights(const cmha_pcl_args *a, size_t t, const cmha_real *lse, cmha_real scale,
+                              cmha_real *row) {
+    size_t positive = cmha__pcl_positive(a, t), j;
+    cmha_real factor = scale * cmha__exp(-lse[2 * t + 1]), others;
+    if (!cmha__pcl_sees(a, t)) {
+        memset(row, 0, a->N * sizeof *row);
+        return;
+    }
+    cmha__pcl_hide(a, row);
+    others = cmha__pcl_others(a, positive, lse[2 * t], row);
+    for (j = 0; j < a->N; j++) row[j] *= factor;
+    row[positive] = cmha__pcl_sees(a, positive) ? -factor * others : -scale;
+}
+
 CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse, cmha_real dloss,
                                 cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
-    size_t d = 2 * args->P, P = args->P, N = args->N, t, r, count = cmha__pcl_valid(args),
-           pad = cmha_pcl_scratch(args) - 8 * N * P - N;
-    cmha_real *attention = scratch, *q = scratch + pad, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *dlse = dk + N * d;
-    cmha_heads none;
-    cmha_attention_args a;
+    size_t N = args->N, P = args->P, d = 2 * P, t, r, rows, count = cmha__pcl_valid(args);
+    cmha_real *q = scratch, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *S = dk + N * d;
+    cmha_real scale = cmha__pcl_scale(args);
     if (!count) return;
-    memset(&none, 0, sizeof none);
-    cmha__pcl_attention(args, &a);
     cmha__phasors(args, theta, q, k);
-    memset(dq, 0, 2 * N * d * sizeof *dq);
-    for (t = 0; t < N; t++) dlse[t] = args->valid && !args->valid[t] ? 0 : dloss / (cmha_real)count;
-    cmha_attention_backward(&a, cmha_heads_major(q, 1, N, d), cmha_heads_major(k, 1, N, d), none, none, lse, none, dlse,
-                            cmha_heads_major(dq, 1, N, d), cmha_heads_major(dk, 1, N, d), none, NULL, NULL, attention);
-    for (t = 0; t < N; t++) { /* the numerator, -sim(t, positive)/tau */
-        size_t positive = args->positive ? args->positive[t] : t;
-        cmha__axpy(d, -a.scale * dlse[t], k + positive * d, dq + t * d);
-        cmha__axpy(d, -a.scale * dlse[t], q + t * d, dk + positive * d);
+    for (t = 0; t < N; t += rows) {
+        rows = cmha__pcl_logits(args, q, k, t, S);
+        for (r = 0; r < rows; r++) cmha__pcl_weights(args, t + r, lse, dloss / (cmha_real)count, S + r * N);
+        cmha_gemm(0, 0, rows, d, N, 1, S, N, k, d, 0, dq + t * d, d);
+        cmha_gemm(1, 0, N, d, rows, 1, S, N, q + t * d, d, t > 0, dk, d);
     }
     for (t = 0; t < N; t++, q += d, dq += d, dk += d)
         for (r = 0; r < P; r++) {
             cmha_real s, c;
             cmha__sincos(theta[t * P + r], &s, &c);
-            if (dw) dw[r] += c * dq[r] + s * dq[P + r];
+            if (dw) dw[r] += scale * (c * dq[r] + s * dq[P + r]);
             if (!dtheta) continue;
-            dtheta[t * P + r] += args->w[r] * (c * dq[P + r] - s * dq[r]);
+            dtheta[t * P + r] += scale * args->w[r] * (c * dq[P + r] - s * dq[r]);
             if (!args->keep || args->keep[t * P + r]) dtheta[t * P + r] += c * dk[P + r] - s * dk[r];
         }
 }

@@ -329,6 +329,7 @@ static void check_pcl(size_t N, size_t P, int option) {
     p.positive = (size_t *)check_alloc(N, sizeof *p.positive);
     for (i = 0; i < N * P; i++) p.keep[i] = (unsigned char)(check_random() < 0);
     for (i = 0; i < N; i++) p.valid[i] = (unsigned char)(i % 3 != 1), p.positive[i] = (i + 3) / 3 * 3 % N; /* valid ones */
+    for (i = 0; i < N && (option & 8); i++) p.positive[i] = (i + 1) % N; /* padding among them */
     pair_open(&p);
     check_fill(p.x[0], N * P, 3);
     p.dy[0] = 0.7;
@@ -381,6 +382,6 @@ int main(int argc, char **argv) {
     check_euler_zero();
     for (i = 0; i < 6; i++) check_rotate(1, 1, i), check_rotate(5, 3, i), check_rotate(70, 8, i);
     check_rotate_zero();
-    for (i = 0; i < 8; i++) check_pcl(1, 3, i & 1), check_pcl(7, 3, i), check_pcl(66, 2, i);
+    for (i = 0; i < 16; i++) check_pcl(1, 3, i & 1), check_pcl(7, 3, i), check_pcl(66, 2, i);
     return check_end();
 }

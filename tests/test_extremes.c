@@ -101,6 +101,80 @@ static void huge_scores(void) {
     free(scratch);
 }
 
+/* The phase contrastive loss in double, from sums without the positive, which log1p keeps however small they
+   are; dtheta and dw get the gradient. */
+static double contrast(const cmha_pcl_args *a, const cmha_real *theta, double *dtheta, double *dw) {
+    size_t i, j, r, N = a->N, P = a->P;
+    double *logit = (double *)check_alloc(N, sizeof *logit), loss = 0;
+    for (i = 0; i < N; i++) {
+        double others = 0, top = 0, g;
+        for (j = 0; j < N; j++)
+            for (logit[j] = 0, r = 0; r < P; r++)
+                logit[j] += (double)a->w[r] / ((double)P * (double)a->tau) *
+                            cos((double)theta[i * P + r] - a->keep[j * P + r] * (double)theta[j * P + r]);
+        for (g = logit[i], j = 0; j < N; j++) logit[j] -= g, top = logit[j] > top ? logit[j] : top;
+        for (j = 0; j < N; j++) others += j == i ? 0 : exp(logit[j] - top);
+        loss += top + (top > 0 ? log(exp(-top) + others) : log1p(others));
+        for (j = 0; j < N; j++)
+            for (r = 0; r < P; r++) {
+                double angle = (double)theta[i * P + r] - a->keep[j * P + r] * (double)theta[j * P + r];
+                g = (j == i ? -others : exp(logit[j] - top)) / (exp(-top) + others);
+                g /= (double)(N * P) * (double)a->tau;
+                dw[r] += g * cos(angle);
+                dtheta[i * P + r] -= g * (double)a->w[r] * sin(angle);
+                dtheta[j * P + r] += a->keep[j * P + r] * g * (double)a->w[r] * sin(angle);
+            }
+    }
+    free(logit);
+    return loss / (double)N;
+}
+
+/* max |a - b| over max |b|, both of which may be tiny */
+static double away(const cmha_real *a, const double *b, size_t n) {
+    double worst = 0, top = 1e-30;
+    size_t i;
+    for (i = 0; i < n; i++) worst = fmax(worst, fabs((double)a[i] - b[i])), top = fmax(top, fabs(b[i]));
+    return check_finite(a, n) ? worst / top : HUGE_VAL;
+}
+
+/* Cold phases: the loss is a logarithm of almost 1, down to 1e-200 where tokens differ. It is never negative,
+   and as exact as the differences of large logits are. */
+static void contrastive_loss(double tau, double spread, double masked) {
+    enum { N = 70, P = 16 };
+    cmha_pcl_args a;
+    cmha_real *theta = check_array(N * P, spread), *dtheta = check_zeros(N * P), *scratch;
+    cmha_real w[P], dw[P] = {0}, lse[2 * N];
+    double *true_dtheta = (double *)check_alloc(N * P, sizeof *true_dtheta), true_dw[P] = {0}, loss, want, d;
+    double bound = (is_double() ? 1e-13 : 1e-5) * (1 + 0.3 / tau);
+    unsigned char keep[N * P];
+    char label[80];
+    size_t i;
+    memset(&a, 0, sizeof a);
+    for (i = 0; i < P; i++) w[i] = (cmha_real)(1 + check_random() / 4);
+    for (i = 0; i < N * P; i++) keep[i] = (unsigned char)(check_random() > 2 * masked - 1);
+    a.N = N, a.P = P, a.tau = (cmha_real)tau, a.w = w, a.keep = keep;
+    scratch = check_zeros(cmha_pcl_scratch(&a));
+    loss = cmha_pcl_forward(&a, theta, lse, scratch);
+    cmha_pcl_backward(&a, theta, lse, 1, dtheta, dw, scratch);
+    want = contrast(&a, theta, true_dtheta, true_dw);
+    snprintf(label, sizeof label, "pcl, tau %g, phases to %g, %g masked", tau, spread, masked);
+    CHECK_THAT(loss >= 0 && fabs(loss - want) <= bound * want + 1e-30, "%s: %.9g, not %.9g", label, loss,
+               want);
+    d = away(dtheta, true_dtheta, N * P);
+    CHECK_THAT(d <= bound, "%s: dtheta is %.3g off", label, d);
+    d = away(dw, true_dw, P);
+    CHECK_THAT(d <= bound, "%s: dw is %.3g off", label, d);
+    free(theta), free(dtheta), free(true_dtheta), free(scratch);
+}
+
+static void contrastive_losses(void) {
+    static const double tau[] = {1, 0.3, 0.1, 0.03, 0.01, 0.005, 0.002, 0.001}, spread[] = {0.2, 0.4, 3};
+    size_t i, j;
+    for (i = 0; i < sizeof tau / sizeof *tau; i++)
+        for (j = 0; j < sizeof spread / sizeof *spread; j++)
+            contrastive_loss(tau[i], spread[j], 0), contrastive_loss(tau[i], spread[j], 0.5);
+}
+
 /* Norms of rows whose squares are beyond the range: the numbers are still those of the row over its size. */
 static void huge_norms(void) {
     enum { D = 37 };
@@ -231,7 +305,7 @@ static void long_training(void) {
 int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
-    operations(), huge_scores(), huge_norms();
+    operations(), huge_scores(), contrastive_losses(), huge_norms();
     models();
     long_training();
     return check_end();
