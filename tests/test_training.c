@@ -320,6 +320,7 @@ static void cache_full(void) {
     cmha_real a[19], b[19];
     check_context(&c, 1, 1);
     CHECK_OK(cmha_model_init(&model, &c, &m));
+    CHECK_IS(cmha_cache_init(&cache, &model, (size_t)-1 / 64 + 1, 1, 0), CMHA_ERR_OVERFLOW); /* in tiles */
     CHECK_OK(cmha_cache_init(&cache, &model, 1, 8, 0));
     CHECK_OK(cmha_cache_append(&cache, ids, 6, a));
     CHECK_IS(cmha_cache_append(&cache, ids, 3, a), CMHA_ERR_FULL);
