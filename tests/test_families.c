@@ -866,8 +866,9 @@ static void presets(void) {
 
 /* ------------------------------------- 13: without Möbius heads, a vanilla block ------------------------------------- */
 
-/* A block of a Möbius model, built by hand: I' = LN1(x) + i LN1(imag), attention on Re I' + Im I', residual Re I' */
-static cmha_tensor *vanilla_block(cmha_model *m, cmha_tape *tape, size_t layer, cmha_tensor *x, cmha_tensor *imag) {
+/* A block of a Möbius model by hand: I' = LN1(x) + i LN1(imag), attention on Re I' + Im I', residual Re I' */
+static cmha_tensor *vanilla_block(cmha_model *m, cmha_tape *tape, size_t layer, cmha_tensor *x,
+                                  cmha_tensor *imag) {
     const cmha_block *k = &m->blocks[layer];
     const cmha_real eps = (cmha_real)m->config.norm_eps;
     cmha_attention_args args;
@@ -893,7 +894,7 @@ static void without_mobius_heads(void) {
     cmha_batch batch;
     cmha_tensor *want, *got, *tokens;
     size_t i;
-    models_set(&context, &config, "family=mobius mobius_heads=0 attention=dot position=learned placement=post n_layers=2");
+    models_set(&context, &config, MOBIUS "mobius_heads=0 n_layers=2");
     for (i = 0; i < N; i++) ids[i] = (int32_t)check_below(config.vocabulary), at[i] = (int32_t)i;
     memset(&batch, 0, sizeof batch);
     batch.ids = ids, batch.batch = 1, batch.length = N;
@@ -924,7 +925,8 @@ static void mobius_wirings(void) {
         if (!open_model(&model, &config, options)) continue;
         for (i = 0; i < 6; i++) {
             snprintf(name, sizeof name, "blocks.%zu.attn.mobius_k.weight", i);
-            CHECK_THAT((cmha_model_find(&model, name) != NULL) == (wirings[w][1][i] == '1'), "%s: layer %zu", wirings[w][0], i);
+            CHECK_THAT((cmha_model_find(&model, name) != NULL) == (wirings[w][1][i] == '1'), "%s: layer %zu",
+                       wirings[w][0], i);
         }
         cmha_model_close(&model);
     }
