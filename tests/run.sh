@@ -73,7 +73,8 @@ END
     one "conformance: a wrong value fails" notices
     one "tests/cases are what make_cases.py writes" again make_cases.py cases
     rm -rf "$W/again"
-    one "tests/wordpiece_cases.txt is what make_wordpiece.py writes" again make_wordpiece.py wordpiece_cases.txt
+    one "tests/wordpiece_cases.txt is what make_wordpiece.py writes" \
+        again make_wordpiece.py wordpiece_cases.txt
 fi
 
 # ------------------------------------------------------------------------------------------------------------ the public API

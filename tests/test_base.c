@@ -288,7 +288,8 @@ static void activations(void) {
     for (i = 0; i < N; i++) want[i] = (double)x[i] * 5 / (1 + exp(-(double)x[i] * 5)), dx[i] = x[i] * 5;
     cmha_swiglu_forward(dx, one, N, y);
     near_all("swiglu", y, want, N, 4 * r, f);
-    for (i = 0; i < N; i++) x[i] = (cmha_real)(-20 - (double)i / 100), want[i] = (double)x[i] / (1 + exp(-(double)x[i]));
+    for (i = 0; i < N; i++) x[i] = (cmha_real)(-20 - (double)i / 100);
+    for (i = 0; i < N; i++) want[i] = (double)x[i] / (1 + exp(-(double)x[i]));
     cmha_swiglu_forward(x, one, N, y); /* far on the left it is x exp(x) */
     near_all("exp", y, want, N, r, 0);
     x[0] = (cmha_real)1e30, x[1] = (cmha_real)-1e30;

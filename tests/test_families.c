@@ -918,23 +918,25 @@ static void presets(void) {
 
 /* ------------------------------------- 13: without Möbius heads, a vanilla block ------------------------------------- */
 
-/* The states of a one-layer Möbius model, built by hand: I' = LN1(w) + i LN1(p), attention on Re I' + Im I', residual Re I' */
-static cmha_tensor *vanilla_block(cmha_model *m, cmha_tape *tape, const int32_t *ids, const int32_t *at, size_t N) {
-    const cmha_block *k = &m->blocks[0];
+/* A block of a Möbius model by hand: I' = LN1(x) + i LN1(imag), attention on Re I' + Im I', residual Re I' */
+static cmha_tensor *vanilla_block(cmha_model *m, cmha_tape *tape, size_t layer, cmha_tensor *x,
+                                  cmha_tensor *imag) {
+    const cmha_block *k = &m->blocks[layer];
     const cmha_real eps = (cmha_real)m->config.norm_eps;
     cmha_attention_args args;
     cmha_tensor *re, *im, *a, *y;
     memset(&args, 0, sizeof args);
     args.heads = args.kv_heads = m->config.n_heads, args.kind = CMHA_ATTENTION_DOT, args.causal = 1;
     args.scale = (cmha_real)(1 / sqrt((double)(m->config.d_model / m->config.n_heads)));
-    re = cmha_layernorm(tape, cmha_embedding(tape, m->token_weight, ids, 1, N), k->ln1_weight, k->ln1_bias, eps);
-    im = cmha_layernorm(tape, cmha_embedding(tape, m->position_weight, at, 1, N), k->ln1_weight, k->ln1_bias, eps);
+    re = cmha_layernorm(tape, x, k->ln1_weight, k->ln1_bias, eps);
+    im = cmha_layernorm(tape, imag, k->ln1_weight, k->ln1_bias, eps);
     a = cmha_attention(tape, &args, cmha_linear(tape, cmha_add(tape, re, im), k->qkv_weight, NULL), NULL, NULL, NULL, NULL);
     y = cmha_layernorm(tape, cmha_sublayer(tape, a, -1, k->wo_weight, NULL, re, 1, 0), k->ln2_weight, k->ln2_bias, eps);
     y = cmha_sublayer(tape, cmha_linear(tape, y, k->w1_weight, k->w1_bias), CMHA_GELU_ERF, k->w2_weight, k->w2_bias, y, 1, 0);
     return cmha_layernorm(tape, y, k->ln3_weight, k->ln3_bias, eps);
 }
 
+/* The first layer's imaginary channel is the positions, the second's the token embeddings. */
 static void without_mobius_heads(void) {
     enum { N = 70 };
     static int32_t ids[N], at[N];
@@ -942,9 +944,9 @@ static void without_mobius_heads(void) {
     cmha_model model;
     cmha_tape tape;
     cmha_batch batch;
-    cmha_tensor *want, *got;
+    cmha_tensor *want, *got, *tokens;
     size_t i;
-    models_set(&context, &config, "family=mobius mobius_heads=0 attention=dot position=learned placement=post n_layers=1");
+    models_set(&context, &config, MOBIUS "mobius_heads=0 n_layers=2");
     for (i = 0; i < N; i++) ids[i] = (int32_t)check_below(config.vocabulary), at[i] = (int32_t)i;
     memset(&batch, 0, sizeof batch);
     batch.ids = ids, batch.batch = 1, batch.length = N;
@@ -952,11 +954,34 @@ static void without_mobius_heads(void) {
     for (i = 0; i < model.size; i++) model.data[i] += (cmha_real)(0.05 * check_random());
     CHECK_OK(cmha_tape_init(&tape, &context, 0));
     got = cmha_model_states(&model, &tape, &batch, NULL);
-    want = vanilla_block(&model, &tape, ids, at, N);
+    tokens = cmha_embedding(&tape, model.token_weight, ids, 1, N);
+    want = vanilla_block(&model, &tape, 0, tokens, cmha_embedding(&tape, model.position_weight, at, 1, N));
+    want = vanilla_block(&model, &tape, 1, want, tokens);
     if (CHECK(got && want && got->size == want->size && check_largest(want->data, want->size) > 0.1))
         CHECK_THAT(check_distance(got->data, want->data, want->size) <= check_tolerance(1e-12, 1e-5), "off by %g",
                    check_distance(got->data, want->data, want->size));
     cmha_tape_close(&tape), cmha_model_close(&model);
+}
+
+/* Which of six layers have Möbius heads */
+static void mobius_wirings(void) {
+    static const char *const wirings[4][2] = {
+        {"top", "100000"}, {"framed", "100001"}, {"stacked", "110000"}, {"alternating", "100100"}};
+    cmha_model_config config = check_model_config();
+    cmha_model model;
+    char options[128], name[48];
+    size_t w, i;
+    for (w = 0; w < 4; w++) {
+        snprintf(options, sizeof options, MOBIUS "n_layers=6 mobius_wiring=%s", wirings[w][0]);
+        models_set(&context, &config, options);
+        if (!open_model(&model, &config, options)) continue;
+        for (i = 0; i < 6; i++) {
+            snprintf(name, sizeof name, "blocks.%zu.attn.mobius_k.weight", i);
+            CHECK_THAT((cmha_model_find(&model, name) != NULL) == (wirings[w][1][i] == '1'), "%s: layer %zu",
+                       wirings[w][0], i);
+        }
+        cmha_model_close(&model);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -978,7 +1003,7 @@ int main(int argc, char **argv) {
     refusals();
     presets();
     remove(path_of("half.safetensors")), remove(path_of("end.safetensors")), rmdir(folder);
-    without_mobius_heads();
+    without_mobius_heads(), mobius_wirings();
     cmha_context_close(&context);
     return check_end();
 }

@@ -441,6 +441,30 @@ static void dropout_statistics(void) {
     problem_close(&p);
 }
 
+/* Every dropout of a pass, and every pass of a tape, has a mask of its own; a tape opened anew draws them again. */
+static void dropout_draws(void) {
+    enum { N = 200, MASKS = 6 };
+    static cmha_real masks[MASKS][N];
+    const size_t n = N;
+    cmha_tape tape;
+    cmha_tensor *x, *y;
+    size_t i, j, pass, same;
+    for (i = 0; i < MASKS; i++) {
+        pass = i % 4 / 2; /* two dropouts in each of two passes, then the first two once more */
+        if (i % 4 == 0) CHECK_OK(cmha_tape_init(&tape, &context, 1));
+        if (i % 2 == 0 && pass) cmha_tape_reset(&tape);
+        x = cmha_tensor_new(&tape, 1, &n, 1);
+        for (j = 0; x && j < N; j++) x->data[j] = 1;
+        y = cmha_dropout(&tape, x, (cmha_real)0.5);
+        if (CHECK(y != NULL)) memcpy(masks[i], y->data, sizeof masks[i]);
+        if (i % 4 == 3 || i + 1 == MASKS) cmha_tape_close(&tape);
+        for (j = 0; j < i; j++) {
+            same = !memcmp(masks[i], masks[j], sizeof masks[i]);
+            CHECK_THAT(same == (i == j + 4), "mask %zu is%s mask %zu", i, same ? "" : " not", j);
+        }
+    }
+}
+
 /* Token-major strided views and head-major arrays are the same thing; threads change no bit, forward or backward */
 static void views_and_threads(void) {
     shape s = {2, 4, 2, 70, 70, 6, 6, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 1, 0, 20, 0.2, 0, 1};
@@ -669,7 +693,7 @@ int main(int argc, char **argv) {
     for (i = 0; i < 3; i++)
         masked_rows((cmha_attention_kind)i, 0), masked_rows((cmha_attention_kind)i, 1), huge_scores((cmha_attention_kind)i);
     zero_moduli();
-    dropout_statistics();
+    dropout_statistics(), dropout_draws();
     views_and_threads();
     long_heads(1, 1, 1100, 1100, 0), long_heads(2, 1, 1030, 1090, 200), long_heads(3, 3, 1024, 1024, 0);
     pcl_is_a_mean(0, PH), pcl_is_a_mean(1, PH), pcl_is_a_mean(0, 1), pcl_is_a_mean(1, 1), pcl_of_a_model();

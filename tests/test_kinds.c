@@ -183,6 +183,33 @@ static void xavier(const char *kind) {
     cmha_model_close(&model), cmha_model_close(&other), cmha_context_close(&c);
 }
 
+/* N(0, init_std^2), less by sqrt(2 n_layers) where a sum takes it up; norms 1, biases 0; delta by delta_init. */
+static void normal(int delta_init, double delta_mean) {
+    cmha_context c;
+    cmha_model model;
+    cmha_model_config m = check_model_config();
+    size_t i, j;
+    check_context(&c, 1, 3);
+    m.d_model = 32, m.d_ff = 48, m.attention_bias = 1;
+    m.delta_init = delta_init, m.delta_value = 0.7, m.delta_std = 0.2;
+    CHECK_OK(cmha_model_init(&model, &c, &m));
+    for (i = 0; i < model.n_parameters; i++) {
+        const cmha_tensor *t = &model.parameters[i].tensor;
+        const char *name = model.parameters[i].name;
+        int delta = strstr(name, "delta") != NULL, norm = strstr(name, "ln") && strstr(name, "weight");
+        double mean = 0, spread = 0, n = (double)t->size, wanted = delta ? delta_mean : norm ? 1 : 0, std = 0;
+        if (strstr(name, "wo.weight") || strstr(name, "w2.weight")) std = m.init_std / 2; /* two layers */
+        else if (model.parameters[i].decay) std = m.init_std;
+        else if (delta && delta_init != CMHA_DELTA_CONST) std = m.delta_std;
+        for (j = 0; j < t->size; j++) mean += (double)t->data[j] / n;
+        for (j = 0; j < t->size; j++) spread += ((double)t->data[j] - mean) * ((double)t->data[j] - mean) / n;
+        CHECK_THAT(fabs(mean - wanted) <= 5 * std / sqrt(n) + 1e-6, "%s: mean %g, not %g", name, mean, wanted);
+        spread = sqrt(spread);
+        CHECK_THAT(fabs(spread - std) <= 4 * std / sqrt(2 * n) + 1e-6, "%s: spread %g, not %g", name, spread, std);
+    }
+    cmha_model_close(&model), cmha_context_close(&c);
+}
+
 static double pcl_of(cmha_model *model, const cmha_batch *batch) {
     cmha_tape tape;
     cmha_tensor *extra = NULL;
@@ -287,6 +314,7 @@ int main(int argc, char **argv) {
     cmha_blas_restart(argv);
     every_kind(), no_kind(), options(), defaults();
     xavier("cmha"), xavier("cope-phase"), xavier("angular"), fixed_pcl();
+    normal(CMHA_DELTA_PAPER, 0), normal(CMHA_DELTA_ROPE_START, 1), normal(CMHA_DELTA_CONST, 0.7);
     clipping("angular", CMHA_CLIP_NORM, 0.05), clipping("angular", CMHA_CLIP_GLOBAL, 0.05), clipping("angular", CMHA_CLIP_VALUE, 0.003);
     clipping("rope", CMHA_CLIP_NORM, 0.05), clipping("rope", CMHA_CLIP_GLOBAL, 0.05), clipping("rope", CMHA_CLIP_VALUE, 0.003);
     return check_end();

@@ -320,6 +320,7 @@ static void cache_full(void) {
     cmha_real a[19], b[19];
     check_context(&c, 1, 1);
     CHECK_OK(cmha_model_init(&model, &c, &m));
+    CHECK_IS(cmha_cache_init(&cache, &model, (size_t)-1 / 64 + 1, 1, 0), CMHA_ERR_OVERFLOW); /* in tiles */
     CHECK_OK(cmha_cache_init(&cache, &model, 1, 8, 0));
     CHECK_OK(cmha_cache_append(&cache, ids, 6, a));
     CHECK_IS(cmha_cache_append(&cache, ids, 3, a), CMHA_ERR_FULL);
@@ -447,7 +448,7 @@ static void sampling(void) {
     CHECK_NEAR(share[1], 4 / 7.0, 0.02);
     s = sampler(1, 0, 0), draw(&s, logits, 5, NULL, 0, share); /* at least one */
     CHECK_NEAR(share[1], 1, 1e-9);
-    s = sampler(1, 0, 0.5), draw(&s, even, 4, NULL, 0, share); /* a quarter and a quarter are a half: no third */
+    s = sampler(1, 0, 0.5), draw(&s, even, 4, NULL, 0, share); /* two quarters are a half: no third */
     CHECK(share[0] > 0.4 && share[1] > 0.4 && share[2] == 0 && share[3] == 0);
     s = sampler(0.5, 0, 1), draw(&s, logits, 5, NULL, 0, share);
     CHECK_NEAR(share[1], 0.16 / 0.285, 0.02);
@@ -576,7 +577,7 @@ static void step_by_hand(double clip) {
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_model_close(&twin), cmha_context_close(&c);
 }
 
-/* Two passes of two sequences a step draw and learn what one pass of four does. Losses, norms and, by them, the weights. */
+/* Two passes of two sequences a step draw what one pass of four does: losses, norms and, by them, weights. */
 static void accumulation(void) {
     cmha_context c;
     cmha_model model, twin;
@@ -726,7 +727,8 @@ int main(int argc, char **argv) {
     cache_slides(CMHA_ATTENTION_CMHA, 0, CMHA_POSITION_NONE, 1), cache_slides(CMHA_ATTENTION_CMHA, 2, CMHA_POSITION_ALIBI, 70);
     cache_slides(CMHA_ATTENTION_ROPE, 1, CMHA_POSITION_NONE, 200), cache_slides(CMHA_ATTENTION_DOT, 0, CMHA_POSITION_LEARNED, 90);
     sampling(), generation();
-    step_by_hand(0), step_by_hand(0.01), accumulation(), applied_by_hand(), decay_flags(), evaluation(), wide_tokens();
+    step_by_hand(0), step_by_hand(0.01), accumulation(), applied_by_hand();
+    decay_flags(), evaluation(), wide_tokens();
     resumes(21), resumes(22);
     allocation_failures();
     remove(path_of("resume.safetensors")), remove(path_of("life.safetensors")), rmdir(folder);
