@@ -52,13 +52,14 @@
        of a batch change them by rounding, about 1e-7, because a BLAS sums a row in an order that depends on
        how many tokens share an expert. (The built-in product does not.)
      - Complex numbers are pairs of reals; the gradient of z is dL/dRe(z) + i dL/dIm(z).
-     - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init, _load or _open and closed by
-       _close, the context last. Closing twice, or closing a zeroed object, does nothing. What was opened on a model or
-       a context that has been closed since, opened again or not, says CMHA_ERR_STATE, and can still be closed.
-     - Two threads may work at once with two contexts. GCC's OpenMP does not survive fork(): once a context has
-       worked with several threads, a child waits for ever in its first call with threads, whichever context makes
-       it. So fork before the first such call, or let the child open a context with threads = 1, or execute a
-       program.
+     - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init, _load or _open
+       and closed by _close, the context last. Closing twice, or closing a zeroed object, does nothing.
+       What was opened on a model or a context that has been closed since, opened again or not, says
+       CMHA_ERR_STATE, and can still be closed.
+     - Two threads may work at once with two contexts. GCC's OpenMP does not survive fork(): once a
+       context has worked with several threads, a child waits for ever in its first call with threads,
+       whichever context makes it. So fork before the first such call, or let the child open a context
+       with threads = 1, or execute a program.
 
    Where the papers' equations are (every comment names the equation it is about: search for the paper and "eq")
        ComplexFormer, arXiv 2505.10222    1-4 cmha_euler_forward, 5-8 cmha_rotate_forward, 9 cmha_attention_forward
@@ -179,7 +180,7 @@ typedef struct cmha_allocator {
 typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
 
 typedef struct cmha_context_config {
-    int threads;               /* 0 = every core OpenMP offers; without OpenMP always 1. fork(): see the manual */
+    int threads;               /* 0 = every core OpenMP offers; without OpenMP always 1 (fork(): see above) */
     uint64_t seed;             /* of parameter initialisation, dropout and batches; 0 is a seed like any other */
     cmha_allocator allocator;  /* zeroed = malloc and free */
     void (*log)(void *user, cmha_log_level level, const char *line); /* NULL = silence; `line` has no newline */
@@ -263,10 +264,11 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, ch
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
 
 /* ====================================================== Kernels ======================================================= */
-/* Pure functions over pointers and sizes: no context, no allocation, no threads unless a struct says so. Sizes of
-   zero are fine, an array without numbers may be NULL, and nothing is checked: sizes are those of arrays that are
-   there. A length that a function returns is SIZE_MAX where it overflows. Unless stated otherwise outputs must not
-   overlap inputs, and _backward accumulates into its gradient arguments, any of which may be NULL (not wanted). A trailing cotangent dy is dL/dy. */
+/* Pure functions over pointers and sizes: no context, no allocation, no threads unless a struct says so.
+   Sizes of zero are fine, an array without numbers may be NULL, and nothing is checked: sizes are those
+   of arrays that are there. A length that a function returns is SIZE_MAX where it overflows. Unless
+   stated otherwise outputs must not overlap inputs, and _backward accumulates into its gradient
+   arguments, any of which may be NULL (not wanted). A trailing cotangent dy is dL/dy. */
 
 /* C [M, N] = alpha op(A) op(B) + beta C. op(A) [M, K], op(B) [K, N]; trans_x = 1: the matrix is stored transposed. ld* are the
    row strides of the matrices as stored. beta = 0 ignores what C held, NaN included. This is the BLAS front; it does not split
@@ -1746,11 +1748,12 @@ CMHA_DEF cmha_status cmha_cache_init_with(cmha_cache *cache, cmha_model *model, 
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
 
-/* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last token (NULL = not wanted).
-   A prompt is one call, each further token another. Of more tokens than a sliding cache can hold the last ones are read.
-   Errors: FULL, TOKEN, OVERFLOW, MEMORY, STATE (the model or the weights were closed), what the caller's
-   search returned; the cache is then as before. (Where a model looks into a knowledge base, the cache is copied
-   for that before it slides and, of linear attention, at every call.) */
+/* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last
+   token (NULL = not wanted). A prompt is one call, each further token another. Of more tokens than a
+   sliding cache can hold the last ones are read. Errors: FULL, TOKEN, OVERFLOW, MEMORY, STATE (the model
+   or the weights were closed), what the caller's search returned; the cache is then as before. (Where a
+   model looks into a knowledge base, the cache is copied for that before it slides and, of linear
+   attention, at every call.) */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                                     \
@@ -6838,7 +6841,7 @@ static void cmha__multifreq_forward(const cmha_real *omega, const cmha_real *del
     double scale = 1 / sqrt(K ? (double)K : 1);
     cmha__wide wave, step;
     size_t k, r, j, j0, m;
-    for (r = 0; r < n; r++) memset(y + r * d + lo, 0, (hi - lo) * sizeof *y);
+    for (r = 0; lo < hi && r < n; r++) memset(y + r * d + lo, 0, (hi - lo) * sizeof *y);
     for (k = 0; k < K; k++, omega += d, delta += d)
         for (j0 = lo; j0 < hi; j0 += m) {
             m = hi - j0 < CMHA__WIDE ? hi - j0 : CMHA__WIDE;
@@ -7856,7 +7859,7 @@ static uint32_t cmha__code(cmha_real x, cmha_real scale) {
 CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     size_t o, i;
     int bytes = p->storage == CMHA_STORAGE_INT8;
-    memset(p->words, 0, cmha_packed_words(p->storage, p->O, p->I) * sizeof *p->words);
+    if (p->words) memset(p->words, 0, cmha_packed_words(p->storage, p->O, p->I) * sizeof *p->words);
     p->source = weight;
     for (o = 0; o < p->O; o++, weight += p->I) {
         cmha_real scale = bytes ? cmha__row_scale(weight, p->I) : 1;
@@ -13970,8 +13973,8 @@ CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, si
     most = sliding && cmha__cache_kept(cache, n) > n - skip ? cmha__cache_kept(cache, n) : n - skip;
     status = cmha__cache_reserve(cache, most);
     if (status) return status;
-    /* With its memory there, a pass fails in a search alone. New keys lie beyond those held, where nobody looks;
-       but states have then moved on and what has slid is gone. */
+    /* With its memory there, a pass fails in a search alone. New keys lie beyond those held, where nobody
+       looks; but states have then moved on and what has slid is gone. */
     if (model->knowledge && (sliding || cache->has_state))
         return cmha__cache_attempt(cache, ids, n, skip, sliding, logits);
     return cmha__cache_advance(cache, ids, n, skip, sliding, logits);

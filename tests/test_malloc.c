@@ -1,4 +1,4 @@
-/* All memory comes from the caller's allocator: malloc and its relatives are defined here and note every call.
+/* All memory comes from the caller's allocator: malloc and its relatives are defined here and note each call.
    No public call may reach them, be it through the C library. What OpenMP and OpenBLAS take for themselves is
    not the library's and is told by the caller's address; their threads start before anything is noted. */
 #define _GNU_SOURCE

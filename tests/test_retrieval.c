@@ -693,7 +693,7 @@ static void failing_memory(void) {
     free(q);
 }
 
-/* --------------------------------------- caches and failed searches --------------------------------------- */
+/* -------------------------------------- caches and failed searches -------------------------------------- */
 
 enum { HELD = 8, VOCABULARY = 19, PAIR = 2 };
 

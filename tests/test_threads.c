@@ -1,7 +1,7 @@
-/* Threads of the caller's: two contexts in two threads at once, and one model that several caches in several
-   threads read. What comes out must be what one thread computes alone, to the bit; likewise in a child of fork().
-   `make tsan` runs it under ThreadSanitizer, without OpenMP and OpenBLAS, whose own threads that tool does not
-   understand. */
+/* Threads of the caller's: two contexts in two threads at once, and one model that several caches in
+   several threads read. What comes out must be what one thread computes alone, to the bit; likewise in a
+   child of fork(). `make tsan` runs it under ThreadSanitizer, without OpenMP and OpenBLAS, whose own
+   threads that tool does not understand. */
 #include "check.h"
 
 #if defined(_WIN32) || defined(__EMSCRIPTEN__)
@@ -83,7 +83,8 @@ static void *live(void *at) {
     cmha_model model;
     cmha_status status;
     memset(&config, 0, sizeof config);
-    config.threads = l->threads, config.seed = l->seed, config.keep_blas_threads = 1; /* main's context has set it */
+    config.threads = l->threads, config.seed = l->seed;
+    config.keep_blas_threads = 1; /* main's context has set it */
     l->digest = 0xcbf29ce484222325u, l->line[0] = 0;
     status = cmha_context_init(&context, &config);
     m = config_of(&context, l->kind);
@@ -140,7 +141,7 @@ static uint64_t digest_of_child(life *l) {
     return got;
 }
 
-/* What the manual says of fork(): threads work in a child of a process that has had none, one thread in any. */
+/* What the manual says of fork(): threads work in a child of a process without any, one thread in all. */
 static void forks(void) {
     life one = {"cmha", 1, 3, 0, ""}, two = {"cmha", 2, 3, 0, ""};
     uint64_t before = digest_of_child(&two), after;
