@@ -106,15 +106,15 @@ typedef float cmha_real;
 /* ======================================================== Base ======================================================== */
 
 #define CMHA_VERSION_MAJOR 0
-#define CMHA_VERSION_MINOR 3
+#define CMHA_VERSION_MINOR 4
 #define CMHA_VERSION_PATCH 0
-/* For #if: 300 is version 0.3.0. */
+/* For #if: 400 is version 0.4.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
 
 /* A program must have been compiled for the version (its first two numbers) and the cmha_real of the library it links with, since
    the structs' layouts depend on both. So every file that includes this header refers to a symbol that names them, and a wrong
    pair is refused by the linker (of GCC and clang):
-       undefined reference to `cmha_0_3_compiled_with_CMHA_DOUBLE'
+       undefined reference to `cmha_0_4_compiled_with_CMHA_DOUBLE'
    Files under CMHA_STATIC link with nothing. */
 #ifndef CMHA_STATIC
 #ifdef CMHA_DOUBLE
@@ -140,7 +140,7 @@ __attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONF
 #endif
 #endif
 
-/* "0.3.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
+/* "0.4.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
 CMHA_DEF const char *cmha_version(void);
 
 /* name, what cmha_status_string says of it */
