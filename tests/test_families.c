@@ -916,9 +916,58 @@ static void presets(void) {
     CHECK_IS(cmha_preset("nothing", NULL, NULL), CMHA_ERR_NOT_FOUND);
 }
 
+/* ------------------------------------ models built by hand, of layers ------------------------------------ */
+
+/* x + gain * f(x), f the attention or (second) the feed-forward layer, normed before or after */
+static cmha_tensor *half_block(cmha_model *m, cmha_tape *tape, const cmha_block *k, cmha_tensor *x,
+                               int second) {
+    const cmha_real eps = (cmha_real)m->config.norm_eps, gain = (cmha_real)m->config.residual_scale;
+    int post = m->config.placement == CMHA_NORM_POST;
+    cmha_tensor *weight = second ? k->ln2_weight : k->ln1_weight, *bias = second ? k->ln2_bias : k->ln1_bias;
+    cmha_tensor *h = post ? x : cmha_layernorm(tape, x, weight, bias, eps);
+    cmha_attention_args args;
+    memset(&args, 0, sizeof args);
+    args.heads = args.kv_heads = m->config.n_heads, args.kind = CMHA_ATTENTION_DOT, args.causal = 1;
+    args.scale = (cmha_real)(1 / sqrt((double)(m->config.d_model / m->config.n_heads)));
+    h = second ? cmha_linear(tape, h, k->w1_weight, k->w1_bias)
+               : cmha_linear(tape, h, k->qkv_weight, k->qkv_bias);
+    if (!second) h = cmha_attention(tape, &args, h, NULL, NULL, NULL, NULL);
+    x = second ? cmha_sublayer(tape, h, CMHA_GELU_ERF, k->w2_weight, k->w2_bias, x, gain, 0)
+               : cmha_sublayer(tape, h, -1, k->wo_weight, k->wo_bias, x, gain, 0);
+    return post ? cmha_layernorm(tape, x, weight, bias, eps) : x;
+}
+
+static void real_model(const char *options) {
+    enum { N = 70 };
+    static int32_t ids[N], at[N];
+    cmha_model_config config = check_model_config();
+    cmha_model model;
+    cmha_tape tape;
+    cmha_batch batch = batch_of(ids, 1, N);
+    cmha_tensor *want, *got;
+    size_t i;
+    models_set(&context, &config, "attention=dot position=learned embedding_scale=1 residual_scale=0.7");
+    models_set(&context, &config, options);
+    for (i = 0; i < N; i++) ids[i] = (int32_t)check_below(config.vocabulary), at[i] = (int32_t)i;
+    if (!open_model(&model, &config, options)) return;
+    disturb(&model);
+    CHECK_OK(cmha_tape_init(&tape, &context, 0));
+    got = cmha_model_states(&model, &tape, &batch, NULL);
+    want = cmha_scale(&tape, cmha_embedding(&tape, model.token_weight, ids, 1, N), 4); /* sqrt(16) */
+    want = cmha_add(&tape, want, cmha_embedding(&tape, model.position_weight, at, 1, N));
+    for (i = 0; i < 2 * config.n_layers; i++)
+        want = half_block(&model, &tape, &model.blocks[i / 2], want, i % 2 == 1);
+    if (model.final_weight)
+        want = cmha_layernorm(&tape, want, model.final_weight, model.final_bias, (cmha_real)config.norm_eps);
+    if (CHECK(got && want && got->size == want->size && check_largest(want->data, want->size) > 0.1))
+        CHECK_THAT(check_distance(got->data, want->data, want->size) <= check_tolerance(1e-12, 2e-5),
+                   "%s: off by %g", options, check_distance(got->data, want->data, want->size));
+    cmha_tape_close(&tape), cmha_model_close(&model);
+}
+
 /* ------------------------------------- 13: without Möbius heads, a vanilla block ------------------------------------- */
 
-/* A block of a Möbius model by hand: I' = LN1(x) + i LN1(imag), attention on Re I' + Im I', residual Re I' */
+/* A Möbius block by hand: I' = LN1(x) + i LN1(imag), attention on Re I' + Im I', residual Re I' */
 static cmha_tensor *vanilla_block(cmha_model *m, cmha_tape *tape, size_t layer, cmha_tensor *x,
                                   cmha_tensor *imag) {
     const cmha_block *k = &m->blocks[layer];
@@ -1003,6 +1052,7 @@ int main(int argc, char **argv) {
     refusals();
     presets();
     remove(path_of("half.safetensors")), remove(path_of("end.safetensors")), rmdir(folder);
+    real_model("placement=pre attention_bias=1"), real_model("placement=post");
     without_mobius_heads(), mobius_wirings();
     cmha_context_close(&context);
     return check_end();

@@ -441,7 +441,7 @@ static void dropout_statistics(void) {
     problem_close(&p);
 }
 
-/* Every dropout of a pass, and every pass of a tape, has a mask of its own; a tape opened anew draws them again. */
+/* Every dropout of a pass and every pass of a tape has its own mask; a tape opened anew draws them again. */
 static void dropout_draws(void) {
     enum { N = 200, MASKS = 6 };
     static cmha_real masks[MASKS][N];

@@ -71,6 +71,52 @@ static void every_kind(void) {
     CHECK(n >= 19 && cmha_kind_name(n + 1, &fields) == NULL);
 }
 
+/* Kinds and presets are what their names say. */
+static void names(void) {
+    static const char *const kinds[][2] = {
+        {"cmha", "family=real attention=cmha share=per_head position=none"},
+        {"cmha-shared", "attention=cmha share=shared"},
+        {"cmha-fixed", "attention=cmha share=fixed"},
+        {"rope", "attention=rope position=none"},
+        {"dot", "attention=dot position=none"},
+        {"dot+learned", "attention=dot position=learned"},
+        {"dot+sinusoidal", "attention=dot position=sinusoidal"},
+        {"alibi", "attention=dot position=alibi"},
+        {"cope-phase", "family=cope cope_score=phase"},
+        {"cope-magnitude", "family=cope cope_score=magnitude"},
+        {"cope-real", "family=cope cope_score=real"},
+        {"cope-hybrid", "family=cope cope_score=hybrid"},
+        {"cope-hybrid_norm", "family=cope cope_score=hybrid_norm"},
+        {"cope-linear", "family=cope cope_score=linear"},
+        {"mobius", "family=mobius attention=dot placement=post"},
+        {"mobius+rope", "family=mobius attention=rope placement=post"},
+        {"angular", "family=crat crat_attention=angular experts=0"},
+        {"angular-linear", "family=crat crat_attention=linear"},
+        {"crat", "family=crat experts=4 complex_residual=free phase_reg=1e-4"},
+        {"lag", "family=crat crat_attention=lag causal=0"}};
+    static const char *const presets[][2] = {
+        {"encoder", "causal=0 attention=rope classes=2 pool=mean n_layers=4 d_model=128"},
+        {"cope", "family=cope causal=0 placement=post activation=relu init=xavier n_layers=6 d_model=256"},
+        {"mobiusbert", "family=mobius attention=dot mobius_heads=6 n_layers=11 position=learned d_model=768"},
+        {"mobroformer", "family=mobius attention=rope mobius_heads=6 n_layers=12 position=learned"},
+        {"crat", "family=crat position=multifreq experts=8 experts_top=2 irw_layers=1 real_heads=2"}};
+    cmha_context c;
+    cmha_model_config m;
+    size_t i;
+    check_context(&c, 1, 3);
+    for (i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        m = check_model_config();
+        CHECK_OK(cmha_kind(&c, kinds[i][0], &m));
+        has_options(&m, kinds[i][1], kinds[i][0]);
+    }
+    CHECK(cmha_kind_name(i, NULL) == NULL);
+    for (i = 0; i < sizeof presets / sizeof *presets; i++) {
+        CHECK_OK(cmha_preset(presets[i][0], &m, NULL));
+        has_options(&m, presets[i][1], presets[i][0]);
+    }
+    cmha_context_close(&c);
+}
+
 static void no_kind(void) {
     cmha_context c;
     cmha_model_config m, before;
@@ -183,7 +229,7 @@ static void xavier(const char *kind) {
     cmha_model_close(&model), cmha_model_close(&other), cmha_context_close(&c);
 }
 
-/* N(0, init_std^2), less by sqrt(2 n_layers) where a sum takes it up; norms 1, biases 0; delta by delta_init. */
+/* N(0, init_std^2), less by sqrt(2 n_layers) before a sum; norms 1, biases 0; delta by delta_init. */
 static void normal(int delta_init, double delta_mean) {
     cmha_context c;
     cmha_model model;
@@ -203,10 +249,37 @@ static void normal(int delta_init, double delta_mean) {
         else if (delta && delta_init != CMHA_DELTA_CONST) std = m.delta_std;
         for (j = 0; j < t->size; j++) mean += (double)t->data[j] / n;
         for (j = 0; j < t->size; j++) spread += ((double)t->data[j] - mean) * ((double)t->data[j] - mean) / n;
-        CHECK_THAT(fabs(mean - wanted) <= 5 * std / sqrt(n) + 1e-6, "%s: mean %g, not %g", name, mean, wanted);
+        CHECK_THAT(fabs(mean - wanted) < 5 * std / sqrt(n) + 1e-6, "%s: mean %g, not %g", name, mean, wanted);
         spread = sqrt(spread);
-        CHECK_THAT(fabs(spread - std) <= 4 * std / sqrt(2 * n) + 1e-6, "%s: spread %g, not %g", name, spread, std);
+        CHECK_THAT(fabs(spread - std) < 4 * std / sqrt(2 * n) + 1e-6, "%s: spread %g, not %g", name, spread,
+                   std);
     }
+    cmha_model_close(&model), cmha_context_close(&c);
+}
+
+/* mobius_init = ortho: the rows of both planes are orthonormal. */
+static void orthogonal(void) {
+    cmha_context c;
+    cmha_model model;
+    cmha_model_config m = check_model_config();
+    const cmha_parameter *p;
+    size_t i, j, k, rows, plane;
+    double worst = 0;
+    check_context(&c, 1, 3);
+    CHECK_OK(cmha_kind(&c, "mobius", &m));
+    CHECK_OK(cmha_config_set_all(&c, cmha_model_table(), &m, "mobius_init=ortho mobius_heads=2"));
+    CHECK_OK(cmha_model_init(&model, &c, &m));
+    p = cmha_model_find(&model, "blocks.0.attn.mobius_k.weight");
+    if (!CHECK(p && p->tensor.rank == 3 && p->tensor.shape[1] == 8 && p->tensor.shape[2] == 16)) return;
+    for (plane = 0, rows = 8; plane < 2; plane++)
+        for (i = 0; i < rows; i++)
+            for (j = 0; j <= i; j++) {
+                const cmha_real *a = p->tensor.data + (plane * rows + i) * 16, *b = a - 16 * (i - j);
+                double dot = 0;
+                for (k = 0; k < 16; k++) dot += (double)a[k] * (double)b[k];
+                worst = fmax(worst, fabs(dot - (i == j)));
+            }
+    CHECK_THAT(worst < check_tolerance(1e-13, 1e-5), "off by %g", worst);
     cmha_model_close(&model), cmha_context_close(&c);
 }
 
@@ -312,9 +385,10 @@ static void clipping(const char *kind, cmha_clip_mode mode, double limit) {
 int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
-    every_kind(), no_kind(), options(), defaults();
+    every_kind(), names(), no_kind(), options(), defaults();
     xavier("cmha"), xavier("cope-phase"), xavier("angular"), fixed_pcl();
     normal(CMHA_DELTA_PAPER, 0), normal(CMHA_DELTA_ROPE_START, 1), normal(CMHA_DELTA_CONST, 0.7);
+    orthogonal();
     clipping("angular", CMHA_CLIP_NORM, 0.05), clipping("angular", CMHA_CLIP_GLOBAL, 0.05), clipping("angular", CMHA_CLIP_VALUE, 0.003);
     clipping("rope", CMHA_CLIP_NORM, 0.05), clipping("rope", CMHA_CLIP_GLOBAL, 0.05), clipping("rope", CMHA_CLIP_VALUE, 0.003);
     return check_end();
