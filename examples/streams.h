@@ -13,10 +13,10 @@
 
 enum { TEXT_ERROR = 512 }; /* bytes of an error line */
 
-/* Takes memory for n * m things of `size` bytes as realloc does; NULL also where the product is no size_t,
+/* Takes memory for n * m things of `size` bytes as realloc does; NULL also where the product is too large,
    and then `old` stays. */
 static inline void *text_memory(void *old, size_t n, size_t m, size_t size) {
-    const size_t most = (size_t)-1 / size;
+    const size_t most = (size_t)-1 / 2 / size;
     return m && n > most / m ? NULL : realloc(old, n && m ? n * m * size : 1);
 }
 
