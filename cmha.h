@@ -28,7 +28,7 @@
        nothing there  cc -O3 -march=native -DCMHA_NO_CBLAS app.c -lm         (the built-in GEMM)
        32-bit x86     add -msse2 -mfpmath=sse                                (an x87 gets libm's mathematics, and is slow)
        wasm           emcc -O3 -DCMHA_NO_CBLAS app.c -sALLOW_MEMORY_GROWTH=1 (-sNODERAWFS=1 for node to read and write files)
-   -Ofast, -ffast-math and their
+   The code compiles as C99, C11, C17 and C++11, the declarations as C89 too. -Ofast, -ffast-math and their
    parts may be given for the program's sake: the library keeps to IEEE arithmetic, at its speed, and where
    clang has no way to, an #error names the flag to add. A program that is linked with such a flag starts with
    denormal numbers taken for 0, which the library then does too.
@@ -1861,7 +1861,9 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #define CMHA__GCC_FAST
 #endif
 
-#if defined(__clang__) && __FINITE_MATH_ONLY__ && CMHA__CLANG >= 17
+#if !defined(__cplusplus) && !defined(_MSC_VER) && __STDC_VERSION__ < 199901L
+#error "cmha.h: its code is C99; compile the file that defines CMHA_IMPLEMENTATION with -std=c99 or later"
+#elif defined(__clang__) && __FINITE_MATH_ONLY__ && CMHA__CLANG >= 17
 #error "cmha.h: NaN and infinity are needed; add -fno-finite-math-only after -Ofast or -ffast-math"
 #elif defined(__clang__) && (defined(__FAST_MATH__) || __FINITE_MATH_ONLY__) && !defined(CMHA__FLOAT_CONTROL)
 #error "cmha.h: on this target clang cannot leave -ffast-math for a part of a file; add -fno-fast-math"

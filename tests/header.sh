@@ -84,6 +84,9 @@ suite() {
     variant "C99 no SIMD" $c -std=c99 -DCMHA_NO_SIMD
     variant "C99 no CBLAS, no SIMD, double, static" $c -std=c99 -DCMHA_NO_CBLAS -DCMHA_NO_SIMD -DCMHA_DOUBLE -DCMHA_STATIC
     variant "-ffast-math static" $c -std=c99 -O1 -ffast-math -DCMHA_STATIC
+    refused "the code as C89" C99 $c -std=c89
+    refused "the code as C89 with GNU's extensions" C99 $c -std=gnu89
+    try "the declarations as C89" $c $FLAGS -std=c89 -fsyntax-only "$W/user.c"
     if [ $c = clang ] && clang -target wasm32 -x c -fsyntax-only /dev/null 2>/dev/null; then
         refused "-ffast-math that clang cannot undo" -fno-fast-math \
             clang -target wasm32 -ffreestanding -ffast-math
