@@ -28,6 +28,10 @@
        nothing there  cc -O3 -march=native -DCMHA_NO_CBLAS app.c -lm         (the built-in GEMM)
        32-bit x86     add -msse2 -mfpmath=sse                                (an x87 gets libm's mathematics, and is slow)
        wasm           emcc -O3 -DCMHA_NO_CBLAS app.c -sALLOW_MEMORY_GROWTH=1 (-sNODERAWFS=1 for node to read and write files)
+   The code compiles as C99, C11, C17 and C++11, the declarations as C89 too. -Ofast, -ffast-math and their
+   parts may be given for the program's sake: the library keeps to IEEE arithmetic, at its speed, and where
+   clang has no way to, an #error names the flag to add. A program that is linked with such a flag starts with
+   denormal numbers taken for 0, which the library then does too.
 
    Configuration macros, all but the first and CMHA_CBLAS_HEADER the same in every file that includes the header
        CMHA_IMPLEMENTATION   this file also gets the code (one file of a program; not needed with CMHA_STATIC)
@@ -1891,6 +1895,43 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #if ((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) && !defined(CMHA_IMPLEMENTATION_ONCE)
 #define CMHA_IMPLEMENTATION_ONCE
 
+/* -Ofast, -ffast-math and their parts let a compiler reorder sums and forget NaN and infinity. The code
+   depends on both, so that it takes IEEE arithmetic back for itself alone. GCC's macros show every such
+   flag; clang's show few, hence clang is always asked. Clang cannot do so on every target, nor, from 17 on,
+   for -ffinite-math-only. */
+#if defined(__clang__)
+#ifdef __apple_build_version__
+#define CMHA__CLANG (__clang_major__ + 1) /* Apple's 16 is LLVM's 17 */
+#else
+#define CMHA__CLANG __clang_major__
+#endif
+#if defined(__x86_64__) || defined(__i386__) || defined(__s390x__) || \
+    (defined(__aarch64__) && CMHA__CLANG >= 16)
+#define CMHA__FLOAT_CONTROL
+#endif
+#elif defined(__GNUC__) && !__GCC_IEC_559
+#define CMHA__GCC_FAST
+#endif
+
+#if !defined(__cplusplus) && !defined(_MSC_VER) && __STDC_VERSION__ < 199901L
+#error "cmha.h: its code is C99; compile the file that defines CMHA_IMPLEMENTATION with -std=c99 or later"
+#elif defined(__clang__) && __FINITE_MATH_ONLY__ && CMHA__CLANG >= 17
+#error "cmha.h: NaN and infinity are needed; add -fno-finite-math-only after -Ofast or -ffast-math"
+#elif defined(__clang__) && (defined(__FAST_MATH__) || __FINITE_MATH_ONLY__) && !defined(CMHA__FLOAT_CONTROL)
+#error "cmha.h: on this target clang cannot leave -ffast-math for a part of a file; add -fno-fast-math"
+#else
+
+#if defined(CMHA__GCC_FAST)
+#pragma GCC push_options
+#pragma GCC diagnostic push
+#pragma GCC optimize("no-fast-math")
+#elif defined(CMHA__FLOAT_CONTROL) && CMHA__CLANG >= 18 && !defined(__FAST_MATH__)
+#pragma float_control(push) /* and not precise, which would ask for errno too */
+#pragma clang fp reassociate(off) reciprocal(off)
+#elif defined(CMHA__FLOAT_CONTROL)
+#pragma float_control(precise, on, push)
+#endif
+
 /* ======================================================== Base ======================================================== */
 
 #include <errno.h>
@@ -1946,6 +1987,21 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #undef CMHA__HAD_COMPLEX
 #undef CMHA__HAD_I
+#endif
+
+/* On x86 GCC compares without NaN wherever the command line has -ffinite-math-only, unless a function
+   carries this attribute; a pragma for it ends with the first function. It means nothing to data. */
+#if defined(CMHA__GCC_FAST) && (defined(__x86_64__) || defined(__i386__))
+#pragma GCC diagnostic ignored "-Wattributes"
+#define static __attribute__((target("ieee-fp"))) static
+#ifndef CMHA_STATIC
+#undef CMHA_DEF
+#ifdef __cplusplus
+#define CMHA_DEF extern "C" __attribute__((target("ieee-fp")))
+#else
+#define CMHA_DEF extern __attribute__((target("ieee-fp")))
+#endif
+#endif
 #endif
 
 /* -std=c99 hides these; we cannot choose the feature macros, since the user may have included system headers before us. */
@@ -2133,7 +2189,7 @@ CMHA__UNUSED static size_t cmha__cut(size_t n, int chunks, int c) {
 #define CMHA__PRAGMA(x) _Pragma(#x)
 #ifdef _OPENMP
 #define CMHA__PARALLEL(threads, n) \
-    CMHA__PRAGMA(omp parallel for schedule(static, 1) num_threads(cmha__chunks(threads, n)) if (cmha__chunks(threads, n) > 1))
+    CMHA__PRAGMA(omp parallel for num_threads(cmha__chunks(threads, n)) if (cmha__chunks(threads, n) > 1))
 #else
 #define CMHA__PARALLEL(threads, n)
 #endif
@@ -15930,6 +15986,14 @@ CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, s
     return part;
 }
 
+#if defined(CMHA__GCC_FAST)
+#undef static
+#pragma GCC diagnostic pop
+#pragma GCC pop_options
+#elif defined(CMHA__FLOAT_CONTROL)
+#pragma float_control(pop)
+#endif
+#endif
 #endif /* the implementation */
 
 /* MIT License

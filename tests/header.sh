@@ -62,6 +62,15 @@ variant() {
     else bad "$label: $compiler $*"; fi
 }
 
+# refused LABEL REMEDY COMPILER FLAGS...: one error, which names the remedy, and nothing else
+refused() {
+    label=$1 remedy=$2; shift 2
+    if "$@" -DCMHA_IMPLEMENTATION -Wall -x c -fsyntax-only cmha.h >"$W/log" 2>&1; then
+        bad "$label is not refused"
+    elif [ "$(grep -c 'error:\|warning:' "$W/log")" = 1 ] && grep -q -e "error:.*$remedy" "$W/log"; then ok
+    else bad "$label: more or other than one line"; fi
+}
+
 # All variants with one compiler, in a folder of its own, so that two compilers can be tried at once. Most without optimisation, for the
 # time it takes: make compilers goes through the levels.
 suite() {
@@ -74,6 +83,14 @@ suite() {
     variant "C99 no CBLAS" $c -std=c99 -DCMHA_NO_CBLAS
     variant "C99 no SIMD" $c -std=c99 -DCMHA_NO_SIMD
     variant "C99 no CBLAS, no SIMD, double, static" $c -std=c99 -DCMHA_NO_CBLAS -DCMHA_NO_SIMD -DCMHA_DOUBLE -DCMHA_STATIC
+    variant "-ffast-math static" $c -std=c99 -O1 -ffast-math -DCMHA_STATIC
+    refused "the code as C89" C99 $c -std=c89
+    refused "the code as C89 with GNU's extensions" C99 $c -std=gnu89
+    try "the declarations as C89" $c $FLAGS -std=c89 -fsyntax-only "$W/user.c"
+    if [ $c = clang ] && clang -target wasm32 -x c -fsyntax-only /dev/null 2>/dev/null; then
+        refused "-ffast-math that clang cannot undo" -fno-fast-math \
+            clang -target wasm32 -ffreestanding -ffast-math
+    fi
     case $CMHA_CFLAGS in *-fopenmp*)
         if [ $c = gcc ] || echo 'int main(void){return 0;}' | $c -fopenmp -x c - -o "$W/omp" >/dev/null 2>&1; then
             variant "C99 OpenMP" $c -std=c99 -O2 -march=native -fopenmp

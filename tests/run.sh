@@ -95,19 +95,29 @@ one "a double program does not link with a float library" refuses compiled_with_
 one "a float program does not link with a double library" refuses compiled_without_CMHA_DOUBLE "$B/cmha-f64.o"
 one "a program for another version does not link" refuses cmha_0_99_ "$B/cmha.o" -include "$W/next/cmha.h"
 
-# ------------------------------------------------------------------------------------ builds without CBLAS and without SIMD
-# They take longest to compile, so both at once: library FLAG is $W/FLAG.o; the double one is there already
+# ------------------------------------------------------ builds without CBLAS, without SIMD, with -ffast-math
+# They take longest to compile, so two at once: library NAME COMPILER FLAG... is $W/NAME.o; the double one is
+# there already
+library() {
+    name=$1; shift
+    "$@" -I. -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/$name.o" > "$W/$name.log" 2>&1
+}
+plain=$(for f in $CMHA_CFLAGS; do [ "$f" = -fopenmp ] || printf '%s ' "$f"; done) # clang may have no OpenMP
 # shellcheck disable=SC2086
-library() { $CC $CMHA_CFLAGS "$1" -I. -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/$1.o" > "$W/$1.log" 2>&1; }
-library -DCMHA_NO_CBLAS & library -DCMHA_NO_SIMD & wait
+{
+    library -DCMHA_NO_CBLAS $CC $CMHA_CFLAGS -DCMHA_NO_CBLAS &
+    library -DCMHA_NO_SIMD $CC $CMHA_CFLAGS -DCMHA_NO_SIMD & wait
+    library fast-gcc gcc $CMHA_CFLAGS -O1 -ffast-math -DCMHA_NO_CBLAS &
+    library fast-clang clang $plain -O1 -ffast-math -DCMHA_NO_CBLAS & wait
+}
 [ -f "$B/cmha-f64.o" ] && cp "$B/cmha-f64.o" "$W/-DCMHA_DOUBLE.o"
-variant() { # LABEL FLAG: the programs against that library
-    build=$1; shift
-    if [ ! -s "$W/$1.o" ]; then cp "$W/$1.log" "$W/out"; one "$build does not compile" false; return; fi
+variant() { # LABEL MACRO [NAME]: the programs, compiled with that macro, against that library
+    build=$1 macro=$2 object=$W/${3:-$2}
+    if [ ! -s "$object.o" ]; then cp "$object.log" "$W/out"; one "$build does not compile" false; return; fi
     for n in test_base test_identities test_extremes conformance; do
         # shellcheck disable=SC2086
-        if ! $CC $CMHA_CFLAGS -O1 "$@" -I. -DCMHA_TEST_LINKED "tests/$n.c" "$W/$1.o" -o "$W/$n" $CMHA_LIBS \
-            > "$W/out" 2>&1; then
+        if ! $CC $CMHA_CFLAGS -O1 "$macro" -I. -DCMHA_TEST_LINKED "tests/$n.c" "$object.o" -o "$W/$n" \
+            $CMHA_LIBS > "$W/out" 2>&1; then
             one "$build: $n does not compile" false; continue
         fi
         case $n in
@@ -120,6 +130,11 @@ variant() { # LABEL FLAG: the programs against that library
 variant "no CBLAS" -DCMHA_NO_CBLAS
 variant "no SIMD" -DCMHA_NO_SIMD
 variant "double" -DCMHA_DOUBLE
+# the library alone: under such a flag a test could not see NaN
+for c in gcc clang; do
+    if command -v $c >/dev/null 2>&1; then variant "-ffast-math, $c" -DCMHA_NO_CBLAS fast-$c
+    else echo "SKIP $c is not installed"; fi
+done
 
 # ------------------------------------------------------------------------------------------------ the header, the sanitizers
 part "header and sanitizers" tests/header.sh "$B"
