@@ -60,7 +60,7 @@ static void learns(int attention) {
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
     cmha_trainer_split(&trainer, &stream, &train, &held);
     CHECK(train.count + held.count == stream.count && fabs((double)held.count / (double)stream.count - t.held_out) < 0.01);
-    CHECK(cmha_tokens_at(&held, 0) == text[train.count]);
+    CHECK(train.data == stream.data && held.data == (const void *)(text + train.count));
     CHECK_OK(cmha_trainer_evaluate(&trainer, &held, &before));
     CHECK(before > entropy); /* it knows nothing yet */
     for (i = 0; i < t.steps; i++)
@@ -704,6 +704,26 @@ static void evaluation(void) {
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
 }
 
+/* Of the tokens chosen 8 in 10 are hidden, 1 is replaced by any token and 1 stays. */
+static void hidden_tokens(void) {
+    enum { N = 40000, V = 10, HIDDEN = 9 };
+    static int32_t ids[N], targets[N];
+    static unsigned char keep[N];
+    cmha_rng rng = cmha_rng_make(1, 2);
+    double chosen = 0, hidden = 0, kept = 0, wrong = 0;
+    size_t i;
+    for (i = 0; i < N; i++) ids[i] = 3, keep[i] = i % 2;
+    cmha_mask_tokens(ids, targets, N, keep, V, HIDDEN, 0.3, &rng);
+    for (i = 0; i < N; i++) {
+        wrong += targets[i] != -1 ? targets[i] != 3 || !keep[i] : ids[i] != 3;
+        if (targets[i] != -1) chosen++, hidden += ids[i] == HIDDEN, kept += ids[i] == 3;
+    }
+    CHECK(wrong == 0);
+    CHECK_NEAR(chosen / N, 0.15, 0.01);
+    CHECK_NEAR(hidden / chosen, 0.81, 0.02); /* any token may be the hidden one, or the old */
+    CHECK_NEAR(kept / chosen, 0.11, 0.02);
+}
+
 static void wide_tokens(void) {
     static const uint16_t two[3] = {1, 65535, 258};
     static const uint32_t four[2] = {70000, 5};
@@ -728,7 +748,7 @@ int main(int argc, char **argv) {
     cache_slides(CMHA_ATTENTION_ROPE, 1, CMHA_POSITION_NONE, 200), cache_slides(CMHA_ATTENTION_DOT, 0, CMHA_POSITION_LEARNED, 90);
     sampling(), generation();
     step_by_hand(0), step_by_hand(0.01), accumulation(), applied_by_hand();
-    decay_flags(), evaluation(), wide_tokens();
+    decay_flags(), evaluation(), hidden_tokens(), wide_tokens();
     resumes(21), resumes(22);
     allocation_failures();
     remove(path_of("resume.safetensors")), remove(path_of("life.safetensors")), rmdir(folder);
