@@ -170,6 +170,10 @@ static void odd_queries(void) {
     CHECK_NEAR(s[0], s[2], 1e-5);
     CHECK(index[4] == -1 && index[5] == -1 && s[4] != s[4] && s[5] != s[5]);
     CHECK(index[6] >= -1 && index[6] < SMALL_N);
+    CHECK_OK(cmha_knowledge_search(&base, q[0], 1, 1, s[0], index + 1, s + 1)); /* at the threshold: found */
+    CHECK(index[1] == index[0] && s[1] == s[0]);
+    CHECK_OK(cmha_knowledge_search(&base, q[0], 1, 1, s[0] * (cmha_real)(1 + FLT_EPSILON), index + 1, s + 1));
+    CHECK(index[1] == -1);
     CHECK_IS(cmha_knowledge_search(&base, NULL, 1, 1, -1, index, s), CMHA_ERR_ARGUMENT);
     CHECK_IS(cmha_knowledge_search(&base, q[0], 1, 1, (cmha_real)NAN, index, s), CMHA_ERR_ARGUMENT);
     CHECK_IS(cmha_knowledge_search(&base, q[0], 1, (size_t)-1 / 8, -1, index, s), CMHA_ERR_OVERFLOW);
@@ -315,7 +319,7 @@ static void hot_swap(void) {
     CHECK(memcmp(y[0], y[1], sizeof y[0]) && !memcmp(y[0], y[2], sizeof y[0]) && !memcmp(y[0], y[3], sizeof y[0]));
     CHECK(base[0].identity == copy.identity && base[0].identity != base[1].identity);
     cmha_knowledge_close(&copy);
-    vectors[0][5] = vectors[0][5] + 1; /* one number more: another base */
+    vectors[0][5] *= (cmha_real)(1 + FLT_EPSILON); /* the last bit of one number: another base */
     copy = base_of(&context, SMALL_N, SMALL_D, vectors[0]);
     CHECK(base[0].identity != copy.identity);
     for (i = 0; i < 2; i++) cmha_knowledge_close(&base[i]), free(vectors[i]);

@@ -452,6 +452,9 @@ static void sampling(void) {
     CHECK(share[0] > 0.4 && share[1] > 0.4 && share[2] == 0 && share[3] == 0);
     s = sampler(0.5, 0, 1), draw(&s, logits, 5, NULL, 0, share);
     CHECK_NEAR(share[1], 0.16 / 0.285, 0.02);
+    s = sampler(1, 0, 1), s.repetition_penalty = 2; /* a token counts once: .4 becomes .4^2 */
+    draw(&s, logits, 5, recent, 3, share);
+    CHECK_NEAR(share[1], 0.16 / 0.76, 0.02);
     s = sampler(0, 0, 1), s.repetition_penalty = 2; /* log .4 = -.92 becomes -1.83 < log .3 */
     draw(&s, logits, 5, recent, 3, share);
     CHECK_NEAR(share[3], 1, 1e-9);
@@ -490,7 +493,7 @@ static void generation(void) {
     cmha_model_config m = check_model_config();
     cmha_sampler_config greedy = sampler(0, 0, 1), warm = sampler(1.5, 0, 1);
     listener a = {{0}, 0, 0}, b = {{0}, 0, 0}, d = {{0}, 0, 7};
-    int32_t prompt[6] = {1, 2, 3, 4, 5, 6}, row[40], best;
+    int32_t prompt[6] = {1, 2, 3, 4, 5, 6}, twice[4] = {1, 2, 1, 2}, row[40], best;
     cmha_real *logits = check_zeros(40 * 19);
     cmha_batch whole = {row, NULL, NULL, 1, 0, NULL, NULL, NULL};
     size_t i, j, wrong = 0;
@@ -520,6 +523,10 @@ static void generation(void) {
     cmha_cache_reset(&cache);
     CHECK_IS(cmha_generate(&cache, prompt, 3, 20, &warm, 5, listen, &d), CMHA_STOPPED);
     CHECK(d.n == 7 && !memcmp(a.heard, d.heard, 14 * sizeof(int32_t)));
+    cmha_cache_reset(&cache), memset(&b, 0, sizeof b);
+    CHECK_OK(cmha_generate(&cache, twice, 2, 20, &warm, 6, listen, &b)); /* one beginning, two ways to go on */
+    for (i = 0; i < 20; i++) wrong += b.heard[2 * i] == b.heard[2 * i + 1];
+    CHECK_THAT(wrong < 20, "sequences of a batch draw alike");
     cmha_cache_reset(&cache);
     CHECK_IS(cmha_generate(&cache, prompt, 3, 60, &warm, 5, NULL, NULL), CMHA_ERR_FULL);
     cmha_cache_close(&cache), cmha_model_close(&model), cmha_context_close(&c);
