@@ -7037,7 +7037,7 @@ CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k) {
     size_t rows = Q < CMHA__NEAREST_ROWS ? Q : (size_t)CMHA__NEAREST_ROWS;
     (void)k;
     size_t width = cmha__nearest_width(n);
-    return cmha__countable(width * (rows + 2 * d_r), (double)width * (CMHA__NEAREST_ROWS + 2 * (double)d_r));
+    return cmha__countable(width * (rows + 2 * d_r), (double)width * ((double)CMHA__NEAREST_ROWS + 2 * (double)d_r));
 }
 
 /* Puts document i into a list of the k best so far, ties by index; the caller knows that it belongs there. */
