@@ -35,7 +35,8 @@ all: $(EXAMPLES) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)
 
 # build/config.mk holds CFLAGS, OPENMP, BLAS_CFLAGS and BLAS_LIBS as this machine and compiler allow. It is worked out at every
 # call and rewritten only when the answer changes, so that a BLAS installed later is found and everything is rebuilt.
-# What stands on the command line or is exported wins.
+# What stands on the command line or is exported wins. Its files carry the number of the process: several makes
+# may ask at once, and one that met another's answer would build everything again, in both.
 GIVEN = $(foreach v,CFLAGS OPENMP BLAS_CFLAGS BLAS_LIBS,$(if $(filter file undefined,$(origin $v)),,$v='$($v)'))
 ifneq ($(filter-out clean corpus tsan fuzz compilers,$(or $(MAKECMDGOALS),all)),)
 include $(B)/config.mk
@@ -43,8 +44,9 @@ endif
 
 define PROBE
 mkdir -p $(B)
-code() { printf '%s\n' "$$1" > $(B)/probe.c; }
-works() { $(CC) $(B)/probe.c -o $(B)/probe "$$@" >/dev/null 2>&1; }
+p=$(B)/probe.$$$$
+code() { printf '%s\n' "$$1" > $$p.c; }
+works() { $(CC) $$p.c -o $$p "$$@" >/dev/null 2>&1; }
 code 'int main(void) { return 0; }'
 optimise=-O3
 for f in -march=native -mcpu=native; do if works -O3 $$f -Werror; then optimise="-O3 $$f"; break; fi; done
@@ -70,11 +72,11 @@ elif blas '' -lcblas 'CBLAS (-lcblas, as no OpenBLAS links)'; then :
 else cflags=-DCMHA_NO_CBLAS libs=
     name='the built-in GEMM, as neither OpenBLAS nor CBLAS links (Debian, Ubuntu: apt-get install libopenblas-dev)'
 fi
-rm -rf $(B)/probe $(B)/probe.c $(B)/probe.dSYM
+rm -rf $$p $$p.c $$p.dSYM
 printf '%s\n' "# $(CC) $$given" \
-    "CFLAGS ?= $$optimise" "OPENMP ?= $$openmp" "BLAS_CFLAGS ?= $$cflags" "BLAS_LIBS ?= $$libs" > $(B)/config.new
-if cmp -s $(B)/config.new $(B)/config.mk; then rm $(B)/config.new; exit 0; fi
-mv $(B)/config.new $(B)/config.mk
+    "CFLAGS ?= $$optimise" "OPENMP ?= $$openmp" "BLAS_CFLAGS ?= $$cflags" "BLAS_LIBS ?= $$libs" > $$p.mk
+if cmp -s $$p.mk $(B)/config.mk; then rm $$p.mk; exit 0; fi
+mv $$p.mk $(B)/config.mk
 echo "cmha: matrix products by $$name; $$threads; $$optimise$${given:+; given: $$given}"
 endef
 export PROBE
