@@ -140,7 +140,8 @@ tidy() {
 cppcheck_one() {
     file=$1 label=$2; shift 2
     job "$label" cppcheck --quiet --std=c99 --language=c --enable="$enable" --error-exitcode=1 \
-        --template=gcc --suppress-xml=tests/cppcheck.xml -D__linux__ -D__x86_64__ -D__ELF__ -D__GNUC__=12 -DCMHA_NO_CBLAS -I. "$@" "$file"
+        --template=gcc --suppress-xml=tests/cppcheck.xml -D__linux__ -D__x86_64__ -D__ELF__ -D__GNUC__=12 \
+        -D__GCC_IEC_559=2 -DCMHA_NO_CBLAS -I. "$@" "$file"
 }
 # style, which is about taste in loops and declarations, is for the library alone
 cppcheck_all() {
