@@ -478,6 +478,30 @@ static void literal_channels(cmha_context *context) {
     cmha_model_close(&model);
 }
 
+/* wo takes the real heads first, then the imaginary, then the mixed: the columns kept say which group counts. */
+static void groups_in_order(cmha_context *context) {
+    static const char *const name[3] = {"blocks.0.attn.real.wqkv.weight", "blocks.0.attn.imag.wqkv.weight",
+                                        "blocks.0.attn.mixed.wqkv.weight"};
+    enum { HALF = D / 2, HEAD = HALF / 4 };
+    static const size_t end[4] = {0, HEAD, 2 * HEAD, HALF};
+    cmha_real before[TOKENS * V], after[TOKENS * V], *wo;
+    for (size_t kept = 0; kept < 3; kept++) {
+        cmha_model model;
+        open_wired(&model, context, "family=crat n_layers=1 n_heads=4 real_heads=1 imag_heads=1");
+        wo = data_of(&model, "blocks.0.attn.wo.weight");
+        for (size_t i = 0; i < 2 * HALF * HALF; i++)
+            if (i % HALF < end[kept] || i % HALF >= end[kept + 1]) wo[i] = 0;
+        see(&model, ids, before);
+        for (size_t g = 0; g < 3; g++, memcpy(before, after, sizeof before)) {
+            times(&model, name[g], 2);
+            see(&model, ids, after);
+            CHECK_THAT((check_distance(before, after, TOKENS * V) > 0) == (g == kept),
+                       "crat: columns of group %zu, weights of group %zu", kept, g);
+        }
+        cmha_model_close(&model);
+    }
+}
+
 /* CRAT's regularisers do not know of the final norm. */
 static void regularised_state(cmha_context *context, const char *which) {
     cmha_model model;
@@ -528,7 +552,7 @@ int main(int argc, char **argv) {
     check_context(&context, 1, 3);
     table_of_tensors(&context);
     cope_positions(&context, "pre"), cope_positions(&context, "post");
-    mobius_tokens(&context), literal_channels(&context);
+    mobius_tokens(&context), literal_channels(&context), groups_in_order(&context);
     regularised_state(&context, "mag_reg"), regularised_state(&context, "phase_reg"),
         gelu_after_rotation(&context);
     cmha_context_close(&context);
