@@ -2257,9 +2257,8 @@ static void cmha__sift(const void **items, size_t root, size_t n, cmha__compare 
 }
 
 static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
-    size_t i;
-    for (i = n / 2; i-- > 0;) cmha__sift(items, i, n, compare);
-    for (i = n; i-- > 1;) {
+    for (size_t i = n / 2; i-- > 0;) cmha__sift(items, i, n, compare);
+    for (size_t i = n; i-- > 1;) {
         const void *top = items[0];
         items[0] = items[i];
         items[i] = top;
@@ -2271,10 +2270,10 @@ static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
 
 CMHA__UNUSED static size_t cmha__write_u64(uint64_t value, char *text) {
     char digits[24];
-    size_t n = 0, i;
+    size_t n = 0;
     do digits[n++] = (char)('0' + (int)(value % 10));
     while (value /= 10);
-    for (i = 0; i < n; i++) text[i] = digits[n - 1 - i];
+    for (size_t i = 0; i < n; i++) text[i] = digits[n - 1 - i];
     text[n] = 0;
     return n;
 }
@@ -2294,7 +2293,7 @@ CMHA__UNUSED static int cmha__parse_u64(const char *text, uint64_t *value) {
 /* Only plain decimal numbers and inf: strtod alone would take blanks, hexadecimal and NaN as well. */
 CMHA__UNUSED static int cmha__parse_real(const char *text, double *value) {
     char local[96], half[16], *end;
-    size_t used = 0, i, point;
+    size_t used = 0, point;
     snprintf(half, sizeof half, "%.1f", 0.5);
     point = strlen(half) - 2;
     if (strcmp(text, "inf") == 0 || strcmp(text, "-inf") == 0) {
@@ -2304,7 +2303,7 @@ CMHA__UNUSED static int cmha__parse_real(const char *text, double *value) {
     for (; *text; text++) {
         if (!strchr("0123456789+-.eE", *text) || used + point + 1 >= sizeof local) return 0;
         if (*text != '.') local[used++] = *text;
-        else for (i = 0; i < point; i++) local[used++] = half[1 + i];
+        else for (size_t i = 0; i < point; i++) local[used++] = half[1 + i];
     }
     local[used] = 0;
     *value = strtod(local, &end);
@@ -2314,14 +2313,13 @@ CMHA__UNUSED static int cmha__parse_real(const char *text, double *value) {
 /* The shortest of 15 and 17 digits that reads back to the same value. text holds 32 bytes. */
 CMHA__UNUSED static void cmha__write_real(double value, char *text) {
     double back;
-    int digits;
-    size_t i, kept = 0;
-    for (digits = 15; digits <= 17; digits += 2) {
+    size_t kept = 0;
+    for (int digits = 15; digits <= 17; digits += 2) {
         snprintf(text, 32, "%.*g", digits, value);
         back = strtod(text, NULL);
         if (!(back < value) && !(back > value)) break;
     }
-    for (i = 0; text[i]; i++) {
+    for (size_t i = 0; text[i]; i++) {
         int plain = strchr("0123456789+-einfa", text[i]) != NULL;
         if (plain) text[kept++] = text[i];
         else if (kept && text[kept - 1] != '.') text[kept++] = '.';
@@ -2445,8 +2443,7 @@ static cmha_status cmha__field_fail(cmha_context *ctx, cmha_table table, const c
 
 static int cmha__parse_flag(const char *text, double *value) {
     static const char *const words[] = {"0", "1", "false", "true", "off", "on"};
-    int i;
-    for (i = 0; i < 6; i++)
+    for (int i = 0; i < 6; i++)
         if (strcmp(text, words[i]) == 0) {
             *value = i % 2;
             return 1;
@@ -2457,8 +2454,7 @@ static int cmha__parse_flag(const char *text, double *value) {
 static int cmha__parse_choice(const char *choices, const char *text, double *value) {
     const char *begin = choices;
     size_t length;
-    int i;
-    for (i = 0; (length = cmha__choice(choices, i, &begin)) > 0; i++)
+    for (int i = 0; (length = cmha__choice(choices, i, &begin)) > 0; i++)
         if (strlen(text) == length && memcmp(text, begin, length) == 0) {
             *value = i;
             return 1;
@@ -2481,16 +2477,14 @@ static int cmha__parse_field(const cmha_field *field, const char *text, double *
 }
 
 CMHA_DEF void cmha_config_defaults(cmha_table table, void *config) {
-    size_t i;
     if (!config) return;
-    for (i = 0; i < table.count; i++) cmha__field_store(&table.fields[i], config, table.fields[i].initial);
+    for (size_t i = 0; i < table.count; i++) cmha__field_store(&table.fields[i], config, table.fields[i].initial);
 }
 
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name, const char *value) {
-    size_t i;
     double number;
     if (!config || !name || !value) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config set: config, name or value is NULL");
-    for (i = 0; i < table.count; i++) {
+    for (size_t i = 0; i < table.count; i++) {
         const cmha_field *field = &table.fields[i];
         if (strcmp(field->name, name) != 0) continue;
         if (!cmha__parse_field(field, value, &number) || !cmha__field_fits(field, number))
@@ -2548,9 +2542,8 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, ch
 
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config) {
     char text[32];
-    size_t i;
     if (!config) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: the configuration is NULL");
-    for (i = 0; i < table.count; i++) {
+    for (size_t i = 0; i < table.count; i++) {
         if (cmha__field_fits(&table.fields[i], cmha__field_value(&table.fields[i], config))) continue;
         cmha_config_get(table, config, i, text, sizeof text);
         return cmha__field_fail(context, table, &table.fields[i], text);
@@ -2612,9 +2605,8 @@ static int cmha__core_rank(const char *core) {
         "|Haswell|Zen|Excavator|",
         "|SkylakeX|Cooperlake|SapphireRapids|"};
     char key[40];
-    int rank;
     snprintf(key, sizeof key, "|%s|", core);
-    for (rank = 0; rank < 4; rank++)
+    for (int rank = 0; rank < 4; rank++)
         if (strstr(names[rank], key)) return rank;
     return -1;
 }
@@ -2802,11 +2794,10 @@ CMHA__FUSED static void cmha__gemm_tile(size_t K, const cmha_real *a, const cmha
     }
     memcpy(tile, sum, sizeof sum);
 #else
-    int i, j;
-    for (i = 0; i < CMHA__GEMM_MR * CMHA__GEMM_NR; i++) tile[i] = 0;
+    for (int i = 0; i < CMHA__GEMM_MR * CMHA__GEMM_NR; i++) tile[i] = 0;
     for (; K > 0; K--, a += CMHA__GEMM_MR, b += CMHA__GEMM_NR)
-        for (i = 0; i < CMHA__GEMM_MR; i++)
-            for (j = 0; j < CMHA__GEMM_NR; j++) tile[i * CMHA__GEMM_NR + j] += a[i] * b[j];
+        for (int i = 0; i < CMHA__GEMM_MR; i++)
+            for (int j = 0; j < CMHA__GEMM_NR; j++) tile[i * CMHA__GEMM_NR + j] += a[i] * b[j];
 #endif
 }
 
@@ -2814,27 +2805,26 @@ CMHA__FUSED static void cmha__gemm_tile(size_t K, const cmha_real *a, const cmha
    contiguous across lanes are taken 8 at a time, so that a line of cache is used while it is there. */
 static inline void cmha__gemm_pack(const cmha_real *from, size_t lane, size_t step, size_t lanes, size_t width, size_t K,
                                    cmha_real *to) {
-    size_t k, l, part;
+    size_t k;
     if (lane == 1 && lanes == width) {
         for (k = 0; k < K; k++)
-            for (l = 0; l < width; l++) to[k * width + l] = from[k * step + l];
+            for (size_t l = 0; l < width; l++) to[k * width + l] = from[k * step + l];
         return;
     }
     if (lanes < width) memset(to, 0, K * width * sizeof *to);
     for (k = 0; k + 8 <= K; k += 8)
-        for (l = 0; l < lanes; l++)
-            for (part = 0; part < 8; part++) to[(k + part) * width + l] = from[l * lane + (k + part) * step];
+        for (size_t l = 0; l < lanes; l++)
+            for (size_t part = 0; part < 8; part++) to[(k + part) * width + l] = from[l * lane + (k + part) * step];
     for (; k < K; k++)
-        for (l = 0; l < lanes; l++) to[k * width + l] = from[l * lane + k * step];
+        for (size_t l = 0; l < lanes; l++) to[k * width + l] = from[l * lane + k * step];
 }
 
 /* C [rows, cols] = alpha tile + beta C */
 static void cmha__gemm_store(const cmha_real *tile, size_t rows, size_t cols, cmha_real alpha, cmha_real beta, int fresh,
                              cmha_real *C, size_t ldc) {
-    size_t i, j;
-    for (i = 0; i < rows; i++, tile += CMHA__GEMM_NR, C += ldc) {
-        if (fresh) for (j = 0; j < cols; j++) C[j] = alpha * tile[j];
-        else for (j = 0; j < cols; j++) C[j] = alpha * tile[j] + beta * C[j];
+    for (size_t i = 0; i < rows; i++, tile += CMHA__GEMM_NR, C += ldc) {
+        if (fresh) for (size_t j = 0; j < cols; j++) C[j] = alpha * tile[j];
+        else for (size_t j = 0; j < cols; j++) C[j] = alpha * tile[j] + beta * C[j];
     }
 }
 
@@ -2843,11 +2833,10 @@ static void cmha__gemm_sweep(size_t M, size_t N, size_t K, cmha_real alpha, cons
                              const cmha_real *packed, cmha_real beta, int fresh, cmha_real *C, size_t ldc) {
     CMHA__ALIGNED cmha_real strip[CMHA__GEMM_KC * CMHA__GEMM_MR];
     CMHA__ALIGNED cmha_real tile[CMHA__GEMM_MR * CMHA__GEMM_NR];
-    size_t i, j;
-    for (i = 0; i < M; i += CMHA__GEMM_MR) {
+    for (size_t i = 0; i < M; i += CMHA__GEMM_MR) {
         size_t rows = M - i < CMHA__GEMM_MR ? M - i : CMHA__GEMM_MR;
         cmha__gemm_pack(A + i * a_row, a_row, a_col, rows, CMHA__GEMM_MR, K, strip);
-        for (j = 0; j < N; j += CMHA__GEMM_NR) {
+        for (size_t j = 0; j < N; j += CMHA__GEMM_NR) {
             size_t cols = N - j < CMHA__GEMM_NR ? N - j : CMHA__GEMM_NR;
             cmha__gemm_tile(K, strip, packed + j * K, tile);
             if (rows == CMHA__GEMM_MR && cols == CMHA__GEMM_NR)
@@ -2860,12 +2849,12 @@ static void cmha__gemm_sweep(size_t M, size_t N, size_t K, cmha_real alpha, cons
 CMHA__UNUSED static void cmha__gemm_blocked(int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
                                             size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
     CMHA__ALIGNED cmha_real packed[CMHA__GEMM_KC * CMHA__GEMM_NC];
-    size_t a_row = ta ? 1 : lda, a_col = ta ? lda : 1, b_row = tb ? 1 : ldb, b_col = tb ? ldb : 1, j, k, p;
-    for (j = 0; j < N; j += CMHA__GEMM_NC) {
+    size_t a_row = ta ? 1 : lda, a_col = ta ? lda : 1, b_row = tb ? 1 : ldb, b_col = tb ? ldb : 1;
+    for (size_t j = 0; j < N; j += CMHA__GEMM_NC) {
         size_t cols = N - j < CMHA__GEMM_NC ? N - j : CMHA__GEMM_NC;
-        for (k = 0; k < K; k += CMHA__GEMM_KC) {
+        for (size_t k = 0; k < K; k += CMHA__GEMM_KC) {
             size_t depth = K - k < CMHA__GEMM_KC ? K - k : CMHA__GEMM_KC;
-            for (p = 0; p < cols; p += CMHA__GEMM_NR)
+            for (size_t p = 0; p < cols; p += CMHA__GEMM_NR)
                 cmha__gemm_pack(B + k * b_row + (j + p) * b_col, b_col, b_row, cols - p < CMHA__GEMM_NR ? cols - p : CMHA__GEMM_NR,
                                 CMHA__GEMM_NR, depth, packed + p * depth);
             cmha__gemm_sweep(M, cols, depth, alpha, A + k * a_col, a_row, a_col, packed, k ? (cmha_real)1 : beta,
@@ -2892,19 +2881,18 @@ cmha__panel_piece(const int height, const int vectors, size_t rows, size_t K, cm
     CMHA__FUSE
     cmha__gemm_lanes sum[CMHA__PANEL_ROWS][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS], c;
     const cmha_real *a[CMHA__PANEL_ROWS];
-    int i, w;
     memset(sum, 0, sizeof sum);
-    for (i = 0; i < height; i++) a[i] = A + ((size_t)i < rows ? (size_t)i : 0) * a_row;
+    for (int i = 0; i < height; i++) a[i] = A + ((size_t)i < rows ? (size_t)i : 0) * a_row;
     for (; K > 0; K--, B += ldb) {
-        for (w = 0; w < vectors; w++) memcpy(&b[w], B + w * CMHA__GEMM_LANES, sizeof c);
-        for (i = 0; i < height; i++) {
-            for (w = 0; w < vectors; w++) sum[i][w] = sum[i][w] + *a[i] * b[w];
+        for (int w = 0; w < vectors; w++) memcpy(&b[w], B + w * CMHA__GEMM_LANES, sizeof c);
+        for (int i = 0; i < height; i++) {
+            for (int w = 0; w < vectors; w++) sum[i][w] = sum[i][w] + *a[i] * b[w];
             a[i] += a_col;
         }
     }
-    for (i = 0; i < height; i++, C += ldc) {
+    for (int i = 0; i < height; i++, C += ldc) {
         if ((size_t)i >= rows) return;
-        for (w = 0; w < vectors; w++) {
+        for (int w = 0; w < vectors; w++) {
             memcpy(&c, C + w * CMHA__GEMM_LANES, sizeof c);
             c = fresh ? alpha * sum[i][w] : c + alpha * sum[i][w];
             memcpy(C + w * CMHA__GEMM_LANES, &c, sizeof c);
@@ -2916,8 +2904,8 @@ cmha__panel_piece(const int height, const int vectors, size_t rows, size_t K, cm
 CMHA__FUSED static void cmha__panel_strip(size_t vectors, size_t M, size_t K, cmha_real alpha, const cmha_real *A, size_t a_row,
                                           size_t a_col, const cmha_real *B, size_t ldb, int fresh, cmha_real *C, size_t ldc) {
     const size_t height = vectors == CMHA__PANEL_VECTORS ? 4 : 8;
-    size_t i, rows;
-    for (i = 0; i < M; i += rows, A += rows * a_row, C += rows * ldc) {
+    size_t rows;
+    for (size_t i = 0; i < M; i += rows, A += rows * a_row, C += rows * ldc) {
         rows = M - i < height ? M - i : height;
         if (height == 4) cmha__panel_piece(4, CMHA__PANEL_VECTORS, rows, K, alpha, A, a_row, a_col, B, ldb, fresh, C, ldc);
         else if (vectors == 2) cmha__panel_piece(8, 2, rows, K, alpha, A, a_row, a_col, B, ldb, fresh, C, ldc);
@@ -2928,8 +2916,8 @@ CMHA__FUSED static void cmha__panel_strip(size_t vectors, size_t M, size_t K, cm
 /* C [M, N] = alpha op(A) B, plus C unless fresh; N in whole vectors. */
 static void cmha__panel(int trans_a, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A, size_t lda, const cmha_real *B,
                         size_t ldb, int fresh, cmha_real *C, size_t ldc) {
-    size_t j, a_row = trans_a ? 1 : lda, a_col = trans_a ? lda : 1, vectors, left = N / CMHA__GEMM_LANES;
-    for (j = 0; left > 0; left -= vectors, j += vectors * CMHA__GEMM_LANES) {
+    size_t a_row = trans_a ? 1 : lda, a_col = trans_a ? lda : 1, vectors, left = N / CMHA__GEMM_LANES;
+    for (size_t j = 0; left > 0; left -= vectors, j += vectors * CMHA__GEMM_LANES) {
         for (vectors = CMHA__PANEL_VECTORS; vectors > left;) vectors /= 2;
         cmha__panel_strip(vectors, M, K, alpha, A, a_row, a_col, B + j, ldb, fresh, C + j, ldc);
     }
@@ -2939,12 +2927,12 @@ static void cmha__panel(int trans_a, size_t M, size_t N, size_t K, cmha_real alp
 /* Sum of a[i] b[i]: 64 sums side by side, because the compiler must not reorder one. */
 static cmha_real cmha__gemm_dot(size_t n, const cmha_real *a, const cmha_real *b) {
     cmha_real sum[64], total = 0;
-    size_t i, l;
-    for (l = 0; l < 64; l++) sum[l] = 0;
+    size_t i;
+    for (size_t l = 0; l < 64; l++) sum[l] = 0;
     for (i = 0; i + 64 <= n; i += 64)
-        for (l = 0; l < 64; l++) sum[l] += a[i + l] * b[i + l];
-    for (l = 0; i + l < n; l++) sum[l] += a[i + l] * b[i + l];
-    for (l = 0; l < 64; l++) total += sum[l];
+        for (size_t l = 0; l < 64; l++) sum[l] += a[i + l] * b[i + l];
+    for (size_t l = 0; i + l < n; l++) sum[l] += a[i + l] * b[i + l];
+    for (size_t l = 0; l < 64; l++) total += sum[l];
     return total;
 }
 
@@ -2952,16 +2940,15 @@ static cmha_real cmha__gemm_dot(size_t n, const cmha_real *a, const cmha_real *b
 CMHA__UNUSED static void cmha__gemm_row(int tb, size_t N, size_t K, cmha_real alpha, const cmha_real *a, const cmha_real *B,
                                         size_t ldb, cmha_real beta, cmha_real *C) {
     int fresh = !(beta < 0 || beta > 0);
-    size_t j, k;
     if (tb) {
-        for (j = 0; j < N; j++) C[j] = alpha * cmha__gemm_dot(K, a, B + j * ldb) + (fresh ? 0 : beta * C[j]);
+        for (size_t j = 0; j < N; j++) C[j] = alpha * cmha__gemm_dot(K, a, B + j * ldb) + (fresh ? 0 : beta * C[j]);
         return;
     }
-    for (j = 0; j < N; j++) C[j] = fresh ? 0 : beta * C[j];
-    for (k = 0; k < K; k++) {
+    for (size_t j = 0; j < N; j++) C[j] = fresh ? 0 : beta * C[j];
+    for (size_t k = 0; k < K; k++) {
         cmha_real factor = alpha * a[k];
         const cmha_real *row = B + k * ldb;
-        for (j = 0; j < N; j++) C[j] += factor * row[j];
+        for (size_t j = 0; j < N; j++) C[j] += factor * row[j];
     }
 }
 
@@ -2975,9 +2962,8 @@ CMHA__UNUSED static void cmha__gemm_builtin(int ta, int tb, size_t M, size_t N, 
 /* ---- the BLAS front ---- */
 
 static void cmha__gemm_scale(size_t M, size_t N, cmha_real beta, cmha_real *C, size_t ldc) {
-    size_t i, j;
-    for (i = 0; i < M; i++)
-        for (j = 0; j < N; j++) C[i * ldc + j] = beta < 0 || beta > 0 ? beta * C[i * ldc + j] : 0;
+    for (size_t i = 0; i < M; i++)
+        for (size_t j = 0; j < N; j++) C[i * ldc + j] = beta < 0 || beta > 0 ? beta * C[i * ldc + j] : 0;
 }
 
 #ifndef CMHA_NO_CBLAS
@@ -3212,8 +3198,7 @@ static inline void cmha__phasor_backward(cmha_real re, cmha_real im, cmha_real e
 /* u [d | d] = factor * phasors of one row. */
 static inline void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor,
                                     cmha_real *u_re, cmha_real *u_im) {
-    size_t j;
-    for (j = 0; j < d; j++) {
+    for (size_t j = 0; j < d; j++) {
         cmha_real a, b, inverse;
         cmha__phasor(re[j], im[j], eps, &a, &b, &inverse);
         u_re[j] = a * factor;
@@ -3225,8 +3210,7 @@ static inline void cmha__phasor_row(const cmha_real *re, const cmha_real *im, si
 static void cmha__phasor_row_backward(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps, cmha_real factor,
                                       const cmha_real *g_re, const cmha_real *g_im, cmha_real *CMHA__RESTRICT dre,
                                       cmha_real *CMHA__RESTRICT dim) {
-    size_t j;
-    for (j = 0; j < d; j++) cmha__phasor_backward(re[j], im[j], eps, factor * g_re[j], factor * g_im[j], &dre[j], &dim[j]);
+    for (size_t j = 0; j < d; j++) cmha__phasor_backward(re[j], im[j], eps, factor * g_re[j], factor * g_im[j], &dre[j], &dim[j]);
 }
 
 static inline cmha_real cmha__sigmoid(cmha_real x) { return 1 / (1 + cmha__exp(-x)); }
@@ -3235,29 +3219,26 @@ static inline cmha_real cmha__sigmoid(cmha_real x) { return 1 / (1 + cmha__exp(-
    does not contract differently. */
 static inline cmha_real cmha__fold(const cmha_real *lanes) {
     cmha_real half[CMHA__LANES / 2], quarter[CMHA__LANES / 4];
-    int l;
-    for (l = 0; l < CMHA__LANES / 2; l++) half[l] = lanes[l] + lanes[l + CMHA__LANES / 2];
-    for (l = 0; l < CMHA__LANES / 4; l++) quarter[l] = half[l] + half[l + CMHA__LANES / 4];
+    for (int l = 0; l < CMHA__LANES / 2; l++) half[l] = lanes[l] + lanes[l + CMHA__LANES / 2];
+    for (int l = 0; l < CMHA__LANES / 4; l++) quarter[l] = half[l] + half[l + CMHA__LANES / 4];
     return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
 }
 
 static cmha_real cmha__dot(const cmha_real *a, const cmha_real *b, size_t n) {
     cmha_real lanes[CMHA__LANES] = {0};
     size_t i = 0;
-    int l;
     for (; i + CMHA__LANES <= n; i += CMHA__LANES)
-        for (l = 0; l < CMHA__LANES; l++) lanes[l] += a[i + (size_t)l] * b[i + (size_t)l];
-    for (l = 0; i < n; i++, l++) lanes[l] += a[i] * b[i];
+        for (int l = 0; l < CMHA__LANES; l++) lanes[l] += a[i + (size_t)l] * b[i + (size_t)l];
+    for (int l = 0; i < n; i++, l++) lanes[l] += a[i] * b[i];
     return cmha__fold(lanes);
 }
 
 static cmha_real cmha__total(const cmha_real *a, size_t n) {
     cmha_real lanes[CMHA__LANES] = {0};
     size_t i = 0;
-    int l;
     for (; i + CMHA__LANES <= n; i += CMHA__LANES)
-        for (l = 0; l < CMHA__LANES; l++) lanes[l] += a[i + (size_t)l];
-    for (l = 0; i < n; i++, l++) lanes[l] += a[i];
+        for (int l = 0; l < CMHA__LANES; l++) lanes[l] += a[i + (size_t)l];
+    for (int l = 0; i < n; i++, l++) lanes[l] += a[i];
     return cmha__fold(lanes);
 }
 
@@ -3266,11 +3247,10 @@ static inline cmha_real cmha__larger(cmha_real a, cmha_real b) { return a > b ? 
 /* The largest of 64 numbers; one lane at a time in the text, so that compilers make vectors of the lanes. */
 static inline cmha_real cmha__largest_64(const cmha_real *CMHA__RESTRICT a) {
     cmha_real lanes[CMHA__LANES], half[CMHA__LANES / 2], quarter[CMHA__LANES / 4];
-    int l;
-    for (l = 0; l < CMHA__LANES; l++)
+    for (int l = 0; l < CMHA__LANES; l++)
         lanes[l] = cmha__larger(cmha__larger(a[l], a[l + CMHA__LANES]), cmha__larger(a[l + 2 * CMHA__LANES], a[l + 3 * CMHA__LANES]));
-    for (l = 0; l < CMHA__LANES / 2; l++) half[l] = cmha__larger(lanes[l], lanes[l + CMHA__LANES / 2]);
-    for (l = 0; l < CMHA__LANES / 4; l++) quarter[l] = cmha__larger(half[l], half[l + CMHA__LANES / 4]);
+    for (int l = 0; l < CMHA__LANES / 2; l++) half[l] = cmha__larger(lanes[l], lanes[l + CMHA__LANES / 2]);
+    for (int l = 0; l < CMHA__LANES / 4; l++) quarter[l] = cmha__larger(half[l], half[l + CMHA__LANES / 4]);
     return cmha__larger(cmha__larger(quarter[0], quarter[2]), cmha__larger(quarter[1], quarter[3]));
 }
 
@@ -3285,9 +3265,9 @@ static cmha_real cmha__largest(const cmha_real *a, size_t n) {
 /* p = exp(s - shift) in place, returns the sum. */
 static inline cmha_real cmha__exp_shifted(cmha_real *s, size_t n, cmha_real shift) {
     cmha_real lanes[CMHA__LANES] = {0};
-    size_t i = 0, l, whole = n - n % CMHA__LANES;
+    size_t i = 0, whole = n - n % CMHA__LANES;
     for (; i < whole; i += CMHA__LANES)
-        for (l = 0; l < CMHA__LANES; l++) {
+        for (size_t l = 0; l < CMHA__LANES; l++) {
             cmha_real e = cmha__exp(s[i + l] - shift);
             s[i + l] = e;
             lanes[l] += e;
@@ -3297,8 +3277,7 @@ static inline cmha_real cmha__exp_shifted(cmha_real *s, size_t n, cmha_real shif
 }
 
 static void cmha__axpy(size_t n, cmha_real a, const cmha_real *x, cmha_real *y) {
-    size_t i;
-    for (i = 0; i < n; i++) y[i] += a * x[i];
+    for (size_t i = 0; i < n; i++) y[i] += a * x[i];
 }
 
 /* The 32-bit hash lowbias32 (C. Wellons): enough for dropout bits, and it vectorises. */
@@ -3315,8 +3294,7 @@ static void cmha__drop_row(cmha_real *x, size_t n, cmha_real p, uint64_t row, ui
     int32_t threshold = (int32_t)((1 - (double)p) * 16777216.0);
     cmha_real factor = 1 / (1 - p);
     uint32_t low = (uint32_t)row, high = (uint32_t)(row >> 32);
-    size_t j;
-    for (j = 0; j < n; j++) {
+    for (size_t j = 0; j < n; j++) {
         uint32_t h = cmha__hash32((first + (uint32_t)j) * 0x9E3779B9u + low) ^ high;
         x[j] *= (int32_t)(cmha__hash32(h) >> 8) < threshold ? factor : 0;
     }
@@ -3325,25 +3303,21 @@ static void cmha__drop_row(cmha_real *x, size_t n, cmha_real p, uint64_t row, ui
 /* ---- Embedding, linear ---- */
 
 CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D, cmha_real *y) {
-    size_t t;
-    for (t = 0; t < T; t++) memcpy(y + t * D, weight + (size_t)ids[t] * D, D * sizeof *y);
+    for (size_t t = 0; t < T; t++) memcpy(y + t * D, weight + (size_t)ids[t] * D, D * sizeof *y);
 }
 
 CMHA_DEF void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D, cmha_real *dweight) {
-    size_t t;
     if (dweight)
-        for (t = 0; t < T; t++) cmha__axpy(D, 1, dy + t * D, dweight + (size_t)ids[t] * D);
+        for (size_t t = 0; t < T; t++) cmha__axpy(D, 1, dy + t * D, dweight + (size_t)ids[t] * D);
 }
 
 static void cmha__fill_rows(const cmha_real *row, size_t T, size_t D, cmha_real *y) {
-    size_t t;
-    for (t = 0; t < T; t++) memcpy(y + t * D, row, D * sizeof *y);
+    for (size_t t = 0; t < T; t++) memcpy(y + t * D, row, D * sizeof *y);
 }
 
 /* dbias [D] += sum of rows dy [T, D]. */
 static void cmha__sum_rows(const cmha_real *dy, size_t T, size_t D, cmha_real *dbias) {
-    size_t t;
-    for (t = 0; t < T; t++) cmha__axpy(D, 1, dy + t * D, dbias);
+    for (size_t t = 0; t < T; t++) cmha__axpy(D, 1, dy + t * D, dbias);
 }
 
 CMHA_DEF void cmha_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t I, size_t O,
@@ -3365,15 +3339,14 @@ CMHA_DEF void cmha_linear_backward(const cmha_real *x, const cmha_real *weight, 
    row that is not finite has none. */
 CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double eps, int centred, cmha_real *mean) {
     double top = 0, middle = 0, sum = 0, root, d;
-    size_t i;
-    for (i = 0; i < D; i++) {
+    for (size_t i = 0; i < D; i++) {
         d = fabs((double)x[i]);
         if (!(d <= DBL_MAX)) return (cmha_real)NAN;
         top = d > top ? d : top;
     }
-    for (i = 0; centred && i < D; i++) middle += (double)x[i] / top;
+    for (size_t i = 0; centred && i < D; i++) middle += (double)x[i] / top;
     middle /= (double)D;
-    for (i = 0; i < D; i++) d = (double)x[i] / top - middle, sum += d * d;
+    for (size_t i = 0; i < D; i++) d = (double)x[i] / top - middle, sum += d * d;
     *mean = (cmha_real)(middle * top);
     root = 1 / (top * sqrt(sum / (double)D + eps / top / top));
     return root <= (double)FLT_MAX ? (cmha_real)root : 0; /* eps = 0 and a constant row */
@@ -3383,25 +3356,23 @@ CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double
 CMHA__COLD static cmha_real cmha__wide_cross(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t D, cmha_real mean,
                                              cmha_real r) {
     double sum = 0;
-    size_t i;
-    for (i = 0; i < D; i++) sum += (double)dy[i] * (double)weight[i] * (((double)x[i] - (double)mean) * (double)r);
+    for (size_t i = 0; i < D; i++) sum += (double)dy[i] * (double)weight[i] * (((double)x[i] - (double)mean) * (double)r);
     return (cmha_real)(sum * (double)r / (double)D);
 }
 
 CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t D,
                                      cmha_real eps, cmha_real *y, cmha_real *stats) {
-    size_t t, i;
-    for (t = 0; t < T; t++, x += D, y += D) {
+    for (size_t t = 0; t < T; t++, x += D, y += D) {
         cmha_real mean = cmha__total(x, D) / (cmha_real)D, r, squares;
-        for (i = 0; i < D; i++) y[i] = x[i] - mean;
+        for (size_t i = 0; i < D; i++) y[i] = x[i] - mean;
         squares = cmha__dot(y, y, D);
         r = 1 / (cmha_real)sqrt((double)(squares / (cmha_real)D + eps));
         if (r > (cmha_real)FLT_MAX) r = 0; /* eps = 0 and a constant row */
         if (!(squares <= CMHA__LARGEST)) {
             r = cmha__wide_root(x, D, (double)eps, 1, &mean);
-            for (i = 0; i < D; i++) y[i] = x[i] - mean;
+            for (size_t i = 0; i < D; i++) y[i] = x[i] - mean;
         }
-        for (i = 0; i < D; i++) y[i] = y[i] * r * weight[i];
+        for (size_t i = 0; i < D; i++) y[i] = y[i] * r * weight[i];
         if (bias) cmha__axpy(D, 1, bias, y);
         stats[2 * t] = mean;
         stats[2 * t + 1] = r;
@@ -3412,11 +3383,11 @@ CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight
 static void cmha__norm_sums(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t D, cmha_real mean,
                             cmha_real *sum, cmha_real *cross) {
     cmha_real g[256], c[256];
-    size_t at, i, n;
+    size_t n;
     *sum = *cross = 0;
-    for (at = 0; at < D; at += n) {
+    for (size_t at = 0; at < D; at += n) {
         n = D - at < 256 ? D - at : 256;
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             g[i] = dy[at + i] * weight[at + i];
             c[i] = g[i] * (x[at + i] - mean);
         }
@@ -3427,8 +3398,7 @@ static void cmha__norm_sums(const cmha_real *x, const cmha_real *weight, const c
 
 CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats, const cmha_real *dy,
                                       size_t T, size_t D, cmha_real *dx, cmha_real *dweight, cmha_real *dbias) {
-    size_t t, i;
-    for (t = 0; t < T; t++, x += D, dy += D) {
+    for (size_t t = 0; t < T; t++, x += D, dy += D) {
         cmha_real mean = stats[2 * t], r = stats[2 * t + 1];
         if (dx) {
             cmha_real sum, cross;
@@ -3436,42 +3406,40 @@ CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weigh
             sum /= (cmha_real)D;
             cross = cross * r * r / (cmha_real)D;
             if (!(cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST)) cross = cmha__wide_cross(x, weight, dy, D, mean, r);
-            for (i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - sum - (x[i] - mean) * cross);
+            for (size_t i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - sum - (x[i] - mean) * cross);
             dx += D;
         }
         if (dweight)
-            for (i = 0; i < D; i++) dweight[i] += dy[i] * ((x[i] - mean) * r);
+            for (size_t i = 0; i < D; i++) dweight[i] += dy[i] * ((x[i] - mean) * r);
         if (dbias) cmha__axpy(D, 1, dy, dbias);
     }
 }
 
 CMHA_DEF void cmha_rmsnorm_forward(const cmha_real *x, const cmha_real *weight, size_t T, size_t D, cmha_real eps, cmha_real *y,
                                    cmha_real *stats) {
-    size_t t, i;
-    for (t = 0; t < T; t++, x += D, y += D) {
+    for (size_t t = 0; t < T; t++, x += D, y += D) {
         cmha_real squares = cmha__dot(x, x, D), r = 1 / (cmha_real)sqrt((double)(squares / (cmha_real)D + eps)), none;
         if (r > (cmha_real)FLT_MAX) r = 0; /* eps = 0 and a row of zeros */
         if (!(squares <= CMHA__LARGEST)) r = cmha__wide_root(x, D, (double)eps, 0, &none);
-        for (i = 0; i < D; i++) y[i] = x[i] * r * weight[i];
+        for (size_t i = 0; i < D; i++) y[i] = x[i] * r * weight[i];
         stats[t] = r;
     }
 }
 
 CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats, const cmha_real *dy,
                                     size_t T, size_t D, cmha_real *dx, cmha_real *dweight) {
-    size_t t, i;
-    for (t = 0; t < T; t++, x += D, dy += D) {
+    for (size_t t = 0; t < T; t++, x += D, dy += D) {
         cmha_real r = stats[t];
         if (dx) {
             cmha_real sum, cross;
             cmha__norm_sums(x, weight, dy, D, 0, &sum, &cross);
             cross = cross * r * r / (cmha_real)D;
             if (!(cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST)) cross = cmha__wide_cross(x, weight, dy, D, 0, r);
-            for (i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - x[i] * cross);
+            for (size_t i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - x[i] * cross);
             dx += D;
         }
         if (dweight)
-            for (i = 0; i < D; i++) dweight[i] += dy[i] * (x[i] * r);
+            for (size_t i = 0; i < D; i++) dweight[i] += dy[i] * (x[i] * r);
     }
 }
 
@@ -3484,29 +3452,27 @@ static inline cmha_real cmha__tanh_argument(cmha_real x, cmha_real *slope) {
 }
 
 CMHA_DEF void cmha_gelu_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y) {
-    size_t i;
     cmha_real unused;
     if (kind == CMHA_GELU_TANH)
-        for (i = 0; i < n; i++) y[i] = x[i] * cmha__sigmoid(cmha__tanh_argument(x[i], &unused));
+        for (size_t i = 0; i < n; i++) y[i] = x[i] * cmha__sigmoid(cmha__tanh_argument(x[i], &unused));
     else if (kind == CMHA_RELU)
-        for (i = 0; i < n; i++) y[i] = x[i] < 0 ? 0 : x[i]; /* NaN stays */
+        for (size_t i = 0; i < n; i++) y[i] = x[i] < 0 ? 0 : x[i]; /* NaN stays */
     else
-        for (i = 0; i < n; i++) y[i] = x[i] * cmha__normal_cdf(x[i], &unused);
+        for (size_t i = 0; i < n; i++) y[i] = x[i] * cmha__normal_cdf(x[i], &unused);
 }
 
 CMHA_DEF void cmha_gelu_backward(const cmha_real *x, const cmha_real *dy, size_t n, cmha_activation kind, cmha_real *dx) {
-    size_t i;
     if (!dx) return;
     if (kind == CMHA_GELU_TANH)
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             cmha_real slope, s = cmha__sigmoid(cmha__tanh_argument(x[i], &slope));
             cmha_real bend = s * (1 - s);
             dx[i] += dy[i] * (s + (bend > 0 ? x[i] * slope * bend : 0)); /* 0 times an overflown slope is 0 here */
         }
     else if (kind == CMHA_RELU)
-        for (i = 0; i < n; i++) dx[i] += x[i] > 0 ? dy[i] : 0;
+        for (size_t i = 0; i < n; i++) dx[i] += x[i] > 0 ? dy[i] : 0;
     else
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             cmha_real density, cdf = cmha__normal_cdf(x[i], &density);
             dx[i] += dy[i] * (cdf + x[i] * density);
         }
@@ -3515,20 +3481,19 @@ CMHA_DEF void cmha_gelu_backward(const cmha_real *x, const cmha_real *dy, size_t
 /* y = act(x) and its derivative in one go, for a backward that needs both. */
 static void cmha__gelu_both(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *CMHA__RESTRICT y,
                             cmha_real *CMHA__RESTRICT slope) {
-    size_t i;
     if (kind == CMHA_GELU_TANH)
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             cmha_real steep, s = cmha__sigmoid(cmha__tanh_argument(x[i], &steep)), bend = s * (1 - s);
             y[i] = x[i] * s;
             slope[i] = s + (bend > 0 ? x[i] * steep * bend : 0);
         }
     else if (kind == CMHA_RELU)
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             y[i] = x[i] < 0 ? 0 : x[i];
             slope[i] = x[i] > 0 ? 1 : 0;
         }
     else
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             cmha_real density, cdf = cmha__normal_cdf(x[i], &density);
             y[i] = x[i] * cdf;
             slope[i] = cdf + x[i] * density;
@@ -3536,20 +3501,18 @@ static void cmha__gelu_both(const cmha_real *x, size_t n, cmha_activation kind, 
 }
 
 CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y) {
-    size_t i;
-    for (i = 0; i < n; i++) y[i] = up[i] * (gate[i] * cmha__sigmoid(gate[i]));
+    for (size_t i = 0; i < n; i++) y[i] = up[i] * (gate[i] * cmha__sigmoid(gate[i]));
 }
 
 CMHA_DEF void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n, cmha_real *dgate,
                                    cmha_real *dup) {
-    size_t i;
     if (dgate)
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             cmha_real s = cmha__sigmoid(gate[i]);
             dgate[i] += dy[i] * up[i] * (s + gate[i] * s * (1 - s));
         }
     if (dup)
-        for (i = 0; i < n; i++) dup[i] += dy[i] * (gate[i] * cmha__sigmoid(gate[i]));
+        for (size_t i = 0; i < n; i++) dup[i] += dy[i] * (gate[i] * cmha__sigmoid(gate[i]));
 }
 
 CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first, cmha_real *y) {
@@ -3574,13 +3537,13 @@ static cmha_real cmha__top_logit(const cmha_real *logits, size_t V) {
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
                                            cmha_real *lse, size_t *counted) {
     double sum = 0;
-    size_t t, i, n, count = 0;
-    for (t = 0; t < T; t++, logits += V) {
+    size_t n, count = 0;
+    for (size_t t = 0; t < T; t++, logits += V) {
         cmha_real some[256], all = 0, top, rest;
         if (lse) lse[2 * t] = lse[2 * t + 1] = 0;
         if (targets[t] == ignore) continue;
         top = cmha__top_logit(logits, V);
-        for (i = 0; i < V; i += n) {
+        for (size_t i = 0; i < V; i += n) {
             n = V - i < 256 ? V - i : 256;
             memcpy(some, logits + i, n * sizeof *some);
             all += cmha__exp_shifted(some, n, top);
@@ -3600,8 +3563,7 @@ CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_
 CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
                                             cmha_real scale) {
     double sum = 0;
-    size_t t, i;
-    for (t = 0; t < T; t++, logits += V) {
+    for (size_t t = 0; t < T; t++, logits += V) {
         cmha_real top, all, factor;
         if (targets[t] == ignore) {
             memset(logits, 0, V * sizeof *logits);
@@ -3612,7 +3574,7 @@ CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *ta
         all = cmha__exp_shifted(logits, V, top);
         sum += log((double)all);
         factor = scale / all;
-        for (i = 0; i < V; i++) logits[i] *= factor;
+        for (size_t i = 0; i < V; i++) logits[i] *= factor;
         logits[targets[t]] -= scale;
     }
     return sum;
@@ -3620,11 +3582,10 @@ CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *ta
 
 CMHA_DEF void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets, const cmha_real *lse, size_t T, size_t V,
                                           int32_t ignore, cmha_real scale, cmha_real *dlogits) {
-    size_t t, i;
     if (!dlogits) return;
-    for (t = 0; t < T; t++, logits += V, dlogits += V) {
+    for (size_t t = 0; t < T; t++, logits += V, dlogits += V) {
         if (targets[t] == ignore) continue;
-        for (i = 0; i < V; i++) dlogits[i] += scale * cmha__exp((logits[i] - lse[2 * t]) - lse[2 * t + 1]);
+        for (size_t i = 0; i < V; i++) dlogits[i] += scale * cmha__exp((logits[i] - lse[2 * t]) - lse[2 * t + 1]);
         dlogits[targets[t]] -= scale;
     }
 }
@@ -3632,10 +3593,9 @@ CMHA_DEF void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t
 /* ---- Positions and the Euler transform ---- */
 
 CMHA_DEF void cmha_sinusoidal_table(size_t n, size_t d, double base, size_t pos0, cmha_real *y) {
-    size_t r, i;
-    for (i = 0; i < d / 2; i++) {
+    for (size_t i = 0; i < d / 2; i++) {
         double omega = pow(base, -2.0 * (double)i / (double)d);
-        for (r = 0; r < n; r++) {
+        for (size_t r = 0; r < n; r++) {
             double angle = (double)(pos0 + r) * omega;
             y[r * d + 2 * i] = (cmha_real)sin(angle);
             y[r * d + 2 * i + 1] = (cmha_real)cos(angle);
@@ -3650,14 +3610,12 @@ static inline size_t cmha__pair(cmha_layout layout, size_t P, size_t j, size_t p
 
 CMHA_DEF void cmha_frequencies(cmha_frequency kind, double base, size_t P, double *omega) {
     double exponent = kind == CMHA_FREQ_LITERAL ? 2.0 : 1.0; /* base^(-4j/d_k) against base^(-2j/d_k), d_k = 2P */
-    size_t j;
-    for (j = 0; j < P; j++) omega[j] = pow(base, -exponent * (double)j / (double)P);
+    for (size_t j = 0; j < P; j++) omega[j] = pow(base, -exponent * (double)j / (double)P);
 }
 
 CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdiff_t pos0, cmha_real *table) {
-    size_t r, j;
-    for (r = 0; r < n; r++, table += 2 * P)
-        for (j = 0; j < P; j++) {
+    for (size_t r = 0; r < n; r++, table += 2 * P)
+        for (size_t j = 0; j < P; j++) {
             double angle = ((double)pos0 + (double)r) * omega[j];
             table[j] = (cmha_real)cos(angle);
             table[P + j] = (cmha_real)sin(angle);
@@ -3678,12 +3636,11 @@ static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
 
 /* re, im [m] from the pairs j0 .. j0 + m - 1 of one head vector. */
 static void cmha__split_pairs(const cmha_real *x, size_t P, size_t j0, size_t m, cmha_layout layout, cmha_real *re, cmha_real *im) {
-    size_t j;
     if (layout == CMHA_LAYOUT_HALF) {
         memcpy(re, x + j0, m * sizeof *re);
         memcpy(im, x + P + j0, m * sizeof *im);
     } else {
-        for (j = 0; j < m; j++) {
+        for (size_t j = 0; j < m; j++) {
             re[j] = x[2 * (j0 + j)];
             im[j] = x[2 * (j0 + j) + 1];
         }
@@ -3693,12 +3650,11 @@ static void cmha__split_pairs(const cmha_real *x, size_t P, size_t j0, size_t m,
 /* The reverse, added to x. */
 static void cmha__add_pairs(const cmha_real *re, const cmha_real *im, size_t P, size_t j0, size_t m, cmha_layout layout,
                             cmha_real *x) {
-    size_t j;
     if (layout == CMHA_LAYOUT_HALF) {
         cmha__axpy(m, 1, re, x + j0);
         cmha__axpy(m, 1, im, x + P + j0);
     } else {
-        for (j = 0; j < m; j++) {
+        for (size_t j = 0; j < m; j++) {
             x[2 * (j0 + j)] += re[j];
             x[2 * (j0 + j) + 1] += im[j];
         }
@@ -3709,16 +3665,16 @@ static void cmha__add_pairs(const cmha_real *re, const cmha_real *im, size_t P, 
 
 CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout, cmha_real *modulus, cmha_real *phase) {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
-    size_t t, j0, j, m;
-    for (t = 0; t < T; t++, x += 2 * P)
-        for (j0 = 0; j0 < P; j0 += m) {
+    size_t m;
+    for (size_t t = 0; t < T; t++, x += 2 * P)
+        for (size_t j0 = 0; j0 < P; j0 += m) {
             m = P - j0 < CMHA__PAIRS ? P - j0 : CMHA__PAIRS;
             cmha__split_pairs(x, P, j0, m, layout, re, im);
             if (modulus)
-                for (j = 0; j < m; j++) modulus[t * P + j0 + j] = cmha__hypot(re[j], im[j]);
+                for (size_t j = 0; j < m; j++) modulus[t * P + j0 + j] = cmha__hypot(re[j], im[j]);
             if (!phase) continue;
-            for (j = 0; j < m; j++) phase[t * P + j0 + j] = cmha__atan2(im[j], re[j]);
-            for (j = 0; j < m; j++)
+            for (size_t j = 0; j < m; j++) phase[t * P + j0 + j] = cmha__atan2(im[j], re[j]);
+            for (size_t j = 0; j < m; j++)
                 if (re[j] == 0 && im[j] == 0) phase[t * P + j0 + j] = 0;
         }
 }
@@ -3726,14 +3682,14 @@ CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_la
 CMHA_DEF void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase, size_t T, size_t P,
                                   cmha_layout layout, cmha_real *dx) {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], g[CMHA__PAIRS], h[CMHA__PAIRS];
-    size_t t, j0, j, m;
-    for (t = 0; t < T; t++, x += 2 * P, dx += 2 * P)
-        for (j0 = 0; j0 < P; j0 += m) {
+    size_t m;
+    for (size_t t = 0; t < T; t++, x += 2 * P, dx += 2 * P)
+        for (size_t j0 = 0; j0 < P; j0 += m) {
             m = P - j0 < CMHA__PAIRS ? P - j0 : CMHA__PAIRS;
             cmha__split_pairs(x, P, j0, m, layout, re, im);
-            for (j = 0; j < m; j++) g[j] = dmodulus ? dmodulus[t * P + j0 + j] : 0;
-            for (j = 0; j < m; j++) h[j] = dphase ? dphase[t * P + j0 + j] : 0;
-            for (j = 0; j < m; j++) {
+            for (size_t j = 0; j < m; j++) g[j] = dmodulus ? dmodulus[t * P + j0 + j] : 0;
+            for (size_t j = 0; j < m; j++) h[j] = dphase ? dphase[t * P + j0 + j] : 0;
+            for (size_t j = 0; j < m; j++) {
                 cmha_real lambda = cmha__hypot(re[j], im[j]), some = lambda > 0 ? lambda : 1, square = lambda * lambda + (cmha_real)1e-12;
                 cmha_real a = g[j] * (re[j] / some) - h[j] * (im[j] / square), b = g[j] * (im[j] / some) + h[j] * (re[j] / square);
                 re[j] = a;
@@ -3748,12 +3704,11 @@ CMHA_DEF void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus,
 /* The whole rotation exp(i ((delta - 1) theta + b)) exp(i t omega) of each pair as (c, s); theta [m] is written too. */
 static void cmha__rotations(const cmha_real *re, const cmha_real *im, size_t m, const cmha_real *table_c, const cmha_real *table_s,
                             const cmha_real *delta, const cmha_real *b, cmha_real *theta, cmha_real *c, cmha_real *s) {
-    size_t j;
-    for (j = 0; j < m; j++) theta[j] = cmha__atan2(im[j], re[j]);
-    for (j = 0; j < m; j++) theta[j] = re[j] == 0 && im[j] == 0 ? 0 : theta[j];
-    for (j = 0; j < m; j++) c[j] = (delta[j] - 1) * theta[j];
+    for (size_t j = 0; j < m; j++) theta[j] = cmha__atan2(im[j], re[j]);
+    for (size_t j = 0; j < m; j++) theta[j] = re[j] == 0 && im[j] == 0 ? 0 : theta[j];
+    for (size_t j = 0; j < m; j++) c[j] = (delta[j] - 1) * theta[j];
     if (b) cmha__axpy(m, 1, b, c);
-    for (j = 0; j < m; j++) {
+    for (size_t j = 0; j < m; j++) {
         cmha_real si, co;
         cmha__sincos(c[j], &si, &co);
         c[j] = co * table_c[j] - si * table_s[j];
@@ -3764,9 +3719,9 @@ static void cmha__rotations(const cmha_real *re, const cmha_real *im, size_t m, 
 CMHA_DEF void cmha_rotate_forward(const cmha_real *x, size_t ldx, size_t n, size_t P, cmha_layout layout, const cmha_real *rotation,
                                   const cmha_real *delta, const cmha_real *b, cmha_real *y, size_t ldy) {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], theta[CMHA__PAIRS], cs[CMHA__PAIRS], sn[CMHA__PAIRS];
-    size_t t, j, j0, m;
-    for (t = 0; t < n; t++, x += ldx, y += ldy, rotation += 2 * P)
-        for (j0 = 0; j0 < P; j0 += m) {
+    size_t m;
+    for (size_t t = 0; t < n; t++, x += ldx, y += ldy, rotation += 2 * P)
+        for (size_t j0 = 0; j0 < P; j0 += m) {
             const cmha_real *c = rotation + j0, *s = rotation + P + j0;
             m = P - j0 < CMHA__PAIRS ? P - j0 : CMHA__PAIRS;
             cmha__split_pairs(x, P, j0, m, layout, re, im);
@@ -3775,7 +3730,7 @@ CMHA_DEF void cmha_rotate_forward(const cmha_real *x, size_t ldx, size_t n, size
                 c = cs;
                 s = sn;
             }
-            for (j = 0; j < m; j++) {
+            for (size_t j = 0; j < m; j++) {
                 y[j0 + j] = re[j] * c[j] - im[j] * s[j];
                 y[P + j0 + j] = re[j] * s[j] + im[j] * c[j];
             }
@@ -3786,8 +3741,7 @@ CMHA_DEF void cmha_rotate_forward(const cmha_real *x, size_t ldx, size_t n, size
 static void cmha__bend(const cmha_real *CMHA__RESTRICT re, const cmha_real *CMHA__RESTRICT im, size_t m,
                        const cmha_real *CMHA__RESTRICT delta, cmha_real *CMHA__RESTRICT gr, cmha_real *CMHA__RESTRICT gi,
                        cmha_real *CMHA__RESTRICT turn) {
-    size_t j;
-    for (j = 0; j < m; j++) {
+    for (size_t j = 0; j < m; j++) {
         cmha_real ar = re[j] < 0 ? -re[j] : re[j], ai = im[j] < 0 ? -im[j] : im[j];
         cmha_real large = ar > ai ? ar : ai;
         int tiny = large < CMHA__SMALLEST; /* denormal: its inverse overflows, and it is zero to everything else here */
@@ -3805,9 +3759,9 @@ CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, siz
                                    size_t ldy, cmha_real *dx, double *ddelta, double *db) {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], theta[CMHA__PAIRS], cs[CMHA__PAIRS], sn[CMHA__PAIRS];
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS], turn[CMHA__PAIRS];
-    size_t t, j, j0, m;
-    for (t = 0; t < n; t++, x += ldx, dy += ldy, dx = dx ? dx + ldx : NULL, rotation += 2 * P)
-        for (j0 = 0; j0 < P; j0 += m) {
+    size_t m;
+    for (size_t t = 0; t < n; t++, x += ldx, dy += ldy, dx = dx ? dx + ldx : NULL, rotation += 2 * P)
+        for (size_t j0 = 0; j0 < P; j0 += m) {
             const cmha_real *c = rotation + j0, *s = rotation + P + j0;
             m = P - j0 < CMHA__PAIRS ? P - j0 : CMHA__PAIRS;
             if (delta) {
@@ -3816,16 +3770,16 @@ CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, siz
                 c = cs;
                 s = sn;
             }
-            for (j = 0; j < m; j++) {
+            for (size_t j = 0; j < m; j++) {
                 gr[j] = dy[j0 + j] * c[j] + dy[P + j0 + j] * s[j];
                 gi[j] = dy[P + j0 + j] * c[j] - dy[j0 + j] * s[j];
             }
             if (delta) {
                 cmha__bend(re, im, m, delta + j0, gr, gi, turn);
                 if (ddelta)
-                    for (j = 0; j < m; j++) ddelta[j0 + j] += (double)(theta[j] * turn[j]);
+                    for (size_t j = 0; j < m; j++) ddelta[j0 + j] += (double)(theta[j] * turn[j]);
                 if (db)
-                    for (j = 0; j < m; j++) db[j0 + j] += (double)turn[j];
+                    for (size_t j = 0; j < m; j++) db[j0 + j] += (double)turn[j];
             }
             if (dx) cmha__add_pairs(gr, gi, P, j0, m, layout, dx);
         }
@@ -3845,8 +3799,7 @@ typedef struct cmha__quotient_grad {
 
 static void cmha__denominators(const cmha_real *CMHA__RESTRICT wr, const cmha_real *CMHA__RESTRICT wi, size_t n, int unit,
                                cmha_real eps, cmha__denominator *CMHA__RESTRICT d) {
-    size_t j;
-    for (j = 0; j < n; j++) {
+    for (size_t j = 0; j < n; j++) {
         cmha_real ar = wr[j] < 0 ? -wr[j] : wr[j], ai = wi[j] < 0 ? -wi[j] : wi[j], large = ar > ai ? ar : ai;
         int pole = ar + ai + eps < CMHA__SMALLEST; /* false for NaN, which then comes out of a division */
         cmha_real m = pole ? 1 : large > eps ? large : eps;
@@ -3863,8 +3816,7 @@ static void cmha__denominators(const cmha_real *CMHA__RESTRICT wr, const cmha_re
 static void cmha__divide(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CMHA__RESTRICT ui,
                          const cmha__denominator *CMHA__RESTRICT d, size_t n, int unit, cmha_real *CMHA__RESTRICT yr,
                          cmha_real *CMHA__RESTRICT yi) {
-    size_t j;
-    for (j = 0; j < n; j++) {
+    for (size_t j = 0; j < n; j++) {
         cmha_real m = unit ? 1 : d->m[j];
         yr[j] = (ur[j] * d->qr[j] + ui[j] * d->qi[j]) / m;
         yi[j] = (ui[j] * d->qr[j] - ur[j] * d->qi[j]) / m;
@@ -3875,8 +3827,7 @@ static void cmha__divide(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CM
 static void cmha__divide_backward(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CMHA__RESTRICT ui,
                                   const cmha__denominator *CMHA__RESTRICT d, const cmha_real *CMHA__RESTRICT gr,
                                   const cmha_real *CMHA__RESTRICT gi, size_t n, cmha__quotient_grad *CMHA__RESTRICT o) {
-    size_t j;
-    for (j = 0; j < n; j++) {
+    for (size_t j = 0; j < n; j++) {
         cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
         cmha_real yr = (ur[j] * qr + ui[j] * qi) / m, yi = (ui[j] * qr - ur[j] * qi) / m;
         cmha_real hr = (gr[j] * qr - gi[j] * qi) / m, hi = (gr[j] * qi + gi[j] * qr) / m;
@@ -3892,8 +3843,7 @@ static void cmha__divide_backward(const cmha_real *CMHA__RESTRICT ur, const cmha
 static void cmha__unit_backward(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CMHA__RESTRICT ui,
                                 const cmha__denominator *CMHA__RESTRICT d, const cmha_real *CMHA__RESTRICT gr,
                                 const cmha_real *CMHA__RESTRICT gi, size_t n, cmha__quotient_grad *CMHA__RESTRICT o) {
-    size_t j;
-    for (j = 0; j < n; j++) {
+    for (size_t j = 0; j < n; j++) {
         cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
         cmha_real ar = ur[j] * gr[j] + ui[j] * gi[j], ai = ui[j] * gr[j] - ur[j] * gi[j], turn = ai * qr - ar * qi;
         o->ur[j] = gr[j] * qr - gi[j] * qi;
@@ -3908,11 +3858,11 @@ static size_t cmha__block_of(size_t D, size_t j0) { return D - j0 < CMHA__PAIRS 
 CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D, cmha_quotient_kind kind,
                                     cmha_real eps, cmha_real *y) {
     cmha__denominator d;
-    size_t t, j, n;
+    size_t n;
     int unit = kind == CMHA_QUOTIENT_UNIT;
     if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
-    for (t = 0; t < T; t++, u += 2 * D, w += 2 * D, y += 2 * D)
-        for (j = 0; j < D; j += n) {
+    for (size_t t = 0; t < T; t++, u += 2 * D, w += 2 * D, y += 2 * D)
+        for (size_t j = 0; j < D; j += n) {
             n = cmha__block_of(D, j);
             cmha__denominators(w + j, w + D + j, n, unit, eps, &d);
             cmha__divide(u + j, u + D + j, &d, n, unit, y + j, y + D + j);
@@ -3923,11 +3873,11 @@ CMHA_DEF void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, con
                                      cmha_quotient_kind kind, cmha_real eps, cmha_real *du, cmha_real *dw) {
     cmha__denominator d;
     cmha__quotient_grad g;
-    size_t t, j, n, at;
+    size_t n, at;
     int unit = kind == CMHA_QUOTIENT_UNIT;
     if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
-    for (t = 0; t < T; t++)
-        for (j = 0; j < D; j += n) {
+    for (size_t t = 0; t < T; t++)
+        for (size_t j = 0; j < D; j += n) {
             n = cmha__block_of(D, j), at = 2 * t * D + j;
             cmha__denominators(w + at, w + at + D, n, unit, eps, &d);
             (unit ? cmha__unit_backward : cmha__divide_backward)(u + at, u + at + D, &d, dy + at, dy + at + D, n, &g);
@@ -3939,56 +3889,50 @@ CMHA_DEF void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, con
 /* y = a x + b (b NULL: a x) on a block of columns; the imaginary parts of x, a and b lie D numbers behind their real parts. */
 static void cmha__affine(const cmha_real *CMHA__RESTRICT x, const cmha_real *CMHA__RESTRICT a, const cmha_real *CMHA__RESTRICT b,
                          size_t D, size_t n, cmha_real *CMHA__RESTRICT yr, cmha_real *CMHA__RESTRICT yi) {
-    size_t j;
-    for (j = 0; j < n; j++) yr[j] = a[j] * x[j] - a[D + j] * x[D + j];
-    for (j = 0; j < n; j++) yi[j] = a[j] * x[D + j] + a[D + j] * x[j];
+    for (size_t j = 0; j < n; j++) yr[j] = a[j] * x[j] - a[D + j] * x[D + j];
+    for (size_t j = 0; j < n; j++) yi[j] = a[j] * x[D + j] + a[D + j] * x[j];
     if (b) cmha__axpy(n, 1, b, yr), cmha__axpy(n, 1, b + D, yi);
 }
 
 /* dx += g conj(a). */
 static void cmha__affine_dx(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi,
                             const cmha_real *CMHA__RESTRICT a, size_t D, size_t n, cmha_real *CMHA__RESTRICT dx) {
-    size_t j;
-    for (j = 0; j < n; j++) dx[j] += gr[j] * a[j] + gi[j] * a[D + j];
-    for (j = 0; j < n; j++) dx[D + j] += gi[j] * a[j] - gr[j] * a[D + j];
+    for (size_t j = 0; j < n; j++) dx[j] += gr[j] * a[j] + gi[j] * a[D + j];
+    for (size_t j = 0; j < n; j++) dx[D + j] += gi[j] * a[j] - gr[j] * a[D + j];
 }
 
 /* sums[0], sums[1] += g conj(x): da. */
 static void cmha__affine_da(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi,
                             const cmha_real *CMHA__RESTRICT x, size_t D, size_t n, double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
-    size_t j;
-    for (j = 0; j < n; j++) sums[0][j] += (double)(gr[j] * x[j] + gi[j] * x[D + j]);
-    for (j = 0; j < n; j++) sums[1][j] += (double)(gi[j] * x[j] - gr[j] * x[D + j]);
+    for (size_t j = 0; j < n; j++) sums[0][j] += (double)(gr[j] * x[j] + gi[j] * x[D + j]);
+    for (size_t j = 0; j < n; j++) sums[1][j] += (double)(gi[j] * x[j] - gr[j] * x[D + j]);
 }
 
 /* sums[0], sums[1] += g: db. */
 static void cmha__affine_db(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi, size_t n,
                             double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
-    size_t j;
-    for (j = 0; j < n; j++) sums[0][j] += (double)gr[j];
-    for (j = 0; j < n; j++) sums[1][j] += (double)gi[j];
+    for (size_t j = 0; j < n; j++) sums[0][j] += (double)gr[j];
+    for (size_t j = 0; j < n; j++) sums[1][j] += (double)gi[j];
 }
 
 /* A block's sums into `planes` rows of D numbers. */
 static void cmha__add_sums(double (*sums)[CMHA__PAIRS], size_t planes, size_t D, size_t n, cmha_real *to) {
-    size_t i, j;
-    for (i = 0; i < planes; i++)
-        for (j = 0; j < n; j++) to[i * D + j] += (cmha_real)sums[i][j];
+    for (size_t i = 0; i < planes; i++)
+        for (size_t j = 0; j < n; j++) to[i * D + j] += (cmha_real)sums[i][j];
 }
 
 CMHA_DEF void cmha_complex_scale_forward(const cmha_real *x, const cmha_real *w, size_t T, size_t D, cmha_real *y) {
-    size_t t;
-    for (t = 0; t < T; t++) cmha__affine(x + 2 * t * D, w, NULL, D, D, y + 2 * t * D, y + 2 * t * D + D);
+    for (size_t t = 0; t < T; t++) cmha__affine(x + 2 * t * D, w, NULL, D, D, y + 2 * t * D, y + 2 * t * D + D);
 }
 
 CMHA_DEF void cmha_complex_scale_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy, size_t T, size_t D,
                                           cmha_real *dx, cmha_real *dw) {
     double sums[2][CMHA__PAIRS];
-    size_t t, j, n;
-    for (j = 0; j < D; j += n) {
+    size_t n;
+    for (size_t j = 0; j < D; j += n) {
         n = cmha__block_of(D, j);
         memset(sums, 0, sizeof sums);
-        for (t = 0; t < T; t++) {
+        for (size_t t = 0; t < T; t++) {
             const cmha_real *g = dy + 2 * t * D + j;
             if (dx) cmha__affine_dx(g, g + D, w + j, D, n, dx + 2 * t * D + j);
             if (dw) cmha__affine_da(g, g + D, x + 2 * t * D + j, D, n, sums);
@@ -4010,11 +3954,11 @@ CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, s
                                   cmha_real eps, cmha_real *y) {
     cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
     cmha__denominator d;
-    size_t t, j, n;
+    size_t n;
     int unit = kind == CMHA_QUOTIENT_UNIT;
     if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
-    for (t = 0; t < T; t++, rho += 2 * D, y += 2 * D)
-        for (j = 0; j < D; j += n) {
+    for (size_t t = 0; t < T; t++, rho += 2 * D, y += 2 * D)
+        for (size_t j = 0; j < D; j += n) {
             n = cmha__block_of(D, j);
             cmha__mobius_parts(rho + j, abcd + j, D, n, unit, eps, ur, ui, &d);
             cmha__divide(ur, ui, &d, n, unit, y + j, y + D + j);
@@ -4028,9 +3972,9 @@ static void cmha__mobius_columns(const cmha_real *rho, const cmha_real *abcd, co
     double sums[8][CMHA__PAIRS];
     cmha__denominator d;
     cmha__quotient_grad g;
-    size_t t, row;
+    size_t row;
     memset(sums, 0, sizeof sums);
-    for (t = 0; t < T; t++) {
+    for (size_t t = 0; t < T; t++) {
         row = 2 * t * D;
         cmha__mobius_parts(rho + row, abcd, D, n, unit, eps, ur, ui, &d);
         (unit ? cmha__unit_backward : cmha__divide_backward)(ur, ui, &d, dy + row, dy + row + D, n, &g);
@@ -4050,9 +3994,9 @@ static void cmha__mobius_columns(const cmha_real *rho, const cmha_real *abcd, co
 
 CMHA_DEF void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T, size_t D,
                                    cmha_quotient_kind kind, cmha_real eps, cmha_real *drho, cmha_real *dabcd) {
-    size_t j, n;
+    size_t n;
     if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
-    for (j = 0; j < D; j += n) {
+    for (size_t j = 0; j < D; j += n) {
         n = cmha__block_of(D, j);
         cmha__mobius_columns(rho + j, abcd + j, dy + j, T, D, n, kind == CMHA_QUOTIENT_UNIT, eps, drho ? drho + j : NULL,
                              dabcd ? dabcd + j : NULL);
@@ -4103,13 +4047,12 @@ static cmha__z cmha__z_along(cmha__z x, cmha__z z) { return x.re * z.re + x.im *
 /* a, b, c, d of channel j over a power of two (returned) that brings the largest to about 1: their products cannot overflow. */
 static double cmha__mobius_of(const cmha_real *abcd, size_t D, size_t j, cmha__z map[4]) {
     double largest = 0, unit, x;
-    size_t i;
-    for (i = 0; i < 8; i++) {
+    for (size_t i = 0; i < 8; i++) {
         x = fabs((double)abcd[i * D + j]);
         if (x > largest) largest = x;
     }
     unit = largest > 0 && largest <= DBL_MAX ? ldexp(1, ilogb(largest)) : 1;
-    for (i = 0; i < 4; i++) map[i] = cmha__z_of((double)abcd[2 * i * D + j] / unit, (double)abcd[(2 * i + 1) * D + j] / unit);
+    for (size_t i = 0; i < 4; i++) map[i] = cmha__z_of((double)abcd[2 * i * D + j] / unit, (double)abcd[(2 * i + 1) * D + j] / unit);
     return unit;
 }
 
@@ -4177,27 +4120,24 @@ static void cmha__classify_one(const cmha__z map[4], double unit, double tol, cm
 
 CMHA_DEF void cmha_mobius_classify(const cmha_real *abcd, size_t D, double tol, cmha_mobius_class *classes) {
     cmha__z map[4];
-    size_t j;
-    for (j = 0; j < D; j++) {
+    for (size_t j = 0; j < D; j++) {
         double unit = cmha__mobius_of(abcd, D, j, map);
         cmha__classify_one(map, unit, tol, classes + j);
     }
 }
 
 CMHA_DEF void cmha_mobius_count(const cmha_mobius_class *classes, size_t n, size_t counts[CMHA_GEOMETRY_COUNT]) {
-    size_t i;
     memset(counts, 0, CMHA_GEOMETRY_COUNT * sizeof *counts);
-    for (i = 0; i < n; i++) counts[classes[i].kind]++;
+    for (size_t i = 0; i < n; i++) counts[classes[i].kind]++;
 }
 
 CMHA_DEF void cmha_mobius_normalize(cmha_real *abcd, size_t D) {
     cmha__z map[4], det;
-    size_t i, j;
-    for (j = 0; j < D; j++) {
+    for (size_t j = 0; j < D; j++) {
         cmha__mobius_of(abcd, D, j, map);
         det = cmha__mobius_det(map);
         if (!(cmha__z_abs(det) > 0 && cmha__z_abs(det) <= DBL_MAX)) continue;
-        for (i = 0; i < 4; i++) {
+        for (size_t i = 0; i < 4; i++) {
             cmha__z x = cmha__z_div(map[i], cmha__z_sqrt(det));
             abcd[2 * i * D + j] = (cmha_real)x.re;
             abcd[(2 * i + 1) * D + j] = (cmha_real)x.im;
@@ -4206,11 +4146,10 @@ CMHA_DEF void cmha_mobius_normalize(cmha_real *abcd, size_t D) {
 }
 
 CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double base, size_t pos0, cmha_real *table) {
-    size_t r, c;
-    for (c = 0; c < d; c++) {
+    for (size_t c = 0; c < d; c++) {
         double omega = pow(base, -2.0 * (double)(c / 2) / (double)d);
         int cosine = kind == CMHA_COPE_SIN_COS && c % 2;
-        for (r = 0; r < n; r++) {
+        for (size_t r = 0; r < n; r++) {
             double angle = (double)(pos0 + r) * omega;
             table[r * d + c] = (cmha_real)(kind == CMHA_COPE_LEARNED ? 0 : cosine ? cos(angle) : sin(angle));
         }
@@ -4259,8 +4198,7 @@ static cmha_real *cmha__head_at(cmha_heads view, size_t b, size_t h) {
 }
 
 CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes) {
-    size_t h;
-    for (h = 0; h < H; h++) slopes[h] = (cmha_real)pow(2.0, -8.0 * (double)(h + 1) / (double)H);
+    for (size_t h = 0; h < H; h++) slopes[h] = (cmha_real)pow(2.0, -8.0 * (double)(h + 1) / (double)H);
 }
 
 /* SCORE: where a row's largest |O| is, and the gradient of what it is divided by. */
@@ -4308,7 +4246,6 @@ static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; 
 /* A product of tiles, beta 0 or 1. What is not as wide as whole vectors is left to the BLAS, which pays off from a few rows on. */
 static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A, size_t lda,
                             const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
-    size_t i, k;
     if (M > 4 || trans_a) {
 #ifdef CMHA__GEMM_VECTORS
         if (N % (size_t)CMHA__GEMM_LANES == 0) {
@@ -4319,9 +4256,9 @@ static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real
         cmha_gemm(trans_a, 0, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
         return;
     }
-    for (i = 0; i < M; i++) {
+    for (size_t i = 0; i < M; i++) {
         if (beta == 0) memset(C + i * ldc, 0, N * sizeof *C);
-        for (k = 0; k < K; k++) cmha__axpy(N, alpha * A[i * lda + k], B + k * ldb, C + i * ldc);
+        for (size_t k = 0; k < K; k++) cmha__axpy(N, alpha * A[i * lda + k], B + k * ldb, C + i * ldc);
     }
 }
 
@@ -4338,22 +4275,22 @@ static void cmha__visible(const cmha_attention_args *a, size_t i, size_t *begin,
 
 /* Adds biases and removes what is masked from scores S [rows, 64] of queries i0.. and keys j0... */
 static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t rows, size_t j0) {
-    size_t r, j, cols = h->args->n_k - j0 < CMHA__TILE ? h->args->n_k - j0 : CMHA__TILE;
-    for (r = 0; r < rows; r++, S += CMHA__TILE) {
+    size_t cols = h->args->n_k - j0 < CMHA__TILE ? h->args->n_k - j0 : CMHA__TILE;
+    for (size_t r = 0; r < rows; r++, S += CMHA__TILE) {
         size_t begin, end;
         cmha__visible(h->args, i0 + r, &begin, &end);
         if (h->slope > 0) {
             ptrdiff_t own = (ptrdiff_t)(i0 + r + h->args->n_k) - (ptrdiff_t)h->args->n_q;
-            for (j = 0; j < cols; j++) {
+            for (size_t j = 0; j < cols; j++) {
                 ptrdiff_t distance = own - (ptrdiff_t)(j0 + j);
                 S[j] -= h->slope * (cmha_real)(distance < 0 ? -distance : distance);
             }
         }
         if (begin > j0)
-            for (j = 0; j < CMHA__TILE && j0 + j < begin; j++) S[j] = -(cmha_real)INFINITY;
-        for (j = end > j0 ? end - j0 : 0; j < CMHA__TILE; j++) S[j] = -(cmha_real)INFINITY;
+            for (size_t j = 0; j < CMHA__TILE && j0 + j < begin; j++) S[j] = -(cmha_real)INFINITY;
+        for (size_t j = end > j0 ? end - j0 : 0; j < CMHA__TILE; j++) S[j] = -(cmha_real)INFINITY;
         if (h->mask)
-            for (j = 0; j < cols; j++)
+            for (size_t j = 0; j < cols; j++)
                 if (!h->mask[j0 + j]) S[j] = -(cmha_real)INFINITY;
     }
 }
@@ -4374,11 +4311,10 @@ static cmha_real cmha__magnitude_factor(const cmha__head *h, size_t i) {
 /* SCORE: S [rows, 64] from O. */
 static void cmha__score_tile(const cmha__head *h, size_t i0, size_t rows, cmha_real *S) {
     cmha_real c = h->args->scale * h->args->cosine, e = h->args->eps;
-    size_t r, j;
-    for (r = 0; r < rows; r++) {
+    for (size_t r = 0; r < rows; r++) {
         cmha_real m = cmha__magnitude_factor(h, i0 + r);
         const cmha_real *re = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
-        for (j = 0; j < CMHA__TILE; j++) {
+        for (size_t j = 0; j < CMHA__TILE; j++) {
             cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e);
             S[r * CMHA__TILE + j] = m * size + c * re[j] / (smooth > 0 ? smooth : 1);
         }
@@ -4388,16 +4324,15 @@ static void cmha__score_tile(const cmha__head *h, size_t i0, size_t rows, cmha_r
 /* SCORE: dO from the scores' gradient dS, into h->re and h->im; places [rows] (or NULL) gets that of each row's divisor. */
 static void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const cmha_real *dS, cmha__peak *places) {
     cmha_real c = h->args->scale * h->args->cosine, e = h->args->eps;
-    size_t r, j;
-    for (r = 0; r < rows; r++) {
+    for (size_t r = 0; r < rows; r++) {
         cmha_real m = cmha__magnitude_factor(h, i0 + r), sum = 0;
         cmha_real *re = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
         const cmha_real *d = dS + r * CMHA__TILE;
         if (places) {
-            for (j = 0; j < CMHA__TILE; j++) sum += d[j] == 0 ? 0 : d[j] * cmha__hypot(re[j], im[j]);
+            for (size_t j = 0; j < CMHA__TILE; j++) sum += d[j] == 0 ? 0 : d[j] * cmha__hypot(re[j], im[j]);
             places[r].gradient -= (double)(sum * m / (h->peaks[i0 + r] + (cmha_real)1e-12));
         }
-        for (j = 0; j < CMHA__TILE; j++) {
+        for (size_t j = 0; j < CMHA__TILE; j++) {
             cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e), some = size > 0 ? size : 1;
             cmha_real out = 1 / (smooth > CMHA__SMALLEST ? smooth : CMHA__SMALLEST); /* finite for denormals too */
             cmha_real x = re[j] * out, y = im[j] * out, f = e * out, radial = d[j] * m, turn = d[j] * c;
@@ -4412,15 +4347,14 @@ static void cmha__score_back(const cmha__head *h, size_t i0, size_t rows, const 
 /* A query's feature row times column j of a tile of keys. Over the largest factors, so that only the result may overflow. */
 static double cmha__careful_dot(const cmha_real *q, const cmha_real *keys, size_t dk, size_t j) {
     double a = 0, b = 0, sum = 0;
-    size_t i;
-    for (i = 0; i < dk; i++) {
+    for (size_t i = 0; i < dk; i++) {
         double x = fabs((double)q[i]), y = fabs((double)keys[i * CMHA__TILE + j]);
         a = x > a ? x : a;
         b = y > b ? y : b;
     }
     a = a > 0 ? a : 1;
     b = b > 0 ? b : 1;
-    for (i = 0; i < dk; i++) sum += (double)q[i] / a * ((double)keys[i * CMHA__TILE + j] / b);
+    for (size_t i = 0; i < dk; i++) sum += (double)q[i] / a * ((double)keys[i * CMHA__TILE + j] / b);
     return sum * a * b;
 }
 
@@ -4436,8 +4370,8 @@ static cmha_real cmha__careful_score(double score) {
 CMHA__COLD static void cmha__careful_row(const cmha__head *h, size_t i0, size_t r, size_t j0, cmha_real *S) {
     const cmha_attention_args *a = h->args;
     const cmha_real *q = h->q + (i0 + r) * h->ldq, *keys = h->keys + j0 * h->dk;
-    size_t j, cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE;
-    for (j = 0; j < cols; j++) {
+    size_t cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE;
+    for (size_t j = 0; j < cols; j++) {
         double score = (double)a->scale * cmha__careful_dot(q, keys, h->dk, j);
         if (h->turned) {
             double re = score / (a->scale > 0 || a->scale < 0 ? (double)a->scale : 1), size, smooth, fit;
@@ -4483,26 +4417,24 @@ static void cmha__scores(const cmha__head *h, size_t i0, size_t rows, size_t j0,
 
 /* The same dropout bits in forward and backward: a row's key, then the key index. */
 static void cmha__drop_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t rows, size_t j0) {
-    size_t r;
-    for (r = 0; r < rows; r++)
+    for (size_t r = 0; r < rows; r++)
         cmha__drop_row(S + r * CMHA__TILE, CMHA__TILE, h->args->dropout, cmha__mix(h->row_key + i0 + r), (uint32_t)j0);
 }
 
 /* One tile of the running softmax: S becomes exp(S - m), the accumulators move to the new maximum. */
 static void cmha__softmax_tile(cmha_real *S, size_t rows, size_t dv, cmha_real *m, cmha_real *l, cmha_real *acc) {
     cmha_real shift[CMHA__TILE], move[CMHA__TILE];
-    size_t r, i;
-    for (r = 0; r < rows; r++) shift[r] = cmha__larger(cmha__largest_64(S + r * CMHA__TILE), m[r]);
-    for (r = 0; r < rows; r++) {
+    for (size_t r = 0; r < rows; r++) shift[r] = cmha__larger(cmha__largest_64(S + r * CMHA__TILE), m[r]);
+    for (size_t r = 0; r < rows; r++) {
         cmha_real old = m[r];
         m[r] = shift[r];
         shift[r] = shift[r] > -(cmha_real)INFINITY ? shift[r] : 0; /* nothing visible yet */
         move[r] = cmha__exp(old - shift[r]);                       /* 1 where the maximum stays */
     }
-    for (r = 0; r < rows; r++, S += CMHA__TILE, acc += dv) {
+    for (size_t r = 0; r < rows; r++, S += CMHA__TILE, acc += dv) {
         if (move[r] < 1) {
             l[r] *= move[r];
-            for (i = 0; i < dv; i++) acc[i] *= move[r];
+            for (size_t i = 0; i < dv; i++) acc[i] *= move[r];
         }
         l[r] += cmha__exp_shifted(S, CMHA__TILE, shift[r]);
     }
@@ -4512,22 +4444,22 @@ static void cmha__softmax_tile(cmha_real *S, size_t rows, size_t dv, cmha_real *
 static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha_real *y, size_t ldy, cmha_real *lse,
                                cmha_real *work) {
     const cmha_attention_args *a = h->args;
-    size_t dv = h->dv, begin, end, none, j0, r, i;
+    size_t dv = h->dv, begin, end, none;
     cmha_real *S = work, *m = S + CMHA__TILE * CMHA__TILE, *l = m + CMHA__TILE, *acc = l + CMHA__TILE;
     memset(l, 0, (CMHA__TILE + rows * dv) * sizeof *l);
-    for (r = 0; r < rows; r++) m[r] = -(cmha_real)INFINITY;
+    for (size_t r = 0; r < rows; r++) m[r] = -(cmha_real)INFINITY;
     cmha__visible(a, i0, &begin, &none);
     cmha__visible(a, i0 + rows - 1, &none, &end);
-    for (j0 = begin / CMHA__TILE * CMHA__TILE; j0 < end; j0 += CMHA__TILE) {
+    for (size_t j0 = begin / CMHA__TILE * CMHA__TILE; j0 < end; j0 += CMHA__TILE) {
         size_t cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE;
         cmha__scores(h, i0, rows, j0, S);
         cmha__softmax_tile(S, rows, dv, m, l, acc);
         if (a->dropout > 0) cmha__drop_tile(h, S, i0, rows, j0);
         if (dv) cmha__tile_gemm(0, rows, dv, cols, 1, S, CMHA__TILE, h->v + j0 * h->ldv, h->ldv, 1, acc, dv);
     }
-    for (r = 0; r < rows; r++) {
+    for (size_t r = 0; r < rows; r++) {
         cmha_real inverse = l[r] > 0 ? 1 / l[r] : l[r]; /* an empty row gives 0; NaN stays NaN */
-        for (i = 0; i < dv; i++) y[r * ldy + i] = acc[r * dv + i] * inverse;
+        for (size_t i = 0; i < dv; i++) y[r * ldy + i] = acc[r * dv + i] * inverse;
         if (lse) {
             lse[2 * (i0 + r)] = l[r] > 0 ? m[r] : 0;
             lse[2 * (i0 + r) + 1] = l[r] > 0 ? (cmha_real)log((double)l[r]) : l[r];
@@ -4555,8 +4487,8 @@ CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t
 
 static void cmha__forward_head(const cmha__head *h, cmha_real *y, size_t ldy, cmha_real *lse, cmha_real *work) {
     const cmha_real *l = work + CMHA__TILE * CMHA__TILE + CMHA__TILE;
-    size_t n = h->args->n_q, i0, rows, r;
-    for (i0 = h->piece * CMHA__TILE; i0 < n; i0 += h->pieces * CMHA__TILE) {
+    size_t n = h->args->n_q, rows, r;
+    for (size_t i0 = h->piece * CMHA__TILE; i0 < n; i0 += h->pieces * CMHA__TILE) {
         rows = n - i0 < CMHA__TILE ? n - i0 : CMHA__TILE;
         cmha__forward_rows(h, i0, rows, y ? y + i0 * ldy : NULL, ldy, lse, work);
         for (r = 0; r < rows && l[r] > 0;) r++;
@@ -4566,9 +4498,8 @@ static void cmha__forward_head(const cmha__head *h, cmha_real *y, size_t ldy, cm
 
 /* to [cols, rows] = from [rows, cols]^T. */
 static void cmha__transpose(const cmha_real *from, size_t ld_from, size_t rows, size_t cols, cmha_real *to, size_t ld_to) {
-    size_t r, c;
-    for (c = 0; c < cols; c++)
-        for (r = 0; r < rows; r++) to[c * ld_to + r] = from[r * ld_from + c];
+    for (size_t c = 0; c < cols; c++)
+        for (size_t r = 0; r < rows; r++) to[c * ld_to + r] = from[r * ld_from + c];
 }
 
 /* What the backward of one head works with, beside the head itself. */
@@ -4588,7 +4519,6 @@ static void cmha__backward_scores(const cmha__head *h, const cmha__backward_head
     const cmha_attention_args *a = h->args;
     cmha_real scale = h->turned ? 1 : a->scale; /* SCORE has it in its own factors */
     const cmha_real tiny = CMHA__SMALLEST * (cmha_real)1e8; /* below it, and as denormals, they would only slow the products, many times over */
-    size_t r, j;
     cmha__scores(h, i0, rows, j0, g->S);
     if (h->dv)
         cmha__tile_gemm(0, rows, CMHA__TILE, h->dv, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->dS,
@@ -4596,14 +4526,14 @@ static void cmha__backward_scores(const cmha__head *h, const cmha__backward_head
     else
         memset(g->dS, 0, rows * CMHA__TILE * sizeof *g->dS);
     if (a->dropout > 0) cmha__drop_tile(h, g->dS, i0, rows, j0);
-    for (r = 0; r < rows; r++) {
+    for (size_t r = 0; r < rows; r++) {
         cmha_real *p = g->S + r * CMHA__TILE, *d = g->dS + r * CMHA__TILE;
         cmha_real top = g->lse[2 * (i0 + r)], rest = g->lse[2 * (i0 + r) + 1], D = g->D[i0 + r];
         if (!(rest > 0) && copysign(1.0, (double)rest) < 0) { /* see cmha__forward_lost */
             cmha__careful_row(h, i0, r, j0, p);
             rest = -rest;
         }
-        for (j = 0; j < CMHA__TILE; j++) {
+        for (size_t j = 0; j < CMHA__TILE; j++) {
             cmha_real e = cmha__exp((p[j] - top) - rest), slope;
             p[j] = e < tiny ? 0 : e;
             slope = p[j] * (d[j] - D) * scale;
@@ -4636,12 +4566,12 @@ static void cmha__backward_features(const cmha__head *h, const cmha__backward_he
 
 static void cmha__backward_tile(const cmha__head *h, const cmha__backward_head *g, size_t j0) {
     const cmha_attention_args *a = h->args;
-    size_t cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE, dk = h->dk, dv = h->dv, i0, rows, begin, end;
+    size_t cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE, dk = h->dk, dv = h->dv, rows, begin, end;
     cmha__transpose(h->keys + j0 * dk, CMHA__TILE, dk, cols, g->k_rows, dk);
     if (dv) memset(g->v_columns, 0, dv * CMHA__TILE * sizeof *g->v_columns);
     if (dv) cmha__transpose(h->v + j0 * h->ldv, h->ldv, cols, dv, g->v_columns, CMHA__TILE);
     cmha__seeing(a, j0, cols, &begin, &end);
-    for (i0 = begin / CMHA__TILE * CMHA__TILE; i0 < end; i0 += rows) {
+    for (size_t i0 = begin / CMHA__TILE * CMHA__TILE; i0 < end; i0 += rows) {
         rows = end - i0 < CMHA__TILE ? end - i0 : CMHA__TILE;
         cmha__backward_scores(h, g, i0, rows, j0);
         if (dv && g->dv) /* dV += P^T dY */
@@ -4698,16 +4628,14 @@ static size_t cmha__value_width(const cmha_attention_args *a) { return cmha__is_
 
 /* to [n, 2d] = [Re | Im] of n complex rows of a view; and the other way round, added. */
 static void cmha__pack(const cmha_real *from, size_t ld, size_t imag, size_t n, size_t d, cmha_real *to) {
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         memcpy(to + i * 2 * d, from + i * ld, d * sizeof *to);
         memcpy(to + i * 2 * d + d, from + i * ld + imag, d * sizeof *to);
     }
 }
 
 static void cmha__add_packed(const cmha_real *rows, size_t n, size_t d, cmha_real *to, size_t ld, size_t imag) {
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         cmha__axpy(d, 1, rows + i * 2 * d, to + i * ld);
         cmha__axpy(d, 1, rows + i * 2 * d + d, to + i * ld + imag);
     }
@@ -4744,12 +4672,12 @@ static void cmha__features(const cmha_attention_args *a, const cmha__feature *f,
 static void cmha__features_back(const cmha_attention_args *a, const cmha__feature *f, cmha__rows_of x, size_t n,
                                 const cmha_real *table, const cmha_real *b, const cmha_real *dy, cmha_real *dx, double *ddelta,
                                 double *db) {
-    size_t d = a->d_k, i;
+    size_t d = a->d_k;
     if (a->kind == CMHA_ATTENTION_CMHA || a->kind == CMHA_ATTENTION_ROPE) {
         cmha_rotate_backward(x.data, x.ld, n, f->P, a->layout, table, f->delta, b, dy, d, dx, ddelta, db);
         return;
     }
-    for (i = 0; dx && i < n; i++) {
+    for (size_t i = 0; dx && i < n; i++) {
         const cmha_real *z = x.data + i * x.ld;
         cmha_real *to = dx + i * x.ld;
         if (a->kind == CMHA_ATTENTION_DOT) cmha__axpy(d, 1, dy + i * d, to);
@@ -4814,9 +4742,8 @@ static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
 /* to [n, 2d] += or = matrix applied to the two halves of from [n, 2d]; back: its transpose. from may be to unless `add`. */
 static void cmha__apply(const signed char *matrix, int back, const cmha_real *from, size_t n, size_t d, cmha_real *to, int add) {
     cmha_real m0 = matrix[0], m1 = matrix[back ? 2 : 1], m2 = matrix[back ? 1 : 2], m3 = matrix[3];
-    size_t i, j;
-    for (i = 0; i < n; i++, from += 2 * d, to += 2 * d)
-        for (j = 0; j < d; j++) {
+    for (size_t i = 0; i < n; i++, from += 2 * d, to += 2 * d)
+        for (size_t j = 0; j < d; j++) {
             cmha_real re = from[j], im = from[d + j];
             to[j] = (add ? to[j] : 0) + m0 * re + m1 * im;
             to[d + j] = (add ? to[d + j] : 0) + m2 * re + m3 * im;
@@ -4917,20 +4844,19 @@ static void cmha__set_values(cmha__head *h, const cmha__unit *u, cmha__rows_of v
 static void cmha__forward_terms(cmha__head *h, const cmha__unit *u, const cmha__feature *f, cmha__rows_of q, cmha__rows_of y,
                                 cmha_real *lse) {
     const cmha_attention_args *a = h->args;
-    int count, t;
+    int count;
     const cmha__term *terms = cmha__terms(a, &count);
-    size_t i;
     if (!count) return;
     if (h->dv == a->d_v) {
         cmha__set_queries(h, u, f, q, terms);
         cmha__forward_head(h, y.data, y.ld, lse, u->work);
         return;
     }
-    for (i = 0; i < a->n_q; i++) {
+    for (size_t i = 0; i < a->n_q; i++) {
         memset(y.data + i * y.ld, 0, a->d_v * sizeof *y.data);
         memset(y.data + i * y.ld + y.imag, 0, a->d_v * sizeof *y.data);
     }
-    for (t = 0; t < count; t++) {
+    for (int t = 0; t < count; t++) {
         cmha__set_queries(h, u, f, q, &terms[t]);
         cmha__forward_head(h, u->out, h->dv, count == 1 ? lse : NULL, u->work);
         cmha__apply(terms[t].mix, 0, u->out, a->n_q, a->d_v, u->out, 0);
@@ -4947,19 +4873,19 @@ static int cmha__has_peaks(const cmha_attention_args *a) {
 /* peaks [n_q] and places [n_q] of one head. GLOBAL looks at masked pairs too. */
 static void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *places) {
     const cmha_attention_args *a = h->args;
-    size_t i0, j0, r, j, rows;
-    for (i0 = 0; i0 < a->n_q; i0 += rows) {
+    size_t rows;
+    for (size_t i0 = 0; i0 < a->n_q; i0 += rows) {
         rows = a->n_q - i0 < CMHA__TILE ? a->n_q - i0 : CMHA__TILE;
-        for (r = 0; r < rows; r++) peaks[i0 + r] = 0, places[i0 + r].key = SIZE_MAX, places[i0 + r].gradient = 0;
-        for (j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) {
+        for (size_t r = 0; r < rows; r++) peaks[i0 + r] = 0, places[i0 + r].key = SIZE_MAX, places[i0 + r].gradient = 0;
+        for (size_t j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) {
             size_t cols = a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE;
             cmha__products(h, i0, rows, j0);
-            for (r = 0; r < rows; r++) {
+            for (size_t r = 0; r < rows; r++) {
                 size_t begin, end;
                 cmha_real *re = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
                 cmha__visible(a, i0 + r, &begin, &end);
-                for (j = 0; j < cols; j++) re[j] = cmha__hypot(re[j], im[j]);
-                for (j = 0; j < cols; j++) {
+                for (size_t j = 0; j < cols; j++) re[j] = cmha__hypot(re[j], im[j]);
+                for (size_t j = 0; j < cols; j++) {
                     int allowed = a->norm_max == CMHA_MAX_GLOBAL ||
                                   (j0 + j >= begin && j0 + j < end && (!h->mask || h->mask[j0 + j]));
                     if (!allowed || (places[i0 + r].key != SIZE_MAX && !(re[j] > peaks[i0 + r]))) continue;
@@ -4973,15 +4899,14 @@ static void cmha__find_peaks(const cmha__head *h, cmha_real *peaks, cmha__peak *
 
 /* Rows of padding have no peak to offer. */
 static void cmha__drop_peaks(const unsigned char *query_mask, size_t n, cmha__peak *places) {
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (!query_mask[i]) places[i].key = SIZE_MAX;
 }
 
 /* The row of [begin, end) that holds the largest peak; the first one of equals. SIZE_MAX if no row has one. */
 static size_t cmha__highest(const cmha_real *peaks, const cmha__peak *places, size_t begin, size_t end) {
-    size_t best = SIZE_MAX, i;
-    for (i = begin; i < end; i++)
+    size_t best = SIZE_MAX;
+    for (size_t i = begin; i < end; i++)
         if (places[i].key != SIZE_MAX && (best == SIZE_MAX || peaks[i] > peaks[best])) best = i;
     return best;
 }
@@ -5006,8 +4931,8 @@ static void cmha__peak_pair(const cmha_attention_args *a, const cmha__rows_of *q
                             double g, cmha_real *dq, cmha_real *dk) {
     const cmha_real *qr = q->data + row * q->ld, *qi = qr + q->imag, *kr = k->data + key * k->ld, *ki = kr + k->imag;
     double sign = a->bilinear ? -1 : 1, re = 0, im = 0, size;
-    size_t j, d = a->d_k;
-    for (j = 0; j < d; j++) {
+    size_t d = a->d_k;
+    for (size_t j = 0; j < d; j++) {
         re += (double)qr[j] * (double)kr[j] + sign * (double)qi[j] * (double)ki[j];
         im += (double)qi[j] * (double)kr[j] - sign * (double)qr[j] * (double)ki[j];
     }
@@ -5015,7 +4940,7 @@ static void cmha__peak_pair(const cmha_attention_args *a, const cmha__rows_of *q
     if (!(size > 0)) return;
     re = re / size * g;
     im = im / size * g;
-    for (j = 0; j < d; j++) {
+    for (size_t j = 0; j < d; j++) {
         if (dq) {
             dq[row * q->ld + j] += (cmha_real)(re * (double)kr[j] - sign * im * (double)ki[j]);
             dq[row * q->ld + q->imag + j] += (cmha_real)(im * (double)kr[j] + sign * re * (double)ki[j]);
@@ -5099,10 +5024,9 @@ static void cmha__all_peaks(const cmha_attention_args *a, cmha_heads q, cmha_hea
     const cmha__term *terms = cmha__terms(a, &count);
     CMHA__FOR_CHUNKS(cmha__attention_threads(a), a->batch * a->kv_heads, lo, hi) {
         cmha__unit u;
-        size_t i;
         cmha__deal_unit(a, mode, scratch + (size_t)cmha__chunk * own, &u);
         memset(u.keys, 0, cmha__tiles(a->n_k) * CMHA__TILE * cmha__key_width(a) * sizeof *u.keys);
-        for (i = lo * group; i < hi * group; i++) { /* heads of all sequences, those of a group one after another */
+        for (size_t i = lo * group; i < hi * group; i++) { /* heads of all sequences, those of a group one after another */
             size_t b = i / a->heads, head = i % a->heads, at = i * a->n_q;
             cmha__feature f;
             cmha__head h;
@@ -5126,11 +5050,10 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, cmha_heads
     if (cmha__has_peaks(args)) cmha__all_peaks(args, q, k, &x, CMHA__FORWARD, scratch);
     CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads * pieces, lo, hi) {
         cmha__unit u;
-        size_t item, i;
         cmha__deal_unit(args, CMHA__FORWARD, scratch + (size_t)cmha__chunk * own, &u);
         memset(u.keys, 0, cmha__tiles(args->n_k) * CMHA__TILE * cmha__key_width(args) * sizeof *u.keys); /* columns beyond n_k stay zero */
-        for (item = lo; item < hi; item++)
-            for (i = item / pieces * group; i < (item / pieces + 1) * group; i++) {
+        for (size_t item = lo; item < hi; item++)
+            for (size_t i = item / pieces * group; i < (item / pieces + 1) * group; i++) {
                 size_t b = i / args->heads, head = i % args->heads;
                 int fresh = i % group == 0 && (item == lo || item % pieces == 0);
                 cmha__feature f;
@@ -5156,8 +5079,8 @@ typedef struct cmha__backward_arrays {
    diagonal of dY Y^T: where one key takes all the weight, the two then cancel to the last bit, however large the logits. */
 static void cmha__row_products(const cmha__head *h, const cmha__backward_head *g, const cmha_real *y, size_t ldy,
                                const cmha_real *dlse, cmha_real *D) {
-    size_t n = h->args->n_q, dv = h->dv, i0, rows, r;
-    for (i0 = 0; i0 < n; i0 += rows) {
+    size_t n = h->args->n_q, dv = h->dv, rows;
+    for (size_t i0 = 0; i0 < n; i0 += rows) {
         rows = n - i0 < CMHA__TILE ? n - i0 : CMHA__TILE;
         if (dv) {
             memset(g->v_columns, 0, dv * CMHA__TILE * sizeof *g->v_columns);
@@ -5165,7 +5088,7 @@ static void cmha__row_products(const cmha__head *h, const cmha__backward_head *g
             cmha__tile_gemm(0, rows, CMHA__TILE, dv, 1, g->dy + i0 * g->lddy, g->lddy, g->v_columns, CMHA__TILE, 0, g->S,
                             CMHA__TILE);
         }
-        for (r = 0; r < rows; r++) {
+        for (size_t r = 0; r < rows; r++) {
             D[i0 + r] = dv ? g->S[r * CMHA__TILE + r] : 0;
             if (dlse) D[i0 + r] -= dlse[i0 + r];
         }
@@ -5201,13 +5124,13 @@ static void cmha__backward_term(cmha__head *h, const cmha__unit *u, cmha__backwa
                                 const cmha__term *term, int count, cmha__rows_of y, cmha__rows_of dy, const cmha_real *dlse) {
     const cmha_attention_args *a = h->args;
     const cmha_real *out;
-    size_t j0, ldo;
+    size_t ldo;
     cmha__set_queries(h, u, f, q, term);
     cmha__term_arrays(h, u, g, term, count, y, dy, &out, &ldo);
     cmha__row_products(h, g, out, ldo, dlse, u->D);
     memset(g->dq, 0, a->n_q * h->dk * sizeof *g->dq);
     if (h->turned) memset(u->dturned, 0, a->n_q * h->dk * sizeof *u->dturned);
-    for (j0 = h->piece * CMHA__TILE; j0 < a->n_k; j0 += h->pieces * CMHA__TILE) cmha__backward_tile(h, g, j0);
+    for (size_t j0 = h->piece * CMHA__TILE; j0 < a->n_k; j0 += h->pieces * CMHA__TILE) cmha__backward_tile(h, g, j0);
     if (!cmha__is_complex(a)) return;
     cmha__apply(term->form, 1, u->dq, a->n_q, a->d_k, u->fold, 1);
     if (h->turned) cmha__apply(cmha__imaginary[a->bilinear != 0], 1, u->dturned, a->n_q, a->d_k, u->fold, 1);
@@ -5242,7 +5165,7 @@ static void cmha__backward_one(const cmha_attention_args *a, const cmha__backwar
     cmha__feature f;
     size_t unit = b * a->heads + head, kv = head / (a->heads / a->kv_heads), j0;
     cmha__rows_of q = cmha__rows_at(x->q, b, head), y = cmha__rows_at(x->y, b, head), dy = cmha__rows_at(x->dy, b, head);
-    int count, t;
+    int count;
     const cmha__term *terms = cmha__terms(a, &count);
     cmha__head h;
     cmha__backward_head g;
@@ -5267,7 +5190,7 @@ static void cmha__backward_one(const cmha_attention_args *a, const cmha__backwar
         memset(g.dk + j0 * h.dk, 0, (a->n_k - j0 < CMHA__TILE ? a->n_k - j0 : CMHA__TILE) * h.dk * sizeof *g.dk);
     if (h.dv > a->d_v) memset(u->dvalues, 0, a->n_k * h.dv * sizeof *u->dvalues);
     if (cmha__is_complex(a)) memset(u->fold, 0, a->n_q * h.dk * sizeof *u->fold);
-    for (t = 0; t < count; t++)
+    for (int t = 0; t < count; t++)
         cmha__backward_term(&h, u, &g, &f, q, &terms[t], count, y, dy, x->dlse ? x->dlse + unit * a->n_q : NULL);
     if (pieces == 1)
         cmha__collect(a, &f, x, b, head, cmha__is_complex(a) ? u->fold : u->dq, u->dk, h.dv > a->d_v ? u->dvalues : NULL);
@@ -5275,11 +5198,11 @@ static void cmha__backward_one(const cmha_attention_args *a, const cmha__backwar
 
 /* ddelta and db from the heads' partial sums, in a fixed order whatever the number of threads. */
 static void cmha__sum_partial(const cmha_attention_args *a, const double *partial, cmha_real *ddelta, cmha_real *db) {
-    size_t P = a->d_k / 2, units = a->batch * a->heads, u, j;
+    size_t P = a->d_k / 2, units = a->batch * a->heads;
     if (a->kind != CMHA_ATTENTION_CMHA || a->share == CMHA_SHARE_FIXED) return;
-    for (u = 0; u < units; u++) {
+    for (size_t u = 0; u < units; u++) {
         size_t row = a->share == CMHA_SHARE_PER_HEAD ? u % a->heads : 0;
-        for (j = 0; j < P; j++) {
+        for (size_t j = 0; j < P; j++) {
             if (ddelta) ddelta[row * P + j] += (cmha_real)partial[u * 2 * P + j];
             if (db) db[row * P + j] += (cmha_real)partial[u * 2 * P + P + j];
         }
@@ -5318,18 +5241,16 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_head
     if (cmha__has_peaks(args)) cmha__all_peaks(args, q, k, &x.shared, CMHA__BACKWARD, scratch);
     CMHA__FOR_CHUNKS(cmha__attention_threads(args), args->batch * args->kv_heads * pieces, lo, hi) {
         cmha__unit u;
-        size_t item, i;
         cmha__deal_unit(args, CMHA__BACKWARD, scratch + (size_t)cmha__chunk * own, &u);
         memset(u.keys, 0, cmha__tiles(args->n_k) * CMHA__TILE * cmha__key_width(args) * sizeof *u.keys);
-        for (item = lo; item < hi; item++)
-            for (i = item / pieces * group; i < (item / pieces + 1) * group; i++)
+        for (size_t item = lo; item < hi; item++)
+            for (size_t i = item / pieces * group; i < (item / pieces + 1) * group; i++)
                 cmha__backward_one(args, &x, &u, i / args->heads, i % args->heads, item % pieces, pieces,
                                    i % group == 0 && (item == lo || item % pieces == 0));
     }
     if (pieces > 1) { /* heads of a group share dk, so a group is one thread's */
         CMHA__FOR_CHUNKS(args->threads, args->batch * args->kv_heads, from, to) {
-            size_t i;
-            for (i = from * group; i < to * group; i++) cmha__collect_pieces(args, &x, pieces, i / args->heads, i % args->heads);
+            for (size_t i = from * group; i < to * group; i++) cmha__collect_pieces(args, &x, pieces, i / args->heads, i % args->heads);
         }
     }
     cmha__sum_partial(args, x.shared.partial, ddelta, db);
@@ -5432,16 +5353,15 @@ static size_t cmha__linear_rows(const cmha__linear_head *h, size_t i0) {
 
 /* f(x) = elu(x) + 1; the exponential never sees a positive number, and a NaN stays one. */
 static void cmha__elu_row(const cmha_real *x, size_t d, cmha_real *f) {
-    size_t j;
-    for (j = 0; j < d; j++) f[j] = (x[j] > 0 ? x[j] : 0) + cmha__exp(x[j] > 0 ? 0 : x[j]);
+    for (size_t j = 0; j < d; j++) f[j] = (x[j] > 0 ? x[j] : 0) + cmha__exp(x[j] > 0 ? 0 : x[j]);
 }
 
 /* f [rows, F] = features of rows i0.. of x; zero, the constant too, where mask has 0. */
 static void cmha__linear_features(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows, const unsigned char *mask,
                                   cmha_real *f) {
-    size_t r, d = h->a->d;
+    size_t d = h->a->d;
     cmha_real factor = h->a->kind == CMHA_LINEAR_ANGULAR && d ? (cmha_real)(1 / sqrt((double)d)) : 1;
-    for (r = 0; r < rows; r++, f += h->p.F) {
+    for (size_t r = 0; r < rows; r++, f += h->p.F) {
         const cmha_real *re = x.data + (i0 + r) * x.token, *im = re + x.imag;
         if (mask && !mask[i0 + r]) {
             memset(f, 0, h->p.F * sizeof *f);
@@ -5458,9 +5378,9 @@ static void cmha__linear_features(const cmha__linear_head *h, cmha_heads x, size
 /* dx += the features' gradient g [rows, F]; f are the features themselves. */
 static void cmha__linear_features_backward(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows,
                                            const unsigned char *mask, const cmha_real *f, const cmha_real *g, cmha_heads dx) {
-    size_t r, j, d = h->a->d;
+    size_t d = h->a->d;
     cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
-    for (r = 0; r < rows; r++, f += h->p.F, g += h->p.F) {
+    for (size_t r = 0; r < rows; r++, f += h->p.F, g += h->p.F) {
         const cmha_real *re = x.data + (i0 + r) * x.token;
         cmha_real *dre = dx.data + (i0 + r) * dx.token, *dim = dre + dx.imag;
         if (mask && !mask[i0 + r]) continue;
@@ -5468,7 +5388,7 @@ static void cmha__linear_features_backward(const cmha__linear_head *h, cmha_head
             cmha__phasor_row_backward(re, re + x.imag, d, h->a->eps, factor, g, g + d, dre, dim);
             continue;
         }
-        for (j = 0; j < d; j++) { /* f' = min(f, 1) */
+        for (size_t j = 0; j < d; j++) { /* f' = min(f, 1) */
             dre[j] += g[j] * (f[j] < 1 ? f[j] : 1);
             dim[j] += g[d + j] * (f[d + j] < 1 ? f[d + j] : 1);
         }
@@ -5477,20 +5397,20 @@ static void cmha__linear_features_backward(const cmha__linear_head *h, cmha_head
 
 /* Features of the queries i0.., [q+r | q+i], and below them the second form [q+i | -q+r] if there is one. */
 static void cmha__linear_queries(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t r, j, d = h->a->d;
+    size_t d = h->a->d;
     cmha_real *first = h->Q, *second = h->Q + rows * h->p.F;
     cmha__linear_features(h, h->q, i0, rows, NULL, h->Q);
-    for (r = 0; r < rows && h->p.forms == 2; r++, first += h->p.F, second += h->p.F) {
+    for (size_t r = 0; r < rows && h->p.forms == 2; r++, first += h->p.F, second += h->p.F) {
         memcpy(second, first + d, d * sizeof *second);
-        for (j = 0; j < d; j++) second[d + j] = -first[j];
+        for (size_t j = 0; j < d; j++) second[d + j] = -first[j];
     }
 }
 
 /* K = features of the keys i0.., V = [their values | 1]; a masked key is zero in both. */
 static void cmha__linear_keys(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t r, half = h->p.half;
+    size_t half = h->p.half;
     cmha__linear_features(h, h->k, i0, rows, h->mask, h->K);
-    for (r = 0; r < rows; r++) {
+    for (size_t r = 0; r < rows; r++) {
         const cmha_real *v = h->v.data + (i0 + r) * h->v.token;
         cmha_real *row = h->V + r * h->p.W;
         memset(row, 0, h->p.W * sizeof *row);
@@ -5503,8 +5423,7 @@ static void cmha__linear_keys(const cmha__linear_head *h, size_t i0, size_t rows
 
 /* Zeroes what a causal query must not see in S [forms * rows, 64], queries and keys being the same tokens. */
 static void cmha__linear_triangle(const cmha__linear_head *h, cmha_real *S, size_t rows) {
-    size_t r;
-    for (r = 0; r < h->p.forms * rows; r++) memset(S + r * CMHA__TILE + r % rows + 1, 0, (rows - r % rows - 1) * sizeof *S);
+    for (size_t r = 0; r < h->p.forms * rows; r++) memset(S + r * CMHA__TILE + r % rows + 1, 0, (rows - r % rows - 1) * sizeof *S);
 }
 
 /* S = Q K^T of the tokens in hand, each against itself and its predecessors. */
@@ -5537,18 +5456,18 @@ static cmha_real cmha__linear_inverse(cmha_real den) {
 
 /* y of rows i0.. from N = [Num | den]. */
 static void cmha__linear_output(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t r, c, C = h->p.C, half = h->p.half;
-    for (r = 0; r < rows; r++) {
+    size_t C = h->p.C, half = h->p.half;
+    for (size_t r = 0; r < rows; r++) {
         const cmha_real *N = h->N + r * h->p.W, *imag = N + rows * h->p.W;
         cmha_real *y = h->y.data + (i0 + r) * h->y.token, *saved = h->saved ? h->saved + (i0 + r) * h->p.saved : NULL;
         cmha_real den = N[C] + (h->a->kind == CMHA_LINEAR_ANGULAR ? h->a->den_eps : 0), inverse = cmha__linear_inverse(den);
         if (saved) saved[0] = den;
         if (h->p.forms == 1) {
-            for (c = 0; c < half; c++) y[c] = N[c] * inverse;
-            for (c = half; c < C; c++) y[h->y.imag + c - half] = N[c] * inverse;
+            for (size_t c = 0; c < half; c++) y[c] = N[c] * inverse;
+            for (size_t c = half; c < C; c++) y[h->y.imag + c - half] = N[c] * inverse;
             continue;
         }
-        for (c = 0; c < C; c++) {
+        for (size_t c = 0; c < C; c++) {
             double dre, dim;
             y[c] = (cmha_real)cmha__cope_channel(h->a, (double)N[c], (double)imag[c], &dre, &dim) * inverse;
         }
@@ -5559,16 +5478,16 @@ static void cmha__linear_output(const cmha__linear_head *h, size_t i0, size_t ro
 
 /* N = gradient of [Num | den] of rows i0... */
 static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t r, c, C = h->p.C, half = h->p.half;
-    for (r = 0; r < rows; r++) {
+    size_t C = h->p.C, half = h->p.half;
+    for (size_t r = 0; r < rows; r++) {
         const cmha_real *y = h->y.data + (i0 + r) * h->y.token, *dy = h->dy.data + (i0 + r) * h->dy.token;
         const cmha_real *saved = h->saved + (i0 + r) * h->p.saved;
         cmha_real *N = h->N + r * h->p.W, *imag = N + rows * h->p.W, inverse = cmha__linear_inverse(saved[0]);
         N[C] = -inverse * (cmha__dot(y, dy, half) + cmha__dot(y + h->y.imag, dy + h->dy.imag, C - half));
-        for (c = 0; c < half; c++) N[c] = dy[c] * inverse;
-        for (c = half; c < C; c++) N[c] = dy[h->dy.imag + c - half] * inverse;
+        for (size_t c = 0; c < half; c++) N[c] = dy[c] * inverse;
+        for (size_t c = half; c < C; c++) N[c] = dy[h->dy.imag + c - half] * inverse;
         if (h->p.forms == 1) continue;
-        for (c = 0; c < C; c++) {
+        for (size_t c = 0; c < C; c++) {
             double dre, dim;
             cmha__cope_channel(h->a, (double)saved[1 + c], (double)saved[1 + C + c], &dre, &dim);
             imag[c] = (cmha_real)dim * N[c];
@@ -5580,10 +5499,9 @@ static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t
 
 /* The one forward pass: state [F, W] = sum f(k)^T [v | 1] before it, or (not causal) everything first. */
 static void cmha__linear_forward_head(const cmha__linear_head *h, cmha_real *state, int causal) {
-    size_t F = h->p.F, W = h->p.W, i0, rows;
-    int pass;
-    for (pass = causal ? 1 : 0; pass < 2; pass++)
-        for (i0 = 0; i0 < h->a->n; i0 += rows) {
+    size_t F = h->p.F, W = h->p.W, rows;
+    for (int pass = causal ? 1 : 0; pass < 2; pass++)
+        for (size_t i0 = 0; i0 < h->a->n; i0 += rows) {
             rows = cmha__linear_rows(h, i0);
             if (pass == 0 || causal) cmha__linear_keys(h, i0, rows);
             if (pass == 1) {
@@ -5601,8 +5519,7 @@ static void cmha__linear_run(const cmha_linear_args *a, cmha_heads q, cmha_heads
                              cmha_real *state, int causal, cmha_real *scratch) {
     cmha__linear_plan p = cmha__linear_plan_of(a, 0);
     CMHA__FOR_CHUNKS(cmha__linear_threads(a), a->batch * a->heads, lo, hi) {
-        size_t unit;
-        for (unit = lo; unit < hi; unit++) {
+        for (size_t unit = lo; unit < hi; unit++) {
             size_t b = unit / a->heads, head = unit % a->heads;
             cmha__linear_head h;
             memset(&h, 0, sizeof h);
@@ -5635,15 +5552,15 @@ static void cmha__linear_dweights(const cmha__linear_head *h, size_t rows) {
 
 /* dq of rows i0..: dQ = dN state^T, state [W, F] the keys before (or all); causal also through the tokens in hand. */
 static void cmha__linear_query_gradient(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t F = h->p.F, W = h->p.W, R = h->p.forms * rows, d = h->a->d, r, j;
+    size_t F = h->p.F, W = h->p.W, R = h->p.forms * rows, d = h->a->d;
     cmha_real *first = h->dQ, *second = h->dQ + rows * F;
     cmha__tile_gemm(0, R, F, W, 1, h->N, W, h->state, F, 0, h->dQ, F);
     if (h->a->causal) {
         cmha__linear_dweights(h, rows);
         cmha__tile_gemm(0, R, F, rows, 1, h->S, CMHA__TILE, h->K, F, 1, h->dQ, F);
     }
-    for (r = 0; r < rows && h->p.forms == 2; r++, first += F, second += F)
-        for (j = 0; j < d; j++) { /* the second form is [q+i | -q+r] */
+    for (size_t r = 0; r < rows && h->p.forms == 2; r++, first += F, second += F)
+        for (size_t j = 0; j < d; j++) { /* the second form is [q+i | -q+r] */
             first[j] -= second[d + j];
             first[d + j] += second[j];
         }
@@ -5652,7 +5569,7 @@ static void cmha__linear_query_gradient(const cmha__linear_head *h, size_t i0, s
 
 /* dk, dv of rows i0..: state [W, F] = sum dN^T Q of the queries behind them (or all). */
 static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t F = h->p.F, W = h->p.W, C = h->p.C, R = h->p.forms * rows, half = h->p.half, r;
+    size_t F = h->p.F, W = h->p.W, C = h->p.C, R = h->p.forms * rows, half = h->p.half;
     cmha__tile_gemm(0, rows, F, W, 1, h->V, W, h->state, F, 0, h->dK, F);
     cmha_gemm(0, 1, rows, C, F, 1, h->K, F, h->state, F, 0, h->dV, C);
     if (h->a->causal) {
@@ -5662,7 +5579,7 @@ static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, siz
         cmha__tile_gemm(1, rows, F, R, 1, h->S, CMHA__TILE, h->Q, F, 1, h->dK, F);
     }
     if (h->dk.data) cmha__linear_features_backward(h, h->k, i0, rows, h->mask, h->K, h->dK, h->dk);
-    for (r = 0; r < rows && h->dv.data; r++) {
+    for (size_t r = 0; r < rows && h->dv.data; r++) {
         cmha_real *dv = h->dv.data + (i0 + r) * h->dv.token;
         cmha__axpy(half, 1, h->dV + r * C, dv);
         cmha__axpy(C - half, 1, h->dV + r * C + half, dv + h->dv.imag);
@@ -5671,11 +5588,10 @@ static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, siz
 
 /* Forwards: `state` [W, F] runs over the keys; not causal, all of them are summed before the first query is looked at. */
 static void cmha__linear_backward_queries(const cmha__linear_head *h) {
-    size_t F = h->p.F, W = h->p.W, i0, rows;
-    int pass;
+    size_t F = h->p.F, W = h->p.W, rows;
     memset(h->state, 0, h->p.state * sizeof *h->state);
-    for (pass = h->a->causal ? 1 : 0; pass < 2; pass++)
-        for (i0 = 0; i0 < h->a->n; i0 += rows) {
+    for (int pass = h->a->causal ? 1 : 0; pass < 2; pass++)
+        for (size_t i0 = 0; i0 < h->a->n; i0 += rows) {
             rows = cmha__linear_rows(h, i0);
             if (pass == 0 || h->a->causal) cmha__linear_keys(h, i0, rows);
             if (pass == 1) {
@@ -5689,11 +5605,10 @@ static void cmha__linear_backward_queries(const cmha__linear_head *h) {
 
 /* Backwards: `state` [W, F] runs over the queries. */
 static void cmha__linear_backward_keys(const cmha__linear_head *h) {
-    size_t F = h->p.F, W = h->p.W, tile, i0, rows;
-    int pass;
+    size_t F = h->p.F, W = h->p.W, i0, rows;
     memset(h->state, 0, h->p.state * sizeof *h->state);
-    for (pass = h->a->causal ? 1 : 0; pass < 2; pass++)
-        for (tile = cmha__tiles(h->a->n); tile-- > 0;) {
+    for (int pass = h->a->causal ? 1 : 0; pass < 2; pass++)
+        for (size_t tile = cmha__tiles(h->a->n); tile-- > 0;) {
             i0 = tile * CMHA__TILE;
             rows = cmha__linear_rows(h, i0);
             if (pass == 0 || h->a->causal) {
@@ -5713,8 +5628,7 @@ CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, cmha_
                                              cmha_real *scratch) {
     cmha__linear_plan p = cmha__linear_plan_of(args, 1);
     CMHA__FOR_CHUNKS(cmha__linear_threads(args), args->batch * args->heads, lo, hi) {
-        size_t unit;
-        for (unit = lo; unit < hi; unit++) {
+        for (size_t unit = lo; unit < hi; unit++) {
             size_t b = unit / args->heads, head = unit % args->heads;
             cmha__linear_head h;
             memset(&h, 0, sizeof h);
@@ -5734,9 +5648,8 @@ CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, cmha_
 /* Twiddles of all radix-2 stages up to transforms of m numbers: exp(-i pi k / h) for k < h at table[2 h], its sine h further
    on. The table of a shorter transform is the beginning of it. */
 static void cmha__fft_table(size_t m, double *table) {
-    size_t h, k;
-    for (h = 1; h < m; h *= 2)
-        for (k = 0; k < h; k++) {
+    for (size_t h = 1; h < m; h *= 2)
+        for (size_t k = 0; k < h; k++) {
             double angle = 3.14159265358979323846 * (double)k / (double)h;
             table[2 * h + k] = cos(angle);
             table[3 * h + k] = -sin(angle);
@@ -5744,8 +5657,7 @@ static void cmha__fft_table(size_t m, double *table) {
 }
 
 static void cmha__fft_swap(double *a, double *b, size_t lanes) {
-    size_t l;
-    for (l = 0; l < lanes; l++) {
+    for (size_t l = 0; l < lanes; l++) {
         double kept = a[l];
         a[l] = b[l];
         b[l] = kept;
@@ -5755,8 +5667,7 @@ static void cmha__fft_swap(double *a, double *b, size_t lanes) {
 /* (a, b) = (a + b w, a - b w), w = c + i s. */
 static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__RESTRICT ai, double *CMHA__RESTRICT br,
                                    double *CMHA__RESTRICT bi, size_t lanes, double c, double s) {
-    size_t l;
-    for (l = 0; l < lanes; l++) {
+    for (size_t l = 0; l < lanes; l++) {
         double re = br[l] * c - bi[l] * s, im = br[l] * s + bi[l] * c;
         br[l] = ar[l] - re;
         bi[l] = ai[l] - im;
@@ -5767,10 +5678,9 @@ static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__REST
 
 /* The stages that join blocks of h = from, 2 from, .. < m rows, of n rows. */
 static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t m, size_t n, size_t lanes, const double *table) {
-    size_t h, i, k;
-    for (h = from; h < m; h *= 2)
-        for (i = 0; i < n; i += 2 * h)
-            for (k = i; k < i + h; k++)
+    for (size_t h = from; h < m; h *= 2)
+        for (size_t i = 0; i < n; i += 2 * h)
+            for (size_t k = i; k < i + h; k++)
                 cmha__butterfly(re + k * lanes, im + k * lanes, re + (k + h) * lanes, im + (k + h) * lanes, lanes,
                                 table[2 * h + k - i], table[3 * h + k - i]);
 }
@@ -5835,8 +5745,7 @@ CMHA_DEF void cmha_fft_prepare(size_t n, double *scratch) {
 
 /* (re, im) *= (a, b) elementwise. */
 static void cmha__fft_multiply(double *re, double *im, const double *a, const double *b, size_t n) {
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         double x = re[i];
         re[i] = x * a[i] - im[i] * b[i];
         im[i] = x * b[i] + im[i] * a[i];
@@ -5846,7 +5755,6 @@ static void cmha__fft_multiply(double *re, double *im, const double *a, const do
 static void cmha__fft_bluestein(double *re, double *im, size_t n, size_t m, double *scratch) {
     const double *chirp = scratch + 2 * m, *spectrum = chirp + 2 * n;
     double *a = scratch + 4 * m + 2 * n, *b = a + m;
-    size_t t;
     memset(a, 0, 2 * m * sizeof *a);
     memcpy(a, re, n * sizeof *a);
     memcpy(b, im, n * sizeof *b);
@@ -5854,7 +5762,7 @@ static void cmha__fft_bluestein(double *re, double *im, size_t n, size_t m, doub
     cmha__fft_one(a, b, m, scratch);
     cmha__fft_multiply(a, b, spectrum, spectrum + m, m);
     cmha__fft_one(b, a, m, scratch);
-    for (t = 0; t < n; t++) {
+    for (size_t t = 0; t < n; t++) {
         re[t] = a[t] / (double)m;
         im[t] = b[t] / (double)m;
     }
@@ -5946,8 +5854,8 @@ static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t
 /* sum [2][m] += sum over the lanes of x conj(z): the spectrum of their correlation. */
 static inline void cmha__lag_correlate(const double *x, const double *z, size_t m, size_t lanes, double *sum) {
     const double *xi = x + m * lanes, *zi = z + m * lanes;
-    size_t f, l, at;
-    for (f = 0; f < m; f++) {
+    size_t l, at;
+    for (size_t f = 0; f < m; f++) {
         double re = 0, im = 0;
         for (l = 0, at = f * lanes; l < lanes; l++, at++) {
             re += x[at] * z[at] + xi[at] * zi[at];
@@ -5962,10 +5870,9 @@ static inline void cmha__lag_correlate(const double *x, const double *z, size_t 
    back. */
 static void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m, int conj) {
     double *re = g, *im = g + m * CMHA__FFT_LANES, factor = 1 / (double)m;
-    size_t f, l;
-    for (f = 0; f < m; f++, re += CMHA__FFT_LANES, im += CMHA__FFT_LANES) {
+    for (size_t f = 0; f < m; f++, re += CMHA__FFT_LANES, im += CMHA__FFT_LANES) {
         double c = h->spectrum[f] * factor, s = (conj ? -h->spectrum[m + f] : h->spectrum[m + f]) * factor;
-        for (l = 0; l < CMHA__FFT_LANES; l++) {
+        for (size_t l = 0; l < CMHA__FFT_LANES; l++) {
             double x = re[l];
             re[l] = x * c - im[l] * s;
             im[l] = x * s + im[l] * c;
@@ -5983,19 +5890,18 @@ static void cmha__lag_spectrum(const cmha__lag_head *h, const double *x, size_t 
 
 /* to [2m] = transform of the mask, rows [0, n). */
 static void cmha__lag_mask_spectrum(const cmha__lag_head *h, size_t n, size_t m, double *to) {
-    size_t t;
     memset(to, 0, 2 * m * sizeof *to);
-    for (t = 0; t < n; t++) to[t] = h->mask[t] != 0;
+    for (size_t t = 0; t < n; t++) to[t] = h->mask[t] != 0;
     cmha__fft_one(to, to + m, m, h->table);
 }
 
 /* The mask of sequence b, and how many pairs of tokens each lag joins. */
 static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
-    size_t m, t, present = 0;
+    size_t m, present = 0;
     h->mask = h->a->key_mask ? h->a->key_mask + b * h->a->n : NULL;
     for (h->n = h->a->n; h->n && cmha__lag_absent(h, h->n - 1);) h->n--;
-    for (t = 0; t < h->n; t++) present += !cmha__lag_absent(h, t);
-    for (t = 0; t < h->n; t++) h->pairs[t] = (double)(h->n - t);
+    for (size_t t = 0; t < h->n; t++) present += !cmha__lag_absent(h, t);
+    for (size_t t = 0; t < h->n; t++) h->pairs[t] = (double)(h->n - t);
     if (present == h->n) h->mask = NULL;
     if (!h->mask) return;
     m = cmha__power_of_two(2 * h->n);
@@ -6003,7 +5909,7 @@ static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
     memset(h->sum, 0, 2 * m * sizeof *h->sum);
     cmha__lag_correlate(h->spectrum, h->spectrum, m, 1, h->sum);
     cmha__fft_one(h->sum + m, h->sum, m, h->table);
-    for (t = 0; t < h->n; t++) h->pairs[t] = floor(h->sum[t] / (double)m + 0.5);
+    for (size_t t = 0; t < h->n; t++) h->pairs[t] = floor(h->sum[t] / (double)m + 0.5);
 }
 
 static void cmha__sift_down(double *heap, size_t n, size_t i) {
@@ -6019,8 +5925,7 @@ static void cmha__sift_down(double *heap, size_t n, size_t i) {
 
 /* The k-th largest of x [n], 0 < k <= n, which is left as a heap of the rest. */
 static double cmha__kth_largest(double *x, size_t n, size_t k) {
-    size_t i;
-    for (i = n / 2; i-- > 0;) cmha__sift_down(x, n, i);
+    for (size_t i = n / 2; i-- > 0;) cmha__sift_down(x, n, i);
     while (--k) {
         x[0] = x[--n];
         cmha__sift_down(x, n, 0);
@@ -6040,15 +5945,15 @@ static double cmha__lag_rank(double R, double unit) { return floor(R * unit + 0.
 
 /* lags[tau] = -infinity except at the topk largest R, of lags that join any pair. */
 static void cmha__lag_choose(const cmha__lag_head *h, const double *R) {
-    size_t n = h->n, k = h->a->topk, tau, ties = k, eligible = 0;
+    size_t n = h->n, k = h->a->topk, ties = k, eligible = 0;
     double unit = CMHA__LAG_GRID / sqrt((double)(h->a->d ? h->a->d : 1)), limit;
-    for (tau = 0; tau < n; tau++)
+    for (size_t tau = 0; tau < n; tau++)
         if (h->pairs[tau] > 0) h->total[eligible++] = cmha__lag_rank(R[tau], unit);
     if (!k || k >= eligible) return;
     limit = cmha__kth_largest(h->total, eligible, k);
-    for (tau = 0; tau < n; tau++)
+    for (size_t tau = 0; tau < n; tau++)
         if (h->pairs[tau] > 0 && cmha__lag_rank(R[tau], unit) > limit) ties--;
-    for (tau = 0; tau < n; tau++) {
+    for (size_t tau = 0; tau < n; tau++) {
         double rank = cmha__lag_rank(R[tau], unit);
         if (!(h->pairs[tau] > 0)) continue;
         if (rank < limit || (rank == limit && !ties)) h->lags[tau] = -(cmha_real)INFINITY;
@@ -6091,8 +5996,7 @@ static void cmha__lag_totals(const cmha__lag_head *h, size_t hi) {
 
 /* Before the first weights of a head. */
 static void cmha__lag_begin(cmha__lag_head *h) {
-    size_t t;
-    for (t = 0; t < h->n; t++) h->score[t] = (double)h->lags[t];
+    for (size_t t = 0; t < h->n; t++) h->score[t] = (double)h->lags[t];
     memset(h->done, 0, h->a->n);
     h->left = h->n;
 }
@@ -6100,11 +6004,10 @@ static void cmha__lag_begin(cmha__lag_head *h) {
 /* weight[tau] = exp(score - the largest score) for tau < hi; 0 if no lag is left there. */
 static int cmha__lag_exponentials(const cmha__lag_head *h, size_t hi) {
     double most = -(double)INFINITY;
-    size_t tau;
-    for (tau = 0; tau < hi; tau++)
+    for (size_t tau = 0; tau < hi; tau++)
         if (most == most && !(h->score[tau] <= most)) most = h->score[tau]; /* a NaN stays */
     if (most < -DBL_MAX) return 0;
-    for (tau = 0; tau < hi; tau++) h->weight[tau] = exp(h->score[tau] - most);
+    for (size_t tau = 0; tau < hi; tau++) h->weight[tau] = exp(h->score[tau] - most);
     return 1;
 }
 
@@ -6151,10 +6054,9 @@ CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, cmha_heads q
     double *memory = (double *)(void *)scratch; /* the arena's alignment serves doubles */
     CMHA__FOR_CHUNKS(args->threads, args->batch * args->heads, first, last) {
         cmha__lag_head h;
-        size_t unit, t;
         memset(&h, 0, sizeof h);
         cmha__lag_open(&h, args, memory + (size_t)cmha__chunk * cmha__lag_thread(args));
-        for (unit = first; unit < last; unit++) {
+        for (size_t unit = first; unit < last; unit++) {
             size_t b = unit / args->heads, head = unit % args->heads;
             h.q = cmha__head_view(q, b, head), h.k = cmha__head_view(k, b, head);
             h.v = cmha__head_view(v, b, head), h.y = cmha__head_view(y, b, head);
@@ -6163,7 +6065,7 @@ CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, cmha_heads q
             cmha__lag_scores(&h);
             cmha__lag_begin(&h);
             while (cmha__lag_weights(&h)) cmha__lag_mix(&h);
-            for (t = 0; t < args->n; t++) { /* absent, or without a chosen lag to see */
+            for (size_t t = 0; t < args->n; t++) { /* absent, or without a chosen lag to see */
                 if (h.done[t]) continue;
                 memset(h.y.data + t * h.y.token, 0, args->d * sizeof *scratch);
                 memset(h.y.data + t * h.y.token + h.y.imag, 0, args->d * sizeof *scratch);
@@ -6263,10 +6165,9 @@ CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, cmha_heads 
     double *memory = (double *)(void *)scratch;
     CMHA__FOR_CHUNKS(args->threads, args->batch * args->heads, first, last) {
         cmha__lag_head h;
-        size_t unit;
         memset(&h, 0, sizeof h);
         cmha__lag_open(&h, args, memory + (size_t)cmha__chunk * cmha__lag_thread(args));
-        for (unit = first; unit < last; unit++) {
+        for (size_t unit = first; unit < last; unit++) {
             size_t b = unit / args->heads, head = unit % args->heads;
             h.q = cmha__head_view(q, b, head), h.k = cmha__head_view(k, b, head), h.v = cmha__head_view(v, b, head);
             h.y = cmha__head_view(y, b, head), h.dy = cmha__head_view(dy, b, head);
@@ -6295,9 +6196,9 @@ static size_t cmha__pcl_positive(const cmha_pcl_args *a, size_t t) {
 
 /* Queries q = [w cos theta | w sin theta] / (P tau), keys k = [cos bar | sin bar], rows of 2P. */
 static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_real *q, cmha_real *k) {
-    size_t t, r, P = a->P;
-    for (t = 0; t < a->N; t++, theta += P, q += 2 * P, k += 2 * P)
-        for (r = 0; r < P; r++) {
+    size_t P = a->P;
+    for (size_t t = 0; t < a->N; t++, theta += P, q += 2 * P, k += 2 * P)
+        for (size_t r = 0; r < P; r++) {
             cmha_real s, c, w = a->w[r] * cmha__pcl_scale(a);
             int keep = !a->keep || a->keep[t * P + r];
             cmha__sincos(theta[r], &s, &c);
@@ -6309,8 +6210,8 @@ static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_r
 }
 
 static size_t cmha__pcl_valid(const cmha_pcl_args *a) {
-    size_t t, count = 0;
-    for (t = 0; t < a->N; t++) count += (size_t)cmha__pcl_sees(a, t);
+    size_t count = 0;
+    for (size_t t = 0; t < a->N; t++) count += (size_t)cmha__pcl_sees(a, t);
     return count;
 }
 
@@ -6324,8 +6225,7 @@ static size_t cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, const
 
 /* Takes padding out of a row of logits. */
 static void cmha__pcl_hide(const cmha_pcl_args *a, cmha_real *row) {
-    size_t j;
-    for (j = 0; a->valid && j < a->N; j++)
+    for (size_t j = 0; a->valid && j < a->N; j++)
         if (!a->valid[j]) row[j] = -(cmha_real)INFINITY;
 }
 
@@ -6407,9 +6307,8 @@ CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
    adjoint, with the transposes of Wr and Wi. */
 static void cmha__complex_products(int threads, const cmha_real *x, const cmha_real *weight, size_t T, size_t I, size_t O,
                                    int adjoint, cmha_real *Z) {
-    size_t part;
     if (!adjoint) cmha__gemm(threads, 0, 1, 2 * T, 2 * O, I, 1, x, I, weight, I, 0, Z, 2 * O);
-    for (part = 0; adjoint && part < 2; part++)
+    for (size_t part = 0; adjoint && part < 2; part++)
         cmha__gemm(threads, 0, 0, 2 * T, O, I, 1, x, I, weight + part * I * O, O, 0, Z + part * O, 2 * O);
 }
 
@@ -6418,12 +6317,11 @@ static void cmha__complex_combine(int threads, const cmha_real *Z, const cmha_re
                                   cmha_real *y) {
     cmha_real sign = adjoint ? -1 : 1;
     CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        size_t t, j;
-        for (t = lo; t < hi; t++) {
+        for (size_t t = lo; t < hi; t++) {
             const cmha_real *z = Z + 4 * t * O;
             cmha_real *row = y + 2 * t * O;
-            for (j = 0; j < O; j++) row[j] = z[j] - sign * z[3 * O + j];
-            for (j = 0; j < O; j++) row[O + j] = z[2 * O + j] + sign * z[O + j];
+            for (size_t j = 0; j < O; j++) row[j] = z[j] - sign * z[3 * O + j];
+            for (size_t j = 0; j < O; j++) row[O + j] = z[2 * O + j] + sign * z[O + j];
             if (bias) cmha__axpy(2 * O, 1, bias, row);
         }
     }
@@ -6434,16 +6332,14 @@ static void cmha__complex_linear_backward(int threads, const cmha_real *x, const
                                           size_t I, size_t O, int adjoint, cmha_real beta, cmha_real *dx, cmha_real *dweight,
                                           cmha_real *Z) {
     cmha_real sign = adjoint ? -1 : 1;
-    size_t part;
     CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        size_t t, j;
-        for (t = lo; t < hi; t++) {
+        for (size_t t = lo; t < hi; t++) {
             const cmha_real *g = dy + 2 * t * O;
             cmha_real *z = Z + 4 * t * O;
-            for (j = 0; j < O; j++) z[j] = g[j];
-            for (j = 0; j < O; j++) z[O + j] = sign * g[O + j];
-            for (j = 0; j < O; j++) z[2 * O + j] = g[O + j];
-            for (j = 0; j < O; j++) z[3 * O + j] = -sign * g[j];
+            for (size_t j = 0; j < O; j++) z[j] = g[j];
+            for (size_t j = 0; j < O; j++) z[O + j] = sign * g[O + j];
+            for (size_t j = 0; j < O; j++) z[2 * O + j] = g[O + j];
+            for (size_t j = 0; j < O; j++) z[3 * O + j] = -sign * g[j];
         }
     }
     if (!adjoint) {
@@ -6451,7 +6347,7 @@ static void cmha__complex_linear_backward(int threads, const cmha_real *x, const
         if (dweight) cmha__gemm(threads, 1, 0, 2 * O, I, 2 * T, 1, Z, 2 * O, x, I, 1, dweight, I); /* dW += dZ^T x */
         return;
     }
-    for (part = 0; part < 2; part++) { /* dx += dZ_part W_part^T, dW_part += x^T dZ_part */
+    for (size_t part = 0; part < 2; part++) { /* dx += dZ_part W_part^T, dW_part += x^T dZ_part */
         cmha_real *z = Z + part * O;
         if (dx) cmha__gemm(threads, 0, 1, 2 * T, I, O, 1, z, 2 * O, weight + part * I * O, O, part ? 1 : beta, dx, I);
         if (dweight) cmha__gemm(threads, 1, 0, I, O, 2 * T, 1, x, I, z, 2 * O, 1, dweight + part * I * O, O);
@@ -6483,8 +6379,7 @@ static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
 
 static void cmha__rotate_row(const cmha_real *CMHA__RESTRICT z, const cmha_real *CMHA__RESTRICT theta, size_t D,
                              cmha_real *CMHA__RESTRICT y) {
-    size_t j;
-    for (j = 0; j < D; j++) {
+    for (size_t j = 0; j < D; j++) {
         cmha_real s, c;
         cmha__turn(theta[j], &s, &c);
         y[j] = z[j] * c - z[D + j] * s;
@@ -6493,26 +6388,25 @@ static void cmha__rotate_row(const cmha_real *CMHA__RESTRICT z, const cmha_real 
 }
 
 CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D, cmha_real *y) {
-    size_t t;
-    for (t = 0; t < T; t++) cmha__rotate_row(z + 2 * t * D, theta + t * D, D, y + 2 * t * D);
+    for (size_t t = 0; t < T; t++) cmha__rotate_row(z + 2 * t * D, theta + t * D, D, y + 2 * t * D);
 }
 
 CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T, size_t D,
                                            cmha_real *dz, cmha_real *dtheta) {
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS]; /* dy conj(exp(i theta)): the gradient of z, and with conj(z) that of theta */
-    size_t t, j, j0, m;
-    for (t = 0; t < T; t++)
-        for (j0 = 0; j0 < D; j0 += m) {
+    size_t m;
+    for (size_t t = 0; t < T; t++)
+        for (size_t j0 = 0; j0 < D; j0 += m) {
             const cmha_real *re = z + 2 * t * D + j0, *im = re + D, *way = theta + t * D + j0, *g = dy + 2 * t * D + j0;
             m = D - j0 < CMHA__PAIRS ? D - j0 : CMHA__PAIRS;
-            for (j = 0; j < m; j++) {
+            for (size_t j = 0; j < m; j++) {
                 cmha_real s, c;
                 cmha__turn(way[j], &s, &c);
                 gr[j] = g[j] * c + g[D + j] * s;
                 gi[j] = g[D + j] * c - g[j] * s;
             }
             if (dz) cmha__axpy(m, 1, gr, dz + 2 * t * D + j0), cmha__axpy(m, 1, gi, dz + 2 * t * D + D + j0);
-            for (j = 0; dtheta && j < m; j++) dtheta[t * D + j0 + j] += gi[j] * re[j] - gr[j] * im[j];
+            for (size_t j = 0; dtheta && j < m; j++) dtheta[t * D + j0 + j] += gi[j] * re[j] - gr[j] * im[j];
         }
 }
 
@@ -6528,46 +6422,44 @@ typedef struct cmha__wide {
 static double cmha__wide_dot(const double *a, const double *b, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0}, sum = 0;
     size_t i = 0;
-    int l;
     for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
-        for (l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l] * b[i + (size_t)l];
-    for (l = 0; i < n; i++, l++) lanes[l] += a[i] * b[i];
-    for (l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
+        for (int l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l] * b[i + (size_t)l];
+    for (int l = 0; i < n; i++, l++) lanes[l] += a[i] * b[i];
+    for (int l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
     return sum;
 }
 
 static double cmha__wide_total(const double *a, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0}, sum = 0;
     size_t i = 0;
-    int l;
     for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
-        for (l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l];
-    for (l = 0; i < n; i++, l++) lanes[l] += a[i];
-    for (l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
+        for (int l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l];
+    for (int l = 0; i < n; i++, l++) lanes[l] += a[i];
+    for (int l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
     return sum;
 }
 
 /* c = the numbers j0, j0 + 1, .. of the row z less the mean; returns how many. */
 static size_t cmha__wide_load(const cmha_real *z, size_t D, size_t j0, const double *mean, cmha__wide *c) {
-    size_t m = D - j0 < CMHA__WIDE ? D - j0 : CMHA__WIDE, j;
-    for (j = 0; j < m; j++) c->re[j] = (double)z[j0 + j] - mean[0];
-    for (j = 0; j < m; j++) c->im[j] = (double)z[D + j0 + j] - mean[1];
+    size_t m = D - j0 < CMHA__WIDE ? D - j0 : CMHA__WIDE;
+    for (size_t j = 0; j < m; j++) c->re[j] = (double)z[j0 + j] - mean[0];
+    for (size_t j = 0; j < m; j++) c->im[j] = (double)z[D + j0 + j] - mean[1];
     return m;
 }
 
 /* stats = (mean Re, mean Im, V_rr, V_ri, V_ii) of one row; not centred: the mean counts as 0. */
 static void cmha__moments(const cmha_real *z, size_t D, int centred, double *stats) {
     double mean[2] = {0, 0};
-    size_t j0, m;
+    size_t m;
     cmha__wide c;
     memset(stats, 0, 5 * sizeof *stats);
-    for (j0 = 0; centred && j0 < D; j0 += m) {
+    for (size_t j0 = 0; centred && j0 < D; j0 += m) {
         m = cmha__wide_load(z, D, j0, stats, &c);
         mean[0] += cmha__wide_total(c.re, m) / (double)D;
         mean[1] += cmha__wide_total(c.im, m) / (double)D;
     }
     memcpy(stats, mean, sizeof mean);
-    for (j0 = 0; j0 < D; j0 += m) {
+    for (size_t j0 = 0; j0 < D; j0 += m) {
         m = cmha__wide_load(z, D, j0, stats, &c);
         stats[2] += cmha__wide_dot(c.re, c.re, m) / (double)D;
         stats[3] += cmha__wide_dot(c.re, c.im, m) / (double)D;
@@ -6630,17 +6522,16 @@ static void cmha__root_backward(cmha_complex_norm kind, const cmha__root *r, con
 static void cmha__gamma_load(cmha_complex_norm kind, const cmha_real *gamma, size_t D, size_t j0, size_t m,
                              double g[4][CMHA__WIDE]) {
     const cmha_real *first = gamma ? gamma + j0 : NULL, *second = first && kind != CMHA_CRMS ? first + D : first;
-    size_t j;
-    for (j = 0; j < m; j++) g[0][j] = first ? (double)first[j] : 1;
-    for (j = 0; j < m; j++) g[3][j] = g[0][j];
-    for (j = 0; j < m; j++) g[1][j] = g[2][j] = 0;
+    for (size_t j = 0; j < m; j++) g[0][j] = first ? (double)first[j] : 1;
+    for (size_t j = 0; j < m; j++) g[3][j] = g[0][j];
+    for (size_t j = 0; j < m; j++) g[1][j] = g[2][j] = 0;
     if (!first) return;
     if (kind == CMHA_SPLIT_NORM)
-        for (j = 0; j < m; j++) g[3][j] = (double)second[j];
+        for (size_t j = 0; j < m; j++) g[3][j] = (double)second[j];
     else if (kind == CMHA_CLN)
-        for (j = 0; j < m; j++) g[1][j] = -(g[2][j] = (double)second[j]);
+        for (size_t j = 0; j < m; j++) g[1][j] = -(g[2][j] = (double)second[j]);
     else if (kind == CMHA_WHITEN)
-        for (j = 0; j < m; j++) {
+        for (size_t j = 0; j < m; j++) {
             g[1][j] = g[2][j] = (double)second[j];
             g[3][j] = (double)second[D + j];
         }
@@ -6648,8 +6539,7 @@ static void cmha__gamma_load(cmha_complex_norm kind, const cmha_real *gamma, siz
 
 /* h = M c in place */
 static void cmha__wide_apply(const double *M, size_t m, cmha__wide *c) {
-    size_t j;
-    for (j = 0; j < m; j++) {
+    for (size_t j = 0; j < m; j++) {
         double re = M[0] * c->re[j] + M[1] * c->im[j];
         c->im[j] = M[1] * c->re[j] + M[2] * c->im[j];
         c->re[j] = re;
@@ -6659,20 +6549,20 @@ static void cmha__wide_apply(const double *M, size_t m, cmha__wide *c) {
 CMHA_DEF void cmha_complex_norm_forward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const cmha_real *beta,
                                         size_t T, size_t D, cmha_real eps, cmha_real *y, double *stats) {
     double row[5], M[3], g[4][CMHA__WIDE];
-    size_t t, j, j0, m;
+    size_t m;
     cmha__root root;
     cmha__wide h;
-    for (t = 0; t < T; t++, z += 2 * D, y += 2 * D) {
+    for (size_t t = 0; t < T; t++, z += 2 * D, y += 2 * D) {
         cmha__moments(z, D, kind != CMHA_CRMS, row);
         if (stats) memcpy(stats + 5 * t, row, sizeof row);
         root = cmha__norm_root(kind, row + 2, (double)eps);
         cmha__root_matrix(&root, root.f1, 0, root.f2, M);
-        for (j0 = 0; j0 < D; j0 += m) {
+        for (size_t j0 = 0; j0 < D; j0 += m) {
             m = cmha__wide_load(z, D, j0, row, &h);
             cmha__wide_apply(M, m, &h);
             cmha__gamma_load(kind, gamma, D, j0, m, g);
-            for (j = 0; j < m; j++) y[j0 + j] = (cmha_real)(g[0][j] * h.re[j] + g[1][j] * h.im[j]);
-            for (j = 0; j < m; j++) y[D + j0 + j] = (cmha_real)(g[2][j] * h.re[j] + g[3][j] * h.im[j]);
+            for (size_t j = 0; j < m; j++) y[j0 + j] = (cmha_real)(g[0][j] * h.re[j] + g[1][j] * h.im[j]);
+            for (size_t j = 0; j < m; j++) y[D + j0 + j] = (cmha_real)(g[2][j] * h.re[j] + g[3][j] * h.im[j]);
         }
         if (beta) cmha__axpy(2 * D, 1, beta, y);
     }
@@ -6683,8 +6573,7 @@ static void cmha__gamma_backward(cmha_complex_norm kind, const cmha__wide *h, co
                                  cmha_real *dgamma) {
     const cmha_real *re = dy + j0, *im = dy + D + j0;
     cmha_real *d = dgamma + j0;
-    size_t j;
-    for (j = 0; j < m; j++) {
+    for (size_t j = 0; j < m; j++) {
         double gr = (double)re[j], gi = (double)im[j], rr = gr * h->re[j], ii = gi * h->im[j];
         switch (kind) {
         case CMHA_CRMS: d[j] += (cmha_real)(rr + ii); break;
@@ -6725,8 +6614,8 @@ static void cmha__norm_row_backward(cmha_complex_norm kind, const cmha__root *ro
                                     const double *mean, const cmha_real *dy, size_t D, cmha_real *dz) {
     double G[4] = {0, 0, 0, 0}, sum[2] = {0, 0}, M[3], dV[3];
     cmha__wide dh, c;
-    size_t j, j0, m;
-    for (j0 = 0; j0 < D; j0 += m) {
+    size_t m;
+    for (size_t j0 = 0; j0 < D; j0 += m) {
         m = cmha__norm_cotangent(kind, gamma, dy, D, j0, &dh);
         cmha__wide_load(z, D, j0, mean, &c);
         G[0] += cmha__wide_dot(dh.re, c.re, m);
@@ -6739,26 +6628,26 @@ static void cmha__norm_row_backward(cmha_complex_norm kind, const cmha__root *ro
     }
     cmha__root_matrix(root, root->f1, 0, root->f2, M);
     cmha__root_backward(kind, root, G, D, dV);
-    for (j0 = 0; j0 < D; j0 += m) {
+    for (size_t j0 = 0; j0 < D; j0 += m) {
         m = cmha__norm_cotangent(kind, gamma, dy, D, j0, &dh);
         cmha__wide_load(z, D, j0, mean, &c);
-        for (j = 0; j < m; j++) dh.re[j] -= sum[0];
-        for (j = 0; j < m; j++) dh.im[j] -= sum[1];
+        for (size_t j = 0; j < m; j++) dh.re[j] -= sum[0];
+        for (size_t j = 0; j < m; j++) dh.im[j] -= sum[1];
         cmha__wide_apply(M, m, &dh);
         cmha__wide_apply(dV, m, &c);
-        for (j = 0; j < m; j++) dz[j0 + j] += (cmha_real)(dh.re[j] + c.re[j]);
-        for (j = 0; j < m; j++) dz[D + j0 + j] += (cmha_real)(dh.im[j] + c.im[j]);
+        for (size_t j = 0; j < m; j++) dz[j0 + j] += (cmha_real)(dh.re[j] + c.re[j]);
+        for (size_t j = 0; j < m; j++) dz[D + j0 + j] += (cmha_real)(dh.im[j] + c.im[j]);
     }
 }
 
 CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const double *stats,
                                          const cmha_real *dy, size_t T, size_t D, cmha_real eps, cmha_real *dz, cmha_real *dgamma,
                                          cmha_real *dbeta) {
-    size_t t, j0, m;
-    for (t = 0; t < T; t++, z += 2 * D, dy += 2 * D, stats += 5) {
+    size_t m;
+    for (size_t t = 0; t < T; t++, z += 2 * D, dy += 2 * D, stats += 5) {
         cmha__root root = cmha__norm_root(kind, stats + 2, (double)eps);
         if (dz) cmha__norm_row_backward(kind, &root, z, gamma, stats, dy, D, dz + 2 * t * D);
-        for (j0 = 0; dgamma && j0 < D; j0 += m) {
+        for (size_t j0 = 0; dgamma && j0 < D; j0 += m) {
             cmha__wide h;
             double M[3];
             m = cmha__wide_load(z, D, j0, stats, &h);
@@ -6771,19 +6660,16 @@ CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real
 }
 
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u) {
-    size_t t;
-    for (t = 0; t < T; t++, z += 2 * D, u += 2 * D) cmha__phasor_row(z, z + D, D, eps, 1, u, u + D);
+    for (size_t t = 0; t < T; t++, z += 2 * D, u += 2 * D) cmha__phasor_row(z, z + D, D, eps, 1, u, u + D);
 }
 
 CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz) {
-    size_t t;
-    for (t = 0; dz && t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
+    for (size_t t = 0; dz && t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
         cmha__phasor_row_backward(z, z + D, D, eps, 1, du, du + D, dz, dz + D);
 }
 
 CMHA_DEF void cmha_hermitian_forward(const cmha_real *q, const cmha_real *k, size_t T, size_t D, cmha_real *a) {
-    size_t t;
-    for (t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
+    for (size_t t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
         a[2 * t] = cmha__dot(q, k, 2 * D);
         a[2 * t + 1] = cmha__dot(q + D, k, D) - cmha__dot(q, k + D, D);
     }
@@ -6792,8 +6678,7 @@ CMHA_DEF void cmha_hermitian_forward(const cmha_real *q, const cmha_real *k, siz
 /* dq = da k, dk = conj(da) q */
 CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, const cmha_real *da, size_t T, size_t D,
                                       cmha_real *dq, cmha_real *dk) {
-    size_t t;
-    for (t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
+    for (size_t t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
         cmha_real re = da[2 * t], im = da[2 * t + 1];
         cmha_real *to_q = dq ? dq + 2 * t * D : NULL, *to_k = dk ? dk + 2 * t * D : NULL;
         if (dq) cmha__axpy(2 * D, re, k, to_q), cmha__axpy(D, -im, k + D, to_q), cmha__axpy(D, im, k, to_q + D);
@@ -6803,18 +6688,17 @@ CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, co
 
 /* to[j * to_step] = or += from[j * from_step] */
 static void cmha__stride(const cmha_real *from, size_t from_step, size_t n, cmha_real *to, size_t to_step, int add) {
-    size_t j;
     if (add)
-        for (j = 0; j < n; j++) to[j * to_step] += from[j * from_step];
+        for (size_t j = 0; j < n; j++) to[j * to_step] += from[j * from_step];
     else
-        for (j = 0; j < n; j++) to[j * to_step] = from[j * from_step];
+        for (size_t j = 0; j < n; j++) to[j * to_step] = from[j * from_step];
 }
 
 /* Planes from pairs or pairs from planes, written or added. */
 static void cmha__pairs(const cmha_real *from, size_t T, size_t D, cmha_layout layout, int from_pairs, cmha_real *to, int add) {
-    size_t t, part, step = layout == CMHA_LAYOUT_HALF ? 1 : 2;
-    for (t = 0; t < T; t++, from += 2 * D, to += 2 * D)
-        for (part = 0; part < 2; part++) {
+    size_t step = layout == CMHA_LAYOUT_HALF ? 1 : 2;
+    for (size_t t = 0; t < T; t++, from += 2 * D, to += 2 * D)
+        for (size_t part = 0; part < 2; part++) {
             size_t pair = cmha__pair(layout, D, 0, part), plane = part * D;
             if (from_pairs) cmha__stride(from + pair, step, D, to + plane, 1, add);
             else cmha__stride(from + plane, 1, D, to + pair, step, add);
@@ -6838,8 +6722,7 @@ CMHA_DEF void cmha_complex_to_pairs_backward(const cmha_real *dx, size_t T, size
 }
 
 CMHA_DEF void cmha_complex_join_forward(const cmha_real *re, const cmha_real *im, size_t T, size_t D, cmha_real *z) {
-    size_t t;
-    for (t = 0; t < T; t++, z += 2 * D) {
+    for (size_t t = 0; t < T; t++, z += 2 * D) {
         memcpy(z, re + t * D, D * sizeof *z);
         if (im) memcpy(z + D, im + t * D, D * sizeof *z);
         else memset(z + D, 0, D * sizeof *z);
@@ -6847,24 +6730,21 @@ CMHA_DEF void cmha_complex_join_forward(const cmha_real *re, const cmha_real *im
 }
 
 CMHA_DEF void cmha_complex_join_backward(const cmha_real *dz, size_t T, size_t D, cmha_real *dre, cmha_real *dim) {
-    size_t t;
-    for (t = 0; t < T; t++, dz += 2 * D) {
+    for (size_t t = 0; t < T; t++, dz += 2 * D) {
         if (dre) cmha__axpy(D, 1, dz, dre + t * D);
         if (dim) cmha__axpy(D, 1, dz + D, dim + t * D);
     }
 }
 
 CMHA_DEF void cmha_complex_split_forward(const cmha_real *z, size_t T, size_t D, cmha_real *re, cmha_real *im) {
-    size_t t;
-    for (t = 0; t < T; t++, z += 2 * D) {
+    for (size_t t = 0; t < T; t++, z += 2 * D) {
         if (re) memcpy(re + t * D, z, D * sizeof *z);
         if (im) memcpy(im + t * D, z + D, D * sizeof *z);
     }
 }
 
 CMHA_DEF void cmha_complex_split_backward(const cmha_real *dre, const cmha_real *dim, size_t T, size_t D, cmha_real *dz) {
-    size_t t;
-    for (t = 0; dz && t < T; t++, dz += 2 * D) {
+    for (size_t t = 0; dz && t < T; t++, dz += 2 * D) {
         if (dre) cmha__axpy(D, 1, dre + t * D, dz);
         if (dim) cmha__axpy(D, 1, dim + t * D, dz + D);
     }
@@ -6875,16 +6755,15 @@ enum { CMHA__EXACT_EVERY = 64 }; /* rows from one angle formed exactly to the ne
 /* wave = exp(i (omega t + delta)) of m columns: exactly, or from the wave of the row before, turned by `step`. delta NULL = 0. */
 static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m, double t, const cmha__wide *step,
                        cmha__wide *wave) {
-    size_t j;
     if (step) {
-        for (j = 0; j < m; j++) {
+        for (size_t j = 0; j < m; j++) {
             double re = wave->re[j] * step->re[j] - wave->im[j] * step->im[j];
             wave->im[j] = wave->re[j] * step->im[j] + wave->im[j] * step->re[j];
             wave->re[j] = re;
         }
         return;
     }
-    for (j = 0; j < m; j++) {
+    for (size_t j = 0; j < m; j++) {
         double angle = (double)omega[j] * t + (delta ? (double)delta[j] : 0);
         wave->re[j] = cos(angle);
         wave->im[j] = sin(angle);
@@ -6896,15 +6775,15 @@ static void cmha__multifreq_forward(const cmha_real *omega, const cmha_real *del
                                     size_t lo, size_t hi, cmha_real *y) {
     double scale = 1 / sqrt(K ? (double)K : 1);
     cmha__wide wave, step;
-    size_t k, r, j, j0, m;
-    for (r = 0; lo < hi && r < n; r++) memset(y + r * d + lo, 0, (hi - lo) * sizeof *y);
-    for (k = 0; k < K; k++, omega += d, delta += d)
-        for (j0 = lo; j0 < hi; j0 += m) {
+    size_t m;
+    for (size_t r = 0; lo < hi && r < n; r++) memset(y + r * d + lo, 0, (hi - lo) * sizeof *y);
+    for (size_t k = 0; k < K; k++, omega += d, delta += d)
+        for (size_t j0 = lo; j0 < hi; j0 += m) {
             m = hi - j0 < CMHA__WIDE ? hi - j0 : CMHA__WIDE;
             cmha__wave(omega + j0, NULL, m, 1, NULL, &step);
-            for (r = 0; r < n; r++) {
+            for (size_t r = 0; r < n; r++) {
                 cmha__wave(omega + j0, delta + j0, m, (double)pos0 + (double)r, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
-                for (j = 0; j < m; j++) y[r * d + j0 + j] += (cmha_real)(scale * wave.im[j]);
+                for (size_t j = 0; j < m; j++) y[r * d + j0 + j] += (cmha_real)(scale * wave.im[j]);
             }
         }
 }
@@ -6913,24 +6792,24 @@ static void cmha__multifreq_backward(const cmha_real *omega, const cmha_real *de
                                      size_t d, size_t pos0, size_t lo, size_t hi, cmha_real *domega, cmha_real *ddelta) {
     double scale = 1 / sqrt(K ? (double)K : 1);
     cmha__wide wave, step, sum; /* sum: of domega and ddelta */
-    size_t k, r, j, j0, m;
-    for (k = 0; k < K; k++)
-        for (j0 = lo; j0 < hi; j0 += m) {
+    size_t m;
+    for (size_t k = 0; k < K; k++)
+        for (size_t j0 = lo; j0 < hi; j0 += m) {
             size_t at = k * d + j0;
             m = hi - j0 < CMHA__WIDE ? hi - j0 : CMHA__WIDE;
             cmha__wave(omega + at, NULL, m, 1, NULL, &step);
             memset(&sum, 0, sizeof sum);
-            for (r = 0; r < n; r++) {
+            for (size_t r = 0; r < n; r++) {
                 double t = (double)pos0 + (double)r;
                 cmha__wave(omega + at, delta + at, m, t, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
-                for (j = 0; j < m; j++) {
+                for (size_t j = 0; j < m; j++) {
                     double g = scale * (double)dy[r * d + j0 + j] * wave.re[j];
                     sum.re[j] += g * t;
                     sum.im[j] += g;
                 }
             }
-            for (j = 0; domega && j < m; j++) domega[at + j] += (cmha_real)sum.re[j];
-            for (j = 0; ddelta && j < m; j++) ddelta[at + j] += (cmha_real)sum.im[j];
+            for (size_t j = 0; domega && j < m; j++) domega[at + j] += (cmha_real)sum.re[j];
+            for (size_t j = 0; ddelta && j < m; j++) ddelta[at + j] += (cmha_real)sum.im[j];
         }
 }
 
@@ -6945,9 +6824,8 @@ CMHA_DEF void cmha_multifreq_backward(const cmha_real *omega, const cmha_real *d
 }
 
 CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta) {
-    size_t k, i;
-    for (k = 0; k < K; k++)
-        for (i = 0; i < d; i++) {
+    for (size_t k = 0; k < K; k++)
+        for (size_t i = 0; i < d; i++) {
             double octave = (double)k - ((double)K - 1) / 2;
             omega[k * d + i] = (cmha_real)(pow(base, -2.0 * (double)(i / 2) / (double)d) * pow(2.0, octave));
             delta[k * d + i] = i % 2 ? (cmha_real)1.57079632679489662 : 0;
@@ -6957,8 +6835,8 @@ CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *om
 /* ---- Regularisers and clipping of complex numbers ---- */
 
 static size_t cmha__counted(const unsigned char *key_mask, size_t T) {
-    size_t t, count = 0;
-    for (t = 0; t < T; t++) count += !key_mask || key_mask[t];
+    size_t count = 0;
+    for (size_t t = 0; t < T; t++) count += !key_mask || key_mask[t];
     return count;
 }
 
@@ -6966,19 +6844,18 @@ static size_t cmha__counted(const unsigned char *key_mask, size_t T) {
 static double cmha__phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
                                                      cmha_real eps, size_t lo, size_t hi, double *direction) {
     double *CMHA__RESTRICT re = direction, *CMHA__RESTRICT im = direction + D, sum = 0, count = (double)cmha__counted(key_mask, T);
-    size_t t, j;
-    for (j = lo; j < hi; j++) re[j] = im[j] = 0;
-    for (t = 0; t < T; t++) {
+    for (size_t j = lo; j < hi; j++) re[j] = im[j] = 0;
+    for (size_t t = 0; t < T; t++) {
         const cmha_real *CMHA__RESTRICT row = z + 2 * t * D;
         if (key_mask && !key_mask[t]) continue;
-        for (j = lo; j < hi; j++) {
+        for (size_t j = lo; j < hi; j++) {
             cmha_real ur, ui, unused;
             cmha__phasor(row[j], row[D + j], eps, &ur, &ui, &unused);
             re[j] += (double)ur;
             im[j] += (double)ui;
         }
     }
-    for (j = lo; j < hi && count > 0; j++) {
+    for (size_t j = lo; j < hi && count > 0; j++) {
         double length = sqrt(re[j] * re[j] + im[j] * im[j]), inverse; /* R_j times count */
         inverse = length <= count * (double)CMHA__EPSILON ? 0 : 1 / length;
         sum += 1 - length / count;
@@ -6991,13 +6868,12 @@ static double cmha__phase_reg_forward(const cmha_real *z, const unsigned char *k
 /* dz -= slope * (gradient of every R_j times count) */
 static void cmha__phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
                                                     cmha_real eps, const double *direction, double slope, cmha_real *dz) {
-    size_t t, j;
-    for (t = 0; t < T; t++) {
+    for (size_t t = 0; t < T; t++) {
         const cmha_real *CMHA__RESTRICT row = z + 2 * t * D;
         const double *CMHA__RESTRICT way = direction;
         cmha_real *CMHA__RESTRICT to = dz + 2 * t * D;
         if (key_mask && !key_mask[t]) continue;
-        for (j = 0; j < D; j++) {
+        for (size_t j = 0; j < D; j++) {
             cmha_real gr = (cmha_real)(-slope * way[j]), gi = (cmha_real)(-slope * way[D + j]);
             cmha__phasor_backward(row[j], row[D + j], eps, gr, gi, &to[j], &to[D + j]);
         }
@@ -7060,14 +6936,14 @@ static inline cmha_real cmha__nearest_limit(cmha_real under, const cmha_real *si
 static void cmha__nearest_scan(const cmha_real *s, size_t n, size_t first, size_t k, cmha_real under, int64_t *index,
                                cmha_real *similarity) {
     cmha_real limit = cmha__nearest_limit(under, similarity, k);
-    size_t i, j, m;
-    for (i = 0; i < n; i += m) {
+    size_t m;
+    for (size_t i = 0; i < n; i += m) {
         int any = 0;
         m = n - i < CMHA__NEAREST_SPAN ? n - i : (size_t)CMHA__NEAREST_SPAN;
         if (m == CMHA__NEAREST_SPAN)
-            for (j = 0; j < CMHA__NEAREST_SPAN; j++) any |= s[i + j] > limit;
+            for (size_t j = 0; j < CMHA__NEAREST_SPAN; j++) any |= s[i + j] > limit;
         else any = 1;
-        for (j = i; any && j < i + m; j++) {
+        for (size_t j = i; any && j < i + m; j++) {
             if (!(s[j] > limit)) continue;
             cmha__nearest_insert(s[j], (int64_t)(first + j), k, index, similarity);
             limit = cmha__nearest_limit(under, similarity, k);
@@ -7086,16 +6962,15 @@ static cmha_real cmha__nearest_under(cmha_real threshold) {
 }
 
 static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity) {
-    size_t i;
-    for (i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
+    for (size_t i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
 }
 
 /* scores [rows, width] = q u^T / d_r of one tile. A few queries, as in decoding, one by one: the tile stays in the cache, and
    products of few rows are GEMM's weakest. */
 static void cmha__nearest_scores(const cmha_real *queries, const cmha_real *tile, size_t rows, size_t width, size_t d_r,
                                  cmha_real *scores) {
-    size_t W = 2 * d_r, step = rows <= CMHA__NEAREST_FEW ? 1 : rows, r;
-    for (r = 0; r < rows; r += step)
+    size_t W = 2 * d_r, step = rows <= CMHA__NEAREST_FEW ? 1 : rows;
+    for (size_t r = 0; r < rows; r += step)
         cmha_gemm(0, 1, step, width, W, 1 / (cmha_real)d_r, queries + r * W, W, tile, W, 0, scores + r * width, width);
 }
 
@@ -7124,10 +6999,9 @@ static void cmha__nearest_range(const cmha_real *queries, const cmha_real *docum
 /* Places without a document get similarity 0, of a query with a NaN that NaN. */
 static void cmha__nearest_end(const cmha_real *queries, size_t Q, size_t d_r, size_t k, const int64_t *index,
                               cmha_real *similarity) {
-    size_t q, i;
-    for (q = 0; k && q < Q; q++) {
+    for (size_t q = 0; k && q < Q; q++) {
         cmha_real none = index[q * k] < 0 ? cmha__total(queries + q * 2 * d_r, 2 * d_r) * 0 : 0;
-        for (i = q * k; i < (q + 1) * k; i++)
+        for (size_t i = q * k; i < (q + 1) * k; i++)
             if (index[i] < 0) similarity[i] = none;
     }
 }
@@ -7143,36 +7017,36 @@ CMHA_DEF void cmha_nearest(const cmha_real *queries, const cmha_real *documents,
 /* p = softmax of similarity / tau over the documents found, 0 elsewhere; returns their number. */
 static size_t cmha__softmax_found(const int64_t *index, const cmha_real *similarity, size_t k, cmha_real tau, cmha_real *p) {
     cmha_real top = -(cmha_real)INFINITY, sum = 0;
-    size_t i, found = 0;
-    for (i = 0; i < k; i++) {
+    size_t found = 0;
+    for (size_t i = 0; i < k; i++) {
         found += index[i] >= 0;
         if (index[i] >= 0 && similarity[i] > top) top = similarity[i];
     }
-    for (i = 0; i < k; i++) {
+    for (size_t i = 0; i < k; i++) {
         p[i] = index[i] >= 0 ? cmha__exp((similarity[i] - top) / tau) : 0;
         sum += p[i];
     }
-    for (i = 0; found && i < k; i++) p[i] /= sum;
+    for (size_t i = 0; found && i < k; i++) p[i] /= sum;
     return found;
 }
 
 CMHA_DEF void cmha_retrieve_forward(const cmha_real *vectors, const int64_t *index, const cmha_real *similarity,
                                     const cmha_real *weights, size_t T, size_t M, size_t k, size_t d_r, cmha_real tau, cmha_real *p,
                                     cmha_real *rbar, unsigned char *found) {
-    size_t W = 2 * d_r, t, m, i, j, at;
-    for (t = 0; t < T; t++) {
+    size_t W = 2 * d_r, at;
+    for (size_t t = 0; t < T; t++) {
         cmha_real *row = rbar + t * W;
         int any = 0;
-        for (j = 0; j < W; j++) row[j] = 0;
-        for (m = 0; k && m < M; m++) {
+        for (size_t j = 0; j < W; j++) row[j] = 0;
+        for (size_t m = 0; k && m < M; m++) {
             cmha_real first = similarity[at = (t * M + m) * k];
             if (cmha__softmax_found(index + at, similarity + at, k, tau, p + at)) {
                 any = 1;
-                for (i = at; i < at + k; i++)
+                for (size_t i = at; i < at + k; i++)
                     if (index[i] >= 0) cmha__axpy(W, weights[m] * p[i], vectors + (size_t)index[i] * W, row);
             } else if (first != first) { /* a NaN must not look like a query that found nothing */
                 any = 1;
-                for (j = 0; j < W; j++) row[j] = first;
+                for (size_t j = 0; j < W; j++) row[j] = first;
             }
         }
         if (found) found[t] = (unsigned char)any;
@@ -7183,14 +7057,14 @@ CMHA_DEF void cmha_retrieve_forward(const cmha_real *vectors, const int64_t *ind
 static cmha_real cmha__retrieve_query_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index,
                                                const cmha_real *p, cmha_real weight, const cmha_real *drbar, size_t k, size_t d_r,
                                                cmha_real tau, cmha_real *dquery, cmha_real *a) {
-    size_t W = 2 * d_r, i;
+    size_t W = 2 * d_r;
     cmha_real mean = 0;
-    for (i = 0; i < k; i++) {
+    for (size_t i = 0; i < k; i++) {
         if (index[i] < 0) continue;
         a[i] = cmha__dot(drbar, vectors + (size_t)index[i] * W, W);
         mean += p[i] * a[i];
     }
-    for (i = 0; dquery && i < k; i++)
+    for (size_t i = 0; dquery && i < k; i++)
         if (index[i] >= 0)
             cmha__axpy(W, weight * p[i] * (a[i] - mean) / (tau * (cmha_real)d_r), features + (size_t)index[i] * W, dquery);
     return mean;
@@ -7199,10 +7073,10 @@ static cmha_real cmha__retrieve_query_backward(const cmha_real *vectors, const c
 CMHA_DEF void cmha_retrieve_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index, const cmha_real *p,
                                      const cmha_real *weights, const cmha_real *drbar, size_t T, size_t M, size_t k, size_t d_r,
                                      cmha_real tau, cmha_real *dqueries, cmha_real *dweights, cmha_real *scratch) {
-    size_t W = 2 * d_r, t, m;
-    for (m = 0; m < M; m++) {
+    size_t W = 2 * d_r;
+    for (size_t m = 0; m < M; m++) {
         double sum = 0;
-        for (t = 0; t < T; t++) {
+        for (size_t t = 0; t < T; t++) {
             size_t at = t * M + m;
             cmha_real *dq = dqueries ? dqueries + at * W : NULL;
             sum += (double)cmha__retrieve_query_backward(vectors, features, index + at * k, p + at * k, weights[m], drbar + t * W,
@@ -7214,14 +7088,13 @@ CMHA_DEF void cmha_retrieve_backward(const cmha_real *vectors, const cmha_real *
 
 CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
                                    size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y) {
-    size_t t, j;
-    for (t = 0; t < T; t++, z += 2 * D, v += 2 * D, gate += D, y += 2 * D) {
+    for (size_t t = 0; t < T; t++, z += 2 * D, v += 2 * D, gate += D, y += 2 * D) {
         cmha_real *CMHA__RESTRICT to = y;
         if (found && !found[t]) {
             if (D) memcpy(y, z, 2 * D * sizeof *y);
             continue;
         }
-        for (j = 0; j < D; j++) {
+        for (size_t j = 0; j < D; j++) {
             cmha_real g = cmha__sigmoid(gate[j] / tau), keep = fusion == CMHA_FUSION_CONVEX ? 1 - g : 1;
             to[j] = keep * z[j] + g * v[j];
             to[D + j] = keep * z[D + j] + g * v[D + j];
@@ -7233,8 +7106,7 @@ CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const
 static void cmha__reflect_row_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const cmha_real *dy, size_t D,
                                        cmha_real tau, int convex, cmha_real *CMHA__RESTRICT dz, cmha_real *CMHA__RESTRICT dv,
                                        cmha_real *CMHA__RESTRICT dgate) {
-    size_t j;
-    for (j = 0; j < D; j++) {
+    for (size_t j = 0; j < D; j++) {
         cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1, re = dy[j], im = dy[D + j];
         cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
         if (dz) dz[j] += keep * re, dz[D + j] += keep * im;
@@ -7246,8 +7118,8 @@ static void cmha__reflect_row_backward(const cmha_real *z, const cmha_real *v, c
 CMHA_DEF void cmha_reflect_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
                                     const cmha_real *dy, size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *dz,
                                     cmha_real *dv, cmha_real *dgate) {
-    size_t t, W = 2 * D;
-    for (t = 0; t < T; t++) {
+    size_t W = 2 * D;
+    for (size_t t = 0; t < T; t++) {
         if (!found || found[t])
             cmha__reflect_row_backward(z + t * W, v + t * W, gate + t * D, dy + t * W, D, tau, fusion == CMHA_FUSION_CONVEX,
                                        dz ? dz + t * W : NULL, dv ? dv + t * W : NULL, dgate ? dgate + t * D : NULL);
@@ -7258,26 +7130,23 @@ CMHA_DEF void cmha_reflect_backward(const cmha_real *z, const cmha_real *v, cons
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0};
     size_t i = 0;
-    int l;
     for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
-        for (l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += (double)x[i + (size_t)l] * (double)x[i + (size_t)l];
-    for (l = 0; i < n; i++, l++) lanes[l] += (double)x[i] * (double)x[i];
+        for (int l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += (double)x[i + (size_t)l] * (double)x[i + (size_t)l];
+    for (int l = 0; i < n; i++, l++) lanes[l] += (double)x[i] * (double)x[i];
     return cmha__wide_total(lanes, CMHA__WIDE_LANES);
 }
 
 /* The sum of |z|^2 over counted rows. */
 static double cmha__mag_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D) {
     double sum = 0;
-    size_t t;
-    for (t = 0; t < T; t++)
+    for (size_t t = 0; t < T; t++)
         if (!key_mask || key_mask[t]) sum += cmha_sum_squares(z + 2 * t * D, 2 * D);
     return sum;
 }
 
 static void cmha__mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real slope,
                                    cmha_real *dz) {
-    size_t t;
-    for (t = 0; t < T; t++)
+    for (size_t t = 0; t < T; t++)
         if (!key_mask || key_mask[t]) cmha__axpy(2 * D, slope, z + 2 * t * D, dz + 2 * t * D);
 }
 
@@ -7298,26 +7167,24 @@ static cmha_real cmha__clip_factor(double squares, cmha_real limit) {
 }
 
 static void cmha__clip_array(cmha_clip_mode mode, cmha_real limit, cmha_real factor, size_t n, cmha_real *x) {
-    size_t i;
     if (mode == CMHA_CLIP_NORM) factor = cmha__clip_factor(cmha_sum_squares(x, n), limit);
     if (mode == CMHA_CLIP_VALUE)
-        for (i = 0; i < n; i++) x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
+        for (size_t i = 0; i < n; i++) x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
     else if (factor < 1)
-        for (i = 0; i < n; i++) x[i] *= factor;
+        for (size_t i = 0; i < n; i++) x[i] *= factor;
 }
 
 CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size_t count, const size_t *n, cmha_real *const *re,
                                       cmha_real *const *im) {
-    size_t part, i;
-    for (part = 0; part < 2; part++) {
+    for (size_t part = 0; part < 2; part++) {
         cmha_real *const *x = part ? im : re;
         cmha_real factor = 1;
         double squares = 0;
         if (mode == CMHA_CLIP_GLOBAL) {
-            for (i = 0; i < count; i++) squares += x[i] ? cmha_sum_squares(x[i], n[i]) : 0;
+            for (size_t i = 0; i < count; i++) squares += x[i] ? cmha_sum_squares(x[i], n[i]) : 0;
             factor = cmha__clip_factor(squares, limit);
         }
-        for (i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++)
             if (x[i]) cmha__clip_array(mode, limit, factor, n[i], x[i]);
     }
 }
@@ -7326,21 +7193,19 @@ CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size
 
 CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta, size_t T,
                                             size_t D, cmha_real *y) {
-    size_t t, j;
-    for (t = 0; t < T; t++, z += 2 * D, f += 2 * D, y += 2 * D) {
-        for (j = 0; j < D; j++) y[j] = f[j] + (alpha * z[j] - beta * z[D + j]);
-        for (j = 0; j < D; j++) y[D + j] = f[D + j] + (alpha * z[D + j] + beta * z[j]);
+    for (size_t t = 0; t < T; t++, z += 2 * D, f += 2 * D, y += 2 * D) {
+        for (size_t j = 0; j < D; j++) y[j] = f[j] + (alpha * z[j] - beta * z[D + j]);
+        for (size_t j = 0; j < D; j++) y[D + j] = f[D + j] + (alpha * z[D + j] + beta * z[j]);
     }
 }
 
 /* keep: what remains of dz, 1 or, if it holds rubbish, 0. */
 static void cmha__complex_residual_turn_back(cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T, size_t D, int keep,
                                              cmha_real *dz) {
-    size_t t, j;
-    for (t = 0; t < T; t++, dy += 2 * D, dz += 2 * D) {
+    for (size_t t = 0; t < T; t++, dy += 2 * D, dz += 2 * D) {
         if (!keep) memset(dz, 0, 2 * D * sizeof *dz);
-        for (j = 0; j < D; j++) dz[j] += alpha * dy[j] + beta * dy[D + j];
-        for (j = 0; j < D; j++) dz[D + j] += alpha * dy[D + j] - beta * dy[j];
+        for (size_t j = 0; j < D; j++) dz[j] += alpha * dy[j] + beta * dy[D + j];
+        for (size_t j = 0; j < D; j++) dz[D + j] += alpha * dy[D + j] - beta * dy[j];
     }
 }
 
@@ -7350,18 +7215,17 @@ static void cmha__complex_residual_turn_back(cmha_real alpha, cmha_real beta, co
 /* sum [2] = Re and Im of the sum of conj(z) dy over at most CMHA__RESIDUAL_ROWS rows from row t0. */
 static void cmha__complex_residual_sum(const cmha_real *z, const cmha_real *dy, size_t t0, size_t T, size_t D, double *sum) {
     double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
-    size_t end = T - t0 < CMHA__RESIDUAL_ROWS ? T : t0 + CMHA__RESIDUAL_ROWS, t, j;
-    int l;
-    for (t = t0; t < end; t++) {
+    size_t end = T - t0 < CMHA__RESIDUAL_ROWS ? T : t0 + CMHA__RESIDUAL_ROWS, j;
+    for (size_t t = t0; t < end; t++) {
         const cmha_real *a = z + 2 * t * D, *g = dy + 2 * t * D;
         for (j = 0; j + CMHA__WIDE_LANES <= D; j += CMHA__WIDE_LANES)
-            for (l = 0; l < CMHA__WIDE_LANES; l++) {
+            for (int l = 0; l < CMHA__WIDE_LANES; l++) {
                 double zr = (double)a[j + (size_t)l], zi = (double)a[D + j + (size_t)l];
                 double gr = (double)g[j + (size_t)l], gi = (double)g[D + j + (size_t)l];
                 re[l] += zr * gr + zi * gi;
                 im[l] += zr * gi - zi * gr;
             }
-        for (l = 0; j < D; j++, l++) {
+        for (int l = 0; j < D; j++, l++) {
             re[l] += (double)a[j] * (double)g[j] + (double)a[D + j] * (double)g[D + j];
             im[l] += (double)a[j] * (double)g[D + j] - (double)a[D + j] * (double)g[j];
         }
@@ -7373,10 +7237,9 @@ static void cmha__complex_residual_sum(const cmha_real *z, const cmha_real *dy, 
 CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T,
                                              size_t D, cmha_real *dz, cmha_real *df, cmha_real *dalpha, cmha_real *dbeta) {
     double sum[2] = {0, 0}, part[2];
-    size_t t;
     if (dz) cmha__complex_residual_turn_back(alpha, beta, dy, T, D, 1, dz);
     if (df) cmha__axpy(2 * T * D, 1, dy, df);
-    for (t = 0; (dalpha || dbeta) && t < T; t += CMHA__RESIDUAL_ROWS) {
+    for (size_t t = 0; (dalpha || dbeta) && t < T; t += CMHA__RESIDUAL_ROWS) {
         cmha__complex_residual_sum(z, dy, t, T, D, part);
         sum[0] += part[0];
         sum[1] += part[1];
@@ -7413,9 +7276,8 @@ static void cmha__router_backward_columns(const cmha_real *z, const cmha_real *d
 
 CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D,
                                    size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias) {
-    size_t plane;
     if (dz) cmha__router_backward_rows(router, dlogits, T, D, E, dz);
-    for (plane = 0; drouter && plane < 2; plane++) cmha__router_backward_columns(z, dlogits, T, D, E, plane, 0, D, drouter);
+    for (size_t plane = 0; drouter && plane < 2; plane++) cmha__router_backward_columns(z, dlogits, T, D, E, plane, 0, D, drouter);
     if (dbias) cmha__sum_rows(dlogits, T, E, dbias);
 }
 
@@ -7428,8 +7290,8 @@ static int cmha__expert_ahead(const cmha_real *logits, size_t a, size_t b) {
 
 /* The first expert after `last` in that order, after E the first of all. Needs no memory, and few experts are chosen. */
 static size_t cmha__expert_next(const cmha_real *logits, size_t E, size_t last) {
-    size_t best = E, e;
-    for (e = 0; e < E; e++)
+    size_t best = E;
+    for (size_t e = 0; e < E; e++)
         if ((last == E || cmha__expert_ahead(logits, last, e)) && (best == E || cmha__expert_ahead(logits, e, best))) best = e;
     return best;
 }
@@ -7456,28 +7318,27 @@ CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top) {
 
 /* Choices and gates of tokens lo .. hi - 1. */
 static void cmha__route_rows(const cmha_real *logits, size_t lo, size_t hi, size_t E, size_t top, size_t *expert, cmha_real *gate) {
-    size_t t, c;
-    for (t = lo; t < hi; t++) {
+    for (size_t t = lo; t < hi; t++) {
         const cmha_real *row = logits + t * E;
         size_t *choice = expert + t * top;
         cmha_real *g = gate + t * top, inverse;
-        for (c = 0; c < top; c++) choice[c] = cmha__expert_next(row, E, c ? choice[c - 1] : E);
-        for (c = 0; c < top; c++) g[c] = row[choice[c]];
+        for (size_t c = 0; c < top; c++) choice[c] = cmha__expert_next(row, E, c ? choice[c - 1] : E);
+        for (size_t c = 0; c < top; c++) g[c] = row[choice[c]];
         inverse = 1 / cmha__exp_shifted(g, top, row[choice[0]]);
-        for (c = 0; c < top; c++) g[c] *= inverse;
+        for (size_t c = 0; c < top; c++) g[c] *= inverse;
     }
 }
 
 /* Groups the chosen pairs by expert: a counting sort. */
 static void cmha__route_group(const cmha__route *r, size_t pairs, size_t E) {
-    size_t p, e;
+    size_t e;
     for (e = 0; e <= E; e++) r->first[e] = 0;
-    for (p = 0; p < pairs; p++) r->first[r->expert[p] + 1]++;
+    for (size_t p = 0; p < pairs; p++) r->first[r->expert[p] + 1]++;
     for (r->piece[0] = 0, e = 0; e < E; e++) {
         r->piece[e + 1] = r->piece[e] + cmha__pieces(r->first[e + 1], CMHA__EXPERT_ROWS);
         r->first[e + 1] += r->first[e];
     }
-    for (p = 0; p < pairs; p++) { /* first[e] runs ahead to first[e + 1] and is put back below */
+    for (size_t p = 0; p < pairs; p++) { /* first[e] runs ahead to first[e + 1] and is put back below */
         r->place[p] = r->first[r->expert[p]]++;
         r->pair[r->place[p]] = p;
     }
@@ -7493,11 +7354,10 @@ CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, si
 
 CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T, size_t E, size_t top,
                                   cmha_real *dlogits) {
-    size_t t, c;
     if (!dlogits) return;
-    for (t = 0; t < T; t++, plan += top, gate += top, dgate += top, dlogits += E) {
+    for (size_t t = 0; t < T; t++, plan += top, gate += top, dgate += top, dlogits += E) {
         cmha_real mean = cmha__dot(gate, dgate, top);
-        for (c = 0; top > 1 && c < top; c++) dlogits[plan[c]] += gate[c] * (dgate[c] - mean);
+        for (size_t c = 0; top > 1 && c < top; c++) dlogits[plan[c]] += gate[c] * (dgate[c] - mean);
     }
 }
 
@@ -7508,18 +7368,16 @@ CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, con
 /* to [n, 2D] = x i, or with back = 1 x (-i). */
 static void cmha__planes_turn(const cmha_real *x, size_t n, size_t D, int back, cmha_real *to) {
     cmha_real sign = back ? -1 : 1;
-    size_t t, j;
-    for (t = 0; t < n; t++, x += 2 * D, to += 2 * D) {
-        for (j = 0; j < D; j++) to[j] = -sign * x[D + j];
-        for (j = 0; j < D; j++) to[D + j] = sign * x[j];
+    for (size_t t = 0; t < n; t++, x += 2 * D, to += 2 * D) {
+        for (size_t j = 0; j < D; j++) to[j] = -sign * x[D + j];
+        for (size_t j = 0; j < D; j++) to[D + j] = sign * x[j];
     }
 }
 
 /* y [n, 2O] = W x + bias from x [n, 2I] and i x; bias NULL = none. */
 static void cmha__planes_apply(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *const *bias,
                                const cmha_real *x, const cmha_real *turned, cmha_real *y) {
-    size_t t;
-    for (t = 0; bias && t < n; t++) {
+    for (size_t t = 0; bias && t < n; t++) {
         memcpy(y + 2 * t * O, bias[0], O * sizeof *y);
         memcpy(y + 2 * t * O + O, bias[1], O * sizeof *y);
     }
@@ -7541,12 +7399,12 @@ typedef struct cmha__planes_product {
 } cmha__planes_product;
 
 static void cmha__planes_outer(const cmha__planes_product *p, size_t lo, size_t hi, cmha_real *const *dw, cmha_real *const *dbias) {
-    size_t I = p->I, O = p->O, t;
+    size_t I = p->I, O = p->O;
     if (dw) {
         cmha_gemm(1, 0, hi - lo, I, 2 * p->n, 1, p->g + lo, O, p->x, I, 1, dw[0] + lo * I, I);
         cmha_gemm(1, 0, hi - lo, I, 2 * p->n, 1, p->g_imag + lo, O, p->x_imag, I, 1, dw[1] + lo * I, I);
     }
-    for (t = 0; dbias && t < p->n; t++) {
+    for (size_t t = 0; dbias && t < p->n; t++) {
         cmha__axpy(hi - lo, 1, p->g + 2 * t * O + lo, dbias[0] + lo);
         cmha__axpy(hi - lo, 1, p->g + (2 * t + 1) * O + lo, dbias[1] + lo);
     }
@@ -7583,8 +7441,7 @@ static cmha_real *const *cmha__expert_grads(cmha_real *array, size_t E, size_t n
 /* to [n, W] = the rows of the piece's tokens. */
 static void cmha__expert_gather(const cmha__route *r, cmha__expert_piece p, size_t top, const cmha_real *rows, size_t W,
                                 cmha_real *to) {
-    size_t i;
-    for (i = 0; i < p.n; i++) memcpy(to + i * W, rows + r->pair[p.first + i] / top * W, W * sizeof *to);
+    for (size_t i = 0; i < p.n; i++) memcpy(to + i * W, rows + r->pair[p.first + i] / top * W, W * sizeof *to);
 }
 
 /* y [T, W] += or, of `fresh` rows, = the sum over a token's pairs, best choice first, of gate (NULL = 1) times their rows. */
@@ -7592,10 +7449,9 @@ static void cmha__expert_scatter(const cmha_experts_args *a, const cmha__route *
                                  int fresh, cmha_real *y) {
     size_t W = 2 * a->D;
     CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
-        size_t t, c;
-        for (t = lo; t < hi; t++) {
+        for (size_t t = lo; t < hi; t++) {
             if (fresh) memset(y + t * W, 0, W * sizeof *y);
-            for (c = t * a->top; c < (t + 1) * a->top; c++) cmha__axpy(W, gate ? gate[c] : 1, rows + r->place[c] * W, y + t * W);
+            for (size_t c = t * a->top; c < (t + 1) * a->top; c++) cmha__axpy(W, gate ? gate[c] : 1, rows + r->place[c] * W, y + t * W);
         }
     }
 }
@@ -7639,8 +7495,7 @@ CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_expert
     cmha_real *out = scratch, *shares = out + a->T * a->top * 2 * a->D;
     CMHA__FOR_CHUNKS(a->threads, r.piece[a->E], lo, hi) {
         cmha_real *own = shares + (size_t)cmha__chunk * cmha__expert_own(a, 0);
-        size_t i;
-        for (i = lo; i < hi; i++) {
+        for (size_t i = lo; i < hi; i++) {
             cmha__expert_piece p = cmha__expert_piece_of(&r, i);
             cmha__expert_forward(a, weights, z, &r, p, hidden, own, out + 2 * p.first * a->D);
         }
@@ -7667,21 +7522,21 @@ static cmha__experts_work cmha__experts_work_at(const cmha_experts_args *a, cons
 static void cmha__expert_backward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha__route *r,
                                   cmha__expert_piece p, const cmha_real *gate, const cmha_real *hidden,
                                   const cmha__experts_work *w, cmha_real *own, cmha_real *dgate) {
-    size_t D = a->D, F = a->F, E = a->E, i, j;
+    size_t D = a->D, F = a->F, E = a->E;
     const cmha_real *w2[2], *b2[2], *const *bias = cmha__expert_planes(weights->b2, E, D, p.expert, b2);
     cmha__expert_planes(weights->w2, E, D * F, p.expert, w2);
     cmha_gelu_forward(hidden, 2 * p.n * F, CMHA_GELU_ERF, w->act);
     cmha__planes_turn(w->x, p.n, D, 0, w->ix);
     cmha__planes_turn(w->g, p.n, D, 1, w->ig);
     cmha__planes_adjoint(p.n, F, D, w2, w->g, w->ig, own);
-    for (i = 0; i < p.n; i++) {
+    for (size_t i = 0; i < p.n; i++) {
         size_t pair = r->pair[p.first + i];
         cmha_real *row = own + 2 * i * F, *g = w->g + 2 * i * D, *ig = w->ig + 2 * i * D;
         if (dgate) dgate[pair] += cmha__dot(row, w->act + 2 * i * F, 2 * F);
         if (dgate && bias) dgate[pair] += cmha__dot(g, bias[0], D) + cmha__dot(g + D, bias[1], D);
-        for (j = 0; j < 2 * F; j++) row[j] *= gate[pair];
-        for (j = 0; j < 2 * D; j++) g[j] *= gate[pair];
-        for (j = 0; j < 2 * D; j++) ig[j] *= gate[pair];
+        for (size_t j = 0; j < 2 * F; j++) row[j] *= gate[pair];
+        for (size_t j = 0; j < 2 * D; j++) g[j] *= gate[pair];
+        for (size_t j = 0; j < 2 * D; j++) ig[j] *= gate[pair];
     }
     memset(w->dpre, 0, 2 * p.n * F * sizeof *w->dpre);
     cmha_gelu_backward(hidden, own, 2 * p.n * F, CMHA_GELU_ERF, w->dpre);
@@ -7709,8 +7564,7 @@ static void cmha__experts_outer(const cmha_experts_args *a, const cmha__route *r
     size_t one = cmha__pieces(a->F, CMHA__EXPERT_ROWS), both = one + cmha__pieces(a->D, CMHA__EXPERT_ROWS);
     size_t workers = cmha__expert_workers(a);
     CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
-        size_t i;
-        for (i = begin; i < a->E * both; i += workers) {
+        for (size_t i = begin; i < a->E * both; i += workers) {
             size_t part = i % both, O = part < one ? a->F : a->D, lo = (part < one ? part : part - one) * CMHA__EXPERT_ROWS;
             cmha__expert_outer(a, r, work, d, i / both, part >= one, lo, O - lo < CMHA__EXPERT_ROWS ? O : lo + CMHA__EXPERT_ROWS);
         }
@@ -7721,8 +7575,7 @@ static void cmha__experts_outer(const cmha_experts_args *a, const cmha__route *r
 static void cmha__experts_input(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha__route *r,
                                 const cmha__experts_work *work, cmha_real *dz) {
     CMHA__FOR_CHUNKS(a->threads, r->piece[a->E], lo, hi) {
-        size_t i;
-        for (i = lo; i < hi; i++) {
+        for (size_t i = lo; i < hi; i++) {
             cmha__expert_piece p = cmha__expert_piece_of(r, i);
             cmha__experts_work w = cmha__experts_work_at(a, work, p.first);
             const cmha_real *w1[2];
@@ -7744,8 +7597,7 @@ CMHA_DEF void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
     work.act = work.ig + wide, work.dpre = work.act + hide;
     CMHA__FOR_CHUNKS(a->threads, r.piece[a->E], lo, hi) {
         cmha_real *own = work.dpre + hide + (size_t)cmha__chunk * cmha__expert_own(a, 1);
-        size_t i;
-        for (i = lo; i < hi; i++) {
+        for (size_t i = lo; i < hi; i++) {
             cmha__expert_piece p = cmha__expert_piece_of(&r, i);
             cmha__experts_work w = cmha__experts_work_at(a, &work, p.first);
             cmha__expert_gather(&r, p, a->top, z, 2 * a->D, w.x);
@@ -7762,30 +7614,28 @@ CMHA_DEF void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
 /* The largest logit, and the sum of exp(logit - that). */
 static cmha_real cmha__balance_row(const cmha_real *logits, size_t E, cmha_real *top) {
     cmha_real sum = 0;
-    size_t e;
     *top = cmha__largest(logits, E);
     if (!(*top > -(cmha_real)INFINITY)) *top = E ? logits[0] : 0; /* only NaN and -Inf: let them through */
-    for (e = 0; e < E; e++) sum += cmha__exp(logits[e] - *top);
+    for (size_t e = 0; e < E; e++) sum += cmha__exp(logits[e] - *top);
     return sum;
 }
 
 CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E, size_t top,
                                      double *share) {
     double *p = share + E, loss = 0, count = (double)cmha__counted(key_mask, T);
-    size_t t, e, c;
-    for (e = 0; e < 2 * E; e++) share[e] = 0;
-    for (t = 0; t < T; t++, logits += E) {
+    for (size_t e = 0; e < 2 * E; e++) share[e] = 0;
+    for (size_t t = 0; t < T; t++, logits += E) {
         size_t chosen = E;
         cmha_real most, inverse;
         if (key_mask && !key_mask[t]) continue;
         inverse = 1 / cmha__balance_row(logits, E, &most);
-        for (e = 0; e < E; e++) p[e] += (double)(cmha__exp(logits[e] - most) * inverse);
-        for (c = 0; c < top; c++) {
+        for (size_t e = 0; e < E; e++) p[e] += (double)(cmha__exp(logits[e] - most) * inverse);
+        for (size_t c = 0; c < top; c++) {
             chosen = cmha__expert_next(logits, E, chosen);
             share[chosen] += 1;
         }
     }
-    for (e = 0; count > 0 && e < E; e++) {
+    for (size_t e = 0; count > 0 && e < E; e++) {
         share[e] /= count * (double)top;
         p[e] /= count;
         loss += share[e] * p[e];
@@ -7797,8 +7647,8 @@ CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned cha
 static void cmha__balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T, size_t E,
                                    size_t counted, cmha_real dloss, cmha_real *dlogits) {
     double scale = counted ? (double)dloss * (double)E / (double)counted : 0, mean;
-    size_t t, e;
-    for (t = 0; t < T; t++, logits += E, dlogits += E) {
+    size_t e;
+    for (size_t t = 0; t < T; t++, logits += E, dlogits += E) {
         cmha_real most, inverse;
         if (key_mask && !key_mask[t]) continue;
         inverse = 1 / cmha__balance_row(logits, E, &most);
@@ -7822,8 +7672,7 @@ CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, co
     cmha_real step = (cmha_real)(args->lr / (1 - pow(args->beta1, (double)args->t)));
     cmha_real unbias = (cmha_real)(1 / (1 - pow(args->beta2, (double)args->t)));
     cmha_real decay = (cmha_real)(args->lr * args->weight_decay);
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         cmha_real x = g[i] * scale, root;
         m[i] = b1 * m[i] + a1 * x;
         v[i] = b2 * v[i] + a2 * x * x;
@@ -7888,16 +7737,14 @@ static void cmha__half_put(uint32_t *words, size_t i, cmha_real x) {
 
 /* to [32 n] = n times 16 words of BF16. */
 static void cmha__half_numbers(const uint32_t *words, size_t n, cmha_real *to) {
-    int k;
     for (; n > 0; n--, words += 16, to += 32)
-        for (k = 0; k < 16; k++) to[k] = cmha__bf16_value(words[k] & 0xffff), to[16 + k] = cmha__bf16_value(words[k] >> 16);
+        for (int k = 0; k < 16; k++) to[k] = cmha__bf16_value(words[k] & 0xffff), to[16 + k] = cmha__bf16_value(words[k] >> 16);
 }
 
 /* A row's scale: its largest magnitude / 127; NaN where that is no number. */
 static cmha_real cmha__row_scale(const cmha_real *row, size_t n) {
     cmha_real most = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         cmha_real size = row[i] < 0 ? -row[i] : row[i];
         if (!(size <= CMHA__LARGEST)) return (cmha_real)NAN;
         most = size > most ? size : most;
@@ -7913,14 +7760,13 @@ static uint32_t cmha__code(cmha_real x, cmha_real scale) {
 }
 
 CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
-    size_t o, i;
     int bytes = p->storage == CMHA_STORAGE_INT8;
     if (p->words) memset(p->words, 0, cmha_packed_words(p->storage, p->O, p->I) * sizeof *p->words);
     p->source = weight;
-    for (o = 0; o < p->O; o++, weight += p->I) {
+    for (size_t o = 0; o < p->O; o++, weight += p->I) {
         cmha_real scale = bytes ? cmha__row_scale(weight, p->I) : 1;
         if (bytes) p->scales[o] = scale;
-        for (i = 0; i < p->I; i++) {
+        for (size_t i = 0; i < p->I; i++) {
             uint32_t *block = p->words + cmha__block_at(p, o, i / CMHA__BLOCK);
             if (bytes) block[i % 16] |= cmha__code(weight[i], scale) << i % CMHA__BLOCK / 16 * 8;
             else cmha__half_put(block, i % CMHA__BLOCK, weight[i]);
@@ -7930,24 +7776,23 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
 
 /* to [64] = a block as numbers, without the scale. */
 static void cmha__block_numbers(cmha_storage storage, const uint32_t *words, cmha_real *to) {
-    int k, part;
     if (storage == CMHA_STORAGE_BF16) {
         cmha__half_numbers(words, 2, to);
         return;
     }
-    for (part = 0; part < 4; part++)
-        for (k = 0; k < 16; k++) to[part * 16 + k] = (cmha_real)((int32_t)((words[k] >> part * 8 & 255) ^ 128) - 128);
+    for (int part = 0; part < 4; part++)
+        for (int k = 0; k < 16; k++) to[part * 16 + k] = (cmha_real)((int32_t)((words[k] >> part * 8 & 255) ^ 128) - 128);
 }
 
 CMHA_DEF void cmha_unpack(const cmha_packed *p, size_t lo, size_t hi, cmha_real *weight) {
     cmha_real block[CMHA__BLOCK];
-    size_t o, i, j, n;
-    for (o = lo; o < hi; o++)
-        for (i = 0; i < p->I; i += n) {
+    size_t n;
+    for (size_t o = lo; o < hi; o++)
+        for (size_t i = 0; i < p->I; i += n) {
             cmha_real scale = p->scales ? p->scales[o] : 1;
             n = p->I - i < CMHA__BLOCK ? p->I - i : CMHA__BLOCK;
             cmha__block_numbers(p->storage, p->words + cmha__block_at(p, o, i / CMHA__BLOCK), block);
-            for (j = 0; j < n; j++) *weight++ = scale * block[j];
+            for (size_t j = 0; j < n; j++) *weight++ = scale * block[j];
         }
 }
 
@@ -7986,19 +7831,18 @@ CMHA__INSIDE cmha__words cmha__words_at(const void *from) {
 CMHA__INSIDE cmha__floats cmha__block_sum(cmha_storage storage, cmha__floats sum, const void *weights, const float *x) {
     CMHA__FUSE
     const uint32_t *words = (const uint32_t *)weights;
-    int k;
     if (storage == CMHA_STORAGE_FLOAT)
-        for (k = 0; k < 64; k += CMHA__STREAM_LANES)
+        for (int k = 0; k < 64; k += CMHA__STREAM_LANES)
             sum = sum + cmha__floats_at((const float *)weights + k) * cmha__floats_at(x + k);
     else if (storage == CMHA_STORAGE_BF16)
-        for (k = 0; k < 32; k += CMHA__STREAM_LANES) {
+        for (int k = 0; k < 32; k += CMHA__STREAM_LANES) {
             cmha__words w = cmha__words_at(words + k);
             const float *at = x + k + k / 16 * 16;
             sum = sum + (cmha__floats)(w << 16) * cmha__floats_at(at);
             sum = sum + (cmha__floats)(w & 0xffff0000u) * cmha__floats_at(at + 16);
         }
     else
-        for (k = 0; k < 16; k += CMHA__STREAM_LANES) {
+        for (int k = 0; k < 16; k += CMHA__STREAM_LANES) {
             cmha__words w = cmha__words_at(words + k);
             sum = sum + __builtin_convertvector((cmha__ints)(w << 24), cmha__floats) * cmha__floats_at(x + k);
             sum = sum + __builtin_convertvector((cmha__ints)(w << 16 & 0xff000000u), cmha__floats) * cmha__floats_at(x + k + 16);
@@ -8012,11 +7856,10 @@ CMHA__INSIDE cmha__floats cmha__block_sum(cmha_storage storage, cmha__floats sum
 CMHA__INSIDE void cmha__lane_sums(const cmha__floats *sum, float *y) {
     cmha__quad part[CMHA__VECTOR_BYTES / 16];
     float lanes[4];
-    int r, n, k;
-    for (r = 0; r < 4; r++) {
+    for (int r = 0; r < 4; r++) {
         memcpy(part, &sum[r], sizeof part);
-        for (n = CMHA__VECTOR_BYTES / 32; n > 0; n /= 2)
-            for (k = 0; k < n; k++) part[k] = part[k] + part[k + n];
+        for (int n = CMHA__VECTOR_BYTES / 32; n > 0; n /= 2)
+            for (int k = 0; k < n; k++) part[k] = part[k] + part[k + n];
         memcpy(lanes, part, sizeof *part);
         y[r] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
     }
@@ -8026,17 +7869,16 @@ CMHA__INSIDE void cmha__lane_sums(const cmha__floats *sum, float *y) {
    block. */
 CMHA__INSIDE void cmha__stream_group(cmha_storage storage, const cmha__stream *s, const unsigned char *const *rows, const float *x,
                                      const float *x_last, const unsigned char *const *rows_last, float *y) {
-    size_t line = storage == CMHA_STORAGE_FLOAT ? 256 : storage == CMHA_STORAGE_BF16 ? 128 : 64, full = s->I / CMHA__BLOCK, b, l;
+    size_t line = storage == CMHA_STORAGE_FLOAT ? 256 : storage == CMHA_STORAGE_BF16 ? 128 : 64, full = s->I / CMHA__BLOCK;
     cmha__floats sum[4];
-    int r;
     memset(sum, 0, sizeof sum);
-    for (b = 0; b < full; b++)
-        for (r = 0; r < 4; r++) {
+    for (size_t b = 0; b < full; b++)
+        for (int r = 0; r < 4; r++) {
             const unsigned char *at = rows[r] + b * s->block;
-            for (l = 0; l < line; l += 64) __builtin_prefetch(at + s->ahead + l);
+            for (size_t l = 0; l < line; l += 64) __builtin_prefetch(at + s->ahead + l);
             sum[r] = cmha__block_sum(storage, sum[r], at, x + b * CMHA__BLOCK);
         }
-    for (r = 0; r < 4 && s->I % CMHA__BLOCK; r++) sum[r] = cmha__block_sum(storage, sum[r], rows_last[r], x_last);
+    for (int r = 0; r < 4 && s->I % CMHA__BLOCK; r++) sum[r] = cmha__block_sum(storage, sum[r], rows_last[r], x_last);
     cmha__lane_sums(sum, y);
 }
 
@@ -8044,13 +7886,12 @@ CMHA__INSIDE void cmha__stream_group(cmha_storage storage, const cmha__stream *s
 CMHA__INSIDE void cmha__stream_rows(cmha_storage storage, const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi,
                                     float *y, size_t ldy) {
     float x_last[CMHA__BLOCK], w_last[4][CMHA__BLOCK], product[4];
-    size_t full = s->I / CMHA__BLOCK, left = s->I % CMHA__BLOCK, o, t;
+    size_t full = s->I / CMHA__BLOCK, left = s->I % CMHA__BLOCK;
     const unsigned char *rows[4], *rows_last[4];
-    int r;
     memset(x_last, 0, sizeof x_last);
     memset(w_last, 0, sizeof w_last);
-    for (o = lo / 4 * 4; o < hi; o += 4) {
-        for (r = 0; r < 4; r++) { /* the last group of floats may lack rows */
+    for (size_t o = lo / 4 * 4; o < hi; o += 4) {
+        for (int r = 0; r < 4; r++) { /* the last group of floats may lack rows */
             size_t row = storage == CMHA_STORAGE_FLOAT && o + (size_t)r >= s->O ? s->O - 1 - o : (size_t)r;
             rows[r] = s->weights + o / 4 * s->group + row * s->row;
             rows_last[r] = rows[r] + full * s->block;
@@ -8058,10 +7899,10 @@ CMHA__INSIDE void cmha__stream_rows(cmha_storage storage, const cmha__stream *s,
             memcpy(w_last[r], rows_last[r], left * sizeof(float));
             rows_last[r] = (const unsigned char *)w_last[r];
         }
-        for (t = 0; t < T; t++) {
+        for (size_t t = 0; t < T; t++) {
             memcpy(x_last, x + t * s->I + full * CMHA__BLOCK, left * sizeof *x);
             cmha__stream_group(storage, s, rows, x + t * s->I, x_last, rows_last, product);
-            for (r = 0; r < 4; r++)
+            for (int r = 0; r < 4; r++)
                 if (o + (size_t)r >= lo && o + (size_t)r < hi)
                     y[t * ldy + o + (size_t)r] =
                         s->scales ? product[r] * 5.9604644775390625e-8f * s->scales[o + (size_t)r] : product[r];
@@ -8112,13 +7953,13 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
 CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y,
                                   size_t ldy) {
     cmha_real block[CMHA__BLOCK], sum;
-    size_t o, i, t, n;
-    for (o = lo; o < hi; o++) {
-        for (t = 0; t < T; t++) y[t * ldy + o] = 0;
-        for (i = 0; i < p->I; i += n) {
+    size_t n;
+    for (size_t o = lo; o < hi; o++) {
+        for (size_t t = 0; t < T; t++) y[t * ldy + o] = 0;
+        for (size_t i = 0; i < p->I; i += n) {
             n = p->I - i < CMHA__BLOCK ? p->I - i : CMHA__BLOCK;
             cmha__block_numbers(p->storage, p->words + cmha__block_at(p, o, i / CMHA__BLOCK), block);
-            for (t = 0; t < T; t++) {
+            for (size_t t = 0; t < T; t++) {
                 sum = cmha__dot(x + t * p->I + i, block, n);
                 y[t * ldy + o] += p->scales ? p->scales[o] * sum : sum;
             }
@@ -8337,7 +8178,6 @@ static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
 static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t *shape) {
     cmha_tensor *t;
     size_t extent = 1;
-    int i;
     if (!tape || tape->status) return NULL;
     if (rank < 1 || rank > CMHA_MAX_RANK) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "tensor: the rank must be 1 to 4");
     if (!shape) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "tensor: its shape is NULL");
@@ -8345,7 +8185,7 @@ static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t 
     if (!t) return NULL;
     t->rank = rank;
     t->size = 1;
-    for (i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++) {
         t->shape[i] = shape[i];
         t->size *= shape[i];
         if (!cmha__mul(extent, shape[i] ? shape[i] : 1, &extent) || extent > SIZE_MAX / 64)
@@ -8382,19 +8222,19 @@ CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *
 CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *out, cmha_tensor *const *in, int n_in,
                                 cmha_backward_fn backward, void *user) {
     cmha_record *record;
-    int i, wanted = 0;
+    int wanted = 0;
     if (!tape || tape->status || !out) return NULL;
     if (!cmha__is_open(tape->context)) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL);
     if (n_in < 0 || n_in > CMHA_MAX_INPUTS || (n_in && !in))
         return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "push: the inputs are NULL, too many or fewer than none");
-    for (i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
+    for (int i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
     if (!tape->recording || !wanted || !backward) return out;
     record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
     if (!record) return NULL;
     record->name = name;
     record->backward = backward;
     record->out = out;
-    for (i = 0; i < n_in; i++) record->in[i] = in[i];
+    for (int i = 0; i < n_in; i++) record->in[i] = in[i];
     record->n_in = n_in;
     record->user = user;
     record->previous = tape->last;
@@ -8411,8 +8251,7 @@ static void cmha__clear(int threads, cmha_real *x, size_t n) {
 /* A gradient buffer: a recycled one of that size, or new memory. Not cleared. */
 static cmha_real *cmha__grad_buffer(cmha_tape *tape, size_t n) {
     size_t bytes = cmha__round64(n * sizeof(cmha_real));
-    int i;
-    for (i = 0; i < tape->n_unused; i++)
+    for (int i = 0; i < tape->n_unused; i++)
         if (tape->unused[i].bytes == bytes) {
             void *memory = tape->unused[i].memory;
             tape->unused[i] = tape->unused[--tape->n_unused];
@@ -8528,25 +8367,23 @@ CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) 
 
 static cmha_status cmha__mul_backward(cmha_tape *tape, cmha_record *r) {
     cmha_real *da = cmha_grad(tape, r->in[0]), *db = cmha_grad(tape, r->in[1]);
-    size_t i;
     if (cmha__dry(tape)) return CMHA_OK;
     if (da)
-        for (i = 0; i < r->out->size; i++) da[i] += r->out->grad[i] * r->in[1]->data[i];
+        for (size_t i = 0; i < r->out->size; i++) da[i] += r->out->grad[i] * r->in[1]->data[i];
     if (db)
-        for (i = 0; i < r->out->size; i++) db[i] += r->out->grad[i] * r->in[0]->data[i];
+        for (size_t i = 0; i < r->out->size; i++) db[i] += r->out->grad[i] * r->in[0]->data[i];
     return tape->status;
 }
 
 CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
     cmha_tensor *in[2], *y;
-    size_t i;
     if (!a || !b || !tape || tape->status) return NULL;
     if (!cmha__same_shape(a, b))
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mul: sizes %zu and %zu differ in shape", a->size, b->size);
     y = cmha__result(tape, a->rank, a->shape);
     if (!y) return NULL;
     if (!cmha__dry(tape))
-        for (i = 0; i < a->size; i++) y->data[i] = a->data[i] * b->data[i];
+        for (size_t i = 0; i < a->size; i++) y->data[i] = a->data[i] * b->data[i];
     in[0] = a, in[1] = b;
     return cmha_push(tape, "mul", y, in, 2, cmha__mul_backward, NULL);
 }
@@ -8560,11 +8397,10 @@ static cmha_status cmha__scale_backward(cmha_tape *tape, cmha_record *r) {
 CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor) {
     cmha_tensor *y = x ? cmha__result(tape, x->rank, x->shape) : NULL;
     cmha_real *saved = y ? (cmha_real *)cmha__record_alloc(tape, sizeof *saved) : NULL;
-    size_t i;
     if (!saved) return NULL;
     *saved = factor;
     if (!cmha__dry(tape))
-        for (i = 0; i < x->size; i++) y->data[i] = factor * x->data[i];
+        for (size_t i = 0; i < x->size; i++) y->data[i] = factor * x->data[i];
     return cmha_push(tape, "scale", y, &x, 1, cmha__scale_backward, saved);
 }
 
@@ -8578,9 +8414,8 @@ static cmha_status cmha__matmul_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__matmul *m = (const cmha__matmul *)r->user;
     cmha_real *da = cmha_grad(tape, r->in[0]), *db = cmha_grad(tape, r->in[1]);
     int threads = tape->context->threads;
-    size_t i;
     if (tape->status || cmha__dry(tape)) return tape->status;
-    for (i = 0; i < m->count; i++) {
+    for (size_t i = 0; i < m->count; i++) {
         const cmha_real *a = r->in[0]->data + i * m->M * m->K, *b = r->in[1]->data + i * m->b_step,
                         *g = r->out->grad + i * m->M * m->N;
         size_t ldb = m->trans_b ? m->K : m->N;
@@ -8594,10 +8429,9 @@ static cmha_status cmha__matmul_backward(cmha_tape *tape, cmha_record *r) {
 }
 
 CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b) {
-    size_t shape[CMHA_MAX_RANK], i;
+    size_t shape[CMHA_MAX_RANK];
     cmha_tensor *in[2], *y;
     cmha__matmul *m;
-    int d;
     if (!a || !b || !tape || tape->status) return NULL;
     if (a->rank < 2 || b->rank < 2) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "matmul: both need a rank of at least 2");
     m = (cmha__matmul *)cmha__record_alloc(tape, sizeof *m);
@@ -8611,7 +8445,7 @@ CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
     if (m->K != b->shape[b->rank - (trans_b ? 1 : 2)])
         return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "matmul: inner sizes %zu and %zu differ", m->K,
                                 b->shape[b->rank - (trans_b ? 1 : 2)]);
-    for (d = 0; d + 2 < a->rank; d++) m->count *= a->shape[d];
+    for (int d = 0; d + 2 < a->rank; d++) m->count *= a->shape[d];
     if (b->rank == 2) { /* one matrix for all rows: a single product */
         m->M *= m->count;
         m->count = 1;
@@ -8622,7 +8456,7 @@ CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
     shape[a->rank - 1] = m->N;
     y = cmha__result(tape, a->rank, shape);
     if (!y) return NULL;
-    for (i = 0; i < m->count && !cmha__dry(tape); i++)
+    for (size_t i = 0; i < m->count && !cmha__dry(tape); i++)
         cmha__gemm(tape->context->threads, 0, trans_b, m->M, m->N, m->K, 1, a->data + i * m->M * m->K, m->K,
                    b->data + i * m->b_step, trans_b ? m->K : m->N, 0, y->data + i * m->M * m->N, m->N);
     in[0] = a, in[1] = b;
@@ -8645,18 +8479,16 @@ CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, co
 /* Copies or adds a block of rows: `outer` rows of `width`, strides apart. */
 static void cmha__copy_rows(const cmha_real *from, size_t ld_from, size_t outer, size_t width, cmha_real *to, size_t ld_to,
                             int add) {
-    size_t i;
-    for (i = 0; i < outer; i++)
+    for (size_t i = 0; i < outer; i++)
         if (add) cmha__axpy(width, 1, from + i * ld_from, to + i * ld_to);
         else memcpy(to + i * ld_to, from + i * ld_from, width * sizeof *to);
 }
 
 /* Around an axis a tensor is `outer` rows of shape[axis] * inner numbers. */
 static void cmha__around(const cmha_tensor *t, int axis, size_t *outer, size_t *inner) {
-    int d;
     *outer = *inner = 1;
-    for (d = 0; d < axis; d++) *outer *= t->shape[d];
-    for (d = axis + 1; d < t->rank; d++) *inner *= t->shape[d];
+    for (int d = 0; d < axis; d++) *outer *= t->shape[d];
+    for (int d = axis + 1; d < t->rank; d++) *inner *= t->shape[d];
 }
 
 static cmha_status cmha__concat_backward(cmha_tape *tape, cmha_record *r) {
@@ -8675,12 +8507,12 @@ static cmha_status cmha__concat_backward(cmha_tape *tape, cmha_record *r) {
 CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis) {
     size_t shape[CMHA_MAX_RANK], outer, inner, wa, wb;
     cmha_tensor *in[2], *y;
-    int d, *saved;
+    int *saved;
     if (!a || !b || !tape || tape->status) return NULL;
     if (axis < 0 || axis >= a->rank || a->rank != b->rank)
         return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "concat: axis or ranks do not fit");
     memcpy(shape, a->shape, sizeof shape);
-    for (d = 0; d < a->rank; d++)
+    for (int d = 0; d < a->rank; d++)
         if (d != axis && a->shape[d] != b->shape[d])
             return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "concat: sizes %zu and %zu off the axis differ", a->shape[d],
                                     b->shape[d]);
@@ -8734,10 +8566,9 @@ CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size
 
 static cmha_status cmha__sum_backward(cmha_tape *tape, cmha_record *r) {
     cmha_real *dx = cmha_grad(tape, r->in[0]), g;
-    size_t i;
     if (!dx || cmha__dry(tape)) return tape->status;
     g = r->out->grad[0];
-    for (i = 0; i < r->in[0]->size; i++) dx[i] += g;
+    for (size_t i = 0; i < r->in[0]->size; i++) dx[i] += g;
     return CMHA_OK;
 }
 
@@ -8758,8 +8589,7 @@ static cmha_status cmha__embedding_record(cmha_tape *tape, cmha_record *r) {
 
 /* Tokens within [0, V), or equal to `ignore` where that is allowed. */
 static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_t n, size_t V, int may_ignore, int32_t ignore) {
-    size_t i;
-    for (i = 0; i < n && !cmha__dry(tape); i++)
+    for (size_t i = 0; i < n && !cmha__dry(tape); i++)
         if ((ids[i] < 0 || (size_t)ids[i] >= V) && !(may_ignore && ids[i] == ignore)) {
             cmha__fail(tape->context, CMHA_ERR_TOKEN, "token %ld at index %zu is outside the vocabulary of %zu", (long)ids[i], i,
                        V);
@@ -8793,28 +8623,25 @@ typedef struct cmha__sublayer_saved {
 static size_t cmha__last(const cmha_tensor *t) { return t->shape[t->rank - 1]; }
 static size_t cmha__rows(const cmha_tensor *t) {
     size_t rows = 1;
-    int i;
-    for (i = 0; i + 1 < t->rank; i++) rows *= t->shape[i]; /* not size / last, which may be 0 / 0 */
+    for (int i = 0; i + 1 < t->rank; i++) rows *= t->shape[i]; /* not size / last, which may be 0 / 0 */
     return rows;
 }
 
 /* y [T, I] = act(x). */
 static void cmha__activate_rows(int threads, const cmha_real *x, size_t T, size_t I, int act, cmha_real *y) {
     CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        size_t t;
         if (act != CMHA_SWIGLU) cmha_gelu_forward(x + lo * I, (hi - lo) * I, (cmha_activation)act, y + lo * I);
         else
-            for (t = lo; t < hi; t++) cmha_swiglu_forward(x + t * 2 * I, x + t * 2 * I + I, I, y + t * I);
+            for (size_t t = lo; t < hi; t++) cmha_swiglu_forward(x + t * 2 * I, x + t * 2 * I + I, I, y + t * I);
     }
 }
 
 static void cmha__activate_rows_backward(int threads, const cmha_real *x, const cmha_real *dy, size_t T, size_t I, int act,
                                          cmha_real *dx) {
     CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        size_t t;
         if (act != CMHA_SWIGLU) cmha_gelu_backward(x + lo * I, dy + lo * I, (hi - lo) * I, (cmha_activation)act, dx + lo * I);
         else
-            for (t = lo; t < hi; t++)
+            for (size_t t = lo; t < hi; t++)
                 cmha_swiglu_backward(x + t * 2 * I, x + t * 2 * I + I, dy + t * I, I, dx + t * 2 * I, dx + t * 2 * I + I);
     }
 }
@@ -8822,8 +8649,7 @@ static void cmha__activate_rows_backward(int threads, const cmha_real *x, const 
 /* dbias += column sums, columns dealt to threads. */
 static void cmha__bias_backward(int threads, const cmha_real *dy, size_t T, size_t O, cmha_real *dbias) {
     CMHA__FOR_CHUNKS(threads, O, lo, hi) {
-        size_t t;
-        for (t = 0; t < T; t++) cmha__axpy(hi - lo, 1, dy + t * O + lo, dbias + lo);
+        for (size_t t = 0; t < T; t++) cmha__axpy(hi - lo, 1, dy + t * O + lo, dbias + lo);
     }
 }
 
@@ -8836,9 +8662,8 @@ static cmha_real *cmha__sublayer_cotangent(cmha_tape *tape, cmha_record *r) {
     gd = cmha__reals(tape, n);
     if (!gd || cmha__dry(tape)) return gd;
     CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
-        size_t i;
         cmha_dropout_forward(r->out->grad + lo, hi - lo, s->dropout, s->key, lo, gd + lo);
-        for (i = lo; i < hi; i++) gd[i] *= s->gain;
+        for (size_t i = lo; i < hi; i++) gd[i] *= s->gain;
     }
     return gd;
 }
@@ -8859,8 +8684,7 @@ static void cmha__sublayer_deactivate(int threads, const cmha_tensor *x, const c
                                       int holds, cmha_real *dx) {
     if (holds)
         CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
-            size_t i;
-            for (i = lo; i < hi; i++) dx[i] *= dh[i];
+            for (size_t i = lo; i < hi; i++) dx[i] *= dh[i];
         }
     else
         cmha__activate_rows_backward(threads, x->data, dh, T, I, act, dx);
@@ -8895,20 +8719,19 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
                                   const cmha_tensor *bias, const cmha_real *residual, size_t T, size_t O, cmha_real *y) {
     if (!bias && !residual && s->gain == 1 && s->dropout <= 0) return;
     CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-        size_t t, i;
-        for (t = lo; t < hi; t++) {
+        for (size_t t = lo; t < hi; t++) {
             const cmha_real *p = product + t * O, *base = residual ? residual + t * O : NULL;
             cmha_real *row = y + t * O;
             if (s->dropout > 0) { /* training: product is y */
                 if (bias) cmha__axpy(O, 1, bias->data, row);
                 cmha_dropout_forward(row, O, s->dropout, s->key, t * O, row);
-                for (i = 0; i < O; i++) row[i] = s->gain * row[i] + (base ? base[i] : 0);
+                for (size_t i = 0; i < O; i++) row[i] = s->gain * row[i] + (base ? base[i] : 0);
             } else if (bias && base) {
-                for (i = 0; i < O; i++) row[i] = base[i] + s->gain * (p[i] + bias->data[i]);
+                for (size_t i = 0; i < O; i++) row[i] = base[i] + s->gain * (p[i] + bias->data[i]);
             } else if (bias) {
-                for (i = 0; i < O; i++) row[i] = s->gain * (p[i] + bias->data[i]);
+                for (size_t i = 0; i < O; i++) row[i] = s->gain * (p[i] + bias->data[i]);
             } else {
-                for (i = 0; i < O; i++) row[i] = s->gain * p[i] + (base ? base[i] : 0);
+                for (size_t i = 0; i < O; i++) row[i] = s->gain * p[i] + (base ? base[i] : 0);
             }
         }
     }
@@ -8978,8 +8801,8 @@ static void cmha__unpacked_product(int threads, const cmha_packed *p, const cmha
     size_t rows = cmha__unpacked_rows(p->O, p->I), count = p->O / rows + (p->O % rows != 0);
     CMHA__FOR_CHUNKS(threads, count, first, last) {
         cmha_real *weight = pieces + (size_t)cmha__chunk * rows * p->I;
-        size_t i, lo, hi;
-        for (i = first; i < last; i++) {
+        size_t lo, hi;
+        for (size_t i = first; i < last; i++) {
             lo = i * rows, hi = p->O - lo < rows ? p->O : lo + rows;
             cmha_unpack(p, lo, hi, weight);
             cmha_gemm(0, 1, T, hi - lo, p->I, 1, x, p->I, weight, p->I, 0, y + lo, p->O);
@@ -9295,13 +9118,13 @@ CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor
 
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0) {
     cmha_real *table;
-    size_t size, i;
+    size_t size;
     if (!tape || tape->status) return NULL;
     if (!omega && n_tables && P) return (cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "rotation: omega is NULL"), (cmha_real *)NULL);
     if (!cmha__mul(n_tables, n, &size) || !cmha__mul(size, 2, &size) || !cmha__mul(size, P, &size))
         return (cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "rotation: the size of its table overflows"), (cmha_real *)NULL);
     table = cmha__reals(tape, size);
-    for (i = 0; table && i < n_tables && !cmha__dry(tape); i++)
+    for (size_t i = 0; table && i < n_tables && !cmha__dry(tape); i++)
         cmha_rotation_table(omega + i * P, P, n, pos0, table + i * n * 2 * P);
     return table;
 }
@@ -9497,11 +9320,10 @@ static cmha_heads cmha__planes_output(const cmha__planes *s, cmha_real *data) {
 /* Views of queries, keys and values in three arrays or in one. */
 static void cmha__planes_views(const cmha__planes *s, cmha_real *q, cmha_real *k, cmha_real *v, cmha_heads *view) {
     size_t Hd = s->heads * s->d;
-    int i;
     view[0] = cmha__planes_view(s, q, s->d, 0);
     view[1] = cmha__planes_view(s, k, s->d, 0);
     view[2] = cmha__planes_view(s, v, s->d_v, s->real_values);
-    for (i = 0; i < 3 && s->fused; i++)
+    for (int i = 0; i < 3 && s->fused; i++)
         view[i] = cmha_complex_tokens_major(q ? q + (size_t)i * Hd : NULL, s->n, 6 * Hd, s->d, 3 * Hd);
 }
 
@@ -9968,8 +9790,7 @@ static cmha_status cmha__add_rows_backward(cmha_tape *tape, cmha_record *r) {
     size_t n = rows->size;
     if (drows && !cmha__dry(tape))
         CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
-            size_t at;
-            for (at = 0; at < r->out->size; at += n) cmha__axpy(hi - lo, 1, r->out->grad + at + lo, drows + lo);
+            for (size_t at = 0; at < r->out->size; at += n) cmha__axpy(hi - lo, 1, r->out->grad + at + lo, drows + lo);
         }
     cmha__pass_grad(tape, r->out, r->in[0]);
     return tape->status;
@@ -9986,9 +9807,8 @@ CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor
     if (!y) return NULL;
     if (!cmha__dry(tape))
         CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
-            size_t at, i;
-            for (at = 0; at < x->size; at += n)
-                for (i = lo; i < hi; i++) y->data[at + i] = x->data[at + i] + rows->data[i];
+            for (size_t at = 0; at < x->size; at += n)
+                for (size_t i = lo; i < hi; i++) y->data[at + i] = x->data[at + i] + rows->data[i];
         }
     in[0] = x, in[1] = rows;
     return cmha_push(tape, "add_rows", y, in, 2, cmha__add_rows_backward, NULL);
@@ -10079,8 +9899,7 @@ static void cmha__complex_residual_scalars(int threads, const cmha_tensor *z, co
     size_t T = cmha__rows(z), D = cmha__last(z) / 2, blocks = cmha__pieces(T, CMHA__RESIDUAL_ROWS), b;
     double sum[2] = {0, 0};
     CMHA__FOR_CHUNKS(threads, blocks, lo, hi) {
-        size_t i;
-        for (i = lo; i < hi; i++) cmha__complex_residual_sum(z->data, dy, i * CMHA__RESIDUAL_ROWS, T, D, sums + 2 * i);
+        for (size_t i = lo; i < hi; i++) cmha__complex_residual_sum(z->data, dy, i * CMHA__RESIDUAL_ROWS, T, D, sums + 2 * i);
     }
     for (b = 0; b < blocks; b++) sum[0] += sums[2 * b], sum[1] += sums[2 * b + 1];
     if (unit) sum[0] = (double)re * sum[1] - (double)im * sum[0];
@@ -10143,16 +9962,14 @@ static cmha_status cmha__router_record(cmha_tape *tape, cmha_record *r) {
     if (tape->status || cmha__dry(tape)) return tape->status;
     if (dz)
         CMHA__FOR_CHUNKS(threads, cmha__pieces(T, CMHA__EXPERT_ROWS), first, last) {
-            size_t i;
-            for (i = first; i < last; i++) {
+            for (size_t i = first; i < last; i++) {
                 size_t lo = i * CMHA__EXPERT_ROWS, n = T - lo < CMHA__EXPERT_ROWS ? T - lo : CMHA__EXPERT_ROWS;
                 cmha__router_backward_rows(router->data, g + lo * E, n, D, E, dz + lo * 2 * D);
             }
         }
     if (drouter)
         CMHA__FOR_CHUNKS(threads, 2 * half, first, last) {
-            size_t i;
-            for (i = first; i < last; i++) {
+            for (size_t i = first; i < last; i++) {
                 size_t lo = i % half * CMHA__ROUTER_COLUMNS, hi = D - lo < CMHA__ROUTER_COLUMNS ? D : lo + CMHA__ROUTER_COLUMNS;
                 cmha__router_backward_columns(z->data, g, T, D, E, i / half, lo, hi, drouter);
             }
@@ -10178,8 +9995,7 @@ CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *
     if (!y) return NULL;
     if (!cmha__dry(tape))
         CMHA__FOR_CHUNKS(tape->context->threads, cmha__pieces(T, CMHA__EXPERT_ROWS), first, last) {
-            size_t i;
-            for (i = first; i < last; i++) {
+            for (size_t i = first; i < last; i++) {
                 size_t lo = i * CMHA__EXPERT_ROWS, n = T - lo < CMHA__EXPERT_ROWS ? T - lo : CMHA__EXPERT_ROWS;
                 cmha_router_forward(z->data + lo * 2 * D, router->data, bias ? bias->data : NULL, n, D, E, y->data + lo * E);
             }
@@ -10208,7 +10024,6 @@ static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
     cmha_real *dz = cmha_grad(tape, r->in[0]), *dlogits = cmha_grad(tape, r->in[1]), *dgate, *scratch;
     cmha_experts_grads grads;
     cmha__mark mark;
-    size_t t;
     grads.w1 = cmha_grad(tape, r->in[2]), grads.b1 = cmha_grad(tape, r->in[3]);
     grads.w2 = cmha_grad(tape, r->in[4]), grads.b2 = cmha_grad(tape, r->in[5]);
     mark = cmha__mark_of(tape);
@@ -10219,7 +10034,7 @@ static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
         memset(dgate, 0, a->T * a->top * sizeof *dgate);
         cmha_experts_backward(a, &w, r->in[0]->data, s->plan, s->gate, s->hidden, r->out->grad, dz, dlogits ? dgate : NULL, &grads,
                               scratch);
-        for (t = 0; s->key_mask && t < a->T; t++)
+        for (size_t t = 0; s->key_mask && t < a->T; t++)
             if (!s->key_mask[t]) memset(dgate + t * a->top, 0, a->top * sizeof *dgate);
         cmha_route_backward(s->plan, s->gate, dgate, a->T, a->E, a->top, dlogits);
     }
@@ -10265,10 +10080,10 @@ static int cmha__experts_top(cmha_tape *tape, size_t top, size_t E, const char *
 /* Sends padding to the first experts, whatever it holds: other tokens then share an expert with as many rows
    as ever, on whose number it depends in which order a BLAS sums. Returns how many tokens that were. */
 static size_t cmha__route_padding(const cmha__experts_saved *s, size_t *expert) {
-    size_t top = s->args.top, n = 0, t, c;
-    for (t = 0; s->key_mask && t < s->args.T; t++) {
+    size_t top = s->args.top, n = 0;
+    for (size_t t = 0; s->key_mask && t < s->args.T; t++) {
         if (s->key_mask[t]) continue;
-        for (c = 0; c < top; c++) expert[t * top + c] = c, s->gate[t * top + c] = 1 / (cmha_real)top;
+        for (size_t c = 0; c < top; c++) expert[t * top + c] = c, s->gate[t * top + c] = 1 / (cmha_real)top;
         n++;
     }
     return n;
@@ -10280,14 +10095,14 @@ static void cmha__experts_run(const cmha__experts_saved *s, cmha_tensor *const *
     const cmha_experts_args *a = &s->args;
     cmha__route r = cmha__route_of(s->plan, a->T, a->E, a->top);
     cmha_experts_weights w = cmha__experts_weights_of(in);
-    size_t padding, e;
+    size_t padding;
     CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
         cmha__route_rows(in[1]->data, lo, hi, a->E, a->top, r.expert, s->gate);
     }
     padding = cmha__route_padding(s, r.expert);
     cmha__route_group(&r, a->T * a->top, a->E);
     cmha_experts_forward(a, &w, in[0]->data, s->plan, s->gate, s->hidden, y, scratch);
-    for (e = 0; use && e < a->E; e++) use[e] += r.first[e + 1] - r.first[e] - (e < a->top ? padding : 0);
+    for (size_t e = 0; use && e < a->E; e++) use[e] += r.first[e + 1] - r.first[e] - (e < a->top ? padding : 0);
 }
 
 /* cmha_experts of tokens some of which may be padding. */
@@ -10375,11 +10190,10 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
 
 /* Numbers as floats into eight hashes in turn, which vectorises: the same for a base in float and in double. */
 static void cmha__hash_reals(const cmha_real *x, size_t n, uint64_t *lanes) {
-    size_t i, l;
     float value;
     uint32_t bits;
-    for (i = 0; i < n; i += 8)
-        for (l = 0; l < 8 && i + l < n; l++) {
+    for (size_t i = 0; i < n; i += 8)
+        for (size_t l = 0; l < 8 && i + l < n; l++) {
 #ifdef CMHA_DOUBLE
             value = fabs(x[i + l]) <= FLT_MAX ? (float)x[i + l] : x[i + l] > 0 ? FLT_MAX : -FLT_MAX;
 #else
@@ -10393,11 +10207,10 @@ static void cmha__hash_reals(const cmha_real *x, size_t n, uint64_t *lanes) {
 
 static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *vectors) {
     uint64_t lanes[8], hash = cmha__mix((uint64_t)n + CMHA__GOLDEN);
-    size_t i;
     hash = cmha__mix(hash ^ (uint64_t)d_r);
-    for (i = 0; i < 8; i++) lanes[i] = hash + (uint64_t)i * CMHA__GOLDEN;
-    for (i = 0; i < n; i++) cmha__hash_reals(vectors + i * 2 * d_r, 2 * d_r, lanes);
-    for (i = 0; i < 8; i++) hash = cmha__mix(hash ^ lanes[i]) + CMHA__GOLDEN;
+    for (size_t i = 0; i < 8; i++) lanes[i] = hash + (uint64_t)i * CMHA__GOLDEN;
+    for (size_t i = 0; i < n; i++) cmha__hash_reals(vectors + i * 2 * d_r, 2 * d_r, lanes);
+    for (size_t i = 0; i < 8; i++) hash = cmha__mix(hash ^ lanes[i]) + CMHA__GOLDEN;
     return hash;
 }
 
@@ -10436,18 +10249,17 @@ static void cmha__knowledge_features(cmha_knowledge *kb) {
 
 /* Do n texts begin at 0, ascend, and end within `bytes`? */
 static int cmha__texts_in_order(const uint64_t *begin, size_t n, uint64_t bytes) {
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (begin[i + 1] < begin[i]) return 0;
     return begin[0] == 0 && begin[n] <= bytes;
 }
 
 static cmha_status cmha__knowledge_finite(const cmha_knowledge *kb) {
-    size_t W = 2 * kb->d_r, i, j;
-    for (i = 0; i < kb->n; i++) {
+    size_t W = 2 * kb->d_r;
+    for (size_t i = 0; i < kb->n; i++) {
         const cmha_real *row = kb->vectors + i * W;
         cmha_real sum = 0;
-        for (j = 0; j < W; j++) sum += row[j] * 0; /* NaN as soon as one is NaN or infinite */
+        for (size_t j = 0; j < W; j++) sum += row[j] * 0; /* NaN as soon as one is NaN or infinite */
         if (sum != 0) return cmha__fail(kb->context, CMHA_ERR_NOT_FINITE, "knowledge: vector %zu holds a NaN or an infinity", i);
     }
     return CMHA_OK;
@@ -10477,9 +10289,8 @@ CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context
 }
 
 CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge) {
-    size_t i;
     if (!knowledge || !knowledge->context) return;
-    for (i = 0; i < sizeof knowledge->owned / sizeof *knowledge->owned; i++)
+    for (size_t i = 0; i < sizeof knowledge->owned / sizeof *knowledge->owned; i++)
         cmha__give(knowledge->context, knowledge->owned[i].memory, knowledge->owned[i].bytes);
 #ifndef _WIN32
     if (knowledge->mapping) (void)munmap(knowledge->mapping, knowledge->mapped);
@@ -10548,13 +10359,13 @@ static void cmha__search_exact(const cmha__search *s, const cmha_real *queries, 
 /* The caller's search: its documents in order of their similarities, which are ours. */
 static cmha_status cmha__search_own(const cmha__search *s, cmha_context *ctx, const cmha_knowledge *kb, const cmha_real *queries,
                                     cmha_real threshold, int64_t *index, cmha_real *similarity) {
-    size_t W = 2 * s->d_r, q, i, k = s->k;
+    size_t W = 2 * s->d_r, k = s->k;
     cmha_real under = cmha__nearest_under(threshold), one;
     cmha_status status = kb->search(kb->search_user, queries, s->Q, k, s->index);
     if (status) return cmha__fail(ctx, status, "search: the caller's search ended with: %s", cmha_status_string(status));
     cmha__nearest_begin(s->Q * k, index, similarity);
-    for (q = 0; q < s->Q; q++)
-        for (i = q * k; i < (q + 1) * k; i++) {
+    for (size_t q = 0; q < s->Q; q++)
+        for (size_t i = q * k; i < (q + 1) * k; i++) {
             if (s->index[i] < 0) continue;
             if ((uint64_t)s->index[i] >= kb->n)
                 return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: the caller's search found document %zu of %zu",
@@ -10577,8 +10388,8 @@ static cmha_status cmha__search_run(const cmha__search *s, cmha_context *ctx, co
 /* Queries in slabs, so that the memory for their phasors is bounded. */
 static cmha_status cmha__knowledge_search(cmha__search *s, const cmha_knowledge *kb, const cmha_real *queries, size_t Q,
                                           cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *phasors) {
-    size_t slab = s->Q, W = 2 * s->d_r, q;
-    for (q = 0; q < Q; q += s->Q) {
+    size_t slab = s->Q, W = 2 * s->d_r;
+    for (size_t q = 0; q < Q; q += s->Q) {
         cmha_status status;
         s->Q = Q - q < slab ? Q - q : slab;
         cmha_phasor_forward(queries + q * W, s->Q, s->d_r, cmha__feature_eps, phasors);
@@ -10593,7 +10404,7 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, cons
     cmha__search s;
     cmha_context *ctx;
     cmha_status status;
-    size_t phasors, numbers, bytes, i;
+    size_t phasors, numbers, bytes;
     char *memory;
     if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
     ctx = knowledge->context;
@@ -10604,7 +10415,7 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, cons
         !cmha__mul(Q, 2 * knowledge->d_r, &bytes) || bytes > SIZE_MAX / sizeof *queries)
         return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
     if (!knowledge->n) {
-        for (i = 0; i < Q * k; i++) index[i] = -1, similarity[i] = 0;
+        for (size_t i = 0; i < Q * k; i++) index[i] = -1, similarity[i] = 0;
         return CMHA_OK;
     }
     if (cmha__search_sizes(&s, ctx->threads, Q < 4096 ? Q : 4096, knowledge->d_r, k) || !cmha__mul(s.Q, 2 * s.d_r, &phasors) ||
@@ -10634,9 +10445,9 @@ typedef struct cmha__retrieve_saved {
 /* Between rows [Re of M queries | Im of M queries] of q and M rows [Re | Im] each: phasors, or (dq not NULL) their backward. */
 static void cmha__retrieve_phasors(const cmha__retrieve_saved *s, const cmha_real *q, size_t lo, size_t hi, cmha_real *u,
                                    cmha_real *dq) {
-    size_t M = s->args.queries, d = s->d_r, t, m;
-    for (t = lo; t < hi; t++)
-        for (m = 0; m < M; m++) {
+    size_t M = s->args.queries, d = s->d_r;
+    for (size_t t = lo; t < hi; t++)
+        for (size_t m = 0; m < M; m++) {
             size_t re = t * 2 * M * d + m * d, im = re + M * d;
             cmha_real *row = u + (t * M + m) * 2 * d;
             if (dq) cmha__phasor_row_backward(q + re, q + im, d, s->args.eps, 1, row, row + d, dq + re, dq + im);
@@ -10646,19 +10457,19 @@ static void cmha__retrieve_phasors(const cmha__retrieve_saved *s, const cmha_rea
 
 /* The gradient of the logits of the queries' weights. */
 static void cmha__retrieve_weights_backward(const cmha__retrieve_saved *s, const cmha_real *dweights, cmha_real *dlogits) {
-    size_t M = s->args.queries, m;
+    size_t M = s->args.queries;
     cmha_real mean = 0;
-    for (m = 0; !s->args.raw_weights && m < M; m++) mean += s->weights[m] * dweights[m];
-    for (m = 0; m < M; m++) dlogits[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
+    for (size_t m = 0; !s->args.raw_weights && m < M; m++) mean += s->weights[m] * dweights[m];
+    for (size_t m = 0; m < M; m++) dlogits[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
 }
 
 static void cmha__retrieve_weights(const cmha__retrieve_saved *s, const cmha_real *logits, cmha_real *out) {
-    size_t M = s->args.queries, m;
+    size_t M = s->args.queries;
     cmha_real sum;
     memcpy(out, logits, M * sizeof *out);
     if (s->args.raw_weights) return;
     sum = cmha__exp_shifted(out, M, cmha__largest(out, M));
-    for (m = 0; m < M; m++) out[m] /= sum;
+    for (size_t m = 0; m < M; m++) out[m] /= sum;
 }
 
 static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
@@ -10854,8 +10665,8 @@ static cmha_status cmha__entropy_backward(cmha_tape *tape, cmha_record *r) {
     if (!d || cmha__dry(tape) || !(s->counted > 0)) return tape->status;
     scale = r->out->grad[0] / (cmha_real)s->counted;
     CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-        size_t t, n;
-        for (t = lo; t < hi; t += n) { /* rows of different weight one by one */
+        size_t n;
+        for (size_t t = lo; t < hi; t += n) { /* rows of different weight one by one */
             n = s->weights ? 1 : hi - lo;
             cmha_cross_entropy_backward(r->in[0]->data + t * V, s->targets + t, s->lse + 2 * t, n, V, s->ignore,
                                         s->weights ? scale * (cmha_real)cmha__row_weight(s, t) : scale, d + t * V);
@@ -10866,7 +10677,7 @@ static cmha_status cmha__entropy_backward(cmha_tape *tape, cmha_record *r) {
 
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore,
                                          const cmha_real *class_weights) {
-    size_t one = 1, T, V, threads, c;
+    size_t one = 1, T, V, threads;
     cmha__entropy_saved *s;
     cmha_tensor *y;
     double *sums;
@@ -10885,8 +10696,8 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
     if (!cmha__dry(tape)) {
         double sum = 0;
         CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-            size_t t, n, counted;
-            for (t = lo; t < hi; t += n) {
+            size_t n, counted;
+            for (size_t t = lo; t < hi; t += n) {
                 double weight = class_weights ? cmha__row_weight(s, t) : 1;
                 n = class_weights ? 1 : hi - lo;
                 sums[2 * cmha__chunk] += weight * cmha_cross_entropy_forward(logits->data + t * V, targets + t, n, V, ignore,
@@ -10894,7 +10705,7 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
                 sums[2 * cmha__chunk + 1] += weight * (double)counted;
             }
         }
-        for (c = 0; c < threads; c++) {
+        for (size_t c = 0; c < threads; c++) {
             sum += sums[2 * c];
             s->counted += sums[2 * c + 1];
         }
@@ -10924,8 +10735,8 @@ static void cmha__projection_losses(int threads, const cmha__projection *p, size
                                     cmha_real *logits) {
     const int32_t *targets = p->rows.targets + t, ignore = p->rows.ignore;
     CMHA__FOR_CHUNKS(threads, n, lo, hi) {
-        size_t i, m;
-        for (i = lo; i < hi; i += m) { /* rows of different weight one by one */
+        size_t m;
+        for (size_t i = lo; i < hi; i += m) { /* rows of different weight one by one */
             double weight = p->rows.weights ? cmha__row_weight(&p->rows, t + i) : 1;
             cmha_real *row = logits + i * V;
             m = p->rows.weights ? 1 : hi - lo;
@@ -10938,8 +10749,7 @@ static void cmha__projection_losses(int threads, const cmha__projection *p, size
 
 static void cmha__add_to_rows(int threads, const cmha_real *bias, size_t T, size_t D, cmha_real *y) {
     CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        size_t t;
-        for (t = lo; t < hi; t++) cmha__axpy(D, 1, bias, y + t * D);
+        for (size_t t = lo; t < hi; t++) cmha__axpy(D, 1, bias, y + t * D);
     }
 }
 
@@ -10991,8 +10801,7 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
     cmha__projection *p;
     const char *misfit;
     double sum = 0;
-    size_t one = 1, T, t;
-    int c;
+    size_t one = 1, T;
     if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
     if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
     misfit = cmha__projection_misfit(x, weight, bias);
@@ -11005,12 +10814,12 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
     p->rows.targets = targets;
     p->rows.weights = class_weights;
     p->rows.ignore = ignore;
-    for (t = 0; !cmha__dry(tape) && t < T; t++) p->rows.counted += cmha__row_weight(&p->rows, t);
+    for (size_t t = 0; !cmha__dry(tape) && t < T; t++) p->rows.counted += cmha__row_weight(&p->rows, t);
     p->early = tape->recording && (cmha__dry(tape) || p->rows.counted > 0) ? early : 0;
     in[0] = x, in[1] = weight, in[2] = bias;
     cmha__projection_sweep(tape, p, in, p->early < 0 || p->early > 0, p->early);
     if (!cmha__dry(tape)) {
-        for (c = 0; c < tape->context->threads; c++) sum += p->sums[c];
+        for (int c = 0; c < tape->context->threads; c++) sum += p->sums[c];
         y->data[0] = p->rows.counted > 0 ? (cmha_real)(sum / p->rows.counted) : 0;
     }
     return cmha_push(tape, "linear_cross_entropy", y, in, 3, cmha__projection_backward, p);
@@ -11024,19 +10833,19 @@ CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x,
 static cmha_status cmha__squared_backward(cmha_tape *tape, cmha_record *r) {
     const cmha_real *targets = (const cmha_real *)r->user;
     cmha_real *dx = cmha_grad(tape, r->in[0]);
-    size_t i, n = r->in[0]->size;
+    size_t n = r->in[0]->size;
     if (!dx || cmha__dry(tape)) return tape->status;
-    for (i = 0; i < n; i++) dx[i] += r->out->grad[0] * 2 * (r->in[0]->data[i] - targets[i]) / (cmha_real)n;
+    for (size_t i = 0; i < n; i++) dx[i] += r->out->grad[0] * 2 * (r->in[0]->data[i] - targets[i]) / (cmha_real)n;
     return CMHA_OK;
 }
 
 CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets) {
-    size_t one = 1, i;
+    size_t one = 1;
     double sum = 0;
     cmha_tensor *y = x ? cmha__result(tape, 1, &one) : NULL;
     if (!y) return NULL;
     if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "squared error: targets is NULL");
-    for (i = 0; !cmha__dry(tape) && i < x->size; i++)
+    for (size_t i = 0; !cmha__dry(tape) && i < x->size; i++)
         sum += ((double)x->data[i] - (double)targets[i]) * ((double)x->data[i] - (double)targets[i]);
     if (!cmha__dry(tape)) y->data[0] = x->size ? (cmha_real)(sum / (double)x->size) : 0;
     return cmha_push(tape, "squared_error", y, &x, 1, cmha__squared_backward, (void *)(uintptr_t)targets);
@@ -11044,15 +10853,13 @@ CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const 
 
 static cmha_status cmha__sigmoid_backward(cmha_tape *tape, cmha_record *r) {
     cmha_real *dx = cmha_grad(tape, r->in[0]);
-    size_t i;
-    for (i = 0; dx && !cmha__dry(tape) && i < r->out->size; i++) dx[i] += r->out->grad[i] * r->out->data[i] * (1 - r->out->data[i]);
+    for (size_t i = 0; dx && !cmha__dry(tape) && i < r->out->size; i++) dx[i] += r->out->grad[i] * r->out->data[i] * (1 - r->out->data[i]);
     return tape->status;
 }
 
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x) {
     cmha_tensor *y = x ? cmha__result(tape, x->rank, x->shape) : NULL;
-    size_t i;
-    for (i = 0; y && !cmha__dry(tape) && i < x->size; i++) y->data[i] = cmha__sigmoid(x->data[i]);
+    for (size_t i = 0; y && !cmha__dry(tape) && i < x->size; i++) y->data[i] = cmha__sigmoid(x->data[i]);
     return y ? cmha_push(tape, "sigmoid", y, &x, 1, cmha__sigmoid_backward, NULL) : NULL;
 }
 
@@ -11065,13 +10872,13 @@ static cmha_status cmha__gather_backward(cmha_tape *tape, cmha_record *r) {
 }
 
 CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n) {
-    size_t shape[2], i;
+    size_t shape[2];
     cmha_tensor *y;
     if (!x || !tape || tape->status) return NULL;
     if (!index && n) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "gather: index is NULL");
     shape[0] = n, shape[1] = cmha__last(x);
     y = cmha__result(tape, 2, shape);
-    for (i = 0; y && !cmha__dry(tape) && i < n; i++) {
+    for (size_t i = 0; y && !cmha__dry(tape) && i < n; i++) {
         if (index[i] >= cmha__rows(x))
             return cmha__tape_fail2(tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], cmha__rows(x));
         memcpy(y->data + i * shape[1], x->data + index[i] * shape[1], shape[1] * sizeof *y->data);
@@ -11081,8 +10888,8 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
 
 /* Adds mean rows (back = 0) or spreads their gradient (1): from [B, N, D] and to [B, D], or the other way round. */
 static void cmha__mean_pass(const cmha_real *from, cmha_real *to, const unsigned char *mask, const size_t *shape, int back) {
-    size_t B = shape[0], N = shape[1], D = shape[2], b, n, count;
-    for (b = 0; b < B; b++) {
+    size_t B = shape[0], N = shape[1], D = shape[2], n, count;
+    for (size_t b = 0; b < B; b++) {
         for (count = n = 0; n < N; n++) count += !mask || mask[b * N + n];
         for (n = 0; n < N; n++) {
             size_t token = (b * N + n) * D;
@@ -11147,7 +10954,7 @@ typedef struct cmha__pcl_unit {
 static void cmha__pcl_open(const cmha__pcl_saved *s, const cmha_real *qkv, const cmha_real *w, size_t unit, cmha_real *scratch,
                            cmha__pcl_unit *u) {
     const cmha_attention_args *a = &s->attention.args;
-    size_t per = a->heads + a->kv_heads, b = unit / per, h = unit % per, N = a->n_q, P = a->d_k / 2, t, j;
+    size_t per = a->heads + a->kv_heads, b = unit / per, h = unit % per, N = a->n_q, P = a->d_k / 2;
     size_t head = h < a->heads ? h : (h - a->heads) * (a->heads / a->kv_heads); /* a key head uses its group's first delta */
     cmha_rng rng = cmha_rng_make(s->key, unit);
     cmha__pcl_thread(s, &u->args);
@@ -11166,13 +10973,13 @@ static void cmha__pcl_open(const cmha__pcl_saved *s, const cmha_real *qkv, const
     u->args.w = w;
     u->args.keep = u->keep;
     u->args.valid = a->key_mask ? a->key_mask + b * N : NULL;
-    for (t = 0; t < N; t++) memcpy(u->x + t * a->d_k, qkv + (b * N + t) * s->attention.row + u->column, a->d_k * sizeof *u->x);
-    for (j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= (double)s->options.mask_rate;
+    for (size_t t = 0; t < N; t++) memcpy(u->x + t * a->d_k, qkv + (b * N + t) * s->attention.row + u->column, a->d_k * sizeof *u->x);
+    for (size_t j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= (double)s->options.mask_rate;
     cmha_euler_forward(u->x, N, P, a->layout, NULL, u->theta);
     memcpy(u->adapted, u->theta, N * P * sizeof *u->theta);
     if (!s->options.adapted || a->kind == CMHA_ATTENTION_DOT) return;
-    for (t = 0; t < N; t++)
-        for (j = 0; j < P; j++) { /* the angle of the rotation, reduced: only its cosine and sine matter */
+    for (size_t t = 0; t < N; t++)
+        for (size_t j = 0; j < P; j++) { /* the angle of the rotation, reduced: only its cosine and sine matter */
             const cmha_real *rotation = u->feature.rotation + t * a->d_k;
             double angle = atan2((double)rotation[P + j], (double)rotation[j]);
             angle += (double)(u->feature.delta ? u->feature.delta[j] : 1) * (double)u->theta[t * P + j];
@@ -11199,22 +11006,21 @@ static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
             cmha_pcl_args none;
             cmha_real *own = scratch + (size_t)cmha__chunk * cmha__pcl_thread(s, &none);
             cmha__pcl_unit x;
-            size_t unit, i, t;
-            for (unit = lo; unit < hi; unit++) {
+            for (size_t unit = lo; unit < hi; unit++) {
                 cmha_real *part = partial + unit * 3 * P;
                 int adapted = s->options.adapted && a->kind != CMHA_ATTENTION_DOT;
                 cmha__pcl_open(s, qkv->data, w->data, unit, own, &x);
                 memset(x.dadapted, 0, N * P * sizeof *own);
                 memset(x.dx, 0, N * a->d_k * sizeof *own);
                 cmha_pcl_backward(&x.args, x.adapted, s->lse + unit * N * 2, scale, x.dadapted, part, x.kernel);
-                for (i = 0; i < N * P; i++) {
+                for (size_t i = 0; i < N * P; i++) {
                     cmha_real delta = adapted && x.feature.delta ? x.feature.delta[i % P] : 1;
                     x.dtheta[i] = delta * x.dadapted[i];
                     if (adapted) part[P + i % P] += x.theta[i] * x.dadapted[i];
                     if (adapted && x.is_query) part[2 * P + i % P] += x.dadapted[i];
                 }
                 cmha_euler_backward(x.x, NULL, x.dtheta, N, P, a->layout, x.dx);
-                for (t = 0; dqkv && t < N; t++)
+                for (size_t t = 0; dqkv && t < N; t++)
                     cmha__axpy(a->d_k, 1, x.dx + t * a->d_k, dqkv + (unit / per * N + t) * s->attention.row + x.column);
             }
         }
@@ -11244,8 +11050,7 @@ static cmha_status cmha__pcl_run(cmha_tape *tape, cmha__pcl_saved *s, const cmha
             cmha_pcl_args none;
             cmha_real *own = scratch + (size_t)cmha__chunk * cmha__pcl_thread(s, &none);
             cmha__pcl_unit x;
-            size_t unit;
-            for (unit = lo; unit < hi; unit++) {
+            for (size_t unit = lo; unit < hi; unit++) {
                 cmha__pcl_open(s, qkv->data, w->data, unit, own, &x);
                 losses[unit] = cmha_pcl_forward(&x.args, x.adapted, s->lse + unit * N * 2, x.kernel);
             }
@@ -11392,8 +11197,7 @@ CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
 
 CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model) {
     const char *fields, *known;
-    size_t i;
-    for (i = 0; name && (known = cmha_kind_name(i, &fields)) != NULL; i++)
+    for (size_t i = 0; name && (known = cmha_kind_name(i, &fields)) != NULL; i++)
         if (!strcmp(known, name)) return cmha_config_set_all(context, cmha_model_table(), model, fields);
     return cmha__fail(context, CMHA_ERR_NOT_FOUND, "there is no kind of attention \"%s\"", name ? name : "");
 }
@@ -11427,8 +11231,7 @@ typedef struct cmha__builder {
 static cmha_tensor *cmha__declare_shape(cmha__builder *b, size_t layer, const char *name, int rank, const size_t *shape, int init) {
     cmha_parameter *p = b->model->parameters ? &b->model->parameters[b->n] : NULL;
     size_t count = 1;
-    int i;
-    for (i = 0; i < rank; i++)
+    for (int i = 0; i < rank; i++)
         if (!cmha__mul(count, shape[i], &count)) b->overflow = 1;
     if (p) {
         if (layer == SIZE_MAX) snprintf(p->name, sizeof p->name, "%s", name);
@@ -11597,9 +11400,8 @@ static void cmha__declare_group(cmha__builder *b, size_t i, int g, cmha_block *k
     const cmha_model_config *c = &b->model->config;
     size_t D = c->d_model / 2, width = cmha__group_heads(c, g) * (D / c->n_heads), r = c->low_rank;
     char name[48];
-    int part;
     if (!width) return;
-    for (part = 0; r && part < 3; part++) {
+    for (int part = 0; r && part < 3; part++) {
         snprintf(name, sizeof name, "attn.%s.w%s.u", names[g], parts[part]);
         k->group[g].u[part] = cmha__declare_complex(b, 1, i, name, width, r, CMHA__WEIGHT);
         snprintf(name, sizeof name, "attn.%s.w%s.v", names[g], parts[part]);
@@ -11686,9 +11488,8 @@ static void cmha__declare_crat_ffn(cmha__builder *b, size_t i, cmha_block *k) {
 static void cmha__declare_crat(cmha__builder *b, size_t i, cmha_block *k) {
     const cmha_model_config *c = &b->model->config;
     size_t D = c->d_model / 2, r = c->low_rank;
-    int g;
     k->ln1_weight = cmha__declare_complex_norm(b, i, "ln1.weight", "ln1.bias", &k->ln1_bias);
-    for (g = 0; g < 3; g++) cmha__declare_group(b, i, g, k);
+    for (int g = 0; g < 3; g++) cmha__declare_group(b, i, g, k);
     k->wo_u = cmha__declare_complex(b, r > 0, i, "attn.wo.u", D, r, CMHA__WEIGHT);
     k->wo_v = cmha__declare_complex(b, r > 0, i, "attn.wo.v", D, r, CMHA__WEIGHT);
     k->wo_weight = cmha__declare_complex(b, r == 0, i, "attn.wo.weight", D, D, CMHA__RESIDUAL_WEIGHT);
@@ -11743,7 +11544,7 @@ static void cmha__declare_state(cmha__builder *b) {
 static void cmha__declare_all(cmha__builder *b) {
     cmha_model *model = b->model;
     const cmha_model_config *c = &model->config;
-    size_t i, d = c->d_model, none = SIZE_MAX;
+    size_t d = c->d_model, none = SIZE_MAX;
     int pre = c->placement == CMHA_NORM_PRE;
     int waves = c->position == CMHA_POSITION_MULTIFREQ || c->family == CMHA_FAMILY_CRAT;
     int positions = c->position == CMHA_POSITION_LEARNED || (c->family == CMHA_FAMILY_COPE && c->cope_imag == CMHA_COPE_LEARNED);
@@ -11755,7 +11556,7 @@ static void cmha__declare_all(cmha__builder *b) {
     model->pe_omega = cmha__declare_if(b, waves, none, "pe.omega", c->pe_terms, d, CMHA__PE_OMEGA);
     model->pe_delta = cmha__declare_if(b, waves, none, "pe.delta", c->pe_terms, d, CMHA__PE_DELTA);
     if (c->family == CMHA_FAMILY_CRAT) cmha__declare_state(b);
-    for (i = 0; i < c->n_layers; i++) cmha__declare_block(b, i);
+    for (size_t i = 0; i < c->n_layers; i++) cmha__declare_block(b, i);
     model->final_weight = cmha__declare_if(b, pre, none, "ln_f.weight", d, 0, CMHA__ONES);
     model->final_bias = cmha__declare_if(b, pre && c->norm == CMHA_NORM_LAYER, none, "ln_f.bias", d, 0, CMHA__ZEROS);
     model->head_weight = cmha__declare_if(b, !c->tied, none, "head.weight", c->vocabulary, d, CMHA__WEIGHT);
@@ -11766,22 +11567,20 @@ static void cmha__declare_all(cmha__builder *b) {
 
 /* Semi-orthogonal: the smaller side's vectors become orthonormal, by modified Gram-Schmidt done twice. A [rows, cols] is N(0, 1). */
 static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
-    size_t wide = rows < cols, n = wide ? rows : cols, m = wide ? cols : rows, vec = wide ? cols : 1, step = wide ? 1 : cols, i, j,
-           k;
-    int again;
-    for (i = 0; i < n; i++) {
+    size_t wide = rows < cols, n = wide ? rows : cols, m = wide ? cols : rows, vec = wide ? cols : 1, step = wide ? 1 : cols;
+    for (size_t i = 0; i < n; i++) {
         cmha_real *v = A + i * vec;
         double norm = 0;
-        for (again = 0; again < 2; again++)
-            for (j = 0; j < i; j++) {
+        for (int again = 0; again < 2; again++)
+            for (size_t j = 0; j < i; j++) {
                 const cmha_real *u = A + j * vec;
                 double dot = 0;
-                for (k = 0; k < m; k++) dot += (double)v[k * step] * (double)u[k * step];
-                for (k = 0; k < m; k++) v[k * step] -= (cmha_real)(dot * (double)u[k * step]);
+                for (size_t k = 0; k < m; k++) dot += (double)v[k * step] * (double)u[k * step];
+                for (size_t k = 0; k < m; k++) v[k * step] -= (cmha_real)(dot * (double)u[k * step]);
             }
-        for (k = 0; k < m; k++) norm += (double)v[k * step] * (double)v[k * step];
+        for (size_t k = 0; k < m; k++) norm += (double)v[k * step] * (double)v[k * step];
         norm = norm > 0 ? 1 / sqrt(norm) : 0;
-        for (k = 0; k < m; k++) v[k * step] = (cmha_real)((double)v[k * step] * norm);
+        for (size_t k = 0; k < m; k++) v[k * step] = (cmha_real)((double)v[k * step] * norm);
     }
 }
 
@@ -11809,9 +11608,9 @@ static double cmha__start_mean(const cmha_model_config *c, const cmha_parameter 
 }
 
 static void cmha__start_uniform(cmha_parameter *p, cmha_rng *rng) {
-    size_t in = p->tensor.shape[p->tensor.rank - 1], out = p->tensor.shape[p->tensor.rank - 2], i;
+    size_t in = p->tensor.shape[p->tensor.rank - 1], out = p->tensor.shape[p->tensor.rank - 2];
     double bound = p->init == CMHA__EMBEDDING ? 0.1 : sqrt(6.0 / (double)(in + out));
-    for (i = 0; i < p->tensor.size; i++) p->tensor.data[i] = (cmha_real)(bound * (2 * cmha_rng_uniform(rng) - 1));
+    for (size_t i = 0; i < p->tensor.size; i++) p->tensor.data[i] = (cmha_real)(bound * (2 * cmha_rng_uniform(rng) - 1));
 }
 
 static cmha_status cmha__start_positions(const cmha_model *model, const cmha_parameter *p) {
@@ -11830,15 +11629,15 @@ static cmha_status cmha__start_parameter(const cmha_model *model, size_t index) 
     cmha_parameter *p = &model->parameters[index];
     cmha_rng rng = cmha_rng_make(model->context->config.seed, index);
     double std = cmha__start_std(c, p->init);
-    size_t i, planes = p->is_complex ? 2 : 1, half = p->tensor.size / planes;
+    size_t planes = p->is_complex ? 2 : 1, half = p->tensor.size / planes;
     if (p->init == CMHA__PE_OMEGA || p->init == CMHA__PE_DELTA) return cmha__start_positions(model, p);
     if (c->init == CMHA_INIT_XAVIER && p->decay && p->init != CMHA__MATRIX_ORTHO) {
         cmha__start_uniform(p, &rng);
         return CMHA_OK;
     }
-    for (i = 0; i < p->tensor.size; i++)
+    for (size_t i = 0; i < p->tensor.size; i++)
         p->tensor.data[i] = (cmha_real)(cmha__start_mean(c, p, i) + (std > 0 ? std * cmha_rng_normal(&rng) : 0));
-    for (i = 0; p->init == CMHA__MATRIX_ORTHO && i < planes; i++)
+    for (size_t i = 0; p->init == CMHA__MATRIX_ORTHO && i < planes; i++)
         cmha__orthogonalise(p->tensor.data + i * half, p->tensor.shape[p->tensor.rank - 2], p->tensor.shape[p->tensor.rank - 1]);
     return CMHA_OK;
 }
@@ -11997,9 +11796,8 @@ static cmha_status cmha__model_allocate(cmha_model *model, cmha_context *context
 }
 
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *config) {
-    size_t i;
     cmha_status status = cmha__model_allocate(model, context, config);
-    for (i = 0; !status && i < model->n_parameters; i++) {
+    for (size_t i = 0; !status && i < model->n_parameters; i++) {
         status = cmha__start_parameter(model, i);
         if (status) cmha_model_close(model);
     }
@@ -12007,20 +11805,19 @@ CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, c
 }
 
 CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name) {
-    size_t i;
-    for (i = 0; model && name && i < model->n_parameters; i++)
+    for (size_t i = 0; model && name && i < model->n_parameters; i++)
         if (!strcmp(model->parameters[i].name, name)) return &model->parameters[i];
     return NULL;
 }
 
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega) {
-    size_t count, i;
+    size_t count;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (!omega) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: no frequencies");
     if (model->config.frequency != CMHA_FREQ_TABLE)
         return cmha__fail(model->context, CMHA_ERR_STATE, "model: frequencies can only be set with frequency = table");
     count = model->n_omega * (cmha__head_width(&model->config) / 2);
-    for (i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++)
         if (!(fabs(omega[i]) <= DBL_MAX))
             return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: frequency %zu is not finite", i);
     memcpy(model->omega, omega, count * sizeof *omega);
@@ -12043,13 +11840,12 @@ CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_know
 
 /* Points every view at its place in the gradient block. */
 static void cmha__attach_grad(cmha_model *model) {
-    size_t i;
-    for (i = 0; i < model->n_parameters; i++) {
+    for (size_t i = 0; i < model->n_parameters; i++) {
         cmha_tensor *t = &model->parameters[i].tensor;
         t->grad = model->grad + (t->data - model->data);
         t->needs_grad = 1;
     }
-    for (i = 0; i < CMHA__VIEWS * (model->config.n_layers + 1); i++) {
+    for (size_t i = 0; i < CMHA__VIEWS * (model->config.n_layers + 1); i++) {
         cmha_tensor *t = &model->fused[i];
         if (!t->data) continue;
         t->grad = model->grad + (t->data - model->data);
@@ -12420,8 +12216,7 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, const cmha_block *k, cmha
     cmha_complex_norm norm = (cmha_complex_norm)c->complex_norm;
     cmha_tape *tape = pass->tape;
     cmha_tensor *h = cmha_complex_normalize(tape, z, norm, k->ln1_weight, k->ln1_bias, (cmha_real)c->norm_eps), *a = NULL;
-    int g;
-    for (g = 0; g < 3; g++)
+    for (int g = 0; g < 3; g++)
         if (cmha__group_heads(c, g)) a = cmha__join_planes(pass, a, cmha__crat_group(pass, k, h, g));
     a = cmha__crat_linear(pass, a, k->wo_weight, k->wo_u, k->wo_v); /* eq 16 */
     z = cmha__crat_residual(pass, k, 0, z, cmha__crat_window(pass, k, a));
@@ -12445,8 +12240,8 @@ enum { CMHA__OUTER = 4 }; /* tensors outside of a block that may get a gradient 
 
 /* Their gradients that do not exist yet get room below what the block is going to take. */
 static void cmha__outer_room(cmha_tape *tape, cmha_tensor *const *outer, cmha_real **room) {
-    int i, j;
-    for (i = 0; i < CMHA__OUTER; i++) {
+    int j;
+    for (int i = 0; i < CMHA__OUTER; i++) {
         room[i] = NULL;
         for (j = 0; j < i && outer[j] != outer[i]; j++) {}
         if (j == i && outer[i] && outer[i]->needs_grad && !outer[i]->grad) room[i] = cmha__grad_buffer(tape, outer[i]->size);
@@ -12461,8 +12256,8 @@ static void cmha__free_buffer(cmha_tape *tape, cmha_real *memory, size_t n) {
 
 /* Those that now exist move there, unless it is in the result's own gradient, which has been handed on. Returns whether it has. */
 static int cmha__outer_settle(cmha_tape *tape, cmha_tensor *const *outer, cmha_real *const *room, const cmha_real *handed) {
-    int i, used = 0;
-    for (i = 0; i < CMHA__OUTER; i++) {
+    int used = 0;
+    for (int i = 0; i < CMHA__OUTER; i++) {
         if (!room[i]) continue;
         if (outer[i]->grad && outer[i]->grad != handed) {
             if (!cmha__dry(tape)) memcpy(room[i], outer[i]->grad, outer[i]->size * sizeof *room[i]);
@@ -12589,10 +12384,10 @@ static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
 
 /* Rows of an embedding whose ids are given, all 0, or count up from `first` in every sequence -> [B, N, d]. */
 static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weight, const int32_t *ids, int counting) {
-    size_t B = pass->B, N = pass->N, i;
+    size_t B = pass->B, N = pass->N;
     if (!ids) {
         int32_t *made = (int32_t *)cmha_tape_alloc(pass->tape, B * N * sizeof *made);
-        for (i = 0; made && !cmha__dry(pass->tape) && i < B * N; i++) made[i] = counting ? (int32_t)(pass->first + i % N) : 0;
+        for (size_t i = 0; made && !cmha__dry(pass->tape) && i < B * N; i++) made[i] = counting ? (int32_t)(pass->first + i % N) : 0;
         ids = made;
     }
     return ids ? cmha_embedding(pass->tape, weight, ids, B, N) : NULL;
@@ -12610,14 +12405,14 @@ static cmha_tensor *cmha__learned_positions(cmha__pass *pass) {
 /* x += factor * table for every sequence: a constant, so in place and without a record. CoPE's table or the sinusoidal one. */
 static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x) {
     const cmha_model_config *c = &pass->model->config;
-    size_t N = pass->N, d = c->d_model, i;
+    size_t N = pass->N, d = c->d_model;
     int cope = c->family == CMHA_FAMILY_COPE;
     cmha__mark mark = cmha__mark_of(pass->tape);
     cmha_real *table = x ? cmha__reals(pass->tape, N * d) : NULL;
     if (table && !cmha__dry(pass->tape)) {
         if (cope) cmha_cope_table((cmha_cope_imag)c->cope_imag, N, d, c->base, pass->first, table);
         else cmha_sinusoidal_table(N, d, c->base, pass->first, table);
-        for (i = 0; i < pass->B; i++) cmha__axpy(N * d, cope ? (cmha_real)c->cope_gamma : 1, table, x->data + i * N * d);
+        for (size_t i = 0; i < pass->B; i++) cmha__axpy(N * d, cope ? (cmha_real)c->cope_gamma : 1, table, x->data + i * N * d);
     }
     cmha__rewind(pass->tape, mark);
     return x;
@@ -12740,7 +12535,7 @@ CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, con
 CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states, const unsigned char *key_mask) {
     const cmha_model_config *c;
     cmha_tensor *x;
-    size_t *first, b;
+    size_t *first;
     if (!states || !tape || tape->status) return NULL;
     if (!cmha__model_is_open(model))
         return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
@@ -12752,7 +12547,7 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
         x = cmha_mean_tokens(tape, states, key_mask);
     } else {
         first = (size_t *)cmha__record_alloc(tape, (states->shape[0] + 1) * sizeof *first);
-        for (b = 0; first && b < states->shape[0]; b++) first[b] = b * states->shape[1];
+        for (size_t b = 0; first && b < states->shape[0]; b++) first[b] = b * states->shape[1];
         x = first ? cmha_gather(tape, states, first, states->shape[0]) : NULL;
     }
     x = cmha_linear(tape, x, model->class_weight, model->class_bias);
@@ -12765,10 +12560,9 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
 static cmha_tensor *cmha__label_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor *states) {
     cmha_tensor *scores = cmha_model_scores(model, tape, states, batch->key_mask);
     int32_t *targets;
-    size_t b;
     if (model->config.classes == 1) return cmha_squared_error(tape, scores, batch->labels);
     targets = (int32_t *)cmha__record_alloc(tape, (batch->batch + 1) * sizeof *targets);
-    for (b = 0; targets && !cmha__dry(tape) && b < batch->batch; b++) {
+    for (size_t b = 0; targets && !cmha__dry(tape) && b < batch->batch; b++) {
         double label = (double)batch->labels[b];
         targets[b] = label >= 0 && label < 65536 ? (int32_t)label : -2; /* -2 is refused as outside the classes; NaN is, and 1.5 */
         if (label - (double)targets[b] > 0) targets[b] = -2;
@@ -12782,12 +12576,12 @@ static cmha_tensor *cmha__label_loss(cmha_model *model, cmha_tape *tape, const c
 static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor *states,
                                      cmha_real weight) {
     const int32_t *targets = batch->targets;
-    size_t total = batch->batch * batch->length, n = 0, i;
+    size_t total = batch->batch * batch->length, n = 0;
     if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "loss: the batch has neither targets nor labels");
     if (!model->config.causal) {
         size_t *index = (size_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *index);
         int32_t *wanted = (int32_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *wanted);
-        for (i = 0; wanted && !cmha__dry(tape) && i < total; i++)
+        for (size_t i = 0; wanted && !cmha__dry(tape) && i < total; i++)
             if (targets[i] != -1) index[n] = i, wanted[n++] = targets[i];
         if (cmha__dry(tape)) n = total; /* the most there can be */
         states = wanted ? cmha_gather(tape, states, index, n) : NULL;
@@ -12840,17 +12634,17 @@ CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batc
 /* vectors [B, W] = mean phasors of the counted rows of states [B, N, W]; u [W] is scratch. */
 static void cmha__mean_phasors(const cmha_tensor *states, const unsigned char *mask, cmha_real eps, cmha_real *u,
                                cmha_real *vectors) {
-    size_t B = states->shape[0], N = states->shape[1], W = states->shape[2], b, n, j, count;
-    for (b = 0; b < B; b++) {
+    size_t B = states->shape[0], N = states->shape[1], W = states->shape[2], n, count;
+    for (size_t b = 0; b < B; b++) {
         cmha_real *to = vectors + b * W;
-        for (j = 0; j < W; j++) to[j] = 0;
+        for (size_t j = 0; j < W; j++) to[j] = 0;
         for (count = n = 0; n < N; n++) {
             if (mask && !mask[b * N + n]) continue;
             cmha_phasor_forward(states->data + (b * N + n) * W, 1, W / 2, eps, u);
             cmha__axpy(W, 1, u, to);
             count++;
         }
-        for (j = 0; count && j < W; j++) to[j] /= (cmha_real)count;
+        for (size_t j = 0; count && j < W; j++) to[j] /= (cmha_real)count;
     }
 }
 
@@ -12907,7 +12701,6 @@ static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t le
     cmha_batch b;
     double loss;
     cmha_status status = CMHA_OK;
-    int training;
     static const int32_t none = 0; /* never read */
     static const cmha_real no_label = 0;
     memset(&b, 0, sizeof b);
@@ -12916,7 +12709,7 @@ static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t le
     b.length = length;
     if (like->config.classes) b.labels = &no_label; /* what the class head is for; hidden tokens then find their memory at the first step */
     *memory = *records = 0;
-    for (training = 1; training >= 0 && !status; training--) {
+    for (int training = 1; training >= 0 && !status; training--) {
         status = cmha_tape_init(&dry.tape, like->context, 1);
         if (status) return status;
         dry.tape.memory.measuring = 1;
@@ -12989,8 +12782,8 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
 /* ---- Metrics ---- */
 
 static double cmha__agreements(const int32_t *predicted, const int32_t *wanted, size_t n) {
-    size_t right = 0, i;
-    for (i = 0; i < n; i++) right += predicted[i] == wanted[i];
+    size_t right = 0;
+    for (size_t i = 0; i < n; i++) right += predicted[i] == wanted[i];
     return (double)right;
 }
 
@@ -13011,10 +12804,9 @@ CMHA_DEF double cmha_f1(const int32_t *predicted, const int32_t *wanted, size_t 
    (c n - sum p_k t_k) / sqrt((n^2 - sum p_k^2) (n^2 - sum t_k^2)). One class is counted at a time, which needs no memory. */
 CMHA_DEF double cmha_matthews(const int32_t *predicted, const int32_t *wanted, size_t n, size_t classes) {
     double all = (double)n, right = cmha__agreements(predicted, wanted, n), pt = 0, pp = 0, tt = 0, p_all = 0, t_all = 0;
-    size_t k, i;
-    for (k = 0; k < classes && (p_all < all || t_all < all); k++) { /* until all are counted */
+    for (size_t k = 0; k < classes && (p_all < all || t_all < all); k++) { /* until all are counted */
         size_t p = 0, t = 0;
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             p += predicted[i] >= 0 && (size_t)predicted[i] == k;
             t += wanted[i] >= 0 && (size_t)wanted[i] == k;
         }
@@ -13029,26 +12821,24 @@ CMHA_DEF double cmha_matthews(const int32_t *predicted, const int32_t *wanted, s
 /* Mean and spread of x / scale, scale the largest |x|: nothing overflows, and a constant x has a spread of exactly 0.
    Returns 0 where x is not finite. */
 static int cmha__spread(const double *x, size_t n, double *scale, double *mean, double *spread) {
-    size_t i;
     *scale = *mean = *spread = 0;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (!(fabs(x[i]) <= DBL_MAX)) return 0;
         if (fabs(x[i]) > *scale) *scale = fabs(x[i]);
     }
     if (!(*scale > 0)) *scale = 1;
-    for (i = 0; i < n; i++) *mean += x[i] / *scale;
+    for (size_t i = 0; i < n; i++) *mean += x[i] / *scale;
     if (n) *mean /= (double)n;
-    for (i = 0; i < n; i++) *spread += (x[i] / *scale - *mean) * (x[i] / *scale - *mean);
+    for (size_t i = 0; i < n; i++) *spread += (x[i] / *scale - *mean) * (x[i] / *scale - *mean);
     *spread = sqrt(*spread);
     return 1;
 }
 
 CMHA_DEF double cmha_pearson(const double *x, const double *y, size_t n) {
     double x_scale, x_mean, x_spread, y_scale, y_mean, y_spread, r = 0;
-    size_t i;
     if (!cmha__spread(x, n, &x_scale, &x_mean, &x_spread) || !cmha__spread(y, n, &y_scale, &y_mean, &y_spread)) return (double)NAN;
     if (!(x_spread > 0 && y_spread > 0)) return 0;
-    for (i = 0; i < n; i++) r += (x[i] / x_scale - x_mean) / x_spread * ((y[i] / y_scale - y_mean) / y_spread);
+    for (size_t i = 0; i < n; i++) r += (x[i] / x_scale - x_mean) / x_spread * ((y[i] / y_scale - y_mean) / y_spread);
     return r < -1 ? -1 : r > 1 ? 1 : r;
 }
 
@@ -13059,15 +12849,15 @@ static int cmha__compare_doubles(const void *a, const void *b) {
 
 /* rank [n]: the place of each x in their order, counted from 1, equal ones at the average of theirs. Returns 0 where one is NaN. */
 static int cmha__ranks(const double *x, size_t n, double *rank, const void **order) {
-    size_t i, j, same;
-    for (i = 0; i < n; i++) {
+    size_t same;
+    for (size_t i = 0; i < n; i++) {
         if (x[i] != x[i]) return 0;
         order[i] = x + i;
     }
     cmha__sort(order, n, cmha__compare_doubles);
-    for (i = 0; i < n; i = same) {
+    for (size_t i = 0; i < n; i = same) {
         for (same = i + 1; same < n && !cmha__compare_doubles(order[i], order[same]);) same++;
-        for (j = i; j < same; j++) rank[(const double *)order[j] - x] = 0.5 * (double)(i + 1 + same);
+        for (size_t j = i; j < same; j++) rank[(const double *)order[j] - x] = 0.5 * (double)(i + 1 + same);
     }
     return 1;
 }
@@ -13141,8 +12931,7 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
 
 CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep, size_t vocabulary,
                                int32_t mask_token, double rate, cmha_rng *rng) {
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         double chosen = cmha_rng_uniform(rng), fate = cmha_rng_uniform(rng);
         targets[i] = -1;
         if (chosen >= rate || (keep && !keep[i])) continue;
@@ -13157,8 +12946,7 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_tokens *token
                            int32_t *ids, int32_t *targets) {
     const cmha_model_config *c = &trainer->model->config;
     cmha_rng rng = cmha_rng_make(trainer->seed, cmha__mix(draw));
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         ids[i] = cmha_tokens_at(tokens, start + i);
         targets[i] = c->causal ? cmha_tokens_at(tokens, start + i + 1) : -1;
     }
@@ -13178,17 +12966,17 @@ static cmha_batch cmha__trainer_batch(const cmha_trainer *trainer, size_t batch,
 }
 
 static double cmha__grad_norm(const cmha_model *model, double *partial) {
-    int threads = model->context->threads, c;
+    int threads = model->context->threads;
     double sum = 0;
-    for (c = 0; c < threads; c++) partial[c] = 0;
+    for (int c = 0; c < threads; c++) partial[c] = 0;
     CMHA__FOR_CHUNKS(threads, model->size, lo, hi) {
-        size_t i, n;
-        for (i = lo; i < hi; i += n) { /* blocks, so that a float sum of squares stays exact enough */
+        size_t n;
+        for (size_t i = lo; i < hi; i += n) { /* blocks, so that a float sum of squares stays exact enough */
             n = hi - i < 4096 ? hi - i : 4096;
             partial[cmha__chunk] += (double)cmha__dot(model->grad + i, model->grad + i, n);
         }
     }
-    for (c = 0; c < threads; c++) sum += partial[c];
+    for (int c = 0; c < threads; c++) sum += partial[c];
     return sqrt(sum);
 }
 
@@ -13197,14 +12985,13 @@ static void cmha__trainer_update(cmha_trainer *trainer, double grad_scale) {
     const cmha_trainer_config *c = &trainer->config;
     cmha_model *model = trainer->model;
     cmha_adamw_args args;
-    size_t i;
     args.lr = trainer->lr;
     args.beta1 = c->beta1;
     args.beta2 = c->beta2;
     args.eps = c->adam_eps;
     args.grad_scale = grad_scale;
     args.t = trainer->step + 1;
-    for (i = 0; i < model->n_parameters; i++) {
+    for (size_t i = 0; i < model->n_parameters; i++) {
         const cmha_parameter *p = &model->parameters[i];
         size_t at = (size_t)(p->tensor.data - model->data);
         args.weight_decay = p->decay ? c->weight_decay : 0;
@@ -13219,14 +13006,13 @@ static void cmha__trainer_update(cmha_trainer *trainer, double grad_scale) {
 static cmha_status cmha__trainer_gradient(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     const cmha_trainer_config *c = &trainer->config;
     cmha_batch batch = cmha__trainer_batch(trainer, c->batch, c->length);
-    size_t part, row;
     cmha_model_zero_grad(trainer->model);
     *loss = 0;
-    for (part = 0; part < c->accumulate; part++) {
+    for (size_t part = 0; part < c->accumulate; part++) {
         uint64_t draw = (uint64_t)trainer->step * c->accumulate + part;
         double mean = 0;
         cmha_status status;
-        for (row = 0; row < c->batch; row++) {
+        for (size_t row = 0; row < c->batch; row++) {
             cmha_rng rng = cmha_rng_make(trainer->seed, 0x6261746368ull + draw * c->batch + row);
             size_t start = (size_t)cmha_rng_below(&rng, tokens->count - c->length);
             cmha__fill_row(trainer, tokens, start, c->length, 0x6d61736bull + draw * c->batch + row, trainer->ids + row * c->length,
@@ -13246,12 +13032,11 @@ static void cmha__clip_components(const cmha_trainer *trainer) {
     cmha_clip_mode mode = (cmha_clip_mode)(trainer->config.clip_mode - 1);
     cmha_real limit = (cmha_real)trainer->config.clip;
     double squares[2] = {0, 0};
-    size_t i, part, sweep;
-    for (sweep = mode == CMHA_CLIP_GLOBAL ? 0 : 1; sweep < 2; sweep++)
-        for (i = 0; i < model->n_parameters; i++) {
+    for (size_t sweep = mode == CMHA_CLIP_GLOBAL ? 0 : 1; sweep < 2; sweep++)
+        for (size_t i = 0; i < model->n_parameters; i++) {
             const cmha_parameter *p = &model->parameters[i];
             size_t parts = p->is_complex ? 2 : 1, n = p->tensor.size / parts;
-            for (part = 0; part < parts; part++) {
+            for (size_t part = 0; part < parts; part++) {
                 cmha_real *g = p->tensor.grad + part * n;
                 if (!sweep) squares[part] += cmha_sum_squares(g, n);
                 else cmha__clip_array(mode, limit, cmha__clip_factor(squares[part], limit), n, g);
@@ -13324,7 +13109,7 @@ CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm
 
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     const cmha_trainer_config *c;
-    size_t total, done = 0, row, counted = 0, i;
+    size_t total, done = 0, counted = 0;
     double sum = 0;
     cmha_status status;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
@@ -13342,12 +13127,12 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         size_t targets = 0;
         if (rows > c->batch) rows = c->batch;
         batch = cmha__trainer_batch(trainer, rows, length);
-        for (row = 0; row < rows; row++)
+        for (size_t row = 0; row < rows; row++)
             cmha__fill_row(trainer, tokens, done + row * length, length, done + row * length, trainer->ids + row * length,
                            trainer->ids + (rows + row) * length);
         status = cmha_model_loss(trainer->model, &batch, &mean);
         if (status) return status;
-        for (i = 0; i < rows * length; i++) targets += batch.targets[i] != -1;
+        for (size_t i = 0; i < rows * length; i++) targets += batch.targets[i] != -1;
         sum += mean * (double)targets;
         counted += targets;
         done += rows * length;
@@ -13417,19 +13202,17 @@ static void cmha__pack_block(cmha__packer *b, const cmha_block *k) {
 
 static void cmha__pack_all(cmha__packer *b) {
     const cmha_model *model = b->q->model;
-    size_t i;
     b->n = b->words = b->scales = 0;
     cmha__pack_declare(b, model->head_weight ? model->head_weight : model->token_weight, 0);
     cmha__pack_declare(b, model->state_weight, 0);
     cmha__pack_declare(b, model->theta_weight, 0);
-    for (i = 0; i < model->config.n_layers; i++) cmha__pack_block(b, &model->blocks[i]);
+    for (size_t i = 0; i < model->config.n_layers; i++) cmha__pack_block(b, &model->blocks[i]);
 }
 
 /* Gives the matrices their part of the memory and packs them. */
 static void cmha__pack_matrices(cmha_quantised *q, uint32_t *words, cmha_real *scales) {
     int threads = q->context->threads;
-    size_t i;
-    for (i = 0; i < q->n_matrices; i++) {
+    for (size_t i = 0; i < q->n_matrices; i++) {
         cmha_packed *p = &q->matrices[i];
         p->words = words, p->scales = q->storage == CMHA_STORAGE_INT8 ? scales : NULL;
         words += cmha_packed_words(q->storage, p->O, p->I);
@@ -13437,8 +13220,7 @@ static void cmha__pack_matrices(cmha_quantised *q, uint32_t *words, cmha_real *s
         q->saved += p->O * p->I * sizeof(cmha_real);
     }
     CMHA__FOR_CHUNKS(threads, q->n_matrices, lo, hi) {
-        size_t j;
-        for (j = lo; j < hi; j++) cmha_pack(&q->matrices[j], q->matrices[j].source);
+        for (size_t j = lo; j < hi; j++) cmha_pack(&q->matrices[j], q->matrices[j].source);
     }
 }
 
@@ -13546,8 +13328,8 @@ static int cmha__place_layer(cmha_cache *cache, size_t layer) {
     cmha_family family = cmha__layer_family(c, layer);
     cmha_attention_args a;
     cmha_linear_args linear;
-    int ok = 1, g;
-    for (g = 0; family != CMHA_FAMILY_REAL && g < (family == CMHA_FAMILY_CRAT ? 3 : 1); g++) {
+    int ok = 1;
+    for (int g = 0; family != CMHA_FAMILY_REAL && g < (family == CMHA_FAMILY_CRAT ? 3 : 1); g++) {
         if (family == CMHA_FAMILY_CRAT ? !cmha__group_heads(c, g) : family == CMHA_FAMILY_MOBIUS && !c->mobius_heads) continue;
         if (cmha__linear_args_of(model, layer, g, &linear)) {
             cmha_slot slot;
@@ -13565,10 +13347,9 @@ static int cmha__place_layer(cmha_cache *cache, size_t layer) {
 }
 
 static int cmha__place_all(cmha_cache *cache) {
-    size_t layer;
     int ok = 1;
     cache->n_slots = cache->size = 0;
-    for (layer = 0; ok && layer < cache->model->config.n_layers; layer++) ok = cmha__place_layer(cache, layer);
+    for (size_t layer = 0; ok && layer < cache->model->config.n_layers; layer++) ok = cmha__place_layer(cache, layer);
     return ok;
 }
 
@@ -13675,18 +13456,18 @@ static void cmha__store_values(const cmha_cache *cache, const cmha_slot *slot, c
 /* New keys into a head's part of the cache, as features; into a BF16 cache by way of a tile of numbers. */
 static void cmha__store_keys(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, cmha__feature f,
                              cmha__rows_of k, void *keys, const cmha__unit *u, const cmha__reader *r) {
-    size_t width = slot->key_width, n = a->n_q, count, t, i, c;
+    size_t width = slot->key_width, n = a->n_q, count;
     if (cache->storage != CMHA_STORAGE_BF16) {
         cmha__write_keys(a, &f, k, n, cache->length, (cmha_real *)keys, u->rows);
         return;
     }
-    for (t = 0; t < n; t += count, k.data += count * k.ld, f.first_k += count) {
+    for (size_t t = 0; t < n; t += count, k.data += count * k.ld, f.first_k += count) {
         size_t at = (cache->length + t) % CMHA__TILE;
         uint32_t *words = (uint32_t *)keys + (cache->length + t - at) * width / 2;
         count = n - t < CMHA__TILE - at ? n - t : CMHA__TILE - at;
         cmha__write_keys(a, &f, k, count, at, r->tile, u->rows);
-        for (i = 0; i < width; i++)
-            for (c = at; c < at + count; c++) cmha__half_put(words + i * CMHA__TILE / 2, c, r->tile[i * CMHA__TILE + c]);
+        for (size_t i = 0; i < width; i++)
+            for (size_t c = at; c < at + count; c++) cmha__half_put(words + i * CMHA__TILE / 2, c, r->tile[i * CMHA__TILE + c]);
     }
 }
 
@@ -13715,12 +13496,11 @@ CMHA__INSIDE void cmha__weighted_rows(cmha_storage storage, int columns, const f
                                       size_t stride, float *sum) {
     CMHA__FUSE
     cmha__floats lanes[CMHA__PART / CMHA__STREAM_LANES];
-    int i, line, bytes = storage == CMHA_STORAGE_FLOAT ? columns * 4 : columns * 2;
-    size_t r;
+    int bytes = storage == CMHA_STORAGE_FLOAT ? columns * 4 : columns * 2;
     memset(lanes, 0, sizeof lanes);
-    for (r = 0; r < n; r++, rows += stride) {
-        for (line = 0; line < bytes; line += 64) __builtin_prefetch(rows + line + 4096);
-        for (i = 0; i < columns; i += CMHA__STREAM_LANES)
+    for (size_t r = 0; r < n; r++, rows += stride) {
+        for (int line = 0; line < bytes; line += 64) __builtin_prefetch(rows + line + 4096);
+        for (int i = 0; i < columns; i += CMHA__STREAM_LANES)
             lanes[i / CMHA__STREAM_LANES] = lanes[i / CMHA__STREAM_LANES] + factor[r] * cmha__lanes_at(storage, rows, i);
     }
     memcpy(sum, lanes, (size_t)columns * sizeof *sum);
@@ -13729,7 +13509,7 @@ CMHA__INSIDE void cmha__weighted_rows(cmha_storage storage, int columns, const f
 /* y [width] = the sum over n rows of factor times row. A row of floats ends with it, one of BF16 with a multiple of 32. */
 CMHA__INSIDE void cmha__mix_rows(cmha_storage storage, const float *factor, size_t n, const unsigned char *rows, size_t stride,
                                  size_t width, float *y) {
-    size_t size = storage == CMHA_STORAGE_FLOAT ? 4 : 2, c, r, i;
+    size_t size = storage == CMHA_STORAGE_FLOAT ? 4 : 2, c;
     float last[32];
     for (c = 0; c + CMHA__PART <= width; c += CMHA__PART)
         cmha__weighted_rows(storage, CMHA__PART, factor, n, rows + c * size, stride, y + c);
@@ -13740,9 +13520,9 @@ CMHA__INSIDE void cmha__mix_rows(cmha_storage storage, const float *factor, size
         memcpy(y + c, last, (width - c) * sizeof *y);
         return;
     }
-    for (i = c; i < width; i++) y[i] = 0;
-    for (r = 0; r < n; r++)
-        for (i = c; i < width; i++) y[i] += factor[r] * ((const float *)(const void *)(rows + r * stride))[i];
+    for (size_t i = c; i < width; i++) y[i] = 0;
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = c; i < width; i++) y[i] += factor[r] * ((const float *)(const void *)(rows + r * stride))[i];
 }
 
 CMHA__FUSED static void cmha__mix_floats(const float *factor, size_t n, const void *rows, size_t row, size_t width, float *y) {
@@ -13757,21 +13537,21 @@ CMHA__FUSED static void cmha__mix_halves(const float *factor, size_t n, const vo
 static int cmha__stream_head(const cmha__head *h, const cmha__past *past, cmha_real *S, cmha_real *y) {
     void (*mix)(const float *, size_t, const void *, size_t, size_t, float *) =
         past->storage == CMHA_STORAGE_BF16 ? cmha__mix_halves : cmha__mix_floats;
-    size_t n = h->args->n_k, size = past->storage == CMHA_STORAGE_BF16 ? 2 : 4, begin, end, from, count, j, i;
+    size_t n = h->args->n_k, size = past->storage == CMHA_STORAGE_BF16 ? 2 : 4, begin, end, from, count;
     cmha_real top, total;
     cmha__visible(h->args, 0, &begin, &end);
     from = begin / CMHA__TILE * CMHA__TILE, count = cmha__tiles(n - from) * CMHA__TILE;
-    for (j = 0; j < count; j += CMHA__TILE)
+    for (size_t j = 0; j < count; j += CMHA__TILE)
         mix(h->q, h->dk, (const unsigned char *)past->keys + (from + j) * h->dk * size, CMHA__TILE, CMHA__TILE, S + j);
-    for (j = 0; j < count; j++) S[j] *= h->args->scale;
-    for (j = 0; h->slope > 0 && j < count; j++) S[j] -= h->slope * (cmha_real)((ptrdiff_t)(n - 1 - from) - (ptrdiff_t)j);
-    for (j = 0; j < begin - from; j++) S[j] = -(cmha_real)INFINITY;
-    for (j = end - from; j < count; j++) S[j] = -(cmha_real)INFINITY;
+    for (size_t j = 0; j < count; j++) S[j] *= h->args->scale;
+    for (size_t j = 0; h->slope > 0 && j < count; j++) S[j] -= h->slope * (cmha_real)((ptrdiff_t)(n - 1 - from) - (ptrdiff_t)j);
+    for (size_t j = 0; j < begin - from; j++) S[j] = -(cmha_real)INFINITY;
+    for (size_t j = end - from; j < count; j++) S[j] = -(cmha_real)INFINITY;
     top = cmha__largest(S, count);
     total = cmha__exp_shifted(S, count, top > -(cmha_real)INFINITY ? top : 0);
     if (!(total > 0)) return 0;
     mix(S + (begin - from), end - begin, (const unsigned char *)past->values + begin * past->row * size, past->row, h->dv, y);
-    for (i = 0; i < h->dv; i++) y[i] *= 1 / total;
+    for (size_t i = 0; i < h->dv; i++) y[i] *= 1 / total;
     return 1;
 }
 #else
@@ -13785,7 +13565,7 @@ static int cmha__stream_head(const cmha__head *h, const cmha__past *past, cmha_r
 static int cmha__stream_terms(cmha__head *h, const cmha__unit *u, const cmha__feature *f, cmha__rows_of q, cmha__rows_of y,
                               const cmha__past *past, cmha_real *scores) {
     const cmha_attention_args *a = h->args;
-    int count, t;
+    int count;
     const cmha__term *terms = cmha__terms(a, &count);
     if (a->n_q != 1 || !h->dv || h->mask || (cmha__is_complex(a) && a->softmax == CMHA_SOFTMAX_SCORE)) return 0;
     if (h->dv == a->d_v) {
@@ -13794,7 +13574,7 @@ static int cmha__stream_terms(cmha__head *h, const cmha__unit *u, const cmha__fe
     }
     memset(y.data, 0, a->d_v * sizeof *y.data);
     memset(y.data + y.imag, 0, a->d_v * sizeof *y.data);
-    for (t = 0; t < count; t++) {
+    for (int t = 0; t < count; t++) {
         cmha__set_queries(h, u, f, q, &terms[t]);
         if (!cmha__stream_head(h, past, scores, u->out)) return 0;
         cmha__apply(terms[t].mix, 0, u->out, 1, a->d_v, u->out, 0);
@@ -13805,13 +13585,13 @@ static int cmha__stream_terms(cmha__head *h, const cmha__unit *u, const cmha__fe
 
 /* The head's keys and values as the core wants them. */
 static void cmha__set_past(cmha__head *h, const cmha__past *past, const cmha__reader *r) {
-    size_t n = h->args->n_k, t;
+    size_t n = h->args->n_k;
     h->keys = (const cmha_real *)past->keys;
     h->v = (const cmha_real *)past->values;
     h->ldv = past->row;
     if (past->storage != CMHA_STORAGE_BF16) return;
     cmha__half_numbers((const uint32_t *)past->keys, cmha__tiles(n) * h->dk * 2, r->keys);
-    for (t = 0; t < n; t++)
+    for (size_t t = 0; t < n; t++)
         cmha__half_numbers((const uint32_t *)past->values + t * past->row / 2, past->row / 32, r->values + t * past->row);
     h->keys = r->keys;
     h->v = r->values;
@@ -13820,14 +13600,14 @@ static void cmha__set_past(cmha__head *h, const cmha__past *past, const cmha__re
 /* One (sequence, kv head): new keys and values into the cache, then the group's queries against all of it. */
 static void cmha__cached_unit(const cmha_cache *cache, const cmha_slot *slot, const cmha_attention_args *a, const cmha_heads *view,
                               cmha_heads y, size_t b, size_t kv, const cmha__unit *u, const cmha__reader *r) {
-    size_t group = a->heads / a->kv_heads, g;
+    size_t group = a->heads / a->kv_heads;
     cmha__past past;
     int own = slot->key_heads == a->heads;
     past.storage = cache->storage;
     past.row = cmha__value_row(cache, slot);
     past.values = cmha__cache_values(cache, slot, b, kv);
     cmha__store_values(cache, slot, a, cmha__rows_at(view[2], b, kv), (void *)(uintptr_t)past.values, u->work);
-    for (g = 0; g < group; g++) {
+    for (size_t g = 0; g < group; g++) {
         size_t head = kv * group + g;
         cmha__rows_of q = cmha__rows_at(view[0], b, head);
         void *keys = cmha__cache_keys(cache, slot, b, own ? head : kv);
@@ -13878,10 +13658,9 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
         cmha_real *part = scratch + (size_t)cmha__chunk * (own + more);
         cmha__unit u;
         cmha__reader r;
-        size_t unit;
         cmha__deal_unit(a, CMHA__CACHED, part, &u);
         cmha__deal_reader(pass->cache, slot, part + own, &r);
-        for (unit = lo; unit < hi; unit++)
+        for (size_t unit = lo; unit < hi; unit++)
             cmha__cached_unit(pass->cache, slot, a, view, cmha__out_view(a, y->data), unit / a->kv_heads, unit % a->kv_heads, &u,
                               &r);
     }
@@ -13899,12 +13678,12 @@ static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args
 
 /* The last token's row of each sequence. */
 static cmha_tensor *cmha__last_rows(cmha__pass *pass, const cmha_tensor *x) {
-    size_t shape[2], b;
+    size_t shape[2];
     cmha_tensor *y;
     shape[0] = pass->B;
     shape[1] = x ? cmha__last(x) : 0;
     y = x ? cmha__result(pass->tape, 2, shape) : NULL;
-    for (b = 0; y && !cmha__dry(pass->tape) && b < pass->B; b++)
+    for (size_t b = 0; y && !cmha__dry(pass->tape) && b < pass->B; b++)
         memcpy(y->data + b * shape[1], x->data + ((b + 1) * pass->N - 1) * shape[1], shape[1] * sizeof *y->data);
     return y;
 }
@@ -13951,13 +13730,12 @@ static cmha_status cmha__cache_reserve(cmha_cache *cache, size_t n) {
 static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_t stride, size_t n, cmha_real *logits) {
     cmha_tensor *x;
     int32_t *staged = cache->ids + cache->batch * cache->capacity;
-    size_t b;
-    for (b = 0; b < cache->batch; b++) memcpy(staged + b * n, ids + b * stride, n * sizeof *ids);
+    for (size_t b = 0; b < cache->batch; b++) memcpy(staged + b * n, ids + b * stride, n * sizeof *ids);
     cmha_tape_reset(&cache->tape);
     x = cmha__cache_pass(cache, staged, n, logits != NULL);
     if (!x) return cache->tape.status;
     if (logits) memcpy(logits, x->data, x->size * sizeof *logits);
-    for (b = 0; b < cache->batch; b++) memcpy(cache->ids + b * cache->capacity + cache->length, staged + b * n, n * sizeof *ids);
+    for (size_t b = 0; b < cache->batch; b++) memcpy(cache->ids + b * cache->capacity + cache->length, staged + b * n, n * sizeof *ids);
     cache->length += n;
     return CMHA_OK;
 }
@@ -14073,8 +13851,7 @@ static const cmha__candidate *cmha__pop(cmha__candidate *c, size_t n) {
 static void cmha__penalise(const cmha_sampler_config *config, const cmha_real *logits, size_t V, const int32_t *recent,
                            size_t n_recent, cmha__candidate *c) {
     cmha_real penalty = (cmha_real)config->repetition_penalty;
-    size_t i;
-    for (i = 0; i < V; i++) {
+    for (size_t i = 0; i < V; i++) {
         c[i].p = logits[i] == logits[i] ? logits[i] : -(cmha_real)INFINITY;
         c[i].id = (int32_t)i;
     }
@@ -14083,7 +13860,7 @@ static void cmha__penalise(const cmha_sampler_config *config, const cmha_real *l
         recent += n_recent - config->penalty_window;
         n_recent = config->penalty_window;
     }
-    for (i = 0; i < n_recent; i++) {
+    for (size_t i = 0; i < n_recent; i++) {
         cmha__candidate *x;
         if (recent[i] < 0 || (size_t)recent[i] >= V) continue;
         x = &c[recent[i]];
@@ -14091,7 +13868,7 @@ static void cmha__penalise(const cmha_sampler_config *config, const cmha_real *l
         x->p = x->p > 0 ? x->p / penalty : x->p * penalty;
         x->id = -1;
     }
-    for (i = 0; i < V; i++) c[i].id = (int32_t)i;
+    for (size_t i = 0; i < V; i++) c[i].id = (int32_t)i;
 }
 
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V, const int32_t *recent,
@@ -14141,7 +13918,7 @@ typedef struct cmha__generation {
 
 static cmha_status cmha__generation_open(cmha__generation *g, cmha_cache *cache, const cmha_sampler_config *sampler,
                                          uint64_t seed) {
-    size_t B = cache->batch, V = cache->model->config.vocabulary, b, reals, ints;
+    size_t B = cache->batch, V = cache->model->config.vocabulary, reals, ints;
     g->window = sampler->penalty_window + 1;
     if (!cmha__mul(B + 2, V, &reals) || !cmha__mul(reals, sizeof(cmha_real), &reals) ||
         !cmha__mul(B * sizeof(int32_t), g->window + 1, &ints) || !cmha__sum(reals, ints + B * sizeof(cmha_rng) + 16, &g->bytes))
@@ -14154,15 +13931,15 @@ static cmha_status cmha__generation_open(cmha__generation *g, cmha_cache *cache,
     g->recent = (int32_t *)(void *)(g->scratch + 2 * V);
     g->tokens = g->recent + B * g->window;
     g->n_recent = 0;
-    for (b = 0; b < B; b++) g->rng[b] = cmha_rng_make(seed, b);
+    for (size_t b = 0; b < B; b++) g->rng[b] = cmha_rng_make(seed, b);
     return CMHA_OK;
 }
 
 /* Appends a token to each sequence's list of recent ones. ids [B], stride apart. */
 static void cmha__remember(cmha__generation *g, size_t B, const int32_t *ids, size_t stride) {
-    size_t b, keep = g->window - 1;
+    size_t keep = g->window - 1;
     if (!keep) return;
-    for (b = 0; b < B; b++) {
+    for (size_t b = 0; b < B; b++) {
         int32_t *recent = g->recent + b * g->window;
         if (g->n_recent == keep) memmove(recent, recent + 1, (keep - 1) * sizeof *recent);
         recent[g->n_recent == keep ? keep - 1 : g->n_recent] = ids[b * stride];
@@ -14172,11 +13949,11 @@ static void cmha__remember(cmha__generation *g, size_t B, const int32_t *ids, si
 
 static cmha_status cmha__generate(cmha__generation *g, cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
                                   const cmha_sampler_config *sampler, cmha_token_fn on_token, void *user) {
-    size_t B = cache->batch, V = cache->model->config.vocabulary, b, i;
+    size_t B = cache->batch, V = cache->model->config.vocabulary;
     cmha_status status = cmha_cache_append(cache, prompt, n_prompt, g->logits);
-    for (i = 0; !status && i < n_prompt; i++) cmha__remember(g, B, prompt + i, n_prompt);
-    for (i = 0; !status && i < n_new; i++) {
-        for (b = 0; b < B; b++) {
+    for (size_t i = 0; !status && i < n_prompt; i++) cmha__remember(g, B, prompt + i, n_prompt);
+    for (size_t i = 0; !status && i < n_new; i++) {
+        for (size_t b = 0; b < B; b++) {
             g->tokens[b] = cmha_sample(sampler, g->logits + b * V, V, g->recent + b * g->window, g->n_recent, &g->rng[b],
                                        g->scratch);
             if (g->tokens[b] < 0)
@@ -14359,8 +14136,7 @@ static uint64_t cmha__bytes_get(const unsigned char *from, size_t n) {
 }
 
 static void cmha__bytes_put(unsigned char *to, uint64_t x, size_t n) {
-    size_t i;
-    for (i = 0; i < n; i++, x >>= 8) to[i] = (unsigned char)(x & 255);
+    for (size_t i = 0; i < n; i++, x >>= 8) to[i] = (unsigned char)(x & 255);
 }
 
 static float cmha__float_of(uint32_t bits) {
@@ -14387,10 +14163,9 @@ static int64_t cmha__signed_of(uint64_t bits) {
 /* Whole reals as raw bytes, in place: a no-op on little-endian machines. Used both ways. */
 static void cmha__swap_words(void *words, size_t n, size_t width) {
     unsigned char *at = (unsigned char *)words, other[8];
-    size_t i, j;
     if (!words || width == 1 || cmha__little_endian()) return; /* no words are NULL */
-    for (i = 0; i < n; i++, at += width) {
-        for (j = 0; j < width; j++) other[j] = at[width - 1 - j];
+    for (size_t i = 0; i < n; i++, at += width) {
+        for (size_t j = 0; j < width; j++) other[j] = at[width - 1 - j];
         memcpy(at, other, width);
     }
 }
@@ -14448,8 +14223,8 @@ static int cmha__accept(cmha__header *h, char c) {
 
 /* Bytes of the well-formed UTF-8 character at s (of which a NUL ends the text), 0 if it is malformed. */
 static size_t cmha__utf8_length(const unsigned char *s) {
-    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0, i;
-    for (i = 1; i < n; i++)
+    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
+    for (size_t i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80) return 0;
     if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0; /* too long a form, surrogate */
     if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0; /* too long a form, beyond U+10FFFF */
@@ -14457,18 +14232,17 @@ static size_t cmha__utf8_length(const unsigned char *s) {
 }
 
 static size_t cmha__utf8_write(char *to, uint32_t c) {
-    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4, i;
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
     static const unsigned char lead[5] = {0, 0, 0xc0, 0xe0, 0xf0};
-    for (i = n; i-- > 1; c >>= 6) to[i] = (char)(0x80 | (c & 63));
+    for (size_t i = n; i-- > 1; c >>= 6) to[i] = (char)(0x80 | (c & 63));
     to[0] = (char)(lead[n] | c);
     return n;
 }
 
 static int cmha__hex4(const char *s, uint32_t *value) {
     static const char digits[] = "0123456789abcdef0123456789ABCDEF";
-    int i;
     *value = 0;
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         const char *digit = s[i] ? strchr(digits, s[i]) : NULL;
         if (!digit) return 0;
         *value = *value << 4 | (uint32_t)((digit - digits) & 15);
@@ -14590,20 +14364,18 @@ static size_t cmha__dtype_size(const char *dtype) {
     static const char *const names[4] = {"|BOOL|U8|I8|F8_E5M2|F8_E4M3|F8_E8M0|F8_E5M2FNUZ|F8_E4M3FNUZ|", "|I16|U16|F16|BF16|",
                                          "|I32|U32|F32|", "|I64|U64|F64|C64|"};
     char key[16];
-    int i;
     if (!*dtype || strlen(dtype) > 12 || strchr(dtype, '|')) return 0;
     snprintf(key, sizeof key, "|%s|", dtype);
-    for (i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
         if (strstr(names[i], key)) return (size_t)1 << i;
     return 0;
 }
 
 static cmha_status cmha__check_tensor(cmha__header *h, cmha_archive_tensor *tensor, const uint64_t *shape) {
     size_t width = cmha__dtype_size(tensor->dtype), bytes;
-    int i;
     if (!width) return cmha__tensor_fail(h, tensor, "its dtype is not known");
     tensor->count = 1;
-    for (i = 0; i < tensor->rank; i++) {
+    for (int i = 0; i < tensor->rank; i++) {
         tensor->shape[i] = (size_t)shape[i];
         if (tensor->shape[i] != shape[i] || !cmha__mul(tensor->count, tensor->shape[i], &tensor->count))
             return cmha__tensor_fail(h, tensor, "its shape is too large");
@@ -14672,16 +14444,15 @@ static cmha_status cmha__read_header(cmha__header *h, const char *end) {
 /* Names unique, and the data a row of tensors without holes or overlaps. `order` has room for every tensor and pair. */
 static cmha_status cmha__check_order(cmha__header *h, const void **order) {
     uint64_t end = 0;
-    size_t i;
-    for (i = 0; i < h->n_metadata; i++) order[i] = h->metadata[2 * i];
+    for (size_t i = 0; i < h->n_metadata; i++) order[i] = h->metadata[2 * i];
     cmha__sort(order, h->n_metadata, cmha__compare_texts);
-    for (i = 1; i < h->n_metadata; i++)
+    for (size_t i = 1; i < h->n_metadata; i++)
         if (strcmp((const char *)order[i - 1], (const char *)order[i]) == 0)
             return cmha__fail(h->ctx, CMHA_ERR_FORMAT, "%s: metadata %.60s comes twice", cmha__short(h->path),
                               (const char *)order[i]);
-    for (i = 0; i < h->n_tensors; i++) order[i] = &h->tensors[i];
+    for (size_t i = 0; i < h->n_tensors; i++) order[i] = &h->tensors[i];
     cmha__sort(order, h->n_tensors, cmha__compare_places);
-    for (i = 0; i < h->n_tensors; i++) {
+    for (size_t i = 0; i < h->n_tensors; i++) {
         const cmha_archive_tensor *tensor = (const cmha_archive_tensor *)order[i];
         if (tensor->begin != end) return cmha__tensor_fail(h, tensor, "there is a hole or an overlap before its data");
         end = tensor->end;
@@ -14689,7 +14460,7 @@ static cmha_status cmha__check_order(cmha__header *h, const void **order) {
     if (end != h->data_bytes)
         return cmha__fail(h->ctx, CMHA_ERR_FORMAT, "%s: the tensors do not fill the file", cmha__short(h->path));
     cmha__sort(order, h->n_tensors, cmha__compare_tensors);
-    for (i = 1; i < h->n_tensors; i++)
+    for (size_t i = 1; i < h->n_tensors; i++)
         if (cmha__compare_tensors(order[i - 1], order[i]) == 0)
             return cmha__tensor_fail(h, (const cmha_archive_tensor *)order[i], "it comes twice");
     return CMHA_OK;
@@ -14697,15 +14468,14 @@ static cmha_status cmha__check_order(cmha__header *h, const void **order) {
 
 /* Moves what was read into arrays of the exact size, tensors in the order of their names. */
 static cmha_status cmha__keep_header(cmha_archive *archive, cmha__header *h, const void **order) {
-    size_t i;
     archive->n_tensors = h->n_tensors;
     archive->n_metadata = h->n_metadata;
     archive->tensors = (cmha_archive_tensor *)cmha__take(h->ctx, h->n_tensors * sizeof *archive->tensors);
     archive->metadata = (const char **)cmha__take(h->ctx, h->n_metadata * 2 * sizeof *archive->metadata);
     if ((h->n_tensors && !archive->tensors) || (h->n_metadata && !archive->metadata))
         return cmha__fail(h->ctx, CMHA_ERR_MEMORY, "archive: no memory for the header");
-    for (i = 0; i < h->n_tensors; i++) archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
-    for (i = 0; i < 2 * h->n_metadata; i++) archive->metadata[i] = h->metadata[i];
+    for (size_t i = 0; i < h->n_tensors; i++) archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
+    for (size_t i = 0; i < 2 * h->n_metadata; i++) archive->metadata[i] = h->metadata[i];
     return CMHA_OK;
 }
 
@@ -14807,8 +14577,7 @@ CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archiv
 }
 
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key) {
-    size_t i;
-    for (i = 0; archive && key && i < archive->n_metadata; i++)
+    for (size_t i = 0; archive && key && i < archive->n_metadata; i++)
         if (strcmp(archive->metadata[2 * i], key) == 0) return archive->metadata[2 * i + 1];
     return NULL;
 }
@@ -14849,7 +14618,7 @@ static cmha_status cmha__read_check(cmha_archive *archive, const cmha_archive_te
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor, cmha_real *out) {
     static const size_t widths[CMHA__AS_COUNT] = {8, 4, 2, 2, 8};
     unsigned char piece[8192];
-    size_t done, n, i, width;
+    size_t n, width;
     cmha_status status = cmha__read_check(archive, tensor, out);
     int kind;
     if (status != CMHA_OK) return status;
@@ -14864,11 +14633,11 @@ CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive
         cmha__swap_words(out, tensor->count, width);
         return CMHA_OK;
     }
-    for (done = 0; done < tensor->count; done += n) {
+    for (size_t done = 0; done < tensor->count; done += n) {
         n = tensor->count - done < sizeof piece / width ? tensor->count - done : sizeof piece / width;
         if (!cmha__file_read(cmha__archive_fd(archive), archive->data_begin + tensor->begin + done * width, piece, n * width))
             return cmha__io_fail(archive->context, archive->path, "reading failed");
-        for (i = 0; i < n; i++) out[done + i] = cmha__decode(piece + i * width, kind);
+        for (size_t i = 0; i < n; i++) out[done + i] = cmha__decode(piece + i * width, kind);
     }
     return CMHA_OK;
 }
@@ -14925,18 +14694,16 @@ static size_t cmha__item_width(const cmha_archive_item *item) { return cmha__dty
 
 static size_t cmha__item_count(const cmha_archive_item *item) {
     size_t count = 1;
-    int i;
-    for (i = 0; i < item->rank; i++) count *= item->shape[i];
+    for (int i = 0; i < item->rank; i++) count *= item->shape[i];
     return count;
 }
 
 static void cmha__emit_item(cmha__writer *w, const cmha_archive_item *item, uint64_t begin, uint64_t end) {
-    int i;
     cmha__emit_string(w, item->name);
     cmha__emit(w, ":{\"dtype\":\"");
     cmha__emit(w, cmha__item_dtype(item));
     cmha__emit(w, "\",\"shape\":[");
-    for (i = 0; i < item->rank; i++) {
+    for (int i = 0; i < item->rank; i++) {
         if (i) cmha__emit(w, ",");
         cmha__emit_u64(w, item->shape[i]);
     }
@@ -14950,17 +14717,16 @@ static void cmha__emit_item(cmha__writer *w, const cmha_archive_item *item, uint
 static void cmha__emit_header(cmha__writer *w, const cmha_archive_item *items, size_t n_items, const char *const *metadata,
                               size_t n_metadata) {
     uint64_t begin = 0, end;
-    size_t i;
     cmha__emit(w, "{");
     if (n_metadata) cmha__emit(w, "\"__metadata__\":{");
-    for (i = 0; i < n_metadata; i++) {
+    for (size_t i = 0; i < n_metadata; i++) {
         if (i) cmha__emit(w, ",");
         cmha__emit_string(w, metadata[2 * i]);
         cmha__emit(w, ":");
         cmha__emit_string(w, metadata[2 * i + 1]);
     }
     if (n_metadata) cmha__emit(w, "}");
-    for (i = 0; i < n_items; i++, begin = end) {
+    for (size_t i = 0; i < n_items; i++, begin = end) {
         end = begin + (uint64_t)cmha__item_count(&items[i]) * cmha__item_width(&items[i]);
         if (i || n_metadata) cmha__emit(w, ",");
         cmha__emit_item(w, &items[i], begin, end);
@@ -14978,7 +14744,6 @@ static int cmha__is_utf8(const char *text) {
 
 static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *item, size_t *total) {
     size_t count = cmha__item_width(item);
-    int i;
     if (!item->name || !cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: the name of a tensor is missing, reserved or not UTF-8");
     if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape))
@@ -14986,7 +14751,7 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
     if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0)
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s: dtype %.12s is not I64 or U8", item->name,
                           item->dtype);
-    for (i = 0; i < item->rank; i++)
+    for (int i = 0; i < item->rank; i++)
         if (!cmha__mul(count, item->shape[i], &count))
             return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive write: tensor %.60s", item->name);
     if (count && !item->data) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s has no data", item->name);
@@ -14996,9 +14761,8 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
 
 /* Sorted texts without a repetition? A file with one could not be read again. */
 static cmha_status cmha__check_unique(cmha_context *ctx, const void **texts, size_t n) {
-    size_t i;
     cmha__sort(texts, n, cmha__compare_texts);
-    for (i = 1; i < n; i++)
+    for (size_t i = 1; i < n; i++)
         if (strcmp((const char *)texts[i - 1], (const char *)texts[i]) == 0)
             return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: %.60s comes twice", (const char *)texts[i]);
     return CMHA_OK;
@@ -15025,12 +14789,12 @@ static cmha_status cmha__check_contents(cmha_context *ctx, const cmha_archive_it
                                         const char *const *metadata,
                                         size_t n_metadata) {
     cmha_status status;
-    size_t total = 0, i;
+    size_t total = 0;
     if ((n_items && !items) || (n_metadata && !metadata))
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: items or metadata NULL");
-    for (i = 0; i < n_items; i++)
+    for (size_t i = 0; i < n_items; i++)
         if ((status = cmha__check_item(ctx, &items[i], &total)) != CMHA_OK) return status;
-    for (i = 0; i < 2 * n_metadata; i++)
+    for (size_t i = 0; i < 2 * n_metadata; i++)
         if (!metadata[i] || !cmha__is_utf8(metadata[i]))
             return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: metadata %lu is missing or not UTF-8",
                               (unsigned long)(i / 2));
@@ -15105,8 +14869,7 @@ static int cmha__output_fits(const cmha__output *o) {
 #else
     uint64_t bytes = 8 + o->header.used;
     struct rlimit limit;
-    size_t i;
-    for (i = 0; i < o->n_items; i++) bytes += cmha__item_count(&o->items[i]) * cmha__item_width(&o->items[i]);
+    for (size_t i = 0; i < o->n_items; i++) bytes += cmha__item_count(&o->items[i]) * cmha__item_width(&o->items[i]);
     errno = EFBIG;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
         return bytes <= (uint64_t)limit.rlim_cur;
@@ -15140,13 +14903,12 @@ static int cmha__output_name(cmha__output *o, int fd) {
 static int cmha__output_fill(cmha__output *o, int fd) {
     unsigned char length[8];
     int good, why;
-    size_t i;
 #ifndef _WIN32
     if (o->replaces) (void)!fchmod(fd, (mode_t)o->mode); /* some of which the umask has taken */
 #endif
     cmha__bytes_put(length, o->header.used, 8);
     good = cmha__file_write(fd, length, 8) && cmha__file_write(fd, o->header.text, o->header.used);
-    for (i = 0; good && i < o->n_items; i++)
+    for (size_t i = 0; good && i < o->n_items; i++)
         good = cmha__write_words(fd, o->items[i].data, cmha__item_count(&o->items[i]),
                                  cmha__item_width(&o->items[i]));
     if (good) good = CMHA__FLUSH_FILE(fd) == 0;
@@ -15276,8 +15038,7 @@ static void cmha__add_note(cmha__bundle *bundle, const char *prefix, const char 
 
 static void cmha__add_table(cmha__bundle *bundle, const char *prefix, cmha_table table, const void *config) {
     char value[32];
-    size_t i;
-    for (i = 0; i < table.count; i++) {
+    for (size_t i = 0; i < table.count; i++) {
         cmha_config_get(table, config, i, value, sizeof value);
         cmha__add_note(bundle, prefix, table.fields[i].name, value);
     }
@@ -15285,8 +15046,7 @@ static void cmha__add_table(cmha__bundle *bundle, const char *prefix, cmha_table
 
 /* All parameters, their data taken at the same place in another block of the same layout. */
 static void cmha__add_block(cmha__bundle *bundle, const cmha_model *model, const char *prefix, const cmha_real *block) {
-    size_t i;
-    for (i = 0; i < model->n_parameters; i++) {
+    for (size_t i = 0; i < model->n_parameters; i++) {
         const cmha_parameter *p = &model->parameters[i];
         cmha_archive_item *item = &bundle->items[bundle->n_items++];
         char *name = bundle->texts + bundle->n_texts++ * (CMHA__NAME + CMHA__VALUE);
@@ -15360,9 +15120,9 @@ CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) 
 /* Reads the model's configuration from the metadata. An option that is not there has its default, one of a
    later version is refused, and a file without any is not ours. */
 static cmha_status cmha__archive_config(const cmha_archive *archive, cmha_model_config *config) {
-    size_t i, found = 0;
+    size_t found = 0;
     cmha_config_defaults(cmha_model_table(), config);
-    for (i = 0; i < archive->n_metadata; i++) {
+    for (size_t i = 0; i < archive->n_metadata; i++) {
         char line[sizeof archive->context->detail];
         const char *name = archive->metadata[2 * i], *value = archive->metadata[2 * i + 1];
         if (strncmp(name, "cfg.", 4) != 0) continue;
@@ -15400,9 +15160,8 @@ static const char *cmha__name_list(cmha__names *names) {
 
 static void cmha__shape_text(const size_t *shape, int rank, char *text, size_t room) {
     size_t used = 0;
-    int i;
     snprintf(text, room, "[");
-    for (i = 0; i < rank && (used = strlen(text)) < room; i++)
+    for (int i = 0; i < rank && (used = strlen(text)) < room; i++)
         snprintf(text + used, room - used, "%s%lu", i ? ", " : "", (unsigned long)shape[i]);
     used = strlen(text);
     snprintf(text + used, room - used, "]");
@@ -15438,15 +15197,13 @@ static const cmha_archive_tensor *cmha__archive_parameter(const cmha_archive *ar
 
 /* Which tensors have a place in the model or its moments: known [n_tensors], given back by the caller. */
 static cmha_status cmha__known_tensors(const cmha_archive *archive, const cmha_model *model, unsigned char **known) {
-    size_t i;
-    int block;
     *known = (unsigned char *)cmha__take(archive->context, archive->n_tensors);
     if (archive->n_tensors && !*known)
         return cmha__fail(archive->context, CMHA_ERR_MEMORY, "%s: no memory to look at %lu tensors", cmha__short(archive->path),
                           (unsigned long)archive->n_tensors);
     if (archive->n_tensors) memset(*known, 0, archive->n_tensors);
-    for (block = 0; block < 3; block++)
-        for (i = 0; i < model->n_parameters; i++) {
+    for (int block = 0; block < 3; block++)
+        for (size_t i = 0; i < model->n_parameters; i++) {
             const cmha_archive_tensor *found = cmha__archive_parameter(archive, block, &model->parameters[i]);
             if (found) (*known)[found - archive->tensors] = 1;
         }
@@ -15458,12 +15215,10 @@ static cmha_status cmha__check_weights(const cmha_archive *archive, const cmha_m
     cmha__names missing, strange;
     char why[CMHA__WHY];
     unsigned char *known;
-    size_t i;
-    int block;
     cmha_status status = cmha__known_tensors(archive, model, &known);
     memset(&missing, 0, sizeof missing), memset(&strange, 0, sizeof strange);
-    for (block = 0; block < blocks; block++)
-        for (i = 0; status == CMHA_OK && i < model->n_parameters; i++) {
+    for (int block = 0; block < blocks; block++)
+        for (size_t i = 0; status == CMHA_OK && i < model->n_parameters; i++) {
             const cmha_archive_tensor *found = cmha__archive_parameter(archive, block, &model->parameters[i]);
             char name[CMHA__NAME + 16];
             snprintf(name, sizeof name, "%s%s", cmha__prefixes[block], model->parameters[i].name);
@@ -15471,7 +15226,7 @@ static cmha_status cmha__check_weights(const cmha_archive *archive, const cmha_m
             else if ((status = cmha__fits(found, &model->parameters[i], why)) != CMHA_OK)
                 cmha__fail(archive->context, status, "%s: tensor %s %s", cmha__short(archive->path), name, why);
         }
-    for (i = 0; status == CMHA_OK && i < archive->n_tensors; i++)
+    for (size_t i = 0; status == CMHA_OK && i < archive->n_tensors; i++)
         if (!known[i]) cmha__add_name(&strange, archive->tensors[i].name);
     cmha__give(archive->context, known, archive->n_tensors);
     if (status != CMHA_OK || missing.n + strange.n == 0) return status;
@@ -15483,8 +15238,7 @@ static cmha_status cmha__check_weights(const cmha_archive *archive, const cmha_m
 /* What of the file fits goes to its place in `block`, of which the rest stays. */
 static cmha_status cmha__read_block(cmha_archive *archive, const cmha_model *model, int prefix, cmha_real *block, size_t *taken) {
     char why[CMHA__WHY];
-    size_t i;
-    for (i = 0; i < model->n_parameters; i++) {
+    for (size_t i = 0; i < model->n_parameters; i++) {
         const cmha_parameter *p = &model->parameters[i];
         const cmha_archive_tensor *found = cmha__archive_parameter(archive, prefix, p);
         cmha_status status;
@@ -15507,23 +15261,22 @@ static void cmha__say_left(const cmha_archive *archive, const char *what, const 
 /* A line for every parameter that stays as it was and every tensor that the model has no use for. */
 static void cmha__report_left(const cmha_archive *archive, const cmha_model *model, const unsigned char *known) {
     char why[CMHA__WHY];
-    size_t i;
     if (!archive->context->config.log) return;
-    for (i = 0; i < model->n_parameters; i++) {
+    for (size_t i = 0; i < model->n_parameters; i++) {
         const cmha_archive_tensor *found = cmha__archive_parameter(archive, 0, &model->parameters[i]);
         if (!found) cmha__say_left(archive, "parameter", model->parameters[i].name, "is not in the file and stays as it is");
         else if (cmha__fits(found, &model->parameters[i], why) != CMHA_OK)
             cmha__say_left(archive, "tensor", found->name, why);
     }
-    for (i = 0; i < archive->n_tensors; i++)
+    for (size_t i = 0; i < archive->n_tensors; i++)
         if (!known[i]) cmha__say_left(archive, "tensor", archive->tensors[i].name, "is unknown to the model");
 }
 
 /* "a,b,c" -> n numbers; 0 unless there are exactly n. */
 static int cmha__parse_numbers(const char *text, double *out, size_t n) {
     char one[40];
-    size_t i, length;
-    for (i = 0; i < n; i++) {
+    size_t length;
+    for (size_t i = 0; i < n; i++) {
         length = strcspn(text, ",");
         if (length >= sizeof one) return 0;
         memcpy(one, text, length);
@@ -15566,9 +15319,9 @@ static cmha_status cmha__archive_knowledge(const cmha_archive *archive, uint64_t
 /* A file cannot make us allocate much more than it brings: its parameters may be as narrow as 2 bytes, ours are up to 8. */
 static cmha_status cmha__check_appetite(const cmha_archive *archive, const cmha_model_config *config) {
     uint64_t have = archive->data_begin;
-    size_t need = 0, i;
+    size_t need = 0;
     cmha_status status = cmha_model_memory(archive->context, config, 1, 1, &need, NULL);
-    for (i = 0; i < archive->n_tensors; i++) have += archive->tensors[i].end - archive->tensors[i].begin;
+    for (size_t i = 0; i < archive->n_tensors; i++) have += archive->tensors[i].end - archive->tensors[i].begin;
     if (status != CMHA_OK || need / 16 <= have + 65536) return status;
     return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: its configuration needs %lu bytes of parameters, the file has %lu",
                       cmha__short(archive->path), (unsigned long)need, (unsigned long)have);
@@ -15641,9 +15394,8 @@ static cmha_status cmha__check_same_config(const cmha_archive *archive, const cm
     cmha_table table = cmha_model_table();
     cmha_model_config config;
     char ours[32], theirs[32];
-    size_t i;
     cmha_status status = cmha__archive_config(archive, &config);
-    for (i = 0; status == CMHA_OK && i < table.count; i++) {
+    for (size_t i = 0; status == CMHA_OK && i < table.count; i++) {
         cmha_config_get(table, &config, i, theirs, sizeof theirs);
         cmha_config_get(table, &model->config, i, ours, sizeof ours);
         if (strcmp(ours, theirs) != 0)
@@ -15694,13 +15446,12 @@ static cmha_status cmha__resume(cmha_trainer *trainer, cmha_archive *archive) {
     size_t n = model->size, bytes = 3 * n * sizeof *model->data; /* cannot overflow: cmha__model_describe */
     cmha_real *staged = (cmha_real *)cmha__take(model->context, bytes);
     cmha_status status = CMHA_OK;
-    int block;
     if (!staged)
         return cmha__fail(model->context, CMHA_ERR_MEMORY, "%s: no memory to read %lu parameters and their moments",
                           cmha__short(archive->path), (unsigned long)n);
     memcpy(staged, model->data, n * sizeof *staged);
     memcpy(staged + n, trainer->moments, 2 * n * sizeof *staged);
-    for (block = 0; block < 3 && status == CMHA_OK; block++)
+    for (int block = 0; block < 3 && status == CMHA_OK; block++)
         status = cmha__read_block(archive, model, block, staged + (size_t)block * n, NULL);
     if (status == CMHA_OK) {
         memcpy(model->data, staged, n * sizeof *staged);
@@ -15740,7 +15491,7 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
 
 CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path) {
     static const char *const names[5] = {"vectors", "features", "ids", "text_begin", "texts"};
-    size_t shapes[5][2], n_items = 0, i;
+    size_t shapes[5][2], n_items = 0;
     const void *data[5];
     cmha_archive_item items[5];
     const char *metadata[4] = {"format", "cmha knowledge", "identity", NULL};
@@ -15749,10 +15500,10 @@ CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const 
     data[0] = knowledge->vectors, data[1] = knowledge->features, data[2] = knowledge->ids;
     data[3] = knowledge->text_begin, data[4] = knowledge->texts;
     memset(shapes, 0, sizeof shapes);
-    for (i = 0; i < 3; i++) shapes[i][0] = knowledge->n, shapes[i][1] = 2 * knowledge->d_r;
+    for (size_t i = 0; i < 3; i++) shapes[i][0] = knowledge->n, shapes[i][1] = 2 * knowledge->d_r;
     shapes[3][0] = knowledge->n + 1;
     if (knowledge->texts) shapes[4][0] = (size_t)knowledge->text_begin[knowledge->n];
-    for (i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 5; i++) {
         cmha_archive_item *item = &items[n_items];
         if (i > 1 && !data[i]) continue;
         item->name = names[i], item->shape = shapes[i], item->rank = i < 2 ? 2 : 1;
@@ -15811,11 +15562,10 @@ static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive,
 #else
     const char *dtype = sizeof(cmha_real) == 8 ? "F64" : "F32";
     uint64_t end = archive->data_begin;
-    size_t i;
     void *mapping;
-    for (i = 0; i < 2; i++)
+    for (size_t i = 0; i < 2; i++)
         if (!t[i] || strcmp(t[i]->dtype, dtype) != 0 || (archive->data_begin + t[i]->begin) % sizeof(cmha_real)) return;
-    for (i = 0; i < archive->n_tensors; i++)
+    for (size_t i = 0; i < archive->n_tensors; i++)
         if (archive->data_begin + archive->tensors[i].end > end) end = archive->data_begin + archive->tensors[i].end;
     if (!cmha__little_endian() || !t[0]->count || (size_t)end != end) return;
     mapping = mmap(NULL, (size_t)end, PROT_READ, MAP_PRIVATE, cmha__archive_fd(archive), 0);
@@ -15858,14 +15608,14 @@ static cmha_status cmha__knowledge_rest(cmha_knowledge *kb, cmha_archive *archiv
 /* Are the features of a file the vectors' phasors, but for rounding (of an F16, at worst)? */
 static cmha_status cmha__knowledge_phasors(const cmha_knowledge *kb, const cmha_archive *archive) {
     cmha_real u[2 * CMHA__PAIRS];
-    size_t d = kb->d_r, i, j, m, l;
-    for (i = 0; i < kb->n; i++)
-        for (j = 0; j < d; j += m) {
+    size_t d = kb->d_r, m;
+    for (size_t i = 0; i < kb->n; i++)
+        for (size_t j = 0; j < d; j += m) {
             const cmha_real *z = kb->vectors + i * 2 * d + j, *f = kb->features + i * 2 * d + j;
             int same = 1;
             m = cmha__block_of(d, j);
             cmha__phasor_row(z, z + d, m, cmha__feature_eps, 1, u, u + m);
-            for (l = 0; l < m; l++) {
+            for (size_t l = 0; l < m; l++) {
                 cmha_real a = f[l] - u[l], b = f[d + l] - u[m + l];
                 same &= a * a + b * b <= (cmha_real)1e-4;
             }
