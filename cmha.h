@@ -81,7 +81,7 @@
                                           examples/extensions
 
    Rooms, in this order for the declarations and again for the code:
-       Base | Kernels | Tensor and tape | Layers | Models | Training | Inference | Files */
+       Base | Vector mathematics | Tape and engine | Operations | Attention | Models | Training | Inference | Files */
 
 #ifndef CMHA_H
 #define CMHA_H
@@ -267,12 +267,106 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, ch
 /* Every field within its range? Errors: ARGUMENT, naming the first that is not. */
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
 
-/* ====================================================== Kernels ======================================================= */
+/* ================================================ Tape and engine ================================================= */
+
+enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 8 };
+
+/* A dense row-major array. `grad` is NULL until a backward pass needs it. Tensors made by operations live in their tape
+   until cmha_tape_reset; parameters live in their model. A struct of the caller's own, filled in by hand, serves as well: with
+   needs_grad = 1 and `grad` its own memory it is a parameter that outlives the tape. The gradient of an operation's result is
+   recycled as soon as it has been passed on; set needs_grad = 1 on the result before cmha_backward to keep it. */
+typedef struct cmha_tensor {
+    cmha_real *data, *grad;
+    size_t shape[CMHA_MAX_RANK];
+    int rank;
+    int needs_grad; /* 0: none flows into it; 1: it is kept; 2: passed on and recycled */
+    size_t size;    /* product of shape */
+} cmha_tensor;
+
+typedef struct cmha_tape cmha_tape;
+typedef struct cmha_quantised cmha_quantised;
+typedef struct cmha_record cmha_record;
+
+/* Adds the gradient of record->in[] given record->out->grad. Reach the gradient of an input by cmha_grad. */
+typedef cmha_status (*cmha_backward_fn)(cmha_tape *tape, cmha_record *record);
+
+/* One operation on the tape. The scalars are the operation's own. */
+struct cmha_record {
+    const char *name;
+    cmha_backward_fn backward;
+    cmha_tensor *out, *in[CMHA_MAX_INPUTS];
+    int n_in;
+    void *user;         /* whatever the operation saved; tape memory or the caller's */
+    cmha_record *previous;
+};
+
+/* A bump allocator: blocks of memory that are rewound together. */
+typedef struct cmha_arena {
+    struct cmha_arena_block *block; /* newest */
+    size_t used, peak, reserved;    /* bytes */
+    int measuring;                  /* 1: hands out addresses that must not be touched, and only counts */
+} cmha_arena;
+
+enum { CMHA_MAX_FREE = 32 };
+
+/* Records operations as they are computed and walks them back. Holds activations, gradients of activations and scratch in
+   one arena; rewound by cmha_tape_reset, so that from the second step on nothing is allocated. */
+struct cmha_tape {
+    cmha_context *context;
+    cmha_arena memory, records;
+    cmha_record *last;
+    int recording;          /* 1: operations append records; 0: compute only */
+    uint64_t key, draws;    /* dropout: key of this pass (from the context's seed, another after every reset; set it to choose),
+                               and number of masks drawn from it */
+    cmha_status status;     /* the first failure since the last reset */
+    struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers free for reuse */
+    int n_unused;
+    const cmha_quantised *weights; /* linear operations that are not recorded read the packed copies of their weights, where it has
+                                             them; NULL = none */
+};
+
+CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording);
+CMHA_DEF void cmha_tape_close(cmha_tape *tape);
+/* Forgets records, tensors and the failure, keeps the memory. */
+CMHA_DEF void cmha_tape_reset(cmha_tape *tape);
+/* The first failure since the last reset; cmha_error(context) describes it. */
+CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape);
+/* For operations of the caller's own: a failure with the line that cmha_error is to show, both kept if they are the first. Returns
+   NULL, so that an operation can return it. */
+CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line);
+
+/* A new tensor of zeros, owned by the tape. needs_grad 1: an input whose gradient is wanted; it is kept until the reset. */
+CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad);
+/* A tensor over the caller's data (and, if not NULL, the caller's gradient, into which backward accumulates). */
+CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data, cmha_real *grad);
+/* Memory of the tape, until the next reset (also when taken inside a backward callback); 64-byte aligned, not cleared. */
+CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
+
+/* Appends an operation of the caller's own: `out` (made by cmha_tensor_new, its data already computed) depends on in[0..n_in).
+   `user` is handed to `backward` in the record. Does nothing when not recording or when no input needs a gradient.
+   Returns out, or NULL after a failure. A backward that returns another status than CMHA_OK ends the pass with that status; the
+   line is its own (cmha_tape_fail), or else names the operation. examples/extensions has seven operations made like this. */
+CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *out, cmha_tensor *const *in, int n_in,
+                                cmha_backward_fn backward, void *user);
+/* Inside a backward callback: the gradient of t to accumulate into, made of zeros if there was none; NULL if t needs none or
+   memory ran out (then the tape's status says so). */
+CMHA_DEF cmha_real *cmha_grad(cmha_tape *tape, cmha_tensor *t);
+
+/* Walks the records back from `loss` (one element), whose gradient is set to `seed` (1 for the plain gradient), and forgets them:
+   a pass is walked once. */
+CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
+
+/* =================================================== Operations =================================================== */
 /* Pure functions over pointers and sizes: no context, no allocation, no threads unless a struct says so.
    Sizes of zero are fine, an array without numbers may be NULL, and nothing is checked: sizes are those
    of arrays that are there. A length that a function returns is SIZE_MAX where it overflows. Unless
    stated otherwise outputs must not overlap inputs, and _backward accumulates into its gradient
    arguments, any of which may be NULL (not wanted). A trailing cotangent dy is dL/dy. */
+
+/* Operations on a tape. Inputs may have any rank unless a shape is given; [.., D] means "all but the last axis are rows".
+   Each returns a new tensor of the tape or NULL (see cmha_tape_status). */
+
+/* ---- Common ---- */
 
 /* C [M, N] = alpha op(A) op(B) + beta C. op(A) [M, K], op(B) [K, N]; trans_x = 1: the matrix is stored transposed. ld* are the
    row strides of the matrices as stored. beta = 0 ignores what C held, NaN included. This is the BLAS front; it does not split
@@ -338,8 +432,84 @@ CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *ta
 CMHA_DEF void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets, const cmha_real *lse, size_t T, size_t V,
                                           int32_t ignore, cmha_real scale, cmha_real *dlogits);
 
+typedef enum cmha_storage {
+    CMHA_STORAGE_FLOAT, /* as they are, cmha_real */
+    CMHA_STORAGE_BF16,  /* the upper half of a float, rounded to nearest, ties to even: 8 bits of precision, the range of a float.
+                           NaN stays */
+    CMHA_STORAGE_INT8   /* scale * code, code a whole number from -127 to 127, one scale a row, that is output channel: its largest
+                           |weight| / 127 */
+} cmha_storage;
+
+/* A matrix [O, I] as BF16 or INT8. Off by at most half a step: scale / 2, or 1/256 of the weight. A row of zeros stays one; a row
+   with a NaN or an infinity is all NaN as INT8. */
+typedef struct cmha_packed {
+    cmha_storage storage;
+    size_t O, I;
+    const cmha_real *source; /* what it was packed from; not read again */
+    uint32_t *words;         /* groups of 4 rows, in each blocks of 64 columns, in each row by row the 32 (BF16) or 16 (INT8) words;
+                                a word has from its lowest bits on columns k, k + 16, ... of the next 32 or 64. Padded with zeros */
+    cmha_real *scales;       /* INT8: [O], else NULL */
+} cmha_packed;
+
+/* Sizes of the two arrays. */
+CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I);
+CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O);
+/* Fills packed->words and ->scales, which are the caller's, from weight [O, I]; the other members must be set. */
+CMHA_DEF void cmha_pack(cmha_packed *packed, const cmha_real *weight);
+/* Rows lo .. hi - 1 as numbers again -> weight [hi - lo, I]. */
+CMHA_DEF void cmha_unpack(const cmha_packed *packed, size_t lo, size_t hi, cmha_real *weight);
+/* y [T, ldy], columns lo .. hi - 1 = x [T, I] W^T, for few rows x (a decoded token's): the weights stream through once, and become
+   numbers in registers. A row's sum does not depend on lo and hi. */
+CMHA_DEF void cmha_packed_forward(const cmha_packed *packed, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y,
+                                  size_t ldy);
+
 /* y [n, d]: row r is position t = pos0 + r; y[2i] = sin(t base^(-2i/d)), y[2i+1] = cos(t base^(-2i/d)). d even. */
 CMHA_DEF void cmha_sinusoidal_table(size_t n, size_t d, double base, size_t pos0, cmha_real *y);
+
+CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b);                    /* same shape */
+CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b);                    /* elementwise, same shape */
+CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor);
+/* a [.., M, K] b [K, N] (one matrix for all) or b [.., K, N] (a batch of the same leading shape) -> [.., M, N];
+   trans_b = 1: b is stored [.., N, K]. */
+CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b);
+CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape); /* same data, same size */
+CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis);
+CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end);
+CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x);                                    /* -> [1] */
+
+/* weight [V, D], ids [B, N] -> [B, N, D]. Errors: TOKEN. ids must stay valid until the backward. */
+CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B, size_t N);
+/* x [.., I], weight [O, I], bias [O] or NULL -> [.., O] */
+CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
+/* residual + gain * dropout(act(x) weight^T + bias): the second half of every sublayer as one operation. act: -1 none, else a
+   cmha_activation; what it computes is recomputed in the backward instead of being kept. residual NULL = none. */
+CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias,
+                                    cmha_tensor *residual, cmha_real gain, cmha_real dropout);
+CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias, cmha_real eps);
+CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
+/* GELU forms keep the shape; SWIGLU takes [.., gate | up] to half the width. */
+CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind);
+CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p); /* identity when not recording or p = 0 */
+
+/* Rows x[index[i]] of x [.., D] -> [n, D]; index must stay valid until the backward. Errors: ARGUMENT (an index beyond the rows). */
+CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n);
+/* Mean over the tokens of a sequence, x [B, N, D], key_mask [B, N] or NULL -> [B, D]; a sequence without tokens gives 0. */
+CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask);
+CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x); /* elementwise */
+
+/* Mean over counted rows of the cross-entropy of logits [.., V] with targets [rows] -> [1]; no row: 0. With class_weights [V] (or
+   NULL) the mean is weighted: sum w[target] loss / sum w[target]. Errors: TOKEN. Arrays must stay valid until the backward. */
+CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore,
+                                         const cmha_real *class_weights);
+/* The same of the logits x weight^T + bias, x [.., I], weight [V, I], bias [V] or NULL, which never exist as a whole: they are
+   made, turned into their gradient and spent some rows at a time (16 MiB of floats, but at least 256 rows), in the backward once
+   more. With a vocabulary of tens of thousands they would be the largest array of all. Errors: TOKEN, SHAPE. */
+CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
+                                                const int32_t *targets, int32_t ignore, const cmha_real *class_weights);
+/* Mean of (x - targets)^2 -> [1]; targets [size of x] must stay valid until the backward. */
+CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets);
+
+/* ---- ComplexFormer ---- */
 
 /* How a head vector of d_k reals is read as P = d_k/2 complex numbers (ComplexFormer 3.1.1; the paper interleaves). */
 typedef enum cmha_layout {
@@ -390,6 +560,21 @@ CMHA_DEF void cmha_rotate_forward(const cmha_real *x, size_t ldx, size_t n, size
 CMHA_DEF void cmha_rotate_backward(const cmha_real *x, size_t ldx, size_t n, size_t P, cmha_layout layout,
                                    const cmha_real *rotation, const cmha_real *delta, const cmha_real *b, const cmha_real *dy,
                                    size_t ldy, cmha_real *dx, double *ddelta, double *db);
+
+/* ---- CoPE ---- */
+
+/* The imaginary part of CoPE's embedding (eq 1): positions. The paper says sinusoidal, its code has sines alone, each frequency
+   on two channels, so that position 0 is the number 0. */
+typedef enum cmha_cope_imag {
+    CMHA_COPE_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d) */
+    CMHA_COPE_SIN_COS, /* even c the same, odd c cos(t w): the table of Vaswani et al. */
+    CMHA_COPE_LEARNED  /* a parameter of the caller's */
+} cmha_cope_imag;
+
+/* table [n, d]: row r is position t = pos0 + r, without the paper's factor gamma. d may be odd. LEARNED: zeros. */
+CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double base, size_t pos0, cmha_real *table);
+
+/* ---- MöbiusAttention ---- */
 
 /* Quotients of complex numbers, rows [Re (D) | Im (D)]. MöbiusAttention eq 5 divides without saying what happens at a pole; its
    authors are silent about eps, so REG is our choice (with eps = 1e-3 in float), and so is UNIT, which keeps of the denominator
@@ -457,16 +642,342 @@ CMHA_DEF void cmha_mobius_count(const cmha_mobius_class *classes, size_t n, size
    eps and |w| do not scale along). Maps of determinant 0 stay as they are. */
 CMHA_DEF void cmha_mobius_normalize(cmha_real *abcd, size_t D);
 
-/* The imaginary part of CoPE's embedding (eq 1): positions. The paper says sinusoidal, its code has sines alone, each frequency
-   on two channels, so that position 0 is the number 0. */
-typedef enum cmha_cope_imag {
-    CMHA_COPE_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d) */
-    CMHA_COPE_SIN_COS, /* even c the same, odd c cos(t w): the table of Vaswani et al. */
-    CMHA_COPE_LEARNED  /* a parameter of the caller's */
-} cmha_cope_imag;
+/* Of complex rows [Re (D) | Im (D)], as the kernels say: u over w, of one shape [.., 2D]. Errors: SHAPE, ARGUMENT (eps < 0). */
+CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind, cmha_real eps);
+/* MöbiusAttention eq 5: rho [.., 2D], abcd [4, 2, D] -> [.., 2D] */
+CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd, cmha_quotient_kind kind, cmha_real eps);
+/* MöbiusAttention eq 7-8 as printed: x [.., 2D] times w [2, D], channel by channel -> [.., 2D] */
+CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
 
-/* table [n, d]: row r is position t = pos0 + r, without the paper's factor gamma. d may be odd. LEARNED: zeros. */
-CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double base, size_t pos0, cmha_real *table);
+/* ---- Complex building blocks (CRAT 4.1 to 4.7). Complex arrays are planes: rows [Re (D) | Im (D)], row length 2D. A complex
+        weight is [2, O, I], a complex vector [2, D]: real part, then imaginary part. GELU on every number of the planes is
+        CRAT's cGELU (eq 9), so cmha_gelu_forward(z, T * 2 * D, CMHA_GELU_ERF, y) is that operation. ---- */
+
+/* y [T, 2O] = W x + b (no conjugate); x [T, 2I], weight [2, O, I], bias [2, O] or NULL. adjoint = 1: y = W^H x + b with weight
+   [2, I, O], the conjugate transpose. The weight is never expanded: x is also a real [2T, I] and the weight a real [2O, I], so one
+   real product holds all four of Wr xr, Wi xr, Wr xi and Wi xi (the adjoint takes two). scratch [4 T O]. */
+CMHA_DEF void cmha_complex_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t I,
+                                          size_t O, int adjoint, cmha_real *y, cmha_real *scratch);
+CMHA_DEF void cmha_complex_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T, size_t I,
+                                           size_t O, int adjoint, cmha_real *dx, cmha_real *dweight, cmha_real *dbias,
+                                           cmha_real *scratch);
+
+/* y = z exp(i theta) (CRAT eq 6-7); z, y [T, 2D], theta [T, D] in radians, of any size. dtheta = Im(dy conj y). */
+CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D, cmha_real *y);
+CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T, size_t D,
+                                           cmha_real *dz, cmha_real *dtheta);
+
+/* Norms of complex rows over the D features of one token: y = gamma M c + beta, c = z - mean(z), M a symmetric real 2x2 matrix on
+   (Re c, Im c) from their covariance V (biased, in two passes):
+
+       CMHA_CLN         M = 1/sqrt(mean|c|^2 + eps), gamma [2, D] complex                              CRAT eq 8
+       CMHA_CRMS        the same without subtracting the mean, gamma [D] real: keeps the phases, which CLN, whatever the
+                        paper says, does not (the mean and a complex gamma change them)
+       CMHA_SPLIT_NORM  two real LayerNorms, one on Re, one on Im, gamma [2, D] their weights
+       CMHA_WHITEN      M = (V + eps 1)^(-1/2), gamma [3, D] = (rr, ri, ii), a symmetric matrix a feature (Trabelsi et al. 2018)
+
+   beta [2, D] or NULL (the literature's CRMS has none); gamma NULL = 1. Where eps = 0 meets a variance of 0 (WHITEN: a singular V),
+   the inverse root is 0 in that direction, and so is its gradient. */
+typedef enum cmha_complex_norm { CMHA_CLN, CMHA_CRMS, CMHA_SPLIT_NORM, CMHA_WHITEN } cmha_complex_norm;
+
+/* stats [T, 5], in double, gets (mean Re, mean Im, V_rr, V_ri, V_ii) for the backward; NULL = not wanted. */
+CMHA_DEF void cmha_complex_norm_forward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const cmha_real *beta,
+                                        size_t T, size_t D, cmha_real eps, cmha_real *y, double *stats);
+CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const double *stats,
+                                         const cmha_real *dy, size_t T, size_t D, cmha_real eps, cmha_real *dz, cmha_real *dgamma,
+                                         cmha_real *dbeta);
+
+/* The smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), z and u [T, 2D]: |u| <= 1 and u(0) = 0 (CRAT 4.3 takes atan2, whose phase
+   of 0 is 0). Nothing overflows, however large z. dz = (du - u Re(conj(u) du)) / r grows like 1/|z| down to |z| = eps: keep eps
+   (1e-6) where there is a backward. An r below the smallest normal number counts as that, and far below it the gradient is 0. */
+CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
+CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz);
+
+/* a [T, 2]: the Hermitian products sum_c q_tc conj(k_tc) of the rows of q and k [T, 2D] (CoPE eq 2, a row against its own row). */
+CMHA_DEF void cmha_hermitian_forward(const cmha_real *q, const cmha_real *k, size_t T, size_t D, cmha_real *a);
+CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, const cmha_real *da, size_t T, size_t D,
+                                      cmha_real *dq, cmha_real *dk);
+
+/* Between 2D reals read as D pairs and planes; z, x [T, 2D]. (The half layout is the planes' own: then a copy.) */
+CMHA_DEF void cmha_complex_from_pairs_forward(const cmha_real *x, size_t T, size_t D, cmha_layout layout, cmha_real *z);
+CMHA_DEF void cmha_complex_from_pairs_backward(const cmha_real *dz, size_t T, size_t D, cmha_layout layout, cmha_real *dx);
+CMHA_DEF void cmha_complex_to_pairs_forward(const cmha_real *z, size_t T, size_t D, cmha_layout layout, cmha_real *x);
+CMHA_DEF void cmha_complex_to_pairs_backward(const cmha_real *dx, size_t T, size_t D, cmha_layout layout, cmha_real *dz);
+/* z [T, 2D] = re + i im of two real [T, D], im NULL = 0; and back, either part NULL = not wanted. */
+CMHA_DEF void cmha_complex_join_forward(const cmha_real *re, const cmha_real *im, size_t T, size_t D, cmha_real *z);
+CMHA_DEF void cmha_complex_join_backward(const cmha_real *dz, size_t T, size_t D, cmha_real *dre, cmha_real *dim);
+CMHA_DEF void cmha_complex_split_forward(const cmha_real *z, size_t T, size_t D, cmha_real *re, cmha_real *im);
+CMHA_DEF void cmha_complex_split_backward(const cmha_real *dre, const cmha_real *dim, size_t T, size_t D, cmha_real *dz);
+
+/* Multi-frequency positions (CRAT eq 2): y[r, i] = (1/sqrt K) sum_k sin(omega[k, i] t + delta[k, i]), t = pos0 + r; y [n, d],
+   omega and delta [K, d]. Angles and the sums of the gradients in double. */
+CMHA_DEF void cmha_multifreq_forward(const cmha_real *omega, const cmha_real *delta, size_t K, size_t n, size_t d, size_t pos0,
+                                     cmha_real *y);
+CMHA_DEF void cmha_multifreq_backward(const cmha_real *omega, const cmha_real *delta, const cmha_real *dy, size_t K, size_t n,
+                                      size_t d, size_t pos0, cmha_real *domega, cmha_real *ddelta);
+/* Where omega and delta start; the paper is silent. omega[k, i] = base^(-2 floor(i/2)/d) 2^(k - (K-1)/2), k from 0, and delta = 0
+   for even i, pi/2 for odd: with K = 1 the sinusoidal table, with more, octaves around it. */
+CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta);
+
+/* Phase regularisation (CRAT eq 23): lam * mean over the D channels of 1 - R_j, R_j = |mean over counted tokens of u(z_j)| with
+   the phasor u above; for |z| >> eps that is the paper's mean of 1 - cos(phase - mean phase), without an atan2. (Its minimum is
+   one phase for all tokens of a channel: keep lam small.) z [T, 2D]; key_mask [T], 0 = not counted, NULL = all; no token: 0.
+   direction [2, D], in double, gets the mean phasors over their moduli for the backward; 0 where R_j is 0 but for rounding: no
+   gradient there. */
+CMHA_DEF double cmha_phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                       cmha_real eps, double *direction);
+CMHA_DEF void cmha_phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                      cmha_real eps, const double *direction, cmha_real dloss, cmha_real *dz);
+/* Magnitude regularisation (CRAT eq 24): lam * mean of |z|^2 over counted tokens and channels. */
+CMHA_DEF double cmha_mag_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam);
+CMHA_DEF void cmha_mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                    cmha_real dloss, cmha_real *dz);
+
+/* The sum of x[i]^2, in double. */
+CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n);
+
+/* Component-wise gradient clipping (CRAT eq 22; the paper does not say of what): real and imaginary parts apart, which turns the
+   gradient's direction in the complex plane. */
+typedef enum cmha_clip_mode {
+    CMHA_CLIP_NORM,   /* each array to a norm of at most `limit` */
+    CMHA_CLIP_GLOBAL, /* one norm over all real parts, another over all imaginary parts */
+    CMHA_CLIP_VALUE   /* each number into [-limit, limit] */
+} cmha_clip_mode;
+
+/* In place on `count` complex arrays: re[i], im[i] with n[i] numbers each; either may be NULL (a real parameter has no imaginary
+   part). Zeros stay zeros; a NaN stays where it is and leaves the others (NORM, GLOBAL: of its norm) unclipped. */
+CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size_t count, const size_t *n, cmha_real *const *re,
+                                      cmha_real *const *im);
+
+/* Complex tensors are planes, [.., 2D]: rows [Re (D) | Im (D)]. cGELU (CRAT eq 9) is cmha_activate(z, CMHA_GELU_ERF); sums of
+   complex tensors are cmha_add. Errors: SHAPE (an odd width, parts that do not fit). */
+/* re, im [.., D], im NULL = 0 -> [.., 2D]; and the parts again. */
+CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
+CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z);
+CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z);
+/* x [.., 2D], D pairs in either layout, to planes; and back. */
+CMHA_DEF cmha_tensor *cmha_complex_from_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout);
+CMHA_DEF cmha_tensor *cmha_complex_to_pairs(cmha_tape *tape, cmha_tensor *z, cmha_layout layout);
+/* x [.., 2I], weight [2, O, I], bias [2, O] or NULL -> [.., 2O] = W x + b. For a real x [.., I], CRAT's eq 5, reshape the weight
+   to [2O, I] and take cmha_linear. */
+CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
+/* x [.., 2I], u [2, O, r], v [2, I, r], bias [2, O] or NULL -> [.., 2O] = U (V^H x) + b (CRAT eq 15). */
+CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v, cmha_tensor *bias);
+/* z [.., 2D], theta [.., D] -> z exp(i theta) (CRAT eq 6-7). */
+CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
+/* gamma [2, D], CRMS [D], WHITEN [3, D], or NULL; beta [2, D] or NULL. */
+CMHA_DEF cmha_tensor *cmha_complex_normalize(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm kind, cmha_tensor *gamma,
+                                             cmha_tensor *beta, cmha_real eps);
+CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps); /* z / sqrt(|z|^2 + eps^2) */
+/* q, k [.., 2D] -> [.., 2], the sums over c of q_c conj(k_c). */
+CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k);
+/* omega, delta [K, d] -> [n, d], rows for positions pos0 .. pos0 + n - 1 (CRAT eq 2). */
+CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n, size_t pos0);
+/* x [.., N, D] + rows [N, D], the same rows for every sequence of the batch (CRAT eq 3). */
+CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows);
+/* Losses [1] of CRAT eq 23 and 24. key_mask: one byte a row of z, 0 = not counted, NULL = all; it must stay valid until the
+   backward. */
+CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps);
+CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam);
+
+/* ---- Complex residual and mixture of experts (CRAT eq 20-21) ---- */
+
+/* y = (alpha + i beta) z + f (CRAT eq 20); z, f, y [T, 2D] planes; y may be f. The gain of the skip is |alpha + i beta| and its
+   rotation the angle of that (the paper calls alpha alone the magnitude). */
+CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta, size_t T,
+                                            size_t D, cmha_real *y);
+/* dz += conj(alpha + i beta) dy, df += dy, *dalpha += Re sum conj(z) dy, *dbeta += Im sum conj(z) dy; sums in double. */
+CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T,
+                                             size_t D, cmha_real *dz, cmha_real *df, cmha_real *dalpha, cmha_real *dbeta);
+
+/* logits [T, E] = Re(conj(router_e) . z) + bias_e; z [T, 2D], router [2, E, D], bias [E] or NULL. (The paper has a "complex-valued
+   router" and no formula: the real part of the Hermitian product is the one linear score that a common rotation of both leaves
+   alone.) */
+CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias, size_t T, size_t D, size_t E,
+                                  cmha_real *logits);
+CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D,
+                                   size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias);
+
+/* Which experts each of T tokens goes to: the `top` largest of its logits [T, E], 1 <= top <= E, best first, ties to the lower
+   index, NaN before all numbers (so that it shows). gate [T, top] = softmax over the chosen logits. plan [cmha_route_size] has
+   the chosen experts [T, top], then the (token, choice) pairs grouped by expert, as the experts read them. */
+CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
+CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan, cmha_real *gate);
+/* dlogits += from dgate [T, top]; the choice carries no gradient, and with top = 1 the gate is 1 and there is none at all. */
+CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T, size_t E, size_t top,
+                                  cmha_real *dlogits);
+
+/* The mixture of experts itself (CRAT eq 21): y = sum over a token's choices, best first, of gate_e (W2_e cGELU(W1_e z + b1_e) +
+   b2_e). Tokens are gathered by expert, so that an expert's work is a few matrix products over its tokens; no token is ever
+   dropped, and the work depends on T top, however they spread. The split into pieces does not depend on `threads`, so neither does
+   any bit of the result. */
+typedef struct cmha_experts_args {
+    size_t T, D, F, E, top; /* tokens, complex width, complex hidden width, experts, experts a token */
+    int threads;            /* 0 or 1: none */
+} cmha_experts_args;
+
+/* Parameters, and in the second struct their gradients (NULL = not wanted); biases NULL = none. */
+typedef struct cmha_experts_weights {
+    const cmha_real *w1, *b1; /* [2, E, F, D], [2, E, F] */
+    const cmha_real *w2, *b2; /* [2, E, D, F], [2, E, D] */
+} cmha_experts_weights;
+typedef struct cmha_experts_grads {
+    cmha_real *w1, *b1, *w2, *b2;
+} cmha_experts_grads;
+
+CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward); /* in cmha_real */
+/* z, y [T, 2D]; plan and gate from cmha_route_forward; hidden [T top, 2F] gets W1 z + b1 of the grouped pairs for the backward,
+   NULL = not wanted. */
+CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights, const cmha_real *z,
+                                   const size_t *plan, const cmha_real *gate, cmha_real *hidden, cmha_real *y, cmha_real *scratch);
+/* dgate [T, top] is what cmha_route_backward takes. */
+CMHA_DEF void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights, const cmha_real *z,
+                                    const size_t *plan, const cmha_real *gate, const cmha_real *hidden, const cmha_real *dy,
+                                    cmha_real *dz, cmha_real *dgate, const cmha_experts_grads *grads, cmha_real *scratch);
+
+/* The load balance of the Switch Transformer (Fedus et al. 2021, eq 4; CRAT has none): E sum_e f_e p_e over logits [T, E], f_e the
+   share of the routed (token, choice) pairs that go to expert e, p_e the mean of the full softmax; 1 when both are even. key_mask
+   [T], 0 = the token is not counted, NULL = all; no token: 0. Gradient through p alone. share [2 E] gets f, then p. */
+CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E, size_t top,
+                                     double *share);
+CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T, size_t E,
+                                    cmha_real dloss, cmha_real *dlogits);
+
+/* y = (alpha + i beta) z + f (CRAT eq 20); z, f [.., 2D] of one shape, alpha and beta [1], which start at 1 and 0. beta NULL: alpha
+   is an angle psi and the factor cos psi + i sin psi, so that the skip turns but cannot grow or shrink (an option of this library).
+   Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f, cmha_tensor *alpha, cmha_tensor *beta);
+/* Scores of the experts, Re(conj(router_e) . z) + bias_e: z [.., 2D], router [2, E, D], bias [E] or NULL -> [.., E]. Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
+/* Mixture of complex experts (CRAT eq 21): z [.., 2D], logits [.., E] -> [.., 2D], the sum over the `top` largest logits (ties:
+   lower index) of g_e (W2_e cGELU(W1_e z + b1_e) + b2_e), g the softmax over those logits, which sums to 1. w1 [2, E, F, D], b1 [2,
+   E, F] or NULL, w2 [2, E, D, F], b2 [2, E, D] or NULL. use [E] or NULL: the number of tokens each expert got is added. The choice
+   carries no gradient: with top = 1 the logits learn from cmha_balance alone. Memory depends on the sizes and top, not on the
+   routing. Errors: SHAPE, ARGUMENT (top outside 1 .. E). */
+CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top, cmha_tensor *w1, cmha_tensor *b1,
+                                   cmha_tensor *w2, cmha_tensor *b2, uint64_t *use);
+/* The load-balance loss of cmha_balance_forward -> [1], to be added with a small weight (1e-2). key_mask: one byte a row of logits,
+   0 = not counted, NULL = all; it must stay valid until the backward. Errors: ARGUMENT (top outside 1 .. E). */
+CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top, const unsigned char *key_mask);
+
+/* ---- Retrieval: CRAT's Imaginary Reflection Window (its 4.4) ---- */
+
+/* Exact search by the angular similarity of CRAT eq 18, (1/d_r) sum_j cos(arg q_j - arg r_j), which is (1/d_r) <u(q), u(r)> of
+   the phasors: an ordinary inner product, hence also |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so any index for either serves as
+   well. Of each of Q queries [Q, 2 d_r] the min(k, n) documents [n, 2 d_r] of largest similarity, both phasors already
+   (cmha_phasor_forward), best first, ties to the lower index (equal documents tie exactly). A similarity below `threshold` does
+   not count; -1 = all count. index [Q, k] and similarity [Q, k]; a place without a document gets -1 and 0. A query with a NaN
+   finds nothing, its similarities are NaN. Documents go through one GEMM a tile, whatever n is; scratch: cmha_nearest_scratch
+   numbers, bounded whatever n is. */
+CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k);
+CMHA_DEF void cmha_nearest(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t d_r, size_t k,
+                           cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *scratch);
+
+/* The first half of CRAT eq 19: rbar [T, 2 d_r] = sum_m weights_m sum_i p_tmi r_i over the documents r_i = vectors[index[t, m,
+   i]] that the M queries of row t found, p the softmax of similarity / tau over them. index, similarity, p [T, M, k], weights
+   [M]. A query that found nothing adds 0, one whose similarities are NaN adds NaN. p (what the backward reads) may be similarity.
+   found (or NULL) [T]: did any query of the row find a document? */
+CMHA_DEF void cmha_retrieve_forward(const cmha_real *vectors, const int64_t *index, const cmha_real *similarity,
+                                    const cmha_real *weights, size_t T, size_t M, size_t k, size_t d_r, cmha_real tau, cmha_real *p,
+                                    cmha_real *rbar, unsigned char *found);
+/* dqueries [T, M, 2 d_r], of the queries' phasors, and dweights [M], through the similarities; the choice of documents carries no
+   gradient. features [n, 2 d_r]: the documents' phasors. scratch [k]. */
+CMHA_DEF void cmha_retrieve_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index, const cmha_real *p,
+                                     const cmha_real *weights, const cmha_real *drbar, size_t T, size_t M, size_t k, size_t d_r,
+                                     cmha_real tau, cmha_real *dqueries, cmha_real *dweights, cmha_real *scratch);
+
+/* What the reflection gate g = sigmoid(gate / tau) does with the state z and the retrieved v. */
+typedef enum cmha_fusion {
+    CMHA_FUSION_CONVEX,  /* (1 - g) z + g v: the default; the paper's text leaves the form open */
+    CMHA_FUSION_ADDITIVE /* z + g v */
+} cmha_fusion;
+
+/* The second half of eq 19: y, z, v [T, 2D], gate [T, D], the same g for both planes. Rows with found[t] = 0 stay z bit for bit
+   and give v and gate no gradient; found NULL = all found. */
+CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
+                                   size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y);
+CMHA_DEF void cmha_reflect_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
+                                    const cmha_real *dy, size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *dz,
+                                    cmha_real *dv, cmha_real *dgate);
+
+/* The caller's own search (an index for many millions of vectors, approximate or not): features [Q, 2 d_r] are the queries'
+   phasors, index [Q, k] gets the documents of each, in any order, -1 = none. Similarities are computed by the library, which also
+   sorts and applies the threshold. Anything but CMHA_OK stops the operation with that status. Called from the thread that called
+   the library. */
+typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k, int64_t *index);
+
+/* A knowledge base: documents as complex vectors. Only read once open, so several models and tapes may share one. The paper's "no
+   external retriever" is true of the queries: documents still have to be encoded (cmha_model_vectors), and again when the encoder
+   changes. */
+typedef struct cmha_knowledge {
+    cmha_context *context;
+    size_t n, d_r;              /* documents; complex features of each */
+    const cmha_real *vectors;   /* [n, 2 d_r] planes: the values that are mixed */
+    const cmha_real *features;  /* [n, 2 d_r] their phasors z / sqrt(|z|^2 + 1e-12): what is searched */
+    const int64_t *ids;         /* [n], the caller's numbers; NULL = 0, 1, ... */
+    const char *texts;          /* document i is texts[text_begin[i] .. text_begin[i + 1]); NULL = none */
+    const uint64_t *text_begin; /* [n + 1] */
+    uint64_t identity;          /* a hash of n, d_r and the vectors (as floats): which base this is */
+    cmha_search_fn search;      /* NULL = exact search; set it after opening */
+    void *search_user;
+    struct { void *memory; size_t bytes; } owned[5]; /* the library's: what close gives back, and the mapped file */
+    void *mapping;
+    size_t mapped;
+} cmha_knowledge;
+
+/* Over the caller's arrays, which must outlive it; n = 0 is an empty base, which changes nothing. ids may be NULL; texts and
+   text_begin [n + 1], ascending from 0, both or neither. The features are the library's memory, computed now. Errors: ARGUMENT,
+   MEMORY, OVERFLOW, NOT_FINITE (a NaN or an infinity in the vectors), STATE (context not open). */
+CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n, size_t d_r,
+                                         const cmha_real *vectors, const int64_t *ids, const char *texts,
+                                         const uint64_t *text_begin);
+CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
+/* The search of cmha_nearest, or the caller's, for queries [Q, 2 d_r] planes (made phasors inside) -> index, similarity [Q, k].
+   Threads over queries, or over documents where there are few queries: the same bits for any number of threads. Errors: ARGUMENT
+   (also an index beyond n from the caller's search), MEMORY, OVERFLOW, and what the caller's search returned. */
+CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries, size_t Q, size_t k,
+                                           cmha_real threshold, int64_t *index, cmha_real *similarity);
+/* Text of document i, *length bytes, not NUL-terminated; NULL and 0 if there is none. length may be NULL. */
+CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length);
+
+typedef struct cmha_retrieve_args {
+    size_t queries;      /* M per row */
+    size_t top;          /* k documents per query */
+    cmha_real tau;       /* tau_r, of the softmax over similarities; > 0. The paper names the gate's alone; 1 leaves it out */
+    cmha_real threshold; /* a similarity below does not count; -1 = all count */
+    cmha_real eps;       /* of the queries' phasors, >= 0; 1e-6 is usual */
+    int raw_weights;     /* 1: w_logits are the weights; 0: their softmax */
+} cmha_retrieve_args;
+
+/* q [.., 2 M d_r]: rows [Re of M queries one after another | Im]; w_logits [M] -> rbar [.., 2 d_r] = sum_m softmax(w_logits)_m
+   sum_i softmax_i(similarity_i / tau) r_i. A query that finds nothing adds 0. found (or NULL) gets one byte a row, tape memory:
+   did any query find a document? Gradients reach q and w_logits through the similarities and the mix; the choice of documents has
+   none. knowledge NULL is an empty base; its arrays must stay until the backward. A dry run takes what any base takes: n does not
+   matter. Errors: SHAPE, ARGUMENT, what the caller's search returned. */
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args,
+                                    cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found);
+/* g = sigmoid(gate / tau); CONVEX (1 - g) z + g v, ADDITIVE z + g v; z, v [.., 2D], gate [.., D]. found: one byte a row, until
+   the backward; rows with 0 stay z bit for bit and give v and gate no gradient; NULL = all found. Errors: SHAPE, ARGUMENT (tau <=
+   0). */
+CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate, cmha_real tau,
+                                   cmha_fusion fusion, const unsigned char *found);
+
+typedef struct cmha_irw_weights {
+    cmha_tensor *wm;       /* [2, M d_r, D], complex: W_m of all queries one after another */
+    cmha_tensor *bm;       /* [2, M d_r] or NULL */
+    cmha_tensor *w_logits; /* [M] */
+    cmha_tensor *wv;       /* [2, D, d_r], complex */
+    cmha_tensor *wg;       /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar] */
+    cmha_tensor *bg;       /* [D] or NULL */
+} cmha_irw_weights;
+
+/* The whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve, gate = W_g [z | rbar] + b_g, v =
+   W_v rbar, the result by cmha_reflect. (Im z is real, so the M complex projections are one real linear map; complex results, so
+   that phases exist.) Only a row's own token is looked at: causal. An empty base, or NULL, gives z itself. */
+CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_real gate_tau,
+                               cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *weights);
+
+/* =================================================== Attention ==================================================== */
 
 /* A strided view of a [B, H, N, d] array: element (b, h, n, i) is data[b * batch + h * head + n * token + i]. Serves
    head-major [B, H, N, d] and token-major [B, N, H * d] storage alike, also a slice of a fused projection. Of a complex array
@@ -590,6 +1101,18 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_head
                                       const cmha_real *lse, cmha_heads dy, const cmha_real *dlse, cmha_heads dq, cmha_heads dk,
                                       cmha_heads dv, cmha_real *ddelta, cmha_real *db, cmha_real *scratch);
 
+/* Attention over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B, Nq, H * d_v]; or k
+   and v NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k are planes twice as wide, [Re of all heads |
+   Im of all heads]; with complex_v so are v and the result, and the fused form is [Re (q k v) | Im (q k v)]. Everything else of
+   `args` is as for cmha_attention_forward; sizes come from the tensors, delta and b from the two tensors (CMHA per head or shared;
+   else NULL). Pointers in args must stay valid until the backward. Errors: SHAPE (divisibility, odd d_k for ROPE and CMHA, shape of
+   delta), ARGUMENT (no rotation table; a softmax that needs complex values; norm_max of phasors). */
+CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
+                                     cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b);
+/* A rotation table in the tape's memory for positions pos0 .. pos0 + n - 1 (see cmha_rotation_table), one per row of omega
+   [n_tables, P]. */
+CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0);
+
 /* Attention without a softmax, in O(n): with feature rows f(q) [n, F], f(k) [n, F] and values V [n, c],
 
        y_t = f(q_t) (sum_s f(k_s) v_s^T) / f(q_t) (sum_s f(k_s))
@@ -691,6 +1214,17 @@ CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, cmha_heads 
                                           const cmha_real *lags, cmha_heads dy, cmha_heads dq, cmha_heads dk, cmha_heads dv,
                                           cmha_real *scratch);
 
+/* Linear attention over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v] real for
+   CMHA_LINEAR_COPE, planes [B, N, 2 H d_v] for CMHA_LINEAR_ANGULAR; the result is shaped like v. Or, ANGULAR only, k and v NULL
+   and q the fused [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of `args` heads, kind, output, causal, alpha, eps, den_eps
+   and key_mask are read, sizes come from the tensors. key_mask must stay valid until the backward. Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
+                                            cmha_tensor *v);
+/* Mixing by lag (see cmha_lag_attention_forward), encoders only. q, k, v planes [B, N, 2 H d], or the fused form, as above; of
+   `args` heads, temp, topk, eps and key_mask are read; key_mask must stay valid until the backward. Errors: SHAPE. */
+CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k,
+                                         cmha_tensor *v);
+
 /* Phase contrastive learning (ComplexFormer 3.2, after EulerFormer eq 14; the paper gives eps and tau, not the form):
 
        sim(j, j') = (1/P) sum_r w_r cos(theta[j, r] - keep[j', r] theta[j', r])
@@ -716,406 +1250,6 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
 CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse, cmha_real dloss,
                                 cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
 
-/* ---- Complex building blocks (CRAT 4.1 to 4.7). Complex arrays are planes: rows [Re (D) | Im (D)], row length 2D. A complex
-        weight is [2, O, I], a complex vector [2, D]: real part, then imaginary part. GELU on every number of the planes is
-        CRAT's cGELU (eq 9), so cmha_gelu_forward(z, T * 2 * D, CMHA_GELU_ERF, y) is that operation. ---- */
-
-/* y [T, 2O] = W x + b (no conjugate); x [T, 2I], weight [2, O, I], bias [2, O] or NULL. adjoint = 1: y = W^H x + b with weight
-   [2, I, O], the conjugate transpose. The weight is never expanded: x is also a real [2T, I] and the weight a real [2O, I], so one
-   real product holds all four of Wr xr, Wi xr, Wr xi and Wi xi (the adjoint takes two). scratch [4 T O]. */
-CMHA_DEF void cmha_complex_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t I,
-                                          size_t O, int adjoint, cmha_real *y, cmha_real *scratch);
-CMHA_DEF void cmha_complex_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T, size_t I,
-                                           size_t O, int adjoint, cmha_real *dx, cmha_real *dweight, cmha_real *dbias,
-                                           cmha_real *scratch);
-
-/* y = z exp(i theta) (CRAT eq 6-7); z, y [T, 2D], theta [T, D] in radians, of any size. dtheta = Im(dy conj y). */
-CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D, cmha_real *y);
-CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T, size_t D,
-                                           cmha_real *dz, cmha_real *dtheta);
-
-/* Norms of complex rows over the D features of one token: y = gamma M c + beta, c = z - mean(z), M a symmetric real 2x2 matrix on
-   (Re c, Im c) from their covariance V (biased, in two passes):
-
-       CMHA_CLN         M = 1/sqrt(mean|c|^2 + eps), gamma [2, D] complex                              CRAT eq 8
-       CMHA_CRMS        the same without subtracting the mean, gamma [D] real: keeps the phases, which CLN, whatever the
-                        paper says, does not (the mean and a complex gamma change them)
-       CMHA_SPLIT_NORM  two real LayerNorms, one on Re, one on Im, gamma [2, D] their weights
-       CMHA_WHITEN      M = (V + eps 1)^(-1/2), gamma [3, D] = (rr, ri, ii), a symmetric matrix a feature (Trabelsi et al. 2018)
-
-   beta [2, D] or NULL (the literature's CRMS has none); gamma NULL = 1. Where eps = 0 meets a variance of 0 (WHITEN: a singular V),
-   the inverse root is 0 in that direction, and so is its gradient. */
-typedef enum cmha_complex_norm { CMHA_CLN, CMHA_CRMS, CMHA_SPLIT_NORM, CMHA_WHITEN } cmha_complex_norm;
-
-/* stats [T, 5], in double, gets (mean Re, mean Im, V_rr, V_ri, V_ii) for the backward; NULL = not wanted. */
-CMHA_DEF void cmha_complex_norm_forward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const cmha_real *beta,
-                                        size_t T, size_t D, cmha_real eps, cmha_real *y, double *stats);
-CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const double *stats,
-                                         const cmha_real *dy, size_t T, size_t D, cmha_real eps, cmha_real *dz, cmha_real *dgamma,
-                                         cmha_real *dbeta);
-
-/* The smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), z and u [T, 2D]: |u| <= 1 and u(0) = 0 (CRAT 4.3 takes atan2, whose phase
-   of 0 is 0). Nothing overflows, however large z. dz = (du - u Re(conj(u) du)) / r grows like 1/|z| down to |z| = eps: keep eps
-   (1e-6) where there is a backward. An r below the smallest normal number counts as that, and far below it the gradient is 0. */
-CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
-CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz);
-
-/* a [T, 2]: the Hermitian products sum_c q_tc conj(k_tc) of the rows of q and k [T, 2D] (CoPE eq 2, a row against its own row). */
-CMHA_DEF void cmha_hermitian_forward(const cmha_real *q, const cmha_real *k, size_t T, size_t D, cmha_real *a);
-CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, const cmha_real *da, size_t T, size_t D,
-                                      cmha_real *dq, cmha_real *dk);
-
-/* Between 2D reals read as D pairs and planes; z, x [T, 2D]. (The half layout is the planes' own: then a copy.) */
-CMHA_DEF void cmha_complex_from_pairs_forward(const cmha_real *x, size_t T, size_t D, cmha_layout layout, cmha_real *z);
-CMHA_DEF void cmha_complex_from_pairs_backward(const cmha_real *dz, size_t T, size_t D, cmha_layout layout, cmha_real *dx);
-CMHA_DEF void cmha_complex_to_pairs_forward(const cmha_real *z, size_t T, size_t D, cmha_layout layout, cmha_real *x);
-CMHA_DEF void cmha_complex_to_pairs_backward(const cmha_real *dx, size_t T, size_t D, cmha_layout layout, cmha_real *dz);
-/* z [T, 2D] = re + i im of two real [T, D], im NULL = 0; and back, either part NULL = not wanted. */
-CMHA_DEF void cmha_complex_join_forward(const cmha_real *re, const cmha_real *im, size_t T, size_t D, cmha_real *z);
-CMHA_DEF void cmha_complex_join_backward(const cmha_real *dz, size_t T, size_t D, cmha_real *dre, cmha_real *dim);
-CMHA_DEF void cmha_complex_split_forward(const cmha_real *z, size_t T, size_t D, cmha_real *re, cmha_real *im);
-CMHA_DEF void cmha_complex_split_backward(const cmha_real *dre, const cmha_real *dim, size_t T, size_t D, cmha_real *dz);
-
-/* Multi-frequency positions (CRAT eq 2): y[r, i] = (1/sqrt K) sum_k sin(omega[k, i] t + delta[k, i]), t = pos0 + r; y [n, d],
-   omega and delta [K, d]. Angles and the sums of the gradients in double. */
-CMHA_DEF void cmha_multifreq_forward(const cmha_real *omega, const cmha_real *delta, size_t K, size_t n, size_t d, size_t pos0,
-                                     cmha_real *y);
-CMHA_DEF void cmha_multifreq_backward(const cmha_real *omega, const cmha_real *delta, const cmha_real *dy, size_t K, size_t n,
-                                      size_t d, size_t pos0, cmha_real *domega, cmha_real *ddelta);
-/* Where omega and delta start; the paper is silent. omega[k, i] = base^(-2 floor(i/2)/d) 2^(k - (K-1)/2), k from 0, and delta = 0
-   for even i, pi/2 for odd: with K = 1 the sinusoidal table, with more, octaves around it. */
-CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta);
-
-/* Phase regularisation (CRAT eq 23): lam * mean over the D channels of 1 - R_j, R_j = |mean over counted tokens of u(z_j)| with
-   the phasor u above; for |z| >> eps that is the paper's mean of 1 - cos(phase - mean phase), without an atan2. (Its minimum is
-   one phase for all tokens of a channel: keep lam small.) z [T, 2D]; key_mask [T], 0 = not counted, NULL = all; no token: 0.
-   direction [2, D], in double, gets the mean phasors over their moduli for the backward; 0 where R_j is 0 but for rounding: no
-   gradient there. */
-CMHA_DEF double cmha_phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
-                                       cmha_real eps, double *direction);
-CMHA_DEF void cmha_phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
-                                      cmha_real eps, const double *direction, cmha_real dloss, cmha_real *dz);
-/* Magnitude regularisation (CRAT eq 24): lam * mean of |z|^2 over counted tokens and channels. */
-CMHA_DEF double cmha_mag_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam);
-CMHA_DEF void cmha_mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
-                                    cmha_real dloss, cmha_real *dz);
-
-/* ---- Retrieval: CRAT's Imaginary Reflection Window (its 4.4) ---- */
-
-/* Exact search by the angular similarity of CRAT eq 18, (1/d_r) sum_j cos(arg q_j - arg r_j), which is (1/d_r) <u(q), u(r)> of
-   the phasors: an ordinary inner product, hence also |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so any index for either serves as
-   well. Of each of Q queries [Q, 2 d_r] the min(k, n) documents [n, 2 d_r] of largest similarity, both phasors already
-   (cmha_phasor_forward), best first, ties to the lower index (equal documents tie exactly). A similarity below `threshold` does
-   not count; -1 = all count. index [Q, k] and similarity [Q, k]; a place without a document gets -1 and 0. A query with a NaN
-   finds nothing, its similarities are NaN. Documents go through one GEMM a tile, whatever n is; scratch: cmha_nearest_scratch
-   numbers, bounded whatever n is. */
-CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k);
-CMHA_DEF void cmha_nearest(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t d_r, size_t k,
-                           cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *scratch);
-
-/* The first half of CRAT eq 19: rbar [T, 2 d_r] = sum_m weights_m sum_i p_tmi r_i over the documents r_i = vectors[index[t, m,
-   i]] that the M queries of row t found, p the softmax of similarity / tau over them. index, similarity, p [T, M, k], weights
-   [M]. A query that found nothing adds 0, one whose similarities are NaN adds NaN. p (what the backward reads) may be similarity.
-   found (or NULL) [T]: did any query of the row find a document? */
-CMHA_DEF void cmha_retrieve_forward(const cmha_real *vectors, const int64_t *index, const cmha_real *similarity,
-                                    const cmha_real *weights, size_t T, size_t M, size_t k, size_t d_r, cmha_real tau, cmha_real *p,
-                                    cmha_real *rbar, unsigned char *found);
-/* dqueries [T, M, 2 d_r], of the queries' phasors, and dweights [M], through the similarities; the choice of documents carries no
-   gradient. features [n, 2 d_r]: the documents' phasors. scratch [k]. */
-CMHA_DEF void cmha_retrieve_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index, const cmha_real *p,
-                                     const cmha_real *weights, const cmha_real *drbar, size_t T, size_t M, size_t k, size_t d_r,
-                                     cmha_real tau, cmha_real *dqueries, cmha_real *dweights, cmha_real *scratch);
-
-/* What the reflection gate g = sigmoid(gate / tau) does with the state z and the retrieved v. */
-typedef enum cmha_fusion {
-    CMHA_FUSION_CONVEX,  /* (1 - g) z + g v: the default; the paper's text leaves the form open */
-    CMHA_FUSION_ADDITIVE /* z + g v */
-} cmha_fusion;
-
-/* The second half of eq 19: y, z, v [T, 2D], gate [T, D], the same g for both planes. Rows with found[t] = 0 stay z bit for bit
-   and give v and gate no gradient; found NULL = all found. */
-CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
-                                   size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y);
-CMHA_DEF void cmha_reflect_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
-                                    const cmha_real *dy, size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *dz,
-                                    cmha_real *dv, cmha_real *dgate);
-
-/* The sum of x[i]^2, in double. */
-CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n);
-
-/* Component-wise gradient clipping (CRAT eq 22; the paper does not say of what): real and imaginary parts apart, which turns the
-   gradient's direction in the complex plane. */
-typedef enum cmha_clip_mode {
-    CMHA_CLIP_NORM,   /* each array to a norm of at most `limit` */
-    CMHA_CLIP_GLOBAL, /* one norm over all real parts, another over all imaginary parts */
-    CMHA_CLIP_VALUE   /* each number into [-limit, limit] */
-} cmha_clip_mode;
-
-/* In place on `count` complex arrays: re[i], im[i] with n[i] numbers each; either may be NULL (a real parameter has no imaginary
-   part). Zeros stay zeros; a NaN stays where it is and leaves the others (NORM, GLOBAL: of its norm) unclipped. */
-CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size_t count, const size_t *n, cmha_real *const *re,
-                                      cmha_real *const *im);
-
-/* ---- Complex residual and mixture of experts (CRAT eq 20-21) ---- */
-
-/* y = (alpha + i beta) z + f (CRAT eq 20); z, f, y [T, 2D] planes; y may be f. The gain of the skip is |alpha + i beta| and its
-   rotation the angle of that (the paper calls alpha alone the magnitude). */
-CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta, size_t T,
-                                            size_t D, cmha_real *y);
-/* dz += conj(alpha + i beta) dy, df += dy, *dalpha += Re sum conj(z) dy, *dbeta += Im sum conj(z) dy; sums in double. */
-CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T,
-                                             size_t D, cmha_real *dz, cmha_real *df, cmha_real *dalpha, cmha_real *dbeta);
-
-/* logits [T, E] = Re(conj(router_e) . z) + bias_e; z [T, 2D], router [2, E, D], bias [E] or NULL. (The paper has a "complex-valued
-   router" and no formula: the real part of the Hermitian product is the one linear score that a common rotation of both leaves
-   alone.) */
-CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias, size_t T, size_t D, size_t E,
-                                  cmha_real *logits);
-CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D,
-                                   size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias);
-
-/* Which experts each of T tokens goes to: the `top` largest of its logits [T, E], 1 <= top <= E, best first, ties to the lower
-   index, NaN before all numbers (so that it shows). gate [T, top] = softmax over the chosen logits. plan [cmha_route_size] has
-   the chosen experts [T, top], then the (token, choice) pairs grouped by expert, as the experts read them. */
-CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
-CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan, cmha_real *gate);
-/* dlogits += from dgate [T, top]; the choice carries no gradient, and with top = 1 the gate is 1 and there is none at all. */
-CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T, size_t E, size_t top,
-                                  cmha_real *dlogits);
-
-/* The mixture of experts itself (CRAT eq 21): y = sum over a token's choices, best first, of gate_e (W2_e cGELU(W1_e z + b1_e) +
-   b2_e). Tokens are gathered by expert, so that an expert's work is a few matrix products over its tokens; no token is ever
-   dropped, and the work depends on T top, however they spread. The split into pieces does not depend on `threads`, so neither does
-   any bit of the result. */
-typedef struct cmha_experts_args {
-    size_t T, D, F, E, top; /* tokens, complex width, complex hidden width, experts, experts a token */
-    int threads;            /* 0 or 1: none */
-} cmha_experts_args;
-
-/* Parameters, and in the second struct their gradients (NULL = not wanted); biases NULL = none. */
-typedef struct cmha_experts_weights {
-    const cmha_real *w1, *b1; /* [2, E, F, D], [2, E, F] */
-    const cmha_real *w2, *b2; /* [2, E, D, F], [2, E, D] */
-} cmha_experts_weights;
-typedef struct cmha_experts_grads {
-    cmha_real *w1, *b1, *w2, *b2;
-} cmha_experts_grads;
-
-CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward); /* in cmha_real */
-/* z, y [T, 2D]; plan and gate from cmha_route_forward; hidden [T top, 2F] gets W1 z + b1 of the grouped pairs for the backward,
-   NULL = not wanted. */
-CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights, const cmha_real *z,
-                                   const size_t *plan, const cmha_real *gate, cmha_real *hidden, cmha_real *y, cmha_real *scratch);
-/* dgate [T, top] is what cmha_route_backward takes. */
-CMHA_DEF void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights, const cmha_real *z,
-                                    const size_t *plan, const cmha_real *gate, const cmha_real *hidden, const cmha_real *dy,
-                                    cmha_real *dz, cmha_real *dgate, const cmha_experts_grads *grads, cmha_real *scratch);
-
-/* The load balance of the Switch Transformer (Fedus et al. 2021, eq 4; CRAT has none): E sum_e f_e p_e over logits [T, E], f_e the
-   share of the routed (token, choice) pairs that go to expert e, p_e the mean of the full softmax; 1 when both are even. key_mask
-   [T], 0 = the token is not counted, NULL = all; no token: 0. Gradient through p alone. share [2 E] gets f, then p. */
-CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E, size_t top,
-                                     double *share);
-CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T, size_t E,
-                                    cmha_real dloss, cmha_real *dlogits);
-
-/* AdamW with decoupled decay (Loshchilov & Hutter 2019) on n numbers: p -= lr wd p; m = beta1 m + (1 - beta1) g; v = beta2 v +
-   (1 - beta2) g^2; p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), g scaled by grad_scale first. t counts from 1. */
-typedef struct cmha_adamw_args {
-    double lr, beta1, beta2, eps, weight_decay, grad_scale;
-    size_t t;
-} cmha_adamw_args;
-
-CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m, cmha_real *v);
-
-typedef enum cmha_schedule { CMHA_COSINE, CMHA_LINEAR, CMHA_CONSTANT } cmha_schedule;
-
-/* Learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then from base to minimum along a
-   half cosine or a line until `total`, and minimum from there on (CONSTANT: base). A trainer's step number
-   s, from 0, takes the rate for s + 1, so that the first one is not lost to a rate of 0. */
-CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup, size_t total, size_t s);
-
-/* ---- Packed matrices: weights that are only read, in fewer bytes ---- */
-
-typedef enum cmha_storage {
-    CMHA_STORAGE_FLOAT, /* as they are, cmha_real */
-    CMHA_STORAGE_BF16,  /* the upper half of a float, rounded to nearest, ties to even: 8 bits of precision, the range of a float.
-                           NaN stays */
-    CMHA_STORAGE_INT8   /* scale * code, code a whole number from -127 to 127, one scale a row, that is output channel: its largest
-                           |weight| / 127 */
-} cmha_storage;
-
-/* A matrix [O, I] as BF16 or INT8. Off by at most half a step: scale / 2, or 1/256 of the weight. A row of zeros stays one; a row
-   with a NaN or an infinity is all NaN as INT8. */
-typedef struct cmha_packed {
-    cmha_storage storage;
-    size_t O, I;
-    const cmha_real *source; /* what it was packed from; not read again */
-    uint32_t *words;         /* groups of 4 rows, in each blocks of 64 columns, in each row by row the 32 (BF16) or 16 (INT8) words;
-                                a word has from its lowest bits on columns k, k + 16, ... of the next 32 or 64. Padded with zeros */
-    cmha_real *scales;       /* INT8: [O], else NULL */
-} cmha_packed;
-
-/* Sizes of the two arrays. */
-CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I);
-CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O);
-/* Fills packed->words and ->scales, which are the caller's, from weight [O, I]; the other members must be set. */
-CMHA_DEF void cmha_pack(cmha_packed *packed, const cmha_real *weight);
-/* Rows lo .. hi - 1 as numbers again -> weight [hi - lo, I]. */
-CMHA_DEF void cmha_unpack(const cmha_packed *packed, size_t lo, size_t hi, cmha_real *weight);
-/* y [T, ldy], columns lo .. hi - 1 = x [T, I] W^T, for few rows x (a decoded token's): the weights stream through once, and become
-   numbers in registers. A row's sum does not depend on lo and hi. */
-CMHA_DEF void cmha_packed_forward(const cmha_packed *packed, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y,
-                                  size_t ldy);
-
-/* ================================================== Tensor and tape =================================================== */
-
-enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 8 };
-
-/* A dense row-major array. `grad` is NULL until a backward pass needs it. Tensors made by operations live in their tape
-   until cmha_tape_reset; parameters live in their model. A struct of the caller's own, filled in by hand, serves as well: with
-   needs_grad = 1 and `grad` its own memory it is a parameter that outlives the tape. The gradient of an operation's result is
-   recycled as soon as it has been passed on; set needs_grad = 1 on the result before cmha_backward to keep it. */
-typedef struct cmha_tensor {
-    cmha_real *data, *grad;
-    size_t shape[CMHA_MAX_RANK];
-    int rank;
-    int needs_grad; /* 0: none flows into it; 1: it is kept; 2: passed on and recycled */
-    size_t size;    /* product of shape */
-} cmha_tensor;
-
-typedef struct cmha_tape cmha_tape;
-typedef struct cmha_quantised cmha_quantised;
-typedef struct cmha_record cmha_record;
-
-/* Adds the gradient of record->in[] given record->out->grad. Reach the gradient of an input by cmha_grad. */
-typedef cmha_status (*cmha_backward_fn)(cmha_tape *tape, cmha_record *record);
-
-/* One operation on the tape. The scalars are the operation's own. */
-struct cmha_record {
-    const char *name;
-    cmha_backward_fn backward;
-    cmha_tensor *out, *in[CMHA_MAX_INPUTS];
-    int n_in;
-    void *user;         /* whatever the operation saved; tape memory or the caller's */
-    cmha_record *previous;
-};
-
-/* A bump allocator: blocks of memory that are rewound together. */
-typedef struct cmha_arena {
-    struct cmha_arena_block *block; /* newest */
-    size_t used, peak, reserved;    /* bytes */
-    int measuring;                  /* 1: hands out addresses that must not be touched, and only counts */
-} cmha_arena;
-
-enum { CMHA_MAX_FREE = 32 };
-
-/* Records operations as they are computed and walks them back. Holds activations, gradients of activations and scratch in
-   one arena; rewound by cmha_tape_reset, so that from the second step on nothing is allocated. */
-struct cmha_tape {
-    cmha_context *context;
-    cmha_arena memory, records;
-    cmha_record *last;
-    int recording;          /* 1: operations append records; 0: compute only */
-    uint64_t key, draws;    /* dropout: key of this pass (from the context's seed, another after every reset; set it to choose),
-                               and number of masks drawn from it */
-    cmha_status status;     /* the first failure since the last reset */
-    struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers free for reuse */
-    int n_unused;
-    const cmha_quantised *weights; /* linear operations that are not recorded read the packed copies of their weights, where it has
-                                             them; NULL = none */
-};
-
-CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording);
-CMHA_DEF void cmha_tape_close(cmha_tape *tape);
-/* Forgets records, tensors and the failure, keeps the memory. */
-CMHA_DEF void cmha_tape_reset(cmha_tape *tape);
-/* The first failure since the last reset; cmha_error(context) describes it. */
-CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape);
-/* For operations of the caller's own: a failure with the line that cmha_error is to show, both kept if they are the first. Returns
-   NULL, so that an operation can return it. */
-CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line);
-
-/* A new tensor of zeros, owned by the tape. needs_grad 1: an input whose gradient is wanted; it is kept until the reset. */
-CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad);
-/* A tensor over the caller's data (and, if not NULL, the caller's gradient, into which backward accumulates). */
-CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data, cmha_real *grad);
-/* Memory of the tape, until the next reset (also when taken inside a backward callback); 64-byte aligned, not cleared. */
-CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
-
-/* Appends an operation of the caller's own: `out` (made by cmha_tensor_new, its data already computed) depends on in[0..n_in).
-   `user` is handed to `backward` in the record. Does nothing when not recording or when no input needs a gradient.
-   Returns out, or NULL after a failure. A backward that returns another status than CMHA_OK ends the pass with that status; the
-   line is its own (cmha_tape_fail), or else names the operation. examples/extensions has seven operations made like this. */
-CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *out, cmha_tensor *const *in, int n_in,
-                                cmha_backward_fn backward, void *user);
-/* Inside a backward callback: the gradient of t to accumulate into, made of zeros if there was none; NULL if t needs none or
-   memory ran out (then the tape's status says so). */
-CMHA_DEF cmha_real *cmha_grad(cmha_tape *tape, cmha_tensor *t);
-
-/* Walks the records back from `loss` (one element), whose gradient is set to `seed` (1 for the plain gradient), and forgets them:
-   a pass is walked once. */
-CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
-
-/* ======================================================= Layers ======================================================= */
-/* Operations on a tape. Inputs may have any rank unless a shape is given; [.., D] means "all but the last axis are rows".
-   Each returns a new tensor of the tape or NULL (see cmha_tape_status). */
-
-CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b);                    /* same shape */
-CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b);                    /* elementwise, same shape */
-CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor);
-/* a [.., M, K] b [K, N] (one matrix for all) or b [.., K, N] (a batch of the same leading shape) -> [.., M, N];
-   trans_b = 1: b is stored [.., N, K]. */
-CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b);
-CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape); /* same data, same size */
-CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis);
-CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end);
-CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x);                                    /* -> [1] */
-
-/* weight [V, D], ids [B, N] -> [B, N, D]. Errors: TOKEN. ids must stay valid until the backward. */
-CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B, size_t N);
-/* x [.., I], weight [O, I], bias [O] or NULL -> [.., O] */
-CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
-/* residual + gain * dropout(act(x) weight^T + bias): the second half of every sublayer as one operation. act: -1 none, else a
-   cmha_activation; what it computes is recomputed in the backward instead of being kept. residual NULL = none. */
-CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias,
-                                    cmha_tensor *residual, cmha_real gain, cmha_real dropout);
-CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias, cmha_real eps);
-CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
-/* GELU forms keep the shape; SWIGLU takes [.., gate | up] to half the width. */
-CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind);
-CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p); /* identity when not recording or p = 0 */
-
-/* Of complex rows [Re (D) | Im (D)], as the kernels say: u over w, of one shape [.., 2D]. Errors: SHAPE, ARGUMENT (eps < 0). */
-CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind, cmha_real eps);
-/* MöbiusAttention eq 5: rho [.., 2D], abcd [4, 2, D] -> [.., 2D] */
-CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd, cmha_quotient_kind kind, cmha_real eps);
-/* MöbiusAttention eq 7-8 as printed: x [.., 2D] times w [2, D], channel by channel -> [.., 2D] */
-CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
-
-/* Attention over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B, Nq, H * d_v]; or k
-   and v NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k are planes twice as wide, [Re of all heads |
-   Im of all heads]; with complex_v so are v and the result, and the fused form is [Re (q k v) | Im (q k v)]. Everything else of
-   `args` is as for cmha_attention_forward; sizes come from the tensors, delta and b from the two tensors (CMHA per head or shared;
-   else NULL). Pointers in args must stay valid until the backward. Errors: SHAPE (divisibility, odd d_k for ROPE and CMHA, shape of
-   delta), ARGUMENT (no rotation table; a softmax that needs complex values; norm_max of phasors). */
-CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
-                                     cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b);
-/* A rotation table in the tape's memory for positions pos0 .. pos0 + n - 1 (see cmha_rotation_table), one per row of omega
-   [n_tables, P]. */
-CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0);
-
-/* Linear attention over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v] real for
-   CMHA_LINEAR_COPE, planes [B, N, 2 H d_v] for CMHA_LINEAR_ANGULAR; the result is shaped like v. Or, ANGULAR only, k and v NULL
-   and q the fused [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of `args` heads, kind, output, causal, alpha, eps, den_eps
-   and key_mask are read, sizes come from the tensors. key_mask must stay valid until the backward. Errors: SHAPE. */
-CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
-                                            cmha_tensor *v);
-/* Mixing by lag (see cmha_lag_attention_forward), encoders only. q, k, v planes [B, N, 2 H d], or the fused form, as above; of
-   `args` heads, temp, topk, eps and key_mask are read; key_mask must stay valid until the backward. Errors: SHAPE. */
-CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k,
-                                         cmha_tensor *v);
-
 /* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] ->
    [1], the mean over sequences and over the H heads of queries and Hkv of keys, all alike; w [P]. args as
    for cmha_attention; with grouped queries the adapted phase of a key is its first query head's. mask_rate:
@@ -1127,151 +1261,6 @@ typedef struct cmha_pcl_options {
 } cmha_pcl_options;
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv, cmha_tensor *delta,
                                cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options);
-
-/* Complex tensors are planes, [.., 2D]: rows [Re (D) | Im (D)]. cGELU (CRAT eq 9) is cmha_activate(z, CMHA_GELU_ERF); sums of
-   complex tensors are cmha_add. Errors: SHAPE (an odd width, parts that do not fit). */
-/* re, im [.., D], im NULL = 0 -> [.., 2D]; and the parts again. */
-CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
-CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z);
-CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z);
-/* x [.., 2D], D pairs in either layout, to planes; and back. */
-CMHA_DEF cmha_tensor *cmha_complex_from_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout);
-CMHA_DEF cmha_tensor *cmha_complex_to_pairs(cmha_tape *tape, cmha_tensor *z, cmha_layout layout);
-/* x [.., 2I], weight [2, O, I], bias [2, O] or NULL -> [.., 2O] = W x + b. For a real x [.., I], CRAT's eq 5, reshape the weight
-   to [2O, I] and take cmha_linear. */
-CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
-/* x [.., 2I], u [2, O, r], v [2, I, r], bias [2, O] or NULL -> [.., 2O] = U (V^H x) + b (CRAT eq 15). */
-CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v, cmha_tensor *bias);
-/* z [.., 2D], theta [.., D] -> z exp(i theta) (CRAT eq 6-7). */
-CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
-/* gamma [2, D], CRMS [D], WHITEN [3, D], or NULL; beta [2, D] or NULL. */
-CMHA_DEF cmha_tensor *cmha_complex_normalize(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm kind, cmha_tensor *gamma,
-                                             cmha_tensor *beta, cmha_real eps);
-CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps); /* z / sqrt(|z|^2 + eps^2) */
-/* q, k [.., 2D] -> [.., 2], the sums over c of q_c conj(k_c). */
-CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k);
-/* omega, delta [K, d] -> [n, d], rows for positions pos0 .. pos0 + n - 1 (CRAT eq 2). */
-CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n, size_t pos0);
-/* x [.., N, D] + rows [N, D], the same rows for every sequence of the batch (CRAT eq 3). */
-CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows);
-/* Losses [1] of CRAT eq 23 and 24. key_mask: one byte a row of z, 0 = not counted, NULL = all; it must stay valid until the
-   backward. */
-CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps);
-CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam);
-
-/* y = (alpha + i beta) z + f (CRAT eq 20); z, f [.., 2D] of one shape, alpha and beta [1], which start at 1 and 0. beta NULL: alpha
-   is an angle psi and the factor cos psi + i sin psi, so that the skip turns but cannot grow or shrink (an option of this library).
-   Errors: SHAPE. */
-CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f, cmha_tensor *alpha, cmha_tensor *beta);
-/* Scores of the experts, Re(conj(router_e) . z) + bias_e: z [.., 2D], router [2, E, D], bias [E] or NULL -> [.., E]. Errors: SHAPE. */
-CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
-/* Mixture of complex experts (CRAT eq 21): z [.., 2D], logits [.., E] -> [.., 2D], the sum over the `top` largest logits (ties:
-   lower index) of g_e (W2_e cGELU(W1_e z + b1_e) + b2_e), g the softmax over those logits, which sums to 1. w1 [2, E, F, D], b1 [2,
-   E, F] or NULL, w2 [2, E, D, F], b2 [2, E, D] or NULL. use [E] or NULL: the number of tokens each expert got is added. The choice
-   carries no gradient: with top = 1 the logits learn from cmha_balance alone. Memory depends on the sizes and top, not on the
-   routing. Errors: SHAPE, ARGUMENT (top outside 1 .. E). */
-CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top, cmha_tensor *w1, cmha_tensor *b1,
-                                   cmha_tensor *w2, cmha_tensor *b2, uint64_t *use);
-/* The load-balance loss of cmha_balance_forward -> [1], to be added with a small weight (1e-2). key_mask: one byte a row of logits,
-   0 = not counted, NULL = all; it must stay valid until the backward. Errors: ARGUMENT (top outside 1 .. E). */
-CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top, const unsigned char *key_mask);
-
-/* Rows x[index[i]] of x [.., D] -> [n, D]; index must stay valid until the backward. Errors: ARGUMENT (an index beyond the rows). */
-CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n);
-/* Mean over the tokens of a sequence, x [B, N, D], key_mask [B, N] or NULL -> [B, D]; a sequence without tokens gives 0. */
-CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask);
-CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x); /* elementwise */
-
-/* ---- Retrieval (CRAT 4.4, eq 17-19) ---- */
-
-/* The caller's own search (an index for many millions of vectors, approximate or not): features [Q, 2 d_r] are the queries'
-   phasors, index [Q, k] gets the documents of each, in any order, -1 = none. Similarities are computed by the library, which also
-   sorts and applies the threshold. Anything but CMHA_OK stops the operation with that status. Called from the thread that called
-   the library. */
-typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k, int64_t *index);
-
-/* A knowledge base: documents as complex vectors. Only read once open, so several models and tapes may share one. The paper's "no
-   external retriever" is true of the queries: documents still have to be encoded (cmha_model_vectors), and again when the encoder
-   changes. */
-typedef struct cmha_knowledge {
-    cmha_context *context;
-    size_t n, d_r;              /* documents; complex features of each */
-    const cmha_real *vectors;   /* [n, 2 d_r] planes: the values that are mixed */
-    const cmha_real *features;  /* [n, 2 d_r] their phasors z / sqrt(|z|^2 + 1e-12): what is searched */
-    const int64_t *ids;         /* [n], the caller's numbers; NULL = 0, 1, ... */
-    const char *texts;          /* document i is texts[text_begin[i] .. text_begin[i + 1]); NULL = none */
-    const uint64_t *text_begin; /* [n + 1] */
-    uint64_t identity;          /* a hash of n, d_r and the vectors (as floats): which base this is */
-    cmha_search_fn search;      /* NULL = exact search; set it after opening */
-    void *search_user;
-    struct { void *memory; size_t bytes; } owned[5]; /* the library's: what close gives back, and the mapped file */
-    void *mapping;
-    size_t mapped;
-} cmha_knowledge;
-
-/* Over the caller's arrays, which must outlive it; n = 0 is an empty base, which changes nothing. ids may be NULL; texts and
-   text_begin [n + 1], ascending from 0, both or neither. The features are the library's memory, computed now. Errors: ARGUMENT,
-   MEMORY, OVERFLOW, NOT_FINITE (a NaN or an infinity in the vectors), STATE (context not open). */
-CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n, size_t d_r,
-                                         const cmha_real *vectors, const int64_t *ids, const char *texts,
-                                         const uint64_t *text_begin);
-CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
-/* The search of cmha_nearest, or the caller's, for queries [Q, 2 d_r] planes (made phasors inside) -> index, similarity [Q, k].
-   Threads over queries, or over documents where there are few queries: the same bits for any number of threads. Errors: ARGUMENT
-   (also an index beyond n from the caller's search), MEMORY, OVERFLOW, and what the caller's search returned. */
-CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries, size_t Q, size_t k,
-                                           cmha_real threshold, int64_t *index, cmha_real *similarity);
-/* Text of document i, *length bytes, not NUL-terminated; NULL and 0 if there is none. length may be NULL. */
-CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length);
-
-typedef struct cmha_retrieve_args {
-    size_t queries;      /* M per row */
-    size_t top;          /* k documents per query */
-    cmha_real tau;       /* tau_r, of the softmax over similarities; > 0. The paper names the gate's alone; 1 leaves it out */
-    cmha_real threshold; /* a similarity below does not count; -1 = all count */
-    cmha_real eps;       /* of the queries' phasors, >= 0; 1e-6 is usual */
-    int raw_weights;     /* 1: w_logits are the weights; 0: their softmax */
-} cmha_retrieve_args;
-
-/* q [.., 2 M d_r]: rows [Re of M queries one after another | Im]; w_logits [M] -> rbar [.., 2 d_r] = sum_m softmax(w_logits)_m
-   sum_i softmax_i(similarity_i / tau) r_i. A query that finds nothing adds 0. found (or NULL) gets one byte a row, tape memory:
-   did any query find a document? Gradients reach q and w_logits through the similarities and the mix; the choice of documents has
-   none. knowledge NULL is an empty base; its arrays must stay until the backward. A dry run takes what any base takes: n does not
-   matter. Errors: SHAPE, ARGUMENT, what the caller's search returned. */
-CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args,
-                                    cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found);
-/* g = sigmoid(gate / tau); CONVEX (1 - g) z + g v, ADDITIVE z + g v; z, v [.., 2D], gate [.., D]. found: one byte a row, until
-   the backward; rows with 0 stay z bit for bit and give v and gate no gradient; NULL = all found. Errors: SHAPE, ARGUMENT (tau <=
-   0). */
-CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate, cmha_real tau,
-                                   cmha_fusion fusion, const unsigned char *found);
-
-typedef struct cmha_irw_weights {
-    cmha_tensor *wm;       /* [2, M d_r, D], complex: W_m of all queries one after another */
-    cmha_tensor *bm;       /* [2, M d_r] or NULL */
-    cmha_tensor *w_logits; /* [M] */
-    cmha_tensor *wv;       /* [2, D, d_r], complex */
-    cmha_tensor *wg;       /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar] */
-    cmha_tensor *bg;       /* [D] or NULL */
-} cmha_irw_weights;
-
-/* The whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve, gate = W_g [z | rbar] + b_g, v =
-   W_v rbar, the result by cmha_reflect. (Im z is real, so the M complex projections are one real linear map; complex results, so
-   that phases exist.) Only a row's own token is looked at: causal. An empty base, or NULL, gives z itself. */
-CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_real gate_tau,
-                               cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *weights);
-
-/* Mean over counted rows of the cross-entropy of logits [.., V] with targets [rows] -> [1]; no row: 0. With class_weights [V] (or
-   NULL) the mean is weighted: sum w[target] loss / sum w[target]. Errors: TOKEN. Arrays must stay valid until the backward. */
-CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore,
-                                         const cmha_real *class_weights);
-/* The same of the logits x weight^T + bias, x [.., I], weight [V, I], bias [V] or NULL, which never exist as a whole: they are
-   made, turned into their gradient and spent some rows at a time (16 MiB of floats, but at least 256 rows), in the backward once
-   more. With a vocabulary of tens of thousands they would be the largest array of all. Errors: TOKEN, SHAPE. */
-CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
-                                                const int32_t *targets, int32_t ignore, const cmha_real *class_weights);
-/* Mean of (x - targets)^2 -> [1]; targets [size of x] must stay valid until the backward. */
-CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets);
 
 /* ======================================================= Models ======================================================= */
 
@@ -1599,6 +1588,22 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
                                        size_t *parameters, size_t *training);
 
 /* ====================================================== Training ====================================================== */
+
+/* AdamW with decoupled decay (Loshchilov & Hutter 2019) on n numbers: p -= lr wd p; m = beta1 m + (1 - beta1) g; v = beta2 v +
+   (1 - beta2) g^2; p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), g scaled by grad_scale first. t counts from 1. */
+typedef struct cmha_adamw_args {
+    double lr, beta1, beta2, eps, weight_decay, grad_scale;
+    size_t t;
+} cmha_adamw_args;
+
+CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m, cmha_real *v);
+
+typedef enum cmha_schedule { CMHA_COSINE, CMHA_LINEAR, CMHA_CONSTANT } cmha_schedule;
+
+/* Learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then from base to minimum along a
+   half cosine or a line until `total`, and minimum from there on (CONSTANT: base). A trainer's step number
+   s, from 0, takes the rate for s + 1, so that the first one is not lost to a rate of 0. */
+CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup, size_t total, size_t s);
 
 /* A token stream in memory: width 1, 2 or 4 bytes a token, little endian in files. `data` is the library's after
    cmha_tokens_load, the caller's otherwise. */
@@ -3025,9 +3030,9 @@ CMHA__UNUSED static void cmha__gemm(int threads, int ta, int tb, size_t M, size_
         else cmha_gemm(ta, tb, hi - lo, N, K, alpha, ta ? A + lo : A + lo * lda, lda, B, ldb, beta, C + lo * ldc, ldc);
     }
 }
-/* ====================================================== Kernels ======================================================= */
+/* =============================================== Vector mathematics =============================================== */
 
-/* ---- Vector mathematics: branch-free, so that a loop over them vectorises without -ffast-math. In double, and under
+/* Branch-free, so that a loop over them vectorises without -ffast-math. In double, and under
         CMHA_NO_SIMD, the same names are libm's functions. ---- */
 
 enum { CMHA__LANES = 16 };
@@ -3300,6 +3305,377 @@ static void cmha__drop_row(cmha_real *x, size_t n, cmha_real p, uint64_t row, ui
     }
 }
 
+/* ================================================ Tape and engine ================================================= */
+
+/* Blocks are chained from the newest to the oldest; after a reset one block of the peak size takes their place. */
+struct cmha_arena_block {
+    struct cmha_arena_block *older;
+    size_t size, used; /* bytes of `data` */
+    size_t taken;      /* bytes asked of the allocator */
+    unsigned char *data;
+};
+
+typedef struct cmha__mark {
+    struct cmha_arena_block *block;
+    size_t block_used, used;
+} cmha__mark;
+
+static size_t cmha__round64(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
+
+enum { CMHA__BLOCK_OVERHEAD = 128 }; /* the block's own struct and the alignment of its data */
+
+static struct cmha_arena_block *cmha__block_new(cmha_context *context, size_t bytes) {
+    struct cmha_arena_block *block = NULL;
+    size_t taken;
+    if (cmha__sum(bytes, CMHA__BLOCK_OVERHEAD, &taken)) block = (struct cmha_arena_block *)cmha__take(context, taken);
+    if (!block) {
+        cmha__fail(context, CMHA_ERR_MEMORY, "out of memory: %zu bytes for a tape", bytes);
+        return NULL;
+    }
+    block->older = NULL;
+    block->size = bytes;
+    block->used = 0;
+    block->taken = taken;
+    block->data = (unsigned char *)(void *)block + sizeof *block;
+    block->data += (64 - (uintptr_t)block->data % 64) % 64;
+    return block;
+}
+
+static void cmha__arena_close(cmha_context *context, cmha_arena *arena) {
+    while (arena->block) {
+        struct cmha_arena_block *older = arena->block->older;
+        cmha__give(context, arena->block, arena->block->taken);
+        arena->block = older;
+    }
+    arena->used = 0;
+}
+
+static int cmha__arena_overflows(const cmha_arena *arena, size_t bytes) {
+    return bytes > SIZE_MAX - 64 || !cmha__sum(arena->used, cmha__round64(bytes), &bytes);
+}
+
+/* NULL when memory ran out. Growing happens in a first pass only: see cmha__arena_reset. */
+static void *cmha__arena_take(cmha_context *context, cmha_arena *arena, size_t bytes) {
+    struct cmha_arena_block *block = arena->block;
+    void *memory;
+    if (cmha__arena_overflows(arena, bytes)) {
+        cmha__fail(context, CMHA_ERR_OVERFLOW, "tape: a size overflows");
+        return NULL;
+    }
+    bytes = cmha__round64(bytes);
+    if (arena->measuring) {
+        memory = (void *)(uintptr_t)(arena->used + 64);
+    } else {
+        if (!block || block->size - block->used < bytes) {
+            size_t size = arena->reserved > arena->used ? arena->reserved - arena->used : arena->used / 4;
+            if (size < bytes) size = bytes;
+            if (size < 16384) size = 16384;
+            block = cmha__block_new(context, size);
+            if (!block) return NULL;
+            block->older = arena->block;
+            arena->block = block;
+        }
+        memory = block->data + block->used;
+        block->used += bytes;
+    }
+    arena->used += bytes;
+    if (arena->used > arena->peak) arena->peak = arena->used;
+    return memory;
+}
+
+/* Forgets everything; several blocks make room for one of the size that was needed, taken at the next use. */
+static void cmha__arena_reset(cmha_context *context, cmha_arena *arena) {
+    arena->used = 0;
+    if (arena->peak > arena->reserved) arena->reserved = arena->peak;
+    if (arena->block && (arena->block->older || arena->block->size < arena->reserved)) cmha__arena_close(context, arena);
+    if (arena->block) arena->block->used = 0;
+}
+
+/* One block of at least `bytes`, now, so that what follows allocates nothing. */
+static cmha_status cmha__arena_reserve(cmha_context *context, cmha_arena *arena, size_t bytes) {
+    cmha__arena_reset(context, arena);
+    if (arena->block && arena->block->size >= bytes) return CMHA_OK;
+    cmha__arena_close(context, arena);
+    arena->block = cmha__block_new(context, bytes);
+    if (!arena->block) return CMHA_ERR_MEMORY; /* what is reserved stays as it was: smaller passes must go on working */
+    arena->reserved = bytes;
+    return CMHA_OK;
+}
+
+/* The key of the next dropout mask. */
+static uint64_t cmha__draw(cmha_tape *tape) { return cmha__mix(cmha__mix(tape->key) + ++tape->draws * CMHA__GOLDEN); }
+
+/* Scratch of one operation lies above a mark and is gone after the rewind. */
+static cmha__mark cmha__arena_mark(const cmha_arena *arena) {
+    cmha__mark mark;
+    mark.block = arena->block;
+    mark.block_used = mark.block ? mark.block->used : 0;
+    mark.used = arena->used;
+    return mark;
+}
+
+static void cmha__arena_rewind(cmha_context *context, cmha_arena *arena, cmha__mark mark) {
+    while (arena->block != mark.block) {
+        struct cmha_arena_block *older = arena->block->older;
+        if (!older && !mark.block) break; /* the very first block stays */
+        cmha__give(context, arena->block, arena->block->taken);
+        arena->block = older;
+    }
+    if (arena->block) arena->block->used = mark.block_used;
+    arena->used = mark.used;
+}
+
+static cmha__mark cmha__mark_of(const cmha_tape *tape) { return cmha__arena_mark(&tape->memory); }
+static void cmha__rewind(cmha_tape *tape, cmha__mark mark) { cmha__arena_rewind(tape->context, &tape->memory, mark); }
+
+CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording) {
+    if (!tape) return CMHA_ERR_ARGUMENT;
+    memset(tape, 0, sizeof *tape);
+    if (!cmha__is_open(context)) return tape->status = CMHA_ERR_STATE;
+    tape->context = context;
+    tape->recording = recording;
+    tape->key = cmha__mix(context->config.seed);
+    return CMHA_OK;
+}
+
+CMHA_DEF void cmha_tape_close(cmha_tape *tape) {
+    if (!tape || !tape->context) return;
+    cmha__arena_close(tape->context, &tape->memory);
+    cmha__arena_close(tape->context, &tape->records);
+    memset(tape, 0, sizeof *tape);
+    tape->status = CMHA_ERR_STATE; /* of every operation that still comes */
+}
+
+CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
+    if (!tape || !tape->context) return;
+    cmha__arena_reset(tape->context, &tape->memory);
+    cmha__arena_reset(tape->context, &tape->records);
+    tape->last = NULL;
+    tape->status = CMHA_OK;
+    tape->n_unused = 0;
+    tape->draws = 0;
+    tape->key = cmha__mix(tape->key + CMHA__GOLDEN); /* the next pass draws other masks */
+}
+
+CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape) { return tape ? tape->status : CMHA_ERR_ARGUMENT; }
+
+/* Keeps the first failure; returns NULL so that an operation can return it. */
+static cmha_tensor *cmha__tape_fail(cmha_tape *tape, cmha_status status, const char *line) {
+    if (tape && tape->status == CMHA_OK) {
+        tape->status = status;
+        if (line) cmha__fail(tape->context, status, "%s", line);
+    }
+    return NULL;
+}
+
+CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line) {
+    return cmha__tape_fail(tape, status ? status : CMHA_ERR_STATE, line);
+}
+
+/* The same with two sizes in the line. */
+static cmha_tensor *cmha__tape_fail2(cmha_tape *tape, cmha_status status, const char *format, size_t a, size_t b) {
+    char line[256];
+    snprintf(line, sizeof line, format, a, b); /* every format here is a literal with two %zu */
+    return cmha__tape_fail(tape, status, line);
+}
+
+static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
+
+/* From one of the tape's arenas; a failure is kept. */
+static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
+    void *memory;
+    if (!cmha__is_open(tape->context)) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL);
+    memory = cmha__arena_take(tape->context, arena, bytes);
+    if (!memory) cmha__tape_fail(tape, cmha__arena_overflows(arena, bytes) ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY, NULL);
+    return memory;
+}
+
+CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes) {
+    return tape && !tape->status ? cmha__tape_take(tape, &tape->memory, bytes) : NULL;
+}
+
+static cmha_real *cmha__reals(cmha_tape *tape, size_t n) {
+    size_t bytes;
+    if (!cmha__mul(n, sizeof(cmha_real), &bytes)) {
+        cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tape: a size overflows");
+        return NULL;
+    }
+    return (cmha_real *)cmha_tape_alloc(tape, bytes);
+}
+
+/* Memory for records and tensors: small, and real also in a dry run. */
+static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
+    void *memory = cmha__tape_take(tape, &tape->records, bytes);
+    if (memory) memset(memory, 0, bytes);
+    return memory;
+}
+
+/* The product of the sizes that are not 0 is limited too, so that no operation needs to fear for what it derives from some of
+   them: rows, twice their number, their bytes. */
+static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t *shape) {
+    cmha_tensor *t;
+    size_t extent = 1;
+    if (!tape || tape->status) return NULL;
+    if (rank < 1 || rank > CMHA_MAX_RANK) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "tensor: the rank must be 1 to 4");
+    if (!shape) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "tensor: its shape is NULL");
+    t = (cmha_tensor *)cmha__record_alloc(tape, sizeof *t);
+    if (!t) return NULL;
+    t->rank = rank;
+    t->size = 1;
+    for (int i = 0; i < rank; i++) {
+        t->shape[i] = shape[i];
+        t->size *= shape[i];
+        if (!cmha__mul(extent, shape[i] ? shape[i] : 1, &extent) || extent > SIZE_MAX / 64)
+            return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
+    }
+    return t;
+}
+
+/* An operation's result: not cleared, because the operation fills it. */
+static cmha_tensor *cmha__result(cmha_tape *tape, int rank, const size_t *shape) {
+    cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
+    if (t) t->data = cmha__reals(tape, t->size);
+    return t && t->data ? t : NULL;
+}
+
+CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad) {
+    cmha_tensor *t = cmha__result(tape, rank, shape);
+    if (!t) return NULL;
+    if (!cmha__dry(tape)) memset(t->data, 0, t->size * sizeof *t->data);
+    t->needs_grad = needs_grad != 0;
+    return t;
+}
+
+CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data, cmha_real *grad) {
+    cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
+    if (!t) return NULL;
+    if (!data && t->size) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "tensor: the data to wrap is NULL");
+    t->data = data;
+    t->grad = grad;
+    t->needs_grad = grad != NULL;
+    return t;
+}
+
+CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *out, cmha_tensor *const *in, int n_in,
+                                cmha_backward_fn backward, void *user) {
+    cmha_record *record;
+    int wanted = 0;
+    if (!tape || tape->status || !out) return NULL;
+    if (!cmha__is_open(tape->context)) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL);
+    if (n_in < 0 || n_in > CMHA_MAX_INPUTS || (n_in && !in))
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "push: the inputs are NULL, too many or fewer than none");
+    for (int i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
+    if (!tape->recording || !wanted || !backward) return out;
+    record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
+    if (!record) return NULL;
+    record->name = name;
+    record->backward = backward;
+    record->out = out;
+    for (int i = 0; i < n_in; i++) record->in[i] = in[i];
+    record->n_in = n_in;
+    record->user = user;
+    record->previous = tape->last;
+    tape->last = record;
+    if (!out->grad) out->needs_grad = 2;
+    return out;
+}
+
+/* Zeros: large arrays by all threads, because one alone does not reach the bandwidth of the memory. */
+static void cmha__clear(int threads, cmha_real *x, size_t n) {
+    CMHA__FOR_CHUNKS(n > 65536 ? threads : 1, n, lo, hi) { memset(x + lo, 0, (hi - lo) * sizeof *x); }
+}
+
+/* A gradient buffer: a recycled one of that size, or new memory. Not cleared. */
+static cmha_real *cmha__grad_buffer(cmha_tape *tape, size_t n) {
+    size_t bytes = cmha__round64(n * sizeof(cmha_real));
+    for (int i = 0; i < tape->n_unused; i++)
+        if (tape->unused[i].bytes == bytes) {
+            void *memory = tape->unused[i].memory;
+            tape->unused[i] = tape->unused[--tape->n_unused];
+            return (cmha_real *)memory;
+        }
+    return cmha__reals(tape, n);
+}
+
+static void cmha__grad_release(cmha_tape *tape, cmha_tensor *t) {
+    if (!t->grad || t->needs_grad != 2) return;
+    if (tape->n_unused < CMHA_MAX_FREE) {
+        tape->unused[tape->n_unused].memory = t->grad;
+        tape->unused[tape->n_unused++].bytes = cmha__round64(t->size * sizeof(cmha_real));
+    }
+    t->grad = NULL;
+}
+
+/* The gradient of t, and by *fresh whether it is new and still holds rubbish: then the caller writes instead of adding. */
+static cmha_real *cmha__grad_fresh(cmha_tape *tape, cmha_tensor *t, int *fresh) {
+    *fresh = 0;
+    if (!t || !t->needs_grad || !tape || tape->status) return NULL;
+    if (!t->grad) {
+        t->grad = cmha__grad_buffer(tape, t->size);
+        *fresh = 1;
+    }
+    return t->grad;
+}
+
+CMHA_DEF cmha_real *cmha_grad(cmha_tape *tape, cmha_tensor *t) {
+    int fresh;
+    cmha_real *grad = cmha__grad_fresh(tape, t, &fresh);
+    if (grad && fresh && !cmha__dry(tape)) cmha__clear(tape->context->threads, grad, t->size);
+    return grad;
+}
+
+/* in.grad += out.grad for an input that enters the result unchanged. Hands the buffer over when nobody else needs it, so call
+   it last. */
+static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) {
+    cmha_real *grad;
+    if (!in || !in->needs_grad) return;
+    if (!in->grad && in->needs_grad == 2 && out->needs_grad == 2 && in->size == out->size) {
+        in->grad = out->grad;
+        out->grad = NULL;
+        return;
+    }
+    grad = cmha_grad(tape, in);
+    if (!grad || cmha__dry(tape)) return;
+    CMHA__FOR_CHUNKS(tape->context->threads, in->size, lo, hi) { cmha__axpy(hi - lo, 1, out->grad + lo, grad + lo); }
+}
+
+/* Walks the records back and forgets them. */
+static cmha_status cmha__walk(cmha_tape *tape) {
+    cmha_record *record;
+    for (record = tape->last; record; record = record->previous) {
+        cmha_status status;
+        if (!record->out->grad) continue; /* the loss does not depend on it */
+        status = record->backward(tape, record);
+        if (status && !tape->status) {
+            tape->status = status;
+            cmha__fail(tape->context, status, "backward of %s: %s", record->name ? record->name : "an operation",
+                       cmha_status_string(status));
+        }
+        if (tape->status) return tape->status;
+        cmha__grad_release(tape, record->out);
+    }
+    tape->last = NULL;
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
+    cmha_real *grad;
+    if (!tape) return CMHA_ERR_ARGUMENT;
+    if (!tape->context) tape->status = CMHA_ERR_STATE;
+    if (tape->status) return tape->status;
+    if (!loss || loss->size != 1) {
+        cmha__tape_fail(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
+        return tape->status;
+    }
+    if (!loss->needs_grad) return CMHA_OK; /* depends on nothing that learns */
+    grad = cmha_grad(tape, loss);
+    if (!grad) return tape->status;
+    if (!cmha__dry(tape)) grad[0] = seed;
+    return cmha__walk(tape);
+}
+
+/* =================================================== Operations =================================================== */
+
 /* ---- Embedding, linear ---- */
 
 CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D, cmha_real *y) {
@@ -3331,6 +3707,910 @@ CMHA_DEF void cmha_linear_backward(const cmha_real *x, const cmha_real *weight, 
     if (dx) cmha_gemm(0, 0, T, I, O, 1, dy, O, weight, I, 1, dx, I);           /* dx += dy W */
     if (dweight) cmha_gemm(1, 0, O, I, T, 1, dy, O, x, I, 1, dweight, I);      /* dW += dy^T x */
     if (dbias) cmha__sum_rows(dy, T, O, dbias);
+}
+
+static cmha_status cmha__add_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *db = cmha_grad(tape, r->in[1]);
+    if (db && !cmha__dry(tape)) cmha__axpy(r->out->size, 1, r->out->grad, db);
+    cmha__pass_grad(tape, r->out, r->in[0]);
+    return tape->status;
+}
+
+static int cmha__same_shape(const cmha_tensor *a, const cmha_tensor *b) {
+    return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
+}
+
+CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
+    cmha_tensor *in[2], *y;
+    if (!a || !b || !tape || tape->status) return NULL;
+    if (!cmha__same_shape(a, b))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "add: sizes %zu and %zu differ in shape", a->size, b->size);
+    y = cmha__result(tape, a->rank, a->shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape)) {
+        memcpy(y->data, a->data, a->size * sizeof *y->data);
+        cmha__axpy(a->size, 1, b->data, y->data);
+    }
+    in[0] = a, in[1] = b;
+    return cmha_push(tape, "add", y, in, 2, cmha__add_backward, NULL);
+}
+
+static cmha_status cmha__mul_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *da = cmha_grad(tape, r->in[0]), *db = cmha_grad(tape, r->in[1]);
+    if (cmha__dry(tape)) return CMHA_OK;
+    if (da)
+        for (size_t i = 0; i < r->out->size; i++) da[i] += r->out->grad[i] * r->in[1]->data[i];
+    if (db)
+        for (size_t i = 0; i < r->out->size; i++) db[i] += r->out->grad[i] * r->in[0]->data[i];
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
+    cmha_tensor *in[2], *y;
+    if (!a || !b || !tape || tape->status) return NULL;
+    if (!cmha__same_shape(a, b))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mul: sizes %zu and %zu differ in shape", a->size, b->size);
+    y = cmha__result(tape, a->rank, a->shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape))
+        for (size_t i = 0; i < a->size; i++) y->data[i] = a->data[i] * b->data[i];
+    in[0] = a, in[1] = b;
+    return cmha_push(tape, "mul", y, in, 2, cmha__mul_backward, NULL);
+}
+
+static cmha_status cmha__scale_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    if (dx && !cmha__dry(tape)) cmha__axpy(r->out->size, *(cmha_real *)r->user, r->out->grad, dx);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor) {
+    cmha_tensor *y = x ? cmha__result(tape, x->rank, x->shape) : NULL;
+    cmha_real *saved = y ? (cmha_real *)cmha__record_alloc(tape, sizeof *saved) : NULL;
+    if (!saved) return NULL;
+    *saved = factor;
+    if (!cmha__dry(tape))
+        for (size_t i = 0; i < x->size; i++) y->data[i] = factor * x->data[i];
+    return cmha_push(tape, "scale", y, &x, 1, cmha__scale_backward, saved);
+}
+
+/* The shape of a matmul: `count` products of [M, K] by [K, N], b advancing by b_step. */
+typedef struct cmha__matmul {
+    size_t count, M, N, K, b_step;
+    int trans_b;
+} cmha__matmul;
+
+static cmha_status cmha__matmul_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__matmul *m = (const cmha__matmul *)r->user;
+    cmha_real *da = cmha_grad(tape, r->in[0]), *db = cmha_grad(tape, r->in[1]);
+    int threads = tape->context->threads;
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    for (size_t i = 0; i < m->count; i++) {
+        const cmha_real *a = r->in[0]->data + i * m->M * m->K, *b = r->in[1]->data + i * m->b_step,
+                        *g = r->out->grad + i * m->M * m->N;
+        size_t ldb = m->trans_b ? m->K : m->N;
+        if (da) cmha__gemm(threads, 0, !m->trans_b, m->M, m->K, m->N, 1, g, m->N, b, ldb, 1, da + i * m->M * m->K, m->K); /* dA = dY B^T */
+        if (db && m->trans_b)
+            cmha__gemm(threads, 1, 0, m->N, m->K, m->M, 1, g, m->N, a, m->K, 1, db + i * m->b_step, m->K); /* d(B^T) = dY^T A */
+        else if (db)
+            cmha__gemm(threads, 1, 0, m->K, m->N, m->M, 1, a, m->K, g, m->N, 1, db + i * m->b_step, m->N); /* dB = A^T dY */
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b) {
+    size_t shape[CMHA_MAX_RANK];
+    cmha_tensor *in[2], *y;
+    cmha__matmul *m;
+    if (!a || !b || !tape || tape->status) return NULL;
+    if (a->rank < 2 || b->rank < 2) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "matmul: both need a rank of at least 2");
+    m = (cmha__matmul *)cmha__record_alloc(tape, sizeof *m);
+    if (!m) return NULL;
+    memcpy(shape, a->shape, sizeof shape);
+    m->M = a->shape[a->rank - 2];
+    m->K = a->shape[a->rank - 1];
+    m->N = b->shape[b->rank - (trans_b ? 2 : 1)];
+    m->trans_b = trans_b;
+    m->count = 1;
+    if (m->K != b->shape[b->rank - (trans_b ? 1 : 2)])
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "matmul: inner sizes %zu and %zu differ", m->K,
+                                b->shape[b->rank - (trans_b ? 1 : 2)]);
+    for (int d = 0; d + 2 < a->rank; d++) m->count *= a->shape[d];
+    if (b->rank == 2) { /* one matrix for all rows: a single product */
+        m->M *= m->count;
+        m->count = 1;
+    } else if (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)(a->rank - 2) * sizeof *a->shape)) {
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "matmul: batches of sizes %zu and %zu differ in shape", a->size, b->size);
+    }
+    m->b_step = b->rank == 2 ? 0 : m->K * m->N;
+    shape[a->rank - 1] = m->N;
+    y = cmha__result(tape, a->rank, shape);
+    if (!y) return NULL;
+    for (size_t i = 0; i < m->count && !cmha__dry(tape); i++)
+        cmha__gemm(tape->context->threads, 0, trans_b, m->M, m->N, m->K, 1, a->data + i * m->M * m->K, m->K,
+                   b->data + i * m->b_step, trans_b ? m->K : m->N, 0, y->data + i * m->M * m->N, m->N);
+    in[0] = a, in[1] = b;
+    return cmha_push(tape, "matmul", y, in, 2, cmha__matmul_backward, m);
+}
+
+static cmha_status cmha__reshape_backward(cmha_tape *tape, cmha_record *r) {
+    cmha__pass_grad(tape, r->out, r->in[0]);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape) {
+    cmha_tensor *y = x ? cmha__tensor_shaped(tape, rank, shape) : NULL;
+    if (!y) return NULL;
+    if (y->size != x->size) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "reshape: %zu elements into %zu", x->size, y->size);
+    y->data = x->data;
+    return cmha_push(tape, "reshape", y, &x, 1, cmha__reshape_backward, NULL);
+}
+
+/* Copies or adds a block of rows: `outer` rows of `width`, strides apart. */
+static void cmha__copy_rows(const cmha_real *from, size_t ld_from, size_t outer, size_t width, cmha_real *to, size_t ld_to,
+                            int add) {
+    for (size_t i = 0; i < outer; i++)
+        if (add) cmha__axpy(width, 1, from + i * ld_from, to + i * ld_to);
+        else memcpy(to + i * ld_to, from + i * ld_from, width * sizeof *to);
+}
+
+/* Around an axis a tensor is `outer` rows of shape[axis] * inner numbers. */
+static void cmha__around(const cmha_tensor *t, int axis, size_t *outer, size_t *inner) {
+    *outer = *inner = 1;
+    for (int d = 0; d < axis; d++) *outer *= t->shape[d];
+    for (int d = axis + 1; d < t->rank; d++) *inner *= t->shape[d];
+}
+
+static cmha_status cmha__concat_backward(cmha_tape *tape, cmha_record *r) {
+    size_t outer, inner, row, at = 0, width;
+    int axis = *(int *)r->user, i;
+    cmha__around(r->out, axis, &outer, &inner);
+    row = r->out->shape[axis] * inner;
+    for (i = 0; i < 2; i++, at += width) {
+        cmha_real *d = cmha_grad(tape, r->in[i]);
+        width = r->in[i]->shape[axis] * inner;
+        if (d && !cmha__dry(tape)) cmha__copy_rows(r->out->grad + at, row, outer, width, d, width, 1);
+    }
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis) {
+    size_t shape[CMHA_MAX_RANK], outer, inner, wa, wb;
+    cmha_tensor *in[2], *y;
+    int *saved;
+    if (!a || !b || !tape || tape->status) return NULL;
+    if (axis < 0 || axis >= a->rank || a->rank != b->rank)
+        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "concat: axis or ranks do not fit");
+    memcpy(shape, a->shape, sizeof shape);
+    for (int d = 0; d < a->rank; d++)
+        if (d != axis && a->shape[d] != b->shape[d])
+            return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "concat: sizes %zu and %zu off the axis differ", a->shape[d],
+                                    b->shape[d]);
+    if (!cmha__sum(a->shape[axis], b->shape[axis], &shape[axis]))
+        return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "concat: size overflows");
+    y = cmha__result(tape, a->rank, shape);
+    saved = y ? (int *)cmha__record_alloc(tape, sizeof *saved) : NULL;
+    if (!saved) return NULL;
+    *saved = axis;
+    cmha__around(a, axis, &outer, &inner);
+    wa = a->shape[axis] * inner;
+    wb = b->shape[axis] * inner;
+    if (!cmha__dry(tape)) {
+        cmha__copy_rows(a->data, wa, outer, wa, y->data, wa + wb, 0);
+        cmha__copy_rows(b->data, wb, outer, wb, y->data + wa, wa + wb, 0);
+    }
+    in[0] = a, in[1] = b;
+    return cmha_push(tape, "concat", y, in, 2, cmha__concat_backward, saved);
+}
+
+static cmha_status cmha__slice_backward(cmha_tape *tape, cmha_record *r) {
+    const size_t *saved = (const size_t *)r->user; /* axis, begin */
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    size_t outer, inner, width;
+    if (!dx || cmha__dry(tape)) return tape->status;
+    cmha__around(r->out, (int)saved[0], &outer, &inner);
+    width = r->out->shape[saved[0]] * inner;
+    cmha__copy_rows(r->out->grad, width, outer, width, dx + saved[1] * inner, r->in[0]->shape[saved[0]] * inner, 1);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end) {
+    size_t shape[CMHA_MAX_RANK], outer, inner, *saved;
+    cmha_tensor *y;
+    if (!x) return NULL;
+    if (axis < 0 || axis >= x->rank || begin > end || end > x->shape[axis])
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "slice: [%zu, %zu) does not fit the axis", begin, end);
+    memcpy(shape, x->shape, sizeof shape);
+    shape[axis] = end - begin;
+    y = cmha__result(tape, x->rank, shape);
+    saved = y ? (size_t *)cmha__record_alloc(tape, 2 * sizeof *saved) : NULL;
+    if (!saved) return NULL;
+    saved[0] = (size_t)axis;
+    saved[1] = begin;
+    cmha__around(x, axis, &outer, &inner);
+    if (!cmha__dry(tape))
+        cmha__copy_rows(x->data + begin * inner, x->shape[axis] * inner, outer, (end - begin) * inner, y->data,
+                        (end - begin) * inner, 0);
+    return cmha_push(tape, "slice", y, &x, 1, cmha__slice_backward, saved);
+}
+
+static cmha_status cmha__sum_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *dx = cmha_grad(tape, r->in[0]), g;
+    if (!dx || cmha__dry(tape)) return tape->status;
+    g = r->out->grad[0];
+    for (size_t i = 0; i < r->in[0]->size; i++) dx[i] += g;
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
+    size_t one = 1;
+    cmha_tensor *y = x ? cmha__result(tape, 1, &one) : NULL;
+    if (!y) return NULL;
+    if (!cmha__dry(tape)) y->data[0] = cmha__total(x->data, x->size);
+    return cmha_push(tape, "sum", y, &x, 1, cmha__sum_backward, NULL);
+}
+
+static cmha_status cmha__embedding_record(cmha_tape *tape, cmha_record *r) {
+    size_t D = r->in[0]->shape[1], T = r->out->shape[0] * r->out->shape[1];
+    cmha_real *dw = cmha_grad(tape, r->in[0]);
+    if (dw && !cmha__dry(tape)) cmha_embedding_backward(r->out->grad, (const int32_t *)r->user, T, D, dw);
+    return tape->status;
+}
+
+/* Tokens within [0, V), or equal to `ignore` where that is allowed. */
+static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_t n, size_t V, int may_ignore, int32_t ignore) {
+    for (size_t i = 0; i < n && !cmha__dry(tape); i++)
+        if ((ids[i] < 0 || (size_t)ids[i] >= V) && !(may_ignore && ids[i] == ignore)) {
+            cmha__fail(tape->context, CMHA_ERR_TOKEN, "token %ld at index %zu is outside the vocabulary of %zu", (long)ids[i], i,
+                       V);
+            cmha__tape_fail(tape, CMHA_ERR_TOKEN, NULL);
+            break;
+        }
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B, size_t N) {
+    size_t shape[3];
+    cmha_tensor *y;
+    if (!weight || !tape || tape->status) return NULL;
+    if (weight->rank != 2) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "embedding: the weight must be [V, D]");
+    if (!ids) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "embedding: ids is NULL");
+    shape[0] = B, shape[1] = N, shape[2] = weight->shape[1];
+    y = cmha__result(tape, 3, shape);
+    if (!y || cmha__check_tokens(tape, ids, B * N, weight->shape[0], 0, 0)) return NULL;
+    if (!cmha__dry(tape)) cmha_embedding_forward(weight->data, ids, B * N, shape[2], y->data);
+    return cmha_push(tape, "embedding", y, &weight, 1, cmha__embedding_record, (void *)(uintptr_t)ids);
+}
+
+/* ---- Activations ---- */
+
+/* u and du/dx of the argument of the tanh form's sigmoid: (1 + tanh(v))/2 = sigmoid(2 v). */
+static inline cmha_real cmha__tanh_argument(cmha_real x, cmha_real *slope) {
+    *slope = (cmha_real)1.5957691216057308 * (1 + (cmha_real)0.134145 * x * x);
+    return (cmha_real)1.5957691216057308 * x * (1 + (cmha_real)0.044715 * x * x);
+}
+
+CMHA_DEF void cmha_gelu_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y) {
+    cmha_real unused;
+    if (kind == CMHA_GELU_TANH)
+        for (size_t i = 0; i < n; i++) y[i] = x[i] * cmha__sigmoid(cmha__tanh_argument(x[i], &unused));
+    else if (kind == CMHA_RELU)
+        for (size_t i = 0; i < n; i++) y[i] = x[i] < 0 ? 0 : x[i]; /* NaN stays */
+    else
+        for (size_t i = 0; i < n; i++) y[i] = x[i] * cmha__normal_cdf(x[i], &unused);
+}
+
+CMHA_DEF void cmha_gelu_backward(const cmha_real *x, const cmha_real *dy, size_t n, cmha_activation kind, cmha_real *dx) {
+    if (!dx) return;
+    if (kind == CMHA_GELU_TANH)
+        for (size_t i = 0; i < n; i++) {
+            cmha_real slope, s = cmha__sigmoid(cmha__tanh_argument(x[i], &slope));
+            cmha_real bend = s * (1 - s);
+            dx[i] += dy[i] * (s + (bend > 0 ? x[i] * slope * bend : 0)); /* 0 times an overflown slope is 0 here */
+        }
+    else if (kind == CMHA_RELU)
+        for (size_t i = 0; i < n; i++) dx[i] += x[i] > 0 ? dy[i] : 0;
+    else
+        for (size_t i = 0; i < n; i++) {
+            cmha_real density, cdf = cmha__normal_cdf(x[i], &density);
+            dx[i] += dy[i] * (cdf + x[i] * density);
+        }
+}
+
+/* y = act(x) and its derivative in one go, for a backward that needs both. */
+static void cmha__gelu_both(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *CMHA__RESTRICT y,
+                            cmha_real *CMHA__RESTRICT slope) {
+    if (kind == CMHA_GELU_TANH)
+        for (size_t i = 0; i < n; i++) {
+            cmha_real steep, s = cmha__sigmoid(cmha__tanh_argument(x[i], &steep)), bend = s * (1 - s);
+            y[i] = x[i] * s;
+            slope[i] = s + (bend > 0 ? x[i] * steep * bend : 0);
+        }
+    else if (kind == CMHA_RELU)
+        for (size_t i = 0; i < n; i++) {
+            y[i] = x[i] < 0 ? 0 : x[i];
+            slope[i] = x[i] > 0 ? 1 : 0;
+        }
+    else
+        for (size_t i = 0; i < n; i++) {
+            cmha_real density, cdf = cmha__normal_cdf(x[i], &density);
+            y[i] = x[i] * cdf;
+            slope[i] = cdf + x[i] * density;
+        }
+}
+
+CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y) {
+    for (size_t i = 0; i < n; i++) y[i] = up[i] * (gate[i] * cmha__sigmoid(gate[i]));
+}
+
+CMHA_DEF void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n, cmha_real *dgate,
+                                   cmha_real *dup) {
+    if (dgate)
+        for (size_t i = 0; i < n; i++) {
+            cmha_real s = cmha__sigmoid(gate[i]);
+            dgate[i] += dy[i] * up[i] * (s + gate[i] * s * (1 - s));
+        }
+    if (dup)
+        for (size_t i = 0; i < n; i++) dup[i] += dy[i] * (gate[i] * cmha__sigmoid(gate[i]));
+}
+
+CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first, cmha_real *y) {
+    size_t i = 0, chunk;
+    if (y != x && n) memcpy(y, x, n * sizeof *y);
+    if (p <= 0) return;
+    for (; i < n; i += chunk) { /* rows of 65536 indices share a 64-bit row key */
+        size_t at = first + i, low = at & 65535u;
+        chunk = 65536u - low < n - i ? 65536u - low : n - i;
+        cmha__drop_row(y + i, chunk, p, cmha__mix(key ^ cmha__mix((uint64_t)(at >> 16))), (uint32_t)low);
+    }
+}
+
+/* ---- Packed matrices ---- */
+
+/* Rows and columns of a piece of a packed matrix. */
+#define CMHA__GROUP ((size_t)4)
+#define CMHA__BLOCK ((size_t)64)
+
+static size_t cmha__block_words(cmha_storage storage) { return storage == CMHA_STORAGE_INT8 ? 16 : 32; }
+static size_t cmha__blocks(size_t I) { return I / CMHA__BLOCK + (I % CMHA__BLOCK != 0); }
+static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP != 0); }
+
+CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I) {
+    return cmha__countable(cmha__groups(O) * CMHA__GROUP * cmha__blocks(I) * cmha__block_words(storage),
+                           ((double)O + CMHA__GROUP) * ((double)I + CMHA__BLOCK));
+}
+
+CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O) { return storage == CMHA_STORAGE_INT8 ? O : 0; }
+
+/* Where a row's block is; the row's next one is CMHA__GROUP blocks further. */
+static size_t cmha__block_at(const cmha_packed *p, size_t row, size_t block) {
+    size_t words = cmha__block_words(p->storage);
+    return ((row / CMHA__GROUP * cmha__blocks(p->I) + block) * CMHA__GROUP + row % CMHA__GROUP) * words;
+}
+
+/* The upper half of a float, rounded to nearest, ties to even; a NaN keeps a bit of its mantissa. */
+static inline uint32_t cmha__bf16(cmha_real x) {
+    float f = (float)x;
+    uint32_t bits, rounded;
+    memcpy(&bits, &f, sizeof bits);
+    rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16 | 0x40) : rounded;
+}
+
+static inline cmha_real cmha__bf16_value(uint32_t half) {
+    uint32_t bits = half << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return (cmha_real)f;
+}
+
+/* Number i of a row of BF16: in word k of 16 the lower half is number k of the next 32, the upper half number k + 16. */
+static void cmha__half_put(uint32_t *words, size_t i, cmha_real x) {
+    uint32_t *word = words + i / 32 * 16 + i % 16, shift = i / 16 % 2 * 16;
+    *word = (*word & 0xffff0000u >> shift) | cmha__bf16(x) << shift;
+}
+
+/* to [32 n] = n times 16 words of BF16. */
+static void cmha__half_numbers(const uint32_t *words, size_t n, cmha_real *to) {
+    for (; n > 0; n--, words += 16, to += 32)
+        for (int k = 0; k < 16; k++) to[k] = cmha__bf16_value(words[k] & 0xffff), to[16 + k] = cmha__bf16_value(words[k] >> 16);
+}
+
+/* A row's scale: its largest magnitude / 127; NaN where that is no number. */
+static cmha_real cmha__row_scale(const cmha_real *row, size_t n) {
+    cmha_real most = 0;
+    for (size_t i = 0; i < n; i++) {
+        cmha_real size = row[i] < 0 ? -row[i] : row[i];
+        if (!(size <= CMHA__LARGEST)) return (cmha_real)NAN;
+        most = size > most ? size : most;
+    }
+    return (cmha_real)((double)most / 127);
+}
+
+/* The nearest whole number, -127 to 127. */
+static uint32_t cmha__code(cmha_real x, cmha_real scale) {
+    double steps = scale > 0 ? (double)x / (double)scale : 0; /* a scale that has vanished or is NaN: 0 */
+    int code = (int)(steps + (steps < 0 ? -0.5 : 0.5));
+    return (uint32_t)(code < -127 ? -127 : code > 127 ? 127 : code) & 255;
+}
+
+CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
+    int bytes = p->storage == CMHA_STORAGE_INT8;
+    if (p->words) memset(p->words, 0, cmha_packed_words(p->storage, p->O, p->I) * sizeof *p->words);
+    p->source = weight;
+    for (size_t o = 0; o < p->O; o++, weight += p->I) {
+        cmha_real scale = bytes ? cmha__row_scale(weight, p->I) : 1;
+        if (bytes) p->scales[o] = scale;
+        for (size_t i = 0; i < p->I; i++) {
+            uint32_t *block = p->words + cmha__block_at(p, o, i / CMHA__BLOCK);
+            if (bytes) block[i % 16] |= cmha__code(weight[i], scale) << i % CMHA__BLOCK / 16 * 8;
+            else cmha__half_put(block, i % CMHA__BLOCK, weight[i]);
+        }
+    }
+}
+
+/* to [64] = a block as numbers, without the scale. */
+static void cmha__block_numbers(cmha_storage storage, const uint32_t *words, cmha_real *to) {
+    if (storage == CMHA_STORAGE_BF16) {
+        cmha__half_numbers(words, 2, to);
+        return;
+    }
+    for (int part = 0; part < 4; part++)
+        for (int k = 0; k < 16; k++) to[part * 16 + k] = (cmha_real)((int32_t)((words[k] >> part * 8 & 255) ^ 128) - 128);
+}
+
+CMHA_DEF void cmha_unpack(const cmha_packed *p, size_t lo, size_t hi, cmha_real *weight) {
+    cmha_real block[CMHA__BLOCK];
+    size_t n;
+    for (size_t o = lo; o < hi; o++)
+        for (size_t i = 0; i < p->I; i += n) {
+            cmha_real scale = p->scales ? p->scales[o] : 1;
+            n = p->I - i < CMHA__BLOCK ? p->I - i : CMHA__BLOCK;
+            cmha__block_numbers(p->storage, p->words + cmha__block_at(p, o, i / CMHA__BLOCK), block);
+            for (size_t j = 0; j < n; j++) *weight++ = scale * block[j];
+        }
+}
+
+/* Rows of weights as a product of a few rows x with them streams through: `row` and `block` bytes from one row of a group of 4 and
+   one block of 64 columns to the next, `group` from one group to the next. */
+typedef struct cmha__stream {
+    cmha_storage storage;
+    const unsigned char *weights;
+    size_t O, I, row, block, group, ahead; /* ahead: bytes by which memory is asked for early */
+    const cmha_real *scales;
+} cmha__stream;
+
+#if defined(CMHA__GEMM_VECTORS) && !defined(CMHA_DOUBLE)
+#define CMHA__STREAMS
+#define CMHA__STREAM_LANES (CMHA__VECTOR_BYTES / 4)
+#define CMHA__INSIDE CMHA__FUSED __attribute__((always_inline)) static inline
+typedef float cmha__floats __attribute__((vector_size(CMHA__VECTOR_BYTES)));
+typedef uint32_t cmha__words __attribute__((vector_size(CMHA__VECTOR_BYTES)));
+typedef int32_t cmha__ints __attribute__((vector_size(CMHA__VECTOR_BYTES)));
+typedef float cmha__quad __attribute__((vector_size(16)));
+
+CMHA__INSIDE cmha__floats cmha__floats_at(const float *from) {
+    cmha__floats v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+CMHA__INSIDE cmha__words cmha__words_at(const void *from) {
+    cmha__words v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+/* sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the top byte of their word, where a
+   mask does for a sign extension: 2^24 times too large. */
+CMHA__INSIDE cmha__floats cmha__block_sum(cmha_storage storage, cmha__floats sum, const void *weights, const float *x) {
+    CMHA__FUSE
+    const uint32_t *words = (const uint32_t *)weights;
+    if (storage == CMHA_STORAGE_FLOAT)
+        for (int k = 0; k < 64; k += CMHA__STREAM_LANES)
+            sum = sum + cmha__floats_at((const float *)weights + k) * cmha__floats_at(x + k);
+    else if (storage == CMHA_STORAGE_BF16)
+        for (int k = 0; k < 32; k += CMHA__STREAM_LANES) {
+            cmha__words w = cmha__words_at(words + k);
+            const float *at = x + k + k / 16 * 16;
+            sum = sum + (cmha__floats)(w << 16) * cmha__floats_at(at);
+            sum = sum + (cmha__floats)(w & 0xffff0000u) * cmha__floats_at(at + 16);
+        }
+    else
+        for (int k = 0; k < 16; k += CMHA__STREAM_LANES) {
+            cmha__words w = cmha__words_at(words + k);
+            sum = sum + __builtin_convertvector((cmha__ints)(w << 24), cmha__floats) * cmha__floats_at(x + k);
+            sum = sum + __builtin_convertvector((cmha__ints)(w << 16 & 0xff000000u), cmha__floats) * cmha__floats_at(x + k + 16);
+            sum = sum + __builtin_convertvector((cmha__ints)(w << 8 & 0xff000000u), cmha__floats) * cmha__floats_at(x + k + 32);
+            sum = sum + __builtin_convertvector((cmha__ints)(w & 0xff000000u), cmha__floats) * cmha__floats_at(x + k + 48);
+        }
+    return sum;
+}
+
+/* y [4] = the sums of all lanes of four vectors. */
+CMHA__INSIDE void cmha__lane_sums(const cmha__floats *sum, float *y) {
+    cmha__quad part[CMHA__VECTOR_BYTES / 16];
+    float lanes[4];
+    for (int r = 0; r < 4; r++) {
+        memcpy(part, &sum[r], sizeof part);
+        for (int n = CMHA__VECTOR_BYTES / 32; n > 0; n /= 2)
+            for (int k = 0; k < n; k++) part[k] = part[k] + part[k + n];
+        memcpy(lanes, part, sizeof *part);
+        y[r] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+    }
+}
+
+/* y [4] = a group of rows times x. last: the first column of what is left of x and, of floats, the weights, padded with zeros to a
+   block. */
+CMHA__INSIDE void cmha__stream_group(cmha_storage storage, const cmha__stream *s, const unsigned char *const *rows, const float *x,
+                                     const float *x_last, const unsigned char *const *rows_last, float *y) {
+    size_t line = storage == CMHA_STORAGE_FLOAT ? 256 : storage == CMHA_STORAGE_BF16 ? 128 : 64, full = s->I / CMHA__BLOCK;
+    cmha__floats sum[4];
+    memset(sum, 0, sizeof sum);
+    for (size_t b = 0; b < full; b++)
+        for (int r = 0; r < 4; r++) {
+            const unsigned char *at = rows[r] + b * s->block;
+            for (size_t l = 0; l < line; l += 64) __builtin_prefetch(at + s->ahead + l);
+            sum[r] = cmha__block_sum(storage, sum[r], at, x + b * CMHA__BLOCK);
+        }
+    for (int r = 0; r < 4 && s->I % CMHA__BLOCK; r++) sum[r] = cmha__block_sum(storage, sum[r], rows_last[r], x_last);
+    cmha__lane_sums(sum, y);
+}
+
+/* Rows lo .. hi - 1 of the weights times T rows x. */
+CMHA__INSIDE void cmha__stream_rows(cmha_storage storage, const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi,
+                                    float *y, size_t ldy) {
+    float x_last[CMHA__BLOCK], w_last[4][CMHA__BLOCK], product[4];
+    size_t full = s->I / CMHA__BLOCK, left = s->I % CMHA__BLOCK;
+    const unsigned char *rows[4], *rows_last[4];
+    memset(x_last, 0, sizeof x_last);
+    memset(w_last, 0, sizeof w_last);
+    for (size_t o = lo / 4 * 4; o < hi; o += 4) {
+        for (int r = 0; r < 4; r++) { /* the last group of floats may lack rows */
+            size_t row = storage == CMHA_STORAGE_FLOAT && o + (size_t)r >= s->O ? s->O - 1 - o : (size_t)r;
+            rows[r] = s->weights + o / 4 * s->group + row * s->row;
+            rows_last[r] = rows[r] + full * s->block;
+            if (storage != CMHA_STORAGE_FLOAT || !left) continue;
+            memcpy(w_last[r], rows_last[r], left * sizeof(float));
+            rows_last[r] = (const unsigned char *)w_last[r];
+        }
+        for (size_t t = 0; t < T; t++) {
+            memcpy(x_last, x + t * s->I + full * CMHA__BLOCK, left * sizeof *x);
+            cmha__stream_group(storage, s, rows, x + t * s->I, x_last, rows_last, product);
+            for (int r = 0; r < 4; r++)
+                if (o + (size_t)r >= lo && o + (size_t)r < hi)
+                    y[t * ldy + o + (size_t)r] =
+                        s->scales ? product[r] * 5.9604644775390625e-8f * s->scales[o + (size_t)r] : product[r];
+        }
+    }
+}
+
+CMHA__FUSED static void cmha__stream_float(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y,
+                                           size_t ldy) {
+    cmha__stream_rows(CMHA_STORAGE_FLOAT, s, x, T, lo, hi, y, ldy);
+}
+
+CMHA__FUSED static void cmha__stream_bf16(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y,
+                                          size_t ldy) {
+    cmha__stream_rows(CMHA_STORAGE_BF16, s, x, T, lo, hi, y, ldy);
+}
+
+CMHA__FUSED static void cmha__stream_int8(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y,
+                                          size_t ldy) {
+    cmha__stream_rows(CMHA_STORAGE_INT8, s, x, T, lo, hi, y, ldy);
+}
+
+/* y [T, ldy], columns lo .. hi - 1 = x [T, I] weight [O, I]^T for few rows x. */
+static void cmha__float_forward(const cmha_real *weight, size_t O, size_t I, const cmha_real *x, size_t T, size_t lo, size_t hi,
+                                cmha_real *y, size_t ldy) {
+    cmha__stream s;
+    memset(&s, 0, sizeof s);
+    s.weights = (const unsigned char *)weight;
+    s.O = O, s.I = I;
+    s.row = I * sizeof *weight, s.group = 4 * s.row, s.block = CMHA__BLOCK * sizeof *weight;
+    s.ahead = s.group <= 16384 ? s.group : 2048; /* the next group, or further along the row */
+    if (lo < hi) cmha__stream_float(&s, x, T, lo, hi, y, ldy);
+}
+
+CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y,
+                                  size_t ldy) {
+    cmha__stream s;
+    memset(&s, 0, sizeof s);
+    s.weights = (const unsigned char *)p->words;
+    s.O = p->O, s.I = p->I;
+    s.row = cmha__block_words(p->storage) * sizeof *p->words, s.block = 4 * s.row, s.group = cmha__blocks(p->I) * s.block;
+    s.ahead = 4096;
+    s.scales = p->scales;
+    if (p->storage == CMHA_STORAGE_INT8) cmha__stream_int8(&s, x, T, lo, hi, y, ldy);
+    else cmha__stream_bf16(&s, x, T, lo, hi, y, ldy);
+}
+#else
+CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y,
+                                  size_t ldy) {
+    cmha_real block[CMHA__BLOCK], sum;
+    size_t n;
+    for (size_t o = lo; o < hi; o++) {
+        for (size_t t = 0; t < T; t++) y[t * ldy + o] = 0;
+        for (size_t i = 0; i < p->I; i += n) {
+            n = p->I - i < CMHA__BLOCK ? p->I - i : CMHA__BLOCK;
+            cmha__block_numbers(p->storage, p->words + cmha__block_at(p, o, i / CMHA__BLOCK), block);
+            for (size_t t = 0; t < T; t++) {
+                sum = cmha__dot(x + t * p->I + i, block, n);
+                y[t * ldy + o] += p->scales ? p->scales[o] * sum : sum;
+            }
+        }
+    }
+}
+#endif
+
+/* ---- residual + gain * dropout(act(x) W^T + bias) ---- */
+
+typedef struct cmha__sublayer_saved {
+    int act;
+    cmha_real gain, dropout;
+    uint64_t key;
+} cmha__sublayer_saved;
+
+static size_t cmha__last(const cmha_tensor *t) { return t->shape[t->rank - 1]; }
+static size_t cmha__rows(const cmha_tensor *t) {
+    size_t rows = 1;
+    for (int i = 0; i + 1 < t->rank; i++) rows *= t->shape[i]; /* not size / last, which may be 0 / 0 */
+    return rows;
+}
+
+/* y [T, I] = act(x). */
+static void cmha__activate_rows(int threads, const cmha_real *x, size_t T, size_t I, int act, cmha_real *y) {
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        if (act != CMHA_SWIGLU) cmha_gelu_forward(x + lo * I, (hi - lo) * I, (cmha_activation)act, y + lo * I);
+        else
+            for (size_t t = lo; t < hi; t++) cmha_swiglu_forward(x + t * 2 * I, x + t * 2 * I + I, I, y + t * I);
+    }
+}
+
+static void cmha__activate_rows_backward(int threads, const cmha_real *x, const cmha_real *dy, size_t T, size_t I, int act,
+                                         cmha_real *dx) {
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        if (act != CMHA_SWIGLU) cmha_gelu_backward(x + lo * I, dy + lo * I, (hi - lo) * I, (cmha_activation)act, dx + lo * I);
+        else
+            for (size_t t = lo; t < hi; t++)
+                cmha_swiglu_backward(x + t * 2 * I, x + t * 2 * I + I, dy + t * I, I, dx + t * 2 * I, dx + t * 2 * I + I);
+    }
+}
+
+/* dbias += column sums, columns dealt to threads. */
+static void cmha__bias_backward(int threads, const cmha_real *dy, size_t T, size_t O, cmha_real *dbias) {
+    CMHA__FOR_CHUNKS(threads, O, lo, hi) {
+        for (size_t t = 0; t < T; t++) cmha__axpy(hi - lo, 1, dy + t * O + lo, dbias + lo);
+    }
+}
+
+/* gd = gain * dropout(dy), or dy itself where that is the identity. */
+static cmha_real *cmha__sublayer_cotangent(cmha_tape *tape, cmha_record *r) {
+    const cmha__sublayer_saved *s = (const cmha__sublayer_saved *)r->user;
+    size_t n = r->out->size;
+    cmha_real *gd;
+    if (s->gain == 1 && s->dropout <= 0) return r->out->grad;
+    gd = cmha__reals(tape, n);
+    if (!gd || cmha__dry(tape)) return gd;
+    CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
+        cmha_dropout_forward(r->out->grad + lo, hi - lo, s->dropout, s->key, lo, gd + lo);
+        for (size_t i = lo; i < hi; i++) gd[i] *= s->gain;
+    }
+    return gd;
+}
+
+/* h = act(x) for the gradient of the weight; and where the gradient of x is new, it gets the derivative for now. */
+static void cmha__sublayer_activate(int threads, const cmha_tensor *x, size_t T, size_t I, int act, cmha_real *h,
+                                    cmha_real *slope) {
+    if (slope)
+        CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
+            cmha__gelu_both(x->data + lo, hi - lo, (cmha_activation)act, h + lo, slope + lo);
+        }
+    else if (h)
+        cmha__activate_rows(threads, x->data, T, I, act, h);
+}
+
+/* dx from dh, the gradient of h = act(x), or dx *= dh where it holds the derivative. */
+static void cmha__sublayer_deactivate(int threads, const cmha_tensor *x, const cmha_real *dh, size_t T, size_t I, int act,
+                                      int holds, cmha_real *dx) {
+    if (holds)
+        CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
+            for (size_t i = lo; i < hi; i++) dx[i] *= dh[i];
+        }
+    else
+        cmha__activate_rows_backward(threads, x->data, dh, T, I, act, dx);
+}
+
+static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__sublayer_saved *s = (const cmha__sublayer_saved *)r->user;
+    cmha_tensor *x = r->in[0], *w = r->in[1];
+    size_t T = cmha__rows(r->out), O = w->shape[0], I = w->shape[1];
+    int threads = tape->context->threads, fresh = 0, holds, both = s->act < 0 || (s->act != CMHA_SWIGLU && w->needs_grad);
+    cmha_real *dx = both ? cmha__grad_fresh(tape, x, &fresh) : cmha_grad(tape, x);
+    cmha_real *dw = cmha_grad(tape, w), *dbias = cmha_grad(tape, r->in[2]), *gd, *h = s->act < 0 ? x->data : NULL, *dh = dx;
+    cmha__mark mark = cmha__mark_of(tape);
+    holds = s->act >= 0 && dw && dx && fresh;
+    gd = cmha__sublayer_cotangent(tape, r);
+    if (s->act >= 0 && dw) h = cmha__reals(tape, T * I);
+    if (s->act >= 0 && dx) dh = cmha__reals(tape, T * I);
+    if (!tape->status && !cmha__dry(tape)) {
+        if (s->act >= 0) cmha__sublayer_activate(threads, x, T, I, s->act, h, holds ? dx : NULL);
+        if (dw) cmha__gemm(threads, 1, 0, O, I, T, 1, gd, O, h, I, 1, dw, I);                                            /* dW += g^T h */
+        if (dbias) cmha__bias_backward(threads, gd, T, O, dbias);
+        if (dx) cmha__gemm(threads, 0, 0, T, I, O, 1, gd, O, w->data, I, s->act < 0 && !fresh ? 1 : 0, dh, I);           /* dh = g W */
+        if (s->act >= 0 && dx) cmha__sublayer_deactivate(threads, x, dh, T, I, s->act, holds, dx);
+    }
+    cmha__rewind(tape, mark);
+    cmha__pass_grad(tape, r->out, r->in[3]);
+    return tape->status;
+}
+
+/* y = residual + gain * dropout(y + bias), row by row; y may be the product's own memory. */
+static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_saved *s, const cmha_real *product,
+                                  const cmha_tensor *bias, const cmha_real *residual, size_t T, size_t O, cmha_real *y) {
+    if (!bias && !residual && s->gain == 1 && s->dropout <= 0) return;
+    CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+        for (size_t t = lo; t < hi; t++) {
+            const cmha_real *p = product + t * O, *base = residual ? residual + t * O : NULL;
+            cmha_real *row = y + t * O;
+            if (s->dropout > 0) { /* training: product is y */
+                if (bias) cmha__axpy(O, 1, bias->data, row);
+                cmha_dropout_forward(row, O, s->dropout, s->key, t * O, row);
+                for (size_t i = 0; i < O; i++) row[i] = s->gain * row[i] + (base ? base[i] : 0);
+            } else if (bias && base) {
+                for (size_t i = 0; i < O; i++) row[i] = base[i] + s->gain * (p[i] + bias->data[i]);
+            } else if (bias) {
+                for (size_t i = 0; i < O; i++) row[i] = s->gain * (p[i] + bias->data[i]);
+            } else {
+                for (size_t i = 0; i < O; i++) row[i] = s->gain * p[i] + (base ? base[i] : 0);
+            }
+        }
+    }
+}
+
+/* A failure of shared options, else OK: a dropout rate in [0, 1), an epsilon of at least 0; both false for NaN. */
+static cmha_status cmha__check_dropout(cmha_tape *tape, cmha_real p) {
+    if (!(p >= 0) || p >= 1) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "dropout: p must be at least 0 and below 1");
+    return tape->status;
+}
+
+static cmha_status cmha__check_eps(cmha_tape *tape, const char *operation, cmha_real eps) {
+    char line[64];
+    snprintf(line, sizeof line, "%s: eps must be at least 0", operation);
+    if (!(eps >= 0)) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, line);
+    return tape->status;
+}
+
+static const char *cmha__sublayer_misfit(const cmha_tensor *x, int act, const cmha_tensor *w, const cmha_tensor *bias,
+                                         const cmha_tensor *residual) {
+    if (w->rank != 2) return "linear: the weight must be [O, I]";
+    if (cmha__last(x) != w->shape[1] * (act == CMHA_SWIGLU ? 2 : 1)) return "linear: input of width %zu, weight for %zu";
+    if (act > CMHA_RELU) return "linear: there is no such activation (input of width %zu, weight for %zu)";
+    if (bias && bias->size != w->shape[0]) return "linear: output of width %zu (input of %zu), another in the bias";
+    if (residual && (cmha__last(residual) != w->shape[0] || cmha__rows(residual) != cmha__rows(x)))
+        return "linear: the residual does not have the shape of the output (input of width %zu, weight for %zu)";
+    return NULL;
+}
+
+/* ---- Products with weights ---- */
+
+/* The packed copy of a weight [O, I] that the tape may read instead; NULL = none. */
+static const cmha_packed *cmha__packed_of(const cmha_tape *tape, const cmha_real *weight, size_t O, size_t I) {
+    const cmha_quantised *q = tape->weights;
+    size_t lo = 0, hi = q && !tape->recording ? q->n_matrices : 0;
+    while (lo < hi) { /* they are sorted by address */
+        size_t middle = lo + (hi - lo) / 2;
+        if (q->matrices[middle].source < weight) lo = middle + 1;
+        else hi = middle;
+    }
+    if (!q || tape->recording || lo == q->n_matrices) return NULL;
+    return q->matrices[lo].source == weight && q->matrices[lo].O == O && q->matrices[lo].I == I ? &q->matrices[lo] : NULL;
+}
+
+enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
+
+/* Rows of a packed matrix that become floats at a time: 256 KiB, at home in a level-2 cache. */
+static size_t cmha__unpacked_rows(size_t O, size_t I) {
+    size_t rows = (I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16;
+    return rows < O ? rows : O;
+}
+
+/* y [T, O] = x [T, I] weight^T for a few rows, a decoded token's: as fast as memory gives the weights, faster than a BLAS. */
+static void cmha__few_rows(int threads, const cmha_real *weight, const cmha_real *x, size_t T, size_t I, size_t O, cmha_real *y) {
+#ifdef CMHA__STREAMS
+    CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
+        cmha__float_forward(weight, O, I, x, T, lo * CMHA__GROUP, hi * CMHA__GROUP < O ? hi * CMHA__GROUP : O, y, O);
+    }
+#else
+    cmha__gemm(threads, 0, 1, T, O, I, 1, x, I, weight, I, 0, y, O);
+#endif
+}
+
+/* y [T, O] = x [T, I] weight^T. Many rows of a packed matrix: a piece at a time becomes floats, in `pieces` of the threads. */
+static void cmha__unpacked_product(int threads, const cmha_packed *p, const cmha_real *x, size_t T, cmha_real *y,
+                                   cmha_real *pieces) {
+    size_t rows = cmha__unpacked_rows(p->O, p->I), count = p->O / rows + (p->O % rows != 0);
+    CMHA__FOR_CHUNKS(threads, count, first, last) {
+        cmha_real *weight = pieces + (size_t)cmha__chunk * rows * p->I;
+        size_t lo, hi;
+        for (size_t i = first; i < last; i++) {
+            lo = i * rows, hi = p->O - lo < rows ? p->O : lo + rows;
+            cmha_unpack(p, lo, hi, weight);
+            cmha_gemm(0, 1, T, hi - lo, p->I, 1, x, p->I, weight, p->I, 0, y + lo, p->O);
+        }
+    }
+}
+
+/* y [T, O] = x [T, I] weight^T, by the packed copy of the weight where the tape has one. Takes and gives back scratch of the tape,
+   also in a dry run, which computes nothing. */
+static void cmha__weight_product(cmha_tape *tape, const cmha_real *weight, const cmha_real *x, size_t T, size_t I, size_t O,
+                                 cmha_real *y) {
+    const cmha_packed *p = cmha__packed_of(tape, weight, O, I);
+    int few = T <= CMHA__FEW_ROWS, threads = tape->context->threads;
+    cmha__mark mark = cmha__mark_of(tape);
+    cmha_real *pieces = p && !few ? cmha__reals(tape, (size_t)threads * cmha__unpacked_rows(O, I) * I) : NULL;
+    if (!tape->status && !cmha__dry(tape)) {
+        if (few && T * O * I < 65536) threads = 1;
+        if (p && !few) {
+            cmha__unpacked_product(threads, p, x, T, y, pieces);
+        } else if (p) {
+            CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
+                cmha_packed_forward(p, x, T, lo * CMHA__GROUP, hi * CMHA__GROUP < O ? hi * CMHA__GROUP : O, y, O);
+            }
+        } else if (few && !tape->recording) {
+            cmha__few_rows(threads, weight, x, T, I, O, y);
+        } else {
+            cmha__gemm(threads, 0, 1, T, O, I, 1, x, I, weight, I, 0, y, O);
+        }
+    }
+    cmha__rewind(tape, mark);
+}
+
+/* in_place: outside of a recording, the result may take the residual's memory. */
+static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias,
+                                   cmha_tensor *residual, cmha_real gain, cmha_real dropout, int in_place) {
+    size_t shape[CMHA_MAX_RANK], T, I, O;
+    cmha_tensor *in[4], *y;
+    cmha__sublayer_saved *s;
+    cmha_real *h, *product;
+    const char *misfit;
+    cmha__mark mark;
+    if (!x || !weight || !tape || tape->status) return NULL;
+    misfit = cmha__sublayer_misfit(x, act, weight, bias, residual);
+    if (misfit)
+        return cmha__tape_fail2(tape, act > CMHA_RELU ? CMHA_ERR_ARGUMENT : CMHA_ERR_SHAPE, misfit, cmha__last(x),
+                                weight->shape[weight->rank - 1]);
+    if (cmha__check_dropout(tape, dropout)) return NULL;
+    T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] = O;
+    in_place = in_place && residual && !tape->recording;
+    y = in_place ? residual : cmha__result(tape, x->rank, shape);
+    s = y ? (cmha__sublayer_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->act = act;
+    s->gain = gain;
+    s->dropout = tape->recording ? dropout : 0;
+    s->key = s->dropout > 0 ? cmha__draw(tape) : 0;
+    mark = cmha__mark_of(tape);
+    h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
+    product = in_place ? cmha__reals(tape, T * O) : y->data;
+    if (act >= 0 && !tape->status && !cmha__dry(tape)) cmha__activate_rows(tape->context->threads, x->data, T, I, act, h);
+    cmha__weight_product(tape, weight->data, h, T, I, O, product); /* Y = h W^T */
+    if (!tape->status && !cmha__dry(tape))
+        cmha__sublayer_finish(tape, s, product, bias, residual ? residual->data : NULL, T, O, y->data);
+    cmha__rewind(tape, mark);
+    in[0] = x, in[1] = weight, in[2] = bias, in[3] = residual;
+    return cmha_push(tape, "sublayer", y, in, 4, cmha__sublayer_backward, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias,
+                                    cmha_tensor *residual, cmha_real gain, cmha_real dropout) {
+    return cmha__sublayer(tape, x, act, weight, bias, residual, gain, dropout, 0);
+}
+
+CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
+    return cmha__sublayer(tape, x, -1, weight, bias, NULL, 1, 0, 0);
 }
 
 /* ---- Norms ---- */
@@ -3443,87 +4723,133 @@ CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight,
     }
 }
 
-/* ---- Activations ---- */
+/* ---- Norms: LayerNorm and RMSNorm share their record; in[2] (the bias) is NULL and `rms` set for the latter ---- */
 
-/* u and du/dx of the argument of the tanh form's sigmoid: (1 + tanh(v))/2 = sigmoid(2 v). */
-static inline cmha_real cmha__tanh_argument(cmha_real x, cmha_real *slope) {
-    *slope = (cmha_real)1.5957691216057308 * (1 + (cmha_real)0.134145 * x * x);
-    return (cmha_real)1.5957691216057308 * x * (1 + (cmha_real)0.044715 * x * x);
-}
+typedef struct cmha__norm_saved {
+    cmha_real *stats;
+    int rms;
+} cmha__norm_saved;
 
-CMHA_DEF void cmha_gelu_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y) {
-    cmha_real unused;
-    if (kind == CMHA_GELU_TANH)
-        for (size_t i = 0; i < n; i++) y[i] = x[i] * cmha__sigmoid(cmha__tanh_argument(x[i], &unused));
-    else if (kind == CMHA_RELU)
-        for (size_t i = 0; i < n; i++) y[i] = x[i] < 0 ? 0 : x[i]; /* NaN stays */
-    else
-        for (size_t i = 0; i < n; i++) y[i] = x[i] * cmha__normal_cdf(x[i], &unused);
-}
-
-CMHA_DEF void cmha_gelu_backward(const cmha_real *x, const cmha_real *dy, size_t n, cmha_activation kind, cmha_real *dx) {
-    if (!dx) return;
-    if (kind == CMHA_GELU_TANH)
-        for (size_t i = 0; i < n; i++) {
-            cmha_real slope, s = cmha__sigmoid(cmha__tanh_argument(x[i], &slope));
-            cmha_real bend = s * (1 - s);
-            dx[i] += dy[i] * (s + (bend > 0 ? x[i] * slope * bend : 0)); /* 0 times an overflown slope is 0 here */
+static cmha_status cmha__norm_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__norm_saved *s = (const cmha__norm_saved *)r->user;
+    cmha_tensor *x = r->in[0], *w = r->in[1];
+    size_t D = cmha__last(x), T = cmha__rows(x), threads = (size_t)tape->context->threads, c;
+    cmha_real *dx = cmha_grad(tape, x), *dw = cmha_grad(tape, w), *db = cmha_grad(tape, r->in[2]), *partial;
+    cmha__mark mark = cmha__mark_of(tape);
+    partial = cmha__reals(tape, threads * 2 * D);
+    if (!tape->status && !cmha__dry(tape)) {
+        memset(partial, 0, threads * 2 * D * sizeof *partial);
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            cmha_real *pw = partial + (size_t)cmha__chunk * 2 * D;
+            if (s->rms)
+                cmha_rmsnorm_backward(x->data + lo * D, w->data, s->stats + lo, r->out->grad + lo * D, hi - lo, D,
+                                      dx ? dx + lo * D : NULL, pw);
+            else
+                cmha_layernorm_backward(x->data + lo * D, w->data, s->stats + 2 * lo, r->out->grad + lo * D, hi - lo, D,
+                                        dx ? dx + lo * D : NULL, pw, pw + D);
         }
-    else if (kind == CMHA_RELU)
-        for (size_t i = 0; i < n; i++) dx[i] += x[i] > 0 ? dy[i] : 0;
-    else
-        for (size_t i = 0; i < n; i++) {
-            cmha_real density, cdf = cmha__normal_cdf(x[i], &density);
-            dx[i] += dy[i] * (cdf + x[i] * density);
+        for (c = 0; c < threads; c++) {
+            if (dw) cmha__axpy(D, 1, partial + c * 2 * D, dw);
+            if (db) cmha__axpy(D, 1, partial + c * 2 * D + D, db);
         }
-}
-
-/* y = act(x) and its derivative in one go, for a backward that needs both. */
-static void cmha__gelu_both(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *CMHA__RESTRICT y,
-                            cmha_real *CMHA__RESTRICT slope) {
-    if (kind == CMHA_GELU_TANH)
-        for (size_t i = 0; i < n; i++) {
-            cmha_real steep, s = cmha__sigmoid(cmha__tanh_argument(x[i], &steep)), bend = s * (1 - s);
-            y[i] = x[i] * s;
-            slope[i] = s + (bend > 0 ? x[i] * steep * bend : 0);
-        }
-    else if (kind == CMHA_RELU)
-        for (size_t i = 0; i < n; i++) {
-            y[i] = x[i] < 0 ? 0 : x[i];
-            slope[i] = x[i] > 0 ? 1 : 0;
-        }
-    else
-        for (size_t i = 0; i < n; i++) {
-            cmha_real density, cdf = cmha__normal_cdf(x[i], &density);
-            y[i] = x[i] * cdf;
-            slope[i] = cdf + x[i] * density;
-        }
-}
-
-CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y) {
-    for (size_t i = 0; i < n; i++) y[i] = up[i] * (gate[i] * cmha__sigmoid(gate[i]));
-}
-
-CMHA_DEF void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n, cmha_real *dgate,
-                                   cmha_real *dup) {
-    if (dgate)
-        for (size_t i = 0; i < n; i++) {
-            cmha_real s = cmha__sigmoid(gate[i]);
-            dgate[i] += dy[i] * up[i] * (s + gate[i] * s * (1 - s));
-        }
-    if (dup)
-        for (size_t i = 0; i < n; i++) dup[i] += dy[i] * (gate[i] * cmha__sigmoid(gate[i]));
-}
-
-CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first, cmha_real *y) {
-    size_t i = 0, chunk;
-    if (y != x && n) memcpy(y, x, n * sizeof *y);
-    if (p <= 0) return;
-    for (; i < n; i += chunk) { /* rows of 65536 indices share a 64-bit row key */
-        size_t at = first + i, low = at & 65535u;
-        chunk = 65536u - low < n - i ? 65536u - low : n - i;
-        cmha__drop_row(y + i, chunk, p, cmha__mix(key ^ cmha__mix((uint64_t)(at >> 16))), (uint32_t)low);
     }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+static cmha_tensor *cmha__norm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias, cmha_real eps, int rms) {
+    cmha_tensor *in[3], *y;
+    cmha__norm_saved *s;
+    size_t D, T;
+    if (!x || !weight || !tape || tape->status) return NULL;
+    D = cmha__last(x), T = cmha__rows(x);
+    if (weight->size != D || (bias && bias->size != D))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "norm: rows of %zu, weight or bias of %zu", D, weight->size);
+    if (cmha__check_eps(tape, "norm", eps)) return NULL;
+    y = cmha__result(tape, x->rank, x->shape);
+    s = y ? (cmha__norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->rms = rms;
+    s->stats = cmha__reals(tape, 2 * T);
+    if (!s->stats) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            if (rms) cmha_rmsnorm_forward(x->data + lo * D, weight->data, hi - lo, D, eps, y->data + lo * D, s->stats + lo);
+            else
+                cmha_layernorm_forward(x->data + lo * D, weight->data, bias ? bias->data : NULL, hi - lo, D, eps, y->data + lo * D,
+                                       s->stats + 2 * lo);
+        }
+    in[0] = x, in[1] = weight, in[2] = bias;
+    return cmha_push(tape, rms ? "rmsnorm" : "layernorm", y, in, 3, cmha__norm_backward, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias, cmha_real eps) {
+    return cmha__norm(tape, x, weight, bias, eps, 0);
+}
+
+CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps) {
+    return cmha__norm(tape, x, weight, NULL, eps, 1);
+}
+
+static cmha_status cmha__activate_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    if (dx && !cmha__dry(tape))
+        cmha__activate_rows_backward(tape->context->threads, r->in[0]->data, r->out->grad, cmha__rows(r->out), cmha__last(r->out),
+                                     *(int *)r->user, dx);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind) {
+    size_t shape[CMHA_MAX_RANK];
+    cmha_tensor *y;
+    int *saved;
+    if (!x || !tape || tape->status) return NULL;
+    if ((int)kind < 0 || kind > CMHA_RELU) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "activate: there is no such activation");
+    memcpy(shape, x->shape, sizeof shape);
+    if (kind == CMHA_SWIGLU) {
+        if (cmha__last(x) % 2)
+            return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "swiglu: width %zu is odd (%zu numbers)", cmha__last(x), x->size);
+        shape[x->rank - 1] /= 2;
+    }
+    y = cmha__result(tape, x->rank, shape);
+    saved = y ? (int *)cmha__record_alloc(tape, sizeof *saved) : NULL;
+    if (!saved) return NULL;
+    *saved = (int)kind;
+    if (!cmha__dry(tape)) cmha__activate_rows(tape->context->threads, x->data, cmha__rows(y), cmha__last(y), (int)kind, y->data);
+    return cmha_push(tape, "activate", y, &x, 1, cmha__activate_backward, saved);
+}
+
+typedef struct cmha__dropout_saved {
+    cmha_real p;
+    uint64_t key;
+} cmha__dropout_saved;
+
+static cmha_status cmha__dropout_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__dropout_saved *s = (const cmha__dropout_saved *)r->user;
+    cmha_real *dx = cmha_grad(tape, r->in[0]), *g;
+    cmha__mark mark = cmha__mark_of(tape);
+    g = cmha__reals(tape, r->out->size);
+    if (dx && g && !cmha__dry(tape)) {
+        cmha_dropout_forward(r->out->grad, r->out->size, s->p, s->key, 0, g);
+        cmha__axpy(r->out->size, 1, g, dx);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p) {
+    cmha__dropout_saved *s;
+    cmha_tensor *y;
+    if (!x || !tape || tape->status) return NULL;
+    if (cmha__check_dropout(tape, p)) return NULL;
+    if (p == 0 || !tape->recording) return x;
+    y = cmha__result(tape, x->rank, x->shape);
+    s = y ? (cmha__dropout_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->p = p;
+    s->key = cmha__draw(tape);
+    if (!cmha__dry(tape)) cmha_dropout_forward(x->data, x->size, p, s->key, 0, y->data);
+    return cmha_push(tape, "dropout", y, &x, 1, cmha__dropout_backward, s);
 }
 
 /* ---- Cross-entropy ---- */
@@ -3588,6 +4914,281 @@ CMHA_DEF void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t
         for (size_t i = 0; i < V; i++) dlogits[i] += scale * cmha__exp((logits[i] - lse[2 * t]) - lse[2 * t + 1]);
         dlogits[targets[t]] -= scale;
     }
+}
+
+/* ---- Losses ---- */
+
+typedef struct cmha__entropy_saved {
+    const int32_t *targets;
+    const cmha_real *weights; /* of the classes; NULL = 1 each */
+    cmha_real *lse;
+    double counted;           /* rows, or their weights' sum */
+    int32_t ignore;
+} cmha__entropy_saved;
+
+/* Weight of a row by its target. */
+static double cmha__row_weight(const cmha__entropy_saved *s, size_t t) {
+    if (s->targets[t] == s->ignore) return 0;
+    return s->weights ? (double)s->weights[s->targets[t]] : 1;
+}
+
+static cmha_status cmha__entropy_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__entropy_saved *s = (const cmha__entropy_saved *)r->user;
+    size_t V = cmha__last(r->in[0]), T = cmha__rows(r->in[0]);
+    cmha_real *d = cmha_grad(tape, r->in[0]), scale;
+    if (!d || cmha__dry(tape) || !(s->counted > 0)) return tape->status;
+    scale = r->out->grad[0] / (cmha_real)s->counted;
+    CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+        size_t n;
+        for (size_t t = lo; t < hi; t += n) { /* rows of different weight one by one */
+            n = s->weights ? 1 : hi - lo;
+            cmha_cross_entropy_backward(r->in[0]->data + t * V, s->targets + t, s->lse + 2 * t, n, V, s->ignore,
+                                        s->weights ? scale * (cmha_real)cmha__row_weight(s, t) : scale, d + t * V);
+        }
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore,
+                                         const cmha_real *class_weights) {
+    size_t one = 1, T, V, threads;
+    cmha__entropy_saved *s;
+    cmha_tensor *y;
+    double *sums;
+    if (!logits || !tape || tape->status || !tape->context) return NULL;
+    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
+    T = cmha__rows(logits), V = cmha__last(logits), threads = (size_t)tape->context->threads;
+    y = cmha__result(tape, 1, &one);
+    s = y ? (cmha__entropy_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    sums = s ? (double *)cmha__record_alloc(tape, 2 * threads * sizeof *sums) : NULL; /* per thread: sum, count */
+    if (!sums || cmha__check_tokens(tape, targets, T, V, 1, ignore)) return NULL;
+    s->targets = targets;
+    s->weights = class_weights;
+    s->ignore = ignore;
+    s->lse = cmha__reals(tape, 2 * T);
+    if (!s->lse) return NULL;
+    if (!cmha__dry(tape)) {
+        double sum = 0;
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            size_t n, counted;
+            for (size_t t = lo; t < hi; t += n) {
+                double weight = class_weights ? cmha__row_weight(s, t) : 1;
+                n = class_weights ? 1 : hi - lo;
+                sums[2 * cmha__chunk] += weight * cmha_cross_entropy_forward(logits->data + t * V, targets + t, n, V, ignore,
+                                                                              s->lse + 2 * t, &counted);
+                sums[2 * cmha__chunk + 1] += weight * (double)counted;
+            }
+        }
+        for (size_t c = 0; c < threads; c++) {
+            sum += sums[2 * c];
+            s->counted += sums[2 * c + 1];
+        }
+        y->data[0] = s->counted > 0 ? (cmha_real)(sum / s->counted) : 0;
+    }
+    return cmha_push(tape, "cross_entropy", y, &logits, 1, cmha__entropy_backward, s);
+}
+
+/* ---- Cross-entropy of a linear map ---- */
+
+typedef struct cmha__projection {
+    cmha__entropy_saved rows;
+    double *sums;    /* a thread's part of the loss each */
+    cmha_real early; /* the cotangent that the forward pass has already passed on, 0 = none */
+} cmha__projection;
+
+/* Rows of logits that are held at a time: of few tokens or a small vocabulary all of them; 256 even if they are long, because
+   each chunk reads and writes the gradient of the weight once. */
+static size_t cmha__projection_rows(size_t T, size_t V) {
+    size_t rows = ((size_t)4 << 20) / (V ? V : 1);
+    if (rows < 256) rows = 256;
+    return rows < T ? rows : T;
+}
+
+/* The losses of n rows of logits from row t on are added up, and with `back` the logits become their gradient. */
+static void cmha__projection_losses(int threads, const cmha__projection *p, size_t t, size_t n, size_t V, int back, cmha_real scale,
+                                    cmha_real *logits) {
+    const int32_t *targets = p->rows.targets + t, ignore = p->rows.ignore;
+    CMHA__FOR_CHUNKS(threads, n, lo, hi) {
+        size_t m;
+        for (size_t i = lo; i < hi; i += m) { /* rows of different weight one by one */
+            double weight = p->rows.weights ? cmha__row_weight(&p->rows, t + i) : 1;
+            cmha_real *row = logits + i * V;
+            m = p->rows.weights ? 1 : hi - lo;
+            p->sums[cmha__chunk] +=
+                weight * (back ? cmha_cross_entropy_gradient(row, targets + i, m, V, ignore, scale * (cmha_real)weight)
+                               : cmha_cross_entropy_forward(row, targets + i, m, V, ignore, NULL, NULL));
+        }
+    }
+}
+
+static void cmha__add_to_rows(int threads, const cmha_real *bias, size_t T, size_t D, cmha_real *y) {
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        for (size_t t = lo; t < hi; t++) cmha__axpy(D, 1, bias, y + t * D);
+    }
+}
+
+/* One sweep over the rows: the losses, and with `back` the gradients of in = x, weight, bias for that cotangent of the mean. */
+static void cmha__projection_sweep(cmha_tape *tape, const cmha__projection *p, cmha_tensor *const *in, int back,
+                                   cmha_real cotangent) {
+    const cmha_tensor *x = in[0], *w = in[1];
+    size_t T = cmha__rows(x), V = w->shape[0], I = w->shape[1], rows = cmha__projection_rows(T, V), t, n;
+    int threads = tape->context->threads, fresh = 0;
+    cmha_real *dx = back ? cmha__grad_fresh(tape, in[0], &fresh) : NULL, *dw = back ? cmha_grad(tape, in[1]) : NULL;
+    cmha_real *db = back ? cmha_grad(tape, in[2]) : NULL, *logits, scale = cotangent / (cmha_real)p->rows.counted;
+    cmha__mark mark = cmha__mark_of(tape);
+    logits = cmha__reals(tape, rows * V);
+    for (t = 0; !tape->status && !cmha__dry(tape) && t < T; t += n) {
+        const cmha_real *some = x->data + t * I;
+        n = T - t < rows ? T - t : rows;
+        cmha__gemm(threads, 0, 1, n, V, I, 1, some, I, w->data, I, 0, logits, V);
+        if (in[2]) cmha__add_to_rows(threads, in[2]->data, n, V, logits);
+        cmha__projection_losses(threads, p, t, n, V, back, scale, logits);
+        if (dx) cmha__gemm(threads, 0, 0, n, I, V, 1, logits, V, w->data, I, fresh ? 0 : 1, dx + t * I, I); /* dX += G W */
+        if (dw) cmha__gemm(threads, 1, 0, V, I, n, 1, logits, V, some, I, 1, dw, I);                        /* dW += G^T X */
+        if (db) cmha__bias_backward(threads, logits, n, V, db);
+    }
+    cmha__rewind(tape, mark);
+}
+
+static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__projection *p = (const cmha__projection *)r->user;
+    cmha_real rest = cmha__dry(tape) ? 1 - p->early : r->out->grad[0] - p->early;
+    int done = cmha__dry(tape) ? p->early < 0 || p->early > 0 : !(p->rows.counted > 0) || !(rest < 0 || rest > 0 || rest != rest);
+    if (!done) cmha__projection_sweep(tape, p, r->in, 1, rest);
+    return tape->status;
+}
+
+static const char *cmha__projection_misfit(const cmha_tensor *x, const cmha_tensor *weight, const cmha_tensor *bias) {
+    if (weight->rank != 2) return "cross-entropy: the weight must be [V, I]";
+    if (cmha__last(x) != weight->shape[1]) return "cross-entropy: input of width %zu, weight for %zu";
+    if (bias && bias->size != weight->shape[0]) return "cross-entropy: input of width %zu (weight for %zu), a bias of another size";
+    return NULL;
+}
+
+/* `early`, if not 0, is the cotangent that the backward is going to come with: then the gradients are passed on at once, from the
+   logits that are just there, and the backward has nothing left to do. (With another cotangent it makes up for the difference, but
+   without a backward the gradients are wrong: for passes of the library's own.) */
+static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
+                                               const int32_t *targets, int32_t ignore, const cmha_real *class_weights,
+                                               cmha_real early) {
+    cmha_tensor *in[3], *y;
+    cmha__projection *p;
+    const char *misfit;
+    double sum = 0;
+    size_t one = 1, T;
+    if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
+    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
+    misfit = cmha__projection_misfit(x, weight, bias);
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, cmha__last(x), weight->shape[weight->rank - 1]);
+    T = cmha__rows(x);
+    y = cmha__result(tape, 1, &one);
+    p = y ? (cmha__projection *)cmha__record_alloc(tape, sizeof *p) : NULL;
+    if (p) p->sums = (double *)cmha__record_alloc(tape, (size_t)tape->context->threads * sizeof *p->sums);
+    if (!p || !p->sums || cmha__check_tokens(tape, targets, T, weight->shape[0], 1, ignore)) return NULL;
+    p->rows.targets = targets;
+    p->rows.weights = class_weights;
+    p->rows.ignore = ignore;
+    for (size_t t = 0; !cmha__dry(tape) && t < T; t++) p->rows.counted += cmha__row_weight(&p->rows, t);
+    p->early = tape->recording && (cmha__dry(tape) || p->rows.counted > 0) ? early : 0;
+    in[0] = x, in[1] = weight, in[2] = bias;
+    cmha__projection_sweep(tape, p, in, p->early < 0 || p->early > 0, p->early);
+    if (!cmha__dry(tape)) {
+        for (int c = 0; c < tape->context->threads; c++) sum += p->sums[c];
+        y->data[0] = p->rows.counted > 0 ? (cmha_real)(sum / p->rows.counted) : 0;
+    }
+    return cmha_push(tape, "linear_cross_entropy", y, in, 3, cmha__projection_backward, p);
+}
+
+CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
+                                                const int32_t *targets, int32_t ignore, const cmha_real *class_weights) {
+    return cmha__linear_cross_entropy(tape, x, weight, bias, targets, ignore, class_weights, 0);
+}
+
+static cmha_status cmha__squared_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha_real *targets = (const cmha_real *)r->user;
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    size_t n = r->in[0]->size;
+    if (!dx || cmha__dry(tape)) return tape->status;
+    for (size_t i = 0; i < n; i++) dx[i] += r->out->grad[0] * 2 * (r->in[0]->data[i] - targets[i]) / (cmha_real)n;
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets) {
+    size_t one = 1;
+    double sum = 0;
+    cmha_tensor *y = x ? cmha__result(tape, 1, &one) : NULL;
+    if (!y) return NULL;
+    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "squared error: targets is NULL");
+    for (size_t i = 0; !cmha__dry(tape) && i < x->size; i++)
+        sum += ((double)x->data[i] - (double)targets[i]) * ((double)x->data[i] - (double)targets[i]);
+    if (!cmha__dry(tape)) y->data[0] = x->size ? (cmha_real)(sum / (double)x->size) : 0;
+    return cmha_push(tape, "squared_error", y, &x, 1, cmha__squared_backward, (void *)(uintptr_t)targets);
+}
+
+static cmha_status cmha__sigmoid_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    for (size_t i = 0; dx && !cmha__dry(tape) && i < r->out->size; i++) dx[i] += r->out->grad[i] * r->out->data[i] * (1 - r->out->data[i]);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x) {
+    cmha_tensor *y = x ? cmha__result(tape, x->rank, x->shape) : NULL;
+    for (size_t i = 0; y && !cmha__dry(tape) && i < x->size; i++) y->data[i] = cmha__sigmoid(x->data[i]);
+    return y ? cmha_push(tape, "sigmoid", y, &x, 1, cmha__sigmoid_backward, NULL) : NULL;
+}
+
+static cmha_status cmha__gather_backward(cmha_tape *tape, cmha_record *r) {
+    const size_t *index = (const size_t *)r->user;
+    size_t D = cmha__last(r->out), i;
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    for (i = 0; dx && !cmha__dry(tape) && i < r->out->shape[0]; i++) cmha__axpy(D, 1, r->out->grad + i * D, dx + index[i] * D);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n) {
+    size_t shape[2];
+    cmha_tensor *y;
+    if (!x || !tape || tape->status) return NULL;
+    if (!index && n) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "gather: index is NULL");
+    shape[0] = n, shape[1] = cmha__last(x);
+    y = cmha__result(tape, 2, shape);
+    for (size_t i = 0; y && !cmha__dry(tape) && i < n; i++) {
+        if (index[i] >= cmha__rows(x))
+            return cmha__tape_fail2(tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], cmha__rows(x));
+        memcpy(y->data + i * shape[1], x->data + index[i] * shape[1], shape[1] * sizeof *y->data);
+    }
+    return y ? cmha_push(tape, "gather", y, &x, 1, cmha__gather_backward, (void *)(uintptr_t)index) : NULL;
+}
+
+/* Adds mean rows (back = 0) or spreads their gradient (1): from [B, N, D] and to [B, D], or the other way round. */
+static void cmha__mean_pass(const cmha_real *from, cmha_real *to, const unsigned char *mask, const size_t *shape, int back) {
+    size_t B = shape[0], N = shape[1], D = shape[2], n, count;
+    for (size_t b = 0; b < B; b++) {
+        for (count = n = 0; n < N; n++) count += !mask || mask[b * N + n];
+        for (n = 0; n < N; n++) {
+            size_t token = (b * N + n) * D;
+            if (mask && !mask[b * N + n]) continue;
+            cmha__axpy(D, 1 / (cmha_real)count, from + (back ? b * D : token), to + (back ? token : b * D));
+        }
+    }
+}
+
+static cmha_status cmha__mean_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    if (dx && !cmha__dry(tape)) cmha__mean_pass(r->out->grad, dx, (const unsigned char *)r->user, r->in[0]->shape, 1);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask) {
+    size_t shape[2];
+    cmha_tensor *y;
+    if (!x || !tape || tape->status) return NULL;
+    if (x->rank != 3) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "mean: the tensor must be [B, N, D]");
+    shape[0] = x->shape[0], shape[1] = x->shape[2];
+    y = cmha_tensor_new(tape, 2, shape, 0);
+    if (!y) return NULL;
+    if (!cmha__dry(tape)) cmha__mean_pass(x->data, y->data, key_mask, x->shape, 0);
+    return cmha_push(tape, "mean", y, &x, 1, cmha__mean_backward, (void *)(uintptr_t)key_mask);
 }
 
 /* ---- Positions and the Euler transform ---- */
@@ -4155,6 +5756,2647 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
         }
     }
 }
+
+/* ---- The Möbius map and CoPE's embedding ---- */
+
+/* A map of complex rows by a parameter of `planes` rows of D: abcd, or the one vector of a product (scale = 1). */
+typedef struct cmha__mobius_saved {
+    size_t planes;
+    int scale;
+    cmha_quotient_kind kind;
+    cmha_real eps;
+} cmha__mobius_saved;
+
+static cmha_status cmha__mobius_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__mobius_saved *s = (const cmha__mobius_saved *)r->user;
+    cmha_tensor *x = r->in[0], *w = r->in[1];
+    size_t D = cmha__last(x) / 2, T = cmha__rows(x), threads = (size_t)tape->context->threads, n = s->planes * D, c;
+    cmha_real *dx = cmha_grad(tape, x), *dw = cmha_grad(tape, w), *partial;
+    cmha__mark mark = cmha__mark_of(tape);
+    partial = cmha__reals(tape, threads * n);
+    if (!tape->status && !cmha__dry(tape)) {
+        memset(partial, 0, threads * n * sizeof *partial);
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            const cmha_real *from = x->data + 2 * lo * D, *g = r->out->grad + 2 * lo * D;
+            cmha_real *to = dx ? dx + 2 * lo * D : NULL, *pw = dw ? partial + (size_t)cmha__chunk * n : NULL;
+            if (s->scale) cmha_complex_scale_backward(from, w->data, g, hi - lo, D, to, pw);
+            else cmha_mobius_backward(from, w->data, g, hi - lo, D, s->kind, s->eps, to, pw);
+        }
+        for (c = 0; dw && c < threads; c++) cmha__axpy(n, 1, partial + c * n, dw);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+static cmha_status cmha__check_quotient(cmha_tape *tape, cmha_quotient_kind kind) {
+    if ((int)kind < 0 || kind > CMHA_QUOTIENT_UNIT) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "quotient: there is no such kind");
+    return tape->status;
+}
+
+static cmha_tensor *cmha__mobius_map(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w, size_t planes, cmha_quotient_kind kind,
+                                     cmha_real eps) {
+    cmha_tensor *in[2], *y;
+    cmha__mobius_saved *s;
+    size_t D;
+    if (!x || !w || !tape || tape->status) return NULL;
+    if (cmha__last(x) % 2 || w->size % planes || w->size / planes != cmha__last(x) / 2)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mobius: rows of %zu numbers, a parameter of %zu", cmha__last(x), w->size);
+    if (cmha__check_quotient(tape, kind) || cmha__check_eps(tape, "mobius", eps)) return NULL;
+    y = cmha__result(tape, x->rank, x->shape);
+    s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->planes = planes, s->scale = planes == 2, s->kind = kind, s->eps = eps;
+    D = cmha__last(x) / 2;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(x), lo, hi) {
+            const cmha_real *from = x->data + 2 * lo * D;
+            if (s->scale) cmha_complex_scale_forward(from, w->data, hi - lo, D, y->data + 2 * lo * D);
+            else cmha_mobius_forward(from, w->data, hi - lo, D, kind, eps, y->data + 2 * lo * D);
+        }
+    in[0] = x, in[1] = w;
+    return cmha_push(tape, s->scale ? "elementwise_complex" : "mobius", y, in, 2, cmha__mobius_record, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd, cmha_quotient_kind kind, cmha_real eps) {
+    return cmha__mobius_map(tape, rho, abcd, 8, kind, eps);
+}
+
+CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w) {
+    return cmha__mobius_map(tape, x, w, 2, CMHA_QUOTIENT_EXACT, 0);
+}
+
+static cmha_status cmha__quotient_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__mobius_saved *s = (const cmha__mobius_saved *)r->user;
+    cmha_tensor *u = r->in[0], *w = r->in[1];
+    cmha_real *du = cmha_grad(tape, u), *dw = cmha_grad(tape, w);
+    size_t row = cmha__last(u);
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(u), lo, hi) {
+        cmha_quotient_backward(u->data + lo * row, w->data + lo * row, r->out->grad + lo * row, hi - lo, row / 2, s->kind, s->eps,
+                               du ? du + lo * row : NULL, dw ? dw + lo * row : NULL);
+    }
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind, cmha_real eps) {
+    cmha_tensor *in[2], *y;
+    cmha__mobius_saved *s;
+    size_t row;
+    if (!u || !w || !tape || tape->status) return NULL;
+    row = cmha__last(u);
+    if (!cmha__same_shape(u, w) || row % 2)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "quotient: sizes %zu and %zu differ in shape, or the width is odd", u->size,
+                                w->size);
+    if (cmha__check_quotient(tape, kind) || cmha__check_eps(tape, "quotient", eps)) return NULL;
+    y = cmha__result(tape, u->rank, u->shape);
+    s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->kind = kind, s->eps = eps;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(u), lo, hi) {
+            cmha_quotient_forward(u->data + lo * row, w->data + lo * row, hi - lo, row / 2, kind, eps, y->data + lo * row);
+        }
+    in[0] = u, in[1] = w;
+    return cmha_push(tape, "quotient", y, in, 2, cmha__quotient_record, s);
+}
+
+/* ---- Complex building blocks ---- */
+
+/* Z [2T, 2O] = the four real products of a complex linear map: rows Z[2t] = [Wr xr | Wi xr], Z[2t + 1] = [Wr xi | Wi xi]; of the
+   adjoint, with the transposes of Wr and Wi. */
+static void cmha__complex_products(int threads, const cmha_real *x, const cmha_real *weight, size_t T, size_t I, size_t O,
+                                   int adjoint, cmha_real *Z) {
+    if (!adjoint) cmha__gemm(threads, 0, 1, 2 * T, 2 * O, I, 1, x, I, weight, I, 0, Z, 2 * O);
+    for (size_t part = 0; adjoint && part < 2; part++)
+        cmha__gemm(threads, 0, 0, 2 * T, O, I, 1, x, I, weight + part * I * O, O, 0, Z + part * O, 2 * O);
+}
+
+/* y = Wr xr - Wi xi + i (Wr xi + Wi xr) from the four products Z, Wi with the other sign for the adjoint. */
+static void cmha__complex_combine(int threads, const cmha_real *Z, const cmha_real *bias, size_t T, size_t O, int adjoint,
+                                  cmha_real *y) {
+    cmha_real sign = adjoint ? -1 : 1;
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        for (size_t t = lo; t < hi; t++) {
+            const cmha_real *z = Z + 4 * t * O;
+            cmha_real *row = y + 2 * t * O;
+            for (size_t j = 0; j < O; j++) row[j] = z[j] - sign * z[3 * O + j];
+            for (size_t j = 0; j < O; j++) row[O + j] = z[2 * O + j] + sign * z[O + j];
+            if (bias) cmha__axpy(2 * O, 1, bias, row);
+        }
+    }
+}
+
+/* beta: what remains of dx, 1 or, if it holds rubbish, 0. Without the bias, whose gradient is a sum of rows. */
+static void cmha__complex_linear_backward(int threads, const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T,
+                                          size_t I, size_t O, int adjoint, cmha_real beta, cmha_real *dx, cmha_real *dweight,
+                                          cmha_real *Z) {
+    cmha_real sign = adjoint ? -1 : 1;
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        for (size_t t = lo; t < hi; t++) {
+            const cmha_real *g = dy + 2 * t * O;
+            cmha_real *z = Z + 4 * t * O;
+            for (size_t j = 0; j < O; j++) z[j] = g[j];
+            for (size_t j = 0; j < O; j++) z[O + j] = sign * g[O + j];
+            for (size_t j = 0; j < O; j++) z[2 * O + j] = g[O + j];
+            for (size_t j = 0; j < O; j++) z[3 * O + j] = -sign * g[j];
+        }
+    }
+    if (!adjoint) {
+        if (dx) cmha__gemm(threads, 0, 0, 2 * T, I, 2 * O, 1, Z, 2 * O, weight, I, beta, dx, I); /* dx += dZ W */
+        if (dweight) cmha__gemm(threads, 1, 0, 2 * O, I, 2 * T, 1, Z, 2 * O, x, I, 1, dweight, I); /* dW += dZ^T x */
+        return;
+    }
+    for (size_t part = 0; part < 2; part++) { /* dx += dZ_part W_part^T, dW_part += x^T dZ_part */
+        cmha_real *z = Z + part * O;
+        if (dx) cmha__gemm(threads, 0, 1, 2 * T, I, O, 1, z, 2 * O, weight + part * I * O, O, part ? 1 : beta, dx, I);
+        if (dweight) cmha__gemm(threads, 1, 0, I, O, 2 * T, 1, x, I, z, 2 * O, 1, dweight + part * I * O, O);
+    }
+}
+
+CMHA_DEF void cmha_complex_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t I,
+                                          size_t O, int adjoint, cmha_real *y, cmha_real *scratch) {
+    cmha__complex_products(1, x, weight, T, I, O, adjoint, scratch);
+    cmha__complex_combine(1, scratch, bias, T, O, adjoint, y);
+}
+
+CMHA_DEF void cmha_complex_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T, size_t I,
+                                           size_t O, int adjoint, cmha_real *dx, cmha_real *dweight, cmha_real *dbias,
+                                           cmha_real *scratch) {
+    if (dx || dweight) cmha__complex_linear_backward(1, x, weight, dy, T, I, O, adjoint, 1, dx, dweight, scratch);
+    if (dbias) cmha__sum_rows(dy, T, 2 * O, dbias);
+}
+
+/* exp(i theta) for theta of any size: reduced by multiples of 2 pi in double, where cmha__sincos needs that. */
+static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
+#if !defined(CMHA_DOUBLE) && !defined(CMHA__SCALAR)
+    double turns = (double)theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: rounds to whole turns */
+    turns -= 6755399441055744.0;
+    theta = (float)((double)theta - turns * 6.283185307179586);
+#endif
+    cmha__sincos(theta, s, c);
+}
+
+static void cmha__rotate_row(const cmha_real *CMHA__RESTRICT z, const cmha_real *CMHA__RESTRICT theta, size_t D,
+                             cmha_real *CMHA__RESTRICT y) {
+    for (size_t j = 0; j < D; j++) {
+        cmha_real s, c;
+        cmha__turn(theta[j], &s, &c);
+        y[j] = z[j] * c - z[D + j] * s;
+        y[D + j] = z[j] * s + z[D + j] * c;
+    }
+}
+
+CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D, cmha_real *y) {
+    for (size_t t = 0; t < T; t++) cmha__rotate_row(z + 2 * t * D, theta + t * D, D, y + 2 * t * D);
+}
+
+CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T, size_t D,
+                                           cmha_real *dz, cmha_real *dtheta) {
+    cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS]; /* dy conj(exp(i theta)): the gradient of z, and with conj(z) that of theta */
+    size_t m;
+    for (size_t t = 0; t < T; t++)
+        for (size_t j0 = 0; j0 < D; j0 += m) {
+            const cmha_real *re = z + 2 * t * D + j0, *im = re + D, *way = theta + t * D + j0, *g = dy + 2 * t * D + j0;
+            m = D - j0 < CMHA__PAIRS ? D - j0 : CMHA__PAIRS;
+            for (size_t j = 0; j < m; j++) {
+                cmha_real s, c;
+                cmha__turn(way[j], &s, &c);
+                gr[j] = g[j] * c + g[D + j] * s;
+                gi[j] = g[D + j] * c - g[j] * s;
+            }
+            if (dz) cmha__axpy(m, 1, gr, dz + 2 * t * D + j0), cmha__axpy(m, 1, gi, dz + 2 * t * D + D + j0);
+            for (size_t j = 0; dtheta && j < m; j++) dtheta[t * D + j0 + j] += gi[j] * re[j] - gr[j] * im[j];
+        }
+}
+
+/* Complex numbers in double, a block of a row at a time: what means of rows far from zero and covariances close to singular
+   need. */
+#define CMHA__WIDE ((size_t)128)
+enum { CMHA__WIDE_LANES = 8 };
+
+typedef struct cmha__wide {
+    double re[CMHA__WIDE], im[CMHA__WIDE];
+} cmha__wide;
+
+static double cmha__wide_dot(const double *a, const double *b, size_t n) {
+    double lanes[CMHA__WIDE_LANES] = {0}, sum = 0;
+    size_t i = 0;
+    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
+        for (int l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l] * b[i + (size_t)l];
+    for (int l = 0; i < n; i++, l++) lanes[l] += a[i] * b[i];
+    for (int l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
+    return sum;
+}
+
+static double cmha__wide_total(const double *a, size_t n) {
+    double lanes[CMHA__WIDE_LANES] = {0}, sum = 0;
+    size_t i = 0;
+    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
+        for (int l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l];
+    for (int l = 0; i < n; i++, l++) lanes[l] += a[i];
+    for (int l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
+    return sum;
+}
+
+/* c = the numbers j0, j0 + 1, .. of the row z less the mean; returns how many. */
+static size_t cmha__wide_load(const cmha_real *z, size_t D, size_t j0, const double *mean, cmha__wide *c) {
+    size_t m = D - j0 < CMHA__WIDE ? D - j0 : CMHA__WIDE;
+    for (size_t j = 0; j < m; j++) c->re[j] = (double)z[j0 + j] - mean[0];
+    for (size_t j = 0; j < m; j++) c->im[j] = (double)z[D + j0 + j] - mean[1];
+    return m;
+}
+
+/* stats = (mean Re, mean Im, V_rr, V_ri, V_ii) of one row; not centred: the mean counts as 0. */
+static void cmha__moments(const cmha_real *z, size_t D, int centred, double *stats) {
+    double mean[2] = {0, 0};
+    size_t m;
+    cmha__wide c;
+    memset(stats, 0, 5 * sizeof *stats);
+    for (size_t j0 = 0; centred && j0 < D; j0 += m) {
+        m = cmha__wide_load(z, D, j0, stats, &c);
+        mean[0] += cmha__wide_total(c.re, m) / (double)D;
+        mean[1] += cmha__wide_total(c.im, m) / (double)D;
+    }
+    memcpy(stats, mean, sizeof mean);
+    for (size_t j0 = 0; j0 < D; j0 += m) {
+        m = cmha__wide_load(z, D, j0, stats, &c);
+        stats[2] += cmha__wide_dot(c.re, c.re, m) / (double)D;
+        stats[3] += cmha__wide_dot(c.re, c.im, m) / (double)D;
+        stats[4] += cmha__wide_dot(c.im, c.im, m) / (double)D;
+    }
+}
+
+/* The matrix M of a norm by its eigenvalues and the direction of the first: M = f1 e1 e1^T + f2 e2 e2^T, e1 = (c, s), e2 = (-s, c).
+   In this form the derivative of an inverse root stays exact next to a singular V. */
+typedef struct cmha__root {
+    double f1, f2, c, s;
+} cmha__root;
+
+static double cmha__inverse_spread(double variance) { return variance == 0 ? 0 : 1 / sqrt(variance); }
+
+static cmha__root cmha__norm_root(cmha_complex_norm kind, const double *V, double eps) {
+    double trace = V[0] + V[2], half = (V[0] - V[2]) / 2, det = V[0] * V[2] - V[1] * V[1], first, angle;
+    cmha__root root = {0, 0, 1, 0};
+    switch (kind) {
+    case CMHA_CLN:
+    case CMHA_CRMS: root.f1 = root.f2 = cmha__inverse_spread(trace + eps); break;
+    case CMHA_SPLIT_NORM:
+        root.f1 = cmha__inverse_spread(V[0] + eps);
+        root.f2 = cmha__inverse_spread(V[2] + eps);
+        break;
+    case CMHA_WHITEN: /* the smaller eigenvalue from the determinant, whose part with eps does not cancel */
+        first = trace / 2 + hypot(half, V[1]) + eps;
+        det = (det > 0 ? det : 0) + eps * (trace + eps);
+        angle = atan2(V[1], half) / 2;
+        root.f1 = cmha__inverse_spread(first);
+        root.f2 = cmha__inverse_spread(first > 0 ? det / first : first);
+        root.c = cos(angle);
+        root.s = sin(angle);
+        break;
+    }
+    return root;
+}
+
+/* (rr, ri, ii) of the symmetric matrix with entries a, e, b in the basis of the root. */
+static void cmha__root_matrix(const cmha__root *r, double a, double e, double b, double *matrix) {
+    double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s;
+    matrix[0] = a * cc + b * ss - 2 * e * cs;
+    matrix[1] = (a - b) * cs + e * (cc - ss);
+    matrix[2] = a * ss + b * cc + 2 * e * cs;
+}
+
+/* matrix = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): the gradient reaches c as matrix * c. For an inverse root the
+   derivative in the eigenbasis has the divided differences of 1/sqrt: -f^3/2 on the diagonal and -f1^2 f2^2/(f1 + f2) off it. */
+static void cmha__root_backward(cmha_complex_norm kind, const cmha__root *r, const double *G, size_t D, double *matrix) {
+    double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s, both = G[1] + G[2];
+    double a = G[0] * cc + both * cs + G[3] * ss, b = G[0] * ss - both * cs + G[3] * cc;
+    double e = ((G[3] - G[0]) * cs + both * (cc - ss) / 2), scale = 2 / (double)D;
+    double off = r->f1 + r->f2 > 0 ? r->f1 * r->f1 * (r->f2 * r->f2) / (r->f1 + r->f2) : 0;
+    if (kind == CMHA_CLN || kind == CMHA_CRMS) a = b = a + b;
+    if (kind != CMHA_WHITEN) e = 0;
+    cmha__root_matrix(r, -scale * r->f1 * r->f1 * r->f1 / 2 * a, -scale * off * e, -scale * r->f2 * r->f2 * r->f2 / 2 * b, matrix);
+}
+
+/* A block of gamma as real 2x2 matrices, g[0..3] = (rr, ri, ir, ii). */
+static void cmha__gamma_load(cmha_complex_norm kind, const cmha_real *gamma, size_t D, size_t j0, size_t m,
+                             double g[4][CMHA__WIDE]) {
+    const cmha_real *first = gamma ? gamma + j0 : NULL, *second = first && kind != CMHA_CRMS ? first + D : first;
+    for (size_t j = 0; j < m; j++) g[0][j] = first ? (double)first[j] : 1;
+    for (size_t j = 0; j < m; j++) g[3][j] = g[0][j];
+    for (size_t j = 0; j < m; j++) g[1][j] = g[2][j] = 0;
+    if (!first) return;
+    if (kind == CMHA_SPLIT_NORM)
+        for (size_t j = 0; j < m; j++) g[3][j] = (double)second[j];
+    else if (kind == CMHA_CLN)
+        for (size_t j = 0; j < m; j++) g[1][j] = -(g[2][j] = (double)second[j]);
+    else if (kind == CMHA_WHITEN)
+        for (size_t j = 0; j < m; j++) {
+            g[1][j] = g[2][j] = (double)second[j];
+            g[3][j] = (double)second[D + j];
+        }
+}
+
+/* h = M c in place */
+static void cmha__wide_apply(const double *M, size_t m, cmha__wide *c) {
+    for (size_t j = 0; j < m; j++) {
+        double re = M[0] * c->re[j] + M[1] * c->im[j];
+        c->im[j] = M[1] * c->re[j] + M[2] * c->im[j];
+        c->re[j] = re;
+    }
+}
+
+CMHA_DEF void cmha_complex_norm_forward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const cmha_real *beta,
+                                        size_t T, size_t D, cmha_real eps, cmha_real *y, double *stats) {
+    double row[5], M[3], g[4][CMHA__WIDE];
+    size_t m;
+    cmha__root root;
+    cmha__wide h;
+    for (size_t t = 0; t < T; t++, z += 2 * D, y += 2 * D) {
+        cmha__moments(z, D, kind != CMHA_CRMS, row);
+        if (stats) memcpy(stats + 5 * t, row, sizeof row);
+        root = cmha__norm_root(kind, row + 2, (double)eps);
+        cmha__root_matrix(&root, root.f1, 0, root.f2, M);
+        for (size_t j0 = 0; j0 < D; j0 += m) {
+            m = cmha__wide_load(z, D, j0, row, &h);
+            cmha__wide_apply(M, m, &h);
+            cmha__gamma_load(kind, gamma, D, j0, m, g);
+            for (size_t j = 0; j < m; j++) y[j0 + j] = (cmha_real)(g[0][j] * h.re[j] + g[1][j] * h.im[j]);
+            for (size_t j = 0; j < m; j++) y[D + j0 + j] = (cmha_real)(g[2][j] * h.re[j] + g[3][j] * h.im[j]);
+        }
+        if (beta) cmha__axpy(2 * D, 1, beta, y);
+    }
+}
+
+/* dgamma += dy h^T as its kind has it, h = M c. */
+static void cmha__gamma_backward(cmha_complex_norm kind, const cmha__wide *h, const cmha_real *dy, size_t D, size_t j0, size_t m,
+                                 cmha_real *dgamma) {
+    const cmha_real *re = dy + j0, *im = dy + D + j0;
+    cmha_real *d = dgamma + j0;
+    for (size_t j = 0; j < m; j++) {
+        double gr = (double)re[j], gi = (double)im[j], rr = gr * h->re[j], ii = gi * h->im[j];
+        switch (kind) {
+        case CMHA_CRMS: d[j] += (cmha_real)(rr + ii); break;
+        case CMHA_CLN:
+            d[j] += (cmha_real)(rr + ii);
+            d[D + j] += (cmha_real)(gi * h->re[j] - gr * h->im[j]);
+            break;
+        case CMHA_SPLIT_NORM:
+            d[j] += (cmha_real)rr;
+            d[D + j] += (cmha_real)ii;
+            break;
+        case CMHA_WHITEN:
+            d[j] += (cmha_real)rr;
+            d[D + j] += (cmha_real)(gi * h->re[j] + gr * h->im[j]);
+            d[2 * D + j] += (cmha_real)ii;
+            break;
+        }
+    }
+}
+
+/* dh = gamma^T dy for one block; returns its length. */
+static size_t cmha__norm_cotangent(cmha_complex_norm kind, const cmha_real *gamma, const cmha_real *dy, size_t D, size_t j0,
+                                   cmha__wide *dh) {
+    static const double zero[2] = {0, 0};
+    double g[4][CMHA__WIDE];
+    size_t m = cmha__wide_load(dy, D, j0, zero, dh), j;
+    cmha__gamma_load(kind, gamma, D, j0, m, g);
+    for (j = 0; j < m; j++) {
+        double re = g[0][j] * dh->re[j] + g[2][j] * dh->im[j];
+        dh->im[j] = g[1][j] * dh->re[j] + g[3][j] * dh->im[j];
+        dh->re[j] = re;
+    }
+    return m;
+}
+
+/* dz += M (dh - mean dh) + 2/D dV c, the mean only where the forward subtracts one. */
+static void cmha__norm_row_backward(cmha_complex_norm kind, const cmha__root *root, const cmha_real *z, const cmha_real *gamma,
+                                    const double *mean, const cmha_real *dy, size_t D, cmha_real *dz) {
+    double G[4] = {0, 0, 0, 0}, sum[2] = {0, 0}, M[3], dV[3];
+    cmha__wide dh, c;
+    size_t m;
+    for (size_t j0 = 0; j0 < D; j0 += m) {
+        m = cmha__norm_cotangent(kind, gamma, dy, D, j0, &dh);
+        cmha__wide_load(z, D, j0, mean, &c);
+        G[0] += cmha__wide_dot(dh.re, c.re, m);
+        G[1] += cmha__wide_dot(dh.re, c.im, m);
+        G[2] += cmha__wide_dot(dh.im, c.re, m);
+        G[3] += cmha__wide_dot(dh.im, c.im, m);
+        if (kind == CMHA_CRMS) continue;
+        sum[0] += cmha__wide_total(dh.re, m) / (double)D;
+        sum[1] += cmha__wide_total(dh.im, m) / (double)D;
+    }
+    cmha__root_matrix(root, root->f1, 0, root->f2, M);
+    cmha__root_backward(kind, root, G, D, dV);
+    for (size_t j0 = 0; j0 < D; j0 += m) {
+        m = cmha__norm_cotangent(kind, gamma, dy, D, j0, &dh);
+        cmha__wide_load(z, D, j0, mean, &c);
+        for (size_t j = 0; j < m; j++) dh.re[j] -= sum[0];
+        for (size_t j = 0; j < m; j++) dh.im[j] -= sum[1];
+        cmha__wide_apply(M, m, &dh);
+        cmha__wide_apply(dV, m, &c);
+        for (size_t j = 0; j < m; j++) dz[j0 + j] += (cmha_real)(dh.re[j] + c.re[j]);
+        for (size_t j = 0; j < m; j++) dz[D + j0 + j] += (cmha_real)(dh.im[j] + c.im[j]);
+    }
+}
+
+CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const double *stats,
+                                         const cmha_real *dy, size_t T, size_t D, cmha_real eps, cmha_real *dz, cmha_real *dgamma,
+                                         cmha_real *dbeta) {
+    size_t m;
+    for (size_t t = 0; t < T; t++, z += 2 * D, dy += 2 * D, stats += 5) {
+        cmha__root root = cmha__norm_root(kind, stats + 2, (double)eps);
+        if (dz) cmha__norm_row_backward(kind, &root, z, gamma, stats, dy, D, dz + 2 * t * D);
+        for (size_t j0 = 0; dgamma && j0 < D; j0 += m) {
+            cmha__wide h;
+            double M[3];
+            m = cmha__wide_load(z, D, j0, stats, &h);
+            cmha__root_matrix(&root, root.f1, 0, root.f2, M);
+            cmha__wide_apply(M, m, &h);
+            cmha__gamma_backward(kind, &h, dy, D, j0, m, dgamma);
+        }
+        if (dbeta) cmha__axpy(2 * D, 1, dy, dbeta);
+    }
+}
+
+CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u) {
+    for (size_t t = 0; t < T; t++, z += 2 * D, u += 2 * D) cmha__phasor_row(z, z + D, D, eps, 1, u, u + D);
+}
+
+CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz) {
+    for (size_t t = 0; dz && t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
+        cmha__phasor_row_backward(z, z + D, D, eps, 1, du, du + D, dz, dz + D);
+}
+
+CMHA_DEF void cmha_hermitian_forward(const cmha_real *q, const cmha_real *k, size_t T, size_t D, cmha_real *a) {
+    for (size_t t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
+        a[2 * t] = cmha__dot(q, k, 2 * D);
+        a[2 * t + 1] = cmha__dot(q + D, k, D) - cmha__dot(q, k + D, D);
+    }
+}
+
+/* dq = da k, dk = conj(da) q */
+CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, const cmha_real *da, size_t T, size_t D,
+                                      cmha_real *dq, cmha_real *dk) {
+    for (size_t t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
+        cmha_real re = da[2 * t], im = da[2 * t + 1];
+        cmha_real *to_q = dq ? dq + 2 * t * D : NULL, *to_k = dk ? dk + 2 * t * D : NULL;
+        if (dq) cmha__axpy(2 * D, re, k, to_q), cmha__axpy(D, -im, k + D, to_q), cmha__axpy(D, im, k, to_q + D);
+        if (dk) cmha__axpy(2 * D, re, q, to_k), cmha__axpy(D, im, q + D, to_k), cmha__axpy(D, -im, q, to_k + D);
+    }
+}
+
+/* to[j * to_step] = or += from[j * from_step] */
+static void cmha__stride(const cmha_real *from, size_t from_step, size_t n, cmha_real *to, size_t to_step, int add) {
+    if (add)
+        for (size_t j = 0; j < n; j++) to[j * to_step] += from[j * from_step];
+    else
+        for (size_t j = 0; j < n; j++) to[j * to_step] = from[j * from_step];
+}
+
+/* Planes from pairs or pairs from planes, written or added. */
+static void cmha__pairs(const cmha_real *from, size_t T, size_t D, cmha_layout layout, int from_pairs, cmha_real *to, int add) {
+    size_t step = layout == CMHA_LAYOUT_HALF ? 1 : 2;
+    for (size_t t = 0; t < T; t++, from += 2 * D, to += 2 * D)
+        for (size_t part = 0; part < 2; part++) {
+            size_t pair = cmha__pair(layout, D, 0, part), plane = part * D;
+            if (from_pairs) cmha__stride(from + pair, step, D, to + plane, 1, add);
+            else cmha__stride(from + plane, 1, D, to + pair, step, add);
+        }
+}
+
+CMHA_DEF void cmha_complex_from_pairs_forward(const cmha_real *x, size_t T, size_t D, cmha_layout layout, cmha_real *z) {
+    cmha__pairs(x, T, D, layout, 1, z, 0);
+}
+
+CMHA_DEF void cmha_complex_from_pairs_backward(const cmha_real *dz, size_t T, size_t D, cmha_layout layout, cmha_real *dx) {
+    if (dx) cmha__pairs(dz, T, D, layout, 0, dx, 1);
+}
+
+CMHA_DEF void cmha_complex_to_pairs_forward(const cmha_real *z, size_t T, size_t D, cmha_layout layout, cmha_real *x) {
+    cmha__pairs(z, T, D, layout, 0, x, 0);
+}
+
+CMHA_DEF void cmha_complex_to_pairs_backward(const cmha_real *dx, size_t T, size_t D, cmha_layout layout, cmha_real *dz) {
+    if (dz) cmha__pairs(dx, T, D, layout, 1, dz, 1);
+}
+
+CMHA_DEF void cmha_complex_join_forward(const cmha_real *re, const cmha_real *im, size_t T, size_t D, cmha_real *z) {
+    for (size_t t = 0; t < T; t++, z += 2 * D) {
+        memcpy(z, re + t * D, D * sizeof *z);
+        if (im) memcpy(z + D, im + t * D, D * sizeof *z);
+        else memset(z + D, 0, D * sizeof *z);
+    }
+}
+
+CMHA_DEF void cmha_complex_join_backward(const cmha_real *dz, size_t T, size_t D, cmha_real *dre, cmha_real *dim) {
+    for (size_t t = 0; t < T; t++, dz += 2 * D) {
+        if (dre) cmha__axpy(D, 1, dz, dre + t * D);
+        if (dim) cmha__axpy(D, 1, dz + D, dim + t * D);
+    }
+}
+
+CMHA_DEF void cmha_complex_split_forward(const cmha_real *z, size_t T, size_t D, cmha_real *re, cmha_real *im) {
+    for (size_t t = 0; t < T; t++, z += 2 * D) {
+        if (re) memcpy(re + t * D, z, D * sizeof *z);
+        if (im) memcpy(im + t * D, z + D, D * sizeof *z);
+    }
+}
+
+CMHA_DEF void cmha_complex_split_backward(const cmha_real *dre, const cmha_real *dim, size_t T, size_t D, cmha_real *dz) {
+    for (size_t t = 0; dz && t < T; t++, dz += 2 * D) {
+        if (dre) cmha__axpy(D, 1, dre + t * D, dz);
+        if (dim) cmha__axpy(D, 1, dim + t * D, dz + D);
+    }
+}
+
+enum { CMHA__EXACT_EVERY = 64 }; /* rows from one angle formed exactly to the next; between them a rotation by omega leads on */
+
+/* wave = exp(i (omega t + delta)) of m columns: exactly, or from the wave of the row before, turned by `step`. delta NULL = 0. */
+static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m, double t, const cmha__wide *step,
+                       cmha__wide *wave) {
+    if (step) {
+        for (size_t j = 0; j < m; j++) {
+            double re = wave->re[j] * step->re[j] - wave->im[j] * step->im[j];
+            wave->im[j] = wave->re[j] * step->im[j] + wave->im[j] * step->re[j];
+            wave->re[j] = re;
+        }
+        return;
+    }
+    for (size_t j = 0; j < m; j++) {
+        double angle = (double)omega[j] * t + (delta ? (double)delta[j] : 0);
+        wave->re[j] = cos(angle);
+        wave->im[j] = sin(angle);
+    }
+}
+
+/* Columns lo .. hi - 1 of the table: they do not depend on each other, so threads may share them out. */
+static void cmha__multifreq_forward(const cmha_real *omega, const cmha_real *delta, size_t K, size_t n, size_t d, size_t pos0,
+                                    size_t lo, size_t hi, cmha_real *y) {
+    double scale = 1 / sqrt(K ? (double)K : 1);
+    cmha__wide wave, step;
+    size_t m;
+    for (size_t r = 0; lo < hi && r < n; r++) memset(y + r * d + lo, 0, (hi - lo) * sizeof *y);
+    for (size_t k = 0; k < K; k++, omega += d, delta += d)
+        for (size_t j0 = lo; j0 < hi; j0 += m) {
+            m = hi - j0 < CMHA__WIDE ? hi - j0 : CMHA__WIDE;
+            cmha__wave(omega + j0, NULL, m, 1, NULL, &step);
+            for (size_t r = 0; r < n; r++) {
+                cmha__wave(omega + j0, delta + j0, m, (double)pos0 + (double)r, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
+                for (size_t j = 0; j < m; j++) y[r * d + j0 + j] += (cmha_real)(scale * wave.im[j]);
+            }
+        }
+}
+
+static void cmha__multifreq_backward(const cmha_real *omega, const cmha_real *delta, const cmha_real *dy, size_t K, size_t n,
+                                     size_t d, size_t pos0, size_t lo, size_t hi, cmha_real *domega, cmha_real *ddelta) {
+    double scale = 1 / sqrt(K ? (double)K : 1);
+    cmha__wide wave, step, sum; /* sum: of domega and ddelta */
+    size_t m;
+    for (size_t k = 0; k < K; k++)
+        for (size_t j0 = lo; j0 < hi; j0 += m) {
+            size_t at = k * d + j0;
+            m = hi - j0 < CMHA__WIDE ? hi - j0 : CMHA__WIDE;
+            cmha__wave(omega + at, NULL, m, 1, NULL, &step);
+            memset(&sum, 0, sizeof sum);
+            for (size_t r = 0; r < n; r++) {
+                double t = (double)pos0 + (double)r;
+                cmha__wave(omega + at, delta + at, m, t, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
+                for (size_t j = 0; j < m; j++) {
+                    double g = scale * (double)dy[r * d + j0 + j] * wave.re[j];
+                    sum.re[j] += g * t;
+                    sum.im[j] += g;
+                }
+            }
+            for (size_t j = 0; domega && j < m; j++) domega[at + j] += (cmha_real)sum.re[j];
+            for (size_t j = 0; ddelta && j < m; j++) ddelta[at + j] += (cmha_real)sum.im[j];
+        }
+}
+
+CMHA_DEF void cmha_multifreq_forward(const cmha_real *omega, const cmha_real *delta, size_t K, size_t n, size_t d, size_t pos0,
+                                     cmha_real *y) {
+    cmha__multifreq_forward(omega, delta, K, n, d, pos0, 0, d, y);
+}
+
+CMHA_DEF void cmha_multifreq_backward(const cmha_real *omega, const cmha_real *delta, const cmha_real *dy, size_t K, size_t n,
+                                      size_t d, size_t pos0, cmha_real *domega, cmha_real *ddelta) {
+    cmha__multifreq_backward(omega, delta, dy, K, n, d, pos0, 0, d, domega, ddelta);
+}
+
+CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta) {
+    for (size_t k = 0; k < K; k++)
+        for (size_t i = 0; i < d; i++) {
+            double octave = (double)k - ((double)K - 1) / 2;
+            omega[k * d + i] = (cmha_real)(pow(base, -2.0 * (double)(i / 2) / (double)d) * pow(2.0, octave));
+            delta[k * d + i] = i % 2 ? (cmha_real)1.57079632679489662 : 0;
+        }
+}
+
+/* ---- Regularisers and clipping of complex numbers ---- */
+
+static size_t cmha__counted(const unsigned char *key_mask, size_t T) {
+    size_t count = 0;
+    for (size_t t = 0; t < T; t++) count += !key_mask || key_mask[t];
+    return count;
+}
+
+/* direction [2, D], columns lo .. hi - 1: where the sum of the counted phasors points; returns the sum of 1 - R_j. */
+static double cmha__phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
+                                                     cmha_real eps, size_t lo, size_t hi, double *direction) {
+    double *CMHA__RESTRICT re = direction, *CMHA__RESTRICT im = direction + D, sum = 0, count = (double)cmha__counted(key_mask, T);
+    for (size_t j = lo; j < hi; j++) re[j] = im[j] = 0;
+    for (size_t t = 0; t < T; t++) {
+        const cmha_real *CMHA__RESTRICT row = z + 2 * t * D;
+        if (key_mask && !key_mask[t]) continue;
+        for (size_t j = lo; j < hi; j++) {
+            cmha_real ur, ui, unused;
+            cmha__phasor(row[j], row[D + j], eps, &ur, &ui, &unused);
+            re[j] += (double)ur;
+            im[j] += (double)ui;
+        }
+    }
+    for (size_t j = lo; j < hi && count > 0; j++) {
+        double length = sqrt(re[j] * re[j] + im[j] * im[j]), inverse; /* R_j times count */
+        inverse = length <= count * (double)CMHA__EPSILON ? 0 : 1 / length;
+        sum += 1 - length / count;
+        re[j] *= inverse;
+        im[j] *= inverse;
+    }
+    return sum;
+}
+
+/* dz -= slope * (gradient of every R_j times count) */
+static void cmha__phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
+                                                    cmha_real eps, const double *direction, double slope, cmha_real *dz) {
+    for (size_t t = 0; t < T; t++) {
+        const cmha_real *CMHA__RESTRICT row = z + 2 * t * D;
+        const double *CMHA__RESTRICT way = direction;
+        cmha_real *CMHA__RESTRICT to = dz + 2 * t * D;
+        if (key_mask && !key_mask[t]) continue;
+        for (size_t j = 0; j < D; j++) {
+            cmha_real gr = (cmha_real)(-slope * way[j]), gi = (cmha_real)(-slope * way[D + j]);
+            cmha__phasor_backward(row[j], row[D + j], eps, gr, gi, &to[j], &to[D + j]);
+        }
+    }
+}
+
+/* value / (count * D), 0 where nothing is counted: a mean over tokens and channels. */
+static double cmha__mean_over(double value, size_t count, size_t D) { return count && D ? value / (double)count / (double)D : 0; }
+
+CMHA_DEF double cmha_phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                       cmha_real eps, double *direction) {
+    return (double)lam * cmha__mean_over(cmha__phase_reg_forward(z, key_mask, T, D, eps, 0, D, direction), 1, D);
+}
+
+CMHA_DEF void cmha_phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                      cmha_real eps, const double *direction, cmha_real dloss, cmha_real *dz) {
+    double slope = cmha__mean_over((double)lam * (double)dloss, cmha__counted(key_mask, T), D);
+    if (dz) cmha__phase_reg_backward(z, key_mask, T, D, eps, direction, slope, dz);
+}
+
+CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
+    double lanes[CMHA__WIDE_LANES] = {0};
+    size_t i = 0;
+    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
+        for (int l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += (double)x[i + (size_t)l] * (double)x[i + (size_t)l];
+    for (int l = 0; i < n; i++, l++) lanes[l] += (double)x[i] * (double)x[i];
+    return cmha__wide_total(lanes, CMHA__WIDE_LANES);
+}
+
+/* The sum of |z|^2 over counted rows. */
+static double cmha__mag_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D) {
+    double sum = 0;
+    for (size_t t = 0; t < T; t++)
+        if (!key_mask || key_mask[t]) sum += cmha_sum_squares(z + 2 * t * D, 2 * D);
+    return sum;
+}
+
+static void cmha__mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real slope,
+                                   cmha_real *dz) {
+    for (size_t t = 0; t < T; t++)
+        if (!key_mask || key_mask[t]) cmha__axpy(2 * D, slope, z + 2 * t * D, dz + 2 * t * D);
+}
+
+CMHA_DEF double cmha_mag_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam) {
+    return (double)lam * cmha__mean_over(cmha__mag_reg_forward(z, key_mask, T, D), cmha__counted(key_mask, T), D);
+}
+
+CMHA_DEF void cmha_mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
+                                    cmha_real dloss, cmha_real *dz) {
+    double slope = cmha__mean_over(2 * (double)lam * (double)dloss, cmha__counted(key_mask, T), D);
+    if (dz) cmha__mag_reg_backward(z, key_mask, T, D, (cmha_real)slope, dz);
+}
+
+/* min(1, limit / norm) */
+static cmha_real cmha__clip_factor(double squares, cmha_real limit) {
+    double norm = sqrt(squares);
+    return norm > (double)limit ? (cmha_real)((double)limit / norm) : 1;
+}
+
+static void cmha__clip_array(cmha_clip_mode mode, cmha_real limit, cmha_real factor, size_t n, cmha_real *x) {
+    if (mode == CMHA_CLIP_NORM) factor = cmha__clip_factor(cmha_sum_squares(x, n), limit);
+    if (mode == CMHA_CLIP_VALUE)
+        for (size_t i = 0; i < n; i++) x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
+    else if (factor < 1)
+        for (size_t i = 0; i < n; i++) x[i] *= factor;
+}
+
+CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size_t count, const size_t *n, cmha_real *const *re,
+                                      cmha_real *const *im) {
+    for (size_t part = 0; part < 2; part++) {
+        cmha_real *const *x = part ? im : re;
+        cmha_real factor = 1;
+        double squares = 0;
+        if (mode == CMHA_CLIP_GLOBAL) {
+            for (size_t i = 0; i < count; i++) squares += x[i] ? cmha_sum_squares(x[i], n[i]) : 0;
+            factor = cmha__clip_factor(squares, limit);
+        }
+        for (size_t i = 0; i < count; i++)
+            if (x[i]) cmha__clip_array(mode, limit, factor, n[i], x[i]);
+    }
+}
+
+/* ---- Complex building blocks ---- */
+
+/* An even last axis? */
+static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *name) {
+    char line[128];
+    if (cmha__last(z) % 2 == 0) return 1;
+    snprintf(line, sizeof line, "%s: a width of %zu is odd and cannot be read as complex numbers", name, cmha__last(z));
+    cmha__tape_fail(tape, CMHA_ERR_SHAPE, line);
+    return 0;
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im) {
+    if (!re || !tape || tape->status) return NULL;
+    if (!im) im = cmha_tensor_new(tape, re->rank, re->shape, 0);
+    return cmha_concat(tape, re, im, re->rank - 1);
+}
+
+static cmha_tensor *cmha__complex_part(cmha_tape *tape, cmha_tensor *z, size_t part) {
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "complex part")) return NULL;
+    return cmha_slice(tape, z, z->rank - 1, part * (cmha__last(z) / 2), (part + 1) * (cmha__last(z) / 2));
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z) { return cmha__complex_part(tape, z, 0); }
+CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z) { return cmha__complex_part(tape, z, 1); }
+
+typedef struct cmha__pairs_saved {
+    cmha_layout layout;
+    int from_pairs;
+} cmha__pairs_saved;
+
+static cmha_status cmha__pairs_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__pairs_saved *s = (const cmha__pairs_saved *)r->user;
+    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    size_t W = cmha__last(r->out);
+    if (!dx || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(r->out), lo, hi) {
+        cmha__pairs(r->out->grad + lo * W, hi - lo, W / 2, s->layout, !s->from_pairs, dx + lo * W, 1);
+    }
+    return CMHA_OK;
+}
+
+static cmha_tensor *cmha__pairs_op(cmha_tape *tape, cmha_tensor *x, cmha_layout layout, int from_pairs) {
+    cmha__pairs_saved *s;
+    cmha_tensor *y;
+    size_t W;
+    if (!x || !tape || tape->status || !cmha__is_planes(tape, x, "complex pairs")) return NULL;
+    W = cmha__last(x);
+    y = cmha__result(tape, x->rank, x->shape);
+    s = y ? (cmha__pairs_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->layout = layout;
+    s->from_pairs = from_pairs;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(x), lo, hi) {
+            cmha__pairs(x->data + lo * W, hi - lo, W / 2, layout, from_pairs, y->data + lo * W, 0);
+        }
+    return cmha_push(tape, "complex_pairs", y, &x, 1, cmha__pairs_backward, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_from_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout) {
+    return cmha__pairs_op(tape, x, layout, 1);
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_to_pairs(cmha_tape *tape, cmha_tensor *z, cmha_layout layout) {
+    return cmha__pairs_op(tape, z, layout, 0);
+}
+
+/* T, I and O of a complex linear map, the adjoint's weight being [2, I, O]. */
+typedef struct cmha__complex_linear_saved {
+    size_t T, I, O;
+    int adjoint;
+} cmha__complex_linear_saved;
+
+static cmha_status cmha__complex_linear_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__complex_linear_saved *s = (const cmha__complex_linear_saved *)r->user;
+    cmha_tensor *x = r->in[0], *w = r->in[1];
+    int threads = tape->context->threads, fresh;
+    cmha_real *dx = cmha__grad_fresh(tape, x, &fresh), *dw = cmha_grad(tape, w), *db = cmha_grad(tape, r->in[2]), *scratch;
+    cmha__mark mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, 2 * r->out->size);
+    if (!tape->status && !cmha__dry(tape)) {
+        if (dx || dw)
+            cmha__complex_linear_backward(threads, x->data, w->data, r->out->grad, s->T, s->I, s->O, s->adjoint, fresh ? 0 : 1, dx,
+                                          dw, scratch);
+        if (db) cmha__bias_backward(threads, r->out->grad, s->T, 2 * s->O, db);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+static cmha_tensor *cmha__complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias, int adjoint) {
+    size_t shape[CMHA_MAX_RANK], I;
+    cmha__complex_linear_saved *s;
+    cmha_tensor *in[3], *y;
+    cmha_real *scratch;
+    cmha__mark mark;
+    if (!x || !weight || !tape || tape->status || !cmha__is_planes(tape, x, "complex linear")) return NULL;
+    if (weight->rank != 3 || weight->shape[0] != 2)
+        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "complex linear: the weight must be [2, O, I]");
+    I = weight->shape[adjoint ? 1 : 2];
+    if (cmha__last(x) != 2 * I)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex linear: input of %zu complex numbers, weight for %zu",
+                                cmha__last(x) / 2, I);
+    s = (cmha__complex_linear_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->I = I, s->O = weight->shape[adjoint ? 2 : 1], s->adjoint = adjoint;
+    if (bias && bias->size != 2 * s->O)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex linear: output of %zu complex numbers, bias of %zu reals", s->O,
+                                bias->size);
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] = 2 * s->O;
+    y = cmha__result(tape, x->rank, shape);
+    if (!y) return NULL;
+    s->T = cmha__rows(y); /* not of x, whose rows may be empty */
+    mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, 2 * y->size);
+    if (!adjoint)
+        cmha__weight_product(tape, weight->data, x->data, 2 * s->T, I, 2 * s->O, scratch); /* see cmha__complex_products */
+    if (!tape->status && !cmha__dry(tape)) {
+        int threads = tape->context->threads;
+        if (adjoint) cmha__complex_products(threads, x->data, weight->data, s->T, I, s->O, 1, scratch);
+        cmha__complex_combine(threads, scratch, bias ? bias->data : NULL, s->T, s->O, adjoint, y->data);
+    }
+    cmha__rewind(tape, mark);
+    in[0] = x, in[1] = weight, in[2] = bias;
+    return cmha_push(tape, "complex_linear", y, in, 3, cmha__complex_linear_record, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
+    return cmha__complex_linear(tape, x, weight, bias, 0);
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v, cmha_tensor *bias) {
+    return cmha__complex_linear(tape, cmha__complex_linear(tape, x, v, NULL, 1), u, bias, 0);
+}
+
+static cmha_status cmha__complex_rotate_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *z = r->in[0], *theta = r->in[1];
+    cmha_real *dz = cmha_grad(tape, z), *dtheta = cmha_grad(tape, theta);
+    size_t D = cmha__last(z) / 2;
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+        cmha_complex_rotate_backward(z->data + lo * 2 * D, theta->data + lo * D, r->out->grad + lo * 2 * D, hi - lo, D,
+                                     dz ? dz + lo * 2 * D : NULL, dtheta ? dtheta + lo * D : NULL);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta) {
+    cmha_tensor *in[2], *y;
+    size_t D;
+    if (!z || !theta || !tape || tape->status || !cmha__is_planes(tape, z, "complex rotate")) return NULL;
+    D = cmha__last(z) / 2;
+    if (cmha__last(theta) != D || theta->size != z->size / 2)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex rotate: %zu complex numbers, %zu angles", z->size / 2, theta->size);
+    y = cmha__result(tape, z->rank, z->shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+            cmha_complex_rotate_forward(z->data + lo * 2 * D, theta->data + lo * D, hi - lo, D, y->data + lo * 2 * D);
+        }
+    in[0] = z, in[1] = theta;
+    return cmha_push(tape, "complex_rotate", y, in, 2, cmha__complex_rotate_backward, NULL);
+}
+
+typedef struct cmha__complex_norm_saved {
+    cmha_complex_norm kind;
+    cmha_real eps;
+    double *stats;
+} cmha__complex_norm_saved;
+
+/* Each thread sums the gradients of gamma (3D) and beta (2D) of its rows for itself. */
+static cmha_status cmha__complex_norm_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__complex_norm_saved *s = (const cmha__complex_norm_saved *)r->user;
+    cmha_tensor *z = r->in[0], *gamma = r->in[1], *beta = r->in[2];
+    size_t D = cmha__last(z) / 2, T = cmha__rows(z), threads = (size_t)tape->context->threads, c;
+    cmha_real *dz = cmha_grad(tape, z), *dgamma = cmha_grad(tape, gamma), *dbeta = cmha_grad(tape, beta), *partial;
+    cmha__mark mark = cmha__mark_of(tape);
+    partial = cmha__reals(tape, threads * 5 * D);
+    if (!tape->status && !cmha__dry(tape)) {
+        memset(partial, 0, threads * 5 * D * sizeof *partial);
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            cmha_real *own = partial + (size_t)cmha__chunk * 5 * D;
+            cmha_complex_norm_backward(s->kind, z->data + lo * 2 * D, gamma ? gamma->data : NULL, s->stats + 5 * lo,
+                                       r->out->grad + lo * 2 * D, hi - lo, D, s->eps, dz ? dz + lo * 2 * D : NULL,
+                                       dgamma ? own : NULL, dbeta ? own + 3 * D : NULL);
+        }
+        for (c = 0; c < threads; c++) {
+            if (dgamma) cmha__axpy(gamma->size, 1, partial + c * 5 * D, dgamma);
+            if (dbeta) cmha__axpy(2 * D, 1, partial + c * 5 * D + 3 * D, dbeta);
+        }
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_normalize(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm kind, cmha_tensor *gamma,
+                                             cmha_tensor *beta, cmha_real eps) {
+    size_t D, T, width;
+    cmha__complex_norm_saved *s;
+    cmha_tensor *in[3], *y;
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "complex norm")) return NULL;
+    D = cmha__last(z) / 2, T = cmha__rows(z);
+    width = kind == CMHA_CRMS ? D : kind == CMHA_WHITEN ? 3 * D : 2 * D;
+    if (gamma && gamma->size != width)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: gamma needs %zu numbers and has %zu", width, gamma->size);
+    if (beta && beta->size != 2 * D)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: beta needs %zu numbers and has %zu", 2 * D, beta->size);
+    if ((int)kind < 0 || kind > CMHA_WHITEN) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "complex norm: there is no such kind");
+    if (cmha__check_eps(tape, "complex norm", eps)) return NULL;
+    y = cmha__result(tape, z->rank, z->shape);
+    s = y ? (cmha__complex_norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->kind = kind;
+    s->eps = eps;
+    s->stats = (double *)cmha_tape_alloc(tape, T * 5 * sizeof *s->stats);
+    if (!s->stats) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
+            cmha_complex_norm_forward(kind, z->data + lo * 2 * D, gamma ? gamma->data : NULL, beta ? beta->data : NULL, hi - lo, D,
+                                      eps, y->data + lo * 2 * D, s->stats + 5 * lo);
+        }
+    in[0] = z, in[1] = gamma, in[2] = beta;
+    return cmha_push(tape, "complex_norm", y, in, 3, cmha__complex_norm_record, s);
+}
+
+static cmha_status cmha__phasor_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *z = r->in[0];
+    cmha_real *dz = cmha_grad(tape, z);
+    size_t W = cmha__last(z);
+    if (!dz || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+        cmha_phasor_backward(z->data + lo * W, r->out->grad + lo * W, hi - lo, W / 2, *(const cmha_real *)r->user, dz + lo * W);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps) {
+    cmha_real *saved;
+    cmha_tensor *u;
+    size_t W;
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "phasor") || cmha__check_eps(tape, "phasor", eps)) return NULL;
+    W = cmha__last(z);
+    u = cmha__result(tape, z->rank, z->shape);
+    saved = u ? (cmha_real *)cmha__record_alloc(tape, sizeof *saved) : NULL;
+    if (!saved) return NULL;
+    *saved = eps;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+            cmha_phasor_forward(z->data + lo * W, hi - lo, W / 2, eps, u->data + lo * W);
+        }
+    return cmha_push(tape, "phasor", u, &z, 1, cmha__phasor_record, saved);
+}
+
+static cmha_status cmha__hermitian_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *q = r->in[0], *k = r->in[1];
+    cmha_real *dq = cmha_grad(tape, q), *dk = cmha_grad(tape, k);
+    size_t W = cmha__last(q);
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(q), lo, hi) {
+        cmha_hermitian_backward(q->data + lo * W, k->data + lo * W, r->out->grad + 2 * lo, hi - lo, W / 2, dq ? dq + lo * W : NULL,
+                                dk ? dk + lo * W : NULL);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k) {
+    size_t shape[CMHA_MAX_RANK], W;
+    cmha_tensor *in[2], *a;
+    if (!q || !k || !tape || tape->status || !cmha__is_planes(tape, q, "hermitian")) return NULL;
+    if (!cmha__same_shape(q, k))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "hermitian: sizes %zu and %zu differ in shape", q->size, k->size);
+    W = cmha__last(q);
+    memcpy(shape, q->shape, sizeof shape);
+    shape[q->rank - 1] = 2;
+    a = cmha__result(tape, q->rank, shape);
+    if (!a) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, a->size / 2, lo, hi) {
+            cmha_hermitian_forward(q->data + lo * W, k->data + lo * W, hi - lo, W / 2, a->data + 2 * lo);
+        }
+    in[0] = q, in[1] = k;
+    return cmha_push(tape, "hermitian", a, in, 2, cmha__hermitian_record, NULL);
+}
+
+static cmha_status cmha__multifreq_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *omega = r->in[0], *delta = r->in[1];
+    size_t K = omega->shape[0], d = omega->shape[1], pos0 = *(const size_t *)r->user;
+    cmha_real *domega = cmha_grad(tape, omega), *ddelta = cmha_grad(tape, delta);
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, d, lo, hi) {
+        cmha__multifreq_backward(omega->data, delta->data, r->out->grad, K, r->out->shape[0], d, pos0, lo, hi, domega, ddelta);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n, size_t pos0) {
+    size_t shape[2], *saved;
+    cmha_tensor *in[2], *y;
+    if (!omega || !delta || !tape || tape->status) return NULL;
+    if (omega->rank != 2 || !cmha__same_shape(omega, delta))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "multifreq: omega and delta must be [K, d]; they hold %zu and %zu numbers",
+                                omega->size, delta->size);
+    shape[0] = n, shape[1] = omega->shape[1];
+    y = cmha__result(tape, 2, shape);
+    saved = y ? (size_t *)cmha__record_alloc(tape, sizeof *saved) : NULL;
+    if (!saved) return NULL;
+    *saved = pos0;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, shape[1], lo, hi) {
+            cmha__multifreq_forward(omega->data, delta->data, omega->shape[0], n, shape[1], pos0, lo, hi, y->data);
+        }
+    in[0] = omega, in[1] = delta;
+    return cmha_push(tape, "multifreq", y, in, 2, cmha__multifreq_record, saved);
+}
+
+static cmha_status cmha__add_rows_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *rows = r->in[1];
+    cmha_real *drows = cmha_grad(tape, rows);
+    size_t n = rows->size;
+    if (drows && !cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
+            for (size_t at = 0; at < r->out->size; at += n) cmha__axpy(hi - lo, 1, r->out->grad + at + lo, drows + lo);
+        }
+    cmha__pass_grad(tape, r->out, r->in[0]);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows) {
+    cmha_tensor *in[2], *y;
+    size_t n;
+    if (!x || !rows || !tape || tape->status) return NULL;
+    n = rows->size;
+    if (rows->rank != 2 || x->rank < 2 || cmha__last(x) != rows->shape[1] || x->shape[x->rank - 2] != rows->shape[0])
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ", x->size, n);
+    y = cmha__result(tape, x->rank, x->shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
+            for (size_t at = 0; at < x->size; at += n)
+                for (size_t i = lo; i < hi; i++) y->data[at + i] = x->data[at + i] + rows->data[i];
+        }
+    in[0] = x, in[1] = rows;
+    return cmha_push(tape, "add_rows", y, in, 2, cmha__add_rows_backward, NULL);
+}
+
+/* What both regularisers save; direction only for the phases. */
+typedef struct cmha__complex_reg_saved {
+    const unsigned char *key_mask;
+    cmha_real lam, eps;
+    size_t counted;
+    double *direction; /* [2, D] */
+    double *sums;      /* a thread's part of the loss each */
+} cmha__complex_reg_saved;
+
+static cmha_status cmha__complex_reg_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__complex_reg_saved *s = (const cmha__complex_reg_saved *)r->user;
+    cmha_tensor *z = r->in[0];
+    cmha_real *dz = cmha_grad(tape, z);
+    size_t D = cmha__last(z) / 2;
+    double slope;
+    if (!dz || cmha__dry(tape)) return tape->status;
+    slope = cmha__mean_over((double)s->lam * (double)r->out->grad[0], s->counted, D);
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+        const unsigned char *mask = s->key_mask ? s->key_mask + lo : NULL;
+        const cmha_real *rows = z->data + lo * 2 * D;
+        if (s->direction) cmha__phase_reg_backward(rows, mask, hi - lo, D, s->eps, s->direction, slope, dz + lo * 2 * D);
+        else cmha__mag_reg_backward(rows, mask, hi - lo, D, (cmha_real)(2 * slope), dz + lo * 2 * D);
+    }
+    return CMHA_OK;
+}
+
+/* The phases' sum is dealt to threads by channel, the magnitudes' by token. */
+static double cmha__complex_reg_sum(cmha_tape *tape, const cmha__complex_reg_saved *s, const cmha_tensor *z) {
+    size_t D = cmha__last(z) / 2, T = cmha__rows(z);
+    int threads = tape->context->threads;
+    if (s->direction) {
+        CMHA__FOR_CHUNKS(threads, D, lo, hi) {
+            s->sums[cmha__chunk] = cmha__phase_reg_forward(z->data, s->key_mask, T, D, s->eps, lo, hi, s->direction);
+        }
+        return cmha__mean_over(cmha__wide_total(s->sums, (size_t)threads), 1, D);
+    }
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        s->sums[cmha__chunk] = cmha__mag_reg_forward(z->data + lo * 2 * D, s->key_mask ? s->key_mask + lo : NULL, hi - lo, D);
+    }
+    return cmha__mean_over(cmha__wide_total(s->sums, (size_t)threads), s->counted, D);
+}
+
+static cmha_tensor *cmha__complex_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps,
+                                      int phases) {
+    cmha__complex_reg_saved *s;
+    cmha_tensor *loss;
+    size_t one = 1;
+    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, phases ? "phase_reg" : "mag_reg")) return NULL;
+    loss = cmha__result(tape, 1, &one);
+    s = loss ? (cmha__complex_reg_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->key_mask = key_mask;
+    s->lam = lam;
+    s->eps = eps;
+    s->sums = (double *)cmha__record_alloc(tape, (size_t)tape->context->threads * sizeof *s->sums);
+    if (phases) s->direction = (double *)cmha_tape_alloc(tape, cmha__last(z) * sizeof *s->direction);
+    if (!s->sums || (phases && !s->direction)) return NULL;
+    if (!cmha__dry(tape)) {
+        s->counted = cmha__counted(key_mask, cmha__rows(z));
+        loss->data[0] = (cmha_real)((double)lam * cmha__complex_reg_sum(tape, s, z));
+    }
+    return cmha_push(tape, phases ? "phase_reg" : "mag_reg", loss, &z, 1, cmha__complex_reg_backward, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps) {
+    return cmha__complex_reg(tape, z, key_mask, lam, eps, 1);
+}
+
+CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam) {
+    return cmha__complex_reg(tape, z, key_mask, lam, 0, 0);
+}
+
+/* ---- Complex residual ---- */
+
+CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta, size_t T,
+                                            size_t D, cmha_real *y) {
+    for (size_t t = 0; t < T; t++, z += 2 * D, f += 2 * D, y += 2 * D) {
+        for (size_t j = 0; j < D; j++) y[j] = f[j] + (alpha * z[j] - beta * z[D + j]);
+        for (size_t j = 0; j < D; j++) y[D + j] = f[D + j] + (alpha * z[D + j] + beta * z[j]);
+    }
+}
+
+/* keep: what remains of dz, 1 or, if it holds rubbish, 0. */
+static void cmha__complex_residual_turn_back(cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T, size_t D, int keep,
+                                             cmha_real *dz) {
+    for (size_t t = 0; t < T; t++, dy += 2 * D, dz += 2 * D) {
+        if (!keep) memset(dz, 0, 2 * D * sizeof *dz);
+        for (size_t j = 0; j < D; j++) dz[j] += alpha * dy[j] + beta * dy[D + j];
+        for (size_t j = 0; j < D; j++) dz[D + j] += alpha * dy[D + j] - beta * dy[j];
+    }
+}
+
+/* Rows are summed in blocks of this many, so that the order of the sum is the same for any number of threads. */
+#define CMHA__RESIDUAL_ROWS ((size_t)64)
+
+/* sum [2] = Re and Im of the sum of conj(z) dy over at most CMHA__RESIDUAL_ROWS rows from row t0. */
+static void cmha__complex_residual_sum(const cmha_real *z, const cmha_real *dy, size_t t0, size_t T, size_t D, double *sum) {
+    double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
+    size_t end = T - t0 < CMHA__RESIDUAL_ROWS ? T : t0 + CMHA__RESIDUAL_ROWS, j;
+    for (size_t t = t0; t < end; t++) {
+        const cmha_real *a = z + 2 * t * D, *g = dy + 2 * t * D;
+        for (j = 0; j + CMHA__WIDE_LANES <= D; j += CMHA__WIDE_LANES)
+            for (int l = 0; l < CMHA__WIDE_LANES; l++) {
+                double zr = (double)a[j + (size_t)l], zi = (double)a[D + j + (size_t)l];
+                double gr = (double)g[j + (size_t)l], gi = (double)g[D + j + (size_t)l];
+                re[l] += zr * gr + zi * gi;
+                im[l] += zr * gi - zi * gr;
+            }
+        for (int l = 0; j < D; j++, l++) {
+            re[l] += (double)a[j] * (double)g[j] + (double)a[D + j] * (double)g[D + j];
+            im[l] += (double)a[j] * (double)g[D + j] - (double)a[D + j] * (double)g[j];
+        }
+    }
+    sum[0] = cmha__wide_total(re, CMHA__WIDE_LANES);
+    sum[1] = cmha__wide_total(im, CMHA__WIDE_LANES);
+}
+
+CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T,
+                                             size_t D, cmha_real *dz, cmha_real *df, cmha_real *dalpha, cmha_real *dbeta) {
+    double sum[2] = {0, 0}, part[2];
+    if (dz) cmha__complex_residual_turn_back(alpha, beta, dy, T, D, 1, dz);
+    if (df) cmha__axpy(2 * T * D, 1, dy, df);
+    for (size_t t = 0; (dalpha || dbeta) && t < T; t += CMHA__RESIDUAL_ROWS) {
+        cmha__complex_residual_sum(z, dy, t, T, D, part);
+        sum[0] += part[0];
+        sum[1] += part[1];
+    }
+    if (dalpha) *dalpha += (cmha_real)sum[0];
+    if (dbeta) *dbeta += (cmha_real)sum[1];
+}
+
+/* ---- Mixture of experts: the router ---- */
+
+/* Rows of tokens in one piece of work: fixed, so that a result does not depend on how the pieces are dealt to threads. */
+#define CMHA__EXPERT_ROWS ((size_t)64)
+
+static size_t cmha__pieces(size_t n, size_t piece) { return n / piece + (n % piece != 0); }
+
+CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias, size_t T, size_t D, size_t E,
+                                  cmha_real *logits) {
+    if (bias) cmha__fill_rows(bias, T, E, logits);
+    cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, bias ? 1 : 0, logits, E);
+    cmha_gemm(0, 1, T, E, D, 1, z + D, 2 * D, router + E * D, D, 1, logits, E);
+}
+
+static void cmha__router_backward_rows(const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D, size_t E,
+                                       cmha_real *dz) {
+    cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router, D, 1, dz, 2 * D);
+    cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + E * D, D, 1, dz + D, 2 * D);
+}
+
+/* Columns lo .. hi - 1 of one plane. */
+static void cmha__router_backward_columns(const cmha_real *z, const cmha_real *dlogits, size_t T, size_t D, size_t E, size_t plane,
+                                          size_t lo, size_t hi, cmha_real *drouter) {
+    cmha_gemm(1, 0, E, hi - lo, T, 1, dlogits, E, z + plane * D + lo, 2 * D, 1, drouter + plane * E * D + lo, D);
+}
+
+CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D,
+                                   size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias) {
+    if (dz) cmha__router_backward_rows(router, dlogits, T, D, E, dz);
+    for (size_t plane = 0; drouter && plane < 2; plane++) cmha__router_backward_columns(z, dlogits, T, D, E, plane, 0, D, drouter);
+    if (dbias) cmha__sum_rows(dlogits, T, E, dbias);
+}
+
+/* Does expert a come before expert b? A total order: NaN, then the larger logit, then the lower index. */
+static int cmha__expert_ahead(const cmha_real *logits, size_t a, size_t b) {
+    int nan_a = logits[a] != logits[a], nan_b = logits[b] != logits[b];
+    if (nan_a || nan_b) return nan_a && (!nan_b || a < b);
+    return logits[a] > logits[b] || (!(logits[a] < logits[b]) && a < b);
+}
+
+/* The first expert after `last` in that order, after E the first of all. Needs no memory, and few experts are chosen. */
+static size_t cmha__expert_next(const cmha_real *logits, size_t E, size_t last) {
+    size_t best = E;
+    for (size_t e = 0; e < E; e++)
+        if ((last == E || cmha__expert_ahead(logits, last, e)) && (best == E || cmha__expert_ahead(logits, e, best))) best = e;
+    return best;
+}
+
+/* A plan: expert [T, top]; pair [P], the (token, choice) pairs grouped by expert, in order of tokens; place [P], where each pair
+   is in that list; first [E + 1], where each expert's pairs begin; piece [E + 1], where its pieces of work begin. P = T top. */
+typedef struct cmha__route {
+    size_t *expert, *pair, *place, *first, *piece;
+} cmha__route;
+
+static cmha__route cmha__route_of(const size_t *plan, size_t T, size_t E, size_t top) {
+    cmha__route r;
+    r.expert = (size_t *)(uintptr_t)plan; /* written by cmha_route_forward alone */
+    r.pair = r.expert + T * top;
+    r.place = r.pair + T * top;
+    r.first = r.place + T * top;
+    r.piece = r.first + E + 1;
+    return r;
+}
+
+CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top) {
+    return cmha__countable(3 * T * top + 2 * (E + 1), 3 * (double)T * (double)top + 2 * ((double)E + 1));
+}
+
+/* Choices and gates of tokens lo .. hi - 1. */
+static void cmha__route_rows(const cmha_real *logits, size_t lo, size_t hi, size_t E, size_t top, size_t *expert, cmha_real *gate) {
+    for (size_t t = lo; t < hi; t++) {
+        const cmha_real *row = logits + t * E;
+        size_t *choice = expert + t * top;
+        cmha_real *g = gate + t * top, inverse;
+        for (size_t c = 0; c < top; c++) choice[c] = cmha__expert_next(row, E, c ? choice[c - 1] : E);
+        for (size_t c = 0; c < top; c++) g[c] = row[choice[c]];
+        inverse = 1 / cmha__exp_shifted(g, top, row[choice[0]]);
+        for (size_t c = 0; c < top; c++) g[c] *= inverse;
+    }
+}
+
+/* Groups the chosen pairs by expert: a counting sort. */
+static void cmha__route_group(const cmha__route *r, size_t pairs, size_t E) {
+    size_t e;
+    for (e = 0; e <= E; e++) r->first[e] = 0;
+    for (size_t p = 0; p < pairs; p++) r->first[r->expert[p] + 1]++;
+    for (r->piece[0] = 0, e = 0; e < E; e++) {
+        r->piece[e + 1] = r->piece[e] + cmha__pieces(r->first[e + 1], CMHA__EXPERT_ROWS);
+        r->first[e + 1] += r->first[e];
+    }
+    for (size_t p = 0; p < pairs; p++) { /* first[e] runs ahead to first[e + 1] and is put back below */
+        r->place[p] = r->first[r->expert[p]]++;
+        r->pair[r->place[p]] = p;
+    }
+    for (e = E; e > 0; e--) r->first[e] = r->first[e - 1];
+    r->first[0] = 0;
+}
+
+CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan, cmha_real *gate) {
+    cmha__route r = cmha__route_of(plan, T, E, top);
+    cmha__route_rows(logits, 0, T, E, top, r.expert, gate);
+    cmha__route_group(&r, T * top, E);
+}
+
+CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T, size_t E, size_t top,
+                                  cmha_real *dlogits) {
+    if (!dlogits) return;
+    for (size_t t = 0; t < T; t++, plan += top, gate += top, dgate += top, dlogits += E) {
+        cmha_real mean = cmha__dot(gate, dgate, top);
+        for (size_t c = 0; top > 1 && c < top; c++) dlogits[plan[c]] += gate[c] * (dgate[c] - mean);
+    }
+}
+
+/* ---- Mixture of experts: the experts. Rows of planes [n, 2I] are also a real [2n, I], and W x = Wr x + Wi (i x): with a turned copy
+        of x, two real products that take the planes of W as they are stored. So an expert with few tokens pays for nothing but one
+        reading of its weights. ---- */
+
+/* to [n, 2D] = x i, or with back = 1 x (-i). */
+static void cmha__planes_turn(const cmha_real *x, size_t n, size_t D, int back, cmha_real *to) {
+    cmha_real sign = back ? -1 : 1;
+    for (size_t t = 0; t < n; t++, x += 2 * D, to += 2 * D) {
+        for (size_t j = 0; j < D; j++) to[j] = -sign * x[D + j];
+        for (size_t j = 0; j < D; j++) to[D + j] = sign * x[j];
+    }
+}
+
+/* y [n, 2O] = W x + bias from x [n, 2I] and i x; bias NULL = none. */
+static void cmha__planes_apply(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *const *bias,
+                               const cmha_real *x, const cmha_real *turned, cmha_real *y) {
+    for (size_t t = 0; bias && t < n; t++) {
+        memcpy(y + 2 * t * O, bias[0], O * sizeof *y);
+        memcpy(y + 2 * t * O + O, bias[1], O * sizeof *y);
+    }
+    cmha_gemm(0, 1, 2 * n, O, I, 1, x, I, w[0], I, bias ? 1 : 0, y, O);
+    cmha_gemm(0, 1, 2 * n, O, I, 1, turned, I, w[1], I, 1, y, O);
+}
+
+/* dx [n, 2I] = W^H g = Wr^T g + Wi^T (-i g) from g [n, 2O] and -i g. */
+static void cmha__planes_adjoint(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *g,
+                                 const cmha_real *turned, cmha_real *dx) {
+    cmha_gemm(0, 0, 2 * n, I, O, 1, g, O, w[0], I, 0, dx, I);
+    cmha_gemm(0, 0, 2 * n, I, O, 1, turned, O, w[1], I, 1, dx, I);
+}
+
+/* dW += g x^H and dbias += sum of g, over n rows, for output rows lo .. hi - 1. The imaginary part takes g and i x, or -i g and x. */
+typedef struct cmha__planes_product {
+    size_t n, I, O;
+    const cmha_real *g, *x, *g_imag, *x_imag; /* [n, 2O], [n, 2I], and which of them for the imaginary part */
+} cmha__planes_product;
+
+static void cmha__planes_outer(const cmha__planes_product *p, size_t lo, size_t hi, cmha_real *const *dw, cmha_real *const *dbias) {
+    size_t I = p->I, O = p->O;
+    if (dw) {
+        cmha_gemm(1, 0, hi - lo, I, 2 * p->n, 1, p->g + lo, O, p->x, I, 1, dw[0] + lo * I, I);
+        cmha_gemm(1, 0, hi - lo, I, 2 * p->n, 1, p->g_imag + lo, O, p->x_imag, I, 1, dw[1] + lo * I, I);
+    }
+    for (size_t t = 0; dbias && t < p->n; t++) {
+        cmha__axpy(hi - lo, 1, p->g + 2 * t * O + lo, dbias[0] + lo);
+        cmha__axpy(hi - lo, 1, p->g + (2 * t + 1) * O + lo, dbias[1] + lo);
+    }
+}
+
+/* One piece of work: pairs first .. first + n - 1 of the plan, all of them of one expert. */
+typedef struct cmha__expert_piece {
+    size_t expert, first, n;
+} cmha__expert_piece;
+
+static cmha__expert_piece cmha__expert_piece_of(const cmha__route *r, size_t piece) {
+    cmha__expert_piece p;
+    p.expert = 0;
+    while (r->piece[p.expert + 1] <= piece) p.expert++;
+    p.first = r->first[p.expert] + (piece - r->piece[p.expert]) * CMHA__EXPERT_ROWS;
+    p.n = r->first[p.expert + 1] - p.first;
+    if (p.n > CMHA__EXPERT_ROWS) p.n = CMHA__EXPERT_ROWS;
+    return p;
+}
+
+/* Both planes of expert e's block of n numbers in an array [2, E, n]; returns NULL without an array. */
+static const cmha_real *const *cmha__expert_planes(const cmha_real *array, size_t E, size_t n, size_t e, const cmha_real **plane) {
+    plane[0] = array ? array + e * n : NULL;
+    plane[1] = array ? plane[0] + E * n : NULL;
+    return array ? plane : NULL;
+}
+
+static cmha_real *const *cmha__expert_grads(cmha_real *array, size_t E, size_t n, size_t e, cmha_real **plane) {
+    plane[0] = array ? array + e * n : NULL;
+    plane[1] = array ? plane[0] + E * n : NULL;
+    return array ? plane : NULL;
+}
+
+/* to [n, W] = the rows of the piece's tokens. */
+static void cmha__expert_gather(const cmha__route *r, cmha__expert_piece p, size_t top, const cmha_real *rows, size_t W,
+                                cmha_real *to) {
+    for (size_t i = 0; i < p.n; i++) memcpy(to + i * W, rows + r->pair[p.first + i] / top * W, W * sizeof *to);
+}
+
+/* y [T, W] += or, of `fresh` rows, = the sum over a token's pairs, best choice first, of gate (NULL = 1) times their rows. */
+static void cmha__expert_scatter(const cmha_experts_args *a, const cmha__route *r, const cmha_real *gate, const cmha_real *rows,
+                                 int fresh, cmha_real *y) {
+    size_t W = 2 * a->D;
+    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
+        for (size_t t = lo; t < hi; t++) {
+            if (fresh) memset(y + t * W, 0, W * sizeof *y);
+            for (size_t c = t * a->top; c < (t + 1) * a->top; c++) cmha__axpy(W, gate ? gate[c] : 1, rows + r->place[c] * W, y + t * W);
+        }
+    }
+}
+
+static size_t cmha__expert_workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
+
+/* A thread's own scratch, forward: a piece's tokens, activations and hidden values, the first two with their turned copies. */
+static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
+    size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS;
+    return rows * (backward ? 2 * a->F : 4 * a->D + 6 * a->F);
+}
+
+CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
+    size_t pairs = a->T * a->top;
+    size_t length = pairs * (backward ? 8 * a->D + 4 * a->F : 2 * a->D) +
+                    cmha__expert_workers(a) * cmha__expert_own(a, backward);
+    double rows = (double)a->T * (double)a->top + (double)cmha__expert_workers(a) * CMHA__EXPERT_ROWS;
+    return cmha__countable(length, 8 * rows * ((double)a->D + (double)a->F));
+}
+
+/* out [n, 2D] = what the piece's expert makes of its tokens. */
+static void cmha__expert_forward(const cmha_experts_args *a, const cmha_experts_weights *w, const cmha_real *z, const cmha__route *r,
+                                 cmha__expert_piece p, cmha_real *hidden, cmha_real *own, cmha_real *out) {
+    size_t D = a->D, F = a->F, E = a->E, n = p.n;
+    const cmha_real *w1[2], *b1[2], *w2[2], *b2[2];
+    cmha_real *x = own, *ix = x + 2 * n * D, *act = ix + 2 * n * D, *iact = act + 2 * n * F;
+    cmha_real *pre = hidden ? hidden + 2 * p.first * F : iact + 2 * n * F;
+    cmha__expert_planes(w->w1, E, F * D, p.expert, w1);
+    cmha__expert_planes(w->w2, E, D * F, p.expert, w2);
+    cmha__expert_gather(r, p, a->top, z, 2 * D, x);
+    cmha__planes_turn(x, n, D, 0, ix);
+    cmha__planes_apply(n, D, F, w1, cmha__expert_planes(w->b1, E, F, p.expert, b1), x, ix, pre);
+    cmha_gelu_forward(pre, 2 * n * F, CMHA_GELU_ERF, act);
+    cmha__planes_turn(act, n, F, 0, iact);
+    cmha__planes_apply(n, F, D, w2, cmha__expert_planes(w->b2, E, D, p.expert, b2), act, iact, out);
+}
+
+CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
+                                   const size_t *plan, const cmha_real *gate, cmha_real *hidden, cmha_real *y, cmha_real *scratch) {
+    cmha__route r = cmha__route_of(plan, a->T, a->E, a->top);
+    cmha_real *out = scratch, *shares = out + a->T * a->top * 2 * a->D;
+    CMHA__FOR_CHUNKS(a->threads, r.piece[a->E], lo, hi) {
+        cmha_real *own = shares + (size_t)cmha__chunk * cmha__expert_own(a, 0);
+        for (size_t i = lo; i < hi; i++) {
+            cmha__expert_piece p = cmha__expert_piece_of(&r, i);
+            cmha__expert_forward(a, weights, z, &r, p, hidden, own, out + 2 * p.first * a->D);
+        }
+    }
+    cmha__expert_scatter(a, &r, gate, out, 1, y);
+}
+
+/* What the backward keeps of the grouped pairs: x and i x [P, 2D]; g, the gate times dy, and -i g [P, 2D]; act and dpre [P, 2F]. */
+typedef struct cmha__experts_work {
+    cmha_real *x, *ix, *g, *ig, *act, *dpre;
+} cmha__experts_work;
+
+/* The numbers of the pairs from `first` on, each array having its own width. */
+static cmha__experts_work cmha__experts_work_at(const cmha_experts_args *a, const cmha__experts_work *all, size_t first) {
+    cmha__experts_work w;
+    w.x = all->x + 2 * first * a->D, w.ix = all->ix + 2 * first * a->D;
+    w.g = all->g + 2 * first * a->D, w.ig = all->ig + 2 * first * a->D;
+    w.act = all->act + 2 * first * a->F, w.dpre = all->dpre + 2 * first * a->F;
+    return w;
+}
+
+/* Fills the work of one piece, x and ungated g given, and adds to dgate; own [n, 2F]. The gate's gradient needs no output of the
+   expert: <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. */
+static void cmha__expert_backward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha__route *r,
+                                  cmha__expert_piece p, const cmha_real *gate, const cmha_real *hidden,
+                                  const cmha__experts_work *w, cmha_real *own, cmha_real *dgate) {
+    size_t D = a->D, F = a->F, E = a->E;
+    const cmha_real *w2[2], *b2[2], *const *bias = cmha__expert_planes(weights->b2, E, D, p.expert, b2);
+    cmha__expert_planes(weights->w2, E, D * F, p.expert, w2);
+    cmha_gelu_forward(hidden, 2 * p.n * F, CMHA_GELU_ERF, w->act);
+    cmha__planes_turn(w->x, p.n, D, 0, w->ix);
+    cmha__planes_turn(w->g, p.n, D, 1, w->ig);
+    cmha__planes_adjoint(p.n, F, D, w2, w->g, w->ig, own);
+    for (size_t i = 0; i < p.n; i++) {
+        size_t pair = r->pair[p.first + i];
+        cmha_real *row = own + 2 * i * F, *g = w->g + 2 * i * D, *ig = w->ig + 2 * i * D;
+        if (dgate) dgate[pair] += cmha__dot(row, w->act + 2 * i * F, 2 * F);
+        if (dgate && bias) dgate[pair] += cmha__dot(g, bias[0], D) + cmha__dot(g + D, bias[1], D);
+        for (size_t j = 0; j < 2 * F; j++) row[j] *= gate[pair];
+        for (size_t j = 0; j < 2 * D; j++) g[j] *= gate[pair];
+        for (size_t j = 0; j < 2 * D; j++) ig[j] *= gate[pair];
+    }
+    memset(w->dpre, 0, 2 * p.n * F * sizeof *w->dpre);
+    cmha_gelu_backward(hidden, own, 2 * p.n * F, CMHA_GELU_ERF, w->dpre);
+}
+
+/* Rows lo .. hi - 1 of the gradients of one expert's first (second = 0) or second weights and biases. */
+static void cmha__expert_outer(const cmha_experts_args *a, const cmha__route *r, const cmha__experts_work *all,
+                               const cmha_experts_grads *d, size_t e, int second, size_t lo, size_t hi) {
+    cmha__experts_work w = cmha__experts_work_at(a, all, r->first[e]);
+    cmha__planes_product p;
+    cmha_real *dw[2], *db[2];
+    p.n = r->first[e + 1] - r->first[e];
+    p.I = second ? a->F : a->D, p.O = second ? a->D : a->F;
+    p.g = second ? w.g : w.dpre, p.x = second ? w.act : w.x;
+    p.g_imag = second ? w.ig : w.dpre, p.x_imag = second ? w.act : w.ix;
+    if (p.n)
+        cmha__planes_outer(&p, lo, hi, cmha__expert_grads(second ? d->w2 : d->w1, a->E, p.O * p.I, e, dw),
+                           cmha__expert_grads(second ? d->b2 : d->b1, a->E, p.O, e, db));
+}
+
+/* The gradients of the weights, in pieces of rows: of every expert first those of W1, then those of W2. Dealt out in turns, because
+   all tokens may be with one expert. */
+static void cmha__experts_outer(const cmha_experts_args *a, const cmha__route *r, const cmha__experts_work *work,
+                                const cmha_experts_grads *d) {
+    size_t one = cmha__pieces(a->F, CMHA__EXPERT_ROWS), both = one + cmha__pieces(a->D, CMHA__EXPERT_ROWS);
+    size_t workers = cmha__expert_workers(a);
+    CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
+        for (size_t i = begin; i < a->E * both; i += workers) {
+            size_t part = i % both, O = part < one ? a->F : a->D, lo = (part < one ? part : part - one) * CMHA__EXPERT_ROWS;
+            cmha__expert_outer(a, r, work, d, i / both, part >= one, lo, O - lo < CMHA__EXPERT_ROWS ? O : lo + CMHA__EXPERT_ROWS);
+        }
+    }
+}
+
+/* dz += W1^H dpre; x, ix and act are not needed any more and serve as scratch. */
+static void cmha__experts_input(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha__route *r,
+                                const cmha__experts_work *work, cmha_real *dz) {
+    CMHA__FOR_CHUNKS(a->threads, r->piece[a->E], lo, hi) {
+        for (size_t i = lo; i < hi; i++) {
+            cmha__expert_piece p = cmha__expert_piece_of(r, i);
+            cmha__experts_work w = cmha__experts_work_at(a, work, p.first);
+            const cmha_real *w1[2];
+            cmha__expert_planes(weights->w1, a->E, a->F * a->D, p.expert, w1);
+            cmha__planes_turn(w.dpre, p.n, a->F, 1, w.act);
+            cmha__planes_adjoint(p.n, a->D, a->F, w1, w.dpre, w.act, w.x);
+        }
+    }
+    cmha__expert_scatter(a, r, NULL, work->x, 0, dz);
+}
+
+CMHA_DEF void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
+                                    const size_t *plan, const cmha_real *gate, const cmha_real *hidden, const cmha_real *dy,
+                                    cmha_real *dz, cmha_real *dgate, const cmha_experts_grads *grads, cmha_real *scratch) {
+    cmha__route r = cmha__route_of(plan, a->T, a->E, a->top);
+    size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F;
+    cmha__experts_work work;
+    work.x = scratch, work.ix = work.x + wide, work.g = work.ix + wide, work.ig = work.g + wide;
+    work.act = work.ig + wide, work.dpre = work.act + hide;
+    CMHA__FOR_CHUNKS(a->threads, r.piece[a->E], lo, hi) {
+        cmha_real *own = work.dpre + hide + (size_t)cmha__chunk * cmha__expert_own(a, 1);
+        for (size_t i = lo; i < hi; i++) {
+            cmha__expert_piece p = cmha__expert_piece_of(&r, i);
+            cmha__experts_work w = cmha__experts_work_at(a, &work, p.first);
+            cmha__expert_gather(&r, p, a->top, z, 2 * a->D, w.x);
+            cmha__expert_gather(&r, p, a->top, dy, 2 * a->D, w.g);
+            cmha__expert_backward(a, weights, &r, p, gate, hidden + 2 * p.first * a->F, &w, own, dgate);
+        }
+    }
+    if (grads->w1 || grads->b1 || grads->w2 || grads->b2) cmha__experts_outer(a, &r, &work, grads);
+    if (dz) cmha__experts_input(a, weights, &r, &work, dz);
+}
+
+/* ---- Mixture of experts: the load balance ---- */
+
+/* The largest logit, and the sum of exp(logit - that). */
+static cmha_real cmha__balance_row(const cmha_real *logits, size_t E, cmha_real *top) {
+    cmha_real sum = 0;
+    *top = cmha__largest(logits, E);
+    if (!(*top > -(cmha_real)INFINITY)) *top = E ? logits[0] : 0; /* only NaN and -Inf: let them through */
+    for (size_t e = 0; e < E; e++) sum += cmha__exp(logits[e] - *top);
+    return sum;
+}
+
+CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E, size_t top,
+                                     double *share) {
+    double *p = share + E, loss = 0, count = (double)cmha__counted(key_mask, T);
+    for (size_t e = 0; e < 2 * E; e++) share[e] = 0;
+    for (size_t t = 0; t < T; t++, logits += E) {
+        size_t chosen = E;
+        cmha_real most, inverse;
+        if (key_mask && !key_mask[t]) continue;
+        inverse = 1 / cmha__balance_row(logits, E, &most);
+        for (size_t e = 0; e < E; e++) p[e] += (double)(cmha__exp(logits[e] - most) * inverse);
+        for (size_t c = 0; c < top; c++) {
+            chosen = cmha__expert_next(logits, E, chosen);
+            share[chosen] += 1;
+        }
+    }
+    for (size_t e = 0; count > 0 && e < E; e++) {
+        share[e] /= count * (double)top;
+        p[e] /= count;
+        loss += share[e] * p[e];
+    }
+    return (double)E * loss;
+}
+
+/* Rows of `counted` tokens in all. */
+static void cmha__balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T, size_t E,
+                                   size_t counted, cmha_real dloss, cmha_real *dlogits) {
+    double scale = counted ? (double)dloss * (double)E / (double)counted : 0, mean;
+    size_t e;
+    for (size_t t = 0; t < T; t++, logits += E, dlogits += E) {
+        cmha_real most, inverse;
+        if (key_mask && !key_mask[t]) continue;
+        inverse = 1 / cmha__balance_row(logits, E, &most);
+        for (mean = 0, e = 0; e < E; e++) mean += share[e] * (double)(cmha__exp(logits[e] - most) * inverse);
+        for (e = 0; e < E; e++)
+            dlogits[e] += (cmha_real)(scale * (share[e] - mean) * (double)(cmha__exp(logits[e] - most) * inverse));
+    }
+}
+
+CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T, size_t E,
+                                    cmha_real dloss, cmha_real *dlogits) {
+    if (dlogits) cmha__balance_backward(logits, key_mask, share, T, E, cmha__counted(key_mask, T), dloss, dlogits);
+}
+
+/* ---- Complex residual and mixture of experts ---- */
+
+static void cmha__complex_residual_factor(const cmha_tensor *alpha, const cmha_tensor *beta, cmha_real *re, cmha_real *im) {
+    *re = beta ? alpha->data[0] : (cmha_real)cos((double)alpha->data[0]);
+    *im = beta ? beta->data[0] : (cmha_real)sin((double)alpha->data[0]);
+}
+
+/* d alpha and d beta; without beta d psi = cos(psi) d beta - sin(psi) d alpha. `sums` has two numbers for every block of rows. */
+static void cmha__complex_residual_scalars(int threads, const cmha_tensor *z, const cmha_real *dy, double *sums, cmha_real re,
+                                           cmha_real im, int unit, cmha_real *dalpha, cmha_real *dbeta) {
+    size_t T = cmha__rows(z), D = cmha__last(z) / 2, blocks = cmha__pieces(T, CMHA__RESIDUAL_ROWS), b;
+    double sum[2] = {0, 0};
+    CMHA__FOR_CHUNKS(threads, blocks, lo, hi) {
+        for (size_t i = lo; i < hi; i++) cmha__complex_residual_sum(z->data, dy, i * CMHA__RESIDUAL_ROWS, T, D, sums + 2 * i);
+    }
+    for (b = 0; b < blocks; b++) sum[0] += sums[2 * b], sum[1] += sums[2 * b + 1];
+    if (unit) sum[0] = (double)re * sum[1] - (double)im * sum[0];
+    if (dalpha) *dalpha += (cmha_real)sum[0];
+    if (dbeta) *dbeta += (cmha_real)sum[1];
+}
+
+static cmha_status cmha__complex_residual_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *z = r->in[0], *alpha = r->in[2], *beta = r->in[3];
+    size_t W = cmha__last(z), blocks = cmha__pieces(cmha__rows(z), CMHA__RESIDUAL_ROWS);
+    int threads = tape->context->threads, fresh;
+    cmha_real *dz = cmha__grad_fresh(tape, z, &fresh), *dalpha = cmha_grad(tape, alpha), *dbeta = cmha_grad(tape, beta), re, im;
+    cmha__mark mark = cmha__mark_of(tape);
+    double *sums = (double *)cmha_tape_alloc(tape, 2 * blocks * sizeof *sums);
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha__complex_residual_factor(alpha, beta, &re, &im);
+        if (dz)
+            CMHA__FOR_CHUNKS(threads, cmha__rows(z), lo, hi) {
+                cmha__complex_residual_turn_back(re, im, r->out->grad + lo * W, hi - lo, W / 2, !fresh, dz + lo * W);
+            }
+        if (dalpha || dbeta)
+            cmha__complex_residual_scalars(threads, z, r->out->grad, sums, re, im, !beta, dalpha, dbeta);
+    }
+    cmha__rewind(tape, mark);
+    cmha__pass_grad(tape, r->out, r->in[1]);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f, cmha_tensor *alpha, cmha_tensor *beta) {
+    cmha_tensor *in[4], *y;
+    cmha_real re, im;
+    size_t W;
+    if (!z || !f || !alpha || !tape || tape->status || !cmha__is_planes(tape, z, "complex residual")) return NULL;
+    if (!cmha__same_shape(z, f))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex residual: sizes %zu and %zu differ in shape", z->size, f->size);
+    if (alpha->size != 1 || (beta && beta->size != 1))
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex residual: alpha and beta are one number each, not %zu and %zu",
+                                alpha->size, beta ? beta->size : 1);
+    W = cmha__last(z);
+    y = cmha__result(tape, z->rank, z->shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape)) {
+        cmha__complex_residual_factor(alpha, beta, &re, &im);
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+            cmha_complex_residual_forward(z->data + lo * W, f->data + lo * W, re, im, hi - lo, W / 2, y->data + lo * W);
+        }
+    }
+    in[0] = z, in[1] = f, in[2] = alpha, in[3] = beta;
+    return cmha_push(tape, "complex_residual", y, in, 4, cmha__complex_residual_record, NULL);
+}
+
+/* Columns of the router's planes in one piece, so that the pieces do not depend on the number of threads. */
+#define CMHA__ROUTER_COLUMNS ((size_t)64)
+
+static cmha_status cmha__router_record(cmha_tape *tape, cmha_record *r) {
+    cmha_tensor *z = r->in[0], *router = r->in[1];
+    size_t D = router->shape[2], E = router->shape[1], T = cmha__rows(z), half = cmha__pieces(D, CMHA__ROUTER_COLUMNS);
+    cmha_real *dz = cmha_grad(tape, z), *drouter = cmha_grad(tape, router), *dbias = cmha_grad(tape, r->in[2]), *g = r->out->grad;
+    int threads = tape->context->threads;
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    if (dz)
+        CMHA__FOR_CHUNKS(threads, cmha__pieces(T, CMHA__EXPERT_ROWS), first, last) {
+            for (size_t i = first; i < last; i++) {
+                size_t lo = i * CMHA__EXPERT_ROWS, n = T - lo < CMHA__EXPERT_ROWS ? T - lo : CMHA__EXPERT_ROWS;
+                cmha__router_backward_rows(router->data, g + lo * E, n, D, E, dz + lo * 2 * D);
+            }
+        }
+    if (drouter)
+        CMHA__FOR_CHUNKS(threads, 2 * half, first, last) {
+            for (size_t i = first; i < last; i++) {
+                size_t lo = i % half * CMHA__ROUTER_COLUMNS, hi = D - lo < CMHA__ROUTER_COLUMNS ? D : lo + CMHA__ROUTER_COLUMNS;
+                cmha__router_backward_columns(z->data, g, T, D, E, i / half, lo, hi, drouter);
+            }
+        }
+    if (dbias) cmha__sum_rows(g, T, E, dbias);
+    return tape->status;
+}
+
+CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias) {
+    size_t shape[CMHA_MAX_RANK], T, D, E;
+    cmha_tensor *in[3], *y;
+    if (!z || !router || !tape || tape->status || !cmha__is_planes(tape, z, "router")) return NULL;
+    if (router->rank != 3 || router->shape[0] != 2)
+        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "router: its weight must be [2, experts, width]");
+    T = cmha__rows(z), E = router->shape[1], D = router->shape[2];
+    if (cmha__last(z) != 2 * D)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "router: input of %zu complex numbers, weight for %zu", cmha__last(z) / 2, D);
+    if (bias && bias->size != E)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "router: %zu experts, bias of %zu numbers", E, bias->size);
+    memcpy(shape, z->shape, sizeof shape);
+    shape[z->rank - 1] = E;
+    y = cmha__result(tape, z->rank, shape);
+    if (!y) return NULL;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__pieces(T, CMHA__EXPERT_ROWS), first, last) {
+            for (size_t i = first; i < last; i++) {
+                size_t lo = i * CMHA__EXPERT_ROWS, n = T - lo < CMHA__EXPERT_ROWS ? T - lo : CMHA__EXPERT_ROWS;
+                cmha_router_forward(z->data + lo * 2 * D, router->data, bias ? bias->data : NULL, n, D, E, y->data + lo * E);
+            }
+        }
+    in[0] = z, in[1] = router, in[2] = bias;
+    return cmha_push(tape, "router", y, in, 3, cmha__router_record, NULL);
+}
+
+typedef struct cmha__experts_saved {
+    cmha_experts_args args;
+    const unsigned char *key_mask; /* [T], 0 = padding; NULL = none is */
+    size_t *plan;
+    cmha_real *gate, *hidden;
+} cmha__experts_saved;
+
+static cmha_experts_weights cmha__experts_weights_of(cmha_tensor *const *in) {
+    cmha_experts_weights w;
+    w.w1 = in[2]->data, w.b1 = in[3] ? in[3]->data : NULL;
+    w.w2 = in[4]->data, w.b2 = in[5] ? in[5]->data : NULL;
+    return w;
+}
+
+static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__experts_saved *s = (const cmha__experts_saved *)r->user;
+    const cmha_experts_args *a = &s->args;
+    cmha_real *dz = cmha_grad(tape, r->in[0]), *dlogits = cmha_grad(tape, r->in[1]), *dgate, *scratch;
+    cmha_experts_grads grads;
+    cmha__mark mark;
+    grads.w1 = cmha_grad(tape, r->in[2]), grads.b1 = cmha_grad(tape, r->in[3]);
+    grads.w2 = cmha_grad(tape, r->in[4]), grads.b2 = cmha_grad(tape, r->in[5]);
+    mark = cmha__mark_of(tape);
+    dgate = cmha__reals(tape, a->T * a->top);
+    scratch = cmha__reals(tape, cmha_experts_scratch(a, 1));
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha_experts_weights w = cmha__experts_weights_of(r->in);
+        memset(dgate, 0, a->T * a->top * sizeof *dgate);
+        cmha_experts_backward(a, &w, r->in[0]->data, s->plan, s->gate, s->hidden, r->out->grad, dz, dlogits ? dgate : NULL, &grads,
+                              scratch);
+        for (size_t t = 0; s->key_mask && t < a->T; t++)
+            if (!s->key_mask[t]) memset(dgate + t * a->top, 0, a->top * sizeof *dgate);
+        cmha_route_backward(s->plan, s->gate, dgate, a->T, a->E, a->top, dlogits);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+/* What is wrong with the shapes (a line with two %zu), or NULL and the sizes. */
+static const char *cmha__experts_sizes(cmha_experts_args *a, const cmha_tensor *const *in, size_t *one, size_t *two) {
+    const cmha_tensor *z = in[0], *logits = in[1], *w1 = in[2], *b1 = in[3], *w2 = in[4], *b2 = in[5];
+    *one = (size_t)w1->rank, *two = (size_t)w2->rank;
+    if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
+        return "experts: the weights must be [2, experts, hidden, width] and [2, experts, width, hidden], not of ranks %zu and %zu";
+    a->T = cmha__rows(z), a->E = w1->shape[1], a->F = w1->shape[2], a->D = w1->shape[3];
+    *one = cmha__last(z), *two = 2 * a->D;
+    if (*one != *two) return "experts: input of width %zu, weights for planes of %zu";
+    *one = w1->size, *two = w2->size;
+    if (w2->shape[1] != a->E || w2->shape[2] != a->D || w2->shape[3] != a->F)
+        return "experts: the first weight (%zu numbers) and the second (%zu) do not fit together";
+    *one = cmha__last(logits), *two = a->E;
+    if (*one != *two) return "experts: logits for %zu experts, weights for %zu";
+    *one = cmha__rows(logits), *two = a->T;
+    if (*one != *two) return "experts: %zu rows of logits, %zu tokens";
+    *one = b1 ? b1->size : 0, *two = b2 ? b2->size : 0;
+    if ((b1 && *one != 2 * a->E * a->F) || (b2 && *two != 2 * a->E * a->D))
+        return "experts: biases of %zu and %zu numbers do not fit the weights";
+    return NULL;
+}
+
+/* Can the bytes that these pairs need be counted? More than any product of sizes in the kernels is 16 pairs (D + F) numbers. */
+static int cmha__experts_countable(const cmha_experts_args *a) {
+    size_t width, pairs, bytes;
+    return cmha__sum(a->D, a->F, &width) && cmha__sum(width, 1, &width) && cmha__mul(a->T, a->top, &pairs) &&
+           cmha__mul(pairs, 128, &bytes) && cmha__mul(bytes, width, &bytes);
+}
+
+static int cmha__experts_top(cmha_tape *tape, size_t top, size_t E, const char *format) {
+    if (top >= 1 && top <= E) return 1;
+    cmha__tape_fail2(tape, CMHA_ERR_ARGUMENT, format, top, E);
+    return 0;
+}
+
+/* Sends padding to the first experts, whatever it holds: other tokens then share an expert with as many rows
+   as ever, on whose number it depends in which order a BLAS sums. Returns how many tokens that were. */
+static size_t cmha__route_padding(const cmha__experts_saved *s, size_t *expert) {
+    size_t top = s->args.top, n = 0;
+    for (size_t t = 0; s->key_mask && t < s->args.T; t++) {
+        if (s->key_mask[t]) continue;
+        for (size_t c = 0; c < top; c++) expert[t * top + c] = c, s->gate[t * top + c] = 1 / (cmha_real)top;
+        n++;
+    }
+    return n;
+}
+
+/* Routes the tokens, lets the experts work, counts. */
+static void cmha__experts_run(const cmha__experts_saved *s, cmha_tensor *const *in, cmha_real *y, cmha_real *scratch,
+                              uint64_t *use) {
+    const cmha_experts_args *a = &s->args;
+    cmha__route r = cmha__route_of(s->plan, a->T, a->E, a->top);
+    cmha_experts_weights w = cmha__experts_weights_of(in);
+    size_t padding;
+    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
+        cmha__route_rows(in[1]->data, lo, hi, a->E, a->top, r.expert, s->gate);
+    }
+    padding = cmha__route_padding(s, r.expert);
+    cmha__route_group(&r, a->T * a->top, a->E);
+    cmha_experts_forward(a, &w, in[0]->data, s->plan, s->gate, s->hidden, y, scratch);
+    for (size_t e = 0; use && e < a->E; e++) use[e] += r.first[e + 1] - r.first[e] - (e < a->top ? padding : 0);
+}
+
+/* cmha_experts of tokens some of which may be padding. */
+static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
+                                  cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
+                                  const unsigned char *key_mask, uint64_t *use) {
+    cmha__experts_saved *s;
+    cmha_tensor *in[6], *y;
+    cmha_real *scratch;
+    const char *misfit;
+    size_t one, two, pairs;
+    cmha__mark mark;
+    if (!z || !logits || !w1 || !w2 || !tape || tape->status || !cmha__is_planes(tape, z, "experts")) return NULL;
+    in[0] = z, in[1] = logits, in[2] = w1, in[3] = b1, in[4] = w2, in[5] = b2;
+    s = (cmha__experts_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->args.top = top, s->args.threads = tape->context->threads, s->key_mask = key_mask;
+    misfit = cmha__experts_sizes(&s->args, (const cmha_tensor *const *)in, &one, &two);
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    if (!cmha__experts_top(tape, top, s->args.E, "experts: %zu experts a token out of %zu")) return NULL;
+    if (!cmha__experts_countable(&s->args))
+        return cmha__tape_fail2(tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens with %zu experts each are too many", s->args.T, top);
+    y = cmha__result(tape, z->rank, z->shape);
+    if (!y) return NULL;
+    pairs = s->args.T * top;
+    mark = cmha__mark_of(tape);
+    s->plan = (size_t *)cmha_tape_alloc(tape, cmha_route_size(s->args.T, s->args.E, top) * sizeof *s->plan);
+    s->gate = cmha__reals(tape, pairs);
+    if (tape->recording) {
+        s->hidden = cmha__reals(tape, pairs * 2 * s->args.F);
+        mark = cmha__mark_of(tape);
+    }
+    scratch = cmha__reals(tape, cmha_experts_scratch(&s->args, 0));
+    if (!tape->status && !cmha__dry(tape)) cmha__experts_run(s, in, y->data, scratch, use);
+    cmha__rewind(tape, mark);
+    return cmha_push(tape, "experts", y, in, 6, cmha__experts_record, s);
+}
+
+CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
+                                   cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
+                                   uint64_t *use) {
+    return cmha__experts(tape, z, logits, top, w1, b1, w2, b2, NULL, use);
+}
+
+typedef struct cmha__balance_saved {
+    const unsigned char *key_mask;
+    double *share;
+    size_t counted;
+} cmha__balance_saved;
+
+static cmha_status cmha__balance_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__balance_saved *s = (const cmha__balance_saved *)r->user;
+    cmha_tensor *logits = r->in[0];
+    cmha_real *dlogits = cmha_grad(tape, logits);
+    size_t E = cmha__last(logits);
+    if (!dlogits || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(logits), lo, hi) {
+        cmha__balance_backward(logits->data + lo * E, s->key_mask ? s->key_mask + lo : NULL, s->share, hi - lo, E, s->counted,
+                               r->out->grad[0], dlogits + lo * E);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top, const unsigned char *key_mask) {
+    cmha__balance_saved *s;
+    cmha_tensor *loss;
+    size_t one = 1, E;
+    if (!logits || !tape || tape->status) return NULL;
+    E = cmha__last(logits);
+    if (!cmha__experts_top(tape, top, E, "balance: %zu experts a token out of %zu")) return NULL;
+    loss = cmha__result(tape, 1, &one);
+    s = loss ? (cmha__balance_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->key_mask = key_mask;
+    s->share = (double *)cmha_tape_alloc(tape, 2 * E * sizeof *s->share);
+    if (!s->share) return NULL;
+    if (!cmha__dry(tape)) {
+        s->counted = cmha__counted(key_mask, cmha__rows(logits));
+        loss->data[0] = (cmha_real)cmha_balance_forward(logits->data, key_mask, cmha__rows(logits), E, top, s->share);
+    }
+    return cmha_push(tape, "balance", loss, &logits, 1, cmha__balance_record, s);
+}
+
+/* ---- Retrieval: exact search, the mix of what was found, the gate ---- */
+
+enum {
+    CMHA__NEAREST_ROWS = 128,      /* queries and documents of one tile of similarities */
+    CMHA__NEAREST_DOCUMENTS = 512,
+    CMHA__NEAREST_FEW = 6,         /* up to so many queries take products of one row each */
+    CMHA__NEAREST_SPAN = 64        /* similarities looked at together; most spans hold nothing better than what is known */
+};
+
+/* Width of a tile among n documents. Every tile of one search has the same, so that equal documents get equal bits. */
+static size_t cmha__nearest_width(size_t n) {
+    if (n > CMHA__NEAREST_DOCUMENTS) return CMHA__NEAREST_DOCUMENTS;
+    return (n + CMHA__NEAREST_SPAN - 1) / CMHA__NEAREST_SPAN * CMHA__NEAREST_SPAN;
+}
+
+CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k) {
+    size_t rows = Q < CMHA__NEAREST_ROWS ? Q : (size_t)CMHA__NEAREST_ROWS;
+    (void)k;
+    size_t width = cmha__nearest_width(n);
+    return cmha__countable(width * (rows + 2 * d_r), (double)width * ((double)CMHA__NEAREST_ROWS + 2 * (double)d_r));
+}
+
+/* Puts document i into a list of the k best so far, ties by index; the caller knows that it belongs there. */
+static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *index, cmha_real *similarity) {
+    size_t at = k - 1;
+    for (; at > 0 && (similarity[at - 1] < s || (similarity[at - 1] <= s && index[at - 1] > i)); at--) {
+        similarity[at] = similarity[at - 1];
+        index[at] = index[at - 1];
+    }
+    similarity[at] = s;
+    index[at] = i;
+}
+
+static inline cmha_real cmha__nearest_limit(cmha_real under, const cmha_real *similarity, size_t k) {
+    return similarity[k - 1] > under ? similarity[k - 1] : under;
+}
+
+/* Similarities s of documents first .. first + n - 1 in ascending order: those above the k-th best so far are inserted. NaN never
+   is. */
+static void cmha__nearest_scan(const cmha_real *s, size_t n, size_t first, size_t k, cmha_real under, int64_t *index,
+                               cmha_real *similarity) {
+    cmha_real limit = cmha__nearest_limit(under, similarity, k);
+    size_t m;
+    for (size_t i = 0; i < n; i += m) {
+        int any = 0;
+        m = n - i < CMHA__NEAREST_SPAN ? n - i : (size_t)CMHA__NEAREST_SPAN;
+        if (m == CMHA__NEAREST_SPAN)
+            for (size_t j = 0; j < CMHA__NEAREST_SPAN; j++) any |= s[i + j] > limit;
+        else any = 1;
+        for (size_t j = i; any && j < i + m; j++) {
+            if (!(s[j] > limit)) continue;
+            cmha__nearest_insert(s[j], (int64_t)(first + j), k, index, similarity);
+            limit = cmha__nearest_limit(under, similarity, k);
+        }
+    }
+}
+
+/* The number below a threshold, so that "above it" is "at least the threshold". */
+static cmha_real cmha__nearest_under(cmha_real threshold) {
+    if (!(threshold > -1)) return -(cmha_real)INFINITY; /* rounding may take a similarity below -1 */
+#ifdef CMHA_DOUBLE
+    return nextafter(threshold, -DBL_MAX);
+#else
+    return nextafterf(threshold, -FLT_MAX);
+#endif
+}
+
+static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity) {
+    for (size_t i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
+}
+
+/* scores [rows, width] = q u^T / d_r of one tile. A few queries, as in decoding, one by one: the tile stays in the cache, and
+   products of few rows are GEMM's weakest. */
+static void cmha__nearest_scores(const cmha_real *queries, const cmha_real *tile, size_t rows, size_t width, size_t d_r,
+                                 cmha_real *scores) {
+    size_t W = 2 * d_r, step = rows <= CMHA__NEAREST_FEW ? 1 : rows;
+    for (size_t r = 0; r < rows; r += step)
+        cmha_gemm(0, 1, step, width, W, 1 / (cmha_real)d_r, queries + r * W, W, tile, W, 0, scores + r * width, width);
+}
+
+/* Brings lists up to date with documents lo .. hi - 1 of n; lo is at the beginning of a tile. */
+static void cmha__nearest_range(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t lo, size_t hi,
+                                size_t d_r, size_t k, cmha_real under, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
+    size_t W = 2 * d_r, width = cmha__nearest_width(n), cols, rows, i, r;
+    cmha_real *scores = scratch + width * W;
+    for (; lo < hi; lo += cols) {
+        const cmha_real *tile = documents + lo * W;
+        cols = hi - lo < width ? hi - lo : width;
+        if (cols < width) { /* the last tile: filled up with zeros */
+            memcpy(scratch, tile, cols * W * sizeof *scratch);
+            memset(scratch + cols * W, 0, (width - cols) * W * sizeof *scratch);
+            tile = scratch;
+        }
+        for (i = 0; i < Q; i += rows) {
+            rows = Q - i < CMHA__NEAREST_ROWS ? Q - i : (size_t)CMHA__NEAREST_ROWS;
+            cmha__nearest_scores(queries + i * W, tile, rows, width, d_r, scores);
+            for (r = i; r < i + rows; r++)
+                cmha__nearest_scan(scores + (r - i) * width, cols, lo, k, under, index + r * k, similarity + r * k);
+        }
+    }
+}
+
+/* Places without a document get similarity 0, of a query with a NaN that NaN. */
+static void cmha__nearest_end(const cmha_real *queries, size_t Q, size_t d_r, size_t k, const int64_t *index,
+                              cmha_real *similarity) {
+    for (size_t q = 0; k && q < Q; q++) {
+        cmha_real none = index[q * k] < 0 ? cmha__total(queries + q * 2 * d_r, 2 * d_r) * 0 : 0;
+        for (size_t i = q * k; i < (q + 1) * k; i++)
+            if (index[i] < 0) similarity[i] = none;
+    }
+}
+
+CMHA_DEF void cmha_nearest(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t d_r, size_t k,
+                           cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
+    if (!k) return;
+    cmha__nearest_begin(Q * k, index, similarity);
+    cmha__nearest_range(queries, documents, Q, n, 0, n, d_r, k, cmha__nearest_under(threshold), index, similarity, scratch);
+    cmha__nearest_end(queries, Q, d_r, k, index, similarity);
+}
+
+/* p = softmax of similarity / tau over the documents found, 0 elsewhere; returns their number. */
+static size_t cmha__softmax_found(const int64_t *index, const cmha_real *similarity, size_t k, cmha_real tau, cmha_real *p) {
+    cmha_real top = -(cmha_real)INFINITY, sum = 0;
+    size_t found = 0;
+    for (size_t i = 0; i < k; i++) {
+        found += index[i] >= 0;
+        if (index[i] >= 0 && similarity[i] > top) top = similarity[i];
+    }
+    for (size_t i = 0; i < k; i++) {
+        p[i] = index[i] >= 0 ? cmha__exp((similarity[i] - top) / tau) : 0;
+        sum += p[i];
+    }
+    for (size_t i = 0; found && i < k; i++) p[i] /= sum;
+    return found;
+}
+
+CMHA_DEF void cmha_retrieve_forward(const cmha_real *vectors, const int64_t *index, const cmha_real *similarity,
+                                    const cmha_real *weights, size_t T, size_t M, size_t k, size_t d_r, cmha_real tau, cmha_real *p,
+                                    cmha_real *rbar, unsigned char *found) {
+    size_t W = 2 * d_r, at;
+    for (size_t t = 0; t < T; t++) {
+        cmha_real *row = rbar + t * W;
+        int any = 0;
+        for (size_t j = 0; j < W; j++) row[j] = 0;
+        for (size_t m = 0; k && m < M; m++) {
+            cmha_real first = similarity[at = (t * M + m) * k];
+            if (cmha__softmax_found(index + at, similarity + at, k, tau, p + at)) {
+                any = 1;
+                for (size_t i = at; i < at + k; i++)
+                    if (index[i] >= 0) cmha__axpy(W, weights[m] * p[i], vectors + (size_t)index[i] * W, row);
+            } else if (first != first) { /* a NaN must not look like a query that found nothing */
+                any = 1;
+                for (size_t j = 0; j < W; j++) row[j] = first;
+            }
+        }
+        if (found) found[t] = (unsigned char)any;
+    }
+}
+
+/* One query: with a_i = <drbar, r_i>, returns the mean of a over p and adds sum_i w p_i (a_i - mean) / (tau d_r) u_i to dquery. */
+static cmha_real cmha__retrieve_query_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index,
+                                               const cmha_real *p, cmha_real weight, const cmha_real *drbar, size_t k, size_t d_r,
+                                               cmha_real tau, cmha_real *dquery, cmha_real *a) {
+    size_t W = 2 * d_r;
+    cmha_real mean = 0;
+    for (size_t i = 0; i < k; i++) {
+        if (index[i] < 0) continue;
+        a[i] = cmha__dot(drbar, vectors + (size_t)index[i] * W, W);
+        mean += p[i] * a[i];
+    }
+    for (size_t i = 0; dquery && i < k; i++)
+        if (index[i] >= 0)
+            cmha__axpy(W, weight * p[i] * (a[i] - mean) / (tau * (cmha_real)d_r), features + (size_t)index[i] * W, dquery);
+    return mean;
+}
+
+CMHA_DEF void cmha_retrieve_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index, const cmha_real *p,
+                                     const cmha_real *weights, const cmha_real *drbar, size_t T, size_t M, size_t k, size_t d_r,
+                                     cmha_real tau, cmha_real *dqueries, cmha_real *dweights, cmha_real *scratch) {
+    size_t W = 2 * d_r;
+    for (size_t m = 0; m < M; m++) {
+        double sum = 0;
+        for (size_t t = 0; t < T; t++) {
+            size_t at = t * M + m;
+            cmha_real *dq = dqueries ? dqueries + at * W : NULL;
+            sum += (double)cmha__retrieve_query_backward(vectors, features, index + at * k, p + at * k, weights[m], drbar + t * W,
+                                                         k, d_r, tau, dq, scratch);
+        }
+        if (dweights) dweights[m] += (cmha_real)sum;
+    }
+}
+
+CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
+                                   size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y) {
+    for (size_t t = 0; t < T; t++, z += 2 * D, v += 2 * D, gate += D, y += 2 * D) {
+        cmha_real *CMHA__RESTRICT to = y;
+        if (found && !found[t]) {
+            if (D) memcpy(y, z, 2 * D * sizeof *y);
+            continue;
+        }
+        for (size_t j = 0; j < D; j++) {
+            cmha_real g = cmha__sigmoid(gate[j] / tau), keep = fusion == CMHA_FUSION_CONVEX ? 1 - g : 1;
+            to[j] = keep * z[j] + g * v[j];
+            to[D + j] = keep * z[D + j] + g * v[D + j];
+        }
+    }
+}
+
+/* The gradients of one row that was found, all of them. */
+static void cmha__reflect_row_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const cmha_real *dy, size_t D,
+                                       cmha_real tau, int convex, cmha_real *CMHA__RESTRICT dz, cmha_real *CMHA__RESTRICT dv,
+                                       cmha_real *CMHA__RESTRICT dgate) {
+    for (size_t j = 0; j < D; j++) {
+        cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1, re = dy[j], im = dy[D + j];
+        cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
+        if (dz) dz[j] += keep * re, dz[D + j] += keep * im;
+        if (dv) dv[j] += g * re, dv[D + j] += g * im;
+        if (dgate) dgate[j] += (re * a + im * b) * g * (1 - g) / tau;
+    }
+}
+
+CMHA_DEF void cmha_reflect_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
+                                    const cmha_real *dy, size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *dz,
+                                    cmha_real *dv, cmha_real *dgate) {
+    size_t W = 2 * D;
+    for (size_t t = 0; t < T; t++) {
+        if (!found || found[t])
+            cmha__reflect_row_backward(z + t * W, v + t * W, gate + t * D, dy + t * W, D, tau, fusion == CMHA_FUSION_CONVEX,
+                                       dz ? dz + t * W : NULL, dv ? dv + t * W : NULL, dgate ? dgate + t * D : NULL);
+        else if (dz) cmha__axpy(W, 1, dy + t * W, dz + t * W);
+    }
+}
+
+/* ---- Retrieval ---- */
+
+/* Numbers as floats into eight hashes in turn, which vectorises: the same for a base in float and in double. */
+static void cmha__hash_reals(const cmha_real *x, size_t n, uint64_t *lanes) {
+    float value;
+    uint32_t bits;
+    for (size_t i = 0; i < n; i += 8)
+        for (size_t l = 0; l < 8 && i + l < n; l++) {
+#ifdef CMHA_DOUBLE
+            value = fabs(x[i + l]) <= FLT_MAX ? (float)x[i + l] : x[i + l] > 0 ? FLT_MAX : -FLT_MAX;
+#else
+            value = x[i + l];
+#endif
+            memcpy(&bits, &value, sizeof bits);
+            lanes[l] = (lanes[l] ^ bits) * UINT64_C(0xd1342543de82ef95);
+            lanes[l] ^= lanes[l] >> 29;
+        }
+}
+
+static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *vectors) {
+    uint64_t lanes[8], hash = cmha__mix((uint64_t)n + CMHA__GOLDEN);
+    hash = cmha__mix(hash ^ (uint64_t)d_r);
+    for (size_t i = 0; i < 8; i++) lanes[i] = hash + (uint64_t)i * CMHA__GOLDEN;
+    for (size_t i = 0; i < n; i++) cmha__hash_reals(vectors + i * 2 * d_r, 2 * d_r, lanes);
+    for (size_t i = 0; i < 8; i++) hash = cmha__mix(hash ^ lanes[i]) + CMHA__GOLDEN;
+    return hash;
+}
+
+static const cmha_real cmha__feature_eps = (cmha_real)1e-6;
+
+/* Memory that close gives back. */
+static void *cmha__knowledge_take(cmha_knowledge *kb, size_t count, size_t width) {
+    size_t bytes, i;
+    if (!cmha__mul(count, width, &bytes)) {
+        cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents", kb->n);
+        return NULL;
+    }
+    for (i = 0; kb->owned[i].memory;) i++;
+    kb->owned[i].memory = cmha__take(kb->context, bytes ? bytes : 1);
+    kb->owned[i].bytes = bytes ? bytes : 1;
+    if (!kb->owned[i].memory) cmha__fail(kb->context, CMHA_ERR_MEMORY, "knowledge: no memory for %zu bytes", bytes);
+    return kb->owned[i].memory;
+}
+
+/* The features' memory. */
+static cmha_status cmha__knowledge_reserve(cmha_knowledge *kb) {
+    size_t count;
+    if (!cmha__mul(kb->n, 2 * kb->d_r, &count) || count > SIZE_MAX / sizeof *kb->features)
+        return cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents overflow a size", kb->n);
+    kb->features = (const cmha_real *)cmha__knowledge_take(kb, count, sizeof *kb->features);
+    return kb->features ? CMHA_OK : CMHA_ERR_MEMORY;
+}
+
+static void cmha__knowledge_features(cmha_knowledge *kb) {
+    cmha_real *features = (cmha_real *)(uintptr_t)kb->features; /* of cmha__knowledge_reserve */
+    size_t W = 2 * kb->d_r;
+    CMHA__FOR_CHUNKS(kb->context->threads, kb->n, lo, hi) {
+        cmha_phasor_forward(kb->vectors + lo * W, hi - lo, kb->d_r, cmha__feature_eps, features + lo * W);
+    }
+}
+
+/* Do n texts begin at 0, ascend, and end within `bytes`? */
+static int cmha__texts_in_order(const uint64_t *begin, size_t n, uint64_t bytes) {
+    for (size_t i = 0; i < n; i++)
+        if (begin[i + 1] < begin[i]) return 0;
+    return begin[0] == 0 && begin[n] <= bytes;
+}
+
+static cmha_status cmha__knowledge_finite(const cmha_knowledge *kb) {
+    size_t W = 2 * kb->d_r;
+    for (size_t i = 0; i < kb->n; i++) {
+        const cmha_real *row = kb->vectors + i * W;
+        cmha_real sum = 0;
+        for (size_t j = 0; j < W; j++) sum += row[j] * 0; /* NaN as soon as one is NaN or infinite */
+        if (sum != 0) return cmha__fail(kb->context, CMHA_ERR_NOT_FINITE, "knowledge: vector %zu holds a NaN or an infinity", i);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n, size_t d_r,
+                                         const cmha_real *vectors, const int64_t *ids, const char *texts,
+                                         const uint64_t *text_begin) {
+    cmha_status status;
+    if (!knowledge) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: it is NULL");
+    memset(knowledge, 0, sizeof *knowledge);
+    if (!cmha__is_open(context)) return CMHA_ERR_STATE;
+    if (n && (!vectors || !d_r)) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: %zu documents without vectors", n);
+    if (!texts != !text_begin) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: texts and text_begin need each other");
+    if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu complex features", d_r);
+    knowledge->context = context;
+    knowledge->n = n, knowledge->d_r = d_r;
+    knowledge->vectors = vectors, knowledge->ids = ids, knowledge->texts = texts, knowledge->text_begin = text_begin;
+    status = cmha__knowledge_reserve(knowledge); /* first: no array is read whose size cannot be */
+    if (!status && texts && !cmha__texts_in_order(text_begin, n, UINT64_MAX))
+        status = cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: text_begin does not ascend from 0");
+    if (!status) status = cmha__knowledge_finite(knowledge);
+    if (!status) cmha__knowledge_features(knowledge);
+    if (status) cmha_knowledge_close(knowledge);
+    else knowledge->identity = cmha__knowledge_identity(n, d_r, vectors);
+    return status;
+}
+
+CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge) {
+    if (!knowledge || !knowledge->context) return;
+    for (size_t i = 0; i < sizeof knowledge->owned / sizeof *knowledge->owned; i++)
+        cmha__give(knowledge->context, knowledge->owned[i].memory, knowledge->owned[i].bytes);
+#ifndef _WIN32
+    if (knowledge->mapping) (void)munmap(knowledge->mapping, knowledge->mapped);
+#endif
+    memset(knowledge, 0, sizeof *knowledge);
+}
+
+CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length) {
+    int there = knowledge && knowledge->texts && i < knowledge->n;
+    if (length) *length = there ? (size_t)(knowledge->text_begin[i + 1] - knowledge->text_begin[i]) : 0;
+    return there ? knowledge->texts + knowledge->text_begin[i] : NULL;
+}
+
+/* Memory of a search, none of whose sizes depends on the number of documents. */
+typedef struct cmha__search {
+    int threads;
+    size_t Q, d_r, k, tiles, lists; /* numbers of one thread's scratch; places of the lists of all threads but the first */
+    cmha_real *scratch, *similarity;
+    int64_t *index;                 /* [lists]; of the caller's search [Q, k] */
+} cmha__search;
+
+/* Blocks of queries beyond which threads always share out queries, so that lists of their own are not needed. */
+static size_t cmha__search_blocks(int threads) { return 4 * (size_t)threads; }
+
+static cmha_status cmha__search_sizes(cmha__search *s, int threads, size_t Q, size_t d_r, size_t k) {
+    size_t limit = cmha__search_blocks(threads) * CMHA__NEAREST_ROWS, few = Q < limit ? Q : limit;
+    memset(s, 0, sizeof *s);
+    s->threads = threads, s->Q = Q, s->d_r = d_r, s->k = k;
+    s->tiles = cmha_nearest_scratch(Q, SIZE_MAX, d_r, k);
+    if (!cmha__mul(few * (size_t)(threads - 1), k, &s->lists) || !cmha__mul(Q, k, &limit) ||
+        d_r > SIZE_MAX / 8 / CMHA__NEAREST_DOCUMENTS)
+        return CMHA_ERR_OVERFLOW;
+    if (s->lists < limit) s->lists = limit;
+    return CMHA_OK;
+}
+
+/* Cuts along queries or along documents, always at the same places, so that every product is the same for any number of threads. */
+static void cmha__search_exact(const cmha__search *s, const cmha_real *queries, const cmha_real *documents, size_t n,
+                               cmha_real threshold, int64_t *index, cmha_real *similarity) {
+    const size_t B = CMHA__NEAREST_ROWS, width = CMHA__NEAREST_DOCUMENTS, Q = s->Q, k = s->k, W = 2 * s->d_r;
+    size_t blocks = Q / B + (Q % B != 0), tiles = n / width + (n % width != 0), lists = Q * k, c, i, q;
+    cmha_real under = cmha__nearest_under(threshold);
+    cmha__nearest_begin(lists, index, similarity);
+    if (blocks > cmha__search_blocks(s->threads) || tiles < 2 * (size_t)s->threads) {
+        CMHA__FOR_CHUNKS(s->threads, blocks, lo, hi) {
+            size_t begin = lo * B, end = hi * B < Q ? hi * B : Q;
+            cmha__nearest_range(queries + begin * W, documents, end - begin, n, 0, n, s->d_r, k, under, index + begin * k,
+                                similarity + begin * k, s->scratch + (size_t)cmha__chunk * s->tiles);
+        }
+    } else {
+        cmha__nearest_begin(lists * (size_t)(s->threads - 1), s->index, s->similarity);
+        CMHA__FOR_CHUNKS(s->threads, tiles, lo, hi) {
+            size_t own = (size_t)cmha__chunk * lists, end = hi * width < n ? hi * width : n;
+            cmha__nearest_range(queries, documents, Q, n, lo * width, end, s->d_r, k, under,
+                                own ? s->index + (own - lists) : index, own ? s->similarity + (own - lists) : similarity,
+                                s->scratch + (size_t)cmha__chunk * s->tiles);
+        }
+        for (c = 0; c + 1 < (size_t)s->threads; c++)
+            for (q = 0; q < Q; q++)
+                for (i = (c * Q + q) * k; i < (c * Q + q + 1) * k && s->similarity[i] > similarity[q * k + k - 1]; i++)
+                    cmha__nearest_insert(s->similarity[i], s->index[i], k, index + q * k, similarity + q * k);
+    }
+    cmha__nearest_end(queries, Q, s->d_r, k, index, similarity);
+}
+
+/* The caller's search: its documents in order of their similarities, which are ours. */
+static cmha_status cmha__search_own(const cmha__search *s, cmha_context *ctx, const cmha_knowledge *kb, const cmha_real *queries,
+                                    cmha_real threshold, int64_t *index, cmha_real *similarity) {
+    size_t W = 2 * s->d_r, k = s->k;
+    cmha_real under = cmha__nearest_under(threshold), one;
+    cmha_status status = kb->search(kb->search_user, queries, s->Q, k, s->index);
+    if (status) return cmha__fail(ctx, status, "search: the caller's search ended with: %s", cmha_status_string(status));
+    cmha__nearest_begin(s->Q * k, index, similarity);
+    for (size_t q = 0; q < s->Q; q++)
+        for (size_t i = q * k; i < (q + 1) * k; i++) {
+            if (s->index[i] < 0) continue;
+            if ((uint64_t)s->index[i] >= kb->n)
+                return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: the caller's search found document %zu of %zu",
+                                  (size_t)s->index[i], kb->n);
+            one = cmha__dot(queries + q * W, kb->features + (size_t)s->index[i] * W, W) / (cmha_real)s->d_r;
+            if (one > under) cmha__nearest_insert(one, s->index[i], k, index + q * k, similarity + q * k);
+        }
+    cmha__nearest_end(queries, s->Q, s->d_r, k, index, similarity);
+    return CMHA_OK;
+}
+
+/* Phasors -> index, similarity; the base is not empty, k > 0. */
+static cmha_status cmha__search_run(const cmha__search *s, cmha_context *ctx, const cmha_knowledge *kb, const cmha_real *queries,
+                                    cmha_real threshold, int64_t *index, cmha_real *similarity) {
+    if (kb->search) return cmha__search_own(s, ctx, kb, queries, threshold, index, similarity);
+    cmha__search_exact(s, queries, kb->features, kb->n, threshold, index, similarity);
+    return CMHA_OK;
+}
+
+/* Queries in slabs, so that the memory for their phasors is bounded. */
+static cmha_status cmha__knowledge_search(cmha__search *s, const cmha_knowledge *kb, const cmha_real *queries, size_t Q,
+                                          cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *phasors) {
+    size_t slab = s->Q, W = 2 * s->d_r;
+    for (size_t q = 0; q < Q; q += s->Q) {
+        cmha_status status;
+        s->Q = Q - q < slab ? Q - q : slab;
+        cmha_phasor_forward(queries + q * W, s->Q, s->d_r, cmha__feature_eps, phasors);
+        status = cmha__search_run(s, kb->context, kb, phasors, threshold, index + q * s->k, similarity + q * s->k);
+        if (status) return status;
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries, size_t Q, size_t k,
+                                           cmha_real threshold, int64_t *index, cmha_real *similarity) {
+    cmha__search s;
+    cmha_context *ctx;
+    cmha_status status;
+    size_t phasors, numbers, bytes;
+    char *memory;
+    if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
+    ctx = knowledge->context;
+    if (!Q || !k) return CMHA_OK;
+    if (!queries || !index || !similarity) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: an array is NULL");
+    if (threshold != threshold) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: the threshold is NaN");
+    if (!cmha__mul(Q, k, &bytes) || bytes > SIZE_MAX / sizeof *index ||
+        !cmha__mul(Q, 2 * knowledge->d_r, &bytes) || bytes > SIZE_MAX / sizeof *queries)
+        return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
+    if (!knowledge->n) {
+        for (size_t i = 0; i < Q * k; i++) index[i] = -1, similarity[i] = 0;
+        return CMHA_OK;
+    }
+    if (cmha__search_sizes(&s, ctx->threads, Q < 4096 ? Q : 4096, knowledge->d_r, k) || !cmha__mul(s.Q, 2 * s.d_r, &phasors) ||
+        !cmha__sum(phasors + (size_t)s.threads * s.tiles, s.lists, &numbers) || numbers > SIZE_MAX / 8 / sizeof *queries)
+        return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
+    bytes = s.lists * sizeof *index + numbers * sizeof *queries;
+    memory = (char *)cmha__take(ctx, bytes);
+    if (!memory) return cmha__fail(ctx, CMHA_ERR_MEMORY, "search: no memory for %zu bytes", bytes);
+    s.index = (int64_t *)(void *)memory;
+    s.similarity = (cmha_real *)(void *)(memory + s.lists * sizeof *index);
+    s.scratch = s.similarity + s.lists;
+    status = cmha__knowledge_search(&s, knowledge, queries, Q, threshold, index, similarity,
+                                    s.scratch + (size_t)s.threads * s.tiles);
+    cmha__give(ctx, memory, bytes);
+    return status;
+}
+
+typedef struct cmha__retrieve_saved {
+    cmha_retrieve_args args;
+    size_t T, d_r;
+    const cmha_real *vectors, *features; /* of the base that was searched; NULL = nothing was */
+    cmha_real *weights, *p;              /* [M], [T, M, k] */
+    int64_t *index;                      /* [T, M, k] */
+    unsigned char *found;                /* [T] */
+} cmha__retrieve_saved;
+
+/* Between rows [Re of M queries | Im of M queries] of q and M rows [Re | Im] each: phasors, or (dq not NULL) their backward. */
+static void cmha__retrieve_phasors(const cmha__retrieve_saved *s, const cmha_real *q, size_t lo, size_t hi, cmha_real *u,
+                                   cmha_real *dq) {
+    size_t M = s->args.queries, d = s->d_r;
+    for (size_t t = lo; t < hi; t++)
+        for (size_t m = 0; m < M; m++) {
+            size_t re = t * 2 * M * d + m * d, im = re + M * d;
+            cmha_real *row = u + (t * M + m) * 2 * d;
+            if (dq) cmha__phasor_row_backward(q + re, q + im, d, s->args.eps, 1, row, row + d, dq + re, dq + im);
+            else cmha__phasor_row(q + re, q + im, d, s->args.eps, 1, row, row + d);
+        }
+}
+
+/* The gradient of the logits of the queries' weights. */
+static void cmha__retrieve_weights_backward(const cmha__retrieve_saved *s, const cmha_real *dweights, cmha_real *dlogits) {
+    size_t M = s->args.queries;
+    cmha_real mean = 0;
+    for (size_t m = 0; !s->args.raw_weights && m < M; m++) mean += s->weights[m] * dweights[m];
+    for (size_t m = 0; m < M; m++) dlogits[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
+}
+
+static void cmha__retrieve_weights(const cmha__retrieve_saved *s, const cmha_real *logits, cmha_real *out) {
+    size_t M = s->args.queries;
+    cmha_real sum;
+    memcpy(out, logits, M * sizeof *out);
+    if (s->args.raw_weights) return;
+    sum = cmha__exp_shifted(out, M, cmha__largest(out, M));
+    for (size_t m = 0; m < M; m++) out[m] /= sum;
+}
+
+static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__retrieve_saved *s = (const cmha__retrieve_saved *)r->user;
+    size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r, threads = (size_t)tape->context->threads, part, c;
+    cmha_real *dq = cmha_grad(tape, r->in[0]), *dl = cmha_grad(tape, r->in[1]), *du, *partial;
+    cmha__mark mark = cmha__mark_of(tape);
+    part = M + k;
+    du = dq ? cmha__reals(tape, s->T * M * W) : NULL;
+    partial = cmha__reals(tape, (threads + 1) * part); /* per thread: gradient of the weights, scratch */
+    if (!tape->status && !cmha__dry(tape) && s->vectors) {
+        memset(partial, 0, (threads + 1) * part * sizeof *partial);
+        CMHA__FOR_CHUNKS(tape->context->threads, s->T, lo, hi) {
+            cmha_real *own = partial + (size_t)cmha__chunk * part;
+            if (du) memset(du + lo * M * W, 0, (hi - lo) * M * W * sizeof *du);
+            cmha_retrieve_backward(s->vectors, s->features, s->index + lo * M * k, s->p + lo * M * k, s->weights,
+                                   r->out->grad + lo * W, hi - lo, M, k, s->d_r, s->args.tau, du ? du + lo * M * W : NULL, own,
+                                   own + M);
+            if (du) cmha__retrieve_phasors(s, r->in[0]->data, lo, hi, du, dq);
+        }
+        for (c = 0; c < threads; c++) cmha__axpy(M, 1, partial + c * part, partial + threads * part);
+        if (dl) cmha__retrieve_weights_backward(s, partial + threads * part, dl);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+static const char *cmha__retrieve_misfit(const cmha_knowledge *kb, const cmha_retrieve_args *a, const cmha_tensor *q,
+                                         const cmha_tensor *w_logits, cmha_status *status) {
+    *status = CMHA_ERR_ARGUMENT;
+    if (!a || !a->queries || a->queries > SIZE_MAX / 2) return "retrieve: no queries (rows of %zu, %zu weights)";
+    if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
+        return "retrieve: tau must be positive, eps not negative, the threshold a number (rows of %zu, %zu weights)";
+    *status = CMHA_ERR_SHAPE;
+    if (w_logits->size != a->queries || cmha__last(q) % (2 * a->queries))
+        return "retrieve: rows of %zu numbers and %zu weights do not fit the number of queries";
+    if (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r)
+        return "retrieve: rows of %zu numbers for %zu queries, the documents have other widths";
+    return NULL;
+}
+
+/* Everything between the tensors q, w_logits and rbar. */
+static void cmha__retrieve_run(cmha_tape *tape, const cmha_knowledge *kb, const cmha__retrieve_saved *s, cmha__search *search,
+                               const cmha_tensor *q, cmha_real *rbar) {
+    size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
+    cmha_real *u = cmha__reals(tape, s->T * M * W);
+    cmha_status status;
+    search->similarity = cmha__reals(tape, search->lists);
+    search->scratch = cmha__reals(tape, (size_t)search->threads * search->tiles);
+    search->index = (int64_t *)cmha_tape_alloc(tape, search->lists * sizeof *search->index);
+    if (tape->status || cmha__dry(tape)) return;
+    if (!s->vectors) {
+        memset(rbar, 0, s->T * W * sizeof *rbar);
+        memset(s->found, 0, s->T);
+        return;
+    }
+    CMHA__FOR_CHUNKS(search->threads, s->T, lo, hi) { cmha__retrieve_phasors(s, q->data, lo, hi, u, NULL); }
+    status = cmha__search_run(search, tape->context, kb, u, s->args.threshold, s->index, s->p);
+    if (status) {
+        cmha__tape_fail(tape, status, NULL);
+        return;
+    }
+    CMHA__FOR_CHUNKS(search->threads, s->T, lo, hi) {
+        cmha_retrieve_forward(s->vectors, s->index + lo * M * k, s->p + lo * M * k, s->weights, hi - lo, M, k, s->d_r, s->args.tau,
+                              s->p + lo * M * k, rbar + lo * W, s->found + lo);
+    }
+}
+
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args,
+                                    cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
+    size_t shape[CMHA_MAX_RANK], Q, n_lists, M;
+    cmha__retrieve_saved *s;
+    cmha__search search;
+    cmha_tensor *in[2], *y;
+    cmha_status status;
+    const char *misfit;
+    cmha__mark mark;
+    if (!q || !w_logits || !tape || tape->status) return NULL;
+    misfit = cmha__retrieve_misfit(knowledge, args, q, w_logits, &status);
+    if (misfit) return cmha__tape_fail2(tape, status, misfit, cmha__last(q), w_logits->size);
+    s = (cmha__retrieve_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->args = *args, M = args->queries;
+    s->T = cmha__rows(q), s->d_r = cmha__last(q) / 2 / M;
+    if (!cmha__mul(s->T, M, &Q) || cmha__search_sizes(&search, tape->context->threads, Q, s->d_r, args->top) ||
+        !cmha__mul(Q, args->top, &n_lists) || search.lists > SIZE_MAX / 16)
+        return cmha__tape_fail2(tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", s->T, M);
+    memcpy(shape, q->shape, sizeof shape);
+    shape[q->rank - 1] = 2 * s->d_r;
+    y = cmha__result(tape, q->rank, shape);
+    s->weights = cmha__reals(tape, M);
+    s->p = cmha__reals(tape, n_lists);
+    s->index = (int64_t *)cmha_tape_alloc(tape, n_lists * sizeof *s->index);
+    s->found = (unsigned char *)cmha_tape_alloc(tape, s->T);
+    if (!y || tape->status) return NULL;
+    if (knowledge && knowledge->n && args->top && Q && s->d_r) s->vectors = knowledge->vectors, s->features = knowledge->features;
+    if (!cmha__dry(tape)) cmha__retrieve_weights(s, w_logits->data, s->weights);
+    mark = cmha__mark_of(tape);
+    cmha__retrieve_run(tape, knowledge, s, &search, q, y->data);
+    cmha__rewind(tape, mark);
+    if (tape->status) return NULL;
+    if (found) *found = s->found;
+    in[0] = q, in[1] = w_logits;
+    return cmha_push(tape, "retrieve", y, in, 2, cmha__retrieve_record, s);
+}
+
+typedef struct cmha__reflect_saved {
+    cmha_real tau;
+    cmha_fusion fusion;
+    const unsigned char *found;
+} cmha__reflect_saved;
+
+static cmha_status cmha__reflect_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__reflect_saved *s = (const cmha__reflect_saved *)r->user;
+    cmha_real *dz = cmha_grad(tape, r->in[0]), *dv = cmha_grad(tape, r->in[1]), *dg = cmha_grad(tape, r->in[2]);
+    size_t D = cmha__last(r->out) / 2, W = 2 * D;
+    if (tape->status || cmha__dry(tape)) return tape->status;
+    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(r->out), lo, hi) {
+        cmha_reflect_backward(r->in[0]->data + lo * W, r->in[1]->data + lo * W, r->in[2]->data + lo * D,
+                              s->found ? s->found + lo : NULL, r->out->grad + lo * W, hi - lo, D, s->tau, s->fusion,
+                              dz ? dz + lo * W : NULL, dv ? dv + lo * W : NULL, dg ? dg + lo * D : NULL);
+    }
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate, cmha_real tau,
+                                   cmha_fusion fusion, const unsigned char *found) {
+    cmha__reflect_saved *s;
+    cmha_tensor *in[3], *y;
+    size_t D, W;
+    if (!z || !v || !gate || !tape || tape->status || !cmha__is_planes(tape, z, "reflect")) return NULL;
+    W = cmha__last(z), D = W / 2;
+    if (!(tau > 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "reflect: tau must be positive");
+    if (cmha__last(v) != W || v->size != z->size || cmha__last(gate) != D || gate->size != z->size / 2)
+        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "reflect: rows of %zu numbers of z do not fit those of v or a gate of %zu", W,
+                                cmha__last(gate));
+    y = cmha__result(tape, z->rank, z->shape);
+    s = y ? (cmha__reflect_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
+    s->tau = tau, s->fusion = fusion, s->found = found;
+    if (!cmha__dry(tape))
+        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
+            cmha_reflect_forward(z->data + lo * W, v->data + lo * W, gate->data + lo * D, found ? found + lo : NULL, hi - lo, D,
+                                 tau, fusion, y->data + lo * W);
+        }
+    in[0] = z, in[1] = v, in[2] = gate;
+    return cmha_push(tape, "reflect", y, in, 3, cmha__reflect_record, s);
+}
+
+/* [2, rows, cols] as a real [2 rows, cols]: for a real input the two are one map. */
+static cmha_tensor *cmha__stacked(cmha_tape *tape, cmha_tensor *weight) {
+    size_t shape[2];
+    if (weight->rank != 3 || weight->shape[0] != 2)
+        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "irw: the weight of the queries must be [2, M d_r, D]");
+    shape[0] = 2 * weight->shape[1], shape[1] = weight->shape[2];
+    return cmha_reshape(tape, weight, 2, shape);
+}
+
+CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_real gate_tau,
+                               cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *weights) {
+    const unsigned char *found = NULL;
+    cmha_tensor *q, *rbar, *gate;
+    if (!z || !weights || !tape || tape->status || !cmha__is_planes(tape, z, "irw")) return NULL;
+    if (!weights->wm || !weights->w_logits || !weights->wv || !weights->wg)
+        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "irw: a weight is missing");
+    if (!cmha__dry(tape) && (!knowledge || !knowledge->n)) return z;
+    q = cmha_linear(tape, cmha_complex_imag(tape, z), cmha__stacked(tape, weights->wm), weights->bm);
+    rbar = cmha_retrieve(tape, knowledge, args, q, weights->w_logits, &found);
+    gate = rbar ? cmha_linear(tape, cmha_concat(tape, z, rbar, z->rank - 1), weights->wg, weights->bg) : NULL;
+    return cmha_reflect(tape, z, cmha_complex_linear(tape, rbar, weights->wv, NULL), gate, gate_tau, fusion, found);
+}
+
+/* =================================================== Attention ==================================================== */
 
 /* ---- The SDPA core: softmax(scale Q'K'^T + mask) V in tiles of 64 queries by 64 keys. Every kind of attention differs only in
         the features Q' and K' that go in. ---- */
@@ -5257,6 +9499,168 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, cmha_head
     if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, &x);
 }
 
+/* ---- Attention ---- */
+
+CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0) {
+    cmha_real *table;
+    size_t size;
+    if (!tape || tape->status) return NULL;
+    if (!omega && n_tables && P) return (cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "rotation: omega is NULL"), (cmha_real *)NULL);
+    if (!cmha__mul(n_tables, n, &size) || !cmha__mul(size, 2, &size) || !cmha__mul(size, P, &size))
+        return (cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "rotation: the size of its table overflows"), (cmha_real *)NULL);
+    table = cmha__reals(tape, size);
+    for (size_t i = 0; table && i < n_tables && !cmha__dry(tape); i++)
+        cmha_rotation_table(omega + i * P, P, n, pos0, table + i * n * 2 * P);
+    return table;
+}
+
+typedef struct cmha__attention_saved {
+    cmha_attention_args args;
+    cmha_real *lse;
+    size_t row; /* width of a fused projection, 0 = three tensors */
+} cmha__attention_saved;
+
+/* A token-major view of `heads` heads of d numbers, real or complex. */
+static cmha_heads cmha__tokens_view(cmha_real *data, size_t N, size_t heads, size_t d, int is_complex) {
+    return is_complex ? cmha_complex_tokens_major(data, N, 2 * heads * d, d, heads * d) : cmha_tokens_major(data, N, heads * d, d);
+}
+
+/* Views of the queries, keys and values in one fused array or three. */
+static void cmha__views(const cmha__attention_saved *s, cmha_real *q, cmha_real *k, cmha_real *v, cmha_heads *view) {
+    const cmha_attention_args *a = &s->args;
+    int complex_k = cmha__is_complex(a), i;
+    if (!s->row) {
+        view[0] = cmha__tokens_view(q, a->n_q, a->heads, a->d_k, complex_k);
+        view[1] = cmha__tokens_view(k, a->n_k, a->kv_heads, a->d_k, complex_k);
+        view[2] = cmha__tokens_view(v, a->n_k, a->kv_heads, a->d_v, complex_k && a->complex_v);
+        return;
+    }
+    for (i = 0; i < 3; i++) {
+        size_t before = i == 0 ? 0 : a->heads + (size_t)(i - 1) * a->kv_heads;
+        view[i] = cmha_tokens_major(q ? q + before * a->d_k : NULL, a->n_q, s->row, a->d_k);
+        view[i].imag = complex_k ? s->row / 2 : 0;
+    }
+}
+
+static cmha_heads cmha__out_view(const cmha_attention_args *a, cmha_real *y) {
+    return cmha__tokens_view(y, a->n_q, a->heads, a->d_v, cmha__is_complex(a) && a->complex_v);
+}
+
+static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
+    const cmha__attention_saved *s = (const cmha__attention_saved *)r->user;
+    const cmha_attention_args *a = &s->args;
+    cmha_tensor *q = r->in[0], *k = r->in[1], *v = r->in[2];
+    cmha_real *dq = cmha_grad(tape, q), *dk = cmha_grad(tape, k), *dv = cmha_grad(tape, v), *scratch;
+    cmha_real *ddelta = cmha_grad(tape, r->in[3]), *db = cmha_grad(tape, r->in[4]);
+    cmha_heads x[3], d[3];
+    cmha__mark mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, cmha_attention_scratch(a, 1));
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha__views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
+        cmha__views(s, dq, dk, dv, d);
+        cmha_attention_backward(a, x[0], x[1], x[2], cmha__out_view(a, r->out->data), s->lse, cmha__out_view(a, r->out->grad), NULL,
+                                d[0], d[1], d[2], ddelta, db, scratch);
+    }
+    cmha__rewind(tape, mark);
+    return tape->status;
+}
+
+/* Fills in the sizes; returns a line with two %zu when the tensors do not fit, and the two numbers. */
+static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_tensor *q, const cmha_tensor *k, const cmha_tensor *v,
+                                         size_t *one, size_t *two) {
+    cmha_attention_args *a = &s->args;
+    size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = cmha__is_complex(a) && a->complex_v ? 2 : 1;
+    size_t parts, width = cmha__last(q);
+    *one = a->heads, *two = a->kv_heads;
+    if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
+        return "attention: %zu heads cannot be grouped over %zu key/value heads";
+    *one = width, *two = a->heads;
+    if (a->heads > width / planes) return "attention: width %zu is not divisible by %zu heads"; /* so that parts cannot wrap */
+    *two = parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads));
+    if (q->rank != 3 || width % parts || !width) return "attention: width %zu is not divisible by %zu heads";
+    if (!k != !v || (k && (k->rank != 3 || v->rank != 3))) return "attention: give k and v or neither (q of width %zu, %zu heads)";
+    if (!k && planes != v_planes) return "attention: real values cannot be fused with complex queries (q of width %zu, %zu parts)";
+    a->batch = q->shape[0];
+    a->n_q = a->n_k = q->shape[1];
+    a->d_k = a->d_v = width / parts;
+    s->row = k ? 0 : width;
+    if (!k) return NULL;
+    a->n_k = k->shape[1];
+    a->d_v = cmha__last(v) / (v_planes * a->kv_heads);
+    *one = a->n_k, *two = v->shape[1];
+    if (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k)
+        return "attention: keys for %zu tokens, values for %zu";
+    *one = cmha__last(k), *two = planes * a->kv_heads * a->d_k;
+    if (*one != *two || cmha__last(v) % (v_planes * a->kv_heads))
+        return "attention: keys or values of width %zu where %zu is needed";
+    return NULL;
+}
+
+/* A combination of options that means nothing; NULL if there is none. */
+static const char *cmha__attention_options(const cmha_attention_args *a) {
+    int needs_complex = a->softmax != CMHA_SOFTMAX_REAL && a->softmax != CMHA_SOFTMAX_SCORE;
+    if ((int)a->kind < 0 || a->kind > CMHA_ATTENTION_ANGULAR) return "attention: there is no such kind";
+    if (!cmha__is_complex(a)) return a->kind != CMHA_ATTENTION_DOT && !a->rotation ? "attention: no rotation table" : NULL;
+    if ((int)a->softmax < 0 || a->softmax > CMHA_SOFTMAX_SCORE) return "attention: there is no such softmax";
+    if (needs_complex && !a->complex_v) return "attention: this softmax needs complex values";
+    if (cmha__has_peaks(a) && a->kind == CMHA_ATTENTION_ANGULAR) return "attention: norm_max is not for phasors";
+    return NULL;
+}
+
+/* The same for what the feature map needs. */
+static const char *cmha__attention_features(cmha__attention_saved *s, const cmha_tensor *delta, const cmha_tensor *b, size_t *one,
+                                            size_t *two) {
+    cmha_attention_args *a = &s->args;
+    int learned = a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED;
+    *one = a->d_k, *two = a->heads;
+    if (a->kind == CMHA_ATTENTION_DOT || cmha__is_complex(a)) return NULL;
+    if (a->d_k % 2) return "attention: a head width of %zu is odd and cannot be read as complex pairs (%zu heads)";
+    if (!learned) return NULL;
+    *one = (a->share == CMHA_SHARE_PER_HEAD ? a->heads : 1) * (a->d_k / 2), *two = delta ? delta->size : 0;
+    if (!delta || !b || delta->size != *one || b->size != *one) return "attention: delta and b need %zu numbers, delta has %zu";
+    a->delta = delta->data;
+    a->b = b->data;
+    return NULL;
+}
+
+CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
+                                     cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b) {
+    size_t shape[3], one = 0, two = 0;
+    const char *misfit;
+    cmha__attention_saved *s;
+    cmha_tensor *in[5], *y;
+    cmha_heads x[3];
+    cmha_real *scratch;
+    cmha__mark mark;
+    if (!q || !tape || tape->status) return NULL;
+    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
+    s = (cmha__attention_saved *)cmha__record_alloc(tape, sizeof *s);
+    if (!s) return NULL;
+    s->args = *args;
+    s->args.threads = tape->context->threads;
+    misfit = cmha__attention_sizes(s, q, k, v, &one, &two);
+    if (!misfit) misfit = cmha__attention_features(s, delta, b, &one, &two);
+    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    misfit = cmha__attention_options(&s->args);
+    if (misfit) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, misfit);
+    if (cmha__check_dropout(tape, args->dropout)) return NULL;
+    if (!tape->recording) s->args.dropout = 0;
+    if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
+    shape[0] = s->args.batch, shape[1] = s->args.n_q, shape[2] = s->args.heads * cmha__value_width(&s->args);
+    y = cmha__result(tape, 3, shape);
+    s->lse = y ? cmha__reals(tape, s->args.batch * s->args.heads * s->args.n_q * 2) : NULL;
+    if (!s->lse) return NULL;
+    mark = cmha__mark_of(tape);
+    scratch = cmha__reals(tape, cmha_attention_scratch(&s->args, 0));
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha__views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
+        cmha_attention_forward(&s->args, x[0], x[1], x[2], cmha__out_view(&s->args, y->data), s->lse, scratch);
+    }
+    cmha__rewind(tape, mark);
+    in[0] = q, in[1] = k, in[2] = v, in[3] = delta, in[4] = b;
+    return cmha_push(tape, "attention", y, in, 5, cmha__attention_record, s);
+}
+
 /* ---- The linear core ---- */
 
 /* One head: F features, C real value channels, W = C + 1 with the column of ones that makes the denominator. CoPE's outputs other
@@ -6182,3100 +10586,6 @@ CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, cmha_heads 
     }
 }
 
-/* ---- Phase contrastive loss ---- */
-
-CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args) {
-    return cmha__countable((8 * args->P + CMHA__TILE) * args->N, (8 * (double)args->P + CMHA__TILE) * (double)args->N);
-}
-
-static cmha_real cmha__pcl_scale(const cmha_pcl_args *a) { return 1 / ((cmha_real)a->P * a->tau); }
-static int cmha__pcl_sees(const cmha_pcl_args *a, size_t t) { return !a->valid || a->valid[t]; }
-static size_t cmha__pcl_positive(const cmha_pcl_args *a, size_t t) {
-    return a->positive ? a->positive[t] : t;
-}
-
-/* Queries q = [w cos theta | w sin theta] / (P tau), keys k = [cos bar | sin bar], rows of 2P. */
-static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_real *q, cmha_real *k) {
-    size_t P = a->P;
-    for (size_t t = 0; t < a->N; t++, theta += P, q += 2 * P, k += 2 * P)
-        for (size_t r = 0; r < P; r++) {
-            cmha_real s, c, w = a->w[r] * cmha__pcl_scale(a);
-            int keep = !a->keep || a->keep[t * P + r];
-            cmha__sincos(theta[r], &s, &c);
-            q[r] = w * c;
-            q[P + r] = w * s;
-            k[r] = keep ? c : 1;
-            k[P + r] = keep ? s : 0;
-        }
-}
-
-static size_t cmha__pcl_valid(const cmha_pcl_args *a) {
-    size_t count = 0;
-    for (size_t t = 0; t < a->N; t++) count += (size_t)cmha__pcl_sees(a, t);
-    return count;
-}
-
-/* S [rows, N] = sim(j, j') / tau for the tokens j from `first` on; returns rows. */
-static size_t cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, const cmha_real *k, size_t first,
-                               cmha_real *S) {
-    size_t d = 2 * a->P, N = a->N, rows = N - first < CMHA__TILE ? N - first : CMHA__TILE;
-    cmha_gemm(0, 1, rows, N, d, 1, q + first * d, d, k, d, 0, S, N);
-    return rows;
-}
-
-/* Takes padding out of a row of logits. */
-static void cmha__pcl_hide(const cmha_pcl_args *a, cmha_real *row) {
-    for (size_t j = 0; a->valid && j < a->N; j++)
-        if (!a->valid[j]) row[j] = -(cmha_real)INFINITY;
-}
-
-/* Turns a row of logits into exp(logit - top), its positive into 0; returns the sum. With the positive
-   apart nothing cancels: the loss is log(1 + others), and the gradient of the positive's logit minus the
-   others' sum, however small they are. */
-static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, cmha_real top, cmha_real *row) {
-    row[positive] = -(cmha_real)INFINITY;
-    return cmha__exp_shifted(row, a->N, top);
-}
-
-CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse, cmha_real *scratch) {
-    size_t N = args->N, d = 2 * args->P, t = 0, rows, count = cmha__pcl_valid(args);
-    cmha_real *q = scratch, *k = q + N * d, *S = k + N * d;
-    double sum = 0;
-    cmha__phasors(args, theta, q, k);
-    while (t < N) {
-        cmha_real *row = S;
-        for (rows = cmha__pcl_logits(args, q, k, t, S); rows > 0; rows--, t++, row += N) {
-            size_t positive = cmha__pcl_positive(args, t);
-            double gap = (double)row[positive], own, others;
-            lse[2 * t] = lse[2 * t + 1] = 0;
-            if (!cmha__pcl_sees(args, t)) continue;
-            cmha__pcl_hide(args, row);
-            lse[2 * t] = cmha__largest(row, N);
-            gap = (double)lse[2 * t] - gap;
-            own = cmha__pcl_sees(args, positive) ? exp(-gap) : 0;
-            others = (double)cmha__pcl_others(args, positive, lse[2 * t], row);
-            others = own == 1 ? log1p(others) : log(own + others);
-            lse[2 * t + 1] = (cmha_real)others;
-            sum += gap + others;
-        }
-    }
-    return count ? sum / (double)count : 0;
-}
-
-/* Turns a row of logits into the gradient of its loss by them, times scale. */
-static void cmha__pcl_weights(const cmha_pcl_args *a, size_t t, const cmha_real *lse, cmha_real scale,
-                              cmha_real *row) {
-    size_t positive = cmha__pcl_positive(a, t), j;
-    cmha_real factor = scale * cmha__exp(-lse[2 * t + 1]), others;
-    if (!cmha__pcl_sees(a, t)) {
-        memset(row, 0, a->N * sizeof *row);
-        return;
-    }
-    cmha__pcl_hide(a, row);
-    others = cmha__pcl_others(a, positive, lse[2 * t], row);
-    for (j = 0; j < a->N; j++) row[j] *= factor;
-    row[positive] = cmha__pcl_sees(a, positive) ? -factor * others : -scale;
-}
-
-CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse, cmha_real dloss,
-                                cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
-    size_t N = args->N, P = args->P, d = 2 * P, t, r, rows, count = cmha__pcl_valid(args);
-    cmha_real *q = scratch, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *S = dk + N * d;
-    cmha_real scale = cmha__pcl_scale(args);
-    if (!count) return;
-    cmha__phasors(args, theta, q, k);
-    for (t = 0; t < N; t += rows) {
-        rows = cmha__pcl_logits(args, q, k, t, S);
-        for (r = 0; r < rows; r++) cmha__pcl_weights(args, t + r, lse, dloss / (cmha_real)count, S + r * N);
-        cmha_gemm(0, 0, rows, d, N, 1, S, N, k, d, 0, dq + t * d, d);
-        cmha_gemm(1, 0, N, d, rows, 1, S, N, q + t * d, d, t > 0, dk, d);
-    }
-    for (t = 0; t < N; t++, q += d, dq += d, dk += d)
-        for (r = 0; r < P; r++) {
-            cmha_real s, c;
-            cmha__sincos(theta[t * P + r], &s, &c);
-            if (dw) dw[r] += scale * (c * dq[r] + s * dq[P + r]);
-            if (!dtheta) continue;
-            dtheta[t * P + r] += scale * args->w[r] * (c * dq[P + r] - s * dq[r]);
-            if (!args->keep || args->keep[t * P + r]) dtheta[t * P + r] += c * dk[P + r] - s * dk[r];
-        }
-}
-
-/* ---- Complex building blocks ---- */
-
-/* Z [2T, 2O] = the four real products of a complex linear map: rows Z[2t] = [Wr xr | Wi xr], Z[2t + 1] = [Wr xi | Wi xi]; of the
-   adjoint, with the transposes of Wr and Wi. */
-static void cmha__complex_products(int threads, const cmha_real *x, const cmha_real *weight, size_t T, size_t I, size_t O,
-                                   int adjoint, cmha_real *Z) {
-    if (!adjoint) cmha__gemm(threads, 0, 1, 2 * T, 2 * O, I, 1, x, I, weight, I, 0, Z, 2 * O);
-    for (size_t part = 0; adjoint && part < 2; part++)
-        cmha__gemm(threads, 0, 0, 2 * T, O, I, 1, x, I, weight + part * I * O, O, 0, Z + part * O, 2 * O);
-}
-
-/* y = Wr xr - Wi xi + i (Wr xi + Wi xr) from the four products Z, Wi with the other sign for the adjoint. */
-static void cmha__complex_combine(int threads, const cmha_real *Z, const cmha_real *bias, size_t T, size_t O, int adjoint,
-                                  cmha_real *y) {
-    cmha_real sign = adjoint ? -1 : 1;
-    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        for (size_t t = lo; t < hi; t++) {
-            const cmha_real *z = Z + 4 * t * O;
-            cmha_real *row = y + 2 * t * O;
-            for (size_t j = 0; j < O; j++) row[j] = z[j] - sign * z[3 * O + j];
-            for (size_t j = 0; j < O; j++) row[O + j] = z[2 * O + j] + sign * z[O + j];
-            if (bias) cmha__axpy(2 * O, 1, bias, row);
-        }
-    }
-}
-
-/* beta: what remains of dx, 1 or, if it holds rubbish, 0. Without the bias, whose gradient is a sum of rows. */
-static void cmha__complex_linear_backward(int threads, const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T,
-                                          size_t I, size_t O, int adjoint, cmha_real beta, cmha_real *dx, cmha_real *dweight,
-                                          cmha_real *Z) {
-    cmha_real sign = adjoint ? -1 : 1;
-    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        for (size_t t = lo; t < hi; t++) {
-            const cmha_real *g = dy + 2 * t * O;
-            cmha_real *z = Z + 4 * t * O;
-            for (size_t j = 0; j < O; j++) z[j] = g[j];
-            for (size_t j = 0; j < O; j++) z[O + j] = sign * g[O + j];
-            for (size_t j = 0; j < O; j++) z[2 * O + j] = g[O + j];
-            for (size_t j = 0; j < O; j++) z[3 * O + j] = -sign * g[j];
-        }
-    }
-    if (!adjoint) {
-        if (dx) cmha__gemm(threads, 0, 0, 2 * T, I, 2 * O, 1, Z, 2 * O, weight, I, beta, dx, I); /* dx += dZ W */
-        if (dweight) cmha__gemm(threads, 1, 0, 2 * O, I, 2 * T, 1, Z, 2 * O, x, I, 1, dweight, I); /* dW += dZ^T x */
-        return;
-    }
-    for (size_t part = 0; part < 2; part++) { /* dx += dZ_part W_part^T, dW_part += x^T dZ_part */
-        cmha_real *z = Z + part * O;
-        if (dx) cmha__gemm(threads, 0, 1, 2 * T, I, O, 1, z, 2 * O, weight + part * I * O, O, part ? 1 : beta, dx, I);
-        if (dweight) cmha__gemm(threads, 1, 0, I, O, 2 * T, 1, x, I, z, 2 * O, 1, dweight + part * I * O, O);
-    }
-}
-
-CMHA_DEF void cmha_complex_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T, size_t I,
-                                          size_t O, int adjoint, cmha_real *y, cmha_real *scratch) {
-    cmha__complex_products(1, x, weight, T, I, O, adjoint, scratch);
-    cmha__complex_combine(1, scratch, bias, T, O, adjoint, y);
-}
-
-CMHA_DEF void cmha_complex_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T, size_t I,
-                                           size_t O, int adjoint, cmha_real *dx, cmha_real *dweight, cmha_real *dbias,
-                                           cmha_real *scratch) {
-    if (dx || dweight) cmha__complex_linear_backward(1, x, weight, dy, T, I, O, adjoint, 1, dx, dweight, scratch);
-    if (dbias) cmha__sum_rows(dy, T, 2 * O, dbias);
-}
-
-/* exp(i theta) for theta of any size: reduced by multiples of 2 pi in double, where cmha__sincos needs that. */
-static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
-#if !defined(CMHA_DOUBLE) && !defined(CMHA__SCALAR)
-    double turns = (double)theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: rounds to whole turns */
-    turns -= 6755399441055744.0;
-    theta = (float)((double)theta - turns * 6.283185307179586);
-#endif
-    cmha__sincos(theta, s, c);
-}
-
-static void cmha__rotate_row(const cmha_real *CMHA__RESTRICT z, const cmha_real *CMHA__RESTRICT theta, size_t D,
-                             cmha_real *CMHA__RESTRICT y) {
-    for (size_t j = 0; j < D; j++) {
-        cmha_real s, c;
-        cmha__turn(theta[j], &s, &c);
-        y[j] = z[j] * c - z[D + j] * s;
-        y[D + j] = z[j] * s + z[D + j] * c;
-    }
-}
-
-CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D, cmha_real *y) {
-    for (size_t t = 0; t < T; t++) cmha__rotate_row(z + 2 * t * D, theta + t * D, D, y + 2 * t * D);
-}
-
-CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T, size_t D,
-                                           cmha_real *dz, cmha_real *dtheta) {
-    cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS]; /* dy conj(exp(i theta)): the gradient of z, and with conj(z) that of theta */
-    size_t m;
-    for (size_t t = 0; t < T; t++)
-        for (size_t j0 = 0; j0 < D; j0 += m) {
-            const cmha_real *re = z + 2 * t * D + j0, *im = re + D, *way = theta + t * D + j0, *g = dy + 2 * t * D + j0;
-            m = D - j0 < CMHA__PAIRS ? D - j0 : CMHA__PAIRS;
-            for (size_t j = 0; j < m; j++) {
-                cmha_real s, c;
-                cmha__turn(way[j], &s, &c);
-                gr[j] = g[j] * c + g[D + j] * s;
-                gi[j] = g[D + j] * c - g[j] * s;
-            }
-            if (dz) cmha__axpy(m, 1, gr, dz + 2 * t * D + j0), cmha__axpy(m, 1, gi, dz + 2 * t * D + D + j0);
-            for (size_t j = 0; dtheta && j < m; j++) dtheta[t * D + j0 + j] += gi[j] * re[j] - gr[j] * im[j];
-        }
-}
-
-/* Complex numbers in double, a block of a row at a time: what means of rows far from zero and covariances close to singular
-   need. */
-#define CMHA__WIDE ((size_t)128)
-enum { CMHA__WIDE_LANES = 8 };
-
-typedef struct cmha__wide {
-    double re[CMHA__WIDE], im[CMHA__WIDE];
-} cmha__wide;
-
-static double cmha__wide_dot(const double *a, const double *b, size_t n) {
-    double lanes[CMHA__WIDE_LANES] = {0}, sum = 0;
-    size_t i = 0;
-    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
-        for (int l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l] * b[i + (size_t)l];
-    for (int l = 0; i < n; i++, l++) lanes[l] += a[i] * b[i];
-    for (int l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
-    return sum;
-}
-
-static double cmha__wide_total(const double *a, size_t n) {
-    double lanes[CMHA__WIDE_LANES] = {0}, sum = 0;
-    size_t i = 0;
-    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
-        for (int l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l];
-    for (int l = 0; i < n; i++, l++) lanes[l] += a[i];
-    for (int l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
-    return sum;
-}
-
-/* c = the numbers j0, j0 + 1, .. of the row z less the mean; returns how many. */
-static size_t cmha__wide_load(const cmha_real *z, size_t D, size_t j0, const double *mean, cmha__wide *c) {
-    size_t m = D - j0 < CMHA__WIDE ? D - j0 : CMHA__WIDE;
-    for (size_t j = 0; j < m; j++) c->re[j] = (double)z[j0 + j] - mean[0];
-    for (size_t j = 0; j < m; j++) c->im[j] = (double)z[D + j0 + j] - mean[1];
-    return m;
-}
-
-/* stats = (mean Re, mean Im, V_rr, V_ri, V_ii) of one row; not centred: the mean counts as 0. */
-static void cmha__moments(const cmha_real *z, size_t D, int centred, double *stats) {
-    double mean[2] = {0, 0};
-    size_t m;
-    cmha__wide c;
-    memset(stats, 0, 5 * sizeof *stats);
-    for (size_t j0 = 0; centred && j0 < D; j0 += m) {
-        m = cmha__wide_load(z, D, j0, stats, &c);
-        mean[0] += cmha__wide_total(c.re, m) / (double)D;
-        mean[1] += cmha__wide_total(c.im, m) / (double)D;
-    }
-    memcpy(stats, mean, sizeof mean);
-    for (size_t j0 = 0; j0 < D; j0 += m) {
-        m = cmha__wide_load(z, D, j0, stats, &c);
-        stats[2] += cmha__wide_dot(c.re, c.re, m) / (double)D;
-        stats[3] += cmha__wide_dot(c.re, c.im, m) / (double)D;
-        stats[4] += cmha__wide_dot(c.im, c.im, m) / (double)D;
-    }
-}
-
-/* The matrix M of a norm by its eigenvalues and the direction of the first: M = f1 e1 e1^T + f2 e2 e2^T, e1 = (c, s), e2 = (-s, c).
-   In this form the derivative of an inverse root stays exact next to a singular V. */
-typedef struct cmha__root {
-    double f1, f2, c, s;
-} cmha__root;
-
-static double cmha__inverse_spread(double variance) { return variance == 0 ? 0 : 1 / sqrt(variance); }
-
-static cmha__root cmha__norm_root(cmha_complex_norm kind, const double *V, double eps) {
-    double trace = V[0] + V[2], half = (V[0] - V[2]) / 2, det = V[0] * V[2] - V[1] * V[1], first, angle;
-    cmha__root root = {0, 0, 1, 0};
-    switch (kind) {
-    case CMHA_CLN:
-    case CMHA_CRMS: root.f1 = root.f2 = cmha__inverse_spread(trace + eps); break;
-    case CMHA_SPLIT_NORM:
-        root.f1 = cmha__inverse_spread(V[0] + eps);
-        root.f2 = cmha__inverse_spread(V[2] + eps);
-        break;
-    case CMHA_WHITEN: /* the smaller eigenvalue from the determinant, whose part with eps does not cancel */
-        first = trace / 2 + hypot(half, V[1]) + eps;
-        det = (det > 0 ? det : 0) + eps * (trace + eps);
-        angle = atan2(V[1], half) / 2;
-        root.f1 = cmha__inverse_spread(first);
-        root.f2 = cmha__inverse_spread(first > 0 ? det / first : first);
-        root.c = cos(angle);
-        root.s = sin(angle);
-        break;
-    }
-    return root;
-}
-
-/* (rr, ri, ii) of the symmetric matrix with entries a, e, b in the basis of the root. */
-static void cmha__root_matrix(const cmha__root *r, double a, double e, double b, double *matrix) {
-    double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s;
-    matrix[0] = a * cc + b * ss - 2 * e * cs;
-    matrix[1] = (a - b) * cs + e * (cc - ss);
-    matrix[2] = a * ss + b * cc + 2 * e * cs;
-}
-
-/* matrix = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): the gradient reaches c as matrix * c. For an inverse root the
-   derivative in the eigenbasis has the divided differences of 1/sqrt: -f^3/2 on the diagonal and -f1^2 f2^2/(f1 + f2) off it. */
-static void cmha__root_backward(cmha_complex_norm kind, const cmha__root *r, const double *G, size_t D, double *matrix) {
-    double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s, both = G[1] + G[2];
-    double a = G[0] * cc + both * cs + G[3] * ss, b = G[0] * ss - both * cs + G[3] * cc;
-    double e = ((G[3] - G[0]) * cs + both * (cc - ss) / 2), scale = 2 / (double)D;
-    double off = r->f1 + r->f2 > 0 ? r->f1 * r->f1 * (r->f2 * r->f2) / (r->f1 + r->f2) : 0;
-    if (kind == CMHA_CLN || kind == CMHA_CRMS) a = b = a + b;
-    if (kind != CMHA_WHITEN) e = 0;
-    cmha__root_matrix(r, -scale * r->f1 * r->f1 * r->f1 / 2 * a, -scale * off * e, -scale * r->f2 * r->f2 * r->f2 / 2 * b, matrix);
-}
-
-/* A block of gamma as real 2x2 matrices, g[0..3] = (rr, ri, ir, ii). */
-static void cmha__gamma_load(cmha_complex_norm kind, const cmha_real *gamma, size_t D, size_t j0, size_t m,
-                             double g[4][CMHA__WIDE]) {
-    const cmha_real *first = gamma ? gamma + j0 : NULL, *second = first && kind != CMHA_CRMS ? first + D : first;
-    for (size_t j = 0; j < m; j++) g[0][j] = first ? (double)first[j] : 1;
-    for (size_t j = 0; j < m; j++) g[3][j] = g[0][j];
-    for (size_t j = 0; j < m; j++) g[1][j] = g[2][j] = 0;
-    if (!first) return;
-    if (kind == CMHA_SPLIT_NORM)
-        for (size_t j = 0; j < m; j++) g[3][j] = (double)second[j];
-    else if (kind == CMHA_CLN)
-        for (size_t j = 0; j < m; j++) g[1][j] = -(g[2][j] = (double)second[j]);
-    else if (kind == CMHA_WHITEN)
-        for (size_t j = 0; j < m; j++) {
-            g[1][j] = g[2][j] = (double)second[j];
-            g[3][j] = (double)second[D + j];
-        }
-}
-
-/* h = M c in place */
-static void cmha__wide_apply(const double *M, size_t m, cmha__wide *c) {
-    for (size_t j = 0; j < m; j++) {
-        double re = M[0] * c->re[j] + M[1] * c->im[j];
-        c->im[j] = M[1] * c->re[j] + M[2] * c->im[j];
-        c->re[j] = re;
-    }
-}
-
-CMHA_DEF void cmha_complex_norm_forward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const cmha_real *beta,
-                                        size_t T, size_t D, cmha_real eps, cmha_real *y, double *stats) {
-    double row[5], M[3], g[4][CMHA__WIDE];
-    size_t m;
-    cmha__root root;
-    cmha__wide h;
-    for (size_t t = 0; t < T; t++, z += 2 * D, y += 2 * D) {
-        cmha__moments(z, D, kind != CMHA_CRMS, row);
-        if (stats) memcpy(stats + 5 * t, row, sizeof row);
-        root = cmha__norm_root(kind, row + 2, (double)eps);
-        cmha__root_matrix(&root, root.f1, 0, root.f2, M);
-        for (size_t j0 = 0; j0 < D; j0 += m) {
-            m = cmha__wide_load(z, D, j0, row, &h);
-            cmha__wide_apply(M, m, &h);
-            cmha__gamma_load(kind, gamma, D, j0, m, g);
-            for (size_t j = 0; j < m; j++) y[j0 + j] = (cmha_real)(g[0][j] * h.re[j] + g[1][j] * h.im[j]);
-            for (size_t j = 0; j < m; j++) y[D + j0 + j] = (cmha_real)(g[2][j] * h.re[j] + g[3][j] * h.im[j]);
-        }
-        if (beta) cmha__axpy(2 * D, 1, beta, y);
-    }
-}
-
-/* dgamma += dy h^T as its kind has it, h = M c. */
-static void cmha__gamma_backward(cmha_complex_norm kind, const cmha__wide *h, const cmha_real *dy, size_t D, size_t j0, size_t m,
-                                 cmha_real *dgamma) {
-    const cmha_real *re = dy + j0, *im = dy + D + j0;
-    cmha_real *d = dgamma + j0;
-    for (size_t j = 0; j < m; j++) {
-        double gr = (double)re[j], gi = (double)im[j], rr = gr * h->re[j], ii = gi * h->im[j];
-        switch (kind) {
-        case CMHA_CRMS: d[j] += (cmha_real)(rr + ii); break;
-        case CMHA_CLN:
-            d[j] += (cmha_real)(rr + ii);
-            d[D + j] += (cmha_real)(gi * h->re[j] - gr * h->im[j]);
-            break;
-        case CMHA_SPLIT_NORM:
-            d[j] += (cmha_real)rr;
-            d[D + j] += (cmha_real)ii;
-            break;
-        case CMHA_WHITEN:
-            d[j] += (cmha_real)rr;
-            d[D + j] += (cmha_real)(gi * h->re[j] + gr * h->im[j]);
-            d[2 * D + j] += (cmha_real)ii;
-            break;
-        }
-    }
-}
-
-/* dh = gamma^T dy for one block; returns its length. */
-static size_t cmha__norm_cotangent(cmha_complex_norm kind, const cmha_real *gamma, const cmha_real *dy, size_t D, size_t j0,
-                                   cmha__wide *dh) {
-    static const double zero[2] = {0, 0};
-    double g[4][CMHA__WIDE];
-    size_t m = cmha__wide_load(dy, D, j0, zero, dh), j;
-    cmha__gamma_load(kind, gamma, D, j0, m, g);
-    for (j = 0; j < m; j++) {
-        double re = g[0][j] * dh->re[j] + g[2][j] * dh->im[j];
-        dh->im[j] = g[1][j] * dh->re[j] + g[3][j] * dh->im[j];
-        dh->re[j] = re;
-    }
-    return m;
-}
-
-/* dz += M (dh - mean dh) + 2/D dV c, the mean only where the forward subtracts one. */
-static void cmha__norm_row_backward(cmha_complex_norm kind, const cmha__root *root, const cmha_real *z, const cmha_real *gamma,
-                                    const double *mean, const cmha_real *dy, size_t D, cmha_real *dz) {
-    double G[4] = {0, 0, 0, 0}, sum[2] = {0, 0}, M[3], dV[3];
-    cmha__wide dh, c;
-    size_t m;
-    for (size_t j0 = 0; j0 < D; j0 += m) {
-        m = cmha__norm_cotangent(kind, gamma, dy, D, j0, &dh);
-        cmha__wide_load(z, D, j0, mean, &c);
-        G[0] += cmha__wide_dot(dh.re, c.re, m);
-        G[1] += cmha__wide_dot(dh.re, c.im, m);
-        G[2] += cmha__wide_dot(dh.im, c.re, m);
-        G[3] += cmha__wide_dot(dh.im, c.im, m);
-        if (kind == CMHA_CRMS) continue;
-        sum[0] += cmha__wide_total(dh.re, m) / (double)D;
-        sum[1] += cmha__wide_total(dh.im, m) / (double)D;
-    }
-    cmha__root_matrix(root, root->f1, 0, root->f2, M);
-    cmha__root_backward(kind, root, G, D, dV);
-    for (size_t j0 = 0; j0 < D; j0 += m) {
-        m = cmha__norm_cotangent(kind, gamma, dy, D, j0, &dh);
-        cmha__wide_load(z, D, j0, mean, &c);
-        for (size_t j = 0; j < m; j++) dh.re[j] -= sum[0];
-        for (size_t j = 0; j < m; j++) dh.im[j] -= sum[1];
-        cmha__wide_apply(M, m, &dh);
-        cmha__wide_apply(dV, m, &c);
-        for (size_t j = 0; j < m; j++) dz[j0 + j] += (cmha_real)(dh.re[j] + c.re[j]);
-        for (size_t j = 0; j < m; j++) dz[D + j0 + j] += (cmha_real)(dh.im[j] + c.im[j]);
-    }
-}
-
-CMHA_DEF void cmha_complex_norm_backward(cmha_complex_norm kind, const cmha_real *z, const cmha_real *gamma, const double *stats,
-                                         const cmha_real *dy, size_t T, size_t D, cmha_real eps, cmha_real *dz, cmha_real *dgamma,
-                                         cmha_real *dbeta) {
-    size_t m;
-    for (size_t t = 0; t < T; t++, z += 2 * D, dy += 2 * D, stats += 5) {
-        cmha__root root = cmha__norm_root(kind, stats + 2, (double)eps);
-        if (dz) cmha__norm_row_backward(kind, &root, z, gamma, stats, dy, D, dz + 2 * t * D);
-        for (size_t j0 = 0; dgamma && j0 < D; j0 += m) {
-            cmha__wide h;
-            double M[3];
-            m = cmha__wide_load(z, D, j0, stats, &h);
-            cmha__root_matrix(&root, root.f1, 0, root.f2, M);
-            cmha__wide_apply(M, m, &h);
-            cmha__gamma_backward(kind, &h, dy, D, j0, m, dgamma);
-        }
-        if (dbeta) cmha__axpy(2 * D, 1, dy, dbeta);
-    }
-}
-
-CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u) {
-    for (size_t t = 0; t < T; t++, z += 2 * D, u += 2 * D) cmha__phasor_row(z, z + D, D, eps, 1, u, u + D);
-}
-
-CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz) {
-    for (size_t t = 0; dz && t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
-        cmha__phasor_row_backward(z, z + D, D, eps, 1, du, du + D, dz, dz + D);
-}
-
-CMHA_DEF void cmha_hermitian_forward(const cmha_real *q, const cmha_real *k, size_t T, size_t D, cmha_real *a) {
-    for (size_t t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
-        a[2 * t] = cmha__dot(q, k, 2 * D);
-        a[2 * t + 1] = cmha__dot(q + D, k, D) - cmha__dot(q, k + D, D);
-    }
-}
-
-/* dq = da k, dk = conj(da) q */
-CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, const cmha_real *da, size_t T, size_t D,
-                                      cmha_real *dq, cmha_real *dk) {
-    for (size_t t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
-        cmha_real re = da[2 * t], im = da[2 * t + 1];
-        cmha_real *to_q = dq ? dq + 2 * t * D : NULL, *to_k = dk ? dk + 2 * t * D : NULL;
-        if (dq) cmha__axpy(2 * D, re, k, to_q), cmha__axpy(D, -im, k + D, to_q), cmha__axpy(D, im, k, to_q + D);
-        if (dk) cmha__axpy(2 * D, re, q, to_k), cmha__axpy(D, im, q + D, to_k), cmha__axpy(D, -im, q, to_k + D);
-    }
-}
-
-/* to[j * to_step] = or += from[j * from_step] */
-static void cmha__stride(const cmha_real *from, size_t from_step, size_t n, cmha_real *to, size_t to_step, int add) {
-    if (add)
-        for (size_t j = 0; j < n; j++) to[j * to_step] += from[j * from_step];
-    else
-        for (size_t j = 0; j < n; j++) to[j * to_step] = from[j * from_step];
-}
-
-/* Planes from pairs or pairs from planes, written or added. */
-static void cmha__pairs(const cmha_real *from, size_t T, size_t D, cmha_layout layout, int from_pairs, cmha_real *to, int add) {
-    size_t step = layout == CMHA_LAYOUT_HALF ? 1 : 2;
-    for (size_t t = 0; t < T; t++, from += 2 * D, to += 2 * D)
-        for (size_t part = 0; part < 2; part++) {
-            size_t pair = cmha__pair(layout, D, 0, part), plane = part * D;
-            if (from_pairs) cmha__stride(from + pair, step, D, to + plane, 1, add);
-            else cmha__stride(from + plane, 1, D, to + pair, step, add);
-        }
-}
-
-CMHA_DEF void cmha_complex_from_pairs_forward(const cmha_real *x, size_t T, size_t D, cmha_layout layout, cmha_real *z) {
-    cmha__pairs(x, T, D, layout, 1, z, 0);
-}
-
-CMHA_DEF void cmha_complex_from_pairs_backward(const cmha_real *dz, size_t T, size_t D, cmha_layout layout, cmha_real *dx) {
-    if (dx) cmha__pairs(dz, T, D, layout, 0, dx, 1);
-}
-
-CMHA_DEF void cmha_complex_to_pairs_forward(const cmha_real *z, size_t T, size_t D, cmha_layout layout, cmha_real *x) {
-    cmha__pairs(z, T, D, layout, 0, x, 0);
-}
-
-CMHA_DEF void cmha_complex_to_pairs_backward(const cmha_real *dx, size_t T, size_t D, cmha_layout layout, cmha_real *dz) {
-    if (dz) cmha__pairs(dx, T, D, layout, 1, dz, 1);
-}
-
-CMHA_DEF void cmha_complex_join_forward(const cmha_real *re, const cmha_real *im, size_t T, size_t D, cmha_real *z) {
-    for (size_t t = 0; t < T; t++, z += 2 * D) {
-        memcpy(z, re + t * D, D * sizeof *z);
-        if (im) memcpy(z + D, im + t * D, D * sizeof *z);
-        else memset(z + D, 0, D * sizeof *z);
-    }
-}
-
-CMHA_DEF void cmha_complex_join_backward(const cmha_real *dz, size_t T, size_t D, cmha_real *dre, cmha_real *dim) {
-    for (size_t t = 0; t < T; t++, dz += 2 * D) {
-        if (dre) cmha__axpy(D, 1, dz, dre + t * D);
-        if (dim) cmha__axpy(D, 1, dz + D, dim + t * D);
-    }
-}
-
-CMHA_DEF void cmha_complex_split_forward(const cmha_real *z, size_t T, size_t D, cmha_real *re, cmha_real *im) {
-    for (size_t t = 0; t < T; t++, z += 2 * D) {
-        if (re) memcpy(re + t * D, z, D * sizeof *z);
-        if (im) memcpy(im + t * D, z + D, D * sizeof *z);
-    }
-}
-
-CMHA_DEF void cmha_complex_split_backward(const cmha_real *dre, const cmha_real *dim, size_t T, size_t D, cmha_real *dz) {
-    for (size_t t = 0; dz && t < T; t++, dz += 2 * D) {
-        if (dre) cmha__axpy(D, 1, dre + t * D, dz);
-        if (dim) cmha__axpy(D, 1, dim + t * D, dz + D);
-    }
-}
-
-enum { CMHA__EXACT_EVERY = 64 }; /* rows from one angle formed exactly to the next; between them a rotation by omega leads on */
-
-/* wave = exp(i (omega t + delta)) of m columns: exactly, or from the wave of the row before, turned by `step`. delta NULL = 0. */
-static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m, double t, const cmha__wide *step,
-                       cmha__wide *wave) {
-    if (step) {
-        for (size_t j = 0; j < m; j++) {
-            double re = wave->re[j] * step->re[j] - wave->im[j] * step->im[j];
-            wave->im[j] = wave->re[j] * step->im[j] + wave->im[j] * step->re[j];
-            wave->re[j] = re;
-        }
-        return;
-    }
-    for (size_t j = 0; j < m; j++) {
-        double angle = (double)omega[j] * t + (delta ? (double)delta[j] : 0);
-        wave->re[j] = cos(angle);
-        wave->im[j] = sin(angle);
-    }
-}
-
-/* Columns lo .. hi - 1 of the table: they do not depend on each other, so threads may share them out. */
-static void cmha__multifreq_forward(const cmha_real *omega, const cmha_real *delta, size_t K, size_t n, size_t d, size_t pos0,
-                                    size_t lo, size_t hi, cmha_real *y) {
-    double scale = 1 / sqrt(K ? (double)K : 1);
-    cmha__wide wave, step;
-    size_t m;
-    for (size_t r = 0; lo < hi && r < n; r++) memset(y + r * d + lo, 0, (hi - lo) * sizeof *y);
-    for (size_t k = 0; k < K; k++, omega += d, delta += d)
-        for (size_t j0 = lo; j0 < hi; j0 += m) {
-            m = hi - j0 < CMHA__WIDE ? hi - j0 : CMHA__WIDE;
-            cmha__wave(omega + j0, NULL, m, 1, NULL, &step);
-            for (size_t r = 0; r < n; r++) {
-                cmha__wave(omega + j0, delta + j0, m, (double)pos0 + (double)r, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
-                for (size_t j = 0; j < m; j++) y[r * d + j0 + j] += (cmha_real)(scale * wave.im[j]);
-            }
-        }
-}
-
-static void cmha__multifreq_backward(const cmha_real *omega, const cmha_real *delta, const cmha_real *dy, size_t K, size_t n,
-                                     size_t d, size_t pos0, size_t lo, size_t hi, cmha_real *domega, cmha_real *ddelta) {
-    double scale = 1 / sqrt(K ? (double)K : 1);
-    cmha__wide wave, step, sum; /* sum: of domega and ddelta */
-    size_t m;
-    for (size_t k = 0; k < K; k++)
-        for (size_t j0 = lo; j0 < hi; j0 += m) {
-            size_t at = k * d + j0;
-            m = hi - j0 < CMHA__WIDE ? hi - j0 : CMHA__WIDE;
-            cmha__wave(omega + at, NULL, m, 1, NULL, &step);
-            memset(&sum, 0, sizeof sum);
-            for (size_t r = 0; r < n; r++) {
-                double t = (double)pos0 + (double)r;
-                cmha__wave(omega + at, delta + at, m, t, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
-                for (size_t j = 0; j < m; j++) {
-                    double g = scale * (double)dy[r * d + j0 + j] * wave.re[j];
-                    sum.re[j] += g * t;
-                    sum.im[j] += g;
-                }
-            }
-            for (size_t j = 0; domega && j < m; j++) domega[at + j] += (cmha_real)sum.re[j];
-            for (size_t j = 0; ddelta && j < m; j++) ddelta[at + j] += (cmha_real)sum.im[j];
-        }
-}
-
-CMHA_DEF void cmha_multifreq_forward(const cmha_real *omega, const cmha_real *delta, size_t K, size_t n, size_t d, size_t pos0,
-                                     cmha_real *y) {
-    cmha__multifreq_forward(omega, delta, K, n, d, pos0, 0, d, y);
-}
-
-CMHA_DEF void cmha_multifreq_backward(const cmha_real *omega, const cmha_real *delta, const cmha_real *dy, size_t K, size_t n,
-                                      size_t d, size_t pos0, cmha_real *domega, cmha_real *ddelta) {
-    cmha__multifreq_backward(omega, delta, dy, K, n, d, pos0, 0, d, domega, ddelta);
-}
-
-CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta) {
-    for (size_t k = 0; k < K; k++)
-        for (size_t i = 0; i < d; i++) {
-            double octave = (double)k - ((double)K - 1) / 2;
-            omega[k * d + i] = (cmha_real)(pow(base, -2.0 * (double)(i / 2) / (double)d) * pow(2.0, octave));
-            delta[k * d + i] = i % 2 ? (cmha_real)1.57079632679489662 : 0;
-        }
-}
-
-/* ---- Regularisers and clipping of complex numbers ---- */
-
-static size_t cmha__counted(const unsigned char *key_mask, size_t T) {
-    size_t count = 0;
-    for (size_t t = 0; t < T; t++) count += !key_mask || key_mask[t];
-    return count;
-}
-
-/* direction [2, D], columns lo .. hi - 1: where the sum of the counted phasors points; returns the sum of 1 - R_j. */
-static double cmha__phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
-                                                     cmha_real eps, size_t lo, size_t hi, double *direction) {
-    double *CMHA__RESTRICT re = direction, *CMHA__RESTRICT im = direction + D, sum = 0, count = (double)cmha__counted(key_mask, T);
-    for (size_t j = lo; j < hi; j++) re[j] = im[j] = 0;
-    for (size_t t = 0; t < T; t++) {
-        const cmha_real *CMHA__RESTRICT row = z + 2 * t * D;
-        if (key_mask && !key_mask[t]) continue;
-        for (size_t j = lo; j < hi; j++) {
-            cmha_real ur, ui, unused;
-            cmha__phasor(row[j], row[D + j], eps, &ur, &ui, &unused);
-            re[j] += (double)ur;
-            im[j] += (double)ui;
-        }
-    }
-    for (size_t j = lo; j < hi && count > 0; j++) {
-        double length = sqrt(re[j] * re[j] + im[j] * im[j]), inverse; /* R_j times count */
-        inverse = length <= count * (double)CMHA__EPSILON ? 0 : 1 / length;
-        sum += 1 - length / count;
-        re[j] *= inverse;
-        im[j] *= inverse;
-    }
-    return sum;
-}
-
-/* dz -= slope * (gradient of every R_j times count) */
-static void cmha__phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D,
-                                                    cmha_real eps, const double *direction, double slope, cmha_real *dz) {
-    for (size_t t = 0; t < T; t++) {
-        const cmha_real *CMHA__RESTRICT row = z + 2 * t * D;
-        const double *CMHA__RESTRICT way = direction;
-        cmha_real *CMHA__RESTRICT to = dz + 2 * t * D;
-        if (key_mask && !key_mask[t]) continue;
-        for (size_t j = 0; j < D; j++) {
-            cmha_real gr = (cmha_real)(-slope * way[j]), gi = (cmha_real)(-slope * way[D + j]);
-            cmha__phasor_backward(row[j], row[D + j], eps, gr, gi, &to[j], &to[D + j]);
-        }
-    }
-}
-
-/* value / (count * D), 0 where nothing is counted: a mean over tokens and channels. */
-static double cmha__mean_over(double value, size_t count, size_t D) { return count && D ? value / (double)count / (double)D : 0; }
-
-CMHA_DEF double cmha_phase_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
-                                       cmha_real eps, double *direction) {
-    return (double)lam * cmha__mean_over(cmha__phase_reg_forward(z, key_mask, T, D, eps, 0, D, direction), 1, D);
-}
-
-CMHA_DEF void cmha_phase_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
-                                      cmha_real eps, const double *direction, cmha_real dloss, cmha_real *dz) {
-    double slope = cmha__mean_over((double)lam * (double)dloss, cmha__counted(key_mask, T), D);
-    if (dz) cmha__phase_reg_backward(z, key_mask, T, D, eps, direction, slope, dz);
-}
-
-/* ---- Retrieval: exact search, the mix of what was found, the gate ---- */
-
-enum {
-    CMHA__NEAREST_ROWS = 128,      /* queries and documents of one tile of similarities */
-    CMHA__NEAREST_DOCUMENTS = 512,
-    CMHA__NEAREST_FEW = 6,         /* up to so many queries take products of one row each */
-    CMHA__NEAREST_SPAN = 64        /* similarities looked at together; most spans hold nothing better than what is known */
-};
-
-/* Width of a tile among n documents. Every tile of one search has the same, so that equal documents get equal bits. */
-static size_t cmha__nearest_width(size_t n) {
-    if (n > CMHA__NEAREST_DOCUMENTS) return CMHA__NEAREST_DOCUMENTS;
-    return (n + CMHA__NEAREST_SPAN - 1) / CMHA__NEAREST_SPAN * CMHA__NEAREST_SPAN;
-}
-
-CMHA_DEF size_t cmha_nearest_scratch(size_t Q, size_t n, size_t d_r, size_t k) {
-    size_t rows = Q < CMHA__NEAREST_ROWS ? Q : (size_t)CMHA__NEAREST_ROWS;
-    (void)k;
-    size_t width = cmha__nearest_width(n);
-    return cmha__countable(width * (rows + 2 * d_r), (double)width * ((double)CMHA__NEAREST_ROWS + 2 * (double)d_r));
-}
-
-/* Puts document i into a list of the k best so far, ties by index; the caller knows that it belongs there. */
-static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *index, cmha_real *similarity) {
-    size_t at = k - 1;
-    for (; at > 0 && (similarity[at - 1] < s || (similarity[at - 1] <= s && index[at - 1] > i)); at--) {
-        similarity[at] = similarity[at - 1];
-        index[at] = index[at - 1];
-    }
-    similarity[at] = s;
-    index[at] = i;
-}
-
-static inline cmha_real cmha__nearest_limit(cmha_real under, const cmha_real *similarity, size_t k) {
-    return similarity[k - 1] > under ? similarity[k - 1] : under;
-}
-
-/* Similarities s of documents first .. first + n - 1 in ascending order: those above the k-th best so far are inserted. NaN never
-   is. */
-static void cmha__nearest_scan(const cmha_real *s, size_t n, size_t first, size_t k, cmha_real under, int64_t *index,
-                               cmha_real *similarity) {
-    cmha_real limit = cmha__nearest_limit(under, similarity, k);
-    size_t m;
-    for (size_t i = 0; i < n; i += m) {
-        int any = 0;
-        m = n - i < CMHA__NEAREST_SPAN ? n - i : (size_t)CMHA__NEAREST_SPAN;
-        if (m == CMHA__NEAREST_SPAN)
-            for (size_t j = 0; j < CMHA__NEAREST_SPAN; j++) any |= s[i + j] > limit;
-        else any = 1;
-        for (size_t j = i; any && j < i + m; j++) {
-            if (!(s[j] > limit)) continue;
-            cmha__nearest_insert(s[j], (int64_t)(first + j), k, index, similarity);
-            limit = cmha__nearest_limit(under, similarity, k);
-        }
-    }
-}
-
-/* The number below a threshold, so that "above it" is "at least the threshold". */
-static cmha_real cmha__nearest_under(cmha_real threshold) {
-    if (!(threshold > -1)) return -(cmha_real)INFINITY; /* rounding may take a similarity below -1 */
-#ifdef CMHA_DOUBLE
-    return nextafter(threshold, -DBL_MAX);
-#else
-    return nextafterf(threshold, -FLT_MAX);
-#endif
-}
-
-static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity) {
-    for (size_t i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
-}
-
-/* scores [rows, width] = q u^T / d_r of one tile. A few queries, as in decoding, one by one: the tile stays in the cache, and
-   products of few rows are GEMM's weakest. */
-static void cmha__nearest_scores(const cmha_real *queries, const cmha_real *tile, size_t rows, size_t width, size_t d_r,
-                                 cmha_real *scores) {
-    size_t W = 2 * d_r, step = rows <= CMHA__NEAREST_FEW ? 1 : rows;
-    for (size_t r = 0; r < rows; r += step)
-        cmha_gemm(0, 1, step, width, W, 1 / (cmha_real)d_r, queries + r * W, W, tile, W, 0, scores + r * width, width);
-}
-
-/* Brings lists up to date with documents lo .. hi - 1 of n; lo is at the beginning of a tile. */
-static void cmha__nearest_range(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t lo, size_t hi,
-                                size_t d_r, size_t k, cmha_real under, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
-    size_t W = 2 * d_r, width = cmha__nearest_width(n), cols, rows, i, r;
-    cmha_real *scores = scratch + width * W;
-    for (; lo < hi; lo += cols) {
-        const cmha_real *tile = documents + lo * W;
-        cols = hi - lo < width ? hi - lo : width;
-        if (cols < width) { /* the last tile: filled up with zeros */
-            memcpy(scratch, tile, cols * W * sizeof *scratch);
-            memset(scratch + cols * W, 0, (width - cols) * W * sizeof *scratch);
-            tile = scratch;
-        }
-        for (i = 0; i < Q; i += rows) {
-            rows = Q - i < CMHA__NEAREST_ROWS ? Q - i : (size_t)CMHA__NEAREST_ROWS;
-            cmha__nearest_scores(queries + i * W, tile, rows, width, d_r, scores);
-            for (r = i; r < i + rows; r++)
-                cmha__nearest_scan(scores + (r - i) * width, cols, lo, k, under, index + r * k, similarity + r * k);
-        }
-    }
-}
-
-/* Places without a document get similarity 0, of a query with a NaN that NaN. */
-static void cmha__nearest_end(const cmha_real *queries, size_t Q, size_t d_r, size_t k, const int64_t *index,
-                              cmha_real *similarity) {
-    for (size_t q = 0; k && q < Q; q++) {
-        cmha_real none = index[q * k] < 0 ? cmha__total(queries + q * 2 * d_r, 2 * d_r) * 0 : 0;
-        for (size_t i = q * k; i < (q + 1) * k; i++)
-            if (index[i] < 0) similarity[i] = none;
-    }
-}
-
-CMHA_DEF void cmha_nearest(const cmha_real *queries, const cmha_real *documents, size_t Q, size_t n, size_t d_r, size_t k,
-                           cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *scratch) {
-    if (!k) return;
-    cmha__nearest_begin(Q * k, index, similarity);
-    cmha__nearest_range(queries, documents, Q, n, 0, n, d_r, k, cmha__nearest_under(threshold), index, similarity, scratch);
-    cmha__nearest_end(queries, Q, d_r, k, index, similarity);
-}
-
-/* p = softmax of similarity / tau over the documents found, 0 elsewhere; returns their number. */
-static size_t cmha__softmax_found(const int64_t *index, const cmha_real *similarity, size_t k, cmha_real tau, cmha_real *p) {
-    cmha_real top = -(cmha_real)INFINITY, sum = 0;
-    size_t found = 0;
-    for (size_t i = 0; i < k; i++) {
-        found += index[i] >= 0;
-        if (index[i] >= 0 && similarity[i] > top) top = similarity[i];
-    }
-    for (size_t i = 0; i < k; i++) {
-        p[i] = index[i] >= 0 ? cmha__exp((similarity[i] - top) / tau) : 0;
-        sum += p[i];
-    }
-    for (size_t i = 0; found && i < k; i++) p[i] /= sum;
-    return found;
-}
-
-CMHA_DEF void cmha_retrieve_forward(const cmha_real *vectors, const int64_t *index, const cmha_real *similarity,
-                                    const cmha_real *weights, size_t T, size_t M, size_t k, size_t d_r, cmha_real tau, cmha_real *p,
-                                    cmha_real *rbar, unsigned char *found) {
-    size_t W = 2 * d_r, at;
-    for (size_t t = 0; t < T; t++) {
-        cmha_real *row = rbar + t * W;
-        int any = 0;
-        for (size_t j = 0; j < W; j++) row[j] = 0;
-        for (size_t m = 0; k && m < M; m++) {
-            cmha_real first = similarity[at = (t * M + m) * k];
-            if (cmha__softmax_found(index + at, similarity + at, k, tau, p + at)) {
-                any = 1;
-                for (size_t i = at; i < at + k; i++)
-                    if (index[i] >= 0) cmha__axpy(W, weights[m] * p[i], vectors + (size_t)index[i] * W, row);
-            } else if (first != first) { /* a NaN must not look like a query that found nothing */
-                any = 1;
-                for (size_t j = 0; j < W; j++) row[j] = first;
-            }
-        }
-        if (found) found[t] = (unsigned char)any;
-    }
-}
-
-/* One query: with a_i = <drbar, r_i>, returns the mean of a over p and adds sum_i w p_i (a_i - mean) / (tau d_r) u_i to dquery. */
-static cmha_real cmha__retrieve_query_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index,
-                                               const cmha_real *p, cmha_real weight, const cmha_real *drbar, size_t k, size_t d_r,
-                                               cmha_real tau, cmha_real *dquery, cmha_real *a) {
-    size_t W = 2 * d_r;
-    cmha_real mean = 0;
-    for (size_t i = 0; i < k; i++) {
-        if (index[i] < 0) continue;
-        a[i] = cmha__dot(drbar, vectors + (size_t)index[i] * W, W);
-        mean += p[i] * a[i];
-    }
-    for (size_t i = 0; dquery && i < k; i++)
-        if (index[i] >= 0)
-            cmha__axpy(W, weight * p[i] * (a[i] - mean) / (tau * (cmha_real)d_r), features + (size_t)index[i] * W, dquery);
-    return mean;
-}
-
-CMHA_DEF void cmha_retrieve_backward(const cmha_real *vectors, const cmha_real *features, const int64_t *index, const cmha_real *p,
-                                     const cmha_real *weights, const cmha_real *drbar, size_t T, size_t M, size_t k, size_t d_r,
-                                     cmha_real tau, cmha_real *dqueries, cmha_real *dweights, cmha_real *scratch) {
-    size_t W = 2 * d_r;
-    for (size_t m = 0; m < M; m++) {
-        double sum = 0;
-        for (size_t t = 0; t < T; t++) {
-            size_t at = t * M + m;
-            cmha_real *dq = dqueries ? dqueries + at * W : NULL;
-            sum += (double)cmha__retrieve_query_backward(vectors, features, index + at * k, p + at * k, weights[m], drbar + t * W,
-                                                         k, d_r, tau, dq, scratch);
-        }
-        if (dweights) dweights[m] += (cmha_real)sum;
-    }
-}
-
-CMHA_DEF void cmha_reflect_forward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
-                                   size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *y) {
-    for (size_t t = 0; t < T; t++, z += 2 * D, v += 2 * D, gate += D, y += 2 * D) {
-        cmha_real *CMHA__RESTRICT to = y;
-        if (found && !found[t]) {
-            if (D) memcpy(y, z, 2 * D * sizeof *y);
-            continue;
-        }
-        for (size_t j = 0; j < D; j++) {
-            cmha_real g = cmha__sigmoid(gate[j] / tau), keep = fusion == CMHA_FUSION_CONVEX ? 1 - g : 1;
-            to[j] = keep * z[j] + g * v[j];
-            to[D + j] = keep * z[D + j] + g * v[D + j];
-        }
-    }
-}
-
-/* The gradients of one row that was found, all of them. */
-static void cmha__reflect_row_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const cmha_real *dy, size_t D,
-                                       cmha_real tau, int convex, cmha_real *CMHA__RESTRICT dz, cmha_real *CMHA__RESTRICT dv,
-                                       cmha_real *CMHA__RESTRICT dgate) {
-    for (size_t j = 0; j < D; j++) {
-        cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1, re = dy[j], im = dy[D + j];
-        cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
-        if (dz) dz[j] += keep * re, dz[D + j] += keep * im;
-        if (dv) dv[j] += g * re, dv[D + j] += g * im;
-        if (dgate) dgate[j] += (re * a + im * b) * g * (1 - g) / tau;
-    }
-}
-
-CMHA_DEF void cmha_reflect_backward(const cmha_real *z, const cmha_real *v, const cmha_real *gate, const unsigned char *found,
-                                    const cmha_real *dy, size_t T, size_t D, cmha_real tau, cmha_fusion fusion, cmha_real *dz,
-                                    cmha_real *dv, cmha_real *dgate) {
-    size_t W = 2 * D;
-    for (size_t t = 0; t < T; t++) {
-        if (!found || found[t])
-            cmha__reflect_row_backward(z + t * W, v + t * W, gate + t * D, dy + t * W, D, tau, fusion == CMHA_FUSION_CONVEX,
-                                       dz ? dz + t * W : NULL, dv ? dv + t * W : NULL, dgate ? dgate + t * D : NULL);
-        else if (dz) cmha__axpy(W, 1, dy + t * W, dz + t * W);
-    }
-}
-
-CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
-    double lanes[CMHA__WIDE_LANES] = {0};
-    size_t i = 0;
-    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
-        for (int l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += (double)x[i + (size_t)l] * (double)x[i + (size_t)l];
-    for (int l = 0; i < n; i++, l++) lanes[l] += (double)x[i] * (double)x[i];
-    return cmha__wide_total(lanes, CMHA__WIDE_LANES);
-}
-
-/* The sum of |z|^2 over counted rows. */
-static double cmha__mag_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D) {
-    double sum = 0;
-    for (size_t t = 0; t < T; t++)
-        if (!key_mask || key_mask[t]) sum += cmha_sum_squares(z + 2 * t * D, 2 * D);
-    return sum;
-}
-
-static void cmha__mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real slope,
-                                   cmha_real *dz) {
-    for (size_t t = 0; t < T; t++)
-        if (!key_mask || key_mask[t]) cmha__axpy(2 * D, slope, z + 2 * t * D, dz + 2 * t * D);
-}
-
-CMHA_DEF double cmha_mag_reg_forward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam) {
-    return (double)lam * cmha__mean_over(cmha__mag_reg_forward(z, key_mask, T, D), cmha__counted(key_mask, T), D);
-}
-
-CMHA_DEF void cmha_mag_reg_backward(const cmha_real *z, const unsigned char *key_mask, size_t T, size_t D, cmha_real lam,
-                                    cmha_real dloss, cmha_real *dz) {
-    double slope = cmha__mean_over(2 * (double)lam * (double)dloss, cmha__counted(key_mask, T), D);
-    if (dz) cmha__mag_reg_backward(z, key_mask, T, D, (cmha_real)slope, dz);
-}
-
-/* min(1, limit / norm) */
-static cmha_real cmha__clip_factor(double squares, cmha_real limit) {
-    double norm = sqrt(squares);
-    return norm > (double)limit ? (cmha_real)((double)limit / norm) : 1;
-}
-
-static void cmha__clip_array(cmha_clip_mode mode, cmha_real limit, cmha_real factor, size_t n, cmha_real *x) {
-    if (mode == CMHA_CLIP_NORM) factor = cmha__clip_factor(cmha_sum_squares(x, n), limit);
-    if (mode == CMHA_CLIP_VALUE)
-        for (size_t i = 0; i < n; i++) x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
-    else if (factor < 1)
-        for (size_t i = 0; i < n; i++) x[i] *= factor;
-}
-
-CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, size_t count, const size_t *n, cmha_real *const *re,
-                                      cmha_real *const *im) {
-    for (size_t part = 0; part < 2; part++) {
-        cmha_real *const *x = part ? im : re;
-        cmha_real factor = 1;
-        double squares = 0;
-        if (mode == CMHA_CLIP_GLOBAL) {
-            for (size_t i = 0; i < count; i++) squares += x[i] ? cmha_sum_squares(x[i], n[i]) : 0;
-            factor = cmha__clip_factor(squares, limit);
-        }
-        for (size_t i = 0; i < count; i++)
-            if (x[i]) cmha__clip_array(mode, limit, factor, n[i], x[i]);
-    }
-}
-
-/* ---- Complex residual ---- */
-
-CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta, size_t T,
-                                            size_t D, cmha_real *y) {
-    for (size_t t = 0; t < T; t++, z += 2 * D, f += 2 * D, y += 2 * D) {
-        for (size_t j = 0; j < D; j++) y[j] = f[j] + (alpha * z[j] - beta * z[D + j]);
-        for (size_t j = 0; j < D; j++) y[D + j] = f[D + j] + (alpha * z[D + j] + beta * z[j]);
-    }
-}
-
-/* keep: what remains of dz, 1 or, if it holds rubbish, 0. */
-static void cmha__complex_residual_turn_back(cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T, size_t D, int keep,
-                                             cmha_real *dz) {
-    for (size_t t = 0; t < T; t++, dy += 2 * D, dz += 2 * D) {
-        if (!keep) memset(dz, 0, 2 * D * sizeof *dz);
-        for (size_t j = 0; j < D; j++) dz[j] += alpha * dy[j] + beta * dy[D + j];
-        for (size_t j = 0; j < D; j++) dz[D + j] += alpha * dy[D + j] - beta * dy[j];
-    }
-}
-
-/* Rows are summed in blocks of this many, so that the order of the sum is the same for any number of threads. */
-#define CMHA__RESIDUAL_ROWS ((size_t)64)
-
-/* sum [2] = Re and Im of the sum of conj(z) dy over at most CMHA__RESIDUAL_ROWS rows from row t0. */
-static void cmha__complex_residual_sum(const cmha_real *z, const cmha_real *dy, size_t t0, size_t T, size_t D, double *sum) {
-    double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
-    size_t end = T - t0 < CMHA__RESIDUAL_ROWS ? T : t0 + CMHA__RESIDUAL_ROWS, j;
-    for (size_t t = t0; t < end; t++) {
-        const cmha_real *a = z + 2 * t * D, *g = dy + 2 * t * D;
-        for (j = 0; j + CMHA__WIDE_LANES <= D; j += CMHA__WIDE_LANES)
-            for (int l = 0; l < CMHA__WIDE_LANES; l++) {
-                double zr = (double)a[j + (size_t)l], zi = (double)a[D + j + (size_t)l];
-                double gr = (double)g[j + (size_t)l], gi = (double)g[D + j + (size_t)l];
-                re[l] += zr * gr + zi * gi;
-                im[l] += zr * gi - zi * gr;
-            }
-        for (int l = 0; j < D; j++, l++) {
-            re[l] += (double)a[j] * (double)g[j] + (double)a[D + j] * (double)g[D + j];
-            im[l] += (double)a[j] * (double)g[D + j] - (double)a[D + j] * (double)g[j];
-        }
-    }
-    sum[0] = cmha__wide_total(re, CMHA__WIDE_LANES);
-    sum[1] = cmha__wide_total(im, CMHA__WIDE_LANES);
-}
-
-CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T,
-                                             size_t D, cmha_real *dz, cmha_real *df, cmha_real *dalpha, cmha_real *dbeta) {
-    double sum[2] = {0, 0}, part[2];
-    if (dz) cmha__complex_residual_turn_back(alpha, beta, dy, T, D, 1, dz);
-    if (df) cmha__axpy(2 * T * D, 1, dy, df);
-    for (size_t t = 0; (dalpha || dbeta) && t < T; t += CMHA__RESIDUAL_ROWS) {
-        cmha__complex_residual_sum(z, dy, t, T, D, part);
-        sum[0] += part[0];
-        sum[1] += part[1];
-    }
-    if (dalpha) *dalpha += (cmha_real)sum[0];
-    if (dbeta) *dbeta += (cmha_real)sum[1];
-}
-
-/* ---- Mixture of experts: the router ---- */
-
-/* Rows of tokens in one piece of work: fixed, so that a result does not depend on how the pieces are dealt to threads. */
-#define CMHA__EXPERT_ROWS ((size_t)64)
-
-static size_t cmha__pieces(size_t n, size_t piece) { return n / piece + (n % piece != 0); }
-
-CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias, size_t T, size_t D, size_t E,
-                                  cmha_real *logits) {
-    if (bias) cmha__fill_rows(bias, T, E, logits);
-    cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, bias ? 1 : 0, logits, E);
-    cmha_gemm(0, 1, T, E, D, 1, z + D, 2 * D, router + E * D, D, 1, logits, E);
-}
-
-static void cmha__router_backward_rows(const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D, size_t E,
-                                       cmha_real *dz) {
-    cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router, D, 1, dz, 2 * D);
-    cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + E * D, D, 1, dz + D, 2 * D);
-}
-
-/* Columns lo .. hi - 1 of one plane. */
-static void cmha__router_backward_columns(const cmha_real *z, const cmha_real *dlogits, size_t T, size_t D, size_t E, size_t plane,
-                                          size_t lo, size_t hi, cmha_real *drouter) {
-    cmha_gemm(1, 0, E, hi - lo, T, 1, dlogits, E, z + plane * D + lo, 2 * D, 1, drouter + plane * E * D + lo, D);
-}
-
-CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D,
-                                   size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias) {
-    if (dz) cmha__router_backward_rows(router, dlogits, T, D, E, dz);
-    for (size_t plane = 0; drouter && plane < 2; plane++) cmha__router_backward_columns(z, dlogits, T, D, E, plane, 0, D, drouter);
-    if (dbias) cmha__sum_rows(dlogits, T, E, dbias);
-}
-
-/* Does expert a come before expert b? A total order: NaN, then the larger logit, then the lower index. */
-static int cmha__expert_ahead(const cmha_real *logits, size_t a, size_t b) {
-    int nan_a = logits[a] != logits[a], nan_b = logits[b] != logits[b];
-    if (nan_a || nan_b) return nan_a && (!nan_b || a < b);
-    return logits[a] > logits[b] || (!(logits[a] < logits[b]) && a < b);
-}
-
-/* The first expert after `last` in that order, after E the first of all. Needs no memory, and few experts are chosen. */
-static size_t cmha__expert_next(const cmha_real *logits, size_t E, size_t last) {
-    size_t best = E;
-    for (size_t e = 0; e < E; e++)
-        if ((last == E || cmha__expert_ahead(logits, last, e)) && (best == E || cmha__expert_ahead(logits, e, best))) best = e;
-    return best;
-}
-
-/* A plan: expert [T, top]; pair [P], the (token, choice) pairs grouped by expert, in order of tokens; place [P], where each pair
-   is in that list; first [E + 1], where each expert's pairs begin; piece [E + 1], where its pieces of work begin. P = T top. */
-typedef struct cmha__route {
-    size_t *expert, *pair, *place, *first, *piece;
-} cmha__route;
-
-static cmha__route cmha__route_of(const size_t *plan, size_t T, size_t E, size_t top) {
-    cmha__route r;
-    r.expert = (size_t *)(uintptr_t)plan; /* written by cmha_route_forward alone */
-    r.pair = r.expert + T * top;
-    r.place = r.pair + T * top;
-    r.first = r.place + T * top;
-    r.piece = r.first + E + 1;
-    return r;
-}
-
-CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top) {
-    return cmha__countable(3 * T * top + 2 * (E + 1), 3 * (double)T * (double)top + 2 * ((double)E + 1));
-}
-
-/* Choices and gates of tokens lo .. hi - 1. */
-static void cmha__route_rows(const cmha_real *logits, size_t lo, size_t hi, size_t E, size_t top, size_t *expert, cmha_real *gate) {
-    for (size_t t = lo; t < hi; t++) {
-        const cmha_real *row = logits + t * E;
-        size_t *choice = expert + t * top;
-        cmha_real *g = gate + t * top, inverse;
-        for (size_t c = 0; c < top; c++) choice[c] = cmha__expert_next(row, E, c ? choice[c - 1] : E);
-        for (size_t c = 0; c < top; c++) g[c] = row[choice[c]];
-        inverse = 1 / cmha__exp_shifted(g, top, row[choice[0]]);
-        for (size_t c = 0; c < top; c++) g[c] *= inverse;
-    }
-}
-
-/* Groups the chosen pairs by expert: a counting sort. */
-static void cmha__route_group(const cmha__route *r, size_t pairs, size_t E) {
-    size_t e;
-    for (e = 0; e <= E; e++) r->first[e] = 0;
-    for (size_t p = 0; p < pairs; p++) r->first[r->expert[p] + 1]++;
-    for (r->piece[0] = 0, e = 0; e < E; e++) {
-        r->piece[e + 1] = r->piece[e] + cmha__pieces(r->first[e + 1], CMHA__EXPERT_ROWS);
-        r->first[e + 1] += r->first[e];
-    }
-    for (size_t p = 0; p < pairs; p++) { /* first[e] runs ahead to first[e + 1] and is put back below */
-        r->place[p] = r->first[r->expert[p]]++;
-        r->pair[r->place[p]] = p;
-    }
-    for (e = E; e > 0; e--) r->first[e] = r->first[e - 1];
-    r->first[0] = 0;
-}
-
-CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan, cmha_real *gate) {
-    cmha__route r = cmha__route_of(plan, T, E, top);
-    cmha__route_rows(logits, 0, T, E, top, r.expert, gate);
-    cmha__route_group(&r, T * top, E);
-}
-
-CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T, size_t E, size_t top,
-                                  cmha_real *dlogits) {
-    if (!dlogits) return;
-    for (size_t t = 0; t < T; t++, plan += top, gate += top, dgate += top, dlogits += E) {
-        cmha_real mean = cmha__dot(gate, dgate, top);
-        for (size_t c = 0; top > 1 && c < top; c++) dlogits[plan[c]] += gate[c] * (dgate[c] - mean);
-    }
-}
-
-/* ---- Mixture of experts: the experts. Rows of planes [n, 2I] are also a real [2n, I], and W x = Wr x + Wi (i x): with a turned copy
-        of x, two real products that take the planes of W as they are stored. So an expert with few tokens pays for nothing but one
-        reading of its weights. ---- */
-
-/* to [n, 2D] = x i, or with back = 1 x (-i). */
-static void cmha__planes_turn(const cmha_real *x, size_t n, size_t D, int back, cmha_real *to) {
-    cmha_real sign = back ? -1 : 1;
-    for (size_t t = 0; t < n; t++, x += 2 * D, to += 2 * D) {
-        for (size_t j = 0; j < D; j++) to[j] = -sign * x[D + j];
-        for (size_t j = 0; j < D; j++) to[D + j] = sign * x[j];
-    }
-}
-
-/* y [n, 2O] = W x + bias from x [n, 2I] and i x; bias NULL = none. */
-static void cmha__planes_apply(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *const *bias,
-                               const cmha_real *x, const cmha_real *turned, cmha_real *y) {
-    for (size_t t = 0; bias && t < n; t++) {
-        memcpy(y + 2 * t * O, bias[0], O * sizeof *y);
-        memcpy(y + 2 * t * O + O, bias[1], O * sizeof *y);
-    }
-    cmha_gemm(0, 1, 2 * n, O, I, 1, x, I, w[0], I, bias ? 1 : 0, y, O);
-    cmha_gemm(0, 1, 2 * n, O, I, 1, turned, I, w[1], I, 1, y, O);
-}
-
-/* dx [n, 2I] = W^H g = Wr^T g + Wi^T (-i g) from g [n, 2O] and -i g. */
-static void cmha__planes_adjoint(size_t n, size_t I, size_t O, const cmha_real *const *w, const cmha_real *g,
-                                 const cmha_real *turned, cmha_real *dx) {
-    cmha_gemm(0, 0, 2 * n, I, O, 1, g, O, w[0], I, 0, dx, I);
-    cmha_gemm(0, 0, 2 * n, I, O, 1, turned, O, w[1], I, 1, dx, I);
-}
-
-/* dW += g x^H and dbias += sum of g, over n rows, for output rows lo .. hi - 1. The imaginary part takes g and i x, or -i g and x. */
-typedef struct cmha__planes_product {
-    size_t n, I, O;
-    const cmha_real *g, *x, *g_imag, *x_imag; /* [n, 2O], [n, 2I], and which of them for the imaginary part */
-} cmha__planes_product;
-
-static void cmha__planes_outer(const cmha__planes_product *p, size_t lo, size_t hi, cmha_real *const *dw, cmha_real *const *dbias) {
-    size_t I = p->I, O = p->O;
-    if (dw) {
-        cmha_gemm(1, 0, hi - lo, I, 2 * p->n, 1, p->g + lo, O, p->x, I, 1, dw[0] + lo * I, I);
-        cmha_gemm(1, 0, hi - lo, I, 2 * p->n, 1, p->g_imag + lo, O, p->x_imag, I, 1, dw[1] + lo * I, I);
-    }
-    for (size_t t = 0; dbias && t < p->n; t++) {
-        cmha__axpy(hi - lo, 1, p->g + 2 * t * O + lo, dbias[0] + lo);
-        cmha__axpy(hi - lo, 1, p->g + (2 * t + 1) * O + lo, dbias[1] + lo);
-    }
-}
-
-/* One piece of work: pairs first .. first + n - 1 of the plan, all of them of one expert. */
-typedef struct cmha__expert_piece {
-    size_t expert, first, n;
-} cmha__expert_piece;
-
-static cmha__expert_piece cmha__expert_piece_of(const cmha__route *r, size_t piece) {
-    cmha__expert_piece p;
-    p.expert = 0;
-    while (r->piece[p.expert + 1] <= piece) p.expert++;
-    p.first = r->first[p.expert] + (piece - r->piece[p.expert]) * CMHA__EXPERT_ROWS;
-    p.n = r->first[p.expert + 1] - p.first;
-    if (p.n > CMHA__EXPERT_ROWS) p.n = CMHA__EXPERT_ROWS;
-    return p;
-}
-
-/* Both planes of expert e's block of n numbers in an array [2, E, n]; returns NULL without an array. */
-static const cmha_real *const *cmha__expert_planes(const cmha_real *array, size_t E, size_t n, size_t e, const cmha_real **plane) {
-    plane[0] = array ? array + e * n : NULL;
-    plane[1] = array ? plane[0] + E * n : NULL;
-    return array ? plane : NULL;
-}
-
-static cmha_real *const *cmha__expert_grads(cmha_real *array, size_t E, size_t n, size_t e, cmha_real **plane) {
-    plane[0] = array ? array + e * n : NULL;
-    plane[1] = array ? plane[0] + E * n : NULL;
-    return array ? plane : NULL;
-}
-
-/* to [n, W] = the rows of the piece's tokens. */
-static void cmha__expert_gather(const cmha__route *r, cmha__expert_piece p, size_t top, const cmha_real *rows, size_t W,
-                                cmha_real *to) {
-    for (size_t i = 0; i < p.n; i++) memcpy(to + i * W, rows + r->pair[p.first + i] / top * W, W * sizeof *to);
-}
-
-/* y [T, W] += or, of `fresh` rows, = the sum over a token's pairs, best choice first, of gate (NULL = 1) times their rows. */
-static void cmha__expert_scatter(const cmha_experts_args *a, const cmha__route *r, const cmha_real *gate, const cmha_real *rows,
-                                 int fresh, cmha_real *y) {
-    size_t W = 2 * a->D;
-    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
-        for (size_t t = lo; t < hi; t++) {
-            if (fresh) memset(y + t * W, 0, W * sizeof *y);
-            for (size_t c = t * a->top; c < (t + 1) * a->top; c++) cmha__axpy(W, gate ? gate[c] : 1, rows + r->place[c] * W, y + t * W);
-        }
-    }
-}
-
-static size_t cmha__expert_workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
-
-/* A thread's own scratch, forward: a piece's tokens, activations and hidden values, the first two with their turned copies. */
-static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
-    size_t pairs = a->T * a->top, rows = pairs < CMHA__EXPERT_ROWS ? pairs : CMHA__EXPERT_ROWS;
-    return rows * (backward ? 2 * a->F : 4 * a->D + 6 * a->F);
-}
-
-CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
-    size_t pairs = a->T * a->top;
-    size_t length = pairs * (backward ? 8 * a->D + 4 * a->F : 2 * a->D) +
-                    cmha__expert_workers(a) * cmha__expert_own(a, backward);
-    double rows = (double)a->T * (double)a->top + (double)cmha__expert_workers(a) * CMHA__EXPERT_ROWS;
-    return cmha__countable(length, 8 * rows * ((double)a->D + (double)a->F));
-}
-
-/* out [n, 2D] = what the piece's expert makes of its tokens. */
-static void cmha__expert_forward(const cmha_experts_args *a, const cmha_experts_weights *w, const cmha_real *z, const cmha__route *r,
-                                 cmha__expert_piece p, cmha_real *hidden, cmha_real *own, cmha_real *out) {
-    size_t D = a->D, F = a->F, E = a->E, n = p.n;
-    const cmha_real *w1[2], *b1[2], *w2[2], *b2[2];
-    cmha_real *x = own, *ix = x + 2 * n * D, *act = ix + 2 * n * D, *iact = act + 2 * n * F;
-    cmha_real *pre = hidden ? hidden + 2 * p.first * F : iact + 2 * n * F;
-    cmha__expert_planes(w->w1, E, F * D, p.expert, w1);
-    cmha__expert_planes(w->w2, E, D * F, p.expert, w2);
-    cmha__expert_gather(r, p, a->top, z, 2 * D, x);
-    cmha__planes_turn(x, n, D, 0, ix);
-    cmha__planes_apply(n, D, F, w1, cmha__expert_planes(w->b1, E, F, p.expert, b1), x, ix, pre);
-    cmha_gelu_forward(pre, 2 * n * F, CMHA_GELU_ERF, act);
-    cmha__planes_turn(act, n, F, 0, iact);
-    cmha__planes_apply(n, F, D, w2, cmha__expert_planes(w->b2, E, D, p.expert, b2), act, iact, out);
-}
-
-CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
-                                   const size_t *plan, const cmha_real *gate, cmha_real *hidden, cmha_real *y, cmha_real *scratch) {
-    cmha__route r = cmha__route_of(plan, a->T, a->E, a->top);
-    cmha_real *out = scratch, *shares = out + a->T * a->top * 2 * a->D;
-    CMHA__FOR_CHUNKS(a->threads, r.piece[a->E], lo, hi) {
-        cmha_real *own = shares + (size_t)cmha__chunk * cmha__expert_own(a, 0);
-        for (size_t i = lo; i < hi; i++) {
-            cmha__expert_piece p = cmha__expert_piece_of(&r, i);
-            cmha__expert_forward(a, weights, z, &r, p, hidden, own, out + 2 * p.first * a->D);
-        }
-    }
-    cmha__expert_scatter(a, &r, gate, out, 1, y);
-}
-
-/* What the backward keeps of the grouped pairs: x and i x [P, 2D]; g, the gate times dy, and -i g [P, 2D]; act and dpre [P, 2F]. */
-typedef struct cmha__experts_work {
-    cmha_real *x, *ix, *g, *ig, *act, *dpre;
-} cmha__experts_work;
-
-/* The numbers of the pairs from `first` on, each array having its own width. */
-static cmha__experts_work cmha__experts_work_at(const cmha_experts_args *a, const cmha__experts_work *all, size_t first) {
-    cmha__experts_work w;
-    w.x = all->x + 2 * first * a->D, w.ix = all->ix + 2 * first * a->D;
-    w.g = all->g + 2 * first * a->D, w.ig = all->ig + 2 * first * a->D;
-    w.act = all->act + 2 * first * a->F, w.dpre = all->dpre + 2 * first * a->F;
-    return w;
-}
-
-/* Fills the work of one piece, x and ungated g given, and adds to dgate; own [n, 2F]. The gate's gradient needs no output of the
-   expert: <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. */
-static void cmha__expert_backward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha__route *r,
-                                  cmha__expert_piece p, const cmha_real *gate, const cmha_real *hidden,
-                                  const cmha__experts_work *w, cmha_real *own, cmha_real *dgate) {
-    size_t D = a->D, F = a->F, E = a->E;
-    const cmha_real *w2[2], *b2[2], *const *bias = cmha__expert_planes(weights->b2, E, D, p.expert, b2);
-    cmha__expert_planes(weights->w2, E, D * F, p.expert, w2);
-    cmha_gelu_forward(hidden, 2 * p.n * F, CMHA_GELU_ERF, w->act);
-    cmha__planes_turn(w->x, p.n, D, 0, w->ix);
-    cmha__planes_turn(w->g, p.n, D, 1, w->ig);
-    cmha__planes_adjoint(p.n, F, D, w2, w->g, w->ig, own);
-    for (size_t i = 0; i < p.n; i++) {
-        size_t pair = r->pair[p.first + i];
-        cmha_real *row = own + 2 * i * F, *g = w->g + 2 * i * D, *ig = w->ig + 2 * i * D;
-        if (dgate) dgate[pair] += cmha__dot(row, w->act + 2 * i * F, 2 * F);
-        if (dgate && bias) dgate[pair] += cmha__dot(g, bias[0], D) + cmha__dot(g + D, bias[1], D);
-        for (size_t j = 0; j < 2 * F; j++) row[j] *= gate[pair];
-        for (size_t j = 0; j < 2 * D; j++) g[j] *= gate[pair];
-        for (size_t j = 0; j < 2 * D; j++) ig[j] *= gate[pair];
-    }
-    memset(w->dpre, 0, 2 * p.n * F * sizeof *w->dpre);
-    cmha_gelu_backward(hidden, own, 2 * p.n * F, CMHA_GELU_ERF, w->dpre);
-}
-
-/* Rows lo .. hi - 1 of the gradients of one expert's first (second = 0) or second weights and biases. */
-static void cmha__expert_outer(const cmha_experts_args *a, const cmha__route *r, const cmha__experts_work *all,
-                               const cmha_experts_grads *d, size_t e, int second, size_t lo, size_t hi) {
-    cmha__experts_work w = cmha__experts_work_at(a, all, r->first[e]);
-    cmha__planes_product p;
-    cmha_real *dw[2], *db[2];
-    p.n = r->first[e + 1] - r->first[e];
-    p.I = second ? a->F : a->D, p.O = second ? a->D : a->F;
-    p.g = second ? w.g : w.dpre, p.x = second ? w.act : w.x;
-    p.g_imag = second ? w.ig : w.dpre, p.x_imag = second ? w.act : w.ix;
-    if (p.n)
-        cmha__planes_outer(&p, lo, hi, cmha__expert_grads(second ? d->w2 : d->w1, a->E, p.O * p.I, e, dw),
-                           cmha__expert_grads(second ? d->b2 : d->b1, a->E, p.O, e, db));
-}
-
-/* The gradients of the weights, in pieces of rows: of every expert first those of W1, then those of W2. Dealt out in turns, because
-   all tokens may be with one expert. */
-static void cmha__experts_outer(const cmha_experts_args *a, const cmha__route *r, const cmha__experts_work *work,
-                                const cmha_experts_grads *d) {
-    size_t one = cmha__pieces(a->F, CMHA__EXPERT_ROWS), both = one + cmha__pieces(a->D, CMHA__EXPERT_ROWS);
-    size_t workers = cmha__expert_workers(a);
-    CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
-        for (size_t i = begin; i < a->E * both; i += workers) {
-            size_t part = i % both, O = part < one ? a->F : a->D, lo = (part < one ? part : part - one) * CMHA__EXPERT_ROWS;
-            cmha__expert_outer(a, r, work, d, i / both, part >= one, lo, O - lo < CMHA__EXPERT_ROWS ? O : lo + CMHA__EXPERT_ROWS);
-        }
-    }
-}
-
-/* dz += W1^H dpre; x, ix and act are not needed any more and serve as scratch. */
-static void cmha__experts_input(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha__route *r,
-                                const cmha__experts_work *work, cmha_real *dz) {
-    CMHA__FOR_CHUNKS(a->threads, r->piece[a->E], lo, hi) {
-        for (size_t i = lo; i < hi; i++) {
-            cmha__expert_piece p = cmha__expert_piece_of(r, i);
-            cmha__experts_work w = cmha__experts_work_at(a, work, p.first);
-            const cmha_real *w1[2];
-            cmha__expert_planes(weights->w1, a->E, a->F * a->D, p.expert, w1);
-            cmha__planes_turn(w.dpre, p.n, a->F, 1, w.act);
-            cmha__planes_adjoint(p.n, a->D, a->F, w1, w.dpre, w.act, w.x);
-        }
-    }
-    cmha__expert_scatter(a, r, NULL, work->x, 0, dz);
-}
-
-CMHA_DEF void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
-                                    const size_t *plan, const cmha_real *gate, const cmha_real *hidden, const cmha_real *dy,
-                                    cmha_real *dz, cmha_real *dgate, const cmha_experts_grads *grads, cmha_real *scratch) {
-    cmha__route r = cmha__route_of(plan, a->T, a->E, a->top);
-    size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F;
-    cmha__experts_work work;
-    work.x = scratch, work.ix = work.x + wide, work.g = work.ix + wide, work.ig = work.g + wide;
-    work.act = work.ig + wide, work.dpre = work.act + hide;
-    CMHA__FOR_CHUNKS(a->threads, r.piece[a->E], lo, hi) {
-        cmha_real *own = work.dpre + hide + (size_t)cmha__chunk * cmha__expert_own(a, 1);
-        for (size_t i = lo; i < hi; i++) {
-            cmha__expert_piece p = cmha__expert_piece_of(&r, i);
-            cmha__experts_work w = cmha__experts_work_at(a, &work, p.first);
-            cmha__expert_gather(&r, p, a->top, z, 2 * a->D, w.x);
-            cmha__expert_gather(&r, p, a->top, dy, 2 * a->D, w.g);
-            cmha__expert_backward(a, weights, &r, p, gate, hidden + 2 * p.first * a->F, &w, own, dgate);
-        }
-    }
-    if (grads->w1 || grads->b1 || grads->w2 || grads->b2) cmha__experts_outer(a, &r, &work, grads);
-    if (dz) cmha__experts_input(a, weights, &r, &work, dz);
-}
-
-/* ---- Mixture of experts: the load balance ---- */
-
-/* The largest logit, and the sum of exp(logit - that). */
-static cmha_real cmha__balance_row(const cmha_real *logits, size_t E, cmha_real *top) {
-    cmha_real sum = 0;
-    *top = cmha__largest(logits, E);
-    if (!(*top > -(cmha_real)INFINITY)) *top = E ? logits[0] : 0; /* only NaN and -Inf: let them through */
-    for (size_t e = 0; e < E; e++) sum += cmha__exp(logits[e] - *top);
-    return sum;
-}
-
-CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E, size_t top,
-                                     double *share) {
-    double *p = share + E, loss = 0, count = (double)cmha__counted(key_mask, T);
-    for (size_t e = 0; e < 2 * E; e++) share[e] = 0;
-    for (size_t t = 0; t < T; t++, logits += E) {
-        size_t chosen = E;
-        cmha_real most, inverse;
-        if (key_mask && !key_mask[t]) continue;
-        inverse = 1 / cmha__balance_row(logits, E, &most);
-        for (size_t e = 0; e < E; e++) p[e] += (double)(cmha__exp(logits[e] - most) * inverse);
-        for (size_t c = 0; c < top; c++) {
-            chosen = cmha__expert_next(logits, E, chosen);
-            share[chosen] += 1;
-        }
-    }
-    for (size_t e = 0; count > 0 && e < E; e++) {
-        share[e] /= count * (double)top;
-        p[e] /= count;
-        loss += share[e] * p[e];
-    }
-    return (double)E * loss;
-}
-
-/* Rows of `counted` tokens in all. */
-static void cmha__balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T, size_t E,
-                                   size_t counted, cmha_real dloss, cmha_real *dlogits) {
-    double scale = counted ? (double)dloss * (double)E / (double)counted : 0, mean;
-    size_t e;
-    for (size_t t = 0; t < T; t++, logits += E, dlogits += E) {
-        cmha_real most, inverse;
-        if (key_mask && !key_mask[t]) continue;
-        inverse = 1 / cmha__balance_row(logits, E, &most);
-        for (mean = 0, e = 0; e < E; e++) mean += share[e] * (double)(cmha__exp(logits[e] - most) * inverse);
-        for (e = 0; e < E; e++)
-            dlogits[e] += (cmha_real)(scale * (share[e] - mean) * (double)(cmha__exp(logits[e] - most) * inverse));
-    }
-}
-
-CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T, size_t E,
-                                    cmha_real dloss, cmha_real *dlogits) {
-    if (dlogits) cmha__balance_backward(logits, key_mask, share, T, E, cmha__counted(key_mask, T), dloss, dlogits);
-}
-
-/* ---- Optimiser ---- */
-
-CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m,
-                                        cmha_real *v) {
-    cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
-    cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2), eps = (cmha_real)args->eps;
-    cmha_real step = (cmha_real)(args->lr / (1 - pow(args->beta1, (double)args->t)));
-    cmha_real unbias = (cmha_real)(1 / (1 - pow(args->beta2, (double)args->t)));
-    cmha_real decay = (cmha_real)(args->lr * args->weight_decay);
-    for (size_t i = 0; i < n; i++) {
-        cmha_real x = g[i] * scale, root;
-        m[i] = b1 * m[i] + a1 * x;
-        v[i] = b2 * v[i] + a2 * x * x;
-        root = cmha__square_root(v[i] * unbias) + eps;
-        p[i] = (p[i] - decay * p[i]) - (root > 0 ? step * m[i] / root : 0); /* eps = 0 and never a gradient */
-    }
-}
-
-CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup, size_t total, size_t s) {
-    double progress;
-    if (s < warmup) return base * (double)s / (double)warmup;
-    if (schedule == CMHA_CONSTANT) return base;
-    progress = total > warmup ? (double)(s - warmup) / (double)(total - warmup) : (double)(s - warmup);
-    if (progress > 1) progress = 1;
-    if (schedule == CMHA_LINEAR) return base + (minimum - base) * progress;
-    return minimum + (base - minimum) / 2 * (1 + cos(3.14159265358979323846 * progress));
-}
-/* ---- Packed matrices ---- */
-
-/* Rows and columns of a piece of a packed matrix. */
-#define CMHA__GROUP ((size_t)4)
-#define CMHA__BLOCK ((size_t)64)
-
-static size_t cmha__block_words(cmha_storage storage) { return storage == CMHA_STORAGE_INT8 ? 16 : 32; }
-static size_t cmha__blocks(size_t I) { return I / CMHA__BLOCK + (I % CMHA__BLOCK != 0); }
-static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP != 0); }
-
-CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I) {
-    return cmha__countable(cmha__groups(O) * CMHA__GROUP * cmha__blocks(I) * cmha__block_words(storage),
-                           ((double)O + CMHA__GROUP) * ((double)I + CMHA__BLOCK));
-}
-
-CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O) { return storage == CMHA_STORAGE_INT8 ? O : 0; }
-
-/* Where a row's block is; the row's next one is CMHA__GROUP blocks further. */
-static size_t cmha__block_at(const cmha_packed *p, size_t row, size_t block) {
-    size_t words = cmha__block_words(p->storage);
-    return ((row / CMHA__GROUP * cmha__blocks(p->I) + block) * CMHA__GROUP + row % CMHA__GROUP) * words;
-}
-
-/* The upper half of a float, rounded to nearest, ties to even; a NaN keeps a bit of its mantissa. */
-static inline uint32_t cmha__bf16(cmha_real x) {
-    float f = (float)x;
-    uint32_t bits, rounded;
-    memcpy(&bits, &f, sizeof bits);
-    rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return (bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16 | 0x40) : rounded;
-}
-
-static inline cmha_real cmha__bf16_value(uint32_t half) {
-    uint32_t bits = half << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return (cmha_real)f;
-}
-
-/* Number i of a row of BF16: in word k of 16 the lower half is number k of the next 32, the upper half number k + 16. */
-static void cmha__half_put(uint32_t *words, size_t i, cmha_real x) {
-    uint32_t *word = words + i / 32 * 16 + i % 16, shift = i / 16 % 2 * 16;
-    *word = (*word & 0xffff0000u >> shift) | cmha__bf16(x) << shift;
-}
-
-/* to [32 n] = n times 16 words of BF16. */
-static void cmha__half_numbers(const uint32_t *words, size_t n, cmha_real *to) {
-    for (; n > 0; n--, words += 16, to += 32)
-        for (int k = 0; k < 16; k++) to[k] = cmha__bf16_value(words[k] & 0xffff), to[16 + k] = cmha__bf16_value(words[k] >> 16);
-}
-
-/* A row's scale: its largest magnitude / 127; NaN where that is no number. */
-static cmha_real cmha__row_scale(const cmha_real *row, size_t n) {
-    cmha_real most = 0;
-    for (size_t i = 0; i < n; i++) {
-        cmha_real size = row[i] < 0 ? -row[i] : row[i];
-        if (!(size <= CMHA__LARGEST)) return (cmha_real)NAN;
-        most = size > most ? size : most;
-    }
-    return (cmha_real)((double)most / 127);
-}
-
-/* The nearest whole number, -127 to 127. */
-static uint32_t cmha__code(cmha_real x, cmha_real scale) {
-    double steps = scale > 0 ? (double)x / (double)scale : 0; /* a scale that has vanished or is NaN: 0 */
-    int code = (int)(steps + (steps < 0 ? -0.5 : 0.5));
-    return (uint32_t)(code < -127 ? -127 : code > 127 ? 127 : code) & 255;
-}
-
-CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
-    int bytes = p->storage == CMHA_STORAGE_INT8;
-    if (p->words) memset(p->words, 0, cmha_packed_words(p->storage, p->O, p->I) * sizeof *p->words);
-    p->source = weight;
-    for (size_t o = 0; o < p->O; o++, weight += p->I) {
-        cmha_real scale = bytes ? cmha__row_scale(weight, p->I) : 1;
-        if (bytes) p->scales[o] = scale;
-        for (size_t i = 0; i < p->I; i++) {
-            uint32_t *block = p->words + cmha__block_at(p, o, i / CMHA__BLOCK);
-            if (bytes) block[i % 16] |= cmha__code(weight[i], scale) << i % CMHA__BLOCK / 16 * 8;
-            else cmha__half_put(block, i % CMHA__BLOCK, weight[i]);
-        }
-    }
-}
-
-/* to [64] = a block as numbers, without the scale. */
-static void cmha__block_numbers(cmha_storage storage, const uint32_t *words, cmha_real *to) {
-    if (storage == CMHA_STORAGE_BF16) {
-        cmha__half_numbers(words, 2, to);
-        return;
-    }
-    for (int part = 0; part < 4; part++)
-        for (int k = 0; k < 16; k++) to[part * 16 + k] = (cmha_real)((int32_t)((words[k] >> part * 8 & 255) ^ 128) - 128);
-}
-
-CMHA_DEF void cmha_unpack(const cmha_packed *p, size_t lo, size_t hi, cmha_real *weight) {
-    cmha_real block[CMHA__BLOCK];
-    size_t n;
-    for (size_t o = lo; o < hi; o++)
-        for (size_t i = 0; i < p->I; i += n) {
-            cmha_real scale = p->scales ? p->scales[o] : 1;
-            n = p->I - i < CMHA__BLOCK ? p->I - i : CMHA__BLOCK;
-            cmha__block_numbers(p->storage, p->words + cmha__block_at(p, o, i / CMHA__BLOCK), block);
-            for (size_t j = 0; j < n; j++) *weight++ = scale * block[j];
-        }
-}
-
-/* Rows of weights as a product of a few rows x with them streams through: `row` and `block` bytes from one row of a group of 4 and
-   one block of 64 columns to the next, `group` from one group to the next. */
-typedef struct cmha__stream {
-    cmha_storage storage;
-    const unsigned char *weights;
-    size_t O, I, row, block, group, ahead; /* ahead: bytes by which memory is asked for early */
-    const cmha_real *scales;
-} cmha__stream;
-
-#if defined(CMHA__GEMM_VECTORS) && !defined(CMHA_DOUBLE)
-#define CMHA__STREAMS
-#define CMHA__STREAM_LANES (CMHA__VECTOR_BYTES / 4)
-#define CMHA__INSIDE CMHA__FUSED __attribute__((always_inline)) static inline
-typedef float cmha__floats __attribute__((vector_size(CMHA__VECTOR_BYTES)));
-typedef uint32_t cmha__words __attribute__((vector_size(CMHA__VECTOR_BYTES)));
-typedef int32_t cmha__ints __attribute__((vector_size(CMHA__VECTOR_BYTES)));
-typedef float cmha__quad __attribute__((vector_size(16)));
-
-CMHA__INSIDE cmha__floats cmha__floats_at(const float *from) {
-    cmha__floats v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
-
-CMHA__INSIDE cmha__words cmha__words_at(const void *from) {
-    cmha__words v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
-
-/* sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the top byte of their word, where a
-   mask does for a sign extension: 2^24 times too large. */
-CMHA__INSIDE cmha__floats cmha__block_sum(cmha_storage storage, cmha__floats sum, const void *weights, const float *x) {
-    CMHA__FUSE
-    const uint32_t *words = (const uint32_t *)weights;
-    if (storage == CMHA_STORAGE_FLOAT)
-        for (int k = 0; k < 64; k += CMHA__STREAM_LANES)
-            sum = sum + cmha__floats_at((const float *)weights + k) * cmha__floats_at(x + k);
-    else if (storage == CMHA_STORAGE_BF16)
-        for (int k = 0; k < 32; k += CMHA__STREAM_LANES) {
-            cmha__words w = cmha__words_at(words + k);
-            const float *at = x + k + k / 16 * 16;
-            sum = sum + (cmha__floats)(w << 16) * cmha__floats_at(at);
-            sum = sum + (cmha__floats)(w & 0xffff0000u) * cmha__floats_at(at + 16);
-        }
-    else
-        for (int k = 0; k < 16; k += CMHA__STREAM_LANES) {
-            cmha__words w = cmha__words_at(words + k);
-            sum = sum + __builtin_convertvector((cmha__ints)(w << 24), cmha__floats) * cmha__floats_at(x + k);
-            sum = sum + __builtin_convertvector((cmha__ints)(w << 16 & 0xff000000u), cmha__floats) * cmha__floats_at(x + k + 16);
-            sum = sum + __builtin_convertvector((cmha__ints)(w << 8 & 0xff000000u), cmha__floats) * cmha__floats_at(x + k + 32);
-            sum = sum + __builtin_convertvector((cmha__ints)(w & 0xff000000u), cmha__floats) * cmha__floats_at(x + k + 48);
-        }
-    return sum;
-}
-
-/* y [4] = the sums of all lanes of four vectors. */
-CMHA__INSIDE void cmha__lane_sums(const cmha__floats *sum, float *y) {
-    cmha__quad part[CMHA__VECTOR_BYTES / 16];
-    float lanes[4];
-    for (int r = 0; r < 4; r++) {
-        memcpy(part, &sum[r], sizeof part);
-        for (int n = CMHA__VECTOR_BYTES / 32; n > 0; n /= 2)
-            for (int k = 0; k < n; k++) part[k] = part[k] + part[k + n];
-        memcpy(lanes, part, sizeof *part);
-        y[r] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-    }
-}
-
-/* y [4] = a group of rows times x. last: the first column of what is left of x and, of floats, the weights, padded with zeros to a
-   block. */
-CMHA__INSIDE void cmha__stream_group(cmha_storage storage, const cmha__stream *s, const unsigned char *const *rows, const float *x,
-                                     const float *x_last, const unsigned char *const *rows_last, float *y) {
-    size_t line = storage == CMHA_STORAGE_FLOAT ? 256 : storage == CMHA_STORAGE_BF16 ? 128 : 64, full = s->I / CMHA__BLOCK;
-    cmha__floats sum[4];
-    memset(sum, 0, sizeof sum);
-    for (size_t b = 0; b < full; b++)
-        for (int r = 0; r < 4; r++) {
-            const unsigned char *at = rows[r] + b * s->block;
-            for (size_t l = 0; l < line; l += 64) __builtin_prefetch(at + s->ahead + l);
-            sum[r] = cmha__block_sum(storage, sum[r], at, x + b * CMHA__BLOCK);
-        }
-    for (int r = 0; r < 4 && s->I % CMHA__BLOCK; r++) sum[r] = cmha__block_sum(storage, sum[r], rows_last[r], x_last);
-    cmha__lane_sums(sum, y);
-}
-
-/* Rows lo .. hi - 1 of the weights times T rows x. */
-CMHA__INSIDE void cmha__stream_rows(cmha_storage storage, const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi,
-                                    float *y, size_t ldy) {
-    float x_last[CMHA__BLOCK], w_last[4][CMHA__BLOCK], product[4];
-    size_t full = s->I / CMHA__BLOCK, left = s->I % CMHA__BLOCK;
-    const unsigned char *rows[4], *rows_last[4];
-    memset(x_last, 0, sizeof x_last);
-    memset(w_last, 0, sizeof w_last);
-    for (size_t o = lo / 4 * 4; o < hi; o += 4) {
-        for (int r = 0; r < 4; r++) { /* the last group of floats may lack rows */
-            size_t row = storage == CMHA_STORAGE_FLOAT && o + (size_t)r >= s->O ? s->O - 1 - o : (size_t)r;
-            rows[r] = s->weights + o / 4 * s->group + row * s->row;
-            rows_last[r] = rows[r] + full * s->block;
-            if (storage != CMHA_STORAGE_FLOAT || !left) continue;
-            memcpy(w_last[r], rows_last[r], left * sizeof(float));
-            rows_last[r] = (const unsigned char *)w_last[r];
-        }
-        for (size_t t = 0; t < T; t++) {
-            memcpy(x_last, x + t * s->I + full * CMHA__BLOCK, left * sizeof *x);
-            cmha__stream_group(storage, s, rows, x + t * s->I, x_last, rows_last, product);
-            for (int r = 0; r < 4; r++)
-                if (o + (size_t)r >= lo && o + (size_t)r < hi)
-                    y[t * ldy + o + (size_t)r] =
-                        s->scales ? product[r] * 5.9604644775390625e-8f * s->scales[o + (size_t)r] : product[r];
-        }
-    }
-}
-
-CMHA__FUSED static void cmha__stream_float(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y,
-                                           size_t ldy) {
-    cmha__stream_rows(CMHA_STORAGE_FLOAT, s, x, T, lo, hi, y, ldy);
-}
-
-CMHA__FUSED static void cmha__stream_bf16(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y,
-                                          size_t ldy) {
-    cmha__stream_rows(CMHA_STORAGE_BF16, s, x, T, lo, hi, y, ldy);
-}
-
-CMHA__FUSED static void cmha__stream_int8(const cmha__stream *s, const float *x, size_t T, size_t lo, size_t hi, float *y,
-                                          size_t ldy) {
-    cmha__stream_rows(CMHA_STORAGE_INT8, s, x, T, lo, hi, y, ldy);
-}
-
-/* y [T, ldy], columns lo .. hi - 1 = x [T, I] weight [O, I]^T for few rows x. */
-static void cmha__float_forward(const cmha_real *weight, size_t O, size_t I, const cmha_real *x, size_t T, size_t lo, size_t hi,
-                                cmha_real *y, size_t ldy) {
-    cmha__stream s;
-    memset(&s, 0, sizeof s);
-    s.weights = (const unsigned char *)weight;
-    s.O = O, s.I = I;
-    s.row = I * sizeof *weight, s.group = 4 * s.row, s.block = CMHA__BLOCK * sizeof *weight;
-    s.ahead = s.group <= 16384 ? s.group : 2048; /* the next group, or further along the row */
-    if (lo < hi) cmha__stream_float(&s, x, T, lo, hi, y, ldy);
-}
-
-CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y,
-                                  size_t ldy) {
-    cmha__stream s;
-    memset(&s, 0, sizeof s);
-    s.weights = (const unsigned char *)p->words;
-    s.O = p->O, s.I = p->I;
-    s.row = cmha__block_words(p->storage) * sizeof *p->words, s.block = 4 * s.row, s.group = cmha__blocks(p->I) * s.block;
-    s.ahead = 4096;
-    s.scales = p->scales;
-    if (p->storage == CMHA_STORAGE_INT8) cmha__stream_int8(&s, x, T, lo, hi, y, ldy);
-    else cmha__stream_bf16(&s, x, T, lo, hi, y, ldy);
-}
-#else
-CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi, cmha_real *y,
-                                  size_t ldy) {
-    cmha_real block[CMHA__BLOCK], sum;
-    size_t n;
-    for (size_t o = lo; o < hi; o++) {
-        for (size_t t = 0; t < T; t++) y[t * ldy + o] = 0;
-        for (size_t i = 0; i < p->I; i += n) {
-            n = p->I - i < CMHA__BLOCK ? p->I - i : CMHA__BLOCK;
-            cmha__block_numbers(p->storage, p->words + cmha__block_at(p, o, i / CMHA__BLOCK), block);
-            for (size_t t = 0; t < T; t++) {
-                sum = cmha__dot(x + t * p->I + i, block, n);
-                y[t * ldy + o] += p->scales ? p->scales[o] * sum : sum;
-            }
-        }
-    }
-}
-#endif
-
-/* ================================================== Tensor and tape =================================================== */
-
-/* Blocks are chained from the newest to the oldest; after a reset one block of the peak size takes their place. */
-struct cmha_arena_block {
-    struct cmha_arena_block *older;
-    size_t size, used; /* bytes of `data` */
-    size_t taken;      /* bytes asked of the allocator */
-    unsigned char *data;
-};
-
-typedef struct cmha__mark {
-    struct cmha_arena_block *block;
-    size_t block_used, used;
-} cmha__mark;
-
-static size_t cmha__round64(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
-
-enum { CMHA__BLOCK_OVERHEAD = 128 }; /* the block's own struct and the alignment of its data */
-
-static struct cmha_arena_block *cmha__block_new(cmha_context *context, size_t bytes) {
-    struct cmha_arena_block *block = NULL;
-    size_t taken;
-    if (cmha__sum(bytes, CMHA__BLOCK_OVERHEAD, &taken)) block = (struct cmha_arena_block *)cmha__take(context, taken);
-    if (!block) {
-        cmha__fail(context, CMHA_ERR_MEMORY, "out of memory: %zu bytes for a tape", bytes);
-        return NULL;
-    }
-    block->older = NULL;
-    block->size = bytes;
-    block->used = 0;
-    block->taken = taken;
-    block->data = (unsigned char *)(void *)block + sizeof *block;
-    block->data += (64 - (uintptr_t)block->data % 64) % 64;
-    return block;
-}
-
-static void cmha__arena_close(cmha_context *context, cmha_arena *arena) {
-    while (arena->block) {
-        struct cmha_arena_block *older = arena->block->older;
-        cmha__give(context, arena->block, arena->block->taken);
-        arena->block = older;
-    }
-    arena->used = 0;
-}
-
-static int cmha__arena_overflows(const cmha_arena *arena, size_t bytes) {
-    return bytes > SIZE_MAX - 64 || !cmha__sum(arena->used, cmha__round64(bytes), &bytes);
-}
-
-/* NULL when memory ran out. Growing happens in a first pass only: see cmha__arena_reset. */
-static void *cmha__arena_take(cmha_context *context, cmha_arena *arena, size_t bytes) {
-    struct cmha_arena_block *block = arena->block;
-    void *memory;
-    if (cmha__arena_overflows(arena, bytes)) {
-        cmha__fail(context, CMHA_ERR_OVERFLOW, "tape: a size overflows");
-        return NULL;
-    }
-    bytes = cmha__round64(bytes);
-    if (arena->measuring) {
-        memory = (void *)(uintptr_t)(arena->used + 64);
-    } else {
-        if (!block || block->size - block->used < bytes) {
-            size_t size = arena->reserved > arena->used ? arena->reserved - arena->used : arena->used / 4;
-            if (size < bytes) size = bytes;
-            if (size < 16384) size = 16384;
-            block = cmha__block_new(context, size);
-            if (!block) return NULL;
-            block->older = arena->block;
-            arena->block = block;
-        }
-        memory = block->data + block->used;
-        block->used += bytes;
-    }
-    arena->used += bytes;
-    if (arena->used > arena->peak) arena->peak = arena->used;
-    return memory;
-}
-
-/* Forgets everything; several blocks make room for one of the size that was needed, taken at the next use. */
-static void cmha__arena_reset(cmha_context *context, cmha_arena *arena) {
-    arena->used = 0;
-    if (arena->peak > arena->reserved) arena->reserved = arena->peak;
-    if (arena->block && (arena->block->older || arena->block->size < arena->reserved)) cmha__arena_close(context, arena);
-    if (arena->block) arena->block->used = 0;
-}
-
-/* One block of at least `bytes`, now, so that what follows allocates nothing. */
-static cmha_status cmha__arena_reserve(cmha_context *context, cmha_arena *arena, size_t bytes) {
-    cmha__arena_reset(context, arena);
-    if (arena->block && arena->block->size >= bytes) return CMHA_OK;
-    cmha__arena_close(context, arena);
-    arena->block = cmha__block_new(context, bytes);
-    if (!arena->block) return CMHA_ERR_MEMORY; /* what is reserved stays as it was: smaller passes must go on working */
-    arena->reserved = bytes;
-    return CMHA_OK;
-}
-
-/* The key of the next dropout mask. */
-static uint64_t cmha__draw(cmha_tape *tape) { return cmha__mix(cmha__mix(tape->key) + ++tape->draws * CMHA__GOLDEN); }
-
-/* Scratch of one operation lies above a mark and is gone after the rewind. */
-static cmha__mark cmha__arena_mark(const cmha_arena *arena) {
-    cmha__mark mark;
-    mark.block = arena->block;
-    mark.block_used = mark.block ? mark.block->used : 0;
-    mark.used = arena->used;
-    return mark;
-}
-
-static void cmha__arena_rewind(cmha_context *context, cmha_arena *arena, cmha__mark mark) {
-    while (arena->block != mark.block) {
-        struct cmha_arena_block *older = arena->block->older;
-        if (!older && !mark.block) break; /* the very first block stays */
-        cmha__give(context, arena->block, arena->block->taken);
-        arena->block = older;
-    }
-    if (arena->block) arena->block->used = mark.block_used;
-    arena->used = mark.used;
-}
-
-static cmha__mark cmha__mark_of(const cmha_tape *tape) { return cmha__arena_mark(&tape->memory); }
-static void cmha__rewind(cmha_tape *tape, cmha__mark mark) { cmha__arena_rewind(tape->context, &tape->memory, mark); }
-
-CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording) {
-    if (!tape) return CMHA_ERR_ARGUMENT;
-    memset(tape, 0, sizeof *tape);
-    if (!cmha__is_open(context)) return tape->status = CMHA_ERR_STATE;
-    tape->context = context;
-    tape->recording = recording;
-    tape->key = cmha__mix(context->config.seed);
-    return CMHA_OK;
-}
-
-CMHA_DEF void cmha_tape_close(cmha_tape *tape) {
-    if (!tape || !tape->context) return;
-    cmha__arena_close(tape->context, &tape->memory);
-    cmha__arena_close(tape->context, &tape->records);
-    memset(tape, 0, sizeof *tape);
-    tape->status = CMHA_ERR_STATE; /* of every operation that still comes */
-}
-
-CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
-    if (!tape || !tape->context) return;
-    cmha__arena_reset(tape->context, &tape->memory);
-    cmha__arena_reset(tape->context, &tape->records);
-    tape->last = NULL;
-    tape->status = CMHA_OK;
-    tape->n_unused = 0;
-    tape->draws = 0;
-    tape->key = cmha__mix(tape->key + CMHA__GOLDEN); /* the next pass draws other masks */
-}
-
-CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape) { return tape ? tape->status : CMHA_ERR_ARGUMENT; }
-
-/* Keeps the first failure; returns NULL so that an operation can return it. */
-static cmha_tensor *cmha__tape_fail(cmha_tape *tape, cmha_status status, const char *line) {
-    if (tape && tape->status == CMHA_OK) {
-        tape->status = status;
-        if (line) cmha__fail(tape->context, status, "%s", line);
-    }
-    return NULL;
-}
-
-CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line) {
-    return cmha__tape_fail(tape, status ? status : CMHA_ERR_STATE, line);
-}
-
-/* The same with two sizes in the line. */
-static cmha_tensor *cmha__tape_fail2(cmha_tape *tape, cmha_status status, const char *format, size_t a, size_t b) {
-    char line[256];
-    snprintf(line, sizeof line, format, a, b); /* every format here is a literal with two %zu */
-    return cmha__tape_fail(tape, status, line);
-}
-
-static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
-
-/* From one of the tape's arenas; a failure is kept. */
-static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
-    void *memory;
-    if (!cmha__is_open(tape->context)) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL);
-    memory = cmha__arena_take(tape->context, arena, bytes);
-    if (!memory) cmha__tape_fail(tape, cmha__arena_overflows(arena, bytes) ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY, NULL);
-    return memory;
-}
-
-CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes) {
-    return tape && !tape->status ? cmha__tape_take(tape, &tape->memory, bytes) : NULL;
-}
-
-static cmha_real *cmha__reals(cmha_tape *tape, size_t n) {
-    size_t bytes;
-    if (!cmha__mul(n, sizeof(cmha_real), &bytes)) {
-        cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tape: a size overflows");
-        return NULL;
-    }
-    return (cmha_real *)cmha_tape_alloc(tape, bytes);
-}
-
-/* Memory for records and tensors: small, and real also in a dry run. */
-static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
-    void *memory = cmha__tape_take(tape, &tape->records, bytes);
-    if (memory) memset(memory, 0, bytes);
-    return memory;
-}
-
-/* The product of the sizes that are not 0 is limited too, so that no operation needs to fear for what it derives from some of
-   them: rows, twice their number, their bytes. */
-static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t *shape) {
-    cmha_tensor *t;
-    size_t extent = 1;
-    if (!tape || tape->status) return NULL;
-    if (rank < 1 || rank > CMHA_MAX_RANK) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "tensor: the rank must be 1 to 4");
-    if (!shape) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "tensor: its shape is NULL");
-    t = (cmha_tensor *)cmha__record_alloc(tape, sizeof *t);
-    if (!t) return NULL;
-    t->rank = rank;
-    t->size = 1;
-    for (int i = 0; i < rank; i++) {
-        t->shape[i] = shape[i];
-        t->size *= shape[i];
-        if (!cmha__mul(extent, shape[i] ? shape[i] : 1, &extent) || extent > SIZE_MAX / 64)
-            return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
-    }
-    return t;
-}
-
-/* An operation's result: not cleared, because the operation fills it. */
-static cmha_tensor *cmha__result(cmha_tape *tape, int rank, const size_t *shape) {
-    cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
-    if (t) t->data = cmha__reals(tape, t->size);
-    return t && t->data ? t : NULL;
-}
-
-CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad) {
-    cmha_tensor *t = cmha__result(tape, rank, shape);
-    if (!t) return NULL;
-    if (!cmha__dry(tape)) memset(t->data, 0, t->size * sizeof *t->data);
-    t->needs_grad = needs_grad != 0;
-    return t;
-}
-
-CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data, cmha_real *grad) {
-    cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
-    if (!t) return NULL;
-    if (!data && t->size) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "tensor: the data to wrap is NULL");
-    t->data = data;
-    t->grad = grad;
-    t->needs_grad = grad != NULL;
-    return t;
-}
-
-CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *out, cmha_tensor *const *in, int n_in,
-                                cmha_backward_fn backward, void *user) {
-    cmha_record *record;
-    int wanted = 0;
-    if (!tape || tape->status || !out) return NULL;
-    if (!cmha__is_open(tape->context)) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL);
-    if (n_in < 0 || n_in > CMHA_MAX_INPUTS || (n_in && !in))
-        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "push: the inputs are NULL, too many or fewer than none");
-    for (int i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
-    if (!tape->recording || !wanted || !backward) return out;
-    record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
-    if (!record) return NULL;
-    record->name = name;
-    record->backward = backward;
-    record->out = out;
-    for (int i = 0; i < n_in; i++) record->in[i] = in[i];
-    record->n_in = n_in;
-    record->user = user;
-    record->previous = tape->last;
-    tape->last = record;
-    if (!out->grad) out->needs_grad = 2;
-    return out;
-}
-
-/* Zeros: large arrays by all threads, because one alone does not reach the bandwidth of the memory. */
-static void cmha__clear(int threads, cmha_real *x, size_t n) {
-    CMHA__FOR_CHUNKS(n > 65536 ? threads : 1, n, lo, hi) { memset(x + lo, 0, (hi - lo) * sizeof *x); }
-}
-
-/* A gradient buffer: a recycled one of that size, or new memory. Not cleared. */
-static cmha_real *cmha__grad_buffer(cmha_tape *tape, size_t n) {
-    size_t bytes = cmha__round64(n * sizeof(cmha_real));
-    for (int i = 0; i < tape->n_unused; i++)
-        if (tape->unused[i].bytes == bytes) {
-            void *memory = tape->unused[i].memory;
-            tape->unused[i] = tape->unused[--tape->n_unused];
-            return (cmha_real *)memory;
-        }
-    return cmha__reals(tape, n);
-}
-
-static void cmha__grad_release(cmha_tape *tape, cmha_tensor *t) {
-    if (!t->grad || t->needs_grad != 2) return;
-    if (tape->n_unused < CMHA_MAX_FREE) {
-        tape->unused[tape->n_unused].memory = t->grad;
-        tape->unused[tape->n_unused++].bytes = cmha__round64(t->size * sizeof(cmha_real));
-    }
-    t->grad = NULL;
-}
-
-/* The gradient of t, and by *fresh whether it is new and still holds rubbish: then the caller writes instead of adding. */
-static cmha_real *cmha__grad_fresh(cmha_tape *tape, cmha_tensor *t, int *fresh) {
-    *fresh = 0;
-    if (!t || !t->needs_grad || !tape || tape->status) return NULL;
-    if (!t->grad) {
-        t->grad = cmha__grad_buffer(tape, t->size);
-        *fresh = 1;
-    }
-    return t->grad;
-}
-
-CMHA_DEF cmha_real *cmha_grad(cmha_tape *tape, cmha_tensor *t) {
-    int fresh;
-    cmha_real *grad = cmha__grad_fresh(tape, t, &fresh);
-    if (grad && fresh && !cmha__dry(tape)) cmha__clear(tape->context->threads, grad, t->size);
-    return grad;
-}
-
-/* in.grad += out.grad for an input that enters the result unchanged. Hands the buffer over when nobody else needs it, so call
-   it last. */
-static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) {
-    cmha_real *grad;
-    if (!in || !in->needs_grad) return;
-    if (!in->grad && in->needs_grad == 2 && out->needs_grad == 2 && in->size == out->size) {
-        in->grad = out->grad;
-        out->grad = NULL;
-        return;
-    }
-    grad = cmha_grad(tape, in);
-    if (!grad || cmha__dry(tape)) return;
-    CMHA__FOR_CHUNKS(tape->context->threads, in->size, lo, hi) { cmha__axpy(hi - lo, 1, out->grad + lo, grad + lo); }
-}
-
-/* Walks the records back and forgets them. */
-static cmha_status cmha__walk(cmha_tape *tape) {
-    cmha_record *record;
-    for (record = tape->last; record; record = record->previous) {
-        cmha_status status;
-        if (!record->out->grad) continue; /* the loss does not depend on it */
-        status = record->backward(tape, record);
-        if (status && !tape->status) {
-            tape->status = status;
-            cmha__fail(tape->context, status, "backward of %s: %s", record->name ? record->name : "an operation",
-                       cmha_status_string(status));
-        }
-        if (tape->status) return tape->status;
-        cmha__grad_release(tape, record->out);
-    }
-    tape->last = NULL;
-    return CMHA_OK;
-}
-
-CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
-    cmha_real *grad;
-    if (!tape) return CMHA_ERR_ARGUMENT;
-    if (!tape->context) tape->status = CMHA_ERR_STATE;
-    if (tape->status) return tape->status;
-    if (!loss || loss->size != 1) {
-        cmha__tape_fail(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
-        return tape->status;
-    }
-    if (!loss->needs_grad) return CMHA_OK; /* depends on nothing that learns */
-    grad = cmha_grad(tape, loss);
-    if (!grad) return tape->status;
-    if (!cmha__dry(tape)) grad[0] = seed;
-    return cmha__walk(tape);
-}
-
-/* ======================================================= Layers ======================================================= */
-
-static cmha_status cmha__add_backward(cmha_tape *tape, cmha_record *r) {
-    cmha_real *db = cmha_grad(tape, r->in[1]);
-    if (db && !cmha__dry(tape)) cmha__axpy(r->out->size, 1, r->out->grad, db);
-    cmha__pass_grad(tape, r->out, r->in[0]);
-    return tape->status;
-}
-
-static int cmha__same_shape(const cmha_tensor *a, const cmha_tensor *b) {
-    return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
-}
-
-CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
-    cmha_tensor *in[2], *y;
-    if (!a || !b || !tape || tape->status) return NULL;
-    if (!cmha__same_shape(a, b))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "add: sizes %zu and %zu differ in shape", a->size, b->size);
-    y = cmha__result(tape, a->rank, a->shape);
-    if (!y) return NULL;
-    if (!cmha__dry(tape)) {
-        memcpy(y->data, a->data, a->size * sizeof *y->data);
-        cmha__axpy(a->size, 1, b->data, y->data);
-    }
-    in[0] = a, in[1] = b;
-    return cmha_push(tape, "add", y, in, 2, cmha__add_backward, NULL);
-}
-
-static cmha_status cmha__mul_backward(cmha_tape *tape, cmha_record *r) {
-    cmha_real *da = cmha_grad(tape, r->in[0]), *db = cmha_grad(tape, r->in[1]);
-    if (cmha__dry(tape)) return CMHA_OK;
-    if (da)
-        for (size_t i = 0; i < r->out->size; i++) da[i] += r->out->grad[i] * r->in[1]->data[i];
-    if (db)
-        for (size_t i = 0; i < r->out->size; i++) db[i] += r->out->grad[i] * r->in[0]->data[i];
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
-    cmha_tensor *in[2], *y;
-    if (!a || !b || !tape || tape->status) return NULL;
-    if (!cmha__same_shape(a, b))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mul: sizes %zu and %zu differ in shape", a->size, b->size);
-    y = cmha__result(tape, a->rank, a->shape);
-    if (!y) return NULL;
-    if (!cmha__dry(tape))
-        for (size_t i = 0; i < a->size; i++) y->data[i] = a->data[i] * b->data[i];
-    in[0] = a, in[1] = b;
-    return cmha_push(tape, "mul", y, in, 2, cmha__mul_backward, NULL);
-}
-
-static cmha_status cmha__scale_backward(cmha_tape *tape, cmha_record *r) {
-    cmha_real *dx = cmha_grad(tape, r->in[0]);
-    if (dx && !cmha__dry(tape)) cmha__axpy(r->out->size, *(cmha_real *)r->user, r->out->grad, dx);
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor) {
-    cmha_tensor *y = x ? cmha__result(tape, x->rank, x->shape) : NULL;
-    cmha_real *saved = y ? (cmha_real *)cmha__record_alloc(tape, sizeof *saved) : NULL;
-    if (!saved) return NULL;
-    *saved = factor;
-    if (!cmha__dry(tape))
-        for (size_t i = 0; i < x->size; i++) y->data[i] = factor * x->data[i];
-    return cmha_push(tape, "scale", y, &x, 1, cmha__scale_backward, saved);
-}
-
-/* The shape of a matmul: `count` products of [M, K] by [K, N], b advancing by b_step. */
-typedef struct cmha__matmul {
-    size_t count, M, N, K, b_step;
-    int trans_b;
-} cmha__matmul;
-
-static cmha_status cmha__matmul_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__matmul *m = (const cmha__matmul *)r->user;
-    cmha_real *da = cmha_grad(tape, r->in[0]), *db = cmha_grad(tape, r->in[1]);
-    int threads = tape->context->threads;
-    if (tape->status || cmha__dry(tape)) return tape->status;
-    for (size_t i = 0; i < m->count; i++) {
-        const cmha_real *a = r->in[0]->data + i * m->M * m->K, *b = r->in[1]->data + i * m->b_step,
-                        *g = r->out->grad + i * m->M * m->N;
-        size_t ldb = m->trans_b ? m->K : m->N;
-        if (da) cmha__gemm(threads, 0, !m->trans_b, m->M, m->K, m->N, 1, g, m->N, b, ldb, 1, da + i * m->M * m->K, m->K); /* dA = dY B^T */
-        if (db && m->trans_b)
-            cmha__gemm(threads, 1, 0, m->N, m->K, m->M, 1, g, m->N, a, m->K, 1, db + i * m->b_step, m->K); /* d(B^T) = dY^T A */
-        else if (db)
-            cmha__gemm(threads, 1, 0, m->K, m->N, m->M, 1, a, m->K, g, m->N, 1, db + i * m->b_step, m->N); /* dB = A^T dY */
-    }
-    return CMHA_OK;
-}
-
-CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b) {
-    size_t shape[CMHA_MAX_RANK];
-    cmha_tensor *in[2], *y;
-    cmha__matmul *m;
-    if (!a || !b || !tape || tape->status) return NULL;
-    if (a->rank < 2 || b->rank < 2) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "matmul: both need a rank of at least 2");
-    m = (cmha__matmul *)cmha__record_alloc(tape, sizeof *m);
-    if (!m) return NULL;
-    memcpy(shape, a->shape, sizeof shape);
-    m->M = a->shape[a->rank - 2];
-    m->K = a->shape[a->rank - 1];
-    m->N = b->shape[b->rank - (trans_b ? 2 : 1)];
-    m->trans_b = trans_b;
-    m->count = 1;
-    if (m->K != b->shape[b->rank - (trans_b ? 1 : 2)])
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "matmul: inner sizes %zu and %zu differ", m->K,
-                                b->shape[b->rank - (trans_b ? 1 : 2)]);
-    for (int d = 0; d + 2 < a->rank; d++) m->count *= a->shape[d];
-    if (b->rank == 2) { /* one matrix for all rows: a single product */
-        m->M *= m->count;
-        m->count = 1;
-    } else if (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)(a->rank - 2) * sizeof *a->shape)) {
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "matmul: batches of sizes %zu and %zu differ in shape", a->size, b->size);
-    }
-    m->b_step = b->rank == 2 ? 0 : m->K * m->N;
-    shape[a->rank - 1] = m->N;
-    y = cmha__result(tape, a->rank, shape);
-    if (!y) return NULL;
-    for (size_t i = 0; i < m->count && !cmha__dry(tape); i++)
-        cmha__gemm(tape->context->threads, 0, trans_b, m->M, m->N, m->K, 1, a->data + i * m->M * m->K, m->K,
-                   b->data + i * m->b_step, trans_b ? m->K : m->N, 0, y->data + i * m->M * m->N, m->N);
-    in[0] = a, in[1] = b;
-    return cmha_push(tape, "matmul", y, in, 2, cmha__matmul_backward, m);
-}
-
-static cmha_status cmha__reshape_backward(cmha_tape *tape, cmha_record *r) {
-    cmha__pass_grad(tape, r->out, r->in[0]);
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape) {
-    cmha_tensor *y = x ? cmha__tensor_shaped(tape, rank, shape) : NULL;
-    if (!y) return NULL;
-    if (y->size != x->size) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "reshape: %zu elements into %zu", x->size, y->size);
-    y->data = x->data;
-    return cmha_push(tape, "reshape", y, &x, 1, cmha__reshape_backward, NULL);
-}
-
-/* Copies or adds a block of rows: `outer` rows of `width`, strides apart. */
-static void cmha__copy_rows(const cmha_real *from, size_t ld_from, size_t outer, size_t width, cmha_real *to, size_t ld_to,
-                            int add) {
-    for (size_t i = 0; i < outer; i++)
-        if (add) cmha__axpy(width, 1, from + i * ld_from, to + i * ld_to);
-        else memcpy(to + i * ld_to, from + i * ld_from, width * sizeof *to);
-}
-
-/* Around an axis a tensor is `outer` rows of shape[axis] * inner numbers. */
-static void cmha__around(const cmha_tensor *t, int axis, size_t *outer, size_t *inner) {
-    *outer = *inner = 1;
-    for (int d = 0; d < axis; d++) *outer *= t->shape[d];
-    for (int d = axis + 1; d < t->rank; d++) *inner *= t->shape[d];
-}
-
-static cmha_status cmha__concat_backward(cmha_tape *tape, cmha_record *r) {
-    size_t outer, inner, row, at = 0, width;
-    int axis = *(int *)r->user, i;
-    cmha__around(r->out, axis, &outer, &inner);
-    row = r->out->shape[axis] * inner;
-    for (i = 0; i < 2; i++, at += width) {
-        cmha_real *d = cmha_grad(tape, r->in[i]);
-        width = r->in[i]->shape[axis] * inner;
-        if (d && !cmha__dry(tape)) cmha__copy_rows(r->out->grad + at, row, outer, width, d, width, 1);
-    }
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis) {
-    size_t shape[CMHA_MAX_RANK], outer, inner, wa, wb;
-    cmha_tensor *in[2], *y;
-    int *saved;
-    if (!a || !b || !tape || tape->status) return NULL;
-    if (axis < 0 || axis >= a->rank || a->rank != b->rank)
-        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "concat: axis or ranks do not fit");
-    memcpy(shape, a->shape, sizeof shape);
-    for (int d = 0; d < a->rank; d++)
-        if (d != axis && a->shape[d] != b->shape[d])
-            return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "concat: sizes %zu and %zu off the axis differ", a->shape[d],
-                                    b->shape[d]);
-    if (!cmha__sum(a->shape[axis], b->shape[axis], &shape[axis]))
-        return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "concat: size overflows");
-    y = cmha__result(tape, a->rank, shape);
-    saved = y ? (int *)cmha__record_alloc(tape, sizeof *saved) : NULL;
-    if (!saved) return NULL;
-    *saved = axis;
-    cmha__around(a, axis, &outer, &inner);
-    wa = a->shape[axis] * inner;
-    wb = b->shape[axis] * inner;
-    if (!cmha__dry(tape)) {
-        cmha__copy_rows(a->data, wa, outer, wa, y->data, wa + wb, 0);
-        cmha__copy_rows(b->data, wb, outer, wb, y->data + wa, wa + wb, 0);
-    }
-    in[0] = a, in[1] = b;
-    return cmha_push(tape, "concat", y, in, 2, cmha__concat_backward, saved);
-}
-
-static cmha_status cmha__slice_backward(cmha_tape *tape, cmha_record *r) {
-    const size_t *saved = (const size_t *)r->user; /* axis, begin */
-    cmha_real *dx = cmha_grad(tape, r->in[0]);
-    size_t outer, inner, width;
-    if (!dx || cmha__dry(tape)) return tape->status;
-    cmha__around(r->out, (int)saved[0], &outer, &inner);
-    width = r->out->shape[saved[0]] * inner;
-    cmha__copy_rows(r->out->grad, width, outer, width, dx + saved[1] * inner, r->in[0]->shape[saved[0]] * inner, 1);
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end) {
-    size_t shape[CMHA_MAX_RANK], outer, inner, *saved;
-    cmha_tensor *y;
-    if (!x) return NULL;
-    if (axis < 0 || axis >= x->rank || begin > end || end > x->shape[axis])
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "slice: [%zu, %zu) does not fit the axis", begin, end);
-    memcpy(shape, x->shape, sizeof shape);
-    shape[axis] = end - begin;
-    y = cmha__result(tape, x->rank, shape);
-    saved = y ? (size_t *)cmha__record_alloc(tape, 2 * sizeof *saved) : NULL;
-    if (!saved) return NULL;
-    saved[0] = (size_t)axis;
-    saved[1] = begin;
-    cmha__around(x, axis, &outer, &inner);
-    if (!cmha__dry(tape))
-        cmha__copy_rows(x->data + begin * inner, x->shape[axis] * inner, outer, (end - begin) * inner, y->data,
-                        (end - begin) * inner, 0);
-    return cmha_push(tape, "slice", y, &x, 1, cmha__slice_backward, saved);
-}
-
-static cmha_status cmha__sum_backward(cmha_tape *tape, cmha_record *r) {
-    cmha_real *dx = cmha_grad(tape, r->in[0]), g;
-    if (!dx || cmha__dry(tape)) return tape->status;
-    g = r->out->grad[0];
-    for (size_t i = 0; i < r->in[0]->size; i++) dx[i] += g;
-    return CMHA_OK;
-}
-
-CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
-    size_t one = 1;
-    cmha_tensor *y = x ? cmha__result(tape, 1, &one) : NULL;
-    if (!y) return NULL;
-    if (!cmha__dry(tape)) y->data[0] = cmha__total(x->data, x->size);
-    return cmha_push(tape, "sum", y, &x, 1, cmha__sum_backward, NULL);
-}
-
-static cmha_status cmha__embedding_record(cmha_tape *tape, cmha_record *r) {
-    size_t D = r->in[0]->shape[1], T = r->out->shape[0] * r->out->shape[1];
-    cmha_real *dw = cmha_grad(tape, r->in[0]);
-    if (dw && !cmha__dry(tape)) cmha_embedding_backward(r->out->grad, (const int32_t *)r->user, T, D, dw);
-    return tape->status;
-}
-
-/* Tokens within [0, V), or equal to `ignore` where that is allowed. */
-static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_t n, size_t V, int may_ignore, int32_t ignore) {
-    for (size_t i = 0; i < n && !cmha__dry(tape); i++)
-        if ((ids[i] < 0 || (size_t)ids[i] >= V) && !(may_ignore && ids[i] == ignore)) {
-            cmha__fail(tape->context, CMHA_ERR_TOKEN, "token %ld at index %zu is outside the vocabulary of %zu", (long)ids[i], i,
-                       V);
-            cmha__tape_fail(tape, CMHA_ERR_TOKEN, NULL);
-            break;
-        }
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B, size_t N) {
-    size_t shape[3];
-    cmha_tensor *y;
-    if (!weight || !tape || tape->status) return NULL;
-    if (weight->rank != 2) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "embedding: the weight must be [V, D]");
-    if (!ids) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "embedding: ids is NULL");
-    shape[0] = B, shape[1] = N, shape[2] = weight->shape[1];
-    y = cmha__result(tape, 3, shape);
-    if (!y || cmha__check_tokens(tape, ids, B * N, weight->shape[0], 0, 0)) return NULL;
-    if (!cmha__dry(tape)) cmha_embedding_forward(weight->data, ids, B * N, shape[2], y->data);
-    return cmha_push(tape, "embedding", y, &weight, 1, cmha__embedding_record, (void *)(uintptr_t)ids);
-}
-
-/* ---- residual + gain * dropout(act(x) W^T + bias) ---- */
-
-typedef struct cmha__sublayer_saved {
-    int act;
-    cmha_real gain, dropout;
-    uint64_t key;
-} cmha__sublayer_saved;
-
-static size_t cmha__last(const cmha_tensor *t) { return t->shape[t->rank - 1]; }
-static size_t cmha__rows(const cmha_tensor *t) {
-    size_t rows = 1;
-    for (int i = 0; i + 1 < t->rank; i++) rows *= t->shape[i]; /* not size / last, which may be 0 / 0 */
-    return rows;
-}
-
-/* y [T, I] = act(x). */
-static void cmha__activate_rows(int threads, const cmha_real *x, size_t T, size_t I, int act, cmha_real *y) {
-    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        if (act != CMHA_SWIGLU) cmha_gelu_forward(x + lo * I, (hi - lo) * I, (cmha_activation)act, y + lo * I);
-        else
-            for (size_t t = lo; t < hi; t++) cmha_swiglu_forward(x + t * 2 * I, x + t * 2 * I + I, I, y + t * I);
-    }
-}
-
-static void cmha__activate_rows_backward(int threads, const cmha_real *x, const cmha_real *dy, size_t T, size_t I, int act,
-                                         cmha_real *dx) {
-    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        if (act != CMHA_SWIGLU) cmha_gelu_backward(x + lo * I, dy + lo * I, (hi - lo) * I, (cmha_activation)act, dx + lo * I);
-        else
-            for (size_t t = lo; t < hi; t++)
-                cmha_swiglu_backward(x + t * 2 * I, x + t * 2 * I + I, dy + t * I, I, dx + t * 2 * I, dx + t * 2 * I + I);
-    }
-}
-
-/* dbias += column sums, columns dealt to threads. */
-static void cmha__bias_backward(int threads, const cmha_real *dy, size_t T, size_t O, cmha_real *dbias) {
-    CMHA__FOR_CHUNKS(threads, O, lo, hi) {
-        for (size_t t = 0; t < T; t++) cmha__axpy(hi - lo, 1, dy + t * O + lo, dbias + lo);
-    }
-}
-
-/* gd = gain * dropout(dy), or dy itself where that is the identity. */
-static cmha_real *cmha__sublayer_cotangent(cmha_tape *tape, cmha_record *r) {
-    const cmha__sublayer_saved *s = (const cmha__sublayer_saved *)r->user;
-    size_t n = r->out->size;
-    cmha_real *gd;
-    if (s->gain == 1 && s->dropout <= 0) return r->out->grad;
-    gd = cmha__reals(tape, n);
-    if (!gd || cmha__dry(tape)) return gd;
-    CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
-        cmha_dropout_forward(r->out->grad + lo, hi - lo, s->dropout, s->key, lo, gd + lo);
-        for (size_t i = lo; i < hi; i++) gd[i] *= s->gain;
-    }
-    return gd;
-}
-
-/* h = act(x) for the gradient of the weight; and where the gradient of x is new, it gets the derivative for now. */
-static void cmha__sublayer_activate(int threads, const cmha_tensor *x, size_t T, size_t I, int act, cmha_real *h,
-                                    cmha_real *slope) {
-    if (slope)
-        CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
-            cmha__gelu_both(x->data + lo, hi - lo, (cmha_activation)act, h + lo, slope + lo);
-        }
-    else if (h)
-        cmha__activate_rows(threads, x->data, T, I, act, h);
-}
-
-/* dx from dh, the gradient of h = act(x), or dx *= dh where it holds the derivative. */
-static void cmha__sublayer_deactivate(int threads, const cmha_tensor *x, const cmha_real *dh, size_t T, size_t I, int act,
-                                      int holds, cmha_real *dx) {
-    if (holds)
-        CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
-            for (size_t i = lo; i < hi; i++) dx[i] *= dh[i];
-        }
-    else
-        cmha__activate_rows_backward(threads, x->data, dh, T, I, act, dx);
-}
-
-static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__sublayer_saved *s = (const cmha__sublayer_saved *)r->user;
-    cmha_tensor *x = r->in[0], *w = r->in[1];
-    size_t T = cmha__rows(r->out), O = w->shape[0], I = w->shape[1];
-    int threads = tape->context->threads, fresh = 0, holds, both = s->act < 0 || (s->act != CMHA_SWIGLU && w->needs_grad);
-    cmha_real *dx = both ? cmha__grad_fresh(tape, x, &fresh) : cmha_grad(tape, x);
-    cmha_real *dw = cmha_grad(tape, w), *dbias = cmha_grad(tape, r->in[2]), *gd, *h = s->act < 0 ? x->data : NULL, *dh = dx;
-    cmha__mark mark = cmha__mark_of(tape);
-    holds = s->act >= 0 && dw && dx && fresh;
-    gd = cmha__sublayer_cotangent(tape, r);
-    if (s->act >= 0 && dw) h = cmha__reals(tape, T * I);
-    if (s->act >= 0 && dx) dh = cmha__reals(tape, T * I);
-    if (!tape->status && !cmha__dry(tape)) {
-        if (s->act >= 0) cmha__sublayer_activate(threads, x, T, I, s->act, h, holds ? dx : NULL);
-        if (dw) cmha__gemm(threads, 1, 0, O, I, T, 1, gd, O, h, I, 1, dw, I);                                            /* dW += g^T h */
-        if (dbias) cmha__bias_backward(threads, gd, T, O, dbias);
-        if (dx) cmha__gemm(threads, 0, 0, T, I, O, 1, gd, O, w->data, I, s->act < 0 && !fresh ? 1 : 0, dh, I);           /* dh = g W */
-        if (s->act >= 0 && dx) cmha__sublayer_deactivate(threads, x, dh, T, I, s->act, holds, dx);
-    }
-    cmha__rewind(tape, mark);
-    cmha__pass_grad(tape, r->out, r->in[3]);
-    return tape->status;
-}
-
-/* y = residual + gain * dropout(y + bias), row by row; y may be the product's own memory. */
-static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_saved *s, const cmha_real *product,
-                                  const cmha_tensor *bias, const cmha_real *residual, size_t T, size_t O, cmha_real *y) {
-    if (!bias && !residual && s->gain == 1 && s->dropout <= 0) return;
-    CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-        for (size_t t = lo; t < hi; t++) {
-            const cmha_real *p = product + t * O, *base = residual ? residual + t * O : NULL;
-            cmha_real *row = y + t * O;
-            if (s->dropout > 0) { /* training: product is y */
-                if (bias) cmha__axpy(O, 1, bias->data, row);
-                cmha_dropout_forward(row, O, s->dropout, s->key, t * O, row);
-                for (size_t i = 0; i < O; i++) row[i] = s->gain * row[i] + (base ? base[i] : 0);
-            } else if (bias && base) {
-                for (size_t i = 0; i < O; i++) row[i] = base[i] + s->gain * (p[i] + bias->data[i]);
-            } else if (bias) {
-                for (size_t i = 0; i < O; i++) row[i] = s->gain * (p[i] + bias->data[i]);
-            } else {
-                for (size_t i = 0; i < O; i++) row[i] = s->gain * p[i] + (base ? base[i] : 0);
-            }
-        }
-    }
-}
-
-/* A failure of shared options, else OK: a dropout rate in [0, 1), an epsilon of at least 0; both false for NaN. */
-static cmha_status cmha__check_dropout(cmha_tape *tape, cmha_real p) {
-    if (!(p >= 0) || p >= 1) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "dropout: p must be at least 0 and below 1");
-    return tape->status;
-}
-
-static cmha_status cmha__check_eps(cmha_tape *tape, const char *operation, cmha_real eps) {
-    char line[64];
-    snprintf(line, sizeof line, "%s: eps must be at least 0", operation);
-    if (!(eps >= 0)) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, line);
-    return tape->status;
-}
-
-static const char *cmha__sublayer_misfit(const cmha_tensor *x, int act, const cmha_tensor *w, const cmha_tensor *bias,
-                                         const cmha_tensor *residual) {
-    if (w->rank != 2) return "linear: the weight must be [O, I]";
-    if (cmha__last(x) != w->shape[1] * (act == CMHA_SWIGLU ? 2 : 1)) return "linear: input of width %zu, weight for %zu";
-    if (act > CMHA_RELU) return "linear: there is no such activation (input of width %zu, weight for %zu)";
-    if (bias && bias->size != w->shape[0]) return "linear: output of width %zu (input of %zu), another in the bias";
-    if (residual && (cmha__last(residual) != w->shape[0] || cmha__rows(residual) != cmha__rows(x)))
-        return "linear: the residual does not have the shape of the output (input of width %zu, weight for %zu)";
-    return NULL;
-}
-
-/* ---- Products with weights ---- */
-
-/* The packed copy of a weight [O, I] that the tape may read instead; NULL = none. */
-static const cmha_packed *cmha__packed_of(const cmha_tape *tape, const cmha_real *weight, size_t O, size_t I) {
-    const cmha_quantised *q = tape->weights;
-    size_t lo = 0, hi = q && !tape->recording ? q->n_matrices : 0;
-    while (lo < hi) { /* they are sorted by address */
-        size_t middle = lo + (hi - lo) / 2;
-        if (q->matrices[middle].source < weight) lo = middle + 1;
-        else hi = middle;
-    }
-    if (!q || tape->recording || lo == q->n_matrices) return NULL;
-    return q->matrices[lo].source == weight && q->matrices[lo].O == O && q->matrices[lo].I == I ? &q->matrices[lo] : NULL;
-}
-
-enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
-
-/* Rows of a packed matrix that become floats at a time: 256 KiB, at home in a level-2 cache. */
-static size_t cmha__unpacked_rows(size_t O, size_t I) {
-    size_t rows = (I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16;
-    return rows < O ? rows : O;
-}
-
-/* y [T, O] = x [T, I] weight^T for a few rows, a decoded token's: as fast as memory gives the weights, faster than a BLAS. */
-static void cmha__few_rows(int threads, const cmha_real *weight, const cmha_real *x, size_t T, size_t I, size_t O, cmha_real *y) {
-#ifdef CMHA__STREAMS
-    CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
-        cmha__float_forward(weight, O, I, x, T, lo * CMHA__GROUP, hi * CMHA__GROUP < O ? hi * CMHA__GROUP : O, y, O);
-    }
-#else
-    cmha__gemm(threads, 0, 1, T, O, I, 1, x, I, weight, I, 0, y, O);
-#endif
-}
-
-/* y [T, O] = x [T, I] weight^T. Many rows of a packed matrix: a piece at a time becomes floats, in `pieces` of the threads. */
-static void cmha__unpacked_product(int threads, const cmha_packed *p, const cmha_real *x, size_t T, cmha_real *y,
-                                   cmha_real *pieces) {
-    size_t rows = cmha__unpacked_rows(p->O, p->I), count = p->O / rows + (p->O % rows != 0);
-    CMHA__FOR_CHUNKS(threads, count, first, last) {
-        cmha_real *weight = pieces + (size_t)cmha__chunk * rows * p->I;
-        size_t lo, hi;
-        for (size_t i = first; i < last; i++) {
-            lo = i * rows, hi = p->O - lo < rows ? p->O : lo + rows;
-            cmha_unpack(p, lo, hi, weight);
-            cmha_gemm(0, 1, T, hi - lo, p->I, 1, x, p->I, weight, p->I, 0, y + lo, p->O);
-        }
-    }
-}
-
-/* y [T, O] = x [T, I] weight^T, by the packed copy of the weight where the tape has one. Takes and gives back scratch of the tape,
-   also in a dry run, which computes nothing. */
-static void cmha__weight_product(cmha_tape *tape, const cmha_real *weight, const cmha_real *x, size_t T, size_t I, size_t O,
-                                 cmha_real *y) {
-    const cmha_packed *p = cmha__packed_of(tape, weight, O, I);
-    int few = T <= CMHA__FEW_ROWS, threads = tape->context->threads;
-    cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *pieces = p && !few ? cmha__reals(tape, (size_t)threads * cmha__unpacked_rows(O, I) * I) : NULL;
-    if (!tape->status && !cmha__dry(tape)) {
-        if (few && T * O * I < 65536) threads = 1;
-        if (p && !few) {
-            cmha__unpacked_product(threads, p, x, T, y, pieces);
-        } else if (p) {
-            CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
-                cmha_packed_forward(p, x, T, lo * CMHA__GROUP, hi * CMHA__GROUP < O ? hi * CMHA__GROUP : O, y, O);
-            }
-        } else if (few && !tape->recording) {
-            cmha__few_rows(threads, weight, x, T, I, O, y);
-        } else {
-            cmha__gemm(threads, 0, 1, T, O, I, 1, x, I, weight, I, 0, y, O);
-        }
-    }
-    cmha__rewind(tape, mark);
-}
-
-/* in_place: outside of a recording, the result may take the residual's memory. */
-static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias,
-                                   cmha_tensor *residual, cmha_real gain, cmha_real dropout, int in_place) {
-    size_t shape[CMHA_MAX_RANK], T, I, O;
-    cmha_tensor *in[4], *y;
-    cmha__sublayer_saved *s;
-    cmha_real *h, *product;
-    const char *misfit;
-    cmha__mark mark;
-    if (!x || !weight || !tape || tape->status) return NULL;
-    misfit = cmha__sublayer_misfit(x, act, weight, bias, residual);
-    if (misfit)
-        return cmha__tape_fail2(tape, act > CMHA_RELU ? CMHA_ERR_ARGUMENT : CMHA_ERR_SHAPE, misfit, cmha__last(x),
-                                weight->shape[weight->rank - 1]);
-    if (cmha__check_dropout(tape, dropout)) return NULL;
-    T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
-    memcpy(shape, x->shape, sizeof shape);
-    shape[x->rank - 1] = O;
-    in_place = in_place && residual && !tape->recording;
-    y = in_place ? residual : cmha__result(tape, x->rank, shape);
-    s = y ? (cmha__sublayer_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    if (!s) return NULL;
-    s->act = act;
-    s->gain = gain;
-    s->dropout = tape->recording ? dropout : 0;
-    s->key = s->dropout > 0 ? cmha__draw(tape) : 0;
-    mark = cmha__mark_of(tape);
-    h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
-    product = in_place ? cmha__reals(tape, T * O) : y->data;
-    if (act >= 0 && !tape->status && !cmha__dry(tape)) cmha__activate_rows(tape->context->threads, x->data, T, I, act, h);
-    cmha__weight_product(tape, weight->data, h, T, I, O, product); /* Y = h W^T */
-    if (!tape->status && !cmha__dry(tape))
-        cmha__sublayer_finish(tape, s, product, bias, residual ? residual->data : NULL, T, O, y->data);
-    cmha__rewind(tape, mark);
-    in[0] = x, in[1] = weight, in[2] = bias, in[3] = residual;
-    return cmha_push(tape, "sublayer", y, in, 4, cmha__sublayer_backward, s);
-}
-
-CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias,
-                                    cmha_tensor *residual, cmha_real gain, cmha_real dropout) {
-    return cmha__sublayer(tape, x, act, weight, bias, residual, gain, dropout, 0);
-}
-
-CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
-    return cmha__sublayer(tape, x, -1, weight, bias, NULL, 1, 0, 0);
-}
-
-/* ---- Norms: LayerNorm and RMSNorm share their record; in[2] (the bias) is NULL and `rms` set for the latter ---- */
-
-typedef struct cmha__norm_saved {
-    cmha_real *stats;
-    int rms;
-} cmha__norm_saved;
-
-static cmha_status cmha__norm_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__norm_saved *s = (const cmha__norm_saved *)r->user;
-    cmha_tensor *x = r->in[0], *w = r->in[1];
-    size_t D = cmha__last(x), T = cmha__rows(x), threads = (size_t)tape->context->threads, c;
-    cmha_real *dx = cmha_grad(tape, x), *dw = cmha_grad(tape, w), *db = cmha_grad(tape, r->in[2]), *partial;
-    cmha__mark mark = cmha__mark_of(tape);
-    partial = cmha__reals(tape, threads * 2 * D);
-    if (!tape->status && !cmha__dry(tape)) {
-        memset(partial, 0, threads * 2 * D * sizeof *partial);
-        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-            cmha_real *pw = partial + (size_t)cmha__chunk * 2 * D;
-            if (s->rms)
-                cmha_rmsnorm_backward(x->data + lo * D, w->data, s->stats + lo, r->out->grad + lo * D, hi - lo, D,
-                                      dx ? dx + lo * D : NULL, pw);
-            else
-                cmha_layernorm_backward(x->data + lo * D, w->data, s->stats + 2 * lo, r->out->grad + lo * D, hi - lo, D,
-                                        dx ? dx + lo * D : NULL, pw, pw + D);
-        }
-        for (c = 0; c < threads; c++) {
-            if (dw) cmha__axpy(D, 1, partial + c * 2 * D, dw);
-            if (db) cmha__axpy(D, 1, partial + c * 2 * D + D, db);
-        }
-    }
-    cmha__rewind(tape, mark);
-    return tape->status;
-}
-
-static cmha_tensor *cmha__norm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias, cmha_real eps, int rms) {
-    cmha_tensor *in[3], *y;
-    cmha__norm_saved *s;
-    size_t D, T;
-    if (!x || !weight || !tape || tape->status) return NULL;
-    D = cmha__last(x), T = cmha__rows(x);
-    if (weight->size != D || (bias && bias->size != D))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "norm: rows of %zu, weight or bias of %zu", D, weight->size);
-    if (cmha__check_eps(tape, "norm", eps)) return NULL;
-    y = cmha__result(tape, x->rank, x->shape);
-    s = y ? (cmha__norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    if (!s) return NULL;
-    s->rms = rms;
-    s->stats = cmha__reals(tape, 2 * T);
-    if (!s->stats) return NULL;
-    if (!cmha__dry(tape))
-        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-            if (rms) cmha_rmsnorm_forward(x->data + lo * D, weight->data, hi - lo, D, eps, y->data + lo * D, s->stats + lo);
-            else
-                cmha_layernorm_forward(x->data + lo * D, weight->data, bias ? bias->data : NULL, hi - lo, D, eps, y->data + lo * D,
-                                       s->stats + 2 * lo);
-        }
-    in[0] = x, in[1] = weight, in[2] = bias;
-    return cmha_push(tape, rms ? "rmsnorm" : "layernorm", y, in, 3, cmha__norm_backward, s);
-}
-
-CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias, cmha_real eps) {
-    return cmha__norm(tape, x, weight, bias, eps, 0);
-}
-
-CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps) {
-    return cmha__norm(tape, x, weight, NULL, eps, 1);
-}
-
-static cmha_status cmha__activate_backward(cmha_tape *tape, cmha_record *r) {
-    cmha_real *dx = cmha_grad(tape, r->in[0]);
-    if (dx && !cmha__dry(tape))
-        cmha__activate_rows_backward(tape->context->threads, r->in[0]->data, r->out->grad, cmha__rows(r->out), cmha__last(r->out),
-                                     *(int *)r->user, dx);
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind) {
-    size_t shape[CMHA_MAX_RANK];
-    cmha_tensor *y;
-    int *saved;
-    if (!x || !tape || tape->status) return NULL;
-    if ((int)kind < 0 || kind > CMHA_RELU) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "activate: there is no such activation");
-    memcpy(shape, x->shape, sizeof shape);
-    if (kind == CMHA_SWIGLU) {
-        if (cmha__last(x) % 2)
-            return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "swiglu: width %zu is odd (%zu numbers)", cmha__last(x), x->size);
-        shape[x->rank - 1] /= 2;
-    }
-    y = cmha__result(tape, x->rank, shape);
-    saved = y ? (int *)cmha__record_alloc(tape, sizeof *saved) : NULL;
-    if (!saved) return NULL;
-    *saved = (int)kind;
-    if (!cmha__dry(tape)) cmha__activate_rows(tape->context->threads, x->data, cmha__rows(y), cmha__last(y), (int)kind, y->data);
-    return cmha_push(tape, "activate", y, &x, 1, cmha__activate_backward, saved);
-}
-
-typedef struct cmha__dropout_saved {
-    cmha_real p;
-    uint64_t key;
-} cmha__dropout_saved;
-
-static cmha_status cmha__dropout_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__dropout_saved *s = (const cmha__dropout_saved *)r->user;
-    cmha_real *dx = cmha_grad(tape, r->in[0]), *g;
-    cmha__mark mark = cmha__mark_of(tape);
-    g = cmha__reals(tape, r->out->size);
-    if (dx && g && !cmha__dry(tape)) {
-        cmha_dropout_forward(r->out->grad, r->out->size, s->p, s->key, 0, g);
-        cmha__axpy(r->out->size, 1, g, dx);
-    }
-    cmha__rewind(tape, mark);
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p) {
-    cmha__dropout_saved *s;
-    cmha_tensor *y;
-    if (!x || !tape || tape->status) return NULL;
-    if (cmha__check_dropout(tape, p)) return NULL;
-    if (p == 0 || !tape->recording) return x;
-    y = cmha__result(tape, x->rank, x->shape);
-    s = y ? (cmha__dropout_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    if (!s) return NULL;
-    s->p = p;
-    s->key = cmha__draw(tape);
-    if (!cmha__dry(tape)) cmha_dropout_forward(x->data, x->size, p, s->key, 0, y->data);
-    return cmha_push(tape, "dropout", y, &x, 1, cmha__dropout_backward, s);
-}
-
-/* ---- The Möbius map and CoPE's embedding ---- */
-
-/* A map of complex rows by a parameter of `planes` rows of D: abcd, or the one vector of a product (scale = 1). */
-typedef struct cmha__mobius_saved {
-    size_t planes;
-    int scale;
-    cmha_quotient_kind kind;
-    cmha_real eps;
-} cmha__mobius_saved;
-
-static cmha_status cmha__mobius_record(cmha_tape *tape, cmha_record *r) {
-    const cmha__mobius_saved *s = (const cmha__mobius_saved *)r->user;
-    cmha_tensor *x = r->in[0], *w = r->in[1];
-    size_t D = cmha__last(x) / 2, T = cmha__rows(x), threads = (size_t)tape->context->threads, n = s->planes * D, c;
-    cmha_real *dx = cmha_grad(tape, x), *dw = cmha_grad(tape, w), *partial;
-    cmha__mark mark = cmha__mark_of(tape);
-    partial = cmha__reals(tape, threads * n);
-    if (!tape->status && !cmha__dry(tape)) {
-        memset(partial, 0, threads * n * sizeof *partial);
-        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-            const cmha_real *from = x->data + 2 * lo * D, *g = r->out->grad + 2 * lo * D;
-            cmha_real *to = dx ? dx + 2 * lo * D : NULL, *pw = dw ? partial + (size_t)cmha__chunk * n : NULL;
-            if (s->scale) cmha_complex_scale_backward(from, w->data, g, hi - lo, D, to, pw);
-            else cmha_mobius_backward(from, w->data, g, hi - lo, D, s->kind, s->eps, to, pw);
-        }
-        for (c = 0; dw && c < threads; c++) cmha__axpy(n, 1, partial + c * n, dw);
-    }
-    cmha__rewind(tape, mark);
-    return tape->status;
-}
-
-static cmha_status cmha__check_quotient(cmha_tape *tape, cmha_quotient_kind kind) {
-    if ((int)kind < 0 || kind > CMHA_QUOTIENT_UNIT) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "quotient: there is no such kind");
-    return tape->status;
-}
-
-static cmha_tensor *cmha__mobius_map(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w, size_t planes, cmha_quotient_kind kind,
-                                     cmha_real eps) {
-    cmha_tensor *in[2], *y;
-    cmha__mobius_saved *s;
-    size_t D;
-    if (!x || !w || !tape || tape->status) return NULL;
-    if (cmha__last(x) % 2 || w->size % planes || w->size / planes != cmha__last(x) / 2)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mobius: rows of %zu numbers, a parameter of %zu", cmha__last(x), w->size);
-    if (cmha__check_quotient(tape, kind) || cmha__check_eps(tape, "mobius", eps)) return NULL;
-    y = cmha__result(tape, x->rank, x->shape);
-    s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    if (!s) return NULL;
-    s->planes = planes, s->scale = planes == 2, s->kind = kind, s->eps = eps;
-    D = cmha__last(x) / 2;
-    if (!cmha__dry(tape))
-        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(x), lo, hi) {
-            const cmha_real *from = x->data + 2 * lo * D;
-            if (s->scale) cmha_complex_scale_forward(from, w->data, hi - lo, D, y->data + 2 * lo * D);
-            else cmha_mobius_forward(from, w->data, hi - lo, D, kind, eps, y->data + 2 * lo * D);
-        }
-    in[0] = x, in[1] = w;
-    return cmha_push(tape, s->scale ? "elementwise_complex" : "mobius", y, in, 2, cmha__mobius_record, s);
-}
-
-CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd, cmha_quotient_kind kind, cmha_real eps) {
-    return cmha__mobius_map(tape, rho, abcd, 8, kind, eps);
-}
-
-CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w) {
-    return cmha__mobius_map(tape, x, w, 2, CMHA_QUOTIENT_EXACT, 0);
-}
-
-static cmha_status cmha__quotient_record(cmha_tape *tape, cmha_record *r) {
-    const cmha__mobius_saved *s = (const cmha__mobius_saved *)r->user;
-    cmha_tensor *u = r->in[0], *w = r->in[1];
-    cmha_real *du = cmha_grad(tape, u), *dw = cmha_grad(tape, w);
-    size_t row = cmha__last(u);
-    if (tape->status || cmha__dry(tape)) return tape->status;
-    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(u), lo, hi) {
-        cmha_quotient_backward(u->data + lo * row, w->data + lo * row, r->out->grad + lo * row, hi - lo, row / 2, s->kind, s->eps,
-                               du ? du + lo * row : NULL, dw ? dw + lo * row : NULL);
-    }
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind, cmha_real eps) {
-    cmha_tensor *in[2], *y;
-    cmha__mobius_saved *s;
-    size_t row;
-    if (!u || !w || !tape || tape->status) return NULL;
-    row = cmha__last(u);
-    if (!cmha__same_shape(u, w) || row % 2)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "quotient: sizes %zu and %zu differ in shape, or the width is odd", u->size,
-                                w->size);
-    if (cmha__check_quotient(tape, kind) || cmha__check_eps(tape, "quotient", eps)) return NULL;
-    y = cmha__result(tape, u->rank, u->shape);
-    s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    if (!s) return NULL;
-    s->kind = kind, s->eps = eps;
-    if (!cmha__dry(tape))
-        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(u), lo, hi) {
-            cmha_quotient_forward(u->data + lo * row, w->data + lo * row, hi - lo, row / 2, kind, eps, y->data + lo * row);
-        }
-    in[0] = u, in[1] = w;
-    return cmha_push(tape, "quotient", y, in, 2, cmha__quotient_record, s);
-}
-
-/* ---- Attention ---- */
-
-CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0) {
-    cmha_real *table;
-    size_t size;
-    if (!tape || tape->status) return NULL;
-    if (!omega && n_tables && P) return (cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "rotation: omega is NULL"), (cmha_real *)NULL);
-    if (!cmha__mul(n_tables, n, &size) || !cmha__mul(size, 2, &size) || !cmha__mul(size, P, &size))
-        return (cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "rotation: the size of its table overflows"), (cmha_real *)NULL);
-    table = cmha__reals(tape, size);
-    for (size_t i = 0; table && i < n_tables && !cmha__dry(tape); i++)
-        cmha_rotation_table(omega + i * P, P, n, pos0, table + i * n * 2 * P);
-    return table;
-}
-
-typedef struct cmha__attention_saved {
-    cmha_attention_args args;
-    cmha_real *lse;
-    size_t row; /* width of a fused projection, 0 = three tensors */
-} cmha__attention_saved;
-
-/* A token-major view of `heads` heads of d numbers, real or complex. */
-static cmha_heads cmha__tokens_view(cmha_real *data, size_t N, size_t heads, size_t d, int is_complex) {
-    return is_complex ? cmha_complex_tokens_major(data, N, 2 * heads * d, d, heads * d) : cmha_tokens_major(data, N, heads * d, d);
-}
-
-/* Views of the queries, keys and values in one fused array or three. */
-static void cmha__views(const cmha__attention_saved *s, cmha_real *q, cmha_real *k, cmha_real *v, cmha_heads *view) {
-    const cmha_attention_args *a = &s->args;
-    int complex_k = cmha__is_complex(a), i;
-    if (!s->row) {
-        view[0] = cmha__tokens_view(q, a->n_q, a->heads, a->d_k, complex_k);
-        view[1] = cmha__tokens_view(k, a->n_k, a->kv_heads, a->d_k, complex_k);
-        view[2] = cmha__tokens_view(v, a->n_k, a->kv_heads, a->d_v, complex_k && a->complex_v);
-        return;
-    }
-    for (i = 0; i < 3; i++) {
-        size_t before = i == 0 ? 0 : a->heads + (size_t)(i - 1) * a->kv_heads;
-        view[i] = cmha_tokens_major(q ? q + before * a->d_k : NULL, a->n_q, s->row, a->d_k);
-        view[i].imag = complex_k ? s->row / 2 : 0;
-    }
-}
-
-static cmha_heads cmha__out_view(const cmha_attention_args *a, cmha_real *y) {
-    return cmha__tokens_view(y, a->n_q, a->heads, a->d_v, cmha__is_complex(a) && a->complex_v);
-}
-
-static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
-    const cmha__attention_saved *s = (const cmha__attention_saved *)r->user;
-    const cmha_attention_args *a = &s->args;
-    cmha_tensor *q = r->in[0], *k = r->in[1], *v = r->in[2];
-    cmha_real *dq = cmha_grad(tape, q), *dk = cmha_grad(tape, k), *dv = cmha_grad(tape, v), *scratch;
-    cmha_real *ddelta = cmha_grad(tape, r->in[3]), *db = cmha_grad(tape, r->in[4]);
-    cmha_heads x[3], d[3];
-    cmha__mark mark = cmha__mark_of(tape);
-    scratch = cmha__reals(tape, cmha_attention_scratch(a, 1));
-    if (!tape->status && !cmha__dry(tape)) {
-        cmha__views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
-        cmha__views(s, dq, dk, dv, d);
-        cmha_attention_backward(a, x[0], x[1], x[2], cmha__out_view(a, r->out->data), s->lse, cmha__out_view(a, r->out->grad), NULL,
-                                d[0], d[1], d[2], ddelta, db, scratch);
-    }
-    cmha__rewind(tape, mark);
-    return tape->status;
-}
-
-/* Fills in the sizes; returns a line with two %zu when the tensors do not fit, and the two numbers. */
-static const char *cmha__attention_sizes(cmha__attention_saved *s, const cmha_tensor *q, const cmha_tensor *k, const cmha_tensor *v,
-                                         size_t *one, size_t *two) {
-    cmha_attention_args *a = &s->args;
-    size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = cmha__is_complex(a) && a->complex_v ? 2 : 1;
-    size_t parts, width = cmha__last(q);
-    *one = a->heads, *two = a->kv_heads;
-    if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
-        return "attention: %zu heads cannot be grouped over %zu key/value heads";
-    *one = width, *two = a->heads;
-    if (a->heads > width / planes) return "attention: width %zu is not divisible by %zu heads"; /* so that parts cannot wrap */
-    *two = parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads));
-    if (q->rank != 3 || width % parts || !width) return "attention: width %zu is not divisible by %zu heads";
-    if (!k != !v || (k && (k->rank != 3 || v->rank != 3))) return "attention: give k and v or neither (q of width %zu, %zu heads)";
-    if (!k && planes != v_planes) return "attention: real values cannot be fused with complex queries (q of width %zu, %zu parts)";
-    a->batch = q->shape[0];
-    a->n_q = a->n_k = q->shape[1];
-    a->d_k = a->d_v = width / parts;
-    s->row = k ? 0 : width;
-    if (!k) return NULL;
-    a->n_k = k->shape[1];
-    a->d_v = cmha__last(v) / (v_planes * a->kv_heads);
-    *one = a->n_k, *two = v->shape[1];
-    if (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k)
-        return "attention: keys for %zu tokens, values for %zu";
-    *one = cmha__last(k), *two = planes * a->kv_heads * a->d_k;
-    if (*one != *two || cmha__last(v) % (v_planes * a->kv_heads))
-        return "attention: keys or values of width %zu where %zu is needed";
-    return NULL;
-}
-
-/* A combination of options that means nothing; NULL if there is none. */
-static const char *cmha__attention_options(const cmha_attention_args *a) {
-    int needs_complex = a->softmax != CMHA_SOFTMAX_REAL && a->softmax != CMHA_SOFTMAX_SCORE;
-    if ((int)a->kind < 0 || a->kind > CMHA_ATTENTION_ANGULAR) return "attention: there is no such kind";
-    if (!cmha__is_complex(a)) return a->kind != CMHA_ATTENTION_DOT && !a->rotation ? "attention: no rotation table" : NULL;
-    if ((int)a->softmax < 0 || a->softmax > CMHA_SOFTMAX_SCORE) return "attention: there is no such softmax";
-    if (needs_complex && !a->complex_v) return "attention: this softmax needs complex values";
-    if (cmha__has_peaks(a) && a->kind == CMHA_ATTENTION_ANGULAR) return "attention: norm_max is not for phasors";
-    return NULL;
-}
-
-/* The same for what the feature map needs. */
-static const char *cmha__attention_features(cmha__attention_saved *s, const cmha_tensor *delta, const cmha_tensor *b, size_t *one,
-                                            size_t *two) {
-    cmha_attention_args *a = &s->args;
-    int learned = a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED;
-    *one = a->d_k, *two = a->heads;
-    if (a->kind == CMHA_ATTENTION_DOT || cmha__is_complex(a)) return NULL;
-    if (a->d_k % 2) return "attention: a head width of %zu is odd and cannot be read as complex pairs (%zu heads)";
-    if (!learned) return NULL;
-    *one = (a->share == CMHA_SHARE_PER_HEAD ? a->heads : 1) * (a->d_k / 2), *two = delta ? delta->size : 0;
-    if (!delta || !b || delta->size != *one || b->size != *one) return "attention: delta and b need %zu numbers, delta has %zu";
-    a->delta = delta->data;
-    a->b = b->data;
-    return NULL;
-}
-
-CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
-                                     cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b) {
-    size_t shape[3], one = 0, two = 0;
-    const char *misfit;
-    cmha__attention_saved *s;
-    cmha_tensor *in[5], *y;
-    cmha_heads x[3];
-    cmha_real *scratch;
-    cmha__mark mark;
-    if (!q || !tape || tape->status) return NULL;
-    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
-    s = (cmha__attention_saved *)cmha__record_alloc(tape, sizeof *s);
-    if (!s) return NULL;
-    s->args = *args;
-    s->args.threads = tape->context->threads;
-    misfit = cmha__attention_sizes(s, q, k, v, &one, &two);
-    if (!misfit) misfit = cmha__attention_features(s, delta, b, &one, &two);
-    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
-    misfit = cmha__attention_options(&s->args);
-    if (misfit) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, misfit);
-    if (cmha__check_dropout(tape, args->dropout)) return NULL;
-    if (!tape->recording) s->args.dropout = 0;
-    if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
-    shape[0] = s->args.batch, shape[1] = s->args.n_q, shape[2] = s->args.heads * cmha__value_width(&s->args);
-    y = cmha__result(tape, 3, shape);
-    s->lse = y ? cmha__reals(tape, s->args.batch * s->args.heads * s->args.n_q * 2) : NULL;
-    if (!s->lse) return NULL;
-    mark = cmha__mark_of(tape);
-    scratch = cmha__reals(tape, cmha_attention_scratch(&s->args, 0));
-    if (!tape->status && !cmha__dry(tape)) {
-        cmha__views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, x);
-        cmha_attention_forward(&s->args, x[0], x[1], x[2], cmha__out_view(&s->args, y->data), s->lse, scratch);
-    }
-    cmha__rewind(tape, mark);
-    in[0] = q, in[1] = k, in[2] = v, in[3] = delta, in[4] = b;
-    return cmha_push(tape, "attention", y, in, 5, cmha__attention_record, s);
-}
-
 /* ---- Linear and lag attention over planes ---- */
 
 /* Sizes that both operations take from their tensors, and where the parts lie. */
@@ -9468,1453 +10778,123 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
     return cmha_push(tape, "lag_attention", y, in, 3, cmha__lag_attention_record, s);
 }
 
-/* ---- Complex building blocks ---- */
+/* ---- Phase contrastive loss ---- */
 
-/* An even last axis? */
-static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *name) {
-    char line[128];
-    if (cmha__last(z) % 2 == 0) return 1;
-    snprintf(line, sizeof line, "%s: a width of %zu is odd and cannot be read as complex numbers", name, cmha__last(z));
-    cmha__tape_fail(tape, CMHA_ERR_SHAPE, line);
-    return 0;
+CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args) {
+    return cmha__countable((8 * args->P + CMHA__TILE) * args->N, (8 * (double)args->P + CMHA__TILE) * (double)args->N);
 }
 
-CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im) {
-    if (!re || !tape || tape->status) return NULL;
-    if (!im) im = cmha_tensor_new(tape, re->rank, re->shape, 0);
-    return cmha_concat(tape, re, im, re->rank - 1);
+static cmha_real cmha__pcl_scale(const cmha_pcl_args *a) { return 1 / ((cmha_real)a->P * a->tau); }
+static int cmha__pcl_sees(const cmha_pcl_args *a, size_t t) { return !a->valid || a->valid[t]; }
+static size_t cmha__pcl_positive(const cmha_pcl_args *a, size_t t) {
+    return a->positive ? a->positive[t] : t;
 }
 
-static cmha_tensor *cmha__complex_part(cmha_tape *tape, cmha_tensor *z, size_t part) {
-    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "complex part")) return NULL;
-    return cmha_slice(tape, z, z->rank - 1, part * (cmha__last(z) / 2), (part + 1) * (cmha__last(z) / 2));
-}
-
-CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z) { return cmha__complex_part(tape, z, 0); }
-CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z) { return cmha__complex_part(tape, z, 1); }
-
-typedef struct cmha__pairs_saved {
-    cmha_layout layout;
-    int from_pairs;
-} cmha__pairs_saved;
-
-static cmha_status cmha__pairs_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__pairs_saved *s = (const cmha__pairs_saved *)r->user;
-    cmha_real *dx = cmha_grad(tape, r->in[0]);
-    size_t W = cmha__last(r->out);
-    if (!dx || cmha__dry(tape)) return tape->status;
-    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(r->out), lo, hi) {
-        cmha__pairs(r->out->grad + lo * W, hi - lo, W / 2, s->layout, !s->from_pairs, dx + lo * W, 1);
-    }
-    return CMHA_OK;
-}
-
-static cmha_tensor *cmha__pairs_op(cmha_tape *tape, cmha_tensor *x, cmha_layout layout, int from_pairs) {
-    cmha__pairs_saved *s;
-    cmha_tensor *y;
-    size_t W;
-    if (!x || !tape || tape->status || !cmha__is_planes(tape, x, "complex pairs")) return NULL;
-    W = cmha__last(x);
-    y = cmha__result(tape, x->rank, x->shape);
-    s = y ? (cmha__pairs_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    if (!s) return NULL;
-    s->layout = layout;
-    s->from_pairs = from_pairs;
-    if (!cmha__dry(tape))
-        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(x), lo, hi) {
-            cmha__pairs(x->data + lo * W, hi - lo, W / 2, layout, from_pairs, y->data + lo * W, 0);
-        }
-    return cmha_push(tape, "complex_pairs", y, &x, 1, cmha__pairs_backward, s);
-}
-
-CMHA_DEF cmha_tensor *cmha_complex_from_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout) {
-    return cmha__pairs_op(tape, x, layout, 1);
-}
-
-CMHA_DEF cmha_tensor *cmha_complex_to_pairs(cmha_tape *tape, cmha_tensor *z, cmha_layout layout) {
-    return cmha__pairs_op(tape, z, layout, 0);
-}
-
-/* T, I and O of a complex linear map, the adjoint's weight being [2, I, O]. */
-typedef struct cmha__complex_linear_saved {
-    size_t T, I, O;
-    int adjoint;
-} cmha__complex_linear_saved;
-
-static cmha_status cmha__complex_linear_record(cmha_tape *tape, cmha_record *r) {
-    const cmha__complex_linear_saved *s = (const cmha__complex_linear_saved *)r->user;
-    cmha_tensor *x = r->in[0], *w = r->in[1];
-    int threads = tape->context->threads, fresh;
-    cmha_real *dx = cmha__grad_fresh(tape, x, &fresh), *dw = cmha_grad(tape, w), *db = cmha_grad(tape, r->in[2]), *scratch;
-    cmha__mark mark = cmha__mark_of(tape);
-    scratch = cmha__reals(tape, 2 * r->out->size);
-    if (!tape->status && !cmha__dry(tape)) {
-        if (dx || dw)
-            cmha__complex_linear_backward(threads, x->data, w->data, r->out->grad, s->T, s->I, s->O, s->adjoint, fresh ? 0 : 1, dx,
-                                          dw, scratch);
-        if (db) cmha__bias_backward(threads, r->out->grad, s->T, 2 * s->O, db);
-    }
-    cmha__rewind(tape, mark);
-    return tape->status;
-}
-
-static cmha_tensor *cmha__complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias, int adjoint) {
-    size_t shape[CMHA_MAX_RANK], I;
-    cmha__complex_linear_saved *s;
-    cmha_tensor *in[3], *y;
-    cmha_real *scratch;
-    cmha__mark mark;
-    if (!x || !weight || !tape || tape->status || !cmha__is_planes(tape, x, "complex linear")) return NULL;
-    if (weight->rank != 3 || weight->shape[0] != 2)
-        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "complex linear: the weight must be [2, O, I]");
-    I = weight->shape[adjoint ? 1 : 2];
-    if (cmha__last(x) != 2 * I)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex linear: input of %zu complex numbers, weight for %zu",
-                                cmha__last(x) / 2, I);
-    s = (cmha__complex_linear_saved *)cmha__record_alloc(tape, sizeof *s);
-    if (!s) return NULL;
-    s->I = I, s->O = weight->shape[adjoint ? 2 : 1], s->adjoint = adjoint;
-    if (bias && bias->size != 2 * s->O)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex linear: output of %zu complex numbers, bias of %zu reals", s->O,
-                                bias->size);
-    memcpy(shape, x->shape, sizeof shape);
-    shape[x->rank - 1] = 2 * s->O;
-    y = cmha__result(tape, x->rank, shape);
-    if (!y) return NULL;
-    s->T = cmha__rows(y); /* not of x, whose rows may be empty */
-    mark = cmha__mark_of(tape);
-    scratch = cmha__reals(tape, 2 * y->size);
-    if (!adjoint)
-        cmha__weight_product(tape, weight->data, x->data, 2 * s->T, I, 2 * s->O, scratch); /* see cmha__complex_products */
-    if (!tape->status && !cmha__dry(tape)) {
-        int threads = tape->context->threads;
-        if (adjoint) cmha__complex_products(threads, x->data, weight->data, s->T, I, s->O, 1, scratch);
-        cmha__complex_combine(threads, scratch, bias ? bias->data : NULL, s->T, s->O, adjoint, y->data);
-    }
-    cmha__rewind(tape, mark);
-    in[0] = x, in[1] = weight, in[2] = bias;
-    return cmha_push(tape, "complex_linear", y, in, 3, cmha__complex_linear_record, s);
-}
-
-CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
-    return cmha__complex_linear(tape, x, weight, bias, 0);
-}
-
-CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v, cmha_tensor *bias) {
-    return cmha__complex_linear(tape, cmha__complex_linear(tape, x, v, NULL, 1), u, bias, 0);
-}
-
-static cmha_status cmha__complex_rotate_backward(cmha_tape *tape, cmha_record *r) {
-    cmha_tensor *z = r->in[0], *theta = r->in[1];
-    cmha_real *dz = cmha_grad(tape, z), *dtheta = cmha_grad(tape, theta);
-    size_t D = cmha__last(z) / 2;
-    if (tape->status || cmha__dry(tape)) return tape->status;
-    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
-        cmha_complex_rotate_backward(z->data + lo * 2 * D, theta->data + lo * D, r->out->grad + lo * 2 * D, hi - lo, D,
-                                     dz ? dz + lo * 2 * D : NULL, dtheta ? dtheta + lo * D : NULL);
-    }
-    return CMHA_OK;
-}
-
-CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta) {
-    cmha_tensor *in[2], *y;
-    size_t D;
-    if (!z || !theta || !tape || tape->status || !cmha__is_planes(tape, z, "complex rotate")) return NULL;
-    D = cmha__last(z) / 2;
-    if (cmha__last(theta) != D || theta->size != z->size / 2)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex rotate: %zu complex numbers, %zu angles", z->size / 2, theta->size);
-    y = cmha__result(tape, z->rank, z->shape);
-    if (!y) return NULL;
-    if (!cmha__dry(tape))
-        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
-            cmha_complex_rotate_forward(z->data + lo * 2 * D, theta->data + lo * D, hi - lo, D, y->data + lo * 2 * D);
-        }
-    in[0] = z, in[1] = theta;
-    return cmha_push(tape, "complex_rotate", y, in, 2, cmha__complex_rotate_backward, NULL);
-}
-
-typedef struct cmha__complex_norm_saved {
-    cmha_complex_norm kind;
-    cmha_real eps;
-    double *stats;
-} cmha__complex_norm_saved;
-
-/* Each thread sums the gradients of gamma (3D) and beta (2D) of its rows for itself. */
-static cmha_status cmha__complex_norm_record(cmha_tape *tape, cmha_record *r) {
-    const cmha__complex_norm_saved *s = (const cmha__complex_norm_saved *)r->user;
-    cmha_tensor *z = r->in[0], *gamma = r->in[1], *beta = r->in[2];
-    size_t D = cmha__last(z) / 2, T = cmha__rows(z), threads = (size_t)tape->context->threads, c;
-    cmha_real *dz = cmha_grad(tape, z), *dgamma = cmha_grad(tape, gamma), *dbeta = cmha_grad(tape, beta), *partial;
-    cmha__mark mark = cmha__mark_of(tape);
-    partial = cmha__reals(tape, threads * 5 * D);
-    if (!tape->status && !cmha__dry(tape)) {
-        memset(partial, 0, threads * 5 * D * sizeof *partial);
-        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-            cmha_real *own = partial + (size_t)cmha__chunk * 5 * D;
-            cmha_complex_norm_backward(s->kind, z->data + lo * 2 * D, gamma ? gamma->data : NULL, s->stats + 5 * lo,
-                                       r->out->grad + lo * 2 * D, hi - lo, D, s->eps, dz ? dz + lo * 2 * D : NULL,
-                                       dgamma ? own : NULL, dbeta ? own + 3 * D : NULL);
-        }
-        for (c = 0; c < threads; c++) {
-            if (dgamma) cmha__axpy(gamma->size, 1, partial + c * 5 * D, dgamma);
-            if (dbeta) cmha__axpy(2 * D, 1, partial + c * 5 * D + 3 * D, dbeta);
-        }
-    }
-    cmha__rewind(tape, mark);
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_complex_normalize(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm kind, cmha_tensor *gamma,
-                                             cmha_tensor *beta, cmha_real eps) {
-    size_t D, T, width;
-    cmha__complex_norm_saved *s;
-    cmha_tensor *in[3], *y;
-    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "complex norm")) return NULL;
-    D = cmha__last(z) / 2, T = cmha__rows(z);
-    width = kind == CMHA_CRMS ? D : kind == CMHA_WHITEN ? 3 * D : 2 * D;
-    if (gamma && gamma->size != width)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: gamma needs %zu numbers and has %zu", width, gamma->size);
-    if (beta && beta->size != 2 * D)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: beta needs %zu numbers and has %zu", 2 * D, beta->size);
-    if ((int)kind < 0 || kind > CMHA_WHITEN) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "complex norm: there is no such kind");
-    if (cmha__check_eps(tape, "complex norm", eps)) return NULL;
-    y = cmha__result(tape, z->rank, z->shape);
-    s = y ? (cmha__complex_norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    if (!s) return NULL;
-    s->kind = kind;
-    s->eps = eps;
-    s->stats = (double *)cmha_tape_alloc(tape, T * 5 * sizeof *s->stats);
-    if (!s->stats) return NULL;
-    if (!cmha__dry(tape))
-        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-            cmha_complex_norm_forward(kind, z->data + lo * 2 * D, gamma ? gamma->data : NULL, beta ? beta->data : NULL, hi - lo, D,
-                                      eps, y->data + lo * 2 * D, s->stats + 5 * lo);
-        }
-    in[0] = z, in[1] = gamma, in[2] = beta;
-    return cmha_push(tape, "complex_norm", y, in, 3, cmha__complex_norm_record, s);
-}
-
-static cmha_status cmha__phasor_record(cmha_tape *tape, cmha_record *r) {
-    cmha_tensor *z = r->in[0];
-    cmha_real *dz = cmha_grad(tape, z);
-    size_t W = cmha__last(z);
-    if (!dz || cmha__dry(tape)) return tape->status;
-    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
-        cmha_phasor_backward(z->data + lo * W, r->out->grad + lo * W, hi - lo, W / 2, *(const cmha_real *)r->user, dz + lo * W);
-    }
-    return CMHA_OK;
-}
-
-CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps) {
-    cmha_real *saved;
-    cmha_tensor *u;
-    size_t W;
-    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, "phasor") || cmha__check_eps(tape, "phasor", eps)) return NULL;
-    W = cmha__last(z);
-    u = cmha__result(tape, z->rank, z->shape);
-    saved = u ? (cmha_real *)cmha__record_alloc(tape, sizeof *saved) : NULL;
-    if (!saved) return NULL;
-    *saved = eps;
-    if (!cmha__dry(tape))
-        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
-            cmha_phasor_forward(z->data + lo * W, hi - lo, W / 2, eps, u->data + lo * W);
-        }
-    return cmha_push(tape, "phasor", u, &z, 1, cmha__phasor_record, saved);
-}
-
-static cmha_status cmha__hermitian_record(cmha_tape *tape, cmha_record *r) {
-    cmha_tensor *q = r->in[0], *k = r->in[1];
-    cmha_real *dq = cmha_grad(tape, q), *dk = cmha_grad(tape, k);
-    size_t W = cmha__last(q);
-    if (tape->status || cmha__dry(tape)) return tape->status;
-    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(q), lo, hi) {
-        cmha_hermitian_backward(q->data + lo * W, k->data + lo * W, r->out->grad + 2 * lo, hi - lo, W / 2, dq ? dq + lo * W : NULL,
-                                dk ? dk + lo * W : NULL);
-    }
-    return CMHA_OK;
-}
-
-CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k) {
-    size_t shape[CMHA_MAX_RANK], W;
-    cmha_tensor *in[2], *a;
-    if (!q || !k || !tape || tape->status || !cmha__is_planes(tape, q, "hermitian")) return NULL;
-    if (!cmha__same_shape(q, k))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "hermitian: sizes %zu and %zu differ in shape", q->size, k->size);
-    W = cmha__last(q);
-    memcpy(shape, q->shape, sizeof shape);
-    shape[q->rank - 1] = 2;
-    a = cmha__result(tape, q->rank, shape);
-    if (!a) return NULL;
-    if (!cmha__dry(tape))
-        CMHA__FOR_CHUNKS(tape->context->threads, a->size / 2, lo, hi) {
-            cmha_hermitian_forward(q->data + lo * W, k->data + lo * W, hi - lo, W / 2, a->data + 2 * lo);
-        }
-    in[0] = q, in[1] = k;
-    return cmha_push(tape, "hermitian", a, in, 2, cmha__hermitian_record, NULL);
-}
-
-static cmha_status cmha__multifreq_record(cmha_tape *tape, cmha_record *r) {
-    cmha_tensor *omega = r->in[0], *delta = r->in[1];
-    size_t K = omega->shape[0], d = omega->shape[1], pos0 = *(const size_t *)r->user;
-    cmha_real *domega = cmha_grad(tape, omega), *ddelta = cmha_grad(tape, delta);
-    if (tape->status || cmha__dry(tape)) return tape->status;
-    CMHA__FOR_CHUNKS(tape->context->threads, d, lo, hi) {
-        cmha__multifreq_backward(omega->data, delta->data, r->out->grad, K, r->out->shape[0], d, pos0, lo, hi, domega, ddelta);
-    }
-    return CMHA_OK;
-}
-
-CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n, size_t pos0) {
-    size_t shape[2], *saved;
-    cmha_tensor *in[2], *y;
-    if (!omega || !delta || !tape || tape->status) return NULL;
-    if (omega->rank != 2 || !cmha__same_shape(omega, delta))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "multifreq: omega and delta must be [K, d]; they hold %zu and %zu numbers",
-                                omega->size, delta->size);
-    shape[0] = n, shape[1] = omega->shape[1];
-    y = cmha__result(tape, 2, shape);
-    saved = y ? (size_t *)cmha__record_alloc(tape, sizeof *saved) : NULL;
-    if (!saved) return NULL;
-    *saved = pos0;
-    if (!cmha__dry(tape))
-        CMHA__FOR_CHUNKS(tape->context->threads, shape[1], lo, hi) {
-            cmha__multifreq_forward(omega->data, delta->data, omega->shape[0], n, shape[1], pos0, lo, hi, y->data);
-        }
-    in[0] = omega, in[1] = delta;
-    return cmha_push(tape, "multifreq", y, in, 2, cmha__multifreq_record, saved);
-}
-
-static cmha_status cmha__add_rows_backward(cmha_tape *tape, cmha_record *r) {
-    cmha_tensor *rows = r->in[1];
-    cmha_real *drows = cmha_grad(tape, rows);
-    size_t n = rows->size;
-    if (drows && !cmha__dry(tape))
-        CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
-            for (size_t at = 0; at < r->out->size; at += n) cmha__axpy(hi - lo, 1, r->out->grad + at + lo, drows + lo);
-        }
-    cmha__pass_grad(tape, r->out, r->in[0]);
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows) {
-    cmha_tensor *in[2], *y;
-    size_t n;
-    if (!x || !rows || !tape || tape->status) return NULL;
-    n = rows->size;
-    if (rows->rank != 2 || x->rank < 2 || cmha__last(x) != rows->shape[1] || x->shape[x->rank - 2] != rows->shape[0])
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ", x->size, n);
-    y = cmha__result(tape, x->rank, x->shape);
-    if (!y) return NULL;
-    if (!cmha__dry(tape))
-        CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
-            for (size_t at = 0; at < x->size; at += n)
-                for (size_t i = lo; i < hi; i++) y->data[at + i] = x->data[at + i] + rows->data[i];
-        }
-    in[0] = x, in[1] = rows;
-    return cmha_push(tape, "add_rows", y, in, 2, cmha__add_rows_backward, NULL);
-}
-
-/* What both regularisers save; direction only for the phases. */
-typedef struct cmha__complex_reg_saved {
-    const unsigned char *key_mask;
-    cmha_real lam, eps;
-    size_t counted;
-    double *direction; /* [2, D] */
-    double *sums;      /* a thread's part of the loss each */
-} cmha__complex_reg_saved;
-
-static cmha_status cmha__complex_reg_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__complex_reg_saved *s = (const cmha__complex_reg_saved *)r->user;
-    cmha_tensor *z = r->in[0];
-    cmha_real *dz = cmha_grad(tape, z);
-    size_t D = cmha__last(z) / 2;
-    double slope;
-    if (!dz || cmha__dry(tape)) return tape->status;
-    slope = cmha__mean_over((double)s->lam * (double)r->out->grad[0], s->counted, D);
-    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
-        const unsigned char *mask = s->key_mask ? s->key_mask + lo : NULL;
-        const cmha_real *rows = z->data + lo * 2 * D;
-        if (s->direction) cmha__phase_reg_backward(rows, mask, hi - lo, D, s->eps, s->direction, slope, dz + lo * 2 * D);
-        else cmha__mag_reg_backward(rows, mask, hi - lo, D, (cmha_real)(2 * slope), dz + lo * 2 * D);
-    }
-    return CMHA_OK;
-}
-
-/* The phases' sum is dealt to threads by channel, the magnitudes' by token. */
-static double cmha__complex_reg_sum(cmha_tape *tape, const cmha__complex_reg_saved *s, const cmha_tensor *z) {
-    size_t D = cmha__last(z) / 2, T = cmha__rows(z);
-    int threads = tape->context->threads;
-    if (s->direction) {
-        CMHA__FOR_CHUNKS(threads, D, lo, hi) {
-            s->sums[cmha__chunk] = cmha__phase_reg_forward(z->data, s->key_mask, T, D, s->eps, lo, hi, s->direction);
-        }
-        return cmha__mean_over(cmha__wide_total(s->sums, (size_t)threads), 1, D);
-    }
-    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        s->sums[cmha__chunk] = cmha__mag_reg_forward(z->data + lo * 2 * D, s->key_mask ? s->key_mask + lo : NULL, hi - lo, D);
-    }
-    return cmha__mean_over(cmha__wide_total(s->sums, (size_t)threads), s->counted, D);
-}
-
-static cmha_tensor *cmha__complex_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps,
-                                      int phases) {
-    cmha__complex_reg_saved *s;
-    cmha_tensor *loss;
-    size_t one = 1;
-    if (!z || !tape || tape->status || !cmha__is_planes(tape, z, phases ? "phase_reg" : "mag_reg")) return NULL;
-    loss = cmha__result(tape, 1, &one);
-    s = loss ? (cmha__complex_reg_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    if (!s) return NULL;
-    s->key_mask = key_mask;
-    s->lam = lam;
-    s->eps = eps;
-    s->sums = (double *)cmha__record_alloc(tape, (size_t)tape->context->threads * sizeof *s->sums);
-    if (phases) s->direction = (double *)cmha_tape_alloc(tape, cmha__last(z) * sizeof *s->direction);
-    if (!s->sums || (phases && !s->direction)) return NULL;
-    if (!cmha__dry(tape)) {
-        s->counted = cmha__counted(key_mask, cmha__rows(z));
-        loss->data[0] = (cmha_real)((double)lam * cmha__complex_reg_sum(tape, s, z));
-    }
-    return cmha_push(tape, phases ? "phase_reg" : "mag_reg", loss, &z, 1, cmha__complex_reg_backward, s);
-}
-
-CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam, cmha_real eps) {
-    return cmha__complex_reg(tape, z, key_mask, lam, eps, 1);
-}
-
-CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam) {
-    return cmha__complex_reg(tape, z, key_mask, lam, 0, 0);
-}
-
-/* ---- Complex residual and mixture of experts ---- */
-
-static void cmha__complex_residual_factor(const cmha_tensor *alpha, const cmha_tensor *beta, cmha_real *re, cmha_real *im) {
-    *re = beta ? alpha->data[0] : (cmha_real)cos((double)alpha->data[0]);
-    *im = beta ? beta->data[0] : (cmha_real)sin((double)alpha->data[0]);
-}
-
-/* d alpha and d beta; without beta d psi = cos(psi) d beta - sin(psi) d alpha. `sums` has two numbers for every block of rows. */
-static void cmha__complex_residual_scalars(int threads, const cmha_tensor *z, const cmha_real *dy, double *sums, cmha_real re,
-                                           cmha_real im, int unit, cmha_real *dalpha, cmha_real *dbeta) {
-    size_t T = cmha__rows(z), D = cmha__last(z) / 2, blocks = cmha__pieces(T, CMHA__RESIDUAL_ROWS), b;
-    double sum[2] = {0, 0};
-    CMHA__FOR_CHUNKS(threads, blocks, lo, hi) {
-        for (size_t i = lo; i < hi; i++) cmha__complex_residual_sum(z->data, dy, i * CMHA__RESIDUAL_ROWS, T, D, sums + 2 * i);
-    }
-    for (b = 0; b < blocks; b++) sum[0] += sums[2 * b], sum[1] += sums[2 * b + 1];
-    if (unit) sum[0] = (double)re * sum[1] - (double)im * sum[0];
-    if (dalpha) *dalpha += (cmha_real)sum[0];
-    if (dbeta) *dbeta += (cmha_real)sum[1];
-}
-
-static cmha_status cmha__complex_residual_record(cmha_tape *tape, cmha_record *r) {
-    cmha_tensor *z = r->in[0], *alpha = r->in[2], *beta = r->in[3];
-    size_t W = cmha__last(z), blocks = cmha__pieces(cmha__rows(z), CMHA__RESIDUAL_ROWS);
-    int threads = tape->context->threads, fresh;
-    cmha_real *dz = cmha__grad_fresh(tape, z, &fresh), *dalpha = cmha_grad(tape, alpha), *dbeta = cmha_grad(tape, beta), re, im;
-    cmha__mark mark = cmha__mark_of(tape);
-    double *sums = (double *)cmha_tape_alloc(tape, 2 * blocks * sizeof *sums);
-    if (!tape->status && !cmha__dry(tape)) {
-        cmha__complex_residual_factor(alpha, beta, &re, &im);
-        if (dz)
-            CMHA__FOR_CHUNKS(threads, cmha__rows(z), lo, hi) {
-                cmha__complex_residual_turn_back(re, im, r->out->grad + lo * W, hi - lo, W / 2, !fresh, dz + lo * W);
-            }
-        if (dalpha || dbeta)
-            cmha__complex_residual_scalars(threads, z, r->out->grad, sums, re, im, !beta, dalpha, dbeta);
-    }
-    cmha__rewind(tape, mark);
-    cmha__pass_grad(tape, r->out, r->in[1]);
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f, cmha_tensor *alpha, cmha_tensor *beta) {
-    cmha_tensor *in[4], *y;
-    cmha_real re, im;
-    size_t W;
-    if (!z || !f || !alpha || !tape || tape->status || !cmha__is_planes(tape, z, "complex residual")) return NULL;
-    if (!cmha__same_shape(z, f))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex residual: sizes %zu and %zu differ in shape", z->size, f->size);
-    if (alpha->size != 1 || (beta && beta->size != 1))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex residual: alpha and beta are one number each, not %zu and %zu",
-                                alpha->size, beta ? beta->size : 1);
-    W = cmha__last(z);
-    y = cmha__result(tape, z->rank, z->shape);
-    if (!y) return NULL;
-    if (!cmha__dry(tape)) {
-        cmha__complex_residual_factor(alpha, beta, &re, &im);
-        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
-            cmha_complex_residual_forward(z->data + lo * W, f->data + lo * W, re, im, hi - lo, W / 2, y->data + lo * W);
-        }
-    }
-    in[0] = z, in[1] = f, in[2] = alpha, in[3] = beta;
-    return cmha_push(tape, "complex_residual", y, in, 4, cmha__complex_residual_record, NULL);
-}
-
-/* Columns of the router's planes in one piece, so that the pieces do not depend on the number of threads. */
-#define CMHA__ROUTER_COLUMNS ((size_t)64)
-
-static cmha_status cmha__router_record(cmha_tape *tape, cmha_record *r) {
-    cmha_tensor *z = r->in[0], *router = r->in[1];
-    size_t D = router->shape[2], E = router->shape[1], T = cmha__rows(z), half = cmha__pieces(D, CMHA__ROUTER_COLUMNS);
-    cmha_real *dz = cmha_grad(tape, z), *drouter = cmha_grad(tape, router), *dbias = cmha_grad(tape, r->in[2]), *g = r->out->grad;
-    int threads = tape->context->threads;
-    if (tape->status || cmha__dry(tape)) return tape->status;
-    if (dz)
-        CMHA__FOR_CHUNKS(threads, cmha__pieces(T, CMHA__EXPERT_ROWS), first, last) {
-            for (size_t i = first; i < last; i++) {
-                size_t lo = i * CMHA__EXPERT_ROWS, n = T - lo < CMHA__EXPERT_ROWS ? T - lo : CMHA__EXPERT_ROWS;
-                cmha__router_backward_rows(router->data, g + lo * E, n, D, E, dz + lo * 2 * D);
-            }
-        }
-    if (drouter)
-        CMHA__FOR_CHUNKS(threads, 2 * half, first, last) {
-            for (size_t i = first; i < last; i++) {
-                size_t lo = i % half * CMHA__ROUTER_COLUMNS, hi = D - lo < CMHA__ROUTER_COLUMNS ? D : lo + CMHA__ROUTER_COLUMNS;
-                cmha__router_backward_columns(z->data, g, T, D, E, i / half, lo, hi, drouter);
-            }
-        }
-    if (dbias) cmha__sum_rows(g, T, E, dbias);
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias) {
-    size_t shape[CMHA_MAX_RANK], T, D, E;
-    cmha_tensor *in[3], *y;
-    if (!z || !router || !tape || tape->status || !cmha__is_planes(tape, z, "router")) return NULL;
-    if (router->rank != 3 || router->shape[0] != 2)
-        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "router: its weight must be [2, experts, width]");
-    T = cmha__rows(z), E = router->shape[1], D = router->shape[2];
-    if (cmha__last(z) != 2 * D)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "router: input of %zu complex numbers, weight for %zu", cmha__last(z) / 2, D);
-    if (bias && bias->size != E)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "router: %zu experts, bias of %zu numbers", E, bias->size);
-    memcpy(shape, z->shape, sizeof shape);
-    shape[z->rank - 1] = E;
-    y = cmha__result(tape, z->rank, shape);
-    if (!y) return NULL;
-    if (!cmha__dry(tape))
-        CMHA__FOR_CHUNKS(tape->context->threads, cmha__pieces(T, CMHA__EXPERT_ROWS), first, last) {
-            for (size_t i = first; i < last; i++) {
-                size_t lo = i * CMHA__EXPERT_ROWS, n = T - lo < CMHA__EXPERT_ROWS ? T - lo : CMHA__EXPERT_ROWS;
-                cmha_router_forward(z->data + lo * 2 * D, router->data, bias ? bias->data : NULL, n, D, E, y->data + lo * E);
-            }
-        }
-    in[0] = z, in[1] = router, in[2] = bias;
-    return cmha_push(tape, "router", y, in, 3, cmha__router_record, NULL);
-}
-
-typedef struct cmha__experts_saved {
-    cmha_experts_args args;
-    const unsigned char *key_mask; /* [T], 0 = padding; NULL = none is */
-    size_t *plan;
-    cmha_real *gate, *hidden;
-} cmha__experts_saved;
-
-static cmha_experts_weights cmha__experts_weights_of(cmha_tensor *const *in) {
-    cmha_experts_weights w;
-    w.w1 = in[2]->data, w.b1 = in[3] ? in[3]->data : NULL;
-    w.w2 = in[4]->data, w.b2 = in[5] ? in[5]->data : NULL;
-    return w;
-}
-
-static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
-    const cmha__experts_saved *s = (const cmha__experts_saved *)r->user;
-    const cmha_experts_args *a = &s->args;
-    cmha_real *dz = cmha_grad(tape, r->in[0]), *dlogits = cmha_grad(tape, r->in[1]), *dgate, *scratch;
-    cmha_experts_grads grads;
-    cmha__mark mark;
-    grads.w1 = cmha_grad(tape, r->in[2]), grads.b1 = cmha_grad(tape, r->in[3]);
-    grads.w2 = cmha_grad(tape, r->in[4]), grads.b2 = cmha_grad(tape, r->in[5]);
-    mark = cmha__mark_of(tape);
-    dgate = cmha__reals(tape, a->T * a->top);
-    scratch = cmha__reals(tape, cmha_experts_scratch(a, 1));
-    if (!tape->status && !cmha__dry(tape)) {
-        cmha_experts_weights w = cmha__experts_weights_of(r->in);
-        memset(dgate, 0, a->T * a->top * sizeof *dgate);
-        cmha_experts_backward(a, &w, r->in[0]->data, s->plan, s->gate, s->hidden, r->out->grad, dz, dlogits ? dgate : NULL, &grads,
-                              scratch);
-        for (size_t t = 0; s->key_mask && t < a->T; t++)
-            if (!s->key_mask[t]) memset(dgate + t * a->top, 0, a->top * sizeof *dgate);
-        cmha_route_backward(s->plan, s->gate, dgate, a->T, a->E, a->top, dlogits);
-    }
-    cmha__rewind(tape, mark);
-    return tape->status;
-}
-
-/* What is wrong with the shapes (a line with two %zu), or NULL and the sizes. */
-static const char *cmha__experts_sizes(cmha_experts_args *a, const cmha_tensor *const *in, size_t *one, size_t *two) {
-    const cmha_tensor *z = in[0], *logits = in[1], *w1 = in[2], *b1 = in[3], *w2 = in[4], *b2 = in[5];
-    *one = (size_t)w1->rank, *two = (size_t)w2->rank;
-    if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
-        return "experts: the weights must be [2, experts, hidden, width] and [2, experts, width, hidden], not of ranks %zu and %zu";
-    a->T = cmha__rows(z), a->E = w1->shape[1], a->F = w1->shape[2], a->D = w1->shape[3];
-    *one = cmha__last(z), *two = 2 * a->D;
-    if (*one != *two) return "experts: input of width %zu, weights for planes of %zu";
-    *one = w1->size, *two = w2->size;
-    if (w2->shape[1] != a->E || w2->shape[2] != a->D || w2->shape[3] != a->F)
-        return "experts: the first weight (%zu numbers) and the second (%zu) do not fit together";
-    *one = cmha__last(logits), *two = a->E;
-    if (*one != *two) return "experts: logits for %zu experts, weights for %zu";
-    *one = cmha__rows(logits), *two = a->T;
-    if (*one != *two) return "experts: %zu rows of logits, %zu tokens";
-    *one = b1 ? b1->size : 0, *two = b2 ? b2->size : 0;
-    if ((b1 && *one != 2 * a->E * a->F) || (b2 && *two != 2 * a->E * a->D))
-        return "experts: biases of %zu and %zu numbers do not fit the weights";
-    return NULL;
-}
-
-/* Can the bytes that these pairs need be counted? More than any product of sizes in the kernels is 16 pairs (D + F) numbers. */
-static int cmha__experts_countable(const cmha_experts_args *a) {
-    size_t width, pairs, bytes;
-    return cmha__sum(a->D, a->F, &width) && cmha__sum(width, 1, &width) && cmha__mul(a->T, a->top, &pairs) &&
-           cmha__mul(pairs, 128, &bytes) && cmha__mul(bytes, width, &bytes);
-}
-
-static int cmha__experts_top(cmha_tape *tape, size_t top, size_t E, const char *format) {
-    if (top >= 1 && top <= E) return 1;
-    cmha__tape_fail2(tape, CMHA_ERR_ARGUMENT, format, top, E);
-    return 0;
-}
-
-/* Sends padding to the first experts, whatever it holds: other tokens then share an expert with as many rows
-   as ever, on whose number it depends in which order a BLAS sums. Returns how many tokens that were. */
-static size_t cmha__route_padding(const cmha__experts_saved *s, size_t *expert) {
-    size_t top = s->args.top, n = 0;
-    for (size_t t = 0; s->key_mask && t < s->args.T; t++) {
-        if (s->key_mask[t]) continue;
-        for (size_t c = 0; c < top; c++) expert[t * top + c] = c, s->gate[t * top + c] = 1 / (cmha_real)top;
-        n++;
-    }
-    return n;
-}
-
-/* Routes the tokens, lets the experts work, counts. */
-static void cmha__experts_run(const cmha__experts_saved *s, cmha_tensor *const *in, cmha_real *y, cmha_real *scratch,
-                              uint64_t *use) {
-    const cmha_experts_args *a = &s->args;
-    cmha__route r = cmha__route_of(s->plan, a->T, a->E, a->top);
-    cmha_experts_weights w = cmha__experts_weights_of(in);
-    size_t padding;
-    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
-        cmha__route_rows(in[1]->data, lo, hi, a->E, a->top, r.expert, s->gate);
-    }
-    padding = cmha__route_padding(s, r.expert);
-    cmha__route_group(&r, a->T * a->top, a->E);
-    cmha_experts_forward(a, &w, in[0]->data, s->plan, s->gate, s->hidden, y, scratch);
-    for (size_t e = 0; use && e < a->E; e++) use[e] += r.first[e + 1] - r.first[e] - (e < a->top ? padding : 0);
-}
-
-/* cmha_experts of tokens some of which may be padding. */
-static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
-                                  cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
-                                  const unsigned char *key_mask, uint64_t *use) {
-    cmha__experts_saved *s;
-    cmha_tensor *in[6], *y;
-    cmha_real *scratch;
-    const char *misfit;
-    size_t one, two, pairs;
-    cmha__mark mark;
-    if (!z || !logits || !w1 || !w2 || !tape || tape->status || !cmha__is_planes(tape, z, "experts")) return NULL;
-    in[0] = z, in[1] = logits, in[2] = w1, in[3] = b1, in[4] = w2, in[5] = b2;
-    s = (cmha__experts_saved *)cmha__record_alloc(tape, sizeof *s);
-    if (!s) return NULL;
-    s->args.top = top, s->args.threads = tape->context->threads, s->key_mask = key_mask;
-    misfit = cmha__experts_sizes(&s->args, (const cmha_tensor *const *)in, &one, &two);
-    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
-    if (!cmha__experts_top(tape, top, s->args.E, "experts: %zu experts a token out of %zu")) return NULL;
-    if (!cmha__experts_countable(&s->args))
-        return cmha__tape_fail2(tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens with %zu experts each are too many", s->args.T, top);
-    y = cmha__result(tape, z->rank, z->shape);
-    if (!y) return NULL;
-    pairs = s->args.T * top;
-    mark = cmha__mark_of(tape);
-    s->plan = (size_t *)cmha_tape_alloc(tape, cmha_route_size(s->args.T, s->args.E, top) * sizeof *s->plan);
-    s->gate = cmha__reals(tape, pairs);
-    if (tape->recording) {
-        s->hidden = cmha__reals(tape, pairs * 2 * s->args.F);
-        mark = cmha__mark_of(tape);
-    }
-    scratch = cmha__reals(tape, cmha_experts_scratch(&s->args, 0));
-    if (!tape->status && !cmha__dry(tape)) cmha__experts_run(s, in, y->data, scratch, use);
-    cmha__rewind(tape, mark);
-    return cmha_push(tape, "experts", y, in, 6, cmha__experts_record, s);
-}
-
-CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
-                                   cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
-                                   uint64_t *use) {
-    return cmha__experts(tape, z, logits, top, w1, b1, w2, b2, NULL, use);
-}
-
-typedef struct cmha__balance_saved {
-    const unsigned char *key_mask;
-    double *share;
-    size_t counted;
-} cmha__balance_saved;
-
-static cmha_status cmha__balance_record(cmha_tape *tape, cmha_record *r) {
-    const cmha__balance_saved *s = (const cmha__balance_saved *)r->user;
-    cmha_tensor *logits = r->in[0];
-    cmha_real *dlogits = cmha_grad(tape, logits);
-    size_t E = cmha__last(logits);
-    if (!dlogits || cmha__dry(tape)) return tape->status;
-    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(logits), lo, hi) {
-        cmha__balance_backward(logits->data + lo * E, s->key_mask ? s->key_mask + lo : NULL, s->share, hi - lo, E, s->counted,
-                               r->out->grad[0], dlogits + lo * E);
-    }
-    return CMHA_OK;
-}
-
-CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top, const unsigned char *key_mask) {
-    cmha__balance_saved *s;
-    cmha_tensor *loss;
-    size_t one = 1, E;
-    if (!logits || !tape || tape->status) return NULL;
-    E = cmha__last(logits);
-    if (!cmha__experts_top(tape, top, E, "balance: %zu experts a token out of %zu")) return NULL;
-    loss = cmha__result(tape, 1, &one);
-    s = loss ? (cmha__balance_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    if (!s) return NULL;
-    s->key_mask = key_mask;
-    s->share = (double *)cmha_tape_alloc(tape, 2 * E * sizeof *s->share);
-    if (!s->share) return NULL;
-    if (!cmha__dry(tape)) {
-        s->counted = cmha__counted(key_mask, cmha__rows(logits));
-        loss->data[0] = (cmha_real)cmha_balance_forward(logits->data, key_mask, cmha__rows(logits), E, top, s->share);
-    }
-    return cmha_push(tape, "balance", loss, &logits, 1, cmha__balance_record, s);
-}
-
-/* ---- Retrieval ---- */
-
-/* Numbers as floats into eight hashes in turn, which vectorises: the same for a base in float and in double. */
-static void cmha__hash_reals(const cmha_real *x, size_t n, uint64_t *lanes) {
-    float value;
-    uint32_t bits;
-    for (size_t i = 0; i < n; i += 8)
-        for (size_t l = 0; l < 8 && i + l < n; l++) {
-#ifdef CMHA_DOUBLE
-            value = fabs(x[i + l]) <= FLT_MAX ? (float)x[i + l] : x[i + l] > 0 ? FLT_MAX : -FLT_MAX;
-#else
-            value = x[i + l];
-#endif
-            memcpy(&bits, &value, sizeof bits);
-            lanes[l] = (lanes[l] ^ bits) * UINT64_C(0xd1342543de82ef95);
-            lanes[l] ^= lanes[l] >> 29;
+/* Queries q = [w cos theta | w sin theta] / (P tau), keys k = [cos bar | sin bar], rows of 2P. */
+static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_real *q, cmha_real *k) {
+    size_t P = a->P;
+    for (size_t t = 0; t < a->N; t++, theta += P, q += 2 * P, k += 2 * P)
+        for (size_t r = 0; r < P; r++) {
+            cmha_real s, c, w = a->w[r] * cmha__pcl_scale(a);
+            int keep = !a->keep || a->keep[t * P + r];
+            cmha__sincos(theta[r], &s, &c);
+            q[r] = w * c;
+            q[P + r] = w * s;
+            k[r] = keep ? c : 1;
+            k[P + r] = keep ? s : 0;
         }
 }
 
-static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *vectors) {
-    uint64_t lanes[8], hash = cmha__mix((uint64_t)n + CMHA__GOLDEN);
-    hash = cmha__mix(hash ^ (uint64_t)d_r);
-    for (size_t i = 0; i < 8; i++) lanes[i] = hash + (uint64_t)i * CMHA__GOLDEN;
-    for (size_t i = 0; i < n; i++) cmha__hash_reals(vectors + i * 2 * d_r, 2 * d_r, lanes);
-    for (size_t i = 0; i < 8; i++) hash = cmha__mix(hash ^ lanes[i]) + CMHA__GOLDEN;
-    return hash;
+static size_t cmha__pcl_valid(const cmha_pcl_args *a) {
+    size_t count = 0;
+    for (size_t t = 0; t < a->N; t++) count += (size_t)cmha__pcl_sees(a, t);
+    return count;
 }
 
-static const cmha_real cmha__feature_eps = (cmha_real)1e-6;
-
-/* Memory that close gives back. */
-static void *cmha__knowledge_take(cmha_knowledge *kb, size_t count, size_t width) {
-    size_t bytes, i;
-    if (!cmha__mul(count, width, &bytes)) {
-        cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents", kb->n);
-        return NULL;
-    }
-    for (i = 0; kb->owned[i].memory;) i++;
-    kb->owned[i].memory = cmha__take(kb->context, bytes ? bytes : 1);
-    kb->owned[i].bytes = bytes ? bytes : 1;
-    if (!kb->owned[i].memory) cmha__fail(kb->context, CMHA_ERR_MEMORY, "knowledge: no memory for %zu bytes", bytes);
-    return kb->owned[i].memory;
+/* S [rows, N] = sim(j, j') / tau for the tokens j from `first` on; returns rows. */
+static size_t cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, const cmha_real *k, size_t first,
+                               cmha_real *S) {
+    size_t d = 2 * a->P, N = a->N, rows = N - first < CMHA__TILE ? N - first : CMHA__TILE;
+    cmha_gemm(0, 1, rows, N, d, 1, q + first * d, d, k, d, 0, S, N);
+    return rows;
 }
 
-/* The features' memory. */
-static cmha_status cmha__knowledge_reserve(cmha_knowledge *kb) {
-    size_t count;
-    if (!cmha__mul(kb->n, 2 * kb->d_r, &count) || count > SIZE_MAX / sizeof *kb->features)
-        return cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents overflow a size", kb->n);
-    kb->features = (const cmha_real *)cmha__knowledge_take(kb, count, sizeof *kb->features);
-    return kb->features ? CMHA_OK : CMHA_ERR_MEMORY;
+/* Takes padding out of a row of logits. */
+static void cmha__pcl_hide(const cmha_pcl_args *a, cmha_real *row) {
+    for (size_t j = 0; a->valid && j < a->N; j++)
+        if (!a->valid[j]) row[j] = -(cmha_real)INFINITY;
 }
 
-static void cmha__knowledge_features(cmha_knowledge *kb) {
-    cmha_real *features = (cmha_real *)(uintptr_t)kb->features; /* of cmha__knowledge_reserve */
-    size_t W = 2 * kb->d_r;
-    CMHA__FOR_CHUNKS(kb->context->threads, kb->n, lo, hi) {
-        cmha_phasor_forward(kb->vectors + lo * W, hi - lo, kb->d_r, cmha__feature_eps, features + lo * W);
-    }
+/* Turns a row of logits into exp(logit - top), its positive into 0; returns the sum. With the positive
+   apart nothing cancels: the loss is log(1 + others), and the gradient of the positive's logit minus the
+   others' sum, however small they are. */
+static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, cmha_real top, cmha_real *row) {
+    row[positive] = -(cmha_real)INFINITY;
+    return cmha__exp_shifted(row, a->N, top);
 }
 
-/* Do n texts begin at 0, ascend, and end within `bytes`? */
-static int cmha__texts_in_order(const uint64_t *begin, size_t n, uint64_t bytes) {
-    for (size_t i = 0; i < n; i++)
-        if (begin[i + 1] < begin[i]) return 0;
-    return begin[0] == 0 && begin[n] <= bytes;
-}
-
-static cmha_status cmha__knowledge_finite(const cmha_knowledge *kb) {
-    size_t W = 2 * kb->d_r;
-    for (size_t i = 0; i < kb->n; i++) {
-        const cmha_real *row = kb->vectors + i * W;
-        cmha_real sum = 0;
-        for (size_t j = 0; j < W; j++) sum += row[j] * 0; /* NaN as soon as one is NaN or infinite */
-        if (sum != 0) return cmha__fail(kb->context, CMHA_ERR_NOT_FINITE, "knowledge: vector %zu holds a NaN or an infinity", i);
-    }
-    return CMHA_OK;
-}
-
-CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n, size_t d_r,
-                                         const cmha_real *vectors, const int64_t *ids, const char *texts,
-                                         const uint64_t *text_begin) {
-    cmha_status status;
-    if (!knowledge) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: it is NULL");
-    memset(knowledge, 0, sizeof *knowledge);
-    if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    if (n && (!vectors || !d_r)) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: %zu documents without vectors", n);
-    if (!texts != !text_begin) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: texts and text_begin need each other");
-    if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu complex features", d_r);
-    knowledge->context = context;
-    knowledge->n = n, knowledge->d_r = d_r;
-    knowledge->vectors = vectors, knowledge->ids = ids, knowledge->texts = texts, knowledge->text_begin = text_begin;
-    status = cmha__knowledge_reserve(knowledge); /* first: no array is read whose size cannot be */
-    if (!status && texts && !cmha__texts_in_order(text_begin, n, UINT64_MAX))
-        status = cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: text_begin does not ascend from 0");
-    if (!status) status = cmha__knowledge_finite(knowledge);
-    if (!status) cmha__knowledge_features(knowledge);
-    if (status) cmha_knowledge_close(knowledge);
-    else knowledge->identity = cmha__knowledge_identity(n, d_r, vectors);
-    return status;
-}
-
-CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge) {
-    if (!knowledge || !knowledge->context) return;
-    for (size_t i = 0; i < sizeof knowledge->owned / sizeof *knowledge->owned; i++)
-        cmha__give(knowledge->context, knowledge->owned[i].memory, knowledge->owned[i].bytes);
-#ifndef _WIN32
-    if (knowledge->mapping) (void)munmap(knowledge->mapping, knowledge->mapped);
-#endif
-    memset(knowledge, 0, sizeof *knowledge);
-}
-
-CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length) {
-    int there = knowledge && knowledge->texts && i < knowledge->n;
-    if (length) *length = there ? (size_t)(knowledge->text_begin[i + 1] - knowledge->text_begin[i]) : 0;
-    return there ? knowledge->texts + knowledge->text_begin[i] : NULL;
-}
-
-/* Memory of a search, none of whose sizes depends on the number of documents. */
-typedef struct cmha__search {
-    int threads;
-    size_t Q, d_r, k, tiles, lists; /* numbers of one thread's scratch; places of the lists of all threads but the first */
-    cmha_real *scratch, *similarity;
-    int64_t *index;                 /* [lists]; of the caller's search [Q, k] */
-} cmha__search;
-
-/* Blocks of queries beyond which threads always share out queries, so that lists of their own are not needed. */
-static size_t cmha__search_blocks(int threads) { return 4 * (size_t)threads; }
-
-static cmha_status cmha__search_sizes(cmha__search *s, int threads, size_t Q, size_t d_r, size_t k) {
-    size_t limit = cmha__search_blocks(threads) * CMHA__NEAREST_ROWS, few = Q < limit ? Q : limit;
-    memset(s, 0, sizeof *s);
-    s->threads = threads, s->Q = Q, s->d_r = d_r, s->k = k;
-    s->tiles = cmha_nearest_scratch(Q, SIZE_MAX, d_r, k);
-    if (!cmha__mul(few * (size_t)(threads - 1), k, &s->lists) || !cmha__mul(Q, k, &limit) ||
-        d_r > SIZE_MAX / 8 / CMHA__NEAREST_DOCUMENTS)
-        return CMHA_ERR_OVERFLOW;
-    if (s->lists < limit) s->lists = limit;
-    return CMHA_OK;
-}
-
-/* Cuts along queries or along documents, always at the same places, so that every product is the same for any number of threads. */
-static void cmha__search_exact(const cmha__search *s, const cmha_real *queries, const cmha_real *documents, size_t n,
-                               cmha_real threshold, int64_t *index, cmha_real *similarity) {
-    const size_t B = CMHA__NEAREST_ROWS, width = CMHA__NEAREST_DOCUMENTS, Q = s->Q, k = s->k, W = 2 * s->d_r;
-    size_t blocks = Q / B + (Q % B != 0), tiles = n / width + (n % width != 0), lists = Q * k, c, i, q;
-    cmha_real under = cmha__nearest_under(threshold);
-    cmha__nearest_begin(lists, index, similarity);
-    if (blocks > cmha__search_blocks(s->threads) || tiles < 2 * (size_t)s->threads) {
-        CMHA__FOR_CHUNKS(s->threads, blocks, lo, hi) {
-            size_t begin = lo * B, end = hi * B < Q ? hi * B : Q;
-            cmha__nearest_range(queries + begin * W, documents, end - begin, n, 0, n, s->d_r, k, under, index + begin * k,
-                                similarity + begin * k, s->scratch + (size_t)cmha__chunk * s->tiles);
+CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse, cmha_real *scratch) {
+    size_t N = args->N, d = 2 * args->P, t = 0, rows, count = cmha__pcl_valid(args);
+    cmha_real *q = scratch, *k = q + N * d, *S = k + N * d;
+    double sum = 0;
+    cmha__phasors(args, theta, q, k);
+    while (t < N) {
+        cmha_real *row = S;
+        for (rows = cmha__pcl_logits(args, q, k, t, S); rows > 0; rows--, t++, row += N) {
+            size_t positive = cmha__pcl_positive(args, t);
+            double gap = (double)row[positive], own, others;
+            lse[2 * t] = lse[2 * t + 1] = 0;
+            if (!cmha__pcl_sees(args, t)) continue;
+            cmha__pcl_hide(args, row);
+            lse[2 * t] = cmha__largest(row, N);
+            gap = (double)lse[2 * t] - gap;
+            own = cmha__pcl_sees(args, positive) ? exp(-gap) : 0;
+            others = (double)cmha__pcl_others(args, positive, lse[2 * t], row);
+            others = own == 1 ? log1p(others) : log(own + others);
+            lse[2 * t + 1] = (cmha_real)others;
+            sum += gap + others;
         }
-    } else {
-        cmha__nearest_begin(lists * (size_t)(s->threads - 1), s->index, s->similarity);
-        CMHA__FOR_CHUNKS(s->threads, tiles, lo, hi) {
-            size_t own = (size_t)cmha__chunk * lists, end = hi * width < n ? hi * width : n;
-            cmha__nearest_range(queries, documents, Q, n, lo * width, end, s->d_r, k, under,
-                                own ? s->index + (own - lists) : index, own ? s->similarity + (own - lists) : similarity,
-                                s->scratch + (size_t)cmha__chunk * s->tiles);
-        }
-        for (c = 0; c + 1 < (size_t)s->threads; c++)
-            for (q = 0; q < Q; q++)
-                for (i = (c * Q + q) * k; i < (c * Q + q + 1) * k && s->similarity[i] > similarity[q * k + k - 1]; i++)
-                    cmha__nearest_insert(s->similarity[i], s->index[i], k, index + q * k, similarity + q * k);
     }
-    cmha__nearest_end(queries, Q, s->d_r, k, index, similarity);
+    return count ? sum / (double)count : 0;
 }
 
-/* The caller's search: its documents in order of their similarities, which are ours. */
-static cmha_status cmha__search_own(const cmha__search *s, cmha_context *ctx, const cmha_knowledge *kb, const cmha_real *queries,
-                                    cmha_real threshold, int64_t *index, cmha_real *similarity) {
-    size_t W = 2 * s->d_r, k = s->k;
-    cmha_real under = cmha__nearest_under(threshold), one;
-    cmha_status status = kb->search(kb->search_user, queries, s->Q, k, s->index);
-    if (status) return cmha__fail(ctx, status, "search: the caller's search ended with: %s", cmha_status_string(status));
-    cmha__nearest_begin(s->Q * k, index, similarity);
-    for (size_t q = 0; q < s->Q; q++)
-        for (size_t i = q * k; i < (q + 1) * k; i++) {
-            if (s->index[i] < 0) continue;
-            if ((uint64_t)s->index[i] >= kb->n)
-                return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: the caller's search found document %zu of %zu",
-                                  (size_t)s->index[i], kb->n);
-            one = cmha__dot(queries + q * W, kb->features + (size_t)s->index[i] * W, W) / (cmha_real)s->d_r;
-            if (one > under) cmha__nearest_insert(one, s->index[i], k, index + q * k, similarity + q * k);
-        }
-    cmha__nearest_end(queries, s->Q, s->d_r, k, index, similarity);
-    return CMHA_OK;
-}
-
-/* Phasors -> index, similarity; the base is not empty, k > 0. */
-static cmha_status cmha__search_run(const cmha__search *s, cmha_context *ctx, const cmha_knowledge *kb, const cmha_real *queries,
-                                    cmha_real threshold, int64_t *index, cmha_real *similarity) {
-    if (kb->search) return cmha__search_own(s, ctx, kb, queries, threshold, index, similarity);
-    cmha__search_exact(s, queries, kb->features, kb->n, threshold, index, similarity);
-    return CMHA_OK;
-}
-
-/* Queries in slabs, so that the memory for their phasors is bounded. */
-static cmha_status cmha__knowledge_search(cmha__search *s, const cmha_knowledge *kb, const cmha_real *queries, size_t Q,
-                                          cmha_real threshold, int64_t *index, cmha_real *similarity, cmha_real *phasors) {
-    size_t slab = s->Q, W = 2 * s->d_r;
-    for (size_t q = 0; q < Q; q += s->Q) {
-        cmha_status status;
-        s->Q = Q - q < slab ? Q - q : slab;
-        cmha_phasor_forward(queries + q * W, s->Q, s->d_r, cmha__feature_eps, phasors);
-        status = cmha__search_run(s, kb->context, kb, phasors, threshold, index + q * s->k, similarity + q * s->k);
-        if (status) return status;
-    }
-    return CMHA_OK;
-}
-
-CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries, size_t Q, size_t k,
-                                           cmha_real threshold, int64_t *index, cmha_real *similarity) {
-    cmha__search s;
-    cmha_context *ctx;
-    cmha_status status;
-    size_t phasors, numbers, bytes;
-    char *memory;
-    if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
-    ctx = knowledge->context;
-    if (!Q || !k) return CMHA_OK;
-    if (!queries || !index || !similarity) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: an array is NULL");
-    if (threshold != threshold) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "search: the threshold is NaN");
-    if (!cmha__mul(Q, k, &bytes) || bytes > SIZE_MAX / sizeof *index ||
-        !cmha__mul(Q, 2 * knowledge->d_r, &bytes) || bytes > SIZE_MAX / sizeof *queries)
-        return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
-    if (!knowledge->n) {
-        for (size_t i = 0; i < Q * k; i++) index[i] = -1, similarity[i] = 0;
-        return CMHA_OK;
-    }
-    if (cmha__search_sizes(&s, ctx->threads, Q < 4096 ? Q : 4096, knowledge->d_r, k) || !cmha__mul(s.Q, 2 * s.d_r, &phasors) ||
-        !cmha__sum(phasors + (size_t)s.threads * s.tiles, s.lists, &numbers) || numbers > SIZE_MAX / 8 / sizeof *queries)
-        return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
-    bytes = s.lists * sizeof *index + numbers * sizeof *queries;
-    memory = (char *)cmha__take(ctx, bytes);
-    if (!memory) return cmha__fail(ctx, CMHA_ERR_MEMORY, "search: no memory for %zu bytes", bytes);
-    s.index = (int64_t *)(void *)memory;
-    s.similarity = (cmha_real *)(void *)(memory + s.lists * sizeof *index);
-    s.scratch = s.similarity + s.lists;
-    status = cmha__knowledge_search(&s, knowledge, queries, Q, threshold, index, similarity,
-                                    s.scratch + (size_t)s.threads * s.tiles);
-    cmha__give(ctx, memory, bytes);
-    return status;
-}
-
-typedef struct cmha__retrieve_saved {
-    cmha_retrieve_args args;
-    size_t T, d_r;
-    const cmha_real *vectors, *features; /* of the base that was searched; NULL = nothing was */
-    cmha_real *weights, *p;              /* [M], [T, M, k] */
-    int64_t *index;                      /* [T, M, k] */
-    unsigned char *found;                /* [T] */
-} cmha__retrieve_saved;
-
-/* Between rows [Re of M queries | Im of M queries] of q and M rows [Re | Im] each: phasors, or (dq not NULL) their backward. */
-static void cmha__retrieve_phasors(const cmha__retrieve_saved *s, const cmha_real *q, size_t lo, size_t hi, cmha_real *u,
-                                   cmha_real *dq) {
-    size_t M = s->args.queries, d = s->d_r;
-    for (size_t t = lo; t < hi; t++)
-        for (size_t m = 0; m < M; m++) {
-            size_t re = t * 2 * M * d + m * d, im = re + M * d;
-            cmha_real *row = u + (t * M + m) * 2 * d;
-            if (dq) cmha__phasor_row_backward(q + re, q + im, d, s->args.eps, 1, row, row + d, dq + re, dq + im);
-            else cmha__phasor_row(q + re, q + im, d, s->args.eps, 1, row, row + d);
-        }
-}
-
-/* The gradient of the logits of the queries' weights. */
-static void cmha__retrieve_weights_backward(const cmha__retrieve_saved *s, const cmha_real *dweights, cmha_real *dlogits) {
-    size_t M = s->args.queries;
-    cmha_real mean = 0;
-    for (size_t m = 0; !s->args.raw_weights && m < M; m++) mean += s->weights[m] * dweights[m];
-    for (size_t m = 0; m < M; m++) dlogits[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
-}
-
-static void cmha__retrieve_weights(const cmha__retrieve_saved *s, const cmha_real *logits, cmha_real *out) {
-    size_t M = s->args.queries;
-    cmha_real sum;
-    memcpy(out, logits, M * sizeof *out);
-    if (s->args.raw_weights) return;
-    sum = cmha__exp_shifted(out, M, cmha__largest(out, M));
-    for (size_t m = 0; m < M; m++) out[m] /= sum;
-}
-
-static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
-    const cmha__retrieve_saved *s = (const cmha__retrieve_saved *)r->user;
-    size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r, threads = (size_t)tape->context->threads, part, c;
-    cmha_real *dq = cmha_grad(tape, r->in[0]), *dl = cmha_grad(tape, r->in[1]), *du, *partial;
-    cmha__mark mark = cmha__mark_of(tape);
-    part = M + k;
-    du = dq ? cmha__reals(tape, s->T * M * W) : NULL;
-    partial = cmha__reals(tape, (threads + 1) * part); /* per thread: gradient of the weights, scratch */
-    if (!tape->status && !cmha__dry(tape) && s->vectors) {
-        memset(partial, 0, (threads + 1) * part * sizeof *partial);
-        CMHA__FOR_CHUNKS(tape->context->threads, s->T, lo, hi) {
-            cmha_real *own = partial + (size_t)cmha__chunk * part;
-            if (du) memset(du + lo * M * W, 0, (hi - lo) * M * W * sizeof *du);
-            cmha_retrieve_backward(s->vectors, s->features, s->index + lo * M * k, s->p + lo * M * k, s->weights,
-                                   r->out->grad + lo * W, hi - lo, M, k, s->d_r, s->args.tau, du ? du + lo * M * W : NULL, own,
-                                   own + M);
-            if (du) cmha__retrieve_phasors(s, r->in[0]->data, lo, hi, du, dq);
-        }
-        for (c = 0; c < threads; c++) cmha__axpy(M, 1, partial + c * part, partial + threads * part);
-        if (dl) cmha__retrieve_weights_backward(s, partial + threads * part, dl);
-    }
-    cmha__rewind(tape, mark);
-    return tape->status;
-}
-
-static const char *cmha__retrieve_misfit(const cmha_knowledge *kb, const cmha_retrieve_args *a, const cmha_tensor *q,
-                                         const cmha_tensor *w_logits, cmha_status *status) {
-    *status = CMHA_ERR_ARGUMENT;
-    if (!a || !a->queries || a->queries > SIZE_MAX / 2) return "retrieve: no queries (rows of %zu, %zu weights)";
-    if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
-        return "retrieve: tau must be positive, eps not negative, the threshold a number (rows of %zu, %zu weights)";
-    *status = CMHA_ERR_SHAPE;
-    if (w_logits->size != a->queries || cmha__last(q) % (2 * a->queries))
-        return "retrieve: rows of %zu numbers and %zu weights do not fit the number of queries";
-    if (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r)
-        return "retrieve: rows of %zu numbers for %zu queries, the documents have other widths";
-    return NULL;
-}
-
-/* Everything between the tensors q, w_logits and rbar. */
-static void cmha__retrieve_run(cmha_tape *tape, const cmha_knowledge *kb, const cmha__retrieve_saved *s, cmha__search *search,
-                               const cmha_tensor *q, cmha_real *rbar) {
-    size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
-    cmha_real *u = cmha__reals(tape, s->T * M * W);
-    cmha_status status;
-    search->similarity = cmha__reals(tape, search->lists);
-    search->scratch = cmha__reals(tape, (size_t)search->threads * search->tiles);
-    search->index = (int64_t *)cmha_tape_alloc(tape, search->lists * sizeof *search->index);
-    if (tape->status || cmha__dry(tape)) return;
-    if (!s->vectors) {
-        memset(rbar, 0, s->T * W * sizeof *rbar);
-        memset(s->found, 0, s->T);
+/* Turns a row of logits into the gradient of its loss by them, times scale. */
+static void cmha__pcl_weights(const cmha_pcl_args *a, size_t t, const cmha_real *lse, cmha_real scale,
+                              cmha_real *row) {
+    size_t positive = cmha__pcl_positive(a, t), j;
+    cmha_real factor = scale * cmha__exp(-lse[2 * t + 1]), others;
+    if (!cmha__pcl_sees(a, t)) {
+        memset(row, 0, a->N * sizeof *row);
         return;
     }
-    CMHA__FOR_CHUNKS(search->threads, s->T, lo, hi) { cmha__retrieve_phasors(s, q->data, lo, hi, u, NULL); }
-    status = cmha__search_run(search, tape->context, kb, u, s->args.threshold, s->index, s->p);
-    if (status) {
-        cmha__tape_fail(tape, status, NULL);
-        return;
-    }
-    CMHA__FOR_CHUNKS(search->threads, s->T, lo, hi) {
-        cmha_retrieve_forward(s->vectors, s->index + lo * M * k, s->p + lo * M * k, s->weights, hi - lo, M, k, s->d_r, s->args.tau,
-                              s->p + lo * M * k, rbar + lo * W, s->found + lo);
-    }
+    cmha__pcl_hide(a, row);
+    others = cmha__pcl_others(a, positive, lse[2 * t], row);
+    for (j = 0; j < a->N; j++) row[j] *= factor;
+    row[positive] = cmha__pcl_sees(a, positive) ? -factor * others : -scale;
 }
 
-CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args,
-                                    cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
-    size_t shape[CMHA_MAX_RANK], Q, n_lists, M;
-    cmha__retrieve_saved *s;
-    cmha__search search;
-    cmha_tensor *in[2], *y;
-    cmha_status status;
-    const char *misfit;
-    cmha__mark mark;
-    if (!q || !w_logits || !tape || tape->status) return NULL;
-    misfit = cmha__retrieve_misfit(knowledge, args, q, w_logits, &status);
-    if (misfit) return cmha__tape_fail2(tape, status, misfit, cmha__last(q), w_logits->size);
-    s = (cmha__retrieve_saved *)cmha__record_alloc(tape, sizeof *s);
-    if (!s) return NULL;
-    s->args = *args, M = args->queries;
-    s->T = cmha__rows(q), s->d_r = cmha__last(q) / 2 / M;
-    if (!cmha__mul(s->T, M, &Q) || cmha__search_sizes(&search, tape->context->threads, Q, s->d_r, args->top) ||
-        !cmha__mul(Q, args->top, &n_lists) || search.lists > SIZE_MAX / 16)
-        return cmha__tape_fail2(tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", s->T, M);
-    memcpy(shape, q->shape, sizeof shape);
-    shape[q->rank - 1] = 2 * s->d_r;
-    y = cmha__result(tape, q->rank, shape);
-    s->weights = cmha__reals(tape, M);
-    s->p = cmha__reals(tape, n_lists);
-    s->index = (int64_t *)cmha_tape_alloc(tape, n_lists * sizeof *s->index);
-    s->found = (unsigned char *)cmha_tape_alloc(tape, s->T);
-    if (!y || tape->status) return NULL;
-    if (knowledge && knowledge->n && args->top && Q && s->d_r) s->vectors = knowledge->vectors, s->features = knowledge->features;
-    if (!cmha__dry(tape)) cmha__retrieve_weights(s, w_logits->data, s->weights);
-    mark = cmha__mark_of(tape);
-    cmha__retrieve_run(tape, knowledge, s, &search, q, y->data);
-    cmha__rewind(tape, mark);
-    if (tape->status) return NULL;
-    if (found) *found = s->found;
-    in[0] = q, in[1] = w_logits;
-    return cmha_push(tape, "retrieve", y, in, 2, cmha__retrieve_record, s);
-}
-
-typedef struct cmha__reflect_saved {
-    cmha_real tau;
-    cmha_fusion fusion;
-    const unsigned char *found;
-} cmha__reflect_saved;
-
-static cmha_status cmha__reflect_record(cmha_tape *tape, cmha_record *r) {
-    const cmha__reflect_saved *s = (const cmha__reflect_saved *)r->user;
-    cmha_real *dz = cmha_grad(tape, r->in[0]), *dv = cmha_grad(tape, r->in[1]), *dg = cmha_grad(tape, r->in[2]);
-    size_t D = cmha__last(r->out) / 2, W = 2 * D;
-    if (tape->status || cmha__dry(tape)) return tape->status;
-    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(r->out), lo, hi) {
-        cmha_reflect_backward(r->in[0]->data + lo * W, r->in[1]->data + lo * W, r->in[2]->data + lo * D,
-                              s->found ? s->found + lo : NULL, r->out->grad + lo * W, hi - lo, D, s->tau, s->fusion,
-                              dz ? dz + lo * W : NULL, dv ? dv + lo * W : NULL, dg ? dg + lo * D : NULL);
+CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse, cmha_real dloss,
+                                cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
+    size_t N = args->N, P = args->P, d = 2 * P, t, r, rows, count = cmha__pcl_valid(args);
+    cmha_real *q = scratch, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *S = dk + N * d;
+    cmha_real scale = cmha__pcl_scale(args);
+    if (!count) return;
+    cmha__phasors(args, theta, q, k);
+    for (t = 0; t < N; t += rows) {
+        rows = cmha__pcl_logits(args, q, k, t, S);
+        for (r = 0; r < rows; r++) cmha__pcl_weights(args, t + r, lse, dloss / (cmha_real)count, S + r * N);
+        cmha_gemm(0, 0, rows, d, N, 1, S, N, k, d, 0, dq + t * d, d);
+        cmha_gemm(1, 0, N, d, rows, 1, S, N, q + t * d, d, t > 0, dk, d);
     }
-    return CMHA_OK;
-}
-
-CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate, cmha_real tau,
-                                   cmha_fusion fusion, const unsigned char *found) {
-    cmha__reflect_saved *s;
-    cmha_tensor *in[3], *y;
-    size_t D, W;
-    if (!z || !v || !gate || !tape || tape->status || !cmha__is_planes(tape, z, "reflect")) return NULL;
-    W = cmha__last(z), D = W / 2;
-    if (!(tau > 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "reflect: tau must be positive");
-    if (cmha__last(v) != W || v->size != z->size || cmha__last(gate) != D || gate->size != z->size / 2)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "reflect: rows of %zu numbers of z do not fit those of v or a gate of %zu", W,
-                                cmha__last(gate));
-    y = cmha__result(tape, z->rank, z->shape);
-    s = y ? (cmha__reflect_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    if (!s) return NULL;
-    s->tau = tau, s->fusion = fusion, s->found = found;
-    if (!cmha__dry(tape))
-        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
-            cmha_reflect_forward(z->data + lo * W, v->data + lo * W, gate->data + lo * D, found ? found + lo : NULL, hi - lo, D,
-                                 tau, fusion, y->data + lo * W);
+    for (t = 0; t < N; t++, q += d, dq += d, dk += d)
+        for (r = 0; r < P; r++) {
+            cmha_real s, c;
+            cmha__sincos(theta[t * P + r], &s, &c);
+            if (dw) dw[r] += scale * (c * dq[r] + s * dq[P + r]);
+            if (!dtheta) continue;
+            dtheta[t * P + r] += scale * args->w[r] * (c * dq[P + r] - s * dq[r]);
+            if (!args->keep || args->keep[t * P + r]) dtheta[t * P + r] += c * dk[P + r] - s * dk[r];
         }
-    in[0] = z, in[1] = v, in[2] = gate;
-    return cmha_push(tape, "reflect", y, in, 3, cmha__reflect_record, s);
-}
-
-/* [2, rows, cols] as a real [2 rows, cols]: for a real input the two are one map. */
-static cmha_tensor *cmha__stacked(cmha_tape *tape, cmha_tensor *weight) {
-    size_t shape[2];
-    if (weight->rank != 3 || weight->shape[0] != 2)
-        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "irw: the weight of the queries must be [2, M d_r, D]");
-    shape[0] = 2 * weight->shape[1], shape[1] = weight->shape[2];
-    return cmha_reshape(tape, weight, 2, shape);
-}
-
-CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args, cmha_real gate_tau,
-                               cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *weights) {
-    const unsigned char *found = NULL;
-    cmha_tensor *q, *rbar, *gate;
-    if (!z || !weights || !tape || tape->status || !cmha__is_planes(tape, z, "irw")) return NULL;
-    if (!weights->wm || !weights->w_logits || !weights->wv || !weights->wg)
-        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "irw: a weight is missing");
-    if (!cmha__dry(tape) && (!knowledge || !knowledge->n)) return z;
-    q = cmha_linear(tape, cmha_complex_imag(tape, z), cmha__stacked(tape, weights->wm), weights->bm);
-    rbar = cmha_retrieve(tape, knowledge, args, q, weights->w_logits, &found);
-    gate = rbar ? cmha_linear(tape, cmha_concat(tape, z, rbar, z->rank - 1), weights->wg, weights->bg) : NULL;
-    return cmha_reflect(tape, z, cmha_complex_linear(tape, rbar, weights->wv, NULL), gate, gate_tau, fusion, found);
-}
-
-/* ---- Losses ---- */
-
-typedef struct cmha__entropy_saved {
-    const int32_t *targets;
-    const cmha_real *weights; /* of the classes; NULL = 1 each */
-    cmha_real *lse;
-    double counted;           /* rows, or their weights' sum */
-    int32_t ignore;
-} cmha__entropy_saved;
-
-/* Weight of a row by its target. */
-static double cmha__row_weight(const cmha__entropy_saved *s, size_t t) {
-    if (s->targets[t] == s->ignore) return 0;
-    return s->weights ? (double)s->weights[s->targets[t]] : 1;
-}
-
-static cmha_status cmha__entropy_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__entropy_saved *s = (const cmha__entropy_saved *)r->user;
-    size_t V = cmha__last(r->in[0]), T = cmha__rows(r->in[0]);
-    cmha_real *d = cmha_grad(tape, r->in[0]), scale;
-    if (!d || cmha__dry(tape) || !(s->counted > 0)) return tape->status;
-    scale = r->out->grad[0] / (cmha_real)s->counted;
-    CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-        size_t n;
-        for (size_t t = lo; t < hi; t += n) { /* rows of different weight one by one */
-            n = s->weights ? 1 : hi - lo;
-            cmha_cross_entropy_backward(r->in[0]->data + t * V, s->targets + t, s->lse + 2 * t, n, V, s->ignore,
-                                        s->weights ? scale * (cmha_real)cmha__row_weight(s, t) : scale, d + t * V);
-        }
-    }
-    return CMHA_OK;
-}
-
-CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets, int32_t ignore,
-                                         const cmha_real *class_weights) {
-    size_t one = 1, T, V, threads;
-    cmha__entropy_saved *s;
-    cmha_tensor *y;
-    double *sums;
-    if (!logits || !tape || tape->status || !tape->context) return NULL;
-    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
-    T = cmha__rows(logits), V = cmha__last(logits), threads = (size_t)tape->context->threads;
-    y = cmha__result(tape, 1, &one);
-    s = y ? (cmha__entropy_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    sums = s ? (double *)cmha__record_alloc(tape, 2 * threads * sizeof *sums) : NULL; /* per thread: sum, count */
-    if (!sums || cmha__check_tokens(tape, targets, T, V, 1, ignore)) return NULL;
-    s->targets = targets;
-    s->weights = class_weights;
-    s->ignore = ignore;
-    s->lse = cmha__reals(tape, 2 * T);
-    if (!s->lse) return NULL;
-    if (!cmha__dry(tape)) {
-        double sum = 0;
-        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-            size_t n, counted;
-            for (size_t t = lo; t < hi; t += n) {
-                double weight = class_weights ? cmha__row_weight(s, t) : 1;
-                n = class_weights ? 1 : hi - lo;
-                sums[2 * cmha__chunk] += weight * cmha_cross_entropy_forward(logits->data + t * V, targets + t, n, V, ignore,
-                                                                              s->lse + 2 * t, &counted);
-                sums[2 * cmha__chunk + 1] += weight * (double)counted;
-            }
-        }
-        for (size_t c = 0; c < threads; c++) {
-            sum += sums[2 * c];
-            s->counted += sums[2 * c + 1];
-        }
-        y->data[0] = s->counted > 0 ? (cmha_real)(sum / s->counted) : 0;
-    }
-    return cmha_push(tape, "cross_entropy", y, &logits, 1, cmha__entropy_backward, s);
-}
-
-/* ---- Cross-entropy of a linear map ---- */
-
-typedef struct cmha__projection {
-    cmha__entropy_saved rows;
-    double *sums;    /* a thread's part of the loss each */
-    cmha_real early; /* the cotangent that the forward pass has already passed on, 0 = none */
-} cmha__projection;
-
-/* Rows of logits that are held at a time: of few tokens or a small vocabulary all of them; 256 even if they are long, because
-   each chunk reads and writes the gradient of the weight once. */
-static size_t cmha__projection_rows(size_t T, size_t V) {
-    size_t rows = ((size_t)4 << 20) / (V ? V : 1);
-    if (rows < 256) rows = 256;
-    return rows < T ? rows : T;
-}
-
-/* The losses of n rows of logits from row t on are added up, and with `back` the logits become their gradient. */
-static void cmha__projection_losses(int threads, const cmha__projection *p, size_t t, size_t n, size_t V, int back, cmha_real scale,
-                                    cmha_real *logits) {
-    const int32_t *targets = p->rows.targets + t, ignore = p->rows.ignore;
-    CMHA__FOR_CHUNKS(threads, n, lo, hi) {
-        size_t m;
-        for (size_t i = lo; i < hi; i += m) { /* rows of different weight one by one */
-            double weight = p->rows.weights ? cmha__row_weight(&p->rows, t + i) : 1;
-            cmha_real *row = logits + i * V;
-            m = p->rows.weights ? 1 : hi - lo;
-            p->sums[cmha__chunk] +=
-                weight * (back ? cmha_cross_entropy_gradient(row, targets + i, m, V, ignore, scale * (cmha_real)weight)
-                               : cmha_cross_entropy_forward(row, targets + i, m, V, ignore, NULL, NULL));
-        }
-    }
-}
-
-static void cmha__add_to_rows(int threads, const cmha_real *bias, size_t T, size_t D, cmha_real *y) {
-    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        for (size_t t = lo; t < hi; t++) cmha__axpy(D, 1, bias, y + t * D);
-    }
-}
-
-/* One sweep over the rows: the losses, and with `back` the gradients of in = x, weight, bias for that cotangent of the mean. */
-static void cmha__projection_sweep(cmha_tape *tape, const cmha__projection *p, cmha_tensor *const *in, int back,
-                                   cmha_real cotangent) {
-    const cmha_tensor *x = in[0], *w = in[1];
-    size_t T = cmha__rows(x), V = w->shape[0], I = w->shape[1], rows = cmha__projection_rows(T, V), t, n;
-    int threads = tape->context->threads, fresh = 0;
-    cmha_real *dx = back ? cmha__grad_fresh(tape, in[0], &fresh) : NULL, *dw = back ? cmha_grad(tape, in[1]) : NULL;
-    cmha_real *db = back ? cmha_grad(tape, in[2]) : NULL, *logits, scale = cotangent / (cmha_real)p->rows.counted;
-    cmha__mark mark = cmha__mark_of(tape);
-    logits = cmha__reals(tape, rows * V);
-    for (t = 0; !tape->status && !cmha__dry(tape) && t < T; t += n) {
-        const cmha_real *some = x->data + t * I;
-        n = T - t < rows ? T - t : rows;
-        cmha__gemm(threads, 0, 1, n, V, I, 1, some, I, w->data, I, 0, logits, V);
-        if (in[2]) cmha__add_to_rows(threads, in[2]->data, n, V, logits);
-        cmha__projection_losses(threads, p, t, n, V, back, scale, logits);
-        if (dx) cmha__gemm(threads, 0, 0, n, I, V, 1, logits, V, w->data, I, fresh ? 0 : 1, dx + t * I, I); /* dX += G W */
-        if (dw) cmha__gemm(threads, 1, 0, V, I, n, 1, logits, V, some, I, 1, dw, I);                        /* dW += G^T X */
-        if (db) cmha__bias_backward(threads, logits, n, V, db);
-    }
-    cmha__rewind(tape, mark);
-}
-
-static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__projection *p = (const cmha__projection *)r->user;
-    cmha_real rest = cmha__dry(tape) ? 1 - p->early : r->out->grad[0] - p->early;
-    int done = cmha__dry(tape) ? p->early < 0 || p->early > 0 : !(p->rows.counted > 0) || !(rest < 0 || rest > 0 || rest != rest);
-    if (!done) cmha__projection_sweep(tape, p, r->in, 1, rest);
-    return tape->status;
-}
-
-static const char *cmha__projection_misfit(const cmha_tensor *x, const cmha_tensor *weight, const cmha_tensor *bias) {
-    if (weight->rank != 2) return "cross-entropy: the weight must be [V, I]";
-    if (cmha__last(x) != weight->shape[1]) return "cross-entropy: input of width %zu, weight for %zu";
-    if (bias && bias->size != weight->shape[0]) return "cross-entropy: input of width %zu (weight for %zu), a bias of another size";
-    return NULL;
-}
-
-/* `early`, if not 0, is the cotangent that the backward is going to come with: then the gradients are passed on at once, from the
-   logits that are just there, and the backward has nothing left to do. (With another cotangent it makes up for the difference, but
-   without a backward the gradients are wrong: for passes of the library's own.) */
-static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
-                                               const int32_t *targets, int32_t ignore, const cmha_real *class_weights,
-                                               cmha_real early) {
-    cmha_tensor *in[3], *y;
-    cmha__projection *p;
-    const char *misfit;
-    double sum = 0;
-    size_t one = 1, T;
-    if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
-    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
-    misfit = cmha__projection_misfit(x, weight, bias);
-    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, cmha__last(x), weight->shape[weight->rank - 1]);
-    T = cmha__rows(x);
-    y = cmha__result(tape, 1, &one);
-    p = y ? (cmha__projection *)cmha__record_alloc(tape, sizeof *p) : NULL;
-    if (p) p->sums = (double *)cmha__record_alloc(tape, (size_t)tape->context->threads * sizeof *p->sums);
-    if (!p || !p->sums || cmha__check_tokens(tape, targets, T, weight->shape[0], 1, ignore)) return NULL;
-    p->rows.targets = targets;
-    p->rows.weights = class_weights;
-    p->rows.ignore = ignore;
-    for (size_t t = 0; !cmha__dry(tape) && t < T; t++) p->rows.counted += cmha__row_weight(&p->rows, t);
-    p->early = tape->recording && (cmha__dry(tape) || p->rows.counted > 0) ? early : 0;
-    in[0] = x, in[1] = weight, in[2] = bias;
-    cmha__projection_sweep(tape, p, in, p->early < 0 || p->early > 0, p->early);
-    if (!cmha__dry(tape)) {
-        for (int c = 0; c < tape->context->threads; c++) sum += p->sums[c];
-        y->data[0] = p->rows.counted > 0 ? (cmha_real)(sum / p->rows.counted) : 0;
-    }
-    return cmha_push(tape, "linear_cross_entropy", y, in, 3, cmha__projection_backward, p);
-}
-
-CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
-                                                const int32_t *targets, int32_t ignore, const cmha_real *class_weights) {
-    return cmha__linear_cross_entropy(tape, x, weight, bias, targets, ignore, class_weights, 0);
-}
-
-static cmha_status cmha__squared_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha_real *targets = (const cmha_real *)r->user;
-    cmha_real *dx = cmha_grad(tape, r->in[0]);
-    size_t n = r->in[0]->size;
-    if (!dx || cmha__dry(tape)) return tape->status;
-    for (size_t i = 0; i < n; i++) dx[i] += r->out->grad[0] * 2 * (r->in[0]->data[i] - targets[i]) / (cmha_real)n;
-    return CMHA_OK;
-}
-
-CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets) {
-    size_t one = 1;
-    double sum = 0;
-    cmha_tensor *y = x ? cmha__result(tape, 1, &one) : NULL;
-    if (!y) return NULL;
-    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "squared error: targets is NULL");
-    for (size_t i = 0; !cmha__dry(tape) && i < x->size; i++)
-        sum += ((double)x->data[i] - (double)targets[i]) * ((double)x->data[i] - (double)targets[i]);
-    if (!cmha__dry(tape)) y->data[0] = x->size ? (cmha_real)(sum / (double)x->size) : 0;
-    return cmha_push(tape, "squared_error", y, &x, 1, cmha__squared_backward, (void *)(uintptr_t)targets);
-}
-
-static cmha_status cmha__sigmoid_backward(cmha_tape *tape, cmha_record *r) {
-    cmha_real *dx = cmha_grad(tape, r->in[0]);
-    for (size_t i = 0; dx && !cmha__dry(tape) && i < r->out->size; i++) dx[i] += r->out->grad[i] * r->out->data[i] * (1 - r->out->data[i]);
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x) {
-    cmha_tensor *y = x ? cmha__result(tape, x->rank, x->shape) : NULL;
-    for (size_t i = 0; y && !cmha__dry(tape) && i < x->size; i++) y->data[i] = cmha__sigmoid(x->data[i]);
-    return y ? cmha_push(tape, "sigmoid", y, &x, 1, cmha__sigmoid_backward, NULL) : NULL;
-}
-
-static cmha_status cmha__gather_backward(cmha_tape *tape, cmha_record *r) {
-    const size_t *index = (const size_t *)r->user;
-    size_t D = cmha__last(r->out), i;
-    cmha_real *dx = cmha_grad(tape, r->in[0]);
-    for (i = 0; dx && !cmha__dry(tape) && i < r->out->shape[0]; i++) cmha__axpy(D, 1, r->out->grad + i * D, dx + index[i] * D);
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n) {
-    size_t shape[2];
-    cmha_tensor *y;
-    if (!x || !tape || tape->status) return NULL;
-    if (!index && n) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "gather: index is NULL");
-    shape[0] = n, shape[1] = cmha__last(x);
-    y = cmha__result(tape, 2, shape);
-    for (size_t i = 0; y && !cmha__dry(tape) && i < n; i++) {
-        if (index[i] >= cmha__rows(x))
-            return cmha__tape_fail2(tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], cmha__rows(x));
-        memcpy(y->data + i * shape[1], x->data + index[i] * shape[1], shape[1] * sizeof *y->data);
-    }
-    return y ? cmha_push(tape, "gather", y, &x, 1, cmha__gather_backward, (void *)(uintptr_t)index) : NULL;
-}
-
-/* Adds mean rows (back = 0) or spreads their gradient (1): from [B, N, D] and to [B, D], or the other way round. */
-static void cmha__mean_pass(const cmha_real *from, cmha_real *to, const unsigned char *mask, const size_t *shape, int back) {
-    size_t B = shape[0], N = shape[1], D = shape[2], n, count;
-    for (size_t b = 0; b < B; b++) {
-        for (count = n = 0; n < N; n++) count += !mask || mask[b * N + n];
-        for (n = 0; n < N; n++) {
-            size_t token = (b * N + n) * D;
-            if (mask && !mask[b * N + n]) continue;
-            cmha__axpy(D, 1 / (cmha_real)count, from + (back ? b * D : token), to + (back ? token : b * D));
-        }
-    }
-}
-
-static cmha_status cmha__mean_backward(cmha_tape *tape, cmha_record *r) {
-    cmha_real *dx = cmha_grad(tape, r->in[0]);
-    if (dx && !cmha__dry(tape)) cmha__mean_pass(r->out->grad, dx, (const unsigned char *)r->user, r->in[0]->shape, 1);
-    return tape->status;
-}
-
-CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask) {
-    size_t shape[2];
-    cmha_tensor *y;
-    if (!x || !tape || tape->status) return NULL;
-    if (x->rank != 3) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "mean: the tensor must be [B, N, D]");
-    shape[0] = x->shape[0], shape[1] = x->shape[2];
-    y = cmha_tensor_new(tape, 2, shape, 0);
-    if (!y) return NULL;
-    if (!cmha__dry(tape)) cmha__mean_pass(x->data, y->data, key_mask, x->shape, 0);
-    return cmha_push(tape, "mean", y, &x, 1, cmha__mean_backward, (void *)(uintptr_t)key_mask);
 }
 
 /* Phase contrastive loss over a fused projection. A unit is one head of queries or of keys of one sequence. */
@@ -12779,6 +12759,33 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
 
 /* ====================================================== Training ====================================================== */
 
+/* ---- Optimiser ---- */
+
+CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m,
+                                        cmha_real *v) {
+    cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
+    cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2), eps = (cmha_real)args->eps;
+    cmha_real step = (cmha_real)(args->lr / (1 - pow(args->beta1, (double)args->t)));
+    cmha_real unbias = (cmha_real)(1 / (1 - pow(args->beta2, (double)args->t)));
+    cmha_real decay = (cmha_real)(args->lr * args->weight_decay);
+    for (size_t i = 0; i < n; i++) {
+        cmha_real x = g[i] * scale, root;
+        m[i] = b1 * m[i] + a1 * x;
+        v[i] = b2 * v[i] + a2 * x * x;
+        root = cmha__square_root(v[i] * unbias) + eps;
+        p[i] = (p[i] - decay * p[i]) - (root > 0 ? step * m[i] / root : 0); /* eps = 0 and never a gradient */
+    }
+}
+
+CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup, size_t total, size_t s) {
+    double progress;
+    if (s < warmup) return base * (double)s / (double)warmup;
+    if (schedule == CMHA_CONSTANT) return base;
+    progress = total > warmup ? (double)(s - warmup) / (double)(total - warmup) : (double)(s - warmup);
+    if (progress > 1) progress = 1;
+    if (schedule == CMHA_LINEAR) return base + (minimum - base) * progress;
+    return minimum + (base - minimum) / 2 * (1 + cos(3.14159265358979323846 * progress));
+}
 /* ---- Metrics ---- */
 
 static double cmha__agreements(const int32_t *predicted, const int32_t *wanted, size_t n) {
