@@ -3459,24 +3459,28 @@ CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
 
 CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape) { return tape ? tape->status : CMHA_ERR_ARGUMENT; }
 
-/* Keeps the first failure; returns NULL so that an operation can return it. */
-static cmha_tensor *cmha__tape_fail(cmha_tape *tape, cmha_status status, const char *line) {
-    if (tape && tape->status == CMHA_OK) {
-        tape->status = status;
-        if (line) cmha__fail(tape->context, status, "%s", line);
-    }
+/* Keeps the tape's first failure, whose line the context has; returns NULL, which an operation can return. */
+static cmha_tensor *cmha__stop(cmha_tape *tape, cmha_status status) {
+    if (tape && tape->status == CMHA_OK) tape->status = status;
     return NULL;
 }
 
-CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line) {
-    return cmha__tape_fail(tape, status ? status : CMHA_ERR_STATE, line);
+static cmha_tensor *cmha__reject(cmha_tape *tape, cmha_status status, const char *format, ...) CMHA__PRINTF(3, 4);
+
+/* Keeps the tape's first failure with its line; returns NULL. */
+static cmha_tensor *cmha__reject(cmha_tape *tape, cmha_status status, const char *format, ...) {
+    char line[256];
+    va_list arguments;
+    va_start(arguments, format);
+    if (vsnprintf(line, sizeof line, format, arguments) < 0) line[0] = 0;
+    va_end(arguments);
+    if (tape && tape->status == CMHA_OK) cmha__fail(tape->context, status, "%s", line);
+    return cmha__stop(tape, status);
 }
 
-/* The same with two sizes in the line. */
-static cmha_tensor *cmha__tape_fail2(cmha_tape *tape, cmha_status status, const char *format, size_t a, size_t b) {
-    char line[256];
-    snprintf(line, sizeof line, format, a, b); /* every format here is a literal with two %zu */
-    return cmha__tape_fail(tape, status, line);
+CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line) {
+    if (!status) status = CMHA_ERR_STATE;
+    return line ? cmha__reject(tape, status, "%s", line) : cmha__stop(tape, status);
 }
 
 static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
@@ -3484,9 +3488,9 @@ static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
 /* From one of the tape's arenas; a failure is kept. */
 static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
     void *memory;
-    if (!cmha__is_open(tape->context)) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL);
+    if (!cmha__is_open(tape->context)) return cmha__stop(tape, CMHA_ERR_STATE);
     memory = cmha__arena_take(tape->context, arena, bytes);
-    if (!memory) cmha__tape_fail(tape, cmha__arena_overflows(arena, bytes) ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY, NULL);
+    if (!memory) cmha__stop(tape, cmha__arena_overflows(arena, bytes) ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY);
     return memory;
 }
 
@@ -3497,7 +3501,7 @@ CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes) {
 static cmha_real *cmha__reals(cmha_tape *tape, size_t n) {
     size_t bytes;
     if (!cmha__mul(n, sizeof(cmha_real), &bytes)) {
-        cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tape: a size overflows");
+        cmha__reject(tape, CMHA_ERR_OVERFLOW, "tape: a size overflows");
         return NULL;
     }
     return (cmha_real *)cmha_tape_alloc(tape, bytes);
@@ -3516,8 +3520,8 @@ static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t 
     cmha_tensor *t;
     size_t extent = 1;
     if (!tape || tape->status) return NULL;
-    if (rank < 1 || rank > CMHA_MAX_RANK) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "tensor: the rank must be 1 to 4");
-    if (!shape) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "tensor: its shape is NULL");
+    if (rank < 1 || rank > CMHA_MAX_RANK) return cmha__reject(tape, CMHA_ERR_SHAPE, "tensor: the rank must be 1 to 4");
+    if (!shape) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "tensor: its shape is NULL");
     t = (cmha_tensor *)cmha__record_alloc(tape, sizeof *t);
     if (!t) return NULL;
     t->rank = rank;
@@ -3526,7 +3530,7 @@ static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t 
         t->shape[i] = shape[i];
         t->size *= shape[i];
         if (!cmha__mul(extent, shape[i] ? shape[i] : 1, &extent) || extent > SIZE_MAX / 64)
-            return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
+            return cmha__reject(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
     }
     return t;
 }
@@ -3549,7 +3553,7 @@ CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *s
 CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data, cmha_real *grad) {
     cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
     if (!t) return NULL;
-    if (!data && t->size) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "tensor: the data to wrap is NULL");
+    if (!data && t->size) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "tensor: the data to wrap is NULL");
     t->data = data;
     t->grad = grad;
     t->needs_grad = grad != NULL;
@@ -3561,9 +3565,9 @@ CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *
     cmha_record *record;
     int wanted = 0;
     if (!tape || tape->status || !out) return NULL;
-    if (!cmha__is_open(tape->context)) return cmha__tape_fail(tape, CMHA_ERR_STATE, NULL);
+    if (!cmha__is_open(tape->context)) return cmha__stop(tape, CMHA_ERR_STATE);
     if (n_in < 0 || n_in > CMHA_MAX_INPUTS || (n_in && !in))
-        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "push: the inputs are NULL, too many or fewer than none");
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "push: the inputs are NULL, too many or fewer than none");
     for (int i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
     if (!tape->recording || !wanted || !backward) return out;
     record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
@@ -3664,7 +3668,7 @@ CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real
     if (!tape->context) tape->status = CMHA_ERR_STATE;
     if (tape->status) return tape->status;
     if (!loss || loss->size != 1) {
-        cmha__tape_fail(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
+        cmha__reject(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
         return tape->status;
     }
     if (!loss->needs_grad) return CMHA_OK; /* depends on nothing that learns */
@@ -3724,7 +3728,7 @@ CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) 
     cmha_tensor *in[2], *y;
     if (!a || !b || !tape || tape->status) return NULL;
     if (!cmha__same_shape(a, b))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "add: sizes %zu and %zu differ in shape", a->size, b->size);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "add: sizes %zu and %zu differ in shape", a->size, b->size);
     y = cmha__result(tape, a->rank, a->shape);
     if (!y) return NULL;
     if (!cmha__dry(tape)) {
@@ -3749,7 +3753,7 @@ CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) 
     cmha_tensor *in[2], *y;
     if (!a || !b || !tape || tape->status) return NULL;
     if (!cmha__same_shape(a, b))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mul: sizes %zu and %zu differ in shape", a->size, b->size);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "mul: sizes %zu and %zu differ in shape", a->size, b->size);
     y = cmha__result(tape, a->rank, a->shape);
     if (!y) return NULL;
     if (!cmha__dry(tape))
@@ -3803,7 +3807,7 @@ CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
     cmha_tensor *in[2], *y;
     cmha__matmul *m;
     if (!a || !b || !tape || tape->status) return NULL;
-    if (a->rank < 2 || b->rank < 2) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "matmul: both need a rank of at least 2");
+    if (a->rank < 2 || b->rank < 2) return cmha__reject(tape, CMHA_ERR_SHAPE, "matmul: both need a rank of at least 2");
     m = (cmha__matmul *)cmha__record_alloc(tape, sizeof *m);
     if (!m) return NULL;
     memcpy(shape, a->shape, sizeof shape);
@@ -3813,14 +3817,14 @@ CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
     m->trans_b = trans_b;
     m->count = 1;
     if (m->K != b->shape[b->rank - (trans_b ? 1 : 2)])
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "matmul: inner sizes %zu and %zu differ", m->K,
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "matmul: inner sizes %zu and %zu differ", m->K,
                                 b->shape[b->rank - (trans_b ? 1 : 2)]);
     for (int d = 0; d + 2 < a->rank; d++) m->count *= a->shape[d];
     if (b->rank == 2) { /* one matrix for all rows: a single product */
         m->M *= m->count;
         m->count = 1;
     } else if (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)(a->rank - 2) * sizeof *a->shape)) {
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "matmul: batches of sizes %zu and %zu differ in shape", a->size, b->size);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "matmul: batches of sizes %zu and %zu differ in shape", a->size, b->size);
     }
     m->b_step = b->rank == 2 ? 0 : m->K * m->N;
     shape[a->rank - 1] = m->N;
@@ -3841,7 +3845,7 @@ static cmha_status cmha__reshape_backward(cmha_tape *tape, cmha_record *r) {
 CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape) {
     cmha_tensor *y = x ? cmha__tensor_shaped(tape, rank, shape) : NULL;
     if (!y) return NULL;
-    if (y->size != x->size) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "reshape: %zu elements into %zu", x->size, y->size);
+    if (y->size != x->size) return cmha__reject(tape, CMHA_ERR_SHAPE, "reshape: %zu elements into %zu", x->size, y->size);
     y->data = x->data;
     return cmha_push(tape, "reshape", y, &x, 1, cmha__reshape_backward, NULL);
 }
@@ -3880,14 +3884,14 @@ CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
     int *saved;
     if (!a || !b || !tape || tape->status) return NULL;
     if (axis < 0 || axis >= a->rank || a->rank != b->rank)
-        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "concat: axis or ranks do not fit");
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "concat: axis or ranks do not fit");
     memcpy(shape, a->shape, sizeof shape);
     for (int d = 0; d < a->rank; d++)
         if (d != axis && a->shape[d] != b->shape[d])
-            return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "concat: sizes %zu and %zu off the axis differ", a->shape[d],
+            return cmha__reject(tape, CMHA_ERR_SHAPE, "concat: sizes %zu and %zu off the axis differ", a->shape[d],
                                     b->shape[d]);
     if (!cmha__sum(a->shape[axis], b->shape[axis], &shape[axis]))
-        return cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "concat: size overflows");
+        return cmha__reject(tape, CMHA_ERR_OVERFLOW, "concat: size overflows");
     y = cmha__result(tape, a->rank, shape);
     saved = y ? (int *)cmha__record_alloc(tape, sizeof *saved) : NULL;
     if (!saved) return NULL;
@@ -3919,7 +3923,7 @@ CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size
     cmha_tensor *y;
     if (!x) return NULL;
     if (axis < 0 || axis >= x->rank || begin > end || end > x->shape[axis])
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "slice: [%zu, %zu) does not fit the axis", begin, end);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "slice: [%zu, %zu) does not fit the axis", begin, end);
     memcpy(shape, x->shape, sizeof shape);
     shape[axis] = end - begin;
     y = cmha__result(tape, x->rank, shape);
@@ -3963,7 +3967,7 @@ static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_
         if ((ids[i] < 0 || (size_t)ids[i] >= V) && !(may_ignore && ids[i] == ignore)) {
             cmha__fail(tape->context, CMHA_ERR_TOKEN, "token %ld at index %zu is outside the vocabulary of %zu", (long)ids[i], i,
                        V);
-            cmha__tape_fail(tape, CMHA_ERR_TOKEN, NULL);
+            cmha__stop(tape, CMHA_ERR_TOKEN);
             break;
         }
     return tape->status;
@@ -3973,8 +3977,8 @@ CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const
     size_t shape[3];
     cmha_tensor *y;
     if (!weight || !tape || tape->status) return NULL;
-    if (weight->rank != 2) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "embedding: the weight must be [V, D]");
-    if (!ids) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "embedding: ids is NULL");
+    if (weight->rank != 2) return cmha__reject(tape, CMHA_ERR_SHAPE, "embedding: the weight must be [V, D]");
+    if (!ids) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "embedding: ids is NULL");
     shape[0] = B, shape[1] = N, shape[2] = weight->shape[1];
     y = cmha__result(tape, 3, shape);
     if (!y || cmha__check_tokens(tape, ids, B * N, weight->shape[0], 0, 0)) return NULL;
@@ -4470,14 +4474,14 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
 
 /* A failure of shared options, else OK: a dropout rate in [0, 1), an epsilon of at least 0; both false for NaN. */
 static cmha_status cmha__check_dropout(cmha_tape *tape, cmha_real p) {
-    if (!(p >= 0) || p >= 1) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "dropout: p must be at least 0 and below 1");
+    if (!(p >= 0) || p >= 1) cmha__reject(tape, CMHA_ERR_ARGUMENT, "dropout: p must be at least 0 and below 1");
     return tape->status;
 }
 
 static cmha_status cmha__check_eps(cmha_tape *tape, const char *operation, cmha_real eps) {
     char line[64];
     snprintf(line, sizeof line, "%s: eps must be at least 0", operation);
-    if (!(eps >= 0)) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, line);
+    if (!(eps >= 0)) cmha__reject(tape, CMHA_ERR_ARGUMENT, "%s", line);
     return tape->status;
 }
 
@@ -4578,7 +4582,7 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     if (!x || !weight || !tape || tape->status) return NULL;
     misfit = cmha__sublayer_misfit(x, act, weight, bias, residual);
     if (misfit)
-        return cmha__tape_fail2(tape, act > CMHA_RELU ? CMHA_ERR_ARGUMENT : CMHA_ERR_SHAPE, misfit, cmha__last(x),
+        return cmha__reject(tape, act > CMHA_RELU ? CMHA_ERR_ARGUMENT : CMHA_ERR_SHAPE, misfit, cmha__last(x),
                                 weight->shape[weight->rank - 1]);
     if (cmha__check_dropout(tape, dropout)) return NULL;
     T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
@@ -4764,7 +4768,7 @@ static cmha_tensor *cmha__norm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *wei
     if (!x || !weight || !tape || tape->status) return NULL;
     D = cmha__last(x), T = cmha__rows(x);
     if (weight->size != D || (bias && bias->size != D))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "norm: rows of %zu, weight or bias of %zu", D, weight->size);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "norm: rows of %zu, weight or bias of %zu", D, weight->size);
     if (cmha__check_eps(tape, "norm", eps)) return NULL;
     y = cmha__result(tape, x->rank, x->shape);
     s = y ? (cmha__norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
@@ -4804,11 +4808,11 @@ CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activa
     cmha_tensor *y;
     int *saved;
     if (!x || !tape || tape->status) return NULL;
-    if ((int)kind < 0 || kind > CMHA_RELU) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "activate: there is no such activation");
+    if ((int)kind < 0 || kind > CMHA_RELU) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "activate: there is no such activation");
     memcpy(shape, x->shape, sizeof shape);
     if (kind == CMHA_SWIGLU) {
         if (cmha__last(x) % 2)
-            return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "swiglu: width %zu is odd (%zu numbers)", cmha__last(x), x->size);
+            return cmha__reject(tape, CMHA_ERR_SHAPE, "swiglu: width %zu is odd (%zu numbers)", cmha__last(x), x->size);
         shape[x->rank - 1] /= 2;
     }
     y = cmha__result(tape, x->rank, shape);
@@ -4956,7 +4960,7 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
     cmha_tensor *y;
     double *sums;
     if (!logits || !tape || tape->status || !tape->context) return NULL;
-    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
+    if (!targets) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
     T = cmha__rows(logits), V = cmha__last(logits), threads = (size_t)tape->context->threads;
     y = cmha__result(tape, 1, &one);
     s = y ? (cmha__entropy_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
@@ -5077,9 +5081,9 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
     double sum = 0;
     size_t one = 1, T;
     if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
-    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
+    if (!targets) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
     misfit = cmha__projection_misfit(x, weight, bias);
-    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, cmha__last(x), weight->shape[weight->rank - 1]);
+    if (misfit) return cmha__reject(tape, CMHA_ERR_SHAPE, misfit, cmha__last(x), weight->shape[weight->rank - 1]);
     T = cmha__rows(x);
     y = cmha__result(tape, 1, &one);
     p = y ? (cmha__projection *)cmha__record_alloc(tape, sizeof *p) : NULL;
@@ -5118,7 +5122,7 @@ CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const 
     double sum = 0;
     cmha_tensor *y = x ? cmha__result(tape, 1, &one) : NULL;
     if (!y) return NULL;
-    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "squared error: targets is NULL");
+    if (!targets) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "squared error: targets is NULL");
     for (size_t i = 0; !cmha__dry(tape) && i < x->size; i++)
         sum += ((double)x->data[i] - (double)targets[i]) * ((double)x->data[i] - (double)targets[i]);
     if (!cmha__dry(tape)) y->data[0] = x->size ? (cmha_real)(sum / (double)x->size) : 0;
@@ -5149,12 +5153,12 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
     size_t shape[2];
     cmha_tensor *y;
     if (!x || !tape || tape->status) return NULL;
-    if (!index && n) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "gather: index is NULL");
+    if (!index && n) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "gather: index is NULL");
     shape[0] = n, shape[1] = cmha__last(x);
     y = cmha__result(tape, 2, shape);
     for (size_t i = 0; y && !cmha__dry(tape) && i < n; i++) {
         if (index[i] >= cmha__rows(x))
-            return cmha__tape_fail2(tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], cmha__rows(x));
+            return cmha__reject(tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], cmha__rows(x));
         memcpy(y->data + i * shape[1], x->data + index[i] * shape[1], shape[1] * sizeof *y->data);
     }
     return y ? cmha_push(tape, "gather", y, &x, 1, cmha__gather_backward, (void *)(uintptr_t)index) : NULL;
@@ -5183,7 +5187,7 @@ CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const un
     size_t shape[2];
     cmha_tensor *y;
     if (!x || !tape || tape->status) return NULL;
-    if (x->rank != 3) return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "mean: the tensor must be [B, N, D]");
+    if (x->rank != 3) return cmha__reject(tape, CMHA_ERR_SHAPE, "mean: the tensor must be [B, N, D]");
     shape[0] = x->shape[0], shape[1] = x->shape[2];
     y = cmha_tensor_new(tape, 2, shape, 0);
     if (!y) return NULL;
@@ -5789,7 +5793,7 @@ static cmha_status cmha__mobius_record(cmha_tape *tape, cmha_record *r) {
 }
 
 static cmha_status cmha__check_quotient(cmha_tape *tape, cmha_quotient_kind kind) {
-    if ((int)kind < 0 || kind > CMHA_QUOTIENT_UNIT) cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "quotient: there is no such kind");
+    if ((int)kind < 0 || kind > CMHA_QUOTIENT_UNIT) cmha__reject(tape, CMHA_ERR_ARGUMENT, "quotient: there is no such kind");
     return tape->status;
 }
 
@@ -5800,7 +5804,7 @@ static cmha_tensor *cmha__mobius_map(cmha_tape *tape, cmha_tensor *x, cmha_tenso
     size_t D;
     if (!x || !w || !tape || tape->status) return NULL;
     if (cmha__last(x) % 2 || w->size % planes || w->size / planes != cmha__last(x) / 2)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "mobius: rows of %zu numbers, a parameter of %zu", cmha__last(x), w->size);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "mobius: rows of %zu numbers, a parameter of %zu", cmha__last(x), w->size);
     if (cmha__check_quotient(tape, kind) || cmha__check_eps(tape, "mobius", eps)) return NULL;
     y = cmha__result(tape, x->rank, x->shape);
     s = y ? (cmha__mobius_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
@@ -5845,7 +5849,7 @@ CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor
     if (!u || !w || !tape || tape->status) return NULL;
     row = cmha__last(u);
     if (!cmha__same_shape(u, w) || row % 2)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "quotient: sizes %zu and %zu differ in shape, or the width is odd", u->size,
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "quotient: sizes %zu and %zu differ in shape, or the width is odd", u->size,
                                 w->size);
     if (cmha__check_quotient(tape, kind) || cmha__check_eps(tape, "quotient", eps)) return NULL;
     y = cmha__result(tape, u->rank, u->shape);
@@ -6522,7 +6526,7 @@ static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *na
     char line[128];
     if (cmha__last(z) % 2 == 0) return 1;
     snprintf(line, sizeof line, "%s: a width of %zu is odd and cannot be read as complex numbers", name, cmha__last(z));
-    cmha__tape_fail(tape, CMHA_ERR_SHAPE, line);
+    cmha__reject(tape, CMHA_ERR_SHAPE, "%s", line);
     return 0;
 }
 
@@ -6613,16 +6617,16 @@ static cmha_tensor *cmha__complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_t
     cmha__mark mark;
     if (!x || !weight || !tape || tape->status || !cmha__is_planes(tape, x, "complex linear")) return NULL;
     if (weight->rank != 3 || weight->shape[0] != 2)
-        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "complex linear: the weight must be [2, O, I]");
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex linear: the weight must be [2, O, I]");
     I = weight->shape[adjoint ? 1 : 2];
     if (cmha__last(x) != 2 * I)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex linear: input of %zu complex numbers, weight for %zu",
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex linear: input of %zu complex numbers, weight for %zu",
                                 cmha__last(x) / 2, I);
     s = (cmha__complex_linear_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->I = I, s->O = weight->shape[adjoint ? 2 : 1], s->adjoint = adjoint;
     if (bias && bias->size != 2 * s->O)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex linear: output of %zu complex numbers, bias of %zu reals", s->O,
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex linear: output of %zu complex numbers, bias of %zu reals", s->O,
                                 bias->size);
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = 2 * s->O;
@@ -6669,7 +6673,7 @@ CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_
     if (!z || !theta || !tape || tape->status || !cmha__is_planes(tape, z, "complex rotate")) return NULL;
     D = cmha__last(z) / 2;
     if (cmha__last(theta) != D || theta->size != z->size / 2)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex rotate: %zu complex numbers, %zu angles", z->size / 2, theta->size);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex rotate: %zu complex numbers, %zu angles", z->size / 2, theta->size);
     y = cmha__result(tape, z->rank, z->shape);
     if (!y) return NULL;
     if (!cmha__dry(tape))
@@ -6720,10 +6724,10 @@ CMHA_DEF cmha_tensor *cmha_complex_normalize(cmha_tape *tape, cmha_tensor *z, cm
     D = cmha__last(z) / 2, T = cmha__rows(z);
     width = kind == CMHA_CRMS ? D : kind == CMHA_WHITEN ? 3 * D : 2 * D;
     if (gamma && gamma->size != width)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: gamma needs %zu numbers and has %zu", width, gamma->size);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex norm: gamma needs %zu numbers and has %zu", width, gamma->size);
     if (beta && beta->size != 2 * D)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex norm: beta needs %zu numbers and has %zu", 2 * D, beta->size);
-    if ((int)kind < 0 || kind > CMHA_WHITEN) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "complex norm: there is no such kind");
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex norm: beta needs %zu numbers and has %zu", 2 * D, beta->size);
+    if ((int)kind < 0 || kind > CMHA_WHITEN) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "complex norm: there is no such kind");
     if (cmha__check_eps(tape, "complex norm", eps)) return NULL;
     y = cmha__result(tape, z->rank, z->shape);
     s = y ? (cmha__complex_norm_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
@@ -6786,7 +6790,7 @@ CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tenso
     cmha_tensor *in[2], *a;
     if (!q || !k || !tape || tape->status || !cmha__is_planes(tape, q, "hermitian")) return NULL;
     if (!cmha__same_shape(q, k))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "hermitian: sizes %zu and %zu differ in shape", q->size, k->size);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "hermitian: sizes %zu and %zu differ in shape", q->size, k->size);
     W = cmha__last(q);
     memcpy(shape, q->shape, sizeof shape);
     shape[q->rank - 1] = 2;
@@ -6816,7 +6820,7 @@ CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_t
     cmha_tensor *in[2], *y;
     if (!omega || !delta || !tape || tape->status) return NULL;
     if (omega->rank != 2 || !cmha__same_shape(omega, delta))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "multifreq: omega and delta must be [K, d]; they hold %zu and %zu numbers",
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "multifreq: omega and delta must be [K, d]; they hold %zu and %zu numbers",
                                 omega->size, delta->size);
     shape[0] = n, shape[1] = omega->shape[1];
     y = cmha__result(tape, 2, shape);
@@ -6849,7 +6853,7 @@ CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor
     if (!x || !rows || !tape || tape->status) return NULL;
     n = rows->size;
     if (rows->rank != 2 || x->rank < 2 || cmha__last(x) != rows->shape[1] || x->shape[x->rank - 2] != rows->shape[0])
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ", x->size, n);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ", x->size, n);
     y = cmha__result(tape, x->rank, x->shape);
     if (!y) return NULL;
     if (!cmha__dry(tape))
@@ -7455,9 +7459,9 @@ CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmh
     size_t W;
     if (!z || !f || !alpha || !tape || tape->status || !cmha__is_planes(tape, z, "complex residual")) return NULL;
     if (!cmha__same_shape(z, f))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex residual: sizes %zu and %zu differ in shape", z->size, f->size);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex residual: sizes %zu and %zu differ in shape", z->size, f->size);
     if (alpha->size != 1 || (beta && beta->size != 1))
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "complex residual: alpha and beta are one number each, not %zu and %zu",
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex residual: alpha and beta are one number each, not %zu and %zu",
                                 alpha->size, beta ? beta->size : 1);
     W = cmha__last(z);
     y = cmha__result(tape, z->rank, z->shape);
@@ -7504,12 +7508,12 @@ CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *
     cmha_tensor *in[3], *y;
     if (!z || !router || !tape || tape->status || !cmha__is_planes(tape, z, "router")) return NULL;
     if (router->rank != 3 || router->shape[0] != 2)
-        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "router: its weight must be [2, experts, width]");
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "router: its weight must be [2, experts, width]");
     T = cmha__rows(z), E = router->shape[1], D = router->shape[2];
     if (cmha__last(z) != 2 * D)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "router: input of %zu complex numbers, weight for %zu", cmha__last(z) / 2, D);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "router: input of %zu complex numbers, weight for %zu", cmha__last(z) / 2, D);
     if (bias && bias->size != E)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "router: %zu experts, bias of %zu numbers", E, bias->size);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "router: %zu experts, bias of %zu numbers", E, bias->size);
     memcpy(shape, z->shape, sizeof shape);
     shape[z->rank - 1] = E;
     y = cmha__result(tape, z->rank, shape);
@@ -7594,7 +7598,7 @@ static int cmha__experts_countable(const cmha_experts_args *a) {
 
 static int cmha__experts_top(cmha_tape *tape, size_t top, size_t E, const char *format) {
     if (top >= 1 && top <= E) return 1;
-    cmha__tape_fail2(tape, CMHA_ERR_ARGUMENT, format, top, E);
+    cmha__reject(tape, CMHA_ERR_ARGUMENT, format, top, E);
     return 0;
 }
 
@@ -7642,10 +7646,10 @@ static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *
     if (!s) return NULL;
     s->args.top = top, s->args.threads = tape->context->threads, s->key_mask = key_mask;
     misfit = cmha__experts_sizes(&s->args, (const cmha_tensor *const *)in, &one, &two);
-    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    if (misfit) return cmha__reject(tape, CMHA_ERR_SHAPE, misfit, one, two);
     if (!cmha__experts_top(tape, top, s->args.E, "experts: %zu experts a token out of %zu")) return NULL;
     if (!cmha__experts_countable(&s->args))
-        return cmha__tape_fail2(tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens with %zu experts each are too many", s->args.T, top);
+        return cmha__reject(tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens with %zu experts each are too many", s->args.T, top);
     y = cmha__result(tape, z->rank, z->shape);
     if (!y) return NULL;
     pairs = s->args.T * top;
@@ -8283,7 +8287,7 @@ static void cmha__retrieve_run(cmha_tape *tape, const cmha_knowledge *kb, const 
     CMHA__FOR_CHUNKS(search->threads, s->T, lo, hi) { cmha__retrieve_phasors(s, q->data, lo, hi, u, NULL); }
     status = cmha__search_run(search, tape->context, kb, u, s->args.threshold, s->index, s->p);
     if (status) {
-        cmha__tape_fail(tape, status, NULL);
+        cmha__stop(tape, status);
         return;
     }
     CMHA__FOR_CHUNKS(search->threads, s->T, lo, hi) {
@@ -8303,14 +8307,14 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     cmha__mark mark;
     if (!q || !w_logits || !tape || tape->status) return NULL;
     misfit = cmha__retrieve_misfit(knowledge, args, q, w_logits, &status);
-    if (misfit) return cmha__tape_fail2(tape, status, misfit, cmha__last(q), w_logits->size);
+    if (misfit) return cmha__reject(tape, status, misfit, cmha__last(q), w_logits->size);
     s = (cmha__retrieve_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->args = *args, M = args->queries;
     s->T = cmha__rows(q), s->d_r = cmha__last(q) / 2 / M;
     if (!cmha__mul(s->T, M, &Q) || cmha__search_sizes(&search, tape->context->threads, Q, s->d_r, args->top) ||
         !cmha__mul(Q, args->top, &n_lists) || search.lists > SIZE_MAX / 16)
-        return cmha__tape_fail2(tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", s->T, M);
+        return cmha__reject(tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", s->T, M);
     memcpy(shape, q->shape, sizeof shape);
     shape[q->rank - 1] = 2 * s->d_r;
     y = cmha__result(tape, q->rank, shape);
@@ -8356,9 +8360,9 @@ CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     size_t D, W;
     if (!z || !v || !gate || !tape || tape->status || !cmha__is_planes(tape, z, "reflect")) return NULL;
     W = cmha__last(z), D = W / 2;
-    if (!(tau > 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "reflect: tau must be positive");
+    if (!(tau > 0)) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "reflect: tau must be positive");
     if (cmha__last(v) != W || v->size != z->size || cmha__last(gate) != D || gate->size != z->size / 2)
-        return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, "reflect: rows of %zu numbers of z do not fit those of v or a gate of %zu", W,
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "reflect: rows of %zu numbers of z do not fit those of v or a gate of %zu", W,
                                 cmha__last(gate));
     y = cmha__result(tape, z->rank, z->shape);
     s = y ? (cmha__reflect_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
@@ -8377,7 +8381,7 @@ CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
 static cmha_tensor *cmha__stacked(cmha_tape *tape, cmha_tensor *weight) {
     size_t shape[2];
     if (weight->rank != 3 || weight->shape[0] != 2)
-        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "irw: the weight of the queries must be [2, M d_r, D]");
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "irw: the weight of the queries must be [2, M d_r, D]");
     shape[0] = 2 * weight->shape[1], shape[1] = weight->shape[2];
     return cmha_reshape(tape, weight, 2, shape);
 }
@@ -8388,7 +8392,7 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
     cmha_tensor *q, *rbar, *gate;
     if (!z || !weights || !tape || tape->status || !cmha__is_planes(tape, z, "irw")) return NULL;
     if (!weights->wm || !weights->w_logits || !weights->wv || !weights->wg)
-        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "irw: a weight is missing");
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "irw: a weight is missing");
     if (!cmha__dry(tape) && (!knowledge || !knowledge->n)) return z;
     q = cmha_linear(tape, cmha_complex_imag(tape, z), cmha__stacked(tape, weights->wm), weights->bm);
     rbar = cmha_retrieve(tape, knowledge, args, q, weights->w_logits, &found);
@@ -9505,9 +9509,9 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
     cmha_real *table;
     size_t size;
     if (!tape || tape->status) return NULL;
-    if (!omega && n_tables && P) return (cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "rotation: omega is NULL"), (cmha_real *)NULL);
+    if (!omega && n_tables && P) return (cmha__reject(tape, CMHA_ERR_ARGUMENT, "rotation: omega is NULL"), (cmha_real *)NULL);
     if (!cmha__mul(n_tables, n, &size) || !cmha__mul(size, 2, &size) || !cmha__mul(size, P, &size))
-        return (cmha__tape_fail(tape, CMHA_ERR_OVERFLOW, "rotation: the size of its table overflows"), (cmha_real *)NULL);
+        return (cmha__reject(tape, CMHA_ERR_OVERFLOW, "rotation: the size of its table overflows"), (cmha_real *)NULL);
     table = cmha__reals(tape, size);
     for (size_t i = 0; table && i < n_tables && !cmha__dry(tape); i++)
         cmha_rotation_table(omega + i * P, P, n, pos0, table + i * n * 2 * P);
@@ -9633,16 +9637,16 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     cmha_real *scratch;
     cmha__mark mark;
     if (!q || !tape || tape->status) return NULL;
-    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
+    if (!args) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
     s = (cmha__attention_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->args = *args;
     s->args.threads = tape->context->threads;
     misfit = cmha__attention_sizes(s, q, k, v, &one, &two);
     if (!misfit) misfit = cmha__attention_features(s, delta, b, &one, &two);
-    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    if (misfit) return cmha__reject(tape, CMHA_ERR_SHAPE, misfit, one, two);
     misfit = cmha__attention_options(&s->args);
-    if (misfit) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, misfit);
+    if (misfit) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "%s", misfit);
     if (cmha__check_dropout(tape, args->dropout)) return NULL;
     if (!tape->recording) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
@@ -10688,16 +10692,16 @@ static cmha_tensor *cmha__linear_attention(cmha_tape *tape, const cmha_linear_ar
     cmha_real *scratch;
     cmha__mark mark;
     if (!q || !tape || tape->status) return NULL;
-    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
+    if (!args) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
     s = (cmha__linear_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     if ((int)args->kind < 0 || args->kind > CMHA_LINEAR_ANGULAR || (int)args->output < 0 || args->output > CMHA_COPE_OUTPUT_HYBRID)
-        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "linear attention: there is no such kind or output");
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "linear attention: there is no such kind or output");
     s->args = *args;
     s->planes.heads = args->heads;
     s->planes.real_values = args->kind == CMHA_LINEAR_COPE;
     misfit = cmha__planes_sizes(&s->planes, q, k, v, &one, &two);
-    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    if (misfit) return cmha__reject(tape, CMHA_ERR_SHAPE, misfit, one, two);
     s->args.batch = s->planes.batch, s->args.n = s->planes.n, s->args.d = s->planes.d, s->args.d_v = s->planes.d_v;
     s->args.threads = tape->context->threads;
     y = cmha__planes_result(tape, &s->planes);
@@ -10751,7 +10755,7 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
     cmha_real *scratch;
     cmha__mark mark;
     if (!q || !tape || tape->status) return NULL;
-    if (!args) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
+    if (!args) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
     s = (cmha__lag_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->args = *args;
@@ -10761,7 +10765,7 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
         one = s->planes.d_v, two = s->planes.d;
         misfit = "lag attention: values of %zu complex numbers a head, queries of %zu";
     }
-    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    if (misfit) return cmha__reject(tape, CMHA_ERR_SHAPE, misfit, one, two);
     s->args.batch = s->planes.batch, s->args.n = s->planes.n, s->args.d = s->planes.d;
     s->args.threads = tape->context->threads;
     y = cmha__planes_result(tape, &s->planes);
@@ -11049,7 +11053,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     cmha__pcl_saved *s;
     cmha_tensor *in[4], *y;
     if (!qkv || !w || !tape || tape->status) return NULL;
-    if (!args || !options) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: args or options is NULL");
+    if (!args || !options) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: args or options is NULL");
     s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->attention.args = *args;
@@ -11057,11 +11061,11 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     misfit = cmha__attention_sizes(&s->attention, qkv, NULL, NULL, &one, &two);
     if (!misfit && args->kind != CMHA_ATTENTION_DOT) misfit = cmha__attention_features(&s->attention, delta, b, &one, &two);
     if (!misfit && (s->attention.args.d_k % 2 || w->size != s->attention.args.d_k / 2)) misfit = "pcl: w does not fit (%zu, %zu)";
-    if (misfit) return cmha__tape_fail2(tape, CMHA_ERR_SHAPE, misfit, one, two);
-    if (cmha__is_complex(args)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: complex queries have no loss of this kind");
-    if (!(options->tau > 0)) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: tau must be positive");
+    if (misfit) return cmha__reject(tape, CMHA_ERR_SHAPE, misfit, one, two);
+    if (cmha__is_complex(args)) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: complex queries have no loss of this kind");
+    if (!(options->tau > 0)) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: tau must be positive");
     if (options->adapted && args->kind != CMHA_ATTENTION_DOT && !args->rotation)
-        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "pcl: no rotation table");
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: no rotation table");
     s->key = cmha__draw(tape);
     y = cmha__result(tape, 1, &size);
     s->lse = y ? cmha__reals(tape, cmha__pcl_units(s) * s->attention.args.n_q * 2) : NULL;
@@ -12377,7 +12381,7 @@ static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weigh
 static cmha_tensor *cmha__learned_positions(cmha__pass *pass) {
     cmha_model *model = pass->model;
     if (pass->first + pass->N > model->config.max_positions)
-        return cmha__tape_fail2(pass->tape, CMHA_ERR_SHAPE, "model: %zu positions, but the learned embedding has %zu",
+        return cmha__reject(pass->tape, CMHA_ERR_SHAPE, "model: %zu positions, but the learned embedding has %zu",
                                 pass->first + pass->N, model->config.max_positions);
     return cmha__rows_of_embedding(pass, model->position_weight, NULL, 1);
 }
@@ -12494,8 +12498,8 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     if (extra_loss) *extra_loss = NULL;
     if (!tape || tape->status) return NULL;
     if (!cmha__model_is_open(model) || !batch)
-        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "model: it or the batch is missing");
-    if (tape->recording && !cmha__dry(tape) && cmha__need_grad(model)) return cmha__tape_fail(tape, CMHA_ERR_MEMORY, NULL);
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "model: it or the batch is missing");
+    if (tape->recording && !cmha__dry(tape) && cmha__need_grad(model)) return cmha__stop(tape, CMHA_ERR_MEMORY);
     memset(&pass, 0, sizeof pass);
     pass.model = model;
     pass.tape = tape;
@@ -12518,11 +12522,11 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     size_t *first;
     if (!states || !tape || tape->status) return NULL;
     if (!cmha__model_is_open(model))
-        return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
     c = &model->config;
-    if (!model->class_weight) return cmha__tape_fail(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
+    if (!model->class_weight) return cmha__reject(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
     if (states->rank != 3 || !states->shape[1])
-        return cmha__tape_fail(tape, CMHA_ERR_SHAPE, "scores: there is no token to look at");
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "scores: there is no token to look at");
     if (c->pool == CMHA_POOL_MEAN) {
         x = cmha_mean_tokens(tape, states, key_mask);
     } else {
@@ -12557,7 +12561,7 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const c
                                      cmha_real weight) {
     const int32_t *targets = batch->targets;
     size_t total = batch->batch * batch->length, n = 0;
-    if (!targets) return cmha__tape_fail(tape, CMHA_ERR_ARGUMENT, "loss: the batch has neither targets nor labels");
+    if (!targets) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "loss: the batch has neither targets nor labels");
     if (!model->config.causal) {
         size_t *index = (size_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *index);
         int32_t *wanted = (int32_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *wanted);
