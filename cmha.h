@@ -2334,48 +2334,35 @@ CMHA__UNUSED static void cmha__write_real(double value, char *text) {
 
 /* ---- configuration tables ---- */
 
-/* The range of an ENUM is its list of choices: a table of constants cannot count them. */
-
-#define CMHA__SIZE_ROW(name, initial, minimum, maximum, help) \
-    {#name, CMHA_FIELD_SIZE, offsetof(CMHA__OWNER, name), (double)(initial), (double)(minimum), (double)(maximum), NULL, help},
-#define CMHA__REAL_ROW(name, initial, minimum, maximum, help) \
-    {#name, CMHA_FIELD_REAL, offsetof(CMHA__OWNER, name), (double)(initial), (double)(minimum), (double)(maximum), NULL, help},
+/* A row holds no range for an ENUM: its list of choices is the range. */
+#define CMHA__SIZE_ROW(name, initial, minimum, maximum, help)                                          \
+    {#name, CMHA_FIELD_SIZE, offsetof(CMHA__OWNER, name), (double)(initial), (double)(minimum),        \
+     (double)(maximum), NULL, help},
+#define CMHA__REAL_ROW(name, initial, minimum, maximum, help)                                          \
+    {#name, CMHA_FIELD_REAL, offsetof(CMHA__OWNER, name), (double)(initial), (double)(minimum),        \
+     (double)(maximum), NULL, help},
 #define CMHA__FLAG_ROW(name, initial, help) \
     {#name, CMHA_FIELD_FLAG, offsetof(CMHA__OWNER, name), (double)(initial), 0.0, 1.0, NULL, help},
 #define CMHA__ENUM_ROW(name, initial, choices, help) \
     {#name, CMHA_FIELD_ENUM, offsetof(CMHA__OWNER, name), (double)(initial), 0.0, 0.0, choices, help},
+#define CMHA__TABLE(walk)                                                                              \
+    static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW)};   \
+    cmha_table table;                                                                                  \
+    table.fields = rows;                                                                               \
+    table.count = sizeof rows / sizeof *rows;                                                          \
+    return table
 
-CMHA_DEF cmha_table cmha_model_table(void) {
 #define CMHA__OWNER cmha_model_config
-    static const cmha_field rows[] = {CMHA_MODEL_FIELDS(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW)};
+CMHA_DEF cmha_table cmha_model_table(void) { CMHA__TABLE(CMHA_MODEL_FIELDS); }
 #undef CMHA__OWNER
-    cmha_table table;
-    table.fields = rows;
-    table.count = sizeof rows / sizeof *rows;
-    return table;
-}
-
-CMHA_DEF cmha_table cmha_trainer_table(void) {
 #define CMHA__OWNER cmha_trainer_config
-    static const cmha_field rows[] = {CMHA_TRAINER_FIELDS(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW)};
+CMHA_DEF cmha_table cmha_trainer_table(void) { CMHA__TABLE(CMHA_TRAINER_FIELDS); }
 #undef CMHA__OWNER
-    cmha_table table;
-    table.fields = rows;
-    table.count = sizeof rows / sizeof *rows;
-    return table;
-}
-
-CMHA_DEF cmha_table cmha_sampler_table(void) {
 #define CMHA__OWNER cmha_sampler_config
-    static const cmha_field rows[] = {CMHA_SAMPLER_FIELDS(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW)};
+CMHA_DEF cmha_table cmha_sampler_table(void) { CMHA__TABLE(CMHA_SAMPLER_FIELDS); }
 #undef CMHA__OWNER
-    cmha_table table;
-    table.fields = rows;
-    table.count = sizeof rows / sizeof *rows;
-    return table;
-}
 
-/* The word before the colon of an error line. */
+/* Names a table, for the word before the colon of an error line. */
 static const char *cmha__table_name(cmha_table table) {
     if (table.fields == cmha_model_table().fields) return "model";
     if (table.fields == cmha_trainer_table().fields) return "trainer";
@@ -2824,52 +2811,72 @@ static inline void cmha__gemm_pack(const cmha_real *from, size_t lane, size_t st
         for (size_t l = 0; l < lanes; l++) to[k * width + l] = from[l * lane + k * step];
 }
 
-/* C [rows, cols] = alpha tile + beta C */
-static void cmha__gemm_store(const cmha_real *tile, size_t rows, size_t cols, cmha_real alpha, cmha_real beta, int fresh,
-                             cmha_real *C, size_t ldc) {
-    for (size_t i = 0; i < rows; i++, tile += CMHA__GEMM_NR, C += ldc) {
-        if (fresh) for (size_t j = 0; j < cols; j++) C[j] = alpha * tile[j];
-        else for (size_t j = 0; j < cols; j++) C[j] = alpha * tile[j] + beta * C[j];
+/* One product C [M, N] = alpha op(A) op(B) + beta C, as cmha_gemm describes it. */
+typedef struct cmha__product {
+    int trans_a, trans_b;
+    size_t M, N, K, lda, ldb, ldc;
+    cmha_real alpha, beta;
+    const cmha_real *A, *B;
+    cmha_real *C;
+} cmha__product;
+
+/* Ignores what C holds? */
+static int cmha__gemm_fresh(const cmha__product *p) { return !(p->beta < 0 || p->beta > 0); }
+
+/* C [rows, cols] = alpha tile + beta C, for a piece of the product's C. */
+static void cmha__gemm_store(const cmha__product *p, const cmha_real *tile, size_t rows, size_t cols, cmha_real *C) {
+    const cmha_real alpha = p->alpha, beta = p->beta;
+    const int fresh = cmha__gemm_fresh(p);
+    for (size_t i = 0; i < rows; i++, tile += CMHA__GEMM_NR, C += p->ldc) {
+        if (fresh)
+            for (size_t j = 0; j < cols; j++) C[j] = alpha * tile[j];
+        else
+            for (size_t j = 0; j < cols; j++) C[j] = alpha * tile[j] + beta * C[j];
     }
 }
 
-/* One packed piece of B [K, N] times all of A [M, K]. */
-static void cmha__gemm_sweep(size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A, size_t a_row, size_t a_col,
-                             const cmha_real *packed, cmha_real beta, int fresh, cmha_real *C, size_t ldc) {
+/* Multiplies all of A by one packed piece of B [K, N]. */
+static void cmha__gemm_sweep(const cmha__product *p, const cmha_real *packed) {
     CMHA__ALIGNED cmha_real strip[CMHA__GEMM_KC * CMHA__GEMM_MR];
     CMHA__ALIGNED cmha_real tile[CMHA__GEMM_MR * CMHA__GEMM_NR];
-    for (size_t i = 0; i < M; i += CMHA__GEMM_MR) {
-        size_t rows = M - i < CMHA__GEMM_MR ? M - i : CMHA__GEMM_MR;
-        cmha__gemm_pack(A + i * a_row, a_row, a_col, rows, CMHA__GEMM_MR, K, strip);
-        for (size_t j = 0; j < N; j += CMHA__GEMM_NR) {
-            size_t cols = N - j < CMHA__GEMM_NR ? N - j : CMHA__GEMM_NR;
-            cmha__gemm_tile(K, strip, packed + j * K, tile);
+    size_t a_row = p->trans_a ? 1 : p->lda, a_col = p->trans_a ? p->lda : 1;
+    for (size_t i = 0; i < p->M; i += CMHA__GEMM_MR) {
+        size_t rows = p->M - i < CMHA__GEMM_MR ? p->M - i : CMHA__GEMM_MR;
+        cmha__gemm_pack(p->A + i * a_row, a_row, a_col, rows, CMHA__GEMM_MR, p->K, strip);
+        for (size_t j = 0; j < p->N; j += CMHA__GEMM_NR) {
+            size_t cols = p->N - j < CMHA__GEMM_NR ? p->N - j : CMHA__GEMM_NR;
+            cmha_real *C = p->C + i * p->ldc + j;
+            cmha__gemm_tile(p->K, strip, packed + j * p->K, tile);
             if (rows == CMHA__GEMM_MR && cols == CMHA__GEMM_NR)
-                cmha__gemm_store(tile, CMHA__GEMM_MR, CMHA__GEMM_NR, alpha, beta, fresh, C + i * ldc + j, ldc);
-            else cmha__gemm_store(tile, rows, cols, alpha, beta, fresh, C + i * ldc + j, ldc);
+                cmha__gemm_store(p, tile, CMHA__GEMM_MR, CMHA__GEMM_NR, C);
+            else
+                cmha__gemm_store(p, tile, rows, cols, C);
         }
     }
 }
 
-CMHA__UNUSED static void cmha__gemm_blocked(int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
-                                            size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
+static void cmha__gemm_blocked(const cmha__product *p) {
     CMHA__ALIGNED cmha_real packed[CMHA__GEMM_KC * CMHA__GEMM_NC];
-    size_t a_row = ta ? 1 : lda, a_col = ta ? lda : 1, b_row = tb ? 1 : ldb, b_col = tb ? ldb : 1;
-    for (size_t j = 0; j < N; j += CMHA__GEMM_NC) {
-        size_t cols = N - j < CMHA__GEMM_NC ? N - j : CMHA__GEMM_NC;
-        for (size_t k = 0; k < K; k += CMHA__GEMM_KC) {
-            size_t depth = K - k < CMHA__GEMM_KC ? K - k : CMHA__GEMM_KC;
-            for (size_t p = 0; p < cols; p += CMHA__GEMM_NR)
-                cmha__gemm_pack(B + k * b_row + (j + p) * b_col, b_col, b_row, cols - p < CMHA__GEMM_NR ? cols - p : CMHA__GEMM_NR,
-                                CMHA__GEMM_NR, depth, packed + p * depth);
-            cmha__gemm_sweep(M, cols, depth, alpha, A + k * a_col, a_row, a_col, packed, k ? (cmha_real)1 : beta,
-                             k == 0 && !(beta < 0 || beta > 0), C + j, ldc);
+    size_t a_col = p->trans_a ? p->lda : 1, b_row = p->trans_b ? 1 : p->ldb, b_col = p->trans_b ? p->ldb : 1;
+    cmha__product piece = *p;
+    for (size_t j = 0; j < p->N; j += CMHA__GEMM_NC) {
+        piece.C = p->C + j;
+        piece.N = p->N - j < CMHA__GEMM_NC ? p->N - j : CMHA__GEMM_NC;
+        for (size_t k = 0; k < p->K; k += CMHA__GEMM_KC) {
+            piece.A = p->A + k * a_col;
+            piece.K = p->K - k < CMHA__GEMM_KC ? p->K - k : CMHA__GEMM_KC;
+            piece.beta = k ? (cmha_real)1 : p->beta;
+            for (size_t c = 0; c < piece.N; c += CMHA__GEMM_NR)
+                cmha__gemm_pack(p->B + k * b_row + (j + c) * b_col, b_col, b_row,
+                                piece.N - c < CMHA__GEMM_NR ? piece.N - c : CMHA__GEMM_NR, CMHA__GEMM_NR, piece.K,
+                                packed + c * piece.K);
+            cmha__gemm_sweep(&piece, packed);
         }
     }
 }
 
-/* Small products straight from memory, as the tiles of attention need them: A and B are in the cache already, and packing them, or
-   a call to a BLAS, would take as long as the product. */
+/* Small products straight from memory, as the tiles of attention need them: A and B are in the cache already,
+   and packing them, or a call to a BLAS, would take as long as the product. beta is 0 or 1. */
 #ifdef CMHA__GEMM_VECTORS
 #if defined(__AVX512F__) || defined(__aarch64__) /* 32 vector registers, half of them for sums */
 #define CMHA__PANEL_VECTORS 4
@@ -2878,17 +2885,19 @@ CMHA__UNUSED static void cmha__gemm_blocked(int ta, int tb, size_t M, size_t N, 
 #endif
 #define CMHA__PANEL_ROWS 8
 
-/* C [rows <= height, `vectors` of them] = alpha A B, plus C unless fresh. Inlined with constants for height and vectors, so that
+/* Computes `rows` rows, `vectors` wide, of a product. Inlined with constants for height and vectors, so that
    the sums are registers. */
 static inline CMHA__FUSED __attribute__((always_inline)) void
-cmha__panel_piece(const int height, const int vectors, size_t rows, size_t K, cmha_real alpha, const cmha_real *A, size_t a_row,
-                  size_t a_col, const cmha_real *B, size_t ldb, int fresh, cmha_real *C, size_t ldc) {
+cmha__panel_piece(const int height, const int vectors, const cmha__product *p, size_t rows, const cmha_real *A,
+                  const cmha_real *B, cmha_real *C) {
     CMHA__FUSE
     cmha__gemm_lanes sum[CMHA__PANEL_ROWS][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS], c;
-    const cmha_real *a[CMHA__PANEL_ROWS];
+    const size_t a_row = p->trans_a ? 1 : p->lda, a_col = p->trans_a ? p->lda : 1, ldb = p->ldb, ldc = p->ldc;
+    const cmha_real *a[CMHA__PANEL_ROWS], alpha = p->alpha;
+    const int fresh = cmha__gemm_fresh(p);
     memset(sum, 0, sizeof sum);
     for (int i = 0; i < height; i++) a[i] = A + ((size_t)i < rows ? (size_t)i : 0) * a_row;
-    for (; K > 0; K--, B += ldb) {
+    for (size_t K = p->K; K > 0; K--, B += ldb) {
         for (int w = 0; w < vectors; w++) memcpy(&b[w], B + w * CMHA__GEMM_LANES, sizeof c);
         for (int i = 0; i < height; i++) {
             for (int w = 0; w < vectors; w++) sum[i][w] = sum[i][w] + *a[i] * b[w];
@@ -2905,31 +2914,31 @@ cmha__panel_piece(const int height, const int vectors, size_t rows, size_t K, cm
     }
 }
 
-/* All rows of a strip of C that is 4, 2 or 1 vectors wide. */
-CMHA__FUSED static void cmha__panel_strip(size_t vectors, size_t M, size_t K, cmha_real alpha, const cmha_real *A, size_t a_row,
-                                          size_t a_col, const cmha_real *B, size_t ldb, int fresh, cmha_real *C, size_t ldc) {
+/* Computes all rows of a strip of C that is 4, 2 or 1 vectors wide. */
+CMHA__FUSED static void cmha__panel_strip(const cmha__product *p, size_t vectors, size_t column) {
     const size_t height = vectors == CMHA__PANEL_VECTORS ? 4 : 8;
+    const cmha_real *A = p->A, *B = p->B + column;
+    cmha_real *C = p->C + column;
     size_t rows;
-    for (size_t i = 0; i < M; i += rows, A += rows * a_row, C += rows * ldc) {
-        rows = M - i < height ? M - i : height;
-        if (height == 4) cmha__panel_piece(4, CMHA__PANEL_VECTORS, rows, K, alpha, A, a_row, a_col, B, ldb, fresh, C, ldc);
-        else if (vectors == 2) cmha__panel_piece(8, 2, rows, K, alpha, A, a_row, a_col, B, ldb, fresh, C, ldc);
-        else cmha__panel_piece(8, 1, rows, K, alpha, A, a_row, a_col, B, ldb, fresh, C, ldc);
+    for (size_t i = 0; i < p->M; i += rows, A += rows * (p->trans_a ? 1 : p->lda), C += rows * p->ldc) {
+        rows = p->M - i < height ? p->M - i : height;
+        if (height == 4) cmha__panel_piece(4, CMHA__PANEL_VECTORS, p, rows, A, B, C);
+        else if (vectors == 2) cmha__panel_piece(8, 2, p, rows, A, B, C);
+        else cmha__panel_piece(8, 1, p, rows, A, B, C);
     }
 }
 
-/* C [M, N] = alpha op(A) B, plus C unless fresh; N in whole vectors. */
-static void cmha__panel(int trans_a, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A, size_t lda, const cmha_real *B,
-                        size_t ldb, int fresh, cmha_real *C, size_t ldc) {
-    size_t a_row = trans_a ? 1 : lda, a_col = trans_a ? lda : 1, vectors, left = N / CMHA__GEMM_LANES;
+/* Computes a product whose B is not transposed and N whole vectors wide. */
+static void cmha__panel(const cmha__product *p) {
+    size_t vectors, left = p->N / CMHA__GEMM_LANES;
     for (size_t j = 0; left > 0; left -= vectors, j += vectors * CMHA__GEMM_LANES) {
         for (vectors = CMHA__PANEL_VECTORS; vectors > left;) vectors /= 2;
-        cmha__panel_strip(vectors, M, K, alpha, A, a_row, a_col, B + j, ldb, fresh, C + j, ldc);
+        cmha__panel_strip(p, vectors, j);
     }
 }
 #endif
 
-/* Sum of a[i] b[i]: 64 sums side by side, because the compiler must not reorder one. */
+/* Returns the sum of a[i] b[i]: 64 sums side by side, because the compiler must not reorder one. */
 static cmha_real cmha__gemm_dot(size_t n, const cmha_real *a, const cmha_real *b) {
     cmha_real sum[64], total = 0;
     size_t i;
@@ -2941,27 +2950,34 @@ static cmha_real cmha__gemm_dot(size_t n, const cmha_real *a, const cmha_real *b
     return total;
 }
 
-/* One row: C [N] = alpha op(B)^T a + beta C. a contiguous. */
-CMHA__UNUSED static void cmha__gemm_row(int tb, size_t N, size_t K, cmha_real alpha, const cmha_real *a, const cmha_real *B,
-                                        size_t ldb, cmha_real beta, cmha_real *C) {
-    int fresh = !(beta < 0 || beta > 0);
-    if (tb) {
-        for (size_t j = 0; j < N; j++) C[j] = alpha * cmha__gemm_dot(K, a, B + j * ldb) + (fresh ? 0 : beta * C[j]);
+/* Computes a product of one row; A is contiguous. */
+static void cmha__gemm_row(const cmha__product *p) {
+    int fresh = cmha__gemm_fresh(p);
+    cmha_real *C = p->C;
+    if (p->trans_b) {
+        for (size_t j = 0; j < p->N; j++)
+            C[j] = p->alpha * cmha__gemm_dot(p->K, p->A, p->B + j * p->ldb) + (fresh ? 0 : p->beta * C[j]);
         return;
     }
-    for (size_t j = 0; j < N; j++) C[j] = fresh ? 0 : beta * C[j];
-    for (size_t k = 0; k < K; k++) {
-        cmha_real factor = alpha * a[k];
-        const cmha_real *row = B + k * ldb;
-        for (size_t j = 0; j < N; j++) C[j] += factor * row[j];
+    for (size_t j = 0; j < p->N; j++) C[j] = fresh ? 0 : p->beta * C[j];
+    for (size_t k = 0; k < p->K; k++) {
+        cmha_real factor = p->alpha * p->A[k];
+        const cmha_real *row = p->B + k * p->ldb;
+        for (size_t j = 0; j < p->N; j++) C[j] += factor * row[j];
     }
 }
 
-CMHA__UNUSED static void cmha__gemm_builtin(int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
-                                            size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
-    if (M == 1 && (!ta || lda == 1)) cmha__gemm_row(tb, N, K, alpha, A, B, ldb, beta, C);
-    else if (N == 1 && ldc == 1 && (tb || ldb == 1)) cmha__gemm_row(!ta, M, K, alpha, B, A, lda, beta, C);
-    else cmha__gemm_blocked(ta, tb, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
+static void cmha__gemm_builtin(const cmha__product *p) {
+    if (p->M == 1 && (!p->trans_a || p->lda == 1)) {
+        cmha__gemm_row(p);
+    } else if (p->N == 1 && p->ldc == 1 && (p->trans_b || p->ldb == 1)) { /* the transposed product has one row */
+        cmha__product turned = *p;
+        turned.trans_b = !p->trans_a, turned.M = 1, turned.N = p->M;
+        turned.A = p->B, turned.lda = p->ldb, turned.B = p->A, turned.ldb = p->lda;
+        cmha__gemm_row(&turned);
+    } else {
+        cmha__gemm_blocked(p);
+    }
 }
 
 /* ---- the BLAS front ---- */
@@ -2980,43 +2996,49 @@ static void cmha__gemm_scale(size_t M, size_t N, cmha_real beta, cmha_real *C, s
 #define CMHA__CBLAS_GEMV cblas_sgemv
 #endif
 
-/* CBLAS refuses a stride below the number of columns even where there is one row and it cannot matter. */
+/* CBLAS refuses a stride below the number of columns, also where there is one row and the stride is not used. */
 static int cmha__blas_stride(size_t stride, size_t columns) {
     return (int)(stride > columns ? stride : columns ? columns : 1);
 }
 
-static int cmha__blas_fits(size_t a, size_t b, size_t c) {
-    return a <= INT_MAX && b <= INT_MAX && c <= INT_MAX;
+/* Hands a product to CBLAS; 0 if a size is beyond its int or its kernel is behind ours. */
+static int cmha__gemm_cblas(const cmha__product *p) {
+    size_t largest = p->M > p->N ? p->M : p->N;
+    if (p->K > largest) largest = p->K;
+    if (largest > INT_MAX || p->lda > INT_MAX || p->ldb > INT_MAX || p->ldc > INT_MAX || cmha__blas_is_behind())
+        return 0;
+    const int M = (int)p->M, N = (int)p->N, K = (int)p->K;
+    const int lda = cmha__blas_stride(p->lda, p->trans_a ? p->M : p->K);
+    const int ldb = cmha__blas_stride(p->ldb, p->trans_b ? p->K : p->N);
+    if (M == 1 && (!p->trans_a || p->lda == 1)) /* a decoded token: up to three times faster than OpenBLAS's gemm */
+        CMHA__CBLAS_GEMV(CblasRowMajor, p->trans_b ? CblasNoTrans : CblasTrans, p->trans_b ? N : K,
+                         p->trans_b ? K : N, p->alpha, p->B, ldb, p->A, 1, p->beta, p->C, 1);
+    else
+        CMHA__CBLAS_GEMM(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans,
+                         M, N, K, p->alpha, p->A, lda, p->B, ldb, p->beta, p->C, cmha__blas_stride(p->ldc, p->N));
+    return 1;
 }
 #endif
 
-CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A, size_t lda,
-                        const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
+CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
+                        size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
+    cmha__product p;
+    p.trans_a = trans_a, p.trans_b = trans_b, p.M = M, p.N = N, p.K = K, p.alpha = alpha, p.beta = beta;
+    p.A = A, p.lda = lda, p.B = B, p.ldb = ldb, p.C = C, p.ldc = ldc;
     if (!M || !N) return;
     if (!K || !(alpha < 0 || alpha > 0 || alpha != alpha)) {
         cmha__gemm_scale(M, N, beta, C, ldc);
         return;
     }
 #ifndef CMHA_NO_CBLAS
-    if (cmha__blas_fits(M, N, K) && cmha__blas_fits(lda, ldb, ldc) && !cmha__blas_is_behind()) {
-        if (M == 1 && (!trans_a || lda == 1)) { /* a decoded token: up to three times faster than OpenBLAS's gemm */
-            CMHA__CBLAS_GEMV(CblasRowMajor, trans_b ? CblasNoTrans : CblasTrans, (int)(trans_b ? N : K), (int)(trans_b ? K : N),
-                             alpha, B, cmha__blas_stride(ldb, trans_b ? K : N), A, 1, beta, C, 1);
-            return;
-        }
-        CMHA__CBLAS_GEMM(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans, (int)M, (int)N,
-                         (int)K, alpha, A, cmha__blas_stride(lda, trans_a ? M : K), B, cmha__blas_stride(ldb, trans_b ? K : N),
-                         beta, C, cmha__blas_stride(ldc, N));
-        return;
-    }
+    if (cmha__gemm_cblas(&p)) return;
 #endif
-    cmha__gemm_builtin(trans_a, trans_b, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
+    cmha__gemm_builtin(&p);
 }
 
-/* cmha_gemm over threads: rows of C, or columns where there are clearly more of them, cut at multiples of 16. */
-CMHA__UNUSED static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha,
-                                    const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C,
-                                    size_t ldc) {
+/* Deals cmha_gemm to threads: rows of C, or columns where there are clearly more, cut at multiples of 16. */
+static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
+                       size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
     int by_columns = N / 2 > M;
     size_t extent = by_columns ? N : M, workers = threads > 1 ? (size_t)threads : 1;
     size_t unit = extent >= 16 * workers ? 16 : 1, units = extent / unit + (extent % unit != 0);
@@ -3026,10 +3048,13 @@ CMHA__UNUSED static void cmha__gemm(int threads, int ta, int tb, size_t M, size_
     }
     CMHA__FOR_CHUNKS(threads, units, first, last) {
         size_t lo = first * unit, hi = last * unit < extent ? last * unit : extent;
-        if (by_columns) cmha_gemm(ta, tb, M, hi - lo, K, alpha, A, lda, tb ? B + lo * ldb : B + lo, ldb, beta, C + lo, ldc);
-        else cmha_gemm(ta, tb, hi - lo, N, K, alpha, ta ? A + lo : A + lo * lda, lda, B, ldb, beta, C + lo * ldc, ldc);
+        if (by_columns)
+            cmha_gemm(ta, tb, M, hi - lo, K, alpha, A, lda, tb ? B + lo * ldb : B + lo, ldb, beta, C + lo, ldc);
+        else
+            cmha_gemm(ta, tb, hi - lo, N, K, alpha, ta ? A + lo : A + lo * lda, lda, B, ldb, beta, C + lo * ldc, ldc);
     }
 }
+
 /* =============================================== Vector mathematics =============================================== */
 
 /* Branch-free, so that a loop over them vectorises without -ffast-math. In double, and under
@@ -8495,7 +8520,10 @@ static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real
     if (M > 4 || trans_a) {
 #ifdef CMHA__GEMM_VECTORS
         if (N % (size_t)CMHA__GEMM_LANES == 0) {
-            cmha__panel(trans_a, M, N, K, alpha, A, lda, B, ldb, beta == 0, C, ldc);
+            cmha__product p;
+            p.trans_a = trans_a, p.trans_b = 0, p.M = M, p.N = N, p.K = K, p.alpha = alpha, p.beta = beta;
+            p.A = A, p.lda = lda, p.B = B, p.ldb = ldb, p.C = C, p.ldc = ldc;
+            cmha__panel(&p);
             return;
         }
 #endif
