@@ -1893,11 +1893,12 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
 #endif /* CMHA_H */
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ----------------------------------------------------------------------------------------------------------
    Stop here if you only want the API. The implementation follows, in the same rooms.
-   ------------------------------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------------------- */
 
-#if ((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) && !defined(CMHA_IMPLEMENTATION_ONCE)
+#if ((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) &&                     \
+    !defined(CMHA_IMPLEMENTATION_ONCE)
 #define CMHA_IMPLEMENTATION_ONCE
 
 /* -Ofast, -ffast-math and their parts let a compiler reorder sums and forget NaN and infinity. The code
@@ -2009,7 +2010,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #endif
 
-/* -std=c99 hides these; we cannot choose the feature macros, since the user may have included system headers before us. */
+/* -std=c99 hides these. Feature macros would come too late where a program includes system headers first. */
 #if !defined(__cplusplus) && defined(__STRICT_ANSI__) && !defined(_WIN32)
 extern int fchmod(int fd, mode_t mode);
 extern int fsync(int fd);
@@ -2034,8 +2035,9 @@ extern int linkat(int from_folder, const char *from, int to_folder, const char *
 #define CMHA__PRINTF(text, first)
 #endif
 
-/* The vector mathematics rounds by adding 1.5 * 2^23 and relies on every operation being rounded to float. Where it is not (an x87;
-   GCC's -std=c99 on s390x), libm takes its place. 16 is what CPUs with half precision in registers say; their floats are floats. */
+/* The vector mathematics rounds by adding 1.5 * 2^23 and relies on every operation being rounded to float.
+   Where it is not (an x87; GCC's -std=c99 on s390x), libm takes its place. 16 is what CPUs with half
+   precision in registers say; their floats are floats. */
 #if defined(CMHA_NO_SIMD) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16)
 #define CMHA__SCALAR
 #endif
@@ -2069,7 +2071,8 @@ extern int linkat(int from_folder, const char *from, int to_folder, const char *
 #endif
 
 CMHA_DEF const char *cmha_version(void) {
-    return CMHA__TEXT(CMHA_VERSION_MAJOR) "." CMHA__TEXT(CMHA_VERSION_MINOR) "." CMHA__TEXT(CMHA_VERSION_PATCH)
+    return CMHA__TEXT(CMHA_VERSION_MAJOR) "." CMHA__TEXT(CMHA_VERSION_MINOR) "."
+        CMHA__TEXT(CMHA_VERSION_PATCH)
         " (" CMHA__VERSION_REAL CMHA__VERSION_BLAS CMHA__VERSION_OMP CMHA__VERSION_SIMD ")";
 }
 
@@ -2087,11 +2090,11 @@ CMHA_DEF const char *cmha_status_string(cmha_status status) {
     return "an unknown status";
 }
 
-static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...) CMHA__PRINTF(3, 4);
+CMHA__PRINTF(3, 4)
+static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...);
 static size_t cmha__utf8_length(const unsigned char *s);
 
-/* Control characters and Unicode's line ends, which names in a file may hold, would break the promise of one line; and a name that
-   was cut to fit may end within a character. */
+/* Replaces control characters, Unicode's line ends and cut characters, which a file's names may hold. */
 static void cmha__one_line(char *line) {
     unsigned char *at = (unsigned char *)line;
     size_t n;
@@ -2104,8 +2107,8 @@ static void cmha__one_line(char *line) {
     }
 }
 
-/* Formats aside first: an argument may be the old line. */
-CMHA__UNUSED static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...) {
+/* Writes the context's line. Formats aside first: an argument may be the old line. */
+static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...) {
     char line[sizeof ctx->detail];
     va_list arguments;
     if (!ctx) return status;
@@ -2117,7 +2120,8 @@ CMHA__UNUSED static cmha_status cmha__fail(cmha_context *ctx, cmha_status status
     return status;
 }
 
-#ifdef __clang_analyzer__ /* does not look into functions with variable arguments, and would take the status for any, CMHA_OK too */
+/* The analyser does not look into functions with variable arguments: it would take the result for any status. */
+#ifdef __clang_analyzer__
 #define cmha__fail(ctx, status, ...) ((void)cmha__fail(ctx, status, __VA_ARGS__), (status))
 #endif
 
@@ -2129,47 +2133,42 @@ CMHA_DEF const char *cmha_error(const cmha_context *context) {
 
 #define CMHA__OPEN UINT32_C(0x636d6861)
 
-CMHA__UNUSED static int cmha__is_open(const cmha_context *context) {
-    return context && context->open == CMHA__OPEN;
-}
+static int cmha__is_open(const cmha_context *context) { return context && context->open == CMHA__OPEN; }
 
-CMHA__UNUSED static int cmha__model_is_open(const cmha_model *model) {
-    return model && cmha__is_open(model->context);
-}
+static int cmha__model_is_open(const cmha_model *model) { return model && cmha__is_open(model->context); }
 
-/* Is the model still the one, in its one opening, that an object was opened on? */
-CMHA__UNUSED static int cmha__is_opening(const cmha_model *model, const cmha_context *context,
-                                         uint64_t opening) {
+/* Tells whether the model is still open in the opening that an object refers to. */
+static int cmha__is_opening(const cmha_model *model, const cmha_context *context, uint64_t opening) {
     return cmha__model_is_open(model) && model->context == context && model->opening == opening;
 }
 
 /* ---- sizes and memory ---- */
 
-CMHA__UNUSED static int cmha__mul(size_t a, size_t b, size_t *out) {
+static int cmha__mul(size_t a, size_t b, size_t *out) {
     if (b && a > (size_t)-1 / b) return 0;
     *out = a * b;
     return 1;
 }
 
-CMHA__UNUSED static int cmha__sum(size_t a, size_t b, size_t *out) {
+static int cmha__sum(size_t a, size_t b, size_t *out) {
     if (a > (size_t)-1 - b) return 0;
     *out = a + b;
     return 1;
 }
 
-/* The length of an array, or the largest size there is, which no allocator has, where counting it may have
-   wrapped: `about` bounds it from above. */
-CMHA__UNUSED static size_t cmha__countable(size_t length, double about) {
+/* Returns an array's length, or the largest size there is where counting it may have wrapped: no allocator has
+   that. `about` bounds the length from above. */
+static size_t cmha__countable(size_t length, double about) {
     return about < (double)(size_t)-1 ? length : (size_t)-1;
 }
 
-CMHA__UNUSED static void *cmha__take(cmha_context *ctx, size_t bytes) {
+static void *cmha__take(cmha_context *ctx, size_t bytes) {
     const cmha_allocator *from = &ctx->config.allocator;
     if (!bytes) return NULL;
     return from->allocate ? from->allocate(from->user, bytes) : malloc(bytes);
 }
 
-CMHA__UNUSED static void cmha__give(cmha_context *ctx, void *memory, size_t bytes) {
+static void cmha__give(cmha_context *ctx, void *memory, size_t bytes) {
     const cmha_allocator *to = &ctx->config.allocator;
     if (!memory) return;
     if (to->release) to->release(to->user, memory, bytes);
@@ -2178,19 +2177,20 @@ CMHA__UNUSED static void cmha__give(cmha_context *ctx, void *memory, size_t byte
 
 /* ---- threads ---- */
 
-/* How many chunks n items are cut into, and where chunk c begins. */
-CMHA__UNUSED static int cmha__chunks(int threads, size_t n) {
+/* Return how many chunks n items are cut into, and where chunk c begins. */
+static int cmha__chunks(int threads, size_t n) {
     if (threads < 1) threads = 1;
     return n < (size_t)threads ? (int)n : threads;
 }
 
-CMHA__UNUSED static size_t cmha__cut(size_t n, int chunks, int c) {
+static size_t cmha__cut(size_t n, int chunks, int c) {
     size_t parts = chunks > 0 ? (size_t)chunks : 1, at = (size_t)c;
     return n / parts * at + n % parts * at / parts; /* n * c could overflow */
 }
 
-/* CMHA__FOR_CHUNKS(threads, n, lo, hi) { body } runs the body for each of at most `threads` chunks [lo, hi) of [0, n), one a
-   thread. The chunks depend on threads and n alone, so sums kept per chunk come out the same in every run. */
+/* CMHA__FOR_CHUNKS(threads, n, lo, hi) { body } runs the body for each of at most `threads` chunks [lo, hi) of
+   [0, n), one a thread. The chunks depend on threads and n alone, so sums kept for each of them are the same
+   in every run. */
 #define CMHA__PRAGMA(x) _Pragma(#x)
 #ifdef _OPENMP
 #define CMHA__PARALLEL(threads, n) \
@@ -2198,16 +2198,16 @@ CMHA__UNUSED static size_t cmha__cut(size_t n, int chunks, int c) {
 #else
 #define CMHA__PARALLEL(threads, n)
 #endif
-#define CMHA__FOR_CHUNKS(threads, n, lo, hi)                                                                  \
-    CMHA__PARALLEL(threads, n)                                                                                \
-    for (int cmha__chunk = 0; cmha__chunk < cmha__chunks(threads, n); cmha__chunk++)                          \
-        for (size_t lo = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk),                                 \
-                    hi = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk + 1), cmha__once = lo < hi;       \
+#define CMHA__FOR_CHUNKS(threads, n, lo, hi)                                                                 \
+    CMHA__PARALLEL(threads, n)                                                                               \
+    for (int cmha__chunk = 0; cmha__chunk < cmha__chunks(threads, n); cmha__chunk++)                         \
+        for (size_t lo = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk),                                \
+                    hi = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk + 1), cmha__once = lo < hi;      \
              cmha__once; cmha__once = 0)
 
 /* ---- random numbers ---- */
 
-CMHA__UNUSED static uint64_t cmha__mix(uint64_t x) {
+static uint64_t cmha__mix(uint64_t x) {
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
     return x ^ (x >> 31);
@@ -2273,7 +2273,7 @@ static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
 
 /* ---- numbers as text, whatever the locale's decimal point ---- */
 
-CMHA__UNUSED static size_t cmha__write_u64(uint64_t value, char *text) {
+static size_t cmha__write_u64(uint64_t value, char *text) {
     char digits[24];
     size_t n = 0;
     do digits[n++] = (char)('0' + (int)(value % 10));
@@ -2283,7 +2283,7 @@ CMHA__UNUSED static size_t cmha__write_u64(uint64_t value, char *text) {
     return n;
 }
 
-CMHA__UNUSED static int cmha__parse_u64(const char *text, uint64_t *value) {
+static int cmha__parse_u64(const char *text, uint64_t *value) {
     uint64_t x = 0;
     if (!*text) return 0;
     for (; *text; text++) {
@@ -2295,8 +2295,8 @@ CMHA__UNUSED static int cmha__parse_u64(const char *text, uint64_t *value) {
     return 1;
 }
 
-/* Only plain decimal numbers and inf: strtod alone would take blanks, hexadecimal and NaN as well. */
-CMHA__UNUSED static int cmha__parse_real(const char *text, double *value) {
+/* Reads plain decimal numbers and inf: strtod alone would take blanks, hexadecimal and NaN as well. */
+static int cmha__parse_real(const char *text, double *value) {
     char local[96], half[16], *end;
     size_t used = 0, point;
     snprintf(half, sizeof half, "%.1f", 0.5);
@@ -2315,8 +2315,8 @@ CMHA__UNUSED static int cmha__parse_real(const char *text, double *value) {
     return used > 0 && *end == 0;
 }
 
-/* The shortest of 15 and 17 digits that reads back to the same value. text holds 32 bytes. */
-CMHA__UNUSED static void cmha__write_real(double value, char *text) {
+/* Writes the shorter of 15 and 17 digits that reads back to the same value; text holds 32 bytes. */
+static void cmha__write_real(double value, char *text) {
     double back;
     size_t kept = 0;
     for (int digits = 15; digits <= 17; digits += 2) {
@@ -2345,11 +2345,11 @@ CMHA__UNUSED static void cmha__write_real(double value, char *text) {
     {#name, CMHA_FIELD_FLAG, offsetof(CMHA__OWNER, name), (double)(initial), 0.0, 1.0, NULL, help},
 #define CMHA__ENUM_ROW(name, initial, choices, help) \
     {#name, CMHA_FIELD_ENUM, offsetof(CMHA__OWNER, name), (double)(initial), 0.0, 0.0, choices, help},
-#define CMHA__TABLE(walk)                                                                              \
-    static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW)};   \
-    cmha_table table;                                                                                  \
-    table.fields = rows;                                                                               \
-    table.count = sizeof rows / sizeof *rows;                                                          \
+#define CMHA__TABLE(walk)                                                                                    \
+    static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW)}; \
+    cmha_table table;                                                                                        \
+    table.fields = rows;                                                                                     \
+    table.count = sizeof rows / sizeof *rows;                                                                \
     return table
 
 #define CMHA__OWNER cmha_model_config
@@ -2370,7 +2370,7 @@ static const char *cmha__table_name(cmha_table table) {
     return "config";
 }
 
-/* Choice i of "a|b|c": its length, and where it begins; 0 if there are not so many. */
+/* Returns the length of choice i of "a|b|c" and where it begins; 0 if there are not so many. */
 static size_t cmha__choice(const char *choices, int i, const char **begin) {
     for (; i > 0; i--) {
         choices = strchr(choices, '|');
@@ -2413,24 +2413,27 @@ static double cmha__field_value(const cmha_field *field, const void *config) {
 
 static int cmha__field_fits(const cmha_field *field, double value) {
     const char *begin;
-    if (field->type == CMHA_FIELD_ENUM) return value >= 0 && value < 4096 && cmha__choice(field->choices, (int)value, &begin) > 0;
+    if (field->type == CMHA_FIELD_ENUM)
+        return value >= 0 && value < 4096 && cmha__choice(field->choices, (int)value, &begin) > 0;
     return value >= field->minimum && value <= field->maximum; /* false for NaN */
 }
 
-static cmha_status cmha__field_fail(cmha_context *ctx, cmha_table table, const cmha_field *field, const char *value) {
+static cmha_status cmha__field_fail(cmha_context *ctx, cmha_table table, const cmha_field *field,
+                                    const char *value) {
     const char *of = cmha__table_name(table);
     switch (field->type) {
     case CMHA_FIELD_SIZE:
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not a whole number from %.10g to %.10g", of, field->name,
-                          value, field->minimum, field->maximum);
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not a whole number from %.10g to %.10g",
+                          of, field->name, value, field->minimum, field->maximum);
     case CMHA_FIELD_REAL:
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not a number from %.10g to %.10g", of, field->name, value,
-                          field->minimum, field->maximum);
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not a number from %.10g to %.10g", of,
+                          field->name, value, field->minimum, field->maximum);
     case CMHA_FIELD_FLAG:
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not 0 or 1", of, field->name, value);
     case CMHA_FIELD_ENUM: break;
     }
-    return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not one of %s", of, field->name, value, field->choices);
+    return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not one of %s", of, field->name, value,
+                      field->choices);
 }
 
 static int cmha__parse_flag(const char *text, double *value) {
@@ -2470,12 +2473,15 @@ static int cmha__parse_field(const cmha_field *field, const char *text, double *
 
 CMHA_DEF void cmha_config_defaults(cmha_table table, void *config) {
     if (!config) return;
-    for (size_t i = 0; i < table.count; i++) cmha__field_store(&table.fields[i], config, table.fields[i].initial);
+    for (size_t i = 0; i < table.count; i++)
+        cmha__field_store(&table.fields[i], config, table.fields[i].initial);
 }
 
-CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name, const char *value) {
+CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name,
+                                     const char *value) {
     double number;
-    if (!config || !name || !value) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config set: config, name or value is NULL");
+    if (!config || !name || !value)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "config set: config, name or value is NULL");
     for (size_t i = 0; i < table.count; i++) {
         const cmha_field *field = &table.fields[i];
         if (strcmp(field->name, name) != 0) continue;
@@ -2484,22 +2490,26 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
         cmha__field_store(field, config, number);
         return CMHA_OK;
     }
-    return cmha__fail(context, CMHA_ERR_NOT_FOUND, "%s: no option named %.60s", cmha__table_name(table), name);
+    return cmha__fail(context, CMHA_ERR_NOT_FOUND, "%s: no option named %.60s", cmha__table_name(table),
+                      name);
 }
 
-CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config, const char *text) {
+CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config,
+                                         const char *text) {
     char name[64], value[64];
     cmha_status status = CMHA_OK;
-    if (!text || !config) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: the text or the configuration is NULL");
+    if (!text || !config)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: the text or the configuration is NULL");
     for (text += strspn(text, " "); *text && !status; text += strspn(text, " ")) {
         size_t n = strcspn(text, "= "), m, room = sizeof name - 1;
         const char *after = text + n + (text[n] == '=');
         m = strcspn(after, " ");
         snprintf(name, sizeof name, "%.*s", (int)(n < room ? n : room), text);
         snprintf(value, sizeof value, "%.*s", (int)(m < room ? m : room), after);
-        status = n > room || m > room ? cmha__fail(context, CMHA_ERR_ARGUMENT, "%s: %.40s is longer than any option or value",
-                                                   cmha__table_name(table), n > room ? name : value)
-                                      : cmha_config_set(context, table, config, name, value);
+        status = n > room || m > room
+                     ? cmha__fail(context, CMHA_ERR_ARGUMENT, "%s: %.40s is longer than any option or value",
+                                  cmha__table_name(table), n > room ? name : value)
+                     : cmha_config_set(context, table, config, name, value);
         text = after + m;
     }
     return status;
@@ -2564,7 +2574,7 @@ extern void openblas_set_num_threads(int n) __attribute__((weak));
 #define CMHA__BLAS_HAS(function) 1
 #endif
 
-/* The kernel family OpenBLAS chose, NULL if it is not OpenBLAS. */
+/* Returns the kernel family that OpenBLAS chose, NULL if the BLAS is another. */
 static const char *cmha__blas_core(void) {
 #ifdef CMHA__OPENBLAS
     if (CMHA__BLAS_HAS(openblas_get_corename)) return openblas_get_corename();
@@ -2588,11 +2598,11 @@ CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size) {
 }
 
 #if defined(CMHA__OPENBLAS) && defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
-/* 0 SSE, 1 AVX, 2 AVX2, 3 AVX-512; -1 unknown to us. */
+/* Ranks a kernel family: 0 SSE, 1 AVX, 2 AVX2, 3 AVX-512; -1 unknown to us. */
 static int cmha__core_rank(const char *core) {
     static const char *const names[4] = {
-        ("|Katmai|Coppermine|Northwood|Prescott|Banias|Atom|Core2|Penryn|Dunnington|Nehalem|Athlon|Opteron|Opteron_SSE3|Barcelona|"
-         "Nano|Bobcat|"),
+        ("|Katmai|Coppermine|Northwood|Prescott|Banias|Atom|Core2|Penryn|Dunnington|Nehalem|Athlon|Opteron|"
+         "Opteron_SSE3|Barcelona|Nano|Bobcat|"),
         "|Sandybridge|Bulldozer|Piledriver|Steamroller|",
         "|Haswell|Zen|Excavator|",
         "|SkylakeX|Cooperlake|SapphireRapids|"};
@@ -2604,15 +2614,15 @@ static int cmha__core_rank(const char *core) {
 }
 
 static int cmha__cpu_rank(void) {
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
         return 3;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 2 : 0;
 }
 #endif
 
-/* Is OpenBLAS on a kernel that the built-in product leaves behind, as this code was compiled? Asked at every product, so the names
-   of the good ones come first. */
+/* Tells whether OpenBLAS runs a kernel slower than the built-in product, as this code was compiled. Every
+   product asks, so the names of the good ones come first. */
 CMHA__UNUSED static int cmha__blas_is_behind(void) {
 #if defined(CMHA__OPENBLAS) && defined(__AVX2__) && defined(__FMA__) && !defined(CMHA__SCALAR)
     const char *core = cmha__blas_core();
@@ -2637,12 +2647,12 @@ CMHA_DEF const char *cmha_blas_remedy(void) {
 }
 
 #ifdef __linux__
-/* 1 if NAME=VALUE was not in the environment and is now. */
+/* Adds NAME=VALUE to the environment; 0 if the name was there: set by the user, or by us before this exec. */
 static int cmha__environment_add(const char *setting) {
     const char *value = strchr(setting, '=') + 1;
     char name[32];
     snprintf(name, sizeof name, "%.*s", (int)(value - setting) - 1, setting);
-    return !getenv(name) && setenv(name, value, 1) == 0; /* set already: by the user, or by us before this exec */
+    return !getenv(name) && setenv(name, value, 1) == 0;
 }
 #endif
 
@@ -2701,7 +2711,8 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
     memset(&copy, 0, sizeof copy);
     if (config) copy = *config;
     memset(context, 0, sizeof *context);
-    if (copy.threads < 0) return cmha__fail(context, CMHA_ERR_ARGUMENT, "context: threads = %d is negative", copy.threads);
+    if (copy.threads < 0)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "context: threads = %d is negative", copy.threads);
     if (!copy.allocator.allocate != !copy.allocator.release)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "context: the allocator lacks %s",
                           copy.allocator.allocate ? "release" : "allocate");
@@ -2751,13 +2762,13 @@ typedef cmha_real cmha__gemm_lanes __attribute__((vector_size(CMHA__VECTOR_BYTES
 #define CMHA__ALIGNED
 #endif
 
-/* Depth and width of the packed piece of B: 64 KiB of stack, so that a thread of 128 KiB, which is what musl gives, has room for it. Twice
-   as much would be a tenth faster. */
+/* Depth and width of the packed piece of B: 64 KiB of stack, so that a thread of 128 KiB, which is what musl
+   gives, has room for it. Twice as much would be a tenth faster. */
 #define CMHA__GEMM_KC 128
 #define CMHA__GEMM_NC (64 * 1024 / CMHA__GEMM_KC / (int)sizeof(cmha_real))
 
-/* Under -std=c99 GCC does not fuse a multiplication and an addition, and clang cuts 512-bit vectors in two, unless they are asked
-   to. */
+/* Under -std=c99 GCC does not fuse a multiplication and an addition, and clang cuts 512-bit vectors in two,
+   unless they are asked to. */
 #if defined(CMHA__GEMM_VECTORS) && defined(__clang__)
 #define CMHA__FUSED __attribute__((min_vector_width(CMHA__VECTOR_BYTES * 8)))
 #define CMHA__FUSE _Pragma("STDC FP_CONTRACT ON")
@@ -2793,10 +2804,11 @@ CMHA__FUSED static void cmha__gemm_tile(size_t K, const cmha_real *a, const cmha
 #endif
 }
 
-/* to [K, width] = from, where lane l of step k is from[l * lane + k * step]; lanes beyond `lanes` are zero. Steps that are not
-   contiguous across lanes are taken 8 at a time, so that a line of cache is used while it is there. */
-static inline void cmha__gemm_pack(const cmha_real *from, size_t lane, size_t step, size_t lanes, size_t width, size_t K,
-                                   cmha_real *to) {
+/* to [K, width] = from, where lane l of step k is from[l * lane + k * step]; lanes beyond `lanes` are zero.
+   Steps that are not contiguous across lanes are taken 8 at a time, so that a line of cache is used while it
+   is there. */
+static inline void cmha__gemm_pack(const cmha_real *from, size_t lane, size_t step, size_t lanes,
+                                   size_t width, size_t K, cmha_real *to) {
     size_t k;
     if (lane == 1 && lanes == width) {
         for (k = 0; k < K; k++)
@@ -2806,7 +2818,8 @@ static inline void cmha__gemm_pack(const cmha_real *from, size_t lane, size_t st
     if (lanes < width) memset(to, 0, K * width * sizeof *to);
     for (k = 0; k + 8 <= K; k += 8)
         for (size_t l = 0; l < lanes; l++)
-            for (size_t part = 0; part < 8; part++) to[(k + part) * width + l] = from[l * lane + (k + part) * step];
+            for (size_t part = 0; part < 8; part++)
+                to[(k + part) * width + l] = from[l * lane + (k + part) * step];
     for (; k < K; k++)
         for (size_t l = 0; l < lanes; l++) to[k * width + l] = from[l * lane + k * step];
 }
@@ -2824,7 +2837,8 @@ typedef struct cmha__product {
 static int cmha__gemm_fresh(const cmha__product *p) { return !(p->beta < 0 || p->beta > 0); }
 
 /* C [rows, cols] = alpha tile + beta C, for a piece of the product's C. */
-static void cmha__gemm_store(const cmha__product *p, const cmha_real *tile, size_t rows, size_t cols, cmha_real *C) {
+static void cmha__gemm_store(const cmha__product *p, const cmha_real *tile, size_t rows, size_t cols,
+                             cmha_real *C) {
     const cmha_real alpha = p->alpha, beta = p->beta;
     const int fresh = cmha__gemm_fresh(p);
     for (size_t i = 0; i < rows; i++, tile += CMHA__GEMM_NR, C += p->ldc) {
@@ -2868,8 +2882,8 @@ static void cmha__gemm_blocked(const cmha__product *p) {
             piece.beta = k ? (cmha_real)1 : p->beta;
             for (size_t c = 0; c < piece.N; c += CMHA__GEMM_NR)
                 cmha__gemm_pack(p->B + k * b_row + (j + c) * b_col, b_col, b_row,
-                                piece.N - c < CMHA__GEMM_NR ? piece.N - c : CMHA__GEMM_NR, CMHA__GEMM_NR, piece.K,
-                                packed + c * piece.K);
+                                piece.N - c < CMHA__GEMM_NR ? piece.N - c : CMHA__GEMM_NR, CMHA__GEMM_NR,
+                                piece.K, packed + c * piece.K);
             cmha__gemm_sweep(&piece, packed);
         }
     }
@@ -2887,9 +2901,9 @@ static void cmha__gemm_blocked(const cmha__product *p) {
 
 /* Computes `rows` rows, `vectors` wide, of a product. Inlined with constants for height and vectors, so that
    the sums are registers. */
-static inline CMHA__FUSED __attribute__((always_inline)) void
-cmha__panel_piece(const int height, const int vectors, const cmha__product *p, size_t rows, const cmha_real *A,
-                  const cmha_real *B, cmha_real *C) {
+static inline CMHA__FUSED __attribute__((always_inline)) void cmha__panel_piece(
+    const int height, const int vectors, const cmha__product *p, size_t rows, const cmha_real *A,
+    const cmha_real *B, cmha_real *C) {
     CMHA__FUSE
     cmha__gemm_lanes sum[CMHA__PANEL_ROWS][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS], c;
     const size_t a_row = p->trans_a ? 1 : p->lda, a_col = p->trans_a ? p->lda : 1, ldb = p->ldb, ldc = p->ldc;
@@ -2970,7 +2984,8 @@ static void cmha__gemm_row(const cmha__product *p) {
 static void cmha__gemm_builtin(const cmha__product *p) {
     if (p->M == 1 && (!p->trans_a || p->lda == 1)) {
         cmha__gemm_row(p);
-    } else if (p->N == 1 && p->ldc == 1 && (p->trans_b || p->ldb == 1)) { /* the transposed product has one row */
+    } else if (p->N == 1 && p->ldc == 1 &&
+               (p->trans_b || p->ldb == 1)) { /* the transposed product has one row */
         cmha__product turned = *p;
         turned.trans_b = !p->trans_a, turned.M = 1, turned.N = p->M;
         turned.A = p->B, turned.lda = p->ldb, turned.B = p->A, turned.ldb = p->lda;
@@ -2996,7 +3011,8 @@ static void cmha__gemm_scale(size_t M, size_t N, cmha_real beta, cmha_real *C, s
 #define CMHA__CBLAS_GEMV cblas_sgemv
 #endif
 
-/* CBLAS refuses a stride below the number of columns, also where there is one row and the stride is not used. */
+/* CBLAS refuses a stride below the number of columns, also where there is one row and the stride is not used.
+ */
 static int cmha__blas_stride(size_t stride, size_t columns) {
     return (int)(stride > columns ? stride : columns ? columns : 1);
 }
@@ -3005,23 +3021,27 @@ static int cmha__blas_stride(size_t stride, size_t columns) {
 static int cmha__gemm_cblas(const cmha__product *p) {
     size_t largest = p->M > p->N ? p->M : p->N;
     if (p->K > largest) largest = p->K;
-    if (largest > INT_MAX || p->lda > INT_MAX || p->ldb > INT_MAX || p->ldc > INT_MAX || cmha__blas_is_behind())
+    if (largest > INT_MAX || p->lda > INT_MAX || p->ldb > INT_MAX || p->ldc > INT_MAX ||
+        cmha__blas_is_behind())
         return 0;
     const int M = (int)p->M, N = (int)p->N, K = (int)p->K;
     const int lda = cmha__blas_stride(p->lda, p->trans_a ? p->M : p->K);
     const int ldb = cmha__blas_stride(p->ldb, p->trans_b ? p->K : p->N);
-    if (M == 1 && (!p->trans_a || p->lda == 1)) /* a decoded token: up to three times faster than OpenBLAS's gemm */
+    if (M == 1 &&
+        (!p->trans_a || p->lda == 1)) /* a decoded token: up to three times faster than OpenBLAS's gemm */
         CMHA__CBLAS_GEMV(CblasRowMajor, p->trans_b ? CblasNoTrans : CblasTrans, p->trans_b ? N : K,
                          p->trans_b ? K : N, p->alpha, p->B, ldb, p->A, 1, p->beta, p->C, 1);
     else
-        CMHA__CBLAS_GEMM(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans,
-                         M, N, K, p->alpha, p->A, lda, p->B, ldb, p->beta, p->C, cmha__blas_stride(p->ldc, p->N));
+        CMHA__CBLAS_GEMM(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
+                         p->trans_b ? CblasTrans : CblasNoTrans, M, N, K, p->alpha, p->A, lda, p->B, ldb,
+                         p->beta, p->C, cmha__blas_stride(p->ldc, p->N));
     return 1;
 }
 #endif
 
-CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
-                        size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
+CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha,
+                        const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta,
+                        cmha_real *C, size_t ldc) {
     cmha__product p;
     p.trans_a = trans_a, p.trans_b = trans_b, p.M = M, p.N = N, p.K = K, p.alpha = alpha, p.beta = beta;
     p.A = A, p.lda = lda, p.B = B, p.ldb = ldb, p.C = C, p.ldc = ldc;
@@ -3037,8 +3057,9 @@ CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, 
 }
 
 /* Deals cmha_gemm to threads: rows of C, or columns where there are clearly more, cut at multiples of 16. */
-static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
-                       size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
+static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha,
+                       const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta,
+                       cmha_real *C, size_t ldc) {
     int by_columns = N / 2 > M;
     size_t extent = by_columns ? N : M, workers = threads > 1 ? (size_t)threads : 1;
     size_t unit = extent >= 16 * workers ? 16 : 1, units = extent / unit + (extent % unit != 0);
@@ -3049,13 +3070,16 @@ static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K
     CMHA__FOR_CHUNKS(threads, units, first, last) {
         size_t lo = first * unit, hi = last * unit < extent ? last * unit : extent;
         if (by_columns)
-            cmha_gemm(ta, tb, M, hi - lo, K, alpha, A, lda, tb ? B + lo * ldb : B + lo, ldb, beta, C + lo, ldc);
+            cmha_gemm(ta, tb, M, hi - lo, K, alpha, A, lda, tb ? B + lo * ldb : B + lo, ldb, beta, C + lo,
+                      ldc);
         else
-            cmha_gemm(ta, tb, hi - lo, N, K, alpha, ta ? A + lo : A + lo * lda, lda, B, ldb, beta, C + lo * ldc, ldc);
+            cmha_gemm(ta, tb, hi - lo, N, K, alpha, ta ? A + lo : A + lo * lda, lda, B, ldb, beta,
+                      C + lo * ldc, ldc);
     }
 }
 
-/* =============================================== Vector mathematics =============================================== */
+/* =============================================== Vector mathematics
+ * =============================================== */
 
 /* Branch-free, so that a loop over them vectorises without -ffast-math. In double, and under
         CMHA_NO_SIMD, the same names are libm's functions. ---- */
