@@ -14047,24 +14047,20 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
     return status;
 }
 
-/* ======================================================= Files ======================================================== */
+/* ================================================ Files ================================================= */
 
 /* ---- the operating system: plain descriptors, so that a FIFO or a directory is refused instead of waited for ---- */
 
 #ifdef _WIN32
-#define CMHA__OPEN_FILE _open
-#define CMHA__CLOSE_FILE _close
+#define CMHA__SYSTEM(call) _##call
 #define CMHA__SEEK_FILE _lseeki64
 #define CMHA__FILE_PLACE long long
 #define CMHA__FILE_ABOUT struct _stat64 /* plain fstat has 32 bits for the size there */
 #define CMHA__FILE_STAT _fstat64
 #define CMHA__PATH_STAT _stat64
-#define CMHA__READ_FILE(fd, to, n) _read(fd, to, (unsigned)(n))
-#define CMHA__WRITE_FILE(fd, from, n) _write(fd, from, (unsigned)(n))
 #define CMHA__FLUSH_FILE _commit
 #define CMHA__FILE_FLAGS (_O_BINARY | _O_NOINHERIT)
 #define CMHA__FILE_MODE (_S_IREAD | _S_IWRITE)
-#define CMHA__PROCESS _getpid
 #define CMHA__SEPARATORS "/\\:"
 #define CMHA__READ_LINK(path, to, n) (-1)
 #ifdef __cplusplus
@@ -14072,15 +14068,12 @@ extern "C"
 #endif
 __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to, unsigned long flags);
 #else
-#define CMHA__OPEN_FILE open
-#define CMHA__CLOSE_FILE close
+#define CMHA__SYSTEM(call) call
 #define CMHA__SEEK_FILE lseek
 #define CMHA__FILE_PLACE off_t
 #define CMHA__FILE_ABOUT struct stat
 #define CMHA__FILE_STAT fstat
 #define CMHA__PATH_STAT stat
-#define CMHA__READ_FILE(fd, to, n) read(fd, to, n)
-#define CMHA__WRITE_FILE(fd, from, n) write(fd, from, n)
 #define CMHA__FLUSH_FILE fsync
 #ifdef O_CLOEXEC
 #define CMHA__FILE_FLAGS (O_NONBLOCK | O_CLOEXEC)
@@ -14088,7 +14081,6 @@ __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to
 #define CMHA__FILE_FLAGS O_NONBLOCK
 #endif
 #define CMHA__FILE_MODE 0666
-#define CMHA__PROCESS getpid
 #define CMHA__SEPARATORS "/"
 #define CMHA__READ_LINK readlink
 #if defined(__linux__) && defined(O_TMPFILE)
@@ -14101,105 +14093,78 @@ enum { CMHA__HERE = -100, CMHA__FOLLOW = 0x400 }; /* AT_FDCWD and AT_SYMLINK_FOL
 
 enum { CMHA__FILE_PIECE = 1 << 26 }; /* one read or write asks for no more: systems limit it */
 
-/* The end of a path that is too long for an error line, whose point comes after it. */
-static const char *cmha__short(const char *path) {
+/* Turns errno into a status and an error line. */
+static cmha_status cmha__io_fail(cmha_context *ctx, const char *what) {
+    int number = errno;
+    cmha_status status = number == ENOENT || number == ENOTDIR ? CMHA_ERR_NOT_FOUND : CMHA_ERR_IO;
+    return cmha__fail(ctx, status, "%s: %s", what, number ? strerror(number) : "the file ended early");
+}
+
+/* The end of a path that is too long for an error line. */
+static const char *cmha__path_end(const char *path) {
     size_t length = strlen(path);
     return length > 100 ? path + length - 100 : path;
 }
 
-static cmha_status cmha__io_fail(cmha_context *ctx, const char *path, const char *what) {
-    int number = errno;
-    cmha_status status = number == ENOENT || number == ENOTDIR ? CMHA_ERR_NOT_FOUND : CMHA_ERR_IO;
-    return cmha__fail(ctx, status, "%s: %s: %s", cmha__short(path), what, number ? strerror(number) : "the file ended early");
-}
-
-/* Puts the file's name before an error line that lacks it: it came from a part of the library that knows no files. */
+/* Puts the file's name before an error line that lacks it. Every call on a file ends here: the lines inside name none. */
 static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status status) {
-    char line[sizeof ctx->detail], name[128];
-    if (status == CMHA_OK || !ctx) return status;
-    snprintf(name, sizeof name, "%s", cmha__short(path));
-    cmha__one_line(name); /* as it would stand there */
-    if (strncmp(ctx->detail, name, strlen(name)) == 0) return status;
-    memcpy(line, ctx->detail, sizeof line);
-    return cmha__fail(ctx, status, "%s: %s", cmha__short(path), line);
+    char name[104];
+    if (status == CMHA_OK) return status;
+    snprintf(name, sizeof name, "%s: ", cmha__path_end(path));
+    cmha__one_line(name); /* as it stands in a line */
+    return strncmp(ctx->detail, name, strlen(name)) == 0 ? status : cmha__fail(ctx, status, "%s%s", name, ctx->detail);
 }
 
+/* Opens a regular file for reading and measures it. */
 static cmha_status cmha__file_open(cmha_context *ctx, const char *path, int *fd, uint64_t *size) {
     CMHA__FILE_ABOUT about;
-    int file = CMHA__OPEN_FILE(path, O_RDONLY | CMHA__FILE_FLAGS), regular;
-    *fd = -1, *size = 0; /* GCC does not see that callers look at neither after a failure */
-    if (file < 0) return cmha__io_fail(ctx, path, "cannot be opened");
-    regular = CMHA__FILE_STAT(file, &about) == 0 && S_ISREG(about.st_mode);
-    *size = regular ? (uint64_t)CMHA__SEEK_FILE(file, 0, SEEK_END) : 0;
-    if (!regular || *size == (uint64_t)-1) {
-        CMHA__CLOSE_FILE(file);
-        return cmha__fail(ctx, CMHA_ERR_IO, "%s: cannot be read: not a regular file", cmha__short(path));
-    }
-    *fd = file;
-    return CMHA_OK;
+    int regular;
+    *size = 0; /* GCC does not see that no caller looks at it after a failure */
+    *fd = CMHA__SYSTEM(open)(path, O_RDONLY | CMHA__FILE_FLAGS);
+    if (*fd < 0) return cmha__io_fail(ctx, "cannot be opened");
+    regular = CMHA__FILE_STAT(*fd, &about) == 0 && S_ISREG(about.st_mode);
+    if (regular) *size = (uint64_t)CMHA__SEEK_FILE(*fd, 0, SEEK_END);
+    if (regular && *size != (uint64_t)-1) return CMHA_OK;
+    CMHA__SYSTEM(close)(*fd);
+    return cmha__fail(ctx, CMHA_ERR_IO, "cannot be read: not a regular file");
 }
 
-/* 1 = all bytes are there. On 0 errno says why, 0 meaning that the file ended. */
-static int cmha__file_read(int fd, uint64_t offset, void *to, size_t bytes) {
-    char *at = (char *)to;
-    errno = 0;
-    if ((uint64_t)(CMHA__FILE_PLACE)offset != offset || CMHA__SEEK_FILE(fd, (CMHA__FILE_PLACE)offset, SEEK_SET) < 0) return 0;
+/* Reads or writes all bytes at the place where the file stands: 1 = done. On 0 errno says why, 0 meaning that the file ended. */
+static int cmha__file_move(int fd, unsigned char *at, size_t bytes, int writing) {
     while (bytes) {
-        long long got;
+        unsigned piece = bytes < CMHA__FILE_PIECE ? (unsigned)bytes : (unsigned)CMHA__FILE_PIECE;
+        long long moved;
         errno = 0;
-        got = (long long)CMHA__READ_FILE(fd, at, bytes < CMHA__FILE_PIECE ? bytes : (size_t)CMHA__FILE_PIECE);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return 0;
-        at += got;
-        bytes -= (size_t)got;
-    }
-    return 1;
-}
-
-static int cmha__file_write(int fd, const void *from, size_t bytes) {
-    const char *at = (const char *)from;
-    while (bytes) {
-        long long put;
-        errno = 0;
-        put = (long long)CMHA__WRITE_FILE(fd, at, bytes < CMHA__FILE_PIECE ? bytes : (size_t)CMHA__FILE_PIECE);
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) {
-            if (!errno) errno = ENOSPC;
+        moved = writing ? CMHA__SYSTEM(write)(fd, at, piece) : CMHA__SYSTEM(read)(fd, at, piece);
+        if (moved < 0 && errno == EINTR) continue;
+        if (moved <= 0) {
+            if (writing && !errno) errno = ENOSPC;
             return 0;
         }
-        at += put;
-        bytes -= (size_t)put;
+        at += moved;
+        bytes -= (size_t)moved;
     }
     return 1;
 }
 
-static int cmha__file_replace(const char *from, const char *to) {
-#ifdef _WIN32
-    if (MoveFileExA(from, to, 1 | 8)) return 1; /* REPLACE_EXISTING, WRITE_THROUGH */
-    errno = EACCES;
-    return 0;
-#else
-    return rename(from, to) == 0;
-#endif
+static int cmha__file_read(int fd, uint64_t offset, void *to, size_t bytes) {
+    CMHA__FILE_PLACE place = (CMHA__FILE_PLACE)offset;
+    errno = 0;
+    return (uint64_t)place == offset && CMHA__SEEK_FILE(fd, place, SEEK_SET) >= 0 &&
+           cmha__file_move(fd, (unsigned char *)to, bytes, 0);
 }
 
 /* ---- numbers as the file holds them, whatever this machine's byte order ---- */
 
 static int cmha__little_endian(void) {
     const unsigned one = 1;
-    unsigned char first;
-    memcpy(&first, &one, 1);
-    return first == 1;
+    return *(const unsigned char *)&one == 1;
 }
 
 static uint64_t cmha__bytes_get(const unsigned char *from, size_t n) {
     uint64_t x = 0;
     while (n-- > 0) x = x << 8 | from[n];
     return x;
-}
-
-static void cmha__bytes_put(unsigned char *to, uint64_t x, size_t n) {
-    for (size_t i = 0; i < n; i++, x >>= 8) to[i] = (unsigned char)(x & 255);
 }
 
 static float cmha__float_of(uint32_t bits) {
@@ -14217,13 +14182,7 @@ static float cmha__half_of(uint32_t bits) {
     return sign ? -x : x;
 }
 
-static int64_t cmha__signed_of(uint64_t bits) {
-    int64_t x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* Whole reals as raw bytes, in place: a no-op on little-endian machines. Used both ways. */
+/* Swaps the bytes of words in place, which does nothing on little-endian machines. Used both ways. */
 static void cmha__swap_words(void *words, size_t n, size_t width) {
     unsigned char *at = (unsigned char *)words, other[8];
     if (!words || width == 1 || cmha__little_endian()) return; /* no words are NULL */
@@ -14233,48 +14192,64 @@ static void cmha__swap_words(void *words, size_t n, size_t width) {
     }
 }
 
-/* ---- order of an archive's entries ---- */
+enum { CMHA__AS_F64, CMHA__AS_F32, CMHA__AS_F16, CMHA__AS_BF16, CMHA__AS_I64 };
+enum { CMHA__AS_REAL = sizeof(cmha_real) == 8 ? CMHA__AS_F64 : CMHA__AS_F32 };
 
-static int cmha__compare_tensors(const void *a, const void *b) {
-    return strcmp(((const cmha_archive_tensor *)a)->name, ((const cmha_archive_tensor *)b)->name);
+/* The types of numbers, with the bytes of one; those that can be read come first, in the order of the enumeration. */
+static const struct { char name[12]; unsigned char width; } cmha__dtypes[] = {
+    {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"U8", 1}, {"I8", 1}, {"BOOL", 1}, {"I16", 2}, {"U16", 2},
+    {"I32", 4}, {"U32", 4}, {"U64", 8}, {"C64", 8}, {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1}, {"F8_E5M2FNUZ", 1},
+    {"F8_E4M3FNUZ", 1}, {"", 0}};
+
+/* The row of a type; the last one for a type that is not known. */
+static int cmha__dtype(const char *name) {
+    int i = 0;
+    while (cmha__dtypes[i].width && strcmp(cmha__dtypes[i].name, name) != 0) i++;
+    return i;
 }
 
-static int cmha__compare_places(const void *a, const void *b) {
-    const cmha_archive_tensor *p = (const cmha_archive_tensor *)a, *q = (const cmha_archive_tensor *)b;
-    if (p->begin != q->begin) return p->begin < q->begin ? -1 : 1;
-    return p->end < q->end ? -1 : p->end > q->end;
+static cmha_real cmha__decode(const unsigned char *from, int dtype) {
+    uint64_t bits;
+    int64_t whole;
+    double wide;
+    switch (dtype) {
+    case CMHA__AS_F64:
+        bits = cmha__bytes_get(from, 8);
+        memcpy(&wide, &bits, sizeof wide);
+        return (cmha_real)wide;
+    case CMHA__AS_F32: return cmha__float_of((uint32_t)cmha__bytes_get(from, 4));
+    case CMHA__AS_F16: return cmha__half_of((uint32_t)cmha__bytes_get(from, 2));
+    case CMHA__AS_BF16: return cmha__bf16_value((uint32_t)cmha__bytes_get(from, 2));
+    default:
+        bits = cmha__bytes_get(from, 8);
+        memcpy(&whole, &bits, sizeof whole);
+        return (cmha_real)whole;
+    }
 }
 
-static int cmha__compare_texts(const void *a, const void *b) {
-    return strcmp((const char *)a, (const char *)b);
-}
-
-/* ---- the header: JSON of one fixed shape, so that no recursion is needed and no depth can be reached ---- */
+/* ---- the header: JSON of one fixed shape, which bounds the depth of its rules ---- */
 
 typedef struct cmha__header {
-    cmha_context *ctx;
-    const char *path;
-    char *begin, *at;              /* the text ends in a NUL, which no rule accepts */
+    cmha_archive *archive; /* its arrays have room for all that a header of this length can hold */
+    const char *begin;
+    char *at;              /* the text ends in a NUL, which no rule accepts */
     uint64_t data_bytes;
-    cmha_archive_tensor *tensors;
-    size_t n_tensors, tensor_room;
-    const char **metadata;         /* pairs */
-    size_t n_metadata, metadata_room;
     int seen_metadata;
 } cmha__header;
 
+/* A rule reads one thing into `into`. */
+typedef cmha_status (*cmha__rule)(cmha__header *h, void *into);
+
 static cmha_status cmha__header_fail(cmha__header *h, const char *problem) {
-    return cmha__fail(h->ctx, CMHA_ERR_FORMAT, "%s: safetensors header, byte %lu: %s", cmha__short(h->path),
-                      (unsigned long)(h->at - h->begin), problem);
+    return cmha__fail(h->archive->context, CMHA_ERR_FORMAT, "safetensors header, byte %zu: %s", (size_t)(h->at - h->begin),
+                      problem);
 }
 
-static cmha_status cmha__tensor_fail(cmha__header *h, const cmha_archive_tensor *tensor, const char *problem) {
-    return cmha__fail(h->ctx, CMHA_ERR_FORMAT, "%s: tensor %.60s: %s", cmha__short(h->path), tensor->name, problem);
+static cmha_status cmha__tensor_fail(const cmha_archive *archive, const char *name, const char *problem) {
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "tensor %.60s: %s", name, problem);
 }
 
-static void cmha__skip_blanks(cmha__header *h) {
-    while (*h->at == ' ' || *h->at == '\t' || *h->at == '\n' || *h->at == '\r') h->at++;
-}
+static void cmha__skip_blanks(cmha__header *h) { h->at += strspn(h->at, " \t\n\r"); }
 
 /* 1 and past it, if the next thing is this character. */
 static int cmha__accept(cmha__header *h, char c) {
@@ -14282,6 +14257,18 @@ static int cmha__accept(cmha__header *h, char c) {
     if (*h->at != c) return 0;
     h->at++;
     return 1;
+}
+
+/* Reads things between brackets, with commas between them. */
+static cmha_status cmha__read_all(cmha__header *h, const char *brackets, cmha__rule rule, void *into) {
+    cmha_status status;
+    if (!cmha__accept(h, brackets[0]))
+        return cmha__header_fail(h, *brackets == '[' ? "a list is expected" : "an object is expected");
+    if (cmha__accept(h, brackets[1])) return CMHA_OK;
+    do {
+        if ((status = rule(h, into)) != CMHA_OK) return status;
+    } while (cmha__accept(h, ','));
+    return cmha__accept(h, brackets[1]) ? CMHA_OK : cmha__header_fail(h, "a list or an object is not closed");
 }
 
 /* Bytes of the well-formed UTF-8 character at s (of which a NUL ends the text), 0 if it is malformed. */
@@ -14313,7 +14300,7 @@ static int cmha__hex4(const char *s, uint32_t *value) {
     return 1;
 }
 
-/* The escape after a backslash at h->at; writes to *out, which lies before h->at. */
+/* Decodes the escape after a backslash at h->at to *out, which lies before h->at. */
 static int cmha__unescape(cmha__header *h, char **out) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char *plain = h->at[0] ? strchr(from, h->at[0]) : NULL;
@@ -14327,7 +14314,8 @@ static int cmha__unescape(cmha__header *h, char **out) {
     h->at += 5;
     if (c >= 0xdc00 && c < 0xe000) return 0;
     if (c >= 0xd800 && c < 0xdc00) {
-        if (h->at[0] != '\\' || h->at[1] != 'u' || !cmha__hex4(h->at + 2, &low) || low < 0xdc00 || low >= 0xe000) return 0;
+        if (h->at[0] != '\\' || h->at[1] != 'u' || !cmha__hex4(h->at + 2, &low)) return 0;
+        if (low < 0xdc00 || low >= 0xe000) return 0;
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         h->at += 6;
     }
@@ -14335,295 +14323,242 @@ static int cmha__unescape(cmha__header *h, char **out) {
     return 1;
 }
 
-/* A string, decoded in place: its text never grows. */
+/* Reads a string and decodes it in place: its text never grows. */
 static cmha_status cmha__read_string(cmha__header *h, const char **text) {
     char *out;
-    size_t n;
     if (!cmha__accept(h, '"')) return cmha__header_fail(h, "a string is expected");
     *text = out = h->at;
     while (*h->at != '"') {
-        if ((unsigned char)*h->at < 32) return cmha__header_fail(h, "a string is not closed or holds a control character");
+        size_t n = cmha__utf8_length((const unsigned char *)h->at);
+        if ((unsigned char)*h->at < 32)
+            return cmha__header_fail(h, "a string is not closed or holds a control character");
+        if (!n) return cmha__header_fail(h, "a string is not UTF-8");
         if (*h->at == '\\') {
             h->at++;
             if (!cmha__unescape(h, &out)) return cmha__header_fail(h, "a bad escape in a string");
-            continue;
+        } else {
+            memmove(out, h->at, n);
+            out += n;
+            h->at += n;
         }
-        n = cmha__utf8_length((const unsigned char *)h->at);
-        if (!n) return cmha__header_fail(h, "a string is not UTF-8");
-        memmove(out, h->at, n);
-        out += n;
-        h->at += n;
     }
     h->at++;
     *out = 0;
     return CMHA_OK;
 }
 
-static cmha_status cmha__read_whole(cmha__header *h, uint64_t *value) {
-    uint64_t x = 0;
+static cmha_status cmha__read_key(cmha__header *h, const char **key) {
+    cmha_status status = cmha__read_string(h, key);
+    return status || cmha__accept(h, ':') ? status : cmha__header_fail(h, "a colon is expected");
+}
+
+typedef struct cmha__numbers {
+    uint64_t value[8];
+    int n, most;
+} cmha__numbers;
+
+static cmha_status cmha__read_number(cmha__header *h, void *into) {
+    cmha__numbers *list = (cmha__numbers *)into;
+    char text[24] = "";
+    size_t digits;
+    if (list->n == list->most) return cmha__header_fail(h, "a list is too long");
     cmha__skip_blanks(h);
-    if (*h->at < '0' || *h->at > '9') return cmha__header_fail(h, "a whole number is expected");
-    if (h->at[0] == '0' && h->at[1] >= '0' && h->at[1] <= '9') return cmha__header_fail(h, "a number begins with 0");
-    for (; *h->at >= '0' && *h->at <= '9'; h->at++) {
-        unsigned digit = (unsigned)(*h->at - '0');
-        if (x > (UINT64_MAX - digit) / 10) return cmha__header_fail(h, "a number is too large");
-        x = x * 10 + digit;
-    }
-    *value = x;
+    digits = strspn(h->at, "0123456789");
+    if (digits < sizeof text) memcpy(text, h->at, digits);
+    if (!cmha__parse_u64(text, &list->value[list->n++]) || (digits > 1 && *text == '0'))
+        return cmha__header_fail(h, "a whole number of 64 bits, without zeros before it, is expected");
+    h->at += digits;
     return CMHA_OK;
 }
 
-/* [a, b, ...], at most `room` numbers. */
-static cmha_status cmha__read_list(cmha__header *h, uint64_t *values, int room, int *n) {
-    cmha_status status;
-    *n = 0;
-    if (!cmha__accept(h, '[')) return cmha__header_fail(h, "a list is expected");
-    if (cmha__accept(h, ']')) return CMHA_OK;
-    do {
-        if (*n == room) return cmha__header_fail(h, "a list is too long");
-        if ((status = cmha__read_whole(h, &values[*n])) != CMHA_OK) return status;
-        ++*n;
-    } while (cmha__accept(h, ','));
-    return cmha__accept(h, ']') ? CMHA_OK : cmha__header_fail(h, "a list is not closed");
-}
-
-/* Room for one more element; the array doubles. */
-static cmha_status cmha__grow(cmha_context *ctx, void **array, size_t n, size_t *room, size_t width) {
-    size_t wanted = *room ? *room * 2 : 16, bytes;
-    void *bigger;
-    if (n < *room) return CMHA_OK;
-    if (!cmha__mul(wanted, width, &bytes)) return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive: %lu entries", (unsigned long)wanted);
-    bigger = cmha__take(ctx, bytes);
-    if (!bigger) return cmha__fail(ctx, CMHA_ERR_MEMORY, "archive: no memory for %lu entries of the header", (unsigned long)wanted);
-    if (n) memcpy(bigger, *array, n * width);
-    cmha__give(ctx, *array, *room * width);
-    *array = bigger;
-    *room = wanted;
-    return CMHA_OK;
-}
-
-/* {"key": "value", ...} */
-static cmha_status cmha__read_metadata(cmha__header *h) {
-    cmha_status status;
-    void *array;
-    if (h->seen_metadata++) return cmha__header_fail(h, "__metadata__ comes twice");
-    if (!cmha__accept(h, '{')) return cmha__header_fail(h, "__metadata__ is not an object");
-    if (cmha__accept(h, '}')) return CMHA_OK;
-    do {
-        array = h->metadata;
-        status = cmha__grow(h->ctx, &array, h->n_metadata, &h->metadata_room, 2 * sizeof *h->metadata);
-        h->metadata = (const char **)array;
-        if (status == CMHA_OK) status = cmha__read_string(h, &h->metadata[2 * h->n_metadata]);
-        if (status == CMHA_OK && !cmha__accept(h, ':')) status = cmha__header_fail(h, "a colon is expected");
-        if (status == CMHA_OK) status = cmha__read_string(h, &h->metadata[2 * h->n_metadata + 1]);
-        if (status != CMHA_OK) return status;
-        h->n_metadata++;
-    } while (cmha__accept(h, ','));
-    return cmha__accept(h, '}') ? CMHA_OK : cmha__header_fail(h, "__metadata__ is not closed");
-}
-
-/* Bytes of an element, 0 for a type we have not heard of. */
-static size_t cmha__dtype_size(const char *dtype) {
-    static const char *const names[4] = {"|BOOL|U8|I8|F8_E5M2|F8_E4M3|F8_E8M0|F8_E5M2FNUZ|F8_E4M3FNUZ|", "|I16|U16|F16|BF16|",
-                                         "|I32|U32|F32|", "|I64|U64|F64|C64|"};
-    char key[16];
-    if (!*dtype || strlen(dtype) > 12 || strchr(dtype, '|')) return 0;
-    snprintf(key, sizeof key, "|%s|", dtype);
-    for (int i = 0; i < 4; i++)
-        if (strstr(names[i], key)) return (size_t)1 << i;
-    return 0;
-}
-
-static cmha_status cmha__check_tensor(cmha__header *h, cmha_archive_tensor *tensor, const uint64_t *shape) {
-    size_t width = cmha__dtype_size(tensor->dtype), bytes;
-    if (!width) return cmha__tensor_fail(h, tensor, "its dtype is not known");
-    tensor->count = 1;
-    for (int i = 0; i < tensor->rank; i++) {
-        tensor->shape[i] = (size_t)shape[i];
-        if (tensor->shape[i] != shape[i] || !cmha__mul(tensor->count, tensor->shape[i], &tensor->count))
-            return cmha__tensor_fail(h, tensor, "its shape is too large");
-    }
-    if (tensor->begin > tensor->end || tensor->end > h->data_bytes)
-        return cmha__tensor_fail(h, tensor, "its data_offsets lie outside the file");
-    if (!cmha__mul(tensor->count, width, &bytes) || bytes != tensor->end - tensor->begin)
-        return cmha__tensor_fail(h, tensor, "its data_offsets do not fit its shape and dtype");
-    return CMHA_OK;
-}
-
-/* {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, in any order */
-static cmha_status cmha__read_tensor(cmha__header *h, cmha_archive_tensor *tensor) {
-    uint64_t shape[8], place[2];
-    const char *key;
-    int seen = 0, bit, n_place = 0;
-    cmha_status status;
-    if (!cmha__accept(h, '{')) return cmha__header_fail(h, "a tensor is not an object");
-    do {
-        if ((status = cmha__read_string(h, &key)) != CMHA_OK) return status;
-        if (!cmha__accept(h, ':')) return cmha__header_fail(h, "a colon is expected");
-        bit = strcmp(key, "dtype") == 0 ? 1 : strcmp(key, "shape") == 0 ? 2 : strcmp(key, "data_offsets") == 0 ? 4 : 0;
-        if (!bit || seen & bit) return cmha__header_fail(h, "a tensor has a field that is unknown or comes twice");
-        seen |= bit;
-        status = bit == 1   ? cmha__read_string(h, &tensor->dtype)
-                 : bit == 2 ? cmha__read_list(h, shape, 8, &tensor->rank)
-                            : cmha__read_list(h, place, 2, &n_place);
-        if (status != CMHA_OK) return status;
-    } while (cmha__accept(h, ','));
-    if (!cmha__accept(h, '}')) return cmha__header_fail(h, "a tensor is not closed");
-    if (seen != 7 || n_place != 2) return cmha__tensor_fail(h, tensor, "it lacks a dtype, a shape or two data_offsets");
-    tensor->begin = place[0];
-    tensor->end = place[1];
-    return cmha__check_tensor(h, tensor, shape);
-}
-
-static cmha_status cmha__read_entry(cmha__header *h) {
-    cmha_archive_tensor tensor;
-    cmha_status status;
-    void *array = h->tensors;
-    memset(&tensor, 0, sizeof tensor);
-    if ((status = cmha__read_string(h, &tensor.name)) != CMHA_OK) return status;
-    if (!cmha__accept(h, ':')) return cmha__header_fail(h, "a colon is expected");
-    if (strcmp(tensor.name, "__metadata__") == 0) return cmha__read_metadata(h);
-    if ((status = cmha__read_tensor(h, &tensor)) != CMHA_OK) return status;
-    status = cmha__grow(h->ctx, &array, h->n_tensors, &h->tensor_room, sizeof tensor);
-    h->tensors = (cmha_archive_tensor *)array;
-    if (status == CMHA_OK) h->tensors[h->n_tensors++] = tensor;
+/* "key": "value" */
+static cmha_status cmha__read_pair(cmha__header *h, void *into) {
+    cmha_archive *archive = (cmha_archive *)into;
+    const char **pair = archive->metadata + 2 * archive->n_metadata;
+    cmha_status status = cmha__read_key(h, &pair[0]);
+    if (!status) status = cmha__read_string(h, &pair[1]);
+    if (!status) archive->n_metadata++;
     return status;
 }
 
-static cmha_status cmha__read_header(cmha__header *h, const char *end) {
+typedef struct cmha__entry {
+    cmha_archive_tensor tensor;
+    cmha__numbers shape, place;
+    int seen; /* bits of the fields */
+} cmha__entry;
+
+/* "dtype": "F32" or "shape": [2, 3] or "data_offsets": [0, 24] */
+static cmha_status cmha__read_field(cmha__header *h, void *into) {
+    cmha__entry *e = (cmha__entry *)into;
+    const char *key;
+    cmha_status status = cmha__read_key(h, &key);
+    int bit;
+    if (status) return status;
+    bit = strcmp(key, "dtype") == 0 ? 1 : strcmp(key, "shape") == 0 ? 2 : strcmp(key, "data_offsets") == 0 ? 4 : 0;
+    if (!bit || e->seen & bit) return cmha__header_fail(h, "a tensor has a field that is unknown or comes twice");
+    e->seen |= bit;
+    if (bit == 1) return cmha__read_string(h, &e->tensor.dtype);
+    return cmha__read_all(h, "[]", cmha__read_number, bit == 2 ? &e->shape : &e->place);
+}
+
+/* Checks the fields of a tensor against each other and the file, and gives the archive the tensor. */
+static cmha_status cmha__add_tensor(cmha__header *h, cmha__entry *e) {
+    cmha_archive_tensor *t = &e->tensor;
+    size_t width = e->seen & 1 ? cmha__dtypes[cmha__dtype(t->dtype)].width : 0, bytes;
+    const char *problem = NULL;
+    int countable = 1;
+    t->begin = e->place.value[0], t->end = e->place.value[1];
+    t->rank = e->shape.n, t->count = 1;
+    for (int i = 0; i < t->rank; i++) {
+        t->shape[i] = (size_t)e->shape.value[i];
+        countable &= t->shape[i] == e->shape.value[i] && cmha__mul(t->count, t->shape[i], &t->count);
+    }
+    if (e->seen != 7 || e->place.n != 2) problem = "it lacks a dtype, a shape or two data_offsets";
+    else if (!width) problem = "its dtype is not known";
+    else if (!countable) problem = "its shape is too large";
+    else if (t->begin > t->end || t->end > h->data_bytes) problem = "its data_offsets lie outside the file";
+    else if (!cmha__mul(t->count, width, &bytes) || bytes != t->end - t->begin)
+        problem = "its data_offsets do not fit its shape and dtype";
+    if (problem) return cmha__tensor_fail(h->archive, t->name, problem);
+    h->archive->tensors[h->archive->n_tensors++] = *t;
+    return CMHA_OK;
+}
+
+/* "name": {a tensor's fields, in any order} or "__metadata__": {pairs} */
+static cmha_status cmha__read_entry(cmha__header *h, void *into) {
+    cmha__entry e;
     cmha_status status;
-    if (*h->at != '{') return cmha__header_fail(h, "it does not begin with {");
-    h->at++;
-    if (!cmha__accept(h, '}')) {
-        do {
-            if ((status = cmha__read_entry(h)) != CMHA_OK) return status;
-        } while (cmha__accept(h, ','));
-        if (!cmha__accept(h, '}')) return cmha__header_fail(h, "} is expected");
-    }
-    cmha__skip_blanks(h);
-    return h->at == end ? CMHA_OK : cmha__header_fail(h, "something follows the closing }");
+    memset(&e, 0, sizeof e);
+    e.shape.most = 8, e.place.most = 2;
+    if ((status = cmha__read_key(h, &e.tensor.name)) != CMHA_OK) return status;
+    if (strcmp(e.tensor.name, "__metadata__") == 0)
+        return h->seen_metadata++ ? cmha__header_fail(h, "__metadata__ comes twice")
+                                  : cmha__read_all(h, "{}", cmha__read_pair, into);
+    status = cmha__read_all(h, "{}", cmha__read_field, &e);
+    return status ? status : cmha__add_tensor(h, &e);
 }
 
-/* Names unique, and the data a row of tensors without holes or overlaps. `order` has room for every tensor and pair. */
-static cmha_status cmha__check_order(cmha__header *h, const void **order) {
-    uint64_t end = 0;
-    for (size_t i = 0; i < h->n_metadata; i++) order[i] = h->metadata[2 * i];
-    cmha__sort(order, h->n_metadata, cmha__compare_texts);
-    for (size_t i = 1; i < h->n_metadata; i++)
-        if (strcmp((const char *)order[i - 1], (const char *)order[i]) == 0)
-            return cmha__fail(h->ctx, CMHA_ERR_FORMAT, "%s: metadata %.60s comes twice", cmha__short(h->path),
-                              (const char *)order[i]);
-    for (size_t i = 0; i < h->n_tensors; i++) order[i] = &h->tensors[i];
-    cmha__sort(order, h->n_tensors, cmha__compare_places);
-    for (size_t i = 0; i < h->n_tensors; i++) {
-        const cmha_archive_tensor *tensor = (const cmha_archive_tensor *)order[i];
-        if (tensor->begin != end) return cmha__tensor_fail(h, tensor, "there is a hole or an overlap before its data");
-        end = tensor->end;
-    }
-    if (end != h->data_bytes)
-        return cmha__fail(h->ctx, CMHA_ERR_FORMAT, "%s: the tensors do not fill the file", cmha__short(h->path));
-    cmha__sort(order, h->n_tensors, cmha__compare_tensors);
-    for (size_t i = 1; i < h->n_tensors; i++)
-        if (cmha__compare_tensors(order[i - 1], order[i]) == 0)
-            return cmha__tensor_fail(h, (const cmha_archive_tensor *)order[i], "it comes twice");
-    return CMHA_OK;
+static int cmha__compare_names(const void *a, const void *b) {
+    return strcmp(((const cmha_archive_tensor *)a)->name, ((const cmha_archive_tensor *)b)->name);
 }
 
-/* Moves what was read into arrays of the exact size, tensors in the order of their names. */
-static cmha_status cmha__keep_header(cmha_archive *archive, cmha__header *h, const void **order) {
-    archive->n_tensors = h->n_tensors;
-    archive->n_metadata = h->n_metadata;
-    archive->tensors = (cmha_archive_tensor *)cmha__take(h->ctx, h->n_tensors * sizeof *archive->tensors);
-    archive->metadata = (const char **)cmha__take(h->ctx, h->n_metadata * 2 * sizeof *archive->metadata);
-    if ((h->n_tensors && !archive->tensors) || (h->n_metadata && !archive->metadata))
-        return cmha__fail(h->ctx, CMHA_ERR_MEMORY, "archive: no memory for the header");
-    for (size_t i = 0; i < h->n_tensors; i++) archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
-    for (size_t i = 0; i < 2 * h->n_metadata; i++) archive->metadata[i] = h->metadata[i];
-    return CMHA_OK;
+static int cmha__compare_places(const void *a, const void *b) {
+    const cmha_archive_tensor *p = (const cmha_archive_tensor *)a, *q = (const cmha_archive_tensor *)b;
+    if (p->begin != q->begin) return p->begin < q->begin ? -1 : 1;
+    return p->end < q->end ? -1 : p->end > q->end;
 }
 
-static cmha_status cmha__parse_header(cmha_archive *archive, uint64_t data_bytes) {
+static int cmha__compare_texts(const void *a, const void *b) {
+    return strcmp((const char *)a, (const char *)b);
+}
+
+/* Sorts texts and finds one that comes twice; NULL = none does. */
+static const char *cmha__repeated(const void **texts, size_t n) {
+    cmha__sort(texts, n, cmha__compare_texts);
+    for (size_t i = 1; i < n; i++)
+        if (cmha__compare_texts(texts[i - 1], texts[i]) == 0) return (const char *)texts[i];
+    return NULL;
+}
+
+/* Sorts the tensors by name. Names must be unique, and the data a row of tensors without holes or overlaps. */
+static cmha_status cmha__arrange(cmha_archive *archive, uint64_t data_bytes) {
     cmha_context *ctx = archive->context;
-    cmha__header h;
-    cmha_status status;
-    size_t room;
-    const void **order = NULL;
-    memset(&h, 0, sizeof h);
-    h.ctx = ctx;
-    h.path = archive->path;
-    h.begin = h.at = (char *)archive->memory;
-    h.data_bytes = data_bytes;
-    status = cmha__read_header(&h, h.begin + archive->memory_size - 1);
-    room = (h.n_tensors > h.n_metadata ? h.n_tensors : h.n_metadata) + 1;
-    if (status == CMHA_OK) {
-        order = (const void **)cmha__take(ctx, room * sizeof *order);
-        if (!order) status = cmha__fail(ctx, CMHA_ERR_MEMORY, "archive: no memory for the header");
+    size_t n = archive->n_tensors, m = archive->n_metadata, i;
+    size_t bytes = n * sizeof *archive->tensors + ((n > m ? n : m) + 1) * sizeof(void *);
+    cmha_archive_tensor *copy = (cmha_archive_tensor *)cmha__take(ctx, bytes);
+    const void **order = (const void **)(void *)(copy + n);
+    const char *twice;
+    cmha_status status = CMHA_OK;
+    uint64_t end = 0;
+    if (!copy) return cmha__fail(ctx, CMHA_ERR_MEMORY, "archive: no memory to sort %zu tensors", n);
+    memcpy(copy, archive->tensors, n * sizeof *copy);
+    for (i = 0; i < m; i++) order[i] = archive->metadata[2 * i];
+    twice = cmha__repeated(order, m);
+    if (twice) status = cmha__fail(ctx, CMHA_ERR_FORMAT, "metadata %.60s comes twice", twice);
+    for (i = 0; i < n; i++) order[i] = &copy[i];
+    cmha__sort(order, n, cmha__compare_places);
+    for (i = 0; i < n && !status; i++) {
+        const cmha_archive_tensor *t = (const cmha_archive_tensor *)order[i];
+        if (t->begin != end)
+            status = cmha__tensor_fail(archive, t->name, "there is a hole or an overlap before its data");
+        end = t->end;
     }
-    if (status == CMHA_OK) status = cmha__check_order(&h, order);
-    if (status == CMHA_OK) status = cmha__keep_header(archive, &h, order);
-    cmha__give(ctx, (void *)order, room * sizeof *order);
-    cmha__give(ctx, h.tensors, h.tensor_room * sizeof *h.tensors);
-    cmha__give(ctx, (void *)h.metadata, h.metadata_room * 2 * sizeof *h.metadata);
+    if (!status && end != data_bytes)
+        status = cmha__fail(ctx, CMHA_ERR_FORMAT, "the tensors do not fill the file");
+    cmha__sort(order, n, cmha__compare_names);
+    for (i = 0; i < n; i++) {
+        archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
+        if (!status && i && cmha__compare_names(order[i - 1], order[i]) == 0)
+            status = cmha__tensor_fail(archive, archive->tensors[i].name, "it comes twice");
+    }
+    cmha__give(ctx, copy, bytes);
     return status;
 }
 
 /* ---- archives ---- */
 
+/* Bytes of a header that a tensor and a pair of metadata take at least:
+   "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and "":"", */
+enum { CMHA__TENSOR_TEXT = 49, CMHA__PAIR_TEXT = 6 };
+
 static int cmha__archive_fd(const cmha_archive *archive) {
     return (int)(intptr_t)archive->file - 1; /* so that a zeroed archive has no file */
 }
 
-/* Length, text and check of the header of an opened file. */
-static cmha_status cmha__load_header(cmha_archive *archive, uint64_t size) {
+/* Reads a file's header, which one block of memory holds, and checks it whole. */
+static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     cmha_context *ctx = archive->context;
-    const char *name = cmha__short(archive->path);
+    cmha__header h;
     unsigned char raw[8];
-    uint64_t length;
-    if (size < 8) return cmha__fail(ctx, CMHA_ERR_FORMAT, "%s: not a safetensors file: shorter than 8 bytes", name);
-    if (!cmha__file_read(cmha__archive_fd(archive), 0, raw, 8)) return cmha__io_fail(ctx, archive->path, "reading failed");
+    uint64_t size, length;
+    size_t tensors, pairs, name = strlen(path) + 1;
+    int fd;
+    cmha_status status = cmha__file_open(ctx, path, &fd, &size);
+    if (status) return status;
+    archive->file = (void *)((intptr_t)fd + 1);
+    if (size < 8) return cmha__fail(ctx, CMHA_ERR_FORMAT, "not a safetensors file: shorter than 8 bytes");
+    if (!cmha__file_read(fd, 0, raw, 8)) return cmha__io_fail(ctx, "reading failed");
     length = cmha__bytes_get(raw, 8);
     if (length > 100000000 || length > size - 8)
-        return cmha__fail(ctx, CMHA_ERR_FORMAT, "%s: not a safetensors file: its header is longer than the file or 100 MB", name);
-    archive->memory_size = (size_t)length + 1;
+        return cmha__fail(ctx, CMHA_ERR_FORMAT,
+                          "not a safetensors file: its header is longer than the file or 100 MB");
+    tensors = (size_t)length / CMHA__TENSOR_TEXT, pairs = (size_t)length / CMHA__PAIR_TEXT + 1;
+    archive->memory_size = tensors * sizeof *archive->tensors + 2 * pairs * sizeof *archive->metadata;
+    archive->memory_size += name + (size_t)length + 1;
     archive->memory = cmha__take(ctx, archive->memory_size);
-    if (!archive->memory) return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for its header", name);
-    if (!cmha__file_read(cmha__archive_fd(archive), 8, archive->memory, (size_t)length))
-        return cmha__io_fail(ctx, archive->path, "reading failed");
-    ((char *)archive->memory)[length] = 0;
+    if (!archive->memory) return cmha__fail(ctx, CMHA_ERR_MEMORY, "no memory for its header");
+    archive->tensors = (cmha_archive_tensor *)archive->memory;
+    archive->metadata = (const char **)(void *)(archive->tensors + tensors);
+    archive->path = (char *)(archive->metadata + 2 * pairs);
+    memcpy(archive->path, path, name);
     archive->data_begin = 8 + length;
-    return cmha__parse_header(archive, size - archive->data_begin);
+    h.archive = archive, h.seen_metadata = 0, h.data_bytes = size - archive->data_begin;
+    h.begin = h.at = archive->path + name;
+    if (!cmha__file_read(fd, 8, h.at, (size_t)length)) return cmha__io_fail(ctx, "reading failed");
+    h.at[length] = 0;
+    if (*h.at != '{') return cmha__header_fail(&h, "it does not begin with {");
+    status = cmha__read_all(&h, "{}", cmha__read_entry, archive);
+    cmha__skip_blanks(&h);
+    if (!status && h.at != h.begin + length) status = cmha__header_fail(&h, "something follows the closing }");
+    return status ? status : cmha__arrange(archive, h.data_bytes);
 }
 
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
     cmha_status status;
-    uint64_t size;
-    size_t length;
-    int fd;
     if (!archive) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: archive is NULL");
     memset(archive, 0, sizeof *archive);
     if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: context or path is NULL");
-    if (!context->open) return CMHA_ERR_STATE;
-    if ((status = cmha__file_open(context, path, &fd, &size)) != CMHA_OK) return status;
+    if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     archive->context = context;
-    archive->file = (void *)((intptr_t)fd + 1);
-    length = strlen(path) + 1;
-    archive->path = (char *)cmha__take(context, length);
-    if (archive->path) {
-        memcpy(archive->path, path, length);
-        status = cmha__blame(context, path, cmha__load_header(archive, size));
-    } else status = cmha__fail(context, CMHA_ERR_MEMORY, "%s: no memory for its name", cmha__short(path));
-    if (status != CMHA_OK) cmha_archive_close(archive);
-    return status;
+    status = cmha__load_header(archive, path);
+    if (status) cmha_archive_close(archive);
+    return cmha__blame(context, path, status);
 }
 
 CMHA_DEF void cmha_archive_close(cmha_archive *archive) {
-    cmha_context *ctx = archive ? archive->context : NULL;
-    if (!ctx) return;
-    if (archive->file) CMHA__CLOSE_FILE(cmha__archive_fd(archive));
-    cmha__give(ctx, archive->tensors, archive->n_tensors * sizeof *archive->tensors);
-    cmha__give(ctx, (void *)archive->metadata, archive->n_metadata * 2 * sizeof *archive->metadata);
-    cmha__give(ctx, archive->memory, archive->memory_size);
-    if (archive->path) cmha__give(ctx, archive->path, strlen(archive->path) + 1);
+    if (!archive || !archive->context) return;
+    if (archive->file) CMHA__SYSTEM(close)(cmha__archive_fd(archive));
+    cmha__give(archive->context, archive->memory, archive->memory_size);
     memset(archive, 0, sizeof *archive);
 }
 
@@ -14645,256 +14580,144 @@ CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const ch
     return NULL;
 }
 
-enum { CMHA__AS_F64, CMHA__AS_F32, CMHA__AS_F16, CMHA__AS_BF16, CMHA__AS_I64, CMHA__AS_COUNT };
-
-/* Which of the types that can be read; CMHA__AS_COUNT for the others. */
-static int cmha__dtype_kind(const char *dtype) {
-    static const char *const names[CMHA__AS_COUNT] = {"F64", "F32", "F16", "BF16", "I64"};
-    int i;
-    for (i = 0; i < CMHA__AS_COUNT; i++)
-        if (strcmp(dtype, names[i]) == 0) break;
-    return i;
-}
-
-static cmha_real cmha__decode(const unsigned char *from, int kind) {
-    double wide;
-    uint64_t bits;
-    switch (kind) {
-    case CMHA__AS_F64:
-        bits = cmha__bytes_get(from, 8);
-        memcpy(&wide, &bits, sizeof wide);
-        return (cmha_real)wide;
-    case CMHA__AS_F32: return cmha__float_of((uint32_t)cmha__bytes_get(from, 4));
-    case CMHA__AS_F16: return cmha__half_of((uint32_t)cmha__bytes_get(from, 2));
-    case CMHA__AS_BF16: return cmha__float_of((uint32_t)cmha__bytes_get(from, 2) << 16);
-    default: return (cmha_real)cmha__signed_of(cmha__bytes_get(from, 8));
-    }
-}
-
-static cmha_status cmha__read_check(cmha_archive *archive, const cmha_archive_tensor *tensor, const void *out) {
-    if (!archive || !archive->context) return CMHA_ERR_STATE;
-    if (!tensor || (!out && tensor->count))
-        return cmha__fail(archive->context, CMHA_ERR_ARGUMENT, "archive read: tensor or out is NULL");
+/* Reads n words of a tensor, from word `from` on, as they lie in the file or, width > 1, in this machine's order. */
+static cmha_status cmha__read_words(cmha_archive *archive, uint64_t from, void *out, size_t n, size_t width) {
+    if (!cmha__file_read(cmha__archive_fd(archive), archive->data_begin + from, out, n * width))
+        return cmha__blame(archive->context, archive->path, cmha__io_fail(archive->context, "reading failed"));
+    cmha__swap_words(out, n, width);
     return CMHA_OK;
+}
+
+/* Reads a tensor as real numbers or, whole = 1, as int64_t. */
+static cmha_status cmha__read_tensor(cmha_archive *archive, const cmha_archive_tensor *t, void *out, int whole) {
+    unsigned char piece[8192];
+    cmha_real *real = (cmha_real *)out;
+    cmha_status status = CMHA_OK;
+    size_t n, width;
+    int dtype;
+    if (!archive || !archive->context) return CMHA_ERR_STATE;
+    if (!t || (!out && t->count))
+        return cmha__fail(archive->context, CMHA_ERR_ARGUMENT, "archive read: tensor or out is NULL");
+    dtype = cmha__dtype(t->dtype), width = cmha__dtypes[dtype].width;
+    if (whole ? dtype != CMHA__AS_I64 : dtype > CMHA__AS_I64) {
+        status = cmha__fail(archive->context, CMHA_ERR_FORMAT, "tensor %.60s: %s is not %s", t->name, t->dtype,
+                            whole ? "I64" : "F64, F32, F16, BF16 or I64");
+        return cmha__blame(archive->context, archive->path, status);
+    }
+    if (whole || dtype == CMHA__AS_REAL)
+        return cmha__read_words(archive, t->begin, out, t->count, width);
+    for (size_t done = 0; !status && done < t->count; done += n) {
+        n = t->count - done < sizeof piece / width ? t->count - done : sizeof piece / width;
+        status = cmha__read_words(archive, t->begin + done * width, piece, n * width, 1);
+        for (size_t i = 0; !status && i < n; i++) real[done + i] = cmha__decode(piece + i * width, dtype);
+    }
+    return status;
 }
 
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor, cmha_real *out) {
-    static const size_t widths[CMHA__AS_COUNT] = {8, 4, 2, 2, 8};
-    unsigned char piece[8192];
-    size_t n, width;
-    cmha_status status = cmha__read_check(archive, tensor, out);
-    int kind;
-    if (status != CMHA_OK) return status;
-    kind = cmha__dtype_kind(tensor->dtype);
-    if (kind == CMHA__AS_COUNT)
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: tensor %.60s: %s cannot be read as real numbers",
-                          cmha__short(archive->path), tensor->name, tensor->dtype);
-    width = widths[kind];
-    if (kind <= CMHA__AS_F32 && width == sizeof *out) {
-        if (!cmha__file_read(cmha__archive_fd(archive), archive->data_begin + tensor->begin, out, tensor->count * width))
-            return cmha__io_fail(archive->context, archive->path, "reading failed");
-        cmha__swap_words(out, tensor->count, width);
-        return CMHA_OK;
-    }
-    for (size_t done = 0; done < tensor->count; done += n) {
-        n = tensor->count - done < sizeof piece / width ? tensor->count - done : sizeof piece / width;
-        if (!cmha__file_read(cmha__archive_fd(archive), archive->data_begin + tensor->begin + done * width, piece, n * width))
-            return cmha__io_fail(archive->context, archive->path, "reading failed");
-        for (size_t i = 0; i < n; i++) out[done + i] = cmha__decode(piece + i * width, kind);
-    }
-    return CMHA_OK;
+    return cmha__read_tensor(archive, tensor, out, 0);
 }
 
 CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor, int64_t *out) {
-    cmha_status status = cmha__read_check(archive, tensor, out);
-    if (status != CMHA_OK) return status;
-    if (cmha__dtype_kind(tensor->dtype) != CMHA__AS_I64)
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: tensor %.60s: %s is not I64", cmha__short(archive->path),
-                          tensor->name,
-                          tensor->dtype);
-    if (!cmha__file_read(cmha__archive_fd(archive), archive->data_begin + tensor->begin, out, tensor->count * 8))
-        return cmha__io_fail(archive->context, archive->path, "reading failed");
-    cmha__swap_words(out, tensor->count, 8);
-    return CMHA_OK;
+    return cmha__read_tensor(archive, tensor, out, 1);
 }
 
 /* ---- writing an archive ---- */
 
-/* The header is composed twice by the same code: once to learn its length (text NULL), once to write it. */
-typedef struct cmha__writer {
-    char *text;
-    size_t used;
-} cmha__writer;
-
-static void cmha__emit(cmha__writer *w, const char *text) {
-    size_t length = strlen(text);
-    if (w->text) memcpy(w->text + w->used, text, length);
-    w->used += length;
-}
-
-static void cmha__emit_u64(cmha__writer *w, uint64_t value) {
-    char digits[24];
-    cmha__write_u64(value, digits);
-    cmha__emit(w, digits);
-}
-
-static void cmha__emit_string(cmha__writer *w, const char *text) {
-    char one[8];
-    cmha__emit(w, "\"");
-    for (; *text; text++) {
-        if ((unsigned char)*text < 32) snprintf(one, sizeof one, "\\u%04x", (unsigned)(unsigned char)*text);
-        else snprintf(one, sizeof one, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
-        cmha__emit(w, one);
-    }
-    cmha__emit(w, "\"");
-}
-
-static const char *cmha__item_dtype(const cmha_archive_item *item) {
-    return item->dtype ? item->dtype : sizeof(cmha_real) == 8 ? "F64" : "F32";
-}
-
-static size_t cmha__item_width(const cmha_archive_item *item) { return cmha__dtype_size(cmha__item_dtype(item)); }
-
-static size_t cmha__item_count(const cmha_archive_item *item) {
-    size_t count = 1;
-    for (int i = 0; i < item->rank; i++) count *= item->shape[i];
-    return count;
-}
-
-static void cmha__emit_item(cmha__writer *w, const cmha_archive_item *item, uint64_t begin, uint64_t end) {
-    cmha__emit_string(w, item->name);
-    cmha__emit(w, ":{\"dtype\":\"");
-    cmha__emit(w, cmha__item_dtype(item));
-    cmha__emit(w, "\",\"shape\":[");
-    for (int i = 0; i < item->rank; i++) {
-        if (i) cmha__emit(w, ",");
-        cmha__emit_u64(w, item->shape[i]);
-    }
-    cmha__emit(w, "],\"data_offsets\":[");
-    cmha__emit_u64(w, begin);
-    cmha__emit(w, ",");
-    cmha__emit_u64(w, end);
-    cmha__emit(w, "]}");
-}
-
-static void cmha__emit_header(cmha__writer *w, const cmha_archive_item *items, size_t n_items, const char *const *metadata,
-                              size_t n_metadata) {
-    uint64_t begin = 0, end;
-    cmha__emit(w, "{");
-    if (n_metadata) cmha__emit(w, "\"__metadata__\":{");
-    for (size_t i = 0; i < n_metadata; i++) {
-        if (i) cmha__emit(w, ",");
-        cmha__emit_string(w, metadata[2 * i]);
-        cmha__emit(w, ":");
-        cmha__emit_string(w, metadata[2 * i + 1]);
-    }
-    if (n_metadata) cmha__emit(w, "}");
-    for (size_t i = 0; i < n_items; i++, begin = end) {
-        end = begin + (uint64_t)cmha__item_count(&items[i]) * cmha__item_width(&items[i]);
-        if (i || n_metadata) cmha__emit(w, ",");
-        cmha__emit_item(w, &items[i], begin, end);
-    }
-    cmha__emit(w, "}");
-    while (w->used % 8) cmha__emit(w, " ");
-}
-
-static int cmha__is_utf8(const char *text) {
-    size_t n;
-    for (; *text; text += n)
-        if (!(n = cmha__utf8_length((const unsigned char *)text))) return 0;
-    return 1;
-}
-
-static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *item, size_t *total) {
-    size_t count = cmha__item_width(item);
-    if (!item->name || !cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: the name of a tensor is missing, reserved or not UTF-8");
-    if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape))
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s has rank %d, not 0 to 8", item->name, item->rank);
-    if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0)
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s: dtype %.12s is not I64 or U8", item->name,
-                          item->dtype);
-    for (int i = 0; i < item->rank; i++)
-        if (!cmha__mul(count, item->shape[i], &count))
-            return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive write: tensor %.60s", item->name);
-    if (count && !item->data) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s has no data", item->name);
-    return cmha__sum(*total, count, total) ? CMHA_OK : cmha__fail(ctx, CMHA_ERR_OVERFLOW,
-                                                                  "archive write: more bytes than can be counted");
-}
-
-/* Sorted texts without a repetition? A file with one could not be read again. */
-static cmha_status cmha__check_unique(cmha_context *ctx, const void **texts, size_t n) {
-    cmha__sort(texts, n, cmha__compare_texts);
-    for (size_t i = 1; i < n; i++)
-        if (strcmp((const char *)texts[i - 1], (const char *)texts[i]) == 0)
-            return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: %.60s comes twice", (const char *)texts[i]);
-    return CMHA_OK;
-}
-
-static cmha_status cmha__check_names(cmha_context *ctx, const cmha_archive_item *items, size_t n_items, const char *const *metadata,
-                                     size_t n_metadata) {
-    size_t room = (n_items > n_metadata ? n_items : n_metadata) + 1, bytes, i;
-    const void **texts;
-    cmha_status status;
-    if (!cmha__mul(room, sizeof *texts, &bytes))
-        return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive write: %lu names", (unsigned long)room);
-    texts = (const void **)cmha__take(ctx, bytes);
-    if (!texts) return cmha__fail(ctx, CMHA_ERR_MEMORY, "archive write: no memory for %lu names", (unsigned long)room);
-    for (i = 0; i < n_items; i++) texts[i] = items[i].name;
-    status = cmha__check_unique(ctx, texts, n_items);
-    for (i = 0; i < n_metadata; i++) texts[i] = metadata[2 * i];
-    if (status == CMHA_OK) status = cmha__check_unique(ctx, texts, n_metadata);
-    cmha__give(ctx, (void *)texts, bytes);
-    return status;
-}
-
-static cmha_status cmha__check_contents(cmha_context *ctx, const cmha_archive_item *items, size_t n_items,
-                                        const char *const *metadata,
-                                        size_t n_metadata) {
-    cmha_status status;
-    size_t total = 0;
-    if ((n_items && !items) || (n_metadata && !metadata))
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: items or metadata NULL");
-    for (size_t i = 0; i < n_items; i++)
-        if ((status = cmha__check_item(ctx, &items[i], &total)) != CMHA_OK) return status;
-    for (size_t i = 0; i < 2 * n_metadata; i++)
-        if (!metadata[i] || !cmha__is_utf8(metadata[i]))
-            return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: metadata %lu is missing or not UTF-8",
-                              (unsigned long)(i / 2));
-    return cmha__check_names(ctx, items, n_items, metadata, n_metadata);
-}
-
-/* n numbers of `width` bytes. */
-static int cmha__write_words(int fd, const void *data, size_t n, size_t width) {
-    unsigned char piece[8192];
-    const unsigned char *at = (const unsigned char *)data;
-    size_t part;
-    if (cmha__little_endian() || width == 1) return cmha__file_write(fd, data, n * width);
-    for (; n; n -= part, at += part * width) {
-        part = n < sizeof piece / width ? n : sizeof piece / width;
-        memcpy(piece, at, part * width);
-        cmha__swap_words(piece, part, width);
-        if (!cmha__file_write(fd, piece, part * width)) return 0;
-    }
-    return 1;
-}
-
 enum { CMHA__PATH = 4096, CMHA__LINKS = 40 }; /* systems open no longer paths and follow no more links */
 
-/* Holds a file that is being written. Until it is whole it lies in the folder of the one that it replaces,
-   without a name where the system has such files (of which nothing is left when the process dies), else under
-   its own name. */
-typedef struct cmha__output {
-    char path[CMHA__PATH], beside[CMHA__PATH + 32]; /* what is replaced; its folder and the own name */
-    size_t folder;                                  /* characters of the folder, with which both begin */
-    int mode, replaces;                             /* permissions; 1 = those of an old file */
-    cmha__writer header;
-    const cmha_archive_item *items;
-    size_t n_items;
-} cmha__output;
+typedef struct cmha__output cmha__output;
 
-/* Copies `path` or, where it is a link, what the last link names, so that links stay. 0 leaves the reason in
-   errno. */
+/* Tells what a file holds: cmha__tell_note for all metadata, then cmha__tell_tensor for all tensors. Each call tells the same. */
+typedef void (*cmha__contents)(cmha__output *o, const void *of);
+
+/* Holds a file that is being written. Its contents are told three times: to measure the header, to compose it, and to write
+   the data. Until it is whole it lies in the folder of the one that it replaces, without a name where the system has such
+   files (of which nothing is left when the process dies), else under its own name. */
+struct cmha__output {
+    cmha__contents contents;
+    const void *of;
+    char *header;                                   /* NULL while it is measured */
+    size_t used, room, notes, tensors, bytes;       /* of the header; what it has told of; bytes of data */
+    int fd, error;                                  /* -1 = the header is told; what the first failure left in errno */
+    int mode, replaces;                             /* permissions; 1 = those of an old file */
+    size_t folder;                                  /* characters of the folder, with which both begin: */
+    char path[CMHA__PATH], beside[CMHA__PATH + 32]; /* what is replaced; the file under its own name */
+};
+
+static void cmha__emit(cmha__output *o, const char *format, ...) CMHA__PRINTF(2, 3);
+
+/* Appends formatted text to the header, or only counts it. */
+static void cmha__emit(cmha__output *o, const char *format, ...) {
+    char *at = o->header ? o->header + o->used : NULL;
+    va_list arguments;
+    if (o->fd >= 0) return;
+    va_start(arguments, format);
+    o->used += (size_t)vsnprintf(at, at ? o->room - o->used : 0, format, arguments);
+    va_end(arguments);
+}
+
+static void cmha__emit_string(cmha__output *o, const char *text) {
+    cmha__emit(o, "\"");
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c < 32) cmha__emit(o, "\\u%04x", (unsigned)c);
+        else cmha__emit(o, c == '"' || c == '\\' ? "\\%c" : "%c", c);
+    }
+    cmha__emit(o, "\"");
+}
+
+static void cmha__tell_key(cmha__output *o, const char *key) {
+    cmha__emit(o, "%s", o->notes++ ? "," : "\"__metadata__\":{");
+    cmha__emit_string(o, key);
+    cmha__emit(o, ":");
+}
+
+static void cmha__tell_note(cmha__output *o, const char *key, const char *value) {
+    cmha__tell_key(o, key);
+    cmha__emit_string(o, value);
+}
+
+/* Writes n numbers of `width` bytes in the file's byte order, unless something has failed before. */
+static void cmha__output_words(cmha__output *o, const void *data, size_t n, size_t width) {
+    unsigned char piece[8192], *at = (unsigned char *)(uintptr_t)data;
+    int copied = width > 1 && !cmha__little_endian();
+    size_t most = copied ? sizeof piece / width : n, part;
+    for (; n && !o->error; n -= part, at += part * width) {
+        part = n < most ? n : most;
+        if (copied) memcpy(piece, at, part * width);
+        if (copied) cmha__swap_words(piece, part, width);
+        if (!cmha__file_move(o->fd, copied ? piece : at, part * width, 1)) o->error = errno;
+    }
+}
+
+static int cmha__item_dtype(const cmha_archive_item *item) { return item->dtype ? cmha__dtype(item->dtype) : CMHA__AS_REAL; }
+
+static void cmha__tell_tensor(cmha__output *o, const cmha_archive_item *item) {
+    int dtype = cmha__item_dtype(item);
+    size_t width = cmha__dtypes[dtype].width, count = 1;
+    for (int i = 0; i < item->rank; i++) count *= item->shape[i];
+    if (o->fd >= 0) {
+        cmha__output_words(o, item->data, count, width);
+        return;
+    }
+    cmha__emit(o, "%s", o->tensors++ ? "," : o->notes ? "}," : "");
+    cmha__emit_string(o, item->name);
+    cmha__emit(o, ":{\"dtype\":\"%s\",\"shape\":[", cmha__dtypes[dtype].name);
+    for (int i = 0; i < item->rank; i++) cmha__emit(o, i ? ",%zu" : "%zu", item->shape[i]);
+    cmha__emit(o, "],\"data_offsets\":[%zu,%zu]}", o->bytes, o->bytes + count * width);
+    o->bytes += count * width;
+}
+
+static void cmha__tell_header(cmha__output *o) {
+    o->used = o->notes = o->tensors = o->bytes = 0;
+    cmha__emit(o, "{");
+    o->contents(o, o->of);
+    cmha__emit(o, "%s", o->notes && !o->tensors ? "}}" : "}");
+    while (o->used % 8) cmha__emit(o, " ");
+}
+
+/* Copies `path` or, where it is a link, what the last link names, so that links stay. 0 leaves the reason in errno. */
 static int cmha__output_follow(cmha__output *o, const char *path) {
     size_t n = strlen(path), begin, links;
     for (links = 0; links < CMHA__LINKS; links++) {
@@ -14910,45 +14733,29 @@ static int cmha__output_follow(cmha__output *o, const char *path) {
     return errno = ELOOP, 0;
 }
 
-/* Finds what is to be replaced. Only a regular file ever is. */
+/* Finds what is to be replaced, which must be a regular file, and its permissions. */
 static cmha_status cmha__output_find(cmha__output *o, cmha_context *ctx, const char *path) {
     CMHA__FILE_ABOUT about;
-    memset(o, 0, offsetof(cmha__output, header));
     o->replaces = CMHA__PATH_STAT(path, &about) == 0;
     if (o->replaces && !S_ISREG(about.st_mode))
-        return cmha__fail(ctx, CMHA_ERR_IO, "%s: cannot be replaced: not a regular file", cmha__short(path));
+        return cmha__fail(ctx, CMHA_ERR_IO, "cannot be replaced: not a regular file");
     if ((!o->replaces && errno != ENOENT) || !cmha__output_follow(o, path))
-        return cmha__io_fail(ctx, path, "cannot be written");
+        return cmha__io_fail(ctx, "cannot be written");
     o->mode = o->replaces ? (int)(about.st_mode & 0777) : CMHA__FILE_MODE;
     memcpy(o->beside, o->path, o->folder);
     o->beside[o->folder] = 0;
     return CMHA_OK;
 }
 
-/* Checks that the process may write so large a file: a signal (SIGXFSZ) would end it at the limit. 0 = EFBIG. */
-static int cmha__output_fits(const cmha__output *o) {
-#ifdef _WIN32
-    (void)o;
-#else
-    uint64_t bytes = 8 + o->header.used;
-    struct rlimit limit;
-    for (size_t i = 0; i < o->n_items; i++) bytes += cmha__item_count(&o->items[i]) * cmha__item_width(&o->items[i]);
-    errno = EFBIG;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        return bytes <= (uint64_t)limit.rlim_cur;
-#endif
-    return 1;
-}
-
 /* Gives a file a name in its folder that nothing has, no link either: the open file fd or, fd = -1, a new
    one. Returns its descriptor; -1 leaves the reason in errno. */
 static int cmha__output_name(cmha__output *o, int fd) {
-    cmha_rng rng = cmha_rng_make((uint64_t)CMHA__PROCESS(), (uint64_t)(uintptr_t)o);
+    cmha_rng rng = cmha_rng_make((uint64_t)CMHA__SYSTEM(getpid)(), (uint64_t)(uintptr_t)o);
     char *name = o->beside + o->folder;
     int got, tries = 0;
     do {
         snprintf(name, 32, "cmha-%08lx.tmp", (unsigned long)(cmha_rng_next(&rng) >> 32));
-        if (fd < 0) got = CMHA__OPEN_FILE(o->beside, O_WRONLY | O_CREAT | O_EXCL | CMHA__FILE_FLAGS, o->mode);
+        if (fd < 0) got = CMHA__SYSTEM(open)(o->beside, O_WRONLY | O_CREAT | O_EXCL | CMHA__FILE_FLAGS, o->mode);
 #ifdef CMHA__NAMELESS
         else {
             char self[32];
@@ -14964,29 +14771,33 @@ static int cmha__output_name(cmha__output *o, int fd) {
 /* Writes the file, flushes it to the disk, gives it a name if it has none, and closes it: 1 = done. Else no
    file is left, and errno has the reason; -1 = only the name failed. */
 static int cmha__output_fill(cmha__output *o, int fd) {
-    unsigned char length[8];
-    int good, why;
+    uint64_t length = o->used;
+    int unnamed = 0;
 #ifndef _WIN32
     if (o->replaces) (void)!fchmod(fd, (mode_t)o->mode); /* some of which the umask has taken */
 #endif
-    cmha__bytes_put(length, o->header.used, 8);
-    good = cmha__file_write(fd, length, 8) && cmha__file_write(fd, o->header.text, o->header.used);
-    for (size_t i = 0; good && i < o->n_items; i++)
-        good = cmha__write_words(fd, o->items[i].data, cmha__item_count(&o->items[i]),
-                                 cmha__item_width(&o->items[i]));
-    if (good) good = CMHA__FLUSH_FILE(fd) == 0;
-    if (good && !o->beside[o->folder] && cmha__output_name(o, fd) < 0) good = -1;
-    why = errno;
-    if (CMHA__CLOSE_FILE(fd) != 0 && good > 0) good = 0, why = errno;
-    if (good <= 0 && o->beside[o->folder]) (void)remove(o->beside);
-    errno = why;
-    return good;
+    o->fd = fd, o->error = 0;
+    cmha__output_words(o, &length, 1, 8);
+    cmha__output_words(o, o->header, o->used, 1);
+    o->contents(o, o->of);
+    if (!o->error && CMHA__FLUSH_FILE(fd) != 0) o->error = errno;
+    unnamed = !o->error && !o->beside[o->folder] && cmha__output_name(o, fd) < 0;
+    if (unnamed) o->error = errno;
+    if (CMHA__SYSTEM(close)(fd) != 0 && !o->error) o->error = errno;
+    if (o->error && o->beside[o->folder]) (void)remove(o->beside);
+    errno = o->error;
+    return unnamed ? -1 : !o->error;
 }
 
 /* Writes the whole file under the name o->beside. 0 leaves the reason in errno, and no file. */
 static int cmha__output_write(cmha__output *o) {
     int fd, done = -1;
-    if (!cmha__output_fits(o)) return 0;
+#ifndef _WIN32
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        8 + (uint64_t)o->used + o->bytes > (uint64_t)limit.rlim_cur)
+        return errno = EFBIG, 0; /* a signal (SIGXFSZ) would end the process at the limit */
+#endif
 #ifdef CMHA__NAMELESS
     fd = open(o->folder ? o->beside : ".", CMHA__NAMELESS | O_WRONLY | CMHA__FILE_FLAGS, o->mode);
     if (fd >= 0) done = cmha__output_fill(o, fd); /* without /proc it gets no name */
@@ -14996,186 +14807,221 @@ static int cmha__output_write(cmha__output *o) {
     return fd >= 0 && cmha__output_fill(o, fd);
 }
 
-/* Makes the renaming itself last. Where a file system cannot flush a folder there is nothing more to do. */
-static void cmha__flush_folder(cmha__output *o) {
+/* Puts the file that was written in its place. 0 leaves the reason in errno, and no file beside. */
+static int cmha__output_replace(cmha__output *o) {
+    int done, why;
 #ifdef _WIN32
-    (void)o;
+    done = MoveFileExA(o->beside, o->path, 1 | 8) != 0; /* REPLACE_EXISTING, WRITE_THROUGH */
+    why = EACCES;
 #else
-    int fd;
-    o->beside[o->folder] = 0;
-    fd = open(o->folder ? o->beside : ".", O_RDONLY | CMHA__FILE_FLAGS);
-    if (fd < 0) return;
-    (void)fsync(fd);
-    close(fd);
-#endif
-}
-
-/* Writes the file and puts it in its place; its contents are ready. */
-static cmha_status cmha__output_put(cmha__output *o, cmha_context *ctx, const char *path) {
-    cmha_status status = cmha__output_find(o, ctx, path);
-    if (status == CMHA_OK) {
-        int written = cmha__output_write(o);
-        if (written && cmha__file_replace(o->beside, o->path)) return cmha__flush_folder(o), CMHA_OK;
-        status = cmha__io_fail(ctx, path, "writing failed");
-        if (written) (void)remove(o->beside);
+    done = rename(o->beside, o->path) == 0;
+    why = errno;
+    if (done) { /* makes the renaming itself last, where a file system can flush a folder */
+        int fd;
+        o->beside[o->folder] = 0;
+        fd = open(o->folder ? o->beside : ".", O_RDONLY | CMHA__FILE_FLAGS);
+        if (fd >= 0) (void)fsync(fd), close(fd);
     }
-    return status == CMHA_ERR_NOT_FOUND ? CMHA_ERR_IO : status; /* no such folder */
+#endif
+    if (!done) (void)remove(o->beside);
+    errno = why;
+    return done;
 }
 
-CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path, const cmha_archive_item *items, size_t n_items,
-                                        const char *const *metadata, size_t n_metadata) {
-    cmha__writer header;
-    cmha__output *output;
+/* Writes a file of these contents. */
+static cmha_status cmha__write_file(cmha_context *ctx, const char *path, cmha__contents contents, const void *of) {
+    cmha__output *o;
     cmha_status status;
-    size_t room;
-    if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: context or path is NULL");
-    if (!context->open) return CMHA_ERR_STATE;
-    if ((status = cmha__check_contents(context, items, n_items, metadata, n_metadata)) != CMHA_OK) return status;
-    header.text = NULL;
-    header.used = 0;
-    cmha__emit_header(&header, items, n_items, metadata, n_metadata);
-    room = header.used;
-    header.used = 0;
-    header.text = (char *)cmha__take(context, room);
-    output = (cmha__output *)cmha__take(context, sizeof *output);
-    if (header.text && output) {
-        cmha__emit_header(&header, items, n_items, metadata, n_metadata);
-        output->header = header, output->items = items, output->n_items = n_items;
-        if (room > 100000000)
-            status = cmha__fail(context, CMHA_ERR_OVERFLOW, "%s: its header would exceed 100 MB", cmha__short(path));
-        else status = cmha__output_put(output, context, path);
-    } else status = cmha__fail(context, CMHA_ERR_MEMORY, "%s: no memory for its header", cmha__short(path));
-    cmha__give(context, header.text, room);
-    cmha__give(context, output, sizeof *output);
+    if (!cmha__is_open(ctx)) return CMHA_ERR_STATE;
+    if (!path) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: path is NULL");
+    o = (cmha__output *)cmha__take(ctx, sizeof *o);
+    if (!o) return cmha__blame(ctx, path, cmha__fail(ctx, CMHA_ERR_MEMORY, "no memory to write it"));
+    memset(o, 0, sizeof *o);
+    o->contents = contents, o->of = of, o->fd = -1;
+    cmha__tell_header(o);
+    o->room = o->used + 1;
+    o->header = (char *)cmha__take(ctx, o->room);
+    if (!o->header) status = cmha__fail(ctx, CMHA_ERR_MEMORY, "no memory for its header");
+    else if (o->used > 100000000) status = cmha__fail(ctx, CMHA_ERR_OVERFLOW, "its header would exceed 100 MB");
+    else {
+        cmha__tell_header(o);
+        status = cmha__output_find(o, ctx, path);
+        if (!status && (!cmha__output_write(o) || !cmha__output_replace(o))) status = cmha__io_fail(ctx, "writing failed");
+        if (status == CMHA_ERR_NOT_FOUND) status = CMHA_ERR_IO; /* no such folder */
+    }
+    cmha__give(ctx, o->header, o->room);
+    cmha__give(ctx, o, sizeof *o);
+    return cmha__blame(ctx, path, status);
+}
+
+typedef struct cmha__arrays {
+    const cmha_archive_item *items;
+    size_t n_items;
+    const char *const *metadata;
+    size_t n_metadata;
+} cmha__arrays;
+
+static void cmha__tell_arrays(cmha__output *o, const void *of) {
+    const cmha__arrays *a = (const cmha__arrays *)of;
+    for (size_t i = 0; i < a->n_metadata; i++) cmha__tell_note(o, a->metadata[2 * i], a->metadata[2 * i + 1]);
+    for (size_t i = 0; i < a->n_items; i++) cmha__tell_tensor(o, &a->items[i]);
+}
+
+static int cmha__is_utf8(const char *text) {
+    size_t n;
+    for (; *text; text += n)
+        if (!(n = cmha__utf8_length((const unsigned char *)text))) return 0;
+    return 1;
+}
+
+/* Checks an item and adds its bytes to the total. */
+static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *item, size_t *total) {
+    size_t bytes = cmha__dtypes[cmha__item_dtype(item)].width;
+    const char *problem = NULL;
+    int countable = 1;
+    if (!item->name || !cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT,
+                          "archive write: the name of a tensor is missing, reserved or not UTF-8");
+    if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape)) problem = "its rank is not 0 to 8";
+    else if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0)
+        problem = "its dtype is not I64 or U8";
+    for (int i = 0; !problem && i < item->rank; i++) countable &= cmha__mul(bytes, item->shape[i], &bytes);
+    if (!problem && countable && bytes && !item->data) problem = "it has no data";
+    if (problem) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s: %s", item->name, problem);
+    if (countable && cmha__sum(*total, bytes, total)) return CMHA_OK;
+    return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive write: tensor %.60s: more bytes than can be counted", item->name);
+}
+
+/* Checks that the file can be read again. */
+static cmha_status cmha__check_arrays(cmha_context *ctx, const cmha__arrays *a) {
+    size_t n = a->n_items, m = a->n_metadata, room = (n > m ? n : m) + 1, bytes, total = 0, i;
+    const void **texts;
+    const char *twice;
+    cmha_status status = CMHA_OK;
+    if ((n && !a->items) || (m && !a->metadata))
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: items or metadata NULL");
+    for (i = 0; i < n && !status; i++) status = cmha__check_item(ctx, &a->items[i], &total);
+    if (status) return status;
+    for (i = 0; i < 2 * m; i++)
+        if (!a->metadata[i] || !cmha__is_utf8(a->metadata[i]))
+            return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: metadata %zu is missing or not UTF-8", i / 2);
+    if (!cmha__mul(room, sizeof *texts, &bytes))
+        return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive write: %zu names", room);
+    texts = (const void **)cmha__take(ctx, bytes);
+    if (!texts) return cmha__fail(ctx, CMHA_ERR_MEMORY, "archive write: no memory for %zu names", room);
+    for (i = 0; i < n; i++) texts[i] = a->items[i].name;
+    twice = cmha__repeated(texts, n);
+    for (i = 0; i < m && !twice; i++) texts[i] = a->metadata[2 * i];
+    if (!twice) twice = cmha__repeated(texts, m);
+    if (twice) status = cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: %.60s comes twice", twice);
+    cmha__give(ctx, (void *)texts, bytes);
     return status;
+}
+
+CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path, const cmha_archive_item *items,
+                                        size_t n_items, const char *const *metadata, size_t n_metadata) {
+    cmha__arrays a;
+    cmha_status status;
+    if (!context || !path)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: context or path is NULL");
+    if (!cmha__is_open(context)) return CMHA_ERR_STATE;
+    a.items = items, a.n_items = n_items, a.metadata = metadata, a.n_metadata = n_metadata;
+    status = cmha__check_arrays(context, &a);
+    return status ? status : cmha__write_file(context, path, cmha__tell_arrays, &a);
 }
 
 /* ---- saving models and training state ---- */
 
-enum { CMHA__NAME = 64, CMHA__VALUE = 64 }; /* room for "optim.m." and a parameter's name, "cfg." and an option's; for a number */
+enum { CMHA__NAME = 64 }; /* room for "optim.m." and a parameter's name, "trainer." and an option's, a number */
 
-/* Everything a file gets, in one block of memory. */
-typedef struct cmha__bundle {
-    cmha_archive_item *items;
-    const char **metadata;
-    char *texts;            /* n_texts of CMHA__NAME + CMHA__VALUE bytes: key and value, or the name of a moment */
-    char *omega;
-    size_t n_items, n_metadata, n_texts, bytes;
-    void *memory;
-} cmha__bundle;
+/* A tensor of a model or, behind its parameters, of a trainer: their first moments, then their second ones. */
+typedef struct cmha__named {
+    char name[CMHA__NAME];
+    const cmha_tensor *like; /* the parameter */
+    size_t place;            /* among the numbers of all three, in this order */
+} cmha__named;
 
-/* Frequencies of the caller's own, which no other option tells. */
+static cmha__named cmha__name(const cmha_model *model, size_t i) {
+    static const char *const prefixes[3] = {"", "optim.m.", "optim.v."};
+    const cmha_parameter *p = &model->parameters[i % model->n_parameters];
+    size_t block = i / model->n_parameters;
+    cmha__named named;
+    snprintf(named.name, sizeof named.name, "%s%s", prefixes[block], p->name);
+    named.like = &p->tensor;
+    named.place = block * model->size + (size_t)(p->tensor.data - model->data);
+    return named;
+}
+
+/* Numbers of the frequencies of the caller's own, which no other option tells. */
 static size_t cmha__own_omega(const cmha_model *model) {
     const cmha_model_config *c = &model->config;
-    if (c->frequency != CMHA_FREQ_TABLE || !model->omega || model->n_omega != c->n_heads) return 0;
-    return c->n_heads * (c->d_model / c->n_heads / 2);
+    return c->frequency == CMHA_FREQ_TABLE ? c->n_heads * (cmha__head_width(c) / 2) : 0;
 }
 
-static cmha_status cmha__bundle_init(cmha__bundle *bundle, const cmha_model *model, const cmha_trainer *trainer) {
-    size_t notes = 4 + cmha_model_table().count + (trainer ? 3 + cmha_trainer_table().count : 0), part;
-    size_t n_items = model->n_parameters * (trainer ? 3 : 1), n_texts = notes + n_items;
-    int good;
-    memset(bundle, 0, sizeof *bundle);
-    good = cmha__mul(n_items, sizeof *bundle->items, &bundle->bytes);
-    good = good && cmha__sum(bundle->bytes, 2 * notes * sizeof *bundle->metadata, &bundle->bytes);
-    good = good && cmha__mul(n_texts, CMHA__NAME + CMHA__VALUE, &part) && cmha__sum(bundle->bytes, part, &bundle->bytes);
-    good = good && cmha__mul(cmha__own_omega(model), 32, &part) && cmha__sum(bundle->bytes, part + 1, &bundle->bytes);
-    if (!good) return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "save: %lu parameters", (unsigned long)model->n_parameters);
-    bundle->memory = cmha__take(model->context, bundle->bytes);
-    if (!bundle->memory)
-        return cmha__fail(model->context, CMHA_ERR_MEMORY, "save: no memory for %lu names", (unsigned long)n_texts);
-    bundle->items = (cmha_archive_item *)bundle->memory;
-    bundle->metadata = (const char **)(void *)(bundle->items + n_items);
-    bundle->texts = (char *)(bundle->metadata + 2 * notes);
-    bundle->omega = bundle->texts + n_texts * (CMHA__NAME + CMHA__VALUE);
-    return CMHA_OK;
+static void cmha__tell_u64(cmha__output *o, const char *key, uint64_t value) {
+    char digits[24];
+    cmha__write_u64(value, digits);
+    cmha__tell_note(o, key, digits);
 }
 
-static void cmha__add_note(cmha__bundle *bundle, const char *prefix, const char *name, const char *value) {
-    char *key = bundle->texts + bundle->n_texts++ * (CMHA__NAME + CMHA__VALUE), *text = key + CMHA__NAME;
-    snprintf(key, CMHA__NAME, "%s%s", prefix, name);
-    snprintf(text, CMHA__VALUE, "%s", value);
-    bundle->metadata[2 * bundle->n_metadata] = key;
-    bundle->metadata[2 * bundle->n_metadata++ + 1] = text;
-}
-
-static void cmha__add_table(cmha__bundle *bundle, const char *prefix, cmha_table table, const void *config) {
-    char value[32];
+static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table table, const void *config) {
+    char key[CMHA__NAME], value[32];
     for (size_t i = 0; i < table.count; i++) {
         cmha_config_get(table, config, i, value, sizeof value);
-        cmha__add_note(bundle, prefix, table.fields[i].name, value);
+        snprintf(key, sizeof key, "%s%s", prefix, table.fields[i].name);
+        cmha__tell_note(o, key, value);
     }
 }
 
-/* All parameters, their data taken at the same place in another block of the same layout. */
-static void cmha__add_block(cmha__bundle *bundle, const cmha_model *model, const char *prefix, const cmha_real *block) {
-    for (size_t i = 0; i < model->n_parameters; i++) {
-        const cmha_parameter *p = &model->parameters[i];
-        cmha_archive_item *item = &bundle->items[bundle->n_items++];
-        char *name = bundle->texts + bundle->n_texts++ * (CMHA__NAME + CMHA__VALUE);
-        snprintf(name, CMHA__NAME + CMHA__VALUE, "%s%s", prefix, p->name);
-        item->name = name;
-        item->data = block + (p->tensor.data - model->data);
-        item->shape = p->tensor.shape;
-        item->rank = p->tensor.rank;
-        item->dtype = NULL;
+/* Tells a training state; a trainer without moments is a model alone. */
+static void cmha__tell_state(cmha__output *o, const void *of) {
+    const cmha_trainer *t = (const cmha_trainer *)of;
+    const cmha_model *model = t->model;
+    size_t n = cmha__own_omega(model);
+    char text[48];
+    snprintf(text, sizeof text, "%d.%d.%d", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, CMHA_VERSION_PATCH);
+    cmha__tell_note(o, "format", "cmha");
+    cmha__tell_note(o, "cmha.version", text);
+    cmha__tell_table(o, "cfg.", cmha_model_table(), &model->config);
+    if (n) cmha__tell_key(o, "omega");
+    for (size_t i = 0; i < n; i++) {
+        cmha__write_real(model->omega[i], text);
+        cmha__emit(o, "%s%s%s", i ? "," : "\"", text, i + 1 < n ? "" : "\"");
+    }
+    if (model->knowledge_identity) cmha__tell_u64(o, "knowledge", model->knowledge_identity);
+    if (t->moments) {
+        cmha__tell_table(o, "trainer.", cmha_trainer_table(), &t->config);
+        cmha__tell_u64(o, "state.step", t->step);
+        cmha__tell_u64(o, "state.seed", t->seed);
+        cmha__write_real(t->best <= (double)INFINITY ? t->best : (double)INFINITY, text);
+        cmha__tell_note(o, "state.best", text);
+    }
+    for (size_t i = 0; i < model->n_parameters * (t->moments ? 3 : 1); i++) {
+        cmha__named named = cmha__name(model, i);
+        const cmha_real *data = named.place < model->size ? model->data + named.place
+                                                          : t->moments + (named.place - model->size);
+        cmha_archive_item item = {named.name, data, named.like->shape, named.like->rank, NULL};
+        cmha__tell_tensor(o, &item);
     }
 }
 
-static void cmha__add_omega(cmha__bundle *bundle, const cmha_model *model) {
-    size_t n = cmha__own_omega(model), used = 0, i;
-    if (!n) return;
-    for (i = 0; i < n; i++) {
-        if (i) bundle->omega[used++] = ',';
-        cmha__write_real(model->omega[i], bundle->omega + used);
-        used += strlen(bundle->omega + used);
-    }
-    bundle->metadata[2 * bundle->n_metadata] = "omega";
-    bundle->metadata[2 * bundle->n_metadata++ + 1] = bundle->omega;
-}
-
-static void cmha__add_state(cmha__bundle *bundle, const cmha_trainer *trainer) {
-    char text[32];
-    cmha__add_table(bundle, "trainer.", cmha_trainer_table(), &trainer->config);
-    cmha__write_u64(trainer->step, text);
-    cmha__add_note(bundle, "state.", "step", text);
-    cmha__write_u64(trainer->seed, text);
-    cmha__add_note(bundle, "state.", "seed", text);
-    cmha__write_real(trainer->best <= (double)INFINITY ? trainer->best : (double)INFINITY, text);
-    cmha__add_note(bundle, "state.", "best", text);
-}
-
-static cmha_status cmha__save(cmha_model *model, const cmha_trainer *trainer, const char *path) {
-    cmha__bundle bundle;
-    cmha_status status = cmha__bundle_init(&bundle, model, trainer);
-    char version[48];
-    if (status != CMHA_OK) return status;
-    snprintf(version, sizeof version, "%d.%d.%d", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, CMHA_VERSION_PATCH);
-    cmha__add_note(&bundle, "", "format", "cmha");
-    cmha__add_note(&bundle, "", "cmha.version", version);
-    cmha__add_table(&bundle, "cfg.", cmha_model_table(), &model->config);
-    cmha__add_omega(&bundle, model);
-    cmha__write_u64(model->knowledge_identity, version);
-    if (model->knowledge_identity) cmha__add_note(&bundle, "", "knowledge", version);
-    cmha__add_block(&bundle, model, "", model->data);
-    if (trainer) {
-        cmha__add_state(&bundle, trainer);
-        cmha__add_block(&bundle, model, "optim.m.", trainer->moments);
-        cmha__add_block(&bundle, model, "optim.v.", trainer->moments + model->size);
-    }
-    status = cmha_archive_write(model->context, path, bundle.items, bundle.n_items, bundle.metadata, bundle.n_metadata);
-    cmha__give(model->context, bundle.memory, bundle.bytes);
-    return status;
+/* A trainer's place for a model that has none. */
+static cmha_trainer cmha__no_trainer(cmha_model *model) {
+    cmha_trainer none;
+    memset(&none, 0, sizeof none);
+    none.model = model;
+    return none;
 }
 
 CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path) {
+    cmha_trainer none = cmha__no_trainer(model);
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    return cmha__save(model, NULL, path);
+    return cmha__write_file(model->context, path, cmha__tell_state, &none);
 }
 
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
-    return cmha__save(trainer->model, trainer, path);
+    return cmha__write_file(trainer->context, path, cmha__tell_state, trainer);
 }
 
 /* ---- loading them ---- */
@@ -15186,197 +15032,159 @@ static cmha_status cmha__archive_config(const cmha_archive *archive, cmha_model_
     size_t found = 0;
     cmha_config_defaults(cmha_model_table(), config);
     for (size_t i = 0; i < archive->n_metadata; i++) {
-        char line[sizeof archive->context->detail];
         const char *name = archive->metadata[2 * i], *value = archive->metadata[2 * i + 1];
         if (strncmp(name, "cfg.", 4) != 0) continue;
         found++;
-        if (cmha_config_set(archive->context, cmha_model_table(), config, name + 4, value) == CMHA_OK) continue;
-        memcpy(line, archive->context->detail, sizeof line);
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: %s", cmha__short(archive->path), line);
+        if (cmha_config_set(archive->context, cmha_model_table(), config, name + 4, value)) return CMHA_ERR_FORMAT;
     }
     if (found) return CMHA_OK;
     return cmha__fail(archive->context, CMHA_ERR_FORMAT,
-                      "%s: it holds no configuration of ours (metadata cfg.*); another program wrote it",
-                      cmha__short(archive->path));
+                      "it holds no configuration of ours (metadata cfg.*); another program wrote it");
 }
 
-/* Names for an error line: as many as fit, then how many more there are. */
+/* Reads a whole number up to `most` from the metadata; 0 where there is none. */
+static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *key, uint64_t most, uint64_t *value) {
+    const char *text = cmha_archive_metadata(archive, key);
+    *value = 0;
+    if (!text || (cmha__parse_u64(text, value) && *value <= most)) return CMHA_OK;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "metadata %s = %.24s is not a number in its range", key, text);
+}
+
+/* A list of names for an error line: as many as fit, then how many more there are. */
 typedef struct cmha__names {
-    char text[170];
-    size_t used, shown, n;
+    char text[190];
+    size_t used, more;
 } cmha__names;
 
-static void cmha__add_name(cmha__names *names, const char *name) {
-    size_t length = strlen(name) < 60 ? strlen(name) : 60, room = sizeof names->text - 32;
-    if (names->shown < names->n++ || names->used + length + 2 > room) return;
-    snprintf(names->text + names->used, room - names->used, "%s%.*s", names->used ? ", " : "", (int)length, name);
-    names->used += strlen(names->text + names->used);
-    names->shown++;
+static void cmha__add_name(cmha__names *list, const char *title, const char *name) {
+    size_t room = sizeof list->text - 32 - list->used;
+    char *end = list->text + list->used;
+    if (list->more || room < 64) snprintf(end, 32, " and %zu more", ++list->more);
+    else list->used += (size_t)snprintf(end, room, "%s%.60s", list->used ? ", " : title, name);
 }
 
-static const char *cmha__name_list(cmha__names *names) {
-    if (names->shown < names->n)
-        snprintf(names->text + names->used, sizeof names->text - names->used, " and %lu more",
-                 (unsigned long)(names->n - names->shown));
-    return names->text;
-}
-
-static void cmha__shape_text(const size_t *shape, int rank, char *text, size_t room) {
+static const char *cmha__shape_text(const size_t *shape, int rank, char *text, size_t room) {
     size_t used = 0;
-    snprintf(text, room, "[");
-    for (int i = 0; i < rank && (used = strlen(text)) < room; i++)
-        snprintf(text + used, room - used, "%s%lu", i ? ", " : "", (unsigned long)shape[i]);
-    used = strlen(text);
-    snprintf(text + used, room - used, "]");
+    text[0] = 0;
+    for (int i = 0; i < rank && used < room; i++)
+        used += (size_t)snprintf(text + used, room - used, i ? ", %zu" : "%zu", shape[i]);
+    return text;
 }
 
 enum { CMHA__WHY = 200 };
 
-/* Is this tensor of the file what the parameter expects? If not, why [CMHA__WHY] says it after "tensor NAME". */
-static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_parameter *parameter, char *why) {
+/* Is this tensor of the file what the parameter expects? If not, why [CMHA__WHY] says it after its name. */
+static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_tensor *wanted, char *why) {
     char theirs[80], ours[80];
-    int i;
-    if (cmha__dtype_kind(found->dtype) >= CMHA__AS_I64) {
+    int same;
+    if (!found) {
+        snprintf(why, CMHA__WHY, "is not in the file and stays as it is");
+        return CMHA_ERR_NOT_FOUND;
+    }
+    if (cmha__dtype(found->dtype) >= CMHA__AS_I64) {
         snprintf(why, CMHA__WHY, "is %s, not F64, F32, F16 or BF16", found->dtype);
         return CMHA_ERR_FORMAT;
     }
-    for (i = 0; found->rank == parameter->tensor.rank && i < found->rank; i++)
-        if (found->shape[i] != parameter->tensor.shape[i]) break;
-    if (found->rank == parameter->tensor.rank && i == found->rank) return CMHA_OK;
-    cmha__shape_text(found->shape, found->rank, theirs, sizeof theirs);
-    cmha__shape_text(parameter->tensor.shape, parameter->tensor.rank, ours, sizeof ours);
-    snprintf(why, CMHA__WHY, "has the shape %s, the model needs %s", theirs, ours);
+    same = found->rank == wanted->rank;
+    for (int i = 0; same && i < found->rank; i++) same = found->shape[i] == wanted->shape[i];
+    if (same) return CMHA_OK;
+    snprintf(why, CMHA__WHY, "has the shape [%s], the model needs [%s]",
+             cmha__shape_text(found->shape, found->rank, theirs, sizeof theirs),
+             cmha__shape_text(wanted->shape, wanted->rank, ours, sizeof ours));
     return CMHA_ERR_SHAPE;
 }
 
-/* The weights, and a checkpoint's moments */
-static const char *const cmha__prefixes[3] = {"", "optim.m.", "optim.v."};
-
-static const cmha_archive_tensor *cmha__archive_parameter(const cmha_archive *archive, int block, const cmha_parameter *parameter) {
-    char name[CMHA__NAME + 16];
-    snprintf(name, sizeof name, "%s%s", cmha__prefixes[block], parameter->name);
-    return cmha_archive_find(archive, name);
-}
-
-/* Which tensors have a place in the model or its moments: known [n_tensors], given back by the caller. */
-static cmha_status cmha__known_tensors(const cmha_archive *archive, const cmha_model *model, unsigned char **known) {
-    *known = (unsigned char *)cmha__take(archive->context, archive->n_tensors);
-    if (archive->n_tensors && !*known)
-        return cmha__fail(archive->context, CMHA_ERR_MEMORY, "%s: no memory to look at %lu tensors", cmha__short(archive->path),
-                          (unsigned long)archive->n_tensors);
-    if (archive->n_tensors) memset(*known, 0, archive->n_tensors);
-    for (int block = 0; block < 3; block++)
-        for (size_t i = 0; i < model->n_parameters; i++) {
-            const cmha_archive_tensor *found = cmha__archive_parameter(archive, block, &model->parameters[i]);
-            if (found) (*known)[found - archive->tensors] = 1;
-        }
-    return CMHA_OK;
-}
-
-/* Every parameter of the first `blocks` of weights and moments is there and fits, and nothing is unknown. */
-static cmha_status cmha__check_weights(const cmha_archive *archive, const cmha_model *model, int blocks) {
-    cmha__names missing, strange;
-    char why[CMHA__WHY];
-    unsigned char *known;
-    cmha_status status = cmha__known_tensors(archive, model, &known);
-    memset(&missing, 0, sizeof missing), memset(&strange, 0, sizeof strange);
-    for (int block = 0; block < blocks; block++)
-        for (size_t i = 0; status == CMHA_OK && i < model->n_parameters; i++) {
-            const cmha_archive_tensor *found = cmha__archive_parameter(archive, block, &model->parameters[i]);
-            char name[CMHA__NAME + 16];
-            snprintf(name, sizeof name, "%s%s", cmha__prefixes[block], model->parameters[i].name);
-            if (!found) cmha__add_name(&missing, name);
-            else if ((status = cmha__fits(found, &model->parameters[i], why)) != CMHA_OK)
-                cmha__fail(archive->context, status, "%s: tensor %s %s", cmha__short(archive->path), name, why);
-        }
-    for (size_t i = 0; status == CMHA_OK && i < archive->n_tensors; i++)
-        if (!known[i]) cmha__add_name(&strange, archive->tensors[i].name);
-    cmha__give(archive->context, known, archive->n_tensors);
-    if (status != CMHA_OK || missing.n + strange.n == 0) return status;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: %s%s%s%s%s", cmha__short(archive->path),
-                      missing.n ? "missing tensors: " : "", cmha__name_list(&missing), missing.n && strange.n ? "; " : "",
-                      strange.n ? "tensors unknown to the model: " : "", cmha__name_list(&strange));
-}
-
-/* What of the file fits goes to its place in `block`, of which the rest stays. */
-static cmha_status cmha__read_block(cmha_archive *archive, const cmha_model *model, int prefix, cmha_real *block, size_t *taken) {
-    char why[CMHA__WHY];
-    for (size_t i = 0; i < model->n_parameters; i++) {
-        const cmha_parameter *p = &model->parameters[i];
-        const cmha_archive_tensor *found = cmha__archive_parameter(archive, prefix, p);
-        cmha_status status;
-        if (!found || cmha__fits(found, p, why) != CMHA_OK) continue;
-        status = cmha_archive_read(archive, found, block + (p->tensor.data - model->data));
-        if (status != CMHA_OK) return status;
-        if (taken) ++*taken;
-    }
-    return CMHA_OK;
-}
-
+/* Says in the log what stays as it is or is left unread. */
 static void cmha__say_left(const cmha_archive *archive, const char *what, const char *name, const char *why) {
     const cmha_context_config *config = &archive->context->config;
     char line[sizeof archive->context->detail];
-    snprintf(line, sizeof line, "%s: %s %.60s %s", cmha__short(archive->path), what, name, why);
+    if (!config->log) return;
+    snprintf(line, sizeof line, "%s: %s %.60s %s", cmha__path_end(archive->path), what, name, why);
     cmha__one_line(line);
     config->log(config->log_user, CMHA_LOG_WARNING, line);
 }
 
-/* A line for every parameter that stays as it was and every tensor that the model has no use for. */
-static void cmha__report_left(const cmha_archive *archive, const cmha_model *model, const unsigned char *known) {
-    char why[CMHA__WHY];
-    if (!archive->context->config.log) return;
-    for (size_t i = 0; i < model->n_parameters; i++) {
-        const cmha_archive_tensor *found = cmha__archive_parameter(archive, 0, &model->parameters[i]);
-        if (!found) cmha__say_left(archive, "parameter", model->parameters[i].name, "is not in the file and stays as it is");
-        else if (cmha__fits(found, &model->parameters[i], why) != CMHA_OK)
-            cmha__say_left(archive, "tensor", found->name, why);
+/* Compares the file's tensors with the n first ones of a model and its moments. strict = 1: fails on one that does not fit and
+   if any is missing or unknown; 0: logs a line for each. known [n_tensors] of 0. */
+static cmha_status cmha__compare_all(const cmha_archive *archive, const cmha_model *model, size_t n, int strict,
+                                 unsigned char *known) {
+    cmha__names missing, strange;
+    memset(&missing, 0, sizeof missing), memset(&strange, 0, sizeof strange);
+    for (size_t i = 0; i < 3 * model->n_parameters; i++) {
+        cmha__named named = cmha__name(model, i);
+        const cmha_archive_tensor *found = cmha_archive_find(archive, named.name);
+        char why[CMHA__WHY];
+        cmha_status status = i < n ? cmha__fits(found, named.like, why) : CMHA_OK;
+        if (found) known[found - archive->tensors] = 1;
+        if (!status) continue;
+        if (!strict) cmha__say_left(archive, found ? "tensor" : "parameter", named.name, why);
+        else if (!found) cmha__add_name(&missing, "missing tensors: ", named.name);
+        else return cmha__fail(archive->context, status, "tensor %s %s", named.name, why);
     }
-    for (size_t i = 0; i < archive->n_tensors; i++)
-        if (!known[i]) cmha__say_left(archive, "tensor", archive->tensors[i].name, "is unknown to the model");
+    for (size_t i = 0; i < archive->n_tensors; i++) {
+        if (known[i]) continue;
+        if (strict) cmha__add_name(&strange, "tensors unknown to the model: ", archive->tensors[i].name);
+        else cmha__say_left(archive, "tensor", archive->tensors[i].name, "is unknown to the model");
+    }
+    if (!missing.used && !strange.used) return CMHA_OK;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s%s%s", missing.text,
+                      missing.used && strange.used ? "; " : "", strange.text);
 }
 
-/* "a,b,c" -> n numbers; 0 unless there are exactly n. */
-static int cmha__parse_numbers(const char *text, double *out, size_t n) {
-    char one[40];
-    size_t length;
-    for (size_t i = 0; i < n; i++) {
-        length = strcspn(text, ",");
-        if (length >= sizeof one) return 0;
-        memcpy(one, text, length);
-        one[length] = 0;
-        if (!cmha__parse_real(one, &out[i])) return 0;
-        text += length;
-        if (i + 1 < n && *text++ != ',') return 0;
+/* Reads a training state or, without moments, a model: all of it (strict = 1), or what fits. over = 1: into memory of its own
+   first, so that a disk that fails half-way leaves everything as it was. *taken = tensors read. */
+static cmha_status cmha__read_state(cmha_archive *archive, cmha_trainer *t, int strict, int over, size_t *taken) {
+    cmha_model *model = t->model;
+    size_t blocks = t->moments ? 3 : 1, n = blocks * model->n_parameters, size = model->size * sizeof *model->data;
+    size_t staged = over ? blocks * size : 0, bytes = staged + archive->n_tensors + 1; /* cmha__model_describe bounds it */
+    char *memory = (char *)cmha__take(model->context, bytes), why[CMHA__WHY];
+    cmha_real *into = over ? (cmha_real *)(void *)memory : model->data;
+    unsigned char *known = (unsigned char *)memory + staged;
+    cmha_status status = CMHA_OK;
+    *taken = 0;
+    if (!memory)
+        return cmha__fail(model->context, CMHA_ERR_MEMORY, "no memory to read %zu parameters", model->size);
+    if (over) memcpy(into, model->data, size);
+    if (t->moments) memcpy(into + model->size, t->moments, 2 * size);
+    memset(known, 0, archive->n_tensors + 1);
+    if (strict) status = cmha__compare_all(archive, model, n, 1, known);
+    for (size_t i = 0; i < n && !status; i++) {
+        cmha__named named = cmha__name(model, i);
+        const cmha_archive_tensor *found = cmha_archive_find(archive, named.name);
+        if (cmha__fits(found, named.like, why)) continue;
+        status = cmha_archive_read(archive, found, into + named.place);
+        ++*taken;
     }
-    return *text == 0;
+    if (status) *taken = 0;
+    else {
+        if (over) memcpy(model->data, into, size);
+        if (t->moments) memcpy(t->moments, into + model->size, 2 * size);
+        if (!strict) (void)!cmha__compare_all(archive, model, n, 0, known);
+    }
+    cmha__give(model->context, memory, bytes);
+    return status;
 }
 
-/* The file's own frequencies in memory to be given back (n numbers), NULL where it has none. */
-static cmha_status cmha__archive_omega(const cmha_archive *archive, const cmha_model_config *config, double **omega, size_t *n) {
+/* Reads the frequencies of the caller's own into the model or, same = 1, compares them with the model's. */
+static cmha_status cmha__archive_omega(const cmha_archive *archive, cmha_model *model, int same) {
     const char *text = cmha_archive_metadata(archive, "omega");
-    size_t count = config->n_heads * (config->d_model / config->n_heads / 2);
-    *omega = NULL;
-    *n = 0;
-    if (!text) return CMHA_OK;
-    if (config->frequency != CMHA_FREQ_TABLE || !count)
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: it has an omega but not frequency = table",
-                          cmha__short(archive->path));
-    *omega = (double *)cmha__take(archive->context, count * sizeof **omega);
-    if (!*omega) return cmha__fail(archive->context, CMHA_ERR_MEMORY, "%s: no memory for omega", cmha__short(archive->path));
-    *n = count;
-    if (cmha__parse_numbers(text, *omega, count)) return CMHA_OK;
-    cmha__give(archive->context, *omega, count * sizeof **omega);
-    *omega = NULL;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: omega is not a list of %lu numbers", cmha__short(archive->path),
-                      (unsigned long)count);
-}
-
-/* Which knowledge base the file's model looked into, 0 = none. */
-static cmha_status cmha__archive_knowledge(const cmha_archive *archive, uint64_t *identity) {
-    const char *text = cmha_archive_metadata(archive, "knowledge");
-    *identity = 0;
-    if (!text || cmha__parse_u64(text, identity)) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: its knowledge base is not a number", cmha__short(archive->path));
+    size_t n = cmha__own_omega(model), i, length;
+    int differ = same && n && !text;
+    for (i = 0; text && i < n; i++, text += length + 1) {
+        char one[40] = "";
+        double value;
+        length = strcspn(text, ",");
+        if (length < sizeof one) memcpy(one, text, length);
+        if (!cmha__parse_real(one, &value) || fabs(value) > DBL_MAX || text[length] != (i + 1 < n ? ',' : 0)) break;
+        differ |= same && (value < model->omega[i] || value > model->omega[i]);
+        if (!same) model->omega[i] = value;
+    }
+    if (text && i < n)
+        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "omega is not a list of %zu finite numbers", n);
+    if (text && !n)
+        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it has an omega but not frequency = table");
+    return differ ? cmha__fail(archive->context, CMHA_ERR_FORMAT, "omega is another in the file than in the model")
+                  : CMHA_OK;
 }
 
 /* A file cannot make us allocate much more than it brings: its parameters may be as narrow as 2 bytes, ours are up to 8. */
@@ -15385,165 +15193,96 @@ static cmha_status cmha__check_appetite(const cmha_archive *archive, const cmha_
     size_t need = 0;
     cmha_status status = cmha_model_memory(archive->context, config, 1, 1, &need, NULL);
     for (size_t i = 0; i < archive->n_tensors; i++) have += archive->tensors[i].end - archive->tensors[i].begin;
-    if (status != CMHA_OK || need / 16 <= have + 65536) return status;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: its configuration needs %lu bytes of parameters, the file has %lu",
-                      cmha__short(archive->path), (unsigned long)need, (unsigned long)have);
-}
-
-static cmha_status cmha__load_into(cmha_model *model, cmha_archive *archive, const double *omega) {
-    cmha_status status = cmha__check_weights(archive, model, 1);
-    if (status == CMHA_OK && omega) status = cmha_model_set_frequencies(model, omega);
-    if (status == CMHA_OK) status = cmha__archive_knowledge(archive, &model->knowledge_identity);
-    if (status == CMHA_OK) status = cmha__read_block(archive, model, 0, model->data, NULL);
-    return status;
+    if (status || need / 16 <= have + 65536) return status;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT,
+                      "its configuration needs %zu bytes of parameters, the file has %zu", need, (size_t)have);
 }
 
 CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path) {
+    cmha_trainer none = cmha__no_trainer(model);
     cmha_model_config config;
     cmha_archive archive;
     cmha_status status;
-    double *omega = NULL;
-    size_t n_omega = 0;
+    size_t taken;
     if (!model) return cmha__fail(context, CMHA_ERR_ARGUMENT, "model load: model is NULL");
     memset(model, 0, sizeof *model);
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
     status = cmha__archive_config(&archive, &config);
-    if (status == CMHA_OK) status = cmha__check_appetite(&archive, &config);
-    if (status == CMHA_OK) status = cmha__archive_omega(&archive, &config, &omega, &n_omega);
-    if (status == CMHA_OK) status = cmha__model_allocate(model, context, &config);
-    if (status == CMHA_OK) status = cmha__load_into(model, &archive, omega);
-    cmha__give(context, omega, n_omega * sizeof *omega);
+    if (!status) status = cmha__check_appetite(&archive, &config);
+    if (!status) status = cmha__model_allocate(model, context, &config);
+    if (!status) status = cmha__archive_omega(&archive, model, 0);
+    if (!status) status = cmha__archive_u64(&archive, "knowledge", UINT64_MAX, &model->knowledge_identity);
+    if (!status) status = cmha__read_state(&archive, &none, 1, 0, &taken);
     cmha_archive_close(&archive);
-    if (status != CMHA_OK) cmha_model_close(model);
-    if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
-    return cmha__blame(context, path, status);
-}
-
-/* Reads into memory of its own first, so that a disk that fails half-way leaves the model as it was. */
-static cmha_status cmha__read_over(cmha_model *model, cmha_archive *archive, size_t *taken) {
-    size_t bytes = model->size * sizeof *model->data;
-    cmha_real *staged = (cmha_real *)cmha__take(model->context, bytes);
-    cmha_status status;
-    if (!staged)
-        return cmha__fail(model->context, CMHA_ERR_MEMORY, "%s: no memory to read %lu parameters", cmha__short(archive->path),
-                          (unsigned long)model->size);
-    memcpy(staged, model->data, bytes);
-    status = cmha__read_block(archive, model, 0, staged, taken);
-    if (status == CMHA_OK) memcpy(model->data, staged, bytes);
-    else *taken = 0;
-    cmha__give(model->context, staged, bytes);
-    return status;
+    if (status) cmha_model_close(model);
+    return cmha__blame(context, path, status == CMHA_ERR_ARGUMENT ? CMHA_ERR_FORMAT : status); /* the file's argument */
 }
 
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken) {
+    cmha_trainer none = cmha__no_trainer(model);
     cmha_archive archive;
     cmha_status status;
-    unsigned char *known = NULL;
     size_t n = 0;
     if (taken) *taken = 0;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
-    status = strict ? cmha__check_weights(&archive, model, 1) : cmha__known_tensors(&archive, model, &known);
-    if (status == CMHA_OK) status = cmha__read_over(model, &archive, &n);
-    if (status == CMHA_OK && !strict) cmha__report_left(&archive, model, known);
-    cmha__give(model->context, known, archive.n_tensors);
+    status = cmha__read_state(&archive, &none, strict, 1, &n);
     cmha_archive_close(&archive);
     if (taken) *taken = n;
-    return status;
+    return cmha__blame(model->context, path, status);
 }
 
-/* The first option in which file and model differ ends a resumption: it would be another run. */
+/* Finds the first option in which file and model differ, which ends a resumption: it would be another run. */
 static cmha_status cmha__check_same_config(const cmha_archive *archive, const cmha_model *model) {
     cmha_table table = cmha_model_table();
     cmha_model_config config;
     char ours[32], theirs[32];
     cmha_status status = cmha__archive_config(archive, &config);
-    for (size_t i = 0; status == CMHA_OK && i < table.count; i++) {
+    for (size_t i = 0; i < table.count && !status; i++) {
         cmha_config_get(table, &config, i, theirs, sizeof theirs);
         cmha_config_get(table, &model->config, i, ours, sizeof ours);
         if (strcmp(ours, theirs) != 0)
-            status = cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: %s is %s in the file, %s in the model",
-                                cmha__short(archive->path),
+            status = cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s is %s in the file, %s in the model",
                                 table.fields[i].name, theirs, ours);
     }
     return status;
 }
 
-static cmha_status cmha__check_same_omega(const cmha_archive *archive, const cmha_model *model) {
-    double *omega;
-    size_t n, i, same = 0, own = cmha__own_omega(model);
-    cmha_status status = cmha__archive_omega(archive, &model->config, &omega, &n);
-    if (status != CMHA_OK) return status;
-    for (i = 0; n == own && i < n; i++) same += !(omega[i] < model->omega[i]) && !(omega[i] > model->omega[i]);
-    cmha__give(archive->context, omega, n * sizeof *omega);
-    if (n == own && same == own) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: omega is another in the file than in the model",
-                      cmha__short(archive->path));
-}
-
-static cmha_status cmha__archive_state(const cmha_archive *archive, uint64_t *step, uint64_t *seed, double *best) {
-    const char *text[3];
-    text[0] = cmha_archive_metadata(archive, "state.step");
-    text[1] = cmha_archive_metadata(archive, "state.seed");
-    text[2] = cmha_archive_metadata(archive, "state.best");
-    if (!text[0] || !text[1] || !text[2])
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: it has weights but no training state",
-                          cmha__short(archive->path));
-    if (!cmha__parse_u64(text[0], step) || *step > (size_t)-1 / 2 /* the next step's number must not be 0 */ ||
-        !cmha__parse_u64(text[1], seed) || !cmha__parse_real(text[2], best))
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: state.step, state.seed or state.best is not a number",
-                          cmha__short(archive->path));
-    return CMHA_OK;
-}
-
-/* Everything that can be wrong with the file, before anything is changed. */
-static cmha_status cmha__check_resume(const cmha_archive *archive, const cmha_model *model) {
-    cmha_status status = cmha__check_same_config(archive, model);
-    if (status == CMHA_OK) status = cmha__check_same_omega(archive, model);
-    return status == CMHA_OK ? cmha__check_weights(archive, model, 3) : status;
-}
-
-/* Weights and moments, by way of memory of its own as in cmha__read_over. */
-static cmha_status cmha__resume(cmha_trainer *trainer, cmha_archive *archive) {
-    cmha_model *model = trainer->model;
-    size_t n = model->size, bytes = 3 * n * sizeof *model->data; /* cannot overflow: cmha__model_describe */
-    cmha_real *staged = (cmha_real *)cmha__take(model->context, bytes);
-    cmha_status status = CMHA_OK;
-    if (!staged)
-        return cmha__fail(model->context, CMHA_ERR_MEMORY, "%s: no memory to read %lu parameters and their moments",
-                          cmha__short(archive->path), (unsigned long)n);
-    memcpy(staged, model->data, n * sizeof *staged);
-    memcpy(staged + n, trainer->moments, 2 * n * sizeof *staged);
-    for (int block = 0; block < 3 && status == CMHA_OK; block++)
-        status = cmha__read_block(archive, model, block, staged + (size_t)block * n, NULL);
-    if (status == CMHA_OK) {
-        memcpy(model->data, staged, n * sizeof *staged);
-        memcpy(trainer->moments, staged + n, 2 * n * sizeof *staged);
-    }
-    cmha__give(model->context, staged, bytes);
+/* Reads step, seed and best loss. */
+static cmha_status cmha__archive_state(const cmha_archive *archive, cmha_trainer *state) {
+    const char *best = cmha_archive_metadata(archive, "state.best");
+    uint64_t step;
+    cmha_status status;
+    if (!best || !cmha_archive_metadata(archive, "state.step") || !cmha_archive_metadata(archive, "state.seed"))
+        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it has weights but no training state");
+    status = cmha__archive_u64(archive, "state.step", SIZE_MAX / 2, &step); /* the next step's number must not be 0 */
+    if (!status) status = cmha__archive_u64(archive, "state.seed", UINT64_MAX, &state->seed);
+    if (!status && !cmha__parse_real(best, &state->best))
+        status = cmha__fail(archive->context, CMHA_ERR_FORMAT, "metadata state.best = %.24s is not a number", best);
+    state->step = (size_t)step;
     return status;
 }
 
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) {
-    cmha_archive archive;
     cmha_model *model = trainer ? trainer->model : NULL;
+    cmha_archive archive;
+    cmha_trainer loaded;
     cmha_status status;
-    uint64_t step = 0, seed = 0, knowledge = 0;
-    double best = 0;
+    uint64_t knowledge;
+    size_t taken;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
-    status = cmha__archive_state(&archive, &step, &seed, &best);
-    if (status == CMHA_OK) status = cmha__check_resume(&archive, model);
-    if (status == CMHA_OK) status = cmha__archive_knowledge(&archive, &knowledge);
-    if (status == CMHA_OK && knowledge && model->knowledge && knowledge != model->knowledge_identity)
+    loaded = *trainer;
+    status = cmha__archive_state(&archive, &loaded);
+    if (!status) status = cmha__check_same_config(&archive, model);
+    if (!status) status = cmha__archive_omega(&archive, model, 1);
+    if (!status) status = cmha__archive_u64(&archive, "knowledge", UINT64_MAX, &knowledge);
+    if (!status && knowledge && model->knowledge && knowledge != model->knowledge_identity)
         status = cmha__fail(model->context, CMHA_ERR_FORMAT,
-                            "%s: it learned with another knowledge base; to go on with this one, set it after loading",
-                            cmha__short(path));
-    if (status == CMHA_OK) status = cmha__resume(trainer, &archive);
-    if (status == CMHA_OK) {
-        trainer->step = (size_t)step;
-        trainer->seed = seed;
-        trainer->best = best;
+                            "it learned with another knowledge base; to go on with this one, set it after loading");
+    if (!status) status = cmha__read_state(&archive, trainer, 1, 1, &taken);
+    if (!status) {
+        *trainer = loaded;
         if (!model->knowledge) model->knowledge_identity = knowledge;
     }
     cmha_archive_close(&archive);
@@ -15552,70 +15291,54 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
 
 /* ---- knowledge bases ---- */
 
-CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path) {
-    static const char *const names[5] = {"vectors", "features", "ids", "text_begin", "texts"};
-    size_t shapes[5][2], n_items = 0;
+/* The tensors of a file; dtype NULL = real numbers. */
+static const struct { const char *name, *dtype; int rank; } cmha__knowledge_rows[5] = {
+    {"vectors", NULL, 2}, {"features", NULL, 2}, {"ids", "I64", 1}, {"text_begin", "I64", 1}, {"texts", "U8", 1}};
+
+static void cmha__tell_knowledge(cmha__output *o, const void *of) {
+    const cmha_knowledge *kb = (const cmha_knowledge *)of;
     const void *data[5];
-    cmha_archive_item items[5];
-    const char *metadata[4] = {"format", "cmha knowledge", "identity", NULL};
-    char digits[24];
-    if (!knowledge || !knowledge->context) return CMHA_ERR_STATE;
-    data[0] = knowledge->vectors, data[1] = knowledge->features, data[2] = knowledge->ids;
-    data[3] = knowledge->text_begin, data[4] = knowledge->texts;
-    memset(shapes, 0, sizeof shapes);
-    for (size_t i = 0; i < 3; i++) shapes[i][0] = knowledge->n, shapes[i][1] = 2 * knowledge->d_r;
-    shapes[3][0] = knowledge->n + 1;
-    if (knowledge->texts) shapes[4][0] = (size_t)knowledge->text_begin[knowledge->n];
+    data[0] = kb->vectors, data[1] = kb->features, data[2] = kb->ids, data[3] = kb->text_begin, data[4] = kb->texts;
+    cmha__tell_note(o, "format", "cmha knowledge");
+    cmha__tell_u64(o, "identity", kb->identity);
     for (size_t i = 0; i < 5; i++) {
-        cmha_archive_item *item = &items[n_items];
-        if (i > 1 && !data[i]) continue;
-        item->name = names[i], item->shape = shapes[i], item->rank = i < 2 ? 2 : 1;
-        item->data = (const cmha_real *)data[i];
-        item->dtype = i < 2 ? NULL : i < 4 ? "I64" : "U8";
-        n_items++;
+        cmha_archive_item item = {cmha__knowledge_rows[i].name, (const cmha_real *)data[i], NULL,
+                                  cmha__knowledge_rows[i].rank, cmha__knowledge_rows[i].dtype};
+        size_t shape[2];
+        shape[0] = i < 3 ? kb->n : i == 3 ? kb->n + 1 : kb->texts ? (size_t)kb->text_begin[kb->n] : 0;
+        shape[1] = 2 * kb->d_r;
+        item.shape = shape;
+        if (i < 2 || data[i]) cmha__tell_tensor(o, &item);
     }
-    cmha__write_u64(knowledge->identity, digits);
-    metadata[3] = digits;
-    return cmha_archive_write(knowledge->context, path, items, n_items, metadata, 2);
 }
 
-static cmha_status cmha__knowledge_misfit(const cmha_archive *archive, const char *name, const char *problem) {
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: tensor %.60s %s", cmha__short(archive->path), name, problem);
+CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path) {
+    if (!knowledge || !knowledge->context) return CMHA_ERR_STATE;
+    return cmha__write_file(knowledge->context, path, cmha__tell_knowledge, knowledge);
 }
 
-/* A tensor's dtype, rank and shape; columns 0 = rank 1. Not there: *found stays NULL. */
-static cmha_status cmha__knowledge_find(const cmha_archive *archive, const char *name, const char *dtype, size_t rows,
-                                        size_t columns, const cmha_archive_tensor **found) {
-    const cmha_archive_tensor *t = *found = cmha_archive_find(archive, name);
-    if (!t) return CMHA_OK;
-    if (dtype ? strcmp(t->dtype, dtype) != 0 : cmha__dtype_kind(t->dtype) >= CMHA__AS_I64)
-        return cmha__knowledge_misfit(archive, name, dtype ? "is of another dtype than its own" : "is not of real numbers");
-    if (t->rank != (dtype ? 1 : 2) || t->shape[0] != rows || (!dtype && t->shape[1] != columns))
-        return cmha__knowledge_misfit(archive, name, "does not fit the number or width of the vectors");
-    return CMHA_OK;
-}
-
-/* The five tensors of a file, all checked against each other, and none besides. */
-static cmha_status cmha__knowledge_tensors(cmha_knowledge *kb, const cmha_archive *archive, const cmha_archive_tensor **t) {
-    cmha_status status;
-    size_t known, i;
-    t[0] = cmha_archive_find(archive, "vectors");
-    if (!t[0]) return cmha__knowledge_misfit(archive, "vectors", "is missing: not a knowledge base");
-    if (t[0]->rank != 2 || t[0]->shape[1] % 2 || (t[0]->shape[0] && !t[0]->shape[1]) || t[0]->shape[0] >= SIZE_MAX / 16)
-        return cmha__knowledge_misfit(archive, "vectors", "is not [n, 2 d_r]");
-    kb->n = t[0]->shape[0], kb->d_r = t[0]->shape[1] / 2;
-    t[4] = cmha_archive_find(archive, "texts");
-    status = cmha__knowledge_find(archive, "vectors", NULL, kb->n, 2 * kb->d_r, &t[0]);
-    if (!status) status = cmha__knowledge_find(archive, "features", NULL, kb->n, 2 * kb->d_r, &t[1]);
-    if (!status) status = cmha__knowledge_find(archive, "ids", "I64", kb->n, 0, &t[2]);
-    if (!status) status = cmha__knowledge_find(archive, "text_begin", "I64", kb->n + 1, 0, &t[3]);
-    if (!status) status = cmha__knowledge_find(archive, "texts", "U8", t[4] ? t[4]->count : 0, 0, &t[4]);
-    if (status) return status;
-    if (!t[3] != !t[4]) return cmha__knowledge_misfit(archive, t[3] ? "texts" : "text_begin", "is missing");
-    for (known = i = 0; i < 5; i++) known += t[i] != NULL;
-    return known == archive->n_tensors ? CMHA_OK : cmha__fail(archive->context, CMHA_ERR_FORMAT,
-        "%s: it has %lu tensors, a knowledge base %lu of these", cmha__short(archive->path), (unsigned long)archive->n_tensors,
-        (unsigned long)known);
+/* Finds the tensors of a file, checks them against each other, and that there are none besides. */
+static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *archive, const cmha_archive_tensor **t) {
+    size_t known = 0;
+    for (int i = 0; i < 5; i++) {
+        const char *name = cmha__knowledge_rows[i].name, *dtype = cmha__knowledge_rows[i].dtype;
+        t[i] = cmha_archive_find(archive, name);
+        if (!i && !t[i]) return cmha__tensor_fail(archive, name, "missing: not a knowledge base");
+        if (!t[i]) continue;
+        known++;
+        if (dtype ? strcmp(t[i]->dtype, dtype) != 0 : cmha__dtype(t[i]->dtype) >= CMHA__AS_I64)
+            return cmha__tensor_fail(archive, name, dtype ? "another dtype than its own" : "not of real numbers");
+        if (!i) kb->n = t[i]->shape[0], kb->d_r = t[i]->shape[1] / 2;
+        if (!i && (t[i]->rank != 2 || t[i]->shape[1] % 2 || (kb->n && !kb->d_r) || kb->n >= SIZE_MAX / 16))
+            return cmha__tensor_fail(archive, name, "not [n, 2 d_r]");
+        if (t[i]->rank != cmha__knowledge_rows[i].rank || (i < 4 && t[i]->shape[0] != kb->n + (i == 3)) ||
+            (i < 2 && t[i]->shape[1] != 2 * kb->d_r))
+            return cmha__tensor_fail(archive, name, "it does not fit the number or width of the vectors");
+    }
+    if (!t[3] != !t[4]) return cmha__tensor_fail(archive, cmha__knowledge_rows[t[3] ? 4 : 3].name, "missing");
+    if (known == archive->n_tensors) return CMHA_OK;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it has %zu tensors, a knowledge base %zu of these",
+                      archive->n_tensors, known);
 }
 
 /* Maps the file where real tensors can be used as they lie there. */
@@ -15623,90 +15346,76 @@ static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive,
 #ifdef _WIN32
     (void)kb, (void)archive, (void)t;
 #else
-    const char *dtype = sizeof(cmha_real) == 8 ? "F64" : "F32";
-    uint64_t end = archive->data_begin;
+    uint64_t begin = archive->data_begin, end = begin;
     void *mapping;
     for (size_t i = 0; i < 2; i++)
-        if (!t[i] || strcmp(t[i]->dtype, dtype) != 0 || (archive->data_begin + t[i]->begin) % sizeof(cmha_real)) return;
-    for (size_t i = 0; i < archive->n_tensors; i++)
-        if (archive->data_begin + archive->tensors[i].end > end) end = archive->data_begin + archive->tensors[i].end;
+        if (!t[i] || cmha__dtype(t[i]->dtype) != CMHA__AS_REAL || (begin + t[i]->begin) % sizeof(cmha_real)) return;
+    for (size_t i = 0; i < 5; i++)
+        if (t[i] && begin + t[i]->end > end) end = begin + t[i]->end;
     if (!cmha__little_endian() || !t[0]->count || (size_t)end != end) return;
     mapping = mmap(NULL, (size_t)end, PROT_READ, MAP_PRIVATE, cmha__archive_fd(archive), 0);
     if (mapping == MAP_FAILED) return;
     kb->mapping = mapping;
     kb->mapped = (size_t)end;
-    kb->vectors = (const cmha_real *)(const void *)((const char *)mapping + archive->data_begin + t[0]->begin);
-    kb->features = (const cmha_real *)(const void *)((const char *)mapping + archive->data_begin + t[1]->begin);
+    kb->vectors = (const cmha_real *)(const void *)((const char *)mapping + begin + t[0]->begin);
+    kb->features = (const cmha_real *)(const void *)((const char *)mapping + begin + t[1]->begin);
 #endif
 }
 
-static cmha_status cmha__knowledge_reals(cmha_knowledge *kb, cmha_archive *archive, const cmha_archive_tensor *t,
-                                         const cmha_real **out) {
-    cmha_real *data = (cmha_real *)cmha__knowledge_take(kb, t->count, sizeof *data);
-    *out = data;
-    return data ? cmha_archive_read(archive, t, data) : CMHA_ERR_MEMORY;
-}
-
-/* ids, text_begin (t[3]) and texts: those that are there. */
-static cmha_status cmha__knowledge_rest(cmha_knowledge *kb, cmha_archive *archive, const cmha_archive_tensor **t) {
-    int64_t *ids = NULL, *begin = NULL;
-    char *texts = NULL;
-    cmha_status status = CMHA_OK;
-    if (t[2] && !(ids = (int64_t *)cmha__knowledge_take(kb, t[2]->count, sizeof *ids))) return CMHA_ERR_MEMORY;
-    if (t[2]) status = cmha_archive_read_i64(archive, t[2], ids);
-    kb->ids = ids;
-    if (status || !t[3]) return status;
-    if (!(begin = (int64_t *)cmha__knowledge_take(kb, t[3]->count, sizeof *begin))) return CMHA_ERR_MEMORY;
-    if (!(texts = (char *)cmha__knowledge_take(kb, t[4]->count, 1))) return CMHA_ERR_MEMORY;
-    if ((status = cmha_archive_read_i64(archive, t[3], begin)) != CMHA_OK) return status;
-    if (!cmha__file_read(cmha__archive_fd(archive), archive->data_begin + t[4]->begin, texts, t[4]->count))
-        return cmha__io_fail(archive->context, archive->path, "reading failed");
-    kb->texts = texts;
-    kb->text_begin = (const uint64_t *)(const void *)begin;
-    if (!cmha__texts_in_order(kb->text_begin, kb->n, t[4]->count)) /* a negative one is huge, unsigned */
-        return cmha__knowledge_misfit(archive, "text_begin", "is out of order or range");
-    return CMHA_OK;
+/* Reads a tensor into memory that close gives back; *data stays NULL where there is none. */
+static cmha_status cmha__knowledge_read(cmha_knowledge *kb, cmha_archive *archive, int i, const cmha_archive_tensor *t,
+                                        void **data) {
+    const char *dtype = cmha__knowledge_rows[i].dtype;
+    size_t width = dtype ? cmha__dtypes[cmha__dtype(dtype)].width : sizeof(cmha_real);
+    if (!t) return CMHA_OK;
+    *data = cmha__knowledge_take(kb, t->count, width);
+    if (!*data) return CMHA_ERR_MEMORY;
+    return dtype ? cmha__read_words(archive, t->begin, *data, t->count, width)
+                 : cmha_archive_read(archive, t, (cmha_real *)*data);
 }
 
 /* Are the features of a file the vectors' phasors, but for rounding (of an F16, at worst)? */
-static cmha_status cmha__knowledge_phasors(const cmha_knowledge *kb, const cmha_archive *archive) {
+static int cmha__knowledge_phasors(const cmha_knowledge *kb) {
     cmha_real u[2 * CMHA__PAIRS];
     size_t d = kb->d_r, m;
-    for (size_t i = 0; i < kb->n; i++)
+    int same = 1;
+    for (size_t i = 0; i < kb->n && same; i++)
         for (size_t j = 0; j < d; j += m) {
             const cmha_real *z = kb->vectors + i * 2 * d + j, *f = kb->features + i * 2 * d + j;
-            int same = 1;
             m = cmha__block_of(d, j);
             cmha__phasor_row(z, z + d, m, cmha__feature_eps, 1, u, u + m);
             for (size_t l = 0; l < m; l++) {
                 cmha_real a = f[l] - u[l], b = f[d + l] - u[m + l];
                 same &= a * a + b * b <= (cmha_real)1e-4;
             }
-            if (!same) return cmha__knowledge_misfit(archive, "features", "does not hold the phasors of the vectors");
         }
-    return CMHA_OK;
-}
-
-static cmha_status cmha__knowledge_identify(cmha_knowledge *kb, const cmha_archive *archive) {
-    const char *wanted = cmha_archive_metadata(archive, "identity");
-    uint64_t number;
-    kb->identity = cmha__knowledge_identity(kb->n, kb->d_r, kb->vectors);
-    if (!wanted || (cmha__parse_u64(wanted, &number) && number == kb->identity)) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s: its vectors are not those of its identity %.24s",
-                      cmha__short(archive->path), wanted);
+    return same;
 }
 
 static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archive, int map) {
     const cmha_archive_tensor *t[5];
-    cmha_status status = cmha__knowledge_tensors(kb, archive, t);
+    void *data[5] = {NULL, NULL, NULL, NULL, NULL};
+    uint64_t identity;
+    cmha_status status = cmha__knowledge_find(kb, archive, t);
     if (!status && map) cmha__knowledge_map(kb, archive, t);
-    if (!status && !kb->mapping) status = cmha__knowledge_reals(kb, archive, t[0], &kb->vectors);
-    if (!status && !kb->mapping && t[1]) status = cmha__knowledge_reals(kb, archive, t[1], &kb->features);
-    if (!status) status = cmha__knowledge_rest(kb, archive, t);
+    for (int i = kb->mapping ? 2 : 0; i < 5 && !status; i++)
+        status = cmha__knowledge_read(kb, archive, i, t[i], &data[i]);
+    if (!kb->mapping) kb->vectors = (const cmha_real *)data[0], kb->features = (const cmha_real *)data[1];
+    kb->ids = (const int64_t *)data[2];
+    kb->text_begin = (const uint64_t *)data[3];
+    kb->texts = (const char *)data[4];
+    if (!status && t[3] && !cmha__texts_in_order(kb->text_begin, kb->n, t[4]->count)) /* a negative one is huge */
+        status = cmha__tensor_fail(archive, "text_begin", "out of order or range");
     if (!status) status = cmha__knowledge_finite(kb);
-    if (!status) status = t[1] ? cmha__knowledge_phasors(kb, archive) : cmha__knowledge_reserve(kb);
+    if (!status && !t[1]) status = cmha__knowledge_reserve(kb);
     if (!status && !t[1]) cmha__knowledge_features(kb);
-    return status ? status : cmha__knowledge_identify(kb, archive);
+    if (!status && t[1] && !cmha__knowledge_phasors(kb))
+        status = cmha__tensor_fail(archive, "features", "not the phasors of the vectors");
+    if (status) return status;
+    kb->identity = cmha__knowledge_identity(kb->n, kb->d_r, kb->vectors);
+    status = cmha__archive_u64(archive, "identity", UINT64_MAX, &identity);
+    if (status || identity == kb->identity || !cmha_archive_metadata(archive, "identity")) return status;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "its vectors are not those of its identity");
 }
 
 CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path, int map) {
@@ -15725,44 +15434,32 @@ CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context
 
 /* ---- token streams ---- */
 
-static cmha_status cmha__read_tokens(cmha_tokens *tokens, cmha_context *ctx, const char *path, int fd, uint64_t size, int width) {
-    void *data;
-    if (!size) return cmha__fail(ctx, CMHA_ERR_FORMAT, "%s: it is empty", cmha__short(path));
-    if (size % (uint64_t)width)
-        return cmha__fail(ctx, CMHA_ERR_FORMAT, "%s: its size is not a multiple of %d, the bytes of a token", cmha__short(path),
-                          width);
-    if (size > (size_t)-1 / 2) return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: too large for this machine", cmha__short(path));
-    data = cmha__take(ctx, (size_t)size);
-    if (!data)
-        return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %lu bytes", cmha__short(path), (unsigned long)size);
-    if (!cmha__file_read(fd, 0, data, (size_t)size)) {
-        cmha_status status = cmha__io_fail(ctx, path, "reading failed");
-        cmha__give(ctx, data, (size_t)size);
-        return status;
-    }
-    cmha__swap_words(data, (size_t)size / (size_t)width, (size_t)width);
-    tokens->data = data;
-    tokens->bytes = (size_t)size;
-    tokens->count = (size_t)size / (size_t)width;
-    tokens->width = width;
-    tokens->owner = ctx;
-    return CMHA_OK;
-}
-
 CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context, const char *path, int width) {
     cmha_status status;
     uint64_t size;
+    void *data = NULL;
     int fd;
     if (!tokens) return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: tokens is NULL");
     memset(tokens, 0, sizeof *tokens);
     if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: context or path is NULL");
-    if (!context->open) return CMHA_ERR_STATE;
+    if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (width != 1 && width != 2 && width != 4)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: width %d is not 1, 2 or 4", width);
-    if ((status = cmha__file_open(context, path, &fd, &size)) != CMHA_OK) return status;
-    status = cmha__read_tokens(tokens, context, path, fd, size, width);
-    CMHA__CLOSE_FILE(fd);
-    return status;
+    if ((status = cmha__file_open(context, path, &fd, &size)) != CMHA_OK) return cmha__blame(context, path, status);
+    tokens->owner = context;
+    tokens->width = width;
+    tokens->bytes = (size_t)size;
+    tokens->count = tokens->bytes / (size_t)width;
+    if (!size) status = cmha__fail(context, CMHA_ERR_FORMAT, "it is empty");
+    else if (size % (uint64_t)width)
+        status = cmha__fail(context, CMHA_ERR_FORMAT, "its size is not a multiple of %d, the bytes of a token", width);
+    else if (size > SIZE_MAX / 2 || (tokens->data = data = cmha__take(context, tokens->bytes)) == NULL)
+        status = cmha__fail(context, CMHA_ERR_MEMORY, "no memory for its tokens");
+    else if (!cmha__file_read(fd, 0, data, tokens->bytes)) status = cmha__io_fail(context, "reading failed");
+    CMHA__SYSTEM(close)(fd);
+    cmha__swap_words(data, tokens->count, (size_t)width);
+    if (status) cmha_tokens_close(tokens);
+    return cmha__blame(context, path, status);
 }
 
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens) {
