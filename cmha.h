@@ -1792,28 +1792,28 @@ typedef int (*cmha_token_fn)(void *user, const int32_t *tokens, size_t batch);
 CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
                                    const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token, void *user);
 
-/* ======================================================= Files ======================================================== */
-/* Weights and training state are safetensors files (readable by the Python library of that name): 8 bytes of header
-   length, a JSON header, then the raw little-endian tensors. */
+/* ================================================ Files ================================================= */
+/* Weights and training state are safetensors files (readable by the Python library of that name): 8 bytes of
+   header length, a JSON header, then the raw little-endian tensors. */
 
 typedef struct cmha_archive_tensor {
-    const char *name;                 /* UTF-8 */
-    const char *dtype;                /* "F32", "F64", "F16", "BF16", "I64", ... */
+    const char *name;      /* UTF-8 */
+    const char *dtype;     /* "F32", "F64", "F16", "BF16", "I64", ... */
     size_t shape[8];
-    int rank;                         /* 0 for a scalar */
-    uint64_t begin, end;              /* bytes, from the first one after the header */
-    size_t count;                     /* product of shape */
+    int rank;              /* 0 for a scalar */
+    uint64_t begin, end;   /* bytes, from the first one after the header */
+    size_t count;          /* product of shape */
 } cmha_archive_tensor;
 
 /* An open safetensors file: its header is checked whole before anything is read. */
 typedef struct cmha_archive {
     cmha_context *context;
     char *path;
-    cmha_archive_tensor *tensors;
+    cmha_archive_tensor *tensors; /* in the order of their names */
     size_t n_tensors;
-    const char **metadata;            /* [2 * n_metadata]: key, value, key, value ... */
+    const char **metadata;        /* [2 * n_metadata]: key, value, key, value ... */
     size_t n_metadata;
-    uint64_t data_begin;              /* bytes from the start of the file */
+    uint64_t data_begin;          /* bytes from the start of the file */
     void *file, *memory;
     size_t memory_size;
 } cmha_archive;
@@ -1821,12 +1821,15 @@ typedef struct cmha_archive {
 /* Errors: NOT_FOUND, IO, FORMAT (one line says what is wrong with the header), MEMORY. */
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path);
 CMHA_DEF void cmha_archive_close(cmha_archive *archive);
-CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name); /* NULL = none */
-CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key);             /* NULL = none */
-/* Reads a whole tensor into out [count], converting from F64, F32, F16, BF16 or I64. Errors: FORMAT (another dtype), IO (a
-   part of out may then be written). */
-CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor, cmha_real *out);
-CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor, int64_t *out);
+/* Finds a tensor or the value of a key; NULL = none. */
+CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name);
+CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key);
+/* Reads a whole tensor into out [count], converting from F64, F32, F16, BF16 or I64; the second one reads I64
+   alone. Errors: FORMAT (another dtype), IO (a part of out may then be written). */
+CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor,
+                                       cmha_real *out);
+CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor,
+                                           int64_t *out);
 
 /* One tensor to be written. */
 typedef struct cmha_archive_item {
@@ -1834,7 +1837,7 @@ typedef struct cmha_archive_item {
     const cmha_real *data;
     const size_t *shape;
     int rank;
-    const char *dtype; /* NULL = cmha_real's, F32 or F64; else "I64" or "U8", and data points at int64_t or bytes */
+    const char *dtype; /* NULL = cmha_real's, F32 or F64; "I64" or "U8": data points at int64_t or bytes */
 } cmha_archive_item;
 
 /* Writes a safetensors file, as every save here does: to a file of its own in the folder of `path`, flushed
@@ -1847,48 +1850,55 @@ typedef struct cmha_archive_item {
      - A process that is killed leaves nothing where files need no name while they are written (Linux, most
        file systems), but for the moment before the renaming; then, and elsewhere at any time, it leaves
        cmha-XXXXXXXX.tmp in that folder, which may be deleted. */
-CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path, const cmha_archive_item *items, size_t n_items,
+CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
+                                        const cmha_archive_item *items, size_t n_items,
                                         const char *const *metadata, size_t n_metadata);
 
-/* Parameters under their names, configuration as metadata "cfg.<field>", the identity of its knowledge base as "knowledge". */
+/* Saves parameters under their names, the configuration as metadata "cfg.<field>", and the identity of the
+   model's knowledge base as "knowledge". */
 CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Opens a model from a file written by cmha_model_save or cmha_trainer_save. Every name, dtype and shape is
    checked against the configuration before a weight is read. Errors: NOT_FOUND, IO, FORMAT (a file without a
    configuration, for instance, whose weights may be for cmha_model_read), SHAPE, MEMORY. */
 CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path);
-/* Reads weights, whoever wrote them, into a model that is open: tensors of the parameters' names, F64, F32, F16 or BF16.
-   Metadata is not read. strict = 1: every parameter must be there in its shape, and there must be no other tensors (a
-   checkpoint's moments are no strangers); the error line names them. strict = 0: takes what fits by name, dtype and shape, which
-   may be nothing, and the log gets a warning for every parameter and tensor that is left. *taken (or NULL) = parameters read. On
-   an error the model is bit for bit as it was; while it reads, the weights are in memory twice. Errors: NOT_FOUND, IO, FORMAT,
-   SHAPE, MEMORY, STATE. */
+/* Reads weights, whoever wrote them, into a model that is open: tensors of the parameters' names, F64, F32,
+   F16 or BF16. Metadata is not read. *taken (or NULL) = parameters read. On an error the model is bit for bit
+   as it was; while it reads, the weights are in memory twice. Errors: NOT_FOUND, IO, FORMAT, SHAPE, MEMORY,
+   STATE.
+     strict = 1: every parameter must be there in its shape, and no other tensor (but a checkpoint's moments);
+                 the error line names them
+     strict = 0: takes what fits by name, dtype and shape, which may be nothing; the log gets a warning for
+                 every parameter and tensor that is left */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
 /* Saves model and training state: moments "optim.m.<name>", "optim.v.<name>", step, seed, best loss. A best
    that is NaN is saved as infinity, which is none. */
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
-/* Loads that state into an open trainer whose model has the same configuration. The trainer keeps its own configuration; where it
-   is the saved one (metadata "trainer.<field>") and the tokens are the same, the run continues bit for bit. A model that looks into
-   another knowledge base than the saved one did is refused (FORMAT). On an error trainer and model are bit for bit as before; while
-   it reads, weights and moments are in memory twice. Errors: those of cmha_model_load. */
+/* Loads that state into an open trainer whose model has the same configuration. The trainer keeps its own
+   configuration; where it is the saved one (metadata "trainer.<field>") and the tokens are the same, the run
+   continues bit for bit. A model that looks into another knowledge base than the saved one did is refused
+   (FORMAT). On an error trainer and model are bit for bit as before; while it reads, weights and moments are
+   in memory twice. Errors: those of cmha_model_load. */
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
 
-/* A knowledge base as a safetensors file: vectors and features [n, 2 d_r], and where the base has them ids [n] (I64), text_begin
-   [n + 1] (I64) and texts (U8); metadata "identity", a decimal number. Errors: IO, MEMORY, STATE. */
+/* Saves a knowledge base: vectors and features [n, 2 d_r], and where the base has them ids [n] (I64),
+   text_begin [n + 1] (I64) and texts (U8); metadata "identity", a decimal. Errors: IO, MEMORY, STATE. */
 CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
 /* Opens a base from such a file, checked whole: sizes, order of the texts, finite vectors, features that are
    the vectors' phasors, and the identity, which is computed again. Only `vectors` must be there (F32, F64,
-   F16 or BF16): a file from elsewhere needs no more. map = 0: all is read. map = 1: vectors and features stay
-   in the file, mapped into memory, where system and file allow it (POSIX, little endian, dtype that of
-   cmha_real; else they are read). From the beginning of this call until the base is closed nobody may then
-   write into the file. If it gets shorter, the system ends the process (SIGBUS) where the base is used, and
-   no status can say so; if its numbers change, the base changes. A save to the same path is no such writing:
-   it replaces the file, and the base keeps the old one. `search` is NULL afterwards. Errors: NOT_FOUND, IO,
-   FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
-CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path, int map);
+   F16 or BF16): a file from elsewhere needs no more. `search` is NULL afterwards. map = 0: all is read.
+   map = 1: vectors and features stay in the file, mapped into memory, where system and file allow it (POSIX,
+   little endian, dtype that of cmha_real; else they are read). From the beginning of this call until the base
+   is closed nobody may then write into the file. If it gets shorter, the system ends the process (SIGBUS)
+   where the base is used, and no status can say so; if its numbers change, the base changes. A save to the
+   same path is no such writing: it replaces the file, and the base keeps the old one.
+   Errors: NOT_FOUND, IO, FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
+CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path,
+                                         int map);
 
 /* Reads a file as a token stream of `width` bytes a token (1: text as bytes). Errors: NOT_FOUND, IO, FORMAT
    (an empty file; a size that is not a multiple of width), MEMORY. */
-CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context, const char *path, int width);
+CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context, const char *path,
+                                      int width);
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
 #endif /* CMHA_H */
@@ -14049,15 +14059,13 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 
 /* ================================================ Files ================================================= */
 
-/* ---- the operating system: plain descriptors, so that a FIFO or a directory is refused instead of waited for ---- */
+/* ---- the operating system: plain descriptors, so that a FIFO is refused instead of waited for ---- */
 
 #ifdef _WIN32
 #define CMHA__SYSTEM(call) _##call
+#define CMHA__STAT(name) _##name##64 /* plain fstat has 32 bits for the size there */
 #define CMHA__SEEK_FILE _lseeki64
 #define CMHA__FILE_PLACE long long
-#define CMHA__FILE_ABOUT struct _stat64 /* plain fstat has 32 bits for the size there */
-#define CMHA__FILE_STAT _fstat64
-#define CMHA__PATH_STAT _stat64
 #define CMHA__FLUSH_FILE _commit
 #define CMHA__FILE_FLAGS (_O_BINARY | _O_NOINHERIT)
 #define CMHA__FILE_MODE (_S_IREAD | _S_IWRITE)
@@ -14069,11 +14077,9 @@ extern "C"
 __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to, unsigned long flags);
 #else
 #define CMHA__SYSTEM(call) call
+#define CMHA__STAT(name) name
 #define CMHA__SEEK_FILE lseek
 #define CMHA__FILE_PLACE off_t
-#define CMHA__FILE_ABOUT struct stat
-#define CMHA__FILE_STAT fstat
-#define CMHA__PATH_STAT stat
 #define CMHA__FLUSH_FILE fsync
 #ifdef O_CLOEXEC
 #define CMHA__FILE_FLAGS (O_NONBLOCK | O_CLOEXEC)
@@ -14100,36 +14106,37 @@ static cmha_status cmha__io_fail(cmha_context *ctx, const char *what) {
     return cmha__fail(ctx, status, "%s: %s", what, number ? strerror(number) : "the file ended early");
 }
 
-/* The end of a path that is too long for an error line. */
+/* Cuts a path that is too long for an error line to its end. */
 static const char *cmha__path_end(const char *path) {
     size_t length = strlen(path);
     return length > 100 ? path + length - 100 : path;
 }
 
-/* Puts the file's name before an error line that lacks it. Every call on a file ends here: the lines inside name none. */
+/* Puts the file's name before an error line that lacks it. Public calls end here; inner lines lack it. */
 static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status status) {
     char name[104];
     if (status == CMHA_OK) return status;
     snprintf(name, sizeof name, "%s: ", cmha__path_end(path));
     cmha__one_line(name); /* as it stands in a line */
-    return strncmp(ctx->detail, name, strlen(name)) == 0 ? status : cmha__fail(ctx, status, "%s%s", name, ctx->detail);
+    if (strncmp(ctx->detail, name, strlen(name)) == 0) return status;
+    return cmha__fail(ctx, status, "%s%s", name, ctx->detail);
 }
 
 /* Opens a regular file for reading and measures it. */
 static cmha_status cmha__file_open(cmha_context *ctx, const char *path, int *fd, uint64_t *size) {
-    CMHA__FILE_ABOUT about;
+    struct CMHA__STAT(stat) about;
     int regular;
     *size = 0; /* GCC does not see that no caller looks at it after a failure */
     *fd = CMHA__SYSTEM(open)(path, O_RDONLY | CMHA__FILE_FLAGS);
     if (*fd < 0) return cmha__io_fail(ctx, "cannot be opened");
-    regular = CMHA__FILE_STAT(*fd, &about) == 0 && S_ISREG(about.st_mode);
+    regular = CMHA__STAT(fstat)(*fd, &about) == 0 && S_ISREG(about.st_mode);
     if (regular) *size = (uint64_t)CMHA__SEEK_FILE(*fd, 0, SEEK_END);
     if (regular && *size != (uint64_t)-1) return CMHA_OK;
     CMHA__SYSTEM(close)(*fd);
     return cmha__fail(ctx, CMHA_ERR_IO, "cannot be read: not a regular file");
 }
 
-/* Reads or writes all bytes at the place where the file stands: 1 = done. On 0 errno says why, 0 meaning that the file ended. */
+/* Reads or writes all bytes where the file stands: 1 = done. On 0 errno says why, 0 being the file's end. */
 static int cmha__file_move(int fd, unsigned char *at, size_t bytes, int writing) {
     while (bytes) {
         unsigned piece = bytes < CMHA__FILE_PIECE ? (unsigned)bytes : (unsigned)CMHA__FILE_PIECE;
@@ -14182,7 +14189,7 @@ static float cmha__half_of(uint32_t bits) {
     return sign ? -x : x;
 }
 
-/* Swaps the bytes of words in place, which does nothing on little-endian machines. Used both ways. */
+/* Swaps the bytes of words in place, both ways; does nothing on little-endian machines. */
 static void cmha__swap_words(void *words, size_t n, size_t width) {
     unsigned char *at = (unsigned char *)words, other[8];
     if (!words || width == 1 || cmha__little_endian()) return; /* no words are NULL */
@@ -14192,16 +14199,16 @@ static void cmha__swap_words(void *words, size_t n, size_t width) {
     }
 }
 
-enum { CMHA__AS_F64, CMHA__AS_F32, CMHA__AS_F16, CMHA__AS_BF16, CMHA__AS_I64 };
+enum { CMHA__AS_F64, CMHA__AS_F32, CMHA__AS_F16, CMHA__AS_BF16, CMHA__AS_I64 }; /* rows of cmha__dtypes */
 enum { CMHA__AS_REAL = sizeof(cmha_real) == 8 ? CMHA__AS_F64 : CMHA__AS_F32 };
 
-/* The types of numbers, with the bytes of one; those that can be read come first, in the order of the enumeration. */
+/* Types of numbers and their bytes. The first rows, in the order of the enumeration, can be read as reals. */
 static const struct { char name[12]; unsigned char width; } cmha__dtypes[] = {
-    {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"U8", 1}, {"I8", 1}, {"BOOL", 1}, {"I16", 2}, {"U16", 2},
-    {"I32", 4}, {"U32", 4}, {"U64", 8}, {"C64", 8}, {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1}, {"F8_E5M2FNUZ", 1},
-    {"F8_E4M3FNUZ", 1}, {"", 0}};
+    {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"U64", 8}, {"C64", 8}, {"I32", 4},
+    {"U32", 4}, {"I16", 2}, {"U16", 2}, {"I8", 1}, {"U8", 1}, {"BOOL", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1},
+    {"F8_E8M0", 1}, {"F8_E5M2FNUZ", 1}, {"F8_E4M3FNUZ", 1}, {"", 0}};
 
-/* The row of a type; the last one for a type that is not known. */
+/* Finds the row of a type; the last one stands for all others. */
 static int cmha__dtype(const char *name) {
     int i = 0;
     while (cmha__dtypes[i].width && strcmp(cmha__dtypes[i].name, name) != 0) i++;
@@ -14209,40 +14216,37 @@ static int cmha__dtype(const char *name) {
 }
 
 static cmha_real cmha__decode(const unsigned char *from, int dtype) {
-    uint64_t bits;
-    int64_t whole;
+    uint64_t bits = cmha__bytes_get(from, cmha__dtypes[dtype].width);
     double wide;
+    int64_t whole;
     switch (dtype) {
-    case CMHA__AS_F64:
-        bits = cmha__bytes_get(from, 8);
-        memcpy(&wide, &bits, sizeof wide);
-        return (cmha_real)wide;
-    case CMHA__AS_F32: return cmha__float_of((uint32_t)cmha__bytes_get(from, 4));
-    case CMHA__AS_F16: return cmha__half_of((uint32_t)cmha__bytes_get(from, 2));
-    case CMHA__AS_BF16: return cmha__bf16_value((uint32_t)cmha__bytes_get(from, 2));
-    default:
-        bits = cmha__bytes_get(from, 8);
-        memcpy(&whole, &bits, sizeof whole);
-        return (cmha_real)whole;
+    case CMHA__AS_F64: memcpy(&wide, &bits, sizeof wide); return (cmha_real)wide;
+    case CMHA__AS_F32: return cmha__float_of((uint32_t)bits);
+    case CMHA__AS_F16: return cmha__half_of((uint32_t)bits);
+    case CMHA__AS_BF16: return cmha__bf16_value((uint32_t)bits);
+    default: memcpy(&whole, &bits, sizeof whole); return (cmha_real)whole;
     }
 }
 
-/* ---- the header: JSON of one fixed shape, which bounds the depth of its rules ---- */
+/* ---- the header: JSON of one fixed shape, so that rules are never deeper than four ---- */
 
 typedef struct cmha__header {
-    cmha_archive *archive; /* its arrays have room for all that a header of this length can hold */
+    cmha_archive *archive;      /* its arrays have room for all that a header of this length can hold */
     const char *begin;
-    char *at;              /* the text ends in a NUL, which no rule accepts */
+    char *at;                   /* the text ends in a NUL, which no rule accepts */
     uint64_t data_bytes;
     int seen_metadata;
+    cmha_archive_tensor tensor; /* the one that is being read, bits for its fields, and a list */
+    int seen, n;
+    uint64_t list[8];
 } cmha__header;
 
-/* A rule reads one thing into `into`. */
-typedef cmha_status (*cmha__rule)(cmha__header *h, void *into);
+/* Reads one thing. */
+typedef cmha_status (*cmha__rule)(cmha__header *h);
 
 static cmha_status cmha__header_fail(cmha__header *h, const char *problem) {
-    return cmha__fail(h->archive->context, CMHA_ERR_FORMAT, "safetensors header, byte %zu: %s", (size_t)(h->at - h->begin),
-                      problem);
+    return cmha__fail(h->archive->context, CMHA_ERR_FORMAT, "safetensors header, byte %zu: %s",
+                      (size_t)(h->at - h->begin), problem);
 }
 
 static cmha_status cmha__tensor_fail(const cmha_archive *archive, const char *name, const char *problem) {
@@ -14251,7 +14255,7 @@ static cmha_status cmha__tensor_fail(const cmha_archive *archive, const char *na
 
 static void cmha__skip_blanks(cmha__header *h) { h->at += strspn(h->at, " \t\n\r"); }
 
-/* 1 and past it, if the next thing is this character. */
+/* Steps past a character: 1, if it comes next. */
 static int cmha__accept(cmha__header *h, char c) {
     cmha__skip_blanks(h);
     if (*h->at != c) return 0;
@@ -14259,67 +14263,54 @@ static int cmha__accept(cmha__header *h, char c) {
     return 1;
 }
 
-/* Reads things between brackets, with commas between them. */
-static cmha_status cmha__read_all(cmha__header *h, const char *brackets, cmha__rule rule, void *into) {
+/* Reads things between two brackets and commas. */
+static cmha_status cmha__read_all(cmha__header *h, const char *brackets, cmha__rule rule) {
     cmha_status status;
     if (!cmha__accept(h, brackets[0]))
         return cmha__header_fail(h, *brackets == '[' ? "a list is expected" : "an object is expected");
     if (cmha__accept(h, brackets[1])) return CMHA_OK;
     do {
-        if ((status = rule(h, into)) != CMHA_OK) return status;
+        if ((status = rule(h)) != CMHA_OK) return status;
     } while (cmha__accept(h, ','));
     return cmha__accept(h, brackets[1]) ? CMHA_OK : cmha__header_fail(h, "a list or an object is not closed");
 }
 
-/* Bytes of the well-formed UTF-8 character at s (of which a NUL ends the text), 0 if it is malformed. */
+/* Measures a well-formed UTF-8 character (of which a NUL ends the text); 0 = it is malformed. */
 static size_t cmha__utf8_length(const unsigned char *s) {
     size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
     for (size_t i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80) return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0; /* too long a form, surrogate */
-    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0; /* too long a form, beyond U+10FFFF */
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0; /* surrogates; too long */
+    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0; /* beyond Unicode */
     return n;
 }
 
-static size_t cmha__utf8_write(char *to, uint32_t c) {
-    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    static const unsigned char lead[5] = {0, 0, 0xc0, 0xe0, 0xf0};
-    for (size_t i = n; i-- > 1; c >>= 6) to[i] = (char)(0x80 | (c & 63));
-    to[0] = (char)(lead[n] | c);
-    return n;
+/* Reads the four digits of a \u escape; 0, which no text may hold, where they are not. */
+static uint32_t cmha__hex4(const char *s) {
+    char digits[5] = "";
+    if (strncmp(s, "\\u", 2) == 0 && strspn(s + 2, "0123456789abcdefABCDEF") >= 4) memcpy(digits, s + 2, 4);
+    return (uint32_t)strtoul(digits, NULL, 16);
 }
 
-static int cmha__hex4(const char *s, uint32_t *value) {
-    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
-    *value = 0;
-    for (int i = 0; i < 4; i++) {
-        const char *digit = s[i] ? strchr(digits, s[i]) : NULL;
-        if (!digit) return 0;
-        *value = *value << 4 | (uint32_t)((digit - digits) & 15);
-    }
-    return 1;
-}
-
-/* Decodes the escape after a backslash at h->at to *out, which lies before h->at. */
+/* Decodes the escape at h->at to *out, which lies before h->at. */
 static int cmha__unescape(cmha__header *h, char **out) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    const char *plain = h->at[0] ? strchr(from, h->at[0]) : NULL;
-    uint32_t c, low;
-    if (plain) {
-        *(*out)++ = to[plain - from];
-        h->at++;
-        return 1;
-    }
-    if (h->at[0] != 'u' || !cmha__hex4(h->at + 1, &c) || !c) return 0;
-    h->at += 5;
-    if (c >= 0xdc00 && c < 0xe000) return 0;
-    if (c >= 0xd800 && c < 0xdc00) {
-        if (h->at[0] != '\\' || h->at[1] != 'u' || !cmha__hex4(h->at + 2, &low)) return 0;
+    static const unsigned char lead[5] = {0, 0, 0xc0, 0xe0, 0xf0}; /* of UTF-8 */
+    const char *plain = h->at[1] ? strchr(from, h->at[1]) : NULL;
+    uint32_t c = plain ? (unsigned char)to[plain - from] : cmha__hex4(h->at), low;
+    size_t n;
+    if (!c || (c >= 0xdc00 && c < 0xe000)) return 0;
+    h->at += plain ? 2 : 6;
+    if (c >= 0xd800 && c < 0xdc00) { /* the first half of a surrogate pair */
+        low = cmha__hex4(h->at);
         if (low < 0xdc00 || low >= 0xe000) return 0;
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         h->at += 6;
     }
-    *out += cmha__utf8_write(*out, c);
+    n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; c >>= 6) (*out)[i] = (char)(0x80 | (c & 63));
+    (*out)[0] = (char)(lead[n] | c);
+    *out += n;
     return 1;
 }
 
@@ -14334,13 +14325,12 @@ static cmha_status cmha__read_string(cmha__header *h, const char **text) {
             return cmha__header_fail(h, "a string is not closed or holds a control character");
         if (!n) return cmha__header_fail(h, "a string is not UTF-8");
         if (*h->at == '\\') {
-            h->at++;
             if (!cmha__unescape(h, &out)) return cmha__header_fail(h, "a bad escape in a string");
-        } else {
-            memmove(out, h->at, n);
-            out += n;
-            h->at += n;
+            continue;
         }
+        memmove(out, h->at, n);
+        out += n;
+        h->at += n;
     }
     h->at++;
     *out = 0;
@@ -14352,70 +14342,67 @@ static cmha_status cmha__read_key(cmha__header *h, const char **key) {
     return status || cmha__accept(h, ':') ? status : cmha__header_fail(h, "a colon is expected");
 }
 
-typedef struct cmha__numbers {
-    uint64_t value[8];
-    int n, most;
-} cmha__numbers;
-
-static cmha_status cmha__read_number(cmha__header *h, void *into) {
-    cmha__numbers *list = (cmha__numbers *)into;
+static cmha_status cmha__read_number(cmha__header *h) {
     char text[24] = "";
     size_t digits;
-    if (list->n == list->most) return cmha__header_fail(h, "a list is too long");
     cmha__skip_blanks(h);
     digits = strspn(h->at, "0123456789");
     if (digits < sizeof text) memcpy(text, h->at, digits);
-    if (!cmha__parse_u64(text, &list->value[list->n++]) || (digits > 1 && *text == '0'))
+    if (h->n == 8) return cmha__header_fail(h, "a list is too long");
+    if (!cmha__parse_u64(text, &h->list[h->n++]) || (digits > 1 && *text == '0'))
         return cmha__header_fail(h, "a whole number of 64 bits, without zeros before it, is expected");
     h->at += digits;
     return CMHA_OK;
 }
 
 /* "key": "value" */
-static cmha_status cmha__read_pair(cmha__header *h, void *into) {
-    cmha_archive *archive = (cmha_archive *)into;
-    const char **pair = archive->metadata + 2 * archive->n_metadata;
+static cmha_status cmha__read_pair(cmha__header *h) {
+    const char **pair = h->archive->metadata + 2 * h->archive->n_metadata;
     cmha_status status = cmha__read_key(h, &pair[0]);
     if (!status) status = cmha__read_string(h, &pair[1]);
-    if (!status) archive->n_metadata++;
+    if (!status) h->archive->n_metadata++;
     return status;
 }
 
-typedef struct cmha__entry {
-    cmha_archive_tensor tensor;
-    cmha__numbers shape, place;
-    int seen; /* bits of the fields */
-} cmha__entry;
-
 /* "dtype": "F32" or "shape": [2, 3] or "data_offsets": [0, 24] */
-static cmha_status cmha__read_field(cmha__header *h, void *into) {
-    cmha__entry *e = (cmha__entry *)into;
+static cmha_status cmha__read_field(cmha__header *h) {
+    cmha_archive_tensor *t = &h->tensor;
     const char *key;
     cmha_status status = cmha__read_key(h, &key);
     int bit;
     if (status) return status;
-    bit = strcmp(key, "dtype") == 0 ? 1 : strcmp(key, "shape") == 0 ? 2 : strcmp(key, "data_offsets") == 0 ? 4 : 0;
-    if (!bit || e->seen & bit) return cmha__header_fail(h, "a tensor has a field that is unknown or comes twice");
-    e->seen |= bit;
-    if (bit == 1) return cmha__read_string(h, &e->tensor.dtype);
-    return cmha__read_all(h, "[]", cmha__read_number, bit == 2 ? &e->shape : &e->place);
+    bit = !strcmp(key, "dtype") ? 1 : !strcmp(key, "shape") ? 2 : !strcmp(key, "data_offsets") ? 4 : 0;
+    if (!bit || h->seen & bit) return cmha__header_fail(h, "a field of a tensor is unknown or comes twice");
+    h->seen |= bit, h->n = 0;
+    if (bit == 1) return cmha__read_string(h, &t->dtype);
+    status = cmha__read_all(h, "[]", cmha__read_number);
+    if (bit == 4 && h->n == 2) t->begin = h->list[0], t->end = h->list[1], h->seen |= 8;
+    if (bit == 4) return status;
+    t->rank = h->n, t->count = 1;
+    for (int i = 0; i < h->n && !status; i++) {
+        t->shape[i] = (size_t)h->list[i];
+        if (t->shape[i] != h->list[i] || !cmha__mul(t->count, t->shape[i], &t->count))
+            status = cmha__tensor_fail(h->archive, t->name, "its shape is too large");
+    }
+    return status;
 }
 
-/* Checks the fields of a tensor against each other and the file, and gives the archive the tensor. */
-static cmha_status cmha__add_tensor(cmha__header *h, cmha__entry *e) {
-    cmha_archive_tensor *t = &e->tensor;
-    size_t width = e->seen & 1 ? cmha__dtypes[cmha__dtype(t->dtype)].width : 0, bytes;
+/* "name": {fields in any order} or "__metadata__": {pairs} */
+static cmha_status cmha__read_entry(cmha__header *h) {
+    cmha_archive_tensor *t = &h->tensor;
     const char *problem = NULL;
-    int countable = 1;
-    t->begin = e->place.value[0], t->end = e->place.value[1];
-    t->rank = e->shape.n, t->count = 1;
-    for (int i = 0; i < t->rank; i++) {
-        t->shape[i] = (size_t)e->shape.value[i];
-        countable &= t->shape[i] == e->shape.value[i] && cmha__mul(t->count, t->shape[i], &t->count);
-    }
-    if (e->seen != 7 || e->place.n != 2) problem = "it lacks a dtype, a shape or two data_offsets";
+    size_t width, bytes;
+    cmha_status status;
+    memset(t, 0, sizeof *t);
+    if ((status = cmha__read_key(h, &t->name)) != CMHA_OK) return status;
+    if (strcmp(t->name, "__metadata__") == 0)
+        return h->seen_metadata++ ? cmha__header_fail(h, "__metadata__ comes twice")
+                                  : cmha__read_all(h, "{}", cmha__read_pair);
+    h->seen = 0;
+    if ((status = cmha__read_all(h, "{}", cmha__read_field)) != CMHA_OK) return status;
+    width = h->seen & 1 ? cmha__dtypes[cmha__dtype(t->dtype)].width : 0;
+    if (h->seen != 15) problem = "it lacks a dtype, a shape or two data_offsets";
     else if (!width) problem = "its dtype is not known";
-    else if (!countable) problem = "its shape is too large";
     else if (t->begin > t->end || t->end > h->data_bytes) problem = "its data_offsets lie outside the file";
     else if (!cmha__mul(t->count, width, &bytes) || bytes != t->end - t->begin)
         problem = "its data_offsets do not fit its shape and dtype";
@@ -14424,89 +14411,62 @@ static cmha_status cmha__add_tensor(cmha__header *h, cmha__entry *e) {
     return CMHA_OK;
 }
 
-/* "name": {a tensor's fields, in any order} or "__metadata__": {pairs} */
-static cmha_status cmha__read_entry(cmha__header *h, void *into) {
-    cmha__entry e;
-    cmha_status status;
-    memset(&e, 0, sizeof e);
-    e.shape.most = 8, e.place.most = 2;
-    if ((status = cmha__read_key(h, &e.tensor.name)) != CMHA_OK) return status;
-    if (strcmp(e.tensor.name, "__metadata__") == 0)
-        return h->seen_metadata++ ? cmha__header_fail(h, "__metadata__ comes twice")
-                                  : cmha__read_all(h, "{}", cmha__read_pair, into);
-    status = cmha__read_all(h, "{}", cmha__read_field, &e);
-    return status ? status : cmha__add_tensor(h, &e);
-}
-
-static int cmha__compare_names(const void *a, const void *b) {
-    return strcmp(((const cmha_archive_tensor *)a)->name, ((const cmha_archive_tensor *)b)->name);
-}
-
 static int cmha__compare_places(const void *a, const void *b) {
     const cmha_archive_tensor *p = (const cmha_archive_tensor *)a, *q = (const cmha_archive_tensor *)b;
     if (p->begin != q->begin) return p->begin < q->begin ? -1 : 1;
     return p->end < q->end ? -1 : p->end > q->end;
 }
 
-static int cmha__compare_texts(const void *a, const void *b) {
-    return strcmp((const char *)a, (const char *)b);
+/* Compares things whose first member is their name. */
+static int cmha__compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Sorts texts and finds one that comes twice; NULL = none does. */
-static const char *cmha__repeated(const void **texts, size_t n) {
-    cmha__sort(texts, n, cmha__compare_texts);
+/* Sorts things by their names and returns a name that comes twice, or NULL. */
+static const char *cmha__repeated(const void **things, size_t n) {
+    cmha__sort(things, n, cmha__compare_names);
     for (size_t i = 1; i < n; i++)
-        if (cmha__compare_texts(texts[i - 1], texts[i]) == 0) return (const char *)texts[i];
+        if (cmha__compare_names(things[i - 1], things[i]) == 0) return *(const char *const *)things[i];
     return NULL;
 }
 
-/* Sorts the tensors by name. Names must be unique, and the data a row of tensors without holes or overlaps. */
+/* Sorts the tensors by name. Names must be unique, and the data a row without holes or overlaps. */
 static cmha_status cmha__arrange(cmha_archive *archive, uint64_t data_bytes) {
     cmha_context *ctx = archive->context;
     size_t n = archive->n_tensors, m = archive->n_metadata, i;
     size_t bytes = n * sizeof *archive->tensors + ((n > m ? n : m) + 1) * sizeof(void *);
     cmha_archive_tensor *copy = (cmha_archive_tensor *)cmha__take(ctx, bytes);
     const void **order = (const void **)(void *)(copy + n);
-    const char *twice;
-    cmha_status status = CMHA_OK;
+    const char *twice, *hole = NULL;
     uint64_t end = 0;
-    if (!copy) return cmha__fail(ctx, CMHA_ERR_MEMORY, "archive: no memory to sort %zu tensors", n);
+    if (!copy) return cmha__fail(ctx, CMHA_ERR_MEMORY, "no memory to sort %zu tensors", n);
     memcpy(copy, archive->tensors, n * sizeof *copy);
-    for (i = 0; i < m; i++) order[i] = archive->metadata[2 * i];
+    for (i = 0; i < m; i++) order[i] = &archive->metadata[2 * i];
     twice = cmha__repeated(order, m);
-    if (twice) status = cmha__fail(ctx, CMHA_ERR_FORMAT, "metadata %.60s comes twice", twice);
     for (i = 0; i < n; i++) order[i] = &copy[i];
     cmha__sort(order, n, cmha__compare_places);
-    for (i = 0; i < n && !status; i++) {
+    for (i = 0; i < n && !hole; i++) {
         const cmha_archive_tensor *t = (const cmha_archive_tensor *)order[i];
-        if (t->begin != end)
-            status = cmha__tensor_fail(archive, t->name, "there is a hole or an overlap before its data");
+        if (t->begin != end) hole = t->name;
         end = t->end;
     }
-    if (!status && end != data_bytes)
-        status = cmha__fail(ctx, CMHA_ERR_FORMAT, "the tensors do not fill the file");
-    cmha__sort(order, n, cmha__compare_names);
-    for (i = 0; i < n; i++) {
-        archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
-        if (!status && i && cmha__compare_names(order[i - 1], order[i]) == 0)
-            status = cmha__tensor_fail(archive, archive->tensors[i].name, "it comes twice");
-    }
+    if (!twice) twice = cmha__repeated(order, n);
+    for (i = 0; i < n && !twice; i++) archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
     cmha__give(ctx, copy, bytes);
-    return status;
+    if (hole) return cmha__tensor_fail(archive, hole, "there is a hole or an overlap before its data");
+    if (twice) return cmha__fail(ctx, CMHA_ERR_FORMAT, "%.60s comes twice in the header", twice);
+    return end == data_bytes ? CMHA_OK : cmha__fail(ctx, CMHA_ERR_FORMAT, "the tensors do not fill the file");
 }
 
 /* ---- archives ---- */
-
-/* Bytes of a header that a tensor and a pair of metadata take at least:
-   "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and "":"", */
-enum { CMHA__TENSOR_TEXT = 49, CMHA__PAIR_TEXT = 6 };
 
 static int cmha__archive_fd(const cmha_archive *archive) {
     return (int)(intptr_t)archive->file - 1; /* so that a zeroed archive has no file */
 }
 
-/* Reads a file's header, which one block of memory holds, and checks it whole. */
+/* Reads a file's header into one block of memory and checks it whole. */
 static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
+    enum { TENSOR = 49, PAIR = 6 }; /* bytes: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and "":"", */
     cmha_context *ctx = archive->context;
     cmha__header h;
     unsigned char raw[8];
@@ -14520,9 +14480,8 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     if (!cmha__file_read(fd, 0, raw, 8)) return cmha__io_fail(ctx, "reading failed");
     length = cmha__bytes_get(raw, 8);
     if (length > 100000000 || length > size - 8)
-        return cmha__fail(ctx, CMHA_ERR_FORMAT,
-                          "not a safetensors file: its header is longer than the file or 100 MB");
-    tensors = (size_t)length / CMHA__TENSOR_TEXT, pairs = (size_t)length / CMHA__PAIR_TEXT + 1;
+        return cmha__fail(ctx, CMHA_ERR_FORMAT, "not a safetensors file: its header exceeds it or 100 MB");
+    tensors = (size_t)length / TENSOR, pairs = (size_t)length / PAIR + 1; /* at most */
     archive->memory_size = tensors * sizeof *archive->tensors + 2 * pairs * sizeof *archive->metadata;
     archive->memory_size += name + (size_t)length + 1;
     archive->memory = cmha__take(ctx, archive->memory_size);
@@ -14530,24 +14489,24 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     archive->tensors = (cmha_archive_tensor *)archive->memory;
     archive->metadata = (const char **)(void *)(archive->tensors + tensors);
     archive->path = (char *)(archive->metadata + 2 * pairs);
-    memcpy(archive->path, path, name);
     archive->data_begin = 8 + length;
-    h.archive = archive, h.seen_metadata = 0, h.data_bytes = size - archive->data_begin;
-    h.begin = h.at = archive->path + name;
+    memcpy(archive->path, path, name);
+    memset(&h, 0, sizeof h);
+    h.archive = archive, h.begin = h.at = archive->path + name, h.data_bytes = size - archive->data_begin;
     if (!cmha__file_read(fd, 8, h.at, (size_t)length)) return cmha__io_fail(ctx, "reading failed");
     h.at[length] = 0;
     if (*h.at != '{') return cmha__header_fail(&h, "it does not begin with {");
-    status = cmha__read_all(&h, "{}", cmha__read_entry, archive);
+    status = cmha__read_all(&h, "{}", cmha__read_entry);
     cmha__skip_blanks(&h);
-    if (!status && h.at != h.begin + length) status = cmha__header_fail(&h, "something follows the closing }");
+    if (!status && h.at != h.begin + length) status = cmha__header_fail(&h, "something follows its end");
     return status ? status : cmha__arrange(archive, h.data_bytes);
 }
 
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
     cmha_status status;
-    if (!archive) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: archive is NULL");
-    memset(archive, 0, sizeof *archive);
-    if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: context or path is NULL");
+    if (archive) memset(archive, 0, sizeof *archive);
+    if (!archive || !context || !path)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: archive, context or path is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     archive->context = context;
     status = cmha__load_header(archive, path);
@@ -14580,45 +14539,49 @@ CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const ch
     return NULL;
 }
 
-/* Reads n words of a tensor, from word `from` on, as they lie in the file or, width > 1, in this machine's order. */
+/* Reads n words of the data from byte `from` on, in this machine's order; single bytes stay as they are. */
 static cmha_status cmha__read_words(cmha_archive *archive, uint64_t from, void *out, size_t n, size_t width) {
+    cmha_context *ctx = archive->context;
     if (!cmha__file_read(cmha__archive_fd(archive), archive->data_begin + from, out, n * width))
-        return cmha__blame(archive->context, archive->path, cmha__io_fail(archive->context, "reading failed"));
+        return cmha__blame(ctx, archive->path, cmha__io_fail(ctx, "reading failed"));
     cmha__swap_words(out, n, width);
     return CMHA_OK;
 }
 
-/* Reads a tensor as real numbers or, whole = 1, as int64_t. */
-static cmha_status cmha__read_tensor(cmha_archive *archive, const cmha_archive_tensor *t, void *out, int whole) {
+/* Reads a tensor as cmha_real or, whole = 1, as int64_t. */
+static cmha_status cmha__read_tensor(cmha_archive *archive, const cmha_archive_tensor *t, void *out,
+                                     int whole) {
+    cmha_context *ctx = archive ? archive->context : NULL;
     unsigned char piece[8192];
-    cmha_real *real = (cmha_real *)out;
     cmha_status status = CMHA_OK;
     size_t n, width;
     int dtype;
-    if (!archive || !archive->context) return CMHA_ERR_STATE;
+    if (!ctx) return CMHA_ERR_STATE;
     if (!t || (!out && t->count))
-        return cmha__fail(archive->context, CMHA_ERR_ARGUMENT, "archive read: tensor or out is NULL");
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive read: tensor or out is NULL");
     dtype = cmha__dtype(t->dtype), width = cmha__dtypes[dtype].width;
     if (whole ? dtype != CMHA__AS_I64 : dtype > CMHA__AS_I64) {
-        status = cmha__fail(archive->context, CMHA_ERR_FORMAT, "tensor %.60s: %s is not %s", t->name, t->dtype,
+        status = cmha__fail(ctx, CMHA_ERR_FORMAT, "tensor %.60s: %s is not %s", t->name, t->dtype,
                             whole ? "I64" : "F64, F32, F16, BF16 or I64");
-        return cmha__blame(archive->context, archive->path, status);
+        return cmha__blame(ctx, archive->path, status);
     }
-    if (whole || dtype == CMHA__AS_REAL)
-        return cmha__read_words(archive, t->begin, out, t->count, width);
+    if (whole || dtype == CMHA__AS_REAL) return cmha__read_words(archive, t->begin, out, t->count, width);
     for (size_t done = 0; !status && done < t->count; done += n) {
         n = t->count - done < sizeof piece / width ? t->count - done : sizeof piece / width;
         status = cmha__read_words(archive, t->begin + done * width, piece, n * width, 1);
-        for (size_t i = 0; !status && i < n; i++) real[done + i] = cmha__decode(piece + i * width, dtype);
+        for (size_t i = 0; !status && i < n; i++)
+            ((cmha_real *)out)[done + i] = cmha__decode(piece + i * width, dtype);
     }
     return status;
 }
 
-CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor, cmha_real *out) {
+CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor,
+                                       cmha_real *out) {
     return cmha__read_tensor(archive, tensor, out, 0);
 }
 
-CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor, int64_t *out) {
+CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor,
+                                           int64_t *out) {
     return cmha__read_tensor(archive, tensor, out, 1);
 }
 
@@ -14628,18 +14591,18 @@ enum { CMHA__PATH = 4096, CMHA__LINKS = 40 }; /* systems open no longer paths an
 
 typedef struct cmha__output cmha__output;
 
-/* Tells what a file holds: cmha__tell_note for all metadata, then cmha__tell_tensor for all tensors. Each call tells the same. */
+/* Tells what a file holds: all metadata by cmha__tell_note, then all tensors by cmha__tell_tensor. */
 typedef void (*cmha__contents)(cmha__output *o, const void *of);
 
-/* Holds a file that is being written. Its contents are told three times: to measure the header, to compose it, and to write
-   the data. Until it is whole it lies in the folder of the one that it replaces, without a name where the system has such
-   files (of which nothing is left when the process dies), else under its own name. */
+/* Holds a file that is being written. Its contents are told three times: to measure the header, to compose it
+   and to write the data. Until it is whole, it lies in the folder of the one that it replaces: without a name
+   where the system has such files, of which nothing is left when the process dies, else under its own. */
 struct cmha__output {
     cmha__contents contents;
     const void *of;
     char *header;                                   /* NULL while it is measured */
-    size_t used, room, notes, tensors, bytes;       /* of the header; what it has told of; bytes of data */
-    int fd, error;                                  /* -1 = the header is told; what the first failure left in errno */
+    size_t used, room, notes, tensors, bytes;       /* of the header; of what it tells; of their data */
+    int fd, error;                                  /* -1 = the header is told; errno of the first failure */
     int mode, replaces;                             /* permissions; 1 = those of an old file */
     size_t folder;                                  /* characters of the folder, with which both begin: */
     char path[CMHA__PATH], beside[CMHA__PATH + 32]; /* what is replaced; the file under its own name */
@@ -14647,7 +14610,7 @@ struct cmha__output {
 
 static void cmha__emit(cmha__output *o, const char *format, ...) CMHA__PRINTF(2, 3);
 
-/* Appends formatted text to the header, or only counts it. */
+/* Appends to the header, or only counts. */
 static void cmha__emit(cmha__output *o, const char *format, ...) {
     char *at = o->header ? o->header + o->used : NULL;
     va_list arguments;
@@ -14660,9 +14623,8 @@ static void cmha__emit(cmha__output *o, const char *format, ...) {
 static void cmha__emit_string(cmha__output *o, const char *text) {
     cmha__emit(o, "\"");
     for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c < 32) cmha__emit(o, "\\u%04x", (unsigned)c);
-        else cmha__emit(o, c == '"' || c == '\\' ? "\\%c" : "%c", c);
+        unsigned c = (unsigned char)*text;
+        cmha__emit(o, c < 32 ? "\\u%04x" : c == '"' || c == '\\' ? "\\%c" : "%c", c);
     }
     cmha__emit(o, "\"");
 }
@@ -14678,35 +14640,32 @@ static void cmha__tell_note(cmha__output *o, const char *key, const char *value)
     cmha__emit_string(o, value);
 }
 
-/* Writes n numbers of `width` bytes in the file's byte order, unless something has failed before. */
-static void cmha__output_words(cmha__output *o, const void *data, size_t n, size_t width) {
+/* Writes n words in the file's byte order, unless something has failed before. */
+static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_t width) {
     unsigned char piece[8192], *at = (unsigned char *)(uintptr_t)data;
-    int copied = width > 1 && !cmha__little_endian();
-    size_t most = copied ? sizeof piece / width : n, part;
-    for (; n && !o->error; n -= part, at += part * width) {
-        part = n < most ? n : most;
-        if (copied) memcpy(piece, at, part * width);
-        if (copied) cmha__swap_words(piece, part, width);
-        if (!cmha__file_move(o->fd, copied ? piece : at, part * width, 1)) o->error = errno;
+    int swaps = width > 1 && !cmha__little_endian();
+    for (size_t part; n && !o->error; n -= part, at += part * width) {
+        part = swaps && n > sizeof piece / width ? sizeof piece / width : n;
+        if (swaps) memcpy(piece, at, part * width), cmha__swap_words(piece, part, width);
+        if (!cmha__file_move(o->fd, swaps ? piece : at, part * width, 1)) o->error = errno;
     }
 }
 
-static int cmha__item_dtype(const cmha_archive_item *item) { return item->dtype ? cmha__dtype(item->dtype) : CMHA__AS_REAL; }
+static int cmha__item_dtype(const cmha_archive_item *item) {
+    return item->dtype ? cmha__dtype(item->dtype) : CMHA__AS_REAL;
+}
 
 static void cmha__tell_tensor(cmha__output *o, const cmha_archive_item *item) {
     int dtype = cmha__item_dtype(item);
-    size_t width = cmha__dtypes[dtype].width, count = 1;
-    for (int i = 0; i < item->rank; i++) count *= item->shape[i];
-    if (o->fd >= 0) {
-        cmha__output_words(o, item->data, count, width);
-        return;
-    }
+    size_t width = cmha__dtypes[dtype].width, n = 1;
+    for (int i = 0; i < item->rank; i++) n *= item->shape[i];
+    if (o->fd >= 0) cmha__write_words(o, item->data, n, width);
     cmha__emit(o, "%s", o->tensors++ ? "," : o->notes ? "}," : "");
     cmha__emit_string(o, item->name);
     cmha__emit(o, ":{\"dtype\":\"%s\",\"shape\":[", cmha__dtypes[dtype].name);
     for (int i = 0; i < item->rank; i++) cmha__emit(o, i ? ",%zu" : "%zu", item->shape[i]);
-    cmha__emit(o, "],\"data_offsets\":[%zu,%zu]}", o->bytes, o->bytes + count * width);
-    o->bytes += count * width;
+    cmha__emit(o, "],\"data_offsets\":[%zu,%zu]}", o->bytes, o->bytes + n * width);
+    o->bytes += n * width;
 }
 
 static void cmha__tell_header(cmha__output *o) {
@@ -14717,10 +14676,10 @@ static void cmha__tell_header(cmha__output *o) {
     while (o->used % 8) cmha__emit(o, " ");
 }
 
-/* Copies `path` or, where it is a link, what the last link names, so that links stay. 0 leaves the reason in errno. */
+/* Copies `path` or, where it is a link, what the last link names, so that links stay. 0 = see errno. */
 static int cmha__output_follow(cmha__output *o, const char *path) {
-    size_t n = strlen(path), begin, links;
-    for (links = 0; links < CMHA__LINKS; links++) {
+    size_t n = strlen(path), begin;
+    for (int links = 0; links < CMHA__LINKS; links++) {
         begin = path[0] == '/' ? 0 : o->folder; /* a link counts from its folder */
         if (begin + n >= CMHA__PATH) return errno = ENAMETOOLONG, 0;
         memcpy(o->path + begin, path, n);
@@ -14735,8 +14694,8 @@ static int cmha__output_follow(cmha__output *o, const char *path) {
 
 /* Finds what is to be replaced, which must be a regular file, and its permissions. */
 static cmha_status cmha__output_find(cmha__output *o, cmha_context *ctx, const char *path) {
-    CMHA__FILE_ABOUT about;
-    o->replaces = CMHA__PATH_STAT(path, &about) == 0;
+    struct CMHA__STAT(stat) about;
+    o->replaces = CMHA__STAT(stat)(path, &about) == 0;
     if (o->replaces && !S_ISREG(about.st_mode))
         return cmha__fail(ctx, CMHA_ERR_IO, "cannot be replaced: not a regular file");
     if ((!o->replaces && errno != ENOENT) || !cmha__output_follow(o, path))
@@ -14752,10 +14711,11 @@ static cmha_status cmha__output_find(cmha__output *o, cmha_context *ctx, const c
 static int cmha__output_name(cmha__output *o, int fd) {
     cmha_rng rng = cmha_rng_make((uint64_t)CMHA__SYSTEM(getpid)(), (uint64_t)(uintptr_t)o);
     char *name = o->beside + o->folder;
-    int got, tries = 0;
+    int got = -1, tries = 0;
     do {
         snprintf(name, 32, "cmha-%08lx.tmp", (unsigned long)(cmha_rng_next(&rng) >> 32));
-        if (fd < 0) got = CMHA__SYSTEM(open)(o->beside, O_WRONLY | O_CREAT | O_EXCL | CMHA__FILE_FLAGS, o->mode);
+        if (fd < 0)
+            got = CMHA__SYSTEM(open)(o->beside, O_WRONLY | O_CREAT | O_EXCL | CMHA__FILE_FLAGS, o->mode);
 #ifdef CMHA__NAMELESS
         else {
             char self[32];
@@ -14772,13 +14732,13 @@ static int cmha__output_name(cmha__output *o, int fd) {
    file is left, and errno has the reason; -1 = only the name failed. */
 static int cmha__output_fill(cmha__output *o, int fd) {
     uint64_t length = o->used;
-    int unnamed = 0;
+    int unnamed;
 #ifndef _WIN32
     if (o->replaces) (void)!fchmod(fd, (mode_t)o->mode); /* some of which the umask has taken */
 #endif
     o->fd = fd, o->error = 0;
-    cmha__output_words(o, &length, 1, 8);
-    cmha__output_words(o, o->header, o->used, 1);
+    cmha__write_words(o, &length, 1, 8);
+    cmha__write_words(o, o->header, o->used, 1);
     o->contents(o, o->of);
     if (!o->error && CMHA__FLUSH_FILE(fd) != 0) o->error = errno;
     unnamed = !o->error && !o->beside[o->folder] && cmha__output_name(o, fd) < 0;
@@ -14807,16 +14767,16 @@ static int cmha__output_write(cmha__output *o) {
     return fd >= 0 && cmha__output_fill(o, fd);
 }
 
-/* Puts the file that was written in its place. 0 leaves the reason in errno, and no file beside. */
+/* Puts the written file in its place. 0 leaves the reason in errno, and no file beside. */
 static int cmha__output_replace(cmha__output *o) {
-    int done, why;
+    int done;
 #ifdef _WIN32
     done = MoveFileExA(o->beside, o->path, 1 | 8) != 0; /* REPLACE_EXISTING, WRITE_THROUGH */
-    why = EACCES;
+    o->error = EACCES;
 #else
     done = rename(o->beside, o->path) == 0;
-    why = errno;
-    if (done) { /* makes the renaming itself last, where a file system can flush a folder */
+    o->error = errno;
+    if (done) { /* the renaming itself lasts, where a file system can flush a folder */
         int fd;
         o->beside[o->folder] = 0;
         fd = open(o->folder ? o->beside : ".", O_RDONLY | CMHA__FILE_FLAGS);
@@ -14824,41 +14784,40 @@ static int cmha__output_replace(cmha__output *o) {
     }
 #endif
     if (!done) (void)remove(o->beside);
-    errno = why;
+    errno = o->error;
     return done;
 }
 
 /* Writes a file of these contents. */
-static cmha_status cmha__write_file(cmha_context *ctx, const char *path, cmha__contents contents, const void *of) {
-    cmha__output *o;
+static cmha_status cmha__write_file(cmha_context *ctx, const char *path, cmha__contents contents,
+                                    const void *of) {
+    cmha__output o;
     cmha_status status;
     if (!cmha__is_open(ctx)) return CMHA_ERR_STATE;
     if (!path) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: path is NULL");
-    o = (cmha__output *)cmha__take(ctx, sizeof *o);
-    if (!o) return cmha__blame(ctx, path, cmha__fail(ctx, CMHA_ERR_MEMORY, "no memory to write it"));
-    memset(o, 0, sizeof *o);
-    o->contents = contents, o->of = of, o->fd = -1;
-    cmha__tell_header(o);
-    o->room = o->used + 1;
-    o->header = (char *)cmha__take(ctx, o->room);
-    if (!o->header) status = cmha__fail(ctx, CMHA_ERR_MEMORY, "no memory for its header");
-    else if (o->used > 100000000) status = cmha__fail(ctx, CMHA_ERR_OVERFLOW, "its header would exceed 100 MB");
+    memset(&o, 0, sizeof o);
+    o.contents = contents, o.of = of, o.fd = -1;
+    cmha__tell_header(&o);
+    o.room = o.used + 1;
+    o.header = (char *)cmha__take(ctx, o.room);
+    if (!o.header) status = cmha__fail(ctx, CMHA_ERR_MEMORY, "no memory for its header");
+    else if (o.used > 100000000) status = cmha__fail(ctx, CMHA_ERR_OVERFLOW, "its header exceeds 100 MB");
     else {
-        cmha__tell_header(o);
-        status = cmha__output_find(o, ctx, path);
-        if (!status && (!cmha__output_write(o) || !cmha__output_replace(o))) status = cmha__io_fail(ctx, "writing failed");
+        cmha__tell_header(&o);
+        status = cmha__output_find(&o, ctx, path);
+        if (!status && (!cmha__output_write(&o) || !cmha__output_replace(&o)))
+            status = cmha__io_fail(ctx, "writing failed");
         if (status == CMHA_ERR_NOT_FOUND) status = CMHA_ERR_IO; /* no such folder */
     }
-    cmha__give(ctx, o->header, o->room);
-    cmha__give(ctx, o, sizeof *o);
+    cmha__give(ctx, o.header, o.room);
     return cmha__blame(ctx, path, status);
 }
 
+/* The caller's arrays. */
 typedef struct cmha__arrays {
     const cmha_archive_item *items;
-    size_t n_items;
     const char *const *metadata;
-    size_t n_metadata;
+    size_t n_items, n_metadata;
 } cmha__arrays;
 
 static void cmha__tell_arrays(cmha__output *o, const void *of) {
@@ -14869,9 +14828,9 @@ static void cmha__tell_arrays(cmha__output *o, const void *of) {
 
 static int cmha__is_utf8(const char *text) {
     size_t n;
-    for (; *text; text += n)
+    for (; text && *text; text += n)
         if (!(n = cmha__utf8_length((const unsigned char *)text))) return 0;
-    return 1;
+    return text != NULL;
 }
 
 /* Checks an item and adds its bytes to the total. */
@@ -14879,7 +14838,7 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
     size_t bytes = cmha__dtypes[cmha__item_dtype(item)].width;
     const char *problem = NULL;
     int countable = 1;
-    if (!item->name || !cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
+    if (!cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT,
                           "archive write: the name of a tensor is missing, reserved or not UTF-8");
     if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape)) problem = "its rank is not 0 to 8";
@@ -14887,58 +14846,48 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
         problem = "its dtype is not I64 or U8";
     for (int i = 0; !problem && i < item->rank; i++) countable &= cmha__mul(bytes, item->shape[i], &bytes);
     if (!problem && countable && bytes && !item->data) problem = "it has no data";
-    if (problem) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: tensor %.60s: %s", item->name, problem);
-    if (countable && cmha__sum(*total, bytes, total)) return CMHA_OK;
-    return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive write: tensor %.60s: more bytes than can be counted", item->name);
+    if (!problem && countable && cmha__sum(*total, bytes, total)) return CMHA_OK;
+    return cmha__fail(ctx, problem ? CMHA_ERR_ARGUMENT : CMHA_ERR_OVERFLOW, "archive write: tensor %.60s: %s",
+                      item->name, problem ? problem : "more bytes than can be counted");
 }
 
-/* Checks that the file can be read again. */
-static cmha_status cmha__check_arrays(cmha_context *ctx, const cmha__arrays *a) {
-    size_t n = a->n_items, m = a->n_metadata, room = (n > m ? n : m) + 1, bytes, total = 0, i;
-    const void **texts;
+CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
+                                        const cmha_archive_item *items, size_t n_items,
+                                        const char *const *metadata, size_t n_metadata) {
+    size_t most = n_items > n_metadata ? n_items : n_metadata, bytes = 0, total = 0, i;
+    cmha__arrays a;
+    const void **order;
     const char *twice;
     cmha_status status = CMHA_OK;
-    if ((n && !a->items) || (m && !a->metadata))
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: items or metadata NULL");
-    for (i = 0; i < n && !status; i++) status = cmha__check_item(ctx, &a->items[i], &total);
-    if (status) return status;
-    for (i = 0; i < 2 * m; i++)
-        if (!a->metadata[i] || !cmha__is_utf8(a->metadata[i]))
-            return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: metadata %zu is missing or not UTF-8", i / 2);
-    if (!cmha__mul(room, sizeof *texts, &bytes))
-        return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "archive write: %zu names", room);
-    texts = (const void **)cmha__take(ctx, bytes);
-    if (!texts) return cmha__fail(ctx, CMHA_ERR_MEMORY, "archive write: no memory for %zu names", room);
-    for (i = 0; i < n; i++) texts[i] = a->items[i].name;
-    twice = cmha__repeated(texts, n);
-    for (i = 0; i < m && !twice; i++) texts[i] = a->metadata[2 * i];
-    if (!twice) twice = cmha__repeated(texts, m);
-    if (twice) status = cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: %.60s comes twice", twice);
-    cmha__give(ctx, (void *)texts, bytes);
-    return status;
-}
-
-CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path, const cmha_archive_item *items,
-                                        size_t n_items, const char *const *metadata, size_t n_metadata) {
-    cmha__arrays a;
-    cmha_status status;
-    if (!context || !path)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: context or path is NULL");
+    if (!context || !path || (n_items && !items) || (n_metadata && !metadata))
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: context, path or an array is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
+    for (i = 0; i < n_items && !status; i++) status = cmha__check_item(context, &items[i], &total);
+    if (status) return status;
+    for (i = 0; i < 2 * n_metadata; i++)
+        if (!cmha__is_utf8(metadata[i]))
+            return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: metadata is NULL or not UTF-8");
+    order = cmha__mul(most + 1, sizeof *order, &bytes) ? (const void **)cmha__take(context, bytes) : NULL;
+    if (!order) return cmha__fail(context, CMHA_ERR_MEMORY, "archive write: no memory for %zu names", most);
+    for (i = 0; i < n_items; i++) order[i] = &items[i];
+    twice = cmha__repeated(order, n_items);
+    for (i = 0; i < n_metadata && !twice; i++) order[i] = &metadata[2 * i];
+    if (!twice) twice = cmha__repeated(order, n_metadata);
+    cmha__give(context, (void *)order, bytes);
+    if (twice) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: %.60s comes twice", twice);
     a.items = items, a.n_items = n_items, a.metadata = metadata, a.n_metadata = n_metadata;
-    status = cmha__check_arrays(context, &a);
-    return status ? status : cmha__write_file(context, path, cmha__tell_arrays, &a);
+    return cmha__write_file(context, path, cmha__tell_arrays, &a);
 }
 
 /* ---- saving models and training state ---- */
 
-enum { CMHA__NAME = 64 }; /* room for "optim.m." and a parameter's name, "trainer." and an option's, a number */
+enum { CMHA__NAME = 64 }; /* room for "optim.m." and a parameter's name, "trainer." and an option's */
 
-/* A tensor of a model or, behind its parameters, of a trainer: their first moments, then their second ones. */
+/* A tensor of a training state: a parameter, then the first moments of all, then the second ones. */
 typedef struct cmha__named {
     char name[CMHA__NAME];
     const cmha_tensor *like; /* the parameter */
-    size_t place;            /* among the numbers of all three, in this order */
+    size_t place;            /* among the numbers of all three */
 } cmha__named;
 
 static cmha__named cmha__name(const cmha_model *model, size_t i) {
@@ -14952,7 +14901,7 @@ static cmha__named cmha__name(const cmha_model *model, size_t i) {
     return named;
 }
 
-/* Numbers of the frequencies of the caller's own, which no other option tells. */
+/* Counts the frequencies of the caller's own, which no other option tells. */
 static size_t cmha__own_omega(const cmha_model *model) {
     const cmha_model_config *c = &model->config;
     return c->frequency == CMHA_FREQ_TABLE ? c->n_heads * (cmha__head_width(c) / 2) : 0;
@@ -14998,14 +14947,14 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
     }
     for (size_t i = 0; i < model->n_parameters * (t->moments ? 3 : 1); i++) {
         cmha__named named = cmha__name(model, i);
-        const cmha_real *data = named.place < model->size ? model->data + named.place
-                                                          : t->moments + (named.place - model->size);
-        cmha_archive_item item = {named.name, data, named.like->shape, named.like->rank, NULL};
+        size_t at = named.place, size = model->size;
+        cmha_archive_item item = {named.name, NULL, named.like->shape, named.like->rank, NULL};
+        item.data = at < size ? model->data + at : t->moments + (at - size);
         cmha__tell_tensor(o, &item);
     }
 }
 
-/* A trainer's place for a model that has none. */
+/* Stands for the training state of a model alone. */
 static cmha_trainer cmha__no_trainer(cmha_model *model) {
     cmha_trainer none;
     memset(&none, 0, sizeof none);
@@ -15029,13 +14978,14 @@ CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) 
 /* Reads the model's configuration from the metadata. An option that is not there has its default, one of a
    later version is refused, and a file without any is not ours. */
 static cmha_status cmha__archive_config(const cmha_archive *archive, cmha_model_config *config) {
+    cmha_table table = cmha_model_table();
     size_t found = 0;
-    cmha_config_defaults(cmha_model_table(), config);
+    cmha_config_defaults(table, config);
     for (size_t i = 0; i < archive->n_metadata; i++) {
-        const char *name = archive->metadata[2 * i], *value = archive->metadata[2 * i + 1];
-        if (strncmp(name, "cfg.", 4) != 0) continue;
+        const char *key = archive->metadata[2 * i], *value = archive->metadata[2 * i + 1];
+        if (strncmp(key, "cfg.", 4) != 0) continue;
         found++;
-        if (cmha_config_set(archive->context, cmha_model_table(), config, name + 4, value)) return CMHA_ERR_FORMAT;
+        if (cmha_config_set(archive->context, table, config, key + 4, value)) return CMHA_ERR_FORMAT;
     }
     if (found) return CMHA_OK;
     return cmha__fail(archive->context, CMHA_ERR_FORMAT,
@@ -15043,11 +14993,45 @@ static cmha_status cmha__archive_config(const cmha_archive *archive, cmha_model_
 }
 
 /* Reads a whole number up to `most` from the metadata; 0 where there is none. */
-static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *key, uint64_t most, uint64_t *value) {
+static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *key, uint64_t most,
+                                     uint64_t *value) {
     const char *text = cmha_archive_metadata(archive, key);
     *value = 0;
     if (!text || (cmha__parse_u64(text, value) && *value <= most)) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "metadata %s = %.24s is not a number in its range", key, text);
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s = %.24s: not a number in its range", key, text);
+}
+
+/* Reads the frequencies of the caller's own into the model or, same = 1, compares them with the model's. */
+static cmha_status cmha__archive_omega(const cmha_archive *archive, cmha_model *model, int same) {
+    const char *text = cmha_archive_metadata(archive, "omega"), *problem = NULL;
+    size_t n = cmha__own_omega(model), length;
+    int differ = same && n && !text;
+    if (text && !n) problem = "it has an omega but not frequency = table";
+    for (size_t i = 0; text && i < n && !problem; i++, text += length + 1) {
+        char one[40] = "";
+        double value;
+        length = strcspn(text, ",");
+        if (length < sizeof one) memcpy(one, text, length);
+        if (!cmha__parse_real(one, &value) || fabs(value) > DBL_MAX || text[length] != (i + 1 < n ? ',' : 0))
+            problem = "omega is not a list of as many finite numbers as the model needs";
+        else if (!same) model->omega[i] = value;
+        else differ |= value < model->omega[i] || value > model->omega[i];
+    }
+    if (!problem && differ) problem = "omega is another in the file than in the model";
+    return problem ? cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s", problem) : CMHA_OK;
+}
+
+/* Refuses a file that would make us allocate much more than it brings: its parameters may be as narrow as
+   2 bytes, ours are up to 8. */
+static cmha_status cmha__check_appetite(const cmha_archive *archive, const cmha_model_config *config) {
+    const cmha_archive_tensor *t = archive->tensors;
+    uint64_t have = archive->data_begin;
+    size_t need = 0;
+    cmha_status status = cmha_model_memory(archive->context, config, 1, 1, &need, NULL);
+    for (size_t i = 0; i < archive->n_tensors; i++) have += t[i].end - t[i].begin;
+    if (status || need / 16 <= have + 65536) return status;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT,
+                      "its configuration needs %zu bytes of parameters, the file is smaller", need);
 }
 
 /* A list of names for an error line: as many as fit, then how many more there are. */
@@ -15063,35 +15047,21 @@ static void cmha__add_name(cmha__names *list, const char *title, const char *nam
     else list->used += (size_t)snprintf(end, room, "%s%.60s", list->used ? ", " : title, name);
 }
 
-static const char *cmha__shape_text(const size_t *shape, int rank, char *text, size_t room) {
+static void cmha__shape_text(const size_t *shape, int rank, char *text, size_t room) {
     size_t used = 0;
     text[0] = 0;
     for (int i = 0; i < rank && used < room; i++)
         used += (size_t)snprintf(text + used, room - used, i ? ", %zu" : "%zu", shape[i]);
-    return text;
 }
 
-enum { CMHA__WHY = 200 };
-
-/* Is this tensor of the file what the parameter expects? If not, why [CMHA__WHY] says it after its name. */
-static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_tensor *wanted, char *why) {
-    char theirs[80], ours[80];
-    int same;
-    if (!found) {
-        snprintf(why, CMHA__WHY, "is not in the file and stays as it is");
-        return CMHA_ERR_NOT_FOUND;
-    }
-    if (cmha__dtype(found->dtype) >= CMHA__AS_I64) {
-        snprintf(why, CMHA__WHY, "is %s, not F64, F32, F16 or BF16", found->dtype);
-        return CMHA_ERR_FORMAT;
-    }
-    same = found->rank == wanted->rank;
-    for (int i = 0; same && i < found->rank; i++) same = found->shape[i] == wanted->shape[i];
-    if (same) return CMHA_OK;
-    snprintf(why, CMHA__WHY, "has the shape [%s], the model needs [%s]",
-             cmha__shape_text(found->shape, found->rank, theirs, sizeof theirs),
-             cmha__shape_text(wanted->shape, wanted->rank, ours, sizeof ours));
-    return CMHA_ERR_SHAPE;
+/* Compares a tensor of the file, or NULL, with the parameter that it is for. */
+static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_tensor *wanted) {
+    if (!found) return CMHA_ERR_NOT_FOUND;
+    if (cmha__dtype(found->dtype) >= CMHA__AS_I64) return CMHA_ERR_FORMAT;
+    if (found->rank != wanted->rank) return CMHA_ERR_SHAPE;
+    for (int i = 0; i < found->rank; i++)
+        if (found->shape[i] != wanted->shape[i]) return CMHA_ERR_SHAPE;
+    return CMHA_OK;
 }
 
 /* Says in the log what stays as it is or is left unread. */
@@ -15104,19 +15074,25 @@ static void cmha__say_left(const cmha_archive *archive, const char *what, const 
     config->log(config->log_user, CMHA_LOG_WARNING, line);
 }
 
-/* Compares the file's tensors with the n first ones of a model and its moments. strict = 1: fails on one that does not fit and
-   if any is missing or unknown; 0: logs a line for each. known [n_tensors] of 0. */
-static cmha_status cmha__compare_all(const cmha_archive *archive, const cmha_model *model, size_t n, int strict,
-                                 unsigned char *known) {
+/* Compares the file's tensors with the first n of a training state. strict = 1: fails on one that does not
+   fit, and if any is missing or unknown; 0: logs a line for each. known [n_tensors] holds zeros. */
+static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_model *model, size_t n,
+                                       int strict, char *known) {
     cmha__names missing, strange;
     memset(&missing, 0, sizeof missing), memset(&strange, 0, sizeof strange);
     for (size_t i = 0; i < 3 * model->n_parameters; i++) {
         cmha__named named = cmha__name(model, i);
         const cmha_archive_tensor *found = cmha_archive_find(archive, named.name);
-        char why[CMHA__WHY];
-        cmha_status status = i < n ? cmha__fits(found, named.like, why) : CMHA_OK;
+        cmha_status status = i < n ? cmha__fits(found, named.like) : CMHA_OK;
+        char why[250] = "is not in the file and stays as it is", theirs[80], ours[80];
         if (found) known[found - archive->tensors] = 1;
         if (!status) continue;
+        if (found) {
+            cmha__shape_text(found->shape, found->rank, theirs, sizeof theirs);
+            cmha__shape_text(named.like->shape, named.like->rank, ours, sizeof ours);
+            snprintf(why, sizeof why, "is %s of shape [%s], the model needs [%s] of F64, F32, F16 or BF16",
+                     found->dtype, theirs, ours);
+        }
         if (!strict) cmha__say_left(archive, found ? "tensor" : "parameter", named.name, why);
         else if (!found) cmha__add_name(&missing, "missing tensors: ", named.name);
         else return cmha__fail(archive->context, status, "tensor %s %s", named.name, why);
@@ -15131,71 +15107,35 @@ static cmha_status cmha__compare_all(const cmha_archive *archive, const cmha_mod
                       missing.used && strange.used ? "; " : "", strange.text);
 }
 
-/* Reads a training state or, without moments, a model: all of it (strict = 1), or what fits. over = 1: into memory of its own
-   first, so that a disk that fails half-way leaves everything as it was. *taken = tensors read. */
-static cmha_status cmha__read_state(cmha_archive *archive, cmha_trainer *t, int strict, int over, size_t *taken) {
+/* Reads a training state or, without moments, a model: all of it (strict = 1), or what fits. over = 1: into
+   memory of its own first, so that a disk that fails half-way leaves all as it was. *taken = tensors read. */
+static cmha_status cmha__read_state(cmha_archive *archive, cmha_trainer *t, int strict, int over,
+                                    size_t *taken) {
     cmha_model *model = t->model;
-    size_t blocks = t->moments ? 3 : 1, n = blocks * model->n_parameters, size = model->size * sizeof *model->data;
-    size_t staged = over ? blocks * size : 0, bytes = staged + archive->n_tensors + 1; /* cmha__model_describe bounds it */
-    char *memory = (char *)cmha__take(model->context, bytes), why[CMHA__WHY];
-    cmha_real *into = over ? (cmha_real *)(void *)memory : model->data;
-    unsigned char *known = (unsigned char *)memory + staged;
+    cmha_real *into = model->data;
+    size_t blocks = t->moments ? 3 : 1, n = blocks * model->n_parameters, size = model->size * sizeof *into;
+    size_t staged = over ? blocks * size : 0, bytes = staged + archive->n_tensors + 1; /* size leaves room */
+    char *memory = (char *)cmha__take(model->context, bytes), *known = memory + staged;
     cmha_status status = CMHA_OK;
     *taken = 0;
-    if (!memory)
-        return cmha__fail(model->context, CMHA_ERR_MEMORY, "no memory to read %zu parameters", model->size);
-    if (over) memcpy(into, model->data, size);
+    if (!memory) return cmha__fail(model->context, CMHA_ERR_MEMORY, "no memory to read %zu tensors", n);
+    memset(known, 0, archive->n_tensors);
+    if (over) into = (cmha_real *)memcpy(memory, model->data, size);
     if (t->moments) memcpy(into + model->size, t->moments, 2 * size);
-    memset(known, 0, archive->n_tensors + 1);
-    if (strict) status = cmha__compare_all(archive, model, n, 1, known);
+    if (strict) status = cmha__compare_state(archive, model, n, 1, known);
     for (size_t i = 0; i < n && !status; i++) {
         cmha__named named = cmha__name(model, i);
         const cmha_archive_tensor *found = cmha_archive_find(archive, named.name);
-        if (cmha__fits(found, named.like, why)) continue;
+        if (cmha__fits(found, named.like)) continue;
         status = cmha_archive_read(archive, found, into + named.place);
         ++*taken;
     }
+    if (!status && over) memcpy(model->data, into, size);
+    if (!status && t->moments) memcpy(t->moments, into + model->size, 2 * size);
+    if (!status && !strict) status = cmha__compare_state(archive, model, n, 0, known);
     if (status) *taken = 0;
-    else {
-        if (over) memcpy(model->data, into, size);
-        if (t->moments) memcpy(t->moments, into + model->size, 2 * size);
-        if (!strict) (void)!cmha__compare_all(archive, model, n, 0, known);
-    }
     cmha__give(model->context, memory, bytes);
     return status;
-}
-
-/* Reads the frequencies of the caller's own into the model or, same = 1, compares them with the model's. */
-static cmha_status cmha__archive_omega(const cmha_archive *archive, cmha_model *model, int same) {
-    const char *text = cmha_archive_metadata(archive, "omega");
-    size_t n = cmha__own_omega(model), i, length;
-    int differ = same && n && !text;
-    for (i = 0; text && i < n; i++, text += length + 1) {
-        char one[40] = "";
-        double value;
-        length = strcspn(text, ",");
-        if (length < sizeof one) memcpy(one, text, length);
-        if (!cmha__parse_real(one, &value) || fabs(value) > DBL_MAX || text[length] != (i + 1 < n ? ',' : 0)) break;
-        differ |= same && (value < model->omega[i] || value > model->omega[i]);
-        if (!same) model->omega[i] = value;
-    }
-    if (text && i < n)
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "omega is not a list of %zu finite numbers", n);
-    if (text && !n)
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it has an omega but not frequency = table");
-    return differ ? cmha__fail(archive->context, CMHA_ERR_FORMAT, "omega is another in the file than in the model")
-                  : CMHA_OK;
-}
-
-/* A file cannot make us allocate much more than it brings: its parameters may be as narrow as 2 bytes, ours are up to 8. */
-static cmha_status cmha__check_appetite(const cmha_archive *archive, const cmha_model_config *config) {
-    uint64_t have = archive->data_begin;
-    size_t need = 0;
-    cmha_status status = cmha_model_memory(archive->context, config, 1, 1, &need, NULL);
-    for (size_t i = 0; i < archive->n_tensors; i++) have += archive->tensors[i].end - archive->tensors[i].begin;
-    if (status || need / 16 <= have + 65536) return status;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT,
-                      "its configuration needs %zu bytes of parameters, the file has %zu", need, (size_t)have);
 }
 
 CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path) {
@@ -15213,9 +15153,10 @@ CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, c
     if (!status) status = cmha__archive_omega(&archive, model, 0);
     if (!status) status = cmha__archive_u64(&archive, "knowledge", UINT64_MAX, &model->knowledge_identity);
     if (!status) status = cmha__read_state(&archive, &none, 1, 0, &taken);
-    cmha_archive_close(&archive);
+    if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
     if (status) cmha_model_close(model);
-    return cmha__blame(context, path, status == CMHA_ERR_ARGUMENT ? CMHA_ERR_FORMAT : status); /* the file's argument */
+    cmha_archive_close(&archive);
+    return cmha__blame(context, path, status);
 }
 
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken) {
@@ -15227,12 +15168,12 @@ CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int st
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
     status = cmha__read_state(&archive, &none, strict, 1, &n);
-    cmha_archive_close(&archive);
     if (taken) *taken = n;
+    cmha_archive_close(&archive);
     return cmha__blame(model->context, path, status);
 }
 
-/* Finds the first option in which file and model differ, which ends a resumption: it would be another run. */
+/* Refuses a resumption where file and model differ in an option: it would be another run. */
 static cmha_status cmha__check_same_config(const cmha_archive *archive, const cmha_model *model) {
     cmha_table table = cmha_model_table();
     cmha_model_config config;
@@ -15249,18 +15190,18 @@ static cmha_status cmha__check_same_config(const cmha_archive *archive, const cm
 }
 
 /* Reads step, seed and best loss. */
-static cmha_status cmha__archive_state(const cmha_archive *archive, cmha_trainer *state) {
+static cmha_status cmha__archive_progress(const cmha_archive *archive, cmha_trainer *t) {
+    static const char step_key[] = "state.step", seed_key[] = "state.seed";
     const char *best = cmha_archive_metadata(archive, "state.best");
     uint64_t step;
     cmha_status status;
-    if (!best || !cmha_archive_metadata(archive, "state.step") || !cmha_archive_metadata(archive, "state.seed"))
+    if (!best || !cmha_archive_metadata(archive, step_key) || !cmha_archive_metadata(archive, seed_key))
         return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it has weights but no training state");
-    status = cmha__archive_u64(archive, "state.step", SIZE_MAX / 2, &step); /* the next step's number must not be 0 */
-    if (!status) status = cmha__archive_u64(archive, "state.seed", UINT64_MAX, &state->seed);
-    if (!status && !cmha__parse_real(best, &state->best))
-        status = cmha__fail(archive->context, CMHA_ERR_FORMAT, "metadata state.best = %.24s is not a number", best);
-    state->step = (size_t)step;
-    return status;
+    status = cmha__archive_u64(archive, step_key, SIZE_MAX / 2, &step); /* the next one must not be 0 */
+    t->step = (size_t)step;
+    if (!status) status = cmha__archive_u64(archive, seed_key, UINT64_MAX, &t->seed);
+    if (status || cmha__parse_real(best, &t->best)) return status;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "state.best = %.24s: not a number", best);
 }
 
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) {
@@ -15268,47 +15209,46 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
     cmha_archive archive;
     cmha_trainer loaded;
     cmha_status status;
-    uint64_t knowledge;
+    uint64_t knowledge = 0;
     size_t taken;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
     loaded = *trainer;
-    status = cmha__archive_state(&archive, &loaded);
+    status = cmha__archive_progress(&archive, &loaded);
     if (!status) status = cmha__check_same_config(&archive, model);
     if (!status) status = cmha__archive_omega(&archive, model, 1);
     if (!status) status = cmha__archive_u64(&archive, "knowledge", UINT64_MAX, &knowledge);
     if (!status && knowledge && model->knowledge && knowledge != model->knowledge_identity)
         status = cmha__fail(model->context, CMHA_ERR_FORMAT,
-                            "it learned with another knowledge base; to go on with this one, set it after loading");
+                            "it learned with another knowledge base; set this one after loading to use it");
     if (!status) status = cmha__read_state(&archive, trainer, 1, 1, &taken);
-    if (!status) {
-        *trainer = loaded;
-        if (!model->knowledge) model->knowledge_identity = knowledge;
-    }
+    if (!status) *trainer = loaded;
+    if (!status && !model->knowledge) model->knowledge_identity = knowledge;
     cmha_archive_close(&archive);
     return cmha__blame(model->context, path, status);
 }
 
 /* ---- knowledge bases ---- */
 
-/* The tensors of a file; dtype NULL = real numbers. */
+/* The tensors of a file, of which only the first must be there; dtype NULL = real numbers. */
 static const struct { const char *name, *dtype; int rank; } cmha__knowledge_rows[5] = {
-    {"vectors", NULL, 2}, {"features", NULL, 2}, {"ids", "I64", 1}, {"text_begin", "I64", 1}, {"texts", "U8", 1}};
+    {"vectors", NULL, 2}, {"features", NULL, 2}, {"ids", "I64", 1}, {"text_begin", "I64", 1},
+    {"texts", "U8", 1}};
 
 static void cmha__tell_knowledge(cmha__output *o, const void *of) {
     const cmha_knowledge *kb = (const cmha_knowledge *)of;
     const void *data[5];
-    data[0] = kb->vectors, data[1] = kb->features, data[2] = kb->ids, data[3] = kb->text_begin, data[4] = kb->texts;
+    size_t shape[2];
+    data[0] = kb->vectors, data[1] = kb->features;
+    data[2] = kb->ids, data[3] = kb->text_begin, data[4] = kb->texts;
     cmha__tell_note(o, "format", "cmha knowledge");
     cmha__tell_u64(o, "identity", kb->identity);
     for (size_t i = 0; i < 5; i++) {
-        cmha_archive_item item = {cmha__knowledge_rows[i].name, (const cmha_real *)data[i], NULL,
+        cmha_archive_item item = {cmha__knowledge_rows[i].name, (const cmha_real *)data[i], shape,
                                   cmha__knowledge_rows[i].rank, cmha__knowledge_rows[i].dtype};
-        size_t shape[2];
-        shape[0] = i < 3 ? kb->n : i == 3 ? kb->n + 1 : kb->texts ? (size_t)kb->text_begin[kb->n] : 0;
-        shape[1] = 2 * kb->d_r;
-        item.shape = shape;
-        if (i < 2 || data[i]) cmha__tell_tensor(o, &item);
+        if (i > 1 && !data[i]) continue;
+        shape[0] = i == 4 ? (size_t)kb->text_begin[kb->n] : kb->n + (i == 3), shape[1] = 2 * kb->d_r;
+        cmha__tell_tensor(o, &item);
     }
 }
 
@@ -15317,23 +15257,22 @@ CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const 
     return cmha__write_file(knowledge->context, path, cmha__tell_knowledge, knowledge);
 }
 
-/* Finds the tensors of a file, checks them against each other, and that there are none besides. */
-static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *archive, const cmha_archive_tensor **t) {
+/* Finds the tensors of a file and checks them against each other; there must be none besides. */
+static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *archive,
+                                        const cmha_archive_tensor **t) {
     size_t known = 0;
-    for (int i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 5; i++) {
         const char *name = cmha__knowledge_rows[i].name, *dtype = cmha__knowledge_rows[i].dtype;
-        t[i] = cmha_archive_find(archive, name);
-        if (!i && !t[i]) return cmha__tensor_fail(archive, name, "missing: not a knowledge base");
-        if (!t[i]) continue;
+        const cmha_archive_tensor *found = t[i] = cmha_archive_find(archive, name);
+        if (!i && !found) return cmha__tensor_fail(archive, name, "missing: not a knowledge base");
+        if (!found) continue;
         known++;
-        if (dtype ? strcmp(t[i]->dtype, dtype) != 0 : cmha__dtype(t[i]->dtype) >= CMHA__AS_I64)
-            return cmha__tensor_fail(archive, name, dtype ? "another dtype than its own" : "not of real numbers");
-        if (!i) kb->n = t[i]->shape[0], kb->d_r = t[i]->shape[1] / 2;
-        if (!i && (t[i]->rank != 2 || t[i]->shape[1] % 2 || (kb->n && !kb->d_r) || kb->n >= SIZE_MAX / 16))
-            return cmha__tensor_fail(archive, name, "not [n, 2 d_r]");
-        if (t[i]->rank != cmha__knowledge_rows[i].rank || (i < 4 && t[i]->shape[0] != kb->n + (i == 3)) ||
-            (i < 2 && t[i]->shape[1] != 2 * kb->d_r))
-            return cmha__tensor_fail(archive, name, "it does not fit the number or width of the vectors");
+        if (dtype ? strcmp(found->dtype, dtype) != 0 : cmha__dtype(found->dtype) >= CMHA__AS_I64)
+            return cmha__tensor_fail(archive, name, dtype ? "not of its own dtype" : "not of real numbers");
+        if (!i) kb->n = found->shape[0], kb->d_r = found->shape[1] / 2;
+        if (found->rank != cmha__knowledge_rows[i].rank || (i < 4 && found->shape[0] != kb->n + (i == 3)) ||
+            (i < 2 && (found->shape[1] != 2 * kb->d_r || kb->n >= SIZE_MAX / 16 || (kb->n && !kb->d_r))))
+            return cmha__tensor_fail(archive, name, "not the shape of one for vectors [n, 2 d_r]");
     }
     if (!t[3] != !t[4]) return cmha__tensor_fail(archive, cmha__knowledge_rows[t[3] ? 4 : 3].name, "missing");
     if (known == archive->n_tensors) return CMHA_OK;
@@ -15342,16 +15281,18 @@ static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *
 }
 
 /* Maps the file where real tensors can be used as they lie there. */
-static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive, const cmha_archive_tensor **t) {
+static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive,
+                                const cmha_archive_tensor **t) {
 #ifdef _WIN32
     (void)kb, (void)archive, (void)t;
 #else
     uint64_t begin = archive->data_begin, end = begin;
     void *mapping;
     for (size_t i = 0; i < 2; i++)
-        if (!t[i] || cmha__dtype(t[i]->dtype) != CMHA__AS_REAL || (begin + t[i]->begin) % sizeof(cmha_real)) return;
-    for (size_t i = 0; i < 5; i++)
-        if (t[i] && begin + t[i]->end > end) end = begin + t[i]->end;
+        if (!t[i] || cmha__dtype(t[i]->dtype) != CMHA__AS_REAL || (begin + t[i]->begin) % sizeof(cmha_real))
+            return;
+    for (size_t i = 0; i < archive->n_tensors; i++)
+        if (begin + archive->tensors[i].end > end) end = begin + archive->tensors[i].end;
     if (!cmha__little_endian() || !t[0]->count || (size_t)end != end) return;
     mapping = mmap(NULL, (size_t)end, PROT_READ, MAP_PRIVATE, cmha__archive_fd(archive), 0);
     if (mapping == MAP_FAILED) return;
@@ -15362,19 +15303,7 @@ static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive,
 #endif
 }
 
-/* Reads a tensor into memory that close gives back; *data stays NULL where there is none. */
-static cmha_status cmha__knowledge_read(cmha_knowledge *kb, cmha_archive *archive, int i, const cmha_archive_tensor *t,
-                                        void **data) {
-    const char *dtype = cmha__knowledge_rows[i].dtype;
-    size_t width = dtype ? cmha__dtypes[cmha__dtype(dtype)].width : sizeof(cmha_real);
-    if (!t) return CMHA_OK;
-    *data = cmha__knowledge_take(kb, t->count, width);
-    if (!*data) return CMHA_ERR_MEMORY;
-    return dtype ? cmha__read_words(archive, t->begin, *data, t->count, width)
-                 : cmha_archive_read(archive, t, (cmha_real *)*data);
-}
-
-/* Are the features of a file the vectors' phasors, but for rounding (of an F16, at worst)? */
+/* Compares features with the phasors of the vectors: 1 = equal but for rounding (of an F16, at worst). */
 static int cmha__knowledge_phasors(const cmha_knowledge *kb) {
     cmha_real u[2 * CMHA__PAIRS];
     size_t d = kb->d_r, m;
@@ -15398,27 +15327,34 @@ static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archiv
     uint64_t identity;
     cmha_status status = cmha__knowledge_find(kb, archive, t);
     if (!status && map) cmha__knowledge_map(kb, archive, t);
-    for (int i = kb->mapping ? 2 : 0; i < 5 && !status; i++)
-        status = cmha__knowledge_read(kb, archive, i, t[i], &data[i]);
+    for (size_t i = kb->mapping ? 2 : 0; i < 5 && !status; i++) {
+        const char *dtype = cmha__knowledge_rows[i].dtype;
+        size_t width = dtype ? cmha__dtypes[cmha__dtype(dtype)].width : sizeof(cmha_real);
+        if (!t[i]) continue;
+        data[i] = cmha__knowledge_take(kb, t[i]->count, width);
+        if (!data[i]) status = CMHA_ERR_MEMORY;
+        else if (dtype) status = cmha__read_words(archive, t[i]->begin, data[i], t[i]->count, width);
+        else status = cmha_archive_read(archive, t[i], (cmha_real *)data[i]);
+    }
     if (!kb->mapping) kb->vectors = (const cmha_real *)data[0], kb->features = (const cmha_real *)data[1];
-    kb->ids = (const int64_t *)data[2];
-    kb->text_begin = (const uint64_t *)data[3];
-    kb->texts = (const char *)data[4];
-    if (!status && t[3] && !cmha__texts_in_order(kb->text_begin, kb->n, t[4]->count)) /* a negative one is huge */
+    kb->ids = (const int64_t *)data[2], kb->texts = (const char *)data[4];
+    kb->text_begin = (const uint64_t *)data[3]; /* in which a negative one is huge */
+    if (!status && t[3] && !cmha__texts_in_order(kb->text_begin, kb->n, t[4]->count))
         status = cmha__tensor_fail(archive, "text_begin", "out of order or range");
     if (!status) status = cmha__knowledge_finite(kb);
     if (!status && !t[1]) status = cmha__knowledge_reserve(kb);
     if (!status && !t[1]) cmha__knowledge_features(kb);
     if (!status && t[1] && !cmha__knowledge_phasors(kb))
         status = cmha__tensor_fail(archive, "features", "not the phasors of the vectors");
+    if (!status) status = cmha__archive_u64(archive, "identity", UINT64_MAX, &identity);
     if (status) return status;
     kb->identity = cmha__knowledge_identity(kb->n, kb->d_r, kb->vectors);
-    status = cmha__archive_u64(archive, "identity", UINT64_MAX, &identity);
-    if (status || identity == kb->identity || !cmha_archive_metadata(archive, "identity")) return status;
+    if (identity == kb->identity || !cmha_archive_metadata(archive, "identity")) return CMHA_OK;
     return cmha__fail(archive->context, CMHA_ERR_FORMAT, "its vectors are not those of its identity");
 }
 
-CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path, int map) {
+CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path,
+                                         int map) {
     cmha_archive archive;
     cmha_status status;
     if (!knowledge) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge load: knowledge is NULL");
@@ -15427,37 +15363,37 @@ CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
     knowledge->context = context;
     status = cmha__knowledge_open(knowledge, &archive, map);
-    cmha_archive_close(&archive);
     if (status) cmha_knowledge_close(knowledge);
+    cmha_archive_close(&archive);
     return cmha__blame(context, path, status);
 }
 
 /* ---- token streams ---- */
 
-CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context, const char *path, int width) {
+CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context, const char *path,
+                                      int width) {
     cmha_status status;
     uint64_t size;
     void *data = NULL;
     int fd;
-    if (!tokens) return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: tokens is NULL");
-    memset(tokens, 0, sizeof *tokens);
-    if (!context || !path) return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: context or path is NULL");
+    if (tokens) memset(tokens, 0, sizeof *tokens);
+    if (!tokens || !context || !path)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: tokens, context or path is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (width != 1 && width != 2 && width != 4)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: width %d is not 1, 2 or 4", width);
-    if ((status = cmha__file_open(context, path, &fd, &size)) != CMHA_OK) return cmha__blame(context, path, status);
-    tokens->owner = context;
-    tokens->width = width;
-    tokens->bytes = (size_t)size;
-    tokens->count = tokens->bytes / (size_t)width;
+    status = cmha__file_open(context, path, &fd, &size);
+    if (status) return cmha__blame(context, path, status);
+    tokens->owner = context, tokens->width = width;
+    tokens->bytes = (size_t)size, tokens->count = tokens->bytes / (size_t)width;
     if (!size) status = cmha__fail(context, CMHA_ERR_FORMAT, "it is empty");
     else if (size % (uint64_t)width)
-        status = cmha__fail(context, CMHA_ERR_FORMAT, "its size is not a multiple of %d, the bytes of a token", width);
+        status = cmha__fail(context, CMHA_ERR_FORMAT, "its size is not a multiple of %d bytes", width);
     else if (size > SIZE_MAX / 2 || (tokens->data = data = cmha__take(context, tokens->bytes)) == NULL)
         status = cmha__fail(context, CMHA_ERR_MEMORY, "no memory for its tokens");
     else if (!cmha__file_read(fd, 0, data, tokens->bytes)) status = cmha__io_fail(context, "reading failed");
+    else cmha__swap_words(data, tokens->count, (size_t)width);
     CMHA__SYSTEM(close)(fd);
-    cmha__swap_words(data, tokens->count, (size_t)width);
     if (status) cmha_tokens_close(tokens);
     return cmha__blame(context, path, status);
 }
@@ -15474,12 +15410,8 @@ CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i) {
     int32_t four;
     if (!at || i >= tokens->count) return -1;
     if (tokens->width == 1) return at[i];
-    if (tokens->width == 2) {
-        memcpy(&two, at + 2 * i, sizeof two);
-        return two;
-    }
-    memcpy(&four, at + 4 * i, sizeof four);
-    return four;
+    if (tokens->width == 2) return memcpy(&two, at + 2 * i, sizeof two), two;
+    return memcpy(&four, at + 4 * i, sizeof four), four;
 }
 
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end) {
