@@ -14154,11 +14154,13 @@ static int cmha__file_move(int fd, unsigned char *at, size_t bytes, int writing)
     return 1;
 }
 
-static int cmha__file_read(int fd, uint64_t offset, void *to, size_t bytes) {
+static cmha_status cmha__file_read(cmha_context *ctx, int fd, uint64_t offset, void *to, size_t bytes) {
     CMHA__FILE_PLACE place = (CMHA__FILE_PLACE)offset;
     errno = 0;
-    return (uint64_t)place == offset && CMHA__SEEK_FILE(fd, place, SEEK_SET) >= 0 &&
-           cmha__file_move(fd, (unsigned char *)to, bytes, 0);
+    if ((uint64_t)place == offset && CMHA__SEEK_FILE(fd, place, SEEK_SET) >= 0 &&
+        cmha__file_move(fd, (unsigned char *)to, bytes, 0))
+        return CMHA_OK;
+    return cmha__io_fail(ctx, "reading failed");
 }
 
 /* ---- numbers as the file holds them, whatever this machine's byte order ---- */
@@ -14436,11 +14438,12 @@ static cmha_status cmha__arrange(cmha_archive *archive, uint64_t data_bytes) {
     size_t n = archive->n_tensors, m = archive->n_metadata, i;
     size_t bytes = n * sizeof *archive->tensors + ((n > m ? n : m) + 1) * sizeof(void *);
     cmha_archive_tensor *copy = (cmha_archive_tensor *)cmha__take(ctx, bytes);
-    const void **order = (const void **)(void *)(copy + n);
+    const void **order;
     const char *twice, *hole = NULL;
     uint64_t end = 0;
     if (!copy) return cmha__fail(ctx, CMHA_ERR_MEMORY, "no memory to sort %zu tensors", n);
     memcpy(copy, archive->tensors, n * sizeof *copy);
+    order = (const void **)(void *)(copy + n);
     for (i = 0; i < m; i++) order[i] = &archive->metadata[2 * i];
     twice = cmha__repeated(order, m);
     for (i = 0; i < n; i++) order[i] = &copy[i];
@@ -14477,7 +14480,7 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     if (status) return status;
     archive->file = (void *)((intptr_t)fd + 1);
     if (size < 8) return cmha__fail(ctx, CMHA_ERR_FORMAT, "not a safetensors file: shorter than 8 bytes");
-    if (!cmha__file_read(fd, 0, raw, 8)) return cmha__io_fail(ctx, "reading failed");
+    if ((status = cmha__file_read(ctx, fd, 0, raw, 8)) != CMHA_OK) return status;
     length = cmha__bytes_get(raw, 8);
     if (length > 100000000 || length > size - 8)
         return cmha__fail(ctx, CMHA_ERR_FORMAT, "not a safetensors file: its header exceeds it or 100 MB");
@@ -14493,7 +14496,7 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     memcpy(archive->path, path, name);
     memset(&h, 0, sizeof h);
     h.archive = archive, h.begin = h.at = archive->path + name, h.data_bytes = size - archive->data_begin;
-    if (!cmha__file_read(fd, 8, h.at, (size_t)length)) return cmha__io_fail(ctx, "reading failed");
+    if ((status = cmha__file_read(ctx, fd, 8, h.at, (size_t)length)) != CMHA_OK) return status;
     h.at[length] = 0;
     if (*h.at != '{') return cmha__header_fail(&h, "it does not begin with {");
     status = cmha__read_all(&h, "{}", cmha__read_entry);
@@ -14541,11 +14544,10 @@ CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const ch
 
 /* Reads n words of the data from byte `from` on, in this machine's order; single bytes stay as they are. */
 static cmha_status cmha__read_words(cmha_archive *archive, uint64_t from, void *out, size_t n, size_t width) {
-    cmha_context *ctx = archive->context;
-    if (!cmha__file_read(cmha__archive_fd(archive), archive->data_begin + from, out, n * width))
-        return cmha__blame(ctx, archive->path, cmha__io_fail(ctx, "reading failed"));
+    int fd = cmha__archive_fd(archive);
+    cmha_status status = cmha__file_read(archive->context, fd, archive->data_begin + from, out, n * width);
     cmha__swap_words(out, n, width);
-    return CMHA_OK;
+    return cmha__blame(archive->context, archive->path, status);
 }
 
 /* Reads a tensor as cmha_real or, whole = 1, as int64_t. */
@@ -14892,8 +14894,8 @@ typedef struct cmha__named {
 
 static cmha__named cmha__name(const cmha_model *model, size_t i) {
     static const char *const prefixes[3] = {"", "optim.m.", "optim.v."};
-    const cmha_parameter *p = &model->parameters[i % model->n_parameters];
-    size_t block = i / model->n_parameters;
+    size_t n = model->n_parameters, block = i < n ? 0 : i < 2 * n ? 1 : 2;
+    const cmha_parameter *p = &model->parameters[i - block * n];
     cmha__named named;
     snprintf(named.name, sizeof named.name, "%s%s", prefixes[block], p->name);
     named.like = &p->tensor;
@@ -15115,11 +15117,11 @@ static cmha_status cmha__read_state(cmha_archive *archive, cmha_trainer *t, int 
     cmha_real *into = model->data;
     size_t blocks = t->moments ? 3 : 1, n = blocks * model->n_parameters, size = model->size * sizeof *into;
     size_t staged = over ? blocks * size : 0, bytes = staged + archive->n_tensors + 1; /* size leaves room */
-    char *memory = (char *)cmha__take(model->context, bytes), *known = memory + staged;
+    char *memory = (char *)cmha__take(model->context, bytes), *known;
     cmha_status status = CMHA_OK;
     *taken = 0;
     if (!memory) return cmha__fail(model->context, CMHA_ERR_MEMORY, "no memory to read %zu tensors", n);
-    memset(known, 0, archive->n_tensors);
+    known = (char *)memset(memory + staged, 0, archive->n_tensors);
     if (over) into = (cmha_real *)memcpy(memory, model->data, size);
     if (t->moments) memcpy(into + model->size, t->moments, 2 * size);
     if (strict) status = cmha__compare_state(archive, model, n, 1, known);
@@ -15230,23 +15232,29 @@ CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) 
 
 /* ---- knowledge bases ---- */
 
-/* The tensors of a file, of which only the first must be there; dtype NULL = real numbers. */
-static const struct { const char *name, *dtype; int rank; } cmha__knowledge_rows[5] = {
-    {"vectors", NULL, 2}, {"features", NULL, 2}, {"ids", "I64", 1}, {"text_begin", "I64", 1},
-    {"texts", "U8", 1}};
+/* A tensor of a file and the base's pointer to it: real numbers in rows (dtype NULL), or others in a line. */
+typedef struct cmha__knowledge_row {
+    const char *name, *dtype;
+    size_t member;
+} cmha__knowledge_row;
+
+static const cmha__knowledge_row cmha__knowledge_rows[5] = {
+    {"vectors", NULL, offsetof(cmha_knowledge, vectors)},
+    {"features", NULL, offsetof(cmha_knowledge, features)},
+    {"ids", "I64", offsetof(cmha_knowledge, ids)},
+    {"text_begin", "I64", offsetof(cmha_knowledge, text_begin)},
+    {"texts", "U8", offsetof(cmha_knowledge, texts)}};
 
 static void cmha__tell_knowledge(cmha__output *o, const void *of) {
     const cmha_knowledge *kb = (const cmha_knowledge *)of;
-    const void *data[5];
     size_t shape[2];
-    data[0] = kb->vectors, data[1] = kb->features;
-    data[2] = kb->ids, data[3] = kb->text_begin, data[4] = kb->texts;
     cmha__tell_note(o, "format", "cmha knowledge");
     cmha__tell_u64(o, "identity", kb->identity);
     for (size_t i = 0; i < 5; i++) {
-        cmha_archive_item item = {cmha__knowledge_rows[i].name, (const cmha_real *)data[i], shape,
-                                  cmha__knowledge_rows[i].rank, cmha__knowledge_rows[i].dtype};
-        if (i > 1 && !data[i]) continue;
+        const cmha__knowledge_row *row = &cmha__knowledge_rows[i];
+        cmha_archive_item item = {row->name, NULL, shape, row->dtype ? 1 : 2, row->dtype};
+        memcpy(&item.data, (const char *)kb + row->member, sizeof item.data);
+        if (i > 1 && !item.data) continue;
         shape[0] = i == 4 ? (size_t)kb->text_begin[kb->n] : kb->n + (i == 3), shape[1] = 2 * kb->d_r;
         cmha__tell_tensor(o, &item);
     }
@@ -15262,17 +15270,17 @@ static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *
                                         const cmha_archive_tensor **t) {
     size_t known = 0;
     for (size_t i = 0; i < 5; i++) {
-        const char *name = cmha__knowledge_rows[i].name, *dtype = cmha__knowledge_rows[i].dtype;
-        const cmha_archive_tensor *found = t[i] = cmha_archive_find(archive, name);
-        if (!i && !found) return cmha__tensor_fail(archive, name, "missing: not a knowledge base");
+        const cmha__knowledge_row *row = &cmha__knowledge_rows[i];
+        const cmha_archive_tensor *found = t[i] = cmha_archive_find(archive, row->name);
+        if (!i && !found) return cmha__tensor_fail(archive, row->name, "missing: not a knowledge base");
         if (!found) continue;
         known++;
-        if (dtype ? strcmp(found->dtype, dtype) != 0 : cmha__dtype(found->dtype) >= CMHA__AS_I64)
-            return cmha__tensor_fail(archive, name, dtype ? "not of its own dtype" : "not of real numbers");
+        if (row->dtype ? strcmp(found->dtype, row->dtype) != 0 : cmha__dtype(found->dtype) >= CMHA__AS_I64)
+            return cmha__tensor_fail(archive, row->name, "not of the dtype that it has in a knowledge base");
         if (!i) kb->n = found->shape[0], kb->d_r = found->shape[1] / 2;
-        if (found->rank != cmha__knowledge_rows[i].rank || (i < 4 && found->shape[0] != kb->n + (i == 3)) ||
+        if (found->rank != (row->dtype ? 1 : 2) || (i < 4 && found->shape[0] != kb->n + (i == 3)) ||
             (i < 2 && (found->shape[1] != 2 * kb->d_r || kb->n >= SIZE_MAX / 16 || (kb->n && !kb->d_r))))
-            return cmha__tensor_fail(archive, name, "not the shape of one for vectors [n, 2 d_r]");
+            return cmha__tensor_fail(archive, row->name, "not the shape of one for vectors [n, 2 d_r]");
     }
     if (!t[3] != !t[4]) return cmha__tensor_fail(archive, cmha__knowledge_rows[t[3] ? 4 : 3].name, "missing");
     if (known == archive->n_tensors) return CMHA_OK;
@@ -15323,23 +15331,20 @@ static int cmha__knowledge_phasors(const cmha_knowledge *kb) {
 
 static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archive, int map) {
     const cmha_archive_tensor *t[5];
-    void *data[5] = {NULL, NULL, NULL, NULL, NULL};
     uint64_t identity;
     cmha_status status = cmha__knowledge_find(kb, archive, t);
     if (!status && map) cmha__knowledge_map(kb, archive, t);
     for (size_t i = kb->mapping ? 2 : 0; i < 5 && !status; i++) {
-        const char *dtype = cmha__knowledge_rows[i].dtype;
-        size_t width = dtype ? cmha__dtypes[cmha__dtype(dtype)].width : sizeof(cmha_real);
+        const cmha__knowledge_row *row = &cmha__knowledge_rows[i];
+        size_t width = row->dtype ? cmha__dtypes[cmha__dtype(row->dtype)].width : sizeof(cmha_real);
+        void *data = t[i] ? cmha__knowledge_take(kb, t[i]->count, width) : NULL;
+        memcpy((char *)kb + row->member, &data, sizeof data);
         if (!t[i]) continue;
-        data[i] = cmha__knowledge_take(kb, t[i]->count, width);
-        if (!data[i]) status = CMHA_ERR_MEMORY;
-        else if (dtype) status = cmha__read_words(archive, t[i]->begin, data[i], t[i]->count, width);
-        else status = cmha_archive_read(archive, t[i], (cmha_real *)data[i]);
+        if (!data) status = CMHA_ERR_MEMORY;
+        else if (row->dtype) status = cmha__read_words(archive, t[i]->begin, data, t[i]->count, width);
+        else status = cmha_archive_read(archive, t[i], (cmha_real *)data);
     }
-    if (!kb->mapping) kb->vectors = (const cmha_real *)data[0], kb->features = (const cmha_real *)data[1];
-    kb->ids = (const int64_t *)data[2], kb->texts = (const char *)data[4];
-    kb->text_begin = (const uint64_t *)data[3]; /* in which a negative one is huge */
-    if (!status && t[3] && !cmha__texts_in_order(kb->text_begin, kb->n, t[4]->count))
+    if (!status && t[3] && !cmha__texts_in_order(kb->text_begin, kb->n, t[4]->count)) /* -1 is huge */
         status = cmha__tensor_fail(archive, "text_begin", "out of order or range");
     if (!status) status = cmha__knowledge_finite(kb);
     if (!status && !t[1]) status = cmha__knowledge_reserve(kb);
@@ -15391,9 +15396,9 @@ CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context
         status = cmha__fail(context, CMHA_ERR_FORMAT, "its size is not a multiple of %d bytes", width);
     else if (size > SIZE_MAX / 2 || (tokens->data = data = cmha__take(context, tokens->bytes)) == NULL)
         status = cmha__fail(context, CMHA_ERR_MEMORY, "no memory for its tokens");
-    else if (!cmha__file_read(fd, 0, data, tokens->bytes)) status = cmha__io_fail(context, "reading failed");
-    else cmha__swap_words(data, tokens->count, (size_t)width);
+    else status = cmha__file_read(context, fd, 0, data, tokens->bytes);
     CMHA__SYSTEM(close)(fd);
+    cmha__swap_words(data, tokens->count, (size_t)width);
     if (status) cmha_tokens_close(tokens);
     return cmha__blame(context, path, status);
 }
@@ -15418,13 +15423,11 @@ CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, s
     cmha_tokens part;
     memset(&part, 0, sizeof part);
     if (!tokens) return part;
-    part = *tokens;
     if (end > tokens->count) end = tokens->count;
     if (begin > end) begin = end;
-    part.count = end - begin;
-    part.bytes = part.count * (size_t)part.width;
-    if (begin && part.data) part.data = (const char *)tokens->data + begin * (size_t)part.width;
-    part.owner = NULL;
+    part.width = tokens->width, part.count = end - begin, part.bytes = part.count * (size_t)part.width;
+    part.data = tokens->data;
+    if (begin && part.data) part.data = (const char *)part.data + begin * (size_t)part.width;
     return part;
 }
 
