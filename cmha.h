@@ -14751,8 +14751,8 @@ static int cmha__output_fill(cmha__output *o, int fd) {
     return unnamed ? -1 : !o->error;
 }
 
-/* Writes the whole file under the name o->beside. 0 leaves the reason in errno, and no file. */
-static int cmha__output_write(cmha__output *o) {
+/* Writes the whole file and puts it in its place. 0 leaves the reason in errno, and no file beside. */
+static int cmha__output_put(cmha__output *o) {
     int fd, done = -1;
 #ifndef _WIN32
     struct rlimit limit;
@@ -14764,30 +14764,22 @@ static int cmha__output_write(cmha__output *o) {
     fd = open(o->folder ? o->beside : ".", CMHA__NAMELESS | O_WRONLY | CMHA__FILE_FLAGS, o->mode);
     if (fd >= 0) done = cmha__output_fill(o, fd); /* without /proc it gets no name */
 #endif
-    if (done >= 0) return done;
-    fd = cmha__output_name(o, -1);
-    return fd >= 0 && cmha__output_fill(o, fd);
-}
-
-/* Puts the written file in its place. 0 leaves the reason in errno, and no file beside. */
-static int cmha__output_replace(cmha__output *o) {
-    int done;
+    if (done < 0 && (fd = cmha__output_name(o, -1)) >= 0) done = cmha__output_fill(o, fd);
+    if (done <= 0) return 0;
 #ifdef _WIN32
-    done = MoveFileExA(o->beside, o->path, 1 | 8) != 0; /* REPLACE_EXISTING, WRITE_THROUGH */
+    if (MoveFileExA(o->beside, o->path, 1 | 8)) return 1; /* REPLACE_EXISTING, WRITE_THROUGH */
     o->error = EACCES;
 #else
-    done = rename(o->beside, o->path) == 0;
-    o->error = errno;
-    if (done) { /* the renaming itself lasts, where a file system can flush a folder */
-        int fd;
+    if (rename(o->beside, o->path) == 0) {
         o->beside[o->folder] = 0;
         fd = open(o->folder ? o->beside : ".", O_RDONLY | CMHA__FILE_FLAGS);
-        if (fd >= 0) (void)fsync(fd), close(fd);
+        if (fd >= 0) (void)fsync(fd), close(fd); /* the renaming lasts, where a folder can be flushed */
+        return 1;
     }
+    o->error = errno;
 #endif
-    if (!done) (void)remove(o->beside);
-    errno = o->error;
-    return done;
+    (void)remove(o->beside);
+    return errno = o->error, 0;
 }
 
 /* Writes a file of these contents. */
@@ -14807,8 +14799,7 @@ static cmha_status cmha__write_file(cmha_context *ctx, const char *path, cmha__c
     else {
         cmha__tell_header(&o);
         status = cmha__output_find(&o, ctx, path);
-        if (!status && (!cmha__output_write(&o) || !cmha__output_replace(&o)))
-            status = cmha__io_fail(ctx, "writing failed");
+        if (!status && !cmha__output_put(&o)) status = cmha__io_fail(ctx, "writing failed");
         if (status == CMHA_ERR_NOT_FOUND) status = CMHA_ERR_IO; /* no such folder */
     }
     cmha__give(ctx, o.header, o.room);
@@ -15058,11 +15049,10 @@ static void cmha__shape_text(const size_t *shape, int rank, char *text, size_t r
 
 /* Compares a tensor of the file, or NULL, with the parameter that it is for. */
 static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_tensor *wanted) {
+    size_t bytes = (size_t)wanted->rank * sizeof *wanted->shape;
     if (!found) return CMHA_ERR_NOT_FOUND;
     if (cmha__dtype(found->dtype) >= CMHA__AS_I64) return CMHA_ERR_FORMAT;
-    if (found->rank != wanted->rank) return CMHA_ERR_SHAPE;
-    for (int i = 0; i < found->rank; i++)
-        if (found->shape[i] != wanted->shape[i]) return CMHA_ERR_SHAPE;
+    if (found->rank != wanted->rank || memcmp(found->shape, wanted->shape, bytes) != 0) return CMHA_ERR_SHAPE;
     return CMHA_OK;
 }
 
