@@ -14218,16 +14218,17 @@ static int cmha__dtype(const char *name) {
 }
 
 static cmha_real cmha__decode(const unsigned char *from, int dtype) {
-    uint64_t bits = cmha__bytes_get(from, cmha__dtypes[dtype].width);
+    uint64_t bits;
     double wide;
     int64_t whole;
     switch (dtype) {
-    case CMHA__AS_F64: memcpy(&wide, &bits, sizeof wide); return (cmha_real)wide;
-    case CMHA__AS_F32: return cmha__float_of((uint32_t)bits);
-    case CMHA__AS_F16: return cmha__half_of((uint32_t)bits);
-    case CMHA__AS_BF16: return cmha__bf16_value((uint32_t)bits);
-    default: memcpy(&whole, &bits, sizeof whole); return (cmha_real)whole;
+    case CMHA__AS_F32: return cmha__float_of((uint32_t)cmha__bytes_get(from, 4));
+    case CMHA__AS_F16: return cmha__half_of((uint32_t)cmha__bytes_get(from, 2));
+    case CMHA__AS_BF16: return cmha__bf16_value((uint32_t)cmha__bytes_get(from, 2));
+    default: bits = cmha__bytes_get(from, 8);
     }
+    memcpy(&wide, &bits, sizeof wide), memcpy(&whole, &bits, sizeof whole);
+    return dtype == CMHA__AS_F64 ? (cmha_real)wide : (cmha_real)whole;
 }
 
 /* ---- the header: JSON of one fixed shape, so that rules are never deeper than four ---- */
