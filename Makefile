@@ -2,7 +2,7 @@
 # make test       run the tests                                make bench      measure this machine, into build/bench.json and .svg
 # make corpus     an English text, build/kjv.txt               make install    header and cmha.pc, PREFIX=/usr/local DESTDIR=
 # make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
-# make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm    cross-compile and run tests there (README, "Platforms")
+# make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm    cross-compile and run tests there (tests/README.md, "Platforms")
 # make bits AGAINST=OLD.h    do all kinds of models compute the same bits with the header OLD.h? (float, double)
 # make compilers  every standard and level of optimisation of gcc and clang
 # make symbols    tests/symbols.txt after a change of the API that is meant
@@ -23,6 +23,7 @@ WARN = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 VERSION = $(shell awk '/define CMHA_VERSION_(MAJOR|MINOR|PATCH)/ { v = v s $$3; s = "." } END { print v }' cmha.h)
 
 EXAMPLES = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c))
+TOOLS = $(patsubst examples/tools/%.c,$(B)/%,$(wildcard examples/tools/*.c))
 EXTENSIONS = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/extensions/*.c))
 UNITS = $(patsubst tests/%.c,$(B)/%,$(wildcard tests/test_*.c))
 GRADS = $(patsubst tests/%.c,$(B)/%,$(wildcard tests/grad_*.c))
@@ -31,7 +32,7 @@ PORTABLE = $(B)/portable_files $(B)/portable_files-f64
 COMPILE = $(CC) $(CFLAGS) $(OPENMP) $(WARN) $(BLAS_CFLAGS) -I. $(CPPFLAGS)
 LINK = $(LDFLAGS) $(BLAS_LIBS) -lm
 
-all: $(EXAMPLES) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)/bench
+all: $(EXAMPLES) $(TOOLS) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)/bench
 
 # build/config.mk holds CFLAGS, OPENMP, BLAS_CFLAGS and BLAS_LIBS as this machine and compiler allow. It is worked out at every
 # call and rewritten only when the answer changes, so that a BLAS installed later is found and everything is rebuilt.
@@ -84,11 +85,14 @@ export PROBE
 $(B)/config.mk: FORCE
 	@CC='$(CC)' sh -c "$$PROBE"
 
-# Each example compiles alone, as its first lines say; here they share the library as an object.
-$(EXAMPLES): $(B)/%: examples/%.c $(B)/cmha.o $(wildcard examples/*.h)
+# Each example and each tool compiles alone, as its first lines say; here they share the library as an object.
+$(EXAMPLES): $(B)/%: examples/%.c $(B)/cmha.o
 	$(COMPILE) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(LINK)
 
-$(B)/bench: $(wildcard bench/*.c) bench/bench.h examples/streams.h $(B)/cmha.o
+$(TOOLS): $(B)/%: examples/tools/%.c $(B)/cmha.o $(wildcard examples/*.h examples/tools/*.h)
+	$(COMPILE) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(LINK)
+
+$(B)/bench: $(wildcard bench/*.c) bench/bench.h examples/tools/streams.h $(B)/cmha.o
 	$(COMPILE) -o $@ $(filter %.c,$^) $(B)/cmha.o $(LINK)
 
 # These leave CMHA_IMPLEMENTATION to the build: here they share the tests' object.
@@ -102,7 +106,7 @@ $(B)/cmha.o $(B)/cmha-f64.o: cmha.h $(B)/config.mk
 
 $(B)/cmha-f64.o $(GRADS) $(B)/conformance-f64 $(B)/portable_files-f64: private PRECISION = -DCMHA_DOUBLE
 
-$(UNITS): $(B)/%: tests/%.c $(B)/cmha.o $(wildcard tests/*.h examples/*.h)
+$(UNITS): $(B)/%: tests/%.c $(B)/cmha.o $(wildcard tests/*.h examples/*.h examples/tools/*.h)
 	$(COMPILE) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha.o $(LINK)
 
 $(B)/test_threads: private LINK += $(if $(findstring NT,$(OS)),,-pthread)
@@ -110,10 +114,10 @@ $(B)/test_threads: private LINK += $(if $(findstring NT,$(OS)),,-pthread)
 $(GRADS): $(B)/%: tests/%.c $(B)/cmha-f64.o $(wildcard tests/*.h)
 	$(COMPILE) $(PRECISION) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha-f64.o $(LINK)
 
-$(B)/conformance: tests/conformance.c $(B)/cmha.o $(wildcard tests/*.h)
+$(B)/conformance: tests/conformance.c $(B)/cmha.o $(wildcard tests/*.h) examples/tools/mobius_geometry.h
 	$(COMPILE) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha.o $(LINK)
 
-$(B)/conformance-f64: tests/conformance.c $(B)/cmha-f64.o $(wildcard tests/*.h)
+$(B)/conformance-f64: tests/conformance.c $(B)/cmha-f64.o $(wildcard tests/*.h) examples/tools/mobius_geometry.h
 	$(COMPILE) $(PRECISION) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha-f64.o $(LINK)
 
 # The rest of the platforms: tests/platforms.sh and tests/compilers.sh say what they need and print N passed, N failed.

@@ -1,7 +1,8 @@
-/* Measures this machine and the library on it; --help lists the sections. Every number is a median of five timings, and whatever
-   is held against something else has taken turns with it, because clocks and neighbours differ from one second to the next. */
+/* Measures this machine and the library on it; --help lists the sections. Every number is a median of five
+   timings, and whatever is held against something else has taken turns with it, because clocks and neighbours
+   differ from one second to the next. */
 #include "bench/bench.h"
-#include "examples/streams.h"
+#include "examples/tools/streams.h"
 
 cmha_context ctx;
 int quick;
@@ -34,17 +35,22 @@ static void finish_output(void) {
 }
 
 static void usage(void) {
-    puts("bench [SECTION...] [--json FILE] [--svg FILE] [--threads N] [--quick]: measures this machine and cmha.h on it\n");
+    puts("bench [SECTION...] [--json FILE] [--svg FILE] [--threads N] [--quick]: measures this machine and "
+         "cmha.h on it\n");
     for (size_t i = 0; i < SECTIONS; i++)
-        printf("  %-10s %s%s\n", sections[i].name, sections[i].help, sections[i].by_default ? "" : " (only when asked for)");
+        printf("  %-10s %s%s\n", sections[i].name, sections[i].help,
+               sections[i].by_default ? "" : " (only when asked for)");
     puts("\n  --json FILE    every number measured, and what the machine is\n"
          "  --svg FILE     a chart of the time of attention (or, without it, of the maps) over n\n"
          "  --threads N    as many threads; without it, one for each core\n"
          "  --quick        smaller sizes, under a minute\n"
-         "  --serve WORK   do WORK once for every line on standard input and print its seconds: for programs that take turns\n"
-         "                 with this one. train/PRESET/KIND, attention/N/KIND, prefill/N/KIND, decode/N/KIND (seconds a token);\n"
+         "  --serve WORK   do WORK once for every line on standard input and print its seconds: for programs "
+         "that take turns\n"
+         "                 with this one. train/PRESET/KIND, attention/N/KIND, prefill/N/KIND, decode/N/KIND "
+         "(seconds a token);\n"
          "                 a KIND of models may have fields, as in train/paper/cmha,batch=1,dropout=0\n\n"
-         "\"of GEMM\" is the share of the rate of a large matrix product, \"/ RoPE\" a quotient of times, both of the same rounds\n"
+         "\"of GEMM\" is the share of the rate of a large matrix product, \"/ RoPE\" a quotient of times, "
+         "both of the same rounds\n"
          "of the same run. Numbers are medians of five.");
 }
 
@@ -86,11 +92,13 @@ static void check_files(const options *o) {
     }
 }
 
-/* The kernel that the BLAS takes by itself is known only before the restart that corrects it: the environment carries its name. */
+/* The kernel that the BLAS takes by itself is known only before the restart that corrects it:
+   the environment carries its name. */
 static void restart(char **argv) {
     const char *before = getenv("CMHA_BENCH_BLAS");
 #ifdef __linux__
-    if (cmha_blas_remedy() && !before) setenv("CMHA_BENCH_BLAS", cmha_blas_name(blas_before, sizeof blas_before), 1);
+    if (cmha_blas_remedy() && !before)
+        setenv("CMHA_BENCH_BLAS", cmha_blas_name(blas_before, sizeof blas_before), 1);
 #endif
     cmha_blas_restart(argv);
     snprintf(blas_before, sizeof blas_before, "%s", before && !cmha_blas_remedy() ? before : "");
@@ -104,7 +112,8 @@ static void show_machine(void) {
         printf("kernel corrected by the program itself, by default it would be %s\n", blas_before);
     else if (chosen && *chosen) printf("kernel chosen by OPENBLAS_CORETYPE=%s\n", chosen);
     else if (remedy) printf("this BLAS runs below what the CPU can do: set %s\n", remedy);
-    if (load_before > 0.5) printf("the machine has other work (load %.1f): trust the ratios, not the numbers\n", load_before);
+    if (load_before > 0.5)
+        printf("the machine has other work (load %.1f): trust the ratios, not the numbers\n", load_before);
 }
 
 int main(int argc, char **argv) {

@@ -1,5 +1,5 @@
-/* What the parts of the bench share. bench.c: options and the list of sections. measure.c: time, and work whose time is compared.
-   report.c: tables, JSON, the chart. Each other file: a few sections. */
+/* What the parts of the bench share. bench.c: options and the list of sections. measure.c: time, and work
+   whose time is compared. report.c: tables, JSON, the chart. Each other file: a few sections. */
 #ifndef BENCH_H
 #define BENCH_H
 
@@ -10,7 +10,8 @@ enum { RUNS = 5 }; /* every number is the median of so many timings */
 extern cmha_context ctx;
 extern int quick;         /* smaller sizes */
 extern double load_before; /* machine_load before the first section */
-extern char blas_before[64]; /* the kernel the BLAS takes by itself where the program has put that right, or "" */
+/* the kernel the BLAS takes by itself where the program has put that right, or "" */
+extern char blas_before[64];
 
 /* ---- measure.c ---- */
 
@@ -48,8 +49,8 @@ void product_close(product *p);
 void run_product(void *work);
 double product_flops(const product *p); /* in 10^9 */
 
-/* The product that GFLOP/s are held against: the queries, keys and values of the paper preset, on all threads. A section that
-   reports a share of it has it among its own jobs. */
+/* The product that GFLOP/s are held against: the queries, keys and values of the paper preset, on all
+   threads. A section that reports a share of it has it among its own jobs. */
 job gemm_job(void);
 double gemm_rate(const job *gemm); /* GFLOP/s */
 
@@ -66,8 +67,8 @@ void run_triad(void *work);
 
 /* ---- report.c ---- */
 
-/* A column of a table: what was measured, in what unit, and against what it is held as well: "gemm" and "bandwidth" are shares of
-   a rate, the others quotients of two times, above 1 where this one is slower. */
+/* A column of a table: what was measured, in what unit, and against what it is held as well: "gemm" and
+   "bandwidth" are shares of a rate, the others quotients of two times, above 1 where this one is slower. */
 typedef struct column {
     const char *what, *unit, *of[2];
     int chart; /* the chart draws it over n */
@@ -77,8 +78,10 @@ typedef struct cell {
     double value, of[2]; /* NAN: not there */
 } cell;
 
-/* Begins a table; its rows follow as they are measured. n_is: what the column n holds, NULL = there is none. */
-void report_table(const char *section, const char *title, const char *n_is, const column *columns, size_t n_columns);
+/* Begins a table; its rows follow as they are measured. n_is: what the column n holds, NULL = there is
+   none. */
+void report_table(const char *section, const char *title, const char *n_is, const column *columns,
+                  size_t n_columns);
 void report_row(const char *name, size_t n, const cell *cells);
 void report_json(const char *path);
 void report_svg(const char *path);
@@ -112,7 +115,8 @@ typedef struct training {
     cmha_tokens text;
     unsigned char *bytes;
 } training;
-void training_open(training *t, const char *preset, const char *kind, size_t batch); /* batch 0: the preset's */
+/* batch 0: the preset's */
+void training_open(training *t, const char *preset, const char *kind, size_t batch);
 void training_close(training *t);
 void run_training(void *work); /* a step */
 
@@ -131,8 +135,8 @@ void decoder_close(decoder *d);
 void run_prefill(void *work); /* `context` tokens into an empty cache */
 void run_decode(void *work);  /* DECODED tokens around that context, one after another */
 
-/* Does one piece of work, named as in --help, for every line on standard input and prints its seconds: a program that is to be
-   compared with this one can take turns with it. */
+/* Does one piece of work, named as in --help, for every line on standard input and prints its seconds: a
+   program that is to be compared with this one can take turns with it. */
 void bench_serve(const char *what);
 
 #endif

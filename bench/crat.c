@@ -29,8 +29,10 @@ static void run_scores(void *work) {
 #pragma omp parallel for num_threads(parts)
 #endif
     for (part = 0; part < parts; part++) {
-        size_t begin = r->base.n * (size_t)part / (size_t)parts, end = r->base.n * (size_t)(part + 1) / (size_t)parts;
-        cmha_gemm(0, 1, r->Q, end - begin, W, 1, r->queries, W, r->base.features + begin * W, W, 0, r->scores + begin, r->base.n);
+        size_t begin = r->base.n * (size_t)part / (size_t)parts,
+               end = r->base.n * (size_t)(part + 1) / (size_t)parts;
+        cmha_gemm(0, 1, r->Q, end - begin, W, 1, r->queries, W, r->base.features + begin * W, W, 0,
+                  r->scores + begin, r->base.n);
     }
 }
 
@@ -47,7 +49,8 @@ static void bench_search(retrieval *r, size_t Q, const char *name) {
 }
 
 void bench_retrieval(void) {
-    static const column columns[] = {{"search", "ms", {"gemm", "product"}, 0}, {"product", "ms", {NULL, NULL}, 0}};
+    static const column columns[] = {{"search", "ms", {"gemm", "product"}, 0},
+                                     {"product", "ms", {NULL, NULL}, 0}};
     const size_t n = quick ? 20000 : 100000, d_r = 128, most = 512;
     cmha_rng rng = cmha_rng_make(5, 0);
     cmha_real *vectors = array(n * 2 * d_r, &rng);
@@ -55,10 +58,12 @@ void bench_retrieval(void) {
     retrieval r;
     memset(&r, 0, sizeof r);
     check(cmha_knowledge_init(&r.base, &ctx, n, d_r, vectors, NULL, NULL, NULL));
-    snprintf(title, sizeof title, "exact top 5 among %zu documents of %zu complex features, and the one product in it", n, d_r);
+    snprintf(title, sizeof title,
+             "exact top 5 among %zu documents of %zu complex features, and the one product in it", n, d_r);
     report_table("retrieval", title, "n", columns, 2);
     r.k = 5;
-    r.queries = array(most * 2 * d_r, &rng), r.similarity = array(most * r.k, NULL), r.scores = array(most * n, NULL);
+    r.queries = array(most * 2 * d_r, &rng), r.similarity = array(most * r.k, NULL),
+    r.scores = array(most * n, NULL);
     r.index = take(most * r.k * sizeof *r.index);
     bench_search(&r, most, "queries at once");
     bench_search(&r, 3, "queries of a token");
@@ -67,11 +72,12 @@ void bench_retrieval(void) {
     free(vectors), free(r.queries), free(r.similarity), free(r.scores), free(r.index);
 }
 
-/* ---- a mixture of experts against one dense complex feed-forward that is as wide as the experts a token goes to ---- */
+/* a mixture of experts against one dense complex feed-forward, as wide as the experts a token goes to */
 
 enum { EXPERT_TOKENS = 2048, EXPERT_WIDTH = 128, EXPERT_HIDDEN = 256, EXPERT_PARTS = 7 };
 
-/* z, w1, b1, w2, b2, router and its bias, and their gradients; dense (E = 0): the first five, of hidden width F */
+/* z, w1, b1, w2, b2, router and its bias, and their gradients; dense (E = 0):
+   the first five, of hidden width F */
 typedef struct mixture {
     size_t E, F, top;
     cmha_tape tape;
@@ -80,7 +86,8 @@ typedef struct mixture {
 
 static int mixture_shape(const mixture *m, int part, size_t *shape) {
     const size_t T = EXPERT_TOKENS, D = EXPERT_WIDTH, F = m->F, E = m->E;
-    const size_t of_experts[EXPERT_PARTS][4] = {{T, 2 * D}, {2, E, F, D}, {2, E, F}, {2, E, D, F}, {2, E, D}, {2, E, D}, {E}};
+    const size_t of_experts[EXPERT_PARTS][4] = {{T, 2 * D}, {2, E, F, D}, {2, E, F}, {2, E, D, F},
+                                                {2, E, D},  {2, E, D},    {E}};
     const size_t of_dense[5][4] = {{T, 2 * D}, {2, F, D}, {2, F}, {2, D, F}, {2, D}};
     int rank = 0;
     memcpy(shape, E ? of_experts[part] : of_dense[part], 4 * sizeof *shape);
@@ -151,9 +158,11 @@ static void bench_mixture(size_t E, size_t top) {
 }
 
 void bench_experts(void) {
-    static const column columns[] = {{"forward", "ms", {"dense", NULL}, 0}, {"with backward", "ms", {"dense", NULL}, 0}};
+    static const column columns[] = {{"forward", "ms", {"dense", NULL}, 0},
+                                     {"with backward", "ms", {"dense", NULL}, 0}};
     char title[200];
-    snprintf(title, sizeof title, "complex experts of width %d, %d hidden, %d tokens, with their router; dense: top x %d hidden",
+    snprintf(title, sizeof title,
+             "complex experts of width %d, %d hidden, %d tokens, with their router; dense: top x %d hidden",
              EXPERT_WIDTH, EXPERT_HIDDEN, EXPERT_TOKENS, EXPERT_HIDDEN);
     report_table("experts", title, "E", columns, 2);
     for (size_t E = 2; E <= (quick ? 4 : 32); E *= 2) bench_mixture(E, 2);

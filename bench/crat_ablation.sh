@@ -1,6 +1,6 @@
 #!/bin/sh
-# bench/crat_ablation.sh TEXT [STEPS [SEEDS [MODEL]]]: the rows of the ablation in CRAT's Table 6 that its text defines, each one option away from
-# the whole model. build/rag learns to find the passages of TEXT (a line each) once; then for every row and seed it trains a decoder
+# bench/crat_ablation.sh TEXT [STEPS [SEEDS [MODEL]]]: the rows of CRAT's Table 6 that its text defines, and the plain residual, which
+# is an option of this library and no row of that table; each is one option away from the whole model. build/rag learns to find the passages of TEXT (a line each) once; then for every row and seed it trains a decoder
 # with those passages at hand and reports nats per token on held-out ones. Prints a table of means, and the spread over the seeds.
 # MODEL: an encoder that build/rag --save MODEL --read 0 has left, instead of learning one, which takes minutes.
 TEXT=$1 STEPS=${2:-100} SEEDS=${3:-3} MODEL=$4

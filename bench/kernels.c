@@ -9,15 +9,19 @@
 /* ---- hardware ---- */
 
 static void bench_products(void) {
-    static const struct { const char *name; size_t T, I, O; } shapes[] = {
-        {"q, k, v", 4096, 512, 1536},          {"attention output", 4096, 512, 512}, {"feed-forward in", 4096, 512, 1024},
-        {"feed-forward out", 4096, 1024, 512}, {"logits", 4096, 512, 256},           {"attention tile", 64, 64, 64}};
-    static const column columns[] = {{"one thread", "GFLOP/s", {NULL, NULL}, 0}, {"all threads", "GFLOP/s", {"gemm", NULL}, 0}};
+    static const struct { const char *name; size_t T, I, O;
+    } shapes[] = {{"q, k, v", 4096, 512, 1536},         {"attention output", 4096, 512, 512},
+                  {"feed-forward in", 4096, 512, 1024}, {"feed-forward out", 4096, 1024, 512},
+                  {"logits", 4096, 512, 256},           {"attention tile", 64, 64, 64}};
+    static const column columns[] = {{"one thread", "GFLOP/s", {NULL, NULL}, 0},
+                                     {"all threads", "GFLOP/s", {"gemm", NULL}, 0}};
     enum { SHAPES = sizeof shapes / sizeof *shapes };
     product p[SHAPES][2];
     job jobs[2 * SHAPES + 1];
-    report_table("hardware", "matrix products of the paper preset; q, k, v (512 to 1,536) on all threads is \"GEMM\" below", "T",
-                 columns, 2);
+    report_table(
+        "hardware",
+        "matrix products of the paper preset; q, k, v (512 to 1,536) on all threads is \"GEMM\" below", "T",
+        columns, 2);
     for (size_t i = 0; i < SHAPES; i++)
         for (int k = 0; k < 2; k++) {
             product_open(&p[i][k], shapes[i].T, shapes[i].I, shapes[i].O, k ? ctx.threads : 1);
@@ -27,7 +31,8 @@ static void bench_products(void) {
     compare(jobs, 2 * SHAPES + 1);
     for (size_t i = 0; i < SHAPES; i++) {
         double flops = product_flops(&p[i][0]), all = flops / jobs[2 * i + 1].time;
-        cell cells[2] = {{flops / jobs[2 * i].time, {NAN, NAN}}, {all, {all / gemm_rate(&jobs[2 * SHAPES]), NAN}}};
+        cell cells[2] = {{flops / jobs[2 * i].time, {NAN, NAN}},
+                         {all, {all / gemm_rate(&jobs[2 * SHAPES]), NAN}}};
         if (p[i][0].T < 1024) cells[1].value = cells[1].of[0] = NAN; /* a thread has tiles of its own */
         report_row(shapes[i].name, shapes[i].T, cells);
         product_close(&p[i][0]), product_close(&p[i][1]);
@@ -37,8 +42,10 @@ static void bench_products(void) {
 static void bench_bandwidth(void) {
     static const column columns[] = {{"read", "GB/s", {NULL, NULL}, 0}, {"copy", "GB/s", {NULL, NULL}, 0},
                                      {"triad", "GB/s", {NULL, NULL}, 0}};
-    report_table("hardware", "memory, all threads, by the size of each array; copy and triad count what they read and write", "MiB",
-                 columns, 3);
+    report_table(
+        "hardware",
+        "memory, all threads, by the size of each array; copy and triad count what they read and write",
+        "MiB", columns, 3);
     for (size_t size = 1; size <= (quick ? 64 : 512); size *= 8) {
         size_t n = (size << 20) / sizeof(cmha_real);
         double bytes = 1e-9 * (double)(n * sizeof(cmha_real));
@@ -65,8 +72,9 @@ enum { PAIRS = 32, HEADS = 8 };
 typedef enum map_kind { MAP_ROPE, MAP_CMHA, MAP_EULER, MAP_PHASOR, MAP_TURN, MAP_SCALE, MAP_MOBIUS } map_kind;
 enum { MAPS = MAP_MOBIUS + 3 }; /* one for each kind of quotient */
 
-static const char *const map_names[MAPS] = {"rope",           "cmha",        "Euler transform", "phasor",      "rotation by theta",
-                                            "complex factor", "mobius, reg", "mobius, exact",   "mobius, unit"};
+static const char *const map_names[MAPS] =
+    {"rope",           "cmha",        "Euler transform", "phasor",      "rotation by theta",
+     "complex factor", "mobius, reg", "mobius, exact",   "mobius, unit"};
 
 typedef struct map {
     map_kind kind;
@@ -77,39 +85,43 @@ typedef struct map {
 
 static void run_map_forward(void *work) {
     const map *m = work;
-    const cmha_real *delta = m->kind == MAP_CMHA ? m->delta : NULL, *b = delta ? m->b : NULL;
+    const cmha_real *delta = m->kind == MAP_CMHA ? m->delta : NULL;
+    cmha_rotate_args rotate = {PAIRS, CMHA_LAYOUT_INTERLEAVED, m->rotation, delta, delta ? m->b : NULL};
     cmha_quotient_kind quotient = (cmha_quotient_kind)(m->kind - MAP_MOBIUS);
     switch (m->kind) {
     case MAP_ROPE:
     case MAP_CMHA:
-        cmha_rotate_forward(m->x, 2 * PAIRS, m->n, PAIRS, CMHA_LAYOUT_INTERLEAVED, m->rotation, delta, b, m->y, 2 * PAIRS);
+        cmha_rotate_forward(&rotate, m->x, 2 * PAIRS, m->n, m->y, 2 * PAIRS);
         break;
-    case MAP_EULER: cmha_euler_forward(m->x, m->n, PAIRS, CMHA_LAYOUT_INTERLEAVED, m->y, m->y + m->n * PAIRS); break;
     case MAP_PHASOR: cmha_phasor_forward(m->x, m->n, PAIRS, (cmha_real)1e-6, m->y); break;
     case MAP_TURN: cmha_complex_rotate_forward(m->x, m->theta, m->n, PAIRS, m->y); break;
-    case MAP_SCALE: cmha_complex_scale_forward(m->x, m->weight, m->n, PAIRS, m->y); break;
+    case MAP_SCALE: cmha_elementwise_complex_forward(m->x, m->weight, m->n, PAIRS, m->y); break;
     default: cmha_mobius_forward(m->x, m->weight, m->n, PAIRS, quotient, (cmha_real)1e-3, m->y);
     }
 }
 
 static void run_map_backward(void *work) {
     const map *m = work;
-    const cmha_real *delta = m->kind == MAP_CMHA ? m->delta : NULL, *b = delta ? m->b : NULL;
+    const cmha_real *delta = m->kind == MAP_CMHA ? m->delta : NULL;
+    cmha_rotate_args rotate = {PAIRS, CMHA_LAYOUT_INTERLEAVED, m->rotation, delta, delta ? m->b : NULL};
     cmha_quotient_kind quotient = (cmha_quotient_kind)(m->kind - MAP_MOBIUS);
     double *ddelta = delta ? m->ddelta : NULL, *db = delta ? m->ddelta + PAIRS : NULL;
     switch (m->kind) {
     case MAP_ROPE:
     case MAP_CMHA:
-        cmha_rotate_backward(m->x, 2 * PAIRS, m->n, PAIRS, CMHA_LAYOUT_INTERLEAVED, m->rotation, delta, b, m->dy, 2 * PAIRS, m->dx,
-                             ddelta, db);
+        cmha_rotate_backward(&rotate, m->x, 2 * PAIRS, m->n, m->dy, 2 * PAIRS, m->dx, ddelta, db);
         break;
     case MAP_EULER:
         cmha_euler_backward(m->x, m->dy, m->dy + m->n * PAIRS, m->n, PAIRS, CMHA_LAYOUT_INTERLEAVED, m->dx);
         break;
     case MAP_PHASOR: cmha_phasor_backward(m->x, m->dy, m->n, PAIRS, (cmha_real)1e-6, m->dx); break;
     case MAP_TURN: cmha_complex_rotate_backward(m->x, m->theta, m->dy, m->n, PAIRS, m->dx, m->dweight); break;
-    case MAP_SCALE: cmha_complex_scale_backward(m->x, m->weight, m->dy, m->n, PAIRS, m->dx, m->dweight); break;
-    default: cmha_mobius_backward(m->x, m->weight, m->dy, m->n, PAIRS, quotient, (cmha_real)1e-3, m->dx, m->dweight);
+    case MAP_SCALE:
+        cmha_elementwise_complex_backward(m->x, m->weight, m->dy, m->n, PAIRS, m->dx, m->dweight);
+        break;
+    default:
+        cmha_mobius_backward(m->x, m->weight, m->dy, m->n, PAIRS, quotient, (cmha_real)1e-3, m->dx,
+                             m->dweight);
     }
 }
 
@@ -117,20 +129,22 @@ static void map_open(map *m, size_t n) {
     cmha_rng rng = cmha_rng_make(2, 0);
     double omega[PAIRS];
     size_t size = 2 * PAIRS * n;
-    *m = (map){MAP_ROPE, n, array(size, &rng), array(size, NULL), array(size, &rng), array(size, NULL), array(size, NULL),
-               array(PAIRS, &rng), array(PAIRS, &rng), array(size / 2, &rng), array(8 * PAIRS, &rng), array(size, NULL),
-               take(2 * PAIRS * sizeof(double))};
+    *m = (map){MAP_ROPE, n, array(size, &rng), array(size, NULL), array(size, &rng), array(size, NULL),
+               array(size, NULL), array(PAIRS, &rng), array(PAIRS, &rng), array(size / 2, &rng),
+               array(8 * PAIRS, &rng), array(size, NULL), take(2 * PAIRS * sizeof(double))};
     cmha_frequencies(CMHA_FREQ_ROPE, 10000, PAIRS, omega);
     cmha_rotation_table(omega, PAIRS, n, 0, m->rotation);
 }
 
 static void map_close(map *m) {
-    free(m->x), free(m->y), free(m->dy), free(m->dx), free(m->rotation), free(m->delta), free(m->b), free(m->theta);
+    free(m->x), free(m->y), free(m->dy), free(m->dx), free(m->rotation), free(m->delta), free(m->b),
+        free(m->theta);
     free(m->weight), free(m->dweight), free(m->ddelta);
 }
 
 void bench_maps(void) {
-    static const column columns[] = {{"forward", "ns a pair", {"rope", NULL}, 0}, {"backward", "ns a pair", {"rope", NULL}, 0},
+    static const column columns[] = {{"forward", "ns a pair", {"rope", NULL}, 0},
+                                     {"backward", "ns a pair", {"rope", NULL}, 0},
                                      {"both", "us", {NULL, NULL}, 1}};
     report_table("maps", "feature maps, rows of 32 pairs, one thread", "rows", columns, 3);
     for (size_t n = 64; n <= (quick ? 512 : 32768); n *= 8) {
@@ -139,12 +153,14 @@ void bench_maps(void) {
         map_open(&shared, n);
         for (size_t i = 0; i < MAPS; i++) {
             maps[i] = shared, maps[i].kind = (map_kind)i;
-            jobs[2 * i] = (job){run_map_forward, &maps[i], 0, 0}, jobs[2 * i + 1] = (job){run_map_backward, &maps[i], 0, 0};
+            jobs[2 * i] = (job){run_map_forward, &maps[i], 0, 0},
+                     jobs[2 * i + 1] = (job){run_map_backward, &maps[i], 0, 0};
         }
         compare(jobs, 2 * MAPS);
         for (size_t i = 0; i < MAPS; i++) {
             double pairs = (double)(n * PAIRS), f = jobs[2 * i].time, b = jobs[2 * i + 1].time;
-            cell cells[3] = {{1e9 * f / pairs, {f / jobs[0].time, NAN}}, {1e9 * b / pairs, {b / jobs[1].time, NAN}},
+            cell cells[3] = {{1e9 * f / pairs, {f / jobs[0].time, NAN}},
+                             {1e9 * b / pairs, {b / jobs[1].time, NAN}},
                              {1e6 * (f + b), {NAN, NAN}}};
             report_row(map_names[i], n, cells);
         }
@@ -157,12 +173,14 @@ void bench_maps(void) {
 typedef enum core_family { SOFTMAX, LINEAR, LAG } core_family;
 enum { PLAIN = -1, ALIBI = -2 };
 
-/* forward, backward: how many n x n x d products of real matrices its formulas take; a backward computes the scores again. */
+/* forward, backward: how many n x n x d products of real matrices its formulas take; a
+   backward computes the scores again. */
 typedef struct core_kind {
     const char *name;
     core_family family;
     cmha_attention_kind kind;
-    int parts;                 /* numbers a feature of q and k: 2 where a head of d numbers has d complex features */
+    /* numbers a feature of q and k: 2 where a head of d numbers has d complex features */
+    int parts;
     int complex_v;
     int cope;                  /* score of CoPE, or PLAIN, ALIBI */
     cmha_softmax softmax;
@@ -179,7 +197,8 @@ static const core_kind core_kinds[] = {
     {"cope-phase", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_PHASE, CMHA_SOFTMAX_SCORE, 5, 14},
     {"cope-magnitude", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_MAGNITUDE, CMHA_SOFTMAX_SCORE, 5, 14},
     {"cope-hybrid", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_HYBRID, CMHA_SOFTMAX_SCORE, 5, 14},
-    {"cope-hybrid_norm", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_HYBRID_NORM, CMHA_SOFTMAX_SCORE, 5, 14},
+    {"cope-hybrid_norm", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_HYBRID_NORM, CMHA_SOFTMAX_SCORE,
+     5, 14},
     {"cope-linear", LINEAR, CMHA_ATTENTION_COMPLEX, 2, 0, PLAIN, CMHA_SOFTMAX_REAL, NAN, NAN},
     {"mobius", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 1, PLAIN, CMHA_SOFTMAX_RI_PRODUCT, 8, 20},
     {"mobius, ri_split", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 1, PLAIN, CMHA_SOFTMAX_RI_SPLIT, 6, 16},
@@ -194,16 +213,18 @@ struct core {
     cmha_attention_args args;
     cmha_linear_args linear;
     cmha_lag_args lag;
-    cmha_heads q, k, v, y, dy, dq, dk, dv;
-    cmha_real *own, *rotation, *turn, *saved, *scratch, slopes[HEADS]; /* own: its views' memory, NULL where that is shared */
+    cmha_attention_views x;
+    cmha_lse *lse;
+    /* own: its views' memory, NULL where that is shared */
+    cmha_real *own, *rotation, *turn, *saved, *scratch, slopes[HEADS];
 };
 
 void run_core_forward(void *work) {
     core *c = work;
     switch (c->kind->family) {
-    case SOFTMAX: cmha_attention_forward(&c->args, c->q, c->k, c->v, c->y, c->saved, c->scratch); break;
-    case LINEAR: cmha_linear_attention_forward(&c->linear, c->q, c->k, c->v, c->y, c->saved, c->scratch); break;
-    default: cmha_lag_attention_forward(&c->lag, c->q, c->k, c->v, c->y, c->saved, c->scratch);
+    case SOFTMAX: cmha_attention_forward(&c->args, &c->x, c->lse, c->scratch); break;
+    case LINEAR: cmha_linear_attention_forward(&c->linear, &c->x, c->saved, c->scratch); break;
+    default: cmha_lag_attention_forward(&c->lag, &c->x, c->saved, c->scratch);
     }
 }
 
@@ -211,16 +232,12 @@ void run_core_forward(void *work) {
 void run_core_backward(void *work) {
     core *c = work;
     size_t d = c->args.d_k;
-    cmha_real *ddelta = c->args.delta ? c->turn + HEADS * d : NULL, *db = ddelta ? ddelta + HEADS * d / 2 : NULL;
+    cmha_real *ddelta = c->args.delta ? c->turn + HEADS * d : NULL,
+              *db = ddelta ? ddelta + HEADS * d / 2 : NULL;
     switch (c->kind->family) {
-    case SOFTMAX:
-        cmha_attention_backward(&c->args, c->q, c->k, c->v, c->y, c->saved, c->dy, NULL, c->dq, c->dk, c->dv, ddelta, db,
-                                c->scratch);
-        break;
-    case LINEAR:
-        cmha_linear_attention_backward(&c->linear, c->q, c->k, c->v, c->y, c->saved, c->dy, c->dq, c->dk, c->dv, c->scratch);
-        break;
-    default: cmha_lag_attention_backward(&c->lag, c->q, c->k, c->v, c->y, c->saved, c->dy, c->dq, c->dk, c->dv, c->scratch);
+    case SOFTMAX: cmha_attention_backward(&c->args, &c->x, c->lse, NULL, ddelta, db, c->scratch); break;
+    case LINEAR: cmha_linear_attention_backward(&c->linear, &c->x, c->saved, c->scratch); break;
+    default: cmha_lag_attention_backward(&c->lag, &c->x, c->saved, c->scratch);
     }
 }
 
@@ -229,28 +246,30 @@ static void core_arguments(core *c, size_t d, size_t n) {
     const core_kind *k = c->kind;
     int complex_q = k->kind == CMHA_ATTENTION_COMPLEX || k->kind == CMHA_ATTENTION_ANGULAR;
     size_t d_k = complex_q ? d * (size_t)k->parts / 2 : d, d_v = k->complex_v ? d * (size_t)k->parts / 2 : d;
-    c->args = (cmha_attention_args){.batch = 1, .heads = HEADS, .kv_heads = HEADS, .n_q = n, .n_k = n, .d_k = d_k, .d_v = d_v,
-                                    .scale = (cmha_real)(1 / sqrt((double)d_k)), .causal = 1, .kind = k->kind,
-                                    .softmax = k->softmax, .complex_v = k->complex_v, .eps = (cmha_real)1e-6,
-                                    .threads = ctx.threads,
+    c->args = (cmha_attention_args){.batch = 1, .heads = HEADS, .kv_heads = HEADS, .n_q = n, .n_k = n,
+                                    .d_k = d_k, .d_v = d_v, .scale = (cmha_real)(1 / sqrt((double)d_k)),
+                                    .causal = 1, .kind = k->kind, .softmax = k->softmax,
+                                    .complex_v = k->complex_v, .eps = (cmha_real)1e-6, .threads = ctx.threads,
                                     .bilinear = k->complex_v && k->kind == CMHA_ATTENTION_COMPLEX};
     if (k->kind == CMHA_ATTENTION_CMHA) c->args.delta = c->turn, c->args.b = c->turn + HEADS * d / 2;
     if (k->kind == CMHA_ATTENTION_CMHA || k->kind == CMHA_ATTENTION_ROPE) c->args.rotation = c->rotation;
     if (k->cope == ALIBI) c->args.alibi = c->slopes;
     if (k->cope >= 0) {
-        cmha_cope_options options = {(cmha_cope_score)k->cope, (cmha_real)0.2, (cmha_real)1e-6, 0, CMHA_MAX_ROW, 0};
+        cmha_cope_options options =
+            {(cmha_cope_score)k->cope, (cmha_real)0.2, (cmha_real)1e-6, 0, CMHA_MAX_ROW, 0};
         cmha_cope_args(&c->args, &options);
     }
-    c->linear = (cmha_linear_args){.batch = 1, .heads = HEADS, .n = n, .d = d_k, .d_v = d_v, .causal = 1, .eps = (cmha_real)1e-6,
-                                   .kind = k->complex_v ? CMHA_LINEAR_ANGULAR : CMHA_LINEAR_COPE, .den_eps = (cmha_real)1e-6,
-                                   .threads = ctx.threads};
+    c->linear = (cmha_linear_args){.batch = 1, .heads = HEADS, .n = n, .d = d_k, .d_v = d_v, .causal = 1,
+                                   .eps = (cmha_real)1e-6,
+                                   .kind = k->complex_v ? CMHA_LINEAR_ANGULAR : CMHA_LINEAR_COPE,
+                                   .den_eps = (cmha_real)1e-6, .threads = ctx.threads};
     c->lag = (cmha_lag_args){.batch = 1, .heads = HEADS, .n = n, .d = d_k, .temp = 1, .eps = (cmha_real)1e-6,
                              .threads = ctx.threads};
 }
 
 /* The eight arrays, `stride` apart. */
 static void core_views(core *c, cmha_real *memory, size_t stride) {
-    cmha_heads *const views[8] = {&c->q, &c->k, &c->dq, &c->dk, &c->v, &c->y, &c->dy, &c->dv};
+    cmha_heads *const views[8] = {&c->x.q, &c->x.k, &c->x.dq, &c->x.dk, &c->x.v, &c->x.y, &c->x.dy, &c->x.dv};
     int complex_q = c->kind->kind == CMHA_ATTENTION_COMPLEX || c->kind->kind == CMHA_ATTENTION_ANGULAR;
     for (size_t i = 0; i < 8; i++, memory += stride) {
         int is_complex = i < 4 ? complex_q : c->kind->complex_v;
@@ -296,32 +315,43 @@ core *core_open(const char *name, size_t d, size_t n, cmha_real *memory) {
     cmha_alibi_slopes(HEADS, c->slopes);
     core_arguments(c, d, n);
     core_views(c, memory ? memory : c->own, 2 * HEADS * n * d);
+    c->lse = take(HEADS * n * sizeof *c->lse);
     c->saved = array(2 * HEADS * n, NULL), c->scratch = array(core_scratch(c), NULL);
     return c;
 }
 
-void core_close(core *c) { free(c->own), free(c->rotation), free(c->turn), free(c->saved), free(c->scratch), free(c); }
+void core_close(core *c) {
+    free(c->own), free(c->rotation), free(c->turn), free(c->lse), free(c->saved), free(c->scratch), free(c);
+}
 
-static void core_row(const char *label, const core *c, const job *jobs, const job *rope, double gemm, size_t d) {
-    double flops = 1e-9 * HEADS * (double)d * (double)c->args.n_q * (double)c->args.n_q, f = jobs[0].time, b = jobs[1].time;
+static void core_row(const char *label, const core *c, const job *jobs, const job *rope, double gemm,
+                     size_t d) {
+    double flops = 1e-9 * HEADS * (double)d * (double)c->args.n_q * (double)c->args.n_q, f = jobs[0].time,
+           b = jobs[1].time;
     double rate_f = c->kind->forward * flops / f, rate_b = c->kind->backward * flops / b;
-    cell cells[5] = {{1e3 * f, {f / rope[0].time, NAN}}, {rate_f, {rate_f / gemm, NAN}}, {1e3 * b, {b / rope[1].time, NAN}},
-                     {rate_b, {rate_b / gemm, NAN}}, {1e3 * (f + b), {(f + b) / (rope[0].time + rope[1].time), NAN}}};
+    cell cells[5] = {{1e3 * f, {f / rope[0].time, NAN}},
+                     {rate_f, {rate_f / gemm, NAN}},
+                     {1e3 * b, {b / rope[1].time, NAN}},
+                     {rate_b, {rate_b / gemm, NAN}},
+                     {1e3 * (f + b), {(f + b) / (rope[0].time + rope[1].time), NAN}}};
     report_row(label, c->args.n_q, cells);
 }
 
 static void bench_cores(size_t n) {
     core *cores[CORES];
     job jobs[2 * CORES + 1];
-    cmha_real *memory = core_memory(64, n); /* a backward directly follows the forward whose output it reads: all may share it */
+    /* a backward directly follows the forward whose output it reads: all may share it */
+    cmha_real *memory = core_memory(64, n);
     for (size_t i = 0; i < CORES; i++) {
         int calls = n >= 4096; /* long enough, and warm from the shorter ones */
         cores[i] = core_open(core_kinds[i].name, 64, n, memory);
-        jobs[2 * i] = (job){run_core_forward, cores[i], calls, 0}, jobs[2 * i + 1] = (job){run_core_backward, cores[i], calls, 0};
+        jobs[2 * i] = (job){run_core_forward, cores[i], calls, 0},
+                 jobs[2 * i + 1] = (job){run_core_backward, cores[i], calls, 0};
     }
     jobs[2 * CORES] = gemm_job();
     compare(jobs, 2 * CORES + 1);
-    for (size_t i = 0; i < CORES; i++) core_row(core_kinds[i].name, cores[i], jobs + 2 * i, jobs, gemm_rate(&jobs[2 * CORES]), 64);
+    for (size_t i = 0; i < CORES; i++)
+        core_row(core_kinds[i].name, cores[i], jobs + 2 * i, jobs, gemm_rate(&jobs[2 * CORES]), 64);
     for (size_t i = 0; i < CORES; i++) core_close(cores[i]);
     free(memory);
 }
@@ -336,20 +366,25 @@ static void bench_widths(size_t n) {
     job jobs[2 * ROWS + 1];
     for (size_t i = 0; i < ROWS; i++) {
         cores[i] = core_open(rows[i].name, rows[i].d, n, NULL);
-        jobs[2 * i] = (job){run_core_forward, cores[i], 0, 0}, jobs[2 * i + 1] = (job){run_core_backward, cores[i], 0, 0};
+        jobs[2 * i] = (job){run_core_forward, cores[i], 0, 0},
+                 jobs[2 * i + 1] = (job){run_core_backward, cores[i], 0, 0};
     }
     jobs[2 * ROWS] = gemm_job();
     compare(jobs, 2 * ROWS + 1);
     for (size_t i = 0; i < ROWS; i++)
-        core_row(rows[i].label, cores[i], jobs + 2 * i, jobs + i / 3 * 6, gemm_rate(&jobs[2 * ROWS]), rows[i].d);
+        core_row(rows[i].label, cores[i], jobs + 2 * i, jobs + i / 3 * 6, gemm_rate(&jobs[2 * ROWS]),
+                 rows[i].d);
     for (size_t i = 0; i < ROWS; i++) core_close(cores[i]);
 }
 
 void bench_attention(void) {
-    static const column columns[] = {{"forward", "ms", {"rope", NULL}, 0}, {"forward", "GFLOP/s", {"gemm", NULL}, 0},
-                                     {"backward", "ms", {"rope", NULL}, 0}, {"backward", "GFLOP/s", {"gemm", NULL}, 0},
+    static const column columns[] = {{"forward", "ms", {"rope", NULL}, 0},
+                                     {"forward", "GFLOP/s", {"gemm", NULL}, 0},
+                                     {"backward", "ms", {"rope", NULL}, 0},
+                                     {"backward", "GFLOP/s", {"gemm", NULL}, 0},
                                      {"both", "ms", {"rope", NULL}, 1}};
-    report_table("attention", "one core, 8 heads of 64, causal (lag: not), one sequence, all threads", "n", columns, 5);
+    report_table("attention", "one core, 8 heads of 64, causal (lag: not), one sequence, all threads", "n",
+                 columns, 5);
     for (size_t n = 512; n <= (quick ? 1024 : 4096); n *= 2) bench_cores(n);
     bench_widths(quick ? 1024 : 2048);
 }

@@ -38,7 +38,8 @@ void *take(size_t bytes) {
 
 cmha_real *array(size_t n, cmha_rng *rng) {
     cmha_real *x = take(n * sizeof *x);
-    volatile cmha_real *page = x; /* a page that nobody has written is one page of zeros for all, and reading it takes no time */
+    /* a page that nobody has written is one page of zeros for all, and reading it takes no time */
+    volatile cmha_real *page = x;
     for (size_t i = 0; i < n; i += 1024) page[i] = 0;
     for (size_t i = 0; rng && i < n; i++) x[i] = (cmha_real)cmha_rng_normal(rng);
     return x;
@@ -92,7 +93,8 @@ void run_product(void *work) {
 #endif
     for (part = 0; part < parts; part++) {
         size_t begin = p->T * (size_t)part / (size_t)parts, end = p->T * (size_t)(part + 1) / (size_t)parts;
-        cmha_gemm(0, 1, end - begin, p->O, p->I, 1, p->x + begin * p->I, p->I, p->w, p->I, 0, p->y + begin * p->O, p->O);
+        cmha_gemm(0, 1, end - begin, p->O, p->I, 1, p->x + begin * p->I, p->I, p->w, p->I, 0,
+                  p->y + begin * p->O, p->O);
     }
 }
 
@@ -143,7 +145,9 @@ static void in_parts(const memory_work *m, void (*work)(const memory_work *, siz
     }
 }
 
-static void copy_part(const memory_work *m, size_t begin, size_t n) { memcpy(m->b + begin, m->a + begin, n * sizeof *m->a); }
+static void copy_part(const memory_work *m, size_t begin, size_t n) {
+    memcpy(m->b + begin, m->a + begin, n * sizeof *m->a);
+}
 
 void run_copy(void *work) { in_parts(work, copy_part); }
 

@@ -1,22 +1,26 @@
-/* Sections of whole models: kinds, train, decode, memory; and work for programs that take turns with this one. */
+/* Sections of whole models: kinds, train, decode, memory; and work for
+   programs that take turns with this one. */
 #include "bench/bench.h"
-#include "examples/streams.h"
+#include "examples/tools/streams.h"
 
 #include <math.h>
 
 static const double MIB = 1048576, KIB = 1024;
 
-/* 10^9 FLOPs of a pass over batch x length tokens: 2 a weight and token in matrices and causal attention's two half products a
-   layer; a backward takes 4 and five half products more. The lookup of an embedding multiplies nothing. */
+/* 10^9 FLOPs of a pass over batch x length tokens: 2 a weight and token in matrices and causal
+   attention's two half products a layer; a backward takes 4 and five half products more. The lookup
+   of an embedding multiplies nothing. */
 static double pass_flops(const cmha_model *model, size_t batch, size_t length, int backward) {
     const cmha_model_config *c = &model->config;
     double tokens = (double)(batch * length), weights = 0;
     for (size_t i = 0; i < model->n_parameters; i++) {
         const cmha_parameter *p = &model->parameters[i];
-        if (p->tensor.rank == 2 && p->decay && &p->tensor != model->position_weight) weights += (double)p->tensor.size;
+        if (p->tensor.rank == 2 && p->decay && &p->tensor != model->position_weight)
+            weights += (double)p->tensor.size;
     }
     if (!c->tied) weights -= (double)(c->vocabulary * c->d_model);
-    return 1e-9 * tokens * ((backward ? 6 : 2) * weights + (backward ? 7 : 2) * (double)(c->n_layers * length * c->d_model));
+    return 1e-9 * tokens *
+           ((backward ? 6 : 2) * weights + (backward ? 7 : 2) * (double)(c->n_layers * length * c->d_model));
 }
 
 /* ---- training ---- */
@@ -51,7 +55,9 @@ void training_open(training *t, const char *preset, const char *kind, size_t bat
     check(cmha_trainer_init(&t->trainer, &t->model, &tc));
 }
 
-void training_close(training *t) { cmha_trainer_close(&t->trainer), cmha_model_close(&t->model), free(t->bytes); }
+void training_close(training *t) {
+    cmha_trainer_close(&t->trainer), cmha_model_close(&t->model), free(t->bytes);
+}
 
 void run_training(void *work) {
     training *t = work;
@@ -72,7 +78,8 @@ static void bench_steps(const char *preset, size_t batch) {
         cell cells[2];
         char name[40];
         check(cmha_model_memory(&ctx, &t[k].model.config, tc->batch, tc->length, NULL, &memory));
-        cells[0] = (cell){(double)(tc->batch * tc->length) / time, {rate / gemm_rate(&jobs[2]), time / jobs[0].time}};
+        cells[0] = (cell){(double)(tc->batch * tc->length) / time,
+                          {rate / gemm_rate(&jobs[2]), time / jobs[0].time}};
         cells[1] = (cell){(double)memory / MIB, {NAN, NAN}};
         snprintf(name, sizeof name, "%s, %s", preset, kinds[k]);
         report_row(name, tc->batch, cells);
@@ -81,9 +88,10 @@ static void bench_steps(const char *preset, size_t batch) {
 }
 
 void bench_train(void) {
-    static const column columns[] = {{"training", "tokens/s", {"gemm", "rope"}, 0}, {"memory", "MiB", {NULL, NULL}, 0}};
-    report_table("train", "forward, backward, clipping and AdamW; sequences of 128 (tiny) and 512 (paper)", "batch", columns,
-                 2);
+    static const column columns[] = {{"training", "tokens/s", {"gemm", "rope"}, 0},
+                                     {"memory", "MiB", {NULL, NULL}, 0}};
+    report_table("train", "forward, backward, clipping and AdamW; sequences of 128 (tiny) and 512 (paper)",
+                 "batch", columns, 2);
     bench_steps("tiny", 0);
     bench_steps("paper", quick ? 1 : 0);
 }
@@ -126,7 +134,8 @@ void run_decode(void *work) {
 /* Bytes that a token reads: every weight, and the keys and values of the tokens before it. */
 static double decode_bytes(const decoder *d) {
     double cache = (double)d->cache.size * (double)d->context / (double)d->cache.capacity;
-    return ((double)d->model.size + cache) * (double)sizeof(cmha_real) - (double)d->packed.saved + (double)d->packed.bytes;
+    return ((double)d->model.size + cache) * (double)sizeof(cmha_real) - (double)d->packed.saved +
+           (double)d->packed.bytes;
 }
 
 static const struct {
@@ -150,7 +159,8 @@ static void bench_context(size_t n) {
         jobs[2 * k] = (job){run_prefill, &d[k], 0, 0}, jobs[2 * k + 1] = (job){run_decode, &d[k], 0, 0};
     }
     m.n = (size_t)(decode_bytes(&d[0]) / (double)sizeof(cmha_real)), m.a = array(m.n, NULL);
-    *gemm = gemm_job(), *read = (job){run_read, &m, DECODED, 0}; /* as often as tokens, so that caches help it as much */
+    /* as often as tokens, so that caches help it as much */
+    *gemm = gemm_job(), *read = (job){run_read, &m, DECODED, 0};
     compare(jobs, 2 * DECODERS + 2);
     for (size_t k = 0; k < DECODERS; k++) {
         double prefill = jobs[2 * k].time, write = jobs[2 * k + 1].time, bytes = decode_bytes(&d[k]);
@@ -169,8 +179,10 @@ void bench_decode(void) {
     static const column columns[] = {{"prompt", "tokens/s", {"gemm", "rope"}, 0},
                                      {"one by one", "tokens/s", {"bandwidth", "rope"}, 0},
                                      {"a token reads", "MiB", {NULL, NULL}, 0}};
-    report_table("decode", "paper preset, one sequence: a prompt of n tokens, then one by one; \"of read\": of reading alone",
-                 "n", columns, 3);
+    report_table(
+        "decode",
+        "paper preset, one sequence: a prompt of n tokens, then one by one; \"of read\": of reading alone",
+        "n", columns, 3);
     bench_context(512);
     if (!quick) bench_context(2048);
 }
@@ -183,20 +195,27 @@ static double training_bytes(const cmha_model_config *mc, size_t batch, size_t l
     return (double)bytes;
 }
 
-/* What a token more adds in a layer more: the second difference, so that parameters, logits and scratch drop out. */
+/* What a token more adds in a layer more: the second difference, so that
+   parameters, logits and scratch drop out. */
 static double layer_bytes(cmha_model_config mc, size_t batch, size_t length) {
     double deep = training_bytes(&mc, 2 * batch, length) - training_bytes(&mc, batch, length);
     mc.n_layers -= 1;
-    return (deep - (training_bytes(&mc, 2 * batch, length) - training_bytes(&mc, batch, length))) / (double)(batch * length);
+    return (deep - (training_bytes(&mc, 2 * batch, length) - training_bytes(&mc, batch, length))) /
+           (double)(batch * length);
 }
 
 void bench_memory(void) {
-    static const column columns[] = {{"parameters", "MiB", {NULL, NULL}, 0}, {"training", "MiB", {"rope", NULL}, 0},
+    static const column columns[] = {{"parameters", "MiB", {NULL, NULL}, 0},
+                                     {"training", "MiB", {"rope", NULL}, 0},
                                      {"a token, a layer", "KiB", {"rope", NULL}, 0}};
-    static const struct { const char *name, *preset; size_t batch, length; } rows[] = {
-        {"tiny, 16 x 128", "tiny", 16, 128},     {"paper, 8 x 512", "paper", 8, 512}, {"paper, 2 x 2048", "paper", 2, 2048},
-        {"paper, 1 x 8192", "paper", 1, 8192}, {"crat, 4 x 512", "crat", 4, 512}};
-    report_table("memory", "of CMHA as the library asks for it, to the byte (cmha_model_memory)", "length", columns, 3);
+    static const struct { const char *name, *preset; size_t batch, length;
+    } rows[] = {{"tiny, 16 x 128", "tiny", 16, 128},
+                {"paper, 8 x 512", "paper", 8, 512},
+                {"paper, 2 x 2048", "paper", 2, 2048},
+                {"paper, 1 x 8192", "paper", 1, 8192},
+                {"crat, 4 x 512", "crat", 4, 512}};
+    report_table("memory", "of CMHA as the library asks for it, to the byte (cmha_model_memory)", "length",
+                 columns, 3);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cmha_model_config mc, rope;
         size_t parameters, b = rows[i].batch, n = rows[i].length;
@@ -205,8 +224,10 @@ void bench_memory(void) {
         rope = mc, rope.attention = CMHA_ATTENTION_ROPE;
         check(cmha_model_memory(&ctx, &mc, b, n, &parameters, NULL));
         cells[0] = (cell){(double)parameters / MIB, {NAN, NAN}};
-        cells[1] = (cell){training_bytes(&mc, b, n) / MIB, {training_bytes(&mc, b, n) / training_bytes(&rope, b, n), NAN}};
-        cells[2] = (cell){layer_bytes(mc, b, n) / KIB, {layer_bytes(mc, b, n) / layer_bytes(rope, b, n), NAN}};
+        cells[1] = (cell){training_bytes(&mc, b, n) / MIB,
+                          {training_bytes(&mc, b, n) / training_bytes(&rope, b, n), NAN}};
+        cells[2] =
+            (cell){layer_bytes(mc, b, n) / KIB, {layer_bytes(mc, b, n) / layer_bytes(rope, b, n), NAN}};
         if (mc.family == CMHA_FAMILY_CRAT) cells[1].of[0] = cells[2].of[0] = NAN;
         report_row(rows[i].name, n, cells);
     }
@@ -236,7 +257,8 @@ static void layer_open(layer *l, const char *name, size_t n) {
     static int32_t ids[4096];
     memset(l, 0, sizeof *l);
     check(cmha_preset("paper", &l->config, NULL));
-    l->config.n_layers = 1, l->config.dropout = l->config.attention_dropout = 0, l->config.max_positions = 16384;
+    l->config.n_layers = 1, l->config.dropout = l->config.attention_dropout = 0,
+    l->config.max_positions = 16384;
     check(cmha_kind(&ctx, name, &l->config));
     check(cmha_model_init(&l->model, &ctx, &l->config));
     for (size_t i = 0; i < n; i++) ids[i] = (int32_t)(i * 31 % 256);
@@ -258,14 +280,18 @@ static void cache_size(layer *l, double *a_token, double *constant) {
 
 static void bench_kind(const char *name, layer *rope, size_t n) {
     layer l;
-    job jobs[] = {{run_layer_forward, &l, 0, 0}, {run_layer, &l, 0, 0}, {run_layer_forward, rope, 0, 0}, {run_layer, rope, 0, 0}};
+    job jobs[] = {{run_layer_forward, &l, 0, 0},
+                  {run_layer, &l, 0, 0},
+                  {run_layer_forward, rope, 0, 0},
+                  {run_layer, rope, 0, 0}};
     double us = 1e6 / (double)n;
     cell cells[7];
     layer_open(&l, name, n);
     compare(jobs, 4);
     cells[0] = (cell){us * jobs[0].time, {jobs[0].time / jobs[2].time, NAN}};
     cells[1] = (cell){us * jobs[1].time, {jobs[1].time / jobs[3].time, NAN}};
-    for (size_t i = 0; i < 3; i++) cells[2 + i] = (cell){training_bytes(&l.config, 1, (size_t)2048 << i) / MIB, {NAN, NAN}};
+    for (size_t i = 0; i < 3; i++)
+        cells[2 + i] = (cell){training_bytes(&l.config, 1, (size_t)2048 << i) / MIB, {NAN, NAN}};
     cache_size(&l, &cells[5].value, &cells[6].value);
     for (int i = 5; i < 7; i++) cells[i].of[0] = cells[i].of[1] = NAN;
     report_row(name, n, cells);
@@ -275,14 +301,18 @@ static void bench_kind(const char *name, layer *rope, size_t n) {
 void bench_kinds(void) {
     static const column columns[] = {{"forward", "us a token", {"rope", NULL}, 0},
                                      {"with backward", "us a token", {"rope", NULL}, 0},
-                                     {"n 2048", "MiB", {NULL, NULL}, 0}, {"n 4096", "MiB", {NULL, NULL}, 0},
-                                     {"n 8192", "MiB", {NULL, NULL}, 0}, {"cache", "KiB/token", {NULL, NULL}, 0},
+                                     {"n 2048", "MiB", {NULL, NULL}, 0},
+                                     {"n 4096", "MiB", {NULL, NULL}, 0},
+                                     {"n 8192", "MiB", {NULL, NULL}, 0},
+                                     {"cache", "KiB/token", {NULL, NULL}, 0},
                                      {"constant", "KiB", {NULL, NULL}, 0}};
     const size_t n = quick ? 512 : 2048;
     const char *name;
     layer rope;
     layer_open(&rope, "rope", n);
-    report_table("kinds", "one layer: d 512, 8 heads, d_ff 1024, one sequence; memory of training and of a cache", "n", columns, 7);
+    report_table("kinds",
+                 "one layer: d 512, 8 heads, d_ff 1024, one sequence; memory of training and of a cache", "n",
+                 columns, 7);
     for (size_t i = 0; (name = cmha_kind_name(i, NULL)) != NULL; i++) bench_kind(name, &rope, n);
     cmha_model_close(&rope.model);
 }

@@ -40,7 +40,8 @@ static int width_of(const column *c) {
     return width > least ? width : least;
 }
 
-void report_table(const char *section, const char *title, const char *n_is, const column *columns, size_t n_columns) {
+void report_table(const char *section, const char *title, const char *n_is, const column *columns,
+                  size_t n_columns) {
     int width;
     table.section = section, table.n_is = n_is, table.columns = columns, table.n = n_columns;
     printf("\n%s: %s\n  %-18s %6s", section, title, "", "");
@@ -133,7 +134,8 @@ static void json_machine(FILE *f) {
     fprintf(f, "\"cores\": %ld, ", sysconf(_SC_NPROCESSORS_ONLN));
 #endif
 #if defined(_SC_PHYS_PAGES) && defined(_SC_PAGESIZE)
-    fprintf(f, "\"memory_MiB\": %.0f, ", (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 1048576);
+    fprintf(f, "\"memory_MiB\": %.0f, ",
+            (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 1048576);
 #endif
     fprintf(f, "\"load_before\": %.2f, \"threads\": %d, \"blas\": \"%s\", ", load_before, ctx.threads,
             cmha_blas_name(text, sizeof text));
@@ -143,8 +145,8 @@ static void json_machine(FILE *f) {
     fprintf(f, "\"compiler\": \"%s\", ", __VERSION__);
 #endif
     strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-    fprintf(f, "\"cmha\": \"%s\", \"time\": \"%s\", \"quick\": %s, \"runs\": %d},\n \"results\": [", cmha_version(), text,
-            quick ? "true" : "false", RUNS);
+    fprintf(f, "\"cmha\": \"%s\", \"time\": \"%s\", \"quick\": %s, \"runs\": %d},\n \"results\": [",
+            cmha_version(), text, quick ? "true" : "false", RUNS);
 }
 
 void report_json(const char *path) {
@@ -152,7 +154,8 @@ void report_json(const char *path) {
     json_machine(f);
     for (const record *r = records; r < records + n_records; r++) {
         const column *c = r->column;
-        fprintf(f, "%s\n  {\"section\": \"%s\", \"name\": \"%s\", ", r == records ? "" : ",", r->section, r->name);
+        fprintf(f, "%s\n  {\"section\": \"%s\", \"name\": \"%s\", ", r == records ? "" : ",", r->section,
+                r->name);
         fprintf(f, "\"what\": \"%s\", \"n\": %zu, \"unit\": \"%s\", ", c->what, r->n, c->unit);
         number(f, "value", r->cell.value);
         fputs(", \"ratio\": {", f);
@@ -168,13 +171,17 @@ void report_json(const char *path) {
 
 /* ---- the chart: logarithmic axes, one line a name, a legend in the order of the lines' right ends ---- */
 
-enum { LEFT = 70, TOP = 46, PLOT_X = 620, PLOT_Y = 480, LEGEND = 190, BOTTOM = 50, MOST_LINES = 32, LINE = 18 };
+enum {
+    LEFT = 70, TOP = 46, PLOT_X = 620, PLOT_Y = 480, LEGEND = 190, BOTTOM = 50, MOST_LINES = 32, LINE = 18
+};
 
 /* Colours that both a light and a dark page show; after seven lines the next are dashed, then dotted. */
-static const char *const colour[7] = {"#1f77d0", "#e0662a", "#139c72", "#c2609c", "#b98a00", "#7d6fe0", "#7a7f87"};
+static const char *const colour[7] = {"#1f77d0", "#e0662a", "#139c72", "#c2609c",
+                                      "#b98a00", "#7d6fe0", "#7a7f87"};
 static const char *const dash[4] = {"none", "7 4", "2 4", "9 3 2 3"};
-static const char style[] = "<style>text{fill:#222}.grid{stroke:#ddd}.axis{stroke:#888}.page{fill:#fff}"
-                            "@media(prefers-color-scheme:dark){text{fill:#ddd}.grid{stroke:#3a3d42}.page{fill:#16181c}}</style>\n";
+static const char style[] =
+    "<style>text{fill:#222}.grid{stroke:#ddd}.axis{stroke:#888}.page{fill:#fff}"
+    "@media(prefers-color-scheme:dark){text{fill:#ddd}.grid{stroke:#3a3d42}.page{fill:#16181c}}</style>\n";
 
 typedef struct chart {
     FILE *f;
@@ -200,7 +207,8 @@ static int by_end(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* Which names there are, and between which powers of two and of ten they lie. Attention goes before other sections. */
+/* Which names there are, and between which powers of two and of ten they lie.
+   Attention goes before other sections. */
 static void chart_scan(chart *c) {
     double n0 = HUGE_VAL, n1 = 0, v0 = HUGE_VAL, v1 = 0;
     for (const record *r = records; r < records + n_records; r++)
@@ -234,8 +242,10 @@ static void chart_axes(const chart *c) {
         fprintf(c->f, "<path class='grid' d='M%.1f %dv%d'/>", x, TOP, PLOT_Y);
         fprintf(c->f, "<text x='%.1f' y='%d' text-anchor='middle'>%g</text>\n", x, TOP + PLOT_Y + 18, n);
     }
-    fprintf(c->f, "<rect class='axis' fill='none' x='%d' y='%d' width='%d' height='%d'/>\n", LEFT, TOP, PLOT_X, PLOT_Y);
-    fprintf(c->f, "<text x='%d' y='%d' text-anchor='middle'>n</text>\n", LEFT + PLOT_X / 2, TOP + PLOT_Y + 38);
+    fprintf(c->f, "<rect class='axis' fill='none' x='%d' y='%d' width='%d' height='%d'/>\n", LEFT, TOP,
+            PLOT_X, PLOT_Y);
+    fprintf(c->f, "<text x='%d' y='%d' text-anchor='middle'>n</text>\n", LEFT + PLOT_X / 2,
+            TOP + PLOT_Y + 38);
 }
 
 static void chart_line(const chart *c, size_t i) {
@@ -249,11 +259,12 @@ static void chart_line(const chart *c, size_t i) {
         if (is_drawn(c, r) && !strcmp(r->name, last->name))
             fprintf(c->f, "%.1f,%.1f ", chart_x(c, (double)r->n), chart_y(c, r->cell.value));
     fprintf(c->f, "'/><path d='M%d %.1fh26'/></g>", LEFT + PLOT_X + 14, y);
-    fprintf(c->f, "<text x='%d' y='%.1f'%s>%s</text>\n", LEFT + PLOT_X + 46, y + 4, bold ? " font-weight='bold'" : "", last->name);
+    fprintf(c->f, "<text x='%d' y='%.1f'%s>%s</text>\n", LEFT + PLOT_X + 46, y + 4,
+            bold ? " font-weight='bold'" : "", last->name);
     for (const record *r = records; r <= last; r++)
         if (is_drawn(c, r) && !strcmp(r->name, last->name))
-            fprintf(c->f, "<circle r='2.6' fill='%s' cx='%.1f' cy='%.1f'/>", colour[i % 7], chart_x(c, (double)r->n),
-                    chart_y(c, r->cell.value));
+            fprintf(c->f, "<circle r='2.6' fill='%s' cx='%.1f' cy='%.1f'/>", colour[i % 7],
+                    chart_x(c, (double)r->n), chart_y(c, r->cell.value));
     fputc('\n', c->f);
 }
 
@@ -265,11 +276,15 @@ void report_svg(const char *path) {
     c.section = "";
     chart_scan(&c);
     c.f = create(path);
-    fprintf(c.f, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' width='%d' height='%d' font-family='sans-serif' "
-                 "font-size='12px'>\n%s<rect class='page' width='100%%' height='100%%'/>\n", wide, high, wide, high, style);
-    fprintf(c.f, "<text x='%d' y='20' font-size='15px'>%s, forward and backward: %s over n</text>\n", LEFT, c.section,
-            c.lines[0]->column->unit);
-    fprintf(c.f, "<text x='%d' y='37'>%d threads, %s</text>\n", LEFT, ctx.threads, cmha_blas_name(blas, sizeof blas));
+    fprintf(c.f,
+            "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' width='%d' height='%d' "
+            "font-family='sans-serif' "
+            "font-size='12px'>\n%s<rect class='page' width='100%%' height='100%%'/>\n",
+            wide, high, wide, high, style);
+    fprintf(c.f, "<text x='%d' y='20' font-size='15px'>%s, forward and backward: %s over n</text>\n", LEFT,
+            c.section, c.lines[0]->column->unit);
+    fprintf(c.f, "<text x='%d' y='37'>%d threads, %s</text>\n", LEFT, ctx.threads,
+            cmha_blas_name(blas, sizeof blas));
     chart_axes(&c);
     for (size_t i = 0; i < c.n; i++) chart_line(&c, i);
     fputs("</svg>\n", c.f);

@@ -1,11 +1,12 @@
 /* ComplexFormer's attention on plain arrays: no tape, no context, no allocation inside the library.
+       cc -O3 -march=native -fopenmp -I. examples/plain_kernels.c -o plain_kernels -lopenblas -lm
 
    Eq 8 of the paper scores a query m and a key n by n^2 P cosines,
 
        S[m, n] = scale sum_j |q_mj| |k_nj| cos(delta_j (arg q_mj - arg k_nj) + b_j + (m - n) omega_j),
 
-   computed here as written, in double. The library maps every query and every key to a feature of the same size and takes
-   dot products: the same numbers from n P cosines. */
+   computed here as written, in double. The library maps every query and every key to a feature of the same
+   size and takes dot products: the same numbers from n P cosines. */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
@@ -27,7 +28,8 @@ static double cosine_sum(size_t h, size_t m, size_t n, const double *omega, doub
     const cmha_real *a = q + (h * N + m) * DK, *c = k + (h * N + n) * DK;
     double sum = 0;
     for (size_t j = 0; j < P; j++) {
-        double qx = (double)a[2 * j], qy = (double)a[2 * j + 1], kx = (double)c[2 * j], ky = (double)c[2 * j + 1];
+        double qx = (double)a[2 * j], qy = (double)a[2 * j + 1], kx = (double)c[2 * j],
+               ky = (double)c[2 * j + 1];
         double turn = (double)delta[h * P + j] * (atan2(qy, qx) - atan2(ky, kx)) + (double)b[h * P + j];
         sum += hypot(qx, qy) * hypot(kx, ky) * cos(turn + ((double)m - (double)n) * omega[j]);
     }
@@ -40,21 +42,27 @@ int main(void) {
     fill(&rng, q, H * N * DK, 0, 1), fill(&rng, k, H * N * DK, 0, 1), fill(&rng, v, H * N * DK, 0, 1);
     fill(&rng, delta, H * P, 0.7, 0.3), fill(&rng, b, H * P, 0, 0.5);
     cmha_frequencies(CMHA_FREQ_ROPE, 10000, P, omega);
-    cmha_rotation_table(omega, P, N, 0, rotation); /* cos and sin of every position and frequency, shared by the heads */
+    /* cos and sin of every position and frequency, shared by the heads */
+    cmha_rotation_table(omega, P, N, 0, rotation);
 
     /* The whole attention, in tiles and without n^2 memory. */
-    cmha_attention_args args = {.batch = 1, .heads = H, .kv_heads = H, .n_q = N, .n_k = N, .d_k = DK, .d_v = DK, .causal = 1,
-                                .scale = (cmha_real)scale, .delta = delta, .b = b, .rotation = rotation};
+    cmha_attention_args args = {.batch = 1, .heads = H, .kv_heads = H, .n_q = N, .n_k = N, .d_k = DK,
+                                .d_v = DK, .causal = 1, .scale = (cmha_real)scale, .delta = delta, .b = b,
+                                .rotation = rotation};
     cmha_real *scratch = malloc(cmha_attention_scratch(&args, 0) * sizeof *scratch);
     if (!scratch) return puts("no memory"), 1;
-    cmha_attention_forward(&args, cmha_heads_major(q, H, N, DK), cmha_heads_major(k, H, N, DK), cmha_heads_major(v, H, N, DK),
-                           cmha_heads_major(y, H, N, DK), NULL, scratch);
+    cmha_attention_views views = {.q = cmha_heads_major(q, H, N, DK), .k = cmha_heads_major(k, H, N, DK),
+                                  .v = cmha_heads_major(v, H, N, DK), .y = cmha_heads_major(y, H, N, DK)};
+    cmha_attention_forward(&args, &views, NULL, scratch);
     free(scratch);
 
     for (size_t h = 0; h < H; h++) {
-        /* The feature map alone: scores are dot products of `query` and `key` rows. b turns the queries only. */
-        cmha_rotate_forward(q + h * N * DK, DK, N, P, CMHA_LAYOUT_INTERLEAVED, rotation, delta + h * P, b + h * P, query, DK);
-        cmha_rotate_forward(k + h * N * DK, DK, N, P, CMHA_LAYOUT_INTERLEAVED, rotation, delta + h * P, NULL, key, DK);
+        /* The feature map alone: scores are dot products of `query` and `key` rows. b turns the queries only.
+         */
+        cmha_rotate_args map = {P, CMHA_LAYOUT_INTERLEAVED, rotation, delta + h * P, b + h * P};
+        cmha_rotate_forward(&map, q + h * N * DK, DK, N, query, DK);
+        map.b = NULL;
+        cmha_rotate_forward(&map, k + h * N * DK, DK, N, key, DK);
         for (size_t m = 0; m < N; m++) {
             double weight[N], total = 0;
             for (size_t n = 0; n <= m; n++) {

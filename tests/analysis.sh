@@ -76,7 +76,7 @@ units() { # COMMAND FILE...
         copy=$W/source/$(basename "$f")
         sed 's/^#define CMHA_IMPLEMENTATION$//' "$f" > "$copy"
         case $f in tests/grad_*) mode=-DCMHA_DOUBLE;; *) mode=;; esac
-        $command "$copy" "$(basename "$f" .c)" $mode -DCMHA_TEST_LINKED -Itests -Iexamples
+        $command "$copy" "$(basename "$f" .c)" $mode -DCMHA_TEST_LINKED -Itests -Iexamples/tools
     done
 }
 # The library in its two extreme configurations
@@ -133,7 +133,7 @@ tidy() {
     job cmha-double-plain tidy_run cmha-double-plain "-clang-analyzer-*" cmha.h -x c -DCMHA_IMPLEMENTATION -DCMHA_DOUBLE $other
     # The path analysis is for the library: in a program it does not know that NULL out of one call is an error out of the next, and
     # does not follow functions with variable arguments, such as those that end the program. Programs have gcc's and the sanitizers.
-    units tidy_one examples/*.c bench/*.c
+    units tidy_one examples/*.c examples/tools/*.c bench/*.c
     finish; verdicts
 }
 
@@ -149,7 +149,7 @@ cppcheck_all() {
     enable=warning,style,performance,portability
     library cppcheck_one
     enable=warning,performance,portability
-    units cppcheck_one examples/*.c bench/*.c tests/*.c
+    units cppcheck_one examples/*.c examples/tools/*.c bench/*.c tests/*.c
     finish; verdicts
 }
 
@@ -165,7 +165,7 @@ analyze() {
     need gcc gcc
     analyze_one cmha.h cmha --param=analyzer-bb-explosion-factor=1 --param=analyzer-max-enodes-per-program-point=2 \
         -x c -DCMHA_IMPLEMENTATION
-    units analyze_one examples/*.c bench/*.c
+    units analyze_one examples/*.c examples/tools/*.c bench/*.c
     finish; verdicts
 }
 

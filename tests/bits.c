@@ -1,5 +1,6 @@
-/* Prints a fingerprint of what every kind of model computes: the losses and weights of training, an evaluation,
-   decoded tokens with their logits; on one thread and on two. For changes of the header that must keep results:
+/* Prints a fingerprint of what every kind of model computes: the losses and weights of
+   training, an evaluation, decoded tokens with their logits; on one thread and on two. For
+   changes of the header that must keep results:
        make bits AGAINST=OLD.h      OLD.h is the header before the change
    builds this program with both headers, in float and in double, and compares what they print. */
 #define CMHA_IMPLEMENTATION
@@ -88,8 +89,8 @@ static void row(const char *text, int threads) {
     all.count = models_text(corpus, sizeof corpus);
     CHECK_OK(cmha_kind(&c, kind, &m));
     CHECK_OK(cmha_config_set_all(&c, cmha_model_table(), &m, text + fields));
-    if (CHECK_THAT(!cmha_model_init(&model, &c, &m) && !cmha_trainer_init(&trainer, &model, &t), "%s: %s", text,
-                   cmha_error(&c))) {
+    if (CHECK_THAT(!cmha_model_init(&model, &c, &m) && !cmha_trainer_init(&trainer, &model, &t), "%s: %s",
+                   text, cmha_error(&c))) {
         memset(&base, 0, sizeof base);
         if (m.irw_layers) {
             size_t width = 2 * (m.irw_width ? m.irw_width : m.d_model / 2);

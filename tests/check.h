@@ -1,9 +1,11 @@
-/* The harness of the tests: checks that count, numbers that do not come from the library under test, an allocator that counts
-   and fails on request. Every test program is one file that includes this one, and its exit status is its verdict. */
+/* The harness of the tests: checks that count, numbers that do not come from the library under test, an
+   allocator that counts and fails on request. Every test program is one file that includes this one, and its
+   exit status is its verdict. */
 #ifndef CHECK_H
 #define CHECK_H
 
-#ifndef CMHA_TEST_LINKED /* header.sh links the library as an object of its own, to compile it once for many programs */
+/* header.sh links the library as an object of its own, to compile it once for many programs. */
+#ifndef CMHA_TEST_LINKED
 #define CMHA_IMPLEMENTATION
 #endif
 #include "cmha.h"
@@ -41,16 +43,19 @@ static inline int check_that(int ok, const char *file, int line, const char *for
 #define CHECK_OK(call) CHECK_IS(call, CMHA_OK)
 #define CHECK_IS(call, want) check_status((call), (want), __FILE__, __LINE__, #call)
 /* |got - want| <= tolerance; false for NaN */
-#define CHECK_NEAR(got, want, tolerance) check_near((double)(got), (double)(want), (double)(tolerance), __FILE__, __LINE__, #got)
+#define CHECK_NEAR(got, want, tolerance)                                                                     \
+    check_near((double)(got), (double)(want), (double)(tolerance), __FILE__, __LINE__, #got)
 
-static inline int check_status(cmha_status got, cmha_status want, const char *file, int line, const char *call) {
+static inline int check_status(cmha_status got, cmha_status want, const char *file, int line,
+                               const char *call) {
     return check_that(got == want, file, line, "%s: \"%s\", expected \"%s\"", call, cmha_status_string(got),
                       cmha_status_string(want));
 }
 
-static inline int check_near(double got, double want, double tolerance, const char *file, int line, const char *what) {
-    return check_that(fabs(got - want) <= tolerance, file, line, "%s: %.17g, expected %.17g within %.3g", what, got, want,
-                      tolerance);
+static inline int check_near(double got, double want, double tolerance, const char *file, int line,
+                             const char *what) {
+    return check_that(fabs(got - want) <= tolerance, file, line, "%s: %.17g, expected %.17g within %.3g",
+                      what, got, want, tolerance);
 }
 
 /* The last line of every test program; returns the exit status. Nothing checked is a failure too. */
@@ -132,8 +137,8 @@ static inline int check_finite(const cmha_real *a, size_t n) {
     return 1;
 }
 
-/* An allocator that knows what is out, and refuses the call number fail_at (counted from 1; 0 = never) and, unless `once` is set,
-   all after it; and any request for more than `most` bytes (0 = no limit). */
+/* An allocator that knows what is out, and refuses the call number fail_at (counted from 1; 0 = never) and,
+   unless `once` is set, all after it; and any request for more than `most` bytes (0 = no limit). */
 typedef struct check_heap {
     size_t calls, bytes, peak, blocks, fail_at, most;
     int once;
@@ -146,7 +151,8 @@ static inline void *check_heap_allocate(void *user, size_t bytes) {
     check_heap *heap = (check_heap *)user;
     unsigned char *block;
     heap->calls++;
-    if (heap->fail_at && (heap->once ? heap->calls == heap->fail_at : heap->calls >= heap->fail_at)) return NULL;
+    if (heap->fail_at && (heap->once ? heap->calls == heap->fail_at : heap->calls >= heap->fail_at))
+        return NULL;
     if (heap->most && bytes > heap->most) return NULL;
     block = (unsigned char *)malloc(bytes + CHECK_HEADER);
     if (!block) return NULL;
@@ -182,7 +188,9 @@ static inline cmha_context_config check_heap_config(check_heap *heap) {
     return config;
 }
 
-static inline int check_heap_empty(const check_heap *heap) { return heap->bytes == 0 && heap->blocks == 0 && heap->mismatch == 0; }
+static inline int check_heap_empty(const check_heap *heap) {
+    return heap->bytes == 0 && heap->blocks == 0 && heap->mismatch == 0;
+}
 
 /* A context with defaults that the tests can rely on */
 static inline void check_context(cmha_context *context, int threads, uint64_t seed) {

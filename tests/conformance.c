@@ -2,8 +2,9 @@
 
        PASS|FAIL|SKIP  name  worst error as a fraction of the tolerance, and the tensor it belongs to
 
-   An op is one function and one row of the table at the end. Inputs reach the library as cmha_real; the expected values are
-   read as doubles from the file, so that a float build is judged by the reference and not by its rounding. */
+   An op is one function and one row of the table at the end. Inputs reach the library as cmha_real;
+   the expected values are read as doubles from the file, so that a float build is judged by the
+   reference and not by its rounding. */
 #define _POSIX_C_SOURCE 200809L
 #define _DARWIN_C_SOURCE
 #include "check.h"
@@ -43,7 +44,7 @@ leave(kase *k, int how, const char *format, ...) {
     longjmp(k->out, how);
 }
 
-/* ------------------------------------------------- reading a case ------------------------------------------------- */
+/* -------------------------------------------- reading a case -------------------------------------------- */
 
 static void *take(kase *k, size_t count, size_t size) {
     if (k->n_pool == MAX_POOL) leave(k, CASE_FAIL, "the case needs too many arrays");
@@ -52,7 +53,9 @@ static void *take(kase *k, size_t count, size_t size) {
 
 static cmha_real *zeros(kase *k, size_t n) { return (cmha_real *)take(k, n, sizeof(cmha_real)); }
 
-static const cmha_archive_tensor *find(kase *k, const char *name) { return cmha_archive_find(&k->file, name); }
+static const cmha_archive_tensor *find(kase *k, const char *name) {
+    return cmha_archive_find(&k->file, name);
+}
 
 static const cmha_archive_tensor *need(kase *k, const char *name) {
     const cmha_archive_tensor *t = find(k, name);
@@ -70,20 +73,24 @@ static size_t axis(kase *k, const char *name, int i) {
 
 static const cmha_archive_tensor *sized(kase *k, const char *name, size_t count, const char *dtype) {
     const cmha_archive_tensor *t = need(k, name);
-    if (t->count != count) leave(k, CASE_FAIL, "malformed: %s has %zu elements, expected %zu", name, t->count, count);
-    if (strcmp(t->dtype, dtype)) leave(k, CASE_FAIL, "malformed: %s is %s, expected %s", name, t->dtype, dtype);
+    if (t->count != count)
+        leave(k, CASE_FAIL, "malformed: %s has %zu elements, expected %zu", name, t->count, count);
+    if (strcmp(t->dtype, dtype))
+        leave(k, CASE_FAIL, "malformed: %s is %s, expected %s", name, t->dtype, dtype);
     return t;
 }
 
 static cmha_real *reals(kase *k, const char *name, size_t count) {
     cmha_real *x = zeros(k, count);
-    if (cmha_archive_read(&k->file, sized(k, name, count, "F64"), x)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    if (cmha_archive_read(&k->file, sized(k, name, count, "F64"), x))
+        leave(k, CASE_FAIL, "%s", cmha_error(k->context));
     return x;
 }
 
 static int64_t *integers(kase *k, const char *name, size_t count) {
     int64_t *x = (int64_t *)take(k, count, sizeof *x);
-    if (cmha_archive_read_i64(&k->file, sized(k, name, count, "I64"), x)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    if (cmha_archive_read_i64(&k->file, sized(k, name, count, "I64"), x))
+        leave(k, CASE_FAIL, "%s", cmha_error(k->context));
     return x;
 }
 
@@ -107,15 +114,16 @@ static unsigned char *bits(kase *k, const char *name, size_t count) {
 static double *doubles(kase *k, const cmha_archive_tensor *t) {
     double *x = (double *)take(k, t->count, sizeof *x);
     FILE *file = fopen(k->path, "rb");
-    int ok =
-        file && !fseek(file, (long)(k->file.data_begin + t->begin), SEEK_SET) && fread(x, sizeof *x, t->count, file) == t->count;
+    int ok = file && !fseek(file, (long)(k->file.data_begin + t->begin), SEEK_SET) &&
+             fread(x, sizeof *x, t->count, file) == t->count;
     if (file) fclose(file);
     if (!ok) leave(k, CASE_FAIL, "cannot read %s", t->name);
     system_little_endian(x, t->count, sizeof *x);
     return x;
 }
 
-/* A complex tensor, <name>_re and <name>_im, as rows [Re (D) | Im (D)]: how the kernels hold complex numbers */
+/* A complex tensor, <name>_re and <name>_im, as rows [Re (D) | Im (D)]: how the kernels hold complex
+   numbers */
 static cmha_real *join(kase *k, const cmha_real *re, const cmha_real *im, size_t T, size_t D) {
     cmha_real *z = zeros(k, 2 * T * D);
     size_t t, j;
@@ -179,7 +187,7 @@ static int choice(kase *k, const char *key, const char *choices) {
 
 static int gradients_wanted(kase *k) { return whole(k, "cfg.grad") == 1; }
 
-/* ---------------------------------------------------- comparing ---------------------------------------------------- */
+/* ---------------------------------------------- comparing ----------------------------------------------- */
 
 static void compare(kase *k, const char *name, const cmha_real *got, size_t count) {
     const cmha_archive_tensor *t = sized(k, name, count, "F64");
@@ -188,7 +196,8 @@ static void compare(kase *k, const char *name, const cmha_real *got, size_t coun
     for (i = 0; i < count; i++) largest = fabs(want[i]) > largest ? fabs(want[i]) : largest;
     for (i = 0; i < count; i++) {
         error = fabs((double)got[i] - want[i]);
-        if (!(error <= worst)) worst = error <= DBL_MAX ? error : HUGE_VAL; /* NaN and infinity are failures */
+        /* NaN and infinity are failures */
+        if (!(error <= worst)) worst = error <= DBL_MAX ? error : HUGE_VAL;
     }
     worst = worst == 0 ? 0 : worst / (k->atol + k->rtol * largest);
     k->compared[t - k->file.tensors] = 1;
@@ -204,7 +213,8 @@ static void compare_gradient(kase *k, const char *name, const cmha_real *got, si
 }
 
 /* The two halves of got [T, 2D] against <name>_re and <name>_im */
-static void compare_planes(kase *k, const char *name, const cmha_real *got, size_t T, size_t D, int only_if_there) {
+static void compare_planes(kase *k, const char *name, const cmha_real *got, size_t T, size_t D,
+                           int only_if_there) {
     static const char *const parts[2] = {"re", "im"};
     char full[96];
     size_t t, h;
@@ -235,7 +245,7 @@ static void finish(kase *k) {
     if (!n) leave(k, CASE_FAIL, "malformed: nothing to compare");
 }
 
-/* --------------------------------------------------- operations ---------------------------------------------------- */
+/* ---------------------------------------------- operations ---------------------------------------------- */
 
 /* Rows of a tensor whose last axis is D */
 static size_t rows(kase *k, const char *name) {
@@ -260,7 +270,8 @@ static void op_linear(kase *k) {
 
 static void op_layernorm(kase *k) {
     size_t T = rows(k, "in.x"), D = axis(k, "in.x", -1);
-    cmha_real *x = reals(k, "in.x", T * D), *w = reals(k, "param.weight", D), *b = reals(k, "param.bias", D), *y = zeros(k, T * D);
+    cmha_real *x = reals(k, "in.x", T * D), *w = reals(k, "param.weight", D), *b = reals(k, "param.bias", D),
+              *y = zeros(k, T * D);
     cmha_real *dx = zeros(k, T * D), *dw = zeros(k, D), *db = zeros(k, D), *stats = zeros(k, 2 * T);
     cmha_layernorm_forward(x, w, b, T, D, (cmha_real)number(k, "cfg.eps"), y, stats);
     compare(k, "out.y", y, T * D);
@@ -273,7 +284,8 @@ static void op_layernorm(kase *k) {
 
 static void op_rmsnorm(kase *k) {
     size_t T = rows(k, "in.x"), D = axis(k, "in.x", -1);
-    cmha_real *x = reals(k, "in.x", T * D), *w = reals(k, "param.weight", D), *y = zeros(k, T * D), *stats = zeros(k, T);
+    cmha_real *x = reals(k, "in.x", T * D), *w = reals(k, "param.weight", D), *y = zeros(k, T * D),
+              *stats = zeros(k, T);
     cmha_real *dx = zeros(k, T * D), *dw = zeros(k, D);
     cmha_rmsnorm_forward(x, w, T, D, (cmha_real)number(k, "cfg.eps"), y, stats);
     compare(k, "out.y", y, T * D);
@@ -287,17 +299,17 @@ static void op_gelu(kase *k) {
     cmha_activation kind = choice(k, "cfg.approx", "none|tanh") ? CMHA_GELU_TANH : CMHA_GELU_ERF;
     size_t n = need(k, "in.x")->count;
     cmha_real *x = reals(k, "in.x", n), *y = zeros(k, n), *dx = zeros(k, n);
-    cmha_gelu_forward(x, n, kind, y);
+    cmha_activation_forward(x, n, kind, y);
     compare(k, "out.y", y, n);
     if (!gradients_wanted(k)) return;
-    cmha_gelu_backward(x, cotangent(k, "cot.y", n), n, kind, dx);
+    cmha_activation_backward(x, cotangent(k, "cot.y", n), n, kind, dx);
     compare_gradient(k, "grad.in.x", dx, n);
 }
 
 static void op_swiglu(kase *k) {
     size_t n = need(k, "in.gate")->count;
-    cmha_real *gate = reals(k, "in.gate", n), *up = reals(k, "in.up", n), *y = zeros(k, n), *dgate = zeros(k, n),
-              *dup = zeros(k, n);
+    cmha_real *gate = reals(k, "in.gate", n), *up = reals(k, "in.up", n), *y = zeros(k, n),
+              *dgate = zeros(k, n), *dup = zeros(k, n);
     cmha_swiglu_forward(gate, up, n, y);
     compare(k, "out.y", y, n);
     if (!gradients_wanted(k)) return;
@@ -317,7 +329,8 @@ static void op_cross_entropy(kase *k) {
     compare(k, "out.loss", &loss, 1);
     if (!gradients_wanted(k)) return;
     cot = *cotangent(k, "cot.loss", 1);
-    cmha_cross_entropy_backward(logits, targets, lse, T, V, ignore, counted ? cot / (cmha_real)counted : 0, d);
+    cmha_cross_entropy_backward(logits, targets, lse, T, V, ignore, counted ? cot / (cmha_real)counted : 0,
+                                d);
     compare_gradient(k, "grad.in.logits", d, T * V);
 }
 
@@ -337,13 +350,14 @@ static void op_embedding(kase *k) {
 static void op_sinusoidal_table(kase *k) {
     size_t n = whole(k, "cfg.N"), d = whole(k, "cfg.d");
     cmha_real *y = zeros(k, n * d);
-    cmha_sinusoidal_table(n, d, number(k, "cfg.base"), whole(k, "cfg.pos0"), y);
+    cmha_cope_table(CMHA_COPE_SIN_COS, n, d, number(k, "cfg.base"), whole(k, "cfg.pos0"), y);
     compare(k, "out.y", y, n * d);
 }
 
 /* What cfg says about the score, its frequencies and its parameters */
 static void attention_kind(kase *k, cmha_attention_args *a) {
-    static const cmha_attention_kind kinds[] = {CMHA_ATTENTION_DOT, CMHA_ATTENTION_DOT, CMHA_ATTENTION_ROPE, CMHA_ATTENTION_CMHA};
+    static const cmha_attention_kind kinds[] = {CMHA_ATTENTION_DOT, CMHA_ATTENTION_DOT, CMHA_ATTENTION_ROPE,
+                                                CMHA_ATTENTION_CMHA};
     int kind = choice(k, "cfg.kind", "dot|alibi|rope|cmha");
     size_t P = a->d_k / 2, n = a->n_q > a->n_k ? a->n_q : a->n_k, tables;
     double *omega = (double *)take(k, P, sizeof *omega);
@@ -356,7 +370,8 @@ static void attention_kind(kase *k, cmha_attention_args *a) {
     if (kind < 2) return;
     if (a->d_k % 2) leave(k, CASE_FAIL, "malformed: dk is odd");
     a->layout = choice(k, "cfg.layout", "interleaved|half") ? CMHA_LAYOUT_HALF : CMHA_LAYOUT_INTERLEAVED;
-    cmha_frequencies(choice(k, "cfg.freq", "rope|literal") ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE, number(k, "cfg.base"), P, omega);
+    cmha_frequencies(choice(k, "cfg.freq", "rope|literal") ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE,
+                     number(k, "cfg.base"), P, omega);
     cmha_rotation_table(omega, P, n, (ptrdiff_t)whole(k, "cfg.pos0") + (ptrdiff_t)a->n_q - (ptrdiff_t)n,
                         values = zeros(k, n * 2 * P));
     a->rotation = values;
@@ -370,9 +385,11 @@ static void attention_kind(kase *k, cmha_attention_args *a) {
 
 static void attention_sizes(kase *k, cmha_attention_args *a) {
     memset(a, 0, sizeof *a);
-    a->batch = axis(k, "in.q", 0), a->heads = axis(k, "in.q", 1), a->n_q = axis(k, "in.q", 2), a->d_k = axis(k, "in.q", 3);
+    a->batch = axis(k, "in.q", 0), a->heads = axis(k, "in.q", 1), a->n_q = axis(k, "in.q", 2),
+    a->d_k = axis(k, "in.q", 3);
     a->kv_heads = axis(k, "in.k", 1), a->n_k = axis(k, "in.k", 2), a->d_v = axis(k, "in.v", 3);
-    if (!a->kv_heads || a->heads % a->kv_heads) leave(k, CASE_FAIL, "malformed: %zu heads, %zu kv heads", a->heads, a->kv_heads);
+    if (!a->kv_heads || a->heads % a->kv_heads)
+        leave(k, CASE_FAIL, "malformed: %zu heads, %zu kv heads", a->heads, a->kv_heads);
     if (a->n_k < a->n_q) leave(k, CASE_SKIP, "fewer keys than queries");
     a->scale = (cmha_real)number(k, "cfg.scale");
     a->causal = whole(k, "cfg.causal") != 0;
@@ -388,25 +405,29 @@ static void attention_sizes(kase *k, cmha_attention_args *a) {
 static void op_attention(kase *k) {
     cmha_attention_args a;
     size_t nq, nk, nv, ny, nd;
-    cmha_real *dq, *dk, *dv, *dd, *db, *y, *lse, *scratch;
-    cmha_heads q, key, v, out;
+    cmha_real *dq, *dk, *dv, *dd, *db, *y, *scratch;
+    cmha_lse *lse;
+    cmha_attention_views x;
     attention_sizes(k, &a);
-    nq = a.batch * a.heads * a.n_q * a.d_k, nk = a.batch * a.kv_heads * a.n_k * a.d_k, nv = a.batch * a.kv_heads * a.n_k * a.d_v;
+    nq = a.batch * a.heads * a.n_q * a.d_k, nk = a.batch * a.kv_heads * a.n_k * a.d_k,
+    nv = a.batch * a.kv_heads * a.n_k * a.d_v;
     ny = a.batch * a.heads * a.n_q * a.d_v, nd = a.delta ? need(k, "param.delta")->count : 0;
-    y = zeros(k, ny), lse = zeros(k, 2 * a.batch * a.heads * a.n_q);
+    y = zeros(k, ny), lse = (cmha_lse *)take(k, a.batch * a.heads * a.n_q, sizeof *lse);
     scratch = zeros(k, cmha_attention_scratch(&a, 0));
-    q = cmha_heads_major(reals(k, "in.q", nq), a.heads, a.n_q, a.d_k);
-    key = cmha_heads_major(reals(k, "in.k", nk), a.kv_heads, a.n_k, a.d_k);
-    v = cmha_heads_major(reals(k, "in.v", nv), a.kv_heads, a.n_k, a.d_v);
-    out = cmha_heads_major(y, a.heads, a.n_q, a.d_v);
-    cmha_attention_forward(&a, q, key, v, out, lse, scratch);
+    memset(&x, 0, sizeof x);
+    x.q = cmha_heads_major(reals(k, "in.q", nq), a.heads, a.n_q, a.d_k);
+    x.k = cmha_heads_major(reals(k, "in.k", nk), a.kv_heads, a.n_k, a.d_k);
+    x.v = cmha_heads_major(reals(k, "in.v", nv), a.kv_heads, a.n_k, a.d_v);
+    x.y = cmha_heads_major(y, a.heads, a.n_q, a.d_v);
+    cmha_attention_forward(&a, &x, lse, scratch);
     compare(k, "out.y", y, ny);
     if (!gradients_wanted(k)) return;
     dq = zeros(k, nq), dk = zeros(k, nk), dv = zeros(k, nv), dd = zeros(k, nd), db = zeros(k, nd);
     scratch = zeros(k, cmha_attention_scratch(&a, 1));
-    cmha_attention_backward(&a, q, key, v, out, lse, cmha_heads_major(cotangent(k, "cot.y", ny), a.heads, a.n_q, a.d_v), NULL,
-                            cmha_heads_major(dq, a.heads, a.n_q, a.d_k), cmha_heads_major(dk, a.kv_heads, a.n_k, a.d_k),
-                            cmha_heads_major(dv, a.kv_heads, a.n_k, a.d_v), nd ? dd : NULL, nd ? db : NULL, scratch);
+    x.dy = cmha_heads_major(cotangent(k, "cot.y", ny), a.heads, a.n_q, a.d_v);
+    x.dq = cmha_heads_major(dq, a.heads, a.n_q, a.d_k), x.dk = cmha_heads_major(dk, a.kv_heads, a.n_k, a.d_k);
+    x.dv = cmha_heads_major(dv, a.kv_heads, a.n_k, a.d_v);
+    cmha_attention_backward(&a, &x, lse, NULL, nd ? dd : NULL, nd ? db : NULL, scratch);
     compare_gradient(k, "grad.in.q", dq, nq);
     compare_gradient(k, "grad.in.k", dk, nk);
     compare_gradient(k, "grad.in.v", dv, nv);
@@ -416,9 +437,10 @@ static void op_attention(kase *k) {
 
 /* The kernel does one head of one sequence; the op is the mean over all of them */
 static void op_pcl(kase *k) {
-    size_t heads = axis(k, "in.theta", 0) * axis(k, "in.theta", 1), N = axis(k, "in.theta", 2), P = axis(k, "in.theta", 3),
-           NP = N * P, h;
-    cmha_real *theta = reals(k, "in.theta", heads * NP), *w = reals(k, "param.w", P), *cot = cotangent(k, "cot.loss", 1), loss;
+    size_t heads = axis(k, "in.theta", 0) * axis(k, "in.theta", 1), N = axis(k, "in.theta", 2),
+           P = axis(k, "in.theta", 3), NP = N * P, h;
+    cmha_real *theta = reals(k, "in.theta", heads * NP), *w = reals(k, "param.w", P),
+              *cot = cotangent(k, "cot.loss", 1), loss;
     cmha_real *dtheta = zeros(k, heads * NP), *dw = zeros(k, P), *lse = zeros(k, 2 * N), *scratch;
     unsigned char *keep = bits(k, "in.mask01", heads * NP);
     cmha_pcl_args a;
@@ -443,7 +465,8 @@ static void op_adamw(kase *k) {
     cmha_real *p = reals(k, "in.p", n), *g = reals(k, "in.g", steps * n), *m = zeros(k, n), *v = zeros(k, n);
     cmha_adamw_args a;
     memset(&a, 0, sizeof a);
-    a.lr = number(k, "cfg.lr"), a.beta1 = number(k, "cfg.beta1"), a.beta2 = number(k, "cfg.beta2"), a.eps = number(k, "cfg.eps");
+    a.lr = number(k, "cfg.lr"), a.beta1 = number(k, "cfg.beta1"), a.beta2 = number(k, "cfg.beta2"),
+    a.eps = number(k, "cfg.eps");
     a.weight_decay = number(k, "cfg.wd"), a.grad_scale = 1;
     for (a.t = 1; a.t <= steps; a.t++) cmha_adamw(&a, n, p, g + (a.t - 1) * n, m, v);
     compare(k, "out.p", p, n);
@@ -477,11 +500,13 @@ static void model_config(kase *k, cmha_model_config *config) {
         {"cfg.act", "activation"}};
     size_t i;
     cmha_config_defaults(cmha_model_table(), config);
-    for (i = 0; i < sizeof options / sizeof *options; i++) model_option(k, config, options[i][0], options[i][1]);
+    for (i = 0; i < sizeof options / sizeof *options; i++)
+        model_option(k, config, options[i][0], options[i][1]);
     choice(k, "cfg.norm", "pre_ln");
 }
 
-/* Every param. tensor is a parameter of the model of the same name and shape, and every parameter is in the file */
+/* Every param. tensor is a parameter of the model of the same name and shape,
+   and every parameter is in the file */
 static void model_parameters(kase *k) {
     size_t i, j, n = 0;
     for (i = 0; i < k->file.n_tensors; i++) {
@@ -490,13 +515,16 @@ static void model_parameters(kase *k) {
         if (strncmp(t->name, "param.", 6)) continue;
         p = cmha_model_find(&k->model, t->name + 6);
         if (!p) leave(k, CASE_FAIL, "the model has no parameter %s", t->name + 6);
-        if (p->tensor.rank != t->rank) leave(k, CASE_FAIL, "%s: rank %d, the model's is %d", t->name, t->rank, p->tensor.rank);
+        if (p->tensor.rank != t->rank)
+            leave(k, CASE_FAIL, "%s: rank %d, the model's is %d", t->name, t->rank, p->tensor.rank);
         for (j = 0; j < (size_t)t->rank; j++)
-            if (p->tensor.shape[j] != t->shape[j]) leave(k, CASE_FAIL, "%s: the model's shape is another", t->name);
+            if (p->tensor.shape[j] != t->shape[j])
+                leave(k, CASE_FAIL, "%s: the model's shape is another", t->name);
         if (cmha_archive_read(&k->file, t, p->tensor.data)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
         n++;
     }
-    if (n != k->model.n_parameters) leave(k, CASE_FAIL, "the file has %zu parameters, the model %zu", n, k->model.n_parameters);
+    if (n != k->model.n_parameters)
+        leave(k, CASE_FAIL, "the file has %zu parameters, the model %zu", n, k->model.n_parameters);
 }
 
 static void model_gradients(kase *k, const cmha_batch *batch) {
@@ -525,7 +553,8 @@ static void op_model(kase *k) {
     if (cmha_model_init(&k->model, k->context, &config)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
     model_parameters(k);
     memset(&batch, 0, sizeof batch);
-    batch.ids = tokens(k, "in.ids", B * N), batch.targets = tokens(k, "in.targets", B * N), batch.batch = B, batch.length = N;
+    batch.ids = tokens(k, "in.ids", B * N), batch.targets = tokens(k, "in.targets", B * N), batch.batch = B,
+    batch.length = N;
     if (cmha_model_logits(&k->model, &batch, logits) || cmha_model_loss(&k->model, &batch, &loss))
         leave(k, CASE_FAIL, "%s", cmha_error(k->context));
     value = (cmha_real)loss;
@@ -567,7 +596,7 @@ static const struct {
     {"complex_residual", op_complex_residual}, {"cmoe", op_cmoe},
 };
 
-/* ------------------------------------------------------ running ----------------------------------------------------- */
+/* ----------------------------------------------- running ------------------------------------------------ */
 
 typedef struct totals {
     int passed, failed, skipped, strict;

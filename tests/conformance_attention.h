@@ -8,7 +8,8 @@ typedef struct complex_attention {
 
 static cmha_heads complex_view(const complex_attention *c, cmha_real *data, int real) {
     const cmha_attention_args *a = &c->args;
-    return real ? cmha_heads_major(data, a->heads, a->n_q, a->d_v) : cmha_complex_heads_major(data, a->heads, a->n_q, a->d_k);
+    return real ? cmha_heads_major(data, a->heads, a->n_q, a->d_v)
+                : cmha_complex_heads_major(data, a->heads, a->n_q, a->d_k);
 }
 
 static void complex_open(kase *k, complex_attention *c) {
@@ -35,16 +36,22 @@ static void complex_run(kase *k, complex_attention *c) {
     static const char *const names[3] = {"grad.in.q", "grad.in.k", "grad.in.v"};
     const cmha_attention_args *a = &c->args;
     size_t rows = a->batch * a->heads * a->n_q, width = a->complex_v ? 2 * a->d_v : a->d_v, i;
-    cmha_real *y = zeros(k, rows * width), *lse = zeros(k, rows * 2), *scratch = zeros(k, cmha_attention_scratch(a, 1)), *dy;
-    cmha_heads v = complex_view(c, c->x[2], !a->complex_v), q = complex_view(c, c->x[0], 0), key = complex_view(c, c->x[1], 0);
-    cmha_attention_forward(a, q, key, v, complex_view(c, y, !a->complex_v), lse, scratch);
+    cmha_real *y = zeros(k, rows * width), *scratch = zeros(k, cmha_attention_scratch(a, 1)), *dy;
+    cmha_lse *lse = (cmha_lse *)take(k, rows, sizeof *lse);
+    cmha_attention_views x;
+    memset(&x, 0, sizeof x);
+    x.q = complex_view(c, c->x[0], 0), x.k = complex_view(c, c->x[1], 0),
+    x.v = complex_view(c, c->x[2], !a->complex_v);
+    x.y = complex_view(c, y, !a->complex_v);
+    cmha_attention_forward(a, &x, lse, scratch);
     if (a->complex_v) compare_planes(k, "out.y", y, rows, a->d_v, 0);
     else compare(k, "out.y", y, rows * width);
     if (!gradients_wanted(k)) return;
     dy = a->complex_v ? planes_cotangent(k, "cot.y", rows, a->d_v) : cotangent(k, "cot.y", rows * width);
-    cmha_attention_backward(a, q, key, v, complex_view(c, y, !a->complex_v), lse, complex_view(c, dy, !a->complex_v), NULL,
-                            complex_view(c, c->dx[0], 0), complex_view(c, c->dx[1], 0), complex_view(c, c->dx[2], !a->complex_v), NULL,
-                            NULL, scratch);
+    x.dy = complex_view(c, dy, !a->complex_v);
+    x.dq = complex_view(c, c->dx[0], 0), x.dk = complex_view(c, c->dx[1], 0),
+    x.dv = complex_view(c, c->dx[2], !a->complex_v);
+    cmha_attention_backward(a, &x, lse, NULL, NULL, NULL, scratch);
     for (i = 0; i < 3; i++)
         if (i == 2 && !a->complex_v) compare_gradient(k, names[i], c->dx[i], rows * a->d_v);
         else compare_planes(k, names[i], c->dx[i], rows, a->d_k, 1);

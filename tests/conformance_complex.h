@@ -1,34 +1,65 @@
-/* The operations on complex tensors that are no attention: CRAT's layers, regularisers and clipping. Part of conformance.c. */
+/* The operations on complex tensors that are no attention: CRAT's layers, regularisers
+   and clipping. Part of conformance.c. */
+
+static cmha_complex_linear_args linear_sizes(size_t T, size_t I, size_t O, int adjoint) {
+    cmha_complex_linear_args a;
+    a.T = T, a.I = I, a.O = O, a.adjoint = adjoint, a.threads = 1;
+    return a;
+}
+
+/* The cotangent of an operation that a case runs on a tape */
+static cmha_status given_cotangent(cmha_tape *tape, cmha_record *r) {
+    const cmha_real *dy = (const cmha_real *)r->user;
+    cmha_real *g = cmha_grad(tape, r->in[0]);
+    size_t i;
+    for (i = 0; g && i < r->in[0]->size; i++) g[i] += dy[i];
+    return CMHA_OK;
+}
+
+static void walk_back(kase *k, cmha_tape *tape, cmha_tensor *y, cmha_real *dy) {
+    size_t one = 1;
+    cmha_tensor *loss = cmha_tensor_new(tape, 1, &one, 0);
+    loss = cmha_push(tape, "cotangent", loss, &y, 1, given_cotangent, dy);
+    if (cmha_backward(tape, loss, 1)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+}
 
 static void op_complex_linear(kase *k) {
     size_t T = rows(k, "in.x_re"), I = axis(k, "in.x_re", -1), O = axis(k, "param.w_re", 0);
     int biased = find(k, "param.b_re") != NULL;
-    cmha_real *x = planes(k, "in.x", T, I), *w = planes(k, "param.w", 1, O * I), *y = zeros(k, 2 * T * O), *dy;
-    cmha_real *dx = zeros(k, 2 * T * I), *dw = zeros(k, 2 * O * I), *db = zeros(k, 2 * O), *scratch = zeros(k, 4 * T * O);
-    cmha_complex_linear_forward(x, w, biased ? planes(k, "param.b", 1, O) : NULL, T, I, O, 0, y, scratch);
+    cmha_real *x = planes(k, "in.x", T, I), *w = planes(k, "param.w", 1, O * I), *y = zeros(k, 2 * T * O),
+              *dy;
+    cmha_real *dx = zeros(k, 2 * T * I), *dw = zeros(k, 2 * O * I), *db = zeros(k, 2 * O),
+              *scratch = zeros(k, 4 * T * O);
+    cmha_complex_linear_args a = linear_sizes(T, I, O, 0);
+    cmha_complex_linear_forward(&a, x, w, biased ? planes(k, "param.b", 1, O) : NULL, y, scratch);
     compare_planes(k, "out.y", y, T, O, 0);
     if (!gradients_wanted(k)) return;
     dy = planes_cotangent(k, "cot.y", T, O);
-    cmha_complex_linear_backward(x, w, dy, T, I, O, 0, dx, dw, biased ? db : NULL, scratch);
+    cmha_complex_linear_backward(&a, x, w, dy, dx, dw, biased ? db : NULL, scratch);
     compare_planes(k, "grad.in.x", dx, T, I, 1);
     compare_planes(k, "grad.param.w", dw, 1, O * I, 1);
     if (biased) compare_planes(k, "grad.param.b", db, 1, O, 1);
 }
 
 static void op_lowrank_complex_linear(kase *k) {
-    size_t T = rows(k, "in.x_re"), I = axis(k, "in.x_re", -1), O = axis(k, "param.u_re", 0), R = axis(k, "param.u_re", 1);
+    size_t T = rows(k, "in.x_re"), I = axis(k, "in.x_re", -1), O = axis(k, "param.u_re", 0),
+           R = axis(k, "param.u_re", 1);
     int biased = find(k, "param.b_re") != NULL;
-    cmha_real *x = planes(k, "in.x", T, I), *u = planes(k, "param.u", 1, O * R), *v = planes(k, "param.v", 1, I * R), *dy;
-    cmha_real *h = zeros(k, 2 * T * R), *y = zeros(k, 2 * T * O), *scratch = zeros(k, 4 * T * (O > R ? O : R));
-    cmha_real *dx = zeros(k, 2 * T * I), *du = zeros(k, 2 * O * R), *dv = zeros(k, 2 * I * R), *db = zeros(k, 2 * O);
+    cmha_real *x = planes(k, "in.x", T, I), *u = planes(k, "param.u", 1, O * R),
+              *v = planes(k, "param.v", 1, I * R), *dy;
+    cmha_real *h = zeros(k, 2 * T * R), *y = zeros(k, 2 * T * O),
+              *scratch = zeros(k, 4 * T * (O > R ? O : R));
+    cmha_real *dx = zeros(k, 2 * T * I), *du = zeros(k, 2 * O * R), *dv = zeros(k, 2 * I * R),
+              *db = zeros(k, 2 * O);
     cmha_real *dh = zeros(k, 2 * T * R);
-    cmha_complex_linear_forward(x, v, NULL, T, I, R, 1, h, scratch);
-    cmha_complex_linear_forward(h, u, biased ? planes(k, "param.b", 1, O) : NULL, T, R, O, 0, y, scratch);
+    cmha_complex_linear_args in = linear_sizes(T, I, R, 1), out = linear_sizes(T, R, O, 0);
+    cmha_complex_linear_forward(&in, x, v, NULL, h, scratch);
+    cmha_complex_linear_forward(&out, h, u, biased ? planes(k, "param.b", 1, O) : NULL, y, scratch);
     compare_planes(k, "out.y", y, T, O, 0);
     if (!gradients_wanted(k)) return;
     dy = planes_cotangent(k, "cot.y", T, O);
-    cmha_complex_linear_backward(h, u, dy, T, R, O, 0, dh, du, db, scratch);
-    cmha_complex_linear_backward(x, v, dh, T, I, R, 1, dx, dv, NULL, scratch);
+    cmha_complex_linear_backward(&out, h, u, dy, dh, du, db, scratch);
+    cmha_complex_linear_backward(&in, x, v, dh, dx, dv, NULL, scratch);
     compare_planes(k, "grad.in.x", dx, T, I, 1);
     compare_planes(k, "grad.param.u", du, 1, O * R, 1);
     compare_planes(k, "grad.param.v", dv, 1, I * R, 1);
@@ -50,24 +81,26 @@ static void op_complex_rotate(kase *k) {
 static void op_cgelu(kase *k) {
     size_t T = rows(k, "in.z_re"), D = axis(k, "in.z_re", -1), n = 2 * T * D;
     cmha_real *z = planes(k, "in.z", T, D), *y = zeros(k, n), *dz = zeros(k, n);
-    cmha_gelu_forward(z, n, CMHA_GELU_ERF, y);
+    cmha_activation_forward(z, n, CMHA_GELU_ERF, y);
     compare_planes(k, "out.y", y, T, D, 0);
     if (!gradients_wanted(k)) return;
-    cmha_gelu_backward(z, planes_cotangent(k, "cot.y", T, D), n, CMHA_GELU_ERF, dz);
+    cmha_activation_backward(z, planes_cotangent(k, "cot.y", T, D), n, CMHA_GELU_ERF, dz);
     compare_planes(k, "grad.in.z", dz, T, D, 1);
 }
 
-/* One of the complex norms: y, dz and the gradients of the parameters, which have names of their own in each op */
-static void complex_norm(kase *k, cmha_complex_norm kind, const cmha_real *gamma, const cmha_real *beta, cmha_real *dgamma,
-                         cmha_real *dbeta) {
+/* One of the complex norms: y, dz and the gradients of the parameters, which
+   have names of their own in each op */
+static void complex_norm(kase *k, cmha_complex_norm_kind kind, const cmha_real *gamma, const cmha_real *beta,
+                         cmha_real *dgamma, cmha_real *dbeta) {
     size_t T = rows(k, "in.z_re"), D = axis(k, "in.z_re", -1);
     cmha_real *z = planes(k, "in.z", T, D), *y = zeros(k, 2 * T * D), *dz = zeros(k, 2 * T * D);
-    cmha_real eps = (cmha_real)number(k, "cfg.eps");
     double *stats = (double *)take(k, 5 * T, sizeof *stats);
-    cmha_complex_norm_forward(kind, z, gamma, beta, T, D, eps, y, stats);
+    cmha_complex_norm_args a;
+    a.kind = kind, a.T = T, a.D = D, a.eps = (cmha_real)number(k, "cfg.eps");
+    cmha_complex_norm_forward(&a, z, gamma, beta, y, stats);
     compare_planes(k, "out.y", y, T, D, 0);
     if (!gradients_wanted(k)) return;
-    cmha_complex_norm_backward(kind, z, gamma, stats, planes_cotangent(k, "cot.y", T, D), T, D, eps, dz, dgamma, dbeta);
+    cmha_complex_norm_backward(&a, z, gamma, stats, planes_cotangent(k, "cot.y", T, D), dz, dgamma, dbeta);
     compare_planes(k, "grad.in.z", dz, T, D, 1);
 }
 
@@ -93,7 +126,8 @@ static void op_complex_whiten(kase *k) {
     cmha_real *gamma = zeros(k, 3 * D), *dgamma = zeros(k, 3 * D), *dbeta = zeros(k, 2 * D);
     char grad[96];
     for (i = 0; affine && i < 3; i++) memcpy(gamma + i * D, reals(k, names[i], D), D * sizeof *gamma);
-    complex_norm(k, CMHA_WHITEN, affine ? gamma : NULL, affine ? planes(k, "param.beta", 1, D) : NULL, dgamma, dbeta);
+    complex_norm(k, CMHA_WHITEN, affine ? gamma : NULL, affine ? planes(k, "param.beta", 1, D) : NULL, dgamma,
+                 dbeta);
     for (i = 0; affine && i < 3; i++) {
         snprintf(grad, sizeof grad, "grad.%s", names[i]);
         compare_gradient(k, grad, dgamma + i * D, D);
@@ -101,59 +135,71 @@ static void op_complex_whiten(kase *k) {
     if (affine) compare_planes(k, "grad.param.beta", dbeta, 1, D, 1);
 }
 
-static void op_phase_reg(kase *k) {
-    size_t T = rows(k, "in.z_re"), D = axis(k, "in.z_re", -1);
-    cmha_real *z = planes(k, "in.z", T, D), *dz = zeros(k, 2 * T * D), lam = (cmha_real)number(k, "cfg.lam"),
-              eps = (cmha_real)number(k, "cfg.eps"), loss;
+/* A case that is left early leaks its tape; the run has failed then */
+static void regulariser(kase *k, int phases) {
+    size_t T = rows(k, "in.z_re"), D = axis(k, "in.z_re", -1), shape[2];
+    cmha_real *dz = zeros(k, 2 * T * D), lam = (cmha_real)number(k, "cfg.lam");
     unsigned char *mask = find(k, "in.key_mask") ? bits(k, "in.key_mask", T) : NULL;
-    double *direction = (double *)take(k, 2 * D, sizeof *direction);
-    loss = (cmha_real)cmha_phase_reg_forward(z, mask, T, D, lam, eps, direction);
-    compare(k, "out.loss", &loss, 1);
-    if (!gradients_wanted(k)) return;
-    cmha_phase_reg_backward(z, mask, T, D, lam, eps, direction, *cotangent(k, "cot.loss", 1), dz);
-    compare_planes(k, "grad.in.z", dz, T, D, 1);
+    cmha_tensor *z, *loss;
+    cmha_tape tape;
+    shape[0] = T, shape[1] = 2 * D;
+    if (cmha_tape_init(&tape, k->context, 1)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    z = cmha_tensor_wrap(&tape, 2, shape, planes(k, "in.z", T, D), dz);
+    loss = phases ? cmha_phase_reg(&tape, z, mask, lam, (cmha_real)number(k, "cfg.eps"))
+                  : cmha_mag_reg(&tape, z, mask, lam);
+    if (!loss) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    compare(k, "out.loss", loss->data, 1);
+    if (gradients_wanted(k)) {
+        walk_back(k, &tape, loss, cotangent(k, "cot.loss", 1));
+        compare_planes(k, "grad.in.z", dz, T, D, 1);
+    }
+    cmha_tape_close(&tape);
 }
 
-static void op_mag_reg(kase *k) {
-    size_t T = rows(k, "in.z_re"), D = axis(k, "in.z_re", -1);
-    cmha_real *z = planes(k, "in.z", T, D), *dz = zeros(k, 2 * T * D), lam = (cmha_real)number(k, "cfg.lam"), loss;
-    unsigned char *mask = find(k, "in.key_mask") ? bits(k, "in.key_mask", T) : NULL;
-    loss = (cmha_real)cmha_mag_reg_forward(z, mask, T, D, lam);
-    compare(k, "out.loss", &loss, 1);
-    if (!gradients_wanted(k)) return;
-    cmha_mag_reg_backward(z, mask, T, D, lam, *cotangent(k, "cot.loss", 1), dz);
-    compare_planes(k, "grad.in.z", dz, T, D, 1);
-}
+static void op_phase_reg(kase *k) { regulariser(k, 1); }
+static void op_mag_reg(kase *k) { regulariser(k, 0); }
 
 static void op_componentwise_clip(kase *k) {
     static const cmha_clip_mode modes[] = {CMHA_CLIP_NORM, CMHA_CLIP_GLOBAL, CMHA_CLIP_VALUE};
     static const char *const parts[2] = {"re", "im"};
-    size_t count = whole(k, "cfg.count"), *n = (size_t *)take(k, count, sizeof *n), i, part;
-    cmha_real **x[2];
+    size_t count = whole(k, "cfg.count"), n, i, part;
+    cmha_parameter *p = (cmha_parameter *)take(k, count, sizeof *p);
     char name[96];
-    for (part = 0; part < 2; part++) {
-        x[part] = (cmha_real **)take(k, count, sizeof *x[part]);
-        for (i = 0; i < count; i++) {
+    for (i = 0; i < count; i++) {
+        for (part = 0; part < 2; part++) {
             snprintf(name, sizeof name, "in.g%zu_%s", i, parts[part]);
-            n[i] = need(k, name)->count;
-            x[part][i] = reals(k, name, n[i]);
+            n = need(k, name)->count;
+            if (!part) p[i].tensor.grad = zeros(k, 2 * n), p[i].tensor.size = 2 * n, p[i].is_complex = 1;
+            memcpy(p[i].tensor.grad + part * n, reals(k, name, n), n * sizeof(cmha_real));
         }
     }
-    cmha_componentwise_clip(modes[choice(k, "cfg.mode", "norm|global|value")], (cmha_real)number(k, "cfg.c"), count, n, x[0], x[1]);
+    cmha_componentwise_clip(modes[choice(k, "cfg.mode", "norm|global|value")], (cmha_real)number(k, "cfg.c"),
+                            p, count);
     for (i = 0; i < 2 * count; i++) {
+        n = p[i / 2].tensor.size / 2;
         snprintf(name, sizeof name, "out.g%zu_%s", i / 2, parts[i % 2]);
-        compare(k, name, x[i % 2][i / 2], n[i / 2]);
+        compare(k, name, p[i / 2].tensor.grad + i % 2 * n, n);
     }
 }
 
 static void op_multifreq_pe(kase *k) {
-    size_t K = axis(k, "param.omega", 0), d = axis(k, "param.omega", 1), n = whole(k, "cfg.N"), pos0 = whole(k, "cfg.pos0");
-    cmha_real *omega = reals(k, "param.omega", K * d), *delta = reals(k, "param.delta", K * d), *y = zeros(k, n * d);
+    size_t K = axis(k, "param.omega", 0), d = axis(k, "param.omega", 1), n = whole(k, "cfg.N"),
+           pos0 = whole(k, "cfg.pos0");
     cmha_real *domega = zeros(k, K * d), *ddelta = zeros(k, K * d);
-    cmha_multifreq_forward(omega, delta, K, n, d, pos0, y);
-    compare(k, "out.y", y, n * d);
-    if (!gradients_wanted(k)) return;
-    cmha_multifreq_backward(omega, delta, cotangent(k, "cot.y", n * d), K, n, d, pos0, domega, ddelta);
-    compare_gradient(k, "grad.param.omega", domega, K * d);
-    compare_gradient(k, "grad.param.delta", ddelta, K * d);
+    cmha_tensor *omega, *delta, *y;
+    cmha_tape tape;
+    size_t shape[2];
+    shape[0] = K, shape[1] = d;
+    if (cmha_tape_init(&tape, k->context, 1)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    omega = cmha_tensor_wrap(&tape, 2, shape, reals(k, "param.omega", K * d), domega);
+    delta = cmha_tensor_wrap(&tape, 2, shape, reals(k, "param.delta", K * d), ddelta);
+    y = cmha_multifreq(&tape, omega, delta, n, pos0);
+    if (!y) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    compare(k, "out.y", y->data, n * d);
+    if (gradients_wanted(k)) {
+        walk_back(k, &tape, y, cotangent(k, "cot.y", n * d));
+        compare_gradient(k, "grad.param.omega", domega, K * d);
+        compare_gradient(k, "grad.param.delta", ddelta, K * d);
+    }
+    cmha_tape_close(&tape);
 }

@@ -6,26 +6,28 @@
 typedef struct core_case {
     size_t B, H, N, d, rows, width; /* width: numbers in a row of v and y */
     cmha_real *v, *y, *dy, *dq, *dk, *dv;
-    cmha_heads view[8]; /* q k v y dy dq dk dv */
+    cmha_attention_views x;
 } core_case;
 
 static void core_open(kase *k, core_case *c, int real_values) {
     size_t parts = real_values ? 1 : 2;
-    c->B = axis(k, "in.q_re", 0), c->H = axis(k, "in.q_re", 1), c->N = axis(k, "in.q_re", 2), c->d = axis(k, "in.q_re", 3);
+    c->B = axis(k, "in.q_re", 0), c->H = axis(k, "in.q_re", 1), c->N = axis(k, "in.q_re", 2),
+    c->d = axis(k, "in.q_re", 3);
     c->rows = c->B * c->H * c->N, c->width = parts * c->d;
     c->v = real_values ? reals(k, "in.v", c->rows * c->d) : planes(k, "in.v", c->rows, c->d);
     c->y = zeros(k, c->rows * c->width), c->dv = zeros(k, c->rows * c->width);
     c->dq = zeros(k, c->rows * 2 * c->d), c->dk = zeros(k, c->rows * 2 * c->d);
     c->dy = real_values ? cotangent(k, "cot.y", c->rows * c->d) : planes_cotangent(k, "cot.y", c->rows, c->d);
-    c->view[0] = cmha_complex_heads_major(planes(k, "in.q", c->rows, c->d), c->H, c->N, c->d);
-    c->view[1] = cmha_complex_heads_major(planes(k, "in.k", c->rows, c->d), c->H, c->N, c->d);
-    c->view[2] = cmha_heads_major(c->v, c->H, c->N, c->width);
-    c->view[3] = cmha_heads_major(c->y, c->H, c->N, c->width);
-    c->view[4] = cmha_heads_major(c->dy, c->H, c->N, c->width);
-    c->view[5] = cmha_complex_heads_major(c->dq, c->H, c->N, c->d);
-    c->view[6] = cmha_complex_heads_major(c->dk, c->H, c->N, c->d);
-    c->view[7] = cmha_heads_major(c->dv, c->H, c->N, c->width);
-    if (!real_values) c->view[2].imag = c->view[3].imag = c->view[4].imag = c->view[7].imag = c->d;
+    memset(&c->x, 0, sizeof c->x);
+    c->x.q = cmha_complex_heads_major(planes(k, "in.q", c->rows, c->d), c->H, c->N, c->d);
+    c->x.k = cmha_complex_heads_major(planes(k, "in.k", c->rows, c->d), c->H, c->N, c->d);
+    c->x.v = cmha_heads_major(c->v, c->H, c->N, c->width);
+    c->x.y = cmha_heads_major(c->y, c->H, c->N, c->width);
+    c->x.dy = cmha_heads_major(c->dy, c->H, c->N, c->width);
+    c->x.dq = cmha_complex_heads_major(c->dq, c->H, c->N, c->d);
+    c->x.dk = cmha_complex_heads_major(c->dk, c->H, c->N, c->d);
+    c->x.dv = cmha_heads_major(c->dv, c->H, c->N, c->width);
+    if (!real_values) c->x.v.imag = c->x.y.imag = c->x.dy.imag = c->x.dv.imag = c->d;
 }
 
 static void core_compare(kase *k, core_case *c, int real_values) {
@@ -48,10 +50,8 @@ static void linear_core(kase *k, cmha_linear_args *a) {
     a->eps = (cmha_real)number(k, "cfg.eps");
     a->threads = k->context->threads;
     saved = zeros(k, cmha_linear_attention_saved(a));
-    cmha_linear_attention_forward(a, c.view[0], c.view[1], c.view[2], c.view[3], saved,
-                                  zeros(k, cmha_linear_attention_scratch(a, 0)));
-    cmha_linear_attention_backward(a, c.view[0], c.view[1], c.view[2], c.view[3], saved, c.view[4], c.view[5], c.view[6], c.view[7],
-                                   zeros(k, cmha_linear_attention_scratch(a, 1)));
+    cmha_linear_attention_forward(a, &c.x, saved, zeros(k, cmha_linear_attention_scratch(a, 0)));
+    cmha_linear_attention_backward(a, &c.x, saved, zeros(k, cmha_linear_attention_scratch(a, 1)));
     core_compare(k, &c, real_values);
 }
 
@@ -79,12 +79,12 @@ static void op_lag_fft(kase *k) {
     memset(&a, 0, sizeof a);
     core_open(k, &c, 0);
     a.batch = c.B, a.heads = c.H, a.n = c.N, a.d = c.d;
-    a.temp = (cmha_real)number(k, "cfg.temp"), a.topk = whole(k, "cfg.topk"), a.eps = (cmha_real)number(k, "cfg.eps");
+    a.temp = (cmha_real)number(k, "cfg.temp"), a.topk = whole(k, "cfg.topk"),
+    a.eps = (cmha_real)number(k, "cfg.eps");
     a.threads = k->context->threads;
     lags = zeros(k, c.rows), scratch = zeros(k, cmha_lag_attention_scratch(&a));
-    cmha_lag_attention_forward(&a, c.view[0], c.view[1], c.view[2], c.view[3], lags, scratch);
-    cmha_lag_attention_backward(&a, c.view[0], c.view[1], c.view[2], c.view[3], lags, c.view[4], c.view[5], c.view[6], c.view[7],
-                                scratch);
+    cmha_lag_attention_forward(&a, &c.x, lags, scratch);
+    cmha_lag_attention_backward(&a, &c.x, lags, scratch);
     core_compare(k, &c, 0);
 }
 

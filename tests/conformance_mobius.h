@@ -1,4 +1,5 @@
 /* The ops mobius_map, mobius_classify and cope_embed of FORMAT.md; part of conformance.c. */
+#include "../examples/tools/mobius_geometry.h"
 
 /* a, b, c, d as one [4, 2, D]: each complex vector is one row of planes */
 static cmha_real *mobius_parameters(kase *k, size_t D) {
@@ -14,7 +15,8 @@ static void op_mobius_map(kase *k) {
     static const cmha_quotient_kind kinds[3] = {CMHA_QUOTIENT_REG, CMHA_QUOTIENT_EXACT, CMHA_QUOTIENT_UNIT};
     cmha_quotient_kind kind = kinds[choice(k, "cfg.quotient", "reg|exact|unit")];
     size_t T = rows(k, "in.rho_re"), D = axis(k, "in.rho_re", -1), i;
-    cmha_real eps = (cmha_real)number(k, "cfg.eps"), *rho = planes(k, "in.rho", T, D), *abcd = mobius_parameters(k, D);
+    cmha_real eps = (cmha_real)number(k, "cfg.eps"), *rho = planes(k, "in.rho", T, D),
+              *abcd = mobius_parameters(k, D);
     cmha_real *y = zeros(k, 2 * T * D), *drho = zeros(k, 2 * T * D), *dabcd = zeros(k, 8 * D);
     cmha_mobius_forward(rho, abcd, T, D, kind, eps, y);
     compare_planes(k, "out.y", y, T, D, 0);
@@ -26,10 +28,10 @@ static void op_mobius_map(kase *k) {
 
 static void op_mobius_classify(kase *k) {
     size_t D = axis(k, "param.a_re", 0), i, wrong = 0;
-    cmha_mobius_class *classes = (cmha_mobius_class *)take(k, D, sizeof *classes);
+    mobius_class *classes = (mobius_class *)take(k, D, sizeof *classes);
     cmha_real *sigma = zeros(k, 2 * D);
     int64_t *want = integers(k, "out.class", D);
-    cmha_mobius_classify(mobius_parameters(k, D), D, number(k, "cfg.tol"), classes);
+    mobius_classify(mobius_parameters(k, D), D, number(k, "cfg.tol"), classes);
     for (i = 0; i < D; i++) {
         sigma[i] = (cmha_real)classes[i].sigma[0], sigma[D + i] = (cmha_real)classes[i].sigma[1];
         wrong += want[i] != (int64_t)classes[i].kind;
@@ -42,9 +44,11 @@ static void op_mobius_classify(kase *k) {
 static void op_cope_embed(kase *k) {
     size_t N = axis(k, "in.x", 0), d = axis(k, "in.x", 1), i;
     cmha_cope_imag kind = choice(k, "cfg.imag", "sin_dup|sin_cos") ? CMHA_COPE_SIN_COS : CMHA_COPE_SIN_DUP;
-    cmha_real gamma = (cmha_real)number(k, "cfg.gamma"), *x = reals(k, "in.x", N * d), *imag = zeros(k, N * d);
+    cmha_real gamma = (cmha_real)number(k, "cfg.gamma"), *x = reals(k, "in.x", N * d),
+              *imag = zeros(k, N * d);
     cmha_cope_table(kind, N, d, number(k, "cfg.base"), 0, imag);
     for (i = 0; i < N * d; i++) imag[i] *= gamma;
     compare_planes(k, "out.z", join(k, x, imag, N, d), N, d, 0);
-    if (gradients_wanted(k)) compare_gradient(k, "grad.in.x", cotangent(k, "cot.z_re", N * d), N * d); /* x passes through */
+    /* x passes through */
+    if (gradients_wanted(k)) compare_gradient(k, "grad.in.x", cotangent(k, "cot.z_re", N * d), N * d);
 }

@@ -11,7 +11,8 @@ static double problem_loss(void *user) {
     return grad_dot(p->y, p->dy, p->ny) + (p->dlse ? grad_dot(p->lse, p->dlse, p->nl) : 0);
 }
 
-/* A change of delta or q moves the features by themselves, but the rotation table is fixed: nothing to refresh between calls. */
+/* A change of delta or q moves the features by themselves, but the rotation table is fixed:
+   nothing to refresh between calls. */
 static void problem_check(problem *p, const char *label, size_t samples) {
     grad_input in[5];
     int n = 0;
@@ -45,12 +46,15 @@ static void problem_accumulates(problem *p, const char *label) {
 }
 
 static void run(const shape *s, size_t samples) {
-    static const char *const kinds[] = {"cmha", "rope", "dot"}, *const shares[] = {"per_head", "shared", "fixed"};
+    static const char *const kinds[] = {"cmha", "rope", "dot"}, *const shares[] = {"per_head", "shared",
+                                                                                   "fixed"};
     char label[160];
     problem p;
-    snprintf(label, sizeof label, "%s %s %s B%zu H%zu/%zu n%zu/%zu d%zu/%zu%s%s%s window %zu dropout %g pos0 %ld", kinds[s->kind],
-             shares[s->share], s->layout ? "half" : "interleaved", s->B, s->H, s->Hkv, s->n_q, s->n_k, s->d_k, s->d_v,
-             s->causal ? " causal" : "", s->mask ? " mask" : "", s->alibi ? " alibi" : "", s->window, s->dropout, (long)s->pos0);
+    snprintf(label, sizeof label,
+             "%s %s %s B%zu H%zu/%zu n%zu/%zu d%zu/%zu%s%s%s window %zu dropout %g pos0 %ld", kinds[s->kind],
+             shares[s->share], s->layout ? "half" : "interleaved", s->B, s->H, s->Hkv, s->n_q, s->n_k, s->d_k,
+             s->d_v, s->causal ? " causal" : "", s->mask ? " mask" : "", s->alibi ? " alibi" : "", s->window,
+             s->dropout, (long)s->pos0);
     problem_open(&p, s);
     p.mask[0] = p.mask[p.args.n_k - 1] = 1; /* someone sees something */
     problem_check(&p, label, samples);
@@ -79,8 +83,8 @@ static void sweep_small(void) {
         for (layout = 0; layout < 2; layout++)
             for (v = 0; v < sizeof views / sizeof *views; v++)
                 for (grouping = 0; grouping < 3; grouping++) {
-                    shape s = {2, 4, 4, 4, 6, 6, 5, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
-                               0, 0, 0, 0, 0, 3, 1};
+                    shape s = {2, 4, 4, 4, 6, 6, 5, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED,
+                               CMHA_SHARE_PER_HEAD, 0, 0, 0, 0, 0, 3, 1};
                     s.Hkv = (size_t)4 >> grouping;
                     s.kind = maps[m].kind, s.share = maps[m].share, s.layout = (cmha_layout)layout;
                     s.causal = views[v].causal, s.mask = views[v].mask, s.alibi = views[v].alibi;
@@ -92,20 +96,32 @@ static void sweep_small(void) {
 
 static void sweep_large(void) {
     static const shape shapes[] = {
-        /* B  H Hkv n_q  n_k d_k d_v  kind                 layout                   share                causal mask alibi window
-           dropout pos0 threads */
-        {1, 2, 2, 65, 65, 8, 8, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 0, 2},
-        {1, 2, 1, 65, 65, 6, 6, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_HALF, CMHA_SHARE_PER_HEAD, 1, 1, 0, 0, 0.2, 0, 2},
-        {1, 1, 1, 64, 64, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_SHARED, 0, 0, 0, 0, 0, 0, 1},
-        {1, 2, 1, 130, 130, 6, 7, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_SHARED, 1, 0, 0, 70, 0, 1000, 2},
-        {1, 2, 2, 130, 130, 4, 4, CMHA_ATTENTION_ROPE, CMHA_LAYOUT_HALF, CMHA_SHARE_PER_HEAD, 1, 0, 1, 5, 0, 0, 2},
-        {1, 2, 2, 130, 130, 3, 3, CMHA_ATTENTION_DOT, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 0, 1, 1, 0, 0.1, 0, 2},
-        {2, 2, 2, 130, 130, 2, 3, CMHA_ATTENTION_DOT, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 1, 0, 64, 0, 0, 2},
-        {1, 2, 1, 3, 130, 6, 6, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 127, 2},
-        {1, 4, 2, 1, 129, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_HALF, CMHA_SHARE_PER_HEAD, 1, 0, 0, 66, 0, 128, 1},
-        {1, 2, 1, 66, 131, 4, 4, CMHA_ATTENTION_ROPE, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 1, 0, 0, 0.25, 65, 2},
-        {1, 2, 2, 67, 66, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_FIXED, 0, 0, 0, 0, 0, 0, 1},
-        {1, 1, 1, 65, 65, 130, 70, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 0, 1},
+        /* B, H, Hkv, n_q, n_k, d_k, d_v, kind, layout, share,
+           causal, mask, alibi, window, dropout, pos0, threads */
+        {1, 2, 2, 65, 65, 8, 8, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+         1, 0, 0, 0, 0, 0, 2},
+        {1, 2, 1, 65, 65, 6, 6, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_HALF, CMHA_SHARE_PER_HEAD,
+         1, 1, 0, 0, 0.2, 0, 2},
+        {1, 1, 1, 64, 64, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_SHARED,
+         0, 0, 0, 0, 0, 0, 1},
+        {1, 2, 1, 130, 130, 6, 7, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_SHARED,
+         1, 0, 0, 70, 0, 1000, 2},
+        {1, 2, 2, 130, 130, 4, 4, CMHA_ATTENTION_ROPE, CMHA_LAYOUT_HALF, CMHA_SHARE_PER_HEAD,
+         1, 0, 1, 5, 0, 0, 2},
+        {1, 2, 2, 130, 130, 3, 3, CMHA_ATTENTION_DOT, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+         0, 1, 1, 0, 0.1, 0, 2},
+        {2, 2, 2, 130, 130, 2, 3, CMHA_ATTENTION_DOT, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+         1, 1, 0, 64, 0, 0, 2},
+        {1, 2, 1, 3, 130, 6, 6, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+         1, 0, 0, 0, 0, 127, 2},
+        {1, 4, 2, 1, 129, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_HALF, CMHA_SHARE_PER_HEAD,
+         1, 0, 0, 66, 0, 128, 1},
+        {1, 2, 1, 66, 131, 4, 4, CMHA_ATTENTION_ROPE, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+         1, 1, 0, 0, 0.25, 65, 2},
+        {1, 2, 2, 67, 66, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_FIXED,
+         0, 0, 0, 0, 0, 0, 1},
+        {1, 1, 1, 65, 65, 130, 70, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+         1, 0, 0, 0, 0, 0, 1},
     };
     size_t i;
     for (i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -117,7 +133,8 @@ static void single_tokens(void) {
     int kind, layout;
     for (kind = 0; kind < 3; kind++)
         for (layout = 0; layout < 2; layout++) {
-            shape s = {2, 2, 1, 1, 1, 2, 3, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 9, 1};
+            shape s = {2, 2, 1, 1, 1, 2, 3, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+                       1, 0, 0, 0, 0, 9, 1};
             s.kind = (cmha_attention_kind)kind, s.layout = (cmha_layout)layout;
             run(&s, 20);
         }
@@ -125,7 +142,8 @@ static void single_tokens(void) {
 
 /* Without a cotangent of lse, and without values */
 static void partial_problems(void) {
-    shape s = {1, 2, 1, 7, 9, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 2, 1};
+    shape s = {1, 2, 1, 7, 9, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               1, 0, 0, 0, 0, 2, 1};
     problem p;
     cmha_real *kept;
     problem_open(&p, &s);
@@ -144,30 +162,31 @@ static void partial_problems(void) {
 
 /* Gradients that nobody wants are not written, and the others do not depend on it */
 static void unwanted_gradients(void) {
-    shape s = {1, 2, 1, 70, 70, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 0, 2};
+    shape s = {1, 2, 1, 70, 70, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               1, 0, 0, 0,  0,  0, 2};
     problem p;
     cmha_real *dq, *dk;
     const cmha_attention_args *a = &p.args;
-    cmha_heads none = {NULL, 0, 0, 0, 0};
+    cmha_attention_views x;
     problem_open(&p, &s);
     problem_forward(&p), problem_backward(&p);
     dq = check_zeros(p.nq), dk = check_zeros(p.nkk);
-    cmha_attention_backward(a, cmha_heads_major(p.q, 2, 70, 4), cmha_heads_major(p.k, 1, 70, 4), cmha_heads_major(p.v, 1, 70, 4),
-                            cmha_heads_major(p.y, 2, 70, 4), p.pairs, cmha_heads_major(p.dy, 2, 70, 4), p.dlse, none,
-                            cmha_heads_major(dk, 1, 70, 4), none, NULL, NULL, p.scratch);
+    x = problem_views(&p);
+    x.dq.data = x.dv.data = NULL, x.dk.data = dk;
+    cmha_attention_backward(a, &x, p.pairs, p.dlse, NULL, NULL, p.scratch);
     CHECK(check_distance(dk, p.dk, p.nkk) < 1e-12);
-    cmha_attention_backward(a, cmha_heads_major(p.q, 2, 70, 4), cmha_heads_major(p.k, 1, 70, 4), cmha_heads_major(p.v, 1, 70, 4),
-                            cmha_heads_major(p.y, 2, 70, 4), p.pairs, cmha_heads_major(p.dy, 2, 70, 4), p.dlse,
-                            cmha_heads_major(dq, 2, 70, 4), none, none, NULL, NULL, p.scratch);
+    x.dk.data = NULL, x.dq.data = dq;
+    cmha_attention_backward(a, &x, p.pairs, p.dlse, NULL, NULL, p.scratch);
     CHECK(check_distance(dq, p.dq, p.nq) < 1e-12);
     free(dq), free(dk);
     problem_close(&p);
 }
 
-/* lambda = 0: differences are meaningless at the singular point, but the factorised gradient at (0, 0) is the limit of the regular
-   one at (epsilon, 0), where theta = 0 as well. */
+/* lambda = 0: differences are meaningless at the singular point, but the factorised gradient at (0, 0) is the
+   limit of the regular one at (epsilon, 0), where theta = 0 as well. */
 static void zero_pair_limit(cmha_layout layout, size_t Hkv, cmha_share share) {
-    shape s = {1, 2, 2, 5, 5, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 0, 1};
+    shape s = {1, 2, 2, 5, 5, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               1, 0, 0, 0, 0, 0, 1};
     problem p;
     cmha_real *dq, *dk, *dd;
     size_t im;
@@ -182,8 +201,10 @@ static void zero_pair_limit(cmha_layout layout, size_t Hkv, cmha_share share) {
     problem_forward(&p), problem_backward(&p);
     CHECK(check_finite(p.dq, p.nq) && check_finite(p.dk, p.nkk) && check_finite(p.ddelta, p.nd));
     CHECK(fabs(p.dq[4]) > 1e-6 && fabs(p.dk[0]) > 1e-6 && fabs(p.dk[im]) > 1e-6);
-    CHECK_THAT(check_distance(dq, p.dq, p.nq) < 1e-7, "zero pairs: dq is %.3g off the limit", check_distance(dq, p.dq, p.nq));
-    CHECK_THAT(check_distance(dk, p.dk, p.nkk) < 1e-7, "zero pairs: dk is %.3g off the limit", check_distance(dk, p.dk, p.nkk));
+    CHECK_THAT(check_distance(dq, p.dq, p.nq) < 1e-7, "zero pairs: dq is %.3g off the limit",
+               check_distance(dq, p.dq, p.nq));
+    CHECK_THAT(check_distance(dk, p.dk, p.nkk) < 1e-7, "zero pairs: dk is %.3g off the limit",
+               check_distance(dk, p.dk, p.nkk));
     CHECK_THAT(check_distance(dd, p.ddelta, p.nd) < 1e-7, "zero pairs: ddelta is off the limit");
     free(dq), free(dk), free(dd);
     problem_close(&p);
@@ -191,7 +212,8 @@ static void zero_pair_limit(cmha_layout layout, size_t Hkv, cmha_share share) {
 
 /* All of q zero: scores are zero, gradients of k vanish, those of q do not */
 static void zero_queries(void) {
-    shape s = {1, 2, 1, 4, 4, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 0, 1};
+    shape s = {1, 2, 1, 4, 4, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               1, 0, 0, 0, 0, 0, 1};
     problem p;
     problem_open(&p, &s);
     memset(p.q, 0, p.nq * sizeof *p.q);

@@ -17,31 +17,33 @@ typedef struct call {
 
 static cmha_context context;
 
-static void call_views(const call *c, cmha_real *const *x, cmha_heads *view) {
-    view[0] = cmha_complex_heads_major(x[0], c->H, c->n, c->d);
-    view[1] = cmha_complex_heads_major(x[1], c->H, c->n, c->d);
-    view[2] = cmha_heads_major(x[2], c->H, c->n, c->width);
-    if (c->width == 2 * c->d) view[2].imag = c->d;
-}
-
 static cmha_heads value_view(const call *c, cmha_real *y) {
     cmha_heads view = cmha_heads_major(y, c->H, c->n, c->width);
     if (c->width == 2 * c->d) view.imag = c->d;
     return view;
 }
 
+static cmha_attention_views call_views(const call *c, cmha_real *const *dx) {
+    cmha_attention_views x;
+    x.q = cmha_complex_heads_major(c->x[0], c->H, c->n, c->d),
+    x.dq = cmha_complex_heads_major(dx[0], c->H, c->n, c->d);
+    x.k = cmha_complex_heads_major(c->x[1], c->H, c->n, c->d),
+    x.dk = cmha_complex_heads_major(dx[1], c->H, c->n, c->d);
+    x.v = value_view(c, c->x[2]), x.dv = value_view(c, dx[2]);
+    x.y = value_view(c, c->y), x.dy = value_view(c, c->dy);
+    return x;
+}
+
 static void call_forward(call *c) {
-    cmha_heads x[3];
-    call_views(c, c->x, x);
-    if (c->is_lag) cmha_lag_attention_forward(&c->lag, x[0], x[1], x[2], value_view(c, c->y), c->saved, c->scratch);
-    else cmha_linear_attention_forward(&c->linear, x[0], x[1], x[2], value_view(c, c->y), c->saved, c->scratch);
+    cmha_attention_views x = call_views(c, c->dx);
+    if (c->is_lag) cmha_lag_attention_forward(&c->lag, &x, c->saved, c->scratch);
+    else cmha_linear_attention_forward(&c->linear, &x, c->saved, c->scratch);
 }
 
 static void call_backward(call *c, cmha_real *const *dx) {
-    cmha_heads x[3], d[3], y = value_view(c, c->y), dy = value_view(c, c->dy);
-    call_views(c, c->x, x), call_views(c, dx, d);
-    if (c->is_lag) cmha_lag_attention_backward(&c->lag, x[0], x[1], x[2], y, c->saved, dy, d[0], d[1], d[2], c->scratch);
-    else cmha_linear_attention_backward(&c->linear, x[0], x[1], x[2], y, c->saved, dy, d[0], d[1], d[2], c->scratch);
+    cmha_attention_views x = call_views(c, dx);
+    if (c->is_lag) cmha_lag_attention_backward(&c->lag, &x, c->saved, c->scratch);
+    else cmha_linear_attention_backward(&c->linear, &x, c->saved, c->scratch);
 }
 
 static double call_loss(void *user) {
@@ -64,10 +66,12 @@ static void call_accumulates(call *c) {
     for (i = 0; i < 3; i++) {
         for (k = 0; k < 3; k++) only[k] = k == i ? check_zeros(c->n_x[i]) : NULL;
         call_backward(c, only);
-        CHECK_THAT(check_distance(only[i], once[i], c->n_x[i]) <= 1e-12 * (1 + check_largest(once[i], c->n_x[i])),
+        CHECK_THAT(check_distance(only[i], once[i], c->n_x[i]) <=
+                       1e-12 * (1 + check_largest(once[i], c->n_x[i])),
                    "%s: the gradient of input %d alone is another", c->name, i);
         for (j = 0; j < c->n_x[i]; j++) only[i][j] *= 2;
-        CHECK_THAT(check_distance(only[i], c->dx[i], c->n_x[i]) <= 1e-12 * (1 + check_largest(only[i], c->n_x[i])),
+        CHECK_THAT(check_distance(only[i], c->dx[i], c->n_x[i]) <=
+                       1e-12 * (1 + check_largest(only[i], c->n_x[i])),
                    "%s: the backward does not accumulate into input %d", c->name, i);
         free(only[i]);
     }
@@ -84,12 +88,14 @@ static void call_run(call c) {
     c.y = check_zeros(c.n_y), c.dy = check_array(c.n_y, 1);
     c.saved = check_zeros(c.is_lag ? c.B * c.H * c.n : cmha_linear_attention_saved(&c.linear));
     c.scratch = check_zeros(c.is_lag ? cmha_lag_attention_scratch(&c.lag)
-                                     : cmha_linear_attention_scratch(&c.linear, 0) + cmha_linear_attention_scratch(&c.linear, 1));
+                                     : cmha_linear_attention_scratch(&c.linear, 0) +
+                                           cmha_linear_attention_scratch(&c.linear, 1));
     call_forward(&c);
     call_backward(&c, c.dx);
     for (i = 0; i < 3; i++) in[i].name = names[i], in[i].x = c.x[i], in[i].grad = c.dx[i], in[i].n = c.n_x[i];
-    snprintf(label, sizeof label, "%s n %zu output %d causal %d topk %zu temp %g%s", c.name, c.n, (int)c.linear.output, c.linear.causal,
-             c.lag.topk, (double)c.lag.temp, c.lag.key_mask ? " masked" : "");
+    snprintf(label, sizeof label, "%s n %zu output %d causal %d topk %zu temp %g%s", c.name, c.n,
+             (int)c.linear.output, c.linear.causal, c.lag.topk, (double)c.lag.temp,
+             c.lag.key_mask ? " masked" : "");
     grad_check(label, call_loss, &c, in, 3, 30);
     call_accumulates(&c);
     for (i = 0; i < 3; i++) free(c.x[i]), free(c.dx[i]);
@@ -121,11 +127,12 @@ static void check_lag(size_t n, size_t d, double temp, size_t topk, int masked) 
     c.B = masked ? 2 : 1, c.H = 2, c.n = n, c.d = d, c.width = 2 * d;
     for (t = 0; t < n; t++) mask[t] = t < n - n / 3, mask[n + t] = t % 4 != 1 && t != 6;
     if (masked) c.lag.key_mask = mask;
-    c.lag.batch = c.B, c.lag.heads = 2, c.lag.n = n, c.lag.d = d, c.lag.temp = temp, c.lag.topk = topk, c.lag.eps = 0.1, c.lag.threads = 2;
+    c.lag.batch = c.B, c.lag.heads = 2, c.lag.n = n, c.lag.d = d, c.lag.temp = temp, c.lag.topk = topk,
+    c.lag.eps = 0.1, c.lag.threads = 2;
     call_run(c);
 }
 
-/* ------------------------------------------------------- on a tape ------------------------------------------------------- */
+/* ---------------------------------------------- on a tape ----------------------------------------------- */
 
 enum { FUSED_LINEAR, COPE, ANGULAR, LAG, FUSED_LAG, MASKED_LAG, TRIALS };
 
@@ -143,7 +150,8 @@ static cmha_tensor *trial_forward(trial *t) {
     cmha_lag_args g;
     int i;
     memset(&l, 0, sizeof l), memset(&g, 0, sizeof g);
-    l.kind = t->which == COPE ? CMHA_LINEAR_COPE : CMHA_LINEAR_ANGULAR, l.output = CMHA_COPE_OUTPUT_HYBRID, l.alpha = 0.3;
+    l.kind = t->which == COPE ? CMHA_LINEAR_COPE : CMHA_LINEAR_ANGULAR, l.output = CMHA_COPE_OUTPUT_HYBRID,
+    l.alpha = 0.3;
     l.heads = g.heads = 2, l.eps = g.eps = 0.2, l.den_eps = 0.1, g.temp = 3, g.topk = 5, l.causal = 1;
     if (t->which == MASKED_LAG) g.key_mask = mask;
     cmha_tape_reset(&t->tape);
@@ -188,7 +196,10 @@ static void check_tape(int which) {
     t.which = which, t.n_in = fused ? 1 : 3;
     CHECK_OK(cmha_tape_init(&t.tape, &context, 1));
     for (i = 0; i < t.n_in; i++) {
-        t.shape[i][0] = B, t.shape[i][1] = N, t.shape[i][2] = fused ? 6 * Hd : i == 2 && which == COPE ? 10 : 2 * Hd;
+        t.shape[i][0] = B, t.shape[i][1] = N,
+        t.shape[i][2] = fused                     ? 6 * Hd
+                        : i == 2 && which == COPE ? 10
+                                                  : 2 * Hd;
         t.n[i] = B * N * t.shape[i][2];
         t.x[i] = check_array(t.n[i], 1.2), t.dx[i] = check_zeros(t.n[i]);
         in[i].name = names[i], in[i].x = t.x[i], in[i].grad = t.dx[i], in[i].n = t.n[i];
@@ -212,8 +223,10 @@ int main(int argc, char **argv) {
     for (causal = 0; causal < 2; causal++)
         for (masked = 0; masked < 2; masked++) {
             for (output = 0; output < 4; output++)
-                check_linear(7, CMHA_LINEAR_COPE, output, causal, masked), check_linear(70, CMHA_LINEAR_COPE, output, causal, masked);
-            check_linear(7, CMHA_LINEAR_ANGULAR, 0, causal, masked), check_linear(131, CMHA_LINEAR_ANGULAR, 0, causal, masked);
+                check_linear(7, CMHA_LINEAR_COPE, output, causal, masked),
+                    check_linear(70, CMHA_LINEAR_COPE, output, causal, masked);
+            check_linear(7, CMHA_LINEAR_ANGULAR, 0, causal, masked),
+                check_linear(131, CMHA_LINEAR_ANGULAR, 0, causal, masked);
         }
     check_linear(2, CMHA_LINEAR_COPE, CMHA_COPE_OUTPUT_HYBRID, 1, 0);
     for (masked = 0; masked < 2; masked++) {

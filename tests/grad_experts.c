@@ -1,6 +1,7 @@
-/* Gradients of the complex residual, the router, the experts and the load balance, the kernels and the operations on a tape: backward
-   against differences of forward, that backward accumulates, and that a gradient does not depend on which others are wanted. The
-   choice of experts is a step: logits are made so that no difference crosses one, or lie on one and are not differentiated. */
+/* Gradients of the complex residual, the router, the experts and the load balance, the kernels and the
+   operations on a tape: backward against differences of forward, that backward accumulates, and that a
+   gradient does not depend on which others are wanted. The choice of experts is a step: logits are made so
+   that no difference crosses one, or lie on one and are not differentiated. */
 #ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
 #endif
@@ -14,8 +15,8 @@ enum { Z, LOGITS, W1, W2, B1, B2 };
 /* How the logits spread the tokens */
 typedef enum spread { APART, ONE_EXPERT, ONE_IDLE, TIE_INSIDE, TIE_AT_EDGE } spread;
 
-/* A function under test, of inputs x with gradients dx (NULL = not wanted), output y and cotangent dy. `run` computes y, and with
-   backward = 1 adds to dx. */
+/* A function under test, of inputs x with gradients dx (NULL = not wanted), output y and cotangent dy. `run`
+   computes y, and with backward = 1 adds to dx. */
 typedef struct probe {
     const char *name;
     size_t T, D, F, E, top;
@@ -40,12 +41,14 @@ static double probe_loss(void *user) {
 /* Runs the backward into fresh gradients, of input `only` alone, or of all (-1); `times` times over. */
 static void probe_gradients(probe *p, int only, int times, cmha_real **gradients) {
     int i;
-    for (i = 0; i < p->n_in; i++) p->dx[i] = gradients[i] = only < 0 || only == i ? check_zeros(p->n[i]) : NULL;
+    for (i = 0; i < p->n_in; i++)
+        p->dx[i] = gradients[i] = only < 0 || only == i ? check_zeros(p->n[i]) : NULL;
     for (i = 0; i < times; i++) p->run(p, 1);
     for (i = 0; i < p->n_in; i++) p->dx[i] = NULL;
 }
 
-static void probe_same(const probe *p, const char *what, int i, const cmha_real *got, const cmha_real *want, double factor) {
+static void probe_same(const probe *p, const char *what, int i, const cmha_real *got, const cmha_real *want,
+                       double factor) {
     double worst = 0;
     size_t j;
     for (j = 0; j < p->n[i]; j++) worst = fmax(worst, fabs(got[j] - factor * want[j]));
@@ -58,7 +61,8 @@ static void probe_check(probe *p) {
     grad_input in[MAX_IN];
     char label[128];
     int i, j, n = 0;
-    snprintf(label, sizeof label, "%s: T %zu, D %zu, F %zu, top %zu of %zu", p->name, p->T, p->D, p->F, p->top, p->E);
+    snprintf(label, sizeof label, "%s: T %zu, D %zu, F %zu, top %zu of %zu", p->name, p->T, p->D, p->F,
+             p->top, p->E);
     probe_gradients(p, -1, 1, all);
     for (i = 0; i < p->n_in; i++) {
         if (i == p->skip) continue;
@@ -66,7 +70,8 @@ static void probe_check(probe *p) {
     }
     grad_check(label, probe_loss, p, in, n, 24);
     probe_gradients(p, -1, 2, other);
-    for (i = 0; i < p->n_in; i++) probe_same(p, "does not accumulate", i, other[i], all[i], 2), free(other[i]);
+    for (i = 0; i < p->n_in; i++)
+        probe_same(p, "does not accumulate", i, other[i], all[i], 2), free(other[i]);
     for (i = 0; i < p->n_in; i++) {
         probe_gradients(p, i, 1, other);
         probe_same(p, "is another alone", i, other[i], all[i], 1);
@@ -124,12 +129,16 @@ static void run_tape(probe *p, int backward) {
     cmha_tape_close(&tape);
 }
 
-/* ---------------------------------------------------- residual ---------------------------------------------------- */
+/* ----------------------------------------------- residual ----------------------------------------------- */
 
 static void run_residual(probe *p, int backward) {
+    size_t i;
     if (!backward) cmha_complex_residual_forward(p->x[0], p->x[1], *p->x[2], *p->x[3], p->T, p->D, p->y);
-    else
-        cmha_complex_residual_backward(p->x[0], *p->x[2], *p->x[3], p->dy, p->T, p->D, p->dx[0], p->dx[1], p->dx[2], p->dx[3]);
+    else {
+        for (i = 0; p->dx[1] && i < p->ny; i++) p->dx[1][i] += p->dy[i]; /* which is the caller's to add */
+        cmha_complex_residual_backward(p->x[0], *p->x[2], *p->x[3], p->dy, p->T, p->D, p->dx[0], p->dx[2],
+                                       p->dx[3]);
+    }
 }
 
 static cmha_tensor *build_residual(probe *p, cmha_tape *tape, cmha_tensor **in) {
@@ -162,11 +171,14 @@ static void check_residual(size_t T, size_t D) {
     probe_free(&twice);
 }
 
-/* ----------------------------------------------------- router ----------------------------------------------------- */
+/* ------------------------------------------------ router ------------------------------------------------ */
 
 static void run_router(probe *p, int backward) {
-    if (!backward) cmha_router_forward(p->x[0], p->x[1], p->n_in > 2 ? p->x[2] : NULL, p->T, p->D, p->E, p->y);
-    else cmha_router_backward(p->x[0], p->x[1], p->dy, p->T, p->D, p->E, p->dx[0], p->dx[1], p->n_in > 2 ? p->dx[2] : NULL);
+    if (!backward)
+        cmha_router_forward(p->x[0], p->x[1], p->n_in > 2 ? p->x[2] : NULL, p->T, p->D, p->E, p->y);
+    else
+        cmha_router_backward(p->x[0], p->x[1], p->dy, p->T, p->D, p->E, p->dx[0], p->dx[1],
+                             p->n_in > 2 ? p->dx[2] : NULL);
 }
 
 static cmha_tensor *build_router(probe *p, cmha_tape *tape, cmha_tensor **in) {
@@ -175,7 +187,8 @@ static cmha_tensor *build_router(probe *p, cmha_tape *tape, cmha_tensor **in) {
 
 static void check_router(size_t T, size_t D, size_t E) {
     probe p = probe_of("router", T, D, 0, E, 0);
-    probe_input(&p, T, 2 * D, 0, 0), probe_input(&p, 2, E, D, 0), probe_input(&p, E, 0, 0, 0), probe_output(&p, T * E);
+    probe_input(&p, T, 2 * D, 0, 0), probe_input(&p, 2, E, D, 0), probe_input(&p, E, 0, 0, 0),
+        probe_output(&p, T * E);
     p.run = run_router;
     probe_check(&p);
     p.run = run_tape, p.build = build_router, p.name = "router on a tape";
@@ -188,7 +201,7 @@ static void check_router(size_t T, size_t D, size_t E) {
     probe_free(&p);
 }
 
-/* ----------------------------------------------------- experts ---------------------------------------------------- */
+/* ----------------------------------------------- experts ------------------------------------------------ */
 
 /* Every row holds E levels 0.4 apart with a little noise, in an order of its own; see spread for the rest. */
 static void spread_logits(cmha_real *logits, size_t T, size_t E, size_t top, spread how) {
@@ -197,7 +210,8 @@ static void spread_logits(cmha_real *logits, size_t T, size_t E, size_t top, spr
         for (e = 0; e < E; e++) logits[e] = -0.4 * (double)e + 0.1 * check_random();
         if (how == TIE_INSIDE && top > 1) logits[top - 1] = logits[top - 2];
         if (how == TIE_AT_EDGE && top < E) logits[top] = logits[top - 1];
-        for (e = E; e-- > 1 && how != ONE_EXPERT;) { /* shuffled, all but the lowest where one is to be idle */
+        /* shuffled, all but the lowest where one is to be idle */
+        for (e = E; e-- > 1 && how != ONE_EXPERT;) {
             cmha_real kept = logits[e];
             if (how == ONE_IDLE && e == E - 1) continue;
             other = check_below(e + 1);
@@ -210,17 +224,21 @@ static void run_experts(probe *p, int backward) {
     cmha_experts_args a;
     cmha_experts_weights w;
     cmha_experts_grads d;
-    size_t pairs = p->T * p->top, *plan = (size_t *)check_alloc(cmha_route_size(p->T, p->E, p->top), sizeof *plan);
-    cmha_real *gate = check_zeros(pairs), *hidden = check_zeros(pairs * 2 * p->F), *dgate = check_zeros(pairs), *scratch;
+    size_t pairs = p->T * p->top,
+           *plan = (size_t *)check_alloc(cmha_route_size(p->T, p->E, p->top), sizeof *plan);
+    cmha_real *gate = check_zeros(pairs), *hidden = check_zeros(pairs * 2 * p->F),
+              *dgate = check_zeros(pairs), *scratch;
     memset(&a, 0, sizeof a);
     a.T = p->T, a.D = p->D, a.F = p->F, a.E = p->E, a.top = p->top, a.threads = 2;
-    w.w1 = p->x[W1], w.w2 = p->x[W2], w.b1 = p->n_in > B1 ? p->x[B1] : NULL, w.b2 = p->n_in > B1 ? p->x[B2] : NULL;
+    a.plan = plan, a.gate = gate, a.hidden = backward ? hidden : NULL;
+    w.w1 = p->x[W1], w.w2 = p->x[W2], w.b1 = p->n_in > B1 ? p->x[B1] : NULL,
+    w.b2 = p->n_in > B1 ? p->x[B2] : NULL;
     d.w1 = p->dx[W1], d.w2 = p->dx[W2], d.b1 = p->dx[B1], d.b2 = p->dx[B2];
     scratch = check_zeros(cmha_experts_scratch(&a, backward) + cmha_experts_scratch(&a, 0));
     cmha_route_forward(p->x[LOGITS], p->T, p->E, p->top, plan, gate);
-    cmha_experts_forward(&a, &w, p->x[Z], plan, gate, backward ? hidden : NULL, p->y, scratch);
+    cmha_experts_forward(&a, &w, p->x[Z], p->y, scratch);
     if (backward) {
-        cmha_experts_backward(&a, &w, p->x[Z], plan, gate, hidden, p->dy, p->dx[Z], p->dx[LOGITS] ? dgate : NULL, &d, scratch);
+        cmha_experts_backward(&a, &w, p->x[Z], p->dy, p->dx[Z], p->dx[LOGITS] ? dgate : NULL, &d, scratch);
         cmha_route_backward(plan, gate, dgate, p->T, p->E, p->top, p->dx[LOGITS]);
     }
     free(plan), free(gate), free(hidden), free(dgate), free(scratch);
@@ -233,10 +251,12 @@ static cmha_tensor *build_experts(probe *p, cmha_tape *tape, cmha_tensor **in) {
 static void check_experts(size_t T, size_t D, size_t F, size_t E, size_t top, spread how) {
     probe p = probe_of("experts", T, D, F, E, top);
     probe_input(&p, T, 2 * D, 0, 0), probe_input(&p, T, E, 0, 0);
-    probe_input(&p, 2, E, F, D), probe_input(&p, 2, E, D, F), probe_input(&p, 2, E, F, 0), probe_input(&p, 2, E, D, 0);
+    probe_input(&p, 2, E, F, D), probe_input(&p, 2, E, D, F), probe_input(&p, 2, E, F, 0),
+        probe_input(&p, 2, E, D, 0);
     probe_output(&p, 2 * T * D);
     spread_logits(p.x[LOGITS], T, E, top, how);
-    if (top == 1 || how == TIE_AT_EDGE) p.skip = LOGITS; /* a gate that is 1 has no gradient; on an edge there is none */
+    /* a gate that is 1 has no gradient; on an edge there is none */
+    if (top == 1 || how == TIE_AT_EDGE) p.skip = LOGITS;
     p.run = run_experts;
     probe_check(&p);
     p.run = run_tape, p.build = build_experts, p.name = "experts on a tape";
@@ -257,7 +277,8 @@ static void check_nothing_flows(void) {
     size_t part;
     int i;
     probe_input(&p, T, 2 * D, 0, 0), probe_input(&p, T, E, 0, 0);
-    probe_input(&p, 2, E, F, D), probe_input(&p, 2, E, D, F), probe_input(&p, 2, E, F, 0), probe_input(&p, 2, E, D, 0);
+    probe_input(&p, 2, E, F, D), probe_input(&p, 2, E, D, F), probe_input(&p, 2, E, F, 0),
+        probe_input(&p, 2, E, D, 0);
     probe_output(&p, 2 * T * D);
     spread_logits(p.x[LOGITS], T, E, 1, ONE_IDLE);
     p.run = run_experts;
@@ -272,10 +293,10 @@ static void check_nothing_flows(void) {
     probe_free(&p);
 }
 
-/* ----------------------------------------------------- balance ---------------------------------------------------- */
+/* ----------------------------------------------- balance ------------------------------------------------ */
 
 static void run_balance(probe *p, int backward) {
-    double *share = (double *)check_alloc(2 * p->E, sizeof *share);
+    double *share = (double *)check_alloc(2 * p->E + 1, sizeof *share);
     p->y[0] = cmha_balance_forward(p->x[0], p->mask, p->T, p->E, p->top, share);
     if (backward) cmha_balance_backward(p->x[0], p->mask, share, p->T, p->E, p->dy[0], p->dx[0]);
     free(share);
@@ -299,7 +320,7 @@ static void check_balance(size_t T, size_t E, size_t top) {
     probe_free(&p);
 }
 
-/* ------------------------------------------------------ layer ----------------------------------------------------- */
+/* ------------------------------------------------ layer ------------------------------------------------- */
 
 enum { ROUTER = 1, ROUTER_BIAS = 6 };
 
@@ -337,8 +358,10 @@ static double edge_of(const probe *p) {
 static void check_layer(size_t T, size_t D, size_t F, size_t E, size_t top) {
     probe p = probe_of("layer on a tape", T, D, F, E, top);
     int tries;
-    probe_input(&p, T, 2 * D, 0, 0), probe_input(&p, 2, E, D, 0), probe_input(&p, 2, E, F, D), probe_input(&p, 2, E, D, F);
-    probe_input(&p, 2, E, F, 0), probe_input(&p, 2, E, D, 0), probe_input(&p, E, 0, 0, 0), probe_input(&p, 1, 0, 0, 0);
+    probe_input(&p, T, 2 * D, 0, 0), probe_input(&p, 2, E, D, 0), probe_input(&p, 2, E, F, D),
+        probe_input(&p, 2, E, D, F);
+    probe_input(&p, 2, E, F, 0), probe_input(&p, 2, E, D, 0), probe_input(&p, E, 0, 0, 0),
+        probe_input(&p, 1, 0, 0, 0);
     probe_output(&p, 2 * T * D + 1);
     for (tries = 0; tries < 1000 && edge_of(&p) < 0.05; tries++) check_fill(p.x[Z], p.n[Z], 0.9);
     CHECK(edge_of(&p) >= 0.05);

@@ -1,4 +1,5 @@
-/* Gradients of the kernels that are not attention: backward against differences of forward, and that backward accumulates. */
+/* Gradients of the kernels that are not attention: backward against differences of
+   forward, and that backward accumulates. */
 #ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
 #endif
@@ -53,7 +54,8 @@ static void pair_accumulates(pair *p) {
     p->backward(p);
     for (i = 0; i < p->n_in; i++) {
         for (j = 0; j < p->n[i]; j++) once[i][j] *= 2;
-        CHECK_THAT(check_distance(once[i], p->dx[i], p->n[i]) <= 1e-12 * (1 + check_largest(once[i], p->n[i])),
+        CHECK_THAT(check_distance(once[i], p->dx[i], p->n[i]) <=
+                       1e-12 * (1 + check_largest(once[i], p->n[i])),
                    "%s: the backward does not accumulate into input %d", p->name, i);
         free(once[i]);
     }
@@ -67,21 +69,27 @@ static void pair_check(pair *p) {
     snprintf(label, sizeof label, "%s %zu x %zu x %zu (%d)", p->name, p->T, p->I, p->O, p->option);
     p->forward(p);
     p->backward(p);
-    for (i = 0; i < p->n_in; i++) in[i].name = names[i], in[i].x = p->x[i], in[i].grad = p->dx[i], in[i].n = p->n[i];
+    for (i = 0; i < p->n_in; i++)
+        in[i].name = names[i], in[i].x = p->x[i], in[i].grad = p->dx[i], in[i].n = p->n[i];
     grad_check(label, pair_loss, p, in, p->n_in, 60);
     pair_accumulates(p);
 }
 
-/* ------------------------------------------------------ dense ------------------------------------------------------ */
+/* ------------------------------------------------ dense ------------------------------------------------- */
 
-static void linear_forward(pair *p) { cmha_linear_forward(p->x[0], p->x[1], p->option ? p->x[2] : NULL, p->T, p->I, p->O, p->y); }
+static void linear_forward(pair *p) {
+    cmha_linear_forward(p->x[0], p->x[1], p->option ? p->x[2] : NULL, p->T, p->I, p->O, p->y);
+}
 static void linear_backward(pair *p) {
-    cmha_linear_backward(p->x[0], p->x[1], p->dy, p->T, p->I, p->O, p->dx[0], p->dx[1], p->option ? p->dx[2] : NULL);
+    cmha_linear_backward(p->x[0], p->x[1], p->dy, p->T, p->I, p->O, p->dx[0], p->dx[1],
+                         p->option ? p->dx[2] : NULL);
 }
 
 static void check_linear(size_t T, size_t I, size_t O, int bias) {
-    pair p = {"linear",       T, I, O, bias, {0}, {0}, 0, 0, 0, {T * I, O * I, O}, T * O, 2 + bias, 0, 0, 0, 0, linear_forward,
-              linear_backward};
+    pair p = {"linear", T, I, O, bias, {0},
+              {0},
+              0, 0, 0, {T * I, O * I, O},
+              T * O, 2 + bias, 0, 0, 0, 0, linear_forward, linear_backward};
     pair_open(&p);
     pair_check(&p);
     pair_close(&p);
@@ -91,29 +99,46 @@ static void layernorm_forward(pair *p) {
     cmha_layernorm_forward(p->x[0], p->x[1], p->option ? p->x[2] : NULL, p->T, p->I, 1e-3, p->y, p->stats);
 }
 static void layernorm_backward(pair *p) {
-    cmha_layernorm_backward(p->x[0], p->x[1], p->stats, p->dy, p->T, p->I, p->dx[0], p->dx[1], p->option ? p->dx[2] : NULL);
+    cmha_layernorm_backward(p->x[0], p->x[1], p->stats, p->dy, p->T, p->I, p->dx[0], p->dx[1],
+                            p->option ? p->dx[2] : NULL);
 }
-static void rmsnorm_forward(pair *p) { cmha_rmsnorm_forward(p->x[0], p->x[1], p->T, p->I, 1e-3, p->y, p->stats); }
-static void rmsnorm_backward(pair *p) { cmha_rmsnorm_backward(p->x[0], p->x[1], p->stats, p->dy, p->T, p->I, p->dx[0], p->dx[1]); }
+static void rmsnorm_forward(pair *p) {
+    cmha_rmsnorm_forward(p->x[0], p->x[1], p->T, p->I, 1e-3, p->y, p->stats);
+}
+static void rmsnorm_backward(pair *p) {
+    cmha_rmsnorm_backward(p->x[0], p->x[1], p->stats, p->dy, p->T, p->I, p->dx[0], p->dx[1]);
+}
 
 static void check_norms(size_t T, size_t D) {
-    pair l = {"layernorm",       T, D, D, 1, {0}, {0}, 0, 0, 0, {T * D, D, D}, T * D, 3, 0, 0, 0, 0, layernorm_forward,
-              layernorm_backward};
-    pair r = {"rmsnorm", T, D, D, 0, {0}, {0}, 0, 0, 0, {T * D, D}, T * D, 2, 0, 0, 0, 0, rmsnorm_forward, rmsnorm_backward};
+    pair l = {"layernorm", T, D, D, 1, {0},
+              {0},
+              0, 0, 0, {T * D, D, D},
+              T * D, 3, 0, 0, 0, 0, layernorm_forward, layernorm_backward};
+    pair r =
+        {"rmsnorm",       T, D, D, 0, {0}, {0}, 0, 0, 0, {T * D, D}, T * D, 2, 0, 0, 0, 0, rmsnorm_forward,
+         rmsnorm_backward};
     pair_open(&l), pair_check(&l), pair_close(&l);
     l.option = 0, l.n_in = 2;
     pair_open(&l), pair_check(&l), pair_close(&l);
     pair_open(&r), pair_check(&r), pair_close(&r);
 }
 
-static void gelu_forward(pair *p) { cmha_gelu_forward(p->x[0], p->T, (cmha_activation)p->option, p->y); }
-static void gelu_backward(pair *p) { cmha_gelu_backward(p->x[0], p->dy, p->T, (cmha_activation)p->option, p->dx[0]); }
+static void gelu_forward(pair *p) {
+    cmha_activation_forward(p->x[0], p->T, (cmha_activation)p->option, p->y);
+}
+static void gelu_backward(pair *p) {
+    cmha_activation_backward(p->x[0], p->dy, p->T, (cmha_activation)p->option, p->dx[0]);
+}
 static void swiglu_forward(pair *p) { cmha_swiglu_forward(p->x[0], p->x[1], p->T, p->y); }
-static void swiglu_backward(pair *p) { cmha_swiglu_backward(p->x[0], p->x[1], p->dy, p->T, p->dx[0], p->dx[1]); }
+static void swiglu_backward(pair *p) {
+    cmha_swiglu_backward(p->x[0], p->x[1], p->dy, p->T, p->dx[0], p->dx[1]);
+}
 
 static void check_activations(size_t n) {
-    pair e = {"gelu", n, 1, 1, CMHA_GELU_ERF, {0}, {0}, 0, 0, 0, {n}, n, 1, 0, 0, 0, 0, gelu_forward, gelu_backward};
-    pair s = {"swiglu", n, 1, 1, 0, {0}, {0}, 0, 0, 0, {n, n}, n, 2, 0, 0, 0, 0, swiglu_forward, swiglu_backward};
+    pair e = {"gelu", n, 1, 1, CMHA_GELU_ERF, {0},          {0}, 0, 0, 0, {n}, n, 1,
+              0,      0, 0, 0, gelu_forward,  gelu_backward};
+    pair s = {"swiglu",       n, 1, 1, 0, {0}, {0}, 0, 0, 0, {n, n}, n, 2, 0, 0, 0, 0, swiglu_forward,
+              swiglu_backward};
     pair_open(&e), check_fill(e.x[0], n, 4), pair_check(&e), pair_close(&e);
     e.option = CMHA_GELU_TANH;
     pair_open(&e), check_fill(e.x[0], n, 4), pair_check(&e), pair_close(&e);
@@ -121,7 +146,8 @@ static void check_activations(size_t n) {
 }
 
 static void dropout_forward(pair *p) { cmha_dropout_forward(p->x[0], p->T, 0.3, 99, 5, p->y); }
-static void dropout_backward(pair *p) { /* "the same call on the cotangent"; it overwrites, so accumulate here */
+/* "the same call on the cotangent"; it overwrites, so accumulate here */
+static void dropout_backward(pair *p) {
     size_t i;
     cmha_dropout_forward(p->dy, p->T, 0.3, 99, 5, p->stats);
     for (i = 0; i < p->T; i++) p->dx[0][i] += p->stats[i];
@@ -132,11 +158,14 @@ static void embedding_backward(pair *p) { cmha_embedding_backward(p->dy, p->ids,
 
 static void check_lookups(void) {
     static int32_t ids[] = {2, 0, 2, 2, 4, 0, 2};
-    pair d = {"dropout", 301, 1, 1, 0, {0}, {0}, 0, 0, 0, {301}, 301, 1, 0, 0, 0, 0, dropout_forward, dropout_backward};
-    pair e = {"embedding", 7, 5, 3, 0, {0}, {0}, 0, 0, 0, {15}, 21, 1, ids, 0, 0, 0, embedding_forward, embedding_backward};
+    pair d = {"dropout",       301, 1, 1, 0, {0}, {0}, 0, 0, 0, {301}, 301, 1, 0, 0, 0, 0, dropout_forward,
+              dropout_backward};
+    pair e = {"embedding",       7, 5, 3, 0, {0}, {0}, 0, 0, 0, {15}, 21, 1, ids, 0, 0, 0, embedding_forward,
+              embedding_backward};
     pair_open(&d), pair_check(&d), pair_close(&d);
     pair_open(&e), pair_check(&e);
-    CHECK(check_largest(e.dx[0] + 3, 3) == 0 && check_largest(e.dx[0] + 9, 3) == 0); /* rows 1 and 3 are never looked up */
+    /* rows 1 and 3 are never looked up */
+    CHECK(check_largest(e.dx[0] + 3, 3) == 0 && check_largest(e.dx[0] + 9, 3) == 0);
     pair_close(&e);
 }
 
@@ -151,8 +180,10 @@ static void entropy_backward(pair *p) {
 
 static void check_entropy(void) {
     static int32_t ids[] = {3, 0, 8, 1, 0};
-    pair p = {"cross_entropy", 5, 9, 1, -1, {0}, {0}, 0, 0, 0, {45}, 1, 1, ids, 0, 0, 0, entropy_forward, entropy_backward};
-    pair one = {"cross_entropy", 1, 2, 1, -1, {0}, {0}, 0, 0, 0, {2}, 1, 1, ids + 1, 0, 0, 0, entropy_forward, entropy_backward};
+    pair p = {"cross_entropy", 5, 9, 1, -1, {0}, {0}, 0, 0, 0, {45}, 1, 1, ids, 0, 0, 0, entropy_forward,
+              entropy_backward};
+    pair one = {"cross_entropy", 1, 2, 1, -1, {0}, {0}, 0, 0, 0, {2}, 1, 1, ids + 1, 0, 0, 0, entropy_forward,
+                entropy_backward};
     pair_open(&p), pair_check(&p), pair_close(&p);
     p.option = 0; /* rows whose target is 0 do not count */
     pair_open(&p), pair_check(&p);
@@ -161,7 +192,7 @@ static void check_entropy(void) {
     pair_open(&one), pair_check(&one), pair_close(&one);
 }
 
-/* ----------------------------------------------- phases and rotation ----------------------------------------------- */
+/* ----------------------------------------- phases and rotation ------------------------------------------ */
 
 static void off_cut(cmha_real *x, size_t T, size_t P, cmha_layout layout) {
     size_t t, j;
@@ -181,13 +212,15 @@ static void euler_backward(pair *p) {
 }
 
 static void check_euler(size_t T, size_t P, cmha_layout layout) {
-    pair p = {"euler", T, P, 1, 0, {0}, {0}, 0, 0, 0, {2 * T * P}, 2 * T * P, 1, 0, 0, 0, 0, euler_forward, euler_backward};
+    pair p = {"euler", T, P, 1, 0, {0},           {0},           0, 0, 0, {2 * T * P}, 2 * T * P,
+              1,       0, 0, 0, 0, euler_forward, euler_backward};
     size_t i;
     double modulus;
     p.option = (int)layout;
     pair_open(&p);
     off_cut(p.x[0], T, P, layout);
-    for (i = 0; i < T * P; i++) { /* away from zero, where the phase's gradient is damped by 1e-12 / modulus^2 */
+    /* away from zero, where the phase's gradient is damped by 1e-12 / modulus^2 */
+    for (i = 0; i < T * P; i++) {
         cmha_real *re = p.x[0] + (layout == CMHA_LAYOUT_HALF ? i / P * 2 * P + i % P : 2 * i),
                   *im = re + (layout == CMHA_LAYOUT_HALF ? P : 1);
         modulus = sqrt(*re * *re + *im * *im);
@@ -199,7 +232,8 @@ static void check_euler(size_t T, size_t P, cmha_layout layout) {
 
 /* At modulus 0: phase 0, the modulus' gradient 0, the phase's finite */
 static void check_euler_zero(void) {
-    cmha_real x[4] = {0, 0, 3, -4}, modulus[2], phase[2], dm[2] = {1, 1}, dp[2] = {1e-3, 0}, dx[4] = {0, 0, 0, 0};
+    cmha_real x[4] = {0, 0, 3, -4}, modulus[2], phase[2], dm[2] = {1, 1}, dp[2] = {1e-3, 0},
+              dx[4] = {0, 0, 0, 0};
     cmha_euler_forward(x, 1, 2, CMHA_LAYOUT_INTERLEAVED, modulus, phase);
     CHECK(modulus[0] == 0 && phase[0] == 0);
     CHECK_NEAR(modulus[1], 5, 1e-14);
@@ -216,29 +250,39 @@ static void check_euler_zero(void) {
     CHECK_NEAR(modulus[1], 5, 1e-14);
 }
 
-/* x0 rows, x1 delta, x2 b; option bit 0: layout, bit 1: delta NULL, bit 2: b NULL. Rows are padded: ldx = 2P + 1, ldy = 2P + 3 */
+/* x0 rows, x1 delta, x2 b; option bit 0: layout, bit 1: delta NULL, bit 2: b NULL. Rows are
+   padded: ldx = 2P + 1, ldy = 2P + 3 */
 static void rotate_table(pair *p, cmha_real *table) {
     double omega[64];
     cmha_frequencies(CMHA_FREQ_ROPE, 50, p->I, omega);
     cmha_rotation_table(omega, p->I, p->T, 7, table);
 }
 
+static cmha_rotate_args rotate_args(const pair *p, const cmha_real *table) {
+    cmha_rotate_args args;
+    args.P = p->I, args.layout = (cmha_layout)(p->option & 1), args.rotation = table;
+    args.delta = p->option & 2 ? NULL : p->x[1], args.b = p->option & 6 ? NULL : p->x[2];
+    return args;
+}
+
 static void rotate_forward(pair *p) {
     cmha_real *table = check_zeros(p->T * 2 * p->I);
+    cmha_rotate_args args;
     rotate_table(p, table);
-    cmha_rotate_forward(p->x[0], 2 * p->I + 1, p->T, p->I, (cmha_layout)(p->option & 1), table, p->option & 2 ? NULL : p->x[1],
-                        p->option & 6 ? NULL : p->x[2], p->y, 2 * p->I + 3);
+    args = rotate_args(p, table);
+    cmha_rotate_forward(&args, p->x[0], 2 * p->I + 1, p->T, p->y, 2 * p->I + 3);
     free(table);
 }
 
 static void rotate_backward(pair *p) {
     cmha_real *table = check_zeros(p->T * 2 * p->I);
     double *dd = (double *)check_alloc(p->I, sizeof *dd), *db = (double *)check_alloc(p->I, sizeof *db);
+    cmha_rotate_args args;
     size_t j;
     rotate_table(p, table);
-    cmha_rotate_backward(p->x[0], 2 * p->I + 1, p->T, p->I, (cmha_layout)(p->option & 1), table, p->option & 2 ? NULL : p->x[1],
-                         p->option & 6 ? NULL : p->x[2], p->dy, 2 * p->I + 3, p->dx[0], p->option & 2 ? NULL : dd,
-                         p->option & 6 ? NULL : db);
+    args = rotate_args(p, table);
+    cmha_rotate_backward(&args, p->x[0], 2 * p->I + 1, p->T, p->dy, 2 * p->I + 3, p->dx[0],
+                         p->option & 2 ? NULL : dd, p->option & 6 ? NULL : db);
     for (j = 0; j < p->I && p->n_in > 1; j++) p->dx[1][j] += dd[j];
     for (j = 0; j < p->I && p->n_in > 2; j++) p->dx[2][j] += db[j];
     free(table), free(dd), free(db);
@@ -246,24 +290,32 @@ static void rotate_backward(pair *p) {
 
 static void check_rotate(size_t T, size_t P, int option) {
     size_t ldx = 2 * P + 1, ldy = 2 * P + 3, t;
-    pair p = {"rotate", T, P, 1, 0, {0}, {0}, 0, 0, 0, {T * ldx, P, P}, T * ldy, 3, 0, 0, 0, 0, rotate_forward, rotate_backward};
+    pair p = {"rotate", T, P, 1, 0, {0},
+              {0},
+              0, 0, 0, {T * ldx, P, P},
+              T * ldy, 3, 0, 0, 0, 0, rotate_forward, rotate_backward};
     p.option = option;
     p.n_in = option & 2 ? 1 : option & 4 ? 2 : 3;
     pair_open(&p);
     for (t = 0; t < T; t++) off_cut(p.x[0] + t * ldx, 1, P, (cmha_layout)(option & 1));
     pair_check(&p);
-    for (t = 0; t < T; t++) CHECK_THAT(p.dx[0][t * ldx + 2 * P] == 0, "rotate: the padding of row %zu got a gradient", t);
+    for (t = 0; t < T; t++)
+        CHECK_THAT(p.dx[0][t * ldx + 2 * P] == 0, "rotate: the padding of row %zu got a gradient", t);
     pair_close(&p);
 }
 
-/* lambda = 0: the gradient of the factorised form, g = e^{i theta} (Re t + i delta Im t) at theta = 0, t = dy e^{-i(b + angle)} */
+/* lambda = 0: the gradient of the factorised form, g = e^{i theta} (Re t + i delta Im t) at
+   theta = 0, t = dy e^{-i(b + angle)} */
 static void check_rotate_zero(void) {
     cmha_real x[2] = {0, 0}, delta = 0.3, b = 0.4, y[2], dy[2] = {0.7, -1.1}, dx[2] = {0, 0}, table[2];
     double omega = 1, dd = 0, db = 0, angle = 0.4 + 5, tr, ti;
+    cmha_rotate_args args;
     cmha_rotation_table(&omega, 1, 1, 5, table);
-    cmha_rotate_forward(x, 2, 1, 1, CMHA_LAYOUT_INTERLEAVED, table, &delta, &b, y, 2);
+    args.P = 1, args.layout = CMHA_LAYOUT_INTERLEAVED, args.rotation = table, args.delta = &delta,
+    args.b = &b;
+    cmha_rotate_forward(&args, x, 2, 1, y, 2);
     CHECK(y[0] == 0 && y[1] == 0);
-    cmha_rotate_backward(x, 2, 1, 1, CMHA_LAYOUT_INTERLEAVED, table, &delta, &b, dy, 2, dx, &dd, &db);
+    cmha_rotate_backward(&args, x, 2, 1, dy, 2, dx, &dd, &db);
     tr = dy[0] * cos(angle) + dy[1] * sin(angle);
     ti = dy[1] * cos(angle) - dy[0] * sin(angle);
     CHECK_NEAR(dx[0], tr, 1e-14);
@@ -271,7 +323,7 @@ static void check_rotate_zero(void) {
     CHECK(dd == 0 && db == 0);
 }
 
-/* ------------------------------------------------------- PCL ------------------------------------------------------- */
+/* ------------------------------------------------- PCL -------------------------------------------------- */
 
 static cmha_pcl_args pcl_arguments(pair *p) {
     cmha_pcl_args a;
@@ -311,7 +363,8 @@ static double pcl_definition(pair *p) {
             double sim = 0;
             for (r = 0; r < p->I; r++)
                 sim +=
-                    p->x[1][r] * cos(p->x[0][i * p->I + r] - (p->option & 1 && !p->keep[j * p->I + r] ? 0 : p->x[0][j * p->I + r]));
+                    p->x[1][r] * cos(p->x[0][i * p->I + r] -
+                                     (p->option & 1 && !p->keep[j * p->I + r] ? 0 : p->x[0][j * p->I + r]));
             sim /= (double)p->I * 0.3;
             if (j == positive) own = sim;
             if (pcl_valid(p, j)) sum += exp(sim);
@@ -328,14 +381,16 @@ static void check_pcl(size_t N, size_t P, int option) {
     p.keep = (unsigned char *)check_alloc(N * P, 1), p.valid = (unsigned char *)check_alloc(N, 1);
     p.positive = (size_t *)check_alloc(N, sizeof *p.positive);
     for (i = 0; i < N * P; i++) p.keep[i] = (unsigned char)(check_random() < 0);
-    for (i = 0; i < N; i++) p.valid[i] = (unsigned char)(i % 3 != 1), p.positive[i] = (i + 3) / 3 * 3 % N; /* valid ones */
+    /* valid ones */
+    for (i = 0; i < N; i++) p.valid[i] = (unsigned char)(i % 3 != 1), p.positive[i] = (i + 3) / 3 * 3 % N;
     for (i = 0; i < N && (option & 8); i++) p.positive[i] = (i + 1) % N; /* padding among them */
     pair_open(&p);
     check_fill(p.x[0], N * P, 3);
     p.dy[0] = 0.7;
     pcl_forward(&p);
-    CHECK_THAT(fabs(p.y[0] - pcl_definition(&p)) < 1e-12, "pcl %zu x %zu (%d): %.15g, the definition says %.15g", N, P, option,
-               p.y[0], pcl_definition(&p));
+    CHECK_THAT(fabs(p.y[0] - pcl_definition(&p)) < 1e-12,
+               "pcl %zu x %zu (%d): %.15g, the definition says %.15g", N, P, option, p.y[0],
+               pcl_definition(&p));
     if (N > 1) pair_check(&p);
     pair_close(&p);
     free(p.keep), free(p.valid), free(p.positive);
@@ -344,22 +399,29 @@ static void check_pcl(size_t N, size_t P, int option) {
 /* "any of which may be NULL": what is wanted must not depend on what is not */
 static void check_unwanted(void) {
     enum { T = 3, I = 4, O = 2 };
-    cmha_real x[T * I], w[I * I], dy[T * I], stats[2 * T], y[T * I], a[T * I], b[T * I], c[I * I], d[I * I], e[I], f[I];
+    cmha_real x[T * I], w[I * I], dy[T * I], stats[2 * T], y[T * I], a[T * I], b[T * I], c[I * I], d[I * I],
+        e[I], f[I];
     check_fill(x, T * I, 1), check_fill(w, I * I, 1), check_fill(dy, T * I, 1);
-    memset(a, 0, sizeof a), memset(b, 0, sizeof b), memset(c, 0, sizeof c), memset(d, 0, sizeof d), memset(e, 0, sizeof e);
+    memset(a, 0, sizeof a), memset(b, 0, sizeof b), memset(c, 0, sizeof c), memset(d, 0, sizeof d),
+        memset(e, 0, sizeof e);
     memset(f, 0, sizeof f);
     cmha_linear_backward(x, w, dy, T, I, O, a, c, e);
-    cmha_linear_backward(x, w, dy, T, I, O, b, NULL, NULL), cmha_linear_backward(x, w, dy, T, I, O, NULL, d, NULL);
+    cmha_linear_backward(x, w, dy, T, I, O, b, NULL, NULL),
+        cmha_linear_backward(x, w, dy, T, I, O, NULL, d, NULL);
     cmha_linear_backward(x, w, dy, T, I, O, NULL, NULL, f);
-    CHECK(!memcmp(a, b, sizeof a) && !memcmp(c, d, sizeof c) && !memcmp(e, f, sizeof e) && check_largest(e, O) > 0);
+    CHECK(!memcmp(a, b, sizeof a) && !memcmp(c, d, sizeof c) && !memcmp(e, f, sizeof e) &&
+          check_largest(e, O) > 0);
     cmha_layernorm_forward(x, w, NULL, T, I, 1e-5, y, stats);
     cmha_layernorm_backward(x, w, stats, dy, T, I, a, c, e);
-    cmha_layernorm_backward(x, w, stats, dy, T, I, b, NULL, NULL), cmha_layernorm_backward(x, w, stats, dy, T, I, NULL, d, NULL);
+    cmha_layernorm_backward(x, w, stats, dy, T, I, b, NULL, NULL),
+        cmha_layernorm_backward(x, w, stats, dy, T, I, NULL, d, NULL);
     cmha_layernorm_backward(x, w, stats, dy, T, I, NULL, NULL, f);
-    CHECK(check_distance(a, b, T * I) < 1e-14 && check_distance(c, d, I * I) < 1e-14 && check_distance(e, f, I) < 1e-14);
+    CHECK(check_distance(a, b, T * I) < 1e-14 && check_distance(c, d, I * I) < 1e-14 &&
+          check_distance(e, f, I) < 1e-14);
     cmha_rmsnorm_forward(x, w, T, I, 1e-5, y, stats);
     cmha_rmsnorm_backward(x, w, stats, dy, T, I, a, c);
-    cmha_rmsnorm_backward(x, w, stats, dy, T, I, b, NULL), cmha_rmsnorm_backward(x, w, stats, dy, T, I, NULL, d);
+    cmha_rmsnorm_backward(x, w, stats, dy, T, I, b, NULL),
+        cmha_rmsnorm_backward(x, w, stats, dy, T, I, NULL, d);
     CHECK(check_distance(a, b, T * I) < 1e-14 && check_distance(c, d, I * I) < 1e-14);
     cmha_swiglu_backward(x, dy, dy, T * I, a, NULL), cmha_swiglu_backward(x, dy, dy, T * I, b, c);
     CHECK(check_distance(a, b, T * I) < 1e-14);
@@ -371,14 +433,16 @@ int main(int argc, char **argv) {
     int i;
     (void)argc;
     cmha_blas_restart(argv);
-    check_linear(1, 1, 1, 1), check_linear(5, 7, 3, 1), check_linear(3, 17, 9, 0), check_linear(70, 33, 65, 1);
+    check_linear(1, 1, 1, 1), check_linear(5, 7, 3, 1), check_linear(3, 17, 9, 0),
+        check_linear(70, 33, 65, 1);
     check_norms(1, 5), check_norms(4, 7), check_norms(3, 65);
     check_activations(1), check_activations(37), check_activations(300);
     check_unwanted();
     check_lookups();
     check_entropy();
     for (i = 0; i < 2; i++)
-        check_euler(1, 1, (cmha_layout)i), check_euler(9, 5, (cmha_layout)i), check_euler(3, 32, (cmha_layout)i);
+        check_euler(1, 1, (cmha_layout)i), check_euler(9, 5, (cmha_layout)i),
+            check_euler(3, 32, (cmha_layout)i);
     check_euler_zero();
     for (i = 0; i < 6; i++) check_rotate(1, 1, i), check_rotate(5, 3, i), check_rotate(70, 8, i);
     check_rotate_zero();

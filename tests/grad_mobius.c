@@ -1,4 +1,5 @@
-/* Gradients of the complex quotient, the Möbius map and the product by a complex vector: the kernels, and the same on a tape. */
+/* Gradients of the complex quotient, the Möbius map and the product by a complex vector:
+   the kernels, and the same on a tape. */
 #ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
 #endif
@@ -20,13 +21,15 @@ static cmha_context context;
 static void kernel_forward(trial *p) {
     if (p->op == QUOTIENT) cmha_quotient_forward(p->x[0], p->x[1], p->T, p->D, p->kind, p->eps, p->y);
     else if (p->op == MOBIUS) cmha_mobius_forward(p->x[0], p->x[1], p->T, p->D, p->kind, p->eps, p->y);
-    else cmha_complex_scale_forward(p->x[0], p->x[1], p->T, p->D, p->y);
+    else cmha_elementwise_complex_forward(p->x[0], p->x[1], p->T, p->D, p->y);
 }
 
 static void kernel_backward(trial *p, cmha_real *dx, cmha_real *dw) {
-    if (p->op == QUOTIENT) cmha_quotient_backward(p->x[0], p->x[1], p->dy, p->T, p->D, p->kind, p->eps, dx, dw);
-    else if (p->op == MOBIUS) cmha_mobius_backward(p->x[0], p->x[1], p->dy, p->T, p->D, p->kind, p->eps, dx, dw);
-    else cmha_complex_scale_backward(p->x[0], p->x[1], p->dy, p->T, p->D, dx, dw);
+    if (p->op == QUOTIENT)
+        cmha_quotient_backward(p->x[0], p->x[1], p->dy, p->T, p->D, p->kind, p->eps, dx, dw);
+    else if (p->op == MOBIUS)
+        cmha_mobius_backward(p->x[0], p->x[1], p->dy, p->T, p->D, p->kind, p->eps, dx, dw);
+    else cmha_elementwise_complex_backward(p->x[0], p->x[1], p->dy, p->T, p->D, dx, dw);
 }
 
 static cmha_status dot_backward(cmha_tape *tape, cmha_record *record) {
@@ -72,28 +75,33 @@ static void trial_check(trial *p) {
     cmha_real *once = check_zeros(p->n[1]);
     char label[96];
     size_t i;
-    snprintf(label, sizeof label, "%s%s kind %d eps %g, %zu x %zu", p->tape ? "tape " : "", names[p->op], (int)p->kind,
-             (double)p->eps, p->T, p->D);
+    snprintf(label, sizeof label, "%s%s kind %d eps %g, %zu x %zu", p->tape ? "tape " : "", names[p->op],
+             (int)p->kind, (double)p->eps, p->T, p->D);
     trial_backward(p);
-    for (i = 0; i < 2; i++) in[i].name = i ? "w" : "x", in[i].x = p->x[i], in[i].grad = p->dx[i], in[i].n = p->n[i];
+    for (i = 0; i < 2; i++)
+        in[i].name = i ? "w" : "x", in[i].x = p->x[i], in[i].grad = p->dx[i], in[i].n = p->n[i];
     grad_check(label, trial_loss, p, in, 2, 24);
     memcpy(once, p->dx[1], p->n[1] * sizeof *once);
     trial_backward(p);
     for (i = 0; i < p->n[1]; i++) once[i] *= 2;
-    CHECK_THAT(check_distance(once, p->dx[1], p->n[1]) <= 1e-12 * check_largest(once, p->n[1]), "%s: does not accumulate", label);
+    CHECK_THAT(check_distance(once, p->dx[1], p->n[1]) <= 1e-12 * check_largest(once, p->n[1]),
+               "%s: does not accumulate", label);
     if (!p->tape) { /* each gradient alone is the same gradient */
         kernel_backward(p, NULL, NULL);
         memset(p->dx[1], 0, p->n[1] * sizeof *once);
         kernel_backward(p, NULL, p->dx[1]), kernel_backward(p, NULL, p->dx[1]);
-        CHECK_THAT(check_distance(once, p->dx[1], p->n[1]) <= 1e-12 * check_largest(once, p->n[1]), "%s: dw alone differs", label);
+        CHECK_THAT(check_distance(once, p->dx[1], p->n[1]) <= 1e-12 * check_largest(once, p->n[1]),
+                   "%s: dw alone differs", label);
     }
     free(once);
 }
 
-static void trial_run(operation op, cmha_quotient_kind kind, double eps, size_t T, size_t D, cmha_tape *tape) {
+static void trial_run(operation op, cmha_quotient_kind kind, double eps, size_t T, size_t D,
+                      cmha_tape *tape) {
     size_t n = 2 * T * D, n_w = op == QUOTIENT ? n : op == MOBIUS ? 8 * D : 2 * D;
     trial p = {op, kind, (cmha_real)eps, T, D, {n, n_w}, {0}, {0}, 0, 0, tape};
-    int i, pole = op == QUOTIENT && kind != CMHA_QUOTIENT_EXACT && eps > 0 && D > 1; /* where eps makes the map smooth */
+    /* where eps makes the map smooth */
+    int i, pole = op == QUOTIENT && kind != CMHA_QUOTIENT_EXACT && eps > 0 && D > 1;
     for (i = 0; i < 2; i++) p.x[i] = check_array(p.n[i], 1.3), p.dx[i] = check_zeros(p.n[i]);
     p.y = check_zeros(n), p.dy = check_array(n, 1);
     if (pole) p.x[1][0] = p.x[1][D] = 0;

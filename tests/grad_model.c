@@ -1,4 +1,5 @@
-/* Gradients of whole models: a random subset of every parameter, over the configurations that change what a block computes. */
+/* Gradients of whole models: a random subset of every parameter, over the configurations
+   that change what a block computes. */
 #ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
 #endif
@@ -15,7 +16,8 @@ typedef struct subject {
 static cmha_context context;
 static cmha_knowledge base; /* what the windows of a CRAT look into */
 
-/* The whole training loss: cross-entropy and weighted PCL, on a tape of the test's own whose dropout key is that of the pass */
+/* The whole training loss: cross-entropy and weighted PCL, on a tape of the test's own
+   whose dropout key is that of the pass */
 static double subject_loss(void *user) {
     subject *s = (subject *)user;
     cmha_tensor *logits, *extra = NULL, *loss;
@@ -31,8 +33,11 @@ static double subject_loss(void *user) {
 static int subject_gradient(subject *s) {
     cmha_tensor *logits, *extra = NULL, *loss;
     double ignored;
-    /* once through the public call, so that the gradient block exists; then cleared and taken on the test's tape, with its key */
-    if (!CHECK_THAT(!cmha_model_gradient(&s->model, &s->batch, 1, s->key, &ignored), "%s", cmha_error(&context))) return 0;
+    /* once through the public call, so that the gradient block exists; then cleared and taken on
+       the test's tape, with its key */
+    if (!CHECK_THAT(!cmha_model_gradient(&s->model, &s->batch, 1, s->key, &ignored), "%s",
+                    cmha_error(&context)))
+        return 0;
     cmha_model_zero_grad(&s->model);
     cmha_tape_reset(&s->tape);
     s->tape.key = s->key, s->tape.draws = 0;
@@ -53,7 +58,8 @@ static void subject_parameters(subject *s, const char *label) {
         snprintf(name, sizeof name, "%s", label);
         if (strstr(p->name, "k.bias") && check_largest(p->tensor.grad, p->tensor.size) < 1e-12) {
             /* a bias on keys that are not rotated moves all scores of a row alike: its true gradient is 0 */
-            CHECK_THAT(fabs(grad_difference(subject_loss, s, p->tensor.data, p->tensor.size, NULL, 0, 2e-4)) < 1e-9,
+            CHECK_THAT(fabs(grad_difference(subject_loss, s, p->tensor.data, p->tensor.size, NULL, 0, 2e-4)) <
+                           1e-9,
                        "%s: the gradient of %s should not be 0", label, p->name);
             continue;
         }
@@ -62,7 +68,8 @@ static void subject_parameters(subject *s, const char *label) {
     }
 }
 
-/* cmha_model_gradient agrees with the tape: weight scales, gradients accumulate, the loss is the cross-entropy alone */
+/* cmha_model_gradient agrees with the tape: weight scales, gradients accumulate,
+   the loss is the cross-entropy alone */
 static void subject_public(subject *s, const char *label) {
     cmha_real *want = check_zeros(s->model.size);
     double loss, loss2, evaluated = 0;
@@ -71,17 +78,20 @@ static void subject_public(subject *s, const char *label) {
     cmha_model_zero_grad(&s->model);
     CHECK(check_largest(s->model.grad, s->model.size) == 0);
     CHECK_OK(cmha_model_gradient(&s->model, &s->batch, 1, s->key, &loss));
-    CHECK_THAT(check_distance(want, s->model.grad, s->model.size) < 1e-11 * (1 + check_largest(want, s->model.size)),
+    CHECK_THAT(check_distance(want, s->model.grad, s->model.size) <
+                   1e-11 * (1 + check_largest(want, s->model.size)),
                "%s: cmha_model_gradient is not the gradient of cmha_model_forward", label);
     memcpy(want, s->model.grad, s->model.size * sizeof *want);
     CHECK_OK(cmha_model_gradient(&s->model, &s->batch, -0.25, s->key, &loss2));
     for (i = 0; i < s->model.size; i++) want[i] *= 0.75;
-    CHECK_THAT(check_distance(want, s->model.grad, s->model.size) < 1e-11 * (1 + check_largest(want, s->model.size)),
+    CHECK_THAT(check_distance(want, s->model.grad, s->model.size) <
+                   1e-11 * (1 + check_largest(want, s->model.size)),
                "%s: gradients do not accumulate by weight", label);
     CHECK_THAT(loss == loss2, "%s: the same key gives another loss", label);
     if (s->model.config.dropout == 0 && s->model.config.attention_dropout == 0) {
         CHECK_OK(cmha_model_loss(&s->model, &s->batch, &evaluated));
-        CHECK_THAT(fabs(evaluated - loss) < 1e-12, "%s: evaluated loss %.15g, trained %.15g", label, evaluated, loss);
+        CHECK_THAT(fabs(evaluated - loss) < 1e-12, "%s: evaluated loss %.15g, trained %.15g", label,
+                   evaluated, loss);
     } else {
         CHECK_OK(cmha_model_gradient(&s->model, &s->batch, 1, s->key + 1, &loss2));
         CHECK_THAT(loss != loss2, "%s: another key gives the same loss", label);
@@ -89,7 +99,8 @@ static void subject_public(subject *s, const char *label) {
     free(want);
 }
 
-static void run(const char *label, const cmha_model_config *config, size_t batch, size_t length, const unsigned char *mask) {
+static void run(const char *label, const cmha_model_config *config, size_t batch, size_t length,
+                const unsigned char *mask) {
     subject s;
     size_t i;
     int32_t *ids = (int32_t *)check_alloc(2 * batch * length, sizeof *ids);
@@ -100,11 +111,14 @@ static void run(const char *label, const cmha_model_config *config, size_t batch
     s.batch.key_mask = mask;
     s.key = 4242;
     if (CHECK_THAT(!cmha_model_init(&s.model, &context, config), "%s: %s", label, cmha_error(&context))) {
-        for (i = 0; i < s.model.size; i++) s.model.data[i] += 0.05 * check_random(); /* biases and b off their zeros */
+        /* biases and b off their zeros */
+        for (i = 0; i < s.model.size; i++) s.model.data[i] += 0.05 * check_random();
         if (config->irw_layers) CHECK_OK(cmha_model_set_knowledge(&s.model, &base));
         CHECK_OK(cmha_tape_init(&s.tape, &context, 1));
         if (subject_gradient(&s)) {
-            if (length == 1) CHECK_THAT(isfinite(subject_loss(&s)) && check_finite(s.model.grad, s.model.size), "%s", label);
+            if (length == 1)
+                CHECK_THAT(isfinite(subject_loss(&s)) && check_finite(s.model.grad, s.model.size), "%s",
+                           label);
             else subject_parameters(&s, label);
         }
         subject_public(&s, label);
@@ -116,7 +130,8 @@ static void run(const char *label, const cmha_model_config *config, size_t batch
 
 static cmha_model_config with(const char *options) {
     cmha_model_config config = check_model_config();
-    config.d_model = 8, config.n_heads = 2, config.d_ff = 10, config.vocabulary = 7, config.max_positions = 16;
+    config.d_model = 8, config.n_heads = 2, config.d_ff = 10, config.vocabulary = 7,
+    config.max_positions = 16;
     models_set(&context, &config, options);
     return config;
 }
@@ -151,25 +166,34 @@ int main(int argc, char **argv) {
         "family=cope attention=rope cope_score=real cope_imag=learned cope_gamma=0.7",
         "family=cope attention=cmha cope_score=hybrid cope_alpha=0.6 cope_repo_scale=1 causal=0",
         "family=cope attention=dot cope_score=hybrid_norm cope_max_grad=1 window=4",
-        "family=cope attention=dot cope_score=hybrid_norm cope_max=head cope_max_grad=1 causal=0 cope_scale=1.5",
+        "family=cope attention=dot cope_score=hybrid_norm cope_max=head cope_max_grad=1 causal=0 "
+        "cope_scale=1.5",
         "family=cope attention=dot cope_score=hybrid_norm cope_max=global cope_max_grad=1 causal=0",
         "family=cope attention=dot cope_score=linear",
         "family=cope attention=dot cope_score=linear causal=0 dropout=0.2 attention_dropout=0.1",
         /* Möbius: every mode, softmax, quotient and wiring, mixed and alone */
         "family=mobius mobius_heads=1 attention=dot position=learned placement=post attention_bias=1",
         "family=mobius mobius_heads=0 attention=dot position=learned placement=post",
-        "family=mobius attention=dot position=learned placement=post mobius_heads=2 mobius_softmax=real mobius_hermitian=1",
-        "family=mobius mobius_heads=1 attention=rope position=sinusoidal placement=post mobius_mode=full mobius_softmax=ri_split n_layers=3",
-        "family=mobius mobius_heads=1 attention=cmha position=learned placement=post mobius_mode=literal mobius_softmax=yang8 mobius_wiring=top",
-        "family=mobius mobius_heads=1 attention=dot position=learned placement=post mobius_softmax=abs mobius_quotient=unit mobius_wiring=stacked",
-        "family=mobius attention=dot position=learned placement=post mobius_heads=2 mobius_mode=literal mobius_wiring=alternating",
-        ("family=mobius attention=dot position=learned placement=post causal=0 dropout=0.2 attention_dropout=0.2 activation=swiglu "
+        "family=mobius attention=dot position=learned placement=post mobius_heads=2 mobius_softmax=real "
+        "mobius_hermitian=1",
+        "family=mobius mobius_heads=1 attention=rope position=sinusoidal placement=post mobius_mode=full "
+        "mobius_softmax=ri_split n_layers=3",
+        "family=mobius mobius_heads=1 attention=cmha position=learned placement=post mobius_mode=literal "
+        "mobius_softmax=yang8 mobius_wiring=top",
+        "family=mobius mobius_heads=1 attention=dot position=learned placement=post mobius_softmax=abs "
+        "mobius_quotient=unit mobius_wiring=stacked",
+        "family=mobius attention=dot position=learned placement=post mobius_heads=2 mobius_mode=literal "
+        "mobius_wiring=alternating",
+        ("family=mobius attention=dot position=learned placement=post causal=0 dropout=0.2 "
+         "attention_dropout=0.2 activation=swiglu "
          "mobius_heads=2 mobius_quotient=exact"),
         /* CRAT: every kernel, norm, group of heads and option of the state */
         "family=crat d_model=16 score_scale=0.9",
-        "family=crat d_model=16 n_heads=4 real_heads=1 imag_heads=1 complex_norm=crms phase_reg=0.3 mag_reg=0.2",
+        "family=crat d_model=16 n_heads=4 real_heads=1 imag_heads=1 complex_norm=crms phase_reg=0.3 "
+        "mag_reg=0.2",
         "family=crat d_model=16 low_rank=2 real_heads=1 complex_norm=split pe_terms=1 state_gelu=1 tied=0",
-        "family=crat d_model=16 complex_norm=whiten state_rotation=0 residual_scale=0.5 dropout=0.2 attention_dropout=0.2",
+        "family=crat d_model=16 complex_norm=whiten state_rotation=0 residual_scale=0.5 dropout=0.2 "
+        "attention_dropout=0.2",
         "family=crat d_model=16 crat_attention=linear imag_heads=2 ffn_bias=0",
         "family=crat d_model=16 crat_attention=linear causal=0 low_rank=3 imag_heads=1",
         "family=crat d_model=16 crat_attention=lag causal=0 real_heads=1 lag_temp=3 lag_topk=4",
@@ -179,7 +203,8 @@ int main(int argc, char **argv) {
         "family=crat d_model=16 experts=3 balance=0.2 complex_residual=free",
         "family=crat d_model=16 experts=4 experts_top=1 balance=0.3 ffn_bias=0 dropout=0.2",
         "family=crat d_model=16 irw_layers=1 irw_width=5 irw_queries=2 irw_top=3 irw_tau=0.1",
-        "family=crat d_model=16 irw_layers=2 irw_from=1 irw_width=5 irw_top=2 irw_fusion=additive irw_raw=1 irw_gate_tau=0.5 "
+        "family=crat d_model=16 irw_layers=2 irw_from=1 irw_width=5 irw_top=2 irw_fusion=additive irw_raw=1 "
+        "irw_gate_tau=0.5 "
         "irw_threshold=0.1 complex_residual=free experts=2 experts_top=2 phase_reg=0.1",
     };
     static const unsigned char mask[12] = {1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0};
@@ -193,7 +218,8 @@ int main(int argc, char **argv) {
         if (!check_quick() || i % 5 == 1 || i == n - 2) run_options(options[i], 2, 6, NULL);
     run_options("causal=0 pcl_weight=0.2", 2, 6, mask);
     run_options("n_heads=2 n_kv_heads=1", 2, 6, mask);
-    run_options("family=cope attention=dot cope_score=hybrid_norm cope_max=head cope_max_grad=1 causal=0", 2, 6, mask);
+    run_options("family=cope attention=dot cope_score=hybrid_norm cope_max=head cope_max_grad=1 causal=0", 2,
+                6, mask);
     run_options("family=crat d_model=16 crat_attention=lag causal=0 lag_temp=3 lag_topk=2", 2, 6, mask);
     run_options("tied=1", 1, 1, NULL);
     if (!check_quick()) run_options("window=66 max_positions=80 layout=half", 1, 70, NULL);

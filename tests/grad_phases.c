@@ -1,5 +1,5 @@
-/* Gradients of the attention of complex queries and keys: every form of it with every option that changes its path, at sizes around
-   the tile of 64, as a kernel and on a tape. */
+/* Gradients of the attention of complex queries and keys: every form of it with every option that changes its
+   path, at sizes around the tile of 64, as a kernel and on a tape. */
 #ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
 #endif
@@ -14,7 +14,8 @@ static double problem_loss(void *user) {
     return grad_dot(p->y, p->dy, p->ny) + (p->several ? 0 : grad_dot(p->lse, p->dlse, p->nl));
 }
 
-/* A single key takes all the weight: then only lse tells of q and k, and forms of several softmaxes have none */
+/* A single key takes all the weight: then only lse tells of q and k, and forms of several softmaxes have
+   none */
 static int scores_matter(const phase_problem *p) {
     return !p->several || (p->args.n_k > 1 && !(p->args.causal && p->args.window == 1));
 }
@@ -29,8 +30,8 @@ static void problem_check(phase_problem *p, const char *label, size_t samples) {
         in[n].name = "q", in[n].x = p->q, in[n].grad = p->dq, in[n++].n = p->nq;
         in[n].name = "k", in[n].x = p->k, in[n].grad = p->dk, in[n++].n = p->nkk;
     } else {
-        CHECK_THAT(check_largest(p->dq, p->nq) < 1e-12 && check_largest(p->dk, p->nkk) < 1e-12, "%s: a score without effect",
-                   label);
+        CHECK_THAT(check_largest(p->dq, p->nq) < 1e-12 && check_largest(p->dk, p->nkk) < 1e-12,
+                   "%s: a score without effect", label);
     }
     grad_check(label, problem_loss, p, in, n, samples);
 }
@@ -49,9 +50,11 @@ static void problem_accumulates(phase_problem *p, const char *label) {
         double bound = 1e-12 * (1 + check_largest(once[i], n[i]));
         for (k = 0; k < 3; k++) only[k] = k == i ? check_zeros(n[i]) : NULL;
         phase_backward(p, only[0], only[1], only[2]);
-        CHECK_THAT(check_distance(only[i], once[i], n[i]) <= bound, "%s: the gradient of input %d alone is another", label, i);
+        CHECK_THAT(check_distance(only[i], once[i], n[i]) <= bound,
+                   "%s: the gradient of input %d alone is another", label, i);
         for (j = 0; j < n[i]; j++) only[i][j] *= 2;
-        CHECK_THAT(check_distance(only[i], sum[i], n[i]) <= 2 * bound, "%s: input %d does not accumulate", label, i);
+        CHECK_THAT(check_distance(only[i], sum[i], n[i]) <= 2 * bound, "%s: input %d does not accumulate",
+                   label, i);
         free(only[i]);
     }
     phase_backward(p, NULL, NULL, NULL);
@@ -117,7 +120,8 @@ static void sweep_large(void) {
 
 /* Without values: what is left is lse */
 static void without_values(void) {
-    static const char *const names[] = {"real", "cope hybrid", "cope hybrid_norm head", "angular, real values", "angular score"};
+    static const char *const names[] = {"real", "cope hybrid", "cope hybrid_norm head",
+                                        "angular, real values", "angular score"};
     phase_shape s = {2, 2, 1, 6, 66, 3, 0, 0, 1, 1, 0, 0, 0, 1};
     grad_input in[2];
     phase_problem p;
@@ -169,7 +173,7 @@ static void constant_maximum(void) {
     phase_close(&p);
 }
 
-/* ------------------------------------------------------- on a tape ------------------------------------------------------- */
+/* ---------------------------------------------- on a tape ----------------------------------------------- */
 
 typedef struct trial {
     const phase_form *form;
@@ -231,10 +235,12 @@ static void check_tape(const phase_form *form, int fused, size_t n, double dropo
     trial t;
     size_t v = form->complex_v ? 2 : 1;
     memset(&t, 0, sizeof t);
-    t.form = form, t.fused = fused, t.n_in = fused ? 1 : 3, t.H = 4, t.Hkv = 2, t.causal = n % 2 == 0, t.dropout = dropout;
+    t.form = form, t.fused = fused, t.n_in = fused ? 1 : 3, t.H = 4, t.Hkv = 2, t.causal = n % 2 == 0,
+    t.dropout = dropout;
     t.shape[0][0] = t.shape[1][0] = t.shape[2][0] = 2;
     t.shape[0][1] = n, t.shape[1][1] = t.shape[2][1] = n + 2;
-    t.shape[0][2] = fused ? 2 * (4 + 2 * 2) * 3 : 2 * 4 * 3, t.shape[1][2] = 2 * 2 * 3, t.shape[2][2] = v * 2 * 5;
+    t.shape[0][2] = fused ? 2 * (4 + 2 * 2) * 3 : 2 * 4 * 3, t.shape[1][2] = 2 * 2 * 3,
+    t.shape[2][2] = v * 2 * 5;
     trial_run(&t);
 }
 
@@ -251,11 +257,12 @@ static void refused(const char *say, cmha_status status, const char *form, size_
     if (!strcmp(say, "not for phasors")) a.norm_max = CMHA_MAX_ROW;
     CHECK_OK(cmha_tape_init(&tape, &context, 1));
     dims[2] = width, q = cmha_tensor_new(&tape, 3, dims, 1);
-    if (v_width) k = cmha_tensor_new(&tape, 3, dims, 1), dims[2] = v_width, v = cmha_tensor_new(&tape, 3, dims, 1);
+    if (v_width)
+        k = cmha_tensor_new(&tape, 3, dims, 1), dims[2] = v_width, v = cmha_tensor_new(&tape, 3, dims, 1);
     CHECK_THAT(cmha_attention(&tape, &a, q, k, v, NULL, NULL) == NULL, "%s was not refused", say);
     CHECK_IS(cmha_tape_status(&tape), status);
-    CHECK_THAT(strstr(cmha_error(&context), say) && !strchr(cmha_error(&context), '\n'), "%s: said \"%s\"", say,
-               cmha_error(&context));
+    CHECK_THAT(strstr(cmha_error(&context), say) && !strchr(cmha_error(&context), '\n'), "%s: said \"%s\"",
+               say, cmha_error(&context));
     cmha_tape_close(&tape);
 }
 
@@ -285,7 +292,8 @@ int main(int argc, char **argv) {
     for (i = 0; i < PHASE_FORMS; i++) {
         if (check_quick() && i % 4) continue;
         check_tape(&phase_forms[i], 0, i % 3 == 0 ? 65 : 4 + i % 2, i % 2 ? 0.3 : 0);
-        if (phase_forms[i].complex_v) check_tape(&phase_forms[i], 1, i % 3 == 1 ? 66 : 4 + i % 2, i % 2 ? 0 : 0.3);
+        if (phase_forms[i].complex_v)
+            check_tape(&phase_forms[i], 1, i % 3 == 1 ? 66 : 4 + i % 2, i % 2 ? 0 : 0.3);
     }
     check_refusals();
     cmha_context_close(&context);

@@ -1,6 +1,7 @@
-/* The cross-entropy of a linear map, whose logits exist some rows at a time: its kernel against the two that keep them, its loss
-   and gradients against cmha_linear and cmha_cross_entropy and against differences, in one chunk and in several, with ignored
-   rows, weights of the classes and a bias; and that a model's gradient, which is passed on in the forward, is what a tape gives. */
+/* The cross-entropy of a linear map, whose logits exist some rows at a time: its kernel against the two that
+   keep them, its loss and gradients against cmha_linear and cmha_cross_entropy and against differences, in
+   one chunk and in several, with ignored rows, weights of the classes and a bias; and that a model's
+   gradient, which is passed on in the forward, is what a tape gives. */
 #ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
 #endif
@@ -73,7 +74,8 @@ static void gradients(trial *t, int fused, cmha_real **out) {
     t->fused = fused;
     for (i = 0; i < 3; i++)
         if (n[i]) memset(t->dx[i], 0, n[i] * sizeof(cmha_real));
-    for (pass = 0; pass < 2; pass++) CHECK_THAT(!cmha_backward(&t->tape, forward(t), 1), "%s", cmha_error(&context));
+    for (pass = 0; pass < 2; pass++)
+        CHECK_THAT(!cmha_backward(&t->tape, forward(t), 1), "%s", cmha_error(&context));
     for (i = 0; i < 3; i++) {
         size_t j;
         for (j = 0; j < n[i]; j++) out[i][j] = t->dx[i][j] / 2;
@@ -107,8 +109,10 @@ static void check_operation(size_t T, size_t V, size_t I, int bias, int weighted
     gradients(&t, 1, fused);
     CHECK_NEAR(value(&t), plain_loss, 1e-12 * fabs(plain_loss));
     for (i = 0; i < 3; i++)
-        CHECK_THAT(check_distance(plain[i], fused[i], sizes(&t)[i]) <= 1e-12 * (1 + check_largest(plain[i], sizes(&t)[i])),
-                   "%s: the gradient of %s is off by %g", label, names[i], check_distance(plain[i], fused[i], sizes(&t)[i]));
+        CHECK_THAT(check_distance(plain[i], fused[i], sizes(&t)[i]) <=
+                       1e-12 * (1 + check_largest(plain[i], sizes(&t)[i])),
+                   "%s: the gradient of %s is off by %g", label, names[i],
+                   check_distance(plain[i], fused[i], sizes(&t)[i]));
     if (differences) grad_check(label, value, &t, in, bias ? 3 : 2, 6);
     for (i = 0; i < 3; i++) free(t.x[i]), free(t.dx[i]), free(plain[i]), free(fused[i]);
     free(t.targets), free(t.weights), cmha_tape_close(&t.tape);
@@ -130,7 +134,8 @@ static void check_memory(void) {
     cmha_tape_close(&tape), free(targets);
 }
 
-/* cmha_model_gradient passes the gradients on in the forward; the same objective on a tape does so in the backward. */
+/* cmha_model_gradient passes the gradients on in the forward; the same objective
+   on a tape does so in the backward. */
 static void check_model(int tied) {
     enum { N = 40 };
     int32_t ids[N], targets[N];
@@ -143,7 +148,8 @@ static void check_model(int tied) {
     double loss = 0;
     int i;
     memset(&batch, 0, sizeof batch);
-    for (i = 0; i < N; i++) ids[i] = (int32_t)check_below(19), targets[i] = i % 7 ? (int32_t)check_below(19) : -1;
+    for (i = 0; i < N; i++)
+        ids[i] = (int32_t)check_below(19), targets[i] = i % 7 ? (int32_t)check_below(19) : -1;
     batch.ids = ids, batch.targets = targets, batch.batch = 2, batch.length = N / 2;
     config.tied = tied, config.head_bias = !tied;
     CHECK_OK(cmha_model_init(&model, &context, &config));

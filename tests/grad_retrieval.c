@@ -1,6 +1,6 @@
-/* Gradients of CRAT's reflection window: the kernels retrieve and reflect, and the operations on a tape, against differences of
-   their forward. Which documents are found is not differentiated: bases and thresholds here leave the choice alone under the
-   steps. */
+/* Gradients of CRAT's reflection window: the operations retrieve, reflect and irw against differences
+   of their forward. Which documents are found is not differentiated: bases and thresholds here leave
+   the choice alone under the steps. */
 #ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
 #endif
@@ -21,10 +21,7 @@ typedef struct trial {
     cmha_fusion fusion;
     cmha_real tau;
     const unsigned char *found;
-    const cmha_real *vectors, *features; /* kernels */
-    int64_t *index;
-    cmha_real *p, *similarity, *scratch;
-    cmha_tape tape; /* operations */
+    cmha_tape tape;
     const cmha_knowledge *base;
     cmha_retrieve_args args;
     void (*forward)(struct trial *t);
@@ -66,10 +63,27 @@ static void trial_accumulates(trial *t) {
     for (i = 0; i < t->n_in; i++) {
         double worst = 0;
         for (j = 0; j < t->n[i]; j++) worst = fmax(worst, fabs(t->dx[i][j] - 2 * once[i][j]));
-        CHECK_THAT(worst <= 1e-12 * (1 + check_largest(once[i], t->n[i])), "%s: input %d does not accumulate", t->name, i);
+        CHECK_THAT(worst <= 1e-12 * (1 + check_largest(once[i], t->n[i])), "%s: input %d does not accumulate",
+                   t->name, i);
         memcpy(t->dx[i], once[i], t->n[i] * sizeof *once[i]);
         free(once[i]);
     }
+}
+
+/* Each gradient alone must be what it is among all of them */
+static void trial_alone(trial *t) {
+    cmha_real *kept[MAX_IN];
+    int i, j;
+    memcpy(kept, t->dx, sizeof kept);
+    for (i = 0; i < t->n_in; i++) {
+        cmha_real *alone = check_zeros(t->n[i]);
+        for (j = 0; j < t->n_in; j++) t->dx[j] = i == j ? alone : NULL;
+        t->backward(t);
+        CHECK_THAT(check_distance(alone, kept[i], t->n[i]) <= 1e-14 * (1 + check_largest(alone, t->n[i])),
+                   "%s: input %d alone", t->name, i);
+        free(alone);
+    }
+    memcpy(t->dx, kept, sizeof kept);
 }
 
 static void trial_run(trial *t) {
@@ -78,102 +92,12 @@ static void trial_run(trial *t) {
     int i;
     t->forward(t), t->backward(t);
     trial_accumulates(t);
-    for (i = 0; i < t->n_in; i++) in[i].name = names[i], in[i].x = t->x[i], in[i].grad = t->dx[i], in[i].n = t->n[i];
+    for (i = 0; i < t->n_in; i++)
+        in[i].name = names[i], in[i].x = t->x[i], in[i].grad = t->dx[i], in[i].n = t->n[i];
     grad_check(t->name, trial_loss, t, in, t->n_in, 24);
 }
 
-/* ------------------------------------------------------- kernels ------------------------------------------------------- */
-
-/* x[0]: the queries' phasors [T, M, 2 d_r], free numbers here; x[1]: weights [M] */
-static void retrieve_forward(trial *t) {
-    size_t i, W = 2 * t->d_r;
-    for (i = 0; i < t->T * t->M * t->k; i++)
-        t->similarity[i] =
-            t->index[i] < 0 ? 0 : grad_dot(t->x[0] + i / t->k * W, t->features + (size_t)t->index[i] * W, W) / (double)t->d_r;
-    cmha_retrieve_forward(t->vectors, t->index, t->similarity, t->x[1], t->T, t->M, t->k, t->d_r, t->tau, t->p, t->y, NULL);
-}
-
-static void retrieve_backward(trial *t) {
-    cmha_retrieve_backward(t->vectors, t->features, t->index, t->p, t->x[1], t->cot, t->T, t->M, t->k, t->d_r, t->tau, t->dx[0],
-                           t->dx[1], t->scratch);
-}
-
-/* Documents at random, one place in four without any, the first row and query always */
-static void kernel_retrieve(const char *name, size_t T, size_t M, size_t k, size_t d_r, size_t n, double tau) {
-    trial t;
-    size_t i, places = T * M * k;
-    cmha_real *vectors = check_array(n * 2 * d_r, 1), *features = check_array(n * 2 * d_r, 1);
-    memset(&t, 0, sizeof t);
-    t.name = name, t.n_in = 2, t.T = T, t.M = M, t.k = k, t.d_r = d_r, t.tau = (cmha_real)tau;
-    t.n[0] = T * M * 2 * d_r, t.n[1] = M, t.n_out = T * 2 * d_r;
-    t.vectors = vectors, t.features = features, t.forward = retrieve_forward, t.backward = retrieve_backward;
-    t.index = (int64_t *)check_alloc(places, sizeof *t.index);
-    for (i = 0; i < places; i++) t.index[i] = check_below(4) && i >= k ? (int64_t)check_below(n) : -1;
-    t.p = check_zeros(places), t.similarity = check_zeros(places), t.scratch = check_zeros(k);
-    trial_open(&t);
-    trial_run(&t);
-    CHECK(check_largest(t.dx[0], 2 * d_r) == 0); /* the query that found nothing */
-    /* p in the similarities' own memory, and one gradient without the other */
-    {
-        cmha_real *y = check_zeros(t.n_out), *alone = check_zeros(t.n[0]), *weights = check_zeros(M);
-        retrieve_forward(&t);
-        cmha_retrieve_forward(vectors, t.index, t.similarity, t.x[1], T, M, k, d_r, t.tau, t.similarity, y, NULL);
-        CHECK(check_distance(y, t.y, t.n_out) == 0 && check_distance(t.similarity, t.p, places) == 0);
-        cmha_retrieve_backward(vectors, features, t.index, t.p, t.x[1], t.cot, T, M, k, d_r, t.tau, alone, NULL, t.scratch);
-        cmha_retrieve_backward(vectors, features, t.index, t.p, t.x[1], t.cot, T, M, k, d_r, t.tau, NULL, weights, t.scratch);
-        CHECK(check_distance(alone, t.dx[0], t.n[0]) == 0 && check_distance(weights, t.dx[1], M) == 0);
-        free(y), free(alone), free(weights);
-    }
-    trial_close(&t);
-    free(t.index), free(t.p), free(t.similarity), free(t.scratch), free(vectors), free(features);
-}
-
-static void reflect_forward(trial *t) {
-    cmha_reflect_forward(t->x[0], t->x[1], t->x[2], t->found, t->T, t->D, t->tau, t->fusion, t->y);
-}
-
-static void reflect_backward(trial *t) {
-    cmha_reflect_backward(t->x[0], t->x[1], t->x[2], t->found, t->cot, t->T, t->D, t->tau, t->fusion, t->dx[0], t->dx[1], t->dx[2]);
-}
-
-static void kernel_reflect(const char *name, cmha_fusion fusion, const unsigned char *found, double tau) {
-    trial t;
-    int i, j;
-    memset(&t, 0, sizeof t);
-    t.name = name, t.n_in = 3, t.T = 5, t.D = 7, t.tau = (cmha_real)tau, t.fusion = fusion, t.found = found;
-    t.n[0] = t.n[1] = t.n_out = 5 * 14, t.n[2] = 5 * 7;
-    t.forward = reflect_forward, t.backward = reflect_backward;
-    trial_open(&t);
-    trial_run(&t);
-    for (i = 0; found && i < 5; i++) {
-        if (found[i]) continue;
-        CHECK(check_largest(t.dx[1] + i * 14, 14) == 0 && check_largest(t.dx[2] + i * 7, 7) == 0);
-        CHECK(check_distance(t.dx[0] + i * 14, t.cot + i * 14, 14) == 0 && check_distance(t.y + i * 14, t.x[0] + i * 14, 14) == 0);
-    }
-    for (i = 0; i < 3; i++) { /* each gradient alone */
-        cmha_real *alone = check_zeros(t.n[i]), *kept[3];
-        memcpy(kept, t.dx, sizeof kept);
-        for (j = 0; j < 3; j++) t.dx[j] = i == j ? alone : NULL;
-        t.backward(&t);
-        memcpy(t.dx, kept, sizeof kept);
-        CHECK(check_distance(alone, t.dx[i], t.n[i]) <= 1e-14);
-        free(alone);
-    }
-    trial_close(&t);
-}
-
-static void check_kernels(void) {
-    static const unsigned char found[5] = {1, 0, 1, 1, 0};
-    kernel_retrieve("retrieve kernel", 6, 3, 4, 5, 9, 0.7);
-    kernel_retrieve("retrieve kernel, one feature", 9, 2, 3, 1, 4, 1);
-    kernel_retrieve("retrieve kernel, wide", 3, 2, 5, 37, 6, 0.2);
-    kernel_reflect("reflect kernel, convex", CMHA_FUSION_CONVEX, NULL, 1);
-    kernel_reflect("reflect kernel, additive", CMHA_FUSION_ADDITIVE, NULL, 0.6);
-    kernel_reflect("reflect kernel, convex, some found", CMHA_FUSION_CONVEX, found, 0.6);
-    kernel_reflect("reflect kernel, additive, some found", CMHA_FUSION_ADDITIVE, found, 1);
-}
-
-/* ------------------------------------------------------ operations ------------------------------------------------------ */
+/* ---------------------------------------------- operations ---------------------------------------------- */
 
 static cmha_status dot_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_real *cot = (const cmha_real *)record->user;
@@ -187,7 +111,8 @@ static cmha_tensor *tape_result(trial *t) {
     cmha_tensor *in[MAX_IN] = {0}, *y;
     int i;
     cmha_tape_reset(&t->tape);
-    for (i = 0; i < t->n_in; i++) in[i] = cmha_tensor_wrap(&t->tape, t->rank[i], t->shape[i], t->x[i], t->dx[i]);
+    for (i = 0; i < t->n_in; i++)
+        in[i] = cmha_tensor_wrap(&t->tape, t->rank[i], t->shape[i], t->x[i], t->dx[i]);
     y = t->build(t, in);
     CHECK_THAT(y && y->size == t->n_out, "%s: %s", t->name, cmha_error(&context));
     return y;
@@ -226,7 +151,8 @@ static void shape_of(trial *t, int i, size_t a, size_t b, size_t c) {
     t->n[i] = a * (b ? b : 1) * (c ? c : 1);
 }
 
-static trial tape_trial(const char *name, const cmha_knowledge *base, size_t M, size_t k, double tau, double threshold, int raw) {
+static trial tape_trial(const char *name, const cmha_knowledge *base, size_t M, size_t k, double tau,
+                        double threshold, int raw) {
     trial t;
     memset(&t, 0, sizeof t);
     t.name = name, t.base = base, t.M = M, t.k = k, t.d_r = base ? base->d_r : 3, t.tau = 0.7;
@@ -236,7 +162,8 @@ static trial tape_trial(const char *name, const cmha_knowledge *base, size_t M, 
     return t;
 }
 
-/* zero: of one row of queries this many features are 0; all, where a choice between equal documents cannot turn over */
+/* zero: of one row of queries this many features are 0; all, where a choice
+   between equal documents cannot turn over */
 static void tape_run(trial *t, size_t zero) {
     size_t half = t->M * t->d_r, row = 4 * half;
     CHECK_OK(cmha_tape_init(&t->tape, &context, 1));
@@ -244,11 +171,13 @@ static void tape_run(trial *t, size_t zero) {
     memset(t->x[0] + row, 0, zero * sizeof *t->x[0]);
     memset(t->x[0] + row + half, 0, zero * sizeof *t->x[0]);
     trial_run(t);
+    trial_alone(t);
     trial_close(t);
     cmha_tape_close(&t->tape);
 }
 
-static void tape_retrieve(const char *name, const cmha_knowledge *base, size_t M, size_t k, double tau, double threshold, int raw) {
+static void tape_retrieve(const char *name, const cmha_knowledge *base, size_t M, size_t k, double tau,
+                          double threshold, int raw) {
     trial t = tape_trial(name, base, M, k, tau, threshold, raw);
     t.n_in = 2, t.build = build_retrieve;
     shape_of(&t, 0, 2, 5, 2 * M * t.d_r), shape_of(&t, 1, M, 0, 0);
@@ -256,12 +185,13 @@ static void tape_retrieve(const char *name, const cmha_knowledge *base, size_t M
     tape_run(&t, base->n <= k ? M * t.d_r : 1);
 }
 
-static void tape_irw(const char *name, const cmha_knowledge *base, size_t M, size_t k, double tau, double threshold, int raw,
-                     cmha_fusion fusion, int biases) {
+static void tape_irw(const char *name, const cmha_knowledge *base, size_t M, size_t k, double tau,
+                     double threshold, int raw, cmha_fusion fusion, int biases) {
     trial t = tape_trial(name, base, M, k, tau, threshold, raw);
     size_t D = 5, d = t.d_r;
     t.n_in = biases ? 7 : 5, t.build = build_irw, t.fusion = fusion;
-    shape_of(&t, 0, 2, 4, 2 * D), shape_of(&t, 1, 2, M * d, D), shape_of(&t, 2, M, 0, 0), shape_of(&t, 3, 2, D, d);
+    shape_of(&t, 0, 2, 4, 2 * D), shape_of(&t, 1, 2, M * d, D), shape_of(&t, 2, M, 0, 0),
+        shape_of(&t, 3, 2, D, d);
     shape_of(&t, 4, D, 2 * D + 2 * d, 0), shape_of(&t, 5, 2, M * d, 0), shape_of(&t, 6, D, 0, 0);
     t.n_out = 8 * 2 * D;
     tape_run(&t, 0);
@@ -269,10 +199,22 @@ static void tape_irw(const char *name, const cmha_knowledge *base, size_t M, siz
 
 static void tape_reflect(const char *name, cmha_fusion fusion, const unsigned char *found) {
     trial t = tape_trial(name, NULL, 1, 1, 1, -1, 0);
+    int i;
     t.n_in = 3, t.build = build_reflect, t.fusion = fusion, t.found = found;
-    shape_of(&t, 0, 2, 3, 8), shape_of(&t, 1, 2, 3, 8), shape_of(&t, 2, 2, 3, 4);
-    t.n_out = 48;
-    tape_run(&t, 0);
+    shape_of(&t, 0, 2, 3, 14), shape_of(&t, 1, 2, 3, 14), shape_of(&t, 2, 2, 3, 7);
+    t.n_out = 84;
+    CHECK_OK(cmha_tape_init(&t.tape, &context, 1));
+    trial_open(&t);
+    trial_run(&t);
+    for (i = 0; found && i < 6; i++) { /* nothing found: z to the bit, and no gradient for v and the gate */
+        if (found[i]) continue;
+        CHECK(check_largest(t.dx[1] + i * 14, 14) == 0 && check_largest(t.dx[2] + i * 7, 7) == 0);
+        CHECK(check_distance(t.dx[0] + i * 14, t.cot + i * 14, 14) == 0 &&
+              check_distance(t.y + i * 14, t.x[0] + i * 14, 14) == 0);
+    }
+    trial_alone(&t);
+    trial_close(&t);
+    cmha_tape_close(&t.tape);
 }
 
 /* An empty base: the identity, whose gradient is the cotangent, and none for the parameters */
@@ -291,7 +233,8 @@ static void tape_empty(const cmha_knowledge *empty, int whole) {
     trial_open(&t);
     t.forward(&t), t.backward(&t);
     for (i = whole; i < t.n_in; i++) CHECK(check_largest(t.dx[i], t.n[i]) == 0);
-    if (whole) CHECK(check_distance(t.dx[0], t.cot, t.n_out) == 0 && check_distance(t.y, t.x[0], t.n_out) == 0);
+    if (whole)
+        CHECK(check_distance(t.dx[0], t.cot, t.n_out) == 0 && check_distance(t.y, t.x[0], t.n_out) == 0);
     else CHECK(check_largest(t.y, t.n_out) == 0);
     trial_close(&t);
     cmha_tape_close(&t.tape);
@@ -320,14 +263,21 @@ static void check_ties(void) {
 
 static void check_tape(void) {
     static const unsigned char found[6] = {0, 1, 1, 0, 1, 1};
-    cmha_real *vectors[3];
-    cmha_knowledge base = base_of(23, 4, &vectors[0]), few = base_of(2, 1, &vectors[1]), empty = base_of(0, 3, &vectors[2]);
+    cmha_real *vectors[5];
+    cmha_knowledge base = base_of(23, 4, &vectors[0]), few = base_of(2, 1, &vectors[1]),
+                   empty = base_of(0, 3, &vectors[2]);
+    cmha_knowledge one = base_of(4, 1, &vectors[3]), wide = base_of(6, 37, &vectors[4]);
+    int i;
     tape_retrieve("retrieve", &base, 3, 5, 1, -1, 0);
     tape_retrieve("retrieve, one query, top 1", &base, 1, 2, 0.3, -1, 1);
     tape_retrieve("retrieve, raw weights", &base, 3, 5, 0.5, -1, 1);
     tape_retrieve("retrieve, threshold", &base, 2, 5, 0.5, 0.55, 0);
     tape_retrieve("retrieve, fewer documents than k", &few, 3, 5, 1, -1, 0);
+    tape_retrieve("retrieve, one feature", &one, 2, 4, 1, -1, 0);
+    tape_retrieve("retrieve, wide", &wide, 2, 5, 0.2, -1, 0);
     tape_reflect("reflect, convex", CMHA_FUSION_CONVEX, NULL);
+    tape_reflect("reflect, additive", CMHA_FUSION_ADDITIVE, NULL);
+    tape_reflect("reflect, convex, some found", CMHA_FUSION_CONVEX, found);
     tape_reflect("reflect, additive, some found", CMHA_FUSION_ADDITIVE, found);
     tape_irw("irw, convex", &base, 3, 5, 1, -1, 0, CMHA_FUSION_CONVEX, 1);
     tape_irw("irw, additive", &base, 3, 5, 0.4, -1, 0, CMHA_FUSION_ADDITIVE, 1);
@@ -336,14 +286,14 @@ static void check_tape(void) {
     tape_irw("irw, few documents", &few, 2, 5, 1, -1, 0, CMHA_FUSION_ADDITIVE, 1);
     tape_empty(&empty, 0), tape_empty(&empty, 1), tape_empty(NULL, 0), tape_empty(NULL, 1);
     cmha_knowledge_close(&base), cmha_knowledge_close(&few), cmha_knowledge_close(&empty);
-    free(vectors[0]), free(vectors[1]), free(vectors[2]);
+    cmha_knowledge_close(&one), cmha_knowledge_close(&wide);
+    for (i = 0; i < 5; i++) free(vectors[i]);
 }
 
 int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
     check_context(&context, 2, 1);
-    check_kernels();
     check_tape();
     check_ties();
     cmha_context_close(&context);

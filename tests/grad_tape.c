@@ -1,5 +1,6 @@
-/* Gradients of every operation on a tape. The loss is <cotangent, output> with a fixed random cotangent, formed by an operation of
-   the test's own (cmha_push), so that no check leans on another operation of the library. */
+/* Gradients of every operation on a tape. The loss is <cotangent, output> with a fixed random
+   cotangent, formed by an operation of the test's own (cmha_push), so that no check leans on
+   another operation of the library. */
 #ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
 #endif
@@ -19,7 +20,7 @@ typedef struct trial {
 
 static cmha_context context;
 
-/* ------------------------------------------- the operation that makes a loss ------------------------------------------- */
+/* ----------------------------------- the operation that makes a loss ------------------------------------ */
 
 static cmha_status dot_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_real *cot = (const cmha_real *)record->user;
@@ -43,7 +44,8 @@ static cmha_tensor *trial_forward(trial *t) {
     int i;
     cmha_tape_reset(&t->tape);
     t->tape.key = 77, t->tape.draws = 0; /* the same dropout masks every time */
-    for (i = 0; i < t->n_in; i++) in[i] = cmha_tensor_wrap(&t->tape, t->rank[i], t->shape[i], t->x[i], t->dx[i]);
+    for (i = 0; i < t->n_in; i++)
+        in[i] = cmha_tensor_wrap(&t->tape, t->rank[i], t->shape[i], t->x[i], t->dx[i]);
     return t->build(t, in);
 }
 
@@ -74,13 +76,16 @@ static void trial_close(trial *t) {
     cmha_tape_close(&t->tape);
 }
 
-/* A backward pass with a seed of 2 and another of -1 must add up to one of 1: seeds scale, and gradients accumulate */
+/* A backward pass with a seed of 2 and another of -1 must add up to one of 1:
+   seeds scale, and gradients accumulate */
 static int trial_backward(trial *t) {
     static const cmha_real seeds[2] = {2, -1};
     int i;
     for (i = 0; i < 2; i++) {
         cmha_tensor *loss = dot_op(&t->tape, trial_forward(t), t->cot);
-        if (!CHECK_THAT(loss && !cmha_backward(&t->tape, loss, seeds[i]), "%s: %s", t->name, cmha_error(&context))) return 0;
+        if (!CHECK_THAT(loss && !cmha_backward(&t->tape, loss, seeds[i]), "%s: %s", t->name,
+                        cmha_error(&context)))
+            return 0;
     }
     return 1;
 }
@@ -90,9 +95,11 @@ static void trial_check(trial *t) {
     grad_input in[MAX_IN];
     char label[96];
     int i;
-    snprintf(label, sizeof label, "%s (%d, %g) %zu x %zu", t->name, t->option, t->number, t->shape[0][1], t->shape[0][2]);
+    snprintf(label, sizeof label, "%s (%d, %g) %zu x %zu", t->name, t->option, t->number, t->shape[0][1],
+             t->shape[0][2]);
     if (!trial_backward(t)) return;
-    for (i = 0; i < t->n_in; i++) in[i].name = names[i], in[i].x = t->x[i], in[i].grad = t->dx[i], in[i].n = t->n[i];
+    for (i = 0; i < t->n_in; i++)
+        in[i].name = names[i], in[i].x = t->x[i], in[i].grad = t->dx[i], in[i].n = t->n[i];
     grad_check(label, trial_loss, t, in, t->n_in, 24);
 }
 
@@ -102,7 +109,7 @@ static void trial_run(trial t) {
     trial_close(&t);
 }
 
-/* ---------------------------------------------------- the operations ---------------------------------------------------- */
+/* -------------------------------------------- the operations -------------------------------------------- */
 
 static cmha_tensor *build_add(trial *t, cmha_tensor **in) { return cmha_add(&t->tape, in[0], in[1]); }
 static cmha_tensor *build_double(trial *t, cmha_tensor **in) {
@@ -112,55 +119,79 @@ static cmha_tensor *build_square(trial *t, cmha_tensor **in) { return cmha_mul(&
 static cmha_tensor *build_mul(trial *t, cmha_tensor **in) { return cmha_mul(&t->tape, in[0], in[1]); }
 static cmha_tensor *build_scale(trial *t, cmha_tensor **in) { return cmha_scale(&t->tape, in[0], -1.7); }
 static cmha_tensor *build_sum(trial *t, cmha_tensor **in) { return cmha_sum(&t->tape, in[0]); }
-static cmha_tensor *build_matmul(trial *t, cmha_tensor **in) { return cmha_matmul(&t->tape, in[0], in[1], t->option); }
-static cmha_tensor *build_concat(trial *t, cmha_tensor **in) { return cmha_concat(&t->tape, in[0], in[1], t->option); }
-static cmha_tensor *build_slice(trial *t, cmha_tensor **in) { return cmha_slice(&t->tape, in[0], t->option, 1, 3); }
+static cmha_tensor *build_matmul(trial *t, cmha_tensor **in) {
+    return cmha_matmul(&t->tape, in[0], in[1], t->option);
+}
+static cmha_tensor *build_concat(trial *t, cmha_tensor **in) {
+    return cmha_concat(&t->tape, in[0], in[1], t->option);
+}
+static cmha_tensor *build_slice(trial *t, cmha_tensor **in) {
+    return cmha_slice(&t->tape, in[0], t->option, 1, 3);
+}
 static cmha_tensor *build_linear(trial *t, cmha_tensor **in) {
     return cmha_linear(&t->tape, in[0], in[1], t->n_in > 2 ? in[2] : NULL);
 }
-static cmha_tensor *build_layernorm(trial *t, cmha_tensor **in) { return cmha_layernorm(&t->tape, in[0], in[1], in[2], 1e-3); }
-static cmha_tensor *build_rmsnorm(trial *t, cmha_tensor **in) { return cmha_rmsnorm(&t->tape, in[0], in[1], 1e-3); }
+static cmha_tensor *build_layernorm(trial *t, cmha_tensor **in) {
+    return cmha_layernorm(&t->tape, in[0], in[1], in[2], 1e-3);
+}
+static cmha_tensor *build_rmsnorm(trial *t, cmha_tensor **in) {
+    return cmha_rmsnorm(&t->tape, in[0], in[1], 1e-3);
+}
 static cmha_tensor *build_activate(trial *t, cmha_tensor **in) {
     return cmha_activate(&t->tape, in[0], (cmha_activation)t->option);
 }
 static cmha_tensor *build_dropout(trial *t, cmha_tensor **in) { return cmha_dropout(&t->tape, in[0], 0.4); }
 
-static cmha_tensor *build_reshape(trial *t, cmha_tensor **in) { /* used on both sides, so that two consumers share the data */
+/* used on both sides, so that two consumers share the data */
+static cmha_tensor *build_reshape(trial *t, cmha_tensor **in) {
     size_t shape[2] = {8, 3};
     cmha_tensor *r = cmha_reshape(&t->tape, in[0], 2, shape);
     return cmha_mul(&t->tape, r, r);
 }
 
-static cmha_tensor *build_residual(trial *t, cmha_tensor **in) { /* x + gelu(x W^T + b): a fan-out, as in every block */
+/* x + gelu(x W^T + b): a fan-out, as in every block */
+static cmha_tensor *build_residual(trial *t, cmha_tensor **in) {
     cmha_tensor *h = cmha_activate(&t->tape, cmha_linear(&t->tape, in[0], in[1], in[2]), CMHA_GELU_ERF);
     return cmha_add(&t->tape, in[0], h);
 }
 
 /* option bit 0: bias, bit 1: residual; number: dropout; the activation in bits 2-3, less one */
 static cmha_tensor *build_sublayer(trial *t, cmha_tensor **in) {
-    cmha_tensor *bias = t->option & 1 ? in[2] : NULL, *residual = t->option & 2 ? in[t->option & 1 ? 3 : 2] : NULL;
+    cmha_tensor *bias = t->option & 1 ? in[2] : NULL,
+                *residual = t->option & 2 ? in[t->option & 1 ? 3 : 2] : NULL;
     return cmha_sublayer(&t->tape, in[0], (t->option >> 2) - 1, in[1], bias, residual, 0.7, t->number);
 }
 
 static int32_t ids[6] = {4, 1, 4, 0, 4, 2}, targets[6] = {0, 3, -1, 4, 4, -1};
-static cmha_tensor *build_embedding(trial *t, cmha_tensor **in) { return cmha_embedding(&t->tape, in[0], ids, 2, 3); }
-static cmha_tensor *build_entropy(trial *t, cmha_tensor **in) { return cmha_cross_entropy(&t->tape, in[0], targets, -1, NULL); }
+static cmha_tensor *build_embedding(trial *t, cmha_tensor **in) {
+    return cmha_embedding(&t->tape, in[0], ids, 2, 3);
+}
+static cmha_tensor *build_entropy(trial *t, cmha_tensor **in) {
+    return cmha_cross_entropy(&t->tape, in[0], targets, -1, NULL);
+}
 
 static void check_arithmetic(void) {
     int i;
-    trial_run((trial){.name = "add", .n_in = 2, .rank = {3, 3}, .shape = {{2, 3, 4}, {2, 3, 4}}, .build = build_add});
-    trial_run((trial){.name = "add to itself", .n_in = 1, .rank = {1}, .shape = {{5}}, .build = build_double});
+    trial_run((trial){
+        .name = "add", .n_in = 2, .rank = {3, 3}, .shape = {{2, 3, 4}, {2, 3, 4}}, .build = build_add});
+    trial_run(
+        (trial){.name = "add to itself", .n_in = 1, .rank = {1}, .shape = {{5}}, .build = build_double});
     trial_run((trial){.name = "square", .n_in = 1, .rank = {2}, .shape = {{5, 3}}, .build = build_square});
-    trial_run((trial){.name = "mul", .n_in = 2, .rank = {4, 4}, .shape = {{2, 3, 2, 2}, {2, 3, 2, 2}}, .build = build_mul});
+    trial_run((trial){
+        .name = "mul", .n_in = 2, .rank = {4, 4}, .shape = {{2, 3, 2, 2}, {2, 3, 2, 2}}, .build = build_mul});
     trial_run((trial){.name = "scale", .n_in = 1, .rank = {1}, .shape = {{1}}, .build = build_scale});
     trial_run((trial){.name = "sum", .n_in = 1, .rank = {3}, .shape = {{3, 2, 5}}, .build = build_sum});
-    trial_run((trial){.name = "reshape", .n_in = 1, .rank = {3}, .shape = {{2, 3, 4}}, .build = build_reshape});
+    trial_run(
+        (trial){.name = "reshape", .n_in = 1, .rank = {3}, .shape = {{2, 3, 4}}, .build = build_reshape});
     for (i = 0; i < 3; i++) {
-        trial c = {
-            .name = "concat", .n_in = 2, .rank = {3, 3}, .shape = {{2, 3, 4}, {2, 3, 4}}, .option = i, .build = build_concat};
+        trial c = {.name = "concat",
+                   .n_in = 2,
+                   .rank = {3, 3}, .shape = {{2, 3, 4}, {2, 3, 4}}, .option = i,
+                   .build = build_concat};
         c.shape[1][i] = 5;
         trial_run(c);
-        trial_run((trial){.name = "slice", .n_in = 1, .rank = {3}, .shape = {{4, 3, 5}}, .option = i, .build = build_slice});
+        trial_run((trial){.name = "slice", .n_in = 1, .rank = {3}, .shape = {{4, 3, 5}}, .option = i,
+                          .build = build_slice});
     }
     for (i = 0; i < 2; i++) {
         trial m = {.name = "matmul, shared b",
@@ -182,38 +213,49 @@ static void check_arithmetic(void) {
 
 static void check_layers(void) {
     int i;
-    trial_run((trial){.name = "linear", .n_in = 3, .rank = {3, 2, 1}, .shape = {{2, 3, 5}, {4, 5}, {4}}, .build = build_linear});
-    trial_run(
-        (trial){.name = "linear without bias", .n_in = 2, .rank = {2, 2}, .shape = {{1, 33}, {17, 33}}, .build = build_linear});
-    trial_run((trial){
-        .name = "linear of many rows", .n_in = 3, .rank = {3, 2, 1}, .shape = {{2, 150, 7}, {9, 7}, {9}}, .build = build_linear});
-    trial_run(
-        (trial){.name = "layernorm", .n_in = 3, .rank = {3, 1, 1}, .shape = {{2, 70, 7}, {7}, {7}}, .build = build_layernorm});
-    trial_run((trial){.name = "rmsnorm", .n_in = 2, .rank = {2, 1}, .shape = {{5, 9}, {9}}, .build = build_rmsnorm});
+    trial_run((trial){.name = "linear", .n_in = 3, .rank = {3, 2, 1}, .shape = {{2, 3, 5}, {4, 5}, {4}},
+                      .build = build_linear});
+    trial_run((trial){.name = "linear without bias",
+                      .n_in = 2,
+                      .rank = {2, 2}, .shape = {{1, 33}, {17, 33}}, .build = build_linear});
+    trial_run((trial){.name = "linear of many rows", .n_in = 3, .rank = {3, 2, 1},
+                      .shape = {{2, 150, 7}, {9, 7}, {9}}, .build = build_linear});
+    trial_run((trial){.name = "layernorm", .n_in = 3, .rank = {3, 1, 1}, .shape = {{2, 70, 7}, {7}, {7}},
+                      .build = build_layernorm});
+    trial_run((
+        trial){.name = "rmsnorm", .n_in = 2, .rank = {2, 1}, .shape = {{5, 9}, {9}}, .build = build_rmsnorm});
     for (i = 0; i < 3; i++)
-        trial_run((trial){.name = "activate", .n_in = 1, .rank = {3}, .shape = {{2, 3, 10}}, .option = i, .build = build_activate});
+        trial_run((trial){.name = "activate", .n_in = 1, .rank = {3}, .shape = {{2, 3, 10}}, .option = i,
+                          .build = build_activate});
     trial_run((trial){.name = "dropout", .n_in = 1, .rank = {2}, .shape = {{9, 11}}, .build = build_dropout});
+    trial_run((trial){.name = "residual block", .n_in = 3, .rank = {2, 2, 1}, .shape = {{6, 5}, {5, 5}, {5}},
+                      .build = build_residual});
     trial_run(
-        (trial){.name = "residual block", .n_in = 3, .rank = {2, 2, 1}, .shape = {{6, 5}, {5, 5}, {5}}, .build = build_residual});
-    trial_run((trial){.name = "embedding", .n_in = 1, .rank = {2}, .shape = {{5, 3}}, .build = build_embedding});
-    trial_run((trial){.name = "cross entropy", .n_in = 1, .rank = {3}, .shape = {{2, 3, 5}}, .build = build_entropy});
+        (trial){.name = "embedding", .n_in = 1, .rank = {2}, .shape = {{5, 3}}, .build = build_embedding});
+    trial_run((trial){
+        .name = "cross entropy", .n_in = 1, .rank = {3}, .shape = {{2, 3, 5}}, .build = build_entropy});
 }
 
 static void check_sublayers(void) {
     int act, flags;
     for (act = -1; act < 3; act++)
         for (flags = 0; flags < 8; flags++) {
-            trial t = {.name = "sublayer", .n_in = 2, .rank = {3, 2}, .shape = {{2, 35, 6}, {4, 6}}, .build = build_sublayer};
+            trial t = {.name = "sublayer",
+                       .n_in = 2,
+                       .rank = {3, 2},
+                       .shape = {{2, 35, 6}, {4, 6}},
+                       .build = build_sublayer};
             if (act == CMHA_SWIGLU) t.shape[1][1] = 3;
             t.option = (flags & 3) | (act + 1) << 2;
             t.number = flags & 4 ? 0.3 : 0;
             if (flags & 1) t.rank[t.n_in] = 1, t.shape[t.n_in++][0] = 4;
-            if (flags & 2) t.rank[t.n_in] = 3, t.shape[t.n_in][0] = 2, t.shape[t.n_in][1] = 35, t.shape[t.n_in++][2] = 4;
+            if (flags & 2)
+                t.rank[t.n_in] = 3, t.shape[t.n_in][0] = 2, t.shape[t.n_in][1] = 35, t.shape[t.n_in++][2] = 4;
             trial_run(t);
         }
 }
 
-/* ------------------------------------------------- attention on a tape ------------------------------------------------- */
+/* ----------------------------------------- attention on a tape ------------------------------------------ */
 
 typedef struct attention_case {
     cmha_attention_kind kind;
@@ -236,7 +278,8 @@ static void attention_args(trial *t, cmha_attention_args *a) {
     a->key_mask = at.mask ? key_mask : NULL, a->alibi = at.alibi ? slopes : NULL;
     cmha_frequencies(CMHA_FREQ_ROPE, 100, at.d / 2, omega);
     if (at.kind != CMHA_ATTENTION_DOT)
-        a->rotation = cmha_rotation(&t->tape, omega, 1, at.d / 2, at.Nk, 3 + (ptrdiff_t)at.Nq - (ptrdiff_t)at.Nk);
+        a->rotation =
+            cmha_rotation(&t->tape, omega, 1, at.d / 2, at.Nk, 3 + (ptrdiff_t)at.Nq - (ptrdiff_t)at.Nk);
 }
 
 static cmha_tensor *build_attention(trial *t, cmha_tensor **in) {
@@ -255,28 +298,36 @@ static void adaptive(trial *t) {
     size_t rows = at.share == CMHA_SHARE_SHARED ? 1 : at.H;
     int i;
     if (at.kind != CMHA_ATTENTION_CMHA || at.share == CMHA_SHARE_FIXED) return;
-    for (i = 0; i < 2; i++) t->rank[t->n_in] = 2, t->shape[t->n_in][0] = rows, t->shape[t->n_in++][1] = at.d / 2;
+    for (i = 0; i < 2; i++)
+        t->rank[t->n_in] = 2, t->shape[t->n_in][0] = rows, t->shape[t->n_in++][1] = at.d / 2;
 }
 
 static void run_attention(void) {
     trial t = {.name = at.fused ? "attention, fused" : "attention", .build = build_attention};
     t.option = (int)at.kind * 100 + (int)at.share * 10 + (int)at.layout;
     if (at.fused) three(&t, 2, at.Nq, (at.H + 2 * at.Hkv) * at.d);
-    else three(&t, 2, at.Nq, at.H * at.d), three(&t, 2, at.Nk, at.Hkv * at.d), three(&t, 2, at.Nk, at.Hkv * (at.d + 1));
+    else
+        three(&t, 2, at.Nq, at.H * at.d), three(&t, 2, at.Nk, at.Hkv * at.d),
+            three(&t, 2, at.Nk, at.Hkv * (at.d + 1));
     adaptive(&t);
     trial_run(t);
 }
 
 static void check_attention(void) {
     static const attention_case cases[] = {
-        {CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 4, 2, 7, 7, 4, 0, 1, 0, 0, 1, 0, 0},
+        {CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+         4, 2, 7, 7, 4, 0, 1, 0, 0, 1, 0, 0},
         {CMHA_ATTENTION_CMHA, CMHA_LAYOUT_HALF, CMHA_SHARE_SHARED, 2, 2, 5, 9, 6, 0, 1, 1, 0, 0, 0, 0.3},
-        {CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_FIXED, 2, 1, 66, 66, 4, 9, 1, 0, 0, 1, 0, 0},
+        {CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_FIXED,
+         2, 1, 66, 66, 4, 9, 1, 0, 0, 1, 0, 0},
         {CMHA_ATTENTION_CMHA, CMHA_LAYOUT_HALF, CMHA_SHARE_PER_HEAD, 2, 1, 66, 66, 4, 0, 1, 0, 1, 1, 0, 0.2},
         {CMHA_ATTENTION_ROPE, CMHA_LAYOUT_HALF, CMHA_SHARE_PER_HEAD, 4, 1, 7, 7, 4, 3, 1, 1, 0, 1, 0, 0},
-        {CMHA_ATTENTION_ROPE, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 2, 2, 1, 8, 4, 0, 1, 0, 0, 0, 0, 0},
-        {CMHA_ATTENTION_DOT, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 3, 1, 6, 6, 5, 0, 0, 1, 1, 1, 0, 0},
-        {CMHA_ATTENTION_DOT, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 2, 2, 65, 67, 3, 0, 0, 0, 0, 0, 0, 0.1},
+        {CMHA_ATTENTION_ROPE, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+         2, 2, 1, 8, 4, 0, 1, 0, 0, 0, 0, 0},
+        {CMHA_ATTENTION_DOT, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+         3, 1, 6, 6, 5, 0, 0, 1, 1, 1, 0, 0},
+        {CMHA_ATTENTION_DOT, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+         2, 2, 65, 67, 3, 0, 0, 0, 0, 0, 0, 0.1},
     };
     size_t i;
     cmha_alibi_slopes(3, slopes);
@@ -293,14 +344,17 @@ static cmha_tensor *build_frozen(trial *t, cmha_tensor **in) {
     check_fill(k, 40, 1), check_fill(v, 40, 1);
     check_seed = seed;
     attention_args(t, &a);
-    return cmha_attention(&t->tape, &a, in[0], t->option == 1 ? in[1] : cmha_tensor_wrap(&t->tape, 3, shape, k, NULL),
+    return cmha_attention(&t->tape, &a, in[0],
+                          t->option == 1 ? in[1] : cmha_tensor_wrap(&t->tape, 3, shape, k, NULL),
                           t->option == 2 ? in[1] : cmha_tensor_wrap(&t->tape, 3, shape, v, NULL),
-                          cmha_tensor_wrap(&t->tape, 2, two, delta, NULL), cmha_tensor_wrap(&t->tape, 2, two, b, NULL));
+                          cmha_tensor_wrap(&t->tape, 2, two, delta, NULL),
+                          cmha_tensor_wrap(&t->tape, 2, two, b, NULL));
 }
 
 static void check_frozen(void) {
     int i;
-    at = (attention_case){CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_SHARED, 2, 1, 5, 5, 4, 0, 1, 0, 0, 0, 1, 0};
+    at = (attention_case){
+        CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_SHARED, 2, 1, 5, 5, 4, 0, 1, 0, 0, 0, 1, 0};
     for (i = 0; i < 3; i++) {
         trial t = {.name = "attention with constants", .option = i, .build = build_frozen};
         three(&t, 2, 5, 8);
@@ -309,7 +363,7 @@ static void check_frozen(void) {
     }
 }
 
-/* -------------------------------------------------------- PCL -------------------------------------------------------- */
+/* ------------------------------------------------- PCL -------------------------------------------------- */
 
 static cmha_tensor *build_pcl(trial *t, cmha_tensor **in) {
     cmha_attention_args a;
@@ -319,7 +373,8 @@ static cmha_tensor *build_pcl(trial *t, cmha_tensor **in) {
     return cmha_pcl(&t->tape, &a, in[0], t->n_in > 2 ? in[2] : NULL, t->n_in > 2 ? in[3] : NULL, in[1], &o);
 }
 
-static void run_pcl(int adapted, double mask_rate, cmha_attention_kind kind, cmha_share share, size_t Hkv, int mask, size_t N) {
+static void run_pcl(int adapted, double mask_rate, cmha_attention_kind kind, cmha_share share, size_t Hkv,
+                    int mask, size_t N) {
     trial t = {.name = "pcl", .build = build_pcl};
     at = (attention_case){.kind = kind,
                           .share = share,
@@ -349,7 +404,7 @@ static void check_pcl(void) {
     run_pcl(1, 0.3, CMHA_ATTENTION_CMHA, CMHA_SHARE_FIXED, 2, 0, 5);
 }
 
-/* ----------------------------------------------------- the tape itself ----------------------------------------------------- */
+/* ------------------------------------------- the tape itself -------------------------------------------- */
 
 static cmha_status failing_backward(cmha_tape *tape, cmha_record *record) {
     (void)tape, (void)record;
@@ -385,7 +440,8 @@ static void check_failures(void) {
     cmha_tape_reset(&tape);
     b = cmha_tensor_new(&tape, 2, ba, 1);
     bad[0] = 3;
-    CHECK(cmha_cross_entropy(&tape, b, bad, -1, NULL) == NULL); /* the first of three targets lies outside of two classes */
+    /* the first of three targets lies outside of two classes */
+    CHECK(cmha_cross_entropy(&tape, b, bad, -1, NULL) == NULL);
     CHECK_IS(cmha_tape_status(&tape), CMHA_ERR_TOKEN);
     CHECK(cmha_backward(&tape, NULL, 1) != CMHA_OK);
     cmha_tape_reset(&tape);
@@ -405,7 +461,8 @@ static void check_failures(void) {
     CHECK(!strcmp(cmha_error(&context), "mine: first"));
     CHECK(cmha_tensor_new(&tape, 2, ab, 1) == NULL);
     cmha_tape_reset(&tape);
-    CHECK(cmha_tape_fail(&tape, CMHA_OK, "mine: no status") == NULL); /* a failure is one, whatever status was given */
+    /* a failure is one, whatever status was given */
+    CHECK(cmha_tape_fail(&tape, CMHA_OK, "mine: no status") == NULL);
     CHECK(cmha_tape_status(&tape) != CMHA_OK);
     CHECK(cmha_tape_fail(NULL, CMHA_ERR_SHAPE, "no tape") == NULL);
     cmha_tape_reset(&tape);
@@ -447,10 +504,11 @@ static void check_kept(void) {
     cmha_tape_close(&tape);
 }
 
-/* A tensor of the caller's own struct is a parameter: two passes accumulate into its gradient, and it outlives them. A backward may
-   take memory of the tape. */
+/* A tensor of the caller's own struct is a parameter: two passes accumulate into its gradient, and it
+   outlives them. A backward may take memory of the tape. */
 static cmha_status borrowing_backward(cmha_tape *tape, cmha_record *record) {
-    cmha_real *g = cmha_grad(tape, record->in[0]), *scratch = (cmha_real *)cmha_tape_alloc(tape, 3 * sizeof *scratch);
+    cmha_real *g = cmha_grad(tape, record->in[0]),
+              *scratch = (cmha_real *)cmha_tape_alloc(tape, 3 * sizeof *scratch);
     size_t i;
     if (!g || !scratch) return cmha_tape_status(tape);
     for (i = 0; i < 3; i++) scratch[i] = 2 * record->in[0]->data[i] * record->out->grad[0];

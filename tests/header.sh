@@ -177,7 +177,7 @@ nm "$W/code.o" | awk '$2 ~ /^[bBdDC]$/ { print $3 }' > "$W/log"
 if [ -s "$W/log" ]; then bad "the library has global state"; else ok; fi
 
 # --------------------------------------------------------------------------------------------------------------- documentation
-# program NAME: compiles $W/NAME.c as the README says (but for -O1: in a third of the time) and runs it where cmha.h lies
+# program NAME LABEL: compiles $W/NAME.c as README.md says (but for -O1: in a third of the time) and runs it where cmha.h lies
 program() {
     mkdir -p "$W/run"; cp cmha.h "$W/run/"
     # shellcheck disable=SC2086
@@ -197,13 +197,50 @@ if [ -f README.md ]; then
         found=$((found + 1)); name=$(basename "$f" .c); program "$name" "README.md, code block ${name#readme}"
     done
     if [ $found -gt 0 ]; then ok; else bad "README.md has no complete program"; fi
+    # its first program is the example, to the letter
+    if diff examples/block.c "$W/readme1.c" > "$W/log"; then ok; else bad "README.md has another block than examples/block.c"; fi
+    # every link from page to page leads to a file and, behind a #, to a heading
+    awk 'FNR == 1 { folder = FILENAME; if (!sub(/[^\/]*$/, "", folder)) folder = "" }
+        /^#+ / {
+            anchor = tolower($0); sub(/^#+ /, "", anchor); gsub(/[^a-z0-9 _-]/, "", anchor); gsub(/ /, "-", anchor)
+            headings[FILENAME "#" anchor] = 1
+        }
+        { rest = $0; while (match(rest, /\]\([^) ]*\)/)) {
+            link = substr(rest, RSTART + 2, RLENGTH - 3); rest = substr(rest, RSTART + RLENGTH)
+            if (link !~ /:/) links[FILENAME ": " link] = link ~ /^#/ ? FILENAME link : folder link } }
+        END { for (l in links) {
+            path = links[l]; while (sub(/[a-z]+\/\.\.\//, "", path)) continue
+            file = path; sub(/#.*/, "", file)
+            if ((getline line < file) < 0 || (path ~ /#/ && !(path in headings))) print l; else close(file) } }' \
+        README.md examples/README.md examples/PAPERS.md bench/README.md tests/README.md > "$W/log" 2>&1
+    if [ -s "$W/log" ]; then bad "links that lead nowhere"; else ok; fi
 else skip "there is no README.md"; fi
+# the Manual's map from equations to functions
+if awk -f tests/equations.awk cmha.h > "$W/log"; then ok; else bad "the Manual's map of equations" 60; fi
 # an example as its first lines say to compile it
 # shellcheck disable=SC2086
 runs "examples/train_tiny.c compiles alone" sh -c "$CC $blas -O1 examples/train_tiny.c -I. -o $W/train_tiny $CMHA_LIBS && $W/train_tiny --help"
+
+# ----------------------------------------------------------------------------------------------------------------------- sizes
 lines() { if [ "$(wc -l < "$1")" -le "$2" ]; then ok; else : > "$W/log"; bad "$1 has more than $2 lines"; fi; }
-lines examples/train_tiny.c 200
+lines examples/train_tiny.c 320
 lines examples/block.c 60
+lines README.md 200
+if [ "$(wc -c < cmha.h)" -le 780000 ]; then ok; else wc -c cmha.h > "$W/log"; bad "cmha.h is over 780 KB"; fi
+# characters are counted: awk counts bytes, of which those above 0x7F that continue one are taken away
+for f in cmha.h examples/*.c examples/*/*.[ch] bench/*.[ch] tests/*.[ch] tests/fuzz/*.[ch]; do
+    LC_ALL=C tr -d '\200-\277' < "$f" | LC_ALL=C awk -v f="$f" 'length($0) > 110 { print f ":" FNR ": " length($0) " columns" }'
+done > "$W/log"
+if [ -s "$W/log" ]; then bad "$(wc -l < "$W/log") lines of C are over 110 columns"; else ok; fi
+# Functions with ten or more parameters: a public one counts once, as declaration and definition have one name
+awk '/^[a-zA-Z].*[a-z0-9_]\(/ && !/^(typedef|return|else|struct|enum|union)/ { on = 1; all = "" }
+    on { all = all " " $0 }
+    on && /[{;]/ {
+        on = 0; sub(/[{;].*/, "", all); gsub(/\/\*[^*]*\*\//, "", all)
+        commas = gsub(/,/, ",", all)
+        if (commas >= 9 && match(all, /[a-zA-Z0-9_]+\(/)) print substr(all, RSTART, RLENGTH - 1), commas + 1
+    }' cmha.h | sort -u > "$W/log"
+if [ "$(wc -l < "$W/log")" -le 8 ]; then ok; else bad "$(wc -l < "$W/log") functions have ten or more parameters, not 8" 60; fi
 
 # ------------------------------------------------------------------------------------------------------------------ sanitizers
 S="-std=gnu99 -O1 -g -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer -I. $blas"

@@ -91,7 +91,7 @@ class Bench:
         folder = os.path.join(self.folder, "tests" + "".join(flags))
         os.makedirs(folder, exist_ok=True)
         headers = [f"{ROOT}/cmha.h"]
-        for part in ("tests", "examples"):
+        for part in ("tests", "examples", "examples/tools"):
             headers += [f"{ROOT}/{part}/{n}" for n in os.listdir(f"{ROOT}/{part}") if n.endswith(".h")]
         newest = max(os.path.getmtime(path) for path in headers)
         for test in self.tests:

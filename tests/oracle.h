@@ -1,21 +1,23 @@
-/* Attention as the paper prints it: n^2 P cosines, in double, no factorisation, no tiles. What the fast kernels are held against.
- */
+/* Attention as the paper prints it: n^2 P cosines, in double, no factorisation, no tiles.
+   What the fast kernels are held against. */
 #ifndef ORACLE_H
 #define ORACLE_H
 
 #include "check.h"
 
 /* Pair j of a head vector under a layout */
-static inline void oracle_pair(const cmha_real *x, size_t j, size_t P, cmha_layout layout, double *modulus, double *phase) {
-    double re = layout == CMHA_LAYOUT_HALF ? x[j] : x[2 * j], im = layout == CMHA_LAYOUT_HALF ? x[j + P] : x[2 * j + 1];
+static inline void oracle_pair(const cmha_real *x, size_t j, size_t P, cmha_layout layout, double *modulus,
+                               double *phase) {
+    double re = layout == CMHA_LAYOUT_HALF ? x[j] : x[2 * j],
+           im = layout == CMHA_LAYOUT_HALF ? x[j + P] : x[2 * j + 1];
     *modulus = sqrt(re * re + im * im);
     *phase = *modulus == 0 ? 0 : atan2(im, re);
 }
 
-/* The score of one query with one key: eq 8 of ComplexFormer for CMHA, and what it degenerates to for the others.
-   distance = m - n. */
-static inline double oracle_score(const cmha_attention_args *a, size_t head, const cmha_real *q, const cmha_real *k,
-                                  const double *omega, double distance) {
+/* The score of one query with one key: eq 8 of ComplexFormer for CMHA, and what it degenerates to for the
+   others. distance = m - n. */
+static inline double oracle_score(const cmha_attention_args *a, size_t head, const cmha_real *q,
+                                  const cmha_real *k, const double *omega, double distance) {
     size_t j, P = a->d_k / 2, row = a->share == CMHA_SHARE_PER_HEAD ? head * P : 0;
     double sum = 0, mq, tq, mk, tk, delta, b;
     if (a->kind == CMHA_ATTENTION_DOT) {
@@ -35,7 +37,8 @@ static inline double oracle_score(const cmha_attention_args *a, size_t head, con
     return sum;
 }
 
-static inline int oracle_permitted(const cmha_attention_args *a, size_t batch, size_t m, size_t n, double distance) {
+static inline int oracle_permitted(const cmha_attention_args *a, size_t batch, size_t m, size_t n,
+                                   double distance) {
     (void)m;
     if (a->key_mask && !a->key_mask[batch * a->n_k + n]) return 0;
     if (a->causal && distance < 0) return 0;
@@ -44,8 +47,9 @@ static inline int oracle_permitted(const cmha_attention_args *a, size_t batch, s
 }
 
 /* One row: y [d_v] and its log sum exp. score is scratch [n_k]. */
-static inline void oracle_row(const cmha_attention_args *a, const double *omega, size_t batch, size_t head, size_t m,
-                              const cmha_real *q, const cmha_real *k, const cmha_real *v, double *score, double *y, double *lse) {
+static inline void oracle_row(const cmha_attention_args *a, const double *omega, size_t batch, size_t head,
+                              size_t m, const cmha_real *q, const cmha_real *k, const cmha_real *v,
+                              double *score, double *y, double *lse) {
     double top = -HUGE_VAL, total = 0, distance;
     size_t n, i, seen = 0;
     for (i = 0; i < a->d_v; i++) y[i] = 0;
@@ -60,13 +64,14 @@ static inline void oracle_row(const cmha_attention_args *a, const double *omega,
     if (!seen) return;
     for (n = 0; n < a->n_k; n++) total += score[n] == -HUGE_VAL ? 0 : exp(score[n] - top);
     for (n = 0; n < a->n_k; n++)
-        for (i = 0; score[n] != -HUGE_VAL && i < a->d_v; i++) y[i] += exp(score[n] - top) / total * v[n * a->d_v + i];
+        for (i = 0; score[n] != -HUGE_VAL && i < a->d_v; i++)
+            y[i] += exp(score[n] - top) / total * v[n * a->d_v + i];
     *lse = top + log(total);
 }
 
 /* All arrays head-major and dense; y [B, H, n_q, d_v], lse [B, H, n_q]. */
-static inline void oracle_attention(const cmha_attention_args *a, const double *omega, const cmha_real *q, const cmha_real *k,
-                                    const cmha_real *v, double *y, double *lse) {
+static inline void oracle_attention(const cmha_attention_args *a, const double *omega, const cmha_real *q,
+                                    const cmha_real *k, const cmha_real *v, double *y, double *lse) {
     size_t b, h, m, kv, row;
     double *score = (double *)check_alloc(a->n_k, sizeof *score);
     for (b = 0; b < a->batch; b++)
@@ -74,8 +79,8 @@ static inline void oracle_attention(const cmha_attention_args *a, const double *
             for (m = 0; m < a->n_q; m++) {
                 kv = b * a->kv_heads + h / (a->heads / a->kv_heads);
                 row = (b * a->heads + h) * a->n_q + m;
-                oracle_row(a, omega, b, h, m, q + row * a->d_k, k + kv * a->n_k * a->d_k, v + kv * a->n_k * a->d_v, score,
-                           y + row * a->d_v, lse + row);
+                oracle_row(a, omega, b, h, m, q + row * a->d_k, k + kv * a->n_k * a->d_k,
+                           v + kv * a->n_k * a->d_v, score, y + row * a->d_v, lse + row);
             }
     free(score);
 }
@@ -86,7 +91,8 @@ typedef struct problem {
     double omega[64];
     ptrdiff_t pos0; /* of the first query */
     size_t P, nq, nkk, nv, ny, nl, nd;
-    cmha_real *q, *k, *v, *y, *lse, *pairs, *delta, *b, *rotation, *scratch;
+    cmha_real *q, *k, *v, *y, *lse, *delta, *b, *rotation, *scratch;
+    cmha_lse *pairs; /* whose sums are lse */
     cmha_real *dy, *dlse, *dq, *dk, *dv, *ddelta, *db;
     unsigned char *mask;
     cmha_real slopes[64];
@@ -105,12 +111,14 @@ typedef struct shape {
     int threads;
 } shape;
 
-/* Pairs on the negative real axis would make finite differences cross the cut of theta, where y jumps: turn them away */
+/* Pairs on the negative real axis would make finite differences cross the cut of
+   theta, where y jumps: turn them away */
 static inline void problem_off_cut(cmha_real *x, size_t n, size_t d, cmha_layout layout) {
     size_t r, j, P = d / 2;
     for (r = 0; r < n; r++)
         for (j = 0; j < P; j++) {
-            cmha_real *re = x + r * d + (layout == CMHA_LAYOUT_HALF ? j : 2 * j), *im = re + (layout == CMHA_LAYOUT_HALF ? P : 1);
+            cmha_real *re = x + r * d + (layout == CMHA_LAYOUT_HALF ? j : 2 * j),
+                      *im = re + (layout == CMHA_LAYOUT_HALF ? P : 1);
             if (*re < (cmha_real)0.1 && fabs((double)*im) < 0.1) *im = (cmha_real)(*im < 0 ? -0.3 : 0.3);
         }
 }
@@ -151,7 +159,8 @@ static inline void problem_open(problem *p, const shape *s) {
     size_t i, size;
     problem_args(p, s);
     p->q = check_array(p->nq, 1.5), p->k = check_array(p->nkk, 1.5), p->v = check_array(p->nv, 1);
-    p->y = check_zeros(p->ny), p->lse = check_zeros(p->nl), p->pairs = check_zeros(2 * p->nl);
+    p->y = check_zeros(p->ny), p->lse = check_zeros(p->nl),
+    p->pairs = (cmha_lse *)check_alloc(p->nl, sizeof *p->pairs);
     p->dy = check_array(p->ny, 1), p->dlse = check_array(p->nl, 1);
     p->dq = check_zeros(p->nq), p->dk = check_zeros(p->nkk), p->dv = check_zeros(p->nv);
     p->ddelta = check_zeros(p->nd), p->db = check_zeros(p->nd);
@@ -167,35 +176,44 @@ static inline void problem_open(problem *p, const shape *s) {
     if (s->mask) a->key_mask = p->mask;
     cmha_alibi_slopes(a->heads, p->slopes);
     if (s->alibi) a->alibi = p->slopes;
-    size =
-        cmha_attention_scratch(a, 1) > cmha_attention_scratch(a, 0) ? cmha_attention_scratch(a, 1) : cmha_attention_scratch(a, 0);
+    size = cmha_attention_scratch(a, 1) > cmha_attention_scratch(a, 0) ? cmha_attention_scratch(a, 1)
+                                                                       : cmha_attention_scratch(a, 0);
     p->scratch = check_zeros(size);
 }
 
 static inline void problem_close(problem *p) {
-    free(p->q), free(p->k), free(p->v), free(p->y), free(p->lse), free(p->pairs), free(p->delta), free(p->b), free(p->rotation),
-        free(p->scratch);
-    free(p->dy), free(p->dlse), free(p->dq), free(p->dk), free(p->dv), free(p->ddelta), free(p->db), free(p->mask);
+    free(p->q), free(p->k), free(p->v), free(p->y), free(p->lse), free(p->pairs), free(p->delta), free(p->b),
+        free(p->rotation), free(p->scratch);
+    free(p->dy), free(p->dlse), free(p->dq), free(p->dk), free(p->dv), free(p->ddelta), free(p->db),
+        free(p->mask);
+}
+
+static inline cmha_attention_views problem_views(const problem *p) {
+    const cmha_attention_args *a = &p->args;
+    cmha_attention_views x;
+    x.q = cmha_heads_major(p->q, a->heads, a->n_q, a->d_k),
+    x.dq = cmha_heads_major(p->dq, a->heads, a->n_q, a->d_k);
+    x.k = cmha_heads_major(p->k, a->kv_heads, a->n_k, a->d_k),
+    x.dk = cmha_heads_major(p->dk, a->kv_heads, a->n_k, a->d_k);
+    x.v = cmha_heads_major(p->v, a->kv_heads, a->n_k, a->d_v),
+    x.dv = cmha_heads_major(p->dv, a->kv_heads, a->n_k, a->d_v);
+    x.y = cmha_heads_major(p->y, a->heads, a->n_q, a->d_v),
+    x.dy = cmha_heads_major(p->dy, a->heads, a->n_q, a->d_v);
+    return x;
 }
 
 /* The kernel keeps (largest score, log of the rest); lse gets their sum */
 static inline void problem_forward(problem *p) {
-    const cmha_attention_args *a = &p->args;
+    cmha_attention_views x = problem_views(p);
     size_t i;
-    cmha_attention_forward(a, cmha_heads_major(p->q, a->heads, a->n_q, a->d_k), cmha_heads_major(p->k, a->kv_heads, a->n_k, a->d_k),
-                           cmha_heads_major(p->v, a->kv_heads, a->n_k, a->d_v), cmha_heads_major(p->y, a->heads, a->n_q, a->d_v),
-                           p->pairs, p->scratch);
-    for (i = 0; i < p->nl; i++) p->lse[i] = p->pairs[2 * i] + p->pairs[2 * i + 1];
+    cmha_attention_forward(&p->args, &x, p->pairs, p->scratch);
+    for (i = 0; i < p->nl; i++) p->lse[i] = p->pairs[i].largest + p->pairs[i].log_sum;
 }
 
 static inline void problem_backward(problem *p) {
-    const cmha_attention_args *a = &p->args;
-    cmha_attention_backward(
-        a, cmha_heads_major(p->q, a->heads, a->n_q, a->d_k), cmha_heads_major(p->k, a->kv_heads, a->n_k, a->d_k),
-        cmha_heads_major(p->v, a->kv_heads, a->n_k, a->d_v), cmha_heads_major(p->y, a->heads, a->n_q, a->d_v), p->pairs,
-        cmha_heads_major(p->dy, a->heads, a->n_q, a->d_v), p->dlse, cmha_heads_major(p->dq, a->heads, a->n_q, a->d_k),
-        cmha_heads_major(p->dk, a->kv_heads, a->n_k, a->d_k), cmha_heads_major(p->dv, a->kv_heads, a->n_k, a->d_v),
-        p->nd ? p->ddelta : NULL, p->nd ? p->db : NULL, p->scratch);
+    cmha_attention_views x = problem_views(p);
+    cmha_attention_backward(&p->args, &x, p->pairs, p->dlse, p->nd ? p->ddelta : NULL, p->nd ? p->db : NULL,
+                            p->scratch);
 }
 
 #endif

@@ -1,6 +1,6 @@
-/* Attention of complex queries and keys (CoPE, MöbiusAttention, CRAT's angular attention) as the definitions print it: whole rows
-   of scores, in double, no tiles and no tables of signs, with the gradients written out. And the problems that tests run through
-   it. */
+/* Attention of complex queries and keys (CoPE, MöbiusAttention, CRAT's angular attention) as the definitions
+   print it: whole rows of scores, in double, no tiles and no tables of signs, with the gradients written out.
+   And the problems that tests run through it. */
 #ifndef ORACLE_PHASES_H
 #define ORACLE_PHASES_H
 
@@ -35,18 +35,26 @@ static const phase_form phase_forms[] = {
     {"cosine bilinear", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 1, 1, 0, 2, 0.1, 0},
     {"both", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 0, 1, 0.7, 0.9, 0.2, 0},
     {"both bilinear", -1, CMHA_MAX_ROW, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 1, 1, 1.3, 0.4, 0.2, 0},
-    {"both bilinear, real values", -1, CMHA_MAX_GLOBAL, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 1, 0, 2, -0.8, 0.2, 0},
+    {"both bilinear, real values", -1, CMHA_MAX_GLOBAL, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE,
+     1, 0, 2, -0.8, 0.2, 0},
     {"cope phase", CMHA_COPE_PHASE, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 0},
-    {"cope magnitude", CMHA_COPE_MAGNITUDE, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 0},
-    {"cope magnitude, repo", CMHA_COPE_MAGNITUDE, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 1},
+    {"cope magnitude", CMHA_COPE_MAGNITUDE, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+     0, 0, 0, 0, 0.1, 0},
+    {"cope magnitude, repo", CMHA_COPE_MAGNITUDE, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+     0, 0, 0, 0, 0.1, 1},
     {"cope real", CMHA_COPE_REAL, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 0},
     {"cope real, repo", CMHA_COPE_REAL, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 1},
     {"cope hybrid", CMHA_COPE_HYBRID, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 0},
-    {"cope hybrid, repo", CMHA_COPE_HYBRID, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 1},
-    {"cope hybrid_norm, no maximum", CMHA_COPE_HYBRID_NORM, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 0},
-    {"cope hybrid_norm row", CMHA_COPE_HYBRID_NORM, CMHA_MAX_ROW, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 0},
-    {"cope hybrid_norm head", CMHA_COPE_HYBRID_NORM, CMHA_MAX_HEAD, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 0},
-    {"cope hybrid_norm global", CMHA_COPE_HYBRID_NORM, CMHA_MAX_GLOBAL, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 1},
+    {"cope hybrid, repo", CMHA_COPE_HYBRID, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+     0, 0, 0, 0, 0.1, 1},
+    {"cope hybrid_norm, no maximum", CMHA_COPE_HYBRID_NORM, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+     0, 0, 0, 0, 0.1, 0},
+    {"cope hybrid_norm row", CMHA_COPE_HYBRID_NORM, CMHA_MAX_ROW, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+     0, 0, 0, 0, 0.1, 0},
+    {"cope hybrid_norm head", CMHA_COPE_HYBRID_NORM, CMHA_MAX_HEAD, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+     0, 0, 0, 0, 0.1, 0},
+    {"cope hybrid_norm global", CMHA_COPE_HYBRID_NORM, CMHA_MAX_GLOBAL, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+     0, 0, 0, 0, 0.1, 1},
     {"angular", -1, CMHA_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_REAL, 0, 1, 0, 0, 1e-6, 0},
     {"angular, eps 0.3", -1, CMHA_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_REAL, 0, 1, 0, 0, 0.3, 0},
     {"angular, real values", -1, CMHA_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 1e-6, 0},
@@ -77,21 +85,24 @@ typedef struct phase_problem {
     cmha_attention_args args;
     int tokens, several; /* several softmaxes: no lse */
     size_t nq, nkk, nv, ny, nl;
-    cmha_real *q, *k, *v, *y, *lse, *pairs, *scratch, *dy, *dlse, *dq, *dk, *dv; /* lse [nl] is the sum of the pairs */
+    /* lse [nl] is the sum of the pairs */
+    cmha_real *q, *k, *v, *y, *lse, *scratch, *dy, *dlse, *dq, *dk, *dv;
+    cmha_lse *pairs;
     unsigned char *mask;
     cmha_real slopes[16];
 } phase_problem;
 
 enum { PHASE_Q, PHASE_K, PHASE_V, PHASE_Y };
 
-static const cmha_real phase_untouched = (cmha_real)0.0625; /* y before a forward, and what lies in its gaps after it */
+/* y before a forward, and what lies in its gaps after it */
+static const cmha_real phase_untouched = (cmha_real)0.0625;
 
 /* The array as args see it; of data NULL, only its strides. *size: numbers in the whole array. */
 static inline cmha_heads phase_view(const phase_problem *p, int which, cmha_real *data, size_t *size) {
     const cmha_attention_args *a = &p->args;
     int is_key = which == PHASE_K || which == PHASE_V, pair = which < PHASE_V || a->complex_v;
-    size_t H = is_key ? a->kv_heads : a->heads, N = is_key ? a->n_k : a->n_q, d = which < PHASE_V ? a->d_k : a->d_v,
-           row = H * d + 2;
+    size_t H = is_key ? a->kv_heads : a->heads, N = is_key ? a->n_k : a->n_q,
+           d = which < PHASE_V ? a->d_k : a->d_v, row = H * d + 2;
     if (pair) row += H * d + 1;
     if (size) *size = p->tokens ? a->batch * N * row : a->batch * H * N * d * (pair ? 2 : 1);
     if (!p->tokens) return pair ? cmha_complex_heads_major(data, H, N, d) : cmha_heads_major(data, H, N, d);
@@ -128,13 +139,14 @@ static inline void phase_arrays(phase_problem *p) {
     p->nl = p->args.batch * p->args.heads * p->args.n_q;
     p->q = check_array(p->nq, 1.3), p->k = check_array(p->nkk, 1.3), p->v = check_array(p->nv, 1);
     phase_off_zero(p->q, p->nq), phase_off_zero(p->k, p->nkk);
-    p->y = check_zeros(p->ny), p->lse = check_zeros(p->nl), p->pairs = check_zeros(2 * p->nl);
+    p->y = check_zeros(p->ny), p->lse = check_zeros(p->nl),
+    p->pairs = (cmha_lse *)check_alloc(p->nl, sizeof *p->pairs);
     p->dy = check_array(p->ny, 1), p->dlse = check_array(p->nl, 1);
     p->dq = check_zeros(p->nq), p->dk = check_zeros(p->nkk), p->dv = check_zeros(p->nv);
 }
 
-/* Every third key or so is masked, the first too: under a causal mask row 0 sees nothing. The last two are there: someone chooses
- */
+/* Every third key or so is masked, the first too: under a causal mask row 0 sees nothing.
+   The last two are there: someone chooses */
 static inline void phase_masks(phase_problem *p, const phase_shape *s) {
     cmha_attention_args *a = &p->args;
     size_t i;
@@ -153,8 +165,10 @@ static inline void phase_open(phase_problem *p, const phase_form *f, const phase
     cmha_attention_args *a = &p->args;
     size_t forward, backward;
     memset(p, 0, sizeof *p);
-    a->batch = s->B, a->heads = s->H, a->kv_heads = s->Hkv, a->n_q = s->n_q, a->n_k = s->n_k, a->d_k = s->d_k, a->d_v = s->d_v;
-    a->causal = s->causal, a->window = s->window, a->dropout = (cmha_real)s->dropout, a->key = 4321, a->threads = s->threads;
+    a->batch = s->B, a->heads = s->H, a->kv_heads = s->Hkv, a->n_q = s->n_q, a->n_k = s->n_k, a->d_k = s->d_k,
+    a->d_v = s->d_v;
+    a->causal = s->causal, a->window = s->window, a->dropout = (cmha_real)s->dropout, a->key = 4321,
+    a->threads = s->threads;
     p->tokens = s->tokens;
     phase_args(a, f);
     p->several = a->softmax != CMHA_SOFTMAX_REAL && a->softmax != CMHA_SOFTMAX_SCORE;
@@ -169,37 +183,65 @@ static inline void phase_close(phase_problem *p) {
     free(p->dy), free(p->dlse), free(p->dq), free(p->dk), free(p->dv), free(p->mask);
 }
 
+/* All arrays but the gradients */
+static inline cmha_attention_views phase_views(const phase_problem *p) {
+    cmha_attention_views x;
+    memset(&x, 0, sizeof x);
+    x.q = phase_view(p, PHASE_Q, p->q, NULL), x.k = phase_view(p, PHASE_K, p->k, NULL),
+    x.v = phase_view(p, PHASE_V, p->v, NULL);
+    x.y = phase_view(p, PHASE_Y, p->y, NULL), x.dy = phase_view(p, PHASE_Y, p->dy, NULL);
+    return x;
+}
+
 static inline void phase_forward(phase_problem *p) {
+    cmha_attention_views x = phase_views(p);
     size_t i;
     for (i = 0; i < p->ny; i++) p->y[i] = phase_untouched;
-    cmha_attention_forward(&p->args, phase_view(p, PHASE_Q, p->q, NULL), phase_view(p, PHASE_K, p->k, NULL),
-                           phase_view(p, PHASE_V, p->v, NULL), phase_view(p, PHASE_Y, p->y, NULL), p->several ? NULL : p->pairs,
-                           p->scratch);
-    for (i = 0; i < p->nl; i++) p->lse[i] = p->pairs[2 * i] + p->pairs[2 * i + 1];
+    cmha_attention_forward(&p->args, &x, p->several ? NULL : p->pairs, p->scratch);
+    for (i = 0; i < p->nl; i++) p->lse[i] = p->pairs[i].largest + p->pairs[i].log_sum;
+}
+
+/* The larger difference of two rows' parts, and the largest part */
+static inline double phase_lse_distance(const cmha_lse *a, const cmha_lse *b, size_t n) {
+    double most = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d =
+            fmax(fabs((double)(a[i].largest - b[i].largest)), fabs((double)(a[i].log_sum - b[i].log_sum)));
+        most = d <= most ? most : d == d && a[i].in_double == b[i].in_double ? d : HUGE_VAL;
+    }
+    return most;
+}
+
+static inline double phase_lse_size(const cmha_lse *a, size_t n) {
+    double most = 0;
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, fmax(fabs((double)a[i].largest), fabs((double)a[i].log_sum)));
+    return most;
 }
 
 /* Adds to dq, dk and dv, each of which may be NULL */
 static inline void phase_backward(phase_problem *p, cmha_real *dq, cmha_real *dk, cmha_real *dv) {
-    cmha_attention_backward(&p->args, phase_view(p, PHASE_Q, p->q, NULL), phase_view(p, PHASE_K, p->k, NULL),
-                            phase_view(p, PHASE_V, p->v, NULL), phase_view(p, PHASE_Y, p->y, NULL), p->several ? NULL : p->pairs,
-                            phase_view(p, PHASE_Y, p->dy, NULL), p->several ? NULL : p->dlse, phase_view(p, PHASE_Q, dq, NULL),
-                            phase_view(p, PHASE_K, dk, NULL), phase_view(p, PHASE_V, dv, NULL), NULL, NULL, p->scratch);
+    cmha_attention_views x = phase_views(p);
+    x.dq = phase_view(p, PHASE_Q, dq, NULL), x.dk = phase_view(p, PHASE_K, dk, NULL),
+    x.dv = phase_view(p, PHASE_V, dv, NULL);
+    cmha_attention_backward(&p->args, &x, p->several ? NULL : p->pairs, p->several ? NULL : p->dlse, NULL,
+                            NULL, p->scratch);
 }
 
 static inline void phase_label(const phase_form *f, const phase_shape *s, char *label, size_t size) {
-    snprintf(label, size, "%s%s B%zu H%zu/%zu n%zu/%zu d%zu/%zu%s%s%s window %zu dropout %g", f->name, s->tokens ? " tokens" : "",
-             s->B, s->H, s->Hkv, s->n_q, s->n_k, s->d_k, s->d_v, s->causal ? " causal" : "",
+    snprintf(label, size, "%s%s B%zu H%zu/%zu n%zu/%zu d%zu/%zu%s%s%s window %zu dropout %g", f->name,
+             s->tokens ? " tokens" : "", s->B, s->H, s->Hkv, s->n_q, s->n_k, s->d_k, s->d_v,
+             s->causal ? " causal" : "",
              s->mask == 2 ? " masked out"
              : s->mask    ? " mask"
                           : "",
              s->alibi ? " alibi" : "", s->window, s->dropout);
 }
 
-/* ------------------------------------------------------- the definitions -------------------------------------------------------
- */
+/* ------------------------------------------- the definitions -------------------------------------------- */
 
-/* Everything in double. X [rows, n_k, 4] are the products Re q Re k, Re q Im k, Im q Re k, Im q Im k of every pair, G their
-   gradients; the rows are those of lse. */
+/* Everything in double. X [rows, n_k, 4] are the products Re q Re k, Re q Im k, Im q Re k, Im q Im k of every
+   pair, G their gradients; the rows are those of lse. */
 typedef struct phase_oracle {
     double *y, *lse, *dq, *dk, *dv; /* laid out as the problem's */
     double *uq, *uk;                /* [rows, 2d]: what enters the products */
@@ -218,15 +260,17 @@ static inline void phase_features(const phase_problem *p, int which, const cmha_
         for (h = 0; h < H; h++)
             for (n = 0; n < N; n++, u += 2 * a->d_k)
                 for (j = 0; j < a->d_k; j++) {
-                    double re = (double)x[phase_at(view, b, h, n) + j], im = (double)x[phase_at(view, b, h, n) + view.imag + j],
-                           r = 1;
-                    if (a->kind == PHASE_ANGULAR) r = sqrt(re * re + im * im + (double)a->eps * (double)a->eps);
+                    double re = (double)x[phase_at(view, b, h, n) + j],
+                           im = (double)x[phase_at(view, b, h, n) + view.imag + j], r = 1;
+                    if (a->kind == PHASE_ANGULAR)
+                        r = sqrt(re * re + im * im + (double)a->eps * (double)a->eps);
                     u[j] = r > 0 ? re / r : 0, u[a->d_k + j] = r > 0 ? im / r : 0;
                 }
 }
 
 /* Feature gradients g back to z: g / r - z Re(conj(z) g) / r^3 for phasors */
-static inline void phase_features_back(const phase_problem *p, int which, const cmha_real *x, const double *g, double *dx) {
+static inline void phase_features_back(const phase_problem *p, int which, const cmha_real *x, const double *g,
+                                       double *dx) {
     const cmha_attention_args *a = &p->args;
     cmha_heads view = phase_view(p, which, NULL, NULL);
     size_t H = which == PHASE_K ? a->kv_heads : a->heads, N = which == PHASE_K ? a->n_k : a->n_q, b, h, n, j;
@@ -266,7 +310,8 @@ static inline void phase_O_back(const cmha_attention_args *a, double re, double 
     G[1] += a->bilinear ? im : -im, G[2] += im;
 }
 
-static inline void phase_products(const cmha_attention_args *a, const double *uq, const double *uk, double *X) {
+static inline void phase_products(const cmha_attention_args *a, const double *uq, const double *uk,
+                                  double *X) {
     size_t rows = a->batch * a->heads * a->n_q, d = a->d_k, r, n, j;
     for (r = 0; r < rows; r++)
         for (n = 0; n < a->n_k; n++, X += 4) {
@@ -279,7 +324,8 @@ static inline void phase_products(const cmha_attention_args *a, const double *uq
 }
 
 /* Where the largest |O| of rows [begin, end) is, rows * n_k if nowhere; masked pairs count for GLOBAL */
-static inline size_t phase_highest(const cmha_attention_args *a, const double *X, size_t begin, size_t end, double *most) {
+static inline size_t phase_highest(const cmha_attention_args *a, const double *X, size_t begin, size_t end,
+                                   double *most) {
     size_t best = end * a->n_k, r, n;
     double re, im;
     *most = 0;
@@ -293,7 +339,9 @@ static inline size_t phase_highest(const cmha_attention_args *a, const double *X
 }
 
 static inline size_t phase_group(const cmha_attention_args *a) {
-    return a->norm_max == CMHA_MAX_ROW ? 1 : a->norm_max == CMHA_MAX_HEAD ? a->n_q : a->batch * a->heads * a->n_q;
+    return a->norm_max == CMHA_MAX_ROW    ? 1
+           : a->norm_max == CMHA_MAX_HEAD ? a->n_q
+                                          : a->batch * a->heads * a->n_q;
 }
 
 static inline void phase_divisors(const cmha_attention_args *a, phase_oracle *o) {
@@ -312,15 +360,19 @@ static inline void phase_kept(const phase_problem *p, double *kept) {
     cmha_attention_args a = p->args;
     size_t rows = a.batch * a.heads * a.n_q, i;
     cmha_real *zero, *one, *P, *scratch;
+    cmha_attention_views x;
     for (i = 0; i < rows * a.n_k; i++) kept[i] = 1;
     if (!(a.dropout > 0)) return;
     a.kind = CMHA_ATTENTION_DOT, a.kv_heads = a.heads, a.d_k = 1, a.d_v = a.n_k;
     a.causal = 0, a.key_mask = NULL, a.alibi = NULL, a.complex_v = 0;
-    zero = check_zeros(a.batch * a.heads * (a.n_q + a.n_k)), one = check_zeros(a.batch * a.heads * a.n_k * a.n_k);
+    zero = check_zeros(a.batch * a.heads * (a.n_q + a.n_k)),
+    one = check_zeros(a.batch * a.heads * a.n_k * a.n_k);
     for (i = 0; i < a.batch * a.heads * a.n_k; i++) one[i * a.n_k + i % a.n_k] = 1;
     P = check_zeros(rows * a.n_k), scratch = check_zeros(cmha_attention_scratch(&a, 0));
-    cmha_attention_forward(&a, cmha_heads_major(zero, a.heads, a.n_q, 1), cmha_heads_major(zero, a.heads, a.n_k, 1),
-                           cmha_heads_major(one, a.heads, a.n_k, a.n_k), cmha_heads_major(P, a.heads, a.n_q, a.n_k), NULL, scratch);
+    memset(&x, 0, sizeof x);
+    x.q = cmha_heads_major(zero, a.heads, a.n_q, 1), x.k = cmha_heads_major(zero, a.heads, a.n_k, 1);
+    x.v = cmha_heads_major(one, a.heads, a.n_k, a.n_k), x.y = cmha_heads_major(P, a.heads, a.n_q, a.n_k);
+    cmha_attention_forward(&a, &x, NULL, scratch);
     for (i = 0; i < rows * a.n_k; i++) kept[i] = P[i] > 0 ? 1 / (1 - (double)a.dropout) : 0;
     free(zero), free(one), free(P), free(scratch);
 }
@@ -339,7 +391,8 @@ static inline void phase_mix(const cmha_attention_args *a, int t, int transposed
 }
 
 /* The score of pair (r, n) in softmax t */
-static inline double phase_score(const cmha_attention_args *a, const phase_oracle *o, size_t r, size_t n, int t) {
+static inline double phase_score(const cmha_attention_args *a, const phase_oracle *o, size_t r, size_t n,
+                                 int t) {
     const double *X = o->X + (r * a->n_k + n) * 4;
     double re, im, e = (double)a->eps, s = (double)a->scale, distance, bias = 0;
     phase_O(a, X, &re, &im);
@@ -348,11 +401,14 @@ static inline double phase_score(const cmha_attention_args *a, const phase_oracl
     if (a->softmax == CMHA_SOFTMAX_YANG8) return s * X[t] + bias;
     if (a->softmax != CMHA_SOFTMAX_SCORE) return s * (t ? im : re) + bias;
     e = hypot(hypot(re, im), e);
-    return s * ((double)a->magnitude * hypot(re, im) / o->divisor[r] + (e > 0 ? (double)a->cosine * re / e : 0)) + bias;
+    return s * ((double)a->magnitude * hypot(re, im) / o->divisor[r] +
+                (e > 0 ? (double)a->cosine * re / e : 0)) +
+           bias;
 }
 
 /* Adds to G what gradient g of that score gives; returns the gradient of the row's divisor */
-static inline double phase_score_back(const cmha_attention_args *a, const phase_oracle *o, size_t r, size_t n, int t, double g) {
+static inline double phase_score_back(const cmha_attention_args *a, const phase_oracle *o, size_t r, size_t n,
+                                      int t, double g) {
     const double *X = o->X + (r * a->n_k + n) * 4;
     double *G = o->G + (r * a->n_k + n) * 4, re, im, e = (double)a->eps, size, smooth, radial;
     g *= (double)a->scale;
@@ -364,7 +420,9 @@ static inline double phase_score_back(const cmha_attention_args *a, const phase_
     radial = size > 0 ? g * (double)a->magnitude / o->divisor[r] / size : 0;
     phase_O_back(a, radial * re, radial * im, G);
     g *= (double)a->cosine;
-    if (smooth > 0) phase_O_back(a, g * (im * im + e * e) / smooth / smooth / smooth, -g * re * im / smooth / smooth / smooth, G);
+    if (smooth > 0)
+        phase_O_back(a, g * (im * im + e * e) / smooth / smooth / smooth,
+                     -g * re * im / smooth / smooth / smooth, G);
     return -radial * size * size / o->divisor[r];
 }
 
@@ -396,7 +454,8 @@ static inline void phase_row(const phase_problem *p, const phase_oracle *o, size
         for (t = 0; t < phase_terms(a); t++)
             for (n = 0; n < a->n_k; n++) {
                 const cmha_real *v = p->v + phase_at(view, b, kv, n) + i;
-                double re = (double)v[0], im = a->complex_v ? (double)v[view.imag] : 0, w = o->P[(size_t)t * a->n_k + n];
+                double re = (double)v[0], im = a->complex_v ? (double)v[view.imag] : 0,
+                       w = o->P[(size_t)t * a->n_k + n];
                 phase_mix(a, t, 0, &re, &im);
                 w *= o->kept[r * a->n_k + n];
                 sum[0] += w * re, sum[1] += w * im;
@@ -420,7 +479,8 @@ static inline double phase_row_back(const phase_problem *p, const phase_oracle *
         for (i = 0; i < a->d_v; i++) {
             double re = (double)dy[i], im = a->complex_v ? (double)dy[to.imag + i] : 0;
             phase_mix(a, t, 1, &re, &im);
-            dP[n] += kept * (re * (double)p->v[at + i] + (a->complex_v ? im * (double)p->v[at + view.imag + i] : 0));
+            dP[n] += kept *
+                     (re * (double)p->v[at + i] + (a->complex_v ? im * (double)p->v[at + view.imag + i] : 0));
             o->dv[at + i] += kept * P[n] * re;
             if (a->complex_v) o->dv[at + view.imag + i] += kept * P[n] * im;
         }
@@ -433,7 +493,8 @@ static inline double phase_row_back(const phase_problem *p, const phase_oracle *
 }
 
 /* The gradient of a maximum goes into the pair it was taken from */
-static inline void phase_peak_back(const cmha_attention_args *a, const phase_oracle *o, size_t begin, double g) {
+static inline void phase_peak_back(const cmha_attention_args *a, const phase_oracle *o, size_t begin,
+                                   double g) {
     double re, im, most;
     size_t end = begin + phase_group(a), best = phase_highest(a, o->X, begin, end, &most);
     if (best == end * a->n_k || !(most > 0)) return;
@@ -451,7 +512,8 @@ static inline void phase_products_back(const phase_problem *p, const phase_oracl
             size_t at = (phase_keys(a, r) + n) * 2 * d;
             const double *q = o->uq + r * 2 * d, *k = o->uk + at;
             for (j = 0; j < d; j++) {
-                gq[r * 2 * d + j] += G[0] * k[j] + G[1] * k[d + j], gq[r * 2 * d + d + j] += G[2] * k[j] + G[3] * k[d + j];
+                gq[r * 2 * d + j] += G[0] * k[j] + G[1] * k[d + j],
+                    gq[r * 2 * d + d + j] += G[2] * k[j] + G[3] * k[d + j];
                 gk[at + j] += G[0] * q[j] + G[2] * q[d + j], gk[at + d + j] += G[1] * q[j] + G[3] * q[d + j];
             }
         }
@@ -472,7 +534,8 @@ static inline void phase_oracle_open(const phase_problem *p, phase_oracle *o) {
 }
 
 static inline void phase_oracle_close(phase_oracle *o) {
-    free(o->y), free(o->lse), free(o->dq), free(o->dk), free(o->dv), free(o->uq), free(o->uk), free(o->X), free(o->G);
+    free(o->y), free(o->lse), free(o->dq), free(o->dk), free(o->dv), free(o->uq), free(o->uk), free(o->X),
+        free(o->G);
     free(o->divisor), free(o->kept), free(o->P), free(o->score);
 }
 

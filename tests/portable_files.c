@@ -1,6 +1,7 @@
-/* portable_files write|check FOLDER: files that every platform must read as every other wrote them. `write` makes them, `check`
-   reads what another machine, compiler or precision has written: numbers bit for bit, then one more training step, which must come out
-   as it did for the writer: so the checkpoint has carried everything, and both draw the same batches and dropout bits. */
+/* portable_files write|check FOLDER: files that every platform must read as every other wrote them. `write`
+   makes them, `check` reads what another machine, compiler or precision has written: numbers bit for bit,
+   then one more training step, which must come out as it did for the writer: so the checkpoint has carried
+   everything, and both draw the same batches and dropout bits. */
 #include "models.h"
 
 static cmha_context context;
@@ -34,11 +35,12 @@ static double special(size_t i) {
 }
 enum { SPECIALS = 20 };
 
-static unsigned token(size_t i, int width) { /* below the vocabulary, but for the places that show every byte */
+/* below the vocabulary, but for the places that show every byte */
+static unsigned token(size_t i, int width) {
     return i == 0 ? (width == 1 ? 0xF1u : width == 2 ? 0xF1E2u : 0x71E2D3C4u) : (unsigned)(i * 7 % 19);
 }
 
-/* --------------------------------------------------- numbers and tokens --------------------------------------------------- */
+/* ------------------------------------------ numbers and tokens ------------------------------------------ */
 
 static void write_numbers(void) {
     static const size_t shape[2] = {4, SPECIALS / 4};
@@ -50,7 +52,8 @@ static void write_numbers(void) {
     int width, byte;
     for (i = 0; i < SPECIALS; i++) x[i] = (cmha_real)special(i);
     CHECK_OK(cmha_archive_write(&context, path_of("numbers", 0), &item, 1, metadata, 1));
-    CHECK_OK(cmha_archive_write(&context, path_of("numbers", 0), &item, 1, metadata, 1)); /* over an existing file */
+    /* over an existing file */
+    CHECK_OK(cmha_archive_write(&context, path_of("numbers", 0), &item, 1, metadata, 1));
     for (width = 1; width <= 4; width *= 2) {
         file = fopen(path_of("tokens", width), "wb");
         if (!CHECK_THAT(file != NULL, "%s cannot be written", path_of("tokens", width))) return;
@@ -67,9 +70,11 @@ static void check_numbers(void) {
     cmha_tokens tokens;
     size_t i, wrong = 0;
     int width;
-    if (!CHECK_THAT(!cmha_archive_open(&r, &context, path_of("numbers", 0)), "%s", cmha_error(&context))) return;
+    if (!CHECK_THAT(!cmha_archive_open(&r, &context, path_of("numbers", 0)), "%s", cmha_error(&context)))
+        return;
     t = cmha_archive_find(&r, "special.numbers");
-    if (CHECK(t && t->rank == 2 && t->shape[0] == 4 && t->count == SPECIALS) && CHECK_OK(cmha_archive_read(&r, t, x)))
+    if (CHECK(t && t->rank == 2 && t->shape[0] == 4 && t->count == SPECIALS) &&
+        CHECK_OK(cmha_archive_read(&r, t, x)))
         for (i = 0; i < SPECIALS; i++)
             CHECK_THAT((double)x[i] == special(i) && copysign(1, (double)x[i]) == copysign(1, special(i)),
                        "number %d is %g, expected %g", (int)i, (double)x[i], special(i));
@@ -79,13 +84,14 @@ static void check_numbers(void) {
     for (width = 1; width <= 4; width *= 2) {
         if (!CHECK_OK(cmha_tokens_load(&tokens, &context, path_of("tokens", width), width))) continue;
         CHECK(tokens.count == TOKENS);
-        for (i = wrong = 0; i < tokens.count; i++) wrong += cmha_tokens_at(&tokens, i) != (int32_t)token(i, width);
+        for (i = wrong = 0; i < tokens.count; i++)
+            wrong += cmha_tokens_at(&tokens, i) != (int32_t)token(i, width);
         CHECK_THAT(wrong == 0, "%d of the tokens of %d bytes are others", (int)wrong, width);
         cmha_tokens_close(&tokens);
     }
 }
 
-/* ------------------------------------------------------- a training run ------------------------------------------------------- */
+/* -------------------------------------------- a training run -------------------------------------------- */
 
 static void open_run(cmha_model *model, cmha_trainer *trainer, int kind) {
     cmha_model_config m = check_model_config();
@@ -94,11 +100,15 @@ static void open_run(cmha_model *model, cmha_trainer *trainer, int kind) {
     t.batch = 2, t.length = 12, t.warmup = 0, t.lr = 1.0 / 1024, t.mask_token = 3;
     m.dropout = 0.125, m.max_positions = 32;
     models_set(&context, &m, options[kind]);
-    if (!CHECK_THAT(!cmha_model_init(model, &context, &m), "%s: %s", options[kind], cmha_error(&context))) exit(3);
-    if (!CHECK_THAT(!cmha_trainer_init(trainer, model, &t), "%s: %s", options[kind], cmha_error(&context))) exit(3);
+    if (!CHECK_THAT(!cmha_model_init(model, &context, &m), "%s: %s", options[kind], cmha_error(&context)))
+        exit(3);
+    if (!CHECK_THAT(!cmha_trainer_init(trainer, model, &t), "%s: %s", options[kind], cmha_error(&context)))
+        exit(3);
 }
 
-static void close_run(cmha_model *model, cmha_trainer *trainer) { cmha_trainer_close(trainer), cmha_model_close(model); }
+static void close_run(cmha_model *model, cmha_trainer *trainer) {
+    cmha_trainer_close(trainer), cmha_model_close(model);
+}
 
 /* Number i of a parameter, of its first and of its second moment, in `what` 0, 1, 2 */
 static cmha_real *number(cmha_trainer *trainer, size_t parameter, int what) {
@@ -114,7 +124,8 @@ static size_t strangers(cmha_trainer *trainer, int set) {
     for (p = 0; p < trainer->model->n_parameters; p++)
         for (what = 0; what < 3; what++)
             for (i = 0; i < trainer->model->parameters[p].tensor.size; i++) {
-                cmha_real *x = number(trainer, p, what) + i, want = (cmha_real)(what == 2 ? positive(i + p) : exact(i + p));
+                cmha_real *x = number(trainer, p, what) + i,
+                          want = (cmha_real)(what == 2 ? positive(i + p) : exact(i + p));
                 if (set) *x = want;
                 wrong += memcmp(x, &want, sizeof want) != 0;
             }
@@ -158,10 +169,13 @@ static void check_run(int kind) {
     double loss;
     size_t p, i;
     open_run(&model, &trainer, kind);
-    if (!CHECK_THAT(!cmha_trainer_load(&trainer, path_of("checkpoint", kind)), "%s", cmha_error(&context))) return;
-    CHECK_THAT(strangers(&trainer, 0) == 0, "%s: %d numbers are others", options[kind], (int)strangers(&trainer, 0));
+    if (!CHECK_THAT(!cmha_trainer_load(&trainer, path_of("checkpoint", kind)), "%s", cmha_error(&context)))
+        return;
+    CHECK_THAT(strangers(&trainer, 0) == 0, "%s: %d numbers are others", options[kind],
+               (int)strangers(&trainer, 0));
     CHECK(trainer.step == STEPS && trainer.seed == UINT64_C(0xFEDCBA9876543210) && trainer.best == 1.0 / 3);
-    if (CHECK_THAT(!cmha_model_load(&weights, &context, path_of("model", kind)), "%s", cmha_error(&context))) {
+    if (CHECK_THAT(!cmha_model_load(&weights, &context, path_of("model", kind)), "%s",
+                   cmha_error(&context))) {
         for (p = i = 0; p < model.n_parameters; p++)
             i += memcmp(model.parameters[p].tensor.data, weights.parameters[p].tensor.data,
                         model.parameters[p].tensor.size * sizeof want) != 0;
@@ -180,7 +194,8 @@ static void check_run(int kind) {
     if (CHECK_THAT(!cmha_trainer_load(&trainer, path_of("stepped", kind)), "%s", cmha_error(&context))) {
         CHECK(trainer.step == STEPS + 1);
         for (p = 0; p < model.n_parameters; p++) {
-            size_t at = (size_t)(model.parameters[p].tensor.data - model.data), n = model.parameters[p].tensor.size;
+            size_t at = (size_t)(model.parameters[p].tensor.data - model.data),
+                   n = model.parameters[p].tensor.size;
             double w = check_distance(mine + at, model.data + at, n);
             double m = check_distance(mine + model.size + at, trainer.moments + at, n);
             CHECK_THAT(w <= 5e-6 && m <= 5e-6 * (1 + check_largest(trainer.moments + at, n)),

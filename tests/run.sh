@@ -344,7 +344,7 @@ if [ -x "$P/rag" ]; then
     one "rag: not by this encoder" complains "$P/rag" $saved --base "$W/other.base" --ask whale
     cranfield=../shared/data/qa/cranfield
     if [ -d $cranfield ]; then
-        awk -v out="$W/cran." -f examples/cranfield.awk $cranfield/cran.all.1400.xml $cranfield/cran.qry.xml \
+        awk -v out="$W/cran." -f examples/tools/cranfield.awk $cranfield/cran.all.1400.xml $cranfield/cran.qry.xml \
             $cranfield/cranqrel.trec.txt
         one "rag on Cranfield" works "$P/rag" --quiet --steps 20 --batch 32 --length 64 --read 0 --top 1 \
             --set d_model=128 --set d_ff=16 --text "$W/cran.passages.txt" \

@@ -1,4 +1,5 @@
-/* What a few tests ask of the system beyond C: a folder of their own, a FIFO, the byte order. Windows has only some of it. */
+/* What a few tests ask of the system beyond C: a folder of their own, a FIFO, the byte
+   order. Windows has only some of it. */
 #ifndef SYSTEM_H
 #define SYSTEM_H
 
@@ -67,7 +68,8 @@ static inline int system_left(const char *folder, char *found, size_t room) {
     return entry != NULL;
 }
 
-/* A FIFO that no test may wait for: the program is stopped after 20 seconds, until system_fifo_end. 1 = made */
+/* A FIFO that no test may wait for: the program is stopped after 20 seconds, until system_fifo_end. 1 =
+   made */
 static inline int system_fifo(const char *path) {
 #if defined(_WIN32) || defined(__EMSCRIPTEN__)
     (void)path;
@@ -85,7 +87,8 @@ static inline void system_fifo_end(void) {
 #endif
 }
 
-/* n numbers of `width` bytes between this machine's byte order and the files', in place; for tests that look past the library */
+/* n numbers of `width` bytes between this machine's byte order and the files', in place;
+   for tests that look past the library */
 static inline void system_little_endian(void *numbers, size_t n, size_t width) {
     static const uint16_t one = 1;
     unsigned char *at = (unsigned char *)numbers, kept;

@@ -1,7 +1,8 @@
-/* Bad arguments: one row each. A row opens everything anew (a decoder, an encoder, their trainer, caches, a tape), does one wrong
-   thing, and then checks the status, the line that explains it, that everything still works and gives the same numbers as if
-   nothing had happened, and that nothing leaks. A plain row states what holds of a function that refuses
-   nothing. Every function of tests/symbols.txt has a row of either kind, or the test fails. */
+/* Bad arguments: one row each. A row opens everything anew (a decoder, an encoder, their trainer, caches, a
+   tape), does one wrong thing, and then checks the status, the line that explains it, that everything still
+   works and gives the same numbers as if nothing had happened, and that nothing leaks. A plain row states
+   what holds of a function that refuses nothing. Every function of tests/symbols.txt has a row of either
+   kind, or the test fails. */
 #include "ops.h"
 #include "system.h"
 
@@ -47,7 +48,7 @@ typedef struct fixture {
     cmha_tensor *x, *w, *b, *planes, *cw, *rows;
 } fixture;
 
-/* ------------------------------------------------------ the fixture ------------------------------------------------------ */
+/* --------------------------------------------- the fixture ---------------------------------------------- */
 
 static cmha_model_config decoder_config(void) {
     cmha_model_config m = check_model_config();
@@ -57,7 +58,8 @@ static cmha_model_config decoder_config(void) {
 
 static cmha_model_config encoder_config(void) {
     cmha_model_config m = check_model_config();
-    m.n_layers = 1, m.causal = 0, m.classes = 3, m.token_types = 2, m.position = CMHA_POSITION_LEARNED, m.max_positions = 16;
+    m.n_layers = 1, m.causal = 0, m.classes = 3, m.token_types = 2, m.position = CMHA_POSITION_LEARNED,
+    m.max_positions = 16;
     return m;
 }
 
@@ -116,7 +118,8 @@ static void open_fixture(fixture *f) {
     f->tokens.data = stream_ids, f->tokens.count = 40, f->tokens.width = 4;
     f->batch = good_batch(), f->mc = m, f->tc = t;
     cmha_config_defaults(cmha_sampler_table(), &f->sc);
-    f->attention.heads = f->attention.kv_heads = 2, f->attention.kind = CMHA_ATTENTION_DOT, f->attention.scale = 1;
+    f->attention.heads = f->attention.kv_heads = 2, f->attention.kind = CMHA_ATTENTION_DOT,
+    f->attention.scale = 1;
     f->linear_args.heads = 2, f->linear_args.kind = CMHA_LINEAR_ANGULAR, f->linear_args.eps = (cmha_real)1e-6;
     f->lag_args.heads = 2, f->lag_args.temp = 1, f->lag_args.eps = (cmha_real)1e-6;
     f->query.queries = f->query.top = 1, f->query.tau = 1, f->query.threshold = -1;
@@ -130,7 +133,8 @@ static void close_fixture(fixture *f) {
         cmha_archive_close(&f->archive), cmha_archive_close(&f->spare_archive);
         cmha_tokens_close(&f->tokens), cmha_tokens_close(&f->spare_tokens);
         cmha_tape_close(&f->tape), cmha_tape_close(&f->spare_tape);
-        cmha_cache_close(&f->cache), cmha_cache_close(&f->sliding), cmha_cache_close(&f->linear), cmha_cache_close(&f->spare_cache);
+        cmha_cache_close(&f->cache), cmha_cache_close(&f->sliding), cmha_cache_close(&f->linear),
+            cmha_cache_close(&f->spare_cache);
         cmha_trainer_close(&f->trainer), cmha_trainer_close(&f->spare_trainer);
         cmha_model_close(&f->decoder), cmha_model_close(&f->encoder), cmha_model_close(&f->linear_model);
         cmha_model_close(&f->spare);
@@ -165,9 +169,11 @@ static uint64_t healthy(fixture *f, const char *row) {
     ok = ok && !cmha_model_loss(&f->encoder, &batch, &loss);
     d = digest(d, &loss, sizeof loss);
     cmha_cache_reset(&f->cache), cmha_cache_reset(&f->sliding), cmha_cache_reset(&f->linear);
-    ok = ok && !cmha_cache_append(&f->cache, good_ids, 3, out) && !cmha_cache_append(&f->cache, good_ids + 3, 1, out);
+    ok = ok && !cmha_cache_append(&f->cache, good_ids, 3, out) &&
+         !cmha_cache_append(&f->cache, good_ids + 3, 1, out);
     d = digest(d, out, VOCABULARY * sizeof *out);
-    ok = ok && !cmha_cache_append(&f->linear, good_ids, 3, out) && !cmha_cache_append(&f->linear, good_ids + 3, 1, out);
+    ok = ok && !cmha_cache_append(&f->linear, good_ids, 3, out) &&
+         !cmha_cache_append(&f->linear, good_ids + 3, 1, out);
     d = digest(d, out, VOCABULARY * sizeof *out);
     ok = ok && !cmha_generate(&f->sliding, good_ids, 4, 6, NULL, 3, NULL, NULL);
     d = digest(d, f->sliding.ids, f->sliding.length * sizeof(int32_t));
@@ -177,7 +183,7 @@ static uint64_t healthy(fixture *f, const char *row) {
     return ok ? d : 0;
 }
 
-/* ------------------------------------------------- what the rows are made of ------------------------------------------------- */
+/* -------------------------------------- what the rows are made of --------------------------------------- */
 
 /* The decoder's configuration with one member set, unchecked, to anything. */
 static const cmha_model_config *model_with(fixture *f, const char *field, double value) {
@@ -207,7 +213,9 @@ static const cmha_model_config *model_as(fixture *f, const char *options) {
     return &f->mc;
 }
 
-static cmha_status opens(fixture *f, const cmha_model_config *m) { return cmha_model_init(&f->spare, &f->ctx, m); }
+static cmha_status opens(fixture *f, const cmha_model_config *m) {
+    return cmha_model_init(&f->spare, &f->ctx, m);
+}
 
 /* A failed init leaves an object that says STATE to every use. */
 static cmha_status unusable_model(fixture *f) {
@@ -376,19 +384,24 @@ static cmha_status config_set(fixture *f, const char *name, const char *value) {
 static cmha_status config_all(fixture *f, const char *text) {
     return cmha_config_set_all(&f->ctx, cmha_model_table(), &f->mc, text);
 }
-static cmha_status trainer_with(fixture *f) { return cmha_trainer_init(&f->spare_trainer, &f->decoder, &f->tc); }
+static cmha_status trainer_with(fixture *f) {
+    return cmha_trainer_init(&f->spare_trainer, &f->decoder, &f->tc);
+}
 static cmha_status generate_with(fixture *f) {
     return cmha_generate(&f->sliding, good_ids, 2, 2, &f->sc, 1, NULL, NULL);
 }
 static cmha_status step_with(fixture *f) { return cmha_trainer_step(&f->trainer, &f->tokens, &f->loss); }
-static cmha_status loss_of(fixture *f, cmha_model *model) { return cmha_model_loss(model, &f->batch, &f->loss); }
+static cmha_status loss_of(fixture *f, cmha_model *model) {
+    return cmha_model_loss(model, &f->batch, &f->loss);
+}
 static cmha_status memory_of(fixture *f, size_t batch, size_t length) {
     return cmha_model_memory(&f->ctx, NULL, batch, length, NULL, &f->bytes);
 }
 static cmha_status cache_of(fixture *f, size_t batch, size_t capacity) {
     return cmha_cache_init(&f->spare_cache, &f->decoder, batch, capacity, 0);
 }
-static cmha_status write_item(fixture *f, const char *name, int rank, const size_t *shape, const cmha_real *data) {
+static cmha_status write_item(fixture *f, const char *name, int rank, const size_t *shape,
+                              const cmha_real *data) {
     cmha_archive_item item;
     memset(&item, 0, sizeof item);
     item.name = name, item.rank = rank, item.shape = shape, item.data = data;
@@ -415,15 +428,18 @@ static cmha_status failed_tape(fixture *f) {
     for (i = 0; i < OPS_COUNT; i++) {
         cmha_tape_reset(&f->spare_tape);
         s.tape = &f->spare_tape, s.fill = OPS_PLAIN;
-        CHECK_THAT(!ops_loss(&ops_all[i], TAPE, &s, &y) && !y, "%s on a failed tape gives a result", ops_all[i].name);
-        CHECK_THAT(cmha_tape_status(TAPE) == CMHA_ERR_SHAPE, "%s overwrites the first failure", ops_all[i].name);
+        CHECK_THAT(!ops_loss(&ops_all[i], TAPE, &s, &y) && !y, "%s on a failed tape gives a result",
+                   ops_all[i].name);
+        CHECK_THAT(cmha_tape_status(TAPE) == CMHA_ERR_SHAPE, "%s overwrites the first failure",
+                   ops_all[i].name);
     }
-    CHECK(!cmha_tensor_new(TAPE, 1, f->x->shape, 0) && !cmha_tape_alloc(TAPE, 8) && !cmha_push(TAPE, "p", f->x, &f->x, 1,
-            NULL, NULL));
+    CHECK(!cmha_tensor_new(TAPE, 1, f->x->shape, 0) && !cmha_tape_alloc(TAPE, 8) &&
+          !cmha_push(TAPE, "p", f->x, &f->x, 1, NULL, NULL));
     return cmha_backward(TAPE, f->x, 1);
 }
 
-/* No tape, a zeroed tape, a closed one: every operation gives NULL, and a tape that was never opened says STATE. */
+/* No tape, a zeroed tape, a closed one: every operation gives NULL, and a tape
+   that was never opened says STATE. */
 static cmha_status no_tape(fixture *f, cmha_tape *tape) {
     ops_inputs s;
     cmha_tensor *y;
@@ -431,14 +447,16 @@ static cmha_status no_tape(fixture *f, cmha_tape *tape) {
     for (i = 0; i < OPS_COUNT; i++) {
         cmha_tape_reset(TAPE);
         s.tape = TAPE, s.fill = OPS_PLAIN;
-        CHECK_THAT(!ops_loss(&ops_all[i], tape, &s, &y) && !y, "%s without an open tape gives a result", ops_all[i].name);
+        CHECK_THAT(!ops_loss(&ops_all[i], tape, &s, &y) && !y, "%s without an open tape gives a result",
+                   ops_all[i].name);
     }
     open_tensors(f);
     f->batch.ids = good_ids;
     CHECK(!cmha_tensor_new(tape, 1, f->x->shape, 0) && !cmha_tape_alloc(tape, 8) && !cmha_grad(tape, f->x));
     CHECK(!cmha_tensor_wrap(tape, 1, f->x->shape, f->x->data, NULL));
     CHECK(!cmha_push(tape, "p", f->x, &f->x, 1, NULL, NULL));
-    CHECK(!cmha_model_forward(&f->decoder, tape, &f->batch, NULL) && !cmha_model_states(&f->decoder, tape, &f->batch, NULL));
+    CHECK(!cmha_model_forward(&f->decoder, tape, &f->batch, NULL) &&
+          !cmha_model_states(&f->decoder, tape, &f->batch, NULL));
     CHECK(!cmha_model_scores(&f->encoder, tape, f->x, NULL));
     CHECK_IS(cmha_backward(tape, f->x, 1), tape ? CMHA_ERR_STATE : CMHA_ERR_ARGUMENT);
     cmha_tape_reset(tape);
@@ -467,8 +485,12 @@ static cmha_status poisoned(fixture *f, double poison, cmha_status (*act)(fixtur
     return status;
 }
 
-static cmha_status act_gradient(fixture *f) { return cmha_model_gradient(&f->decoder, &f->batch, 1, 0, &f->loss); }
-static cmha_status act_generate(fixture *f) { return cmha_generate(&f->cache, good_ids, 2, 2, NULL, 1, NULL, NULL); }
+static cmha_status act_gradient(fixture *f) {
+    return cmha_model_gradient(&f->decoder, &f->batch, 1, 0, &f->loss);
+}
+static cmha_status act_generate(fixture *f) {
+    return cmha_generate(&f->cache, good_ids, 2, 2, NULL, 1, NULL, NULL);
+}
 static cmha_status act_fit(fixture *f) { return cmha_trainer_fit(&f->trainer, &f->batch, &f->loss); }
 
 static cmha_status overrun(fixture *f, size_t n) {
@@ -478,7 +500,8 @@ static cmha_status overrun(fixture *f, size_t n) {
     CHECK_OK(cmha_cache_append(&f->cache, good_ids, 5, NULL));
     length = f->cache.length;
     status = cmha_cache_append(&f->cache, good_ids, n, f->logits);
-    CHECK_THAT(f->cache.length == length, "%zu tokens after a refused append, %zu before", f->cache.length, length);
+    CHECK_THAT(f->cache.length == length, "%zu tokens after a refused append, %zu before", f->cache.length,
+               length);
     return status;
 }
 
@@ -545,7 +568,8 @@ static cmha_tape *closed(fixture *f) {
     return &f->spare_tape;
 }
 
-/* A long name, one with control characters and one with percent signs: the line stays one line of its buffer's size. */
+/* A long name, one with control characters and one with percent signs: the line
+   stays one line of its buffer's size. */
 static const char *ugly_name(void) {
     static char name[600];
     memset(name, 'y', sizeof name - 1);
@@ -554,485 +578,590 @@ static const char *ugly_name(void) {
 }
 
 /* ROW(name, status, a word of its line or NULL, what is done) */
-#define ROWS_OPENING(ROW)                                                                                                          \
-    ROW(context_null, CMHA_ERR_ARGUMENT, NULL, cmha_context_init(NULL, NULL))                                                      \
-    ROW(context_unusable, CMHA_ERR_STATE, NULL, unusable_context(f))                                                               \
-    ROW(everything_closed_twice, CMHA_OK, NULL, double_close(f))                                                                   \
-    ROW(model_null, CMHA_ERR_ARGUMENT, NULL, cmha_model_init(NULL, &f->ctx, NULL))                                                 \
-    ROW(model_no_context, CMHA_ERR_STATE, NULL, cmha_model_init(&f->spare, NULL, NULL))                                            \
-    ROW(model_unusable, CMHA_ERR_STATE, NULL, unusable_model(f))                                                                   \
-    ROW(model_heads_do_not_divide, CMHA_ERR_SHAPE, "model: d_model 16 is not divisible by n_heads 3", MODEL_OF("n_heads", 3))      \
-    ROW(model_kv_heads_do_not_divide, CMHA_ERR_SHAPE, "n_kv_heads", MODEL_OF("n_kv_heads", 3))                                     \
-    ROW(model_odd_head_cmha, CMHA_ERR_SHAPE, "complex pairs", MODEL_AS("d_model=12 n_heads=4"))                                    \
-    ROW(model_odd_head_rope, CMHA_ERR_SHAPE, "complex pairs", MODEL_AS("attention=rope d_model=20"))                               \
-    ROW(model_odd_head_pcl, CMHA_ERR_SHAPE, "complex pairs", MODEL_AS("attention=dot d_model=20 pcl_weight=1"))                    \
-    ROW(model_odd_sinusoidal, CMHA_ERR_SHAPE, "even", MODEL_AS("attention=dot position=sinusoidal d_model=15 n_heads=3"))          \
-    ROW(model_odd_dot, CMHA_OK, NULL, MODEL_AS("attention=dot d_model=15 n_heads=3"))                                              \
-    ROW(model_of_one, CMHA_OK, NULL, MODEL_AS("attention=dot d_model=1 n_heads=1 d_ff=1 vocabulary=1"))                            \
-    ROW(model_layers_0, CMHA_ERR_ARGUMENT, "model: n_layers", MODEL_OF("n_layers", 0))                                             \
-    ROW(model_width_0, CMHA_ERR_ARGUMENT, "d_model", MODEL_OF("d_model", 0))                                                       \
-    ROW(model_heads_0, CMHA_ERR_ARGUMENT, "n_heads", MODEL_OF("n_heads", 0))                                                       \
-    ROW(model_vocabulary_0, CMHA_ERR_ARGUMENT, "vocabulary", MODEL_OF("vocabulary", 0))                                            \
-    ROW(model_vocabulary_2_31, CMHA_ERR_ARGUMENT, "vocabulary", MODEL_OF("vocabulary", 2147483648.0))                              \
-    ROW(model_vocabulary_large, TOO_LARGE, "model", MODEL_OF("vocabulary", 2147483647.0))                                    \
-    ROW(model_width_2_31, CMHA_ERR_ARGUMENT, "d_model", MODEL_OF("d_model", 2147483648.0))                                         \
-    ROW(model_width_2_62, CMHA_ERR_ARGUMENT, "d_model", MODEL_OF("d_model", 4611686018427387904.0))                                \
-    ROW(model_layers_2_62, CMHA_ERR_ARGUMENT, "n_layers", MODEL_OF("n_layers", 4611686018427387904.0))                             \
-    ROW(model_position_all, TOO_LARGE, "model", MODEL_AS("attention=dot position=learned max_positions=16777216"))           \
-    ROW(model_family_99, CMHA_ERR_ARGUMENT, "family", MODEL_OF("family", 99))                                                      \
-    ROW(model_family_negative, CMHA_ERR_ARGUMENT, "family", MODEL_OF("family", -1))                                                \
-    ROW(model_dropout_nan, CMHA_ERR_ARGUMENT, "dropout", MODEL_OF("dropout", (double)NAN))                                         \
-    ROW(model_base_inf, CMHA_ERR_ARGUMENT, "base", MODEL_OF("base", HUGE_VAL))                                                     \
-    ROW(model_window_encoder, CMHA_ERR_ARGUMENT, "window", MODEL_AS("window=3 causal=0"))                                          \
-    ROW(model_cope_position, CMHA_ERR_ARGUMENT, "cope", MODEL_AS("family=cope attention=dot position=learned"))                    \
-    ROW(model_mobius_bare, CMHA_ERR_ARGUMENT, "mobius", MODEL_AS("family=mobius attention=dot placement=post"))                    \
-    ROW(model_mobius_heads, CMHA_ERR_ARGUMENT, "mobius_heads",                                                                     \
-        MODEL_AS("family=mobius attention=dot placement=post position=learned mobius_heads=5"))                                    \
-    ROW(model_crat_odd, CMHA_ERR_ARGUMENT, "n_heads must divide", MODEL_AS("family=crat d_model=12 attention=dot"))                \
-    ROW(model_crat_heads, CMHA_ERR_ARGUMENT, "real_heads", MODEL_AS("family=crat real_heads=3 imag_heads=2"))                      \
-    ROW(model_crat_heads_wrap, CMHA_ERR_ARGUMENT, "real_heads", MODEL_AS("family=crat real_heads=1024 imag_heads=1024"))           \
-    ROW(model_crat_activation, CMHA_ERR_ARGUMENT, "gelu_erf", MODEL_AS("family=crat activation=relu"))                             \
-    ROW(model_crat_lag_causal, CMHA_ERR_ARGUMENT, "lag", MODEL_AS("family=crat crat_attention=lag"))                               \
-    ROW(memory_no_context, CMHA_ERR_STATE, NULL, cmha_model_memory(NULL, NULL, 1, 1, NULL, NULL))                                  \
-    ROW(memory_bad_model, CMHA_ERR_SHAPE, "model", cmha_model_memory(&f->ctx, model_with(f, "n_heads", 3), 1, 1, NULL, NULL))      \
-    ROW(memory_nothing_wanted, CMHA_OK, NULL, cmha_model_memory(&f->ctx, NULL, 1, 1, NULL, NULL))                                  \
-    ROW(memory_batch_0, CMHA_OK, NULL, memory_of(f, 0, 1))                                                                         \
-    ROW(memory_length_0, CMHA_OK, NULL, memory_of(f, 1, 0))                                                                        \
-    ROW(memory_batch_2_31, CMHA_OK, NULL, memory_of(f, (size_t)1 << 31, 1))                                                        \
-    ROW(memory_batch_2_62, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, TOP, 1))                                        \
-    ROW(memory_length_2_62, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, 1, TOP))                                       \
-    ROW(memory_length_max, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, 1, SIZE_MAX))                                               \
-    ROW(memory_both_2_31, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, (size_t)1 << 31, (size_t)1 << 31))                           \
-    ROW(memory_both_2_62, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, TOP, TOP))                           \
-    ROW(trainer_null, CMHA_ERR_ARGUMENT, NULL, cmha_trainer_init(NULL, &f->decoder, NULL))                                         \
-    ROW(trainer_no_model, CMHA_ERR_STATE, NULL, cmha_trainer_init(&f->spare_trainer, NULL, NULL))                                  \
-    ROW(trainer_unusable, CMHA_ERR_STATE, NULL, unusable_trainer(f))                                                               \
-    ROW(trainer_length_0, CMHA_ERR_ARGUMENT, "trainer: length", WITH(f->tc.length = 0, trainer_with(f)))                           \
-    ROW(trainer_length_2_31, CMHA_ERR_ARGUMENT, "length", WITH(f->tc.length = (size_t)1 << 31, trainer_with(f)))                   \
-    ROW(trainer_batch_2_62, CMHA_ERR_ARGUMENT, "batch", WITH(f->tc.batch = TOP, trainer_with(f)))                      \
-    ROW(trainer_too_large, TOO_LARGE, TOO_LARGE_WORD, WITH(f->tc.batch = 1048576, trainer_with(f)))                                \
-    ROW(trainer_lr_nan, CMHA_ERR_ARGUMENT, "lr", WITH(f->tc.lr = (double)NAN, trainer_with(f)))                                    \
-    ROW(trainer_clip_mode, CMHA_ERR_ARGUMENT, "clip_mode", WITH(f->tc.clip_mode = 77, trainer_with(f)))                            \
-    ROW(trainer_mask_token, CMHA_ERR_TOKEN, "mask_token",                                                                          \
-        WITH(f->tc.mask_token = VOCABULARY, cmha_trainer_init(&f->spare_trainer, &f->encoder, &f->tc)))                            \
-    ROW(cache_null, CMHA_ERR_ARGUMENT, NULL, cmha_cache_init(NULL, &f->decoder, 1, 4, 0))                                          \
-    ROW(cache_no_model, CMHA_ERR_STATE, NULL, cmha_cache_init(&f->spare_cache, NULL, 1, 4, 0))                                     \
-    ROW(cache_unusable, CMHA_ERR_STATE, NULL, unusable_cache(f))                                                                   \
-    ROW(cache_batch_0, CMHA_ERR_ARGUMENT, "cache", cache_of(f, 0, 4))                                                              \
-    ROW(cache_capacity_0, CMHA_ERR_ARGUMENT, "cache", cache_of(f, 1, 0))                                                           \
-    ROW(cache_capacity_2_31, CMHA_ERR_MEMORY, "cache", cache_of(f, 1, (size_t)1 << 31))                                            \
-    ROW(cache_capacity_2_62, CMHA_ERR_OVERFLOW, "cache", cache_of(f, 1, TOP))                                          \
-    ROW(cache_capacity_max, CMHA_ERR_OVERFLOW, "cache", cache_of(f, 1, SIZE_MAX))                                                  \
-    ROW(cache_batch_2_62, CMHA_ERR_OVERFLOW, "cache", cache_of(f, TOP, 1))                                             \
-    ROW(cache_both_2_31, CMHA_ERR_OVERFLOW, "cache", cache_of(f, (size_t)1 << 31, (size_t)1 << 31))                                \
+#define ROWS_OPENING(ROW)                                                                                    \
+    ROW(context_null, CMHA_ERR_ARGUMENT, NULL, cmha_context_init(NULL, NULL))                                \
+    ROW(context_unusable, CMHA_ERR_STATE, NULL, unusable_context(f))                                         \
+    ROW(everything_closed_twice, CMHA_OK, NULL, double_close(f))                                             \
+    ROW(model_null, CMHA_ERR_ARGUMENT, NULL, cmha_model_init(NULL, &f->ctx, NULL))                           \
+    ROW(model_no_context, CMHA_ERR_STATE, NULL, cmha_model_init(&f->spare, NULL, NULL))                      \
+    ROW(model_unusable, CMHA_ERR_STATE, NULL, unusable_model(f))                                             \
+    ROW(model_heads_do_not_divide, CMHA_ERR_SHAPE, "model: d_model 16 is not divisible by n_heads 3",        \
+        MODEL_OF("n_heads", 3))                                                                              \
+    ROW(model_kv_heads_do_not_divide, CMHA_ERR_SHAPE, "n_kv_heads", MODEL_OF("n_kv_heads", 3))               \
+    ROW(model_odd_head_cmha, CMHA_ERR_SHAPE, "complex pairs", MODEL_AS("d_model=12 n_heads=4"))              \
+    ROW(model_odd_head_rope, CMHA_ERR_SHAPE, "complex pairs", MODEL_AS("attention=rope d_model=20"))         \
+    ROW(model_odd_head_pcl, CMHA_ERR_SHAPE, "complex pairs",                                                 \
+        MODEL_AS("attention=dot d_model=20 pcl_weight=1"))                                                   \
+    ROW(model_odd_sinusoidal, CMHA_ERR_SHAPE, "even",                                                        \
+        MODEL_AS("attention=dot position=sinusoidal d_model=15 n_heads=3"))                                  \
+    ROW(model_odd_dot, CMHA_OK, NULL, MODEL_AS("attention=dot d_model=15 n_heads=3"))                        \
+    ROW(model_of_one, CMHA_OK, NULL, MODEL_AS("attention=dot d_model=1 n_heads=1 d_ff=1 vocabulary=1"))      \
+    ROW(model_layers_0, CMHA_ERR_ARGUMENT, "model: n_layers", MODEL_OF("n_layers", 0))                       \
+    ROW(model_width_0, CMHA_ERR_ARGUMENT, "d_model", MODEL_OF("d_model", 0))                                 \
+    ROW(model_heads_0, CMHA_ERR_ARGUMENT, "n_heads", MODEL_OF("n_heads", 0))                                 \
+    ROW(model_vocabulary_0, CMHA_ERR_ARGUMENT, "vocabulary", MODEL_OF("vocabulary", 0))                      \
+    ROW(model_vocabulary_2_31, CMHA_ERR_ARGUMENT, "vocabulary", MODEL_OF("vocabulary", 2147483648.0))        \
+    ROW(model_vocabulary_large, TOO_LARGE, "model", MODEL_OF("vocabulary", 2147483647.0))                    \
+    ROW(model_width_2_31, CMHA_ERR_ARGUMENT, "d_model", MODEL_OF("d_model", 2147483648.0))                   \
+    ROW(model_width_2_62, CMHA_ERR_ARGUMENT, "d_model", MODEL_OF("d_model", 4611686018427387904.0))          \
+    ROW(model_layers_2_62, CMHA_ERR_ARGUMENT, "n_layers", MODEL_OF("n_layers", 4611686018427387904.0))       \
+    ROW(model_position_all, TOO_LARGE, "model",                                                              \
+        MODEL_AS("attention=dot position=learned max_positions=16777216"))                                   \
+    ROW(model_family_99, CMHA_ERR_ARGUMENT, "family", MODEL_OF("family", 99))                                \
+    ROW(model_family_negative, CMHA_ERR_ARGUMENT, "family", MODEL_OF("family", -1))                          \
+    ROW(model_dropout_nan, CMHA_ERR_ARGUMENT, "dropout", MODEL_OF("dropout", (double)NAN))                   \
+    ROW(model_base_inf, CMHA_ERR_ARGUMENT, "base", MODEL_OF("base", HUGE_VAL))                               \
+    ROW(model_window_encoder, CMHA_ERR_ARGUMENT, "window", MODEL_AS("window=3 causal=0"))                    \
+    ROW(model_cope_position, CMHA_ERR_ARGUMENT, "cope",                                                      \
+        MODEL_AS("family=cope attention=dot position=learned"))                                              \
+    ROW(model_mobius_bare, CMHA_ERR_ARGUMENT, "mobius",                                                      \
+        MODEL_AS("family=mobius attention=dot placement=post"))                                              \
+    ROW(model_mobius_heads, CMHA_ERR_ARGUMENT, "mobius_heads",                                               \
+        MODEL_AS("family=mobius attention=dot placement=post position=learned mobius_heads=5"))              \
+    ROW(model_crat_odd, CMHA_ERR_ARGUMENT, "n_heads must divide",                                            \
+        MODEL_AS("family=crat d_model=12 attention=dot"))                                                    \
+    ROW(model_crat_heads, CMHA_ERR_ARGUMENT, "real_heads",                                                   \
+        MODEL_AS("family=crat real_heads=3 imag_heads=2"))                                                   \
+    ROW(model_crat_heads_wrap, CMHA_ERR_ARGUMENT, "real_heads",                                              \
+        MODEL_AS("family=crat real_heads=1024 imag_heads=1024"))                                             \
+    ROW(model_crat_activation, CMHA_ERR_ARGUMENT, "gelu_erf", MODEL_AS("family=crat activation=relu"))       \
+    ROW(model_crat_lag_causal, CMHA_ERR_ARGUMENT, "lag", MODEL_AS("family=crat crat_attention=lag"))         \
+    ROW(memory_no_context, CMHA_ERR_STATE, NULL, cmha_model_memory(NULL, NULL, 1, 1, NULL, NULL))            \
+    ROW(memory_bad_model, CMHA_ERR_SHAPE, "model",                                                           \
+        cmha_model_memory(&f->ctx, model_with(f, "n_heads", 3), 1, 1, NULL, NULL))                           \
+    ROW(memory_nothing_wanted, CMHA_OK, NULL, cmha_model_memory(&f->ctx, NULL, 1, 1, NULL, NULL))            \
+    ROW(memory_batch_0, CMHA_OK, NULL, memory_of(f, 0, 1))                                                   \
+    ROW(memory_length_0, CMHA_OK, NULL, memory_of(f, 1, 0))                                                  \
+    ROW(memory_batch_2_31, CMHA_OK, NULL, memory_of(f, (size_t)1 << 31, 1))                                  \
+    ROW(memory_batch_2_62, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, TOP, 1))                              \
+    ROW(memory_length_2_62, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, 1, TOP))                             \
+    ROW(memory_length_max, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, 1, SIZE_MAX))                         \
+    ROW(memory_both_2_31, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, (size_t)1 << 31, (size_t)1 << 31))     \
+    ROW(memory_both_2_62, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, TOP, TOP))                             \
+    ROW(trainer_null, CMHA_ERR_ARGUMENT, NULL, cmha_trainer_init(NULL, &f->decoder, NULL))                   \
+    ROW(trainer_no_model, CMHA_ERR_STATE, NULL, cmha_trainer_init(&f->spare_trainer, NULL, NULL))            \
+    ROW(trainer_unusable, CMHA_ERR_STATE, NULL, unusable_trainer(f))                                         \
+    ROW(trainer_length_0, CMHA_ERR_ARGUMENT, "trainer: length", WITH(f->tc.length = 0, trainer_with(f)))     \
+    ROW(trainer_length_2_31, CMHA_ERR_ARGUMENT, "length",                                                    \
+        WITH(f->tc.length = (size_t)1 << 31, trainer_with(f)))                                               \
+    ROW(trainer_batch_2_62, CMHA_ERR_ARGUMENT, "batch", WITH(f->tc.batch = TOP, trainer_with(f)))            \
+    ROW(trainer_too_large, TOO_LARGE, TOO_LARGE_WORD, WITH(f->tc.batch = 1048576, trainer_with(f)))          \
+    ROW(trainer_lr_nan, CMHA_ERR_ARGUMENT, "lr", WITH(f->tc.lr = (double)NAN, trainer_with(f)))              \
+    ROW(trainer_clip_mode, CMHA_ERR_ARGUMENT, "clip_mode", WITH(f->tc.clip_mode = 77, trainer_with(f)))      \
+    ROW(trainer_mask_token, CMHA_ERR_TOKEN, "mask_token",                                                    \
+        WITH(f->tc.mask_token = VOCABULARY, cmha_trainer_init(&f->spare_trainer, &f->encoder, &f->tc)))      \
+    ROW(cache_null, CMHA_ERR_ARGUMENT, NULL, cmha_cache_init(NULL, &f->decoder, 1, 4, 0))                    \
+    ROW(cache_no_model, CMHA_ERR_STATE, NULL, cmha_cache_init(&f->spare_cache, NULL, 1, 4, 0))               \
+    ROW(cache_unusable, CMHA_ERR_STATE, NULL, unusable_cache(f))                                             \
+    ROW(cache_batch_0, CMHA_ERR_ARGUMENT, "cache", cache_of(f, 0, 4))                                        \
+    ROW(cache_capacity_0, CMHA_ERR_ARGUMENT, "cache", cache_of(f, 1, 0))                                     \
+    ROW(cache_capacity_2_31, CMHA_ERR_MEMORY, "cache", cache_of(f, 1, (size_t)1 << 31))                      \
+    ROW(cache_capacity_2_62, CMHA_ERR_OVERFLOW, "cache", cache_of(f, 1, TOP))                                \
+    ROW(cache_capacity_max, CMHA_ERR_OVERFLOW, "cache", cache_of(f, 1, SIZE_MAX))                            \
+    ROW(cache_batch_2_62, CMHA_ERR_OVERFLOW, "cache", cache_of(f, TOP, 1))                                   \
+    ROW(cache_both_2_31, CMHA_ERR_OVERFLOW, "cache", cache_of(f, (size_t)1 << 31, (size_t)1 << 31))          \
     ROW(orphans, CMHA_ERR_STATE, NULL, orphans(f))
 
-#define ROWS_CONFIG(ROW)                                                                                                           \
-    ROW(config_null, CMHA_ERR_ARGUMENT, "config", cmha_config_set(&f->ctx, cmha_model_table(), NULL, "n_layers", "1"))             \
-    ROW(config_no_name, CMHA_ERR_ARGUMENT, "config", config_set(f, NULL, "1"))                                                     \
-    ROW(config_no_value, CMHA_ERR_ARGUMENT, "config", config_set(f, "n_layers", NULL))                                             \
-    ROW(config_no_context, CMHA_ERR_NOT_FOUND, NULL, cmha_config_set(NULL, cmha_model_table(), &f->mc, "nothing", "1"))            \
-    ROW(config_unknown, CMHA_ERR_NOT_FOUND, "nothing", config_set(f, "nothing", "1"))                                              \
-    ROW(config_ugly_name, CMHA_ERR_NOT_FOUND, "model", config_set(f, ugly_name(), "1"))                                            \
-    ROW(config_ugly_value, CMHA_ERR_ARGUMENT, "n_layers", config_set(f, "n_layers", ugly_name()))                                  \
-    ROW(config_ugly_choice, CMHA_ERR_ARGUMENT, "family", config_set(f, "family", ugly_name()))                                     \
-    ROW(config_empty_value, CMHA_ERR_ARGUMENT, "n_layers", config_set(f, "n_layers", ""))                                          \
-    ROW(config_empty_choice, CMHA_ERR_ARGUMENT, "family", config_set(f, "family", ""))                                             \
-    ROW(config_size_negative, CMHA_ERR_ARGUMENT, "n_layers", config_set(f, "n_layers", "-1"))                                      \
-    ROW(config_size_2_64, CMHA_ERR_ARGUMENT, "n_layers", config_set(f, "n_layers", "18446744073709551617"))                        \
-    ROW(config_size_fraction, CMHA_ERR_ARGUMENT, "n_layers", config_set(f, "n_layers", "1.5"))                                     \
-    ROW(config_size_hex, CMHA_ERR_ARGUMENT, "n_layers", config_set(f, "n_layers", "0x2"))                                          \
-    ROW(config_real_nan, CMHA_ERR_ARGUMENT, "dropout", config_set(f, "dropout", "nan"))                                            \
-    ROW(config_real_inf, CMHA_ERR_ARGUMENT, "dropout", config_set(f, "dropout", "inf"))                                            \
-    ROW(config_real_huge, CMHA_ERR_ARGUMENT, "dropout", config_set(f, "dropout", "1e999"))                                         \
-    ROW(config_flag, CMHA_ERR_ARGUMENT, "causal", config_set(f, "causal", "2"))                                                    \
-    ROW(config_choice_part, CMHA_ERR_ARGUMENT, "family", config_set(f, "family", "rea"))                                           \
-    ROW(config_choice_bar, CMHA_ERR_ARGUMENT, "family", config_set(f, "family", "real|cope"))                                      \
-    ROW(config_all_null, CMHA_ERR_ARGUMENT, "config", config_all(f, NULL))                                                         \
-    ROW(config_all_no_config, CMHA_ERR_ARGUMENT, "config", cmha_config_set_all(&f->ctx, cmha_model_table(), NULL, " "))            \
-    ROW(config_all_blank, CMHA_OK, NULL, config_all(f, "   "))                                                                     \
-    ROW(config_all_no_sign, CMHA_ERR_ARGUMENT, "n_layers", config_all(f, "n_layers"))                                              \
-    ROW(config_all_no_name, CMHA_ERR_NOT_FOUND, "option", config_all(f, "=3"))                                                     \
-    ROW(config_all_ugly, CMHA_ERR_ARGUMENT, "option", config_all(f, ugly_name()))                                                 \
-    ROW(config_all_long_value, CMHA_ERR_ARGUMENT, "longer", config_all(f, "base=0000000000000000000000000000000000000000000000000" \
-                                                                        "00000000000000000000000000000000000000000000000000010"))  \
-    ROW(config_check_null, CMHA_ERR_ARGUMENT, "config", cmha_config_check(&f->ctx, cmha_model_table(), NULL))                      \
-    ROW(config_check_bad, CMHA_ERR_ARGUMENT, "pool", cmha_config_check(&f->ctx, cmha_model_table(), model_with(f, "pool", 9)))     \
-    ROW(preset_null, CMHA_ERR_ARGUMENT, NULL, cmha_preset(NULL, &f->mc, NULL))                                                     \
-    ROW(preset_unknown, CMHA_ERR_NOT_FOUND, NULL, cmha_preset("nothing", &f->mc, NULL))                                            \
-    ROW(preset_nothing_wanted, CMHA_OK, NULL, cmha_preset("tiny", NULL, NULL))                                                     \
-    ROW(kind_null, CMHA_ERR_NOT_FOUND, "kind", cmha_kind(&f->ctx, NULL, &f->mc))                                                   \
-    ROW(kind_unknown, CMHA_ERR_NOT_FOUND, "kind", cmha_kind(&f->ctx, ugly_name(), &f->mc))                                         \
+#define ROWS_CONFIG(ROW)                                                                                     \
+    ROW(config_null, CMHA_ERR_ARGUMENT, "config",                                                            \
+        cmha_config_set(&f->ctx, cmha_model_table(), NULL, "n_layers", "1"))                                 \
+    ROW(config_no_name, CMHA_ERR_ARGUMENT, "config", config_set(f, NULL, "1"))                               \
+    ROW(config_no_value, CMHA_ERR_ARGUMENT, "config", config_set(f, "n_layers", NULL))                       \
+    ROW(config_no_context, CMHA_ERR_NOT_FOUND, NULL,                                                         \
+        cmha_config_set(NULL, cmha_model_table(), &f->mc, "nothing", "1"))                                   \
+    ROW(config_unknown, CMHA_ERR_NOT_FOUND, "nothing", config_set(f, "nothing", "1"))                        \
+    ROW(config_ugly_name, CMHA_ERR_NOT_FOUND, "model", config_set(f, ugly_name(), "1"))                      \
+    ROW(config_ugly_value, CMHA_ERR_ARGUMENT, "n_layers", config_set(f, "n_layers", ugly_name()))            \
+    ROW(config_ugly_choice, CMHA_ERR_ARGUMENT, "family", config_set(f, "family", ugly_name()))               \
+    ROW(config_empty_value, CMHA_ERR_ARGUMENT, "n_layers", config_set(f, "n_layers", ""))                    \
+    ROW(config_empty_choice, CMHA_ERR_ARGUMENT, "family", config_set(f, "family", ""))                       \
+    ROW(config_size_negative, CMHA_ERR_ARGUMENT, "n_layers", config_set(f, "n_layers", "-1"))                \
+    ROW(config_size_2_64, CMHA_ERR_ARGUMENT, "n_layers", config_set(f, "n_layers", "18446744073709551617"))  \
+    ROW(config_size_fraction, CMHA_ERR_ARGUMENT, "n_layers", config_set(f, "n_layers", "1.5"))               \
+    ROW(config_size_hex, CMHA_ERR_ARGUMENT, "n_layers", config_set(f, "n_layers", "0x2"))                    \
+    ROW(config_real_nan, CMHA_ERR_ARGUMENT, "dropout", config_set(f, "dropout", "nan"))                      \
+    ROW(config_real_inf, CMHA_ERR_ARGUMENT, "dropout", config_set(f, "dropout", "inf"))                      \
+    ROW(config_real_huge, CMHA_ERR_ARGUMENT, "dropout", config_set(f, "dropout", "1e999"))                   \
+    ROW(config_flag, CMHA_ERR_ARGUMENT, "causal", config_set(f, "causal", "2"))                              \
+    ROW(config_choice_part, CMHA_ERR_ARGUMENT, "family", config_set(f, "family", "rea"))                     \
+    ROW(config_choice_bar, CMHA_ERR_ARGUMENT, "family", config_set(f, "family", "real|cope"))                \
+    ROW(config_all_null, CMHA_ERR_ARGUMENT, "config", config_all(f, NULL))                                   \
+    ROW(config_all_no_config, CMHA_ERR_ARGUMENT, "config",                                                   \
+        cmha_config_set_all(&f->ctx, cmha_model_table(), NULL, " "))                                         \
+    ROW(config_all_blank, CMHA_OK, NULL, config_all(f, "   "))                                               \
+    ROW(config_all_no_sign, CMHA_ERR_ARGUMENT, "n_layers", config_all(f, "n_layers"))                        \
+    ROW(config_all_no_name, CMHA_ERR_NOT_FOUND, "option", config_all(f, "=3"))                               \
+    ROW(config_all_ugly, CMHA_ERR_ARGUMENT, "option", config_all(f, ugly_name()))                            \
+    ROW(config_all_long_value, CMHA_ERR_ARGUMENT, "longer",                                                  \
+        config_all(f, "base=0000000000000000000000000000000000000000000000000"                               \
+                      "00000000000000000000000000000000000000000000000000010"))                              \
+    ROW(config_check_null, CMHA_ERR_ARGUMENT, "config",                                                      \
+        cmha_config_check(&f->ctx, cmha_model_table(), NULL))                                                \
+    ROW(config_check_bad, CMHA_ERR_ARGUMENT, "pool",                                                         \
+        cmha_config_check(&f->ctx, cmha_model_table(), model_with(f, "pool", 9)))                            \
+    ROW(preset_null, CMHA_ERR_ARGUMENT, NULL, cmha_preset(NULL, &f->mc, NULL))                               \
+    ROW(preset_unknown, CMHA_ERR_NOT_FOUND, NULL, cmha_preset("nothing", &f->mc, NULL))                      \
+    ROW(preset_nothing_wanted, CMHA_OK, NULL, cmha_preset("tiny", NULL, NULL))                               \
+    ROW(kind_null, CMHA_ERR_NOT_FOUND, "kind", cmha_kind(&f->ctx, NULL, &f->mc))                             \
+    ROW(kind_unknown, CMHA_ERR_NOT_FOUND, "kind", cmha_kind(&f->ctx, ugly_name(), &f->mc))                   \
     ROW(kind_no_model, CMHA_ERR_ARGUMENT, "config", cmha_kind(&f->ctx, "cmha", NULL))
 
-#define ROWS_USING(ROW)                                                                                                            \
-    ROW(loss_no_model, CMHA_ERR_STATE, NULL, cmha_model_loss(NULL, &f->batch, &f->loss))                                           \
-    ROW(loss_no_batch, CMHA_ERR_ARGUMENT, "loss", cmha_model_loss(&f->decoder, NULL, &f->loss))                                    \
-    ROW(loss_no_result, CMHA_ERR_ARGUMENT, "loss", cmha_model_loss(&f->decoder, &f->batch, NULL))                                  \
-    ROW(loss_no_ids, CMHA_ERR_ARGUMENT, "ids", WITH(f->batch.ids = NULL, loss_of(f, &f->decoder)))                                 \
-    ROW(loss_no_targets, CMHA_ERR_ARGUMENT, "targets", WITH(f->batch.targets = NULL, loss_of(f, &f->decoder)))                     \
-    ROW(loss_high_token, CMHA_ERR_TOKEN, "token 19", WITH(f->batch.ids = high_ids, loss_of(f, &f->decoder)))                       \
-    ROW(loss_negative_token, CMHA_ERR_TOKEN, "token -1", WITH(f->batch.ids = low_ids, loss_of(f, &f->decoder)))                    \
-    ROW(loss_high_target, CMHA_ERR_TOKEN, "token 19", WITH(f->batch.targets = high_ids, loss_of(f, &f->decoder)))                  \
-    ROW(loss_batch_0, CMHA_OK, NULL, WITH(f->batch.batch = 0, loss_of(f, &f->decoder)))                                            \
-    ROW(loss_length_0, CMHA_OK, NULL, WITH(f->batch.length = 0, loss_of(f, &f->decoder)))                                          \
-    ROW(loss_batch_2_31, CMHA_ERR_MEMORY, "memory", WITH(f->batch.batch = (size_t)1 << 31, loss_of(f, &f->decoder)))               \
-    ROW(loss_batch_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.batch = TOP, loss_of(f, &f->decoder)))           \
-    ROW(loss_length_2_31, CMHA_ERR_MEMORY, "memory", WITH(f->batch.length = (size_t)1 << 31, loss_of(f, &f->decoder)))             \
-    ROW(loss_length_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = TOP, loss_of(f, &f->decoder)))         \
-    ROW(loss_length_2_61, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = TOP / 2, loss_of(f, &f->decoder)))         \
-    ROW(loss_length_max, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = SIZE_MAX, loss_of(f, &f->decoder)))                 \
-    ROW(loss_encoder_length_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = TOP, loss_of(f, &f->encoder))) \
-    ROW(loss_linear_length_2_62, CMHA_ERR_OVERFLOW, "overflow",                                                                    \
-        WITH(f->batch.length = TOP, loss_of(f, &f->linear_model)))                                                     \
-    ROW(loss_too_long, CMHA_ERR_SHAPE, "17 positions", WITH((f->batch.length = 17, f->batch.batch = 1,                             \
-                                                              f->batch.ids = f->batch.targets = stream_ids),                       \
-                                                             loss_of(f, &f->encoder)))                                             \
-    ROW(loss_types, CMHA_ERR_TOKEN, "token 2", WITH(f->batch.types = type_ids, loss_of(f, &f->encoder)))                           \
-    ROW(loss_labels_without_head, CMHA_ERR_STATE, "class", WITH(f->batch.labels = good_labels, loss_of(f, &f->decoder)))           \
-    ROW(loss_high_label, CMHA_ERR_TOKEN, "3", WITH(f->batch.labels = high_labels, loss_of(f, &f->encoder)))                        \
-    ROW(loss_half_label, CMHA_ERR_TOKEN, "token", WITH(f->batch.labels = half_labels, loss_of(f, &f->encoder)))                    \
-    ROW(loss_nan_label, CMHA_ERR_TOKEN, "token", WITH(f->batch.labels = nan_labels, loss_of(f, &f->encoder)))                      \
-    ROW(logits_no_model, CMHA_ERR_STATE, NULL, cmha_model_logits(NULL, &f->batch, f->logits))                                      \
-    ROW(logits_no_batch, CMHA_ERR_ARGUMENT, "logits", cmha_model_logits(&f->decoder, NULL, f->logits))                             \
-    ROW(logits_no_result, CMHA_ERR_ARGUMENT, "logits", cmha_model_logits(&f->decoder, &f->batch, NULL))                            \
-    ROW(classify_no_result, CMHA_ERR_ARGUMENT, "classify", cmha_model_classify(&f->encoder, &f->batch, NULL))                      \
-    ROW(classify_no_batch, CMHA_ERR_ARGUMENT, "classify", cmha_model_classify(&f->encoder, NULL, f->logits))                       \
-    ROW(classify_no_head, CMHA_ERR_STATE, "class", cmha_model_classify(&f->decoder, &f->batch, f->logits))                         \
-    ROW(classify_nothing, CMHA_ERR_SHAPE, "token", WITH(f->batch.length = 0, cmha_model_classify(&f->encoder, &f->batch,           \
-            f->logits)))                                                                                                           \
-    ROW(gradient_no_batch, CMHA_ERR_ARGUMENT, "gradient", cmha_model_gradient(&f->decoder, NULL, 1, 0, &f->loss))                  \
-    ROW(gradient_no_result, CMHA_ERR_ARGUMENT, "gradient", cmha_model_gradient(&f->decoder, &f->batch, 1, 0, NULL))                \
-    ROW(gradient_token, CMHA_ERR_TOKEN, "token", WITH(f->batch.ids = low_ids, act_gradient(f)))                                    \
-    ROW(gradient_nan, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, (double)NAN, act_gradient))                                     \
-    ROW(gradient_inf, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, HUGE_VAL, act_gradient))                                        \
-    ROW(forward_no_model, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_forward(NULL, TAPE, &f->batch, NULL)))                         \
-    ROW(forward_no_batch, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_forward(&f->decoder, TAPE, NULL, NULL)))                       \
-    ROW(forward_closed_model, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_forward(&f->spare, TAPE, &f->batch, NULL)))                \
-    ROW(scores_no_head, CMHA_ERR_STATE, "class", OP(cmha_model_scores(&f->decoder, TAPE, f->x, NULL)))                             \
-    ROW(scores_rank, CMHA_ERR_SHAPE, "scores", OP(cmha_model_scores(&f->encoder, TAPE, f->w, NULL)))                               \
-    ROW(scores_width, CMHA_ERR_SHAPE, "width", OP(cmha_model_scores(&f->encoder, TAPE, f->x, NULL)))                               \
-    ROW(scores_no_model, CMHA_ERR_ARGUMENT, "scores", OP(cmha_model_scores(NULL, TAPE, f->x, NULL)))                               \
-    ROW(frequencies_no_model, CMHA_ERR_STATE, NULL, cmha_model_set_frequencies(NULL, &f->loss))                                    \
-    ROW(frequencies_null, CMHA_ERR_ARGUMENT, "frequencies", cmha_model_set_frequencies(&f->decoder, NULL))                         \
-    ROW(frequencies_kind, CMHA_ERR_STATE, "frequency", cmha_model_set_frequencies(&f->decoder, &f->loss))                          \
-    ROW(step_no_trainer, CMHA_ERR_STATE, NULL, cmha_trainer_step(NULL, &f->tokens, &f->loss))                                      \
-    ROW(step_no_tokens, CMHA_ERR_ARGUMENT, "step", cmha_trainer_step(&f->trainer, NULL, &f->loss))                                 \
-    ROW(step_no_data, CMHA_ERR_ARGUMENT, "step", cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss))                       \
-    ROW(step_data_null, CMHA_ERR_ARGUMENT, "step", (f->spare_tokens = f->tokens, f->spare_tokens.data = NULL,                      \
-                                                    cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))                   \
-    ROW(step_width_0, CMHA_ERR_ARGUMENT, "step", (f->spare_tokens = f->tokens, f->spare_tokens.width = 0,                          \
-                                                  cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))                     \
-    ROW(step_width_8, CMHA_ERR_ARGUMENT, "step", (f->spare_tokens = f->tokens, f->spare_tokens.width = 8,                          \
-                                                  cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))                     \
-    ROW(step_few_tokens, CMHA_ERR_ARGUMENT, "step", (f->spare_tokens = cmha_tokens_part(&f->tokens, 0, LENGTH),                    \
-                                                     cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))                  \
-    ROW(step_high_token, CMHA_ERR_TOKEN, "token", (f->spare_tokens = f->tokens, f->spare_tokens.data = high_ids,                   \
-                                                   f->spare_tokens.count = 5,                                                      \
-                                                   cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))                    \
-    ROW(step_nan, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, (double)NAN, step_with))                                            \
-    ROW(step_inf, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, -HUGE_VAL, step_with))                                              \
-    ROW(fit_no_trainer, CMHA_ERR_STATE, NULL, cmha_trainer_fit(NULL, &f->batch, &f->loss))                                         \
-    ROW(fit_no_batch, CMHA_ERR_ARGUMENT, "gradient", cmha_trainer_fit(&f->trainer, NULL, &f->loss))                                \
-    ROW(fit_token, CMHA_ERR_TOKEN, "token", WITH(f->batch.ids = high_ids, act_fit(f)))                                             \
-    ROW(fit_nan, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, (double)NAN, act_fit))                                               \
-    ROW(fit_length_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = TOP, act_fit(f)))                       \
-    ROW(evaluate_no_trainer, CMHA_ERR_STATE, NULL, cmha_trainer_evaluate(NULL, &f->tokens, &f->loss))                              \
-    ROW(evaluate_no_tokens, CMHA_ERR_ARGUMENT, "evaluate", cmha_trainer_evaluate(&f->trainer, NULL, &f->loss))                     \
-    ROW(evaluate_no_result, CMHA_ERR_ARGUMENT, "evaluate", cmha_trainer_evaluate(&f->trainer, &f->tokens, NULL))                   \
-    ROW(evaluate_one_token, CMHA_ERR_ARGUMENT, "evaluate", (f->spare_tokens = cmha_tokens_part(&f->tokens, 0, 1),                  \
-                                                            cmha_trainer_evaluate(&f->trainer, &f->spare_tokens, &f->loss)))       \
-    ROW(evaluate_data_null, CMHA_ERR_ARGUMENT, "evaluate", (f->spare_tokens = f->tokens, f->spare_tokens.data = NULL,              \
-                                                            cmha_trainer_evaluate(&f->trainer, &f->spare_tokens, &f->loss)))       \
-    ROW(append_no_cache, CMHA_ERR_STATE, NULL, cmha_cache_append(NULL, good_ids, 1, NULL))                                         \
-    ROW(append_no_ids, CMHA_ERR_ARGUMENT, "append", cmha_cache_append(&f->cache, NULL, 1, NULL))                                   \
-    ROW(append_nothing, CMHA_ERR_ARGUMENT, "append", cmha_cache_append(&f->cache, good_ids, 0, NULL))                              \
-    ROW(append_high_token, CMHA_ERR_TOKEN, "token 19", cmha_cache_append(&f->cache, high_ids, 4, f->logits))                       \
-    ROW(append_negative_token, CMHA_ERR_TOKEN, "token -1", cmha_cache_append(&f->sliding, low_ids, 4, f->logits))                  \
-    ROW(append_linear_token, CMHA_ERR_TOKEN, "token -1", cmha_cache_append(&f->linear, low_ids, 4, f->logits))                     \
-    ROW(append_overrun, CMHA_ERR_FULL, "5 tokens held of 8, no room for 4", overrun(f, 4))                                         \
-    ROW(append_overrun_2_31, CMHA_ERR_FULL, "cache", overrun(f, (size_t)1 << 31))                                                  \
-    ROW(append_overrun_2_62, CMHA_ERR_FULL, "cache", overrun(f, TOP))                                                  \
-    ROW(append_overrun_max, CMHA_ERR_FULL, "cache", overrun(f, SIZE_MAX))                                                          \
-    ROW(append_sliding_2_63, CMHA_ERR_OVERFLOW, "append", cmha_cache_append(&f->sliding, good_ids, (2 * TOP), NULL))         \
-    ROW(generate_no_cache, CMHA_ERR_STATE, NULL, cmha_generate(NULL, good_ids, 1, 1, NULL, 0, NULL, NULL))                         \
-    ROW(generate_no_prompt, CMHA_ERR_ARGUMENT, "append", cmha_generate(&f->cache, NULL, 1, 1, NULL, 0, NULL, NULL))                \
-    ROW(generate_empty_prompt, CMHA_ERR_ARGUMENT, "append", cmha_generate(&f->cache, good_ids, 0, 1, NULL, 0, NULL, NULL))         \
-    ROW(generate_token, CMHA_ERR_TOKEN, "token", cmha_generate(&f->cache, high_ids, 4, 1, NULL, 0, NULL, NULL))                    \
-    ROW(generate_full, CMHA_ERR_FULL, "cache", cmha_generate(&f->cache, good_ids, 4, 9, NULL, 0, NULL, NULL))                      \
-    ROW(generate_nan, CMHA_ERR_NOT_FINITE, "generate", poisoned(f, (double)NAN, act_generate))                                     \
-    ROW(generate_temperature, CMHA_ERR_ARGUMENT, "temperature", WITH(f->sc.temperature = -1, generate_with(f)))                    \
-    ROW(generate_temperature_nan, CMHA_ERR_ARGUMENT, "temperature", WITH(f->sc.temperature = (double)NAN, generate_with(f)))       \
-    ROW(generate_window, CMHA_ERR_ARGUMENT, "penalty_window", WITH(f->sc.penalty_window = TOP, generate_with(f)))
+#define ROWS_USING(ROW)                                                                                      \
+    ROW(loss_no_model, CMHA_ERR_STATE, NULL, cmha_model_loss(NULL, &f->batch, &f->loss))                     \
+    ROW(loss_no_batch, CMHA_ERR_ARGUMENT, "loss", cmha_model_loss(&f->decoder, NULL, &f->loss))              \
+    ROW(loss_no_result, CMHA_ERR_ARGUMENT, "loss", cmha_model_loss(&f->decoder, &f->batch, NULL))            \
+    ROW(loss_no_ids, CMHA_ERR_ARGUMENT, "ids", WITH(f->batch.ids = NULL, loss_of(f, &f->decoder)))           \
+    ROW(loss_no_targets, CMHA_ERR_ARGUMENT, "targets",                                                       \
+        WITH(f->batch.targets = NULL, loss_of(f, &f->decoder)))                                              \
+    ROW(loss_high_token, CMHA_ERR_TOKEN, "token 19", WITH(f->batch.ids = high_ids, loss_of(f, &f->decoder))) \
+    ROW(loss_negative_token, CMHA_ERR_TOKEN, "token -1",                                                     \
+        WITH(f->batch.ids = low_ids, loss_of(f, &f->decoder)))                                               \
+    ROW(loss_high_target, CMHA_ERR_TOKEN, "token 19",                                                        \
+        WITH(f->batch.targets = high_ids, loss_of(f, &f->decoder)))                                          \
+    ROW(loss_batch_0, CMHA_OK, NULL, WITH(f->batch.batch = 0, loss_of(f, &f->decoder)))                      \
+    ROW(loss_length_0, CMHA_OK, NULL, WITH(f->batch.length = 0, loss_of(f, &f->decoder)))                    \
+    ROW(loss_batch_2_31, CMHA_ERR_MEMORY, "memory",                                                          \
+        WITH(f->batch.batch = (size_t)1 << 31, loss_of(f, &f->decoder)))                                     \
+    ROW(loss_batch_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.batch = TOP, loss_of(f, &f->decoder))) \
+    ROW(loss_length_2_31, CMHA_ERR_MEMORY, "memory",                                                         \
+        WITH(f->batch.length = (size_t)1 << 31, loss_of(f, &f->decoder)))                                    \
+    ROW(loss_length_2_62, CMHA_ERR_OVERFLOW, "overflow",                                                     \
+        WITH(f->batch.length = TOP, loss_of(f, &f->decoder)))                                                \
+    ROW(loss_length_2_61, CMHA_ERR_OVERFLOW, "overflow",                                                     \
+        WITH(f->batch.length = TOP / 2, loss_of(f, &f->decoder)))                                            \
+    ROW(loss_length_max, CMHA_ERR_OVERFLOW, "overflow",                                                      \
+        WITH(f->batch.length = SIZE_MAX, loss_of(f, &f->decoder)))                                           \
+    ROW(loss_encoder_length_2_62, CMHA_ERR_OVERFLOW, "overflow",                                             \
+        WITH(f->batch.length = TOP, loss_of(f, &f->encoder)))                                                \
+    ROW(loss_linear_length_2_62, CMHA_ERR_OVERFLOW, "overflow",                                              \
+        WITH(f->batch.length = TOP, loss_of(f, &f->linear_model)))                                           \
+    ROW(loss_too_long, CMHA_ERR_SHAPE, "17 positions", WITH((f->batch.length = 17, f->batch.batch = 1,       \
+        f->batch.ids = f->batch.targets = stream_ids), loss_of(f, &f->encoder)))                             \
+    ROW(loss_types, CMHA_ERR_TOKEN, "token 2", WITH(f->batch.types = type_ids, loss_of(f, &f->encoder)))     \
+    ROW(loss_labels_without_head, CMHA_ERR_STATE, "class",                                                   \
+        WITH(f->batch.labels = good_labels, loss_of(f, &f->decoder)))                                        \
+    ROW(loss_high_label, CMHA_ERR_TOKEN, "3", WITH(f->batch.labels = high_labels, loss_of(f, &f->encoder)))  \
+    ROW(loss_half_label, CMHA_ERR_TOKEN, "token",                                                            \
+        WITH(f->batch.labels = half_labels, loss_of(f, &f->encoder)))                                        \
+    ROW(loss_nan_label, CMHA_ERR_TOKEN, "token",                                                             \
+        WITH(f->batch.labels = nan_labels, loss_of(f, &f->encoder)))                                         \
+    ROW(logits_no_model, CMHA_ERR_STATE, NULL, cmha_model_logits(NULL, &f->batch, f->logits))                \
+    ROW(logits_no_batch, CMHA_ERR_ARGUMENT, "logits", cmha_model_logits(&f->decoder, NULL, f->logits))       \
+    ROW(logits_no_result, CMHA_ERR_ARGUMENT, "logits", cmha_model_logits(&f->decoder, &f->batch, NULL))      \
+    ROW(classify_no_result, CMHA_ERR_ARGUMENT, "classify",                                                   \
+        cmha_model_classify(&f->encoder, &f->batch, NULL))                                                   \
+    ROW(classify_no_batch, CMHA_ERR_ARGUMENT, "classify", cmha_model_classify(&f->encoder, NULL, f->logits)) \
+    ROW(classify_no_head, CMHA_ERR_STATE, "class", cmha_model_classify(&f->decoder, &f->batch, f->logits))   \
+    ROW(classify_nothing, CMHA_ERR_SHAPE, "token",                                                           \
+        WITH(f->batch.length = 0, cmha_model_classify(&f->encoder, &f->batch, f->logits)))                   \
+    ROW(gradient_no_batch, CMHA_ERR_ARGUMENT, "gradient",                                                    \
+        cmha_model_gradient(&f->decoder, NULL, 1, 0, &f->loss))                                              \
+    ROW(gradient_no_result, CMHA_ERR_ARGUMENT, "gradient",                                                   \
+        cmha_model_gradient(&f->decoder, &f->batch, 1, 0, NULL))                                             \
+    ROW(gradient_token, CMHA_ERR_TOKEN, "token", WITH(f->batch.ids = low_ids, act_gradient(f)))              \
+    ROW(gradient_nan, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, (double)NAN, act_gradient))               \
+    ROW(gradient_inf, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, HUGE_VAL, act_gradient))                  \
+    ROW(forward_no_model, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_forward(NULL, TAPE, &f->batch, NULL)))   \
+    ROW(forward_no_batch, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_forward(&f->decoder, TAPE, NULL, NULL))) \
+    ROW(forward_closed_model, CMHA_ERR_ARGUMENT, "model",                                                    \
+        OP(cmha_model_forward(&f->spare, TAPE, &f->batch, NULL)))                                            \
+    ROW(scores_no_head, CMHA_ERR_STATE, "class", OP(cmha_model_scores(&f->decoder, TAPE, f->x, NULL)))       \
+    ROW(scores_rank, CMHA_ERR_SHAPE, "scores", OP(cmha_model_scores(&f->encoder, TAPE, f->w, NULL)))         \
+    ROW(scores_width, CMHA_ERR_SHAPE, "width", OP(cmha_model_scores(&f->encoder, TAPE, f->x, NULL)))         \
+    ROW(scores_no_model, CMHA_ERR_ARGUMENT, "scores", OP(cmha_model_scores(NULL, TAPE, f->x, NULL)))         \
+    ROW(frequencies_no_model, CMHA_ERR_STATE, NULL, cmha_model_set_frequencies(NULL, &f->loss))              \
+    ROW(frequencies_null, CMHA_ERR_ARGUMENT, "frequencies", cmha_model_set_frequencies(&f->decoder, NULL))   \
+    ROW(frequencies_kind, CMHA_ERR_STATE, "frequency", cmha_model_set_frequencies(&f->decoder, &f->loss))    \
+    ROW(step_no_trainer, CMHA_ERR_STATE, NULL, cmha_trainer_step(NULL, &f->tokens, &f->loss))                \
+    ROW(step_no_tokens, CMHA_ERR_ARGUMENT, "step", cmha_trainer_step(&f->trainer, NULL, &f->loss))           \
+    ROW(step_no_data, CMHA_ERR_ARGUMENT, "step", cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)) \
+    ROW(step_data_null, CMHA_ERR_ARGUMENT, "step", (f->spare_tokens = f->tokens,                             \
+        f->spare_tokens.data = NULL, cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))            \
+    ROW(step_width_0, CMHA_ERR_ARGUMENT, "step", (f->spare_tokens = f->tokens, f->spare_tokens.width = 0,    \
+        cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))                                         \
+    ROW(step_width_8, CMHA_ERR_ARGUMENT, "step", (f->spare_tokens = f->tokens, f->spare_tokens.width = 8,    \
+        cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))                                         \
+    ROW(step_few_tokens, CMHA_ERR_ARGUMENT, "step", (f->spare_tokens = cmha_tokens_part(&f->tokens, 0,       \
+        LENGTH), cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))                                \
+    ROW(step_high_token, CMHA_ERR_TOKEN, "token",                                                            \
+        (f->spare_tokens = f->tokens, f->spare_tokens.data = high_ids, f->spare_tokens.count = 5,            \
+        cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))                                         \
+    ROW(step_nan, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, (double)NAN, step_with))                      \
+    ROW(step_inf, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, -HUGE_VAL, step_with))                        \
+    ROW(fit_no_trainer, CMHA_ERR_STATE, NULL, cmha_trainer_fit(NULL, &f->batch, &f->loss))                   \
+    ROW(fit_no_batch, CMHA_ERR_ARGUMENT, "gradient", cmha_trainer_fit(&f->trainer, NULL, &f->loss))          \
+    ROW(fit_token, CMHA_ERR_TOKEN, "token", WITH(f->batch.ids = high_ids, act_fit(f)))                       \
+    ROW(fit_nan, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, (double)NAN, act_fit))                         \
+    ROW(fit_length_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = TOP, act_fit(f)))             \
+    ROW(evaluate_no_trainer, CMHA_ERR_STATE, NULL, cmha_trainer_evaluate(NULL, &f->tokens, &f->loss))        \
+    ROW(evaluate_no_tokens, CMHA_ERR_ARGUMENT, "evaluate",                                                   \
+        cmha_trainer_evaluate(&f->trainer, NULL, &f->loss))                                                  \
+    ROW(evaluate_no_result, CMHA_ERR_ARGUMENT, "evaluate",                                                   \
+        cmha_trainer_evaluate(&f->trainer, &f->tokens, NULL))                                                \
+    ROW(evaluate_one_token, CMHA_ERR_ARGUMENT, "evaluate", (f->spare_tokens = cmha_tokens_part(&f->tokens,   \
+        0, 1), cmha_trainer_evaluate(&f->trainer, &f->spare_tokens, &f->loss)))                              \
+    ROW(evaluate_data_null, CMHA_ERR_ARGUMENT, "evaluate", (f->spare_tokens = f->tokens,                     \
+        f->spare_tokens.data = NULL, cmha_trainer_evaluate(&f->trainer, &f->spare_tokens, &f->loss)))        \
+    ROW(append_no_cache, CMHA_ERR_STATE, NULL, cmha_cache_append(NULL, good_ids, 1, NULL))                   \
+    ROW(append_no_ids, CMHA_ERR_ARGUMENT, "append", cmha_cache_append(&f->cache, NULL, 1, NULL))             \
+    ROW(append_nothing, CMHA_ERR_ARGUMENT, "append", cmha_cache_append(&f->cache, good_ids, 0, NULL))        \
+    ROW(append_high_token, CMHA_ERR_TOKEN, "token 19", cmha_cache_append(&f->cache, high_ids, 4, f->logits)) \
+    ROW(append_negative_token, CMHA_ERR_TOKEN, "token -1",                                                   \
+        cmha_cache_append(&f->sliding, low_ids, 4, f->logits))                                               \
+    ROW(append_linear_token, CMHA_ERR_TOKEN, "token -1",                                                     \
+        cmha_cache_append(&f->linear, low_ids, 4, f->logits))                                                \
+    ROW(append_overrun, CMHA_ERR_FULL, "5 tokens held of 8, no room for 4", overrun(f, 4))                   \
+    ROW(append_overrun_2_31, CMHA_ERR_FULL, "cache", overrun(f, (size_t)1 << 31))                            \
+    ROW(append_overrun_2_62, CMHA_ERR_FULL, "cache", overrun(f, TOP))                                        \
+    ROW(append_overrun_max, CMHA_ERR_FULL, "cache", overrun(f, SIZE_MAX))                                    \
+    ROW(append_sliding_2_63, CMHA_ERR_OVERFLOW, "append",                                                    \
+        cmha_cache_append(&f->sliding, good_ids, (2 * TOP), NULL))                                           \
+    ROW(generate_no_cache, CMHA_ERR_STATE, NULL, cmha_generate(NULL, good_ids, 1, 1, NULL, 0, NULL, NULL))   \
+    ROW(generate_no_prompt, CMHA_ERR_ARGUMENT, "append",                                                     \
+        cmha_generate(&f->cache, NULL, 1, 1, NULL, 0, NULL, NULL))                                           \
+    ROW(generate_empty_prompt, CMHA_ERR_ARGUMENT, "append",                                                  \
+        cmha_generate(&f->cache, good_ids, 0, 1, NULL, 0, NULL, NULL))                                       \
+    ROW(generate_token, CMHA_ERR_TOKEN, "token",                                                             \
+        cmha_generate(&f->cache, high_ids, 4, 1, NULL, 0, NULL, NULL))                                       \
+    ROW(generate_full, CMHA_ERR_FULL, "cache",                                                               \
+        cmha_generate(&f->cache, good_ids, 4, 9, NULL, 0, NULL, NULL))                                       \
+    ROW(generate_nan, CMHA_ERR_NOT_FINITE, "generate", poisoned(f, (double)NAN, act_generate))               \
+    ROW(generate_temperature, CMHA_ERR_ARGUMENT, "temperature",                                              \
+        WITH(f->sc.temperature = -1, generate_with(f)))                                                      \
+    ROW(generate_temperature_nan, CMHA_ERR_ARGUMENT, "temperature",                                          \
+        WITH(f->sc.temperature = (double)NAN, generate_with(f)))                                             \
+    ROW(generate_window, CMHA_ERR_ARGUMENT, "penalty_window",                                                \
+        WITH(f->sc.penalty_window = TOP, generate_with(f)))
 
-#define ROWS_TAPE(ROW)                                                                                                             \
-    ROW(tape_null, CMHA_ERR_ARGUMENT, NULL, cmha_tape_init(NULL, &f->ctx, 1))                                                      \
-    ROW(tape_no_context, CMHA_ERR_STATE, NULL, cmha_tape_init(&f->spare_tape, NULL, 1))                                            \
-    ROW(tape_failed, CMHA_ERR_SHAPE, "slice", failed_tape(f))                                                                      \
-    ROW(tape_missing, CMHA_ERR_ARGUMENT, NULL, no_tape(f, NULL))                                                                   \
-    ROW(tape_closed, CMHA_ERR_STATE, NULL, closed_tape(f))                                                                         \
-    ROW(tape_unopened, CMHA_ERR_STATE, NULL, unopened_tape(f))                                                                     \
-    ROW(tape_zeroed, CMHA_ERR_STATE, NULL, no_tape(f, &f->spare_tape))                                                             \
-    ROW(tape_alloc_max, CMHA_ERR_OVERFLOW, "tape", (cmha_tape_alloc(TAPE, SIZE_MAX), cmha_tape_status(TAPE)))                      \
-    ROW(tape_alloc_2_62, CMHA_ERR_MEMORY, "memory", (cmha_tape_alloc(TAPE, TOP), cmha_tape_status(TAPE)))              \
-    ROW(tensor_no_shape, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_new(TAPE, 2, NULL, 0)))                                       \
-    ROW(tensor_rank_0, CMHA_ERR_SHAPE, "rank", OP(tensor(f, 0, 1, 1, 1)))                                                          \
-    ROW(tensor_rank_5, CMHA_ERR_SHAPE, "rank", OP(tensor(f, 5, 1, 1, 1)))                                                          \
-    ROW(tensor_rank_negative, CMHA_ERR_SHAPE, "rank", OP(tensor(f, -3, 1, 1, 1)))                                                  \
-    ROW(tensor_2_31, CMHA_ERR_MEMORY, "memory", OP(tensor(f, 1, (size_t)1 << 31, 1, 1)))                                           \
-    ROW(tensor_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 1, TOP, 1, 1)))                                         \
-    ROW(tensor_2_31_squared, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, (size_t)1 << 31, (size_t)1 << 31, 1)))                   \
-    ROW(tensor_wrapping, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, TOP, 4, 1)))                                     \
-    ROW(tensor_0_by_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, 0, TOP, 1)))                                    \
-    ROW(tensor_2_62_by_0, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, TOP, 0, 1)))                                    \
-    ROW(tensor_0, CMHA_OK, NULL, OP(tensor(f, 2, 0, 3, 1)))                                                                        \
-    ROW(wrap_no_data, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_wrap(TAPE, 3, f->x->shape, NULL, NULL)))                         \
-    ROW(wrap_no_shape, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_wrap(TAPE, 3, NULL, f->x->data, NULL)))                         \
-    ROW(push_too_many, CMHA_ERR_ARGUMENT, "push", OP(cmha_push(TAPE, "p", f->x, &f->x, 9, NULL, NULL)))                            \
-    ROW(push_negative, CMHA_ERR_ARGUMENT, "push", OP(cmha_push(TAPE, "p", f->x, &f->x, -1, NULL, NULL)))                           \
-    ROW(push_no_inputs, CMHA_ERR_ARGUMENT, "push", OP(cmha_push(TAPE, "p", f->x, NULL, 1, NULL, NULL)))                            \
-    ROW(backward_null, CMHA_ERR_SHAPE, "backward", cmha_backward(TAPE, NULL, 1))                                                   \
-    ROW(backward_large, CMHA_ERR_SHAPE, "backward", cmha_backward(TAPE, f->x, 1))                                                  \
-    ROW(rotation_no_omega, CMHA_ERR_ARGUMENT, "rotation", (cmha_rotation(TAPE, NULL, 1, 2, 3, 0), cmha_tape_status(TAPE)))         \
-    ROW(rotation_2_62, CMHA_ERR_OVERFLOW, "rotation", (cmha_rotation(TAPE, &f->loss, 1, 2, TOP, 0),                    \
-                                                       cmha_tape_status(TAPE)))
+#define ROWS_TAPE(ROW)                                                                                       \
+    ROW(tape_null, CMHA_ERR_ARGUMENT, NULL, cmha_tape_init(NULL, &f->ctx, 1))                                \
+    ROW(tape_no_context, CMHA_ERR_STATE, NULL, cmha_tape_init(&f->spare_tape, NULL, 1))                      \
+    ROW(tape_failed, CMHA_ERR_SHAPE, "slice", failed_tape(f))                                                \
+    ROW(tape_missing, CMHA_ERR_ARGUMENT, NULL, no_tape(f, NULL))                                             \
+    ROW(tape_closed, CMHA_ERR_STATE, NULL, closed_tape(f))                                                   \
+    ROW(tape_unopened, CMHA_ERR_STATE, NULL, unopened_tape(f))                                               \
+    ROW(tape_zeroed, CMHA_ERR_STATE, NULL, no_tape(f, &f->spare_tape))                                       \
+    ROW(tape_alloc_max, CMHA_ERR_OVERFLOW, "tape",                                                           \
+        (cmha_tape_alloc(TAPE, SIZE_MAX), cmha_tape_status(TAPE)))                                           \
+    ROW(tape_alloc_2_62, CMHA_ERR_MEMORY, "memory", (cmha_tape_alloc(TAPE, TOP), cmha_tape_status(TAPE)))    \
+    ROW(tensor_no_shape, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_new(TAPE, 2, NULL, 0)))                 \
+    ROW(tensor_rank_0, CMHA_ERR_SHAPE, "rank", OP(tensor(f, 0, 1, 1, 1)))                                    \
+    ROW(tensor_rank_5, CMHA_ERR_SHAPE, "rank", OP(tensor(f, 5, 1, 1, 1)))                                    \
+    ROW(tensor_rank_negative, CMHA_ERR_SHAPE, "rank", OP(tensor(f, -3, 1, 1, 1)))                            \
+    ROW(tensor_2_31, CMHA_ERR_MEMORY, "memory", OP(tensor(f, 1, (size_t)1 << 31, 1, 1)))                     \
+    ROW(tensor_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 1, TOP, 1, 1)))                               \
+    ROW(tensor_2_31_squared, CMHA_ERR_OVERFLOW, "tensor",                                                    \
+        OP(tensor(f, 2, (size_t)1 << 31, (size_t)1 << 31, 1)))                                               \
+    ROW(tensor_wrapping, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, TOP, 4, 1)))                           \
+    ROW(tensor_0_by_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, 0, TOP, 1)))                          \
+    ROW(tensor_2_62_by_0, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, TOP, 0, 1)))                          \
+    ROW(tensor_0, CMHA_OK, NULL, OP(tensor(f, 2, 0, 3, 1)))                                                  \
+    ROW(wrap_no_data, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_wrap(TAPE, 3, f->x->shape, NULL, NULL)))   \
+    ROW(wrap_no_shape, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_wrap(TAPE, 3, NULL, f->x->data, NULL)))   \
+    ROW(push_too_many, CMHA_ERR_ARGUMENT, "push", OP(cmha_push(TAPE, "p", f->x, &f->x, 9, NULL, NULL)))      \
+    ROW(push_negative, CMHA_ERR_ARGUMENT, "push", OP(cmha_push(TAPE, "p", f->x, &f->x, -1, NULL, NULL)))     \
+    ROW(push_no_inputs, CMHA_ERR_ARGUMENT, "push", OP(cmha_push(TAPE, "p", f->x, NULL, 1, NULL, NULL)))      \
+    ROW(backward_null, CMHA_ERR_SHAPE, "backward", cmha_backward(TAPE, NULL, 1))                             \
+    ROW(backward_large, CMHA_ERR_SHAPE, "backward", cmha_backward(TAPE, f->x, 1))                            \
+    ROW(rotation_no_omega, CMHA_ERR_ARGUMENT, "rotation",                                                    \
+        (cmha_rotation(TAPE, NULL, 1, 2, 3, 0), cmha_tape_status(TAPE)))                                     \
+    ROW(rotation_2_62, CMHA_ERR_OVERFLOW, "rotation",                                                        \
+        (cmha_rotation(TAPE, &f->loss, 1, 2, TOP, 0), cmha_tape_status(TAPE)))
 
-#define ROWS_OPS(ROW)                                                                                                              \
-    ROW(add_shapes, CMHA_ERR_SHAPE, "add", OP(cmha_add(TAPE, f->x, f->w)))                                                         \
-    ROW(mul_shapes, CMHA_ERR_SHAPE, "mul", OP(cmha_mul(TAPE, f->x, f->w)))                                                         \
-    ROW(matmul_inner, CMHA_ERR_SHAPE, "matmul", OP(cmha_matmul(TAPE, f->x, f->w, 0)))                                              \
-    ROW(matmul_rank, CMHA_ERR_SHAPE, "matmul", OP(cmha_matmul(TAPE, f->x, f->b, 0)))                                               \
-    ROW(matmul_batches, CMHA_ERR_SHAPE, "matmul", OP(cmha_matmul(TAPE, f->x, tensor(f, 3, 3, 8, 2), 0)))                           \
-    ROW(reshape_size, CMHA_ERR_SHAPE, "reshape", OP(cmha_reshape(TAPE, f->x, 2, f->w->shape)))                                     \
-    ROW(reshape_rank, CMHA_ERR_SHAPE, "rank", OP(cmha_reshape(TAPE, f->x, 9, f->w->shape)))                                        \
-    ROW(reshape_no_shape, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_reshape(TAPE, f->x, 2, NULL)))                                      \
-    ROW(concat_axis, CMHA_ERR_SHAPE, "concat", OP(cmha_concat(TAPE, f->x, f->x, 3)))                                               \
-    ROW(concat_axis_negative, CMHA_ERR_SHAPE, "concat", OP(cmha_concat(TAPE, f->x, f->x, -1)))                                     \
-    ROW(concat_ranks, CMHA_ERR_SHAPE, "concat", OP(cmha_concat(TAPE, f->x, f->w, 0)))                                              \
-    ROW(concat_sizes, CMHA_ERR_SHAPE, "concat", OP(cmha_concat(TAPE, f->x, tensor(f, 3, 2, 4, 8), 0)))                             \
-    ROW(slice_axis, CMHA_ERR_SHAPE, "slice", OP(cmha_slice(TAPE, f->x, -1, 0, 1)))                                                 \
-    ROW(slice_reversed, CMHA_ERR_SHAPE, "slice", OP(cmha_slice(TAPE, f->x, 1, 2, 1)))                                              \
-    ROW(slice_end, CMHA_ERR_SHAPE, "slice", OP(cmha_slice(TAPE, f->x, 1, 0, TOP)))                                     \
-    ROW(slice_empty, CMHA_OK, NULL, fine(f, cmha_slice(TAPE, f->x, 1, 2, 2)))                                                      \
-    ROW(embedding_no_ids, CMHA_ERR_ARGUMENT, "embedding", OP(cmha_embedding(TAPE, f->w, NULL, 1, 2)))                              \
-    ROW(embedding_rank, CMHA_ERR_SHAPE, "embedding", OP(cmha_embedding(TAPE, f->x, good_ids, 1, 2)))                               \
-    ROW(embedding_token, CMHA_ERR_TOKEN, "token 5", OP(cmha_embedding(TAPE, f->w, good_ids, 1, 8)))                                \
-    ROW(embedding_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_embedding(TAPE, f->w, good_ids, TOP, 1)))                 \
-    ROW(embedding_width_0, CMHA_OK, NULL, fine(f, cmha_embedding(TAPE, tensor(f, 2, 9, 0, 1), good_ids, 1, 8)))                    \
-    ROW(embedding_none, CMHA_OK, NULL, fine(f, cmha_embedding(TAPE, f->w, good_ids, 0, 8)))                                        \
-    ROW(linear_width, CMHA_ERR_SHAPE, "linear", OP(cmha_linear(TAPE, f->x, tensor(f, 2, 5, 7, 1), NULL)))                          \
-    ROW(linear_bias, CMHA_ERR_SHAPE, "linear", OP(cmha_linear(TAPE, f->x, f->w, tensor(f, 1, 6, 1, 1))))                           \
-    ROW(linear_rank, CMHA_ERR_SHAPE, "linear", OP(cmha_linear(TAPE, f->x, f->x, NULL)))                                            \
-    ROW(linear_out_0, CMHA_OK, NULL, fine(f, cmha_linear(TAPE, f->x, tensor(f, 2, 0, 8, 1), NULL)))                                \
-    ROW(linear_in_0, CMHA_OK, NULL, fine(f, cmha_linear(TAPE, tensor(f, 2, 3, 0, 1), tensor(f, 2, 5, 0, 1), f->b)))                \
-    ROW(sublayer_residual, CMHA_ERR_SHAPE, "linear", OP(cmha_sublayer(TAPE, f->x, -1, f->w, f->b, f->x, 1, 0)))                    \
-    ROW(sublayer_dropout_1, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_sublayer(TAPE, f->x, -1, f->w, f->b, NULL, 1, 1)))               \
-    ROW(sublayer_dropout_nan, CMHA_ERR_ARGUMENT, "dropout",                                                                        \
-        OP(cmha_sublayer(TAPE, f->x, -1, f->w, f->b, NULL, 1, (cmha_real)NAN)))                                                    \
-    ROW(reflect_sizes, CMHA_ERR_SHAPE, "reflect", OP(cmha_reflect(TAPE, f->planes, f->planes, f->x, 1, CMHA_FUSION_CONVEX, NULL))) \
-    ROW(sublayer_act, CMHA_ERR_ARGUMENT, "activation", OP(cmha_sublayer(TAPE, f->x, 17, f->w, f->b, NULL, 1, 0)))                  \
-    ROW(layernorm_weight, CMHA_ERR_SHAPE, "norm", OP(cmha_layernorm(TAPE, f->x, f->w, NULL, 0)))                                   \
-    ROW(layernorm_bias, CMHA_ERR_SHAPE, "norm", OP(cmha_layernorm(TAPE, tensor(f, 2, 4, 5, 1), f->b, f->w, 0)))                    \
-    ROW(layernorm_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_layernorm(TAPE, tensor(f, 2, 4, 5, 1), f->b, f->b, -1)))                  \
-    ROW(layernorm_width_0, CMHA_OK, NULL, fine(f, cmha_layernorm(TAPE, tensor(f, 2, 4, 0, 1), tensor(f, 1, 0, 1, 1), NULL, 0)))    \
-    ROW(rmsnorm_eps_nan, CMHA_ERR_ARGUMENT, "eps", OP(cmha_rmsnorm(TAPE, tensor(f, 2, 4, 5, 1), f->b, (cmha_real)NAN)))            \
-    ROW(rmsnorm_width_0, CMHA_OK, NULL, fine(f, cmha_rmsnorm(TAPE, tensor(f, 2, 4, 0, 1), tensor(f, 1, 0, 1, 1), 0)))              \
-    ROW(activate_odd, CMHA_ERR_SHAPE, "swiglu", OP(cmha_activate(TAPE, tensor(f, 2, 2, 3, 1), CMHA_SWIGLU)))                       \
-    ROW(activate_kind, CMHA_ERR_ARGUMENT, "activation", OP(cmha_activate(TAPE, f->x, (cmha_activation)9)))                         \
-    ROW(dropout_1, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_dropout(TAPE, f->x, 1)))                                                  \
-    ROW(dropout_negative, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_dropout(TAPE, f->x, (cmha_real)-0.1)))                             \
-    ROW(dropout_nan, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_dropout(TAPE, f->x, (cmha_real)NAN)))                                   \
-    ROW(quotient_odd, CMHA_ERR_SHAPE, "quotient", OP(cmha_quotient(TAPE, f->b, f->b, CMHA_QUOTIENT_REG, 1)))                       \
-    ROW(quotient_shape, CMHA_ERR_SHAPE, "quotient", OP(cmha_quotient(TAPE, f->x, f->w, CMHA_QUOTIENT_REG, 1)))                     \
-    ROW(quotient_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_quotient(TAPE, f->x, f->x, CMHA_QUOTIENT_REG, -1)))                        \
-    ROW(quotient_kind, CMHA_ERR_ARGUMENT, "quotient", OP(cmha_quotient(TAPE, f->x, f->x, (cmha_quotient_kind)7, 0)))               \
-    ROW(mobius_shape, CMHA_ERR_SHAPE, "mobius", OP(cmha_mobius(TAPE, f->x, f->w, CMHA_QUOTIENT_REG, 1)))                           \
-    ROW(mobius_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_mobius(TAPE, f->x, tensor(f, 3, 4, 2, 4), CMHA_QUOTIENT_REG,                 \
-            (cmha_real)NAN)))                                                                                                      \
-    ROW(mobius_kind, CMHA_ERR_ARGUMENT, "quotient", OP(cmha_mobius(TAPE, f->x, tensor(f, 3, 4, 2, 4), (cmha_quotient_kind)-1, 1))) \
-    ROW(elementwise_shape, CMHA_ERR_SHAPE, "mobius", OP(cmha_elementwise_complex(TAPE, f->x, f->w)))                               \
-    ROW(join_shapes, CMHA_ERR_SHAPE, "concat", OP(cmha_complex_join(TAPE, f->x, f->w)))                                            \
-    ROW(real_part_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_real(TAPE, f->b)))                                                   \
-    ROW(imag_part_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_imag(TAPE, f->b)))                                                   \
-    ROW(from_pairs_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_from_pairs(TAPE, f->b, CMHA_LAYOUT_HALF)))                          \
-    ROW(to_pairs_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_to_pairs(TAPE, f->b, CMHA_LAYOUT_HALF)))                              \
-    ROW(complex_linear_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_linear(TAPE, f->b, f->cw, NULL)))                               \
-    ROW(complex_linear_weight, CMHA_ERR_SHAPE, "complex linear", OP(cmha_complex_linear(TAPE, f->x, f->w, NULL)))                  \
-    ROW(complex_linear_width, CMHA_ERR_SHAPE, "complex linear", OP(cmha_complex_linear(TAPE, tensor(f, 1, 6, 1, 1), f->cw, NULL))) \
-    ROW(complex_linear_bias, CMHA_ERR_SHAPE, "complex linear", OP(cmha_complex_linear(TAPE, f->x, f->cw, f->b)))                   \
-    ROW(complex_linear_out_0, CMHA_OK, NULL, fine(f, cmha_complex_linear(TAPE, f->x, tensor(f, 3, 2, 0, 4), NULL)))                \
-    ROW(lowrank_rank, CMHA_ERR_SHAPE, "complex linear", OP(cmha_complex_lowrank(TAPE, f->x, f->cw, tensor(f, 3, 2, 4, 3), NULL)))  \
-    ROW(lowrank_0, CMHA_OK, NULL, fine(f, cmha_complex_lowrank(TAPE, f->x, tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 4, 0), NULL)))   \
-    ROW(rotate_shape, CMHA_ERR_SHAPE, "complex rotate", OP(cmha_complex_rotate(TAPE, f->x, f->w)))                                 \
-    ROW(complex_norm_gamma, CMHA_ERR_SHAPE, "gamma", OP(cmha_complex_normalize(TAPE, f->x, CMHA_CLN, f->w, NULL, 1)))              \
-    ROW(complex_norm_beta, CMHA_ERR_SHAPE, "beta", OP(cmha_complex_normalize(TAPE, f->x, CMHA_CLN, NULL, f->w, 1)))                \
-    ROW(complex_norm_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_complex_normalize(TAPE, f->x, CMHA_CLN, NULL, NULL, -1)))              \
-    ROW(complex_norm_kind, CMHA_ERR_ARGUMENT, "complex norm",                                                                      \
-        OP(cmha_complex_normalize(TAPE, f->x, (cmha_complex_norm)9, NULL, NULL, 1)))                                               \
-    ROW(complex_norm_0, CMHA_OK, NULL, fine(f, cmha_complex_normalize(TAPE, tensor(f, 2, 3, 0, 1), CMHA_CLN, NULL, NULL, 0)))      \
-    ROW(phasor_odd, CMHA_ERR_SHAPE, "phasor", OP(cmha_phasor(TAPE, f->b, 1)))                                                      \
-    ROW(phasor_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_phasor(TAPE, f->x, (cmha_real)NAN)))                                         \
-    ROW(hermitian_shape, CMHA_ERR_SHAPE, "hermitian", OP(cmha_hermitian(TAPE, f->x, f->w)))                                        \
-    ROW(hermitian_odd, CMHA_ERR_SHAPE, "hermitian", OP(cmha_hermitian(TAPE, f->b, f->b)))                                          \
-    ROW(hermitian_0, CMHA_OK, NULL, fine(f, cmha_hermitian(TAPE, tensor(f, 2, 3, 0, 1), tensor(f, 2, 3, 0, 1))))                   \
-    ROW(multifreq_rank, CMHA_ERR_SHAPE, "multifreq", OP(cmha_multifreq(TAPE, f->x, f->x, 2, 0)))                                   \
-    ROW(multifreq_shapes, CMHA_ERR_SHAPE, "multifreq", OP(cmha_multifreq(TAPE, f->w, f->rows, 2, 0)))                              \
-    ROW(multifreq_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_multifreq(TAPE, f->w, f->w, TOP, 0)))                     \
-    ROW(multifreq_no_terms, CMHA_OK, NULL, fine(f, cmha_multifreq(TAPE, tensor(f, 2, 0, 8, 1), tensor(f, 2, 0, 8, 1), 2, 0)))      \
-    ROW(add_rows_shape, CMHA_ERR_SHAPE, "add_rows", OP(cmha_add_rows(TAPE, f->x, f->w)))                                           \
-    ROW(phase_reg_odd, CMHA_ERR_SHAPE, "phase_reg", OP(cmha_phase_reg(TAPE, f->b, NULL, 1, 1)))                                    \
-    ROW(mag_reg_odd, CMHA_ERR_SHAPE, "mag_reg", OP(cmha_mag_reg(TAPE, f->b, NULL, 1)))                                             \
-    ROW(gather_row, CMHA_ERR_ARGUMENT, "gather", OP(cmha_gather(TAPE, f->b, ops_rows, 3)))                                         \
-    ROW(gather_no_index, CMHA_ERR_ARGUMENT, "gather", OP(cmha_gather(TAPE, f->x, NULL, 3)))                                        \
-    ROW(gather_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_gather(TAPE, f->x, ops_rows, TOP)))                          \
-    ROW(gather_none, CMHA_OK, NULL, fine(f, cmha_gather(TAPE, f->x, NULL, 0)))                                                     \
-    ROW(mean_rank, CMHA_ERR_SHAPE, "mean", OP(cmha_mean_tokens(TAPE, f->w, NULL)))                                                 \
-    ROW(mean_of_0, CMHA_OK, NULL, fine(f, cmha_mean_tokens(TAPE, tensor(f, 3, 2, 0, 3), NULL)))                                    \
-    ROW(entropy_no_targets, CMHA_ERR_ARGUMENT, "cross-entropy", OP(cmha_cross_entropy(TAPE, f->x, NULL, -1, NULL)))                \
-    ROW(entropy_target, CMHA_ERR_TOKEN, "token 8", OP(cmha_cross_entropy(TAPE, tensor(f, 2, 8, 8, 1), good_ids, -1, NULL)))        \
-    ROW(entropy_0_classes, CMHA_ERR_TOKEN, "token", OP(cmha_cross_entropy(TAPE, tensor(f, 2, 2, 0, 1), good_ids, -1, NULL)))       \
-    ROW(entropy_no_rows, CMHA_OK, NULL, fine(f, cmha_cross_entropy(TAPE, tensor(f, 2, 0, 4, 1), good_ids, -1, NULL)))              \
-    ROW(projection_no_targets, CMHA_ERR_ARGUMENT, "cross-entropy", OP(cmha_linear_cross_entropy(TAPE, f->x, f->x, NULL, NULL, -1, NULL))) \
-    ROW(projection_rank, CMHA_ERR_SHAPE, "cross-entropy", OP(cmha_linear_cross_entropy(TAPE, f->x, f->b, NULL, good_ids, -1, NULL)))  \
-    ROW(projection_width, CMHA_ERR_SHAPE, "cross-entropy",                                                                         \
-        OP(cmha_linear_cross_entropy(TAPE, tensor(f, 2, 2, 3, 1), tensor(f, 2, 4, 5, 1), NULL, good_ids, -1, NULL)))               \
-    ROW(projection_bias, CMHA_ERR_SHAPE, "cross-entropy",                                                                          \
-        OP(cmha_linear_cross_entropy(TAPE, tensor(f, 2, 2, 3, 1), tensor(f, 2, 4, 3, 1), tensor(f, 1, 3, 1, 1), good_ids, -1, NULL))) \
-    ROW(projection_target, CMHA_ERR_TOKEN, "token",                                                                                \
-        OP(cmha_linear_cross_entropy(TAPE, tensor(f, 2, 8, 3, 1), tensor(f, 2, 1, 3, 1), NULL, good_ids, -1, NULL)))               \
-    ROW(projection_no_rows, CMHA_OK, NULL,                                                                                         \
-        fine(f, cmha_linear_cross_entropy(TAPE, tensor(f, 2, 0, 3, 1), tensor(f, 2, 4, 3, 1), NULL, good_ids, -1, NULL)))          \
-    ROW(squared_no_targets, CMHA_ERR_ARGUMENT, "squared", OP(cmha_squared_error(TAPE, f->x, NULL)))                                \
+#define ROWS_OPS(ROW)                                                                                        \
+    ROW(add_shapes, CMHA_ERR_SHAPE, "add", OP(cmha_add(TAPE, f->x, f->w)))                                   \
+    ROW(mul_shapes, CMHA_ERR_SHAPE, "mul", OP(cmha_mul(TAPE, f->x, f->w)))                                   \
+    ROW(matmul_inner, CMHA_ERR_SHAPE, "matmul", OP(cmha_matmul(TAPE, f->x, f->w, 0)))                        \
+    ROW(matmul_rank, CMHA_ERR_SHAPE, "matmul", OP(cmha_matmul(TAPE, f->x, f->b, 0)))                         \
+    ROW(matmul_batches, CMHA_ERR_SHAPE, "matmul", OP(cmha_matmul(TAPE, f->x, tensor(f, 3, 3, 8, 2), 0)))     \
+    ROW(reshape_size, CMHA_ERR_SHAPE, "reshape", OP(cmha_reshape(TAPE, f->x, 2, f->w->shape)))               \
+    ROW(reshape_rank, CMHA_ERR_SHAPE, "rank", OP(cmha_reshape(TAPE, f->x, 9, f->w->shape)))                  \
+    ROW(reshape_no_shape, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_reshape(TAPE, f->x, 2, NULL)))                \
+    ROW(concat_axis, CMHA_ERR_SHAPE, "concat", OP(cmha_concat(TAPE, f->x, f->x, 3)))                         \
+    ROW(concat_axis_negative, CMHA_ERR_SHAPE, "concat", OP(cmha_concat(TAPE, f->x, f->x, -1)))               \
+    ROW(concat_ranks, CMHA_ERR_SHAPE, "concat", OP(cmha_concat(TAPE, f->x, f->w, 0)))                        \
+    ROW(concat_sizes, CMHA_ERR_SHAPE, "concat", OP(cmha_concat(TAPE, f->x, tensor(f, 3, 2, 4, 8), 0)))       \
+    ROW(slice_axis, CMHA_ERR_SHAPE, "slice", OP(cmha_slice(TAPE, f->x, -1, 0, 1)))                           \
+    ROW(slice_reversed, CMHA_ERR_SHAPE, "slice", OP(cmha_slice(TAPE, f->x, 1, 2, 1)))                        \
+    ROW(slice_end, CMHA_ERR_SHAPE, "slice", OP(cmha_slice(TAPE, f->x, 1, 0, TOP)))                           \
+    ROW(slice_empty, CMHA_OK, NULL, fine(f, cmha_slice(TAPE, f->x, 1, 2, 2)))                                \
+    ROW(embedding_no_ids, CMHA_ERR_ARGUMENT, "embedding", OP(cmha_embedding(TAPE, f->w, NULL, 1, 2)))        \
+    ROW(embedding_rank, CMHA_ERR_SHAPE, "embedding", OP(cmha_embedding(TAPE, f->x, good_ids, 1, 2)))         \
+    ROW(embedding_token, CMHA_ERR_TOKEN, "token 5", OP(cmha_embedding(TAPE, f->w, good_ids, 1, 8)))          \
+    ROW(embedding_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_embedding(TAPE, f->w, good_ids, TOP, 1)))       \
+    ROW(embedding_width_0, CMHA_OK, NULL,                                                                    \
+        fine(f, cmha_embedding(TAPE, tensor(f, 2, 9, 0, 1), good_ids, 1, 8)))                                \
+    ROW(embedding_none, CMHA_OK, NULL, fine(f, cmha_embedding(TAPE, f->w, good_ids, 0, 8)))                  \
+    ROW(linear_width, CMHA_ERR_SHAPE, "linear", OP(cmha_linear(TAPE, f->x, tensor(f, 2, 5, 7, 1), NULL)))    \
+    ROW(linear_bias, CMHA_ERR_SHAPE, "linear", OP(cmha_linear(TAPE, f->x, f->w, tensor(f, 1, 6, 1, 1))))     \
+    ROW(linear_rank, CMHA_ERR_SHAPE, "linear", OP(cmha_linear(TAPE, f->x, f->x, NULL)))                      \
+    ROW(linear_out_0, CMHA_OK, NULL, fine(f, cmha_linear(TAPE, f->x, tensor(f, 2, 0, 8, 1), NULL)))          \
+    ROW(linear_in_0, CMHA_OK, NULL,                                                                          \
+        fine(f, cmha_linear(TAPE, tensor(f, 2, 3, 0, 1), tensor(f, 2, 5, 0, 1), f->b)))                      \
+    ROW(sublayer_residual, CMHA_ERR_SHAPE, "linear",                                                         \
+        OP(cmha_sublayer(TAPE, f->x, -1, f->w, f->b, f->x, 1, 0)))                                           \
+    ROW(sublayer_dropout_1, CMHA_ERR_ARGUMENT, "dropout",                                                    \
+        OP(cmha_sublayer(TAPE, f->x, -1, f->w, f->b, NULL, 1, 1)))                                           \
+    ROW(sublayer_dropout_nan, CMHA_ERR_ARGUMENT, "dropout",                                                  \
+        OP(cmha_sublayer(TAPE, f->x, -1, f->w, f->b, NULL, 1, (cmha_real)NAN)))                              \
+    ROW(reflect_sizes, CMHA_ERR_SHAPE, "reflect",                                                            \
+        OP(cmha_reflect(TAPE, f->planes, f->planes, f->x, 1, CMHA_FUSION_CONVEX, NULL)))                     \
+    ROW(sublayer_act, CMHA_ERR_ARGUMENT, "activation",                                                       \
+        OP(cmha_sublayer(TAPE, f->x, 17, f->w, f->b, NULL, 1, 0)))                                           \
+    ROW(layernorm_weight, CMHA_ERR_SHAPE, "norm", OP(cmha_layernorm(TAPE, f->x, f->w, NULL, 0)))             \
+    ROW(layernorm_bias, CMHA_ERR_SHAPE, "norm",                                                              \
+        OP(cmha_layernorm(TAPE, tensor(f, 2, 4, 5, 1), f->b, f->w, 0)))                                      \
+    ROW(layernorm_eps, CMHA_ERR_ARGUMENT, "eps",                                                             \
+        OP(cmha_layernorm(TAPE, tensor(f, 2, 4, 5, 1), f->b, f->b, -1)))                                     \
+    ROW(layernorm_width_0, CMHA_OK, NULL,                                                                    \
+        fine(f, cmha_layernorm(TAPE, tensor(f, 2, 4, 0, 1), tensor(f, 1, 0, 1, 1), NULL, 0)))                \
+    ROW(rmsnorm_eps_nan, CMHA_ERR_ARGUMENT, "eps",                                                           \
+        OP(cmha_rmsnorm(TAPE, tensor(f, 2, 4, 5, 1), f->b, (cmha_real)NAN)))                                 \
+    ROW(rmsnorm_width_0, CMHA_OK, NULL,                                                                      \
+        fine(f, cmha_rmsnorm(TAPE, tensor(f, 2, 4, 0, 1), tensor(f, 1, 0, 1, 1), 0)))                        \
+    ROW(activate_odd, CMHA_ERR_SHAPE, "swiglu", OP(cmha_activate(TAPE, tensor(f, 2, 2, 3, 1), CMHA_SWIGLU))) \
+    ROW(activate_kind, CMHA_ERR_ARGUMENT, "activate", OP(cmha_activate(TAPE, f->x, (cmha_activation)9)))     \
+    ROW(dropout_1, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_dropout(TAPE, f->x, 1)))                            \
+    ROW(dropout_negative, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_dropout(TAPE, f->x, (cmha_real)-0.1)))       \
+    ROW(dropout_nan, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_dropout(TAPE, f->x, (cmha_real)NAN)))             \
+    ROW(quotient_odd, CMHA_ERR_SHAPE, "quotient", OP(cmha_quotient(TAPE, f->b, f->b, CMHA_QUOTIENT_REG, 1))) \
+    ROW(quotient_shape, CMHA_ERR_SHAPE, "quotient",                                                          \
+        OP(cmha_quotient(TAPE, f->x, f->w, CMHA_QUOTIENT_REG, 1)))                                           \
+    ROW(quotient_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_quotient(TAPE, f->x, f->x, CMHA_QUOTIENT_REG, -1)))  \
+    ROW(quotient_kind, CMHA_ERR_ARGUMENT, "quotient",                                                        \
+        OP(cmha_quotient(TAPE, f->x, f->x, (cmha_quotient_kind)7, 0)))                                       \
+    ROW(mobius_shape, CMHA_ERR_SHAPE, "mobius", OP(cmha_mobius(TAPE, f->x, f->w, CMHA_QUOTIENT_REG, 1)))     \
+    ROW(mobius_eps, CMHA_ERR_ARGUMENT, "eps",                                                                \
+        OP(cmha_mobius(TAPE, f->x, tensor(f, 3, 4, 2, 4), CMHA_QUOTIENT_REG, (cmha_real)NAN)))               \
+    ROW(mobius_kind, CMHA_ERR_ARGUMENT, "mobius",                                                            \
+        OP(cmha_mobius(TAPE, f->x, tensor(f, 3, 4, 2, 4), (cmha_quotient_kind)-1, 1)))                       \
+    ROW(elementwise_shape, CMHA_ERR_SHAPE, "elementwise", OP(cmha_elementwise_complex(TAPE, f->x, f->w)))    \
+    ROW(join_shapes, CMHA_ERR_SHAPE, "concat", OP(cmha_complex_join(TAPE, f->x, f->w)))                      \
+    ROW(real_part_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_real(TAPE, f->b)))                             \
+    ROW(imag_part_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_imag(TAPE, f->b)))                             \
+    ROW(from_pairs_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_from_pairs(TAPE, f->b, CMHA_LAYOUT_HALF)))    \
+    ROW(to_pairs_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_to_pairs(TAPE, f->b, CMHA_LAYOUT_HALF)))        \
+    ROW(complex_linear_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_linear(TAPE, f->b, f->cw, NULL)))         \
+    ROW(complex_linear_weight, CMHA_ERR_SHAPE, "complex linear",                                             \
+        OP(cmha_complex_linear(TAPE, f->x, f->w, NULL)))                                                     \
+    ROW(complex_linear_width, CMHA_ERR_SHAPE, "complex linear",                                              \
+        OP(cmha_complex_linear(TAPE, tensor(f, 1, 6, 1, 1), f->cw, NULL)))                                   \
+    ROW(complex_linear_bias, CMHA_ERR_SHAPE, "complex linear",                                               \
+        OP(cmha_complex_linear(TAPE, f->x, f->cw, f->b)))                                                    \
+    ROW(complex_linear_out_0, CMHA_OK, NULL,                                                                 \
+        fine(f, cmha_complex_linear(TAPE, f->x, tensor(f, 3, 2, 0, 4), NULL)))                               \
+    ROW(lowrank_rank, CMHA_ERR_SHAPE, "complex linear",                                                      \
+        OP(cmha_complex_lowrank(TAPE, f->x, f->cw, tensor(f, 3, 2, 4, 3), NULL)))                            \
+    ROW(lowrank_0, CMHA_OK, NULL,                                                                            \
+        fine(f, cmha_complex_lowrank(TAPE, f->x, tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 4, 0), NULL)))       \
+    ROW(rotate_shape, CMHA_ERR_SHAPE, "complex_rotate", OP(cmha_complex_rotate(TAPE, f->x, f->w)))           \
+    ROW(complex_norm_gamma, CMHA_ERR_SHAPE, "complex_norm: rows of",                                         \
+        OP(cmha_complex_norm(TAPE, f->x, CMHA_CLN, f->w, NULL, 1)))                                          \
+    ROW(complex_norm_beta, CMHA_ERR_SHAPE, "complex_norm: rows of",                                          \
+        OP(cmha_complex_norm(TAPE, f->x, CMHA_CLN, NULL, f->w, 1)))                                          \
+    ROW(complex_norm_eps, CMHA_ERR_ARGUMENT, "eps",                                                          \
+        OP(cmha_complex_norm(TAPE, f->x, CMHA_CLN, NULL, NULL, -1)))                                         \
+    ROW(complex_norm_kind, CMHA_ERR_ARGUMENT, "complex_norm: there is no such kind",                         \
+        OP(cmha_complex_norm(TAPE, f->x, (cmha_complex_norm_kind)9, NULL, NULL, 1)))                         \
+    ROW(complex_norm_0, CMHA_OK, NULL,                                                                       \
+        fine(f, cmha_complex_norm(TAPE, tensor(f, 2, 3, 0, 1), CMHA_CLN, NULL, NULL, 0)))                    \
+    ROW(phasor_odd, CMHA_ERR_SHAPE, "phasor", OP(cmha_phasor(TAPE, f->b, 1)))                                \
+    ROW(phasor_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_phasor(TAPE, f->x, (cmha_real)NAN)))                   \
+    ROW(hermitian_shape, CMHA_ERR_SHAPE, "hermitian", OP(cmha_hermitian(TAPE, f->x, f->w)))                  \
+    ROW(hermitian_odd, CMHA_ERR_SHAPE, "hermitian", OP(cmha_hermitian(TAPE, f->b, f->b)))                    \
+    ROW(hermitian_0, CMHA_OK, NULL,                                                                          \
+        fine(f, cmha_hermitian(TAPE, tensor(f, 2, 3, 0, 1), tensor(f, 2, 3, 0, 1))))                         \
+    ROW(multifreq_rank, CMHA_ERR_SHAPE, "multifreq", OP(cmha_multifreq(TAPE, f->x, f->x, 2, 0)))             \
+    ROW(multifreq_shapes, CMHA_ERR_SHAPE, "multifreq", OP(cmha_multifreq(TAPE, f->w, f->rows, 2, 0)))        \
+    ROW(multifreq_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_multifreq(TAPE, f->w, f->w, TOP, 0)))           \
+    ROW(multifreq_no_terms, CMHA_OK, NULL,                                                                   \
+        fine(f, cmha_multifreq(TAPE, tensor(f, 2, 0, 8, 1), tensor(f, 2, 0, 8, 1), 2, 0)))                   \
+    ROW(add_rows_shape, CMHA_ERR_SHAPE, "add_rows", OP(cmha_add_rows(TAPE, f->x, f->w)))                     \
+    ROW(phase_reg_odd, CMHA_ERR_SHAPE, "phase_reg", OP(cmha_phase_reg(TAPE, f->b, NULL, 1, 1)))              \
+    ROW(mag_reg_odd, CMHA_ERR_SHAPE, "mag_reg", OP(cmha_mag_reg(TAPE, f->b, NULL, 1)))                       \
+    ROW(gather_row, CMHA_ERR_ARGUMENT, "gather", OP(cmha_gather(TAPE, f->b, ops_rows, 3)))                   \
+    ROW(gather_no_index, CMHA_ERR_ARGUMENT, "gather", OP(cmha_gather(TAPE, f->x, NULL, 3)))                  \
+    ROW(gather_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_gather(TAPE, f->x, ops_rows, TOP)))                \
+    ROW(gather_none, CMHA_OK, NULL, fine(f, cmha_gather(TAPE, f->x, NULL, 0)))                               \
+    ROW(mean_rank, CMHA_ERR_SHAPE, "mean", OP(cmha_mean_tokens(TAPE, f->w, NULL)))                           \
+    ROW(mean_of_0, CMHA_OK, NULL, fine(f, cmha_mean_tokens(TAPE, tensor(f, 3, 2, 0, 3), NULL)))              \
+    ROW(entropy_no_targets, CMHA_ERR_ARGUMENT, "cross-entropy",                                              \
+        OP(cmha_cross_entropy(TAPE, f->x, NULL, -1, NULL)))                                                  \
+    ROW(entropy_target, CMHA_ERR_TOKEN, "token 8",                                                           \
+        OP(cmha_cross_entropy(TAPE, tensor(f, 2, 8, 8, 1), good_ids, -1, NULL)))                             \
+    ROW(entropy_0_classes, CMHA_ERR_TOKEN, "token",                                                          \
+        OP(cmha_cross_entropy(TAPE, tensor(f, 2, 2, 0, 1), good_ids, -1, NULL)))                             \
+    ROW(entropy_no_rows, CMHA_OK, NULL,                                                                      \
+        fine(f, cmha_cross_entropy(TAPE, tensor(f, 2, 0, 4, 1), good_ids, -1, NULL)))                        \
+    ROW(projection_no_targets, CMHA_ERR_ARGUMENT, "cross-entropy",                                           \
+        OP(cmha_linear_cross_entropy(TAPE, f->x, f->x, NULL, NULL, -1, NULL)))                               \
+    ROW(projection_rank, CMHA_ERR_SHAPE, "cross-entropy",                                                    \
+        OP(cmha_linear_cross_entropy(TAPE, f->x, f->b, NULL, good_ids, -1, NULL)))                           \
+    ROW(projection_width, CMHA_ERR_SHAPE, "cross-entropy",                                                   \
+        OP(cmha_linear_cross_entropy(TAPE, tensor(f, 2, 2, 3, 1), tensor(f, 2, 4, 5, 1), NULL, good_ids, -1, \
+                                     NULL)))                                                                 \
+    ROW(projection_bias, CMHA_ERR_SHAPE, "cross-entropy",                                                    \
+        OP(cmha_linear_cross_entropy(TAPE, tensor(f, 2, 2, 3, 1), tensor(f, 2, 4, 3, 1),                     \
+                                     tensor(f, 1, 3, 1, 1), good_ids, -1, NULL)))                            \
+    ROW(projection_target, CMHA_ERR_TOKEN, "token",                                                          \
+        OP(cmha_linear_cross_entropy(TAPE, tensor(f, 2, 8, 3, 1), tensor(f, 2, 1, 3, 1), NULL, good_ids, -1, \
+                                     NULL)))                                                                 \
+    ROW(projection_no_rows, CMHA_OK, NULL,                                                                   \
+        fine(f, cmha_linear_cross_entropy(TAPE, tensor(f, 2, 0, 3, 1), tensor(f, 2, 4, 3, 1), NULL,          \
+                                          good_ids, -1, NULL)))                                              \
+    ROW(squared_no_targets, CMHA_ERR_ARGUMENT, "squared", OP(cmha_squared_error(TAPE, f->x, NULL)))          \
     ROW(squared_nothing, CMHA_OK, NULL, fine(f, cmha_squared_error(TAPE, tensor(f, 1, 0, 1, 1), good_labels)))
 
 #define ATTEND(...) WITH((__VA_ARGS__), OP(cmha_attention(TAPE, &f->attention, f->x, f->x, f->x, NULL, NULL)))
-#define ROWS_ATTENTION(ROW)                                                                                                        \
-    ROW(attention_fine, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, f->x, f->x, f->x, NULL, NULL)))                 \
-    ROW(attention_no_args, CMHA_ERR_ARGUMENT, "attention", OP(cmha_attention(TAPE, NULL, f->x, f->x, f->x, NULL, NULL)))           \
-    ROW(attention_heads_0, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.heads = 0))                                            \
-    ROW(attention_kv_heads_0, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.kv_heads = 0))                                      \
-    ROW(attention_heads_3, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.heads = f->attention.kv_heads = 3))                    \
-    ROW(attention_grouped, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.heads = 4, f->attention.kv_heads = 3))                 \
-    ROW(attention_heads_2_62, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.heads = f->attention.kv_heads = TOP))   \
-    ROW(attention_heads_2_63, CMHA_ERR_SHAPE, "attention",                                                                         \
-        ATTEND((f->attention.heads = f->attention.kv_heads = (2 * TOP), f->attention.kind = CMHA_ATTENTION_COMPLEX)))        \
-    ROW(attention_fused_wrap, CMHA_ERR_SHAPE, "attention",                                                                         \
-        WITH((f->attention.heads = (2 * TOP), f->attention.kv_heads = TOP),                                      \
-             OP(cmha_attention(TAPE, &f->attention, f->x, NULL, NULL, NULL, NULL))))                                               \
-    ROW(attention_rank, CMHA_ERR_SHAPE, "attention", OP(cmha_attention(TAPE, &f->attention, f->w, f->w, f->w, NULL, NULL)))        \
-    ROW(attention_no_values, CMHA_ERR_SHAPE, "attention", OP(cmha_attention(TAPE, &f->attention, f->x, f->x, NULL, NULL, NULL)))   \
-    ROW(attention_tokens, CMHA_ERR_SHAPE, "attention",                                                                             \
-        OP(cmha_attention(TAPE, &f->attention, f->x, f->x, tensor(f, 3, 2, 4, 8), NULL, NULL)))                                    \
-    ROW(attention_odd, CMHA_ERR_SHAPE, "odd", ATTEND((f->attention.heads = f->attention.kv_heads = 8,                              \
-                                                      f->attention.kind = CMHA_ATTENTION_ROPE)))                                   \
-    ROW(attention_no_rotation, CMHA_ERR_ARGUMENT, "rotation", ATTEND(f->attention.kind = CMHA_ATTENTION_ROPE))                     \
-    ROW(attention_no_delta, CMHA_ERR_SHAPE, "delta", ATTEND(f->attention.kind = CMHA_ATTENTION_CMHA))                              \
-    ROW(attention_real_values, CMHA_ERR_ARGUMENT, "complex values", ATTEND(f->attention.kind = CMHA_ATTENTION_COMPLEX))            \
-    ROW(attention_kind, CMHA_ERR_ARGUMENT, "attention", ATTEND(f->attention.kind = (cmha_attention_kind)42))                       \
-    ROW(attention_softmax, CMHA_ERR_ARGUMENT, "attention", ATTEND((f->attention.kind = CMHA_ATTENTION_COMPLEX,                     \
-                                                                   f->attention.complex_v = 1,                                     \
-                                                                   f->attention.softmax = (cmha_softmax)42)))                      \
-    ROW(attention_phasor_max, CMHA_ERR_ARGUMENT, "norm_max", ATTEND((f->attention.kind = CMHA_ATTENTION_ANGULAR,                   \
-                                                                     f->attention.softmax = CMHA_SOFTMAX_SCORE,                    \
-                                                                     f->attention.norm_max = CMHA_MAX_ROW,                         \
-                                                                     f->attention.complex_v = 1)))                                 \
-    ROW(attention_dropout_1, CMHA_ERR_ARGUMENT, "dropout", ATTEND(f->attention.dropout = 1))                                       \
-    ROW(attention_dropout_nan, CMHA_ERR_ARGUMENT, "dropout", ATTEND(f->attention.dropout = (cmha_real)NAN))                        \
-    ROW(attention_no_batch, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, tensor(f, 3, 0, 4, 8), tensor(f, 3, 0,      \
-            4, 8),                                                                                                                 \
-                                                                  tensor(f, 3, 0, 4, 8), NULL, NULL)))                             \
-    ROW(attention_no_queries, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, tensor(f, 3, 2, 0, 8), f->x, f->x,        \
-            NULL, NULL)))                                                                                                          \
-    ROW(attention_no_keys, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, f->x, tensor(f, 3, 2, 0, 8),                 \
-                                                                 tensor(f, 3, 2, 0, 8), NULL, NULL)))                              \
-    ROW(attention_width_0, CMHA_ERR_SHAPE, "attention", OP(cmha_attention(TAPE, &f->attention, tensor(f, 3, 2, 3, 0),              \
-                                                                          tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 3, 0), NULL,      \
-                                                                                  NULL)))                                          \
-    ROW(linear_attention_fine, CMHA_OK, NULL, fine(f, cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x)))             \
-    ROW(linear_attention_no_args, CMHA_ERR_ARGUMENT, "attention", OP(cmha_linear_attention(TAPE, NULL, f->x, f->x, f->x)))         \
-    ROW(linear_attention_heads_0, CMHA_ERR_SHAPE, "attention",                                                                     \
-        WITH(f->linear_args.heads = 0, OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))                        \
-    ROW(linear_attention_2_63, CMHA_ERR_SHAPE, "attention",                                                                        \
-        WITH(f->linear_args.heads = (2 * TOP), OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))          \
-    ROW(linear_attention_kind, CMHA_ERR_ARGUMENT, "attention",                                                                     \
-        WITH(f->linear_args.kind = (cmha_linear_kind)9, OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))       \
-    ROW(linear_attention_output, CMHA_ERR_ARGUMENT, "attention",                                                                   \
-        WITH((f->linear_args.kind = CMHA_LINEAR_COPE, f->linear_args.output = (cmha_cope_output)9),                                \
-             OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))                                                  \
-    ROW(linear_attention_no_values, CMHA_ERR_SHAPE, "attention",                                                                   \
-        OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, NULL)))                                                        \
-    ROW(linear_attention_empty, CMHA_OK, NULL, fine(f, cmha_linear_attention(TAPE, &f->linear_args, tensor(f, 3, 2, 0, 8),         \
-                                                                             tensor(f, 3, 2, 0, 8), tensor(f, 3, 2, 0, 8))))       \
-    ROW(lag_fine, CMHA_OK, NULL, fine(f, cmha_lag_attention(TAPE, &f->lag_args, f->x, f->x, f->x)))                                \
-    ROW(lag_no_args, CMHA_ERR_ARGUMENT, "attention", OP(cmha_lag_attention(TAPE, NULL, f->x, f->x, f->x)))                         \
-    ROW(lag_heads_3, CMHA_ERR_SHAPE, "attention",                                                                                  \
-        WITH(f->lag_args.heads = 3, OP(cmha_lag_attention(TAPE, &f->lag_args, f->x, f->x, f->x))))                                 \
-    ROW(lag_values, CMHA_ERR_SHAPE, "lag", OP(cmha_lag_attention(TAPE, &f->lag_args, f->x, f->x, tensor(f, 3, 2, 3, 4))))          \
-    ROW(lag_empty, CMHA_OK, NULL, fine(f, cmha_lag_attention(TAPE, &f->lag_args, tensor(f, 3, 2, 0, 8), tensor(f, 3, 2, 0, 8),     \
-                                                             tensor(f, 3, 2, 0, 8))))                                              \
-    ROW(pcl_no_args, CMHA_ERR_ARGUMENT, "pcl", OP(cmha_pcl(TAPE, NULL, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, &f->pcl)))        \
-    ROW(pcl_no_options, CMHA_ERR_ARGUMENT, "pcl", OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b,       \
-            NULL)))                                                                                                                \
-    ROW(pcl_weights, CMHA_ERR_SHAPE, "pcl", OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, &f->pcl)))  \
-    ROW(pcl_tau_0, CMHA_ERR_ARGUMENT, "tau", WITH(f->pcl.tau = 0, OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24),         \
-            NULL, NULL,                                                                                                            \
-                                                                              tensor(f, 1, 2, 1, 1), &f->pcl))))                   \
-    ROW(pcl_complex, CMHA_ERR_ARGUMENT, "pcl", WITH((f->attention.kind = CMHA_ATTENTION_COMPLEX, f->attention.complex_v = 1),      \
-                                                    OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL,           \
-                                                                tensor(f, 1, 1, 1, 1), &f->pcl))))                                 \
-    ROW(pcl_no_rotation, CMHA_ERR_ARGUMENT, "rotation", WITH((f->attention.kind = CMHA_ATTENTION_ROPE, f->pcl.adapted = 1),        \
-                                                             OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL,  \
-                                                                         tensor(f, 1, 2, 1, 1), &f->pcl))))
+#define ROWS_ATTENTION(ROW)                                                                                  \
+    ROW(attention_fine, CMHA_OK, NULL,                                                                       \
+        fine(f, cmha_attention(TAPE, &f->attention, f->x, f->x, f->x, NULL, NULL)))                          \
+    ROW(attention_no_args, CMHA_ERR_ARGUMENT, "attention",                                                   \
+        OP(cmha_attention(TAPE, NULL, f->x, f->x, f->x, NULL, NULL)))                                        \
+    ROW(attention_heads_0, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.heads = 0))                      \
+    ROW(attention_kv_heads_0, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.kv_heads = 0))                \
+    ROW(attention_heads_3, CMHA_ERR_SHAPE, "attention",                                                      \
+        ATTEND(f->attention.heads = f->attention.kv_heads = 3))                                              \
+    ROW(attention_grouped, CMHA_ERR_SHAPE, "attention",                                                      \
+        ATTEND(f->attention.heads = 4, f->attention.kv_heads = 3))                                           \
+    ROW(attention_heads_2_62, CMHA_ERR_SHAPE, "attention",                                                   \
+        ATTEND(f->attention.heads = f->attention.kv_heads = TOP))                                            \
+    ROW(attention_heads_2_63, CMHA_ERR_SHAPE, "attention",                                                   \
+        ATTEND((f->attention.heads = f->attention.kv_heads = (2 * TOP),                                      \
+        f->attention.kind = CMHA_ATTENTION_COMPLEX)))                                                        \
+    ROW(attention_fused_wrap, CMHA_ERR_SHAPE, "attention",                                                   \
+        WITH((f->attention.heads = (2 * TOP), f->attention.kv_heads = TOP),                                  \
+        OP(cmha_attention(TAPE, &f->attention, f->x, NULL, NULL, NULL, NULL))))                              \
+    ROW(attention_rank, CMHA_ERR_SHAPE, "attention",                                                         \
+        OP(cmha_attention(TAPE, &f->attention, f->w, f->w, f->w, NULL, NULL)))                               \
+    ROW(attention_no_values, CMHA_ERR_SHAPE, "attention",                                                    \
+        OP(cmha_attention(TAPE, &f->attention, f->x, f->x, NULL, NULL, NULL)))                               \
+    ROW(attention_tokens, CMHA_ERR_SHAPE, "attention",                                                       \
+        OP(cmha_attention(TAPE, &f->attention, f->x, f->x, tensor(f, 3, 2, 4, 8), NULL, NULL)))              \
+    ROW(attention_odd, CMHA_ERR_SHAPE, "odd",                                                                \
+        ATTEND((f->attention.heads = f->attention.kv_heads = 8, f->attention.kind = CMHA_ATTENTION_ROPE)))   \
+    ROW(attention_no_rotation, CMHA_ERR_ARGUMENT, "rotation",                                                \
+        ATTEND(f->attention.kind = CMHA_ATTENTION_ROPE))                                                     \
+    ROW(attention_no_delta, CMHA_ERR_SHAPE, "delta", ATTEND(f->attention.kind = CMHA_ATTENTION_CMHA))        \
+    ROW(attention_real_values, CMHA_ERR_ARGUMENT, "complex values",                                          \
+        ATTEND(f->attention.kind = CMHA_ATTENTION_COMPLEX))                                                  \
+    ROW(attention_kind, CMHA_ERR_ARGUMENT, "attention", ATTEND(f->attention.kind = (cmha_attention_kind)42)) \
+    ROW(attention_softmax, CMHA_ERR_ARGUMENT, "attention",                                                   \
+        ATTEND((f->attention.kind = CMHA_ATTENTION_COMPLEX, f->attention.complex_v = 1,                      \
+        f->attention.softmax = (cmha_softmax)42)))                                                           \
+    ROW(attention_phasor_max, CMHA_ERR_ARGUMENT, "norm_max",                                                 \
+        ATTEND((f->attention.kind = CMHA_ATTENTION_ANGULAR, f->attention.softmax = CMHA_SOFTMAX_SCORE,       \
+        f->attention.norm_max = CMHA_MAX_ROW, f->attention.complex_v = 1)))                                  \
+    ROW(attention_dropout_1, CMHA_ERR_ARGUMENT, "dropout", ATTEND(f->attention.dropout = 1))                 \
+    ROW(attention_dropout_nan, CMHA_ERR_ARGUMENT, "dropout", ATTEND(f->attention.dropout = (cmha_real)NAN))  \
+    ROW(attention_no_batch, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention,                       \
+        tensor(f, 3, 0, 4, 8), tensor(f, 3, 0, 4, 8), tensor(f, 3, 0, 4, 8), NULL, NULL)))                   \
+    ROW(attention_no_queries, CMHA_OK, NULL,                                                                 \
+        fine(f, cmha_attention(TAPE, &f->attention, tensor(f, 3, 2, 0, 8), f->x, f->x, NULL, NULL)))         \
+    ROW(attention_no_keys, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, f->x,                  \
+        tensor(f, 3, 2, 0, 8), tensor(f, 3, 2, 0, 8), NULL, NULL)))                                          \
+    ROW(attention_width_0, CMHA_ERR_SHAPE, "attention", OP(cmha_attention(TAPE, &f->attention,               \
+        tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 3, 0), NULL, NULL)))                   \
+    ROW(linear_attention_fine, CMHA_OK, NULL,                                                                \
+        fine(f, cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x)))                             \
+    ROW(linear_attention_no_args, CMHA_ERR_ARGUMENT, "attention",                                            \
+        OP(cmha_linear_attention(TAPE, NULL, f->x, f->x, f->x)))                                             \
+    ROW(linear_attention_heads_0, CMHA_ERR_SHAPE, "attention",                                               \
+        WITH(f->linear_args.heads = 0, OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))  \
+    ROW(linear_attention_2_63, CMHA_ERR_SHAPE, "attention", WITH(f->linear_args.heads = (2 * TOP),           \
+        OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))                                 \
+    ROW(linear_attention_kind, CMHA_ERR_ARGUMENT, "attention",                                               \
+        WITH(f->linear_args.kind = (cmha_linear_kind)9,                                                      \
+        OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))                                 \
+    ROW(linear_attention_output, CMHA_ERR_ARGUMENT, "attention",                                             \
+        WITH((f->linear_args.kind = CMHA_LINEAR_COPE, f->linear_args.output = (cmha_cope_output)9),          \
+        OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))                                 \
+    ROW(linear_attention_no_values, CMHA_ERR_SHAPE, "attention",                                             \
+        OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, NULL)))                                  \
+    ROW(linear_attention_empty, CMHA_OK, NULL, fine(f, cmha_linear_attention(TAPE, &f->linear_args,          \
+        tensor(f, 3, 2, 0, 8), tensor(f, 3, 2, 0, 8), tensor(f, 3, 2, 0, 8))))                               \
+    ROW(lag_fine, CMHA_OK, NULL, fine(f, cmha_lag_attention(TAPE, &f->lag_args, f->x, f->x, f->x)))          \
+    ROW(lag_no_args, CMHA_ERR_ARGUMENT, "attention", OP(cmha_lag_attention(TAPE, NULL, f->x, f->x, f->x)))   \
+    ROW(lag_heads_3, CMHA_ERR_SHAPE, "attention",                                                            \
+        WITH(f->lag_args.heads = 3, OP(cmha_lag_attention(TAPE, &f->lag_args, f->x, f->x, f->x))))           \
+    ROW(lag_values, CMHA_ERR_SHAPE, "lag",                                                                   \
+        OP(cmha_lag_attention(TAPE, &f->lag_args, f->x, f->x, tensor(f, 3, 2, 3, 4))))                       \
+    ROW(lag_empty, CMHA_OK, NULL, fine(f, cmha_lag_attention(TAPE, &f->lag_args, tensor(f, 3, 2, 0, 8),      \
+        tensor(f, 3, 2, 0, 8), tensor(f, 3, 2, 0, 8))))                                                      \
+    ROW(pcl_no_args, CMHA_ERR_ARGUMENT, "pcl",                                                               \
+        OP(cmha_pcl(TAPE, NULL, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, &f->pcl)))                         \
+    ROW(pcl_no_options, CMHA_ERR_ARGUMENT, "pcl",                                                            \
+        OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, NULL)))                   \
+    ROW(pcl_weights, CMHA_ERR_SHAPE, "pcl",                                                                  \
+        OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, &f->pcl)))                \
+    ROW(pcl_tau_0, CMHA_ERR_ARGUMENT, "tau", WITH(f->pcl.tau = 0, OP(cmha_pcl(TAPE, &f->attention,           \
+        tensor(f, 3, 2, 3, 24), NULL, NULL, tensor(f, 1, 2, 1, 1), &f->pcl))))                               \
+    ROW(pcl_complex, CMHA_ERR_ARGUMENT, "pcl",                                                               \
+        WITH((f->attention.kind = CMHA_ATTENTION_COMPLEX, f->attention.complex_v = 1), OP(cmha_pcl(TAPE,     \
+        &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, tensor(f, 1, 1, 1, 1), &f->pcl))))                \
+    ROW(pcl_no_rotation, CMHA_ERR_ARGUMENT, "rotation",                                                      \
+        WITH((f->attention.kind = CMHA_ATTENTION_ROPE, f->pcl.adapted = 1), OP(cmha_pcl(TAPE, &f->attention, \
+        tensor(f, 3, 2, 3, 24), NULL, NULL, tensor(f, 1, 2, 1, 1), &f->pcl))))
 
-#define ROWS_FILES(ROW)                                                                                                            \
-    ROW(save_no_model, CMHA_ERR_STATE, NULL, cmha_model_save(NULL, missing_path))                                                  \
-    ROW(save_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_model_save(&f->decoder, NULL))                                            \
-    ROW(save_empty_path, CMHA_ERR_IO, "", cmha_model_save(&f->decoder, ""))                                                        \
-    ROW(save_folder, CMHA_ERR_IO, "regular", cmha_model_save(&f->decoder, folder))                                                 \
-    ROW(save_nowhere, CMHA_ERR_IO, "writing", cmha_model_save(&f->decoder, "/nowhere/at/all"))                                     \
-    ROW(save_ugly_path, CMHA_ERR_IO, "yyy", cmha_model_save(&f->decoder, ugly_name()))                                             \
-    ROW(trainer_save_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_trainer_save(&f->trainer, NULL))                                  \
-    ROW(trainer_save_none, CMHA_ERR_STATE, NULL, cmha_trainer_save(NULL, missing_path))                                            \
-    ROW(load_null, CMHA_ERR_ARGUMENT, "model load", cmha_model_load(NULL, &f->ctx, weights_path))                                  \
-    ROW(load_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_model_load(&f->spare, NULL, weights_path))                                  \
-    ROW(load_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_model_load(&f->spare, &f->ctx, NULL))                                     \
-    ROW(load_missing, CMHA_ERR_NOT_FOUND, "opened", cmha_model_load(&f->spare, &f->ctx, missing_path))                             \
-    ROW(load_folder, CMHA_ERR_IO, "regular", cmha_model_load(&f->spare, &f->ctx, folder))                                          \
-    ROW(load_text, CMHA_ERR_FORMAT, "safetensors", cmha_model_load(&f->spare, &f->ctx, text_path))                                 \
-    ROW(trainer_load_none, CMHA_ERR_STATE, NULL, cmha_trainer_load(NULL, state_path))                                              \
-    ROW(trainer_load_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_trainer_load(&f->trainer, NULL))                                  \
-    ROW(trainer_load_weights, CMHA_ERR_FORMAT, "state", cmha_trainer_load(&f->trainer, weights_path))                              \
-    ROW(trainer_load_other, CMHA_ERR_FORMAT, "model", (opens(f, model_as(f, "d_ff=12")),                                           \
-                                                       cmha_trainer_init(&f->spare_trainer, &f->spare, NULL),                      \
-                                                       cmha_trainer_load(&f->spare_trainer, state_path)))                          \
-    ROW(archive_null, CMHA_ERR_ARGUMENT, "archive", cmha_archive_open(NULL, &f->ctx, weights_path))                                \
-    ROW(archive_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_archive_open(&f->spare_archive, NULL, weights_path))                     \
-    ROW(archive_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_archive_open(&f->spare_archive, &f->ctx, NULL))                        \
-    ROW(archive_unusable, CMHA_ERR_STATE, NULL, unusable_archive(f))                                                               \
-    ROW(archive_read_nothing, CMHA_ERR_ARGUMENT, "archive", cmha_archive_read(&f->archive, NULL, f->logits))                       \
-    ROW(archive_read_no_out, CMHA_ERR_ARGUMENT, "archive", cmha_archive_read(&f->archive, f->archive.tensors, NULL))               \
-    ROW(archive_read_other, CMHA_ERR_FORMAT, "I64", cmha_archive_read_i64(&f->archive, f->archive.tensors, (int64_t *)(void *)&f->loss)) \
-    ROW(archive_find_nothing, CMHA_OK, NULL, cmha_archive_find(&f->archive, NULL) || cmha_archive_find(NULL, "x") ||               \
-                                                     cmha_archive_metadata(NULL, "x") || cmha_archive_metadata(&f->archive, NULL)  \
-                                                 ? CMHA_ERR_STATE                                                                  \
-                                                 : CMHA_OK)                                                                        \
-    ROW(write_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_archive_write(NULL, missing_path, NULL, 0, NULL, 0))                       \
-    ROW(write_no_path, CMHA_ERR_ARGUMENT, "archive write", cmha_archive_write(&f->ctx, NULL, NULL, 0, NULL, 0))                    \
-    ROW(write_twice, CMHA_ERR_ARGUMENT, "comes twice", write_twice(f))                                                             \
-    ROW(write_no_utf8, CMHA_ERR_ARGUMENT, "not UTF-8", cmha_archive_write(&f->ctx, missing_path, NULL, 0, no_utf8, 1))             \
-    ROW(write_no_items, CMHA_ERR_ARGUMENT, "archive write", cmha_archive_write(&f->ctx, missing_path, NULL, 3, NULL, 0))           \
-    ROW(write_no_metadata, CMHA_ERR_ARGUMENT, "archive write", cmha_archive_write(&f->ctx, missing_path, NULL, 0, NULL, 3))        \
-    ROW(write_no_name, CMHA_ERR_ARGUMENT, "archive write", write_item(f, NULL, 1, f->x->shape, f->x->data))                        \
-    ROW(write_no_shape, CMHA_ERR_ARGUMENT, "archive write", write_item(f, "x", 1, NULL, f->x->data))                               \
-    ROW(write_no_data, CMHA_ERR_ARGUMENT, "archive write", write_item(f, "x", 1, f->x->shape, NULL))                               \
-    ROW(write_rank_9, CMHA_ERR_ARGUMENT, "archive write", write_item(f, "x", 9, f->x->shape, f->x->data))                          \
-    ROW(tokens_null, CMHA_ERR_ARGUMENT, "tokens", cmha_tokens_load(NULL, &f->ctx, text_path, 1))                                   \
-    ROW(tokens_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_tokens_load(&f->spare_tokens, NULL, text_path, 1))                        \
-    ROW(tokens_no_path, CMHA_ERR_ARGUMENT, "tokens", cmha_tokens_load(&f->spare_tokens, &f->ctx, NULL, 1))                         \
-    ROW(tokens_width_0, CMHA_ERR_ARGUMENT, "width 0", cmha_tokens_load(&f->spare_tokens, &f->ctx, text_path, 0))                   \
-    ROW(tokens_width_3, CMHA_ERR_ARGUMENT, "width 3", cmha_tokens_load(&f->spare_tokens, &f->ctx, text_path, 3))                   \
-    ROW(tokens_odd, CMHA_ERR_FORMAT, "multiple of 2", cmha_tokens_load(&f->spare_tokens, &f->ctx, text_path, 2))                   \
-    ROW(tokens_missing, CMHA_ERR_NOT_FOUND, "opened", cmha_tokens_load(&f->spare_tokens, &f->ctx, missing_path, 1))                \
+#define ROWS_FILES(ROW)                                                                                      \
+    ROW(save_no_model, CMHA_ERR_STATE, NULL, cmha_model_save(NULL, missing_path))                            \
+    ROW(save_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_model_save(&f->decoder, NULL))                      \
+    ROW(save_empty_path, CMHA_ERR_IO, "", cmha_model_save(&f->decoder, ""))                                  \
+    ROW(save_folder, CMHA_ERR_IO, "regular", cmha_model_save(&f->decoder, folder))                           \
+    ROW(save_nowhere, CMHA_ERR_IO, "writing", cmha_model_save(&f->decoder, "/nowhere/at/all"))               \
+    ROW(save_ugly_path, CMHA_ERR_IO, "yyy", cmha_model_save(&f->decoder, ugly_name()))                       \
+    ROW(trainer_save_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_trainer_save(&f->trainer, NULL))            \
+    ROW(trainer_save_none, CMHA_ERR_STATE, NULL, cmha_trainer_save(NULL, missing_path))                      \
+    ROW(load_null, CMHA_ERR_ARGUMENT, "model load", cmha_model_load(NULL, &f->ctx, weights_path))            \
+    ROW(load_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_model_load(&f->spare, NULL, weights_path))            \
+    ROW(load_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_model_load(&f->spare, &f->ctx, NULL))               \
+    ROW(load_missing, CMHA_ERR_NOT_FOUND, "opened", cmha_model_load(&f->spare, &f->ctx, missing_path))       \
+    ROW(load_folder, CMHA_ERR_IO, "regular", cmha_model_load(&f->spare, &f->ctx, folder))                    \
+    ROW(load_text, CMHA_ERR_FORMAT, "safetensors", cmha_model_load(&f->spare, &f->ctx, text_path))           \
+    ROW(trainer_load_none, CMHA_ERR_STATE, NULL, cmha_trainer_load(NULL, state_path))                        \
+    ROW(trainer_load_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_trainer_load(&f->trainer, NULL))            \
+    ROW(trainer_load_weights, CMHA_ERR_FORMAT, "state", cmha_trainer_load(&f->trainer, weights_path))        \
+    ROW(trainer_load_other, CMHA_ERR_FORMAT, "model",                                                        \
+        (opens(f, model_as(f, "d_ff=12")), cmha_trainer_init(&f->spare_trainer, &f->spare, NULL),            \
+        cmha_trainer_load(&f->spare_trainer, state_path)))                                                   \
+    ROW(archive_null, CMHA_ERR_ARGUMENT, "archive", cmha_archive_open(NULL, &f->ctx, weights_path))          \
+    ROW(archive_no_context, CMHA_ERR_ARGUMENT, NULL,                                                         \
+        cmha_archive_open(&f->spare_archive, NULL, weights_path))                                            \
+    ROW(archive_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_archive_open(&f->spare_archive, &f->ctx, NULL))  \
+    ROW(archive_unusable, CMHA_ERR_STATE, NULL, unusable_archive(f))                                         \
+    ROW(archive_read_nothing, CMHA_ERR_ARGUMENT, "archive", cmha_archive_read(&f->archive, NULL, f->logits)) \
+    ROW(archive_read_no_out, CMHA_ERR_ARGUMENT, "archive",                                                   \
+        cmha_archive_read(&f->archive, f->archive.tensors, NULL))                                            \
+    ROW(archive_read_other, CMHA_ERR_FORMAT, "I64",                                                          \
+        cmha_archive_read_i64(&f->archive, f->archive.tensors, (int64_t *)(void *)&f->loss))                 \
+    ROW(archive_find_nothing, CMHA_OK, NULL,                                                                 \
+        cmha_archive_find(&f->archive, NULL) || cmha_archive_find(NULL, "x") || cmha_archive_metadata(NULL,  \
+        "x") || cmha_archive_metadata(&f->archive, NULL) ? CMHA_ERR_STATE : CMHA_OK)                         \
+    ROW(write_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_archive_write(NULL, missing_path, NULL, 0, NULL, 0)) \
+    ROW(write_no_path, CMHA_ERR_ARGUMENT, "archive write",                                                   \
+        cmha_archive_write(&f->ctx, NULL, NULL, 0, NULL, 0))                                                 \
+    ROW(write_twice, CMHA_ERR_ARGUMENT, "comes twice", write_twice(f))                                       \
+    ROW(write_no_utf8, CMHA_ERR_ARGUMENT, "not UTF-8",                                                       \
+        cmha_archive_write(&f->ctx, missing_path, NULL, 0, no_utf8, 1))                                      \
+    ROW(write_no_items, CMHA_ERR_ARGUMENT, "archive write",                                                  \
+        cmha_archive_write(&f->ctx, missing_path, NULL, 3, NULL, 0))                                         \
+    ROW(write_no_metadata, CMHA_ERR_ARGUMENT, "archive write",                                               \
+        cmha_archive_write(&f->ctx, missing_path, NULL, 0, NULL, 3))                                         \
+    ROW(write_no_name, CMHA_ERR_ARGUMENT, "archive write", write_item(f, NULL, 1, f->x->shape, f->x->data))  \
+    ROW(write_no_shape, CMHA_ERR_ARGUMENT, "archive write", write_item(f, "x", 1, NULL, f->x->data))         \
+    ROW(write_no_data, CMHA_ERR_ARGUMENT, "archive write", write_item(f, "x", 1, f->x->shape, NULL))         \
+    ROW(write_rank_9, CMHA_ERR_ARGUMENT, "archive write", write_item(f, "x", 9, f->x->shape, f->x->data))    \
+    ROW(tokens_null, CMHA_ERR_ARGUMENT, "tokens", cmha_tokens_load(NULL, &f->ctx, text_path, 1))             \
+    ROW(tokens_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_tokens_load(&f->spare_tokens, NULL, text_path, 1))  \
+    ROW(tokens_no_path, CMHA_ERR_ARGUMENT, "tokens", cmha_tokens_load(&f->spare_tokens, &f->ctx, NULL, 1))   \
+    ROW(tokens_width_0, CMHA_ERR_ARGUMENT, "width 0",                                                        \
+        cmha_tokens_load(&f->spare_tokens, &f->ctx, text_path, 0))                                           \
+    ROW(tokens_width_3, CMHA_ERR_ARGUMENT, "width 3",                                                        \
+        cmha_tokens_load(&f->spare_tokens, &f->ctx, text_path, 3))                                           \
+    ROW(tokens_odd, CMHA_ERR_FORMAT, "multiple of 2",                                                        \
+        cmha_tokens_load(&f->spare_tokens, &f->ctx, text_path, 2))                                           \
+    ROW(tokens_missing, CMHA_ERR_NOT_FOUND, "opened",                                                        \
+        cmha_tokens_load(&f->spare_tokens, &f->ctx, missing_path, 1))                                        \
     ROW(tokens_folder, CMHA_ERR_IO, "regular", cmha_tokens_load(&f->spare_tokens, &f->ctx, folder, 1))
 
 #define ROWS_OBJECTS(ROW)                                                                                  \
@@ -1130,11 +1259,13 @@ static const char *ugly_name(void) {
 
 /* What plain rows are about: nothing, or sizes that wrap. Zeroed but for what plain_open sets. */
 typedef struct plain {
-    cmha_heads none;
+    cmha_attention_views nothing;
     cmha_attention_args attention, wide;
     cmha_linear_args linear, wide_linear;
     cmha_lag_args lag, wide_lag;
     cmha_pcl_args pcl, wide_pcl;
+    cmha_complex_linear_args map;
+    cmha_complex_norm_args norm;
     cmha_experts_args experts, wide_experts;
     cmha_experts_weights weights;
     cmha_experts_grads grads;
@@ -1154,7 +1285,8 @@ typedef struct plain {
     cmha_tokens tokens, empty, four;
     cmha_real number[16];
     double doubles[16];
-    size_t count, counts[CMHA_GEOMETRY_COUNT], plan[16];
+    size_t count, plan[16];
+    cmha_rotate_args rotate;
     char text[4];
 } plain;
 
@@ -1168,7 +1300,8 @@ static void plain_open(plain *p) {
     p->lag.heads = 2, p->lag.d = 4, p->lag.n = 3;
     p->wide_lag = p->lag, p->wide_lag.batch = 1, p->wide_lag.n = TOP + 1;
     p->pcl.P = 4, p->pcl.tau = 1, p->wide_pcl = p->pcl, p->wide_pcl.N = TOP;
-    p->experts.D = p->experts.F = 4, p->experts.E = p->experts.top = 1;
+    p->map.I = p->map.O = 4, p->norm.kind = CMHA_WHITEN, p->norm.D = 4;
+    p->experts.D = p->experts.F = 4, p->experts.E = p->experts.top = 1, p->experts.plan = p->plan;
     p->wide_experts = p->experts, p->wide_experts.T = TOP;
     p->adamw.t = 1, p->packed.storage = CMHA_STORAGE_INT8, p->last.counter = UINT64_MAX;
     cmha_config_defaults(cmha_sampler_table(), &p->sampler);
@@ -1180,203 +1313,157 @@ static void plain_open(plain *p) {
 
 /* ROW(function, what holds): of sizes of zero, with NULL for every array, mostly that nothing is touched;
    lengths that cannot be counted are SIZE_MAX; closing what is not open does nothing. */
-#define ROWS_PLAIN(ROW)                                                                                    \
-    ROW(cmha_gemm, cmha_gemm(0, 0, 0, 8, 8, 1, NULL, 8, NULL, 8, 0, NULL, 8),                              \
-        cmha_gemm(1, 1, 8, 0, 8, 1, NULL, 8, NULL, 8, 1, NULL, 8))                                         \
-    ROW(cmha_embedding_forward, cmha_embedding_forward(NULL, NULL, 0, 8, NULL))                            \
-    ROW(cmha_embedding_backward, cmha_embedding_backward(NULL, NULL, 0, 8, NULL))                          \
-    ROW(cmha_linear_forward, cmha_linear_forward(NULL, NULL, NULL, 0, 8, 8, NULL))                         \
-    ROW(cmha_linear_backward, cmha_linear_backward(NULL, NULL, NULL, 0, 8, 8, NULL, NULL, NULL))           \
-    ROW(cmha_layernorm_forward, cmha_layernorm_forward(NULL, NULL, NULL, 0, 8, 0, NULL, NULL))             \
-    ROW(cmha_layernorm_backward, cmha_layernorm_backward(NULL, NULL, NULL, NULL, 0, 8, NULL, NULL, NULL))  \
-    ROW(cmha_rmsnorm_forward, cmha_rmsnorm_forward(NULL, NULL, 0, 8, 0, NULL, NULL))                       \
-    ROW(cmha_rmsnorm_backward, cmha_rmsnorm_backward(NULL, NULL, NULL, NULL, 0, 8, NULL, NULL))            \
-    ROW(cmha_gelu_forward, cmha_gelu_forward(NULL, 0, CMHA_RELU, NULL))                                    \
-    ROW(cmha_gelu_backward, cmha_gelu_backward(NULL, NULL, 0, CMHA_GELU_ERF, NULL))                        \
-    ROW(cmha_swiglu_forward, cmha_swiglu_forward(NULL, NULL, 0, NULL))                                     \
-    ROW(cmha_swiglu_backward, cmha_swiglu_backward(NULL, NULL, NULL, 0, NULL, NULL))                       \
-    ROW(cmha_dropout_forward, cmha_dropout_forward(NULL, 0, (cmha_real)0.5, 1, SIZE_MAX, NULL))            \
-    ROW(cmha_cross_entropy_forward,                                                                        \
-        SAME(cmha_cross_entropy_forward(NULL, NULL, 0, 8, -1, NULL, &p->count), 0), EQUAL(p->count, 0))    \
-    ROW(cmha_cross_entropy_gradient, SAME(cmha_cross_entropy_gradient(NULL, NULL, 0, 8, -1, 1), 0))        \
-    ROW(cmha_cross_entropy_backward, cmha_cross_entropy_backward(NULL, NULL, NULL, 0, 8, -1, 1, NULL))     \
-    ROW(cmha_sinusoidal_table, cmha_sinusoidal_table(0, 8, 1e4, SIZE_MAX, NULL))                           \
-    ROW(cmha_euler_forward, cmha_euler_forward(NULL, 0, 4, CMHA_LAYOUT_HALF, NULL, NULL))                  \
-    ROW(cmha_euler_backward, cmha_euler_backward(NULL, NULL, NULL, 0, 4, CMHA_LAYOUT_HALF, NULL))          \
-    ROW(cmha_frequencies, cmha_frequencies(CMHA_FREQ_ROPE, 1e4, 0, NULL))                                  \
-    ROW(cmha_rotation_table, cmha_rotation_table(NULL, 0, 9, 0, NULL),                                     \
-        cmha_rotation_table(NULL, 4, 0, PTRDIFF_MIN, NULL))                                                \
-    ROW(cmha_rotate_forward,                                                                               \
-        cmha_rotate_forward(NULL, 8, 0, 4, CMHA_LAYOUT_HALF, NULL, NULL, NULL, NULL, 8))                   \
-    ROW(cmha_rotate_backward, cmha_rotate_backward(NULL, 8, 0, 4, CMHA_LAYOUT_HALF, NULL, NULL, NULL,      \
-        NULL, 8, NULL, NULL, NULL))                                                                        \
-    ROW(cmha_quotient_forward, cmha_quotient_forward(NULL, NULL, 0, 4, CMHA_QUOTIENT_EXACT, 0, NULL))      \
-    ROW(cmha_quotient_backward,                                                                            \
-        cmha_quotient_backward(NULL, NULL, NULL, 0, 4, CMHA_QUOTIENT_EXACT, 0, NULL, NULL))                \
-    ROW(cmha_complex_scale_forward, cmha_complex_scale_forward(NULL, NULL, 0, 4, NULL))                    \
-    ROW(cmha_complex_scale_backward, cmha_complex_scale_backward(NULL, NULL, NULL, 0, 4, NULL, NULL))      \
-    ROW(cmha_mobius_forward, cmha_mobius_forward(NULL, NULL, 0, 4, CMHA_QUOTIENT_UNIT, 0, NULL))           \
-    ROW(cmha_mobius_backward,                                                                              \
-        cmha_mobius_backward(NULL, NULL, NULL, 0, 4, CMHA_QUOTIENT_UNIT, 0, NULL, NULL))                   \
-    ROW(cmha_geometry_name, EQUAL(cmha_geometry_name((cmha_geometry)99)[0], '?'))                          \
-    ROW(cmha_mobius_classify, cmha_mobius_classify(NULL, 0, 0, NULL))                                      \
-    ROW(cmha_mobius_count, p->counts[0] = 7, cmha_mobius_count(NULL, 0, p->counts),                        \
-        EQUAL(p->counts[0], 0))                                                                            \
-    ROW(cmha_mobius_normalize, cmha_mobius_normalize(NULL, 0))                                             \
-    ROW(cmha_cope_table, cmha_cope_table(CMHA_COPE_LEARNED, 0, 7, 1e4, 0, NULL))                           \
-    ROW(cmha_heads_major, EQUAL(cmha_heads_major(NULL, 2, 3, 4).batch, 24))                                \
-    ROW(cmha_tokens_major, EQUAL(cmha_tokens_major(NULL, 3, 8, 4).batch, 24))                              \
-    ROW(cmha_complex_heads_major, EQUAL(cmha_complex_heads_major(NULL, 2, 3, 4).batch, 48))                \
-    ROW(cmha_complex_tokens_major, EQUAL(cmha_complex_tokens_major(NULL, 3, 16, 4, 8).imag, 8))            \
-    ROW(cmha_cope_args, p->cope.score = (cmha_cope_score)99, cmha_cope_args(&p->attention, &p->cope),      \
-        EQUAL(p->attention.kind, CMHA_ATTENTION_COMPLEX))                                                  \
-    ROW(cmha_alibi_slopes, cmha_alibi_slopes(0, NULL))                                                     \
-    ROW(cmha_attention_scratch, EQUAL(cmha_attention_scratch(&p->wide, 0), SIZE_MAX),                      \
-        EQUAL(cmha_attention_scratch(&p->wide, 1), SIZE_MAX))                                              \
-    ROW(cmha_attention_forward,                                                                            \
-        cmha_attention_forward(&p->attention, p->none, p->none, p->none, p->none, NULL, p->number))        \
-    ROW(cmha_attention_backward, cmha_attention_backward(&p->attention, p->none, p->none, p->none,         \
-        p->none, NULL, p->none, NULL, p->none, p->none, p->none, NULL, NULL, p->number))                   \
-    ROW(cmha_linear_attention_scratch, EQUAL(cmha_linear_attention_scratch(&p->wide_linear, 1), SIZE_MAX)) \
-    ROW(cmha_linear_attention_saved, EQUAL(cmha_linear_attention_saved(&p->wide_linear), SIZE_MAX))        \
-    ROW(cmha_linear_attention_state, EQUAL(cmha_linear_attention_state(&p->wide_linear), SIZE_MAX))        \
-    ROW(cmha_linear_attention_forward,                                                                     \
-        cmha_linear_attention_forward(&p->linear, p->none, p->none, p->none, p->none, NULL, p->number))    \
-    ROW(cmha_linear_attention_append,                                                                      \
-        cmha_linear_attention_append(&p->linear, p->none, p->none, p->none, p->none, NULL, p->number))     \
-    ROW(cmha_linear_attention_backward, cmha_linear_attention_backward(&p->linear, p->none, p->none,       \
-        p->none, p->none, NULL, p->none, p->none, p->none, p->none, p->number))                            \
-    ROW(cmha_fft_scratch, EQUAL(cmha_fft_scratch(SIZE_MAX), SIZE_MAX),                                     \
-        EQUAL(cmha_fft_scratch(TOP + 1), SIZE_MAX))                                                        \
-    ROW(cmha_fft_prepare, cmha_fft_prepare(0, p->doubles), cmha_fft_prepare(1, p->doubles))                \
-    ROW(cmha_fft, cmha_fft(NULL, NULL, 0, 1, p->doubles))                                                  \
-    ROW(cmha_lag_attention_scratch, EQUAL(cmha_lag_attention_scratch(&p->wide_lag), SIZE_MAX))             \
-    ROW(cmha_lag_attention_forward,                                                                        \
-        cmha_lag_attention_forward(&p->lag, p->none, p->none, p->none, p->none, NULL, p->number))          \
-    ROW(cmha_lag_attention_backward, cmha_lag_attention_backward(&p->lag, p->none, p->none, p->none,       \
-        p->none, NULL, p->none, p->none, p->none, p->none, p->number))                                     \
-    ROW(cmha_pcl_scratch, EQUAL(cmha_pcl_scratch(&p->wide_pcl), SIZE_MAX))                                 \
-    ROW(cmha_pcl_forward, SAME(cmha_pcl_forward(&p->pcl, NULL, NULL, p->number), 0))                       \
-    ROW(cmha_pcl_backward, cmha_pcl_backward(&p->pcl, NULL, NULL, 1, NULL, NULL, p->number))               \
-    ROW(cmha_complex_linear_forward,                                                                       \
-        cmha_complex_linear_forward(NULL, NULL, NULL, 0, 4, 4, 0, NULL, NULL))                             \
-    ROW(cmha_complex_linear_backward,                                                                      \
-        cmha_complex_linear_backward(NULL, NULL, NULL, 0, 4, 4, 1, NULL, NULL, NULL, NULL))                \
-    ROW(cmha_complex_rotate_forward, cmha_complex_rotate_forward(NULL, NULL, 0, 4, NULL))                  \
-    ROW(cmha_complex_rotate_backward, cmha_complex_rotate_backward(NULL, NULL, NULL, 0, 4, NULL, NULL))    \
-    ROW(cmha_complex_norm_forward,                                                                         \
-        cmha_complex_norm_forward(CMHA_WHITEN, NULL, NULL, NULL, 0, 4, 0, NULL, NULL))                     \
-    ROW(cmha_complex_norm_backward,                                                                        \
-        cmha_complex_norm_backward(CMHA_WHITEN, NULL, NULL, NULL, NULL, 0, 4, 0, NULL, NULL, NULL))        \
-    ROW(cmha_phasor_forward, cmha_phasor_forward(NULL, 0, 4, 0, NULL))                                     \
-    ROW(cmha_phasor_backward, cmha_phasor_backward(NULL, NULL, 0, 4, 0, NULL))                             \
-    ROW(cmha_hermitian_forward, cmha_hermitian_forward(NULL, NULL, 0, 4, NULL))                            \
-    ROW(cmha_hermitian_backward, cmha_hermitian_backward(NULL, NULL, NULL, 0, 4, NULL, NULL))              \
-    ROW(cmha_complex_from_pairs_forward,                                                                   \
-        cmha_complex_from_pairs_forward(NULL, 0, 4, CMHA_LAYOUT_HALF, NULL))                               \
-    ROW(cmha_complex_from_pairs_backward,                                                                  \
-        cmha_complex_from_pairs_backward(NULL, 0, 4, CMHA_LAYOUT_INTERLEAVED, NULL))                       \
-    ROW(cmha_complex_to_pairs_forward, cmha_complex_to_pairs_forward(NULL, 0, 4, CMHA_LAYOUT_HALF, NULL))  \
-    ROW(cmha_complex_to_pairs_backward,                                                                    \
-        cmha_complex_to_pairs_backward(NULL, 0, 4, CMHA_LAYOUT_INTERLEAVED, NULL))                         \
-    ROW(cmha_complex_join_forward, cmha_complex_join_forward(NULL, NULL, 0, 4, NULL))                      \
-    ROW(cmha_complex_join_backward, cmha_complex_join_backward(NULL, 3, 4, NULL, NULL))                    \
-    ROW(cmha_complex_split_forward, cmha_complex_split_forward(NULL, 3, 4, NULL, NULL))                    \
-    ROW(cmha_complex_split_backward, cmha_complex_split_backward(NULL, NULL, 3, 4, NULL))                  \
-    ROW(cmha_multifreq_forward, cmha_multifreq_forward(NULL, NULL, 2, 5, 0, SIZE_MAX, NULL))               \
-    ROW(cmha_multifreq_backward, cmha_multifreq_backward(NULL, NULL, NULL, 2, 5, 0, 0, NULL, NULL))        \
-    ROW(cmha_multifreq_init, cmha_multifreq_init(0, 4, 1e4, NULL, NULL))                                   \
-    ROW(cmha_phase_reg_forward, SAME(cmha_phase_reg_forward(NULL, NULL, 0, 2, 1, 0, p->doubles), 0))       \
-    ROW(cmha_phase_reg_backward, cmha_phase_reg_backward(NULL, NULL, 0, 2, 1, 0, p->doubles, 1, NULL))     \
-    ROW(cmha_mag_reg_forward, SAME(cmha_mag_reg_forward(NULL, NULL, 0, 4, 1), 0))                          \
-    ROW(cmha_mag_reg_backward, cmha_mag_reg_backward(NULL, NULL, 0, 4, 1, 1, NULL))                        \
-    ROW(cmha_nearest_scratch, EQUAL(cmha_nearest_scratch(1, SIZE_MAX, SIZE_MAX, 1), SIZE_MAX))             \
-    ROW(cmha_nearest, cmha_nearest(NULL, NULL, 0, 0, 4, 2, -1, NULL, NULL, NULL))                          \
-    ROW(cmha_retrieve_forward,                                                                             \
-        cmha_retrieve_forward(NULL, NULL, NULL, NULL, 0, 2, 3, 4, 1, NULL, NULL, NULL))                    \
-    ROW(cmha_retrieve_backward,                                                                            \
-        cmha_retrieve_backward(NULL, NULL, NULL, NULL, NULL, NULL, 0, 2, 3, 4, 1, NULL, NULL, NULL))       \
-    ROW(cmha_reflect_forward,                                                                              \
-        cmha_reflect_forward(NULL, NULL, NULL, NULL, 0, 4, 1, CMHA_FUSION_CONVEX, NULL))                   \
-    ROW(cmha_reflect_backward, cmha_reflect_backward(NULL, NULL, NULL, NULL, NULL, 0, 4, 1,                \
-        CMHA_FUSION_CONVEX, NULL, NULL, NULL))                                                             \
-    ROW(cmha_sum_squares, SAME(cmha_sum_squares(NULL, 0), 0))                                              \
-    ROW(cmha_componentwise_clip, cmha_componentwise_clip(CMHA_CLIP_GLOBAL, 1, 0, NULL, NULL, NULL))        \
-    ROW(cmha_complex_residual_forward, cmha_complex_residual_forward(NULL, NULL, 1, 0, 0, 4, NULL))        \
-    ROW(cmha_complex_residual_backward,                                                                    \
-        cmha_complex_residual_backward(NULL, 1, 0, NULL, 0, 4, NULL, NULL, NULL, NULL))                    \
-    ROW(cmha_router_forward, cmha_router_forward(NULL, NULL, NULL, 0, 4, 3, NULL))                         \
-    ROW(cmha_router_backward, cmha_router_backward(NULL, NULL, NULL, 0, 4, 3, NULL, NULL, NULL))           \
-    ROW(cmha_route_size, EQUAL(cmha_route_size(TOP, 4, 4), SIZE_MAX),                                      \
-        EQUAL(cmha_route_size(0, SIZE_MAX, 1), SIZE_MAX))                                                  \
-    ROW(cmha_route_forward, cmha_route_forward(NULL, 0, 1, 1, p->plan, NULL), EQUAL(p->plan[0], 0))        \
-    ROW(cmha_route_backward, cmha_route_backward(NULL, NULL, NULL, 0, 4, 2, NULL))                         \
-    ROW(cmha_experts_scratch, EQUAL(cmha_experts_scratch(&p->wide_experts, 0), SIZE_MAX),                  \
-        EQUAL(cmha_experts_scratch(&p->wide_experts, 1), SIZE_MAX))                                        \
-    ROW(cmha_experts_forward,                                                                              \
-        cmha_experts_forward(&p->experts, &p->weights, NULL, p->plan, NULL, NULL, NULL, p->number))        \
-    ROW(cmha_experts_backward, cmha_experts_backward(&p->experts, &p->weights, NULL, p->plan, NULL, NULL,  \
-        NULL, NULL, NULL, &p->grads, p->number))                                                           \
-    ROW(cmha_balance_forward, SAME(cmha_balance_forward(NULL, NULL, 0, 1, 1, p->doubles), 0))              \
-    ROW(cmha_balance_backward, cmha_balance_backward(NULL, NULL, p->doubles, 0, 1, 1, NULL))               \
-    ROW(cmha_adamw, cmha_adamw(&p->adamw, 0, NULL, NULL, NULL, NULL))                                      \
-    ROW(cmha_learning_rate, SAME(cmha_learning_rate(CMHA_COSINE, 1, 0.5, 0, 0, SIZE_MAX), 0.5),            \
-        SAME(cmha_learning_rate(CMHA_LINEAR, 1, 0, 0, 0, 0), 1))                                           \
-    ROW(cmha_packed_words, EQUAL(cmha_packed_words(CMHA_STORAGE_BF16, TOP, TOP), SIZE_MAX),                \
-        EQUAL(cmha_packed_words(CMHA_STORAGE_INT8, 0, 9), 0))                                              \
-    ROW(cmha_packed_scales, EQUAL(cmha_packed_scales(CMHA_STORAGE_INT8, 0), 0),                            \
-        EQUAL(cmha_packed_scales(CMHA_STORAGE_BF16, SIZE_MAX), 0))                                         \
-    ROW(cmha_pack, cmha_pack(&p->packed, NULL))                                                            \
-    ROW(cmha_unpack, cmha_unpack(&p->packed, 0, 0, NULL))                                                  \
-    ROW(cmha_packed_forward, cmha_packed_forward(&p->packed, NULL, 0, 0, 0, NULL, 0))                      \
-    ROW(cmha_rng_make, EQUAL(cmha_rng_make(UINT64_MAX, UINT64_MAX).counter, 0))                            \
-    ROW(cmha_rng_next, EQUAL(cmha_rng_next(&p->last) == cmha_rng_next(&p->last), 0))                       \
-    ROW(cmha_rng_uniform, EQUAL(cmha_rng_uniform(&p->last) < 1, 1))                                        \
-    ROW(cmha_rng_normal, EQUAL(fabs(cmha_rng_normal(&p->last)) < 99, 1))                                   \
-    ROW(cmha_rng_below, EQUAL(cmha_rng_below(&p->last, 0), 0), EQUAL(cmha_rng_below(&p->last, 1), 0))      \
-    ROW(cmha_accuracy, SAME(cmha_accuracy(NULL, NULL, 0), 0))                                              \
-    ROW(cmha_f1, SAME(cmha_f1(NULL, NULL, 0, 1), 0))                                                       \
-    ROW(cmha_matthews, SAME(cmha_matthews(NULL, NULL, 0, SIZE_MAX), 0))                                    \
-    ROW(cmha_pearson, SAME(cmha_pearson(NULL, NULL, 0), 0))                                                \
-    ROW(cmha_spearman, SAME(cmha_spearman(NULL, NULL, 0, NULL), 0))                                        \
-    ROW(cmha_mask_tokens, cmha_mask_tokens(NULL, NULL, 0, NULL, 0, 0, 1, &p->last))                        \
-    ROW(cmha_sample, EQUAL(cmha_sample(&p->sampler, NULL, 0, NULL, 0, &p->last, NULL), -1))                \
-    ROW(cmha_status_string, EQUAL(cmha_status_string((cmha_status)-7)[0], 'a'),                            \
-        EQUAL(cmha_status_string((cmha_status)99)[0], 'a'))                                                \
-    ROW(cmha_error, EQUAL(cmha_error(NULL)[0], 0))                                                         \
-    ROW(cmha_blas_name, EQUAL(cmha_blas_name(NULL, 9)[0], 0), EQUAL(cmha_blas_name(p->text, 0)[0], 0))     \
-    ROW(cmha_blas_restart, cmha_blas_restart(NULL))                                                        \
-    ROW(cmha_kind_name, EQUAL(cmha_kind_name(SIZE_MAX, NULL) != NULL, 0))                                  \
-    ROW(cmha_config_defaults, cmha_config_defaults(cmha_model_table(), NULL))                              \
-    ROW(cmha_config_get, cmha_config_get(cmha_model_table(), NULL, SIZE_MAX, NULL, 9),                     \
-        cmha_config_get(cmha_model_table(), NULL, 0, p->text, 0))                                          \
-    ROW(cmha_model_find, EQUAL(cmha_model_find(NULL, "x") || cmha_model_find(&p->model,                    \
-        NULL) || cmha_model_find(&p->model, "x"), 0))                                                      \
-    ROW(cmha_model_zero_grad, cmha_model_zero_grad(NULL), cmha_model_zero_grad(&p->model))                 \
-    ROW(cmha_knowledge_text, p->count = 1, EQUAL(cmha_knowledge_text(NULL, 0,                              \
-        &p->count) || cmha_knowledge_text(&p->base, SIZE_MAX, NULL), 0), EQUAL(p->count, 0))               \
-    ROW(cmha_trainer_split, cmha_trainer_split(NULL, NULL, &p->tokens, NULL), EQUAL(p->tokens.count, 0),   \
-        cmha_trainer_split(&p->trainer, &p->four, NULL, &p->tokens), EQUAL(p->tokens.count, 0),            \
-        cmha_trainer_split(NULL, &p->four, &p->tokens, NULL), EQUAL(p->tokens.count, 4))                   \
-    ROW(cmha_tokens_at, EQUAL(cmha_tokens_at(NULL, 0), -1), EQUAL(cmha_tokens_at(&p->empty, 0), -1),       \
-        EQUAL(cmha_tokens_at(&p->four, 4), -1), EQUAL(cmha_tokens_at(&p->four, SIZE_MAX), -1))             \
-    ROW(cmha_tokens_part, EQUAL(cmha_tokens_part(NULL, 0, 9).count, 0),                                    \
-        EQUAL(cmha_tokens_part(&p->four, 3, SIZE_MAX).count, 1),                                           \
-        EQUAL(cmha_tokens_part(&p->four, SIZE_MAX, 2).count, 0))                                           \
-    ROW(cmha_grad, EQUAL(cmha_grad(NULL, NULL) != NULL, 0))                                                \
-    ROW(cmha_tape_reset, cmha_tape_reset(NULL), cmha_tape_reset(&p->tape))                                 \
-    ROW(cmha_cache_reset, cmha_cache_reset(NULL), cmha_cache_reset(&p->cache))                             \
-    ROW(cmha_context_close, cmha_context_close(NULL), cmha_context_close(&p->context))                     \
-    ROW(cmha_tape_close, cmha_tape_close(NULL), cmha_tape_close(&p->tape))                                 \
-    ROW(cmha_model_close, cmha_model_close(NULL), cmha_model_close(&p->model))                             \
-    ROW(cmha_trainer_close, cmha_trainer_close(NULL), cmha_trainer_close(&p->trainer))                     \
-    ROW(cmha_cache_close, cmha_cache_close(NULL), cmha_cache_close(&p->cache))                             \
-    ROW(cmha_quantised_close, cmha_quantised_close(NULL), cmha_quantised_close(&p->quantised))             \
-    ROW(cmha_knowledge_close, cmha_knowledge_close(NULL), cmha_knowledge_close(&p->base))                  \
-    ROW(cmha_archive_find, EQUAL(cmha_archive_find(NULL, "x") || cmha_archive_find(&p->archive, "x"), 0))  \
-    ROW(cmha_archive_metadata,                                                                             \
-        EQUAL(cmha_archive_metadata(NULL, "x") || cmha_archive_metadata(&p->archive, NULL), 0))            \
-    ROW(cmha_archive_close, cmha_archive_close(NULL), cmha_archive_close(&p->archive))                     \
+#define ROWS_PLAIN(ROW)                                                                                      \
+    ROW(cmha_gemm, cmha_gemm(0, 0, 0, 8, 8, 1, NULL, 8, NULL, 8, 0, NULL, 8),                                \
+        cmha_gemm(1, 1, 8, 0, 8, 1, NULL, 8, NULL, 8, 1, NULL, 8))                                           \
+    ROW(cmha_embedding_forward, cmha_embedding_forward(NULL, NULL, 0, 8, NULL))                              \
+    ROW(cmha_embedding_backward, cmha_embedding_backward(NULL, NULL, 0, 8, NULL))                            \
+    ROW(cmha_linear_forward, cmha_linear_forward(NULL, NULL, NULL, 0, 8, 8, NULL))                           \
+    ROW(cmha_linear_backward, cmha_linear_backward(NULL, NULL, NULL, 0, 8, 8, NULL, NULL, NULL))             \
+    ROW(cmha_layernorm_forward, cmha_layernorm_forward(NULL, NULL, NULL, 0, 8, 0, NULL, NULL))               \
+    ROW(cmha_layernorm_backward, cmha_layernorm_backward(NULL, NULL, NULL, NULL, 0, 8, NULL, NULL, NULL))    \
+    ROW(cmha_rmsnorm_forward, cmha_rmsnorm_forward(NULL, NULL, 0, 8, 0, NULL, NULL))                         \
+    ROW(cmha_rmsnorm_backward, cmha_rmsnorm_backward(NULL, NULL, NULL, NULL, 0, 8, NULL, NULL))              \
+    ROW(cmha_activation_forward, cmha_activation_forward(NULL, 0, CMHA_RELU, NULL))                          \
+    ROW(cmha_activation_backward, cmha_activation_backward(NULL, NULL, 0, CMHA_GELU_ERF, NULL))              \
+    ROW(cmha_swiglu_forward, cmha_swiglu_forward(NULL, NULL, 0, NULL))                                       \
+    ROW(cmha_swiglu_backward, cmha_swiglu_backward(NULL, NULL, NULL, 0, NULL, NULL))                         \
+    ROW(cmha_dropout_forward, cmha_dropout_forward(NULL, 0, (cmha_real)0.5, 1, SIZE_MAX, NULL))              \
+    ROW(cmha_cross_entropy_forward,                                                                          \
+        SAME(cmha_cross_entropy_forward(NULL, NULL, 0, 8, -1, NULL, &p->count), 0), EQUAL(p->count, 0))      \
+    ROW(cmha_cross_entropy_gradient, SAME(cmha_cross_entropy_gradient(NULL, NULL, 0, 8, -1, 1), 0))          \
+    ROW(cmha_cross_entropy_backward, cmha_cross_entropy_backward(NULL, NULL, NULL, 0, 8, -1, 1, NULL))       \
+    ROW(cmha_euler_forward, cmha_euler_forward(NULL, 0, 4, CMHA_LAYOUT_HALF, NULL, NULL))                    \
+    ROW(cmha_euler_backward, cmha_euler_backward(NULL, NULL, NULL, 0, 4, CMHA_LAYOUT_HALF, NULL))            \
+    ROW(cmha_frequencies, cmha_frequencies(CMHA_FREQ_ROPE, 1e4, 0, NULL))                                    \
+    ROW(cmha_rotation_table, cmha_rotation_table(NULL, 0, 9, 0, NULL),                                       \
+        cmha_rotation_table(NULL, 4, 0, PTRDIFF_MIN, NULL))                                                  \
+    ROW(cmha_rotate_forward, cmha_rotate_forward(&p->rotate, NULL, 8, 0, NULL, 8))                           \
+    ROW(cmha_rotate_backward, cmha_rotate_backward(&p->rotate, NULL, 8, 0, NULL, 8, NULL, NULL, NULL))       \
+    ROW(cmha_quotient_forward, cmha_quotient_forward(NULL, NULL, 0, 4, CMHA_QUOTIENT_EXACT, 0, NULL))        \
+    ROW(cmha_quotient_backward,                                                                              \
+        cmha_quotient_backward(NULL, NULL, NULL, 0, 4, CMHA_QUOTIENT_EXACT, 0, NULL, NULL))                  \
+    ROW(cmha_elementwise_complex_forward, cmha_elementwise_complex_forward(NULL, NULL, 0, 4, NULL))          \
+    ROW(cmha_elementwise_complex_backward,                                                                   \
+        cmha_elementwise_complex_backward(NULL, NULL, NULL, 0, 4, NULL, NULL))                               \
+    ROW(cmha_mobius_forward, cmha_mobius_forward(NULL, NULL, 0, 4, CMHA_QUOTIENT_UNIT, 0, NULL))             \
+    ROW(cmha_mobius_backward,                                                                                \
+        cmha_mobius_backward(NULL, NULL, NULL, 0, 4, CMHA_QUOTIENT_UNIT, 0, NULL, NULL))                     \
+    ROW(cmha_cope_table, cmha_cope_table(CMHA_COPE_LEARNED, 0, 7, 1e4, 0, NULL))                             \
+    ROW(cmha_heads_major, EQUAL(cmha_heads_major(NULL, 2, 3, 4).batch, 24))                                  \
+    ROW(cmha_tokens_major, EQUAL(cmha_tokens_major(NULL, 3, 8, 4).batch, 24))                                \
+    ROW(cmha_complex_heads_major, EQUAL(cmha_complex_heads_major(NULL, 2, 3, 4).batch, 48))                  \
+    ROW(cmha_complex_tokens_major, EQUAL(cmha_complex_tokens_major(NULL, 3, 16, 4, 8).imag, 8))              \
+    ROW(cmha_cope_args, p->cope.score = (cmha_cope_score)99, cmha_cope_args(&p->attention, &p->cope),        \
+        EQUAL(p->attention.kind, CMHA_ATTENTION_COMPLEX))                                                    \
+    ROW(cmha_alibi_slopes, cmha_alibi_slopes(0, NULL))                                                       \
+    ROW(cmha_attention_scratch, EQUAL(cmha_attention_scratch(&p->wide, 0), SIZE_MAX),                        \
+        EQUAL(cmha_attention_scratch(&p->wide, 1), SIZE_MAX))                                                \
+    ROW(cmha_attention_forward, cmha_attention_forward(&p->attention, &p->nothing, NULL, p->number))         \
+    ROW(cmha_attention_backward,                                                                             \
+        cmha_attention_backward(&p->attention, &p->nothing, NULL, NULL, NULL, NULL, p->number))              \
+    ROW(cmha_linear_attention_scratch, EQUAL(cmha_linear_attention_scratch(&p->wide_linear, 1), SIZE_MAX))   \
+    ROW(cmha_linear_attention_saved, EQUAL(cmha_linear_attention_saved(&p->wide_linear), SIZE_MAX))          \
+    ROW(cmha_linear_attention_state, EQUAL(cmha_linear_attention_state(&p->wide_linear), SIZE_MAX))          \
+    ROW(cmha_linear_attention_forward,                                                                       \
+        cmha_linear_attention_forward(&p->linear, &p->nothing, NULL, p->number))                             \
+    ROW(cmha_linear_attention_append,                                                                        \
+        cmha_linear_attention_append(&p->linear, &p->nothing, NULL, p->number))                              \
+    ROW(cmha_linear_attention_backward,                                                                      \
+        cmha_linear_attention_backward(&p->linear, &p->nothing, NULL, p->number))                            \
+    ROW(cmha_lag_attention_scratch, EQUAL(cmha_lag_attention_scratch(&p->wide_lag), SIZE_MAX))               \
+    ROW(cmha_lag_attention_forward, cmha_lag_attention_forward(&p->lag, &p->nothing, NULL, p->number))       \
+    ROW(cmha_lag_attention_backward, cmha_lag_attention_backward(&p->lag, &p->nothing, NULL, p->number))     \
+    ROW(cmha_pcl_scratch, EQUAL(cmha_pcl_scratch(&p->wide_pcl), SIZE_MAX))                                   \
+    ROW(cmha_pcl_forward, SAME(cmha_pcl_forward(&p->pcl, NULL, NULL, p->number), 0))                         \
+    ROW(cmha_pcl_backward, cmha_pcl_backward(&p->pcl, NULL, NULL, 1, NULL, NULL, p->number))                 \
+    ROW(cmha_complex_linear_forward, cmha_complex_linear_forward(&p->map, NULL, NULL, NULL, NULL, NULL))     \
+    ROW(cmha_complex_linear_backward,                                                                        \
+        cmha_complex_linear_backward(&p->map, NULL, NULL, NULL, NULL, NULL, NULL, NULL))                     \
+    ROW(cmha_complex_rotate_forward, cmha_complex_rotate_forward(NULL, NULL, 0, 4, NULL))                    \
+    ROW(cmha_complex_rotate_backward, cmha_complex_rotate_backward(NULL, NULL, NULL, 0, 4, NULL, NULL))      \
+    ROW(cmha_complex_norm_forward, cmha_complex_norm_forward(&p->norm, NULL, NULL, NULL, NULL, NULL))        \
+    ROW(cmha_complex_norm_backward,                                                                          \
+        cmha_complex_norm_backward(&p->norm, NULL, NULL, NULL, NULL, NULL, NULL, NULL))                      \
+    ROW(cmha_phasor_forward, cmha_phasor_forward(NULL, 0, 4, 0, NULL))                                       \
+    ROW(cmha_phasor_backward, cmha_phasor_backward(NULL, NULL, 0, 4, 0, NULL))                               \
+    ROW(cmha_hermitian_forward, cmha_hermitian_forward(NULL, NULL, 0, 4, NULL))                              \
+    ROW(cmha_hermitian_backward, cmha_hermitian_backward(NULL, NULL, NULL, 0, 4, NULL, NULL))                \
+    ROW(cmha_multifreq_init, cmha_multifreq_init(0, 4, 1e4, NULL, NULL))                                     \
+    ROW(cmha_sum_squares, SAME(cmha_sum_squares(NULL, 0), 0))                                                \
+    ROW(cmha_componentwise_clip, cmha_componentwise_clip(CMHA_CLIP_GLOBAL, 1, NULL, 0))                      \
+    ROW(cmha_complex_residual_forward, cmha_complex_residual_forward(NULL, NULL, 1, 0, 0, 4, NULL))          \
+    ROW(cmha_complex_residual_backward,                                                                      \
+        cmha_complex_residual_backward(NULL, 1, 0, NULL, 0, 4, NULL, NULL, NULL))                            \
+    ROW(cmha_router_forward, cmha_router_forward(NULL, NULL, NULL, 0, 4, 3, NULL))                           \
+    ROW(cmha_router_backward, cmha_router_backward(NULL, NULL, NULL, 0, 4, 3, NULL, NULL, NULL))             \
+    ROW(cmha_route_size, EQUAL(cmha_route_size(TOP, 4, 4), SIZE_MAX),                                        \
+        EQUAL(cmha_route_size(0, SIZE_MAX, 1), SIZE_MAX))                                                    \
+    ROW(cmha_route_forward, cmha_route_forward(NULL, 0, 1, 1, p->plan, NULL), EQUAL(p->plan[0], 0))          \
+    ROW(cmha_route_backward, cmha_route_backward(NULL, NULL, NULL, 0, 4, 2, NULL))                           \
+    ROW(cmha_experts_scratch, EQUAL(cmha_experts_scratch(&p->wide_experts, 0), SIZE_MAX),                    \
+        EQUAL(cmha_experts_scratch(&p->wide_experts, 1), SIZE_MAX))                                          \
+    ROW(cmha_experts_forward, cmha_experts_forward(&p->experts, &p->weights, NULL, NULL, p->number))         \
+    ROW(cmha_experts_backward,                                                                               \
+        cmha_experts_backward(&p->experts, &p->weights, NULL, NULL, NULL, NULL, &p->grads, p->number))       \
+    ROW(cmha_balance_forward, SAME(cmha_balance_forward(NULL, NULL, 0, 1, 1, p->doubles), 0))                \
+    ROW(cmha_balance_backward, cmha_balance_backward(NULL, NULL, p->doubles, 0, 1, 1, NULL))                 \
+    ROW(cmha_adamw, cmha_adamw(&p->adamw, 0, NULL, NULL, NULL, NULL))                                        \
+    ROW(cmha_learning_rate, SAME(cmha_learning_rate(CMHA_COSINE, 1, 0.5, 0, 0, SIZE_MAX), 0.5),              \
+        SAME(cmha_learning_rate(CMHA_LINEAR, 1, 0, 0, 0, 0), 1))                                             \
+    ROW(cmha_packed_words, EQUAL(cmha_packed_words(CMHA_STORAGE_BF16, TOP, TOP), SIZE_MAX),                  \
+        EQUAL(cmha_packed_words(CMHA_STORAGE_INT8, 0, 9), 0))                                                \
+    ROW(cmha_packed_scales, EQUAL(cmha_packed_scales(CMHA_STORAGE_INT8, 0), 0),                              \
+        EQUAL(cmha_packed_scales(CMHA_STORAGE_BF16, SIZE_MAX), 0))                                           \
+    ROW(cmha_pack, cmha_pack(&p->packed, NULL))                                                              \
+    ROW(cmha_unpack, cmha_unpack(&p->packed, 0, 0, NULL))                                                    \
+    ROW(cmha_packed_forward, cmha_packed_forward(&p->packed, NULL, 0, 0, 0, NULL, 0))                        \
+    ROW(cmha_rng_make, EQUAL(cmha_rng_make(UINT64_MAX, UINT64_MAX).counter, 0))                              \
+    ROW(cmha_rng_next, EQUAL(cmha_rng_next(&p->last) == cmha_rng_next(&p->last), 0))                         \
+    ROW(cmha_rng_uniform, EQUAL(cmha_rng_uniform(&p->last) < 1, 1))                                          \
+    ROW(cmha_rng_normal, EQUAL(fabs(cmha_rng_normal(&p->last)) < 99, 1))                                     \
+    ROW(cmha_rng_below, EQUAL(cmha_rng_below(&p->last, 0), 0), EQUAL(cmha_rng_below(&p->last, 1), 0))        \
+    ROW(cmha_mask_tokens, cmha_mask_tokens(NULL, NULL, 0, NULL, 0, 0, 1, &p->last))                          \
+    ROW(cmha_sample, EQUAL(cmha_sample(&p->sampler, NULL, 0, NULL, 0, &p->last, NULL), -1))                  \
+    ROW(cmha_status_string, EQUAL(cmha_status_string((cmha_status)-7)[0], 'a'),                              \
+        EQUAL(cmha_status_string((cmha_status)99)[0], 'a'))                                                  \
+    ROW(cmha_error, EQUAL(cmha_error(NULL)[0], 0))                                                           \
+    ROW(cmha_blas_name, EQUAL(cmha_blas_name(NULL, 9)[0], 0), EQUAL(cmha_blas_name(p->text, 0)[0], 0))       \
+    ROW(cmha_blas_restart, cmha_blas_restart(NULL))                                                          \
+    ROW(cmha_preset_name, EQUAL(cmha_preset_name(SIZE_MAX) != NULL, 0))                                      \
+    ROW(cmha_kind_name, EQUAL(cmha_kind_name(SIZE_MAX, NULL) != NULL, 0))                                    \
+    ROW(cmha_config_defaults, cmha_config_defaults(cmha_model_table(), NULL))                                \
+    ROW(cmha_config_get, cmha_config_get(cmha_model_table(), NULL, SIZE_MAX, NULL, 9),                       \
+        cmha_config_get(cmha_model_table(), NULL, 0, p->text, 0))                                            \
+    ROW(cmha_model_find, EQUAL(cmha_model_find(NULL, "x") || cmha_model_find(&p->model, NULL) ||             \
+                                   cmha_model_find(&p->model, "x"),                                          \
+                               0))                                                                           \
+    ROW(cmha_model_zero_grad, cmha_model_zero_grad(NULL), cmha_model_zero_grad(&p->model))                   \
+    ROW(cmha_knowledge_text, p->count = 1,                                                                   \
+        EQUAL(cmha_knowledge_text(NULL, 0, &p->count) || cmha_knowledge_text(&p->base, SIZE_MAX, NULL), 0),  \
+        EQUAL(p->count, 0))                                                                                  \
+    ROW(cmha_trainer_split, cmha_trainer_split(NULL, NULL, &p->tokens, NULL), EQUAL(p->tokens.count, 0),     \
+        cmha_trainer_split(&p->trainer, &p->four, NULL, &p->tokens), EQUAL(p->tokens.count, 0),              \
+        cmha_trainer_split(NULL, &p->four, &p->tokens, NULL), EQUAL(p->tokens.count, 4))                     \
+    ROW(cmha_tokens_at, EQUAL(cmha_tokens_at(NULL, 0), -1), EQUAL(cmha_tokens_at(&p->empty, 0), -1),         \
+        EQUAL(cmha_tokens_at(&p->four, 4), -1), EQUAL(cmha_tokens_at(&p->four, SIZE_MAX), -1))               \
+    ROW(cmha_tokens_part, EQUAL(cmha_tokens_part(NULL, 0, 9).count, 0),                                      \
+        EQUAL(cmha_tokens_part(&p->four, 3, SIZE_MAX).count, 1),                                             \
+        EQUAL(cmha_tokens_part(&p->four, SIZE_MAX, 2).count, 0))                                             \
+    ROW(cmha_grad, EQUAL(cmha_grad(NULL, NULL) != NULL, 0))                                                  \
+    ROW(cmha_tape_reset, cmha_tape_reset(NULL), cmha_tape_reset(&p->tape))                                   \
+    ROW(cmha_cache_reset, cmha_cache_reset(NULL), cmha_cache_reset(&p->cache))                               \
+    ROW(cmha_context_close, cmha_context_close(NULL), cmha_context_close(&p->context))                       \
+    ROW(cmha_tape_close, cmha_tape_close(NULL), cmha_tape_close(&p->tape))                                   \
+    ROW(cmha_model_close, cmha_model_close(NULL), cmha_model_close(&p->model))                               \
+    ROW(cmha_trainer_close, cmha_trainer_close(NULL), cmha_trainer_close(&p->trainer))                       \
+    ROW(cmha_cache_close, cmha_cache_close(NULL), cmha_cache_close(&p->cache))                               \
+    ROW(cmha_quantised_close, cmha_quantised_close(NULL), cmha_quantised_close(&p->quantised))               \
+    ROW(cmha_knowledge_close, cmha_knowledge_close(NULL), cmha_knowledge_close(&p->base))                    \
+    ROW(cmha_archive_find, EQUAL(cmha_archive_find(NULL, "x") || cmha_archive_find(&p->archive, "x"), 0))    \
+    ROW(cmha_archive_metadata,                                                                               \
+        EQUAL(cmha_archive_metadata(NULL, "x") || cmha_archive_metadata(&p->archive, NULL), 0))              \
+    ROW(cmha_archive_close, cmha_archive_close(NULL), cmha_archive_close(&p->archive))                       \
     ROW(cmha_tokens_close, cmha_tokens_close(NULL), cmha_tokens_close(&p->empty))
 
 #define ROWS(ROW) \
@@ -1404,7 +1491,7 @@ static const struct {
     void (*act)(plain *p);
 } plain_rows[] = {ROWS_PLAIN(PLAIN_ENTRY)};
 
-/* -------------------------------------------------------- running them -------------------------------------------------------- */
+/* --------------------------------------------- running them --------------------------------------------- */
 
 /* One line, not cut off, naming what it is about. */
 static void check_line(const char *name, const cmha_context *context, const char *word) {
@@ -1421,15 +1508,16 @@ static void run(const row *r, uint64_t reference) {
     uint64_t now;
     open_fixture(&f);
     got = r->act(&f);
-    CHECK_THAT(got == r->want, "%s: \"%s\", expected \"%s\" (%s)", r->name, cmha_status_string(got), cmha_status_string(r->want),
-               cmha_error(&f.ctx));
+    CHECK_THAT(got == r->want, "%s: \"%s\", expected \"%s\" (%s)", r->name, cmha_status_string(got),
+               cmha_status_string(r->want), cmha_error(&f.ctx));
     if (r->want && r->word) check_line(r->name, f.said, r->word);
     if (f.ctx.open) {
         now = healthy(&f, r->name);
         CHECK_THAT(now == reference, "%s: afterwards other numbers come out", r->name);
     }
     close_fixture(&f);
-    CHECK_THAT(check_heap_empty(&f.heap), "%s: %zu bytes leak, %d sizes are wrong", r->name, f.heap.bytes, f.heap.mismatch);
+    CHECK_THAT(check_heap_empty(&f.heap), "%s: %zu bytes leak, %d sizes are wrong", r->name, f.heap.bytes,
+               f.heap.mismatch);
 }
 
 static void run_plain(void) {
@@ -1478,7 +1566,8 @@ static void every_function(void) {
 /* Every field of every configuration, below and above its range, and what is no number. */
 static void every_field(cmha_table table, void *config, const char *of) {
     static const double wild[] = {-1e300, -1, 4611686018427387904.0, 18446744073709551616.0, 1e300};
-    static const char *const texts[] = {"", " ", "-", "1e", "nan", "0x10", "1 ", "99999999999999999999999", "\xff"};
+    static const char *const texts[] = {"",    " ", "-", "1e", "nan", "0x10", "1 ", "99999999999999999999999",
+                                        "\xff"};
     cmha_context c;
     char kept[32], text[32];
     size_t i, j;
@@ -1488,15 +1577,15 @@ static void every_field(cmha_table table, void *config, const char *of) {
         cmha_config_defaults(table, config);
         cmha_config_get(table, config, i, kept, sizeof kept);
         for (j = 0; j < sizeof texts / sizeof *texts; j++) {
-            CHECK_THAT(cmha_config_set(&c, table, config, field->name, texts[j]) == CMHA_ERR_ARGUMENT, "%s takes \"%s\"",
-                       field->name, texts[j]);
+            CHECK_THAT(cmha_config_set(&c, table, config, field->name, texts[j]) == CMHA_ERR_ARGUMENT,
+                       "%s takes \"%s\"", field->name, texts[j]);
             check_line(field->name, &c, field->name);
         }
         for (j = 0; j < sizeof wild / sizeof *wild; j++) {
             if (wild[j] >= field->minimum && wild[j] <= field->maximum) continue;
             snprintf(text, sizeof text, "%.17g", wild[j]);
-            CHECK_THAT(cmha_config_set(&c, table, config, field->name, text) == CMHA_ERR_ARGUMENT, "%s takes %s", field->name,
-                    text);
+            CHECK_THAT(cmha_config_set(&c, table, config, field->name, text) == CMHA_ERR_ARGUMENT,
+                       "%s takes %s", field->name, text);
         }
         cmha_config_get(table, config, i, text, sizeof text);
         CHECK_THAT(!strcmp(text, kept), "%s: refused values have changed it", field->name);
@@ -1508,7 +1597,8 @@ static void every_field(cmha_table table, void *config, const char *of) {
         memset((char *)config + field->offset, 0xff, field->type == CMHA_FIELD_SIZE   ? sizeof(size_t)
                                                      : field->type == CMHA_FIELD_REAL ? sizeof(double)
                                                                                       : sizeof(int));
-        CHECK_THAT(cmha_config_check(&c, table, config) == CMHA_ERR_ARGUMENT, "%s may be anything", field->name);
+        CHECK_THAT(cmha_config_check(&c, table, config) == CMHA_ERR_ARGUMENT, "%s may be anything",
+                   field->name);
         check_line(field->name, &c, field->name);
     }
     cmha_config_get(table, config, table.count, text, sizeof text);

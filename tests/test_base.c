@@ -1,10 +1,10 @@
-/* The base room: contexts, random numbers, configuration tables, GEMM; and the kernels whose vector mathematics is the library's
-   own, against libm. */
+/* The base room: contexts, random numbers, configuration tables, GEMM; and the kernels whose vector
+   mathematics is the library's own, against libm. */
 #include "check.h"
 
 static cmha_context context;
 
-/* ------------------------------------------------------ contexts ------------------------------------------------------ */
+/* ----------------------------------------------- contexts ----------------------------------------------- */
 
 typedef struct diary {
     int warnings, lines;
@@ -18,8 +18,8 @@ static void note(void *user, cmha_log_level level, const char *line) {
     CHECK(line[0] && !strchr(line, '\n'));
 }
 
-/* A BLAS below what the CPU can do is reported once, with the remedy; a good one is not talked about. run.sh runs this program with
-   OPENBLAS_CORETYPE=Prescott too, so that both happen. */
+/* A BLAS below what the CPU can do is reported once, with the remedy; a good one is not talked about. run.sh
+   runs this program with OPENBLAS_CORETYPE=Prescott too, so that both happen. */
 static void blas_report(void) {
     cmha_context c;
     cmha_context_config config;
@@ -28,10 +28,12 @@ static void blas_report(void) {
     memset(&config, 0, sizeof config), memset(&d, 0, sizeof d);
     config.log = note, config.log_user = &d;
     CHECK_OK(cmha_context_init(&c, &config));
-    CHECK_THAT(d.warnings == (remedy ? 1 : 0), "%d warnings, remedy %s", d.warnings, remedy ? remedy : "none");
+    CHECK_THAT(d.warnings == (remedy ? 1 : 0), "%d warnings, remedy %s", d.warnings,
+               remedy ? remedy : "none");
     CHECK(!remedy || (strchr(remedy, '=') && strstr(d.last, remedy)));
     cmha_context_close(&c);
-    if (getenv("CMHA_TEST_REMEDY")) CHECK_THAT(remedy != NULL, "an OpenBLAS that is held to Prescott has no remedy");
+    if (getenv("CMHA_TEST_REMEDY"))
+        CHECK_THAT(remedy != NULL, "an OpenBLAS that is held to Prescott has no remedy");
 }
 
 static void contexts(void) {
@@ -53,9 +55,12 @@ static void contexts(void) {
     cmha_context_close(&c);
     for (s = 0; s < CMHA_STATUS_COUNT; s++) CHECK(strlen(cmha_status_string((cmha_status)s)) > 4);
     CHECK(cmha_status_string((cmha_status)999) != NULL && cmha_status_string((cmha_status)-1) != NULL);
-    snprintf(version, sizeof version, "%d.%d.%d ", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, CMHA_VERSION_PATCH);
-    CHECK(!strncmp(cmha_version(), version, strlen(version)) && strstr(cmha_version(), sizeof(cmha_real) == 8 ? "double" : "float"));
-#if defined(__x86_64__) && !defined(CMHA_NO_SIMD) /* a CPU with half precision once lost the vector mathematics unnoticed */
+    snprintf(version, sizeof version, "%d.%d.%d ", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR,
+             CMHA_VERSION_PATCH);
+    CHECK(!strncmp(cmha_version(), version, strlen(version)) &&
+          strstr(cmha_version(), sizeof(cmha_real) == 8 ? "double" : "float"));
+#if defined(__x86_64__) &&                                                                                   \
+    !defined(CMHA_NO_SIMD) /* a CPU with half precision once lost the vector mathematics unnoticed */
     CHECK(!strstr(cmha_version(), "no SIMD"));
 #endif
     CHECK(cmha_blas_name(name, sizeof name) == name && name[0]);
@@ -64,7 +69,7 @@ static void contexts(void) {
     CHECK(strlen(name) < size && name[size] == 'x');
 }
 
-/* ---------------------------------------------------- random numbers ---------------------------------------------------- */
+/* -------------------------------------------- random numbers -------------------------------------------- */
 
 static void random_numbers(void) {
     cmha_rng a = cmha_rng_make(5, 1), b = cmha_rng_make(5, 1), other = cmha_rng_make(5, 2), saved;
@@ -95,13 +100,14 @@ static void random_numbers(void) {
     CHECK_NEAR(small / 3000.0, 1 / 3.0, 0.04); /* a half, if numbers of 64 bits were folded */
 }
 
-/* ----------------------------------------------------- configuration ----------------------------------------------------- */
+/* -------------------------------------------- configuration --------------------------------------------- */
 
 static void set_fails(cmha_table table, void *config, const char *name, const char *value, cmha_status want) {
     cmha_status got = cmha_config_set(&context, table, config, name, value);
-    CHECK_THAT(got == want, "%s=%s: \"%s\", expected \"%s\"", name, value, cmha_status_string(got), cmha_status_string(want));
-    CHECK_THAT(strlen(cmha_error(&context)) > 0 && strstr(cmha_error(&context), name), "%s=%s: the error does not name it: %s",
-               name, value, cmha_error(&context));
+    CHECK_THAT(got == want, "%s=%s: \"%s\", expected \"%s\"", name, value, cmha_status_string(got),
+               cmha_status_string(want));
+    CHECK_THAT(strlen(cmha_error(&context)) > 0 && strstr(cmha_error(&context), name),
+               "%s=%s: the error does not name it: %s", name, value, cmha_error(&context));
 }
 
 static void configurations(void) {
@@ -109,15 +115,16 @@ static void configurations(void) {
     cmha_table table = cmha_model_table();
     memset(&m, 0, sizeof m); /* between the fields as well: memcmp looks there */
     cmha_config_defaults(table, &m);
-    CHECK(m.n_layers == 8 && m.d_model == 512 && m.causal == 1 && m.tied == 1 && m.attention == CMHA_ATTENTION_CMHA &&
-          m.base == 10000);
+    CHECK(m.n_layers == 8 && m.d_model == 512 && m.causal == 1 && m.tied == 1 &&
+          m.attention == CMHA_ATTENTION_CMHA && m.base == 10000);
     CHECK_OK(cmha_config_check(&context, table, &m));
     CHECK_OK(cmha_config_set(&context, table, &m, "attention", "rope"));
     CHECK_OK(cmha_config_set(&context, table, &m, "dropout", "0.25"));
     CHECK_OK(cmha_config_set(&context, table, &m, "base", "1e5"));
     CHECK_OK(cmha_config_set(&context, table, &m, "d_model", "96"));
     CHECK_OK(cmha_config_set(&context, table, &m, "tied", "0"));
-    CHECK(m.attention == CMHA_ATTENTION_ROPE && m.dropout == 0.25 && m.base == 1e5 && m.d_model == 96 && m.tied == 0);
+    CHECK(m.attention == CMHA_ATTENTION_ROPE && m.dropout == 0.25 && m.base == 1e5 && m.d_model == 96 &&
+          m.tied == 0);
     memcpy(&kept, &m, sizeof m);
     set_fails(table, &m, "no_such_field", "1", CMHA_ERR_NOT_FOUND);
     set_fails(table, &m, "attention", "softmax", CMHA_ERR_ARGUMENT);
@@ -153,20 +160,24 @@ static void texts(cmha_table table, void *config, void *copy, size_t size) {
             char *at = (char *)config + f->offset;
             double x = f->minimum + (check_random() + 1) / 2 * (fmin(f->maximum, 1e6) - f->minimum);
             if (f->type == CMHA_FIELD_SIZE) *(size_t *)(void *)at = (size_t)x;
-            if (f->type == CMHA_FIELD_REAL) *(double *)(void *)at = round ? x : nextafter(f->initial, f->maximum);
+            if (f->type == CMHA_FIELD_REAL)
+                *(double *)(void *)at = round ? x : nextafter(f->initial, f->maximum);
             if (f->type == CMHA_FIELD_ENUM || f->type == CMHA_FIELD_FLAG)
-                *(int *)(void *)at = (int)(round % (size_t)(f->maximum + 1));
+                *(int *)(void *)at =
+                    (int)(f->minimum + (double)(round % (size_t)(f->maximum - f->minimum + 1)));
         }
         memset(copy, 0, size);
         cmha_config_defaults(table, copy);
         for (i = 0; i < table.count; i++) {
             cmha_config_get(table, config, i, text, sizeof text);
-            CHECK_THAT(!cmha_config_set(&context, table, copy, table.fields[i].name, text), "%s", cmha_error(&context));
+            CHECK_THAT(!cmha_config_set(&context, table, copy, table.fields[i].name, text), "%s",
+                       cmha_error(&context));
         }
         for (i = 0; i < table.count; i++) {
             size_t n = table.fields[i].type == CMHA_FIELD_SIZE ? sizeof(size_t)
                        : table.fields[i].type == CMHA_FIELD_REAL ? sizeof(double) : sizeof(int);
-            CHECK_THAT(!memcmp((char *)config + table.fields[i].offset, (char *)copy + table.fields[i].offset, n),
+            CHECK_THAT(!memcmp((char *)config + table.fields[i].offset, (char *)copy + table.fields[i].offset,
+                               n),
                        "%s does not survive its text", table.fields[i].name);
         }
     }
@@ -181,39 +192,160 @@ static void tables(void) {
     texts(cmha_sampler_table(), &s, &s2, sizeof s);
 }
 
+/* Every word of every choice means its enumerator, and no enumerator is without a word */
+static void words(void) {
+    static const struct {
+        const char *field, *word;
+        int value;
+    } rows[] = {{"family", "real", CMHA_FAMILY_REAL},
+                {"family", "cope", CMHA_FAMILY_COPE},
+                {"family", "mobius", CMHA_FAMILY_MOBIUS},
+                {"family", "crat", CMHA_FAMILY_CRAT},
+                {"attention", "cmha", CMHA_ATTENTION_CMHA},
+                {"attention", "rope", CMHA_ATTENTION_ROPE},
+                {"attention", "dot", CMHA_ATTENTION_DOT},
+                {"position", "none", CMHA_POSITION_NONE},
+                {"position", "learned", CMHA_POSITION_LEARNED},
+                {"position", "sinusoidal", CMHA_POSITION_SINUSOIDAL},
+                {"position", "alibi", CMHA_POSITION_ALIBI},
+                {"position", "multifreq", CMHA_POSITION_MULTIFREQ},
+                {"share", "per_head", CMHA_SHARE_PER_HEAD},
+                {"share", "shared", CMHA_SHARE_SHARED},
+                {"share", "fixed", CMHA_SHARE_FIXED},
+                {"delta_init", "paper", CMHA_DELTA_PAPER},
+                {"delta_init", "rope_start", CMHA_DELTA_ROPE_START},
+                {"delta_init", "const", CMHA_DELTA_CONST},
+                {"layout", "interleaved", CMHA_LAYOUT_INTERLEAVED},
+                {"layout", "half", CMHA_LAYOUT_HALF},
+                {"frequency", "rope", CMHA_FREQ_ROPE},
+                {"frequency", "literal", CMHA_FREQ_LITERAL},
+                {"frequency", "table", CMHA_FREQ_TABLE},
+                {"pool", "first", CMHA_POOL_FIRST},
+                {"pool", "mean", CMHA_POOL_MEAN},
+                {"placement", "pre", CMHA_NORM_PRE},
+                {"placement", "post", CMHA_NORM_POST},
+                {"norm", "layernorm", CMHA_NORM_LAYER},
+                {"norm", "rmsnorm", CMHA_NORM_RMS},
+                {"activation", "gelu_erf", CMHA_GELU_ERF},
+                {"activation", "gelu_tanh", CMHA_GELU_TANH},
+                {"activation", "swiglu", CMHA_SWIGLU},
+                {"activation", "relu", CMHA_RELU},
+                {"init", "normal", CMHA_INIT_NORMAL},
+                {"init", "xavier", CMHA_INIT_XAVIER},
+                {"cope_score", "phase", CMHA_COPE_PHASE},
+                {"cope_score", "magnitude", CMHA_COPE_MAGNITUDE},
+                {"cope_score", "real", CMHA_COPE_REAL},
+                {"cope_score", "hybrid", CMHA_COPE_HYBRID},
+                {"cope_score", "hybrid_norm", CMHA_COPE_HYBRID_NORM},
+                {"cope_score", "linear", CMHA_COPE_LINEAR},
+                {"cope_imag", "sin_dup", CMHA_COPE_SIN_DUP},
+                {"cope_imag", "sin_cos", CMHA_COPE_SIN_COS},
+                {"cope_imag", "learned", CMHA_COPE_LEARNED},
+                {"cope_max", "row", CMHA_MAX_ROW},
+                {"cope_max", "head", CMHA_MAX_HEAD},
+                {"cope_max", "global", CMHA_MAX_GLOBAL},
+                {"mobius_wiring", "framed", CMHA_WIRING_FRAMED},
+                {"mobius_wiring", "top", CMHA_WIRING_TOP},
+                {"mobius_wiring", "stacked", CMHA_WIRING_STACKED},
+                {"mobius_wiring", "alternating", CMHA_WIRING_ALTERNATING},
+                {"mobius_mode", "t", CMHA_MOBIUS_T},
+                {"mobius_mode", "full", CMHA_MOBIUS_FULL},
+                {"mobius_mode", "literal", CMHA_MOBIUS_LITERAL},
+                {"mobius_softmax", "ri_product", CMHA_SOFTMAX_RI_PRODUCT},
+                {"mobius_softmax", "real", CMHA_SOFTMAX_REAL},
+                {"mobius_softmax", "ri_split", CMHA_SOFTMAX_RI_SPLIT},
+                {"mobius_softmax", "yang8", CMHA_SOFTMAX_YANG8},
+                {"mobius_softmax", "abs", CMHA_SOFTMAX_SCORE},
+                {"mobius_quotient", "reg", CMHA_QUOTIENT_REG},
+                {"mobius_quotient", "exact", CMHA_QUOTIENT_EXACT},
+                {"mobius_quotient", "unit", CMHA_QUOTIENT_UNIT},
+                {"mobius_init", "identity", CMHA_MOBIUS_IDENTITY},
+                {"mobius_init", "ortho", CMHA_MOBIUS_ORTHO},
+                {"crat_attention", "angular", CMHA_CRAT_ANGULAR},
+                {"crat_attention", "linear", CMHA_CRAT_LINEAR},
+                {"crat_attention", "lag", CMHA_CRAT_LAG},
+                {"crat_attention", "dot", CMHA_CRAT_DOT},
+                {"complex_norm", "cln", CMHA_CLN},
+                {"complex_norm", "crms", CMHA_CRMS},
+                {"complex_norm", "split", CMHA_SPLIT_NORM},
+                {"complex_norm", "whiten", CMHA_WHITEN},
+                {"complex_residual", "none", CMHA_RESIDUAL_NONE},
+                {"complex_residual", "free", CMHA_RESIDUAL_FREE},
+                {"complex_residual", "unit", CMHA_RESIDUAL_UNIT},
+                {"irw_fusion", "convex", CMHA_FUSION_CONVEX},
+                {"irw_fusion", "additive", CMHA_FUSION_ADDITIVE},
+                {"schedule", "cosine", CMHA_COSINE},
+                {"schedule", "linear", CMHA_LINEAR},
+                {"schedule", "constant", CMHA_CONSTANT},
+                {"clip_mode", "whole", CMHA_CLIP_WHOLE},
+                {"clip_mode", "tensors", CMHA_CLIP_NORM},
+                {"clip_mode", "global", CMHA_CLIP_GLOBAL},
+                {"clip_mode", "values", CMHA_CLIP_VALUE}};
+    cmha_table tables[2] = {cmha_model_table(), cmha_trainer_table()};
+    cmha_model_config m;
+    cmha_trainer_config t;
+    size_t which, i, j;
+    for (which = 0; which < 2; which++)
+        for (i = 0; i < tables[which].count; i++) {
+            const cmha_field *f = &tables[which].fields[i];
+            void *config = which ? (void *)&t : (void *)&m;
+            int seen = 0, n_words = 1;
+            if (f->type != CMHA_FIELD_ENUM) continue;
+            cmha_config_defaults(tables[which], config);
+            for (j = 0; f->choices[j]; j++) n_words += f->choices[j] == '|';
+            for (j = 0; j < sizeof rows / sizeof *rows; j++) {
+                if (strcmp(rows[j].field, f->name) != 0) continue;
+                CHECK_THAT(!cmha_config_set(&context, tables[which], config, f->name, rows[j].word) &&
+                               *(int *)(void *)((char *)config + f->offset) == rows[j].value,
+                           "%s = %s is not %d", f->name, rows[j].word, rows[j].value);
+                seen++;
+            }
+            CHECK_THAT(seen == n_words && seen == (int)(f->maximum - f->minimum) + 1,
+                       "%s: %d words, %d known, values %g to %g", f->name, n_words, seen, f->minimum,
+                       f->maximum);
+        }
+}
+
 static void presets(void) {
-    static const char *const names[] = {"tiny", "paper", "repo", "eulerformer"};
+    const char *name;
     cmha_model_config m;
     cmha_trainer_config t;
     size_t i;
-    for (i = 0; i < 4; i++) {
-        CHECK_OK(cmha_preset(names[i], &m, &t));
+    for (i = 0; (name = cmha_preset_name(i)) != NULL; i++) {
+        CHECK_OK(cmha_preset(name, &m, &t));
         CHECK_OK(cmha_config_check(&context, cmha_model_table(), &m));
         CHECK_OK(cmha_config_check(&context, cmha_trainer_table(), &t));
     }
-    CHECK(m.share == CMHA_SHARE_SHARED && m.placement == CMHA_NORM_POST && m.pcl_adapted == 1 && m.pcl_weight > 0);
+    CHECK(i == 9);
+    CHECK_OK(cmha_preset("eulerformer", &m, NULL));
+    CHECK(m.share == CMHA_SHARE_SHARED && m.placement == CMHA_NORM_POST && m.pcl_adapted == 1 &&
+          m.pcl_weight > 0);
     CHECK_OK(cmha_preset("repo", &m, NULL));
-    CHECK(m.layout == CMHA_LAYOUT_HALF && m.score_scale == 1 && m.activation == CMHA_SWIGLU && m.norm == CMHA_NORM_RMS &&
-          m.tied == 0);
+    CHECK(m.layout == CMHA_LAYOUT_HALF && m.score_scale == 1 && m.activation == CMHA_SWIGLU &&
+          m.norm == CMHA_NORM_RMS && m.tied == 0);
     CHECK_OK(cmha_preset("paper", &m, &t));
-    CHECK(m.n_layers == 8 && m.d_model == 512 && m.n_heads == 8 && m.d_ff == 1024 && m.dropout == 0.1 && t.lr == 1e-4 &&
-          m.delta_std == 0.02);
+    CHECK(m.n_layers == 8 && m.d_model == 512 && m.n_heads == 8 && m.d_ff == 1024 && m.dropout == 0.1 &&
+          t.lr == 1e-4 && m.delta_std == 0.02);
     CHECK_OK(cmha_preset("tiny", NULL, &t));
     CHECK_IS(cmha_preset("huge", &m, &t), CMHA_ERR_NOT_FOUND);
 }
 
-/* -------------------------------------------------------- GEMM -------------------------------------------------------- */
+/* ------------------------------------------------- GEMM ------------------------------------------------- */
 
-static double naive(int ta, int tb, size_t K, const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, size_t i, size_t j) {
+static double naive(int ta, int tb, size_t K, const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb,
+                    size_t i, size_t j) {
     double sum = 0;
     size_t k;
-    for (k = 0; k < K; k++) sum += (double)(ta ? A[k * lda + i] : A[i * lda + k]) * (double)(tb ? B[j * ldb + k] : B[k * ldb + j]);
+    for (k = 0; k < K; k++)
+        sum +=
+            (double)(ta ? A[k * lda + i] : A[i * lda + k]) * (double)(tb ? B[j * ldb + k] : B[k * ldb + j]);
     return sum;
 }
 
 static void gemm(int ta, int tb, size_t M, size_t N, size_t K, double alpha, double beta, size_t pad) {
     size_t lda = (ta ? M : K) + pad, ldb = (tb ? K : N) + pad, ldc = N + pad, rows = ta ? K : M, i, j;
-    cmha_real *A = check_array(rows * lda + 1, 1), *B = check_array((tb ? N : K) * ldb + 1, 1), *C = check_array(M * ldc + 1, 1);
+    cmha_real *A = check_array(rows * lda + 1, 1), *B = check_array((tb ? N : K) * ldb + 1, 1),
+              *C = check_array(M * ldc + 1, 1);
     cmha_real *old = check_zeros(M * ldc + 1);
     double worst = 0, want, d, kept = 0;
     memcpy(old, C, (M * ldc + 1) * sizeof *C);
@@ -223,14 +355,16 @@ static void gemm(int ta, int tb, size_t M, size_t N, size_t K, double alpha, dou
     cmha_gemm(ta, tb, M, N, K, (cmha_real)alpha, A, lda, B, ldb, (cmha_real)beta, C, ldc);
     for (i = 0; i < M; i++)
         for (j = 0; j < ldc; j++) {
-            want = j < N ? alpha * naive(ta, tb, K, A, lda, B, ldb, i, j) + (beta == 0 ? 0 : beta * (double)old[i * ldc + j])
+            want = j < N ? alpha * naive(ta, tb, K, A, lda, B, ldb, i, j) +
+                               (beta == 0 ? 0 : beta * (double)old[i * ldc + j])
                          : (double)old[i * ldc + j];
             d = fabs(want - (double)C[i * ldc + j]);
             if (j >= N) kept = fmax(kept, d);
             worst = d <= worst ? worst : d == d ? d : HUGE_VAL;
         }
     CHECK_THAT(worst <= check_tolerance(1e-13, 1e-6) * (1 + (double)K) && kept == 0,
-               "gemm %d%d %zu x %zu x %zu alpha %g beta %g pad %zu: off by %.3g", ta, tb, M, N, K, alpha, beta, pad, worst);
+               "gemm %d%d %zu x %zu x %zu alpha %g beta %g pad %zu: off by %.3g", ta, tb, M, N, K, alpha,
+               beta, pad, worst);
     free(A), free(B), free(C), free(old);
 }
 
@@ -242,25 +376,28 @@ static void gemms(void) {
     for (ta = 0; ta < 2; ta++)
         for (tb = 0; tb < 2; tb++) {
             for (i = 0; i < 60; i++)
-                gemm(ta, tb, sizes[check_below(11)], sizes[check_below(11)], sizes[check_below(11)], factors[check_below(3)],
-                     factors[check_below(3)], check_below(2) * 3);
-            gemm(ta, tb, 131, 70, 300, 1, 1, 1), gemm(ta, tb, 5, 260, 513, 2, 0, 0), gemm(ta, tb, 3, 4, 0, 1, 0.5, 0);
+                gemm(ta, tb, sizes[check_below(11)], sizes[check_below(11)], sizes[check_below(11)],
+                     factors[check_below(3)], factors[check_below(3)], check_below(2) * 3);
+            gemm(ta, tb, 131, 70, 300, 1, 1, 1), gemm(ta, tb, 5, 260, 513, 2, 0, 0),
+                gemm(ta, tb, 3, 4, 0, 1, 0.5, 0);
             gemm(ta, tb, 3, 4, 0, 1, 0, 0), gemm(ta, tb, 0, 4, 3, 1, 0, 0), gemm(ta, tb, 4, 0, 3, 1, 0, 0),
                 gemm(ta, tb, 4, 5, 3, 0, 0, 2);
         }
 }
 
-/* --------------------------------------------------- vector mathematics --------------------------------------------------- */
+/* ------------------------------------------ vector mathematics ------------------------------------------ */
 
 /* |got - want| in units of the result's size, plus a floor where the result underflows */
-static void near_all(const char *what, const cmha_real *got, const double *want, size_t n, double relative, double floor_) {
+static void near_all(const char *what, const cmha_real *got, const double *want, size_t n, double relative,
+                     double floor_) {
     double worst = 0, d;
     size_t i, at = 0;
     for (i = 0; i < n; i++) {
         d = fabs((double)got[i] - want[i]) / (fabs(want[i]) * relative + floor_);
         if (!(d <= worst)) worst = d == d ? d : HUGE_VAL, at = i;
     }
-    CHECK_THAT(worst <= 1, "%s[%zu]: %.9g, expected %.9g (%.1f of the tolerance)", what, at, (double)got[at], want[at], worst);
+    CHECK_THAT(worst <= 1, "%s[%zu]: %.9g, expected %.9g (%.1f of the tolerance)", what, at, (double)got[at],
+               want[at], worst);
 }
 
 static void activations(void) {
@@ -269,21 +406,22 @@ static void activations(void) {
     static double want[N], slope[N];
     double r = check_tolerance(1e-13, 1e-6), f = check_tolerance(1e-15, 1e-7);
     size_t i;
-    for (i = 0; i < N; i++) x[i] = (cmha_real)(((double)i - 2000) / 100), one[i] = 1, dx[i] = 0; /* -20 .. 20 */
+    /* -20 .. 20 */
+    for (i = 0; i < N; i++) x[i] = (cmha_real)(((double)i - 2000) / 100), one[i] = 1, dx[i] = 0;
     for (i = 0; i < N; i++) {
         want[i] = (double)x[i] / 2 * erfc(-(double)x[i] * sqrt(0.5));
-        slope[i] =
-            0.5 * erfc(-(double)x[i] * sqrt(0.5)) + (double)x[i] * exp(-(double)x[i] * (double)x[i] / 2) * 0.3989422804014327;
+        slope[i] = 0.5 * erfc(-(double)x[i] * sqrt(0.5)) +
+                   (double)x[i] * exp(-(double)x[i] * (double)x[i] / 2) * 0.3989422804014327;
     }
-    cmha_gelu_forward(x, N, CMHA_GELU_ERF, y);
+    cmha_activation_forward(x, N, CMHA_GELU_ERF, y);
     near_all("gelu_erf", y, want, N, r, 5 * f); /* 1 + erf cancels on the far left */
-    cmha_gelu_backward(x, one, N, CMHA_GELU_ERF, dx);
+    cmha_activation_backward(x, one, N, CMHA_GELU_ERF, dx);
     near_all("gelu_erf'", dx, slope, N, 4 * r, 4 * f);
     for (i = 0; i < N; i++) {
         double z = (double)x[i];
         want[i] = z / 2 * (1 + tanh(0.7978845608028654 * (z + 0.044715 * z * z * z)));
     }
-    cmha_gelu_forward(x, N, CMHA_GELU_TANH, y);
+    cmha_activation_forward(x, N, CMHA_GELU_TANH, y);
     near_all("gelu_tanh", y, want, N, r, 4 * f);
     for (i = 0; i < N; i++) want[i] = (double)x[i] * 5 / (1 + exp(-(double)x[i] * 5)), dx[i] = x[i] * 5;
     cmha_swiglu_forward(dx, one, N, y);
@@ -293,14 +431,14 @@ static void activations(void) {
     cmha_swiglu_forward(x, one, N, y); /* far on the left it is x exp(x) */
     near_all("exp", y, want, N, r, 0);
     x[0] = (cmha_real)1e30, x[1] = (cmha_real)-1e30;
-    cmha_gelu_forward(x, 2, CMHA_GELU_ERF, y);
+    cmha_activation_forward(x, 2, CMHA_GELU_ERF, y);
     CHECK(y[0] == x[0] && y[1] == 0);
-    cmha_gelu_forward(x, 2, CMHA_GELU_TANH, y);
+    cmha_activation_forward(x, 2, CMHA_GELU_TANH, y);
     CHECK(y[0] == x[0] && y[1] == 0);
     cmha_swiglu_forward(x, one, 2, y);
     CHECK(y[0] == x[0] && y[1] == 0);
     x[0] = (cmha_real)NAN; /* no maths that loses a NaN */
-    cmha_gelu_forward(x, 1, CMHA_GELU_ERF, y);
+    cmha_activation_forward(x, 1, CMHA_GELU_ERF, y);
     CHECK(y[0] != y[0]);
     cmha_swiglu_forward(x, one, 1, y);
     CHECK(y[0] != y[0]);
@@ -347,7 +485,8 @@ static void dropout(void) {
     for (i = 0; i < N; i++) sum += y[i], dropped += y[i] == 0;
     CHECK_NEAR((double)dropped / N, p, 0.01);
     CHECK_NEAR(sum / N, 1, 0.01);
-    cmha_dropout_forward(x, 777, (cmha_real)p, 9, 0, z), cmha_dropout_forward(x, N - 777, (cmha_real)p, 9, 777, z + 777);
+    cmha_dropout_forward(x, 777, (cmha_real)p, 9, 0, z),
+        cmha_dropout_forward(x, N - 777, (cmha_real)p, 9, 777, z + 777);
     CHECK(!memcmp(y, z, sizeof y)); /* any split draws the same bits */
     cmha_dropout_forward(x, N, (cmha_real)p, 10, 0, z);
     CHECK(memcmp(y, z, sizeof y));
@@ -376,9 +515,10 @@ static void nothing(void) {
     cmha_real x = 5, y = 7;
     cmha_linear_forward(&x, &x, NULL, 0, 1, 1, &y), cmha_linear_backward(&x, &x, &x, 0, 1, 1, &y, NULL, NULL);
     cmha_layernorm_forward(&x, &x, NULL, 0, 1, 1, &y, &y), cmha_rmsnorm_forward(&x, &x, 0, 1, 1, &y, &y);
-    cmha_gelu_forward(&x, 0, CMHA_GELU_ERF, &y), cmha_swiglu_forward(&x, &x, 0, &y), cmha_dropout_forward(&x, 0, 0.5, 1, 0, &y);
+    cmha_activation_forward(&x, 0, CMHA_GELU_ERF, &y), cmha_swiglu_forward(&x, &x, 0, &y),
+        cmha_dropout_forward(&x, 0, 0.5, 1, 0, &y);
     cmha_embedding_forward(&x, NULL, 0, 1, &y), cmha_euler_forward(&x, 0, 1, CMHA_LAYOUT_HALF, &y, &y);
-    cmha_sinusoidal_table(0, 2, 10000, 0, &y), cmha_rotation_table(NULL, 0, 3, 0, &y);
+    cmha_cope_table(CMHA_COPE_SIN_COS, 0, 2, 10000, 0, &y), cmha_rotation_table(NULL, 0, 3, 0, &y);
     CHECK(y == 7);
 }
 
@@ -388,7 +528,7 @@ int main(int argc, char **argv) {
     contexts(), blas_report();
     check_context(&context, 1, 0);
     random_numbers();
-    configurations(), tables(), presets();
+    configurations(), tables(), words(), presets();
     gemms();
     activations(), phases(), entropy(), dropout(), schedules(), nothing();
     cmha_context_close(&context);

@@ -1,4 +1,5 @@
-/* The linear and the lag core against their definitions: sums over all pairs of tokens, in double, one at a time. */
+/* The linear and the lag core against their definitions: sums over all pairs of
+   tokens, in double, one at a time. */
 #include "check.h"
 
 enum { REAL, MAGNITUDE, PHASE, HYBRID };
@@ -15,7 +16,8 @@ static arrays arrays_open(size_t B, size_t H, size_t n, size_t d, int complex_va
     size_t rows = B * H * n;
     memset(&a, 0, sizeof a);
     a.B = B, a.H = H, a.n = n, a.d = d, a.width = complex_values ? 2 * d : d;
-    a.q = check_array(rows * 2 * d, scale), a.k = check_array(rows * 2 * d, scale), a.v = check_array(rows * a.width, 1);
+    a.q = check_array(rows * 2 * d, scale), a.k = check_array(rows * 2 * d, scale),
+    a.v = check_array(rows * a.width, 1);
     a.y = check_array(rows * a.width, 1), a.dy = check_array(rows * a.width, 1);
     a.dq = check_zeros(rows * 2 * d), a.dk = check_zeros(rows * 2 * d), a.dv = check_zeros(rows * a.width);
     a.mask = (unsigned char *)check_alloc(B * n, 1);
@@ -28,43 +30,57 @@ static void arrays_close(arrays *a) {
     free(a->saved), free(a->scratch), free(a->mask);
 }
 
-static cmha_heads complex_view(const arrays *a, cmha_real *x) { return cmha_complex_heads_major(x, a->H, a->n, a->d); }
+static cmha_heads complex_view(const arrays *a, cmha_real *x) {
+    return cmha_complex_heads_major(x, a->H, a->n, a->d);
+}
 static cmha_heads value_view(const arrays *a, cmha_real *x) {
     return a->width == a->d ? cmha_heads_major(x, a->H, a->n, a->d) : complex_view(a, x);
+}
+
+static cmha_attention_views array_views(const arrays *a) {
+    cmha_attention_views x;
+    x.q = complex_view(a, a->q), x.dq = complex_view(a, a->dq), x.k = complex_view(a, a->k),
+    x.dk = complex_view(a, a->dk);
+    x.v = value_view(a, a->v), x.dv = value_view(a, a->dv), x.y = value_view(a, a->y),
+    x.dy = value_view(a, a->dy);
+    return x;
 }
 
 static cmha_linear_args linear_args(const arrays *a, cmha_linear_kind kind, int output, int causal) {
     cmha_linear_args l;
     memset(&l, 0, sizeof l);
-    l.batch = a->B, l.heads = a->H, l.n = a->n, l.d = a->d, l.kind = kind, l.output = (cmha_cope_output)output, l.causal = causal;
-    l.alpha = (cmha_real)0.3, l.eps = (cmha_real)0.01, l.den_eps = (cmha_real)1e-6, l.key_mask = a->mask, l.threads = 2;
+    l.batch = a->B, l.heads = a->H, l.n = a->n, l.d = a->d, l.kind = kind,
+    l.output = (cmha_cope_output)output, l.causal = causal;
+    l.alpha = (cmha_real)0.3, l.eps = (cmha_real)0.01, l.den_eps = (cmha_real)1e-6, l.key_mask = a->mask,
+    l.threads = 2;
     return l;
 }
 
 static void run_linear(arrays *a, const cmha_linear_args *l) {
+    cmha_attention_views x = array_views(a);
     free(a->saved), free(a->scratch);
     a->saved = check_zeros(cmha_linear_attention_saved(l));
     a->scratch = check_zeros(cmha_linear_attention_scratch(l, 0));
-    cmha_linear_attention_forward(l, complex_view(a, a->q), complex_view(a, a->k), value_view(a, a->v), value_view(a, a->y), a->saved,
-                                  a->scratch);
+    cmha_linear_attention_forward(l, &x, a->saved, a->scratch);
 }
 
 static void run_linear_backward(arrays *a, const cmha_linear_args *l) {
+    cmha_attention_views x = array_views(a);
     size_t rows = a->B * a->H * a->n;
     free(a->scratch);
     a->scratch = check_zeros(cmha_linear_attention_scratch(l, 1));
     memset(a->dq, 0, rows * 2 * a->d * sizeof *a->dq), memset(a->dk, 0, rows * 2 * a->d * sizeof *a->dk);
     memset(a->dv, 0, rows * a->width * sizeof *a->dv);
-    cmha_linear_attention_backward(l, complex_view(a, a->q), complex_view(a, a->k), value_view(a, a->v), value_view(a, a->y), a->saved,
-                                   value_view(a, a->dy), complex_view(a, a->dq), complex_view(a, a->dk), value_view(a, a->dv), a->scratch);
+    cmha_linear_attention_backward(l, &x, a->saved, a->scratch);
 }
 
-/* ------------------------------------------------- the sums themselves ------------------------------------------------- */
+/* ----------------------------------------- the sums themselves ------------------------------------------ */
 
 static double elu1(double x) { return x > 0 ? x + 1 : exp(x); }
 
 /* What key k weighs for query q, both [2d]: complex for CoPE */
-static void pair_weight(const cmha_linear_args *l, const cmha_real *q, const cmha_real *k, double *re, double *im) {
+static void pair_weight(const cmha_linear_args *l, const cmha_real *q, const cmha_real *k, double *re,
+                        double *im) {
     size_t j, d = l->d;
     double e = l->eps;
     *re = *im = 0;
@@ -95,11 +111,15 @@ static void linear_row(const arrays *a, const cmha_linear_args *l, size_t b, siz
         if ((l->causal && s > t) || (l->key_mask && !l->key_mask[b * a->n + s])) continue;
         pair_weight(l, a->q + (first + t) * 2 * a->d, a->k + (first + s) * 2 * a->d, &re, &im);
         den += re;
-        for (c = 0; c < a->width; c++) num[2 * c] += re * a->v[(first + s) * a->width + c], num[2 * c + 1] += im * a->v[(first + s) * a->width + c];
+        for (c = 0; c < a->width; c++)
+            num[2 * c] += re * a->v[(first + s) * a->width + c],
+                num[2 * c + 1] += im * a->v[(first + s) * a->width + c];
     }
     for (c = 0; c < a->width; c++) {
         if (den == 0) y[c] = 0;
-        else y[c] = l->kind == CMHA_LINEAR_COPE ? cope_output(l, num[2 * c], num[2 * c + 1], den) : num[2 * c] / (den + l->den_eps);
+        else
+            y[c] = l->kind == CMHA_LINEAR_COPE ? cope_output(l, num[2 * c], num[2 * c + 1], den)
+                                               : num[2 * c] / (den + l->den_eps);
     }
     free(num);
 }
@@ -124,11 +144,13 @@ static void check_linear_one(size_t n, cmha_linear_kind kind, int output, int ca
     size_t i;
     for (i = 0; i < 2 * n && masked; i++) a.mask[i] = check_random() > -0.3 && i != 0;
     run_linear(&a, &l);
-    CHECK_THAT(linear_error(&a, &l) <= check_tolerance(1e-12, 2e-5), "linear core n %zu kind %d output %d causal %d masked %d: off by %g", n,
-               (int)kind, output, causal, masked, linear_error(&a, &l));
+    CHECK_THAT(linear_error(&a, &l) <= check_tolerance(1e-12, 2e-5),
+               "linear core n %zu kind %d output %d causal %d masked %d: off by %g", n, (int)kind, output,
+               causal, masked, linear_error(&a, &l));
     if (masked && causal && n) CHECK(check_largest(a.y, a.width) == 0); /* the first row sees no key */
     run_linear_backward(&a, &l);
-    CHECK(check_finite(a.dq, 6 * n * 10) && check_finite(a.dk, 6 * n * 10) && check_finite(a.dv, 6 * n * a.width));
+    CHECK(check_finite(a.dq, 6 * n * 10) && check_finite(a.dk, 6 * n * 10) &&
+          check_finite(a.dv, 6 * n * a.width));
     if (masked && n) CHECK(check_largest(a.dk, 2 * a.d) == 0 && check_largest(a.dv, a.width) == 0);
     arrays_close(&a);
 }
@@ -140,7 +162,8 @@ static void check_linear_definition(void) {
     for (i = 0; i < sizeof lengths / sizeof *lengths; i++)
         for (causal = 0; causal < 2; causal++)
             for (masked = 0; masked < 2; masked++) {
-                for (output = REAL; output <= HYBRID; output++) check_linear_one(lengths[i], CMHA_LINEAR_COPE, output, causal, masked);
+                for (output = REAL; output <= HYBRID; output++)
+                    check_linear_one(lengths[i], CMHA_LINEAR_COPE, output, causal, masked);
                 check_linear_one(lengths[i], CMHA_LINEAR_ANGULAR, REAL, causal, masked);
             }
 }
@@ -148,15 +171,19 @@ static void check_linear_definition(void) {
 /* Values of another width than the keys */
 static void check_value_width(void) {
     size_t n = 70, d = 3, d_v = 7, t, s, c;
-    cmha_real *q = check_array(n * 2 * d, 1), *k = check_array(n * 2 * d, 1), *v = check_array(n * d_v, 1), *y = check_zeros(n * d_v);
+    cmha_real *q = check_array(n * 2 * d, 1), *k = check_array(n * 2 * d, 1), *v = check_array(n * d_v, 1),
+              *y = check_zeros(n * d_v);
     cmha_real *scratch;
     double worst = 0;
     cmha_linear_args l;
+    cmha_attention_views x;
     memset(&l, 0, sizeof l);
     l.batch = l.heads = 1, l.n = n, l.d = d, l.d_v = d_v, l.causal = 1;
     scratch = check_zeros(cmha_linear_attention_scratch(&l, 0));
-    cmha_linear_attention_forward(&l, cmha_complex_heads_major(q, 1, n, d), cmha_complex_heads_major(k, 1, n, d),
-                                  cmha_heads_major(v, 1, n, d_v), cmha_heads_major(y, 1, n, d_v), NULL, scratch);
+    memset(&x, 0, sizeof x);
+    x.q = cmha_complex_heads_major(q, 1, n, d), x.k = cmha_complex_heads_major(k, 1, n, d);
+    x.v = cmha_heads_major(v, 1, n, d_v), x.y = cmha_heads_major(y, 1, n, d_v);
+    cmha_linear_attention_forward(&l, &x, NULL, scratch);
     for (t = 0; t < n; t++)
         for (c = 0; c < d_v; c++) {
             double num = 0, den = 0, re, im;
@@ -184,16 +211,17 @@ static void check_append(cmha_linear_kind kind, int output) {
     memcpy(whole, a.y, rows * a.width * sizeof *whole);
     memset(a.y, 0, rows * a.width * sizeof *whole);
     for (p = 0; p < sizeof pieces / sizeof *pieces; p++, done += l.n) {
-        cmha_heads q = complex_view(&a, a.q), k = complex_view(&a, a.k), v = value_view(&a, a.v), y = value_view(&a, a.y);
+        cmha_attention_views x = array_views(&a);
         l.n = pieces[p], l.causal = 0; /* it is causal all the same */
-        q.data += done * q.token, k.data += done * k.token, v.data += done * v.token, y.data += done * y.token;
+        x.q.data += done * x.q.token, x.k.data += done * x.k.token;
+        x.v.data += done * x.v.token, x.y.data += done * x.y.token;
         for (i = 0; i < 200; i++) piece_mask[i] = 1;
         l.key_mask = p % 2 && l.n < 100 ? piece_mask : NULL;
-        cmha_linear_attention_append(&l, q, k, v, y, state, a.scratch);
+        cmha_linear_attention_append(&l, &x, state, a.scratch);
     }
     CHECK(done == a.n);
-    CHECK_THAT(check_distance(whole, a.y, rows * a.width) <= check_tolerance(1e-13, 3e-6), "append kind %d: off by %g", (int)kind,
-               check_distance(whole, a.y, rows * a.width));
+    CHECK_THAT(check_distance(whole, a.y, rows * a.width) <= check_tolerance(1e-13, 3e-6),
+               "append kind %d: off by %g", (int)kind, check_distance(whole, a.y, rows * a.width));
     free(whole), free(state);
     arrays_close(&a);
 }
@@ -201,9 +229,11 @@ static void check_append(cmha_linear_kind kind, int output) {
 /* Tokens behind a mask change nothing, whatever they hold, forward and backward */
 static void check_padding(cmha_linear_kind kind, int causal) {
     size_t n = 50, padded = 90, t;
-    arrays a = arrays_open(1, 1, n, 4, kind == CMHA_LINEAR_ANGULAR, 1), b = arrays_open(1, 1, padded, 4, kind == CMHA_LINEAR_ANGULAR, 30);
+    arrays a = arrays_open(1, 1, n, 4, kind == CMHA_LINEAR_ANGULAR, 1),
+           b = arrays_open(1, 1, padded, 4, kind == CMHA_LINEAR_ANGULAR, 30);
     cmha_linear_args la = linear_args(&a, kind, REAL, causal), lb = linear_args(&b, kind, REAL, causal);
-    memcpy(b.q, a.q, n * 8 * sizeof *a.q), memcpy(b.k, a.k, n * 8 * sizeof *a.k), memcpy(b.v, a.v, n * a.width * sizeof *a.v);
+    memcpy(b.q, a.q, n * 8 * sizeof *a.q), memcpy(b.k, a.k, n * 8 * sizeof *a.k),
+        memcpy(b.v, a.v, n * a.width * sizeof *a.v);
     memset(b.dy, 0, padded * b.width * sizeof *b.dy), memcpy(b.dy, a.dy, n * a.width * sizeof *a.dy);
     for (t = n; t < padded; t++) b.mask[t] = 0;
     run_linear(&a, &la), run_linear(&b, &lb);
@@ -212,7 +242,8 @@ static void check_padding(cmha_linear_kind kind, int causal) {
     CHECK_NEAR(check_distance(a.dq, b.dq, n * 8), 0, check_tolerance(1e-13, 2e-6));
     CHECK_NEAR(check_distance(a.dk, b.dk, n * 8), 0, check_tolerance(1e-13, 2e-6));
     CHECK_NEAR(check_distance(a.dv, b.dv, n * a.width), 0, check_tolerance(1e-13, 2e-6));
-    CHECK(check_largest(b.dk + n * 8, (padded - n) * 8) == 0 && check_largest(b.dv + n * a.width, (padded - n) * a.width) == 0);
+    CHECK(check_largest(b.dk + n * 8, (padded - n) * 8) == 0 &&
+          check_largest(b.dv + n * a.width, (padded - n) * a.width) == 0);
     arrays_close(&a), arrays_close(&b);
 }
 
@@ -229,7 +260,9 @@ static void check_linear_extremes(cmha_linear_kind kind) {
     CHECK(!memcmp(y, a.y, values * sizeof *y) && !memcmp(dk, a.dk, 280 * 6 * sizeof *dk));
     l.eps = 0, l.den_eps = 0;
     for (i = 0; i < 30; i++) a.q[i] = a.k[i + 6] = 0;
-    for (i = 60; i < 120; i++) a.q[i] *= kind == CMHA_LINEAR_ANGULAR ? (cmha_real)1e30 : -300, a.k[i] *= kind == CMHA_LINEAR_ANGULAR ? (cmha_real)1e-30 : -300;
+    for (i = 60; i < 120; i++)
+        a.q[i] *= kind == CMHA_LINEAR_ANGULAR ? (cmha_real)1e30 : -300,
+            a.k[i] *= kind == CMHA_LINEAR_ANGULAR ? (cmha_real)1e-30 : -300;
     run_linear(&a, &l);
     CHECK(check_finite(a.y, values));
     a.q[12] = (cmha_real)NAN;
@@ -239,56 +272,27 @@ static void check_linear_extremes(cmha_linear_kind kind) {
     arrays_close(&a);
 }
 
-/* -------------------------------------------------------- the FFT -------------------------------------------------------- */
-
-static void check_fft_length(size_t n) {
-    double *re = (double *)check_alloc(n, sizeof *re), *im = (double *)check_alloc(n, sizeof *im), *x = (double *)check_alloc(2 * n, sizeof *x);
-    double *scratch = (double *)check_alloc(cmha_fft_scratch(n), sizeof *scratch), worst = 0, back = 0;
-    size_t t, f;
-    for (t = 0; t < n; t++) x[2 * t] = re[t] = check_random(), x[2 * t + 1] = im[t] = check_random();
-    cmha_fft_prepare(n, scratch);
-    cmha_fft(re, im, n, 0, scratch);
-    for (f = 0; f < n; f++) {
-        double a = 0, b = 0;
-        for (t = 0; t < n; t++) {
-            double angle = -2 * 3.14159265358979323846 * (double)(f * t % n) / (double)n, c = cos(angle), s = sin(angle);
-            a += x[2 * t] * c - x[2 * t + 1] * s, b += x[2 * t] * s + x[2 * t + 1] * c;
-        }
-        worst = fmax(worst, fmax(fabs(a - re[f]), fabs(b - im[f])));
-    }
-    cmha_fft(re, im, n, 1, scratch);
-    for (t = 0; t < n; t++) back = fmax(back, fmax(fabs(x[2 * t] - re[t]), fabs(x[2 * t + 1] - im[t])));
-    CHECK_THAT(worst <= 1e-13 * (double)(n + 10) && back <= 1e-14 * 20, "fft of %zu: off by %g, back by %g", n, worst, back);
-    free(re), free(im), free(x), free(scratch);
-}
-
-static void check_fft(void) {
-    static const size_t lengths[] = {97, 128, 360, 1000};
-    size_t n;
-    for (n = 0; n <= 65; n++) check_fft_length(n);
-    for (n = 0; n < sizeof lengths / sizeof *lengths; n++) check_fft_length(lengths[n]);
-}
-
-/* --------------------------- the lag core; identity 16: it is the direct sum over pairs of tokens --------------------------- */
+/* ----------------- the lag core; identity 16: it is the direct sum over pairs of tokens ----------------- */
 
 static cmha_lag_args lag_args(const arrays *a, double temp, size_t topk) {
     cmha_lag_args l;
     memset(&l, 0, sizeof l);
-    l.batch = a->B, l.heads = a->H, l.n = a->n, l.d = a->d, l.temp = (cmha_real)temp, l.topk = topk, l.eps = (cmha_real)1e-3, l.threads = 2;
+    l.batch = a->B, l.heads = a->H, l.n = a->n, l.d = a->d, l.temp = (cmha_real)temp, l.topk = topk,
+    l.eps = (cmha_real)1e-3, l.threads = 2;
     return l;
 }
 
 static void run_lag(arrays *a, const cmha_lag_args *l) {
+    cmha_attention_views x = array_views(a);
     free(a->saved), free(a->scratch);
     a->saved = check_zeros(a->B * a->H * a->n);
     a->scratch = check_zeros(cmha_lag_attention_scratch(l));
-    cmha_lag_attention_forward(l, complex_view(a, a->q), complex_view(a, a->k), complex_view(a, a->v), complex_view(a, a->y), a->saved,
-                               a->scratch);
+    cmha_lag_attention_forward(l, &x, a->saved, a->scratch);
 }
 
 static void run_lag_backward(arrays *a, const cmha_lag_args *l) {
-    cmha_lag_attention_backward(l, complex_view(a, a->q), complex_view(a, a->k), complex_view(a, a->v), complex_view(a, a->y), a->saved,
-                                complex_view(a, a->dy), complex_view(a, a->dq), complex_view(a, a->dk), complex_view(a, a->dv), a->scratch);
+    cmha_attention_views x = array_views(a);
+    cmha_lag_attention_backward(l, &x, a->saved, a->scratch);
 }
 
 static int token_present(const arrays *a, const cmha_lag_args *l, size_t unit, size_t t) {
@@ -303,7 +307,8 @@ static double direct_R(const arrays *a, const cmha_lag_args *l, size_t unit, siz
         if (!token_present(a, l, unit, t) || !token_present(a, l, unit, t - tau)) continue;
         pairs++;
         for (j = 0; j < d; j++) {
-            const cmha_real *q = a->q + (unit * a->n + t) * 2 * d, *k = a->k + (unit * a->n + t - tau) * 2 * d;
+            const cmha_real *q = a->q + (unit * a->n + t) * 2 * d,
+                            *k = a->k + (unit * a->n + t - tau) * 2 * d;
             double x = q[j], y = q[d + j], u = k[j], w = k[d + j];
             sum += (x * u + y * w) / sqrt((x * x + y * y + e * e) * (u * u + w * w + e * e));
         }
@@ -317,14 +322,16 @@ static void direct_scores(const arrays *a, const cmha_lag_args *l, size_t unit, 
     double *R = (double *)check_alloc(a->n, sizeof *R);
     for (tau = 0; tau < a->n; tau++) R[tau] = direct_R(a, l, unit, tau);
     for (tau = 0; tau < a->n; tau++) {
-        for (other = 0, ahead = 0; other < a->n; other++) ahead += R[other] > R[tau] || (R[other] == R[tau] && other < tau);
+        for (other = 0, ahead = 0; other < a->n; other++)
+            ahead += R[other] > R[tau] || (R[other] == R[tau] && other < tau);
         s[tau] = R[tau] == -HUGE_VAL || (l->topk && ahead >= l->topk) ? -HUGE_VAL : l->temp * R[tau];
     }
     free(R);
 }
 
 /* Column c of row t, as an average of the values it sees */
-static double direct_y(const arrays *a, const cmha_lag_args *l, size_t unit, const double *s, size_t t, size_t c) {
+static double direct_y(const arrays *a, const cmha_lag_args *l, size_t unit, const double *s, size_t t,
+                       size_t c) {
     double num = 0, den = 0, most = -HUGE_VAL, w;
     size_t tau;
     if (!token_present(a, l, unit, t)) return 0;
@@ -354,8 +361,8 @@ static double lag_error(const arrays *a, const cmha_lag_args *l) {
 
 enum { WHOLE, ENDS, SHORT, HOLES, FRONT, SINGLE, NONE, MASKS };
 
-/* Two sequences: WHOLE no mask; ENDS padding of two lengths; SHORT padded and with holes; HOLES in the middle; FRONT padding
-   before; SINGLE one token left; NONE nothing in the first, everything in the second */
+/* Two sequences: WHOLE no mask; ENDS padding of two lengths; SHORT padded and with holes; HOLES in the
+   middle; FRONT padding before; SINGLE one token left; NONE nothing in the first, everything in the second */
 static void lag_mask(arrays *a, cmha_lag_args *l, int kind) {
     size_t b, t, n = a->n;
     for (b = 0; b < a->B && kind != WHOLE; b++)
@@ -367,7 +374,8 @@ static void lag_mask(arrays *a, cmha_lag_args *l, int kind) {
                                                  : kind == FRONT ? t >= n / 3
                                                  : kind == SINGLE ? t == n / 2
                                                                   : b > 0);
-            if (a->mask[b * n + t]) a->mask[b * n + t] = (unsigned char)(1 + t % 2); /* anything but 0 is present */
+            /* anything but 0 is present */
+            if (a->mask[b * n + t]) a->mask[b * n + t] = (unsigned char)(1 + t % 2);
         }
     l->key_mask = kind == WHOLE ? NULL : a->mask;
 }
@@ -378,7 +386,9 @@ static void check_lag_absent(const arrays *a, const cmha_lag_args *l) {
     for (row = 0; row < a->B * a->H * a->n; row++)
         if (!token_present(a, l, row / a->n, row % a->n))
             wrong += check_largest(a->y + row * width, width) + check_largest(a->dq + row * width, width) +
-                         check_largest(a->dk + row * width, width) + check_largest(a->dv + row * width, width) != 0;
+                         check_largest(a->dk + row * width, width) +
+                         check_largest(a->dv + row * width, width) !=
+                     0;
     CHECK_THAT(!wrong, "lag core n %zu: %zu absent tokens have a result or a gradient", a->n, wrong);
 }
 
@@ -389,11 +399,12 @@ static void check_lag_one(size_t n, size_t d, double temp, size_t topk, int mask
     size_t row, j;
     lag_mask(&a, &l, mask);
     run_lag(&a, &l);
-    CHECK_THAT(lag_error(&a, &l) <= tolerance, "lag core n %zu d %zu temp %g topk %zu mask %d: off by %g", n, d, temp, topk, mask,
-               lag_error(&a, &l));
+    CHECK_THAT(lag_error(&a, &l) <= tolerance, "lag core n %zu d %zu temp %g topk %zu mask %d: off by %g", n,
+               d, temp, topk, mask, lag_error(&a, &l));
     for (row = 0; row < 4 * n; row++) /* what absent tokens hold must not matter */
         for (j = 0; j < 2 * d && !token_present(&a, &l, row / n, row % n); j++)
-            a.q[row * 2 * d + j] = a.k[row * 2 * d + j] = a.v[row * 2 * d + j] = a.dy[row * 2 * d + j] = (cmha_real)NAN;
+            a.q[row * 2 * d + j] = a.k[row * 2 * d + j] = a.v[row * 2 * d + j] = a.dy[row * 2 * d + j] =
+                (cmha_real)NAN;
     run_lag(&a, &l);
     CHECK(lag_error(&a, &l) <= tolerance);
     run_lag_backward(&a, &l);
@@ -410,7 +421,8 @@ static void check_lag_definition(void) {
         for (k = 0; k < sizeof tops / sizeof *tops; k++)
             for (mask = WHOLE; mask < MASKS; mask++) {
                 check_lag_one(lengths[i], 3, 1, tops[k], mask);
-                check_lag_one(lengths[i], 11, 60, tops[k], mask); /* weights that differ by more than a transform can hold */
+                /* weights that differ by more than a transform can hold */
+                check_lag_one(lengths[i], 11, 60, tops[k], mask);
                 check_lag_one(lengths[i], 8, 2000, tops[k], mask);
             }
 }
@@ -420,13 +432,16 @@ static void lag_rows_copy(const arrays *from, size_t b, size_t skip, arrays *to)
     size_t h, row = from->width, n = to->n * row;
     for (h = 0; h < to->H; h++) {
         size_t at = ((b * from->H + h) * from->n + skip) * row;
-        memcpy(to->q + h * n, from->q + at, n * sizeof *to->q), memcpy(to->k + h * n, from->k + at, n * sizeof *to->k);
-        memcpy(to->v + h * n, from->v + at, n * sizeof *to->v), memcpy(to->dy + h * n, from->dy + at, n * sizeof *to->dy);
+        memcpy(to->q + h * n, from->q + at, n * sizeof *to->q),
+            memcpy(to->k + h * n, from->k + at, n * sizeof *to->k);
+        memcpy(to->v + h * n, from->v + at, n * sizeof *to->v),
+            memcpy(to->dy + h * n, from->dy + at, n * sizeof *to->dy);
     }
 }
 
 /* Sequence b of `a`, its tokens skip.., against the same tokens alone */
-static void check_lag_alone(const arrays *a, const cmha_lag_args *l, size_t b, size_t skip, size_t n, double tolerance) {
+static void check_lag_alone(const arrays *a, const cmha_lag_args *l, size_t b, size_t skip, size_t n,
+                            double tolerance) {
     arrays one = arrays_open(1, a->H, n, a->d, 1, 1);
     cmha_lag_args lone = lag_args(&one, l->temp, l->topk);
     size_t h, m = n * a->width;
@@ -435,14 +450,18 @@ static void check_lag_alone(const arrays *a, const cmha_lag_args *l, size_t b, s
     for (h = 0; h < a->H; h++) {
         size_t at = ((b * a->H + h) * a->n + skip) * a->width;
         CHECK_NEAR(check_distance(one.y + h * m, a->y + at, m), 0, tolerance);
-        CHECK_NEAR(check_distance(one.dq + h * m, a->dq + at, m), 0, tolerance * (1 + check_largest(one.dq, a->H * m)));
-        CHECK_NEAR(check_distance(one.dk + h * m, a->dk + at, m), 0, tolerance * (1 + check_largest(one.dk, a->H * m)));
-        CHECK_NEAR(check_distance(one.dv + h * m, a->dv + at, m), 0, tolerance * (1 + check_largest(one.dv, a->H * m)));
+        CHECK_NEAR(check_distance(one.dq + h * m, a->dq + at, m), 0,
+                   tolerance * (1 + check_largest(one.dq, a->H * m)));
+        CHECK_NEAR(check_distance(one.dk + h * m, a->dk + at, m), 0,
+                   tolerance * (1 + check_largest(one.dk, a->H * m)));
+        CHECK_NEAR(check_distance(one.dv + h * m, a->dv + at, m), 0,
+                   tolerance * (1 + check_largest(one.dv, a->H * m)));
     }
     arrays_close(&one);
 }
 
-/* A batch of two lengths equals each of them alone: to the bit with the padding at the end, to rounding with it in front */
+/* A batch of two lengths equals each of them alone: to the bit with the padding at the
+   end, to rounding with it in front */
 static void check_lag_padding(double temp, size_t topk, int front) {
     arrays a = arrays_open(2, 3, 70, 5, 1, 1);
     cmha_lag_args l = lag_args(&a, temp, topk);
@@ -451,13 +470,16 @@ static void check_lag_padding(double temp, size_t topk, int front) {
         for (t = 0; t < a.n; t++) a.mask[b * a.n + t] = front ? t >= a.n - n[b] : t < n[b];
     l.key_mask = a.mask;
     run_lag(&a, &l), run_lag_backward(&a, &l);
-    for (b = 0; b < 2; b++) check_lag_alone(&a, &l, b, front ? a.n - n[b] : 0, n[b], front ? check_tolerance(1e-11, 1e-6) * (1 + temp) : 0);
+    for (b = 0; b < 2; b++)
+        check_lag_alone(&a, &l, b, front ? a.n - n[b] : 0, n[b],
+                        front ? check_tolerance(1e-11, 1e-6) * (1 + temp) : 0);
     for (t = 0; t < 3 * a.n; t++) /* of the shorter sequence no lag that reaches out of it */
         if (t % a.n >= n[0]) CHECK(a.saved[t] < -(cmha_real)FLT_MAX);
     arrays_close(&a);
 }
 
-/* A mask of all ones is no mask, and rows with holes behind them are weighed by the tokens they see, however little that is */
+/* A mask of all ones is no mask, and rows with holes behind them are weighed by the
+   tokens they see, however little that is */
 static void check_lag_masks(void) {
     arrays a = arrays_open(1, 2, 30, 4, 1, 1);
     cmha_lag_args l = lag_args(&a, 3, 0);
@@ -469,11 +491,13 @@ static void check_lag_masks(void) {
     run_lag(&a, &l);
     CHECK(!memcmp(y, a.y, 60 * 8 * sizeof *y));
     for (t = 0; t < 30; t++) a.mask[t] = t != 3 && t != 17;
-    for (t = 3; t < 60; t++) memcpy(a.q + t * 8, a.k + (t - 3) * 8, 8 * sizeof *a.q); /* lag 3 outweighs all others */
+    /* lag 3 outweighs all others */
+    for (t = 3; t < 60; t++) memcpy(a.q + t * 8, a.k + (t - 3) * 8, 8 * sizeof *a.q);
     l.temp = 200;
     run_lag(&a, &l);
     CHECK_NEAR(lag_error(&a, &l), 0, check_tolerance(1e-10, 4e-4));
-    CHECK(check_largest(a.y + 20 * 8, 8) > 0 && check_largest(a.y + 6 * 8, 8) > 0 && check_largest(a.y + 17 * 8, 8) == 0);
+    CHECK(check_largest(a.y + 20 * 8, 8) > 0 && check_largest(a.y + 6 * 8, 8) > 0 &&
+          check_largest(a.y + 17 * 8, 8) == 0);
     free(y);
     arrays_close(&a);
 }
@@ -512,7 +536,7 @@ static void check_lag_extremes(void) {
     arrays_close(&a);
 }
 
-/* ---------------------------------------------------- memory and tape ---------------------------------------------------- */
+/* ------------------------------------------- memory and tape -------------------------------------------- */
 
 static void check_memory(void) {
     size_t n, linear[3], lag[3];
@@ -540,7 +564,8 @@ static void check_tape(cmha_context *context, int lag) {
     cmha_linear_args l;
     cmha_lag_args g;
     memset(&l, 0, sizeof l), memset(&g, 0, sizeof g);
-    l.kind = CMHA_LINEAR_ANGULAR, l.heads = g.heads = H, l.causal = 1, l.eps = g.eps = (cmha_real)1e-3, g.temp = 2, g.key_mask = mask;
+    l.kind = CMHA_LINEAR_ANGULAR, l.heads = g.heads = H, l.causal = 1, l.eps = g.eps = (cmha_real)1e-3,
+    g.temp = 2, g.key_mask = mask;
     CHECK_OK(cmha_tape_init(&tape, context, 0));
     shape[0] = B, shape[1] = N, shape[2] = 6 * Hd;
     fused = cmha_tensor_new(&tape, 3, shape, 0);
@@ -550,11 +575,15 @@ static void check_tape(cmha_context *context, int lag) {
         check_fill(one[i]->data, one[i]->size, 1);
         for (t = 0; t < B * N; t++)
             for (part = 0; part < 2; part++)
-                memcpy(fused->data + t * 6 * Hd + part * 3 * Hd + i * Hd, one[i]->data + t * 2 * Hd + part * Hd, Hd * sizeof *fused->data);
+                memcpy(fused->data + t * 6 * Hd + part * 3 * Hd + i * Hd,
+                       one[i]->data + t * 2 * Hd + part * Hd, Hd * sizeof *fused->data);
     }
-    y = lag ? cmha_lag_attention(&tape, &g, fused, NULL, NULL) : cmha_linear_attention(&tape, &l, fused, NULL, NULL);
-    z = lag ? cmha_lag_attention(&tape, &g, one[0], one[1], one[2]) : cmha_linear_attention(&tape, &l, one[0], one[1], one[2]);
-    CHECK(y && z && y->shape[2] == 2 * Hd && !memcmp(y->data, z->data, y->size * sizeof *y->data) && check_largest(y->data, y->size) > 0);
+    y = lag ? cmha_lag_attention(&tape, &g, fused, NULL, NULL)
+            : cmha_linear_attention(&tape, &l, fused, NULL, NULL);
+    z = lag ? cmha_lag_attention(&tape, &g, one[0], one[1], one[2])
+            : cmha_linear_attention(&tape, &l, one[0], one[1], one[2]);
+    CHECK(y && z && y->shape[2] == 2 * Hd && !memcmp(y->data, z->data, y->size * sizeof *y->data) &&
+          check_largest(y->data, y->size) > 0);
     for (t = 0; t < B * N && lag; t++) CHECK((check_largest(y->data + t * 2 * Hd, 2 * Hd) > 0) == mask[t]);
     cmha_tape_close(&tape);
 }
@@ -569,10 +598,12 @@ static void check_refusals(cmha_context *context) {
     l.heads = g.heads = 2;
     CHECK_OK(cmha_tape_init(&tape, context, 0));
     for (i = 0; i < 7; i++) {
-        cmha_tensor *q = cmha_tensor_new(&tape, 3, shape, 0), *thin = cmha_tensor_new(&tape, 3, narrow, 0), *y;
+        cmha_tensor *q = cmha_tensor_new(&tape, 3, shape, 0), *thin = cmha_tensor_new(&tape, 3, narrow, 0),
+                    *y;
         cmha_tensor *less = cmha_tensor_new(&tape, 3, few, 0);
         l.heads = i == 5 ? 0 : 2;
-        y = i == 0   ? cmha_linear_attention(&tape, &l, q, NULL, NULL) /* CoPE's real values cannot be fused */
+        /* CoPE's real values cannot be fused */
+        y = i == 0   ? cmha_linear_attention(&tape, &l, q, NULL, NULL)
             : i == 1 ? cmha_linear_attention(&tape, &l, q, thin, q)
             : i == 2 ? cmha_linear_attention(&tape, &l, q, q, thin)
             : i == 3 ? cmha_linear_attention(&tape, &l, q, q, less)
@@ -595,11 +626,12 @@ int main(int argc, char **argv) {
     check_value_width();
     for (output = REAL; output <= HYBRID; output++) check_append(CMHA_LINEAR_COPE, output);
     check_append(CMHA_LINEAR_ANGULAR, REAL);
-    for (causal = 0; causal < 2; causal++) check_padding(CMHA_LINEAR_COPE, causal), check_padding(CMHA_LINEAR_ANGULAR, causal);
+    for (causal = 0; causal < 2; causal++)
+        check_padding(CMHA_LINEAR_COPE, causal), check_padding(CMHA_LINEAR_ANGULAR, causal);
     check_linear_extremes(CMHA_LINEAR_COPE), check_linear_extremes(CMHA_LINEAR_ANGULAR);
-    check_fft();
     check_lag_definition();
-    check_lag_padding(1, 0, 0), check_lag_padding(40, 7, 0), check_lag_padding(1, 0, 1), check_lag_padding(40, 7, 1);
+    check_lag_padding(1, 0, 0), check_lag_padding(40, 7, 0), check_lag_padding(1, 0, 1),
+        check_lag_padding(40, 7, 1);
     check_lag_masks();
     check_lag_ties();
     check_lag_extremes();

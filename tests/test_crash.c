@@ -1,8 +1,9 @@
-/* Crashes: whatever kills a run, and whenever, a checkpoint can be loaded that is at most one save interval old, and the resumed run
-   ends bit for bit as one that was never killed. A full or failing disk costs the save, never the old checkpoint.
+/* Crashes: whatever kills a run, and whenever, a checkpoint can be loaded that is at most one save interval
+   old, and the resumed run ends bit for bit as one that was never killed. A full or failing disk costs the
+   save, never the old checkpoint.
 
-   CMHA_TEST_KILLS=N kills (100), CMHA_TEST_SEED=N for another schedule of them. The runs to be killed are this program again, by
-   exec, so that they have their own OpenMP. */
+   CMHA_TEST_KILLS=N kills (100), CMHA_TEST_SEED=N for another schedule of them. The runs to be killed are
+   this program again, by exec, so that they have their own OpenMP. */
 #define _GNU_SOURCE /* unshare */
 #define _DARWIN_C_SOURCE
 #include "models.h"
@@ -81,7 +82,7 @@ static void pause_for(double seconds) {
     nanosleep(&t, NULL);
 }
 
-/* ------------------------------------------------ the system calls of a save ------------------------------------------------ */
+/* -------------------------------------- the system calls of a save -------------------------------------- */
 
 /* This program has its own write, fsync, linkat, rename and close, which do as the system's do unless a fault
    is set: then the call number `at` (counted from 1) fails with `error`, or the process dies in it, a write
@@ -97,12 +98,14 @@ static struct { int named, planted; } place;
 static int struck(char name, size_t bytes) {
     (void)bytes;
     if (!fault.mode) return 0;
-    if (fault.calls < (int)sizeof fault.trace - 1) fault.trace[fault.calls] = name, fault.trace[fault.calls + 1] = 0;
+    if (fault.calls < (int)sizeof fault.trace - 1)
+        fault.trace[fault.calls] = name, fault.trace[fault.calls + 1] = 0;
     fault.calls++;
     if (fault.mode == INTERRUPT) errno = EINTR;
     else errno = fault.error;
     if (fault.mode == DIE && fault.calls == fault.at && name != 'w') raise(SIGKILL);
-    return (fault.mode == INTERRUPT && name == 'w' && fault.calls % 2) || (fault.mode == FAIL && fault.calls == fault.at);
+    return (fault.mode == INTERRUPT && name == 'w' && fault.calls % 2) ||
+           (fault.mode == FAIL && fault.calls == fault.at);
 }
 
 ssize_t write(int fd, const void *from, size_t n) {
@@ -146,7 +149,9 @@ int fsync(int fd) {
     return fdatasync(fd);
 }
 
-int rename(const char *from, const char *to) { return struck('r', 0) ? -1 : renameat(AT_FDCWD, from, AT_FDCWD, to); }
+int rename(const char *from, const char *to) {
+    return struck('r', 0) ? -1 : renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
 
 int close(int fd) {
     int result = (int)syscall(SYS_close, fd);
@@ -159,7 +164,7 @@ static void set_fault(int mode, int at, int error) {
     fault.mode = mode, fault.at = at, fault.error = error;
 }
 
-/* ------------------------------------------------------------ runs ------------------------------------------------------------ */
+/* ------------------------------------------------- runs ------------------------------------------------- */
 
 typedef struct run {
     cmha_context context;
@@ -181,7 +186,9 @@ static void run_open(run *r) {
     CHECK_OK(cmha_trainer_init(&r->trainer, &r->model, &t));
 }
 
-static void run_close(run *r) { cmha_trainer_close(&r->trainer), cmha_model_close(&r->model), cmha_context_close(&r->context); }
+static void run_close(run *r) {
+    cmha_trainer_close(&r->trainer), cmha_model_close(&r->model), cmha_context_close(&r->context);
+}
 
 static void run_steps(run *r, size_t steps) {
     double loss;
@@ -201,7 +208,8 @@ static uint64_t state_hash(const run *r) {
     return hash;
 }
 
-/* What a run says of itself, through a pipe: it has done `step` steps, or it begins or has ended the save after them */
+/* What a run says of itself, through a pipe: it has done `step` steps, or it
+   begins or has ended the save after them */
 enum { STEP, BEGIN, END };
 typedef struct message {
     int32_t kind, step;
@@ -259,13 +267,14 @@ static pid_t start(const char *path, int fault_at, int named, int *fd) {
 
 static int listen_to(int fd, message *m) { return read(fd, m, sizeof *m) == (ssize_t)sizeof *m; }
 
-/* ----------------------------------------------------------- the kills ----------------------------------------------------------- */
+/* ---------------------------------------------- the kills ----------------------------------------------- */
 
 static int nameless;                       /* 1 = the system has files without a name, and names them late */
 static uint64_t hashes[STEPS / EVERY + 1]; /* of the states a run that nobody kills has at its saves */
 static double run_time, save_time;         /* what a run and a save take, roughly */
 
-/* The run that is never killed, twice: here for the states on its way, and as a process for its last file and its times */
+/* The run that is never killed, twice: here for the states on its way, and as a
+   process for its last file and its times */
 static void reference(run *r) {
     message m;
     double begin = now(), at = begin;
@@ -293,7 +302,8 @@ typedef struct chain {
     size_t worst;                     /* most steps that a kill has cost */
 } chain;
 
-/* Waits until the run shall be killed: some time from its start, or some time after one of its saves has begun */
+/* Waits until the run shall be killed: some time from its start, or some
+   time after one of its saves has begun */
 static void wait_for_the_moment(int fd, chain *c, message *last) {
     size_t saves = 0, wanted = check_below(4);
     if (check_random() < 0) {
@@ -327,13 +337,18 @@ static void inspect(run *r, chain *c) {
     size_t step = 0;
     c->beside += swept(r, c->named);
     if (there(path)) {
-        if (!CHECK_THAT(!cmha_trainer_load(&r->trainer, path), "after kill %d: %s", c->kills, cmha_error(&r->context))) return;
+        if (!CHECK_THAT(!cmha_trainer_load(&r->trainer, path), "after kill %d: %s", c->kills,
+                        cmha_error(&r->context)))
+            return;
         step = r->trainer.step;
         CHECK_THAT(step % EVERY == 0 && step <= STEPS && state_hash(r) == hashes[step / EVERY],
-                   "after kill %d: the checkpoint of step %zu is not the state after %zu steps", c->kills, step, step);
+                   "after kill %d: the checkpoint of step %zu is not the state after %zu steps", c->kills,
+                   step, step);
     }
-    CHECK_THAT(step >= c->saved, "after kill %d: step %zu was saved, the checkpoint is of step %zu", c->kills, c->saved, step);
-    CHECK_THAT(c->done <= step + EVERY, "after kill %d: %zu steps done, the checkpoint is of step %zu", c->kills, c->done, step);
+    CHECK_THAT(step >= c->saved, "after kill %d: step %zu was saved, the checkpoint is of step %zu", c->kills,
+               c->saved, step);
+    CHECK_THAT(c->done <= step + EVERY, "after kill %d: %zu steps done, the checkpoint is of step %zu",
+               c->kills, c->done, step);
     if (c->done > step && c->done - step > c->worst) c->worst = c->done - step;
 }
 
@@ -360,7 +375,8 @@ static int live(run *r, chain *c, int kill_it) {
         return 0;
     }
     CHECK_THAT(status == 0, "a resumed run ended with status %d", status);
-    CHECK_THAT(same_files(path_of("whole"), path_of("killed")), "a run of %d lives ends in another file than one of one", c->lives);
+    CHECK_THAT(same_files(path_of("whole"), path_of("killed")),
+               "a run of %d lives ends in another file than one of one", c->lives);
     CHECK(!swept(r, c->named));
     remove(path_of("killed"));
     c->lives = 0, c->done = c->saved = 0;
@@ -374,7 +390,8 @@ static int from_environment(const char *name, int otherwise) {
 
 static void kills(run *r) {
     chain c;
-    int wanted = from_environment("CMHA_TEST_KILLS", check_quick() ? 12 : 100), runs = 0, failed = check_failed;
+    int wanted = from_environment("CMHA_TEST_KILLS", check_quick() ? 12 : 100), runs = 0,
+        failed = check_failed;
     memset(&c, 0, sizeof c);
     c.named = !nameless;
     while (c.kills < wanted && check_failed < failed + 5) runs += live(r, &c, 1);
@@ -384,7 +401,7 @@ static void kills(run *r) {
     CHECK_THAT(c.inside * 20 >= wanted - 20, "only %d of %d kills fell inside a save", c.inside, c.kills);
 }
 
-/* ------------------------------------------------------ a death in every call ------------------------------------------------------ */
+/* ---------------------------------------- a death in every call ----------------------------------------- */
 
 static cmha_status save_to(run *r, const char *name, int mode, int at, int error) {
     cmha_status status;
@@ -432,8 +449,9 @@ static void death_in_every_call(run *r, int calls) {
         CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         CHECK_THAT(swept(r, place.named) == (at > named && at <= renamed),
                    "dead in call %d of %d: what is left", at, calls);
-        if (!CHECK_THAT(!cmha_trainer_load(&r->trainer, path_of("dying")), "dead in call %d of %d: %s", at, calls,
-                        cmha_error(&r->context))) continue;
+        if (!CHECK_THAT(!cmha_trainer_load(&r->trainer, path_of("dying")), "dead in call %d of %d: %s", at,
+                        calls, cmha_error(&r->context)))
+            continue;
         found = r->trainer.step;
         CHECK_THAT(found == (at < renamed + 1 ? 0 : EVERY) && state_hash(r) == hashes[found / EVERY],
                    "dead in call %d of %d, the checkpoint is of step %zu", at, calls, found);
@@ -445,7 +463,8 @@ static void death_in_every_call(run *r, int calls) {
 /* The same calls fail instead: the save says so in one line, the old checkpoint stays, nothing is left beside
    it. A name that is refused is no failure: the file is written again, under a name from the start. */
 static void failure_in_every_call(run *r, int calls) {
-    static const int reasons[4] = {ENOSPC, EIO, EDQUOT, 0}; /* 0: a write that takes nothing and gives no reason */
+    /* 0: a write that takes nothing and gives no reason */
+    static const int reasons[4] = {ENOSPC, EIO, EDQUOT, 0};
     int at, i;
     size_t n;
     unsigned char *old = contents(path_of("interrupted"), &n);
@@ -459,7 +478,8 @@ static void failure_in_every_call(run *r, int calls) {
             put(path_of("calls"), old, n);
             status = save_to(r, "calls", FAIL, at, reasons[i]);
             if (harmless) CHECK_OK(status);
-            else if (CHECK_THAT(status == CMHA_ERR_IO, "call %d of %d fails, the save says \"%s\"", at, calls, cmha_status_string(status)))
+            else if (CHECK_THAT(status == CMHA_ERR_IO, "call %d of %d fails, the save says \"%s\"", at, calls,
+                                cmha_status_string(status)))
                 CHECK(strstr(cmha_error(&r->context), "calls") && !strchr(cmha_error(&r->context), '\n'));
             CHECK(!swept(r, 1));
             CHECK_THAT(same_files(path_of("calls"), path_of(harmless ? "after" : "interrupted")),
@@ -579,7 +599,7 @@ static void two_writers(run *r) {
     remove(path);
 }
 
-/* --------------------------------------------------------- a full disk --------------------------------------------------------- */
+/* --------------------------------------------- a full disk ---------------------------------------------- */
 
 /* The largest file that the process may write grows step by step to that of a checkpoint. No save brings
    about the signal that would end the process. */
@@ -615,7 +635,8 @@ static void file_size_limit(run *r) {
     free(old);
 }
 
-/* A disk with room for one checkpoint and a half, where root may mount one; in a name space of its own, so that it ends with the test */
+/* A disk with room for one checkpoint and a half, where root may mount one; in a name space of its own, so
+   that it ends with the test */
 static void small_disk(run *r) {
 #ifdef __linux__
     char options[64], path[128];
@@ -635,7 +656,8 @@ static void small_disk(run *r) {
     old = contents(path, &n);
     run_steps(r, 1);
     CHECK_IS(cmha_trainer_save(&r->trainer, path), CMHA_ERR_IO);
-    CHECK_THAT(strstr(cmha_error(&r->context), strerror(ENOSPC)) != NULL, "a full disk is called \"%s\"", cmha_error(&r->context));
+    CHECK_THAT(strstr(cmha_error(&r->context), strerror(ENOSPC)) != NULL, "a full disk is called \"%s\"",
+               cmha_error(&r->context));
     kept = contents(path, &n);
     CHECK_THAT(old && kept && !memcmp(old, kept, n), "the disk is full and the old checkpoint gone");
     CHECK_OK(cmha_trainer_load(&r->trainer, path));

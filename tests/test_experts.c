@@ -1,5 +1,6 @@
-/* What the complex residual, the router, the experts and the load balance must satisfy whatever their numbers are: against naive
-   loops, permutations, numbers of threads, memory, and the edges (ties, NaN, huge numbers, nothing at all). */
+/* What the complex residual, the router, the experts and the load balance must satisfy whatever their
+   numbers are: against naive loops, permutations, numbers of threads, memory, and the edges (ties,
+   NaN, huge numbers, nothing at all). */
 #include "check.h"
 
 enum { PARTS = 7 }; /* of a layer: z, router, its bias, w1, b1, w2, b2 */
@@ -9,7 +10,8 @@ typedef struct layer {
     cmha_real *x[PARTS], *dy, *forced; /* forced [T, E]: logits that take the router's place; NULL = none */
 } layer;
 
-/* What a pass over a layer gives: y, the gradient of every part one after another, the counts, the tape's largest extent */
+/* What a pass over a layer gives: y, the gradient of every part one after another, the
+   counts, the tape's largest extent */
 typedef struct outcome {
     cmha_real *y, *grad, *logits;
     uint64_t *use;
@@ -48,7 +50,8 @@ static void outcome_free(outcome *o) { free(o->y), free(o->grad), free(o->logits
 /* Parts as tensors; with gradients in `grad` where it is not NULL */
 static void layer_tensors(const layer *l, cmha_tape *tape, cmha_real *grad, cmha_tensor **in) {
     const size_t T = l->T, D = l->D, F = l->F, E = l->E;
-    const size_t shape[PARTS][4] = {{T, 2 * D}, {2, E, D}, {E}, {2, E, F, D}, {2, E, F}, {2, E, D, F}, {2, E, D}};
+    const size_t shape[PARTS][4] = {{T, 2 * D}, {2, E, D},    {E},      {2, E, F, D},
+                                    {2, E, F},  {2, E, D, F}, {2, E, D}};
     static const int rank[PARTS] = {2, 3, 1, 4, 3, 4, 3};
     int i;
     for (i = 0; i < PARTS; i++) {
@@ -60,7 +63,8 @@ static void layer_tensors(const layer *l, cmha_tape *tape, cmha_real *grad, cmha
 static cmha_tensor *layer_logits(const layer *l, cmha_tape *tape, cmha_tensor **in) {
     size_t shape[2];
     shape[0] = l->T, shape[1] = l->E;
-    return l->forced ? cmha_tensor_wrap(tape, 2, shape, l->forced, NULL) : cmha_router(tape, in[0], in[1], in[2]);
+    return l->forced ? cmha_tensor_wrap(tape, 2, shape, l->forced, NULL)
+                     : cmha_router(tape, in[0], in[1], in[2]);
 }
 
 /* One pass forward and backward on a tape of a context of its own. */
@@ -76,7 +80,9 @@ static outcome layer_run(const layer *l, int threads, int dry) {
     logits = layer_logits(l, &tape, in);
     y = cmha_experts(&tape, in[0], logits, l->top, in[3], in[4], in[5], in[6], o.use);
     CHECK_THAT(y != NULL, "%s", cmha_error(&own));
-    if (y && !dry) memcpy(o.y, y->data, y->size * sizeof *o.y), memcpy(o.logits, logits->data, logits->size * sizeof *o.y);
+    if (y && !dry)
+        memcpy(o.y, y->data, y->size * sizeof *o.y),
+            memcpy(o.logits, logits->data, logits->size * sizeof *o.y);
     loss = cmha_sum(&tape, cmha_mul(&tape, y, cmha_tensor_wrap(&tape, 2, in[0]->shape, l->dy, NULL)));
     CHECK_OK(cmha_backward(&tape, cmha_add(&tape, loss, cmha_balance(&tape, logits, l->top, NULL)), 1));
     o.peak = tape.memory.peak;
@@ -85,12 +91,13 @@ static outcome layer_run(const layer *l, int threads, int dry) {
     return o;
 }
 
-/* ------------------------------------------------------ naive ------------------------------------------------------ */
+/* ------------------------------------------------ naive ------------------------------------------------- */
 
 static double naive_gelu(double x) { return x / 2 * erfc(-x / sqrt(2.0)); }
 
 /* y [2 O] = W x + b of expert e; w [2, E, O, I], b [2, E, O], in double */
-static void naive_linear(const cmha_real *w, const cmha_real *b, size_t E, size_t O, size_t I, size_t e, const double *x, double *y) {
+static void naive_linear(const cmha_real *w, const cmha_real *b, size_t E, size_t O, size_t I, size_t e,
+                         const double *x, double *y) {
     size_t o, i;
     for (o = 0; o < O; o++) {
         double re = (double)b[e * O + o], im = (double)b[(E + e) * O + o];
@@ -141,14 +148,15 @@ static void against_naive(size_t T, size_t D, size_t F, size_t E, size_t top) {
             largest = fmax(largest, fabs(want[j]));
         }
     }
-    CHECK_THAT(worst <= check_tolerance(1e-13, 2e-5) * largest, "T %zu D %zu F %zu top %zu of %zu: off by %g", T, D, F, top, E, worst);
+    CHECK_THAT(worst <= check_tolerance(1e-13, 2e-5) * largest, "T %zu D %zu F %zu top %zu of %zu: off by %g",
+               T, D, F, top, E, worst);
     for (e = 0; e < E; e++) CHECK(use[e] == o.use[e]), total += o.use[e];
     CHECK(total == T * top);
     free(use), free(want);
     outcome_free(&o), layer_free(&l);
 }
 
-/* ----------------------------------------------------- routing ----------------------------------------------------- */
+/* ----------------------------------------------- routing ------------------------------------------------ */
 
 /* Gates sum to 1, fall with their rank, and go to distinct experts (identity 20) */
 static void gates(size_t T, size_t E, size_t top) {
@@ -173,7 +181,11 @@ static void order(void) {
     const cmha_real inf = (cmha_real)INFINITY, nan = (cmha_real)NAN;
     const cmha_real logits[ROWS][E] = {{1, 3, 2, 3, 3, 0}, {0, 0, 0, 0, 0, 0}, {1, nan, 5, nan, 2, 9},
                                        {-inf, -inf, 1, -inf, 2, -inf}, {0, -0.0f, 0, 1, 1, -0.0f}};
-    static const size_t want[ROWS][E] = {{1, 3, 4, 2, 0, 5}, {0, 1, 2, 3, 4, 5}, {1, 3, 5, 2, 4, 0}, {4, 2, 0, 1, 3, 5}, {3, 4, 0, 1, 2, 5}};
+    static const size_t want[ROWS][E] = {{1, 3, 4, 2, 0, 5},
+                                         {0, 1, 2, 3, 4, 5},
+                                         {1, 3, 5, 2, 4, 0},
+                                         {4, 2, 0, 1, 3, 5},
+                                         {3, 4, 0, 1, 2, 5}};
     size_t plan[64 * ROWS], top, t, c;
     cmha_real gate[ROWS * E];
     for (top = 1; top <= E; top++) {
@@ -196,7 +208,8 @@ static void permute(layer *l, const size_t *to) {
         cmha_real *moved = check_zeros(l->n[i]);
         for (plane = 0; plane < planes[i]; plane++)
             for (e = 0; e < l->E; e++)
-                memcpy(moved + (plane * l->E + to[e]) * size, l->x[i] + (plane * l->E + e) * size, size * sizeof *moved);
+                memcpy(moved + (plane * l->E + to[e]) * size, l->x[i] + (plane * l->E + e) * size,
+                       size * sizeof *moved);
         free(l->x[i]);
         l->x[i] = moved;
     }
@@ -209,13 +222,15 @@ static void permutation(void) {
     size_t e;
     permute(&l, to);
     b = layer_run(&l, 2, 0);
-    CHECK_NEAR(check_distance(a.y, b.y, l.n[0]), 0, check_tolerance(1e-14, 1e-6) * check_largest(a.y, l.n[0]));
-    CHECK_NEAR(check_distance(a.grad, b.grad, l.n[0]), 0, check_tolerance(1e-13, 5e-6) * check_largest(a.grad, l.n[0]));
+    CHECK_NEAR(check_distance(a.y, b.y, l.n[0]), 0,
+               check_tolerance(1e-14, 1e-6) * check_largest(a.y, l.n[0]));
+    CHECK_NEAR(check_distance(a.grad, b.grad, l.n[0]), 0,
+               check_tolerance(1e-13, 5e-6) * check_largest(a.grad, l.n[0]));
     for (e = 0; e < 5; e++) CHECK(a.use[e] > 0 && a.use[e] == b.use[to[e]]);
     outcome_free(&a), outcome_free(&b), layer_free(&l);
 }
 
-/* --------------------------------------------------- determinism --------------------------------------------------- */
+/* --------------------------------------------- determinism ---------------------------------------------- */
 
 /* The same bits for any number of threads, in y and in every gradient */
 static void threads(size_t T, size_t D, size_t F, size_t E, size_t top) {
@@ -290,14 +305,17 @@ static void frozen(void) {
     logits = layer_logits(&l, &tape, in);
     loss = cmha_mul(&tape, cmha_experts(&tape, in[0], logits, l.top, in[3], in[4], in[5], in[6], NULL),
                     cmha_tensor_wrap(&tape, 2, in[0]->shape, l.dy, NULL));
-    CHECK_OK(cmha_backward(&tape, cmha_add(&tape, cmha_sum(&tape, loss), cmha_balance(&tape, logits, l.top, NULL)), 1));
-    CHECK_NEAR(check_distance(dz, o.grad, l.n[0]), 0, check_tolerance(1e-13, 1e-5) * check_largest(dz, l.n[0]));
+    CHECK_OK(cmha_backward(&tape,
+                           cmha_add(&tape, cmha_sum(&tape, loss), cmha_balance(&tape, logits, l.top, NULL)),
+                           1));
+    CHECK_NEAR(check_distance(dz, o.grad, l.n[0]), 0,
+               check_tolerance(1e-13, 1e-5) * check_largest(dz, l.n[0]));
     cmha_tape_close(&tape);
     free(grad), free(dz);
     outcome_free(&o), layer_free(&l);
 }
 
-/* ------------------------------------------------------ edges ------------------------------------------------------ */
+/* ------------------------------------------------ edges ------------------------------------------------- */
 
 /* A token of NaN or of huge numbers harms no other one, and comes out the same every time */
 static void bad_numbers(void) {
@@ -312,7 +330,8 @@ static void bad_numbers(void) {
         for (t = 0; t < l.T; t++)
             for (j = t * W; j < (t + 1) * W; j++) {
                 int same = a.y[j] == b.y[j] || (a.y[j] != a.y[j] && b.y[j] != b.y[j]);
-                CHECK_THAT(same && (t == 7 || fabs((double)(a.y[j] - good.y[j])) < 1e-5), "value %d, token %zu", i, t);
+                CHECK_THAT(same && (t == 7 || fabs((double)(a.y[j] - good.y[j])) < 1e-5),
+                           "value %d, token %zu", i, t);
             }
         if (i == 0) CHECK(a.y[7 * W] != a.y[7 * W]);
         if (i == 1) CHECK(check_finite(a.y, l.n[0]) || sizeof(cmha_real) == sizeof(float));
@@ -351,7 +370,8 @@ static void nothing(void) {
         for (t = 0; i == 2 && t < l.T; t++)
             for (j = 0; j < 2; j++) { /* a mean of the second biases */
                 const cmha_real *b = l.x[6] + j;
-                double low = fmin((double)b[0], fmin((double)b[2], (double)b[4])), y = (double)o.y[2 * t * l.D + j];
+                double low = fmin((double)b[0], fmin((double)b[2], (double)b[4])),
+                       y = (double)o.y[2 * t * l.D + j];
                 double high = fmax((double)b[0], fmax((double)b[2], (double)b[4]));
                 CHECK(y > low - 1e-6 && y < high + 1e-6);
             }
@@ -401,7 +421,8 @@ static void refusals(void) {
     REFUSED(cmha_balance(&tape, L_, 6, NULL), CMHA_ERR_ARGUMENT);
     REFUSED(cmha_complex_residual(&tape, Z_, L_, SHAPED(1, 1, 0, 0, 0), NULL), CMHA_ERR_SHAPE);
     REFUSED(cmha_complex_residual(&tape, Z_, Z_, SHAPED(1, 2, 0, 0, 0), NULL), CMHA_ERR_SHAPE);
-    REFUSED(cmha_complex_residual(&tape, Z_, Z_, SHAPED(1, 1, 0, 0, 0), SHAPED(1, 0, 0, 0, 0)), CMHA_ERR_SHAPE);
+    REFUSED(cmha_complex_residual(&tape, Z_, Z_, SHAPED(1, 1, 0, 0, 0), SHAPED(1, 0, 0, 0, 0)),
+            CMHA_ERR_SHAPE);
     REFUSED(cmha_complex_residual(&tape, L_, L_, SHAPED(1, 1, 0, 0, 0), NULL), CMHA_ERR_SHAPE);
     CHECK(!EXPERTS(NULL, NULL, 1, NULL, NULL, NULL, NULL) && !cmha_router(&tape, NULL, NULL, NULL));
     CHECK(!cmha_balance(&tape, NULL, 1, NULL) && !cmha_complex_residual(&tape, NULL, NULL, NULL, NULL));
@@ -436,22 +457,24 @@ static void out_of_memory(void) {
     free(grad), layer_free(&l);
 }
 
-/* ----------------------------------------------------- balance ----------------------------------------------------- */
+/* ----------------------------------------------- balance ------------------------------------------------ */
 
 static void balance(void) {
     enum { T = 12, E = 4 };
     cmha_real logits[T * E] = {0}, d[T * E] = {0};
     unsigned char mask[T] = {0};
-    double share[2 * E], sum = 0;
+    double share[2 * E + 1], sum = 0;
     size_t t, e;
-    CHECK_NEAR(cmha_balance_forward(logits, NULL, T, E, 2, share), 1, 1e-6); /* even probabilities, whatever the shares */
+    /* even probabilities, whatever the shares */
+    CHECK_NEAR(cmha_balance_forward(logits, NULL, T, E, 2, share), 1, 1e-6);
     CHECK(share[0] == 0.5 && share[1] == 0.5 && share[2] == 0 && share[E] > 0.2499 && share[E] < 0.2501);
     CHECK(cmha_balance_forward(logits, mask, T, E, 2, share) == 0);
     cmha_balance_backward(logits, mask, share, T, E, 1, d);
     CHECK(check_largest(d, T * E) == 0);
     for (t = 0; t < T; t++) logits[t * E + t % E] = 50, mask[t] = t % E == 1;
     CHECK_NEAR(cmha_balance_forward(logits, NULL, T, E, 1, share), 1, 1e-6);
-    CHECK_NEAR(cmha_balance_forward(logits, mask, T, E, 1, share), E, 1e-5); /* all counted tokens with one expert */
+    /* all counted tokens with one expert */
+    CHECK_NEAR(cmha_balance_forward(logits, mask, T, E, 1, share), E, 1e-5);
     CHECK_NEAR(cmha_balance_forward(logits, NULL, T, E, E, share), 1, 1e-6);
     logits[3] = (cmha_real)NAN;
     sum = cmha_balance_forward(logits, NULL, T, E, 2, share);
@@ -462,7 +485,7 @@ static void balance(void) {
     CHECK(cmha_balance_forward(logits, NULL, 0, E, 2, share) == 0);
 }
 
-/* ----------------------------------------------------- residual ---------------------------------------------------- */
+/* ----------------------------------------------- residual ----------------------------------------------- */
 
 static void residual(void) {
     enum { T = 7, D = 5, N = 2 * T * D };
@@ -475,13 +498,14 @@ static void residual(void) {
     for (i = 0; i < N; i++) CHECK(y[i] == z[i] + f[i]);
     CHECK_OK(cmha_tape_init(&tape, &context, 0));
     tz = cmha_tensor_wrap(&tape, 2, shape, z, NULL);
-    out = cmha_complex_residual(&tape, tz, cmha_tensor_wrap(&tape, 2, shape, none, NULL), cmha_tensor_wrap(&tape, 1, &one, &psi, NULL),
-                                NULL);
+    out = cmha_complex_residual(&tape, tz, cmha_tensor_wrap(&tape, 2, shape, none, NULL),
+                                cmha_tensor_wrap(&tape, 1, &one, &psi, NULL), NULL);
     CHECK(out != NULL);
     cmha_complex_residual_forward(z, none, (cmha_real)cos(0.7), (cmha_real)sin(0.7), T, D, turned);
     for (i = 0; out && i < T * D; i++) { /* the angle's form keeps every modulus */
         size_t re = i / D * 2 * D + i % D, im = re + D;
-        double before = hypot((double)z[re], (double)z[im]), after = hypot((double)out->data[re], (double)out->data[im]);
+        double before = hypot((double)z[re], (double)z[im]),
+               after = hypot((double)out->data[re], (double)out->data[im]);
         worst = (cmha_real)fmax((double)worst, fabs(after - before));
     }
     CHECK_NEAR(worst, 0, check_tolerance(1e-15, 1e-6));
@@ -493,16 +517,18 @@ static void residual(void) {
     z[3] = (cmha_real)NAN;
     cmha_complex_residual_forward(z, f, 2, -3, T, D, y);
     CHECK(y[3] != y[3] && y[3 + D] != y[3 + D] && y[2] == turned[2] && y[4] == turned[4]);
-    cmha_complex_residual_backward(z, 2, -3, f, 0, D, NULL, NULL, &a, &b);
+    cmha_complex_residual_backward(z, 2, -3, f, 0, D, NULL, &a, &b);
     CHECK(a == 0 && b == 0);
     cmha_tape_close(&tape);
     free(z), free(f), free(none);
 }
 
-/* The sums over all numbers: the same bits on a tape with any number of threads and in the kernel, and true in double */
+/* The sums over all numbers: the same bits on a tape with any number of threads and
+   in the kernel, and true in double */
 static void residual_sums(void) {
     enum { T = 300, D = 21, N = 2 * T * D };
-    cmha_real *z = check_array(N, 1), *g = check_array(N, 1), *dz = check_zeros(N), *df = check_zeros(N), alpha = 1, beta = 0, sums[6] = {0};
+    cmha_real *z = check_array(N, 1), *g = check_array(N, 1), *dz = check_zeros(N), alpha = 1, beta = 0,
+              sums[6] = {0};
     size_t shape[2] = {T, 2 * D}, one = 1, t, j;
     double re = 0, im = 0;
     int threads;
@@ -517,7 +543,8 @@ static void residual_sums(void) {
         cmha_tensor *y;
         check_context(&own, threads, 1);
         CHECK_OK(cmha_tape_init(&tape, &own, 1));
-        y = cmha_complex_residual(&tape, cmha_tensor_wrap(&tape, 2, shape, z, NULL), cmha_tensor_wrap(&tape, 2, shape, z, NULL),
+        y = cmha_complex_residual(&tape, cmha_tensor_wrap(&tape, 2, shape, z, NULL),
+                                  cmha_tensor_wrap(&tape, 2, shape, z, NULL),
                                   cmha_tensor_wrap(&tape, 1, &one, &alpha, sums + 2 * threads),
                                   cmha_tensor_wrap(&tape, 1, &one, &beta, sums + 2 * threads + 1));
         y = cmha_sum(&tape, cmha_mul(&tape, y, cmha_tensor_wrap(&tape, 2, shape, g, NULL)));
@@ -525,19 +552,20 @@ static void residual_sums(void) {
         cmha_tape_close(&tape);
         cmha_context_close(&own);
     }
-    cmha_complex_residual_backward(z, 1, 0, g, T, D, dz, df, sums, sums + 1);
+    cmha_complex_residual_backward(z, 1, 0, g, T, D, dz, sums, sums + 1);
     CHECK(sums[0] == sums[2] && sums[2] == sums[4] && sums[1] == sums[3] && sums[3] == sums[5]);
     CHECK_NEAR(sums[0], re, check_tolerance(1e-11, 1e-5));
     CHECK_NEAR(sums[1], im, check_tolerance(1e-11, 1e-5));
-    CHECK(!memcmp(dz, g, N * sizeof *g) && !memcmp(df, g, N * sizeof *g));
-    free(z), free(g), free(dz), free(df);
+    CHECK(!memcmp(dz, g, N * sizeof *g));
+    free(z), free(g), free(dz);
 }
 
 int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
     check_context(&context, 2, 1);
-    against_naive(37, 9, 14, 5, 2), against_naive(1, 9, 14, 5, 2), against_naive(150, 7, 5, 3, 1), against_naive(70, 5, 6, 4, 4);
+    against_naive(37, 9, 14, 5, 2), against_naive(1, 9, 14, 5, 2), against_naive(150, 7, 5, 3, 1),
+        against_naive(70, 5, 6, 4, 4);
     against_naive(3, 1, 1, 1, 1), against_naive(5, 2, 70, 9, 3);
     gates(20, 6, 1), gates(20, 6, 2), gates(20, 6, 6), gates(3, 1, 1);
     order(), permutation();

@@ -32,7 +32,7 @@ static int allowed(const sight *s, ops_range range) {
     return range == OPS_CANCEL || !s->nan;
 }
 
-/* ------------------------------------------------------- operations ------------------------------------------------------- */
+/* ---------------------------------------------- operations ---------------------------------------------- */
 
 static void operation(cmha_tape *tape, const ops_row *row, ops_fill fill, sight *result, sight *gradients) {
     ops_inputs s;
@@ -44,7 +44,9 @@ static void operation(cmha_tape *tape, const ops_row *row, ops_fill fill, sight 
         tape->key = (uint64_t)round, check_seed = 5 + (uint64_t)round * 977;
         s.tape = tape, s.fill = fill;
         loss = ops_loss(row, tape, &s, &y);
-        if (!CHECK_THAT(loss && !cmha_backward(tape, loss, 1), "%s: %s", row->name, cmha_error(tape->context))) return;
+        if (!CHECK_THAT(loss && !cmha_backward(tape, loss, 1), "%s: %s", row->name,
+                        cmha_error(tape->context)))
+            return;
         look(result, y->data, y->size);
         for (i = 0; i < s.n; i++)
             if (s.made[i]->grad) look(gradients, s.made[i]->grad, s.made[i]->size);
@@ -68,15 +70,16 @@ static void operations(void) {
             operation(&tape, row, (ops_fill)fill, &y, &g);
             CHECK_THAT(allowed(&y, extreme ? limits->forward : OPS_FINITE), "%s of %s inputs: %s", row->name,
                        ops_fill_name((ops_fill)fill), y.nan ? "NaN" : "an infinite result");
-            CHECK_THAT(allowed(&g, extreme || limits == &ops_singular ? limits->backward : OPS_FINITE), "%s of %s inputs: %s",
-                       row->name, ops_fill_name((ops_fill)fill), g.nan ? "NaN in a gradient" : "an infinite gradient");
+            CHECK_THAT(allowed(&g, extreme || limits == &ops_singular ? limits->backward : OPS_FINITE),
+                       "%s of %s inputs: %s", row->name, ops_fill_name((ops_fill)fill),
+                       g.nan ? "NaN in a gradient" : "an infinite gradient");
             top = y.top > top ? y.top : top, top_gradient = g.top > top_gradient ? g.top : top_gradient;
         }
         if (!is_double() || limits->inner) continue;
-        CHECK_THAT(!limits->forward || top > (double)FLT_MAX, "%s may overflow, but its largest result is %g", row->name, top);
-        CHECK_THAT(!limits->backward || top_gradient > (double)FLT_MAX, "%s's gradients may overflow, but the largest is %g",
-                row->name,
-                   top_gradient);
+        CHECK_THAT(!limits->forward || top > (double)FLT_MAX, "%s may overflow, but its largest result is %g",
+                   row->name, top);
+        CHECK_THAT(!limits->backward || top_gradient > (double)FLT_MAX,
+                   "%s's gradients may overflow, but the largest is %g", row->name, top_gradient);
     }
     cmha_tape_close(&tape), cmha_context_close(&context);
 }
@@ -84,18 +87,24 @@ static void operations(void) {
 /* A softmax of scores that no float can hold: the key that fits best gets all the weight, to the last bit. */
 static void huge_scores(void) {
     cmha_attention_args a;
-    cmha_real q[4] = {(cmha_real)1e30, 0, (cmha_real)-1e30, 0}, k[6] = {1, (cmha_real)1e25, (cmha_real)2e30, 0, (cmha_real)1e30, 5};
-    cmha_real v[3] = {3, 4, 5}, y[2] = {0}, dy[2] = {1, 1}, dq[4] = {0}, dk[6] = {0}, dv[3] = {0}, lse[4], *scratch;
+    cmha_real q[4] = {(cmha_real)1e30, 0, (cmha_real)-1e30, 0},
+              k[6] = {1, (cmha_real)1e25, (cmha_real)2e30, 0, (cmha_real)1e30, 5};
+    cmha_real v[3] = {3, 4, 5}, y[2] = {0}, dy[2] = {1, 1}, dq[4] = {0}, dk[6] = {0}, dv[3] = {0}, *scratch;
+    cmha_lse lse[2];
+    cmha_attention_views x;
+    x.q = cmha_heads_major(q, 1, 2, 2), x.k = cmha_heads_major(k, 1, 3, 2),
+    x.v = cmha_heads_major(v, 1, 3, 1);
+    x.dq = cmha_heads_major(dq, 1, 2, 2), x.dk = cmha_heads_major(dk, 1, 3, 2),
+    x.dv = cmha_heads_major(dv, 1, 3, 1);
+    x.y = cmha_heads_major(y, 1, 2, 1), x.dy = cmha_heads_major(dy, 1, 2, 1);
     memset(&a, 0, sizeof a);
-    a.batch = a.heads = a.kv_heads = 1, a.n_q = 2, a.n_k = 3, a.d_k = 2, a.d_v = 1, a.scale = 1, a.kind = CMHA_ATTENTION_DOT;
+    a.batch = a.heads = a.kv_heads = 1, a.n_q = 2, a.n_k = 3, a.d_k = 2, a.d_v = 1, a.scale = 1,
+    a.kind = CMHA_ATTENTION_DOT;
     scratch = check_zeros(cmha_attention_scratch(&a, 1));
-    cmha_attention_forward(&a, cmha_heads_major(q, 1, 2, 2), cmha_heads_major(k, 1, 3, 2), cmha_heads_major(v, 1, 3, 1),
-                           cmha_heads_major(y, 1, 2, 1), lse, scratch);
+    cmha_attention_forward(&a, &x, lse, scratch);
     CHECK_NEAR(y[0], 4, 0); /* scores 1e30, 2e60, 1e60 */
     CHECK_NEAR(y[1], 3, 0); /* and their negatives */
-    cmha_attention_backward(&a, cmha_heads_major(q, 1, 2, 2), cmha_heads_major(k, 1, 3, 2), cmha_heads_major(v, 1, 3, 1),
-                            cmha_heads_major(y, 1, 2, 1), lse, cmha_heads_major(dy, 1, 2, 1), NULL, cmha_heads_major(dq, 1, 2, 2),
-                            cmha_heads_major(dk, 1, 3, 2), cmha_heads_major(dv, 1, 3, 1), NULL, NULL, scratch);
+    cmha_attention_backward(&a, &x, lse, NULL, NULL, NULL, scratch);
     CHECK(dv[0] == 1 && dv[1] == 1 && dv[2] == 0);
     CHECK(check_largest(dq, 4) == 0 && check_largest(dk, 6) == 0);
     free(scratch);
@@ -185,17 +194,21 @@ static void huge_norms(void) {
     for (i = 0; i < D; i++) x[i] = (cmha_real)(small[i] * (cmha_real)1e30);
     for (rms = 0; rms < 2; rms++) {
         memset(dx, 0, sizeof dx), memset(dw, 0, sizeof dw);
-        if (rms) cmha_rmsnorm_forward(small, w, 1, D, 0, want, stats), cmha_rmsnorm_forward(x, w, 1, D, 0, y, stats);
-        else cmha_layernorm_forward(small, w, NULL, 1, D, 0, want, stats), cmha_layernorm_forward(x, w, NULL, 1, D, 0, y, stats);
-        CHECK_THAT(check_distance(y, want, D) < check_tolerance(1e-13, 1e-5), "norm of 1e30: off by %g", check_distance(y,
-                want, D));
+        if (rms)
+            cmha_rmsnorm_forward(small, w, 1, D, 0, want, stats),
+                cmha_rmsnorm_forward(x, w, 1, D, 0, y, stats);
+        else
+            cmha_layernorm_forward(small, w, NULL, 1, D, 0, want, stats),
+                cmha_layernorm_forward(x, w, NULL, 1, D, 0, y, stats);
+        CHECK_THAT(check_distance(y, want, D) < check_tolerance(1e-13, 1e-5), "norm of 1e30: off by %g",
+                   check_distance(y, want, D));
         if (rms) cmha_rmsnorm_backward(x, w, stats, dy, 1, D, dx, dw);
         else cmha_layernorm_backward(x, w, stats, dy, 1, D, dx, dw, NULL);
         CHECK(check_finite(dx, D) && check_finite(dw, D) && check_largest(dw, D) > 0);
     }
 }
 
-/* --------------------------------------------------------- models --------------------------------------------------------- */
+/* ------------------------------------------------ models ------------------------------------------------ */
 
 /* What the parameters hold. */
 typedef enum state { PLAIN, ZERO, DENORMAL, HUGE_EMBEDDING, HUGE_ALL, STATES } state;
@@ -211,8 +224,10 @@ static void set_parameters(cmha_model *model, state s) {
     }
 }
 
-/* Loss, logits and gradients are finite; of parameters of 1e30 throughout it is enough that it is said when they are not. */
-static void one_model(const char *kind, const cmha_model_config *m, state s, const unsigned char *mask, size_t length) {
+/* Loss, logits and gradients are finite; of parameters of 1e30 throughout it is enough
+   that it is said when they are not. */
+static void one_model(const char *kind, const cmha_model_config *m, state s, const unsigned char *mask,
+                      size_t length) {
     static const int32_t ids[2 * TOKENS] = {0, 1, 2, 3, 4, 5, 6, 0, 1, 1, 0, 3}, zeros[2 * TOKENS] = {0};
     static cmha_real logits[2 * TOKENS * VOCABULARY];
     cmha_context context;
@@ -223,19 +238,19 @@ static void one_model(const char *kind, const cmha_model_config *m, state s, con
     size_t n = 2 * length * m->vocabulary;
     check_context(&context, 1, 2);
     memset(&batch, 0, sizeof batch);
-    batch.ids = batch.targets = m->vocabulary == 1 ? zeros : ids, batch.batch = 2, batch.length = length, batch.key_mask = mask;
+    batch.ids = batch.targets = m->vocabulary == 1 ? zeros : ids, batch.batch = 2, batch.length = length,
+    batch.key_mask = mask;
     if (!CHECK_THAT(!cmha_model_init(&model, &context, m), "%s: %s", kind, cmha_error(&context))) return;
     set_parameters(&model, s);
     CHECK_OK(cmha_model_logits(&model, &batch, logits));
-    CHECK_THAT(s == HUGE_ALL || check_finite(logits, n), "%s, parameters %d, %zu tokens: logits are not finite", kind, (int)s,
-            length);
+    CHECK_THAT(s == HUGE_ALL || check_finite(logits, n),
+               "%s, parameters %d, %zu tokens: logits are not finite", kind, (int)s, length);
     status = cmha_model_gradient(&model, &batch, 1, 3, &loss);
-    CHECK_THAT(status == CMHA_OK || (s == HUGE_ALL && status == CMHA_ERR_NOT_FINITE), "%s, parameters %d, %zu tokens: %s",
-            kind, (int)s,
-               length, cmha_error(&context));
+    CHECK_THAT(status == CMHA_OK || (s == HUGE_ALL && status == CMHA_ERR_NOT_FINITE),
+               "%s, parameters %d, %zu tokens: %s", kind, (int)s, length, cmha_error(&context));
     if (s != HUGE_ALL && status == CMHA_OK)
-        CHECK_THAT(check_finite(model.grad, model.size) && fabs(loss) <= DBL_MAX, "%s, parameters %d, %zu tokens: not finite", kind,
-                   (int)s, length);
+        CHECK_THAT(check_finite(model.grad, model.size) && fabs(loss) <= DBL_MAX,
+                   "%s, parameters %d, %zu tokens: not finite", kind, (int)s, length);
     cmha_model_close(&model), cmha_context_close(&context);
 }
 
@@ -250,17 +265,19 @@ static void models(void) {
                 cmha_model_config m = check_model_config();
                 if (cmha_kind(NULL, kind, &m)) CHECK_THAT(0, "kind %s", kind);
                 if (encoder || strstr(kind, "lag")) m.causal = 0;
-                m.n_layers = 2, m.vocabulary = vocabulary ? 1 : VOCABULARY, m.max_positions = TOKENS, m.dropout = 0.1;
+                m.n_layers = 2, m.vocabulary = vocabulary ? 1 : VOCABULARY, m.max_positions = TOKENS,
+                m.dropout = 0.1;
                 if (m.family == CMHA_FAMILY_CRAT) m.phase_reg = m.mag_reg = 1e-3;
                 for (s = 0; s < STATES; s++) {
-                    if (s == HUGE_EMBEDDING) m.mag_reg = 0, m.tied = m.family != CMHA_FAMILY_CRAT; /* 1e60 otherwise */
+                    /* 1e60 otherwise */
+                    if (s == HUGE_EMBEDDING) m.mag_reg = 0, m.tied = m.family != CMHA_FAMILY_CRAT;
                     one_model(kind, &m, (state)s, NULL, TOKENS), one_model(kind, &m, (state)s, NULL, 1);
                     one_model(kind, &m, (state)s, none, TOKENS);
                 }
             }
 }
 
-/* ------------------------------------------------------ a long training ------------------------------------------------------ */
+/* ------------------------------------------- a long training -------------------------------------------- */
 
 static void long_training(void) {
     enum { STEPS = 20000, STREAM = 64 };
@@ -302,9 +319,56 @@ static void long_training(void) {
     cmha_context_close(&context);
 }
 
+/* The names of the operations that the table records, one after another, each between two blanks. */
+static void recorded_names(char *names, size_t room) {
+    cmha_context context;
+    cmha_tape tape;
+    ops_inputs s;
+    size_t used = 1;
+    memset(&s, 0, sizeof s);
+    names[0] = ' ', names[1] = 0;
+    check_context(&context, 1, 1), CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    s.tape = &tape;
+    for (size_t i = 0; i < OPS_COUNT; i++) {
+        cmha_tensor *y;
+        CHECK_THAT(ops_loss(&ops_all[i], &tape, &s, &y) != NULL, "%s: %s", ops_all[i].name, cmha_error(&context));
+        for (const cmha_record *r = tape.last; r; r = r->previous) {
+            size_t n = strlen(r->name);
+            if (used + n + 2 > room) continue;
+            memcpy(names + used, r->name, n), memcpy(names + used + n, " ", 2), used += n + 1;
+        }
+        cmha_tape_reset(&tape);
+    }
+    cmha_tape_close(&tape), cmha_context_close(&context);
+}
+
+/* Every operation that the library describes by a row, "static const cmha__op .. = {"name", ..", stands in the table too. */
+static void rows_of_the_library(void) {
+    static char text[1 << 21], names[1 << 16];
+    size_t rows = 0;
+    FILE *file = fopen("cmha.h", "rb");
+    if (!file) {
+        printf("there is no cmha.h: its rows of operations are not checked\n");
+        return;
+    }
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    recorded_names(names, sizeof names);
+    for (const char *at = text; (at = strstr(at, "static const cmha__op cmha__")) != NULL; at++) {
+        const char *begin = strchr(at, '"'), *end = begin ? strchr(begin + 1, '"') : NULL;
+        char name[64];
+        if (!CHECK(end && end - begin < 60)) return;
+        name[0] = ' ', memcpy(name + 1, begin + 1, (size_t)(end - begin) - 1), memcpy(name + (end - begin), " ", 2);
+        CHECK_THAT(strstr(names, name) != NULL, "no row of tests/ops.h records%s", name);
+        rows++;
+    }
+    CHECK_THAT(rows > 10, "%zu rows were found", rows);
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
+    rows_of_the_library();
     operations(), huge_scores(), contrastive_losses(), huge_norms();
     models();
     long_training();

@@ -1,4 +1,5 @@
-/* Every family of models, as decoders and as encoders: decoding, causality, padding, training, files, memory, refusals, presets. */
+/* Every family of models, as decoders and as encoders: decoding, causality, padding, training,
+   files, memory, refusals, presets. */
 #define _POSIX_C_SOURCE 200809L
 #define _DARWIN_C_SOURCE
 #include "models.h"
@@ -11,7 +12,8 @@ static char folder[64] = "/tmp/cmha-families-XXXXXX";
 static unsigned char text[4000];
 static cmha_tokens stream;
 
-/* What a configuration can be: a decoder, an encoder, and whether padding leaves the other tokens alone (identity 21). */
+/* What a configuration can be: a decoder, an encoder, and whether padding leaves the
+   other tokens alone (identity 21). */
 enum { DECODER = 1, ENCODER = 2, PADS = 4, BOTH = DECODER | ENCODER | PADS };
 enum { LAG = ENCODER | PADS };
 
@@ -34,23 +36,29 @@ static const struct kind {
     {BOTH, COPE "cope_score=phase placement=post activation=relu output_bias=1 token_types=2"},
     {BOTH, COPE "cope_score=magnitude cope_imag=sin_cos"},
     {BOTH, COPE "cope_score=real cope_imag=learned cope_gamma=0.7 attention=rope"},
-    {BOTH, COPE "cope_score=hybrid cope_alpha=0.6 cope_repo_scale=1 attention=cmha cope_scale=2 frequency=table"},
+    {BOTH,
+     COPE "cope_score=hybrid cope_alpha=0.6 cope_repo_scale=1 attention=cmha cope_scale=2 frequency=table"},
     {BOTH, COPE "cope_score=hybrid_norm cope_scale=3"},
     {DECODER | PADS, COPE "cope_score=hybrid_norm cope_max_grad=1 window=5 n_layers=1"},
     {ENCODER | PADS, COPE "cope_score=hybrid_norm cope_max=head cope_scale=3"},
-    {ENCODER | PADS, COPE "cope_score=hybrid_norm cope_max=head cope_max_grad=1 cope_alpha=0.7 token_types=2 pool=mean"},
-    /* by definition the largest of the whole batch, padding included: the one form for which identity 21 cannot hold */
+    {ENCODER | PADS,
+     COPE "cope_score=hybrid_norm cope_max=head cope_max_grad=1 cope_alpha=0.7 token_types=2 pool=mean"},
+    /* by definition the largest of the whole batch, padding included: the one form for
+       which identity 21 cannot hold */
     {ENCODER, COPE "cope_score=hybrid_norm cope_max=global cope_scale=3"},
     {BOTH, COPE "cope_score=linear cope_imag=sin_cos"},
     {BOTH, COPE "cope_score=linear cope_imag=learned placement=post n_layers=1"},
     /* MöbiusAttention: every mode, softmax, wiring and quotient, mixed and alone, beside every plain head */
     {BOTH, MOBIUS "attention_bias=1 token_types=2"},
     {BOTH, MOBIUS "mobius_heads=4 mobius_softmax=real mobius_hermitian=1"},
-    {BOTH, MOBIUS "attention=rope position=sinusoidal mobius_mode=full mobius_softmax=ri_split n_layers=3 norm=rmsnorm"},
+    {BOTH, MOBIUS
+     "attention=rope position=sinusoidal mobius_mode=full mobius_softmax=ri_split n_layers=3 norm=rmsnorm"},
     {BOTH, MOBIUS "attention=cmha mobius_mode=literal mobius_softmax=yang8 mobius_wiring=top"},
-    {BOTH, MOBIUS "mobius_softmax=abs mobius_quotient=unit mobius_wiring=stacked n_layers=3 mobius_init=ortho"},
+    {BOTH,
+     MOBIUS "mobius_softmax=abs mobius_quotient=unit mobius_wiring=stacked n_layers=3 mobius_init=ortho"},
     {BOTH, MOBIUS "mobius_heads=4 mobius_mode=literal mobius_wiring=alternating n_layers=4"},
-    {BOTH, MOBIUS "mobius_heads=4 mobius_mode=full mobius_softmax=yang8 activation=swiglu mobius_wiring=stacked"},
+    {BOTH,
+     MOBIUS "mobius_heads=4 mobius_mode=full mobius_softmax=yang8 activation=swiglu mobius_wiring=stacked"},
     {BOTH, MOBIUS "mobius_heads=1 mobius_softmax=ri_split mobius_quotient=exact n_layers=1"},
     {DECODER | PADS, MOBIUS "mobius_heads=2 window=5 attention=rope frequency=table"},
     /* CRAT: every kernel, norm, group of heads and rank */
@@ -63,7 +71,8 @@ static const struct kind {
     {BOTH, CRAT "crat_attention=dot real_heads=1 complex_residual=unit position=multifreq"},
     {BOTH, CRAT "complex_residual=free experts=3 balance=0.1 mag_reg=0.2"},
     {BOTH, CRAT "experts=4 experts_top=4 ffn_bias=0 crat_attention=linear low_rank=2"},
-    {BOTH, CRAT "experts=2 experts_top=1 irw_layers=1 irw_width=3 complex_residual=free"}, /* no knowledge base: the window is closed */
+    /* no knowledge base: the window is closed */
+    {BOTH, CRAT "experts=2 experts_top=1 irw_layers=1 irw_width=3 complex_residual=free"},
     {LAG, CRAT "crat_attention=lag real_heads=1 imag_heads=1"},
     {LAG, CRAT "crat_attention=lag lag_temp=3 lag_topk=4 low_rank=2"},
 };
@@ -118,10 +127,11 @@ static void disturb(cmha_model *model) {
     if (model->config.frequency == CMHA_FREQ_TABLE) CHECK_OK(cmha_model_set_frequencies(model, omega));
 }
 
-/* -------------------------------------------------------- decoding -------------------------------------------------------- */
+/* ----------------------------------------------- decoding ----------------------------------------------- */
 
 /* The largest error of the logits after each chunk of `chunk` tokens */
-static double chunks_against(cmha_cache *cache, const int32_t *ids, size_t length, size_t chunk, const cmha_real *full) {
+static double chunks_against(cmha_cache *cache, const int32_t *ids, size_t length, size_t chunk,
+                             const cmha_real *full) {
     size_t batch = cache->batch, at, n, b;
     cmha_real *logits = check_zeros(batch * V);
     int32_t *part = (int32_t *)check_alloc(batch * chunk, sizeof *part);
@@ -137,13 +147,15 @@ static double chunks_against(cmha_cache *cache, const int32_t *ids, size_t lengt
     return worst;
 }
 
-/* How far the logits move when every weight moves by its last bit: what rounding alone may do, near the pole of a Möbius map */
+/* How far the logits move when every weight moves by its last bit: what rounding alone may
+   do, near the pole of a Möbius map */
 static double rounding(cmha_model *model, const cmha_batch *batch, const cmha_real *full, size_t n) {
     cmha_real *kept = check_zeros(model->size), *moved = check_zeros(n);
     double off;
     size_t i;
     memcpy(kept, model->data, model->size * sizeof *kept);
-    for (i = 0; i < model->size; i++) model->data[i] *= 1 + (cmha_real)check_tolerance(DBL_EPSILON, FLT_EPSILON) * (i % 2 ? 1 : -1);
+    for (i = 0; i < model->size; i++)
+        model->data[i] *= 1 + (cmha_real)check_tolerance(DBL_EPSILON, FLT_EPSILON) * (i % 2 ? 1 : -1);
     CHECK_OK(cmha_model_logits(model, batch, moved));
     off = check_distance(moved, full, n);
     memcpy(model->data, kept, model->size * sizeof *kept);
@@ -173,7 +185,8 @@ static void decodes(const char *label, const cmha_model_config *config, int can)
         CHECK(cache.length == N);
         cmha_cache_reset(&cache);
         again = chunks_against(&cache, ids, N, chunks[i], full); /* after a reset the past is forgotten */
-        CHECK_THAT(off < tolerance && again == off, "%s: chunks of %zu are off by %.3g, after a reset by %.3g", label, chunks[i], off, again);
+        CHECK_THAT(off < tolerance && again == off,
+                   "%s: chunks of %zu are off by %.3g, after a reset by %.3g", label, chunks[i], off, again);
         cmha_cache_reset(&cache);
     }
     cmha_cache_close(&cache), cmha_model_close(&model);
@@ -187,7 +200,8 @@ static double slide_against_fresh(cmha_cache *cache, cmha_cache *fresh, const in
     int32_t *kept = (int32_t *)check_alloc(cache->batch * n, sizeof *kept);
     cmha_real *want = check_zeros(cache->batch * V);
     double off;
-    for (b = 0; b < cache->batch; b++) memcpy(kept + b * n, ids + b * length + cache->first, n * sizeof *kept);
+    for (b = 0; b < cache->batch; b++)
+        memcpy(kept + b * n, ids + b * length + cache->first, n * sizeof *kept);
     cmha_cache_reset(fresh);
     CHECK_OK(cmha_cache_append(fresh, kept, n, want));
     off = check_distance(want, logits, cache->batch * V);
@@ -211,9 +225,11 @@ static void slides(const char *label, const cmha_model_config *config, int can) 
     for (at = 0; at < N; at += n) { /* a prompt, single tokens, and one more prompt */
         n = at == 0 || at == 35 ? 7 : 1;
         for (i = 0; i < 2 * n; i++) two[i] = ids[i / n * N + at + i % n];
-        if (!CHECK_THAT(!cmha_cache_append(&cache, two, n, logits), "%s: %s", label, cmha_error(&context))) break;
+        if (!CHECK_THAT(!cmha_cache_append(&cache, two, n, logits), "%s: %s", label, cmha_error(&context)))
+            break;
         CHECK(cache.length <= CAPACITY && cache.first + cache.length == at + n);
-        if (at % 3 == 0 || at + n == N) worst = fmax(worst, slide_against_fresh(&cache, &fresh, ids, N, logits));
+        if (at % 3 == 0 || at + n == N)
+            worst = fmax(worst, slide_against_fresh(&cache, &fresh, ids, N, logits));
     }
     CHECK(cache.first > 0);
     CHECK_THAT(worst < check_tolerance(1e-11, 3e-4), "%s: a sliding cache is off by %.3g", label, worst);
@@ -221,9 +237,10 @@ static void slides(const char *label, const cmha_model_config *config, int can) 
     free(ids);
 }
 
-/* ------------------------------------------------------- causality ------------------------------------------------------- */
+/* ---------------------------------------------- causality ----------------------------------------------- */
 
-/* Token T changes no logits before T, and those from T on; a recording pass computes the same as one that does not record */
+/* Token T changes no logits before T, and those from T on; a recording pass computes
+   the same as one that does not record */
 static void causal(const char *label, const cmha_model_config *config, int can) {
     enum { N = 20, T = 9 };
     cmha_model model;
@@ -239,7 +256,8 @@ static void causal(const char *label, const cmha_model_config *config, int can) 
     CHECK_OK(cmha_tape_init(&tape, &context, 1));
     recorded = cmha_model_forward(&model, &tape, &batch, NULL);
     if (CHECK_THAT(recorded != NULL, "%s: %s", label, cmha_error(&context)))
-        CHECK_THAT(check_distance(recorded->data, a, N * V) == 0, "%s: a recording computes something else", label);
+        CHECK_THAT(check_distance(recorded->data, a, N * V) == 0, "%s: a recording computes something else",
+                   label);
     cmha_tape_close(&tape);
     ids[T] = (ids[T] + 1) % V;
     CHECK_OK(cmha_model_logits(&model, &batch, b));
@@ -247,13 +265,15 @@ static void causal(const char *label, const cmha_model_config *config, int can) 
         CHECK_THAT(check_distance(a, b, T * V) == 0, "%s: a later token changes the logits by %.3g", label,
                    check_distance(a, b, T * V));
     else CHECK_THAT(check_distance(a, b, T * V) > 1e-7, "%s: an encoder does not look ahead", label);
-    CHECK_THAT(check_distance(a + T * V, b + T * V, V) > 1e-3, "%s: a token does not change its own logits", label);
-    CHECK_THAT(check_distance(a + (T + 2) * V, b + (T + 2) * V, V) > 1e-7, "%s: the past does not matter", label);
+    CHECK_THAT(check_distance(a + T * V, b + T * V, V) > 1e-3, "%s: a token does not change its own logits",
+               label);
+    CHECK_THAT(check_distance(a + (T + 2) * V, b + (T + 2) * V, V) > 1e-7, "%s: the past does not matter",
+               label);
     cmha_model_close(&model);
     free(ids), free(a), free(b);
 }
 
-/* -------------------------------------------------------- padding -------------------------------------------------------- */
+/* ----------------------------------------------- padding ------------------------------------------------ */
 
 enum { LONG = 14, SHORT = 9, CLASSES = 3 };
 
@@ -277,8 +297,10 @@ static seen look(cmha_model *model, const cmha_batch *batch) {
 
 static void forget(seen *s) { free(s->logits), free(s->scores), free(s->grad); }
 
-/* Two sequences of LONG and SHORT tokens in one batch, the first one optionally absent: each is what it is alone */
-static void padded_pair(const char *label, cmha_model *model, const int32_t *ids, const int32_t *targets, int nothing_first) {
+/* Two sequences of LONG and SHORT tokens in one batch, the first one
+   optionally absent: each is what it is alone */
+static void padded_pair(const char *label, cmha_model *model, const int32_t *ids, const int32_t *targets,
+                        int nothing_first) {
     unsigned char mask[2 * LONG];
     int32_t all[2 * LONG], wanted[2 * LONG];
     cmha_batch pair = batch_of(all, 2, LONG), alone = batch_of(ids + LONG, 1, SHORT);
@@ -293,7 +315,8 @@ static void padded_pair(const char *label, cmha_model *model, const int32_t *ids
     together = look(model, &pair), apart = look(model, &alone);
     off[0] = check_distance(apart.logits, together.logits + LONG * V, SHORT * V);
     off[1] = check_distance(apart.scores, together.scores + CLASSES, CLASSES);
-    off[2] = nothing_first ? check_distance(apart.grad, together.grad, model->size) : 0; /* else its mate is in the regularisers */
+    /* else its mate is in the regularisers */
+    off[2] = nothing_first ? check_distance(apart.grad, together.grad, model->size) : 0;
     CHECK_THAT(off[0] < check_tolerance(1e-11, 1e-4) && off[1] < check_tolerance(1e-11, 1e-4),
                "%s: padding changes the logits by %.3g, the scores by %.3g", label, off[0], off[1]);
     CHECK_THAT(off[2] < check_tolerance(1e-10, 1e-3) * (1 + check_largest(apart.grad, model->size)),
@@ -391,10 +414,11 @@ static void little(const char *label, const cmha_model_config *config, int can) 
         cmha_batch batch = batch_of(ids, sizes[i][0], sizes[i][1]);
         size_t n = sizes[i][0] * sizes[i][1];
         batch.targets = ids, loss = NAN;
-        CHECK_THAT(!cmha_model_logits(&model, &batch, logits) && check_finite(logits, n * V), "%s: %zu tokens: %s", label, n,
-                   cmha_error(&context));
+        CHECK_THAT(!cmha_model_logits(&model, &batch, logits) && check_finite(logits, n * V),
+                   "%s: %zu tokens: %s", label, n, cmha_error(&context));
         if (n) CHECK(!cmha_model_classify(&model, &batch, scores) && check_finite(scores, 2 * sizes[i][0]));
-        CHECK_THAT(!cmha_model_gradient(&model, &batch, 1, 0, &loss) && isfinite(loss) && check_finite(model.grad, model.size),
+        CHECK_THAT(!cmha_model_gradient(&model, &batch, 1, 0, &loss) && isfinite(loss) &&
+                       check_finite(model.grad, model.size),
                    "%s: %zu tokens: loss %g, %s", label, n, loss, cmha_error(&context));
         cmha_model_zero_grad(&model);
     }
@@ -402,14 +426,15 @@ static void little(const char *label, const cmha_model_config *config, int can) 
     free(ids);
 }
 
-/* ------------------------------------------------------- training ------------------------------------------------------- */
+/* ----------------------------------------------- training ----------------------------------------------- */
 
 enum { BATCH = 4, LENGTH = 24, STEPS = 30 };
 
 static cmha_trainer_config trainer_config(void) {
     cmha_trainer_config t;
     cmha_config_defaults(cmha_trainer_table(), &t);
-    t.steps = STEPS, t.batch = BATCH, t.length = LENGTH, t.lr = 1e-2, t.eval_tokens = 200, t.mask_rate = 0.4, t.mask_token = 1;
+    t.steps = STEPS, t.batch = BATCH, t.length = LENGTH, t.lr = 1e-2, t.eval_tokens = 200, t.mask_rate = 0.4,
+    t.mask_token = 1;
     return t;
 }
 
@@ -419,7 +444,8 @@ static cmha_model_config trained_config(const cmha_model_config *config) {
     return c;
 }
 
-/* Sequences whose label is what their first letters say: the class of a letter, or a number between 0 and 4 */
+/* Sequences whose label is what their first letters say: the class of a letter, or a number between 0 and
+   4 */
 typedef struct labelled {
     int32_t ids[BATCH * LENGTH];
     unsigned char mask[BATCH * LENGTH];
@@ -432,21 +458,25 @@ static void labelled_open(labelled *l, size_t classes) {
     memset(l, 0, sizeof *l);
     l->batch = batch_of(l->ids, BATCH, LENGTH);
     l->batch.labels = l->labels, l->batch.key_mask = l->mask;
-    for (i = 0; i < BATCH * LENGTH; i++) l->ids[i] = (int32_t)('a' + check_below(26)), l->mask[i] = i < BATCH * LENGTH - 5;
+    for (i = 0; i < BATCH * LENGTH; i++)
+        l->ids[i] = (int32_t)('a' + check_below(26)), l->mask[i] = i < BATCH * LENGTH - 5;
     for (i = 0; i < BATCH; i++) {
         l->labels[i] = (cmha_real)(classes > 1 ? i % classes : 4 * i / BATCH);
         l->ids[i * LENGTH] = l->ids[i * LENGTH + 1] = (int32_t)('A' + i);
     }
 }
 
-/* Steps on the labelled batch or, if there is none, on the stream; the mean loss of the first and of the last five */
-static void advance(cmha_trainer *trainer, const cmha_batch *batch, size_t steps, double *first, double *last, const char *label) {
+/* Steps on the labelled batch or, if there is none, on the stream; the mean loss
+   of the first and of the last five */
+static void advance(cmha_trainer *trainer, const cmha_batch *batch, size_t steps, double *first, double *last,
+                    const char *label) {
     size_t i;
     double loss = 0;
     *first = *last = 0;
     for (i = 0; i < steps; i++) {
-        if (!CHECK_THAT(!(batch ? cmha_trainer_fit(trainer, batch, &loss) : cmha_trainer_step(trainer, &stream, &loss)), "%s: %s",
-                        label, cmha_error(trainer->model->context)))
+        if (!CHECK_THAT(!(batch ? cmha_trainer_fit(trainer, batch, &loss)
+                                : cmha_trainer_step(trainer, &stream, &loss)),
+                        "%s: %s", label, cmha_error(trainer->model->context)))
             return;
         if (i < 5) *first += loss / 5;
         if (i + 5 >= steps) *last += loss / 5;
@@ -461,9 +491,10 @@ static const char *path_of(const char *name) {
     return path[turn];
 }
 
-/* A run from its beginning; saves itself after half of the steps. Its parameters [model.size] are the caller's to free. */
-static cmha_real *whole_run(const cmha_model_config *c, const cmha_batch *batch, const char *label, const char *half,
-                            const char *end) {
+/* A run from its beginning; saves itself after half of the steps. Its parameters
+   [model.size] are the caller's to free. */
+static cmha_real *whole_run(const cmha_model_config *c, const cmha_batch *batch, const char *label,
+                            const char *half, const char *end) {
     cmha_context own;
     cmha_model model;
     cmha_trainer trainer;
@@ -487,7 +518,8 @@ static cmha_real *whole_run(const cmha_model_config *c, const cmha_batch *batch,
 }
 
 /* The second half of that run, in a model and trainer of another seed that already went elsewhere */
-static void resumed_run(const cmha_model_config *c, const cmha_batch *batch, const char *label, const cmha_real *want) {
+static void resumed_run(const cmha_model_config *c, const cmha_batch *batch, const char *label,
+                        const cmha_real *want) {
     cmha_context own;
     cmha_model model;
     cmha_trainer trainer;
@@ -499,7 +531,8 @@ static void resumed_run(const cmha_model_config *c, const cmha_batch *batch, con
     advance(&trainer, batch, 1, &first, &last, label);
     CHECK_THAT(!cmha_trainer_load(&trainer, path_of("half.safetensors")), "%s: %s", label, cmha_error(&own));
     advance(&trainer, batch, STEPS / 2, &first, &last, label);
-    CHECK_THAT(!memcmp(want, model.data, model.size * sizeof *want), "%s: resuming gives other parameters", label);
+    CHECK_THAT(!memcmp(want, model.data, model.size * sizeof *want), "%s: resuming gives other parameters",
+               label);
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&own);
 }
 
@@ -520,14 +553,16 @@ static void loaded(const cmha_model_config *c, const char *label, const cmha_rea
     labelled l;
     cmha_real *a = check_zeros(BATCH * LENGTH * 128), *b = check_zeros(BATCH * LENGTH * 128);
     labelled_open(&l, 3);
-    if (CHECK_THAT(!cmha_model_load(&twin, &context, path_of("end.safetensors")), "%s: %s", label, cmha_error(&context))) {
+    if (CHECK_THAT(!cmha_model_load(&twin, &context, path_of("end.safetensors")), "%s: %s", label,
+                   cmha_error(&context))) {
         cmha_model model;
         CHECK(same_config(&twin.config, c) && !memcmp(want, twin.data, twin.size * sizeof *want));
         if (open_model(&model, c, label)) {
             memcpy(model.data, want, model.size * sizeof *want);
             CHECK_OK(cmha_model_logits(&model, &l.batch, a));
             CHECK_OK(cmha_model_logits(&twin, &l.batch, b));
-            CHECK_THAT(check_distance(a, b, BATCH * LENGTH * 128) == 0, "%s: the loaded model computes something else", label);
+            CHECK_THAT(check_distance(a, b, BATCH * LENGTH * 128) == 0,
+                       "%s: the loaded model computes something else", label);
             cmha_model_close(&model);
         }
         cmha_model_close(&twin);
@@ -575,11 +610,13 @@ static void fits(const char *label, const cmha_model_config *config, int can) {
     CHECK_OK(cmha_model_gradient(&model, &l.batch, -1, 3, &plain));
     l.batch.class_weights = weights;
     CHECK_OK(cmha_model_gradient(&model, &l.batch, 1, 3, &weighted));
-    CHECK_THAT(plain != weighted && check_largest(model.grad, model.size) > 1e-6, "%s: class weights change nothing", label);
+    CHECK_THAT(plain != weighted && check_largest(model.grad, model.size) > 1e-6,
+               "%s: class weights change nothing", label);
     cmha_model_close(&model);
 }
 
-/* Where all logits are alike, every hidden token costs log V; windows in which none is hidden are no reason to report less */
+/* Where all logits are alike, every hidden token costs log V; windows in which none is
+   hidden are no reason to report less */
 static void evaluates(const char *label, const cmha_model_config *config, int can) {
     cmha_model_config c = trained_config(config);
     cmha_model model;
@@ -592,11 +629,12 @@ static void evaluates(const char *label, const cmha_model_config *config, int ca
     memset(model.data, 0, model.size * sizeof *model.data);
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
     CHECK_OK(cmha_trainer_evaluate(&trainer, &stream, &loss));
-    CHECK_THAT(fabs(loss - log(128)) < 1e-5, "%s: evaluation says %.4f, log V is %.4f", label, loss, log(128));
+    CHECK_THAT(fabs(loss - log(128)) < 1e-5, "%s: evaluation says %.4f, log V is %.4f", label, loss,
+               log(128));
     cmha_trainer_close(&trainer), cmha_model_close(&model);
 }
 
-/* -------------------------------------------------------- memory -------------------------------------------------------- */
+/* ------------------------------------------------ memory ------------------------------------------------ */
 
 static void exact_memory(const char *label, const cmha_model_config *config, int can) {
     static int turn;
@@ -636,7 +674,8 @@ static void smaller_batches(const char *label, const cmha_model_config *config, 
             for (i = 0; i < b * n; i++) targets[i] = check_random() < hidden ? (int32_t)check_below(V) : -1;
             hidden = check_random();
             CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
-            CHECK_THAT(heap.calls == calls, "%s: %zu x %zu tokens allocate where %d x %d are reserved", label, b, n, BATCH, LENGTH);
+            CHECK_THAT(heap.calls == calls, "%s: %zu x %zu tokens allocate where %d x %d are reserved", label,
+                       b, n, BATCH, LENGTH);
             calls = heap.calls;
         }
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&own);
@@ -647,9 +686,11 @@ static void smaller_batches(const char *label, const cmha_model_config *config, 
 /* Bytes that the forward and backward pass of one attention takes, by a dry run: nothing is computed */
 enum { MEASURED_HEADS = 2, MEASURED_WIDTH = 16 };
 
-typedef cmha_tensor *measured_attention(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, int variant);
+typedef cmha_tensor *measured_attention(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                        int variant);
 
-static size_t peak_of(measured_attention *attention, int variant, size_t planes, size_t value_planes, size_t n) {
+static size_t peak_of(measured_attention *attention, int variant, size_t planes, size_t value_planes,
+                      size_t n) {
     cmha_tape tape;
     cmha_tensor *q, *k, *v, *y;
     size_t shape[3], peak;
@@ -666,63 +707,81 @@ static size_t peak_of(measured_attention *attention, int variant, size_t planes,
     return peak;
 }
 
-static cmha_tensor *measured_real(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, int variant) {
+static cmha_tensor *measured_real(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                  int variant) {
     static const double omega[MEASURED_WIDTH / 2] = {1};
     cmha_attention_args a;
     memset(&a, 0, sizeof a);
-    a.heads = a.kv_heads = MEASURED_HEADS, a.scale = 1, a.kind = (cmha_attention_kind)variant, a.share = CMHA_SHARE_FIXED;
+    a.heads = a.kv_heads = MEASURED_HEADS, a.scale = 1, a.kind = (cmha_attention_kind)variant,
+    a.share = CMHA_SHARE_FIXED;
     a.threads = context.threads;
-    if (variant != CMHA_ATTENTION_DOT) a.rotation = cmha_rotation(tape, omega, 1, MEASURED_WIDTH / 2, q->shape[1], 0);
+    if (variant != CMHA_ATTENTION_DOT)
+        a.rotation = cmha_rotation(tape, omega, 1, MEASURED_WIDTH / 2, q->shape[1], 0);
     return cmha_attention(tape, &a, q, k, v, NULL, NULL);
 }
 
-static cmha_tensor *measured_cope(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, int variant) {
+static cmha_tensor *measured_cope(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                  int variant) {
     cmha_attention_args a;
     cmha_cope_options o;
     memset(&a, 0, sizeof a), memset(&o, 0, sizeof o);
-    o.score = (cmha_cope_score)(variant < CMHA_COPE_HYBRID_NORM ? variant : CMHA_COPE_HYBRID_NORM), o.alpha = 1, o.eps = 1;
-    o.norm_max = (cmha_norm_max)(variant < CMHA_COPE_HYBRID_NORM ? 0 : 1 + variant - CMHA_COPE_HYBRID_NORM), o.norm_max_grad = 1;
+    o.score = (cmha_cope_score)(variant < CMHA_COPE_HYBRID_NORM ? variant : CMHA_COPE_HYBRID_NORM),
+    o.alpha = 1, o.eps = 1;
+    o.norm_max =
+        (cmha_norm_max)(variant < CMHA_COPE_HYBRID_NORM ? CMHA_MAX_NONE
+                                                        : CMHA_MAX_ROW + variant - CMHA_COPE_HYBRID_NORM),
+    o.norm_max_grad = 1;
     a.d_k = MEASURED_WIDTH;
     cmha_cope_args(&a, &o);
     a.heads = a.kv_heads = MEASURED_HEADS, a.threads = context.threads;
     return cmha_attention(tape, &a, q, k, v, NULL, NULL);
 }
 
-static cmha_tensor *measured_complex(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, int variant) {
+static cmha_tensor *measured_complex(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                     int variant) {
     cmha_attention_args a;
     memset(&a, 0, sizeof a);
-    a.heads = a.kv_heads = MEASURED_HEADS, a.scale = 1, a.kind = CMHA_ATTENTION_COMPLEX, a.complex_v = 1, a.bilinear = 1;
+    a.heads = a.kv_heads = MEASURED_HEADS, a.scale = 1, a.kind = CMHA_ATTENTION_COMPLEX, a.complex_v = 1,
+    a.bilinear = 1;
     a.softmax = (cmha_softmax)variant, a.magnitude = 1, a.threads = context.threads;
-    if (variant > CMHA_SOFTMAX_SCORE) a.kind = CMHA_ATTENTION_ANGULAR, a.softmax = CMHA_SOFTMAX_REAL, a.bilinear = 0;
+    if (variant > CMHA_SOFTMAX_SCORE)
+        a.kind = CMHA_ATTENTION_ANGULAR, a.softmax = CMHA_SOFTMAX_REAL, a.bilinear = 0;
     return cmha_attention(tape, &a, q, k, v, NULL, NULL);
 }
 
-static cmha_tensor *measured_linear(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, int variant) {
+static cmha_tensor *measured_linear(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                    int variant) {
     cmha_linear_args a;
     memset(&a, 0, sizeof a);
-    a.heads = MEASURED_HEADS, a.kind = variant / 2 ? CMHA_LINEAR_ANGULAR : CMHA_LINEAR_COPE, a.causal = variant % 2, a.eps = 1;
+    a.heads = MEASURED_HEADS, a.kind = variant / 2 ? CMHA_LINEAR_ANGULAR : CMHA_LINEAR_COPE,
+    a.causal = variant % 2, a.eps = 1;
     return cmha_linear_attention(tape, &a, q, k, v);
 }
 
-static cmha_tensor *measured_lag(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, int variant) {
+static cmha_tensor *measured_lag(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                 int variant) {
     cmha_lag_args a;
     memset(&a, 0, sizeof a);
     a.heads = MEASURED_HEADS, a.temp = 1, a.topk = variant ? 5 : 0, a.eps = 1;
     return cmha_lag_attention(tape, &a, q, k, v);
 }
 
-/* No n x n matrix anywhere: twice the tokens, twice the bytes. From 1024 tokens on, where few heads are worked on in pieces. */
-static void linear_memory(const char *label, measured_attention *attention, int variants, size_t planes, size_t value_planes) {
+/* No n x n matrix anywhere: twice the tokens, twice the bytes. From 1024 tokens on, where
+   few heads are worked on in pieces. */
+static void linear_memory(const char *label, measured_attention *attention, int variants, size_t planes,
+                          size_t value_planes) {
     int variant;
     for (variant = 0; variant < variants; variant++) {
-        size_t v_planes = value_planes ? value_planes : 1 + (size_t)variant / 2; /* linear attention: real values of CoPE */
+        /* linear attention: real values of CoPE */
+        size_t v_planes = value_planes ? value_planes : 1 + (size_t)variant / 2;
         double at[3], ratio;
         at[0] = (double)peak_of(attention, variant, planes, v_planes, 1024);
         at[1] = (double)peak_of(attention, variant, planes, v_planes, 2048);
         at[2] = (double)peak_of(attention, variant, planes, v_planes, 4096);
         ratio = (at[2] - at[1]) / (at[1] - at[0]);
-        CHECK_THAT(at[0] > 0 && fabs(ratio - 2) < 0.1, "%s %d: %.0f, %.0f and %.0f bytes for 1024, 2048 and 4096 tokens", label,
-                   variant, at[0], at[1], at[2]);
+        CHECK_THAT(at[0] > 0 && fabs(ratio - 2) < 0.1,
+                   "%s %d: %.0f, %.0f and %.0f bytes for 1024, 2048 and 4096 tokens", label, variant, at[0],
+                   at[1], at[2]);
     }
 }
 
@@ -734,7 +793,7 @@ static void memory_is_linear(void) {
     linear_memory("mixing by lag", measured_lag, 2, 2, 2);
 }
 
-/* ------------------------------------------------------ bad arguments ------------------------------------------------------ */
+/* -------------------------------------------- bad arguments --------------------------------------------- */
 
 static int one_line(const char *line) { return line[0] && !strchr(line, '\n'); }
 
@@ -770,13 +829,14 @@ static void refused_configurations(void) {
         {CRAT "attention_bias=1", CMHA_ERR_ARGUMENT},
         {CRAT "output_bias=1", CMHA_ERR_ARGUMENT},
         {CRAT "experts=3 experts_top=4", CMHA_ERR_ARGUMENT},
-        {CRAT "experts=1", CMHA_ERR_ARGUMENT}, /* a token goes through two */
+        {CRAT "experts=1", CMHA_ERR_ARGUMENT},    /* a token goes through two */
         {CRAT "irw_layers=2", CMHA_ERR_ARGUMENT}, /* of two layers the middle is the second */
         {CRAT "irw_layers=1 irw_from=3", CMHA_ERR_ARGUMENT},
         {CRAT "irw_layers=1024 irw_from=1024", CMHA_ERR_ARGUMENT},
         {"causal=0 window=3", CMHA_ERR_ARGUMENT},
         {COPE "d_model=20 attention=rope", CMHA_ERR_SHAPE},
-        {"family=mobius attention=dot placement=post position=sinusoidal n_heads=1 d_model=15", CMHA_ERR_SHAPE},
+        {"family=mobius attention=dot placement=post position=sinusoidal n_heads=1 d_model=15",
+         CMHA_ERR_SHAPE},
     };
     cmha_model model;
     cmha_status status;
@@ -786,12 +846,12 @@ static void refused_configurations(void) {
         models_set(&context, &config, bad[i].options);
         context.detail[0] = 0;
         status = cmha_model_init(&model, &context, &config);
-        CHECK_THAT(status == bad[i].status && one_line(cmha_error(&context)), "%s: %s: \"%s\"", bad[i].options,
-                   cmha_status_string(status), cmha_error(&context));
+        CHECK_THAT(status == bad[i].status && one_line(cmha_error(&context)), "%s: %s: \"%s\"",
+                   bad[i].options, cmha_status_string(status), cmha_error(&context));
         context.detail[0] = 0;
         status = cmha_model_memory(&context, &config, 1, 8, &bytes, &bytes);
-        CHECK_THAT(status == bad[i].status && one_line(cmha_error(&context)), "%s, memory: %s", bad[i].options,
-                   cmha_status_string(status));
+        CHECK_THAT(status == bad[i].status && one_line(cmha_error(&context)), "%s, memory: %s",
+                   bad[i].options, cmha_status_string(status));
         cmha_model_close(&model); /* closing what was not opened does nothing */
     }
 }
@@ -806,9 +866,10 @@ static void check_refused(cmha_trainer *trainer, const cmha_batch *batch, cmha_s
     memcpy(kept, model->data, model->size * sizeof *kept);
     model->context->detail[0] = 0;
     status = cmha_trainer_fit(trainer, batch, &loss);
-    CHECK_THAT(status == want && one_line(cmha_error(model->context)), "line %d: %s: \"%s\"", line, cmha_status_string(status),
-               cmha_error(model->context));
-    CHECK_THAT(!memcmp(kept, model->data, model->size * sizeof *kept), "line %d: a refused batch changed the parameters", line);
+    CHECK_THAT(status == want && one_line(cmha_error(model->context)), "line %d: %s: \"%s\"", line,
+               cmha_status_string(status), cmha_error(model->context));
+    CHECK_THAT(!memcmp(kept, model->data, model->size * sizeof *kept),
+               "line %d: a refused batch changed the parameters", line);
     free(kept);
 }
 
@@ -867,8 +928,8 @@ static void refused_types(const char *options) {
 }
 
 static void refusals(void) {
-    static const char *const families[] = {"attention=rope", COPE "cope_score=hybrid", MOBIUS "mobius_heads=2",
-                                           CRAT "real_heads=1"};
+    static const char *const families[] = {"attention=rope", COPE "cope_score=hybrid",
+                                           MOBIUS "mobius_heads=2", CRAT "real_heads=1"};
     cmha_model model;
     cmha_cache cache;
     size_t i, classes;
@@ -883,7 +944,7 @@ static void refusals(void) {
     }
 }
 
-/* -------------------------------------------------------- presets -------------------------------------------------------- */
+/* ----------------------------------------------- presets ------------------------------------------------ */
 
 static double millions(const char *name) {
     cmha_model_config m;
@@ -893,30 +954,36 @@ static double millions(const char *name) {
     CHECK_OK(cmha_preset(name, &m, &t));
     CHECK_OK(cmha_config_check(&context, cmha_trainer_table(), &t));
     status = cmha_model_memory(&context, &m, t.batch, t.length, &parameters, &training);
-    if (status == CMHA_ERR_OVERFLOW && sizeof(size_t) == 4) training = SIZE_MAX; /* more than 32 bits can count, and said so */
+    /* more than 32 bits can count, and said so */
+    if (status == CMHA_ERR_OVERFLOW && sizeof(size_t) == 4) training = SIZE_MAX;
     else CHECK_THAT(!status, "%s: %s", name, cmha_error(&context));
-    CHECK_THAT(training > 4 * parameters, "%s: %zu bytes of parameters, %zu of training", name, parameters, training);
+    CHECK_THAT(training > 4 * parameters, "%s: %zu bytes of parameters, %zu of training", name, parameters,
+               training);
     return (double)parameters / sizeof(cmha_real) / 1e6;
 }
 
 static void near_millions(const char *name, double want, double tolerance) {
     double got = millions(name);
-    CHECK_THAT(fabs(got / want - 1) < tolerance, "%s: %.2f million parameters, expected %.2f", name, got, want);
+    CHECK_THAT(fabs(got / want - 1) < tolerance, "%s: %.2f million parameters, expected %.2f", name, got,
+               want);
 }
 
 static void presets(void) {
     static const char *const names[] = {"tiny", "encoder", "paper", "repo", "eulerformer", "crat"};
-    const double d = 256, norms = 4 * d, ffn = 2 * d * 1024 + 1024 + d, embeddings = (30522 + 2) * d, head = 2 * d + 2;
-    const double first = 6 * d * d + d + norms + ffn, plain = 4 * d * d + d + norms + ffn; /* complex queries and keys; real ones */
+    const double d = 256, norms = 4 * d, ffn = 2 * d * 1024 + 1024 + d, embeddings = (30522 + 2) * d,
+                 head = 2 * d + 2;
+    /* complex queries and keys; real ones */
+    const double first = 6 * d * d + d + norms + ffn, plain = 4 * d * d + d + norms + ffn;
     size_t i;
     for (i = 0; i < sizeof names / sizeof *names; i++) CHECK(millions(names[i]) > 0.1);
     near_millions("cope", (embeddings + first + 5 * plain + head) / 1e6, 0.005);
     near_millions("mobiusbert", 104.2, 0.02);   /* semantics.md 3.2, "H&T" */
-    near_millions("mobroformer", 111.25, 0.02); /* one plain layer of 7.09 million more, 111 to 112.5 by the same table */
+    /* one plain layer of 7.09 million more, 111 to 112.5 by the same table */
+    near_millions("mobroformer", 111.25, 0.02);
     CHECK_IS(cmha_preset("nothing", NULL, NULL), CMHA_ERR_NOT_FOUND);
 }
 
-/* ------------------------------------ models built by hand, of layers ------------------------------------ */
+/* ----------------------------------- models built by hand, of layers ------------------------------------ */
 
 /* x + gain * f(x), f the attention or (second) the feed-forward layer, normed before or after */
 static cmha_tensor *half_block(cmha_model *m, cmha_tape *tape, const cmha_block *k, cmha_tensor *x,
@@ -965,7 +1032,7 @@ static void real_model(const char *options) {
     cmha_tape_close(&tape), cmha_model_close(&model);
 }
 
-/* ------------------------------------- 13: without Möbius heads, a vanilla block ------------------------------------- */
+/* ------------------------------ 13: without Möbius heads, a vanilla block ------------------------------- */
 
 /* A Möbius block by hand: I' = LN1(x) + i LN1(imag), attention on Re I' + Im I', residual Re I' */
 static cmha_tensor *vanilla_block(cmha_model *m, cmha_tape *tape, size_t layer, cmha_tensor *x,
@@ -979,9 +1046,12 @@ static cmha_tensor *vanilla_block(cmha_model *m, cmha_tape *tape, size_t layer, 
     args.scale = (cmha_real)(1 / sqrt((double)(m->config.d_model / m->config.n_heads)));
     re = cmha_layernorm(tape, x, k->ln1_weight, k->ln1_bias, eps);
     im = cmha_layernorm(tape, imag, k->ln1_weight, k->ln1_bias, eps);
-    a = cmha_attention(tape, &args, cmha_linear(tape, cmha_add(tape, re, im), k->qkv_weight, NULL), NULL, NULL, NULL, NULL);
-    y = cmha_layernorm(tape, cmha_sublayer(tape, a, -1, k->wo_weight, NULL, re, 1, 0), k->ln2_weight, k->ln2_bias, eps);
-    y = cmha_sublayer(tape, cmha_linear(tape, y, k->w1_weight, k->w1_bias), CMHA_GELU_ERF, k->w2_weight, k->w2_bias, y, 1, 0);
+    a = cmha_attention(tape, &args, cmha_linear(tape, cmha_add(tape, re, im), k->qkv_weight, NULL), NULL,
+                       NULL, NULL, NULL);
+    y = cmha_layernorm(tape, cmha_sublayer(tape, a, -1, k->wo_weight, NULL, re, 1, 0), k->ln2_weight,
+                       k->ln2_bias, eps);
+    y = cmha_sublayer(tape, cmha_linear(tape, y, k->w1_weight, k->w1_bias), CMHA_GELU_ERF, k->w2_weight,
+                      k->w2_bias, y, 1, 0);
     return cmha_layernorm(tape, y, k->ln3_weight, k->ln3_bias, eps);
 }
 
@@ -1007,8 +1077,8 @@ static void without_mobius_heads(void) {
     want = vanilla_block(&model, &tape, 0, tokens, cmha_embedding(&tape, model.position_weight, at, 1, N));
     want = vanilla_block(&model, &tape, 1, want, tokens);
     if (CHECK(got && want && got->size == want->size && check_largest(want->data, want->size) > 0.1))
-        CHECK_THAT(check_distance(got->data, want->data, want->size) <= check_tolerance(1e-12, 1e-5), "off by %g",
-                   check_distance(got->data, want->data, want->size));
+        CHECK_THAT(check_distance(got->data, want->data, want->size) <= check_tolerance(1e-12, 1e-5),
+                   "off by %g", check_distance(got->data, want->data, want->size));
     cmha_tape_close(&tape), cmha_model_close(&model);
 }
 

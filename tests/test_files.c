@@ -44,13 +44,16 @@ static void put_archive(const char *path, const char *header, const void *data, 
     free(bytes);
 }
 
-/* ------------------------------------------------------ archives ------------------------------------------------------ */
+/* ----------------------------------------------- archives ----------------------------------------------- */
 
 static void round_trip(void) {
     static const size_t ab[2] = {2, 3}, none[2] = {0, 4}, one[1] = {1};
-    static const char *const metadata[] = {"cfg.base", "10000", "words", "a \"quoted\" back\\slash,\ttab and\nline \xc3\xa9"};
+    static const char *const metadata[] = {"cfg.base", "10000", "words",
+                                           "a \"quoted\" back\\slash,\ttab and\nline \xc3\xa9"};
     cmha_real a[6] = {1, -2, 3.25, 1e-30f, -0.0f, 1e30f}, b[1] = {7}, read[6];
-    cmha_archive_item items[3] = {{"alpha.weight", a, ab, 2, NULL}, {"empty", a, none, 2, NULL}, {"b", b, one, 1, NULL}};
+    cmha_archive_item items[3] = {{"alpha.weight", a, ab, 2, NULL},
+                                  {"empty", a, none, 2, NULL},
+                                  {"b", b, one, 1, NULL}};
     cmha_archive r;
     const cmha_archive_tensor *t;
     const char *path = path_of("round.safetensors");
@@ -85,11 +88,13 @@ static void too_much(void) {
 
 /* The dtypes a reader meets, with their special values */
 static void dtypes(void) {
-    static const char header[] =
-        "{\"f64\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,16]},\"f32\":{\"dtype\":\"F32\",\"shape\":[2],"
-        "\"data_offsets\":[16,24]},\"f16\":{\"dtype\":\"F16\",\"shape\":[5],\"data_offsets\":[24,34]},\"bf16\":{\"dtype\":"
-        "\"BF16\",\"shape\":[3],\"data_offsets\":[34,40]},\"i64\":{\"dtype\":\"I64\",\"shape\":[2,1],\"data_offsets\":[40,56]}"
-        ",\"u8\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[56,57]}} ";
+    static const char header[] = "{\"f64\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,16]},\"f32\":"
+                                 "{\"dtype\":\"F32\",\"shape\":[2],"
+                                 "\"data_offsets\":[16,24]},\"f16\":{\"dtype\":\"F16\",\"shape\":[5],\"data_"
+                                 "offsets\":[24,34]},\"bf16\":{\"dtype\":"
+                                 "\"BF16\",\"shape\":[3],\"data_offsets\":[34,40]},\"i64\":{\"dtype\":"
+                                 "\"I64\",\"shape\":[2,1],\"data_offsets\":[40,56]}"
+                                 ",\"u8\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[56,57]}} ";
     unsigned char data[57];
     double f64[2] = {1.5, -1e-3};
     float f32[2] = {2.5f, -3.0f};
@@ -125,35 +130,30 @@ static void dtypes(void) {
 }
 
 static void malformed(void) {
-    static const char *const headers[] = {
-        "",
-        "{",
-        "[]",
-        "{}{}",
-        "{\"a\"}",
-        "{\"a\":1}",
-        "nonsense",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}",  /* too few bytes for the shape */
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,12]}}", /* too many */
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", /* beyond the end */
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}",  /* backwards */
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2.5],\"data_offsets\":[0,8]}}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,2],\"data_offsets\":[0,8]}}", /* the product wraps to 0 */
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[18446744073709551618],\"data_offsets\":[0,8]}}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}", /* rank 9 */
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}",
-        "{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}",
-        "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}",
-        ("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":["
-         "8,8]}}"), /* twice */
-        "{\"__metadata__\":{\"k\":1}}",
-        "{\"__metadata__\":[]}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},}",
-        "{\"a\\u00\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
-        "{\"a\":{\"dtype\":F32,\"shape\":[2],\"data_offsets\":[0,8]}}",
-        "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["};
+    static const char *const headers[] =
+        {"", "{", "[]", "{}{}", "{\"a\"}", "{\"a\":1}", "nonsense",
+         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}",
+         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", /* too few bytes for the shape */
+         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,12]}}", /* too many */
+         "{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", /* beyond the end */
+         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}",  /* backwards */
+         "{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}",
+         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2.5],\"data_offsets\":[0,8]}}",
+         /* the product wraps to 0 */
+         "{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,2],\"data_offsets\":[0,8]}}",
+         "{\"a\":{\"dtype\":\"F32\",\"shape\":[18446744073709551618],\"data_offsets\":[0,8]}}",
+         "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}", /* rank 9 */
+         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", "{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}",
+         "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}",
+         ("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"a\":{\"dtype\":\"F32\","
+          "\"shape\":[0],\"data_offsets\":["
+          "8,8]}}"), /* twice */
+         "{\"__metadata__\":{\"k\":1}}", "{\"__metadata__\":[]}",
+         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},}",
+         "{\"a\\u00\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+         "{\"a\":{\"dtype\":F32,\"shape\":[2],\"data_offsets\":[0,8]}}",
+         "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
+         "[[[[[[[[[[[[["};
     static const unsigned char huge[8] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f},
                                large[9] = {100, 0, 0, 0, 0, 0, 0, 0, '{'};
     cmha_archive r;
@@ -167,8 +167,8 @@ static void malformed(void) {
         put_archive(path, headers[i], data, sizeof data);
         s = cmha_archive_open(&r, &context, path);
         CHECK_THAT(s == CMHA_ERR_FORMAT, "header %zu, %.60s: \"%s\"", i, headers[i], cmha_status_string(s));
-        CHECK_THAT(strstr(cmha_error(&context), "bad.safetensors") != NULL, "header %zu: the error does not name the file: %s", i,
-                   cmha_error(&context));
+        CHECK_THAT(strstr(cmha_error(&context), "bad.safetensors") != NULL,
+                   "header %zu: the error does not name the file: %s", i, cmha_error(&context));
         CHECK_THAT(heap.bytes == before, "header %zu: %zu bytes leak", i, heap.bytes - before);
         if (!s) cmha_archive_close(&r);
     }
@@ -205,13 +205,13 @@ static void corrupted(void) {
     free(bytes), free(x);
 }
 
-/* -------------------------------------------------- models and checkpoints -------------------------------------------------- */
+/* ---------------------------------------- models and checkpoints ---------------------------------------- */
 
 static cmha_model_config tiny_config(void) {
     cmha_model_config m = check_model_config();
     m.n_layers = 1, m.d_model = 4, m.n_heads = 2, m.d_ff = 4, m.vocabulary = 5;
-    m.base = 1234.5678901234567, m.dropout = 0.1, m.activation = CMHA_SWIGLU, m.layout = CMHA_LAYOUT_HALF, m.attention_bias = 1,
-    m.tied = 0;
+    m.base = 1234.5678901234567, m.dropout = 0.1, m.activation = CMHA_SWIGLU, m.layout = CMHA_LAYOUT_HALF,
+    m.attention_bias = 1, m.tied = 0;
     return m;
 }
 
@@ -257,13 +257,15 @@ static void model_round_trip(void) {
     CHECK_OK(cmha_model_loss(&b, &batch, &lb));
     CHECK(la == lb);
     CHECK_OK(cmha_archive_open(&r, &context, path_of("model.safetensors")));
-    for (i = 0; i < sizeof names / sizeof *names; i++) CHECK_THAT(cmha_archive_find(&r, names[i]), "the file has no %s", names[i]);
+    for (i = 0; i < sizeof names / sizeof *names; i++)
+        CHECK_THAT(cmha_archive_find(&r, names[i]), "the file has no %s", names[i]);
     CHECK(r.n_tensors == a.n_parameters && cmha_archive_metadata(&r, "cfg.n_layers") &&
           !strcmp(cmha_archive_metadata(&r, "cfg.n_layers"), "1"));
     cmha_archive_close(&r), cmha_model_close(&a), cmha_model_close(&b);
 }
 
-/* A checkpoint cut at any byte is an error without a leak, for models and trainers, and leaves the trainer as it was */
+/* A checkpoint cut at any byte is an error without a leak, for models and
+   trainers, and leaves the trainer as it was */
 static void truncated(void) {
     cmha_model_config m = tiny_config();
     cmha_trainer_config t;
@@ -300,8 +302,10 @@ static void truncated(void) {
     free(kept);
 }
 
-/* Rewrites a saved model with one thing changed: drop, rename, add or reshape a tensor, or change a metadata value */
-static cmha_status altered(const char *drop, const char *add, const char *reshape, const char *key, const char *value) {
+/* Rewrites a saved model with one thing changed: drop, rename, add or reshape a
+   tensor, or change a metadata value */
+static cmha_status altered(const char *drop, const char *add, const char *reshape, const char *key,
+                           const char *value) {
     cmha_archive r;
     cmha_archive_item items[64];
     const char *metadata[512];
@@ -315,7 +319,8 @@ static cmha_status altered(const char *drop, const char *add, const char *reshap
         CHECK_OK(cmha_archive_read(&r, t, data));
         items[n].name = t->name, items[n].data = data, items[n].shape = t->shape, items[n].rank = t->rank;
         items[n].dtype = NULL;
-        if (reshape && !strcmp(t->name, reshape)) flat[i] = t->count, items[n].shape = &flat[i], items[n].rank = 1;
+        if (reshape && !strcmp(t->name, reshape))
+            flat[i] = t->count, items[n].shape = &flat[i], items[n].rank = 1;
         if (drop && !strcmp(t->name, drop)) free(data);
         else n++;
     }
@@ -357,7 +362,8 @@ static void wrong_trainer(void) {
     CHECK_OK(cmha_model_init(&model, &context, &m));
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
     CHECK(cmha_trainer_load(&trainer, path_of("whole")) != CMHA_OK);             /* another width */
-    CHECK(cmha_trainer_load(&trainer, path_of("model.safetensors")) != CMHA_OK); /* weights without a training state */
+    /* weights without a training state */
+    CHECK(cmha_trainer_load(&trainer, path_of("model.safetensors")) != CMHA_OK);
     cmha_trainer_close(&trainer), cmha_model_close(&model);
 }
 
@@ -415,7 +421,8 @@ static void clean_up(void) {
                                         "odd"};
     size_t i;
     for (i = 0; i < sizeof names / sizeof *names; i++) remove(path_of(names[i]));
-    CHECK_THAT(!rmdir(folder), "something was left behind in %s", folder); /* a temporary file, for instance */
+    /* a temporary file, for instance */
+    CHECK_THAT(!rmdir(folder), "something was left behind in %s", folder);
 }
 
 int main(int argc, char **argv) {

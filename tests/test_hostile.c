@@ -1,5 +1,6 @@
-/* Hostile files: whatever a file is, every reader answers with a status and one line, keeps no memory, and leaves what was loaded
-   before bit for bit as it was; and a save that fails leaves the old file. Everything is made here, in a temporary folder. */
+/* Hostile files: whatever a file is, every reader answers with a status and one line, keeps no memory, and
+   leaves what was loaded before bit for bit as it was; and a save that fails leaves the old file. Everything
+   is made here, in a temporary folder. */
 #ifdef __linux__
 #define _GNU_SOURCE /* unshare */
 #else
@@ -9,7 +10,7 @@
 #include "check.h"
 #include "system.h"
 
-#include "examples/text.h"
+#include "examples/tools/text.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -32,7 +33,8 @@ static cmha_trainer trainer;
 static cmha_real *kept;   /* its weights and moments */
 static size_t said;       /* lines in the log */
 static char log_text[8192];
-static const char *cut_file; /* is cut to cut_at bytes at the allocation number cut_call: a file that shrinks while it is read */
+/* is cut to cut_at bytes at the allocation number cut_call: a file that shrinks while it is read */
+static const char *cut_file;
 static size_t cut_call, cut_at;
 
 static const char *path_of(const char *name) {
@@ -100,7 +102,8 @@ static void open_model(void) {
     CHECK_OK(cmha_model_save(&model, path_of("model")));
     CHECK_OK(cmha_trainer_save(&trainer, path_of("whole")));
     kept = check_zeros(3 * model.size);
-    check_fill(model.data, model.size, 1), check_fill(trainer.moments, 2 * model.size, 1); /* not what the files hold */
+    /* not what the files hold */
+    check_fill(model.data, model.size, 1), check_fill(trainer.moments, 2 * model.size, 1);
     memcpy(kept, model.data, model.size * sizeof *kept);
     memcpy(kept + model.size, trainer.moments, 2 * model.size * sizeof *kept);
     trainer.step = 11, trainer.seed = 12, trainer.best = 13;
@@ -177,10 +180,13 @@ static int read_labels(const char *path) {
 static const struct reader {
     const char *name;
     int (*read)(const char *path);
-} readers[] = {{"cmha_archive_open", read_archive}, {"cmha_model_load", read_model},   {"cmha_model_read, strict", read_strict},
-               {"cmha_trainer_load", read_trainer}, {"cmha_model_read", read_loose},   {"cmha_tokens_load", read_tokens},
-               {"text_table_load", read_table},     {"text_vocabulary_load", read_vocabulary}, {"text_labels_load", read_labels}};
-enum { ARCHIVES = 5, WEIGHTS = 4, READERS = sizeof readers / sizeof *readers }; /* of archives; of those that need all weights */
+} readers[] = {{"cmha_archive_open", read_archive},      {"cmha_model_load", read_model},
+               {"cmha_model_read, strict", read_strict}, {"cmha_trainer_load", read_trainer},
+               {"cmha_model_read", read_loose},          {"cmha_tokens_load", read_tokens},
+               {"text_table_load", read_table},          {"text_vocabulary_load", read_vocabulary},
+               {"text_labels_load", read_labels}};
+/* of archives; of those that need all weights */
+enum { ARCHIVES = 5, WEIGHTS = 4, READERS = sizeof readers / sizeof *readers };
 
 /* One line, and it names the file by the end of its path */
 static int one_line(const char *path) {
@@ -188,7 +194,8 @@ static int one_line(const char *path) {
     const unsigned char *at;
     for (at = (const unsigned char *)error; *at; at++)
         if (*at < 32 || *at == 127) return 0;
-    return error[0] && strlen(error) < sizeof error - 1 && strstr(error, name && name[1] ? name + 1 : path) != NULL;
+    return error[0] && strlen(error) < sizeof error - 1 &&
+           strstr(error, name && name[1] ? name + 1 : path) != NULL;
 }
 
 /* The file is refused by readers [first, last), each with one line, and nothing has changed. */
@@ -206,101 +213,103 @@ static void refused(const char *what, const char *path, size_t first, size_t las
 
 /* ---- headers ---- */
 
-#define T(name, dtype, shape, offsets) "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+#define T(name, dtype, shape, offsets)                                                                       \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 #define A T("a", "F32", "[2]", "[0,8]")
 
 static const struct header {
     const char *what, *text;
     size_t data; /* bytes after it */
-} headers[] = {
-    {"no header", "", 8},
-    {"only blanks", "        ", 8},
-    {"a list", "[]", 0},
-    {"a number", "12345678", 0},
-    {"null", "null", 0},
-    {"a blank before the brace", " {" A "}", 8},
-    {"a byte order mark", "\xEF\xBB\xBF{" A "}", 8},
-    {"not closed", "{" A, 8},
-    {"cut within a name", "{\"a", 8},
-    {"cut after a colon", "{\"a\":", 8},
-    {"cut within an escape", "{\"a\\", 8},
-    {"cut within \\u", "{\"a\\u00", 8},
-    {"cut within a surrogate pair", "{\"a\\ud83d\\u", 8},
-    {"cut within a character", "{\"\xE2\x82", 8},
-    {"a comma too many", "{" A ",}", 8},
-    {"a comma too few", "{" A " " T("b", "U8", "[0]", "[8,8]") "}", 8},
-    {"a comma first", "{," A "}", 8},
-    {"no comma in a shape", "{" T("a", "F32", "[1 2]", "[0,8]") "}", 8},
-    {"a comma after a shape", "{" T("a", "F32", "[2,]", "[0,8]") "}", 8},
-    {"no colon", "{\"a\"{}}", 8},
-    {"a name without quotes", "{a:{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8},
-    {"single quotes", "{'a':{'dtype':'F32','shape':[2],'data_offsets':[0,8]}}", 8},
-    {"something behind", "{" A "}x", 8},
-    {"two headers", "{" A "}{" A "}", 8},
-    {"a control character in a name", "{" T("a\nb", "F32", "[2]", "[0,8]") "}", 8},
-    {"an unknown escape", "{" T("a\\x41", "F32", "[2]", "[0,8]") "}", 8},
-    {"an escaped NUL", "{" T("a\\u0000", "F32", "[2]", "[0,8]") "}", 8},
-    {"half a surrogate pair", "{" T("\\ud83d", "F32", "[2]", "[0,8]") "}", 8},
-    {"the other half", "{" T("\\ude00", "F32", "[2]", "[0,8]") "}", 8},
-    {"a pair of two first halves", "{" T("\\ud83d\\ud83d", "F32", "[2]", "[0,8]") "}", 8},
-    {"Latin-1", "{" T("caf\xE9", "F32", "[2]", "[0,8]") "}", 8},
-    {"an overlong form", "{" T("\xC0\xAF", "F32", "[2]", "[0,8]") "}", 8},
-    {"a surrogate in UTF-8", "{" T("\xED\xA0\x80", "F32", "[2]", "[0,8]") "}", 8},
-    {"beyond Unicode", "{" T("\xF4\x90\x80\x80", "F32", "[2]", "[0,8]") "}", 8},
-    {"a tensor that is a number", "{\"a\":1}", 8},
-    {"a tensor that is a list", "{\"a\":[]}", 8},
-    {"a tensor that is null", "{\"a\":null}", 8},
-    {"an empty tensor object", "{\"a\":{}}", 8},
-    {"no dtype", "{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8},
-    {"no shape", "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}", 8},
-    {"no offsets", "{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8},
-    {"a field that is unknown", "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"more\":1}}", 8},
-    {"two dtypes", "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8},
-    {"an unknown dtype", "{" T("a", "F33", "[2]", "[0,8]") "}", 8},
-    {"an empty dtype", "{" T("a", "", "[2]", "[0,8]") "}", 8},
-    {"a dtype in lower case", "{" T("a", "f32", "[2]", "[0,8]") "}", 8},
-    {"a dtype with bars", "{" T("a", "|F32|", "[2]", "[0,8]") "}", 8},
-    {"two dtypes in one", "{" T("a", "U32|F32", "[2]", "[0,8]") "}", 8},
-    {"a dtype that is a number", "{\"a\":{\"dtype\":32,\"shape\":[2],\"data_offsets\":[0,8]}}", 8},
-    {"a shape that is a number", "{" T("a", "F32", "2", "[0,8]") "}", 8},
-    {"a shape of texts", "{" T("a", "F32", "[\"2\"]", "[0,8]") "}", 8},
-    {"a shape in a shape", "{" T("a", "F32", "[[2]]", "[0,8]") "}", 8},
-    {"a negative shape", "{" T("a", "F32", "[-2]", "[0,8]") "}", 8},
-    {"a broken shape", "{" T("a", "F32", "[2.5]", "[0,8]") "}", 8},
-    {"a shape of 2.0", "{" T("a", "F32", "[2.0]", "[0,8]") "}", 8},
-    {"a shape with an exponent", "{" T("a", "F32", "[2e0]", "[0,8]") "}", 8},
-    {"a shape with a leading 0", "{" T("a", "F32", "[02]", "[0,8]") "}", 8},
-    {"a shape beyond 64 bits", "{" T("a", "F32", "[18446744073709551618]", "[0,8]") "}", 8},
-    {"a product that wraps to 0", "{" T("a", "F32", "[4294967296,4294967296]", "[0,0]") "}", 0},
-    {"a product that wraps to 2", "{" T("a", "F32", "[9223372036854775809,2]", "[0,8]") "}", 8},
-    {"bytes that wrap", "{" T("a", "F64", "[2305843009213693953]", "[0,8]") "}", 8},
-    {"too many dimensions", "{" T("a", "F32", "[1,1,1,1,1,1,1,1,2]", "[0,8]") "}", 8},
-    {"a shape too small", "{" T("a", "F32", "[1]", "[0,8]") "}", 8},
-    {"a shape too large", "{" T("a", "F32", "[3]", "[0,8]") "}", 8},
-    {"a dtype too wide", "{" T("a", "F64", "[2]", "[0,8]") "}", 8},
-    {"one offset", "{" T("a", "F32", "[2]", "[8]") "}", 8},
-    {"three offsets", "{" T("a", "F32", "[2]", "[0,8,8]") "}", 8},
-    {"offsets backwards", "{" T("a", "F32", "[2]", "[8,0]") "}", 8},
-    {"offsets beyond the end", "{" T("a", "F32", "[2]", "[8,16]") "}", 8},
-    {"offsets beyond 2^63", "{" T("a", "U8", "[8]", "[18446744073709551608,18446744073709551615]") "}", 8},
-    {"negative offsets", "{" T("a", "F32", "[2]", "[-8,0]") "}", 8},
-    {"a hole before", "{" T("a", "F32", "[1]", "[4,8]") "}", 8},
-    {"a hole between", "{" T("a", "U8", "[2]", "[0,2]") "," T("b", "U8", "[2]", "[6,8]") "}", 8},
-    {"an overlap", "{" T("a", "U8", "[5]", "[0,5]") "," T("b", "U8", "[5]", "[3,8]") "}", 8},
-    {"one in another", "{" T("a", "U8", "[8]", "[0,8]") "," T("b", "U8", "[2]", "[3,5]") "}", 8},
-    {"twice the same place", "{" T("a", "F32", "[2]", "[0,8]") "," T("b", "F32", "[2]", "[0,8]") "}", 8},
-    {"data behind the last tensor", "{" A "}", 9},
-    {"data without tensors", "{}", 8},
-    {"data missing", "{" A "}", 7},
-    {"a name twice", "{" A "," T("a", "F32", "[2]", "[8,16]") "}", 16},
-    {"a name twice, once escaped", "{" A "," T("\\u0061", "F32", "[2]", "[8,16]") "}", 16},
-    {"metadata that are a list", "{\"__metadata__\":[]," A "}", 8},
-    {"metadata that are a text", "{\"__metadata__\":\"x\"," A "}", 8},
-    {"metadata of a number", "{\"__metadata__\":{\"k\":1}," A "}", 8},
-    {"metadata in metadata", "{\"__metadata__\":{\"k\":{\"k\":\"v\"}}," A "}", 8},
-    {"metadata twice", "{\"__metadata__\":{},\"__metadata__\":{}," A "}", 8},
-    {"a key twice", "{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}," A "}", 8},
-    {"metadata not closed", "{\"__metadata__\":{\"k\":\"v\"", 8}};
+} headers[] =
+    {{"no header", "", 8},
+     {"only blanks", "        ", 8},
+     {"a list", "[]", 0},
+     {"a number", "12345678", 0},
+     {"null", "null", 0},
+     {"a blank before the brace", " {" A "}", 8},
+     {"a byte order mark", "\xEF\xBB\xBF{" A "}", 8},
+     {"not closed", "{" A, 8},
+     {"cut within a name", "{\"a", 8},
+     {"cut after a colon", "{\"a\":", 8},
+     {"cut within an escape", "{\"a\\", 8},
+     {"cut within \\u", "{\"a\\u00", 8},
+     {"cut within a surrogate pair", "{\"a\\ud83d\\u", 8},
+     {"cut within a character", "{\"\xE2\x82", 8},
+     {"a comma too many", "{" A ",}", 8},
+     {"a comma too few", "{" A " " T("b", "U8", "[0]", "[8,8]") "}", 8},
+     {"a comma first", "{," A "}", 8},
+     {"no comma in a shape", "{" T("a", "F32", "[1 2]", "[0,8]") "}", 8},
+     {"a comma after a shape", "{" T("a", "F32", "[2,]", "[0,8]") "}", 8},
+     {"no colon", "{\"a\"{}}", 8},
+     {"a name without quotes", "{a:{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8},
+     {"single quotes", "{'a':{'dtype':'F32','shape':[2],'data_offsets':[0,8]}}", 8},
+     {"something behind", "{" A "}x", 8},
+     {"two headers", "{" A "}{" A "}", 8},
+     {"a control character in a name", "{" T("a\nb", "F32", "[2]", "[0,8]") "}", 8},
+     {"an unknown escape", "{" T("a\\x41", "F32", "[2]", "[0,8]") "}", 8},
+     {"an escaped NUL", "{" T("a\\u0000", "F32", "[2]", "[0,8]") "}", 8},
+     {"half a surrogate pair", "{" T("\\ud83d", "F32", "[2]", "[0,8]") "}", 8},
+     {"the other half", "{" T("\\ude00", "F32", "[2]", "[0,8]") "}", 8},
+     {"a pair of two first halves", "{" T("\\ud83d\\ud83d", "F32", "[2]", "[0,8]") "}", 8},
+     {"Latin-1", "{" T("caf\xE9", "F32", "[2]", "[0,8]") "}", 8},
+     {"an overlong form", "{" T("\xC0\xAF", "F32", "[2]", "[0,8]") "}", 8},
+     {"a surrogate in UTF-8", "{" T("\xED\xA0\x80", "F32", "[2]", "[0,8]") "}", 8},
+     {"beyond Unicode", "{" T("\xF4\x90\x80\x80", "F32", "[2]", "[0,8]") "}", 8},
+     {"a tensor that is a number", "{\"a\":1}", 8},
+     {"a tensor that is a list", "{\"a\":[]}", 8},
+     {"a tensor that is null", "{\"a\":null}", 8},
+     {"an empty tensor object", "{\"a\":{}}", 8},
+     {"no dtype", "{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8},
+     {"no shape", "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}", 8},
+     {"no offsets", "{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8},
+     {"a field that is unknown",
+      "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"more\":1}}", 8},
+     {"two dtypes", "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8},
+     {"an unknown dtype", "{" T("a", "F33", "[2]", "[0,8]") "}", 8},
+     {"an empty dtype", "{" T("a", "", "[2]", "[0,8]") "}", 8},
+     {"a dtype in lower case", "{" T("a", "f32", "[2]", "[0,8]") "}", 8},
+     {"a dtype with bars", "{" T("a", "|F32|", "[2]", "[0,8]") "}", 8},
+     {"two dtypes in one", "{" T("a", "U32|F32", "[2]", "[0,8]") "}", 8},
+     {"a dtype that is a number", "{\"a\":{\"dtype\":32,\"shape\":[2],\"data_offsets\":[0,8]}}", 8},
+     {"a shape that is a number", "{" T("a", "F32", "2", "[0,8]") "}", 8},
+     {"a shape of texts", "{" T("a", "F32", "[\"2\"]", "[0,8]") "}", 8},
+     {"a shape in a shape", "{" T("a", "F32", "[[2]]", "[0,8]") "}", 8},
+     {"a negative shape", "{" T("a", "F32", "[-2]", "[0,8]") "}", 8},
+     {"a broken shape", "{" T("a", "F32", "[2.5]", "[0,8]") "}", 8},
+     {"a shape of 2.0", "{" T("a", "F32", "[2.0]", "[0,8]") "}", 8},
+     {"a shape with an exponent", "{" T("a", "F32", "[2e0]", "[0,8]") "}", 8},
+     {"a shape with a leading 0", "{" T("a", "F32", "[02]", "[0,8]") "}", 8},
+     {"a shape beyond 64 bits", "{" T("a", "F32", "[18446744073709551618]", "[0,8]") "}", 8},
+     {"a product that wraps to 0", "{" T("a", "F32", "[4294967296,4294967296]", "[0,0]") "}", 0},
+     {"a product that wraps to 2", "{" T("a", "F32", "[9223372036854775809,2]", "[0,8]") "}", 8},
+     {"bytes that wrap", "{" T("a", "F64", "[2305843009213693953]", "[0,8]") "}", 8},
+     {"too many dimensions", "{" T("a", "F32", "[1,1,1,1,1,1,1,1,2]", "[0,8]") "}", 8},
+     {"a shape too small", "{" T("a", "F32", "[1]", "[0,8]") "}", 8},
+     {"a shape too large", "{" T("a", "F32", "[3]", "[0,8]") "}", 8},
+     {"a dtype too wide", "{" T("a", "F64", "[2]", "[0,8]") "}", 8},
+     {"one offset", "{" T("a", "F32", "[2]", "[8]") "}", 8},
+     {"three offsets", "{" T("a", "F32", "[2]", "[0,8,8]") "}", 8},
+     {"offsets backwards", "{" T("a", "F32", "[2]", "[8,0]") "}", 8},
+     {"offsets beyond the end", "{" T("a", "F32", "[2]", "[8,16]") "}", 8},
+     {"offsets beyond 2^63", "{" T("a", "U8", "[8]", "[18446744073709551608,18446744073709551615]") "}", 8},
+     {"negative offsets", "{" T("a", "F32", "[2]", "[-8,0]") "}", 8},
+     {"a hole before", "{" T("a", "F32", "[1]", "[4,8]") "}", 8},
+     {"a hole between", "{" T("a", "U8", "[2]", "[0,2]") "," T("b", "U8", "[2]", "[6,8]") "}", 8},
+     {"an overlap", "{" T("a", "U8", "[5]", "[0,5]") "," T("b", "U8", "[5]", "[3,8]") "}", 8},
+     {"one in another", "{" T("a", "U8", "[8]", "[0,8]") "," T("b", "U8", "[2]", "[3,5]") "}", 8},
+     {"twice the same place", "{" T("a", "F32", "[2]", "[0,8]") "," T("b", "F32", "[2]", "[0,8]") "}", 8},
+     {"data behind the last tensor", "{" A "}", 9},
+     {"data without tensors", "{}", 8},
+     {"data missing", "{" A "}", 7},
+     {"a name twice", "{" A "," T("a", "F32", "[2]", "[8,16]") "}", 16},
+     {"a name twice, once escaped", "{" A "," T("\\u0061", "F32", "[2]", "[8,16]") "}", 16},
+     {"metadata that are a list", "{\"__metadata__\":[]," A "}", 8},
+     {"metadata that are a text", "{\"__metadata__\":\"x\"," A "}", 8},
+     {"metadata of a number", "{\"__metadata__\":{\"k\":1}," A "}", 8},
+     {"metadata in metadata", "{\"__metadata__\":{\"k\":{\"k\":\"v\"}}," A "}", 8},
+     {"metadata twice", "{\"__metadata__\":{},\"__metadata__\":{}," A "}", 8},
+     {"a key twice", "{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}," A "}", 8},
+     {"metadata not closed", "{\"__metadata__\":{\"k\":\"v\"", 8}};
 
 static void broken_headers(void) {
     unsigned char data[16] = {0};
@@ -319,9 +328,11 @@ static void broken_headers(void) {
 static void unusual_headers(void) {
     static const struct header good[] = {
         {"no tensors", "{}", 0},
-        {"blanks everywhere", "{ \"a\" : { \"shape\" :\t[ 2 ] ,\n\"data_offsets\":[ 0 , 8 ],\r\"dtype\" : \"F32\" } } \n", 8},
+        {"blanks everywhere",
+         "{ \"a\" : { \"shape\" :\t[ 2 ] ,\n\"data_offsets\":[ 0 , 8 ],\r\"dtype\" : \"F32\" } } \n", 8},
         {"a scalar", "{" T("a", "F32", "[]", "[0,4]") "}", 4},
-        {"tensors without numbers", "{" T("a", "F32", "[0]", "[0,0]") "," T("b", "I8", "[3,0]", "[0,0]") "}", 0},
+        {"tensors without numbers", "{" T("a", "F32", "[0]", "[0,0]") "," T("b", "I8", "[3,0]", "[0,0]") "}",
+         0},
         {"not in the data's order", "{" T("a", "U8", "[4]", "[4,8]") "," T("b", "U8", "[4]", "[0,4]") "}", 8},
         {"metadata in between", "{" A ",\"__metadata__\":{\"k\":\"v\"}," T("b", "U8", "[0]", "[8,8]") "}", 8},
         {"an empty name", "{" T("", "F32", "[2]", "[0,8]") "}", 8},
@@ -338,8 +349,8 @@ static void unusual_headers(void) {
 }
 
 static void depths_and_lengths(void) {
-    static const uint64_t lengths[] = {(uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 7, ((uint64_t)1 << 63) - 1, (uint64_t)1 << 32,
-                                       100000001, 17, 9};
+    static const uint64_t lengths[] = {(uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 7, ((uint64_t)1 << 63) - 1,
+                                       (uint64_t)1 << 32, 100000001, 17, 9};
     unsigned char bytes[16];
     char *deep = (char *)check_alloc(1 << 20, 1);
     size_t i, k;
@@ -349,9 +360,11 @@ static void depths_and_lengths(void) {
         put(path_of("length"), bytes, 16);
         refused("a wrong header length", path_of("length"), 0, ARCHIVES);
     }
-    for (i = 0; i < 8; i++) put(path_of("length"), bytes, i), refused("shorter than a length", path_of("length"), 0, ARCHIVES);
+    for (i = 0; i < 8; i++)
+        put(path_of("length"), bytes, i), refused("shorter than a length", path_of("length"), 0, ARCHIVES);
     for (i = 0; i < 5; i++) { /* a million levels */
-        static const char *const open[] = {"[", "{\"a\":", "{\"a\":[", "{\"__metadata__\":{\"a\":[", "{\"a\":{\"shape\":["};
+        static const char *const open[] = {"[", "{\"a\":", "{\"a\":[", "{\"__metadata__\":{\"a\":[",
+                                           "{\"a\":{\"shape\":["};
         for (k = 0; k < 1 << 20; k++) deep[k] = open[i][k % strlen(open[i])];
         put_archive(path_of("deep"), deep, 1 << 20, NULL, 0);
         refused("a million levels", path_of("deep"), 0, ARCHIVES);
@@ -373,8 +386,10 @@ static void crowds(void) {
     size_t i;
     at += sprintf(at, "{");
     for (i = 0; i < MANY; i++)
-        at += sprintf(at, "%s\"tensor.\\n\\u2028.%s.%zu\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}", i ? "," : "",
-                      "a.name.that.is.so.long.that.a.line.cannot.hold.many", i * 7919 % MANY);
+        at +=
+            sprintf(at,
+                    "%s\"tensor.\\n\\u2028.%s.%zu\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
+                    i ? "," : "", "a.name.that.is.so.long.that.a.line.cannot.hold.many", i * 7919 % MANY);
     at += sprintf(at, "}");
     put_archive(path_of("crowd"), header, (size_t)(at - header), NULL, 0);
     CHECK(read_archive(path_of("crowd")));
@@ -386,7 +401,8 @@ static void crowds(void) {
 
 /* ---- files of models in which one thing is wrong ---- */
 
-/* The header of a saved file with `from` replaced by `to`; the data may be shorter or longer by `more` bytes. */
+/* The header of a saved file with `from` replaced by `to`; the data may be shorter or longer by `more`
+   bytes. */
 static void put_altered(const char *saved, const char *from, const char *to, long more) {
     size_t n, length, header, before;
     unsigned char *bytes = get(path_of(saved), &n), *data;
@@ -400,7 +416,8 @@ static void put_altered(const char *saved, const char *from, const char *to, lon
     memcpy(text + before, to, length);
     memcpy(text + before + length, bytes + 8 + before + strlen(from), header - before - strlen(from));
     memcpy(data, bytes + 8 + header, n - 8 - header);
-    put_archive(path_of("altered"), text, header + length - strlen(from), data, n - 8 - header + (size_t)more);
+    put_archive(path_of("altered"), text, header + length - strlen(from), data,
+                n - 8 - header + (size_t)more);
     free(bytes), free(text), free(data);
 }
 
@@ -409,33 +426,42 @@ static void wrong_models(void) {
         const char *what, *from, *to;
         size_t first, last;  /* the readers that must refuse it */
         const char *names;   /* the line must hold this */
-        int left;            /* parameters that cmha_model_read with strict off leaves; -1: it refuses the file too */
-    } rows[] = {
-        {"a parameter under another name", "\"ln_f.weight\"", "\"ln_f.wei_ht\"", 1, 4, "ln_f.wei", 1},
-        {"a name that only begins like a moment", "\"ln_f.bias\"", "\"optim.x.y\"", 1, 4, "optim.x.y", 1},
-        {"a moment of no parameter", "\"ln_f.bias\"", "\"optim.m.nobody\"", 1, 4, "optim.m.nobody", 1},
-        {"an axis more", "\"shape\":[4]", "\"shape\":[4,1]", 1, 4, "[4, 1]", 1},
-        {"another shape of the same size", "\"head.weight\":{\"dtype\":\"F32\",\"shape\":[5,4]",
-         "\"head.weight\":{\"dtype\":\"F32\",\"shape\":[4,5]", 1, 4, "[4, 5], the model needs [5, 4]", 1},
-        {"whole numbers", "\"head.weight\":{\"dtype\":\"F32\"", "\"head.weight\":{\"dtype\":\"I32\"", 1, 4, "I32", 1},
-        {"a configuration of another width", "\"cfg.d_model\":\"4\"", "\"cfg.d_model\":\"8\"", 1, 2, "needs", 0},
-        {"a configuration of more layers", "\"cfg.n_layers\":\"1\"", "\"cfg.n_layers\":\"2\"", 1, 2, "missing tensors: blocks.1",
-         0},
-        {"a configuration beyond all memory", "\"cfg.d_model\":\"4\"", "\"cfg.d_model\":\"65536\"", 1, 2, "parameters", 0},
-        {"a configuration out of range", "\"cfg.n_layers\":\"1\"", "\"cfg.n_layers\":\"1000000\"", 1, 2, "n_layers", 0},
-        {"heads that do not divide", "\"cfg.n_heads\":\"2\"", "\"cfg.n_heads\":\"3\"", 1, 2, "divisible", 0},
-        {"no heads", "\"cfg.n_heads\":\"2\"", "\"cfg.n_heads\":\"0\"", 1, 2, "n_heads", 0},
-        {"an option of a later version", "\"cfg.n_heads\"", "\"cfg.n_horns\"", 1, 2, "n_horns", 0},
-        {"no number", "\"cfg.dropout\":\"0\"", "\"cfg.dropout\":\"nan\"", 1, 2, "dropout", 0},
-        {"a number without end", "\"cfg.dropout\":\"0\"",
-         "\"cfg.dropout\":\"0.0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000\"",
-         1, 2, "dropout", 0},
-        {"no choice", "\"cfg.attention\":\"cmha\"", "\"cfg.attention\":\"tel\\nepathy\"", 1, 2, "attention", 0},
-        {"frequencies nobody asked for", "\"cfg.dropout\":\"0\"", "\"cfg.dropout\":\"0\",\"omega\":\"1,2\"", 1, 2, "omega", 0},
-        {"too few frequencies", "\"cfg.frequency\":\"rope\"", "\"cfg.frequency\":\"table\",\"omega\":\"1\"", 1, 2, "omega", 0},
-        {"infinite frequencies", "\"cfg.frequency\":\"rope\"", "\"cfg.frequency\":\"table\",\"omega\":\"1,inf\"", 1, 2, "finite",
-         0},
-        {"data beyond the end", "\"shape\":[5,4]", "\"shape\":[9,4]", 0, 5, "data_offsets", -1}};
+        /* parameters that cmha_model_read with strict off leaves; -1: it refuses the file too */
+        int left;
+    } rows[] =
+        {{"a parameter under another name", "\"ln_f.weight\"", "\"ln_f.wei_ht\"", 1, 4, "ln_f.wei", 1},
+         {"a name that only begins like a moment", "\"ln_f.bias\"", "\"optim.x.y\"", 1, 4, "optim.x.y", 1},
+         {"a moment of no parameter", "\"ln_f.bias\"", "\"optim.m.nobody\"", 1, 4, "optim.m.nobody", 1},
+         {"an axis more", "\"shape\":[4]", "\"shape\":[4,1]", 1, 4, "[4, 1]", 1},
+         {"another shape of the same size", "\"head.weight\":{\"dtype\":\"F32\",\"shape\":[5,4]",
+          "\"head.weight\":{\"dtype\":\"F32\",\"shape\":[4,5]", 1, 4, "[4, 5], the model needs [5, 4]", 1},
+         {"whole numbers", "\"head.weight\":{\"dtype\":\"F32\"", "\"head.weight\":{\"dtype\":\"I32\"", 1, 4,
+          "I32", 1},
+         {"a configuration of another width", "\"cfg.d_model\":\"4\"", "\"cfg.d_model\":\"8\"", 1, 2, "needs",
+          0},
+         {"a configuration of more layers", "\"cfg.n_layers\":\"1\"", "\"cfg.n_layers\":\"2\"", 1, 2,
+          "missing tensors: blocks.1", 0},
+         {"a configuration beyond all memory", "\"cfg.d_model\":\"4\"", "\"cfg.d_model\":\"65536\"", 1, 2,
+          "parameters", 0},
+         {"a configuration out of range", "\"cfg.n_layers\":\"1\"", "\"cfg.n_layers\":\"1000000\"", 1, 2,
+          "n_layers", 0},
+         {"heads that do not divide", "\"cfg.n_heads\":\"2\"", "\"cfg.n_heads\":\"3\"", 1, 2, "divisible", 0},
+         {"no heads", "\"cfg.n_heads\":\"2\"", "\"cfg.n_heads\":\"0\"", 1, 2, "n_heads", 0},
+         {"an option of a later version", "\"cfg.n_heads\"", "\"cfg.n_horns\"", 1, 2, "n_horns", 0},
+         {"no number", "\"cfg.dropout\":\"0\"", "\"cfg.dropout\":\"nan\"", 1, 2, "dropout", 0},
+         {"a number without end", "\"cfg.dropout\":\"0\"",
+          "\"cfg.dropout\":\"0."
+          "0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000\"",
+          1, 2, "dropout", 0},
+         {"no choice", "\"cfg.attention\":\"cmha\"", "\"cfg.attention\":\"tel\\nepathy\"", 1, 2, "attention",
+          0},
+         {"frequencies nobody asked for", "\"cfg.dropout\":\"0\"", "\"cfg.dropout\":\"0\",\"omega\":\"1,2\"",
+          1, 2, "omega", 0},
+         {"too few frequencies", "\"cfg.frequency\":\"rope\"", "\"cfg.frequency\":\"table\",\"omega\":\"1\"",
+          1, 2, "omega", 0},
+         {"infinite frequencies", "\"cfg.frequency\":\"rope\"",
+          "\"cfg.frequency\":\"table\",\"omega\":\"1,inf\"", 1, 2, "finite", 0},
+         {"data beyond the end", "\"shape\":[5,4]", "\"shape\":[9,4]", 0, 5, "data_offsets", -1}};
     size_t i, taken, before;
     for (i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct alteration *r = &rows[i];
@@ -447,9 +473,10 @@ static void wrong_models(void) {
         if (r->left < 0) continue;
         before = heap.bytes, said = 0, log_text[0] = 0;
         CHECK_THAT(!cmha_model_read(&model, path, 0, &taken), "%s: %s", r->what, cmha_error(&context));
-        CHECK_THAT(taken + (size_t)r->left == model.n_parameters, "%s: %zu of %zu parameters taken", r->what, taken,
-                   model.n_parameters);
-        CHECK_THAT((said > 0) == (taken < model.n_parameters) && heap.bytes == before, "%s: %zu lines in the log", r->what, said);
+        CHECK_THAT(taken + (size_t)r->left == model.n_parameters, "%s: %zu of %zu parameters taken", r->what,
+                   taken, model.n_parameters);
+        CHECK_THAT((said > 0) == (taken < model.n_parameters) && heap.bytes == before,
+                   "%s: %zu lines in the log", r->what, said);
         put_back();
     }
     refused("weights without a training state", path_of("model"), 3, 4);
@@ -461,19 +488,26 @@ static void wrong_states(void) {
         {"no step", "\"state.step\"", "\"state.stop\"", "no training state"},
         {"a step that is no number", "\"state.step\":\"0\"", "\"state.step\":\"0x10\"", "not a number"},
         {"a negative step", "\"state.step\":\"0\"", "\"state.step\":\"-1\"", "not a number"},
-        {"a step before 0", "\"state.step\":\"0\"", "\"state.step\":\"18446744073709551615\"", "not a number"},
-        {"a step beyond 64 bits", "\"state.step\":\"0\"", "\"state.step\":\"18446744073709551616\"", "not a number"},
+        {"a step before 0", "\"state.step\":\"0\"", "\"state.step\":\"18446744073709551615\"",
+         "not a number"},
+        {"a step beyond 64 bits", "\"state.step\":\"0\"", "\"state.step\":\"18446744073709551616\"",
+         "not a number"},
         {"a best loss that is none", "\"state.best\":\"inf\"", "\"state.best\":\"nan\"", "not a number"},
-        {"another width", "\"cfg.d_ff\":\"4\"", "\"cfg.d_ff\":\"5\"", "d_ff is 5 in the file, 4 in the model"},
-        {"a moment missing", "\"optim.m.ln_f.bias\"", "\"optim.m.ln_f.bits\"", "missing tensors: optim.m.ln_f.bias; "},
-        {"a second moment missing", "\"optim.v.head.weight\"", "\"optim.w.head.weight\"", "optim.v.head.weight"},
-        {"a moment of integers", "\"optim.v.ln_f.bias\":{\"dtype\":\"F32\"", "\"optim.v.ln_f.bias\":{\"dtype\":\"U32\"", "U32"}};
+        {"another width", "\"cfg.d_ff\":\"4\"", "\"cfg.d_ff\":\"5\"",
+         "d_ff is 5 in the file, 4 in the model"},
+        {"a moment missing", "\"optim.m.ln_f.bias\"", "\"optim.m.ln_f.bits\"",
+         "missing tensors: optim.m.ln_f.bias; "},
+        {"a second moment missing", "\"optim.v.head.weight\"", "\"optim.w.head.weight\"",
+         "optim.v.head.weight"},
+        {"a moment of integers", "\"optim.v.ln_f.bias\":{\"dtype\":\"F32\"",
+         "\"optim.v.ln_f.bias\":{\"dtype\":\"U32\"", "U32"}};
     size_t i;
     for (i = 0; i < sizeof rows / sizeof *rows; i++) {
         put_altered("whole", rows[i][1], rows[i][2], 0);
         refused(rows[i][0], path_of("altered"), 3, 4);
         CHECK(!read_trainer(path_of("altered")));
-        CHECK_THAT(strstr(error, rows[i][3]) != NULL, "%s: \"%s\" does not say %s", rows[i][0], error, rows[i][3]);
+        CHECK_THAT(strstr(error, rows[i][3]) != NULL, "%s: \"%s\" does not say %s", rows[i][0], error,
+                   rows[i][3]);
     }
 }
 
@@ -503,7 +537,8 @@ static void intersection(void) {
     said = 0, log_text[0] = 0;
     CHECK_OK(cmha_model_read(&model, path_of("altered"), 0, &taken));
     CHECK(taken == model.n_parameters - 1 && said == 2);
-    CHECK_THAT(strstr(log_text, "parameter ln_f.weight is not in the file") && strstr(log_text, "tensor ln?_x.weight is unknown"),
+    CHECK_THAT(strstr(log_text, "parameter ln_f.weight is not in the file") &&
+                   strstr(log_text, "tensor ln?_x.weight is unknown"),
                "the log says: %s", log_text);
     for (i = 0; i < model.n_parameters; i++) {
         p = &model.parameters[i];
@@ -540,7 +575,8 @@ static void truncations(void) {
     free(bytes);
 }
 
-/* Every bit of the header, one at a time. What still loads must be the model that was saved: nothing has lost its check. */
+/* Every bit of the header, one at a time. What still loads must be the model that was
+   saved: nothing has lost its check. */
 static void flips(void) {
     size_t n, header, at, bad = 0, wrong = 0, odd = 0, before = heap.bytes, step = check_quick() ? 11 : 1;
     unsigned char *bytes = get(path_of("model"), &n), flipped;
@@ -574,10 +610,12 @@ static void flips(void) {
 
 /* ---- files that change, memory that ends ---- */
 
-/* The file is cut while a reader is at work: at its call number k of the allocator, for every k, to several lengths. */
+/* The file is cut while a reader is at work: at its call number k of the
+   allocator, for every k, to several lengths. */
 static void shrinking(void) {
     static const char *const saved[ARCHIVES] = {"whole", "model", "model", "whole", "model"};
-    static const size_t lost[] = {1, 40, 400, 2000, (size_t)-1}; /* bytes: from the last tensor alone to the whole file */
+    /* bytes: from the last tensor alone to the whole file */
+    static const size_t lost[] = {1, 40, 400, 2000, (size_t)-1};
     size_t n, reader, k, part, before = heap.bytes, ends = 0;
     for (reader = 0; reader < READERS; reader++) {
         unsigned char *bytes = get(path_of(reader < ARCHIVES ? saved[reader] : "model"), &n);
@@ -586,13 +624,15 @@ static void shrinking(void) {
             for (part = 0; part < sizeof lost / sizeof *lost; part++) {
                 int good;
                 put(path_of("shrinks"), bytes, reader < ARCHIVES ? n + n % 4 : n);
-                heap.calls = 0, cut_call = k, cut_at = n > lost[part] ? n - lost[part] : 0, cut_file = path_of("shrinks");
+                heap.calls = 0, cut_call = k, cut_at = n > lost[part] ? n - lost[part] : 0,
+                cut_file = path_of("shrinks");
                 good = readers[reader].read(path_of("shrinks"));
                 cut_file = NULL;
                 if (!good) {
                     ends++;
                     CHECK_THAT(one_line("shrinks"), "%s: it shrinks: \"%s\"", readers[reader].name, error);
-                    CHECK_THAT(unchanged(), "%s has changed the model, cut at call %zu to %zu", readers[reader].name, k, cut_at);
+                    CHECK_THAT(unchanged(), "%s has changed the model, cut at call %zu to %zu",
+                               readers[reader].name, k, cut_at);
                 }
                 CHECK_THAT(heap.bytes == before, "%s keeps memory", readers[reader].name);
                 put_back();
@@ -690,7 +730,8 @@ static void little_memory(void) {
                 continue;
             }
             CHECK_THAT(one_line(saved[reader]), "%s without memory: \"%s\"", readers[reader].name, error);
-            CHECK_THAT(unchanged(), "%s has changed the model when memory ended at call %zu", readers[reader].name, k);
+            CHECK_THAT(unchanged(), "%s has changed the model when memory ended at call %zu",
+                       readers[reader].name, k);
         }
 }
 
@@ -719,13 +760,15 @@ static void places(void) {
     if (!mkfifo(path_of("fifo"), 0666)) refused("a FIFO", path_of("fifo"), 0, READERS);
     for (i = 0; i < 3; i++)
         if (!access(devices[i], R_OK)) refused("a device", devices[i], 0, READERS);
-    CHECK(!symlink("itself", path_of("itself")) && !symlink("nobody", path_of("dangling")) && !symlink("fifo", path_of("piped")));
+    CHECK(!symlink("itself", path_of("itself")) && !symlink("nobody", path_of("dangling")) &&
+          !symlink("fifo", path_of("piped")));
     refused("a link to itself", path_of("itself"), 0, READERS);
     refused("a link to nothing", path_of("dangling"), 0, READERS);
     refused("a link to a FIFO", path_of("piped"), 0, READERS);
     put(path_of("two\nlines"), "x", 1); /* a name with a line end, which must not get into the error line */
     for (i = 0; i < READERS - 1; i++)
-        CHECK_THAT(!readers[i].read(path_of("two\nlines")) && one_line("two?lines"), "%s: %s", readers[i].name, error);
+        CHECK_THAT(!readers[i].read(path_of("two\nlines")) && one_line("two?lines"), "%s: %s",
+                   readers[i].name, error);
     put(path_of("secret"), bytes, n);
     chmod(path_of("secret"), 0), chmod(folder, 0755);
     if (as_nobody()) refused("a file we may not read", path_of("secret"), 0, READERS);
@@ -743,7 +786,8 @@ static void holes(void) {
     if (truncate(path_of("hole"), (off_t)((int64_t)1 << 40))) return; /* not on this disk */
     refused("a terabyte of zeros", path_of("hole"), 0, ARCHIVES);
     put_archive(path_of("hole"), header, sizeof header - 1, NULL, 0);
-    CHECK(!truncate(path_of("hole"), (off_t)((int64_t)1 << 40) + 8 + (off_t)sizeof header - 1) && read_archive(path_of("hole")));
+    CHECK(!truncate(path_of("hole"), (off_t)((int64_t)1 << 40) + 8 + (off_t)sizeof header - 1) &&
+          read_archive(path_of("hole")));
     refused("a terabyte of a tensor", path_of("hole"), 1, WEIGHTS);
     remove(path_of("hole"));
 }
@@ -755,10 +799,11 @@ static void texts(void) {
     static const struct {
         const char *what, *bytes;
         size_t n;
-    } tables[] = {{"an empty file", "", 0},           {"no such column", "a\tb\nc\td\n", 8}, {"NULs", "\0\0\0\0", 4},
-                  {"a lone CR", "\r", 1},             {"only tabs", "\t\t\t\t", 4},
-                  {"a mark and an end", "\xEF\xBB\xBF\n", 4},
-                  {"half a mark", "\xEF\xBB", 2},     {"no UTF-8", "\xFF\xFElabel\n", 8},    {"another case", "Label\ta\n", 8}};
+    } tables[] = {{"an empty file", "", 0},         {"no such column", "a\tb\nc\td\n", 8},
+                  {"NULs", "\0\0\0\0", 4},          {"a lone CR", "\r", 1},
+                  {"only tabs", "\t\t\t\t", 4},     {"a mark and an end", "\xEF\xBB\xBF\n", 4},
+                  {"half a mark", "\xEF\xBB", 2},   {"no UTF-8", "\xFF\xFElabel\n", 8},
+                  {"another case", "Label\ta\n", 8}};
     size_t i, n = 4 << 20;
     char *big = (char *)check_alloc(n, 1);
     text_table t;
@@ -807,7 +852,8 @@ static int left_beside(const char *path) {
 }
 
 /* A save to `path` fails with one line; the old file, if there is one, and the folder stay as they are. */
-static void cannot_save(const char *what, const char *path, cmha_status (*save)(const char *path), const char *old) {
+static void cannot_save(const char *what, const char *path, cmha_status (*save)(const char *path),
+                        const char *old) {
     size_t n = 0, m = 0, before = heap.bytes;
     unsigned char *bytes = old ? get(old, &n) : NULL, *after;
     cmha_status s = save(path);
@@ -874,7 +920,8 @@ static void full_disk(void) {
         _exit(check_failed ? 1 : 0);
     }
     waitpid(child, &status, 0);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) printf("SKIP there is no small disk to fill: mounting is refused\n");
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        printf("SKIP there is no small disk to fill: mounting is refused\n");
     else CHECK_THAT(WIFEXITED(status) && !WEXITSTATUS(status), "a full disk");
     rmdir(path_of("disk"));
 #endif
@@ -1015,13 +1062,14 @@ static void writing(void) {
 }
 
 static void clean_up(void) {
-    static const char *const names[] = {"model", "whole", "header", "length", "deep", "crowd", "altered", "cut", "flipped",
-                                        "shrinks", "tokens", "fifo", "itself", "dangling", "piped", "two\nlines", "secret",
-                                        "table", "vocab",
-                                        "odd", "old", "hole", "base", "device"};
+    static const char *const names[] = {"model",   "whole",    "header",  "length",     "deep",   "crowd",
+                                        "altered", "cut",      "flipped", "shrinks",    "tokens", "fifo",
+                                        "itself",  "dangling", "piped",   "two\nlines", "secret", "table",
+                                        "vocab",   "odd",      "old",     "hole",       "base",   "device"};
     size_t i;
     for (i = 0; i < sizeof names / sizeof *names; i++) remove(path_of(names[i]));
-    CHECK_THAT(!rmdir(folder), "something was left behind in %s", folder); /* a temporary file, for instance */
+    /* a temporary file, for instance */
+    CHECK_THAT(!rmdir(folder), "something was left behind in %s", folder);
 }
 
 int main(int argc, char **argv) {

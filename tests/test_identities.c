@@ -1,12 +1,14 @@
-/* Identities of semantics.md section 7: what must hold whatever the code looks like. Built in float and in double. */
+/* Identities of semantics.md section 7: what must hold whatever the code looks
+   like. Built in float and in double. */
 #include "oracle.h"
 
 static cmha_context context;
 
-/* ------------------------------- 1: the separable score is the n^2 P sum of cosines ------------------------------- */
+/* -------------------------- 1: the separable score is the n^2 P sum of cosines -------------------------- */
 
 static double against_oracle(problem *p) {
-    double *y = (double *)check_alloc(p->ny, sizeof *y), *lse = (double *)check_alloc(p->nl, sizeof *lse), worst = 0, d;
+    double *y = (double *)check_alloc(p->ny, sizeof *y), *lse = (double *)check_alloc(p->nl, sizeof *lse),
+           worst = 0, d;
     size_t i;
     problem_forward(p);
     oracle_attention(&p->args, p->omega, p->q, p->k, p->v, y, lse);
@@ -24,16 +26,18 @@ static void oracle_case(const shape *s) {
     worst = against_oracle(&p);
     /* an angle of 10^6 rad is rounded by 10^-10 in double, whoever forms it */
     CHECK_THAT(worst <= check_tolerance(1e-12 + 1e-15 * (double)s->pos0, 2e-5),
-               "kind %d layout %d share %d B%zu H%zu/%zu n%zu/%zu d%zu causal %d mask %d alibi %d window %zu pos0 %ld: %.3g off "
+               "kind %d layout %d share %d B%zu H%zu/%zu n%zu/%zu d%zu causal %d mask %d alibi %d window %zu "
+               "pos0 %ld: %.3g off "
                "the definition",
-               (int)s->kind, (int)s->layout, (int)s->share, s->B, s->H, s->Hkv, s->n_q, s->n_k, s->d_k, s->causal, s->mask,
-               s->alibi, s->window, (long)s->pos0, worst);
+               (int)s->kind, (int)s->layout, (int)s->share, s->B, s->H, s->Hkv, s->n_q, s->n_k, s->d_k,
+               s->causal, s->mask, s->alibi, s->window, (long)s->pos0, worst);
     problem_close(&p);
 }
 
 /* Random combinations of everything, sizes that straddle the tile of 64 included */
 static void definition(void) {
-    static const size_t sizes[] = {1, 2, 5, 17, 63, 64, 65, 128, 130, 200}, widths[] = {2, 4, 6, 16, 34, 64, 128};
+    static const size_t sizes[] = {1, 2, 5, 17, 63, 64, 65, 128, 130, 200},
+                        widths[] = {2, 4, 6, 16, 34, 64, 128};
     int i, count = check_quick() ? 60 : 300;
     for (i = 0; i < count; i++) {
         shape s;
@@ -43,7 +47,8 @@ static void definition(void) {
         if (check_below(3) == 0) s.n_k += sizes[check_below(10)];
         if (check_below(8) == 0 && s.n_q > 3) s.n_k = s.n_q - 2;
         s.d_k = widths[check_below(7)], s.d_v = check_below(3) ? s.d_k : 1 + check_below(40);
-        s.kind = (cmha_attention_kind)check_below(3), s.layout = (cmha_layout)check_below(2), s.share = (cmha_share)check_below(3);
+        s.kind = (cmha_attention_kind)check_below(3), s.layout = (cmha_layout)check_below(2),
+        s.share = (cmha_share)check_below(3);
         s.causal = check_below(3) > 0, s.mask = check_below(3) == 0, s.alibi = check_below(4) == 0;
         s.window = s.causal && check_below(3) == 0 ? 1 + check_below(100) : 0;
         s.pos0 = check_below(3) == 0 ? (ptrdiff_t)check_below(1000000) : (ptrdiff_t)s.n_k - (ptrdiff_t)s.n_q;
@@ -52,10 +57,11 @@ static void definition(void) {
     }
 }
 
-/* ----------------------------------------------- 2: delta = 1, b = 0 is RoPE ----------------------------------------------- */
+/* ------------------------------------- 2: delta = 1, b = 0 is RoPE -------------------------------------- */
 
 static void rope_is_a_special_case(cmha_layout layout) {
-    shape s = {2, 4, 2, 70, 70, 16, 16, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 11, 2};
+    shape s = {2, 4, 2, 70, 70, 16, 16, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               1, 0, 0, 0,  0,  11, 2};
     problem p;
     cmha_real *rope, *fixed;
     size_t i;
@@ -79,10 +85,11 @@ static void rope_is_a_special_case(cmha_layout layout) {
     problem_close(&p);
 }
 
-/* ------------------------------- 3: only differences of positions matter, at 10^6 as at 0 ------------------------------- */
+/* ----------------------- 3: only differences of positions matter, at 10^6 as at 0 ----------------------- */
 
 static void shift_invariance(cmha_attention_kind kind, ptrdiff_t shift) {
-    shape s = {1, 2, 2, 40, 40, 32, 32, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 0, 1};
+    shape s = {1, 2, 2, 40, 40, 32, 32, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               1, 0, 0, 0,  0,  0,  1};
     problem p;
     cmha_real *y, *lse;
     s.kind = kind;
@@ -95,9 +102,10 @@ static void shift_invariance(cmha_attention_kind kind, ptrdiff_t shift) {
     p.pos0 = shift;
     problem_rotation(&p);
     problem_forward(&p);
-    CHECK_THAT(check_distance(y, p.y, p.ny) < check_tolerance(1e-9, 1e-5), "shift by %ld: y off by %.3g", (long)shift,
-               check_distance(y, p.y, p.ny));
-    CHECK_THAT(check_distance(lse, p.lse, p.nl) < check_tolerance(1e-9, 2e-5), "shift by %ld: lse off", (long)shift);
+    CHECK_THAT(check_distance(y, p.y, p.ny) < check_tolerance(1e-9, 1e-5), "shift by %ld: y off by %.3g",
+               (long)shift, check_distance(y, p.y, p.ny));
+    CHECK_THAT(check_distance(lse, p.lse, p.nl) < check_tolerance(1e-9, 2e-5), "shift by %ld: lse off",
+               (long)shift);
     free(y), free(lse);
     problem_close(&p);
 }
@@ -131,16 +139,18 @@ static void frequencies(void) {
     for (j = 0; j < 8; j++) CHECK_NEAR(omega[j], pow(500, -4.0 * (double)j / 16), 1e-15);
 }
 
-/* ------------------------------------------- 5: the layout is a permutation ------------------------------------------- */
+/* ------------------------------------ 5: the layout is a permutation ------------------------------------ */
 
 static void permute(const cmha_real *x, cmha_real *y, size_t rows, size_t d) { /* interleaved -> half */
     size_t r, j;
     for (r = 0; r < rows; r++)
-        for (j = 0; j < d / 2; j++) y[r * d + j] = x[r * d + 2 * j], y[r * d + j + d / 2] = x[r * d + 2 * j + 1];
+        for (j = 0; j < d / 2; j++)
+            y[r * d + j] = x[r * d + 2 * j], y[r * d + j + d / 2] = x[r * d + 2 * j + 1];
 }
 
 static void layout_is_a_permutation(cmha_attention_kind kind, cmha_share share) {
-    shape s = {2, 2, 1, 67, 67, 10, 10, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 1, 0, 0, 0, 5, 1};
+    shape s = {2, 2, 1, 67, 67, 10, 10, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               1, 1, 0, 0,  0,  5,  1};
     problem p;
     cmha_real *y, *q, *k;
     s.kind = kind, s.share = share;
@@ -156,13 +166,15 @@ static void layout_is_a_permutation(cmha_attention_kind kind, cmha_share share) 
     problem_close(&p);
 }
 
-/* The same on a model: permuting the rows of wq and wk turns an interleaved checkpoint into a half-split one */
+/* The same on a model: permuting the rows of wq and wk turns an interleaved checkpoint into a half-split
+   one */
 static void permute_rows(const cmha_tensor *from, cmha_tensor *to, size_t dk) {
     size_t head, j, d = from->shape[1];
     for (head = 0; head < from->shape[0] / dk; head++)
         for (j = 0; j < dk; j++) {
             size_t target = j % 2 ? dk / 2 + j / 2 : j / 2;
-            memcpy(to->data + (head * dk + target) * d, from->data + (head * dk + j) * d, d * sizeof(cmha_real));
+            memcpy(to->data + (head * dk + target) * d, from->data + (head * dk + j) * d,
+                   d * sizeof(cmha_real));
         }
 }
 
@@ -191,11 +203,12 @@ static void layout_of_a_model(void) {
     free(la), free(lb);
 }
 
-/* ------------------------------------------- 6: cached decode is the full forward ------------------------------------------- */
+/* --------------------------------- 6: cached decode is the full forward --------------------------------- */
 
-/* Feeds `length` tokens to a cache in chunks and compares the logits after each chunk with the full forward's */
-static void decode_in_chunks(cmha_model *model, const int32_t *ids, size_t batch, size_t length, const cmha_real *full,
-                             size_t first, size_t chunk, const char *label) {
+/* Feeds `length` tokens to a cache in chunks and compares the logits after each chunk with the full
+   forward's */
+static void decode_in_chunks(cmha_model *model, const int32_t *ids, size_t batch, size_t length,
+                             const cmha_real *full, size_t first, size_t chunk, const char *label) {
     cmha_cache cache;
     size_t V = model->config.vocabulary, at, n, b;
     cmha_real *logits = check_zeros(batch * V), worst = 0;
@@ -205,12 +218,14 @@ static void decode_in_chunks(cmha_model *model, const int32_t *ids, size_t batch
         n = at ? chunk : first;
         if (n > length - at) n = length - at;
         for (b = 0; b < batch; b++) memcpy(part + b * n, ids + b * length + at, n * sizeof *part);
-        if (!CHECK_THAT(!cmha_cache_append(&cache, part, n, logits), "%s: %s", label, cmha_error(&context))) break;
+        if (!CHECK_THAT(!cmha_cache_append(&cache, part, n, logits), "%s: %s", label, cmha_error(&context)))
+            break;
         for (b = 0; b < batch; b++)
-            worst = (cmha_real)fmax((double)worst, check_distance(logits + b * V, full + (b * length + at + n - 1) * V, V));
+            worst = (cmha_real)fmax((double)worst,
+                                    check_distance(logits + b * V, full + (b * length + at + n - 1) * V, V));
     }
-    CHECK_THAT(worst < (cmha_real)check_tolerance(1e-11, 3e-4), "%s, chunks of %zu then %zu: logits off by %.3g", label, first,
-               chunk, (double)worst);
+    CHECK_THAT(worst < (cmha_real)check_tolerance(1e-11, 3e-4),
+               "%s, chunks of %zu then %zu: logits off by %.3g", label, first, chunk, (double)worst);
     CHECK(cache.length == length);
     cmha_cache_close(&cache);
     free(logits), free(part);
@@ -223,7 +238,8 @@ static void decode(const char *label, const cmha_model_config *config, size_t le
     cmha_real *full = check_zeros(batch * length * V);
     cmha_batch whole = {ids, NULL, NULL, batch, length, NULL, NULL, NULL};
     for (i = 0; i < batch * length; i++) ids[i] = (int32_t)check_below(V);
-    if (!CHECK_THAT(!cmha_model_init(&model, &context, config), "%s: %s", label, cmha_error(&context))) return;
+    if (!CHECK_THAT(!cmha_model_init(&model, &context, config), "%s: %s", label, cmha_error(&context)))
+        return;
     CHECK_OK(cmha_model_logits(&model, &whole, full));
     CHECK(check_finite(full, batch * length * V));
     decode_in_chunks(&model, ids, batch, length, full, length, 1, label);
@@ -249,9 +265,12 @@ static void decode_all(void) {
                         c.attention = attention, c.position = position, c.share = share, c.n_kv_heads = kv[g],
                         c.window = windows[w];
                         c.layout = layout;
-                        c.placement = (attention + position) % 2, c.norm = position % 2, c.activation = (int)w;
-                        c.attention_bias = share == 1, c.tied = g != 1, c.head_bias = g == 2, c.n_layers = 1 + (w == 1);
-                        snprintf(label, sizeof label, "decode attention %d position %d share %d kv %zu window %zu", attention,
+                        c.placement = (attention + position) % 2, c.norm = position % 2,
+                        c.activation = (int)w;
+                        c.attention_bias = share == 1, c.tied = g != 1, c.head_bias = g == 2,
+                        c.n_layers = 1 + (w == 1);
+                        snprintf(label, sizeof label,
+                                 "decode attention %d position %d share %d kv %zu window %zu", attention,
                                  position, share, kv[g], windows[w]);
                         if (check_quick() && (attention + position + share + (int)g + (int)w) % 4) continue;
                         decode(label, &c, w == 1 ? 14 : 70);
@@ -282,10 +301,11 @@ static void decode_with_table(void) {
     free(full), free(other);
 }
 
-/* ------------------------------------------------ 21: padding changes nothing ------------------------------------------------ */
+/* ------------------------------------- 21: padding changes nothing -------------------------------------- */
 
 static void padding_of_keys(cmha_attention_kind kind) {
-    shape s = {1, 2, 1, 70, 70, 8, 8, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 0, 1, 0, 0, 0, 0, 1};
+    shape s = {1, 2, 1, 70, 70, 8, 8, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               0, 1, 0, 0,  0,  0, 1};
     problem p;
     cmha_real *y;
     size_t i;
@@ -296,8 +316,8 @@ static void padding_of_keys(cmha_attention_kind kind) {
     for (i = 0; i < 70; i++) /* whatever a masked key holds */
         if (!p.mask[i]) p.k[i * 8] = 30000, p.k[i * 8 + 3] = -20000, p.v[i * 8] = 1e6, p.v[i * 8 + 1] = -1000;
     problem_forward(&p);
-    CHECK_THAT(check_distance(y, p.y, p.ny) == 0, "kind %d: a masked key changes the output by %.3g", (int)kind,
-               check_distance(y, p.y, p.ny));
+    CHECK_THAT(check_distance(y, p.y, p.ny) == 0, "kind %d: a masked key changes the output by %.3g",
+               (int)kind, check_distance(y, p.y, p.ny));
     problem_backward(&p);
     CHECK_THAT(check_finite(p.dq, p.nq) && check_finite(p.dk, p.nkk) && check_finite(p.dv, p.nv),
                "kind %d: masked keys spoil the gradients", (int)kind);
@@ -312,7 +332,8 @@ static void padded_batch(int causal, int lag) {
     int32_t ids[N], padded[2 * M], targets[2 * M], own[N];
     unsigned char mask[2 * M];
     cmha_real *a = check_zeros(N * V), *b = check_zeros(2 * M * V);
-    cmha_batch plain = {ids, own, NULL, 1, N, NULL, NULL, NULL}, batch = {padded, targets, mask, 2, M, NULL, NULL, NULL};
+    cmha_batch plain = {ids, own, NULL, 1, N, NULL, NULL, NULL},
+               batch = {padded, targets, mask, 2, M, NULL, NULL, NULL};
     double alone = 0, together = 0;
     size_t i;
     c.causal = causal;
@@ -351,16 +372,18 @@ static void causality(size_t window) {
     CHECK(check_distance(a, b, 10 * V) == 0);
     CHECK(check_distance(a + 10 * V, b + 10 * V, V) > 1e-4);
     CHECK(check_distance(a + 12 * V, b + 12 * V, V) > 1e-6);
-    if (window) CHECK(check_distance(a + (10 + window) * V, b + (10 + window) * V, (N - 10 - window) * V) == 0);
+    if (window)
+        CHECK(check_distance(a + (10 + window) * V, b + (10 + window) * V, (N - 10 - window) * V) == 0);
     else CHECK(check_distance(a + 29 * V, b + 29 * V, V) > 1e-7);
     cmha_model_close(&model);
     free(a), free(b);
 }
 
-/* -------------------------------------------- masked rows, huge scores, dropout -------------------------------------------- */
+/* ---------------------------------- masked rows, huge scores, dropout ----------------------------------- */
 
 static void masked_rows(cmha_attention_kind kind, int causal) {
-    shape s = {2, 2, 1, 66, 66, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 0, 1, 0, 0, 0, 0, 2};
+    shape s = {2, 2, 1, 66, 66, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               0, 1, 0, 0,  0,  0, 2};
     problem p;
     size_t i, h;
     s.kind = kind, s.causal = causal;
@@ -368,9 +391,11 @@ static void masked_rows(cmha_attention_kind kind, int causal) {
     for (i = 0; i < 66; i++) p.mask[i] = 0; /* the first sequence sees nothing at all */
     for (i = 66; i < 132; i++) p.mask[i] = (unsigned char)(i > 76);
     problem_forward(&p), problem_backward(&p);
-    CHECK(check_finite(p.y, p.ny) && check_finite(p.dq, p.nq) && check_finite(p.dk, p.nkk) && check_finite(p.dv, p.nv));
+    CHECK(check_finite(p.y, p.ny) && check_finite(p.dq, p.nq) && check_finite(p.dk, p.nkk) &&
+          check_finite(p.dv, p.nv));
     CHECK(check_largest(p.y, p.ny / 2) == 0 && check_largest(p.lse, p.nl / 2) == 0);
-    CHECK(check_largest(p.dq, p.nq / 2) == 0 && check_largest(p.dk, p.nkk / 2) == 0 && check_largest(p.dv, p.nv / 2) == 0);
+    CHECK(check_largest(p.dq, p.nq / 2) == 0 && check_largest(p.dk, p.nkk / 2) == 0 &&
+          check_largest(p.dv, p.nv / 2) == 0);
     CHECK(check_largest(p.dq + p.nq / 2, p.nq / 2) > 0 && check_largest(p.dk + p.nkk / 2 + 12 * 4, 4) > 0);
     for (h = 2; causal && h < 4; h++)
         CHECK(check_largest(p.y + h * 66 * 4, 11 * 4) == 0 && check_largest(p.y + (h * 66 + 11) * 4, 4) > 0);
@@ -378,7 +403,8 @@ static void masked_rows(cmha_attention_kind kind, int causal) {
 }
 
 static void huge_scores(cmha_attention_kind kind) {
-    shape s = {1, 2, 2, 80, 80, 8, 8, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 0, 0, 0, 0, 0, 1};
+    shape s = {1, 2, 2, 80, 80, 8, 8, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               1, 0, 0, 0,  0,  0, 1};
     problem p;
     size_t i;
     s.kind = kind;
@@ -388,7 +414,8 @@ static void huge_scores(cmha_attention_kind kind) {
     problem_forward(&p), problem_backward(&p);
     CHECK(check_finite(p.y, p.ny) && check_finite(p.lse, p.nl) && check_largest(p.y, p.ny) <= 1.0001 &&
           check_largest(p.lse, p.nl) > 1e5);
-    CHECK(check_finite(p.dq, p.nq) && check_finite(p.dk, p.nkk) && check_finite(p.dv, p.nv) && check_finite(p.ddelta, p.nd));
+    CHECK(check_finite(p.dq, p.nq) && check_finite(p.dk, p.nkk) && check_finite(p.dv, p.nv) &&
+          check_finite(p.ddelta, p.nd));
     for (i = 0; i < p.nq; i++) p.q[i] = -1000; /* very negative ones alike: rows still sum to one */
     for (i = 0; i < p.nkk; i++) p.k[i] = 1000;
     for (i = 0; i < p.nv; i++) p.v[i] = 1;
@@ -402,7 +429,8 @@ static void huge_scores(cmha_attention_kind kind) {
 
 /* lam = 0 everywhere: uniform attention, finite gradients */
 static void zero_moduli(void) {
-    shape s = {1, 1, 1, 5, 5, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 0, 0, 0, 0, 0, 0, 1};
+    shape s = {1, 1, 1, 5, 5, 4, 4, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               0, 0, 0, 0, 0, 0, 1};
     problem p;
     size_t i;
     problem_open(&p, &s);
@@ -410,14 +438,17 @@ static void zero_moduli(void) {
     for (i = 0; i < p.nq; i += 2) p.q[i] = (cmha_real)-0.0; /* a signed zero has a phase of pi in atan2 */
     problem_forward(&p), problem_backward(&p);
     CHECK_NEAR(p.lse[0], log(5), 1e-6);
-    CHECK(check_largest(p.dq, p.nq) == 0 && check_largest(p.dk, p.nkk) == 0 && check_largest(p.ddelta, p.nd) == 0);
+    CHECK(check_largest(p.dq, p.nq) == 0 && check_largest(p.dk, p.nkk) == 0 &&
+          check_largest(p.ddelta, p.nd) == 0);
     CHECK(check_finite(p.y, p.ny));
     problem_close(&p);
 }
 
-/* Probabilities are dropped and the kept ones scaled: mean one, the right variance, the same key the same mask, tiles or not */
+/* Probabilities are dropped and the kept ones scaled: mean one, the right variance, the
+   same key the same mask, tiles or not */
 static void dropout_statistics(void) {
-    shape s = {1, 8, 8, 128, 128, 4, 1, CMHA_ATTENTION_DOT, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 0, 0, 0, 0, 0.25, 0, 2};
+    shape s = {1, 8, 8, 128, 128,  4, 1, CMHA_ATTENTION_DOT, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               0, 0, 0, 0,   0.25, 0, 2};
     problem p;
     cmha_real *again;
     double sum = 0, squares = 0, n;
@@ -465,32 +496,37 @@ static void dropout_draws(void) {
     }
 }
 
-/* Token-major strided views and head-major arrays are the same thing; threads change no bit, forward or backward */
+/* Token-major strided views and head-major arrays are the same thing; threads
+   change no bit, forward or backward */
 static void views_and_threads(void) {
-    shape s = {2, 4, 2, 70, 70, 6, 6, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD, 1, 1, 0, 20, 0.2, 0, 1};
+    shape s = {2, 4, 2, 70, 70,  6, 6, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               1, 1, 0, 20, 0.2, 0, 1};
     problem p, r;
     uint64_t seed = check_seed;
     cmha_real *row = check_zeros(2 * 70 * 24);
+    cmha_attention_views x;
     size_t b, h, n, i;
     problem_open(&p, &s);
     check_seed = seed, s.threads = 2;
     problem_open(&r, &s);
     problem_forward(&p), problem_backward(&p), problem_forward(&r), problem_backward(&r);
-    CHECK(check_distance(p.q, r.q, p.nq) == 0 && check_distance(p.y, r.y, p.ny) == 0 && check_distance(p.dq, r.dq, p.nq) == 0);
+    CHECK(check_distance(p.q, r.q, p.nq) == 0 && check_distance(p.y, r.y, p.ny) == 0 &&
+          check_distance(p.dq, r.dq, p.nq) == 0);
     CHECK(check_distance(p.dk, r.dk, p.nkk) == 0 && check_distance(p.dv, r.dv, p.nv) == 0 &&
           check_distance(p.ddelta, r.ddelta, p.nd) == 0);
     for (b = 0; b < 2; b++)
         for (h = 0; h < 4; h++)
             for (n = 0; n < 70; n++)
-                for (i = 0; i < 6; i++) row[(b * 70 + n) * 24 + h * 6 + i] = p.q[((b * 4 + h) * 70 + n) * 6 + i];
-    cmha_attention_forward(&p.args, cmha_tokens_major(row, 70, 24, 6), cmha_heads_major(p.k, 2, 70, 6),
-                           cmha_heads_major(p.v, 2, 70, 6), cmha_heads_major(r.y, 4, 70, 6), r.pairs, p.scratch);
+                for (i = 0; i < 6; i++)
+                    row[(b * 70 + n) * 24 + h * 6 + i] = p.q[((b * 4 + h) * 70 + n) * 6 + i];
+    x = problem_views(&p), x.q = cmha_tokens_major(row, 70, 24, 6), x.y.data = r.y;
+    cmha_attention_forward(&p.args, &x, r.pairs, p.scratch);
     CHECK(check_distance(p.y, r.y, p.ny) == 0);
     problem_close(&p), problem_close(&r);
     free(row);
 }
 
-/* ------------------------------------------------ phase contrastive learning ------------------------------------------------ */
+/* -------------------------------------- phase contrastive learning -------------------------------------- */
 
 enum { PB = 2, PN = 5, PH = 3, PP = 2 }; /* sequences, tokens, heads, pairs */
 
@@ -527,8 +563,10 @@ static void pcl_is_a_mean(int adapted, size_t kv) {
     CHECK_OK(cmha_tape_init(&tape, &context, 1));
     a.heads = PH, a.kv_heads = kv, a.scale = 1, a.causal = 1;
     a.rotation = cmha_rotation(&tape, omega, 1, PP, PN, 4);
-    loss = cmha_pcl(&tape, &a, cmha_tensor_wrap(&tape, 3, sizes, qkv, NULL), cmha_tensor_wrap(&tape, 2, pairs, delta, NULL),
-                    cmha_tensor_wrap(&tape, 2, pairs, bias, NULL), cmha_tensor_wrap(&tape, 1, width, w, NULL), &o);
+    loss = cmha_pcl(&tape, &a, cmha_tensor_wrap(&tape, 3, sizes, qkv, NULL),
+                    cmha_tensor_wrap(&tape, 2, pairs, delta, NULL),
+                    cmha_tensor_wrap(&tape, 2, pairs, bias, NULL), cmha_tensor_wrap(&tape, 1, width, w, NULL),
+                    &o);
     k.N = PN, k.P = PP, k.tau = o.tau, k.w = w;
     scratch = check_zeros(cmha_pcl_scratch(&k));
     for (b = 0; b < PB; b++)
@@ -538,12 +576,14 @@ static void pcl_is_a_mean(int adapted, size_t kv) {
                       theta);
             want += cmha_pcl_forward(&k, theta, lse, scratch) / (double)(PB * (PH + kv));
         }
-    if (CHECK_THAT(loss != NULL, "%s", cmha_error(&context))) CHECK_NEAR(loss->data[0], want, check_tolerance(1e-12, 1e-5));
+    if (CHECK_THAT(loss != NULL, "%s", cmha_error(&context)))
+        CHECK_NEAR(loss->data[0], want, check_tolerance(1e-12, 1e-5));
     cmha_tape_close(&tape);
     free(qkv), free(scratch);
 }
 
-/* The model's extra loss is the mean over layers, times the weight: two layers that leave x alone cost what one costs */
+/* The model's extra loss is the mean over layers, times the weight: two layers that
+   leave x alone cost what one costs */
 static double extra_loss(size_t layers, double weight) {
     cmha_model_config c = check_model_config();
     cmha_model model;
@@ -560,7 +600,8 @@ static double extra_loss(size_t layers, double weight) {
         size_t j;
         check_seed = 1234; /* every layer gets the same numbers */
         for (j = 0; j < t->size; j++)
-            t->data[j] = (cmha_real)(strstr(model.parameters[i].name, "wo.weight") || strstr(model.parameters[i].name, "ffn.w2")
+            t->data[j] = (cmha_real)(strstr(model.parameters[i].name, "wo.weight") ||
+                                             strstr(model.parameters[i].name, "ffn.w2")
                                          ? 0
                                          : check_random());
     }
@@ -587,15 +628,18 @@ static void alibi(void) {
     for (h = 0; h < 12; h++) CHECK_NEAR(slopes[h], pow(2, -8 * ((double)h + 1) / 12), 1e-7);
 }
 
-/* The arrays of an attention call, heads-major: `copies` times the same sequence. Each is filled by seed, each gradient is zero. */
+/* The arrays of an attention call, heads-major: `copies` times the same sequence. Each is
+   filled by seed, each gradient is zero. */
 typedef struct long_call {
     cmha_attention_args args;
-    cmha_real *x[8], *lse, *ddelta, *db, *scratch; /* q, k, v, y, dy, dq, dk, dv */
+    cmha_real *x[8], *ddelta, *db, *scratch; /* q, k, v, y, dy, dq, dk, dv */
+    cmha_lse *lse;
     size_t n[8];                                   /* of one sequence */
 } long_call;
 
 static void long_open(long_call *c, const cmha_attention_args *args, size_t copies, const cmha_real *turn) {
-    size_t nq = args->heads * args->n_q * args->d_k, nk = args->kv_heads * args->n_k * args->d_k, sizes[8], i, j, need;
+    size_t nq = args->heads * args->n_q * args->d_k, nk = args->kv_heads * args->n_k * args->d_k, sizes[8], i,
+           j, need;
     c->args = *args, c->args.batch = copies;
     sizes[0] = sizes[3] = sizes[4] = sizes[5] = nq, sizes[1] = sizes[2] = sizes[6] = sizes[7] = nk;
     for (i = 0; i < 8; i++) {
@@ -606,20 +650,24 @@ static void long_open(long_call *c, const cmha_attention_args *args, size_t copi
     }
     need = cmha_attention_scratch(&c->args, 0);
     if (cmha_attention_scratch(&c->args, 1) > need) need = cmha_attention_scratch(&c->args, 1);
-    c->lse = check_zeros(copies * args->heads * args->n_q * 2), c->scratch = check_zeros(need);
+    c->lse = (cmha_lse *)check_alloc(copies * args->heads * args->n_q, sizeof *c->lse),
+    c->scratch = check_zeros(need);
     c->ddelta = check_zeros(args->heads * args->d_k / 2), c->db = check_zeros(args->heads * args->d_k / 2);
     c->args.delta = turn, c->args.b = turn + args->heads * args->d_k / 2;
 }
 
 static void long_run(long_call *c) {
     cmha_heads v[8];
+    cmha_attention_views x;
     size_t i, H;
     for (i = 0; i < 8; i++) {
         H = c->n[i] == c->n[0] && i != 1 && i != 2 && i < 6 ? c->args.heads : c->args.kv_heads;
-        v[i] = cmha_heads_major(c->x[i], H, i == 1 || i == 2 || i > 5 ? c->args.n_k : c->args.n_q, c->args.d_k);
+        v[i] =
+            cmha_heads_major(c->x[i], H, i == 1 || i == 2 || i > 5 ? c->args.n_k : c->args.n_q, c->args.d_k);
     }
-    cmha_attention_forward(&c->args, v[0], v[1], v[2], v[3], c->lse, c->scratch);
-    cmha_attention_backward(&c->args, v[0], v[1], v[2], v[3], c->lse, v[4], NULL, v[5], v[6], v[7], c->ddelta, c->db, c->scratch);
+    x.q = v[0], x.k = v[1], x.v = v[2], x.y = v[3], x.dy = v[4], x.dq = v[5], x.dk = v[6], x.dv = v[7];
+    cmha_attention_forward(&c->args, &x, c->lse, c->scratch);
+    cmha_attention_backward(&c->args, &x, c->lse, NULL, c->ddelta, c->db, c->scratch);
 }
 
 static void long_close(long_call *c) {
@@ -628,7 +676,8 @@ static void long_close(long_call *c) {
     free(c->lse), free(c->scratch), free(c->ddelta), free(c->db);
 }
 
-/* Few long heads are worked on in pieces, eight sequences are not: both give the same, and one thread the bits of three. */
+/* Few long heads are worked on in pieces, eight sequences are not: both give the same,
+   and one thread the bits of three. */
 static void long_heads(size_t heads, size_t kv_heads, size_t n_q, size_t n_k, size_t window) {
     cmha_attention_args a;
     long_call one, three, eight;
@@ -636,8 +685,10 @@ static void long_heads(size_t heads, size_t kv_heads, size_t n_q, size_t n_k, si
     double omega[8], tolerance = check_tolerance(1e-13, 2e-5);
     size_t i;
     memset(&a, 0, sizeof a);
-    a.heads = heads, a.kv_heads = kv_heads, a.n_q = n_q, a.n_k = n_k, a.d_k = a.d_v = 16, a.scale = (cmha_real)0.25;
-    a.causal = 1, a.window = window, a.kind = CMHA_ATTENTION_CMHA, a.share = CMHA_SHARE_PER_HEAD, a.threads = 1;
+    a.heads = heads, a.kv_heads = kv_heads, a.n_q = n_q, a.n_k = n_k, a.d_k = a.d_v = 16,
+    a.scale = (cmha_real)0.25;
+    a.causal = 1, a.window = window, a.kind = CMHA_ATTENTION_CMHA, a.share = CMHA_SHARE_PER_HEAD,
+    a.threads = 1;
     cmha_frequencies(CMHA_FREQ_ROPE, 10000, 8, omega);
     cmha_rotation_table(omega, 8, n_q > n_k ? n_q : n_k, 0, rotation);
     a.rotation = rotation;
@@ -647,10 +698,13 @@ static void long_heads(size_t heads, size_t kv_heads, size_t n_q, size_t n_k, si
     long_open(&three, &a, 1, turn);
     long_run(&one), long_run(&three), long_run(&eight);
     for (i = 3; i < 8; i++) {
-        CHECK_THAT(!memcmp(one.x[i], three.x[i], one.n[i] * sizeof(cmha_real)), "array %zu depends on the threads", i);
+        CHECK_THAT(!memcmp(one.x[i], three.x[i], one.n[i] * sizeof(cmha_real)),
+                   "array %zu depends on the threads", i);
         CHECK_THAT(check_largest(one.x[i], one.n[i]) > 1e-3 &&
-                       check_distance(one.x[i], eight.x[i], one.n[i]) <= tolerance * check_largest(one.x[i], one.n[i]),
-                   "array %zu of a head in pieces is off by %g", i, check_distance(one.x[i], eight.x[i], one.n[i]));
+                       check_distance(one.x[i], eight.x[i], one.n[i]) <=
+                           tolerance * check_largest(one.x[i], one.n[i]),
+                   "array %zu of a head in pieces is off by %g", i,
+                   check_distance(one.x[i], eight.x[i], one.n[i]));
     }
     for (i = 0; i < heads * 8; i++) {
         CHECK_NEAR(eight.ddelta[i] / 8, one.ddelta[i], tolerance * check_largest(one.ddelta, heads * 8));
@@ -666,11 +720,13 @@ static void memory_is_linear(void) {
     size_t small, large;
     int backward;
     memset(&a, 0, sizeof a);
-    a.batch = a.heads = a.kv_heads = 1, a.d_k = a.d_v = 64, a.kind = CMHA_ATTENTION_CMHA, a.share = CMHA_SHARE_FIXED;
+    a.batch = a.heads = a.kv_heads = 1, a.d_k = a.d_v = 64, a.kind = CMHA_ATTENTION_CMHA,
+    a.share = CMHA_SHARE_FIXED;
     for (backward = 0; backward < 2; backward++) {
         a.n_q = a.n_k = 1024, small = cmha_attention_scratch(&a, backward);
         a.n_q = a.n_k = 16384, large = cmha_attention_scratch(&a, backward);
-        CHECK_THAT(large <= 17 * small && large < 16384u * 1024u, "scratch grows from %zu to %zu", small, large);
+        CHECK_THAT(large <= 17 * small && large < 16384u * 1024u, "scratch grows from %zu to %zu", small,
+                   large);
     }
 }
 
@@ -681,7 +737,8 @@ int main(int argc, char **argv) {
     check_context(&context, 2, 11);
     definition();
     for (i = 0; i < 2; i++) rope_is_a_special_case((cmha_layout)i);
-    for (i = 0; i < 2; i++) shift_invariance((cmha_attention_kind)i, 1), shift_invariance((cmha_attention_kind)i, 1000003);
+    for (i = 0; i < 2; i++)
+        shift_invariance((cmha_attention_kind)i, 1), shift_invariance((cmha_attention_kind)i, 1000003);
     table_exact(), frequencies();
     for (i = 0; i < 3; i++) layout_is_a_permutation(CMHA_ATTENTION_CMHA, (cmha_share)i);
     layout_is_a_permutation(CMHA_ATTENTION_ROPE, CMHA_SHARE_FIXED);
@@ -691,7 +748,8 @@ int main(int argc, char **argv) {
     padded_batch(1, 0), padded_batch(0, 1), padded_batch(0, 0);
     causality(0), causality(4);
     for (i = 0; i < 3; i++)
-        masked_rows((cmha_attention_kind)i, 0), masked_rows((cmha_attention_kind)i, 1), huge_scores((cmha_attention_kind)i);
+        masked_rows((cmha_attention_kind)i, 0), masked_rows((cmha_attention_kind)i, 1),
+            huge_scores((cmha_attention_kind)i);
     zero_moduli();
     dropout_statistics(), dropout_draws();
     views_and_threads();

@@ -1,5 +1,6 @@
-/* safetensors between this library and Python: interop.py, a reader and writer of its own (and the Python library, where it is
-   installed), reads what is written here, number by number, and writes what is read here. */
+/* safetensors between this library and Python: interop.py, a reader and writer of its own
+   (and the Python library, where it is installed), reads what is written here, number by
+   number, and writes what is read here. */
 #define _POSIX_C_SOURCE 200809L
 #define _DARWIN_C_SOURCE
 #include "check.h"
@@ -22,11 +23,14 @@ static double value(size_t i) { return ((double)(i % 16) - 7) * (i % 3 ? 0.5 : 8
 
 static void write_ours(void) {
     static const size_t matrix[2] = {4, 6}, three[1] = {3}, none[2] = {2, 0};
-    static const char *const metadata[] = {"key", "value", "odd \"key\"\\",
-                                           "tab\t, line\n, \xC3\xA9, \xE2\x82\xAC, \xF0\x9F\x98\x80, \x01, \x7F"};
+    static const char *const metadata[] =
+        {"key", "value", "odd \"key\"\\",
+         "tab\t, line\n, \xC3\xA9, \xE2\x82\xAC, \xF0\x9F\x98\x80, \x01, \x7F"};
     cmha_real x[24];
-    cmha_archive_item items[4] = {{"matrix", x, matrix, 2, NULL}, {"caf\xC3\xA9 \"quoted\"", x, three, 1, NULL},
-                                  {"none", x, none, 2, NULL}, {"scalar", x, NULL, 0, NULL}};
+    cmha_archive_item items[4] = {{"matrix", x, matrix, 2, NULL},
+                                  {"caf\xC3\xA9 \"quoted\"", x, three, 1, NULL},
+                                  {"none", x, none, 2, NULL},
+                                  {"scalar", x, NULL, 0, NULL}};
     size_t i;
     for (i = 0; i < 24; i++) x[i] = (cmha_real)value(i);
     CHECK_OK(cmha_archive_write(&context, path_of("ours.safetensors"), items, 4, metadata, 2));
@@ -60,10 +64,13 @@ static void read_theirs(void) {
     for (i = 0; i < 5; i++) {
         snprintf(name, sizeof name, "%s.safetensors", dtypes[i]);
         holds(name, dtypes[i], i == 4 ? 8 : 1);
-        if (!access(path_of("library.safetensors"), F_OK)) holds("library.safetensors", dtypes[i], i == 4 ? 8 : 1);
+        if (!access(path_of("library.safetensors"), F_OK))
+            holds("library.safetensors", dtypes[i], i == 4 ? 8 : 1);
     }
     holds("blanks.safetensors", "z", 1);
-    if (!CHECK_THAT(!cmha_archive_open(&a, &context, path_of("blanks.safetensors")), "%s", cmha_error(&context))) return;
+    if (!CHECK_THAT(!cmha_archive_open(&a, &context, path_of("blanks.safetensors")), "%s",
+                    cmha_error(&context)))
+        return;
     CHECK(cmha_archive_find(&a, "\xE2\x82\xAC") && !strcmp(cmha_archive_metadata(&a, "\xC3\xA9"), "\n"));
     cmha_archive_close(&a);
 }
@@ -90,7 +97,8 @@ static void same(const char *one, const char *other) {
 }
 
 static void clean_up(void) {
-    static const char *const names[] = {"ours", "F64", "F32", "F16", "BF16", "I64", "blanks", "library", "again0", "again1"};
+    static const char *const names[] = {"ours", "F64",    "F32",     "F16",    "BF16",
+                                        "I64",  "blanks", "library", "again0", "again1"};
     char name[64];
     size_t i;
     for (i = 0; i < sizeof names / sizeof *names; i++) {
@@ -102,7 +110,8 @@ static void clean_up(void) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const given[] = {"../shared/data/weights/safetensors/mnist.safetensors", /* by the Python library */
+    /* by the Python library */
+    static const char *const given[] = {"../shared/data/weights/safetensors/mnist.safetensors",
                                         "tests/cases/own_linear_17_to_9.safetensors"};
     char command[2048], again[32];
     const char *found[2];
@@ -114,14 +123,17 @@ int main(int argc, char **argv) {
     write_ours();
     for (i = 0; i < 2; i++)
         if (!access(given[i], R_OK)) found[n++] = given[i];
-    if (access("tests/interop.py", R_OK) || system("python3 -c pass 2> /dev/null")) printf("SKIP there is no python3\n");
+    if (access("tests/interop.py", R_OK) || system("python3 -c pass 2> /dev/null"))
+        printf("SKIP there is no python3\n");
     else {
-        snprintf(command, sizeof command, "python3 tests/interop.py %s %s %s > %s 2>&1", folder, n > 0 ? found[0] : "",
-                 n > 1 ? found[1] : "", path_of("log"));
+        snprintf(command, sizeof command, "python3 tests/interop.py %s %s %s > %s 2>&1", folder,
+                 n > 0 ? found[0] : "", n > 1 ? found[1] : "", path_of("log"));
         if (CHECK_THAT(!system(command), "interop.py fails")) {
             read_theirs();
-            for (i = 0; i < n; i++) snprintf(again, sizeof again, "again%zu.safetensors", i), same(found[i], path_of(again));
-        } else if (snprintf(command, sizeof command, "tail -n 3 %s", path_of("log")) < 0 || system(command)) return 3;
+            for (i = 0; i < n; i++)
+                snprintf(again, sizeof again, "again%zu.safetensors", i), same(found[i], path_of(again));
+        } else if (snprintf(command, sizeof command, "tail -n 3 %s", path_of("log")) < 0 || system(command))
+            return 3;
     }
     cmha_context_close(&context);
     clean_up();

@@ -282,13 +282,6 @@ static cmha_status fail(void) {
     return cmha_error(&context)[0] ? CMHA_OK : CMHA_ERR_STATE;
 }
 
-static cmha_status metrics(void) {
-    static double x[STREAM], y[STREAM], scratch[4 * STREAM];
-    size_t i;
-    for (i = 0; i < STREAM; i++) x[i] = (double)stream[i], y[i] = (double)stream[STREAM - 1 - i];
-    return cmha_spearman(x, y, STREAM, scratch) < 2 ? CMHA_OK : CMHA_ERR_NOT_FINITE;
-}
-
 /* Large enough for threads, which start with the first, and for a qsort of its matrices to ask for memory. */
 static cmha_status wide(void) { return live("cmha", "d_model=64 d_ff=128 n_heads=8 n_layers=24"); }
 
@@ -343,7 +336,6 @@ int main(int argc, char **argv) {
     check_quiet("knowledge base", know());
     check_quiet("files", files());
     check_quiet("failures", fail());
-    check_quiet("metrics", metrics());
     for (i = 0; (name = cmha_kind_name(i, &fields)) != NULL; i++) {
         check_quiet(name, live(name, "dropout=0.1"));
         if (strstr(name, "lag")) continue;

@@ -1,8 +1,8 @@
 /* Memory that runs out. Every call that allocates is run with an allocator that refuses its k-th request,
         for every k until the call
-   succeeds, in two ways: that request alone, and all from it on. Each time the call must say MEMORY in one line, give back what it
-   took, and leave objects that close without a leak or, tried again with memory, give the numbers they give without a failure, to
-   the bit. */
+   succeeds, in two ways: that request alone, and all from it on. Each time the call must say MEMORY in one
+   line, give back what it took, and leave objects that close without a leak or, tried again with memory, give
+   the numbers they give without a failure, to the bit. */
 #include "ops.h"
 #include "system.h"
 
@@ -20,16 +20,20 @@ typedef struct family {
 
 static const family families[] = {
     {"real", "pcl_weight=0.1 dropout=0.1 attention_dropout=0.1"},
-    {"real, grouped", "n_kv_heads=2 activation=swiglu norm=rmsnorm tied=0 head_bias=1 position=alibi window=3"},
+    {"real, grouped",
+     "n_kv_heads=2 activation=swiglu norm=rmsnorm tied=0 head_bias=1 position=alibi window=3"},
     {"real, post-norm, learned", "attention=rope placement=post position=learned attention_bias=1"},
     {"real, frequencies", "frequency=table attention=rope"},
     {"real, encoder", "causal=0 classes=3 token_types=2 position=sinusoidal dropout=0.1"},
     {"cope", "family=cope attention=dot cope_score=hybrid_norm cope_imag=learned cope_gamma=0.5"},
     {"cope, linear", "family=cope attention=dot cope_score=linear"},
-    {"cope, encoder", "family=cope attention=dot cope_score=phase causal=0 classes=1 label_range=5 pool=mean placement=post"},
+    {"cope, encoder",
+     "family=cope attention=dot cope_score=phase causal=0 classes=1 label_range=5 pool=mean placement=post"},
     {"mobius", "family=mobius attention=dot position=learned placement=post mobius_init=ortho n_layers=2"},
-    {"mobius, alone", "family=mobius attention=dot position=sinusoidal placement=post mobius_heads=4 mobius_mode=full"},
-    {"mobius, encoder", "family=mobius attention=rope position=learned placement=post mobius_mode=literal causal=0"},
+    {"mobius, alone",
+     "family=mobius attention=dot position=sinusoidal placement=post mobius_heads=4 mobius_mode=full"},
+    {"mobius, encoder",
+     "family=mobius attention=rope position=learned placement=post mobius_mode=literal causal=0"},
     {"crat", "family=crat real_heads=1 imag_heads=1 phase_reg=0.1 mag_reg=0.1 embedding_scale=1"},
     {"crat, low rank", "family=crat low_rank=2 real_heads=1 complex_norm=whiten dropout=0.1"},
     {"crat, experts", "family=crat experts=3 complex_residual=free imag_heads=2"},
@@ -62,9 +66,11 @@ static void digest(world *w, const void *data, size_t bytes) {
     while (bytes-- > 0) w->digest = (w->digest ^ *from++) * 0x100000001b3u;
 }
 
-static void digest_model(world *w, const cmha_model *model) { digest(w, model->data, model->size * sizeof *model->data); }
+static void digest_model(world *w, const cmha_model *model) {
+    digest(w, model->data, model->size * sizeof *model->data);
+}
 
-/* ------------------------------------------------------ what may fail ------------------------------------------------------ */
+/* -------------------------------------------- what may fail --------------------------------------------- */
 
 static cmha_status init_model(world *w) {
     cmha_status s = cmha_model_init(&w->spare, &w->ctx, &w->mc);
@@ -185,8 +191,8 @@ static cmha_status append_more(world *w, size_t n) {
     cmha_cache *cache = &w->cache;
     size_t held = cache->length, first = cache->first;
     cmha_status s = cmha_cache_append(cache, ids + 6, n, out);
-    CHECK_THAT(!s || (cache->length == held && cache->first == first), "%s: %zu tokens held, %zu before", w->family->name,
-               cache->length, held);
+    CHECK_THAT(!s || (cache->length == held && cache->first == first), "%s: %zu tokens held, %zu before",
+               w->family->name, cache->length, held);
     digest(w, out, sizeof out);
     digest(w, cache->ids, cache->length * sizeof(int32_t));
     return s;
@@ -247,7 +253,8 @@ static cmha_status load_tokens(world *w) {
 static cmha_status open_archive(world *w) {
     cmha_status s = cmha_archive_open(&w->archive, &w->ctx, state_path);
     size_t i;
-    for (i = 0; i < w->archive.n_tensors; i++) digest(w, w->archive.tensors[i].name, strlen(w->archive.tensors[i].name));
+    for (i = 0; i < w->archive.n_tensors; i++)
+        digest(w, w->archive.tensors[i].name, strlen(w->archive.tensors[i].name));
     if (!s) cmha_archive_close(&w->archive);
     return s;
 }
@@ -300,7 +307,7 @@ static cmha_status one_operation(world *w) {
     return CMHA_OK;
 }
 
-/* ----------------------------------------------------------- worlds ----------------------------------------------------------- */
+/* ------------------------------------------------ worlds ------------------------------------------------ */
 
 static void nothing(world *w) { (void)w; }
 static void with_model(world *w) {
@@ -374,17 +381,21 @@ static void open_world(world *w, const family *of) {
     CHECK_OK(cmha_context_init(&w->ctx, &config));
     w->family = of, w->mc = check_model_config();
     w->mc.n_layers = 1, w->mc.max_positions = 64;
-    CHECK_THAT(!cmha_config_set_all(&w->ctx, cmha_model_table(), &w->mc, of->fields), "%s: %s", of->name, cmha_error(&w->ctx));
+    CHECK_THAT(!cmha_config_set_all(&w->ctx, cmha_model_table(), &w->mc, of->fields), "%s: %s", of->name,
+               cmha_error(&w->ctx));
     cmha_config_defaults(cmha_trainer_table(), &w->tc);
-    w->tc.batch = BATCH, w->tc.length = LENGTH, w->tc.eval_tokens = 50, w->tc.lr = 0.01, w->tc.warmup = 0, w->tc.mask_rate = 0.5;
+    w->tc.batch = BATCH, w->tc.length = LENGTH, w->tc.eval_tokens = 50, w->tc.lr = 0.01, w->tc.warmup = 0,
+    w->tc.mask_rate = 0.5;
     w->tokens.data = ids, w->tokens.count = IDS, w->tokens.width = 4;
     w->batch.ids = w->batch.targets = ids, w->batch.batch = BATCH, w->batch.length = LENGTH;
 }
 
 static void close_world(world *w) {
-    cmha_archive_close(&w->archive), cmha_tokens_close(&w->spare_tokens), cmha_tape_close(&w->tape), cmha_cache_close(&w->cache);
+    cmha_archive_close(&w->archive), cmha_tokens_close(&w->spare_tokens), cmha_tape_close(&w->tape),
+        cmha_cache_close(&w->cache);
     cmha_quantised_close(&w->quantised);
-    cmha_trainer_close(&w->trainer), cmha_model_close(&w->spare), cmha_model_close(&w->model), cmha_context_close(&w->ctx);
+    cmha_trainer_close(&w->trainer), cmha_model_close(&w->spare), cmha_model_close(&w->model),
+        cmha_context_close(&w->ctx);
 }
 
 static void start(world *w, const family *of, const story *s, size_t at) {
@@ -400,7 +411,8 @@ static cmha_status act(world *w, const story *s) {
 }
 
 /* Request k is refused: the status, its line, then another try or the end. */
-static void fail_once(const family *of, const story *s, size_t at, size_t k, int once, int retry, uint64_t want) {
+static void fail_once(const family *of, const story *s, size_t at, size_t k, int once, int retry,
+                      uint64_t want) {
     const char *op = s == &operation ? ops_all[at].name : s->name, *line;
     world w;
     cmha_status status;
@@ -411,17 +423,19 @@ static void fail_once(const family *of, const story *s, size_t at, size_t k, int
     CHECK_THAT(status == CMHA_ERR_MEMORY, "%s, %s, request %zu %s refused: \"%s\"", of->name, op, k,
             once ? "alone" : "and all later",
                cmha_status_string(status));
-    CHECK_THAT(strstr(line, "memory") && !strchr(line, '\n'), "%s, %s, request %zu refused: \"%s\"", of->name, op, k, line);
+    CHECK_THAT(strstr(line, "memory") && !strchr(line, '\n'), "%s, %s, request %zu refused: \"%s\"", of->name,
+               op, k, line);
     w.heap.fail_at = 0;
     if (retry) {
         status = act(&w, s);
-        CHECK_THAT(status == CMHA_OK, "%s, %s, request %zu refused, then tried again: \"%s\" (%s)", of->name, op, k,
-                   cmha_status_string(status), cmha_error(&w.ctx));
-        CHECK_THAT(w.digest == want, "%s, %s, request %zu refused, then tried again: other numbers", of->name, op, k);
+        CHECK_THAT(status == CMHA_OK, "%s, %s, request %zu refused, then tried again: \"%s\" (%s)", of->name,
+                   op, k, cmha_status_string(status), cmha_error(&w.ctx));
+        CHECK_THAT(w.digest == want, "%s, %s, request %zu refused, then tried again: other numbers", of->name,
+                   op, k);
     }
     close_world(&w);
-    CHECK_THAT(check_heap_empty(&w.heap), "%s, %s, request %zu refused: %zu bytes leak, %d sizes are wrong", of->name, op, k,
-               w.heap.bytes, w.heap.mismatch);
+    CHECK_THAT(check_heap_empty(&w.heap), "%s, %s, request %zu refused: %zu bytes leak, %d sizes are wrong",
+               of->name, op, k, w.heap.bytes, w.heap.mismatch);
 }
 
 static size_t run(const family *of, const story *s, size_t at) {
@@ -433,11 +447,13 @@ static size_t run(const family *of, const story *s, size_t at) {
     start(&w, of, s, at);
     status = act(&w, s);
     want = w.digest, calls = w.heap.calls;
-    CHECK_THAT(status == CMHA_OK, "%s, %s: \"%s\" (%s)", of->name, s->name, cmha_status_string(status), cmha_error(&w.ctx));
+    CHECK_THAT(status == CMHA_OK, "%s, %s: \"%s\" (%s)", of->name, s->name, cmha_status_string(status),
+               cmha_error(&w.ctx));
     close_world(&w);
     CHECK_THAT(check_heap_empty(&w.heap), "%s, %s: %zu bytes leak", of->name, s->name, w.heap.bytes);
     for (k = 1; k <= calls; k++)
-        for (mode = 0; mode < 4; mode += check_quick() ? 3 : 1) fail_once(of, s, at, k, mode & 1, mode >> 1, want);
+        for (mode = 0; mode < 4; mode += check_quick() ? 3 : 1)
+            fail_once(of, s, at, k, mode & 1, mode >> 1, want);
     return calls;
 }
 
@@ -459,13 +475,14 @@ static void every_place(const family *of, size_t op) {
             start(&w, of, &operation, op);
             w.before[arena] = BLOCK - left;
             w.heap.fail_at = 3; /* the two first blocks are there */
-            CHECK_THAT(act(&w, &operation) == CMHA_ERR_MEMORY, "%s, %zu bytes left: \"%s\"", ops_all[op].name, left,
-                       cmha_status_string(cmha_tape_status(&w.tape)));
+            CHECK_THAT(act(&w, &operation) == CMHA_ERR_MEMORY, "%s, %zu bytes left: \"%s\"", ops_all[op].name,
+                       left, cmha_status_string(cmha_tape_status(&w.tape)));
             w.heap.fail_at = 0;
-            CHECK_THAT(act(&w, &operation) == CMHA_OK && w.digest == want, "%s, %zu bytes left, again: other numbers",
-                       ops_all[op].name, left);
+            CHECK_THAT(act(&w, &operation) == CMHA_OK && w.digest == want,
+                       "%s, %zu bytes left, again: other numbers", ops_all[op].name, left);
             close_world(&w);
-            CHECK_THAT(check_heap_empty(&w.heap), "%s, %zu bytes left: %zu bytes leak", ops_all[op].name, left, w.heap.bytes);
+            CHECK_THAT(check_heap_empty(&w.heap), "%s, %zu bytes left: %zu bytes leak", ops_all[op].name,
+                       left, w.heap.bytes);
         }
 }
 
@@ -489,18 +506,22 @@ int main(int argc, char **argv) {
     if (!system_folder(folder)) return perror(folder), 2;
     check_seed = 4;
     for (s = 0; s < IDS; s++) ids[s] = (int32_t)check_below(VOCABULARY);
-    snprintf(weights_path, sizeof weights_path, "%s/weights", folder), snprintf(state_path, sizeof state_path, "%s/state", folder);
-    snprintf(text_path, sizeof text_path, "%s/text", folder), snprintf(out_path, sizeof out_path, "%s/out", folder);
+    snprintf(weights_path, sizeof weights_path, "%s/weights", folder),
+        snprintf(state_path, sizeof state_path, "%s/state", folder);
+    snprintf(text_path, sizeof text_path, "%s/text", folder),
+        snprintf(out_path, sizeof out_path, "%s/out", folder);
     for (f = 0; f < sizeof families / sizeof *families; f++) {
         if (argc > 1 && strcmp(argv[1], families[f].name) != 0) continue;
         write_files(&families[f]);
         for (s = 0; s < sizeof stories / sizeof *stories; s++) {
             size_t calls = run(&families[f], &stories[s], 0);
-            if (getenv("CMHA_TEST_LOUD")) printf("%-28s %-32s %zu requests\n", families[f].name, stories[s].name, calls);
+            if (getenv("CMHA_TEST_LOUD"))
+                printf("%-28s %-32s %zu requests\n", families[f].name, stories[s].name, calls);
             total += calls;
         }
     }
-    for (s = 0; s < OPS_COUNT && argc < 2; s++) total += run(&families[0], &operation, s), every_place(&families[0], s);
+    for (s = 0; s < OPS_COUNT && argc < 2; s++)
+        total += run(&families[0], &operation, s), every_place(&families[0], s);
     CHECK_THAT(total > 1000, "only %zu requests were refused", total);
     remove(weights_path), remove(state_path), remove(text_path), remove(out_path), remove(folder);
     return check_end();

@@ -1,10 +1,10 @@
-/* Attention of complex queries and keys: its definition, written out in double, against the tiles; the identities that hold between
-   its forms; extremes. */
+/* Attention of complex queries and keys: its definition, written out in double, against the tiles; the
+   identities that hold between its forms; extremes. */
 #include "oracle_phases.h"
 
 static cmha_context context;
 
-/* ------------------------------------------------------ the definition ------------------------------------------------------ */
+/* -------------------------------------------- the definition -------------------------------------------- */
 
 /* max |a - b| over 1 + max |b| */
 static double off(const cmha_real *a, const double *b, size_t n) {
@@ -29,7 +29,8 @@ static void against_oracle(const phase_form *f, const phase_shape *s) {
     phase_backward(&p, p.dq, p.dk, p.dv);
     phase_oracle_run(&p, &o);
     CHECK_THAT(off(p.y, o.y, p.ny) <= forward, "%s: y is %.3g off", label, off(p.y, o.y, p.ny));
-    if (!p.several) CHECK_THAT(off(p.lse, o.lse, p.nl) <= forward, "%s: lse is %.3g off", label, off(p.lse, o.lse, p.nl));
+    if (!p.several)
+        CHECK_THAT(off(p.lse, o.lse, p.nl) <= forward, "%s: lse is %.3g off", label, off(p.lse, o.lse, p.nl));
     CHECK_THAT(off(p.dq, o.dq, p.nq) <= backward, "%s: dq is %.3g off", label, off(p.dq, o.dq, p.nq));
     CHECK_THAT(off(p.dk, o.dk, p.nkk) <= backward, "%s: dk is %.3g off", label, off(p.dk, o.dk, p.nkk));
     CHECK_THAT(off(p.dv, o.dv, p.nv) <= backward, "%s: dv is %.3g off", label, off(p.dv, o.dv, p.nv));
@@ -53,9 +54,10 @@ static void definition(void) {
             if (!check_quick() || (i + s) % 6 == 0) against_oracle(&phase_forms[i], &shapes[s]);
 }
 
-/* -------------------------------------------------------- identities -------------------------------------------------------- */
+/* ---------------------------------------------- identities ---------------------------------------------- */
 
-/* log of the weights, whole: y with the identity as values. Returns [B, H, n, n] of softmax(es) `plane` (1: the imaginary part) */
+/* log of the weights, whole: y with the identity as values. Returns [B, H, n, n] of
+   softmax(es) `plane` (1: the imaginary part) */
 static cmha_real *log_weights(phase_problem *p, int plane) {
     const cmha_attention_args *a = &p->args;
     size_t rows = p->nl, n = a->n_k, width = a->complex_v ? 2 * n : n, i, j;
@@ -64,12 +66,14 @@ static cmha_real *log_weights(phase_problem *p, int plane) {
     for (i = 0; i < a->batch * a->kv_heads * n; i++) p->v[i * width + i % n] = 1;
     phase_forward(p);
     for (i = 0; i < rows; i++)
-        for (j = 0; j < n; j++) out[i * n + j] = (cmha_real)log((double)p->y[i * width + (plane ? n : 0) + j]);
+        for (j = 0; j < n; j++)
+            out[i * n + j] = (cmha_real)log((double)p->y[i * width + (plane ? n : 0) + j]);
     return out;
 }
 
-/* Identity 7. With q = k, A is Hermitian: A_pq = conj(A_qp), and its diagonal is |q|^2. The scores inherit it: Re A and |A| are symmetric, Im
-   A, from the imaginary softmax's weights and less the diagonal (which is zero), antisymmetric. */
+/* Identity 7. With q = k, A is Hermitian: A_pq = conj(A_qp), and its diagonal is |q|^2. The scores
+   inherit it: Re A and |A| are symmetric, Im A, from the imaginary softmax's weights and less the
+   diagonal (which is zero), antisymmetric. */
 static void hermitian(const char *name) {
     phase_shape s = {1, 2, 2, 67, 67, 3, 67, 0, 0, 0, 0, 0, 0, 2};
     const phase_form *f = phase_find(name);
@@ -89,8 +93,9 @@ static void hermitian(const char *name) {
             for (j = 0; j < 67; j++) row[j] -= base;
             for (c = 0; c < 6; c++) size += pow((double)p.q[(h * 67 + i) * 6 + c], 2);
             want = f->cope == CMHA_COPE_PHASE ? 1 : odd ? 0 : size;
-            diagonal =
-                fmax(diagonal, fabs((double)row[i] - want / (f->cope == CMHA_COPE_PHASE ? hypot(1, 0.1 / size) : 1) / sqrt(3.0)));
+            diagonal = fmax(diagonal,
+                            fabs((double)row[i] -
+                                 want / (f->cope == CMHA_COPE_PHASE ? hypot(1, 0.1 / size) : 1) / sqrt(3.0)));
         }
     for (h = 0; h < 2; h++)
         for (i = 0; i < 67; i++)
@@ -98,40 +103,45 @@ static void hermitian(const char *name) {
                 double one = (double)S[(h * 67 + i) * 67 + j], other = (double)S[(h * 67 + j) * 67 + i];
                 worst = fmax(worst, fabs(odd ? one + other : one - other));
             }
-    CHECK_THAT(worst <= tolerance && diagonal <= tolerance, "%s of q and q: %.3g from Hermitian, diagonal %.3g off", name, worst,
-               diagonal);
+    CHECK_THAT(worst <= tolerance && diagonal <= tolerance,
+               "%s of q and q: %.3g from Hermitian, diagonal %.3g off", name, worst, diagonal);
     CHECK(check_largest(S, 67 * 67) > 0.1);
     free(S);
     phase_close(&p);
 }
 
-/* Identity 8. CoPE `real` and ordinary attention of the rows [Re | Im] are the same calls on the same numbers */
+/* Identity 8. CoPE `real` and ordinary attention of the rows [Re | Im] are the same calls on the same
+   numbers */
 static void real_is_dot(int masked, double dropout) {
     phase_shape s = {2, 4, 2, 70, 133, 5, 6, 0, 1, 1, 0, 0, 0, 2};
     phase_problem p;
     cmha_attention_args a;
-    cmha_real *y, *pairs, *dq, *dk, *dv, *scratch;
+    cmha_real *y, *dq, *dk, *dv, *scratch;
+    cmha_lse *pairs;
+    cmha_attention_views x;
     s.mask = masked, s.dropout = dropout;
     phase_open(&p, phase_find("cope real"), &s);
     phase_forward(&p);
     phase_backward(&p, p.dq, p.dk, p.dv);
     a = p.args, a.kind = CMHA_ATTENTION_DOT, a.d_k = 10;
-    y = check_zeros(p.ny), pairs = check_zeros(2 * p.nl), dq = check_zeros(p.nq), dk = check_zeros(p.nkk), dv = check_zeros(p.nv);
+    y = check_zeros(p.ny), pairs = (cmha_lse *)check_alloc(p.nl, sizeof *pairs), dq = check_zeros(p.nq),
+    dk = check_zeros(p.nkk), dv = check_zeros(p.nv);
     scratch = check_zeros(cmha_attention_scratch(&a, 1));
-    cmha_attention_forward(&a, cmha_heads_major(p.q, 4, 70, 10), cmha_heads_major(p.k, 2, 133, 10),
-                           cmha_heads_major(p.v, 2, 133, 6), cmha_heads_major(y, 4, 70, 6), pairs, scratch);
-    cmha_attention_backward(&a, cmha_heads_major(p.q, 4, 70, 10), cmha_heads_major(p.k, 2, 133, 10),
-                            cmha_heads_major(p.v, 2, 133, 6), cmha_heads_major(y, 4, 70, 6), pairs,
-                            cmha_heads_major(p.dy, 4, 70, 6), p.dlse, cmha_heads_major(dq, 4, 70, 10),
-                            cmha_heads_major(dk, 2, 133, 10), cmha_heads_major(dv, 2, 133, 6), NULL, NULL, scratch);
-    CHECK(check_distance(y, p.y, p.ny) == 0 && check_distance(pairs, p.pairs, 2 * p.nl) == 0);
-    CHECK(check_distance(dq, p.dq, p.nq) == 0 && check_distance(dk, p.dk, p.nkk) == 0 && check_distance(dv, p.dv, p.nv) == 0);
+    x.q = cmha_heads_major(p.q, 4, 70, 10), x.dq = cmha_heads_major(dq, 4, 70, 10);
+    x.k = cmha_heads_major(p.k, 2, 133, 10), x.dk = cmha_heads_major(dk, 2, 133, 10);
+    x.v = cmha_heads_major(p.v, 2, 133, 6), x.dv = cmha_heads_major(dv, 2, 133, 6);
+    x.y = cmha_heads_major(y, 4, 70, 6), x.dy = cmha_heads_major(p.dy, 4, 70, 6);
+    cmha_attention_forward(&a, &x, pairs, scratch);
+    cmha_attention_backward(&a, &x, pairs, p.dlse, NULL, NULL, scratch);
+    CHECK(check_distance(y, p.y, p.ny) == 0 && phase_lse_distance(pairs, p.pairs, p.nl) == 0);
+    CHECK(check_distance(dq, p.dq, p.nq) == 0 && check_distance(dk, p.dk, p.nkk) == 0 &&
+          check_distance(dv, p.dv, p.nv) == 0);
     free(y), free(pairs), free(dq), free(dk), free(dv), free(scratch);
     phase_close(&p);
 }
 
-/* MöbiusAttention's REAL takes the complex values plane by plane: CoPE `real` of Re v, and of Im v. And without the conjugate it is
-   itself with conjugate keys. */
+/* MöbiusAttention's REAL takes the complex values plane by plane: CoPE `real` of Re v, and of Im v. And
+   without the conjugate it is itself with conjugate keys. */
 static void planes_of_real(void) {
     phase_shape s = {1, 2, 1, 70, 70, 4, 3, 0, 1, 1, 0, 0, 0, 2};
     double tolerance = check_tolerance(1e-13, 1e-6);
@@ -142,11 +152,13 @@ static void planes_of_real(void) {
     phase_forward(&p);
     for (plane = 0; plane < 2; plane++) {
         phase_open(&r, phase_find("cope real"), &s);
-        memcpy(r.q, p.q, p.nq * sizeof *p.q), memcpy(r.k, p.k, p.nkk * sizeof *p.k), memcpy(r.mask, p.mask, 70);
+        memcpy(r.q, p.q, p.nq * sizeof *p.q), memcpy(r.k, p.k, p.nkk * sizeof *p.k),
+            memcpy(r.mask, p.mask, 70);
         for (i = 0; i < 70; i++)
             for (j = 0; j < 3; j++) r.v[i * 3 + j] = p.v[i * 6 + plane * 3 + j];
         phase_forward(&r);
-        for (i = 0; i < p.nl; i++) CHECK(check_distance(r.y + i * 3, p.y + i * 6 + plane * 3, 3) <= tolerance);
+        for (i = 0; i < p.nl; i++)
+            CHECK(check_distance(r.y + i * 3, p.y + i * 6 + plane * 3, 3) <= tolerance);
         phase_close(&r);
     }
     both = check_zeros(p.ny);
@@ -160,7 +172,8 @@ static void planes_of_real(void) {
     phase_close(&p);
 }
 
-/* Identity 9. Does what happens to sequence 1, or (causal) to token `later` of sequence 0, show in the output of sequence 0 before it? */
+/* Identity 9. Does what happens to sequence 1, or (causal) to token `later` of sequence 0, show in the output
+   of sequence 0 before it? */
 static double leak(const char *name, int causal, int other_sequence) {
     enum { N = 70, LATER = 66, D = 4 };
     phase_shape s = {2, 2, 2, N, N, D, 3, 0, 0, 0, 0, 0, 0, 2};
@@ -180,7 +193,8 @@ static double leak(const char *name, int causal, int other_sequence) {
     }
     phase_forward(&p);
     for (h = 0; h < 2; h++)
-        worst = fmax(worst, check_distance(before + h * N * row, p.y + h * N * row, (other_sequence ? N : LATER) * row));
+        worst = fmax(worst, check_distance(before + h * N * row, p.y + h * N * row,
+                                           (other_sequence ? N : LATER) * row));
     free(before);
     phase_close(&p);
     return worst;
@@ -203,7 +217,8 @@ static void batch_mates(const char *name, int expect) {
         memcpy(r.mask, p.mask + b * 66, 66), memcpy(r.dlse, p.dlse + b * r.nl, r.nl * sizeof *r.dlse);
         phase_forward(&r), phase_backward(&r, r.dq, r.dk, r.dv);
         worst = fmax(worst, check_distance(r.y, p.y + b * ny, ny));
-        worst = fmax(worst, check_distance(r.dq, p.dq + b * nq, nq) + check_distance(r.dk, p.dk + b * nk, nk));
+        worst =
+            fmax(worst, check_distance(r.dq, p.dq + b * nq, nq) + check_distance(r.dk, p.dk + b * nk, nk));
         phase_close(&r);
     }
     CHECK_THAT(expect ? worst > 1e-4 : worst == 0, "%s: batch mates change the result by %.3g", name, worst);
@@ -215,15 +230,16 @@ static void leaks(void) {
     for (i = 0; i < PHASE_FORMS; i++) {
         const phase_form *f = &phase_forms[i];
         int head = f->norm_max == CMHA_MAX_HEAD, global = f->norm_max == CMHA_MAX_GLOBAL;
-        CHECK_THAT(!head && !global ? leak(f->name, 1, 0) == 0 : leak(f->name, 1, 0) > 1e-4, "%s: the future, %.3g", f->name,
-                   leak(f->name, 1, 0));
-        CHECK_THAT(!global ? leak(f->name, 0, 1) == 0 : leak(f->name, 0, 1) > 1e-4, "%s: batch mates, %.3g", f->name,
-                   leak(f->name, 0, 1));
+        CHECK_THAT(!head && !global ? leak(f->name, 1, 0) == 0 : leak(f->name, 1, 0) > 1e-4,
+                   "%s: the future, %.3g", f->name, leak(f->name, 1, 0));
+        CHECK_THAT(!global ? leak(f->name, 0, 1) == 0 : leak(f->name, 0, 1) > 1e-4, "%s: batch mates, %.3g",
+                   f->name, leak(f->name, 0, 1));
         batch_mates(f->name, global);
     }
 }
 
-/* Identity 14. Angular attention is ordinary attention of the unit phasors, and does not see how large a channel is */
+/* Identity 14. Angular attention is ordinary attention of the unit phasors, and
+   does not see how large a channel is */
 static void phasors(const char *name) {
     phase_shape s = {2, 2, 1, 66, 129, 5, 3, 0, 1, 1, 0, 0, 0, 2};
     double tolerance = check_tolerance(1e-12, 1e-5);
@@ -235,7 +251,8 @@ static void phasors(const char *name) {
     phase_forward(&p);
     phase_open(&r, phase_find("real"), &s);
     x[0] = r.q, x[1] = r.k, n[0] = p.nq, n[1] = p.nkk;
-    memcpy(r.q, p.q, p.nq * sizeof *p.q), memcpy(r.k, p.k, p.nkk * sizeof *p.k), memcpy(r.v, p.v, p.nv * sizeof *p.v);
+    memcpy(r.q, p.q, p.nq * sizeof *p.q), memcpy(r.k, p.k, p.nkk * sizeof *p.k),
+        memcpy(r.v, p.v, p.nv * sizeof *p.v);
     memcpy(r.mask, p.mask, 2 * 129);
     for (side = 0; side < 2; side++)
         for (i = 0; i < n[side]; i += 10)
@@ -262,8 +279,8 @@ static void phasors(const char *name) {
     phase_close(&p), phase_close(&r);
 }
 
-/* hybrid_norm does not see a common factor of all queries or keys, its gradient the inverse of it. A power of two is one exactly.
- */
+/* hybrid_norm does not see a common factor of all queries or keys, its gradient the inverse of it.
+   A power of two is one exactly. */
 static void scale_free(cmha_norm_max norm_max, double factor) {
     phase_shape s = {2, 2, 1, 66, 66, 4, 3, 0, 1, 1, 0, 0, 0, 2};
     phase_problem p;
@@ -279,22 +296,25 @@ static void scale_free(cmha_norm_max norm_max, double factor) {
     phase_forward(&p), phase_backward(&p, p.dq, p.dk, p.dv);
     for (i = 0; i < p.nq; i++) p.dq[i] *= (cmha_real)factor;
     for (i = 0; i < p.nkk; i++) p.dk[i] *= (cmha_real)factor;
-    CHECK_THAT(check_distance(y, p.y, p.ny) <= check_tolerance(1e-10, 1e-5), "norm_max %d: y changes by %.3g with the scale",
-               norm_max, check_distance(y, p.y, p.ny));
-    CHECK_THAT(check_distance(dq, p.dq, p.nq) + check_distance(dk, p.dk, p.nkk) <= check_tolerance(1e-9, 1e-4),
+    CHECK_THAT(check_distance(y, p.y, p.ny) <= check_tolerance(1e-10, 1e-5),
+               "norm_max %d: y changes by %.3g with the scale", norm_max, check_distance(y, p.y, p.ny));
+    CHECK_THAT(check_distance(dq, p.dq, p.nq) + check_distance(dk, p.dk, p.nkk) <=
+                   check_tolerance(1e-9, 1e-4),
                "norm_max %d: gradients change by %.3g with the scale %g", norm_max,
                check_distance(dq, p.dq, p.nq) + check_distance(dk, p.dk, p.nkk), factor);
     free(y), free(dq), free(dk);
     phase_close(&p);
 }
 
-/* -------------------------------------------------------- extremes -------------------------------------------------------- */
+/* ----------------------------------------------- extremes ----------------------------------------------- */
 
 static void check_problem_finite(phase_problem *p, const char *name, const char *what) {
     phase_forward(p);
-    memset(p->dq, 0, p->nq * sizeof *p->dq), memset(p->dk, 0, p->nkk * sizeof *p->dk), memset(p->dv, 0, p->nv * sizeof *p->dv);
+    memset(p->dq, 0, p->nq * sizeof *p->dq), memset(p->dk, 0, p->nkk * sizeof *p->dk),
+        memset(p->dv, 0, p->nv * sizeof *p->dv);
     phase_backward(p, p->dq, p->dk, p->dv);
-    CHECK_THAT(check_finite(p->y, p->ny) && (p->several || check_finite(p->lse, p->nl)), "%s, %s: y or lse", name, what);
+    CHECK_THAT(check_finite(p->y, p->ny) && (p->several || check_finite(p->lse, p->nl)), "%s, %s: y or lse",
+               name, what);
     CHECK_THAT(check_finite(p->dq, p->nq), "%s, %s: dq", name, what);
     CHECK_THAT(check_finite(p->dk, p->nkk), "%s, %s: dk", name, what);
     CHECK_THAT(check_finite(p->dv, p->nv), "%s, %s: dv", name, what);
@@ -302,7 +322,8 @@ static void check_problem_finite(phase_problem *p, const char *name, const char 
 
 static void set_all(cmha_real *x, size_t n, double factor) {
     size_t i;
-    for (i = 0; i < n; i++) x[i] = (cmha_real)(factor * (0.2 + fabs(check_random())) * (check_random() < 0 ? -1 : 1));
+    for (i = 0; i < n; i++)
+        x[i] = (cmha_real)(factor * (0.2 + fabs(check_random())) * (check_random() < 0 ? -1 : 1));
 }
 
 static void extremes(const phase_form *f) {
@@ -368,8 +389,10 @@ static void not_a_number(const phase_form *f) {
         else p.k[AT * 6 + 4] = (cmha_real)NAN;
         phase_forward(&p), phase_backward(&p, p.dq, p.dk, p.dv);
         CHECK_THAT(check_finite(p.y, AT * row), "%s: NaN spreads", f->name);
-        for (i = 0; i < row; i++) CHECK_THAT(p.y[AT * row + i] != p.y[AT * row + i], "%s: NaN was lost", f->name);
-        CHECK_THAT(side == 1 ? p.y[(AT + 1) * row] != p.y[(AT + 1) * row] : check_finite(p.y + (AT + 1) * row, row),
+        for (i = 0; i < row; i++)
+            CHECK_THAT(p.y[AT * row + i] != p.y[AT * row + i], "%s: NaN was lost", f->name);
+        CHECK_THAT(side == 1 ? p.y[(AT + 1) * row] != p.y[(AT + 1) * row]
+                             : check_finite(p.y + (AT + 1) * row, row),
                    "%s: NaN in the row after it", f->name);
         phase_close(&p);
     }
@@ -393,7 +416,7 @@ static void extreme_weights(void) {
     phase_close(&p);
 }
 
-/* -------------------------------------------------- what may not matter -------------------------------------------------- */
+/* ----------------------------------------- what may not matter ------------------------------------------ */
 
 static void same_everywhere(const phase_form *f, const phase_shape *s, int threads) {
     phase_shape many = *s;
@@ -403,10 +426,12 @@ static void same_everywhere(const phase_form *f, const phase_shape *s, int threa
     phase_open(&p, f, s);
     check_seed = seed;
     phase_open(&r, f, &many);
-    check_fill(p.scratch, cmha_attention_scratch(&p.args, 0), 1); /* what lies in the scratch is of no account */
-    phase_forward(&p), phase_backward(&p, p.dq, p.dk, p.dv), phase_forward(&r), phase_backward(&r, r.dq, r.dk, r.dv);
-    CHECK_THAT(check_distance(p.y, r.y, p.ny) == 0 && check_distance(p.pairs, r.pairs, 2 * p.nl) == 0, "%s: y with %d threads",
-               f->name, threads);
+    /* what lies in the scratch is of no account */
+    check_fill(p.scratch, cmha_attention_scratch(&p.args, 0), 1);
+    phase_forward(&p), phase_backward(&p, p.dq, p.dk, p.dv), phase_forward(&r),
+        phase_backward(&r, r.dq, r.dk, r.dv);
+    CHECK_THAT(check_distance(p.y, r.y, p.ny) == 0 && phase_lse_distance(p.pairs, r.pairs, p.nl) == 0,
+               "%s: y with %d threads", f->name, threads);
     CHECK_THAT(check_distance(p.dq, r.dq, p.nq) == 0 && check_distance(p.dk, r.dk, p.nkk) == 0 &&
                    check_distance(p.dv, r.dv, p.nv) == 0,
                "%s: gradients with %d threads", f->name, threads);
@@ -425,28 +450,34 @@ static void same_layouts(const phase_form *f) {
     s.tokens = 1;
     phase_open(&r, f, &s);
     memcpy(r.mask, p.mask, 2 * 70), memcpy(r.dlse, p.dlse, p.nl * sizeof *p.dlse);
-    from[0] = p.q, from[1] = p.k, from[2] = p.v, from[3] = p.dy, from[4] = p.y, from[5] = p.dq, from[6] = p.dk, from[7] = p.dv;
-    to[0] = r.q, to[1] = r.k, to[2] = r.v, to[3] = r.dy, to[4] = r.y, to[5] = r.dq, to[6] = r.dk, to[7] = r.dv;
+    from[0] = p.q, from[1] = p.k, from[2] = p.v, from[3] = p.dy, from[4] = p.y, from[5] = p.dq,
+    from[6] = p.dk, from[7] = p.dv;
+    to[0] = r.q, to[1] = r.k, to[2] = r.v, to[3] = r.dy, to[4] = r.y, to[5] = r.dq, to[6] = r.dk,
+    to[7] = r.dv;
     for (i = 0; i < 8; i++) {
         cmha_heads x = phase_view(&p, which[i], from[i], NULL), z = phase_view(&r, which[i], to[i], NULL);
-        size_t H = which[i] == PHASE_K || which[i] == PHASE_V ? 2 : 4, N = H == 2 ? 70 : 66, d = which[i] < PHASE_V ? 3 : 5, b, h,
-               n, c;
+        size_t H = which[i] == PHASE_K || which[i] == PHASE_V ? 2 : 4, N = H == 2 ? 70 : 66,
+               d = which[i] < PHASE_V ? 3 : 5, b, h, n, c;
         if (i == 4)
-            phase_forward(&p), phase_forward(&r), phase_backward(&p, p.dq, p.dk, p.dv), phase_backward(&r, r.dq, r.dk, r.dv);
+            phase_forward(&p), phase_forward(&r), phase_backward(&p, p.dq, p.dk, p.dv),
+                phase_backward(&r, r.dq, r.dk, r.dv);
         for (b = 0; b < 2; b++)
             for (h = 0; h < H; h++)
                 for (n = 0; n < N; n++)
                     for (c = 0; c < (x.imag ? 2 * d : d); c++) {
-                        size_t one = phase_at(x, b, h, n) + c, two = phase_at(z, b, h, n) + (c < d ? c : z.imag + c - d);
+                        size_t one = phase_at(x, b, h, n) + c,
+                               two = phase_at(z, b, h, n) + (c < d ? c : z.imag + c - d);
                         if (i < 4) z.data[two] = x.data[one];
                         else worst = fmax(worst, fabs((double)x.data[one] - (double)z.data[two]));
                     }
     }
-    CHECK_THAT(worst <= check_tolerance(1e-13, 1e-5), "%s: %.3g between the layouts", f->name, worst); /* BLAS may know strides */
+    /* BLAS may know strides */
+    CHECK_THAT(worst <= check_tolerance(1e-13, 1e-5), "%s: %.3g between the layouts", f->name, worst);
     phase_close(&p), phase_close(&r);
 }
 
-/* What a masked key holds is of no account: no output, no gradient, none of its own. GLOBAL says that it looks there. */
+/* What a masked key holds is of no account: no output, no gradient, none of its
+   own. GLOBAL says that it looks there. */
 static void masked_keys(const phase_form *f) {
     phase_shape s = {2, 2, 1, 66, 131, 3, 3, 0, 1, 1, 0, 0, 0, 2};
     phase_problem p;
@@ -460,12 +491,16 @@ static void masked_keys(const phase_form *f) {
     memcpy(y, p.y, p.ny * sizeof *y);
     for (i = 0; i < 2 * 131; i++) {
         if (p.mask[i]) continue;
-        for (j = 0; j < 6; j++) p.k[i * 6 + j] = (cmha_real)(check_random() * 3e38), own = fmax(own, fabs((double)dk[i * 6 + j]));
-        for (j = 0; j < v_width; j++) p.v[i * v_width + j] = (cmha_real)1e20, own = fmax(own, fabs((double)dv[i * v_width + j]));
+        for (j = 0; j < 6; j++)
+            p.k[i * 6 + j] = (cmha_real)(check_random() * 3e38), own = fmax(own, fabs((double)dk[i * 6 + j]));
+        for (j = 0; j < v_width; j++)
+            p.v[i * v_width + j] = (cmha_real)1e20, own = fmax(own, fabs((double)dv[i * v_width + j]));
     }
     phase_forward(&p), phase_backward(&p, p.dq, p.dk, p.dv);
-    CHECK_THAT(check_distance(y, p.y, p.ny) == 0, "%s: a masked key changes y by %.3g", f->name, check_distance(y, p.y, p.ny));
-    CHECK_THAT(check_distance(dq, p.dq, p.nq) == 0 && check_distance(dk, p.dk, p.nkk) == 0 && check_distance(dv, p.dv, p.nv) == 0,
+    CHECK_THAT(check_distance(y, p.y, p.ny) == 0, "%s: a masked key changes y by %.3g", f->name,
+               check_distance(y, p.y, p.ny));
+    CHECK_THAT(check_distance(dq, p.dq, p.nq) == 0 && check_distance(dk, p.dk, p.nkk) == 0 &&
+                   check_distance(dv, p.dv, p.nv) == 0,
                "%s: a masked key changes gradients", f->name);
     CHECK_THAT(own == 0, "%s: a masked key has a gradient of %.3g", f->name, own);
     free(y), free(dq), free(dk), free(dv);
@@ -480,7 +515,8 @@ static void masked_out(const phase_form *f) {
     phase_open(&p, f, &s);
     phase_forward(&p), phase_backward(&p, p.dq, p.dk, p.dv);
     gradients = check_largest(p.dk + p.nkk / 2, p.nkk / 2) + check_largest(p.dv + p.nv / 2, p.nv / 2);
-    CHECK(check_largest(p.y + p.ny / 2, p.ny / 2) == 0 && (p.several || check_largest(p.pairs + p.nl, p.nl) == 0));
+    CHECK(check_largest(p.y + p.ny / 2, p.ny / 2) == 0 &&
+          (p.several || phase_lse_size(p.pairs + p.nl / 2, p.nl - p.nl / 2) == 0));
     if (f->norm_max != CMHA_MAX_GLOBAL) CHECK(gradients + check_largest(p.dq + p.nq / 2, p.nq / 2) == 0);
     CHECK(check_largest(p.y, p.ny / 2) > 0 && check_finite(p.dq, p.nq));
     phase_close(&p);
@@ -498,7 +534,8 @@ static void nothing(const phase_form *f) {
         phase_problem p;
         phase_open(&p, f, &shapes[i]);
         check_problem_finite(&p, f->name, "nothing there");
-        if (shapes[i].n_k == 0 && !shapes[i].tokens) CHECK(check_largest(p.y, p.ny) == 0 && check_largest(p.pairs, 2 * p.nl) == 0);
+        if (shapes[i].n_k == 0 && !shapes[i].tokens)
+            CHECK(check_largest(p.y, p.ny) == 0 && phase_lse_size(p.pairs, p.nl) == 0);
         for (j = 0; j < p.nkk && shapes[i].n_q == 0; j++) CHECK(p.dk[j] == 0);
         phase_close(&p);
     }
@@ -508,16 +545,18 @@ static void nothing(const phase_form *f) {
 static void optional_lse(const phase_form *f) {
     phase_shape s = {1, 2, 1, 66, 66, 3, 3, 0, 1, 0, 0, 0, 0, 2};
     phase_problem p;
-    cmha_real *y, *lse;
+    cmha_real *y;
+    cmha_lse *lse;
+    cmha_attention_views x;
     size_t i;
     phase_open(&p, f, &s);
     phase_forward(&p);
-    y = check_zeros(p.ny), lse = check_zeros(2 * p.nl);
-    for (i = 0; i < 2 * p.nl; i++) lse[i] = 7;
-    cmha_attention_forward(&p.args, phase_view(&p, PHASE_Q, p.q, NULL), phase_view(&p, PHASE_K, p.k, NULL),
-                           phase_view(&p, PHASE_V, p.v, NULL), phase_view(&p, PHASE_Y, y, NULL), p.several ? lse : NULL, p.scratch);
+    y = check_zeros(p.ny), lse = (cmha_lse *)check_alloc(p.nl, sizeof *lse);
+    for (i = 0; i < p.nl; i++) lse[i].largest = lse[i].log_sum = 7, lse[i].in_double = 7;
+    x = phase_views(&p), x.y.data = y;
+    cmha_attention_forward(&p.args, &x, p.several ? lse : NULL, p.scratch);
     CHECK(check_distance(y, p.y, p.ny) == 0);
-    for (i = 0; i < 2 * p.nl; i++) CHECK(lse[i] == 7);
+    for (i = 0; i < p.nl; i++) CHECK(lse[i].largest == 7 && lse[i].log_sum == 7 && lse[i].in_double == 7);
     free(y), free(lse);
     phase_close(&p);
 }
@@ -530,10 +569,12 @@ static void tape_is_kernel(const phase_form *f, int fused) {
     cmha_attention_args a;
     cmha_tape tape;
     cmha_tensor *q, *k = NULL, *v = NULL, *y;
-    cmha_heads x[3], to;
+    cmha_heads x[3];
+    cmha_attention_views views;
     cmha_real *out = check_zeros(B * N * y_row), *scratch;
     memset(&a, 0, sizeof a);
-    a.batch = B, a.heads = H, a.kv_heads = HKV, a.n_q = a.n_k = N, a.d_k = a.d_v = D, a.causal = 1, a.dropout = (cmha_real)0.3;
+    a.batch = B, a.heads = H, a.kv_heads = HKV, a.n_q = a.n_k = N, a.d_k = a.d_v = D, a.causal = 1,
+    a.dropout = (cmha_real)0.3;
     phase_args(&a, f);
     CHECK_OK(cmha_tape_init(&tape, &context, 0));
     dims[2] = row, q = cmha_tensor_new(&tape, 3, dims, 0), n = B * N * row, check_fill(q->data, n, 1);
@@ -543,15 +584,19 @@ static void tape_is_kernel(const phase_form *f, int fused) {
         dims[2] = 2 * HKV * D, k = cmha_tensor_new(&tape, 3, dims, 0), check_fill(k->data, k->size, 1);
         dims[2] = v_row, v = cmha_tensor_new(&tape, 3, dims, 0), check_fill(v->data, v->size, 1);
         x[1] = cmha_complex_tokens_major(k->data, N, 2 * HKV * D, D, HKV * D);
-        x[2] = f->complex_v ? cmha_complex_tokens_major(v->data, N, v_row, D, HKV * D) : cmha_tokens_major(v->data, N, v_row, D);
+        x[2] = f->complex_v ? cmha_complex_tokens_major(v->data, N, v_row, D, HKV * D)
+                            : cmha_tokens_major(v->data, N, v_row, D);
     }
     y = cmha_attention(&tape, &a, q, k, v, NULL, NULL);
-    CHECK_THAT(y && y->rank == 3 && y->shape[0] == B && y->shape[1] == N && y->shape[2] == y_row, "%s: shape of the result",
-               f->name);
+    CHECK_THAT(y && y->rank == 3 && y->shape[0] == B && y->shape[1] == N && y->shape[2] == y_row,
+               "%s: shape of the result", f->name);
     a.dropout = 0; /* the tape does not record: no dropout either */
     scratch = check_zeros(cmha_attention_scratch(&a, 0));
-    to = f->complex_v ? cmha_complex_tokens_major(out, N, y_row, D, H * D) : cmha_tokens_major(out, N, y_row, D);
-    cmha_attention_forward(&a, x[0], x[1], x[2], to, NULL, scratch);
+    memset(&views, 0, sizeof views);
+    views.q = x[0], views.k = x[1], views.v = x[2];
+    views.y = f->complex_v ? cmha_complex_tokens_major(out, N, y_row, D, H * D)
+                           : cmha_tokens_major(out, N, y_row, D);
+    cmha_attention_forward(&a, &views, NULL, scratch);
     for (i = 0; y && i < y->size; i++) CHECK(y->data[i] == out[i]);
     free(out), free(scratch);
     cmha_tape_close(&tape);
@@ -571,8 +616,8 @@ static void memory_is_linear(const phase_form *f) {
             a.n_q = a.n_k = (size_t)512 << i;
             size[i] = cmha_attention_scratch(&a, backward);
         }
-        CHECK_THAT(size[1] > size[0] && size[2] - size[1] == 2 * (size[1] - size[0]), "%s: scratch of %zu, %zu, %zu", f->name,
-                   size[0], size[1], size[2]);
+        CHECK_THAT(size[1] > size[0] && size[2] - size[1] == 2 * (size[1] - size[0]),
+                   "%s: scratch of %zu, %zu, %zu", f->name, size[0], size[1], size[2]);
         CHECK_THAT(size[2] < 2048u * 2048u, "%s: %zu of scratch", f->name, size[2]);
     }
 }
@@ -590,7 +635,8 @@ int main(int argc, char **argv) {
     leaks();
     phasors("angular");
     for (i = CMHA_MAX_ROW; i <= CMHA_MAX_GLOBAL; i++)
-        scale_free((cmha_norm_max)i, pow(2, check_tolerance(400, 50))), scale_free((cmha_norm_max)i, pow(2, -2));
+        scale_free((cmha_norm_max)i, pow(2, check_tolerance(400, 50))),
+            scale_free((cmha_norm_max)i, pow(2, -2));
     extreme_weights();
     without_eps("angular"), without_eps("angular score"), without_eps("both"), without_eps("cope phase"),
         without_eps("cope hybrid");

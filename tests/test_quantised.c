@@ -1,5 +1,5 @@
-/* Packed weights and caches: rows against floats, every kind of attention with them against itself without them, prompts against
-   single tokens, sharing, refusals. */
+/* Packed weights and caches: rows against floats, every kind of attention with them against itself without
+   them, prompts against single tokens, sharing, refusals. */
 #include "models.h"
 
 enum { V = 23, N = 24 };
@@ -22,12 +22,13 @@ static cmha_packed packed_of(const cmha_real *weight, size_t O, size_t I, cmha_s
 
 static void free_packed(cmha_packed *p) { free(p->words), free(p->scales); }
 
-/* ---------------------------------------------------------- rows ---------------------------------------------------------- */
+/* ------------------------------------------------- rows ------------------------------------------------- */
 
 /* Every weight within half a step, products those of the unpacked weights, for any part of the rows */
 static void rows(size_t O, size_t I, cmha_storage storage) {
     enum { T = 3 };
-    cmha_real *w = check_array(O * I, 3), *back = check_zeros(O * I), *x = check_array(T * I, 2), *y = check_zeros(T * O);
+    cmha_real *w = check_array(O * I, 3), *back = check_zeros(O * I), *x = check_array(T * I, 2),
+              *y = check_zeros(T * O);
     cmha_real *part = check_zeros(O * I + T * O), *before = check_zeros(T * O);
     cmha_packed p;
     double worst = 0, off = 0, sum, size;
@@ -57,7 +58,8 @@ static void rows(size_t O, size_t I, cmha_storage storage) {
             }
             off = fmax(off, fabs(sum - (double)y[t * O + o]) / (size + 1e-3));
         }
-    CHECK_THAT(off < check_tolerance(1e-13, 1e-5), "%zu x %zu, storage %d: products are off by %.3g", O, I, storage, off);
+    CHECK_THAT(off < check_tolerance(1e-13, 1e-5), "%zu x %zu, storage %d: products are off by %.3g", O, I,
+               storage, off);
     check_fill(part, T * O, 1);
     memcpy(before, part, T * O * sizeof *part);
     cmha_packed_forward(&p, x, T, lo, hi, part, O);
@@ -70,7 +72,8 @@ static void rows(size_t O, size_t I, cmha_storage storage) {
 }
 
 static void all_rows(void) {
-    static const size_t sizes[][2] = {{1, 1}, {3, 5}, {4, 64}, {5, 63}, {7, 65}, {8, 128}, {13, 200}, {33, 17}, {16, 1000}};
+    static const size_t sizes[][2] = {{1, 1},   {3, 5},    {4, 64},  {5, 63},   {7, 65},
+                                      {8, 128}, {13, 200}, {33, 17}, {16, 1000}};
     size_t i;
     for (i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         rows(sizes[i][0], sizes[i][1], CMHA_STORAGE_INT8);
@@ -86,7 +89,9 @@ static void on_the_grid(void) {
     double want;
     size_t o, i;
     for (o = 0; o < O; o++)
-        for (i = 0; i < I; i++) w[o * I + i] = (cmha_real)(ldexp(1, (int)o - 2) * (i == 3 ? 127 : (double)check_below(255) - 127));
+        for (i = 0; i < I; i++)
+            w[o * I + i] =
+                (cmha_real)(ldexp(1, (int)o - 2) * (i == 3 ? 127 : (double)check_below(255) - 127));
     for (i = 0; i < I; i++) x[i] = (cmha_real)((double)check_below(9) - 4);
     p = packed_of(w, O, I, CMHA_STORAGE_INT8);
     cmha_unpack(&p, 0, O, back);
@@ -105,7 +110,8 @@ static void on_the_grid(void) {
 
 /* Ties, the ends of the range, and what is no number */
 static void odd_numbers(void) {
-    static const double in[] = {1 + 1.0 / 256, 1 + 3.0 / 256, -1 - 1.0 / 256, 1 + 1.0 / 256 + 1e-6, 1e-40, -0.0, 3.38e38, 0};
+    static const double in[] = {1 + 1.0 / 256, 1 + 3.0 / 256, -1 - 1.0 / 256, 1 + 1.0 / 256 + 1e-6,
+                                1e-40,         -0.0,          3.38e38,        0};
     static const double out[] = {1, 1 + 4.0 / 256, -1, 1 + 2.0 / 256, 1e-40, -0.0, 3.38e38, 0};
     enum { I = sizeof in / sizeof *in };
     cmha_real w[4 * I], back[4 * I], x[I], y[4], nan = (cmha_real)NAN;
@@ -114,7 +120,8 @@ static void odd_numbers(void) {
     for (i = 0; i < 4 * I; i++) w[i] = (cmha_real)in[i % I];
     p = packed_of(w, 4, I, CMHA_STORAGE_BF16);
     cmha_unpack(&p, 0, 4, back);
-    for (i = 0; i < I; i++) CHECK_NEAR(back[i], out[i], fabs(out[i]) > 1e38 ? 1.5e36 : fabs(out[i]) < 1e-38 ? 1e-40 : 0);
+    for (i = 0; i < I; i++)
+        CHECK_NEAR(back[i], out[i], fabs(out[i]) > 1e38 ? 1.5e36 : fabs(out[i]) < 1e-38 ? 1e-40 : 0);
     free_packed(&p);
     w[1] = nan, w[I + 2] = (cmha_real)INFINITY, w[2 * I + 6] = (cmha_real)-1;
     w[2 * I + 4] = (cmha_real)0;
@@ -127,7 +134,8 @@ static void odd_numbers(void) {
     p = packed_of(w, 4, I, CMHA_STORAGE_INT8);
     for (i = 0; i < I; i++) x[i] = 1;
     cmha_packed_forward(&p, x, 1, 0, 4, y, 4);
-    CHECK(y[0] != y[0] && y[1] != y[1] && check_finite(y + 2, 2) && y[3] == 2); /* a row with one is all NaN, and only that one */
+    /* a row with one is all NaN, and only that one */
+    CHECK(y[0] != y[0] && y[1] != y[1] && check_finite(y + 2, 2) && y[3] == 2);
     x[0] = nan;
     cmha_packed_forward(&p, x, 1, 0, 4, y, 4);
     CHECK(y[3] != y[3] && y[2] != y[2]);
@@ -140,7 +148,7 @@ static void odd_numbers(void) {
     free_packed(&p);
 }
 
-/* --------------------------------------------------------- models --------------------------------------------------------- */
+/* ------------------------------------------------ models ------------------------------------------------ */
 
 static void open_model(cmha_model *model, const char *options) {
     cmha_model_config config = check_model_config();
@@ -162,29 +170,35 @@ static void read_chunks(cmha_cache *cache, const int32_t *ids, size_t chunk, cmh
     }
 }
 
-static const char *const kinds[] = {
-    "attention=cmha",
-    "attention=rope layout=half norm=rmsnorm activation=swiglu n_kv_heads=2 tied=0 head_bias=1",
-    "attention=cmha n_kv_heads=2 frequency=table",
-    "attention=dot position=learned placement=post attention_bias=1",
-    "attention=dot position=alibi n_kv_heads=1",
-    "attention=rope window=5",
-    "d_model=96 n_heads=1 attention=cmha init_std=0.05", /* wider than the registers hold at a time */
-    "d_model=160 n_heads=2 attention=rope init_std=0.05",
-    "family=cope attention=dot cope_score=phase",
-    "family=cope attention=dot cope_score=real cope_imag=learned",
-    "family=cope attention=dot cope_score=hybrid_norm",
-    "family=cope attention=dot cope_score=linear",
-    "family=mobius attention=dot position=learned placement=post",
-    "family=mobius attention=cmha position=learned placement=post mobius_mode=literal mobius_softmax=yang8 mobius_wiring=top",
-    "family=mobius attention=dot position=sinusoidal placement=post mobius_heads=4 mobius_mode=full mobius_softmax=ri_split",
-    "family=mobius attention=dot position=learned placement=post mobius_softmax=abs window=5",
-    "family=crat real_heads=1 imag_heads=1",
-    "family=crat crat_attention=dot complex_norm=whiten",
-    "family=crat low_rank=2 real_heads=1",
-    "family=crat crat_attention=linear",
-    "family=crat experts=3 complex_residual=free",
-    "family=crat irw_layers=1 irw_width=4",
+/* Of each kind how many matrices the products of a pass read, and their numbers in all */
+static const struct {
+    const char *options;
+    size_t matrices, numbers;
+} kinds[] = {
+    {"attention=cmha", 9, 3952},
+    {"attention=rope layout=half norm=rmsnorm activation=swiglu n_kv_heads=2 tied=0 head_bias=1", 9, 4208},
+    {"attention=cmha n_kv_heads=2 frequency=table", 9, 3440},
+    {"attention=dot position=learned placement=post attention_bias=1", 9, 3952},
+    {"attention=dot position=alibi n_kv_heads=1", 9, 3184},
+    {"attention=rope window=5", 9, 3952},
+    {"d_model=96 n_heads=1 attention=cmha init_std=0.05", 9, 85152}, /* wider than the registers hold at a time */
+    {"d_model=160 n_heads=2 attention=rope init_std=0.05", 9, 223840},
+    {"family=cope attention=dot cope_score=phase", 11, 4464},
+    {"family=cope attention=dot cope_score=real cope_imag=learned", 11, 4464},
+    {"family=cope attention=dot cope_score=hybrid_norm", 11, 4464},
+    {"family=cope attention=dot cope_score=linear", 11, 4464},
+    {"family=mobius attention=dot position=learned placement=post", 15, 4720},
+    {"family=mobius attention=cmha position=learned placement=post mobius_mode=literal mobius_softmax=yang8 "
+     "mobius_wiring=top", 9, 3568},
+    {"family=mobius attention=dot position=sinusoidal placement=post mobius_heads=4 mobius_mode=full "
+     "mobius_softmax=ri_split", 21, 8560},
+    {"family=mobius attention=dot position=learned placement=post mobius_softmax=abs window=5", 15, 4720},
+    {"family=crat real_heads=1 imag_heads=1", 15, 2544},
+    {"family=crat crat_attention=dot complex_norm=whiten", 11, 2544},
+    {"family=crat low_rank=2 real_heads=1", 21, 1776},
+    {"family=crat crat_attention=linear", 11, 2544},
+    {"family=crat experts=3 complex_residual=free", 7, 1776},
+    {"family=crat irw_layers=1 irw_width=4", 14, 2992},
 };
 
 /* The window's base: a few documents */
@@ -196,14 +210,16 @@ static void set_base(cmha_model *model, cmha_knowledge *knowledge, cmha_real *ve
     CHECK_OK(cmha_model_set_knowledge(model, knowledge));
 }
 
-static void one_kind(const char *options) {
+static void one_kind(const char *options, size_t matrices, size_t numbers) {
     static const cmha_storage weights[] = {CMHA_STORAGE_FLOAT, CMHA_STORAGE_BF16, CMHA_STORAGE_INT8};
-    static const double near[] = {0.02, 0.06, 0.25}; /* of the largest logit: BF16 caches, BF16 and INT8 weights */
+    /* of the largest logit: BF16 caches, BF16 and INT8 weights */
+    static const double near[] = {0.02, 0.06, 0.25};
     cmha_model model;
     cmha_quantised q;
     cmha_cache cache;
     cmha_knowledge base;
-    cmha_real vectors[5 * 8], *want = check_zeros(N * 2 * V), *got = check_zeros(N * 2 * V), *whole = check_zeros(N * 2 * V);
+    cmha_real vectors[5 * 8], *want = check_zeros(N * 2 * V), *got = check_zeros(N * 2 * V),
+                              *whole = check_zeros(N * 2 * V);
     int32_t ids[2 * N];
     double size, off, apart;
     int w, half;
@@ -221,21 +237,23 @@ static void one_kind(const char *options) {
             memset(&q, 0, sizeof q);
             if (w) CHECK_OK(cmha_quantise(&q, &model, weights[w]));
             if (w) o.weights = &q;
+            CHECK_THAT(!w || (q.n_matrices == matrices && q.saved == numbers * sizeof(cmha_real)),
+                       "%s: %zu matrices of %zu numbers", options, q.n_matrices, q.saved / sizeof(cmha_real));
             CHECK_OK(cmha_cache_init_with(&cache, &model, 2, N, 0, &o));
             read_chunks(&cache, ids, 1, got);
             off = check_distance(got, want, N * 2 * V) / size;
             CHECK_THAT(off < near[w] * (strstr(options, "=full") ? 3 : 1), /* a quotient's pole magnifies */
                        "%s, weights %d, cache %d: off by %.3g", options, weights[w], half, off);
-            CHECK_THAT(w || half ? off > 1e-5 || strstr(options, "linear") : off == 0, "%s, weights %d, cache %d: off by only %.3g",
-                       options, weights[w], half, off);
+            CHECK_THAT(w || half ? off > 1e-5 || strstr(options, "linear") : off == 0,
+                       "%s, weights %d, cache %d: off by only %.3g", options, weights[w], half, off);
             read_chunks(&cache, ids, N, whole); /* a prompt: the same function */
             apart = check_distance(whole, got + (N - 1) * 2 * V, 2 * V) / size;
-            CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)), "%s, weights %d, cache %d: a prompt is off by %.3g",
-                       options, weights[w], half, apart);
+            CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)),
+                       "%s, weights %d, cache %d: a prompt is off by %.3g", options, weights[w], half, apart);
             read_chunks(&cache, ids, N / 3, whole);
             apart = check_distance(whole + 2 * 2 * V, got + (N - 1) * 2 * V, 2 * V) / size;
-            CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)), "%s, weights %d, cache %d: chunks are off by %.3g",
-                       options, weights[w], half, apart);
+            CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)),
+                       "%s, weights %d, cache %d: chunks are off by %.3g", options, weights[w], half, apart);
             cmha_cache_close(&cache), cmha_quantised_close(&q);
         }
     cmha_model_close(&model), cmha_knowledge_close(&base);
@@ -259,7 +277,8 @@ static void bytes(void) {
     cmha_quantised_close(&q), cmha_model_close(&model);
 }
 
-/* Two caches read one copy in turn, one of them slides; each gives what it gives alone. Threads do not matter. */
+/* Two caches read one copy in turn, one of them slides; each gives what it
+   gives alone. Threads do not matter. */
 static void shared(void) {
     enum { STEPS = 30, CAPACITY = 10 };
     cmha_model model;
@@ -348,7 +367,7 @@ int main(void) {
     all_rows();
     on_the_grid();
     odd_numbers();
-    for (i = 0; i < sizeof kinds / sizeof *kinds; i++) one_kind(kinds[i]);
+    for (i = 0; i < sizeof kinds / sizeof *kinds; i++) one_kind(kinds[i].options, kinds[i].matrices, kinds[i].numbers);
     bytes();
     shared();
     not_a_number();

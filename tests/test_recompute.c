@@ -1,6 +1,7 @@
-/* Blocks that run again in the backward (recompute = 1): gradients, losses and counts are those of the plain run to the bit, for every
-   kind of attention, decoder and encoder, with everything that draws random numbers or adds losses; and training takes less memory,
-   exactly as much as cmha_model_memory says. Likewise the cross-entropy that goes through the vocabulary in chunks. */
+/* Blocks that run again in the backward (recompute = 1): gradients, losses and counts are those of the plain
+   run to the bit, for every kind of attention, decoder and encoder, with everything that draws random numbers
+   or adds losses; and training takes less memory, exactly as much as cmha_model_memory says. Likewise the
+   cross-entropy that goes through the vocabulary in chunks. */
 #include "models.h"
 
 enum { BATCH = 3, LENGTH = 24, VOCABULARY = 19, DOCUMENTS = 9, FEATURES = 5 };
@@ -20,13 +21,16 @@ static const char *const forms[] = {
     "attention=dot position=learned window=7 n_layers=1",
     "family=cope attention=dot cope_score=hybrid_norm cope_imag=learned cope_gamma=0.5 dropout=0.1",
     "family=cope attention=rope cope_score=linear placement=post",
-    "family=mobius attention=dot position=learned placement=post mobius_wiring=alternating n_layers=4 dropout=0.1",
-    "family=mobius attention=rope position=sinusoidal placement=post mobius_heads=4 mobius_mode=full mobius_wiring=stacked",
+    "family=mobius attention=dot position=learned placement=post mobius_wiring=alternating n_layers=4 "
+    "dropout=0.1",
+    "family=mobius attention=rope position=sinusoidal placement=post mobius_heads=4 mobius_mode=full "
+    "mobius_wiring=stacked",
     "family=mobius attention=cmha position=learned placement=post mobius_mode=literal dropout=0.1",
     "family=crat real_heads=1 imag_heads=1 phase_reg=0.1 mag_reg=0.1 dropout=0.1",
     "family=crat experts=3 balance=0.1 complex_residual=free mag_reg=0.1 n_layers=3",
     "family=crat experts=4 experts_top=1 complex_residual=unit low_rank=2 complex_norm=whiten",
-    "family=crat d_model=16 irw_layers=2 irw_from=1 irw_width=5 irw_queries=2 irw_top=3 irw_tau=0.1 experts=3 balance=0.01",
+    "family=crat d_model=16 irw_layers=2 irw_from=1 irw_width=5 irw_queries=2 irw_top=3 irw_tau=0.1 "
+    "experts=3 balance=0.01",
     "family=crat crat_attention=linear state_gelu=1",
 };
 
@@ -39,13 +43,15 @@ typedef struct run {
 /* Two passes, with gradients added up, of other weights and dropout keys. */
 static int gradients(run *r, const cmha_model_config *config, const cmha_batch *batch, const char *label) {
     int i;
-    if (!CHECK_THAT(!cmha_model_init(&r->model, &context, config), "%s: %s", label, cmha_error(&context))) return 0;
+    if (!CHECK_THAT(!cmha_model_init(&r->model, &context, config), "%s: %s", label, cmha_error(&context)))
+        return 0;
     if (config->irw_layers) CHECK_OK(cmha_model_set_knowledge(&r->model, &base));
     for (i = 0; i < 2; i++)
-        if (!CHECK_THAT(!cmha_model_gradient(&r->model, batch, i ? 0.7 : 1, 3 + (uint64_t)i, &r->loss[i]), "%s: %s", label,
-                        cmha_error(&context)))
+        if (!CHECK_THAT(!cmha_model_gradient(&r->model, batch, i ? 0.7 : 1, 3 + (uint64_t)i, &r->loss[i]),
+                        "%s: %s", label, cmha_error(&context)))
             return 0;
-    if (r->model.expert_use) memcpy(r->use, r->model.expert_use, config->n_layers * config->experts * sizeof *r->use);
+    if (r->model.expert_use)
+        memcpy(r->use, r->model.expert_use, config->n_layers * config->experts * sizeof *r->use);
     return CHECK_THAT(check_largest(r->model.grad, r->model.size) > 0, "%s: no gradient", label);
 }
 
@@ -56,9 +62,11 @@ static void same_gradients(const cmha_model_config *config, const cmha_batch *ba
     memset(&plain, 0, sizeof plain), memset(&kept, 0, sizeof kept);
     if (gradients(&plain, config, batch, label) && gradients(&kept, &again, batch, label)) {
         CHECK_THAT(!memcmp(plain.model.grad, kept.model.grad, plain.model.size * sizeof *plain.model.grad),
-                   "%s: gradients differ by %g", label, check_distance(plain.model.grad, kept.model.grad, plain.model.size));
+                   "%s: gradients differ by %g", label,
+                   check_distance(plain.model.grad, kept.model.grad, plain.model.size));
         CHECK_THAT(!memcmp(plain.loss, kept.loss, sizeof plain.loss), "%s: losses differ", label);
-        CHECK_THAT(!memcmp(plain.use, kept.use, sizeof plain.use), "%s: the experts' tokens are counted otherwise", label);
+        CHECK_THAT(!memcmp(plain.use, kept.use, sizeof plain.use),
+                   "%s: the experts' tokens are counted otherwise", label);
     }
     cmha_model_close(&plain.model), cmha_model_close(&kept.model);
 }
@@ -129,8 +137,8 @@ static void exact_memory(void) {
     }
 }
 
-/* An objective of the caller's own, whose batch is gone by the time of the backward: of the logits with the losses beside, of the latter
-   alone, and of a state that is to keep its gradient. */
+/* An objective of the caller's own, whose batch is gone by the time of the backward: of the logits with the
+   losses beside, of the latter alone, and of a state that is to keep its gradient. */
 static void own_gradient(cmha_model *model, int which, cmha_real *states) {
     cmha_tape tape;
     cmha_tensor *y, *extra, *total;
@@ -171,8 +179,8 @@ static void own_objectives(void) {
         model.config.recompute = 1;
         cmha_model_zero_grad(&model);
         own_gradient(&model, which, states[1]);
-        CHECK_THAT(check_distance(plain, model.grad, model.size) <= 0, "objective %d: gradients differ by %g", which,
-                   check_distance(plain, model.grad, model.size));
+        CHECK_THAT(check_distance(plain, model.grad, model.size) <= 0, "objective %d: gradients differ by %g",
+                   which, check_distance(plain, model.grad, model.size));
         CHECK(!memcmp(states[0], states[1], sizeof states[0]));
     }
     free(plain), cmha_model_close(&model);

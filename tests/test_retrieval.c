@@ -1,5 +1,5 @@
-/* Retrieval: exact search against a double loop, the caller's own search, knowledge bases in files, and what the reflection window
-   must satisfy whatever its numbers are. */
+/* Retrieval: exact search against a double loop, the caller's own search, knowledge bases in files, and what
+   the reflection window must satisfy whatever its numbers are. */
 #define _POSIX_C_SOURCE 200809L
 #define _DARWIN_C_SOURCE
 #include "check.h"
@@ -23,7 +23,7 @@ static cmha_knowledge base_of(cmha_context *ctx, size_t n, size_t d_r, const cmh
     return base;
 }
 
-/* ------------------------------------------------------- search ------------------------------------------------------- */
+/* ------------------------------------------------ search ------------------------------------------------ */
 
 static double similarity_of(const cmha_real *q, const cmha_real *r, size_t d) {
     double sum = 0;
@@ -36,8 +36,8 @@ static double similarity_of(const cmha_real *q, const cmha_real *r, size_t d) {
 }
 
 /* The k best of one query by looking at each document: place by place, ties to the lower index */
-static void brute_force(const cmha_real *q, const cmha_real *vectors, size_t n, size_t d, size_t k, double threshold,
-                        int64_t *index, double *similarity) {
+static void brute_force(const cmha_real *q, const cmha_real *vectors, size_t n, size_t d, size_t k,
+                        double threshold, int64_t *index, double *similarity) {
     double *all = (double *)check_alloc(n, sizeof *all);
     size_t i, p;
     for (i = 0; i < n; i++) all[i] = similarity_of(q, vectors + i * 2 * d, d);
@@ -53,8 +53,8 @@ static void brute_force(const cmha_real *q, const cmha_real *vectors, size_t n, 
 }
 
 /* Wrong places of one query. Documents nearer to each other than rounding may change places. */
-static size_t wrong_places(const cmha_real *q, const cmha_real *vectors, size_t n, size_t d, size_t k, double threshold,
-                           const int64_t *index, const cmha_real *similarity) {
+static size_t wrong_places(const cmha_real *q, const cmha_real *vectors, size_t n, size_t d, size_t k,
+                           double threshold, const int64_t *index, const cmha_real *similarity) {
     const double tolerance = check_tolerance(1e-12, 3e-6);
     int64_t *want = (int64_t *)check_alloc(k, sizeof *want);
     double *s = (double *)check_alloc(k, sizeof *s);
@@ -64,7 +64,8 @@ static size_t wrong_places(const cmha_real *q, const cmha_real *vectors, size_t 
         int near = fabs((double)similarity[p] - s[p]) <= tolerance;
         if (index[p] < 0 || want[p] < 0) {
             double edge = fabs((index[p] < 0 ? s[p] : (double)similarity[p]) - threshold);
-            wrong += (index[p] != want[p] && edge > tolerance) || (index[p] < 0 && (similarity[p] < 0 || similarity[p] > 0));
+            wrong += (index[p] != want[p] && edge > tolerance) ||
+                     (index[p] < 0 && (similarity[p] < 0 || similarity[p] > 0));
         } else if (index[p] != want[p]) {
             double own = similarity_of(q, vectors + (size_t)index[p] * 2 * d, d);
             wrong += !near || fabs(own - s[p]) > tolerance || (size_t)index[p] >= n;
@@ -82,14 +83,17 @@ static void exact_search(size_t Q, size_t n, size_t d, size_t k, double threshol
     size_t i, wrong = 0;
     CHECK_OK(cmha_knowledge_search(&base, q, Q, k, (cmha_real)threshold, index, s));
     for (i = 0; i < Q; i++)
-        wrong += wrong_places(q + i * 2 * d, vectors, n, d, k, threshold <= -1 ? -2 : threshold, index + i * k, s + i * k);
-    CHECK_THAT(!wrong, "search of %zu in %zu x %zu, top %zu from %g: %zu places are wrong", Q, n, d, k, threshold, wrong);
+        wrong += wrong_places(q + i * 2 * d, vectors, n, d, k, threshold <= -1 ? -2 : threshold,
+                              index + i * k, s + i * k);
+    CHECK_THAT(!wrong, "search of %zu in %zu x %zu, top %zu from %g: %zu places are wrong", Q, n, d, k,
+               threshold, wrong);
     cmha_knowledge_close(&base);
     free(vectors), free(q), free(s), free(index);
 }
 
 static void searches(void) {
-    static const size_t n[] = {0, 1, 2, 63, 64, 65, 511, 512, 513, 1025, 2100}, Q[] = {0, 1, 3, 7, 129}, k[] = {1, 5, 17};
+    static const size_t n[] = {0, 1, 2, 63, 64, 65, 511, 512, 513, 1025, 2100}, Q[] = {0, 1, 3, 7, 129},
+                        k[] = {1, 5, 17};
     size_t a, b, c;
     for (a = 0; a < sizeof n / sizeof *n; a++)
         for (b = 0; b < sizeof Q / sizeof *Q; b++)
@@ -98,14 +102,16 @@ static void searches(void) {
                 exact_search(Q[b], n[a], 1 + (a + b + c) % 4 * 3, k[c], -1);
             }
     exact_search(5, 700, 37, 3, 0.05), exact_search(9, 700, 1, 4, 0.9), exact_search(4, 100, 2, 100, 0.2);
-    exact_search(3, 20, 5, 33, -1), exact_search(2, 600, 130, 600, -1), exact_search(6, 90, 3, 5, 2), exact_search(4, 9, 2, 0, -1);
+    exact_search(3, 20, 5, 33, -1), exact_search(2, 600, 130, 600, -1), exact_search(6, 90, 3, 5, 2),
+        exact_search(4, 9, 2, 0, -1);
     exact_search(2, 3000, 2, 2, -0.5);
 }
 
 /* Equal documents tie to the bit wherever they lie: the lowest indices, in order */
 static void ties(size_t Q, size_t n, size_t d) {
     enum { K = 4 };
-    cmha_real *one = check_array(5 * 2 * d, 1), *vectors = check_zeros(n * 2 * d), *q = check_array(Q * 2 * d, 1);
+    cmha_real *one = check_array(5 * 2 * d, 1), *vectors = check_zeros(n * 2 * d),
+              *q = check_array(Q * 2 * d, 1);
     cmha_real *s = check_zeros(Q * K);
     int64_t *index = (int64_t *)check_alloc(Q * K, sizeof *index);
     cmha_knowledge base;
@@ -115,7 +121,8 @@ static void ties(size_t Q, size_t n, size_t d) {
     CHECK_OK(cmha_knowledge_search(&base, q, Q, K, -1, index, s));
     for (i = 0; i < Q; i++)
         for (p = 0; p < K; p++) {
-            wrong += index[i * K + p] != index[i * K] % 5 + 5 * (int64_t)p; /* the best of the five, again and again */
+            /* the best of the five, again and again */
+            wrong += index[i * K + p] != index[i * K] % 5 + 5 * (int64_t)p;
             wrong += p && (s[i * K + p] < s[i * K] || s[i * K + p] > s[i * K]);
         }
     CHECK_THAT(!wrong, "ties of %zu x %zu: %zu places are wrong", n, d, wrong);
@@ -128,31 +135,25 @@ static void ties(size_t Q, size_t n, size_t d) {
 }
 
 static void same_bits(size_t Q, size_t n, size_t d, size_t k) {
-    cmha_real *vectors = check_array(n * 2 * d, 1), *q = check_array(Q * 2 * d, 1), *s[4], *u = check_zeros(Q * 2 * d);
-    cmha_real *scratch = check_zeros(cmha_nearest_scratch(Q, n, d, k));
-    int64_t *index[4];
+    cmha_real *vectors = check_array(n * 2 * d, 1), *q = check_array(Q * 2 * d, 1), *s[3];
+    int64_t *index[3];
     int t;
-    for (t = 0; t < 4; t++) s[t] = check_array(Q * k, 1), index[t] = (int64_t *)check_alloc(Q * k, sizeof **index);
     for (t = 0; t < 3; t++) {
         cmha_context own;
         cmha_knowledge base;
+        s[t] = check_array(Q * k, 1), index[t] = (int64_t *)check_alloc(Q * k, sizeof **index);
         check_context(&own, t + 1, 1);
         base = base_of(&own, n, d, vectors);
         CHECK_OK(cmha_knowledge_search(&base, q, Q, k, (cmha_real)-0.3, index[t], s[t]));
-        if (t == 2) { /* the kernel */
-            cmha_phasor_forward(q, Q, d, (cmha_real)1e-6, u);
-            cmha_nearest(u, base.features, Q, n, d, k, (cmha_real)-0.3, index[3], s[3], scratch);
-        }
         cmha_knowledge_close(&base);
         cmha_context_close(&own);
     }
-    for (t = 1; t < 4; t++) {
-        CHECK_THAT(!memcmp(index[0], index[t], Q * k * sizeof **index) && !memcmp(s[0], s[t], Q * k * sizeof **s),
-                   "search of %zu in %zu x %zu: the bits of %s are not those of one thread", Q, n, d,
-                   t < 3 ? "more threads" : "the kernel");
-    }
-    for (t = 0; t < 4; t++) free(s[t]), free(index[t]);
-    free(vectors), free(q), free(u), free(scratch);
+    for (t = 1; t < 3; t++)
+        CHECK_THAT(!memcmp(index[0], index[t], Q * k * sizeof **index) &&
+                       !memcmp(s[0], s[t], Q * k * sizeof **s),
+                   "search of %zu in %zu x %zu: the bits of %d threads are not those of one", Q, n, d, t + 1);
+    for (t = 0; t < 3; t++) free(s[t]), free(index[t]);
+    free(vectors), free(q);
 }
 
 static void odd_queries(void) {
@@ -182,7 +183,7 @@ static void odd_queries(void) {
     free(vectors);
 }
 
-/* ------------------------------------------------- the caller's own search ------------------------------------------------- */
+/* --------------------------------------- the caller's own search ---------------------------------------- */
 
 typedef struct finder {
     cmha_knowledge *base;
@@ -212,7 +213,8 @@ static cmha_status find_backwards(void *user, const cmha_real *features, size_t 
 
 static void own_search(void) {
     enum { Q = 7, K = 5 };
-    cmha_real *vectors = check_array(SMALL_N * 2 * SMALL_D, 1), *q = check_array(Q * 2 * SMALL_D, 1), s[2][Q * K];
+    cmha_real *vectors = check_array(SMALL_N * 2 * SMALL_D, 1), *q = check_array(Q * 2 * SMALL_D, 1),
+              s[2][Q * K];
     int64_t index[2][Q * K];
     cmha_knowledge base = base_of(&context, SMALL_N, SMALL_D, vectors), own = base;
     finder f = {NULL, CMHA_OK, -2, 1, 0};
@@ -233,7 +235,7 @@ static void own_search(void) {
     free(vectors), free(q);
 }
 
-/* ------------------------------------------------------- the window ------------------------------------------------------- */
+/* ---------------------------------------------- the window ---------------------------------------------- */
 
 typedef struct window {
     size_t B, N, D, d_r, M;
@@ -245,10 +247,13 @@ typedef struct window {
 static void window_open(window *w, size_t M, size_t k, cmha_fusion fusion) {
     memset(w, 0, sizeof *w);
     w->B = 2, w->N = 4, w->D = 5, w->d_r = SMALL_D, w->M = M, w->fusion = fusion;
-    w->z = check_array(8 * 10, 1), w->wm = check_array(2 * M * SMALL_D * 5, 1), w->bm = check_array(2 * M * SMALL_D, 1);
-    w->w_logits = check_array(M, 1), w->wv = check_array(2 * 5 * SMALL_D, 1), w->wg = check_array(5 * (10 + 2 * SMALL_D), 1);
+    w->z = check_array(8 * 10, 1), w->wm = check_array(2 * M * SMALL_D * 5, 1),
+    w->bm = check_array(2 * M * SMALL_D, 1);
+    w->w_logits = check_array(M, 1), w->wv = check_array(2 * 5 * SMALL_D, 1),
+    w->wg = check_array(5 * (10 + 2 * SMALL_D), 1);
     w->bg = check_array(5, 1);
-    w->args.queries = M, w->args.top = k, w->args.tau = (cmha_real)0.5, w->args.threshold = -1, w->args.eps = (cmha_real)1e-6;
+    w->args.queries = M, w->args.top = k, w->args.tau = (cmha_real)0.5, w->args.threshold = -1,
+    w->args.eps = (cmha_real)1e-6;
 }
 
 static void window_close(window *w) {
@@ -266,7 +271,8 @@ static cmha_tensor *window_build(cmha_tape *tape, const window *w, const cmha_kn
     cmha_irw_weights p;
     p.wm = wrap(tape, w->wm, 2, w->M * d, D), p.bm = wrap(tape, w->bm, 2, w->M * d, 0);
     p.w_logits = wrap(tape, w->w_logits, w->M, 0, 0);
-    p.wv = wrap(tape, w->wv, 2, D, d), p.wg = wrap(tape, w->wg, D, 2 * D + 2 * d, 0), p.bg = wrap(tape, w->bg, D, 0, 0);
+    p.wv = wrap(tape, w->wv, 2, D, d), p.wg = wrap(tape, w->wg, D, 2 * D + 2 * d, 0),
+    p.bg = wrap(tape, w->bg, D, 0, 0);
     return cmha_irw(tape, base, &w->args, (cmha_real)0.8, w->fusion, wrap(tape, w->z, w->B, w->N, 2 * D), &p);
 }
 
@@ -287,7 +293,8 @@ static cmha_status window_run(const window *w, const cmha_knowledge *base, cmha_
 static void identity_19_irw_with_empty_kb_is_identity(cmha_fusion fusion) {
     window w;
     cmha_real y[80], *vectors = check_array(SMALL_N * 2 * SMALL_D, 1);
-    cmha_knowledge empty = base_of(&context, 0, SMALL_D, NULL), base = base_of(&context, SMALL_N, SMALL_D, vectors);
+    cmha_knowledge empty = base_of(&context, 0, SMALL_D, NULL),
+                   base = base_of(&context, SMALL_N, SMALL_D, vectors);
     window_open(&w, 3, 5, fusion);
     w.z[3] = -0.0f;
     CHECK_OK(window_run(&w, &empty, y));
@@ -304,7 +311,8 @@ static void identity_19_irw_with_empty_kb_is_identity(cmha_fusion fusion) {
     free(vectors), window_close(&w);
 }
 
-/* Another base, then the first again: results are those of the base alone; and a copy of a base is as good as the base */
+/* Another base, then the first again: results are those of the base alone; and a
+   copy of a base is as good as the base */
 static void hot_swap(void) {
     window w;
     cmha_real y[4][80], *vectors[2];
@@ -316,7 +324,8 @@ static void hot_swap(void) {
     window_open(&w, 2, 3, CMHA_FUSION_CONVEX);
     for (i = 0; i < 3; i++) CHECK_OK(window_run(&w, &base[i % 2], y[i]));
     CHECK_OK(window_run(&w, &copy, y[3]));
-    CHECK(memcmp(y[0], y[1], sizeof y[0]) && !memcmp(y[0], y[2], sizeof y[0]) && !memcmp(y[0], y[3], sizeof y[0]));
+    CHECK(memcmp(y[0], y[1], sizeof y[0]) && !memcmp(y[0], y[2], sizeof y[0]) &&
+          !memcmp(y[0], y[3], sizeof y[0]));
     CHECK(base[0].identity == copy.identity && base[0].identity != base[1].identity);
     cmha_knowledge_close(&copy);
     vectors[0][5] *= (cmha_real)(1 + FLT_EPSILON); /* the last bit of one number: another base */
@@ -343,7 +352,8 @@ static void gate_limits(void) {
             double re = 0, im = 0;
             for (j = 0; j < SMALL_D; j++) {
                 double a = (double)w.wv[o * SMALL_D + j], b = (double)w.wv[(5 + o) * SMALL_D + j];
-                re += a * (double)r[j] - b * (double)r[SMALL_D + j], im += a * (double)r[SMALL_D + j] + b * (double)r[j];
+                re += a * (double)r[j] - b * (double)r[SMALL_D + j],
+                    im += a * (double)r[SMALL_D + j] + b * (double)r[j];
             }
             worst = fmax(worst, fabs((double)y[t * 10 + o] - re) + fabs((double)y[t * 10 + 5 + o] - im));
         }
@@ -358,7 +368,8 @@ static void gate_limits(void) {
 /* found: rows of which any query reached the threshold, one by one */
 static void found_rows(void) {
     enum { T = 30, M = 2 };
-    cmha_real *vectors = check_array(SMALL_N * 2 * SMALL_D, 1), *q = check_array(T * 2 * M * SMALL_D, 1), one[2 * SMALL_D], s[1];
+    cmha_real *vectors = check_array(SMALL_N * 2 * SMALL_D, 1), *q = check_array(T * 2 * M * SMALL_D, 1),
+              one[2 * SMALL_D], s[1];
     cmha_knowledge base = base_of(&context, SMALL_N, SMALL_D, vectors);
     cmha_retrieve_args args;
     const unsigned char *found = NULL;
@@ -369,7 +380,8 @@ static void found_rows(void) {
     memset(&args, 0, sizeof args);
     args.queries = M, args.top = 3, args.tau = 1, args.threshold = (cmha_real)0.9, args.eps = (cmha_real)1e-6;
     CHECK_OK(cmha_tape_init(&tape, &context, 0));
-    y = cmha_retrieve(&tape, &base, &args, wrap(&tape, q, T, 2 * M * SMALL_D, 0), wrap(&tape, logits, M, 0, 0), &found);
+    y = cmha_retrieve(&tape, &base, &args, wrap(&tape, q, T, 2 * M * SMALL_D, 0),
+                      wrap(&tape, logits, M, 0, 0), &found);
     for (t = 0; y && t < T; t++) {
         int any = 0;
         for (m = 0; m < M; m++) {
@@ -382,7 +394,8 @@ static void found_rows(void) {
         wrong += found[t] != any || (check_largest(y->data + t * 2 * SMALL_D, 2 * SMALL_D) > 0) != any;
         none += !any;
     }
-    CHECK_THAT(y && !wrong && none > 0 && none < T, "found: %zu rows are wrong, %zu found nothing", wrong, none);
+    CHECK_THAT(y && !wrong && none > 0 && none < T, "found: %zu rows are wrong, %zu found nothing", wrong,
+               none);
     cmha_tape_close(&tape);
     cmha_knowledge_close(&base);
     free(vectors), free(q);
@@ -405,7 +418,8 @@ static void window_edges(void) {
     CHECK_OK(window_run(&w, &base, y[1]));
     CHECK(y[1][0] != y[1][0]);
     w.bm[0] = kept;
-    memset(w.wm, 0, 2 * 3 * SMALL_D * 5 * sizeof *w.wm), memset(w.bm, 0, 2 * 3 * SMALL_D * sizeof *w.bm); /* queries of zeros */
+    /* queries of zeros */
+    memset(w.wm, 0, 2 * 3 * SMALL_D * 5 * sizeof *w.wm), memset(w.bm, 0, 2 * 3 * SMALL_D * sizeof *w.bm);
     CHECK_OK(window_run(&w, &base, y[1]));
     CHECK(check_finite(y[1], 80));
     w.args.top = 0; /* nothing is asked for */
@@ -418,7 +432,8 @@ static void window_edges(void) {
 static void window_errors(void) {
     window w;
     cmha_real y[80], *vectors = check_array(SMALL_N * 2 * SMALL_D, 1);
-    cmha_knowledge base = base_of(&context, SMALL_N, SMALL_D, vectors), other = base_of(&context, SMALL_N, SMALL_D - 1, vectors);
+    cmha_knowledge base = base_of(&context, SMALL_N, SMALL_D, vectors),
+                   other = base_of(&context, SMALL_N, SMALL_D - 1, vectors);
     finder f = {NULL, CMHA_ERR_IO, -2, 0, 0};
     window_open(&w, 3, 5, CMHA_FUSION_CONVEX);
     CHECK_IS(window_run(&w, &other, y), CMHA_ERR_SHAPE);
@@ -460,7 +475,7 @@ static void window_memory(void) {
     free(vectors), window_close(&w);
 }
 
-/* ----------------------------------------------------- bases and files ----------------------------------------------------- */
+/* ------------------------------------------- bases and files -------------------------------------------- */
 
 static void opening(void) {
     static const uint64_t begin[4] = {0, 2, 2, 5}, bad[3][4] = {{1, 2, 2, 5}, {0, 3, 2, 5}, {0, 9, 9, 8}};
@@ -476,13 +491,16 @@ static void opening(void) {
     CHECK(base.features[4] == 0 && base.features[5] == 0);
     cmha_knowledge_close(&base), cmha_knowledge_close(&base);
     CHECK(cmha_knowledge_text(&base, 0, &length) == NULL && cmha_knowledge_text(NULL, 0, NULL) == NULL);
-    for (i = 0; i < 3; i++) CHECK_IS(cmha_knowledge_init(&base, &context, 3, 2, vectors, NULL, "abcde", bad[i]), CMHA_ERR_ARGUMENT);
+    for (i = 0; i < 3; i++)
+        CHECK_IS(cmha_knowledge_init(&base, &context, 3, 2, vectors, NULL, "abcde", bad[i]),
+                 CMHA_ERR_ARGUMENT);
     CHECK_IS(cmha_knowledge_init(&base, &context, 3, 2, NULL, NULL, NULL, NULL), CMHA_ERR_ARGUMENT);
     CHECK_IS(cmha_knowledge_init(&base, &context, 3, 0, vectors, NULL, NULL, NULL), CMHA_ERR_ARGUMENT);
     CHECK_IS(cmha_knowledge_init(&base, &context, 3, 2, vectors, NULL, "x", NULL), CMHA_ERR_ARGUMENT);
     CHECK_IS(cmha_knowledge_init(&base, NULL, 3, 2, vectors, NULL, NULL, NULL), CMHA_ERR_STATE);
     CHECK_IS(cmha_knowledge_init(NULL, &context, 3, 2, vectors, NULL, NULL, NULL), CMHA_ERR_ARGUMENT);
-    CHECK_IS(cmha_knowledge_init(&base, &context, 0, (size_t)-1, vectors, NULL, NULL, NULL), CMHA_ERR_OVERFLOW);
+    CHECK_IS(cmha_knowledge_init(&base, &context, 0, (size_t)-1, vectors, NULL, NULL, NULL),
+             CMHA_ERR_OVERFLOW);
     vectors[7] = (cmha_real)NAN;
     CHECK_IS(cmha_knowledge_init(&base, &context, 3, 2, vectors, NULL, NULL, NULL), CMHA_ERR_NOT_FINITE);
     vectors[7] = -(cmha_real)INFINITY;
@@ -505,14 +523,18 @@ static cmha_knowledge described_base(cmha_context *ctx) {
         kept_begin[i + 1] = kept_begin[i] + i;
         memset(kept_texts + kept_begin[i], (int)('A' + i), i);
     }
-    CHECK_OK(cmha_knowledge_init(&base, ctx, SMALL_N, SMALL_D, kept_vectors, kept_ids, kept_texts, kept_begin));
+    CHECK_OK(
+        cmha_knowledge_init(&base, ctx, SMALL_N, SMALL_D, kept_vectors, kept_ids, kept_texts, kept_begin));
     return base;
 }
 
 static int same_base(const cmha_knowledge *a, const cmha_knowledge *b) {
     size_t i, n[2], numbers = a->n * 2 * a->d_r * sizeof *a->vectors;
-    if (a->n != b->n || a->d_r != b->d_r || a->identity != b->identity || !a->ids != !b->ids || !a->texts != !b->texts) return 0;
-    if (numbers && (memcmp(a->vectors, b->vectors, numbers) || memcmp(a->features, b->features, numbers))) return 0;
+    if (a->n != b->n || a->d_r != b->d_r || a->identity != b->identity || !a->ids != !b->ids ||
+        !a->texts != !b->texts)
+        return 0;
+    if (numbers && (memcmp(a->vectors, b->vectors, numbers) || memcmp(a->features, b->features, numbers)))
+        return 0;
     if (a->ids && memcmp(a->ids, b->ids, a->n * sizeof *a->ids)) return 0;
     for (i = 0; i < a->n; i++) {
         const char *x = cmha_knowledge_text(a, i, &n[0]), *y = cmha_knowledge_text(b, i, &n[1]);
@@ -539,7 +561,8 @@ static void round_trip(void) {
             CHECK_OK(cmha_knowledge_search(&base[i], q, 2, 5, -1, index[0], s[0]));
             CHECK_OK(cmha_knowledge_search(&loaded, q, 2, 5, -1, index[1], s[1]));
             CHECK(!memcmp(index[0], index[1], sizeof index[0]) && !memcmp(s[0], s[1], sizeof s[0]));
-            CHECK_OK(cmha_knowledge_save(&loaded, path_of("again"))); /* a base from a file can be saved too */
+            /* a base from a file can be saved too */
+            CHECK_OK(cmha_knowledge_save(&loaded, path_of("again")));
             cmha_knowledge_close(&loaded);
             CHECK_OK(cmha_knowledge_load(&loaded, &context, path_of("again"), map));
             CHECK(same_base(&base[i], &loaded));
@@ -560,14 +583,19 @@ typedef struct change {
 static void write_changed(const change *c, const cmha_knowledge *base) {
     static const char *const names[5] = {"vectors", "features", "ids", "text_begin", "texts"};
     static const char *const types[5] = {NULL, NULL, "I64", "I64", "U8"};
-    size_t shape[5][2] = {{SMALL_N, 2 * SMALL_D}, {SMALL_N, 2 * SMALL_D}, {SMALL_N, 0}, {SMALL_N + 1, 0}, {0, 0}};
+    size_t shape[5][2] = {{SMALL_N, 2 * SMALL_D},
+                          {SMALL_N, 2 * SMALL_D},
+                          {SMALL_N, 0},
+                          {SMALL_N + 1, 0},
+                          {0, 0}};
     size_t sizes[5] = {0}, i, n = 0;
     unsigned char *data[5];
     const void *from[5];
     cmha_archive_item items[5];
     char number[24];
     const char *metadata[2] = {"identity", NULL};
-    from[0] = base->vectors, from[1] = base->features, from[2] = base->ids, from[3] = base->text_begin, from[4] = base->texts;
+    from[0] = base->vectors, from[1] = base->features, from[2] = base->ids, from[3] = base->text_begin,
+    from[4] = base->texts;
     shape[4][0] = (size_t)base->text_begin[SMALL_N];
     for (i = 0; i < 5; i++) {
         sizes[i] = shape[i][0] * (i < 2 ? 2 * SMALL_D * sizeof(cmha_real) : i < 4 ? 8 : 1);
@@ -578,8 +606,10 @@ static void write_changed(const change *c, const cmha_knowledge *base) {
         if (c->flatten == (int)i) shape[i][i < 2] = i < 2 ? 2 * SMALL_D - 1 : shape[i][0];
         if (c->drop == (int)i) continue;
         items[n].name = c->rename == (int)i ? "other" : names[i], items[n].dtype = types[i];
-        if (c->retype == (int)i) items[n].dtype = i < 2 ? "U8" : NULL, shape[i][0] /= i == 4 ? sizeof(cmha_real) : 1;
-        items[n].data = (const cmha_real *)(const void *)data[i], items[n].shape = shape[i], items[n].rank = i < 2 ? 2 : 1;
+        if (c->retype == (int)i)
+            items[n].dtype = i < 2 ? "U8" : NULL, shape[i][0] /= i == 4 ? sizeof(cmha_real) : 1;
+        items[n].data = (const cmha_real *)(const void *)data[i], items[n].shape = shape[i],
+        items[n].rank = i < 2 ? 2 : 1;
         n++;
     }
     snprintf(number, sizeof number, "%llu", (unsigned long long)base->identity);
@@ -623,8 +653,8 @@ static void hostile_files(void) {
         write_changed(&changes[i], &base);
         for (map = 0; map < 2; map++) {
             cmha_status got = cmha_knowledge_load(&loaded, &context, path_of("changed"), map);
-            CHECK_THAT(got == changes[i].status, "%s, map %d: \"%s\" (%s)", changes[i].name, map, cmha_status_string(got),
-                       cmha_error(&context));
+            CHECK_THAT(got == changes[i].status, "%s, map %d: \"%s\" (%s)", changes[i].name, map,
+                       cmha_status_string(got), cmha_error(&context));
             if (got) CHECK(strstr(cmha_error(&context), "changed: ") && !loaded.context);
             cmha_knowledge_close(&loaded);
         }
@@ -820,7 +850,7 @@ static void failed_appends(const char *kind, int slide, cmha_storage storage) {
     free(vectors);
 }
 
-/* ----------------------------------------------------- vectors of a model ----------------------------------------------------- */
+/* ------------------------------------------ vectors of a model ------------------------------------------ */
 
 static void model_vectors(void) {
     enum { B = 3, N = 6, W = 16 };
@@ -852,7 +882,8 @@ static void model_vectors(void) {
                 re += (double)z[j] / r, im += (double)z[W / 2 + j] / r, count++;
             }
             if (count > 0) re /= count, im /= count;
-            worst = fmax(worst, fabs((double)got[b * W + j] - re) + fabs((double)got[b * W + W / 2 + j] - im));
+            worst =
+                fmax(worst, fabs((double)got[b * W + j] - re) + fabs((double)got[b * W + W / 2 + j] - im));
         }
     CHECK(states != NULL);
     CHECK_NEAR(worst, 0, check_tolerance(1e-13, 2e-6));
@@ -876,7 +907,8 @@ int main(int argc, char **argv) {
     same_bits(1700, 300, 4, 2), same_bits(1100, 2600, 4, 2);
     odd_queries();
     own_search();
-    identity_19_irw_with_empty_kb_is_identity(CMHA_FUSION_CONVEX), identity_19_irw_with_empty_kb_is_identity(CMHA_FUSION_ADDITIVE);
+    identity_19_irw_with_empty_kb_is_identity(CMHA_FUSION_CONVEX),
+        identity_19_irw_with_empty_kb_is_identity(CMHA_FUSION_ADDITIVE);
     hot_swap();
     gate_limits();
     found_rows();

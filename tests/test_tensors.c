@@ -1,11 +1,11 @@
-/* The README's table of tensors against models of every kind, both ways: each tensor of a model has one row,
-   with its shape, its decay and the options that bring it, and each row has a model. Then what the README
-   says of the wiring. */
+/* The table of tensors in tests/README.md against models of every kind, both ways: each tensor of a model has
+   one row, with its shape, its decay and the options that bring it, and each row has a model. Then what
+   examples/PAPERS.md says of the wiring. */
 #include "models.h"
 
 enum { SIZES = 64, MOST_ROWS = 128, NAMES = 8, LONGEST = 128 };
 
-/* ---- The README: sizes by name, and the rows ---- */
+/* ---- tests/README.md: sizes by name, and the rows ---- */
 
 static struct size {
     char name[16], means[LONGEST];
@@ -80,17 +80,17 @@ static void read_sizes(const char *at, const char *end) {
     }
 }
 
-/* Returns 0 where there is no README: the header may have been copied alone. */
+/* Returns 0 where there is no such file: the header may have been copied alone. */
 static int read_table(void) {
     static char text[1 << 20];
-    FILE *file = fopen("README.md", "rb");
+    FILE *file = fopen("tests/README.md", "rb");
     const char *begin, *at, *end;
     if (!file) return 0;
     text[fread(text, 1, sizeof text - 1, file)] = 0;
     fclose(file);
-    begin = strstr(text, "\n### Tensors\n");
+    begin = strstr(text, "\n## Tensors\n");
     at = begin ? strstr(begin, "\n| tensor | shape | decay | in | when |\n") : NULL;
-    if (!CHECK_THAT(at != NULL, "README.md has no table of tensors")) return 1;
+    if (!CHECK_THAT(at != NULL, "tests/README.md has no table of tensors")) return 1;
     read_sizes(begin, at);
     at = strchr(strchr(at + 1, '\n') + 1, '\n') + 1; /* below the head and its line */
     for (; *at == '|' && (end = strchr(at, '\n')) != NULL; at = end + 1) read_row(at, end);
@@ -334,7 +334,7 @@ static cmha_model_config drawn_config(cmha_context *context) {
         if (f->type != CMHA_FIELD_ENUM) continue;
         snprintf(name, sizeof name, "%s", f->choices);
         for (n = 1; strchr(name, '|'); n++) *strchr(name, '|') = ' ';
-        *(int *)((char *)&c + f->offset) = (int)check_below(n);
+        *(int *)((char *)&c + f->offset) = (int)f->minimum + (int)check_below(n);
     }
     c.causal = 0, c.attention_dropout = c.dropout = 0;
     c.n_heads = 1 + check_below(5), c.d_model = c.n_heads * 2 * (1 + check_below(5));
@@ -362,7 +362,7 @@ static void table_of_tensors(cmha_context *context) {
     size_t count = check_quick() ? 400 : 2000, kinds, i;
     const char *kind;
     if (!read_table()) {
-        printf("there is no README.md: its table of tensors is not checked\n");
+        printf("there is no tests/README.md: its table of tensors is not checked\n");
         return;
     }
     for (kinds = 0; cmha_kind_name(kinds, NULL); kinds++) continue;
@@ -478,7 +478,8 @@ static void literal_channels(cmha_context *context) {
     cmha_model_close(&model);
 }
 
-/* wo takes the real heads first, then the imaginary, then the mixed: the columns kept say which group counts. */
+/* wo takes the real heads first, then the imaginary, then the mixed: the columns kept say which group
+   counts. */
 static void groups_in_order(cmha_context *context) {
     static const char *const name[3] = {"blocks.0.attn.real.wqkv.weight", "blocks.0.attn.imag.wqkv.weight",
                                         "blocks.0.attn.mixed.wqkv.weight"};

@@ -1,10 +1,11 @@
-/* What the example programs read with: tables, WordPiece, pairs, batches, labels, learnt vocabularies, BM25. */
+/* What the example programs read with: tables, WordPiece, pairs, batches, labels, learnt vocabularies,
+   BM25. */
 #include "check.h"
 #include "system.h"
 
 #include <unistd.h>
 
-#include "../examples/words.h"
+#include "../examples/tools/words.h"
 
 static char error[TEXT_ERROR];
 static char path[] = "/tmp/cmha-text-XXXXXX";
@@ -31,10 +32,12 @@ static int one_line(void) { return error[0] && strlen(error) < TEXT_ERROR && !st
 
 static void tables(void) {
     text_table t;
-    PUT("\xEF\xBB\xBFlabel\tid\ttext\r\n1\t7\tan \"unbalanced quote\r\n\r\nno columns\r\n0\t8\t\t\r\n2\t9\tlast");
+    PUT("\xEF\xBB\xBFlabel\tid\ttext\r\n1\t7\tan \"unbalanced quote\r\n\r\nno "
+        "columns\r\n0\t8\t\t\r\n2\t9\tlast");
     CHECK(load(&t, "text", "label"));
     CHECK(t.rows == 3 && t.columns == 2 && t.skipped == 1 && t.first_skipped == 4);
-    CHECK(is(text_cell(&t, 0, 0), "an \"unbalanced quote") && is(text_cell(&t, 0, 1), "1") && t.lines[0] == 2);
+    CHECK(is(text_cell(&t, 0, 0), "an \"unbalanced quote") && is(text_cell(&t, 0, 1), "1") &&
+          t.lines[0] == 2);
     CHECK(is(text_cell(&t, 1, 0), "") && is(text_cell(&t, 1, 1), "0") && t.lines[1] == 5);
     CHECK(is(text_cell(&t, 2, 0), "last") && t.lines[2] == 6);
     text_table_close(&t), text_table_close(&t);
@@ -74,12 +77,14 @@ static void odd_tables(void) {
     text_table_close(&t);
     put("a\0b\tc\0\nd\te", 10);
     CHECK(load(&t, "1", "2"));
-    CHECK(t.rows == 2 && text_cell(&t, 0, 0).n == 3 && !memcmp(text_cell(&t, 0, 0).at, "a\0b", 3) && text_cell(&t, 0, 1).n == 2);
+    CHECK(t.rows == 2 && text_cell(&t, 0, 0).n == 3 && !memcmp(text_cell(&t, 0, 0).at, "a\0b", 3) &&
+          text_cell(&t, 0, 1).n == 2);
     text_table_close(&t);
     text = (char *)check_alloc(300001, 1), bytes = 300001; /* longer than what is read at once */
     for (i = 0; i < bytes; i++) text[i] = i == 200000 ? '\t' : (char)('a' + i % 26);
     put(text, bytes);
-    CHECK(load(&t, "2", "1") && t.rows == 1 && text_cell(&t, 0, 0).n == 100000 && text_cell(&t, 0, 1).n == 200000);
+    CHECK(load(&t, "2", "1") && t.rows == 1 && text_cell(&t, 0, 0).n == 100000 &&
+          text_cell(&t, 0, 1).n == 200000);
     text_table_close(&t), free(text);
 }
 
@@ -90,10 +95,11 @@ static void numbers(void) {
     size_t i;
     CHECK(text_number(text_of("-2.5e1"), &value) && value == -25);
     CHECK(text_number(text_of(" 3 "), &value) && value == 3);
-    for (i = 0; i < sizeof bad / sizeof *bad; i++) CHECK_THAT(!text_number(text_of(bad[i]), &value), "\"%s\"", bad[i]);
+    for (i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_THAT(!text_number(text_of(bad[i]), &value), "\"%s\"", bad[i]);
 }
 
-/* ------------------------------------------------ WordPiece ------------------------------------------------ */
+/* ---------------------------------------------- WordPiece ----------------------------------------------- */
 
 /* Encodes a text and compares with ids written as text */
 static void gives(const text_vocabulary *v, text_slice text, const char *want, int line) {
@@ -111,23 +117,31 @@ static void gives(const text_vocabulary *v, text_slice text, const char *want, i
     }
 }
 
-enum { PAD, UNK, CLS, SEP, MASK, UN, AFF, ABLE, HUG, S, EXCLAMATION, CAFE, TSCHUNG, A, AA, OMEGA, ZHE, TWICE = 19 };
-static const char vocabulary[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\nhug\n##s\n!\ncafe\n\xE4\xB8\xAD\na\n##a\n"
-                                 "\xCF\x89\n\xD0\xB6\ntwice\n\ntwice";
+enum {
+    PAD, UNK, CLS, SEP, MASK, UN, AFF, ABLE, HUG, S, EXCLAMATION, CAFE, TSCHUNG, A, AA, OMEGA, ZHE, TWICE = 19
+};
+static const char vocabulary[] =
+    "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\nhug\n##s\n!\ncafe\n\xE4\xB8\xAD\na\n##a\n"
+    "\xCF\x89\n\xD0\xB6\ntwice\n\ntwice";
 
 static void pieces(void) {
     static const struct { const char *text, *ids; } cases[] = {
         {"unaffable hugs!", "5 6 7 8 9 10"},
         {"  HUGS\t!!\r\n un ", "8 9 10 10 5"},
-        {"hug[MASK]", "8 1 1 1"},                                   /* no such piece as "mask"; brackets are punctuation */
-        {"unx hug", "1 8"},                                         /* a word that cannot be put together is one [UNK] */
-        {"Caf\xC3\xA9 CAFE\xCC\x81 c\xC2\xAD" "afe", "11 11 11"},   /* an accented letter, a combining accent, a soft hyphen */
+        /* no such piece as "mask"; brackets are punctuation */
+        {"hug[MASK]", "8 1 1 1"},
+        /* a word that cannot be put together is one [UNK] */
+        {"unx hug", "1 8"},
+        /* an accented letter, a combining accent, a soft hyphen */
+        {"Caf\xC3\xA9 CAFE\xCC\x81 c\xC2\xAD" "afe", "11 11 11"},
         {"hug\xE4\xB8\xADhug", "8 12 8"},                           /* an ideograph stands alone */
         {"\xCE\xA9\xCF\x8E \xD0\x96", "1 16"},                      /* Omega, omega with tonos; Zhe */
-        {"\xE1\xBD\xA0 \xCE\xA9 \xEF\xBC\xA1", "15 15 1"},          /* omega of antiquity; full-width A, which stays wide */
+        /* omega of antiquity; full-width A, which stays wide */
+        {"\xE1\xBD\xA0 \xCE\xA9 \xEF\xBC\xA1", "15 15 1"},
         {"h\xFFug h\xC3ug \xE4\xB8", "8 8"},                        /* what is no UTF-8 is skipped */
         {"hug\xC2\xA0hug\xE3\x80\x80hug", "8 8 8"},                 /* spaces of other widths */
-        {"hug\xE2\x80\x8Bs", "8 9"},                                /* a space of no width is a control character */
+        /* a space of no width is a control character */
+        {"hug\xE2\x80\x8Bs", "8 9"},
         {"twice", "19"},                                            /* the last of equal lines */
         {"", ""}, {" \n ", ""}, {"\xCC\x81", ""}};
     text_vocabulary v;
@@ -136,7 +150,8 @@ static void pieces(void) {
     put(vocabulary, sizeof vocabulary - 1);
     if (!CHECK(text_vocabulary_load(&v, path, error))) return;
     CHECK(v.size == 20 && v.pad == PAD && v.unk == UNK && v.cls == CLS && v.sep == SEP && v.mask == MASK);
-    for (i = 0; i < sizeof cases / sizeof *cases; i++) gives(&v, text_of(cases[i].text), cases[i].ids, (int)i);
+    for (i = 0; i < sizeof cases / sizeof *cases; i++)
+        gives(&v, text_of(cases[i].text), cases[i].ids, (int)i);
     memset(word, 'a', sizeof word);
     word[100] = ' ', word[101] = 'a';
     {
@@ -169,7 +184,9 @@ static void cases_of(const char *words, const char *cases) {
         return;
     }
     fclose(there);
-    if (!CHECK_THAT(text_vocabulary_load(&v, words, error) && text_read(cases, 1 << 24, &text, &bytes, error), "%s", error)) return;
+    if (!CHECK_THAT(text_vocabulary_load(&v, words, error) && text_read(cases, 1 << 24, &text, &bytes, error),
+                    "%s", error))
+        return;
     for (at = text; at < text + bytes; at = end + 1) {
         text_slice s;
         end = (char *)memchr(at, '\n', (size_t)(text + bytes - at));
@@ -185,7 +202,8 @@ static void cases_of(const char *words, const char *cases) {
     free(text), text_vocabulary_close(&v);
 }
 
-/* The public golden texts, where they lie beside the repository: texts between marker lines, a line of ids for each */
+/* The public golden texts, where they lie beside the repository: texts between
+   marker lines, a line of ids for each */
 static void golden(void) {
     static const char *const marker = "\n__ggml_vocab_test__\n", *const folder = "../shared/data/tokenizers";
     char name[3][256], *texts = NULL, *ids = NULL, *text, *next, *line, *end;
@@ -210,25 +228,32 @@ static void golden(void) {
     free(texts), free(ids), text_vocabulary_close(&v);
 }
 
-/* ------------------------------------------------ characters ------------------------------------------------ */
+/* ---------------------------------------------- characters ---------------------------------------------- */
 
 static void characters(void) {
-    static const char *const broken[] = {"\xC0\x80", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xF0\x8F\xBF\xBF",
-                                         "\x80", "\xE2\x82", "\xFE"};
+    static const char *const broken[] = {"\xC0\x80",         "\xE0\x9F\xBF",
+                                         "\xED\xA0\x80",     "\xF4\x90\x80\x80",
+                                         "\xF0\x8F\xBF\xBF", "\x80",
+                                         "\xE2\x82",         "\xFE"};
     char s[4];
     uint32_t c, back;
     size_t i;
     for (c = 1; c < 0x110000; c += c < 0x3000 ? 1 : 97) {
         if (c >= 0xD800 && c < 0xE000) continue;
-        if (text_decode(s, text_utf8(c, s), &back) != text_utf8(c, s) || back != c) CHECK_THAT(0, "U+%04X", (unsigned)c);
-        if (text_plain(text_plain(c)) != text_plain(c)) CHECK_THAT(0, "U+%04X in lower case is not", (unsigned)c);
+        if (text_decode(s, text_utf8(c, s), &back) != text_utf8(c, s) || back != c)
+            CHECK_THAT(0, "U+%04X", (unsigned)c);
+        if (text_plain(text_plain(c)) != text_plain(c))
+            CHECK_THAT(0, "U+%04X in lower case is not", (unsigned)c);
     }
-    for (i = 0; i < sizeof broken / sizeof *broken; i++) CHECK(text_decode(broken[i], strlen(broken[i]), &c) == 1 && c == 0);
-    CHECK(text_is_punctuation('$') && text_is_punctuation('~') && text_is_punctuation(0x2014) && text_is_punctuation(0x3002));
-    CHECK(!text_is_punctuation('a') && !text_is_punctuation('0') && !text_is_punctuation(0xB0) && !text_is_punctuation(0x20AC));
+    for (i = 0; i < sizeof broken / sizeof *broken; i++)
+        CHECK(text_decode(broken[i], strlen(broken[i]), &c) == 1 && c == 0);
+    CHECK(text_is_punctuation('$') && text_is_punctuation('~') && text_is_punctuation(0x2014) &&
+          text_is_punctuation(0x3002));
+    CHECK(!text_is_punctuation('a') && !text_is_punctuation('0') && !text_is_punctuation(0xB0) &&
+          !text_is_punctuation(0x20AC));
 }
 
-/* ------------------------------------------------ pairs, batches, labels ------------------------------------------------ */
+/* ---------------------------------------- pairs, batches, labels ---------------------------------------- */
 
 static void pairs(void) {
     text_vocabulary v;
@@ -248,7 +273,8 @@ static void pairs(void) {
     CHECK(text_example(&v, &none, &none, 4, ids, &first) == 3 && first == 2);
     for (length = 4; length < 32; length++) {
         size_t n = text_example(&v, &a, &b, length, ids, &first);
-        CHECK(n == (length < 11 ? length : 11) && first + 1 <= n && ids[first - 1] == 258 && ids[n - 1] == 258);
+        CHECK(n == (length < 11 ? length : 11) && first + 1 <= n && ids[first - 1] == 258 &&
+              ids[n - 1] == 258);
     }
 }
 
@@ -261,12 +287,16 @@ static void arrangement(const text_vocabulary *v) {
     text_examples e;
     memset(&t, 0, sizeof t);
     t.cells = cells, t.rows = N, t.columns = 1;
-    for (i = 0; i < N; i++) cells[i].at = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", cells[i].n = check_below(32), order[i] = again[i] = i;
+    for (i = 0; i < N; i++)
+        cells[i].at = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", cells[i].n = check_below(32),
+        order[i] = again[i] = i;
     if (!CHECK(text_examples_encode(&e, v, &t, 0, -1, 64, error))) return;
-    CHECK(text_arrange(&e, order, N, BATCH, 5, turn) == 34 && text_arrange(&e, again, N, BATCH, 5, turned) == 34);
+    CHECK(text_arrange(&e, order, N, BATCH, 5, turn) == 34 &&
+          text_arrange(&e, again, N, BATCH, 5, turned) == 34);
     for (i = 0; i < N; i++) seen[order[i]]++, moved += order[i] != i;
     for (i = 0; i < 34; i++) seen[turn[i]] += 2;
-    for (i = 0; i < N; i++) CHECK(seen[i] == (i < 34 ? 3 : 1) && order[i] == again[i] && (i >= 34 || turn[i] == turned[i]));
+    for (i = 0; i < N; i++)
+        CHECK(seen[i] == (i < 34 ? 3 : 1) && order[i] == again[i] && (i >= 34 || turn[i] == turned[i]));
     for (i = 1; i < N; i++) CHECK(i % 48 == 0 || cells[order[i - 1]].n <= cells[order[i]].n);
     CHECK(moved > N / 2 && text_arrange(&e, order, 0, BATCH, 5, turn) == 0);
     text_examples_close(&e);
@@ -284,10 +314,13 @@ static void batches(void) {
     CHECK(load(&t, "1", "2") && text_examples_encode(&e, &v, &t, 0, 1, 16, error));
     CHECK(e.n == 3 && e.start[1] == 6 && e.start[3] == 18 && e.first[0] == 4 && e.first[2] == 2);
     CHECK(text_batch(&e, order, 2, 8, 16, v.pad, ids, types, mask) == 8);
-    CHECK(ids[0] == 257 && ids[2] == 'l' && ids[6] == 258 && ids[7] == 256 && ids[8] == 257 && ids[12] == 'c' && ids[15] == 256);
-    CHECK(types[1] == 0 && types[2] == 1 && types[6] == 1 && types[7] == 0 && types[11] == 0 && types[12] == 1);
+    CHECK(ids[0] == 257 && ids[2] == 'l' && ids[6] == 258 && ids[7] == 256 && ids[8] == 257 &&
+          ids[12] == 'c' && ids[15] == 256);
+    CHECK(types[1] == 0 && types[2] == 1 && types[6] == 1 && types[7] == 0 && types[11] == 0 &&
+          types[12] == 1);
     CHECK(mask[0] && mask[6] && !mask[7] && mask[13] && !mask[14]);
-    CHECK(text_batch(&e, order, 2, 8, 7, v.pad, ids, types, mask) == 7 && ids[7] == 257); /* not beyond the most there may be */
+    /* not beyond the most there may be */
+    CHECK(text_batch(&e, order, 2, 8, 7, v.pad, ids, types, mask) == 7 && ids[7] == 257);
     CHECK(text_batch(&e, order, 2, 1, 16, v.pad, ids, types, mask) == 7);
     text_examples_close(&e), text_examples_close(&e);
     arrangement(&v);
@@ -307,7 +340,8 @@ static void labels_unsaved(const text_labels *l) {
     CHECK(!text_labels_save(l, link, error) && one_line() && remove(link) == 0);
 }
 
-/* A link stays one and its file gets the names; that file keeps its permissions. What lies in the way stays. */
+/* A link stays one and its file gets the names; that file keeps its permissions. What lies in the way
+   stays. */
 static void labels_linked(const text_labels *l) {
     char link[sizeof path + 4], planted[sizeof path + 40];
     text_labels again;
@@ -329,12 +363,14 @@ static void labels(void) {
     double value[8];
     PUT("10\n9\nno\n9\n-1\nyes\n\nno\n");
     CHECK(load(&t, "1", NULL) && text_labels_collect(&l, &t, 0, 6, error));
-    CHECK(l.n == 6 && is(l.names[0], "-1") && is(l.names[1], "9") && is(l.names[2], "10") && is(l.names[3], ""));
+    CHECK(l.n == 6 && is(l.names[0], "-1") && is(l.names[1], "9") && is(l.names[2], "10") &&
+          is(l.names[3], ""));
     CHECK(is(l.names[4], "no") && is(l.names[5], "yes"));
     CHECK(text_label(&l, text_of("no")) == 4 && text_label(&l, text_of("nobody")) == -1);
     CHECK(!text_labels_collect(&again, &t, 0, 5, error) && one_line());
     CHECK(text_values(&t, 0, &l, "F", value, error) && value[0] == 2 && value[4] == 0 && value[7] == 4);
-    CHECK(!text_values(&t, 0, NULL, "F", value, error) && value[1] == 9 && !strcmp(error, "F, line 3: \"no\" is no number"));
+    CHECK(!text_values(&t, 0, NULL, "F", value, error) && value[1] == 9 &&
+          !strcmp(error, "F, line 3: \"no\" is no number"));
     l.n = 4;
     CHECK(!text_values(&t, 0, &l, "F", value, error) && one_line() && strstr(error, "line 3"));
     l.n = 6;
@@ -348,7 +384,8 @@ static void labels(void) {
 static void weights(void) {
     static const double class_of[] = {0, 2, 2, 0, 2, 1};
     static const size_t order[] = {1, 2, 3, 4, 0};
-    static const char *const bad[] = {"", "1", "1,2", "1,2,3,4", "1,2,3,", "1,,3", "1,-2,3", "1,nan,3", "1 2 3", "balance"};
+    static const char *const bad[] = {"",     "1",      "1,2",     "1,2,3,4", "1,2,3,",
+                                      "1,,3", "1,-2,3", "1,nan,3", "1 2 3",   "balance"};
     double w[3];
     size_t i;
     CHECK(text_weights("balanced", class_of, order, 5, 3, w, error)); /* 5 rows: 2, 0, 3 */
@@ -356,7 +393,8 @@ static void weights(void) {
     CHECK_NEAR(w[1], 5.0 / 3, 1e-15);
     CHECK_NEAR(w[2], 5.0 / 9, 1e-15);
     CHECK(text_weights("1,2.5,0", class_of, order, 5, 3, w, error) && w[0] == 1 && w[1] == 2.5 && w[2] == 0);
-    for (i = 0; i < sizeof bad / sizeof *bad; i++) CHECK(!text_weights(bad[i], class_of, order, 5, 3, w, error) && one_line());
+    for (i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(!text_weights(bad[i], class_of, order, 5, 3, w, error) && one_line());
 }
 
 /* ------------------------------------------------ words ------------------------------------------------ */
@@ -374,9 +412,11 @@ static void bags(void) {
     CHECK(text_bag_add(&b, text_of(""), 3, &number, error) && number == 5000);
     CHECK(text_bag_add(&b, text_of("w"), 2, &number, error) && number == 5001);
     CHECK(text_bag_add(&b, text_of("zz"), 1, &number, error) && number == 5002);
-    CHECK(b.n == 5003 && text_bag_find(&b, text_of("w4999")) == 4999 && text_bag_find(&b, text_of("w5000")) == b.n);
+    CHECK(b.n == 5003 && text_bag_find(&b, text_of("w4999")) == 4999 &&
+          text_bag_find(&b, text_of("w5000")) == b.n);
     text_bag_order(&b, order);
-    CHECK(order[0] == 5000 && order[1] == 5001 && order[2] == 0 && order[3] == 1 && order[4] == 10 && order[5002] == 5002);
+    CHECK(order[0] == 5000 && order[1] == 5001 && order[2] == 0 && order[3] == 1 && order[4] == 10 &&
+          order[5002] == 5002);
     for (i = 3; i < 5002; i++) {
         text_slice x = text_bag_at(&b, order[i - 1]), y = text_bag_at(&b, order[i]);
         int bytes = memcmp(x.at, y.at, x.n < y.n ? x.n : y.n);
@@ -416,16 +456,20 @@ static void learning(void) {
     v = learn(text_of("aa aa bb bb"), 0, SPECIAL " ##a ##b a b"); /* characters, whatever the size */
     gives(&v, text_of("abba c abc"), "7 6 6 5 1 1", 2);
     text_vocabulary_close(&v);
-    v = learn(text_of("going running sing sing sting"), 64, NULL); /* endings of several words, before words */
-    CHECK(*text_slot(&v, "", text_of("##ing")) >= 0 && *text_slot(&v, "", text_of("sing")) > *text_slot(&v, "", text_of("##ing")));
+    /* endings of several words, before words */
+    v = learn(text_of("going running sing sing sting"), 64, NULL);
+    CHECK(*text_slot(&v, "", text_of("##ing")) >= 0 &&
+          *text_slot(&v, "", text_of("sing")) > *text_slot(&v, "", text_of("##ing")));
     CHECK(*text_slot(&v, "", text_of("sting")) < 0 && *text_slot(&v, "", text_of("##ning")) < 0);
     text_vocabulary_close(&v);
     v = learn(slice, 100, NULL); /* what is no UTF-8 is not there, accents are off, an ideograph is a word */
     CHECK(*text_slot(&v, "", text_of("ok")) >= 0 && *text_slot(&v, "", text_of("naive")) >= 0);
-    CHECK(*text_slot(&v, "", text_of("\xe4\xb8\xad")) >= 0 && *text_slot(&v, "##", text_of("\xe4\xb8\xad")) < 0);
+    CHECK(*text_slot(&v, "", text_of("\xe4\xb8\xad")) >= 0 &&
+          *text_slot(&v, "##", text_of("\xe4\xb8\xad")) < 0);
     for (i = 5; i < v.size; i++) CHECK(text_cell(&v.table, i, 0).n > 0);
     text_vocabulary_close(&v);
-    memset(long_words, 'x', sizeof long_words); /* of more characters than are looked into: [UNK], not learnt */
+    /* of more characters than are looked into: [UNK], not learnt */
+    memset(long_words, 'x', sizeof long_words);
     long_words[249] = long_words[499] = ' ';
     slice.at = long_words, slice.n = sizeof long_words;
     v = learn(slice, 100, SPECIAL);
@@ -450,7 +494,7 @@ static void learning_from_text(void) {
     char *memory;
     int32_t ids[4 * TEXT_WORD];
     size_t bytes, at = 0, i, n, words = 0, pieces = 0, unknown = 0;
-    if (!CHECK(text_read("README.md", 1 << 24, &memory, &bytes, error))) return;
+    if (!CHECK(text_read("cmha.h", 1 << 24, &memory, &bytes, error))) return;
     text.at = memory, text.n = bytes;
     v = learn(text, 600, NULL), w = learn(text, 600, NULL);
     CHECK(v.size == 600 && w.size == v.size);
@@ -459,7 +503,8 @@ static void learning_from_text(void) {
         n = text_pieces(&v, &word, ids, 4 * TEXT_WORD);
         for (words++, pieces += n, i = 0; i < n; i++) unknown += ids[i] == v.unk;
     }
-    CHECK_THAT(!unknown && words > 1000 && pieces < 3 * words, "%zu words, %zu pieces, %zu unknown", words, pieces, unknown);
+    CHECK_THAT(!unknown && words > 1000 && pieces < 3 * words, "%zu words, %zu pieces, %zu unknown", words,
+               pieces, unknown);
     text_vocabulary_close(&v), text_vocabulary_close(&w), free(memory);
 }
 
@@ -471,7 +516,8 @@ static void bm25(void) {
     size_t i;
     for (i = 0; i < 4; i++) passages[i] = text_of(texts[i]);
     CHECK(text_bm25_init(&m, passages, 4, error));
-    CHECK(m.n == 4 && m.length[0] == 6 && m.length[1] == 4 && m.length[2] == 0 && m.mean == mean && m.start[4] == 5 + 2 + 0 + 3);
+    CHECK(m.n == 4 && m.length[0] == 6 && m.length[1] == 4 && m.length[2] == 0 && m.mean == mean &&
+          m.start[4] == 5 + 2 + 0 + 3);
     for (i = 0; i < 2; i++) { /* twice: no question leaves anything behind */
         text_bm25_scores(&m, text_of("DOG? dog unicorn"), scores);
         idf = 2 * log(1 + (4 - 2 + 0.5) / (2 + 0.5));
@@ -504,12 +550,16 @@ static void lists(void) {
     CHECK(fused[4] == 1 / 62.0 + 1 / 62.0 && fused[5] == 0);
     text_rank(fused, 6, 3, list);
     CHECK(list[0] == 4 && list[1] == 1 && list[2] == 3); /* in both lists comes before first in one */
-    CHECK(text_contains(text_of("In the Year 1066"), text_of("year 1066")) && text_contains(text_of("abc"), text_of("ABC")));
+    CHECK(text_contains(text_of("In the Year 1066"), text_of("year 1066")) &&
+          text_contains(text_of("abc"), text_of("ABC")));
     CHECK(!text_contains(text_of("abc"), text_of("abcd")) && !text_contains(text_of(""), text_of("a")));
-    CHECK(text_contains(text_of("a\xc3\xa9"), text_of("\xc3\xa9")) && !text_contains(text_of("\xc3\xa9"), text_of("\xc3\xa8")));
+    CHECK(text_contains(text_of("a\xc3\xa9"), text_of("\xc3\xa9")) &&
+          !text_contains(text_of("\xc3\xa9"), text_of("\xc3\xa8")));
     p[0] = text_of("Rollo, in 911"), p[1] = text_of("#2");
-    CHECK(text_answers(text_of("rollo"), p, 2, 0) && !text_answers(text_of("rollo"), p, 2, 1) && !text_answers(text_of(""), p, 2, 0));
-    CHECK(text_answers(text_of("#2 #12"), p, 2, 1) && !text_answers(text_of("#2 #12"), p, 2, 0) && !text_answers(text_of("#"), p, 2, 0));
+    CHECK(text_answers(text_of("rollo"), p, 2, 0) && !text_answers(text_of("rollo"), p, 2, 1) &&
+          !text_answers(text_of(""), p, 2, 0));
+    CHECK(text_answers(text_of("#2 #12"), p, 2, 1) && !text_answers(text_of("#2 #12"), p, 2, 0) &&
+          !text_answers(text_of("#"), p, 2, 0));
     CHECK(text_answers(text_of("#2 #12 # #x"), p, 2, 2) == 2 && text_answers(text_of("rollo"), p, 2, 2) == 0);
 }
 

@@ -20,7 +20,8 @@ int main(void) {
 enum { WORKERS = 4, STEPS = 12, TOKENS = 24, VOCABULARY = 19, STREAM = 200 };
 
 static int32_t stream[STREAM];
-static const char *const kinds[] = {"cmha", "cope-hybrid_norm", "mobius+rope", "angular", "angular-linear", "alibi"};
+static const char *const kinds[] = {"cmha",    "cope-hybrid_norm", "mobius+rope",
+                                    "angular", "angular-linear",   "alibi"};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static cmha_model_config config_of(cmha_context *context, const char *kind) {
@@ -30,7 +31,8 @@ static cmha_model_config config_of(cmha_context *context, const char *kind) {
     return m;
 }
 
-/* A life of its own: context, model, training and decoding. What it computed, as one number; 0 if anything failed. */
+/* A life of its own: context, model, training and decoding. What it computed, as
+   one number; 0 if anything failed. */
 typedef struct life {
     const char *kind;
     int threads;
@@ -113,11 +115,12 @@ static void contexts_at_once(void) {
             together[i] = alone[i];
         }
         for (i = 0; i < WORKERS; i++)
-            if (pthread_create(&threads[i], NULL, live, &together[i])) CHECK_THAT(0, "thread %zu does not start", i);
+            if (pthread_create(&threads[i], NULL, live, &together[i]))
+                CHECK_THAT(0, "thread %zu does not start", i);
         for (i = 0; i < WORKERS; i++) pthread_join(threads[i], NULL);
         for (i = 0; i < WORKERS; i++)
-            CHECK_THAT(together[i].digest == alone[i].digest, "%s, seed %zu: other numbers in company (%s)", alone[i].kind,
-                       (size_t)alone[i].seed, together[i].line);
+            CHECK_THAT(together[i].digest == alone[i].digest, "%s, seed %zu: other numbers in company (%s)",
+                       alone[i].kind, (size_t)alone[i].seed, together[i].line);
     }
 }
 
@@ -197,11 +200,13 @@ static void shared_model(const char *kind) {
     }
     CHECK(alone[0].digest != alone[1].digest);
     for (i = 0; i < WORKERS; i++)
-        if (pthread_create(&threads[i], NULL, read_model, &together[i])) CHECK_THAT(0, "thread %zu does not start", i);
+        if (pthread_create(&threads[i], NULL, read_model, &together[i]))
+            CHECK_THAT(0, "thread %zu does not start", i);
     for (i = 0; i < WORKERS; i++) pthread_join(threads[i], NULL);
     for (i = 0; i < WORKERS; i++) {
         CHECK_OK(together[i].status);
-        CHECK_THAT(together[i].digest == alone[i].digest, "%s: reader %zu sees other numbers in company", kind, i);
+        CHECK_THAT(together[i].digest == alone[i].digest, "%s: reader %zu sees other numbers in company",
+                   kind, i);
     }
     cmha_model_close(&model), cmha_context_close(&context);
 }

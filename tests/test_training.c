@@ -1,5 +1,5 @@
-/* Training, inference and memory: learning, determinism, resuming, what is allocated when, and what happens when something fails.
- */
+/* Training, inference and memory: learning, determinism, resuming, what is allocated when, and what happens
+   when something fails. */
 #define _POSIX_C_SOURCE 200809L
 #define _DARWIN_C_SOURCE
 #include "models.h"
@@ -15,7 +15,7 @@ static const char *path_of(const char *name) {
     return path[turn];
 }
 
-/* ------------------------------------------------------- a text ------------------------------------------------------- */
+/* ------------------------------------------------ a text ------------------------------------------------ */
 
 static double unigram_entropy(const unsigned char *text, size_t n) {
     double count[256] = {0}, h = 0;
@@ -41,7 +41,7 @@ static cmha_model_config byte_model(void) {
     return m;
 }
 
-/* --------------------------------------------------- learning, determinism --------------------------------------------------- */
+/* ---------------------------------------- learning, determinism ----------------------------------------- */
 
 static void learns(int attention) {
     cmha_context c;
@@ -59,7 +59,8 @@ static void learns(int attention) {
     CHECK_OK(cmha_model_init(&model, &c, &m));
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
     cmha_trainer_split(&trainer, &stream, &train, &held);
-    CHECK(train.count + held.count == stream.count && fabs((double)held.count / (double)stream.count - t.held_out) < 0.01);
+    CHECK(train.count + held.count == stream.count &&
+          fabs((double)held.count / (double)stream.count - t.held_out) < 0.01);
     CHECK(train.data == stream.data && held.data == (const void *)(text + train.count));
     CHECK_OK(cmha_trainer_evaluate(&trainer, &held, &before));
     CHECK(before > entropy); /* it knows nothing yet */
@@ -67,13 +68,15 @@ static void learns(int attention) {
         if (!CHECK_THAT(!cmha_trainer_step(&trainer, &train, &loss), "%s", cmha_error(&c))) break;
     CHECK(trainer.step == t.steps && trainer.grad_norm > 0 && trainer.lr >= 0);
     CHECK_OK(cmha_trainer_evaluate(&trainer, &held, &after));
-    CHECK_THAT(after < (check_quick() ? 0.8 : 0.5) * entropy, "attention %d: held-out loss %.3f against an entropy of %.3f",
-               attention, after, entropy);
+    CHECK_THAT(after < (check_quick() ? 0.8 : 0.5) * entropy,
+               "attention %d: held-out loss %.3f against an entropy of %.3f", attention, after, entropy);
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
 }
 
-/* Losses and final parameters of a run; dropout and accumulation on, so that every stream of random numbers is in play */
-static void trajectory(uint64_t seed, int threads, double *losses, size_t steps, cmha_real **parameters, size_t *size) {
+/* Losses and final parameters of a run; dropout and accumulation on, so that every
+   stream of random numbers is in play */
+static void trajectory(uint64_t seed, int threads, double *losses, size_t steps, cmha_real **parameters,
+                       size_t *size) {
     cmha_context c;
     cmha_model model;
     cmha_trainer trainer;
@@ -102,7 +105,7 @@ static void deterministic(void) {
     free(pa), free(pb), free(pc);
 }
 
-/* --------------------------------------------------------- resuming --------------------------------------------------------- */
+/* ----------------------------------------------- resuming ----------------------------------------------- */
 
 static void resumes(uint64_t other_seed) {
     cmha_context c, d;
@@ -137,7 +140,7 @@ static void resumes(uint64_t other_seed) {
     cmha_context_close(&c), cmha_context_close(&d);
 }
 
-/* ---------------------------------------------------------- memory ---------------------------------------------------------- */
+/* ------------------------------------------------ memory ------------------------------------------------ */
 
 static void steps_allocate_nothing(const cmha_model_config *m, const char *label) {
     cmha_trainer_config t = trainer_config();
@@ -148,16 +151,19 @@ static void steps_allocate_nothing(const cmha_model_config *m, const char *label
 static void memory(void) {
     cmha_model_config m = byte_model();
     steps_allocate_nothing(&m, "cmha");
-    m.dropout = 0.1, m.attention_dropout = 0.1, m.activation = CMHA_SWIGLU, m.norm = CMHA_NORM_RMS, m.tied = 0, m.head_bias = 1;
+    m.dropout = 0.1, m.attention_dropout = 0.1, m.activation = CMHA_SWIGLU, m.norm = CMHA_NORM_RMS,
+    m.tied = 0, m.head_bias = 1;
     steps_allocate_nothing(&m, "cmha, dropout, swiglu");
-    m.placement = CMHA_NORM_POST, m.pcl_weight = 0.1, m.n_kv_heads = 2, m.attention_bias = 1, m.pcl_adapted = 1;
+    m.placement = CMHA_NORM_POST, m.pcl_weight = 0.1, m.n_kv_heads = 2, m.attention_bias = 1,
+    m.pcl_adapted = 1;
     steps_allocate_nothing(&m, "cmha, post-norm, pcl");
     m = byte_model(), m.attention = CMHA_ATTENTION_DOT, m.position = CMHA_POSITION_ALIBI, m.window = 9;
     steps_allocate_nothing(&m, "alibi, window");
 }
 
 /* One life of everything that allocates; stops at the first failure, closes all, and reports the status */
-static cmha_status one_life(const cmha_context_config *config, const cmha_model_config *m, const cmha_trainer_config *t) {
+static cmha_status one_life(const cmha_context_config *config, const cmha_model_config *m,
+                            const cmha_trainer_config *t) {
     cmha_context c;
     cmha_model model, second;
     cmha_trainer trainer;
@@ -205,13 +211,15 @@ static void allocation_failures(void) {
         memset(&heap, 0, sizeof heap);
         heap.fail_at = k;
         s = one_life(&config, &m, &t);
-        CHECK_THAT(s == CMHA_ERR_MEMORY, "allocation %zu of %zu fails: \"%s\"", k, calls, cmha_status_string(s));
-        CHECK_THAT(check_heap_empty(&heap), "allocation %zu of %zu fails: %zu bytes leak", k, calls, heap.bytes);
+        CHECK_THAT(s == CMHA_ERR_MEMORY, "allocation %zu of %zu fails: \"%s\"", k, calls,
+                   cmha_status_string(s));
+        CHECK_THAT(check_heap_empty(&heap), "allocation %zu of %zu fails: %zu bytes leak", k, calls,
+                   heap.bytes);
     }
     CHECK(calls > 10);
 }
 
-/* -------------------------------------------------------- bad numbers -------------------------------------------------------- */
+/* --------------------------------------------- bad numbers ---------------------------------------------- */
 
 static void not_finite(double poison) {
     cmha_context c;
@@ -228,7 +236,8 @@ static void not_finite(double poison) {
     kept = check_zeros(model.size), moments = check_zeros(2 * model.size);
     good = cmha_model_find(&model, "blocks.0.attn.wv.weight")->tensor.data[3];
     cmha_model_find(&model, "blocks.0.attn.wv.weight")->tensor.data[3] = (cmha_real)poison;
-    memcpy(kept, model.data, model.size * sizeof *kept), memcpy(moments, trainer.moments, 2 * model.size * sizeof *moments);
+    memcpy(kept, model.data, model.size * sizeof *kept),
+        memcpy(moments, trainer.moments, 2 * model.size * sizeof *moments);
     CHECK_IS(cmha_trainer_step(&trainer, &stream, &loss), CMHA_ERR_NOT_FINITE);
     CHECK(!memcmp(kept, model.data, model.size * sizeof *kept) &&
           !memcmp(moments, trainer.moments, 2 * model.size * sizeof *moments));
@@ -286,15 +295,18 @@ static void bad_models(void) {
     check_context(&c, 1, 1);
     for (i = 0; i < 3; i++) {
         m = check_model_config();
-        CHECK_OK(cmha_config_set(&c, cmha_model_table(), &m, bad[i][0], bad[i][1])); /* 20 / 4 = 5 is odd: no pairs */
+        /* 20 / 4 = 5 is odd: no pairs */
+        CHECK_OK(cmha_config_set(&c, cmha_model_table(), &m, bad[i][0], bad[i][1]));
         CHECK_IS(cmha_model_init(&model, &c, &m), CMHA_ERR_SHAPE);
         CHECK(strlen(cmha_error(&c)) > 0);
         CHECK(cmha_model_memory(&c, &m, 1, 1, &p, &t) == CMHA_ERR_SHAPE);
     }
     m = check_model_config(), m.dropout = 2;
     CHECK_IS(cmha_model_init(&model, &c, &m), CMHA_ERR_ARGUMENT);
-    m = check_model_config(), m.vocabulary = 2147483647, m.d_model = 65536, m.n_layers = 1024, m.d_ff = 1048576;
-    CHECK(cmha_model_memory(&c, &m, 1u << 20, 1u << 24, &p, &t) != CMHA_OK || t > p); /* huge, but no wrap-around */
+    m = check_model_config(), m.vocabulary = 2147483647, m.d_model = 65536, m.n_layers = 1024,
+    m.d_ff = 1048576;
+    /* huge, but no wrap-around */
+    CHECK(cmha_model_memory(&c, &m, 1u << 20, 1u << 24, &p, &t) != CMHA_OK || t > p);
     m = check_model_config(), m.position = CMHA_POSITION_LEARNED, m.max_positions = 4;
     CHECK_OK(cmha_model_init(&model, &c, &m));
     {
@@ -308,8 +320,7 @@ static void bad_models(void) {
     cmha_model_close(&model), cmha_model_close(&model), cmha_context_close(&c);
 }
 
-/* ---------------------------------------------------------- the cache ----------------------------------------------------------
- */
+/* ---------------------------------------------- the cache ----------------------------------------------- */
 
 static void cache_full(void) {
     cmha_context c;
@@ -334,7 +345,8 @@ static void cache_full(void) {
     cmha_cache_close(&cache), cmha_cache_close(&cache), cmha_model_close(&model), cmha_context_close(&c);
 }
 
-/* A cache that dropped its oldest tokens is the forward pass over the tokens it still holds, however it came by them */
+/* A cache that dropped its oldest tokens is the forward pass over the tokens it
+   still holds, however it came by them */
 static void cache_slides(int attention, size_t kv_heads, int position, size_t prompt) {
     enum { N = 300, CAPACITY = 80, V = 19 };
     cmha_context c;
@@ -346,7 +358,8 @@ static void cache_slides(int attention, size_t kv_heads, int position, size_t pr
     cmha_batch rest = {ids, NULL, NULL, 1, 0, NULL, NULL, NULL};
     double worst = 0;
     size_t i;
-    m.n_layers = 2, m.attention = attention, m.n_kv_heads = kv_heads, m.position = position, m.max_positions = CAPACITY;
+    m.n_layers = 2, m.attention = attention, m.n_kv_heads = kv_heads, m.position = position,
+    m.max_positions = CAPACITY;
     check_context(&c, 2, 1);
     CHECK_OK(cmha_model_init(&model, &c, &m));
     CHECK_OK(cmha_cache_init(&cache, &model, 1, CAPACITY, 1));
@@ -363,12 +376,14 @@ static void cache_slides(int attention, size_t kv_heads, int position, size_t pr
         worst = fmax(worst, check_distance(got, want + (cache.length - 1) * V, V));
     }
     CHECK(cache.first > 0 && cache.length > CAPACITY / 2);
-    CHECK_THAT(worst < check_tolerance(1e-10, 3e-4), "sliding cache, attention %d: off by %.3g", attention, worst);
+    CHECK_THAT(worst < check_tolerance(1e-10, 3e-4), "sliding cache, attention %d: off by %.3g", attention,
+               worst);
     cmha_cache_close(&cache), cmha_model_close(&model), cmha_context_close(&c);
     free(want);
 }
 
-/* An objective of one's own: the forward pass on the caller's tape attaches the model's gradients by itself */
+/* An objective of one's own: the forward pass on the caller's tape attaches the model's gradients by
+   itself */
 static void own_objective(void) {
     cmha_context c;
     cmha_model model;
@@ -402,7 +417,7 @@ static void adamw_without_epsilon(void) {
     CHECK_NEAR((double)p[1], 0.9, 1e-6);
 }
 
-/* ---------------------------------------------------------- sampling ---------------------------------------------------------- */
+/* ----------------------------------------------- sampling ----------------------------------------------- */
 
 static cmha_sampler_config sampler(double temperature, size_t k, double p) {
     cmha_sampler_config s;
@@ -411,8 +426,8 @@ static cmha_sampler_config sampler(double temperature, size_t k, double p) {
     return s;
 }
 
-static void draw(const cmha_sampler_config *s, const cmha_real *logits, size_t V, const int32_t *recent, size_t n_recent,
-                 double *share) {
+static void draw(const cmha_sampler_config *s, const cmha_real *logits, size_t V, const int32_t *recent,
+                 size_t n_recent, double *share) {
     cmha_rng rng = cmha_rng_make(3, 4);
     cmha_real scratch[32];
     int i, n = 20000, outside = 0;
@@ -426,8 +441,8 @@ static void draw(const cmha_sampler_config *s, const cmha_real *logits, size_t V
 }
 
 static void sampling(void) {
-    cmha_real logits[5] = {(cmha_real)log(0.1), (cmha_real)log(0.4), (cmha_real)log(0.05), (cmha_real)log(0.3),
-                           (cmha_real)log(0.15)};
+    cmha_real logits[5] = {(cmha_real)log(0.1), (cmha_real)log(0.4), (cmha_real)log(0.05),
+                           (cmha_real)log(0.3), (cmha_real)log(0.15)};
     cmha_real bad[4] = {1, (cmha_real)NAN, 2, -(cmha_real)INFINITY}, even[4] = {1, 1, 1, 1};
     cmha_sampler_config s = sampler(0, 0, 1);
     int32_t recent[3] = {1, 1, 1};
@@ -500,8 +515,10 @@ static void generation(void) {
     check_context(&c, 2, 8);
     CHECK_OK(cmha_model_init(&model, &c, &m));
     CHECK_OK(cmha_cache_init(&cache, &model, 2, 40, 0));
-    CHECK_OK(cmha_generate(&cache, prompt, 3, 20, &greedy, 1, listen, &a)); /* two sequences of three tokens */
-    CHECK(a.n == 20 && cache.length == 22);                                 /* the last one was not appended */
+    /* two sequences of three tokens */
+    CHECK_OK(cmha_generate(&cache, prompt, 3, 20, &greedy, 1, listen, &a));
+    /* the last one was not appended */
+    CHECK(a.n == 20 && cache.length == 22);
     memcpy(row, prompt, 3 * sizeof *row);
     for (i = 0; i < 20; i++) { /* greedy is the argmax of the full forward pass */
         whole.length = 3 + i;
@@ -524,7 +541,8 @@ static void generation(void) {
     CHECK_IS(cmha_generate(&cache, prompt, 3, 20, &warm, 5, listen, &d), CMHA_STOPPED);
     CHECK(d.n == 7 && !memcmp(a.heard, d.heard, 14 * sizeof(int32_t)));
     cmha_cache_reset(&cache), memset(&b, 0, sizeof b);
-    CHECK_OK(cmha_generate(&cache, twice, 2, 20, &warm, 6, listen, &b)); /* one beginning, two ways to go on */
+    /* one beginning, two ways to go on */
+    CHECK_OK(cmha_generate(&cache, twice, 2, 20, &warm, 6, listen, &b));
     for (i = 0; i < 20; i++) wrong += b.heard[2 * i] == b.heard[2 * i + 1];
     CHECK_THAT(wrong < 20, "sequences of a batch draw alike");
     cmha_cache_reset(&cache);
@@ -533,11 +551,10 @@ static void generation(void) {
     free(logits);
 }
 
-/* --------------------------------------------------------- the trainer ---------------------------------------------------------
- */
+/* --------------------------------------------- the trainer ---------------------------------------------- */
 
-/* What a step does, done by hand: clip, schedule, AdamW with decay where it applies. One batch of the whole stream, so that there
-   is nothing to draw. */
+/* What a step does, done by hand: clip, schedule, AdamW with decay where it applies. One batch of the whole
+   stream, so that there is nothing to draw. */
 static void step_by_hand(double clip) {
     cmha_context c;
     cmha_model model, twin;
@@ -578,8 +595,8 @@ static void step_by_hand(double clip) {
             cmha_adamw(&a, p->tensor.size, p->tensor.data, p->tensor.grad, mo + at, ve + at);
         }
     }
-    CHECK_THAT(check_distance(model.data, twin.data, model.size) < check_tolerance(1e-9, 2e-3), "clip %g: off by %.3g", clip,
-               check_distance(model.data, twin.data, model.size));
+    CHECK_THAT(check_distance(model.data, twin.data, model.size) < check_tolerance(1e-9, 2e-3),
+               "clip %g: off by %.3g", clip, check_distance(model.data, twin.data, model.size));
     free(mo), free(ve);
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_model_close(&twin), cmha_context_close(&c);
 }
@@ -615,8 +632,9 @@ static cmha_tensor *language_loss(cmha_model *model, cmha_tape *tape, const cmha
     return cmha_linear_cross_entropy(tape, states, head, model->head_bias, batch->targets, -1, NULL);
 }
 
-/* Gradients of an objective of one's own, on a tape of one's own, then cmha_trainer_apply: what cmha_trainer_fit does, bit for bit. A
-   gradient that is not finite changes nothing, and is not in the way of the next one. */
+/* Gradients of an objective of one's own, on a tape of one's own, then cmha_trainer_apply:
+   what cmha_trainer_fit does, bit for bit. A gradient that is not finite changes nothing, and
+   is not in the way of the next one. */
 static void applied_by_hand(void) {
     cmha_context c;
     cmha_model model, twin;
@@ -654,7 +672,8 @@ static void applied_by_hand(void) {
             CHECK_OK(cmha_backward(&tape, objective, 1));
         }
         CHECK_OK(cmha_trainer_apply(&own, step ? &norm : NULL));
-        CHECK(own.step == step + 1 && (!step || norm == trainer.grad_norm) && own.grad_norm == trainer.grad_norm);
+        CHECK(own.step == step + 1 && (!step || norm == trainer.grad_norm) &&
+              own.grad_norm == trainer.grad_norm);
         CHECK(check_largest(twin.grad, twin.size) == 0 && twin.tape.memory.reserved == reserved);
         CHECK(!memcmp(model.data, twin.data, twin.size * sizeof *twin.data));
     }
@@ -675,23 +694,27 @@ static void decay_flags(void) {
     CHECK_OK(cmha_model_init(&model, &c, &m));
     for (i = 0; i < model.n_parameters; i++) {
         const char *n = model.parameters[i].name;
-        int plain = !strstr(n, "bias") && !strstr(n, "ln") && !strstr(n, "delta") && strcmp(n + strlen(n) - 2, ".b");
+        int plain =
+            !strstr(n, "bias") && !strstr(n, "ln") && !strstr(n, "delta") && strcmp(n + strlen(n) - 2, ".b");
         CHECK_THAT(model.parameters[i].decay == plain, "%s: decay is %d", n, model.parameters[i].decay);
         none += !plain;
         CHECK(cmha_model_find(&model, n) == &model.parameters[i]);
     }
-    CHECK(none > 10 && cmha_model_find(&model, "nothing") == NULL && cmha_model_find(&model, "blocks.1.attn.delta") != NULL);
+    CHECK(none > 10 && cmha_model_find(&model, "nothing") == NULL &&
+          cmha_model_find(&model, "blocks.1.attn.delta") != NULL);
     cmha_model_close(&model), cmha_context_close(&c);
 }
 
-/* Evaluation is the mean over all windows, the short last one included: the same as one forward pass per window by hand */
+/* Evaluation is the mean over all windows, the short last one included: the same as
+   one forward pass per window by hand */
 static void evaluation(void) {
     cmha_context c;
     cmha_model model;
     cmha_trainer trainer;
     cmha_model_config m = byte_model();
     cmha_trainer_config t = trainer_config();
-    cmha_tokens part = cmha_tokens_part(&stream, 100, 100 + 24 * 5 + 8); /* 127 targets: five windows of 24 and one of 7 */
+    /* 127 targets: five windows of 24 and one of 7 */
+    cmha_tokens part = cmha_tokens_part(&stream, 100, 100 + 24 * 5 + 8);
     int32_t ids[200];
     double loss = 0, one = 0, sum = 0;
     size_t i, n;
@@ -735,7 +758,8 @@ static void wide_tokens(void) {
     static const uint16_t two[3] = {1, 65535, 258};
     static const uint32_t four[2] = {70000, 5};
     cmha_tokens a = {two, 3, 2, NULL, 6}, b = {four, 2, 4, NULL, 8}, p = cmha_tokens_part(&a, 1, 3);
-    CHECK(cmha_tokens_at(&a, 1) == 65535 && cmha_tokens_at(&b, 0) == 70000 && p.count == 2 && cmha_tokens_at(&p, 1) == 258);
+    CHECK(cmha_tokens_at(&a, 1) == 65535 && cmha_tokens_at(&b, 0) == 70000 && p.count == 2 &&
+          cmha_tokens_at(&p, 1) == 258);
 }
 
 int main(int argc, char **argv) {
@@ -751,8 +775,10 @@ int main(int argc, char **argv) {
     bad_tokens(), bad_models();
     own_objective(), adamw_without_epsilon();
     cache_full();
-    cache_slides(CMHA_ATTENTION_CMHA, 0, CMHA_POSITION_NONE, 1), cache_slides(CMHA_ATTENTION_CMHA, 2, CMHA_POSITION_ALIBI, 70);
-    cache_slides(CMHA_ATTENTION_ROPE, 1, CMHA_POSITION_NONE, 200), cache_slides(CMHA_ATTENTION_DOT, 0, CMHA_POSITION_LEARNED, 90);
+    cache_slides(CMHA_ATTENTION_CMHA, 0, CMHA_POSITION_NONE, 1),
+        cache_slides(CMHA_ATTENTION_CMHA, 2, CMHA_POSITION_ALIBI, 70);
+    cache_slides(CMHA_ATTENTION_ROPE, 1, CMHA_POSITION_NONE, 200),
+        cache_slides(CMHA_ATTENTION_DOT, 0, CMHA_POSITION_LEARNED, 90);
     sampling(), generation();
     step_by_hand(0), step_by_hand(0.01), accumulation(), applied_by_hand();
     decay_flags(), evaluation(), hidden_tokens(), wide_tokens();

@@ -1,17 +1,21 @@
-/* Complex diffusion (CRAT 7.7). Eq 35 noises a complex z_0 in one step,
+/* Complex diffusion (CRAT 7.7). CRAT eq 35 noises a complex z_0 in one step,
 
        z_t = sqrt(abar_t) z_0 + sqrt(1 - abar_t) eps,    Re eps and Im eps independent
 
-   Decided: eps is circular with E|eps|^2 = 1, N(0, 1/2) a component, and E|z_0|^2 = 1, so that E|z_t|^2 stays 1; with N(0, 1) a
-   component noise would have twice the power of the data. abar = sigmoid(gamma), 50 steps of the cosine schedule. Corrected: the
-   phase is no freedom that real diffusion lacks. Noise being circular, diffusion in C is diffusion in R^2, number for number.
-   What can differ is the denoiser: complex matrices turn and scale, and modReLU, relu(|a| + b) a/|a|, keeps phases; cGELU does not.
+   Decided: eps is circular with E|eps|^2 = 1, N(0, 1/2) a component, and E|z_0|^2 = 1, so that E|z_t|^2 stays
+   1; with N(0, 1) a component noise would have twice the power of the data. abar = sigmoid(gamma), 50 steps
+   of the cosine schedule. Corrected: the phase is no freedom that real diffusion lacks. Noise being circular,
+   diffusion in C is diffusion in R^2, number for number. What can differ is the denoiser: complex matrices
+   turn and scale, and modReLU, relu(|a| + b) a/|a|, keeps phases; cGELU does not.
 
-   Tried on a ring of 8 blurred points: how well is eps predicted, where do samples fall? Baselines: cGELU in modReLU's place, and a
-   real network of as many parameters. */
+   Tried on a ring of 8 blurred points: how well is eps predicted, where do samples fall? Baselines: cGELU in
+   modReLU's place, and a real network of as many parameters. */
 #include "extension.h"
 
-enum { STEPS = 50, BATCH = 128, SAMPLES = 1000, TIMES = 4, IN = 1 + TIMES, WIDTH = 24, REAL_WIDTH = 32, SEEDS = 2, TRAIN = 1600 };
+enum {
+    STEPS = 50, BATCH = 128, SAMPLES = 1000, TIMES = 4, IN = 1 + TIMES, WIDTH = 24, REAL_WIDTH = 32,
+    SEEDS = 2, TRAIN = 1600
+};
 enum { MODRELU, CGELU, REAL }; /* kinds of denoiser */
 static double abar[STEPS + 1], pi = 3.14159265358979, blur = 0.12;
 
@@ -21,12 +25,15 @@ static cmha_status noising_backward(cmha_tape *tape, cmha_record *record) {
     for (size_t i = 0; i < record->out->size; i++) { /* d sqrt(s) = sqrt(s) (1 - s)/2 for s = sigmoid */
         double s = 1 / (1 + exp(-(double)record->in[1]->data[i / 2])), a = sqrt(s), b = sqrt(1 - s);
         if (dz) dz[i] += (cmha_real)(a * (double)g[i]);
-        if (dgamma) dgamma[i / 2] += (cmha_real)((double)g[i] * (a * (1 - s) * (double)z[i] - b * s * (double)eps[i]) / 2);
+        if (dgamma)
+            dgamma[i / 2] +=
+                (cmha_real)((double)g[i] * (a * (1 - s) * (double)z[i] - b * s * (double)eps[i]) / 2);
     }
     return cmha_tape_status(tape);
 }
 
-/* z_0 [T, 2], gamma [T], eps [T, 2]. Its gradients are for learnt embeddings or schedules; the training below needs none. */
+/* z_0 [T, 2], gamma [T], eps [T, 2]. Its gradients are for learnt embeddings or
+   schedules; the training below needs none. */
 static cmha_tensor *noising(cmha_tape *tape, cmha_tensor *z0, cmha_tensor *gamma, const cmha_real *eps) {
     cmha_tensor *in[2] = {z0, gamma}, *y = z0 && gamma ? cmha_tensor_new(tape, 2, z0->shape, 0) : NULL;
     for (size_t i = 0; y && i < y->size; i++) {
@@ -39,9 +46,11 @@ static cmha_tensor *noising(cmha_tape *tape, cmha_tensor *z0, cmha_tensor *gamma
 static cmha_status modrelu_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_tensor *z = record->in[0], *b = record->in[1];
     cmha_real *dz = cmha_grad(tape, record->in[0]), *db = cmha_grad(tape, record->in[1]);
-    for (size_t i = 0, d = b->size; i < z->size / 2; i++) { /* y = z + b z/|z|: b's part passes what is across z, divided by |z| */
+    /* y = z + b z/|z|: b's part passes what is across z, divided by |z| */
+    for (size_t i = 0, d = b->size; i < z->size / 2; i++) {
         size_t at = i / d * 2 * d + i % d;
-        double re = (double)z->data[at], im = (double)z->data[at + d], r = hypot(re, im), bias = (double)b->data[i % d];
+        double re = (double)z->data[at], im = (double)z->data[at + d], r = hypot(re, im),
+               bias = (double)b->data[i % d];
         double gr = (double)record->out->grad[at], gi = (double)record->out->grad[at + d];
         double across = bias * (re * gi - im * gr) / (r * r * r);
         if (!(r > 0 && r + bias > 0)) continue;
@@ -56,7 +65,8 @@ static cmha_tensor *modrelu(cmha_tape *tape, cmha_tensor *z, cmha_tensor *b) {
     cmha_tensor *in[2] = {z, b}, *y = z && b ? cmha_tensor_new(tape, 2, z->shape, 0) : NULL;
     for (size_t i = 0; y && i < z->size / 2; i++) {
         size_t d = b->size, at = i / d * 2 * d + i % d;
-        double re = (double)z->data[at], im = (double)z->data[at + d], r = hypot(re, im), bias = (double)b->data[i % d];
+        double re = (double)z->data[at], im = (double)z->data[at + d], r = hypot(re, im),
+               bias = (double)b->data[i % d];
         double factor = r > 0 && r + bias > 0 ? 1 + bias / r : 0;
         y->data[at] = (cmha_real)(factor * re), y->data[at + d] = (cmha_real)(factor * im);
     }
@@ -75,11 +85,14 @@ static cmha_tensor *predict(network *net, int kind, cmha_tensor *z, const size_t
         cmha_real *row = x->data + i * 2 * IN;
         row[0] = z->data[2 * i], row[IN] = z->data[2 * i + 1];
         for (size_t k = 1; k <= TIMES; k++)
-            row[k] = (cmha_real)cos(pi / STEPS * (double)(k * t[i])), row[IN + k] = (cmha_real)sin(pi / STEPS * (double)(k * t[i]));
+            row[k] = (cmha_real)cos(pi / STEPS * (double)(k * t[i])),
+            row[IN + k] = (cmha_real)sin(pi / STEPS * (double)(k * t[i]));
     }
     for (int layer = 0; layer < 3; layer++, p += 3) {
-        x = kind == REAL ? cmha_linear(&net->tape, x, &p[0], &p[1]) : cmha_complex_linear(&net->tape, x, &p[0], &p[1]);
-        if (layer < 2) x = kind == MODRELU ? modrelu(&net->tape, x, &p[2]) : cmha_activate(&net->tape, x, CMHA_GELU_ERF);
+        x = kind == REAL ? cmha_linear(&net->tape, x, &p[0], &p[1])
+                         : cmha_complex_linear(&net->tape, x, &p[0], &p[1]);
+        if (layer < 2)
+            x = kind == MODRELU ? modrelu(&net->tape, x, &p[2]) : cmha_activate(&net->tape, x, CMHA_GELU_ERF);
     }
     return x;
 }
@@ -88,7 +101,8 @@ static void circular(cmha_rng *rng, cmha_real *z, size_t n, double spread) {
     for (size_t i = 0; i < 2 * n; i++) z[i] = (cmha_real)(sqrt(0.5) * spread * cmha_rng_normal(rng));
 }
 
-/* Trains and samples. Adds to result: the error of eps, samples within two blurs of a point, points with half their share. */
+/* Trains and samples. Adds to result: the error of eps, samples within two blurs of a
+   point, points with half their share. */
 static void generate(int kind, uint64_t seed, double *result) {
     static cmha_real z[2 * SAMPLES], noise[2 * SAMPLES], gamma[BATCH];
     static size_t t[SAMPLES];
@@ -98,19 +112,26 @@ static void generate(int kind, uint64_t seed, double *result) {
     for (size_t layer = 0; layer < 3; layer++) { /* weight, bias, modReLU's bias */
         size_t in = layer ? WIDTH : IN, out = layer < 2 ? WIDTH : 1;
         if (kind == REAL) in = layer ? REAL_WIDTH : 2 * IN, out = layer < 2 ? REAL_WIDTH : 2;
-        if (kind == REAL) parameter(&net, 0, 1 / sqrt((double)in), SHAPE(out, in)), parameter(&net, 0, 0.1, SHAPE(out));
-        else parameter(&net, 0, 1 / sqrt(2 * (double)in), SHAPE(2, out, in)), parameter(&net, 0, 0.1, SHAPE(2, out));
+        if (kind == REAL)
+            parameter(&net, 0, 1 / sqrt((double)in), SHAPE(out, in)), parameter(&net, 0, 0.1, SHAPE(out));
+        else
+            parameter(&net, 0, 1 / sqrt(2 * (double)in), SHAPE(2, out, in)),
+                parameter(&net, 0, 0.1, SHAPE(2, out));
         parameter(&net, 0, 0, SHAPE(out));
     }
     for (int step = 0; step < TRAIN; step++) {
         circular(&net.rng, z, BATCH, sqrt(2) * blur), circular(&net.rng, noise, BATCH, 1);
         for (size_t i = 0; i < BATCH; i++) {
-            z[2 * i] += (cmha_real)(ring * cos(pi / 4 * (double)i)), z[2 * i + 1] += (cmha_real)(ring * sin(pi / 4 * (double)i));
-            t[i] = 1 + cmha_rng_below(&net.rng, STEPS), gamma[i] = (cmha_real)log(abar[t[i]] / (1 - abar[t[i]]));
+            z[2 * i] += (cmha_real)(ring * cos(pi / 4 * (double)i)),
+                z[2 * i + 1] += (cmha_real)(ring * sin(pi / 4 * (double)i));
+            t[i] = 1 + cmha_rng_below(&net.rng, STEPS),
+            gamma[i] = (cmha_real)log(abar[t[i]] / (1 - abar[t[i]]));
         }
-        cmha_tensor *zt = noising(&net.tape, constant(&net, z, SHAPE(BATCH, 2)), constant(&net, gamma, SHAPE(BATCH)), noise);
+        cmha_tensor *zt = noising(&net.tape, constant(&net, z, SHAPE(BATCH, 2)),
+                                  constant(&net, gamma, SHAPE(BATCH)), noise);
         cmha_tensor *loss = cmha_squared_error(&net.tape, predict(&net, kind, zt, t, BATCH), noise);
-        result[0] += descend(&net, loss, 0.01 * (1 - (double)step / TRAIN)) * (step >= TRAIN / 2) / (TRAIN / 2);
+        result[0] +=
+            descend(&net, loss, 0.01 * (1 - (double)step / TRAIN)) * (step >= TRAIN / 2) / (TRAIN / 2);
     }
     circular(&net.rng, z, SAMPLES, 1);
     for (size_t s = STEPS; s > 0; s--) { /* DDPM's sampler (Ho et al. 2020), its noise circular */
@@ -123,7 +144,8 @@ static void generate(int kind, uint64_t seed, double *result) {
         cmha_tape_reset(&net.tape);
     }
     for (size_t i = 0; i < SAMPLES; i++) {
-        double re = (double)z[2 * i], im = (double)z[2 * i + 1], point = floor(0.5 + atan2(im, re) / (pi / 4));
+        double re = (double)z[2 * i], im = (double)z[2 * i + 1],
+               point = floor(0.5 + atan2(im, re) / (pi / 4));
         at[((int)point + 8) % 8] += 1. / SAMPLES;
         result[1] += (hypot(re - cos(pi / 4 * point), im - sin(pi / 4 * point)) < 2 * blur) * 1. / SAMPLES;
     }
@@ -142,8 +164,9 @@ int main(void) {
     int wrong = check_gradient(&net, "noising, modReLU", op, eps);
     for (int kind = 0; kind < 3; kind++) {
         for (uint64_t seed = 1; seed <= SEEDS; seed++) generate(kind, seed, mean[kind]);
-        printf("%-25s error of eps %.3f, samples at a point %.1f %% (data: 86.5 %%), %.1f of 8 points reached\n", names[kind],
-               mean[kind][0] / SEEDS, 100 * mean[kind][1] / SEEDS, mean[kind][2] / SEEDS);
+        printf(
+            "%-25s error of eps %.3f, samples at a point %.1f %% (data: 86.5 %%), %.1f of 8 points reached\n",
+            names[kind], mean[kind][0] / SEEDS, 100 * mean[kind][1] / SEEDS, mean[kind][2] / SEEDS);
     }
     verdict("a complex denoiser (-error of eps)", -mean[CGELU][0] / SEEDS, -mean[REAL][0] / SEEDS, 0.005);
     return wrong;

@@ -1,9 +1,12 @@
-/* What the programs of this folder share: parameters with an optimiser, the check of a gradient, and the verdict.
+/* What the programs of this folder share: parameters with an optimiser, the
+   check of a gradient, and the verdict.
 
-   An idea becomes an operation on the tape by two functions of its own: a forward that ends in cmha_push, and a backward that adds
-   to cmha_grad. Each program has one or two such operations, checks them, and trains something small with and without the idea.
+   An idea becomes an operation on the tape by two functions of its own: a forward that ends in cmha_push, and
+   a backward that adds to cmha_grad. Each program has one or two such operations, checks them, and trains
+   something small with and without the idea.
 
-   They include the header without defining CMHA_IMPLEMENTATION, so that make links all of them with one object. By hand:
+   They include the header without defining CMHA_IMPLEMENTATION, so that make links all
+   of them with one object. By hand:
        cc -O3 -DCMHA_IMPLEMENTATION -I. examples/extensions/gru.c -lopenblas -lm
    and with -DCMHA_DOUBLE gradients are checked to seven digits. */
 #ifndef EXTENSION_H
@@ -23,7 +26,8 @@ static inline void stop(const char *line) {
     exit(1);
 }
 
-/* A tensor outlives its tape if the program owns it. These do; values and gradients are one array each: AdamW is one call. */
+/* A tensor outlives its tape if the program owns it. These do; values and gradients are
+   one array each: AdamW is one call. */
 typedef struct network {
     cmha_context context;
     cmha_tape tape;
@@ -39,7 +43,8 @@ static inline void network_open(network *net, uint64_t seed) {
     memset(&config, 0, sizeof config);
     config.threads = 1; /* these sizes are too small to be shared */
     config.seed = seed;
-    if (cmha_context_init(&net->context, &config) || cmha_tape_init(&net->tape, &net->context, 1)) stop(cmha_error(&net->context));
+    if (cmha_context_init(&net->context, &config) || cmha_tape_init(&net->tape, &net->context, 1))
+        stop(cmha_error(&net->context));
     net->rng = cmha_rng_make(seed, 0);
     net->data = (cmha_real *)calloc(4 * (size_t)MOST_NUMBERS, sizeof *net->data);
     if (!net->data) stop("no memory");
@@ -52,10 +57,12 @@ static inline void network_close(network *net) {
     cmha_context_close(&net->context);
 }
 
-#define SHAPE(...) (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), (size_t[]){__VA_ARGS__} /* two arguments: rank, shape */
+/* Two arguments: rank, shape. */
+#define SHAPE(...) (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), (size_t[]){__VA_ARGS__}
 
 /* A parameter of N(mean, spread^2). */
-static inline cmha_tensor *parameter(network *net, double mean, double spread, int rank, const size_t *shape) {
+static inline cmha_tensor *parameter(network *net, double mean, double spread, int rank,
+                                     const size_t *shape) {
     cmha_tensor *t = &net->parameter[net->count];
     if (net->count++ == MOST_PARAMETERS) stop("too many parameters");
     t->rank = rank, t->size = 1, t->needs_grad = 1;
@@ -103,9 +110,10 @@ static inline double weighted(network *net, operation op, const void *user, cons
     return sum;
 }
 
-/* The gradient of a random weighting of the results, walked back twice (with seeds 2 and -1, so that a backward which overwrites
-   instead of adding is found), against differences of fourth order. Errors are relative to a parameter's largest derivative.
-   Prints the largest and closes the network; returns 1 if it is more than the build's precision allows, or if all was zero. */
+/* The gradient of a random weighting of the results, walked back twice (with seeds 2 and -1, so that a
+   backward which overwrites instead of adding is found), against differences of fourth order. Errors are
+   relative to a parameter's largest derivative. Prints the largest and closes the network; returns 1 if it is
+   more than the build's precision allows, or if all was zero. */
 static inline int check_gradient(network *net, const char *name, operation op, const void *user) {
     const double h = sizeof(cmha_real) == 8 ? 1e-4 : 4e-3, allowed = sizeof(cmha_real) == 8 ? 1e-7 : 2e-3;
     const double at[4] = {-2, -1, 1, 2}, factor[4] = {1 / 12., -8 / 12., 8 / 12., -1 / 12.};
@@ -115,7 +123,8 @@ static inline int check_gradient(network *net, const char *name, operation op, c
         cmha_tensor *y = op(&net->tape, net->parameter, user);
         if (y && !weight && !(weight = (cmha_real *)malloc(y->size * sizeof *weight))) stop("no memory");
         for (size_t i = 0; y && !pass && i < y->size; i++) weight[i] = (cmha_real)cmha_rng_normal(&net->rng);
-        y = y ? cmha_sum(&net->tape, cmha_mul(&net->tape, y, constant(net, weight, y->rank, y->shape))) : NULL;
+        y = y ? cmha_sum(&net->tape, cmha_mul(&net->tape, y, constant(net, weight, y->rank, y->shape)))
+              : NULL;
         if (cmha_backward(&net->tape, y, pass ? -1 : 2)) stop(cmha_error(&net->context));
         cmha_tape_reset(&net->tape);
     }
@@ -133,7 +142,8 @@ static inline int check_gradient(network *net, const char *name, operation op, c
             steepest = fmax(steepest, fabs((double)p->grad[i]));
             error = fmax(error, fabs(slope - (double)p->grad[i]));
         }
-        worst = steepest > 0 && error / steepest < 1e9 ? fmax(worst, error / steepest) : 1e9; /* NaN counts as wrong */
+        /* NaN counts as wrong */
+        worst = steepest > 0 && error / steepest < 1e9 ? fmax(worst, error / steepest) : 1e9;
     }
     printf("%-20s gradient against differences: largest error %.1e of %.0e allowed%s\n", name, worst, allowed,
            worst <= allowed ? "" : ", WRONG");
@@ -142,10 +152,14 @@ static inline int check_gradient(network *net, const char *name, operation op, c
     return !(worst <= allowed);
 }
 
-/* The last line of each program: a score with the idea and one without, more being better; less than `noise` is no difference. */
+/* The last line of each program: a score with the idea and one without, more being better;
+   less than `noise` is no difference. */
 static inline void verdict(const char *idea, double with, double without, double noise) {
-    const char *word = with > without + noise ? "helps" : with < without - noise ? "does harm" : "makes no difference";
-    printf("Verdict: %s %s here (%.4g against %.4g, the noise being about %.2g).\n", idea, word, with, without, noise);
+    const char *word = with > without + noise   ? "helps"
+                       : with < without - noise ? "does harm"
+                                                : "makes no difference";
+    printf("Verdict: %s %s here (%.4g against %.4g, the noise being about %.2g).\n", idea, word, with,
+           without, noise);
     if (fflush(stdout) || ferror(stdout)) stop("cannot write to the standard output");
 }
 

@@ -1,14 +1,16 @@
-/* Angular attention on a graph (CRAT 7.6). Eq 34 lets a node u look at its neighbours N(u) only,
+/* Angular attention on a graph (CRAT 7.6). CRAT eq 34 lets a node u look at its neighbours N(u) only,
 
-       alpha_uv = softmax over v in N(u) of 1/sqrt(d) sum_j cos(phi_uj - phi_vj),    y_u = sum_v alpha_uv W z_v
+       alpha_uv = softmax over v in N(u) of 1/sqrt(d) sum_j cos(phi_uj - phi_vj),
+       y_u = sum_v alpha_uv W z_v
 
-   Corrected: the paper has directed influence in mind, but before the softmax this score is the same for u, v and v, u. And with
-   one z for both sides nothing that all nodes share can change it: the difference of two equal phases is 0. Each kind of edge
-   therefore gets learnt offsets, cos(phi_uj - phi_vj + beta_kj) with k = 0 where the edge is u -> v, 1 where it is v -> u; beta = 0
-   is the equation as printed.
+   Corrected: the paper has directed influence in mind, but before the softmax this score is the same for u, v
+   and v, u. And with one z for both sides nothing that all nodes share can change it: the difference of two
+   equal phases is 0. Each kind of edge therefore gets learnt offsets, cos(phi_uj - phi_vj + beta_kj) with k =
+   0 where the edge is u -> v, 1 where it is v -> u; beta = 0 is the equation as printed.
 
-   Tried on a random directed graph. Every node has one of four symbols; its class is the most frequent symbol among the nodes it
-   points to. Neighbours on both ends of edges are seen. Baselines: the equation as printed, and the mean of the neighbours. */
+   Tried on a random directed graph. Every node has one of four symbols; its class is the most frequent symbol
+   among the nodes it points to. Neighbours on both ends of edges are seen. Baselines: the equation as
+   printed, and the mean of the neighbours. */
 #include "extension.h"
 
 enum { NODES = 300, OUT = 3, EDGES = 2 * OUT * NODES, SYMBOLS = 4, D = 8 };
@@ -24,10 +26,13 @@ typedef struct graph {
     cmha_real *alpha; /* [edges], of one forward pass */
 } graph;
 
-static double score(const cmha_real *u, const cmha_real *v, const cmha_real *beta, size_t d, size_t j, double *slope) {
-    double re = (double)(u[j] * v[j] + u[d + j] * v[d + j]), im = (double)(u[d + j] * v[j] - u[j] * v[d + j]); /* u conj(v) */
+static double score(const cmha_real *u, const cmha_real *v, const cmha_real *beta, size_t d, size_t j,
+                    double *slope) {
+    /* u conj(v) */
+    double re = (double)(u[j] * v[j] + u[d + j] * v[d + j]), im = (double)(u[d + j] * v[j] - u[j] * v[d + j]);
     double c = cos((double)beta[j]), s = sin((double)beta[j]);
-    *slope = -(re * s + im * c) / sqrt((double)d); /* by the angle: the cosine's derivative is minus the sine */
+    /* by the angle: the cosine's derivative is minus the sine */
+    *slope = -(re * s + im * c) / sqrt((double)d);
     return (re * c - im * s) / sqrt((double)d);
 }
 
@@ -36,19 +41,22 @@ static cmha_status look_backward(cmha_tape *tape, cmha_record *record) {
     const graph *g = (const graph *)record->user;
     const cmha_tensor *u = record->in[0], *x = record->in[1], *beta = record->in[2], *y = record->out;
     size_t d = beta->shape[1], w = x->shape[1];
-    cmha_real *du = cmha_grad(tape, record->in[0]), *dx = cmha_grad(tape, record->in[1]), *dbeta = cmha_grad(tape, record->in[2]);
+    cmha_real *du = cmha_grad(tape, record->in[0]), *dx = cmha_grad(tape, record->in[1]),
+              *dbeta = cmha_grad(tape, record->in[2]);
     if (cmha_tape_status(tape)) return cmha_tape_status(tape);
     for (size_t e = 0; e < g->edges; e++) {
         size_t a = g->edge[e].from, b = g->edge[e].to, k = g->edge[e].kind * d;
         const cmha_real *ua = u->data + a * 2 * d, *ub = u->data + b * 2 * d, *dy = y->grad + a * w;
         double dalpha = 0, ds, slope;
         for (size_t i = 0; i < w; i++) {
-            dalpha += (double)dy[i] * ((double)x->data[b * w + i] - (double)y->data[a * w + i]); /* minus the mean */
+            /* minus the mean */
+            dalpha += (double)dy[i] * ((double)x->data[b * w + i] - (double)y->data[a * w + i]);
             if (dx) dx[b * w + i] += g->alpha[e] * dy[i];
         }
         ds = (double)g->alpha[e] * dalpha;
         for (size_t j = 0; j < d; j++) { /* by u: s = Re(u_a conj(u_b) e^{i beta}) / sqrt(d) */
-            double turn = (double)beta->data[k + j], c = ds * cos(turn) / sqrt((double)d), s = ds * sin(turn) / sqrt((double)d);
+            double turn = (double)beta->data[k + j], c = ds * cos(turn) / sqrt((double)d),
+                   s = ds * sin(turn) / sqrt((double)d);
             score(ua, ub, beta->data + k, d, j, &slope);
             if (dbeta) dbeta[k + j] += (cmha_real)(ds * slope);
             if (!du) continue;
@@ -61,13 +69,15 @@ static cmha_status look_backward(cmha_tape *tape, cmha_record *record) {
     return CMHA_OK;
 }
 
-static cmha_tensor *look(cmha_tape *tape, cmha_tensor *u, cmha_tensor *x, cmha_tensor *beta, const graph *given) {
+static cmha_tensor *look(cmha_tape *tape, cmha_tensor *u, cmha_tensor *x, cmha_tensor *beta,
+                         const graph *given) {
     cmha_tensor *in[3] = {u, x, beta}, *y = u && x && beta ? cmha_tensor_new(tape, 2, x->shape, 0) : NULL;
     graph *g = cmha_tape_alloc(tape, sizeof *g);
     cmha_real *alpha = cmha_tape_alloc(tape, given->edges * sizeof *alpha);
     if (!y || !g || !alpha) return NULL;
     *g = *given, g->alpha = alpha;
-    for (size_t e = 0, end = 0; e < g->edges; e = end) { /* the edges of one node; |score| <= sqrt(d) cannot overflow exp */
+    /* the edges of one node; |score| <= sqrt(d) cannot overflow exp */
+    for (size_t e = 0, end = 0; e < g->edges; e = end) {
         size_t a = g->edge[e].from, d = beta->shape[1], w = x->shape[1];
         double total = 0, slope;
         for (end = e; end < g->edges && g->edge[end].from == a; end++) {
@@ -85,7 +95,9 @@ static cmha_tensor *look(cmha_tape *tape, cmha_tensor *u, cmha_tensor *x, cmha_t
     return cmha_push(tape, "graph attention", y, in, 3, look_backward, g);
 }
 
-static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) { return look(tape, &in[0], &in[1], &in[2], user); }
+static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {
+    return look(tape, &in[0], &in[1], &in[2], user);
+}
 
 static int by_from(const void *a, const void *b) {
     const edge *x = a, *y = b;
@@ -113,14 +125,18 @@ static double classify(const char *name, int phases, int offsets) {
         train[a] = cmha_rng_uniform(&net.rng) < 0.6 ? class_of[a] : -1;
     }
     qsort(all, EDGES, sizeof *all, by_from);
-    cmha_tensor *z = parameter(&net, 0, 1, SHAPE(SYMBOLS, 2 * D)), *x = parameter(&net, 0, 1, SHAPE(SYMBOLS, D));
-    cmha_tensor *w = parameter(&net, 0, 0.3, SHAPE(SYMBOLS, D)), *bias = parameter(&net, 0, 0, SHAPE(SYMBOLS));
+    cmha_tensor *z = parameter(&net, 0, 1, SHAPE(SYMBOLS, 2 * D)),
+                *x = parameter(&net, 0, 1, SHAPE(SYMBOLS, D));
+    cmha_tensor *w = parameter(&net, 0, 0.3, SHAPE(SYMBOLS, D)),
+                *bias = parameter(&net, 0, 0, SHAPE(SYMBOLS));
     cmha_tensor *beta = parameter(&net, 0, offsets ? 0.3 : 0, SHAPE(2, D));
     beta->needs_grad = offsets, z->needs_grad = phases;
     if (!phases) memset(z->data, 0, z->size * sizeof *z->data); /* all scores 0 */
     for (int step = 0; step <= 300; step++) {
-        cmha_tensor *u = cmha_phasor(&net.tape, cmha_embedding(&net.tape, z, symbol, 1, NODES), (cmha_real)1e-3);
-        cmha_tensor *values = cmha_reshape(&net.tape, cmha_embedding(&net.tape, x, symbol, 1, NODES), SHAPE(NODES, D));
+        cmha_tensor *u =
+            cmha_phasor(&net.tape, cmha_embedding(&net.tape, z, symbol, 1, NODES), (cmha_real)1e-3);
+        cmha_tensor *values =
+            cmha_reshape(&net.tape, cmha_embedding(&net.tape, x, symbol, 1, NODES), SHAPE(NODES, D));
         cmha_tensor *logits = cmha_linear(&net.tape, look(&net.tape, u, values, beta, &g), w, bias);
         for (size_t a = 0; step == 300 && logits && a < NODES; a++) {
             int good = largest(logits->data + a * SYMBOLS, SYMBOLS) == class_of[a];
@@ -140,10 +156,13 @@ int main(void) {
     const graph g = {4, 5, few, NULL}; /* node 3 has no neighbour */
     network net;
     network_open(&net, 2);
-    parameter(&net, 0, 1, SHAPE(4, 6)), parameter(&net, 0, 1, SHAPE(4, 2)), parameter(&net, 0, 1, SHAPE(2, 3));
+    parameter(&net, 0, 1, SHAPE(4, 6)), parameter(&net, 0, 1, SHAPE(4, 2)),
+        parameter(&net, 0, 1, SHAPE(2, 3));
     int wrong = check_gradient(&net, "graph attention", op, &g);
-    double offsets = classify("with offsets by direction", 1, 1), printed = classify("eq 34 as printed", 1, 0);
+    double offsets = classify("with offsets by direction", 1, 1),
+           printed = classify("eq 34 as printed", 1, 0);
     double mean = classify("mean of the neighbours", 0, 0);
-    verdict("an offset by direction", offsets, printed, 4), verdict("eq 34 as printed, against a mean,", printed, mean, 4);
+    verdict("an offset by direction", offsets, printed, 4),
+        verdict("eq 34 as printed, against a mean,", printed, mean, 4);
     return wrong;
 }

@@ -1,14 +1,17 @@
-/* A complex recurrent layer (CRAT 7.5). Eq 33, after Wolter & Yao 2018, with complex matrices and z, h in C^d:
+/* A complex recurrent layer (CRAT 7.5). CRAT eq 33, after Wolter & Yao 2018, with
+   complex matrices and z, h in C^d:
 
-       u = csigmoid(W_u z + U_u h),   r = csigmoid(W_r z + U_r h),   h~ = ctanh(W z + U (r * h)),   h <- (1 - u) * h + u * h~
+       u = csigmoid(W_u z + U_u h),   r = csigmoid(W_r z + U_r h),   h~ = ctanh(W z + U (r * h)),
+       h <- (1 - u) * h + u * h~
 
-   Decided: csigmoid acts on real and imaginary parts apart, as the paper says, so a gate is two reals a channel; then so do ctanh
-   (which the paper does not define; the complex tanh has poles) and '*', real times real, imaginary times imaginary. What is
-   complex are the six matrices alone: the layer is a GRU of 2d reals whose matrices have the form [Wr -Wi; Wi Wr], with half the
-   parameters of a real GRU of that state.
+   Decided: csigmoid acts on real and imaginary parts apart, as the paper says, so a gate is two reals a
+   channel; then so do ctanh (which the paper does not define; the complex tanh has poles) and '*', real times
+   real, imaginary times imaginary. What is complex are the six matrices alone: the layer is a GRU of 2d reals
+   whose matrices have the form [Wr -Wi; Wi Wr], with half the parameters of a real GRU of that state.
 
-   Tried on adding: of 16 numbers two are marked, and their sum is wanted; the answer 1 would have an error of 1/6. Baselines: the
-   real GRU of the same state, and the one of as many parameters. Both operations below serve them all, being componentwise. */
+   Tried on adding: of 16 numbers two are marked, and their sum is wanted; the answer 1 would have an error of
+   1/6. Baselines: the real GRU of the same state, and the one of as many parameters. Both operations below
+   serve them all, being componentwise. */
 #include "extension.h"
 
 enum { BATCH = 16, TIME = 16, D = 16, MOST = 2 * D, SEEDS = 2, STEPS = 500 };
@@ -30,16 +33,19 @@ static cmha_status reset_backward(cmha_tape *tape, cmha_record *record) {
 static cmha_tensor *reset(cmha_tape *tape, cmha_tensor *r, cmha_tensor *h) {
     cmha_tensor *in[2] = {r, h}, *y = r && h ? cmha_tensor_new(tape, h->rank, h->shape, 0) : NULL;
     if (!y) return NULL;
-    for (size_t i = 0; i < y->size; i++) y->data[i] = (cmha_real)(sigmoid((double)r->data[i]) * (double)h->data[i]);
+    for (size_t i = 0; i < y->size; i++)
+        y->data[i] = (cmha_real)(sigmoid((double)r->data[i]) * (double)h->data[i]);
     return cmha_push(tape, "reset", y, in, 2, reset_backward, NULL);
 }
 
 static cmha_status update_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_real *g = record->out->grad;
-    cmha_real *du = cmha_grad(tape, record->in[0]), *dc = cmha_grad(tape, record->in[1]), *dh = cmha_grad(tape, record->in[2]);
+    cmha_real *du = cmha_grad(tape, record->in[0]), *dc = cmha_grad(tape, record->in[1]),
+              *dh = cmha_grad(tape, record->in[2]);
     for (size_t i = 0; i < record->out->size; i++) {
         double gate = sigmoid((double)record->in[0]->data[i]), fresh = tanh((double)record->in[1]->data[i]);
-        if (du) du[i] += (cmha_real)((double)g[i] * (fresh - (double)record->in[2]->data[i]) * gate * (1 - gate));
+        if (du)
+            du[i] += (cmha_real)((double)g[i] * (fresh - (double)record->in[2]->data[i]) * gate * (1 - gate));
         if (dc) dc[i] += (cmha_real)((double)g[i] * gate * (1 - fresh * fresh));
         if (dh) dh[i] += (cmha_real)((double)g[i] * (1 - gate));
     }
@@ -62,7 +68,8 @@ static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {
     return update(tape, &in[1], reset(tape, &in[0], &in[2]), &in[2]);
 }
 
-/* Sequences of (number, mark), as rows [number 0 | mark 0] of two complex numbers or, as a real GRU reads them, four reals. */
+/* Sequences of (number, mark), as rows [number 0 | mark 0] of two complex numbers or, as
+   a real GRU reads them, four reals. */
 static void draw(cmha_rng *rng, cmha_real x[TIME][BATCH * 4], cmha_real *sum) {
     for (size_t b = 0; b < BATCH; b++) {
         size_t first = cmha_rng_below(rng, TIME / 2), second = TIME / 2 + cmha_rng_below(rng, TIME / 2);
@@ -80,7 +87,8 @@ static cmha_tensor *vector(network *net, int cplx, double mean, size_t n) {
 }
 
 static cmha_tensor *matrix(network *net, int cplx, double spread, size_t rows, size_t columns) {
-    return cplx ? parameter(net, 0, spread, SHAPE(2, rows / 2, columns / 2)) : parameter(net, 0, spread, SHAPE(rows, columns));
+    return cplx ? parameter(net, 0, spread, SHAPE(2, rows / 2, columns / 2))
+                : parameter(net, 0, spread, SHAPE(rows, columns));
 }
 
 static cmha_tensor *linear(network *net, int cplx, cmha_tensor *x, cmha_tensor *w, cmha_tensor *bias) {
@@ -100,7 +108,8 @@ static double adding(const char *name, size_t state, int cplx) {
             w[k] = matrix(&net, cplx, 0.5, state, 4), v[k] = matrix(&net, cplx, spread, state, state);
             bias[k] = vector(&net, cplx, k ? 0 : -1, state);
         }
-        cmha_tensor *out = parameter(&net, 0, spread, SHAPE(1, state)), *offset = parameter(&net, 1, 0, SHAPE(1));
+        cmha_tensor *out = parameter(&net, 0, spread, SHAPE(1, state)),
+                    *offset = parameter(&net, 1, 0, SHAPE(1));
         for (int step = 0; step < STEPS; step++) {
             cmha_tensor *h = constant(&net, zero, SHAPE(BATCH, state));
             draw(&net.rng, x, sum);
@@ -108,11 +117,14 @@ static double adding(const char *name, size_t state, int cplx) {
                 cmha_tensor *in = constant(&net, x[t], SHAPE(BATCH, 4)), *gate[3];
                 for (int k = 0; k < 3; k++) {
                     cmha_tensor *from = k < 2 ? h : reset(&net.tape, gate[1], h);
-                    gate[k] = cmha_add(&net.tape, linear(&net, cplx, in, w[k], bias[k]), linear(&net, cplx, from, v[k], NULL));
+                    gate[k] = cmha_add(&net.tape, linear(&net, cplx, in, w[k], bias[k]),
+                                       linear(&net, cplx, from, v[k], NULL));
                 }
                 h = update(&net.tape, gate[0], gate[2], h);
             }
-            double loss = descend(&net, cmha_squared_error(&net.tape, cmha_linear(&net.tape, h, out, offset), sum), 0.01);
+            double loss =
+                descend(&net, cmha_squared_error(&net.tape, cmha_linear(&net.tape, h, out, offset), sum),
+                        0.01);
             if (step >= STEPS - 50) error += loss / 50 / SEEDS;
         }
         parameters = net.used;
@@ -129,6 +141,7 @@ int main(void) {
     int wrong = check_gradient(&net, "gates", op, NULL);
     double complex_error = adding("complex, 16 complex numbers", MOST, 1);
     adding("real, 32 reals", MOST, 0);
-    verdict("a complex state (-error)", -complex_error, -adding("real, as many parameters: 22 reals", 22, 0), 5e-4);
+    verdict("a complex state (-error)", -complex_error, -adding("real, as many parameters: 22 reals", 22, 0),
+            5e-4);
     return wrong;
 }

@@ -1,15 +1,17 @@
-/* A hyperbolic part of the state for hierarchies (CRAT 7.2). Eq 29 puts two embeddings side by side,
+/* A hyperbolic part of the state for hierarchies (CRAT 7.2). CRAT eq 29 puts two embeddings side by side,
 
        e = [exp_o(W_h h) ; z],    exp_o(v) = tanh(sqrt(c) |v|) v / (sqrt(c) |v|)
 
-   exp_o taking a tangent vector at the origin into the Poincare ball of curvature -c. z is CRAT's complex state as it stands: only
-   the first half is new. Decided: exp_o(0) = 0, and the map's series around it. The paper names no distance; here it is the ball's,
-   d(x, y) = 2/sqrt(c) arsinh sqrt(c |x-y|^2 / ((1 - c |x|^2)(1 - c |y|^2))), equal to the usual arcosh without its cancellation for
-   near points. d(0, exp_o(v)) = 2 |v|: the ball's metric at the origin is twice the plane's. Being symmetric, a distance cannot say
-   which of two nodes is the parent; the paper leaves direction to z.
+   exp_o taking a tangent vector at the origin into the Poincare ball of curvature -c. z is CRAT's complex
+   state as it stands: only the first half is new. Decided: exp_o(0) = 0, and the map's series around it. The
+   paper names no distance; here it is the ball's, d(x, y) = 2/sqrt(c) arsinh sqrt(c |x-y|^2 / ((1 - c
+   |x|^2)(1 - c |y|^2))), equal to the usual arcosh without its cancellation for near points. d(0, exp_o(v)) =
+   2 |v|: the ball's metric at the origin is twice the plane's. Being symmetric, a distance cannot say which
+   of two nodes is the parent; the paper leaves direction to z.
 
-   Tried on a binary tree of depth 6: from a drawing in sectors nodes are moved until distances agree with the numbers of edges
-   between them. Baseline: the same in the Euclidean plane, and in four Euclidean dimensions. */
+   Tried on a binary tree of depth 6: from a drawing in sectors nodes are moved until distances agree with the
+   numbers of edges between them. Baseline: the same in the Euclidean plane, and in four Euclidean
+   dimensions. */
 #include "extension.h"
 
 enum { DEPTH = 6, NODES = (1 << (DEPTH + 1)) - 1, PAIRS = NODES * (NODES - 1) / 2, STEPS = 500 };
@@ -46,13 +48,15 @@ static cmha_tensor *ball(cmha_tape *tape, cmha_tensor *v, const plan *p) {
         double rr = 0, a;
         for (size_t i = t * d; i < (t + 1) * d; i++) rr += (double)v->data[i] * (double)v->data[i];
         a = sqrt((double)p->c * rr);
-        for (size_t i = t * d; i < (t + 1) * d; i++) x->data[i] = (cmha_real)((a > 0 ? tanh(a) / a : 1) * (double)v->data[i]);
+        for (size_t i = t * d; i < (t + 1) * d; i++)
+            x->data[i] = (cmha_real)((a > 0 ? tanh(a) / a : 1) * (double)v->data[i]);
     }
     return cmha_push(tape, "exp_o", x, &v, 1, ball_backward, (void *)(size_t)p);
 }
 
 typedef struct gap {
-    double apart, A, B, d, slope; /* |x-y|^2, 1 - c |x|^2, 1 - c |y|^2, the distance, its derivative by p = c |x-y|^2/(A B) */
+    /* |x-y|^2, 1 - c |x|^2, 1 - c |y|^2, the distance, its derivative by p = c |x-y|^2/(A B) */
+    double apart, A, B, d, slope;
 } gap;
 /* c = 0: d = |x-y| and p = |x-y|^2. */
 static gap distance(const cmha_real *x, const cmha_real *y, size_t n, double c) {
@@ -92,12 +96,16 @@ static cmha_tensor *distances(cmha_tape *tape, cmha_tensor *points, const plan *
     cmha_tensor *y = points ? cmha_tensor_new(tape, 1, &p->count, 0) : NULL;
     for (size_t k = 0; y && k < p->count; k++) {
         size_t n = points->shape[1];
-        y->data[k] = (cmha_real)distance(points->data + p->pair[k][0] * n, points->data + p->pair[k][1] * n, n, (double)p->c).d;
+        y->data[k] = (cmha_real)distance(points->data + p->pair[k][0] * n, points->data + p->pair[k][1] * n,
+                                         n, (double)p->c)
+                         .d;
     }
     return cmha_push(tape, "distances", y, &points, 1, distances_backward, (void *)(size_t)p);
 }
 
-static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *p) { return distances(tape, ball(tape, in, p), p); }
+static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *p) {
+    return distances(tape, ball(tape, in, p), p);
+}
 
 static cmha_real edges(size_t a, size_t b) { /* the root is 0, the children of a are 2a + 1 and 2a + 2 */
     cmha_real count = 0;
@@ -105,7 +113,8 @@ static cmha_real edges(size_t a, size_t b) { /* the root is 0, the children of a
     return count;
 }
 
-/* Places the tree, down the mean of (distance - edges)^2 over all pairs; returns how far off ratios are, up to a factor. */
+/* Places the tree, down the mean of (distance - edges)^2 over all pairs; returns how
+   far off ratios are, up to a factor. */
 static double place(const char *name, size_t dimensions, cmha_real c) {
     static size_t pair[PAIRS][2];
     static cmha_real wanted[PAIRS];
@@ -115,15 +124,18 @@ static double place(const char *name, size_t dimensions, cmha_real c) {
     cmha_tensor *v = parameter(&net, 0, 0.1, SHAPE(NODES, dimensions));
     plan all = {(const size_t(*)[2])pair, 0, c};
     for (size_t a = 0, depth = 0; a < NODES; a++) {
-        for (size_t b = 0; b < a; b++) pair[all.count][0] = a, pair[all.count][1] = b, wanted[all.count++] = edges(a, b);
+        for (size_t b = 0; b < a; b++)
+            pair[all.count][0] = a, pair[all.count][1] = b, wanted[all.count++] = edges(a, b);
         while (a + 1 >= (size_t)2 << depth) depth++; /* a starts at its depth, in the middle of its sector */
-        double sectors = (double)((size_t)1 << depth), turn = 6.283185307 * ((double)(a + 1) - sectors + 0.5) / sectors;
+        double sectors = (double)((size_t)1 << depth),
+               turn = 6.283185307 * ((double)(a + 1) - sectors + 0.5) / sectors;
         v->data[a * dimensions] += (cmha_real)((double)depth / 2 * cos(turn));
         v->data[a * dimensions + 1] += (cmha_real)((double)depth / 2 * sin(turn));
     }
     for (int step = 0; step <= STEPS; step++) {
         cmha_tensor *y = distances(&net.tape, c > 0 ? ball(&net.tape, v, &all) : v, &all);
-        for (size_t k = 0; step == STEPS && y && k < 2 * PAIRS; k++) { /* first the mean ratio, then what differs from it */
+        /* first the mean ratio, then what differs from it */
+        for (size_t k = 0; step == STEPS && y && k < 2 * PAIRS; k++) {
             double ratio = (double)(y->data[k % PAIRS] / wanted[k % PAIRS]);
             if (k < PAIRS) mean += ratio / PAIRS;
             else off += fabs(ratio / mean - 1) / PAIRS;

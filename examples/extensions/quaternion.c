@@ -1,23 +1,28 @@
-/* Quaternions in place of complex numbers (CRAT 7.1). Eq 28 scores a query t and a key s, each of d quaternions, by three angles:
+/* Quaternions in place of complex numbers (CRAT 7.1). CRAT eq 28 scores a query t and a key s, each of d
+   quaternions, by three angles:
 
        s_ts = 1/sqrt(d) sum_j sum over a = i, j, k of cos(phi^a_q - phi^a_k),    phi^a = atan2(q_a, q_0)
 
-   Decided: as everywhere in CRAT an angle enters by its cosine and sine, u_a = (q_0, q_a)/sqrt(q_0^2 + q_a^2 + eps^2), so the score
-   is the dot product of 6 features a quaternion; the operation below maps 4 reals to these 6. An angle of 0/0 counts nothing.
+   Decided: as everywhere in CRAT an angle enters by its cosine and sine, u_a = (q_0, q_a)/sqrt(q_0^2 + q_a^2
+   + eps^2), so the score is the dot product of 6 features a quaternion; the operation below maps 4 reals to
+   these 6. An angle of 0/0 counts nothing.
 
-   Corrected: the paper says that, the Hamilton product being non-commutative, such scores are intrinsically asymmetric. They are
-   not: the cosine of a difference is symmetric, and so is the real part of q conj(k); only the vector part of that product is
-   antisymmetric. What is asymmetric are different projections for queries and keys, with quaternions as with reals.
+   Corrected: the paper says that, the Hamilton product being non-commutative, such scores are intrinsically
+   asymmetric. They are not: the cosine of a difference is symmetric, and so is the real part of q conj(k);
+   only the vector part of that product is antisymmetric. What is asymmetric are different projections for
+   queries and keys, with quaternions as with reals.
 
-   Tried on a relation that is as asymmetric as can be: of n items on a ring each one beats the n/2 after it. From some of the pairs
-   the others are to be told. Baseline: the complex angular score, eq 12, of as many reals and the same largest score. */
+   Tried on a relation that is as asymmetric as can be: of n items on a ring each one beats the n/2 after it.
+   From some of the pairs the others are to be told. Baseline: the complex angular score, eq 12, of as many
+   reals and the same largest score. */
 #include "extension.h"
 
 enum { ITEMS = 25, WIDTH = 12, QUATERNIONS = 3, REALS = 4 * QUATERNIONS, PAIRS = ITEMS * ITEMS };
 
 static const cmha_real eps = (cmha_real)1e-6;
 
-/* q, dy and so on: rows [q_0 (d) | q_i (d) | q_j (d) | q_k (d)] to rows [cos of the 3 angles (3d) | their sines (3d)]. */
+/* q, dy and so on: rows [q_0 (d) | q_i (d) | q_j (d) | q_k (d)] to rows [cos of the
+   3 angles (3d) | their sines (3d)]. */
 static cmha_status angles_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_tensor *q = record->in[0], *y = record->out;
     size_t width = q->shape[q->rank - 1], d = width / 4, rows = q->size / width;
@@ -25,9 +30,12 @@ static cmha_status angles_backward(cmha_tape *tape, cmha_record *record) {
     if (!dq) return cmha_tape_status(tape);
     for (size_t t = 0; t < rows; t++)
         for (size_t j = 0; j < 3 * d; j++) {
-            const cmha_real *u = y->data + t * 6 * d, *du = y->grad + t * 6 * d, q0 = q->data[t * width + j % d];
-            cmha_real qa = q->data[t * width + d + j], r = (cmha_real)sqrt((double)(q0 * q0 + qa * qa + eps * eps));
-            cmha_real radial = u[j] * du[j] + u[3 * d + j] * du[3 * d + j]; /* what lies along u changes nothing */
+            const cmha_real *u = y->data + t * 6 * d, *du = y->grad + t * 6 * d,
+                            q0 = q->data[t * width + j % d];
+            cmha_real qa = q->data[t * width + d + j],
+                      r = (cmha_real)sqrt((double)(q0 * q0 + qa * qa + eps * eps));
+            /* what lies along u changes nothing */
+            cmha_real radial = u[j] * du[j] + u[3 * d + j] * du[3 * d + j];
             dq[t * width + j % d] += (du[j] - u[j] * radial) / r;           /* q_0 has a part in all three */
             dq[t * width + d + j] += (du[3 * d + j] - u[3 * d + j] * radial) / r;
         }
@@ -75,11 +83,13 @@ static void symmetry(void) {
         kq[0] = k[0] * q[0] + k[1] * q[1] + k[2] * q[2] + k[3] * q[3];
         cosine = fmax(cosine, fabs(forth - back)), real = fmax(real, fabs(qk[0] - kq[0]));
     }
-    printf("eq 28: symmetric to %.0e;  Re q conj(k): symmetric to %.0e;  vector part of q conj(k): antisymmetric to %.0e\n", cosine,
-           real, vector);
+    printf("eq 28: symmetric to %.0e;  Re q conj(k): symmetric to %.0e;  vector part of q conj(k): "
+           "antisymmetric to %.0e\n",
+           cosine, real, vector);
 }
 
-/* Learns the ring from 3 pairs of 5, eight times. Returns how many of the others come out right; how asymmetric are the scores? */
+/* Learns the ring from 3 pairs of 5, eight times. Returns how many of the others come out right; how
+   asymmetric are the scores? */
 static double ring(const char *name, int quaternions, int shared) {
     static cmha_real zeros[PAIRS];
     static int32_t seen[PAIRS], wanted[PAIRS];
@@ -88,7 +98,8 @@ static double ring(const char *name, int quaternions, int shared) {
     for (uint64_t seed = 1; seed <= 8; seed++) {
         network net;
         network_open(&net, seed);
-        cmha_tensor *item = parameter(&net, 0, 1, SHAPE(ITEMS, WIDTH)), *wq = parameter(&net, 0, 0.4, SHAPE(REALS, WIDTH));
+        cmha_tensor *item = parameter(&net, 0, 1, SHAPE(ITEMS, WIDTH)),
+                    *wq = parameter(&net, 0, 0.4, SHAPE(REALS, WIDTH));
         cmha_tensor *wk = shared ? wq : parameter(&net, 0, 0.4, SHAPE(REALS, WIDTH)), *score = NULL;
         for (size_t a = 0; a < ITEMS; a++)
             for (size_t b = a; b < ITEMS; b++) { /* a pair is seen both ways round or not at all */
@@ -98,10 +109,12 @@ static double ring(const char *name, int quaternions, int shared) {
                 seen[ab] = see ? wanted[ab] : -1, seen[ba] = see ? wanted[ba] : -1;
             }
         for (int step = 0; step < 600; step++) {
-            cmha_tensor *q = cmha_linear(&net.tape, item, wq, NULL), *k = cmha_linear(&net.tape, item, wk, NULL), *logits;
+            cmha_tensor *q = cmha_linear(&net.tape, item, wq, NULL),
+                        *k = cmha_linear(&net.tape, item, wk, NULL), *logits;
             q = quaternions ? angles(&net.tape, q) : cmha_phasor(&net.tape, q, eps);
             k = quaternions ? angles(&net.tape, k) : cmha_phasor(&net.tape, k, eps);
-            score = cmha_scale(&net.tape, cmha_matmul(&net.tape, q, k, 1), most / (quaternions ? 3 * QUATERNIONS : REALS / 2));
+            score = cmha_scale(&net.tape, cmha_matmul(&net.tape, q, k, 1),
+                               most / (quaternions ? 3 * QUATERNIONS : REALS / 2));
             score = cmha_reshape(&net.tape, score, SHAPE(PAIRS, 1));
             logits = cmha_concat(&net.tape, constant(&net, zeros, SHAPE(PAIRS, 1)), score, 1);
             for (size_t i = 0; step == 599 && logits && i < PAIRS; i++) {
@@ -113,8 +126,8 @@ static double ring(const char *name, int quaternions, int shared) {
         }
         network_close(&net);
     }
-    printf("%-37s loss %.3f, right on pairs not seen %5.1f %%, antisymmetric part of the scores %5.1f %%\n", name, loss,
-           100 * right / asked, 100 * sqrt(odd / all));
+    printf("%-37s loss %.3f, right on pairs not seen %5.1f %%, antisymmetric part of the scores %5.1f %%\n",
+           name, loss, 100 * right / asked, 100 * sqrt(odd / all));
     return 100 * right / asked;
 }
 
@@ -125,7 +138,8 @@ int main(void) {
     int wrong = check_gradient(&net, "quaternion angles", op, NULL);
     symmetry();
     ring("quaternion, W_Q = W_K", 1, 1);
-    double quaternion = ring("quaternion, W_Q and W_K", 1, 0), two = ring("complex (eq 12), W_Q and W_K", 0, 0);
+    double quaternion = ring("quaternion, W_Q and W_K", 1, 0),
+           two = ring("complex (eq 12), W_Q and W_K", 0, 0);
     verdict("a quaternion in place of two complex numbers", quaternion, two, 1.5);
     return wrong;
 }

@@ -1,19 +1,23 @@
-/* A reward by phases (CRAT 7.3). Eq 30 judges an answer by the angles of its final state h in C^d, and eq 31 adds that to the loss:
+/* A reward by phases (CRAT 7.3). CRAT eq 30 judges an answer by the angles of its final state h in
+   C^d, and CRAT eq 31 adds that to the loss:
 
        R = f_reward(arg h),     L = L_RLHF - lambda R
 
-   Corrected: arg jumps by 2 pi at the negative real axis, where a continuous f of it cannot follow. f gets the angle's cosine and
-   sine: R = 1/d sum_j (a_j cos phi_j + b_j sin phi_j), with (cos, sin) = h/sqrt(|h|^2 + eps^2). Decided: f is linear, its weights
-   come from preferences (Bradley & Terry), and it stays fixed while the policy is trained.
+   Corrected: arg jumps by 2 pi at the negative real axis, where a continuous f of it cannot follow. f gets
+   the angle's cosine and sine: R = 1/d sum_j (a_j cos phi_j + b_j sin phi_j), with (cos, sin) = h/sqrt(|h|^2
+   + eps^2). Decided: f is linear, its weights come from preferences (Bradley & Terry), and it stays fixed
+   while the policy is trained.
 
-   Tried on a policy that answers with one of six classes and learns from 60 known answers. Its states for prompts it then gets
-   right and wrong make pairs, from which f learns to prefer: does f tell right from wrong, better than a function linear in the
-   angles? And does -lambda R, on 1000 prompts without answers, help? Baseline: lambda = 0. What eq 31 cannot see is that h is the
-   policy's own, which may turn its phases without changing one answer. */
+   Tried on a policy that answers with one of six classes and learns from 60 known answers. Its states for
+   prompts it then gets right and wrong make pairs, from which f learns to prefer: does f tell right from
+   wrong, better than a function linear in the angles? And does -lambda R, on 1000 prompts without answers,
+   help? Baseline: lambda = 0. What eq 31 cannot see is that h is the policy's own, which may turn its phases
+   without changing one answer. */
 #include "extension.h"
 
 enum { IN = 6, D = 8, HIDDEN = 24, CLASSES = 6, PAIRS = 2000 };
-enum { KNOWN = 60, PROMPTS = 1000, TEST = 2000, ALL = KNOWN + PROMPTS + TEST }; /* in this order in x and answer */
+/* in this order in x and answer */
+enum { KNOWN = 60, PROMPTS = 1000, TEST = 2000, ALL = KNOWN + PROMPTS + TEST };
 
 static const cmha_real eps = (cmha_real)1e-3;
 static cmha_real x[ALL * IN];
@@ -24,12 +28,17 @@ static cmha_status reward_backward(cmha_tape *tape, cmha_record *record) {
     size_t d = h->shape[1] / 2;
     cmha_real *dh = cmha_grad(tape, record->in[0]), *dw = cmha_grad(tape, record->in[1]);
     for (size_t t = 0; t < h->shape[0]; t++)
-        for (size_t j = 0; j < d; j++) { /* a turn of h_j changes R, a change of |h_j| does not (but for eps) */
+        /* a turn of h_j changes R, a change of |h_j| does not (but for eps) */
+        for (size_t j = 0; j < d; j++) {
             size_t at = t * 2 * d + j;
-            double re = (double)h->data[at], im = (double)h->data[at + d], r = sqrt(re * re + im * im + (double)(eps * eps));
-            double a = (double)w->data[j], b = (double)w->data[d + j], g = (double)record->out->grad[t] / (double)d;
+            double re = (double)h->data[at], im = (double)h->data[at + d],
+                   r = sqrt(re * re + im * im + (double)(eps * eps));
+            double a = (double)w->data[j], b = (double)w->data[d + j],
+                   g = (double)record->out->grad[t] / (double)d;
             double radial = (a * re + b * im) / (r * r);
-            if (dh) dh[at] += (cmha_real)(g * (a - re * radial) / r), dh[at + d] += (cmha_real)(g * (b - im * radial) / r);
+            if (dh)
+                dh[at] += (cmha_real)(g * (a - re * radial) / r),
+                    dh[at + d] += (cmha_real)(g * (b - im * radial) / r);
             if (dw) dw[j] += (cmha_real)(g * re / r), dw[d + j] += (cmha_real)(g * im / r);
         }
     return cmha_tape_status(tape);
@@ -54,13 +63,15 @@ static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {
 
 /* h of prompts begin .. begin + n, and by *logits what is answered. */
 static cmha_tensor *policy(network *net, size_t begin, size_t n, cmha_tensor **logits) {
-    cmha_tensor *p = net->parameter, *h = cmha_linear(&net->tape, constant(net, x + begin * IN, SHAPE(n, IN)), &p[0], &p[1]);
+    cmha_tensor *p = net->parameter,
+                *h = cmha_linear(&net->tape, constant(net, x + begin * IN, SHAPE(n, IN)), &p[0], &p[1]);
     h = cmha_linear(&net->tape, cmha_activate(&net->tape, h, CMHA_GELU_ERF), &p[2], NULL);
     if (logits) *logits = cmha_linear(&net->tape, h, &p[3], NULL);
     return h;
 }
 
-/* 200 steps down the cross-entropy of the known answers - lambda mean R of the prompts; w NULL: without the reward. */
+/* 200 steps down the cross-entropy of the known answers - lambda mean R of the
+   prompts; w NULL: without the reward. */
 static void improve(network *net, cmha_real *w, double lambda) {
     for (int step = 0; step < 200; step++) {
         cmha_tensor *logits, *loss;
@@ -75,7 +86,8 @@ static void improve(network *net, cmha_real *w, double lambda) {
     }
 }
 
-/* The share of right answers in the test, by *mean its mean reward; states of prompts and test, and which are right. */
+/* The share of right answers in the test, by *mean its mean reward; states of
+   prompts and test, and which are right. */
 static double examine(network *net, cmha_real *w, cmha_real *state, int *right, double *mean) {
     cmha_tensor *logits, *h = policy(net, KNOWN, PROMPTS + TEST, &logits);
     cmha_tensor *r = reward(&net->tape, h, constant(net, w, SHAPE(2, D)));
@@ -90,7 +102,8 @@ static double examine(network *net, cmha_real *w, cmha_real *state, int *right, 
     return 100 * count / TEST;
 }
 
-/* Learns to prefer right states to wrong ones, among the prompts; returns how often it does in the test, in percent. */
+/* Learns to prefer right states to wrong ones, among the prompts; returns how
+   often it does in the test, in percent. */
 static double judge(network *net, int by_angles, const cmha_real *state, const int *right) {
     static cmha_real pair[2 * PAIRS * 2 * D], phase[2 * PAIRS * D];
     static int32_t first[PAIRS];
@@ -98,9 +111,12 @@ static double judge(network *net, int by_angles, const cmha_real *state, const i
     network_open(net, 5);
     cmha_tensor *w = parameter(net, 0, 0, SHAPE(2, D)), *a = parameter(net, 0, 0, SHAPE(1, D)), *r;
     for (int step = 0; step <= 300; step++) {
-        for (size_t k = 0; k < 2 * PAIRS && step % 300 == 0; k++) { /* in every pair a right one, then a wrong one */
+        /* in every pair a right one, then a wrong one */
+        for (size_t k = 0; k < 2 * PAIRS && step % 300 == 0; k++) {
             size_t i;
-            do i = step < 300 ? cmha_rng_below(&net->rng, PROMPTS) : PROMPTS + cmha_rng_below(&net->rng, TEST);
+            do
+                i = step < 300 ? cmha_rng_below(&net->rng, PROMPTS)
+                               : PROMPTS + cmha_rng_below(&net->rng, TEST);
             while (right[i] != (k % 2 == 0));
             memcpy(pair + k * 2 * D, state + i * 2 * D, 2 * D * sizeof *pair);
         }
@@ -126,13 +142,15 @@ int main(void) {
     for (int k = 0; k < 4; k++) {
         cmha_tensor *logits;
         network_open(&net, 4);
-        parameter(&net, 0, 0.6, SHAPE(HIDDEN, IN)), parameter(&net, 0, 0.3, SHAPE(HIDDEN)); /* of a teacher who knows the answers */
+        /* of a teacher who knows the answers */
+        parameter(&net, 0, 0.6, SHAPE(HIDDEN, IN)), parameter(&net, 0, 0.3, SHAPE(HIDDEN));
         parameter(&net, 0, 0.4, SHAPE(2 * D, HIDDEN)), parameter(&net, 0, 0.3, SHAPE(CLASSES, 2 * D));
         for (size_t i = 0; i < ALL * IN; i++) x[i] = (cmha_real)cmha_rng_normal(&net.rng);
         policy(&net, 0, ALL, &logits);
         for (size_t i = 0; logits && i < ALL; i++) answer[i] = largest(logits->data + i * CLASSES, CLASSES);
         cmha_tape_reset(&net.tape);
-        for (size_t i = 0; i < net.used; i++) net.data[i] = (cmha_real)(0.3 * cmha_rng_normal(&net.rng)); /* of one who does not */
+        /* of one who does not */
+        for (size_t i = 0; i < net.used; i++) net.data[i] = (cmha_real)(0.3 * cmha_rng_normal(&net.rng));
         improve(&net, NULL, 0);
         examine(&net, none, state, right, &mean);
         share = judge(&f, 0, state, right);

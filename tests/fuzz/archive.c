@@ -1,4 +1,5 @@
-/* A safetensors file: opened, read, written again, and then it must come back the same. Input: see fuzz_put_archive. */
+/* A safetensors file: opened, read, written again, and then it must come back the
+   same. Input: see fuzz_put_archive. */
 #include "fuzz.h"
 
 static const char *text_or_nothing(const char *text) { return text ? text : ""; }
@@ -11,7 +12,8 @@ static void read_all(cmha_archive *archive) {
         int64_t *whole = (int64_t *)malloc(t->count * sizeof *whole + 1);
         size_t count = 1;
         NEED(real && whole && cmha_archive_find(archive, t->name) == t);
-        NEED(t->begin <= t->end && t->rank >= 0 && t->rank <= 8 && archive->data_begin + t->end <= fuzz_the_disk.size);
+        NEED(t->begin <= t->end && t->rank >= 0 && t->rank <= 8 &&
+             archive->data_begin + t->end <= fuzz_the_disk.size);
         for (k = 0; k < (size_t)t->rank; k++) count *= t->shape[k];
         NEED(count == t->count && (!count || t->end > t->begin));
         if (cmha_archive_read(archive, t, real)) fuzz_check_line(cmha_error(&fuzz_context));
@@ -19,19 +21,23 @@ static void read_all(cmha_archive *archive) {
         free(real), free(whole);
     }
     for (i = 0; i < archive->n_metadata; i++)
-        NEED(!strcmp(text_or_nothing(cmha_archive_metadata(archive, archive->metadata[2 * i])), archive->metadata[2 * i + 1]));
+        NEED(!strcmp(text_or_nothing(cmha_archive_metadata(archive, archive->metadata[2 * i])),
+                     archive->metadata[2 * i + 1]));
 }
 
 /* Same names, shapes, metadata and bits */
-static void compare(cmha_archive *a, const cmha_archive_item *items, size_t n, char *const *metadata, size_t n_metadata) {
+static void compare(cmha_archive *a, const cmha_archive_item *items, size_t n, char *const *metadata,
+                    size_t n_metadata) {
     size_t i;
     NEED(a->n_tensors == n && a->n_metadata == n_metadata);
     for (i = 0; i < n; i++) {
         const cmha_archive_tensor *t = cmha_archive_find(a, items[i].name);
         cmha_real *back;
-        NEED(t && t->rank == items[i].rank && !memcmp(t->shape, items[i].shape, (size_t)t->rank * sizeof *t->shape));
+        NEED(t && t->rank == items[i].rank &&
+             !memcmp(t->shape, items[i].shape, (size_t)t->rank * sizeof *t->shape));
         back = (cmha_real *)malloc(t->count * sizeof *back + 1);
-        NEED(back && cmha_archive_read(a, t, back) == CMHA_OK && !memcmp(back, items[i].data, t->count * sizeof *back));
+        NEED(back && cmha_archive_read(a, t, back) == CMHA_OK &&
+             !memcmp(back, items[i].data, t->count * sizeof *back));
         free(back);
     }
     for (i = 0; i < n_metadata; i++)
@@ -49,19 +55,23 @@ static void again(cmha_archive *archive) {
         size_t *shape = (size_t *)malloc(sizeof t->shape);
         NEED(data && shape);
         memcpy(shape, t->shape, sizeof t->shape);
-        items[n].name = strdup(t->name), items[n].data = data, items[n].shape = shape, items[n].rank = t->rank, items[n].dtype = NULL;
-        if (t->count && cmha_archive_read(archive, t, data)) free(data), free(shape), free((void *)(uintptr_t)items[n].name);
+        items[n].name = strdup(t->name), items[n].data = data, items[n].shape = shape,
+        items[n].rank = t->rank, items[n].dtype = NULL;
+        if (t->count && cmha_archive_read(archive, t, data))
+            free(data), free(shape), free((void *)(uintptr_t)items[n].name);
         else n++;
     }
     for (i = 0; i < 2 * archive->n_metadata && m < 32; i++) metadata[m++] = strdup(archive->metadata[i]);
     cmha_archive_close(archive);
-    NEED(cmha_archive_write(&fuzz_context, FUZZ_PATH, items, n, (const char *const *)metadata, m / 2) == CMHA_OK);
+    NEED(cmha_archive_write(&fuzz_context, FUZZ_PATH, items, n, (const char *const *)metadata, m / 2) ==
+         CMHA_OK);
     fuzz_put(fuzz_the_disk.written, fuzz_the_disk.n_written);
     NEED(cmha_archive_open(archive, &fuzz_context, FUZZ_PATH) == CMHA_OK);
     compare(archive, items, n, metadata, m / 2);
     cmha_archive_close(archive);
     for (i = 0; i < n; i++) {
-        free((void *)(uintptr_t)items[i].name), free((void *)(uintptr_t)items[i].data), free((void *)(uintptr_t)items[i].shape);
+        free((void *)(uintptr_t)items[i].name), free((void *)(uintptr_t)items[i].data),
+            free((void *)(uintptr_t)items[i].shape);
     }
     for (i = 0; i < m; i++) free(metadata[i]);
 }

@@ -1,6 +1,6 @@
-/* Models and training states. Input: a byte that says how the disk fails (fuzz_fail), two bytes with the size of the data in
-   units of 4 (little endian), a byte that says what is done with the file, then its header. The data is made here. A file that is
-   refused must leave model and trainer bit for bit as they were. */
+/* Models and training states. Input: a byte that says how the disk fails (fuzz_fail), two bytes with the size
+   of the data in units of 4 (little endian), a byte that says what is done with the file, then its header.
+   The data is made here. A file that is refused must leave model and trainer bit for bit as they were. */
 #include "fuzz.h"
 
 #include <math.h>
@@ -17,8 +17,9 @@ static void begin(void) {
     cmha_trainer_config t;
     fuzz_open_context();
     cmha_config_defaults(cmha_model_table(), &m), cmha_config_defaults(cmha_trainer_table(), &t);
-    NEED(!cmha_config_set_all(&fuzz_context, cmha_model_table(), &m,
-                              "n_layers=1 d_model=4 n_heads=2 d_ff=4 vocabulary=5 activation=swiglu frequency=table"));
+    NEED(!cmha_config_set_all(
+        &fuzz_context, cmha_model_table(), &m,
+        "n_layers=1 d_model=4 n_heads=2 d_ff=4 vocabulary=5 activation=swiglu frequency=table"));
     t.batch = 1, t.length = LENGTH, t.steps = 10;
     NEED(!cmha_model_init(&model, &fuzz_context, &m) && !cmha_trainer_init(&trainer, &model, &t));
     kept = (cmha_real *)malloc(3 * model.size * sizeof *kept);
@@ -86,10 +87,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     else if (data[3] % 4 == 1) status = resume();
     else {
         status = cmha_model_read(&model, FUZZ_PATH, data[3] % 4 == 2, &taken);
-        NEED(taken <= model.n_parameters && (!status || !taken) && (status || data[3] % 4 == 3 || taken == model.n_parameters));
+        NEED(taken <= model.n_parameters && (!status || !taken) &&
+             (status || data[3] % 4 == 3 || taken == model.n_parameters));
     }
     if (status) fuzz_check_line(cmha_error(&fuzz_context)), need_unchanged();
-    NEED(fuzz_memory == before && fuzz_peak - before < ((size_t)64 << 20)); /* a small file does not ask for much */
+    /* a small file does not ask for much */
+    NEED(fuzz_memory == before && fuzz_peak - before < ((size_t)64 << 20));
     free(file);
     return 0;
 }

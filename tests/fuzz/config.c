@@ -1,5 +1,5 @@
-/* Options as text. Input: a byte that chooses the table, then "NAME=VALUE NAME=VALUE ...". Whatever is accepted is in range,
-   and what is printed of it reads back to the same value. */
+/* Options as text. Input: a byte that chooses the table, then "NAME=VALUE NAME=VALUE ...". Whatever is
+   accepted is in range, and what is printed of it reads back to the same value. */
 #include "fuzz.h"
 
 typedef union configs {
@@ -16,7 +16,8 @@ static void round_trip(cmha_table table, const configs *config) {
     NEED(cmha_config_check(&fuzz_context, table, config) == CMHA_OK);
     for (i = 0; i < table.count; i++) {
         cmha_config_get(table, config, i, text, 32);
-        NEED(strlen(text) < 31 && cmha_config_set(&fuzz_context, table, &other, table.fields[i].name, text) == CMHA_OK);
+        NEED(strlen(text) < 31 &&
+             cmha_config_set(&fuzz_context, table, &other, table.fields[i].name, text) == CMHA_OK);
         cmha_config_get(table, &other, i, back, sizeof back);
         NEED(!strcmp(text, back));
     }
@@ -32,7 +33,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!size) return 0;
     text = (char *)malloc(size);
     memcpy(text, data + 1, size - 1), text[size - 1] = 0;
-    table = data[0] % 3 == 0 ? cmha_model_table() : data[0] % 3 == 1 ? cmha_trainer_table() : cmha_sampler_table();
+    table = data[0] % 3 == 0   ? cmha_model_table()
+            : data[0] % 3 == 1 ? cmha_trainer_table()
+                               : cmha_sampler_table();
     cmha_config_defaults(table, &config);
     if (cmha_config_set_all(&fuzz_context, table, &config, text) == CMHA_OK) {
         round_trip(table, &config);
@@ -40,9 +43,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             NEED(cmha_model_memory(&fuzz_context, &config.model, 1, 1, &need, NULL) != CMHA_OK || need > 0);
     } else {
         NEED(cmha_error(&fuzz_context)[0]);
-        NEED(cmha_config_check(&fuzz_context, table, &config) == CMHA_OK); /* what came before an error counts */
+        /* what came before an error counts */
+        NEED(cmha_config_check(&fuzz_context, table, &config) == CMHA_OK);
     }
-    if (data[0] & 128) (void)!cmha_kind(&fuzz_context, text, &config.model), (void)!cmha_preset(text, &config.model, NULL);
+    if (data[0] & 128)
+        (void)!cmha_kind(&fuzz_context, text, &config.model), (void)!cmha_preset(text, &config.model, NULL);
     NEED(fuzz_memory == 0);
     free(text);
     return 0;

@@ -53,7 +53,8 @@ static off_t fuzz_lseek(int fd, off_t offset, int from) {
 static ssize_t fuzz_read(int fd, void *to, size_t n) {
     size_t left = fuzz_the_disk.readable > position ? fuzz_the_disk.readable - position : 0;
     NEED(fd == READER && (open_files & 1u << fd));
-    if (left < n && fuzz_the_disk.readable < fuzz_the_disk.size && !left) return fuzz_the_disk.shrinks ? 0 : (errno = EIO, -1);
+    if (left < n && fuzz_the_disk.readable < fuzz_the_disk.size && !left)
+        return fuzz_the_disk.shrinks ? 0 : (errno = EIO, -1);
     if (n > left) n = left;
     if (fuzz_the_disk.piece && n > fuzz_the_disk.piece && position % 3) n = fuzz_the_disk.piece;
     memcpy(to, fuzz_the_disk.bytes + position, n);

@@ -1,6 +1,6 @@
-/* What the fuzzers share. The library under test is compiled once, in files.c, with the system's file calls replaced by files in
-   memory, so that an execution costs microseconds and a disk can fail at any byte. Whatever must hold is checked with NEED, which
-   ends the program, as a fuzzer expects. */
+/* What the fuzzers share. The library under test is compiled once, in files.c, with the system's file calls
+   replaced by files in memory, so that an execution costs microseconds and a disk can fail at any byte.
+   Whatever must hold is checked with NEED, which ends the program, as a fuzzer expects. */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -24,7 +24,8 @@ static inline void fuzz_stop(const char *file, int line, const char *what) {
 typedef struct fuzz_disk {
     const unsigned char *bytes;
     size_t size;
-    size_t readable;          /* a read beyond this many bytes fails, with EIO or, if `shrinks`, as the end of the file */
+    /* a read beyond this many bytes fails, with EIO or, if `shrinks`, as the end of the file */
+    size_t readable;
     int shrinks;
     size_t piece;             /* most bytes of one read, 0 = no limit */
     unsigned char *written;   /* malloc'd; what the last writing left, NULL = nothing */
@@ -45,7 +46,8 @@ static inline void fuzz_fail(unsigned how) {
     fuzz_the_disk.piece = 1 + how % 7;
 }
 
-/* A safetensors file out of an input of at least two bytes: one that says how the disk fails (fuzz_fail), one of flags, then
+/* A safetensors file out of an input of at least two bytes: one that says how the disk
+   fails (fuzz_fail), one of flags, then
      flags & 1 = 0:  the file
      flags & 1 = 1:  its header up to the first NUL, then its data; the length before the header is made here
    The caller frees what it returns after the file has been read. */

@@ -1,7 +1,9 @@
-/* A knowledge base: opened, searched, saved, and then it must come back the same. Input: see fuzz_put_archive. */
+/* A knowledge base: opened, searched, saved, and then it must come back the
+   same. Input: see fuzz_put_archive. */
 #include "fuzz.h"
 
-/* Every text within the texts, every document its own nearest (or one that ties) unless it is nothing but zeros. */
+/* Every text within the texts, every document its own nearest (or one that
+   ties) unless it is nothing but zeros. */
 static void use(const cmha_knowledge *base) {
     int64_t index[2];
     cmha_real similarity[2];
@@ -11,8 +13,10 @@ static void use(const cmha_knowledge *base) {
         const char *text = cmha_knowledge_text(base, i, &length);
         NEED(!length || text[0] == text[0]);
         NEED(!length || text[length - 1] == text[length - 1]);
-        NEED(cmha_knowledge_search(base, base->vectors + i * 2 * base->d_r, 1, 2, -1, index, similarity) == CMHA_OK);
-        NEED(index[0] < (int64_t)base->n && similarity[0] <= (cmha_real)1.01 && similarity[0] >= (cmha_real)-1.01);
+        NEED(cmha_knowledge_search(base, base->vectors + i * 2 * base->d_r, 1, 2, -1, index, similarity) ==
+             CMHA_OK);
+        NEED(index[0] < (int64_t)base->n && similarity[0] <= (cmha_real)1.01 &&
+             similarity[0] >= (cmha_real)-1.01);
     }
 }
 

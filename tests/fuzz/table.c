@@ -1,8 +1,8 @@
-/* A table of tab-separated columns, its labels and their weights. Input: the columns' names, separated by commas, up to the
-   first NUL or newline, then the file. */
+/* A table of tab-separated columns, its labels and their weights. Input: the columns' names, separated by
+   commas, up to the first NUL or newline, then the file. */
 #include "fuzz.h"
 
-#include "examples/text.h"
+#include "examples/tools/text.h"
 
 static void check_line(const char *error) {
     const unsigned char *at = (const unsigned char *)error;
@@ -37,7 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char line[256], error[TEXT_ERROR], *text, *at;
     size_t length, columns = 0, c;
     text_table t;
-    for (length = 0; length < size && length < sizeof line - 1 && data[length] && data[length] != '\n'; length++)
+    for (length = 0; length < size && length < sizeof line - 1 && data[length] && data[length] != '\n';
+         length++)
         line[length] = (char)data[length];
     line[length] = 0;
     for (at = line; at && columns < TEXT_COLUMNS + 2; columns++) {

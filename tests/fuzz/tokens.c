@@ -1,4 +1,5 @@
-/* A token file. Input: a byte that says how the disk fails (fuzz_fail), a byte with the width, then the file. */
+/* A token file. Input: a byte that says how the disk fails (fuzz_fail), a byte with the width, then the
+   file. */
 #include "fuzz.h"
 
 static int32_t expected(const uint8_t *at, int width) {
@@ -22,9 +23,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (width == 1 || width == 2 || width == 4) fuzz_check_line(cmha_error(&fuzz_context));
     } else {
         NEED(tokens.count * (size_t)width == size - 2);
-        for (i = 0; i < tokens.count; i++) NEED(cmha_tokens_at(&tokens, i) == expected(data + 2 + i * (size_t)width, width));
+        for (i = 0; i < tokens.count; i++)
+            NEED(cmha_tokens_at(&tokens, i) == expected(data + 2 + i * (size_t)width, width));
         part = cmha_tokens_part(&tokens, data[1] >> 3, (size_t)data[1] * data[0]);
-        for (i = 0; i < part.count; i++) NEED(cmha_tokens_at(&part, i) == cmha_tokens_at(&tokens, i + (data[1] >> 3)));
+        for (i = 0; i < part.count; i++)
+            NEED(cmha_tokens_at(&part, i) == cmha_tokens_at(&tokens, i + (data[1] >> 3)));
         cmha_tokens_close(&part), cmha_tokens_close(&tokens);
     }
     NEED(fuzz_memory == 0);

@@ -1,11 +1,13 @@
-/* A vocabulary and a text to be encoded. Input: a byte with the room for tokens, a byte of flags (1: the special tokens are
-   put before the vocabulary, 2: bytes instead of a vocabulary), the vocabulary up to the first NUL, then the text. */
+/* A vocabulary and a text to be encoded. Input: a byte with the room for tokens, a byte of flags (1: the
+   special tokens are put before the vocabulary, 2: bytes instead of a vocabulary), the vocabulary up to the
+   first NUL, then the text. */
 #include "fuzz.h"
 
-#include "examples/text.h"
+#include "examples/tools/text.h"
 
 static void encode(const text_vocabulary *v, text_slice text, size_t room) {
-    int32_t *ids = (int32_t *)malloc((2 * room + 8) * sizeof *ids); /* exactly what text_example asks for, for AddressSanitizer */
+    /* exactly what text_example asks for, for AddressSanitizer */
+    int32_t *ids = (int32_t *)malloc((2 * room + 8) * sizeof *ids);
     size_t n, i, first;
     text_slice half = text;
     n = text_encode(v, text, ids, room);

@@ -1,5 +1,8 @@
-/* Retrieval with CRAT: learns to find the passages of a text, keeps them in a base, and continues questions with the base at hand.
-       build/rag [OPTION...] --text FILE         build/rag [OPTION...] --model NAME --base FILE --ask "..."         (see --help) */
+/* Retrieval with CRAT: learns to find the passages of a text, keeps them in a base, and continues questions
+   with the base at hand (--help lists everything):
+       cc -O3 -march=native -fopenmp -I. examples/tools/rag.c -o build/rag -lopenblas -lm
+       build/rag [OPTION...] --text FILE
+       build/rag [OPTION...] --model NAME --base FILE --ask "..." */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
@@ -7,17 +10,21 @@
 #include "options.h"
 #include "words.h"
 
-#include <sys/time.h>
-
-enum { TEXT, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, BASE, VOCAB, WORDS, LENGTH, QUESTION, BATCH, STEPS, READ, TOP, TOKENS, SEED,
-       THREADS, TEMPERATURE, HELD_OUT, QUIET, HELP, SET, N_OPTIONS };
+enum {
+    TEXT, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, BASE, VOCAB, WORDS, LENGTH, QUESTION, BATCH, STEPS, READ, TOP,
+    TOKENS, SEED, THREADS, TEMPERATURE, HELD_OUT, QUIET, HELP, SET, N_OPTIONS
+};
 static setting option[N_OPTIONS] = {
     {"--text", NULL, "the passages, a line each"},
     {"--paragraphs", NULL, "they are paragraphs, with empty lines between"},
-    {"--pairs", NULL, "tab-separated questions and answers, to report on; an answer is words that a passage has to contain, or\n"
+    {"--pairs", NULL,
+     "tab-separated questions and answers, to report on; an answer is words that a passage has to contain, "
+     "or\n"
      "                           the numbers of passages (lines, counted from 1) that are relevant: #12 #57"},
     {"--ask", NULL, "a question; - = every line of the standard input"},
-    {"--model", NULL, "take NAME.encoder, NAME.vocab and NAME.decoder instead of training; only a decoder that is not there is trained"},
+    {"--model", NULL,
+     "take NAME.encoder, NAME.vocab and NAME.decoder instead of training; only a decoder that is not there "
+     "is trained"},
     {"--save", NULL, "write these three after training"},
     {"--base", NULL, "the base of passages: written where there is a --text, else read"},
     {"--vocab", NULL, "a WordPiece vocab.txt (lower case); else one is learnt from the text"},
@@ -26,7 +33,8 @@ static setting option[N_OPTIONS] = {
     {"--question", "32", "most tokens of a question, the rarest"},
     {"--batch", "64", "passages in a step of the encoder; the decoder's has a quarter"},
     {"--steps", "600", "steps of the encoder, which learns to find a passage by a part of it"},
-    {"--read", "300", "steps of the decoder, which learns to continue passages with the base at hand; 0 = no decoder"},
+    {"--read", "300",
+     "steps of the decoder, which learns to continue passages with the base at hand; 0 = no decoder"},
     {"--top", "5", "passages in each list for a question"},
     {"--tokens", "40", "tokens of a continuation"},
     {"--seed", "1", "of everything that is drawn"},
@@ -35,12 +43,15 @@ static setting option[N_OPTIONS] = {
     {"--held-out", "0.05", "share of the passages that nothing is trained on, but which are in the base"},
     {"--quiet", NULL, "no progress"},
     {"--help", NULL, "this page"},
-    {"--set", NULL, "NAME=VALUE for any field of model or training (train_tiny --help lists them); encoder.NAME or decoder.NAME\n"
+    {"--set", NULL,
+     "NAME=VALUE for any field of model or training (train_tiny --help lists them); encoder.NAME or "
+     "decoder.NAME\n"
      "                           for one of the two; may be repeated"}};
 
 enum { ENCODER, DECODER };
 enum { RANKED = 100 }; /* passages of a list that is judged */
-static const cmha_real smooth = (cmha_real)0.1; /* eps of a mean's phasor in training: its gradient is 1 over the mean's size */
+/* eps of a mean's phasor in training: its gradient is 1 over the mean's size */
+static const cmha_real smooth = (cmha_real)0.1;
 
 typedef struct rows { /* a batch in the making: rows of `width` until it is packed */
     int32_t *ids, *targets;
@@ -61,17 +72,6 @@ static struct {
 } passages;
 static double *weight;     /* [vocabulary]: what a token counts in the encoder's mean */
 static cmha_real *vectors; /* [passages, d_model] */
-static char error[TEXT_ERROR];
-
-static void must(int done) {
-    if (!done) complain(1, error, "");
-}
-
-static double seconds(void) {
-    struct timeval t;
-    gettimeofday(&t, NULL);
-    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
-}
 
 /* ---- The command line ---- */
 
@@ -84,9 +84,11 @@ static double number(int o) {
 
 static size_t whole(int o) { return (size_t)whole_of(&option[o], 0, 999999999); }
 
-/* Sets a field of the encoder, the decoder or both, of the model or, if it has none of that name, of the training. */
+/* Sets a field of the encoder, the decoder or both, of the model or, if it has
+   none of that name, of the training. */
 static void set_side(const char *name, const char *value) {
-    int first = strncmp(name, "decoder.", 8) ? ENCODER : DECODER, last = strncmp(name, "encoder.", 8) ? DECODER : ENCODER;
+    int first = strncmp(name, "decoder.", 8) ? ENCODER : DECODER,
+        last = strncmp(name, "encoder.", 8) ? DECODER : ENCODER;
     if (first == last) name += 8;
     for (int s = first; s <= last; s++) {
         const place both[2] = {{cmha_model_table(), &side[s].mc}, {cmha_trainer_table(), &side[s].tc}};
@@ -94,22 +96,26 @@ static void set_side(const char *name, const char *value) {
     }
 }
 
-/* Small CRAT models. The encoder sees both ways; the decoder has a window into the base in its second layer. Wide and shallow
-   finds more than narrow and deep in the same time: the features are what passages are told apart by. */
+/* Small CRAT models. The encoder sees both ways; the decoder has a window into the base in its
+   second layer. Wide and shallow finds more than narrow and deep in the same time: the features
+   are what passages are told apart by. */
 static void preset(void) {
     for (int s = ENCODER; s <= DECODER; s++) {
         cmha_model_config *m = &side[s].mc;
         cmha_trainer_config *t = &side[s].tc;
         cmha_preset("crat", m, t);
-        m->n_layers = s == ENCODER ? 1 : 2, m->d_model = s == ENCODER ? 256 : 128, m->d_ff = s == ENCODER ? 128 : 256;
+        m->n_layers = s == ENCODER ? 1 : 2, m->d_model = s == ENCODER ? 256 : 128,
+        m->d_ff = s == ENCODER ? 128 : 256;
         m->n_heads = 4, m->real_heads = m->imag_heads = 1, m->dropout = 0.1;
         m->causal = s == DECODER, m->irw_layers = s == DECODER;
         t->lr = 1e-3, t->beta2 = 0.98, t->adam_eps = 1e-8;
-        t->steps = s == ENCODER ? whole(STEPS) : whole(READ), t->length = whole(LENGTH), t->batch = whole(BATCH);
+        t->steps = s == ENCODER ? whole(STEPS) : whole(READ), t->length = whole(LENGTH),
+        t->batch = whole(BATCH);
         if (s == DECODER) t->batch = (t->batch + 3) / 4;
         if (!t->steps) t->steps = 1; /* not taken */
     }
-    side[ENCODER].mc.complex_eps = 1; /* a state near 0 counts for little; the gradient of its phase would drown the others */
+    /* a state near 0 counts for little; the gradient of its phase would drown the others */
+    side[ENCODER].mc.complex_eps = 1;
     side[DECODER].mc.complex_eps = 0.3, side[DECODER].mc.irw_tau = 0.03, side[DECODER].tc.lr = 3e-3;
 }
 
@@ -120,8 +126,10 @@ static void configure(int argc, char **argv) {
     if (rest) complain(2, "see --help; what is ", rest);
     for (o = WORDS; o < SEED; o++) whole(o);
     for (o = THREADS + 1; o <= HELD_OUT; o++) number(o);
-    if (!whole(TOP) || !whole(BATCH) || !whole(QUESTION)) complain(2, "--top, --batch and --question are 1 or more", "");
-    if (whole(LENGTH) < 4 || !(number(TEMPERATURE) > 0)) complain(2, "--length is 4 or more, --temperature more than 0", "");
+    if (!whole(TOP) || !whole(BATCH) || !whole(QUESTION))
+        complain(2, "--top, --batch and --question are 1 or more", "");
+    if (whole(LENGTH) < 4 || !(number(TEMPERATURE) > 0))
+        complain(2, "--length is 4 or more, --temperature more than 0", "");
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     preset();
     for (int i = 1; i <= n_set; i++) set_side(argv[i], cut_value(argv[i]));
@@ -129,10 +137,10 @@ static void configure(int argc, char **argv) {
 }
 
 static int help(void) {
-    puts("rag [OPTION...] --text FILE: learns to find its passages, then answers --ask and reports on --pairs\n"
+    puts("rag [OPTION...] --text FILE: learns to find its passages, then answers --ask and reports on "
+         "--pairs\n"
          "rag [OPTION...] --model NAME --text FILE, or --base FILE: the same with what was trained before\n");
-    for (int o = 0; o < N_OPTIONS; o++)
-        printf("  %-14s %-9s %s\n", option[o].name, option[o].value && *option[o].value ? option[o].value : "-", option[o].what);
+    print_options(option, N_OPTIONS, 14, 9);
     return end_program(0);
 }
 
@@ -149,7 +157,7 @@ static void read_passages(const char *path) {
     char *text;
     size_t bytes, lines = 2, i;
     int paragraphs = option[PARAGRAPHS].value != NULL;
-    must(text_read(path, (size_t)0xFFFFFFFF, &text, &bytes, error));
+    must(text_read(path, (size_t)0xFFFFFFFF, &text, &bytes, failure));
     for (i = 0; i < bytes; i++) lines += text[i] == '\n';
     passages.texts = take(bytes, 1), passages.begin = take(lines, sizeof *passages.begin);
     text_slice paragraph = {NULL, 0};
@@ -173,7 +181,8 @@ static void read_passages(const char *path) {
 }
 
 static void load_passages(const char *path) {
-    check(cmha_knowledge_load(&base, &ctx, path, 0)); /* read: a mapped file that shrinks would end the program */
+    /* read: a mapped file that shrinks would end the program */
+    check(cmha_knowledge_load(&base, &ctx, path, 0));
     if (!base.n || !base.texts) complain(1, "a base without passages: ", path);
     passages.n = base.n, passages.at = take(base.n, sizeof *passages.at);
     for (size_t i = 0; i < base.n; i++) passages.at[i].at = cmha_knowledge_text(&base, i, &passages.at[i].n);
@@ -182,7 +191,8 @@ static void load_passages(const char *path) {
 /* Their tokens, and the root of each one's inverse document frequency: question and passage both weigh
    a token that they share, so that it counts in their similarity as in BM25. */
 static void encode_passages(void) {
-    size_t room = 0, n = passages.n, i, *last = take(vocabulary.size, sizeof *last), *count = take(vocabulary.size, sizeof *count);
+    size_t room = 0, n = passages.n, i, *last = take(vocabulary.size, sizeof *last),
+           *count = take(vocabulary.size, sizeof *count);
     passages.start = take(n + 1, sizeof *passages.start), weight = take(vocabulary.size, sizeof *weight);
     for (size_t p = 0; p < n; p++) {
         size_t at = passages.start[p], most = passages.at[p].n; /* no more tokens than bytes */
@@ -205,7 +215,8 @@ static void encode_passages(void) {
 static rows make_rows(size_t n, size_t width) {
     rows r = {.width = width};
     times(n, width); /* ends the program where that is too much */
-    r.ids = take(n * width, sizeof *r.ids), r.targets = take(n * width, sizeof *r.targets), r.mask = take(n * width, 1);
+    r.ids = take(n * width, sizeof *r.ids), r.targets = take(n * width, sizeof *r.targets),
+    r.mask = take(n * width, 1);
     r.weight = take(n * width, sizeof *r.weight);
     return r;
 }
@@ -232,7 +243,8 @@ static void add_row(rows *r, const int32_t *ids, size_t n, double drop, cmha_rng
     free(tells), free(best);
 }
 
-/* A row for the decoder: [CLS] and what follows, with the next token as target; ends with [SEP] where it ends the passage. */
+/* A row for the decoder: [CLS] and what follows, with the next token as target; ends
+   with [SEP] where it ends the passage. */
 static void add_text_row(rows *r, const int32_t *ids, size_t n) {
     size_t at = r->n * r->width, i;
     memset(r->mask + at, 0, r->width), r->n++;
@@ -269,26 +281,29 @@ static cmha_tensor *mean_phasors(cmha_tape *tape, rows *r) {
     return cmha_reshape(tape, cmha_matmul(tape, w, z, 0), 2, means);
 }
 
-/* Cross-entropy of finding, among the passages of a batch, that of each question, and the other way round. *found: how many
-   questions have theirs in the first place. */
+/* Cross-entropy of finding, among the passages of a batch, that of each question, and the other way round.
+   *found: how many questions have theirs in the first place. */
 static cmha_tensor *contrast(cmha_tape *tape, rows *question, rows *text, const int32_t *own, double *found) {
     size_t n = question->n;
     cmha_tape_reset(tape);
     cmha_tensor *q = cmha_phasor(tape, mean_phasors(tape, question), smooth), *x, *y;
     cmha_tensor *p = cmha_phasor(tape, mean_phasors(tape, text), smooth);
     cmha_real scale = (cmha_real)(2 / (number(TEMPERATURE) * (double)side[ENCODER].mc.d_model));
-    x = cmha_scale(tape, cmha_matmul(tape, q, p, 1), scale), y = cmha_scale(tape, cmha_matmul(tape, p, q, 1), scale);
+    x = cmha_scale(tape, cmha_matmul(tape, q, p, 1), scale),
+    y = cmha_scale(tape, cmha_matmul(tape, p, q, 1), scale);
     *found = 0;
     for (size_t i = 0, j; x && i < n; i++) {
         for (j = 0; j < n && !(j != i && x->data[i * n + j] >= x->data[i * n + i]); j++) continue;
         *found += j == n;
     }
-    x = cmha_add(tape, cmha_cross_entropy(tape, x, own, -1, NULL), cmha_cross_entropy(tape, y, own, -1, NULL));
+    x = cmha_add(tape, cmha_cross_entropy(tape, x, own, -1, NULL),
+                 cmha_cross_entropy(tape, y, own, -1, NULL));
     return cmha_scale(tape, x, (cmha_real)0.5);
 }
 
-/* Two views of a passage: its first sentence (of a passage of one: its first half) or a span of 8 to 40 tokens, and the rest; every
-   tenth rest keeps it, so that words which are the same are worth something. Without rng: the first sentence, nothing dropped. */
+/* Two views of a passage: its first sentence (of a passage of one: its first half) or a span of 8 to 40
+   tokens, and the rest; every tenth rest keeps it, so that words which are the same are worth something.
+   Without rng: the first sentence, nothing dropped. */
 static void add_views(rows *question, rows *text, size_t p, cmha_rng *rng) {
     const int32_t *ids = passages.ids + passages.start[p], stop = *text_slot(&vocabulary, "", text_of("."));
     size_t n = passages.start[p + 1] - passages.start[p], first = 0, span = 0, begin = 0;
@@ -305,7 +320,8 @@ static void add_views(rows *question, rows *text, size_t p, cmha_rng *rng) {
     size_t m = keep ? 0 : span;
     memcpy(rest, ids, (m ? first : n) * sizeof *rest);
     if (m) memcpy(rest + first, ids + first + span, (n - first - span) * sizeof *rest);
-    if (rng && n - m > text->width && cmha_rng_uniform(rng) < 0.5) begin = (size_t)cmha_rng_below(rng, n - m - text->width + 1);
+    if (rng && n - m > text->width && cmha_rng_uniform(rng) < 0.5)
+        begin = (size_t)cmha_rng_below(rng, n - m - text->width + 1);
     add_row(text, rest + begin, n - m - begin, rng ? 0.1 : 0, rng);
     free(rest);
 }
@@ -315,7 +331,8 @@ static void measure_encoder(cmha_tape *tape, rows *question, rows *text, const i
     double loss = 0, found = 0, right, n = 0;
     tape->recording = 0;
     for (size_t at = 0; at < passages.held;) {
-        for (; at < passages.held && question->n < batch; at++) add_views(question, text, passages.order[at], NULL);
+        for (; at < passages.held && question->n < batch; at++)
+            add_views(question, text, passages.order[at], NULL);
         size_t rows_now = question->n;
         cmha_tensor *x = contrast(tape, question, text, own, &right);
         check(cmha_tape_status(tape));
@@ -329,7 +346,8 @@ static void learn_to_find(void) {
     cmha_trainer trainer;
     cmha_tape tape;
     cmha_model *model = &side[ENCODER].model;
-    size_t *order = passages.order + passages.held, n = passages.used - passages.held, batch = side[ENCODER].tc.batch, at = n;
+    size_t *order = passages.order + passages.held, n = passages.used - passages.held,
+           batch = side[ENCODER].tc.batch, at = n;
     double start = seconds(), loss = 0, found;
     if (batch > n) batch = n;
     rows question = make_rows(batch, whole(QUESTION)), text = make_rows(batch, whole(LENGTH));
@@ -348,8 +366,8 @@ static void learn_to_find(void) {
         if (status == CMHA_ERR_NOT_FINITE) complain(0, "step skipped: ", cmha_error(&ctx));
         else check(status);
         if (option[QUIET].value || ((step + 1) % 50 && step + 1 < side[ENCODER].tc.steps)) continue;
-        printf("encoder: step %zu/%zu  %.0f s  loss %.3f (guessing: %.3f)", step + 1, side[ENCODER].tc.steps, seconds() - start,
-               loss, log((double)batch));
+        printf("encoder: step %zu/%zu  %.0f s  loss %.3f (guessing: %.3f)", step + 1, side[ENCODER].tc.steps,
+               seconds() - start, loss, log((double)batch));
         measure_encoder(&tape, &question, &text, own, batch), fflush(stdout);
     }
     cmha_trainer_close(&trainer), cmha_tape_close(&tape), close_rows(&question), close_rows(&text), free(own);
@@ -406,10 +424,12 @@ static void part_of_base(cmha_knowledge *part, cmha_real **room, size_t from, si
 
 /* ---- The decoder ---- */
 
-/* Exchanges the base of the decoder, if it has a window at all: with --set decoder.irw_layers=0 or decoder.family=real it has none. */
+/* Exchanges the base of the decoder, if it has a window at all: with --set decoder.irw_layers=0 or
+   decoder.family=real it has none. */
 static void look_into(const cmha_knowledge *knowledge) {
     const cmha_model_config *c = &side[DECODER].mc;
-    if (c->family == CMHA_FAMILY_CRAT && c->irw_layers) check(cmha_model_set_knowledge(&side[DECODER].model, knowledge));
+    if (c->family == CMHA_FAMILY_CRAT && c->irw_layers)
+        check(cmha_model_set_knowledge(&side[DECODER].model, knowledge));
 }
 
 /* Nats per token on the held-out passages, from their beginnings */
@@ -443,13 +463,16 @@ static void report_decoder(rows *r) {
     text_shuffle(order, n, ctx.config.seed);
     for (size_t i = 0; i < n; i++) memcpy(moved + i * d, room + order[i] * d, d * sizeof *moved);
     shuffled.vectors = moved;
-    printf("decoder: held-out passages, nats per token: %.4f with the base of the others,", measure_decoder(&training, r));
-    printf(" %.4f without a base, %.4f with its vectors shuffled,", measure_decoder(NULL, r), measure_decoder(&shuffled, r));
+    printf("decoder: held-out passages, nats per token: %.4f with the base of the others,",
+           measure_decoder(&training, r));
+    printf(" %.4f without a base, %.4f with its vectors shuffled,", measure_decoder(NULL, r),
+           measure_decoder(&shuffled, r));
     printf(" %.4f with the base that holds them too\n", measure_decoder(&base, r));
     cmha_knowledge_close(&training), free(room), free(moved), free(order);
 }
 
-/* A passage is never read with a base that holds it: two halves, each with the other's base; every fourth step without one. */
+/* A passage is never read with a base that holds it: two halves, each with the other's
+   base; every fourth step without one. */
 static void learn_to_read(void) {
     cmha_trainer trainer;
     cmha_knowledge half[2];
@@ -464,9 +487,12 @@ static void learn_to_read(void) {
         cmha_rng rng = cmha_rng_make(ctx.config.seed, 2000000 + step);
         size_t own = n > 1 ? step % 2 : 0;
         for (size_t i = 0; i < batch; i++) {
-            size_t p = passages.order[passages.held + own + 2 * (size_t)cmha_rng_below(&rng, (n + 1 - own) / 2)];
+            size_t p =
+                passages.order[passages.held + own + 2 * (size_t)cmha_rng_below(&rng, (n + 1 - own) / 2)];
             size_t begin = passages.start[p], tokens = passages.start[p + 1] - begin;
-            size_t skip = tokens > r.width && cmha_rng_uniform(&rng) < 0.5 ? (size_t)cmha_rng_below(&rng, tokens - r.width + 1) : 0;
+            size_t skip = tokens > r.width && cmha_rng_uniform(&rng) < 0.5
+                              ? (size_t)cmha_rng_below(&rng, tokens - r.width + 1)
+                              : 0;
             add_text_row(&r, passages.ids + begin + skip, tokens - skip);
         }
         cmha_batch b = pack(&r);
@@ -476,8 +502,8 @@ static void learn_to_read(void) {
         else check(status);
         sum += loss;
         if (option[QUIET].value || ((step + 1) % 50 && step + 1 < side[DECODER].tc.steps)) continue;
-        printf("decoder: step %zu/%zu  %.0f s  loss %.3f\n", step + 1, side[DECODER].tc.steps, seconds() - start,
-               sum / (double)(step % 50 + 1));
+        printf("decoder: step %zu/%zu  %.0f s  loss %.3f\n", step + 1, side[DECODER].tc.steps,
+               seconds() - start, sum / (double)(step % 50 + 1));
         sum = 0, fflush(stdout);
     }
     if (passages.held) report_decoder(&r);
@@ -504,7 +530,7 @@ static void open_search(void) {
         hits.list[l] = take(hits.depth, sizeof **hits.list);
         hits.score[l] = take(passages.n, sizeof **hits.score);
     }
-    must(text_bm25_init(&hits.bm25, passages.at, passages.n, error));
+    must(text_bm25_init(&hits.bm25, passages.at, passages.n, failure));
 }
 
 static void close_search(void) {
@@ -560,7 +586,7 @@ static void report(const char *path) {
     static const char *const columns[2] = {"1", "2"};
     text_table t;
     double measure[LISTS][MEASURES] = {{0}};
-    must(text_table_load(&t, path, (size_t)1 << 31, columns, 2, error));
+    must(text_table_load(&t, path, (size_t)1 << 31, columns, 2, failure));
     if (!t.rows) complain(1, "there are no questions with answers in ", path);
     cmha_rng rng = cmha_rng_make(ctx.config.seed, 3);
     int share = text_cell(&t, 0, 1).n && text_cell(&t, 0, 1).at[0] == '#';
@@ -570,11 +596,13 @@ static void report(const char *path) {
         text_rank(hits.score[CHANCE], passages.n, RANKED, hits.list[CHANCE]);
         for (int l = 0; l < LISTS; l++) judge(text_cell(&t, q, 1), hits.list[l], measure[l]);
     }
-    snprintf(error, sizeof error, "%zu questions, %zu passages", t.rows, passages.n);
-    printf("%-36s   recall@1   recall@5  recall@20        MRR%s\n", error, share ? "   found@20" : "");
+    snprintf(failure, sizeof failure, "%zu questions, %zu passages", t.rows, passages.n);
+    printf("%-36s   recall@1   recall@5  recall@20        MRR%s\n", failure, share ? "   found@20" : "");
     for (int l = 0; l < LISTS; l++) print_measures(searcher[l], measure[l], t.rows, share);
-    printf("recall@k: share of questions with a relevant passage among the first k; MRR: mean of 1 / the place of the\n"
-           "first, 0 beyond %d", RANKED);
+    printf("recall@k: share of questions with a relevant passage among the first k; MRR: mean of 1 / the "
+           "place of the\n"
+           "first, 0 beyond %d",
+           RANKED);
     puts(share ? "; found@20: mean share of a question's relevant passages among the first 20" : "");
     text_table_close(&t);
 }
@@ -585,7 +613,8 @@ static int show_token(void *user, const int32_t *token, size_t batch) {
     (void)user, (void)batch;
     if (*token == vocabulary.sep || *token < 0) return 1;
     text_slice s = text_cell(&vocabulary.table, (size_t)*token, 0);
-    int inside = s.n > 2 && !memcmp(s.at, "##", 2), joined = inside || (s.n == 1 && strchr(".,;:!?", s.at[0]));
+    int inside = s.n > 2 && !memcmp(s.at, "##", 2),
+        joined = inside || (s.n == 1 && strchr(".,;:!?", s.at[0]));
     if (!joined) putchar(' ');
     text_show(s.at + (inside ? 2 : 0), s.n - (inside ? 2 : 0), 1);
     return 0;
@@ -638,7 +667,8 @@ static void ask_all(const char *question) {
 
 static const char *file_of(const char *name, const char *ending) {
     static char path[4096];
-    if ((size_t)snprintf(path, sizeof path, "%s%s", name, ending) >= sizeof path) complain(2, "too long a name: ", name);
+    if ((size_t)snprintf(path, sizeof path, "%s%s", name, ending) >= sizeof path)
+        complain(2, "too long a name: ", name);
     return path;
 }
 
@@ -646,11 +676,13 @@ static void load_models(const char *name) {
     check(cmha_model_load(&side[ENCODER].model, &ctx, file_of(name, ".encoder")));
     cmha_status status = cmha_model_load(&side[DECODER].model, &ctx, file_of(name, ".decoder"));
     if (status != CMHA_ERR_NOT_FOUND) check(status), side[DECODER].there = 1;
-    must(text_vocabulary_load(&vocabulary, option[VOCAB].value ? option[VOCAB].value : file_of(name, ".vocab"), error));
+    must(text_vocabulary_load(&vocabulary,
+                              option[VOCAB].value ? option[VOCAB].value : file_of(name, ".vocab"), failure));
     side[ENCODER].mc = side[ENCODER].model.config, side[DECODER].mc.irw_width = side[ENCODER].mc.d_model / 2;
     if (side[DECODER].there) side[DECODER].mc = side[DECODER].model.config;
     for (int s = ENCODER; s <= DECODER - !side[DECODER].there; s++)
-        if (side[s].mc.vocabulary != vocabulary.size) complain(1, "see --vocab: this is not the vocabulary of ", name);
+        if (side[s].mc.vocabulary != vocabulary.size)
+            complain(1, "see --vocab: this is not the vocabulary of ", name);
 }
 
 /* Which passages are trained on: those of a few tokens have no two views. */
@@ -672,17 +704,19 @@ static void train_decoder(void) {
 }
 
 static void train_models(void) {
-    if (option[VOCAB].value) must(text_vocabulary_load(&vocabulary, option[VOCAB].value, error));
-    else must(text_vocabulary_learn(&vocabulary, passages.at, passages.n, whole(WORDS), error));
+    if (option[VOCAB].value) must(text_vocabulary_load(&vocabulary, option[VOCAB].value, failure));
+    else must(text_vocabulary_learn(&vocabulary, passages.at, passages.n, whole(WORDS), failure));
     encode_passages(), choose_passages();
     side[ENCODER].mc.vocabulary = vocabulary.size;
     check(cmha_model_init(&side[ENCODER].model, &ctx, &side[ENCODER].mc));
-    /* CRAT adds sines of size 1 to the embeddings. Tokens larger than these make passages with the same words similar at once. */
+    /* CRAT adds sines of size 1 to the embeddings. Tokens larger than these make passages with
+       the same words similar at once. */
     cmha_tensor *tokens = side[ENCODER].model.token_weight;
     for (size_t i = 0; i < tokens->size; i++) tokens->data[i] *= 30;
     if (!option[QUIET].value)
-        printf("%zu passages, %zu tokens of a vocabulary of %zu; encoder of %zu parameters; %d threads\n", passages.n,
-               passages.start[passages.n], vocabulary.size, side[ENCODER].model.size, ctx.threads);
+        printf("%zu passages, %zu tokens of a vocabulary of %zu; encoder of %zu parameters; %d threads\n",
+               passages.n, passages.start[passages.n], vocabulary.size, side[ENCODER].model.size,
+               ctx.threads);
     if (whole(STEPS)) learn_to_find();
     build_base();
     if (whole(READ)) train_decoder();
@@ -694,7 +728,7 @@ static void save_models(void) {
         look_into(&base); /* the file keeps its identity */
         check(cmha_model_save(&side[DECODER].model, file_of(option[SAVE].value, ".decoder")));
     }
-    must(text_vocabulary_save(&vocabulary, file_of(option[SAVE].value, ".vocab"), error));
+    must(text_vocabulary_save(&vocabulary, file_of(option[SAVE].value, ".vocab"), failure));
 }
 
 int main(int argc, char **argv) {
@@ -713,14 +747,16 @@ int main(int argc, char **argv) {
     }
     if (option[SAVE].value) save_models();
     if (!option[TEXT].value) check_base(option[BASE].value);
-    uint64_t identity = side[DECODER].there && option[MODEL].value ? side[DECODER].model.knowledge_identity : 0;
+    uint64_t identity =
+        side[DECODER].there && option[MODEL].value ? side[DECODER].model.knowledge_identity : 0;
     if (identity && identity != base.identity)
         complain(0, "note: the decoder was saved with another base than this one", "");
     if (option[BASE].value && option[TEXT].value) check(cmha_knowledge_save(&base, option[BASE].value));
     open_search();
     if (option[PAIRS].value) report(option[PAIRS].value);
     if (option[ASK].value) ask_all(option[ASK].value);
-    cmha_model_close(&side[ENCODER].model), cmha_model_close(&side[DECODER].model), cmha_knowledge_close(&base);
+    cmha_model_close(&side[ENCODER].model), cmha_model_close(&side[DECODER].model),
+        cmha_knowledge_close(&base);
     close_search(), free(vectors), free(weight);
     free(passages.texts), free(passages.at), free(passages.begin), free(passages.ids);
     free(passages.start), free(passages.order);

@@ -1,6 +1,6 @@
-/* words.h - the words of a text: counted, made into a WordPiece vocabulary, and searched for by BM25. In the manner of text.h:
-   static functions without globals, 1 for success and 0 for failure with one line in `error`, and a failed call leaves nothing
-   allocated. A word is what text_next_word says. */
+/* words.h - the words of a text: counted, made into a WordPiece vocabulary, and searched for by BM25. In the
+   manner of text.h: static functions without globals, 1 for success and 0 for failure with one line in
+   `error`, and a failed call leaves nothing allocated. A word is what text_next_word says. */
 #ifndef WORDS_H
 #define WORDS_H
 
@@ -59,10 +59,12 @@ static inline int text_bag_grow(text_bag *b) {
     return 1;
 }
 
-/* Adds `times` to the count of a string, new ones from 0; *number (or NULL) is its own. After a failure the bag is closed. */
+/* Adds `times` to the count of a string, new ones from 0; *number (or NULL) is its own.
+   After a failure the bag is closed. */
 static inline int text_bag_add(text_bag *b, text_slice s, size_t times, size_t *number, char *error) {
     size_t *slot, used;
-    if (2 * b->n >= b->n_slots && !text_bag_grow(b)) return text_bag_close(b), text_fail(error, "no memory for words");
+    if (2 * b->n >= b->n_slots && !text_bag_grow(b))
+        return text_bag_close(b), text_fail(error, "no memory for words");
     slot = text_bag_slot(b, s), used = b->begin[b->n];
     if (!*slot) {
         if (used + s.n > b->most_bytes) {
@@ -89,19 +91,21 @@ static inline int text_bag_words(text_bag *b, text_slice text, char *error) {
     text_word word;
     size_t at = 0;
     while (text_next_word(text, &at, &word))
-        if (word.characters <= TEXT_WORD && !text_bag_add(b, text_word_slice(&word), 1, NULL, error)) return 0;
+        if (word.characters <= TEXT_WORD && !text_bag_add(b, text_word_slice(&word), 1, NULL, error))
+            return 0;
     return 1;
 }
 
-/* The numbers of the strings, the most frequent first, equal ones by their bytes: an order that no hashing can change. By merging
-   from the bottom up; order [2 n], the first half is the result. */
+/* The numbers of the strings, the most frequent first, equal ones by their bytes: an order that no hashing
+   can change. By merging from the bottom up; order [2 n], the first half is the result. */
 static inline void text_bag_order(const text_bag *b, size_t *order) {
     size_t run, from, i;
     for (i = 0; i < b->n; i++) order[i] = i;
     for (run = 1; run < b->n; run *= 2) {
         size_t *sorted = order + b->n;
         for (from = 0; from < b->n; from += 2 * run) {
-            size_t left = from, mid = from + run < b->n ? from + run : b->n, right = mid, end = mid + run < b->n ? mid + run : b->n;
+            size_t left = from, mid = from + run < b->n ? from + run : b->n, right = mid,
+                   end = mid + run < b->n ? mid + run : b->n;
             for (i = from; i < end; i++) {
                 int second = left == mid;
                 if (left < mid && right < end) {
@@ -122,7 +126,8 @@ static inline void text_bag_order(const text_bag *b, size_t *order) {
 enum { TEXT_TAIL = 4 }; /* most characters of a learnt ending */
 
 /* Adds "##" + some bytes, or the bytes alone, to a bag. */
-static inline int text_add_piece(text_bag *b, int inside, const char *bytes, size_t n, size_t times, char *error) {
+static inline int text_add_piece(text_bag *b, int inside, const char *bytes, size_t n, size_t times,
+                                 char *error) {
     char piece[4 * TEXT_WORD + 2] = "##";
     text_slice s;
     memcpy(piece + 2, bytes, n);
@@ -130,9 +135,10 @@ static inline int text_add_piece(text_bag *b, int inside, const char *bytes, siz
     return text_bag_add(b, s, times, NULL, error);
 }
 
-/* Adds the characters of a word as pieces, as the first of a word and, those that can be, behind it; and the endings of two to
-   TEXT_TAIL characters, which count once a word. */
-static inline int text_add_pieces(text_bag *characters, text_bag *endings, text_slice word, size_t times, char *error) {
+/* Adds the characters of a word as pieces, as the first of a word and, those that can be, behind it; and the
+   endings of two to TEXT_TAIL characters, which count once a word. */
+static inline int text_add_pieces(text_bag *characters, text_bag *endings, text_slice word, size_t times,
+                                  char *error) {
     size_t start[TEXT_WORD], n = 0, at = 0, i;
     while (at < word.n && n < TEXT_WORD) {
         uint32_t c;
@@ -147,8 +153,8 @@ static inline int text_add_pieces(text_bag *characters, text_bag *endings, text_
     return 1;
 }
 
-/* Adds the strings of a bag to a list of different ones, the most frequent first, while the list has fewer than `most` and they
-   come `least` times or more. */
+/* Adds the strings of a bag to a list of different ones, the most frequent first, while the list has fewer
+   than `most` and they come `least` times or more. */
 static inline int text_list(text_bag *list, const text_bag *from, size_t most, size_t least, char *error) {
     size_t *order = (size_t *)text_memory(NULL, from->n + 1, 2, sizeof *order), i;
     int done = 1;
@@ -168,7 +174,8 @@ static inline int text_vocabulary_of(text_vocabulary *v, const text_bag *tokens,
     t->text = (char *)malloc(bytes + 1), t->columns = 1, t->rows = tokens->n;
     t->cells = (text_slice *)text_memory(NULL, t->rows, 1, sizeof *t->cells);
     t->lines = (size_t *)text_memory(NULL, t->rows, 1, sizeof *t->lines);
-    if (!t->text || !t->cells || !t->lines) return text_vocabulary_close(v), text_fail(error, "no memory for a vocabulary");
+    if (!t->text || !t->cells || !t->lines)
+        return text_vocabulary_close(v), text_fail(error, "no memory for a vocabulary");
     memcpy(t->text, tokens->bytes, bytes);
     for (i = 0; i < t->rows; i++) {
         t->cells[i] = text_bag_at(tokens, i), t->cells[i].at = t->text + tokens->begin[i];
@@ -177,10 +184,12 @@ static inline int text_vocabulary_of(text_vocabulary *v, const text_bag *tokens,
     return text_vocabulary_index(v, "the learnt vocabulary", error);
 }
 
-/* Learns a WordPiece vocabulary of about `size` tokens from the words of texts: [PAD] [UNK] [CLS] [SEP] [MASK]; every character
-   of the texts, alone and as "##x", so that every word of these characters can be spelled (however small `size` is); up to
-   size / 16 endings such as "##ing"; then the most frequent words that come at least twice. The same texts give the same vocabulary. */
-static inline int text_vocabulary_learn(text_vocabulary *v, const text_slice *texts, size_t n, size_t size, char *error) {
+/* Learns a WordPiece vocabulary of about `size` tokens from the words of texts: [PAD] [UNK] [CLS] [SEP]
+   [MASK]; every character of the texts, alone and as "##x", so that every word of these characters can be
+   spelled (however small `size` is); up to size / 16 endings such as "##ing"; then the most frequent words
+   that come at least twice. The same texts give the same vocabulary. */
+static inline int text_vocabulary_learn(text_vocabulary *v, const text_slice *texts, size_t n, size_t size,
+                                        char *error) {
     static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
     text_bag words, characters, endings, list;
     int done = 1;
@@ -215,7 +224,8 @@ static inline double text_idf(size_t n, size_t df) {
 
 /* Robertson's weighting of words that question and passage share, with k1 1.2 and b 0.75:
        sum over the question's words  idf tf (k1 + 1) / (tf + k1 (1 - b + b length / mean length)).
-   Words are whole, in lower case and without accents; no stemming, no list of stop words; punctuation does not count. */
+   Words are whole, in lower case and without accents; no stemming, no list of stop
+   words; punctuation does not count. */
 typedef struct text_term { size_t word, times; } text_term;
 typedef struct text_bm25 {
     text_bag words;                       /* counts: in how many passages */
@@ -240,8 +250,10 @@ static inline int text_next_term(text_slice text, size_t *at, text_word *word) {
     return 1;
 }
 
-/* The terms of passage number p, appended; seen [words]: 1 + the term of the word in this passage, if beyond its start. */
-static inline int text_bm25_add(text_bm25 *m, size_t p, text_slice text, size_t **seen, size_t *room, size_t *most, char *error) {
+/* The terms of passage number p, appended; seen [words]: 1 + the term of the word in
+   this passage, if beyond its start. */
+static inline int text_bm25_add(text_bm25 *m, size_t p, text_slice text, size_t **seen, size_t *room,
+                                size_t *most, char *error) {
     text_word word;
     size_t at = 0, n = m->start[p], number = 0, i;
     for (m->length[p] = 0; text_next_term(text, &at, &word); m->length[p]++) {
@@ -274,7 +286,8 @@ static inline int text_bm25_init(text_bm25 *m, const text_slice *passages, size_
     m->n = n, m->start = (size_t *)calloc(n + 1, sizeof *m->start);
     m->length = (size_t *)text_memory(NULL, n + 1, 1, sizeof *m->start);
     done = m->start && m->length ? 1 : text_fail(error, "no memory for the words of %zu passages", n);
-    for (p = 0; done && p < n; p++) done = text_bm25_add(m, p, passages[p], &seen, &room, &most, error), total += m->length[p];
+    for (p = 0; done && p < n; p++)
+        done = text_bm25_add(m, p, passages[p], &seen, &room, &most, error), total += m->length[p];
     m->mean = total ? (double)total / (double)n : 1;
     if (done) m->weight = (double *)calloc(m->words.n + 1, sizeof *m->weight);
     if (done && !m->weight) done = text_fail(error, "no memory for the words of %zu passages", n);
@@ -295,9 +308,12 @@ static inline void text_bm25_scores(text_bm25 *m, text_slice question, double *s
     for (p = 0; p < m->n; p++)
         for (scores[p] = 0, i = m->start[p]; i < m->start[p + 1]; i++) {
             double times = (double)m->terms[i].times, weight = m->weight[m->terms[i].word];
-            if (weight > 0) scores[p] += weight * times * (k1 + 1) / (times + k1 * (1 - b + b * (double)m->length[p] / m->mean));
+            if (weight > 0)
+                scores[p] +=
+                    weight * times * (k1 + 1) / (times + k1 * (1 - b + b * (double)m->length[p] / m->mean));
         }
-    for (at = 0; text_next_term(question, &at, &word);) m->weight[text_bag_find(&m->words, text_word_slice(&word))] = 0;
+    for (at = 0; text_next_term(question, &at, &word);)
+        m->weight[text_bag_find(&m->words, text_word_slice(&word))] = 0;
 }
 
 /* ---- Lists of passages ---- */
@@ -307,7 +323,8 @@ static inline void text_rank(const double *scores, size_t n, size_t k, int64_t *
     size_t used = 0, i, at;
     for (i = 0; i < n && k; i++) {
         if (!(scores[i] > (used == k ? scores[list[k - 1]] : 0))) continue;
-        for (at = used < k ? used++ : k - 1; at && scores[i] > scores[list[at - 1]]; at--) list[at] = list[at - 1];
+        for (at = used < k ? used++ : k - 1; at && scores[i] > scores[list[at - 1]]; at--)
+            list[at] = list[at - 1];
         list[at] = (int64_t)i;
     }
     while (used < k) list[used++] = -1;
@@ -332,8 +349,8 @@ static inline int text_contains(text_slice text, text_slice words) {
     return 0;
 }
 
-/* Does passage p of n answer a question? The answer is words that it has to contain, or numbers of passages counted from 1:
-   "#12 #57". With p = n: how many numbers there are. */
+/* Does passage p of n answer a question? The answer is words that it has to contain, or numbers of passages
+   counted from 1: "#12 #57". With p = n: how many numbers there are. */
 static inline size_t text_answers(text_slice answer, const text_slice *passages, size_t n, size_t p) {
     size_t count = 0, i = 0;
     if (!answer.n || answer.at[0] != '#') return answer.n && p < n && text_contains(passages[p], answer);

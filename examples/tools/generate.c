@@ -1,11 +1,11 @@
-/* Continues a prompt with a trained model:   build/generate [OPTION...] CHECKPOINT     (--help lists everything) */
+/* Continues a prompt with a trained model (--help lists everything):
+       cc -O3 -march=native -fopenmp -I. examples/tools/generate.c -o build/generate -lopenblas -lm
+       build/generate [OPTION...] CHECKPOINT */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
 #define PROGRAM "generate"
 #include "options.h"
-
-#include <sys/time.h>
 
 enum { PROMPT, TOKENS, CONTEXT, BATCH, SEED, WEIGHTS, CACHE, SCORE, THREADS, VERBOSE, HELP, SET, N_OPTIONS };
 static setting option[N_OPTIONS] = {
@@ -37,17 +37,12 @@ typedef struct output {
     char held[8];       /* the first bytes of a character whose others have not come yet */
     size_t n_held;
     size_t batch, n;    /* n: tokens so far of each sequence */
-    int32_t *kept;      /* [n, batch], of a batch, which is shown when it is complete; NULL for one sequence */
+    /* [n, batch], of a batch, which is shown when it is complete; NULL for one sequence */
+    int32_t *kept;
     double first, last; /* when the first and the last token came */
 } output;
 
 static size_t whole(int o) { return (size_t)whole_of(&option[o], 0, SIZE_MAX); }
-
-static double seconds(void) {
-    struct timeval t;
-    gettimeofday(&t, NULL);
-    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
-}
 
 /* Shows a token: its byte, with those that waited for it, or its number. */
 static void show(output *o, int32_t token) {
@@ -77,7 +72,8 @@ static int on_token(void *user, const int32_t *tokens, size_t batch) {
     return ferror(stdout); /* whoever read the text has gone */
 }
 
-/* A prompt of the command line: \n, \t, \\ and \xNN stand for the bytes they name. Works in place, returns the length. */
+/* A prompt of the command line: \n, \t, \\ and \xNN stand for the bytes they name.
+   Works in place, returns the length. */
 static size_t unescape(char *s) {
     size_t n = 0;
     for (const char *p = s; *p; p++) {
@@ -106,9 +102,10 @@ static double loss_of(const cmha_real *logits, size_t V, int32_t target) {
     return cmha_cross_entropy_forward(logits, &target, 1, V, -1, NULL, &counted);
 }
 
-/* Reads tokens one by one through a cache of `window` of them, which begins anew when it is full, and adds up what the next one
- * costs. */
-static void score(cmha_model *model, const char *path, size_t most, size_t window, const cmha_cache_options *options) {
+/* Reads tokens one by one through a cache of `window` of them, which begins anew when it is full, and adds up
+   what the next one costs. */
+static void score(cmha_model *model, const char *path, size_t most, size_t window,
+                  const cmha_cache_options *options) {
     size_t V = model->config.vocabulary, n, i, counted = 0;
     cmha_real *logits = take(V, sizeof *logits);
     cmha_tokens tokens;
@@ -165,7 +162,8 @@ static int32_t *tokenize(char *text, size_t length, int bytes, size_t *count) {
     return ids;
 }
 
-/* Tokens a sequence had in training, which a trainer's checkpoint says; distances beyond are distances the model never saw. */
+/* Tokens a sequence had in training, which a trainer's checkpoint says; distances beyond
+   are distances the model never saw. */
 static size_t trained_length(const char *path) {
     cmha_archive archive;
     check(cmha_archive_open(&archive, &ctx, path));
@@ -181,7 +179,7 @@ static int help(void) {
     puts("generate [OPTION...] CHECKPOINT: continues a prompt with a model that was saved\n\n"
          "Tokens that are bytes are printed as they are, others as numbers; each text ends with a newline.\n"
          "On a terminal control characters and bytes that are no UTF-8 show as \\xNN.\n");
-    for (int o = 0; o < N_OPTIONS; o++) printf("  %-16s %s\n", option[o].name, option[o].what);
+    print_options(option, N_OPTIONS, 16, 0);
     for (size_t i = 0; i < table.count; i++) {
         char value[32], range[64];
         cmha_config_get(table, &sampler, i, value, sizeof value);

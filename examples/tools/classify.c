@@ -1,29 +1,40 @@
-/* Trains an encoder on labelled texts, or lets one label texts; the files are tab-separated:     (--help lists everything)
-       build/classify [OPTION...] --train FILE --dev FILE        build/classify [OPTION...] --predict FILE --model CHECKPOINT */
+/* Trains an encoder on labelled texts, or lets one label texts; the files are tab-separated:
+       cc -O3 -march=native -fopenmp -I. examples/tools/classify.c -o build/classify -lopenblas -lm
+       build/classify [OPTION...] --train FILE --dev FILE
+       build/classify [OPTION...] --predict FILE --model CHECKPOINT        (--help lists everything) */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
 #define PROGRAM "classify"
 #include "options.h"
+#include "metrics.h"
 #include "text.h"
 
 #include <math.h>
 #include <signal.h>
 #include <time.h>
 
-enum { TASK, TRAIN, DEV, PREDICT, MODEL, COLUMNS, VOCAB, PRESET, ATTENTION, METRIC, WEIGHTS, MLM, EPOCHS, ROWS, SEED, THREADS,
-       BATCH, LENGTH, LR, OUT, QUIET, HELP, SET, N_OPTIONS };
+enum {
+    TASK, TRAIN, DEV, PREDICT, MODEL, COLUMNS, VOCAB, PRESET, ATTENTION, METRIC, WEIGHTS, MLM, EPOCHS, ROWS,
+    SEED, THREADS, BATCH, LENGTH, LR, OUT, QUIET, HELP, SET, N_OPTIONS
+};
 static setting option[N_OPTIONS] = {
-    {"--task", NULL, "sst2 | cola | mrpc | rte | qnli | stsb: columns and metric of that part of GLUE; else give --columns"},
+    {"--task", NULL,
+     "sst2 | cola | mrpc | rte | qnli | stsb: columns and metric of that part of GLUE; else give --columns"},
     {"--train", NULL, "a file of labelled texts"},
     {"--dev", NULL, "another, on which every epoch is measured"},
-    {"--predict", NULL, "a file (- = standard input) to label: prints label and probability, or the value, of every line"},
+    {"--predict", NULL,
+     "a file (- = standard input) to label: prints label and probability, or the value, of every line"},
     {"--model", "classify.safetensors", "the checkpoint to label with; its CHECKPOINT.labels lies beside it"},
-    {"--columns", NULL, "LABEL,TEXT[,TEXT] by name or number; with --predict TEXT[,TEXT]. A name makes the first line a header"},
+    {"--columns", NULL,
+     "LABEL,TEXT[,TEXT] by name or number; with --predict TEXT[,TEXT]. A name makes the first line a header"},
     {"--vocab", NULL, "BERT's vocab.txt (WordPiece, lower case); else the tokens are bytes"},
-    {"--preset", "encoder", "encoder | cope | mobiusbert | mobroformer | crat | ...: where the fields start, see cmha.h"},
+    {"--preset", "encoder",
+     "encoder | cope | mobiusbert | mobroformer | crat | ...: where the fields start, see cmha.h"},
     {"--attention", NULL, "a kind of the list below; else the preset's"},
-    {"--metric", NULL, "accuracy | f1 (of the second class) | matthews | spearman | pearson; the last two make it a regression"},
+    {"--metric", NULL,
+     "accuracy | f1 (of the second class) | matthews | spearman | pearson; the last two make it a "
+     "regression"},
     {"--class-weights", NULL, "balanced, or a weight for each class: 1,2.5"},
     {"--mlm", "0", "steps of guessing hidden tokens of the training texts, before their labels are learnt"},
     {"--epochs", "3", "passes over the training rows"},
@@ -33,15 +44,20 @@ static setting option[N_OPTIONS] = {
     {"--batch", NULL, "texts per step; else the preset's, as for the next two"},
     {"--length", NULL, "most tokens of a text, or of two together"},
     {"--lr", NULL, "peak learning rate"},
-    {"--out", "classify.safetensors", "the best checkpoint by the metric; the names of the classes go to OUT.labels"},
+    {"--out", "classify.safetensors",
+     "the best checkpoint by the metric; the names of the classes go to OUT.labels"},
     {"--quiet", NULL, "no progress, only the best value"},
     {"--help", NULL, "this page"},
-    {"--set", NULL, "NAME=VALUE for any field of the model or the training (train_tiny --help lists them); may be repeated"}};
+    {"--set", NULL,
+     "NAME=VALUE for any field of the model or the training (train_tiny --help lists them); may be "
+     "repeated"}};
 /* task, columns, metric, names of the classes where the file has numbers */
-static const char *const task[][4] = {
-    {"sst2", "label,sentence", "accuracy", "negative,positive"}, {"cola", "2,4", "matthews", "unacceptable,acceptable"},
-    {"mrpc", "Quality,#1 String,#2 String", "f1", "different,equivalent"}, {"rte", "label,sentence1,sentence2", "accuracy", NULL},
-    {"qnli", "label,question,sentence", "accuracy", NULL}, {"stsb", "score,sentence1,sentence2", "spearman", NULL}};
+static const char *const task[][4] = {{"sst2", "label,sentence", "accuracy", "negative,positive"},
+                                      {"cola", "2,4", "matthews", "unacceptable,acceptable"},
+                                      {"mrpc", "Quality,#1 String,#2 String", "f1", "different,equivalent"},
+                                      {"rte", "label,sentence1,sentence2", "accuracy", NULL},
+                                      {"qnli", "label,question,sentence", "accuracy", NULL},
+                                      {"stsb", "score,sentence1,sentence2", "spearman", NULL}};
 enum { ACCURACY, F1, MATTHEWS, SPEARMAN, PEARSON, N_METRICS };
 static const char *const metrics[N_METRICS] = {"accuracy", "f1", "matthews", "spearman", "pearson"};
 
@@ -56,20 +72,20 @@ static cmha_model_config mc;
 static cmha_trainer_config tc;
 static text_vocabulary vocabulary;
 static text_labels labels;
-static char columns[3][256], error[TEXT_ERROR];
+static char columns[3][256];
 static const char *class_names; /* for numbered classes, "zero,one" */
 static int n_columns, metric;
 static volatile sig_atomic_t stop;       /* the signal that asked to stop */
 /* of a batch */
-static struct { int32_t *ids, *types, *targets; unsigned char *mask, *may_hide; cmha_real *labels, *weights, *scores; } room;
+static struct {
+    int32_t *ids, *types, *targets;
+    unsigned char *mask, *may_hide;
+    cmha_real *labels, *weights, *scores;
+} room;
 
 static void on_signal(int sig) {
     stop = sig;
     signal(sig, SIG_DFL); /* a second Ctrl-C does not wait */
-}
-
-static void must(int done) {
-    if (!done) complain(1, error, "");
 }
 
 /* ---- The command line ---- */
@@ -105,8 +121,10 @@ static void configure(int argc, char **argv) {
     if (rest) complain(2, "see --help; what is ", rest);
     for (o = MLM; o <= ROWS; o++) whole(o);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
-    if (cmha_preset(option[PRESET].value, &mc, &tc)) complain(2, "see --help; there is no preset ", option[PRESET].value);
-    if (option[ATTENTION].value && cmha_kind(&ctx, option[ATTENTION].value, &mc)) complain(2, cmha_error(&ctx), "; see --help");
+    if (cmha_preset(option[PRESET].value, &mc, &tc))
+        complain(2, "see --help; there is no preset ", option[PRESET].value);
+    if (option[ATTENTION].value && cmha_kind(&ctx, option[ATTENTION].value, &mc))
+        complain(2, cmha_error(&ctx), "; see --help");
     for (o = BATCH; o <= LR; o++)
         if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
     mc.causal = 0, mc.token_types = 2;
@@ -127,8 +145,7 @@ static int help(void) {
     const char *kind;
     puts("classify [OPTION...] --train FILE --dev FILE: trains an encoder on labelled texts\n"
          "classify [OPTION...] --predict FILE --model CHECKPOINT: labels texts\n");
-    for (int o = 0; o < N_OPTIONS; o++)
-        printf("  %-16s %-21s %s\n", option[o].name, option[o].value && *option[o].value ? option[o].value : "-", option[o].what);
+    print_options(option, N_OPTIONS, 16, 21);
     printf("\nKinds of attention:");
     for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
     puts("");
@@ -141,30 +158,34 @@ static void read_rows(rows *r, const char *path, int labelled) {
     const char *const names[3] = {columns[0], columns[1], columns[2]};
     int second = n_columns - labelled == 2 ? labelled + 1 : -1;
     memset(r, 0, sizeof *r);
-    must(text_table_load(&r->table, path, (size_t)1 << 31, names, (size_t)n_columns, error));
+    must(text_table_load(&r->table, path, (size_t)1 << 31, names, (size_t)n_columns, failure));
     if (r->table.skipped) {
-        snprintf(error, sizeof error, "%.200s has %zu lines without all columns, the first is line %zu", path, r->table.skipped,
-                 r->table.first_skipped);
-        complain(!labelled || !r->table.rows, labelled && r->table.rows ? "warning, left out: " : "", error);
+        int rest = labelled && r->table.rows;
+        snprintf(failure, sizeof failure, "%.200s has %zu lines without all columns, the first is line %zu",
+                 path, r->table.skipped, r->table.first_skipped);
+        complain(!rest, rest ? "warning, left out: " : "", failure);
     }
     if (labelled && !r->table.rows) complain(1, "there are no rows in ", path);
-    must(text_examples_encode(&r->examples, &vocabulary, &r->table, labelled, second, tc.length, error));
+    must(text_examples_encode(&r->examples, &vocabulary, &r->table, labelled, second, tc.length, failure));
     r->n = r->table.rows;
-    r->order = take(r->n, sizeof *r->order), r->turn = take(r->n, sizeof *r->turn), r->label = take(r->n, sizeof *r->label);
+    r->order = take(r->n, sizeof *r->order), r->turn = take(r->n, sizeof *r->turn),
+    r->label = take(r->n, sizeof *r->label);
     for (size_t i = 0; i < r->n; i++) r->order[i] = i;
     r->batches = text_arrange(&r->examples, r->order, r->n, tc.batch, ctx.config.seed, r->turn);
     if (!labelled) return;
-    if (metric < SPEARMAN && !labels.n) must(text_labels_collect(&labels, &r->table, 0, 1000, error));
-    must(text_values(&r->table, 0, metric < SPEARMAN ? &labels : NULL, path, r->label, error));
+    if (metric < SPEARMAN && !labels.n) must(text_labels_collect(&labels, &r->table, 0, 1000, failure));
+    must(text_values(&r->table, 0, metric < SPEARMAN ? &labels : NULL, path, r->label, failure));
 }
 
 static void close_rows(rows *r) {
-    text_table_close(&r->table), text_examples_close(&r->examples), free(r->order), free(r->turn), free(r->label);
+    text_table_close(&r->table), text_examples_close(&r->examples), free(r->order), free(r->turn),
+        free(r->label);
 }
 
 static void make_room(void) {
     size_t n = times(tc.batch, tc.length);
-    room.ids = take(n, sizeof *room.ids), room.types = take(n, sizeof *room.types), room.targets = take(n, sizeof *room.targets);
+    room.ids = take(n, sizeof *room.ids), room.types = take(n, sizeof *room.types),
+    room.targets = take(n, sizeof *room.targets);
     room.mask = take(n, 1), room.may_hide = take(n, 1);
     room.labels = take(tc.batch, sizeof *room.labels);
     room.scores = take(times(tc.batch, mc.classes), sizeof *room.scores);
@@ -172,8 +193,10 @@ static void make_room(void) {
 
 static cmha_batch lay_out(const rows *r, size_t which) {
     const size_t *order = r->order + which * tc.batch, left = r->n - which * tc.batch;
-    cmha_batch b = {.ids = room.ids, .types = room.types, .key_mask = room.mask, .batch = left < tc.batch ? left : tc.batch};
-    b.length = text_batch(&r->examples, order, b.batch, 8, tc.length, vocabulary.pad, room.ids, room.types, room.mask);
+    cmha_batch b = {.ids = room.ids, .types = room.types, .key_mask = room.mask,
+                    .batch = left < tc.batch ? left : tc.batch};
+    b.length = text_batch(&r->examples, order, b.batch, 8, tc.length, vocabulary.pad, room.ids, room.types,
+                          room.mask);
     for (size_t i = 0; i < b.batch; i++) room.labels[i] = (cmha_real)r->label[order[i]];
     return b;
 }
@@ -199,11 +222,11 @@ static double measure(cmha_model *model, const rows *r) {
     double *value = take(times(5, r->n), sizeof *value), result;
     judge(model, r, choice, value);
     for (size_t i = 0; i < r->n; i++) wanted[i] = mc.classes > 1 ? (int32_t)r->label[i] : 0;
-    result = metric == F1         ? cmha_f1(choice, wanted, r->n, 1)
-             : metric == MATTHEWS ? cmha_matthews(choice, wanted, r->n, mc.classes)
-             : metric == SPEARMAN ? cmha_spearman(value, r->label, r->n, value + r->n)
-             : metric == PEARSON  ? cmha_pearson(value, r->label, r->n)
-                                  : cmha_accuracy(choice, wanted, r->n);
+    result = metric == F1         ? metrics_f1(choice, wanted, r->n, 1)
+             : metric == MATTHEWS ? metrics_matthews(choice, wanted, r->n, mc.classes)
+             : metric == SPEARMAN ? metrics_spearman(value, r->label, r->n, value + r->n)
+             : metric == PEARSON  ? metrics_pearson(value, r->label, r->n)
+                                  : metrics_accuracy(choice, wanted, r->n);
     free(choice), free(value);
     return result;
 }
@@ -214,8 +237,10 @@ static double measure(cmha_model *model, const rows *r) {
 static void hide(cmha_batch *b, size_t step) {
     size_t n = b->batch * b->length, i;
     cmha_rng rng = cmha_rng_make(ctx.config.seed, step);
-    for (i = 0; i < n; i++) room.may_hide[i] = room.mask[i] && room.ids[i] != vocabulary.cls && room.ids[i] != vocabulary.sep;
-    cmha_mask_tokens(room.ids, room.targets, n, room.may_hide, vocabulary.size, vocabulary.mask, tc.mask_rate, &rng);
+    for (i = 0; i < n; i++)
+        room.may_hide[i] = room.mask[i] && room.ids[i] != vocabulary.cls && room.ids[i] != vocabulary.sep;
+    cmha_mask_tokens(room.ids, room.targets, n, room.may_hide, vocabulary.size, vocabulary.mask, tc.mask_rate,
+                     &rng);
     b->targets = room.targets;
 }
 
@@ -223,7 +248,7 @@ static void save(cmha_model *model) {
     char path[4096];
     check(cmha_model_save(model, option[OUT].value));
     snprintf(path, sizeof path, "%s.labels", option[OUT].value);
-    must(text_labels_save(&labels, path, error));
+    must(text_labels_save(&labels, path, failure));
 }
 
 /* One step on batch number `which` of the order; adds its loss. */
@@ -239,7 +264,8 @@ static void step_on(cmha_trainer *trainer, const rows *train, size_t which, int 
     else check(status), *sum += loss;
 }
 
-/* So many steps. With `dev` the labels are learnt, the best epoch is saved and its value returned; without, hidden tokens are. */
+/* So many steps. With `dev` the labels are learnt, the best epoch is saved and its value
+   returned; without, hidden tokens are. */
 static double fit(cmha_model *model, size_t steps, rows *train, const rows *dev) {
     cmha_trainer t;
     const char *what = dev ? "labels" : "hidden tokens";
@@ -255,8 +281,9 @@ static double fit(cmha_model *model, size_t steps, rows *train, const rows *dev)
         step_on(&t, train, train->turn[at], !dev, &sum);
         if (!quiet && (terminal || at + 1 == train->batches || t.step % 50 == 0 || t.step == steps)) {
             int eta = (int)(difftime(time(NULL), start) / (double)t.step * (double)(steps - t.step));
-            printf("%s%s: step %zu/%zu  mean loss %.4f  ETA %d:%02d:%02d  %s", terminal ? "\r" : "", what, t.step, steps,
-                   sum / (double)(at + 1), eta / 3600, eta / 60 % 60, eta % 60, terminal ? "" : "\n");
+            printf("%s%s: step %zu/%zu  mean loss %.4f  ETA %d:%02d:%02d  %s", terminal ? "\r" : "", what,
+                   t.step, steps, sum / (double)(at + 1), eta / 3600, eta / 60 % 60, eta % 60,
+                   terminal ? "" : "\n");
             fflush(stdout), line_open = terminal;
         }
         if (!dev || at + 1 < train->batches) continue;
@@ -282,7 +309,8 @@ static int train_model(void) {
     if (metric < SPEARMAN && labels.n < 2) complain(1, "there is only one label in ", option[TRAIN].value);
     if (metric == F1 && labels.n != 2) complain(2, "f1 is for two classes", "");
     if (class_names && labels.n == 2) {
-        names[0].at = class_names, names[0].n = strcspn(class_names, ","), names[1] = text_of(class_names + names[0].n + 1);
+        names[0].at = class_names, names[0].n = strcspn(class_names, ","),
+        names[1] = text_of(class_names + names[0].n + 1);
         memcpy(labels.names, names, sizeof names);
     }
     mc.classes = metric < SPEARMAN ? labels.n : 1, mc.vocabulary = vocabulary.size;
@@ -292,14 +320,16 @@ static int train_model(void) {
     make_room();
     if (option[WEIGHTS].value && mc.classes > 1) {
         double *weights = take(mc.classes, sizeof *weights);
-        must(text_weights(option[WEIGHTS].value, train.label, train.order, train.n, mc.classes, weights, error));
+        must(text_weights(option[WEIGHTS].value, train.label, train.order, train.n, mc.classes, weights,
+                          failure));
         room.weights = take(mc.classes, sizeof *room.weights);
         for (size_t c = 0; c < mc.classes; c++) room.weights[c] = (cmha_real)weights[c];
         free(weights);
     }
     check(cmha_model_init(&model, &ctx, &mc));
     if (!option[QUIET].value)
-        printf("%zu rows to learn, %zu to measure; %zu parameters; %d threads\n", train.n, dev.n, model.size, ctx.threads);
+        printf("%zu rows to learn, %zu to measure; %zu parameters; %d threads\n", train.n, dev.n, model.size,
+               ctx.threads);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
     if (whole(MLM)) fit(&model, whole(MLM), &train, NULL);
     double best = fit(&model, times(train.batches, whole(EPOCHS)), &train, &dev);
@@ -318,9 +348,10 @@ static int predict(void) {
     check(cmha_model_load(&model, &ctx, option[MODEL].value));
     mc = model.config, tc.length = mc.max_positions < 4096 ? mc.max_positions : 4096;
     if (mc.vocabulary != vocabulary.size || !mc.classes)
-        complain(1, mc.classes ? "see --vocab: this is not the vocabulary of " : "there are no classes in ", option[MODEL].value);
+        complain(1, mc.classes ? "see --vocab: this is not the vocabulary of " : "there are no classes in ",
+                 option[MODEL].value);
     snprintf(path, sizeof path, "%s.labels", option[MODEL].value);
-    must(mc.classes == 1 || text_labels_load(&labels, path, error));
+    must(mc.classes == 1 || text_labels_load(&labels, path, failure));
     if (mc.classes > 1 && labels.n != mc.classes) complain(1, "not the names of the model's classes: ", path);
     if (!n_columns) set_columns("1", 0);
     read_rows(&r, option[PREDICT].value, 0);
@@ -341,7 +372,7 @@ int main(int argc, char **argv) {
     start_program(argv);
     configure(argc, argv);
     if (option[HELP].value) return help();
-    if (option[VOCAB].value) must(text_vocabulary_load(&vocabulary, option[VOCAB].value, error));
+    if (option[VOCAB].value) must(text_vocabulary_load(&vocabulary, option[VOCAB].value, failure));
     else text_vocabulary_bytes(&vocabulary);
     int status = option[PREDICT].value ? predict() : train_model();
     free(room.ids), free(room.types), free(room.targets), free(room.mask), free(room.may_hide);

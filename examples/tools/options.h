@@ -1,10 +1,12 @@
-/* options.h - what the programs share: options with their numbers checked, fields of configurations by name,
-   one line for an error, memory whose size is checked. A program defines PROGRAM, its name, and includes this
-   after cmha.h. */
+/* options.h - what these programs share: options with their numbers checked, fields of configurations by
+   name, one line for an error, memory whose size is checked. A program defines PROGRAM, its name, and
+   includes this after cmha.h. */
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
 #include "streams.h"
+
+#include <sys/time.h>
 
 typedef struct setting { const char *name, *value, *what; } setting; /* an option; first of all its default */
 typedef struct place { cmha_table table; void *config; } place;      /* a configuration that --set reaches */
@@ -12,6 +14,7 @@ typedef struct place { cmha_table table; void *config; } place;      /* a config
 static cmha_context ctx;
 static int line_open;    /* the cursor of the terminal stands behind something */
 static int kernel_given; /* the user chose OpenBLAS's kernel */
+static char failure[TEXT_ERROR]; /* what text_.. functions say of a failure */
 
 /* Prints one line on stderr; then ends the program unless status is 0. 1: something failed, 2: it was called
    the wrong way. */
@@ -25,6 +28,17 @@ static inline void complain(int status, const char *what, const char *which) {
 
 static inline void check(cmha_status status) {
     if (status) complain(1, cmha_error(&ctx), "");
+}
+
+/* Ends the program with the line in `failure` after a text_.. function that has failed. */
+static inline void must(int done) {
+    if (!done) complain(1, failure, "");
+}
+
+static inline double seconds(void) {
+    struct timeval t;
+    gettimeofday(&t, NULL);
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
 }
 
 /* ---- Memory ---- */
@@ -116,6 +130,15 @@ static inline const char *read_options(setting *options, int n, uint32_t flags, 
         else o->value = value;
     }
     return rest;
+}
+
+/* Prints name, value (unless its column has width 0) and meaning of every option. */
+static inline void print_options(const setting *options, int n, int width, int value_width) {
+    for (const setting *o = options; o < options + n; o++) {
+        printf("  %-*s ", width, o->name);
+        if (value_width) printf("%-*s ", value_width, o->value && *o->value ? o->value : "-");
+        puts(o->what);
+    }
 }
 
 /* Sets a field of the first of n configurations that has it; where none has, the line names them and what is

@@ -1,23 +1,29 @@
-/* Shows what a checkpoint does in the complex plane:   build/geometry [OPTION...] CHECKPOINT     (--help lists everything)
-   Of a ComplexFormer: delta and b of every head. Of MöbiusAttention: how many channels of a head turn, stretch, or do both. */
+/* Shows what a checkpoint does in the complex plane (--help lists everything):
+       cc -O3 -march=native -fopenmp -I. examples/tools/geometry.c -o build/geometry -lopenblas -lm
+       build/geometry [OPTION...] CHECKPOINT
+   Of a ComplexFormer: delta and b of every head. Of MöbiusAttention: how many channels of a head turn,
+   stretch, or do both. */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
 #define PROGRAM "geometry"
 #include "options.h"
+#include "mobius_geometry.h"
 
 #include <math.h>
 
-/* A block's attention: delta and b [H, P] (H = 1: all heads share them), and the channels of each geometry in the heads of its
-   Möbius maps, counts [heads], which add up to `width`. H or heads is 0 where there is nothing of the kind. */
+/* A block's attention: delta and b [H, P] (H = 1: all heads share them), and the channels of each
+   geometry in the heads of its Möbius maps, counts [heads], which add up to `width`. H or heads is 0
+   where there is nothing of the kind. */
 typedef struct layer {
     cmha_real *x[2];
-    size_t H, P, heads, width, (*counts)[CMHA_GEOMETRY_COUNT];
+    size_t H, P, heads, width, (*counts)[MOBIUS_GEOMETRIES];
 } layer;
 static cmha_archive archive;
 static layer *layers, *layers_end;       /* by the number of the block */
 static size_t most_heads, most_channels; /* the largest H and width */
-static double tolerance, low[2] = {INFINITY, INFINITY}, high[2] = {-INFINITY, -INFINITY}; /* finite range of delta, b */
+/* finite range of delta, b */
+static double tolerance, low[2] = {INFINITY, INFINITY}, high[2] = {-INFINITY, -INFINITY};
 static const double plain[2] = {1, 0}; /* delta and b of RoPE */
 
 /* The block's tensor of that name and rank with its first and last size, or NULL if there is none. */
@@ -44,10 +50,10 @@ static void read_maps(layer *l) {
     if (!heads || !text_whole(heads, &n) || !n || n > D || D % (size_t)n)
         complain(1, "its maps do not fit cfg.mobius_heads or cfg.n_heads: ", archive.path);
     l->heads = (size_t)n;
-    cmha_mobius_class *classes = take(D, sizeof *classes);
-    cmha_mobius_classify(abcd, D, tolerance, classes);
+    mobius_class *classes = take(D, sizeof *classes);
+    mobius_classify(abcd, D, tolerance, classes);
     l->width = D / l->heads, l->counts = take(l->heads, sizeof *l->counts);
-    for (size_t h = 0; h < l->heads; h++) cmha_mobius_count(classes + h * l->width, l->width, l->counts[h]);
+    for (size_t h = 0; h < l->heads; h++) mobius_count(classes + h * l->width, l->width, l->counts[h]);
     free(classes), free(abcd);
 }
 
@@ -62,9 +68,11 @@ static void read_layers(void) {
             complain(1, "delta and b differ in shape: ", archive.path);
         for (int p = 0; p < 2; p++)
             for (size_t i = 0; i < l->H * l->P; i++)
-                if (isfinite(l->x[p][i])) low[p] = fmin(low[p], (double)l->x[p][i]), high[p] = fmax(high[p], (double)l->x[p][i]);
+                if (isfinite(l->x[p][i]))
+                    low[p] = fmin(low[p], (double)l->x[p][i]), high[p] = fmax(high[p], (double)l->x[p][i]);
         read_maps(l);
-        most_heads = l->H > most_heads ? l->H : most_heads, most_channels = l->width > most_channels ? l->width : most_channels;
+        most_heads = l->H > most_heads ? l->H : most_heads,
+        most_channels = l->width > most_channels ? l->width : most_channels;
     }
     if (!most_heads && !most_channels) complain(1, "no delta and b and no Möbius maps: ", archive.path);
 }
@@ -78,10 +86,12 @@ enum { WIDE = 1050, EDGE = 30, LEGEND = 18, PITCH_X = 510, PITCH_Y = 222, PANEL_
 #define TEXT(words) "<text x='%.1f' y='%.1f' text-anchor='%s'>" words "</text>\n"
 #define PATH "<path d='M%.1f %.1fh%.1fv%.1f' stroke='%s' stroke-dasharray='%s'/>\n"
 #define RECT "<rect x='%.1f' y='%.1f' width='%.1f' height='%.1f' fill='%s' stroke='%s'/>\n"
-/* Okabe and Ito's palette, for every kind of colour vision; after seven heads the next are dashed, then dotted. */
-static const char *const colour[7] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"};
+/* Okabe and Ito's palette, for every kind of colour vision; after seven heads
+   the next are dashed, then dotted. */
+static const char *const colour[7] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
+                                      "#E69F00", "#56B4E9", "#000000"};
 static const char *const dash[3] = {"none", "5 3", "1.5 3"};
-static const char *const fill[CMHA_GEOMETRY_COUNT] = {"#E69F00", "#F0E442", "#009E73", "#56B4E9", "#CC79A7"};
+static const char *const fill[MOBIUS_GEOMETRIES] = {"#E69F00", "#F0E442", "#009E73", "#56B4E9", "#CC79A7"};
 static FILE *svg;
 
 /* How high the parts of the drawing are: of phases the legend, in lines of twelve, and a row for every layer;
@@ -148,7 +158,8 @@ static void show_axes(const layer *l, int part, double x, double y, double botto
         part ? "b, added to the phase of a query (rad)" : "delta, factor of the phase",
         !*beyond ? "" : part ? "; 0 is " : "; 1 is ", beyond);
     for (double k = ceil(bottom / tick - 1e-9), at; (at = y + (top - k * tick) * sy) > y - 1e-6; k++)
-        OUT(PATH TEXT("%.6g"), x, at, (double)PANEL_X, 0.0, "#ddd", "none", x - 6, at + 4, "end", k * tick + 0);
+        OUT(PATH TEXT("%.6g"), x, at, (double)PANEL_X, 0.0, "#ddd", "none", x - 6, at + 4, "end",
+            k * tick + 0);
     for (double j = 0, at; at = x + 8 + j * sx, j < (double)l->P; j += step)
         OUT(PATH TEXT("%g"), at, y + PANEL_Y, 0.0, 4.0, "#888", "none", at, y + PANEL_Y + 17, "middle", j);
     OUT(RECT TEXT("pair j"), x, y, (double)PANEL_X, (double)PANEL_Y, "none", "#888", x + PANEL_X / 2,
@@ -172,7 +183,8 @@ static void show_panel(const layer *l, int part, double x, double y) {
                 if (isfinite(v)) OUT(dots ? "<circle r='1.7' cx='%.1f' cy='%.1f'/>" : "%.1f,%.1f ", at, down);
                 sum += v / 2, least = fmin(least, v), most = fmax(most, v);
             }
-        printf("%-5s %5td %4zu  %9.4f %9.4f %9.4f\n", part ? "b" : "delta", l - layers, h, sum / (double)l->P, least, most);
+        printf("%-5s %5td %4zu  %9.4f %9.4f %9.4f\n", part ? "b" : "delta", l - layers, h, sum / (double)l->P,
+               least, most);
     }
 }
 
@@ -184,7 +196,8 @@ static void show_phases(double y) {
     for (size_t h = 0, slot = 2; h < most_heads; h++, slot++) { /* twelve slots a line; the first takes two */
         x = EDGE + (double)(slot % 12) * 82;
         if (slot % 12 == 0) y += LEGEND;
-        OUT(PATH TEXT("head %zu"), x, y - 4, 22.0, 0.0, colour[h % 7], dash[h / 7 % 3], x + 27, y, "start", h);
+        OUT(PATH TEXT("head %zu"), x, y - 4, 22.0, 0.0, colour[h % 7], dash[h / 7 % 3], x + 27, y, "start",
+            h);
     }
     y += 2 * LEGEND;
     for (int part = 0; part < 2; part++) {
@@ -196,13 +209,15 @@ static void show_phases(double y) {
 
 /* For every head a row of the table and a stacked bar: its channels per geometry. */
 static void show_maps(double y) {
-    double x0 = EDGE + 110, scale = (WIDE - EDGE - x0) / (double)most_channels, tick = fmax(1, tick_of((double)most_channels, 10));
+    double x0 = EDGE + 110, scale = (WIDE - EDGE - x0) / (double)most_channels,
+           tick = fmax(1, tick_of((double)most_channels, 10));
     OUT(TEXT("Möbius maps"), (double)EDGE, y, "start");
     printf("layer head");
-    for (int g = 0; g < CMHA_GEOMETRY_COUNT; g++) {
-        const char *name = cmha_geometry_name((cmha_geometry)g);
-        printf(" %10s%s", name, g == CMHA_LOXODROMIC ? "\n" : "");
-        OUT(RECT TEXT("%s"), x0 + g * 120, y - 11, 14.0, 12.0, fill[g], "none", x0 + 20 + g * 120, y, "start", name);
+    for (int g = 0; g < MOBIUS_GEOMETRIES; g++) {
+        const char *name = mobius_name((mobius_geometry)g);
+        printf(" %10s%s", name, g == MOBIUS_LOXODROMIC ? "\n" : "");
+        OUT(RECT TEXT("%s"), x0 + g * 120, y - 11, 14.0, 12.0, fill[g], "none", x0 + 20 + g * 120, y, "start",
+            name);
     }
     for (const layer *l = layers; l < layers_end; l++) {
         if (l->heads) OUT(TEXT("layer %td"), (double)EDGE, (y += 12) + BAR, "start", l - layers);
@@ -210,8 +225,8 @@ static void show_maps(double y) {
             double x = x0, wide;
             OUT(TEXT("head %zu"), x0 - 8, y + BAR, "end", h);
             printf("%5td %4zu", l - layers, h);
-            for (int g = 0; g < CMHA_GEOMETRY_COUNT; g++, x += wide) {
-                printf(" %10zu%s", l->counts[h][g], g == CMHA_LOXODROMIC ? "\n" : "");
+            for (int g = 0; g < MOBIUS_GEOMETRIES; g++, x += wide) {
+                printf(" %10zu%s", l->counts[h][g], g == MOBIUS_LOXODROMIC ? "\n" : "");
                 wide = (double)l->counts[h][g] * scale;
                 OUT(RECT, x, y + 5, wide, (double)BAR, fill[g], "#fff");
                 if (wide > 24) OUT(TEXT("%zu"), x + wide / 2, y + BAR, "middle", l->counts[h][g]);
@@ -219,7 +234,8 @@ static void show_maps(double y) {
         }
     }
     for (double k = 0; k <= (double)most_channels; k += tick)
-        OUT(PATH TEXT("%g"), x0 + k * scale, y + 8, 0.0, 5.0, "#888", "none", x0 + k * scale, y + 27, "middle", k);
+        OUT(PATH TEXT("%g"), x0 + k * scale, y + 8, 0.0, 5.0, "#888", "none", x0 + k * scale, y + 27,
+            "middle", k);
     OUT(TEXT("channels of the head, by what their map does (tolerance %g)"), (x0 + WIDE - EDGE) / 2, y + 46,
         "middle", tolerance);
 }
@@ -254,7 +270,7 @@ int main(int argc, char **argv) {
     const char *path = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
     if (option[HELP].value) {
         puts("geometry [OPTION...] CHECKPOINT: what a model does in the complex plane: table and drawing\n");
-        for (int o = 0; o < N_OPTIONS; o++) printf("  %-8s %s\n", option[o].name, option[o].what);
+        print_options(option, N_OPTIONS, 8, 0);
         return end_program(0);
     }
     if (sscanf(option[TOL].value, "%lf%c", &tolerance, &rest) != 1 || !(tolerance >= 0))

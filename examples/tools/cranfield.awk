@@ -1,4 +1,4 @@
-# The Cranfield collection in TREC's form, as examples/rag.c reads it: a passage per line, and questions with the numbers of the
+# The Cranfield collection in TREC's form, as examples/tools/rag.c reads it: a passage per line, and questions with the numbers of the
 # passages that answer them.     Usage, in the collection's folder (names may differ, the order may not):
 #
 #     awk -f cranfield.awk cran.all.1400.xml cran.qry.xml cranqrel.trec.txt
