@@ -4705,6 +4705,90 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
 }
 #endif
 
+/* ---- Products with weights ---- */
+
+/* Returns the packed copy of a weight [O, I] that the tape may read instead, or NULL. */
+static const cmha_packed *cmha__packed_of(const cmha_tape *tape, const cmha_real *weight, size_t O,
+                                          size_t I) {
+    const cmha_quantised *q = tape->recording ? NULL : tape->weights;
+    size_t lo = 0, hi = q ? q->n_matrices : 0;
+    while (lo < hi) { /* they are sorted by address */
+        size_t middle = lo + (hi - lo) / 2;
+        const cmha_packed *p = &q->matrices[middle];
+        if (p->source == weight) return p->O == O && p->I == I ? p : NULL;
+        if (p->source < weight) lo = middle + 1;
+        else hi = middle;
+    }
+    return NULL;
+}
+
+/* A weight that a product of a dry run reads. */
+typedef struct cmha__reading {
+    struct cmha__reading *next; /* by address */
+    const cmha_real *weight;
+    size_t O, I;
+} cmha__reading;
+
+/* Lists a weight that a product reads, unless it is listed already. */
+static void cmha__list_reading(cmha_tape *tape, const cmha_real *weight, size_t O, size_t I) {
+    cmha__reading **at = tape->readings, *reading;
+    while (*at && (*at)->weight < weight) at = &(*at)->next;
+    if (!O || !I || (*at && (*at)->weight == weight)) return;
+    reading = (cmha__reading *)cmha__record_alloc(tape, sizeof *reading);
+    if (!reading) return;
+    reading->next = *at, reading->weight = weight, reading->O = O, reading->I = I;
+    *at = reading;
+}
+
+enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
+
+/* Returns how many rows of a packed matrix become floats at a time: 256 KiB, at home in a level-2 cache. */
+static size_t cmha__unpacked_rows(size_t O, size_t I) {
+    size_t rows = (I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16;
+    return rows < O ? rows : O;
+}
+
+/* Multiplies many rows x by a packed matrix that becomes floats a piece at a time, in `pieces` of the
+   threads. */
+static void cmha__unpacked_product(int threads, const cmha_packed *p, const cmha_real *x, size_t T,
+                                   cmha_real *y, cmha_real *pieces) {
+    size_t rows = cmha__unpacked_rows(p->O, p->I), count = p->O / rows + (p->O % rows != 0);
+    CMHA__FOR_CHUNKS(threads, count, first, last) {
+        cmha_real *weight = pieces + (size_t)cmha__chunk * rows * p->I;
+        for (size_t i = first; i < last; i++) {
+            size_t lo = i * rows, hi = p->O - lo < rows ? p->O : lo + rows;
+            cmha_unpack(p, lo, hi, weight);
+            cmha_gemm(0, 1, T, hi - lo, p->I, 1, x, p->I, weight, p->I, 0, y + lo, p->O);
+        }
+    }
+}
+
+/* Computes y [T, O] = x [T, I] weight^T. A few rows, a decoded token's, stream the weights or their packed
+   copy through as fast as memory gives them, faster than a BLAS; many rows of a packed copy unpack it piece
+   by piece. Takes and gives back scratch of the tape, also in a dry run, which computes nothing but lists the
+   weight. */
+static void cmha__weight_product(cmha_tape *tape, const cmha_real *weight, const cmha_real *x, size_t T,
+                                 size_t I, size_t O, cmha_real *y) {
+    const cmha_packed *packed = cmha__packed_of(tape, weight, O, I),
+                      plain = {CMHA_STORAGE_FLOAT, O, I, weight, NULL, NULL};
+    int few = T <= CMHA__FEW_ROWS, stream = few && (packed || (CMHA__STREAMS && !tape->recording));
+    int threads = few && T * O * I < 65536 ? 1 : tape->context->threads;
+    cmha__mark mark = cmha__mark_of(tape);
+    cmha_real *pieces = NULL;
+    if (packed && !few) pieces = cmha__reals(tape, (size_t)threads * cmha__unpacked_rows(O, I) * I);
+    if (tape->readings) cmha__list_reading(tape, weight, O, I);
+    if (!tape->status && !cmha__dry(tape)) {
+        if (stream)
+            CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
+                size_t end = hi * CMHA__GROUP < O ? hi * CMHA__GROUP : O;
+                cmha_packed_forward(packed ? packed : &plain, x, T, lo * CMHA__GROUP, end, y, O);
+            }
+        else if (packed) cmha__unpacked_product(threads, packed, x, T, y, pieces);
+        else cmha__gemm(threads, 0, 1, T, O, I, 1, x, I, weight, I, 0, y, O);
+    }
+    cmha__rewind(tape, mark);
+}
+
 /* ---- Common: sublayer, residual + gain * dropout(act(x) W^T + bias) ---- */
 
 typedef struct cmha__sublayer_saved {
@@ -4841,92 +4925,11 @@ static cmha_status cmha__check_sublayer(cmha_tape *tape, const cmha_tensor *x, i
     return tape->status;
 }
 
-/* ---- Products with weights ---- */
-
-/* Returns the packed copy of a weight [O, I] that the tape may read instead, or NULL. */
-static const cmha_packed *cmha__packed_of(const cmha_tape *tape, const cmha_real *weight, size_t O,
-                                          size_t I) {
-    const cmha_quantised *q = tape->recording ? NULL : tape->weights;
-    size_t lo = 0, hi = q ? q->n_matrices : 0;
-    while (lo < hi) { /* they are sorted by address */
-        size_t middle = lo + (hi - lo) / 2;
-        const cmha_packed *p = &q->matrices[middle];
-        if (p->source == weight) return p->O == O && p->I == I ? p : NULL;
-        if (p->source < weight) lo = middle + 1;
-        else hi = middle;
-    }
-    return NULL;
-}
-
-/* A weight that a product of a dry run reads. */
-typedef struct cmha__reading {
-    struct cmha__reading *next; /* by address */
-    const cmha_real *weight;
-    size_t O, I;
-} cmha__reading;
-
-/* Lists a weight that a product reads, unless it is listed already. */
-static void cmha__list_reading(cmha_tape *tape, const cmha_real *weight, size_t O, size_t I) {
-    cmha__reading **at = tape->readings, *reading;
-    while (*at && (*at)->weight < weight) at = &(*at)->next;
-    if (!O || !I || (*at && (*at)->weight == weight)) return;
-    reading = (cmha__reading *)cmha__record_alloc(tape, sizeof *reading);
-    if (!reading) return;
-    reading->next = *at, reading->weight = weight, reading->O = O, reading->I = I;
-    *at = reading;
-}
-
-enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
-
-/* Returns how many rows of a packed matrix become floats at a time: 256 KiB, at home in a level-2 cache. */
-static size_t cmha__unpacked_rows(size_t O, size_t I) {
-    size_t rows = (I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16;
-    return rows < O ? rows : O;
-}
-
-/* Multiplies many rows x by a packed matrix that becomes floats a piece at a time, in `pieces` of the
-   threads. */
-static void cmha__unpacked_product(int threads, const cmha_packed *p, const cmha_real *x, size_t T,
-                                   cmha_real *y, cmha_real *pieces) {
-    size_t rows = cmha__unpacked_rows(p->O, p->I), count = p->O / rows + (p->O % rows != 0);
-    CMHA__FOR_CHUNKS(threads, count, first, last) {
-        cmha_real *weight = pieces + (size_t)cmha__chunk * rows * p->I;
-        for (size_t i = first; i < last; i++) {
-            size_t lo = i * rows, hi = p->O - lo < rows ? p->O : lo + rows;
-            cmha_unpack(p, lo, hi, weight);
-            cmha_gemm(0, 1, T, hi - lo, p->I, 1, x, p->I, weight, p->I, 0, y + lo, p->O);
-        }
-    }
-}
-
-/* Computes y [T, O] = x [T, I] weight^T. A few rows, a decoded token's, stream the weights or their packed
-   copy through as fast as memory gives them, faster than a BLAS; many rows of a packed copy unpack it piece
-   by piece. Takes and gives back scratch of the tape, also in a dry run, which computes nothing but lists the
-   weight. */
-static void cmha__weight_product(cmha_tape *tape, const cmha_real *weight, const cmha_real *x, size_t T,
-                                 size_t I, size_t O, cmha_real *y) {
-    const cmha_packed *packed = cmha__packed_of(tape, weight, O, I),
-                      plain = {CMHA_STORAGE_FLOAT, O, I, weight, NULL, NULL};
-    int few = T <= CMHA__FEW_ROWS, stream = few && (packed || (CMHA__STREAMS && !tape->recording));
-    int threads = few && T * O * I < 65536 ? 1 : tape->context->threads;
-    cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *pieces = NULL;
-    if (packed && !few) pieces = cmha__reals(tape, (size_t)threads * cmha__unpacked_rows(O, I) * I);
-    if (tape->readings) cmha__list_reading(tape, weight, O, I);
-    if (!tape->status && !cmha__dry(tape)) {
-        if (stream)
-            CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
-                size_t end = hi * CMHA__GROUP < O ? hi * CMHA__GROUP : O;
-                cmha_packed_forward(packed ? packed : &plain, x, T, lo * CMHA__GROUP, end, y, O);
-            }
-        else if (packed) cmha__unpacked_product(threads, packed, x, T, y, pieces);
-        else cmha__gemm(threads, 0, 1, T, O, I, 1, x, I, weight, I, 0, y, O);
-    }
-    cmha__rewind(tape, mark);
-}
-/* in_place: outside of a recording, the result may take the residual's memory. */
-static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias,
-                                   cmha_tensor *residual, cmha_real gain, cmha_real dropout, int in_place) {
+/* Does what cmha_sublayer does. in_place: outside of a recording, the result may take the residual's
+   memory. */
+static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
+                                   cmha_tensor *bias, cmha_tensor *residual, cmha_real gain,
+                                   cmha_real dropout, int in_place) {
     size_t shape[CMHA_MAX_RANK], T, I, O;
     cmha_tensor *in[4], *y;
     cmha__sublayer_saved *s;
@@ -4941,14 +4944,13 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     y = in_place ? residual : cmha__result(tape, x->rank, shape);
     s = y ? (cmha__sublayer_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
-    s->act = act;
-    s->gain = gain;
-    s->dropout = tape->recording ? dropout : 0;
+    s->act = act, s->gain = gain, s->dropout = tape->recording ? dropout : 0;
     s->key = s->dropout > 0 ? cmha__draw(tape) : 0;
     mark = cmha__mark_of(tape);
     h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
     product = in_place ? cmha__reals(tape, T * O) : y->data;
-    if (act >= 0 && !tape->status && !cmha__dry(tape)) cmha__activate_rows(tape->context->threads, x->data, T, I, act, h);
+    if (act >= 0 && !tape->status && !cmha__dry(tape))
+        cmha__activate_rows(tape->context->threads, x->data, T, I, act, h);
     cmha__weight_product(tape, weight->data, h, T, I, O, product); /* Y = h W^T */
     if (!tape->status && !cmha__dry(tape))
         cmha__sublayer_finish(tape, s, product, bias, residual ? residual->data : NULL, T, O, y->data);
@@ -4957,8 +4959,9 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     return cmha_push(tape, "sublayer", y, in, 4, cmha__sublayer_backward, s);
 }
 
-CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight, cmha_tensor *bias,
-                                    cmha_tensor *residual, cmha_real gain, cmha_real dropout) {
+CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
+                                    cmha_tensor *bias, cmha_tensor *residual, cmha_real gain,
+                                    cmha_real dropout) {
     return cmha__sublayer(tape, x, act, weight, bias, residual, gain, dropout, 0);
 }
 
@@ -12691,7 +12694,7 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
     shape[0] = pass->B, shape[1] = pass->N, shape[2] = a->heads * cmha__value_width(a);
     y = cmha__result(pass->tape, 3, shape);
     if (pass->slot == pass->cache->n_slots) {
-        size_t key_heads = a->heads != a->kv_heads && cmha__own_keys(a, a->rotation_head != 0) ? a->heads : a->kv_heads;
+        size_t key_heads = cmha__own_keys(a, a->rotation_head != 0) ? a->heads : a->kv_heads;
         cmha_slot slot = {key_heads, a->kv_heads, cmha__key_width(a), cmha__value_width(a), 0, 0, 0, 0};
         return cmha__place_slot(pass, slot) ? NULL : y;
     }
