@@ -10419,50 +10419,51 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     return cmha_push(tape, "pcl", y, in, 4, cmha__pcl_backward, s);
 }
 
-/* ======================================================= Models ======================================================= */
+/* ================================================ Models ================================================ */
 
 /* ---- Presets and kinds: rows of text ---- */
 
+#define CMHA__MOBIUS_BERT                                                                                    \
+    " family=mobius causal=0 d_model=768 n_heads=12 d_ff=3072 vocabulary=30522 max_positions=512 "           \
+    "mobius_heads=6 position=learned placement=post attention_bias=1 head_bias=1 dropout=0.1 "               \
+    "attention_dropout=0.1 token_types=2"
 /* name, fields of the model, fields of the trainer; the rest are defaults, which are ComplexFormer's */
 static const char *const cmha__presets[][3] = {
     {"tiny", "n_layers=4 d_model=128 n_heads=4 d_ff=512 delta_init=rope_start",
      "steps=1500 batch=16 length=128 lr=3e-3 min_lr=1e-4 beta2=0.99 adam_eps=1e-8 weight_decay=0.1"},
-    {"encoder", "n_layers=4 d_model=128 n_heads=4 d_ff=512 causal=0 attention=rope token_types=2 classes=2 pool=mean "
-     "dropout=0.1", "batch=32 length=64 lr=1e-3 beta2=0.99 adam_eps=1e-8"},
+    {"encoder", "n_layers=4 d_model=128 n_heads=4 d_ff=512 causal=0 attention=rope token_types=2 classes=2 "
+     "pool=mean dropout=0.1", "batch=32 length=64 lr=1e-3 beta2=0.99 adam_eps=1e-8"},
     {"paper", "dropout=0.1 attention_dropout=0.1", ""},
     {"repo", "layout=half score_scale=1 activation=swiglu norm=rmsnorm residual_scale=0.2 tied=0 head_bias=1 "
      "delta_std=0.17677669529663687", ""}, /* 1/sqrt(d_k/2) at d_k = 64 */
-    {"eulerformer", "dropout=0.1 attention_dropout=0.1 share=shared placement=post delta_init=const delta_value=1 "
-     "attention_bias=1 pcl_weight=0.01 pcl_adapted=1", ""},
+    {"eulerformer", "dropout=0.1 attention_dropout=0.1 share=shared placement=post delta_init=const "
+     "delta_value=1 attention_bias=1 pcl_weight=0.01 pcl_adapted=1", ""},
     {"cope", "family=cope attention=dot causal=0 n_layers=6 d_model=256 n_heads=8 d_ff=1024 vocabulary=30522 "
-     "max_positions=512 placement=post activation=relu output_bias=1 dropout=0.2 attention_dropout=0.2 token_types=2 "
-     "classes=2 init=xavier", "batch=512 length=256 schedule=linear min_lr=1e-5 warmup=0"},
-#define CMHA__MOBIUS_BERT " family=mobius causal=0 d_model=768 n_heads=12 d_ff=3072 vocabulary=30522 max_positions=512 " \
-    "mobius_heads=6 position=learned placement=post attention_bias=1 head_bias=1 dropout=0.1 attention_dropout=0.1 " \
-    "token_types=2"
+     "max_positions=512 placement=post activation=relu output_bias=1 dropout=0.2 attention_dropout=0.2 "
+     "token_types=2 classes=2 init=xavier", "batch=512 length=256 schedule=linear min_lr=1e-5 warmup=0"},
     {"mobiusbert", "attention=dot n_layers=11" CMHA__MOBIUS_BERT, "length=128 schedule=linear"},
     {"mobroformer", "attention=rope n_layers=12" CMHA__MOBIUS_BERT, "length=128 schedule=linear"},
-    /* Everything the paper has, so that each row of its ablation (Table 6) is one field away: family=real (a real-valued
-       transformer of dot products with the same positions), crat_attention=dot, irw_layers=0, pe_terms=1,
-       state_rotation=0, complex_norm=split, experts=0. d_ff is that of its 125 million parameters with GPT-2's tokens. */
-    {"crat", "family=crat attention=dot position=multifreq n_layers=12 d_model=768 n_heads=8 d_ff=1024 real_heads=2 "
-     "imag_heads=2 experts=8 experts_top=2 complex_residual=free irw_layers=1 dropout=0.1 phase_reg=1e-4 mag_reg=1e-4 "
-     "embedding_scale=1", "clip_mode=tensors"}};
+    /* Everything the paper has, so that each row of its ablation (Table 6) is one field away: family=real (a
+       real-valued transformer of dot products with the same positions), crat_attention=dot, irw_layers=0,
+       pe_terms=1, state_rotation=0, complex_norm=split, experts=0. d_ff is that of the paper's 125 million
+       parameters with GPT-2's vocabulary. */
+    {"crat", "family=crat attention=dot position=multifreq n_layers=12 d_model=768 n_heads=8 d_ff=1024 "
+     "real_heads=2 imag_heads=2 experts=8 experts_top=2 complex_residual=free irw_layers=1 dropout=0.1 "
+     "phase_reg=1e-4 mag_reg=1e-4 embedding_scale=1", "clip_mode=tensors"}};
 
-#define CMHA__REAL_KIND "family=real attention="
 #define CMHA__COPE_KIND(score) {"cope-" score, "family=cope cope_score=" score " attention=dot position=none"}
-#define CMHA__CRAT_KIND(attention) "family=crat crat_attention=" attention " activation=gelu_erf attention_bias=0 " \
-    "output_bias=0 position=none placement=pre embedding_scale=1"
-
+#define CMHA__CRAT_KIND(attention)                                                                           \
+    "family=crat crat_attention=" attention " activation=gelu_erf attention_bias=0 output_bias=0 "           \
+    "position=none placement=pre embedding_scale=1"
 static const char *const cmha__kinds[][2] = { /* name, fields */
-    {"cmha", CMHA__REAL_KIND "cmha share=per_head position=none"},
-    {"cmha-shared", CMHA__REAL_KIND "cmha share=shared position=none"},
-    {"cmha-fixed", CMHA__REAL_KIND "cmha share=fixed position=none"},
-    {"rope", CMHA__REAL_KIND "rope position=none"},
-    {"dot", CMHA__REAL_KIND "dot position=none"},
-    {"dot+learned", CMHA__REAL_KIND "dot position=learned"},
-    {"dot+sinusoidal", CMHA__REAL_KIND "dot position=sinusoidal embedding_scale=1"},
-    {"alibi", CMHA__REAL_KIND "dot position=alibi"},
+    {"cmha", "family=real attention=cmha share=per_head position=none"},
+    {"cmha-shared", "family=real attention=cmha share=shared position=none"},
+    {"cmha-fixed", "family=real attention=cmha share=fixed position=none"},
+    {"rope", "family=real attention=rope position=none"},
+    {"dot", "family=real attention=dot position=none"},
+    {"dot+learned", "family=real attention=dot position=learned"},
+    {"dot+sinusoidal", "family=real attention=dot position=sinusoidal embedding_scale=1"},
+    {"alibi", "family=real attention=dot position=alibi"},
     CMHA__COPE_KIND("phase"),
     CMHA__COPE_KIND("magnitude"),
     CMHA__COPE_KIND("real"),
@@ -10473,7 +10474,8 @@ static const char *const cmha__kinds[][2] = { /* name, fields */
     {"mobius+rope", "family=mobius attention=rope position=learned placement=post"},
     {"angular", CMHA__CRAT_KIND("angular")},
     {"angular-linear", CMHA__CRAT_KIND("linear")},
-    {"crat", CMHA__CRAT_KIND("angular") " experts=4 experts_top=2 complex_residual=free phase_reg=1e-4 mag_reg=1e-4"},
+    {"crat", CMHA__CRAT_KIND("angular") " experts=4 experts_top=2 complex_residual=free phase_reg=1e-4 "
+     "mag_reg=1e-4"},
     {"lag", CMHA__CRAT_KIND("lag") " causal=0"}};
 
 CMHA_DEF const char *cmha_preset_name(size_t i) {
@@ -10512,21 +10514,25 @@ CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_mod
 typedef struct cmha__pass cmha__pass;
 typedef struct cmha__row cmha__row;
 
-/* One family; the rows stand below the blocks they name. A layer outside of `has` is a plain layer of the real family. */
+/* One family. The table stands below the blocks, in cmha__family. */
 typedef struct cmha__family_row {
     cmha_family family;
-    int complex_state;                                               /* what blocks hand on: planes [Re | Im] */
-    int (*has)(const cmha_model_config *c, size_t layer);            /* NULL: all layers are the family's own */
-    size_t (*plain_heads)(const cmha_model_config *c);               /* of its own layers; NULL: none */
-    const cmha__row *parameters;                                     /* of its own layers */
-    const char *(*wrong)(const cmha_model_config *c);                /* in a configuration, or NULL; NULL: nothing */
-    cmha_tensor *(*embed)(cmha__pass *pass, cmha_tensor *x);         /* the first block's input, of token embeddings */
-    cmha_tensor *(*block)(cmha__pass *pass, const cmha_block *k, cmha_tensor *x);
+    int complex_state;                                    /* what blocks hand on is planes [Re | Im] */
+    int (*has)(const cmha_model_config *c, size_t layer); /* its own, not a plain one? NULL: all are */
+    size_t (*plain_heads)(const cmha_model_config *c);    /* of its own layers; NULL: none */
+    const cmha__row *parameters;                          /* of its own layers */
+    const char *(*wrong)(const cmha_model_config *c);     /* what is, or NULL; NULL: nothing can be */
+    cmha_tensor *(*embed)(cmha__pass *pass, cmha_tensor *x); /* token embeddings to the first block's input */
+    cmha_tensor *(*block)(cmha__pass *pass, cmha_tensor *x);
 } cmha__family_row;
 
 static const cmha__family_row *cmha__family(int family);
 
-static size_t cmha__kv_heads(const cmha_model_config *c) { return c->n_kv_heads ? c->n_kv_heads : c->n_heads; }
+static size_t cmha__all_heads(const cmha_model_config *c) { return c->n_heads; }
+static size_t cmha__kv_heads(const cmha_model_config *c) {
+    return c->n_kv_heads ? c->n_kv_heads : c->n_heads;
+}
+static size_t cmha__beside_mobius(const cmha_model_config *c) { return c->n_heads - c->mobius_heads; }
 static size_t cmha__head_width(const cmha_model_config *c) { return c->d_model / c->n_heads; }
 static int cmha__complex_state(const cmha_model_config *c) { return cmha__family(c->family)->complex_state; }
 
@@ -10536,33 +10542,38 @@ static const cmha__family_row *cmha__layer_family(const cmha_model_config *c, si
     return !own->has || own->has(c, layer) ? own : cmha__family(CMHA_FAMILY_REAL);
 }
 
-/* Plain heads of a layer. */
 static size_t cmha__plain_heads(const cmha_model_config *c, size_t layer) {
     const cmha__family_row *family = cmha__layer_family(c, layer);
     return family->plain_heads ? family->plain_heads(c) : 0;
 }
 
-static size_t cmha__all_heads(const cmha_model_config *c) { return c->n_heads; }
-static size_t cmha__beside_mobius(const cmha_model_config *c) { return c->n_heads - c->mobius_heads; }
 static int cmha__first_layer(const cmha_model_config *c, size_t layer) { return (void)c, layer == 0; }
 
 static int cmha__mobius_layer(const cmha_model_config *c, size_t layer) {
-    int wiring = c->mobius_wiring;
-    return layer == 0 || (wiring == CMHA_WIRING_FRAMED && layer + 1 == c->n_layers) ||
-           (wiring == CMHA_WIRING_STACKED && layer == 1) || (wiring == CMHA_WIRING_ALTERNATING && layer % 3 == 0);
+    switch (c->mobius_wiring) {
+    case CMHA_WIRING_FRAMED: return layer == 0 || layer + 1 == c->n_layers;
+    case CMHA_WIRING_STACKED: return layer < 2;
+    case CMHA_WIRING_ALTERNATING: return layer % 3 == 0;
+    default: return layer == 0;
+    }
 }
 
 /* Heads of CRAT's groups: real, imaginary, mixed. */
 static size_t cmha__group_heads(const cmha_model_config *c, int group) {
-    return group == 0 ? c->real_heads : group == 1 ? c->imag_heads : c->n_heads - c->real_heads - c->imag_heads;
+    if (group == 2) return c->n_heads - c->real_heads - c->imag_heads;
+    return group ? c->imag_heads : c->real_heads;
 }
 
-static size_t cmha__first_window(const cmha_model_config *c) { return c->irw_from ? c->irw_from - 1 : c->n_layers / 2; }
-static size_t cmha__window_width(const cmha_model_config *c) { return c->irw_width ? c->irw_width : c->d_model / 2; }
+static size_t cmha__first_window(const cmha_model_config *c) {
+    return c->irw_from ? c->irw_from - 1 : c->n_layers / 2;
+}
+static size_t cmha__window_width(const cmha_model_config *c) {
+    return c->irw_width ? c->irw_width : c->d_model / 2;
+}
 
-/* ---- Parameters: rows, which declaring, starting, naming and clipping walk ---- */
+/* ---- Parameters: rows, which declaring, starting, naming, decay and clipping walk ---- */
 
-/* How a parameter starts. Only the four before ZEROS decay. */
+/* How a parameter starts. Those before ZEROS decay. */
 enum {
     CMHA__WEIGHT,
     CMHA__RESIDUAL_WEIGHT, /* of a projection into the residual */
@@ -10576,256 +10587,245 @@ enum {
     CMHA__WHITEN, /* matrices that leave variance 1/2 a part */
     CMHA__WAVES,  /* of the multi-frequency positions */
     CMHA__SHARES, /* of the queries of a reflection window */
-    CMHA__CLOSED, /* the bias of its gate: sigmoid(-2) = 0.12 listens to the model first; the paper is silent */
-    CMHA__GAIN,   /* shape and start stand in the row of the norm; its offset likewise */
+    CMHA__CLOSED, /* the bias of its gate: sigmoid(-2) = 0.12 listens to the model; the paper is silent */
+    CMHA__GAIN,   /* of a norm, whose row has its axes and start */
     CMHA__OFFSET
 };
 
-/* What a parameter is in memory and to its block. */
+/* What a parameter is in memory, and to its block. */
 enum {
     CMHA__REAL,
     CMHA__COMPLEX, /* a first axis of 2: real part, imaginary part */
-    CMHA__STACKED, /* the same, and the block sees one real matrix with twice the rows */
+    CMHA__STACKED,  /* the same, and the block sees one real matrix of twice the rows */
     CMHA__JOINED   /* more rows of the real matrix before it */
 };
 
-/* Sizes that axes and conditions of the rows name, for one layer or (the last ones) the model; 0 = there is none. */
-typedef struct cmha__sizes {
-    size_t none, always, two, three, four;
-    size_t d, half, ff, half_ff;                         /* widths; half of them: complex features */
-    size_t q, kv, qkv_bias, gate, phases, pairs, pcl;    /* plain heads; rows of delta */
-    size_t out_bias, ffn_bias, post;
-    size_t cope;                                         /* d in CoPE's layer */
-    size_t mobius, maps, linear, full, channelwise, literal; /* width of the Möbius heads, their mode */
-    size_t imag, imag_ff;                                /* width of the imaginary channel of Möbius heads alone */
-    size_t width[3], qkv[3], rank, dense;                /* CRAT's groups of heads */
-    size_t window, found, gate_in, queries;              /* its reflection window */
-    size_t free_skip, unit_skip, experts, one_ffn, one_ffn_bias;
-    size_t vocabulary, positions, types, terms, state, rotation, pre, untied, head_bias, classes;
-} cmha__sizes;
-
-static void cmha__layer_sizes(const cmha_model_config *c, size_t layer, cmha__sizes *s) {
-    const cmha__family_row *family = cmha__layer_family(c, layer);
-    size_t width = cmha__head_width(c), heads = cmha__plain_heads(c, layer), first = cmha__first_window(c);
-    int mobius = family->family == CMHA_FAMILY_MOBIUS, gated = c->activation == CMHA_SWIGLU;
-    memset(s, 0, sizeof *s);
-    s->always = 1, s->two = 2, s->three = 3, s->four = 4;
-    s->d = c->d_model, s->half = c->d_model / 2, s->ff = c->d_ff, s->half_ff = c->d_ff / 2;
-    s->out_bias = c->attention_bias || c->output_bias;
-    s->ffn_bias = c->ffn_bias != 0;
-    s->q = heads * width;
-    s->kv = heads == c->n_heads ? cmha__kv_heads(c) * width : s->q;
-    s->qkv_bias = c->attention_bias != 0;
-    s->gate = gated ? c->d_ff : 0;
-    s->pairs = width / 2;
-    if (heads && c->attention == CMHA_ATTENTION_CMHA && c->share != CMHA_SHARE_FIXED)
-        s->phases = c->share == CMHA_SHARE_PER_HEAD ? heads : 1;
-    s->pcl = heads && c->pcl_weight > 0 && c->pcl_learn;
-    s->cope = family->family == CMHA_FAMILY_COPE ? c->d_model : 0;
-    if (mobius) {
-        s->mobius = 1;
-        s->maps = c->mobius_heads * width;
-        s->literal = c->mobius_mode == CMHA_MOBIUS_LITERAL, s->full = c->mobius_mode == CMHA_MOBIUS_FULL;
-        s->linear = !s->literal, s->channelwise = !s->full;
-        if (!heads) s->imag = c->d_model, s->imag_ff = gated ? 2 * c->d_ff : c->d_ff;
-    }
-    s->rank = c->low_rank, s->dense = !c->low_rank;
-    for (int g = 0; family->complex_state && g < 3; g++)
-        s->width[g] = cmha__group_heads(c, g) * (s->half / c->n_heads), s->qkv[g] = 3 * s->width[g];
-    if (layer >= first && layer - first < c->irw_layers) {
-        s->found = cmha__window_width(c), s->queries = c->irw_queries;
-        s->window = s->queries * s->found, s->gate_in = 2 * s->half + 2 * s->found;
-    }
-    s->free_skip = c->complex_residual == CMHA_RESIDUAL_FREE, s->unit_skip = c->complex_residual == CMHA_RESIDUAL_UNIT;
-    s->experts = c->experts;
-    s->one_ffn = !c->experts, s->one_ffn_bias = s->one_ffn && c->ffn_bias;
-}
-
-static void cmha__model_sizes(const cmha_model_config *c, cmha__sizes *s) {
-    int state = cmha__complex_state(c), cope_learned = c->family == CMHA_FAMILY_COPE && c->cope_imag == CMHA_COPE_LEARNED;
-    memset(s, 0, sizeof *s);
-    s->always = 1, s->d = c->d_model;
-    s->vocabulary = c->vocabulary, s->types = c->token_types, s->classes = c->classes;
-    s->positions = c->position == CMHA_POSITION_LEARNED || cope_learned ? c->max_positions : 0;
-    s->terms = c->position == CMHA_POSITION_MULTIFREQ || state ? c->pe_terms : 0;
-    s->state = state ? c->d_model / 2 : 0;
-    s->rotation = c->state_rotation != 0;
-    s->pre = c->placement == CMHA_NORM_PRE;
-    s->untied = !c->tied, s->head_bias = c->head_bias != 0;
-}
-
 /* One parameter. It exists where `when` and all its axes are not 0. */
 struct cmha__row {
-    const char *name;      /* in a layer behind "blocks.I." */
-    size_t member;         /* of cmha_block or cmha_model: offset of the pointer to it */
-    size_t when, axis[3];  /* offsets in cmha__sizes */
+    const char *name; /* in a layer behind "blocks.I." */
+    size_t member;    /* offset of the pointer to it in cmha_block or cmha_model */
+    size_t when;      /* offset of an int in cmha__sizes */
     int start, form;
+    size_t axis[3];   /* offsets of a size_t in cmha__sizes */
 };
-
-#define CMHA__SIZE(x) offsetof(cmha__sizes, x)
-#define CMHA__IN_BLOCK(name, member, when, start, form, a, b, c)                                                \
-    {name, offsetof(cmha_block, member), CMHA__SIZE(when), {CMHA__SIZE(a), CMHA__SIZE(b), CMHA__SIZE(c)},     \
-     CMHA__##start, CMHA__##form}
-#define CMHA__IN_MODEL(name, member, when, start, form, a, b)                                                   \
-    {name, offsetof(cmha_model, member), CMHA__SIZE(when), {CMHA__SIZE(a), CMHA__SIZE(b), 0},                 \
-     CMHA__##start, CMHA__##form}
-
-/* Layers of the real family, CoPE and MöbiusAttention. */
-static const cmha__row cmha__layer_rows[] = {
-    CMHA__IN_BLOCK("ln1.weight", ln1_weight, always, GAIN, REAL, none, none, none),
-    CMHA__IN_BLOCK("ln1.bias", ln1_bias, always, OFFSET, REAL, none, none, none),
-    CMHA__IN_BLOCK("attn.wq.weight", qkv_weight, always, WEIGHT, REAL, q, d, none),
-    CMHA__IN_BLOCK("attn.wk.weight", qkv_weight, always, WEIGHT, JOINED, kv, d, none),
-    CMHA__IN_BLOCK("attn.wv.weight", qkv_weight, always, WEIGHT, JOINED, kv, d, none),
-    CMHA__IN_BLOCK("attn.wq.bias", qkv_bias, qkv_bias, ZEROS, REAL, q, none, none),
-    CMHA__IN_BLOCK("attn.wk.bias", qkv_bias, qkv_bias, ZEROS, JOINED, kv, none, none),
-    CMHA__IN_BLOCK("attn.wv.bias", qkv_bias, qkv_bias, ZEROS, JOINED, kv, none, none),
-    CMHA__IN_BLOCK("attn.mobius_q.weight", zq_weight, linear, MATRIX, COMPLEX, maps, d, none),
-    CMHA__IN_BLOCK("attn.mobius_q.bias", zq_bias, linear, ZEROS, COMPLEX, maps, none, none),
-    CMHA__IN_BLOCK("attn.mobius_divisor.weight", divisor_weight, full, MATRIX, COMPLEX, maps, d, none),
-    CMHA__IN_BLOCK("attn.mobius_divisor.bias", divisor_bias, full, UNIT, COMPLEX, maps, none, none),
-    CMHA__IN_BLOCK("attn.mobius", mobius, channelwise, MAPS, REAL, four, two, maps),
-    CMHA__IN_BLOCK("attn.mobius_k.weight", zk_weight, linear, MATRIX, COMPLEX, maps, d, none),
-    CMHA__IN_BLOCK("attn.mobius_k.weight", zk_weight, literal, UNIT, COMPLEX, maps, none, none),
-    CMHA__IN_BLOCK("attn.mobius_k.bias", zk_bias, linear, ZEROS, COMPLEX, maps, none, none),
-    CMHA__IN_BLOCK("attn.mobius_v.weight", zv_weight, linear, MATRIX, COMPLEX, maps, d, none),
-    CMHA__IN_BLOCK("attn.mobius_v.weight", zv_weight, literal, UNIT, COMPLEX, maps, none, none),
-    CMHA__IN_BLOCK("attn.mobius_v.bias", zv_bias, linear, ZEROS, COMPLEX, maps, none, none),
-    CMHA__IN_BLOCK("attn.wq.weight", zq_weight, always, WEIGHT, COMPLEX, cope, cope, none),
-    CMHA__IN_BLOCK("attn.wk.weight", zk_weight, always, WEIGHT, COMPLEX, cope, cope, none),
-    CMHA__IN_BLOCK("attn.wv.weight", zv_weight, always, WEIGHT, REAL, cope, cope, none),
-    CMHA__IN_BLOCK("attn.wo.weight", wo_weight, always, RESIDUAL_WEIGHT, REAL, d, d, none),
-    CMHA__IN_BLOCK("attn.wo.bias", wo_bias, out_bias, ZEROS, REAL, d, none, none),
-    CMHA__IN_BLOCK("attn.delta", delta, always, DELTA, REAL, phases, pairs, none),
-    CMHA__IN_BLOCK("attn.b", b, always, ZEROS, REAL, phases, pairs, none),
-    CMHA__IN_BLOCK("attn.pcl_w", pcl_w, pcl, ONES, REAL, pairs, none, none),
-    CMHA__IN_BLOCK("ln2.weight", ln2_weight, always, GAIN, REAL, none, none, none),
-    CMHA__IN_BLOCK("ln2.bias", ln2_bias, always, OFFSET, REAL, none, none, none),
-    CMHA__IN_BLOCK("ln3.weight", ln3_weight, mobius, GAIN, REAL, none, none, none),
-    CMHA__IN_BLOCK("ln3.bias", ln3_bias, mobius, OFFSET, REAL, none, none, none),
-    CMHA__IN_BLOCK("ffn.w1.weight", w1_weight, always, WEIGHT, REAL, ff, d, none),
-    CMHA__IN_BLOCK("ffn.w3.weight", w1_weight, always, WEIGHT, JOINED, gate, d, none),
-    CMHA__IN_BLOCK("ffn.w1.bias", w1_bias, ffn_bias, ZEROS, REAL, ff, none, none),
-    CMHA__IN_BLOCK("ffn.w3.bias", w1_bias, ffn_bias, ZEROS, JOINED, gate, none, none),
-    CMHA__IN_BLOCK("ffn.w2.weight", w2_weight, always, RESIDUAL_WEIGHT, REAL, d, ff, none),
-    CMHA__IN_BLOCK("ffn.w2.bias", w2_bias, ffn_bias, ZEROS, REAL, d, none, none),
-    CMHA__IN_BLOCK("attn.wo_imag.weight", imag_wo_weight, always, RESIDUAL_WEIGHT, REAL, imag, imag, none),
-    CMHA__IN_BLOCK("attn.wo_imag.bias", imag_wo_bias, out_bias, ZEROS, REAL, imag, none, none),
-    CMHA__IN_BLOCK("ffn.w1_imag.weight", imag_w1_weight, always, WEIGHT, REAL, imag_ff, imag, none),
-    CMHA__IN_BLOCK("ffn.w1_imag.bias", imag_w1_bias, ffn_bias, ZEROS, REAL, imag_ff, none, none),
-    CMHA__IN_BLOCK("ffn.w2_imag.weight", imag_w2_weight, always, RESIDUAL_WEIGHT, REAL, imag, ff, none),
-    CMHA__IN_BLOCK("ffn.w2_imag.bias", imag_w2_bias, ffn_bias, ZEROS, REAL, imag, none, none),
-    {NULL, 0, 0, {0, 0, 0}, 0, 0}};
-
-#define CMHA__LOW_RANK(name, g, part)                                                                        \
-    CMHA__IN_BLOCK(name ".u", group[g].u[part], always, WEIGHT, COMPLEX, width[g], rank, none),                 \
-    CMHA__IN_BLOCK(name ".v", group[g].v[part], width[g], WEIGHT, COMPLEX, half, rank, none)
-/* Real and imaginary heads read one real number a channel: they take both planes' rows in one real product. */
-#define CMHA__CRAT_HEADS(name, g, form)                                                                           \
-    CMHA__LOW_RANK("attn." name ".wq", g, 0), CMHA__LOW_RANK("attn." name ".wk", g, 1),                      \
-    CMHA__LOW_RANK("attn." name ".wv", g, 2),                                                                \
-    CMHA__IN_BLOCK("attn." name ".wqkv.weight", group[g].weight, dense, WEIGHT, form, qkv[g], half, none)
-
-static const cmha__row cmha__crat_rows[] = {
-    CMHA__IN_BLOCK("ln1.weight", ln1_weight, always, GAIN, REAL, none, none, none),
-    CMHA__IN_BLOCK("ln1.bias", ln1_bias, always, OFFSET, REAL, none, none, none),
-    CMHA__CRAT_HEADS("real", 0, STACKED), CMHA__CRAT_HEADS("imag", 1, STACKED), CMHA__CRAT_HEADS("mixed", 2, COMPLEX),
-    CMHA__IN_BLOCK("attn.wo.u", wo_u, always, WEIGHT, COMPLEX, half, rank, none),
-    CMHA__IN_BLOCK("attn.wo.v", wo_v, always, WEIGHT, COMPLEX, half, rank, none),
-    CMHA__IN_BLOCK("attn.wo.weight", wo_weight, dense, RESIDUAL_WEIGHT, COMPLEX, half, half, none),
-    CMHA__IN_BLOCK("irw.query.weight", irw.wm, always, WEIGHT, COMPLEX, window, half, none),
-    CMHA__IN_BLOCK("irw.query.bias", irw.bm, always, ZEROS, COMPLEX, window, none, none),
-    CMHA__IN_BLOCK("irw.mix", irw.w_logits, always, SHARES, REAL, queries, none, none),
-    CMHA__IN_BLOCK("irw.value.weight", irw.wv, always, WEIGHT, COMPLEX, half, found, none),
-    CMHA__IN_BLOCK("irw.gate.weight", irw.wg, always, WEIGHT, REAL, half, gate_in, none),
-    CMHA__IN_BLOCK("irw.gate.bias", irw.bg, window, CLOSED, REAL, half, none, none),
-    CMHA__IN_BLOCK("res1.alpha", alpha[0], free_skip, ONES, REAL, always, none, none),
-    CMHA__IN_BLOCK("res1.beta", beta[0], free_skip, ZEROS, REAL, always, none, none),
-    CMHA__IN_BLOCK("res1.psi", alpha[0], unit_skip, ZEROS, REAL, always, none, none),
-    CMHA__IN_BLOCK("ln2.weight", ln2_weight, always, GAIN, REAL, none, none, none),
-    CMHA__IN_BLOCK("ln2.bias", ln2_bias, always, OFFSET, REAL, none, none, none),
-    CMHA__IN_BLOCK("ffn.router.weight", router_weight, always, WEIGHT, COMPLEX, experts, half, none),
-    CMHA__IN_BLOCK("ffn.router.bias", router_bias, always, ZEROS, REAL, experts, none, none),
-    CMHA__IN_BLOCK("ffn.experts.w1.weight", w1_weight, always, WEIGHT, COMPLEX, experts, half_ff, half),
-    CMHA__IN_BLOCK("ffn.experts.w1.bias", w1_bias, ffn_bias, ZEROS, COMPLEX, experts, half_ff, none),
-    CMHA__IN_BLOCK("ffn.experts.w2.weight", w2_weight, always, RESIDUAL_WEIGHT, COMPLEX, experts, half, half_ff),
-    CMHA__IN_BLOCK("ffn.experts.w2.bias", w2_bias, ffn_bias, ZEROS, COMPLEX, experts, half, none),
-    CMHA__IN_BLOCK("ffn.w1.weight", w1_weight, one_ffn, WEIGHT, COMPLEX, half_ff, half, none),
-    CMHA__IN_BLOCK("ffn.w1.bias", w1_bias, one_ffn_bias, ZEROS, COMPLEX, half_ff, none, none),
-    CMHA__IN_BLOCK("ffn.w2.weight", w2_weight, one_ffn, RESIDUAL_WEIGHT, COMPLEX, half, half_ff, none),
-    CMHA__IN_BLOCK("ffn.w2.bias", w2_bias, one_ffn_bias, ZEROS, COMPLEX, half, none, none),
-    CMHA__IN_BLOCK("res2.alpha", alpha[1], free_skip, ONES, REAL, always, none, none),
-    CMHA__IN_BLOCK("res2.beta", beta[1], free_skip, ZEROS, REAL, always, none, none),
-    CMHA__IN_BLOCK("res2.psi", alpha[1], unit_skip, ZEROS, REAL, always, none, none),
-    {NULL, 0, 0, {0, 0, 0}, 0, 0}};
-
-/* The model's own, before its blocks and behind them. */
-static const cmha__row cmha__embedding_rows[] = {
-    CMHA__IN_MODEL("tok_emb.weight", token_weight, always, EMBEDDING, REAL, vocabulary, d),
-    CMHA__IN_MODEL("pos_emb.weight", position_weight, always, EMBEDDING, REAL, positions, d),
-    CMHA__IN_MODEL("type_emb.weight", type_weight, always, EMBEDDING, REAL, types, d),
-    CMHA__IN_MODEL("pe.omega", pe_omega, always, WAVES, REAL, terms, d),
-    CMHA__IN_MODEL("pe.delta", pe_delta, always, WAVES, REAL, terms, d),
-    CMHA__IN_MODEL("state.weight", state_weight, always, WEIGHT, STACKED, state, d),
-    CMHA__IN_MODEL("state.bias", state_bias, always, ZEROS, STACKED, state, none),
-    CMHA__IN_MODEL("state.theta.weight", theta_weight, rotation, WEIGHT, REAL, state, d),
-    CMHA__IN_MODEL("state.theta.bias", theta_bias, rotation, ZEROS, REAL, state, none),
-    {NULL, 0, 0, {0, 0, 0}, 0, 0}};
-static const cmha__row cmha__head_rows[] = {
-    CMHA__IN_MODEL("ln_f.weight", final_weight, pre, GAIN, REAL, none, none),
-    CMHA__IN_MODEL("ln_f.bias", final_bias, pre, OFFSET, REAL, none, none),
-    CMHA__IN_MODEL("head.weight", head_weight, untied, WEIGHT, REAL, vocabulary, d),
-    CMHA__IN_MODEL("head.bias", head_bias, head_bias, ZEROS, REAL, vocabulary, none),
-    CMHA__IN_MODEL("class.weight", class_weight, always, WEIGHT, REAL, classes, d),
-    CMHA__IN_MODEL("class.bias", class_bias, always, ZEROS, REAL, classes, none),
-    {NULL, 0, 0, {0, 0, 0}, 0, 0}};
 
 /* A kind of norm, of real states (cmha_norm) or complex ones (cmha_complex_norm). */
 typedef struct cmha__norm_row {
     int complex_state, kind;
-    size_t gain[2];                      /* axes, in cmha__sizes */
-    int gain_start, gain_form;
-    size_t offset;                       /* its axis; none: the norm has no offset */
-    int offset_form;
-    cmha_tensor *(*apply)(cmha_tape *tape, int kind, cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset, cmha_real eps);
+    cmha__row gain, offset; /* an offset without axes: there is none */
+    cmha_tensor *(*apply)(cmha_tape *, int kind, cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset,
+                          cmha_real eps);
 } cmha__norm_row;
 
-static cmha_tensor *cmha__apply_layernorm(cmha_tape *tape, int kind, cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset,
-                                          cmha_real eps) {
-    (void)kind;
-    return cmha_layernorm(tape, x, gain, offset, eps);
+/* What rows name as axes and conditions: the configuration, and what follows from it for a layer. */
+typedef struct cmha__sizes {
+    size_t none; /* at offset 0: no axis */
+    cmha_model_config c;
+    int always, out_bias, pcl, mobius, group[3], dense, free_skip, unit_skip, window, pre, untied;
+    size_t one, two, three, four, d, half, ff, half_ff; /* half: of complex features */
+    size_t q, kv, gate, phases, pairs;                  /* plain heads; rows of delta */
+    size_t cope;                                        /* d in CoPE's layer */
+    size_t linear, full, channelwise, literal;          /* width of the Möbius heads in such a mode */
+    size_t imag, imag_ff;                               /* the channel of Möbius heads alone */
+    size_t width[3], qkv[3], one_ff, one_out;           /* CRAT's groups of heads, and its dense layer */
+    size_t asked, found, gate_in;                       /* its reflection window */
+    size_t positions, terms, state;
+} cmha__sizes;
+
+static cmha__sizes cmha__sizes_of(const cmha_model_config *c, size_t layer) {
+    const cmha__family_row *family = cmha__layer_family(c, layer);
+    size_t width = cmha__head_width(c), heads = cmha__plain_heads(c, layer), first = cmha__first_window(c);
+    int crat = cmha__complex_state(c);
+    int cope_learned = c->family == CMHA_FAMILY_COPE && c->cope_imag == CMHA_COPE_LEARNED;
+    cmha__sizes s;
+    memset(&s, 0, sizeof s);
+    s.c = *c;
+    s.always = 1, s.one = 1, s.two = 2, s.three = 3, s.four = 4;
+    s.d = c->d_model, s.half = s.d / 2, s.ff = c->d_ff, s.half_ff = s.ff / 2;
+    s.out_bias = c->attention_bias || c->output_bias;
+    s.gate = c->activation == CMHA_SWIGLU ? s.ff : 0;
+    s.q = heads * width;
+    s.kv = heads == c->n_heads ? cmha__kv_heads(c) * width : s.q;
+    s.pairs = width / 2;
+    if (heads && c->attention == CMHA_ATTENTION_CMHA && c->share != CMHA_SHARE_FIXED)
+        s.phases = c->share == CMHA_SHARE_PER_HEAD ? heads : 1;
+    s.pcl = heads && c->pcl_weight > 0 && c->pcl_learn;
+    s.cope = family->family == CMHA_FAMILY_COPE ? s.d : 0;
+    s.mobius = family->family == CMHA_FAMILY_MOBIUS;
+    if (s.mobius) {
+        *(c->mobius_mode == CMHA_MOBIUS_LITERAL ? &s.literal : &s.linear) = c->mobius_heads * width;
+        *(c->mobius_mode == CMHA_MOBIUS_FULL ? &s.full : &s.channelwise) = c->mobius_heads * width;
+        if (!heads) s.imag = s.d, s.imag_ff = s.ff + s.gate;
+    }
+    for (int g = 0; crat && g < 3; g++) {
+        s.width[g] = cmha__group_heads(c, g) * (s.half / c->n_heads), s.qkv[g] = 3 * s.width[g];
+        s.group[g] = s.width[g] > 0;
+    }
+    s.dense = !c->low_rank;
+    if (!c->experts) s.one_ff = s.half_ff, s.one_out = s.half;
+    s.window = layer >= first && layer - first < c->irw_layers;
+    s.found = cmha__window_width(c), s.asked = c->irw_queries * s.found, s.gate_in = 2 * s.half + 2 * s.found;
+    s.free_skip = c->complex_residual == CMHA_RESIDUAL_FREE;
+    s.unit_skip = c->complex_residual == CMHA_RESIDUAL_UNIT;
+    s.positions = c->position == CMHA_POSITION_LEARNED || cope_learned ? c->max_positions : 0;
+    s.terms = c->position == CMHA_POSITION_MULTIFREQ || crat ? c->pe_terms : 0;
+    s.state = crat ? s.half : 0;
+    s.pre = c->placement == CMHA_NORM_PRE, s.untied = !c->tied;
+    return s;
 }
 
-static cmha_tensor *cmha__apply_rmsnorm(cmha_tape *tape, int kind, cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset,
-                                        cmha_real eps) {
-    (void)kind, (void)offset;
-    return cmha_rmsnorm(tape, x, gain, eps);
+#define CMHA__AT(x) offsetof(cmha__sizes, x)
+#define CMHA__IN(owner, name, member, when, start, form, a, b, c)                                            \
+    {name, offsetof(owner, member), CMHA__AT(when), CMHA__##start, CMHA__##form,                             \
+     {CMHA__AT(a), CMHA__AT(b), CMHA__AT(c)}}
+#define CMHA__ROW(name, member, when, start, form, a, b)                                                     \
+    CMHA__IN(cmha_block, name, member, when, start, form, a, b, none)
+#define CMHA__LINEAR(name, member, bias_when, start, form, a, b) /* a weight and its bias */                 \
+    CMHA__ROW(name ".weight", member##_weight, always, start, form, a, b),                                   \
+    CMHA__ROW(name ".bias", member##_bias, bias_when, ZEROS, form, a, none)
+#define CMHA__NORM(name, member, when)                                                                       \
+    CMHA__ROW(name ".weight", member##_weight, when, GAIN, REAL, none, none),                                \
+    CMHA__ROW(name ".bias", member##_bias, when, OFFSET, REAL, none, none)
+#define CMHA__END {NULL, 0, 0, 0, 0, {0, 0, 0}}
+
+/* Layers of the real family, CoPE and MöbiusAttention. */
+static const cmha__row cmha__layer_rows[] = {
+    CMHA__NORM("ln1", ln1, always),
+    CMHA__ROW("attn.wq.weight", qkv_weight, always, WEIGHT, REAL, q, d),
+    CMHA__ROW("attn.wk.weight", qkv_weight, always, WEIGHT, JOINED, kv, d),
+    CMHA__ROW("attn.wv.weight", qkv_weight, always, WEIGHT, JOINED, kv, d),
+    CMHA__ROW("attn.wq.bias", qkv_bias, c.attention_bias, ZEROS, REAL, q, none),
+    CMHA__ROW("attn.wk.bias", qkv_bias, c.attention_bias, ZEROS, JOINED, kv, none),
+    CMHA__ROW("attn.wv.bias", qkv_bias, c.attention_bias, ZEROS, JOINED, kv, none),
+    CMHA__LINEAR("attn.mobius_q", zq, always, MATRIX, COMPLEX, linear, d),
+    CMHA__ROW("attn.mobius_divisor.weight", divisor_weight, always, MATRIX, COMPLEX, full, d),
+    CMHA__ROW("attn.mobius_divisor.bias", divisor_bias, always, UNIT, COMPLEX, full, none),
+    CMHA__IN(cmha_block, "attn.mobius", mobius, always, MAPS, REAL, four, two, channelwise),
+    CMHA__LINEAR("attn.mobius_k", zk, always, MATRIX, COMPLEX, linear, d),
+    CMHA__ROW("attn.mobius_k.weight", zk_weight, always, UNIT, COMPLEX, literal, none),
+    CMHA__LINEAR("attn.mobius_v", zv, always, MATRIX, COMPLEX, linear, d),
+    CMHA__ROW("attn.mobius_v.weight", zv_weight, always, UNIT, COMPLEX, literal, none),
+    CMHA__ROW("attn.wq.weight", zq_weight, always, WEIGHT, COMPLEX, cope, cope),
+    CMHA__ROW("attn.wk.weight", zk_weight, always, WEIGHT, COMPLEX, cope, cope),
+    CMHA__ROW("attn.wv.weight", zv_weight, always, WEIGHT, REAL, cope, cope),
+    CMHA__LINEAR("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, d),
+    CMHA__ROW("attn.delta", delta, always, DELTA, REAL, phases, pairs),
+    CMHA__ROW("attn.b", b, always, ZEROS, REAL, phases, pairs),
+    CMHA__ROW("attn.pcl_w", pcl_w, pcl, ONES, REAL, pairs, none),
+    CMHA__NORM("ln2", ln2, always),
+    CMHA__NORM("ln3", ln3, mobius),
+    CMHA__ROW("ffn.w1.weight", w1_weight, always, WEIGHT, REAL, ff, d),
+    CMHA__ROW("ffn.w3.weight", w1_weight, always, WEIGHT, JOINED, gate, d),
+    CMHA__ROW("ffn.w1.bias", w1_bias, c.ffn_bias, ZEROS, REAL, ff, none),
+    CMHA__ROW("ffn.w3.bias", w1_bias, c.ffn_bias, ZEROS, JOINED, gate, none),
+    CMHA__LINEAR("ffn.w2", w2, c.ffn_bias, RESIDUAL_WEIGHT, REAL, d, ff),
+    CMHA__LINEAR("attn.wo_imag", imag_wo, out_bias, RESIDUAL_WEIGHT, REAL, imag, imag),
+    CMHA__LINEAR("ffn.w1_imag", imag_w1, c.ffn_bias, WEIGHT, REAL, imag_ff, imag),
+    CMHA__LINEAR("ffn.w2_imag", imag_w2, c.ffn_bias, RESIDUAL_WEIGHT, REAL, imag, ff),
+    CMHA__END};
+
+#define CMHA__LOW_RANK(name, g, part)                                                                        \
+    CMHA__ROW(name ".u", group[g].u[part], always, WEIGHT, COMPLEX, width[g], c.low_rank),                   \
+    CMHA__ROW(name ".v", group[g].v[part], group[g], WEIGHT, COMPLEX, half, c.low_rank)
+/* Real and imaginary heads read one real number a channel: one real product takes both planes' rows. */
+#define CMHA__CRAT_HEADS(name, g, form)                                                                      \
+    CMHA__LOW_RANK("attn." name ".wq", g, 0), CMHA__LOW_RANK("attn." name ".wk", g, 1),                      \
+    CMHA__LOW_RANK("attn." name ".wv", g, 2),                                                                \
+    CMHA__ROW("attn." name ".wqkv.weight", group[g].weight, dense, WEIGHT, form, qkv[g], half)
+#define CMHA__SKIP(name, sum)                                                                                \
+    CMHA__ROW(name ".alpha", alpha[sum], free_skip, ONES, REAL, one, none),                                  \
+    CMHA__ROW(name ".beta", beta[sum], free_skip, ZEROS, REAL, one, none),                                   \
+    CMHA__ROW(name ".psi", alpha[sum], unit_skip, ZEROS, REAL, one, none)
+#define CMHA__EXPERTS(name, member, start, a, b)                                                             \
+    CMHA__IN(cmha_block, name ".weight", member##_weight, always, start, COMPLEX, c.experts, a, b),          \
+    CMHA__ROW(name ".bias", member##_bias, c.ffn_bias, ZEROS, COMPLEX, c.experts, a)
+
+static const cmha__row cmha__crat_rows[] = {
+    CMHA__NORM("ln1", ln1, always),
+    CMHA__CRAT_HEADS("real", 0, STACKED),
+    CMHA__CRAT_HEADS("imag", 1, STACKED),
+    CMHA__CRAT_HEADS("mixed", 2, COMPLEX),
+    CMHA__ROW("attn.wo.u", wo_u, always, WEIGHT, COMPLEX, half, c.low_rank),
+    CMHA__ROW("attn.wo.v", wo_v, always, WEIGHT, COMPLEX, half, c.low_rank),
+    CMHA__ROW("attn.wo.weight", wo_weight, dense, RESIDUAL_WEIGHT, COMPLEX, half, half),
+    CMHA__ROW("irw.query.weight", irw.wm, window, WEIGHT, COMPLEX, asked, half),
+    CMHA__ROW("irw.query.bias", irw.bm, window, ZEROS, COMPLEX, asked, none),
+    CMHA__ROW("irw.mix", irw.w_logits, window, SHARES, REAL, c.irw_queries, none),
+    CMHA__ROW("irw.value.weight", irw.wv, window, WEIGHT, COMPLEX, half, found),
+    CMHA__ROW("irw.gate.weight", irw.wg, window, WEIGHT, REAL, half, gate_in),
+    CMHA__ROW("irw.gate.bias", irw.bg, window, CLOSED, REAL, half, none),
+    CMHA__SKIP("res1", 0),
+    CMHA__NORM("ln2", ln2, always),
+    CMHA__ROW("ffn.router.weight", router_weight, always, WEIGHT, COMPLEX, c.experts, half),
+    CMHA__ROW("ffn.router.bias", router_bias, always, ZEROS, REAL, c.experts, none),
+    CMHA__EXPERTS("ffn.experts.w1", w1, WEIGHT, half_ff, half),
+    CMHA__EXPERTS("ffn.experts.w2", w2, RESIDUAL_WEIGHT, half, half_ff),
+    CMHA__LINEAR("ffn.w1", w1, c.ffn_bias, WEIGHT, COMPLEX, one_ff, half),
+    CMHA__LINEAR("ffn.w2", w2, c.ffn_bias, RESIDUAL_WEIGHT, COMPLEX, one_out, half_ff),
+    CMHA__SKIP("res2", 1),
+    CMHA__END};
+
+/* The model's own, before its blocks and behind them. */
+#define CMHA__OWN(name, member, when, start, form, a, b)                                                     \
+    CMHA__IN(cmha_model, name, member, when, start, form, a, b, none)
+static const cmha__row cmha__embedding_rows[] = {
+    CMHA__OWN("tok_emb.weight", token_weight, always, EMBEDDING, REAL, c.vocabulary, d),
+    CMHA__OWN("pos_emb.weight", position_weight, always, EMBEDDING, REAL, positions, d),
+    CMHA__OWN("type_emb.weight", type_weight, always, EMBEDDING, REAL, c.token_types, d),
+    CMHA__OWN("pe.omega", pe_omega, always, WAVES, REAL, terms, d),
+    CMHA__OWN("pe.delta", pe_delta, always, WAVES, REAL, terms, d),
+    CMHA__OWN("state.weight", state_weight, always, WEIGHT, STACKED, state, d),
+    CMHA__OWN("state.bias", state_bias, always, ZEROS, STACKED, state, none),
+    CMHA__OWN("state.theta.weight", theta_weight, c.state_rotation, WEIGHT, REAL, state, d),
+    CMHA__OWN("state.theta.bias", theta_bias, c.state_rotation, ZEROS, REAL, state, none),
+    CMHA__END};
+static const cmha__row cmha__head_rows[] = {
+    CMHA__OWN("ln_f.weight", final_weight, pre, GAIN, REAL, none, none),
+    CMHA__OWN("ln_f.bias", final_bias, pre, OFFSET, REAL, none, none),
+    CMHA__OWN("head.weight", head_weight, untied, WEIGHT, REAL, c.vocabulary, d),
+    CMHA__OWN("head.bias", head_bias, c.head_bias, ZEROS, REAL, c.vocabulary, none),
+    CMHA__OWN("class.weight", class_weight, always, WEIGHT, REAL, c.classes, d),
+    CMHA__OWN("class.bias", class_bias, always, ZEROS, REAL, c.classes, none),
+    CMHA__END};
+
+static cmha_tensor *cmha__apply_layernorm(cmha_tape *tape, int kind, cmha_tensor *x, cmha_tensor *gain,
+                                          cmha_tensor *offset, cmha_real eps) {
+    return (void)kind, cmha_layernorm(tape, x, gain, offset, eps);
 }
 
-static cmha_tensor *cmha__apply_complex(cmha_tape *tape, int kind, cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset,
-                                        cmha_real eps) {
+static cmha_tensor *cmha__apply_rmsnorm(cmha_tape *tape, int kind, cmha_tensor *x, cmha_tensor *gain,
+                                        cmha_tensor *offset, cmha_real eps) {
+    return (void)kind, (void)offset, cmha_rmsnorm(tape, x, gain, eps);
+}
+
+static cmha_tensor *cmha__apply_complex(cmha_tape *tape, int kind, cmha_tensor *x, cmha_tensor *gain,
+                                        cmha_tensor *offset, cmha_real eps) {
     return cmha_complex_norm(tape, x, (cmha_complex_norm_kind)kind, gain, offset, eps);
 }
 
 static const cmha__norm_row *cmha__norm_of(const cmha_model_config *c, int complex_state) {
-#define D CMHA__SIZE(d)
-#define HALF CMHA__SIZE(half)
+#define CMHA__GAIN_OF(start, form, a, b) CMHA__ROW(NULL, ln1_weight, always, start, form, a, b)
+#define CMHA__OFFSET_OF(form, a) CMHA__ROW(NULL, ln1_bias, always, ZEROS, form, a, none)
     static const cmha__norm_row norms[] = {
-        {0, CMHA_NORM_LAYER, {D, 0}, CMHA__ONES, CMHA__REAL, D, CMHA__REAL, cmha__apply_layernorm},
-        {0, CMHA_NORM_RMS, {D, 0}, CMHA__ONES, CMHA__REAL, 0, CMHA__REAL, cmha__apply_rmsnorm},
-        {1, CMHA_CLN, {HALF, 0}, CMHA__UNIT, CMHA__COMPLEX, HALF, CMHA__COMPLEX, cmha__apply_complex},
-        {1, CMHA_CRMS, {HALF, 0}, CMHA__ONES, CMHA__REAL, 0, CMHA__COMPLEX, cmha__apply_complex},
-        {1, CMHA_SPLIT_NORM, {HALF, 0}, CMHA__ONES, CMHA__COMPLEX, HALF, CMHA__COMPLEX, cmha__apply_complex},
-        {1, CMHA_WHITEN, {CMHA__SIZE(three), HALF}, CMHA__WHITEN, CMHA__REAL, HALF, CMHA__COMPLEX, cmha__apply_complex}};
-#undef D
-#undef HALF
+        {0, CMHA_NORM_LAYER, CMHA__GAIN_OF(ONES, REAL, d, none), CMHA__OFFSET_OF(REAL, d),
+         cmha__apply_layernorm},
+        {0, CMHA_NORM_RMS, CMHA__GAIN_OF(ONES, REAL, d, none), CMHA__OFFSET_OF(REAL, none),
+         cmha__apply_rmsnorm},
+        {1, CMHA_CLN, CMHA__GAIN_OF(UNIT, COMPLEX, half, none), CMHA__OFFSET_OF(COMPLEX, half),
+         cmha__apply_complex},
+        {1, CMHA_CRMS, CMHA__GAIN_OF(ONES, REAL, half, none), CMHA__OFFSET_OF(REAL, none),
+         cmha__apply_complex},
+        {1, CMHA_SPLIT_NORM, CMHA__GAIN_OF(ONES, COMPLEX, half, none), CMHA__OFFSET_OF(COMPLEX, half),
+         cmha__apply_complex},
+        {1, CMHA_WHITEN, CMHA__GAIN_OF(WHITEN, REAL, three, half), CMHA__OFFSET_OF(COMPLEX, half),
+         cmha__apply_complex}};
     int kind = complex_state ? c->complex_norm : c->norm;
     const cmha__norm_row *norm = norms;
-    while (norm->complex_state != complex_state || norm->kind != kind) norm++; /* a configuration has none but these */
+    while (norm->complex_state != complex_state || norm->kind != kind) norm++; /* there are none but these */
     return norm;
 }
 
-/* Declares parameters in file order: a first pass counts them, a second places them in the block of numbers. */
+/* Declares parameters in file order: a first pass counts them, a second places them. */
 typedef struct cmha__builder {
     cmha_model *model;
     size_t n, size;
@@ -10833,23 +10833,19 @@ typedef struct cmha__builder {
     int overflow;
 } cmha__builder;
 
-static size_t cmha__size_of(const cmha__sizes *sizes, size_t offset) {
-    return *(const size_t *)(const void *)((const char *)sizes + offset);
-}
-
 /* Gives a parameter its place and its block the tensor it works with. */
-static void cmha__place(cmha__builder *b, cmha_parameter *p, const cmha__row *row, cmha_tensor **member) {
+static void cmha__place(cmha__builder *b, cmha_parameter *p, const cmha__row *form, cmha_tensor **member) {
     cmha_tensor *t = &p->tensor, *matrix = &p->matrix;
     t->data = b->model->data + b->size;
-    p->start = row->start;
-    p->decay = row->start < CMHA__ZEROS;
-    p->is_complex = row->form == CMHA__COMPLEX || row->form == CMHA__STACKED;
+    p->start = form->start;
+    p->decay = form->start < CMHA__ZEROS;
+    p->is_complex = form->form == CMHA__COMPLEX || form->form == CMHA__STACKED;
     *member = t;
-    if (row->form == CMHA__STACKED) {
+    if (form->form == CMHA__STACKED) {
         *matrix = *t, *member = matrix;
         matrix->rank--;
         matrix->shape[0] = 2 * t->shape[1], matrix->shape[1] = t->shape[2];
-    } else if (row->form == CMHA__JOINED) {
+    } else if (form->form == CMHA__JOINED) {
         matrix = &b->first->matrix, *member = matrix;
         if (!matrix->data) *matrix = b->first->tensor;
         matrix->shape[0] += t->shape[0], matrix->size += t->size;
@@ -10858,27 +10854,29 @@ static void cmha__place(cmha__builder *b, cmha_parameter *p, const cmha__row *ro
     }
 }
 
-/* owner: the block or model whose members the rows name (not used in the counting pass). */
-static void cmha__declare(cmha__builder *b, const cmha__row *rows, const cmha__sizes *sizes, const cmha__norm_row *norm,
+/* owner: the block or model whose members the rows name, not read in the counting pass. */
+static void cmha__declare(cmha__builder *b, const cmha__row *row, const cmha__sizes *sizes, int complex_state,
                           void *owner, const char *prefix) {
-    for (; rows->name; rows++) {
-        cmha__row row = *rows;
+    const cmha__norm_row *norm = cmha__norm_of(&sizes->c, complex_state);
+    const char *numbers = (const char *)sizes;
+    for (; row->name; row++) {
+        const cmha__row *form = row->start == CMHA__GAIN     ? &norm->gain
+                                : row->start == CMHA__OFFSET ? &norm->offset
+                                                             : row;
         cmha_tensor t;
-        if (row.start == CMHA__GAIN)
-            row.axis[0] = norm->gain[0], row.axis[1] = norm->gain[1], row.start = norm->gain_start, row.form = norm->gain_form;
-        if (row.start == CMHA__OFFSET) row.axis[0] = norm->offset, row.start = CMHA__ZEROS, row.form = norm->offset_form;
         memset(&t, 0, sizeof t);
-        t.size = row.axis[0] && cmha__size_of(sizes, row.when);
-        if (row.form == CMHA__COMPLEX || row.form == CMHA__STACKED) t.shape[t.rank++] = 2;
-        for (int i = 0; i < 3 && row.axis[i]; i++) t.shape[t.rank++] = cmha__size_of(sizes, row.axis[i]);
+        t.size = form->axis[0] && *(const int *)(const void *)(numbers + row->when);
+        if (form->form == CMHA__COMPLEX || form->form == CMHA__STACKED) t.shape[t.rank++] = 2;
+        for (int i = 0; i < 3 && form->axis[i]; i++)
+            t.shape[t.rank++] = *(const size_t *)(const void *)(numbers + form->axis[i]);
         for (int i = 0; i < t.rank; i++)
             if (!cmha__mul(t.size, t.shape[i], &t.size)) b->overflow = 1;
         if (!t.size) continue;
         if (b->model->parameters) {
             cmha_parameter *p = &b->model->parameters[b->n];
-            snprintf(p->name, sizeof p->name, "%s%s", prefix, row.name);
+            snprintf(p->name, sizeof p->name, "%s%s", prefix, row->name);
             p->tensor = t;
-            cmha__place(b, p, &row, (cmha_tensor **)(void *)((char *)owner + row.member));
+            cmha__place(b, p, form, (cmha_tensor **)(void *)((char *)owner + row->member));
         }
         b->n++;
         if (!cmha__sum(b->size, t.size, &b->size)) b->overflow = 1;
@@ -10887,25 +10885,25 @@ static void cmha__declare(cmha__builder *b, const cmha__row *rows, const cmha__s
 
 static void cmha__declare_all(cmha__builder *b, cmha_model *model) {
     const cmha_model_config *c = &model->config;
-    const cmha__norm_row *norm = cmha__norm_of(c, 0);
-    cmha__sizes own, layer;
+    cmha__sizes sizes = cmha__sizes_of(c, 0);
     char prefix[32];
     memset(b, 0, sizeof *b);
     b->model = model;
-    cmha__model_sizes(c, &own);
-    cmha__declare(b, cmha__embedding_rows, &own, norm, model, "");
+    cmha__declare(b, cmha__embedding_rows, &sizes, 0, model, "");
     for (size_t i = 0; i < c->n_layers; i++) {
+        sizes = cmha__sizes_of(c, i);
         snprintf(prefix, sizeof prefix, "blocks.%zu.", i);
-        cmha__layer_sizes(c, i, &layer);
-        cmha__declare(b, cmha__layer_family(c, i)->parameters, &layer, cmha__norm_of(c, cmha__complex_state(c)),
+        cmha__declare(b, cmha__layer_family(c, i)->parameters, &sizes, cmha__complex_state(c),
                       model->blocks ? &model->blocks[i] : NULL, prefix);
     }
-    cmha__declare(b, cmha__head_rows, &own, norm, model, "");
+    cmha__declare(b, cmha__head_rows, &sizes, 0, model, "");
 }
 
-/* Makes the smaller side's vectors orthonormal, by modified Gram-Schmidt done twice. A [rows, cols] is N(0, 1). */
+/* Makes the smaller side's vectors orthonormal, by modified Gram-Schmidt done twice. A [rows, cols] is N(0,
+   1). */
 static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
-    size_t wide = rows < cols, n = wide ? rows : cols, m = wide ? cols : rows, vec = wide ? cols : 1, step = wide ? 1 : cols;
+    size_t wide = rows < cols, n = wide ? rows : cols, m = wide ? cols : rows, vec = wide ? cols : 1,
+           step = wide ? 1 : cols;
     for (size_t i = 0; i < n; i++) {
         cmha_real *v = A + i * vec;
         double norm = 0;
@@ -10922,31 +10920,27 @@ static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
     }
 }
 
-/* The spread of a normal start, 0 = none. */
-static double cmha__start_spread(const cmha_model_config *c, int start) {
-    switch (start) {
-    case CMHA__WEIGHT:
-    case CMHA__EMBEDDING: return c->init_std;
-    case CMHA__RESIDUAL_WEIGHT: return c->init_std / sqrt(2.0 * (double)c->n_layers);
-    case CMHA__MATRIX: return c->mobius_init == CMHA_MOBIUS_ORTHO ? 1 : c->init_std;
-    case CMHA__DELTA: return c->delta_init == CMHA_DELTA_CONST ? 0 : c->delta_std;
-    case CMHA__MAPS: return 0.02;
-    default: return 0;
-    }
-}
-
-/* What element i of a parameter starts around. */
-static double cmha__start_mean(const cmha_model_config *c, const cmha_parameter *p, size_t i) {
+/* What element i of a parameter starts around; spread gets that of the normal numbers, 0 = none. */
+static double cmha__start_mean(const cmha_model_config *c, const cmha_parameter *p, size_t i,
+                               double *spread) {
     size_t D = p->tensor.shape[p->tensor.rank - 1];
+    *spread = p->decay ? c->init_std : 0;
     switch (p->start) {
+    case CMHA__RESIDUAL_WEIGHT: *spread /= sqrt(2.0 * (double)c->n_layers); return 0;
+    case CMHA__MATRIX:
+        if (c->mobius_init == CMHA_MOBIUS_ORTHO) *spread = 1;
+        return 0;
+    case CMHA__DELTA:
+        *spread = c->delta_init == CMHA_DELTA_CONST ? 0 : c->delta_std;
+        return c->delta_init == CMHA_DELTA_PAPER        ? 0
+               : c->delta_init == CMHA_DELTA_ROPE_START ? 1
+                                                        : c->delta_value;
+    case CMHA__MAPS: *spread = 0.02; return i / (2 * D) % 3 == 0 && i / D % 2 == 0; /* a = d = 1, b = c = 0 */
     case CMHA__ONES: return 1;
     case CMHA__UNIT: return i < p->tensor.size / 2;
     case CMHA__CLOSED: return -2;
     case CMHA__SHARES: return c->irw_raw ? 1 / (double)c->irw_queries : 0;
     case CMHA__WHITEN: return i / D == 1 ? 0 : 0.70710678118654752440;
-    case CMHA__MAPS: return i / (2 * D) % 3 == 0 && i / D % 2 == 0; /* a = d = 1, b = c = 0 */
-    case CMHA__DELTA:
-        return c->delta_init == CMHA_DELTA_PAPER ? 0 : c->delta_init == CMHA_DELTA_ROPE_START ? 1 : c->delta_value;
     default: return 0;
     }
 }
@@ -10958,25 +10952,29 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     cmha_rng rng = cmha_rng_make(model->context->config.seed, index);
     int orthogonal = p->start == CMHA__MATRIX && c->mobius_init == CMHA_MOBIUS_ORTHO;
     size_t cols = t->shape[t->rank - 1], rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;
-    double spread = cmha__start_spread(c, p->start);
-    double bound = p->start == CMHA__EMBEDDING ? 0.1 : sqrt(6.0 / (double)(rows + cols));
+    double bound = p->start == CMHA__EMBEDDING ? 0.1 : sqrt(6.0 / (double)(rows + cols)), spread;
     if (p->start == CMHA__WAVES) { /* writes both of them, each time the same */
         cmha_multifreq_init(c->pe_terms, c->d_model, c->base, model->pe_omega->data, model->pe_delta->data);
-    } else if (c->init == CMHA_INIT_XAVIER && p->decay && !orthogonal) {
-        for (size_t i = 0; i < t->size; i++) t->data[i] = (cmha_real)(bound * (2 * cmha_rng_uniform(&rng) - 1));
-    } else {
-        for (size_t i = 0; i < t->size; i++)
-            t->data[i] = (cmha_real)(cmha__start_mean(c, p, i) + (spread > 0 ? spread * cmha_rng_normal(&rng) : 0));
-        for (size_t at = 0; orthogonal && at < t->size; at += rows * cols) cmha__orthogonalise(t->data + at, rows, cols);
+        return;
     }
+    for (size_t i = 0; i < t->size; i++) {
+        double x = cmha__start_mean(c, p, i, &spread);
+        if (c->init == CMHA_INIT_XAVIER && p->decay && !orthogonal)
+            x = bound * (2 * cmha_rng_uniform(&rng) - 1);
+        else if (spread > 0) x += spread * cmha_rng_normal(&rng);
+        t->data[i] = (cmha_real)x;
+    }
+    for (size_t at = 0; orthogonal && at < t->size; at += rows * cols)
+        cmha__orthogonalise(t->data + at, rows, cols);
 }
 
 /* ---- Opening a model ---- */
 
 static const char *cmha__cope_wrong(const cmha_model_config *c) {
-    if (c->position != CMHA_POSITION_NONE) return "the positions of family = cope are cope_imag; position must be none";
+    if (c->position != CMHA_POSITION_NONE) return "cope's positions are cope_imag; position must be none";
     if (c->causal && c->cope_score == CMHA_COPE_HYBRID_NORM && c->cope_max != CMHA_MAX_ROW)
-        return "hybrid_norm would see the future through the maximum of a head or batch; causal models need cope_max = row";
+        return "hybrid_norm sees the future through the maximum of a head or batch; causal needs cope_max = "
+               "row";
     if (c->window && c->cope_score == CMHA_COPE_LINEAR) return "linear attention has no sliding window";
     return NULL;
 }
@@ -10986,23 +10984,23 @@ static const char *cmha__mobius_wrong(const cmha_model_config *c) {
         return "family = mobius needs position = learned or sinusoidal for its imaginary channel";
     if (c->mobius_heads > c->n_heads) return "mobius_heads is larger than n_heads";
     if (c->mobius_softmax == CMHA_SOFTMAX_YANG8 && c->mobius_hermitian) return "yang8 has no Hermitian form";
-    if (c->placement != CMHA_NORM_POST) return "the layers of family = mobius are post-norm; placement must be post";
+    if (c->placement != CMHA_NORM_POST) return "mobius layers are post-norm; placement must be post";
     return NULL;
 }
 
 static const char *cmha__crat_wrong(const cmha_model_config *c) {
     size_t first = cmha__first_window(c);
-    if (c->d_model % (2 * c->n_heads)) return "the complex state has d_model/2 features; n_heads must divide them";
+    if (c->d_model % (2 * c->n_heads)) return "n_heads must divide the d_model/2 features of the state";
     if (c->d_ff % 2) return "d_ff must be even, the complex layer has half as many features";
     if (c->real_heads > c->n_heads || c->imag_heads > c->n_heads - c->real_heads)
         return "real_heads + imag_heads is larger than n_heads";
     if (c->position != CMHA_POSITION_NONE && c->position != CMHA_POSITION_MULTIFREQ)
         return "the positions of family = crat are multifreq; position must be that or none";
-    if (c->causal && c->crat_attention == CMHA_CRAT_LAG) return "mixing by lag sees the whole sequence; it needs causal = 0";
+    if (c->causal && c->crat_attention == CMHA_CRAT_LAG) return "lag sees the whole sequence: causal = 0";
     if (c->window) return "family = crat has no sliding window";
-    if (c->placement != CMHA_NORM_PRE) return "the layers of family = crat are pre-norm; placement must be pre";
-    if (c->attention_bias || c->output_bias) return "the projections of family = crat have no biases";
-    if (c->activation != CMHA_GELU_ERF) return "the feed-forward layer of family = crat is cGELU; activation must be gelu_erf";
+    if (c->placement != CMHA_NORM_PRE) return "crat layers are pre-norm; placement must be pre";
+    if (c->attention_bias || c->output_bias) return "crat's projections have no biases";
+    if (c->activation != CMHA_GELU_ERF) return "crat's layers are cGELU; activation must be gelu_erf";
     if (c->experts && c->experts_top > c->experts) return "experts_top is larger than experts";
     if (c->irw_layers && (first >= c->n_layers || c->irw_layers > c->n_layers - first))
         return "the reflection windows (irw_from, irw_layers) go on beyond the last layer";
@@ -11016,18 +11014,22 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
     cmha_status status = cmha_config_check(context, cmha_model_table(), c);
     if (status) return status;
     if (c->d_model % c->n_heads)
-        return cmha__fail(context, CMHA_ERR_SHAPE, "model: d_model %zu is not divisible by n_heads %zu", c->d_model, c->n_heads);
-    if (c->window && !c->causal) return cmha__fail(context, CMHA_ERR_ARGUMENT, "model: window %zu needs causal = 1", c->window);
+        return cmha__fail(context, CMHA_ERR_SHAPE, "model: d_model %zu is not divisible by n_heads %zu",
+                          c->d_model, c->n_heads);
+    if (c->window && !c->causal)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "model: window %zu needs causal = 1", c->window);
     if (c->n_heads % cmha__kv_heads(c))
-        return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu", c->n_heads,
-                          c->n_kv_heads);
+        return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu",
+                          c->n_heads, c->n_kv_heads);
     d_k = cmha__head_width(c);
     if (d_k % 2 && (c->attention != CMHA_ATTENTION_DOT || c->pcl_weight > 0))
-        return cmha__fail(context, CMHA_ERR_SHAPE,
-                          "model: a head of %zu numbers (d_model %zu / n_heads %zu) cannot be read as complex pairs", d_k,
-                          c->d_model, c->n_heads);
+        return cmha__fail(
+            context, CMHA_ERR_SHAPE,
+            "model: a head of %zu numbers (d_model %zu / n_heads %zu) cannot be read as complex pairs", d_k,
+            c->d_model, c->n_heads);
     if (c->position == CMHA_POSITION_SINUSOIDAL && c->d_model % 2)
-        return cmha__fail(context, CMHA_ERR_SHAPE, "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
+        return cmha__fail(context, CMHA_ERR_SHAPE,
+                          "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
     family = cmha__family(c->family);
     if (!family->wrong) return CMHA_OK;
     if (c->n_kv_heads && c->n_kv_heads != c->n_heads) wrong = "its heads cannot be grouped (n_kv_heads)";
@@ -11036,7 +11038,8 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
     return wrong ? cmha__fail(context, CMHA_ERR_ARGUMENT, "model: %s", wrong) : CMHA_OK;
 }
 
-/* Allocates the arrays that describe the model: parameters, blocks, frequencies. All but the numbers themselves. */
+/* Allocates the arrays that describe the model: parameters, blocks, frequencies. All but the numbers
+   themselves. */
 static cmha_status cmha__model_describe(cmha_model *model) {
     const cmha_model_config *c = &model->config;
     size_t P = cmha__head_width(c) / 2, uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
@@ -11050,11 +11053,13 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     model->size = b.size;
     model->n_omega = c->frequency == CMHA_FREQ_TABLE ? c->n_heads : 1;
     omegas = model->n_omega * P;
-    model->table_bytes = omegas * sizeof *model->omega + uses * sizeof *model->expert_use + b.n * sizeof *model->parameters +
-                         c->n_layers * sizeof *model->blocks + slopes * sizeof *model->alibi;
+    model->table_bytes = omegas * sizeof *model->omega + uses * sizeof *model->expert_use +
+                         b.n * sizeof *model->parameters + c->n_layers * sizeof *model->blocks +
+                         slopes * sizeof *model->alibi;
     model->tables = cmha__take(model->context, model->table_bytes);
     if (!model->tables)
-        return cmha__fail(model->context, CMHA_ERR_MEMORY, "model: out of memory for the tables of %zu parameters", b.n);
+        return cmha__fail(model->context, CMHA_ERR_MEMORY,
+                          "model: out of memory for the tables of %zu parameters", b.n);
     memset(model->tables, 0, model->table_bytes);
     at = (char *)model->tables; /* the most strictly aligned first */
     model->omega = (double *)(void *)at, at += omegas * sizeof *model->omega;
@@ -11063,7 +11068,8 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     model->blocks = (cmha_block *)(void *)at, at += c->n_layers * sizeof *model->blocks;
     if (slopes) model->alibi = (cmha_real *)(void *)at;
     for (size_t h = 0; h < model->n_omega; h++)
-        cmha_frequencies(c->frequency == CMHA_FREQ_LITERAL ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE, c->base, P, model->omega + h * P);
+        cmha_frequencies(c->frequency == CMHA_FREQ_LITERAL ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE, c->base, P,
+                         model->omega + h * P);
     if (slopes) cmha_alibi_slopes(slopes, model->alibi);
     return CMHA_OK;
 }
@@ -11080,7 +11086,8 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
 }
 
 /* Opens everything but the block of numbers. */
-static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, const cmha_model_config *config) {
+static cmha_status cmha__model_open(cmha_model *model, cmha_context *context,
+                                    const cmha_model_config *config) {
     cmha_status status;
     if (!model) return CMHA_ERR_ARGUMENT;
     memset(model, 0, sizeof *model);
@@ -11098,7 +11105,8 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, co
 }
 
 /* Opens everything but the values of the numbers. */
-static cmha_status cmha__model_allocate(cmha_model *model, cmha_context *context, const cmha_model_config *config) {
+static cmha_status cmha__model_allocate(cmha_model *model, cmha_context *context,
+                                        const cmha_model_config *config) {
     cmha__builder b;
     cmha_status status = cmha__model_open(model, context, config);
     if (status) return status;
@@ -11112,7 +11120,8 @@ static cmha_status cmha__model_allocate(cmha_model *model, cmha_context *context
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *config) {
+CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
+                                     const cmha_model_config *config) {
     cmha_status status = cmha__model_allocate(model, context, config);
     for (size_t i = 0; !status && i < model->n_parameters; i++) cmha__start_parameter(model, i);
     return status;
@@ -11129,7 +11138,8 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (!omega) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: no frequencies");
     if (model->config.frequency != CMHA_FREQ_TABLE)
-        return cmha__fail(model->context, CMHA_ERR_STATE, "model: frequencies can only be set with frequency = table");
+        return cmha__fail(model->context, CMHA_ERR_STATE,
+                          "model: frequencies can only be set with frequency = table");
     count = model->n_omega * (cmha__head_width(&model->config) / 2);
     for (size_t i = 0; i < count; i++)
         if (!(fabs(omega[i]) <= DBL_MAX))
@@ -11143,10 +11153,12 @@ CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_know
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     c = &model->config;
     if (knowledge && !(cmha__complex_state(c) && c->irw_layers))
-        return cmha__fail(model->context, CMHA_ERR_STATE, "model: it has no reflection window (irw_layers = 0) for a knowledge base");
+        return cmha__fail(model->context, CMHA_ERR_STATE,
+                          "model: it has no reflection window (irw_layers = 0) for a knowledge base");
     if (knowledge && knowledge->d_r != cmha__window_width(c))
-        return cmha__fail(model->context, CMHA_ERR_SHAPE, "model: the knowledge base has %zu features, its windows %zu",
-                          knowledge->d_r, cmha__window_width(c));
+        return cmha__fail(model->context, CMHA_ERR_SHAPE,
+                          "model: the knowledge base has %zu features, its windows %zu", knowledge->d_r,
+                          cmha__window_width(c));
     model->knowledge = knowledge;
     model->knowledge_identity = knowledge ? knowledge->identity : 0;
     return CMHA_OK;
@@ -11166,7 +11178,9 @@ static void cmha__attach_grad(cmha_model *model) {
 static cmha_status cmha__need_grad(cmha_model *model) {
     if (model->grad) return CMHA_OK;
     model->grad = (cmha_real *)cmha__take(model->context, model->size * sizeof *model->grad);
-    if (!model->grad) return cmha__fail(model->context, CMHA_ERR_MEMORY, "model: out of memory for %zu gradients", model->size);
+    if (!model->grad)
+        return cmha__fail(model->context, CMHA_ERR_MEMORY, "model: out of memory for %zu gradients",
+                          model->size);
     memset(model->grad, 0, model->size * sizeof *model->grad);
     cmha__attach_grad(model);
     return CMHA_OK;
@@ -11184,26 +11198,37 @@ struct cmha__pass {
     cmha_tape *tape;
     cmha_cache *cache;          /* NULL: every token of the sequences is in this batch */
     const cmha_batch *batch;    /* ids, types and mask of the tokens */
+    const cmha_model_config *c; /* of the model */
+    const cmha_block *k;        /* the weights of the block that runs */
     size_t layer, B, N, first;  /* first: position of the first token */
     size_t slot;                /* of the cache: attention calls so far */
     const cmha_real *rotation;  /* table of the plain heads */
-    cmha_tensor *imag, *tokens; /* cope, mobius: imaginary channel of the next complex layer; mobius: token embeddings */
+    cmha_tensor *imag;          /* cope, mobius: imaginary channel of the next complex layer */
+    cmha_tensor *tokens;        /* mobius: the token embeddings */
     cmha_tensor *extra;         /* losses beside the objective, weighted */
-    int again;                  /* 1: a block runs once more for its gradients, and counts no use of experts */
+    int again;                  /* 1: a block runs once more for its gradients and counts no experts */
 };
 
-static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
-                                           cmha_tensor *v);
-static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
-                                        cmha_tensor *v);
+static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q,
+                                           cmha_tensor *k, cmha_tensor *v);
+static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q,
+                                        cmha_tensor *k, cmha_tensor *v);
 
-static cmha_tensor *cmha__any_norm(cmha__pass *pass, int complex_state, cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset) {
-    const cmha__norm_row *norm = cmha__norm_of(&pass->model->config, complex_state);
-    return norm->apply(pass->tape, norm->kind, x, gain, offset, (cmha_real)pass->model->config.norm_eps);
+static cmha_tensor *cmha__norm_by(cmha__pass *pass, int complex_state, cmha_tensor *x, cmha_tensor *gain,
+                                  cmha_tensor *offset) {
+    const cmha__norm_row *norm = cmha__norm_of(pass->c, complex_state);
+    return norm->apply(pass->tape, norm->kind, x, gain, offset, (cmha_real)pass->c->norm_eps);
 }
 
-static cmha_tensor *cmha__real_norm(cmha__pass *pass, cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset) {
-    return cmha__any_norm(pass, 0, x, gain, offset);
+/* The norms of a block, ln1, ln2 and ln3. */
+static cmha_tensor *cmha__ln1(cmha__pass *pass, cmha_tensor *x) {
+    return cmha__norm_by(pass, cmha__complex_state(pass->c), x, pass->k->ln1_weight, pass->k->ln1_bias);
+}
+static cmha_tensor *cmha__ln2(cmha__pass *pass, cmha_tensor *x) {
+    return cmha__norm_by(pass, cmha__complex_state(pass->c), x, pass->k->ln2_weight, pass->k->ln2_bias);
+}
+static cmha_tensor *cmha__ln3(cmha__pass *pass, cmha_tensor *x) {
+    return cmha__norm_by(pass, 0, x, pass->k->ln3_weight, pass->k->ln3_bias);
 }
 
 static void cmha__add_loss(cmha__pass *pass, cmha_tensor *loss, double factor) {
@@ -11214,8 +11239,8 @@ static void cmha__add_loss(cmha__pass *pass, cmha_tensor *loss, double factor) {
 /* ---- Attention of a block ---- */
 
 /* What all softmax attention of a pass shares: `heads` heads of d numbers. */
-static cmha_attention_args cmha__attention_args_of(const cmha__pass *pass, size_t heads, size_t d) {
-    const cmha_model_config *c = &pass->model->config;
+static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t heads, size_t d) {
+    const cmha_model_config *c = pass->c;
     cmha_attention_args a;
     memset(&a, 0, sizeof a);
     a.batch = pass->B;
@@ -11233,41 +11258,38 @@ static cmha_attention_args cmha__attention_args_of(const cmha__pass *pass, size_
     return a;
 }
 
-/* The same for linear attention. */
-static cmha_linear_args cmha__linear_args_of(const cmha__pass *pass, cmha_linear_kind kind, size_t heads, size_t d) {
-    const cmha_model_config *c = &pass->model->config;
-    cmha_linear_args a;
-    memset(&a, 0, sizeof a);
-    a.heads = heads;
-    a.d = a.d_v = d;
-    a.kind = kind;
-    a.causal = c->causal;
-    a.alpha = (cmha_real)c->cope_alpha;
-    a.eps = (cmha_real)c->complex_eps;
-    a.den_eps = (cmha_real)1e-6;
-    a.key_mask = pass->batch->key_mask;
-    return a;
-}
-
-/* Goes through the cache if there is one; delta and b as cmha_attention takes them. */
-static cmha_tensor *cmha__softmax_attention(cmha__pass *pass, cmha_attention_args *a, cmha_tensor *q, cmha_tensor *k,
-                                            cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b) {
+/* Runs softmax attention, through the cache if there is one; delta and b as cmha_attention takes them. */
+static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, cmha_attention_args *a, cmha_tensor *q,
+                                        cmha_tensor *k, cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b) {
     if (!pass->cache) return cmha_attention(pass->tape, a, q, k, v, delta, b);
     a->delta = delta ? delta->data : NULL;
     a->b = b ? b->data : NULL;
     return cmha__cached_attention(pass, a, q, k, v);
 }
 
-static cmha_tensor *cmha__any_linear(cmha__pass *pass, cmha_linear_args a, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
-    return pass->cache ? cmha__cached_linear(pass, &a, q, k, v) : cmha_linear_attention(pass->tape, &a, q, k, v);
+/* Runs linear attention of `heads` heads of d numbers, likewise. */
+static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, size_t heads, size_t d,
+                                       cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+    cmha_linear_args a;
+    memset(&a, 0, sizeof a);
+    a.heads = heads;
+    a.d = a.d_v = d;
+    a.kind = kind;
+    a.causal = pass->c->causal;
+    a.alpha = (cmha_real)pass->c->cope_alpha;
+    a.eps = (cmha_real)pass->c->complex_eps;
+    a.den_eps = (cmha_real)1e-6;
+    a.key_mask = pass->batch->key_mask;
+    return pass->cache ? cmha__cached_linear(pass, &a, q, k, v)
+                       : cmha_linear_attention(pass->tape, &a, q, k, v);
 }
 
 /* Adds the layer's phase contrastive loss. */
-static void cmha__block_pcl(cmha__pass *pass, const cmha_attention_args *a, cmha_tensor *qkv, const cmha_block *k) {
-    const cmha_model_config *c = &pass->model->config;
+static void cmha__block_pcl(cmha__pass *pass, const cmha_attention_args *a, cmha_tensor *qkv) {
+    const cmha_model_config *c = pass->c;
     cmha_pcl_options options;
     size_t P = cmha__head_width(c) / 2;
-    cmha_tensor *w = k->pcl_w;
+    cmha_tensor *w = pass->k->pcl_w, *loss;
     options.tau = (cmha_real)c->pcl_tau;
     options.mask_rate = (cmha_real)c->pcl_mask;
     options.adapted = c->pcl_adapted;
@@ -11275,39 +11297,39 @@ static void cmha__block_pcl(cmha__pass *pass, const cmha_attention_args *a, cmha
         w = cmha_tensor_new(pass->tape, 1, &P, 0);
         for (size_t i = 0; w && !cmha__dry(pass->tape) && i < P; i++) w->data[i] = 1;
     }
-    cmha__add_loss(pass, cmha_pcl(pass->tape, a, qkv, k->delta, k->b, w, &options), c->pcl_weight / (double)c->n_layers);
+    loss = cmha_pcl(pass->tape, a, qkv, pass->k->delta, pass->k->b, w, &options);
+    cmha__add_loss(pass, loss, c->pcl_weight / (double)c->n_layers);
 }
 
 /* The layer's plain heads on h [B, N, d_model]: `attention` of the configuration. */
-static cmha_tensor *cmha__plain_attention(cmha__pass *pass, const cmha_block *k, cmha_tensor *h) {
-    const cmha_model_config *c = &pass->model->config;
+static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
+    const cmha_model_config *c = pass->c;
     size_t heads = cmha__plain_heads(c, pass->layer);
-    cmha_attention_args a = cmha__attention_args_of(pass, heads, cmha__head_width(c));
-    cmha_tensor *qkv = cmha_linear(pass->tape, h, k->qkv_weight, k->qkv_bias);
+    cmha_attention_args a = cmha__softmax_args(pass, heads, cmha__head_width(c));
+    cmha_tensor *qkv = cmha_linear(pass->tape, h, pass->k->qkv_weight, pass->k->qkv_bias);
     if (heads == c->n_heads) a.kv_heads = cmha__kv_heads(c);
     a.kind = (cmha_attention_kind)c->attention;
     a.layout = (cmha_layout)c->layout;
     a.share = (cmha_share)c->share;
     a.rotation = pass->rotation;
     a.rotation_head = pass->rotation && pass->model->n_omega > 1 ? pass->N * a.d_k : 0;
-    if (c->pcl_weight > 0 && pass->tape->recording) cmha__block_pcl(pass, &a, qkv, k);
-    return pass->tape->status ? NULL : cmha__softmax_attention(pass, &a, qkv, NULL, NULL, k->delta, k->b);
+    if (c->pcl_weight > 0 && pass->tape->recording) cmha__block_pcl(pass, &a, qkv);
+    if (pass->tape->status) return NULL;
+    return cmha__softmax_heads(pass, &a, qkv, NULL, NULL, pass->k->delta, pass->k->b);
 }
 
 /* CoPE's first layer: complex queries and keys of h + i imag, real values of h (CoPE eq 2). */
-static cmha_tensor *cmha__cope_attention(cmha__pass *pass, const cmha_block *k, cmha_tensor *h) {
-    const cmha_model_config *c = &pass->model->config;
-    cmha_tape *tape = pass->tape;
-    cmha_tensor *z = cmha_complex_join(tape, h, pass->imag), *q, *key, *v;
+static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
+    const cmha_model_config *c = pass->c;
     size_t d_k = cmha__head_width(c);
-    cmha_attention_args a;
+    cmha_tensor *z = cmha_complex_join(pass->tape, h, pass->imag);
+    cmha_tensor *q = cmha_complex_linear(pass->tape, z, pass->k->zq_weight, NULL);
+    cmha_tensor *k = cmha_complex_linear(pass->tape, z, pass->k->zk_weight, NULL);
+    cmha_tensor *v = cmha_linear(pass->tape, h, pass->k->zv_weight, NULL);
+    cmha_attention_args a = cmha__softmax_args(pass, c->n_heads, d_k);
     cmha_cope_options cope;
-    q = cmha_complex_linear(tape, z, k->zq_weight, NULL);
-    key = cmha_complex_linear(tape, z, k->zk_weight, NULL);
-    v = cmha_linear(tape, h, k->zv_weight, NULL);
     if (c->cope_score == CMHA_COPE_LINEAR)
-        return cmha__any_linear(pass, cmha__linear_args_of(pass, CMHA_LINEAR_COPE, c->n_heads, d_k), q, key, v);
-    a = cmha__attention_args_of(pass, c->n_heads, d_k);
+        return cmha__linear_heads(pass, CMHA_LINEAR_COPE, c->n_heads, d_k, q, k, v);
     cope.score = (cmha_cope_score)c->cope_score;
     cope.alpha = (cmha_real)c->cope_alpha;
     cope.eps = a.eps;
@@ -11316,126 +11338,131 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, const cmha_block *k, 
     cope.norm_max_grad = c->cope_max_grad;
     cmha_cope_args(&a, &cope);
     a.scale *= (cmha_real)c->cope_scale;
-    return cmha__softmax_attention(pass, &a, q, key, v, NULL, NULL);
+    return cmha__softmax_heads(pass, &a, q, k, v, NULL, NULL);
 }
 
 /* ---- Blocks of the real family and CoPE ---- */
 
-/* x + gain * dropout(a Wo^T + bo); the imaginary channel has weights of its own. */
-static cmha_tensor *cmha__block_output(cmha__pass *pass, const cmha_block *k, int imag, cmha_tensor *a, cmha_tensor *x) {
-    const cmha_model_config *c = &pass->model->config;
-    return cmha__sublayer(pass->tape, a, -1, imag ? k->imag_wo_weight : k->wo_weight, imag ? k->imag_wo_bias : k->wo_bias, x,
-                          (cmha_real)c->residual_scale, (cmha_real)c->dropout, 1);
+/* x + gain * dropout(a Wo^T + bo) */
+static cmha_tensor *cmha__block_output(cmha__pass *pass, const cmha_block *k, cmha_tensor *a,
+                                       cmha_tensor *x) {
+    return cmha__sublayer(pass->tape, a, -1, k->wo_weight, k->wo_bias, x, (cmha_real)pass->c->residual_scale,
+                          (cmha_real)pass->c->dropout, 1);
 }
 
-/* x + gain * dropout(act(h W1^T + b1) W2^T + b2); likewise. */
-static cmha_tensor *cmha__block_ffn(cmha__pass *pass, const cmha_block *k, int imag, cmha_tensor *h, cmha_tensor *x) {
-    const cmha_model_config *c = &pass->model->config;
-    h = cmha_linear(pass->tape, h, imag ? k->imag_w1_weight : k->w1_weight, imag ? k->imag_w1_bias : k->w1_bias);
-    return cmha__sublayer(pass->tape, h, c->activation, imag ? k->imag_w2_weight : k->w2_weight,
-                          imag ? k->imag_w2_bias : k->w2_bias, x, (cmha_real)c->residual_scale, (cmha_real)c->dropout, 1);
+/* x + gain * dropout(act(h W1^T + b1) W2^T + b2) */
+static cmha_tensor *cmha__block_ffn(cmha__pass *pass, const cmha_block *k, cmha_tensor *h, cmha_tensor *x) {
+    h = cmha_linear(pass->tape, h, k->w1_weight, k->w1_bias);
+    return cmha__sublayer(pass->tape, h, pass->c->activation, k->w2_weight, k->w2_bias, x,
+                          (cmha_real)pass->c->residual_scale, (cmha_real)pass->c->dropout, 1);
 }
 
-static cmha_tensor *cmha__transformer_block(cmha__pass *pass, const cmha_block *k, cmha_tensor *x,
-                                            cmha_tensor *(*attend)(cmha__pass *, const cmha_block *, cmha_tensor *)) {
-    if (pass->model->config.placement == CMHA_NORM_POST) {
-        x = cmha__real_norm(pass, cmha__block_output(pass, k, 0, attend(pass, k, x), x), k->ln1_weight, k->ln1_bias);
-        return cmha__real_norm(pass, cmha__block_ffn(pass, k, 0, x, x), k->ln2_weight, k->ln2_bias);
+static cmha_tensor *cmha__transformer_block(cmha__pass *pass, cmha_tensor *x,
+                                            cmha_tensor *(*attend)(cmha__pass *, cmha_tensor *)) {
+    if (pass->c->placement == CMHA_NORM_POST) {
+        x = cmha__ln1(pass, cmha__block_output(pass, pass->k, attend(pass, x), x));
+        return cmha__ln2(pass, cmha__block_ffn(pass, pass->k, x, x));
     }
-    x = cmha__block_output(pass, k, 0, attend(pass, k, cmha__real_norm(pass, x, k->ln1_weight, k->ln1_bias)), x);
-    return cmha__block_ffn(pass, k, 0, cmha__real_norm(pass, x, k->ln2_weight, k->ln2_bias), x);
+    x = cmha__block_output(pass, pass->k, attend(pass, cmha__ln1(pass, x)), x);
+    return cmha__block_ffn(pass, pass->k, cmha__ln2(pass, x), x);
 }
 
-static cmha_tensor *cmha__real_block(cmha__pass *pass, const cmha_block *k, cmha_tensor *x) {
-    return cmha__transformer_block(pass, k, x, cmha__plain_attention);
+static cmha_tensor *cmha__real_block(cmha__pass *pass, cmha_tensor *x) {
+    return cmha__transformer_block(pass, x, cmha__plain_attention);
 }
 
-static cmha_tensor *cmha__cope_block(cmha__pass *pass, const cmha_block *k, cmha_tensor *x) {
-    return cmha__transformer_block(pass, k, x, cmha__cope_attention);
+static cmha_tensor *cmha__cope_block(cmha__pass *pass, cmha_tensor *x) {
+    return cmha__transformer_block(pass, x, cmha__cope_attention);
 }
 
 /* ---- MöbiusAttention's block ---- */
 
 /* Möbius heads on re + i im -> planes [B, N, 2 d_q] (MöbiusAttention eq 5-9). */
-static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, const cmha_block *k, cmha_tensor *re, cmha_tensor *im) {
-    const cmha_model_config *c = &pass->model->config;
+static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, cmha_tensor *re, cmha_tensor *im) {
+    const cmha_model_config *c = pass->c;
+    const cmha_block *k = pass->k;
     cmha_tape *tape = pass->tape;
     cmha_quotient_kind quotient = (cmha_quotient_kind)c->mobius_quotient;
     cmha_real eps = (cmha_real)c->mobius_eps;
     size_t width = c->mobius_heads * cmha__head_width(c);
-    cmha_attention_args a = cmha__attention_args_of(pass, c->mobius_heads, cmha__head_width(c));
+    int literal = c->mobius_mode == CMHA_MOBIUS_LITERAL;
+    cmha_attention_args a = cmha__softmax_args(pass, c->mobius_heads, cmha__head_width(c));
     cmha_tensor *rho, *q, *key, *v;
     a.kind = CMHA_ATTENTION_COMPLEX;
     a.softmax = (cmha_softmax)c->mobius_softmax;
     a.complex_v = 1;
     a.bilinear = !c->mobius_hermitian;
     a.magnitude = 1; /* the form `abs` */
-    if (c->mobius_mode == CMHA_MOBIUS_LITERAL) {
-        if (width < c->d_model) re = cmha_slice(tape, re, 2, 0, width), im = cmha_slice(tape, im, 2, 0, width);
-        rho = cmha_complex_join(tape, re, im);
-        q = cmha_mobius(tape, rho, k->mobius, quotient, eps);
-        key = cmha_elementwise_complex(tape, rho, k->zk_weight);
-        v = cmha_elementwise_complex(tape, rho, k->zv_weight);
+    if (literal && width < c->d_model)
+        re = cmha_slice(tape, re, 2, 0, width), im = cmha_slice(tape, im, 2, 0, width);
+    rho = cmha_complex_join(tape, re, im);
+    q = literal ? rho : cmha_complex_linear(tape, rho, k->zq_weight, k->zq_bias);
+    if (k->mobius) {
+        q = cmha_mobius(tape, q, k->mobius, quotient, eps);
     } else {
-        rho = cmha_complex_join(tape, re, im);
-        q = cmha_complex_linear(tape, rho, k->zq_weight, k->zq_bias);
-        q = k->mobius ? cmha_mobius(tape, q, k->mobius, quotient, eps)
-                      : cmha_quotient(tape, q, cmha_complex_linear(tape, rho, k->divisor_weight, k->divisor_bias), quotient, eps);
-        key = cmha_complex_linear(tape, rho, k->zk_weight, k->zk_bias);
-        v = cmha_complex_linear(tape, rho, k->zv_weight, k->zv_bias);
+        cmha_tensor *divisor = cmha_complex_linear(tape, rho, k->divisor_weight, k->divisor_bias);
+        q = cmha_quotient(tape, q, divisor, quotient, eps);
     }
-    return cmha__softmax_attention(pass, &a, q, key, v, NULL, NULL);
+    key = literal ? cmha_elementwise_complex(tape, rho, k->zk_weight)
+                  : cmha_complex_linear(tape, rho, k->zk_weight, k->zk_bias);
+    v = literal ? cmha_elementwise_complex(tape, rho, k->zv_weight)
+                : cmha_complex_linear(tape, rho, k->zv_weight, k->zv_bias);
+    return cmha__softmax_heads(pass, &a, q, key, v, NULL, NULL);
 }
 
 /* One channel of the layer after its attention: LN3(FFN(y) + y), y = LN2(a Wo^T + residual). */
-static cmha_tensor *cmha__mobius_channel(cmha__pass *pass, const cmha_block *k, cmha_tensor *a, cmha_tensor *residual, int imag) {
-    cmha_tensor *y = cmha__block_output(pass, k, imag, a, residual);
-    y = cmha__real_norm(pass, y, k->ln2_weight, k->ln2_bias);
-    return cmha__real_norm(pass, cmha__block_ffn(pass, k, imag, y, y), k->ln3_weight, k->ln3_bias);
+static cmha_tensor *cmha__mobius_channel(cmha__pass *pass, const cmha_block *k, cmha_tensor *a,
+                                         cmha_tensor *residual) {
+    cmha_tensor *y = cmha__ln2(pass, cmha__block_output(pass, k, a, residual));
+    return cmha__ln3(pass, cmha__block_ffn(pass, k, y, y));
 }
 
-/* Plain heads beside Möbius heads (MöbiusAttention eq 10-19), or Möbius heads alone (MöbiusAttention eq 20-27). */
-static cmha_tensor *cmha__mobius_block(cmha__pass *pass, const cmha_block *k, cmha_tensor *x) {
+/* The block with the weights of its imaginary channel. */
+static cmha_block cmha__imaginary_block(const cmha_block *block) {
+    cmha_block k = *block;
+    k.wo_weight = k.imag_wo_weight, k.wo_bias = k.imag_wo_bias;
+    k.w1_weight = k.imag_w1_weight, k.w1_bias = k.imag_w1_bias;
+    k.w2_weight = k.imag_w2_weight, k.w2_bias = k.imag_w2_bias;
+    return k;
+}
+
+/* MöbiusAttention eq 10-27: Möbius heads beside plain ones (eq 10-19) or alone (eq 20-27). */
+static cmha_tensor *cmha__mobius_block(cmha__pass *pass, cmha_tensor *x) {
+    const cmha_block *k = pass->k;
     cmha_tape *tape = pass->tape;
-    cmha_tensor *re = cmha__real_norm(pass, x, k->ln1_weight, k->ln1_bias);
-    cmha_tensor *im = cmha__real_norm(pass, pass->imag, k->ln1_weight, k->ln1_bias);
-    cmha_tensor *a = k->zk_weight ? cmha__mobius_attention(pass, k, re, im) : NULL;
-    cmha_tensor *a_re = a ? cmha_complex_real(tape, a) : NULL, *a_im = a ? cmha_complex_imag(tape, a) : NULL, *plain;
+    cmha_tensor *re = cmha__ln1(pass, x), *im = cmha__ln1(pass, pass->imag), *plain;
+    cmha_tensor *a = k->zk_weight ? cmha__mobius_attention(pass, re, im) : NULL;
+    cmha_tensor *a_re = a ? cmha_complex_real(tape, a) : NULL, *a_im = a ? cmha_complex_imag(tape, a) : NULL;
     pass->imag = pass->tokens; /* of the next Möbius layer */
     if (tape->status) return NULL;
-    if (!k->qkv_weight)
-        return cmha_add(tape, cmha__mobius_channel(pass, k, a_re, re, 0), cmha__mobius_channel(pass, k, a_im, im, 1));
-    plain = cmha__plain_attention(pass, k, cmha_add(tape, re, im));
+    if (!k->qkv_weight) {
+        cmha_block imag = cmha__imaginary_block(k);
+        im = cmha__mobius_channel(pass, &imag, a_im, im);
+        return cmha_add(tape, cmha__mobius_channel(pass, k, a_re, re), im);
+    }
+    plain = cmha__plain_attention(pass, cmha_add(tape, re, im));
     if (a) plain = cmha_concat(tape, plain, cmha_add(tape, a_re, a_im), 2);
-    return cmha__mobius_channel(pass, k, plain, re, 0);
+    return cmha__mobius_channel(pass, k, plain, re);
 }
 
 /* ---- CRAT's block ---- */
 
-/* W x (CRAT eq 10), or U (V^H x) where the rank is limited (CRAT eq 15). */
-static cmha_tensor *cmha__crat_linear(cmha__pass *pass, cmha_tensor *x, cmha_tensor *w, cmha_tensor *u, cmha_tensor *v) {
-    return u ? cmha_complex_lowrank(pass->tape, x, u, v, NULL) : cmha_complex_linear(pass->tape, x, w, NULL);
-}
-
-/* One group of heads on z: real heads see Re z + 0i, imaginary ones Im z + 0i, mixed ones z (CRAT eq 10-14). */
-static cmha_tensor *cmha__crat_group(cmha__pass *pass, const cmha_block *k, cmha_tensor *z, int g) {
-    const cmha_model_config *c = &pass->model->config;
+/* One group of heads on z: real heads see Re z, imaginary ones Im z, mixed ones z (CRAT eq 10-15). */
+static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
+    const cmha_model_config *c = pass->c;
+    cmha_tensor *w = pass->k->group[g].weight;
+    cmha_tensor *const *u = pass->k->group[g].u, *const *v = pass->k->group[g].v;
     cmha_tape *tape = pass->tape;
-    cmha_tensor *x = g == 0 ? cmha_complex_real(tape, z) : g == 1 ? cmha_complex_imag(tape, z) : z, *q, *key = NULL, *v = NULL;
     size_t heads = cmha__group_heads(c, g), d = c->d_model / 2 / c->n_heads;
-    cmha_attention_args a = cmha__attention_args_of(pass, heads, d); /* scale: CRAT eq 12 */
+    cmha_attention_args a = cmha__softmax_args(pass, heads, d); /* scale: CRAT eq 12 */
+    cmha_tensor *x = g == 0 ? cmha_complex_real(tape, z) : g == 1 ? cmha_complex_imag(tape, z) : z, *qkv[3];
     cmha_lag_args lag;
-    if (k->group[g].weight) {
-        q = g < 2 ? cmha_linear(tape, x, k->group[g].weight, NULL) : cmha_complex_linear(tape, x, k->group[g].weight, NULL);
-    } else {
-        if (g < 2) x = cmha_complex_join(tape, x, NULL);
-        q = cmha__crat_linear(pass, x, NULL, k->group[g].u[0], k->group[g].v[0]);
-        key = cmha__crat_linear(pass, x, NULL, k->group[g].u[1], k->group[g].v[1]);
-        v = cmha__crat_linear(pass, x, NULL, k->group[g].u[2], k->group[g].v[2]);
-    }
+    if (!w && g < 2) x = cmha_complex_join(tape, x, NULL);
+    for (int i = 0; i < 3; i++) qkv[i] = w ? NULL : cmha_complex_lowrank(tape, x, u[i], v[i], NULL);
+    if (w) qkv[0] = g < 2 ? cmha_linear(tape, x, w, NULL) : cmha_complex_linear(tape, x, w, NULL);
     switch (c->crat_attention) {
     case CMHA_CRAT_LINEAR:
-        return cmha__any_linear(pass, cmha__linear_args_of(pass, CMHA_LINEAR_ANGULAR, heads, d), q, key, v);
+        return cmha__linear_heads(pass, CMHA_LINEAR_ANGULAR, heads, d, qkv[0], qkv[1], qkv[2]);
     case CMHA_CRAT_LAG:
         memset(&lag, 0, sizeof lag);
         lag.heads = heads;
@@ -11443,16 +11470,16 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, const cmha_block *k, cmha
         lag.topk = c->lag_topk;
         lag.eps = (cmha_real)c->complex_eps;
         lag.key_mask = pass->batch->key_mask;
-        return cmha_lag_attention(tape, &lag, q, key, v);
+        return cmha_lag_attention(tape, &lag, qkv[0], qkv[1], qkv[2]);
     default:
         a.kind = c->crat_attention == CMHA_CRAT_DOT ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
         a.softmax = CMHA_SOFTMAX_REAL;
         a.complex_v = 1;
-        return cmha__softmax_attention(pass, &a, q, key, v, NULL, NULL);
+        return cmha__softmax_heads(pass, &a, qkv[0], qkv[1], qkv[2], NULL, NULL);
     }
 }
 
-/* Joins planes head after head: [Re a | Im a] beside [Re b | Im b] is [Re a b | Im a b]. a NULL: there are none yet. */
+/* Joins planes head after head: [Re a | Im a] and [Re b | Im b] to [Re a b | Im a b]. a NULL: b alone. */
 static cmha_tensor *cmha__join_planes(cmha__pass *pass, cmha_tensor *a, cmha_tensor *b) {
     size_t shape[3], wa, wb;
     cmha_tensor *joined;
@@ -11467,18 +11494,20 @@ static cmha_tensor *cmha__join_planes(cmha__pass *pass, cmha_tensor *a, cmha_ten
 }
 
 /* (alpha + i beta) z + f (CRAT eq 20); sum 0 or 1 of the layer. */
-static cmha_tensor *cmha__crat_residual(cmha__pass *pass, const cmha_block *k, int sum, cmha_tensor *z, cmha_tensor *f) {
-    const cmha_model_config *c = &pass->model->config;
-    f = cmha_dropout(pass->tape, f, (cmha_real)c->dropout);
-    if (c->residual_scale < 1 || c->residual_scale > 1) f = cmha_scale(pass->tape, f, (cmha_real)c->residual_scale);
-    return k->alpha[sum] ? cmha_complex_residual(pass->tape, z, f, k->alpha[sum], k->beta[sum]) : cmha_add(pass->tape, z, f);
+static cmha_tensor *cmha__crat_residual(cmha__pass *pass, int sum, cmha_tensor *z, cmha_tensor *f) {
+    double gain = pass->c->residual_scale;
+    cmha_tensor *alpha = pass->k->alpha[sum], *beta = pass->k->beta[sum];
+    f = cmha_dropout(pass->tape, f, (cmha_real)pass->c->dropout);
+    if (gain < 1 || gain > 1) f = cmha_scale(pass->tape, f, (cmha_real)gain);
+    return alpha ? cmha_complex_residual(pass->tape, z, f, alpha, beta) : cmha_add(pass->tape, z, f);
 }
 
 /* Looks a [B, N, 2D] up in the knowledge base (CRAT eq 17-19); without a window or a base: a itself. */
-static cmha_tensor *cmha__crat_window(cmha__pass *pass, const cmha_block *k, cmha_tensor *a) {
-    const cmha_model_config *c = &pass->model->config;
+static cmha_tensor *cmha__crat_window(cmha__pass *pass, cmha_tensor *a) {
+    const cmha_model_config *c = pass->c;
+    const cmha_knowledge *base = pass->model->knowledge;
     cmha_retrieve_args args;
-    if (!k->irw.wm || (!pass->model->knowledge && !cmha__dry(pass->tape))) return a;
+    if (!pass->k->irw.wm || (!base && !cmha__dry(pass->tape))) return a;
     memset(&args, 0, sizeof args);
     args.queries = c->irw_queries;
     args.top = c->irw_top;
@@ -11486,40 +11515,47 @@ static cmha_tensor *cmha__crat_window(cmha__pass *pass, const cmha_block *k, cmh
     args.threshold = (cmha_real)c->irw_threshold;
     args.eps = (cmha_real)c->complex_eps;
     args.raw_weights = c->irw_raw;
-    return cmha_irw(pass->tape, pass->model->knowledge, &args, (cmha_real)c->irw_gate_tau, (cmha_fusion)c->irw_fusion, a, &k->irw);
+    return cmha_irw(pass->tape, base, &args, (cmha_real)c->irw_gate_tau, (cmha_fusion)c->irw_fusion, a,
+                    &pass->k->irw);
 }
 
 /* W2 cGELU(W1 h + b1) + b2 (CRAT eq 9), or the experts (CRAT eq 21). */
-static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, const cmha_block *k, cmha_tensor *h) {
-    const cmha_model_config *c = &pass->model->config;
+static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, cmha_tensor *h) {
+    const cmha_block *k = pass->k;
+    const unsigned char *mask = pass->batch->key_mask;
+    size_t experts = pass->c->experts, top = pass->c->experts_top;
     cmha_tape *tape = pass->tape;
     cmha_tensor *logits, *in[6];
-    uint64_t *use = tape->recording && !pass->again && c->experts ? pass->model->expert_use + pass->layer * c->experts : NULL;
-    if (!c->experts) {
+    uint64_t *use = NULL;
+    if (!experts) {
         h = cmha_activate(tape, cmha_complex_linear(tape, h, k->w1_weight, k->w1_bias), CMHA_GELU_ERF);
         return cmha_complex_linear(tape, h, k->w2_weight, k->w2_bias);
     }
+    if (tape->recording && !pass->again) use = pass->model->expert_use + pass->layer * experts;
     logits = cmha_router(tape, h, k->router_weight, k->router_bias);
-    if (tape->recording && c->balance > 0)
-        cmha__add_loss(pass, cmha_balance(tape, logits, c->experts_top, pass->batch->key_mask), c->balance);
+    if (tape->recording && pass->c->balance > 0)
+        cmha__add_loss(pass, cmha_balance(tape, logits, top, mask), pass->c->balance);
     in[0] = h, in[1] = logits, in[2] = k->w1_weight, in[3] = k->w1_bias, in[4] = k->w2_weight, in[5] = k->w2_bias;
-    return cmha__experts(tape, in, c->experts_top, pass->batch->key_mask, use);
+    return cmha__experts(tape, in, top, mask, use);
 }
 
 /* a = window(W_o attention(norm(z))) (CRAT eq 16), z = r1 z + a, z = r2 z + ffn(norm(z)). */
-static cmha_tensor *cmha__crat_block(cmha__pass *pass, const cmha_block *k, cmha_tensor *z) {
-    cmha_tensor *h = cmha__any_norm(pass, 1, z, k->ln1_weight, k->ln1_bias), *a = NULL;
+static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
+    const cmha_block *k = pass->k;
+    cmha_tensor *h = cmha__ln1(pass, z), *a = NULL;
     for (int g = 0; g < 3; g++)
-        if (cmha__group_heads(&pass->model->config, g)) a = cmha__join_planes(pass, a, cmha__crat_group(pass, k, h, g));
-    a = cmha__crat_linear(pass, a, k->wo_weight, k->wo_u, k->wo_v);
-    z = cmha__crat_residual(pass, k, 0, z, cmha__crat_window(pass, k, a));
-    h = cmha__any_norm(pass, 1, z, k->ln2_weight, k->ln2_bias);
-    return cmha__crat_residual(pass, k, 1, z, cmha__crat_ffn(pass, k, h));
+        if (cmha__group_heads(pass->c, g)) a = cmha__join_planes(pass, a, cmha__crat_group(pass, h, g));
+    a = k->wo_u ? cmha_complex_lowrank(pass->tape, a, k->wo_u, k->wo_v, NULL)
+                : cmha_complex_linear(pass->tape, a, k->wo_weight, NULL);
+    z = cmha__crat_residual(pass, 0, z, cmha__crat_window(pass, a));
+    return cmha__crat_residual(pass, 1, z, cmha__crat_ffn(pass, cmha__ln2(pass, z)));
 }
+
 /* ---- Blocks that keep their input alone (recompute = 1) ----
-   The block is run on the tape as ever; then its result moves down to where it began, and the rest is forgotten, records and all.
-   The backward runs it again from the same input with the same dropout keys and walks its records. These reach the gradients of
-   what lies outside directly, so every sum is made in the order it would have had anyway: the bits are the same. */
+   The block runs on the tape as ever; then its result moves down to where it began, and the rest is
+   forgotten, records and all. The backward runs it again from the same input with the same dropout keys and
+   walks its records. These reach the gradients of what lies outside directly, so every sum is made in the
+   order it would have had anyway: the bits are the same. */
 
 typedef struct cmha__kept {
     cmha__pass pass;            /* as it was before the block */
@@ -11530,13 +11566,14 @@ typedef struct cmha__kept {
 
 enum { CMHA__OUTER = 4 }; /* tensors outside of a block that may get a gradient from it, besides parameters */
 
-/* Their gradients that do not exist yet get room below what the block is going to take. */
+/* Makes room for those of their gradients that do not exist yet, below what the block is going to take. */
 static void cmha__outer_room(cmha_tape *tape, cmha_tensor *const *outer, cmha_real **room) {
     int j;
     for (int i = 0; i < CMHA__OUTER; i++) {
         room[i] = NULL;
         for (j = 0; j < i && outer[j] != outer[i]; j++) {}
-        if (j == i && outer[i] && outer[i]->needs_grad && !outer[i]->grad) room[i] = cmha__grad_buffer(tape, outer[i]->size);
+        if (j == i && outer[i] && outer[i]->needs_grad && !outer[i]->grad)
+            room[i] = cmha__grad_buffer(tape, outer[i]->size);
     }
 }
 
@@ -11546,8 +11583,10 @@ static void cmha__free_buffer(cmha_tape *tape, cmha_real *memory, size_t n) {
     tape->unused[tape->n_unused++].bytes = cmha__round64(n * sizeof *memory);
 }
 
-/* Those that now exist move there, unless it is in the result's own gradient, which has been handed on. Returns whether it has. */
-static int cmha__outer_settle(cmha_tape *tape, cmha_tensor *const *outer, cmha_real *const *room, const cmha_real *handed) {
+/* Moves there those that now exist, but for one in the result's own gradient `handed`, which the block has
+   handed on. Returns whether it has. */
+static int cmha__outer_settle(cmha_tape *tape, cmha_tensor *const *outer, cmha_real *const *room,
+                              const cmha_real *handed) {
     int used = 0;
     for (int i = 0; i < CMHA__OUTER; i++) {
         if (!room[i]) continue;
@@ -11563,26 +11602,25 @@ static int cmha__outer_settle(cmha_tape *tape, cmha_tensor *const *outer, cmha_r
 }
 
 static cmha_tensor *cmha__run_block(cmha__pass *pass, cmha_tensor *x) {
-    return cmha__layer_family(&pass->model->config, pass->layer)->block(pass, &pass->model->blocks[pass->layer], x);
+    pass->k = &pass->model->blocks[pass->layer];
+    return cmha__layer_family(pass->c, pass->layer)->block(pass, x);
 }
 
-/* The block once more and back, on an empty list of records and of free buffers. */
-static cmha_status cmha__rerun_block(cmha_tape *tape, const cmha__kept *kept, cmha_tensor *out) {
+/* Runs the block once more and back, on an empty list of records and of free buffers. */
+static void cmha__rerun_block(cmha_tape *tape, const cmha__kept *kept, cmha_tensor *out) {
     cmha__pass pass = kept->pass;
     cmha_tensor *y;
     tape->recording = 1;
-    tape->key = kept->key;
-    tape->draws = kept->draws;
+    tape->key = kept->key, tape->draws = kept->draws;
     tape->last = NULL;
     tape->n_unused = 0;
     pass.again = 1;
     pass.batch = &kept->batch;
     y = cmha__run_block(&pass, kept->x);
-    if (!y) return tape->status;
-    y->grad = out->grad;
-    y->needs_grad = out->needs_grad;
+    if (!y) return;
+    y->grad = out->grad, y->needs_grad = out->needs_grad;
     if (kept->extra) pass.extra->grad = kept->extra->grad, pass.extra->needs_grad = 1;
-    return cmha__walk(tape);
+    cmha__walk(tape);
 }
 
 static cmha_status cmha__kept_backward(cmha_tape *tape, cmha_record *r) {
@@ -11597,46 +11635,35 @@ static cmha_status cmha__kept_backward(cmha_tape *tape, cmha_record *r) {
     before = *tape;
     memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
     cmha__rerun_block(tape, kept, r->out);
-    tape->recording = before.recording, tape->key = before.key, tape->draws = before.draws, tape->last = before.last;
+    tape->recording = before.recording, tape->key = before.key, tape->draws = before.draws,
+    tape->last = before.last;
     memcpy(tape->unused, before.unused, sizeof tape->unused);
     tape->n_unused = before.n_unused;
     if (tape->status) return tape->status;
-    if (!cmha__outer_settle(tape, outer, room, handed) && handed) cmha__free_buffer(tape, handed, r->out->size);
+    if (!cmha__outer_settle(tape, outer, room, handed) && handed)
+        cmha__free_buffer(tape, handed, r->out->size);
     if (handed) r->out->grad = NULL;
     cmha__rewind(tape, memory);
     cmha__arena_rewind(tape->context, &tape->records, records);
     return CMHA_OK;
 }
 
-/* The sum of losses keeps its gradient until the block itself is reached, also where nothing else leads there. */
+/* Keeps the gradient of the sum of losses until the block is reached, also where nothing else leads there. */
 static cmha_status cmha__kept_extra_backward(cmha_tape *tape, cmha_record *r) {
     cmha_grad(tape, r->in[0]);
     return tape->status;
 }
 
-/* Appends the block, and the losses it has added, if they need a gradient. */
-static cmha_tensor *cmha__push_kept(cmha__pass *pass, cmha__kept *kept, int needs_grad) {
-    size_t none = 0;
-    cmha_tensor *learns = cmha__tensor_shaped(pass->tape, 1, &none); /* for the parameters in it, too many for a record */
-    if (!learns) return NULL;
-    learns->needs_grad = needs_grad;
-    if (!cmha_push(pass->tape, "block", kept->y, &learns, 1, cmha__kept_backward, kept)) return NULL;
-    if (kept->extra && kept->y->needs_grad) {
-        cmha_push(pass->tape, "losses of a block", kept->extra, &kept->y, 1, cmha__kept_extra_backward, NULL);
-        kept->extra->needs_grad = 1;
-    }
-    return pass->tape->status ? NULL : kept->y;
-}
-
+/* Runs the block and appends it, and the losses it has added, if they need a gradient. */
 static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
+    size_t none = 0, one = 1;
     cmha__kept *kept = (cmha__kept *)cmha__record_alloc(tape, sizeof *kept);
-    cmha_tensor *y = cmha__result(tape, x->rank, x->shape), *sum, *inner;
+    cmha_tensor *y = cmha__result(tape, x->rank, x->shape), *sum = cmha__result(tape, 1, &one), *inner,
+                *learns;
     cmha_record *last = tape->last;
     cmha__mark memory, records;
-    size_t one = 1;
     int needs_grad;
-    sum = cmha__result(tape, 1, &one);
     if (!kept || !y || !sum) return NULL;
     kept->pass = *pass, kept->batch = *pass->batch;
     kept->x = x, kept->y = y;
@@ -11653,14 +11680,22 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     cmha__rewind(tape, memory);
     cmha__arena_rewind(tape->context, &tape->records, records);
     tape->last = last;
-    return cmha__push_kept(pass, kept, needs_grad);
+    learns = cmha__tensor_shaped(tape, 1, &none); /* stands for the parameters in it, too many for a record */
+    if (!learns) return NULL;
+    learns->needs_grad = needs_grad;
+    if (!cmha_push(tape, "block", y, &learns, 1, cmha__kept_backward, kept)) return NULL;
+    if (kept->extra && y->needs_grad) {
+        cmha_push(tape, "losses of a block", sum, &y, 1, cmha__kept_extra_backward, NULL);
+        sum->needs_grad = 1;
+    }
+    return tape->status ? NULL : y;
 }
 
 /* Outside of a recording x keeps its memory, and all else that the block took is given back. */
 static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
     cmha__mark mark = cmha__mark_of(pass->tape);
     cmha_tensor *y;
-    if (pass->tape->recording && pass->model->config.recompute) return cmha__kept_block(pass, x);
+    if (pass->tape->recording && pass->c->recompute) return cmha__kept_block(pass, x);
     y = cmha__run_block(pass, x);
     if (!y || pass->tape->recording) return y;
     if (y != x && !cmha__dry(pass->tape)) memcpy(x->data, y->data, x->size * sizeof *x->data);
@@ -11670,30 +11705,32 @@ static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
 
 /* ---- Embeddings ---- */
 
-/* Rows of an embedding whose ids are given, all 0, or count up from `first` in every sequence -> [B, N, d]. */
-static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weight, const int32_t *ids, int counting) {
-    size_t B = pass->B, N = pass->N;
+/* Rows [B, N, d] of an embedding: of ids, or (NULL) of 0, or of positions counted from pass->first. */
+static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weight, const int32_t *ids,
+                                            int counting) {
+    size_t N = pass->N, n = pass->B * N;
     if (!ids) {
-        int32_t *made = (int32_t *)cmha_tape_alloc(pass->tape, B * N * sizeof *made);
-        for (size_t i = 0; made && !cmha__dry(pass->tape) && i < B * N; i++)
+        int32_t *made = (int32_t *)cmha_tape_alloc(pass->tape, n * sizeof *made);
+        for (size_t i = 0; made && !cmha__dry(pass->tape) && i < n; i++)
             made[i] = counting ? (int32_t)(pass->first + i % N) : 0;
         ids = made;
     }
-    return ids ? cmha_embedding(pass->tape, weight, ids, B, N) : NULL;
+    return ids ? cmha_embedding(pass->tape, weight, ids, pass->B, N) : NULL;
 }
 
 /* The learned positions [B, N, d]. */
 static cmha_tensor *cmha__learned_positions(cmha__pass *pass) {
-    cmha_model *model = pass->model;
-    if (pass->first + pass->N > model->config.max_positions)
-        return cmha__reject(pass->tape, CMHA_ERR_SHAPE, "model: %zu positions, but the learned embedding has %zu",
-                            pass->first + pass->N, model->config.max_positions);
-    return cmha__rows_of_embedding(pass, model->position_weight, NULL, 1);
+    size_t n = pass->first + pass->N, room = pass->c->max_positions;
+    if (n > room)
+        return cmha__reject(pass->tape, CMHA_ERR_SHAPE,
+                            "model: %zu positions, but the learned embedding has %zu", n, room);
+    return cmha__rows_of_embedding(pass, pass->model->position_weight, NULL, 1);
 }
 
 /* x += factor * table for every sequence: a constant, so in place and without a record. x NULL: zeros. */
-static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_cope_imag kind, double factor) {
-    size_t N = pass->N, d = pass->model->config.d_model, shape[3];
+static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_cope_imag kind,
+                                        double factor) {
+    size_t N = pass->N, d = pass->c->d_model, shape[3];
     cmha__mark mark;
     cmha_real *table;
     shape[0] = pass->B, shape[1] = N, shape[2] = d;
@@ -11701,7 +11738,7 @@ static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_c
     mark = cmha__mark_of(pass->tape);
     table = x ? cmha__reals(pass->tape, N * d) : NULL;
     if (table && !cmha__dry(pass->tape)) {
-        cmha_cope_table(kind, N, d, pass->model->config.base, pass->first, table);
+        cmha_cope_table(kind, N, d, pass->c->base, pass->first, table);
         for (size_t i = 0; i < pass->B; i++) cmha__axpy(N * d, (cmha_real)factor, table, x->data + i * N * d);
     }
     cmha__rewind(pass->tape, mark);
@@ -11710,120 +11747,133 @@ static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_c
 
 /* x + multi-frequency positions (CRAT eq 2-3). */
 static cmha_tensor *cmha__add_waves(cmha__pass *pass, cmha_tensor *x) {
-    const cmha_model *model = pass->model;
-    return cmha_add_rows(pass->tape, x, cmha_multifreq(pass->tape, model->pe_omega, model->pe_delta, pass->N, pass->first));
+    const cmha_model *m = pass->model;
+    cmha_tensor *waves = cmha_multifreq(pass->tape, m->pe_omega, m->pe_delta, pass->N, pass->first);
+    return cmha_add_rows(pass->tape, x, waves);
+}
+
+/* Dropout of embeddings. */
+static cmha_tensor *cmha__drop(cmha__pass *pass, cmha_tensor *x) {
+    return cmha_dropout(pass->tape, x, (cmha_real)pass->c->dropout);
 }
 
 static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
-    const cmha_model_config *c = &pass->model->config;
-    if (c->position == CMHA_POSITION_LEARNED) x = cmha_add(pass->tape, x, cmha__learned_positions(pass));
-    if (c->position == CMHA_POSITION_SINUSOIDAL) x = cmha__add_positions(pass, x, CMHA_COPE_SIN_COS, 1);
-    if (c->position == CMHA_POSITION_MULTIFREQ) x = cmha__add_waves(pass, x);
-    return cmha_dropout(pass->tape, x, (cmha_real)c->dropout);
+    int position = pass->c->position;
+    if (position == CMHA_POSITION_LEARNED) x = cmha_add(pass->tape, x, cmha__learned_positions(pass));
+    if (position == CMHA_POSITION_SINUSOIDAL) x = cmha__add_positions(pass, x, CMHA_COPE_SIN_COS, 1);
+    if (position == CMHA_POSITION_MULTIFREQ) x = cmha__add_waves(pass, x);
+    return cmha__drop(pass, x);
 }
 
 /* The imaginary channel of the first layer: gamma * positions (CoPE eq 1). */
 static cmha_tensor *cmha__cope_embed(cmha__pass *pass, cmha_tensor *x) {
-    const cmha_model_config *c = &pass->model->config;
+    cmha_cope_imag kind = (cmha_cope_imag)pass->c->cope_imag;
+    double gamma = pass->c->cope_gamma;
+    int learned = kind == CMHA_COPE_LEARNED;
     cmha_tensor *p;
-    x = cmha_dropout(pass->tape, x, (cmha_real)c->dropout);
-    if (c->cope_imag != CMHA_COPE_LEARNED) {
-        p = cmha__add_positions(pass, NULL, (cmha_cope_imag)c->cope_imag, c->cope_gamma);
-    } else {
-        p = cmha__learned_positions(pass);
-        if (c->cope_gamma < 1 || c->cope_gamma > 1) p = cmha_scale(pass->tape, p, (cmha_real)c->cope_gamma);
-    }
-    pass->imag = cmha_dropout(pass->tape, p, (cmha_real)c->dropout);
+    x = cmha__drop(pass, x);
+    p = learned ? cmha__learned_positions(pass) : cmha__add_positions(pass, NULL, kind, gamma);
+    if (learned && (gamma < 1 || gamma > 1)) p = cmha_scale(pass->tape, p, (cmha_real)gamma);
+    pass->imag = cmha__drop(pass, p);
     return x;
 }
 
 /* The imaginary channels: positions in the first Möbius layer (rho = w + i p), in later ones the tokens. */
 static cmha_tensor *cmha__mobius_embed(cmha__pass *pass, cmha_tensor *x) {
-    const cmha_model_config *c = &pass->model->config;
-    cmha_tensor *p;
-    pass->tokens = x = cmha_dropout(pass->tape, x, (cmha_real)c->dropout);
-    p = c->position == CMHA_POSITION_LEARNED ? cmha__learned_positions(pass)
-                                             : cmha__add_positions(pass, NULL, CMHA_COPE_SIN_COS, 1);
-    pass->imag = cmha_dropout(pass->tape, p, (cmha_real)c->dropout);
-    if (x && !pass->tape->recording) { /* blocks then overwrite x, so the tokens need a copy of their own */
-        pass->tokens = cmha__result(pass->tape, x->rank, x->shape);
-        if (pass->tokens && !cmha__dry(pass->tape)) memcpy(pass->tokens->data, x->data, x->size * sizeof *x->data);
-    }
+    int learned = pass->c->position == CMHA_POSITION_LEARNED;
+    cmha_tape *tape = pass->tape;
+    pass->tokens = x = cmha__drop(pass, x);
+    pass->imag = cmha__drop(pass, learned ? cmha__learned_positions(pass)
+                                          : cmha__add_positions(pass, NULL, CMHA_COPE_SIN_COS, 1));
+    if (!x || tape->recording) return x;
+    pass->tokens = cmha__result(tape, x->rank, x->shape); /* a copy of their own: blocks then overwrite x */
+    if (pass->tokens && !cmha__dry(tape)) memcpy(pass->tokens->data, x->data, x->size * sizeof *x->data);
     return x;
 }
 
 /* The state of token embeddings x [B, N, d] -> planes [B, N, d] (CRAT eq 2-7). */
 static cmha_tensor *cmha__crat_embed(cmha__pass *pass, cmha_tensor *x) {
-    cmha_model *model = pass->model;
+    const cmha_model *m = pass->model;
     cmha_tape *tape = pass->tape;
-    cmha_tensor *h = cmha_dropout(tape, cmha__add_waves(pass, x), (cmha_real)model->config.dropout), *z;
-    z = cmha_linear(tape, h, model->state_weight, model->state_bias);
-    if (model->theta_weight) z = cmha_complex_rotate(tape, z, cmha_linear(tape, h, model->theta_weight, model->theta_bias));
-    return model->config.state_gelu ? cmha_activate(tape, z, CMHA_GELU_ERF) : z;
+    cmha_tensor *h = cmha__drop(pass, cmha__add_waves(pass, x));
+    cmha_tensor *z = cmha_linear(tape, h, m->state_weight, m->state_bias);
+    if (m->theta_weight)
+        z = cmha_complex_rotate(tape, z, cmha_linear(tape, h, m->theta_weight, m->theta_bias));
+    return pass->c->state_gelu ? cmha_activate(tape, z, CMHA_GELU_ERF) : z;
 }
 
 /* ---- The table of families ---- */
 
 static const cmha__family_row *cmha__family(int family) {
     static const cmha__family_row families[] = {
-        {CMHA_FAMILY_REAL, 0, NULL, cmha__all_heads, cmha__layer_rows, NULL, cmha__real_embed, cmha__real_block},
+        {CMHA_FAMILY_REAL, 0, NULL, cmha__all_heads, cmha__layer_rows, NULL, cmha__real_embed,
+         cmha__real_block},
         {CMHA_FAMILY_COPE, 0, cmha__first_layer, NULL, cmha__layer_rows, cmha__cope_wrong, cmha__cope_embed,
          cmha__cope_block},
         {CMHA_FAMILY_MOBIUS, 0, cmha__mobius_layer, cmha__beside_mobius, cmha__layer_rows, cmha__mobius_wrong,
          cmha__mobius_embed, cmha__mobius_block},
-        {CMHA_FAMILY_CRAT, 1, NULL, NULL, cmha__crat_rows, cmha__crat_wrong, cmha__crat_embed, cmha__crat_block}};
+        {CMHA_FAMILY_CRAT, 1, NULL, NULL, cmha__crat_rows, cmha__crat_wrong, cmha__crat_embed,
+         cmha__crat_block}};
     const cmha__family_row *row = families;
-    while ((int)row->family != family) row++; /* a configuration has none but these */
+    while ((int)row->family != family) row++; /* there are none but these */
     return row;
 }
 
 /* ---- The model ---- */
 
-/* Adds the phase and magnitude regularisation of the last state z (CRAT eq 23-25; the paper does not say of which). */
+/* Adds the regularisation of the last state z (CRAT eq 23-25; the paper does not say of which). */
 static void cmha__add_regularisers(cmha__pass *pass, cmha_tensor *z) {
-    const cmha_model_config *c = &pass->model->config;
     const unsigned char *mask = pass->batch->key_mask;
-    if (c->phase_reg > 0)
-        cmha__add_loss(pass, cmha_phase_reg(pass->tape, z, mask, (cmha_real)c->phase_reg, (cmha_real)c->complex_eps), 1);
-    if (c->mag_reg > 0) cmha__add_loss(pass, cmha_mag_reg(pass->tape, z, mask, (cmha_real)c->mag_reg), 1);
+    cmha_real phase = (cmha_real)pass->c->phase_reg, mag = (cmha_real)pass->c->mag_reg;
+    cmha_real eps = (cmha_real)pass->c->complex_eps;
+    if (phase > 0) cmha__add_loss(pass, cmha_phase_reg(pass->tape, z, mask, phase, eps), 1);
+    if (mag > 0) cmha__add_loss(pass, cmha_mag_reg(pass->tape, z, mask, mag), 1);
 }
 
 /* Embedding and blocks -> [B, N, d_model]. */
 static cmha_tensor *cmha__model_body(cmha__pass *pass) {
-    cmha_model *model = pass->model;
-    const cmha_model_config *c = &model->config;
-    int complex_state = cmha__complex_state(c);
+    const cmha_model *m = pass->model;
+    const cmha_model_config *c = pass->c = &m->config;
+    const cmha__family_row *family = cmha__family(c->family);
     cmha_tape *tape = pass->tape;
     cmha_tensor *x;
-    if (!complex_state && c->attention != CMHA_ATTENTION_DOT)
-        pass->rotation = cmha_rotation(tape, model->omega, model->n_omega, cmha__head_width(c) / 2, pass->N,
+    if (!family->complex_state && c->attention != CMHA_ATTENTION_DOT)
+        pass->rotation = cmha_rotation(tape, m->omega, m->n_omega, cmha__head_width(c) / 2, pass->N,
                                        (ptrdiff_t)pass->first);
-    x = cmha_embedding(tape, model->token_weight, pass->batch->ids, pass->B, pass->N);
+    x = cmha_embedding(tape, m->token_weight, pass->batch->ids, pass->B, pass->N);
     if (c->embedding_scale) x = cmha_scale(tape, x, (cmha_real)sqrt((double)c->d_model));
-    if (model->type_weight) x = cmha_add(tape, x, cmha__rows_of_embedding(pass, model->type_weight, pass->batch->types, 0));
-    x = x ? cmha__family(c->family)->embed(pass, x) : NULL;
+    if (m->type_weight)
+        x = cmha_add(tape, x, cmha__rows_of_embedding(pass, m->type_weight, pass->batch->types, 0));
+    x = x ? family->embed(pass, x) : NULL;
     for (pass->layer = 0; x && pass->layer < c->n_layers; pass->layer++) x = cmha__block(pass, x);
-    if (x && complex_state && tape->recording) cmha__add_regularisers(pass, x);
+    if (x && family->complex_state && tape->recording) cmha__add_regularisers(pass, x);
     return x;
 }
 
-/* Of a pre-norm model; of CRAT's state as d real numbers (CRAT eq 26-27). */
+/* The norm of a pre-norm model, which takes CRAT's planes as real numbers (CRAT eq 26-27). */
 static cmha_tensor *cmha__final_norm(cmha__pass *pass, cmha_tensor *x) {
-    return pass->model->final_weight ? cmha__real_norm(pass, x, pass->model->final_weight, pass->model->final_bias) : x;
+    const cmha_model *m = pass->model;
+    return m->final_weight ? cmha__norm_by(pass, 0, x, m->final_weight, m->final_bias) : x;
 }
 
-static cmha_tensor *cmha__vocabulary_head(cmha_model *model, cmha_tape *tape, cmha_tensor *x) {
-    return cmha_linear(tape, x, model->head_weight ? model->head_weight : model->token_weight, model->head_bias);
+static cmha_tensor *cmha__output_weight(const cmha_model *m) {
+    return m->head_weight ? m->head_weight : m->token_weight;
 }
 
-CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra_loss) {
+static cmha_tensor *cmha__vocabulary_head(cmha_model *m, cmha_tape *tape, cmha_tensor *x) {
+    return cmha_linear(tape, x, cmha__output_weight(m), m->head_bias);
+}
+
+CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
+                                        cmha_tensor **extra_loss) {
     cmha__pass pass;
     cmha_tensor *x;
     if (extra_loss) *extra_loss = NULL;
     if (!tape || tape->status) return NULL;
     if (!cmha__model_is_open(model) || !batch)
         return cmha__reject(tape, CMHA_ERR_ARGUMENT, "model: it or the batch is missing");
-    if (tape->recording && !cmha__dry(tape) && cmha__need_grad(model)) return cmha__stop(tape, CMHA_ERR_MEMORY);
+    if (tape->recording && !cmha__dry(tape) && cmha__need_grad(model))
+        return cmha__stop(tape, CMHA_ERR_MEMORY);
     memset(&pass, 0, sizeof pass);
     pass.model = model;
     pass.tape = tape;
@@ -11835,20 +11885,25 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     return x;
 }
 
-CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor **extra_loss) {
+CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
+                                         cmha_tensor **extra_loss) {
     cmha_tensor *x = cmha_model_states(model, tape, batch, extra_loss);
     return x ? cmha__vocabulary_head(model, tape, x) : NULL;
 }
 
-CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states, const unsigned char *key_mask) {
+CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states,
+                                        const unsigned char *key_mask) {
     const cmha_model_config *c;
     cmha_tensor *x;
     size_t *first;
     if (!states || !tape || tape->status) return NULL;
-    if (!cmha__model_is_open(model)) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
+    if (!cmha__model_is_open(model))
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
     c = &model->config;
-    if (!model->class_weight) return cmha__reject(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
-    if (states->rank != 3 || !states->shape[1]) return cmha__reject(tape, CMHA_ERR_SHAPE, "scores: there is no token to look at");
+    if (!model->class_weight)
+        return cmha__reject(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
+    if (states->rank != 3 || !states->shape[1])
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "scores: there is no token to look at");
     if (c->pool == CMHA_POOL_MEAN) {
         x = cmha_mean_tokens(tape, states, key_mask);
     } else {
@@ -11857,33 +11912,39 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
         x = first ? cmha_gather(tape, states, first, states->shape[0]) : NULL;
     }
     x = cmha_linear(tape, x, model->class_weight, model->class_bias);
-    return c->classes == 1 && c->label_range > 0 ? cmha_scale(tape, cmha_sigmoid(tape, x), (cmha_real)c->label_range) : x;
+    return c->classes == 1 && c->label_range > 0
+               ? cmha_scale(tape, cmha_sigmoid(tape, x), (cmha_real)c->label_range)
+               : x;
 }
 
 /* ---- Objectives ---- */
 
 /* The loss of a batch with labels: cross-entropy of classes, or the squared error of a regression. */
-static cmha_tensor *cmha__label_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor *states) {
+static cmha_tensor *cmha__label_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
+                                     cmha_tensor *states) {
     cmha_tensor *scores = cmha_model_scores(model, tape, states, batch->key_mask);
     int32_t *targets;
     if (model->config.classes == 1) return cmha_squared_error(tape, scores, batch->labels);
     targets = (int32_t *)cmha__record_alloc(tape, (batch->batch + 1) * sizeof *targets);
     for (size_t b = 0; targets && !cmha__dry(tape) && b < batch->batch; b++) {
         double label = (double)batch->labels[b];
-        targets[b] = label >= 0 && label < 65536 ? (int32_t)label : -2; /* refused as outside the classes; NaN is, and 1.5 */
+        targets[b] = label >= 0 && label < 65536 ? (int32_t)label
+                                                 : -2; /* refused as outside the classes; NaN is, and 1.5 */
         if (label - (double)targets[b] > 0) targets[b] = -2;
     }
     return targets ? cmha_cross_entropy(tape, scores, targets, -1, batch->class_weights) : NULL;
 }
 
-/* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work. How many there
-   are differs from batch to batch, so gradients of that size are not recycled: a dry run, where every token is hidden, would
-   reuse them for tensors of all tokens, and a batch with fewer hidden ones would then need more memory than was measured. */
-static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch, cmha_tensor *states,
-                                     cmha_real weight) {
+/* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work.
+   How many there are differs from batch to batch, so gradients of that size are not recycled: a dry run,
+   where every token is hidden, would reuse them for tensors of all tokens, and a batch with fewer hidden ones
+   would then need more memory than was measured. */
+static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
+                                     cmha_tensor *states, cmha_real weight) {
     const int32_t *targets = batch->targets;
     size_t total = batch->batch * batch->length, n = 0;
-    if (!targets) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "loss: the batch has neither targets nor labels");
+    if (!targets)
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "loss: the batch has neither targets nor labels");
     if (!model->config.causal) {
         size_t *index = (size_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *index);
         int32_t *wanted = (int32_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *wanted);
@@ -11894,21 +11955,23 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const c
         targets = wanted;
         if (states) states->needs_grad = tape->recording != 0;
     }
-    return cmha__linear_cross_entropy(tape, states, model->head_weight ? model->head_weight : model->token_weight, model->head_bias,
-                                      targets, -1, NULL, weight);
+    return cmha__linear_cross_entropy(tape, states, cmha__output_weight(model), model->head_bias, targets, -1,
+                                      NULL, weight);
 }
 
 /* weight: the cotangent of the backward that follows. */
-static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, cmha_real weight, cmha_tensor **extra) {
+static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, cmha_real weight,
+                                    cmha_tensor **extra) {
     cmha_tape *tape = &model->tape;
     cmha_tensor *states = cmha_model_states(model, tape, batch, extra);
     if (!states) return NULL;
-    return batch->labels ? cmha__label_loss(model, tape, batch, states) : cmha__token_loss(model, tape, batch, states, weight);
+    return batch->labels ? cmha__label_loss(model, tape, batch, states)
+                         : cmha__token_loss(model, tape, batch, states, weight);
 }
 
 /* Starts a pass of the function `name` on the model's own tape. */
-static cmha_status cmha__own_pass(cmha_model *model, const char *name, const cmha_batch *batch, const void *result,
-                                  int recording, uint64_t key) {
+static cmha_status cmha__own_pass(cmha_model *model, const char *name, const cmha_batch *batch,
+                                  const void *result, int recording, uint64_t key) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha_tape_reset(&model->tape);
     model->tape.recording = recording;
@@ -11934,7 +11997,8 @@ CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch,
 
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits) {
     cmha_status status = cmha__own_pass(model, "logits", batch, logits, 0, 0);
-    return status ? status : cmha__own_result(model, cmha_model_forward(model, &model->tape, batch, NULL), logits);
+    return status ? status
+                  : cmha__own_result(model, cmha_model_forward(model, &model->tape, batch, NULL), logits);
 }
 
 CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores) {
@@ -11946,8 +12010,8 @@ CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *ba
 }
 
 /* vectors [B, W] = mean phasors of the counted rows of states [B, N, W]; u [W] is scratch. */
-static void cmha__mean_phasors(const cmha_tensor *states, const unsigned char *mask, cmha_real eps, cmha_real *u,
-                               cmha_real *vectors) {
+static void cmha__mean_phasors(const cmha_tensor *states, const unsigned char *mask, cmha_real eps,
+                               cmha_real *u, cmha_real *vectors) {
     size_t B = states->shape[0], N = states->shape[1], W = states->shape[2], n, count;
     for (size_t b = 0; b < B; b++) {
         cmha_real *to = vectors + b * W;
@@ -11967,7 +12031,8 @@ CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *bat
     cmha_real *u;
     cmha_status status = cmha__own_pass(model, "vectors", batch, vectors, 0, 0);
     if (!status && model->config.d_model % 2)
-        status = cmha__fail(model->context, CMHA_ERR_SHAPE, "vectors: d_model %zu is odd", model->config.d_model);
+        status =
+            cmha__fail(model->context, CMHA_ERR_SHAPE, "vectors: d_model %zu is odd", model->config.d_model);
     if (status) return status;
     y = cmha_model_states(model, &model->tape, batch, NULL);
     u = y ? cmha__reals(&model->tape, model->config.d_model) : NULL;
@@ -11975,7 +12040,8 @@ CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *bat
     return model->tape.status;
 }
 
-CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight, uint64_t key, double *loss) {
+CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
+                                         uint64_t key, double *loss) {
     cmha_tape *tape;
     cmha_tensor *extra, *objective, *total;
     cmha_status status = cmha__own_pass(model, "gradient", batch, loss, 1, key);
@@ -11988,14 +12054,16 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
     if (!cmha__dry(tape)) {
         *loss = (double)objective->data[0];
         if (!(fabs((double)total->data[0]) <= (double)FLT_MAX))
-            return cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g", (double)total->data[0]);
+            return cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g",
+                              (double)total->data[0]);
     }
     return cmha_backward(tape, total, (cmha_real)weight);
 }
 
-/* Runs passes that compute nothing but count what they would take: bytes of the two arenas' single blocks. A step, and an
-   evaluation, which takes more than a step in small models whose blocks run twice. */
-static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t length, size_t *memory, size_t *records) {
+/* Runs passes that compute nothing but count what they would take: bytes of the two arenas' single blocks. A
+   step, and an evaluation, which takes more than a step in small models whose blocks run twice. */
+static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t length, size_t *memory,
+                                 size_t *records) {
     cmha_model dry = *like;
     cmha_batch b;
     double loss;
@@ -12006,7 +12074,8 @@ static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t le
     b.ids = b.targets = &none;
     b.batch = batch;
     b.length = length;
-    if (like->config.classes) b.labels = &no_label; /* what the class head is for; hidden tokens take theirs at the first step */
+    if (like->config.classes)
+        b.labels = &no_label; /* what the class head is for; hidden tokens take theirs at the first step */
     *memory = *records = 0;
     for (int training = 1; training >= 0 && !status; training--) {
         status = cmha_tape_init(&dry.tape, like->context, 1);
@@ -12020,8 +12089,8 @@ static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t le
     return status;
 }
 
-CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch, size_t length,
-                                       size_t *parameters, size_t *training) {
+CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
+                                       size_t length, size_t *parameters, size_t *training) {
     cmha__builder b;
     cmha_model model;
     cmha_status status;
@@ -12040,19 +12109,22 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
         fixed = model.table_bytes + 4 * numbers + 2 * CMHA__BLOCK_OVERHEAD;
         if (!status && !(cmha__sum(fixed, memory, training) && cmha__sum(*training, records, training) &&
                          cmha__sum(*training, 2 * batch * length * sizeof(int32_t), training)))
-            status = cmha__fail(context, CMHA_ERR_OVERFLOW, "model memory: training takes more bytes than a size_t holds");
+            status = cmha__fail(context, CMHA_ERR_OVERFLOW,
+                                "model memory: training takes more bytes than a size_t holds");
     }
     cmha_model_close(&model);
     return status;
 }
 
-/* ====================================================== Training ====================================================== */
+/* =============================================== Training =============================================== */
 
 /* ---- Optimiser ---- */
 
-CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m, cmha_real *v) {
+CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
+                         cmha_real *m, cmha_real *v) {
     cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
-    cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2), eps = (cmha_real)args->eps;
+    cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2),
+              eps = (cmha_real)args->eps;
     cmha_real step = (cmha_real)(args->lr / (1 - pow(args->beta1, (double)args->t)));
     cmha_real unbias = (cmha_real)(1 / (1 - pow(args->beta2, (double)args->t)));
     cmha_real decay = (cmha_real)(args->lr * args->weight_decay);
@@ -12065,7 +12137,8 @@ CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, co
     }
 }
 
-CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup, size_t total, size_t s) {
+CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
+                                   size_t total, size_t s) {
     double progress;
     if (s < warmup) return base * (double)s / (double)warmup;
     if (schedule == CMHA_CONSTANT) return base;
@@ -12082,7 +12155,8 @@ static cmha_real cmha__clip_factor(double squares, cmha_real limit) {
 }
 
 /* CRAT eq 22. A sweep for the norms over several parameters, and one that clips. */
-CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters, size_t count) {
+CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
+                                      size_t count) {
     int together = mode == CMHA_CLIP_WHOLE, sums = together || mode == CMHA_CLIP_GLOBAL;
     double squares[2] = {0, 0};
     for (int sweep = sums ? 0 : 1; sweep < 2; sweep++)
@@ -12108,7 +12182,8 @@ CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
 CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer) {
     if (!trainer || !trainer->context) return;
     cmha__give(trainer->context, trainer->moments, 2 * trainer->size * sizeof *trainer->moments);
-    cmha__give(trainer->context, trainer->ids, 2 * trainer->config.batch * trainer->config.length * sizeof *trainer->ids);
+    cmha__give(trainer->context, trainer->ids,
+               2 * trainer->config.batch * trainer->config.length * sizeof *trainer->ids);
     memset(trainer, 0, sizeof *trainer);
 }
 
@@ -12116,32 +12191,42 @@ static int cmha__trainer_open(const cmha_trainer *trainer) {
     return trainer && cmha__is_opening(trainer->model, trainer->context, trainer->opening);
 }
 
-/* Tokens that can be read? A count without data, or a width that nobody set, would lead outside of the memory. */
-static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *call, const cmha_tokens *tokens) {
-    if (tokens && tokens->data && (tokens->width == 1 || tokens->width == 2 || tokens->width == 4)) return CMHA_OK;
-    return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "%s: no tokens, or their width is not 1, 2 or 4", call);
+/* Refuses tokens that cannot be read: a count without data, or a width that nobody set, leads outside of the
+   memory. */
+static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *call,
+                                      const cmha_tokens *tokens, size_t least) {
+    if (!tokens || !tokens->data || (tokens->width != 1 && tokens->width != 2 && tokens->width != 4))
+        return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT,
+                          "%s: no tokens, or their width is not 1, 2 or 4", call);
+    if (tokens->count >= least) return CMHA_OK;
+    return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "%s: %zu tokens are too few, it takes %zu", call,
+                      tokens->count, least);
 }
 
-/* Memory of every later step, taken now: gradients first, because the dry run needs them attached. */
+/* Takes the memory of every later step: gradients first, because the dry run needs them attached. */
 static cmha_status cmha__trainer_reserve(cmha_trainer *trainer) {
     cmha_model *model = trainer->model;
     size_t memory, records, tokens;
     cmha_status status = cmha__need_grad(model);
-    if (!status) status = cmha__measure(model, trainer->config.batch, trainer->config.length, &memory, &records);
+    if (!status)
+        status = cmha__measure(model, trainer->config.batch, trainer->config.length, &memory, &records);
     if (!status) status = cmha__arena_reserve(model->context, &model->tape.memory, memory);
     if (!status) status = cmha__arena_reserve(model->context, &model->tape.records, records);
     if (status) return status;
     cmha_tape_reset(&model->tape);
-    tokens = 2 * trainer->config.batch * trainer->config.length; /* no overflow: the dry run has multiplied them */
+    tokens =
+        2 * trainer->config.batch * trainer->config.length; /* no overflow: the dry run has multiplied them */
     trainer->moments = (cmha_real *)cmha__take(model->context, 2 * model->size * sizeof *trainer->moments);
     trainer->ids = (int32_t *)cmha__take(model->context, tokens * sizeof *trainer->ids);
     if (!trainer->moments || !trainer->ids)
-        return cmha__fail(model->context, CMHA_ERR_MEMORY, "trainer: out of memory for the moments of %zu parameters", model->size);
+        return cmha__fail(model->context, CMHA_ERR_MEMORY,
+                          "trainer: out of memory for the moments of %zu parameters", model->size);
     memset(trainer->moments, 0, 2 * model->size * sizeof *trainer->moments);
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model, const cmha_trainer_config *config) {
+CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
+                                       const cmha_trainer_config *config) {
     cmha_status status;
     if (!trainer) return CMHA_ERR_ARGUMENT;
     memset(trainer, 0, sizeof *trainer);
@@ -12151,7 +12236,8 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     status = cmha_config_check(model->context, cmha_trainer_table(), &trainer->config);
     if (status) return status;
     if (!model->config.causal && trainer->config.mask_token >= model->config.vocabulary)
-        return cmha__fail(model->context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
+        return cmha__fail(model->context, CMHA_ERR_TOKEN,
+                          "trainer: mask_token %zu is outside the vocabulary of %zu",
                           trainer->config.mask_token, model->config.vocabulary);
     trainer->context = model->context;
     trainer->model = model;
@@ -12164,8 +12250,8 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     return status;
 }
 
-CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep, size_t vocabulary,
-                               int32_t mask_token, double rate, cmha_rng *rng) {
+CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
+                               size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng) {
     for (size_t i = 0; i < n; i++) {
         double chosen = cmha_rng_uniform(rng), fate = cmha_rng_uniform(rng);
         targets[i] = -1;
@@ -12176,28 +12262,28 @@ CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const u
     }
 }
 
-/* Fills one row of ids and targets from the stream: the next tokens, or an encoder's hidden ones as `draw` chooses them. */
-static void cmha__fill_row(const cmha_trainer *trainer, const cmha_tokens *tokens, size_t start, size_t n, uint64_t draw,
-                           int32_t *ids, int32_t *targets) {
+/* A batch over the trainer's own ids and targets. */
+static cmha_batch cmha__trainer_batch(const cmha_trainer *trainer, size_t batch, size_t length) {
+    cmha_batch b;
+    memset(&b, 0, sizeof b);
+    b.ids = trainer->ids, b.targets = trainer->ids + batch * length;
+    b.batch = batch, b.length = length;
+    return b;
+}
+
+/* Fills a row of it from the stream: the next tokens, or an encoder's hidden ones as `draw` chooses them. */
+static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, size_t row,
+                           const cmha_tokens *tokens, size_t start, uint64_t draw) {
     const cmha_model_config *c = &trainer->model->config;
+    int32_t *ids = trainer->ids + row * b->length, *targets = ids + b->batch * b->length;
     cmha_rng rng = cmha_rng_make(trainer->seed, cmha__mix(draw));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < b->length; i++) {
         ids[i] = cmha_tokens_at(tokens, start + i);
         targets[i] = c->causal ? cmha_tokens_at(tokens, start + i + 1) : -1;
     }
     if (!c->causal)
-        cmha_mask_tokens(ids, targets, n, NULL, c->vocabulary, (int32_t)trainer->config.mask_token, trainer->config.mask_rate,
-                         &rng);
-}
-
-static cmha_batch cmha__trainer_batch(const cmha_trainer *trainer, size_t batch, size_t length) {
-    cmha_batch b;
-    memset(&b, 0, sizeof b);
-    b.ids = trainer->ids;
-    b.targets = trainer->ids + batch * length;
-    b.batch = batch;
-    b.length = length;
-    return b;
+        cmha_mask_tokens(ids, targets, b->length, NULL, c->vocabulary, (int32_t)trainer->config.mask_token,
+                         trainer->config.mask_rate, &rng);
 }
 
 static double cmha__grad_norm(const cmha_model *model, double *partial) {
@@ -12250,8 +12336,7 @@ static cmha_status cmha__trainer_gradient(cmha_trainer *trainer, const cmha_toke
         for (size_t row = 0; row < c->batch; row++) {
             cmha_rng rng = cmha_rng_make(trainer->seed, 0x6261746368ull + draw * c->batch + row);
             size_t start = (size_t)cmha_rng_below(&rng, tokens->count - c->length);
-            cmha__fill_row(trainer, tokens, start, c->length, 0x6d61736bull + draw * c->batch + row, trainer->ids + row * c->length,
-                           trainer->ids + (c->batch + row) * c->length);
+            cmha__fill_row(trainer, &batch, row, tokens, start, 0x6d61736bull + draw * c->batch + row);
         }
         status = cmha_model_gradient(trainer->model, &batch, 1 / (double)c->accumulate,
                                      cmha__mix(trainer->seed ^ cmha__mix(draw + 1)), &mean);
@@ -12271,34 +12356,33 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
         if (!partial) return model->tape.status;
         trainer->grad_norm = cmha__grad_norm(model, partial);
         if (!(trainer->grad_norm <= (double)FLT_MAX))
-            status = cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "step: the norm of the gradient is %g", trainer->grad_norm);
+            status = cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "step: the norm of the gradient is %g",
+                                trainer->grad_norm);
     }
     if (status) {
         if (status == CMHA_ERR_NOT_FINITE) trainer->step++;
         return status;
     }
-    trainer->lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, (size_t)(c->warmup * (double)c->steps + 0.5),
-                                     c->steps, trainer->step + 1);
+    trainer->lr =
+        cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr,
+                           (size_t)(c->warmup * (double)c->steps + 0.5), c->steps, trainer->step + 1);
     if (c->clip > 0 && c->clip_mode != CMHA_CLIP_WHOLE)
-        cmha_componentwise_clip((cmha_clip_mode)c->clip_mode, (cmha_real)c->clip, model->parameters, model->n_parameters);
-    cmha__trainer_update(trainer, c->clip > 0 && c->clip_mode == CMHA_CLIP_WHOLE && trainer->grad_norm > c->clip
-                                      ? c->clip / trainer->grad_norm
-                                      : 1);
+        cmha_componentwise_clip((cmha_clip_mode)c->clip_mode, (cmha_real)c->clip, model->parameters,
+                                model->n_parameters);
+    cmha__trainer_update(trainer,
+                         c->clip > 0 && c->clip_mode == CMHA_CLIP_WHOLE && trainer->grad_norm > c->clip
+                             ? c->clip / trainer->grad_norm
+                             : 1);
     trainer->step++;
     return CMHA_OK;
 }
 
 CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
-    const cmha_trainer_config *c;
     double mean = 0;
     cmha_status status;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
-    status = cmha__check_stream(trainer, "step", tokens);
+    status = cmha__check_stream(trainer, "step", tokens, trainer->config.length + 1);
     if (status) return status;
-    c = &trainer->config;
-    if (tokens->count <= c->length)
-        return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "step: %zu tokens are too few for sequences of %zu",
-                          tokens->count, c->length);
     status = cmha__trainer_gradient(trainer, tokens, &mean);
     if (loss) *loss = mean;
     return cmha__trainer_finish(trainer, status);
@@ -12309,8 +12393,8 @@ CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
     cmha_status status;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     cmha_model_zero_grad(trainer->model);
-    status = cmha_model_gradient(trainer->model, batch, 1, cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1)),
-                                 &mean);
+    status = cmha_model_gradient(trainer->model, batch, 1,
+                                 cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1)), &mean);
     if (loss) *loss = mean;
     return cmha__trainer_finish(trainer, status);
 }
@@ -12332,11 +12416,9 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     cmha_status status;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     if (!loss) return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "evaluate: no result");
-    status = cmha__check_stream(trainer, "evaluate", tokens);
+    status = cmha__check_stream(trainer, "evaluate", tokens, 2);
     if (status) return status;
     c = &trainer->config;
-    if (tokens->count < 2)
-        return cmha__fail(trainer->model->context, CMHA_ERR_ARGUMENT, "evaluate: %zu tokens are too few", tokens->count);
     total = tokens->count - 1 < c->eval_tokens ? tokens->count - 1 : c->eval_tokens;
     while (done < total) {
         size_t length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
@@ -12346,8 +12428,7 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         if (rows > c->batch) rows = c->batch;
         batch = cmha__trainer_batch(trainer, rows, length);
         for (size_t row = 0; row < rows; row++)
-            cmha__fill_row(trainer, tokens, done + row * length, length, done + row * length, trainer->ids + row * length,
-                           trainer->ids + (rows + row) * length);
+            cmha__fill_row(trainer, &batch, row, tokens, done + row * length, done + row * length);
         status = cmha_model_loss(trainer->model, &batch, &mean);
         if (status) return status;
         for (size_t i = 0; i < rows * length; i++) targets += batch.targets[i] != -1;
@@ -12359,7 +12440,8 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     return CMHA_OK;
 }
 
-CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train, cmha_tokens *held_out) {
+CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
+                                 cmha_tokens *held_out) {
     size_t count = all ? all->count : 0, cut = count;
     if (trainer) cut -= (size_t)((double)count * trainer->config.held_out);
     if (train) *train = cmha_tokens_part(all, 0, cut);
