@@ -4894,12 +4894,6 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
     }
 }
 
-/* Rejects a negative epsilon, and NaN. */
-static cmha_status cmha__check_eps(cmha_tape *tape, const char *name, cmha_real eps) {
-    if (!(eps >= 0)) cmha__reject(tape, CMHA_ERR_ARGUMENT, "%s: eps must be at least 0", name);
-    return tape->status;
-}
-
 /* Rejects inputs that do not fit a linear map w [O, I]. */
 static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const cmha_tensor *x, int act,
                                       const cmha_tensor *w, const cmha_tensor *bias) {
@@ -4965,6 +4959,7 @@ CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cm
     return cmha__sublayer(tape, x, act, weight, bias, residual, gain, dropout, 0);
 }
 
+/* CRAT eq 4-5. */
 CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
     return cmha__sublayer(tape, x, -1, weight, bias, NULL, 1, 0, 0);
 }
@@ -5488,28 +5483,23 @@ CMHA_DEF void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus,
 
 /* ---- ComplexFormer: the rotation ---- */
 
-/* Some pairs of one row, and the rotations (c, s) that turn them: the table's, or with a delta the whole
-   exp(i ((delta - 1) theta + b)) exp(i t omega), made in memory of its own. */
+/* Some pairs of one row, and what turns them. */
 typedef struct cmha__rotated {
-    cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], theta[CMHA__PAIRS], own_c[CMHA__PAIRS], own_s[CMHA__PAIRS];
-    const cmha_real *c, *s;
+    cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], theta[CMHA__PAIRS], c[CMHA__PAIRS], s[CMHA__PAIRS];
 } cmha__rotated;
 
-static void cmha__rotations(const cmha_rotate_args *a, const cmha_real *table, size_t j0, size_t m,
-                            cmha__rotated *o) {
-    const cmha_real *table_c = table + j0, *table_s = table + a->P + j0,
-                    *delta = a->delta ? a->delta + j0 : NULL;
-    cmha_real *c = o->own_c, *s = o->own_s;
-    o->c = delta ? c : table_c, o->s = delta ? s : table_s;
-    if (!delta) return;
+/* Writes theta and each pair's rotation exp(i ((delta - 1) theta + b)) exp(i t omega) as (c, s). */
+static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, const cmha_real *table_c,
+                            const cmha_real *table_s, cmha__rotated *o) {
+    const cmha_real *delta = a->delta + j0;
     cmha__phases(o->re, o->im, m, o->theta);
-    for (size_t j = 0; j < m; j++) c[j] = (delta[j] - 1) * o->theta[j];
-    if (a->b) cmha__axpy(m, 1, a->b + j0, c);
+    for (size_t j = 0; j < m; j++) o->c[j] = (delta[j] - 1) * o->theta[j];
+    if (a->b) cmha__axpy(m, 1, a->b + j0, o->c);
     for (size_t j = 0; j < m; j++) {
         cmha_real si, co;
-        cmha__sincos(c[j], &si, &co);
-        c[j] = co * table_c[j] - si * table_s[j];
-        s[j] = si * table_c[j] + co * table_s[j];
+        cmha__sincos(o->c[j], &si, &co);
+        o->c[j] = co * table_c[j] - si * table_s[j];
+        o->s[j] = si * table_c[j] + co * table_s[j];
     }
 }
 
@@ -5521,12 +5511,16 @@ CMHA_DEF void cmha_rotate_forward(const cmha_rotate_args *args, const cmha_real 
     cmha__rotated o;
     for (size_t t = 0; t < n; t++, x += ldx, y += ldy, table += 2 * P)
         for (size_t j0 = 0; j0 < P; j0 += m) {
+            const cmha_real *c = table + j0, *s = table + P + j0;
             m = cmha__block_of(P, j0);
             cmha__split_pairs(x, P, j0, m, args->layout, o.re, o.im);
-            cmha__rotations(args, table, j0, m, &o);
+            if (args->delta) {
+                cmha__rotations(args, j0, m, c, s, &o);
+                c = o.c, s = o.s;
+            }
             for (size_t j = 0; j < m; j++) {
-                y[j0 + j] = o.re[j] * o.c[j] - o.im[j] * o.s[j];
-                y[P + j0 + j] = o.re[j] * o.s[j] + o.im[j] * o.c[j];
+                y[j0 + j] = o.re[j] * c[j] - o.im[j] * s[j];
+                y[P + j0 + j] = o.re[j] * s[j] + o.im[j] * c[j];
             }
         }
 }
@@ -5558,12 +5552,16 @@ CMHA_DEF void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real
     cmha__rotated o;
     for (size_t t = 0; t < n; t++, x += ldx, dy += ldy, dx = dx ? dx + ldx : NULL, table += 2 * P)
         for (size_t j0 = 0; j0 < P; j0 += m) {
+            const cmha_real *c = table + j0, *s = table + P + j0;
             m = cmha__block_of(P, j0);
-            if (args->delta) cmha__split_pairs(x, P, j0, m, args->layout, o.re, o.im);
-            cmha__rotations(args, table, j0, m, &o);
+            if (args->delta) {
+                cmha__split_pairs(x, P, j0, m, args->layout, o.re, o.im);
+                cmha__rotations(args, j0, m, c, s, &o);
+                c = o.c, s = o.s;
+            }
             for (size_t j = 0; j < m; j++) {
-                gr[j] = dy[j0 + j] * o.c[j] + dy[P + j0 + j] * o.s[j];
-                gi[j] = dy[P + j0 + j] * o.c[j] - dy[j0 + j] * o.s[j];
+                gr[j] = dy[j0 + j] * c[j] + dy[P + j0 + j] * s[j];
+                gi[j] = dy[P + j0 + j] * c[j] - dy[j0 + j] * s[j];
             }
             if (args->delta) {
                 cmha__rotate_adjoint(o.re, o.im, m, args->delta + j0, gr, gi, turn);
@@ -6062,9 +6060,10 @@ CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *
 }
 
 static void cmha__complex_rotate_fits(cmha__call *c) {
-    const cmha_tensor *z = c->in[0], *theta = c->in[1];
-    if (cmha__last(theta) == c->D && theta->size == z->size / 2) return;
-    cmha__reject(c->tape, CMHA_ERR_SHAPE, "complex_rotate: %zu complex numbers, %zu angles", z->size / 2, theta->size);
+    const cmha_tensor *theta = c->in[1];
+    size_t n = c->in[0]->size / 2;
+    if (cmha__last(theta) != c->D || theta->size != n)
+        cmha__reject(c->tape, CMHA_ERR_SHAPE, "complex_rotate: %zu complex numbers, %zu angles", n, theta->size);
 }
 
 static void cmha__complex_rotate_rows(const cmha__call *c) {
@@ -6409,9 +6408,7 @@ CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, co
     }
 }
 
-static void cmha__hermitian_shape(cmha__call *c) {
-    c->shape[c->rank - 1] = 2;
-}
+static void cmha__hermitian_shape(cmha__call *c) { c->shape[c->rank - 1] = 2; }
 
 static void cmha__hermitian_rows(const cmha__call *c) { cmha_hermitian_forward(c->x[0], c->x[1], c->n, c->D, c->y); }
 static void cmha__hermitian_back(const cmha__call *c) {
@@ -6505,9 +6502,9 @@ static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m,
 static void cmha__multifreq_shape(cmha__call *c) {
     const cmha_tensor *omega = c->in[0], *delta = c->in[1];
     c->shape[0] = c->count, c->rows = c->D;
-    if (omega->rank == 2 && cmha__same_shape(omega, delta)) return;
-    cmha__reject(c->tape, CMHA_ERR_SHAPE, "multifreq: omega and delta must be [K, d]; they hold %zu and %zu numbers",
-                 omega->size, delta->size);
+    if (omega->rank != 2 || !cmha__same_shape(omega, delta))
+        cmha__reject(c->tape, CMHA_ERR_SHAPE, "multifreq: omega and delta must be [K, d], not of %zu and %zu numbers",
+                     omega->size, delta->size);
 }
 
 /* CRAT eq 2 for channels lo .. lo + n - 1 at `count` positions from number `key` on; or, back, its gradients. */
@@ -6561,9 +6558,9 @@ CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *om
 static void cmha__add_rows_fits(cmha__call *c) {
     const cmha_tensor *x = c->in[0], *rows = c->in[1];
     c->rows = rows->size;
-    if (rows->rank == 2 && x->rank >= 2 && c->D == rows->shape[1] && x->shape[x->rank - 2] == rows->shape[0]) return;
-    cmha__reject(c->tape, CMHA_ERR_SHAPE, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ", x->size,
-                 rows->size);
+    if (rows->rank != 2 || x->rank < 2 || c->D != rows->shape[1] || x->shape[x->rank - 2] != rows->shape[0])
+        cmha__reject(c->tape, CMHA_ERR_SHAPE, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ", x->size,
+                     rows->size);
 }
 
 /* CRAT eq 3 */
