@@ -957,8 +957,9 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
 /* =================================================== Attention ==================================================== */
 
 /* A strided view of a [B, H, N, d] array: element (b, h, n, i) is data[b * batch + h * head + n * token + i].
-   It serves head-major [B, H, N, d] and token-major [B, N, H * d] storage, also a slice of a fused projection.
-   Of a complex array that is the real part; the imaginary part lies `imag` numbers further on (0: it is real). */
+   It serves head-major [B, H, N, d] and token-major [B, N, H * d] storage, also a slice of a fused
+   projection. Of a complex array that is the real part; the imaginary part lies `imag` numbers further on (0:
+   it is real). */
 typedef struct cmha_heads {
     cmha_real *data;
     size_t batch, head, token, imag;
@@ -967,8 +968,8 @@ typedef struct cmha_heads {
 CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d); /* [B, H, N, d] */
 /* [B, N, row], head h at column h * d. */
 CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d);
-/* The same for d complex numbers a head: [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row], the real part
-   of head h at column h * d and its imaginary part at column imag + h * d. */
+/* The same for d complex numbers a head: [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row], the real
+   part of head h at column h * d and its imaginary part at column imag + h * d. */
 CMHA_DEF cmha_heads cmha_complex_heads_major(cmha_real *data, size_t H, size_t N, size_t d);
 CMHA_DEF cmha_heads cmha_complex_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag);
 
@@ -992,9 +993,9 @@ typedef enum cmha_attention_kind {
                                "averages" where 1/sqrt(d_h) does not average: the caller's scale decides.) */
 } cmha_attention_kind;
 
-/* What becomes of the complex score O of COMPLEX and ANGULAR (already times scale) and the values. MöbiusAttention
-   does not say how softmax(O) of its eq 9 is meant; RI_PRODUCT is its literal reading channel by channel, and the
-   default here. Real values go with REAL and SCORE. */
+/* What becomes of the complex score O of COMPLEX and ANGULAR (already times scale) and the values.
+   MöbiusAttention does not say how softmax(O) of its eq 9 is meant; RI_PRODUCT is its literal reading channel
+   by channel, and the default here. Real values go with REAL and SCORE. */
 typedef enum cmha_softmax {
     CMHA_SOFTMAX_RI_PRODUCT, /* y = (softmax(Re O) + i softmax(Im O)) v */
     CMHA_SOFTMAX_REAL,       /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
@@ -1013,8 +1014,8 @@ typedef enum cmha_norm_max {
                        and padding */
 } cmha_norm_max;
 
-/* Which delta and b a head uses: its own, one pair for all ("EulerFormer-MHA (Shared)", an ablation of the paper), or
-   delta = 1, b = 0 without parameters. */
+/* Which delta and b a head uses: its own, one pair for all ("EulerFormer-MHA (Shared)", an ablation of the
+   paper), or delta = 1, b = 0 without parameters. */
 typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIXED } cmha_share;
 
 /* Everything about one attention call but the arrays. Zero every member you do not set. */
@@ -1048,9 +1049,9 @@ typedef struct cmha_attention_args {
     int threads;                     /* over (batch, kv head); 0 = 1 */
 } cmha_attention_args;
 
-/* CoPE's five scores (its 3.2; A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k)). `phase` alone lies within
-   +-s: its weights differ by a factor of at most exp(2 s), so such a layer nearly averages. `magnitude` does not tell
-   aligned from opposed. */
+/* CoPE's five scores (its 3.2; A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k)). `phase` alone lies
+   within +-s: its weights differ by a factor of at most exp(2 s), so such a layer nearly averages.
+   `magnitude` does not tell aligned from opposed. */
 typedef enum cmha_cope_score {
     CMHA_COPE_PHASE,      /* s C */
     CMHA_COPE_MAGNITUDE,  /* s |A| */
@@ -1070,7 +1071,8 @@ typedef struct cmha_cope_options {
     int norm_max_grad;
 } cmha_cope_options;
 
-/* Makes args (with d_k set, values real) a CoPE attention: kind, scale, softmax, magnitude, cosine, eps, norm_max. */
+/* Makes args (with d_k set, values real) a CoPE attention: kind, scale, softmax, magnitude, cosine, eps,
+   norm_max. */
 CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options);
 
 /* Slopes of ALiBi, s_h = 2^(-8 (h+1)/H); H need not be a power of two. */
@@ -1084,32 +1086,32 @@ typedef struct cmha_lse {
                           scores beyond 1e30 keep their order only */
 } cmha_lse;
 
-/* Length of the scratch array (aligned as for double), in cmha_real, for cmha_attention_forward (backward = 0) or
-   _backward (1). O(n), never n^2. */
+/* Length of the scratch array (aligned as for double), in cmha_real, for cmha_attention_forward (backward =
+   0) or _backward (1). O(n), never n^2. */
 CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward);
 
-/* Computes y = softmax(scale Q'K'^T + mask) V over the permitted keys (eq 9), Q' and K' the features of q and k.
-   Tiled, with running maxima; the n_q x n_k scores are never stored. lse [B, H, n_q] is for the backward (NULL = not
-   wanted). Forms of several softmaxes (RI_PRODUCT, RI_SPLIT, YANG8) leave lse alone: their backward computes each
-   again. */
+/* Computes y = softmax(scale Q'K'^T + mask) V over the permitted keys (eq 9), Q' and K' the features of q and
+   k. Tiled, with running maxima; the n_q x n_k scores are never stored. lse [B, H, n_q] is for the backward
+   (NULL = not wanted). Forms of several softmaxes (RI_PRODUCT, RI_SPLIT, YANG8) leave lse alone: their
+   backward computes each again. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views, cmha_lse *lse,
                                      cmha_real *scratch);
-/* Adds to dq, dk (strides those of q, k), dv and to ddelta, db (shape of delta; NULL = not wanted). dlse [B, H, n_q]
-   (or NULL) is a cotangent of the rows' log sum exp. Deterministic for any number of threads. */
+/* Adds to dq, dk (strides those of q, k), dv and to ddelta, db (shape of delta; NULL = not wanted). dlse [B,
+   H, n_q] (or NULL) is a cotangent of the rows' log sum exp. Deterministic for any number of threads. */
 CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views, const cmha_lse *lse,
                                       const cmha_real *dlse, cmha_real *ddelta, cmha_real *db, cmha_real *scratch);
 
-/* Attends over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] ->
-   [B, Nq, H * d_v]; or k and v NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k are planes
-   twice as wide, [Re of all heads | Im of all heads]; with complex_v so are v and the result, and the fused form is
-   [Re (q k v) | Im (q k v)]. Everything else of `args` is as for cmha_attention_forward; sizes come from the tensors,
-   delta and b from the two tensors (CMHA per head or shared; else NULL). Pointers in args must stay valid until the
-   backward. Errors: SHAPE (divisibility, odd d_k for ROPE and CMHA, shape of delta), ARGUMENT (no rotation table; a
-   softmax that needs complex values; norm_max of phasors). */
+/* Attends over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B,
+   Nq, H * d_v]; or k and v NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k are
+   planes twice as wide, [Re of all heads | Im of all heads]; with complex_v so are v and the result, and the
+   fused form is [Re (q k v) | Im (q k v)]. Everything else of `args` is as for cmha_attention_forward; sizes
+   come from the tensors, delta and b from the two tensors (CMHA per head or shared; else NULL). Pointers in
+   args must stay valid until the backward. Errors: SHAPE (divisibility, odd d_k for ROPE and CMHA, shape of
+   delta), ARGUMENT (no rotation table; a softmax that needs complex values; norm_max of phasors). */
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
                                      cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b);
-/* A rotation table in the tape's memory for positions pos0 .. pos0 + n - 1 (see cmha_rotation_table), one per row of
-   omega [n_tables, P]. */
+/* A rotation table in the tape's memory for positions pos0 .. pos0 + n - 1 (see cmha_rotation_table), one per
+   row of omega [n_tables, P]. */
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n,
                                         ptrdiff_t pos0);
 
@@ -1127,11 +1129,12 @@ typedef enum cmha_linear_kind {
                            than 2), not the softmax of CRAT eq 12-13 and no approximation of it */
 } cmha_linear_kind;
 
-/* What CoPE's linear attention makes of the complex sum Num = sum_s W_ts v_s, channel by channel; C = Re Num /
-   sqrt(|Num|^2 + eps^2). REAL is the one to use: a convex average of the values. The others are the paper's text taken
-   literally, experimental: here the non-linearity comes after the sum, so they are not the linear form of CoPE's softmax
-   variants. MAGNITUDE loses the sign of the values, PHASE their size, and PHASE shrinks like 1/n as Den grows. (Eq 12
-   prints the sign of Im Num for q conj(k), eq 10 for its conjugate: no output depends on it.) */
+/* What CoPE's linear attention makes of the complex sum Num = sum_s W_ts v_s, channel by channel; C = Re Num
+   / sqrt(|Num|^2 + eps^2). REAL is the one to use: a convex average of the values. The others are the paper's
+   text taken literally, experimental: here the non-linearity comes after the sum, so they are not the linear
+   form of CoPE's softmax variants. MAGNITUDE loses the sign of the values, PHASE their size, and PHASE
+   shrinks like 1/n as Den grows. (Eq 12 prints the sign of Im Num for q conj(k), eq 10 for its conjugate: no
+   output depends on it.) */
 typedef enum cmha_cope_output {
     CMHA_COPE_OUTPUT_REAL,      /* Re Num / Den, Den = sum_s Re W_ts */
     CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den, gradient 0 at Num = 0 */
@@ -1158,17 +1161,17 @@ CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int 
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args); /* B H n (1, or 2 d_v + 1 where experimental) */
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args); /* B H F (c + 1), c = d_v or (ANGULAR) 2 d_v */
 
-/* Computes y of q, k (complex views) and v; v and y are real for COPE, complex for ANGULAR. saved (NULL = not wanted)
-   gets what the backward reads: of each row the denominator, for the experimental outputs also Num. */
+/* Computes y of q, k (complex views) and v; v and y are real for COPE, complex for ANGULAR. saved (NULL = not
+   wanted) gets what the backward reads: of each row the denominator, for the experimental outputs also Num. */
 CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views, cmha_real *saved,
                                             cmha_real *scratch);
-/* Adds to dq, dk, dv. Nothing of length n is kept: one sweep forwards with the running sum of the keys gives dq, one
-   backwards with the running sum of f(q)^T dNum gives dk and dv. */
+/* Adds to dq, dk, dv. Nothing of length n is kept: one sweep forwards with the running sum of the keys gives
+   dq, one backwards with the running sum of f(q)^T dNum gives dk and dv. */
 CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
                                              const cmha_real *saved, cmha_real *scratch);
-/* Decodes n more tokens, causal whatever args->causal says, after those that `state` (zeros before the first) has seen,
-   and brings it up to date. Any split of a sequence into calls gives the causal forward, up to rounding; that is this
-   call on zeros. */
+/* Decodes n more tokens, causal whatever args->causal says, after those that `state` (zeros before the first)
+   has seen, and brings it up to date. Any split of a sequence into calls gives the causal forward, up to
+   rounding; that is this call on zeros. */
 CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views, cmha_real *state,
                                            cmha_real *scratch);
 
@@ -1198,18 +1201,18 @@ typedef struct cmha_lag_args {
 } cmha_lag_args;
 
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* in cmha_real, aligned as for double; O(n) per thread */
-/* Computes y of q, k, v, all complex views. lags [B, H, n] gets temp R of the chosen lags and -infinity for the others:
-   the backward reads it, and its softmax is what the head mixes by. O(n log n d). */
+/* Computes y of q, k, v, all complex views. lags [B, H, n] gets temp R of the chosen lags and -infinity for
+   the others: the backward reads it, and its softmax is what the head mixes by. O(n log n d). */
 CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views, cmha_real *lags,
                                          cmha_real *scratch);
 /* Adds to dq, dk, dv, by correlations that are transforms as well. */
 CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views, const cmha_real *lags,
                                           cmha_real *scratch);
 
-/* The same over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v] real for
-   CMHA_LINEAR_COPE, else planes; the result is shaped like v. Or, unless the values are real, k and v NULL and q the
-   fused [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Sizes but `heads` come from the tensors, all else from `args`,
-   whose key_mask must stay valid until the backward. Errors: SHAPE. */
+/* The same over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v]
+   real for CMHA_LINEAR_COPE, else planes; the result is shaped like v. Or, unless the values are real, k and
+   v NULL and q the fused [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Sizes but `heads` come from the
+   tensors, all else from `args`, whose key_mask must stay valid until the backward. Errors: SHAPE. */
 CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
                                             cmha_tensor *v);
 CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k,
@@ -1240,11 +1243,11 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
 CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse, cmha_real dloss,
                                 cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
 
-/* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1], the mean
-   over sequences and over the H heads of queries and Hkv of keys, all alike; w [P]. args as for cmha_attention; with
-   grouped queries the adapted phase of a key is its first query head's. mask_rate: probability that a phase of the
-   second view is masked. adapted 1: of the phases after delta, b and position, EulerFormer's choice; 0: of the raw
-   phases theta. */
+/* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1],
+   the mean over sequences and over the H heads of queries and Hkv of keys, all alike; w [P]. args as for
+   cmha_attention; with grouped queries the adapted phase of a key is its first query head's. mask_rate:
+   probability that a phase of the second view is masked. adapted 1: of the phases after delta, b and
+   position, EulerFormer's choice; 0: of the raw phases theta. */
 typedef struct cmha_pcl_options {
     cmha_real tau, mask_rate;
     int adapted;
@@ -8049,8 +8052,7 @@ CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, siz
 }
 
 CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d) {
-    cmha_heads view = cmha_tokens_major(data, H * N, d, N * d);
-    return view;
+    return cmha_tokens_major(data, H * N, d, N * d);
 }
 
 CMHA_DEF cmha_heads cmha_complex_heads_major(cmha_real *data, size_t H, size_t N, size_t d) {
@@ -8096,9 +8098,10 @@ static void cmha__add_complex_rows(const cmha_real *rows, size_t n, size_t d, cm
 }
 
 /* to [cols, rows] = from [rows, cols]^T. */
-static void cmha__transpose(const cmha_real *from, size_t ld_from, size_t rows, size_t cols, cmha_real *to, size_t ld_to) {
+static void cmha__transpose(const cmha_real *from, size_t ld, size_t rows, size_t cols, cmha_real *to,
+                            size_t ld_to) {
     for (size_t c = 0; c < cols; c++)
-        for (size_t r = 0; r < rows; r++) to[c * ld_to + r] = from[r * ld_from + c];
+        for (size_t r = 0; r < rows; r++) to[c * ld_to + r] = from[r * ld + c];
 }
 
 /* Counts and hands out the next n numbers of a scratch array; base NULL only counts. */
@@ -8108,12 +8111,15 @@ static cmha_real *cmha__deal(cmha_real *base, size_t *used, size_t n) {
     return part;
 }
 
-/* Reals that hold this many bytes: on 32-bit x86 a peak has 28, which is no multiple of a double. */
+/* Reals that hold this many bytes: on 32-bit x86 a peak has 20, which is no multiple of a double. */
 static size_t cmha__reals_for(size_t bytes) { return (bytes + sizeof(cmha_real) - 1) / sizeof(cmha_real); }
 
-/* The same for n doubles. */
+static void *cmha__deal_bytes(cmha_real *base, size_t *used, size_t bytes) {
+    return cmha__deal(base, used, cmha__reals_for(bytes));
+}
+
 static double *cmha__deal_doubles(cmha_real *base, size_t *used, size_t n) {
-    return (double *)(void *)cmha__deal(base, used, cmha__reals_for(n * sizeof(double)));
+    return (double *)cmha__deal_bytes(base, used, n * sizeof(double));
 }
 
 CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes) {
@@ -8125,53 +8131,51 @@ CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes) {
 /* What the features of a head's queries, or of its keys, depend on; NULL where the score has no such thing. */
 typedef struct cmha__feature {
     const cmha_attention_args *args;
+    size_t n;                   /* tokens */
     const cmha_real *delta, *b; /* [d_k / 2] each; b of queries only */
     const cmha_real *rotation;  /* rows of d_k from the first token's on */
-    int is_key;
+    double *ddelta, *db;        /* [d_k / 2] in the backward, or NULL */
 } cmha__feature;
 
-/* A score compares a query with a key, and one row says all about it. Each token's row of q or k becomes a row of features. The score
-   is scale times the real product of two rows of features; or, with `forward`, a function of the complex product O = sum_j q_j conj(k_j)
-   of two complex rows, taken 64 pairs at a time: one query and a tile of keys. */
+/* A score compares a query with a key, and one row says all about it. Each token's row of q or k becomes a
+   row of features. The score is scale times the real product of two rows of features; or, with `forward`, a
+   function of the complex product O = sum_j q_j conj(k_j) of two complex rows, taken 64 pairs at a time: a
+   query and a tile of keys. */
 typedef struct cmha__score {
     int kind, softmax; /* whose row it is: cmha_attention_kind and, with `forward`, cmha_softmax, else -1 */
-    int planes;        /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re (d_k) | Im (d_k)] */
-    int rotates;       /* features need pairs of numbers and the rotation table */
-    int learned;       /* features need delta and b */
-    /* y [n, planes d_k] = the features of rows `first`, first + 1, ... of x. NULL: real rows are their own features. */
-    void (*features)(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y);
-    /* Adds the gradient dy [n, planes d_k] of all features to dx (strides of x, data NULL = not wanted), and to
-       partial (or NULL) = ddelta [d_k / 2], of queries also db [d_k / 2]. */
-    void (*backward_features)(const cmha__feature *f, cmha__rows_of x, size_t n, const cmha_real *dy, cmha__rows_of dx,
-                              double *partial);
-    /* s [64] = the scores of O = re + i im [64]. divisor: of the magnitudes, see cmha_norm_max; 1 without one. */
-    void (*forward)(const cmha_attention_args *a, cmha_real divisor, const cmha_real *re, const cmha_real *im, cmha_real *s);
-    /* re, im = ds times the score's partial derivatives by Re O and Im O, and 0 where ds is, for there O may have overflown.
-       ddivisor (NULL = not wanted) = the gradient of the divisor. */
-    void (*backward)(const cmha_attention_args *a, cmha_real divisor, const cmha_real *ds, cmha_real *re, cmha_real *im,
-                     cmha_real *ddivisor);
+    int planes;  /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re (d_k) | Im (d_k)] */
+    int rotates; /* features need pairs of numbers and the rotation table */
+    int learned; /* features need delta and b */
+    /* y [n, planes d_k] = the features of rows `first`.. of x. NULL: real rows are their own features. */
+    void (*map)(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y);
+    /* Adds the gradient dy of all features to dx (strides of x, data NULL = not wanted), f->ddelta and f->db. */
+    void (*map_back)(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy, cmha__rows_of dx);
+    /* s [64] = the scores of O = re + i im [64]. divisor: of |O|, see cmha_norm_max; 1 without one. */
+    void (*forward)(const cmha_attention_args *a, cmha_real divisor, const cmha_real *re, const cmha_real *im,
+                    cmha_real *s);
+    /* re, im = ds times the score's partial derivatives by Re O and Im O, and 0 where ds is: O may have overflown there.
+       Returns the gradient of the divisor if it is wanted. */
+    cmha_real (*backward)(const cmha_attention_args *a, cmha_real divisor, const cmha_real *ds, cmha_real *re,
+                          cmha_real *im, int wanted);
 } cmha__score;
 
 /* The features of CMHA and RoPE: pairs rotated by position, CMHA's first by their own phase. */
-static void cmha__rotated_pairs(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
-    size_t d = f->args->d_k;
-    cmha_rotate_args rotate = {d / 2, f->args->layout, f->rotation + first * d, f->delta, f->b};
-    cmha_rotate_forward(&rotate, x.data + first * x.ld, x.ld, n, y, d);
+static void cmha__pair_map(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
+    const cmha_attention_args *a = f->args;
+    cmha_rotate_args rotate = {a->d_k / 2, a->layout, f->rotation + first * a->d_k, f->delta, f->b};
+    cmha_rotate_forward(&rotate, x.data + first * x.ld, x.ld, n, y, a->d_k);
 }
 
-static void cmha__rotated_pairs_back(const cmha__feature *f, cmha__rows_of x, size_t n, const cmha_real *dy, cmha__rows_of dx,
-                               double *partial) {
-    size_t d = f->args->d_k;
-    double *db = partial && !f->is_key ? partial + d / 2 : NULL;
-    cmha_rotate_args rotate = {d / 2, f->args->layout, f->rotation, f->delta, f->b};
-    cmha_rotate_backward(&rotate, x.data, x.ld, n, dy, d, dx.data, partial, db);
+static void cmha__pair_back(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy, cmha__rows_of dx) {
+    const cmha_attention_args *a = f->args;
+    cmha_rotate_args rotate = {a->d_k / 2, a->layout, f->rotation, f->delta, f->b};
+    cmha_rotate_backward(&rotate, x.data, x.ld, f->n, dy, a->d_k, dx.data, f->ddelta, f->db);
 }
 
-static void cmha__plain_back(const cmha__feature *f, cmha__rows_of x, size_t n, const cmha_real *dy, cmha__rows_of dx,
-                             double *partial) {
+static void cmha__dot_back(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy, cmha__rows_of dx) {
     size_t d = f->args->d_k;
-    (void)x, (void)partial;
-    for (size_t i = 0; dx.data && i < n; i++) cmha__axpy(d, 1, dy + i * d, dx.data + i * dx.ld);
+    (void)x;
+    for (size_t i = 0; dx.data && i < f->n; i++) cmha__axpy(d, 1, dy + i * d, dx.data + i * dx.ld);
 }
 
 static void cmha__complex_features(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
@@ -8179,32 +8183,31 @@ static void cmha__complex_features(const cmha__feature *f, cmha__rows_of x, size
     cmha__complex_rows(x, n, f->args->d_k, y);
 }
 
-static void cmha__complex_back(const cmha__feature *f, cmha__rows_of x, size_t n, const cmha_real *dy, cmha__rows_of dx,
-                               double *partial) {
-    (void)x, (void)partial;
-    if (dx.data) cmha__add_complex_rows(dy, n, f->args->d_k, dx);
+static void cmha__complex_back(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy,
+                               cmha__rows_of dx) {
+    (void)x;
+    if (dx.data) cmha__add_complex_rows(dy, f->n, f->args->d_k, dx);
 }
 
 /* CRAT eq 11-13: between phasors the product is the sum of cosines of phase differences. */
-static void cmha__phasor_features(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
+static void cmha__phasor_map(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
     size_t d = f->args->d_k;
     const cmha_real *z = x.data + first * x.ld;
     for (; n > 0; n--, z += x.ld, y += 2 * d) cmha__phasor_row(z, z + x.imag, d, f->args->eps, 1, y, y + d);
 }
 
-static void cmha__phasor_features_back(const cmha__feature *f, cmha__rows_of x, size_t n, const cmha_real *dy, cmha__rows_of dx,
-                              double *partial) {
+static void cmha__phasor_map_back(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy,
+                              cmha__rows_of dx) {
     size_t d = f->args->d_k;
     const cmha_real *z = x.data;
     cmha_real *dz = dx.data;
-    (void)partial;
-    for (size_t i = 0; dz && i < n; i++, z += x.ld, dz += dx.ld, dy += 2 * d)
+    for (size_t i = 0; dz && i < f->n; i++, z += x.ld, dz += dx.ld, dy += 2 * d)
         cmha__phasor_row_backward(z, z + x.imag, d, f->args->eps, 1, dy, dy + d, dz, dz + dx.imag);
 }
 
 /* CoPE eq 2 in all its scores: s = scale (magnitude |O| / divisor + cosine Re O / sqrt(|O|^2 + eps^2)). */
-static void cmha__cope(const cmha_attention_args *a, cmha_real divisor, const cmha_real *re, const cmha_real *im,
-                               cmha_real *s) {
+static void cmha__cope(const cmha_attention_args *a, cmha_real divisor, const cmha_real *re,
+                       const cmha_real *im, cmha_real *s) {
     cmha_real m = a->scale * a->magnitude / divisor, c = a->scale * a->cosine, e = a->eps;
     for (size_t j = 0; j < CMHA__TILE; j++) {
         cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e);
@@ -8212,31 +8215,32 @@ static void cmha__cope(const cmha_attention_args *a, cmha_real divisor, const cm
     }
 }
 
-static void cmha__cope_back(const cmha_attention_args *a, cmha_real divisor, const cmha_real *ds, cmha_real *re, cmha_real *im,
-                                cmha_real *ddivisor) {
+static cmha_real cmha__cope_back(const cmha_attention_args *a, cmha_real divisor, const cmha_real *ds,
+                                 cmha_real *re, cmha_real *im, int wanted) {
     cmha_real m = a->scale * a->magnitude / divisor, c = a->scale * a->cosine, e = a->eps, sum = 0;
-    for (size_t j = 0; ddivisor && j < CMHA__TILE; j++) sum += ds[j] == 0 ? 0 : ds[j] * cmha__hypot(re[j], im[j]);
-    if (ddivisor) *ddivisor = -(sum * m / divisor);
+    for (size_t j = 0; wanted && j < CMHA__TILE; j++)
+        sum += ds[j] == 0 ? 0 : ds[j] * cmha__hypot(re[j], im[j]);
     for (size_t j = 0; j < CMHA__TILE; j++) {
         cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e), some = size > 0 ? size : 1;
-        cmha_real out = 1 / (smooth > CMHA__SMALLEST ? smooth : CMHA__SMALLEST); /* finite for denormals too */
+        cmha_real out = 1 / cmha__larger(smooth, CMHA__SMALLEST); /* finite for denormals too */
         cmha_real x = re[j] * out, y = im[j] * out, f = e * out, radial = ds[j] * m, turn = ds[j] * c;
-        cmha_real gr = radial * (re[j] / some) + turn * ((y * y + f * f) * out),
-                  gi = radial * (im[j] / some) - turn * (x * y * out);
+        cmha_real gr = radial * (re[j] / some) + turn * ((y * y + f * f) * out);
+        cmha_real gi = radial * (im[j] / some) - turn * (x * y * out);
         re[j] = ds[j] == 0 ? 0 : gr;
         im[j] = ds[j] == 0 ? 0 : gi;
     }
+    return -(sum * m / divisor);
 }
 
 static const cmha__score cmha__scores[] = {
-    {CMHA_ATTENTION_CMHA, -1, 1, 1, 1, cmha__rotated_pairs, cmha__rotated_pairs_back, NULL, NULL},
-    {CMHA_ATTENTION_ROPE, -1, 1, 1, 0, cmha__rotated_pairs, cmha__rotated_pairs_back, NULL, NULL},
-    {CMHA_ATTENTION_DOT, -1, 1, 0, 0, NULL, cmha__plain_back, NULL, NULL},
+    {CMHA_ATTENTION_CMHA, -1, 1, 1, 1, cmha__pair_map, cmha__pair_back, NULL, NULL},
+    {CMHA_ATTENTION_ROPE, -1, 1, 1, 0, cmha__pair_map, cmha__pair_back, NULL, NULL},
+    {CMHA_ATTENTION_DOT, -1, 1, 0, 0, NULL, cmha__dot_back, NULL, NULL},
     {CMHA_ATTENTION_COMPLEX, -1, 2, 0, 0, cmha__complex_features, cmha__complex_back, NULL, NULL},
-    {CMHA_ATTENTION_ANGULAR, -1, 2, 0, 0, cmha__phasor_features, cmha__phasor_features_back, NULL, NULL},
     {CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__complex_features, cmha__complex_back, cmha__cope,
      cmha__cope_back},
-    {CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__phasor_features, cmha__phasor_features_back, cmha__cope,
+    {CMHA_ATTENTION_ANGULAR, -1, 2, 0, 0, cmha__phasor_map, cmha__phasor_map_back, NULL, NULL},
+    {CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__phasor_map, cmha__phasor_map_back, cmha__cope,
      cmha__cope_back}};
 
 /* Finds the row of a call's score; NULL where there is no such kind. */
@@ -8265,37 +8269,45 @@ static int cmha__own_keys(const cmha_attention_args *a, int per_head_tables) {
     return (score->rotates && per_head_tables) || (score->learned && a->share == CMHA_SHARE_PER_HEAD);
 }
 
-static size_t cmha__key_width(const cmha_attention_args *a) { return cmha__is_complex(a) ? 2 * a->d_k : a->d_k; }
-static size_t cmha__value_width(const cmha_attention_args *a) { return cmha__is_complex(a) && a->complex_v ? 2 * a->d_v : a->d_v; }
+static size_t cmha__key_width(const cmha_attention_args *a) {
+    return cmha__is_complex(a) ? 2 * a->d_k : a->d_k;
+}
+static size_t cmha__value_width(const cmha_attention_args *a) {
+    return cmha__is_complex(a) && a->complex_v ? 2 * a->d_v : a->d_v;
+}
 
-/* What a query head's features depend on (is_key: those of its keys), `first` being the first token's row of the rotation table. */
+/* What the features of a head's queries or keys depend on, whose rotation begins at row `first` of the table. */
 static cmha__feature cmha__feature_of(const cmha_attention_args *a, size_t head, int is_key, size_t first) {
     size_t own = (a->share == CMHA_SHARE_PER_HEAD ? head : 0) * (a->d_k / 2);
     int learned = cmha__is_learned(a);
     cmha__feature f;
     f.args = a;
-    f.is_key = is_key;
+    f.n = is_key ? a->n_k : a->n_q;
     f.delta = learned ? a->delta + own : NULL;
     f.b = learned && !is_key ? a->b + own : NULL;
+    f.ddelta = f.db = NULL;
     f.rotation = a->rotation ? a->rotation + head * a->rotation_head + first * a->d_k : NULL;
     return f;
 }
 
 /* Writes the features of n keys into transposed tiles, the first at column `at`. rows [64, width] is scratch. */
-static void cmha__write_keys(const cmha__feature *f, cmha__rows_of k, size_t n, size_t at, cmha_real *keys, cmha_real *rows) {
+static void cmha__write_keys(const cmha__feature *f, cmha__rows_of k, size_t n, size_t at, cmha_real *keys,
+                             cmha_real *rows) {
     const cmha__score *score = cmha__score_of(f->args);
-    size_t i, count, column, d = cmha__key_width(f->args);
-    for (i = 0; i < n; i += count) {
-        cmha_real *tile = keys + (at + i) / CMHA__TILE * CMHA__TILE * d;
-        column = (at + i) % CMHA__TILE;
+    size_t count, d = cmha__key_width(f->args);
+    for (size_t i = 0; i < n; i += count) {
+        size_t column = (at + i) % CMHA__TILE;
+        const cmha_real *from = score->map ? rows : k.data + i * k.ld;
         count = n - i < CMHA__TILE - column ? n - i : CMHA__TILE - column;
-        if (score->features) score->features(f, k, i, count, rows);
-        cmha__transpose(score->features ? rows : k.data + i * k.ld, score->features ? d : k.ld, count, d, tile + column, CMHA__TILE);
+        if (score->map) score->map(f, k, i, count, rows);
+        cmha__transpose(from, score->map ? d : k.ld, count, d, keys + (at + i - column) * d + column,
+                        CMHA__TILE);
     }
 }
 
 CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options) {
-    cmha_real s = (cmha_real)(1 / sqrt((double)(args->d_k ? args->d_k : 1))), twice = options->repo_scale ? s : 1;
+    cmha_real s = (cmha_real)(1 / sqrt((double)(args->d_k ? args->d_k : 1)));
+    cmha_real twice = options->repo_scale ? s : 1;
     cmha_cope_score score = options->score;
     int norm = score == CMHA_COPE_HYBRID_NORM, hybrid = norm || score == CMHA_COPE_HYBRID;
     args->kind = CMHA_ATTENTION_COMPLEX;
@@ -8309,7 +8321,7 @@ CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options 
     args->norm_max_grad = norm && options->norm_max_grad;
 }
 
-/* ---- The softmax core: softmax(scale Q'K'^T + mask) V in tiles of 64 queries by 64 keys, whatever the features Q' and K' ---- */
+/* ---- The softmax core: softmax(scale Q'K'^T + mask) V in tiles of 64 queries by 64 keys ---- */
 
 /* Where a row's largest |O| is, and the gradient of the divisor made of it. */
 typedef struct cmha__peak {
@@ -8320,8 +8332,9 @@ typedef struct cmha__peak {
 
 /* Scratch of one thread. In a cache keys and values have places of their own. */
 typedef struct cmha__unit {
-    cmha_real *keys, *values, *q, *turned, *rows, *re, *im, *out; /* re, im: O of the tile at work, [64, 64] each */
-    cmha_real *S, *dS, *m, *l, *acc;                              /* tiles [64, 64]; [64], [64], [64, dv] */
+    cmha_real *keys, *values, *q, *turned, *rows, *out;
+    cmha_real *S, *dS, *re, *im; /* [64, 64] each: scores and their gradient, O of the tile at work */
+    cmha_real *m, *l, *acc;      /* running softmax: [64], [64], [64, dv] */
     cmha_real *dq, *dturned, *dk, *fold, *dvalues, *dout, *D, *v_columns;
     cmha_lse *again;
     cmha__peak *peaks; /* of a cached pass */
@@ -8335,9 +8348,9 @@ typedef struct cmha__attention_call {
     const cmha_attention_views *views;
     const cmha__score *score;
     int mode;
-    size_t dk, dv, pieces;     /* numbers in a row of features and of values; see cmha__head_pieces */
-    size_t first_q, first_k;   /* rows of the rotation table before the first query's and key's */
-    cmha_lse *lse;             /* [B, H, n_q]; the backward only reads it */
+    size_t dk, dv, pieces;   /* numbers in a row of features and of values; see cmha__head_pieces */
+    size_t first_q, first_k; /* rows of the rotation table before the first query's and key's */
+    cmha_lse *lse;           /* [B, H, n_q]; the backward only reads it */
     const cmha_real *dlse;
     double *partial;           /* ddelta and db of every head, [B, H, 2, P] */
     cmha__peak *peaks;         /* [B, H, n_q] */
@@ -8353,23 +8366,20 @@ typedef struct cmha__head {
     const cmha__unit *u;
     size_t batch, head, kv, row; /* row: the first one of the head in arrays [B, H, n_q] */
     size_t dk, dv;
-    const cmha_real *q;          /* features [n_q, dk], ldq apart */
-    const cmha_real *turned;     /* of a function of O: features that give Im O, [n_q, dk] like q, which gives Re O */
-    size_t ldq;
-    const cmha_real *keys;       /* features, transposed: tiles [ceil(n_k / 64)][dk][64] */
-    const cmha_real *v;          /* [n_k, dv], ldv apart */
-    size_t ldv;
+    const cmha_real *q, *turned; /* features [n_q, dk]; turned: those that give Im O, q then gives Re O */
+    const cmha_real *keys, *v;   /* features, transposed: tiles [ceil(n_k / 64)][dk][64]; values [n_k, dv] */
+    size_t ldq, ldv;             /* from row to row of q and of v */
     const unsigned char *mask;   /* [n_k] or NULL */
     cmha_real slope;             /* ALiBi, 0 = none */
     uint64_t row_key;            /* dropout: row i draws from row_key + i */
     const cmha__peak *peaks;     /* what each row's magnitudes are divided by, [n_q] or NULL */
-    int careful;                 /* scores in double: a row whose scores have left the range of the type is at work */
-    size_t piece, pieces;        /* at work: tiles piece, piece + pieces, ... of queries forwards, of keys backwards */
-    /* In the backward */
-    const cmha_lse *lse;         /* [n_q] */
-    const cmha_real *dy;         /* rows lddy apart */
-    cmha_real *dq, *dk_to;       /* features [n_q, dk], [n_k, dk], accumulated */
-    cmha_real *dv_to;            /* rows lddv apart, accumulated; may be NULL */
+    int careful; /* scores in double: at work is a row whose scores have left the type's range */
+    size_t piece,
+        pieces;    /* at work: tiles piece, piece + pieces, ... of queries forwards, of keys backwards */
+    cmha_lse *lse; /* [n_q]; NULL = not wanted */
+    const cmha_real *dy;   /* backward: rows lddy apart */
+    cmha_real *dq, *dk_to; /* features [n_q, dk], [n_k, dk], accumulated */
+    cmha_real *dv_to;      /* rows lddv apart, accumulated; may be NULL */
     size_t lddy, lddv;
 } cmha__head;
 
@@ -8378,9 +8388,11 @@ static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; 
 /* Rows, or keys, of the tile that begins at i of n. */
 static size_t cmha__tile_rows(size_t n, size_t i) { return n - i < CMHA__TILE ? n - i : CMHA__TILE; }
 
-/* A product of tiles, beta 0 or 1. What is not as wide as whole vectors is left to the BLAS, which pays off from a few rows on. */
-static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A, size_t lda,
-                            const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
+/* A product of tiles, beta 0 or 1. The BLAS gets what no whole vectors make up: it pays off from a few rows
+   on. */
+static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
+                            size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C,
+                            size_t ldc) {
     if (M > 4 || trans_a) {
 #ifdef CMHA__GEMM_VECTORS
         if (N % (size_t)CMHA__GEMM_LANES == 0) {
@@ -8402,7 +8414,7 @@ static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real
 
 /* Keys [begin, end) that query row i may see by position. */
 static void cmha__visible(const cmha_attention_args *a, size_t i, size_t *begin, size_t *end) {
-    size_t reach = i + a->n_k; /* one past the row's own position, shifted by n_q so that it cannot go below zero */
+    size_t reach = i + a->n_k; /* one past the row's own position, plus n_q so that it cannot go below zero */
     *begin = 0;
     *end = a->n_k;
     if (!a->causal) return;
@@ -8433,16 +8445,19 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
     }
 }
 
-/* h->u->re, h->u->im = O of queries i0.. against the tile of keys that begins at j0. */
-static void cmha__products(const cmha__head *h, size_t i0, size_t rows, size_t j0) {
+/* to [rows, 64] = alpha times features q of queries i0.. times the tile of keys that begins at j0. */
+static void cmha__products(const cmha__head *h, const cmha_real *q, cmha_real alpha, size_t i0, size_t rows,
+                           size_t j0, cmha_real *to) {
     const cmha_real *keys = h->keys + j0 * h->dk;
-    cmha__tile_gemm(0, rows, CMHA__TILE, h->dk, 1, h->q + i0 * h->ldq, h->ldq, keys, CMHA__TILE, 0, h->u->re, CMHA__TILE);
-    cmha__tile_gemm(0, rows, CMHA__TILE, h->dk, 1, h->turned + i0 * h->ldq, h->ldq, keys, CMHA__TILE, 0, h->u->im, CMHA__TILE);
+    cmha__tile_gemm(0, rows, CMHA__TILE, h->dk, alpha, q + i0 * h->ldq, h->ldq, keys, CMHA__TILE, 0, to,
+                    CMHA__TILE);
 }
 
-static cmha_real cmha__divisor(const cmha__head *h, size_t i) { return h->peaks ? h->peaks[i].size + (cmha_real)1e-12 : 1; }
+static cmha_real cmha__divisor(const cmha__head *h, size_t i) {
+    return h->peaks ? h->peaks[i].size + (cmha_real)1e-12 : 1;
+}
 
-/* A query's feature row times column j of a tile of keys. Over the largest factors, so that only the result may overflow. */
+/* A feature row times column j of a tile of keys, over the largest factors: only the result may overflow. */
 static double cmha__careful_dot(const cmha_real *q, const cmha_real *keys, size_t dk, size_t j) {
     double a = 0, b = 0, sum = 0;
     for (size_t i = 0; i < dk; i++) {
@@ -8456,7 +8471,7 @@ static double cmha__careful_dot(const cmha_real *q, const cmha_real *keys, size_
     return sum * a * b;
 }
 
-/* A score the type can hold. Beyond 1e30 the scale is logarithmic: a softmax of such scores needs their order alone. NaN stays. */
+/* A score the type can hold, beyond 1e30 its logarithm: a softmax there needs the order alone. NaN stays. */
 static cmha_real cmha__careful_score(double score) {
     double limit = 1e30, size = fabs(score);
     if (!(size > limit)) return (cmha_real)score;
@@ -8467,17 +8482,20 @@ static cmha_real cmha__careful_score(double score) {
 /* The same scores as cmha__scores_of makes for one query, i0 + r, whatever the size of the products. */
 CMHA__COLD static void cmha__careful_row(const cmha__head *h, size_t i0, size_t r, size_t j0, cmha_real *S) {
     const cmha_real *q = h->q + (i0 + r) * h->ldq, *keys = h->keys + j0 * h->dk;
-    cmha_real *re = h->turned ? h->u->re + r * CMHA__TILE : NULL, *im = h->turned ? h->u->im + r * CMHA__TILE : NULL;
     for (size_t j = 0; j < CMHA__TILE; j++) {
-        double x = cmha__careful_dot(q, keys, h->dk, j), y, size;
-        S[j] = cmha__careful_score((double)h->args->scale * x);
+        double re = cmha__careful_dot(q, keys, h->dk, j), im, size, fit;
+        S[j] = cmha__careful_score((double)h->args->scale * re);
         if (!h->turned) continue;
-        y = cmha__careful_dot(h->turned + (i0 + r) * h->ldq, keys, h->dk, j), size = hypot(x, y);
-        if (size > 1e30) x *= (double)cmha__careful_score(size) / size, y *= (double)cmha__careful_score(size) / size;
-        re[j] = (cmha_real)x, im[j] = (cmha_real)y;
+        im = cmha__careful_dot(h->turned + (i0 + r) * h->ldq, keys, h->dk, j), size = hypot(re, im);
+        fit = size > 1e30 ? (double)cmha__careful_score(size) / size : 1;
+        h->u->re[r * CMHA__TILE + j] = (cmha_real)(re * fit);
+        h->u->im[r * CMHA__TILE + j] = (cmha_real)(im * fit);
     }
-    if (h->turned) h->score->forward(h->args, cmha__divisor(h, i0 + r), re, im, S);
-    for (size_t j = 0; h->turned && j < CMHA__TILE; j++) S[j] = cmha__careful_score((double)S[j]);
+    if (h->turned) {
+        const cmha_real *re = h->u->re + r * CMHA__TILE, *im = h->u->im + r * CMHA__TILE;
+        h->score->forward(h->args, cmha__divisor(h, i0 + r), re, im, S);
+        for (size_t j = 0; j < CMHA__TILE; j++) S[j] = cmha__careful_score((double)S[j]);
+    }
     cmha__mask_tile(h, S, i0 + r, 1, j0);
 }
 
@@ -8497,28 +8515,26 @@ static void cmha__scores_of(const cmha__head *h, size_t i0, size_t rows, size_t 
         cmha__careful_row(h, i0, 0, j0, S); /* rows = 1 */
         return;
     }
-    if (h->turned) {
-        cmha__products(h, i0, rows, j0);
-        for (size_t r = 0, at = 0; r < rows; r++, at += CMHA__TILE)
-            h->score->forward(a, cmha__divisor(h, i0 + r), h->u->re + at, h->u->im + at, S + at);
-    } else {
-        cmha__tile_gemm(0, rows, CMHA__TILE, h->dk, a->scale, h->q + i0 * h->ldq, h->ldq, h->keys + j0 * h->dk, CMHA__TILE, 0, S,
-                        CMHA__TILE);
-    }
+    cmha__products(h, h->q, h->turned ? 1 : a->scale, i0, rows, j0, h->turned ? h->u->re : S);
+    if (h->turned) cmha__products(h, h->turned, 1, i0, rows, j0, h->u->im);
+    for (size_t r = 0, at = 0; h->turned && r < rows; r++, at += CMHA__TILE)
+        h->score->forward(a, cmha__divisor(h, i0 + r), h->u->re + at, h->u->im + at, S + at);
     cmha__visible(a, i0, &begin, &end);
     cmha__visible(a, i0 + rows - 1, &last_begin, &last_end);
-    if (h->mask || h->slope > 0 || last_begin > j0 || end < j0 + CMHA__TILE) cmha__mask_tile(h, S, i0, rows, j0);
+    if (h->mask || h->slope > 0 || last_begin > j0 || end < j0 + CMHA__TILE)
+        cmha__mask_tile(h, S, i0, rows, j0);
 }
 
 /* The same dropout bits in forward and backward: a row's key, then the key index. */
 static void cmha__drop_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t rows, size_t j0) {
-    for (size_t r = 0; r < rows; r++)
-        cmha__drop_row(S + r * CMHA__TILE, CMHA__TILE, h->args->dropout, cmha__mix(h->row_key + i0 + r), (uint32_t)j0);
+    uint64_t row = h->row_key + i0;
+    for (size_t r = 0; r < rows; r++, S += CMHA__TILE)
+        cmha__drop_row(S, CMHA__TILE, h->args->dropout, cmha__mix(row + r), (uint32_t)j0);
 }
 
 /* One tile of the running softmax: S becomes exp(S - m), the accumulators move to the new maximum. */
-static void cmha__softmax_tile(cmha_real *S, size_t rows, size_t dv, cmha_real *m, cmha_real *l, cmha_real *acc) {
-    cmha_real shift[CMHA__TILE], move[CMHA__TILE];
+static void cmha__softmax_tile(const cmha__unit *u, size_t rows, size_t dv) {
+    cmha_real shift[CMHA__TILE], move[CMHA__TILE], *S = u->S, *m = u->m, *l = u->l, *acc = u->acc;
     for (size_t r = 0; r < rows; r++) shift[r] = cmha__larger(cmha__largest_64(S + r * CMHA__TILE), m[r]);
     for (size_t r = 0; r < rows; r++) {
         cmha_real old = m[r];
@@ -8536,7 +8552,7 @@ static void cmha__softmax_tile(cmha_real *S, size_t rows, size_t dv, cmha_real *
 }
 
 /* ComplexFormer eq 9: y, lse of up to 64 queries from i0. */
-static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha__rows_of y, cmha_lse *lse) {
+static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha__rows_of y) {
     const cmha_attention_args *a = h->args;
     size_t dv = h->dv, begin, end, none;
     cmha_real *S = h->u->S, *m = h->u->m, *l = h->u->l, *acc = h->u->acc;
@@ -8548,23 +8564,23 @@ static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha
     for (size_t j0 = begin / CMHA__TILE * CMHA__TILE; j0 < end; j0 += CMHA__TILE) {
         size_t cols = cmha__tile_rows(a->n_k, j0);
         cmha__scores_of(h, i0, rows, j0, S);
-        cmha__softmax_tile(S, rows, dv, m, l, acc);
+        cmha__softmax_tile(h->u, rows, dv);
         if (a->dropout > 0) cmha__drop_tile(h, S, i0, rows, j0);
         if (dv) cmha__tile_gemm(0, rows, dv, cols, 1, S, CMHA__TILE, h->v + j0 * h->ldv, h->ldv, 1, acc, dv);
     }
     for (size_t r = 0; r < rows; r++) {
         cmha_real inverse = l[r] > 0 ? 1 / l[r] : l[r]; /* an empty row gives 0; NaN stays NaN */
         for (size_t i = 0; i < dv; i++) y.data[(i0 + r) * y.ld + i] = acc[r * dv + i] * inverse;
-        if (!lse) continue;
-        lse[i0 + r].largest = l[r] > 0 ? m[r] : 0;
-        lse[i0 + r].log_sum = l[r] > 0 ? (cmha_real)log((double)l[r]) : l[r];
-        lse[i0 + r].in_double = h->careful;
+        if (!h->lse) continue;
+        h->lse[i0 + r].largest = l[r] > 0 ? m[r] : 0;
+        h->lse[i0 + r].log_sum = l[r] > 0 ? (cmha_real)log((double)l[r]) : l[r];
+        h->lse[i0 + r].in_double = h->careful;
     }
 }
 
-/* Computes rows once more, with care, whose sum l of exponentials is NaN, or 0 although they see a key: products of
-   theirs have left the range of the type (or are NaN, and stay it). */
-CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t rows, cmha__rows_of y, cmha_lse *lse) {
+/* Computes rows once more, with care, whose sum l of exponentials is NaN, or 0 although they see a key:
+   products of theirs have left the range of the type (or are NaN, and stay it). */
+CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t rows, cmha__rows_of y) {
     const cmha_real *l = h->u->l;
     unsigned char lost[CMHA__TILE];
     cmha__head slow = *h;
@@ -8572,15 +8588,15 @@ CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t
     slow.careful = 1;
     for (size_t r = 0; r < rows; r++)
         if (l[r] != l[r] || (l[r] == 0 && cmha__sees(h, i0 + r))) lost[n++] = (unsigned char)r;
-    while (n-- > 0) cmha__forward_rows(&slow, i0 + lost[n], 1, y, lse);
+    while (n-- > 0) cmha__forward_rows(&slow, i0 + lost[n], 1, y);
 }
 
-static void cmha__forward_head(const cmha__head *h, cmha__rows_of y, cmha_lse *lse) {
+static void cmha__forward_head(const cmha__head *h, cmha__rows_of y) {
     for (size_t i0 = h->piece * CMHA__TILE; i0 < h->args->n_q; i0 += h->pieces * CMHA__TILE) {
         size_t rows = cmha__tile_rows(h->args->n_q, i0), r = 0;
-        cmha__forward_rows(h, i0, rows, y, lse);
+        cmha__forward_rows(h, i0, rows, y);
         while (r < rows && h->u->l[r] > 0) r++;
-        if (r < rows) cmha__forward_lost(h, i0, rows, y, lse);
+        if (r < rows) cmha__forward_lost(h, i0, rows, y);
     }
 }
 
@@ -8592,8 +8608,8 @@ static void cmha__columns(const cmha_real *from, size_t ld, size_t rows, size_t 
 
 /* to [rows, 64] = dY of queries i0.. times what v_columns holds. */
 static void cmha__dy_products(const cmha__head *h, size_t i0, size_t rows, cmha_real *to) {
-    cmha__tile_gemm(0, rows, CMHA__TILE, h->dv, 1, h->dy + i0 * h->lddy, h->lddy, h->u->v_columns, CMHA__TILE, 0, to,
-                    CMHA__TILE);
+    cmha__tile_gemm(0, rows, CMHA__TILE, h->dv, 1, h->dy + i0 * h->lddy, h->lddy, h->u->v_columns, CMHA__TILE,
+                    0, to, CMHA__TILE);
 }
 
 /* S = probabilities, dS = gradient of the scores before the scale, of queries i0.. against keys j0... */
@@ -8628,15 +8644,16 @@ static void cmha__seeing(const cmha_attention_args *a, size_t j0, size_t cols, s
     if (!a->causal) return;
     if (j0 + a->n_q > a->n_k) *begin = j0 + a->n_q - a->n_k;
     if (a->window && a->window < a->n_k) {
-        size_t last = j0 + cols - 1 + a->window + a->n_q; /* row i sees key j while i + n_k - n_q - j < window */
+        size_t last =
+            j0 + cols - 1 + a->window + a->n_q; /* row i sees key j while i + n_k - n_q - j < window */
         last = last > a->n_k ? last - a->n_k : 0;
         if (last < *end) *end = last;
     }
 }
 
 /* One set of query features: dQ += dS K and dK += dS^T Q. */
-static void cmha__backward_features(const cmha__head *h, const cmha_real *q, const cmha_real *dS,
-                                    size_t i0, size_t rows, size_t j0, cmha_real *dq) {
+static void cmha__backward_features(const cmha__head *h, const cmha_real *q, const cmha_real *dS, size_t i0,
+                                    size_t rows, size_t j0, cmha_real *dq) {
     size_t dk = h->dk, cols = cmha__tile_rows(h->args->n_k, j0);
     const cmha_real *keys = h->u->rows;
     cmha__tile_gemm(0, rows, dk, cols, 1, dS, CMHA__TILE, keys, dk, 1, dq + i0 * dk, dk);
@@ -8662,19 +8679,18 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
             continue;
         }
         for (size_t r = 0, at = 0; r < rows; r++, at += CMHA__TILE) {
-            cmha_real ddivisor = 0;
-            h->score->backward(h->args, cmha__divisor(h, i0 + r), u->dS + at, u->re + at, u->im + at,
-                               peaks ? &ddivisor : NULL);
-            if (peaks) peaks[i0 + r].gradient += (double)ddivisor;
+            cmha_real divisor = cmha__divisor(h, i0 + r), *re = u->re + at, *im = u->im + at;
+            divisor = h->score->backward(h->args, divisor, u->dS + at, re, im, peaks != NULL);
+            if (peaks) peaks[i0 + r].gradient += (double)divisor;
         }
         cmha__backward_features(h, h->q, u->re, i0, rows, j0, h->dq);
         cmha__backward_features(h, h->turned, u->im, i0, rows, j0, u->dturned);
     }
 }
 
-/* D [n_q] = rowsum(dy * y) - dlse: what the softmax's backward subtracts from dP. Formed by the same matrix product as
-   dP, as the diagonal of dY Y^T: where one key takes all the weight, the two then cancel to the last bit, however large
-   the logits. */
+/* D [n_q] = rowsum(dy * y) - dlse: what the softmax's backward subtracts from dP. Formed by the same matrix
+   product as dP, as the diagonal of dY Y^T: where one key takes all the weight, the two then cancel to the
+   last bit, however large the logits. */
 static void cmha__row_products(const cmha__head *h, cmha__rows_of y, const cmha_real *dlse) {
     const cmha__unit *u = h->u;
     size_t n = h->args->n_q, dv = h->dv, rows;
@@ -8693,8 +8709,8 @@ static void cmha__row_products(const cmha__head *h, cmha__rows_of y, const cmha_
 
 /* ---- The forms of a complex softmax ---- */
 
-/* One real softmax of a complex attention: its query features are form (Re q, Im q), the key's are (Re k, Im k), and its product o
-   with the values enters y as mix (Re o, Im o). Both are 2 x 2 matrices of signs. */
+/* One real softmax of a complex attention: its query features are form (Re q, Im q), the key's are (Re k, Im
+   k), and its product o with the values enters y as mix (Re o, Im o). Both are 2 x 2 matrices of signs. */
 typedef struct cmha__term {
     signed char form[4], mix[4];
 } cmha__term;
@@ -8711,25 +8727,30 @@ static const signed char cmha__imaginary[2][4] = {CMHA__IM_HERMITIAN, CMHA__IM_B
 
 /* MöbiusAttention eq 9, as each cmha_softmax reads it: the real softmaxes that make up a complex one. */
 static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
-    static const cmha__term product[2][2] = {{{CMHA__RE_HERMITIAN, CMHA__TIMES_1}, {CMHA__IM_HERMITIAN, CMHA__TIMES_I}},
-                                             {{CMHA__RE_BILINEAR, CMHA__TIMES_1}, {CMHA__IM_BILINEAR, CMHA__TIMES_I}}};
-    static const cmha__term split[2][2] = {{{CMHA__RE_HERMITIAN, {1, 0, 0, 0}}, {CMHA__IM_HERMITIAN, {0, 0, 0, 1}}},
-                                           {{CMHA__RE_BILINEAR, {1, 0, 0, 0}}, {CMHA__IM_BILINEAR, {0, 0, 0, 1}}}};
+    static const cmha__term product[2][2] = {
+        {{CMHA__RE_HERMITIAN, CMHA__TIMES_1}, {CMHA__IM_HERMITIAN, CMHA__TIMES_I}},
+        {{CMHA__RE_BILINEAR, CMHA__TIMES_1}, {CMHA__IM_BILINEAR, CMHA__TIMES_I}}};
+    static const cmha__term split[2][2] = {
+        {{CMHA__RE_HERMITIAN, {1, 0, 0, 0}}, {CMHA__IM_HERMITIAN, {0, 0, 0, 1}}},
+        {{CMHA__RE_BILINEAR, {1, 0, 0, 0}}, {CMHA__IM_BILINEAR, {0, 0, 0, 1}}}};
     static const cmha__term yang[4] = {{{1, 0, 0, 0}, CMHA__TIMES_1},
                                        {{0, 0, 1, 0}, CMHA__TIMES_I},
                                        {{0, 1, 0, 0}, CMHA__TIMES_I},
                                        {{0, 0, 0, 1}, {-1, 0, 0, -1}}};
-    int form = a->bilinear != 0;
+    const cmha__term *of = product[a->bilinear != 0];
     *count = 1;
-    if (!cmha__is_complex(a)) return product[0];
-    if (a->softmax == CMHA_SOFTMAX_YANG8) *count = 4;
-    if (a->softmax == CMHA_SOFTMAX_RI_PRODUCT || a->softmax == CMHA_SOFTMAX_RI_SPLIT) *count = 2;
+    if (!cmha__is_complex(a)) return of;
+    if (a->softmax == CMHA_SOFTMAX_RI_PRODUCT) *count = 2;
+    if (a->softmax == CMHA_SOFTMAX_RI_SPLIT) *count = 2, of = split[a->bilinear != 0];
+    if (a->softmax == CMHA_SOFTMAX_YANG8) *count = 4, of = yang;
     if (*count > 1 && !a->d_v) *count = 0; /* no values, and no lse either: nothing depends on q and k */
-    return a->softmax == CMHA_SOFTMAX_YANG8 ? yang : a->softmax == CMHA_SOFTMAX_RI_SPLIT ? split[form] : product[form];
+    return of;
 }
 
-/* to [n, 2d] += or = matrix applied to the two halves of from [n, 2d]; back: its transpose. from may be to unless `add`. */
-static void cmha__apply(const signed char *matrix, int back, const cmha_real *from, size_t n, size_t d, cmha_real *to, int add) {
+/* to [n, 2d] += or = matrix (back: its transpose) times the halves of from [n, 2d], which may be `to` unless
+   `add`. */
+static void cmha__apply(const signed char *matrix, int back, const cmha_real *from, size_t n, size_t d,
+                        cmha_real *to, int add) {
     cmha_real m0 = matrix[0], m1 = matrix[back ? 2 : 1], m2 = matrix[back ? 1 : 2], m3 = matrix[3];
     for (size_t i = 0; i < n; i++, from += 2 * d, to += 2 * d)
         for (size_t j = 0; j < d; j++) {
@@ -8748,7 +8769,7 @@ static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real 
     size_t own = mode != CMHA__CACHED, turned = score->forward ? 1 : 0, complex_v = dv > a->d_v;
     u->keys = cmha__deal(base, &used, own * cmha__tiles(a->n_k) * CMHA__TILE * dk);
     u->values = cmha__deal(base, &used, own * complex_v * a->n_k * dv);
-    u->q = cmha__deal(base, &used, score->features ? a->n_q * dk : 0);
+    u->q = cmha__deal(base, &used, score->map ? a->n_q * dk : 0);
     u->turned = cmha__deal(base, &used, turned * a->n_q * dk);
     u->rows = cmha__deal(base, &used, CMHA__TILE * dk);
     u->S = cmha__deal(base, &used, tile);
@@ -8758,14 +8779,14 @@ static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real 
     u->re = cmha__deal(base, &used, turned * tile);
     u->im = cmha__deal(base, &used, turned * tile);
     u->out = cmha__deal(base, &used, complex_v * a->n_q * dv);
-    u->peaks = (cmha__peak *)(void *)cmha__deal(base, &used, own ? 0 : cmha__reals_for(turned * a->n_q * sizeof *u->peaks));
+    u->peaks = (cmha__peak *)cmha__deal_bytes(base, &used, own ? 0 : turned * a->n_q * sizeof *u->peaks);
     if (mode != CMHA__BACKWARD) return used;
     u->dS = cmha__deal(base, &used, tile);
     u->dq = cmha__deal(base, &used, a->n_q * dk);
     u->dturned = cmha__deal(base, &used, turned * a->n_q * dk);
     u->dk = cmha__deal(base, &used, a->n_k * dk);
     u->fold = cmha__deal(base, &used, score->planes == 2 ? a->n_q * dk : 0);
-    u->again = (cmha_lse *)(void *)cmha__deal(base, &used, cmha__reals_for(complex_v * a->n_q * sizeof *u->again));
+    u->again = (cmha_lse *)cmha__deal_bytes(base, &used, complex_v * a->n_q * sizeof *u->again);
     u->dvalues = cmha__deal(base, &used, complex_v * a->n_k * dv);
     u->dout = cmha__deal(base, &used, complex_v * a->n_q * dv);
     u->D = cmha__deal(base, &used, a->n_q);
@@ -8773,29 +8794,30 @@ static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real 
     return used;
 }
 
-static void cmha__set_head(cmha__head *h, const cmha__attention_call *x, const cmha__unit *u, size_t batch, size_t head) {
+/* Head `unit` of all sequences' heads. */
+static void cmha__set_head(cmha__head *h, const cmha__attention_call *x, const cmha__unit *u, size_t unit) {
     const cmha_attention_args *a = x->args;
     memset(h, 0, sizeof *h);
     h->call = x, h->args = a, h->score = x->score, h->u = u;
-    h->batch = batch, h->head = head, h->kv = head / (a->heads / a->kv_heads);
-    h->row = (batch * a->heads + head) * a->n_q;
+    h->batch = unit / a->heads, h->head = unit % a->heads, h->kv = h->head / (a->heads / a->kv_heads);
+    h->row = unit * a->n_q;
     h->dk = x->dk, h->dv = x->dv;
-    h->mask = a->key_mask ? a->key_mask + batch * a->n_k : NULL;
-    h->slope = a->alibi ? a->alibi[head] : 0;
+    h->mask = a->key_mask ? a->key_mask + h->batch * a->n_k : NULL;
+    h->slope = a->alibi ? a->alibi[h->head] : 0;
     h->row_key = cmha__mix(a->key) + h->row;
     h->keys = u->keys;
     h->pieces = 1;
 }
 
-/* The head's query features of one term: the raw rows where they are their own features, else in the unit's arrays. */
+/* The head's query features of one term: raw rows that are their own features, else in the unit. */
 static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
     const cmha_attention_args *a = h->args;
     const cmha__unit *u = h->u;
     cmha__feature f = cmha__feature_of(a, h->head, 0, h->call->first_q);
     cmha__rows_of q = cmha__rows_at(h->call->views->q, h->batch, h->head);
-    h->q = h->score->features ? u->q : q.data;
-    h->ldq = h->score->features ? h->dk : q.ld;
-    if (h->score->features) h->score->features(&f, q, 0, a->n_q, u->q);
+    h->q = h->score->map ? u->q : q.data;
+    h->ldq = h->score->map ? h->dk : q.ld;
+    if (h->score->map) h->score->map(&f, q, 0, a->n_q, u->q);
     if (h->score->planes == 1) return;
     if (h->score->forward) {
         cmha__apply(cmha__imaginary[a->bilinear != 0], 0, u->q, a->n_q, a->d_k, u->turned, 0);
@@ -8805,14 +8827,16 @@ static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
 }
 
 /* y of a head whose keys and values are set: every term's softmax, mixed. */
-static void cmha__forward_terms(cmha__head *h, cmha_lse *lse) {
+static void cmha__forward_terms(cmha__head *h) {
     const cmha_attention_args *a = h->args;
+
     cmha__rows_of y = cmha__rows_at(h->call->views->y, h->batch, h->head), out = {h->u->out, h->dv, 0};
     int count;
     const cmha__term *terms = cmha__terms(a, &count);
+    h->lse = h->call->lse && count == 1 ? h->call->lse + h->row : NULL;
     if (count && h->dv == a->d_v) {
         cmha__set_queries(h, terms);
-        cmha__forward_head(h, y, lse);
+        cmha__forward_head(h, y);
         return;
     }
     for (size_t i = 0; count && i < a->n_q; i++) {
@@ -8821,13 +8845,14 @@ static void cmha__forward_terms(cmha__head *h, cmha_lse *lse) {
     }
     for (int t = 0; t < count; t++) {
         cmha__set_queries(h, &terms[t]);
-        cmha__forward_head(h, out, count == 1 ? lse : NULL);
+        cmha__forward_head(h, out);
         cmha__apply(terms[t].mix, 0, out.data, a->n_q, a->d_v, out.data, 0);
         cmha__add_complex_rows(out.data, a->n_q, a->d_v, y);
     }
 }
 
-/* ---- Peaks: the largest |O| of every row, head or batch, found in a pass of their own before the softmax that they divide ---- */
+/* ---- Peaks: the largest |O| of every row, head or batch, found in a pass of their own before the softmax
+   ---- */
 
 static int cmha__has_peaks(const cmha_attention_args *a) {
     const cmha__score *score = cmha__score_of(a);
@@ -8837,12 +8862,15 @@ static int cmha__has_peaks(const cmha_attention_args *a) {
 /* peaks [n_q] of one head's rows. Rows of padding have none to offer; GLOBAL looks at masked pairs too. */
 static void cmha__find_peaks(const cmha__head *h, cmha__peak *peaks) {
     const cmha_attention_args *a = h->args;
-    const unsigned char *queries = a->norm_max == CMHA_MAX_HEAD && a->query_mask ? a->query_mask + h->batch * a->n_q : NULL;
-    for (size_t i = 0; i < a->n_q; i++) peaks[i].size = 0, peaks[i].gradient = 0, peaks[i].key = SIZE_MAX, peaks[i].row = i;
+    const unsigned char *queries = a->norm_max == CMHA_MAX_HEAD ? a->query_mask : NULL;
+    if (queries) queries += h->batch * a->n_q;
+    for (size_t i = 0; i < a->n_q; i++)
+        peaks[i].size = 0, peaks[i].gradient = 0, peaks[i].key = SIZE_MAX, peaks[i].row = i;
     for (size_t i0 = 0; i0 < a->n_q; i0 += CMHA__TILE)
         for (size_t j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) {
             size_t rows = cmha__tile_rows(a->n_q, i0), cols = cmha__tile_rows(a->n_k, j0);
-            cmha__products(h, i0, rows, j0);
+            cmha__products(h, h->q, 1, i0, rows, j0, h->u->re);
+            cmha__products(h, h->turned, 1, i0, rows, j0, h->u->im);
             for (size_t r = 0; r < rows; r++) {
                 size_t begin, end;
                 cmha__peak *peak = peaks + i0 + r;
@@ -8851,10 +8879,11 @@ static void cmha__find_peaks(const cmha__head *h, cmha__peak *peaks) {
                 cmha__visible(a, i0 + r, &begin, &end);
                 for (size_t j = 0; j < cols; j++) re[j] = cmha__hypot(re[j], im[j]);
                 for (size_t j = 0; j < cols; j++) {
-                    int allowed = a->norm_max == CMHA_MAX_GLOBAL ||
-                                  (j0 + j >= begin && j0 + j < end && (!h->mask || h->mask[j0 + j]));
-                    if (!allowed || (peak->key != SIZE_MAX && !(re[j] > peak->size))) continue;
-                    peak->size = re[j] == re[j] ? re[j] : (cmha_real)INFINITY; /* inf - inf; a NaN shows in the scores */
+                    int seen = j0 + j >= begin && j0 + j < end && (!h->mask || h->mask[j0 + j]);
+                    if (!seen && a->norm_max != CMHA_MAX_GLOBAL) continue;
+                    if (peak->key != SIZE_MAX && !(re[j] > peak->size)) continue;
+                    peak->size =
+                        re[j] == re[j] ? re[j] : (cmha_real)INFINITY; /* inf - inf; a NaN shows in scores */
                     peak->key = j0 + j;
                 }
             }
@@ -8863,25 +8892,28 @@ static void cmha__find_peaks(const cmha__head *h, cmha__peak *peaks) {
 
 /* Rows that share one divisor: one, a head's, or all. */
 static size_t cmha__peak_group(const cmha_attention_args *a) {
-    return a->norm_max == CMHA_MAX_ROW ? 1 : a->norm_max == CMHA_MAX_HEAD ? a->n_q : a->batch * a->heads * a->n_q;
+    size_t all = a->norm_max == CMHA_MAX_GLOBAL ? a->batch * a->heads : 1;
+    return a->norm_max == CMHA_MAX_ROW ? 1 : all * a->n_q;
 }
 
-/* Gives every row of peaks [B, H, n_q] the largest peak of those it shares a divisor with, the first one of equals. */
+/* Gives every row of peaks [B, H, n_q] the largest peak of those with its divisor, the first one of equals. */
 static void cmha__share_peaks(const cmha_attention_args *a, cmha__peak *peaks) {
     size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a);
     for (size_t begin = 0; begin < total; begin += group) {
         size_t best = SIZE_MAX, end = begin + group;
         for (size_t i = begin; i < end; i++)
             if (peaks[i].key != SIZE_MAX && (best == SIZE_MAX || peaks[i].size > peaks[best].size)) best = i;
-        for (size_t i = begin; i < end; i++) peaks[i].row = best, peaks[i].size = best == SIZE_MAX ? 0 : peaks[best].size;
+        for (size_t i = begin; i < end; i++)
+            peaks[i].row = best, peaks[i].size = best == SIZE_MAX ? 0 : peaks[best].size;
     }
 }
 
-/* The gradient of a maximum into the pair it was taken from: dO = g O / |O|. */
-static void cmha__peak_pair(const cmha_attention_args *a, cmha__rows_of q, cmha__rows_of k, double g, cmha_real *dq, cmha_real *dk) {
+/* The gradient g of a maximum into the pair it was taken from: dO = g O / |O|; dq and dk may be NULL. */
+static void cmha__peak_pair(cmha__rows_of q, cmha__rows_of k, size_t d, double sign, double g, cmha_real *dq,
+                            cmha_real *dk) {
     const cmha_real *qr = q.data, *qi = qr + q.imag, *kr = k.data, *ki = kr + k.imag;
-    double sign = a->bilinear ? -1 : 1, re = 0, im = 0, size;
-    for (size_t j = 0; j < a->d_k; j++) {
+    double re = 0, im = 0, size;
+    for (size_t j = 0; j < d; j++) {
         re += (double)qr[j] * (double)kr[j] + sign * (double)qi[j] * (double)ki[j];
         im += (double)qi[j] * (double)kr[j] - sign * (double)qr[j] * (double)ki[j];
     }
@@ -8889,7 +8921,7 @@ static void cmha__peak_pair(const cmha_attention_args *a, cmha__rows_of q, cmha_
     if (!(size > 0)) return;
     re = re / size * g;
     im = im / size * g;
-    for (size_t j = 0; j < a->d_k; j++) {
+    for (size_t j = 0; j < d; j++) {
         if (dq) dq[j] += (cmha_real)(re * (double)kr[j] - sign * im * (double)ki[j]);
         if (dq) dq[q.imag + j] += (cmha_real)(im * (double)kr[j] + sign * re * (double)ki[j]);
         if (dk) dk[j] += (cmha_real)(re * (double)qr[j] + im * (double)qi[j]);
@@ -8897,29 +8929,35 @@ static void cmha__peak_pair(const cmha_attention_args *a, cmha__rows_of q, cmha_
     }
 }
 
+/* A head's rows from `row` on. */
+static cmha__rows_of cmha__rows_from(cmha_heads view, size_t b, size_t h, size_t row) {
+    cmha__rows_of rows = cmha__rows_at(view, b, h);
+    if (rows.data) rows.data += row * rows.ld;
+    return rows;
+}
+
 /* The gradients of the divisors, each into the one pair its maximum was taken from. */
-static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attention_views *x, const cmha__peak *peaks) {
+static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attention_views *x,
+                                 const cmha__peak *peaks) {
     size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a);
     for (size_t begin = 0; begin < total; begin += group) {
-        size_t best = peaks[begin].row, head, b, kv, row, key;
-        cmha__rows_of q, k, dq, dk;
+        size_t best = peaks[begin].row, row, key, head, b, kv;
         double g = 0;
         if (best == SIZE_MAX) continue;
         for (size_t i = begin; i < begin + group; i++) g += peaks[i].gradient;
         row = best % a->n_q, key = peaks[best].key;
         head = best / a->n_q % a->heads, b = best / a->n_q / a->heads, kv = head / (a->heads / a->kv_heads);
-        q = cmha__rows_at(x->q, b, head), k = cmha__rows_at(x->k, b, kv);
-        dq = cmha__rows_at(x->dq, b, head), dk = cmha__rows_at(x->dk, b, kv);
-        q.data += row * q.ld, k.data += key * k.ld;
-        cmha__peak_pair(a, q, k, g, dq.data ? dq.data + row * q.ld : NULL, dk.data ? dk.data + key * k.ld : NULL);
+        cmha__peak_pair(cmha__rows_from(x->q, b, head, row), cmha__rows_from(x->k, b, kv, key), a->d_k,
+                        a->bilinear ? -1 : 1, g, cmha__rows_from(x->dq, b, head, row).data,
+                        cmha__rows_from(x->dk, b, kv, key).data);
     }
 }
 
 /* ---- Attention = feature map, core, and the feature map's backward ---- */
 
-/* How many pieces the tiles of a long head may be dealt out to, so that few heads keep the cores busy too; there is
-   memory for them whatever its length. By the shape alone: a number that depended on the threads would change the order
-   of sums. The terms of a complex softmax are of a head as a whole. */
+/* How many pieces the tiles of a long head may be dealt out to, so that few heads keep the cores busy too;
+   there is memory for them whatever its length. By the shape alone: a number that depended on the threads
+   would change the order of sums. The terms of a complex softmax are of a head as a whole. */
 static size_t cmha__most_pieces(const cmha_attention_args *a) {
     size_t units = a->batch * a->kv_heads;
     return cmha__is_complex(a) || !units || units > 7 ? 1 : (8 + units - 1) / units;
@@ -8935,21 +8973,23 @@ static int cmha__attention_threads(const cmha_attention_args *a) {
     return (size_t)threads > units ? (units ? (int)units : 1) : threads;
 }
 
-/* Opens a call: deals `base` out to what the threads share and returns how much that is; base NULL only counts. */
-static size_t cmha__open_call(const cmha_attention_args *a, const cmha_attention_views *views, int mode, cmha_real *base,
-                              cmha__attention_call *x) {
-    size_t heads = a->batch * a->heads, peaks = mode != CMHA__CACHED && cmha__has_peaks(a), used = 0;
-    size_t pieces = cmha__most_pieces(a), backward = mode == CMHA__BACKWARD, pieced = backward && pieces > 1 ? heads : 0;
+/* Opens a call: deals `base` out to what threads share, returns how much that is; base NULL only counts. */
+static size_t cmha__open_call(const cmha_attention_args *a, const cmha_attention_views *views, int mode,
+                              cmha_real *base, cmha__attention_call *x) {
+    size_t heads = a->batch * a->heads, rows = heads * a->n_q, pieces = cmha__most_pieces(a), used = 0;
+    size_t backward = mode == CMHA__BACKWARD, peaks = mode != CMHA__CACHED && cmha__has_peaks(a) ? rows : 0;
+    size_t learned = backward && cmha__is_learned(a), pieced = backward && pieces > 1;
     memset(x, 0, sizeof *x);
     x->args = a, x->views = views, x->score = cmha__score_of(a), x->mode = mode;
     x->dk = cmha__key_width(a), x->dv = cmha__value_width(a);
     x->pieces = cmha__head_pieces(a);
     if (mode != CMHA__CACHED && a->n_k > a->n_q) x->first_q = a->n_k - a->n_q;
     if (mode != CMHA__CACHED && a->n_q > a->n_k) x->first_k = a->n_q - a->n_k;
-    x->partial = cmha__deal_doubles(base, &used, backward && cmha__is_learned(a) ? heads * (a->d_k / 2) * 2 : 0);
-    x->peaks = (cmha__peak *)(void *)cmha__deal(base, &used, cmha__reals_for(peaks * heads * a->n_q * sizeof *x->peaks));
-    x->dq = cmha__deal(base, &used, pieced * pieces * a->n_q * x->dk);
-    x->dk_pieces = cmha__deal(base, &used, pieced * a->n_k * x->dk);
+    x->partial = cmha__deal_doubles(base, &used, learned * heads * (a->d_k / 2) * 2);
+    x->peaks = (cmha__peak *)cmha__deal_bytes(base, &used, peaks * sizeof *x->peaks);
+    if (!peaks) x->peaks = NULL;
+    x->dq = cmha__deal(base, &used, pieced * pieces * rows * x->dk);
+    x->dk_pieces = cmha__deal(base, &used, pieced * heads * a->n_k * x->dk);
     x->units = base ? base + used : NULL;
     return used;
 }
@@ -8958,7 +8998,8 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
     cmha__unit unit;
     cmha__attention_call call;
     int mode = backward ? CMHA__BACKWARD : CMHA__FORWARD;
-    size_t shared = cmha__open_call(args, NULL, mode, NULL, &call), own = cmha__deal_unit(args, mode, NULL, &unit);
+    size_t shared = cmha__open_call(args, NULL, mode, NULL, &call);
+    size_t own = cmha__deal_unit(args, mode, NULL, &unit);
     double threads = args->threads > 1 ? args->threads : 1, heads = (double)args->batch * (double)args->heads;
     double rows = (double)args->n_q + (double)args->n_k + CMHA__TILE, d_k = (double)args->d_k;
     double width = d_k + (double)args->d_v + CMHA__TILE;
@@ -8966,35 +9007,39 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
                            rows * (32 * threads * width + 8 * heads * (d_k + 1)));
 }
 
-/* What is done with one head, or one piece of it; fresh: the unit's values are still another key head's. */
-typedef void (*cmha__head_fn)(cmha__head *h, int fresh);
-
-/* Opens all heads one by one, their keys in the unit, those of a group one after another because they share keys. */
-static void cmha__each_head(const cmha__attention_call *x, cmha__head_fn run) {
+/* Opens all heads and runs `run` on each, or on each piece of it. Keys and values are in the unit, where
+   heads of a group, which share them, follow one another. */
+static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__head *h)) {
     const cmha_attention_args *a = x->args;
     cmha__unit none;
     size_t group = a->kv_heads ? a->heads / a->kv_heads : 1, own = cmha__deal_unit(a, x->mode, NULL, &none);
-    int differ = group > 1 && cmha__own_keys(a, a->rotation_head != 0);
+    int differ = group > 1 && cmha__own_keys(a, a->rotation_head != 0), complex_v = x->dv > a->d_v;
     CMHA__FOR_CHUNKS(cmha__attention_threads(a), a->batch * a->kv_heads * x->pieces, lo, hi) {
         cmha__unit u;
         cmha__deal_unit(a, x->mode, x->units + (size_t)cmha__chunk * own, &u);
-        memset(u.keys, 0, cmha__tiles(a->n_k) * CMHA__TILE * x->dk * sizeof *u.keys); /* columns beyond n_k stay zero */
+        memset(u.keys, 0,
+               cmha__tiles(a->n_k) * CMHA__TILE * x->dk * sizeof *u.keys); /* zero columns beyond n_k */
         for (size_t item = lo; item < hi; item++)
             for (size_t i = item / x->pieces * group; i < (item / x->pieces + 1) * group; i++) {
                 int fresh = i % group == 0 && (item == lo || item % x->pieces == 0);
                 cmha__feature f = cmha__feature_of(a, i % a->heads, 1, x->first_k);
+                cmha__rows_of k, v;
                 cmha__head h;
-                cmha__set_head(&h, x, &u, i / a->heads, i % a->heads);
-                if (fresh || differ) cmha__write_keys(&f, cmha__rows_at(x->views->k, h.batch, h.kv), a->n_k, 0, u.keys, u.rows);
+                cmha__set_head(&h, x, &u, i);
+                k = cmha__rows_at(x->views->k, h.batch, h.kv), v = cmha__rows_at(x->views->v, h.batch, h.kv);
+                if (fresh || differ) cmha__write_keys(&f, k, a->n_k, 0, u.keys, u.rows);
+                if (fresh && complex_v) cmha__complex_rows(v, a->n_k, a->d_v, u.values);
+                h.v = complex_v ? u.values : v.data;
+                h.ldv = complex_v ? h.dv : v.ld;
+                h.peaks = x->peaks ? x->peaks + h.row : NULL;
                 h.piece = item % x->pieces, h.pieces = x->pieces;
-                run(&h, fresh);
+                run(&h);
             }
     }
 }
 
-static void cmha__peaks_of_head(cmha__head *h, int fresh) {
+static void cmha__peaks_of_head(cmha__head *h) {
     int count;
-    (void)fresh;
     cmha__set_queries(h, cmha__terms(h->args, &count));
     cmha__find_peaks(h, h->call->peaks + h->row);
 }
@@ -9006,34 +9051,18 @@ static void cmha__set_peaks(const cmha__attention_call *x) {
     cmha__share_peaks(x->args, x->peaks);
 }
 
-/* The head's values, in place where they are real, and its divisors. */
-static void cmha__set_values(cmha__head *h, int fresh) {
-    const cmha_attention_args *a = h->args;
-    cmha__rows_of v = cmha__rows_at(h->call->views->v, h->batch, h->kv);
-    int complex_v = h->dv > a->d_v;
-    if (complex_v && fresh) cmha__complex_rows(v, a->n_k, a->d_v, h->u->values);
-    h->v = complex_v ? h->u->values : v.data;
-    h->ldv = complex_v ? h->dv : v.ld;
-    h->peaks = cmha__has_peaks(a) ? h->call->peaks + h->row : NULL;
-}
-
-static void cmha__forward_of_head(cmha__head *h, int fresh) {
-    cmha__set_values(h, fresh);
-    cmha__forward_terms(h, h->call->lse ? h->call->lse + h->row : NULL);
-}
-
-CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views, cmha_lse *lse,
-                                     cmha_real *scratch) {
+CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
+                                     cmha_lse *lse, cmha_real *scratch) {
     cmha__attention_call x;
     cmha__open_call(args, views, CMHA__FORWARD, scratch, &x);
     x.lse = lse;
     cmha__set_peaks(&x);
-    cmha__each_head(&x, cmha__forward_of_head);
+    cmha__each_head(&x, cmha__forward_terms);
 }
 
-/* One term's backward: into the head's feature gradients and, folded back to (Re q, Im q), into fold. Output and
-   cotangent are in place where the values are real; else the term's own output, which is y itself where there is one
-   term and is computed again where there are several, and the mixed cotangent. */
+/* One term's backward: into the head's feature gradients and, folded back to (Re q, Im q), into fold. Output
+   and cotangent are in place where the values are real; else the term's own output, which is y itself where
+   there is one term and is computed again where there are several, and the mixed cotangent. */
 static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count) {
     const cmha_attention_args *a = h->args;
     const cmha_attention_views *x = h->call->views;
@@ -9045,14 +9074,15 @@ static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count
         cmha__complex_rows(dy, a->n_q, a->d_v, u->dout);
         cmha__apply(term->mix, 1, u->dout, a->n_q, a->d_v, u->dout, 0);
         if (count == 1) cmha__complex_rows(y, a->n_q, a->d_v, u->out);
-        else cmha__forward_head(h, out, u->again), h->lse = u->again;
+        else h->lse = u->again, cmha__forward_head(h, out);
         y = out, dy.data = u->dout, dy.ld = h->dv;
     }
     h->dy = dy.data, h->lddy = dy.ld;
     cmha__row_products(h, y, h->call->dlse ? h->call->dlse + h->row : NULL);
     memset(h->dq, 0, a->n_q * h->dk * sizeof *h->dq);
     if (h->turned) memset(u->dturned, 0, a->n_q * h->dk * sizeof *u->dturned);
-    for (size_t j0 = h->piece * CMHA__TILE; j0 < a->n_k; j0 += h->pieces * CMHA__TILE) cmha__backward_tile(h, j0);
+    for (size_t j0 = h->piece * CMHA__TILE; j0 < a->n_k; j0 += h->pieces * CMHA__TILE)
+        cmha__backward_tile(h, j0);
     if (h->score->planes == 1) return;
     cmha__apply(term->form, 1, h->dq, a->n_q, a->d_k, u->fold, 1);
     if (h->turned) cmha__apply(cmha__imaginary[a->bilinear != 0], 1, u->dturned, a->n_q, a->d_k, u->fold, 1);
@@ -9060,19 +9090,20 @@ static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count
 
 /* A head's gradients to where the caller wants them: dq (of its features, or folded) and dk. */
 static void cmha__collect(const cmha__head *h, const cmha_real *dq, const cmha_real *dk) {
-    const cmha_attention_args *a = h->args;
     const cmha_attention_views *x = h->call->views;
-    cmha__feature queries = cmha__feature_of(a, h->head, 0, h->call->first_q);
-    cmha__feature keys = cmha__feature_of(a, h->head, 1, h->call->first_k);
-    double *partial = h->call->partial ? h->call->partial + (h->batch * a->heads + h->head) * (a->d_k / 2) * 2 : NULL;
-    h->score->backward_features(&queries, cmha__rows_at(x->q, h->batch, h->head), a->n_q, dq,
-                                cmha__rows_at(x->dq, h->batch, h->head), partial);
-    h->score->backward_features(&keys, cmha__rows_at(x->k, h->batch, h->kv), a->n_k, dk,
-                                cmha__rows_at(x->dk, h->batch, h->kv), partial);
+    size_t b = h->batch, head = h->head, P = h->args->d_k / 2;
+    cmha__feature queries = cmha__feature_of(h->args, head, 0, h->call->first_q);
+    cmha__feature keys = cmha__feature_of(h->args, head, 1, h->call->first_k);
+    if (h->call->partial) {
+        queries.ddelta = keys.ddelta = h->call->partial + (b * h->args->heads + head) * P * 2;
+        queries.db = queries.ddelta + P;
+    }
+    h->score->map_back(&queries, cmha__rows_at(x->q, b, head), dq, cmha__rows_at(x->dq, b, head));
+    h->score->map_back(&keys, cmha__rows_at(x->k, b, h->kv), dk, cmha__rows_at(x->dk, b, h->kv));
 }
 
 /* One head of one sequence, or one piece of it, which leaves its part of dq and dk for cmha__collect_pieces. */
-static void cmha__backward_of_head(cmha__head *h, int fresh) {
+static void cmha__backward_of_head(cmha__head *h) {
     const cmha_attention_args *a = h->args;
     const cmha__attention_call *x = h->call;
     const cmha__unit *u = h->u;
@@ -9080,7 +9111,7 @@ static void cmha__backward_of_head(cmha__head *h, int fresh) {
     int complex_v = h->dv > a->d_v, count;
     cmha__rows_of dv = cmha__rows_at(x->views->dv, h->batch, h->kv);
     const cmha__term *terms = cmha__terms(a, &count);
-    cmha__set_values(h, fresh);
+
     h->lse = x->lse ? x->lse + h->row : NULL;
     h->dq = x->pieces > 1 ? x->dq + (unit * x->pieces + h->piece) * a->n_q * h->dk : u->dq;
     h->dk_to = x->pieces > 1 ? x->dk_pieces + unit * a->n_k * h->dk : u->dk;
@@ -9096,7 +9127,7 @@ static void cmha__backward_of_head(cmha__head *h, int fresh) {
     if (complex_v && dv.data) cmha__add_complex_rows(u->dvalues, a->n_k, a->d_v, dv);
 }
 
-/* Collects heads in pieces, the pieces' dq in a fixed order. Heads of a group share dk, so a group is one thread's. */
+/* Collects heads in pieces, dq in a fixed order. Heads of a group share dk: a group is one thread's. */
 static void cmha__collect_pieces(const cmha__attention_call *x) {
     const cmha_attention_args *a = x->args;
     size_t group = a->heads / a->kv_heads, n = a->n_q * x->dk;
@@ -9106,15 +9137,16 @@ static void cmha__collect_pieces(const cmha__attention_call *x) {
             cmha__unit none;
             cmha__head h;
             memset(&none, 0, sizeof none);
-            cmha__set_head(&h, x, &none, i / a->heads, i % a->heads);
+            cmha__set_head(&h, x, &none, i);
             for (size_t piece = 1; piece < x->pieces; piece++) cmha__axpy(n, 1, dq + piece * n, dq);
             cmha__collect(&h, dq, x->dk_pieces + i * a->n_k * x->dk);
         }
     }
 }
 
-CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views, const cmha_lse *lse,
-                                      const cmha_real *dlse, cmha_real *ddelta, cmha_real *db, cmha_real *scratch) {
+CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
+                                      const cmha_lse *lse, const cmha_real *dlse, cmha_real *ddelta,
+                                      cmha_real *db, cmha_real *scratch) {
     size_t P = args->d_k / 2, units = cmha__is_learned(args) ? args->batch * args->heads : 0;
     cmha__attention_call x;
     cmha__open_call(args, views, CMHA__BACKWARD, scratch, &x);
@@ -9135,22 +9167,26 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmh
 
 /* ---- The linear core ---- */
 
-/* One head, or with `base` NULL its sizes alone, and a thread's scratch for up to 64 of its rows at a time. F features, C real value
-   channels, W = C + 1 with the column of ones that makes the denominator. CoPE's outputs other than REAL also need Im Num, the sum
-   for a second form of the query; its rows stand below those of the first. */
+/* One head, and a thread's scratch for up to 64 of its rows at a time. F features, C real value channels, W =
+   C + 1 with the column of ones that makes the denominator. CoPE's outputs other than REAL also need Im Num,
+   the sum for a second form of the query; its rows stand below those of the first. */
 typedef struct cmha__linear_head {
     const cmha_linear_args *a;
     cmha_attention_views x; /* data: of this head */
     const unsigned char *mask;
-    size_t F, C, W, forms, half, row; /* half: channels before the imaginary ones; row: numbers saved of each row */
-    size_t state_size, scratch;
     cmha_real *saved;
-    cmha_real *Q, *K, *columns; /* features [R, F], R = forms * 64, and [64, F]; K or V transposed, [F or W, 64] */
-    cmha_real *V, *N, *S;       /* [64, W], [R, W] the sums [Num | Den] or their gradient, [R, 64] weights or their gradient */
-    cmha_real *state;           /* [F, W] forwards, [W, F] in the backward */
-    cmha_real *dQ, *dK, *dV;    /* in the backward only */
+    size_t F, C, W, forms;
+    size_t half, row; /* channels before the imaginary ones; numbers saved of each row */
+    size_t state_size, scratch;
+    cmha_real *Q, *K,
+        *columns;     /* features [R, F], R = forms * 64, and [64, F]; K or V transposed, [F or W, 64] */
+    cmha_real *V, *N; /* [64, W], [R, W]: values, and the sums [Num | Den] or their gradient */
+    cmha_real *S;     /* [R, 64]: weights or their gradient */
+    cmha_real *state; /* [F, W] forwards, [W, F] in the backward */
+    cmha_real *dQ, *dK, *dV; /* in the backward only */
 } cmha__linear_head;
 
+/* Deals `base` out; NULL gives the sizes alone. */
 static cmha__linear_head cmha__linear_open(const cmha_linear_args *a, int backward, cmha_real *base) {
     int angular = a->kind == CMHA_LINEAR_ANGULAR;
     size_t T = CMHA__TILE, b = backward ? 1 : 0;
@@ -9180,8 +9216,8 @@ static cmha__linear_head cmha__linear_open(const cmha_linear_args *a, int backwa
 CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward) {
     size_t threads = (size_t)cmha__chunks(args->threads, args->batch * args->heads);
     double width = 4 * ((double)args->d + (double)args->d_v + CMHA__TILE);
-    return cmha__countable(cmha__linear_open(args, backward, NULL).scratch * threads + 1, /* + 1: never empty */
-                           8 * (double)threads * width * width);
+    size_t length = cmha__linear_open(args, backward, NULL).scratch * threads + 1; /* + 1: never empty */
+    return cmha__countable(length, 8 * (double)threads * width * width);
 }
 
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args) {
@@ -9211,14 +9247,15 @@ static void cmha__elu_row(const cmha_real *x, size_t d, cmha_real *f) {
     for (size_t j = 0; j < d; j++) f[j] = (x[j] > 0 ? x[j] : 0) + cmha__exp(x[j] > 0 ? 0 : x[j]);
 }
 
-/* f [rows, F] = features of rows i0.. of x; zero, the constant too, where mask has 0. */
-static void cmha__linear_features(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows, const unsigned char *mask,
-                                  cmha_real *f) {
+/* Q or (is_key) K [rows, F] = features of rows i0..; zero, the constant too, where a key is masked. */
+static void cmha__linear_features(const cmha__linear_head *h, int is_key, size_t i0, size_t rows) {
+    cmha_heads x = is_key ? h->x.k : h->x.q;
+    cmha_real *f = is_key ? h->K : h->Q;
     size_t d = h->a->d;
     cmha_real factor = h->a->kind == CMHA_LINEAR_ANGULAR && d ? (cmha_real)(1 / sqrt((double)d)) : 1;
     for (size_t r = 0; r < rows; r++, f += h->F) {
         const cmha_real *re = x.data + (i0 + r) * x.token, *im = re + x.imag;
-        if (mask && !mask[i0 + r]) {
+        if (is_key && h->mask && !h->mask[i0 + r]) {
             memset(f, 0, h->F * sizeof *f);
         } else if (h->a->kind == CMHA_LINEAR_ANGULAR) {
             cmha__phasor_row(re, im, d, h->a->eps, factor, f, f + d);
@@ -9230,15 +9267,16 @@ static void cmha__linear_features(const cmha__linear_head *h, cmha_heads x, size
     }
 }
 
-/* dx += the features' gradient g [rows, F]; f are the features themselves. */
-static void cmha__linear_features_backward(const cmha__linear_head *h, cmha_heads x, size_t i0, size_t rows,
-                                           const unsigned char *mask, const cmha_real *f, const cmha_real *g, cmha_heads dx) {
+/* dq or (is_key) dk += the gradient of these features, g = dQ or dK [rows, F]. */
+static void cmha__linear_features_backward(const cmha__linear_head *h, int is_key, size_t i0, size_t rows) {
+    cmha_heads x = is_key ? h->x.k : h->x.q, dx = is_key ? h->x.dk : h->x.dq;
+    const cmha_real *f = is_key ? h->K : h->Q, *g = is_key ? h->dK : h->dQ;
     size_t d = h->a->d;
     cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
     for (size_t r = 0; r < rows; r++, f += h->F, g += h->F) {
         const cmha_real *re = x.data + (i0 + r) * x.token;
         cmha_real *dre = dx.data + (i0 + r) * dx.token, *dim = dre + dx.imag;
-        if (mask && !mask[i0 + r]) continue;
+        if (is_key && h->mask && !h->mask[i0 + r]) continue;
         if (h->a->kind == CMHA_LINEAR_ANGULAR) {
             cmha__phasor_row_backward(re, re + x.imag, d, h->a->eps, factor, g, g + d, dre, dim);
             continue;
@@ -9254,7 +9292,7 @@ static void cmha__linear_features_backward(const cmha__linear_head *h, cmha_head
 static void cmha__linear_queries(const cmha__linear_head *h, size_t i0, size_t rows) {
     size_t d = h->a->d;
     cmha_real *first = h->Q, *second = h->Q + rows * h->F;
-    cmha__linear_features(h, h->x.q, i0, rows, NULL, h->Q);
+    cmha__linear_features(h, 0, i0, rows);
     for (size_t r = 0; r < rows && h->forms == 2; r++, first += h->F, second += h->F) {
         memcpy(second, first + d, d * sizeof *second);
         for (size_t j = 0; j < d; j++) second[d + j] = -first[j];
@@ -9263,7 +9301,7 @@ static void cmha__linear_queries(const cmha__linear_head *h, size_t i0, size_t r
 
 /* K = features of the keys i0.., V = [their values | 1]; a masked key is zero in both. */
 static void cmha__linear_keys(const cmha__linear_head *h, size_t i0, size_t rows) {
-    cmha__linear_features(h, h->x.k, i0, rows, h->mask, h->K);
+    cmha__linear_features(h, 1, i0, rows);
     for (size_t r = 0; r < rows; r++) {
         const cmha_real *v = h->x.v.data + (i0 + r) * h->x.v.token;
         cmha_real *row = h->V + r * h->W;
@@ -9275,12 +9313,13 @@ static void cmha__linear_keys(const cmha__linear_head *h, size_t i0, size_t rows
     }
 }
 
-/* S [R, 64] = left times the transpose of right [rows, width], 0 for what a causal query must not see. Queries and keys
-   are the same tokens: Q K^T are their weights, dN V^T the gradient of these. */
-static void cmha__linear_weights(const cmha__linear_head *h, size_t rows, const cmha_real *left, const cmha_real *right,
-                                size_t width) {
+/* S [R, 64] = left times the transpose of right [rows, width], 0 for what a causal query must not see.
+   Queries and keys are the same tokens: Q K^T are their weights, dN V^T the gradient of these. */
+static void cmha__linear_weights(const cmha__linear_head *h, size_t rows, const cmha_real *left,
+                                 const cmha_real *right, size_t width) {
     cmha__transpose(right, width, rows, width, h->columns, CMHA__TILE);
-    cmha__tile_gemm(0, h->forms * rows, rows, width, 1, left, width, h->columns, CMHA__TILE, 0, h->S, CMHA__TILE);
+    cmha__tile_gemm(0, h->forms * rows, rows, width, 1, left, width, h->columns, CMHA__TILE, 0, h->S,
+                    CMHA__TILE);
     for (size_t r = 0; r < h->forms * rows; r++)
         memset(h->S + r * CMHA__TILE + r % rows + 1, 0, (rows - r % rows - 1) * sizeof *h->S);
 }
@@ -9288,7 +9327,8 @@ static void cmha__linear_weights(const cmha__linear_head *h, size_t rows, const 
 /* One channel of CoPE's experimental outputs before the division by Den, and its derivatives. */
 static double cmha__cope_channel(const cmha_linear_args *a, double re, double im, double *dre, double *dim) {
     double square = re * re + im * im, e = (double)a->eps, m = sqrt(square), r = sqrt(square + e * e), y = 0;
-    double weight = a->output == CMHA_COPE_OUTPUT_PHASE ? 1 : a->output == CMHA_COPE_OUTPUT_HYBRID ? (double)a->alpha : 0;
+    double weight = a->output == CMHA_COPE_OUTPUT_PHASE;
+    if (a->output == CMHA_COPE_OUTPUT_HYBRID) weight = (double)a->alpha;
     *dre = *dim = 0;
     if (a->output != CMHA_COPE_OUTPUT_PHASE && m != 0) {
         y = m;
@@ -9311,8 +9351,10 @@ static void cmha__linear_output(const cmha__linear_head *h, size_t i0, size_t ro
     size_t C = h->C, half = h->half;
     for (size_t r = 0; r < rows; r++) {
         const cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W;
-        cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token, *saved = h->saved ? h->saved + (i0 + r) * h->row : NULL;
-        cmha_real den = N[C] + (h->a->kind == CMHA_LINEAR_ANGULAR ? h->a->den_eps : 0), inverse = cmha__linear_inverse(den);
+        cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token,
+                  *saved = h->saved ? h->saved + (i0 + r) * h->row : NULL;
+        cmha_real den = N[C] + (h->a->kind == CMHA_LINEAR_ANGULAR ? h->a->den_eps : 0);
+        cmha_real inverse = cmha__linear_inverse(den);
         if (saved) saved[0] = den;
         if (h->forms == 1) {
             for (size_t c = 0; c < half; c++) y[c] = N[c] * inverse;
@@ -9332,7 +9374,8 @@ static void cmha__linear_output(const cmha__linear_head *h, size_t i0, size_t ro
 static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t rows) {
     size_t C = h->C, half = h->half, y_imag = h->x.y.imag, dy_imag = h->x.dy.imag;
     for (size_t r = 0; r < rows; r++) {
-        const cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token, *dy = h->x.dy.data + (i0 + r) * h->x.dy.token;
+        const cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token,
+                        *dy = h->x.dy.data + (i0 + r) * h->x.dy.token;
         const cmha_real *saved = h->saved + (i0 + r) * h->row;
         cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W, inverse = cmha__linear_inverse(saved[0]);
         N[C] = -inverse * (cmha__dot(y, dy, half) + cmha__dot(y + y_imag, dy + dy_imag, C - half));
@@ -9360,14 +9403,16 @@ static void cmha__linear_forward_head(const cmha__linear_head *h, cmha_real *sta
                 cmha__linear_queries(h, i0, rows);
                 cmha__tile_gemm(0, h->forms * rows, W, F, 1, h->Q, F, state, W, 0, h->N, W);
                 if (causal) cmha__linear_weights(h, rows, h->Q, h->K, h->F);
-                if (causal) cmha__tile_gemm(0, h->forms * rows, W, rows, 1, h->S, CMHA__TILE, h->V, W, 1, h->N, W);
+                if (causal)
+                    cmha__tile_gemm(0, h->forms * rows, W, rows, 1, h->S, CMHA__TILE, h->V, W, 1, h->N, W);
                 cmha__linear_output(h, i0, rows);
             }
             if (pass == 0 || causal) cmha__tile_gemm(1, F, W, rows, 1, h->K, F, h->V, W, 1, state, W);
         }
 }
 
-/* dq of rows i0..: dQ = dN state^T, state [W, F] the keys before (or all); causal also through the tokens in hand. */
+/* dq of rows i0..: dQ = dN state^T, state [W, F] of the keys before (or all); causal also of the tokens in
+   hand. */
 static void cmha__linear_query_gradient(const cmha__linear_head *h, size_t i0, size_t rows) {
     size_t F = h->F, W = h->W, R = h->forms * rows, d = h->a->d;
     cmha_real *first = h->dQ, *second = h->dQ + rows * F;
@@ -9381,7 +9426,7 @@ static void cmha__linear_query_gradient(const cmha__linear_head *h, size_t i0, s
             first[j] -= second[d + j];
             first[d + j] += second[j];
         }
-    cmha__linear_features_backward(h, h->x.q, i0, rows, NULL, h->Q, h->dQ, h->x.dq);
+    cmha__linear_features_backward(h, 0, i0, rows);
 }
 
 /* dk, dv of rows i0..: state [W, F] = sum dN^T Q of the queries behind them (or all). */
@@ -9395,7 +9440,7 @@ static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, siz
         cmha__linear_weights(h, rows, h->N, h->V, h->W);
         cmha__tile_gemm(1, rows, F, R, 1, h->S, CMHA__TILE, h->Q, F, 1, h->dK, F);
     }
-    if (h->x.dk.data) cmha__linear_features_backward(h, h->x.k, i0, rows, h->mask, h->K, h->dK, h->x.dk);
+    if (h->x.dk.data) cmha__linear_features_backward(h, 1, i0, rows);
     for (size_t r = 0; r < rows && h->x.dv.data; r++) {
         cmha_real *dv = h->x.dv.data + (i0 + r) * h->x.dv.token;
         cmha__axpy(half, 1, h->dV + r * C, dv);
@@ -9403,8 +9448,8 @@ static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, siz
     }
 }
 
-/* dq forwards, `state` [W, F] running over the keys, or (by_key) dk and dv backwards, `state` running over the queries. Not causal,
-   all of the others are summed before the first row is looked at. */
+/* dq forwards, `state` [W, F] running over the keys, or (by_key) dk and dv backwards, `state` running over
+   the queries. Not causal, all of the others are summed before the first row is looked at. */
 static void cmha__linear_backward_head(const cmha__linear_head *h, int by_key) {
     size_t F = h->F, W = h->W, tiles = cmha__tiles(h->a->n);
     memset(h->state, 0, h->state_size * sizeof *h->state);
@@ -9426,8 +9471,8 @@ static void cmha__linear_backward_head(const cmha__linear_head *h, int by_key) {
 }
 
 /* Every head forwards, from `state` on if there is one, or (backward) back. */
-static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_views *x, cmha_real *saved, cmha_real *state,
-                             int backward, cmha_real *scratch) {
+static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_views *x, cmha_real *saved,
+                             cmha_real *state, int backward, cmha_real *scratch) {
     size_t own = cmha__linear_open(a, backward, NULL).scratch;
     CMHA__FOR_CHUNKS(cmha__chunks(a->threads, a->batch * a->heads), a->batch * a->heads, lo, hi) {
         cmha__linear_head h = cmha__linear_open(a, backward, scratch + (size_t)cmha__chunk * own);
@@ -9446,13 +9491,13 @@ static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_vie
     }
 }
 
-CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views, cmha_real *saved,
-                                            cmha_real *scratch) {
+CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views,
+                                            cmha_real *saved, cmha_real *scratch) {
     cmha__linear_run(args, views, saved, NULL, 0, scratch);
 }
 
-CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views, cmha_real *state,
-                                           cmha_real *scratch) {
+CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views,
+                                           cmha_real *state, cmha_real *scratch) {
     cmha__linear_run(args, views, NULL, state, 0, scratch);
 }
 
@@ -9463,8 +9508,8 @@ CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, const
 
 /* ---- The lag core ---- */
 
-/* Fills in the twiddles of all radix-2 stages of transforms of up to m numbers: exp(-i pi k / h), k < h, is at table[2 h + k], its
-   sine h further on. The table of a shorter transform is the beginning of a longer one's. */
+/* Fills in the twiddles of all radix-2 stages up to transforms of m numbers, a table that serves shorter ones
+   too: exp(-i pi k / h), k < h, is at table[2 h + k], its sine h further on. */
 static void cmha__fft_table(size_t m, double *table) {
     for (size_t h = 1; h < m; h *= 2)
         for (size_t k = 0; k < h; k++) {
@@ -9474,17 +9519,10 @@ static void cmha__fft_table(size_t m, double *table) {
         }
 }
 
-static void cmha__fft_swap(double *a, double *b, size_t lanes) {
-    for (size_t l = 0; l < lanes; l++) {
-        double kept = a[l];
-        a[l] = b[l];
-        b[l] = kept;
-    }
-}
-
 /* (a, b) = (a + b w, a - b w), w = c + i s. */
-static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__RESTRICT ai, double *CMHA__RESTRICT br,
-                                   double *CMHA__RESTRICT bi, size_t lanes, double c, double s) {
+static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__RESTRICT ai,
+                                   double *CMHA__RESTRICT br, double *CMHA__RESTRICT bi, size_t lanes,
+                                   double c, double s) {
     for (size_t l = 0; l < lanes; l++) {
         double re = br[l] * c - bi[l] * s, im = br[l] * s + bi[l] * c;
         br[l] = ar[l] - re;
@@ -9495,38 +9533,46 @@ static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__REST
 }
 
 /* The stages that join blocks of h = from, 2 from, .. < m rows, of n rows. */
-static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t m, size_t n, size_t lanes, const double *table) {
+static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t m, size_t n, size_t lanes,
+                                    const double *table) {
     for (size_t h = from; h < m; h *= 2)
         for (size_t i = 0; i < n; i += 2 * h)
             for (size_t k = i; k < i + h; k++)
-                cmha__butterfly(re + k * lanes, im + k * lanes, re + (k + h) * lanes, im + (k + h) * lanes, lanes,
-                                table[2 * h + k - i], table[3 * h + k - i]);
+                cmha__butterfly(re + k * lanes, im + k * lanes, re + (k + h) * lanes, im + (k + h) * lanes,
+                                lanes, table[2 * h + k - i], table[3 * h + k - i]);
 }
 
-/* Transforms `lanes` columns of m (a power of two) rows forwards, in place: a constant number of lanes vectorises every stage. Blocks
-   that fit the L1 cache are finished one by one before they are joined. The inverse, times m, is the same call with re and im
-   exchanged. */
+/* Transforms `lanes` columns of m (a power of two) rows forwards, in place: a constant number of lanes
+   vectorises every stage. Blocks that fit the L1 cache are finished one by one before they are joined. The
+   inverse, times m, is the same call with re and im exchanged. */
 static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t lanes, const double *table) {
     size_t block = m < 1024 / lanes ? m : 1024 / lanes, i, j, bit;
     for (i = 1, j = 0; i < m; i++) { /* j is i with its bits reversed */
         for (bit = m / 2; j & bit; bit /= 2) j ^= bit;
         j ^= bit;
         if (i >= j) continue;
-        cmha__fft_swap(re + i * lanes, re + j * lanes, lanes);
-        cmha__fft_swap(im + i * lanes, im + j * lanes, lanes);
+        for (size_t l = 0; l < lanes; l++) {
+            double x = re[i * lanes + l], y = im[i * lanes + l];
+            re[i * lanes + l] = re[j * lanes + l], re[j * lanes + l] = x;
+            im[i * lanes + l] = im[j * lanes + l], im[j * lanes + l] = y;
+        }
     }
-    for (i = 0; i < m; i += block) cmha__fft_stages(re + i * lanes, im + i * lanes, 1, block, block, lanes, table);
+    for (i = 0; i < m; i += block)
+        cmha__fft_stages(re + i * lanes, im + i * lanes, 1, block, block, lanes, table);
     cmha__fft_stages(re, im, block, m, m, lanes, table);
 }
 
 #define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time */
 
-static void cmha__fft_one(double *re, double *im, size_t m, const double *table) { cmha__fft_columns(re, im, m, 1, table); }
+static void cmha__fft_one(double *re, double *im, size_t m, const double *table) {
+    cmha__fft_columns(re, im, m, 1, table);
+}
 static void cmha__fft_lanes(double *re, double *im, size_t m, const double *table) {
     cmha__fft_columns(re, im, m, CMHA__FFT_LANES, table);
 }
 
-/* The length of the transforms of n tokens: at least 2n, so that no lag wraps round, and a power of two; 0 where there is none. */
+/* The length of the transforms of n tokens: a power of two, 0 if none is, from 2n on so that no lag wraps
+   round. */
 static size_t cmha__fft_length(size_t n) {
     size_t m = 1;
     while (m < 2 * n && m) m *= 2;
@@ -9536,16 +9582,16 @@ static size_t cmha__fft_length(size_t n) {
 /* One head and a thread's scratch. A spectrum is [2m], a group of channels [2][m][LANES]. */
 typedef struct cmha__lag_head {
     const cmha_lag_args *a;
-    size_t n;                       /* tokens up to the last one present: padding at the end is as if it were not there */
+    size_t n; /* tokens up to the last one present: padding at the end is as if it were not there */
     const unsigned char *mask;      /* [n]; NULL = all present */
     cmha_attention_views x;         /* data: of this head */
     cmha_real *lags;                /* [n] */
     double *table, *spectrum, *sum; /* [2m] each */
     double *g, *z;                  /* groups of channels */
     double *weight, *total, *dlags; /* [n] each */
-    double *pairs, *score;          /* [n] each: N_tau, and the scores of lags that matter to a row not done */
-    unsigned char *done;            /* [n]: rows that have had their weights */
-    size_t hi, left;                /* rows of the weights in hand lie below hi, rows not done below left */
+    double *pairs, *score; /* [n] each: N_tau, and the scores of lags that matter to a row not done */
+    unsigned char *done;   /* [n]: rows that have had their weights */
+    size_t hi, left;       /* rows of the weights in hand lie below hi, rows not done below left */
 } cmha__lag_head;
 
 /* Deals a thread's scratch out and returns how much it is; base NULL only counts. */
@@ -9563,7 +9609,7 @@ static size_t cmha__lag_open(const cmha_lag_args *a, cmha_real *base, cmha__lag_
     h->dlags = cmha__deal_doubles(base, &used, a->n);
     h->pairs = cmha__deal_doubles(base, &used, a->n);
     h->score = cmha__deal_doubles(base, &used, a->n);
-    h->done = (unsigned char *)cmha__deal(base, &used, cmha__reals_for(a->n));
+    h->done = (unsigned char *)cmha__deal_bytes(base, &used, a->n);
     if (base) cmha__fft_table(m, h->table);
     return used;
 }
@@ -9571,7 +9617,8 @@ static size_t cmha__lag_open(const cmha_lag_args *a, cmha_real *base, cmha__lag_
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args) {
     cmha__lag_head h;
     size_t threads = (size_t)cmha__chunks(args->threads, args->batch * args->heads);
-    return cmha__countable(cmha__lag_open(args, NULL, &h) * threads + 1, (double)threads * 512 * ((double)args->n + 1));
+    return cmha__countable(cmha__lag_open(args, NULL, &h) * threads + 1,
+                           (double)threads * 512 * ((double)args->n + 1));
 }
 
 static int cmha__lag_absent(const cmha__lag_head *h, size_t t) { return h->mask && !h->mask[t]; }
@@ -9580,10 +9627,10 @@ static size_t cmha__lag_width(const cmha__lag_head *h, size_t j0) {
     return h->a->d - j0 < CMHA__FFT_LANES ? h->a->d - j0 : CMHA__FFT_LANES;
 }
 
-/* The spectrum of channels j0.. of the tokens present in rows [0, n) of a view, zero elsewhere, into the group g. phasor 1: of u(z);
-   divisor (or NULL): rows are divided by it, and left out where it is 0. */
-static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t n, size_t j0, int phasor, const double *divisor,
-                                double *g) {
+/* The spectrum of channels j0.. of the tokens present in rows [0, n) of a view, zero elsewhere, into the
+   group g. phasor 1: of u(z); divisor (or NULL): rows are divided by it, and left out where it is 0. */
+static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t n, size_t j0, int phasor,
+                                const double *divisor, double *g) {
     size_t m = cmha__fft_length(n), width = cmha__lag_width(h, j0);
     double *re = g, *im = g + m * CMHA__FFT_LANES;
     memset(g, 0, 2 * m * CMHA__FFT_LANES * sizeof *g);
@@ -9593,7 +9640,10 @@ static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t
         double scale = 1;
         if (cmha__lag_absent(h, t) || (divisor && divisor[t] == 0)) continue;
         if (divisor) scale = 1 / divisor[t];
-        if (phasor) cmha__phasor_row(a, b, width, h->a->eps, 1, u, u + CMHA__FFT_LANES), a = u, b = u + CMHA__FFT_LANES;
+        if (phasor) {
+            cmha__phasor_row(a, b, width, h->a->eps, 1, u, u + CMHA__FFT_LANES);
+            a = u, b = u + CMHA__FFT_LANES;
+        }
         for (size_t l = 0; l < width; l++) {
             re[t * CMHA__FFT_LANES + l] = (double)a[l] * scale;
             im[t * CMHA__FFT_LANES + l] = (double)b[l] * scale;
@@ -9603,7 +9653,8 @@ static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t
 }
 
 /* sum [2][m] += sum over the lanes of x conj(z): the spectrum of their correlation. */
-static inline void cmha__lag_correlate(const double *x, const double *z, size_t m, size_t lanes, double *sum) {
+static inline void cmha__lag_correlate(const double *x, const double *z, size_t m, size_t lanes,
+                                       double *sum) {
     const double *xi = x + m * lanes, *zi = z + m * lanes;
     size_t l, at;
     for (size_t f = 0; f < m; f++) {
@@ -9617,8 +9668,7 @@ static inline void cmha__lag_correlate(const double *x, const double *z, size_t 
     }
 }
 
-/* Multiplies the group g, a spectrum, by h->spectrum (conj 1: its conjugate, for a correlation instead of a convolution) and
-   transforms it back. */
+/* Convolves (conj 1: correlates) the group g, a spectrum, with h->spectrum, and transforms it back. */
 static void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m, int conj) {
     double *re = g, *im = g + m * CMHA__FFT_LANES, factor = 1 / (double)m;
     for (size_t f = 0; f < m; f++, re += CMHA__FFT_LANES, im += CMHA__FFT_LANES) {
@@ -9669,9 +9719,9 @@ static int cmha__compare_ranks(const void *a, const void *b) {
     return x > y ? -1 : x < y ? 1 : a < b ? -1 : a > b;
 }
 
-/* lags[tau] = -infinity except at the topk largest R, of lags that join any pair. R is compared on a grid of its range
-   |R| <= sqrt(d) that is wider than the rounding of phasors and transforms, so that equal lags, as every periodic signal
-   has them, stay equal. */
+/* lags[tau] = -infinity except at the topk largest R, of lags that join any pair. R is compared on a grid of
+   its range |R| <= sqrt(d) that is wider than the rounding of phasors and transforms, so that equal lags, as
+   every periodic signal has them, stay equal. */
 static void cmha__lag_choose(const cmha__lag_head *h, const double *R) {
     double unit = CMHA__LAG_GRID / sqrt((double)(h->a->d ? h->a->d : 1)), *rank = h->total;
     const void **order = (const void **)(void *)h->g;
@@ -9682,7 +9732,8 @@ static void cmha__lag_choose(const cmha__lag_head *h, const double *R) {
     }
     if (!h->a->topk || h->a->topk >= eligible) return;
     cmha__sort(order, eligible, cmha__compare_ranks);
-    for (size_t i = h->a->topk; i < eligible; i++) h->lags[(const double *)order[i] - rank] = -(cmha_real)INFINITY;
+    for (size_t i = h->a->topk; i < eligible; i++)
+        h->lags[(const double *)order[i] - rank] = -(cmha_real)INFINITY;
 }
 
 /* CRAT eq 14, made well-defined: lags [a->n] = temp R of the chosen lags. */
@@ -9739,10 +9790,11 @@ static int cmha__lag_exponentials(const cmha__lag_head *h, size_t hi) {
     return 1;
 }
 
-/* Weights and their totals for some more rows below h->hi, the others' totals being 0; 0 if no row is left that sees a lag. The
-   rows of one call share a scale: a transform's rounding error goes with the largest weight, so rows whose own sum is below
-   1e-4 of it are left to the next call. Those do not see the lags that weigh more than that (twice that, for rounding), which
-   are dropped, so that it scales by weights that they may see. One call does for all rows unless the scores span more. */
+/* Weights and their totals for some more rows below h->hi, the others' totals being 0; 0 if no row is left
+   that sees a lag. The rows of one call share a scale: a transform's rounding error goes with the largest
+   weight, so rows whose own sum is below 1e-4 of it are left to the next call. Those do not see the lags that
+   weigh more than that (twice that, for rounding), which are dropped, so that it scales by weights that they
+   may see. One call does for all rows unless the scores span more. */
 static int cmha__lag_weights(cmha__lag_head *h) {
     size_t rows = 0;
     while (!rows && (h->hi = h->left) > 0 && cmha__lag_exponentials(h, h->hi)) {
@@ -9791,8 +9843,9 @@ static void cmha__lag_forward(cmha__lag_head *h) {
     }
 }
 
-/* Channels j0.. of the tokens present in rows [0, n) of the group g are added to a view; z (or NULL): as a gradient of u(z). */
-static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t n, size_t j0, const cmha_heads *z, cmha_heads to) {
+/* Adds channels j0.. of the tokens present in rows [0, n) of the group g to a view; z: as a gradient of u(z). */
+static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t n, size_t j0, const cmha_heads *z,
+                          cmha_heads to) {
     size_t m = cmha__fft_length(n), width = cmha__lag_width(h, j0);
     for (size_t t = 0; t < n; t++) {
         cmha_real u[2 * CMHA__FFT_LANES], *re = to.data + t * to.token + j0, *im = re + to.imag;
@@ -9811,9 +9864,9 @@ static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t n, si
     }
 }
 
-/* What each lag's weight gets through the denominators, dtotal[t] = -Re(sum conj(y) dy) / total: for lag tau the sum over the
-   rows t >= tau with t - tau present. Without a mask that runs from the end, and overwrites total; with one it is a correlation
-   and joins the spectrum h->sum. */
+/* What each lag's weight gets through the denominators, dtotal[t] = -Re(sum conj(y) dy) / total: for lag tau
+   the sum over the rows t >= tau with t - tau present. Without a mask that runs from the end, and overwrites
+   total; with one it is a correlation and joins the spectrum h->sum. */
 static void cmha__lag_denominators(const cmha__lag_head *h) {
     cmha_heads y = h->x.y, dy = h->x.dy;
     double sum = 0;
@@ -9833,8 +9886,8 @@ static void cmha__lag_denominators(const cmha__lag_head *h) {
     memset(h->total, 0, h->hi * sizeof *h->total);
 }
 
-/* The rows that the weights are for back to dv and, because weights enter y through their ratios alone, by weight * dweight to
-   the scores. */
+/* The rows that the weights are for back to dv and, because weights enter y through their ratios alone, by
+   weight * dweight to the scores. */
 static void cmha__lag_mix_backward(const cmha__lag_head *h) {
     size_t hi = h->hi, m = cmha__fft_length(hi);
     cmha__lag_spectrum(h, h->weight, hi, h->spectrum);
@@ -9855,8 +9908,9 @@ static void cmha__lag_mix_backward(const cmha__lag_head *h) {
         h->dlags[tau] += h->weight[tau] * (h->sum[tau] / (double)m + h->total[tau]);
 }
 
-/* The scores' gradient back to q, or (conj) to k: filters what stands opposite, x, and adds to dz as a gradient of u(z). */
-static void cmha__lag_scores_backward(const cmha__lag_head *h, cmha_heads x, int conj, cmha_heads z, cmha_heads dz) {
+/* The scores' gradient back to z = q, or (conj) k: dz gets what stands opposite, x, filtered. */
+static void cmha__lag_scores_backward(const cmha__lag_head *h, cmha_heads x, int conj, cmha_heads z,
+                                      cmha_heads dz) {
     for (size_t j0 = 0; dz.data && j0 < h->a->d; j0 += CMHA__FFT_LANES) {
         cmha__lag_transform(h, x, h->n, j0, 1, NULL, h->g);
         cmha__lag_filter(h, h->g, cmha__fft_length(h->n), conj);
@@ -9877,8 +9931,8 @@ static void cmha__lag_backward(cmha__lag_head *h) {
     cmha__lag_scores_backward(h, h->x.q, 1, h->x.k, h->x.dk);
 }
 
-static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x, cmha_real *lags, cmha_real *scratch,
-                          void (*run)(cmha__lag_head *)) {
+static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x, cmha_real *lags,
+                          cmha_real *scratch, void (*run)(cmha__lag_head *)) {
     cmha__lag_head none;
     size_t own = cmha__lag_open(a, NULL, &none);
     CMHA__FOR_CHUNKS(a->threads, a->batch * a->heads, lo, hi) {
@@ -9893,19 +9947,21 @@ static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x,
     }
 }
 
-CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views, cmha_real *lags,
-                                         cmha_real *scratch) {
+CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views,
+                                         cmha_real *lags, cmha_real *scratch) {
     cmha__lag_run(args, views, lags, scratch, cmha__lag_forward);
 }
 
-CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views, const cmha_real *lags,
-                                          cmha_real *scratch) {
-    cmha__lag_run(args, views, (cmha_real *)(uintptr_t)lags, scratch, cmha__lag_backward); /* lags are only read */
+CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
+                                          const cmha_real *lags, cmha_real *scratch) {
+    cmha__lag_run(args, views, (cmha_real *)(uintptr_t)lags, scratch,
+                  cmha__lag_backward); /* lags are only read */
 }
 
 /* ---- Attention on the tape: one call for the three cores ---- */
 
-CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n, ptrdiff_t pos0) {
+CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P,
+                                        size_t n, ptrdiff_t pos0) {
     cmha_real *table = NULL;
     size_t size;
     if (!tape || tape->status) return NULL;
@@ -9923,6 +9979,7 @@ enum { CMHA__SOFTMAX, CMHA__LINEAR, CMHA__LAG };
 /* One call of a core, kept until the backward. args gives the sizes whichever core it is. */
 typedef struct cmha__attention_saved {
     int core;
+    const char *name;
     cmha_attention_args args;
     cmha_linear_args linear;
     cmha_lag_args lag;
@@ -9932,11 +9989,13 @@ typedef struct cmha__attention_saved {
 
 /* A token-major view of `heads` heads of d numbers, real or complex. */
 static cmha_heads cmha__tokens_view(cmha_real *data, size_t N, size_t heads, size_t d, int is_complex) {
-    return is_complex ? cmha_complex_tokens_major(data, N, 2 * heads * d, d, heads * d) : cmha_tokens_major(data, N, heads * d, d);
+    return is_complex ? cmha_complex_tokens_major(data, N, 2 * heads * d, d, heads * d)
+                      : cmha_tokens_major(data, N, heads * d, d);
 }
 
 /* Views of the queries, keys and values in one fused array or three, and of the result. */
-static cmha_attention_views cmha__views(const cmha__attention_saved *s, cmha_real *q, cmha_real *k, cmha_real *v, cmha_real *y) {
+static cmha_attention_views cmha__views_of(const cmha__attention_saved *s, cmha_real *q, cmha_real *k,
+                                           cmha_real *v, cmha_real *y) {
     const cmha_attention_args *a = &s->args;
     int complex_k = cmha__is_complex(a), complex_v = complex_k && a->complex_v;
     cmha_attention_views x;
@@ -9954,52 +10013,56 @@ static cmha_attention_views cmha__views(const cmha__attention_saved *s, cmha_rea
     return x;
 }
 
-/* Fills in the sizes; 0 after an error line where the tensors do not fit. */
-static int cmha__attention_sizes(cmha_tape *tape, cmha__attention_saved *s, const cmha_tensor *q, const cmha_tensor *k,
-                                 const cmha_tensor *v) {
-    cmha_attention_args *a = &s->args;
-    size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = cmha__is_complex(a) && a->complex_v ? 2 : 1, width = cmha__last(q);
-    size_t parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads)), keys, values;
-    if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
-        return (cmha__reject(tape, CMHA_ERR_SHAPE, "attention: %zu heads cannot be grouped over %zu key/value heads", a->heads,
-                             a->kv_heads), 0);
-    if (a->heads > width / planes || q->rank != 3 || width % parts) /* in this order: no product wraps */
-        return (cmha__reject(tape, CMHA_ERR_SHAPE, "attention: width %zu is not divisible by %zu heads", width, a->heads), 0);
-    if (!k != !v || (k && (k->rank != 3 || v->rank != 3)))
-        return (cmha__reject(tape, CMHA_ERR_SHAPE, "attention: give k and v or neither (q of width %zu, %zu heads)", width,
-                             a->heads), 0);
-    if (!k && planes != v_planes)
-        return (cmha__reject(tape, CMHA_ERR_SHAPE, "attention: real values cannot be fused with complex queries"), 0);
-    a->batch = q->shape[0];
-    a->n_q = a->n_k = q->shape[1];
-    a->d_k = a->d_v = width / parts;
-    s->row = k ? 0 : width;
-    if (!k) return 1;
-    a->n_k = k->shape[1];
-    a->d_v = cmha__last(v) / (v_planes * a->kv_heads);
-    if (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k)
-        return (cmha__reject(tape, CMHA_ERR_SHAPE, "attention: keys for %zu tokens, values for %zu", a->n_k, v->shape[1]), 0);
-    keys = planes * a->kv_heads * a->d_k, values = v_planes * a->kv_heads;
-    if (cmha__last(k) != keys || cmha__last(v) % values)
-        return (cmha__reject(tape, CMHA_ERR_SHAPE, "attention: keys of width %zu where %zu is needed, or values of no multiple of %zu",
-                             cmha__last(k), keys, values), 0);
-    return 1;
+static cmha_attention_views cmha__views(const cmha__attention_saved *s, const cmha_tensor *q,
+                                        const cmha_tensor *k, const cmha_tensor *v, cmha_real *y) {
+    return cmha__views_of(s, q->data, k ? k->data : NULL, v ? v->data : NULL, y);
 }
 
-/* The same for what the feature map needs. */
-static int cmha__attention_features(cmha_tape *tape, cmha_attention_args *a, const cmha_tensor *delta, const cmha_tensor *b) {
+/* Fills in the sizes, and delta and b if the score has them; NULL after an error line where tensors do not
+   fit. */
+static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_saved *s,
+                                               cmha_tensor *const *in) {
+    const cmha_tensor *q = in[0], *k = in[1], *v = in[2], *delta = in[3], *b = in[4];
+    cmha_attention_args *a = &s->args;
     const cmha__score *score = cmha__score_of(a);
-    size_t need = (a->share == CMHA_SHARE_PER_HEAD ? a->heads : 1) * (a->d_k / 2);
+    size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = a->complex_v ? planes : 1, width = cmha__last(q),
+           need;
+    size_t parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads));
+    if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: %zu heads cannot be grouped over %zu", a->heads,
+                            a->kv_heads);
+    if (a->heads > width / planes || q->rank != 3 || width % parts) /* in this order: no product wraps */
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: width %zu is not divisible by %zu heads", width,
+                            a->heads);
+    if (!k != !v || (k && (k->rank != 3 || v->rank != 3)))
+        return cmha__reject(tape, CMHA_ERR_SHAPE,
+                            "attention: give k and v, of rank 3, or neither (q of width %zu)", width);
+    if (!k && planes != v_planes)
+        return cmha__reject(tape, CMHA_ERR_SHAPE,
+                            "attention: real values cannot be fused with complex queries");
+    a->batch = q->shape[0], a->n_q = q->shape[1], a->d_k = width / parts;
+    a->n_k = k ? k->shape[1] : a->n_q;
+    a->d_v = k ? cmha__last(v) / (v_planes * a->kv_heads) : a->d_k;
+    s->row = k ? 0 : width;
+    if (k && (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k))
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: keys for %zu tokens, values for %zu", a->n_k,
+                            v->shape[1]);
+    need = planes * a->kv_heads * a->d_k;
+    if (k && (cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
+        return cmha__reject(tape, CMHA_ERR_SHAPE,
+                            "attention: keys of width %zu where %zu is needed, or values of %zu",
+                            cmha__last(k), need, cmha__last(v));
     if (score && score->rotates && a->d_k % 2)
-        return (cmha__reject(tape, CMHA_ERR_SHAPE, "attention: a head width of %zu is odd and cannot be read as complex pairs",
-                             a->d_k), 0);
-    if (!cmha__is_learned(a)) return 1;
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: no complex pairs: head width %zu is odd",
+                            a->d_k);
+    if (!cmha__is_learned(a)) return q;
+    need = (a->share == CMHA_SHARE_PER_HEAD ? a->heads : 1) * (a->d_k / 2);
     if (!delta || !b || delta->size != need || b->size != need)
-        return (cmha__reject(tape, CMHA_ERR_SHAPE, "attention: delta and b need %zu numbers, delta has %zu", need,
-                             delta ? delta->size : 0), 0);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: delta and b need %zu numbers, delta has %zu",
+                            need, delta ? delta->size : 0);
     a->delta = delta->data;
     a->b = b->data;
-    return 1;
+    return q;
 }
 
 /* A combination of options that means nothing; NULL if there is none. */
@@ -10010,23 +10073,19 @@ static const char *cmha__attention_options(const cmha_attention_args *a) {
     if (score->planes == 1) return score->rotates && !a->rotation ? "attention: no rotation table" : NULL;
     if ((int)a->softmax < 0 || a->softmax > CMHA_SOFTMAX_SCORE) return "attention: there is no such softmax";
     if (needs_complex && !a->complex_v) return "attention: this softmax needs complex values";
-    if (cmha__has_peaks(a) && a->kind == CMHA_ATTENTION_ANGULAR) return "attention: norm_max is not for phasors";
+    if (cmha__has_peaks(a) && a->kind == CMHA_ATTENTION_ANGULAR)
+        return "attention: norm_max is not for phasors";
     return NULL;
 }
 
-/* Numbers of scratch that a core needs. */
-static size_t cmha__core_scratch(const cmha__attention_saved *s, int backward) {
-    return s->core == CMHA__LINEAR  ? cmha_linear_attention_scratch(&s->linear, backward)
-           : s->core == CMHA__LAG ? cmha_lag_attention_scratch(&s->lag)
-                                  : cmha_attention_scratch(&s->args, backward);
-}
-
-/* Numbers that a core's forward leaves to its backward. */
-static size_t cmha__core_rows(const cmha__attention_saved *s) {
-    size_t rows = s->args.batch * s->args.heads * s->args.n_q;
-    return s->core == CMHA__LINEAR  ? cmha_linear_attention_saved(&s->linear)
-           : s->core == CMHA__LAG ? rows
-                                  : cmha__reals_for(rows * sizeof(cmha_lse));
+/* Numbers of scratch that a core needs, and by `rows` those that its forward leaves to its backward. */
+static size_t cmha__core_sizes(const cmha__attention_saved *s, int backward, size_t *rows) {
+    *rows = s->args.batch * s->args.heads * s->args.n_q;
+    if (s->core == CMHA__LAG) return cmha_lag_attention_scratch(&s->lag);
+    *rows = s->core == CMHA__LINEAR ? cmha_linear_attention_saved(&s->linear)
+                                    : cmha__reals_for(*rows * sizeof(cmha_lse));
+    if (s->core == CMHA__LINEAR) return cmha_linear_attention_scratch(&s->linear, backward);
+    return cmha_attention_scratch(&s->args, backward);
 }
 
 static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
@@ -10034,122 +10093,130 @@ static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
     cmha_tensor *q = r->in[0], *k = r->in[1], *v = r->in[2];
     cmha_real *dq = cmha_grad(tape, q), *dk = cmha_grad(tape, k), *dv = cmha_grad(tape, v);
     cmha_real *ddelta = cmha_grad(tape, r->in[3]), *db = cmha_grad(tape, r->in[4]);
+    size_t rows, room = cmha__core_sizes(s, 1, &rows);
     cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *scratch = cmha__reals(tape, cmha__core_scratch(s, 1));
+    cmha_real *scratch = cmha__reals(tape, room);
     if (!tape->status && !cmha__dry(tape)) {
-        cmha_attention_views x = cmha__views(s, q->data, k ? k->data : NULL, v ? v->data : NULL, r->out->data);
-        cmha_attention_views d = cmha__views(s, dq, dk, dv, r->out->grad);
+        cmha_attention_views x = cmha__views(s, q, k, v, r->out->data),
+                             d = cmha__views_of(s, dq, dk, dv, r->out->grad);
         x.dq = d.q, x.dk = d.k, x.dv = d.v, x.dy = d.y;
-        if (s->core == CMHA__LINEAR) cmha_linear_attention_backward(&s->linear, &x, (const cmha_real *)s->rows, scratch);
-        else if (s->core == CMHA__LAG) cmha_lag_attention_backward(&s->lag, &x, (const cmha_real *)s->rows, scratch);
+        if (s->core == CMHA__LINEAR)
+            cmha_linear_attention_backward(&s->linear, &x, (const cmha_real *)s->rows, scratch);
+        else if (s->core == CMHA__LAG)
+            cmha_lag_attention_backward(&s->lag, &x, (const cmha_real *)s->rows, scratch);
         else cmha_attention_backward(&s->args, &x, (const cmha_lse *)s->rows, NULL, ddelta, db, scratch);
     }
     cmha__rewind(tape, mark);
     return tape->status;
 }
 
-/* The one call of all cores, whose sizes are checked; in: q, k, v, delta, b. state: see cmha__linear_attention. */
-static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha_tensor *const *in, cmha_real *state) {
+/* Calls any core, sizes checked; in: q, k, v, delta, b. state: see cmha__linear_attention. */
+static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha_tensor **in,
+                                 cmha_real *state) {
     const cmha_attention_args *a = &s->args;
-    const char *name = s->core == CMHA__LINEAR ? "linear_attention" : s->core == CMHA__LAG ? "lag_attention" : "attention";
-    size_t shape[3];
+
+    size_t shape[3], rows, room = cmha__core_sizes(s, 0, &rows);
     cmha_tensor *y;
     cmha_real *scratch;
     cmha__mark mark;
     shape[0] = a->batch, shape[1] = a->n_q, shape[2] = a->heads * cmha__value_width(a);
     y = cmha__result(tape, 3, shape);
-    s->rows = y ? cmha__reals(tape, cmha__core_rows(s)) : NULL;
+    s->rows = y ? cmha__reals(tape, rows) : NULL;
     if (!s->rows) return NULL;
     mark = cmha__mark_of(tape);
-    scratch = cmha__reals(tape, cmha__core_scratch(s, 0));
+    scratch = cmha__reals(tape, room);
     if (!tape->status && !cmha__dry(tape)) {
-        cmha_attention_views x = cmha__views(s, in[0]->data, in[1] ? in[1]->data : NULL, in[2] ? in[2]->data : NULL, y->data);
+        cmha_attention_views x = cmha__views(s, in[0], in[1], in[2], y->data);
         if (state) cmha_linear_attention_append(&s->linear, &x, state, scratch);
-        else if (s->core == CMHA__LINEAR) cmha_linear_attention_forward(&s->linear, &x, (cmha_real *)s->rows, scratch);
+        else if (s->core == CMHA__LINEAR)
+            cmha_linear_attention_forward(&s->linear, &x, (cmha_real *)s->rows, scratch);
         else if (s->core == CMHA__LAG) cmha_lag_attention_forward(&s->lag, &x, (cmha_real *)s->rows, scratch);
         else cmha_attention_forward(a, &x, (cmha_lse *)s->rows, scratch);
     }
     cmha__rewind(tape, mark);
-    return cmha_push(tape, name, y, in, 5, cmha__attention_record, s);
+    return cmha_push(tape, s->name, y, in, 5, cmha__attention_record, s);
 }
 
 /* What every call begins with; NULL where there is nothing to do. */
 static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *args, const cmha_tensor *q) {
     if (!q || !tape || tape->status) return NULL;
-    if (!args) return (cmha__reject(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL"), (cmha__attention_saved *)NULL);
-    return (cmha__attention_saved *)cmha__record_alloc(tape, sizeof(cmha__attention_saved));
+    if (args) return (cmha__attention_saved *)cmha__record_alloc(tape, sizeof(cmha__attention_saved));
+    cmha__reject(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
+    return NULL;
 }
 
-CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
-                                     cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b) {
+CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
+                                     cmha_tensor *k, cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q);
     const char *misfit;
     cmha_tensor *in[5];
     if (!s) return NULL;
+    s->name = "attention";
     s->args = *args;
     s->args.threads = tape->context->threads;
-    if (!cmha__attention_sizes(tape, s, q, k, v) || !cmha__attention_features(tape, &s->args, delta, b)) return NULL;
+    in[0] = q, in[1] = k, in[2] = v, in[3] = delta, in[4] = b;
+    if (!cmha__attention_fits(tape, s, in)) return NULL;
     misfit = cmha__attention_options(&s->args);
     if (misfit) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "%s", misfit);
     if (cmha__check_dropout(tape, args->dropout)) return NULL;
     if (!tape->recording) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
-    in[0] = q, in[1] = k, in[2] = v, in[3] = delta, in[4] = b;
     return cmha__attend(tape, s, in, NULL);
 }
 
 /* Linear and lag attention: queries and keys are the same tokens, complex, as many as heads. */
-static cmha_tensor *cmha__attend_planes(cmha_tape *tape, cmha__attention_saved *s, size_t heads, int complex_v, cmha_tensor *q,
+static cmha_tensor *cmha__attend_planes(cmha_tape *tape, cmha__attention_saved *s, cmha_tensor *q,
                                         cmha_tensor *k, cmha_tensor *v, cmha_real *state) {
     cmha_attention_args *a = &s->args;
-    cmha_tensor *in[5] = {NULL, NULL, NULL, NULL, NULL};
+    cmha_tensor *in[5] = {q, k, v, NULL, NULL};
     a->kind = CMHA_ATTENTION_COMPLEX;
-    a->heads = a->kv_heads = heads;
-    a->complex_v = complex_v;
-    if (!cmha__attention_sizes(tape, s, q, k, v)) return NULL;
+    a->heads = a->kv_heads = s->core == CMHA__LAG ? s->lag.heads : s->linear.heads;
+    a->complex_v = s->core == CMHA__LAG || s->linear.kind == CMHA_LINEAR_ANGULAR;
+    if (!cmha__attention_fits(tape, s, in)) return NULL;
     if (a->n_q != a->n_k || !a->d_v)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "attention over planes: %zu queries, %zu keys, values of width %zu", a->n_q, a->n_k,
-                            a->d_v);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: %zu queries, %zu keys, values of %zu", a->n_q,
+                            a->n_k, a->d_v);
     if (s->core == CMHA__LAG && a->d_v != a->d_k)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "lag attention: values of %zu complex numbers a head, queries of %zu", a->d_v,
-                            a->d_k);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "lag attention: values of %zu a head, queries of %zu",
+                            a->d_v, a->d_k);
     s->linear.batch = s->lag.batch = a->batch, s->linear.n = s->lag.n = a->n_q;
     s->linear.d = s->lag.d = a->d_k, s->linear.d_v = a->d_v;
     s->linear.threads = s->lag.threads = tape->context->threads;
-    in[0] = q, in[1] = k, in[2] = v;
     return cmha__attend(tape, s, in, state);
 }
 
 /* state NULL: the whole sequence is there. Else it goes on from a cache's state, outside of a recording. */
-static cmha_tensor *cmha__linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
-                                           cmha_tensor *v, cmha_real *state) {
+static cmha_tensor *cmha__linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
+                                           cmha_tensor *k, cmha_tensor *v, cmha_real *state) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q);
     if (!s) return NULL;
-    if ((int)args->kind < 0 || args->kind > CMHA_LINEAR_ANGULAR || (int)args->output < 0 || args->output > CMHA_COPE_OUTPUT_HYBRID)
+    if ((int)args->kind < 0 || args->kind > CMHA_LINEAR_ANGULAR || (int)args->output < 0 ||
+        args->output > CMHA_COPE_OUTPUT_HYBRID)
         return cmha__reject(tape, CMHA_ERR_ARGUMENT, "linear attention: there is no such kind or output");
-    s->core = CMHA__LINEAR;
+    s->core = CMHA__LINEAR, s->name = "linear_attention";
     s->linear = *args;
-    return cmha__attend_planes(tape, s, args->heads, args->kind == CMHA_LINEAR_ANGULAR, q, k, v, state);
+    return cmha__attend_planes(tape, s, q, k, v, state);
 }
 
-CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
-                                            cmha_tensor *v) {
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
+                                            cmha_tensor *k, cmha_tensor *v) {
     return cmha__linear_attention(tape, args, q, k, v, NULL);
 }
 
-CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k,
-                                         cmha_tensor *v) {
+CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q,
+                                         cmha_tensor *k, cmha_tensor *v) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q);
     if (!s) return NULL;
-    s->core = CMHA__LAG;
+    s->core = CMHA__LAG, s->name = "lag_attention";
     s->lag = *args;
-    return cmha__attend_planes(tape, s, args->heads, 1, q, k, v, NULL);
+    return cmha__attend_planes(tape, s, q, k, v, NULL);
 }
 
 /* ---- Phase contrastive loss ---- */
 
 CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args) {
-    return cmha__countable((8 * args->P + CMHA__TILE) * args->N, (8 * (double)args->P + CMHA__TILE) * (double)args->N);
+    return cmha__countable((8 * args->P + CMHA__TILE) * args->N,
+                           (8 * (double)args->P + CMHA__TILE) * (double)args->N);
 }
 
 static cmha_real cmha__pcl_scale(const cmha_pcl_args *a) { return 1 / ((cmha_real)a->P * a->tau); }
@@ -10177,16 +10244,18 @@ static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_r
 }
 
 /* S [rows, N] = sim(j, j') / tau for up to 64 tokens j from `first` on, padding out of sight; returns rows. */
-static size_t cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, const cmha_real *k, size_t first, cmha_real *S) {
+static size_t cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, const cmha_real *k, size_t first,
+                               cmha_real *S) {
     size_t d = 2 * a->P, N = a->N, rows = cmha__tile_rows(N, first);
     cmha_gemm(0, 1, rows, N, d, 1, q + first * d, d, k, d, 0, S, N);
     return rows;
 }
 
-/* Turns a row of logits, padding taken out, into exp(logit - top), its positive into 0; returns the sum. top: the largest logit, or
-   given. With the positive apart nothing cancels: the loss is log(1 + others), and the gradient of the positive's logit minus the
-   others' sum, however small they are. */
-static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, int find, cmha_real *top, cmha_real *row) {
+/* Turns a row of logits, padding taken out, into exp(logit - top), its positive into 0; returns the sum. top:
+   the largest logit, or given. With the positive apart nothing cancels: the loss is log(1 + others), and the
+   gradient of the positive's logit minus the others' sum, however small they are. */
+static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, int find, cmha_real *top,
+                                  cmha_real *row) {
     for (size_t j = 0; a->valid && j < a->N; j++)
         if (!a->valid[j]) row[j] = -(cmha_real)INFINITY;
     if (find) *top = cmha__largest(row, a->N);
@@ -10194,7 +10263,8 @@ static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, int f
     return cmha__exp_shifted(row, a->N, *top);
 }
 
-CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse, cmha_real *scratch) {
+CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse,
+                                 cmha_real *scratch) {
     size_t N = args->N, d = 2 * args->P, t = 0, rows, count = cmha__pcl_valid(args);
     cmha_real *q = scratch, *k = q + N * d, *S = k + N * d;
     double sum = 0;
@@ -10218,7 +10288,8 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
 }
 
 /* Turns a row of logits into the gradient of its loss by them, times scale. */
-static void cmha__pcl_weights(const cmha_pcl_args *a, size_t t, const cmha_real *lse, cmha_real scale, cmha_real *row) {
+static void cmha__pcl_weights(const cmha_pcl_args *a, size_t t, const cmha_real *lse, cmha_real scale,
+                              cmha_real *row) {
     size_t positive = a->positive ? a->positive[t] : t;
     cmha_real top = lse[2 * t], factor = scale * cmha__exp(-lse[2 * t + 1]), others;
     if (!cmha__pcl_sees(a, t)) {
@@ -10230,8 +10301,8 @@ static void cmha__pcl_weights(const cmha_pcl_args *a, size_t t, const cmha_real 
     row[positive] = cmha__pcl_sees(a, positive) ? -factor * others : -scale;
 }
 
-CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse, cmha_real dloss,
-                                cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
+CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
+                                cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
     size_t N = args->N, P = args->P, d = 2 * P, rows, count = cmha__pcl_valid(args);
     cmha_real *q = scratch, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *S = dk + N * d;
     cmha_real scale = cmha__pcl_scale(args);
@@ -10239,7 +10310,8 @@ CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
     cmha__phasors(args, theta, q, k);
     for (size_t t = 0; t < N; t += rows) {
         rows = cmha__pcl_logits(args, q, k, t, S);
-        for (size_t r = 0; r < rows; r++) cmha__pcl_weights(args, t + r, lse, dloss / (cmha_real)count, S + r * N);
+        for (size_t r = 0; r < rows; r++)
+            cmha__pcl_weights(args, t + r, lse, dloss / (cmha_real)count, S + r * N);
         cmha_gemm(0, 0, rows, d, N, 1, S, N, k, d, 0, dq + t * d, d);
         cmha_gemm(1, 0, N, d, rows, 1, S, N, q + t * d, d, t > 0, dk, d);
     }
@@ -10259,15 +10331,15 @@ typedef struct cmha__pcl_saved {
     cmha__attention_saved attention; /* sizes, layout, delta, rotation */
     cmha_pcl_options options;
     uint64_t key;
-    int adapted;                     /* phases are those after delta, b and position */
-    cmha_real *lse;                  /* [units, N, 2] */
+    int adapted;    /* phases are those after delta, b and position */
+    cmha_real *lse; /* [units, N, 2] */
 } cmha__pcl_saved;
 
 /* A unit is one head of queries or of keys of one sequence: its phases, out of a thread's scratch. */
 typedef struct cmha__pcl_unit {
     cmha_pcl_args args;
     cmha__feature feature;
-    size_t at;                   /* of the unit's first number in the projection */
+    size_t at; /* of the unit's first number in the projection */
     cmha_real *kernel, *theta, *adapted, *dtheta, *x, *dx;
     unsigned char *keep;
 } cmha__pcl_unit;
@@ -10289,13 +10361,14 @@ static size_t cmha__pcl_deal(const cmha__pcl_saved *s, cmha_real *base, cmha__pc
     u->dtheta = cmha__deal(base, &used, N * (d / 2));
     u->x = cmha__deal(base, &used, N * d);
     u->dx = cmha__deal(base, &used, N * d);
-    u->keep = (unsigned char *)cmha__deal(base, &used, cmha__reals_for(N * (d / 2)));
+    u->keep = (unsigned char *)cmha__deal_bytes(base, &used, N * (d / 2));
     u->args.keep = u->keep;
     return used;
 }
 
 /* The phases of one unit. A key head uses its group's first delta. */
-static void cmha__pcl_open(const cmha__pcl_saved *s, const cmha_real *qkv, const cmha_real *w, size_t unit, cmha__pcl_unit *u) {
+static void cmha__pcl_open(const cmha__pcl_saved *s, const cmha_real *qkv, const cmha_real *w, size_t unit,
+                           cmha__pcl_unit *u) {
     const cmha_attention_args *a = &s->attention.args;
     size_t per = a->heads + a->kv_heads, b = unit / per, h = unit % per, N = a->n_q, d = a->d_k, P = d / 2;
     size_t head = h < a->heads ? h : (h - a->heads) * (a->heads / a->kv_heads);
@@ -10308,8 +10381,10 @@ static void cmha__pcl_open(const cmha__pcl_saved *s, const cmha_real *qkv, const
     for (size_t j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= (double)s->options.mask_rate;
     cmha_euler_forward(u->x, N, P, a->layout, NULL, u->theta);
     memcpy(u->adapted, u->theta, N * P * sizeof *u->theta);
-    for (size_t i = 0; s->adapted && i < N * P; i++) { /* the angle of the rotation, reduced: only its cosine and sine matter */
-        const cmha_real *rotation = u->feature.rotation + i / P * d, *delta = u->feature.delta, *bias = u->feature.b;
+    for (size_t i = 0; s->adapted && i < N * P; i++) {
+        const cmha_real *rotation = u->feature.rotation + i / P * d, *delta = u->feature.delta,
+                        *bias = u->feature.b;
+        /* The angle of the rotation, reduced: only its cosine and sine matter. */
         double angle = atan2((double)rotation[P + i % P], (double)rotation[i % P]);
         angle += (double)(delta ? delta[i % P] : 1) * (double)u->theta[i];
         if (bias) angle += (double)bias[i % P];
@@ -10318,8 +10393,8 @@ static void cmha__pcl_open(const cmha__pcl_saved *s, const cmha_real *qkv, const
 }
 
 /* The unit's gradients: dqkv (NULL = not wanted), and of w, delta and b into part [3, P]. */
-static void cmha__pcl_unit_backward(const cmha__pcl_saved *s, const cmha__pcl_unit *u, const cmha_real *lse, cmha_real scale,
-                                    cmha_real *part, cmha_real *dqkv) {
+static void cmha__pcl_unit_backward(const cmha__pcl_saved *s, const cmha__pcl_unit *u, const cmha_real *lse,
+                                    cmha_real scale, cmha_real *part, cmha_real *dqkv) {
     const cmha_attention_args *a = &s->attention.args;
     size_t N = a->n_q, P = a->d_k / 2;
     memset(u->dtheta, 0, N * P * sizeof *u->dtheta);
@@ -10332,12 +10407,14 @@ static void cmha__pcl_unit_backward(const cmha__pcl_saved *s, const cmha__pcl_un
         u->dtheta[i] = (u->feature.delta ? u->feature.delta[i % P] : 1) * turn;
     }
     cmha_euler_backward(u->x, NULL, u->dtheta, N, P, a->layout, u->dx);
-    for (size_t t = 0; dqkv && t < N; t++) cmha__axpy(a->d_k, 1, u->dx + t * a->d_k, dqkv + u->at + t * s->attention.row);
+    for (size_t t = 0; dqkv && t < N; t++)
+        cmha__axpy(a->d_k, 1, u->dx + t * a->d_k, dqkv + u->at + t * s->attention.row);
 }
 
 /* Walks all units: forwards with `losses` [units], else backwards with `partial` [units, 3, P]. */
-static cmha_status cmha__pcl_walk(cmha_tape *tape, const cmha__pcl_saved *s, const cmha_tensor *qkv, const cmha_tensor *w,
-                                  double *losses, cmha_real *partial, cmha_real scale, cmha_real *dqkv) {
+static cmha_status cmha__pcl_walk(cmha_tape *tape, const cmha__pcl_saved *s, const cmha_tensor *qkv,
+                                  const cmha_tensor *w, double *losses, cmha_real *partial, cmha_real scale,
+                                  cmha_real *dqkv) {
     size_t P = s->attention.args.d_k / 2, N = s->attention.args.n_q;
     int threads = tape->context->threads;
     cmha__pcl_unit none;
@@ -10363,28 +10440,31 @@ static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
     size_t units = cmha__pcl_units(s), P = a->d_k / 2, per = a->heads + a->kv_heads;
     cmha__mark mark;
     cmha_real *partial;
-    d[1] = cmha_grad(tape, r->in[1]), d[2] = cmha_grad(tape, r->in[2]), d[0] = cmha_grad(tape, r->in[3]);
+    d[1] = cmha_grad(tape, r->in[3]), d[2] = cmha_grad(tape, r->in[4]), d[0] = cmha_grad(tape, r->in[5]);
     mark = cmha__mark_of(tape);
     partial = cmha__reals(tape, units * 3 * P);
     if (partial && !cmha__dry(tape)) memset(partial, 0, units * 3 * P * sizeof *partial);
     if (partial && units)
-        cmha__pcl_walk(tape, s, r->in[0], r->in[3], NULL, partial, cmha__dry(tape) ? 0 : r->out->grad[0] / (cmha_real)units, dqkv);
+        cmha__pcl_walk(tape, s, r->in[0], r->in[5], NULL, partial,
+                       cmha__dry(tape) ? 0 : r->out->grad[0] / (cmha_real)units, dqkv);
     for (size_t u = 0; !tape->status && !cmha__dry(tape) && u < units; u++) {
         size_t h = u % per, head = h < a->heads ? h : (h - a->heads) * (a->heads / a->kv_heads);
         size_t row = a->share == CMHA_SHARE_PER_HEAD ? head : 0;
         for (size_t i = 0; i < 3; i++)
-            for (size_t j = 0; d[i] && j < P; j++) d[i][(i ? row * P : 0) + j] += partial[(u * 3 + i) * P + j];
+            for (size_t j = 0; d[i] && j < P; j++)
+                d[i][(i ? row * P : 0) + j] += partial[(u * 3 + i) * P + j];
     }
     cmha__rewind(tape, mark);
     return tape->status;
 }
 
-CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv, cmha_tensor *delta,
-                               cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options) {
+CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
+                               cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w,
+                               const cmha_pcl_options *options) {
     size_t size = 1, units;
     cmha__pcl_saved *s;
     cmha_attention_args *a;
-    cmha_tensor *in[4], *y;
+    cmha_tensor *in[6], *y;
     cmha__mark mark;
     double *losses, sum = 0;
     if (!qkv || !w || !tape || tape->status) return NULL;
@@ -10395,10 +10475,13 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     *a = *args;
     s->options = *options;
     s->adapted = options->adapted && args->kind != CMHA_ATTENTION_DOT;
-    if (!cmha__attention_sizes(tape, &s->attention, qkv, NULL, NULL) || !cmha__attention_features(tape, a, delta, b)) return NULL;
+    in[0] = qkv, in[1] = in[2] = NULL, in[3] = delta, in[4] = b, in[5] = w;
+    if (!cmha__attention_fits(tape, &s->attention, in)) return NULL;
     if (a->d_k % 2 || w->size != a->d_k / 2)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
-    if (cmha__is_complex(args)) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: complex queries have no loss of this kind");
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "pcl: w of %zu numbers does not fit heads of %zu", w->size,
+                            a->d_k);
+    if (cmha__is_complex(args))
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: complex queries have no loss of this kind");
     if (!(options->tau > 0)) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: tau must be positive");
     if (s->adapted && !args->rotation) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: no rotation table");
     s->key = cmha__draw(tape);
@@ -10412,8 +10495,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     for (size_t u = 0; !cmha__dry(tape) && u < units; u++) sum += losses[u];
     if (!cmha__dry(tape)) y->data[0] = units ? (cmha_real)(sum / (double)units) : 0;
     cmha__rewind(tape, mark);
-    in[0] = qkv, in[1] = delta, in[2] = b, in[3] = w;
-    return cmha_push(tape, "pcl", y, in, 4, cmha__pcl_backward, s);
+    return cmha_push(tape, "pcl", y, in, 6, cmha__pcl_backward, s);
 }
 
 /* ================================================ Models ================================================ */
@@ -12740,7 +12822,7 @@ static void cmha__cached_unit(cmha__reader *r, size_t b, size_t kv) {
         int first = head == kv * group;
         cmha__feature f = cmha__feature_of(a, head, 1, 0); /* the rotation table covers the new tokens only */
         cmha__head h;
-        cmha__set_head(&h, r->call, &r->unit, b, head);
+        cmha__set_head(&h, r->call, &r->unit, b * a->heads + head);
         cmha__set_past(r, b, own ? head : kv, kv);
         if (first) cmha__store_values(r, cmha__rows_at(views->v, b, kv));
         if (own || first) cmha__store_keys(r, f, cmha__rows_at(views->k, b, kv));
@@ -12753,7 +12835,7 @@ static void cmha__cached_unit(cmha__reader *r, size_t b, size_t kv) {
             cmha__find_peaks(&h, r->unit.peaks);
             h.peaks = r->unit.peaks;
         }
-        cmha__forward_terms(&h, NULL);
+        cmha__forward_terms(&h);
     }
 }
 
@@ -12778,7 +12860,7 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
         return cmha__place_slot(pass, slot) ? NULL : y;
     }
     if (!y) return NULL;
-    views = cmha__views(&s, q->data, k ? k->data : NULL, v ? v->data : NULL, y->data); /* the new tokens alone */
+    views = cmha__views(&s, q, k, v, y->data); /* the new tokens alone */
     all.cache = pass->cache, all.halves = pass->cache->storage == CMHA_STORAGE_BF16;
     all.slot = &pass->cache->slots[pass->slot++], all.args = a, all.call = &call;
     a->n_k = pass->cache->length + pass->N;
