@@ -13438,7 +13438,7 @@ static cmha_real cmha__decode(const unsigned char *from, int dtype) {
     switch (dtype) {
     case CMHA__AS_F32: return cmha__float_of((uint32_t)cmha__bytes_get(from, 4));
     case CMHA__AS_F16: return cmha__half_of((uint32_t)cmha__bytes_get(from, 2));
-    case CMHA__AS_BF16: return cmha__bf16_value((uint32_t)cmha__bytes_get(from, 2));
+    case CMHA__AS_BF16: return cmha__float_of((uint32_t)cmha__bytes_get(from, 2) << 16);
     default: bits = cmha__bytes_get(from, 8);
     }
     memcpy(&wide, &bits, sizeof wide), memcpy(&whole, &bits, sizeof whole);
