@@ -12639,11 +12639,11 @@ typedef struct cmha__reader {
     const cmha_slot *slot;
     const cmha_attention_args *args;
     const cmha__attention_call *call; /* of the new tokens */
-    int halves;                    /* the cache is BF16 */
-    void *past_keys, *past_values; /* the head's part of the cache */
+    int halves;                       /* the cache is BF16 */
+    void *past_keys, *past_values;    /* the head's part of the cache */
     cmha__unit unit;
-    cmha_real *scores;             /* of one query */
-    cmha_real *keys, *values;      /* BF16: the head's keys and values as numbers again */
+    cmha_real *scores;                /* of one query */
+    cmha_real *keys, *values;         /* BF16: the head's keys and values as numbers again */
 } cmha__reader;
 
 /* Deals `base` out to the arrays that a thread needs and returns how much that is. */
@@ -12789,7 +12789,8 @@ static int cmha__stream_head(const cmha__reader *r, const cmha__head *h, cmha_re
     return 1;
 }
 
-/* Does what cmha__forward_terms does, for one query whose scores are products and in range; else returns 0. */
+/* Does what cmha__forward_terms does, for one query whose scores are products and in range; else returns
+   0. */
 static int cmha__stream_terms(const cmha__reader *r, cmha__head *h) {
     const cmha_attention_args *a = r->args;
     cmha__rows_of y = cmha__rows_at(h->call->views->y, h->batch, h->head);
@@ -12812,7 +12813,8 @@ static int cmha__stream_terms(const cmha__reader *r, cmha__head *h) {
 
 /* ---- The passes' attention, against the tokens in the cache ---- */
 
-/* Puts new keys and values of one (sequence, kv head) into the cache, then shows the group's queries all of it. */
+/* Puts new keys and values of one (sequence, kv head) into the cache, then shows the group's queries all of
+   it. */
 static void cmha__cached_unit(cmha__reader *r, size_t b, size_t kv) {
     const cmha_attention_args *a = r->args;
     const cmha_attention_views *views = r->call->views;
