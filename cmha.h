@@ -1271,21 +1271,18 @@ typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
 typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
 
 /* Whose model it is:
-     real    x += attention(norm(x)), x += ffn(norm(x)): ComplexFormer and every baseline
-     cope    CoPE: queries and keys of the first layer are complex projections of z = token +
-             i gamma position,              their score is cope_score. The imaginary part is never normed
-             (placement = pre norms the real part alone) and goes no further; the layers above are plain
-             (`attention`).
-     mobius  MöbiusAttention: the layers that mobius_wiring names have mobius_heads Möbius heads beside plain
-             ones (eq 10-19), or Möbius heads alone (eq 20-27). Their input is complex. Its real part is the
-             layer below, its imaginary part the position embedding in the first layer and the token embedding
-             in later ones (the paper says so of the last layer and is silent on others), as it was before any
-             norm; the layer's ln1 then norms both.
-     crat    CRAT: a complex state of d_model/2 features; norm, attention and feed-forward layer are complex:
-             a = attention(norm(z)), a = window(a) in the layers that have one, z = r1 z + a,
-             z = r2 z + ffn(norm(z)) (the order is ours, the paper has none). The window (irw_) mixes
-             documents of a knowledge base in; ffn is a mixture of `experts` or one dense layer; r1 and r2 are 1 or
-             learned complex numbers. */
+     real    x += attention(norm(x)), x += ffn(norm(x)): ComplexFormer and every baseline.
+     cope    CoPE. Queries and keys of the first layer are complex projections of z = token + i gamma
+             position; their score is cope_score. No norm touches the imaginary part; the layers above are
+             plain.
+     mobius  MöbiusAttention. The layers of mobius_wiring have mobius_heads Möbius heads beside plain ones
+             (eq 10-19) or alone (eq 20-27). Their input is complex: real the layer below; imaginary, before
+             any norm, the positions in the first layer and the tokens in later ones (the paper says so of
+             the last layer and is silent on others). ln1 norms both.
+     crat    CRAT. A complex state of d_model/2 features; norm, attention and feed-forward layer are complex:
+             a = window(attention(norm(z))), z = r1 z + a, z = r2 z + ffn(norm(z)) (the order is ours, the
+             paper has none). The window (irw_) of some layers mixes documents of a knowledge base in; ffn is
+             a mixture of `experts` or one dense layer; r1 and r2 are 1 or learned complex numbers. */
 typedef enum cmha_family {
     CMHA_FAMILY_REAL,
     CMHA_FAMILY_COPE,
@@ -1321,9 +1318,9 @@ typedef enum cmha_crat_attention {
    learned. */
 typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDUAL_UNIT } cmha_residual;
 
-/* The fields of a configuration: SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member,
-   default, help), and ENUM(member, first, last, words, help): the enumerators from `first`, the default, to
-   `last` are written as these words. A test compares each enumerator with its word. */
+/* Fields: SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member, default, help), and
+   ENUM(member, first, last, words, help): the enumerators from `first`, the default, to `last` are written as
+   these words (a test compares each with its word). */
 #define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM)                                                            \
     SIZE(n_layers, 8, 1, 1024, "blocks")                                                                     \
     SIZE(d_model, 512, 1, 65536, "width of a token; divisible by n_heads")                                   \
@@ -1469,27 +1466,22 @@ typedef struct cmha_trainer_config {
 
 CMHA_DEF cmha_table cmha_trainer_table(void);
 
-/* Fills both configurations (each may be NULL) with a preset:
+/* Fills both configurations (each may be NULL) with a preset. Errors: NOT_FOUND.
      tiny         learns a text in minutes on two cores, starts at RoPE (delta = 1)
      encoder      a small encoder for classification: 4 layers, d 128, token types, RoPE
-     paper        ComplexFormer's appendix A: 8 layers, d 512, 8 heads, d_ff 1024, dropout 0.1, AdamW 1e-4,
-                  delta ~ N(0, 0.02^2); its optional phase contrastive loss is pcl_weight = 0.01
+     paper        ComplexFormer's appendix A; its optional phase contrastive loss is pcl_weight = 0.01
      repo         the authors' public code: half-split pairs, no score scale, SwiGLU, RMSNorm, untied
      eulerformer  shared delta and b, post-norm, phase contrastive loss on adapted phases
-     cope         CoPE's encoder: 6 layers, d 256, 8 heads, d_ff 1024, ReLU, post-norm, dropout 0.2, WordPiece
-     mobiusbert   MöbiusBERT "H & T": 11 layers, d 768, 12 heads, framed, half of the heads Möbius
+     cope         CoPE's encoder, for WordPiece
+     mobiusbert   MöbiusBERT "H & T": 11 layers, framed, half of the heads Möbius
      mobroformer  the same with RoPE in the plain heads, 12 layers
-     crat         CRAT, all of it: 12 layers, d 768, 8 heads, a quarter of them real, a quarter imaginary,
-                  8 experts of which a token sees 2, learned complex residuals, one reflection window,
-                  regularisers 1e-4, component-wise clipping (what stands in its missing Table A1 is ours)
-   Errors: NOT_FOUND. */
+     crat         CRAT, all of it (what stands in its missing Table A1 is ours) */
 CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer);
 /* The name of preset i; NULL when there are no more. */
 CMHA_DEF const char *cmha_preset_name(size_t i);
 
-/* Kinds of attention by a short name, for programs: kind i is a name and the fields it sets, e.g. "alibi" and
-   "family=real attention=dot position=alibi"; NULL when there are no more. `lag`, and cope_max other than
-   row, are for encoders (causal = 0). */
+/* Kind of attention i: a short name and the fields it sets, e.g. "alibi" and "family=real attention=dot
+   position=alibi"; NULL when there are no more. */
 CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields);
 /* Sets the fields of a kind. Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model);
@@ -1498,9 +1490,7 @@ CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_mod
 typedef struct cmha_parameter {
     char name[48];       /* as in a safetensors file: "blocks.0.attn.wq.weight" */
     cmha_tensor tensor;
-    int decay;           /* does weight decay apply? Only to matrices and embeddings: norms, biases, delta, b,
-                            pcl_w, pe.omega, pe.delta, the skips' alpha, beta and psi, irw.mix, Möbius maps,
-                            factors of keys and values in mobius_mode = literal have none */
+    int decay;           /* does weight decay apply? To embeddings and matrices but delta, b and Möbius maps */
     int is_complex;      /* the first axis is (real part, imaginary part) */
     int start;           /* the library's own: how it starts */
     cmha_tensor matrix;  /* where one product serves several, the real matrix that begins here */
@@ -1574,13 +1564,12 @@ CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
 CMHA_DEF void cmha_model_close(cmha_model *model);
 /* NULL if there is none of that name. */
 CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name);
-/* Copies the caller's frequencies omega [n_heads, d_k/2], in radians per position. Errors: STATE (frequency
-   is not table), ARGUMENT (not finite). */
+/* Copies omega [n_heads, d_k/2], radians per position. Errors: STATE (frequency is not table), ARGUMENT. */
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
 
-/* Sets the knowledge base that the windows of family = crat look into, NULL = none (a window then changes
-   nothing). The model keeps the pointer; bases may be exchanged between any two calls. Errors: STATE (no
-   window), SHAPE (its vectors do not have irw_width features). */
+/* Sets the base that CRAT's windows look into, NULL = none (they then change nothing). The model keeps the
+   pointer; bases may be exchanged between any two calls. Errors: STATE (no window), SHAPE (not irw_width
+   features). */
 CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge);
 
 /* The forward pass as operations on the caller's tape -> logits [batch, length, vocabulary]; for objectives
@@ -1616,11 +1605,10 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
                                          uint64_t key, double *loss);
 CMHA_DEF void cmha_model_zero_grad(cmha_model *model);
 
-/* Bytes the allocator is asked for, before anything is allocated: the parameters alone, and the whole of
-   training (parameters, gradients, moments, activations) at batch x length. Exact, with `recompute` and
-   without, because dry runs of a step and an evaluation measure them. With classes > 0 they are those of
-   labels; hidden tokens (cmha_mask_tokens) take what more they need at their first step. Either pointer may
-   be NULL. Errors: those of cmha_model_init. */
+/* Bytes the allocator is going to be asked for: the parameters alone, and the whole of training (parameters,
+   gradients, moments, activations) at batch x length. Exact: dry runs of a step and an evaluation measure
+   them. With classes > 0 they are those of labels; hidden tokens (cmha_mask_tokens) take what more they need
+   at their first step. Either pointer may be NULL. Errors: those of cmha_model_init. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
                                        size_t length, size_t *parameters, size_t *training);
 
@@ -1707,11 +1695,10 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
    cmha_model_gradient. */
 CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
 /* The second half of a step, for an objective of the caller's own: clipping and AdamW on the gradients that
-   cmha_backward over cmha_model_states or cmha_model_forward, or cmha_model_gradient, has added up in the
-   model, which are 0 afterwards (call cmha_model_zero_grad before the first). *grad_norm (or NULL) is their
-   norm before clipping. Batch and length of the configuration are not read: for this alone 1 and 1 will do,
-   the activations being on the caller's tape. NOT_FINITE: the norm is NaN or infinite; parameters and moments
-   are as before, the step is counted. Errors: STATE (a closed trainer), MEMORY. */
+   cmha_backward (over cmha_model_states or _forward) or cmha_model_gradient has added up in the model, which
+   are 0 afterwards (call cmha_model_zero_grad before the first). *grad_norm (or NULL) is their norm before
+   clipping. Batch and length of the configuration may be 1, as activations are on the caller's tape.
+   NOT_FINITE as for cmha_trainer_step. Errors: STATE (a closed trainer), MEMORY. */
 CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
 /* BERT's objective (Devlin et al. 2019) on n tokens: each is chosen with probability `rate`; of the chosen 80
    % become mask_token, 10 % a token drawn from the vocabulary and 10 % stay. targets [n] gets the chosen
@@ -10883,21 +10870,16 @@ static cmha_tensor *cmha__apply_complex(cmha_tape *tape, int kind, cmha_tensor *
 }
 
 static const cmha__norm_row *cmha__norm_of(const cmha_model_config *c, int complex_state) {
-#define CMHA__GAIN_OF(start, form, a, b) CMHA__ROW(NULL, ln1_weight, always, start, form, a, b)
-#define CMHA__OFFSET_OF(form, a) CMHA__ROW(NULL, ln1_bias, always, ZEROS, form, a, none)
+#define CMHA__KIND(complex_state, kind, start, form, a, b, offset_form, offset, apply)                       \
+    {complex_state, kind, CMHA__ROW(NULL, ln1_weight, always, start, form, a, b),                            \
+     CMHA__ROW(NULL, ln1_bias, always, ZEROS, offset_form, offset, none), apply}
     static const cmha__norm_row norms[] = {
-        {0, CMHA_NORM_LAYER, CMHA__GAIN_OF(ONES, REAL, d, none), CMHA__OFFSET_OF(REAL, d),
-         cmha__apply_layernorm},
-        {0, CMHA_NORM_RMS, CMHA__GAIN_OF(ONES, REAL, d, none), CMHA__OFFSET_OF(REAL, none),
-         cmha__apply_rmsnorm},
-        {1, CMHA_CLN, CMHA__GAIN_OF(UNIT, COMPLEX, half, none), CMHA__OFFSET_OF(COMPLEX, half),
-         cmha__apply_complex},
-        {1, CMHA_CRMS, CMHA__GAIN_OF(ONES, REAL, half, none), CMHA__OFFSET_OF(REAL, none),
-         cmha__apply_complex},
-        {1, CMHA_SPLIT_NORM, CMHA__GAIN_OF(ONES, COMPLEX, half, none), CMHA__OFFSET_OF(COMPLEX, half),
-         cmha__apply_complex},
-        {1, CMHA_WHITEN, CMHA__GAIN_OF(WHITEN, REAL, three, half), CMHA__OFFSET_OF(COMPLEX, half),
-         cmha__apply_complex}};
+        CMHA__KIND(0, CMHA_NORM_LAYER, ONES, REAL, d, none, REAL, d, cmha__apply_layernorm),
+        CMHA__KIND(0, CMHA_NORM_RMS, ONES, REAL, d, none, REAL, none, cmha__apply_rmsnorm),
+        CMHA__KIND(1, CMHA_CLN, UNIT, COMPLEX, half, none, COMPLEX, half, cmha__apply_complex),
+        CMHA__KIND(1, CMHA_CRMS, ONES, REAL, half, none, COMPLEX, none, cmha__apply_complex),
+        CMHA__KIND(1, CMHA_SPLIT_NORM, ONES, COMPLEX, half, none, COMPLEX, half, cmha__apply_complex),
+        CMHA__KIND(1, CMHA_WHITEN, WHITEN, REAL, three, half, COMPLEX, half, cmha__apply_complex)};
     int kind = complex_state ? c->complex_norm : c->norm;
     const cmha__norm_row *norm = norms;
     while (norm->complex_state != complex_state || norm->kind != kind) norm++; /* there are none but these */
@@ -10978,11 +10960,10 @@ static void cmha__declare_all(cmha__builder *b, cmha_model *model) {
     cmha__declare(b, cmha__head_rows, &sizes, 0, model, "");
 }
 
-/* Makes the smaller side's vectors orthonormal, by modified Gram-Schmidt done twice. A [rows, cols] is N(0,
-   1). */
+/* Makes the smaller side's vectors orthonormal, by modified Gram-Schmidt done twice; A [rows, cols]. */
 static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
-    size_t wide = rows < cols, n = wide ? rows : cols, m = wide ? cols : rows, vec = wide ? cols : 1,
-           step = wide ? 1 : cols;
+    size_t wide = rows < cols, n = wide ? rows : cols, m = wide ? cols : rows;
+    size_t vec = wide ? cols : 1, step = wide ? 1 : cols;
     for (size_t i = 0; i < n; i++) {
         cmha_real *v = A + i * vec;
         double norm = 0;
@@ -11010,10 +10991,9 @@ static double cmha__start_mean(const cmha_model_config *c, const cmha_parameter 
         if (c->mobius_init == CMHA_MOBIUS_ORTHO) *spread = 1;
         return 0;
     case CMHA__DELTA:
-        *spread = c->delta_init == CMHA_DELTA_CONST ? 0 : c->delta_std;
-        return c->delta_init == CMHA_DELTA_PAPER        ? 0
-               : c->delta_init == CMHA_DELTA_ROPE_START ? 1
-                                                        : c->delta_value;
+        if (c->delta_init == CMHA_DELTA_CONST) return c->delta_value;
+        *spread = c->delta_std;
+        return c->delta_init == CMHA_DELTA_ROPE_START;
     case CMHA__MAPS: *spread = 0.02; return i / (2 * D) % 3 == 0 && i / D % 2 == 0; /* a = d = 1, b = c = 0 */
     case CMHA__ONES: return 1;
     case CMHA__UNIT: return i < p->tensor.size / 2;
@@ -11052,8 +11032,7 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
 static const char *cmha__cope_wrong(const cmha_model_config *c) {
     if (c->position != CMHA_POSITION_NONE) return "cope's positions are cope_imag; position must be none";
     if (c->causal && c->cope_score == CMHA_COPE_HYBRID_NORM && c->cope_max != CMHA_MAX_ROW)
-        return "hybrid_norm sees the future through the maximum of a head or batch; causal needs cope_max = "
-               "row";
+        return "hybrid_norm sees the future by the maximum of a head or batch; causal needs cope_max = row";
     if (c->window && c->cope_score == CMHA_COPE_LINEAR) return "linear attention has no sliding window";
     return NULL;
 }
@@ -11087,9 +11066,6 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
 }
 
 static cmha_status cmha__check_model(cmha_context *context, const cmha_model_config *c) {
-    const char *wrong = NULL;
-    const cmha__family_row *family;
-    size_t d_k;
     cmha_status status = cmha_config_check(context, cmha_model_table(), c);
     if (status) return status;
     if (c->d_model % c->n_heads)
@@ -11100,16 +11076,15 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
     if (c->n_heads % cmha__kv_heads(c))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu",
                           c->n_heads, c->n_kv_heads);
-    d_k = cmha__head_width(c);
-    if (d_k % 2 && (c->attention != CMHA_ATTENTION_DOT || c->pcl_weight > 0))
-        return cmha__fail(
-            context, CMHA_ERR_SHAPE,
-            "model: a head of %zu numbers (d_model %zu / n_heads %zu) cannot be read as complex pairs", d_k,
-            c->d_model, c->n_heads);
+    if (cmha__head_width(c) % 2 && (c->attention != CMHA_ATTENTION_DOT || c->pcl_weight > 0))
+        return cmha__fail(context, CMHA_ERR_SHAPE,
+                          "model: a head of %zu (d_model %zu / n_heads %zu) cannot be read as complex pairs",
+                          cmha__head_width(c), c->d_model, c->n_heads);
     if (c->position == CMHA_POSITION_SINUSOIDAL && c->d_model % 2)
         return cmha__fail(context, CMHA_ERR_SHAPE,
                           "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
-    family = cmha__family(c->family);
+    const cmha__family_row *family = cmha__family(c->family);
+    const char *wrong = NULL;
     if (!family->wrong) return CMHA_OK;
     if (c->n_kv_heads && c->n_kv_heads != c->n_heads) wrong = "its heads cannot be grouped (n_kv_heads)";
     else if (c->pcl_weight > 0) wrong = "the phase contrastive loss is for family = real";
@@ -11117,46 +11092,39 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
     return wrong ? cmha__fail(context, CMHA_ERR_ARGUMENT, "model: %s", wrong) : CMHA_OK;
 }
 
-/* Allocates the arrays that describe the model: parameters, blocks, frequencies. All but the numbers
-   themselves. */
+/* Allocates the tables that describe the model: parameters, blocks, frequencies; not the numbers. */
 static cmha_status cmha__model_describe(cmha_model *model) {
     const cmha_model_config *c = &model->config;
-    size_t P = cmha__head_width(c) / 2, uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
-    size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads : 0, omegas;
+    size_t P = cmha__head_width(c) / 2, heads = c->frequency == CMHA_FREQ_TABLE ? c->n_heads : 1;
+    size_t uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
+    size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads : 0;
+    cmha_frequency frequency = c->frequency == CMHA_FREQ_LITERAL ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE;
     cmha__builder b;
-    char *at;
     cmha__declare_all(&b, model);
     if (b.overflow || b.size > SIZE_MAX / sizeof(cmha_real) / 8)
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
-    model->n_parameters = b.n;
-    model->size = b.size;
-    model->n_omega = c->frequency == CMHA_FREQ_TABLE ? c->n_heads : 1;
-    omegas = model->n_omega * P;
-    model->table_bytes = omegas * sizeof *model->omega + uses * sizeof *model->expert_use +
+    model->n_parameters = b.n, model->size = b.size, model->n_omega = heads;
+    model->table_bytes = heads * P * sizeof *model->omega + uses * sizeof *model->expert_use +
                          b.n * sizeof *model->parameters + c->n_layers * sizeof *model->blocks +
                          slopes * sizeof *model->alibi;
     model->tables = cmha__take(model->context, model->table_bytes);
     if (!model->tables)
-        return cmha__fail(model->context, CMHA_ERR_MEMORY,
-                          "model: out of memory for the tables of %zu parameters", b.n);
+        return cmha__fail(model->context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters", b.n);
     memset(model->tables, 0, model->table_bytes);
-    at = (char *)model->tables; /* the most strictly aligned first */
-    model->omega = (double *)(void *)at, at += omegas * sizeof *model->omega;
-    if (uses) model->expert_use = (uint64_t *)(void *)at, at += uses * sizeof *model->expert_use;
-    model->parameters = (cmha_parameter *)(void *)at, at += b.n * sizeof *model->parameters;
-    model->blocks = (cmha_block *)(void *)at, at += c->n_layers * sizeof *model->blocks;
-    if (slopes) model->alibi = (cmha_real *)(void *)at;
-    for (size_t h = 0; h < model->n_omega; h++)
-        cmha_frequencies(c->frequency == CMHA_FREQ_LITERAL ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE, c->base, P,
-                         model->omega + h * P);
+    model->omega = (double *)model->tables; /* the most strictly aligned first */
+    model->expert_use = (uint64_t *)(void *)(model->omega + heads * P);
+    model->parameters = (cmha_parameter *)(void *)(model->expert_use + uses);
+    model->blocks = (cmha_block *)(void *)(model->parameters + b.n);
+    if (!uses) model->expert_use = NULL;
+    if (slopes) model->alibi = (cmha_real *)(void *)(model->blocks + c->n_layers);
+    for (size_t h = 0; h < heads; h++) cmha_frequencies(frequency, c->base, P, model->omega + h * P);
     if (slopes) cmha_alibi_slopes(slopes, model->alibi);
     return CMHA_OK;
 }
 
 CMHA_DEF void cmha_model_close(cmha_model *model) {
-    cmha_context *context;
     if (!model || !model->context) return;
-    context = model->context;
+    cmha_context *context = model->context;
     cmha_tape_close(&model->tape);
     cmha__give(context, model->data, model->size * sizeof *model->data);
     cmha__give(context, model->grad, model->size * sizeof *model->grad);
@@ -11167,13 +11135,12 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
 /* Opens everything but the block of numbers. */
 static cmha_status cmha__model_open(cmha_model *model, cmha_context *context,
                                     const cmha_model_config *config) {
-    cmha_status status;
     if (!model) return CMHA_ERR_ARGUMENT;
     memset(model, 0, sizeof *model);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (config) model->config = *config;
     else cmha_config_defaults(cmha_model_table(), &model->config);
-    status = cmha__check_model(context, &model->config);
+    cmha_status status = cmha__check_model(context, &model->config);
     if (status) return status;
     model->context = context;
     model->opening = ++context->models;
@@ -11213,13 +11180,12 @@ CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name) {
 }
 
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega) {
-    size_t count;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (!omega) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: no frequencies");
     if (model->config.frequency != CMHA_FREQ_TABLE)
         return cmha__fail(model->context, CMHA_ERR_STATE,
                           "model: frequencies can only be set with frequency = table");
-    count = model->n_omega * (cmha__head_width(&model->config) / 2);
+    size_t count = model->n_omega * (cmha__head_width(&model->config) / 2);
     for (size_t i = 0; i < count; i++)
         if (!(fabs(omega[i]) <= DBL_MAX))
             return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: frequency %zu is not finite", i);
@@ -11228,9 +11194,8 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
 }
 
 CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge) {
-    const cmha_model_config *c;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    c = &model->config;
+    const cmha_model_config *c = &model->config;
     if (knowledge && !(cmha__complex_state(c) && c->irw_layers))
         return cmha__fail(model->context, CMHA_ERR_STATE,
                           "model: it has no reflection window (irw_layers = 0) for a knowledge base");
@@ -11738,28 +11703,26 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
     size_t none = 0, one = 1;
     cmha__kept *kept = (cmha__kept *)cmha__record_alloc(tape, sizeof *kept);
-    cmha_tensor *y = cmha__result(tape, x->rank, x->shape), *sum = cmha__result(tape, 1, &one), *inner,
-                *learns;
+    cmha_tensor *y = cmha__result(tape, x->rank, x->shape), *sum = cmha__result(tape, 1, &one);
     cmha_record *last = tape->last;
     cmha__mark memory, records;
-    int needs_grad;
     if (!kept || !y || !sum) return NULL;
     kept->pass = *pass, kept->batch = *pass->batch;
     kept->x = x, kept->y = y;
     kept->key = tape->key, kept->draws = tape->draws;
     memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
-    inner = cmha__run_block(pass, x);
+    cmha_tensor *inner = cmha__run_block(pass, x);
     if (!inner) return NULL;
     if (!cmha__dry(tape)) memcpy(y->data, inner->data, y->size * sizeof *y->data);
     if (pass->extra != kept->pass.extra) {
         if (!cmha__dry(tape)) sum->data[0] = pass->extra->data[0];
         pass->extra = kept->extra = sum;
     }
-    needs_grad = inner->needs_grad;
+    int needs_grad = inner->needs_grad;
     cmha__rewind(tape, memory);
     cmha__arena_rewind(tape->context, &tape->records, records);
     tape->last = last;
-    learns = cmha__tensor_shaped(tape, 1, &none); /* stands for the parameters in it, too many for a record */
+    cmha_tensor *learns = cmha__tensor_shaped(tape, 1, &none); /* stands for the parameters in it, too many for a record */
     if (!learns) return NULL;
     learns->needs_grad = needs_grad;
     if (!cmha_push(tape, "block", y, &learns, 1, cmha__kept_backward, kept)) return NULL;
@@ -11773,9 +11736,8 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
 /* Outside of a recording x keeps its memory, and all else that the block took is given back. */
 static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
     cmha__mark mark = cmha__mark_of(pass->tape);
-    cmha_tensor *y;
     if (pass->tape->recording && pass->c->recompute) return cmha__kept_block(pass, x);
-    y = cmha__run_block(pass, x);
+    cmha_tensor *y = cmha__run_block(pass, x);
     if (!y || pass->tape->recording) return y;
     if (y != x && !cmha__dry(pass->tape)) memcpy(x->data, y->data, x->size * sizeof *x->data);
     cmha__rewind(pass->tape, mark);
@@ -11946,7 +11908,6 @@ static cmha_tensor *cmha__vocabulary_head(cmha_model *m, cmha_tape *tape, cmha_t
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
                                         cmha_tensor **extra_loss) {
     cmha__pass pass;
-    cmha_tensor *x;
     if (extra_loss) *extra_loss = NULL;
     if (!tape || tape->status) return NULL;
     if (!cmha__model_is_open(model) || !batch)
@@ -11954,12 +11915,9 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     if (tape->recording && !cmha__dry(tape) && cmha__need_grad(model))
         return cmha__stop(tape, CMHA_ERR_MEMORY);
     memset(&pass, 0, sizeof pass);
-    pass.model = model;
-    pass.tape = tape;
-    pass.batch = batch;
-    pass.B = batch->batch;
-    pass.N = batch->length;
-    x = cmha__final_norm(&pass, cmha__model_body(&pass));
+    pass.model = model, pass.tape = tape, pass.batch = batch;
+    pass.B = batch->batch, pass.N = batch->length;
+    cmha_tensor *x = cmha__final_norm(&pass, cmha__model_body(&pass));
     if (extra_loss) *extra_loss = x ? pass.extra : NULL;
     return x;
 }
@@ -11972,43 +11930,39 @@ CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, con
 
 CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states,
                                         const unsigned char *key_mask) {
-    const cmha_model_config *c;
-    cmha_tensor *x;
-    size_t *first;
     if (!states || !tape || tape->status) return NULL;
     if (!cmha__model_is_open(model))
         return cmha__reject(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
-    c = &model->config;
     if (!model->class_weight)
         return cmha__reject(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
     if (states->rank != 3 || !states->shape[1])
         return cmha__reject(tape, CMHA_ERR_SHAPE, "scores: there is no token to look at");
+    const cmha_model_config *c = &model->config;
+    size_t B = states->shape[0], N = states->shape[1];
+    cmha_tensor *x = NULL;
     if (c->pool == CMHA_POOL_MEAN) {
         x = cmha_mean_tokens(tape, states, key_mask);
     } else {
-        first = (size_t *)cmha__record_alloc(tape, (states->shape[0] + 1) * sizeof *first);
-        for (size_t b = 0; first && b < states->shape[0]; b++) first[b] = b * states->shape[1];
-        x = first ? cmha_gather(tape, states, first, states->shape[0]) : NULL;
+        size_t *first = (size_t *)cmha__record_alloc(tape, (B + 1) * sizeof *first);
+        for (size_t b = 0; first && b < B; b++) first[b] = b * N;
+        if (first) x = cmha_gather(tape, states, first, B);
     }
     x = cmha_linear(tape, x, model->class_weight, model->class_bias);
-    return c->classes == 1 && c->label_range > 0
-               ? cmha_scale(tape, cmha_sigmoid(tape, x), (cmha_real)c->label_range)
-               : x;
+    if (c->classes > 1 || !(c->label_range > 0)) return x;
+    return cmha_scale(tape, cmha_sigmoid(tape, x), (cmha_real)c->label_range);
 }
 
 /* ---- Objectives ---- */
 
 /* The loss of a batch with labels: cross-entropy of classes, or the squared error of a regression. */
-static cmha_tensor *cmha__label_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
-                                     cmha_tensor *states) {
+static cmha_tensor *cmha__label_loss(cmha_model *model, const cmha_batch *batch, cmha_tensor *states) {
+    cmha_tape *tape = &model->tape;
     cmha_tensor *scores = cmha_model_scores(model, tape, states, batch->key_mask);
-    int32_t *targets;
     if (model->config.classes == 1) return cmha_squared_error(tape, scores, batch->labels);
-    targets = (int32_t *)cmha__record_alloc(tape, (batch->batch + 1) * sizeof *targets);
+    int32_t *targets = (int32_t *)cmha__record_alloc(tape, (batch->batch + 1) * sizeof *targets);
     for (size_t b = 0; targets && !cmha__dry(tape) && b < batch->batch; b++) {
         double label = (double)batch->labels[b];
-        targets[b] = label >= 0 && label < 65536 ? (int32_t)label
-                                                 : -2; /* refused as outside the classes; NaN is, and 1.5 */
+        targets[b] = label >= 0 && label < 65536 ? (int32_t)label : -2; /* refused, as are NaN and 1.5 */
         if (label - (double)targets[b] > 0) targets[b] = -2;
     }
     return targets ? cmha_cross_entropy(tape, scores, targets, -1, batch->class_weights) : NULL;
@@ -12018,8 +11972,9 @@ static cmha_tensor *cmha__label_loss(cmha_model *model, cmha_tape *tape, const c
    How many there are differs from batch to batch, so gradients of that size are not recycled: a dry run,
    where every token is hidden, would reuse them for tensors of all tokens, and a batch with fewer hidden ones
    would then need more memory than was measured. */
-static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
-                                     cmha_tensor *states, cmha_real weight) {
+static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch, cmha_tensor *states,
+                                     cmha_real weight) {
+    cmha_tape *tape = &model->tape;
     const int32_t *targets = batch->targets;
     size_t total = batch->batch * batch->length, n = 0;
     if (!targets)
@@ -12041,11 +11996,10 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, cmha_tape *tape, const c
 /* weight: the cotangent of the backward that follows. */
 static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, cmha_real weight,
                                     cmha_tensor **extra) {
-    cmha_tape *tape = &model->tape;
-    cmha_tensor *states = cmha_model_states(model, tape, batch, extra);
+    cmha_tensor *states = cmha_model_states(model, &model->tape, batch, extra);
     if (!states) return NULL;
-    return batch->labels ? cmha__label_loss(model, tape, batch, states)
-                         : cmha__token_loss(model, tape, batch, states, weight);
+    if (batch->labels) return cmha__label_loss(model, batch, states);
+    return cmha__token_loss(model, batch, states, weight);
 }
 
 /* Starts a pass of the function `name` on the model's own tape. */
@@ -12066,75 +12020,61 @@ static cmha_status cmha__own_result(const cmha_model *model, const cmha_tensor *
 }
 
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss) {
-    cmha_tensor *y;
     cmha_status status = cmha__own_pass(model, "loss", batch, loss, 0, 0);
     if (status) return status;
-    y = cmha__objective(model, batch, 0, NULL);
+    cmha_tensor *y = cmha__objective(model, batch, 0, NULL);
     if (y && !cmha__dry(&model->tape)) *loss = (double)y->data[0];
     return model->tape.status;
 }
 
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits) {
     cmha_status status = cmha__own_pass(model, "logits", batch, logits, 0, 0);
-    return status ? status
-                  : cmha__own_result(model, cmha_model_forward(model, &model->tape, batch, NULL), logits);
+    if (status) return status;
+    return cmha__own_result(model, cmha_model_forward(model, &model->tape, batch, NULL), logits);
 }
 
 CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores) {
-    cmha_tensor *states;
     cmha_status status = cmha__own_pass(model, "classify", batch, scores, 0, 0);
     if (status) return status;
-    states = cmha_model_states(model, &model->tape, batch, NULL);
+    cmha_tensor *states = cmha_model_states(model, &model->tape, batch, NULL);
     return cmha__own_result(model, cmha_model_scores(model, &model->tape, states, batch->key_mask), scores);
 }
 
-/* vectors [B, W] = mean phasors of the counted rows of states [B, N, W]; u [W] is scratch. */
-static void cmha__mean_phasors(const cmha_tensor *states, const unsigned char *mask, cmha_real eps,
-                               cmha_real *u, cmha_real *vectors) {
-    size_t B = states->shape[0], N = states->shape[1], W = states->shape[2], n, count;
-    for (size_t b = 0; b < B; b++) {
-        cmha_real *to = vectors + b * W;
-        for (size_t j = 0; j < W; j++) to[j] = 0;
-        for (count = n = 0; n < N; n++) {
-            if (mask && !mask[b * N + n]) continue;
-            cmha_phasor_forward(states->data + (b * N + n) * W, 1, W / 2, eps, u);
-            cmha__axpy(W, 1, u, to);
+CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors) {
+    cmha_status status = cmha__own_pass(model, "vectors", batch, vectors, 0, 0);
+    if (status) return status;
+    size_t W = model->config.d_model, n, count;
+    if (W % 2) return cmha__fail(model->context, CMHA_ERR_SHAPE, "vectors: d_model %zu is odd", W);
+    cmha_tensor *y = cmha_model_states(model, &model->tape, batch, NULL);
+    cmha_real *phasors = y ? cmha__reals(&model->tape, W) : NULL, eps = (cmha_real)model->config.complex_eps;
+    for (size_t b = 0; phasors && b < batch->batch; b++, vectors += W) {
+        memset(vectors, 0, W * sizeof *vectors);
+        for (count = 0, n = b * batch->length; n < (b + 1) * batch->length; n++) {
+            if (batch->key_mask && !batch->key_mask[n]) continue;
+            cmha_phasor_forward(y->data + n * W, 1, W / 2, eps, phasors);
+            cmha__axpy(W, 1, phasors, vectors);
             count++;
         }
-        for (size_t j = 0; count && j < W; j++) to[j] /= (cmha_real)count;
+        for (size_t j = 0; count && j < W; j++) vectors[j] /= (cmha_real)count;
     }
-}
-
-CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors) {
-    cmha_tensor *y;
-    cmha_real *u;
-    cmha_status status = cmha__own_pass(model, "vectors", batch, vectors, 0, 0);
-    if (!status && model->config.d_model % 2)
-        status =
-            cmha__fail(model->context, CMHA_ERR_SHAPE, "vectors: d_model %zu is odd", model->config.d_model);
-    if (status) return status;
-    y = cmha_model_states(model, &model->tape, batch, NULL);
-    u = y ? cmha__reals(&model->tape, model->config.d_model) : NULL;
-    if (u) cmha__mean_phasors(y, batch->key_mask, (cmha_real)model->config.complex_eps, u, vectors);
     return model->tape.status;
 }
 
 CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
                                          uint64_t key, double *loss) {
-    cmha_tape *tape;
-    cmha_tensor *extra, *objective, *total;
+    cmha_tensor *extra;
     cmha_status status = cmha__own_pass(model, "gradient", batch, loss, 1, key);
     if (!status) status = cmha__need_grad(model);
     if (status) return status;
-    tape = &model->tape;
-    objective = cmha__objective(model, batch, (cmha_real)weight, &extra);
-    total = extra ? cmha_add(tape, objective, extra) : objective;
+    cmha_tape *tape = &model->tape;
+    cmha_tensor *objective = cmha__objective(model, batch, (cmha_real)weight, &extra);
+    cmha_tensor *total = extra ? cmha_add(tape, objective, extra) : objective;
     if (!total) return tape->status;
     if (!cmha__dry(tape)) {
+        double sum = (double)total->data[0];
         *loss = (double)objective->data[0];
-        if (!(fabs((double)total->data[0]) <= (double)FLT_MAX))
-            return cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g",
-                              (double)total->data[0]);
+        if (!(fabs(sum) <= (double)FLT_MAX))
+            return cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g", sum);
     }
     return cmha_backward(tape, total, (cmha_real)weight);
 }
@@ -12143,18 +12083,16 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
    step, and an evaluation, which takes more than a step in small models whose blocks run twice. */
 static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t length, size_t *memory,
                                  size_t *records) {
+    static const int32_t none = 0; /* never read */
+    static const cmha_real no_label = 0;
     cmha_model dry = *like;
     cmha_batch b;
     double loss;
     cmha_status status = CMHA_OK;
-    static const int32_t none = 0; /* never read */
-    static const cmha_real no_label = 0;
     memset(&b, 0, sizeof b);
     b.ids = b.targets = &none;
-    b.batch = batch;
-    b.length = length;
-    if (like->config.classes)
-        b.labels = &no_label; /* what the class head is for; hidden tokens take theirs at the first step */
+    b.batch = batch, b.length = length;
+    if (like->config.classes) b.labels = &no_label; /* hidden tokens then take theirs at the first step */
     *memory = *records = 0;
     for (int training = 1; training >= 0 && !status; training--) {
         status = cmha_tape_init(&dry.tape, like->context, 1);
@@ -12172,12 +12110,11 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
                                        size_t length, size_t *parameters, size_t *training) {
     cmha__builder b;
     cmha_model model;
-    cmha_status status;
-    size_t memory = 0, records = 0, fixed, numbers;
+    size_t memory = 0, records = 0;
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    status = cmha__model_open(&model, context, config);
+    cmha_status status = cmha__model_open(&model, context, config);
     if (status) return status;
-    numbers = model.size * sizeof *model.data;
+    size_t numbers = model.size * sizeof *model.data;
     if (parameters) *parameters = model.table_bytes + numbers;
     if (training) {
         model.data = model.grad = (cmha_real *)(uintptr_t)64; /* never touched in a dry run */
@@ -12185,11 +12122,10 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
         cmha__attach_grad(&model);
         status = cmha__measure(&model, batch, length, &memory, &records);
         model.data = model.grad = NULL;
-        fixed = model.table_bytes + 4 * numbers + 2 * CMHA__BLOCK_OVERHEAD;
+        size_t fixed = model.table_bytes + 4 * numbers + 2 * CMHA__BLOCK_OVERHEAD;
         if (!status && !(cmha__sum(fixed, memory, training) && cmha__sum(*training, records, training) &&
                          cmha__sum(*training, 2 * batch * length * sizeof(int32_t), training)))
-            status = cmha__fail(context, CMHA_ERR_OVERFLOW,
-                                "model memory: training takes more bytes than a size_t holds");
+            status = cmha__fail(context, CMHA_ERR_OVERFLOW, "model memory: training takes too many bytes");
     }
     cmha_model_close(&model);
     return status;
@@ -12202,11 +12138,10 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
 CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
                          cmha_real *m, cmha_real *v) {
     cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
-    cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2),
-              eps = (cmha_real)args->eps;
+    cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2);
+    cmha_real eps = (cmha_real)args->eps, decay = (cmha_real)(args->lr * args->weight_decay);
     cmha_real step = (cmha_real)(args->lr / (1 - pow(args->beta1, (double)args->t)));
     cmha_real unbias = (cmha_real)(1 / (1 - pow(args->beta2, (double)args->t)));
-    cmha_real decay = (cmha_real)(args->lr * args->weight_decay);
     for (size_t i = 0; i < n; i++) {
         cmha_real x = g[i] * scale, root;
         m[i] = b1 * m[i] + a1 * x;
@@ -12218,10 +12153,10 @@ CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, co
 
 CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
                                    size_t total, size_t s) {
-    double progress;
     if (s < warmup) return base * (double)s / (double)warmup;
     if (schedule == CMHA_CONSTANT) return base;
-    progress = total > warmup ? (double)(s - warmup) / (double)(total - warmup) : (double)(s - warmup);
+    double progress = (double)(s - warmup);
+    if (total > warmup) progress /= (double)(total - warmup);
     if (progress > 1) progress = 1;
     if (schedule == CMHA_LINEAR) return base + (minimum - base) * progress;
     return minimum + (base - minimum) / 2 * (1 + cos(3.14159265358979323846 * progress));
@@ -12260,9 +12195,9 @@ CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
 
 CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer) {
     if (!trainer || !trainer->context) return;
+    size_t tokens = 2 * trainer->config.batch * trainer->config.length;
     cmha__give(trainer->context, trainer->moments, 2 * trainer->size * sizeof *trainer->moments);
-    cmha__give(trainer->context, trainer->ids,
-               2 * trainer->config.batch * trainer->config.length * sizeof *trainer->ids);
+    cmha__give(trainer->context, trainer->ids, tokens * sizeof *trainer->ids);
     memset(trainer, 0, sizeof *trainer);
 }
 
@@ -12270,49 +12205,35 @@ static int cmha__trainer_open(const cmha_trainer *trainer) {
     return trainer && cmha__is_opening(trainer->model, trainer->context, trainer->opening);
 }
 
-/* Refuses tokens that cannot be read: a count without data, or a width that nobody set, leads outside of the
-   memory. */
-static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *call,
-                                      const cmha_tokens *tokens, size_t least) {
-    if (!tokens || !tokens->data || (tokens->width != 1 && tokens->width != 2 && tokens->width != 4))
-        return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT,
-                          "%s: no tokens, or their width is not 1, 2 or 4", call);
-    if (tokens->count >= least) return CMHA_OK;
-    return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "%s: %zu tokens are too few, it takes %zu", call,
-                      tokens->count, least);
-}
-
 /* Takes the memory of every later step: gradients first, because the dry run needs them attached. */
 static cmha_status cmha__trainer_reserve(cmha_trainer *trainer) {
     cmha_model *model = trainer->model;
-    size_t memory, records, tokens;
+    size_t batch = trainer->config.batch, length = trainer->config.length, memory, records;
     cmha_status status = cmha__need_grad(model);
-    if (!status)
-        status = cmha__measure(model, trainer->config.batch, trainer->config.length, &memory, &records);
+    if (!status) status = cmha__measure(model, batch, length, &memory, &records);
     if (!status) status = cmha__arena_reserve(model->context, &model->tape.memory, memory);
     if (!status) status = cmha__arena_reserve(model->context, &model->tape.records, records);
     if (status) return status;
     cmha_tape_reset(&model->tape);
-    tokens =
-        2 * trainer->config.batch * trainer->config.length; /* no overflow: the dry run has multiplied them */
-    trainer->moments = (cmha_real *)cmha__take(model->context, 2 * model->size * sizeof *trainer->moments);
-    trainer->ids = (int32_t *)cmha__take(model->context, tokens * sizeof *trainer->ids);
+    size_t moments = 2 * model->size * sizeof *trainer->moments;
+    size_t tokens = 2 * batch * length * sizeof *trainer->ids; /* cannot overflow: the dry run did not */
+    trainer->moments = (cmha_real *)cmha__take(model->context, moments);
+    trainer->ids = (int32_t *)cmha__take(model->context, tokens);
     if (!trainer->moments || !trainer->ids)
         return cmha__fail(model->context, CMHA_ERR_MEMORY,
                           "trainer: out of memory for the moments of %zu parameters", model->size);
-    memset(trainer->moments, 0, 2 * model->size * sizeof *trainer->moments);
+    memset(trainer->moments, 0, moments);
     return CMHA_OK;
 }
 
 CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
                                        const cmha_trainer_config *config) {
-    cmha_status status;
     if (!trainer) return CMHA_ERR_ARGUMENT;
     memset(trainer, 0, sizeof *trainer);
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (config) trainer->config = *config;
     else cmha_config_defaults(cmha_trainer_table(), &trainer->config);
-    status = cmha_config_check(model->context, cmha_trainer_table(), &trainer->config);
+    cmha_status status = cmha_config_check(model->context, cmha_trainer_table(), &trainer->config);
     if (status) return status;
     if (!model->config.causal && trainer->config.mask_token >= model->config.vocabulary)
         return cmha__fail(model->context, CMHA_ERR_TOKEN,
@@ -12341,6 +12262,18 @@ CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const u
     }
 }
 
+/* Refuses what cannot be read (a count without data, or a width nobody set, leads outside of the memory) and
+   less than `least` tokens. */
+static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *call,
+                                      const cmha_tokens *tokens, size_t least) {
+    if (!tokens || !tokens->data || (tokens->width != 1 && tokens->width != 2 && tokens->width != 4))
+        return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT,
+                          "%s: no tokens, or their width is not 1, 2 or 4", call);
+    if (tokens->count >= least) return CMHA_OK;
+    return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "%s: %zu tokens are too few, it takes %zu", call,
+                      tokens->count, least);
+}
+
 /* A batch over the trainer's own ids and targets. */
 static cmha_batch cmha__trainer_batch(const cmha_trainer *trainer, size_t batch, size_t length) {
     cmha_batch b;
@@ -12354,6 +12287,7 @@ static cmha_batch cmha__trainer_batch(const cmha_trainer *trainer, size_t batch,
 static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, size_t row,
                            const cmha_tokens *tokens, size_t start, uint64_t draw) {
     const cmha_model_config *c = &trainer->model->config;
+    const cmha_trainer_config *t = &trainer->config;
     int32_t *ids = trainer->ids + row * b->length, *targets = ids + b->batch * b->length;
     cmha_rng rng = cmha_rng_make(trainer->seed, cmha__mix(draw));
     for (size_t i = 0; i < b->length; i++) {
@@ -12361,8 +12295,8 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, siz
         targets[i] = c->causal ? cmha_tokens_at(tokens, start + i + 1) : -1;
     }
     if (!c->causal)
-        cmha_mask_tokens(ids, targets, b->length, NULL, c->vocabulary, (int32_t)trainer->config.mask_token,
-                         trainer->config.mask_rate, &rng);
+        cmha_mask_tokens(ids, targets, b->length, NULL, c->vocabulary, (int32_t)t->mask_token, t->mask_rate,
+                         &rng);
 }
 
 static double cmha__grad_norm(const cmha_model *model, double *partial) {
@@ -12386,18 +12320,17 @@ static void cmha__trainer_update(cmha_trainer *trainer, double grad_scale) {
     cmha_model *model = trainer->model;
     cmha_adamw_args args;
     args.lr = trainer->lr;
-    args.beta1 = c->beta1;
-    args.beta2 = c->beta2;
+    args.beta1 = c->beta1, args.beta2 = c->beta2;
     args.eps = c->adam_eps;
     args.grad_scale = grad_scale;
     args.t = trainer->step + 1;
     for (size_t i = 0; i < model->n_parameters; i++) {
         const cmha_parameter *p = &model->parameters[i];
-        size_t at = (size_t)(p->tensor.data - model->data);
+        const cmha_tensor *t = &p->tensor;
+        cmha_real *m = trainer->moments + (t->data - model->data), *v = m + model->size;
         args.weight_decay = p->decay ? c->weight_decay : 0;
-        CMHA__FOR_CHUNKS(p->tensor.size > 16384 ? model->context->threads : 1, p->tensor.size, lo, hi) {
-            cmha_adamw(&args, hi - lo, p->tensor.data + lo, p->tensor.grad + lo, trainer->moments + at + lo,
-                       trainer->moments + model->size + at + lo);
+        CMHA__FOR_CHUNKS(t->size > 16384 ? model->context->threads : 1, t->size, lo, hi) {
+            cmha_adamw(&args, hi - lo, t->data + lo, t->grad + lo, m + lo, v + lo);
         }
     }
 }
@@ -12406,61 +12339,55 @@ static void cmha__trainer_update(cmha_trainer *trainer, double grad_scale) {
 static cmha_status cmha__trainer_gradient(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     const cmha_trainer_config *c = &trainer->config;
     cmha_batch batch = cmha__trainer_batch(trainer, c->batch, c->length);
+    double share = 1 / (double)c->accumulate;
+    cmha_status status = CMHA_OK;
     cmha_model_zero_grad(trainer->model);
     *loss = 0;
-    for (size_t part = 0; part < c->accumulate; part++) {
+    for (size_t part = 0; !status && part < c->accumulate; part++) {
         uint64_t draw = (uint64_t)trainer->step * c->accumulate + part;
         double mean = 0;
-        cmha_status status;
         for (size_t row = 0; row < c->batch; row++) {
             cmha_rng rng = cmha_rng_make(trainer->seed, 0x6261746368ull + draw * c->batch + row);
             size_t start = (size_t)cmha_rng_below(&rng, tokens->count - c->length);
             cmha__fill_row(trainer, &batch, row, tokens, start, 0x6d61736bull + draw * c->batch + row);
         }
-        status = cmha_model_gradient(trainer->model, &batch, 1 / (double)c->accumulate,
-                                     cmha__mix(trainer->seed ^ cmha__mix(draw + 1)), &mean);
+        draw = cmha__mix(trainer->seed ^ cmha__mix(draw + 1));
+        status = cmha_model_gradient(trainer->model, &batch, share, draw, &mean);
         *loss += mean / (double)c->accumulate;
-        if (status) return status;
     }
-    return CMHA_OK;
+    return status;
 }
 
 /* The second half of a step: the norm, the clipping and the update. */
 static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status status) {
     const cmha_trainer_config *c = &trainer->config;
     cmha_model *model = trainer->model;
-    double *partial;
+    size_t warmup = (size_t)(c->warmup * (double)c->steps + 0.5), threads = (size_t)model->context->threads;
+    double scale = 1;
     if (!status) {
-        partial = (double *)cmha_tape_alloc(&model->tape, (size_t)model->context->threads * sizeof *partial);
+        double *partial = (double *)cmha_tape_alloc(&model->tape, threads * sizeof *partial), norm;
         if (!partial) return model->tape.status;
-        trainer->grad_norm = cmha__grad_norm(model, partial);
-        if (!(trainer->grad_norm <= (double)FLT_MAX))
-            status = cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "step: the norm of the gradient is %g",
-                                trainer->grad_norm);
+        trainer->grad_norm = norm = cmha__grad_norm(model, partial);
+        if (!(norm <= (double)FLT_MAX))
+            status = cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "step: the gradient's norm is %g", norm);
     }
-    if (status) {
-        if (status == CMHA_ERR_NOT_FINITE) trainer->step++;
-        return status;
-    }
-    trainer->lr =
-        cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr,
-                           (size_t)(c->warmup * (double)c->steps + 0.5), c->steps, trainer->step + 1);
+    if (status == CMHA_ERR_NOT_FINITE) trainer->step++;
+    if (status) return status;
+    trainer->lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps,
+                                     trainer->step + 1);
     if (c->clip > 0 && c->clip_mode != CMHA_CLIP_WHOLE)
         cmha_componentwise_clip((cmha_clip_mode)c->clip_mode, (cmha_real)c->clip, model->parameters,
                                 model->n_parameters);
-    cmha__trainer_update(trainer,
-                         c->clip > 0 && c->clip_mode == CMHA_CLIP_WHOLE && trainer->grad_norm > c->clip
-                             ? c->clip / trainer->grad_norm
-                             : 1);
+    else if (c->clip > 0 && trainer->grad_norm > c->clip) scale = c->clip / trainer->grad_norm;
+    cmha__trainer_update(trainer, scale);
     trainer->step++;
     return CMHA_OK;
 }
 
 CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     double mean = 0;
-    cmha_status status;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
-    status = cmha__check_stream(trainer, "step", tokens, trainer->config.length + 1);
+    cmha_status status = cmha__check_stream(trainer, "step", tokens, trainer->config.length + 1);
     if (status) return status;
     status = cmha__trainer_gradient(trainer, tokens, &mean);
     if (loss) *loss = mean;
@@ -12469,43 +12396,38 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 
 CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
     double mean = 0;
-    cmha_status status;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
+    uint64_t key = cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1));
     cmha_model_zero_grad(trainer->model);
-    status = cmha_model_gradient(trainer->model, batch, 1,
-                                 cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1)), &mean);
+    cmha_status status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
     if (loss) *loss = mean;
     return cmha__trainer_finish(trainer, status);
 }
 
 CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
-    cmha_status status;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     cmha_tape_reset(&trainer->model->tape); /* whose memory the norm takes */
-    status = cmha__trainer_finish(trainer, CMHA_OK);
+    cmha_status status = cmha__trainer_finish(trainer, CMHA_OK);
     cmha_model_zero_grad(trainer->model);
     if (grad_norm) *grad_norm = trainer->grad_norm;
     return status;
 }
 
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
-    const cmha_trainer_config *c;
-    size_t total, done = 0, counted = 0;
+    size_t done = 0, counted = 0;
     double sum = 0;
-    cmha_status status;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     if (!loss) return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "evaluate: no result");
-    status = cmha__check_stream(trainer, "evaluate", tokens, 2);
+    cmha_status status = cmha__check_stream(trainer, "evaluate", tokens, 2);
     if (status) return status;
-    c = &trainer->config;
-    total = tokens->count - 1 < c->eval_tokens ? tokens->count - 1 : c->eval_tokens;
+    const cmha_trainer_config *c = &trainer->config;
+    size_t total = tokens->count - 1 < c->eval_tokens ? tokens->count - 1 : c->eval_tokens;
     while (done < total) {
         size_t length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
-        cmha_batch batch;
+        if (rows > c->batch) rows = c->batch;
+        cmha_batch batch = cmha__trainer_batch(trainer, rows, length);
         double mean = 0;
         size_t targets = 0;
-        if (rows > c->batch) rows = c->batch;
-        batch = cmha__trainer_batch(trainer, rows, length);
         for (size_t row = 0; row < rows; row++)
             cmha__fill_row(trainer, &batch, row, tokens, done + row * length, done + row * length);
         status = cmha_model_loss(trainer->model, &batch, &mean);
