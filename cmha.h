@@ -668,20 +668,19 @@ CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, 
 
 /* ---- Complex building blocks (CRAT 4.1 to 4.7) ---- */
 
-/* Complex arrays are planes: rows [Re (D) | Im (D)], row length 2D. A complex weight is [2, O, I], a complex vector [2, D]:
-   real part, then imaginary part. GELU on every number of the planes is CRAT's cGELU (eq 9), so
-   cmha_activation_forward(z, T * 2 * D, CMHA_GELU_ERF, y) is that operation. */
+/* Complex arrays are planes: rows [Re (D) | Im (D)], row length 2D. A complex weight is [2, O, I], a complex
+   vector [2, D]: real part, then imaginary part. CRAT's cGELU (eq 9) is GELU on every number of the planes:
+   cmha_activation_forward(z, T * 2 * D, CMHA_GELU_ERF, y). */
 
-/* Sizes of a complex linear map. */
 typedef struct cmha_complex_linear_args {
     size_t T, I, O; /* rows, complex numbers in and out */
-    int adjoint;    /* 0: y = W x + b, weight [2, O, I]; 1: y = W^H x + b, the conjugate transpose, weight [2, I, O] */
+    int adjoint;    /* 0: y = W x + b, weight [2, O, I]; 1: y = W^H x + b, weight [2, I, O] */
     int threads;    /* 0 or 1: none */
 } cmha_complex_linear_args;
 
-/* y [T, 2O] = W x + b (no conjugate; CRAT eq 10); x [T, 2I], bias [2, O] or NULL. The weight is never expanded: x is also a
-   real [2T, I] and the weight a real [2O, I], so one real product holds all four of Wr xr, Wi xr, Wr xi and Wi xi (the
-   adjoint takes two). scratch [4 T O]. */
+/* y [T, 2O] = W x + b (no conjugate; CRAT eq 10); x [T, 2I], bias [2, O] or NULL, scratch [4 T O]. The weight
+   is never expanded: x is also a real [2T, I] and the weight a real [2O, I], so one real product holds all
+   four of Wr xr, Wi xr, Wr xi and Wi xi (the adjoint takes two). */
 CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, const cmha_real *x,
                                           const cmha_real *weight, const cmha_real *bias, cmha_real *y,
                                           cmha_real *scratch);
@@ -689,20 +688,20 @@ CMHA_DEF void cmha_complex_linear_backward(const cmha_complex_linear_args *args,
                                            const cmha_real *weight, const cmha_real *dy, cmha_real *dx,
                                            cmha_real *dweight, cmha_real *dbias, cmha_real *scratch);
 
-/* y = z exp(i theta) (CRAT eq 6-7); z, y [T, 2D], theta [T, D] in radians, of any size. dtheta = Im(dy conj y). */
-CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D, cmha_real *y);
-CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T,
-                                           size_t D, cmha_real *dz, cmha_real *dtheta);
+/* y = z exp(i theta) (CRAT eq 6-7); z, y [T, 2D], theta [T, D], of any size. dtheta = Im(dy conj y). */
+CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D,
+                                          cmha_real *y);
+CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
+                                           size_t T, size_t D, cmha_real *dz, cmha_real *dtheta);
 
-/* Norms of complex rows over the D features of one token: y = gamma M c + beta, c = z - mean(z), M a symmetric real 2x2
-   matrix on (Re c, Im c) from their covariance V (biased, in two passes). */
+/* Norms over the D complex features of one token: y = gamma M c + beta, c = z - mean(z), M a symmetric real
+   2x2 matrix on (Re c, Im c) from their covariance V (biased, in two passes). */
 typedef enum cmha_complex_norm_kind {
-    CMHA_CLN,        /* M = 1/sqrt(mean|c|^2 + eps), gamma [2, D] complex: CRAT eq 8 */
-    CMHA_CRMS,       /* the same without subtracting the mean, gamma [D] real: keeps the phases, which CLN, whatever the paper
-                        says, does not (the mean and a complex gamma change them) */
+    CMHA_CLN,  /* M = 1/sqrt(mean|c|^2 + eps), gamma [2, D] complex: CRAT eq 8 */
+    CMHA_CRMS, /* the same with c = z, gamma [D] real: keeps phases. CLN, whatever the paper says, does not:
+                        its mean and complex gamma change them */
     CMHA_SPLIT_NORM, /* two real LayerNorms, one on Re, one on Im, gamma [2, D] their weights */
-    CMHA_WHITEN      /* M = (V + eps 1)^(-1/2), gamma [3, D] = (rr, ri, ii), a symmetric matrix a feature (Trabelsi et al.
-                        2018) */
+    CMHA_WHITEN      /* M = (V + eps 1)^(-1/2) (Trabelsi et al. 2018), gamma [3, D] symmetric: (rr, ri, ii) */
 } cmha_complex_norm_kind;
 
 typedef struct cmha_complex_norm_args {
@@ -711,110 +710,113 @@ typedef struct cmha_complex_norm_args {
     cmha_real eps;
 } cmha_complex_norm_args;
 
-/* beta [2, D] or NULL (the literature's CRMS has none); gamma NULL = 1. Where eps = 0 meets a variance of 0 (WHITEN: a
-   singular V), the inverse root is 0 in that direction, and so is its gradient. stats [T, 5], in double, gets (mean Re,
-   mean Im, V_rr, V_ri, V_ii) for the backward; NULL = not wanted. */
-CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z, const cmha_real *gamma,
-                                        const cmha_real *beta, cmha_real *y, double *stats);
-CMHA_DEF void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z, const cmha_real *gamma,
-                                         const double *stats, const cmha_real *dy, cmha_real *dz, cmha_real *dgamma,
-                                         cmha_real *dbeta);
+/* beta [2, D] or NULL (the literature's CRMS has none); gamma NULL = 1. Where eps = 0 meets a variance of 0
+   (WHITEN: a singular V), the inverse root is 0 in that direction, and so is its gradient. stats [T, 5] or
+   NULL gets (mean Re, mean Im, V_rr, V_ri, V_ii) for the backward. */
+CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
+                                        const cmha_real *gamma, const cmha_real *beta, cmha_real *y,
+                                        double *stats);
+CMHA_DEF void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
+                                         const cmha_real *gamma, const double *stats, const cmha_real *dy,
+                                         cmha_real *dz, cmha_real *dgamma, cmha_real *dbeta);
 
-/* The smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), z and u [T, 2D]: |u| <= 1 and u(0) = 0 (CRAT 4.3 takes atan2, whose
-   phase of 0 is 0). Nothing overflows, however large z. dz = (du - u Re(conj(u) du)) / r grows like 1/|z| down to |z| = eps:
-   keep eps (1e-6) where there is a backward. An r below the smallest normal number counts as that, and far below it the
-   gradient is 0. */
+/* The smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), z and u [T, 2D]: |u| <= 1 and u(0) = 0 (CRAT 4.3
+   takes atan2, whose phase of 0 is 0). Nothing overflows, however large z. dz = (du - u Re(conj(u) du)) / r
+   grows like 1/|z| down to |z| = eps: keep eps (1e-6) where there is a backward. An r below the smallest
+   normal number counts as that, and far below it the gradient is 0. */
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
 CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
                                    cmha_real *dz);
 
-/* a [T, 2]: the Hermitian products sum_c q_tc conj(k_tc) of the rows of q and k [T, 2D] (CoPE eq 2, a row against its own
-   row). */
-CMHA_DEF void cmha_hermitian_forward(const cmha_real *q, const cmha_real *k, size_t T, size_t D, cmha_real *a);
-CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, const cmha_real *da, size_t T, size_t D,
-                                      cmha_real *dq, cmha_real *dk);
-
-/* Where the parameters of cmha_multifreq start; the paper is silent. omega [K, d]: base^(-2 floor(i/2)/d) 2^(k - (K-1)/2), k
-   from 0, and delta [K, d] = 0 for even i, pi/2 for odd: with K = 1 the sinusoidal table, with more, octaves around it. */
+/* Where the parameters [K, d] of cmha_multifreq start; the paper is silent. omega = base^(-2 floor(i/2)/d)
+   2^(k - (K-1)/2), delta = 0 for even i, pi/2 for odd: sinusoidal positions, for K > 1 octaves around. */
 CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta);
 
 /* Returns the sum of x[i]^2, formed in double. */
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n);
 
-/* Complex tensors are planes, [.., 2D]. cGELU (CRAT eq 9) is cmha_activate(z, CMHA_GELU_ERF); sums of complex tensors are
-   cmha_add. Kernels of the same name say what an operation computes. Errors: SHAPE (an odd width, parts that do not fit),
-   ARGUMENT (eps < 0). */
+/* Complex tensors are planes, [.., 2D]. cGELU is cmha_activate(z, CMHA_GELU_ERF), a sum cmha_add. Kernels of
+   the same name say what an operation computes. Errors: SHAPE (an odd width, a misfit), ARGUMENT. */
 
 /* re, im [.., D], im NULL = 0 -> [.., 2D]; and the parts again. */
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
 CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z);
 CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z);
-/* x [.., 2D], D pairs in either layout, to planes; and back. (The half layout is the planes' own: then a copy.) */
+/* x [.., 2D], D pairs in either layout, to planes; and back. (The half layout is the planes' own.) */
 CMHA_DEF cmha_tensor *cmha_complex_from_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout);
 CMHA_DEF cmha_tensor *cmha_complex_to_pairs(cmha_tape *tape, cmha_tensor *z, cmha_layout layout);
-/* x [.., 2I], weight [2, O, I], bias [2, O] or NULL -> [.., 2O]. For a real x [.., I], CRAT's eq 5, reshape the weight to
-   [2O, I] and take cmha_linear. */
-CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
+/* x [.., 2I], weight [2, O, I], bias [2, O] or NULL -> [.., 2O]. For a real x [.., I] (CRAT eq 5) reshape the
+   weight to [2O, I] and take cmha_linear. */
+CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
+                                          cmha_tensor *bias);
 /* x [.., 2I], u [2, O, r], v [2, I, r], bias [2, O] or NULL -> [.., 2O] = U (V^H x) + b (CRAT eq 15). */
 CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v,
                                            cmha_tensor *bias);
-CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta); /* theta [.., D] */
-CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind, cmha_tensor *gamma,
-                                        cmha_tensor *beta, cmha_real eps);
+CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
+CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
+                                        cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps);
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps);
-CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k); /* -> [.., 2] */
-/* Multi-frequency positions (CRAT eq 2): y [n, d], y[r, i] = (1/sqrt K) sum_k sin(omega[k, i] t + delta[k, i]), t = pos0 + r;
-   omega, delta [K, d]. Angles and the sums of the gradients in double. */
-CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n, size_t pos0);
+/* Hermitian products sum_c q_c conj(k_c) of rows q, k [.., 2D] -> [.., 2] (CoPE eq 2, row by row). */
+CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k);
+/* Multi-frequency positions (CRAT eq 2): y [n, d], y[r, i] = (1/sqrt K) sum_k sin(omega[k, i] t + delta[k,
+   i]), t = pos0 + r; omega, delta [K, d]. Angles and the sums of the gradients in double. */
+CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n,
+                                     size_t pos0);
 /* x [.., N, D] + rows [N, D], the same rows for every sequence of the batch (CRAT eq 3). */
 CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows);
-/* Phase regularisation (CRAT eq 23) -> [1]: lam * mean over the D channels of 1 - R_j, R_j = |mean over counted tokens of
-   u(z_j)| with the phasor u above; for |z| >> eps that is the paper's mean of 1 - cos(phase - mean phase), without an atan2.
-   (Its minimum is one phase for all tokens of a channel: keep lam small.) No gradient where R_j is 0 but for rounding.
-   key_mask: one byte a row of z, 0 = not counted, NULL = all; no token: 0. It must stay valid until the backward. */
-CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam,
-                                     cmha_real eps);
+/* Phase regularisation (CRAT eq 23) -> [1]: lam * mean over the D channels of 1 - R_j, R_j = |mean over
+   counted tokens of u(z_j)|, u the phasor; for |z| >> eps that is the paper's mean of 1 - cos(phase - mean
+   phase), without an atan2. (Its minimum is one phase for all tokens of a channel: keep lam small.) No
+   gradient where rounding alone keeps R_j from 0. key_mask: a byte a row of z, 0 = not counted, NULL = all,
+   valid until the backward. */
+CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
+                                     cmha_real lam, cmha_real eps);
 /* Magnitude regularisation (CRAT eq 24) -> [1]: lam * mean of |z|^2 over counted tokens and channels. */
-CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam);
+CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
+                                   cmha_real lam);
 
 /* ---- Complex residual and mixture of experts (CRAT eq 20-21) ---- */
 
-/* y = (alpha + i beta) z + f (CRAT eq 20); z, f, y [T, 2D] planes; y may be f. The gain of the skip is |alpha + i beta| and
-   its rotation the angle of that (the paper calls alpha alone the magnitude). */
-CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta,
-                                            size_t T, size_t D, cmha_real *y);
-/* dz += conj(alpha + i beta) dy, *dalpha += Re sum conj(z) dy, *dbeta += Im sum conj(z) dy; sums in double. f's is dy. */
-CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy,
-                                             size_t T, size_t D, cmha_real *dz, cmha_real *dalpha, cmha_real *dbeta);
+/* y = (alpha + i beta) z + f (CRAT eq 20); z, f, y [T, 2D] planes; y may be f. The gain of the skip is |alpha
+   + i beta| and its rotation the angle of that (the paper calls alpha alone the magnitude). */
+CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha,
+                                            cmha_real beta, size_t T, size_t D, cmha_real *y);
+/* dz += conj(alpha + i beta) dy, *dalpha += Re sum conj(z) dy, *dbeta += Im sum conj(z) dy; df is dy. */
+CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
+                                             const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
+                                             cmha_real *dalpha, cmha_real *dbeta);
 
-/* logits [T, E] = Re(conj(router_e) . z) + bias_e; z [T, 2D], router [2, E, D], bias [E] or NULL. (The paper has a
-   "complex-valued router" and no formula: the real part of the Hermitian product is the one linear score that a common
-   rotation of both leaves alone.) */
-CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias, size_t T, size_t D,
-                                  size_t E, cmha_real *logits);
-CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits, size_t T,
-                                   size_t D, size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias);
+/* logits [T, E] = Re(conj(router_e) . z) + bias_e; z [T, 2D], router [2, E, D], bias [E] or NULL. (The paper
+   has a "complex-valued router" and no formula: the real part of the Hermitian product is the one linear
+   score that a common rotation of both leaves alone.) */
+CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias,
+                                  size_t T, size_t D, size_t E, cmha_real *logits);
+CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
+                                   size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter,
+                                   cmha_real *dbias);
 
-/* Which experts each of T tokens goes to: the `top` largest of its logits [T, E], 1 <= top <= E, best first, ties to the
-   lower index, NaN before all numbers (so that it shows). gate [T, top] = softmax over the chosen logits. plan
-   [cmha_route_size] has the chosen experts [T, top], then the (token, choice) pairs grouped by expert, as the experts read
-   them. */
+/* Which experts each of T tokens goes to: the `top` largest of its logits [T, E], 1 <= top <= E, best first,
+   ties to the lower index, NaN before all numbers (so that it shows). gate [T, top] = softmax over the chosen
+   logits. plan [cmha_route_size]: the chosen experts [T, top], then the (token, choice) pairs grouped by
+   expert. */
 CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
-CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan, cmha_real *gate);
-/* dlogits += from dgate [T, top]; the choice carries no gradient, and with top = 1 the gate is 1 and there is none at all. */
-CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T, size_t E,
-                                  size_t top, cmha_real *dlogits);
+CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan,
+                                 cmha_real *gate);
+/* dlogits += from dgate [T, top]; the choice has no gradient: with top = 1 the gate is 1 and there is
+   none. */
+CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
+                                  size_t E, size_t top, cmha_real *dlogits);
 
-/* The mixture of experts itself (CRAT eq 21): y = sum over a token's choices, best first, of gate_e (W2_e cGELU(W1_e z +
-   b1_e) + b2_e). Tokens are gathered by expert, so that an expert's work is a few matrix products over its tokens; no token
-   is ever dropped, and the work depends on T top, however they spread. The split into pieces does not depend on `threads`,
-   so neither does any bit of the result. */
+/* The mixture of experts itself (CRAT eq 21): y = sum over a token's choices, best first, of gate_e (W2_e
+   cGELU(W1_e z + b1_e) + b2_e). Tokens are gathered by expert, so that an expert's work is a few matrix
+   products; no token is ever dropped, and the work depends on T top, however they spread. The split into
+   pieces does not depend on `threads`, so neither does any bit of the result. */
 typedef struct cmha_experts_args {
     size_t T, D, F, E, top; /* tokens, complex width, complex hidden width, experts, experts a token */
     int threads;            /* 0 or 1: none */
     const size_t *plan;     /* of cmha_route_forward */
     const cmha_real *gate;  /* [T, top], likewise */
-    cmha_real *hidden;      /* [T top, 2F] gets W1 z + b1 of the grouped pairs for the backward; NULL = not wanted */
+    cmha_real *hidden;      /* [T top, 2F] gets W1 z + b1 of the grouped pairs for the backward; or NULL */
 } cmha_experts_args;
 
 /* Parameters, and in the second struct their gradients (NULL = not wanted); biases NULL = none. */
@@ -828,49 +830,53 @@ typedef struct cmha_experts_grads {
 
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward); /* in cmha_real */
 /* z, y [T, 2D] */
-CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights, const cmha_real *z,
-                                   cmha_real *y, cmha_real *scratch);
+CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights,
+                                   const cmha_real *z, cmha_real *y, cmha_real *scratch);
 /* dgate [T, top] is what cmha_route_backward takes. */
 CMHA_DEF void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights,
                                     const cmha_real *z, const cmha_real *dy, cmha_real *dz, cmha_real *dgate,
                                     const cmha_experts_grads *grads, cmha_real *scratch);
 
-/* The load balance of the Switch Transformer (Fedus et al. 2021, eq 4; CRAT has none): E sum_e f_e p_e over logits [T, E],
-   f_e the share of the routed (token, choice) pairs that go to expert e, p_e the mean of the full softmax; 1 when both are
-   even. key_mask [T], 0 = the token is not counted, NULL = all; no token: 0. Gradient through p alone. share [2 E + 1] gets
-   f, then p, then the number of counted tokens; the backward may take any of the rows. */
-CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E,
-                                     size_t top, double *share);
-CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T,
-                                    size_t E, cmha_real dloss, cmha_real *dlogits);
+/* The load balance of the Switch Transformer (Fedus et al. 2021, eq 4; CRAT has none): E sum_e f_e p_e over
+   logits [T, E], f_e the share of the routed (token, choice) pairs that go to expert e, p_e the mean of the
+   full softmax; 1 when both are even. key_mask [T], 0 = the token is not counted, NULL = all; no token: 0.
+   Gradient through p alone. share [2 E + 1] gets f, p and the number of counted tokens; the backward may take
+   any of the rows. */
+CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T,
+                                     size_t E, size_t top, double *share);
+CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
+                                    const double *share, size_t T, size_t E, cmha_real dloss,
+                                    cmha_real *dlogits);
 
-/* z, f [.., 2D] of one shape, alpha and beta [1], which start at 1 and 0. beta NULL: alpha is an angle psi and the factor
-   cos psi + i sin psi, so that the skip turns but cannot grow or shrink (an option of this library). Errors: SHAPE. */
-CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f, cmha_tensor *alpha,
-                                            cmha_tensor *beta);
-/* z [.., 2D], router [2, E, D], bias [E] or NULL -> [.., E]. Errors: SHAPE. */
+/* z, f [.., 2D], alpha and beta [1], which start at 1 and 0. beta NULL: alpha is an angle psi and the factor
+   cos psi + i sin psi, so that the skip turns but cannot grow or shrink (an option of this library). */
+CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
+                                            cmha_tensor *alpha, cmha_tensor *beta);
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
-/* Routes by logits [.., E] and lets the experts work: z [.., 2D] -> [.., 2D], w1, b1, w2, b2 as in cmha_experts_weights, b1
-   and b2 may be NULL. use [E] or NULL: the number of tokens each expert got is added. With top = 1 the logits learn from
-   cmha_balance alone. Memory depends on the sizes and top, not on the routing. Errors: SHAPE, ARGUMENT (top outside 1 .. E),
-   OVERFLOW. */
-CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top, cmha_tensor *w1,
-                                   cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2, uint64_t *use);
-/* -> [1], to be added with a small weight (1e-2); key_mask must stay valid until the backward. Errors: ARGUMENT (top outside
-   1 .. E). */
-CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top, const unsigned char *key_mask);
+/* Routes by logits [.., E] and lets the experts work: z [.., 2D] -> [.., 2D]; weights and biases as above.
+   use [E] or NULL: the number of tokens each expert got is added. With top = 1 the logits learn from
+   cmha_balance alone. Memory depends on the sizes and top, not on the routing. Errors: SHAPE, ARGUMENT (top
+   not in 1 .. E). */
+CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
+                                   cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
+                                   uint64_t *use);
+/* -> [1], to be added with a small weight (1e-2); key_mask must stay valid until the backward. Errors:
+   ARGUMENT. */
+CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
+                                   const unsigned char *key_mask);
 
 /* ---- Retrieval: CRAT's Imaginary Reflection Window (its 4.4) ---- */
 
-/* The caller's own search (an index for many millions of vectors, approximate or not): features [Q, 2 d_r] are the queries'
-   phasors, index [Q, k] gets the documents of each, in any order, -1 = none. Similarities are computed by the library, which
-   also sorts and applies the threshold. Anything but CMHA_OK stops the operation with that status. Called from the thread
-   that called the library. */
-typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k, int64_t *index);
+/* The caller's own search (an index for many millions of vectors, approximate or not): features [Q, 2 d_r]
+   are the queries' phasors, index [Q, k] gets the documents of each, in any order, -1 = none. Similarities
+   are computed by the library, which also sorts and applies the threshold. Anything but CMHA_OK stops the
+   operation with that status. Called from the thread that called the library. */
+typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k,
+                                      int64_t *index);
 
-/* A knowledge base: documents as complex vectors. Only read once open, so several models and tapes may share one. The
-   paper's "no external retriever" is true of the queries: documents still have to be encoded (cmha_model_vectors), and again
-   when the encoder changes. */
+/* A knowledge base: documents as complex vectors. Only read once open, so several models and tapes may share
+   one. The paper's "no external retriever" is true of the queries: documents still have to be encoded
+   (cmha_model_vectors), and again when the encoder changes. */
 typedef struct cmha_knowledge {
     cmha_context *context;
     size_t n, d_r;              /* documents; complex features of each */
@@ -882,49 +888,52 @@ typedef struct cmha_knowledge {
     uint64_t identity;          /* a hash of n, d_r and the vectors (as floats): which base this is */
     cmha_search_fn search;      /* NULL = exact search; set it after opening */
     void *search_user;
-    struct { void *memory; size_t bytes; } owned[5]; /* the library's: what close gives back, and the mapped file */
+    struct { void *memory; size_t bytes; } owned[5]; /* what close gives back; mapping: and a mapped file */
     void *mapping;
     size_t mapped;
 } cmha_knowledge;
 
-/* Over the caller's arrays, which must outlive it; n = 0 is an empty base, which changes nothing. ids may be NULL; texts and
-   text_begin [n + 1], ascending from 0, both or neither. The features are the library's memory, computed now. Errors:
-   ARGUMENT, MEMORY, OVERFLOW, NOT_FINITE (a NaN or an infinity in the vectors), STATE (context not open). */
-CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n, size_t d_r,
-                                         const cmha_real *vectors, const int64_t *ids, const char *texts,
-                                         const uint64_t *text_begin);
+/* Over the caller's arrays, which must outlive it; n = 0 is an empty base, which changes nothing. ids may be
+   NULL; texts and text_begin [n + 1], ascending from 0, both or neither. The features are computed now.
+   Errors: ARGUMENT, MEMORY, OVERFLOW, NOT_FINITE (a NaN or an infinity in the vectors), STATE (a closed
+   context). */
+CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n,
+                                         size_t d_r, const cmha_real *vectors, const int64_t *ids,
+                                         const char *texts, const uint64_t *text_begin);
 CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
 
-/* Search by the angular similarity of CRAT eq 18, (1/d_r) sum_j cos(arg q_j - arg r_j), which is (1/d_r) <u(q), u(r)> of the
-   phasors: an ordinary inner product, hence also |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so any index for either serves as
-   well. Exact unless the caller has a search: of each of the queries [Q, 2 d_r] (planes, made phasors inside) the min(k, n)
-   documents of largest similarity, best first, ties to the lower index (equal documents tie exactly). A similarity below
-   `threshold` does not count; -1 = all count. index, similarity [Q, k]; a place without a document gets -1 and 0. A query
-   with a NaN finds nothing, its similarities are NaN. Threads over queries, or over documents where there are few queries:
-   the same bits for any number of threads; memory is bounded whatever n is. Errors: ARGUMENT (also an index beyond n from
+/* Search by the angular similarity of CRAT eq 18, (1/d_r) sum_j cos(arg q_j - arg r_j), which is (1/d_r)
+   <u(q), u(r)> of the phasors: an inner product, hence also |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so any
+   index for either serves as well. Exact unless the caller has a search: of each of the queries [Q, 2 d_r]
+   the min(k, n) documents of largest similarity, best first, ties to the lower index (equal documents tie
+   exactly). A similarity below `threshold` does not count; -1 = all count. index, similarity [Q, k]; a place
+   without a document gets -1 and 0. A query with a NaN finds nothing, its similarities are NaN. The same bits
+   for any number of threads; memory is bounded whatever n is. Errors: ARGUMENT (also an index beyond n from
    the caller's search), MEMORY, OVERFLOW, and what the caller's search returned. */
-CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries, size_t Q, size_t k,
-                                           cmha_real threshold, int64_t *index, cmha_real *similarity);
+CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
+                                           size_t Q, size_t k, cmha_real threshold, int64_t *index,
+                                           cmha_real *similarity);
 /* Text of document i, *length bytes, not NUL-terminated; NULL and 0 if there is none. length may be NULL. */
 CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length);
 
 typedef struct cmha_retrieve_args {
     size_t queries;      /* M per row */
     size_t top;          /* k documents per query */
-    cmha_real tau;       /* tau_r, of the softmax over similarities; > 0. The paper names the gate's alone; 1 leaves it out */
+    cmha_real tau;       /* tau_r of the softmax over similarities, > 0; 1 leaves it out, as the paper does */
     cmha_real threshold; /* a similarity below does not count; -1 = all count */
     cmha_real eps;       /* of the queries' phasors, >= 0; 1e-6 is usual */
     int raw_weights;     /* 1: w_logits are the weights; 0: their softmax */
 } cmha_retrieve_args;
 
-/* The first half of CRAT eq 19. q [.., 2 M d_r]: rows [Re of M queries one after another | Im]; w_logits [M] -> rbar
-   [.., 2 d_r] = sum_m softmax(w_logits)_m sum_i softmax_i(similarity_i / tau) r_i. A query that finds nothing adds 0, one
-   whose similarities are NaN adds NaN. found (or NULL) gets one byte a row, tape memory: did any query find a document?
-   Gradients reach q and w_logits through the similarities and the mix; the choice of documents has none. knowledge NULL is
-   an empty base; its arrays must stay until the backward. A dry run takes what any base takes: n does not matter. Errors:
-   SHAPE, ARGUMENT, OVERFLOW, what the caller's search returned. */
-CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args,
-                                    cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found);
+/* The first half of CRAT eq 19. q [.., 2 M d_r]: rows [Re of M queries one after another | Im]; w_logits [M]
+   -> rbar [.., 2 d_r] = sum_m softmax(w_logits)_m sum_i softmax_i(similarity_i / tau) r_i. A query that finds
+   nothing adds 0, one whose similarities are NaN adds NaN. found (or NULL) gets one byte a row, tape memory:
+   did any query find a document? Gradients reach q and w_logits through the similarities and the mix; the
+   choice of documents has none. knowledge NULL is an empty base; its arrays must stay until the backward. A
+   dry run takes what any base takes. Errors: SHAPE, ARGUMENT, OVERFLOW, what the caller's search returned. */
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
+                                    const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits,
+                                    const unsigned char **found);
 
 /* What the reflection gate g = sigmoid(gate / tau) does with the state z and the retrieved v. */
 typedef enum cmha_fusion {
@@ -932,11 +941,11 @@ typedef enum cmha_fusion {
     CMHA_FUSION_ADDITIVE /* z + g v */
 } cmha_fusion;
 
-/* The second half of CRAT eq 19: z, v [.., 2D], gate [.., D], the same g for both planes. found: one byte a row, until the
-   backward; rows with 0 stay z bit for bit and give v and gate no gradient; NULL = all found. Errors: SHAPE, ARGUMENT
-   (tau <= 0). */
-CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate, cmha_real tau,
-                                   cmha_fusion fusion, const unsigned char *found);
+/* The second half of CRAT eq 19: z, v [.., 2D], gate [.., D], the same g for both planes. found: one byte a
+   row, until the backward; rows with 0 stay z bit for bit and give v and gate no gradient; NULL = all
+   found. */
+CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate,
+                                   cmha_real tau, cmha_fusion fusion, const unsigned char *found);
 
 typedef struct cmha_irw_weights {
     cmha_tensor *wm;       /* [2, M d_r, D], complex: W_m of all queries one after another */
@@ -947,12 +956,13 @@ typedef struct cmha_irw_weights {
     cmha_tensor *bg;       /* [D] or NULL */
 } cmha_irw_weights;
 
-/* The whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve, gate = W_g [z | rbar] +
-   b_g, v = W_v rbar, the result by cmha_reflect. (Im z is real, so the M complex projections are one real linear map;
-   complex results, so that phases exist.) Only a row's own token is looked at: causal. An empty base, or NULL, gives z
+/* The whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve, gate = W_g
+   [z | rbar] + b_g, v = W_v rbar, the result by cmha_reflect. (Im z is real, so the M complex projections are
+   one real linear map.) Only a row's own token is looked at: causal. An empty base, or NULL, gives z
    itself. */
-CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args,
-                               cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *weights);
+CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
+                               const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion,
+                               cmha_tensor *z, const cmha_irw_weights *weights);
 
 /* =================================================== Attention ==================================================== */
 
@@ -5851,10 +5861,13 @@ CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor
 static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *name) {
     if (!tape || tape->status || !z) return 0;
     if (cmha__last(z) % 2)
-        cmha__reject(tape, CMHA_ERR_SHAPE, "%s: a width of %zu is odd and cannot be read as complex numbers", name,
-                     cmha__last(z));
+        cmha__reject(tape, CMHA_ERR_SHAPE, "%s: a width of %zu is odd and cannot be read as complex numbers",
+                     name, cmha__last(z));
     return !tape->status;
 }
+
+/* Refuses shapes; 0, so that a function can return it. */
+#define CMHA__MISFIT(tape, ...) (cmha__reject(tape, CMHA_ERR_SHAPE, __VA_ARGS__), 0)
 
 /* An operation's result shaped like x but for the width of its rows. */
 static cmha_tensor *cmha__result_of_width(cmha_tape *tape, const cmha_tensor *x, size_t width) {
@@ -5873,10 +5886,10 @@ static cmha_real *cmha__cut_off(cmha_real **scratch, size_t n) {
 
 /* ---- Complex linear maps ---- */
 
-/* Z [2T, 2O] = the four real products of the map: rows Z[2t] = [Wr xr | Wi xr] and Z[2t + 1] = [Wr xi | Wi xi]; of the
-   adjoint, with the transposes of Wr and Wi. */
-static void cmha__complex_products(const cmha_complex_linear_args *a, const cmha_real *x, const cmha_real *weight,
-                                   cmha_real *Z) {
+/* Z [2T, 2O] = the four real products of the map: rows Z[2t] = [Wr xr | Wi xr] and Z[2t + 1] = [Wr xi | Wi
+   xi]; of the adjoint, with the transposes of Wr and Wi. */
+static void cmha__complex_products(const cmha_complex_linear_args *a, const cmha_real *x,
+                                   const cmha_real *weight, cmha_real *Z) {
     size_t T = a->T, I = a->I, O = a->O;
     if (!a->adjoint) cmha__gemm(a->threads, 0, 1, 2 * T, 2 * O, I, 1, x, I, weight, I, 0, Z, 2 * O);
     for (size_t part = 0; a->adjoint && part < 2; part++)
@@ -5884,8 +5897,8 @@ static void cmha__complex_products(const cmha_complex_linear_args *a, const cmha
 }
 
 /* y = Wr xr - Wi xi + i (Wr xi + Wi xr) from the four products Z, Wi with the other sign for the adjoint. */
-static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_real *Z, const cmha_real *bias,
-                                  cmha_real *y) {
+static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_real *Z,
+                                  const cmha_real *bias, cmha_real *y) {
     size_t O = a->O;
     cmha_real sign = a->adjoint ? -1 : 1;
     CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
@@ -5908,9 +5921,10 @@ CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, 
 }
 
 /* All gradients, by dZ, the cotangent of the four products; fresh: dx is written instead of added to. */
-static void cmha__complex_linear_backward(const cmha_complex_linear_args *a, const cmha_real *x, const cmha_real *weight,
-                                          const cmha_real *dy, int fresh, cmha_real *dx, cmha_real *dweight,
-                                          cmha_real *dbias, cmha_real *dZ) {
+static void cmha__complex_linear_backward(const cmha_complex_linear_args *a, const cmha_real *x,
+                                          const cmha_real *weight, const cmha_real *dy, int fresh,
+                                          cmha_real *dx, cmha_real *dweight, cmha_real *dbias,
+                                          cmha_real *dZ) {
     size_t T = a->T, I = a->I, O = a->O;
     int threads = a->threads;
     cmha_real sign = a->adjoint ? -1 : 1, keep = fresh ? 0 : 1;
@@ -5927,8 +5941,9 @@ static void cmha__complex_linear_backward(const cmha_complex_linear_args *a, con
         }
     }
     if (!a->adjoint) {
-        if (dx) cmha__gemm(threads, 0, 0, 2 * T, I, 2 * O, 1, dZ, 2 * O, weight, I, keep, dx, I); /* dx += dZ W */
-        if (dweight) cmha__gemm(threads, 1, 0, 2 * O, I, 2 * T, 1, dZ, 2 * O, x, I, 1, dweight, I); /* dW += dZ^T x */
+        /* dx += dZ W, dW += dZ^T x */
+        if (dx) cmha__gemm(threads, 0, 0, 2 * T, I, 2 * O, 1, dZ, 2 * O, weight, I, keep, dx, I);
+        if (dweight) cmha__gemm(threads, 1, 0, 2 * O, I, 2 * T, 1, dZ, 2 * O, x, I, 1, dweight, I);
         return;
     }
     for (size_t part = 0; part < 2; part++) { /* dx += dZ_part W_part^T, dW_part += x^T dZ_part */
@@ -5949,7 +5964,8 @@ static cmha_status cmha__complex_map_backward(cmha_tape *tape, cmha_record *r) {
     const cmha_complex_linear_args *a = (const cmha_complex_linear_args *)r->user;
     cmha_tensor *x = r->in[0], *w = r->in[1];
     int fresh;
-    cmha_real *dx = cmha__grad_fresh(tape, x, &fresh), *dw = cmha_grad(tape, w), *db = cmha_grad(tape, r->in[2]);
+    cmha_real *dx = cmha__grad_fresh(tape, x, &fresh), *dw = cmha_grad(tape, w),
+              *db = cmha_grad(tape, r->in[2]);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, 2 * r->out->size);
     if (!tape->status && !cmha__dry(tape))
@@ -5972,11 +5988,13 @@ static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tens
     a->I = weight->shape[adjoint ? 1 : 2], a->O = weight->shape[adjoint ? 2 : 1], a->adjoint = adjoint;
     a->threads = tape->context->threads;
     if (cmha__last(x) != 2 * a->I)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex linear: input of %zu complex numbers, weight for %zu",
-                            cmha__last(x) / 2, a->I);
+        return cmha__reject(tape, CMHA_ERR_SHAPE,
+                            "complex linear: input of %zu complex numbers, weight for %zu", cmha__last(x) / 2,
+                            a->I);
     if (bias && bias->size != 2 * a->O)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex linear: output of %zu complex numbers, bias of %zu reals",
-                            a->O, bias->size);
+        return cmha__reject(tape, CMHA_ERR_SHAPE,
+                            "complex linear: output of %zu complex numbers, bias of %zu reals", a->O,
+                            bias->size);
     y = cmha__result_of_width(tape, x, 2 * a->O);
     if (!y) return NULL;
     a->T = cmha__rows(y); /* not of x, whose rows may be empty */
@@ -5993,7 +6011,8 @@ static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tens
     return cmha_push(tape, "complex_linear", y, in, 3, cmha__complex_map_backward, a);
 }
 
-CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
+CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
+                                          cmha_tensor *bias) {
     return cmha__complex_map(tape, x, weight, bias, 0);
 }
 
@@ -6005,18 +6024,18 @@ CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha
 
 /* ---- Rotation ---- */
 
-/* exp(i theta) for theta of any size: reduced by multiples of 2 pi in double, where cmha__sincos needs that. */
+/* exp(i theta) for any theta: reduced by multiples of 2 pi in double, where cmha__sincos needs that. */
 static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
 #if !defined(CMHA_DOUBLE) && !defined(CMHA__SCALAR)
-    double turns = (double)theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: rounds to whole turns */
+    double turns = (double)theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: whole turns */
     turns -= 6755399441055744.0;
     theta = (float)((double)theta - turns * 6.283185307179586);
 #endif
     cmha__sincos(theta, s, c);
 }
 
-static void cmha__rotate_row(const cmha_real *CMHA__RESTRICT z, const cmha_real *CMHA__RESTRICT theta, size_t D,
-                             cmha_real *CMHA__RESTRICT y) {
+static void cmha__rotate_row(const cmha_real *CMHA__RESTRICT z, const cmha_real *CMHA__RESTRICT theta,
+                             size_t D, cmha_real *CMHA__RESTRICT y) {
     for (size_t j = 0; j < D; j++) {
         cmha_real s, c;
         cmha__turn(theta[j], &s, &c);
@@ -6026,17 +6045,19 @@ static void cmha__rotate_row(const cmha_real *CMHA__RESTRICT z, const cmha_real 
 }
 
 /* CRAT eq 6-7 */
-CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D, cmha_real *y) {
+CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D,
+                                          cmha_real *y) {
     for (size_t t = 0; t < T; t++) cmha__rotate_row(z + 2 * t * D, theta + t * D, D, y + 2 * t * D);
 }
 
-CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T,
-                                           size_t D, cmha_real *dz, cmha_real *dtheta) {
-    cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS]; /* dy conj(exp(i theta)): the gradient of z, and with conj(z) that of theta */
+CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
+                                           size_t T, size_t D, cmha_real *dz, cmha_real *dtheta) {
+    cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS]; /* dy conj(exp(i theta)): dz, and with conj(z) dtheta */
     size_t m;
     for (size_t t = 0; t < T; t++)
         for (size_t j0 = 0; j0 < D; j0 += m) {
-            const cmha_real *re = z + 2 * t * D + j0, *im = re + D, *way = theta + t * D + j0, *g = dy + 2 * t * D + j0;
+            size_t at = 2 * t * D + j0;
+            const cmha_real *re = z + at, *im = re + D, *way = theta + t * D + j0, *g = dy + at;
             m = cmha__block_of(D, j0);
             for (size_t j = 0; j < m; j++) {
                 cmha_real s, c;
@@ -6044,7 +6065,7 @@ CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *
                 gr[j] = g[j] * c + g[D + j] * s;
                 gi[j] = g[D + j] * c - g[j] * s;
             }
-            if (dz) cmha__axpy(m, 1, gr, dz + 2 * t * D + j0), cmha__axpy(m, 1, gi, dz + 2 * t * D + D + j0);
+            if (dz) cmha__axpy(m, 1, gr, dz + at), cmha__axpy(m, 1, gi, dz + at + D);
             for (size_t j = 0; dtheta && j < m; j++) dtheta[t * D + j0 + j] += gi[j] * re[j] - gr[j] * im[j];
         }
 }
@@ -6053,7 +6074,8 @@ static void cmha__complex_rotate_fits(cmha__call *c) {
     const cmha_tensor *theta = c->in[1];
     size_t n = c->in[0]->size / 2;
     if (cmha__last(theta) != c->D || theta->size != n)
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "complex_rotate: %zu complex numbers, %zu angles", n, theta->size);
+        cmha__reject(c->tape, CMHA_ERR_SHAPE, "complex_rotate: %zu complex numbers, %zu angles", n,
+                     theta->size);
 }
 
 static void cmha__complex_rotate_rows(const cmha__call *c) {
@@ -6074,8 +6096,8 @@ CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_
 
 /* ---- Complex norms ---- */
 
-/* Complex numbers in double, a block of a row at a time: what means of rows far from zero and covariances close to singular
-   need. */
+/* Complex numbers in double, a block of a row at a time: for means far from 0, nearly singular
+   covariances. */
 #define CMHA__WIDE ((size_t)128)
 enum { CMHA__WIDE_LANES = 8 };
 
@@ -6110,14 +6132,14 @@ static size_t cmha__wide_load(const cmha_real *z, size_t D, size_t j0, const dou
     return m;
 }
 
-/* One kind of norm: the row of its operation, and what makes the kinds differ. In the order of cmha_complex_norm_kind. */
+/* One kind of norm: its operation, and what makes kinds differ. In the order of cmha_complex_norm_kind. */
 enum { CMHA__SPREAD_TRACE, CMHA__SPREAD_AXES, CMHA__SPREAD_MATRIX };
 
 typedef struct cmha__complex_norm_row {
     cmha__op op;  /* its shared[0]: numbers of gamma a feature */
     int centred;  /* is the mean subtracted? */
     int spread;   /* M is the inverse root of V's trace, of V's diagonal, of V */
-    int entry[4]; /* a feature's gamma as a real 2x2 matrix (rr, ri, ir, ii): +n is its n-th number, -n less that, 0 none */
+    int entry[4]; /* gamma as a real 2x2 matrix (rr, ri, ir, ii): n is its n-th number, -n less that, 0 = 0 */
 } cmha__complex_norm_row;
 
 static void cmha__complex_norm_rows(const cmha__call *c);
@@ -6153,8 +6175,8 @@ static void cmha__moments(const cmha_real *z, size_t D, int centred, double *sta
     }
 }
 
-/* The matrix M of a norm by its eigenvalues and the direction of the first: M = f1 e1 e1^T + f2 e2 e2^T, e1 = (c, s),
-   e2 = (-s, c). In this form the derivative of an inverse root stays exact next to a singular V. */
+/* The matrix M of a norm by its eigenvalues and the direction of the first: M = f1 e1 e1^T + f2 e2 e2^T, e1 =
+   (c, s), e2 = (-s, c). In this form the derivative of an inverse root stays exact next to a singular V. */
 typedef struct cmha__root {
     double f1, f2, c, s;
 } cmha__root;
@@ -6189,9 +6211,9 @@ static void cmha__root_matrix(const cmha__root *r, double a, double e, double b,
     matrix[2] = a * ss + b * cc + 2 * e * cs;
 }
 
-/* matrix = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): the gradient reaches c as matrix * c. For an inverse
-   root the derivative in the eigenbasis has the divided differences of 1/sqrt: -f^3/2 on the diagonal and
-   -f1^2 f2^2/(f1 + f2) off it. */
+/* matrix = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): the gradient reaches c as matrix * c.
+   For an inverse root the derivative in the eigenbasis has the divided differences of 1/sqrt: -f^3/2 on the
+   diagonal and -f1^2 f2^2/(f1 + f2) off it. */
 static void cmha__root_backward(const cmha__complex_norm_row *row, const cmha__root *r, const double *G, size_t D,
                                 double *matrix) {
     double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s, both = G[1] + G[2];
@@ -6219,8 +6241,8 @@ static void cmha__gamma_load(const cmha__complex_norm_row *row, const cmha_real 
 }
 
 /* dgamma += dy h^T as its kind has it, for m features; h = M c. */
-static void cmha__gamma_backward(const cmha__complex_norm_row *row, const cmha__wide *h, const cmha_real *dy, size_t D, size_t m,
-                                 cmha_real *dgamma) {
+static void cmha__gamma_backward(const cmha__complex_norm_row *row, const cmha__wide *h, const cmha_real *dy,
+                                 size_t D, size_t m, cmha_real *dgamma) {
     double sum[3][CMHA__WIDE];
     for (int n = 0; n < row->op.shared[0]; n++) memset(sum[n], 0, m * sizeof **sum);
     for (int e = 0; e < 4; e++) {
@@ -6244,8 +6266,9 @@ static void cmha__wide_apply(const double *M, size_t m, cmha__wide *c) {
 }
 
 /* CRAT eq 8 */
-CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z, const cmha_real *gamma,
-                                        const cmha_real *beta, cmha_real *y, double *stats) {
+CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
+                                        const cmha_real *gamma, const cmha_real *beta, cmha_real *y,
+                                        double *stats) {
     const cmha__complex_norm_row *kind = &cmha__complex_norms[args->kind];
     double row[5], M[3], g[4][CMHA__WIDE];
     size_t D = args->D, m;
@@ -6268,8 +6291,8 @@ CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, cons
 }
 
 /* dh = gamma^T dy for one block; returns its length. */
-static size_t cmha__norm_cotangent(const cmha__complex_norm_row *row, const cmha_real *gamma, const cmha_real *dy, size_t D,
-                                   size_t j0, cmha__wide *dh) {
+static size_t cmha__norm_cotangent(const cmha__complex_norm_row *row, const cmha_real *gamma, const cmha_real *dy,
+                                   size_t D, size_t j0, cmha__wide *dh) {
     static const double zero[2] = {0, 0};
     double g[4][CMHA__WIDE];
     size_t m = cmha__wide_load(dy, D, j0, zero, dh);
@@ -6314,9 +6337,9 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
     }
 }
 
-CMHA_DEF void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z, const cmha_real *gamma,
-                                         const double *stats, const cmha_real *dy, cmha_real *dz, cmha_real *dgamma,
-                                         cmha_real *dbeta) {
+CMHA_DEF void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
+                                         const cmha_real *gamma, const double *stats, const cmha_real *dy,
+                                         cmha_real *dz, cmha_real *dgamma, cmha_real *dbeta) {
     const cmha__complex_norm_row *kind = &cmha__complex_norms[args->kind];
     size_t D = args->D, m;
     for (size_t t = 0; t < args->T; t++, z += 2 * D, dy += 2 * D, stats += 5) {
@@ -6347,11 +6370,12 @@ static void cmha__complex_norm_rows(const cmha__call *c) {
 
 static void cmha__complex_norm_back(const cmha__call *c) {
     cmha_complex_norm_args args = cmha__complex_norm_args_of(c);
-    cmha_complex_norm_backward(&args, c->x[0], c->x[1], (const double *)c->kept, c->dy, c->dx[0], c->dx[1], c->dx[2]);
+    cmha_complex_norm_backward(&args, c->x[0], c->x[1], (const double *)c->kept, c->dy, c->dx[0], c->dx[1],
+                               c->dx[2]);
 }
 
-CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind, cmha_tensor *gamma,
-                                        cmha_tensor *beta, cmha_real eps) {
+CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
+                                        cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps) {
     int row = (int)kind >= 0 && kind <= CMHA_WHITEN ? (int)kind : 0; /* another is refused by the first */
     return cmha__operate(tape, &cmha__complex_norms[row].op, (int)kind, eps, z, gamma, beta);
 }
@@ -6368,7 +6392,10 @@ CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size
         cmha__phasor_row_backward(z, z + D, D, eps, 1, du, du + D, dz, dz + D);
 }
 
-static void cmha__phasor_rows(const cmha__call *c) { cmha_phasor_forward(c->x[0], c->n, c->D, c->number, c->y); }
+static void cmha__phasor_rows(const cmha__call *c) {
+    cmha_phasor_forward(c->x[0], c->n, c->D, c->number, c->y);
+}
+
 static void cmha__phasor_back(const cmha__call *c) {
     cmha_phasor_backward(c->x[0], c->dy, c->n, c->D, c->number, c->dx[0]);
 }
@@ -6380,29 +6407,32 @@ CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps
     return cmha__operate(tape, &cmha__phasor_op, 0, eps, z, NULL, NULL);
 }
 
-CMHA_DEF void cmha_hermitian_forward(const cmha_real *q, const cmha_real *k, size_t T, size_t D, cmha_real *a) {
-    for (size_t t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
-        a[2 * t] = cmha__dot(q, k, 2 * D);
-        a[2 * t + 1] = cmha__dot(q + D, k, D) - cmha__dot(q, k + D, D);
+static void cmha__hermitian_shape(cmha__call *c) { c->shape[c->rank - 1] = 2; }
+
+static void cmha__hermitian_rows(const cmha__call *c) {
+    const cmha_real *q = c->x[0], *k = c->x[1];
+    size_t D = c->D;
+    for (size_t t = 0; t < c->n; t++, q += 2 * D, k += 2 * D) {
+        c->y[2 * t] = cmha__dot(q, k, 2 * D);
+        c->y[2 * t + 1] = cmha__dot(q + D, k, D) - cmha__dot(q, k + D, D);
     }
+}
+
+/* x += da y for one row, or with sign = -1 conj(da) y */
+static void cmha__hermitian_row_back(const cmha_real *da, cmha_real sign, const cmha_real *y, size_t D,
+                                     cmha_real *x) {
+    cmha__axpy(2 * D, da[0], y, x);
+    cmha__axpy(D, -sign * da[1], y + D, x);
+    cmha__axpy(D, sign * da[1], y, x + D);
 }
 
 /* dq = da k, dk = conj(da) q */
-CMHA_DEF void cmha_hermitian_backward(const cmha_real *q, const cmha_real *k, const cmha_real *da, size_t T, size_t D,
-                                      cmha_real *dq, cmha_real *dk) {
-    for (size_t t = 0; t < T; t++, q += 2 * D, k += 2 * D) {
-        cmha_real re = da[2 * t], im = da[2 * t + 1];
-        cmha_real *to_q = dq ? dq + 2 * t * D : NULL, *to_k = dk ? dk + 2 * t * D : NULL;
-        if (dq) cmha__axpy(2 * D, re, k, to_q), cmha__axpy(D, -im, k + D, to_q), cmha__axpy(D, im, k, to_q + D);
-        if (dk) cmha__axpy(2 * D, re, q, to_k), cmha__axpy(D, im, q + D, to_k), cmha__axpy(D, -im, q, to_k + D);
-    }
-}
-
-static void cmha__hermitian_shape(cmha__call *c) { c->shape[c->rank - 1] = 2; }
-
-static void cmha__hermitian_rows(const cmha__call *c) { cmha_hermitian_forward(c->x[0], c->x[1], c->n, c->D, c->y); }
 static void cmha__hermitian_back(const cmha__call *c) {
-    cmha_hermitian_backward(c->x[0], c->x[1], c->dy, c->n, c->D, c->dx[0], c->dx[1]);
+    size_t W = 2 * c->D;
+    for (size_t t = 0; t < c->n; t++) {
+        if (c->dx[0]) cmha__hermitian_row_back(c->dy + 2 * t, 1, c->x[1] + t * W, c->D, c->dx[0] + t * W);
+        if (c->dx[1]) cmha__hermitian_row_back(c->dy + 2 * t, -1, c->x[0] + t * W, c->D, c->dx[1] + t * W);
+    }
 }
 
 static const cmha__op cmha__hermitian_op = {
@@ -6421,17 +6451,19 @@ CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_t
     return cmha_concat(tape, re, im, re->rank - 1);
 }
 
-static cmha_tensor *cmha__complex_part(cmha_tape *tape, cmha_tensor *z, size_t part) {
+CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z) {
     if (!cmha__is_planes(tape, z, "complex part")) return NULL;
-    return cmha_slice(tape, z, z->rank - 1, part * (cmha__last(z) / 2), (part + 1) * (cmha__last(z) / 2));
+    return cmha_slice(tape, z, z->rank - 1, 0, cmha__last(z) / 2);
 }
 
-CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z) { return cmha__complex_part(tape, z, 0); }
-CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z) { return cmha__complex_part(tape, z, 1); }
+CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z) {
+    if (!cmha__is_planes(tape, z, "complex part")) return NULL;
+    return cmha_slice(tape, z, z->rank - 1, cmha__last(z) / 2, cmha__last(z));
+}
 
 /* Planes from pairs or pairs from planes, written or added. */
-static void cmha__pairs(const cmha_real *from, size_t T, size_t D, cmha_layout layout, int from_pairs, cmha_real *to,
-                        int add) {
+static void cmha__pairs(const cmha_real *from, size_t T, size_t D, cmha_layout layout, int from_pairs,
+                        cmha_real *to, int add) {
     size_t step = layout == CMHA_LAYOUT_HALF ? 1 : 2, a = from_pairs ? step : 1, b = from_pairs ? 1 : step;
     for (size_t i = 0; i < 2 * T; i++) {
         size_t row = i / 2 * 2 * D, pair = row + cmha__pair(layout, D, 0, i % 2), plane = row + i % 2 * D;
@@ -6468,11 +6500,12 @@ CMHA_DEF cmha_tensor *cmha_complex_to_pairs(cmha_tape *tape, cmha_tensor *z, cmh
 
 /* ---- Positions ---- */
 
-enum { CMHA__EXACT_EVERY = 64 }; /* rows from one angle formed exactly to the next; between them a rotation by omega leads on */
+/* Rows from one angle formed exactly to the next; between them a rotation by omega leads on. */
+enum { CMHA__EXACT_EVERY = 64 };
 
-/* wave = exp(i (omega t + delta)) of m columns: exactly, or from the wave of the row before, turned by `step`. delta NULL = 0. */
-static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m, double t, const cmha__wide *step,
-                       cmha__wide *wave) {
+/* wave = exp(i (omega t + delta)) of m columns, delta NULL = 0: exactly, or from the last row by a `step`. */
+static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m, double t,
+                       const cmha__wide *step, cmha__wide *wave) {
     if (step) {
         for (size_t j = 0; j < m; j++) {
             double re = wave->re[j] * step->re[j] - wave->im[j] * step->im[j];
@@ -6493,11 +6526,13 @@ static void cmha__multifreq_shape(cmha__call *c) {
     const cmha_tensor *omega = c->in[0], *delta = c->in[1];
     c->shape[0] = c->count, c->rows = c->D;
     if (omega->rank != 2 || !cmha__same_shape(omega, delta))
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "multifreq: omega and delta must be [K, d], not of %zu and %zu numbers",
-                     omega->size, delta->size);
+        cmha__reject(c->tape, CMHA_ERR_SHAPE,
+                     "multifreq: omega and delta (%zu and %zu numbers) must be [K, d]", omega->size,
+                     delta->size);
 }
 
-/* CRAT eq 2 for channels lo .. lo + n - 1 at `count` positions from number `key` on; or, back, its gradients. */
+/* CRAT eq 2 for channels lo .. lo + n - 1 at `count` positions from number `key` on; or, back, its
+   gradients. */
 static void cmha__multifreq_walk(const cmha__call *c, int back) {
     size_t K = c->in[0]->shape[0], d = c->D, hi = c->lo + c->n, m;
     double scale = 1 / sqrt(K ? (double)K : 1);
@@ -6510,11 +6545,12 @@ static void cmha__multifreq_walk(const cmha__call *c, int back) {
             cmha__wave(omega, NULL, m, 1, NULL, &step);
             memset(&sum, 0, sizeof sum);
             for (size_t r = 0; r < c->count; r++) {
+                size_t at = r * d + j0;
                 double t = (double)c->key + (double)r;
                 cmha__wave(omega, delta, m, t, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
-                for (size_t j = 0; !back && j < m; j++) c->y[r * d + j0 + j] += (cmha_real)(scale * wave.im[j]);
+                for (size_t j = 0; !back && j < m; j++) c->y[at + j] += (cmha_real)(scale * wave.im[j]);
                 for (size_t j = 0; back && j < m; j++) {
-                    double g = scale * (double)c->dy[r * d + j0 + j] * wave.re[j];
+                    double g = scale * (double)c->dy[at + j] * wave.re[j];
                     sum.re[j] += g * t;
                     sum.im[j] += g;
                 }
@@ -6524,12 +6560,14 @@ static void cmha__multifreq_walk(const cmha__call *c, int back) {
         }
 }
 
-static void cmha__multifreq_channels(const cmha__call *c) { cmha__multifreq_walk(c, 0); }
+static void cmha__multifreq_rows(const cmha__call *c) { cmha__multifreq_walk(c, 0); }
 static void cmha__multifreq_back(const cmha__call *c) { cmha__multifreq_walk(c, 1); }
 static const cmha__op cmha__multifreq_op = {
-    "multifreq", 2, CMHA__WHOLE, 0, {0, 0}, 0, cmha__multifreq_shape, cmha__multifreq_channels, cmha__multifreq_back};
+    "multifreq", 2, CMHA__WHOLE, 0, {0, 0}, 0, cmha__multifreq_shape, cmha__multifreq_rows,
+    cmha__multifreq_back};
 
-CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n, size_t pos0) {
+CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n,
+                                     size_t pos0) {
     cmha__call call = cmha__call_of(&cmha__multifreq_op, omega, delta, NULL);
     call.count = n, call.key = pos0;
     return cmha__run(tape, &call);
@@ -6548,9 +6586,9 @@ CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *om
 static void cmha__add_rows_fits(cmha__call *c) {
     const cmha_tensor *x = c->in[0], *rows = c->in[1];
     c->rows = rows->size;
-    if (rows->rank != 2 || x->rank < 2 || c->D != rows->shape[1] || x->shape[x->rank - 2] != rows->shape[0])
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ", x->size,
-                     rows->size);
+    if (rows->rank != 2 || x->rank < 2 || memcmp(rows->shape, x->shape + (x->rank - 2), 2 * sizeof *x->shape))
+        cmha__reject(c->tape, CMHA_ERR_SHAPE, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ",
+                     x->size, rows->size);
 }
 
 /* CRAT eq 3 */
@@ -6560,7 +6598,8 @@ static void cmha__add_rows_numbers(const cmha__call *c) {
 }
 
 static void cmha__add_rows_back(const cmha__call *c) {
-    for (size_t at = 0; at < c->out->size; at += c->rows) cmha__axpy(c->n, 1, c->dy + at + c->lo, c->dx[1] + c->lo);
+    for (size_t at = c->lo; at < c->out->size; at += c->rows)
+        cmha__axpy(c->n, 1, c->dy + at, c->dx[1] + c->lo);
 }
 
 static const cmha__op cmha__add_rows_op = {
@@ -6584,14 +6623,15 @@ typedef struct cmha__regulariser {
     const unsigned char *key_mask;
     cmha_real lam, eps;
     size_t T, D, counted;
-    double *direction; /* [2, D]: where the sum of the counted phasors of a channel points, 0 if only rounding says so */
+    double *direction; /* [2, D]: where a channel's sum of phasors points, 0 if only rounding says so */
     double *sums;      /* each thread's part of the loss */
 } cmha__regulariser;
 
 /* Sets the directions of channels lo .. hi - 1; returns the sum of 1 - R_j (CRAT eq 23). */
 static double cmha__phase_sum(const cmha__regulariser *s, const cmha_real *z, size_t lo, size_t hi) {
     size_t D = s->D;
-    double *CMHA__RESTRICT re = s->direction, *CMHA__RESTRICT im = re + D, sum = 0, count = (double)s->counted;
+    double *CMHA__RESTRICT re = s->direction, *CMHA__RESTRICT im = re + D, count = (double)s->counted,
+                           sum = 0;
     for (size_t j = lo; j < hi; j++) re[j] = im[j] = 0;
     for (size_t t = 0; t < s->T; t++) {
         const cmha_real *CMHA__RESTRICT row = z + 2 * t * D;
@@ -6614,8 +6654,8 @@ static double cmha__phase_sum(const cmha__regulariser *s, const cmha_real *z, si
 }
 
 /* dz -= slope * (gradient of every R_j times count) for one row */
-static void cmha__phase_row_backward(const cmha__regulariser *s, const cmha_real *CMHA__RESTRICT z, double slope,
-                                     cmha_real *CMHA__RESTRICT dz) {
+static void cmha__phase_row_backward(const cmha__regulariser *s, const cmha_real *CMHA__RESTRICT z,
+                                     double slope, cmha_real *CMHA__RESTRICT dz) {
     const double *CMHA__RESTRICT way = s->direction;
     for (size_t j = 0, D = s->D; j < D; j++) {
         cmha_real gr = (cmha_real)(-slope * way[j]), gi = (cmha_real)(-slope * way[D + j]);
@@ -6627,7 +6667,8 @@ CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0};
     size_t i = 0;
     for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
-        for (int l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += (double)x[i + (size_t)l] * (double)x[i + (size_t)l];
+        for (int l = 0; l < CMHA__WIDE_LANES; l++)
+            lanes[l] += (double)x[i + (size_t)l] * (double)x[i + (size_t)l];
     for (int l = 0; i < n; i++, l++) lanes[l] += (double)x[i] * (double)x[i];
     return cmha__wide_total(lanes, CMHA__WIDE_LANES);
 }
@@ -6663,8 +6704,8 @@ static cmha_status cmha__regulariser_backward(cmha_tape *tape, cmha_record *r) {
 }
 
 /* The phases' sum is dealt to threads by channel, the magnitudes' by token. */
-static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam,
-                                     cmha_real eps, int phases) {
+static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
+                                     cmha_real lam, cmha_real eps, int phases) {
     const char *name = phases ? "phase_reg" : "mag_reg";
     cmha__regulariser *s;
     cmha_tensor *loss;
@@ -6681,7 +6722,7 @@ static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsi
     if (!cmha__dry(tape)) {
         s->counted = cmha__counted(key_mask, s->T);
         CMHA__FOR_CHUNKS(tape->context->threads, phases ? s->D : s->T, lo, hi) {
-            s->sums[cmha__chunk] = phases ? cmha__phase_sum(s, z->data, lo, hi) : cmha__magnitude_sum(s, z->data, lo, hi);
+            s->sums[cmha__chunk] = (phases ? cmha__phase_sum : cmha__magnitude_sum)(s, z->data, lo, hi);
         }
         loss->data[0] = (cmha_real)((double)lam * cmha__mean_over(cmha__wide_total(s->sums, threads),
                                                                   phases ? 1 : s->counted, s->D));
@@ -6689,27 +6730,28 @@ static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsi
     return cmha_push(tape, name, loss, &z, 1, cmha__regulariser_backward, s);
 }
 
-CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam,
-                                     cmha_real eps) {
+CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
+                                     cmha_real lam, cmha_real eps) {
     return cmha__regularise(tape, z, key_mask, lam, eps, 1);
 }
 
-CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask, cmha_real lam) {
+CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
+                                   cmha_real lam) {
     return cmha__regularise(tape, z, key_mask, lam, 0, 0);
 }
 
 /* ---- Complex residual and mixture of experts ---- */
 
-/* Rows, or the router's columns, in one piece of work: fixed, so that neither a result nor the order of a sum depends on how
-   the pieces are dealt to threads. */
+/* Rows, or the router's columns, in one piece of work: fixed, so that neither a result nor the order of a sum
+   depends on how the pieces are dealt to threads. */
 #define CMHA__PIECE ((size_t)64)
 
 static size_t cmha__pieces(size_t n) { return n / CMHA__PIECE + (n % CMHA__PIECE != 0); }
-static size_t cmha__piece_end(size_t begin, size_t n) { return n - begin < CMHA__PIECE ? n : begin + CMHA__PIECE; }
+static size_t cmha__piece_end(size_t at, size_t n) { return n - at < CMHA__PIECE ? n : at + CMHA__PIECE; }
 
 /* CRAT eq 20 */
-CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta,
-                                            size_t T, size_t D, cmha_real *y) {
+CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha,
+                                            cmha_real beta, size_t T, size_t D, cmha_real *y) {
     for (size_t t = 0; t < T; t++, z += 2 * D, f += 2 * D, y += 2 * D) {
         for (size_t j = 0; j < D; j++) y[j] = f[j] + (alpha * z[j] - beta * z[D + j]);
         for (size_t j = 0; j < D; j++) y[D + j] = f[D + j] + (alpha * z[D + j] + beta * z[j]);
@@ -6717,7 +6759,7 @@ CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real 
 }
 
 /* dz += conj(alpha + i beta) dy; fresh: dz is written instead. */
-static void cmha__complex_residual_input(cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T, size_t D,
+static void cmha__skip_input(cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T, size_t D,
                                          int fresh, cmha_real *dz) {
     for (size_t t = 0; t < T; t++, dy += 2 * D, dz += 2 * D) {
         if (fresh) memset(dz, 0, 2 * D * sizeof *dz);
@@ -6727,7 +6769,8 @@ static void cmha__complex_residual_input(cmha_real alpha, cmha_real beta, const 
 }
 
 /* sum [2] = Re and Im of the sum of conj(z) dy over the piece of rows from t0 on. */
-static void cmha__complex_residual_sum(const cmha_real *z, const cmha_real *dy, size_t t0, size_t T, size_t D, double *sum) {
+static void cmha__skip_sum(const cmha_real *z, const cmha_real *dy, size_t t0, size_t T, size_t D,
+                                       double *sum) {
     double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
     size_t end = cmha__piece_end(t0, T), j;
     for (size_t t = t0; t < end; t++) {
@@ -6748,12 +6791,13 @@ static void cmha__complex_residual_sum(const cmha_real *z, const cmha_real *dy, 
     sum[1] = cmha__wide_total(im, CMHA__WIDE_LANES);
 }
 
-CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy,
-                                             size_t T, size_t D, cmha_real *dz, cmha_real *dalpha, cmha_real *dbeta) {
+CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
+                                             const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
+                                             cmha_real *dalpha, cmha_real *dbeta) {
     double sum[2] = {0, 0}, part[2];
-    if (dz) cmha__complex_residual_input(alpha, beta, dy, T, D, 0, dz);
+    if (dz) cmha__skip_input(alpha, beta, dy, T, D, 0, dz);
     for (size_t t = 0; (dalpha || dbeta) && t < T; t += CMHA__PIECE) {
-        cmha__complex_residual_sum(z, dy, t, T, D, part);
+        cmha__skip_sum(z, dy, t, T, D, part);
         sum[0] += part[0];
         sum[1] += part[1];
     }
@@ -6761,32 +6805,34 @@ CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha
     if (dbeta) *dbeta += (cmha_real)sum[1];
 }
 
-static void cmha__complex_residual_factor(const cmha_tensor *alpha, const cmha_tensor *beta, cmha_real *re, cmha_real *im) {
+static void cmha__skip_factor(const cmha_tensor *alpha, const cmha_tensor *beta, cmha_real *re,
+                              cmha_real *im) {
     *re = beta ? alpha->data[0] : (cmha_real)cos((double)alpha->data[0]);
     *im = beta ? beta->data[0] : (cmha_real)sin((double)alpha->data[0]);
 }
 
 /* As the kernel, with threads; without beta d psi = cos(psi) d beta - sin(psi) d alpha. */
-static cmha_status cmha__complex_residual_record(cmha_tape *tape, cmha_record *r) {
+static cmha_status cmha__skip_back(cmha_tape *tape, cmha_record *r) {
     cmha_tensor *z = r->in[0], *alpha = r->in[2], *beta = r->in[3];
     size_t T = cmha__rows(z), D = cmha__last(z) / 2, pieces = cmha__pieces(T);
     int threads = tape->context->threads, fresh;
-    cmha_real *dz = cmha__grad_fresh(tape, z, &fresh), *dalpha = cmha_grad(tape, alpha), *dbeta = cmha_grad(tape, beta);
-    cmha_real *dy = r->out->grad, re, im;
+    cmha_real *dz = cmha__grad_fresh(tape, z, &fresh), *dy = r->out->grad, re, im;
+    cmha_real *dalpha = cmha_grad(tape, alpha), *dbeta = cmha_grad(tape, beta);
     cmha__mark mark = cmha__mark_of(tape);
     double *sums = (double *)cmha_tape_alloc(tape, 2 * pieces * sizeof *sums), sum[2] = {0, 0};
     if (!tape->status && !cmha__dry(tape)) {
-        cmha__complex_residual_factor(alpha, beta, &re, &im);
+        cmha__skip_factor(alpha, beta, &re, &im);
         if (dz)
             CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-                cmha__complex_residual_input(re, im, dy + 2 * lo * D, hi - lo, D, fresh, dz + 2 * lo * D);
+                cmha__skip_input(re, im, dy + 2 * lo * D, hi - lo, D, fresh, dz + 2 * lo * D);
             }
         if (dalpha || dbeta)
             CMHA__FOR_CHUNKS(threads, pieces, lo, hi) {
                 for (size_t i = lo; i < hi; i++)
-                    cmha__complex_residual_sum(z->data, dy, i * CMHA__PIECE, T, D, sums + 2 * i);
+                    cmha__skip_sum(z->data, dy, i * CMHA__PIECE, T, D, sums + 2 * i);
             }
-        for (size_t i = 0; (dalpha || dbeta) && i < pieces; i++) sum[0] += sums[2 * i], sum[1] += sums[2 * i + 1];
+        for (size_t i = 0; (dalpha || dbeta) && i < pieces; i++)
+            sum[0] += sums[2 * i], sum[1] += sums[2 * i + 1];
         if (!beta) sum[0] = (double)re * sum[1] - (double)im * sum[0];
         if (dalpha) *dalpha += (cmha_real)sum[0];
         if (dbeta) *dbeta += (cmha_real)sum[1];
@@ -6796,53 +6842,55 @@ static cmha_status cmha__complex_residual_record(cmha_tape *tape, cmha_record *r
     return tape->status;
 }
 
-CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f, cmha_tensor *alpha,
-                                            cmha_tensor *beta) {
+CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
+                                            cmha_tensor *alpha, cmha_tensor *beta) {
     cmha_tensor *in[4], *y;
     cmha_real re, im;
     size_t W;
     if (!f || !alpha || !cmha__is_planes(tape, z, "complex residual")) return NULL;
     if (!cmha__same_shape(z, f))
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex residual: sizes %zu and %zu differ in shape", z->size, f->size);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex residual: shapes of %zu and %zu differ", z->size,
+                            f->size);
     if (alpha->size != 1 || (beta && beta->size != 1))
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex residual: alpha and beta are one number each, not %zu and %zu",
-                            alpha->size, beta ? beta->size : 1);
+        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex residual: alpha and beta are one number each");
     W = cmha__last(z);
     y = cmha__result(tape, z->rank, z->shape);
     if (!y) return NULL;
     if (!cmha__dry(tape)) {
-        cmha__complex_residual_factor(alpha, beta, &re, &im);
+        cmha__skip_factor(alpha, beta, &re, &im);
         CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
-            cmha_complex_residual_forward(z->data + lo * W, f->data + lo * W, re, im, hi - lo, W / 2, y->data + lo * W);
+            size_t at = lo * W;
+            cmha_complex_residual_forward(z->data + at, f->data + at, re, im, hi - lo, W / 2, y->data + at);
         }
     }
     in[0] = z, in[1] = f, in[2] = alpha, in[3] = beta;
-    return cmha_push(tape, "complex_residual", y, in, 4, cmha__complex_residual_record, NULL);
+    return cmha_push(tape, "complex_residual", y, in, 4, cmha__skip_back, NULL);
 }
 
 /* ---- Mixture of experts: the router ---- */
 
-CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias, size_t T, size_t D,
-                                  size_t E, cmha_real *logits) {
+CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias,
+                                  size_t T, size_t D, size_t E, cmha_real *logits) {
     if (bias) cmha__fill_rows(bias, T, E, logits);
     cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, bias ? 1 : 0, logits, E);
     cmha_gemm(0, 1, T, E, D, 1, z + D, 2 * D, router + E * D, D, 1, logits, E);
 }
 
-static void cmha__router_input(const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D, size_t E,
-                               cmha_real *dz) {
+static void cmha__router_input(const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D,
+                               size_t E, cmha_real *dz) {
     cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router, D, 1, dz, 2 * D);
     cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + E * D, D, 1, dz + D, 2 * D);
 }
 
 /* n columns of one plane of the router, where z and drouter begin with the first of them. */
-static void cmha__router_columns(const cmha_real *z, const cmha_real *dlogits, size_t T, size_t D, size_t E, size_t n,
-                                 cmha_real *drouter) {
+static void cmha__router_columns(const cmha_real *z, const cmha_real *dlogits, size_t T, size_t D, size_t E,
+                                 size_t n, cmha_real *drouter) {
     cmha_gemm(1, 0, E, n, T, 1, dlogits, E, z, 2 * D, 1, drouter, D);
 }
 
-CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits, size_t T,
-                                   size_t D, size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias) {
+CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
+                                   size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter,
+                                   cmha_real *dbias) {
     if (dz) cmha__router_input(router, dlogits, T, D, E, dz);
     if (drouter) cmha__router_columns(z, dlogits, T, D, E, D, drouter);
     if (drouter) cmha__router_columns(z + D, dlogits, T, D, E, D, drouter + E * D);
@@ -6855,14 +6903,16 @@ static void cmha__router_shape(cmha__call *c) {
     if (router->rank != 3 || router->shape[0] != 2)
         cmha__reject(c->tape, CMHA_ERR_SHAPE, "router: its weight must be [2, experts, width]");
     else if (router->shape[2] != c->D)
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "router: input of %zu complex numbers, weight for %zu", c->D, router->shape[2]);
+        cmha__reject(c->tape, CMHA_ERR_SHAPE, "router: input of %zu numbers, weight for %zu", c->D,
+                     router->shape[2]);
     else if (bias && bias->size != router->shape[1])
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "router: %zu experts, bias of %zu numbers", router->shape[1], bias->size);
+        cmha__reject(c->tape, CMHA_ERR_SHAPE, "router: %zu experts, bias for %zu", router->shape[1],
+                     bias->size);
     c->count = c->rows, c->rows = cmha__pieces(c->rows);
     c->shape[c->rank - 1] = router->shape[router->rank > 1];
 }
 
-static void cmha__router_pieces(const cmha__call *c) {
+static void cmha__router_rows(const cmha__call *c) {
     size_t D = c->D, E = c->in[1]->shape[1], end;
     for (size_t i = c->lo; i < c->lo + c->n; i++) {
         size_t lo = i * CMHA__PIECE;
@@ -6879,14 +6929,15 @@ static void cmha__router_back(const cmha__call *c) {
         cmha__router_input(c->x[1], c->dy + lo * E, n, D, E, c->dx[0] + lo * 2 * D);
     }
     for (size_t i = 2 * half * c->lo / c->rows; c->dx[1] && i < 2 * half * (c->lo + c->n) / c->rows; i++) {
-        size_t lo = i % half * CMHA__PIECE, plane = i / half, n = cmha__piece_end(lo, D) - lo;
-        cmha__router_columns(c->x[0] + plane * D + lo, c->dy, c->count, D, E, n, c->dx[1] + plane * E * D + lo);
+        size_t lo = i % half * CMHA__PIECE, at = i / half * D + lo, n = cmha__piece_end(lo, D) - lo;
+        cmha__router_columns(c->x[0] + at, c->dy, c->count, D, E, n, c->dx[1] + i / half * E * D + lo);
     }
     if (c->dx[2] && !c->lo) cmha__sum_rows(c->dy, c->count, E, c->dx[2]);
 }
 
-static const cmha__op cmha__router_op = {
-    "router", 2, CMHA__PLANES | CMHA__WHOLE, 0, {0, 0}, 0, cmha__router_shape, cmha__router_pieces, cmha__router_back};
+static const cmha__op cmha__router_op = {"router",         2, CMHA__PLANES | CMHA__WHOLE, 0,
+                                         {0, 0},           0, cmha__router_shape,         cmha__router_rows,
+                                         cmha__router_back};
 
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias) {
     return cmha__operate(tape, &cmha__router_op, 0, 0, z, router, bias);
@@ -6899,17 +6950,19 @@ static int cmha__expert_ahead(const cmha_real *logits, size_t a, size_t b) {
     return logits[a] > logits[b] || (!(logits[a] < logits[b]) && a < b);
 }
 
-/* The first expert after `last` in that order, after E the first of all. Needs no memory, and few experts are chosen. */
+/* The first expert after `last` in that order, after E the first of all. Takes no memory; few are chosen. */
 static size_t cmha__expert_next(const cmha_real *logits, size_t E, size_t last) {
     size_t best = E;
-    for (size_t e = 0; e < E; e++)
-        if ((last == E || cmha__expert_ahead(logits, last, e)) && (best == E || cmha__expert_ahead(logits, e, best))) best = e;
+    for (size_t e = 0; e < E; e++) {
+        int left = last == E || cmha__expert_ahead(logits, last, e);
+        if (left && (best == E || cmha__expert_ahead(logits, e, best))) best = e;
+    }
     return best;
 }
 
-/* A plan: expert [T, top]; pair [P], the (token, choice) pairs grouped by expert, in order of tokens; place [P], where each
-   pair is in that list; first [E + 1], where each expert's pairs begin; piece [E + 1], where its pieces of work begin.
-   P = T top. */
+/* A plan: expert [T, top]; pair [P], the (token, choice) pairs grouped by expert, in order of tokens; place
+   [P], where each pair is in that list; first [E + 1], where each expert's pairs begin; piece [E + 1], where
+   its pieces of work begin. P = T top. */
 typedef struct cmha__route {
     size_t *expert, *pair, *place, *first, *piece;
 } cmha__route;
@@ -6929,8 +6982,8 @@ CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top) {
 }
 
 /* Choices and gates of tokens lo .. hi - 1. */
-static void cmha__route_rows(const cmha_real *logits, size_t lo, size_t hi, size_t E, size_t top, size_t *expert,
-                             cmha_real *gate) {
+static void cmha__route_rows(const cmha_real *logits, size_t lo, size_t hi, size_t E, size_t top,
+                             size_t *expert, cmha_real *gate) {
     for (size_t t = lo; t < hi; t++) {
         const cmha_real *row = logits + t * E;
         size_t *choice = expert + t * top;
@@ -6959,14 +7012,15 @@ static void cmha__route_group(const cmha__route *r, size_t pairs, size_t E) {
     r->first[0] = 0;
 }
 
-CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan, cmha_real *gate) {
+CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan,
+                                 cmha_real *gate) {
     cmha__route r = cmha__route_of(plan, T, E, top);
     cmha__route_rows(logits, 0, T, E, top, r.expert, gate);
     cmha__route_group(&r, T * top, E);
 }
 
-CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T, size_t E,
-                                  size_t top, cmha_real *dlogits) {
+CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
+                                  size_t E, size_t top, cmha_real *dlogits) {
     if (!dlogits) return;
     for (size_t t = 0; t < T; t++, plan += top, gate += top, dgate += top, dlogits += E) {
         cmha_real mean = cmha__dot(gate, dgate, top);
@@ -6974,9 +7028,9 @@ CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, con
     }
 }
 
-/* ---- Mixture of experts: the experts. Rows of planes [n, 2I] are also a real [2n, I], and W x = Wr x + Wi (i x): with a
-        copy of x times i, two real products that take the planes of W as they are stored. So an expert with few tokens pays
-        for nothing but one reading of its weights. ---- */
+/* ---- Mixture of experts: the experts. Rows of planes [n, 2I] are also a real [2n, I], and W x = Wr x + Wi
+        (i x): with a copy of x times i, two real products that take the planes of W as they are stored. So an
+        expert with few tokens pays for nothing but one reading of its weights. ---- */
 
 /* to [n, 2D] = x i, or with sign = -1 x (-i). */
 static void cmha__times_i(const cmha_real *x, size_t n, size_t D, cmha_real sign, cmha_real *to) {
@@ -6986,25 +7040,15 @@ static void cmha__times_i(const cmha_real *x, size_t n, size_t D, cmha_real sign
     }
 }
 
-/* One expert's complex matrix [O, I] within an array of all: the imaginary part lies `plane` matrices further on. */
+/* One expert's complex matrix [O, I] among all: the imaginary part lies `plane` matrices further on. */
 typedef struct cmha__expert_matrix {
     size_t O, I, plane;
     const cmha_real *w, *bias; /* bias [O], likewise, or NULL */
 } cmha__expert_matrix;
 
-static cmha__expert_matrix cmha__expert_matrix_of(const cmha_experts_args *a, const cmha_experts_weights *weights, size_t e,
-                                                  int second) {
-    cmha__expert_matrix m;
-    m.O = second ? a->D : a->F, m.I = second ? a->F : a->D, m.plane = a->E;
-    m.w = (second ? weights->w2 : weights->w1) + e * m.O * m.I;
-    m.bias = second ? weights->b2 : weights->b1;
-    if (m.bias) m.bias += e * m.O;
-    return m;
-}
-
 /* y [n, 2O] = W x + bias from x [n, 2I] and i x. */
-static void cmha__expert_product(const cmha__expert_matrix *m, size_t n, const cmha_real *x, const cmha_real *ix,
-                                 cmha_real *y) {
+static void cmha__expert_product(const cmha__expert_matrix *m, size_t n, const cmha_real *x,
+                                 const cmha_real *ix, cmha_real *y) {
     size_t O = m->O, I = m->I;
     for (size_t t = 0; m->bias && t < n; t++) {
         memcpy(y + 2 * t * O, m->bias, O * sizeof *y);
@@ -7015,8 +7059,8 @@ static void cmha__expert_product(const cmha__expert_matrix *m, size_t n, const c
 }
 
 /* dx [n, 2I] = W^H g = Wr^T g + Wi^T (-i g) from g [n, 2O] and -i g. */
-static void cmha__expert_adjoint(const cmha__expert_matrix *m, size_t n, const cmha_real *g, const cmha_real *ig,
-                                 cmha_real *dx) {
+static void cmha__expert_adjoint(const cmha__expert_matrix *m, size_t n, const cmha_real *g,
+                                 const cmha_real *ig, cmha_real *dx) {
     size_t O = m->O, I = m->I;
     cmha_gemm(0, 0, 2 * n, I, O, 1, g, O, m->w, I, 0, dx, I);
     cmha_gemm(0, 0, 2 * n, I, O, 1, ig, O, m->w + m->plane * O * I, I, 1, dx, I);
@@ -7040,17 +7084,30 @@ typedef struct cmha__mixture {
     cmha_real *dgate, *own;    /* own: scratch of each thread */
 } cmha__mixture;
 
-static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z) {
+static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_experts_weights *weights) {
     cmha__mixture m;
     memset(&m, 0, sizeof m);
-    m.a = a, m.weights = weights, m.z = z;
+    m.a = a, m.weights = weights;
     m.r = cmha__route_of(a->plan, a->T, a->E, a->top);
     return m;
 }
 
-static size_t cmha__expert_workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
+/* An expert's first (second = 0) or second matrix. */
+static cmha__expert_matrix cmha__matrix_of(const cmha__mixture *m, size_t e, int second) {
+    const cmha_experts_weights *from = m->weights;
+    size_t D = m->a->D, F = m->a->F;
+    cmha__expert_matrix x;
+    x.O = second ? D : F, x.I = second ? F : D, x.plane = m->a->E;
+    x.w = (second ? from->w2 : from->w1) + e * D * F;
+    x.bias = second ? from->b2 : from->b1;
+    if (x.bias) x.bias += e * x.O;
+    return x;
+}
 
-/* A thread's own scratch; forward: a piece's tokens, activations and hidden values, the first two with copies times i. */
+static size_t cmha__workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
+
+/* A thread's own scratch; forward: a piece's tokens, activations and hidden values, the first two with copies
+   times i. */
 static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
     size_t rows = cmha__piece_end(0, a->T * a->top);
     return rows * (backward ? 2 * a->F : 4 * a->D + 6 * a->F);
@@ -7059,8 +7116,8 @@ static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
     size_t pairs = a->T * a->top;
     size_t length = pairs * (backward ? 8 * a->D + 4 * a->F : 2 * a->D) +
-                    cmha__expert_workers(a) * cmha__expert_own(a, backward);
-    double rows = (double)a->T * (double)a->top + (double)cmha__expert_workers(a) * CMHA__PIECE;
+                    cmha__workers(a) * cmha__expert_own(a, backward);
+    double rows = (double)a->T * (double)a->top + (double)cmha__workers(a) * CMHA__PIECE;
     return cmha__countable(length, 8 * rows * ((double)a->D + (double)a->F));
 }
 
@@ -7082,14 +7139,16 @@ static void cmha__mixture_run(const cmha__mixture *m, int backward,
 }
 
 /* to [n, 2D] = the rows of the piece's tokens. */
-static void cmha__expert_gather(const cmha__mixture *m, cmha__expert_piece p, const cmha_real *rows, cmha_real *to) {
+static void cmha__gather(const cmha__mixture *m, cmha__expert_piece p, const cmha_real *rows, cmha_real *to) {
     size_t W = 2 * m->a->D;
-    for (size_t i = 0; i < p.n; i++) memcpy(to + i * W, rows + m->r.pair[p.first + i] / m->a->top * W, W * sizeof *to);
+    const size_t *pair = m->r.pair + p.first;
+    for (size_t i = 0; i < p.n; i++) memcpy(to + i * W, rows + pair[i] / m->a->top * W, W * sizeof *to);
 }
 
-/* y [T, 2D] += the sum over a token's pairs, best choice first, of gate (NULL = 1) times their rows; fresh: y is written. */
-static void cmha__mixture_scatter(const cmha__mixture *m, const cmha_real *gate, const cmha_real *rows, int fresh,
-                                  cmha_real *y) {
+/* y [T, 2D] += the sum over a token's pairs, best choice first, of gate (NULL = 1) times their rows; fresh: y
+   is written. */
+static void cmha__mixture_scatter(const cmha__mixture *m, const cmha_real *gate, const cmha_real *rows,
+                                  int fresh, cmha_real *y) {
     size_t W = 2 * m->a->D, top = m->a->top;
     CMHA__FOR_CHUNKS(m->a->threads, m->a->T, lo, hi) {
         for (size_t t = lo; t < hi; t++) {
@@ -7102,12 +7161,11 @@ static void cmha__mixture_scatter(const cmha__mixture *m, const cmha_real *gate,
 
 static void cmha__expert_forward(const cmha__mixture *m, cmha__expert_piece p, cmha_real *own) {
     size_t D = m->a->D, F = m->a->F, n = p.n;
-    cmha__expert_matrix first = cmha__expert_matrix_of(m->a, m->weights, p.expert, 0);
-    cmha__expert_matrix second = cmha__expert_matrix_of(m->a, m->weights, p.expert, 1);
+    cmha__expert_matrix first = cmha__matrix_of(m, p.expert, 0), second = cmha__matrix_of(m, p.expert, 1);
     cmha_real *x = cmha__cut_off(&own, 2 * n * D), *ix = cmha__cut_off(&own, 2 * n * D);
     cmha_real *act = cmha__cut_off(&own, 2 * n * F), *iact = cmha__cut_off(&own, 2 * n * F);
     cmha_real *pre = m->a->hidden ? m->a->hidden + 2 * p.first * F : own;
-    cmha__expert_gather(m, p, m->z, x);
+    cmha__gather(m, p, m->z, x);
     cmha__times_i(x, n, D, 1, ix);
     cmha__expert_product(&first, n, x, ix, pre);
     cmha_activation_forward(pre, 2 * n * F, CMHA_GELU_ERF, act);
@@ -7116,23 +7174,24 @@ static void cmha__expert_forward(const cmha__mixture *m, cmha__expert_piece p, c
 }
 
 /* CRAT eq 21 */
-CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
-                                   cmha_real *y, cmha_real *scratch) {
-    cmha__mixture m = cmha__mixture_of(a, weights, z);
-    m.out = cmha__cut_off(&scratch, a->T * a->top * 2 * a->D), m.own = scratch;
+CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_experts_weights *weights,
+                                   const cmha_real *z, cmha_real *y, cmha_real *scratch) {
+    cmha__mixture m = cmha__mixture_of(a, weights);
+    m.z = z, m.out = cmha__cut_off(&scratch, a->T * a->top * 2 * a->D), m.own = scratch;
     cmha__mixture_run(&m, 0, cmha__expert_forward);
     cmha__mixture_scatter(&m, a->gate, m.out, 1, y);
 }
 
-/* Fills the arrays of one piece and adds to dgate; own [n, 2F]. The gate's gradient needs no output of the expert:
-   <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. */
+/* Fills the arrays of one piece and adds to dgate; own [n, 2F]. The gate's gradient needs no output of the
+   expert: <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. */
 static void cmha__expert_backward(const cmha__mixture *m, cmha__expert_piece p, cmha_real *own) {
     size_t D = m->a->D, F = m->a->F, n = p.n, wide = 2 * p.first * D, hide = 2 * p.first * F;
-    cmha__expert_matrix second = cmha__expert_matrix_of(m->a, m->weights, p.expert, 1);
-    const cmha_real *hidden = m->a->hidden + hide, *bias = second.bias;
+    cmha__expert_matrix second = cmha__matrix_of(m, p.expert, 1);
+    const cmha_real *hidden = m->a->hidden + hide, *bias = second.bias,
+                    *bias_imag = bias ? bias + m->a->E * D : NULL;
     cmha_real *act = m->act + hide, *dpre = m->dpre + hide;
-    cmha__expert_gather(m, p, m->z, m->x + wide);
-    cmha__expert_gather(m, p, m->dy, m->g + wide);
+    cmha__gather(m, p, m->z, m->x + wide);
+    cmha__gather(m, p, m->dy, m->g + wide);
     cmha_activation_forward(hidden, 2 * n * F, CMHA_GELU_ERF, act);
     cmha__times_i(m->x + wide, n, D, 1, m->ix + wide);
     cmha__times_i(m->g + wide, n, D, -1, m->ig + wide);
@@ -7141,7 +7200,7 @@ static void cmha__expert_backward(const cmha__mixture *m, cmha__expert_piece p, 
         size_t pair = m->r.pair[p.first + i], at = wide + 2 * i * D;
         cmha_real *row = own + 2 * i * F, *g = m->g + at, *ig = m->ig + at, gate = m->a->gate[pair];
         if (m->dgate) m->dgate[pair] += cmha__dot(row, act + 2 * i * F, 2 * F);
-        if (m->dgate && bias) m->dgate[pair] += cmha__dot(g, bias, D) + cmha__dot(g + D, bias + m->a->E * D, D);
+        if (m->dgate && bias) m->dgate[pair] += cmha__dot(g, bias, D) + cmha__dot(g + D, bias_imag, D);
         for (size_t j = 0; j < 2 * F; j++) row[j] *= gate;
         for (size_t j = 0; j < 2 * D; j++) g[j] *= gate;
         for (size_t j = 0; j < 2 * D; j++) ig[j] *= gate;
@@ -7153,20 +7212,22 @@ static void cmha__expert_backward(const cmha__mixture *m, cmha__expert_piece p, 
 /* x = W1^H dpre; act gets dpre times -i, neither being needed any more. */
 static void cmha__expert_input(const cmha__mixture *m, cmha__expert_piece p, cmha_real *own) {
     size_t D = m->a->D, F = m->a->F, hide = 2 * p.first * F;
-    cmha__expert_matrix first = cmha__expert_matrix_of(m->a, m->weights, p.expert, 0);
+    cmha__expert_matrix first = cmha__matrix_of(m, p.expert, 0);
     (void)own;
     cmha__times_i(m->dpre + hide, p.n, F, -1, m->act + hide);
     cmha__expert_adjoint(&first, p.n, m->dpre + hide, m->act + hide, m->x + 2 * p.first * D);
 }
 
-/* Rows lo .. hi - 1 of the gradients of one expert's first (second = 0) or second matrix and bias: dW += g x^H, dbias += the
-   sum of g. The imaginary part takes -i g and x or g and i x, whichever is there. */
-static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads *d, size_t e, int second, size_t lo,
-                               size_t hi) {
+/* Rows lo .. hi - 1 of the gradients of one expert's first (second = 0) or second matrix and bias: dW += g
+   x^H, dbias += the sum of g. The imaginary part takes -i g and x or g and i x, whichever is there. */
+static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads *d, size_t e, int second,
+                               size_t lo, size_t hi) {
     size_t D = m->a->D, F = m->a->F, first = m->r.first[e], n = m->r.first[e + 1] - first;
     size_t I = second ? F : D, O = second ? D : F, at = e * O + lo, plane = m->a->E * O;
-    const cmha_real *g = (second ? m->g : m->dpre) + 2 * first * O + lo, *x = (second ? m->act : m->x) + 2 * first * I;
-    const cmha_real *g_imag = second ? m->ig + 2 * first * O + lo : g, *x_imag = second ? x : m->ix + 2 * first * I;
+    size_t row = 2 * first * O + lo;
+    const cmha_real *g = (second ? m->g : m->dpre) + row, *g_imag = second ? m->ig + row : g;
+    const cmha_real *x = (second ? m->act : m->x) + 2 * first * I,
+                    *x_imag = second ? x : m->ix + 2 * first * I;
     cmha_real *dw = second ? d->w2 : d->w1, *db = second ? d->b2 : d->b1;
     if (dw && n) {
         cmha_gemm(1, 0, hi - lo, I, 2 * n, 1, g, O, x, I, 1, dw + at * I, I);
@@ -7178,23 +7239,24 @@ static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads 
     }
 }
 
-CMHA_DEF void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights, const cmha_real *z,
-                                    const cmha_real *dy, cmha_real *dz, cmha_real *dgate, const cmha_experts_grads *grads,
-                                    cmha_real *scratch) {
-    size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F, workers = cmha__expert_workers(a);
+CMHA_DEF void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights,
+                                    const cmha_real *z, const cmha_real *dy, cmha_real *dz, cmha_real *dgate,
+                                    const cmha_experts_grads *grads, cmha_real *scratch) {
+    size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F, workers = cmha__workers(a);
     size_t one = cmha__pieces(a->F), both = one + cmha__pieces(a->D);
-    cmha__mixture m = cmha__mixture_of(a, weights, z);
+    cmha__mixture m = cmha__mixture_of(a, weights);
     m.x = cmha__cut_off(&scratch, wide), m.ix = cmha__cut_off(&scratch, wide);
     m.g = cmha__cut_off(&scratch, wide), m.ig = cmha__cut_off(&scratch, wide);
     m.act = cmha__cut_off(&scratch, hide), m.dpre = cmha__cut_off(&scratch, hide);
-    m.own = scratch, m.dy = dy, m.dgate = dgate;
+    m.z = z, m.dy = dy, m.dgate = dgate, m.own = scratch;
     cmha__mixture_run(&m, 1, cmha__expert_backward);
-    /* The gradients of the weights, in pieces of rows: of every expert first those of W1, then those of W2. Dealt out in
-       turns, because all tokens may be with one expert. */
+    /* The gradients of the weights, in pieces of rows: of every expert first those of W1, then those of W2.
+       Dealt out in turns, because all tokens may be with one expert. */
     CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
         for (size_t i = begin; i < a->E * both; i += workers) {
-            size_t part = i % both, lo = (part < one ? part : part - one) * CMHA__PIECE;
-            cmha__expert_outer(&m, grads, i / both, part >= one, lo, cmha__piece_end(lo, part < one ? a->F : a->D));
+            int second = i % both >= one;
+            size_t lo = (i % both - (second ? one : 0)) * CMHA__PIECE, rows = second ? a->D : a->F;
+            cmha__expert_outer(&m, grads, i / both, second, lo, cmha__piece_end(lo, rows));
         }
     }
     if (!dz) return;
@@ -7223,7 +7285,8 @@ static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
     scratch = cmha__reals(tape, cmha_experts_scratch(a, 1));
     if (!tape->status && !cmha__dry(tape)) {
         memset(dgate, 0, a->T * a->top * sizeof *dgate);
-        cmha_experts_backward(a, &s->weights, r->in[0]->data, r->out->grad, dz, dlogits ? dgate : NULL, &grads, scratch);
+        cmha_experts_backward(a, &s->weights, r->in[0]->data, r->out->grad, dz, dlogits ? dgate : NULL,
+                              &grads, scratch);
         for (size_t t = 0; s->key_mask && t < a->T; t++)
             if (!s->key_mask[t]) memset(dgate + t * a->top, 0, a->top * sizeof *dgate);
         cmha_route_backward(s->plan, s->gate, dgate, a->T, a->E, a->top, dlogits);
@@ -7238,43 +7301,44 @@ static int cmha__experts_top(cmha_tape *tape, const char *name, size_t top, size
     return !tape->status;
 }
 
-/* Do the shapes fit? Sets sizes and weights. No product of sizes in the kernels is more than 16 T top (D + F) numbers. */
+/* Do the shapes fit? Sets sizes and weights. No size in the kernels is beyond 16 T top (D + F) numbers. */
 static int cmha__experts_fit(cmha_tape *tape, cmha__experts_saved *s, cmha_tensor *const *in) {
     cmha_experts_args *a = &s->args;
     const cmha_tensor *z = in[0], *logits = in[1], *w1 = in[2], *b1 = in[3], *w2 = in[4], *b2 = in[5];
-    if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2) {
-        cmha__reject(tape, CMHA_ERR_SHAPE, "experts: the weights must be [2, experts, hidden, width] and [2, experts, width, hidden]");
-        return 0;
-    }
+    if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
+        return CMHA__MISFIT(tape,
+                            "experts: the weights must be [2, E, hidden, width] and [2, E, width, hidden]");
     a->T = cmha__rows(z), a->E = w1->shape[1], a->F = w1->shape[2], a->D = w1->shape[3];
     if (cmha__last(z) != 2 * a->D)
-        cmha__reject(tape, CMHA_ERR_SHAPE, "experts: input of width %zu, weights for planes of %zu", cmha__last(z), 2 * a->D);
-    else if (w2->shape[1] != a->E || w2->shape[2] != a->D || w2->shape[3] != a->F)
-        cmha__reject(tape, CMHA_ERR_SHAPE, "experts: the first weight (%zu numbers) and the second (%zu) do not fit together",
-                     w1->size, w2->size);
-    else if (cmha__last(logits) != a->E)
-        cmha__reject(tape, CMHA_ERR_SHAPE, "experts: logits for %zu experts, weights for %zu", cmha__last(logits), a->E);
-    else if (cmha__rows(logits) != a->T)
-        cmha__reject(tape, CMHA_ERR_SHAPE, "experts: %zu rows of logits, %zu tokens", cmha__rows(logits), a->T);
-    else if ((b1 && b1->size != 2 * a->E * a->F) || (b2 && b2->size != 2 * a->E * a->D))
-        cmha__reject(tape, CMHA_ERR_SHAPE, "experts: biases of %zu and %zu numbers do not fit the weights", b1 ? b1->size : 0,
-                     b2 ? b2->size : 0);
-    else if (cmha__experts_top(tape, "experts", a->top, a->E) &&
-             cmha__countable(0, 128 * (double)a->T * (double)a->top * ((double)a->D + (double)a->F + 1)))
-        cmha__reject(tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens with %zu experts each are too many", a->T, a->top);
+        return CMHA__MISFIT(tape, "experts: width %zu, weights for planes of %zu", cmha__last(z), 2 * a->D);
+    if (w2->shape[1] != a->E || w2->shape[2] != a->D || w2->shape[3] != a->F)
+        return CMHA__MISFIT(tape, "experts: weights of %zu and %zu numbers do not fit", w1->size, w2->size);
+    if (cmha__last(logits) != a->E)
+        return CMHA__MISFIT(tape, "experts: logits for %zu experts, weights for %zu", cmha__last(logits),
+                            a->E);
+    if (cmha__rows(logits) != a->T)
+        return CMHA__MISFIT(tape, "experts: %zu rows of logits, %zu tokens", cmha__rows(logits), a->T);
+    if ((b1 && b1->size != 2 * a->E * a->F) || (b2 && b2->size != 2 * a->E * a->D))
+        return CMHA__MISFIT(tape, "experts: a bias does not fit %zu experts", a->E);
+    if (!cmha__experts_top(tape, "experts", a->top, a->E)) return 0;
+    if (cmha__countable(0, 128 * (double)a->T * (double)a->top * ((double)a->D + (double)a->F + 1)))
+        cmha__reject(tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens, %zu experts each, are too many", a->T,
+                     a->top);
     s->weights.w1 = w1->data, s->weights.b1 = b1 ? b1->data : NULL;
     s->weights.w2 = w2->data, s->weights.b2 = b2 ? b2->data : NULL;
     return !tape->status;
 }
 
-/* Routes the tokens, lets the experts work, counts. Padding goes to the first experts, whatever it holds: other tokens then
-   share an expert with as many rows as ever, on whose number it depends in which order a BLAS sums. */
-static void cmha__experts_run(const cmha__experts_saved *s, cmha_tensor *const *in, cmha_real *y, cmha_real *scratch,
-                              uint64_t *use) {
+/* Routes the tokens, lets the experts work, counts. Padding goes to the first experts, whatever it holds:
+   other tokens then share an expert with as many rows as ever, which decides in which order a BLAS sums. */
+static void cmha__experts_run(const cmha__experts_saved *s, cmha_tensor *const *in, cmha_real *y,
+                              cmha_real *scratch, uint64_t *use) {
     const cmha_experts_args *a = &s->args;
     cmha__route r = cmha__route_of(s->plan, a->T, a->E, a->top);
     size_t top = a->top, padding = 0;
-    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) { cmha__route_rows(in[1]->data, lo, hi, a->E, top, r.expert, s->gate); }
+    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
+        cmha__route_rows(in[1]->data, lo, hi, a->E, top, r.expert, s->gate);
+    }
     for (size_t t = 0; s->key_mask && t < a->T; t++) {
         if (s->key_mask[t]) continue;
         for (size_t c = 0; c < top; c++) r.expert[t * top + c] = c, s->gate[t * top + c] = 1 / (cmha_real)top;
@@ -7286,8 +7350,8 @@ static void cmha__experts_run(const cmha__experts_saved *s, cmha_tensor *const *
 }
 
 /* cmha_experts of tokens some of which may be padding; in: z, logits, w1, b1, w2, b2. */
-static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *const *in, size_t top, const unsigned char *key_mask,
-                                  uint64_t *use) {
+static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *const *in, size_t top,
+                                  const unsigned char *key_mask, uint64_t *use) {
     cmha__experts_saved *s;
     cmha_experts_args *a;
     cmha_tensor *y;
@@ -7313,8 +7377,9 @@ static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *const *in, size_
     return cmha_push(tape, "experts", y, in, 6, cmha__experts_record, s);
 }
 
-CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top, cmha_tensor *w1,
-                                   cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2, uint64_t *use) {
+CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
+                                   cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
+                                   uint64_t *use) {
     cmha_tensor *in[6];
     in[0] = z, in[1] = logits, in[2] = w1, in[3] = b1, in[4] = w2, in[5] = b2;
     return cmha__experts(tape, in, top, NULL, use);
@@ -7331,8 +7396,8 @@ static cmha_real cmha__balance_row(const cmha_real *logits, size_t E, cmha_real 
     return sum;
 }
 
-CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E,
-                                     size_t top, double *share) {
+CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T,
+                                     size_t E, size_t top, double *share) {
     double *p = share + E, loss = 0, count = (double)cmha__counted(key_mask, T);
     for (size_t e = 0; e < 2 * E; e++) share[e] = 0;
     share[2 * E] = count;
@@ -7355,8 +7420,9 @@ CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned cha
     return (double)E * loss;
 }
 
-CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask, const double *share, size_t T,
-                                    size_t E, cmha_real dloss, cmha_real *dlogits) {
+CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
+                                    const double *share, size_t T, size_t E, cmha_real dloss,
+                                    cmha_real *dlogits) {
     double scale = share[2 * E] > 0 ? (double)dloss * (double)E / share[2 * E] : 0;
     for (size_t t = 0; dlogits && t < T; t++, logits += E, dlogits += E) {
         cmha_real most, inverse;
@@ -7365,7 +7431,8 @@ CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char
         inverse = 1 / cmha__balance_row(logits, E, &most);
         for (size_t e = 0; e < E; e++) mean += share[e] * (double)(cmha__exp(logits[e] - most) * inverse);
         for (size_t e = 0; e < E; e++)
-            dlogits[e] += (cmha_real)(scale * (share[e] - mean) * (double)(cmha__exp(logits[e] - most) * inverse));
+            dlogits[e] += (cmha_real)(scale * (share[e] - mean) *
+                                      (double)(cmha__exp(logits[e] - most) * inverse));
     }
 }
 
@@ -7381,16 +7448,17 @@ static cmha_status cmha__balance_record(cmha_tape *tape, cmha_record *r) {
     size_t E = cmha__last(logits);
     if (!dlogits || cmha__dry(tape)) return tape->status;
     CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(logits), lo, hi) {
-        cmha_balance_backward(logits->data + lo * E, s->key_mask ? s->key_mask + lo : NULL, s->share, hi - lo, E,
-                              r->out->grad[0], dlogits + lo * E);
+        cmha_balance_backward(logits->data + lo * E, s->key_mask ? s->key_mask + lo : NULL, s->share, hi - lo,
+                              E, r->out->grad[0], dlogits + lo * E);
     }
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top, const unsigned char *key_mask) {
+CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
+                                   const unsigned char *key_mask) {
     cmha__balance_saved *s;
     cmha_tensor *loss;
-    size_t one = 1, E;
+    size_t one = 1, T, E;
     if (!logits || !tape || tape->status) return NULL;
     E = cmha__last(logits);
     if (!cmha__experts_top(tape, "balance", top, E)) return NULL;
@@ -7400,14 +7468,15 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
     s->key_mask = key_mask;
     s->share = (double *)cmha_tape_alloc(tape, (2 * E + 1) * sizeof *s->share);
     if (!s->share) return NULL;
+    T = cmha__rows(logits);
     if (!cmha__dry(tape))
-        loss->data[0] = (cmha_real)cmha_balance_forward(logits->data, key_mask, cmha__rows(logits), E, top, s->share);
+        loss->data[0] = (cmha_real)cmha_balance_forward(logits->data, key_mask, T, E, top, s->share);
     return cmha_push(tape, "balance", loss, &logits, 1, cmha__balance_record, s);
 }
 
 /* ---- Retrieval: the knowledge base ---- */
 
-/* Numbers as floats into eight hashes in turn, which vectorises: the same for a base in float and in double. */
+/* Numbers as floats into eight hashes in turn, which vectorises: the same for a base of doubles. */
 static void cmha__hash_reals(const cmha_real *x, size_t n, uint64_t *lanes) {
     float value;
     uint32_t bits;
@@ -7445,16 +7514,18 @@ static void *cmha__knowledge_take(cmha_knowledge *kb, size_t count, size_t width
     while (kb->owned[i].memory) i++;
     kb->owned[i].memory = cmha__take(kb->context, bytes ? bytes : 1);
     kb->owned[i].bytes = bytes ? bytes : 1;
-    if (!kb->owned[i].memory) cmha__fail(kb->context, CMHA_ERR_MEMORY, "knowledge: no memory for %zu bytes", bytes);
+    if (!kb->owned[i].memory)
+        cmha__fail(kb->context, CMHA_ERR_MEMORY, "knowledge: no memory (%zu bytes)", bytes);
     return kb->owned[i].memory;
 }
 
 /* Takes the memory of the features. */
 static cmha_status cmha__knowledge_reserve(cmha_knowledge *kb) {
     size_t count = 0;
-    if (!cmha__mul(kb->n, 2 * kb->d_r, &count)) count = SIZE_MAX; /* too many bytes, of which there will be a line */
+    if (!cmha__mul(kb->n, 2 * kb->d_r, &count)) count = SIZE_MAX; /* too many bytes in any case */
     kb->features = (const cmha_real *)cmha__knowledge_take(kb, count, sizeof *kb->features);
-    return kb->features ? CMHA_OK : count > SIZE_MAX / sizeof *kb->features ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY;
+    if (kb->features) return CMHA_OK;
+    return count > SIZE_MAX / sizeof *kb->features ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY;
 }
 
 static void cmha__knowledge_features(cmha_knowledge *kb) {
@@ -7479,14 +7550,14 @@ static cmha_status cmha__knowledge_finite(const cmha_knowledge *kb) {
         cmha_real sum = 0;
         for (size_t j = 0; j < W; j++) sum += row[j] * 0; /* NaN as soon as one is NaN or infinite */
         if (sum != 0)
-            return cmha__fail(kb->context, CMHA_ERR_NOT_FINITE, "knowledge: vector %zu holds a NaN or an infinity", i);
+            return cmha__fail(kb->context, CMHA_ERR_NOT_FINITE, "knowledge: vector %zu is not finite", i);
     }
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n, size_t d_r,
-                                         const cmha_real *vectors, const int64_t *ids, const char *texts,
-                                         const uint64_t *text_begin) {
+CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n,
+                                         size_t d_r, const cmha_real *vectors, const int64_t *ids,
+                                         const char *texts, const uint64_t *text_begin) {
     cmha_status status;
     if (!knowledge) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: it is NULL");
     memset(knowledge, 0, sizeof *knowledge);
@@ -7495,10 +7566,10 @@ CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: %zu documents without vectors", n);
     if (!texts != !text_begin)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: texts and text_begin need each other");
-    if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu complex features", d_r);
-    knowledge->context = context;
-    knowledge->n = n, knowledge->d_r = d_r;
-    knowledge->vectors = vectors, knowledge->ids = ids, knowledge->texts = texts, knowledge->text_begin = text_begin;
+    if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu features", d_r);
+    knowledge->context = context, knowledge->n = n, knowledge->d_r = d_r;
+    knowledge->vectors = vectors, knowledge->ids = ids;
+    knowledge->texts = texts, knowledge->text_begin = text_begin;
     status = cmha__knowledge_reserve(knowledge); /* first: no array is read whose size cannot be */
     if (!status && texts && !cmha__texts_in_order(text_begin, n, UINT64_MAX))
         status = cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: text_begin does not ascend from 0");
@@ -7530,10 +7601,10 @@ CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t
 #define CMHA__NEAREST_ROWS ((size_t)128)      /* queries and documents of one tile of similarities */
 #define CMHA__NEAREST_DOCUMENTS ((size_t)512)
 #define CMHA__NEAREST_FEW ((size_t)6)         /* up to so many queries take products of one row each */
-#define CMHA__NEAREST_SPAN ((size_t)64)       /* similarities looked at together: most spans hold nothing better */
-#define CMHA__SEARCH_BLOCKS ((size_t)4)       /* of queries for each thread, beyond which threads share out queries */
+#define CMHA__NEAREST_SPAN ((size_t)64)       /* similarities looked at together: most hold nothing better */
+#define CMHA__SEARCH_BLOCKS ((size_t)4) /* of queries a thread, beyond which threads share out queries */
 
-/* A search for Q queries of k documents each, and its memory, no size of which depends on the number of documents. */
+/* A search for Q queries of k documents each, and its memory, which does not grow with the documents. */
 typedef struct cmha__search {
     cmha_context *context;
     const cmha_knowledge *base;
@@ -7545,7 +7616,7 @@ typedef struct cmha__search {
     cmha_real *phasors;      /* [Q, 2 d_r], the queries */
     cmha_real *scratch;      /* [threads, tile] */
     cmha_real *own_similarity;
-    int64_t *own_index;      /* the lists of all threads but the first; what the caller's search finds [Q, k] */
+    int64_t *own_index; /* lists of all threads but the first; or what the caller's search finds [Q, k] */
 } cmha__search;
 
 /* The number below a threshold, so that "above it" is "at least the threshold". */
@@ -7559,20 +7630,21 @@ static cmha_real cmha__search_under(cmha_real threshold) {
 }
 
 /* A search without its memory, and in *bytes the size of that: SIZE_MAX where it overflows. */
-static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge *base, size_t Q, size_t d_r, size_t k,
-                                    cmha_real threshold, size_t *bytes) {
-    const size_t threads = (size_t)context->threads, limit = CMHA__SEARCH_BLOCKS * threads * CMHA__NEAREST_ROWS;
-    const size_t few = Q < limit ? Q : limit, shares = few * (threads - 1);
-    const size_t rows = Q < CMHA__NEAREST_ROWS ? Q : CMHA__NEAREST_ROWS;
+static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge *base, size_t Q, size_t d_r,
+                                    size_t k, cmha_real threshold, size_t *bytes) {
+    const size_t threads = (size_t)context->threads, rows = Q < CMHA__NEAREST_ROWS ? Q : CMHA__NEAREST_ROWS;
+    const size_t limit = CMHA__SEARCH_BLOCKS * threads * CMHA__NEAREST_ROWS;
+    const size_t shares = (Q < limit ? Q : limit) * (threads - 1);
     cmha__search s;
     double about;
     memset(&s, 0, sizeof s);
-    s.context = context, s.base = base, s.Q = Q, s.d_r = d_r, s.k = k, s.under = cmha__search_under(threshold);
+    s.context = context, s.base = base, s.Q = Q, s.d_r = d_r, s.k = k;
+    s.under = cmha__search_under(threshold);
     s.tile = CMHA__NEAREST_DOCUMENTS * (rows + 2 * d_r);
     s.lists = (shares > Q ? shares : Q) * k;
     about = ((double)shares + (double)Q) * (double)k * 16 + 16 * (double)Q * (double)d_r +
             8 * (double)threads * (double)CMHA__NEAREST_DOCUMENTS * ((double)rows + 2 * (double)d_r);
-    *bytes = s.lists * (sizeof *s.own_index + sizeof *s.scratch) + (threads * s.tile + Q * 2 * d_r) * sizeof *s.scratch;
+    *bytes = (s.lists + threads * s.tile + Q * 2 * d_r) * sizeof *s.scratch + s.lists * sizeof *s.own_index;
     *bytes = cmha__countable(*bytes, about);
     return s;
 }
@@ -7604,10 +7676,10 @@ static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *inde
     index[at] = i;
 }
 
-/* Similarities scores [n] of documents first .. first + n - 1 in ascending order: those above the k-th best so far are
-   inserted. NaN never is. */
-static void cmha__nearest_scan(const cmha_real *scores, size_t n, size_t first, size_t k, cmha_real under, int64_t *index,
-                               cmha_real *similarity) {
+/* Inserts those of documents first .. first + n - 1, in ascending order, whose scores are above the k-th best
+   so far. NaN never is. */
+static void cmha__nearest_scan(const cmha_real *scores, size_t n, size_t first, size_t k, cmha_real under,
+                               int64_t *index, cmha_real *similarity) {
     cmha_real limit = cmha__larger(similarity[k - 1], under);
     size_t m;
     for (size_t i = 0; i < n; i += m) {
@@ -7628,17 +7700,18 @@ static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity)
     for (size_t i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
 }
 
-/* scores [rows, width] = q u^T / d_r of one tile (CRAT eq 18). A few queries, as in decoding, one by one: the tile stays in
-   the cache, and products of few rows are GEMM's weakest. */
-static void cmha__nearest_scores(const cmha_real *queries, const cmha_real *tile, size_t rows, size_t width, size_t d_r,
-                                 cmha_real *scores) {
+/* scores [rows, width] = q u^T / d_r of one tile (CRAT eq 18). A few queries, as in decoding, one by one: the
+   tile stays in the cache, and products of few rows are GEMM's weakest. */
+static void cmha__nearest_scores(const cmha_real *queries, const cmha_real *tile, size_t rows, size_t width,
+                                 size_t d_r, cmha_real *scores) {
     size_t W = 2 * d_r, step = rows <= CMHA__NEAREST_FEW ? 1 : rows;
+    cmha_real scale = 1 / (cmha_real)d_r;
     for (size_t r = 0; r < rows; r += step)
-        cmha_gemm(0, 1, step, width, W, 1 / (cmha_real)d_r, queries + r * W, W, tile, W, 0, scores + r * width, width);
+        cmha_gemm(0, 1, step, width, W, scale, queries + r * W, W, tile, W, 0, scores + r * width, width);
 }
 
-/* Brings the lists up to date with documents lo .. hi - 1; lo is at the beginning of a tile. Every tile of one search has
-   the same width, so that equal documents get equal bits. */
+/* Brings the lists up to date with documents lo .. hi - 1; lo is at the beginning of a tile. Every tile of
+   one search has the same width, so that equal documents get equal bits. */
 static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmha_real *scratch) {
     size_t W = 2 * s->d_r, k = s->k, n = s->base->n, width = CMHA__NEAREST_DOCUMENTS, cols, rows;
     cmha_real *filled, *scores;
@@ -7662,10 +7735,10 @@ static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmh
     }
 }
 
-/* Cuts along queries or along documents, always at the same places, so that every product is the same for any number of
-   threads. */
+/* Cuts along queries or documents, always at the same places: equal products for any number of threads. */
 static void cmha__search_exact(const cmha__search *s) {
-    const size_t rows = CMHA__NEAREST_ROWS, width = CMHA__NEAREST_DOCUMENTS, Q = s->Q, k = s->k, n = s->base->n;
+    const size_t Q = s->Q, k = s->k, n = s->base->n, rows = CMHA__NEAREST_ROWS,
+                 width = CMHA__NEAREST_DOCUMENTS;
     const size_t blocks = Q / rows + (Q % rows != 0), tiles = n / width + (n % width != 0), list = Q * k;
     const int threads = s->context->threads;
     if (blocks > CMHA__SEARCH_BLOCKS * (size_t)threads || tiles < 2 * (size_t)threads) {
@@ -7678,9 +7751,9 @@ static void cmha__search_exact(const cmha__search *s) {
     cmha__nearest_begin(list * (size_t)(threads - 1), s->own_index, s->own_similarity);
     CMHA__FOR_CHUNKS(threads, tiles, lo, hi) {
         cmha__search part = *s;
-        size_t own = (size_t)cmha__chunk * list;
+        size_t own = (size_t)cmha__chunk * list, end = hi * width < n ? hi * width : n;
         if (own) part.index = s->own_index + (own - list), part.similarity = s->own_similarity + (own - list);
-        cmha__nearest_range(&part, lo * width, hi * width < n ? hi * width : n, s->scratch + (size_t)cmha__chunk * s->tile);
+        cmha__nearest_range(&part, lo * width, end, s->scratch + (size_t)cmha__chunk * s->tile);
     }
     for (size_t c = 0; c + 1 < (size_t)threads; c++)
         for (size_t q = 0; q < Q; q++) {
@@ -7697,14 +7770,15 @@ static cmha_status cmha__search_callers(const cmha__search *s) {
     size_t W = 2 * s->d_r, k = s->k;
     cmha_status status = base->search(base->search_user, s->phasors, s->Q, k, s->own_index);
     if (status)
-        return cmha__fail(s->context, status, "search: the caller's search ended with: %s", cmha_status_string(status));
+        return cmha__fail(s->context, status, "search: the caller's ended with: %s",
+                          cmha_status_string(status));
     for (size_t i = 0; i < s->Q * k; i++) {
         int64_t found = s->own_index[i];
         size_t q = i / k;
         cmha_real one;
         if (found < 0) continue;
         if ((uint64_t)found >= base->n)
-            return cmha__fail(s->context, CMHA_ERR_ARGUMENT, "search: the caller's search found document %zu of %zu",
+            return cmha__fail(s->context, CMHA_ERR_ARGUMENT, "search: the caller's found document %zu of %zu",
                               (size_t)found, base->n);
         one = cmha__dot(s->phasors + q * W, base->features + (size_t)found * W, W) / (cmha_real)s->d_r;
         if (one > s->under) cmha__nearest_insert(one, found, k, s->index + q * k, s->similarity + q * k);
@@ -7712,8 +7786,8 @@ static cmha_status cmha__search_callers(const cmha__search *s) {
     return CMHA_OK;
 }
 
-/* CRAT eq 18: index and similarity of the phasors; the base is not empty, k > 0. Places without a document get similarity 0,
-   of a query with a NaN that NaN. */
+/* CRAT eq 18: index and similarity of the phasors; the base is not empty, k > 0. Places without a document
+   get similarity 0, of a query with a NaN that NaN. */
 static cmha_status cmha__search_run(const cmha__search *s) {
     size_t W = 2 * s->d_r, k = s->k;
     cmha_status status = CMHA_OK;
@@ -7729,8 +7803,9 @@ static cmha_status cmha__search_run(const cmha__search *s) {
 }
 
 /* Queries go through in slabs, so that the memory for their phasors is bounded. */
-CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries, size_t Q, size_t k,
-                                           cmha_real threshold, int64_t *index, cmha_real *similarity) {
+CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
+                                           size_t Q, size_t k, cmha_real threshold, int64_t *index,
+                                           cmha_real *similarity) {
     const size_t slab = Q < 4096 ? Q : 4096;
     cmha__search s;
     cmha_context *context;
@@ -7740,10 +7815,11 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, cons
     if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
     context = knowledge->context;
     if (!Q || !k) return CMHA_OK;
-    if (!queries || !index || !similarity) return cmha__fail(context, CMHA_ERR_ARGUMENT, "search: an array is NULL");
+    if (!queries || !index || !similarity)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "search: an array is NULL");
     if (threshold != threshold) return cmha__fail(context, CMHA_ERR_ARGUMENT, "search: the threshold is NaN");
     s = cmha__search_of(context, knowledge, slab, knowledge->d_r, k, threshold, &bytes);
-    bytes = cmha__countable(bytes, 16 * (double)Q * ((double)k + (double)knowledge->d_r)); /* the caller's arrays */
+    bytes = cmha__countable(bytes, 16 * (double)Q * ((double)k + (double)s.d_r)); /* the caller's arrays */
     if (bytes == SIZE_MAX)
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
     if (!knowledge->n) {
@@ -7774,17 +7850,17 @@ typedef struct cmha__retrieval {
     unsigned char *found;                /* [T] */
 } cmha__retrieval;
 
-/* Between rows [Re of M queries | Im of M queries] of q and M rows [Re | Im] each: phasors, or (dq not NULL) their
-   backward. */
-static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q, size_t lo, size_t hi, cmha_real *u,
-                                   cmha_real *dq) {
+/* Between rows [Re of M queries | Im] of q and M rows [Re | Im] each: phasors, or with dq their backward. */
+static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q, size_t lo, size_t hi,
+                                   cmha_real *u, cmha_real *dq) {
     size_t M = s->args.queries, d = s->d_r;
+    cmha_real eps = s->args.eps;
     for (size_t t = lo; t < hi; t++)
         for (size_t m = 0; m < M; m++) {
             size_t re = t * 2 * M * d + m * d, im = re + M * d;
             cmha_real *row = u + (t * M + m) * 2 * d;
-            if (dq) cmha__phasor_row_backward(q + re, q + im, d, s->args.eps, 1, row, row + d, dq + re, dq + im);
-            else cmha__phasor_row(q + re, q + im, d, s->args.eps, 1, row, row + d);
+            if (dq) cmha__phasor_row_backward(q + re, q + im, d, eps, 1, row, row + d, dq + re, dq + im);
+            else cmha__phasor_row(q + re, q + im, d, eps, 1, row, row + d);
         }
 }
 
@@ -7813,17 +7889,18 @@ static void cmha__retrieve_mix(const cmha__retrieval *s, size_t lo, size_t hi, c
             cmha_real *p = s->p + (t * M + m) * k, *row = rbar + t * W, first = p[0];
             size_t found = cmha__softmax_found(index, k, s->args.tau, p);
             for (size_t i = 0; found && i < k; i++)
-                if (index[i] >= 0) cmha__axpy(W, s->weights[m] * p[i], s->vectors + (size_t)index[i] * W, row);
-            for (size_t j = 0; !found && first != first && j < W; j++) row[j] = first; /* not as if nothing was found */
+                if (index[i] >= 0)
+                    cmha__axpy(W, s->weights[m] * p[i], s->vectors + (size_t)index[i] * W, row);
+            for (size_t j = 0; !found && first != first && j < W; j++) row[j] = first; /* a NaN shows */
             if (found || first != first) s->found[t] = 1;
         }
 }
 
-/* The gradients by rows lo .. hi - 1, through the similarities; the choice of documents has none. With a_i = <drbar, r_i> and
-   their mean over p, the weight's is the sum of the means, and the phasors' sum_i w p_i (a_i - mean) / (tau d_r) u_i.
-   own: dweights [M], then a [k]. */
-static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar, size_t lo, size_t hi, cmha_real *du,
-                                cmha_real *own) {
+/* The gradients by rows lo .. hi - 1, through the similarities; the choice of documents has none. With a_i =
+   <drbar, r_i> and their mean over p, the weight's is the sum of the means, and the phasors' sum_i w p_i (a_i
+   - mean) / (tau d_r) u_i. own: dweights [M], then a [k]. */
+static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar, size_t lo, size_t hi,
+                                cmha_real *du, cmha_real *own) {
     size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
     cmha_real *a = own + M, scale = s->args.tau * (cmha_real)s->d_r;
     if (du) memset(du + lo * M * W, 0, (hi - lo) * M * W * sizeof *du);
@@ -7840,8 +7917,8 @@ static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar
             }
             for (size_t i = 0; du && i < k; i++)
                 if (index[i] >= 0)
-                    cmha__axpy(W, s->weights[m] * p[i] * (a[i] - mean) / scale, s->features + (size_t)index[i] * W,
-                               du + (t * M + m) * W);
+                    cmha__axpy(W, s->weights[m] * p[i] * (a[i] - mean) / scale,
+                               s->features + (size_t)index[i] * W, du + (t * M + m) * W);
             sum += (double)mean;
         }
         own[m] += (cmha_real)sum;
@@ -7854,7 +7931,7 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
     cmha_real *dq = cmha_grad(tape, r->in[0]), *dl = cmha_grad(tape, r->in[1]), *du, *partial;
     cmha__mark mark = cmha__mark_of(tape);
     du = dq ? cmha__reals(tape, s->T * M * 2 * s->d_r) : NULL;
-    partial = cmha__reals(tape, (threads + 1) * part); /* per thread: gradient of the weights, scratch; then their sum */
+    partial = cmha__reals(tape, (threads + 1) * part); /* per thread: dweights, scratch; then their sum */
     if (!tape->status && !cmha__dry(tape) && s->vectors) {
         cmha_real *dweights = partial + threads * part, mean = 0;
         memset(partial, 0, (threads + 1) * part * sizeof *partial);
@@ -7872,31 +7949,32 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
 }
 
 /* Do the options and shapes fit? */
-static int cmha__retrieve_fits(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *a, const cmha_tensor *q,
-                               const cmha_tensor *w_logits) {
+static int cmha__retrieve_fits(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *a,
+                               const cmha_tensor *q, const cmha_tensor *w_logits) {
     if (!a || !a->queries || a->queries > SIZE_MAX / 2)
-        cmha__reject(tape, CMHA_ERR_ARGUMENT, "retrieve: no queries (rows of %zu)", cmha__last(q));
+        cmha__reject(tape, CMHA_ERR_ARGUMENT, "retrieve: no queries");
     else if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
-        cmha__reject(tape, CMHA_ERR_ARGUMENT,
-                     "retrieve: tau must be positive, eps not negative, the threshold a number");
+        cmha__reject(tape, CMHA_ERR_ARGUMENT, "retrieve: tau must be > 0, eps >= 0, the threshold a number");
     else if (w_logits->size != a->queries || cmha__last(q) % (2 * a->queries))
-        cmha__reject(tape, CMHA_ERR_SHAPE, "retrieve: rows of %zu numbers and %zu weights do not fit %zu queries",
-                     cmha__last(q), w_logits->size, a->queries);
+        return CMHA__MISFIT(tape, "retrieve: rows of %zu numbers and %zu weights do not fit %zu queries",
+                            cmha__last(q), w_logits->size, a->queries);
     else if (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r)
-        cmha__reject(tape, CMHA_ERR_SHAPE, "retrieve: rows of %zu numbers for %zu queries, the documents have width %zu",
-                     cmha__last(q), a->queries, kb->d_r);
+        return CMHA__MISFIT(tape, "retrieve: rows of %zu numbers for %zu queries, documents of width %zu",
+                            cmha__last(q), a->queries, kb->d_r);
     return !tape->status;
 }
 
-CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args,
-                                    cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
+                                    const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits,
+                                    const unsigned char **found) {
     cmha__retrieval *s;
     cmha__search search;
     cmha_tensor *in[2], *y;
     cmha__mark mark;
     size_t M, Q, bytes;
     void *memory;
-    if (!q || !w_logits || !tape || tape->status || !cmha__retrieve_fits(tape, knowledge, args, q, w_logits)) return NULL;
+    if (!q || !w_logits || !tape || tape->status) return NULL;
+    if (!cmha__retrieve_fits(tape, knowledge, args, q, w_logits)) return NULL;
     s = (cmha__retrieval *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     s->args = *args, M = args->queries, s->T = cmha__rows(q), s->d_r = cmha__last(q) / 2 / M;
@@ -7941,11 +8019,12 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
 
 static void cmha__reflect_fits(cmha__call *c) {
     const cmha_tensor *z = c->in[0], *v = c->in[1], *gate = c->in[2];
-    if (!(c->number > 0))
-        cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "reflect: tau must be positive");
-    else if (cmha__last(v) != 2 * c->D || v->size != z->size || cmha__last(gate) != c->D || gate->size != z->size / 2)
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "reflect: rows of %zu numbers of z do not fit those of v or a gate of %zu",
-                     2 * c->D, cmha__last(gate));
+    int fits = cmha__last(v) == 2 * c->D && v->size == z->size;
+    if (!(c->number > 0)) cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "reflect: tau must be positive");
+    else if (!fits || cmha__last(gate) != c->D || gate->size != z->size / 2)
+        cmha__reject(c->tape, CMHA_ERR_SHAPE,
+                     "reflect: z of %zu numbers, v of %zu and a gate of %zu do not fit", z->size, v->size,
+                     gate->size);
 }
 
 /* The second half of CRAT eq 19: (1 - g) z + g v or z + g v; z bit for bit where nothing was found. */
@@ -7967,48 +8046,47 @@ static void cmha__reflect_rows(const cmha__call *c) {
     }
 }
 
-/* All gradients of one row that was found. */
-static void cmha__reflect_row_back(const cmha__call *c, size_t t, const cmha_real *dy, cmha_real *CMHA__RESTRICT dz,
-                                   cmha_real *CMHA__RESTRICT dv, cmha_real *CMHA__RESTRICT dgate) {
-    size_t D = c->D;
-    const cmha_real *z = c->x[0] + 2 * t * D, *v = c->x[1] + 2 * t * D, *gate = c->x[2] + t * D, tau = c->number;
-    int convex = c->kind == CMHA_FUSION_CONVEX;
-    for (size_t j = 0; j < D; j++) {
-        cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1, re = dy[j], im = dy[D + j];
-        cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
-        if (dz) dz[j] += keep * re, dz[D + j] += keep * im;
-        if (dv) dv[j] += g * re, dv[D + j] += g * im;
-        if (dgate) dgate[j] += (re * a + im * b) * g * (1 - g) / tau;
-    }
-}
-
 static void cmha__reflect_back(const cmha__call *c) {
     const unsigned char *found = (const unsigned char *)c->given;
-    cmha_real *dz = c->dx[0], *dv = c->dx[1], *dgate = c->dx[2];
     size_t D = c->D, W = 2 * D;
+    int convex = c->kind == CMHA_FUSION_CONVEX;
+    cmha_real tau = c->number;
     for (size_t t = 0; t < c->n; t++) {
-        if (!found || found[c->lo + t])
-            cmha__reflect_row_back(c, t, c->dy + t * W, dz ? dz + t * W : NULL, dv ? dv + t * W : NULL,
-                                   dgate ? dgate + t * D : NULL);
-        else if (dz) cmha__axpy(W, 1, c->dy + t * W, dz + t * W);
+        const cmha_real *z = c->x[0] + t * W, *v = c->x[1] + t * W, *gate = c->x[2] + t * D,
+                        *dy = c->dy + t * W;
+        cmha_real *CMHA__RESTRICT dz = c->dx[0] ? c->dx[0] + t * W : NULL;
+        cmha_real *CMHA__RESTRICT dv = c->dx[1] ? c->dx[1] + t * W : NULL;
+        cmha_real *CMHA__RESTRICT dgate = c->dx[2] ? c->dx[2] + t * D : NULL;
+        if (found && !found[c->lo + t]) {
+            if (dz) cmha__axpy(W, 1, dy, dz);
+            continue;
+        }
+        for (size_t j = 0; j < D; j++) {
+            cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1, re = dy[j], im = dy[D + j];
+            cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
+            if (dz) dz[j] += keep * re, dz[D + j] += keep * im;
+            if (dv) dv[j] += g * re, dv[D + j] += g * im;
+            if (dgate) dgate[j] += (re * a + im * b) * g * (1 - g) / tau;
+        }
     }
 }
 
 static const cmha__op cmha__reflect_op = {
     "reflect", 3, CMHA__PLANES, 0, {0, 0}, 0, cmha__reflect_fits, cmha__reflect_rows, cmha__reflect_back};
 
-CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate, cmha_real tau,
-                                   cmha_fusion fusion, const unsigned char *found) {
+CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate,
+                                   cmha_real tau, cmha_fusion fusion, const unsigned char *found) {
     cmha__call call = cmha__call_of(&cmha__reflect_op, z, v, gate);
     call.kind = (int)fusion, call.number = tau, call.given = found;
     return cmha__run(tape, &call);
 }
 
 /* CRAT eq 17-19 */
-CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge, const cmha_retrieve_args *args,
-                               cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *weights) {
+CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
+                               const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion,
+                               cmha_tensor *z, const cmha_irw_weights *weights) {
     const unsigned char *found = NULL;
-    cmha_tensor *q, *rbar, *gate, *stacked;
+    cmha_tensor *q, *rbar, *gate, *v, *stacked;
     size_t shape[2];
     if (!weights || !cmha__is_planes(tape, z, "irw")) return NULL;
     if (!weights->wm || !weights->w_logits || !weights->wv || !weights->wg)
@@ -8017,11 +8095,12 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
     if (weights->wm->rank != 3 || weights->wm->shape[0] != 2)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "irw: the weight of the queries must be [2, M d_r, D]");
     shape[0] = 2 * weights->wm->shape[1], shape[1] = weights->wm->shape[2];
-    stacked = cmha_reshape(tape, weights->wm, 2, shape); /* for a real input real and imaginary part are one map */
+    stacked = cmha_reshape(tape, weights->wm, 2, shape); /* of a real input both parts are one map */
     q = cmha_linear(tape, cmha_complex_imag(tape, z), stacked, weights->bm);
     rbar = cmha_retrieve(tape, knowledge, args, q, weights->w_logits, &found);
     gate = rbar ? cmha_linear(tape, cmha_concat(tape, z, rbar, z->rank - 1), weights->wg, weights->bg) : NULL;
-    return cmha_reflect(tape, z, cmha_complex_linear(tape, rbar, weights->wv, NULL), gate, gate_tau, fusion, found);
+    v = cmha_complex_linear(tape, rbar, weights->wv, NULL);
+    return cmha_reflect(tape, z, v, gate, gate_tau, fusion, found);
 }
 
 /* =================================================== Attention ==================================================== */

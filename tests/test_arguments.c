@@ -1387,8 +1387,6 @@ static void plain_open(plain *p) {
         cmha_complex_norm_backward(&p->norm, NULL, NULL, NULL, NULL, NULL, NULL, NULL))                      \
     ROW(cmha_phasor_forward, cmha_phasor_forward(NULL, 0, 4, 0, NULL))                                       \
     ROW(cmha_phasor_backward, cmha_phasor_backward(NULL, NULL, 0, 4, 0, NULL))                               \
-    ROW(cmha_hermitian_forward, cmha_hermitian_forward(NULL, NULL, 0, 4, NULL))                              \
-    ROW(cmha_hermitian_backward, cmha_hermitian_backward(NULL, NULL, NULL, 0, 4, NULL, NULL))                \
     ROW(cmha_multifreq_init, cmha_multifreq_init(0, 4, 1e4, NULL, NULL))                                     \
     ROW(cmha_sum_squares, SAME(cmha_sum_squares(NULL, 0), 0))                                                \
     ROW(cmha_componentwise_clip, cmha_componentwise_clip(CMHA_CLIP_GLOBAL, 1, NULL, 0))                      \

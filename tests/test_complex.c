@@ -213,10 +213,16 @@ static void rotations(void) {
 }
 
 static void hermitian(void) {
-    cmha_real *q = check_array(2 * T * D, 1), *k = check_array(2 * T * D, 1), a[2 * T], norm[2 * T];
-    size_t t, j;
-    cmha_hermitian_forward(q, k, T, D, a);
-    cmha_hermitian_forward(q, q, T, D, norm);
+    cmha_real *q = check_array(2 * T * D, 1), *k = check_array(2 * T * D, 1), a[2 * T] = {0}, norm[2 * T] = {0};
+    size_t t, j, shape[2] = {T, 2 * D};
+    cmha_tensor *tq, *product, *square;
+    cmha_tape tape;
+    CHECK_OK(cmha_tape_init(&tape, &context, 0));
+    tq = cmha_tensor_wrap(&tape, 2, shape, q, NULL);
+    product = cmha_hermitian(&tape, tq, cmha_tensor_wrap(&tape, 2, shape, k, NULL));
+    square = cmha_hermitian(&tape, tq, tq);
+    if (CHECK(product && square)) memcpy(a, product->data, sizeof a), memcpy(norm, square->data, sizeof norm);
+    cmha_tape_close(&tape);
     for (t = 0; t < T; t++) {
         double re = 0, im = 0;
         for (j = 0; j < D; j++) {
