@@ -966,17 +966,16 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
 
 /* =================================================== Attention ==================================================== */
 
-/* A strided view of a [B, H, N, d] array: element (b, h, n, i) is data[b * batch + h * head + n * token + i].
-   It serves head-major [B, H, N, d] and token-major [B, N, H * d] storage, also a slice of a fused
-   projection. Of a complex array that is the real part; the imaginary part lies `imag` numbers further on (0:
-   it is real). */
+/* A strided view of a [B, H, N, d] array: element (b, h, n, i) is data[b * batch + h * head + n * token + i],
+   as in head-major [B, H, N, d] and token-major [B, N, H * d] storage, or a slice of a fused projection. Of a
+   complex array that is the real part; the imaginary part lies `imag` numbers further on (0: it is real). */
 typedef struct cmha_heads {
     cmha_real *data;
     size_t batch, head, token, imag;
 } cmha_heads;
 
-CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d); /* [B, H, N, d] */
-/* [B, N, row], head h at column h * d. */
+/* [B, H, N, d]; and [B, N, row] with head h at column h * d. */
+CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d);
 CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d);
 /* The same for d complex numbers a head: [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row], the real
    part of head h at column h * d and its imaginary part at column imag + h * d. */
@@ -995,24 +994,23 @@ typedef enum cmha_attention_kind {
     CMHA_ATTENTION_CMHA,    /* ComplexFormer eq 1-9 */
     CMHA_ATTENTION_ROPE,    /* Su et al. 2021; CMHA with delta = 1, b = 0 */
     CMHA_ATTENTION_DOT,     /* Vaswani et al. 2017 */
-    CMHA_ATTENTION_COMPLEX, /* complex q and k: O = sum_j q_j conj(k_j), see cmha_softmax. CoPE, MöbiusAttention */
-    CMHA_ATTENTION_ANGULAR  /* the same of the phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of
-                               cosines of phase differences, without any trigonometry. (What the paper calls phase
-                               normalisation is atan2 for arctan, which cannot tell z from -z and so gives other
-                               scores; that phases lie within +-pi changes nothing inside a cosine. The prose says
-                               "averages" where 1/sqrt(d_h) does not average: the caller's scale decides.) */
+    CMHA_ATTENTION_COMPLEX, /* complex: O = sum_j q_j conj(k_j), see cmha_softmax. CoPE, MöbiusAttention */
+    CMHA_ATTENTION_ANGULAR  /* the same of phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of
+                               cosines of phase differences, without any trigonometry. (The paper's phase
+                               normalisation is atan2 for arctan, which cannot tell z from -z and gives other
+                               scores; that phases lie within +-pi changes nothing inside a cosine. Its prose
+                               says "averages" where 1/sqrt(d_h) does not: the caller's scale decides.) */
 } cmha_attention_kind;
 
 /* What becomes of the complex score O of COMPLEX and ANGULAR (already times scale) and the values.
-   MöbiusAttention does not say how softmax(O) of its eq 9 is meant; RI_PRODUCT is its literal reading channel
+   MöbiusAttention leaves open how softmax(O) of its eq 9 is meant; RI_PRODUCT is its literal reading channel
    by channel, and the default here. Real values go with REAL and SCORE. */
 typedef enum cmha_softmax {
     CMHA_SOFTMAX_RI_PRODUCT, /* y = (softmax(Re O) + i softmax(Im O)) v */
     CMHA_SOFTMAX_REAL,       /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
     CMHA_SOFTMAX_RI_SPLIT,   /* y = softmax(Re O) Re v + i softmax(Im O) Im v */
-    CMHA_SOFTMAX_YANG8,      /* eight real attentions (Yang et al. 2020): (P_rr + i P_ri + i P_ir - P_ii) v,
-                                P_xy = softmax(q_x k_y) */
-    CMHA_SOFTMAX_SCORE       /* a function of O: y = softmax(magnitude |O| / max + cosine Re O / sqrt(|O|^2 + eps^2)) v */
+    CMHA_SOFTMAX_YANG8,      /* (P_rr + i P_ri + i P_ir - P_ii) v, P_xy = softmax(q_x k_y): Yang et al. */
+    CMHA_SOFTMAX_SCORE       /* y = softmax(magnitude |O| / max + cosine Re O / sqrt(|O|^2 + eps^2)) v */
 } cmha_softmax;
 
 /* SCORE: what the magnitudes are divided by (CoPE `hybrid_norm`), + 1e-12. */
@@ -1020,8 +1018,7 @@ typedef enum cmha_norm_max {
     CMHA_MAX_NONE,
     CMHA_MAX_ROW,   /* largest |O| among the row's permitted keys: causal-safe */
     CMHA_MAX_HEAD,  /* among all permitted pairs of the head: leaks the future where causal */
-    CMHA_MAX_GLOBAL /* over the whole batch, masked pairs included: what CoPE's code does; depends on batch mates
-                       and padding */
+    CMHA_MAX_GLOBAL /* over the batch and masked pairs, as CoPE's code: depends on batch mates and padding */
 } cmha_norm_max;
 
 /* Which delta and b a head uses: its own, one pair for all ("EulerFormer-MHA (Shared)", an ablation of the
@@ -1030,52 +1027,49 @@ typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIX
 
 /* Everything about one attention call but the arrays. Zero every member you do not set. */
 typedef struct cmha_attention_args {
-    size_t batch, heads, kv_heads;   /* kv_heads divides heads: query head h reads key/value head h / (heads / kv_heads) */
-    size_t n_q, n_k;                 /* query row i is at position pos0 + i, key row j at pos0 + n_q - n_k + j */
-    size_t d_k, d_v;                 /* numbers per head, complex ones for COMPLEX and ANGULAR. d_v 0: only lse is computed */
-    cmha_real scale;                 /* factor on the score, no default. ComplexFormer's eq 8 has none, its prose scales */
-    int causal;                      /* key position <= query position */
-    size_t window;                   /* with causal: only the last `window` positions, own one included; 0 = all */
-    const unsigned char *key_mask;   /* [B, n_k], 0 = absent; NULL = all present */
-    const cmha_real *alibi;          /* slopes [H]: score -= slope |m - n| (Press et al. 2022); NULL = none */
+    size_t batch, heads, kv_heads; /* kv_heads divides heads: head h reads kv head h / (heads / kv_heads) */
+    size_t n_q, n_k;               /* query i is at position pos0 + i, key j at pos0 + n_q - n_k + j */
+    size_t d_k, d_v;               /* numbers per head, complex for COMPLEX and ANGULAR. d_v 0: lse alone */
+    cmha_real scale;               /* factor on the score. ComplexFormer's eq 8 has none, its prose scales */
+    int causal;                    /* key position <= query position */
+    size_t window;                 /* causal: only the last `window` positions, own one included; 0 = all */
+    const unsigned char *key_mask; /* [B, n_k], 0 = absent; NULL = all present */
+    const cmha_real *alibi;        /* slopes [H]: score -= slope |m - n| (Press et al. 2022); NULL = none */
     cmha_attention_kind kind;
     cmha_layout layout;
-    cmha_share share;                /* CMHA: shape of delta and b, [H, P] per head of the query, [1, P] shared, none fixed */
+    cmha_share share;              /* CMHA: delta, b are [H, P] per query head, [1, P] shared, none fixed */
     const cmha_real *delta, *b;
-    const cmha_real *rotation;       /* [n, 2P], n = max(n_q, n_k), first row at position pos0 + n_q - n; from
-                                        cmha_rotation_table */
-    size_t rotation_head;            /* 0, or the distance between the heads' tables (per-head frequencies) */
-    cmha_softmax softmax;            /* this and the next: COMPLEX and ANGULAR only */
-    int complex_v;                   /* v and y are complex, d_v numbers a head */
-    int bilinear;                    /* O = sum_j q_j k_j, no conjugate: MöbiusAttention eq 9 as printed */
-    cmha_real magnitude, cosine;     /* SCORE */
-    cmha_real eps;                   /* of the phasors (ANGULAR) and of SCORE's cosine, which acts on the O before scale */
-    cmha_norm_max norm_max;          /* SCORE */
-    int norm_max_grad;               /* 0: that maximum is a constant in the backward; 1: the gradient flows into its entry */
-    const unsigned char *query_mask; /* HEAD: [B, n_q], 0 = a query (padding) whose pairs that maximum passes over;
-                                        NULL = none */
-    cmha_real dropout;               /* on the probabilities; the softmaxes of one pair share their bit */
-    uint64_t key;                    /* of the dropout bits */
-    int threads;                     /* over (batch, kv head); 0 = 1 */
+    const cmha_real *rotation;     /* cmha_rotation_table [n, 2P], n = max(n_q, n_k), last row query n_q-1 */
+    size_t rotation_head;          /* 0, or the distance between the heads' tables (per-head frequencies) */
+    cmha_softmax softmax;          /* this and the next: COMPLEX and ANGULAR only */
+    int complex_v;                 /* v and y are complex, d_v numbers a head */
+    int bilinear;                  /* O = sum_j q_j k_j, no conjugate: MöbiusAttention eq 9 as printed */
+    cmha_real magnitude, cosine;   /* SCORE */
+    cmha_real eps;                 /* of the phasors (ANGULAR), and of SCORE's cosine: O is unscaled */
+    cmha_norm_max norm_max;        /* SCORE */
+    int norm_max_grad;             /* 0: that maximum is a constant backwards; 1: its entry gets a gradient */
+    const unsigned char *query_mask; /* HEAD: [B, n_q], 0 = padding that the maximum passes over, or NULL */
+    cmha_real dropout;             /* on the probabilities; the softmaxes of one pair share their bit */
+    uint64_t key;                  /* of the dropout bits */
+    int threads;                   /* over (batch, kv head); 0 = 1 */
 } cmha_attention_args;
 
 /* CoPE's five scores (its 3.2; A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k)). `phase` alone lies
    within +-s: its weights differ by a factor of at most exp(2 s), so such a layer nearly averages.
    `magnitude` does not tell aligned from opposed. */
 typedef enum cmha_cope_score {
-    CMHA_COPE_PHASE,      /* s C */
-    CMHA_COPE_MAGNITUDE,  /* s |A| */
-    CMHA_COPE_REAL,       /* s Re A: ordinary attention of [Re | Im] */
-    CMHA_COPE_HYBRID,     /* s (|A| + alpha C) */
-    CMHA_COPE_HYBRID_NORM, /* s (|A| / (max + 1e-12) + alpha C); the paper leaves open which maximum, its code takes the
-                             whole batch's */
-    CMHA_COPE_LINEAR      /* no softmax at all: cmha_linear_attention, not cmha_cope_args */
+    CMHA_COPE_PHASE,       /* s C */
+    CMHA_COPE_MAGNITUDE,   /* s |A| */
+    CMHA_COPE_REAL,        /* s Re A: ordinary attention of [Re | Im] */
+    CMHA_COPE_HYBRID,      /* s (|A| + alpha C) */
+    CMHA_COPE_HYBRID_NORM, /* s (|A| / (max + 1e-12) + alpha C); which max, the paper leaves open */
+    CMHA_COPE_LINEAR       /* no softmax at all: cmha_linear_attention, not cmha_cope_args */
 } cmha_cope_score;
 
 typedef struct cmha_cope_options {
     cmha_cope_score score;
     cmha_real alpha;        /* 0.2 in the paper */
-    cmha_real eps;          /* C = Re A / sqrt(|A|^2 + eps^2): smooth, and 0 at A = 0; neither paper nor code has it. 1e-6 */
+    cmha_real eps;          /* C = Re A / sqrt(|A|^2 + eps^2): smooth, 0 at A = 0; ours. 1e-6 */
     int repo_scale;         /* 1: |A| and Re A times s twice, as the authors' code does */
     cmha_norm_max norm_max; /* HYBRID_NORM */
     int norm_max_grad;
@@ -1088,55 +1082,53 @@ CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options 
 /* Slopes of ALiBi, s_h = 2^(-8 (h+1)/H); H need not be a power of two. */
 CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes);
 
-/* A row's log sum exp of the scores in two parts, so that huge scores lose nothing; both are 0 without a key. */
+/* A row's log sum exp in two parts, so that huge scores lose nothing; both are 0 without a key. */
 typedef struct cmha_lse {
     cmha_real largest; /* score of the row */
     cmha_real log_sum; /* log sum exp(score - largest) */
-    int in_double;     /* 1: products of q and k left the range of the type, so the row was computed in double, and
-                          scores beyond 1e30 keep their order only */
+    int in_double;     /* 1: products left the type's range; then scores beyond 1e30 keep their order only */
 } cmha_lse;
 
-/* Length of the scratch array (aligned as for double), in cmha_real, for cmha_attention_forward (backward =
-   0) or _backward (1). O(n), never n^2. */
+/* Length of scratch (aligned as for double), in cmha_real: O(n), never n^2. */
 CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward);
-
 /* Computes y = softmax(scale Q'K'^T + mask) V over the permitted keys (eq 9), Q' and K' the features of q and
    k. Tiled, with running maxima; the n_q x n_k scores are never stored. lse [B, H, n_q] is for the backward
-   (NULL = not wanted). Forms of several softmaxes (RI_PRODUCT, RI_SPLIT, YANG8) leave lse alone: their
+   (NULL = not wanted). Forms of several softmaxes (RI_PRODUCT, RI_SPLIT, YANG8) leave it alone: their
    backward computes each again. */
-CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views, cmha_lse *lse,
-                                     cmha_real *scratch);
+CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
+                                     cmha_lse *lse, cmha_real *scratch);
 /* Adds to dq, dk (strides those of q, k), dv and to ddelta, db (shape of delta; NULL = not wanted). dlse [B,
    H, n_q] (or NULL) is a cotangent of the rows' log sum exp. Deterministic for any number of threads. */
-CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views, const cmha_lse *lse,
-                                      const cmha_real *dlse, cmha_real *ddelta, cmha_real *db, cmha_real *scratch);
+CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
+                                      const cmha_lse *lse, const cmha_real *dlse, cmha_real *ddelta,
+                                      cmha_real *db, cmha_real *scratch);
 
 /* Attends over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B,
    Nq, H * d_v]; or k and v NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k are
    planes twice as wide, [Re of all heads | Im of all heads]; with complex_v so are v and the result, and the
-   fused form is [Re (q k v) | Im (q k v)]. Everything else of `args` is as for cmha_attention_forward; sizes
-   come from the tensors, delta and b from the two tensors (CMHA per head or shared; else NULL). Pointers in
-   args must stay valid until the backward. Errors: SHAPE (divisibility, odd d_k for ROPE and CMHA, shape of
-   delta), ARGUMENT (no rotation table; a softmax that needs complex values; norm_max of phasors). */
-CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q, cmha_tensor *k,
-                                     cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b);
+   fused form is [Re (q k v) | Im (q k v)]. Of args (valid until the backward) the tensors give the sizes, and
+   delta and b those of CMHA per head or shared (else NULL). Errors: SHAPE (divisibility, odd d_k for ROPE and
+   CMHA, shape of delta), ARGUMENT (no rotation table; a softmax that needs complex values; norm_max of
+   phasors). */
+CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
+                                     cmha_tensor *k, cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b);
 /* A rotation table in the tape's memory for positions pos0 .. pos0 + n - 1 (see cmha_rotation_table), one per
    row of omega [n_tables, P]. */
-CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P, size_t n,
-                                        ptrdiff_t pos0);
+CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P,
+                                        size_t n, ptrdiff_t pos0);
 
 /* Attention without a softmax, in O(n): with feature rows f(q) [n, F], f(k) [n, F] and values V [n, c],
 
        y_t = f(q_t) (sum_s f(k_s) v_s^T) / f(q_t) (sum_s f(k_s))
 
-   The sums over the keys are one matrix of F x (c + 1) numbers that never grows: over all keys, or running if causal.
-   It is also all that decoding has to remember. q and k are complex, d numbers a head. */
+   The sums over the keys are one matrix of F x (c + 1) numbers that never grows: over all keys, or running if
+   causal. It is also all that decoding has to remember. q and k are complex, d numbers a head. */
 typedef enum cmha_linear_kind {
-    CMHA_LINEAR_COPE,   /* CoPE eq 10-17: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real values. With
-                           the complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
-    CMHA_LINEAR_ANGULAR /* CRAT's "linear" path made exact: key s weighs 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)) >= 0, with
-                           u(z) = z / sqrt(|z|^2 + eps^2); F = 2d + 1, complex values. A broad kernel (no key weighs more
-                           than 2), not the softmax of CRAT eq 12-13 and no approximation of it */
+    CMHA_LINEAR_COPE,   /* CoPE eq 10-17: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real v.
+                           With complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
+    CMHA_LINEAR_ANGULAR /* CRAT's "linear" path made exact: key s weighs 1 + (1/d) sum_j Re(u(q_j) conj u(k_j))
+                           with u as above, between 0 and 2; F = 2d + 1, complex values. A broad kernel, neither the
+                           softmax of CRAT eq 12-13 nor an approximation of it */
 } cmha_linear_kind;
 
 /* What CoPE's linear attention makes of the complex sum Num = sum_s W_ts v_s, channel by channel; C = Re Num
@@ -1156,50 +1148,51 @@ typedef enum cmha_cope_output {
 typedef struct cmha_linear_args {
     size_t batch, heads, n;
     size_t d;                      /* complex numbers of a head of q and k */
-    size_t d_v;                    /* numbers of a head of v and y: real for COPE, complex for ANGULAR; 0 = d */
+    size_t d_v;                    /* numbers of a head of v and y, real for COPE, else complex; 0 = d */
     cmha_linear_kind kind;
     cmha_cope_output output;       /* COPE only */
     int causal;
     cmha_real alpha;               /* of HYBRID; the paper's 0.2 */
-    cmha_real eps;                 /* COPE: of C; ANGULAR: of the phasors u, whose gradient is bounded by 1/eps. 1e-6 is usual */
-    cmha_real den_eps;             /* ANGULAR: y = num / (den + den_eps); den nears 0 only if every key points exactly away. 1e-6 */
+    cmha_real eps;                 /* COPE: of C; ANGULAR: of u, whose gradient 1/eps bounds. 1e-6 is usual */
+    cmha_real den_eps;             /* ANGULAR: y = num / (den + den_eps); near 0 if all keys point away */
     const unsigned char *key_mask; /* [B, n], 0 = absent; NULL = all present */
     int threads;                   /* over (batch, head); 0 = 1 */
 } cmha_linear_args;
 
-CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward); /* cmha_real; does not depend on n */
-CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args); /* B H n (1, or 2 d_v + 1 where experimental) */
-CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args); /* B H F (c + 1), c = d_v or (ANGULAR) 2 d_v */
-
+/* Lengths in cmha_real: of scratch, whatever n; of saved, B H n (1, or 2 d_v + 1 where experimental); of
+   state, B H F (c + 1), c = d_v or (ANGULAR) 2 d_v. */
+CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward);
+CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args);
+CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args);
 /* Computes y of q, k (complex views) and v; v and y are real for COPE, complex for ANGULAR. saved (NULL = not
-   wanted) gets what the backward reads: of each row the denominator, for the experimental outputs also Num. */
-CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views, cmha_real *saved,
-                                            cmha_real *scratch);
+   wanted) gets what the backward reads: each row's denominator, for the experimental outputs also Num. */
+CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views,
+                                            cmha_real *saved, cmha_real *scratch);
 /* Adds to dq, dk, dv. Nothing of length n is kept: one sweep forwards with the running sum of the keys gives
    dq, one backwards with the running sum of f(q)^T dNum gives dk and dv. */
 CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
                                              const cmha_real *saved, cmha_real *scratch);
 /* Decodes n more tokens, causal whatever args->causal says, after those that `state` (zeros before the first)
    has seen, and brings it up to date. Any split of a sequence into calls gives the causal forward, up to
-   rounding; that is this call on zeros. */
-CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views, cmha_real *state,
-                                           cmha_real *scratch);
+   rounding. */
+CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views,
+                                           cmha_real *state, cmha_real *scratch);
 
-/* Mixing by lag, what CRAT's FFT path computes once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj FFT(K)) a
-   fast approximation of the same attention, under its Table 6 even identical. It is neither: that product has n
-   numbers, indexed by the lag between two tokens and summed over all pairs of that lag, where attention needs n^2. Made
-   well-defined (zero-padded, so that lags do not wrap round) it is a Toeplitz mixing like the auto-correlation of
-   Autoformer (Wu et al. 2021), with weights every query shares:
+/* Mixing by lag, what CRAT's FFT path computes once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj
+   FFT(K)) a fast approximation of the same attention, under its Table 6 even identical. It is neither: that
+   product has n numbers, indexed by the lag between two tokens and summed over all pairs of that lag, where
+   attention needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a Toeplitz
+   mixing like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
 
        N_tau  = number of pairs of tokens t and t - tau that are both present: n - tau without a mask
-       R[tau] = 1 / (sqrt(d) N_tau) sum over these pairs, sum_j Re(u(q_tj) conj u(k_{t-tau,j})), u as CMHA_LINEAR_ANGULAR
-       a      = softmax of temp R over the topk lags of largest R (0: all) among those with N_tau > 0, 0 elsewhere
-       y_t    = sum a[tau] v_{t-tau} / sum a[tau] over tau <= t with t - tau present; 0 where there is none, or t is absent
+       R[tau] = 1 / (sqrt(d) N_tau) sum over these pairs, sum_j Re(u(q_tj) conj u(k_{t-tau,j}))
+       a      = softmax of temp R over the topk lags (0: all) of largest R among those with N_tau > 0, else 0
+       y_t    = sum a[tau] v_{t-tau} / sum a[tau] over tau <= t, t - tau present; 0 if none is, or t is not
 
-   The weights depend on the whole sequence, so there is no causal form: encoders only. Ties go to the lower lag; lags
-   whose R differ by less than rounding, 2^-20 sqrt(d) (in double 2^-32), tie. The choice of lags carries no gradient.
-   An absent token takes no part, whatever it holds, and gets no gradient: padding at the end changes nothing, to the
-   bit. */
+   The weights depend on the whole sequence, so there is no causal form: encoders only. Ties go to the lower
+   lag; lags whose R differ by less than rounding, 2^-20 sqrt(d) (in double 2^-32), tie. The choice of lags
+   carries no gradient. An absent token takes no part, whatever it holds, and gets no gradient: padding at the
+   end changes nothing, to the bit. */
 typedef struct cmha_lag_args {
     size_t batch, heads, n;
     size_t d;                      /* complex numbers of a head of q, k, v and y */
@@ -1210,34 +1203,36 @@ typedef struct cmha_lag_args {
     int threads;                   /* over (batch, head); 0 = 1 */
 } cmha_lag_args;
 
-CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* in cmha_real, aligned as for double; O(n) per thread */
-/* Computes y of q, k, v, all complex views. lags [B, H, n] gets temp R of the chosen lags and -infinity for
-   the others: the backward reads it, and its softmax is what the head mixes by. O(n log n d). */
-CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views, cmha_real *lags,
-                                         cmha_real *scratch);
+/* Length of scratch (aligned as for double), in cmha_real: O(n) per thread. */
+CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args);
+/* Computes y of q, k, v, all complex views, in O(n log n d). lags [B, H, n] gets temp R of the chosen lags
+   and -infinity for the others: the backward reads it, and its softmax is what the head mixes by. */
+CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views,
+                                         cmha_real *lags, cmha_real *scratch);
 /* Adds to dq, dk, dv, by correlations that are transforms as well. */
-CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views, const cmha_real *lags,
-                                          cmha_real *scratch);
+CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
+                                          const cmha_real *lags, cmha_real *scratch);
 
 /* The same over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v]
    real for CMHA_LINEAR_COPE, else planes; the result is shaped like v. Or, unless the values are real, k and
    v NULL and q the fused [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Sizes but `heads` come from the
    tensors, all else from `args`, whose key_mask must stay valid until the backward. Errors: SHAPE. */
-CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q, cmha_tensor *k,
-                                            cmha_tensor *v);
-CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q, cmha_tensor *k,
-                                         cmha_tensor *v);
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
+                                            cmha_tensor *k, cmha_tensor *v);
+CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q,
+                                         cmha_tensor *k, cmha_tensor *v);
 
-/* Phase contrastive learning (ComplexFormer 3.2, after EulerFormer eq 14; the paper gives eps and tau, not the form):
+/* Phase contrastive learning (ComplexFormer 3.2, after EulerFormer eq 14; the paper gives eps and tau, not
+   the form):
 
        sim(j, j') = (1/P) sum_r w_r cos(theta[j, r] - keep[j', r] theta[j', r])
        loss = mean over j of ( -sim(j, pos(j))/tau + logsumexp_j' sim(j, j')/tau )
 
-   for one head's phases theta [N, P]. keep [N, P] of 0/1 masks phases to 0 (NULL: all kept); positive [N] names each
-   token's positive (NULL: itself); valid [N] of 0/1 leaves out padding (NULL: all). Between phasors sim is a matrix
-   product, of which 64 rows are in memory at a time. The loss is formed as log(1 + what the others weigh against the
-   positive): it is never negative, however small tau is (unless a positive is padding). Returns the loss; lse [N, 2] is
-   kept for the backward. */
+   for one head's phases theta [N, P]. keep [N, P] of 0/1 masks phases to 0 (NULL: all kept); positive [N]
+   names each token's positive (NULL: itself); valid [N] of 0/1 leaves out padding (NULL: all). Between
+   phasors sim is a matrix product, of which 64 rows are in memory at a time. The loss is formed as log(1 +
+   what the others weigh against the positive): it is never negative, however small tau is (unless a positive
+   is padding). Returns the loss; lse [N, 2] is kept for the backward. */
 typedef struct cmha_pcl_args {
     size_t N, P;
     cmha_real tau;
@@ -1248,10 +1243,11 @@ typedef struct cmha_pcl_args {
 } cmha_pcl_args;
 
 CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args); /* in cmha_real, for forward and backward */
-CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse, cmha_real *scratch);
+CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse,
+                                 cmha_real *scratch);
 /* dtheta [N, P] += dloss d loss/d theta through both arguments, dw [P] likewise. */
-CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse, cmha_real dloss,
-                                cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
+CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
+                                cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
 
 /* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1],
    the mean over sequences and over the H heads of queries and Hkv of keys, all alike; w [P]. args as for
@@ -1262,8 +1258,9 @@ typedef struct cmha_pcl_options {
     cmha_real tau, mask_rate;
     int adapted;
 } cmha_pcl_options;
-CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv, cmha_tensor *delta,
-                               cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options);
+CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
+                               cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w,
+                               const cmha_pcl_options *options);
 
 /* ================================================ Models ================================================ */
 
@@ -8194,7 +8191,7 @@ CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes) {
 
 /* ---- Scores: a feature map, or a function of the complex product ---- */
 
-/* What the features of a head's queries, or of its keys, depend on; NULL where the score has no such thing. */
+/* What the features of a head's queries, or of its keys, depend on; NULL where the score has none. */
 typedef struct cmha__feature {
     const cmha_attention_args *args;
     size_t n;                   /* tokens */
@@ -8214,13 +8211,13 @@ typedef struct cmha__score {
     int learned; /* features need delta and b */
     /* y [n, planes d_k] = the features of rows `first`.. of x. NULL: real rows are their own features. */
     void (*map)(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y);
-    /* Adds the gradient dy of all features to dx (strides of x, data NULL = not wanted), f->ddelta and f->db. */
+    /* Adds the gradient dy of all features to dx (strides of x, data may be NULL), f->ddelta and f->db. */
     void (*map_back)(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy, cmha__rows_of dx);
     /* s [64] = the scores of O = re + i im [64]. divisor: of |O|, see cmha_norm_max; 1 without one. */
     void (*forward)(const cmha_attention_args *a, cmha_real divisor, const cmha_real *re, const cmha_real *im,
                     cmha_real *s);
-    /* re, im = ds times the score's partial derivatives by Re O and Im O, and 0 where ds is: O may have overflown there.
-       Returns the gradient of the divisor if it is wanted. */
+    /* re, im = ds times the score's partial derivatives by Re O and Im O, 0 where ds is: there O may have
+       overflown. Returns the gradient of the divisor if it is wanted. */
     cmha_real (*backward)(const cmha_attention_args *a, cmha_real divisor, const cmha_real *ds, cmha_real *re,
                           cmha_real *im, int wanted);
 } cmha__score;
@@ -8342,7 +8339,7 @@ static size_t cmha__value_width(const cmha_attention_args *a) {
     return cmha__is_complex(a) && a->complex_v ? 2 * a->d_v : a->d_v;
 }
 
-/* What the features of a head's queries or keys depend on, whose rotation begins at row `first` of the table. */
+/* A head's queries or keys, whose rotation begins at row `first` of the table, as feature maps see them. */
 static cmha__feature cmha__feature_of(const cmha_attention_args *a, size_t head, int is_key, size_t first) {
     size_t own = (a->share == CMHA_SHARE_PER_HEAD ? head : 0) * (a->d_k / 2);
     int learned = cmha__is_learned(a);
@@ -8356,7 +8353,7 @@ static cmha__feature cmha__feature_of(const cmha_attention_args *a, size_t head,
     return f;
 }
 
-/* Writes the features of n keys into transposed tiles, the first at column `at`. rows [64, width] is scratch. */
+/* Writes the features of n keys into transposed tiles from column `at` on. rows [64, width] is scratch. */
 static void cmha__write_keys(const cmha__feature *f, cmha__rows_of k, size_t n, size_t at, cmha_real *keys,
                              cmha_real *rows) {
     const cmha__score *score = cmha__score_of(f->args);
@@ -8710,8 +8707,7 @@ static void cmha__seeing(const cmha_attention_args *a, size_t j0, size_t cols, s
     if (!a->causal) return;
     if (j0 + a->n_q > a->n_k) *begin = j0 + a->n_q - a->n_k;
     if (a->window && a->window < a->n_k) {
-        size_t last =
-            j0 + cols - 1 + a->window + a->n_q; /* row i sees key j while i + n_k - n_q - j < window */
+        size_t last = j0 + cols - 1 + a->window + a->n_q; /* row i sees key j if i + n_k - n_q - j < window */
         last = last > a->n_k ? last - a->n_k : 0;
         if (last < *end) *end = last;
     }
@@ -8948,8 +8944,7 @@ static void cmha__find_peaks(const cmha__head *h, cmha__peak *peaks) {
                     int seen = j0 + j >= begin && j0 + j < end && (!h->mask || h->mask[j0 + j]);
                     if (!seen && a->norm_max != CMHA_MAX_GLOBAL) continue;
                     if (peak->key != SIZE_MAX && !(re[j] > peak->size)) continue;
-                    peak->size =
-                        re[j] == re[j] ? re[j] : (cmha_real)INFINITY; /* inf - inf; a NaN shows in scores */
+                    peak->size = re[j] == re[j] ? re[j] : (cmha_real)INFINITY; /* a NaN shows in the scores */
                     peak->key = j0 + j;
                 }
             }
@@ -8962,7 +8957,7 @@ static size_t cmha__peak_group(const cmha_attention_args *a) {
     return a->norm_max == CMHA_MAX_ROW ? 1 : all * a->n_q;
 }
 
-/* Gives every row of peaks [B, H, n_q] the largest peak of those with its divisor, the first one of equals. */
+/* Gives every row of peaks [B, H, n_q] the largest peak of those with its divisor, the first of equals. */
 static void cmha__share_peaks(const cmha_attention_args *a, cmha__peak *peaks) {
     size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a);
     for (size_t begin = 0; begin < total; begin += group) {
@@ -9168,7 +9163,7 @@ static void cmha__collect(const cmha__head *h, const cmha_real *dq, const cmha_r
     h->score->map_back(&keys, cmha__rows_at(x->k, b, h->kv), dk, cmha__rows_at(x->dk, b, h->kv));
 }
 
-/* One head of one sequence, or one piece of it, which leaves its part of dq and dk for cmha__collect_pieces. */
+/* One head of one sequence, or a piece of it, which leaves its part of dq and dk for cmha__collect_pieces. */
 static void cmha__backward_of_head(cmha__head *h) {
     const cmha_attention_args *a = h->args;
     const cmha__attention_call *x = h->call;
@@ -9458,7 +9453,7 @@ static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t
     }
 }
 
-/* CoPE eq 10-17, in one pass: state [F, W] = sum f(k)^T [v | 1] of the tokens before, or (not causal) of all. */
+/* CoPE eq 10-17, in one pass: state [F, W] = sum f(k)^T [v | 1] of the tokens before, or of all. */
 static void cmha__linear_forward_head(const cmha__linear_head *h, cmha_real *state, int causal) {
     size_t F = h->F, W = h->W, rows;
     for (int pass = causal ? 1 : 0; pass < 2; pass++)
@@ -9909,7 +9904,7 @@ static void cmha__lag_forward(cmha__lag_head *h) {
     }
 }
 
-/* Adds channels j0.. of the tokens present in rows [0, n) of the group g to a view; z: as a gradient of u(z). */
+/* Adds channels j0.. of the tokens present in rows [0, n) of group g to a view; z: as gradient of u(z). */
 static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t n, size_t j0, const cmha_heads *z,
                           cmha_heads to) {
     size_t m = cmha__fft_length(n), width = cmha__lag_width(h, j0);
@@ -10309,7 +10304,7 @@ static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_r
         }
 }
 
-/* S [rows, N] = sim(j, j') / tau for up to 64 tokens j from `first` on, padding out of sight; returns rows. */
+/* S [rows, N] = sim(j, j') / tau for up to 64 tokens j from `first` on; returns rows. */
 static size_t cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, const cmha_real *k, size_t first,
                                cmha_real *S) {
     size_t d = 2 * a->P, N = a->N, rows = cmha__tile_rows(N, first);
