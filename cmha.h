@@ -112,7 +112,7 @@ typedef double cmha_real;
 typedef float cmha_real;
 #endif
 
-/* ======================================================== Base ======================================================== */
+/* ================================================= Base ================================================= */
 
 #define CMHA_VERSION_MAJOR 0
 #define CMHA_VERSION_MINOR 4
@@ -280,7 +280,7 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, ch
 /* Checks the range of every field. Errors: ARGUMENT, naming the first that is outside. */
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
 
-/* ================================================ Tape and engine ================================================= */
+/* =========================================== Tape and engine ============================================ */
 
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 8 };
 
@@ -373,7 +373,7 @@ CMHA_DEF cmha_real *cmha_grad(cmha_tape *tape, cmha_tensor *t);
    and forgets them: a pass is walked once. */
 CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
 
-/* =================================================== Operations =================================================== */
+/* ============================================== Operations ============================================== */
 /* Kernels are pure functions over pointers and sizes: no context, no allocation, no threads unless a struct
    says so. Sizes of zero are fine, an array without numbers may be NULL, and nothing is checked: sizes are
    those of arrays that are there. A length that a function returns is SIZE_MAX where it overflows. Unless
@@ -964,7 +964,7 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
                                const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion,
                                cmha_tensor *z, const cmha_irw_weights *weights);
 
-/* =================================================== Attention ==================================================== */
+/* ============================================== Attention =============================================== */
 
 /* A strided view of a [B, H, N, d] array: element (b, h, n, i) is data[b * batch + h * head + n * token + i],
    as in head-major [B, H, N, d] and token-major [B, N, H * d] storage, or a slice of a fused projection. Of a
@@ -1721,7 +1721,7 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
 CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
                                  cmha_tokens *held_out);
 
-/* ===================================================== Inference ====================================================== */
+/* ============================================== Inference =============================================== */
 
 /* ---- Fewer bytes ---- */
 
@@ -1997,7 +1997,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #pragma float_control(precise, on, push)
 #endif
 
-/* ======================================================== Base ======================================================== */
+/* ================================================= Base ================================================= */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -2179,7 +2179,8 @@ static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char 
     return status;
 }
 
-/* The analyser does not look into functions with variable arguments: it would take the result for any status. */
+/* The analyser does not look into functions with variable arguments: it would take the result for any status.
+ */
 #ifdef __clang_analyzer__
 #define cmha__fail(ctx, status, ...) ((void)cmha__fail(ctx, status, __VA_ARGS__), (status))
 #endif
@@ -2217,8 +2218,8 @@ static int cmha__sum(size_t a, size_t b, size_t *out) {
     return 1;
 }
 
-/* Returns an array's length, or the largest size there is where counting it may have wrapped: no allocator has
-   that. `about` bounds the length from above. */
+/* Returns an array's length, or the largest size there is where counting it may have wrapped: no allocator
+   has that. `about` bounds the length from above. */
 static size_t cmha__countable(size_t length, double about) {
     return about < (double)(size_t)-1 ? length : (size_t)-1;
 }
@@ -2249,9 +2250,9 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
     return n / parts * at + n % parts * at / parts; /* n * c could overflow */
 }
 
-/* CMHA__FOR_CHUNKS(threads, n, lo, hi) { body } runs the body for each of at most `threads` chunks [lo, hi) of
-   [0, n), one a thread. The chunks depend on threads and n alone, so sums kept for each of them are the same
-   in every run. */
+/* CMHA__FOR_CHUNKS(threads, n, lo, hi) { body } runs the body for each of at most `threads` chunks [lo, hi)
+   of [0, n), one a thread. The chunks depend on threads and n alone, so sums kept for each of them are the
+   same in every run. */
 #define CMHA__PRAGMA(x) _Pragma(#x)
 #ifdef _OPENMP
 #define CMHA__PARALLEL(threads, n) \
@@ -2756,10 +2757,11 @@ static void cmha__warn_blas(const cmha_context *context) {
     const char *remedy = cmha_blas_remedy(), *core = cmha__blas_core();
     char line[256];
     if (!remedy || !core || !context->config.log) return;
-    snprintf(line, sizeof line,
-             "OpenBLAS uses its %s kernel, which leaves this CPU at about a quarter to a half of its speed%s; "
-             "set %s in the environment before the program starts",
-             core, cmha__blas_is_behind() ? " (so the built-in product takes its place)" : "", remedy);
+    snprintf(
+        line, sizeof line,
+        "OpenBLAS uses its %s kernel, which leaves this CPU at about a quarter to a half of its speed%s; "
+        "set %s in the environment before the program starts",
+        core, cmha__blas_is_behind() ? " (so the built-in product takes its place)" : "", remedy);
     context->config.log(context->config.log_user, CMHA_LOG_WARNING, line);
 }
 
@@ -3136,7 +3138,7 @@ static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K
     }
 }
 
-/* =============================================== Vector mathematics =============================================== */
+/* ========================================== Vector mathematics ========================================== */
 
 /* Branch-free, so that loops over them vectorise without -ffast-math. In double, and under CMHA_NO_SIMD, the
    same names are libm's functions. */
@@ -3419,7 +3421,7 @@ static void cmha__drop_row(cmha_real *x, size_t n, cmha_real p, uint64_t row, ui
     }
 }
 
-/* ================================================ Tape and engine ================================================= */
+/* =========================================== Tape and engine ============================================ */
 
 /* Blocks are chained from the newest to the oldest; after a reset one block of the peak size takes their
    place. */
@@ -3982,7 +3984,7 @@ static cmha_tensor *cmha__operate(cmha_tape *tape, const cmha__op *op, int kind,
     return cmha__run(tape, &call);
 }
 
-/* =================================================== Operations =================================================== */
+/* ============================================== Operations ============================================== */
 
 /* ---- Common: elements, products, shapes ---- */
 
@@ -6211,8 +6213,8 @@ static void cmha__root_matrix(const cmha__root *r, double a, double e, double b,
 /* matrix = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): the gradient reaches c as matrix * c.
    For an inverse root the derivative in the eigenbasis has the divided differences of 1/sqrt: -f^3/2 on the
    diagonal and -f1^2 f2^2/(f1 + f2) off it. */
-static void cmha__root_backward(const cmha__complex_norm_row *row, const cmha__root *r, const double *G, size_t D,
-                                double *matrix) {
+static void cmha__root_backward(const cmha__complex_norm_row *row, const cmha__root *r, const double *G,
+                                size_t D, double *matrix) {
     double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s, both = G[1] + G[2];
     double a = G[0] * cc + both * cs + G[3] * ss, b = G[0] * ss - both * cs + G[3] * cc;
     double e = ((G[3] - G[0]) * cs + both * (cc - ss) / 2), scale = 2 / (double)D;
@@ -6288,8 +6290,8 @@ CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, cons
 }
 
 /* dh = gamma^T dy for one block; returns its length. */
-static size_t cmha__norm_cotangent(const cmha__complex_norm_row *row, const cmha_real *gamma, const cmha_real *dy,
-                                   size_t D, size_t j0, cmha__wide *dh) {
+static size_t cmha__norm_cotangent(const cmha__complex_norm_row *row, const cmha_real *gamma,
+                                   const cmha_real *dy, size_t D, size_t j0, cmha__wide *dh) {
     static const double zero[2] = {0, 0};
     double g[4][CMHA__WIDE];
     size_t m = cmha__wide_load(dy, D, j0, zero, dh);
@@ -6303,9 +6305,9 @@ static size_t cmha__norm_cotangent(const cmha__complex_norm_row *row, const cmha
 }
 
 /* dz += M (dh - mean dh) + 2/D dV c, the mean only where the forward subtracts one. */
-static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, const cmha__root *root, const cmha_real *z,
-                                    const cmha_real *gamma, const double *mean, const cmha_real *dy, size_t D,
-                                    cmha_real *dz) {
+static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, const cmha__root *root,
+                                            const cmha_real *z, const cmha_real *gamma, const double *mean,
+                                            const cmha_real *dy, size_t D, cmha_real *dz) {
     double G[4] = {0, 0, 0, 0}, sum[2] = {0, 0}, M[3], dV[3];
     cmha__wide dh, c;
     size_t m;
@@ -8100,7 +8102,7 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
     return cmha_reflect(tape, z, v, gate, gate_tau, fusion, found);
 }
 
-/* =================================================== Attention ==================================================== */
+/* ============================================== Attention =============================================== */
 
 #define CMHA__TILE ((size_t)64)
 
@@ -8241,7 +8243,8 @@ static void cmha__dot_back(const cmha__feature *f, cmha__rows_of x, const cmha_r
     for (size_t i = 0; dx.data && i < f->n; i++) cmha__axpy(d, 1, dy + i * d, dx.data + i * dx.ld);
 }
 
-static void cmha__complex_features(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
+static void cmha__complex_features(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n,
+                                   cmha_real *y) {
     x.data += first * x.ld;
     cmha__complex_rows(x, n, f->args->d_k, y);
 }
@@ -8300,8 +8303,8 @@ static const cmha__score cmha__scores[] = {
     {CMHA_ATTENTION_ROPE, -1, 1, 1, 0, cmha__pair_map, cmha__pair_back, NULL, NULL},
     {CMHA_ATTENTION_DOT, -1, 1, 0, 0, NULL, cmha__dot_back, NULL, NULL},
     {CMHA_ATTENTION_COMPLEX, -1, 2, 0, 0, cmha__complex_features, cmha__complex_back, NULL, NULL},
-    {CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__complex_features, cmha__complex_back, cmha__cope,
-     cmha__cope_back},
+    {CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__complex_features, cmha__complex_back,
+     cmha__cope, cmha__cope_back},
     {CMHA_ATTENTION_ANGULAR, -1, 2, 0, 0, cmha__phasor_map, cmha__phasor_map_back, NULL, NULL},
     {CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__phasor_map, cmha__phasor_map_back, cmha__cope,
      cmha__cope_back}};
@@ -11653,7 +11656,8 @@ static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, cmha_tensor *h) {
     logits = cmha_router(tape, h, k->router_weight, k->router_bias);
     if (tape->recording && pass->c->balance > 0)
         cmha__add_loss(pass, cmha_balance(tape, logits, top, mask), pass->c->balance);
-    in[0] = h, in[1] = logits, in[2] = k->w1_weight, in[3] = k->w1_bias, in[4] = k->w2_weight, in[5] = k->w2_bias;
+    in[0] = h, in[1] = logits, in[2] = k->w1_weight, in[3] = k->w1_bias, in[4] = k->w2_weight,
+    in[5] = k->w2_bias;
     return cmha__experts(tape, in, top, mask, use);
 }
 
@@ -11796,7 +11800,8 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     cmha__rewind(tape, memory);
     cmha__arena_rewind(tape->context, &tape->records, records);
     tape->last = last;
-    cmha_tensor *learns = cmha__tensor_shaped(tape, 1, &none); /* stands for the parameters in it, too many for a record */
+    cmha_tensor *learns =
+        cmha__tensor_shaped(tape, 1, &none); /* stands for the parameters in it, too many for a record */
     if (!learns) return NULL;
     learns->needs_grad = needs_grad;
     if (!cmha_push(tape, "block", y, &learns, 1, cmha__kept_backward, kept)) return NULL;
@@ -12523,7 +12528,7 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
     if (held_out) *held_out = cmha_tokens_part(all, cut, count);
 }
 
-/* =============================================== Inference ============================================== */
+/* ============================================== Inference =============================================== */
 
 /* Takes the next n items of `size` bytes from a block, on lines of cache of their own. Without a block it
    counts: *used becomes the bytes so far, SIZE_MAX once they overflow. */
@@ -14648,15 +14653,17 @@ CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, s
 
    Copyright (c) 2026 the cmha.h authors
 
-   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation
-   files (the "Software"), to deal in the Software without restriction, including without limitation the rights to use, copy,
-   modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit persons to whom the
-   Software is furnished to do so, subject to the following conditions:
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+   associated documentation files (the "Software"), to deal in the Software without restriction, including
+   without limitation the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+   copies of the Software, and to permit persons to whom the Software is furnished to do so, subject to the
+   following conditions:
 
-   The above copyright notice and this permission notice shall be included in all copies or substantial portions of the
-   Software.
+   The above copyright notice and this permission notice shall be included in all copies or substantial
+   portions of the Software.
 
-   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
-   WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
-   COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE,
-   ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */
+   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+   LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN
+   NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY,
+   WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE
+   SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */
