@@ -3723,13 +3723,17 @@ static cmha_real *cmha__grad_buffer(cmha_tape *tape, size_t n) {
     return cmha__reals(tape, n);
 }
 
+/* Recycles a gradient buffer of n numbers. */
+static void cmha__free_buffer(cmha_tape *tape, cmha_real *memory, size_t n) {
+    if (tape->n_unused == CMHA_MAX_FREE) return;
+    tape->unused[tape->n_unused].memory = memory;
+    tape->unused[tape->n_unused++].bytes = cmha__round64(n * sizeof *memory);
+}
+
 /* Recycles the gradient of a result, which its record has passed on. */
 static void cmha__grad_release(cmha_tape *tape, cmha_tensor *t) {
     if (!t->grad || t->needs_grad != 2) return;
-    if (tape->n_unused < CMHA_MAX_FREE) {
-        tape->unused[tape->n_unused].memory = t->grad;
-        tape->unused[tape->n_unused++].bytes = cmha__round64(t->size * sizeof(cmha_real));
-    }
+    cmha__free_buffer(tape, t->grad, t->size);
     t->grad = NULL;
 }
 
@@ -10823,7 +10827,7 @@ static cmha__sizes cmha__sizes_of(const cmha_model_config *c, size_t layer) {
      {CMHA__AT(a), CMHA__AT(b), CMHA__AT(c)}}
 #define CMHA__ROW(name, member, when, start, form, a, b)                                                     \
     CMHA__IN(cmha_block, name, member, when, start, form, a, b, none)
-#define CMHA__LINEAR(name, member, bias_when, start, form, a, b) /* a weight and its bias */                 \
+#define CMHA__BIASED(name, member, bias_when, start, form, a, b) /* a weight and its bias */                 \
     CMHA__ROW(name ".weight", member##_weight, always, start, form, a, b),                                   \
     CMHA__ROW(name ".bias", member##_bias, bias_when, ZEROS, form, a, none)
 #define CMHA__NORM(name, member, when)                                                                       \
@@ -10840,18 +10844,18 @@ static const cmha__row cmha__layer_rows[] = {
     CMHA__ROW("attn.wq.bias", qkv_bias, c.attention_bias, ZEROS, REAL, q, none),
     CMHA__ROW("attn.wk.bias", qkv_bias, c.attention_bias, ZEROS, JOINED, kv, none),
     CMHA__ROW("attn.wv.bias", qkv_bias, c.attention_bias, ZEROS, JOINED, kv, none),
-    CMHA__LINEAR("attn.mobius_q", zq, always, MATRIX, COMPLEX, linear, d),
+    CMHA__BIASED("attn.mobius_q", zq, always, MATRIX, COMPLEX, linear, d),
     CMHA__ROW("attn.mobius_divisor.weight", divisor_weight, always, MATRIX, COMPLEX, full, d),
     CMHA__ROW("attn.mobius_divisor.bias", divisor_bias, always, UNIT, COMPLEX, full, none),
     CMHA__IN(cmha_block, "attn.mobius", mobius, always, MAPS, REAL, four, two, channelwise),
-    CMHA__LINEAR("attn.mobius_k", zk, always, MATRIX, COMPLEX, linear, d),
+    CMHA__BIASED("attn.mobius_k", zk, always, MATRIX, COMPLEX, linear, d),
     CMHA__ROW("attn.mobius_k.weight", zk_weight, always, UNIT, COMPLEX, literal, none),
-    CMHA__LINEAR("attn.mobius_v", zv, always, MATRIX, COMPLEX, linear, d),
+    CMHA__BIASED("attn.mobius_v", zv, always, MATRIX, COMPLEX, linear, d),
     CMHA__ROW("attn.mobius_v.weight", zv_weight, always, UNIT, COMPLEX, literal, none),
     CMHA__ROW("attn.wq.weight", zq_weight, always, WEIGHT, COMPLEX, cope, cope),
     CMHA__ROW("attn.wk.weight", zk_weight, always, WEIGHT, COMPLEX, cope, cope),
     CMHA__ROW("attn.wv.weight", zv_weight, always, WEIGHT, REAL, cope, cope),
-    CMHA__LINEAR("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, d),
+    CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, d),
     CMHA__ROW("attn.delta", delta, always, DELTA, REAL, phases, pairs),
     CMHA__ROW("attn.b", b, always, ZEROS, REAL, phases, pairs),
     CMHA__ROW("attn.pcl_w", pcl_w, pcl, ONES, REAL, pairs, none),
@@ -10861,10 +10865,10 @@ static const cmha__row cmha__layer_rows[] = {
     CMHA__ROW("ffn.w3.weight", w1_weight, always, WEIGHT, JOINED, gate, d),
     CMHA__ROW("ffn.w1.bias", w1_bias, c.ffn_bias, ZEROS, REAL, ff, none),
     CMHA__ROW("ffn.w3.bias", w1_bias, c.ffn_bias, ZEROS, JOINED, gate, none),
-    CMHA__LINEAR("ffn.w2", w2, c.ffn_bias, RESIDUAL_WEIGHT, REAL, d, ff),
-    CMHA__LINEAR("attn.wo_imag", imag_wo, out_bias, RESIDUAL_WEIGHT, REAL, imag, imag),
-    CMHA__LINEAR("ffn.w1_imag", imag_w1, c.ffn_bias, WEIGHT, REAL, imag_ff, imag),
-    CMHA__LINEAR("ffn.w2_imag", imag_w2, c.ffn_bias, RESIDUAL_WEIGHT, REAL, imag, ff),
+    CMHA__BIASED("ffn.w2", w2, c.ffn_bias, RESIDUAL_WEIGHT, REAL, d, ff),
+    CMHA__BIASED("attn.wo_imag", imag_wo, out_bias, RESIDUAL_WEIGHT, REAL, imag, imag),
+    CMHA__BIASED("ffn.w1_imag", imag_w1, c.ffn_bias, WEIGHT, REAL, imag_ff, imag),
+    CMHA__BIASED("ffn.w2_imag", imag_w2, c.ffn_bias, RESIDUAL_WEIGHT, REAL, imag, ff),
     CMHA__END};
 
 #define CMHA__LOW_RANK(name, g, part)                                                                        \
@@ -10903,8 +10907,8 @@ static const cmha__row cmha__crat_rows[] = {
     CMHA__ROW("ffn.router.bias", router_bias, always, ZEROS, REAL, c.experts, none),
     CMHA__EXPERTS("ffn.experts.w1", w1, WEIGHT, half_ff, half),
     CMHA__EXPERTS("ffn.experts.w2", w2, RESIDUAL_WEIGHT, half, half_ff),
-    CMHA__LINEAR("ffn.w1", w1, c.ffn_bias, WEIGHT, COMPLEX, one_ff, half),
-    CMHA__LINEAR("ffn.w2", w2, c.ffn_bias, RESIDUAL_WEIGHT, COMPLEX, one_out, half_ff),
+    CMHA__BIASED("ffn.w1", w1, c.ffn_bias, WEIGHT, COMPLEX, one_ff, half),
+    CMHA__BIASED("ffn.w2", w2, c.ffn_bias, RESIDUAL_WEIGHT, COMPLEX, one_out, half_ff),
     CMHA__SKIP("res2", 1),
     CMHA__END};
 
@@ -11656,8 +11660,8 @@ static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, cmha_tensor *h) {
     logits = cmha_router(tape, h, k->router_weight, k->router_bias);
     if (tape->recording && pass->c->balance > 0)
         cmha__add_loss(pass, cmha_balance(tape, logits, top, mask), pass->c->balance);
-    in[0] = h, in[1] = logits, in[2] = k->w1_weight, in[3] = k->w1_bias, in[4] = k->w2_weight,
-    in[5] = k->w2_bias;
+    in[0] = h, in[1] = logits;
+    in[2] = k->w1_weight, in[3] = k->w1_bias, in[4] = k->w2_weight, in[5] = k->w2_bias;
     return cmha__experts(tape, in, top, mask, use);
 }
 
@@ -11697,12 +11701,6 @@ static void cmha__outer_room(cmha_tape *tape, cmha_tensor *const *outer, cmha_re
         if (j == i && outer[i] && outer[i]->needs_grad && !outer[i]->grad)
             room[i] = cmha__grad_buffer(tape, outer[i]->size);
     }
-}
-
-static void cmha__free_buffer(cmha_tape *tape, cmha_real *memory, size_t n) {
-    if (tape->n_unused == CMHA_MAX_FREE) return;
-    tape->unused[tape->n_unused].memory = memory;
-    tape->unused[tape->n_unused++].bytes = cmha__round64(n * sizeof *memory);
 }
 
 /* Moves there those that now exist, but for one in the result's own gradient `handed`, which the block has
@@ -11800,8 +11798,7 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     cmha__rewind(tape, memory);
     cmha__arena_rewind(tape->context, &tape->records, records);
     tape->last = last;
-    cmha_tensor *learns =
-        cmha__tensor_shaped(tape, 1, &none); /* stands for the parameters in it, too many for a record */
+    cmha_tensor *learns = cmha__tensor_shaped(tape, 1, &none); /* for its many parameters */
     if (!learns) return NULL;
     learns->needs_grad = needs_grad;
     if (!cmha_push(tape, "block", y, &learns, 1, cmha__kept_backward, kept)) return NULL;
