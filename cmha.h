@@ -1126,9 +1126,9 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
 typedef enum cmha_linear_kind {
     CMHA_LINEAR_COPE,   /* CoPE eq 10-17: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real v.
                            With complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
-    CMHA_LINEAR_ANGULAR /* CRAT's "linear" path made exact: key s weighs 1 + (1/d) sum_j Re(u(q_j) conj u(k_j))
-                           with u as above, between 0 and 2; F = 2d + 1, complex values. A broad kernel, neither the
-                           softmax of CRAT eq 12-13 nor an approximation of it */
+    CMHA_LINEAR_ANGULAR /* CRAT's "linear" path made exact: weights 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)),
+                           u as above: 0 to 2. F = 2d + 1, complex values. A broad kernel, neither the softmax
+                           of CRAT eq 12-13 nor an approximation of it */
 } cmha_linear_kind;
 
 /* What CoPE's linear attention makes of the complex sum Num = sum_s W_ts v_s, channel by channel; C = Re Num
@@ -8219,7 +8219,7 @@ typedef struct cmha__score {
     void (*map)(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y);
     /* Adds the gradient dy of all features to dx (strides of x, data may be NULL), f->ddelta and f->db. */
     void (*map_back)(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy, cmha__rows_of dx);
-    /* s [64] = the scores of O = re + i im [64]. divisor: of |O|, see cmha_norm_max; 1 without one. */
+    /* s [64] = the scores of O = re + i im [64], scale and all. divisor: of |O|, see cmha_norm_max, or 1. */
     void (*forward)(const cmha_attention_args *a, cmha_real divisor, const cmha_real *re, const cmha_real *im,
                     cmha_real *s);
     /* re, im = ds times the score's partial derivatives by Re O and Im O, 0 where ds is: there O may have
@@ -8247,13 +8247,12 @@ static void cmha__dot_back(const cmha__feature *f, cmha__rows_of x, const cmha_r
     for (size_t i = 0; dx.data && i < f->n; i++) cmha__axpy(d, 1, dy + i * d, dx.data + i * dx.ld);
 }
 
-static void cmha__complex_features(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n,
-                                   cmha_real *y) {
+static void cmha__planes_map(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
     x.data += first * x.ld;
     cmha__complex_rows(x, n, f->args->d_k, y);
 }
 
-static void cmha__complex_back(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy,
+static void cmha__planes_back(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy,
                                cmha__rows_of dx) {
     (void)x;
     if (dx.data) cmha__add_complex_rows(dy, f->n, f->args->d_k, dx);
@@ -8302,13 +8301,14 @@ static cmha_real cmha__cope_back(const cmha_attention_args *a, cmha_real divisor
     return -(sum * m / divisor);
 }
 
+/* A new score is one more row here, and its functions. */
 static const cmha__score cmha__scores[] = {
     {CMHA_ATTENTION_CMHA, -1, 1, 1, 1, cmha__pair_map, cmha__pair_back, NULL, NULL},
     {CMHA_ATTENTION_ROPE, -1, 1, 1, 0, cmha__pair_map, cmha__pair_back, NULL, NULL},
     {CMHA_ATTENTION_DOT, -1, 1, 0, 0, NULL, cmha__dot_back, NULL, NULL},
-    {CMHA_ATTENTION_COMPLEX, -1, 2, 0, 0, cmha__complex_features, cmha__complex_back, NULL, NULL},
-    {CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__complex_features, cmha__complex_back,
-     cmha__cope, cmha__cope_back},
+    {CMHA_ATTENTION_COMPLEX, -1, 2, 0, 0, cmha__planes_map, cmha__planes_back, NULL, NULL},
+    {CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__planes_map, cmha__planes_back, cmha__cope,
+     cmha__cope_back},
     {CMHA_ATTENTION_ANGULAR, -1, 2, 0, 0, cmha__phasor_map, cmha__phasor_map_back, NULL, NULL},
     {CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__phasor_map, cmha__phasor_map_back, cmha__cope,
      cmha__cope_back}};
@@ -9246,11 +9246,11 @@ typedef struct cmha__linear_head {
     size_t F, C, W, forms;
     size_t half, row; /* channels before the imaginary ones; numbers saved of each row */
     size_t state_size, scratch;
-    cmha_real *Q, *K,
-        *columns;     /* features [R, F], R = forms * 64, and [64, F]; K or V transposed, [F or W, 64] */
-    cmha_real *V, *N; /* [64, W], [R, W]: values, and the sums [Num | Den] or their gradient */
-    cmha_real *S;     /* [R, 64]: weights or their gradient */
-    cmha_real *state; /* [F, W] forwards, [W, F] in the backward */
+    cmha_real *Q, *K;        /* features [R, F], R = forms * 64, and [64, F] */
+    cmha_real *columns;      /* K or V transposed, [F or W, 64] */
+    cmha_real *V, *N;        /* [64, W], [R, W]: values, and the sums [Num | Den] or their gradient */
+    cmha_real *S;            /* [R, 64]: weights or their gradient */
+    cmha_real *state;        /* [F, W] forwards, [W, F] in the backward */
     cmha_real *dQ, *dK, *dV; /* in the backward only */
 } cmha__linear_head;
 
@@ -10136,14 +10136,13 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
 /* A combination of options that means nothing; NULL if there is none. */
 static const char *cmha__attention_options(const cmha_attention_args *a) {
     const cmha__score *score = cmha__score_of(a);
-    int needs_complex = a->softmax != CMHA_SOFTMAX_REAL && a->softmax != CMHA_SOFTMAX_SCORE;
     if (!score) return "attention: there is no such kind";
     if (score->planes == 1) return score->rotates && !a->rotation ? "attention: no rotation table" : NULL;
-    if ((int)a->softmax < 0 || a->softmax > CMHA_SOFTMAX_SCORE) return "attention: there is no such softmax";
-    if (needs_complex && !a->complex_v) return "attention: this softmax needs complex values";
-    if (cmha__has_peaks(a) && a->kind == CMHA_ATTENTION_ANGULAR)
+    if (score->forward && a->norm_max != CMHA_MAX_NONE && score->map != cmha__planes_map)
         return "attention: norm_max is not for phasors";
-    return NULL;
+    if (score->forward || a->softmax == CMHA_SOFTMAX_REAL) return NULL;
+    if ((int)a->softmax < 0 || a->softmax > CMHA_SOFTMAX_SCORE) return "attention: there is no such softmax";
+    return a->complex_v ? NULL : "attention: this softmax needs complex values";
 }
 
 /* Numbers of scratch that a core needs, and by `rows` those that its forward leaves to its backward. */
