@@ -1,4 +1,4 @@
-/* cmha.h - Transformers whose attention works in the complex plane, in one C header. MIT licence: see the end.
+/* cmha.h - Transformers whose attention works in the complex plane, in one C header. MIT licence, at the end.
 
    Train a ComplexFormer (arXiv 2505.10222) on a text, in one file:
 
@@ -69,18 +69,18 @@
 
    Where the papers' equations are: functions that compute them, whose comments name them in the same words
        ComplexFormer, arXiv 2505.10222
-           1-4 cmha_euler_forward, 5-8 cmha_rotate_forward, 9 cmha_attention_forward
+           1-4 cmha_euler_forward, 5-8 cmha_rotate_forward, 9 cmha__forward_rows
        CoPE, arXiv 2508.18308; its 3-9 discuss eq 2 and drop the conjugate of K_proj
-           1 cmha_cope_table, 2 cmha_cope_args, 10-17 cmha_linear_attention_forward
+           1 cmha_cope_table, 2 cmha__cope, 10-17 cmha__linear_forward_head
        MöbiusAttention, arXiv 2409.12175
-           1-4 examples/tools/mobius_geometry.h, 5-6 cmha_mobius_forward, 7-8 cmha_elementwise_complex_forward,
-           9 cmha__terms, 10-27 cmha__mobius_block
+           1-4 examples/tools/mobius_geometry.h, 5-6 cmha_mobius_forward,
+           7-8 cmha_elementwise_complex_forward, 9 cmha__terms, 10-27 cmha__mobius_block
        CRAT, crat.maxware.ca; its displayed equations are missing, the numbers are those of a reconstruction
-           1 cmha_embedding_forward, 2 cmha__multifreq_walk, 3 cmha__add_rows_numbers, 4-5 cmha_linear_forward,
+           1 cmha_embedding, 2 cmha__multifreq_walk, 3 cmha__add_rows_numbers, 4-5 cmha_linear,
            6-7 cmha_complex_rotate_forward, 8 cmha_complex_norm_forward, 9 cmha_activation_forward,
-           10 cmha_complex_linear_forward, 11-13 cmha__features, 14 cmha_lag_attention_forward,
-           15 cmha_complex_lowrank, 16 cmha__crat_block, 17 cmha_irw, 18 cmha_nearest,
-           19 cmha_retrieve_forward, 20 cmha_complex_residual_forward, 21 cmha_experts_forward,
+           10 cmha_complex_linear_forward, 11-13 cmha__phasor_map, 14 cmha__lag_scores,
+           15 cmha_complex_lowrank, 16 cmha__crat_block, 17 cmha_irw, 18 cmha__search_run,
+           19 cmha__retrieve_mix, 20 cmha_complex_residual_forward, 21 cmha_experts_forward,
            22 cmha_componentwise_clip, 23 cmha__phase_sum, 24 cmha__magnitude_sum,
            25 cmha__add_regularisers, 26-27 cmha__final_norm, 28-35 examples/extensions
 
