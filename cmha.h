@@ -1952,9 +1952,76 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
 #endif /* CMHA_H */
 
-/* ----------------------------------------------------------------------------------------------------------
+/* -------------------------------------------------------------------------------------------------------
    Stop here if you only want the API. The implementation follows, in the same rooms.
-   ---------------------------------------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------------------------------------- */
+
+/* For whoever changes this code
+
+   The corridor. Tokens become rows by cmha_embedding; a block projects them (cmha__weight_product, CBLAS),
+   maps each token's row to features on its own (a row of cmha__scores), lets a core mix them (softmax in
+   tiles of 64, linear, lag) and projects back. Models only says which rows a block walks; everything that
+   computes stands in Operations and Attention, everything that is remembered between steps in Training and
+   Inference.
+
+   Who may call whom. A room uses the rooms above it, never one below; the declarations have the same order.
+   cmha__name is internal, cmha_name public. Kernels take pointers and sizes, check nothing and allocate
+   nothing. Operations on a tape check shapes, take memory from the tape, call kernels and push a record.
+   Everything from Models on works through operations, so that a gradient exists wherever a value does.
+
+   The tape. A record keeps its inputs, its result and what its backward needs; cmha_backward walks records
+   from the newest. A gradient is taken when its first contribution comes (cmha_grad: zeros to add to) and
+   recycled when its record has been walked. cmha__grad_fresh says that the memory is new and still holds
+   anything: then the backward writes instead of adding, which saves a sweep. cmha__pass_grad hands a gradient
+   on whole.
+
+   The dry run. With tape->memory.measuring = 1 a pass runs without touching a number: addresses are counted,
+   not taken, and every operation asks cmha__dry before it reads or writes data. What a dry run can find out
+   is not listed anywhere: the bytes of a step (cmha_model_memory), the slots of a cache (an attention call
+   that finds no slot places one), the matrices to pack (tape->readings). So an operation must take the same
+   memory, in the same order, in a dry run and in a real one, whatever the data.
+
+   Scratch. cmha__mark_of and cmha__rewind bracket it. Take what outlives the operation (its result, what the
+   backward reads, gradients) before the mark. Nothing allocates after a first step: test_memory counts.
+
+   Determinism. The same seed and thread count give the same bits. Work is cut by CMHA__FOR_CHUNKS at places
+   that depend on sizes and the number of threads alone; a sum over what several threads do is kept for each
+   of them and added in their order; no atomic, no dynamic schedule, no reduction clause. Where the number of
+   threads must not matter either (experts, search, the heads of one sequence), pieces have a fixed size.
+   Random draws come from (key, index), so a backward draws a forward's bits again. Floating point is IEEE: no
+   reassociation but the lanes that are written out, no contraction but where CMHA__FUSED says so.
+
+   Failures. cmha__fail writes the context's line and returns the status; cmha__reject does so on a tape and
+   returns NULL; the first failure stays. Lines begin with the operation and end with the numbers. An object
+   that failed to open is zeroed and may be closed. Sizes are multiplied by cmha__mul and added by cmha__sum
+   before anything is taken.
+
+   Open objects. context->open is a mark, a model's `opening` the number of its opening; what was opened on
+   them keeps both and says CMHA_ERR_STATE when they differ.
+
+   Recipes. Each idea is a row; look at the neighbour.
+     an operation    a kernel pair over rows; two short functions that call it with a cmha__call; its cmha__op
+                     (name, inputs, flags, shared parameters, bytes kept, shape); a public function that calls
+                     cmha__operate. Needs more than rows one by one: push a record by hand, as cmha__sublayer
+                     does. Then a row in tests/ops.h (test_extremes says so) and one in tests/test_arguments.c
+     a score         by features: cmha__score with features and their backward; as a function of O = <q, k>:
+                     with forward and backward over 64 pairs; its place in cmha__scores and
+                     cmha_attention_kind or cmha_softmax; the word in CMHA_MODEL_FIELDS. Caches, decoding and
+                     memory follow
+     a norm          a kernel pair and its cmha__op; cmha_norm (or cmha_complex_norm_kind) and its word; a row
+                     in cmha__norm_of with gain, offset and start
+     a parameter     a row among cmha__layer_rows, cmha__crat_rows, cmha__embedding_rows or cmha__head_rows:
+                     name, member, condition, start, form, axes. Declaring, naming, starting, decay, clipping,
+                     saving and packing follow; tests/README.md's table of tensors is held against them
+     a family        a row in cmha__family: layers that are its own, parameters, what is wrong with a
+                     configuration, how embeddings enter, its block; cmha_family and its word
+     a field         a line in CMHA_MODEL_FIELDS, CMHA_TRAINER_FIELDS or CMHA_SAMPLER_FIELDS: setting,
+                     checking, printing, files and help follow
+     a kind, preset  a line in cmha__kinds or cmha__presets
+     a file's data     a walk (cmha__contents); the reader compares names and shapes before it reads
+
+   Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. `make test` is
+   the whole suite, `make mutants` asks whether it can fail, tests/README.md says what it promises. */
 
 #if ((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) &&                     \
     !defined(CMHA_IMPLEMENTATION_ONCE)
@@ -10759,8 +10826,7 @@ struct cmha__row {
 typedef struct cmha__norm_row {
     int complex_state, kind;
     cmha__row gain, offset; /* an offset without axes: there is none */
-    cmha_tensor *(*apply)(cmha_tape *, int kind, cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset,
-                          cmha_real eps);
+    const cmha__op *op;
 } cmha__norm_row;
 
 /* What rows name as axes and conditions: the configuration, and what follows from it for a layer. */
@@ -10934,32 +11000,19 @@ static const cmha__row cmha__head_rows[] = {
     CMHA__OWN("class.bias", class_bias, always, ZEROS, REAL, c.classes, none),
     CMHA__END};
 
-static cmha_tensor *cmha__apply_layernorm(cmha_tape *tape, int kind, cmha_tensor *x, cmha_tensor *gain,
-                                          cmha_tensor *offset, cmha_real eps) {
-    return (void)kind, cmha_layernorm(tape, x, gain, offset, eps);
-}
-
-static cmha_tensor *cmha__apply_rmsnorm(cmha_tape *tape, int kind, cmha_tensor *x, cmha_tensor *gain,
-                                        cmha_tensor *offset, cmha_real eps) {
-    return (void)kind, (void)offset, cmha_rmsnorm(tape, x, gain, eps);
-}
-
-static cmha_tensor *cmha__apply_complex(cmha_tape *tape, int kind, cmha_tensor *x, cmha_tensor *gain,
-                                        cmha_tensor *offset, cmha_real eps) {
-    return cmha_complex_norm(tape, x, (cmha_complex_norm_kind)kind, gain, offset, eps);
-}
-
 static const cmha__norm_row *cmha__norm_of(const cmha_model_config *c, int complex_state) {
-#define CMHA__KIND(complex_state, kind, start, form, a, b, offset_form, offset, apply)                       \
+#define CMHA__KIND(complex_state, kind, start, form, a, b, offset_form, offset, op)                          \
     {complex_state, kind, CMHA__ROW(NULL, ln1_weight, always, start, form, a, b),                            \
-     CMHA__ROW(NULL, ln1_bias, always, ZEROS, offset_form, offset, none), apply}
+     CMHA__ROW(NULL, ln1_bias, always, ZEROS, offset_form, offset, none), op}
+#define CMHA__COMPLEX_KIND(kind, start, form, a, b, offset) \
+    CMHA__KIND(1, kind, start, form, a, b, COMPLEX, offset, &cmha__complex_norms[kind].op)
     static const cmha__norm_row norms[] = {
-        CMHA__KIND(0, CMHA_NORM_LAYER, ONES, REAL, d, none, REAL, d, cmha__apply_layernorm),
-        CMHA__KIND(0, CMHA_NORM_RMS, ONES, REAL, d, none, REAL, none, cmha__apply_rmsnorm),
-        CMHA__KIND(1, CMHA_CLN, UNIT, COMPLEX, half, none, COMPLEX, half, cmha__apply_complex),
-        CMHA__KIND(1, CMHA_CRMS, ONES, REAL, half, none, COMPLEX, none, cmha__apply_complex),
-        CMHA__KIND(1, CMHA_SPLIT_NORM, ONES, COMPLEX, half, none, COMPLEX, half, cmha__apply_complex),
-        CMHA__KIND(1, CMHA_WHITEN, WHITEN, REAL, three, half, COMPLEX, half, cmha__apply_complex)};
+        CMHA__KIND(0, CMHA_NORM_LAYER, ONES, REAL, d, none, REAL, d, &cmha__layernorm_op),
+        CMHA__KIND(0, CMHA_NORM_RMS, ONES, REAL, d, none, REAL, none, &cmha__rmsnorm_op),
+        CMHA__COMPLEX_KIND(CMHA_CLN, UNIT, COMPLEX, half, none, half),
+        CMHA__COMPLEX_KIND(CMHA_CRMS, ONES, REAL, half, none, none),
+        CMHA__COMPLEX_KIND(CMHA_SPLIT_NORM, ONES, COMPLEX, half, none, half),
+        CMHA__COMPLEX_KIND(CMHA_WHITEN, WHITEN, REAL, three, half, half)};
     int kind = complex_state ? c->complex_norm : c->norm;
     const cmha__norm_row *norm = norms;
     while (norm->complex_state != complex_state || norm->kind != kind) norm++; /* there are none but these */
@@ -11341,7 +11394,7 @@ static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args
 static cmha_tensor *cmha__norm_by(cmha__pass *pass, int complex_state, cmha_tensor *x, cmha_tensor *gain,
                                   cmha_tensor *offset) {
     const cmha__norm_row *norm = cmha__norm_of(pass->c, complex_state);
-    return norm->apply(pass->tape, norm->kind, x, gain, offset, (cmha_real)pass->c->norm_eps);
+    return cmha__operate(pass->tape, norm->op, norm->kind, (cmha_real)pass->c->norm_eps, x, gain, offset);
 }
 
 /* The norms of a block, ln1, ln2 and ln3. */
