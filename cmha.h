@@ -6313,17 +6313,22 @@ static void cmha__gamma_load(const cmha__complex_norm_row *row, const cmha_real 
 /* dgamma += dy h^T as its kind has it, for m features; h = M c. */
 static void cmha__gamma_backward(const cmha__complex_norm_row *row, const cmha__wide *h, const cmha_real *dy,
                                  size_t D, size_t m, cmha_real *dgamma) {
-    double sum[3][CMHA__WIDE];
-    for (int n = 0; n < row->op.shared[0]; n++) memset(sum[n], 0, m * sizeof **sum);
-    for (int e = 0; e < 4; e++) {
-        int n = row->entry[e];
-        const cmha_real *g = e < 2 ? dy : dy + D;
-        const double *with = e % 2 ? h->im : h->re;
-        double *to = sum[n < 0 ? -n - 1 : n ? n - 1 : 0], sign = n < 0 ? -1 : 1;
-        for (size_t j = 0; n && j < m; j++) to[j] += sign * ((double)g[j] * with[j]);
+    for (int n = 1; n <= row->op.shared[0]; n++, dgamma += D) {
+        const cmha_real *g[2] = {dy, dy};
+        const double *with[2] = {h->re, h->re};
+        double sign[2] = {1, 1};
+        int terms = 0;
+        for (int e = 0; e < 4; e++) {
+            if (row->entry[e] != n && row->entry[e] != -n) continue;
+            g[terms] = e < 2 ? dy : dy + D, with[terms] = e % 2 ? h->im : h->re;
+            sign[terms++] = row->entry[e] < 0 ? -1 : 1;
+        }
+        for (size_t j = 0; j < m; j++) {
+            double one = sign[0] * ((double)g[0][j] * with[0][j]),
+                   two = sign[1] * ((double)g[1][j] * with[1][j]);
+            dgamma[j] += (cmha_real)(terms == 2 ? one + two : one);
+        }
     }
-    for (int n = 0; n < row->op.shared[0]; n++, dgamma += D)
-        for (size_t j = 0; j < m; j++) dgamma[j] += (cmha_real)sum[n][j];
 }
 
 /* h = M c in place */
@@ -6352,7 +6357,7 @@ CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, cons
         for (size_t j0 = 0; j0 < D; j0 += m) {
             m = cmha__wide_load(z, D, j0, row, &h);
             cmha__wide_apply(M, m, &h);
-            cmha__gamma_load(kind, gamma ? gamma + j0 : NULL, D, m, g);
+            if (!t || D > CMHA__WIDE) cmha__gamma_load(kind, gamma ? gamma + j0 : NULL, D, m, g);
             for (size_t j = 0; j < m; j++) y[j0 + j] = (cmha_real)(g[0][j] * h.re[j] + g[1][j] * h.im[j]);
             for (size_t j = 0; j < m; j++) y[D + j0 + j] = (cmha_real)(g[2][j] * h.re[j] + g[3][j] * h.im[j]);
         }
@@ -6531,19 +6536,25 @@ CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z) {
     return cmha_slice(tape, z, z->rank - 1, cmha__last(z) / 2, cmha__last(z));
 }
 
+/* to[j * to_step] = or += from[j * from_step] */
+static void cmha__stride(const cmha_real *from, size_t from_step, size_t n, cmha_real *to, size_t to_step,
+                         int add) {
+    if (add)
+        for (size_t j = 0; j < n; j++) to[j * to_step] += from[j * from_step];
+    else
+        for (size_t j = 0; j < n; j++) to[j * to_step] = from[j * from_step];
+}
+
 /* Planes from pairs or pairs from planes, written or added. */
 static void cmha__pairs(const cmha_real *from, size_t T, size_t D, cmha_layout layout, int from_pairs,
                         cmha_real *to, int add) {
-    size_t step = layout == CMHA_LAYOUT_HALF ? 1 : 2, a = from_pairs ? step : 1, b = from_pairs ? 1 : step;
-    for (size_t i = 0; i < 2 * T; i++) {
-        size_t row = i / 2 * 2 * D, pair = row + cmha__pair(layout, D, 0, i % 2), plane = row + i % 2 * D;
-        const cmha_real *x = from + (from_pairs ? pair : plane);
-        cmha_real *y = to + (from_pairs ? plane : pair);
-        if (add)
-            for (size_t j = 0; j < D; j++) y[j * b] += x[j * a];
-        else
-            for (size_t j = 0; j < D; j++) y[j * b] = x[j * a];
-    }
+    size_t step = layout == CMHA_LAYOUT_HALF ? 1 : 2;
+    for (size_t t = 0; t < T; t++, from += 2 * D, to += 2 * D)
+        for (size_t part = 0; part < 2; part++) {
+            size_t pair = cmha__pair(layout, D, 0, part), plane = part * D;
+            if (from_pairs) cmha__stride(from + pair, step, D, to + plane, 1, add);
+            else cmha__stride(from + plane, 1, D, to + pair, step, add);
+        }
 }
 
 /* The kind of the call is the layout, its count 1 from pairs to planes. */
