@@ -3029,11 +3029,11 @@ static void cmha__gemm_blocked(const cmha__product *p) {
 /* Computes `rows` rows, `vectors` wide, of a product. Inlined with constants for height and vectors, so that
    the sums are registers. */
 static inline CMHA__FUSED __attribute__((always_inline)) void cmha__panel_piece(
-    const int height, const int vectors, const cmha__product *p, size_t rows, const cmha_real *A,
-    const cmha_real *B, cmha_real *C) {
+    const int height, const int vectors, const int trans, const cmha__product *p, size_t rows,
+    const cmha_real *A, const cmha_real *B, cmha_real *C) {
     CMHA__FUSE
     cmha__gemm_lanes sum[CMHA__PANEL_ROWS][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS], c;
-    const size_t a_row = p->trans_a ? 1 : p->lda, a_col = p->trans_a ? p->lda : 1, ldb = p->ldb, ldc = p->ldc;
+    const size_t a_row = trans ? 1 : p->lda, a_col = trans ? p->lda : 1, ldb = p->ldb, ldc = p->ldc;
     const cmha_real *a[CMHA__PANEL_ROWS], alpha = p->alpha;
     const int fresh = cmha__gemm_fresh(p);
     memset(sum, 0, sizeof sum);
@@ -3055,18 +3055,28 @@ static inline CMHA__FUSED __attribute__((always_inline)) void cmha__panel_piece(
     }
 }
 
-/* Computes all rows of a strip of C that is 4, 2 or 1 vectors wide. */
-CMHA__FUSED static void cmha__panel_strip(const cmha__product *p, size_t vectors, size_t column) {
-    const size_t height = vectors == CMHA__PANEL_VECTORS ? 4 : 8;
+/* Computes all rows of a strip of C that is 4, 2 or 1 vectors wide. Inlined with a constant for trans_a: steps
+   that the compiler knows are worth 3 % of attention. */
+static inline CMHA__FUSED __attribute__((always_inline)) void cmha__panel_strip(
+    const int trans, const cmha__product *p, size_t vectors, size_t column) {
+    const size_t height = vectors == CMHA__PANEL_VECTORS ? 4 : 8, M = p->M, ldc = p->ldc, a_row = trans ? 1 : p->lda;
     const cmha_real *A = p->A, *B = p->B + column;
     cmha_real *C = p->C + column;
     size_t rows;
-    for (size_t i = 0; i < p->M; i += rows, A += rows * (p->trans_a ? 1 : p->lda), C += rows * p->ldc) {
-        rows = p->M - i < height ? p->M - i : height;
-        if (height == 4) cmha__panel_piece(4, CMHA__PANEL_VECTORS, p, rows, A, B, C);
-        else if (vectors == 2) cmha__panel_piece(8, 2, p, rows, A, B, C);
-        else cmha__panel_piece(8, 1, p, rows, A, B, C);
+    for (size_t i = 0; i < M; i += rows, A += rows * a_row, C += rows * ldc) {
+        rows = M - i < height ? M - i : height;
+        if (height == 4) cmha__panel_piece(4, CMHA__PANEL_VECTORS, trans, p, rows, A, B, C);
+        else if (vectors == 2) cmha__panel_piece(8, 2, trans, p, rows, A, B, C);
+        else cmha__panel_piece(8, 1, trans, p, rows, A, B, C);
     }
+}
+
+CMHA__FUSED static void cmha__panel_plain(const cmha__product *p, size_t vectors, size_t column) {
+    cmha__panel_strip(0, p, vectors, column);
+}
+
+CMHA__FUSED static void cmha__panel_turned(const cmha__product *p, size_t vectors, size_t column) {
+    cmha__panel_strip(1, p, vectors, column);
 }
 
 /* Computes a product whose B is not transposed and N whole vectors wide. */
@@ -3074,7 +3084,8 @@ static void cmha__panel(const cmha__product *p) {
     size_t vectors, left = p->N / CMHA__GEMM_LANES;
     for (size_t j = 0; left > 0; left -= vectors, j += vectors * CMHA__GEMM_LANES) {
         for (vectors = CMHA__PANEL_VECTORS; vectors > left;) vectors /= 2;
-        cmha__panel_strip(p, vectors, j);
+        if (p->trans_a) cmha__panel_turned(p, vectors, j);
+        else cmha__panel_plain(p, vectors, j);
     }
 }
 #endif
