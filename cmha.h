@@ -1620,117 +1620,110 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
                                        size_t length, size_t *parameters, size_t *training);
 
 /* =============================================== Training =============================================== */
+/* Errors of every call that returns a status: those at the head of Models too. */
 
-/* AdamW with decoupled decay (Loshchilov & Hutter 2019) on n numbers: p -= lr wd p; m = beta1 m + (1 - beta1)
-   g; v = beta2 v + (1 - beta2) g^2; p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), g scaled
-   by grad_scale first. t counts from 1. */
+/* Updates n numbers by AdamW with decoupled decay (Loshchilov & Hutter 2019). With g scaled by grad_scale:
+       p -= lr weight_decay p; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
+       p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) */
 typedef struct cmha_adamw_args {
     double lr, beta1, beta2, eps, weight_decay, grad_scale;
-    size_t t;
+    size_t t; /* counts from 1 */
 } cmha_adamw_args;
-
 CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
                          cmha_real *m, cmha_real *v);
 
 typedef enum cmha_schedule { CMHA_COSINE, CMHA_LINEAR, CMHA_CONSTANT } cmha_schedule;
-
-/* Learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then from base to minimum along a half
-   cosine or a line until `total`, and minimum from there on (CONSTANT: base). A trainer's step number s, from
-   0, takes the rate for s + 1, so that the first one is not lost to a rate of 0. */
+/* Returns the learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then from base to minimum
+   along a half cosine or a line until `total`, and minimum from there on (CONSTANT: base). A trainer's step s
+   takes the rate of s + 1, so that the first is not lost to a rate of 0. */
 CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
                                    size_t total, size_t s);
 
-/* Of which norm the gradient is clipped. All but WHOLE clip the real and the imaginary parts of complex
-   parameters apart (CRAT eq 22; the paper does not say of what), which turns the gradient's direction in the
-   complex plane. A real parameter, and a Möbius map, is one real part. */
+/* Says of which norm the gradient is clipped. All but WHOLE clip real and imaginary parts of complex
+   parameters apart (CRAT eq 22; the paper does not say of what), which turns the gradient in the complex
+   plane. A real parameter, and a Möbius map, is one real part. */
 typedef enum cmha_clip_mode {
     CMHA_CLIP_WHOLE,  /* one norm over everything */
     CMHA_CLIP_NORM,   /* each part of each parameter to a norm of at most `limit` */
     CMHA_CLIP_GLOBAL, /* one norm over all real parts, another over all imaginary parts */
     CMHA_CLIP_VALUE   /* each number into [-limit, limit] */
 } cmha_clip_mode;
-
-/* Clips the gradients of `count` parameters in place. Zeros stay zeros; a NaN stays where it is and leaves
-   the others (but for VALUE: of its norm) unclipped. */
+/* Clips the gradients of `count` parameters in place. Zeros and NaN stay; what shares a norm with a NaN stays
+   too. */
 CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
                                       size_t count);
 
-/* A token stream in memory: width 1, 2 or 4 bytes a token, little endian in files. `data` is the library's
-   after cmha_tokens_load, the caller's otherwise. */
+/* Holds a stream of tokens in memory. */
 typedef struct cmha_tokens {
     const void *data;
     size_t count;
-    int width;
-    cmha_context *owner; /* who frees data; NULL = the caller's memory */
+    int width;           /* 1, 2 or 4 bytes a token, little endian in files */
+    cmha_context *owner; /* who frees data (after cmha_tokens_load); NULL = the caller's memory */
     size_t bytes;
 } cmha_tokens;
-
-/* -1 beyond the end; 32-bit values above 2^31 - 1 come out negative. */
+/* Returns token i, -1 beyond the end; 32-bit values above 2^31 - 1 come out negative. */
 CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i);
-/* The part [begin, end) of a stream, as a view, without what lies beyond its end. NULL is an empty stream. */
+/* Returns [begin, end), cut at the stream's end, as a view. NULL is an empty stream. */
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end);
 
-/* AdamW training of a model. Batches are drawn at random places that depend on (seed, step) alone, so a
-   resumed run sees what the uninterrupted one would have seen. */
+/* Trains a model with AdamW. Batches are drawn at random places that depend on (seed, step) alone, so that a
+   resumed run sees what an uninterrupted one sees. */
 typedef struct cmha_trainer {
     cmha_context *context;
     cmha_model *model;
     cmha_trainer_config config;
-    cmha_real *moments;       /* [2, size] */
-    size_t size;              /* of the model when the trainer was opened */
-    uint64_t opening;         /* of the model */
-    int32_t *ids;             /* [2, batch * length]: ids, then targets */
-    size_t step;              /* steps done */
+    cmha_real *moments;   /* [2, size] */
+    size_t size;          /* of the model when the trainer was opened */
+    uint64_t opening;     /* of the model */
+    int32_t *ids;         /* [2, batch * length]: ids, then targets */
+    size_t step;          /* steps done */
     uint64_t seed;
-    double grad_norm;         /* of the last step, before clipping */
-    double lr;                /* of the last step */
-    double best;              /* lowest validation loss so far, for programs that keep the best */
+    double grad_norm, lr; /* of the last step; the norm is that before clipping */
+    double best;          /* lowest validation loss so far, for programs that keep the best */
 } cmha_trainer;
 
-/* config NULL = defaults. Allocates gradients, moments and all activation memory now, so that steps allocate
-   nothing. Errors: ARGUMENT, TOKEN (mask_token of an encoder), OVERFLOW, MEMORY. */
+/* Opens a trainer; config NULL = defaults. Takes the memory of gradients, moments and activations now, so
+   that steps allocate nothing. Errors: TOKEN (an encoder's mask_token). */
 CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
                                        const cmha_trainer_config *config);
 CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer);
-/* One optimiser step on batches drawn from `tokens`; *loss is their mean cross-entropy: of every next token
-   where the model is causal, of hidden tokens (cmha_mask_tokens) where it is not. NOT_FINITE: the loss or the
-   gradient was NaN or infinite; parameters and moments are as before, the step is counted, so the next one
-   draws other batches. Errors: ARGUMENT (fewer than length + 1 tokens), TOKEN. */
+/* Takes one optimiser step on batches drawn from `tokens`. *loss (or NULL) is their mean cross-entropy: of
+   every next token, or in an encoder of hidden tokens (cmha_mask_tokens). NOT_FINITE: the loss or the
+   gradient was NaN or infinite; parameters and moments are as before, but the step is counted, so that the
+   next draws other batches. Errors: ARGUMENT (fewer than length + 1 tokens), TOKEN. */
 CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* One optimiser step on the caller's batch (of at most config.batch x config.length tokens, so that nothing
-   is allocated); `accumulate` does not matter. NOT_FINITE as for cmha_trainer_step. Errors: those of
-   cmha_model_gradient. */
+/* Takes one optimiser step on the caller's batch, whatever `accumulate` is. Allocates nothing for up to
+   config.batch x config.length tokens. Errors: those of cmha_model_gradient, NOT_FINITE as in
+   cmha_trainer_step. */
 CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
-/* The second half of a step, for an objective of the caller's own: clipping and AdamW on the gradients that
-   cmha_backward (over cmha_model_states or _forward) or cmha_model_gradient has added up in the model, which
-   are 0 afterwards (call cmha_model_zero_grad before the first). *grad_norm (or NULL) is their norm before
-   clipping. Batch and length of the configuration may be 1, as activations are on the caller's tape.
-   NOT_FINITE as for cmha_trainer_step. Errors: STATE (a closed trainer), MEMORY. */
+/* Clips the model's gradients, applies AdamW and zeroes them: the second half of a step, for an objective of
+   one's own. Before, cmha_backward (over cmha_model_states or _forward) or cmha_model_gradient adds them up;
+   the first time, after cmha_model_zero_grad. *grad_norm (or NULL) is their norm before clipping. The
+   trainer's batch and length are not read: 1 and 1 will do, as activations are on the caller's tape. Errors:
+   NOT_FINITE (of the norm) as in cmha_trainer_step. */
 CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
-/* BERT's objective (Devlin et al. 2019) on n tokens: each is chosen with probability `rate`; of the chosen 80
-   % become mask_token, 10 % a token drawn from the vocabulary and 10 % stay. targets [n] gets the chosen
-   ones' own ids and -1 elsewhere. A token with keep[i] = 0 (padding, [CLS]) is never chosen; keep may be
-   NULL. */
+/* Hides tokens as BERT does (Devlin et al. 2019): each of n is chosen with probability `rate`; of the chosen
+   80 % become mask_token, 10 % a token drawn from the vocabulary, 10 % stay. targets [n] gets the chosen
+   ones' ids and -1 elsewhere. keep[i] = 0 (padding, [CLS]) is never chosen; keep may be NULL. */
 CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
                                size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng);
-/* Mean loss over the targets (an encoder's hidden tokens) in consecutive windows of `tokens`, at most
-   eval_tokens of them, the last window shorter if need be. 0 where no token was hidden. */
+/* Computes the mean loss over the targets (an encoder's hidden tokens) in consecutive windows of at most
+   eval_tokens tokens in all, the last window shorter if need be; 0 where none was hidden. Errors: ARGUMENT
+   (fewer than 2 tokens), TOKEN. */
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* Splits a stream into training text and its held-out tail by config.held_out. Either result may be NULL (not
-   wanted); without a trainer nothing is held out. */
+/* Splits a stream into training text and its tail of config.held_out. Either result may be NULL; without a
+   trainer nothing is held out. */
 CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
                                  cmha_tokens *held_out);
 
 /* ============================================== Inference =============================================== */
+/* Errors of every call that returns a status: those at the head of Models too. */
 
-/* ---- Fewer bytes ---- */
-
-/* The matrices that a token passes on its way to the logits, packed once from a model as it is now:
-   projections, feed-forward layers, windows and the vocabulary head (also where that is the token embedding,
-   whose rows a token is looked up in stay as they are), of every family. What is small or needs its precision
-   stays in the model, which must stay open: embeddings, norms, biases, phases, Möbius maps, experts and
-   their routers, and the inner matrices V of low rank. Only read: any number of caches, also in several
-   threads, may share it. After training on, make it again. */
+/* Holds a model's matrices in fewer bytes: projections, feed-forward layers, windows and the vocabulary head,
+   of every family. Where that head is the token embedding, rows looked up stay as they are. Embeddings,
+   norms, biases, phases, Möbius maps, experts, routers and the inner matrices V of low rank stay in the
+   model, which must stay open. Any number of caches, also in several threads, may share it. After training
+   on, pack again. */
 struct cmha_quantised {
     cmha_context *context;
     const cmha_model *model;
@@ -1742,14 +1735,12 @@ struct cmha_quantised {
     size_t bytes;          /* all its memory */
     size_t saved;          /* bytes of the matrices in the model that it stands for */
 };
-
-/* Packs what the products of a pass of the model read. storage CMHA_STORAGE_BF16 or CMHA_STORAGE_INT8.
-   Errors: ARGUMENT, STATE (a closed model), OVERFLOW, MEMORY. */
+/* Packs a model's matrices as CMHA_STORAGE_BF16 or CMHA_STORAGE_INT8. */
 CMHA_DEF cmha_status cmha_quantise(cmha_quantised *quantised, const cmha_model *model, cmha_storage storage);
-/* Closes it, after the caches that read it. */
+/* Closes the matrices, after the caches that read them. */
 CMHA_DEF void cmha_quantised_close(cmha_quantised *quantised);
 
-/* What one attention call of a pass keeps of the tokens so far. */
+/* Places what one attention call of a pass keeps of the tokens so far. */
 typedef struct cmha_slot {
     size_t key_heads, kv_heads, key_width, value_width; /* tiles of keys, rows of values */
     size_t value_row;    /* numbers from one token's values to the next */
@@ -1757,104 +1748,94 @@ typedef struct cmha_slot {
     size_t keys, values; /* where they begin in cmha_cache.memory */
 } cmha_slot;
 
-/* Transformed keys and values of the tokens so far, for `batch` sequences of equal length. Keys are kept as
+/* Holds transformed keys and values of the tokens so far, of `batch` sequences of equal length. Keys are
    features (after delta, b and position; phasors; complex planes), transposed in tiles: a decoded token costs
-   what plain attention costs. */
+   what plain attention costs. Several caches, also in several threads, may share a model that nobody trains
+   (failures then share cmha_error's line). */
 typedef struct cmha_cache {
     cmha_context *context;
     cmha_model *model;
     uint64_t opening;               /* of the model */
     size_t batch, capacity, length; /* sequences; tokens it can hold; tokens held */
     size_t first;                   /* tokens dropped by sliding */
-    int slide;                      /* 1: a full cache forgets its oldest quarter and reads the rest again
-                                       from position 0, which equals a fresh start with those tokens; 0: it
-                                       is CMHA_ERR_FULL */
+    int slide;                      /* see cmha_cache_init_with */
     cmha_slot *slots;               /* in the order of the calls */
     size_t n_slots;
     cmha_real *memory;              /* per slot keys [batch, key_heads, tiles, key_width, 64] and values
                                        [batch, kv_heads, tiles * 64, value_row], or the state */
-    size_t size;                    /* of memory, in cmha_real */
-    size_t bytes;                   /* of memory, ids and slots, one block */
+    size_t size, bytes;             /* of memory, in cmha_real; of memory, ids and slots, one block */
     int has_state;
-    cmha_storage storage;           /* of keys and values. BF16: two in 32 bits as in cmha_packed, a row of
-                                       values padded to 32 */
+    cmha_storage storage;           /* BF16: two in 32 bits as in cmha_packed, rows of values padded to 32 */
     size_t ready;                   /* a pass over so many tokens has the memory it needs */
     int32_t *ids;                   /* [2, batch, capacity]: the tokens held, and the ones being read */
-    cmha_tape tape;                 /* of its passes: several caches, also in several threads, may share a
-                                       model that nobody trains (failures then share cmha_error's line) */
+    cmha_tape tape;                 /* of its passes */
 } cmha_cache;
 
-/* Opens a cache. capacity: most tokens held; at most max_positions where these are learned. Errors: ARGUMENT,
-   OVERFLOW, MEMORY, STATE (not causal). */
+/* Sets how a cache reads and stores numbers; all zero = none. */
+typedef struct cmha_cache_options {
+    const cmha_quantised *weights; /* of this model, read instead of its matrices, for prompts as for single
+                                      tokens; open as long as the cache. NULL = none */
+    cmha_storage storage;          /* of keys and values: FLOAT or BF16 (linear attention's states, sums over
+                                      all tokens, stay cmha_real) */
+} cmha_cache_options;
+/* Opens a cache without options. */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
                                      int slide);
-/* What cmha_cache_init_with may do differently; all zero is cmha_cache_init. */
-typedef struct cmha_cache_options {
-    const cmha_quantised *weights; /* of the same model, read instead of the model's matrices, for prompts as
-                                      for single tokens; open as long as the cache. NULL = none */
-    cmha_storage storage;          /* of keys and values: FLOAT or BF16. The states of linear attention, sums
-                                      over all tokens, stay cmha_real */
-} cmha_cache_options;
-
-/* Opens a cache with options, NULL = none. Errors: those of cmha_cache_init, ARGUMENT (another storage),
-   STATE (weights that are not those of the model). */
+/* Opens a cache of `capacity` tokens, at most max_positions where these are learned. slide = 1: a full cache
+   forgets its oldest quarter and reads the rest again from position 0, which equals a fresh start with those
+   tokens; 0: it returns FULL. options NULL = none. Errors: ARGUMENT (another storage), STATE (an encoder,
+   weights of another model). */
 CMHA_DEF cmha_status cmha_cache_init_with(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
                                           int slide, const cmha_cache_options *options);
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
-
-/* Appends n tokens to each sequence, ids [batch, n], in one pass; logits [batch, vocabulary] of the last
-   token (NULL = not wanted). A prompt is one call, each further token another. Of more tokens than a sliding
-   cache can hold the last ones are read. Errors: FULL, TOKEN, OVERFLOW, MEMORY, STATE (the model or the
-   weights were closed), what the caller's search returned; the cache is then as before. (Where a model looks
-   into a knowledge base, the cache is copied for that before it slides and, of linear attention, at every
-   call.) */
+/* Appends n tokens to each sequence, ids [batch, n], in one pass: a prompt is one call, each further token
+   another. logits [batch, vocabulary] gets those of the last token (NULL = not wanted). Of more tokens than a
+   sliding cache can hold the last ones are read. On an error the cache is as before. Errors: FULL, TOKEN,
+   STATE (closed weights too), what the caller's search returned. (A model with a knowledge base takes a copy
+   of the cache for that before it slides and, with linear attention, at every call.) */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 
-#define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                    \
-    REAL(temperature, 0.8, 0, 100, "divides the logits; 0 = greedy")                                   \
-    SIZE(top_k, 0, 0, 2147483647, "sample among the k likeliest; 0 = all")                             \
+#define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM) \
+    REAL(temperature, 0.8, 0, 100, "divides the logits; 0 = greedy") \
+    SIZE(top_k, 0, 0, 2147483647, "sample among the k likeliest; 0 = all") \
     REAL(top_p, 0.95, 0, 1, "sample among the likeliest whose shares reach p (at least one); 1 = all") \
-    REAL(repetition_penalty, 1, 0.01, 100,                                                             \
-         "divides positive and multiplies negative logits of recent tokens; 1 = off")                  \
+    REAL(repetition_penalty, 1, 0.01, 100, \
+         "divides positive and multiplies negative logits of recent tokens; 1 = off") \
     SIZE(penalty_window, 64, 0, 1024, "recent tokens the penalty looks at")
 
 typedef struct cmha_sampler_config {
     CMHA_SAMPLER_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER)
 } cmha_sampler_config;
-
 CMHA_DEF cmha_table cmha_sampler_table(void);
-
-/* Draws a token from logits [V]. recent [n_recent] feeds the penalty. scratch [2 * V]. NaN logits are never
-   drawn; -1 if there is nothing to draw. */
+/* Draws a token from logits [V], never a NaN; -1 if there is none. The penalty looks at recent [n_recent].
+   scratch [2 * V]. */
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V,
                              const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch);
 
-/* Called with the new token of every sequence, tokens [batch]; anything but 0 stops. */
+/* Receives the new token of every sequence, tokens [batch]; anything but 0 stops. */
 typedef int (*cmha_token_fn)(void *user, const int32_t *tokens, size_t batch);
-
-/* Appends prompt [batch, n_prompt] (n_prompt > 0), then samples up to n_new tokens per sequence, each
-   sequence from its own stream of `seed`, and appends every one but the last: to go on, give that one as the
-   next prompt. sampler NULL = defaults. Errors: those of cmha_cache_append; STOPPED when the callback asked
-   for it. */
+/* Appends prompt [batch, n_prompt], not empty, then samples up to n_new tokens a sequence, each from its own
+   stream of `seed`. The last is not appended: give it as the next prompt to go on. sampler NULL = defaults.
+   Errors: those of cmha_cache_append, NOT_FINITE (logits without a number), STOPPED (by on_token). */
 CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
                                    const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token,
                                    void *user);
 
 /* ================================================ Files ================================================= */
-/* Weights and training state are safetensors files (readable by the Python library of that name): 8 bytes of
-   header length, a JSON header, then the raw little-endian tensors. */
+/* Weights and training state are safetensors files, which Python's library of that name reads: 8 bytes of
+   header length, a JSON header, raw little-endian tensors. Errors of every call: IO; of reading also
+   NOT_FOUND and FORMAT (cmha_error says what is wrong); and those at the head of Models. */
 
 typedef struct cmha_archive_tensor {
-    const char *name;      /* UTF-8 */
-    const char *dtype;     /* "F32", "F64", "F16", "BF16", "I64", ... */
+    const char *name;    /* UTF-8 */
+    const char *dtype;   /* "F32", "F64", "F16", "BF16", "I64", ... */
     size_t shape[8];
-    int rank;              /* 0 for a scalar */
-    uint64_t begin, end;   /* bytes, from the first one after the header */
-    size_t count;          /* product of shape */
+    int rank;            /* 0 for a scalar */
+    uint64_t begin, end; /* bytes, from the first one after the header */
+    size_t count;        /* product of shape */
 } cmha_archive_tensor;
 
-/* An open safetensors file: its header is checked whole before anything is read. */
 typedef struct cmha_archive {
     cmha_context *context;
     char *path;
@@ -1867,20 +1848,19 @@ typedef struct cmha_archive {
     size_t memory_size;
 } cmha_archive;
 
-/* Errors: NOT_FOUND, IO, FORMAT (one line says what is wrong with the header), MEMORY. */
+/* Opens a safetensors file, checking the whole header before anything is read. */
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path);
 CMHA_DEF void cmha_archive_close(cmha_archive *archive);
-/* Finds a tensor or the value of a key; NULL = none. */
+/* Finds a tensor, or the value of a key; NULL = none. */
 CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name);
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key);
-/* Reads a whole tensor into out [count], converting from F64, F32, F16, BF16 or I64; the second one reads I64
-   alone. Errors: FORMAT (another dtype), IO (a part of out may then be written). */
+/* Reads a whole tensor into out [count], from F64, F32, F16, BF16 or I64; _i64 reads I64 alone. Errors:
+   FORMAT (another dtype), IO (a part of out may then be written). */
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor,
                                        cmha_real *out);
 CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor,
                                            int64_t *out);
 
-/* One tensor to be written. */
 typedef struct cmha_archive_item {
     const char *name;
     const cmha_real *data;
@@ -1889,63 +1869,57 @@ typedef struct cmha_archive_item {
     const char *dtype; /* NULL = cmha_real's, F32 or F64; "I64" or "U8": data points at int64_t or bytes */
 } cmha_archive_item;
 
-/* Writes a safetensors file, as every save here does: to a file of its own in the folder of `path`, flushed
-   to the disk, then renamed over `path`. metadata [2 * n_metadata] of key, value. Errors: IO, MEMORY.
+/* Writes tensors and metadata [2 * n_metadata] (key, value, ...). Errors: ARGUMENT (a name twice, no UTF-8).
+   Every save writes a new file in the folder of `path`, flushes it to the disk and renames it over `path`:
      - A crash leaves the old file or the new one. Of several writers at once the last one's stays, whole.
      - A link at `path` stays; the file that it names is replaced, or made. Only a regular file is replaced,
-       and the new one has its permissions. (On Windows links and permissions are not looked at.)
-     - A failure leaves nothing behind. A file larger than the process may write (RLIMIT_FSIZE) is a failure,
-       not a signal.
-     - A process that is killed leaves nothing where files need no name while they are written (Linux, most
-       file systems), but for the moment before the renaming; then, and elsewhere at any time, it leaves
-       cmha-XXXXXXXX.tmp in that folder, which may be deleted. */
+       and the new one has its permissions. (Windows: links and permissions are not looked at.)
+     - A failure leaves nothing behind. Exceeding RLIMIT_FSIZE is a failure, not a signal.
+     - A killed process may leave cmha-XXXXXXXX.tmp there, which may be deleted: on most file systems of Linux
+       only in the moment before the renaming (a file needs no name until then), elsewhere at any time. */
 CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
                                         const cmha_archive_item *items, size_t n_items,
                                         const char *const *metadata, size_t n_metadata);
 
-/* Saves parameters under their names, the configuration as metadata "cfg.<field>", and the identity of the
-   model's knowledge base as "knowledge". */
+/* Saves parameters by name, metadata "cfg.<field>" (the configuration) and "knowledge" (the identity of the
+   model's knowledge base). */
 CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
-/* Opens a model from a file written by cmha_model_save or cmha_trainer_save. Every name, dtype and shape is
-   checked against the configuration before a weight is read. Errors: NOT_FOUND, IO, FORMAT (a file without a
-   configuration, for instance, whose weights may be for cmha_model_read), SHAPE, MEMORY. */
+/* Opens a model from a file of cmha_model_save or cmha_trainer_save. Every name, dtype and shape is checked
+   against the configuration before a weight is read. Errors: SHAPE, FORMAT (also no configuration: see
+   cmha_model_read). */
 CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path);
-/* Reads weights, whoever wrote them, into a model that is open: tensors of the parameters' names, F64, F32,
-   F16 or BF16. Metadata is not read. *taken (or NULL) = parameters read. On an error the model is bit for bit
-   as it was; while it reads, the weights are in memory twice. Errors: NOT_FOUND, IO, FORMAT, SHAPE, MEMORY,
-   STATE.
-     strict = 1: every parameter must be there in its shape, and no other tensor (but a checkpoint's moments);
-                 the error line names them
-     strict = 0: takes what fits by name, dtype and shape, which may be nothing; the log gets a warning for
-                 every parameter and tensor that is left */
+/* Reads weights, whoever wrote them, into an open model: tensors F64, F32, F16 or BF16 of the parameters'
+   names. Metadata is not read. *taken (or NULL) = parameters read. On an error the model is bit for bit as it
+   was; while it reads, the weights are in memory twice. Errors: SHAPE.
+     strict = 1: every parameter must be there in its shape, and no other tensor but a checkpoint's moments
+                 (the error line names them)
+     strict = 0: takes what fits by name, dtype and shape, which may be nothing, and logs a warning for every
+                 parameter and tensor that is left */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
-/* Saves model and training state: moments "optim.m.<name>", "optim.v.<name>", step, seed, best loss. A best
-   that is NaN is saved as infinity, which is none. */
+/* Saves model and training state: moments "optim.m.<name>" and "optim.v.<name>", step, seed, best loss
+   (infinity where it is NaN). */
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Loads that state into an open trainer whose model has the same configuration. The trainer keeps its own
    configuration; where it is the saved one (metadata "trainer.<field>") and the tokens are the same, the run
-   continues bit for bit. A model that looks into another knowledge base than the saved one did is refused
-   (FORMAT). On an error trainer and model are bit for bit as before; while it reads, weights and moments are
-   in memory twice. Errors: those of cmha_model_load. */
+   continues bit for bit. Memory and errors as in cmha_model_read, FORMAT also for a model with another
+   knowledge base than the saved one. */
 CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
 
-/* Saves a knowledge base: vectors and features [n, 2 d_r], and where the base has them ids [n] (I64),
-   text_begin [n + 1] (I64) and texts (U8); metadata "identity", a decimal. Errors: IO, MEMORY, STATE. */
+/* Saves vectors and features [n, 2 d_r], where the base has them ids [n] (I64), text_begin [n + 1] (I64) and
+   texts (U8), and metadata "identity", a decimal. */
 CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
-/* Opens a base from such a file, checked whole: sizes, order of the texts, finite vectors, features that are
-   the vectors' phasors, and the identity, which is computed again. Only `vectors` must be there (F32, F64,
-   F16 or BF16): a file from elsewhere needs no more. `search` is NULL afterwards. map = 0: all is read.
-   map = 1: vectors and features stay in the file, mapped into memory, where system and file allow it (POSIX,
-   little endian, dtype that of cmha_real; else they are read). From the beginning of this call until the base
-   is closed nobody may then write into the file. If it gets shorter, the system ends the process (SIGBUS)
-   where the base is used, and no status can say so; if its numbers change, the base changes. A save to the
-   same path is no such writing: it replaces the file, and the base keeps the old one.
-   Errors: NOT_FOUND, IO, FORMAT, NOT_FINITE, MEMORY, OVERFLOW. */
+/* Opens a base from such a file, of which only `vectors` (F32, F64, F16 or BF16) must be there. Checks sizes,
+   the order of the texts, that vectors are finite and features their phasors, and computes the identity
+   again. `search` is NULL afterwards. Errors: NOT_FINITE. map = 0 reads everything; map = 1 maps vectors and
+   features into memory where system and file allow it (POSIX, little endian, dtype that of cmha_real). From
+   then until the base is closed nobody may write into the file. If it gets shorter, the system ends the
+   process (SIGBUS) where the base is used, and no status can say so; if its numbers change, the base changes.
+   A save to the same path is safe: it replaces the file, and the base keeps the old one. */
 CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path,
                                          int map);
 
-/* Reads a file as a token stream of `width` bytes a token (1: text as bytes). Errors: NOT_FOUND, IO, FORMAT
-   (an empty file; a size that is not a multiple of width), MEMORY. */
+/* Reads a file as a stream of `width` bytes a token (1: text as bytes). Errors: FORMAT (an empty file; a size
+   that is not a multiple of width). */
 CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context, const char *path,
                                       int width);
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
