@@ -9,8 +9,8 @@
        int main(void) {
            cmha_context ctx; cmha_model model; cmha_trainer trainer; cmha_tokens text;
            cmha_model_config mc; cmha_trainer_config tc; double loss; int step;
-           cmha_preset("tiny", &mc, &tc);
-           if (cmha_context_init(&ctx, NULL) || cmha_tokens_load(&text, &ctx, "cmha.h", 1) ||
+           cmha_preset(NULL, "tiny", &mc, &tc);
+           if (cmha_context_init(&ctx, NULL) || cmha_tokens_open(&text, &ctx, "cmha.h", 1) ||
                cmha_model_init(&model, &ctx, &mc) || cmha_trainer_init(&trainer, &model, &tc))
                return puts(cmha_error(&ctx)), 1;
            for (step = 0; step < 20; step++) {
@@ -48,8 +48,8 @@
      - Arrays are row-major; a comment such as x [B, N, D] gives the shape, last index fastest.
      - A call that can fail returns a cmha_status, and cmha_error(context) has one line that names the
        operation and the sizes. Operations on a tape return a tensor instead, so that they compose: NULL after
-       a failure, the tape keeps the first one, and cmha_backward and cmha_tape_status report it. NULL may be
-       passed on: it stays NULL.
+       a failure, the tape keeps the first one, and cmha_tape_backward and cmha_tape_status report it. NULL
+       may be passed on: it stays NULL.
      - The library never prints, exits or aborts, has no globals, and allocates through the context alone.
      - Backward passes accumulate (+=) into gradients.
      - A masked key is absent: it changes nothing (if it is finite), and a query that sees no key gets an
@@ -256,7 +256,7 @@ typedef struct cmha_field {
     cmha_field_type type;              /* size_t, double, int 0/1, int of which each value has a word */
     size_t offset;                     /* of the member in its struct, in bytes */
     double initial, minimum, maximum;  /* default and closed range */
-    const char *choices;               /* ENUM: the words from minimum to maximum, "cmha|rope|dot"; else NULL */
+    const char *choices;               /* ENUM: the words from minimum to maximum, "a|b|c"; else NULL */
     const char *help;                  /* one line */
 } cmha_field;
 
@@ -274,9 +274,10 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
 /* Sets "NAME=VALUE NAME=VALUE ..." (blanks between). Errors: those of cmha_config_set. */
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config,
                                          const char *text);
-/* Writes the value of field i as text that cmha_config_set reads back to the same value, "" if there is no
+/* Writes the value of a field as text that cmha_config_set reads back to the same value, "" if there is no
    such field. size >= 32 is always enough. */
-CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, char *text, size_t size);
+CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *name, char *text,
+                              size_t size);
 /* Checks the range of every field. Errors: ARGUMENT, naming the first that is outside. */
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
 
@@ -287,7 +288,7 @@ enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 8 };
 /* Holds a dense row-major array. `grad` is NULL until a backward pass needs it. Tensors made by operations
    live in their tape until cmha_tape_reset, parameters in their model. A struct filled in by hand serves as
    well: with needs_grad = 1 and `grad` its own memory it is a parameter that outlives the tape. The gradient
-   of a result is recycled once it has been passed on; set needs_grad = 1 on the result before cmha_backward
+   of a result is recycled once it has been passed on; set needs_grad = 1 on the result before cmha_tape_backward
    to keep it. */
 typedef struct cmha_tensor {
     cmha_real *data, *grad;
@@ -301,7 +302,7 @@ typedef struct cmha_tape cmha_tape;
 typedef struct cmha_quantised cmha_quantised;
 typedef struct cmha_record cmha_record;
 
-/* Adds to the gradients of record->in[], which cmha_grad returns, given record->out->grad. */
+/* Adds to the gradients of record->in[], which cmha_tape_grad returns, given record->out->grad. */
 typedef cmha_status (*cmha_backward_fn)(cmha_tape *tape, cmha_record *record);
 
 /* Records one operation. */
@@ -363,15 +364,15 @@ CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
    a gradient. Returns out, or NULL after a failure. A backward that returns another status than CMHA_OK ends
    the pass with that status; the line is its own (cmha_tape_fail), or else names the operation.
    examples/extensions has seven of them. */
-CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *out, cmha_tensor *const *in,
+CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_tensor *out, cmha_tensor *const *in,
                                 int n_in, cmha_backward_fn backward, void *user);
 /* Returns, inside a backward callback, the gradient of t to add to, zeros if it is new. NULL if t needs none
    or memory ran out, which the tape's status says. */
-CMHA_DEF cmha_real *cmha_grad(cmha_tape *tape, cmha_tensor *t);
+CMHA_DEF cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t);
 
 /* Walks the records back from `loss` (one element), whose gradient becomes `seed` (1 for the plain gradient),
    and forgets them: a pass is walked once. */
-CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
+CMHA_DEF cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
 
 /* ============================================== Operations ============================================== */
 /* Kernels are pure functions over pointers and sizes: no context, no allocation, no threads unless a struct
@@ -422,10 +423,10 @@ CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight,
 
 /* The non-linearity between the two matrices of a feed-forward layer. */
 typedef enum cmha_activation {
-    CMHA_GELU_ERF,  /* x/2 (1 + erf(x / sqrt 2)) */
-    CMHA_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
-    CMHA_SWIGLU,    /* of a row [gate | up]: up * gate * sigmoid(gate), half as wide */
-    CMHA_RELU       /* max(x, 0), its slope at 0 being 0 */
+    CMHA_ACTIVATION_GELU_ERF,  /* x/2 (1 + erf(x / sqrt 2)) */
+    CMHA_ACTIVATION_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    CMHA_ACTIVATION_SWIGLU,    /* of a row [gate | up]: up * gate * sigmoid(gate), half as wide */
+    CMHA_ACTIVATION_RELU       /* max(x, 0), its slope at 0 being 0 */
 } cmha_activation;
 
 /* y [n] = act(x), of any kind but SWIGLU. y may be x. On complex planes (2 T D numbers) real and imaginary
@@ -564,9 +565,9 @@ CMHA_DEF void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus,
    which leaves half of the pairs nearly still over a thousand tokens; its references and its code use RoPE's
    base^(-2j/d_k), our default. */
 typedef enum cmha_frequency {
-    CMHA_FREQ_ROPE,    /* base^(-2j/d_k) */
-    CMHA_FREQ_LITERAL, /* base^(-4j/d_k) */
-    CMHA_FREQ_TABLE    /* the caller's omega */
+    CMHA_FREQUENCY_ROPE,    /* base^(-2j/d_k) */
+    CMHA_FREQUENCY_LITERAL, /* base^(-4j/d_k) */
+    CMHA_FREQUENCY_TABLE    /* the caller's omega */
 } cmha_frequency;
 
 CMHA_DEF void cmha_frequencies(cmha_frequency kind, double base, size_t P, double *omega);
@@ -611,9 +612,9 @@ CMHA_DEF void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real
 /* The imaginary part of CoPE's embedding (eq 1): positions. The paper says sinusoidal, its code has sines
    alone, each frequency on two channels, so that position 0 is the number 0. */
 typedef enum cmha_cope_imag {
-    CMHA_COPE_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d) */
-    CMHA_COPE_SIN_COS, /* even c the same, odd c cos(t w): the sinusoidal table of Vaswani et al. */
-    CMHA_COPE_LEARNED  /* a parameter of the caller's */
+    CMHA_COPE_IMAG_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d) */
+    CMHA_COPE_IMAG_SIN_COS, /* even c the same, odd c cos(t w): the sinusoidal table of Vaswani et al. */
+    CMHA_COPE_IMAG_LEARNED  /* a parameter of the caller's */
 } cmha_cope_imag;
 
 /* table [n, d]: row r is position t = pos0 + r, without the paper's gamma. d may be odd. LEARNED: zeros. */
@@ -670,7 +671,7 @@ CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, 
 
 /* Complex arrays are planes: rows [Re (D) | Im (D)], row length 2D. A complex weight is [2, O, I], a complex
    vector [2, D]: real part, then imaginary part. CRAT's cGELU (eq 9) is GELU on every number of the planes:
-   cmha_activation_forward(z, T * 2 * D, CMHA_GELU_ERF, y). */
+   cmha_activation_forward(z, T * 2 * D, CMHA_ACTIVATION_GELU_ERF, y). */
 
 typedef struct cmha_complex_linear_args {
     size_t T, I, O; /* rows, complex numbers in and out */
@@ -697,11 +698,11 @@ CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *
 /* Norms over the D complex features of one token: y = gamma M c + beta, c = z - mean(z), M a symmetric real
    2x2 matrix on (Re c, Im c) from their covariance V (biased, in two passes). */
 typedef enum cmha_complex_norm_kind {
-    CMHA_CLN,  /* M = 1/sqrt(mean|c|^2 + eps), gamma [2, D] complex: CRAT eq 8 */
-    CMHA_CRMS, /* the same with c = z, gamma [D] real: keeps phases. CLN, whatever the paper says, does not:
+    CMHA_COMPLEX_NORM_CLN,  /* M = 1/sqrt(mean|c|^2 + eps), gamma [2, D] complex: CRAT eq 8 */
+    CMHA_COMPLEX_NORM_CRMS, /* the same with c = z, gamma [D] real: keeps phases. CLN, whatever the paper says, does not:
                         its mean and complex gamma change them */
-    CMHA_SPLIT_NORM, /* two real LayerNorms, one on Re, one on Im, gamma [2, D] their weights */
-    CMHA_WHITEN      /* M = (V + eps 1)^(-1/2) (Trabelsi et al. 2018), gamma [3, D] symmetric: (rr, ri, ii) */
+    CMHA_COMPLEX_NORM_SPLIT, /* two real LayerNorms, one on Re, one on Im, gamma [2, D] their weights */
+    CMHA_COMPLEX_NORM_WHITEN      /* M = (V + eps 1)^(-1/2) (Trabelsi et al. 2018), gamma [3, D] symmetric: (rr, ri, ii) */
 } cmha_complex_norm_kind;
 
 typedef struct cmha_complex_norm_args {
@@ -735,7 +736,7 @@ CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *om
 /* Returns the sum of x[i]^2, formed in double. */
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n);
 
-/* Complex tensors are planes, [.., 2D]. cGELU is cmha_activate(z, CMHA_GELU_ERF), a sum cmha_add. Kernels of
+/* Complex tensors are planes, [.., 2D]. cGELU is cmha_activate(z, CMHA_ACTIVATION_GELU_ERF), a sum cmha_add. Kernels of
    the same name say what an operation computes. Errors: SHAPE (an odd width, a misfit), ARGUMENT. */
 
 /* re, im [.., D], im NULL = 0 -> [.., 2D]; and the parts again. */
@@ -1015,10 +1016,10 @@ typedef enum cmha_softmax {
 
 /* SCORE: what the magnitudes are divided by (CoPE `hybrid_norm`), + 1e-12. */
 typedef enum cmha_norm_max {
-    CMHA_MAX_NONE,
-    CMHA_MAX_ROW,   /* largest |O| among the row's permitted keys: causal-safe */
-    CMHA_MAX_HEAD,  /* among all permitted pairs of the head: leaks the future where causal */
-    CMHA_MAX_GLOBAL /* over the batch and masked pairs, as CoPE's code: depends on batch mates and padding */
+    CMHA_NORM_MAX_NONE,
+    CMHA_NORM_MAX_ROW,   /* largest |O| among the row's permitted keys: causal-safe */
+    CMHA_NORM_MAX_HEAD,  /* among all permitted pairs of the head: leaks the future where causal */
+    CMHA_NORM_MAX_GLOBAL /* over the batch and masked pairs, as CoPE's code: depends on batch mates and padding */
 } cmha_norm_max;
 
 /* Which delta and b a head uses: its own, one pair for all ("EulerFormer-MHA (Shared)", an ablation of the
@@ -1058,12 +1059,12 @@ typedef struct cmha_attention_args {
    within +-s: its weights differ by a factor of at most exp(2 s), so such a layer nearly averages.
    `magnitude` does not tell aligned from opposed. */
 typedef enum cmha_cope_score {
-    CMHA_COPE_PHASE,       /* s C */
-    CMHA_COPE_MAGNITUDE,   /* s |A| */
-    CMHA_COPE_REAL,        /* s Re A: ordinary attention of [Re | Im] */
-    CMHA_COPE_HYBRID,      /* s (|A| + alpha C) */
-    CMHA_COPE_HYBRID_NORM, /* s (|A| / (max + 1e-12) + alpha C); which max, the paper leaves open */
-    CMHA_COPE_LINEAR       /* no softmax at all: cmha_linear_attention, not cmha_cope_args */
+    CMHA_COPE_SCORE_PHASE,       /* s C */
+    CMHA_COPE_SCORE_MAGNITUDE,   /* s |A| */
+    CMHA_COPE_SCORE_REAL,        /* s Re A: ordinary attention of [Re | Im] */
+    CMHA_COPE_SCORE_HYBRID,      /* s (|A| + alpha C) */
+    CMHA_COPE_SCORE_HYBRID_NORM, /* s (|A| / (max + 1e-12) + alpha C); which max, the paper leaves open */
+    CMHA_COPE_SCORE_LINEAR       /* no softmax at all: cmha_linear_attention, not cmha_cope_args */
 } cmha_cope_score;
 
 typedef struct cmha_cope_options {
@@ -1271,9 +1272,9 @@ typedef enum cmha_position {
     CMHA_POSITION_ALIBI,
     CMHA_POSITION_MULTIFREQ /* CRAT eq 2, for the other families too */
 } cmha_position;
-typedef enum cmha_delta_init { CMHA_DELTA_PAPER, CMHA_DELTA_ROPE_START, CMHA_DELTA_CONST } cmha_delta_init;
+typedef enum cmha_delta_init { CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_ROPE_START, CMHA_DELTA_INIT_CONST } cmha_delta_init;
 typedef enum cmha_norm { CMHA_NORM_LAYER, CMHA_NORM_RMS } cmha_norm;
-typedef enum cmha_placement { CMHA_NORM_PRE, CMHA_NORM_POST } cmha_placement;
+typedef enum cmha_placement { CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST } cmha_placement;
 typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
 typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
 
@@ -1308,18 +1309,18 @@ typedef enum cmha_wiring {
 /* How MöbiusAttention's eq 5-8 are read: printed, every map is a vector of scalars; the paper's parameter
    counts and its "T" say otherwise. */
 typedef enum cmha_mobius_mode {
-    CMHA_MOBIUS_T,      /* "T": a complex linear map, then the Möbius map channel by channel; linear k, v */
-    CMHA_MOBIUS_FULL,   /* (A rho + b) / (C rho + d) with matrices A and C; k and v complex linear */
-    CMHA_MOBIUS_LITERAL /* as printed: q, k and v channel by channel, of the input's first mobius_heads * d_k
+    CMHA_MOBIUS_MODE_T,      /* "T": a complex linear map, then the Möbius map channel by channel; linear k, v */
+    CMHA_MOBIUS_MODE_FULL,   /* (A rho + b) / (C rho + d) with matrices A and C; k and v complex linear */
+    CMHA_MOBIUS_MODE_LITERAL /* as printed: q, k and v channel by channel, of the input's first mobius_heads * d_k
                            channels, d_k = d_model / n_heads; for teaching */
 } cmha_mobius_mode;
 
-typedef enum cmha_mobius_init { CMHA_MOBIUS_IDENTITY, CMHA_MOBIUS_ORTHO } cmha_mobius_init;
+typedef enum cmha_mobius_init { CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO } cmha_mobius_init;
 typedef enum cmha_crat_attention {
-    CMHA_CRAT_ANGULAR,
-    CMHA_CRAT_LINEAR,
-    CMHA_CRAT_LAG,
-    CMHA_CRAT_DOT
+    CMHA_CRAT_ATTENTION_ANGULAR,
+    CMHA_CRAT_ATTENTION_LINEAR,
+    CMHA_CRAT_ATTENTION_LAG,
+    CMHA_CRAT_ATTENTION_DOT
 } cmha_crat_attention;
 /* The factor of CRAT eq 20, (alpha + i beta) z + f: 1; alpha and beta learned; of modulus 1, its angle
    learned. */
@@ -1342,13 +1343,13 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
          "positions outside the score; crat: always multifreq")                                              \
     ENUM(share, CMHA_SHARE_PER_HEAD, CMHA_SHARE_FIXED, "per_head|shared|fixed",                              \
          "cmha: whose delta and b; fixed = 1 and 0")                                                         \
-    ENUM(delta_init, CMHA_DELTA_PAPER, CMHA_DELTA_CONST, "paper|rope_start|const",                           \
+    ENUM(delta_init, CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_CONST, "paper|rope_start|const",                           \
          "cmha: N(0, std^2), 1 + N(0, std^2), or delta_value")                                               \
     REAL(delta_std, 0.02, 0, 100, "cmha: spread of the initial delta")                                       \
     REAL(delta_value, 1, -100, 100, "cmha: initial delta with delta_init = const")                           \
     ENUM(layout, CMHA_LAYOUT_INTERLEAVED, CMHA_LAYOUT_HALF, "interleaved|half",                              \
          "how a head is read as complex pairs")                                                              \
-    ENUM(frequency, CMHA_FREQ_ROPE, CMHA_FREQ_TABLE, "rope|literal|table",                                   \
+    ENUM(frequency, CMHA_FREQUENCY_ROPE, CMHA_FREQUENCY_TABLE, "rope|literal|table",                                   \
          "base^(-2j/d_k), eq 6 as printed, or cmha_model_set_frequencies")                                   \
     REAL(base, 10000, 1, 1e12, "base of the frequencies")                                                    \
     REAL(score_scale, 0, 0, 1e6, "factor on the score of plain, Möbius and angular heads; 0 = 1/sqrt(d_k)")  \
@@ -1358,10 +1359,10 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     SIZE(classes, 0, 0, 65536, "classes of a sequence; 1 = a regression; 0 = no such head")                  \
     ENUM(pool, CMHA_POOL_FIRST, CMHA_POOL_MEAN, "first|mean", "what the class head sees: [CLS] or the mean") \
     REAL(label_range, 0, 0, 1e6, "regression: values are label_range * sigmoid(logit); 0 = the logits")      \
-    ENUM(placement, CMHA_NORM_PRE, CMHA_NORM_POST, "pre|post", "norm before the sublayer, or after the sum") \
+    ENUM(placement, CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST, "pre|post", "norm before the sublayer, or after the sum") \
     ENUM(norm, CMHA_NORM_LAYER, CMHA_NORM_RMS, "layernorm|rmsnorm", "kind of norm")                          \
     REAL(norm_eps, 1e-5, 0, 1, "epsilon of the norm")                                                        \
-    ENUM(activation, CMHA_GELU_ERF, CMHA_RELU, "gelu_erf|gelu_tanh|swiglu|relu", "between w1 and w2")        \
+    ENUM(activation, CMHA_ACTIVATION_GELU_ERF, CMHA_ACTIVATION_RELU, "gelu_erf|gelu_tanh|swiglu|relu", "between w1 and w2")        \
     FLAG(attention_bias, 0, "biases on plain heads' q, k, v projections and on the output projection")       \
     FLAG(output_bias, 0, "a bias on the attention's output projection alone")                                \
     FLAG(ffn_bias, 1, "biases in the feed-forward layer")                                                    \
@@ -1380,34 +1381,34 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     FLAG(pcl_adapted, 0, "phase contrastive loss: phases after delta, b and position")                       \
     FLAG(pcl_learn, 1, "phase contrastive loss: learn the weights w")                                        \
     REAL(complex_eps, 1e-6, 0, 1, "smoothing of phasors (crat) and of the cosine (cope)")                    \
-    ENUM(cope_score, CMHA_COPE_PHASE, CMHA_COPE_LINEAR, "phase|magnitude|real|hybrid|hybrid_norm|linear",    \
+    ENUM(cope_score, CMHA_COPE_SCORE_PHASE, CMHA_COPE_SCORE_LINEAR, "phase|magnitude|real|hybrid|hybrid_norm|linear",    \
          "cope: the first layer's score")                                                                    \
-    ENUM(cope_imag, CMHA_COPE_SIN_DUP, CMHA_COPE_LEARNED, "sin_dup|sin_cos|learned",                         \
+    ENUM(cope_imag, CMHA_COPE_IMAG_SIN_DUP, CMHA_COPE_IMAG_LEARNED, "sin_dup|sin_cos|learned",                         \
          "cope: the imaginary part of the embedding")                                                        \
     REAL(cope_gamma, 1, -1000, 1000, "cope: factor on the imaginary part")                                   \
     REAL(cope_alpha, 0.2, -1000, 1000, "cope: weight of the cosine in the hybrids")                          \
     REAL(cope_scale, 1, 0, 1e6, "cope: factor on the score beside 1/sqrt(d_k), an inverse temperature")      \
     FLAG(cope_repo_scale, 0, "cope: |A| and Re A over d_k, as the authors' code has it")                     \
-    ENUM(cope_max, CMHA_MAX_ROW, CMHA_MAX_GLOBAL, "row|head|global",                                         \
+    ENUM(cope_max, CMHA_NORM_MAX_ROW, CMHA_NORM_MAX_GLOBAL, "row|head|global",                                         \
          "cope: whose maximum hybrid_norm divides by; causal models: row")                                   \
     FLAG(cope_max_grad, 0, "cope: the gradient flows through that maximum")                                  \
     SIZE(mobius_heads, 2, 0, 1024, "mobius: Möbius heads of a layer beside plain ones; n_heads = no others") \
     ENUM(mobius_wiring, CMHA_WIRING_FRAMED, CMHA_WIRING_ALTERNATING, "framed|top|stacked|alternating",       \
          "mobius: which layers")                                                                             \
-    ENUM(mobius_mode, CMHA_MOBIUS_T, CMHA_MOBIUS_LITERAL, "t|full|literal",                                  \
+    ENUM(mobius_mode, CMHA_MOBIUS_MODE_T, CMHA_MOBIUS_MODE_LITERAL, "t|full|literal",                                  \
          "mobius: what the maps are; literal reads the first mobius_heads * d_k channels")                   \
     ENUM(mobius_softmax, CMHA_SOFTMAX_RI_PRODUCT, CMHA_SOFTMAX_SCORE,                                        \
          "ri_product|real|ri_split|yang8|abs", "mobius: softmax of a complex score")                         \
     FLAG(mobius_hermitian, 0, "mobius: q conj(k) instead of the paper's q k")                                \
     ENUM(mobius_quotient, CMHA_QUOTIENT_REG, CMHA_QUOTIENT_UNIT, "reg|exact|unit", "mobius: the division")   \
     REAL(mobius_eps, 1e-3, 0, 1e3, "mobius: epsilon of the quotient")                                        \
-    ENUM(mobius_init, CMHA_MOBIUS_IDENTITY, CMHA_MOBIUS_ORTHO, "identity|ortho",                             \
+    ENUM(mobius_init, CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO, "identity|ortho",                             \
          "mobius: normal or orthogonal matrices; maps start near the identity")                              \
-    ENUM(crat_attention, CMHA_CRAT_ANGULAR, CMHA_CRAT_DOT, "angular|linear|lag|dot",                         \
+    ENUM(crat_attention, CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENTION_DOT, "angular|linear|lag|dot",                         \
          "crat: softmax of cosines, its linear kernel, by lag, Re q conj k")                                 \
     SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone")                                          \
     SIZE(imag_heads, 0, 0, 1024, "crat: heads that see Im z alone; the others see both")                     \
-    ENUM(complex_norm, CMHA_CLN, CMHA_WHITEN, "cln|crms|split|whiten", "crat: the norm")                     \
+    ENUM(complex_norm, CMHA_COMPLEX_NORM_CLN, CMHA_COMPLEX_NORM_WHITEN, "cln|crms|split|whiten", "crat: the norm")                     \
     SIZE(low_rank, 0, 0, 65536, "crat: rank of the attention's projections U V^H (eq 15); 0 = dense")        \
     SIZE(pe_terms, 4, 1, 64, "multifreq: sines per channel (K of CRAT eq 2)")                                \
     FLAG(state_rotation, 1, "crat: rotate the state by angles of its content (eq 6)")                        \
@@ -1453,7 +1454,7 @@ CMHA_DEF cmha_table cmha_model_table(void);
     REAL(lr, 1e-4, 0, 100, "peak learning rate")                                                             \
     REAL(min_lr, 0, 0, 100, "learning rate at the end")                                                      \
     REAL(warmup, 0.05, 0, 1, "share of the steps with a rising rate; step s, from 0, has the rate of s + 1") \
-    ENUM(schedule, CMHA_COSINE, CMHA_CONSTANT, "cosine|linear|constant", "the rate after the warm-up")       \
+    ENUM(schedule, CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_CONSTANT, "cosine|linear|constant", "the rate after the warm-up")       \
     REAL(weight_decay, 0.01, 0, 100, "decoupled decay, of matrices and embeddings alone")                    \
     REAL(beta1, 0.9, 0, 0.999999, "decay of the first moment")                                               \
     REAL(beta2, 0.98, 0, 0.9999999, "decay of the second moment")                                            \
@@ -1483,7 +1484,8 @@ CMHA_DEF cmha_table cmha_trainer_table(void);
      mobiusbert   MöbiusBERT "H & T": 11 layers, framed, half of the heads Möbius
      mobroformer  the same with RoPE in the plain heads, 12 layers
      crat         CRAT, all of it (what stands in its missing Table A1 is ours) */
-CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer);
+CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
+                                 cmha_trainer_config *trainer);
 /* The name of preset i; NULL when there are no more. */
 CMHA_DEF const char *cmha_preset_name(size_t i);
 
@@ -1632,7 +1634,7 @@ typedef struct cmha_adamw_args {
 CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
                          cmha_real *m, cmha_real *v);
 
-typedef enum cmha_schedule { CMHA_COSINE, CMHA_LINEAR, CMHA_CONSTANT } cmha_schedule;
+typedef enum cmha_schedule { CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_LINEAR, CMHA_SCHEDULE_CONSTANT } cmha_schedule;
 /* Returns the learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then from base to minimum
    along a half cosine or a line until `total`, and minimum from there on (CONSTANT: base). A trainer's step s
    takes the rate of s + 1, so that the first is not lost to a rate of 0. */
@@ -1658,7 +1660,7 @@ typedef struct cmha_tokens {
     const void *data;
     size_t count;
     int width;           /* 1, 2 or 4 bytes a token, little endian in files */
-    cmha_context *owner; /* who frees data (after cmha_tokens_load); NULL = the caller's memory */
+    cmha_context *owner; /* who frees data (after cmha_tokens_open); NULL = the caller's memory */
     size_t bytes;
 } cmha_tokens;
 /* Returns token i, -1 beyond the end; 32-bit values above 2^31 - 1 come out negative. */
@@ -1697,7 +1699,7 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
    cmha_trainer_step. */
 CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
 /* Clips the model's gradients, applies AdamW and zeroes them: the second half of a step, for an objective of
-   one's own. Before, cmha_backward (over cmha_model_states or _forward) or cmha_model_gradient adds them up;
+   one's own. Before, cmha_tape_backward (over cmha_model_states or _forward) or cmha_model_gradient adds them up;
    the first time, after cmha_model_zero_grad. *grad_norm (or NULL) is their norm before clipping. The
    trainer's batch and length are not read: 1 and 1 will do, as activations are on the caller's tape. Errors:
    NOT_FINITE (of the norm) as in cmha_trainer_step. */
@@ -1736,7 +1738,7 @@ struct cmha_quantised {
     size_t saved;          /* bytes of the matrices in the model that it stands for */
 };
 /* Packs a model's matrices as CMHA_STORAGE_BF16 or CMHA_STORAGE_INT8. */
-CMHA_DEF cmha_status cmha_quantise(cmha_quantised *quantised, const cmha_model *model, cmha_storage storage);
+CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *quantised, const cmha_model *model, cmha_storage storage);
 /* Closes the matrices, after the caches that read them. */
 CMHA_DEF void cmha_quantised_close(cmha_quantised *quantised);
 
@@ -1758,7 +1760,7 @@ typedef struct cmha_cache {
     uint64_t opening;               /* of the model */
     size_t batch, capacity, length; /* sequences; tokens it can hold; tokens held */
     size_t first;                   /* tokens dropped by sliding */
-    int slide;                      /* see cmha_cache_init_with */
+    int slide;                      /* see cmha_cache_init */
     cmha_slot *slots;               /* in the order of the calls */
     size_t n_slots;
     cmha_real *memory;              /* per slot keys [batch, key_heads, tiles, key_width, 64] and values
@@ -1779,14 +1781,12 @@ typedef struct cmha_cache_options {
                                       all tokens, stay cmha_real) */
 } cmha_cache_options;
 /* Opens a cache without options. */
-CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
-                                     int slide);
 /* Opens a cache of `capacity` tokens, at most max_positions where these are learned. slide = 1: a full cache
    forgets its oldest quarter and reads the rest again from position 0, which equals a fresh start with those
    tokens; 0: it returns FULL. options NULL = none. Errors: ARGUMENT (another storage), STATE (an encoder,
    weights of another model). */
-CMHA_DEF cmha_status cmha_cache_init_with(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
-                                          int slide, const cmha_cache_options *options);
+CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
+                                     int slide, const cmha_cache_options *options);
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
 /* Appends n tokens to each sequence, ids [batch, n], in one pass: a prompt is one call, each further token
@@ -1887,7 +1887,7 @@ CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Opens a model from a file of cmha_model_save or cmha_trainer_save. Every name, dtype and shape is checked
    against the configuration before a weight is read. Errors: SHAPE, FORMAT (also no configuration: see
    cmha_model_read). */
-CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path);
+CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path);
 /* Reads weights, whoever wrote them, into an open model: tensors F64, F32, F16 or BF16 of the parameters'
    names. Metadata is not read. *taken (or NULL) = parameters read. On an error the model is bit for bit as it
    was; while it reads, the weights are in memory twice. Errors: SHAPE.
@@ -1903,7 +1903,7 @@ CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
    configuration; where it is the saved one (metadata "trainer.<field>") and the tokens are the same, the run
    continues bit for bit. Memory and errors as in cmha_model_read, FORMAT also for a model with another
    knowledge base than the saved one. */
-CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path);
+CMHA_DEF cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
 
 /* Saves vectors and features [n, 2 d_r], where the base has them ids [n] (I64), text_begin [n + 1] (I64) and
    texts (U8), and metadata "identity", a decimal. */
@@ -1915,12 +1915,12 @@ CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const 
    then until the base is closed nobody may write into the file. If it gets shorter, the system ends the
    process (SIGBUS) where the base is used, and no status can say so; if its numbers change, the base changes.
    A save to the same path is safe: it replaces the file, and the base keeps the old one. */
-CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path,
+CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
                                          int map);
 
 /* Reads a file as a stream of `width` bytes a token (1: text as bytes). Errors: FORMAT (an empty file; a size
    that is not a multiple of width). */
-CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context, const char *path,
+CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
                                       int width);
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
@@ -1943,11 +1943,11 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    nothing. Operations on a tape check shapes, take memory from the tape, call kernels and push a record.
    Everything from Models on works through operations, so that a gradient exists wherever a value does.
 
-   The tape. A record keeps its inputs, its result and what its backward needs; cmha_backward walks records
-   from the newest. A gradient is taken when its first contribution comes (cmha_grad: zeros to add to) and
-   recycled when its record has been walked. cmha__grad_fresh says that the memory is new and still holds
-   anything: then the backward writes instead of adding, which saves a sweep. cmha__pass_grad hands a gradient
-   on whole.
+   The tape. A record keeps its inputs, its result and what its backward needs; cmha_tape_backward walks
+   records from the newest. A gradient is taken when its first contribution comes (cmha_tape_grad: zeros to
+   add to) and recycled when its record has been walked. cmha__grad_fresh says that the memory is new and
+   still holds anything: then the backward writes instead of adding, which saves a sweep. cmha__pass_grad
+   hands a gradient on whole.
 
    The dry run. With tape->memory.measuring = 1 a pass runs without touching a number: addresses are counted,
    not taken, and every operation asks cmha__dry before it reads or writes data. What a dry run can find out
@@ -2577,21 +2577,26 @@ CMHA_DEF void cmha_config_defaults(cmha_table table, void *config) {
         cmha__field_store(&table.fields[i], config, table.fields[i].initial);
 }
 
+/* Finds a field by its name; NULL if there is none. */
+static const cmha_field *cmha__field_of(cmha_table table, const char *name) {
+    for (size_t i = 0; name && i < table.count; i++)
+        if (strcmp(table.fields[i].name, name) == 0) return &table.fields[i];
+    return NULL;
+}
+
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name,
                                      const char *value) {
+    const cmha_field *field = cmha__field_of(table, name);
     double number;
     if (!config || !name || !value)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "config set: config, name or value is NULL");
-    for (size_t i = 0; i < table.count; i++) {
-        const cmha_field *field = &table.fields[i];
-        if (strcmp(field->name, name) != 0) continue;
-        if (!cmha__parse_field(field, value, &number) || !cmha__field_fits(field, number))
-            return cmha__field_fail(context, table, field, value);
-        cmha__field_store(field, config, number);
-        return CMHA_OK;
-    }
-    return cmha__fail(context, CMHA_ERR_NOT_FOUND, "%s: no option named %.60s", cmha__table_name(table),
-                      name);
+    if (!field)
+        return cmha__fail(context, CMHA_ERR_NOT_FOUND, "%s: no option named %.60s", cmha__table_name(table),
+                          name);
+    if (!cmha__parse_field(field, value, &number) || !cmha__field_fits(field, number))
+        return cmha__field_fail(context, table, field, value);
+    cmha__field_store(field, config, number);
+    return CMHA_OK;
 }
 
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config,
@@ -2615,31 +2620,26 @@ CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table
     return status;
 }
 
-CMHA_DEF void cmha_config_get(cmha_table table, const void *config, size_t i, char *text, size_t size) {
-    const cmha_field *field;
+CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *name, char *text,
+                              size_t size) {
+    const cmha_field *field = cmha__field_of(table, name);
     const char *begin = NULL;
     char line[32];
-    double value;
-    size_t length, whole;
     if (!text || !size) return;
     text[0] = 0;
-    if (i >= table.count || !config) return;
-    field = &table.fields[i];
-    value = cmha__field_value(field, config);
+    if (!field || !config) return;
+    double value = cmha__field_value(field, config);
     if (field->type == CMHA_FIELD_SIZE) {
+        size_t whole;
         memcpy(&whole, (const char *)config + field->offset, sizeof whole);
         cmha__write_u64(whole, line);
-    } else cmha__write_real(value, line);
-    if (field->type == CMHA_FIELD_ENUM && cmha__field_fits(field, value)) {
-        length = cmha__choice(field->choices, (int)(value - field->minimum), &begin);
-        if (length > sizeof line - 1) length = sizeof line - 1;
-        memcpy(line, begin, length);
-        line[length] = 0;
+    } else if (field->type == CMHA_FIELD_ENUM && cmha__field_fits(field, value)) {
+        int length = (int)cmha__choice(field->choices, (int)(value - field->minimum), &begin);
+        snprintf(line, sizeof line, "%.*s", length, begin);
+    } else {
+        cmha__write_real(value, line);
     }
-    length = strlen(line);
-    if (length > size - 1) length = size - 1;
-    memcpy(text, line, length);
-    text[length] = 0;
+    snprintf(text, size, "%s", line);
 }
 
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config) {
@@ -2647,7 +2647,7 @@ CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, 
     if (!config) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: the configuration is NULL");
     for (size_t i = 0; i < table.count; i++) {
         if (cmha__field_fits(&table.fields[i], cmha__field_value(&table.fields[i], config))) continue;
-        cmha_config_get(table, config, i, text, sizeof text);
+        cmha_config_get(table, config, table.fields[i].name, text, sizeof text);
         return cmha__field_fail(context, table, &table.fields[i], text);
     }
     return CMHA_OK;
@@ -3029,11 +3029,12 @@ static inline CMHA__FUSED __attribute__((always_inline)) void cmha__panel_piece(
     }
 }
 
-/* Computes all rows of a strip of C that is 4, 2 or 1 vectors wide. Inlined with a constant for trans_a: steps
-   that the compiler knows are worth 3 % of attention. */
+/* Computes all rows of a strip of C that is 4, 2 or 1 vectors wide. Inlined with a constant for trans_a:
+   steps that the compiler knows are worth 3 % of attention. */
 static inline CMHA__FUSED __attribute__((always_inline)) void cmha__panel_strip(
     const int trans, const cmha__product *p, size_t vectors, size_t column) {
-    const size_t height = vectors == CMHA__PANEL_VECTORS ? 4 : 8, M = p->M, ldc = p->ldc, a_row = trans ? 1 : p->lda;
+    const size_t height = vectors == CMHA__PANEL_VECTORS ? 4 : 8, M = p->M, ldc = p->ldc,
+                 a_row = trans ? 1 : p->lda;
     const cmha_real *A = p->A, *B = p->B + column;
     cmha_real *C = p->C + column;
     size_t rows;
@@ -3733,8 +3734,9 @@ CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *
     return t;
 }
 
-CMHA_DEF cmha_tensor *cmha_push(cmha_tape *tape, const char *name, cmha_tensor *out, cmha_tensor *const *in,
-                                int n_in, cmha_backward_fn backward, void *user) {
+CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_tensor *out,
+                                     cmha_tensor *const *in, int n_in, cmha_backward_fn backward,
+                                     void *user) {
     cmha_record *record;
     int wanted = 0;
     if (!tape || tape->status || !out) return NULL;
@@ -3800,7 +3802,7 @@ static cmha_real *cmha__grad_fresh(cmha_tape *tape, cmha_tensor *t, int *fresh) 
     return t->grad;
 }
 
-CMHA_DEF cmha_real *cmha_grad(cmha_tape *tape, cmha_tensor *t) {
+CMHA_DEF cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t) {
     int fresh;
     cmha_real *grad = cmha__grad_fresh(tape, t, &fresh);
     if (grad && fresh && !cmha__dry(tape)) cmha__clear(tape->context->threads, grad, t->size);
@@ -3817,7 +3819,7 @@ static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) 
         out->grad = NULL;
         return;
     }
-    grad = cmha_grad(tape, in);
+    grad = cmha_tape_grad(tape, in);
     if (!grad || cmha__dry(tape)) return;
     CMHA__FOR_CHUNKS(tape->context->threads, in->size, lo, hi) {
         cmha__axpy(hi - lo, 1, out->grad + lo, grad + lo);
@@ -3840,7 +3842,7 @@ static cmha_status cmha__walk(cmha_tape *tape) {
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
+CMHA_DEF cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
     cmha_real *grad;
     if (!tape) return CMHA_ERR_ARGUMENT;
     if (!tape->context) tape->status = CMHA_ERR_STATE;
@@ -3848,7 +3850,7 @@ CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real
         cmha__reject(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
     if (tape->status) return tape->status;
     if (!loss->needs_grad) return CMHA_OK; /* depends on nothing that learns */
-    grad = cmha_grad(tape, loss);
+    grad = cmha_tape_grad(tape, loss);
     if (!grad) return tape->status;
     if (!cmha__dry(tape)) grad[0] = seed;
     return cmha__walk(tape);
@@ -3858,7 +3860,8 @@ CMHA_DEF cmha_status cmha_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real
 
 /* An operation that treats its rows one by one is described by a row, cmha__op, beside its kernel pair.
    cmha__run does what is the same for all: NULL and failures, the dry run, the result, rows dealt to threads,
-   sums of each thread, the record. An operation that is more than that pushes its own record (cmha_push). */
+   sums of each thread, the record. An operation that is more than that pushes its own record
+   (cmha_tape_push). */
 typedef struct cmha__call cmha__call;
 
 enum {
@@ -3976,7 +3979,7 @@ static cmha_status cmha__call_backward(cmha_tape *tape, cmha_record *r) {
     cmha__mark mark;
     c.dy = r->out->grad;
     for (int i = passed ? 1 : 0; i < CMHA__OP_INPUTS; i++) {
-        c.dx[i] = cmha_grad(tape, c.in[i]);
+        c.dx[i] = cmha_tape_grad(tape, c.in[i]);
         wanted |= c.dx[i] != NULL;
         if (c.dx[i] && cmha__is_shared(&c, i)) sums += c.in[i]->size;
     }
@@ -4020,7 +4023,7 @@ static cmha_tensor *cmha__run(cmha_tape *tape, cmha__call *c) {
         }
     if (tape->recording) saved = (cmha__call *)cmha__record_alloc(tape, sizeof *saved);
     if (saved) *saved = *c;
-    return cmha_push(tape, c->op->name, c->out, c->in, CMHA__OP_INPUTS, cmha__call_backward, saved);
+    return cmha_tape_push(tape, c->op->name, c->out, c->in, CMHA__OP_INPUTS, cmha__call_backward, saved);
 }
 
 /* Makes a call, whose options are set next. */
@@ -4104,7 +4107,7 @@ typedef struct cmha__matmul {
 
 static cmha_status cmha__matmul_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__matmul *m = (const cmha__matmul *)r->user;
-    cmha_real *da = cmha_grad(tape, r->in[0]), *db = cmha_grad(tape, r->in[1]);
+    cmha_real *da = cmha_tape_grad(tape, r->in[0]), *db = cmha_tape_grad(tape, r->in[1]);
     size_t M = m->M, N = m->N, K = m->K, ldb = m->trans_b ? K : N;
     int threads = tape->context->threads;
     if (tape->status || cmha__dry(tape)) return tape->status;
@@ -4151,7 +4154,7 @@ CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
     for (size_t i = 0; i < m->count && !cmha__dry(tape); i++)
         cmha__gemm(tape->context->threads, 0, trans_b, m->M, m->N, m->K, 1, a->data + i * m->M * m->K, m->K,
                    b->data + i * m->b_step, trans_b ? m->K : m->N, 0, y->data + i * m->M * m->N, m->N);
-    return cmha_push(tape, "matmul", y, in, 2, cmha__matmul_backward, m);
+    return cmha_tape_push(tape, "matmul", y, in, 2, cmha__matmul_backward, m);
 }
 
 static cmha_status cmha__reshape_backward(cmha_tape *tape, cmha_record *r) {
@@ -4165,7 +4168,7 @@ CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, co
     if (y->size != x->size)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "reshape: %zu elements into %zu", x->size, y->size);
     y->data = x->data;
-    return cmha_push(tape, "reshape", y, &x, 1, cmha__reshape_backward, NULL);
+    return cmha_tape_push(tape, "reshape", y, &x, 1, cmha__reshape_backward, NULL);
 }
 
 /* Counts the rows around an axis, each of shape[axis] * inner numbers; returns inner. */
@@ -4247,7 +4250,7 @@ CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size
 }
 
 static cmha_status cmha__sum_backward(cmha_tape *tape, cmha_record *r) {
-    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    cmha_real *dx = cmha_tape_grad(tape, r->in[0]);
     if (!dx || cmha__dry(tape)) return tape->status;
     for (size_t i = 0; i < r->in[0]->size; i++) dx[i] += r->out->grad[0];
     return CMHA_OK;
@@ -4256,13 +4259,13 @@ static cmha_status cmha__sum_backward(cmha_tape *tape, cmha_record *r) {
 CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
     cmha_tensor *y = x ? cmha__result1(tape) : NULL;
     if (y && !cmha__dry(tape)) y->data[0] = cmha__total(x->data, x->size);
-    return cmha_push(tape, "sum", y, &x, 1, cmha__sum_backward, NULL);
+    return cmha_tape_push(tape, "sum", y, &x, 1, cmha__sum_backward, NULL);
 }
 
 static cmha_status cmha__gather_backward(cmha_tape *tape, cmha_record *r) {
     const size_t *index = (const size_t *)r->user;
     size_t D = cmha__last(r->out);
-    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    cmha_real *dx = cmha_tape_grad(tape, r->in[0]);
     for (size_t i = 0; dx && !cmha__dry(tape) && i < r->out->shape[0]; i++)
         cmha__axpy(D, 1, r->out->grad + i * D, dx + index[i] * D);
     return tape->status;
@@ -4279,7 +4282,7 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
             return cmha__reject(tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], cmha__rows(x));
         memcpy(y->data + i * D, x->data + index[i] * D, D * sizeof *y->data);
     }
-    return cmha_push(tape, "gather", y, &x, 1, cmha__gather_backward, (void *)(uintptr_t)index);
+    return cmha_tape_push(tape, "gather", y, &x, 1, cmha__gather_backward, (void *)(uintptr_t)index);
 }
 
 /* Adds the mean token of each sequence to `to` [n, D], or with `back` spreads [n, D] over the tokens: `from`
@@ -4336,7 +4339,7 @@ static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_
 }
 
 static cmha_status cmha__embedding_record(cmha_tape *tape, cmha_record *r) {
-    cmha_real *dw = cmha_grad(tape, r->in[0]);
+    cmha_real *dw = cmha_tape_grad(tape, r->in[0]);
     if (dw && !cmha__dry(tape))
         cmha_embedding_backward(r->out->grad, (const int32_t *)r->user, cmha__rows(r->out),
                                 cmha__last(r->out), dw);
@@ -4354,7 +4357,7 @@ CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const
     y = cmha__result(tape, 3, shape);
     if (!y || cmha__check_tokens(tape, ids, B * N, weight->shape[0], 0, 0)) return NULL;
     if (!cmha__dry(tape)) cmha_embedding_forward(weight->data, ids, B * N, shape[2], y->data);
-    return cmha_push(tape, "embedding", y, &weight, 1, cmha__embedding_record, (void *)(uintptr_t)ids);
+    return cmha_tape_push(tape, "embedding", y, &weight, 1, cmha__embedding_record, (void *)(uintptr_t)ids);
 }
 
 static void cmha__fill_rows(const cmha_real *row, size_t T, size_t D, cmha_real *y) {
@@ -4407,8 +4410,8 @@ static inline void cmha__relu(cmha_real x, cmha_real *y, cmha_real *slope) {
         STATEMENT;                             \
     }
 #define CMHA__EACH_ACTIVATED(kind, STATEMENT)                                 \
-    if ((kind) == CMHA_GELU_TANH) CMHA__EACH(cmha__gelu_tanh, STATEMENT)      \
-    else if ((kind) == CMHA_RELU) CMHA__EACH(cmha__relu, STATEMENT)           \
+    if ((kind) == CMHA_ACTIVATION_GELU_TANH) CMHA__EACH(cmha__gelu_tanh, STATEMENT)      \
+    else if ((kind) == CMHA_ACTIVATION_RELU) CMHA__EACH(cmha__relu, STATEMENT)           \
     else CMHA__EACH(cmha__gelu_erf, STATEMENT)
 
 /* CRAT eq 9. */
@@ -4443,20 +4446,20 @@ CMHA_DEF void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, c
 
 /* y [T, I] = act(x), x of twice the width for SWIGLU; and dx from dy. */
 static void cmha__activate(const cmha_real *x, size_t T, size_t I, int act, cmha_real *y) {
-    if (act != CMHA_SWIGLU) cmha_activation_forward(x, T * I, (cmha_activation)act, y);
+    if (act != CMHA_ACTIVATION_SWIGLU) cmha_activation_forward(x, T * I, (cmha_activation)act, y);
     else
         for (size_t t = 0; t < T; t++, x += 2 * I) cmha_swiglu_forward(x, x + I, I, y + t * I);
 }
 static void cmha__activate_back(const cmha_real *x, const cmha_real *dy, size_t T, size_t I, int act,
                                 cmha_real *dx) {
-    if (act != CMHA_SWIGLU) cmha_activation_backward(x, dy, T * I, (cmha_activation)act, dx);
+    if (act != CMHA_ACTIVATION_SWIGLU) cmha_activation_backward(x, dy, T * I, (cmha_activation)act, dx);
     else
         for (size_t t = 0; t < T; t++, x += 2 * I, dx += 2 * I)
             cmha_swiglu_backward(x, x + I, dy + t * I, I, dx, dx + I);
 }
 
 static void cmha__activate_shape(cmha__call *c) {
-    if (c->kind != CMHA_SWIGLU) return;
+    if (c->kind != CMHA_ACTIVATION_SWIGLU) return;
     if (c->D % 2) cmha__reject(c->tape, CMHA_ERR_SHAPE, "swiglu: width %zu is odd", c->D);
     c->shape[c->rank - 1] /= 2;
 }
@@ -4466,8 +4469,15 @@ static void cmha__activate_forward(const cmha__call *c) {
 static void cmha__activate_backward(const cmha__call *c) {
     cmha__activate_back(c->x[0], c->dy, c->n, cmha__last(c->out), c->kind, c->dx[0]);
 }
-static const cmha__op cmha__activate_op = {"activate", 1, 0, CMHA_RELU + 1, {0, 0}, 0, cmha__activate_shape,
-                                           cmha__activate_forward, cmha__activate_backward};
+static const cmha__op cmha__activate_op = {"activate",
+                                           1,
+                                           0,
+                                           CMHA_ACTIVATION_RELU + 1,
+                                           {0, 0},
+                                           0,
+                                           cmha__activate_shape,
+                                           cmha__activate_forward,
+                                           cmha__activate_backward};
 
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind) {
     return cmha__operate(tape, &cmha__activate_op, (int)kind, 0, x, NULL, NULL);
@@ -4854,7 +4864,7 @@ typedef struct cmha__sublayer_saved {
 
 /* y [T, I] = act(x), rows dealt to threads. */
 static void cmha__activate_rows(int threads, const cmha_real *x, size_t T, size_t I, int act, cmha_real *y) {
-    size_t W = act == CMHA_SWIGLU ? 2 * I : I;
+    size_t W = act == CMHA_ACTIVATION_SWIGLU ? 2 * I : I;
     CMHA__FOR_CHUNKS(threads, T, lo, hi) { cmha__activate(x + lo * W, hi - lo, I, act, y + lo * I); }
 }
 
@@ -4883,7 +4893,7 @@ static cmha_real *cmha__sublayer_cotangent(cmha_tape *tape, cmha_record *r) {
 /* dx from dh, the gradient of h = act(x), or dx *= dh where it holds the derivative. */
 static void cmha__sublayer_deactivate(int threads, const cmha_tensor *x, const cmha_real *dh, size_t T,
                                       size_t I, int act, int holds, cmha_real *dx) {
-    size_t W = act == CMHA_SWIGLU ? 2 * I : I;
+    size_t W = act == CMHA_ACTIVATION_SWIGLU ? 2 * I : I;
     CMHA__FOR_CHUNKS(threads, T, lo, hi) {
         if (holds)
             for (size_t i = lo * I; i < hi * I; i++) dx[i] *= dh[i];
@@ -4899,9 +4909,10 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     cmha_tensor *x = r->in[0], *w = r->in[1];
     size_t T = cmha__rows(r->out), O = w->shape[0], I = w->shape[1];
     int threads = tape->context->threads, act = s->act, fresh = 0, holds;
-    int writes = act < 0 || (act != CMHA_SWIGLU && w->needs_grad);
-    cmha_real *dx = writes ? cmha__grad_fresh(tape, x, &fresh) : cmha_grad(tape, x);
-    cmha_real *dw = cmha_grad(tape, w), *dbias = cmha_grad(tape, r->in[2]), *gd, *h = x->data, *dh = dx;
+    int writes = act < 0 || (act != CMHA_ACTIVATION_SWIGLU && w->needs_grad);
+    cmha_real *dx = writes ? cmha__grad_fresh(tape, x, &fresh) : cmha_tape_grad(tape, x);
+    cmha_real *dw = cmha_tape_grad(tape, w), *dbias = cmha_tape_grad(tape, r->in[2]), *gd, *h = x->data,
+              *dh = dx;
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real adds = act < 0 && !fresh ? 1 : 0;
     holds = act >= 0 && dw && dx && fresh;
@@ -4954,8 +4965,9 @@ static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const c
                                       const cmha_tensor *w, const cmha_tensor *bias) {
     size_t W = cmha__last(x), I = cmha__last(w);
     if (w->rank != 2) cmha__reject(tape, CMHA_ERR_SHAPE, "%s: the weight must be [O, I]", name);
-    else if (act > CMHA_RELU) cmha__reject(tape, CMHA_ERR_ARGUMENT, "%s: there is no such activation", name);
-    else if (W != I * (act == CMHA_SWIGLU ? 2 : 1))
+    else if (act > CMHA_ACTIVATION_RELU)
+        cmha__reject(tape, CMHA_ERR_ARGUMENT, "%s: there is no such activation", name);
+    else if (W != I * (act == CMHA_ACTIVATION_SWIGLU ? 2 : 1))
         cmha__reject(tape, CMHA_ERR_SHAPE, "%s: input of width %zu, weight for %zu", name, W, I);
     else if (bias && bias->size != w->shape[0])
         cmha__reject(tape, CMHA_ERR_SHAPE, "%s: output of width %zu, bias of %zu", name, w->shape[0],
@@ -5005,7 +5017,7 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
         cmha__sublayer_finish(tape, s, product, bias, residual ? residual->data : NULL, T, O, y->data);
     cmha__rewind(tape, mark);
     in[0] = x, in[1] = weight, in[2] = bias, in[3] = residual;
-    return cmha_push(tape, "sublayer", y, in, 4, cmha__sublayer_backward, s);
+    return cmha_tape_push(tape, "sublayer", y, in, 4, cmha__sublayer_backward, s);
 }
 
 CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
@@ -5283,7 +5295,7 @@ static void cmha__entropy_mean(const cmha_tape *tape, const cmha__entropy *s, cm
 static cmha_status cmha__entropy_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__entropy *s = (const cmha__entropy *)r->user;
     size_t V = cmha__last(r->in[0]), T = cmha__rows(r->in[0]);
-    cmha_real *d = cmha_grad(tape, r->in[0]), scale;
+    cmha_real *d = cmha_tape_grad(tape, r->in[0]), scale;
     if (!d || cmha__dry(tape) || !(s->counted > 0)) return tape->status;
     scale = r->out->grad[0] / (cmha_real)s->counted;
     CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
@@ -5317,7 +5329,7 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
         for (int c = 0; c < tape->context->threads; c++) s->counted += s->sums[2 * c + 1];
         cmha__entropy_mean(tape, s, y->data);
     }
-    return cmha_push(tape, "cross_entropy", y, &logits, 1, cmha__entropy_backward, s);
+    return cmha_tape_push(tape, "cross_entropy", y, &logits, 1, cmha__entropy_backward, s);
 }
 
 /* Returns the rows of logits held at a time. Of few tokens or a small vocabulary all of them; 256 even if
@@ -5335,7 +5347,8 @@ static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha
     size_t T = cmha__rows(x), V = w->shape[0], I = w->shape[1], rows = cmha__projection_rows(T, V), n;
     int threads = tape->context->threads, fresh = 0;
     cmha_real *dx = back ? cmha__grad_fresh(tape, in[0], &fresh) : NULL, *logits;
-    cmha_real *dw = back ? cmha_grad(tape, in[1]) : NULL, *db = back ? cmha_grad(tape, in[2]) : NULL;
+    cmha_real *dw = back ? cmha_tape_grad(tape, in[1]) : NULL,
+              *db = back ? cmha_tape_grad(tape, in[2]) : NULL;
     cmha_real scale = cotangent / (cmha_real)s->counted, adds = fresh ? 0 : 1;
     cmha__mark mark = cmha__mark_of(tape);
     logits = cmha__reals(tape, rows * V);
@@ -5386,7 +5399,7 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
     s->early = tape->recording && (cmha__dry(tape) || s->counted > 0) ? early : 0;
     cmha__projection_sweep(tape, s, in, s->early != 0, s->early);
     if (!cmha__dry(tape)) cmha__entropy_mean(tape, s, y->data);
-    return cmha_push(tape, "linear_cross_entropy", y, in, 3, cmha__projection_backward, s);
+    return cmha_tape_push(tape, "linear_cross_entropy", y, in, 3, cmha__projection_backward, s);
 }
 
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
@@ -5397,7 +5410,7 @@ CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x,
 
 static cmha_status cmha__squared_backward(cmha_tape *tape, cmha_record *r) {
     const cmha_real *targets = (const cmha_real *)r->user, *x = r->in[0]->data;
-    cmha_real *dx = cmha_grad(tape, r->in[0]);
+    cmha_real *dx = cmha_tape_grad(tape, r->in[0]);
     size_t n = r->in[0]->size;
     for (size_t i = 0; dx && !cmha__dry(tape) && i < n; i++)
         dx[i] += r->out->grad[0] * 2 * (x[i] - targets[i]) / (cmha_real)n;
@@ -5414,13 +5427,14 @@ CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const 
         sum += d * d;
     }
     if (!cmha__dry(tape)) y->data[0] = x->size ? (cmha_real)(sum / (double)x->size) : 0;
-    return cmha_push(tape, "squared_error", y, &x, 1, cmha__squared_backward, (void *)(uintptr_t)targets);
+    return cmha_tape_push(tape, "squared_error", y, &x, 1, cmha__squared_backward,
+                          (void *)(uintptr_t)targets);
 }
 
 /* ---- Common: positions ---- */
 
 CMHA_DEF void cmha_frequencies(cmha_frequency kind, double base, size_t P, double *omega) {
-    double exponent = kind == CMHA_FREQ_LITERAL ? 2.0 : 1.0; /* d_k = 2P */
+    double exponent = kind == CMHA_FREQUENCY_LITERAL ? 2.0 : 1.0; /* d_k = 2P */
     for (size_t j = 0; j < P; j++) omega[j] = pow(base, -exponent * (double)j / (double)P);
 }
 
@@ -5438,10 +5452,12 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
                               cmha_real *table) {
     for (size_t c = 0; c < d; c++) {
         double omega = pow(base, -2.0 * (double)(c / 2) / (double)d);
-        int cosine = kind == CMHA_COPE_SIN_COS && c % 2;
+        int cosine = kind == CMHA_COPE_IMAG_SIN_COS && c % 2;
         for (size_t r = 0; r < n; r++) {
             double angle = (double)(pos0 + r) * omega;
-            table[r * d + c] = (cmha_real)(kind == CMHA_COPE_LEARNED ? 0 : cosine ? cos(angle) : sin(angle));
+            table[r * d + c] = (cmha_real)(kind == CMHA_COPE_IMAG_LEARNED ? 0
+                                           : cosine                       ? cos(angle)
+                                                                          : sin(angle));
         }
     }
 }
@@ -6019,8 +6035,8 @@ static cmha_status cmha__complex_map_backward(cmha_tape *tape, cmha_record *r) {
     const cmha_complex_linear_args *a = (const cmha_complex_linear_args *)r->user;
     cmha_tensor *x = r->in[0], *w = r->in[1];
     int fresh;
-    cmha_real *dx = cmha__grad_fresh(tape, x, &fresh), *dw = cmha_grad(tape, w),
-              *db = cmha_grad(tape, r->in[2]);
+    cmha_real *dx = cmha__grad_fresh(tape, x, &fresh), *dw = cmha_tape_grad(tape, w),
+              *db = cmha_tape_grad(tape, r->in[2]);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, 2 * r->out->size);
     if (!tape->status && !cmha__dry(tape))
@@ -6063,7 +6079,7 @@ static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tens
     }
     cmha__rewind(tape, mark);
     in[0] = x, in[1] = weight, in[2] = bias;
-    return cmha_push(tape, "complex_linear", y, in, 3, cmha__complex_map_backward, a);
+    return cmha_tape_push(tape, "complex_linear", y, in, 3, cmha__complex_map_backward, a);
 }
 
 CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
@@ -6200,9 +6216,11 @@ typedef struct cmha__complex_norm_row {
 static void cmha__complex_norm_rows(const cmha__call *c);
 static void cmha__complex_norm_back(const cmha__call *c);
 
-#define CMHA__NORM_OP(gamma)                                                                              \
-    {"complex_norm", 1, CMHA__PLANES | CMHA__EPS, CMHA_WHITEN + 1, {gamma, 2}, 5 * sizeof(double), NULL, \
-     cmha__complex_norm_rows, cmha__complex_norm_back}
+#define CMHA__NORM_OP(gamma)                                                                                 \
+    {                                                                                                        \
+        "complex_norm", 1, CMHA__PLANES | CMHA__EPS, CMHA_COMPLEX_NORM_WHITEN + 1, {gamma, 2},               \
+            5 * sizeof(double), NULL, cmha__complex_norm_rows, cmha__complex_norm_back                       \
+    }
 
 static const cmha__complex_norm_row cmha__complex_norms[] = {
     {CMHA__NORM_OP(2), 1, CMHA__SPREAD_TRACE, {1, -2, 2, 1}},   /* CLN, CRAT eq 8 */
@@ -6436,7 +6454,8 @@ static void cmha__complex_norm_back(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
                                         cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps) {
-    int row = (int)kind >= 0 && kind <= CMHA_WHITEN ? (int)kind : 0; /* another is refused by the first */
+    int row = (int)kind >= 0 && kind <= CMHA_COMPLEX_NORM_WHITEN ? (int)kind
+                                                                 : 0; /* another is refused by the first */
     return cmha__operate(tape, &cmha__complex_norms[row].op, (int)kind, eps, z, gamma, beta);
 }
 
@@ -6755,7 +6774,7 @@ static double cmha__mean_over(double value, size_t count, size_t D) {
 static cmha_status cmha__regulariser_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__regulariser *s = (const cmha__regulariser *)r->user;
     const cmha_real *z = r->in[0]->data;
-    cmha_real *dz = cmha_grad(tape, r->in[0]);
+    cmha_real *dz = cmha_tape_grad(tape, r->in[0]);
     double slope;
     if (!dz || cmha__dry(tape)) return tape->status;
     slope = cmha__mean_over((double)s->lam * (double)r->out->grad[0], s->counted, s->D);
@@ -6793,7 +6812,7 @@ static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsi
         loss->data[0] = (cmha_real)((double)lam * cmha__mean_over(cmha__wide_total(s->sums, threads),
                                                                   phases ? 1 : s->counted, s->D));
     }
-    return cmha_push(tape, name, loss, &z, 1, cmha__regulariser_backward, s);
+    return cmha_tape_push(tape, name, loss, &z, 1, cmha__regulariser_backward, s);
 }
 
 CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
@@ -6883,7 +6902,7 @@ static cmha_status cmha__skip_back(cmha_tape *tape, cmha_record *r) {
     size_t T = cmha__rows(z), D = cmha__last(z) / 2, pieces = cmha__pieces(T);
     int threads = tape->context->threads, fresh;
     cmha_real *dz = cmha__grad_fresh(tape, z, &fresh), *dy = r->out->grad, re, im;
-    cmha_real *dalpha = cmha_grad(tape, alpha), *dbeta = cmha_grad(tape, beta);
+    cmha_real *dalpha = cmha_tape_grad(tape, alpha), *dbeta = cmha_tape_grad(tape, beta);
     cmha__mark mark = cmha__mark_of(tape);
     double *sums = (double *)cmha_tape_alloc(tape, 2 * pieces * sizeof *sums), sum[2] = {0, 0};
     if (!tape->status && !cmha__dry(tape)) {
@@ -6930,7 +6949,7 @@ CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmh
         }
     }
     in[0] = z, in[1] = f, in[2] = alpha, in[3] = beta;
-    return cmha_push(tape, "complex_residual", y, in, 4, cmha__skip_back, NULL);
+    return cmha_tape_push(tape, "complex_residual", y, in, 4, cmha__skip_back, NULL);
 }
 
 /* ---- Mixture of experts: the router ---- */
@@ -7234,7 +7253,7 @@ static void cmha__expert_forward(const cmha__mixture *m, cmha__expert_piece p, c
     cmha__gather(m, p, m->z, x);
     cmha__times_i(x, n, D, 1, ix);
     cmha__expert_product(&first, n, x, ix, pre);
-    cmha_activation_forward(pre, 2 * n * F, CMHA_GELU_ERF, act);
+    cmha_activation_forward(pre, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, act);
     cmha__times_i(act, n, F, 1, iact);
     cmha__expert_product(&second, n, act, iact, m->out + 2 * p.first * D);
 }
@@ -7258,7 +7277,7 @@ static void cmha__expert_backward(const cmha__mixture *m, cmha__expert_piece p, 
     cmha_real *act = m->act + hide, *dpre = m->dpre + hide;
     cmha__gather(m, p, m->z, m->x + wide);
     cmha__gather(m, p, m->dy, m->g + wide);
-    cmha_activation_forward(hidden, 2 * n * F, CMHA_GELU_ERF, act);
+    cmha_activation_forward(hidden, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, act);
     cmha__times_i(m->x + wide, n, D, 1, m->ix + wide);
     cmha__times_i(m->g + wide, n, D, -1, m->ig + wide);
     cmha__expert_adjoint(&second, n, m->g + wide, m->ig + wide, own);
@@ -7272,7 +7291,7 @@ static void cmha__expert_backward(const cmha__mixture *m, cmha__expert_piece p, 
         for (size_t j = 0; j < 2 * D; j++) ig[j] *= gate;
     }
     memset(dpre, 0, 2 * n * F * sizeof *dpre);
-    cmha_activation_backward(hidden, own, 2 * n * F, CMHA_GELU_ERF, dpre);
+    cmha_activation_backward(hidden, own, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, dpre);
 }
 
 /* x = W1^H dpre; act gets dpre times -i, neither being needed any more. */
@@ -7341,11 +7360,12 @@ typedef struct cmha__experts_saved {
 static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
     const cmha__experts_saved *s = (const cmha__experts_saved *)r->user;
     const cmha_experts_args *a = &s->args;
-    cmha_real *dz = cmha_grad(tape, r->in[0]), *dlogits = cmha_grad(tape, r->in[1]), *dgate, *scratch;
+    cmha_real *dz = cmha_tape_grad(tape, r->in[0]), *dlogits = cmha_tape_grad(tape, r->in[1]), *dgate,
+              *scratch;
     cmha_experts_grads grads;
     cmha__mark mark;
-    grads.w1 = cmha_grad(tape, r->in[2]), grads.b1 = cmha_grad(tape, r->in[3]);
-    grads.w2 = cmha_grad(tape, r->in[4]), grads.b2 = cmha_grad(tape, r->in[5]);
+    grads.w1 = cmha_tape_grad(tape, r->in[2]), grads.b1 = cmha_tape_grad(tape, r->in[3]);
+    grads.w2 = cmha_tape_grad(tape, r->in[4]), grads.b2 = cmha_tape_grad(tape, r->in[5]);
     mark = cmha__mark_of(tape);
     dgate = cmha__reals(tape, a->T * a->top);
     scratch = cmha__reals(tape, cmha_experts_scratch(a, 1));
@@ -7440,7 +7460,7 @@ static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *const *in, size_
     scratch = cmha__reals(tape, cmha_experts_scratch(a, 0));
     if (!tape->status && !cmha__dry(tape)) cmha__experts_run(s, in, y->data, scratch, use);
     cmha__rewind(tape, mark);
-    return cmha_push(tape, "experts", y, in, 6, cmha__experts_record, s);
+    return cmha_tape_push(tape, "experts", y, in, 6, cmha__experts_record, s);
 }
 
 CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
@@ -7510,7 +7530,7 @@ typedef struct cmha__balance_saved {
 static cmha_status cmha__balance_record(cmha_tape *tape, cmha_record *r) {
     const cmha__balance_saved *s = (const cmha__balance_saved *)r->user;
     cmha_tensor *logits = r->in[0];
-    cmha_real *dlogits = cmha_grad(tape, logits);
+    cmha_real *dlogits = cmha_tape_grad(tape, logits);
     size_t E = cmha__last(logits);
     if (!dlogits || cmha__dry(tape)) return tape->status;
     CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(logits), lo, hi) {
@@ -7537,7 +7557,7 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
     T = cmha__rows(logits);
     if (!cmha__dry(tape))
         loss->data[0] = (cmha_real)cmha_balance_forward(logits->data, key_mask, T, E, top, s->share);
-    return cmha_push(tape, "balance", loss, &logits, 1, cmha__balance_record, s);
+    return cmha_tape_push(tape, "balance", loss, &logits, 1, cmha__balance_record, s);
 }
 
 /* ---- Retrieval: the knowledge base ---- */
@@ -7994,7 +8014,7 @@ static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar
 static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
     const cmha__retrieval *s = (const cmha__retrieval *)r->user;
     size_t M = s->args.queries, threads = (size_t)tape->context->threads, part = M + s->args.top;
-    cmha_real *dq = cmha_grad(tape, r->in[0]), *dl = cmha_grad(tape, r->in[1]), *du, *partial;
+    cmha_real *dq = cmha_tape_grad(tape, r->in[0]), *dl = cmha_tape_grad(tape, r->in[1]), *du, *partial;
     cmha__mark mark = cmha__mark_of(tape);
     du = dq ? cmha__reals(tape, s->T * M * 2 * s->d_r) : NULL;
     partial = cmha__reals(tape, (threads + 1) * part); /* per thread: dweights, scratch; then their sum */
@@ -8080,7 +8100,7 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     if (tape->status) return NULL;
     if (found) *found = s->found;
     in[0] = q, in[1] = w_logits;
-    return cmha_push(tape, "retrieve", y, in, 2, cmha__retrieve_record, s);
+    return cmha_tape_push(tape, "retrieve", y, in, 2, cmha__retrieve_record, s);
 }
 
 static void cmha__reflect_fits(cmha__call *c) {
@@ -8442,15 +8462,15 @@ CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options 
     cmha_real s = (cmha_real)(1 / sqrt((double)(args->d_k ? args->d_k : 1)));
     cmha_real twice = options->repo_scale ? s : 1;
     cmha_cope_score score = options->score;
-    int norm = score == CMHA_COPE_HYBRID_NORM, hybrid = norm || score == CMHA_COPE_HYBRID;
+    int norm = score == CMHA_COPE_SCORE_HYBRID_NORM, hybrid = norm || score == CMHA_COPE_SCORE_HYBRID;
     args->kind = CMHA_ATTENTION_COMPLEX;
-    args->softmax = score == CMHA_COPE_REAL ? CMHA_SOFTMAX_REAL : CMHA_SOFTMAX_SCORE;
-    args->scale = score == CMHA_COPE_REAL ? s * twice : s;
+    args->softmax = score == CMHA_COPE_SCORE_REAL ? CMHA_SOFTMAX_REAL : CMHA_SOFTMAX_SCORE;
+    args->scale = score == CMHA_COPE_SCORE_REAL ? s * twice : s;
     args->complex_v = args->bilinear = 0;
-    args->magnitude = norm ? 1 : hybrid || score == CMHA_COPE_MAGNITUDE ? twice : 0;
-    args->cosine = hybrid ? options->alpha : score == CMHA_COPE_PHASE ? 1 : 0;
+    args->magnitude = norm ? 1 : hybrid || score == CMHA_COPE_SCORE_MAGNITUDE ? twice : 0;
+    args->cosine = hybrid ? options->alpha : score == CMHA_COPE_SCORE_PHASE ? 1 : 0;
     args->eps = options->eps;
-    args->norm_max = norm ? options->norm_max : CMHA_MAX_NONE;
+    args->norm_max = norm ? options->norm_max : CMHA_NORM_MAX_NONE;
     args->norm_max_grad = norm && options->norm_max_grad;
 }
 
@@ -8988,13 +9008,13 @@ static void cmha__forward_terms(cmha__head *h) {
 
 static int cmha__has_peaks(const cmha_attention_args *a) {
     const cmha__score *score = cmha__score_of(a);
-    return score && score->forward && a->norm_max != CMHA_MAX_NONE;
+    return score && score->forward && a->norm_max != CMHA_NORM_MAX_NONE;
 }
 
 /* peaks [n_q] of one head's rows. Rows of padding have none to offer; GLOBAL looks at masked pairs too. */
 static void cmha__find_peaks(const cmha__head *h, cmha__peak *peaks) {
     const cmha_attention_args *a = h->args;
-    const unsigned char *queries = a->norm_max == CMHA_MAX_HEAD ? a->query_mask : NULL;
+    const unsigned char *queries = a->norm_max == CMHA_NORM_MAX_HEAD ? a->query_mask : NULL;
     if (queries) queries += h->batch * a->n_q;
     for (size_t i = 0; i < a->n_q; i++)
         peaks[i].size = 0, peaks[i].gradient = 0, peaks[i].key = SIZE_MAX, peaks[i].row = i;
@@ -9012,7 +9032,7 @@ static void cmha__find_peaks(const cmha__head *h, cmha__peak *peaks) {
                 for (size_t j = 0; j < cols; j++) re[j] = cmha__hypot(re[j], im[j]);
                 for (size_t j = 0; j < cols; j++) {
                     int seen = j0 + j >= begin && j0 + j < end && (!h->mask || h->mask[j0 + j]);
-                    if (!seen && a->norm_max != CMHA_MAX_GLOBAL) continue;
+                    if (!seen && a->norm_max != CMHA_NORM_MAX_GLOBAL) continue;
                     if (peak->key != SIZE_MAX && !(re[j] > peak->size)) continue;
                     peak->size = re[j] == re[j] ? re[j] : (cmha_real)INFINITY; /* a NaN shows in the scores */
                     peak->key = j0 + j;
@@ -9023,8 +9043,8 @@ static void cmha__find_peaks(const cmha__head *h, cmha__peak *peaks) {
 
 /* Rows that share one divisor: one, a head's, or all. */
 static size_t cmha__peak_group(const cmha_attention_args *a) {
-    size_t all = a->norm_max == CMHA_MAX_GLOBAL ? a->batch * a->heads : 1;
-    return a->norm_max == CMHA_MAX_ROW ? 1 : all * a->n_q;
+    size_t all = a->norm_max == CMHA_NORM_MAX_GLOBAL ? a->batch * a->heads : 1;
+    return a->norm_max == CMHA_NORM_MAX_ROW ? 1 : all * a->n_q;
 }
 
 /* Gives every row of peaks [B, H, n_q] the largest peak of those with its divisor, the first of equals. */
@@ -10201,7 +10221,7 @@ static const char *cmha__attention_options(const cmha_attention_args *a) {
     const cmha__score *score = cmha__score_of(a);
     if (!score) return "attention: there is no such kind";
     if (score->planes == 1) return score->rotates && !a->rotation ? "attention: no rotation table" : NULL;
-    if (score->forward && a->norm_max != CMHA_MAX_NONE && score->map != cmha__planes_map)
+    if (score->forward && a->norm_max != CMHA_NORM_MAX_NONE && score->map != cmha__planes_map)
         return "attention: norm_max is not for phasors";
     if (score->forward || a->softmax == CMHA_SOFTMAX_REAL) return NULL;
     if ((int)a->softmax < 0 || a->softmax > CMHA_SOFTMAX_SCORE) return "attention: there is no such softmax";
@@ -10221,8 +10241,8 @@ static size_t cmha__core_sizes(const cmha__attention_saved *s, int backward, siz
 static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
     const cmha__attention_saved *s = (const cmha__attention_saved *)r->user;
     cmha_tensor *q = r->in[0], *k = r->in[1], *v = r->in[2];
-    cmha_real *dq = cmha_grad(tape, q), *dk = cmha_grad(tape, k), *dv = cmha_grad(tape, v);
-    cmha_real *ddelta = cmha_grad(tape, r->in[3]), *db = cmha_grad(tape, r->in[4]);
+    cmha_real *dq = cmha_tape_grad(tape, q), *dk = cmha_tape_grad(tape, k), *dv = cmha_tape_grad(tape, v);
+    cmha_real *ddelta = cmha_tape_grad(tape, r->in[3]), *db = cmha_tape_grad(tape, r->in[4]);
     size_t rows, room = cmha__core_sizes(s, 1, &rows);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, room);
@@ -10264,7 +10284,7 @@ static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha
         else cmha_attention_forward(a, &x, (cmha_lse *)s->rows, scratch);
     }
     cmha__rewind(tape, mark);
-    return cmha_push(tape, s->name, y, in, 5, cmha__attention_record, s);
+    return cmha_tape_push(tape, s->name, y, in, 5, cmha__attention_record, s);
 }
 
 /* What every call begins with; NULL where there is nothing to do. */
@@ -10566,11 +10586,12 @@ static cmha_status cmha__pcl_walk(cmha_tape *tape, const cmha__pcl_saved *s, con
 static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__pcl_saved *s = (const cmha__pcl_saved *)r->user;
     const cmha_attention_args *a = &s->attention.args;
-    cmha_real *dqkv = cmha_grad(tape, r->in[0]), *d[3]; /* of w, delta, b */
+    cmha_real *dqkv = cmha_tape_grad(tape, r->in[0]), *d[3]; /* of w, delta, b */
     size_t units = cmha__pcl_units(s), P = a->d_k / 2, per = a->heads + a->kv_heads;
     cmha__mark mark;
     cmha_real *partial;
-    d[1] = cmha_grad(tape, r->in[3]), d[2] = cmha_grad(tape, r->in[4]), d[0] = cmha_grad(tape, r->in[5]);
+    d[1] = cmha_tape_grad(tape, r->in[3]), d[2] = cmha_tape_grad(tape, r->in[4]),
+    d[0] = cmha_tape_grad(tape, r->in[5]);
     mark = cmha__mark_of(tape);
     partial = cmha__reals(tape, units * 3 * P);
     if (partial && !cmha__dry(tape)) memset(partial, 0, units * 3 * P * sizeof *partial);
@@ -10625,7 +10646,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     for (size_t u = 0; !cmha__dry(tape) && u < units; u++) sum += losses[u];
     if (!cmha__dry(tape)) y->data[0] = units ? (cmha_real)(sum / (double)units) : 0;
     cmha__rewind(tape, mark);
-    return cmha_push(tape, "pcl", y, in, 6, cmha__pcl_backward, s);
+    return cmha_tape_push(tape, "pcl", y, in, 6, cmha__pcl_backward, s);
 }
 
 /* ================================================ Models ================================================ */
@@ -10691,9 +10712,10 @@ CMHA_DEF const char *cmha_preset_name(size_t i) {
     return i < sizeof cmha__presets / sizeof *cmha__presets ? cmha__presets[i][0] : NULL;
 }
 
-CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer) {
+CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
+                                 cmha_trainer_config *trainer) {
     const char *known;
-    if (!name) return CMHA_ERR_ARGUMENT;
+    if (!name) return cmha__fail(context, CMHA_ERR_ARGUMENT, "preset: its name is NULL");
     for (size_t i = 0; (known = cmha_preset_name(i)) != NULL; i++) {
         if (strcmp(known, name) != 0) continue;
         cmha_config_defaults(cmha_model_table(), model);
@@ -10702,7 +10724,7 @@ CMHA_DEF cmha_status cmha_preset(const char *name, cmha_model_config *model, cmh
         if (trainer) cmha_config_set_all(NULL, cmha_trainer_table(), trainer, cmha__presets[i][2]);
         return CMHA_OK;
     }
-    return CMHA_ERR_NOT_FOUND;
+    return cmha__fail(context, CMHA_ERR_NOT_FOUND, "there is no preset \"%.60s\"", name);
 }
 
 CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
@@ -10844,14 +10866,14 @@ static cmha__sizes cmha__sizes_of(const cmha_model_config *c, size_t layer) {
     const cmha__family_row *family = cmha__layer_family(c, layer);
     size_t width = cmha__head_width(c), heads = cmha__plain_heads(c, layer), first = cmha__first_window(c);
     int crat = cmha__complex_state(c);
-    int cope_learned = c->family == CMHA_FAMILY_COPE && c->cope_imag == CMHA_COPE_LEARNED;
+    int cope_learned = c->family == CMHA_FAMILY_COPE && c->cope_imag == CMHA_COPE_IMAG_LEARNED;
     cmha__sizes s;
     memset(&s, 0, sizeof s);
     s.c = *c;
     s.always = 1, s.one = 1, s.two = 2, s.three = 3, s.four = 4;
     s.d = c->d_model, s.half = s.d / 2, s.ff = c->d_ff, s.half_ff = s.ff / 2;
     s.out_bias = c->attention_bias || c->output_bias;
-    s.gate = c->activation == CMHA_SWIGLU ? s.ff : 0;
+    s.gate = c->activation == CMHA_ACTIVATION_SWIGLU ? s.ff : 0;
     s.q = heads * width;
     s.kv = heads == c->n_heads ? cmha__kv_heads(c) * width : s.q;
     s.pairs = width / 2;
@@ -10861,8 +10883,8 @@ static cmha__sizes cmha__sizes_of(const cmha_model_config *c, size_t layer) {
     s.cope = family->family == CMHA_FAMILY_COPE ? s.d : 0;
     s.mobius = family->family == CMHA_FAMILY_MOBIUS;
     if (s.mobius) {
-        *(c->mobius_mode == CMHA_MOBIUS_LITERAL ? &s.literal : &s.linear) = c->mobius_heads * width;
-        *(c->mobius_mode == CMHA_MOBIUS_FULL ? &s.full : &s.channelwise) = c->mobius_heads * width;
+        *(c->mobius_mode == CMHA_MOBIUS_MODE_LITERAL ? &s.literal : &s.linear) = c->mobius_heads * width;
+        *(c->mobius_mode == CMHA_MOBIUS_MODE_FULL ? &s.full : &s.channelwise) = c->mobius_heads * width;
         if (!heads) s.imag = s.d, s.imag_ff = s.ff + s.gate;
     }
     for (int g = 0; crat && g < 3; g++) {
@@ -10878,7 +10900,7 @@ static cmha__sizes cmha__sizes_of(const cmha_model_config *c, size_t layer) {
     s.positions = c->position == CMHA_POSITION_LEARNED || cope_learned ? c->max_positions : 0;
     s.terms = c->position == CMHA_POSITION_MULTIFREQ || crat ? c->pe_terms : 0;
     s.state = crat ? s.half : 0;
-    s.pre = c->placement == CMHA_NORM_PRE, s.untied = !c->tied;
+    s.pre = c->placement == CMHA_PLACEMENT_PRE, s.untied = !c->tied;
     return s;
 }
 
@@ -11005,10 +11027,10 @@ static const cmha__norm_row *cmha__norm_of(const cmha_model_config *c, int compl
     static const cmha__norm_row norms[] = {
         CMHA__KIND(0, CMHA_NORM_LAYER, ONES, REAL, d, none, REAL, d, &cmha__layernorm_op),
         CMHA__KIND(0, CMHA_NORM_RMS, ONES, REAL, d, none, REAL, none, &cmha__rmsnorm_op),
-        CMHA__COMPLEX_KIND(CMHA_CLN, UNIT, COMPLEX, half, none, half),
-        CMHA__COMPLEX_KIND(CMHA_CRMS, ONES, REAL, half, none, none),
-        CMHA__COMPLEX_KIND(CMHA_SPLIT_NORM, ONES, COMPLEX, half, none, half),
-        CMHA__COMPLEX_KIND(CMHA_WHITEN, WHITEN, REAL, three, half, half)};
+        CMHA__COMPLEX_KIND(CMHA_COMPLEX_NORM_CLN, UNIT, COMPLEX, half, none, half),
+        CMHA__COMPLEX_KIND(CMHA_COMPLEX_NORM_CRMS, ONES, REAL, half, none, none),
+        CMHA__COMPLEX_KIND(CMHA_COMPLEX_NORM_SPLIT, ONES, COMPLEX, half, none, half),
+        CMHA__COMPLEX_KIND(CMHA_COMPLEX_NORM_WHITEN, WHITEN, REAL, three, half, half)};
     int kind = complex_state ? c->complex_norm : c->norm;
     const cmha__norm_row *norm = norms;
     while (norm->complex_state != complex_state || norm->kind != kind) norm++; /* there are none but these */
@@ -11117,12 +11139,12 @@ static double cmha__start_mean(const cmha_model_config *c, const cmha_parameter 
     switch (p->start) {
     case CMHA__RESIDUAL_WEIGHT: *spread /= sqrt(2.0 * (double)c->n_layers); return 0;
     case CMHA__MATRIX:
-        if (c->mobius_init == CMHA_MOBIUS_ORTHO) *spread = 1;
+        if (c->mobius_init == CMHA_MOBIUS_INIT_ORTHO) *spread = 1;
         return 0;
     case CMHA__DELTA:
-        if (c->delta_init == CMHA_DELTA_CONST) return c->delta_value;
+        if (c->delta_init == CMHA_DELTA_INIT_CONST) return c->delta_value;
         *spread = c->delta_std;
-        return c->delta_init == CMHA_DELTA_ROPE_START;
+        return c->delta_init == CMHA_DELTA_INIT_ROPE_START;
     case CMHA__MAPS: *spread = 0.02; return i / (2 * D) % 3 == 0 && i / D % 2 == 0; /* a = d = 1, b = c = 0 */
     case CMHA__ONES: return 1;
     case CMHA__UNIT: return i < p->tensor.size / 2;
@@ -11138,7 +11160,7 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     const cmha_parameter *p = &model->parameters[index];
     const cmha_tensor *t = &p->tensor;
     cmha_rng rng = cmha_rng_make(model->context->config.seed, index);
-    int orthogonal = p->start == CMHA__MATRIX && c->mobius_init == CMHA_MOBIUS_ORTHO;
+    int orthogonal = p->start == CMHA__MATRIX && c->mobius_init == CMHA_MOBIUS_INIT_ORTHO;
     size_t cols = t->shape[t->rank - 1], rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;
     double bound = p->start == CMHA__EMBEDDING ? 0.1 : sqrt(6.0 / (double)(rows + cols)), spread;
     if (p->start == CMHA__WAVES) { /* writes both of them, each time the same */
@@ -11160,9 +11182,9 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
 
 static const char *cmha__cope_wrong(const cmha_model_config *c) {
     if (c->position != CMHA_POSITION_NONE) return "cope's positions are cope_imag; position must be none";
-    if (c->causal && c->cope_score == CMHA_COPE_HYBRID_NORM && c->cope_max != CMHA_MAX_ROW)
+    if (c->causal && c->cope_score == CMHA_COPE_SCORE_HYBRID_NORM && c->cope_max != CMHA_NORM_MAX_ROW)
         return "hybrid_norm sees the future by the maximum of a head or batch; causal needs cope_max = row";
-    if (c->window && c->cope_score == CMHA_COPE_LINEAR) return "linear attention has no sliding window";
+    if (c->window && c->cope_score == CMHA_COPE_SCORE_LINEAR) return "linear attention has no sliding window";
     return NULL;
 }
 
@@ -11171,7 +11193,7 @@ static const char *cmha__mobius_wrong(const cmha_model_config *c) {
         return "family = mobius needs position = learned or sinusoidal for its imaginary channel";
     if (c->mobius_heads > c->n_heads) return "mobius_heads is larger than n_heads";
     if (c->mobius_softmax == CMHA_SOFTMAX_YANG8 && c->mobius_hermitian) return "yang8 has no Hermitian form";
-    if (c->placement != CMHA_NORM_POST) return "mobius layers are post-norm; placement must be post";
+    if (c->placement != CMHA_PLACEMENT_POST) return "mobius layers are post-norm; placement must be post";
     return NULL;
 }
 
@@ -11183,11 +11205,13 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
         return "real_heads + imag_heads is larger than n_heads";
     if (c->position != CMHA_POSITION_NONE && c->position != CMHA_POSITION_MULTIFREQ)
         return "the positions of family = crat are multifreq; position must be that or none";
-    if (c->causal && c->crat_attention == CMHA_CRAT_LAG) return "lag sees the whole sequence: causal = 0";
+    if (c->causal && c->crat_attention == CMHA_CRAT_ATTENTION_LAG)
+        return "lag sees the whole sequence: causal = 0";
     if (c->window) return "family = crat has no sliding window";
-    if (c->placement != CMHA_NORM_PRE) return "crat layers are pre-norm; placement must be pre";
+    if (c->placement != CMHA_PLACEMENT_PRE) return "crat layers are pre-norm; placement must be pre";
     if (c->attention_bias || c->output_bias) return "crat's projections have no biases";
-    if (c->activation != CMHA_GELU_ERF) return "crat's layers are cGELU; activation must be gelu_erf";
+    if (c->activation != CMHA_ACTIVATION_GELU_ERF)
+        return "crat's layers are cGELU; activation must be gelu_erf";
     if (c->experts && c->experts_top > c->experts) return "experts_top is larger than experts";
     if (c->irw_layers && (first >= c->n_layers || c->irw_layers > c->n_layers - first))
         return "the reflection windows (irw_from, irw_layers) go on beyond the last layer";
@@ -11224,10 +11248,11 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
 /* Allocates the tables that describe the model: parameters, blocks, frequencies; not the numbers. */
 static cmha_status cmha__model_describe(cmha_model *model) {
     const cmha_model_config *c = &model->config;
-    size_t P = cmha__head_width(c) / 2, heads = c->frequency == CMHA_FREQ_TABLE ? c->n_heads : 1;
+    size_t P = cmha__head_width(c) / 2, heads = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
     size_t uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
     size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads : 0;
-    cmha_frequency frequency = c->frequency == CMHA_FREQ_LITERAL ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE;
+    cmha_frequency frequency =
+        c->frequency == CMHA_FREQUENCY_LITERAL ? CMHA_FREQUENCY_LITERAL : CMHA_FREQUENCY_ROPE;
     cmha__builder b;
     cmha__declare_all(&b, model);
     if (b.overflow || b.size > SIZE_MAX / sizeof(cmha_real) / 8)
@@ -11311,7 +11336,7 @@ CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name) {
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (!omega) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: no frequencies");
-    if (model->config.frequency != CMHA_FREQ_TABLE)
+    if (model->config.frequency != CMHA_FREQUENCY_TABLE)
         return cmha__fail(model->context, CMHA_ERR_STATE,
                           "model: frequencies can only be set with frequency = table");
     size_t count = model->n_omega * (cmha__head_width(&model->config) / 2);
@@ -11501,7 +11526,7 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
     cmha_tensor *v = cmha_linear(pass->tape, h, pass->k->zv_weight, NULL);
     cmha_attention_args a = cmha__softmax_args(pass, c->n_heads, d_k);
     cmha_cope_options cope;
-    if (c->cope_score == CMHA_COPE_LINEAR)
+    if (c->cope_score == CMHA_COPE_SCORE_LINEAR)
         return cmha__linear_heads(pass, CMHA_LINEAR_COPE, c->n_heads, d_k, q, k, v);
     cope.score = (cmha_cope_score)c->cope_score;
     cope.alpha = (cmha_real)c->cope_alpha;
@@ -11532,7 +11557,7 @@ static cmha_tensor *cmha__block_ffn(cmha__pass *pass, const cmha_block *k, cmha_
 
 static cmha_tensor *cmha__transformer_block(cmha__pass *pass, cmha_tensor *x,
                                             cmha_tensor *(*attend)(cmha__pass *, cmha_tensor *)) {
-    if (pass->c->placement == CMHA_NORM_POST) {
+    if (pass->c->placement == CMHA_PLACEMENT_POST) {
         x = cmha__ln1(pass, cmha__block_output(pass, pass->k, attend(pass, x), x));
         return cmha__ln2(pass, cmha__block_ffn(pass, pass->k, x, x));
     }
@@ -11558,7 +11583,7 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, cmha_tensor *re, cm
     cmha_quotient_kind quotient = (cmha_quotient_kind)c->mobius_quotient;
     cmha_real eps = (cmha_real)c->mobius_eps;
     size_t width = c->mobius_heads * cmha__head_width(c);
-    int literal = c->mobius_mode == CMHA_MOBIUS_LITERAL;
+    int literal = c->mobius_mode == CMHA_MOBIUS_MODE_LITERAL;
     cmha_attention_args a = cmha__softmax_args(pass, c->mobius_heads, cmha__head_width(c));
     cmha_tensor *rho, *q, *key, *v;
     a.kind = CMHA_ATTENTION_COMPLEX;
@@ -11634,9 +11659,9 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     for (int i = 0; i < 3; i++) qkv[i] = w ? NULL : cmha_complex_lowrank(tape, x, u[i], v[i], NULL);
     if (w) qkv[0] = g < 2 ? cmha_linear(tape, x, w, NULL) : cmha_complex_linear(tape, x, w, NULL);
     switch (c->crat_attention) {
-    case CMHA_CRAT_LINEAR:
+    case CMHA_CRAT_ATTENTION_LINEAR:
         return cmha__linear_heads(pass, CMHA_LINEAR_ANGULAR, heads, d, qkv[0], qkv[1], qkv[2]);
-    case CMHA_CRAT_LAG:
+    case CMHA_CRAT_ATTENTION_LAG:
         memset(&lag, 0, sizeof lag);
         lag.heads = heads;
         lag.temp = (cmha_real)c->lag_temp;
@@ -11645,7 +11670,8 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
         lag.key_mask = pass->batch->key_mask;
         return cmha_lag_attention(tape, &lag, qkv[0], qkv[1], qkv[2]);
     default:
-        a.kind = c->crat_attention == CMHA_CRAT_DOT ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
+        a.kind =
+            c->crat_attention == CMHA_CRAT_ATTENTION_DOT ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
         a.softmax = CMHA_SOFTMAX_REAL;
         a.complex_v = 1;
         return cmha__softmax_heads(pass, &a, qkv[0], qkv[1], qkv[2], NULL, NULL);
@@ -11701,7 +11727,8 @@ static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, cmha_tensor *h) {
     cmha_tensor *logits, *in[6];
     uint64_t *use = NULL;
     if (!experts) {
-        h = cmha_activate(tape, cmha_complex_linear(tape, h, k->w1_weight, k->w1_bias), CMHA_GELU_ERF);
+        h = cmha_activate(tape, cmha_complex_linear(tape, h, k->w1_weight, k->w1_bias),
+                          CMHA_ACTIVATION_GELU_ERF);
         return cmha_complex_linear(tape, h, k->w2_weight, k->w2_bias);
     }
     if (tape->recording && !pass->again) use = pass->model->expert_use + pass->layer * experts;
@@ -11818,7 +11845,7 @@ static cmha_status cmha__kept_backward(cmha_tape *tape, cmha_record *r) {
 
 /* Keeps the gradient of the sum of losses until the block is reached, also where nothing else leads there. */
 static cmha_status cmha__kept_extra_backward(cmha_tape *tape, cmha_record *r) {
-    cmha_grad(tape, r->in[0]);
+    cmha_tape_grad(tape, r->in[0]);
     return tape->status;
 }
 
@@ -11849,9 +11876,9 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     cmha_tensor *learns = cmha__tensor_shaped(tape, 1, &none); /* for its many parameters */
     if (!learns) return NULL;
     learns->needs_grad = needs_grad;
-    if (!cmha_push(tape, "block", y, &learns, 1, cmha__kept_backward, kept)) return NULL;
+    if (!cmha_tape_push(tape, "block", y, &learns, 1, cmha__kept_backward, kept)) return NULL;
     if (kept->extra && y->needs_grad) {
-        cmha_push(tape, "losses of a block", sum, &y, 1, cmha__kept_extra_backward, NULL);
+        cmha_tape_push(tape, "losses of a block", sum, &y, 1, cmha__kept_extra_backward, NULL);
         sum->needs_grad = 1;
     }
     return tape->status ? NULL : y;
@@ -11925,7 +11952,7 @@ static cmha_tensor *cmha__drop(cmha__pass *pass, cmha_tensor *x) {
 static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
     int position = pass->c->position;
     if (position == CMHA_POSITION_LEARNED) x = cmha_add(pass->tape, x, cmha__learned_positions(pass));
-    if (position == CMHA_POSITION_SINUSOIDAL) x = cmha__add_positions(pass, x, CMHA_COPE_SIN_COS, 1);
+    if (position == CMHA_POSITION_SINUSOIDAL) x = cmha__add_positions(pass, x, CMHA_COPE_IMAG_SIN_COS, 1);
     if (position == CMHA_POSITION_MULTIFREQ) x = cmha__add_waves(pass, x);
     return cmha__drop(pass, x);
 }
@@ -11934,7 +11961,7 @@ static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
 static cmha_tensor *cmha__cope_embed(cmha__pass *pass, cmha_tensor *x) {
     cmha_cope_imag kind = (cmha_cope_imag)pass->c->cope_imag;
     double gamma = pass->c->cope_gamma;
-    int learned = kind == CMHA_COPE_LEARNED;
+    int learned = kind == CMHA_COPE_IMAG_LEARNED;
     cmha_tensor *p;
     x = cmha__drop(pass, x);
     p = learned ? cmha__learned_positions(pass) : cmha__add_positions(pass, NULL, kind, gamma);
@@ -11949,7 +11976,7 @@ static cmha_tensor *cmha__mobius_embed(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
     pass->tokens = x = cmha__drop(pass, x);
     pass->imag = cmha__drop(pass, learned ? cmha__learned_positions(pass)
-                                          : cmha__add_positions(pass, NULL, CMHA_COPE_SIN_COS, 1));
+                                          : cmha__add_positions(pass, NULL, CMHA_COPE_IMAG_SIN_COS, 1));
     if (!x || tape->recording) return x;
     pass->tokens = cmha__result(tape, x->rank, x->shape); /* a copy of their own: blocks then overwrite x */
     if (pass->tokens && !cmha__dry(tape)) memcpy(pass->tokens->data, x->data, x->size * sizeof *x->data);
@@ -11964,7 +11991,7 @@ static cmha_tensor *cmha__crat_embed(cmha__pass *pass, cmha_tensor *x) {
     cmha_tensor *z = cmha_linear(tape, h, m->state_weight, m->state_bias);
     if (m->theta_weight)
         z = cmha_complex_rotate(tape, z, cmha_linear(tape, h, m->theta_weight, m->theta_bias));
-    return pass->c->state_gelu ? cmha_activate(tape, z, CMHA_GELU_ERF) : z;
+    return pass->c->state_gelu ? cmha_activate(tape, z, CMHA_ACTIVATION_GELU_ERF) : z;
 }
 
 /* ---- The table of families ---- */
@@ -12200,7 +12227,7 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
         if (!(fabs(sum) <= (double)FLT_MAX))
             return cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g", sum);
     }
-    return cmha_backward(tape, total, (cmha_real)weight);
+    return cmha_tape_backward(tape, total, (cmha_real)weight);
 }
 
 /* Runs passes that compute nothing but count what they would take: bytes of the two arenas' single blocks. A
@@ -12278,11 +12305,11 @@ CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, co
 CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
                                    size_t total, size_t s) {
     if (s < warmup) return base * (double)s / (double)warmup;
-    if (schedule == CMHA_CONSTANT) return base;
+    if (schedule == CMHA_SCHEDULE_CONSTANT) return base;
     double progress = (double)(s - warmup);
     if (total > warmup) progress /= (double)(total - warmup);
     if (progress > 1) progress = 1;
-    if (schedule == CMHA_LINEAR) return base + (minimum - base) * progress;
+    if (schedule == CMHA_SCHEDULE_LINEAR) return base + (minimum - base) * progress;
     return minimum + (base - minimum) / 2 * (1 + cos(3.14159265358979323846 * progress));
 }
 
@@ -12617,7 +12644,7 @@ static cmha_status cmha__pack_readings(cmha_quantised *q, const cmha__reading *l
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_status cmha_quantise(cmha_quantised *q, const cmha_model *model, cmha_storage storage) {
+CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *q, const cmha_model *model, cmha_storage storage) {
     static const int32_t none = 0; /* never read */
     cmha__reading *list = NULL;
     cmha_model dry;
@@ -13017,8 +13044,8 @@ static cmha_status cmha__cache_allocate(cmha_cache *cache) {
     }
 }
 
-CMHA_DEF cmha_status cmha_cache_init_with(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
-                                          int slide, const cmha_cache_options *options) {
+CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
+                                     int slide, const cmha_cache_options *options) {
     cmha_cache_options o = {NULL, CMHA_STORAGE_FLOAT};
     cmha_context *context;
     cmha_status status;
@@ -13047,11 +13074,6 @@ CMHA_DEF cmha_status cmha_cache_init_with(cmha_cache *cache, cmha_model *model, 
     status = cmha__cache_allocate(cache);
     if (status) cmha_cache_close(cache);
     return status;
-}
-
-CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
-                                     int slide) {
-    return cmha_cache_init_with(cache, model, batch, capacity, slide, NULL);
 }
 
 CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
@@ -14160,7 +14182,7 @@ static cmha__named cmha__name(const cmha_model *model, size_t i) {
 /* Counts the frequencies of the caller's own, which no other option tells. */
 static size_t cmha__own_omega(const cmha_model *model) {
     const cmha_model_config *c = &model->config;
-    return c->frequency == CMHA_FREQ_TABLE ? c->n_heads * (cmha__head_width(c) / 2) : 0;
+    return c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads * (cmha__head_width(c) / 2) : 0;
 }
 
 static void cmha__tell_u64(cmha__output *o, const char *key, uint64_t value) {
@@ -14172,7 +14194,7 @@ static void cmha__tell_u64(cmha__output *o, const char *key, uint64_t value) {
 static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table table, const void *config) {
     char key[CMHA__NAME], value[32];
     for (size_t i = 0; i < table.count; i++) {
-        cmha_config_get(table, config, i, value, sizeof value);
+        cmha_config_get(table, config, table.fields[i].name, value, sizeof value);
         snprintf(key, sizeof key, "%s%s", prefix, table.fields[i].name);
         cmha__tell_note(o, key, value);
     }
@@ -14393,7 +14415,7 @@ static cmha_status cmha__read_state(cmha_archive *archive, cmha_trainer *t, int 
     return status;
 }
 
-CMHA_DEF cmha_status cmha_model_load(cmha_model *model, cmha_context *context, const char *path) {
+CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path) {
     cmha_trainer none = cmha__no_trainer(model);
     cmha_model_config config;
     cmha_archive archive;
@@ -14435,8 +14457,8 @@ static cmha_status cmha__check_same_config(const cmha_archive *archive, const cm
     char ours[32], theirs[32];
     cmha_status status = cmha__archive_config(archive, &config);
     for (size_t i = 0; i < table.count && !status; i++) {
-        cmha_config_get(table, &config, i, theirs, sizeof theirs);
-        cmha_config_get(table, &model->config, i, ours, sizeof ours);
+        cmha_config_get(table, &config, table.fields[i].name, theirs, sizeof theirs);
+        cmha_config_get(table, &model->config, table.fields[i].name, ours, sizeof ours);
         if (strcmp(ours, theirs) != 0)
             status = cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s is %s in the file, %s in the model",
                                 table.fields[i].name, theirs, ours);
@@ -14459,7 +14481,7 @@ static cmha_status cmha__archive_progress(const cmha_archive *archive, cmha_trai
     return cmha__fail(archive->context, CMHA_ERR_FORMAT, "state.best = %.24s: not a number", best);
 }
 
-CMHA_DEF cmha_status cmha_trainer_load(cmha_trainer *trainer, const char *path) {
+CMHA_DEF cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) {
     cmha_model *model = trainer ? trainer->model : NULL;
     cmha_archive archive;
     cmha_trainer loaded;
@@ -14611,7 +14633,7 @@ static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archiv
     return cmha__fail(archive->context, CMHA_ERR_FORMAT, "its vectors are not those of its identity");
 }
 
-CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context *context, const char *path,
+CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
                                          int map) {
     cmha_archive archive;
     cmha_status status;
@@ -14628,7 +14650,7 @@ CMHA_DEF cmha_status cmha_knowledge_load(cmha_knowledge *knowledge, cmha_context
 
 /* ---- token streams ---- */
 
-CMHA_DEF cmha_status cmha_tokens_load(cmha_tokens *tokens, cmha_context *context, const char *path,
+CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
                                       int width) {
     cmha_status status;
     uint64_t size;

@@ -131,7 +131,7 @@ static cmha_tensor *mixture_pass(mixture *m) {
     }
     h = m->E ? cmha_router(tape, in[0], in[5], in[6]) : cmha_complex_linear(tape, in[0], in[1], in[2]);
     if (m->E) return cmha_experts(tape, in[0], h, m->top, in[1], in[2], in[3], in[4], NULL);
-    return cmha_complex_linear(tape, cmha_activate(tape, h, CMHA_GELU_ERF), in[3], in[4]);
+    return cmha_complex_linear(tape, cmha_activate(tape, h, CMHA_ACTIVATION_GELU_ERF), in[3], in[4]);
 }
 
 static void run_mixture_forward(void *work) {
@@ -140,7 +140,7 @@ static void run_mixture_forward(void *work) {
 
 static void run_mixture(void *work) {
     mixture *m = work;
-    check(cmha_backward(&m->tape, cmha_sum(&m->tape, mixture_pass(m)), 1));
+    check(cmha_tape_backward(&m->tape, cmha_sum(&m->tape, mixture_pass(m)), 1));
 }
 
 static void bench_mixture(size_t E, size_t top) {

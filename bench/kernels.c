@@ -132,7 +132,7 @@ static void map_open(map *m, size_t n) {
     *m = (map){MAP_ROPE, n, array(size, &rng), array(size, NULL), array(size, &rng), array(size, NULL),
                array(size, NULL), array(PAIRS, &rng), array(PAIRS, &rng), array(size / 2, &rng),
                array(8 * PAIRS, &rng), array(size, NULL), take(2 * PAIRS * sizeof(double))};
-    cmha_frequencies(CMHA_FREQ_ROPE, 10000, PAIRS, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, PAIRS, omega);
     cmha_rotation_table(omega, PAIRS, n, 0, m->rotation);
 }
 
@@ -193,12 +193,13 @@ static const core_kind core_kinds[] = {
     {"cmha", SOFTMAX, CMHA_ATTENTION_CMHA, 1, 0, PLAIN, CMHA_SOFTMAX_REAL, 2, 5},
     {"dot", SOFTMAX, CMHA_ATTENTION_DOT, 1, 0, PLAIN, CMHA_SOFTMAX_REAL, 2, 5},
     {"alibi", SOFTMAX, CMHA_ATTENTION_DOT, 1, 0, ALIBI, CMHA_SOFTMAX_REAL, 2, 5},
-    {"cope-real", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_REAL, CMHA_SOFTMAX_REAL, 3, 8},
-    {"cope-phase", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_PHASE, CMHA_SOFTMAX_SCORE, 5, 14},
-    {"cope-magnitude", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_MAGNITUDE, CMHA_SOFTMAX_SCORE, 5, 14},
-    {"cope-hybrid", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_HYBRID, CMHA_SOFTMAX_SCORE, 5, 14},
-    {"cope-hybrid_norm", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_HYBRID_NORM, CMHA_SOFTMAX_SCORE,
+    {"cope-real", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_SCORE_REAL, CMHA_SOFTMAX_REAL, 3, 8},
+    {"cope-phase", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_SCORE_PHASE, CMHA_SOFTMAX_SCORE, 5, 14},
+    {"cope-magnitude", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_SCORE_MAGNITUDE, CMHA_SOFTMAX_SCORE,
      5, 14},
+    {"cope-hybrid", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_SCORE_HYBRID, CMHA_SOFTMAX_SCORE, 5, 14},
+    {"cope-hybrid_norm", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_SCORE_HYBRID_NORM,
+     CMHA_SOFTMAX_SCORE, 5, 14},
     {"cope-linear", LINEAR, CMHA_ATTENTION_COMPLEX, 2, 0, PLAIN, CMHA_SOFTMAX_REAL, NAN, NAN},
     {"mobius", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 1, PLAIN, CMHA_SOFTMAX_RI_PRODUCT, 8, 20},
     {"mobius, ri_split", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 1, PLAIN, CMHA_SOFTMAX_RI_SPLIT, 6, 16},
@@ -256,7 +257,7 @@ static void core_arguments(core *c, size_t d, size_t n) {
     if (k->cope == ALIBI) c->args.alibi = c->slopes;
     if (k->cope >= 0) {
         cmha_cope_options options =
-            {(cmha_cope_score)k->cope, (cmha_real)0.2, (cmha_real)1e-6, 0, CMHA_MAX_ROW, 0};
+            {(cmha_cope_score)k->cope, (cmha_real)0.2, (cmha_real)1e-6, 0, CMHA_NORM_MAX_ROW, 0};
         cmha_cope_args(&c->args, &options);
     }
     c->linear = (cmha_linear_args){.batch = 1, .heads = HEADS, .n = n, .d = d_k, .d_v = d_v, .causal = 1,
@@ -309,7 +310,7 @@ core *core_open(const char *name, size_t d, size_t n, cmha_real *memory) {
     c->own = memory ? NULL : core_memory(d, n);
     c->rotation = array(n * d, NULL), c->turn = array(2 * HEADS * d, &rng);
     omega = take(d * sizeof *omega);
-    cmha_frequencies(CMHA_FREQ_ROPE, 10000, d / 2, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, d / 2, omega);
     cmha_rotation_table(omega, d / 2, n, 0, c->rotation);
     free(omega);
     cmha_alibi_slopes(HEADS, c->slopes);

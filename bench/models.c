@@ -48,7 +48,7 @@ void training_open(training *t, const char *preset, const char *kind, size_t bat
     t->bytes = take(BYTES);
     for (size_t i = 0; i < BYTES; i++) t->bytes[i] = (unsigned char)(' ' + cmha_rng_below(&rng, 64));
     t->text = (cmha_tokens){t->bytes, BYTES, 1, NULL, 0};
-    if (cmha_preset(preset, &mc, &tc)) die(2, "no such preset: ", preset);
+    if (cmha_preset(NULL, preset, &mc, &tc)) die(2, "no such preset: ", preset);
     configure(kind, &mc, &tc);
     if (batch) tc.batch = batch;
     check(cmha_model_init(&t->model, &ctx, &mc));
@@ -102,13 +102,13 @@ void decoder_open(decoder *d, const char *kind, size_t context, cmha_storage wei
     cmha_model_config mc;
     cmha_cache_options options = {&d->packed, cache};
     memset(d, 0, sizeof *d);
-    check(cmha_preset("paper", &mc, NULL));
+    check(cmha_preset(NULL, "paper", &mc, NULL));
     mc.dropout = mc.attention_dropout = 0;
     configure(kind, &mc, NULL);
     check(cmha_model_init(&d->model, &ctx, &mc));
-    if (weights) check(cmha_quantise(&d->packed, &d->model, weights));
+    if (weights) check(cmha_quantised_init(&d->packed, &d->model, weights));
     else options.weights = NULL;
-    check(cmha_cache_init_with(&d->cache, &d->model, 1, context + DECODED, 0, &options));
+    check(cmha_cache_init(&d->cache, &d->model, 1, context + DECODED, 0, &options));
     d->context = context, d->ids = take(context * sizeof *d->ids), d->logits = array(mc.vocabulary, NULL);
     for (size_t i = 0; i < context; i++) d->ids[i] = (int32_t)(i * 31 % 256);
     run_prefill(d);
@@ -220,7 +220,7 @@ void bench_memory(void) {
         cmha_model_config mc, rope;
         size_t parameters, b = rows[i].batch, n = rows[i].length;
         cell cells[3];
-        check(cmha_preset(rows[i].preset, &mc, NULL));
+        check(cmha_preset(NULL, rows[i].preset, &mc, NULL));
         rope = mc, rope.attention = CMHA_ATTENTION_ROPE;
         check(cmha_model_memory(&ctx, &mc, b, n, &parameters, NULL));
         cells[0] = (cell){(double)parameters / MIB, {NAN, NAN}};
@@ -256,7 +256,7 @@ static void run_layer(void *work) {
 static void layer_open(layer *l, const char *name, size_t n) {
     static int32_t ids[4096];
     memset(l, 0, sizeof *l);
-    check(cmha_preset("paper", &l->config, NULL));
+    check(cmha_preset(NULL, "paper", &l->config, NULL));
     l->config.n_layers = 1, l->config.dropout = l->config.attention_dropout = 0,
     l->config.max_positions = 16384;
     check(cmha_kind(&ctx, name, &l->config));
@@ -271,7 +271,7 @@ static void cache_size(layer *l, double *a_token, double *constant) {
     *a_token = *constant = NAN;
     for (int i = 0; i < 2; i++) {
         cmha_cache cache;
-        if (cmha_cache_init(&cache, &l->model, 1, (size_t)1024 << i, 0)) return;
+        if (cmha_cache_init(&cache, &l->model, 1, (size_t)1024 << i, 0, NULL)) return;
         size[i] = (double)(cache.size * sizeof(cmha_real)) / KIB;
         cmha_cache_close(&cache);
     }

@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
     cmha_tensor *delta = normal(2, (size_t[]){H, P}, 1, 0.02); /* how far each head turns by the phases */
     cmha_tensor *b = normal(2, (size_t[]){H, P}, 0, 0);        /* and a constant turn of its queries */
 
-    cmha_frequencies(CMHA_FREQ_ROPE, 10000, P, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, P, omega);
     cmha_attention_args args = {.heads = H, .kv_heads = H, .kind = CMHA_ATTENTION_CMHA, .causal = 1,
                                 .scale = (cmha_real)(1 / sqrt(2.0 * P)),
                                 .rotation = cmha_rotation(&tape, omega, 1, P, N, 0)};
@@ -45,9 +45,10 @@ int main(int argc, char **argv) {
     cmha_tensor *heads = cmha_attention(&tape, &args, projected, NULL, NULL, delta, b); /* [B, N, D] */
     cmha_tensor *h = cmha_sublayer(&tape, heads, -1, wo, NULL, x, 1, 0);                /* x + heads wo^T */
     cmha_tensor *inner = cmha_linear(&tape, cmha_layernorm(&tape, h, ln2, NULL, (cmha_real)1e-5), w1, b1);
-    cmha_tensor *y = cmha_sublayer(&tape, inner, CMHA_GELU_ERF, w2, b2, h, 1, 0); /* h + gelu() w2^T + b2 */
+    /* h + gelu() w2^T + b2 */
+    cmha_tensor *y = cmha_sublayer(&tape, inner, CMHA_ACTIVATION_GELU_ERF, w2, b2, h, 1, 0);
     cmha_tensor *loss = cmha_sum(&tape, cmha_mul(&tape, y, y));
-    if (cmha_backward(&tape, loss, 1)) return puts(cmha_error(&ctx)), 1;
+    if (cmha_tape_backward(&tape, loss, 1)) return puts(cmha_error(&ctx)), 1;
 
     cmha_tensor *wanted[] = {x, ln1, qkv, delta, b, wo, ln2, w1, b1, w2, b2};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)

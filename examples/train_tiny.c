@@ -148,7 +148,7 @@ static int help(void) {
         for (size_t f = 0; f < table.count; f++) {
             const cmha_field *field = &table.fields[f];
             char value[32], range[64];
-            cmha_config_get(table, t ? (void *)&tc : (void *)&mc, f, value, sizeof value);
+            cmha_config_get(table, t ? (void *)&tc : (void *)&mc, field->name, value, sizeof value);
             snprintf(range, sizeof range, "%.10g..%.10g", field->minimum, field->maximum);
             printf("  %-17s %-11s %-29s %s\n", field->name, value, field->choices ? field->choices : range,
                    field->help);
@@ -191,7 +191,7 @@ static const char *configure(int argc, char **argv) {
     /* Warn of a slow kernel, but not who chose it, nor where nothing is computed. */
     if (!option[HELP].value && !(kernel && *kernel)) config.log = on_log;
     check(cmha_context_init(&ctx, &config));
-    if (cmha_preset(option[PRESET].value, &mc, &tc))
+    if (cmha_preset(NULL, option[PRESET].value, &mc, &tc))
         complain(2, "see --help; there is no preset %s", option[PRESET].value);
     snprintf(last, sizeof last, "%s.last", option[OUT].value);
     if (option[RESUME].value) recall(*option[RESUME].value ? option[RESUME].value : last);
@@ -250,9 +250,9 @@ int main(int argc, char **argv) {
     snprintf(path, sizeof path, "%.*s../cmha.h", slash ? (int)(slash - argv[0] + 1) : 0, argv[0]);
     if (!file) file = access("cmha.h", R_OK) ? path : "cmha.h";
     int width = (int)whole(WIDTH, 1, 4);
-    check(cmha_tokens_load(&text, &ctx, file, width));
+    check(cmha_tokens_open(&text, &ctx, file, width));
     check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
-    if (resume) check(cmha_trainer_load(&trainer, *resume ? resume : last));
+    if (resume) check(cmha_trainer_read(&trainer, *resume ? resume : last));
     cmha_trainer_split(&trainer, &text, &train, &held_out);
     FILE *csv = fopen(option[CSV].value, resume ? "a" : "w");
     if (!csv) complain(1, "cannot write %s", option[CSV].value);
@@ -303,9 +303,9 @@ int main(int argc, char **argv) {
 
     /* A sample of this run's best checkpoint. It looks back as far as training did: further is
        further than the model has seen. */
-    if (sampled == &best) check(cmha_model_load(&best, &ctx, option[OUT].value));
+    if (sampled == &best) check(cmha_model_open(&best, &ctx, option[OUT].value));
     size_t n = sampled->position_weight && tc.length < 600 ? tc.length : 600;
-    check(cmha_cache_init(&cache, sampled, 1, tc.length, !sampled->position_weight));
+    check(cmha_cache_init(&cache, sampled, 1, tc.length, !sampled->position_weight, NULL));
     int32_t begin = width == 1 && mc.vocabulary > '\n' ? '\n' : cmha_tokens_at(&text, 0);
     cmha_status status =
         cmha_generate(&cache, &begin, 1, n - 1, NULL, ctx.config.seed, show, width > 1 ? &width : NULL);

@@ -52,7 +52,7 @@ static uint64_t decoded(cmha_model *model, uint64_t print) {
     static cmha_real logits[2 * VOCABULARY];
     int32_t ids[2] = {'t', 's'};
     cmha_cache cache;
-    CHECK_OK(cmha_cache_init(&cache, model, 2, CAPACITY, 1));
+    CHECK_OK(cmha_cache_init(&cache, model, 2, CAPACITY, 1, NULL));
     for (size_t n = 0; n < DECODED; n++) {
         CHECK_OK(cmha_cache_append(&cache, ids, 1, logits));
         print = fingerprint(print, logits, sizeof logits);

@@ -212,7 +212,7 @@ static inline cmha_model_config check_model_config(void) {
     config.vocabulary = 19;
     config.max_positions = 200;
     config.init_std = 0.3;
-    config.delta_init = CMHA_DELTA_ROPE_START;
+    config.delta_init = CMHA_DELTA_INIT_ROPE_START;
     config.delta_std = 0.4;
     return config;
 }

@@ -296,7 +296,8 @@ static void op_rmsnorm(kase *k) {
 }
 
 static void op_gelu(kase *k) {
-    cmha_activation kind = choice(k, "cfg.approx", "none|tanh") ? CMHA_GELU_TANH : CMHA_GELU_ERF;
+    cmha_activation kind =
+        choice(k, "cfg.approx", "none|tanh") ? CMHA_ACTIVATION_GELU_TANH : CMHA_ACTIVATION_GELU_ERF;
     size_t n = need(k, "in.x")->count;
     cmha_real *x = reals(k, "in.x", n), *y = zeros(k, n), *dx = zeros(k, n);
     cmha_activation_forward(x, n, kind, y);
@@ -350,7 +351,7 @@ static void op_embedding(kase *k) {
 static void op_sinusoidal_table(kase *k) {
     size_t n = whole(k, "cfg.N"), d = whole(k, "cfg.d");
     cmha_real *y = zeros(k, n * d);
-    cmha_cope_table(CMHA_COPE_SIN_COS, n, d, number(k, "cfg.base"), whole(k, "cfg.pos0"), y);
+    cmha_cope_table(CMHA_COPE_IMAG_SIN_COS, n, d, number(k, "cfg.base"), whole(k, "cfg.pos0"), y);
     compare(k, "out.y", y, n * d);
 }
 
@@ -370,7 +371,7 @@ static void attention_kind(kase *k, cmha_attention_args *a) {
     if (kind < 2) return;
     if (a->d_k % 2) leave(k, CASE_FAIL, "malformed: dk is odd");
     a->layout = choice(k, "cfg.layout", "interleaved|half") ? CMHA_LAYOUT_HALF : CMHA_LAYOUT_INTERLEAVED;
-    cmha_frequencies(choice(k, "cfg.freq", "rope|literal") ? CMHA_FREQ_LITERAL : CMHA_FREQ_ROPE,
+    cmha_frequencies(choice(k, "cfg.freq", "rope|literal") ? CMHA_FREQUENCY_LITERAL : CMHA_FREQUENCY_ROPE,
                      number(k, "cfg.base"), P, omega);
     cmha_rotation_table(omega, P, n, (ptrdiff_t)whole(k, "cfg.pos0") + (ptrdiff_t)a->n_q - (ptrdiff_t)n,
                         values = zeros(k, n * 2 * P));
@@ -479,8 +480,9 @@ static void op_lr_schedule(kase *k) {
     int64_t *step = integers(k, "in.step", n);
     cmha_real *lr = zeros(k, n);
     for (i = 0; i < n; i++)
-        lr[i] = (cmha_real)cmha_learning_rate(CMHA_COSINE, number(k, "cfg.base_lr"), number(k, "cfg.min_lr"),
-                                              whole(k, "cfg.warmup"), whole(k, "cfg.total"), (size_t)step[i]);
+        lr[i] = (cmha_real)cmha_learning_rate(CMHA_SCHEDULE_COSINE, number(k, "cfg.base_lr"),
+                                              number(k, "cfg.min_lr"), whole(k, "cfg.warmup"),
+                                              whole(k, "cfg.total"), (size_t)step[i]);
     compare(k, "out.lr", lr, n);
 }
 

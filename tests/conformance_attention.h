@@ -66,7 +66,7 @@ static void op_cope_attention(kase *k) {
     o.alpha = (cmha_real)number(k, "cfg.alpha");
     o.eps = (cmha_real)number(k, "cfg.eps");
     o.repo_scale = whole_or(k, "cfg.compat_repo_scale", 0) != 0;
-    if (o.score == CMHA_COPE_HYBRID_NORM) {
+    if (o.score == CMHA_COPE_SCORE_HYBRID_NORM) {
         o.norm_max = (cmha_norm_max)(choice(k, "cfg.norm_max", "row|head|global") + 1);
         o.norm_max_grad = whole_or(k, "cfg.norm_max_grad", 0) != 0;
     }

@@ -10,7 +10,7 @@ static cmha_complex_linear_args linear_sizes(size_t T, size_t I, size_t O, int a
 /* The cotangent of an operation that a case runs on a tape */
 static cmha_status given_cotangent(cmha_tape *tape, cmha_record *r) {
     const cmha_real *dy = (const cmha_real *)r->user;
-    cmha_real *g = cmha_grad(tape, r->in[0]);
+    cmha_real *g = cmha_tape_grad(tape, r->in[0]);
     size_t i;
     for (i = 0; g && i < r->in[0]->size; i++) g[i] += dy[i];
     return CMHA_OK;
@@ -19,8 +19,8 @@ static cmha_status given_cotangent(cmha_tape *tape, cmha_record *r) {
 static void walk_back(kase *k, cmha_tape *tape, cmha_tensor *y, cmha_real *dy) {
     size_t one = 1;
     cmha_tensor *loss = cmha_tensor_new(tape, 1, &one, 0);
-    loss = cmha_push(tape, "cotangent", loss, &y, 1, given_cotangent, dy);
-    if (cmha_backward(tape, loss, 1)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    loss = cmha_tape_push(tape, "cotangent", loss, &y, 1, given_cotangent, dy);
+    if (cmha_tape_backward(tape, loss, 1)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
 }
 
 static void op_complex_linear(kase *k) {
@@ -81,10 +81,10 @@ static void op_complex_rotate(kase *k) {
 static void op_cgelu(kase *k) {
     size_t T = rows(k, "in.z_re"), D = axis(k, "in.z_re", -1), n = 2 * T * D;
     cmha_real *z = planes(k, "in.z", T, D), *y = zeros(k, n), *dz = zeros(k, n);
-    cmha_activation_forward(z, n, CMHA_GELU_ERF, y);
+    cmha_activation_forward(z, n, CMHA_ACTIVATION_GELU_ERF, y);
     compare_planes(k, "out.y", y, T, D, 0);
     if (!gradients_wanted(k)) return;
-    cmha_activation_backward(z, planes_cotangent(k, "cot.y", T, D), n, CMHA_GELU_ERF, dz);
+    cmha_activation_backward(z, planes_cotangent(k, "cot.y", T, D), n, CMHA_ACTIVATION_GELU_ERF, dz);
     compare_planes(k, "grad.in.z", dz, T, D, 1);
 }
 
@@ -107,7 +107,8 @@ static void complex_norm(kase *k, cmha_complex_norm_kind kind, const cmha_real *
 static void op_cln(kase *k) {
     size_t D = axis(k, "in.z_re", -1);
     cmha_real *dgamma = zeros(k, 2 * D), *dbeta = zeros(k, 2 * D);
-    complex_norm(k, CMHA_CLN, planes(k, "param.gamma", 1, D), planes(k, "param.beta", 1, D), dgamma, dbeta);
+    complex_norm(k, CMHA_COMPLEX_NORM_CLN, planes(k, "param.gamma", 1, D), planes(k, "param.beta", 1, D),
+                 dgamma, dbeta);
     compare_planes(k, "grad.param.gamma", dgamma, 1, D, 1);
     compare_planes(k, "grad.param.beta", dbeta, 1, D, 1);
 }
@@ -115,7 +116,7 @@ static void op_cln(kase *k) {
 static void op_crms(kase *k) {
     size_t D = axis(k, "in.z_re", -1);
     cmha_real *dgamma = zeros(k, D);
-    complex_norm(k, CMHA_CRMS, reals(k, "param.gamma", D), NULL, dgamma, NULL);
+    complex_norm(k, CMHA_COMPLEX_NORM_CRMS, reals(k, "param.gamma", D), NULL, dgamma, NULL);
     compare_gradient(k, "grad.param.gamma", dgamma, D);
 }
 
@@ -126,8 +127,8 @@ static void op_complex_whiten(kase *k) {
     cmha_real *gamma = zeros(k, 3 * D), *dgamma = zeros(k, 3 * D), *dbeta = zeros(k, 2 * D);
     char grad[96];
     for (i = 0; affine && i < 3; i++) memcpy(gamma + i * D, reals(k, names[i], D), D * sizeof *gamma);
-    complex_norm(k, CMHA_WHITEN, affine ? gamma : NULL, affine ? planes(k, "param.beta", 1, D) : NULL, dgamma,
-                 dbeta);
+    complex_norm(k, CMHA_COMPLEX_NORM_WHITEN, affine ? gamma : NULL,
+                 affine ? planes(k, "param.beta", 1, D) : NULL, dgamma, dbeta);
     for (i = 0; affine && i < 3; i++) {
         snprintf(grad, sizeof grad, "grad.%s", names[i]);
         compare_gradient(k, grad, dgamma + i * D, D);

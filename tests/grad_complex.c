@@ -150,7 +150,7 @@ static void check_elementwise(size_t T, size_t D) {
 static const cmha_real norm_eps = 1e-3;
 
 static size_t gamma_size(int kind, size_t D) {
-    return kind == CMHA_CRMS ? D : kind == CMHA_WHITEN ? 3 * D : 2 * D;
+    return kind == CMHA_COMPLEX_NORM_CRMS ? D : kind == CMHA_COMPLEX_NORM_WHITEN ? 3 * D : 2 * D;
 }
 static cmha_complex_norm_args norm_args(int kind, size_t T, size_t D, cmha_real eps) {
     cmha_complex_norm_args a;
@@ -171,7 +171,7 @@ static void norm_backward(probe *p) {
 static void check_norms(size_t T, size_t D) {
     probe p = probe_of("complex_norm", T, D, D, 0, norm_forward, norm_backward);
     p.n[0] = p.ny = 2 * T * D, p.n[2] = 2 * D;
-    for (p.option = CMHA_CLN; p.option <= CMHA_WHITEN; p.option++)
+    for (p.option = CMHA_COMPLEX_NORM_CLN; p.option <= CMHA_COMPLEX_NORM_WHITEN; p.option++)
         for (p.n_in = 1; p.n_in <= 3; p.n_in++) {
             p.n[1] = gamma_size(p.option, D);
             probe_run(&p);
@@ -181,7 +181,7 @@ static void check_norms(size_t T, size_t D) {
 /* Rows whose covariance is close to singular: Im = 2 Re + a little */
 static void correlated_forward(probe *p) {
     size_t t, j, D = p->I;
-    cmha_complex_norm_args a = norm_args(CMHA_WHITEN, p->T, D, 1e-4);
+    cmha_complex_norm_args a = norm_args(CMHA_COMPLEX_NORM_WHITEN, p->T, D, 1e-4);
     cmha_real *z = p->scratch;
     for (t = 0; t < p->T; t++)
         for (j = 0; j < D; j++) {
@@ -193,7 +193,7 @@ static void correlated_forward(probe *p) {
 }
 static void correlated_backward(probe *p) {
     size_t t, j, D = p->I;
-    cmha_complex_norm_args a = norm_args(CMHA_WHITEN, p->T, D, 1e-4);
+    cmha_complex_norm_args a = norm_args(CMHA_COMPLEX_NORM_WHITEN, p->T, D, 1e-4);
     cmha_real *dz = check_zeros(2 * p->T * D);
     cmha_complex_norm_backward(&a, p->scratch, NULL, p->stats, p->dy, dz, NULL, NULL);
     for (t = 0; t < p->T; t++)
@@ -204,8 +204,10 @@ static void correlated_backward(probe *p) {
     free(dz);
 }
 
-static void relu_forward(probe *p) { cmha_activation_forward(p->x[0], p->T, CMHA_RELU, p->y); }
-static void relu_backward(probe *p) { cmha_activation_backward(p->x[0], p->dy, p->T, CMHA_RELU, p->dx[0]); }
+static void relu_forward(probe *p) { cmha_activation_forward(p->x[0], p->T, CMHA_ACTIVATION_RELU, p->y); }
+static void relu_backward(probe *p) {
+    cmha_activation_backward(p->x[0], p->dy, p->T, CMHA_ACTIVATION_RELU, p->dx[0]);
+}
 
 static void check_kernels(void) {
     probe c = probe_of("whiten, correlated", 5, 9, 9, 1, correlated_forward, correlated_backward);
@@ -235,7 +237,7 @@ static void tape_forward(probe *p) {
 }
 
 static cmha_status dot_backward(cmha_tape *tape, cmha_record *record) {
-    cmha_real *g = cmha_grad(tape, record->in[0]);
+    cmha_real *g = cmha_tape_grad(tape, record->in[0]);
     size_t i;
     for (i = 0; g && i < record->in[0]->size; i++)
         g[i] += record->out->grad[0] * ((const cmha_real *)record->user)[i];
@@ -245,8 +247,8 @@ static cmha_status dot_backward(cmha_tape *tape, cmha_record *record) {
 static void tape_backward(probe *p) {
     cmha_tensor *y = tape_output(p, 1), *loss;
     size_t one = 1;
-    loss = cmha_push(&p->tape, "dot", cmha_tensor_new(&p->tape, 1, &one, 0), &y, 1, dot_backward, p->dy);
-    CHECK_THAT(!cmha_backward(&p->tape, loss, 1), "%s: %s", p->name, cmha_error(&context));
+    loss = cmha_tape_push(&p->tape, "dot", cmha_tensor_new(&p->tape, 1, &one, 0), &y, 1, dot_backward, p->dy);
+    CHECK_THAT(!cmha_tape_backward(&p->tape, loss, 1), "%s: %s", p->name, cmha_error(&context));
 }
 
 /* Shapes are written as three sizes each, 0 for a missing axis */
@@ -317,10 +319,10 @@ static cmha_tensor *build_mag(probe *p, cmha_tensor **in) {
     return cmha_mag_reg(&p->tape, in[0], p->option ? mask : NULL, 0.7);
 }
 static cmha_tensor *build_relu(probe *p, cmha_tensor **in) {
-    return cmha_activate(&p->tape, in[0], CMHA_RELU);
+    return cmha_activate(&p->tape, in[0], CMHA_ACTIVATION_RELU);
 }
 static cmha_tensor *build_sublayer(probe *p, cmha_tensor **in) {
-    return cmha_sublayer(&p->tape, in[0], CMHA_RELU, in[1], in[2], NULL, 1, 0);
+    return cmha_sublayer(&p->tape, in[0], CMHA_ACTIVATION_RELU, in[1], in[2], NULL, 1, 0);
 }
 
 static void check_tape_linear(void) {
@@ -348,7 +350,7 @@ static void check_tape(void) {
     int i;
     check_tape_linear();
     tape_run("complex_rotate", build_rotate, 0, 2, angles);
-    for (i = CMHA_CLN; i <= CMHA_WHITEN; i++) {
+    for (i = CMHA_COMPLEX_NORM_CLN; i <= CMHA_COMPLEX_NORM_WHITEN; i++) {
         norm[1][0] = gamma_size(i, 1);
         tape_run("complex_norm", build_norm, i, 3, norm);
         tape_run("complex_norm, no beta", build_norm, i, 2, norm);

@@ -162,7 +162,7 @@ static cmha_tensor *trial_forward(trial *t) {
 
 static cmha_status dot_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_real *cot = (const cmha_real *)record->user;
-    cmha_real *g = cmha_grad(tape, record->in[0]);
+    cmha_real *g = cmha_tape_grad(tape, record->in[0]);
     size_t i;
     if (!g) return cmha_tape_status(tape);
     for (i = 0; i < record->in[0]->size; i++) g[i] += record->out->grad[0] * cot[i];
@@ -181,8 +181,8 @@ static int trial_backward(trial *t, cmha_real seed) {
     cmha_tensor *y = trial_forward(t), *loss = y ? cmha_tensor_new(&t->tape, 1, &one, 0) : NULL;
     if (!CHECK_THAT(loss != NULL, "tape %d: %s", t->which, cmha_error(&context))) return 0;
     loss->data[0] = grad_dot(y->data, t->cot, y->size);
-    loss = cmha_push(&t->tape, "dot", loss, &y, 1, dot_backward, t->cot);
-    return CHECK_IS(cmha_backward(&t->tape, loss, seed), CMHA_OK);
+    loss = cmha_tape_push(&t->tape, "dot", loss, &y, 1, dot_backward, t->cot);
+    return CHECK_IS(cmha_tape_backward(&t->tape, loss, seed), CMHA_OK);
 }
 
 static void check_tape(int which) {

@@ -124,7 +124,7 @@ static void run_tape(probe *p, int backward) {
     } else {
         memcpy(p->y, y->data, p->ny * sizeof *p->y);
         loss = cmha_sum(&tape, cmha_mul(&tape, y, cmha_tensor_wrap(&tape, y->rank, y->shape, p->dy, NULL)));
-        if (backward) CHECK_OK(cmha_backward(&tape, loss, 1));
+        if (backward) CHECK_OK(cmha_tape_backward(&tape, loss, 1));
     }
     cmha_tape_close(&tape);
 }

@@ -135,12 +135,12 @@ static void swiglu_backward(pair *p) {
 }
 
 static void check_activations(size_t n) {
-    pair e = {"gelu", n, 1, 1, CMHA_GELU_ERF, {0},          {0}, 0, 0, 0, {n}, n, 1,
+    pair e = {"gelu", n, 1, 1, CMHA_ACTIVATION_GELU_ERF, {0},          {0}, 0, 0, 0, {n}, n, 1,
               0,      0, 0, 0, gelu_forward,  gelu_backward};
     pair s = {"swiglu",       n, 1, 1, 0, {0}, {0}, 0, 0, 0, {n, n}, n, 2, 0, 0, 0, 0, swiglu_forward,
               swiglu_backward};
     pair_open(&e), check_fill(e.x[0], n, 4), pair_check(&e), pair_close(&e);
-    e.option = CMHA_GELU_TANH;
+    e.option = CMHA_ACTIVATION_GELU_TANH;
     pair_open(&e), check_fill(e.x[0], n, 4), pair_check(&e), pair_close(&e);
     pair_open(&s), check_fill(s.x[0], n, 6), pair_check(&s), pair_close(&s);
 }
@@ -254,7 +254,7 @@ static void check_euler_zero(void) {
    padded: ldx = 2P + 1, ldy = 2P + 3 */
 static void rotate_table(pair *p, cmha_real *table) {
     double omega[64];
-    cmha_frequencies(CMHA_FREQ_ROPE, 50, p->I, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 50, p->I, omega);
     cmha_rotation_table(omega, p->I, p->T, 7, table);
 }
 

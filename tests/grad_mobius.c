@@ -34,7 +34,7 @@ static void kernel_backward(trial *p, cmha_real *dx, cmha_real *dw) {
 
 static cmha_status dot_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_real *cot = (const cmha_real *)record->user;
-    cmha_real *g = cmha_grad(tape, record->in[0]);
+    cmha_real *g = cmha_tape_grad(tape, record->in[0]);
     size_t i;
     for (i = 0; g && i < record->in[0]->size; i++) g[i] += record->out->grad[0] * cot[i];
     return cmha_tape_status(tape);
@@ -53,7 +53,7 @@ static cmha_tensor *tape_loss(trial *p) {
     if (!y) return puts(cmha_error(&context)), NULL;
     loss = cmha_tensor_new(p->tape, 1, &one, 0);
     loss->data[0] = (cmha_real)grad_dot(y->data, p->dy, y->size);
-    return cmha_push(p->tape, "dot", loss, &y, 1, dot_backward, p->dy);
+    return cmha_tape_push(p->tape, "dot", loss, &y, 1, dot_backward, p->dy);
 }
 
 static double trial_loss(void *user) {
@@ -65,7 +65,7 @@ static double trial_loss(void *user) {
 }
 
 static void trial_backward(trial *p) {
-    if (p->tape) CHECK_OK(cmha_backward(p->tape, tape_loss(p), 1));
+    if (p->tape) CHECK_OK(cmha_tape_backward(p->tape, tape_loss(p), 1));
     else kernel_backward(p, p->dx[0], p->dx[1]);
 }
 

@@ -44,7 +44,7 @@ static int subject_gradient(subject *s) {
     logits = cmha_model_forward(&s->model, &s->tape, &s->batch, &extra);
     loss = cmha_cross_entropy(&s->tape, logits, s->batch.targets, -1, NULL);
     if (extra) loss = cmha_add(&s->tape, loss, extra);
-    return CHECK_THAT(loss && !cmha_backward(&s->tape, loss, 1), "%s", cmha_error(&context));
+    return CHECK_THAT(loss && !cmha_tape_backward(&s->tape, loss, 1), "%s", cmha_error(&context));
 }
 
 /* Rows that are never used have no gradient; everything else is checked */

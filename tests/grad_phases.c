@@ -112,7 +112,7 @@ static void sweep_large(void) {
     size_t count = sizeof shapes / sizeof *shapes, i, s;
     for (i = 0; i < PHASE_FORMS; i++)
         for (s = 0; s < count; s++) {
-            if ((i + s) % 3 && phase_forms[i].norm_max == CMHA_MAX_NONE) continue;
+            if ((i + s) % 3 && phase_forms[i].norm_max == CMHA_NORM_MAX_NONE) continue;
             if (check_quick() && (i + s) % 11) continue;
             run(&phase_forms[i], &shapes[s], 3);
         }
@@ -143,7 +143,7 @@ static double held_loss(void *user) {
     phase_oracle o;
     double loss = 0;
     size_t i;
-    still.args.norm_max = CMHA_MAX_NONE; /* magnitude is already divided */
+    still.args.norm_max = CMHA_NORM_MAX_NONE; /* magnitude is already divided */
     phase_oracle_run(&still, &o);
     for (i = 0; i < p->ny; i++) loss += o.y[i] * p->dy[i];
     for (i = 0; i < p->nl; i++) loss += o.lse[i] * p->dlse[i];
@@ -224,7 +224,7 @@ static void trial_run(trial *t) {
     t->cot = check_array(y->size, 1);
     cot = cmha_tensor_wrap(&t->tape, y->rank, y->shape, t->cot, NULL);
     loss = cmha_sum(&t->tape, cmha_mul(&t->tape, y, cot));
-    CHECK_OK(cmha_backward(&t->tape, loss, 1));
+    CHECK_OK(cmha_tape_backward(&t->tape, loss, 1));
     grad_check(label, trial_loss, t, in, t->n_in, 12);
     for (i = 0; i < t->n_in; i++) free(t->x[i]), free(t->dx[i]);
     free(t->cot);
@@ -254,7 +254,7 @@ static void refused(const char *say, cmha_status status, const char *form, size_
     a.d_k = 3, a.heads = a.kv_heads = 2;
     phase_args(&a, phase_find(form));
     if (!strcmp(say, "needs complex values")) a.complex_v = 0;
-    if (!strcmp(say, "not for phasors")) a.norm_max = CMHA_MAX_ROW;
+    if (!strcmp(say, "not for phasors")) a.norm_max = CMHA_NORM_MAX_ROW;
     CHECK_OK(cmha_tape_init(&tape, &context, 1));
     dims[2] = width, q = cmha_tensor_new(&tape, 3, dims, 1);
     if (v_width)

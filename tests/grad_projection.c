@@ -75,7 +75,7 @@ static void gradients(trial *t, int fused, cmha_real **out) {
     for (i = 0; i < 3; i++)
         if (n[i]) memset(t->dx[i], 0, n[i] * sizeof(cmha_real));
     for (pass = 0; pass < 2; pass++)
-        CHECK_THAT(!cmha_backward(&t->tape, forward(t), 1), "%s", cmha_error(&context));
+        CHECK_THAT(!cmha_tape_backward(&t->tape, forward(t), 1), "%s", cmha_error(&context));
     for (i = 0; i < 3; i++) {
         size_t j;
         for (j = 0; j < n[i]; j++) out[i][j] = t->dx[i][j] / 2;
@@ -129,7 +129,7 @@ static void check_memory(void) {
     before = tape.memory.used;
     y = cmha_linear_cross_entropy(&tape, x, w, NULL, targets, -1, NULL);
     CHECK_NEAR(y ? (double)y->data[0] : 0, log((double)CHUNKED), 1e-9);
-    CHECK_OK(cmha_backward(&tape, y, 1));
+    CHECK_OK(cmha_tape_backward(&tape, y, 1));
     CHECK(tape.memory.peak - before < (300 * CHUNKED + 10 * CHUNKED) * sizeof(cmha_real));
     cmha_tape_close(&tape), free(targets);
 }
@@ -163,7 +163,7 @@ static void check_model(int tied) {
     y = cmha_linear_cross_entropy(&tape, y, head, model.head_bias, targets, -1, NULL);
     CHECK_NEAR(y ? (double)y->data[0] : 0, loss, 1e-13);
     CHECK(check_largest(model.grad, model.size) == 0); /* nothing is passed on before the backward */
-    CHECK_OK(cmha_backward(&tape, y, (cmha_real)-0.3));
+    CHECK_OK(cmha_tape_backward(&tape, y, (cmha_real)-0.3));
     CHECK_NEAR(check_distance(own, model.grad, model.size), 0, 1e-14);
     free(own), cmha_tape_close(&tape), cmha_model_close(&model);
 }

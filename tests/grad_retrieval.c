@@ -101,7 +101,7 @@ static void trial_run(trial *t) {
 
 static cmha_status dot_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_real *cot = (const cmha_real *)record->user;
-    cmha_real *g = cmha_grad(tape, record->in[0]);
+    cmha_real *g = cmha_tape_grad(tape, record->in[0]);
     size_t i;
     for (i = 0; g && i < record->in[0]->size; i++) g[i] += record->out->grad[0] * cot[i];
     return cmha_tape_status(tape);
@@ -126,8 +126,8 @@ static void tape_forward(trial *t) {
 static void tape_backward(trial *t) {
     size_t one = 1;
     cmha_tensor *y = tape_result(t), *loss = cmha_tensor_new(&t->tape, 1, &one, 0);
-    loss = cmha_push(&t->tape, "dot", loss, &y, 1, dot_backward, t->cot);
-    CHECK_OK(cmha_backward(&t->tape, loss, 1));
+    loss = cmha_tape_push(&t->tape, "dot", loss, &y, 1, dot_backward, t->cot);
+    CHECK_OK(cmha_tape_backward(&t->tape, loss, 1));
 }
 
 static cmha_tensor *build_retrieve(trial *t, cmha_tensor **in) {

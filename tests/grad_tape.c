@@ -1,5 +1,5 @@
 /* Gradients of every operation on a tape. The loss is <cotangent, output> with a fixed random
-   cotangent, formed by an operation of the test's own (cmha_push), so that no check leans on
+   cotangent, formed by an operation of the test's own (cmha_tape_push), so that no check leans on
    another operation of the library. */
 #ifndef CMHA_DOUBLE
 #define CMHA_DOUBLE
@@ -24,7 +24,7 @@ static cmha_context context;
 
 static cmha_status dot_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_real *cot = (const cmha_real *)record->user;
-    cmha_real *g = cmha_grad(tape, record->in[0]);
+    cmha_real *g = cmha_tape_grad(tape, record->in[0]);
     size_t i;
     if (!g) return cmha_tape_status(tape);
     for (i = 0; i < record->in[0]->size; i++) g[i] += record->out->grad[0] * cot[i];
@@ -36,7 +36,7 @@ static cmha_tensor *dot_op(cmha_tape *tape, cmha_tensor *x, cmha_real *cot) {
     cmha_tensor *out;
     if (!x || !(out = cmha_tensor_new(tape, 1, &one, 0))) return NULL;
     out->data[0] = (cmha_real)grad_dot(x->data, cot, x->size);
-    return cmha_push(tape, "dot", out, &x, 1, dot_backward, cot);
+    return cmha_tape_push(tape, "dot", out, &x, 1, dot_backward, cot);
 }
 
 static cmha_tensor *trial_forward(trial *t) {
@@ -83,7 +83,7 @@ static int trial_backward(trial *t) {
     int i;
     for (i = 0; i < 2; i++) {
         cmha_tensor *loss = dot_op(&t->tape, trial_forward(t), t->cot);
-        if (!CHECK_THAT(loss && !cmha_backward(&t->tape, loss, seeds[i]), "%s: %s", t->name,
+        if (!CHECK_THAT(loss && !cmha_tape_backward(&t->tape, loss, seeds[i]), "%s: %s", t->name,
                         cmha_error(&context)))
             return 0;
     }
@@ -151,7 +151,8 @@ static cmha_tensor *build_reshape(trial *t, cmha_tensor **in) {
 
 /* x + gelu(x W^T + b): a fan-out, as in every block */
 static cmha_tensor *build_residual(trial *t, cmha_tensor **in) {
-    cmha_tensor *h = cmha_activate(&t->tape, cmha_linear(&t->tape, in[0], in[1], in[2]), CMHA_GELU_ERF);
+    cmha_tensor *h =
+        cmha_activate(&t->tape, cmha_linear(&t->tape, in[0], in[1], in[2]), CMHA_ACTIVATION_GELU_ERF);
     return cmha_add(&t->tape, in[0], h);
 }
 
@@ -245,7 +246,7 @@ static void check_sublayers(void) {
                        .rank = {3, 2},
                        .shape = {{2, 35, 6}, {4, 6}},
                        .build = build_sublayer};
-            if (act == CMHA_SWIGLU) t.shape[1][1] = 3;
+            if (act == CMHA_ACTIVATION_SWIGLU) t.shape[1][1] = 3;
             t.option = (flags & 3) | (act + 1) << 2;
             t.number = flags & 4 ? 0.3 : 0;
             if (flags & 1) t.rank[t.n_in] = 1, t.shape[t.n_in++][0] = 4;
@@ -276,7 +277,7 @@ static void attention_args(trial *t, cmha_attention_args *a) {
     a->heads = at.H, a->kv_heads = at.Hkv, a->scale = 0.6, a->causal = at.causal, a->window = at.window;
     a->kind = at.kind, a->layout = at.layout, a->share = at.share, a->dropout = at.dropout;
     a->key_mask = at.mask ? key_mask : NULL, a->alibi = at.alibi ? slopes : NULL;
-    cmha_frequencies(CMHA_FREQ_ROPE, 100, at.d / 2, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 100, at.d / 2, omega);
     if (at.kind != CMHA_ATTENTION_DOT)
         a->rotation =
             cmha_rotation(&t->tape, omega, 1, at.d / 2, at.Nk, 3 + (ptrdiff_t)at.Nq - (ptrdiff_t)at.Nk);
@@ -443,16 +444,16 @@ static void check_failures(void) {
     /* the first of three targets lies outside of two classes */
     CHECK(cmha_cross_entropy(&tape, b, bad, -1, NULL) == NULL);
     CHECK_IS(cmha_tape_status(&tape), CMHA_ERR_TOKEN);
-    CHECK(cmha_backward(&tape, NULL, 1) != CMHA_OK);
+    CHECK(cmha_tape_backward(&tape, NULL, 1) != CMHA_OK);
     cmha_tape_reset(&tape);
     a = cmha_tensor_new(&tape, 2, ab, 1);
-    y = cmha_push(&tape, "mine", cmha_tensor_new(&tape, 1, &one, 0), &a, 1, failing_backward, NULL);
-    CHECK_IS(cmha_backward(&tape, y, 1), CMHA_ERR_STATE);
+    y = cmha_tape_push(&tape, "mine", cmha_tensor_new(&tape, 1, &one, 0), &a, 1, failing_backward, NULL);
+    CHECK_IS(cmha_tape_backward(&tape, y, 1), CMHA_ERR_STATE);
     CHECK(strstr(cmha_error(&context), "backward of mine: ") != NULL); /* it gave no line, so it gets one */
     cmha_tape_reset(&tape);
     a = cmha_tensor_new(&tape, 2, ab, 1);
-    y = cmha_push(&tape, "mine", cmha_tensor_new(&tape, 1, &one, 0), &a, 1, explaining_backward, NULL);
-    CHECK_IS(cmha_backward(&tape, y, 1), CMHA_ERR_TOKEN);
+    y = cmha_tape_push(&tape, "mine", cmha_tensor_new(&tape, 1, &one, 0), &a, 1, explaining_backward, NULL);
+    CHECK_IS(cmha_tape_backward(&tape, y, 1), CMHA_ERR_TOKEN);
     CHECK(!strcmp(cmha_error(&context), "mine: its own words"));
     cmha_tape_reset(&tape);
     CHECK(cmha_tape_fail(&tape, CMHA_ERR_SHAPE, "mine: first") == NULL);
@@ -467,7 +468,7 @@ static void check_failures(void) {
     CHECK(cmha_tape_fail(NULL, CMHA_ERR_SHAPE, "no tape") == NULL);
     cmha_tape_reset(&tape);
     a = cmha_tensor_new(&tape, 2, ab, 1);
-    CHECK(cmha_backward(&tape, a, 1) != CMHA_OK); /* six elements are no loss */
+    CHECK(cmha_tape_backward(&tape, a, 1) != CMHA_OK); /* six elements are no loss */
     cmha_tape_close(&tape);
     cmha_tape_close(&tape);
 }
@@ -499,7 +500,7 @@ static void check_kept(void) {
     mid = cmha_mul(&tape, in, constant);
     CHECK(mid != NULL);
     if (mid) mid->needs_grad = 1;
-    CHECK_OK(cmha_backward(&tape, cmha_sum(&tape, cmha_mul(&tape, mid, mid)), 1));
+    CHECK_OK(cmha_tape_backward(&tape, cmha_sum(&tape, cmha_mul(&tape, mid, mid)), 1));
     CHECK(mid && mid->grad && mid->grad[1] == 20 && g[0] == 32 && g[2] == 216);
     cmha_tape_close(&tape);
 }
@@ -507,7 +508,7 @@ static void check_kept(void) {
 /* A tensor of the caller's own struct is a parameter: two passes accumulate into its gradient, and it
    outlives them. A backward may take memory of the tape. */
 static cmha_status borrowing_backward(cmha_tape *tape, cmha_record *record) {
-    cmha_real *g = cmha_grad(tape, record->in[0]),
+    cmha_real *g = cmha_tape_grad(tape, record->in[0]),
               *scratch = (cmha_real *)cmha_tape_alloc(tape, 3 * sizeof *scratch);
     size_t i;
     if (!g || !scratch) return cmha_tape_status(tape);
@@ -528,7 +529,9 @@ static void check_own_struct(void) {
     for (pass = 0; pass < 2; pass++) {
         out = cmha_tensor_new(&tape, 1, &one, 0);
         if (CHECK(out != NULL)) out->data[0] = (cmha_real)grad_dot(x, x, 3);
-        CHECK_OK(cmha_backward(&tape, cmha_push(&tape, "squares", out, &in, 1, borrowing_backward, NULL), 1));
+        CHECK_OK(cmha_tape_backward(&tape,
+                                    cmha_tape_push(&tape, "squares", out, &in, 1, borrowing_backward, NULL),
+                                    1));
         cmha_tape_reset(&tape);
     }
     CHECK(own.grad == g && own.needs_grad == 1 && g[0] == 4 && g[1] == -8 && g[2] == 12);

@@ -130,7 +130,7 @@ uses() {
     done
 }
 uses 'cmha_archive_open(&archive, &context, argv[argc - 1])' 'cmha_archive archive;'
-uses 'cmha_tokens_load(&tokens, &context, argv[argc - 1], 1)' 'cmha_tokens tokens;'
+uses 'cmha_tokens_open(&tokens, &context, argv[argc - 1], 1)' 'cmha_tokens tokens;'
 # a static copy next to the shared one
 # shellcheck disable=SC2086
 try "static and shared in one program" sh -c "$CC $blas -I. -c $W/code.c -o $W/code.o &&

@@ -134,7 +134,8 @@ static inline cmha_tensor *ops_complex_attention(cmha_tape *tape, ops_inputs *s,
     size_t N = options & OPS_ONE ? 1 : options & OPS_LONG ? 70 : OPS_N, D = OPS_D;
     cmha_tensor *q, *k, *v;
     ops_attention_options(&a, options);
-    a.kind = kind, a.softmax = softmax, a.norm_max = norm_max, a.norm_max_grad = norm_max != CMHA_MAX_NONE;
+    a.kind = kind, a.softmax = softmax, a.norm_max = norm_max,
+    a.norm_max_grad = norm_max != CMHA_NORM_MAX_NONE;
     a.magnitude = 1, a.cosine = (cmha_real)0.2;
     q = OPS_X3(OPS_B, N, 2 * OPS_H * D * (options & OPS_FUSED ? 3 : 1));
     k = options & OPS_FUSED ? NULL : OPS_X3(OPS_B, N, 2 * OPS_H * D);
@@ -184,7 +185,7 @@ static inline cmha_tensor *ops_pcl(cmha_tape *tape, ops_inputs *s, int adapted, 
 
 static inline cmha_tensor *ops_sublayer(cmha_tape *tape, ops_inputs *s, int act, int residual,
                                         double dropout) {
-    cmha_tensor *x = OPS_X3(2, 3, act == CMHA_SWIGLU ? 12 : 6), *w = OPS_W2(4, 6), *b = OPS_W1(4);
+    cmha_tensor *x = OPS_X3(2, 3, act == CMHA_ACTIVATION_SWIGLU ? 12 : 6), *w = OPS_W2(4, 6), *b = OPS_W1(4);
     return cmha_sublayer(tape, x, act, w, b, residual ? OPS_X3(2, 3, 4) : NULL, (cmha_real)0.7,
                          (cmha_real)dropout);
 }
@@ -277,10 +278,10 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1,
     ROW(embedding, ops_fine, return cmha_embedding(tape, OPS_W2(4, 3), ops_ids, 2, 5);)                      \
     ROW(linear, ops_sums, OPS_THREE(cmha_linear(tape, a, b, c), OPS_X3(2, 3, 4), OPS_W2(5, 4), OPS_W1(5));)  \
     ROW(sublayer, ops_sums, return ops_sublayer(tape, s, -1, 1, 0.3);)                                       \
-    ROW(sublayer_gelu, ops_sums, return ops_sublayer(tape, s, CMHA_GELU_ERF, 1, 0);)                         \
-    ROW(sublayer_tanh, ops_sums, return ops_sublayer(tape, s, CMHA_GELU_TANH, 0, 0.3);)                      \
-    ROW(sublayer_swiglu, ops_sums_twice, return ops_sublayer(tape, s, CMHA_SWIGLU, 1, 0.3);)                 \
-    ROW(sublayer_relu, ops_sums, return ops_sublayer(tape, s, CMHA_RELU, 0, 0);)                             \
+    ROW(sublayer_gelu, ops_sums, return ops_sublayer(tape, s, CMHA_ACTIVATION_GELU_ERF, 1, 0);)              \
+    ROW(sublayer_tanh, ops_sums, return ops_sublayer(tape, s, CMHA_ACTIVATION_GELU_TANH, 0, 0.3);)           \
+    ROW(sublayer_swiglu, ops_sums_twice, return ops_sublayer(tape, s, CMHA_ACTIVATION_SWIGLU, 1, 0.3);)      \
+    ROW(sublayer_relu, ops_sums, return ops_sublayer(tape, s, CMHA_ACTIVATION_RELU, 0, 0);)                  \
     ROW(layernorm, ops_fine,                                                                                 \
         OPS_THREE(cmha_layernorm(tape, a, b, c, (cmha_real)1e-5), OPS_X3(2, 3, 8), OPS_W1(8), OPS_W1(8));)   \
     ROW(layernorm_one, ops_fine,                                                                             \
@@ -288,10 +289,10 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1,
     ROW(layernorm_eps0, ops_fine, OPS_TWO(cmha_layernorm(tape, a, b, NULL, 0), OPS_X3(2, 3, 8), OPS_W1(8));) \
     ROW(rmsnorm, ops_fine, OPS_TWO(cmha_rmsnorm(tape, a, b, (cmha_real)1e-5), OPS_X3(2, 3, 8), OPS_W1(8));)  \
     ROW(rmsnorm_eps0, ops_fine, OPS_TWO(cmha_rmsnorm(tape, a, b, 0), OPS_X3(2, 3, 8), OPS_W1(8));)           \
-    ROW(gelu_erf, ops_fine, return cmha_activate(tape, OPS_X2(3, 8), CMHA_GELU_ERF);)                        \
-    ROW(gelu_tanh, ops_fine, return cmha_activate(tape, OPS_X2(3, 8), CMHA_GELU_TANH);)                      \
-    ROW(swiglu, ops_product, return cmha_activate(tape, OPS_X2(3, 8), CMHA_SWIGLU);)                         \
-    ROW(relu, ops_fine, return cmha_activate(tape, OPS_X2(3, 8), CMHA_RELU);)                                \
+    ROW(gelu_erf, ops_fine, return cmha_activate(tape, OPS_X2(3, 8), CMHA_ACTIVATION_GELU_ERF);)             \
+    ROW(gelu_tanh, ops_fine, return cmha_activate(tape, OPS_X2(3, 8), CMHA_ACTIVATION_GELU_TANH);)           \
+    ROW(swiglu, ops_product, return cmha_activate(tape, OPS_X2(3, 8), CMHA_ACTIVATION_SWIGLU);)              \
+    ROW(relu, ops_fine, return cmha_activate(tape, OPS_X2(3, 8), CMHA_ACTIVATION_RELU);)                     \
     ROW(dropout, ops_fine, return cmha_dropout(tape, OPS_X2(3, 8), (cmha_real)0.4);)                         \
     ROW(sigmoid, ops_fine, return cmha_sigmoid(tape, OPS_X2(3, 8));)                                         \
     ROW(quotient_reg, ops_fine, OPS_TWO(cmha_quotient(tape, a, b, CMHA_QUOTIENT_REG, (cmha_real)1e-3),       \
@@ -325,29 +326,29 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1,
         return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_MASKED | OPS_CAUSAL);)                   \
     ROW(cmha_one, ops_fine, return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_ONE | OPS_CAUSAL);)  \
     ROW(complex_product, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX,           \
-        CMHA_SOFTMAX_RI_PRODUCT, CMHA_MAX_NONE, OPS_COMPLEX_V | OPS_FUSED | OPS_BILINEAR);)                  \
+        CMHA_SOFTMAX_RI_PRODUCT, CMHA_NORM_MAX_NONE, OPS_COMPLEX_V | OPS_FUSED | OPS_BILINEAR);)             \
     ROW(complex_real, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX,              \
-        CMHA_SOFTMAX_REAL, CMHA_MAX_NONE, OPS_CAUSAL);)                                                      \
+        CMHA_SOFTMAX_REAL, CMHA_NORM_MAX_NONE, OPS_CAUSAL);)                                                 \
     ROW(complex_split, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX,             \
-        CMHA_SOFTMAX_RI_SPLIT, CMHA_MAX_NONE, OPS_COMPLEX_V | OPS_CAUSAL);)                                  \
+        CMHA_SOFTMAX_RI_SPLIT, CMHA_NORM_MAX_NONE, OPS_COMPLEX_V | OPS_CAUSAL);)                             \
     ROW(complex_yang8, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX,             \
-        CMHA_SOFTMAX_YANG8, CMHA_MAX_NONE, OPS_COMPLEX_V | OPS_BILINEAR | OPS_PADDED);)                      \
+        CMHA_SOFTMAX_YANG8, CMHA_NORM_MAX_NONE, OPS_COMPLEX_V | OPS_BILINEAR | OPS_PADDED);)                 \
     ROW(score, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, \
-        CMHA_MAX_NONE, OPS_PADDED);)                                                                         \
+        CMHA_NORM_MAX_NONE, OPS_PADDED);)                                                                    \
     ROW(score_row, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX,                 \
-        CMHA_SOFTMAX_SCORE, CMHA_MAX_ROW, OPS_CAUSAL);)                                                      \
+        CMHA_SOFTMAX_SCORE, CMHA_NORM_MAX_ROW, OPS_CAUSAL);)                                                 \
     ROW(score_head, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX,                \
-        CMHA_SOFTMAX_SCORE, CMHA_MAX_HEAD, OPS_PADDED);)                                                     \
+        CMHA_SOFTMAX_SCORE, CMHA_NORM_MAX_HEAD, OPS_PADDED);)                                                \
     ROW(score_global, ops_scores, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX,              \
-        CMHA_SOFTMAX_SCORE, CMHA_MAX_GLOBAL, OPS_COMPLEX_V);)                                                \
+        CMHA_SOFTMAX_SCORE, CMHA_NORM_MAX_GLOBAL, OPS_COMPLEX_V);)                                           \
     ROW(score_masked, ops_fine, return ops_complex_attention(tape, s, CMHA_ATTENTION_COMPLEX,                \
-        CMHA_SOFTMAX_SCORE, CMHA_MAX_HEAD, OPS_MASKED);)                                                     \
+        CMHA_SOFTMAX_SCORE, CMHA_NORM_MAX_HEAD, OPS_MASKED);)                                                \
     ROW(angular, ops_fine, return ops_complex_attention(tape, s, CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_REAL,  \
-        CMHA_MAX_NONE, OPS_COMPLEX_V | OPS_FUSED | OPS_CAUSAL);)                                             \
+        CMHA_NORM_MAX_NONE, OPS_COMPLEX_V | OPS_FUSED | OPS_CAUSAL);)                                        \
     ROW(angular_product, ops_fine, return ops_complex_attention(tape, s, CMHA_ATTENTION_ANGULAR,             \
-        CMHA_SOFTMAX_RI_PRODUCT, CMHA_MAX_NONE, OPS_COMPLEX_V | OPS_LONG);)                                  \
+        CMHA_SOFTMAX_RI_PRODUCT, CMHA_NORM_MAX_NONE, OPS_COMPLEX_V | OPS_LONG);)                             \
     ROW(angular_score, ops_steep, return ops_complex_attention(tape, s, CMHA_ATTENTION_ANGULAR,              \
-        CMHA_SOFTMAX_SCORE, CMHA_MAX_NONE, OPS_CAUSAL);)                                                     \
+        CMHA_SOFTMAX_SCORE, CMHA_NORM_MAX_NONE, OPS_CAUSAL);)                                                \
     ROW(linear_cope, ops_ratio,                                                                              \
         return ops_linear_attention(tape, s, CMHA_LINEAR_COPE, CMHA_COPE_OUTPUT_REAL, OPS_CAUSAL);)          \
     ROW(linear_cope_all, ops_ratio,                                                                          \
@@ -380,17 +381,18 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1,
     ROW(complex_lowrank, ops_sums_twice, OPS_THREE(cmha_complex_lowrank(tape, a, b, c, NULL), OPS_X2(3, 8),  \
         OPS_W3(2, 5, 2), OPS_W3(2, 4, 2));)                                                                  \
     ROW(complex_rotate, ops_fine, OPS_TWO(cmha_complex_rotate(tape, a, b), OPS_X2(3, 8), OPS_X2(3, 4));)     \
-    ROW(norm_cln, ops_fine, OPS_THREE(cmha_complex_norm(tape, a, CMHA_CLN, b, c, (cmha_real)1e-5),           \
-        OPS_X2(3, 8), OPS_W2(2, 4), OPS_W2(2, 4));)                                                          \
-    ROW(norm_crms, ops_fine,                                                                                 \
-        OPS_TWO(cmha_complex_norm(tape, a, CMHA_CRMS, b, NULL, (cmha_real)1e-5), OPS_X2(3, 8), OPS_W1(4));)  \
-    ROW(norm_split, ops_fine, OPS_THREE(cmha_complex_norm(tape, a, CMHA_SPLIT_NORM, b, c, (cmha_real)1e-5),  \
-        OPS_X2(3, 8), OPS_W2(2, 4), OPS_W2(2, 4));)                                                          \
-    ROW(norm_whiten, ops_singular, OPS_THREE(cmha_complex_norm(tape, a, CMHA_WHITEN, b, c, (cmha_real)1e-5), \
-        OPS_X2(3, 8), OPS_W2(3, 4), OPS_W2(2, 4));)                                                          \
+    ROW(norm_cln, ops_fine, OPS_THREE(cmha_complex_norm(tape, a, CMHA_COMPLEX_NORM_CLN, b, c,                \
+        (cmha_real)1e-5), OPS_X2(3, 8), OPS_W2(2, 4), OPS_W2(2, 4));)                                        \
+    ROW(norm_crms, ops_fine, OPS_TWO(cmha_complex_norm(tape, a, CMHA_COMPLEX_NORM_CRMS, b, NULL,             \
+        (cmha_real)1e-5), OPS_X2(3, 8), OPS_W1(4));)                                                         \
+    ROW(norm_split, ops_fine, OPS_THREE(cmha_complex_norm(tape, a, CMHA_COMPLEX_NORM_SPLIT, b, c,            \
+        (cmha_real)1e-5), OPS_X2(3, 8), OPS_W2(2, 4), OPS_W2(2, 4));)                                        \
+    ROW(norm_whiten, ops_singular, OPS_THREE(cmha_complex_norm(tape, a, CMHA_COMPLEX_NORM_WHITEN, b, c,      \
+        (cmha_real)1e-5), OPS_X2(3, 8), OPS_W2(3, 4), OPS_W2(2, 4));)                                        \
     ROW(norm_whiten_eps0, ops_singular,                                                                      \
-        return cmha_complex_norm(tape, OPS_X2(3, 8), CMHA_WHITEN, NULL, NULL, 0);)                           \
-    ROW(norm_cln_eps0, ops_fine, return cmha_complex_norm(tape, OPS_X2(3, 2), CMHA_CLN, NULL, NULL, 0);)     \
+        return cmha_complex_norm(tape, OPS_X2(3, 8), CMHA_COMPLEX_NORM_WHITEN, NULL, NULL, 0);)              \
+    ROW(norm_cln_eps0, ops_fine,                                                                             \
+        return cmha_complex_norm(tape, OPS_X2(3, 2), CMHA_COMPLEX_NORM_CLN, NULL, NULL, 0);)                 \
     ROW(phasor, ops_fine, return cmha_phasor(tape, OPS_X2(3, 8), (cmha_real)1e-6);)                          \
     ROW(phasor_eps0, ops_fine, return cmha_phasor(tape, OPS_X2(3, 8), 0);)                                   \
     ROW(hermitian, ops_sums, OPS_TWO(cmha_hermitian(tape, a, b), OPS_X2(3, 8), OPS_X2(3, 8));)               \

@@ -21,45 +21,50 @@ typedef struct phase_form {
 #define PHASE_COMPLEX CMHA_ATTENTION_COMPLEX
 #define PHASE_ANGULAR CMHA_ATTENTION_ANGULAR
 static const phase_form phase_forms[] = {
-    {"ri_product", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_RI_PRODUCT, 0, 1, 0, 0, 0, 0},
-    {"ri_product bilinear", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_RI_PRODUCT, 1, 1, 0, 0, 0, 0},
-    {"real", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 1, 0, 0, 0, 0},
-    {"real bilinear", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 1, 1, 0, 0, 0, 0},
-    {"ri_split", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_RI_SPLIT, 0, 1, 0, 0, 0, 0},
-    {"ri_split bilinear", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_RI_SPLIT, 1, 1, 0, 0, 0, 0},
-    {"yang8", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_YANG8, 0, 1, 0, 0, 0, 0},
-    {"yang8 bilinear", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_YANG8, 1, 1, 0, 0, 0, 0},
-    {"magnitude", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 0, 1, 1, 0, 0, 0},
-    {"magnitude bilinear", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 1, 1, 1.5, 0, 0, 0},
-    {"cosine", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 0, 1, 0, 1.3, 0.1, 0},
-    {"cosine bilinear", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 1, 1, 0, 2, 0.1, 0},
-    {"both", -1, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 0, 1, 0.7, 0.9, 0.2, 0},
-    {"both bilinear", -1, CMHA_MAX_ROW, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 1, 1, 1.3, 0.4, 0.2, 0},
-    {"both bilinear, real values", -1, CMHA_MAX_GLOBAL, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE,
+    {"ri_product", -1, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_RI_PRODUCT, 0, 1, 0, 0, 0, 0},
+    {"ri_product bilinear", -1, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_RI_PRODUCT, 1, 1, 0, 0, 0, 0},
+    {"real", -1, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 1, 0, 0, 0, 0},
+    {"real bilinear", -1, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 1, 1, 0, 0, 0, 0},
+    {"ri_split", -1, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_RI_SPLIT, 0, 1, 0, 0, 0, 0},
+    {"ri_split bilinear", -1, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_RI_SPLIT, 1, 1, 0, 0, 0, 0},
+    {"yang8", -1, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_YANG8, 0, 1, 0, 0, 0, 0},
+    {"yang8 bilinear", -1, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_YANG8, 1, 1, 0, 0, 0, 0},
+    {"magnitude", -1, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 0, 1, 1, 0, 0, 0},
+    {"magnitude bilinear", -1, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 1, 1, 1.5, 0, 0, 0},
+    {"cosine", -1, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 0, 1, 0, 1.3, 0.1, 0},
+    {"cosine bilinear", -1, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 1, 1, 0, 2, 0.1, 0},
+    {"both", -1, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 0, 1, 0.7, 0.9, 0.2, 0},
+    {"both bilinear", -1, CMHA_NORM_MAX_ROW, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE, 1, 1, 1.3, 0.4, 0.2, 0},
+    {"both bilinear, real values", -1, CMHA_NORM_MAX_GLOBAL, PHASE_COMPLEX, CMHA_SOFTMAX_SCORE,
      1, 0, 2, -0.8, 0.2, 0},
-    {"cope phase", CMHA_COPE_PHASE, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 0},
-    {"cope magnitude", CMHA_COPE_MAGNITUDE, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+    {"cope phase", CMHA_COPE_SCORE_PHASE, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
      0, 0, 0, 0, 0.1, 0},
-    {"cope magnitude, repo", CMHA_COPE_MAGNITUDE, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+    {"cope magnitude", CMHA_COPE_SCORE_MAGNITUDE, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+     0, 0, 0, 0, 0.1, 0},
+    {"cope magnitude, repo", CMHA_COPE_SCORE_MAGNITUDE, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
      0, 0, 0, 0, 0.1, 1},
-    {"cope real", CMHA_COPE_REAL, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 0},
-    {"cope real, repo", CMHA_COPE_REAL, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 1},
-    {"cope hybrid", CMHA_COPE_HYBRID, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 0},
-    {"cope hybrid, repo", CMHA_COPE_HYBRID, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+    {"cope real", CMHA_COPE_SCORE_REAL, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+     0, 0, 0, 0, 0.1, 0},
+    {"cope real, repo", CMHA_COPE_SCORE_REAL, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
      0, 0, 0, 0, 0.1, 1},
-    {"cope hybrid_norm, no maximum", CMHA_COPE_HYBRID_NORM, CMHA_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+    {"cope hybrid", CMHA_COPE_SCORE_HYBRID, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
      0, 0, 0, 0, 0.1, 0},
-    {"cope hybrid_norm row", CMHA_COPE_HYBRID_NORM, CMHA_MAX_ROW, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
-     0, 0, 0, 0, 0.1, 0},
-    {"cope hybrid_norm head", CMHA_COPE_HYBRID_NORM, CMHA_MAX_HEAD, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
-     0, 0, 0, 0, 0.1, 0},
-    {"cope hybrid_norm global", CMHA_COPE_HYBRID_NORM, CMHA_MAX_GLOBAL, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+    {"cope hybrid, repo", CMHA_COPE_SCORE_HYBRID, CMHA_NORM_MAX_NONE, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
      0, 0, 0, 0, 0.1, 1},
-    {"angular", -1, CMHA_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_REAL, 0, 1, 0, 0, 1e-6, 0},
-    {"angular, eps 0.3", -1, CMHA_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_REAL, 0, 1, 0, 0, 0.3, 0},
-    {"angular, real values", -1, CMHA_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 1e-6, 0},
-    {"angular ri_product", -1, CMHA_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_RI_PRODUCT, 1, 1, 0, 0, 0.3, 0},
-    {"angular score", -1, CMHA_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_SCORE, 0, 1, 0.8, 0.5, 0.3, 0},
+    {"cope hybrid_norm, no maximum", CMHA_COPE_SCORE_HYBRID_NORM, CMHA_NORM_MAX_NONE, PHASE_COMPLEX,
+     CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 0},
+    {"cope hybrid_norm row", CMHA_COPE_SCORE_HYBRID_NORM, CMHA_NORM_MAX_ROW, PHASE_COMPLEX, CMHA_SOFTMAX_REAL,
+     0, 0, 0, 0, 0.1, 0},
+    {"cope hybrid_norm head", CMHA_COPE_SCORE_HYBRID_NORM, CMHA_NORM_MAX_HEAD, PHASE_COMPLEX,
+     CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 0},
+    {"cope hybrid_norm global", CMHA_COPE_SCORE_HYBRID_NORM, CMHA_NORM_MAX_GLOBAL, PHASE_COMPLEX,
+     CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.1, 1},
+    {"angular", -1, CMHA_NORM_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_REAL, 0, 1, 0, 0, 1e-6, 0},
+    {"angular, eps 0.3", -1, CMHA_NORM_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_REAL, 0, 1, 0, 0, 0.3, 0},
+    {"angular, real values", -1, CMHA_NORM_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 1e-6, 0},
+    {"angular ri_product", -1, CMHA_NORM_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_RI_PRODUCT,
+     1, 1, 0, 0, 0.3, 0},
+    {"angular score", -1, CMHA_NORM_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_SCORE, 0, 1, 0.8, 0.5, 0.3, 0},
 };
 enum { PHASE_FORMS = sizeof phase_forms / sizeof *phase_forms };
 
@@ -119,7 +124,7 @@ static inline void phase_args(cmha_attention_args *a, const phase_form *f) {
     a->kind = f->kind, a->softmax = f->softmax, a->bilinear = f->bilinear, a->complex_v = f->complex_v;
     a->magnitude = (cmha_real)f->magnitude, a->cosine = (cmha_real)f->cosine, a->eps = (cmha_real)f->eps;
     a->norm_max = f->norm_max;
-    a->norm_max_grad = f->norm_max != CMHA_MAX_NONE;
+    a->norm_max_grad = f->norm_max != CMHA_NORM_MAX_NONE;
     if (f->cope < 0) return;
     memset(&o, 0, sizeof o);
     o.score = (cmha_cope_score)f->cope, o.alpha = (cmha_real)0.8, o.eps = (cmha_real)f->eps;
@@ -331,7 +336,7 @@ static inline size_t phase_highest(const cmha_attention_args *a, const double *X
     *most = 0;
     for (r = begin; r < end; r++)
         for (n = 0; n < a->n_k; n++) {
-            if (a->norm_max != CMHA_MAX_GLOBAL && !phase_sees(a, r, n)) continue;
+            if (a->norm_max != CMHA_NORM_MAX_GLOBAL && !phase_sees(a, r, n)) continue;
             phase_O(a, X + (r * a->n_k + n) * 4, &re, &im);
             if (best == end * a->n_k || hypot(re, im) > *most) best = r * a->n_k + n, *most = hypot(re, im);
         }
@@ -339,8 +344,8 @@ static inline size_t phase_highest(const cmha_attention_args *a, const double *X
 }
 
 static inline size_t phase_group(const cmha_attention_args *a) {
-    return a->norm_max == CMHA_MAX_ROW    ? 1
-           : a->norm_max == CMHA_MAX_HEAD ? a->n_q
+    return a->norm_max == CMHA_NORM_MAX_ROW    ? 1
+           : a->norm_max == CMHA_NORM_MAX_HEAD ? a->n_q
                                           : a->batch * a->heads * a->n_q;
 }
 
@@ -348,7 +353,7 @@ static inline void phase_divisors(const cmha_attention_args *a, phase_oracle *o)
     size_t rows = a->batch * a->heads * a->n_q, begin, r;
     double most;
     for (r = 0; r < rows; r++) o->divisor[r] = 1;
-    if (a->norm_max == CMHA_MAX_NONE || a->softmax != CMHA_SOFTMAX_SCORE) return;
+    if (a->norm_max == CMHA_NORM_MAX_NONE || a->softmax != CMHA_SOFTMAX_SCORE) return;
     for (begin = 0; begin < rows; begin += phase_group(a)) {
         phase_highest(a, o->X, begin, begin + phase_group(a), &most);
         for (r = begin; r < begin + phase_group(a); r++) o->divisor[r] = most + 1e-12;
@@ -555,7 +560,7 @@ static inline void phase_oracle_run(const phase_problem *p, phase_oracle *o) {
         phase_row(p, o, r);
         for (t = 0; t < phase_terms(a); t++) g += phase_row_back(p, o, r, t);
         if ((r + 1) % group) continue;
-        if (a->norm_max != CMHA_MAX_NONE && a->norm_max_grad) phase_peak_back(a, o, r + 1 - group, g);
+        if (a->norm_max != CMHA_NORM_MAX_NONE && a->norm_max_grad) phase_peak_back(a, o, r + 1 - group, g);
         g = 0;
     }
     phase_products_back(p, o);

@@ -82,7 +82,7 @@ static void check_numbers(void) {
           !strcmp(cmha_archive_metadata(&r, "words"), "a \"quoted\" back\\slash,\ttab and\r\nline \xc3\xa9"));
     cmha_archive_close(&r);
     for (width = 1; width <= 4; width *= 2) {
-        if (!CHECK_OK(cmha_tokens_load(&tokens, &context, path_of("tokens", width), width))) continue;
+        if (!CHECK_OK(cmha_tokens_open(&tokens, &context, path_of("tokens", width), width))) continue;
         CHECK(tokens.count == TOKENS);
         for (i = wrong = 0; i < tokens.count; i++)
             wrong += cmha_tokens_at(&tokens, i) != (int32_t)token(i, width);
@@ -169,12 +169,12 @@ static void check_run(int kind) {
     double loss;
     size_t p, i;
     open_run(&model, &trainer, kind);
-    if (!CHECK_THAT(!cmha_trainer_load(&trainer, path_of("checkpoint", kind)), "%s", cmha_error(&context)))
+    if (!CHECK_THAT(!cmha_trainer_read(&trainer, path_of("checkpoint", kind)), "%s", cmha_error(&context)))
         return;
     CHECK_THAT(strangers(&trainer, 0) == 0, "%s: %d numbers are others", options[kind],
                (int)strangers(&trainer, 0));
     CHECK(trainer.step == STEPS && trainer.seed == UINT64_C(0xFEDCBA9876543210) && trainer.best == 1.0 / 3);
-    if (CHECK_THAT(!cmha_model_load(&weights, &context, path_of("model", kind)), "%s",
+    if (CHECK_THAT(!cmha_model_open(&weights, &context, path_of("model", kind)), "%s",
                    cmha_error(&context))) {
         for (p = i = 0; p < model.n_parameters; p++)
             i += memcmp(model.parameters[p].tensor.data, weights.parameters[p].tensor.data,
@@ -191,7 +191,7 @@ static void check_run(int kind) {
     mine = check_zeros(3 * model.size);
     memcpy(mine, model.data, model.size * sizeof *mine);
     memcpy(mine + model.size, trainer.moments, 2 * model.size * sizeof *mine);
-    if (CHECK_THAT(!cmha_trainer_load(&trainer, path_of("stepped", kind)), "%s", cmha_error(&context))) {
+    if (CHECK_THAT(!cmha_trainer_read(&trainer, path_of("stepped", kind)), "%s", cmha_error(&context))) {
         CHECK(trainer.step == STEPS + 1);
         for (p = 0; p < model.n_parameters; p++) {
             size_t at = (size_t)(model.parameters[p].tensor.data - model.data),

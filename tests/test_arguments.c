@@ -102,16 +102,16 @@ static void open_fixture(fixture *f) {
     memset(f, 0, sizeof *f);
     config = check_heap_config(&f->heap);
     config.threads = 1, f->heap.most = (size_t)1 << 26; /* so that a size of 2^31 is refused and not taken */
-    l.family = CMHA_FAMILY_COPE, l.cope_score = CMHA_COPE_LINEAR, l.attention = CMHA_ATTENTION_DOT;
+    l.family = CMHA_FAMILY_COPE, l.cope_score = CMHA_COPE_SCORE_LINEAR, l.attention = CMHA_ATTENTION_DOT;
     f->said = &f->ctx;
     CHECK_OK(cmha_context_init(&f->ctx, &config));
     CHECK_OK(cmha_model_init(&f->decoder, &f->ctx, &m));
     CHECK_OK(cmha_model_init(&f->encoder, &f->ctx, &e));
     CHECK_OK(cmha_model_init(&f->linear_model, &f->ctx, &l));
     CHECK_OK(cmha_trainer_init(&f->trainer, &f->decoder, &t));
-    CHECK_OK(cmha_cache_init(&f->cache, &f->decoder, 1, CAPACITY, 0));
-    CHECK_OK(cmha_cache_init(&f->sliding, &f->decoder, 2, CAPACITY, 1));
-    CHECK_OK(cmha_cache_init(&f->linear, &f->linear_model, 1, CAPACITY, 0));
+    CHECK_OK(cmha_cache_init(&f->cache, &f->decoder, 1, CAPACITY, 0, NULL));
+    CHECK_OK(cmha_cache_init(&f->sliding, &f->decoder, 2, CAPACITY, 1, NULL));
+    CHECK_OK(cmha_cache_init(&f->linear, &f->linear_model, 1, CAPACITY, 0, NULL));
     CHECK_OK(cmha_tape_init(&f->tape, &f->ctx, 1));
     if (weights_path[0] && !f->archive.context && access(weights_path, R_OK) == 0)
         CHECK_OK(cmha_archive_open(&f->archive, &f->ctx, weights_path));
@@ -159,7 +159,7 @@ static uint64_t healthy(fixture *f, const char *row) {
     cmha_tape_reset(&f->tape);
     open_tensors(f);
     y = cmha_sum(&f->tape, cmha_linear(&f->tape, f->x, f->w, NULL));
-    ok = ok && y && !cmha_backward(&f->tape, y, 1);
+    ok = ok && y && !cmha_tape_backward(&f->tape, y, 1);
     if (ok) d = digest(digest(d, f->w->grad, f->w->size * sizeof(cmha_real)), y->data, sizeof(cmha_real));
     ok = ok && !cmha_model_loss(&f->decoder, &batch, &loss);
     d = digest(d, &loss, sizeof loss);
@@ -227,7 +227,7 @@ static cmha_status unusable_model(fixture *f) {
     CHECK_IS(cmha_model_save(&f->spare, weights_path), CMHA_ERR_STATE);
     CHECK_IS(cmha_model_set_frequencies(&f->spare, &f->loss), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_init(&f->spare_trainer, &f->spare, NULL), CMHA_ERR_STATE);
-    CHECK_IS(cmha_cache_init(&f->spare_cache, &f->spare, 1, 4, 0), CMHA_ERR_STATE);
+    CHECK_IS(cmha_cache_init(&f->spare_cache, &f->spare, 1, 4, 0, NULL), CMHA_ERR_STATE);
     CHECK(!cmha_model_find(&f->spare, "tok_emb.weight"));
     cmha_model_zero_grad(&f->spare), cmha_model_close(&f->spare);
     return cmha_model_loss(&f->spare, &batch, &f->loss);
@@ -239,13 +239,13 @@ static cmha_status unusable_trainer(fixture *f) {
     CHECK_IS(cmha_trainer_fit(&f->spare_trainer, &f->batch, &f->loss), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_evaluate(&f->spare_trainer, &f->tokens, &f->loss), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_save(&f->spare_trainer, state_path), CMHA_ERR_STATE);
-    CHECK_IS(cmha_trainer_load(&f->spare_trainer, state_path), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_read(&f->spare_trainer, state_path), CMHA_ERR_STATE);
     cmha_trainer_close(&f->spare_trainer);
     return cmha_trainer_step(&f->spare_trainer, &f->tokens, &f->loss);
 }
 
 static cmha_status unusable_cache(fixture *f) {
-    CHECK_IS(cmha_cache_init(&f->spare_cache, &f->encoder, 1, 4, 0), CMHA_ERR_STATE);
+    CHECK_IS(cmha_cache_init(&f->spare_cache, &f->encoder, 1, 4, 0, NULL), CMHA_ERR_STATE);
     CHECK_IS(cmha_generate(&f->spare_cache, good_ids, 1, 1, NULL, 0, NULL, NULL), CMHA_ERR_STATE);
     cmha_cache_reset(&f->spare_cache), cmha_cache_close(&f->spare_cache);
     return cmha_cache_append(&f->spare_cache, good_ids, 1, NULL);
@@ -267,10 +267,10 @@ static cmha_status unusable_context(fixture *f) {
     CHECK_IS(cmha_context_init(&f->other, &config), CMHA_ERR_ARGUMENT);
     CHECK_IS(cmha_tape_init(&f->spare_tape, &f->other, 1), CMHA_ERR_STATE);
     CHECK_IS(cmha_model_memory(&f->other, NULL, 1, 1, NULL, NULL), CMHA_ERR_STATE);
-    CHECK_IS(cmha_model_load(&f->spare, &f->other, weights_path), CMHA_ERR_STATE);
+    CHECK_IS(cmha_model_open(&f->spare, &f->other, weights_path), CMHA_ERR_STATE);
     CHECK_IS(cmha_archive_open(&f->spare_archive, &f->other, weights_path), CMHA_ERR_STATE);
     CHECK_IS(cmha_archive_write(&f->other, missing_path, NULL, 0, NULL, 0), CMHA_ERR_STATE);
-    CHECK_IS(cmha_tokens_load(&f->spare_tokens, &f->other, text_path, 1), CMHA_ERR_STATE);
+    CHECK_IS(cmha_tokens_open(&f->spare_tokens, &f->other, text_path, 1), CMHA_ERR_STATE);
     return cmha_model_init(&f->spare, &f->other, NULL);
 }
 
@@ -284,10 +284,10 @@ static void orphaned(fixture *f, const cmha_quantised *quantised) {
     CHECK_IS(cmha_trainer_apply(&f->spare_trainer, NULL), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_evaluate(&f->spare_trainer, &f->tokens, &f->loss), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_save(&f->spare_trainer, missing_path), CMHA_ERR_STATE);
-    CHECK_IS(cmha_trainer_load(&f->spare_trainer, state_path), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_read(&f->spare_trainer, state_path), CMHA_ERR_STATE);
     CHECK_IS(cmha_generate(&f->spare_cache, good_ids, 1, 1, NULL, 0, NULL, NULL), CMHA_ERR_STATE);
     CHECK_IS(cmha_cache_append(&f->spare_cache, good_ids, 1, f->logits), CMHA_ERR_STATE);
-    CHECK_IS(cmha_cache_init_with(&cache, &f->spare, 1, 4, 0, &options), CMHA_ERR_STATE);
+    CHECK_IS(cmha_cache_init(&cache, &f->spare, 1, 4, 0, &options), CMHA_ERR_STATE);
 }
 
 /* The model goes first, and comes again with the same size and with others. */
@@ -299,9 +299,9 @@ static cmha_status orphans(fixture *f) {
     size_t i;
     CHECK_OK(cmha_model_init(&f->spare, &f->ctx, &m));
     CHECK_OK(cmha_trainer_init(&f->spare_trainer, &f->spare, &t));
-    CHECK_OK(cmha_cache_init(&f->spare_cache, &f->spare, 1, 4, 0));
+    CHECK_OK(cmha_cache_init(&f->spare_cache, &f->spare, 1, 4, 0, NULL));
     CHECK_OK(cmha_cache_append(&f->spare_cache, good_ids, 2, NULL));
-    CHECK_OK(cmha_quantise(&quantised, &f->spare, CMHA_STORAGE_INT8));
+    CHECK_OK(cmha_quantised_init(&quantised, &f->spare, CMHA_STORAGE_INT8));
     for (i = 0; i < 3; i++) {
         cmha_model_close(&f->spare);
         orphaned(f, &quantised);
@@ -318,12 +318,12 @@ static cmha_status orphan_weights(fixture *f) {
     cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT};
     cmha_quantised quantised;
     options.weights = &quantised;
-    CHECK_OK(cmha_quantise(&quantised, &f->decoder, CMHA_STORAGE_INT8));
-    CHECK_OK(cmha_cache_init_with(&f->spare_cache, &f->decoder, 1, 4, 0, &options));
+    CHECK_OK(cmha_quantised_init(&quantised, &f->decoder, CMHA_STORAGE_INT8));
+    CHECK_OK(cmha_cache_init(&f->spare_cache, &f->decoder, 1, 4, 0, &options));
     cmha_quantised_close(&quantised);
     CHECK_IS(cmha_cache_append(&f->spare_cache, good_ids, 1, NULL), CMHA_ERR_STATE);
     cmha_cache_close(&f->spare_cache);
-    return cmha_cache_init_with(&f->spare_cache, &f->decoder, 1, 4, 0, &options);
+    return cmha_cache_init(&f->spare_cache, &f->decoder, 1, 4, 0, &options);
 }
 
 /* The context goes first: nothing works any more, and all that is closed after it gives back what it took. */
@@ -333,7 +333,7 @@ static cmha_status context_first(fixture *f) {
     cmha_real numbers[4] = {1, 2, 3, 4};
     int64_t index;
     CHECK_OK(cmha_knowledge_init(&base, &f->ctx, 1, 2, numbers, NULL, NULL, NULL));
-    CHECK_OK(cmha_tokens_load(&tokens, &f->ctx, text_path, 1));
+    CHECK_OK(cmha_tokens_open(&tokens, &f->ctx, text_path, 1));
     cmha_context_close(&f->ctx);
     CHECK_IS(cmha_knowledge_search(&base, numbers, 1, 1, -1, &index, numbers), CMHA_ERR_STATE);
     CHECK_IS(cmha_knowledge_save(&base, missing_path), CMHA_ERR_STATE);
@@ -342,9 +342,9 @@ static cmha_status context_first(fixture *f) {
     CHECK_IS(cmha_model_read(&f->decoder, weights_path, 1, NULL), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_step(&f->trainer, &f->tokens, &f->loss), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_apply(&f->trainer, NULL), CMHA_ERR_STATE);
-    CHECK_IS(cmha_trainer_load(&f->trainer, state_path), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_read(&f->trainer, state_path), CMHA_ERR_STATE);
     CHECK_IS(cmha_cache_append(&f->sliding, good_ids, 1, NULL), CMHA_ERR_STATE);
-    CHECK_IS(cmha_cache_init(&f->spare_cache, &f->decoder, 1, 4, 0), CMHA_ERR_STATE);
+    CHECK_IS(cmha_cache_init(&f->spare_cache, &f->decoder, 1, 4, 0, NULL), CMHA_ERR_STATE);
     CHECK_IS(cmha_archive_open(&f->spare_archive, &f->ctx, weights_path), CMHA_ERR_STATE);
     CHECK(!cmha_add(&f->tape, f->x, f->x) && !cmha_model_forward(&f->decoder, &f->tape, &f->batch, NULL));
     cmha_knowledge_close(&base), cmha_tokens_close(&tokens);
@@ -366,7 +366,7 @@ static cmha_status op(fixture *f, const cmha_tensor *y) {
 
 /* An operation that works on unusual sizes, backward included; the gradients must be finite. */
 static cmha_status fine(fixture *f, cmha_tensor *y) {
-    cmha_status status = cmha_backward(&f->tape, cmha_sum(&f->tape, y), 1);
+    cmha_status status = cmha_tape_backward(&f->tape, cmha_sum(&f->tape, y), 1);
     CHECK(status || !f->x->grad || check_finite(f->x->grad, f->x->size));
     return status;
 }
@@ -398,7 +398,7 @@ static cmha_status memory_of(fixture *f, size_t batch, size_t length) {
     return cmha_model_memory(&f->ctx, NULL, batch, length, NULL, &f->bytes);
 }
 static cmha_status cache_of(fixture *f, size_t batch, size_t capacity) {
-    return cmha_cache_init(&f->spare_cache, &f->decoder, batch, capacity, 0);
+    return cmha_cache_init(&f->spare_cache, &f->decoder, batch, capacity, 0, NULL);
 }
 static cmha_status write_item(fixture *f, const char *name, int rank, const size_t *shape,
                               const cmha_real *data) {
@@ -434,8 +434,8 @@ static cmha_status failed_tape(fixture *f) {
                    ops_all[i].name);
     }
     CHECK(!cmha_tensor_new(TAPE, 1, f->x->shape, 0) && !cmha_tape_alloc(TAPE, 8) &&
-          !cmha_push(TAPE, "p", f->x, &f->x, 1, NULL, NULL));
-    return cmha_backward(TAPE, f->x, 1);
+          !cmha_tape_push(TAPE, "p", f->x, &f->x, 1, NULL, NULL));
+    return cmha_tape_backward(TAPE, f->x, 1);
 }
 
 /* No tape, a zeroed tape, a closed one: every operation gives NULL, and a tape
@@ -452,13 +452,14 @@ static cmha_status no_tape(fixture *f, cmha_tape *tape) {
     }
     open_tensors(f);
     f->batch.ids = good_ids;
-    CHECK(!cmha_tensor_new(tape, 1, f->x->shape, 0) && !cmha_tape_alloc(tape, 8) && !cmha_grad(tape, f->x));
+    CHECK(!cmha_tensor_new(tape, 1, f->x->shape, 0) && !cmha_tape_alloc(tape, 8) &&
+          !cmha_tape_grad(tape, f->x));
     CHECK(!cmha_tensor_wrap(tape, 1, f->x->shape, f->x->data, NULL));
-    CHECK(!cmha_push(tape, "p", f->x, &f->x, 1, NULL, NULL));
+    CHECK(!cmha_tape_push(tape, "p", f->x, &f->x, 1, NULL, NULL));
     CHECK(!cmha_model_forward(&f->decoder, tape, &f->batch, NULL) &&
           !cmha_model_states(&f->decoder, tape, &f->batch, NULL));
     CHECK(!cmha_model_scores(&f->encoder, tape, f->x, NULL));
-    CHECK_IS(cmha_backward(tape, f->x, 1), tape ? CMHA_ERR_STATE : CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_tape_backward(tape, f->x, 1), tape ? CMHA_ERR_STATE : CMHA_ERR_ARGUMENT);
     cmha_tape_reset(tape);
     return cmha_tape_status(tape);
 }
@@ -534,7 +535,7 @@ static cmha_status search_of(fixture *f, size_t n, const cmha_real *queries, siz
 static cmha_status cache_with(fixture *f, int storage) {
     cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT};
     options.storage = (cmha_storage)storage;
-    return cmha_cache_init_with(&f->spare_cache, &f->decoder, 1, 4, 0, &options);
+    return cmha_cache_init(&f->spare_cache, &f->decoder, 1, 4, 0, &options);
 }
 
 /* Four experts of one choice of sizes, on f->x. */
@@ -650,8 +651,8 @@ static const char *ugly_name(void) {
     ROW(trainer_clip_mode, CMHA_ERR_ARGUMENT, "clip_mode", WITH(f->tc.clip_mode = 77, trainer_with(f)))      \
     ROW(trainer_mask_token, CMHA_ERR_TOKEN, "mask_token",                                                    \
         WITH(f->tc.mask_token = VOCABULARY, cmha_trainer_init(&f->spare_trainer, &f->encoder, &f->tc)))      \
-    ROW(cache_null, CMHA_ERR_ARGUMENT, NULL, cmha_cache_init(NULL, &f->decoder, 1, 4, 0))                    \
-    ROW(cache_no_model, CMHA_ERR_STATE, NULL, cmha_cache_init(&f->spare_cache, NULL, 1, 4, 0))               \
+    ROW(cache_null, CMHA_ERR_ARGUMENT, NULL, cmha_cache_init(NULL, &f->decoder, 1, 4, 0, NULL))              \
+    ROW(cache_no_model, CMHA_ERR_STATE, NULL, cmha_cache_init(&f->spare_cache, NULL, 1, 4, 0, NULL))         \
     ROW(cache_unusable, CMHA_ERR_STATE, NULL, unusable_cache(f))                                             \
     ROW(cache_batch_0, CMHA_ERR_ARGUMENT, "cache", cache_of(f, 0, 4))                                        \
     ROW(cache_capacity_0, CMHA_ERR_ARGUMENT, "cache", cache_of(f, 1, 0))                                     \
@@ -699,9 +700,9 @@ static const char *ugly_name(void) {
         cmha_config_check(&f->ctx, cmha_model_table(), NULL))                                                \
     ROW(config_check_bad, CMHA_ERR_ARGUMENT, "pool",                                                         \
         cmha_config_check(&f->ctx, cmha_model_table(), model_with(f, "pool", 9)))                            \
-    ROW(preset_null, CMHA_ERR_ARGUMENT, NULL, cmha_preset(NULL, &f->mc, NULL))                               \
-    ROW(preset_unknown, CMHA_ERR_NOT_FOUND, NULL, cmha_preset("nothing", &f->mc, NULL))                      \
-    ROW(preset_nothing_wanted, CMHA_OK, NULL, cmha_preset("tiny", NULL, NULL))                               \
+    ROW(preset_null, CMHA_ERR_ARGUMENT, NULL, cmha_preset(NULL, NULL, &f->mc, NULL))                         \
+    ROW(preset_unknown, CMHA_ERR_NOT_FOUND, NULL, cmha_preset(NULL, "nothing", &f->mc, NULL))                \
+    ROW(preset_nothing_wanted, CMHA_OK, NULL, cmha_preset(NULL, "tiny", NULL, NULL))                         \
     ROW(kind_null, CMHA_ERR_NOT_FOUND, "kind", cmha_kind(&f->ctx, NULL, &f->mc))                             \
     ROW(kind_unknown, CMHA_ERR_NOT_FOUND, "kind", cmha_kind(&f->ctx, ugly_name(), &f->mc))                   \
     ROW(kind_no_model, CMHA_ERR_ARGUMENT, "config", cmha_kind(&f->ctx, "cmha", NULL))
@@ -858,11 +859,12 @@ static const char *ugly_name(void) {
     ROW(tensor_0, CMHA_OK, NULL, OP(tensor(f, 2, 0, 3, 1)))                                                  \
     ROW(wrap_no_data, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_wrap(TAPE, 3, f->x->shape, NULL, NULL)))   \
     ROW(wrap_no_shape, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_wrap(TAPE, 3, NULL, f->x->data, NULL)))   \
-    ROW(push_too_many, CMHA_ERR_ARGUMENT, "push", OP(cmha_push(TAPE, "p", f->x, &f->x, 9, NULL, NULL)))      \
-    ROW(push_negative, CMHA_ERR_ARGUMENT, "push", OP(cmha_push(TAPE, "p", f->x, &f->x, -1, NULL, NULL)))     \
-    ROW(push_no_inputs, CMHA_ERR_ARGUMENT, "push", OP(cmha_push(TAPE, "p", f->x, NULL, 1, NULL, NULL)))      \
-    ROW(backward_null, CMHA_ERR_SHAPE, "backward", cmha_backward(TAPE, NULL, 1))                             \
-    ROW(backward_large, CMHA_ERR_SHAPE, "backward", cmha_backward(TAPE, f->x, 1))                            \
+    ROW(push_too_many, CMHA_ERR_ARGUMENT, "push", OP(cmha_tape_push(TAPE, "p", f->x, &f->x, 9, NULL, NULL))) \
+    ROW(push_negative, CMHA_ERR_ARGUMENT, "push",                                                            \
+        OP(cmha_tape_push(TAPE, "p", f->x, &f->x, -1, NULL, NULL)))                                          \
+    ROW(push_no_inputs, CMHA_ERR_ARGUMENT, "push", OP(cmha_tape_push(TAPE, "p", f->x, NULL, 1, NULL, NULL))) \
+    ROW(backward_null, CMHA_ERR_SHAPE, "backward", cmha_tape_backward(TAPE, NULL, 1))                        \
+    ROW(backward_large, CMHA_ERR_SHAPE, "backward", cmha_tape_backward(TAPE, f->x, 1))                       \
     ROW(rotation_no_omega, CMHA_ERR_ARGUMENT, "rotation",                                                    \
         (cmha_rotation(TAPE, NULL, 1, 2, 3, 0), cmha_tape_status(TAPE)))                                     \
     ROW(rotation_2_62, CMHA_ERR_OVERFLOW, "rotation",                                                        \
@@ -919,7 +921,8 @@ static const char *ugly_name(void) {
         OP(cmha_rmsnorm(TAPE, tensor(f, 2, 4, 5, 1), f->b, (cmha_real)NAN)))                                 \
     ROW(rmsnorm_width_0, CMHA_OK, NULL,                                                                      \
         fine(f, cmha_rmsnorm(TAPE, tensor(f, 2, 4, 0, 1), tensor(f, 1, 0, 1, 1), 0)))                        \
-    ROW(activate_odd, CMHA_ERR_SHAPE, "swiglu", OP(cmha_activate(TAPE, tensor(f, 2, 2, 3, 1), CMHA_SWIGLU))) \
+    ROW(activate_odd, CMHA_ERR_SHAPE, "swiglu",                                                              \
+        OP(cmha_activate(TAPE, tensor(f, 2, 2, 3, 1), CMHA_ACTIVATION_SWIGLU)))                              \
     ROW(activate_kind, CMHA_ERR_ARGUMENT, "activate", OP(cmha_activate(TAPE, f->x, (cmha_activation)9)))     \
     ROW(dropout_1, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_dropout(TAPE, f->x, 1)))                            \
     ROW(dropout_negative, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_dropout(TAPE, f->x, (cmha_real)-0.1)))       \
@@ -956,15 +959,15 @@ static const char *ugly_name(void) {
         fine(f, cmha_complex_lowrank(TAPE, f->x, tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 4, 0), NULL)))       \
     ROW(rotate_shape, CMHA_ERR_SHAPE, "complex_rotate", OP(cmha_complex_rotate(TAPE, f->x, f->w)))           \
     ROW(complex_norm_gamma, CMHA_ERR_SHAPE, "complex_norm: rows of",                                         \
-        OP(cmha_complex_norm(TAPE, f->x, CMHA_CLN, f->w, NULL, 1)))                                          \
+        OP(cmha_complex_norm(TAPE, f->x, CMHA_COMPLEX_NORM_CLN, f->w, NULL, 1)))                             \
     ROW(complex_norm_beta, CMHA_ERR_SHAPE, "complex_norm: rows of",                                          \
-        OP(cmha_complex_norm(TAPE, f->x, CMHA_CLN, NULL, f->w, 1)))                                          \
+        OP(cmha_complex_norm(TAPE, f->x, CMHA_COMPLEX_NORM_CLN, NULL, f->w, 1)))                             \
     ROW(complex_norm_eps, CMHA_ERR_ARGUMENT, "eps",                                                          \
-        OP(cmha_complex_norm(TAPE, f->x, CMHA_CLN, NULL, NULL, -1)))                                         \
+        OP(cmha_complex_norm(TAPE, f->x, CMHA_COMPLEX_NORM_CLN, NULL, NULL, -1)))                            \
     ROW(complex_norm_kind, CMHA_ERR_ARGUMENT, "complex_norm: there is no such kind",                         \
         OP(cmha_complex_norm(TAPE, f->x, (cmha_complex_norm_kind)9, NULL, NULL, 1)))                         \
     ROW(complex_norm_0, CMHA_OK, NULL,                                                                       \
-        fine(f, cmha_complex_norm(TAPE, tensor(f, 2, 3, 0, 1), CMHA_CLN, NULL, NULL, 0)))                    \
+        fine(f, cmha_complex_norm(TAPE, tensor(f, 2, 3, 0, 1), CMHA_COMPLEX_NORM_CLN, NULL, NULL, 0)))       \
     ROW(phasor_odd, CMHA_ERR_SHAPE, "phasor", OP(cmha_phasor(TAPE, f->b, 1)))                                \
     ROW(phasor_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_phasor(TAPE, f->x, (cmha_real)NAN)))                   \
     ROW(hermitian_shape, CMHA_ERR_SHAPE, "hermitian", OP(cmha_hermitian(TAPE, f->x, f->w)))                  \
@@ -997,20 +1000,17 @@ static const char *ugly_name(void) {
         OP(cmha_linear_cross_entropy(TAPE, f->x, f->x, NULL, NULL, -1, NULL)))                               \
     ROW(projection_rank, CMHA_ERR_SHAPE, "cross-entropy",                                                    \
         OP(cmha_linear_cross_entropy(TAPE, f->x, f->b, NULL, good_ids, -1, NULL)))                           \
-    ROW(projection_width, CMHA_ERR_SHAPE, "cross-entropy",                                                   \
-        OP(cmha_linear_cross_entropy(TAPE, tensor(f, 2, 2, 3, 1), tensor(f, 2, 4, 5, 1), NULL, good_ids, -1, \
-                                     NULL)))                                                                 \
-    ROW(projection_bias, CMHA_ERR_SHAPE, "cross-entropy",                                                    \
-        OP(cmha_linear_cross_entropy(TAPE, tensor(f, 2, 2, 3, 1), tensor(f, 2, 4, 3, 1),                     \
-                                     tensor(f, 1, 3, 1, 1), good_ids, -1, NULL)))                            \
-    ROW(projection_target, CMHA_ERR_TOKEN, "token",                                                          \
-        OP(cmha_linear_cross_entropy(TAPE, tensor(f, 2, 8, 3, 1), tensor(f, 2, 1, 3, 1), NULL, good_ids, -1, \
-                                     NULL)))                                                                 \
-    ROW(projection_no_rows, CMHA_OK, NULL,                                                                   \
-        fine(f, cmha_linear_cross_entropy(TAPE, tensor(f, 2, 0, 3, 1), tensor(f, 2, 4, 3, 1), NULL,          \
-                                          good_ids, -1, NULL)))                                              \
+    ROW(projection_width, CMHA_ERR_SHAPE, "cross-entropy", OP(cmha_linear_cross_entropy(TAPE,                \
+        tensor(f, 2, 2, 3, 1), tensor(f, 2, 4, 5, 1), NULL, good_ids, -1, NULL)))                            \
+    ROW(projection_bias, CMHA_ERR_SHAPE, "cross-entropy", OP(cmha_linear_cross_entropy(TAPE,                 \
+        tensor(f, 2, 2, 3, 1), tensor(f, 2, 4, 3, 1), tensor(f, 1, 3, 1, 1), good_ids, -1, NULL)))           \
+    ROW(projection_target, CMHA_ERR_TOKEN, "token", OP(cmha_linear_cross_entropy(TAPE,                       \
+        tensor(f, 2, 8, 3, 1), tensor(f, 2, 1, 3, 1), NULL, good_ids, -1, NULL)))                            \
+    ROW(projection_no_rows, CMHA_OK, NULL, fine(f, cmha_linear_cross_entropy(TAPE, tensor(f, 2, 0, 3, 1),    \
+        tensor(f, 2, 4, 3, 1), NULL, good_ids, -1, NULL)))                                                   \
     ROW(squared_no_targets, CMHA_ERR_ARGUMENT, "squared", OP(cmha_squared_error(TAPE, f->x, NULL)))          \
-    ROW(squared_nothing, CMHA_OK, NULL, fine(f, cmha_squared_error(TAPE, tensor(f, 1, 0, 1, 1), good_labels)))
+    ROW(squared_nothing, CMHA_OK, NULL,                                                                      \
+        fine(f, cmha_squared_error(TAPE, tensor(f, 1, 0, 1, 1), good_labels)))
 
 #define ATTEND(...) WITH((__VA_ARGS__), OP(cmha_attention(TAPE, &f->attention, f->x, f->x, f->x, NULL, NULL)))
 #define ROWS_ATTENTION(ROW)                                                                                  \
@@ -1051,7 +1051,7 @@ static const char *ugly_name(void) {
         f->attention.softmax = (cmha_softmax)42)))                                                           \
     ROW(attention_phasor_max, CMHA_ERR_ARGUMENT, "norm_max",                                                 \
         ATTEND((f->attention.kind = CMHA_ATTENTION_ANGULAR, f->attention.softmax = CMHA_SOFTMAX_SCORE,       \
-        f->attention.norm_max = CMHA_MAX_ROW, f->attention.complex_v = 1)))                                  \
+        f->attention.norm_max = CMHA_NORM_MAX_ROW, f->attention.complex_v = 1)))                             \
     ROW(attention_dropout_1, CMHA_ERR_ARGUMENT, "dropout", ATTEND(f->attention.dropout = 1))                 \
     ROW(attention_dropout_nan, CMHA_ERR_ARGUMENT, "dropout", ATTEND(f->attention.dropout = (cmha_real)NAN))  \
     ROW(attention_no_batch, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention,                       \
@@ -1112,18 +1112,18 @@ static const char *ugly_name(void) {
     ROW(save_ugly_path, CMHA_ERR_IO, "yyy", cmha_model_save(&f->decoder, ugly_name()))                       \
     ROW(trainer_save_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_trainer_save(&f->trainer, NULL))            \
     ROW(trainer_save_none, CMHA_ERR_STATE, NULL, cmha_trainer_save(NULL, missing_path))                      \
-    ROW(load_null, CMHA_ERR_ARGUMENT, "model load", cmha_model_load(NULL, &f->ctx, weights_path))            \
-    ROW(load_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_model_load(&f->spare, NULL, weights_path))            \
-    ROW(load_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_model_load(&f->spare, &f->ctx, NULL))               \
-    ROW(load_missing, CMHA_ERR_NOT_FOUND, "opened", cmha_model_load(&f->spare, &f->ctx, missing_path))       \
-    ROW(load_folder, CMHA_ERR_IO, "regular", cmha_model_load(&f->spare, &f->ctx, folder))                    \
-    ROW(load_text, CMHA_ERR_FORMAT, "safetensors", cmha_model_load(&f->spare, &f->ctx, text_path))           \
-    ROW(trainer_load_none, CMHA_ERR_STATE, NULL, cmha_trainer_load(NULL, state_path))                        \
-    ROW(trainer_load_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_trainer_load(&f->trainer, NULL))            \
-    ROW(trainer_load_weights, CMHA_ERR_FORMAT, "state", cmha_trainer_load(&f->trainer, weights_path))        \
+    ROW(load_null, CMHA_ERR_ARGUMENT, "model load", cmha_model_open(NULL, &f->ctx, weights_path))            \
+    ROW(load_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_model_open(&f->spare, NULL, weights_path))            \
+    ROW(load_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_model_open(&f->spare, &f->ctx, NULL))               \
+    ROW(load_missing, CMHA_ERR_NOT_FOUND, "opened", cmha_model_open(&f->spare, &f->ctx, missing_path))       \
+    ROW(load_folder, CMHA_ERR_IO, "regular", cmha_model_open(&f->spare, &f->ctx, folder))                    \
+    ROW(load_text, CMHA_ERR_FORMAT, "safetensors", cmha_model_open(&f->spare, &f->ctx, text_path))           \
+    ROW(trainer_load_none, CMHA_ERR_STATE, NULL, cmha_trainer_read(NULL, state_path))                        \
+    ROW(trainer_load_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_trainer_read(&f->trainer, NULL))            \
+    ROW(trainer_load_weights, CMHA_ERR_FORMAT, "state", cmha_trainer_read(&f->trainer, weights_path))        \
     ROW(trainer_load_other, CMHA_ERR_FORMAT, "model",                                                        \
         (opens(f, model_as(f, "d_ff=12")), cmha_trainer_init(&f->spare_trainer, &f->spare, NULL),            \
-        cmha_trainer_load(&f->spare_trainer, state_path)))                                                   \
+        cmha_trainer_read(&f->spare_trainer, state_path)))                                                   \
     ROW(archive_null, CMHA_ERR_ARGUMENT, "archive", cmha_archive_open(NULL, &f->ctx, weights_path))          \
     ROW(archive_no_context, CMHA_ERR_ARGUMENT, NULL,                                                         \
         cmha_archive_open(&f->spare_archive, NULL, weights_path))                                            \
@@ -1151,110 +1151,108 @@ static const char *ugly_name(void) {
     ROW(write_no_shape, CMHA_ERR_ARGUMENT, "archive write", write_item(f, "x", 1, NULL, f->x->data))         \
     ROW(write_no_data, CMHA_ERR_ARGUMENT, "archive write", write_item(f, "x", 1, f->x->shape, NULL))         \
     ROW(write_rank_9, CMHA_ERR_ARGUMENT, "archive write", write_item(f, "x", 9, f->x->shape, f->x->data))    \
-    ROW(tokens_null, CMHA_ERR_ARGUMENT, "tokens", cmha_tokens_load(NULL, &f->ctx, text_path, 1))             \
-    ROW(tokens_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_tokens_load(&f->spare_tokens, NULL, text_path, 1))  \
-    ROW(tokens_no_path, CMHA_ERR_ARGUMENT, "tokens", cmha_tokens_load(&f->spare_tokens, &f->ctx, NULL, 1))   \
+    ROW(tokens_null, CMHA_ERR_ARGUMENT, "tokens", cmha_tokens_open(NULL, &f->ctx, text_path, 1))             \
+    ROW(tokens_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_tokens_open(&f->spare_tokens, NULL, text_path, 1))  \
+    ROW(tokens_no_path, CMHA_ERR_ARGUMENT, "tokens", cmha_tokens_open(&f->spare_tokens, &f->ctx, NULL, 1))   \
     ROW(tokens_width_0, CMHA_ERR_ARGUMENT, "width 0",                                                        \
-        cmha_tokens_load(&f->spare_tokens, &f->ctx, text_path, 0))                                           \
+        cmha_tokens_open(&f->spare_tokens, &f->ctx, text_path, 0))                                           \
     ROW(tokens_width_3, CMHA_ERR_ARGUMENT, "width 3",                                                        \
-        cmha_tokens_load(&f->spare_tokens, &f->ctx, text_path, 3))                                           \
+        cmha_tokens_open(&f->spare_tokens, &f->ctx, text_path, 3))                                           \
     ROW(tokens_odd, CMHA_ERR_FORMAT, "multiple of 2",                                                        \
-        cmha_tokens_load(&f->spare_tokens, &f->ctx, text_path, 2))                                           \
+        cmha_tokens_open(&f->spare_tokens, &f->ctx, text_path, 2))                                           \
     ROW(tokens_missing, CMHA_ERR_NOT_FOUND, "opened",                                                        \
-        cmha_tokens_load(&f->spare_tokens, &f->ctx, missing_path, 1))                                        \
-    ROW(tokens_folder, CMHA_ERR_IO, "regular", cmha_tokens_load(&f->spare_tokens, &f->ctx, folder, 1))
+        cmha_tokens_open(&f->spare_tokens, &f->ctx, missing_path, 1))                                        \
+    ROW(tokens_folder, CMHA_ERR_IO, "regular", cmha_tokens_open(&f->spare_tokens, &f->ctx, folder, 1))
 
-#define ROWS_OBJECTS(ROW)                                                                                  \
-    ROW(context_first, CMHA_ERR_STATE, NULL, context_first(f))                                             \
-    ROW(orphan_weights, CMHA_ERR_STATE, "weights", orphan_weights(f))                                      \
-    ROW(apply_none, CMHA_ERR_STATE, NULL, cmha_trainer_apply(NULL, NULL))                                  \
-    ROW(apply_closed, CMHA_ERR_STATE, NULL, cmha_trainer_apply(&f->spare_trainer, &f->loss))               \
-    ROW(states_no_model, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_states(NULL, TAPE, &f->batch, NULL)))   \
-    ROW(states_closed, CMHA_ERR_ARGUMENT, "model",                                                         \
-        OP(cmha_model_states(&f->spare, TAPE, &f->batch, NULL)))                                           \
-    ROW(vectors_no_model, CMHA_ERR_STATE, NULL, cmha_model_vectors(NULL, &f->batch, f->logits))            \
-    ROW(vectors_no_batch, CMHA_ERR_ARGUMENT, "vectors", cmha_model_vectors(&f->encoder, NULL, f->logits))  \
-    ROW(vectors_no_result, CMHA_ERR_ARGUMENT, "vectors", cmha_model_vectors(&f->encoder, &f->batch, NULL)) \
-    ROW(vectors_2_62, CMHA_ERR_OVERFLOW, "overflow",                                                       \
-        WITH(f->batch.length = TOP, cmha_model_vectors(&f->encoder, &f->batch, f->logits)))                \
-    ROW(classify_2_62, CMHA_ERR_OVERFLOW, "overflow",                                                      \
-        WITH(f->batch.batch = TOP, cmha_model_classify(&f->encoder, &f->batch, f->logits)))                \
-    ROW(read_no_model, CMHA_ERR_STATE, NULL, cmha_model_read(NULL, weights_path, 1, NULL))                 \
-    ROW(read_closed, CMHA_ERR_STATE, NULL, cmha_model_read(&f->spare, weights_path, 1, NULL))              \
-    ROW(read_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_model_read(&f->decoder, NULL, 1, NULL))           \
-    ROW(read_missing, CMHA_ERR_NOT_FOUND, "opened",                                                        \
-        cmha_model_read(&f->decoder, missing_path, 0, &f->bytes))                                          \
-    ROW(read_text, CMHA_ERR_FORMAT, "safetensors", cmha_model_read(&f->decoder, text_path, 0, &f->bytes))  \
-    ROW(quantise_null, CMHA_ERR_ARGUMENT, NULL, cmha_quantise(NULL, &f->decoder, CMHA_STORAGE_INT8))       \
-    ROW(quantise_no_model, CMHA_ERR_STATE, NULL, cmha_quantise(&spare_quantised, NULL, CMHA_STORAGE_INT8)) \
-    ROW(quantise_closed, CMHA_ERR_STATE, NULL,                                                             \
-        cmha_quantise(&spare_quantised, &f->spare, CMHA_STORAGE_INT8))                                     \
-    ROW(quantise_storage, CMHA_ERR_ARGUMENT, "storage",                                                    \
-        cmha_quantise(&spare_quantised, &f->decoder, (cmha_storage)77))                                    \
-    ROW(cache_with_null, CMHA_ERR_ARGUMENT, NULL, cmha_cache_init_with(NULL, &f->decoder, 1, 4, 0, NULL))  \
-    ROW(cache_with_storage, CMHA_ERR_ARGUMENT, "FLOAT or BF16", cache_with(f, CMHA_STORAGE_INT8))          \
-    ROW(set_knowledge_no_model, CMHA_ERR_STATE, NULL, cmha_model_set_knowledge(NULL, NULL))                \
-    ROW(set_knowledge_no_window, CMHA_ERR_STATE, "window",                                                 \
-        cmha_model_set_knowledge(&f->decoder, &spare_base))                                                \
-    ROW(knowledge_null, CMHA_ERR_ARGUMENT, "knowledge",                                                    \
-        cmha_knowledge_init(NULL, &f->ctx, 1, 2, f->logits, NULL, NULL, NULL))                             \
-    ROW(knowledge_no_context, CMHA_ERR_STATE, NULL,                                                        \
-        cmha_knowledge_init(&spare_base, NULL, 1, 2, f->logits, NULL, NULL, NULL))                         \
-    ROW(knowledge_no_vectors, CMHA_ERR_ARGUMENT, "without vectors",                                        \
-        cmha_knowledge_init(&spare_base, &f->ctx, 1, 2, NULL, NULL, NULL, NULL))                           \
-    ROW(knowledge_no_width, CMHA_ERR_ARGUMENT, "without vectors", base_of(f, 1, 0, NULL, NULL))            \
-    ROW(knowledge_texts_alone, CMHA_ERR_ARGUMENT, "need each other", base_of(f, 1, 2, "x", NULL))          \
-    ROW(knowledge_texts_order, CMHA_ERR_ARGUMENT, "ascend", base_of(f, 2, 2, "xyz", descending))           \
-    ROW(knowledge_2_62, CMHA_ERR_OVERFLOW, "overflow", base_of(f, TOP, 1, NULL, NULL))                     \
-    ROW(knowledge_2_62_texts, CMHA_ERR_OVERFLOW, "overflow", base_of(f, TOP, 1, "x", descending))          \
-    ROW(knowledge_max, CMHA_ERR_OVERFLOW, "overflow", base_of(f, SIZE_MAX, 1, NULL, NULL))                 \
-    ROW(knowledge_max_texts, CMHA_ERR_OVERFLOW, "overflow", base_of(f, SIZE_MAX, 1, "x", descending))      \
-    ROW(knowledge_width_2_62, CMHA_ERR_OVERFLOW, "overflow", base_of(f, 1, TOP, NULL, NULL))               \
-    ROW(knowledge_width_max, CMHA_ERR_OVERFLOW, "features", base_of(f, 1, SIZE_MAX, NULL, NULL))           \
-    ROW(knowledge_large, CMHA_ERR_MEMORY, "memory", base_of(f, SIZE_MAX / 64, 2, NULL, NULL))              \
-    ROW(search_no_base, CMHA_ERR_STATE, NULL,                                                              \
-        cmha_knowledge_search(NULL, f->logits, 1, 1, -1, NULL, f->logits))                                 \
-    ROW(search_no_queries, CMHA_ERR_ARGUMENT, "search", search_of(f, 2, NULL, 1, 1, -1))                   \
-    ROW(search_threshold, CMHA_ERR_ARGUMENT, "NaN", search_of(f, 2, f->logits, 1, 1, (double)NAN))         \
-    ROW(search_Q_2_62, CMHA_ERR_OVERFLOW, "search", search_of(f, 2, f->logits, TOP, 1, -1))                \
-    ROW(search_Q_max, CMHA_ERR_OVERFLOW, "search", search_of(f, 2, f->logits, SIZE_MAX, 1, -1))            \
-    ROW(search_k_2_62, CMHA_ERR_OVERFLOW, "search", search_of(f, 2, f->logits, 1, TOP, -1))                \
-    ROW(search_both_2_31, CMHA_ERR_OVERFLOW, "search",                                                     \
-        search_of(f, 2, f->logits, (size_t)1 << 31, (size_t)1 << 31, -1))                                  \
-    ROW(search_empty_2_62, CMHA_ERR_OVERFLOW, "search", search_of(f, 0, f->logits, TOP, 4, -1))            \
-    ROW(base_save_none, CMHA_ERR_STATE, NULL, cmha_knowledge_save(NULL, missing_path))                     \
-    ROW(base_load_null, CMHA_ERR_ARGUMENT, "knowledge",                                                    \
-        cmha_knowledge_load(NULL, &f->ctx, weights_path, 0))                                               \
-    ROW(base_load_no_path, CMHA_ERR_ARGUMENT, "archive",                                                   \
-        cmha_knowledge_load(&spare_base, &f->ctx, NULL, 1))                                                \
-    ROW(base_load_missing, CMHA_ERR_NOT_FOUND, "opened",                                                   \
-        cmha_knowledge_load(&spare_base, &f->ctx, missing_path, 1))                                        \
-    ROW(base_load_weights, CMHA_ERR_FORMAT, "vectors",                                                     \
-        cmha_knowledge_load(&spare_base, &f->ctx, weights_path, 1))                                        \
-    ROW(scale_closed, CMHA_ERR_STATE, NULL, (cmha_scale(closed(f), f->x, 2), f->spare_tape.status))        \
-    ROW(sigmoid_closed, CMHA_ERR_STATE, NULL, (cmha_sigmoid(closed(f), f->x), f->spare_tape.status))       \
-    ROW(sum_closed, CMHA_ERR_STATE, NULL, (cmha_sum(closed(f), f->x), f->spare_tape.status))               \
-    ROW(fail_without_reason, CMHA_ERR_STATE, NULL,                                                         \
-        (cmha_tape_fail(TAPE, CMHA_OK, NULL), cmha_tape_status(TAPE)))                                     \
-    ROW(balance_top_0, CMHA_ERR_ARGUMENT, "balance", OP(cmha_balance(TAPE, f->x, 0, NULL)))                \
-    ROW(balance_top_9, CMHA_ERR_ARGUMENT, "balance", OP(cmha_balance(TAPE, f->x, 9, NULL)))                \
-    ROW(complex_residual_shapes, CMHA_ERR_SHAPE, "residual",                                               \
-        OP(cmha_complex_residual(TAPE, f->x, f->w, f->b, f->b)))                                           \
-    ROW(router_weight, CMHA_ERR_SHAPE, "router", OP(cmha_router(TAPE, f->x, f->w, NULL)))                  \
-    ROW(experts_ranks, CMHA_ERR_SHAPE, "experts",                                                          \
-        OP(cmha_experts(TAPE, f->x, f->x, 1, f->w, NULL, f->w, NULL, NULL)))                               \
-    ROW(experts_width, CMHA_ERR_SHAPE, "experts", OP(experts_of(f, 5, 1)))                                 \
-    ROW(experts_top_0, CMHA_ERR_ARGUMENT, "experts", OP(experts_of(f, 4, 0)))                              \
-    ROW(experts_top_max, CMHA_ERR_ARGUMENT, "experts", OP(experts_of(f, 4, SIZE_MAX)))                     \
-    ROW(experts_fine, CMHA_OK, NULL, fine(f, experts_of(f, 4, 4)))                                         \
-    ROW(retrieve_no_args, CMHA_ERR_ARGUMENT, "retrieve",                                                   \
-        OP(cmha_retrieve(TAPE, NULL, NULL, f->x, f->b, NULL)))                                             \
-    ROW(retrieve_weights, CMHA_ERR_SHAPE, "retrieve",                                                      \
-        OP(cmha_retrieve(TAPE, NULL, &f->query, f->x, f->w, NULL)))                                        \
-    ROW(retrieve_top_2_62, CMHA_ERR_OVERFLOW, "retrieve",                                                  \
-        WITH(f->query.top = TOP, OP(cmha_retrieve(TAPE, NULL, &f->query, f->x, one_weight(f), NULL))))     \
-    ROW(window_no_args, CMHA_ERR_ARGUMENT, "retrieve", window_of(f, NULL))                                 \
-    ROW(window_no_weights, CMHA_ERR_ARGUMENT, "irw: a weight",                                             \
+#define ROWS_OBJECTS(ROW)                                                                                    \
+    ROW(context_first, CMHA_ERR_STATE, NULL, context_first(f))                                               \
+    ROW(orphan_weights, CMHA_ERR_STATE, "weights", orphan_weights(f))                                        \
+    ROW(apply_none, CMHA_ERR_STATE, NULL, cmha_trainer_apply(NULL, NULL))                                    \
+    ROW(apply_closed, CMHA_ERR_STATE, NULL, cmha_trainer_apply(&f->spare_trainer, &f->loss))                 \
+    ROW(states_no_model, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_states(NULL, TAPE, &f->batch, NULL)))     \
+    ROW(states_closed, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_states(&f->spare, TAPE, &f->batch, NULL)))  \
+    ROW(vectors_no_model, CMHA_ERR_STATE, NULL, cmha_model_vectors(NULL, &f->batch, f->logits))              \
+    ROW(vectors_no_batch, CMHA_ERR_ARGUMENT, "vectors", cmha_model_vectors(&f->encoder, NULL, f->logits))    \
+    ROW(vectors_no_result, CMHA_ERR_ARGUMENT, "vectors", cmha_model_vectors(&f->encoder, &f->batch, NULL))   \
+    ROW(vectors_2_62, CMHA_ERR_OVERFLOW, "overflow",                                                         \
+        WITH(f->batch.length = TOP, cmha_model_vectors(&f->encoder, &f->batch, f->logits)))                  \
+    ROW(classify_2_62, CMHA_ERR_OVERFLOW, "overflow",                                                        \
+        WITH(f->batch.batch = TOP, cmha_model_classify(&f->encoder, &f->batch, f->logits)))                  \
+    ROW(read_no_model, CMHA_ERR_STATE, NULL, cmha_model_read(NULL, weights_path, 1, NULL))                   \
+    ROW(read_closed, CMHA_ERR_STATE, NULL, cmha_model_read(&f->spare, weights_path, 1, NULL))                \
+    ROW(read_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_model_read(&f->decoder, NULL, 1, NULL))             \
+    ROW(read_missing, CMHA_ERR_NOT_FOUND, "opened",                                                          \
+        cmha_model_read(&f->decoder, missing_path, 0, &f->bytes))                                            \
+    ROW(read_text, CMHA_ERR_FORMAT, "safetensors", cmha_model_read(&f->decoder, text_path, 0, &f->bytes))    \
+    ROW(quantise_null, CMHA_ERR_ARGUMENT, NULL, cmha_quantised_init(NULL, &f->decoder, CMHA_STORAGE_INT8))   \
+    ROW(quantise_no_model, CMHA_ERR_STATE, NULL,                                                             \
+        cmha_quantised_init(&spare_quantised, NULL, CMHA_STORAGE_INT8))                                      \
+    ROW(quantise_closed, CMHA_ERR_STATE, NULL,                                                               \
+        cmha_quantised_init(&spare_quantised, &f->spare, CMHA_STORAGE_INT8))                                 \
+    ROW(quantise_storage, CMHA_ERR_ARGUMENT, "storage",                                                      \
+        cmha_quantised_init(&spare_quantised, &f->decoder, (cmha_storage)77))                                \
+    ROW(cache_with_null, CMHA_ERR_ARGUMENT, NULL, cmha_cache_init(NULL, &f->decoder, 1, 4, 0, NULL))         \
+    ROW(cache_with_storage, CMHA_ERR_ARGUMENT, "FLOAT or BF16", cache_with(f, CMHA_STORAGE_INT8))            \
+    ROW(set_knowledge_no_model, CMHA_ERR_STATE, NULL, cmha_model_set_knowledge(NULL, NULL))                  \
+    ROW(set_knowledge_no_window, CMHA_ERR_STATE, "window",                                                   \
+        cmha_model_set_knowledge(&f->decoder, &spare_base))                                                  \
+    ROW(knowledge_null, CMHA_ERR_ARGUMENT, "knowledge",                                                      \
+        cmha_knowledge_init(NULL, &f->ctx, 1, 2, f->logits, NULL, NULL, NULL))                               \
+    ROW(knowledge_no_context, CMHA_ERR_STATE, NULL,                                                          \
+        cmha_knowledge_init(&spare_base, NULL, 1, 2, f->logits, NULL, NULL, NULL))                           \
+    ROW(knowledge_no_vectors, CMHA_ERR_ARGUMENT, "without vectors",                                          \
+        cmha_knowledge_init(&spare_base, &f->ctx, 1, 2, NULL, NULL, NULL, NULL))                             \
+    ROW(knowledge_no_width, CMHA_ERR_ARGUMENT, "without vectors", base_of(f, 1, 0, NULL, NULL))              \
+    ROW(knowledge_texts_alone, CMHA_ERR_ARGUMENT, "need each other", base_of(f, 1, 2, "x", NULL))            \
+    ROW(knowledge_texts_order, CMHA_ERR_ARGUMENT, "ascend", base_of(f, 2, 2, "xyz", descending))             \
+    ROW(knowledge_2_62, CMHA_ERR_OVERFLOW, "overflow", base_of(f, TOP, 1, NULL, NULL))                       \
+    ROW(knowledge_2_62_texts, CMHA_ERR_OVERFLOW, "overflow", base_of(f, TOP, 1, "x", descending))            \
+    ROW(knowledge_max, CMHA_ERR_OVERFLOW, "overflow", base_of(f, SIZE_MAX, 1, NULL, NULL))                   \
+    ROW(knowledge_max_texts, CMHA_ERR_OVERFLOW, "overflow", base_of(f, SIZE_MAX, 1, "x", descending))        \
+    ROW(knowledge_width_2_62, CMHA_ERR_OVERFLOW, "overflow", base_of(f, 1, TOP, NULL, NULL))                 \
+    ROW(knowledge_width_max, CMHA_ERR_OVERFLOW, "features", base_of(f, 1, SIZE_MAX, NULL, NULL))             \
+    ROW(knowledge_large, CMHA_ERR_MEMORY, "memory", base_of(f, SIZE_MAX / 64, 2, NULL, NULL))                \
+    ROW(search_no_base, CMHA_ERR_STATE, NULL,                                                                \
+        cmha_knowledge_search(NULL, f->logits, 1, 1, -1, NULL, f->logits))                                   \
+    ROW(search_no_queries, CMHA_ERR_ARGUMENT, "search", search_of(f, 2, NULL, 1, 1, -1))                     \
+    ROW(search_threshold, CMHA_ERR_ARGUMENT, "NaN", search_of(f, 2, f->logits, 1, 1, (double)NAN))           \
+    ROW(search_Q_2_62, CMHA_ERR_OVERFLOW, "search", search_of(f, 2, f->logits, TOP, 1, -1))                  \
+    ROW(search_Q_max, CMHA_ERR_OVERFLOW, "search", search_of(f, 2, f->logits, SIZE_MAX, 1, -1))              \
+    ROW(search_k_2_62, CMHA_ERR_OVERFLOW, "search", search_of(f, 2, f->logits, 1, TOP, -1))                  \
+    ROW(search_both_2_31, CMHA_ERR_OVERFLOW, "search",                                                       \
+        search_of(f, 2, f->logits, (size_t)1 << 31, (size_t)1 << 31, -1))                                    \
+    ROW(search_empty_2_62, CMHA_ERR_OVERFLOW, "search", search_of(f, 0, f->logits, TOP, 4, -1))              \
+    ROW(base_save_none, CMHA_ERR_STATE, NULL, cmha_knowledge_save(NULL, missing_path))                       \
+    ROW(base_load_null, CMHA_ERR_ARGUMENT, "knowledge", cmha_knowledge_open(NULL, &f->ctx, weights_path, 0)) \
+    ROW(base_load_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_knowledge_open(&spare_base, &f->ctx, NULL, 1)) \
+    ROW(base_load_missing, CMHA_ERR_NOT_FOUND, "opened",                                                     \
+        cmha_knowledge_open(&spare_base, &f->ctx, missing_path, 1))                                          \
+    ROW(base_load_weights, CMHA_ERR_FORMAT, "vectors",                                                       \
+        cmha_knowledge_open(&spare_base, &f->ctx, weights_path, 1))                                          \
+    ROW(scale_closed, CMHA_ERR_STATE, NULL, (cmha_scale(closed(f), f->x, 2), f->spare_tape.status))          \
+    ROW(sigmoid_closed, CMHA_ERR_STATE, NULL, (cmha_sigmoid(closed(f), f->x), f->spare_tape.status))         \
+    ROW(sum_closed, CMHA_ERR_STATE, NULL, (cmha_sum(closed(f), f->x), f->spare_tape.status))                 \
+    ROW(fail_without_reason, CMHA_ERR_STATE, NULL,                                                           \
+        (cmha_tape_fail(TAPE, CMHA_OK, NULL), cmha_tape_status(TAPE)))                                       \
+    ROW(balance_top_0, CMHA_ERR_ARGUMENT, "balance", OP(cmha_balance(TAPE, f->x, 0, NULL)))                  \
+    ROW(balance_top_9, CMHA_ERR_ARGUMENT, "balance", OP(cmha_balance(TAPE, f->x, 9, NULL)))                  \
+    ROW(complex_residual_shapes, CMHA_ERR_SHAPE, "residual",                                                 \
+        OP(cmha_complex_residual(TAPE, f->x, f->w, f->b, f->b)))                                             \
+    ROW(router_weight, CMHA_ERR_SHAPE, "router", OP(cmha_router(TAPE, f->x, f->w, NULL)))                    \
+    ROW(experts_ranks, CMHA_ERR_SHAPE, "experts",                                                            \
+        OP(cmha_experts(TAPE, f->x, f->x, 1, f->w, NULL, f->w, NULL, NULL)))                                 \
+    ROW(experts_width, CMHA_ERR_SHAPE, "experts", OP(experts_of(f, 5, 1)))                                   \
+    ROW(experts_top_0, CMHA_ERR_ARGUMENT, "experts", OP(experts_of(f, 4, 0)))                                \
+    ROW(experts_top_max, CMHA_ERR_ARGUMENT, "experts", OP(experts_of(f, 4, SIZE_MAX)))                       \
+    ROW(experts_fine, CMHA_OK, NULL, fine(f, experts_of(f, 4, 4)))                                           \
+    ROW(retrieve_no_args, CMHA_ERR_ARGUMENT, "retrieve",                                                     \
+        OP(cmha_retrieve(TAPE, NULL, NULL, f->x, f->b, NULL)))                                               \
+    ROW(retrieve_weights, CMHA_ERR_SHAPE, "retrieve",                                                        \
+        OP(cmha_retrieve(TAPE, NULL, &f->query, f->x, f->w, NULL)))                                          \
+    ROW(retrieve_top_2_62, CMHA_ERR_OVERFLOW, "retrieve",                                                    \
+        WITH(f->query.top = TOP, OP(cmha_retrieve(TAPE, NULL, &f->query, f->x, one_weight(f), NULL))))       \
+    ROW(window_no_args, CMHA_ERR_ARGUMENT, "retrieve", window_of(f, NULL))                                   \
+    ROW(window_no_weights, CMHA_ERR_ARGUMENT, "irw: a weight",                                               \
         OP(cmha_irw(TAPE, NULL, &f->query, 1, CMHA_FUSION_CONVEX, f->x, &no_weights)))
 
 /* What plain rows are about: nothing, or sizes that wrap. Zeroed but for what plain_open sets. */
@@ -1300,7 +1298,7 @@ static void plain_open(plain *p) {
     p->lag.heads = 2, p->lag.d = 4, p->lag.n = 3;
     p->wide_lag = p->lag, p->wide_lag.batch = 1, p->wide_lag.n = TOP + 1;
     p->pcl.P = 4, p->pcl.tau = 1, p->wide_pcl = p->pcl, p->wide_pcl.N = TOP;
-    p->map.I = p->map.O = 4, p->norm.kind = CMHA_WHITEN, p->norm.D = 4;
+    p->map.I = p->map.O = 4, p->norm.kind = CMHA_COMPLEX_NORM_WHITEN, p->norm.D = 4;
     p->experts.D = p->experts.F = 4, p->experts.E = p->experts.top = 1, p->experts.plan = p->plan;
     p->wide_experts = p->experts, p->wide_experts.T = TOP;
     p->adamw.t = 1, p->packed.storage = CMHA_STORAGE_INT8, p->last.counter = UINT64_MAX;
@@ -1324,8 +1322,8 @@ static void plain_open(plain *p) {
     ROW(cmha_layernorm_backward, cmha_layernorm_backward(NULL, NULL, NULL, NULL, 0, 8, NULL, NULL, NULL))    \
     ROW(cmha_rmsnorm_forward, cmha_rmsnorm_forward(NULL, NULL, 0, 8, 0, NULL, NULL))                         \
     ROW(cmha_rmsnorm_backward, cmha_rmsnorm_backward(NULL, NULL, NULL, NULL, 0, 8, NULL, NULL))              \
-    ROW(cmha_activation_forward, cmha_activation_forward(NULL, 0, CMHA_RELU, NULL))                          \
-    ROW(cmha_activation_backward, cmha_activation_backward(NULL, NULL, 0, CMHA_GELU_ERF, NULL))              \
+    ROW(cmha_activation_forward, cmha_activation_forward(NULL, 0, CMHA_ACTIVATION_RELU, NULL))               \
+    ROW(cmha_activation_backward, cmha_activation_backward(NULL, NULL, 0, CMHA_ACTIVATION_GELU_ERF, NULL))   \
     ROW(cmha_swiglu_forward, cmha_swiglu_forward(NULL, NULL, 0, NULL))                                       \
     ROW(cmha_swiglu_backward, cmha_swiglu_backward(NULL, NULL, NULL, 0, NULL, NULL))                         \
     ROW(cmha_dropout_forward, cmha_dropout_forward(NULL, 0, (cmha_real)0.5, 1, SIZE_MAX, NULL))              \
@@ -1335,7 +1333,7 @@ static void plain_open(plain *p) {
     ROW(cmha_cross_entropy_backward, cmha_cross_entropy_backward(NULL, NULL, NULL, 0, 8, -1, 1, NULL))       \
     ROW(cmha_euler_forward, cmha_euler_forward(NULL, 0, 4, CMHA_LAYOUT_HALF, NULL, NULL))                    \
     ROW(cmha_euler_backward, cmha_euler_backward(NULL, NULL, NULL, 0, 4, CMHA_LAYOUT_HALF, NULL))            \
-    ROW(cmha_frequencies, cmha_frequencies(CMHA_FREQ_ROPE, 1e4, 0, NULL))                                    \
+    ROW(cmha_frequencies, cmha_frequencies(CMHA_FREQUENCY_ROPE, 1e4, 0, NULL))                               \
     ROW(cmha_rotation_table, cmha_rotation_table(NULL, 0, 9, 0, NULL),                                       \
         cmha_rotation_table(NULL, 4, 0, PTRDIFF_MIN, NULL))                                                  \
     ROW(cmha_rotate_forward, cmha_rotate_forward(&p->rotate, NULL, 8, 0, NULL, 8))                           \
@@ -1349,7 +1347,7 @@ static void plain_open(plain *p) {
     ROW(cmha_mobius_forward, cmha_mobius_forward(NULL, NULL, 0, 4, CMHA_QUOTIENT_UNIT, 0, NULL))             \
     ROW(cmha_mobius_backward,                                                                                \
         cmha_mobius_backward(NULL, NULL, NULL, 0, 4, CMHA_QUOTIENT_UNIT, 0, NULL, NULL))                     \
-    ROW(cmha_cope_table, cmha_cope_table(CMHA_COPE_LEARNED, 0, 7, 1e4, 0, NULL))                             \
+    ROW(cmha_cope_table, cmha_cope_table(CMHA_COPE_IMAG_LEARNED, 0, 7, 1e4, 0, NULL))                        \
     ROW(cmha_heads_major, EQUAL(cmha_heads_major(NULL, 2, 3, 4).batch, 24))                                  \
     ROW(cmha_tokens_major, EQUAL(cmha_tokens_major(NULL, 3, 8, 4).batch, 24))                                \
     ROW(cmha_complex_heads_major, EQUAL(cmha_complex_heads_major(NULL, 2, 3, 4).batch, 48))                  \
@@ -1407,8 +1405,8 @@ static void plain_open(plain *p) {
     ROW(cmha_balance_forward, SAME(cmha_balance_forward(NULL, NULL, 0, 1, 1, p->doubles), 0))                \
     ROW(cmha_balance_backward, cmha_balance_backward(NULL, NULL, p->doubles, 0, 1, 1, NULL))                 \
     ROW(cmha_adamw, cmha_adamw(&p->adamw, 0, NULL, NULL, NULL, NULL))                                        \
-    ROW(cmha_learning_rate, SAME(cmha_learning_rate(CMHA_COSINE, 1, 0.5, 0, 0, SIZE_MAX), 0.5),              \
-        SAME(cmha_learning_rate(CMHA_LINEAR, 1, 0, 0, 0, 0), 1))                                             \
+    ROW(cmha_learning_rate, SAME(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.5, 0, 0, SIZE_MAX), 0.5),     \
+        SAME(cmha_learning_rate(CMHA_SCHEDULE_LINEAR, 1, 0, 0, 0, 0), 1))                                    \
     ROW(cmha_packed_words, EQUAL(cmha_packed_words(CMHA_STORAGE_BF16, TOP, TOP), SIZE_MAX),                  \
         EQUAL(cmha_packed_words(CMHA_STORAGE_INT8, 0, 9), 0))                                                \
     ROW(cmha_packed_scales, EQUAL(cmha_packed_scales(CMHA_STORAGE_INT8, 0), 0),                              \
@@ -1431,24 +1429,21 @@ static void plain_open(plain *p) {
     ROW(cmha_preset_name, EQUAL(cmha_preset_name(SIZE_MAX) != NULL, 0))                                      \
     ROW(cmha_kind_name, EQUAL(cmha_kind_name(SIZE_MAX, NULL) != NULL, 0))                                    \
     ROW(cmha_config_defaults, cmha_config_defaults(cmha_model_table(), NULL))                                \
-    ROW(cmha_config_get, cmha_config_get(cmha_model_table(), NULL, SIZE_MAX, NULL, 9),                       \
-        cmha_config_get(cmha_model_table(), NULL, 0, p->text, 0))                                            \
+    ROW(cmha_config_get, cmha_config_get(cmha_model_table(), NULL, "nothing", NULL, 9),                      \
+        cmha_config_get(cmha_model_table(), NULL, cmha_model_table().fields[0].name, p->text, 0))            \
     ROW(cmha_model_find, EQUAL(cmha_model_find(NULL, "x") || cmha_model_find(&p->model, NULL) ||             \
-                                   cmha_model_find(&p->model, "x"),                                          \
-                               0))                                                                           \
+        cmha_model_find(&p->model, "x"), 0))                                                                 \
     ROW(cmha_model_zero_grad, cmha_model_zero_grad(NULL), cmha_model_zero_grad(&p->model))                   \
-    ROW(cmha_knowledge_text, p->count = 1,                                                                   \
-        EQUAL(cmha_knowledge_text(NULL, 0, &p->count) || cmha_knowledge_text(&p->base, SIZE_MAX, NULL), 0),  \
-        EQUAL(p->count, 0))                                                                                  \
+    ROW(cmha_knowledge_text, p->count = 1, EQUAL(cmha_knowledge_text(NULL, 0, &p->count) ||                  \
+        cmha_knowledge_text(&p->base, SIZE_MAX, NULL), 0), EQUAL(p->count, 0))                               \
     ROW(cmha_trainer_split, cmha_trainer_split(NULL, NULL, &p->tokens, NULL), EQUAL(p->tokens.count, 0),     \
         cmha_trainer_split(&p->trainer, &p->four, NULL, &p->tokens), EQUAL(p->tokens.count, 0),              \
         cmha_trainer_split(NULL, &p->four, &p->tokens, NULL), EQUAL(p->tokens.count, 4))                     \
     ROW(cmha_tokens_at, EQUAL(cmha_tokens_at(NULL, 0), -1), EQUAL(cmha_tokens_at(&p->empty, 0), -1),         \
         EQUAL(cmha_tokens_at(&p->four, 4), -1), EQUAL(cmha_tokens_at(&p->four, SIZE_MAX), -1))               \
-    ROW(cmha_tokens_part, EQUAL(cmha_tokens_part(NULL, 0, 9).count, 0),                                      \
-        EQUAL(cmha_tokens_part(&p->four, 3, SIZE_MAX).count, 1),                                             \
-        EQUAL(cmha_tokens_part(&p->four, SIZE_MAX, 2).count, 0))                                             \
-    ROW(cmha_grad, EQUAL(cmha_grad(NULL, NULL) != NULL, 0))                                                  \
+    ROW(cmha_tokens_part, EQUAL(cmha_tokens_part(NULL, 0, 9).count, 0), EQUAL(cmha_tokens_part(&p->four, 3,  \
+        SIZE_MAX).count, 1), EQUAL(cmha_tokens_part(&p->four, SIZE_MAX, 2).count, 0))                        \
+    ROW(cmha_tape_grad, EQUAL(cmha_tape_grad(NULL, NULL) != NULL, 0))                                        \
     ROW(cmha_tape_reset, cmha_tape_reset(NULL), cmha_tape_reset(&p->tape))                                   \
     ROW(cmha_cache_reset, cmha_cache_reset(NULL), cmha_cache_reset(&p->cache))                               \
     ROW(cmha_context_close, cmha_context_close(NULL), cmha_context_close(&p->context))                       \
@@ -1573,7 +1568,7 @@ static void every_field(cmha_table table, void *config, const char *of) {
     for (i = 0; i < table.count; i++) {
         const cmha_field *field = &table.fields[i];
         cmha_config_defaults(table, config);
-        cmha_config_get(table, config, i, kept, sizeof kept);
+        cmha_config_get(table, config, table.fields[i].name, kept, sizeof kept);
         for (j = 0; j < sizeof texts / sizeof *texts; j++) {
             CHECK_THAT(cmha_config_set(&c, table, config, field->name, texts[j]) == CMHA_ERR_ARGUMENT,
                        "%s takes \"%s\"", field->name, texts[j]);
@@ -1585,7 +1580,7 @@ static void every_field(cmha_table table, void *config, const char *of) {
             CHECK_THAT(cmha_config_set(&c, table, config, field->name, text) == CMHA_ERR_ARGUMENT,
                        "%s takes %s", field->name, text);
         }
-        cmha_config_get(table, config, i, text, sizeof text);
+        cmha_config_get(table, config, table.fields[i].name, text, sizeof text);
         CHECK_THAT(!strcmp(text, kept), "%s: refused values have changed it", field->name);
         CHECK_THAT(!cmha_config_check(&c, table, config), "%s: %s", of, cmha_error(&c));
         if (field->type == CMHA_FIELD_SIZE && field->minimum > 0) {
@@ -1599,7 +1594,7 @@ static void every_field(cmha_table table, void *config, const char *of) {
                    field->name);
         check_line(field->name, &c, field->name);
     }
-    cmha_config_get(table, config, table.count, text, sizeof text);
+    cmha_config_get(table, config, "nothing", text, sizeof text);
     CHECK(text[0] == 0); /* there is no such field */
     cmha_context_close(&c);
 }

@@ -169,7 +169,7 @@ static void texts(cmha_table table, void *config, void *copy, size_t size) {
         memset(copy, 0, size);
         cmha_config_defaults(table, copy);
         for (i = 0; i < table.count; i++) {
-            cmha_config_get(table, config, i, text, sizeof text);
+            cmha_config_get(table, config, table.fields[i].name, text, sizeof text);
             CHECK_THAT(!cmha_config_set(&context, table, copy, table.fields[i].name, text), "%s",
                        cmha_error(&context));
         }
@@ -212,45 +212,45 @@ static void words(void) {
                 {"share", "per_head", CMHA_SHARE_PER_HEAD},
                 {"share", "shared", CMHA_SHARE_SHARED},
                 {"share", "fixed", CMHA_SHARE_FIXED},
-                {"delta_init", "paper", CMHA_DELTA_PAPER},
-                {"delta_init", "rope_start", CMHA_DELTA_ROPE_START},
-                {"delta_init", "const", CMHA_DELTA_CONST},
+                {"delta_init", "paper", CMHA_DELTA_INIT_PAPER},
+                {"delta_init", "rope_start", CMHA_DELTA_INIT_ROPE_START},
+                {"delta_init", "const", CMHA_DELTA_INIT_CONST},
                 {"layout", "interleaved", CMHA_LAYOUT_INTERLEAVED},
                 {"layout", "half", CMHA_LAYOUT_HALF},
-                {"frequency", "rope", CMHA_FREQ_ROPE},
-                {"frequency", "literal", CMHA_FREQ_LITERAL},
-                {"frequency", "table", CMHA_FREQ_TABLE},
+                {"frequency", "rope", CMHA_FREQUENCY_ROPE},
+                {"frequency", "literal", CMHA_FREQUENCY_LITERAL},
+                {"frequency", "table", CMHA_FREQUENCY_TABLE},
                 {"pool", "first", CMHA_POOL_FIRST},
                 {"pool", "mean", CMHA_POOL_MEAN},
-                {"placement", "pre", CMHA_NORM_PRE},
-                {"placement", "post", CMHA_NORM_POST},
+                {"placement", "pre", CMHA_PLACEMENT_PRE},
+                {"placement", "post", CMHA_PLACEMENT_POST},
                 {"norm", "layernorm", CMHA_NORM_LAYER},
                 {"norm", "rmsnorm", CMHA_NORM_RMS},
-                {"activation", "gelu_erf", CMHA_GELU_ERF},
-                {"activation", "gelu_tanh", CMHA_GELU_TANH},
-                {"activation", "swiglu", CMHA_SWIGLU},
-                {"activation", "relu", CMHA_RELU},
+                {"activation", "gelu_erf", CMHA_ACTIVATION_GELU_ERF},
+                {"activation", "gelu_tanh", CMHA_ACTIVATION_GELU_TANH},
+                {"activation", "swiglu", CMHA_ACTIVATION_SWIGLU},
+                {"activation", "relu", CMHA_ACTIVATION_RELU},
                 {"init", "normal", CMHA_INIT_NORMAL},
                 {"init", "xavier", CMHA_INIT_XAVIER},
-                {"cope_score", "phase", CMHA_COPE_PHASE},
-                {"cope_score", "magnitude", CMHA_COPE_MAGNITUDE},
-                {"cope_score", "real", CMHA_COPE_REAL},
-                {"cope_score", "hybrid", CMHA_COPE_HYBRID},
-                {"cope_score", "hybrid_norm", CMHA_COPE_HYBRID_NORM},
-                {"cope_score", "linear", CMHA_COPE_LINEAR},
-                {"cope_imag", "sin_dup", CMHA_COPE_SIN_DUP},
-                {"cope_imag", "sin_cos", CMHA_COPE_SIN_COS},
-                {"cope_imag", "learned", CMHA_COPE_LEARNED},
-                {"cope_max", "row", CMHA_MAX_ROW},
-                {"cope_max", "head", CMHA_MAX_HEAD},
-                {"cope_max", "global", CMHA_MAX_GLOBAL},
+                {"cope_score", "phase", CMHA_COPE_SCORE_PHASE},
+                {"cope_score", "magnitude", CMHA_COPE_SCORE_MAGNITUDE},
+                {"cope_score", "real", CMHA_COPE_SCORE_REAL},
+                {"cope_score", "hybrid", CMHA_COPE_SCORE_HYBRID},
+                {"cope_score", "hybrid_norm", CMHA_COPE_SCORE_HYBRID_NORM},
+                {"cope_score", "linear", CMHA_COPE_SCORE_LINEAR},
+                {"cope_imag", "sin_dup", CMHA_COPE_IMAG_SIN_DUP},
+                {"cope_imag", "sin_cos", CMHA_COPE_IMAG_SIN_COS},
+                {"cope_imag", "learned", CMHA_COPE_IMAG_LEARNED},
+                {"cope_max", "row", CMHA_NORM_MAX_ROW},
+                {"cope_max", "head", CMHA_NORM_MAX_HEAD},
+                {"cope_max", "global", CMHA_NORM_MAX_GLOBAL},
                 {"mobius_wiring", "framed", CMHA_WIRING_FRAMED},
                 {"mobius_wiring", "top", CMHA_WIRING_TOP},
                 {"mobius_wiring", "stacked", CMHA_WIRING_STACKED},
                 {"mobius_wiring", "alternating", CMHA_WIRING_ALTERNATING},
-                {"mobius_mode", "t", CMHA_MOBIUS_T},
-                {"mobius_mode", "full", CMHA_MOBIUS_FULL},
-                {"mobius_mode", "literal", CMHA_MOBIUS_LITERAL},
+                {"mobius_mode", "t", CMHA_MOBIUS_MODE_T},
+                {"mobius_mode", "full", CMHA_MOBIUS_MODE_FULL},
+                {"mobius_mode", "literal", CMHA_MOBIUS_MODE_LITERAL},
                 {"mobius_softmax", "ri_product", CMHA_SOFTMAX_RI_PRODUCT},
                 {"mobius_softmax", "real", CMHA_SOFTMAX_REAL},
                 {"mobius_softmax", "ri_split", CMHA_SOFTMAX_RI_SPLIT},
@@ -259,24 +259,24 @@ static void words(void) {
                 {"mobius_quotient", "reg", CMHA_QUOTIENT_REG},
                 {"mobius_quotient", "exact", CMHA_QUOTIENT_EXACT},
                 {"mobius_quotient", "unit", CMHA_QUOTIENT_UNIT},
-                {"mobius_init", "identity", CMHA_MOBIUS_IDENTITY},
-                {"mobius_init", "ortho", CMHA_MOBIUS_ORTHO},
-                {"crat_attention", "angular", CMHA_CRAT_ANGULAR},
-                {"crat_attention", "linear", CMHA_CRAT_LINEAR},
-                {"crat_attention", "lag", CMHA_CRAT_LAG},
-                {"crat_attention", "dot", CMHA_CRAT_DOT},
-                {"complex_norm", "cln", CMHA_CLN},
-                {"complex_norm", "crms", CMHA_CRMS},
-                {"complex_norm", "split", CMHA_SPLIT_NORM},
-                {"complex_norm", "whiten", CMHA_WHITEN},
+                {"mobius_init", "identity", CMHA_MOBIUS_INIT_IDENTITY},
+                {"mobius_init", "ortho", CMHA_MOBIUS_INIT_ORTHO},
+                {"crat_attention", "angular", CMHA_CRAT_ATTENTION_ANGULAR},
+                {"crat_attention", "linear", CMHA_CRAT_ATTENTION_LINEAR},
+                {"crat_attention", "lag", CMHA_CRAT_ATTENTION_LAG},
+                {"crat_attention", "dot", CMHA_CRAT_ATTENTION_DOT},
+                {"complex_norm", "cln", CMHA_COMPLEX_NORM_CLN},
+                {"complex_norm", "crms", CMHA_COMPLEX_NORM_CRMS},
+                {"complex_norm", "split", CMHA_COMPLEX_NORM_SPLIT},
+                {"complex_norm", "whiten", CMHA_COMPLEX_NORM_WHITEN},
                 {"complex_residual", "none", CMHA_RESIDUAL_NONE},
                 {"complex_residual", "free", CMHA_RESIDUAL_FREE},
                 {"complex_residual", "unit", CMHA_RESIDUAL_UNIT},
                 {"irw_fusion", "convex", CMHA_FUSION_CONVEX},
                 {"irw_fusion", "additive", CMHA_FUSION_ADDITIVE},
-                {"schedule", "cosine", CMHA_COSINE},
-                {"schedule", "linear", CMHA_LINEAR},
-                {"schedule", "constant", CMHA_CONSTANT},
+                {"schedule", "cosine", CMHA_SCHEDULE_COSINE},
+                {"schedule", "linear", CMHA_SCHEDULE_LINEAR},
+                {"schedule", "constant", CMHA_SCHEDULE_CONSTANT},
                 {"clip_mode", "whole", CMHA_CLIP_WHOLE},
                 {"clip_mode", "tensors", CMHA_CLIP_NORM},
                 {"clip_mode", "global", CMHA_CLIP_GLOBAL},
@@ -312,22 +312,22 @@ static void presets(void) {
     cmha_trainer_config t;
     size_t i;
     for (i = 0; (name = cmha_preset_name(i)) != NULL; i++) {
-        CHECK_OK(cmha_preset(name, &m, &t));
+        CHECK_OK(cmha_preset(NULL, name, &m, &t));
         CHECK_OK(cmha_config_check(&context, cmha_model_table(), &m));
         CHECK_OK(cmha_config_check(&context, cmha_trainer_table(), &t));
     }
     CHECK(i == 9);
-    CHECK_OK(cmha_preset("eulerformer", &m, NULL));
-    CHECK(m.share == CMHA_SHARE_SHARED && m.placement == CMHA_NORM_POST && m.pcl_adapted == 1 &&
+    CHECK_OK(cmha_preset(NULL, "eulerformer", &m, NULL));
+    CHECK(m.share == CMHA_SHARE_SHARED && m.placement == CMHA_PLACEMENT_POST && m.pcl_adapted == 1 &&
           m.pcl_weight > 0);
-    CHECK_OK(cmha_preset("repo", &m, NULL));
-    CHECK(m.layout == CMHA_LAYOUT_HALF && m.score_scale == 1 && m.activation == CMHA_SWIGLU &&
+    CHECK_OK(cmha_preset(NULL, "repo", &m, NULL));
+    CHECK(m.layout == CMHA_LAYOUT_HALF && m.score_scale == 1 && m.activation == CMHA_ACTIVATION_SWIGLU &&
           m.norm == CMHA_NORM_RMS && m.tied == 0);
-    CHECK_OK(cmha_preset("paper", &m, &t));
+    CHECK_OK(cmha_preset(NULL, "paper", &m, &t));
     CHECK(m.n_layers == 8 && m.d_model == 512 && m.n_heads == 8 && m.d_ff == 1024 && m.dropout == 0.1 &&
           t.lr == 1e-4 && m.delta_std == 0.02);
-    CHECK_OK(cmha_preset("tiny", NULL, &t));
-    CHECK_IS(cmha_preset("huge", &m, &t), CMHA_ERR_NOT_FOUND);
+    CHECK_OK(cmha_preset(NULL, "tiny", NULL, &t));
+    CHECK_IS(cmha_preset(NULL, "huge", &m, &t), CMHA_ERR_NOT_FOUND);
 }
 
 /* ------------------------------------------------- GEMM ------------------------------------------------- */
@@ -413,15 +413,15 @@ static void activations(void) {
         slope[i] = 0.5 * erfc(-(double)x[i] * sqrt(0.5)) +
                    (double)x[i] * exp(-(double)x[i] * (double)x[i] / 2) * 0.3989422804014327;
     }
-    cmha_activation_forward(x, N, CMHA_GELU_ERF, y);
+    cmha_activation_forward(x, N, CMHA_ACTIVATION_GELU_ERF, y);
     near_all("gelu_erf", y, want, N, r, 5 * f); /* 1 + erf cancels on the far left */
-    cmha_activation_backward(x, one, N, CMHA_GELU_ERF, dx);
+    cmha_activation_backward(x, one, N, CMHA_ACTIVATION_GELU_ERF, dx);
     near_all("gelu_erf'", dx, slope, N, 4 * r, 4 * f);
     for (i = 0; i < N; i++) {
         double z = (double)x[i];
         want[i] = z / 2 * (1 + tanh(0.7978845608028654 * (z + 0.044715 * z * z * z)));
     }
-    cmha_activation_forward(x, N, CMHA_GELU_TANH, y);
+    cmha_activation_forward(x, N, CMHA_ACTIVATION_GELU_TANH, y);
     near_all("gelu_tanh", y, want, N, r, 4 * f);
     for (i = 0; i < N; i++) want[i] = (double)x[i] * 5 / (1 + exp(-(double)x[i] * 5)), dx[i] = x[i] * 5;
     cmha_swiglu_forward(dx, one, N, y);
@@ -431,14 +431,14 @@ static void activations(void) {
     cmha_swiglu_forward(x, one, N, y); /* far on the left it is x exp(x) */
     near_all("exp", y, want, N, r, 0);
     x[0] = (cmha_real)1e30, x[1] = (cmha_real)-1e30;
-    cmha_activation_forward(x, 2, CMHA_GELU_ERF, y);
+    cmha_activation_forward(x, 2, CMHA_ACTIVATION_GELU_ERF, y);
     CHECK(y[0] == x[0] && y[1] == 0);
-    cmha_activation_forward(x, 2, CMHA_GELU_TANH, y);
+    cmha_activation_forward(x, 2, CMHA_ACTIVATION_GELU_TANH, y);
     CHECK(y[0] == x[0] && y[1] == 0);
     cmha_swiglu_forward(x, one, 2, y);
     CHECK(y[0] == x[0] && y[1] == 0);
     x[0] = (cmha_real)NAN; /* no maths that loses a NaN */
-    cmha_activation_forward(x, 1, CMHA_GELU_ERF, y);
+    cmha_activation_forward(x, 1, CMHA_ACTIVATION_GELU_ERF, y);
     CHECK(y[0] != y[0]);
     cmha_swiglu_forward(x, one, 1, y);
     CHECK(y[0] != y[0]);
@@ -497,17 +497,17 @@ static void dropout(void) {
 }
 
 static void schedules(void) {
-    CHECK_NEAR(cmha_learning_rate(CMHA_COSINE, 1, 0.1, 10, 100, 0), 0, 0);
-    CHECK_NEAR(cmha_learning_rate(CMHA_COSINE, 1, 0.1, 10, 100, 5), 0.5, 1e-15);
-    CHECK_NEAR(cmha_learning_rate(CMHA_COSINE, 1, 0.1, 10, 100, 10), 1, 1e-15);
-    CHECK_NEAR(cmha_learning_rate(CMHA_COSINE, 1, 0.1, 10, 100, 55), 0.55, 1e-12);
-    CHECK_NEAR(cmha_learning_rate(CMHA_LINEAR, 1, 0.1, 10, 100, 55), 0.55, 1e-12);
-    CHECK_NEAR(cmha_learning_rate(CMHA_LINEAR, 1, 0.1, 10, 100, 28), 0.82, 1e-12);
-    CHECK_NEAR(cmha_learning_rate(CMHA_COSINE, 1, 0.1, 10, 100, 5000), 0.1, 1e-15);
-    CHECK_NEAR(cmha_learning_rate(CMHA_LINEAR, 1, 0.1, 10, 100, 5000), 0.1, 1e-15);
-    CHECK_NEAR(cmha_learning_rate(CMHA_CONSTANT, 1, 0.1, 10, 100, 5000), 1, 0);
-    CHECK_NEAR(cmha_learning_rate(CMHA_CONSTANT, 1, 0.1, 10, 100, 1), 0.1, 1e-15);
-    CHECK_NEAR(cmha_learning_rate(CMHA_COSINE, 1, 0.1, 0, 0, 0), 1, 0.91);
+    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 0), 0, 0);
+    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 5), 0.5, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 10), 1, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 55), 0.55, 1e-12);
+    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_LINEAR, 1, 0.1, 10, 100, 55), 0.55, 1e-12);
+    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_LINEAR, 1, 0.1, 10, 100, 28), 0.82, 1e-12);
+    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 5000), 0.1, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_LINEAR, 1, 0.1, 10, 100, 5000), 0.1, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_CONSTANT, 1, 0.1, 10, 100, 5000), 1, 0);
+    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_CONSTANT, 1, 0.1, 10, 100, 1), 0.1, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.1, 0, 0, 0), 1, 0.91);
 }
 
 /* Sizes of zero are fine everywhere */
@@ -515,10 +515,10 @@ static void nothing(void) {
     cmha_real x = 5, y = 7;
     cmha_linear_forward(&x, &x, NULL, 0, 1, 1, &y), cmha_linear_backward(&x, &x, &x, 0, 1, 1, &y, NULL, NULL);
     cmha_layernorm_forward(&x, &x, NULL, 0, 1, 1, &y, &y), cmha_rmsnorm_forward(&x, &x, 0, 1, 1, &y, &y);
-    cmha_activation_forward(&x, 0, CMHA_GELU_ERF, &y), cmha_swiglu_forward(&x, &x, 0, &y),
+    cmha_activation_forward(&x, 0, CMHA_ACTIVATION_GELU_ERF, &y), cmha_swiglu_forward(&x, &x, 0, &y),
         cmha_dropout_forward(&x, 0, 0.5, 1, 0, &y);
     cmha_embedding_forward(&x, NULL, 0, 1, &y), cmha_euler_forward(&x, 0, 1, CMHA_LAYOUT_HALF, &y, &y);
-    cmha_cope_table(CMHA_COPE_SIN_COS, 0, 2, 10000, 0, &y), cmha_rotation_table(NULL, 0, 3, 0, &y);
+    cmha_cope_table(CMHA_COPE_IMAG_SIN_COS, 0, 2, 10000, 0, &y), cmha_rotation_table(NULL, 0, 3, 0, &y);
     CHECK(y == 7);
 }
 

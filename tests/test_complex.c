@@ -90,16 +90,16 @@ static void norms(void) {
     enum { N = 2 * T * D };
     static cmha_real z[N], s[N], y[N], w[N], half[T * D], want[T * D], stats[2 * T], gamma[2 * D],
         beta[2 * D];
-    cmha_complex_norm_args two = norm_args(CMHA_SPLIT_NORM, T, D, (cmha_real)1e-5);
+    cmha_complex_norm_args two = norm_args(CMHA_COMPLEX_NORM_SPLIT, T, D, (cmha_real)1e-5);
     size_t t, j, part;
     check_fill(z, N, 1), check_fill(gamma, 2 * D, 1), check_fill(beta, 2 * D, 1);
     for (j = 0; j < N; j++) s[j] = z[j] * 512;
     /* CLN and the rest do not see a positive factor, but for eps */
-    norm_of(CMHA_CLN, z, 0, y), norm_of(CMHA_CLN, s, 0, w);
+    norm_of(CMHA_COMPLEX_NORM_CLN, z, 0, y), norm_of(CMHA_COMPLEX_NORM_CLN, s, 0, w);
     CHECK_NEAR(check_distance(y, w, N), 0, check_tolerance(1e-14, 1e-6));
-    norm_of(CMHA_WHITEN, z, 0, y), norm_of(CMHA_WHITEN, s, 0, w);
+    norm_of(CMHA_COMPLEX_NORM_WHITEN, z, 0, y), norm_of(CMHA_COMPLEX_NORM_WHITEN, s, 0, w);
     CHECK_NEAR(check_distance(y, w, N), 0, check_tolerance(1e-13, 2e-6));
-    norm_of(CMHA_CRMS, z, 0, y); /* CRMS only scales: phases stay, mean |y|^2 = 1 */
+    norm_of(CMHA_COMPLEX_NORM_CRMS, z, 0, y); /* CRMS only scales: phases stay, mean |y|^2 = 1 */
     for (t = 0; t < T; t++)
         CHECK_NEAR(cmha_sum_squares(y + 2 * t * D, 2 * D) / D, 1, check_tolerance(1e-13, 1e-6));
     for (t = 0; t < T; t++)
@@ -116,7 +116,7 @@ static void norms(void) {
             CHECK_NEAR(check_distance(want + t * D, y + (2 * t + part) * D, D), 0,
                        check_tolerance(1e-13, 3e-6));
     }
-    norm_of(CMHA_WHITEN, z, 0, y); /* covariance 1 */
+    norm_of(CMHA_COMPLEX_NORM_WHITEN, z, 0, y); /* covariance 1 */
     for (t = 0; t < T; t++) {
         const cmha_real *re = y + 2 * t * D, *im = re + D;
         double cross = 0;
@@ -138,7 +138,7 @@ static void norm_edges(void) {
     check_fill(z, N, 1), check_fill(dy, N, 1), check_fill(gamma, 3 * D, 1);
     for (j = 0; j < 2 * D; j++) z[j] = 0, z[2 * D + j] = 3, z[6 * D + j] *= (cmha_real)1e18;
     for (j = 0; j < D; j++) z[4 * D + j] = z[5 * D + j];
-    for (kind = CMHA_CLN; kind <= CMHA_WHITEN; kind++)
+    for (kind = CMHA_COMPLEX_NORM_CLN; kind <= CMHA_COMPLEX_NORM_WHITEN; kind++)
         for (with_eps = 0; with_eps < 2; with_eps++) {
             cmha_real eps = with_eps ? (cmha_real)1e-5 : 0;
             cmha_complex_norm_args a = norm_args(kind, 5, D, eps), narrow = norm_args(kind, 2 * D, 1, eps);
@@ -213,7 +213,8 @@ static void rotations(void) {
 }
 
 static void hermitian(void) {
-    cmha_real *q = check_array(2 * T * D, 1), *k = check_array(2 * T * D, 1), a[2 * T] = {0}, norm[2 * T] = {0};
+    cmha_real *q = check_array(2 * T * D, 1), *k = check_array(2 * T * D, 1), a[2 * T] = {0},
+              norm[2 * T] = {0};
     size_t t, j, shape[2] = {T, 2 * D};
     cmha_tensor *tq, *product, *square;
     cmha_tape tape;
@@ -289,7 +290,7 @@ static void multifreq(void) {
     for (s = 0; s < 3; s++) { /* K = 1: the sinusoidal table, as exactly as omega is a cmha_real */
         cmha_multifreq_init(1, W, 10000, omega, delta);
         positions_of(omega, delta, 1, N, W, starts[s], y);
-        cmha_cope_table(CMHA_COPE_SIN_COS, N, W, 10000, starts[s], table);
+        cmha_cope_table(CMHA_COPE_IMAG_SIN_COS, N, W, 10000, starts[s], table);
         CHECK_NEAR(check_distance(y, table, N * W), 0,
                    check_tolerance(1e-11, 1e-6 + 6e-8 * (double)(starts[s] + N)));
     }
@@ -323,7 +324,7 @@ static double regularise(int phases, cmha_real *z, const unsigned char *mask, si
     in = cmha_tensor_wrap(&tape, 2, shape, z, dz);
     loss = phases ? cmha_phase_reg(&tape, in, mask, 2, 0) : cmha_mag_reg(&tape, in, mask, 2);
     value = CHECK(loss != NULL) ? (double)loss->data[0] : NAN;
-    CHECK_OK(cmha_backward(&tape, loss, 1));
+    CHECK_OK(cmha_tape_backward(&tape, loss, 1));
     cmha_tape_close(&tape);
     return value;
 }
@@ -407,10 +408,10 @@ static cmha_tensor *network(cmha_tape *tape, cmha_real *x, cmha_real *dx, cmha_r
     rows = cmha_multifreq(tape, cmha_tensor_wrap(tape, 2, sk, p, dp),
                           cmha_tensor_wrap(tape, 2, sk, p + 96, dp + 96), sp[0], 5);
     z = cmha_complex_from_pairs(tape, cmha_add_rows(tape, z, rows), CMHA_LAYOUT_INTERLEAVED);
-    h = cmha_complex_norm(tape, z, CMHA_WHITEN, NULL, NULL, (cmha_real)1e-4);
-    h = cmha_activate(tape, cmha_complex_linear(tape, h, weight, gamma), CMHA_RELU);
+    h = cmha_complex_norm(tape, z, CMHA_COMPLEX_NORM_WHITEN, NULL, NULL, (cmha_real)1e-4);
+    h = cmha_activate(tape, cmha_complex_linear(tape, h, weight, gamma), CMHA_ACTIVATION_RELU);
     theta = cmha_reshape(tape, cmha_complex_imag(tape, h), 3, st);
-    h = cmha_complex_norm(tape, cmha_add(tape, h, z), CMHA_CLN, gamma, gamma, (cmha_real)1e-4);
+    h = cmha_complex_norm(tape, cmha_add(tape, h, z), CMHA_COMPLEX_NORM_CLN, gamma, gamma, (cmha_real)1e-4);
     h = cmha_complex_rotate(tape, h, theta);
     h = cmha_complex_to_pairs(tape, cmha_complex_lowrank(tape, h, weight, weight, NULL), CMHA_LAYOUT_HALF);
     h = cmha_complex_join(tape, cmha_complex_real(tape, h),
@@ -433,9 +434,9 @@ static cmha_real network_run(int threads, cmha_real *x, cmha_real *w, cmha_real 
     loss = network(&tape, x, grad, w, grad + N_X, p, grad + N_X + N_W);
     CHECK_THAT(loss != NULL, "%s", cmha_error(&own));
     value = loss ? loss->data[0] : 0;
-    CHECK_OK(cmha_backward(&tape, loss, 1));
+    CHECK_OK(cmha_tape_backward(&tape, loss, 1));
     dry.memory.measuring = 1; /* a dry run computes nothing and takes the same memory */
-    CHECK_OK(cmha_backward(&dry, network(&dry, x, grad, w, grad + N_X, p, grad + N_X + N_W), 1));
+    CHECK_OK(cmha_tape_backward(&dry, network(&dry, x, grad, w, grad + N_X, p, grad + N_X + N_W), 1));
     CHECK_THAT(dry.memory.peak == tape.memory.peak, "%zu bytes, in a dry run %zu", tape.memory.peak,
                dry.memory.peak);
     cmha_tape_close(&tape), cmha_tape_close(&dry);
@@ -481,8 +482,10 @@ static void refusals(void) {
     REFUSED(cmha_complex_lowrank(&tape, shaped(&tape, 2, 3, 6), shaped(&tape, 2, 4, 2),
                                  shaped(&tape, 2, 4, 2), NULL));
     REFUSED(cmha_complex_rotate(&tape, shaped(&tape, 2, 3, 6), shaped(&tape, 2, 3, 6)));
-    REFUSED(cmha_complex_norm(&tape, shaped(&tape, 2, 3, 6), CMHA_CRMS, shaped(&tape, 2, 3, PAIR), NULL, 0));
-    REFUSED(cmha_complex_norm(&tape, shaped(&tape, 2, 3, 6), CMHA_CLN, NULL, shaped(&tape, 1, 3, PAIR), 0));
+    REFUSED(cmha_complex_norm(&tape, shaped(&tape, 2, 3, 6), CMHA_COMPLEX_NORM_CRMS,
+                              shaped(&tape, 2, 3, PAIR), NULL, 0));
+    REFUSED(cmha_complex_norm(&tape, shaped(&tape, 2, 3, 6), CMHA_COMPLEX_NORM_CLN, NULL,
+                              shaped(&tape, 1, 3, PAIR), 0));
     REFUSED(cmha_phasor(&tape, shaped(&tape, 2, 3, 7), 0));
     REFUSED(cmha_hermitian(&tape, shaped(&tape, 2, 3, 6), shaped(&tape, 2, 3, 8)));
     REFUSED(cmha_complex_from_pairs(&tape, shaped(&tape, 2, 3, 7), CMHA_LAYOUT_HALF));
@@ -511,19 +514,20 @@ static void nothing(void) {
     CHECK(y && check_largest(y->data, y->size) == 0);
     y = cmha_add(&tape, cmha_mag_reg(&tape, z, NULL, 1), cmha_phase_reg(&tape, e, NULL, 1, 0));
     y = cmha_add(&tape, y,
-                 cmha_phase_reg(&tape, cmha_complex_norm(&tape, z, CMHA_WHITEN, NULL, NULL, 0), NULL, 1, 0));
+                 cmha_phase_reg(&tape, cmha_complex_norm(&tape, z, CMHA_COMPLEX_NORM_WHITEN, NULL, NULL, 0),
+                                NULL, 1, 0));
     y = cmha_add(&tape, y, cmha_sum(&tape, cmha_hermitian(&tape, cmha_phasor(&tape, e, 0), e)));
     y = cmha_add(&tape, y, cmha_sum(&tape, cmha_add_rows(&tape, z, shaped(&tape, 0, 6, PAIR))));
     y = cmha_add(&tape, y, cmha_sum(&tape, cmha_complex_to_pairs(&tape, e, CMHA_LAYOUT_INTERLEAVED)));
     CHECK_THAT(y && y->data[0] == 0, "%s", cmha_error(&context));
-    CHECK_OK(cmha_backward(&tape, y, 1));
+    CHECK_OK(cmha_tape_backward(&tape, y, 1));
     cmha_tape_close(&tape);
 }
 
 static void relu(void) {
     cmha_real x[4] = {-1, 0, 2, (cmha_real)NAN}, y[4], dy[4] = {5, 5, 5, 5}, dx[4] = {0};
-    cmha_activation_forward(x, 4, CMHA_RELU, y);
-    cmha_activation_backward(x, dy, 3, CMHA_RELU, dx);
+    cmha_activation_forward(x, 4, CMHA_ACTIVATION_RELU, y);
+    cmha_activation_backward(x, dy, 3, CMHA_ACTIVATION_RELU, dx);
     CHECK(y[0] == 0 && y[1] == 0 && y[2] == 2 && y[3] != y[3] && dx[0] == 0 && dx[1] == 0 && dx[2] == 5);
 }
 

@@ -229,7 +229,7 @@ static int train(const char *path, int fd, int fault_at, int named) {
     run r;
     place.named = named;
     run_open(&r);
-    if (there(path) && !CHECK_OK(cmha_trainer_load(&r.trainer, path))) return 4;
+    if (there(path) && !CHECK_OK(cmha_trainer_read(&r.trainer, path))) return 4;
     while (r.trainer.step < STEPS) {
         run_steps(&r, 1);
         say(fd, STEP, r.trainer.step);
@@ -324,7 +324,7 @@ static int swept(run *r, int named) {
     char left[400];
     int n = 0;
     for (; system_left(folder, left, sizeof left); n++) {
-        CHECK_THAT(named || !cmha_trainer_load(&r->trainer, left), "a file is left that is not whole: %s",
+        CHECK_THAT(named || !cmha_trainer_read(&r->trainer, left), "a file is left that is not whole: %s",
                    cmha_error(&r->context));
         if (!CHECK(!remove(left))) break;
     }
@@ -337,7 +337,7 @@ static void inspect(run *r, chain *c) {
     size_t step = 0;
     c->beside += swept(r, c->named);
     if (there(path)) {
-        if (!CHECK_THAT(!cmha_trainer_load(&r->trainer, path), "after kill %d: %s", c->kills,
+        if (!CHECK_THAT(!cmha_trainer_read(&r->trainer, path), "after kill %d: %s", c->kills,
                         cmha_error(&r->context)))
             return;
         step = r->trainer.step;
@@ -449,7 +449,7 @@ static void death_in_every_call(run *r, int calls) {
         CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         CHECK_THAT(swept(r, place.named) == (at > named && at <= renamed),
                    "dead in call %d of %d: what is left", at, calls);
-        if (!CHECK_THAT(!cmha_trainer_load(&r->trainer, path_of("dying")), "dead in call %d of %d: %s", at,
+        if (!CHECK_THAT(!cmha_trainer_read(&r->trainer, path_of("dying")), "dead in call %d of %d: %s", at,
                         calls, cmha_error(&r->context)))
             continue;
         found = r->trainer.step;
@@ -496,7 +496,7 @@ static void links_in_the_way(run *r) {
     put(path_of("victim"), "precious", 8);
     place.planted = 5;
     CHECK_THAT(!save_to(r, "calls", NO_FAULT, 0, 0) && !place.planted, "%s", cmha_error(&r->context));
-    CHECK_OK(cmha_trainer_load(&r->trainer, path_of("calls")));
+    CHECK_OK(cmha_trainer_read(&r->trainer, path_of("calls")));
     for (n = 0; system_left(folder, path, sizeof path); n++) {
         struct stat about;
         CHECK_THAT(!lstat(path, &about) && S_ISLNK(about.st_mode), "%s is no link", path);
@@ -518,7 +518,7 @@ static void system_calls(run *r, int named) {
     place.named = named;
     calls = order(r);
     death_in_every_call(r, calls);
-    CHECK_OK(cmha_trainer_load(&r->trainer, path_of("interrupted")));
+    CHECK_OK(cmha_trainer_read(&r->trainer, path_of("interrupted")));
     failure_in_every_call(r, calls);
     links_in_the_way(r);
     place.named = 0;
@@ -567,7 +567,7 @@ static void two_writers(run *r) {
     const char *path = path_of("shared"), *const numbers[2] = {"1", "2"};
     pid_t child[2];
     int i, running = 2, status, loads = 0, of[3] = {0, 0, 0};
-    CHECK_OK(cmha_trainer_load(&r->trainer, path_of("here")));
+    CHECK_OK(cmha_trainer_read(&r->trainer, path_of("here")));
     CHECK_OK(cmha_trainer_save(&r->trainer, path));
     fflush(stdout);
     for (i = 0; i < 2; i++) {
@@ -579,7 +579,7 @@ static void two_writers(run *r) {
         }
     }
     while (running && check_failed < 20) {
-        if (!CHECK_THAT(!cmha_trainer_load(&r->trainer, path), "load %d: %s", loads, cmha_error(&r->context)))
+        if (!CHECK_THAT(!cmha_trainer_read(&r->trainer, path), "load %d: %s", loads, cmha_error(&r->context)))
             continue;
         loads++;
         i = is_all(r, 1) ? 1 : is_all(r, 2) ? 2 : 0;
@@ -590,11 +590,11 @@ static void two_writers(run *r) {
             running--, CHECK_THAT(status == 0, "a writer could not save");
     }
     while (running-- && wait(&status) > 0) continue;
-    CHECK_OK(cmha_trainer_load(&r->trainer, path));
+    CHECK_OK(cmha_trainer_read(&r->trainer, path));
     CHECK_THAT(is_all(r, 1) || is_all(r, 2), "the last file is not whole");
     CHECK(!swept(r, 1));
     printf("%d loads while two wrote: %d of the first, %d of the second, all whole\n", loads, of[1], of[2]);
-    CHECK_OK(cmha_trainer_load(&r->trainer, path_of("here"))); /* and who writes last wins */
+    CHECK_OK(cmha_trainer_read(&r->trainer, path_of("here"))); /* and who writes last wins */
     CHECK(!cmha_trainer_save(&r->trainer, path) && same_files(path, path_of("here")));
     remove(path);
 }
@@ -631,7 +631,7 @@ static void file_size_limit(run *r) {
         free(kept);
     }
     CHECK_OK(cmha_trainer_save(&r->trainer, path_of("limit"))); /* with room it goes on */
-    CHECK_OK(cmha_trainer_load(&r->trainer, path_of("limit")));
+    CHECK_OK(cmha_trainer_read(&r->trainer, path_of("limit")));
     free(old);
 }
 
@@ -660,7 +660,7 @@ static void small_disk(run *r) {
                cmha_error(&r->context));
     kept = contents(path, &n);
     CHECK_THAT(old && kept && !memcmp(old, kept, n), "the disk is full and the old checkpoint gone");
-    CHECK_OK(cmha_trainer_load(&r->trainer, path));
+    CHECK_OK(cmha_trainer_read(&r->trainer, path));
     free(old), free(kept);
     CHECK(umount(path_of("disk")) == 0 && rmdir(path_of("disk")) == 0);
 #else

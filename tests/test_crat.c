@@ -118,7 +118,7 @@ static void decoded(const char *options) {
     double off = 0;
     if (!open_model(&model, options, &base)) return;
     logits_of(&model, full);
-    CHECK_OK(cmha_cache_init(&cache, &model, B, N, 0));
+    CHECK_OK(cmha_cache_init(&cache, &model, B, N, 0, NULL));
     for (i = 0; i < 3; i++, cmha_cache_reset(&cache))
         for (at = 0; at < N; at += n) {
             int32_t part[B * N];
@@ -186,7 +186,7 @@ static void ablation(void) {
         cmha_model_config config;
         cmha_model model;
         cmha_trainer trainer;
-        CHECK_OK(cmha_preset("crat", &config, NULL));
+        CHECK_OK(cmha_preset(NULL, "crat", &config, NULL));
         models_set(
             &context, &config,
             "n_layers=2 d_model=16 n_heads=4 d_ff=24 vocabulary=19 real_heads=1 imag_heads=1 dropout=0 "
@@ -250,16 +250,16 @@ static void resumed(void) {
     CHECK_OK(cmha_model_init(&twin, &context, &config));
     CHECK_OK(cmha_model_set_knowledge(&twin, &other));
     CHECK_OK(cmha_trainer_init(&second, &twin, &t));
-    CHECK_IS(cmha_trainer_load(&second, half), CMHA_ERR_FORMAT);
+    CHECK_IS(cmha_trainer_read(&second, half), CMHA_ERR_FORMAT);
     CHECK(strstr(cmha_error(&context), "knowledge base") && second.step == 0);
     CHECK_OK(cmha_model_set_knowledge(&twin, NULL));
-    CHECK_THAT(!cmha_trainer_load(&second, half), "%s", cmha_error(&context));
+    CHECK_THAT(!cmha_trainer_read(&second, half), "%s", cmha_error(&context));
     CHECK(twin.knowledge_identity == base.identity); /* what the program is to look for */
     CHECK_OK(cmha_model_set_knowledge(&twin, &base));
     learn(&second, STEPS, "resumed");
     CHECK_THAT(!memcmp(model.data, twin.data, model.size * sizeof *model.data),
                "resuming gives other parameters");
-    if (CHECK_OK(cmha_model_load(&loaded, &context, half))) {
+    if (CHECK_OK(cmha_model_open(&loaded, &context, half))) {
         CHECK(loaded.knowledge_identity == base.identity && !loaded.knowledge);
         cmha_model_close(&loaded);
     }

@@ -84,7 +84,7 @@ static outcome layer_run(const layer *l, int threads, int dry) {
         memcpy(o.y, y->data, y->size * sizeof *o.y),
             memcpy(o.logits, logits->data, logits->size * sizeof *o.y);
     loss = cmha_sum(&tape, cmha_mul(&tape, y, cmha_tensor_wrap(&tape, 2, in[0]->shape, l->dy, NULL)));
-    CHECK_OK(cmha_backward(&tape, cmha_add(&tape, loss, cmha_balance(&tape, logits, l->top, NULL)), 1));
+    CHECK_OK(cmha_tape_backward(&tape, cmha_add(&tape, loss, cmha_balance(&tape, logits, l->top, NULL)), 1));
     o.peak = tape.memory.peak;
     cmha_tape_close(&tape);
     cmha_context_close(&own);
@@ -305,7 +305,7 @@ static void frozen(void) {
     logits = layer_logits(&l, &tape, in);
     loss = cmha_mul(&tape, cmha_experts(&tape, in[0], logits, l.top, in[3], in[4], in[5], in[6], NULL),
                     cmha_tensor_wrap(&tape, 2, in[0]->shape, l.dy, NULL));
-    CHECK_OK(cmha_backward(&tape,
+    CHECK_OK(cmha_tape_backward(&tape,
                            cmha_add(&tape, cmha_sum(&tape, loss), cmha_balance(&tape, logits, l.top, NULL)),
                            1));
     CHECK_NEAR(check_distance(dz, o.grad, l.n[0]), 0,
@@ -447,7 +447,7 @@ static void out_of_memory(void) {
         layer_tensors(&l, &tape, grad, in);
         y = cmha_router(&tape, in[0], in[1], in[2]);
         y = cmha_experts(&tape, in[0], y, l.top, in[3], in[4], in[5], in[6], NULL);
-        cmha_backward(&tape, cmha_sum(&tape, y), 1);
+        cmha_tape_backward(&tape, cmha_sum(&tape, y), 1);
         if (cmha_tape_status(&tape)) refused++, CHECK_IS(cmha_tape_status(&tape), CMHA_ERR_MEMORY);
         cmha_tape_close(&tape);
         cmha_context_close(&own);
@@ -548,7 +548,7 @@ static void residual_sums(void) {
                                   cmha_tensor_wrap(&tape, 1, &one, &alpha, sums + 2 * threads),
                                   cmha_tensor_wrap(&tape, 1, &one, &beta, sums + 2 * threads + 1));
         y = cmha_sum(&tape, cmha_mul(&tape, y, cmha_tensor_wrap(&tape, 2, shape, g, NULL)));
-        CHECK_OK(cmha_backward(&tape, y, 1));
+        CHECK_OK(cmha_tape_backward(&tape, y, 1));
         cmha_tape_close(&tape);
         cmha_context_close(&own);
     }

@@ -44,7 +44,7 @@ static void operation(cmha_tape *tape, const ops_row *row, ops_fill fill, sight 
         tape->key = (uint64_t)round, check_seed = 5 + (uint64_t)round * 977;
         s.tape = tape, s.fill = fill;
         loss = ops_loss(row, tape, &s, &y);
-        if (!CHECK_THAT(loss && !cmha_backward(tape, loss, 1), "%s: %s", row->name,
+        if (!CHECK_THAT(loss && !cmha_tape_backward(tape, loss, 1), "%s: %s", row->name,
                         cmha_error(tape->context)))
             return;
         look(result, y->data, y->size);
@@ -331,7 +331,8 @@ static void recorded_names(char *names, size_t room) {
     s.tape = &tape;
     for (size_t i = 0; i < OPS_COUNT; i++) {
         cmha_tensor *y;
-        CHECK_THAT(ops_loss(&ops_all[i], &tape, &s, &y) != NULL, "%s: %s", ops_all[i].name, cmha_error(&context));
+        CHECK_THAT(ops_loss(&ops_all[i], &tape, &s, &y) != NULL, "%s: %s", ops_all[i].name,
+                   cmha_error(&context));
         for (const cmha_record *r = tape.last; r; r = r->previous) {
             size_t n = strlen(r->name);
             if (used + n + 2 > room) continue;
@@ -342,7 +343,8 @@ static void recorded_names(char *names, size_t room) {
     cmha_tape_close(&tape), cmha_context_close(&context);
 }
 
-/* Every operation that the library describes by a row, "static const cmha__op .. = {"name", ..", stands in the table too. */
+/* Every operation that the library describes by a row, "static const cmha__op .. =
+   {"name", ..", stands in the table too. */
 static void rows_of_the_library(void) {
     static char text[1 << 21], names[1 << 16];
     size_t rows = 0;
@@ -358,7 +360,8 @@ static void rows_of_the_library(void) {
         const char *begin = strchr(at, '"'), *end = begin ? strchr(begin + 1, '"') : NULL;
         char name[64];
         if (!CHECK(end && end - begin < 60)) return;
-        name[0] = ' ', memcpy(name + 1, begin + 1, (size_t)(end - begin) - 1), memcpy(name + (end - begin), " ", 2);
+        name[0] = ' ', memcpy(name + 1, begin + 1, (size_t)(end - begin) - 1),
+        memcpy(name + (end - begin), " ", 2);
         CHECK_THAT(strstr(names, name) != NULL, "no row of tests/ops.h records%s", name);
         rows++;
     }

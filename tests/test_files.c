@@ -210,8 +210,8 @@ static void corrupted(void) {
 static cmha_model_config tiny_config(void) {
     cmha_model_config m = check_model_config();
     m.n_layers = 1, m.d_model = 4, m.n_heads = 2, m.d_ff = 4, m.vocabulary = 5;
-    m.base = 1234.5678901234567, m.dropout = 0.1, m.activation = CMHA_SWIGLU, m.layout = CMHA_LAYOUT_HALF,
-    m.attention_bias = 1, m.tied = 0;
+    m.base = 1234.5678901234567, m.dropout = 0.1, m.activation = CMHA_ACTIVATION_SWIGLU,
+    m.layout = CMHA_LAYOUT_HALF, m.attention_bias = 1, m.tied = 0;
     return m;
 }
 
@@ -221,7 +221,8 @@ static void same_config(const cmha_model_config *a, const cmha_model_config *b) 
     char ta[32], tb[32];
     size_t i;
     for (i = 0; i < table.count; i++) {
-        cmha_config_get(table, a, i, ta, sizeof ta), cmha_config_get(table, b, i, tb, sizeof tb);
+        cmha_config_get(table, a, table.fields[i].name, ta, sizeof ta),
+            cmha_config_get(table, b, table.fields[i].name, tb, sizeof tb);
         CHECK_THAT(!strcmp(ta, tb), "%s was %s and comes back as %s", table.fields[i].name, ta, tb);
     }
     CHECK(a->base == b->base && a->dropout == b->dropout);
@@ -250,7 +251,7 @@ static void model_round_trip(void) {
     size_t i;
     CHECK_OK(cmha_model_init(&a, &context, &m));
     CHECK_OK(cmha_model_save(&a, path_of("model.safetensors")));
-    CHECK_THAT(!cmha_model_load(&b, &context, path_of("model.safetensors")), "%s", cmha_error(&context));
+    CHECK_THAT(!cmha_model_open(&b, &context, path_of("model.safetensors")), "%s", cmha_error(&context));
     same_config(&a.config, &b.config);
     CHECK(a.size == b.size && !memcmp(a.data, b.data, a.size * sizeof *a.data));
     CHECK_OK(cmha_model_loss(&a, &batch, &la));
@@ -287,16 +288,16 @@ static void truncated(void) {
     before = heap.bytes, step = check_quick() ? 37 : 1;
     for (less = 1; less <= n; less += step) {
         if (truncate(path_of("cut"), (off_t)(n - less))) exit(3);
-        if (!cmha_model_load(&loaded, &context, path_of("cut"))) bad++, cmha_model_close(&loaded);
-        if (!cmha_trainer_load(&trainer, path_of("cut"))) bad++;
+        if (!cmha_model_open(&loaded, &context, path_of("cut"))) bad++, cmha_model_close(&loaded);
+        if (!cmha_trainer_read(&trainer, path_of("cut"))) bad++;
         changed += memcmp(kept, model.data, model.size * sizeof *kept) != 0;
         leaked += heap.bytes != before;
     }
     CHECK_THAT(bad == 0, "%zu truncated checkpoints were loaded", bad);
     CHECK_THAT(changed == 0, "%zu truncated checkpoints changed the model", changed);
     CHECK_THAT(leaked == 0, "%zu truncated checkpoints leak", leaked);
-    CHECK_OK(cmha_trainer_load(&trainer, path_of("whole")));
-    CHECK_OK(cmha_model_load(&loaded, &context, path_of("whole"))); /* weights out of a training state */
+    CHECK_OK(cmha_trainer_read(&trainer, path_of("whole")));
+    CHECK_OK(cmha_model_open(&loaded, &context, path_of("whole"))); /* weights out of a training state */
     CHECK(!memcmp(kept, loaded.data, loaded.size * sizeof *kept));
     cmha_trainer_close(&trainer), cmha_model_close(&loaded), cmha_model_close(&model);
     free(kept);
@@ -332,7 +333,7 @@ static cmha_status altered(const char *drop, const char *add, const char *reshap
     CHECK_OK(cmha_archive_write(&context, path_of("altered"), items, n, metadata, r.n_metadata));
     for (i = 0; i < n; i++) free((void *)(uintptr_t)items[i].data);
     cmha_archive_close(&r);
-    s = cmha_model_load(&model, &context, path_of("altered"));
+    s = cmha_model_open(&model, &context, path_of("altered"));
     if (!s) cmha_model_close(&model);
     else CHECK(strlen(cmha_error(&context)) > 0);
     return s;
@@ -361,9 +362,9 @@ static void wrong_trainer(void) {
     t.batch = 1, t.length = 4, m.d_ff = 6;
     CHECK_OK(cmha_model_init(&model, &context, &m));
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
-    CHECK(cmha_trainer_load(&trainer, path_of("whole")) != CMHA_OK);             /* another width */
+    CHECK(cmha_trainer_read(&trainer, path_of("whole")) != CMHA_OK);             /* another width */
     /* weights without a training state */
-    CHECK(cmha_trainer_load(&trainer, path_of("model.safetensors")) != CMHA_OK);
+    CHECK(cmha_trainer_read(&trainer, path_of("model.safetensors")) != CMHA_OK);
     cmha_trainer_close(&trainer), cmha_model_close(&model);
 }
 
@@ -376,24 +377,24 @@ static void places(void) {
     size_t bytes = heap.bytes, n, n2;
     CHECK_IS(cmha_archive_open(&r, &context, path_of("nowhere")), CMHA_ERR_NOT_FOUND);
     CHECK(strstr(cmha_error(&context), "nowhere") != NULL);
-    CHECK_IS(cmha_model_load(&model, &context, path_of("nowhere")), CMHA_ERR_NOT_FOUND);
-    CHECK_IS(cmha_tokens_load(&tokens, &context, path_of("nowhere"), 1), CMHA_ERR_NOT_FOUND);
+    CHECK_IS(cmha_model_open(&model, &context, path_of("nowhere")), CMHA_ERR_NOT_FOUND);
+    CHECK_IS(cmha_tokens_open(&tokens, &context, path_of("nowhere"), 1), CMHA_ERR_NOT_FOUND);
     CHECK(cmha_archive_open(&r, &context, folder) != CMHA_OK);
-    CHECK(cmha_model_load(&model, &context, folder) != CMHA_OK);
-    CHECK(cmha_tokens_load(&tokens, &context, folder, 1) != CMHA_OK);
+    CHECK(cmha_model_open(&model, &context, folder) != CMHA_OK);
+    CHECK(cmha_tokens_open(&tokens, &context, folder, 1) != CMHA_OK);
     if (system_fifo(path_of("fifo"))) { /* must not wait for a writer that never comes */
         CHECK(cmha_archive_open(&r, &context, path_of("fifo")) != CMHA_OK);
-        CHECK(cmha_tokens_load(&tokens, &context, path_of("fifo"), 1) != CMHA_OK);
+        CHECK(cmha_tokens_open(&tokens, &context, path_of("fifo"), 1) != CMHA_OK);
         system_fifo_end();
     }
     put(path_of("odd"), odd, 5);
-    CHECK_IS(cmha_tokens_load(&tokens, &context, path_of("odd"), 2), CMHA_ERR_FORMAT);
-    CHECK_IS(cmha_tokens_load(&tokens, &context, path_of("odd"), 3), CMHA_ERR_ARGUMENT);
-    CHECK_OK(cmha_tokens_load(&tokens, &context, path_of("odd"), 1));
+    CHECK_IS(cmha_tokens_open(&tokens, &context, path_of("odd"), 2), CMHA_ERR_FORMAT);
+    CHECK_IS(cmha_tokens_open(&tokens, &context, path_of("odd"), 3), CMHA_ERR_ARGUMENT);
+    CHECK_OK(cmha_tokens_open(&tokens, &context, path_of("odd"), 1));
     CHECK(tokens.count == 5 && cmha_tokens_at(&tokens, 4) == 5);
     cmha_tokens_close(&tokens), cmha_tokens_close(&tokens);
     put(path_of("odd"), odd, 4);
-    CHECK_OK(cmha_tokens_load(&tokens, &context, path_of("odd"), 2));
+    CHECK_OK(cmha_tokens_open(&tokens, &context, path_of("odd"), 2));
     CHECK(tokens.count == 2 && cmha_tokens_at(&tokens, 1) == 3 + 4 * 256);
     cmha_tokens_close(&tokens);
     CHECK_OK(cmha_model_init(&saved, &context, &m));

@@ -139,18 +139,18 @@ static int read_archive(const char *path) {
 
 static int read_model(const char *path) {
     cmha_model other;
-    int good = library(cmha_model_load(&other, &context, path));
+    int good = library(cmha_model_open(&other, &context, path));
     cmha_model_close(&other);
     return good;
 }
 
 static int read_strict(const char *path) { return library(cmha_model_read(&model, path, 1, NULL)); }
 static int read_loose(const char *path) { return library(cmha_model_read(&model, path, 0, NULL)); }
-static int read_trainer(const char *path) { return library(cmha_trainer_load(&trainer, path)); }
+static int read_trainer(const char *path) { return library(cmha_trainer_read(&trainer, path)); }
 
 static int read_tokens(const char *path) {
     cmha_tokens t;
-    int good = library(cmha_tokens_load(&t, &context, path, 4));
+    int good = library(cmha_tokens_open(&t, &context, path, 4));
     cmha_tokens_close(&t);
     return good;
 }
@@ -180,9 +180,9 @@ static int read_labels(const char *path) {
 static const struct reader {
     const char *name;
     int (*read)(const char *path);
-} readers[] = {{"cmha_archive_open", read_archive},      {"cmha_model_load", read_model},
-               {"cmha_model_read, strict", read_strict}, {"cmha_trainer_load", read_trainer},
-               {"cmha_model_read", read_loose},          {"cmha_tokens_load", read_tokens},
+} readers[] = {{"cmha_archive_open", read_archive},      {"cmha_model_open", read_model},
+               {"cmha_model_read, strict", read_strict}, {"cmha_trainer_read", read_trainer},
+               {"cmha_model_read", read_loose},          {"cmha_tokens_open", read_tokens},
                {"text_table_load", read_table},          {"text_vocabulary_load", read_vocabulary},
                {"text_labels_load", read_labels}};
 /* of archives; of those that need all weights */
@@ -532,7 +532,7 @@ static void intersection(void) {
     cmha_model full;
     cmha_parameter *p;
     size_t taken, i, same = 0;
-    CHECK_OK(cmha_model_load(&full, &context, path_of("model")));
+    CHECK_OK(cmha_model_open(&full, &context, path_of("model")));
     put_altered("model", "\"ln_f.weight\"", "\"ln\\n_x.weight\"", 0);
     said = 0, log_text[0] = 0;
     CHECK_OK(cmha_model_read(&model, path_of("altered"), 0, &taken));
@@ -691,7 +691,7 @@ static void knowledge(void) {
             put(path_of("shrinks"), bytes, n);
             held = heap.bytes, heap.calls = 0;
             cut_call = k, cut_at = n > lost[part] ? n - lost[part] : 0, cut_file = path_of("shrinks");
-            status = cmha_knowledge_load(&loaded, &context, path_of("shrinks"), 0);
+            status = cmha_knowledge_open(&loaded, &context, path_of("shrinks"), 0);
             cut_file = NULL;
             if (library(status)) CHECK(is_base(&base[0], &loaded));
             else ends++, CHECK_THAT(one_line("shrinks"), "a base that shrinks: \"%s\"", error);
@@ -702,7 +702,7 @@ static void knowledge(void) {
     CHECK(ends > 5);
     for (k = 0; k < 2; k++) {
         CHECK_OK(cmha_knowledge_save(&base[0], path_of("base")));
-        CHECK_OK(cmha_knowledge_load(&loaded, &context, path_of("base"), (int)k));
+        CHECK_OK(cmha_knowledge_open(&loaded, &context, path_of("base"), (int)k));
         CHECK_OK(cmha_knowledge_save(&base[1], path_of("base")));
         CHECK_THAT(is_base(&base[0], &loaded), "map = %zu: a save changes a base that is in use", k);
         if (!k) CHECK(!truncate(path_of("base"), 0) && is_base(&base[0], &loaded));
@@ -932,7 +932,7 @@ static void saves(const char *what, const char *path) {
     struct stat about;
     CHECK_THAT(!cmha_trainer_save(&trainer, path), "%s: %s", what, cmha_error(&context));
     CHECK_THAT(!stat(path, &about) && S_ISREG(about.st_mode), "%s: there is no regular file", what);
-    CHECK_THAT(!cmha_trainer_load(&trainer, path) && unchanged(), "%s: another model comes back", what);
+    CHECK_THAT(!cmha_trainer_read(&trainer, path) && unchanged(), "%s: another model comes back", what);
     CHECK_THAT(!left_beside(path), "%s: a temporary file is left", what);
 }
 
@@ -1056,7 +1056,7 @@ static void writing(void) {
     remove(path_of(name));
     devices(), links(), permissions(), full_disk();
     CHECK_OK(cmha_trainer_save(&trainer, path_of("old")));
-    CHECK_OK(cmha_trainer_load(&trainer, path_of("old")));
+    CHECK_OK(cmha_trainer_read(&trainer, path_of("old")));
     CHECK(unchanged());
     free(bytes);
 }

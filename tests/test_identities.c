@@ -94,7 +94,7 @@ static void shift_invariance(cmha_attention_kind kind, ptrdiff_t shift) {
     cmha_real *y, *lse;
     s.kind = kind;
     problem_open(&p, &s);
-    cmha_frequencies(CMHA_FREQ_ROPE, 10000, p.P, p.omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, p.P, p.omega);
     problem_rotation(&p);
     y = check_zeros(p.ny), lse = check_zeros(p.nl);
     problem_forward(&p);
@@ -116,7 +116,7 @@ static void table_exact(void) {
     cmha_real table[5 * 64];
     ptrdiff_t starts[] = {0, 1000000, -1000000, 123456789}, first;
     size_t s, r, j;
-    cmha_frequencies(CMHA_FREQ_ROPE, 10000, 32, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 32, omega);
     for (s = 0; s < 4; s++) {
         first = starts[s];
         cmha_rotation_table(omega, 32, 5, first, table);
@@ -133,9 +133,9 @@ static void table_exact(void) {
 static void frequencies(void) {
     double omega[8];
     size_t j;
-    cmha_frequencies(CMHA_FREQ_ROPE, 10000, 8, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, omega);
     for (j = 0; j < 8; j++) CHECK_NEAR(omega[j], pow(10000, -2.0 * (double)j / 16), 1e-15);
-    cmha_frequencies(CMHA_FREQ_LITERAL, 500, 8, omega);
+    cmha_frequencies(CMHA_FREQUENCY_LITERAL, 500, 8, omega);
     for (j = 0; j < 8; j++) CHECK_NEAR(omega[j], pow(500, -4.0 * (double)j / 16), 1e-15);
 }
 
@@ -213,7 +213,7 @@ static void decode_in_chunks(cmha_model *model, const int32_t *ids, size_t batch
     size_t V = model->config.vocabulary, at, n, b;
     cmha_real *logits = check_zeros(batch * V), worst = 0;
     int32_t *part = (int32_t *)check_alloc(batch * length, sizeof *part);
-    CHECK_OK(cmha_cache_init(&cache, model, batch, length, 0));
+    CHECK_OK(cmha_cache_init(&cache, model, batch, length, 0, NULL));
     for (at = 0; at < length; at += n) {
         n = at ? chunk : first;
         if (n > length - at) n = length - at;
@@ -286,7 +286,7 @@ static void decode_with_table(void) {
     cmha_real *full = check_zeros(60 * 19), *other = check_zeros(60 * 19);
     cmha_batch whole = {ids, NULL, NULL, 2, 30, NULL, NULL, NULL};
     size_t i;
-    c.frequency = CMHA_FREQ_TABLE, c.n_kv_heads = 2;
+    c.frequency = CMHA_FREQUENCY_TABLE, c.n_kv_heads = 2;
     for (i = 0; i < 60; i++) ids[i] = (int32_t)check_below(19);
     for (i = 0; i < 8; i++) omega[i] = 0.01 + 0.2 * (double)i;
     CHECK_OK(cmha_model_init(&model, &context, &c));
@@ -337,7 +337,7 @@ static void padded_batch(int causal, int lag) {
     double alone = 0, together = 0;
     size_t i;
     c.causal = causal;
-    if (lag) c.family = CMHA_FAMILY_CRAT, c.crat_attention = CMHA_CRAT_LAG, c.lag_temp = 5;
+    if (lag) c.family = CMHA_FAMILY_CRAT, c.crat_attention = CMHA_CRAT_ATTENTION_LAG, c.lag_temp = 5;
     CHECK_OK(cmha_model_init(&model, &context, &c));
     for (i = 0; i < N; i++) ids[i] = (int32_t)check_below(V), own[i] = (int32_t)check_below(V);
     for (i = 0; i < 2 * M; i++) {
@@ -689,7 +689,7 @@ static void long_heads(size_t heads, size_t kv_heads, size_t n_q, size_t n_k, si
     a.scale = (cmha_real)0.25;
     a.causal = 1, a.window = window, a.kind = CMHA_ATTENTION_CMHA, a.share = CMHA_SHARE_PER_HEAD,
     a.threads = 1;
-    cmha_frequencies(CMHA_FREQ_ROPE, 10000, 8, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, omega);
     cmha_rotation_table(omega, 8, n_q > n_k ? n_q : n_k, 0, rotation);
     a.rotation = rotation;
     check_fill(turn, heads * 16, 1);

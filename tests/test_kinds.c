@@ -37,7 +37,7 @@ static void has_options(const cmha_model_config *config, const char *fields, con
         *want++ = 0;
         for (i = 0; i < table.count && strcmp(table.fields[i].name, at) != 0; i++) continue;
         if (!CHECK_THAT(i < table.count, "%s: there is no option %s", kind, at)) continue;
-        cmha_config_get(table, config, i, value, sizeof value);
+        cmha_config_get(table, config, table.fields[i].name, value, sizeof value);
         /* 1e-4 is 0.0001 */
         CHECK_THAT(!strcmp(value, want) ||
                        (strtod(want, NULL) != 0 && strtod(value, NULL) == strtod(want, NULL)),
@@ -118,7 +118,7 @@ static void names(void) {
     }
     CHECK(cmha_kind_name(i, NULL) == NULL);
     for (i = 0; i < sizeof presets / sizeof *presets; i++) {
-        CHECK_OK(cmha_preset(presets[i][0], &m, NULL));
+        CHECK_OK(cmha_preset(NULL, presets[i][0], &m, NULL));
         has_options(&m, presets[i][1], presets[i][0]);
     }
     cmha_context_close(&c);
@@ -188,8 +188,9 @@ static void defaults(void) {
     cmha_config_defaults(cmha_model_table(), &m);
     for (i = 0; i < cmha_model_table().count; i++) {
         char got[32], want[32];
-        cmha_config_get(cmha_model_table(), &model.config, i, got, sizeof got);
-        cmha_config_get(cmha_model_table(), &m, i, want, sizeof want);
+        cmha_config_get(cmha_model_table(), &model.config, cmha_model_table().fields[i].name, got,
+                        sizeof got);
+        cmha_config_get(cmha_model_table(), &m, cmha_model_table().fields[i].name, want, sizeof want);
         CHECK_THAT(!strcmp(got, want), "%s is %s, not %s", cmha_model_table().fields[i].name, got, want);
     }
     cmha_model_close(&model);
@@ -259,7 +260,7 @@ static void normal(int delta_init, double delta_mean) {
         double mean = 0, spread = 0, n = (double)t->size, wanted = delta ? delta_mean : norm ? 1 : 0, std = 0;
         if (strstr(name, "wo.weight") || strstr(name, "w2.weight")) std = m.init_std / 2; /* two layers */
         else if (model.parameters[i].decay) std = m.init_std;
-        else if (delta && delta_init != CMHA_DELTA_CONST) std = m.delta_std;
+        else if (delta && delta_init != CMHA_DELTA_INIT_CONST) std = m.delta_std;
         for (j = 0; j < t->size; j++) mean += (double)t->data[j] / n;
         for (j = 0; j < t->size; j++) spread += ((double)t->data[j] - mean) * ((double)t->data[j] - mean) / n;
         CHECK_THAT(fabs(mean - wanted) < 5 * std / sqrt(n) + 1e-6, "%s: mean %g, not %g", name, mean, wanted);
@@ -371,7 +372,7 @@ static void clipping(const char *kind, cmha_clip_mode mode, double limit) {
     size_t i, step;
     check_context(&c, 1, 3);
     CHECK_OK(cmha_kind(&c, kind, &m));
-    t.clip = limit, t.clip_mode = mode, t.schedule = CMHA_CONSTANT;
+    t.clip = limit, t.clip_mode = mode, t.schedule = CMHA_SCHEDULE_CONSTANT;
     CHECK_OK(cmha_model_init(&model, &c, &m));
     CHECK_OK(cmha_model_init(&twin, &c, &m));
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
@@ -410,7 +411,8 @@ int main(int argc, char **argv) {
     cmha_blas_restart(argv);
     every_kind(), names(), no_kind(), options(), defaults();
     xavier("cmha"), xavier("cope-phase"), xavier("angular"), fixed_pcl();
-    normal(CMHA_DELTA_PAPER, 0), normal(CMHA_DELTA_ROPE_START, 1), normal(CMHA_DELTA_CONST, 0.7);
+    normal(CMHA_DELTA_INIT_PAPER, 0), normal(CMHA_DELTA_INIT_ROPE_START, 1),
+        normal(CMHA_DELTA_INIT_CONST, 0.7);
     orthogonal();
     clipping("angular", CMHA_CLIP_NORM, 0.05), clipping("angular", CMHA_CLIP_GLOBAL, 0.05),
         clipping("angular", CMHA_CLIP_VALUE, 0.003);

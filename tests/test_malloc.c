@@ -187,7 +187,7 @@ static cmha_status train(cmha_model *model) {
     OK(cmha_model_logits(model, &batch, out));
     OK(cmha_model_vectors(model, &batch, out));
     OK(cmha_trainer_save(&trainer, path));
-    OK(cmha_trainer_load(&trainer, path));
+    OK(cmha_trainer_read(&trainer, path));
     cmha_trainer_close(&trainer);
     return CMHA_OK;
 }
@@ -196,7 +196,7 @@ static cmha_status decode(cmha_model *model, const cmha_cache_options *options) 
     cmha_cache cache;
     cmha_status status;
     if (!model->config.causal) return CMHA_OK;
-    OK(cmha_cache_init_with(&cache, model, 1, 12, 1, options));
+    OK(cmha_cache_init(&cache, model, 1, 12, 1, options));
     OK(cmha_cache_append(&cache, stream, 5, out));
     OK(cmha_generate(&cache, stream, 3, 20, NULL, 1, NULL, NULL));
     cmha_cache_close(&cache);
@@ -210,7 +210,7 @@ static cmha_status decode_packed(cmha_model *model) {
     cmha_status status;
     int i;
     for (i = 0; i < 2; i++) {
-        OK(cmha_quantise(&q, model, storages[i]));
+        OK(cmha_quantised_init(&q, model, storages[i]));
         options.weights = &q, options.storage = CMHA_STORAGE_BF16;
         OK(decode(model, &options));
         cmha_quantised_close(&q);
@@ -233,7 +233,7 @@ static cmha_status live(const char *kind, const char *fields) {
     OK(decode(&model, NULL));
     OK(decode_packed(&model));
     OK(cmha_model_save(&model, path));
-    OK(cmha_model_load(&again, &context, path));
+    OK(cmha_model_open(&again, &context, path));
     OK(cmha_model_read(&again, path, 0, NULL));
     cmha_model_close(&again), cmha_model_close(&model);
     return CMHA_OK;
@@ -249,7 +249,7 @@ static cmha_status know(void) {
     OK(cmha_knowledge_search(&base, numbers, 1, 5, -1, found, similarity));
     OK(cmha_knowledge_save(&base, path));
     for (map = 0; map < 2; map++) {
-        OK(cmha_knowledge_load(&loaded, &context, path, map));
+        OK(cmha_knowledge_open(&loaded, &context, path, map));
         cmha_knowledge_close(&loaded);
     }
     return CMHA_OK;
@@ -266,11 +266,11 @@ static cmha_status files(void) {
     if (!cmha_archive_metadata(&archive, "identity")) return CMHA_ERR_FORMAT;
     OK(cmha_archive_read(&archive, cmha_archive_find(&archive, "vectors"), numbers));
     cmha_archive_close(&archive);
-    OK(cmha_tokens_load(&tokens, &context, text_path, 1));
+    OK(cmha_tokens_open(&tokens, &context, text_path, 1));
     cmha_tokens_close(&tokens);
     cmha_config_defaults(cmha_trainer_table(), &c);
     for (i = 0; i < cmha_trainer_table().count; i++)
-        cmha_config_get(cmha_trainer_table(), &c, i, value, sizeof value);
+        cmha_config_get(cmha_trainer_table(), &c, cmha_trainer_table().fields[i].name, value, sizeof value);
     return CMHA_OK;
 }
 
@@ -278,7 +278,7 @@ static cmha_status fail(void) {
     cmha_archive archive;
     cmha_model model;
     if (cmha_archive_open(&archive, &context, "/nowhere/at/all") == CMHA_OK) return CMHA_ERR_STATE;
-    if (cmha_model_load(&model, &context, text_path) == CMHA_OK) return CMHA_ERR_STATE;
+    if (cmha_model_open(&model, &context, text_path) == CMHA_OK) return CMHA_ERR_STATE;
     return cmha_error(&context)[0] ? CMHA_OK : CMHA_ERR_STATE;
 }
 

@@ -132,7 +132,7 @@ static cmha_status own_tape(world *w) {
     y = cmha_model_forward(&w->model, &w->tape, &w->batch, &extra);
     y = cmha_squared_error(&w->tape, cmha_slice(&w->tape, y, 2, 0, 1), targets);
     if (extra) y = cmha_add(&w->tape, y, extra);
-    if (cmha_backward(&w->tape, y, 1)) return cmha_tape_status(&w->tape);
+    if (cmha_tape_backward(&w->tape, y, 1)) return cmha_tape_status(&w->tape);
     digest(w, w->model.grad, w->model.size * sizeof(cmha_real));
     return CMHA_OK;
 }
@@ -179,7 +179,7 @@ static cmha_status evaluate(world *w) {
 static cmha_status init_cache(world *w) {
     cmha_status s;
     if (!w->mc.causal) return CMHA_OK;
-    s = cmha_cache_init(&w->cache, &w->model, BATCH, CAPACITY, 1);
+    s = cmha_cache_init(&w->cache, &w->model, BATCH, CAPACITY, 1, NULL);
     digest(w, &w->cache.size, sizeof w->cache.size);
     if (!s) cmha_cache_close(&w->cache);
     return s;
@@ -222,7 +222,7 @@ static cmha_status generate(world *w) {
 }
 
 static cmha_status quantise(world *w) {
-    cmha_status s = cmha_quantise(&w->quantised, &w->model, CMHA_STORAGE_INT8);
+    cmha_status s = cmha_quantised_init(&w->quantised, &w->model, CMHA_STORAGE_INT8);
     digest(w, &w->quantised.bytes, sizeof w->quantised.bytes);
     cmha_quantised_close(&w->quantised);
     return s;
@@ -232,19 +232,19 @@ static cmha_status save_model(world *w) { return cmha_model_save(&w->model, out_
 static cmha_status save_trainer(world *w) { return cmha_trainer_save(&w->trainer, out_path); }
 
 static cmha_status load_model(world *w) {
-    cmha_status s = cmha_model_load(&w->spare, &w->ctx, weights_path);
+    cmha_status s = cmha_model_open(&w->spare, &w->ctx, weights_path);
     if (!s) digest_model(w, &w->spare), cmha_model_close(&w->spare);
     return s;
 }
 
 static cmha_status load_trainer(world *w) {
-    cmha_status s = cmha_trainer_load(&w->trainer, state_path);
+    cmha_status s = cmha_trainer_read(&w->trainer, state_path);
     digest_trainer(w);
     return s;
 }
 
 static cmha_status load_tokens(world *w) {
-    cmha_status s = cmha_tokens_load(&w->spare_tokens, &w->ctx, text_path, 2);
+    cmha_status s = cmha_tokens_open(&w->spare_tokens, &w->ctx, text_path, 2);
     digest(w, w->spare_tokens.data, w->spare_tokens.bytes);
     cmha_tokens_close(&w->spare_tokens);
     return s;
@@ -279,7 +279,7 @@ static cmha_status open_nothing(world *w) {
     CHECK_IS(cmha_config_set(&other, cmha_model_table(), &w->mc, "n_layers", "none"), CMHA_ERR_ARGUMENT);
     CHECK_OK(cmha_config_check(&other, cmha_model_table(), &w->mc));
     CHECK_OK(cmha_kind(&other, "cmha", &w->mc));
-    cmha_config_get(cmha_model_table(), &w->mc, 0, text, sizeof text);
+    cmha_config_get(cmha_model_table(), &w->mc, cmha_model_table().fields[0].name, text, sizeof text);
     CHECK_OK(cmha_tape_init(&tape, &other, 1));
     CHECK(cmha_model_find(&w->model, "tok_emb.weight") != NULL);
     cmha_tape_close(&tape), cmha_context_close(&other);
@@ -299,7 +299,7 @@ static cmha_status one_operation(world *w) {
     if (w->before[0]) cmha_tape_alloc(&w->tape, w->before[0]);
     while (w->tape.records.used < w->before[1] && cmha_tensor_wrap(&w->tape, 1, &one, &w->number, NULL)) {}
     total = ops_loss(&ops_all[w->at], &w->tape, &s, &y);
-    if (cmha_backward(&w->tape, total, 1)) return cmha_tape_status(&w->tape);
+    if (cmha_tape_backward(&w->tape, total, 1)) return cmha_tape_status(&w->tape);
     w->used[0] = w->tape.memory.used, w->used[1] = w->tape.records.used;
     digest(w, y->data, y->size * sizeof *y->data);
     for (i = 0; i < s.n; i++)
@@ -320,16 +320,16 @@ static void with_trainer(world *w) {
 }
 static void with_cache(world *w) {
     with_model(w);
-    if (w->mc.causal) CHECK_OK(cmha_cache_init(&w->cache, &w->model, 1, CAPACITY, 1));
+    if (w->mc.causal) CHECK_OK(cmha_cache_init(&w->cache, &w->model, 1, CAPACITY, 1, NULL));
     if (w->mc.causal) CHECK_OK(cmha_cache_append(&w->cache, ids, 3, NULL));
 }
 
 static void with_packed_cache(world *w) {
     cmha_cache_options o = {NULL, CMHA_STORAGE_BF16};
     with_model(w);
-    CHECK_OK(cmha_quantise(&w->quantised, &w->model, CMHA_STORAGE_INT8));
+    CHECK_OK(cmha_quantised_init(&w->quantised, &w->model, CMHA_STORAGE_INT8));
     o.weights = &w->quantised;
-    if (w->mc.causal) CHECK_OK(cmha_cache_init_with(&w->cache, &w->model, 1, CAPACITY, 1, &o));
+    if (w->mc.causal) CHECK_OK(cmha_cache_init(&w->cache, &w->model, 1, CAPACITY, 1, &o));
     if (w->mc.causal) CHECK_OK(cmha_cache_append(&w->cache, ids, 3, NULL));
 }
 static void with_tape(world *w) { CHECK_OK(cmha_tape_init(&w->tape, &w->ctx, 1)); }
@@ -359,14 +359,14 @@ static const story stories[] = {
     {"cmha_cache_append of more than fits", with_cache, overflow},
     {"cmha_cache_append token by token", with_cache, token_by_token},
     {"cmha_generate", with_cache, generate},
-    {"cmha_quantise", with_model, quantise},
+    {"cmha_quantised_init", with_model, quantise},
     {"cmha_cache_append that slides, INT8 weights and BF16 cache", with_packed_cache, slide},
     {"cmha_generate, INT8 weights and BF16 cache", with_packed_cache, generate},
     {"cmha_model_save", with_model, save_model},
     {"cmha_trainer_save", with_trainer, save_trainer},
-    {"cmha_model_load", nothing, load_model},
-    {"cmha_trainer_load", with_trainer, load_trainer},
-    {"cmha_tokens_load", nothing, load_tokens},
+    {"cmha_model_open", nothing, load_model},
+    {"cmha_trainer_read", with_trainer, load_trainer},
+    {"cmha_tokens_open", nothing, load_tokens},
     {"cmha_archive_open", nothing, open_archive},
     {"cmha_archive_write", nothing, write_archive},
     {"configurations", with_model, open_nothing},

@@ -389,23 +389,23 @@ static void cope_tables(void) {
     size_t i, d, r, c, pos0 = 1000000;
     for (i = 0; i < sizeof widths / sizeof *widths; i++) {
         d = widths[i];
-        cmha_cope_table(CMHA_COPE_SIN_DUP, N, d, 10000, pos0, y);
+        cmha_cope_table(CMHA_COPE_IMAG_SIN_DUP, N, d, 10000, pos0, y);
         for (r = 0; r < N; r++)
             for (c = 0; c < d; c++)
                 CHECK_NEAR(y[r * d + c],
                            sin((double)(pos0 + r) * pow(10000, -2.0 * (double)(c / 2) / (double)d)), 1e-7);
-        cmha_cope_table(CMHA_COPE_SIN_COS, N, d, 100, 3, y);
+        cmha_cope_table(CMHA_COPE_IMAG_SIN_COS, N, d, 100, 3, y);
         for (r = 0; r < N; r++)
             for (c = 0; c < d; c++) {
                 double angle = (double)(3 + r) * pow(100, -2.0 * (double)(c / 2) / (double)d);
                 CHECK_NEAR(y[r * d + c], c % 2 ? cos(angle) : sin(angle), 1e-7);
             }
-        cmha_cope_table(CMHA_COPE_SIN_DUP, 1, d, 100, 0, y);
+        cmha_cope_table(CMHA_COPE_IMAG_SIN_DUP, 1, d, 100, 0, y);
         CHECK(check_largest(y, d) == 0); /* the first token has no position */
-        cmha_cope_table(CMHA_COPE_LEARNED, N, d, 100, 3, y);
+        cmha_cope_table(CMHA_COPE_IMAG_LEARNED, N, d, 100, 3, y);
         CHECK(check_largest(y, N * d) == 0);
     }
-    cmha_cope_table(CMHA_COPE_SIN_DUP, 0, 8, 100, 0, NULL);
+    cmha_cope_table(CMHA_COPE_IMAG_SIN_DUP, 0, 8, 100, 0, NULL);
 }
 
 /* ----------------------------------------------- the tape ----------------------------------------------- */
@@ -423,7 +423,7 @@ static size_t on_a_tape(int threads, const cmha_real *x, const cmha_real *w, siz
     rho = cmha_tensor_new(&tape, 2, shape, 1), abcd = cmha_tensor_new(&tape, 3, weight, 1);
     memcpy(rho->data, x, n * sizeof *x), memcpy(abcd->data, w, 8 * D * sizeof *w);
     y = cmha_mobius(&tape, rho, abcd, CMHA_QUOTIENT_REG, (cmha_real)0.3);
-    CHECK_OK(cmha_backward(&tape,
+    CHECK_OK(cmha_tape_backward(&tape,
                            cmha_sum(&tape, cmha_quotient(&tape, rho, y, CMHA_QUOTIENT_UNIT, (cmha_real)0.2)),
                            1));
     memcpy(out, y->data, n * sizeof *out), memcpy(out + n, rho->grad, n * sizeof *out);
@@ -474,9 +474,10 @@ static void errors_and_empty_sizes(void) {
           !cmha_quotient(&t, NULL, NULL, CMHA_QUOTIENT_REG, 0));
     CHECK_OK(cmha_tape_status(&t));
     y = cmha_mobius(&t, tensor(&t, 0, 4), tensor(&t, 8, 2), CMHA_QUOTIENT_REG, 0);
-    CHECK_OK(cmha_backward(&t, cmha_sum(&t, cmha_quotient(&t, y, y, CMHA_QUOTIENT_REG, 0)), 1));
+    CHECK_OK(cmha_tape_backward(&t, cmha_sum(&t, cmha_quotient(&t, y, y, CMHA_QUOTIENT_REG, 0)), 1));
     y = cmha_elementwise_complex(&t, tensor(&t, 3, 0), tensor(&t, 2, 0));
-    CHECK_OK(cmha_backward(&t, cmha_sum(&t, cmha_mobius(&t, y, tensor(&t, 8, 0), CMHA_QUOTIENT_REG, 0)), 1));
+    CHECK_OK(
+        cmha_tape_backward(&t, cmha_sum(&t, cmha_mobius(&t, y, tensor(&t, 8, 0), CMHA_QUOTIENT_REG, 0)), 1));
     cmha_mobius_backward(none, none, none, 5, 0, CMHA_QUOTIENT_REG, 0, none, none);
     mobius_classify(none, 0, 0.01, NULL);
     mobius_normalize(none, 0);
@@ -495,7 +496,7 @@ static void dry_runs_take_the_same_memory(void) {
         x = tensor(&t, 30, 34);
         y = cmha_mobius(&t, cmha_elementwise_complex(&t, x, tensor(&t, 2, 17)), tensor(&t, 8, 17),
                         CMHA_QUOTIENT_UNIT, 1);
-        CHECK_OK(cmha_backward(&t, cmha_sum(&t, cmha_quotient(&t, y, x, CMHA_QUOTIENT_REG, 1)), 1));
+        CHECK_OK(cmha_tape_backward(&t, cmha_sum(&t, cmha_quotient(&t, y, x, CMHA_QUOTIENT_REG, 1)), 1));
         peak[dry] = t.memory.peak;
         cmha_tape_close(&t);
     }

@@ -92,10 +92,11 @@ static void hermitian(const char *name) {
             double size = 0, want;
             for (j = 0; j < 67; j++) row[j] -= base;
             for (c = 0; c < 6; c++) size += pow((double)p.q[(h * 67 + i) * 6 + c], 2);
-            want = f->cope == CMHA_COPE_PHASE ? 1 : odd ? 0 : size;
-            diagonal = fmax(diagonal,
-                            fabs((double)row[i] -
-                                 want / (f->cope == CMHA_COPE_PHASE ? hypot(1, 0.1 / size) : 1) / sqrt(3.0)));
+            want = f->cope == CMHA_COPE_SCORE_PHASE ? 1 : odd ? 0 : size;
+            diagonal =
+                fmax(diagonal,
+                     fabs((double)row[i] -
+                          want / (f->cope == CMHA_COPE_SCORE_PHASE ? hypot(1, 0.1 / size) : 1) / sqrt(3.0)));
         }
     for (h = 0; h < 2; h++)
         for (i = 0; i < 67; i++)
@@ -229,7 +230,7 @@ static void leaks(void) {
     size_t i;
     for (i = 0; i < PHASE_FORMS; i++) {
         const phase_form *f = &phase_forms[i];
-        int head = f->norm_max == CMHA_MAX_HEAD, global = f->norm_max == CMHA_MAX_GLOBAL;
+        int head = f->norm_max == CMHA_NORM_MAX_HEAD, global = f->norm_max == CMHA_NORM_MAX_GLOBAL;
         CHECK_THAT(!head && !global ? leak(f->name, 1, 0) == 0 : leak(f->name, 1, 0) > 1e-4,
                    "%s: the future, %.3g", f->name, leak(f->name, 1, 0));
         CHECK_THAT(!global ? leak(f->name, 0, 1) == 0 : leak(f->name, 0, 1) > 1e-4, "%s: batch mates, %.3g",
@@ -381,7 +382,8 @@ static void not_a_number(const phase_form *f) {
     size_t row, i;
     phase_problem p;
     int side;
-    if (f->norm_max == CMHA_MAX_HEAD || f->norm_max == CMHA_MAX_GLOBAL) return; /* these see everything */
+    /* these see everything */
+    if (f->norm_max == CMHA_NORM_MAX_HEAD || f->norm_max == CMHA_NORM_MAX_GLOBAL) return;
     for (side = 0; side < 2; side++) {
         phase_open(&p, f, &s);
         row = p.ny / N;
@@ -484,7 +486,7 @@ static void masked_keys(const phase_form *f) {
     cmha_real *y, *dq, *dk, *dv;
     size_t i, j, v_width = f->complex_v ? 6 : 3;
     double own = 0;
-    if (f->norm_max == CMHA_MAX_GLOBAL) return;
+    if (f->norm_max == CMHA_NORM_MAX_GLOBAL) return;
     phase_open(&p, f, &s);
     y = check_zeros(p.ny), dq = check_zeros(p.nq), dk = check_zeros(p.nkk), dv = check_zeros(p.nv);
     phase_forward(&p), phase_backward(&p, dq, dk, dv);
@@ -517,7 +519,7 @@ static void masked_out(const phase_form *f) {
     gradients = check_largest(p.dk + p.nkk / 2, p.nkk / 2) + check_largest(p.dv + p.nv / 2, p.nv / 2);
     CHECK(check_largest(p.y + p.ny / 2, p.ny / 2) == 0 &&
           (p.several || phase_lse_size(p.pairs + p.nl / 2, p.nl - p.nl / 2) == 0));
-    if (f->norm_max != CMHA_MAX_GLOBAL) CHECK(gradients + check_largest(p.dq + p.nq / 2, p.nq / 2) == 0);
+    if (f->norm_max != CMHA_NORM_MAX_GLOBAL) CHECK(gradients + check_largest(p.dq + p.nq / 2, p.nq / 2) == 0);
     CHECK(check_largest(p.y, p.ny / 2) > 0 && check_finite(p.dq, p.nq));
     phase_close(&p);
 }
@@ -634,7 +636,7 @@ int main(int argc, char **argv) {
     planes_of_real();
     leaks();
     phasors("angular");
-    for (i = CMHA_MAX_ROW; i <= CMHA_MAX_GLOBAL; i++)
+    for (i = CMHA_NORM_MAX_ROW; i <= CMHA_NORM_MAX_GLOBAL; i++)
         scale_free((cmha_norm_max)i, pow(2, check_tolerance(400, 50))),
             scale_free((cmha_norm_max)i, pow(2, -2));
     extreme_weights();

@@ -181,7 +181,8 @@ static const struct {
     {"attention=dot position=learned placement=post attention_bias=1", 9, 3952},
     {"attention=dot position=alibi n_kv_heads=1", 9, 3184},
     {"attention=rope window=5", 9, 3952},
-    {"d_model=96 n_heads=1 attention=cmha init_std=0.05", 9, 85152}, /* wider than the registers hold at a time */
+    /* wider than the registers hold at a time */
+    {"d_model=96 n_heads=1 attention=cmha init_std=0.05", 9, 85152},
     {"d_model=160 n_heads=2 attention=rope init_std=0.05", 9, 223840},
     {"family=cope attention=dot cope_score=phase", 11, 4464},
     {"family=cope attention=dot cope_score=real cope_imag=learned", 11, 4464},
@@ -227,7 +228,7 @@ static void one_kind(const char *options, size_t matrices, size_t numbers) {
     for (i = 0; i < 2 * N; i++) ids[i] = (int32_t)check_below(V);
     open_model(&model, options);
     set_base(&model, &base, vectors, 5);
-    CHECK_OK(cmha_cache_init(&cache, &model, 2, N, 0));
+    CHECK_OK(cmha_cache_init(&cache, &model, 2, N, 0, NULL));
     read_chunks(&cache, ids, 1, want);
     cmha_cache_close(&cache);
     size = check_largest(want, N * 2 * V);
@@ -235,11 +236,11 @@ static void one_kind(const char *options, size_t matrices, size_t numbers) {
         for (half = 0; half < 2; half++) {
             cmha_cache_options o = {NULL, half ? CMHA_STORAGE_BF16 : CMHA_STORAGE_FLOAT};
             memset(&q, 0, sizeof q);
-            if (w) CHECK_OK(cmha_quantise(&q, &model, weights[w]));
+            if (w) CHECK_OK(cmha_quantised_init(&q, &model, weights[w]));
             if (w) o.weights = &q;
             CHECK_THAT(!w || (q.n_matrices == matrices && q.saved == numbers * sizeof(cmha_real)),
                        "%s: %zu matrices of %zu numbers", options, q.n_matrices, q.saved / sizeof(cmha_real));
-            CHECK_OK(cmha_cache_init_with(&cache, &model, 2, N, 0, &o));
+            CHECK_OK(cmha_cache_init(&cache, &model, 2, N, 0, &o));
             read_chunks(&cache, ids, 1, got);
             off = check_distance(got, want, N * 2 * V) / size;
             CHECK_THAT(off < near[w] * (strstr(options, "=full") ? 3 : 1), /* a quotient's pole magnifies */
@@ -266,13 +267,13 @@ static void bytes(void) {
     cmha_quantised q;
     size_t i;
     open_model(&model, "d_model=128 n_heads=4 d_ff=256");
-    CHECK_OK(cmha_quantise(&q, &model, CMHA_STORAGE_INT8));
+    CHECK_OK(cmha_quantised_init(&q, &model, CMHA_STORAGE_INT8));
     CHECK(q.n_matrices == 1 + 4 * model.config.n_layers);
     for (i = 1; i < q.n_matrices; i++) CHECK(q.matrices[i].source > q.matrices[i - 1].source);
     CHECK(q.saved == (V * 128 + model.config.n_layers * (4 * 128 * 128 + 2 * 128 * 256)) * sizeof(cmha_real));
     CHECK((double)q.bytes < (double)q.saved * (sizeof(cmha_real) == 4 ? 0.3 : 0.17));
     cmha_quantised_close(&q), cmha_quantised_close(&q);
-    CHECK_OK(cmha_quantise(&q, &model, CMHA_STORAGE_BF16));
+    CHECK_OK(cmha_quantised_init(&q, &model, CMHA_STORAGE_BF16));
     CHECK((double)q.bytes < (double)q.saved * (sizeof(cmha_real) == 4 ? 0.55 : 0.3));
     cmha_quantised_close(&q), cmha_model_close(&model);
 }
@@ -289,9 +290,9 @@ static void shared(void) {
     int32_t two[2];
     int i, threads = context.threads;
     open_model(&model, "d_model=256 n_heads=4 d_ff=512");
-    CHECK_OK(cmha_quantise(&q, &model, CMHA_STORAGE_INT8));
+    CHECK_OK(cmha_quantised_init(&q, &model, CMHA_STORAGE_INT8));
     o.weights = &q;
-    CHECK_OK(cmha_cache_init_with(&a, &model, 1, CAPACITY, 1, &o));
+    CHECK_OK(cmha_cache_init(&a, &model, 1, CAPACITY, 1, &o));
     for (i = 0; i < STEPS; i++) {
         two[0] = i * 7 % V;
         CHECK_OK(cmha_cache_append(&a, two, 1, alone + i * V));
@@ -299,8 +300,8 @@ static void shared(void) {
     CHECK(a.first > 0);
     cmha_cache_close(&a);
     context.threads = threads > 1 ? 1 : 2;
-    CHECK_OK(cmha_cache_init_with(&a, &model, 1, CAPACITY, 1, &o));
-    CHECK_OK(cmha_cache_init_with(&b, &model, 2, STEPS, 0, &o));
+    CHECK_OK(cmha_cache_init(&a, &model, 1, CAPACITY, 1, &o));
+    CHECK_OK(cmha_cache_init(&b, &model, 2, STEPS, 0, &o));
     for (i = 0; i < STEPS; i++) {
         two[0] = i * 7 % V, two[1] = i % V;
         CHECK_OK(cmha_cache_append(&b, two, 1, other));
@@ -319,7 +320,7 @@ static void not_a_number(void) {
     cmha_real out[V], kept;
     int32_t id = 3;
     open_model(&model, "attention=rope tied=0");
-    CHECK_OK(cmha_cache_init_with(&cache, &model, 1, N, 0, &o));
+    CHECK_OK(cmha_cache_init(&cache, &model, 1, N, 0, &o));
     kept = model.token_weight->data[3 * model.config.d_model];
     model.token_weight->data[3 * model.config.d_model] = (cmha_real)NAN;
     CHECK_OK(cmha_cache_append(&cache, &id, 1, out));
@@ -340,24 +341,24 @@ static void refusals(void) {
     cmha_cache_options o = {NULL, CMHA_STORAGE_INT8};
     memset(&closed, 0, sizeof closed);
     open_model(&model, "attention=dot"), open_model(&other, "attention=dot");
-    CHECK_IS(cmha_quantise(NULL, &model, CMHA_STORAGE_INT8), CMHA_ERR_ARGUMENT);
-    CHECK_IS(cmha_quantise(&q, &closed, CMHA_STORAGE_INT8), CMHA_ERR_STATE);
-    CHECK_IS(cmha_quantise(&q, NULL, CMHA_STORAGE_INT8), CMHA_ERR_STATE);
-    CHECK_IS(cmha_quantise(&q, &model, CMHA_STORAGE_FLOAT), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_quantised_init(NULL, &model, CMHA_STORAGE_INT8), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_quantised_init(&q, &closed, CMHA_STORAGE_INT8), CMHA_ERR_STATE);
+    CHECK_IS(cmha_quantised_init(&q, NULL, CMHA_STORAGE_INT8), CMHA_ERR_STATE);
+    CHECK_IS(cmha_quantised_init(&q, &model, CMHA_STORAGE_FLOAT), CMHA_ERR_ARGUMENT);
     CHECK(strstr(cmha_error(&context), "quantise") != NULL);
-    CHECK_IS(cmha_quantise(&q, &model, (cmha_storage)7), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_quantised_init(&q, &model, (cmha_storage)7), CMHA_ERR_ARGUMENT);
     cmha_quantised_close(&q), cmha_quantised_close(NULL); /* what a failure leaves closes */
-    CHECK_IS(cmha_cache_init_with(&cache, &model, 1, N, 0, &o), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_cache_init(&cache, &model, 1, N, 0, &o), CMHA_ERR_ARGUMENT);
     cmha_cache_close(&cache);
     o.storage = CMHA_STORAGE_FLOAT;
-    CHECK_OK(cmha_quantise(&q, &other, CMHA_STORAGE_INT8));
+    CHECK_OK(cmha_quantised_init(&q, &other, CMHA_STORAGE_INT8));
     o.weights = &q;
-    CHECK_IS(cmha_cache_init_with(&cache, &model, 1, N, 0, &o), CMHA_ERR_STATE);
+    CHECK_IS(cmha_cache_init(&cache, &model, 1, N, 0, &o), CMHA_ERR_STATE);
     CHECK(strstr(cmha_error(&context), "another model") != NULL);
     memset(&again, 0, sizeof again);
     o.weights = &again;
-    CHECK_IS(cmha_cache_init_with(&cache, &model, 1, N, 0, &o), CMHA_ERR_STATE);
-    CHECK_OK(cmha_cache_init_with(&cache, &model, 1, N, 0, NULL));
+    CHECK_IS(cmha_cache_init(&cache, &model, 1, N, 0, &o), CMHA_ERR_STATE);
+    CHECK_OK(cmha_cache_init(&cache, &model, 1, N, 0, NULL));
     cmha_cache_close(&cache), cmha_quantised_close(&q), cmha_model_close(&model), cmha_model_close(&other);
 }
 
@@ -367,7 +368,8 @@ int main(void) {
     all_rows();
     on_the_grid();
     odd_numbers();
-    for (i = 0; i < sizeof kinds / sizeof *kinds; i++) one_kind(kinds[i].options, kinds[i].matrices, kinds[i].numbers);
+    for (i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        one_kind(kinds[i].options, kinds[i].matrices, kinds[i].numbers);
     bytes();
     shared();
     not_a_number();

@@ -153,7 +153,7 @@ static void own_gradient(cmha_model *model, int which, cmha_real *states) {
     total = cmha_sum(&tape, cmha_mul(&tape, y, y));
     total = which == 1 ? extra : cmha_add(&tape, total, extra);
     tape.recording = 0;
-    CHECK_THAT(!cmha_backward(&tape, total, (cmha_real)0.3), "%s", cmha_error(&context));
+    CHECK_THAT(!cmha_tape_backward(&tape, total, (cmha_real)0.3), "%s", cmha_error(&context));
     CHECK(tape.recording == 0);
     memset(states, 0, BATCH * LENGTH * 16 * sizeof *states);
     if (which == 2 && CHECK(y && y->grad)) memcpy(states, y->grad, y->size * sizeof *states);

@@ -553,7 +553,7 @@ static void round_trip(void) {
     for (i = 0; i < 3; i++)
         for (map = 0; map < 2; map++) {
             CHECK_OK(cmha_knowledge_save(&base[i], path_of("base")));
-            CHECK_OK(cmha_knowledge_load(&loaded, &context, path_of("base"), map));
+            CHECK_OK(cmha_knowledge_open(&loaded, &context, path_of("base"), map));
             CHECK_THAT(same_base(&base[i], &loaded), "base %d, map %d: it is another after loading", i, map);
 #ifndef _WIN32
             CHECK((loaded.mapping != NULL) == (map && base[i].n));
@@ -564,7 +564,7 @@ static void round_trip(void) {
             /* a base from a file can be saved too */
             CHECK_OK(cmha_knowledge_save(&loaded, path_of("again")));
             cmha_knowledge_close(&loaded);
-            CHECK_OK(cmha_knowledge_load(&loaded, &context, path_of("again"), map));
+            CHECK_OK(cmha_knowledge_open(&loaded, &context, path_of("again"), map));
             CHECK(same_base(&base[i], &loaded));
             cmha_knowledge_close(&loaded);
         }
@@ -652,16 +652,16 @@ static void hostile_files(void) {
     for (i = 0; i < sizeof changes / sizeof *changes; i++) {
         write_changed(&changes[i], &base);
         for (map = 0; map < 2; map++) {
-            cmha_status got = cmha_knowledge_load(&loaded, &context, path_of("changed"), map);
+            cmha_status got = cmha_knowledge_open(&loaded, &context, path_of("changed"), map);
             CHECK_THAT(got == changes[i].status, "%s, map %d: \"%s\" (%s)", changes[i].name, map,
                        cmha_status_string(got), cmha_error(&context));
             if (got) CHECK(strstr(cmha_error(&context), "changed: ") && !loaded.context);
             cmha_knowledge_close(&loaded);
         }
     }
-    CHECK_IS(cmha_knowledge_load(&loaded, &context, path_of("absent"), 1), CMHA_ERR_NOT_FOUND);
-    CHECK_IS(cmha_knowledge_load(NULL, &context, path_of("changed"), 1), CMHA_ERR_ARGUMENT);
-    CHECK_IS(cmha_knowledge_load(&loaded, NULL, path_of("changed"), 1), CMHA_ERR_STATE);
+    CHECK_IS(cmha_knowledge_open(&loaded, &context, path_of("absent"), 1), CMHA_ERR_NOT_FOUND);
+    CHECK_IS(cmha_knowledge_open(NULL, &context, path_of("changed"), 1), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_knowledge_open(&loaded, NULL, path_of("changed"), 1), CMHA_ERR_STATE);
     CHECK_IS(cmha_knowledge_save(&base, path_of("no/folder")), CMHA_ERR_IO);
     CHECK_IS(cmha_knowledge_save(NULL, path_of("x")), CMHA_ERR_STATE);
     cmha_knowledge_close(&base);
@@ -677,12 +677,12 @@ static void foreign_files(void) {
     FILE *file;
     item.data = kept_vectors, item.shape = shape;
     CHECK_OK(cmha_archive_write(&context, path_of("plain"), &item, 1, NULL, 0));
-    CHECK_OK(cmha_knowledge_load(&loaded, &context, path_of("plain"), 1));
+    CHECK_OK(cmha_knowledge_open(&loaded, &context, path_of("plain"), 1));
     CHECK(same_base(&base, &loaded));
     cmha_knowledge_close(&loaded);
     spoilt[77] = (cmha_real)NAN, item.data = spoilt;
     CHECK_OK(cmha_archive_write(&context, path_of("plain"), &item, 1, NULL, 0));
-    CHECK_IS(cmha_knowledge_load(&loaded, &context, path_of("plain"), 0), CMHA_ERR_NOT_FINITE);
+    CHECK_IS(cmha_knowledge_open(&loaded, &context, path_of("plain"), 0), CMHA_ERR_NOT_FINITE);
     item.dtype = "F16";
     CHECK_IS(cmha_archive_write(&context, path_of("plain"), &item, 1, NULL, 0), CMHA_ERR_ARGUMENT);
     CHECK_OK(cmha_knowledge_save(&base, path_of("plain")));
@@ -693,7 +693,7 @@ static void foreign_files(void) {
         file = fopen(path_of("cut"), "wb");
         CHECK(file && fwrite(bytes, 1, cut, file) == cut);
         if (file) fclose(file);
-        CHECK_IS(cmha_knowledge_load(&loaded, &context, path_of("cut"), (int)(cut & 1)), CMHA_ERR_FORMAT);
+        CHECK_IS(cmha_knowledge_open(&loaded, &context, path_of("cut"), (int)(cut & 1)), CMHA_ERR_FORMAT);
     }
     cmha_knowledge_close(&base);
     free(spoilt);
@@ -716,7 +716,7 @@ static void failing_memory(void) {
         if (!status) status = cmha_knowledge_search(&base, q, 3, 2, -1, index, s);
         if (!status) status = cmha_knowledge_save(&base, path_of("memory"));
         cmha_knowledge_close(&base);
-        if (!status) status = cmha_knowledge_load(&base, &own, path_of("memory"), 0);
+        if (!status) status = cmha_knowledge_open(&base, &own, path_of("memory"), 0);
         cmha_knowledge_close(&base);
         if (status) CHECK_IS(status, CMHA_ERR_MEMORY);
         CHECK(check_heap_empty(&heap));
@@ -833,9 +833,9 @@ static void failed_appends(const char *kind, int slide, cmha_storage storage) {
     base = base_of(&a.ctx, SMALL_N, 8, vectors);
     base.search = find_or_fail, base.search_user = &a.search;
     CHECK_OK(cmha_model_set_knowledge(&a.model, &base));
-    CHECK_OK(cmha_cache_init_with(&a.tried, &a.model, PAIR, HELD, slide, &options));
-    CHECK_OK(cmha_cache_init_with(&a.calm, &a.model, PAIR, HELD, slide, &options));
-    CHECK_OK(cmha_cache_init_with(&a.before, &a.model, PAIR, HELD, slide, &options));
+    CHECK_OK(cmha_cache_init(&a.tried, &a.model, PAIR, HELD, slide, &options));
+    CHECK_OK(cmha_cache_init(&a.calm, &a.model, PAIR, HELD, slide, &options));
+    CHECK_OK(cmha_cache_init(&a.before, &a.model, PAIR, HELD, slide, &options));
     for (i = held = 0; i < sizeof sizes / sizeof *sizes; held += sizes[i++]) {
         if (!slide && held + sizes[i] > HELD) break;
         for (j = 0; j < PAIR * sizes[i]; j++) ids[j] = (int32_t)check_below(VOCABULARY);

@@ -126,7 +126,7 @@ static double named(const char *name, size_t n, const cmha_model_config *c) {
         }
     i = field_of(name, n);
     if (!CHECK_THAT(i < table.count, "no size and no field: %.*s", (int)n, name)) return 0;
-    cmha_config_get(table, c, i, text, sizeof text);
+    cmha_config_get(table, c, table.fields[i].name, text, sizeof text);
     return strtod(text, NULL);
 }
 
@@ -191,7 +191,7 @@ static int true_of(char *text, const cmha_model_config *c) {
         double a = formula(text, c), b = formula(op, c);
         return kind == '<' ? a < b : kind == '>' ? a > b : !(a < b) && !(a > b);
     }
-    cmha_config_get(table, c, i, value, sizeof value);
+    cmha_config_get(table, c, table.fields[i].name, value, sizeof value);
     for (one = strtok(op, "/"); one && strcmp(one, value); one = strtok(NULL, "/")) continue;
     return one != NULL;
 }
@@ -300,7 +300,7 @@ static void shrinks(cmha_model *model, const char *label) {
     cmha_real *before = check_array(model->size, 1);
     size_t i, j;
     cmha_config_defaults(cmha_trainer_table(), &t);
-    t.batch = t.length = 1, t.schedule = CMHA_CONSTANT, t.warmup = 0, t.lr = 1, t.weight_decay = 0.5;
+    t.batch = t.length = 1, t.schedule = CMHA_SCHEDULE_CONSTANT, t.warmup = 0, t.lr = 1, t.weight_decay = 0.5;
     memcpy(model->data, before, model->size * sizeof *before);
     if (CHECK_THAT(!cmha_trainer_init(&trainer, model, &t), "%s: %s", label, cmha_error(model->context))) {
         CHECK_OK(cmha_trainer_apply(&trainer, NULL));

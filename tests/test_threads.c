@@ -70,7 +70,7 @@ static cmha_status learn(life *l, cmha_model *model) {
 
 static cmha_status decode(life *l, cmha_model *model) {
     cmha_cache cache;
-    cmha_status status = cmha_cache_init(&cache, model, 1, 20, 1);
+    cmha_status status = cmha_cache_init(&cache, model, 1, 20, 1, NULL);
     if (!status) status = cmha_generate(&cache, stream, 3, TOKENS, NULL, l->seed, NULL, NULL);
     if (!status) l->digest = digest(l->digest, cache.ids, cache.length * sizeof *cache.ids);
     cmha_cache_close(&cache);
@@ -168,7 +168,7 @@ static void *read_model(void *at) {
     cmha_real logits[VOCABULARY];
     int i;
     r->digest = 0xcbf29ce484222325u;
-    r->status = cmha_cache_init(&cache, r->model, 1, TOKENS, 0);
+    r->status = cmha_cache_init(&cache, r->model, 1, TOKENS, 0, NULL);
     for (i = 0; !r->status && i < TOKENS; i++) {
         r->status = cmha_cache_append(&cache, stream + r->seed + (size_t)i, 1, logits);
         r->digest = digest(r->digest, logits, sizeof logits);

@@ -21,7 +21,7 @@ static double abar[STEPS + 1], pi = 3.14159265358979, blur = 0.12;
 
 static cmha_status noising_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_real *eps = record->user, *g = record->out->grad, *z = record->in[0]->data;
-    cmha_real *dz = cmha_grad(tape, record->in[0]), *dgamma = cmha_grad(tape, record->in[1]);
+    cmha_real *dz = cmha_tape_grad(tape, record->in[0]), *dgamma = cmha_tape_grad(tape, record->in[1]);
     for (size_t i = 0; i < record->out->size; i++) { /* d sqrt(s) = sqrt(s) (1 - s)/2 for s = sigmoid */
         double s = 1 / (1 + exp(-(double)record->in[1]->data[i / 2])), a = sqrt(s), b = sqrt(1 - s);
         if (dz) dz[i] += (cmha_real)(a * (double)g[i]);
@@ -40,12 +40,12 @@ static cmha_tensor *noising(cmha_tape *tape, cmha_tensor *z0, cmha_tensor *gamma
         double s = 1 / (1 + exp(-(double)gamma->data[i / 2]));
         y->data[i] = (cmha_real)(sqrt(s) * (double)z0->data[i] + sqrt(1 - s) * (double)eps[i]);
     }
-    return cmha_push(tape, "noising", y, in, 2, noising_backward, (void *)(size_t)eps);
+    return cmha_tape_push(tape, "noising", y, in, 2, noising_backward, (void *)(size_t)eps);
 }
 
 static cmha_status modrelu_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_tensor *z = record->in[0], *b = record->in[1];
-    cmha_real *dz = cmha_grad(tape, record->in[0]), *db = cmha_grad(tape, record->in[1]);
+    cmha_real *dz = cmha_tape_grad(tape, record->in[0]), *db = cmha_tape_grad(tape, record->in[1]);
     /* y = z + b z/|z|: b's part passes what is across z, divided by |z| */
     for (size_t i = 0, d = b->size; i < z->size / 2; i++) {
         size_t at = i / d * 2 * d + i % d;
@@ -70,7 +70,7 @@ static cmha_tensor *modrelu(cmha_tape *tape, cmha_tensor *z, cmha_tensor *b) {
         double factor = r > 0 && r + bias > 0 ? 1 + bias / r : 0;
         y->data[at] = (cmha_real)(factor * re), y->data[at + d] = (cmha_real)(factor * im);
     }
-    return cmha_push(tape, "modReLU", y, in, 2, modrelu_backward, NULL);
+    return cmha_tape_push(tape, "modReLU", y, in, 2, modrelu_backward, NULL);
 }
 
 static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *eps) {
@@ -92,7 +92,8 @@ static cmha_tensor *predict(network *net, int kind, cmha_tensor *z, const size_t
         x = kind == REAL ? cmha_linear(&net->tape, x, &p[0], &p[1])
                          : cmha_complex_linear(&net->tape, x, &p[0], &p[1]);
         if (layer < 2)
-            x = kind == MODRELU ? modrelu(&net->tape, x, &p[2]) : cmha_activate(&net->tape, x, CMHA_GELU_ERF);
+            x = kind == MODRELU ? modrelu(&net->tape, x, &p[2])
+                                : cmha_activate(&net->tape, x, CMHA_ACTIVATION_GELU_ERF);
     }
     return x;
 }

@@ -1,9 +1,9 @@
 /* What the programs of this folder share: parameters with an optimiser, the
    check of a gradient, and the verdict.
 
-   An idea becomes an operation on the tape by two functions of its own: a forward that ends in cmha_push, and
-   a backward that adds to cmha_grad. Each program has one or two such operations, checks them, and trains
-   something small with and without the idea.
+   An idea becomes an operation on the tape by two functions of its own: a forward that ends in
+   cmha_tape_push, and a backward that adds to cmha_tape_grad. Each program has one or two such operations,
+   checks them, and trains something small with and without the idea.
 
    They include the header without defining CMHA_IMPLEMENTATION, so that make links all
    of them with one object. By hand:
@@ -90,7 +90,7 @@ static inline int32_t largest(const cmha_real *row, size_t n) {
 static inline double descend(network *net, cmha_tensor *loss, double learning_rate) {
     cmha_adamw_args args = {learning_rate, 0.9, 0.99, 1e-8, 0, 1, ++net->steps};
     double value = loss ? (double)loss->data[0] : 0;
-    if (cmha_backward(&net->tape, loss, 1)) stop(cmha_error(&net->context));
+    if (cmha_tape_backward(&net->tape, loss, 1)) stop(cmha_error(&net->context));
     cmha_adamw(&args, net->used, net->data, net->grad, net->m, net->v);
     memset(net->grad, 0, net->used * sizeof *net->grad);
     cmha_tape_reset(&net->tape);
@@ -125,7 +125,7 @@ static inline int check_gradient(network *net, const char *name, operation op, c
         for (size_t i = 0; y && !pass && i < y->size; i++) weight[i] = (cmha_real)cmha_rng_normal(&net->rng);
         y = y ? cmha_sum(&net->tape, cmha_mul(&net->tape, y, constant(net, weight, y->rank, y->shape)))
               : NULL;
-        if (cmha_backward(&net->tape, y, pass ? -1 : 2)) stop(cmha_error(&net->context));
+        if (cmha_tape_backward(&net->tape, y, pass ? -1 : 2)) stop(cmha_error(&net->context));
         cmha_tape_reset(&net->tape);
     }
     for (size_t k = 0; k < net->count; k++) {

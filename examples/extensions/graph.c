@@ -41,8 +41,8 @@ static cmha_status look_backward(cmha_tape *tape, cmha_record *record) {
     const graph *g = (const graph *)record->user;
     const cmha_tensor *u = record->in[0], *x = record->in[1], *beta = record->in[2], *y = record->out;
     size_t d = beta->shape[1], w = x->shape[1];
-    cmha_real *du = cmha_grad(tape, record->in[0]), *dx = cmha_grad(tape, record->in[1]),
-              *dbeta = cmha_grad(tape, record->in[2]);
+    cmha_real *du = cmha_tape_grad(tape, record->in[0]), *dx = cmha_tape_grad(tape, record->in[1]),
+              *dbeta = cmha_tape_grad(tape, record->in[2]);
     if (cmha_tape_status(tape)) return cmha_tape_status(tape);
     for (size_t e = 0; e < g->edges; e++) {
         size_t a = g->edge[e].from, b = g->edge[e].to, k = g->edge[e].kind * d;
@@ -92,7 +92,7 @@ static cmha_tensor *look(cmha_tape *tape, cmha_tensor *u, cmha_tensor *x, cmha_t
             for (size_t i = 0; i < w; i++) y->data[a * w + i] += alpha[n] * x->data[g->edge[n].to * w + i];
         }
     }
-    return cmha_push(tape, "graph attention", y, in, 3, look_backward, g);
+    return cmha_tape_push(tape, "graph attention", y, in, 3, look_backward, g);
 }
 
 static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {

@@ -20,7 +20,7 @@ static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 static cmha_status reset_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_real *g = record->out->grad;
-    cmha_real *dr = cmha_grad(tape, record->in[0]), *dh = cmha_grad(tape, record->in[1]);
+    cmha_real *dr = cmha_tape_grad(tape, record->in[0]), *dh = cmha_tape_grad(tape, record->in[1]);
     for (size_t i = 0; i < record->out->size; i++) {
         double gate = sigmoid((double)record->in[0]->data[i]);
         if (dr) dr[i] += (cmha_real)((double)g[i] * (double)record->in[1]->data[i] * gate * (1 - gate));
@@ -35,13 +35,13 @@ static cmha_tensor *reset(cmha_tape *tape, cmha_tensor *r, cmha_tensor *h) {
     if (!y) return NULL;
     for (size_t i = 0; i < y->size; i++)
         y->data[i] = (cmha_real)(sigmoid((double)r->data[i]) * (double)h->data[i]);
-    return cmha_push(tape, "reset", y, in, 2, reset_backward, NULL);
+    return cmha_tape_push(tape, "reset", y, in, 2, reset_backward, NULL);
 }
 
 static cmha_status update_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_real *g = record->out->grad;
-    cmha_real *du = cmha_grad(tape, record->in[0]), *dc = cmha_grad(tape, record->in[1]),
-              *dh = cmha_grad(tape, record->in[2]);
+    cmha_real *du = cmha_tape_grad(tape, record->in[0]), *dc = cmha_tape_grad(tape, record->in[1]),
+              *dh = cmha_tape_grad(tape, record->in[2]);
     for (size_t i = 0; i < record->out->size; i++) {
         double gate = sigmoid((double)record->in[0]->data[i]), fresh = tanh((double)record->in[1]->data[i]);
         if (du)
@@ -60,7 +60,7 @@ static cmha_tensor *update(cmha_tape *tape, cmha_tensor *u, cmha_tensor *c, cmha
         double gate = sigmoid((double)u->data[i]);
         y->data[i] = (cmha_real)((1 - gate) * (double)h->data[i] + gate * tanh((double)c->data[i]));
     }
-    return cmha_push(tape, "update", y, in, 3, update_backward, NULL);
+    return cmha_tape_push(tape, "update", y, in, 3, update_backward, NULL);
 }
 
 static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {

@@ -26,7 +26,7 @@ static cmha_status ball_backward(cmha_tape *tape, cmha_record *record) {
     const double c = (double)((const plan *)record->user)->c;
     const cmha_tensor *v = record->in[0], *x = record->out;
     size_t d = v->shape[1];
-    cmha_real *dv = cmha_grad(tape, record->in[0]);
+    cmha_real *dv = cmha_tape_grad(tape, record->in[0]);
     if (!dv) return cmha_tape_status(tape);
     for (size_t t = 0; t < v->shape[0]; t++) { /* x = m v: dv = m g + (dm/dr)/r (v . g) v, r = |v| */
         double rr = 0, along = 0;
@@ -51,7 +51,7 @@ static cmha_tensor *ball(cmha_tape *tape, cmha_tensor *v, const plan *p) {
         for (size_t i = t * d; i < (t + 1) * d; i++)
             x->data[i] = (cmha_real)((a > 0 ? tanh(a) / a : 1) * (double)v->data[i]);
     }
-    return cmha_push(tape, "exp_o", x, &v, 1, ball_backward, (void *)(size_t)p);
+    return cmha_tape_push(tape, "exp_o", x, &v, 1, ball_backward, (void *)(size_t)p);
 }
 
 typedef struct gap {
@@ -75,7 +75,7 @@ static cmha_status distances_backward(cmha_tape *tape, cmha_record *record) {
     const plan *p = record->user;
     const cmha_tensor *points = record->in[0];
     double c = (double)p->c;
-    cmha_real *grad = cmha_grad(tape, record->in[0]);
+    cmha_real *grad = cmha_tape_grad(tape, record->in[0]);
     if (!grad) return cmha_tape_status(tape);
     for (size_t k = 0, n = points->shape[1]; k < p->count; k++) {
         const cmha_real *x = points->data + p->pair[k][0] * n, *y = points->data + p->pair[k][1] * n;
@@ -100,7 +100,7 @@ static cmha_tensor *distances(cmha_tape *tape, cmha_tensor *points, const plan *
                                          n, (double)p->c)
                          .d;
     }
-    return cmha_push(tape, "distances", y, &points, 1, distances_backward, (void *)(size_t)p);
+    return cmha_tape_push(tape, "distances", y, &points, 1, distances_backward, (void *)(size_t)p);
 }
 
 static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *p) {

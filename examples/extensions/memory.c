@@ -47,8 +47,8 @@ static cmha_status access_backward(cmha_tape *tape, cmha_record *record) {
     const access *s = (const access *)record->user;
     const cmha_real *M = record->in[0]->data, *z = record->in[1]->data, *g = record->out->grad;
     size_t m = s->slots, w = 2 * s->d;
-    cmha_real *dM = cmha_grad(tape, record->in[0]), *dz = cmha_grad(tape, record->in[1]);
-    cmha_real *deta = s->write ? cmha_grad(tape, record->in[2]) : NULL,
+    cmha_real *dM = cmha_tape_grad(tape, record->in[0]), *dz = cmha_tape_grad(tape, record->in[1]);
+    cmha_real *deta = s->write ? cmha_tape_grad(tape, record->in[2]) : NULL,
               eta = s->write ? record->in[2]->data[0] : 0;
     cmha_real *da = cmha_tape_alloc(tape, m * sizeof *da), *du = cmha_tape_alloc(tape, w * sizeof *du);
     cmha_real *duz = cmha_tape_alloc(tape, w * sizeof *duz);
@@ -105,7 +105,7 @@ static cmha_tensor *memory(cmha_tape *tape, cmha_tensor *M, cmha_tensor *z, cmha
                 else y->data[b * w + k] += a * old;
             }
     }
-    return cmha_push(tape, eta ? "memory write" : "memory read", y, in, eta ? 3 : 2, access_backward, s);
+    return cmha_tape_push(tape, eta ? "memory write" : "memory read", y, in, eta ? 3 : 2, access_backward, s);
 }
 
 /* a write, and a read by another vector */

@@ -26,7 +26,7 @@ static const cmha_real eps = (cmha_real)1e-6;
 static cmha_status angles_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_tensor *q = record->in[0], *y = record->out;
     size_t width = q->shape[q->rank - 1], d = width / 4, rows = q->size / width;
-    cmha_real *dq = cmha_grad(tape, record->in[0]);
+    cmha_real *dq = cmha_tape_grad(tape, record->in[0]);
     if (!dq) return cmha_tape_status(tape);
     for (size_t t = 0; t < rows; t++)
         for (size_t j = 0; j < 3 * d; j++) {
@@ -56,7 +56,7 @@ static cmha_tensor *angles(cmha_tape *tape, cmha_tensor *q) {
             y->data[t * 6 * d + j] = q0 / r;
             y->data[t * 6 * d + 3 * d + j] = qa / r;
         }
-    return cmha_push(tape, "quaternion angles", y, &q, 1, angles_backward, NULL);
+    return cmha_tape_push(tape, "quaternion angles", y, &q, 1, angles_backward, NULL);
 }
 
 static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {

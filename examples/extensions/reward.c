@@ -26,7 +26,7 @@ static int32_t answer[ALL];
 static cmha_status reward_backward(cmha_tape *tape, cmha_record *record) {
     const cmha_tensor *h = record->in[0], *w = record->in[1];
     size_t d = h->shape[1] / 2;
-    cmha_real *dh = cmha_grad(tape, record->in[0]), *dw = cmha_grad(tape, record->in[1]);
+    cmha_real *dh = cmha_tape_grad(tape, record->in[0]), *dw = cmha_tape_grad(tape, record->in[1]);
     for (size_t t = 0; t < h->shape[0]; t++)
         /* a turn of h_j changes R, a change of |h_j| does not (but for eps) */
         for (size_t j = 0; j < d; j++) {
@@ -53,7 +53,7 @@ static cmha_tensor *reward(cmha_tape *tape, cmha_tensor *h, cmha_tensor *w) {
         double r = sqrt(re * re + im * im + (double)(eps * eps)) * (double)d;
         y->data[t] += (cmha_real)(((double)w->data[j] * re + (double)w->data[d + j] * im) / r);
     }
-    return cmha_push(tape, "phase reward", y, in, 2, reward_backward, NULL);
+    return cmha_tape_push(tape, "phase reward", y, in, 2, reward_backward, NULL);
 }
 
 static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {
@@ -65,7 +65,7 @@ static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {
 static cmha_tensor *policy(network *net, size_t begin, size_t n, cmha_tensor **logits) {
     cmha_tensor *p = net->parameter,
                 *h = cmha_linear(&net->tape, constant(net, x + begin * IN, SHAPE(n, IN)), &p[0], &p[1]);
-    h = cmha_linear(&net->tape, cmha_activate(&net->tape, h, CMHA_GELU_ERF), &p[2], NULL);
+    h = cmha_linear(&net->tape, cmha_activate(&net->tape, h, CMHA_ACTIVATION_GELU_ERF), &p[2], NULL);
     if (logits) *logits = cmha_linear(&net->tape, h, &p[3], NULL);
     return h;
 }

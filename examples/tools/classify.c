@@ -121,7 +121,7 @@ static void configure(int argc, char **argv) {
     if (rest) complain(2, "see --help; what is ", rest);
     for (o = MLM; o <= ROWS; o++) whole(o);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
-    if (cmha_preset(option[PRESET].value, &mc, &tc))
+    if (cmha_preset(NULL, option[PRESET].value, &mc, &tc))
         complain(2, "see --help; there is no preset ", option[PRESET].value);
     if (option[ATTENTION].value && cmha_kind(&ctx, option[ATTENTION].value, &mc))
         complain(2, cmha_error(&ctx), "; see --help");
@@ -345,7 +345,7 @@ static int predict(void) {
     rows r;
     cmha_model model;
     char path[4096];
-    check(cmha_model_load(&model, &ctx, option[MODEL].value));
+    check(cmha_model_open(&model, &ctx, option[MODEL].value));
     mc = model.config, tc.length = mc.max_positions < 4096 ? mc.max_positions : 4096;
     if (mc.vocabulary != vocabulary.size || !mc.classes)
         complain(1, mc.classes ? "see --vocab: this is not the vocabulary of " : "there are no classes in ",

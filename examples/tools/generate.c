@@ -111,8 +111,8 @@ static void score(cmha_model *model, const char *path, size_t most, size_t windo
     cmha_tokens tokens;
     cmha_cache cache;
     double sum = 0, start;
-    check(cmha_tokens_load(&tokens, &ctx, path, V <= 256 ? 1 : V <= 65536 ? 2 : 4));
-    check(cmha_cache_init_with(&cache, model, 1, window, 0, options));
+    check(cmha_tokens_open(&tokens, &ctx, path, V <= 256 ? 1 : V <= 65536 ? 2 : 4));
+    check(cmha_cache_init(&cache, model, 1, window, 0, options));
     n = tokens.count < most ? tokens.count : most;
     start = seconds();
     for (i = 0; i + 1 < n; i++) {
@@ -182,7 +182,7 @@ static int help(void) {
     print_options(option, N_OPTIONS, 16, 0);
     for (size_t i = 0; i < table.count; i++) {
         char value[32], range[64];
-        cmha_config_get(table, &sampler, i, value, sizeof value);
+        cmha_config_get(table, &sampler, table.fields[i].name, value, sizeof value);
         snprintf(range, sizeof range, "%.10g..%.10g", table.fields[i].minimum, table.fields[i].maximum);
         printf("    %-18s %-6s %-16s %s\n", table.fields[i].name, value, range, table.fields[i].help);
     }
@@ -236,7 +236,7 @@ static void continue_prompt(cmha_model *model, size_t capacity, const cmha_cache
     prompts = take(times(batch, n_prompt), sizeof *prompts);
     if (batch > 1) out.kept = take(times(n_new, batch), sizeof *out.kept);
     for (size_t b = 0; b < batch; b++) memcpy(prompts + b * n_prompt, ids, n_prompt * sizeof *ids);
-    check(cmha_cache_init_with(&cache, model, batch, capacity, slide, options));
+    check(cmha_cache_init(&cache, model, batch, capacity, slide, options));
 
     double start = seconds();
     cmha_status status =
@@ -267,11 +267,11 @@ int main(int argc, char **argv) {
     cmha_storage weights = storage_of(option[WEIGHTS].value, 2);
     options.storage = storage_of(option[CACHE].value, 1);
 
-    check(cmha_model_load(&model, &ctx, path));
+    check(cmha_model_open(&model, &ctx, path));
     if (!model.config.causal) complain(1, path, ": an encoder, which continues no text");
     size_t context = whole(CONTEXT) ? whole(CONTEXT) : trained_length(path);
     if (weights) {
-        check(cmha_quantise(&quantised, &model, weights));
+        check(cmha_quantised_init(&quantised, &model, weights));
         options.weights = &quantised;
         if (option[VERBOSE].value)
             fprintf(stderr, "generate: %.1f MB of matrices are read as %.1f MB\n",

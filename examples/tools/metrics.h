@@ -1,5 +1,5 @@
-/* metrics.h - scores of predictions over n examples, as GLUE defines them. All are 0 for n = 0; nothing is allocated.
-   Needs nothing of cmha.h. */
+/* metrics.h - scores of predictions over n examples, as GLUE defines them. All are 0 for n = 0; nothing is
+   allocated. Needs nothing of cmha.h. */
 #ifndef METRICS_H
 #define METRICS_H
 
@@ -30,11 +30,13 @@ static inline double metrics_f1(const int32_t *predicted, const int32_t *wanted,
     return either ? 2 * (double)both / (double)either : 0;
 }
 
-/* Matthews correlation of classes 0 .. classes - 1, in the form for any number of them (Gorodkin 2004), which for two
-   is (TP TN - FP FN) / sqrt((TP + FP) (TP + FN) (TN + FP) (TN + FN)); 0 where a factor is 0. A class outside that range
-   gives NaN. With p_k and t_k how often class k is predicted and wanted, and c how often they agree, it is
-   (c n - sum p_k t_k) / sqrt((n^2 - sum p_k^2) (n^2 - sum t_k^2)). Counts one class at a time: that needs no memory. */
-static inline double metrics_matthews(const int32_t *predicted, const int32_t *wanted, size_t n, size_t classes) {
+/* Matthews correlation of classes 0 .. classes - 1, in the form for any number of them (Gorodkin 2004), which
+   for two is (TP TN - FP FN) / sqrt((TP + FP) (TP + FN) (TN + FP) (TN + FN)); 0 where a factor is 0. A class
+   outside that range gives NaN. With p_k and t_k how often class k is predicted and wanted, and c how often
+   they agree, it is (c n - sum p_k t_k) / sqrt((n^2 - sum p_k^2) (n^2 - sum t_k^2)). Counts one class at a
+   time: that needs no memory. */
+static inline double metrics_matthews(const int32_t *predicted, const int32_t *wanted, size_t n,
+                                      size_t classes) {
     double all = (double)n, right = metrics_agreements(predicted, wanted, n);
     double pt = 0, pp = 0, tt = 0, p_all = 0, t_all = 0;
     for (size_t k = 0; k < classes && (p_all < all || t_all < all); k++) { /* until all are counted */
@@ -51,8 +53,8 @@ static inline double metrics_matthews(const int32_t *predicted, const int32_t *w
     return (right * all - pt) / (sqrt(all * all - pp) * sqrt(all * all - tt));
 }
 
-/* Mean and spread of x / scale, scale the largest |x|: nothing overflows, and a constant x has a spread of exactly 0.
-   Returns 0 where x is not finite. */
+/* Mean and spread of x / scale, scale the largest |x|: nothing overflows, and a constant x has a spread of
+   exactly 0. Returns 0 where x is not finite. */
 static inline int metrics_spread(const double *x, size_t n, double *scale, double *mean, double *spread) {
     *scale = *mean = *spread = 0;
     for (size_t i = 0; i < n; i++) {
@@ -67,11 +69,12 @@ static inline int metrics_spread(const double *x, size_t n, double *scale, doubl
     return 1;
 }
 
-/* Pearson correlation, in [-1, 1]; 0 where x or y is constant (there is none then, and a model that predicts a constant
-   has earned nothing). A NaN or an infinity in x or y gives NaN. */
+/* Pearson correlation, in [-1, 1]; 0 where x or y is constant (there is none then, and a model that predicts
+   a constant has earned nothing). A NaN or an infinity in x or y gives NaN. */
 static inline double metrics_pearson(const double *x, const double *y, size_t n) {
     double x_scale, x_mean, x_spread, y_scale, y_mean, y_spread, r = 0;
-    if (!metrics_spread(x, n, &x_scale, &x_mean, &x_spread) || !metrics_spread(y, n, &y_scale, &y_mean, &y_spread))
+    if (!metrics_spread(x, n, &x_scale, &x_mean, &x_spread) ||
+        !metrics_spread(y, n, &y_scale, &y_mean, &y_spread))
         return (double)NAN;
     if (!(x_spread > 0 && y_spread > 0)) return 0;
     for (size_t i = 0; i < n; i++)
@@ -84,8 +87,8 @@ static inline int metrics_compare(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* rank [n]: the place of each x in their order, counted from 1, equal ones at the average of theirs. Returns 0 where
-   one is NaN. */
+/* rank [n]: the place of each x in their order, counted from 1, equal ones at the average of
+   theirs. Returns 0 where one is NaN. */
 static inline int metrics_ranks(const double *x, size_t n, double *rank, const double **order) {
     size_t same;
     for (size_t i = 0; i < n; i++) {
@@ -100,10 +103,11 @@ static inline int metrics_ranks(const double *x, size_t n, double *rank, const d
     return 1;
 }
 
-/* Pearson correlation of the ranks; equal values share the average of their ranks, so infinities are welcome. A NaN
-   gives NaN. scratch [4 n]. */
+/* Pearson correlation of the ranks; equal values share the average of their ranks, so infinities are welcome.
+   A NaN gives NaN. scratch [4 n]. */
 static inline double metrics_spearman(const double *x, const double *y, size_t n, double *scratch) {
-    const double **order = (const double **)(void *)(scratch + 2 * n); /* n pointers are at most 2 n doubles */
+    /* n pointers are at most 2 n doubles */
+    const double **order = (const double **)(void *)(scratch + 2 * n);
     if (!metrics_ranks(x, n, scratch, order) || !metrics_ranks(y, n, scratch + n, order)) return (double)NAN;
     return metrics_pearson(scratch, scratch + n, n);
 }

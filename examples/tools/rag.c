@@ -103,7 +103,7 @@ static void preset(void) {
     for (int s = ENCODER; s <= DECODER; s++) {
         cmha_model_config *m = &side[s].mc;
         cmha_trainer_config *t = &side[s].tc;
-        cmha_preset("crat", m, t);
+        cmha_preset(NULL, "crat", m, t);
         m->n_layers = s == ENCODER ? 1 : 2, m->d_model = s == ENCODER ? 256 : 128,
         m->d_ff = s == ENCODER ? 128 : 256;
         m->n_heads = 4, m->real_heads = m->imag_heads = 1, m->dropout = 0.1;
@@ -182,7 +182,7 @@ static void read_passages(const char *path) {
 
 static void load_passages(const char *path) {
     /* read: a mapped file that shrinks would end the program */
-    check(cmha_knowledge_load(&base, &ctx, path, 0));
+    check(cmha_knowledge_open(&base, &ctx, path, 0));
     if (!base.n || !base.texts) complain(1, "a base without passages: ", path);
     passages.n = base.n, passages.at = take(base.n, sizeof *passages.at);
     for (size_t i = 0; i < base.n; i++) passages.at[i].at = cmha_knowledge_text(&base, i, &passages.at[i].n);
@@ -360,7 +360,7 @@ static void learn_to_find(void) {
         if (at + batch > n) text_shuffle(order, n, (ctx.config.seed << 32) + step), at = 0;
         for (size_t i = 0; i < batch; i++) add_views(&question, &text, order[at++], &rng);
         cmha_tensor *x = contrast(&tape, &question, &text, own, &found);
-        check(cmha_backward(&tape, x, 1));
+        check(cmha_tape_backward(&tape, x, 1));
         loss = loss > 0 ? 0.95 * loss + 0.05 * (double)x->data[0] : (double)x->data[0];
         cmha_status status = cmha_trainer_apply(&trainer, NULL);
         if (status == CMHA_ERR_NOT_FINITE) complain(0, "step skipped: ", cmha_error(&ctx));
@@ -626,7 +626,7 @@ static void continue_text(text_slice question, const cmha_knowledge *knowledge, 
     int32_t *prompt = take(most + 1, sizeof *prompt);
     prompt[0] = vocabulary.cls, n += text_encode(&vocabulary, question, prompt + 1, most);
     look_into(knowledge);
-    check(cmha_cache_init(&cache, &side[DECODER].model, 1, n + tokens, 0));
+    check(cmha_cache_init(&cache, &side[DECODER].model, 1, n + tokens, 0, NULL));
     printf("%s:", label);
     cmha_status status = cmha_generate(&cache, prompt, n, tokens, NULL, ctx.config.seed, show_token, NULL);
     if (status != CMHA_STOPPED) check(status);
@@ -673,8 +673,8 @@ static const char *file_of(const char *name, const char *ending) {
 }
 
 static void load_models(const char *name) {
-    check(cmha_model_load(&side[ENCODER].model, &ctx, file_of(name, ".encoder")));
-    cmha_status status = cmha_model_load(&side[DECODER].model, &ctx, file_of(name, ".decoder"));
+    check(cmha_model_open(&side[ENCODER].model, &ctx, file_of(name, ".encoder")));
+    cmha_status status = cmha_model_open(&side[DECODER].model, &ctx, file_of(name, ".decoder"));
     if (status != CMHA_ERR_NOT_FOUND) check(status), side[DECODER].there = 1;
     must(text_vocabulary_load(&vocabulary,
                               option[VOCAB].value ? option[VOCAB].value : file_of(name, ".vocab"), failure));

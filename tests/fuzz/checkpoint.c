@@ -45,14 +45,14 @@ static cmha_status load(void) {
     cmha_model other, same;
     cmha_batch batch;
     double loss;
-    cmha_status status = cmha_model_load(&other, &fuzz_context, FUZZ_PATH);
+    cmha_status status = cmha_model_open(&other, &fuzz_context, FUZZ_PATH);
     if (status) return status;
     memset(&batch, 0, sizeof batch);
     batch.ids = ids, batch.targets = ids + 1, batch.batch = 1, batch.length = LENGTH;
     (void)!cmha_model_loss(&other, &batch, &loss);
     NEED(!cmha_model_save(&other, FUZZ_PATH));
     fuzz_put(fuzz_the_disk.written, fuzz_the_disk.n_written);
-    NEED(!cmha_model_load(&same, &fuzz_context, FUZZ_PATH) && same.size == other.size);
+    NEED(!cmha_model_open(&same, &fuzz_context, FUZZ_PATH) && same.size == other.size);
     NEED(!memcmp(same.data, other.data, same.size * sizeof *same.data));
     cmha_model_close(&same), cmha_model_close(&other);
     return CMHA_OK;
@@ -61,7 +61,7 @@ static cmha_status load(void) {
 static cmha_status resume(void) {
     cmha_tokens tokens;
     double loss;
-    cmha_status status = cmha_trainer_load(&trainer, FUZZ_PATH);
+    cmha_status status = cmha_trainer_read(&trainer, FUZZ_PATH);
     if (status) return status;
     memset(&tokens, 0, sizeof tokens);
     tokens.data = ids, tokens.count = LENGTH + 1, tokens.width = 4, tokens.bytes = sizeof ids;

@@ -15,10 +15,10 @@ static void round_trip(cmha_table table, const configs *config) {
     cmha_config_defaults(table, &other);
     NEED(cmha_config_check(&fuzz_context, table, config) == CMHA_OK);
     for (i = 0; i < table.count; i++) {
-        cmha_config_get(table, config, i, text, 32);
+        cmha_config_get(table, config, table.fields[i].name, text, 32);
         NEED(strlen(text) < 31 &&
              cmha_config_set(&fuzz_context, table, &other, table.fields[i].name, text) == CMHA_OK);
-        cmha_config_get(table, &other, i, back, sizeof back);
+        cmha_config_get(table, &other, table.fields[i].name, back, sizeof back);
         NEED(!strcmp(text, back));
     }
 }
@@ -47,7 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         NEED(cmha_config_check(&fuzz_context, table, &config) == CMHA_OK);
     }
     if (data[0] & 128)
-        (void)!cmha_kind(&fuzz_context, text, &config.model), (void)!cmha_preset(text, &config.model, NULL);
+        (void)!cmha_kind(&fuzz_context, text, &config.model),
+            (void)!cmha_preset(NULL, text, &config.model, NULL);
     NEED(fuzz_memory == 0);
     free(text);
     return 0;

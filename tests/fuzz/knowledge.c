@@ -26,7 +26,7 @@ static void again(cmha_knowledge *base) {
     NEED(cmha_knowledge_save(base, FUZZ_PATH) == CMHA_OK);
     cmha_knowledge_close(base);
     fuzz_put(fuzz_the_disk.written, fuzz_the_disk.n_written);
-    NEED(cmha_knowledge_load(base, &fuzz_context, FUZZ_PATH, 0) == CMHA_OK);
+    NEED(cmha_knowledge_open(base, &fuzz_context, FUZZ_PATH, 0) == CMHA_OK);
     NEED(base->identity == identity && base->n == n && base->d_r == d_r);
     cmha_knowledge_close(base);
 }
@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!fuzz_context.open) fuzz_open_context();
     if (size < 2) return 0;
     file = fuzz_put_archive(data, size);
-    if (cmha_knowledge_load(&base, &fuzz_context, FUZZ_PATH, 0)) {
+    if (cmha_knowledge_open(&base, &fuzz_context, FUZZ_PATH, 0)) {
         fuzz_check_line(cmha_error(&fuzz_context));
         NEED(!base.vectors && !base.n);
     } else use(&base), again(&base);

@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2) return 0;
     width = data[1] & 7;
     fuzz_put(data + 2, size - 2), fuzz_fail(data[0]);
-    if (cmha_tokens_load(&tokens, &fuzz_context, FUZZ_PATH, width)) {
+    if (cmha_tokens_open(&tokens, &fuzz_context, FUZZ_PATH, width)) {
         NEED(cmha_error(&fuzz_context)[0] && !tokens.data && !tokens.count);
         if (width == 1 || width == 2 || width == 4) fuzz_check_line(cmha_error(&fuzz_context));
     } else {
