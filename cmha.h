@@ -3033,8 +3033,8 @@ static inline CMHA__FUSED __attribute__((always_inline)) void cmha__panel_piece(
    steps that the compiler knows are worth 3 % of attention. */
 static inline CMHA__FUSED __attribute__((always_inline)) void cmha__panel_strip(
     const int trans, const cmha__product *p, size_t vectors, size_t column) {
-    const size_t height = vectors == CMHA__PANEL_VECTORS ? 4 : 8, M = p->M, ldc = p->ldc,
-                 a_row = trans ? 1 : p->lda;
+    const size_t height = vectors == CMHA__PANEL_VECTORS ? 4 : 8, a_row = trans ? 1 : p->lda;
+    const size_t M = p->M, ldc = p->ldc;
     const cmha_real *A = p->A, *B = p->B + column;
     cmha_real *C = p->C + column;
     size_t rows;
@@ -8501,9 +8501,9 @@ typedef struct cmha__attention_call {
     const cmha_attention_views *views;
     const cmha__score *score;
     int mode;
-    size_t dk, dv, pieces;   /* numbers in a row of features and of values; see cmha__head_pieces */
-    size_t first_q, first_k; /* rows of the rotation table before the first query's and key's */
-    cmha_lse *lse;           /* [B, H, n_q]; the backward only reads it */
+    size_t dk, dv, pieces;     /* numbers in a row of features and of values; see cmha__head_pieces */
+    size_t first_q, first_k;   /* rows of the rotation table before the first query's and key's */
+    cmha_lse *lse;             /* [B, H, n_q]; the backward only reads it */
     const cmha_real *dlse;
     double *partial;           /* ddelta and db of every head, [B, H, 2, P] */
     cmha__peak *peaks;         /* [B, H, n_q] */
@@ -8526,13 +8526,12 @@ typedef struct cmha__head {
     cmha_real slope;             /* ALiBi, 0 = none */
     uint64_t row_key;            /* dropout: row i draws from row_key + i */
     const cmha__peak *peaks;     /* what each row's magnitudes are divided by, [n_q] or NULL */
-    int careful; /* scores in double: at work is a row whose scores have left the type's range */
-    size_t piece,
-        pieces;    /* at work: tiles piece, piece + pieces, ... of queries forwards, of keys backwards */
-    cmha_lse *lse; /* [n_q]; NULL = not wanted */
-    const cmha_real *dy;   /* backward: rows lddy apart */
-    cmha_real *dq, *dk_to; /* features [n_q, dk], [n_k, dk], accumulated */
-    cmha_real *dv_to;      /* rows lddv apart, accumulated; may be NULL */
+    int careful;                 /* in double: at work is a row whose scores have left the type's range */
+    size_t piece, pieces;        /* at work: tiles piece, piece + pieces, ... (backward: of keys) */
+    cmha_lse *lse;               /* [n_q]; NULL = not wanted */
+    const cmha_real *dy;         /* backward: rows lddy apart */
+    cmha_real *dq, *dk_to;       /* features [n_q, dk], [n_k, dk], accumulated */
+    cmha_real *dv_to;            /* rows lddv apart, accumulated; may be NULL */
     size_t lddy, lddv;
 } cmha__head;
 
@@ -10169,16 +10168,14 @@ static cmha_attention_views cmha__views(const cmha__attention_saved *s, const cm
     return cmha__views_of(s, q->data, k ? k->data : NULL, v ? v->data : NULL, y);
 }
 
-/* Fills in the sizes, and delta and b if the score has them; NULL after an error line where tensors do not
-   fit. */
+/* Fills in the sizes, and delta and b if the score has them; NULL after an error line. */
 static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_saved *s,
                                                cmha_tensor *const *in) {
     const cmha_tensor *q = in[0], *k = in[1], *v = in[2], *delta = in[3], *b = in[4];
     cmha_attention_args *a = &s->args;
     const cmha__score *score = cmha__score_of(a);
-    size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = a->complex_v ? planes : 1, width = cmha__last(q),
-           need;
-    size_t parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads));
+    size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = a->complex_v ? planes : 1;
+    size_t width = cmha__last(q), parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads)), need;
     if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: %zu heads cannot be grouped over %zu", a->heads,
                             a->kv_heads);
@@ -10532,8 +10529,8 @@ static void cmha__pcl_open(const cmha__pcl_saved *s, const cmha_real *qkv, const
     cmha_euler_forward(u->x, N, P, a->layout, NULL, u->theta);
     memcpy(u->adapted, u->theta, N * P * sizeof *u->theta);
     for (size_t i = 0; s->adapted && i < N * P; i++) {
-        const cmha_real *rotation = u->feature.rotation + i / P * d, *delta = u->feature.delta,
-                        *bias = u->feature.b;
+        const cmha_real *rotation = u->feature.rotation + i / P * d;
+        const cmha_real *delta = u->feature.delta, *bias = u->feature.b;
         /* The angle of the rotation, reduced: only its cosine and sine matter. */
         double angle = atan2((double)rotation[P + i % P], (double)rotation[i % P]);
         angle += (double)(delta ? delta[i % P] : 1) * (double)u->theta[i];
