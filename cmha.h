@@ -1264,12 +1264,11 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
                                const cmha_pcl_options *options);
 
 /* ================================================ Models ================================================ */
+/* Errors of every call down to Files, named only where more is to be said: ARGUMENT (NULL, out of range),
+   STATE (a closed object), MEMORY, OVERFLOW (a size). A failed _init or _load leaves a closed object. */
 
 typedef enum cmha_position {
-    CMHA_POSITION_NONE,
-    CMHA_POSITION_LEARNED,
-    CMHA_POSITION_SINUSOIDAL,
-    CMHA_POSITION_ALIBI,
+    CMHA_POSITION_NONE, CMHA_POSITION_LEARNED, CMHA_POSITION_SINUSOIDAL, CMHA_POSITION_ALIBI,
     CMHA_POSITION_MULTIFREQ /* CRAT eq 2, for the other families too */
 } cmha_position;
 typedef enum cmha_delta_init { CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_ROPE_START, CMHA_DELTA_INIT_CONST } cmha_delta_init;
@@ -1278,161 +1277,148 @@ typedef enum cmha_placement { CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST } cmha_pla
 typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
 typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
 
-/* Whose model it is:
-     real    x += attention(norm(x)), x += ffn(norm(x)): ComplexFormer and every baseline.
-     cope    CoPE. Queries and keys of the first layer are complex projections of z = token + i gamma
-             position; their score is cope_score. No norm touches the imaginary part; the layers above are
-             plain.
-     mobius  MöbiusAttention. The layers of mobius_wiring have mobius_heads Möbius heads beside plain ones
-             (eq 10-19) or alone (eq 20-27). Their input is complex: real the layer below; imaginary, before
-             any norm, the positions in the first layer and the tokens in later ones (the paper says so of
-             the last layer and is silent on others). ln1 norms both.
-     crat    CRAT. A complex state of d_model/2 features; norm, attention and feed-forward layer are complex:
-             a = window(attention(norm(z))), z = r1 z + a, z = r2 z + ffn(norm(z)) (the order is ours, the
-             paper has none). The window (irw_) of some layers mixes documents of a knowledge base in; ffn is
-             a mixture of `experts` or one dense layer; r1 and r2 are 1 or learned complex numbers. */
+/* Names the paper whose blocks a model has:
+     real   ComplexFormer and every baseline. x = embedding(ids) + positions; blocks x += attention(norm(x)),
+            x += ffn(norm(x)); logits = norm(x) W^T. (Post-norm: x = norm(x + sublayer(x)), no final norm.)
+     cope   Queries and keys of the first layer are complex projections of z = token + i gamma position; their
+            score is cope_score. No norm touches the imaginary part; the layers above are plain.
+     mobius Layers of mobius_wiring have mobius_heads Möbius heads beside plain ones (eq 10-19) or alone (eq
+            20-27). Their input is complex: real the layer below; imaginary, before any norm, the positions in
+            the first layer, the tokens in later ones (the paper says so of the last alone). ln1 norms both.
+     crat   The state is d_model/2 complex features; norm, attention and feed-forward layer are complex:
+            a = window(attention(norm(z))), z = r1 z + a, z = r2 z + ffn(norm(z)) (our order; the paper has
+            none). Some layers have a window (irw_) that mixes in documents of a knowledge base; ffn is a
+            mixture of `experts` or one dense layer; r1 and r2 are 1 or learned complex numbers. */
 typedef enum cmha_family {
-    CMHA_FAMILY_REAL,
-    CMHA_FAMILY_COPE,
-    CMHA_FAMILY_MOBIUS,
-    CMHA_FAMILY_CRAT
+    CMHA_FAMILY_REAL, CMHA_FAMILY_COPE, CMHA_FAMILY_MOBIUS, CMHA_FAMILY_CRAT
 } cmha_family;
 
-/* MöbiusAttention's ablation: which layers are Möbius layers. */
+/* Names the Möbius layers, as in MöbiusAttention's ablation. */
 typedef enum cmha_wiring {
     CMHA_WIRING_FRAMED,     /* the first and the last */
     CMHA_WIRING_TOP,        /* the first */
     CMHA_WIRING_STACKED,    /* the first two */
     CMHA_WIRING_ALTERNATING /* every third, from the first on */
 } cmha_wiring;
-
-/* How MöbiusAttention's eq 5-8 are read: printed, every map is a vector of scalars; the paper's parameter
-   counts and its "T" say otherwise. */
+/* Reads MöbiusAttention's eq 5-8: printed, maps are vectors of scalars; parameter counts and "T" disagree. */
 typedef enum cmha_mobius_mode {
     CMHA_MOBIUS_MODE_T,      /* "T": a complex linear map, then the Möbius map channel by channel; linear k, v */
     CMHA_MOBIUS_MODE_FULL,   /* (A rho + b) / (C rho + d) with matrices A and C; k and v complex linear */
     CMHA_MOBIUS_MODE_LITERAL /* as printed: q, k and v channel by channel, of the input's first mobius_heads * d_k
                            channels, d_k = d_model / n_heads; for teaching */
 } cmha_mobius_mode;
-
 typedef enum cmha_mobius_init { CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO } cmha_mobius_init;
+
 typedef enum cmha_crat_attention {
-    CMHA_CRAT_ATTENTION_ANGULAR,
-    CMHA_CRAT_ATTENTION_LINEAR,
-    CMHA_CRAT_ATTENTION_LAG,
-    CMHA_CRAT_ATTENTION_DOT
+    CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENTION_LINEAR, CMHA_CRAT_ATTENTION_LAG, CMHA_CRAT_ATTENTION_DOT
 } cmha_crat_attention;
-/* The factor of CRAT eq 20, (alpha + i beta) z + f: 1; alpha and beta learned; of modulus 1, its angle
-   learned. */
+/* Chooses alpha + i beta of CRAT eq 20, (alpha + i beta) z + f: 1; learned; learned, of modulus 1. */
 typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDUAL_UNIT } cmha_residual;
 
-/* Fields: SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member, default, help), and
-   ENUM(member, first, last, words, help): the enumerators from `first`, the default, to `last` are written as
-   these words (a test compares each with its word). */
-#define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM)                                                            \
-    SIZE(n_layers, 8, 1, 1024, "blocks")                                                                     \
-    SIZE(d_model, 512, 1, 65536, "width of a token; divisible by n_heads")                                   \
-    SIZE(n_heads, 8, 1, 1024, "query heads")                                                                 \
-    SIZE(n_kv_heads, 0, 0, 1024, "key/value heads, a divisor of n_heads; 0 = n_heads")                       \
-    SIZE(d_ff, 1024, 1, 1048576, "width inside the feed-forward layer")                                      \
-    SIZE(vocabulary, 256, 1, 2147483647, "number of tokens; 256 = bytes")                                    \
-    SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit")  \
-    ENUM(family, CMHA_FAMILY_REAL, CMHA_FAMILY_CRAT, "real|cope|mobius|crat", "whose model: cmha_family")    \
-    ENUM(attention, CMHA_ATTENTION_CMHA, CMHA_ATTENTION_DOT, "cmha|rope|dot", "score of plain heads")        \
-    ENUM(position, CMHA_POSITION_NONE, CMHA_POSITION_MULTIFREQ, "none|learned|sinusoidal|alibi|multifreq",   \
-         "positions outside the score; crat: always multifreq")                                              \
-    ENUM(share, CMHA_SHARE_PER_HEAD, CMHA_SHARE_FIXED, "per_head|shared|fixed",                              \
-         "cmha: whose delta and b; fixed = 1 and 0")                                                         \
-    ENUM(delta_init, CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_CONST, "paper|rope_start|const",                           \
-         "cmha: N(0, std^2), 1 + N(0, std^2), or delta_value")                                               \
-    REAL(delta_std, 0.02, 0, 100, "cmha: spread of the initial delta")                                       \
-    REAL(delta_value, 1, -100, 100, "cmha: initial delta with delta_init = const")                           \
-    ENUM(layout, CMHA_LAYOUT_INTERLEAVED, CMHA_LAYOUT_HALF, "interleaved|half",                              \
-         "how a head is read as complex pairs")                                                              \
-    ENUM(frequency, CMHA_FREQUENCY_ROPE, CMHA_FREQUENCY_TABLE, "rope|literal|table",                                   \
-         "base^(-2j/d_k), eq 6 as printed, or cmha_model_set_frequencies")                                   \
-    REAL(base, 10000, 1, 1e12, "base of the frequencies")                                                    \
-    REAL(score_scale, 0, 0, 1e6, "factor on the score of plain, Möbius and angular heads; 0 = 1/sqrt(d_k)")  \
-    SIZE(window, 0, 0, 16777216, "a token sees this many, itself included; 0 = all; needs causal")           \
-    FLAG(causal, 1, "a token sees no later one; 0: an encoder")                                              \
-    SIZE(token_types, 0, 0, 65536, "kinds of tokens (sentence A, B), each with an embedding; 0 = none")      \
-    SIZE(classes, 0, 0, 65536, "classes of a sequence; 1 = a regression; 0 = no such head")                  \
+/* Lists fields: SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member, default, help) and
+   ENUM(member, first, last, words, help), words for the enumerators from `first`, the default, to `last`. */
+#define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM) \
+    SIZE(n_layers, 8, 1, 1024, "blocks") \
+    SIZE(d_model, 512, 1, 65536, "width of a token; divisible by n_heads") \
+    SIZE(n_heads, 8, 1, 1024, "query heads") \
+    SIZE(n_kv_heads, 0, 0, 1024, "key/value heads, a divisor of n_heads; 0 = n_heads") \
+    SIZE(d_ff, 1024, 1, 1048576, "width inside the feed-forward layer") \
+    SIZE(vocabulary, 256, 1, 2147483647, "number of tokens; 256 = bytes") \
+    SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit") \
+    ENUM(family, CMHA_FAMILY_REAL, CMHA_FAMILY_CRAT, "real|cope|mobius|crat", "whose model: cmha_family") \
+    ENUM(attention, CMHA_ATTENTION_CMHA, CMHA_ATTENTION_DOT, "cmha|rope|dot", "score of plain heads") \
+    ENUM(position, CMHA_POSITION_NONE, CMHA_POSITION_MULTIFREQ, "none|learned|sinusoidal|alibi|multifreq", \
+         "positions outside the score; crat: always multifreq") \
+    ENUM(share, CMHA_SHARE_PER_HEAD, CMHA_SHARE_FIXED, "per_head|shared|fixed", \
+         "cmha: whose delta and b; fixed = 1 and 0") \
+    ENUM(delta_init, CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_CONST, "paper|rope_start|const", \
+         "cmha: N(0, std^2), 1 + N(0, std^2), or delta_value") \
+    REAL(delta_std, 0.02, 0, 100, "cmha: spread of the initial delta") \
+    REAL(delta_value, 1, -100, 100, "cmha: initial delta with delta_init = const") \
+    ENUM(layout, CMHA_LAYOUT_INTERLEAVED, CMHA_LAYOUT_HALF, "interleaved|half", "complex pairs of a head") \
+    ENUM(frequency, CMHA_FREQUENCY_ROPE, CMHA_FREQUENCY_TABLE, "rope|literal|table", \
+         "base^(-2j/d_k), eq 6 as printed, or cmha_model_set_frequencies") \
+    REAL(base, 10000, 1, 1e12, "base of the frequencies") \
+    REAL(score_scale, 0, 0, 1e6, "factor on the score of plain, Möbius and angular heads; 0 = 1/sqrt(d_k)") \
+    SIZE(window, 0, 0, 16777216, "a token sees this many, itself included; 0 = all; needs causal") \
+    FLAG(causal, 1, "a token sees no later one; 0: an encoder") \
+    SIZE(token_types, 0, 0, 65536, "kinds of tokens (sentence A, B), each with an embedding; 0 = none") \
+    SIZE(classes, 0, 0, 65536, "classes of a sequence; 1 = a regression; 0 = no such head") \
     ENUM(pool, CMHA_POOL_FIRST, CMHA_POOL_MEAN, "first|mean", "what the class head sees: [CLS] or the mean") \
-    REAL(label_range, 0, 0, 1e6, "regression: values are label_range * sigmoid(logit); 0 = the logits")      \
+    REAL(label_range, 0, 0, 1e6, "regression: values are label_range * sigmoid(logit); 0 = the logits") \
     ENUM(placement, CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST, "pre|post", "norm before the sublayer, or after the sum") \
-    ENUM(norm, CMHA_NORM_LAYER, CMHA_NORM_RMS, "layernorm|rmsnorm", "kind of norm")                          \
-    REAL(norm_eps, 1e-5, 0, 1, "epsilon of the norm")                                                        \
-    ENUM(activation, CMHA_ACTIVATION_GELU_ERF, CMHA_ACTIVATION_RELU, "gelu_erf|gelu_tanh|swiglu|relu", "between w1 and w2")        \
-    FLAG(attention_bias, 0, "biases on plain heads' q, k, v projections and on the output projection")       \
-    FLAG(output_bias, 0, "a bias on the attention's output projection alone")                                \
-    FLAG(ffn_bias, 1, "biases in the feed-forward layer")                                                    \
-    FLAG(tied, 1, "the output projection is the token embedding")                                            \
-    FLAG(embedding_scale, 0, "token embeddings times sqrt(d_model), so that sines do not drown them")        \
-    FLAG(head_bias, 0, "bias on the logits")                                                                 \
-    REAL(residual_scale, 1, 0, 100, "factor on each sublayer's output")                                      \
-    REAL(dropout, 0, 0, 0.95, "on embeddings and sublayer outputs")                                          \
-    REAL(attention_dropout, 0, 0, 0.95, "on attention probabilities; linear attention and lag have none")    \
-    ENUM(init, CMHA_INIT_NORMAL, CMHA_INIT_XAVIER, "normal|xavier",                                          \
-         "weights N(0, init_std^2), or U(+-sqrt(6/(in + out))) and embeddings U(+-0.1)")                     \
-    REAL(init_std, 0.02, 0, 10, "spread of the weights; before a residual sum: over sqrt(2 n_layers)")       \
+    ENUM(norm, CMHA_NORM_LAYER, CMHA_NORM_RMS, "layernorm|rmsnorm", "kind of norm") \
+    REAL(norm_eps, 1e-5, 0, 1, "epsilon of the norm") \
+    ENUM(activation, CMHA_ACTIVATION_GELU_ERF, CMHA_ACTIVATION_RELU, "gelu_erf|gelu_tanh|swiglu|relu", "between w1 and w2") \
+    FLAG(attention_bias, 0, "biases on plain heads' q, k, v projections and on the output projection") \
+    FLAG(output_bias, 0, "a bias on the attention's output projection alone") \
+    FLAG(ffn_bias, 1, "biases in the feed-forward layer") \
+    FLAG(tied, 1, "the output projection is the token embedding") \
+    FLAG(embedding_scale, 0, "token embeddings times sqrt(d_model), so that sines do not drown them") \
+    FLAG(head_bias, 0, "bias on the logits") \
+    REAL(residual_scale, 1, 0, 100, "factor on each sublayer's output") \
+    REAL(dropout, 0, 0, 0.95, "on embeddings and sublayer outputs") \
+    REAL(attention_dropout, 0, 0, 0.95, "on attention probabilities; linear attention and lag have none") \
+    ENUM(init, CMHA_INIT_NORMAL, CMHA_INIT_XAVIER, "normal|xavier", \
+         "weights N(0, init_std^2), or U(+-sqrt(6/(in + out))) and embeddings U(+-0.1)") \
+    REAL(init_std, 0.02, 0, 10, "spread of the weights; before a residual sum: over sqrt(2 n_layers)") \
     REAL(pcl_weight, 0, 0, 100, "phase contrastive loss: factor on its mean over layers (epsilon); 0 = off") \
-    REAL(pcl_tau, 0.1, 1e-3, 1000, "phase contrastive loss: temperature")                                    \
-    REAL(pcl_mask, 0.5, 0, 0.99, "phase contrastive loss: share of masked phases")                           \
-    FLAG(pcl_adapted, 0, "phase contrastive loss: phases after delta, b and position")                       \
-    FLAG(pcl_learn, 1, "phase contrastive loss: learn the weights w")                                        \
-    REAL(complex_eps, 1e-6, 0, 1, "smoothing of phasors (crat) and of the cosine (cope)")                    \
-    ENUM(cope_score, CMHA_COPE_SCORE_PHASE, CMHA_COPE_SCORE_LINEAR, "phase|magnitude|real|hybrid|hybrid_norm|linear",    \
-         "cope: the first layer's score")                                                                    \
-    ENUM(cope_imag, CMHA_COPE_IMAG_SIN_DUP, CMHA_COPE_IMAG_LEARNED, "sin_dup|sin_cos|learned",                         \
-         "cope: the imaginary part of the embedding")                                                        \
-    REAL(cope_gamma, 1, -1000, 1000, "cope: factor on the imaginary part")                                   \
-    REAL(cope_alpha, 0.2, -1000, 1000, "cope: weight of the cosine in the hybrids")                          \
-    REAL(cope_scale, 1, 0, 1e6, "cope: factor on the score beside 1/sqrt(d_k), an inverse temperature")      \
-    FLAG(cope_repo_scale, 0, "cope: |A| and Re A over d_k, as the authors' code has it")                     \
-    ENUM(cope_max, CMHA_NORM_MAX_ROW, CMHA_NORM_MAX_GLOBAL, "row|head|global",                                         \
-         "cope: whose maximum hybrid_norm divides by; causal models: row")                                   \
-    FLAG(cope_max_grad, 0, "cope: the gradient flows through that maximum")                                  \
+    REAL(pcl_tau, 0.1, 1e-3, 1000, "phase contrastive loss: temperature") \
+    REAL(pcl_mask, 0.5, 0, 0.99, "phase contrastive loss: share of masked phases") \
+    FLAG(pcl_adapted, 0, "phase contrastive loss: phases after delta, b and position") \
+    FLAG(pcl_learn, 1, "phase contrastive loss: learn the weights w") \
+    REAL(complex_eps, 1e-6, 0, 1, "smoothing of phasors (crat) and of the cosine (cope)") \
+    ENUM(cope_score, CMHA_COPE_SCORE_PHASE, CMHA_COPE_SCORE_LINEAR, "phase|magnitude|real|hybrid|hybrid_norm|linear", \
+         "cope: the first layer's score") \
+    ENUM(cope_imag, CMHA_COPE_IMAG_SIN_DUP, CMHA_COPE_IMAG_LEARNED, "sin_dup|sin_cos|learned", \
+         "cope: imaginary embedding") \
+    REAL(cope_gamma, 1, -1000, 1000, "cope: factor on the imaginary part") \
+    REAL(cope_alpha, 0.2, -1000, 1000, "cope: weight of the cosine in the hybrids") \
+    REAL(cope_scale, 1, 0, 1e6, "cope: factor on the score beside 1/sqrt(d_k), an inverse temperature") \
+    FLAG(cope_repo_scale, 0, "cope: |A| and Re A over d_k, as the authors' code has it") \
+    ENUM(cope_max, CMHA_NORM_MAX_ROW, CMHA_NORM_MAX_GLOBAL, "row|head|global", "hybrid_norm's maximum; causal: row") \
+    FLAG(cope_max_grad, 0, "cope: the gradient flows through that maximum") \
     SIZE(mobius_heads, 2, 0, 1024, "mobius: Möbius heads of a layer beside plain ones; n_heads = no others") \
-    ENUM(mobius_wiring, CMHA_WIRING_FRAMED, CMHA_WIRING_ALTERNATING, "framed|top|stacked|alternating",       \
-         "mobius: which layers")                                                                             \
-    ENUM(mobius_mode, CMHA_MOBIUS_MODE_T, CMHA_MOBIUS_MODE_LITERAL, "t|full|literal",                                  \
-         "mobius: what the maps are; literal reads the first mobius_heads * d_k channels")                   \
-    ENUM(mobius_softmax, CMHA_SOFTMAX_RI_PRODUCT, CMHA_SOFTMAX_SCORE,                                        \
-         "ri_product|real|ri_split|yang8|abs", "mobius: softmax of a complex score")                         \
-    FLAG(mobius_hermitian, 0, "mobius: q conj(k) instead of the paper's q k")                                \
-    ENUM(mobius_quotient, CMHA_QUOTIENT_REG, CMHA_QUOTIENT_UNIT, "reg|exact|unit", "mobius: the division")   \
-    REAL(mobius_eps, 1e-3, 0, 1e3, "mobius: epsilon of the quotient")                                        \
-    ENUM(mobius_init, CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO, "identity|ortho",                             \
-         "mobius: normal or orthogonal matrices; maps start near the identity")                              \
-    ENUM(crat_attention, CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENTION_DOT, "angular|linear|lag|dot",                         \
-         "crat: softmax of cosines, its linear kernel, by lag, Re q conj k")                                 \
-    SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone")                                          \
-    SIZE(imag_heads, 0, 0, 1024, "crat: heads that see Im z alone; the others see both")                     \
-    ENUM(complex_norm, CMHA_COMPLEX_NORM_CLN, CMHA_COMPLEX_NORM_WHITEN, "cln|crms|split|whiten", "crat: the norm")                     \
-    SIZE(low_rank, 0, 0, 65536, "crat: rank of the attention's projections U V^H (eq 15); 0 = dense")        \
-    SIZE(pe_terms, 4, 1, 64, "multifreq: sines per channel (K of CRAT eq 2)")                                \
-    FLAG(state_rotation, 1, "crat: rotate the state by angles of its content (eq 6)")                        \
-    FLAG(state_gelu, 0, "crat: cGELU on the rotated state; it crowds the phases into one quadrant")          \
-    REAL(phase_reg, 0, 0, 1000, "crat: phase regularisation of the last state (lambda_p of eq 23)")          \
-    REAL(mag_reg, 0, 0, 1000, "crat: magnitude regularisation of the last state (lambda_m of eq 24)")        \
-    REAL(lag_temp, 1, -1e6, 1e6, "crat, lag: factor on the correlations")                                    \
-    SIZE(lag_topk, 0, 0, 16777216, "crat, lag: the most lags mixed; 0 = all")                                \
-    ENUM(complex_residual, CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_UNIT, "none|free|unit",                         \
-         "crat: factor on the skip connection: 1, alpha + i beta, e^(i psi)")                                \
+    ENUM(mobius_wiring, CMHA_WIRING_FRAMED, CMHA_WIRING_ALTERNATING, "framed|top|stacked|alternating", \
+         "mobius: which layers") \
+    ENUM(mobius_mode, CMHA_MOBIUS_MODE_T, CMHA_MOBIUS_MODE_LITERAL, "t|full|literal", \
+         "mobius: what the maps are; literal reads the first mobius_heads * d_k channels") \
+    ENUM(mobius_softmax, CMHA_SOFTMAX_RI_PRODUCT, CMHA_SOFTMAX_SCORE, \
+         "ri_product|real|ri_split|yang8|abs", "mobius: softmax of a complex score") \
+    FLAG(mobius_hermitian, 0, "mobius: q conj(k) instead of the paper's q k") \
+    ENUM(mobius_quotient, CMHA_QUOTIENT_REG, CMHA_QUOTIENT_UNIT, "reg|exact|unit", "mobius: the division") \
+    REAL(mobius_eps, 1e-3, 0, 1e3, "mobius: epsilon of the quotient") \
+    ENUM(mobius_init, CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO, "identity|ortho", \
+         "mobius: normal or orthogonal matrices; maps start near the identity") \
+    ENUM(crat_attention, CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENTION_DOT, "angular|linear|lag|dot", \
+         "crat: softmax of cosines, its linear kernel, by lag, Re q conj k") \
+    SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone") \
+    SIZE(imag_heads, 0, 0, 1024, "crat: heads that see Im z alone; the others see both") \
+    ENUM(complex_norm, CMHA_COMPLEX_NORM_CLN, CMHA_COMPLEX_NORM_WHITEN, "cln|crms|split|whiten", "crat: the norm") \
+    SIZE(low_rank, 0, 0, 65536, "crat: rank of the attention's projections U V^H (eq 15); 0 = dense") \
+    SIZE(pe_terms, 4, 1, 64, "multifreq: sines per channel (K of CRAT eq 2)") \
+    FLAG(state_rotation, 1, "crat: rotate the state by angles of its content (eq 6)") \
+    FLAG(state_gelu, 0, "crat: cGELU on the rotated state; it crowds the phases into one quadrant") \
+    REAL(phase_reg, 0, 0, 1000, "crat: phase regularisation of the last state (lambda_p of eq 23)") \
+    REAL(mag_reg, 0, 0, 1000, "crat: magnitude regularisation of the last state (lambda_m of eq 24)") \
+    REAL(lag_temp, 1, -1e6, 1e6, "crat, lag: factor on the correlations") \
+    SIZE(lag_topk, 0, 0, 16777216, "crat, lag: the most lags mixed; 0 = all") \
+    ENUM(complex_residual, CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_UNIT, "none|free|unit", \
+         "crat: factor on the skip connection: 1, alpha + i beta, e^(i psi)") \
     SIZE(experts, 0, 0, 65536, "crat: experts of a layer (E of eq 21), each as wide as d_ff; 0 = one layer") \
-    SIZE(experts_top, 2, 1, 65536, "crat: experts of a token; with 1, only `balance` teaches the router")    \
-    REAL(balance, 0, 0, 1000, "crat: weight of each layer's load balance loss; paper none, 0.01 is usual")   \
-    SIZE(irw_layers, 0, 0, 1024, "crat: layers with a reflection window into a knowledge base; 0 = none")    \
-    SIZE(irw_from, 0, 0, 1024, "crat: the first of them, from 1 on; 0 = the middle of the depth")            \
-    SIZE(irw_queries, 3, 1, 1024, "crat: queries a token asks (M of eq 17)")                                 \
-    SIZE(irw_top, 5, 1, 1024, "crat: documents a query finds (k)")                                           \
-    SIZE(irw_width, 0, 0, 65536, "crat: complex features of a document (d_r); 0 = d_model/2")                \
-    REAL(irw_tau, 1, 1e-6, 1e6, "crat: temperature of the similarities")                                     \
-    REAL(irw_gate_tau, 1, 1e-6, 1e6, "crat: temperature of the reflection gate (tau of eq 19)")              \
-    REAL(irw_threshold, -1, -1, 1, "crat: least similarity of a document that counts as found")              \
-    ENUM(irw_fusion, CMHA_FUSION_CONVEX, CMHA_FUSION_ADDITIVE, "convex|additive",                            \
-         "crat: (1 - g) a + g r, or a + g r")                                                                \
-    FLAG(irw_raw, 0, "crat: the weights of the queries as they are, no softmax")                             \
+    SIZE(experts_top, 2, 1, 65536, "crat: experts of a token; with 1, only `balance` teaches the router") \
+    REAL(balance, 0, 0, 1000, "crat: weight of each layer's load balance loss; paper none, 0.01 is usual") \
+    SIZE(irw_layers, 0, 0, 1024, "crat: layers with a reflection window into a knowledge base; 0 = none") \
+    SIZE(irw_from, 0, 0, 1024, "crat: the first of them, from 1 on; 0 = the middle of the depth") \
+    SIZE(irw_queries, 3, 1, 1024, "crat: queries a token asks (M of eq 17)") \
+    SIZE(irw_top, 5, 1, 1024, "crat: documents a query finds (k)") \
+    SIZE(irw_width, 0, 0, 65536, "crat: complex features of a document (d_r); 0 = d_model/2") \
+    REAL(irw_tau, 1, 1e-6, 1e6, "crat: temperature of the similarities") \
+    REAL(irw_gate_tau, 1, 1e-6, 1e6, "crat: temperature of the reflection gate (tau of eq 19)") \
+    REAL(irw_threshold, -1, -1, 1, "crat: least similarity of a document that counts as found") \
+    ENUM(irw_fusion, CMHA_FUSION_CONVEX, CMHA_FUSION_ADDITIVE, "convex|additive", \
+         "crat: (1 - g) a + g r, or a + g r") \
+    FLAG(irw_raw, 0, "crat: the weights of the queries as they are, no softmax") \
     FLAG(recompute, 0, "training: blocks keep their input alone, run again in the backward: less memory")
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
@@ -1443,35 +1429,33 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
 typedef struct cmha_model_config {
     CMHA_MODEL_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER)
 } cmha_model_config;
-
 CMHA_DEF cmha_table cmha_model_table(void);
 
-#define CMHA_TRAINER_FIELDS(SIZE, REAL, FLAG, ENUM)                                                          \
-    SIZE(steps, 1000, 1, 1000000000, "optimiser steps")                                                      \
-    SIZE(batch, 8, 1, 1048576, "sequences per forward pass")                                                 \
-    SIZE(length, 512, 1, 16777216, "tokens per sequence")                                                    \
-    SIZE(accumulate, 1, 1, 1048576, "forward passes per step")                                               \
-    REAL(lr, 1e-4, 0, 100, "peak learning rate")                                                             \
-    REAL(min_lr, 0, 0, 100, "learning rate at the end")                                                      \
+#define CMHA_TRAINER_FIELDS(SIZE, REAL, FLAG, ENUM) \
+    SIZE(steps, 1000, 1, 1000000000, "optimiser steps") \
+    SIZE(batch, 8, 1, 1048576, "sequences per forward pass") \
+    SIZE(length, 512, 1, 16777216, "tokens per sequence") \
+    SIZE(accumulate, 1, 1, 1048576, "forward passes per step") \
+    REAL(lr, 1e-4, 0, 100, "peak learning rate") \
+    REAL(min_lr, 0, 0, 100, "learning rate at the end") \
     REAL(warmup, 0.05, 0, 1, "share of the steps with a rising rate; step s, from 0, has the rate of s + 1") \
-    ENUM(schedule, CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_CONSTANT, "cosine|linear|constant", "the rate after the warm-up")       \
-    REAL(weight_decay, 0.01, 0, 100, "decoupled decay, of matrices and embeddings alone")                    \
-    REAL(beta1, 0.9, 0, 0.999999, "decay of the first moment")                                               \
-    REAL(beta2, 0.98, 0, 0.9999999, "decay of the second moment")                                            \
-    REAL(adam_eps, 1e-9, 0, 1, "AdamW's epsilon")                                                            \
-    REAL(clip, 1, 0, 1e9, "largest norm of the gradient, see clip_mode; 0 = no clipping")                    \
-    REAL(mask_rate, 0.15, 0, 1, "encoders: share of the tokens to be guessed (masked language model)")       \
-    SIZE(mask_token, 0, 0, 2147483647, "encoders: the token that stands for a hidden one, [MASK]")           \
-    ENUM(clip_mode, CMHA_CLIP_WHOLE, CMHA_CLIP_VALUE, "whole|tensors|global|values",                         \
-         "the whole gradient, or real and imaginary parts apart (CRAT eq 22)")                               \
-    REAL(held_out, 0.1, 0, 0.9, "share of the tokens kept for validation, at the end of the text")           \
-    SIZE(eval_every, 100, 1, 1000000000, "steps between validations")                                        \
+    ENUM(schedule, CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_CONSTANT, "cosine|linear|constant", "the rate after the warm-up") \
+    REAL(weight_decay, 0.01, 0, 100, "decoupled decay, of matrices and embeddings alone") \
+    REAL(beta1, 0.9, 0, 0.999999, "decay of the first moment") \
+    REAL(beta2, 0.98, 0, 0.9999999, "decay of the second moment") \
+    REAL(adam_eps, 1e-9, 0, 1, "AdamW's epsilon") \
+    REAL(clip, 1, 0, 1e9, "largest norm of the gradient, see clip_mode; 0 = no clipping") \
+    REAL(mask_rate, 0.15, 0, 1, "encoders: share of the tokens to be guessed (masked language model)") \
+    SIZE(mask_token, 0, 0, 2147483647, "encoders: the token that stands for a hidden one, [MASK]") \
+    ENUM(clip_mode, CMHA_CLIP_WHOLE, CMHA_CLIP_VALUE, "whole|tensors|global|values", \
+         "the whole gradient, or real and imaginary parts apart (CRAT eq 22)") \
+    REAL(held_out, 0.1, 0, 0.9, "share of the tokens kept for validation, at the end of the text") \
+    SIZE(eval_every, 100, 1, 1000000000, "steps between validations") \
     SIZE(eval_tokens, 65536, 1, 1000000000, "most tokens of the held-out text per validation")
 
 typedef struct cmha_trainer_config {
     CMHA_TRAINER_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER)
 } cmha_trainer_config;
-
 CMHA_DEF cmha_table cmha_trainer_table(void);
 
 /* Fills both configurations (each may be NULL) with a preset. Errors: NOT_FOUND.
@@ -1486,138 +1470,123 @@ CMHA_DEF cmha_table cmha_trainer_table(void);
      crat         CRAT, all of it (what stands in its missing Table A1 is ours) */
 CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
                                  cmha_trainer_config *trainer);
-/* The name of preset i; NULL when there are no more. */
+/* Return preset i, and attention kind i, by name; NULL when there are no more. *fields (or NULL) gets what
+   the kind sets: "alibi" sets "family=real attention=dot position=alibi". */
 CMHA_DEF const char *cmha_preset_name(size_t i);
-
-/* Kind of attention i: a short name and the fields it sets, e.g. "alibi" and "family=real attention=dot
-   position=alibi"; NULL when there are no more. */
 CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields);
 /* Sets the fields of a kind. Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model);
 
-/* A named view into the model's parameter block. */
+/* Names a view into the model's parameter block. */
 typedef struct cmha_parameter {
-    char name[48];       /* as in a safetensors file: "blocks.0.attn.wq.weight" */
+    char name[48];      /* as in a safetensors file: "blocks.0.attn.wq.weight" */
     cmha_tensor tensor;
-    int decay;           /* does weight decay apply? To embeddings and matrices but delta, b and Möbius maps */
-    int is_complex;      /* the first axis is (real part, imaginary part) */
-    int start;           /* the library's own: how it starts */
-    cmha_tensor matrix;  /* where one product serves several, the real matrix that begins here */
+    int decay;          /* weight decay applies: to weight matrices and embeddings, to nothing else */
+    int is_complex;     /* the first axis is (real part, imaginary part) */
+    int start;          /* the library's own: how it starts */
+    cmha_tensor matrix; /* where one product serves several, the real matrix that begins here */
 } cmha_parameter;
 
-/* The parameters of one block; NULL where the configuration has none. wq, wk and wv lie one after another, so
-   that one product serves all three; likewise ffn.w1 (gate) and ffn.w3 (up) of SwiGLU. Complex weights are
-   [2, O, I], complex vectors [2, O]. */
+/* Points to a block's parameters; NULL where there are none. Complex weights are [2, O, I], vectors [2, O].
+   wq, wk and wv lie one after another for one product; so do w1 (gate) and w3 (up) of SwiGLU. */
 typedef struct cmha_block {
     cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *delta, *b, *pcl_w;
     cmha_tensor *ln2_weight, *ln2_bias, *w1_weight, *w1_bias, *w2_weight, *w2_bias;
-    cmha_tensor *ln3_weight, *ln3_bias;                    /* mobius */
-    cmha_tensor *zq_weight, *zk_weight, *zv_weight;        /* cope (v real), mobius: complex projections */
+    cmha_tensor *ln3_weight, *ln3_bias;                  /* mobius */
+    cmha_tensor *zq_weight, *zk_weight, *zv_weight;      /* cope (v real), mobius: complex projections */
     cmha_tensor *zq_bias, *zk_bias, *zv_bias;
-    cmha_tensor *mobius, *divisor_weight, *divisor_bias;   /* mobius: maps [4, 2, d_q]; FULL: C and d */
-    cmha_tensor *imag_wo_weight, *imag_wo_bias;            /* mobius without plain heads, eq 20-27 */
+    cmha_tensor *mobius, *divisor_weight, *divisor_bias; /* mobius: maps [4, 2, d_q]; FULL: C and d */
+    cmha_tensor *imag_wo_weight, *imag_wo_bias;          /* mobius without plain heads, eq 20-27 */
     cmha_tensor *imag_w1_weight, *imag_w1_bias, *imag_w2_weight, *imag_w2_bias;
     struct {
-        cmha_tensor *weight;                               /* mixed [2, 3 n d_h, D]; else real [6 n d_h, D] */
-        cmha_tensor *u[3], *v[3];                          /* instead of it, low rank: of q, k and v */
-    } group[3];                                            /* crat: real, imaginary and mixed heads */
+        cmha_tensor *weight;                             /* mixed [2, 3 n d_h, D]; else real [6 n d_h, D] */
+        cmha_tensor *u[3], *v[3];                        /* instead of it, low rank: of q, k and v */
+    } group[3];                                          /* crat: real, imaginary and mixed heads */
     cmha_tensor *wo_u, *wo_v;
-    cmha_tensor *alpha[2], *beta[2];                       /* crat: of the two sums (eq 20); psi in alpha */
-    cmha_tensor *router_weight, *router_bias;              /* crat: of the experts: w1 and w2 [2, E, O, I] */
-    cmha_irw_weights irw;                                  /* crat: the reflection window */
+    cmha_tensor *alpha[2], *beta[2];                     /* crat: of the two sums (eq 20); psi in alpha */
+    cmha_tensor *router_weight, *router_bias;            /* crat: of the experts: w1 and w2 [2, E, O, I] */
+    cmha_irw_weights irw;                                /* crat: the reflection window */
 } cmha_block;
 
-/* A decoder language model, or with causal = 0 an encoder, of any family (see cmha_family). The real one:
-       x = embedding(ids) + positions; every block: x += attention(norm(x)), x += ffn(norm(x));
-       logits = norm(x) W^T          (post-norm: x = norm(x + sublayer(x)), no final norm) */
+/* Holds a decoder language model, or with causal = 0 an encoder, of any family. */
 typedef struct cmha_model {
     cmha_context *context;
     cmha_model_config config;
     cmha_parameter *parameters;
     size_t n_parameters;
-    cmha_real *data, *grad;       /* one block each; grad is NULL until the first training pass */
-    size_t size;                  /* numbers in each */
+    cmha_real *data, *grad;      /* one block each; grad is NULL until the first training pass */
+    size_t size;                 /* numbers in each */
     cmha_block *blocks;
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias;
     cmha_tensor *head_weight, *head_bias, *class_weight, *class_bias;
-    cmha_tensor *pe_omega, *pe_delta;                                         /* multifreq */
-    cmha_tensor *state_weight, *state_bias, *theta_weight, *theta_bias;       /* crat, eq 5 and 6 */
-    double *omega;                /* [n_omega, d_k/2] */
-    size_t n_omega;               /* 1, or n_heads after cmha_model_set_frequencies */
-    cmha_real *alibi;             /* [n_heads] or NULL */
+    cmha_tensor *pe_omega, *pe_delta;                                   /* multifreq */
+    cmha_tensor *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 5 and 6 */
+    double *omega;               /* [n_omega, d_k/2] */
+    size_t n_omega;              /* 1, or n_heads after cmha_model_set_frequencies */
+    cmha_real *alibi;            /* [n_heads] or NULL */
     const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
-    uint64_t knowledge_identity;  /* of the base set last or of the file loaded; 0 = none */
-    uint64_t *expert_use;         /* [n_layers, experts]: tokens each got in training passes, but for padding;
-                                     the caller may clear it. Or NULL */
-    void *tables;                 /* the memory of parameters, blocks, omega, alibi and expert_use */
+    uint64_t knowledge_identity; /* of the base set last or of the file loaded; 0 = none */
+    uint64_t *expert_use;        /* [n_layers, experts] or NULL: tokens each got in training passes, without
+                                    padding; the caller may clear it */
+    void *tables;                /* the memory of parameters, blocks, omega, alibi and expert_use */
     size_t table_bytes;
-    cmha_tape tape;               /* of the model's own passes */
-    uint64_t opening;             /* which of the context's models; what was opened on another says STATE */
+    cmha_tape tape;              /* of the model's own passes */
+    uint64_t opening;            /* which of the context's models; what was opened on another says STATE */
 } cmha_model;
 
-/* Tokens of a batch. Zero every member you do not set. */
+/* Hands over the tokens of a batch. Zero every member you do not set. */
 typedef struct cmha_batch {
     const int32_t *ids, *targets;   /* [batch, length]; targets -1 are ignored */
     const unsigned char *key_mask;  /* [batch, length], 0 = padding, NULL = none */
     size_t batch, length;
     const int32_t *types;           /* [batch, length], below token_types; NULL = all 0 */
-    const cmha_real *labels;        /* [batch], the objective instead of targets: classes, whole numbers below
-                                       `classes` (else TOKEN), or with classes = 1 values */
+    const cmha_real *labels;        /* [batch] instead of targets: whole numbers below `classes` (else TOKEN),
+                                       or with classes = 1 values */
     const cmha_real *class_weights; /* [classes] or NULL */
 } cmha_batch;
 
-/* Allocates and initialises (normal weights, zero biases, delta by delta_init, from the context's seed).
-   config NULL = defaults. Errors: ARGUMENT, SHAPE, OVERFLOW, MEMORY. */
+/* Opens a model: random weights from the context's seed, zero biases, delta by delta_init. config NULL =
+   defaults. Errors: SHAPE (of the configuration, as in cmha_model_memory). */
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
                                      const cmha_model_config *config);
 CMHA_DEF void cmha_model_close(cmha_model *model);
-/* NULL if there is none of that name. */
+/* Finds a parameter by name; NULL = none. */
 CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name);
-/* Copies omega [n_heads, d_k/2], radians per position. Errors: STATE (frequency is not table), ARGUMENT. */
+/* Copies omega [n_heads, d_k/2], radians per position. Errors: STATE (frequency is not table). */
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
-
-/* Sets the base that CRAT's windows look into, NULL = none (they then change nothing). The model keeps the
-   pointer; bases may be exchanged between any two calls. Errors: STATE (no window), SHAPE (not irw_width
-   features). */
+/* Sets the base that CRAT's windows read; NULL turns them off. The model keeps the pointer, which may change
+   between any two calls. Errors: STATE (no window), SHAPE (not irw_width features). */
 CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge);
 
-/* The forward pass as operations on the caller's tape -> logits [batch, length, vocabulary]; for objectives
-   of one's own. extra_loss (or NULL) gets the weighted losses beside the objective (phase contrastive, load
-   balance; CRAT eq 23-24) [1], or NULL where there are none or the tape does not record. */
+/* Return logits [batch, length, vocabulary], or the states [batch, length, d_model] after the final norm, as
+   operations on the caller's tape. *extra_loss (or NULL) = the sum [1] of the weighted losses beside the
+   objective (phase contrastive, load balance; CRAT eq 23-24), NULL if none or the tape does not record.
+   Errors of every call that takes a batch: TOKEN, SHAPE (more positions than learned). */
 CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
                                          cmha_tensor **extra_loss);
-/* The same up to the final norm -> states [batch, length, d_model]. */
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
                                         cmha_tensor **extra_loss);
-/* The class head as an operation -> [batch, classes] logits, or a regression's values. Errors: STATE (classes
-   = 0). */
+/* Applies the class head: logits [batch, classes], or a regression's values. Errors: STATE (classes = 0). */
 CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states,
                                         const unsigned char *key_mask);
-/* Without a tape: scores [batch, classes] of the class head. Errors: STATE (classes = 0), TOKEN, SHAPE,
-   MEMORY. */
+/* Compute without a tape: class scores [batch, classes] (STATE: classes = 0); the mean loss over targets or,
+   if the batch has them, labels; logits [batch, length, vocabulary], where targets are not read. */
 CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores);
-/* Without a tape: the mean loss over targets or, if the batch has them, labels. Errors: TOKEN, SHAPE (more
-   positions than a learned embedding has), MEMORY. */
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss);
-/* Without a tape: logits [batch, length, vocabulary]; targets are not read. */
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits);
-/* Without a tape: documents for a knowledge base, one vector per sequence: vectors [batch, d_model], read as
-   d_r = d_model / 2 complex features. Feature j is the mean over the sequence's counted tokens of the phasors
-   u(z_tj) of cmha_model_states (planes [Re | Im], eps complex_eps): a phase that recurs survives the mean,
-   scattered ones cancel. The paper only says "encoded as complex vectors". A sequence without tokens gives 0.
-   Errors: those of cmha_model_logits, SHAPE (odd d_model). */
+/* Encodes documents for a knowledge base: vectors [batch, d_model], each d_r = d_model / 2 complex features.
+   Feature j is the mean over the counted tokens of the phasors u(z_tj) of cmha_model_states (planes, [Re |
+   Im], eps complex_eps): a phase that recurs survives, scattered ones cancel. (The paper only says "encoded
+   as complex vectors".) A sequence without tokens gives 0. Errors: SHAPE (odd d_model). */
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors);
-/* Adds weight * d loss / d parameter to the gradients. key seeds the dropout of this pass. *loss is the
-   objective alone, without extra losses; NOT_FINITE (gradients then unspecified) when the total is NaN or
-   infinite. */
+/* Adds weight * d loss / d parameter to the gradients. key seeds the pass's dropout. *loss is the objective
+   without extra losses. Errors: NOT_FINITE (the total is NaN or infinite; gradients then unspecified). */
 CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
                                          uint64_t key, double *loss);
 CMHA_DEF void cmha_model_zero_grad(cmha_model *model);
-
-/* Bytes the allocator is going to be asked for: the parameters alone, and the whole of training (parameters,
-   gradients, moments, activations) at batch x length. Exact: dry runs of a step and an evaluation measure
-   them. With classes > 0 they are those of labels; hidden tokens (cmha_mask_tokens) take what more they need
-   at their first step. Either pointer may be NULL. Errors: those of cmha_model_init. */
+/* Counts the bytes of the parameters, and of all training (parameters, gradients, moments, activations) at
+   batch x length; either may be NULL. Exact: dry runs of a step and an evaluation measure them, with labels
+   where classes > 0. Hidden tokens (cmha_mask_tokens) take more at their first step. Errors: SHAPE. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
                                        size_t length, size_t *parameters, size_t *training);
 
@@ -1637,7 +1606,7 @@ CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, co
 typedef enum cmha_schedule { CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_LINEAR, CMHA_SCHEDULE_CONSTANT } cmha_schedule;
 /* Returns the learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then from base to minimum
    along a half cosine or a line until `total`, and minimum from there on (CONSTANT: base). A trainer's step s
-   takes the rate of s + 1, so that the first is not lost to a rate of 0. */
+   takes the rate of s + 1, as that of 0 is 0. */
 CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
                                    size_t total, size_t s);
 
@@ -1650,26 +1619,24 @@ typedef enum cmha_clip_mode {
     CMHA_CLIP_GLOBAL, /* one norm over all real parts, another over all imaginary parts */
     CMHA_CLIP_VALUE   /* each number into [-limit, limit] */
 } cmha_clip_mode;
-/* Clips the gradients of `count` parameters in place. Zeros and NaN stay; what shares a norm with a NaN stays
-   too. */
+/* Clips gradients in place. Zeros and NaN stay, and so does what shares a norm with a NaN. */
 CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
                                       size_t count);
 
-/* Holds a stream of tokens in memory. */
 typedef struct cmha_tokens {
     const void *data;
     size_t count;
-    int width;           /* 1, 2 or 4 bytes a token, little endian in files */
-    cmha_context *owner; /* who frees data (after cmha_tokens_open); NULL = the caller's memory */
+    int width;           /* bytes a token, 1, 2 or 4; in files little endian */
+    cmha_context *owner; /* of data that cmha_tokens_open took; NULL = the caller's */
     size_t bytes;
 } cmha_tokens;
 /* Returns token i, -1 beyond the end; 32-bit values above 2^31 - 1 come out negative. */
 CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i);
-/* Returns [begin, end), cut at the stream's end, as a view. NULL is an empty stream. */
+/* Returns a view of [begin, end), cut at the stream's end. NULL is an empty stream. */
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end);
 
-/* Trains a model with AdamW. Batches are drawn at random places that depend on (seed, step) alone, so that a
-   resumed run sees what an uninterrupted one sees. */
+/* Trains a model with AdamW. (seed, step) alone decide where batches are drawn, so that a resumed run sees
+   what an uninterrupted one sees. */
 typedef struct cmha_trainer {
     cmha_context *context;
     cmha_model *model;
@@ -1684,48 +1651,44 @@ typedef struct cmha_trainer {
     double best;          /* lowest validation loss so far, for programs that keep the best */
 } cmha_trainer;
 
-/* Opens a trainer; config NULL = defaults. Takes the memory of gradients, moments and activations now, so
-   that steps allocate nothing. Errors: TOKEN (an encoder's mask_token). */
+/* Opens a trainer, with the memory of every later step. config NULL = defaults. Errors: TOKEN
+   (mask_token). */
 CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
                                        const cmha_trainer_config *config);
 CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer);
-/* Takes one optimiser step on batches drawn from `tokens`. *loss (or NULL) is their mean cross-entropy: of
-   every next token, or in an encoder of hidden tokens (cmha_mask_tokens). NOT_FINITE: the loss or the
-   gradient was NaN or infinite; parameters and moments are as before, but the step is counted, so that the
-   next draws other batches. Errors: ARGUMENT (fewer than length + 1 tokens), TOKEN. */
+/* Takes one optimiser step on batches drawn from `tokens`. *loss (or NULL) is their mean cross-entropy, of
+   every next token or, in an encoder, of hidden ones (cmha_mask_tokens). Errors: ARGUMENT (fewer than length
+   + 1 tokens), TOKEN, NOT_FINITE: loss or gradient was NaN or infinite; parameters and moments are as before,
+   but the step is counted, so that the next draws other batches. */
 CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* Takes one optimiser step on the caller's batch, whatever `accumulate` is. Allocates nothing for up to
-   config.batch x config.length tokens. Errors: those of cmha_model_gradient, NOT_FINITE as in
-   cmha_trainer_step. */
+/* Takes one step on the caller's batch, whatever `accumulate` is. Up to config.batch x config.length tokens
+   allocate nothing. Errors: those of cmha_model_gradient; NOT_FINITE as in cmha_trainer_step. */
 CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
-/* Clips the model's gradients, applies AdamW and zeroes them: the second half of a step, for an objective of
-   one's own. Before, cmha_tape_backward (over cmha_model_states or _forward) or cmha_model_gradient adds them up;
-   the first time, after cmha_model_zero_grad. *grad_norm (or NULL) is their norm before clipping. The
-   trainer's batch and length are not read: 1 and 1 will do, as activations are on the caller's tape. Errors:
-   NOT_FINITE (of the norm) as in cmha_trainer_step. */
+/* Clips the gradients, applies AdamW and zeroes them: the second half of a step, for objectives of one's own.
+   cmha_tape_backward (over cmha_model_states or _forward) or cmha_model_gradient adds them up, the first time
+   after cmha_model_zero_grad. *grad_norm (or NULL) is their norm before clipping. For this alone batch and
+   length 1 will do: activations are on the caller's tape. Errors: NOT_FINITE (norm) as in
+   cmha_trainer_step. */
 CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
-/* Hides tokens as BERT does (Devlin et al. 2019): each of n is chosen with probability `rate`; of the chosen
-   80 % become mask_token, 10 % a token drawn from the vocabulary, 10 % stay. targets [n] gets the chosen
-   ones' ids and -1 elsewhere. keep[i] = 0 (padding, [CLS]) is never chosen; keep may be NULL. */
+/* Hides tokens as BERT does (Devlin et al. 2019): chooses each of n with probability `rate`; of the chosen 80
+   % become mask_token, 10 % a token drawn from the vocabulary, 10 % stay. targets [n] gets their own ids, -1
+   elsewhere. A token with keep[i] = 0 (padding, [CLS]) is never chosen; keep may be NULL. */
 CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
                                size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng);
-/* Computes the mean loss over the targets (an encoder's hidden tokens) in consecutive windows of at most
-   eval_tokens tokens in all, the last window shorter if need be; 0 where none was hidden. Errors: ARGUMENT
-   (fewer than 2 tokens), TOKEN. */
+/* Computes the mean loss over the targets (an encoder's hidden tokens; 0 if none) in consecutive windows, the
+   last one maybe shorter, of eval_tokens at most. Errors: ARGUMENT (fewer than 2 tokens), TOKEN. */
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* Splits a stream into training text and its tail of config.held_out. Either result may be NULL; without a
-   trainer nothing is held out. */
+/* Cuts off the tail config.held_out, nothing without a trainer. Either result may be NULL. */
 CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
                                  cmha_tokens *held_out);
 
 /* ============================================== Inference =============================================== */
 /* Errors of every call that returns a status: those at the head of Models too. */
 
-/* Holds a model's matrices in fewer bytes: projections, feed-forward layers, windows and the vocabulary head,
-   of every family. Where that head is the token embedding, rows looked up stay as they are. Embeddings,
-   norms, biases, phases, Möbius maps, experts, routers and the inner matrices V of low rank stay in the
-   model, which must stay open. Any number of caches, also in several threads, may share it. After training
-   on, pack again. */
+/* Holds matrices of a model in fewer bytes: projections, feed-forward layers, windows and the vocabulary head
+   (of a tied one, rows looked up stay as they are). The rest stays in the model, which must stay open:
+   embeddings, norms, biases, phases, Möbius maps, experts, routers, the inner matrices V of low rank. Any
+   number of caches, also in several threads, may read it. After training on, pack again. */
 struct cmha_quantised {
     cmha_context *context;
     const cmha_model *model;
@@ -1734,13 +1697,11 @@ struct cmha_quantised {
     cmha_packed *matrices; /* in the order of the addresses of their sources */
     size_t n_matrices;
     void *memory;
-    size_t bytes;          /* all its memory */
-    size_t saved;          /* bytes of the matrices in the model that it stands for */
+    size_t bytes, saved;   /* all its memory; what these matrices take in the model */
 };
 /* Packs a model's matrices as CMHA_STORAGE_BF16 or CMHA_STORAGE_INT8. */
 CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *quantised, const cmha_model *model, cmha_storage storage);
-/* Closes the matrices, after the caches that read them. */
-CMHA_DEF void cmha_quantised_close(cmha_quantised *quantised);
+CMHA_DEF void cmha_quantised_close(cmha_quantised *quantised); /* after the caches that read it */
 
 /* Places what one attention call of a pass keeps of the tokens so far. */
 typedef struct cmha_slot {
@@ -1750,10 +1711,10 @@ typedef struct cmha_slot {
     size_t keys, values; /* where they begin in cmha_cache.memory */
 } cmha_slot;
 
-/* Holds transformed keys and values of the tokens so far, of `batch` sequences of equal length. Keys are
+/* Holds transformed keys and values of the tokens so far, for `batch` sequences of equal length. Keys are
    features (after delta, b and position; phasors; complex planes), transposed in tiles: a decoded token costs
    what plain attention costs. Several caches, also in several threads, may share a model that nobody trains
-   (failures then share cmha_error's line). */
+   (and then cmha_error's line). */
 typedef struct cmha_cache {
     cmha_context *context;
     cmha_model *model;
@@ -1781,19 +1742,18 @@ typedef struct cmha_cache_options {
                                       all tokens, stay cmha_real) */
 } cmha_cache_options;
 /* Opens a cache without options. */
-/* Opens a cache of `capacity` tokens, at most max_positions where these are learned. slide = 1: a full cache
-   forgets its oldest quarter and reads the rest again from position 0, which equals a fresh start with those
-   tokens; 0: it returns FULL. options NULL = none. Errors: ARGUMENT (another storage), STATE (an encoder,
-   weights of another model). */
+/* Opens a cache of `capacity` tokens (if positions are learned, max_positions at most). slide = 1: when full,
+   it forgets the oldest quarter and reads the rest again from position 0, which equals a fresh start with
+   them; 0: FULL. options NULL = none. Errors: STATE (an encoder, weights of another model). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
                                      int slide, const cmha_cache_options *options);
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
-/* Appends n tokens to each sequence, ids [batch, n], in one pass: a prompt is one call, each further token
-   another. logits [batch, vocabulary] gets those of the last token (NULL = not wanted). Of more tokens than a
-   sliding cache can hold the last ones are read. On an error the cache is as before. Errors: FULL, TOKEN,
-   STATE (closed weights too), what the caller's search returned. (A model with a knowledge base takes a copy
-   of the cache for that before it slides and, with linear attention, at every call.) */
+/* Appends n tokens to each sequence, ids [batch, n]: a prompt in one call, each further token in another.
+   logits [batch, vocabulary], of the last token, may be NULL. Of more tokens than a sliding cache can hold
+   the last ones are read. On an error the cache is as before. Errors: FULL, TOKEN, STATE (closed weights
+   too), what the caller's search returned. (With a knowledge base the cache is copied for that before it
+   slides and, for linear attention, at every call.) */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM) \
@@ -1808,16 +1768,16 @@ typedef struct cmha_sampler_config {
     CMHA_SAMPLER_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER)
 } cmha_sampler_config;
 CMHA_DEF cmha_table cmha_sampler_table(void);
-/* Draws a token from logits [V], never a NaN; -1 if there is none. The penalty looks at recent [n_recent].
-   scratch [2 * V]. */
+/* Draws a token from logits [V], -1 if none but NaN. The penalty looks at recent [n_recent]. scratch [2 *
+   V]. */
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V,
                              const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch);
 
 /* Receives the new token of every sequence, tokens [batch]; anything but 0 stops. */
 typedef int (*cmha_token_fn)(void *user, const int32_t *tokens, size_t batch);
-/* Appends prompt [batch, n_prompt], not empty, then samples up to n_new tokens a sequence, each from its own
-   stream of `seed`. The last is not appended: give it as the next prompt to go on. sampler NULL = defaults.
-   Errors: those of cmha_cache_append, NOT_FINITE (logits without a number), STOPPED (by on_token). */
+/* Appends prompt [batch, n_prompt > 0], then samples up to n_new tokens a sequence, each from its own stream
+   of `seed`. The last is not appended: give it as the next prompt to go on. sampler NULL = defaults. Errors:
+   those of cmha_cache_append, NOT_FINITE (logits without a number), STOPPED (by on_token). */
 CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
                                    const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token,
                                    void *user);
@@ -1876,17 +1836,15 @@ typedef struct cmha_archive_item {
        and the new one has its permissions. (Windows: links and permissions are not looked at.)
      - A failure leaves nothing behind. Exceeding RLIMIT_FSIZE is a failure, not a signal.
      - A killed process may leave cmha-XXXXXXXX.tmp there, which may be deleted: on most file systems of Linux
-       only in the moment before the renaming (a file needs no name until then), elsewhere at any time. */
+       in the moment before the renaming alone (a file needs no name until then), elsewhere at any time. */
 CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
                                         const cmha_archive_item *items, size_t n_items,
                                         const char *const *metadata, size_t n_metadata);
 
-/* Saves parameters by name, metadata "cfg.<field>" (the configuration) and "knowledge" (the identity of the
-   model's knowledge base). */
+/* Saves parameters by name, metadata "cfg.<field>" and the identity of the base, "knowledge". */
 CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
-/* Opens a model from a file of cmha_model_save or cmha_trainer_save. Every name, dtype and shape is checked
-   against the configuration before a weight is read. Errors: SHAPE, FORMAT (also no configuration: see
-   cmha_model_read). */
+/* Opens a model from a file of cmha_model_save or cmha_trainer_save. Checks all names, dtypes and shapes
+   before a weight is read. Errors: SHAPE, FORMAT (also no configuration: use cmha_model_read). */
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path);
 /* Reads weights, whoever wrote them, into an open model: tensors F64, F32, F16 or BF16 of the parameters'
    names. Metadata is not read. *taken (or NULL) = parameters read. On an error the model is bit for bit as it
@@ -1896,30 +1854,29 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
      strict = 0: takes what fits by name, dtype and shape, which may be nothing, and logs a warning for every
                  parameter and tensor that is left */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
-/* Saves model and training state: moments "optim.m.<name>" and "optim.v.<name>", step, seed, best loss
-   (infinity where it is NaN). */
+/* Saves model, moments ("optim.m.<name>", "optim.v.<name>"), step, seed, best loss (infinity if NaN). */
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
-/* Loads that state into an open trainer whose model has the same configuration. The trainer keeps its own
-   configuration; where it is the saved one (metadata "trainer.<field>") and the tokens are the same, the run
-   continues bit for bit. Memory and errors as in cmha_model_read, FORMAT also for a model with another
-   knowledge base than the saved one. */
+/* Loads that state into an open trainer of a model with the same configuration. If the trainer's own
+   configuration, which it keeps, is the saved one (metadata "trainer.<field>") and the tokens are the same,
+   the run continues bit for bit. Memory and errors as in cmha_model_read; FORMAT also for another base. */
 CMHA_DEF cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
 
-/* Saves vectors and features [n, 2 d_r], where the base has them ids [n] (I64), text_begin [n + 1] (I64) and
-   texts (U8), and metadata "identity", a decimal. */
+/* Saves vectors and features [n, 2 d_r], if there are any ids [n] (I64), text_begin [n + 1] (I64) and texts
+   (U8), and metadata "identity", a decimal. */
 CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
 /* Opens a base from such a file, of which only `vectors` (F32, F64, F16 or BF16) must be there. Checks sizes,
    the order of the texts, that vectors are finite and features their phasors, and computes the identity
-   again. `search` is NULL afterwards. Errors: NOT_FINITE. map = 0 reads everything; map = 1 maps vectors and
-   features into memory where system and file allow it (POSIX, little endian, dtype that of cmha_real). From
-   then until the base is closed nobody may write into the file. If it gets shorter, the system ends the
-   process (SIGBUS) where the base is used, and no status can say so; if its numbers change, the base changes.
-   A save to the same path is safe: it replaces the file, and the base keeps the old one. */
+   again. `search` is NULL afterwards. Errors: NOT_FINITE.
+     map = 0: all is read.
+     map = 1: vectors and features are mapped into memory where system and file allow it (POSIX, little
+              endian, dtype that of cmha_real). From then until the base is closed nobody may write into the
+              file: if it gets shorter, the process ends (SIGBUS) where the base is used, and no status can
+              say so; if its numbers change, the base does. A save to the same path is safe: it replaces the
+              file, and the base keeps the old one. */
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
                                          int map);
 
-/* Reads a file as a stream of `width` bytes a token (1: text as bytes). Errors: FORMAT (an empty file; a size
-   that is not a multiple of width). */
+/* Reads a file as a stream of `width` bytes a token (1: text). Errors: FORMAT (empty, or a token cut off). */
 CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
                                       int width);
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
