@@ -1984,6 +1984,12 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #error "cmha.h: on this target clang cannot leave -ffast-math for a part of a file; add -fno-fast-math"
 #else
 
+/* GCC compiles rooms that compute nothing plainly: its -O3 would spend a tenth of its time on them. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__) && \
+    !defined(CMHA__GCC_FAST)
+#define CMHA__PLAIN
+#endif
+
 #if defined(CMHA__GCC_FAST)
 #pragma GCC push_options
 #pragma GCC diagnostic push
@@ -2056,14 +2062,19 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    carries this attribute; a pragma for it ends with the first function. It means nothing to data. */
 #if defined(CMHA__GCC_FAST) && (defined(__x86_64__) || defined(__i386__))
 #pragma GCC diagnostic ignored "-Wattributes"
-#define static __attribute__((target("ieee-fp"))) static
-#ifndef CMHA_STATIC
+#define CMHA__IEEE __attribute__((target("ieee-fp")))
+#define static CMHA__IEEE static
+#else
+#define CMHA__IEEE
+#endif
+
+/* Public functions are whole pieces of work: GCC would compile copies of them into every thread's loop. */
+#if defined(__GNUC__) && !defined(__clang__) && !defined(CMHA_STATIC)
 #undef CMHA_DEF
 #ifdef __cplusplus
-#define CMHA_DEF extern "C" __attribute__((target("ieee-fp")))
+#define CMHA_DEF extern "C" CMHA__IEEE __attribute__((noinline, noclone))
 #else
-#define CMHA_DEF extern __attribute__((target("ieee-fp")))
-#endif
+#define CMHA_DEF extern CMHA__IEEE __attribute__((noinline, noclone))
 #endif
 #endif
 
@@ -10605,6 +10616,11 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
 
 /* ================================================ Models ================================================ */
 
+#ifdef CMHA__PLAIN
+#pragma GCC push_options
+#pragma GCC optimize("O1")
+#endif
+
 /* ---- Presets and kinds: rows of text ---- */
 
 #define CMHA__MOBIUS_BERT                                                                                    \
@@ -12236,6 +12252,10 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
     return status;
 }
 
+#ifdef CMHA__PLAIN
+#pragma GCC pop_options
+#endif
+
 /* =============================================== Training =============================================== */
 
 /* ---- Optimiser ---- */
@@ -13296,6 +13316,11 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 }
 
 /* ================================================ Files ================================================= */
+
+#ifdef CMHA__PLAIN
+#pragma GCC push_options
+#pragma GCC optimize("O1")
+#endif
 
 /* ---- the operating system: plain descriptors, so that a FIFO is refused instead of waited for ---- */
 
@@ -14660,6 +14685,9 @@ CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, s
     return part;
 }
 
+#ifdef CMHA__PLAIN
+#pragma GCC pop_options
+#endif
 #if defined(CMHA__GCC_FAST)
 #undef static
 #pragma GCC diagnostic pop
