@@ -285,17 +285,16 @@ CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, 
 
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 8 };
 
-/* Holds a dense row-major array. `grad` is NULL until a backward pass needs it. Tensors made by operations
-   live in their tape until cmha_tape_reset, parameters in their model. A struct filled in by hand serves as
-   well: with needs_grad = 1 and `grad` its own memory it is a parameter that outlives the tape. The gradient
-   of a result is recycled once it has been passed on; set needs_grad = 1 on the result before cmha_tape_backward
-   to keep it. */
+/* Holds a dense row-major array. Tensors of operations live in their tape until cmha_tape_reset, parameters
+   in their model. A struct filled in by hand, with needs_grad = 1 and `grad` its own memory, is a parameter
+   that outlives the tape. */
 typedef struct cmha_tensor {
-    cmha_real *data, *grad;
+    cmha_real *data, *grad; /* grad: NULL until a backward pass needs it */
     size_t shape[CMHA_MAX_RANK];
     int rank;
-    int needs_grad; /* 0: none flows into it; 1: it is kept; 2: passed on and recycled */
-    size_t size;    /* product of shape */
+    int needs_grad; /* 0: no gradient; 1: kept until the reset; 2: recycled once passed on (a result's, unless
+                       1 is set before cmha_tape_backward) */
+    size_t size; /* product of shape */
 } cmha_tensor;
 
 typedef struct cmha_tape cmha_tape;
@@ -318,274 +317,241 @@ struct cmha_record {
 /* Hands out memory from blocks that are rewound together. */
 typedef struct cmha_arena {
     struct cmha_arena_block *block; /* newest */
-    size_t used, peak, reserved;    /* bytes */
-    int measuring;                  /* 1: hands out addresses that must not be touched, and only counts */
+    size_t used, peak, reserved; /* bytes */
+    int measuring; /* 1: hands out addresses that must not be touched, and only counts */
 } cmha_arena;
 
 enum { CMHA_MAX_FREE = 32 };
 
-/* Records operations as they are computed and walks them back. One arena holds activations, their gradients
-   and scratch; cmha_tape_reset rewinds it, so that from the second step on nothing is allocated. */
+/* Records operations as they are computed and walks them back. cmha_tape_reset rewinds the memory: from the
+   second step on nothing is allocated. */
 struct cmha_tape {
     cmha_context *context;
     cmha_arena memory, records;
     cmha_record *last;
-    int recording;       /* 1: operations append records; 0: compute only */
-    uint64_t key, draws; /* dropout: key of this pass (from the context's seed, another after every reset; set
-                            it to choose), and number of masks drawn from it */
-    cmha_status status;  /* the first failure since the last reset */
+    int recording; /* 1: operations append records; 0: compute only */
+    uint64_t key, draws; /* of dropout: this pass's key (from the context's seed, another after every reset;
+                            set it to choose) and the number of masks drawn */
+    cmha_status status;
     struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers free for reuse */
     int n_unused;
-    const cmha_quantised *weights; /* packed copies of weights, which linear operations read where they are
-                                      not recorded; NULL = none */
-    struct cmha__reading **readings; /* of a dry run: a list of the weights that products read; NULL = none */
+    const cmha_quantised *weights; /* packed, for products that are not recorded; NULL = none */
+    struct cmha__reading **readings; /* of a dry run: a list of the weights that products read, or NULL */
 };
 
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording);
 CMHA_DEF void cmha_tape_close(cmha_tape *tape);
-/* Forgets records, tensors and the failure, keeps the memory. */
-CMHA_DEF void cmha_tape_reset(cmha_tape *tape);
-/* Returns the first failure since the last reset, which cmha_error(context) describes. */
-CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape);
-/* Keeps a failure of the caller's own operation, with the line for cmha_error, if it is the first. Returns
-   NULL, so that an operation can return it. */
+CMHA_DEF void cmha_tape_reset(cmha_tape *tape); /* forgets records, tensors and the failure; keeps memory */
+CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape); /* of the first failure since the reset */
+/* Keeps a failure of the caller's own operation with its line. The first one counts. Returns NULL. */
 CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line);
-
-/* Makes a tensor of zeros in the tape. needs_grad 1: its gradient is wanted, and kept until the reset. */
+/* Makes a tensor of zeros in the tape. needs_grad 1: its gradient is wanted. */
 CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad);
-/* Makes a tensor over the caller's data and, if not NULL, the caller's gradient, to which backward adds. */
+/* Makes a tensor over the caller's data. The backward adds to the caller's grad, if not NULL. */
 CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data,
                                        cmha_real *grad);
 /* Takes memory until the next reset, also inside a backward callback; 64-byte aligned, not cleared. */
 CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
 
-/* Appends an operation of the caller's own: `out`, made by cmha_tensor_new and already computed, depends on
-   in[0..n_in). The record hands `user` to `backward`. Does nothing when not recording or when no input needs
-   a gradient. Returns out, or NULL after a failure. A backward that returns another status than CMHA_OK ends
-   the pass with that status; the line is its own (cmha_tape_fail), or else names the operation.
-   examples/extensions has seven of them. */
-CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_tensor *out, cmha_tensor *const *in,
-                                int n_in, cmha_backward_fn backward, void *user);
-/* Returns, inside a backward callback, the gradient of t to add to, zeros if it is new. NULL if t needs none
-   or memory ran out, which the tape's status says. */
+/* Appends an operation of the caller's own: `out`, made by cmha_tensor_new and computed, from in[0..n_in).
+   Its record, with `user`, is left out when not recording or if no input needs a gradient. Returns out, or
+   NULL after a failure. A status of `backward` but CMHA_OK ends the pass; its line is cmha_tape_fail's, or
+   names the operation. See examples/extensions. */
+CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_tensor *out,
+                                     cmha_tensor *const *in, int n_in, cmha_backward_fn backward, void *user);
+/* Returns, inside a backward callback, the gradient of t to add to, zeros if new. NULL if t needs none, or
+   memory ran out (cmha_tape_status). */
 CMHA_DEF cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t);
-
-/* Walks the records back from `loss` (one element), whose gradient becomes `seed` (1 for the plain gradient),
-   and forgets them: a pass is walked once. */
+/* Walks the records back from `loss`, one element of gradient `seed` (usually 1). Forgets them. */
 CMHA_DEF cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
 
 /* ============================================== Operations ============================================== */
-/* Kernels are pure functions over pointers and sizes: no context, no allocation, no threads unless a struct
-   says so. Sizes of zero are fine, an array without numbers may be NULL, and nothing is checked: sizes are
-   those of arrays that are there. A length that a function returns is SIZE_MAX where it overflows. Unless
-   stated otherwise outputs must not overlap inputs, and _backward adds to its gradient arguments, any of
-   which may be NULL (not wanted). A trailing cotangent dy is dL/dy.
 
-   Operations on a tape return a new tensor of the tape, or NULL (see cmha_tape_status). Where a kernel pair
-   of the same name is there, it says what is computed. Inputs may have any rank unless a shape is given;
-   [.., D] means "all but the last axis are rows". Arrays of the caller's must stay valid until the backward. */
+/* Kernels are pure functions over pointers and sizes: no context, no allocation, threads only where a struct
+   has `threads` (0 = 1). Nothing is checked: sizes are those of arrays that exist; 0 is fine, and an empty
+   array may be NULL. A length that a function returns is SIZE_MAX where it overflows. Outputs must not
+   overlap inputs unless stated. _backward takes cotangents, dy = dL/dy, and adds to its gradient arguments;
+   NULL = not wanted.
+
+   Operations return a new tensor of their tape, or NULL (see cmha_tape_status). Beside a kernel pair they
+   compute the same; "Tape:" tells what differs, as inputs -> result. [.., D] has any rank, all axes but the
+   last are rows. Errors of every operation: SHAPE, ARGUMENT (no such kind, an array missing), MEMORY,
+   OVERFLOW; a comment names others. The caller's arrays must stay valid until the backward. key_mask: one
+   byte a token, 0 = absent, NULL = all present. */
 
 /* ---- Common ---- */
 
-/* C [M, N] = alpha op(A) op(B) + beta C. op(A) [M, K], op(B) [K, N]; trans_x = 1: the matrix is stored
-   transposed. ld* are the row strides of the matrices as stored. beta = 0 ignores what C held, NaN included.
-   This is the BLAS front: no threads, and while a context is open an OpenBLAS has none either. */
+/* Computes C [M, N] = alpha op(A) op(B) + beta C. op(A) is [M, K], op(B) [K, N]. trans_x = 1: the matrix is
+   stored transposed. ld* are row strides as stored. beta = 0 ignores what C held, NaN included. No threads:
+   this is the BLAS front, and an open context keeps an OpenBLAS from its own. */
 CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha,
                         const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta,
                         cmha_real *C, size_t ldc);
+CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* same shape */
+CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* elementwise, same shape */
+CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor);
+CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x);
+CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x); /* -> [1] */
+/* Multiplies a [.., M, K] by b, [K, N] or as many [.., K, N]. trans_b = 1: b is [.., N, K]. */
+CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b);
+/* Gives the same numbers, not copied, another shape. */
+CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape);
+CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis);
+CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end);
+/* Picks rows x[index[i]] of x [.., D] -> [n, D]. Errors: ARGUMENT (an index beyond the rows). */
+CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n);
+/* Averages over tokens: x [B, N, D], key_mask [B, N] -> [B, D]; a sequence without tokens gives 0. */
+CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask);
 
-/* y [T, D]: row t = weight[ids[t]], weight [V, D]. The caller checks 0 <= ids[t] < V. */
+/* Looks up rows y [T, D], row t = weight[ids[t]], weight [V, D]. The caller checks 0 <= ids[t] < V. Tape: ids
+   [B, N] -> [B, N, D]. Errors: TOKEN. */
 CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D,
                                      cmha_real *y);
 CMHA_DEF void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
                                       cmha_real *dweight);
-
-/* y [T, O] = x [T, I] weight^T + bias; weight [O, I], bias [O] or NULL. */
+CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
+                                     size_t N);
+/* Computes y [T, O] = x [T, I] weight^T + bias. weight [O, I], bias [O] or NULL. Tape: [.., I] -> [.., O]. */
 CMHA_DEF void cmha_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias,
                                   size_t T, size_t I, size_t O, cmha_real *y);
 CMHA_DEF void cmha_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T,
                                    size_t I, size_t O, cmha_real *dx, cmha_real *dweight, cmha_real *dbias);
+CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
+/* Computes residual + gain * dropout(act(x) weight^T + bias), the second half of every sublayer. act: -1
+   none, else a cmha_activation, computed again in the backward. residual, bias NULL = none. */
+CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
+                                    cmha_tensor *bias, cmha_tensor *residual, cmha_real gain,
+                                    cmha_real dropout);
 
-/* y [T, D] = weight * (x - mean) / sqrt(var + eps) + bias per row, biased variance in two passes; bias may be
-   NULL. stats [T, 2] gets (mean, 1 / sqrt(var + eps)), which the backward reads. */
+/* Normalises rows: y [T, D] = weight * (x - mean) / sqrt(var + eps) + bias, var biased, bias or NULL. stats
+   [T, 2] gets (mean, 1 / sqrt(var + eps)) for the backward. */
 CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias,
                                      size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats);
 CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
                                       const cmha_real *dy, size_t T, size_t D, cmha_real *dx,
                                       cmha_real *dweight, cmha_real *dbias);
-
-/* y [T, D] = weight * x / sqrt(mean(x^2) + eps) per row; stats [T] gets 1 / sqrt(mean(x^2) + eps). */
+CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
+                                     cmha_real eps);
+/* Normalises rows: y [T, D] = weight * x / sqrt(mean(x^2) + eps); stats [T] gets the inverse root. */
 CMHA_DEF void cmha_rmsnorm_forward(const cmha_real *x, const cmha_real *weight, size_t T, size_t D,
                                    cmha_real eps, cmha_real *y, cmha_real *stats);
 CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
                                     const cmha_real *dy, size_t T, size_t D, cmha_real *dx,
                                     cmha_real *dweight);
+CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
 
-/* The non-linearity between the two matrices of a feed-forward layer. */
 typedef enum cmha_activation {
     CMHA_ACTIVATION_GELU_ERF,  /* x/2 (1 + erf(x / sqrt 2)) */
     CMHA_ACTIVATION_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
     CMHA_ACTIVATION_SWIGLU,    /* of a row [gate | up]: up * gate * sigmoid(gate), half as wide */
     CMHA_ACTIVATION_RELU       /* max(x, 0), its slope at 0 being 0 */
 } cmha_activation;
-
-/* y [n] = act(x), of any kind but SWIGLU. y may be x. On complex planes (2 T D numbers) real and imaginary
-   parts go apart: with GELU this is CRAT's cGELU (eq 9), which does not keep phases. */
+/* Computes y [n] = act(x) of any kind but SWIGLU; y may be x. On complex planes GELU is CRAT's cGELU (eq 9),
+   which does not keep phases. Tape: SWIGLU too. */
 CMHA_DEF void cmha_activation_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y);
 CMHA_DEF void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
                                        cmha_activation kind, cmha_real *dx);
-
-/* y [n] = up * gate * sigmoid(gate). */
+CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind);
+/* Computes y [n] = up * gate * sigmoid(gate). */
 CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y);
 CMHA_DEF void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
                                    cmha_real *dgate, cmha_real *dup);
 
-/* y [n] = x * keep / (1 - p), 0 <= p < 1; keep is a Bernoulli(1 - p) bit that depends on (key, first + index)
-   alone, so that the backward, the same call on the cotangent, and any split of the array draw the same bits.
-   y may be x. */
+/* Computes y [n] = x * keep / (1 - p), 0 <= p < 1. y may be x. keep is a Bernoulli(1 - p) bit of (key, first
+   + index) alone: the backward, which is the same call on the cotangent, and any split of the array draw the
+   same bits. Tape: returns x itself when not recording or p = 0. */
 CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first,
                                    cmha_real *y);
+CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p);
 
-/* Returns the sum over rows with target != ignore of logsumexp(logits) - logits[target]; logits [T, V].
-   counted (or NULL) gets the number of such rows. lse [T, 2] (or NULL) is what the backward reads: each row's
-   largest logit and the logarithm of sum exp(logit - largest), apart so that huge logits lose nothing. The
-   caller checks the targets' range. */
+/* Returns the sum of logsumexp(logits) - logits[target] over rows with target != ignore. logits [T, V]; the
+   caller checks the targets. counted (or NULL) gets the number of such rows. lse [T, 2] (or NULL), for the
+   backward, gets a row's largest logit and log sum exp(logit - largest), apart for huge logits. */
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T,
                                            size_t V, int32_t ignore, cmha_real *lse, size_t *counted);
-/* Returns the same loss; logits become scale (softmax(logits) - onehot(target)), 0 in rows that are not
-   counted: for logits that are not needed again, one exponential each instead of two. */
+/* Returns the same and turns logits into scale (softmax(logits) - onehot(target)). Rows that are not counted
+   become 0. Takes one exponential a logit instead of two. */
 CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V,
                                             int32_t ignore, cmha_real scale);
-/* dlogits += scale (softmax(logits) - onehot(target)) on counted rows. dlogits must not be logits. */
+/* Adds scale (softmax(logits) - onehot(target)) to dlogits on counted rows. dlogits must not be logits. */
 CMHA_DEF void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets,
                                           const cmha_real *lse, size_t T, size_t V, int32_t ignore,
                                           cmha_real scale, cmha_real *dlogits);
+/* Averages that loss over counted rows, logits [.., V] -> [1]; no row: 0. class_weights [V] (or NULL) weight
+   the mean: sum w[target] loss / sum w[target]. Errors: TOKEN. */
+CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
+                                         int32_t ignore, const cmha_real *class_weights);
+/* Averages the loss of logits x weight^T + bias. x [.., I], weight [V, I], bias [V] or NULL. The logits never
+   exist as a whole: some rows at a time (16 MiB of floats, but at least 256 rows) are made, turned into their
+   gradient and spent, in the backward once more. Errors: TOKEN. */
+CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
+                                                cmha_tensor *bias, const int32_t *targets, int32_t ignore,
+                                                const cmha_real *class_weights);
+/* Averages (x - targets)^2 -> [1]; targets [size of x]. */
+CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets);
 
 typedef enum cmha_storage {
-    CMHA_STORAGE_FLOAT, /* as they are, cmha_real */
-    CMHA_STORAGE_BF16,  /* the upper half of a float, rounded to nearest, ties to even: 8 bits of precision, the range
-                           of a float. NaN stays */
-    CMHA_STORAGE_INT8   /* scale * code, code a whole number from -127 to 127, one scale a row, that is output channel:
-                           its largest |weight| / 127 */
+    CMHA_STORAGE_FLOAT, /* cmha_real as it is */
+    CMHA_STORAGE_BF16,  /* the upper half of a float, to nearest, ties to even: 8 bits; keeps NaN */
+    CMHA_STORAGE_INT8   /* scale * code, code -127 to 127; scale of a row (output): max |weight| / 127 */
 } cmha_storage;
-
-/* A matrix [O, I] as BF16 or INT8. Off by at most half a step: scale / 2, or 1/256 of the weight. A row of zeros
-   stays one; a row with a NaN or an infinity is all NaN as INT8. */
+/* Holds a matrix [O, I] as BF16 or INT8. Off by at most half a step: scale / 2, or 1/256 of the weight. A row
+   of zeros stays one; a row with a NaN or an infinity is all NaN as INT8. */
 typedef struct cmha_packed {
     cmha_storage storage;
     size_t O, I;
     const cmha_real *source; /* what it was packed from; not read again */
-    uint32_t *words;         /* groups of 4 rows, in each blocks of 64 columns, in each row by row the 32 (BF16) or 16
-                                (INT8) words; a word has from its lowest bits on columns k, k + 16, ... of the next 32
-                                or 64. Padded with zeros */
-    cmha_real *scales;       /* INT8: [O], else NULL */
+    uint32_t *words; /* groups of 4 rows by blocks of 64 columns, as cmha_packed_forward reads them; padded
+                        with zeros */
+    cmha_real *scales; /* INT8: [O], else NULL */
 } cmha_packed;
-
-/* Return the lengths of the two arrays. */
+/* Return the lengths of words and scales. */
 CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I);
 CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O);
-/* Fills packed->words and ->scales, which are the caller's, from weight [O, I]; the other members must be set. */
+/* Fills words and scales, the caller's arrays, from weight [O, I]. The other members must be set. */
 CMHA_DEF void cmha_pack(cmha_packed *packed, const cmha_real *weight);
 /* Writes rows lo .. hi - 1 as numbers again, to weight [hi - lo, I]. */
 CMHA_DEF void cmha_unpack(const cmha_packed *packed, size_t lo, size_t hi, cmha_real *weight);
-/* Computes y [T, ldy], columns lo .. hi - 1 = x [T, I] W^T, for few rows x (a decoded token's): the weights stream
-   through once, and become numbers in registers. A row's sum does not depend on lo and hi. */
-CMHA_DEF void cmha_packed_forward(const cmha_packed *packed, const cmha_real *x, size_t T, size_t lo, size_t hi,
-                                  cmha_real *y, size_t ldy);
-
-CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* same shape */
-CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* elementwise, same shape */
-CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor);
-CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x); /* elementwise */
-CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x);     /* -> [1] */
-/* a [.., M, K] times b [K, N] (one matrix for all) or [.., K, N] (a batch of the same leading shape)
-   -> [.., M, N]; trans_b = 1: b is stored [.., N, K]. */
-CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b);
-/* The same numbers, not copied, in another shape. */
-CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape);
-CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis);
-CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end);
-/* Rows x[index[i]] of x [.., D] -> [n, D]. Errors: ARGUMENT (an index beyond the rows). */
-CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n);
-/* Mean over tokens: x [B, N, D], key_mask [B, N] or NULL -> [B, D]; a sequence without tokens gives 0. */
-CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask);
-
-/* weight [V, D], ids [B, N] -> [B, N, D]. Errors: TOKEN. */
-CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
-                                     size_t N);
-/* x [.., I], weight [O, I], bias [O] or NULL -> [.., O] */
-CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
-/* residual + gain * dropout(act(x) weight^T + bias): the second half of every sublayer as one operation. act:
-   -1 none, else a cmha_activation, computed once more in the backward instead of being kept. residual NULL =
-   none. */
-CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
-                                    cmha_tensor *bias, cmha_tensor *residual, cmha_real gain,
-                                    cmha_real dropout);
-CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
-                                     cmha_real eps);
-CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
-/* SWIGLU takes [.., gate | up] to half the width. */
-CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind);
-/* Returns x itself when not recording or p = 0. */
-CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p);
-
-/* Mean over counted rows of the cross-entropy of logits [.., V] with targets [rows] -> [1]; no row: 0. With
-   class_weights [V] (or NULL) the mean is weighted: sum w[target] loss / sum w[target]. Errors: TOKEN. */
-CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
-                                         int32_t ignore, const cmha_real *class_weights);
-/* The same of the logits x weight^T + bias, x [.., I], weight [V, I], bias [V] or NULL, which never exist as
-   a whole: they are made, turned into their gradient and spent some rows at a time (16 MiB of floats, but at
-   least 256 rows), in the backward once more. With a vocabulary of tens of thousands they would be the
-   largest array of all. Errors: TOKEN. */
-CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
-                                                cmha_tensor *bias, const int32_t *targets, int32_t ignore,
-                                                const cmha_real *class_weights);
-/* Mean of (x - targets)^2 -> [1]; targets [size of x]. */
-CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets);
+/* Computes columns lo .. hi - 1 of y [T, ldy] = x [T, I] W^T, for few rows x, such as a decoded token's. The
+   weights stream through once. A row's sum does not depend on lo and hi. */
+CMHA_DEF void cmha_packed_forward(const cmha_packed *packed, const cmha_real *x, size_t T, size_t lo,
+                                  size_t hi, cmha_real *y, size_t ldy);
 
 /* ---- ComplexFormer ---- */
 
-/* How a head vector of d_k reals is P = d_k/2 complex numbers (ComplexFormer 3.1.1, which interleaves). */
+/* Orders the P = d_k/2 complex numbers of a head (ComplexFormer 3.1.1 interleaves). */
 typedef enum cmha_layout {
     CMHA_LAYOUT_INTERLEAVED, /* pair j = (x[2j], x[2j+1]) */
     CMHA_LAYOUT_HALF         /* pair j = (x[j], x[j+P]) */
 } cmha_layout;
 
-/* The Euler transform of a head vector (ComplexFormer eq 1-4): modulus[j] = sqrt(re^2 + im^2), phase[j] =
-   atan2(im, re) in [-pi, pi], 0 where the modulus is 0. x [T, 2P] -> modulus, phase [T, P], each may be NULL.
-   For looking at the phases: the attention kernels do not need either (see cmha_rotate_forward). */
+/* Splits x [T, 2P] into modulus and phase [T, P] or NULL (ComplexFormer eq 1-4). The phase is atan2(im, re)
+   in [-pi, pi], 0 where the modulus is 0. For looking: attention needs neither. Backward: dx += dmodulus (re,
+   im)/modulus, 0 at modulus 0, + dphase (-im, re)/(modulus^2 + 1e-12), which is bounded. */
 CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout,
                                  cmha_real *modulus, cmha_real *phase);
-/* dx += dmodulus (re, im)/modulus + dphase (-im, re)/(modulus^2 + 1e-12): the first is 0 at modulus 0, and
-   the second's true gradient 1/modulus is bounded by the 1e-12. */
 CMHA_DEF void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase,
                                   size_t T, size_t P, cmha_layout layout, cmha_real *dx);
 
-/* Frequencies omega_j of the P = d_k/2 pairs. The paper's eq 6 prints base^(-2j/(d_k/2)) = base^(-4j/d_k),
-   which leaves half of the pairs nearly still over a thousand tokens; its references and its code use RoPE's
-   base^(-2j/d_k), our default. */
+/* Chooses the frequencies omega_j of the pairs. Eq 6 prints base^(-2j/(d_k/2)) = base^(-4j/d_k), which leaves
+   half of the pairs nearly still over a thousand tokens; its references and code use RoPE, our default. */
 typedef enum cmha_frequency {
     CMHA_FREQUENCY_ROPE,    /* base^(-2j/d_k) */
     CMHA_FREQUENCY_LITERAL, /* base^(-4j/d_k) */
     CMHA_FREQUENCY_TABLE    /* the caller's omega */
 } cmha_frequency;
-
 CMHA_DEF void cmha_frequencies(cmha_frequency kind, double base, size_t P, double *omega);
-
-/* table [n, 2P]: row r holds cos(t omega_j) for j < P, then sin(t omega_j), t = pos0 + r, formed in double:
-   position 10^6 is as exact as position 1. pos0 may be negative. */
+/* Fills table [n, 2P]: row r, t = pos0 + r (pos0 may be negative), is cos(t omega_j) for j < P, then sin(t
+   omega_j). Angles are formed in double: position 10^6 is as exact as position 1. */
 CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdiff_t pos0, cmha_real *table);
 
-/* What turns the pairs of one head. */
 typedef struct cmha_rotate_args {
     size_t P;
     cmha_layout layout;
-    const cmha_real *rotation;  /* [n, 2P] from cmha_rotation_table */
-    const cmha_real *delta, *b; /* [P]. delta NULL: delta = 1, b = 0, which is RoPE exactly. b NULL: 0 (keys:
-                                   the bias is on the query's side only) */
+    const cmha_real *rotation; /* [n, 2P] from cmha_rotation_table */
+    const cmha_real *delta, *b; /* [P]. delta NULL: delta = 1, b = 0, RoPE exactly. b NULL: 0, as for keys */
 } cmha_rotate_args;
-
-/* The feature map of ComplexFormer (eq 1-8, factorised) and of RoPE, on n rows of one head:
+/* Computes the feature map of ComplexFormer (eq 1-8, factorised) and of RoPE, on n rows of one head:
 
        y_j = lambda_j exp(i (delta_j theta_j + b_j + t omega_j))
            = z_j exp(i ((delta_j - 1) theta_j + b_j)) exp(i t omega_j)
@@ -595,399 +561,340 @@ typedef struct cmha_rotate_args {
    beta_n); this holds for phase differences that are not wrapped to (-pi, pi], which is what the paper
    writes. The second form needs no modulus, is exact at lambda = 0, and its backward has no 1/lambda. For a
    delta that is no integer, y jumps by 2 lambda |sin(pi delta)| where theta crosses the negative real axis: a
-   property of the method.
-
-   x: rows of 2P reals, ldx apart. y: rows [Re y (P) | Im y (P)], ldy apart. */
+   property of the method. x: rows of 2P reals, ldx apart. y: rows [Re y (P) | Im y (P)], ldy apart. */
 CMHA_DEF void cmha_rotate_forward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
                                   cmha_real *y, size_t ldy);
-/* Adds to dx (rows ldx apart) and, in double so that long sums stay exact, to ddelta, db [P]; each may be
-   NULL. With s = dy conj(rotation of z): dx = s + i (delta - 1) e^{i theta} Im(s e^{-i theta}), ddelta =
-   theta Im(s conj z), db = Im(s conj z); theta = 0 at z = 0. */
+/* Adds to dx (rows ldx apart), ddelta and db [P], the last two in double for long sums. */
 CMHA_DEF void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
                                    const cmha_real *dy, size_t ldy, cmha_real *dx, double *ddelta,
                                    double *db);
 
 /* ---- CoPE ---- */
 
-/* The imaginary part of CoPE's embedding (eq 1): positions. The paper says sinusoidal, its code has sines
-   alone, each frequency on two channels, so that position 0 is the number 0. */
+/* Chooses the imaginary part of CoPE's embedding (eq 1): positions. The paper says sinusoidal; its code has
+   sines alone, each frequency on two channels, so that position 0 is the number 0. */
 typedef enum cmha_cope_imag {
     CMHA_COPE_IMAG_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d) */
     CMHA_COPE_IMAG_SIN_COS, /* even c the same, odd c cos(t w): the sinusoidal table of Vaswani et al. */
     CMHA_COPE_IMAG_LEARNED  /* a parameter of the caller's */
 } cmha_cope_imag;
-
-/* table [n, d]: row r is position t = pos0 + r, without the paper's gamma. d may be odd. LEARNED: zeros. */
+/* Fills table [n, d], any d: row r is position t = pos0 + r, without the paper's gamma. LEARNED: zeros. */
 CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double base, size_t pos0,
                               cmha_real *table);
 
 /* ---- MöbiusAttention ---- */
 
-/* Quotients of complex numbers, rows [Re (D) | Im (D)]. MöbiusAttention eq 5 divides without saying what
-   happens at a pole; its authors are silent about eps, so REG is our choice (with eps = 1e-3 in float), and
-   so is UNIT, which keeps of the denominator its phase alone (an author's earlier code, 5*E, divides by |w|
-   as well, but returns conj(y)). */
+/* Chooses how to divide complex numbers. MöbiusAttention eq 5 does not say what happens at a pole, nor its
+   authors what eps is. REG (eps = 1e-3 in float) is our choice, and so is UNIT, which keeps only the phase of
+   the denominator (an author's earlier code, 5*E, divides by |w| as well, but returns conj(y)). */
 typedef enum cmha_quotient_kind {
     CMHA_QUOTIENT_REG,   /* u conj(w) / (|w|^2 + eps^2): |y| <= |u| / (2 eps), smooth where eps > 0 */
     CMHA_QUOTIENT_EXACT, /* u / w, eps is not read; unbounded near w = 0 */
     CMHA_QUOTIENT_UNIT   /* u conj(w) / sqrt(|w|^2 + eps^2): |y| <= |u| */
 } cmha_quotient_kind;
-
-/* y [T, 2D] = u over w, both [T, 2D], eps >= 0. No square of w or eps is formed before both are scaled, so
-   that neither a huge nor a tiny w is lost. Where w and eps vanish together (below the smallest normal
-   number) y and its gradients are 0: the quotient has no value there, and its gradient would be infinite. */
+/* Divides y = u over w, all [T, 2D], eps >= 0. Rows are [Re (D) | Im (D)]. Neither a huge nor a tiny w is
+   lost: w and eps are scaled before they are squared. Where both vanish (below the smallest normal number) y
+   and its gradients are 0: the quotient has no value there. Tape: [.., 2D]. Errors: ARGUMENT (eps < 0). */
 CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D,
                                     cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
-/* With s = |w|^2 + eps^2. REG: du = dy w/s, dw = -conj(u) (w/s)^2 dy + u (eps/s)^2 conj(dy), EXACT the same
-   with eps = 0. UNIT: q = w/sqrt s, du = dy q, dw = (i q Im(y conj(dy)) + eps^2/s u conj(dy)) / sqrt s. */
 CMHA_DEF void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
                                      size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *du,
                                      cmha_real *dw);
-
-/* y [T, 2D] = x w, the complex product of each row with w [2, D]: MöbiusAttention's keys and values as its eq
-   7-8 print them. */
+CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
+                                    cmha_real eps);
+/* Multiplies rows x [T, 2D] by w [2, D] channel by channel: MöbiusAttention eq 7-8 as printed. */
 CMHA_DEF void cmha_elementwise_complex_forward(const cmha_real *x, const cmha_real *w, size_t T, size_t D,
                                                cmha_real *y);
 CMHA_DEF void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
                                                 size_t T, size_t D, cmha_real *dx, cmha_real *dw);
-
-/* The Möbius map of each channel (MöbiusAttention eq 5): y [T, 2D] = (a rho + b) / (c rho + d), rho [T, 2D],
-   abcd [4, 2, D] = a, b, c, d, each (re, im). Kind and eps say how it divides. The sums over T in dabcd are
-   formed in double. */
+CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
+/* Maps each channel (MöbiusAttention eq 5): y [T, 2D] = (a rho + b) / (c rho + d), divided by kind and eps.
+   abcd [4, 2, D] = a, b, c, d, each (re, im); dabcd is summed in double. Errors: ARGUMENT (eps < 0). */
 CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D,
                                   cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
 CMHA_DEF void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
                                    size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *drho,
                                    cmha_real *dabcd);
-
-/* Of complex rows [.., 2D], as the kernels say. Errors: SHAPE, ARGUMENT (eps < 0). */
-CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
-                                    cmha_real eps);
 CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd,
                                   cmha_quotient_kind kind, cmha_real eps);
-CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
 
 /* ---- Complex building blocks (CRAT 4.1 to 4.7) ---- */
 
-/* Complex arrays are planes: rows [Re (D) | Im (D)], row length 2D. A complex weight is [2, O, I], a complex
-   vector [2, D]: real part, then imaginary part. CRAT's cGELU (eq 9) is GELU on every number of the planes:
-   cmha_activation_forward(z, T * 2 * D, CMHA_ACTIVATION_GELU_ERF, y). */
+/* Complex arrays are planes: rows [Re (D) | Im (D)]. A complex weight is [2, O, I], a vector [2, D]: real
+   part, then imaginary part. Operations refuse an odd width (SHAPE) and eps < 0 (ARGUMENT). */
 
 typedef struct cmha_complex_linear_args {
     size_t T, I, O; /* rows, complex numbers in and out */
-    int adjoint;    /* 0: y = W x + b, weight [2, O, I]; 1: y = W^H x + b, weight [2, I, O] */
-    int threads;    /* 0 or 1: none */
+    int adjoint; /* 0: y = W x + b, weight [2, O, I]; 1: y = W^H x + b, weight [2, I, O] */
+    int threads;
 } cmha_complex_linear_args;
-
-/* y [T, 2O] = W x + b (no conjugate; CRAT eq 10); x [T, 2I], bias [2, O] or NULL, scratch [4 T O]. The weight
-   is never expanded: x is also a real [2T, I] and the weight a real [2O, I], so one real product holds all
-   four of Wr xr, Wi xr, Wr xi and Wi xi (the adjoint takes two). */
+/* Computes y [T, 2O] = W x + b, no conjugate (CRAT eq 10). x [T, 2I], bias [2, O] or NULL, scratch [4 T O].
+   The weight is never expanded: one real product holds Wr xr, Wi xr, Wr xi and Wi xi. Tape: [.., 2I]
+   -> [.., 2O]; for a real x [.., I] (CRAT eq 5) reshape the weight to [2O, I] and take cmha_linear. */
 CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, const cmha_real *x,
                                           const cmha_real *weight, const cmha_real *bias, cmha_real *y,
                                           cmha_real *scratch);
 CMHA_DEF void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
                                            const cmha_real *weight, const cmha_real *dy, cmha_real *dx,
                                            cmha_real *dweight, cmha_real *dbias, cmha_real *scratch);
-
-/* y = z exp(i theta) (CRAT eq 6-7); z, y [T, 2D], theta [T, D], of any size. dtheta = Im(dy conj y). */
+CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
+                                          cmha_tensor *bias);
+/* Computes U (V^H x) + b (CRAT eq 15), u [2, O, r], v [2, I, r], b [2, O] or NULL: [.., 2I] -> [.., 2O]. */
+CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v,
+                                           cmha_tensor *bias);
+/* Computes y = z exp(i theta) (CRAT eq 6-7). z, y [T, 2D], theta [T, D] of any size. */
 CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D,
                                           cmha_real *y);
 CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
                                            size_t T, size_t D, cmha_real *dz, cmha_real *dtheta);
+CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
 
-/* Norms over the D complex features of one token: y = gamma M c + beta, c = z - mean(z), M a symmetric real
-   2x2 matrix on (Re c, Im c) from their covariance V (biased, in two passes). */
+/* Names norms over the D complex features of a token: y = gamma M c + beta, c = z - mean(z). M is a symmetric
+   real 2x2 matrix on (Re c, Im c) from their covariance V (biased). */
 typedef enum cmha_complex_norm_kind {
-    CMHA_COMPLEX_NORM_CLN,  /* M = 1/sqrt(mean|c|^2 + eps), gamma [2, D] complex: CRAT eq 8 */
-    CMHA_COMPLEX_NORM_CRMS, /* the same with c = z, gamma [D] real: keeps phases. CLN, whatever the paper says, does not:
-                        its mean and complex gamma change them */
+    CMHA_COMPLEX_NORM_CLN,   /* M = 1/sqrt(mean|c|^2 + eps), gamma [2, D] complex: CRAT eq 8 */
+    CMHA_COMPLEX_NORM_CRMS,  /* CLN with c = z, gamma [D] real: keeps phases. CLN, whatever the paper says,
+                                does not */
     CMHA_COMPLEX_NORM_SPLIT, /* two real LayerNorms, one on Re, one on Im, gamma [2, D] their weights */
-    CMHA_COMPLEX_NORM_WHITEN      /* M = (V + eps 1)^(-1/2) (Trabelsi et al. 2018), gamma [3, D] symmetric: (rr, ri, ii) */
+    CMHA_COMPLEX_NORM_WHITEN /* M = (V + eps 1)^(-1/2) (Trabelsi et al.), gamma [3, D]: rr, ri, ii */
 } cmha_complex_norm_kind;
-
 typedef struct cmha_complex_norm_args {
     cmha_complex_norm_kind kind;
     size_t T, D; /* rows, complex features */
     cmha_real eps;
 } cmha_complex_norm_args;
-
-/* beta [2, D] or NULL (the literature's CRMS has none); gamma NULL = 1. Where eps = 0 meets a variance of 0
-   (WHITEN: a singular V), the inverse root is 0 in that direction, and so is its gradient. stats [T, 5] or
-   NULL gets (mean Re, mean Im, V_rr, V_ri, V_ii) for the backward. */
+/* Normalises rows. beta [2, D] or NULL (the literature's CRMS has none), gamma NULL = 1. Where eps and a
+   variance are 0 (WHITEN: a singular V), the inverse root and its gradient are 0. stats [T, 5] or NULL gets
+   (mean Re, mean Im, V_rr, V_ri, V_ii) for the backward. */
 CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
                                         const cmha_real *gamma, const cmha_real *beta, cmha_real *y,
                                         double *stats);
 CMHA_DEF void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
                                          const cmha_real *gamma, const double *stats, const cmha_real *dy,
                                          cmha_real *dz, cmha_real *dgamma, cmha_real *dbeta);
+CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
+                                        cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps);
 
-/* The smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), z and u [T, 2D]: |u| <= 1 and u(0) = 0 (CRAT 4.3
-   takes atan2, whose phase of 0 is 0). Nothing overflows, however large z. dz = (du - u Re(conj(u) du)) / r
-   grows like 1/|z| down to |z| = eps: keep eps (1e-6) where there is a backward. An r below the smallest
-   normal number counts as that, and far below it the gradient is 0. */
+/* Computes the smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2). z, u [T, 2D]; |u| <= 1, u(0) = 0 (CRAT 4.3
+   takes atan2, whose phase of 0 is 0); nothing overflows. dz grows like 1/|z| down to |z| = eps: keep eps
+   (1e-6) where there is a backward. An r below the smallest normal number counts as that. */
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
 CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
                                    cmha_real *dz);
-
-/* Where the parameters [K, d] of cmha_multifreq start; the paper is silent. omega = base^(-2 floor(i/2)/d)
-   2^(k - (K-1)/2), delta = 0 for even i, pi/2 for odd: sinusoidal positions, for K > 1 octaves around. */
-CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta);
-
-/* Returns the sum of x[i]^2, formed in double. */
-CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n);
-
-/* Complex tensors are planes, [.., 2D]. cGELU is cmha_activate(z, CMHA_ACTIVATION_GELU_ERF), a sum cmha_add. Kernels of
-   the same name say what an operation computes. Errors: SHAPE (an odd width, a misfit), ARGUMENT. */
-
-/* re, im [.., D], im NULL = 0 -> [.., 2D]; and the parts again. */
+CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps);
+/* Computes Hermitian products sum_c q_c conj(k_c) of rows (CoPE eq 2): [.., 2D] twice -> [.., 2]. */
+CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k);
+/* Joins re, im [.., D] to planes [.., 2D], and parts them again. im NULL = 0. */
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
 CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z);
 CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z);
-/* x [.., 2D], D pairs in either layout, to planes; and back. (The half layout is the planes' own.) */
+/* Turns D pairs in either layout into planes, and back. HALF, the planes' own, is copied. */
 CMHA_DEF cmha_tensor *cmha_complex_from_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout);
 CMHA_DEF cmha_tensor *cmha_complex_to_pairs(cmha_tape *tape, cmha_tensor *z, cmha_layout layout);
-/* x [.., 2I], weight [2, O, I], bias [2, O] or NULL -> [.., 2O]. For a real x [.., I] (CRAT eq 5) reshape the
-   weight to [2O, I] and take cmha_linear. */
-CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
-                                          cmha_tensor *bias);
-/* x [.., 2I], u [2, O, r], v [2, I, r], bias [2, O] or NULL -> [.., 2O] = U (V^H x) + b (CRAT eq 15). */
-CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v,
-                                           cmha_tensor *bias);
-CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
-CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
-                                        cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps);
-CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps);
-/* Hermitian products sum_c q_c conj(k_c) of rows q, k [.., 2D] -> [.., 2] (CoPE eq 2, row by row). */
-CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k);
-/* Multi-frequency positions (CRAT eq 2): y [n, d], y[r, i] = (1/sqrt K) sum_k sin(omega[k, i] t + delta[k,
-   i]), t = pos0 + r; omega, delta [K, d]. Angles and the sums of the gradients in double. */
+
+/* Computes positions y [n, d] (CRAT eq 2): y[r, i] = (1/sqrt K) sum_k sin(omega[k, i] t + delta[k, i]), t =
+   pos0 + r, omega, delta [K, d]. Angles and the sums of gradients are formed in double. */
 CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n,
                                      size_t pos0);
-/* x [.., N, D] + rows [N, D], the same rows for every sequence of the batch (CRAT eq 3). */
+/* Starts the parameters of cmha_multifreq; the paper is silent: omega = base^(-2 floor(i/2)/d) 2^(k -
+   (K-1)/2), delta = 0 for even i, pi/2 for odd: sinusoidal positions, for K > 1 octaves around. */
+CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta);
+/* Adds rows [N, D] to every sequence of x [.., N, D] (CRAT eq 3). */
 CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows);
-/* Phase regularisation (CRAT eq 23) -> [1]: lam * mean over the D channels of 1 - R_j, R_j = |mean over
-   counted tokens of u(z_j)|, u the phasor; for |z| >> eps that is the paper's mean of 1 - cos(phase - mean
-   phase), without an atan2. (Its minimum is one phase for all tokens of a channel: keep lam small.) No
-   gradient where rounding alone keeps R_j from 0. key_mask: a byte a row of z, 0 = not counted, NULL = all,
-   valid until the backward. */
+
+/* Regularises phases (CRAT eq 23) -> [1]: lam * mean over the D channels of 1 - R_j, R_j = |mean over present
+   rows of u(z_j)|, u the phasor. For |z| >> eps that is the paper's mean of 1 - cos(phase - mean phase),
+   without an atan2. One phase for all is its minimum: keep lam small. No gradient where R_j rounds to 0. */
 CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
                                      cmha_real lam, cmha_real eps);
-/* Magnitude regularisation (CRAT eq 24) -> [1]: lam * mean of |z|^2 over counted tokens and channels. */
+/* Regularises magnitudes (CRAT eq 24) -> [1]: lam * mean of |z|^2 over present rows and channels. */
 CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
                                    cmha_real lam);
+/* Returns the sum of x[i]^2, formed in double. */
+CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n);
 
 /* ---- Complex residual and mixture of experts (CRAT eq 20-21) ---- */
 
-/* y = (alpha + i beta) z + f (CRAT eq 20); z, f, y [T, 2D] planes; y may be f. The gain of the skip is |alpha
-   + i beta| and its rotation the angle of that (the paper calls alpha alone the magnitude). */
+/* Computes y = (alpha + i beta) z + f (CRAT eq 20). z, f, y [T, 2D]; y may be f. The skip's gain is |alpha +
+   i beta| (the paper calls alpha alone the magnitude); df is dy. Tape: alpha, beta [1] start at 1, 0. beta
+   NULL, ours: the factor is cos alpha + i sin alpha, which turns the skip but cannot scale it. */
 CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha,
                                             cmha_real beta, size_t T, size_t D, cmha_real *y);
-/* dz += conj(alpha + i beta) dy, *dalpha += Re sum conj(z) dy, *dbeta += Im sum conj(z) dy; df is dy. */
 CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
                                              const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
                                              cmha_real *dalpha, cmha_real *dbeta);
+CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
+                                            cmha_tensor *alpha, cmha_tensor *beta);
 
-/* logits [T, E] = Re(conj(router_e) . z) + bias_e; z [T, 2D], router [2, E, D], bias [E] or NULL. (The paper
-   has a "complex-valued router" and no formula: the real part of the Hermitian product is the one linear
-   score that a common rotation of both leaves alone.) */
+/* Scores experts: logits [T, E] = Re(conj(router_e) . z) + bias_e, router [2, E, D], bias [E] or NULL. The
+   paper has no formula; this is the one linear score that a common rotation of both leaves alone. */
 CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias,
                                   size_t T, size_t D, size_t E, cmha_real *logits);
 CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
                                    size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter,
                                    cmha_real *dbias);
+CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
 
-/* Which experts each of T tokens goes to: the `top` largest of its logits [T, E], 1 <= top <= E, best first,
-   ties to the lower index, NaN before all numbers (so that it shows). gate [T, top] = softmax over the chosen
-   logits. plan [cmha_route_size]: the chosen experts [T, top], then the (token, choice) pairs grouped by
-   expert. */
+/* Sends each of T tokens to the `top` experts of largest logits [T, E]. 1 <= top <= E. Best first, ties to
+   the lower index, NaN before all numbers (so that it shows). gate [T, top] = softmax over the chosen logits.
+   plan [cmha_route_size]: the chosen experts [T, top], then the (token, choice) pairs grouped by expert. The
+   choice has no gradient, and with top = 1 the gate, 1, has none. */
 CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
 CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan,
                                  cmha_real *gate);
-/* dlogits += from dgate [T, top]; the choice has no gradient: with top = 1 the gate is 1 and there is
-   none. */
 CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
                                   size_t E, size_t top, cmha_real *dlogits);
-
-/* The mixture of experts itself (CRAT eq 21): y = sum over a token's choices, best first, of gate_e (W2_e
-   cGELU(W1_e z + b1_e) + b2_e). Tokens are gathered by expert, so that an expert's work is a few matrix
-   products; no token is ever dropped, and the work depends on T top, however they spread. The split into
-   pieces does not depend on `threads`, so neither does any bit of the result. */
 typedef struct cmha_experts_args {
     size_t T, D, F, E, top; /* tokens, complex width, complex hidden width, experts, experts a token */
-    int threads;            /* 0 or 1: none */
-    const size_t *plan;     /* of cmha_route_forward */
-    const cmha_real *gate;  /* [T, top], likewise */
-    cmha_real *hidden;      /* [T top, 2F] gets W1 z + b1 of the grouped pairs for the backward; or NULL */
+    int threads;
+    const size_t *plan; /* of cmha_route_forward */
+    const cmha_real *gate; /* [T, top], likewise */
+    cmha_real *hidden; /* [T top, 2F] gets W1 z + b1 of the grouped pairs for the backward; or NULL */
 } cmha_experts_args;
-
-/* Parameters, and in the second struct their gradients (NULL = not wanted); biases NULL = none. */
 typedef struct cmha_experts_weights {
-    const cmha_real *w1, *b1; /* [2, E, F, D], [2, E, F] */
+    const cmha_real *w1, *b1; /* [2, E, F, D], [2, E, F]; biases or NULL */
     const cmha_real *w2, *b2; /* [2, E, D, F], [2, E, D] */
 } cmha_experts_weights;
 typedef struct cmha_experts_grads {
-    cmha_real *w1, *b1, *w2, *b2;
+    cmha_real *w1, *b1, *w2, *b2; /* NULL = not wanted */
 } cmha_experts_grads;
-
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward); /* in cmha_real */
-/* z, y [T, 2D] */
+/* Mixes experts (CRAT eq 21): y [T, 2D] = sum over a token's choices, best first, of gate_e (W2_e cGELU(W1_e
+   z + b1_e) + b2_e). No token is ever dropped; work and memory do not depend on the routing, nor any bit on
+   `threads`. dgate [T, top] goes to cmha_route_backward. Tape: routes by logits [.., E] and adds the tokens
+   of each expert to use [E] (or NULL). With top = 1 the logits learn from cmha_balance alone. Errors:
+   ARGUMENT (top not in 1 .. E). */
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights,
                                    const cmha_real *z, cmha_real *y, cmha_real *scratch);
-/* dgate [T, top] is what cmha_route_backward takes. */
 CMHA_DEF void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights,
                                     const cmha_real *z, const cmha_real *dy, cmha_real *dz, cmha_real *dgate,
                                     const cmha_experts_grads *grads, cmha_real *scratch);
+CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
+                                   cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
+                                   uint64_t *use);
 
-/* The load balance of the Switch Transformer (Fedus et al. 2021, eq 4; CRAT has none): E sum_e f_e p_e over
-   logits [T, E], f_e the share of the routed (token, choice) pairs that go to expert e, p_e the mean of the
-   full softmax; 1 when both are even. key_mask [T], 0 = the token is not counted, NULL = all; no token: 0.
-   Gradient through p alone. share [2 E + 1] gets f, p and the number of counted tokens; the backward may take
-   any of the rows. */
+/* Returns the load balance of the Switch Transformer (Fedus et al. 2021, eq 4; CRAT has none): E sum_e f_e
+   p_e over logits [T, E], f_e expert e's share of the (token, choice) pairs, p_e the mean of the full
+   softmax; 1 when both are even, 0 without a token. Only p has a gradient. share [2 E + 1] gets f, p and the
+   number of present tokens; the backward may take any of the rows. Tape: -> [1], to be added times 1e-2. */
 CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T,
                                      size_t E, size_t top, double *share);
 CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
                                     const double *share, size_t T, size_t E, cmha_real dloss,
                                     cmha_real *dlogits);
-
-/* z, f [.., 2D], alpha and beta [1], which start at 1 and 0. beta NULL: alpha is an angle psi and the factor
-   cos psi + i sin psi, so that the skip turns but cannot grow or shrink (an option of this library). */
-CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
-                                            cmha_tensor *alpha, cmha_tensor *beta);
-CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
-/* Routes by logits [.., E] and lets the experts work: z [.., 2D] -> [.., 2D]; weights and biases as above.
-   use [E] or NULL: the number of tokens each expert got is added. With top = 1 the logits learn from
-   cmha_balance alone. Memory depends on the sizes and top, not on the routing. Errors: SHAPE, ARGUMENT (top
-   not in 1 .. E). */
-CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
-                                   cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
-                                   uint64_t *use);
-/* -> [1], to be added with a small weight (1e-2); key_mask must stay valid until the backward. Errors:
-   ARGUMENT. */
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
                                    const unsigned char *key_mask);
 
 /* ---- Retrieval: CRAT's Imaginary Reflection Window (its 4.4) ---- */
 
-/* The caller's own search (an index for many millions of vectors, approximate or not): features [Q, 2 d_r]
-   are the queries' phasors, index [Q, k] gets the documents of each, in any order, -1 = none. Similarities
-   are computed by the library, which also sorts and applies the threshold. Anything but CMHA_OK stops the
-   operation with that status. Called from the thread that called the library. */
+/* Searches by an index of the caller's own, approximate or not, in the calling thread. features [Q, 2 d_r]
+   are the queries' phasors; index [Q, k] gets the documents of each, in any order, -1 = none. The library
+   computes similarities, sorts and applies the threshold. Failing ends the call with its status. */
 typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k,
                                       int64_t *index);
 
-/* A knowledge base: documents as complex vectors. Only read once open, so several models and tapes may share
-   one. The paper's "no external retriever" is true of the queries: documents still have to be encoded
-   (cmha_model_vectors), and again when the encoder changes. */
+/* Holds a knowledge base: documents as complex vectors, only read once open. The paper's "no external
+   retriever" is true of queries; documents must be encoded (cmha_model_vectors), anew if the encoder
+   changes. */
 typedef struct cmha_knowledge {
     cmha_context *context;
-    size_t n, d_r;              /* documents; complex features of each */
-    const cmha_real *vectors;   /* [n, 2 d_r] planes: the values that are mixed */
-    const cmha_real *features;  /* [n, 2 d_r] their phasors z / sqrt(|z|^2 + 1e-12): what is searched */
-    const int64_t *ids;         /* [n], the caller's numbers; NULL = 0, 1, ... */
-    const char *texts;          /* document i is texts[text_begin[i] .. text_begin[i + 1]); NULL = none */
+    size_t n, d_r; /* documents; complex features of each */
+    const cmha_real *vectors; /* [n, 2 d_r] planes: the values that are mixed */
+    const cmha_real *features; /* [n, 2 d_r] their phasors z / sqrt(|z|^2 + 1e-12): what is searched */
+    const int64_t *ids; /* [n], the caller's numbers; NULL = 0, 1, ... */
+    const char *texts; /* document i is texts[text_begin[i] .. text_begin[i + 1]); NULL = none */
     const uint64_t *text_begin; /* [n + 1] */
-    uint64_t identity;          /* a hash of n, d_r and the vectors (as floats): which base this is */
-    cmha_search_fn search;      /* NULL = exact search; set it after opening */
+    uint64_t identity; /* a hash of n, d_r and the vectors (as floats): which base this is */
+    cmha_search_fn search; /* NULL = exact search; set it after opening */
     void *search_user;
     struct { void *memory; size_t bytes; } owned[5]; /* what close gives back; mapping: and a mapped file */
     void *mapping;
     size_t mapped;
 } cmha_knowledge;
-
-/* Over the caller's arrays, which must outlive it; n = 0 is an empty base, which changes nothing. ids may be
-   NULL; texts and text_begin [n + 1], ascending from 0, both or neither. The features are computed now.
-   Errors: ARGUMENT, MEMORY, OVERFLOW, NOT_FINITE (a NaN or an infinity in the vectors), STATE (a closed
-   context). */
+/* Opens a base over the caller's arrays, which must outlive it. n = 0 is an empty base. ids may be NULL;
+   texts and text_begin, ascending from 0, both or neither. Computes the features. Errors: ARGUMENT, MEMORY,
+   OVERFLOW, NOT_FINITE (vectors), STATE (a closed context). */
 CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n,
                                          size_t d_r, const cmha_real *vectors, const int64_t *ids,
                                          const char *texts, const uint64_t *text_begin);
 CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
 
-/* Search by the angular similarity of CRAT eq 18, (1/d_r) sum_j cos(arg q_j - arg r_j), which is (1/d_r)
-   <u(q), u(r)> of the phasors: an inner product, hence also |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so any
-   index for either serves as well. Exact unless the caller has a search: of each of the queries [Q, 2 d_r]
-   the min(k, n) documents of largest similarity, best first, ties to the lower index (equal documents tie
-   exactly). A similarity below `threshold` does not count; -1 = all count. index, similarity [Q, k]; a place
-   without a document gets -1 and 0. A query with a NaN finds nothing, its similarities are NaN. The same bits
-   for any number of threads; memory is bounded whatever n is. Errors: ARGUMENT (also an index beyond n from
-   the caller's search), MEMORY, OVERFLOW, and what the caller's search returned. */
+/* Searches by the angular similarity of CRAT eq 18: (1/d_r) sum_j cos(arg q_j - arg r_j) = (1/d_r) <u(q),
+   u(r)> of the phasors. As |u(q) - u(r)|^2 = 2 d_r (1 - similarity), any index for inner products or
+   distances serves. Writes index, similarity [Q, k]: of each of the queries [Q, 2 d_r] the documents of
+   similarity >= threshold (-1: all), best first, ties to the lower index (equal documents tie exactly); -1
+   and 0 where there are fewer. Exact unless the caller has a search. A query with a NaN finds nothing, its
+   similarities are NaN. The same bits for any number of threads; memory is bounded whatever n is. Errors:
+   ARGUMENT (also the caller's search beyond n), MEMORY, OVERFLOW, the search's own. */
 CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
                                            size_t Q, size_t k, cmha_real threshold, int64_t *index,
                                            cmha_real *similarity);
-/* Text of document i, *length bytes, not NUL-terminated; NULL and 0 if there is none. length may be NULL. */
+/* Returns the text of document i, *length bytes without a NUL; NULL and 0 if none. length or NULL. */
 CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length);
 
 typedef struct cmha_retrieve_args {
-    size_t queries;      /* M per row */
-    size_t top;          /* k documents per query */
-    cmha_real tau;       /* tau_r of the softmax over similarities, > 0; 1 leaves it out, as the paper does */
+    size_t queries; /* M per row */
+    size_t top; /* k documents per query */
+    cmha_real tau; /* tau_r of the softmax over similarities, > 0; 1 leaves it out, as the paper does */
     cmha_real threshold; /* a similarity below does not count; -1 = all count */
-    cmha_real eps;       /* of the queries' phasors, >= 0; 1e-6 is usual */
-    int raw_weights;     /* 1: w_logits are the weights; 0: their softmax */
+    cmha_real eps; /* of the queries' phasors, >= 0; 1e-6 is usual */
+    int raw_weights; /* 1: w_logits are the weights; 0: their softmax */
 } cmha_retrieve_args;
-
-/* The first half of CRAT eq 19. q [.., 2 M d_r]: rows [Re of M queries one after another | Im]; w_logits [M]
-   -> rbar [.., 2 d_r] = sum_m softmax(w_logits)_m sum_i softmax_i(similarity_i / tau) r_i. A query that finds
-   nothing adds 0, one whose similarities are NaN adds NaN. found (or NULL) gets one byte a row, tape memory:
-   did any query find a document? Gradients reach q and w_logits through the similarities and the mix; the
-   choice of documents has none. knowledge NULL is an empty base; its arrays must stay until the backward. A
-   dry run takes what any base takes. Errors: SHAPE, ARGUMENT, OVERFLOW, what the caller's search returned. */
+/* Mixes what queries find (CRAT eq 19, first half): rows q [.., 2 M d_r] = [Re of M queries | Im], w_logits
+   [M] -> rbar [.., 2 d_r] = sum_m softmax(w_logits)_m sum_i softmax_i(similarity_i / tau) r_i. A query that
+   finds nothing adds 0, one whose similarities are NaN adds NaN. found (or NULL) gets bytes of tape memory:
+   did any query of the row find a document? The choice of documents has no gradient. knowledge NULL is an
+   empty base. Errors: the caller's search's. */
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
                                     const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits,
                                     const unsigned char **found);
 
-/* What the reflection gate g = sigmoid(gate / tau) does with the state z and the retrieved v. */
+/* Says what the reflection gate g = sigmoid(gate / tau) does with the state z and the retrieved v. */
 typedef enum cmha_fusion {
     CMHA_FUSION_CONVEX,  /* (1 - g) z + g v: the default; the paper's text leaves the form open */
     CMHA_FUSION_ADDITIVE /* z + g v */
 } cmha_fusion;
-
-/* The second half of CRAT eq 19: z, v [.., 2D], gate [.., D], the same g for both planes. found: one byte a
-   row, until the backward; rows with 0 stay z bit for bit and give v and gate no gradient; NULL = all
-   found. */
+/* Reflects v in z (CRAT eq 19, second half): z, v [.., 2D], gate [.., D], the same g for both planes. Rows
+   with 0 in found (one byte a row, NULL = all found) stay z bit for bit and give v and gate no gradient. */
 CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate,
                                    cmha_real tau, cmha_fusion fusion, const unsigned char *found);
 
 typedef struct cmha_irw_weights {
-    cmha_tensor *wm;       /* [2, M d_r, D], complex: W_m of all queries one after another */
-    cmha_tensor *bm;       /* [2, M d_r] or NULL */
+    cmha_tensor *wm; /* [2, M d_r, D], complex: W_m of all queries one after another */
+    cmha_tensor *bm; /* [2, M d_r] or NULL */
     cmha_tensor *w_logits; /* [M] */
-    cmha_tensor *wv;       /* [2, D, d_r], complex */
-    cmha_tensor *wg;       /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar] */
-    cmha_tensor *bg;       /* [D] or NULL */
+    cmha_tensor *wv; /* [2, D, d_r], complex */
+    cmha_tensor *wg; /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar] */
+    cmha_tensor *bg; /* [D] or NULL */
 } cmha_irw_weights;
-
-/* The whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve, gate = W_g
-   [z | rbar] + b_g, v = W_v rbar, the result by cmha_reflect. (Im z is real, so the M complex projections are
-   one real linear map.) Only a row's own token is looked at: causal. An empty base, or NULL, gives z
-   itself. */
+/* Computes the whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve,
+   gate = W_g [z | rbar] + b_g, v = W_v rbar, the result by cmha_reflect. A row looks at its own token alone:
+   causal. An empty base, or NULL, gives z itself. */
 CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
                                const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion,
                                cmha_tensor *z, const cmha_irw_weights *weights);
 
 /* ============================================== Attention =============================================== */
 
-/* A strided view of a [B, H, N, d] array: element (b, h, n, i) is data[b * batch + h * head + n * token + i],
-   as in head-major [B, H, N, d] and token-major [B, N, H * d] storage, or a slice of a fused projection. Of a
-   complex array that is the real part; the imaginary part lies `imag` numbers further on (0: it is real). */
+/* Views an array [B, H, N, d] by strides: element (b, h, n, i) is data[b * batch + h * head + n * token + i].
+   Of a complex array that is the real part; the imaginary part lies `imag` numbers further on (0: real). */
 typedef struct cmha_heads {
     cmha_real *data;
     size_t batch, head, token, imag;
 } cmha_heads;
-
-/* [B, H, N, d]; and [B, N, row] with head h at column h * d. */
+/* View arrays [B, H, N, d]; and [B, N, row] with head h at column h * d. */
 CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d);
 CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d);
-/* The same for d complex numbers a head: [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row], the real
-   part of head h at column h * d and its imaginary part at column imag + h * d. */
+/* View arrays of d complex numbers a head: [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row], the real
+   part of head h at column h * d, the imaginary part at column imag + h * d. */
 CMHA_DEF cmha_heads cmha_complex_heads_major(cmha_real *data, size_t H, size_t N, size_t d);
 CMHA_DEF cmha_heads cmha_complex_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag);
 
-/* The arrays of one attention, whichever core computes it. Zero every member you do not set. A forward reads
-   q, k, v and writes y; its backward reads these and dy and adds to dq, dk, dv (data NULL = not wanted). */
+/* Holds the arrays of one attention, whichever core computes it. Zero what you do not set. A forward reads q,
+   k, v and writes y; its backward reads these and dy and adds to dq, dk, dv (data NULL: not wanted). */
 typedef struct cmha_attention_views {
     cmha_heads q, k, v; /* [B, H, n_q, d_k], [B, Hkv, n_k, d_k], [B, Hkv, n_k, d_v] */
-    cmha_heads y, dy;   /* [B, H, n_q, d_v] */
+    cmha_heads y, dy; /* [B, H, n_q, d_v] */
     cmha_heads dq, dk, dv;
 } cmha_attention_views;
 
@@ -997,15 +904,15 @@ typedef enum cmha_attention_kind {
     CMHA_ATTENTION_DOT,     /* Vaswani et al. 2017 */
     CMHA_ATTENTION_COMPLEX, /* complex: O = sum_j q_j conj(k_j), see cmha_softmax. CoPE, MöbiusAttention */
     CMHA_ATTENTION_ANGULAR  /* the same of phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of
-                               cosines of phase differences, without any trigonometry. (The paper's phase
-                               normalisation is atan2 for arctan, which cannot tell z from -z and gives other
-                               scores; that phases lie within +-pi changes nothing inside a cosine. Its prose
-                               says "averages" where 1/sqrt(d_h) does not: the caller's scale decides.) */
+                               cosines of phase differences, without any trigonometry. The paper's phase
+                               normalisation takes atan2 for arctan, which cannot tell z from -z and gives
+                               other scores; that phases lie within +-pi changes nothing inside a cosine. It
+                               says "averages" where 1/sqrt(d_h) does not: the caller's scale decides */
 } cmha_attention_kind;
 
-/* What becomes of the complex score O of COMPLEX and ANGULAR (already times scale) and the values.
-   MöbiusAttention leaves open how softmax(O) of its eq 9 is meant; RI_PRODUCT is its literal reading channel
-   by channel, and the default here. Real values go with REAL and SCORE. */
+/* Says what becomes of the scores O of COMPLEX and ANGULAR (already times scale). MöbiusAttention leaves open
+   how softmax(O) of its eq 9 is meant; RI_PRODUCT is its literal reading channel by channel, and the default
+   here. Real values go with REAL and SCORE. */
 typedef enum cmha_softmax {
     CMHA_SOFTMAX_RI_PRODUCT, /* y = (softmax(Re O) + i softmax(Im O)) v */
     CMHA_SOFTMAX_REAL,       /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
@@ -1014,50 +921,50 @@ typedef enum cmha_softmax {
     CMHA_SOFTMAX_SCORE       /* y = softmax(magnitude |O| / max + cosine Re O / sqrt(|O|^2 + eps^2)) v */
 } cmha_softmax;
 
-/* SCORE: what the magnitudes are divided by (CoPE `hybrid_norm`), + 1e-12. */
+/* Chooses the max, + 1e-12, that divides the magnitudes of SCORE (CoPE `hybrid_norm`). */
 typedef enum cmha_norm_max {
     CMHA_NORM_MAX_NONE,
     CMHA_NORM_MAX_ROW,   /* largest |O| among the row's permitted keys: causal-safe */
     CMHA_NORM_MAX_HEAD,  /* among all permitted pairs of the head: leaks the future where causal */
-    CMHA_NORM_MAX_GLOBAL /* over the batch and masked pairs, as CoPE's code: depends on batch mates and padding */
+    CMHA_NORM_MAX_GLOBAL /* over the batch, masked pairs too, as CoPE's code: batch mates and padding change
+                            it */
 } cmha_norm_max;
 
-/* Which delta and b a head uses: its own, one pair for all ("EulerFormer-MHA (Shared)", an ablation of the
-   paper), or delta = 1, b = 0 without parameters. */
+/* Chooses a head's delta and b: its own, shared (the paper's "EulerFormer-MHA (Shared)"), or 1 and 0. */
 typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIXED } cmha_share;
 
-/* Everything about one attention call but the arrays. Zero every member you do not set. */
+/* Holds all about an attention call but the arrays. Zero what you do not set. */
 typedef struct cmha_attention_args {
     size_t batch, heads, kv_heads; /* kv_heads divides heads: head h reads kv head h / (heads / kv_heads) */
-    size_t n_q, n_k;               /* query i is at position pos0 + i, key j at pos0 + n_q - n_k + j */
-    size_t d_k, d_v;               /* numbers per head, complex for COMPLEX and ANGULAR. d_v 0: lse alone */
-    cmha_real scale;               /* factor on the score. ComplexFormer's eq 8 has none, its prose scales */
-    int causal;                    /* key position <= query position */
-    size_t window;                 /* causal: only the last `window` positions, own one included; 0 = all */
-    const unsigned char *key_mask; /* [B, n_k], 0 = absent; NULL = all present */
-    const cmha_real *alibi;        /* slopes [H]: score -= slope |m - n| (Press et al. 2022); NULL = none */
+    size_t n_q, n_k; /* query i is at position pos0 + i, key j at pos0 + n_q - n_k + j */
+    size_t d_k, d_v; /* numbers per head, complex for COMPLEX and ANGULAR. d_v 0: lse alone */
+    cmha_real scale; /* factor on the score. ComplexFormer's eq 8 has none, its prose scales */
+    int causal; /* key position <= query position */
+    size_t window; /* causal: only the last `window` positions, own one included; 0 = all */
+    const unsigned char *key_mask; /* [B, n_k] */
+    const cmha_real *alibi; /* slopes [H]: score -= slope |m - n| (Press et al. 2022); NULL = none */
     cmha_attention_kind kind;
     cmha_layout layout;
-    cmha_share share;              /* CMHA: delta, b are [H, P] per query head, [1, P] shared, none fixed */
+    cmha_share share; /* CMHA: delta, b are [H, P] per query head, [1, P] shared, none fixed */
     const cmha_real *delta, *b;
-    const cmha_real *rotation;     /* cmha_rotation_table [n, 2P], n = max(n_q, n_k), last row query n_q-1 */
-    size_t rotation_head;          /* 0, or the distance between the heads' tables (per-head frequencies) */
-    cmha_softmax softmax;          /* this and the next: COMPLEX and ANGULAR only */
-    int complex_v;                 /* v and y are complex, d_v numbers a head */
-    int bilinear;                  /* O = sum_j q_j k_j, no conjugate: MöbiusAttention eq 9 as printed */
-    cmha_real magnitude, cosine;   /* SCORE */
-    cmha_real eps;                 /* of the phasors (ANGULAR), and of SCORE's cosine: O is unscaled */
-    cmha_norm_max norm_max;        /* SCORE */
-    int norm_max_grad;             /* 0: that maximum is a constant backwards; 1: its entry gets a gradient */
+    const cmha_real *rotation; /* cmha_rotation_table [n, 2P], n = max(n_q, n_k), last row query n_q-1 */
+    size_t rotation_head; /* 0, or the distance between the heads' tables (per-head frequencies) */
+    cmha_softmax softmax; /* this and the next: COMPLEX and ANGULAR only */
+    int complex_v; /* v and y are complex, d_v numbers a head */
+    int bilinear; /* O = sum_j q_j k_j, no conjugate: MöbiusAttention eq 9 as printed */
+    cmha_real magnitude, cosine; /* SCORE */
+    cmha_real eps; /* of the phasors (ANGULAR), and of SCORE's cosine: O is unscaled */
+    cmha_norm_max norm_max; /* SCORE */
+    int norm_max_grad; /* 0: that maximum is a constant backwards; 1: its entry gets a gradient */
     const unsigned char *query_mask; /* HEAD: [B, n_q], 0 = padding that the maximum passes over, or NULL */
-    cmha_real dropout;             /* on the probabilities; the softmaxes of one pair share their bit */
-    uint64_t key;                  /* of the dropout bits */
-    int threads;                   /* over (batch, kv head); 0 = 1 */
+    cmha_real dropout; /* on the probabilities; the softmaxes of one pair share their bit */
+    uint64_t key; /* of the dropout bits */
+    int threads; /* over (batch, kv head) */
 } cmha_attention_args;
 
-/* CoPE's five scores (its 3.2; A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k)). `phase` alone lies
-   within +-s: its weights differ by a factor of at most exp(2 s), so such a layer nearly averages.
-   `magnitude` does not tell aligned from opposed. */
+/* Names CoPE's scores (its 3.2): A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k). PHASE lies within
+   +-s: weights differ by a factor of at most exp(2 s), so such a layer nearly averages. MAGNITUDE does not
+   tell aligned from opposed. */
 typedef enum cmha_cope_score {
     CMHA_COPE_SCORE_PHASE,       /* s C */
     CMHA_COPE_SCORE_MAGNITUDE,   /* s |A| */
@@ -1066,78 +973,68 @@ typedef enum cmha_cope_score {
     CMHA_COPE_SCORE_HYBRID_NORM, /* s (|A| / (max + 1e-12) + alpha C); which max, the paper leaves open */
     CMHA_COPE_SCORE_LINEAR       /* no softmax at all: cmha_linear_attention, not cmha_cope_args */
 } cmha_cope_score;
-
 typedef struct cmha_cope_options {
     cmha_cope_score score;
-    cmha_real alpha;        /* 0.2 in the paper */
-    cmha_real eps;          /* C = Re A / sqrt(|A|^2 + eps^2): smooth, 0 at A = 0; ours. 1e-6 */
-    int repo_scale;         /* 1: |A| and Re A times s twice, as the authors' code does */
+    cmha_real alpha; /* 0.2 in the paper */
+    cmha_real eps; /* C = Re A / sqrt(|A|^2 + eps^2): smooth, 0 at A = 0; ours. 1e-6 */
+    int repo_scale; /* 1: |A| and Re A times s twice, as the authors' code does */
     cmha_norm_max norm_max; /* HYBRID_NORM */
     int norm_max_grad;
 } cmha_cope_options;
-
-/* Makes args (with d_k set, values real) a CoPE attention: kind, scale, softmax, magnitude, cosine, eps,
-   norm_max. */
+/* Makes args (d_k set, values real) CoPE's: kind, scale, softmax, magnitude, cosine, eps, norm_max. */
 CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options);
-
-/* Slopes of ALiBi, s_h = 2^(-8 (h+1)/H); H need not be a power of two. */
+/* Fills in ALiBi's slopes s_h = 2^(-8 (h+1)/H). H need not be a power of two. */
 CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes);
 
-/* A row's log sum exp in two parts, so that huge scores lose nothing; both are 0 without a key. */
+/* Holds a row's log sum exp in two parts, for huge scores. Both are 0 without a key. */
 typedef struct cmha_lse {
     cmha_real largest; /* score of the row */
     cmha_real log_sum; /* log sum exp(score - largest) */
-    int in_double;     /* 1: products left the type's range; then scores beyond 1e30 keep their order only */
+    int in_double; /* 1: products left the type's range; then scores beyond 1e30 keep their order only */
 } cmha_lse;
-
-/* Length of scratch (aligned as for double), in cmha_real: O(n), never n^2. */
+/* Returns the length of scratch (aligned as for double), in cmha_real: O(n), never n^2. */
 CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward);
-/* Computes y = softmax(scale Q'K'^T + mask) V over the permitted keys (eq 9), Q' and K' the features of q and
-   k. Tiled, with running maxima; the n_q x n_k scores are never stored. lse [B, H, n_q] is for the backward
-   (NULL = not wanted). Forms of several softmaxes (RI_PRODUCT, RI_SPLIT, YANG8) leave it alone: their
-   backward computes each again. */
+/* Computes y = softmax(scale Q'K'^T + mask) V over the permitted keys (ComplexFormer eq 9). Q', K' are the
+   features of q, k. The n_q x n_k scores are never stored. lse [B, H, n_q] (or NULL) is for the backward;
+   forms of several softmaxes (RI_PRODUCT, RI_SPLIT, YANG8) leave it alone. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
                                      cmha_lse *lse, cmha_real *scratch);
-/* Adds to dq, dk (strides those of q, k), dv and to ddelta, db (shape of delta; NULL = not wanted). dlse [B,
-   H, n_q] (or NULL) is a cotangent of the rows' log sum exp. Deterministic for any number of threads. */
+/* Adds to dq, dk (strides of q, k), dv, ddelta, db (shape of delta). dlse [B, H, n_q] (or NULL) is a
+   cotangent of the rows' log sum exp. The same bits for any number of threads. */
 CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
                                       const cmha_lse *lse, const cmha_real *dlse, cmha_real *ddelta,
                                       cmha_real *db, cmha_real *scratch);
-
-/* Attends over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B,
-   Nq, H * d_v]; or k and v NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k are
-   planes twice as wide, [Re of all heads | Im of all heads]; with complex_v so are v and the result, and the
-   fused form is [Re (q k v) | Im (q k v)]. Of args (valid until the backward) the tensors give the sizes, and
-   delta and b those of CMHA per head or shared (else NULL). Errors: SHAPE (divisibility, odd d_k for ROPE and
-   CMHA, shape of delta), ARGUMENT (no rotation table; a softmax that needs complex values; norm_max of
-   phasors). */
+/* Attends over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v]
+   -> [B, Nq, H * d_v]. Or k and v are NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR
+   q and k are planes, [Re of all heads | Im of all heads]; with complex_v so are v and the result, and the
+   fused form is [Re (q k v) | Im (q k v)]. The tensors set the sizes, and delta and b of CMHA per head or
+   shared (else NULL); what args points to must stay valid. Errors: ARGUMENT (no rotation table; a softmax
+   that needs complex values; norm_max of phasors). */
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
                                      cmha_tensor *k, cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b);
-/* A rotation table in the tape's memory for positions pos0 .. pos0 + n - 1 (see cmha_rotation_table), one per
-   row of omega [n_tables, P]. */
+/* Makes rotation tables in the tape's memory, one per row of omega [n_tables, P]. */
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P,
                                         size_t n, ptrdiff_t pos0);
 
-/* Attention without a softmax, in O(n): with feature rows f(q) [n, F], f(k) [n, F] and values V [n, c],
+/* Names attention without a softmax, in O(n). With feature rows f(q), f(k) [n, F] and values v [n, c],
 
        y_t = f(q_t) (sum_s f(k_s) v_s^T) / f(q_t) (sum_s f(k_s))
 
-   The sums over the keys are one matrix of F x (c + 1) numbers that never grows: over all keys, or running if
-   causal. It is also all that decoding has to remember. q and k are complex, d numbers a head. */
+   The sums over the keys, all or if causal running, are one matrix of F x (c + 1) numbers that never grows,
+   and all that decoding has to remember. q and k are complex, d numbers a head. */
 typedef enum cmha_linear_kind {
     CMHA_LINEAR_COPE,   /* CoPE eq 10-17: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real v.
                            With complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
-    CMHA_LINEAR_ANGULAR /* CRAT's "linear" path made exact: weights 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)),
-                           u as above: 0 to 2. F = 2d + 1, complex values. A broad kernel, neither the softmax
-                           of CRAT eq 12-13 nor an approximation of it */
+    CMHA_LINEAR_ANGULAR /* CRAT's "linear" path made exact: weights 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)), 0
+                           to 2, u as above. F = 2d + 1, complex v. A broad kernel, neither the softmax of
+                           CRAT eq 12-13 nor an approximation of it */
 } cmha_linear_kind;
 
-/* What CoPE's linear attention makes of the complex sum Num = sum_s W_ts v_s, channel by channel; C = Re Num
-   / sqrt(|Num|^2 + eps^2). REAL is the one to use: a convex average of the values. The others are the paper's
-   text taken literally, experimental: here the non-linearity comes after the sum, so they are not the linear
-   form of CoPE's softmax variants. MAGNITUDE loses the sign of the values, PHASE their size, and PHASE
-   shrinks like 1/n as Den grows. (Eq 12 prints the sign of Im Num for q conj(k), eq 10 for its conjugate: no
-   output depends on it.) */
+/* Says what CoPE's linear attention makes of Num = sum_s W_ts v_s, channel by channel. C = Re Num /
+   sqrt(|Num|^2 + eps^2). REAL is the one to use: a convex average of the values. The others, experimental,
+   take the paper literally: their non-linearity comes after the sum, so they are no linear form of CoPE's
+   softmax variants. MAGNITUDE loses the sign of the values; PHASE loses their size, and shrinks like 1/n. (Eq
+   10 and 12 disagree on the sign of Im Num; no output depends on it.) */
 typedef enum cmha_cope_output {
     CMHA_COPE_OUTPUT_REAL,      /* Re Num / Den, Den = sum_s Re W_ts */
     CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den, gradient 0 at Num = 0 */
@@ -1145,45 +1042,41 @@ typedef enum cmha_cope_output {
     CMHA_COPE_OUTPUT_HYBRID     /* (|Num| + alpha C) / Den */
 } cmha_cope_output;
 
-/* Everything about one call but the arrays. Zero every member you do not set. */
+/* Holds all about a linear attention but the arrays. Zero what you do not set. */
 typedef struct cmha_linear_args {
     size_t batch, heads, n;
-    size_t d;                      /* complex numbers of a head of q and k */
-    size_t d_v;                    /* numbers of a head of v and y, real for COPE, else complex; 0 = d */
+    size_t d; /* complex numbers of a head of q and k */
+    size_t d_v; /* numbers of a head of v and y, real for COPE, else complex; 0 = d */
     cmha_linear_kind kind;
-    cmha_cope_output output;       /* COPE only */
+    cmha_cope_output output; /* COPE only */
     int causal;
-    cmha_real alpha;               /* of HYBRID; the paper's 0.2 */
-    cmha_real eps;                 /* COPE: of C; ANGULAR: of u, whose gradient 1/eps bounds. 1e-6 is usual */
-    cmha_real den_eps;             /* ANGULAR: y = num / (den + den_eps); near 0 if all keys point away */
-    const unsigned char *key_mask; /* [B, n], 0 = absent; NULL = all present */
-    int threads;                   /* over (batch, head); 0 = 1 */
+    cmha_real alpha; /* of HYBRID; the paper's 0.2 */
+    cmha_real eps; /* COPE: of C; ANGULAR: of u, whose gradient 1/eps bounds. 1e-6 is usual */
+    cmha_real den_eps; /* ANGULAR, 1e-6: y = num / (den + den_eps); den nears 0 if all keys point away */
+    const unsigned char *key_mask; /* [B, n] */
+    int threads; /* over (batch, head) */
 } cmha_linear_args;
-
-/* Lengths in cmha_real: of scratch, whatever n; of saved, B H n (1, or 2 d_v + 1 where experimental); of
-   state, B H F (c + 1), c = d_v or (ANGULAR) 2 d_v. */
+/* Return lengths in cmha_real: of scratch, whatever n; of saved, B H n (1, or 2 d_v + 1 where experimental);
+   of state, B H F (c + 1), c = d_v or (ANGULAR) 2 d_v. */
 CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward);
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args);
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args);
-/* Computes y of q, k (complex views) and v; v and y are real for COPE, complex for ANGULAR. saved (NULL = not
-   wanted) gets what the backward reads: each row's denominator, for the experimental outputs also Num. */
+/* Computes y of complex q, k and of v. v and y are real for COPE, complex for ANGULAR. saved (NULL = not
+   wanted), for the backward, gets each row's denominator and of experimental outputs Num. */
 CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views,
                                             cmha_real *saved, cmha_real *scratch);
-/* Adds to dq, dk, dv. Nothing of length n is kept: one sweep forwards with the running sum of the keys gives
-   dq, one backwards with the running sum of f(q)^T dNum gives dk and dv. */
 CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
                                              const cmha_real *saved, cmha_real *scratch);
-/* Decodes n more tokens, causal whatever args->causal says, after those that `state` (zeros before the first)
-   has seen, and brings it up to date. Any split of a sequence into calls gives the causal forward, up to
-   rounding. */
+/* Decodes n more tokens, causal whatever args->causal says. `state`, zeros before the first token, is brought
+   up to date. Any split into calls gives the causal forward, up to rounding. */
 CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views,
                                            cmha_real *state, cmha_real *scratch);
 
-/* Mixing by lag, what CRAT's FFT path computes once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj
-   FFT(K)) a fast approximation of the same attention, under its Table 6 even identical. It is neither: that
-   product has n numbers, indexed by the lag between two tokens and summed over all pairs of that lag, where
-   attention needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a Toeplitz
-   mixing like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
+/* Mixes by lag, as CRAT's FFT path does once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj FFT(K))
+   a fast approximation of the same attention, under its Table 6 even identical. It is neither: that product
+   has n numbers, indexed by the lag between two tokens and summed over all pairs of that lag, where attention
+   needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a Toeplitz mixing like the
+   auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
 
        N_tau  = number of pairs of tokens t and t - tau that are both present: n - tau without a mask
        R[tau] = 1 / (sqrt(d) N_tau) sum over these pairs, sum_j Re(u(q_tj) conj u(k_{t-tau,j}))
@@ -1196,69 +1089,59 @@ CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const c
    end changes nothing, to the bit. */
 typedef struct cmha_lag_args {
     size_t batch, heads, n;
-    size_t d;                      /* complex numbers of a head of q, k, v and y */
+    size_t d; /* complex numbers of a head of q, k, v and y */
     cmha_real temp;
     size_t topk;
-    cmha_real eps;                 /* of the phasors; 1e-6 is usual */
-    const unsigned char *key_mask; /* [B, n], 0 = absent; NULL = all present */
-    int threads;                   /* over (batch, head); 0 = 1 */
+    cmha_real eps; /* of the phasors; 1e-6 is usual */
+    const unsigned char *key_mask; /* [B, n] */
+    int threads; /* over (batch, head) */
 } cmha_lag_args;
-
-/* Length of scratch (aligned as for double), in cmha_real: O(n) per thread. */
+/* Returns the length of scratch (aligned as for double), in cmha_real: O(n) per thread. */
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args);
-/* Computes y of q, k, v, all complex views, in O(n log n d). lags [B, H, n] gets temp R of the chosen lags
-   and -infinity for the others: the backward reads it, and its softmax is what the head mixes by. */
+/* Computes y of q, k, v, all complex, in O(n log n d). lags [B, H, n] gets temp R of the chosen lags and
+   -infinity for the others: the backward reads it, and its softmax is what the head mixes by. */
 CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views,
                                          cmha_real *lags, cmha_real *scratch);
-/* Adds to dq, dk, dv, by correlations that are transforms as well. */
 CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
                                           const cmha_real *lags, cmha_real *scratch);
-
-/* The same over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v]
-   real for CMHA_LINEAR_COPE, else planes; the result is shaped like v. Or, unless the values are real, k and
-   v NULL and q the fused [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Sizes but `heads` come from the
-   tensors, all else from `args`, whose key_mask must stay valid until the backward. Errors: SHAPE. */
+/* Attend over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v]
+   real for CMHA_LINEAR_COPE, else planes; the result is like v. Or, unless values are real, k and v are NULL
+   and q the fused [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of the sizes only `heads` is read. */
 CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
                                             cmha_tensor *k, cmha_tensor *v);
 CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q,
                                          cmha_tensor *k, cmha_tensor *v);
 
-/* Phase contrastive learning (ComplexFormer 3.2, after EulerFormer eq 14; the paper gives eps and tau, not
-   the form):
+/* Describes the phase contrastive loss of ComplexFormer 3.2, after EulerFormer eq 14. theta [N, P] are one
+   head's phases. The paper gives eps and tau, not the form:
 
        sim(j, j') = (1/P) sum_r w_r cos(theta[j, r] - keep[j', r] theta[j', r])
        loss = mean over j of ( -sim(j, pos(j))/tau + logsumexp_j' sim(j, j')/tau )
 
-   for one head's phases theta [N, P]. keep [N, P] of 0/1 masks phases to 0 (NULL: all kept); positive [N]
-   names each token's positive (NULL: itself); valid [N] of 0/1 leaves out padding (NULL: all). Between
-   phasors sim is a matrix product, of which 64 rows are in memory at a time. The loss is formed as log(1 +
-   what the others weigh against the positive): it is never negative, however small tau is (unless a positive
-   is padding). Returns the loss; lse [N, 2] is kept for the backward. */
+   The loss is formed as log(1 + what the others weigh against the positive): it is never negative, however
+   small tau is (unless a positive is padding). 64 rows of sim are in memory at a time. */
 typedef struct cmha_pcl_args {
     size_t N, P;
     cmha_real tau;
-    const cmha_real *w;             /* [P] */
-    const unsigned char *keep;
-    const size_t *positive;
-    const unsigned char *valid;
+    const cmha_real *w; /* [P] */
+    const unsigned char *keep; /* [N, P]: 0 masks a phase to 0; NULL = all kept */
+    const size_t *positive; /* [N]: each token's positive; NULL = itself */
+    const unsigned char *valid; /* [N]: 0 = padding; NULL = none */
 } cmha_pcl_args;
-
-CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args); /* in cmha_real, for forward and backward */
+CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args); /* in cmha_real */
+/* Returns the loss. lse [N, 2] is for the backward, which adds to dtheta [N, P] and dw [P]. */
 CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse,
                                  cmha_real *scratch);
-/* dtheta [N, P] += dloss d loss/d theta through both arguments, dw [P] likewise. */
 CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
                                 cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
 
-/* Phase contrastive loss of the queries and keys in a fused projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1],
-   the mean over sequences and over the H heads of queries and Hkv of keys, all alike; w [P]. args as for
-   cmha_attention; with grouped queries the adapted phase of a key is its first query head's. mask_rate:
-   probability that a phase of the second view is masked. adapted 1: of the phases after delta, b and
-   position, EulerFormer's choice; 0: of the raw phases theta. */
 typedef struct cmha_pcl_options {
-    cmha_real tau, mask_rate;
-    int adapted;
+    cmha_real tau, mask_rate; /* mask_rate: probability that a phase of the second view is masked */
+    int adapted; /* 1: phases after delta, b and position, EulerFormer's choice; 0: raw phases theta */
 } cmha_pcl_options;
+/* Averages that loss over a projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1]. Sequences, heads of queries and
+   of keys count alike. w [P], args as for cmha_attention. With grouped queries the adapted phase of a key is
+   its first query head's. */
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
                                cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w,
                                const cmha_pcl_options *options);
