@@ -1154,7 +1154,9 @@ typedef enum cmha_position {
     CMHA_POSITION_NONE, CMHA_POSITION_LEARNED, CMHA_POSITION_SINUSOIDAL, CMHA_POSITION_ALIBI,
     CMHA_POSITION_MULTIFREQ /* CRAT eq 2, for the other families too */
 } cmha_position;
-typedef enum cmha_delta_init { CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_ROPE_START, CMHA_DELTA_INIT_CONST } cmha_delta_init;
+typedef enum cmha_delta_init {
+    CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_ROPE_START, CMHA_DELTA_INIT_CONST
+} cmha_delta_init;
 typedef enum cmha_norm { CMHA_NORM_LAYER, CMHA_NORM_RMS } cmha_norm;
 typedef enum cmha_placement { CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST } cmha_placement;
 typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
@@ -1185,10 +1187,10 @@ typedef enum cmha_wiring {
 } cmha_wiring;
 /* Reads MöbiusAttention's eq 5-8: printed, maps are vectors of scalars; parameter counts and "T" disagree. */
 typedef enum cmha_mobius_mode {
-    CMHA_MOBIUS_MODE_T,      /* "T": a complex linear map, then the Möbius map channel by channel; linear k, v */
+    CMHA_MOBIUS_MODE_T,      /* "T": a complex linear map, then the Möbius map by channel; linear k, v */
     CMHA_MOBIUS_MODE_FULL,   /* (A rho + b) / (C rho + d) with matrices A and C; k and v complex linear */
-    CMHA_MOBIUS_MODE_LITERAL /* as printed: q, k and v channel by channel, of the input's first mobius_heads * d_k
-                           channels, d_k = d_model / n_heads; for teaching */
+    CMHA_MOBIUS_MODE_LITERAL /* as printed: q, k and v by channel, of the input's first mobius_heads * d_k
+                                channels; for teaching */
 } cmha_mobius_mode;
 typedef enum cmha_mobius_init { CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO } cmha_mobius_init;
 
@@ -1229,10 +1231,12 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     SIZE(classes, 0, 0, 65536, "classes of a sequence; 1 = a regression; 0 = no such head") \
     ENUM(pool, CMHA_POOL_FIRST, CMHA_POOL_MEAN, "first|mean", "what the class head sees: [CLS] or the mean") \
     REAL(label_range, 0, 0, 1e6, "regression: values are label_range * sigmoid(logit); 0 = the logits") \
-    ENUM(placement, CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST, "pre|post", "norm before the sublayer, or after the sum") \
+    ENUM(placement, CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST, \
+         "pre|post", "norm before the sublayer, or after the sum") \
     ENUM(norm, CMHA_NORM_LAYER, CMHA_NORM_RMS, "layernorm|rmsnorm", "kind of norm") \
     REAL(norm_eps, 1e-5, 0, 1, "epsilon of the norm") \
-    ENUM(activation, CMHA_ACTIVATION_GELU_ERF, CMHA_ACTIVATION_RELU, "gelu_erf|gelu_tanh|swiglu|relu", "between w1 and w2") \
+    ENUM(activation, CMHA_ACTIVATION_GELU_ERF, CMHA_ACTIVATION_RELU, \
+         "gelu_erf|gelu_tanh|swiglu|relu", "between w1 and w2") \
     FLAG(attention_bias, 0, "biases on plain heads' q, k, v projections and on the output projection") \
     FLAG(output_bias, 0, "a bias on the attention's output projection alone") \
     FLAG(ffn_bias, 1, "biases in the feed-forward layer") \
@@ -1251,7 +1255,8 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     FLAG(pcl_adapted, 0, "phase contrastive loss: phases after delta, b and position") \
     FLAG(pcl_learn, 1, "phase contrastive loss: learn the weights w") \
     REAL(complex_eps, 1e-6, 0, 1, "smoothing of phasors (crat) and of the cosine (cope)") \
-    ENUM(cope_score, CMHA_COPE_SCORE_PHASE, CMHA_COPE_SCORE_LINEAR, "phase|magnitude|real|hybrid|hybrid_norm|linear", \
+    ENUM(cope_score, CMHA_COPE_SCORE_PHASE, CMHA_COPE_SCORE_LINEAR, \
+         "phase|magnitude|real|hybrid|hybrid_norm|linear", \
          "cope: the first layer's score") \
     ENUM(cope_imag, CMHA_COPE_IMAG_SIN_DUP, CMHA_COPE_IMAG_LEARNED, "sin_dup|sin_cos|learned", \
          "cope: imaginary embedding") \
@@ -1259,7 +1264,8 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     REAL(cope_alpha, 0.2, -1000, 1000, "cope: weight of the cosine in the hybrids") \
     REAL(cope_scale, 1, 0, 1e6, "cope: factor on the score beside 1/sqrt(d_k), an inverse temperature") \
     FLAG(cope_repo_scale, 0, "cope: |A| and Re A over d_k, as the authors' code has it") \
-    ENUM(cope_max, CMHA_NORM_MAX_ROW, CMHA_NORM_MAX_GLOBAL, "row|head|global", "hybrid_norm's maximum; causal: row") \
+    ENUM(cope_max, CMHA_NORM_MAX_ROW, CMHA_NORM_MAX_GLOBAL, \
+         "row|head|global", "hybrid_norm's maximum; causal: row") \
     FLAG(cope_max_grad, 0, "cope: the gradient flows through that maximum") \
     SIZE(mobius_heads, 2, 0, 1024, "mobius: Möbius heads of a layer beside plain ones; n_heads = no others") \
     ENUM(mobius_wiring, CMHA_WIRING_FRAMED, CMHA_WIRING_ALTERNATING, "framed|top|stacked|alternating", \
@@ -1277,7 +1283,8 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
          "crat: softmax of cosines, its linear kernel, by lag, Re q conj k") \
     SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone") \
     SIZE(imag_heads, 0, 0, 1024, "crat: heads that see Im z alone; the others see both") \
-    ENUM(complex_norm, CMHA_COMPLEX_NORM_CLN, CMHA_COMPLEX_NORM_WHITEN, "cln|crms|split|whiten", "crat: the norm") \
+    ENUM(complex_norm, CMHA_COMPLEX_NORM_CLN, CMHA_COMPLEX_NORM_WHITEN, \
+         "cln|crms|split|whiten", "crat: the norm") \
     SIZE(low_rank, 0, 0, 65536, "crat: rank of the attention's projections U V^H (eq 15); 0 = dense") \
     SIZE(pe_terms, 4, 1, 64, "multifreq: sines per channel (K of CRAT eq 2)") \
     FLAG(state_rotation, 1, "crat: rotate the state by angles of its content (eq 6)") \
@@ -1322,7 +1329,8 @@ CMHA_DEF cmha_table cmha_model_table(void);
     REAL(lr, 1e-4, 0, 100, "peak learning rate") \
     REAL(min_lr, 0, 0, 100, "learning rate at the end") \
     REAL(warmup, 0.05, 0, 1, "share of the steps with a rising rate; step s, from 0, has the rate of s + 1") \
-    ENUM(schedule, CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_CONSTANT, "cosine|linear|constant", "the rate after the warm-up") \
+    ENUM(schedule, CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_CONSTANT, \
+         "cosine|linear|constant", "the rate after the warm-up") \
     REAL(weight_decay, 0.01, 0, 100, "decoupled decay, of matrices and embeddings alone") \
     REAL(beta1, 0.9, 0, 0.999999, "decay of the first moment") \
     REAL(beta2, 0.98, 0, 0.9999999, "decay of the second moment") \
@@ -1486,7 +1494,9 @@ typedef struct cmha_adamw_args {
 CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
                          cmha_real *m, cmha_real *v);
 
-typedef enum cmha_schedule { CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_LINEAR, CMHA_SCHEDULE_CONSTANT } cmha_schedule;
+typedef enum cmha_schedule {
+    CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_LINEAR, CMHA_SCHEDULE_CONSTANT
+} cmha_schedule;
 /* Returns the learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then from base to minimum
    along a half cosine or a line until `total`, and minimum from there on (CONSTANT: base). A trainer's step s
    takes the rate of s + 1, as that of 0 is 0. */
@@ -1583,7 +1593,8 @@ struct cmha_quantised {
     size_t bytes, saved;   /* all its memory; what these matrices take in the model */
 };
 /* Packs a model's matrices as CMHA_STORAGE_BF16 or CMHA_STORAGE_INT8. */
-CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *quantised, const cmha_model *model, cmha_storage storage);
+CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *quantised, const cmha_model *model,
+                                         cmha_storage storage);
 CMHA_DEF void cmha_quantised_close(cmha_quantised *quantised); /* after the caches that read it */
 
 /* Places what one attention call of a pass keeps of the tokens so far. */
