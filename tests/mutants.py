@@ -235,35 +235,35 @@ def run_all(bench, mutants):
 
 SELF = """\
 mutant self: a change that no test can notice
--{"parabolic", "circular",
-+{"para" "bolic", "circular",
+-{"F64", 8}, {"F32", 4},
++{"F" "64", 8}, {"F32", 4},
 mutant self: an old text that is not there
 -no such text in the header
 +nothing
 mutant self: an old text that is there more than once
--size_t i;
-+size_t j;
+-if (!y) return NULL;
++if (!y) return y;
 mutant self: a change that is none
- {"parabolic", "circular",
+ {"F64", 8}, {"F32", 4},
 mutant self: a test that is not there
 try test_of_nothing
--{"parabolic", "circular",
-+{"circular", "circular",
+-{"F64", 8}, {"F32", 4},
++{"F32", 4}, {"F64", 8},
 mutant self: a change that does not compile
--{"parabolic", "circular",
-+{parabolic, "circular",
-mutant self: a wrong metric
-try test_metrics
--return n ? cmha__agreements(predicted, wanted, n) / (double)n : 0;
-+return 0;
+-{"F64", 8}, {"F32", 4},
++{F64, 8}, {"F32", 4},
+mutant self: a wrong result
+try test_base
+-return (double)(cmha_rng_next(rng) >> 11) * (1.0 / 9007199254740992.0);
++return 2;
 mutant self: a loop that does not end
-try test_metrics
--return n ? cmha__agreements(predicted, wanted, n) / (double)n : 0;
-+for (;;) n++; return (double)n;
+try test_base
+-return (double)(cmha_rng_next(rng) >> 11) * (1.0 / 9007199254740992.0);
++for (;;) cmha_rng_next(rng);
 """
 WANTED = ["survives", "does not fit: its old text is found 0", "does not fit: its old text is found ",
           "does not fit: it changes nothing", "does not fit: there is no test", "does not compile",
-          "killed by test_metrics: 3", "killed by test_metrics: does not end"]
+          "killed by test_base: ", "killed by test_base: does not end"]
 
 
 def check_self(bench):

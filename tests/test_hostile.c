@@ -792,6 +792,34 @@ static void holes(void) {
     remove(path_of("hole"));
 }
 
+/* What a file claims to hold is refused, with a reason of its own, before memory of that size is asked for.
+   The longest header there may be is asked for, and refused here. */
+static void appetites(void) {
+    static const size_t longest = 100000000;
+    cmha_archive a;
+    cmha_model other;
+    size_t before = heap.bytes, length, i;
+    unsigned char bytes[8] = {0};
+    for (length = longest; length <= longest + 1; length++) {
+        for (i = 0; i < 8; i++) bytes[i] = (unsigned char)((uint64_t)length >> (8 * i));
+        put(path_of("hole"), bytes, 8);
+        if (truncate(path_of("hole"), (off_t)(8 + length))) break; /* not on this disk */
+        heap.calls = 0, heap.most = 1 << 20;
+        CHECK_IS(cmha_archive_open(&a, &context, path_of("hole")),
+                 length > longest ? CMHA_ERR_FORMAT : CMHA_ERR_MEMORY);
+        CHECK_THAT(heap.calls == (length <= longest), "a header of %zu bytes: %zu requests", length,
+                   heap.calls);
+        heap.most = 0;
+    }
+    remove(path_of("hole"));
+    put_altered("model", "\"cfg.d_model\":\"4\"", "\"cfg.d_model\":\"512\"", 0); /* needs 4 MB */
+    heap.peak = heap.bytes;
+    CHECK_IS(cmha_model_open(&other, &context, path_of("altered")), CMHA_ERR_FORMAT);
+    CHECK_THAT(strstr(cmha_error(&context), "the file is smaller") && heap.peak - before < 1 << 20,
+               "%zu bytes for a small file: %s", heap.peak - before, cmha_error(&context));
+    CHECK(heap.bytes == before);
+}
+
 /* ---- tokens, tables, vocabularies ---- */
 
 static void texts(void) {
@@ -1085,7 +1113,7 @@ int main(int argc, char **argv) {
     wrong_models(), wrong_states(), best_losses(), intersection();
     truncations(), flips();
     shrinking(), shrunk_later(), knowledge(), little_memory();
-    places(), holes(), texts(), writing();
+    places(), holes(), appetites(), texts(), writing();
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&context);
     CHECK(check_heap_empty(&heap));
     free(kept);
