@@ -1190,7 +1190,7 @@ typedef enum cmha_mobius_mode {
     CMHA_MOBIUS_MODE_T,      /* "T": a complex linear map, then the Möbius map by channel; linear k, v */
     CMHA_MOBIUS_MODE_FULL,   /* (A rho + b) / (C rho + d) with matrices A and C; k and v complex linear */
     CMHA_MOBIUS_MODE_LITERAL /* as printed: q, k and v by channel, of the input's first mobius_heads * d_k
-                                channels; for teaching */
+                                channels, d_k = d_model / n_heads; for teaching */
 } cmha_mobius_mode;
 typedef enum cmha_mobius_init { CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO } cmha_mobius_init;
 
