@@ -2202,9 +2202,9 @@ CMHA_DEF double cmha_rng_normal(cmha_rng *rng) {
 }
 
 CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n) {
-    uint64_t surplus, x;
+    uint64_t x;
     if (!n) return 0;
-    surplus = (UINT64_C(0) - n) % n; /* 2^64 mod n: this many values would favour the small results */
+    uint64_t surplus = (UINT64_C(0) - n) % n; /* 2^64 mod n: this many values would favour the small results */
     do x = cmha_rng_next(rng);
     while (x < surplus);
     return x % n;
@@ -2263,9 +2263,9 @@ static int cmha__parse_u64(const char *text, uint64_t *value) {
 /* Reads plain decimal numbers and inf: strtod alone would take blanks, hexadecimal and NaN as well. */
 static int cmha__parse_real(const char *text, double *value) {
     char local[96], half[16], *end;
-    size_t used = 0, point;
+    size_t used = 0;
     snprintf(half, sizeof half, "%.1f", 0.5);
-    point = strlen(half) - 2;
+    size_t point = strlen(half) - 2;
     if (strcmp(text, "inf") == 0 || strcmp(text, "-inf") == 0) {
         *value = *text == '-' ? -HUGE_VAL : HUGE_VAL;
         return 1;
@@ -3140,13 +3140,12 @@ static inline void cmha__sincos(float x, float *sine, float *cosine) {
     float shifted = x * 0.636619772f + 12582912.0f;
     float n = shifted - 12582912.0f;
     float r = ((x - n * 1.5703125f) - n * 4.83751297e-4f) - n * 7.54978995e-8f;
-    float s, si, co;
     uint32_t q;
     r = r > 1.0f ? 1.0f : r;
     r = r < -1.0f ? -1.0f : r;
-    s = r * r;
-    si = ((-0.000194972099f * s + 0.00833198364f) * s - 0.166666497f) * s * r + r;
-    co = ((2.45428963e-05f * s - 0.00138882794f) * s + 0.0416666645f) * s * s - 0.5f * s + 1.0f;
+    float s = r * r;
+    float si = ((-0.000194972099f * s + 0.00833198364f) * s - 0.166666497f) * s * r + r;
+    float co = ((2.45428963e-05f * s - 0.00138882794f) * s + 0.0416666645f) * s * s - 0.5f * s + 1.0f;
     memcpy(&q, &shifted, sizeof q);
     *sine = (q & 1u) ? co : si;
     *cosine = (q & 1u) ? si : co;
@@ -3204,14 +3203,14 @@ static inline float cmha__square_root(float x) {
    range. */
 static inline void cmha__phasor(cmha_real re, cmha_real im, cmha_real eps, cmha_real *u_re, cmha_real *u_im,
                                 cmha_real *inverse) {
-    cmha_real a = re < 0 ? -re : re, b = im < 0 ? -im : im, big = a > b ? a : b, scale, square, root;
+    cmha_real a = re < 0 ? -re : re, b = im < 0 ? -im : im, big = a > b ? a : b;
     big = big > eps ? big : eps;
-    scale = big > CMHA__PHASOR_RANGE ? 1 / CMHA__PHASOR_SCALE : 1;
+    cmha_real scale = big > CMHA__PHASOR_RANGE ? 1 / CMHA__PHASOR_SCALE : 1;
     scale =
         big < 1 / CMHA__PHASOR_RANGE ? CMHA__PHASOR_SCALE * (CMHA__PHASOR_SCALE / CMHA__PHASOR_RANGE) : scale;
     re *= scale, im *= scale, eps *= scale;
-    square = re * re + im * im + eps * eps;
-    root = big < CMHA__SMALLEST
+    cmha_real square = re * re + im * im + eps * eps;
+    cmha_real root = big < CMHA__SMALLEST
                ? 0
                : cmha__inverse_root(square); /* subnormal numbers count as 0: 1/r would overflow */
     *u_re = re * root;
@@ -3222,9 +3221,9 @@ static inline void cmha__phasor(cmha_real re, cmha_real im, cmha_real eps, cmha_
 /* dz += (g - u Re(conj(u) g)) / r for one number; g = 0 changes nothing, whatever r. */
 static inline void cmha__phasor_backward(cmha_real re, cmha_real im, cmha_real e, cmha_real gr, cmha_real gi,
                                          cmha_real *dre, cmha_real *dim) {
-    cmha_real ur, ui, inverse, along;
+    cmha_real ur, ui, inverse;
     cmha__phasor(re, im, e, &ur, &ui, &inverse);
-    along = ur * gr + ui * gi;
+    cmha_real along = ur * gr + ui * gi;
     *dre += (gr - ur * along) * inverse;
     *dim += (gi - ui * along) * inverse;
 }
@@ -8924,12 +8923,12 @@ static void cmha__share_peaks(const cmha_attention_args *a, cmha__peak *peaks) {
 static void cmha__peak_pair(cmha__rows_of q, cmha__rows_of k, size_t d, double sign, double g, cmha_real *dq,
                             cmha_real *dk) {
     const cmha_real *qr = q.data, *qi = qr + q.imag, *kr = k.data, *ki = kr + k.imag;
-    double re = 0, im = 0, size;
+    double re = 0, im = 0;
     for (size_t j = 0; j < d; j++) {
         re += (double)qr[j] * (double)kr[j] + sign * (double)qi[j] * (double)ki[j];
         im += (double)qi[j] * (double)kr[j] - sign * (double)qr[j] * (double)ki[j];
     }
-    size = hypot(re, im);
+    double size = hypot(re, im);
     if (!(size > 0)) return;
     re = re / size * g;
     im = im / size * g;
@@ -9704,14 +9703,14 @@ static void cmha__lag_spectrum(const cmha__lag_head *h, const double *x, size_t 
 
 /* The mask of sequence b, and how many pairs of tokens each lag joins. */
 static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
-    size_t m, present = 0;
+    size_t present = 0;
     h->mask = h->a->key_mask ? h->a->key_mask + b * h->a->n : NULL;
     for (h->n = h->a->n; h->n && cmha__lag_absent(h, h->n - 1);) h->n--;
     for (size_t t = 0; t < h->n; t++) present += !cmha__lag_absent(h, t);
     for (size_t t = 0; t < h->n; t++) h->pairs[t] = (double)(h->n - t);
     if (present == h->n) h->mask = NULL;
     if (!h->mask) return;
-    m = cmha__fft_length(h->n);
+    size_t m = cmha__fft_length(h->n);
     cmha__lag_spectrum(h, NULL, h->n, h->spectrum);
     memset(h->sum, 0, 2 * m * sizeof *h->sum);
     cmha__lag_correlate(h->spectrum, h->spectrum, m, 1, h->sum);
@@ -10037,7 +10036,7 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     cmha_attention_args *a = &s->args;
     const cmha__score *score = cmha__score_of(a);
     size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = a->complex_v ? planes : 1;
-    size_t width = cmha__last(q), parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads)), need;
+    size_t width = cmha__last(q), parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads));
     if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: %zu heads cannot be grouped over %zu", a->heads,
                             a->kv_heads);
@@ -10057,7 +10056,7 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     if (k && (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k))
         return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: keys for %zu tokens, values for %zu", a->n_k,
                             v->shape[1]);
-    need = planes * a->kv_heads * a->d_k;
+    size_t need = planes * a->kv_heads * a->d_k;
     if (k && (cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
         return cmha__reject(tape, CMHA_ERR_SHAPE,
                             "attention: keys of width %zu where %zu is needed, or values of %zu",
@@ -10125,15 +10124,12 @@ static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha
     const cmha_attention_args *a = &s->args;
 
     size_t shape[3], rows, room = cmha__core_sizes(s, 0, &rows);
-    cmha_tensor *y;
-    cmha_real *scratch;
-    cmha__mark mark;
     shape[0] = a->batch, shape[1] = a->n_q, shape[2] = a->heads * cmha__value_width(a);
-    y = cmha__result(tape, 3, shape);
+    cmha_tensor *y = cmha__result(tape, 3, shape);
     s->rows = y ? cmha__reals(tape, rows) : NULL;
     if (!s->rows) return NULL;
-    mark = cmha__mark_of(tape);
-    scratch = cmha__reals(tape, room);
+    cmha__mark mark = cmha__mark_of(tape);
+    cmha_real *scratch = cmha__reals(tape, room);
     if (!tape->status && !cmha__dry(tape)) {
         cmha_attention_views x = cmha__views(s, in[0], in[1], in[2], y->data);
         if (state) cmha_linear_attention_append(&s->linear, &x, state, scratch);
@@ -10157,7 +10153,6 @@ static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
                                      cmha_tensor *k, cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q);
-    const char *misfit;
     cmha_tensor *in[5];
     if (!s) return NULL;
     s->name = "attention";
@@ -10165,7 +10160,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     s->args.threads = tape->context->threads;
     in[0] = q, in[1] = k, in[2] = v, in[3] = delta, in[4] = b;
     if (!cmha__attention_fits(tape, s, in)) return NULL;
-    misfit = cmha__attention_options(&s->args);
+    const char *misfit = cmha__attention_options(&s->args);
     if (misfit) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "%s", misfit);
     if (cmha__check_dropout(tape, args->dropout)) return NULL;
     if (!tape->recording) s->args.dropout = 0;
@@ -10300,12 +10295,12 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
 static void cmha__pcl_weights(const cmha_pcl_args *a, size_t t, const cmha_real *lse, cmha_real scale,
                               cmha_real *row) {
     size_t positive = a->positive ? a->positive[t] : t;
-    cmha_real top = lse[2 * t], factor = scale * cmha__exp(-lse[2 * t + 1]), others;
+    cmha_real top = lse[2 * t], factor = scale * cmha__exp(-lse[2 * t + 1]);
     if (!cmha__pcl_sees(a, t)) {
         memset(row, 0, a->N * sizeof *row);
         return;
     }
-    others = cmha__pcl_others(a, positive, 0, &top, row);
+    cmha_real others = cmha__pcl_others(a, positive, 0, &top, row);
     for (size_t j = 0; j < a->N; j++) row[j] *= factor;
     row[positive] = cmha__pcl_sees(a, positive) ? -factor * others : -scale;
 }
@@ -10447,12 +10442,10 @@ static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
     const cmha_attention_args *a = &s->attention.args;
     cmha_real *dqkv = cmha_tape_grad(tape, r->in[0]), *d[3]; /* of w, delta, b */
     size_t units = cmha__pcl_units(s), P = a->d_k / 2, per = a->heads + a->kv_heads;
-    cmha__mark mark;
-    cmha_real *partial;
     d[1] = cmha_tape_grad(tape, r->in[3]), d[2] = cmha_tape_grad(tape, r->in[4]),
     d[0] = cmha_tape_grad(tape, r->in[5]);
-    mark = cmha__mark_of(tape);
-    partial = cmha__reals(tape, units * 3 * P);
+    cmha__mark mark = cmha__mark_of(tape);
+    cmha_real *partial = cmha__reals(tape, units * 3 * P);
     if (partial && !cmha__dry(tape)) memset(partial, 0, units * 3 * P * sizeof *partial);
     if (partial && units)
         cmha__pcl_walk(tape, s, r->in[0], r->in[5], NULL, partial,
@@ -10471,17 +10464,15 @@ static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
                                cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w,
                                const cmha_pcl_options *options) {
-    size_t size = 1, units;
+    size_t size = 1;
     cmha__pcl_saved *s;
-    cmha_attention_args *a;
-    cmha_tensor *in[6], *y;
-    cmha__mark mark;
+    cmha_tensor *in[6];
     double *losses, sum = 0;
     if (!qkv || !w || !tape || tape->status) return NULL;
     if (!args || !options) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: args or options is NULL");
     s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
-    a = &s->attention.args;
+    cmha_attention_args *a = &s->attention.args;
     *a = *args;
     s->options = *options;
     s->adapted = options->adapted && args->kind != CMHA_ATTENTION_DOT;
@@ -10495,11 +10486,11 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     if (!(options->tau > 0)) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: tau must be positive");
     if (s->adapted && !args->rotation) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: no rotation table");
     s->key = cmha__draw(tape);
-    units = cmha__pcl_units(s);
-    y = cmha__result(tape, 1, &size);
+    size_t units = cmha__pcl_units(s);
+    cmha_tensor *y = cmha__result(tape, 1, &size);
     s->lse = y ? cmha__reals(tape, units * a->n_q * 2) : NULL;
     if (!s->lse) return NULL;
-    mark = cmha__mark_of(tape);
+    cmha__mark mark = cmha__mark_of(tape);
     losses = (double *)cmha_tape_alloc(tape, (units + 1) * sizeof *losses);
     if (cmha__pcl_walk(tape, s, qkv, w, losses, NULL, 0, NULL)) return NULL;
     for (size_t u = 0; !cmha__dry(tape) && u < units; u++) sum += losses[u];
