@@ -2204,7 +2204,7 @@ CMHA_DEF double cmha_rng_normal(cmha_rng *rng) {
 CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n) {
     uint64_t x;
     if (!n) return 0;
-    uint64_t surplus = (UINT64_C(0) - n) % n; /* 2^64 mod n: this many values would favour the small results */
+    uint64_t surplus = (UINT64_C(0) - n) % n; /* 2^64 mod n: so many values would favour small results */
     do x = cmha_rng_next(rng);
     while (x < surplus);
     return x % n;
