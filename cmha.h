@@ -11917,7 +11917,7 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     if (extra_loss) *extra_loss = NULL;
     if (!tape || tape->status) return NULL;
     if (!model || !batch) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "model: it or the batch is NULL");
-    if (!cmha__model_is_open(model)) return cmha__stop(tape, CMHA_ERR_STATE);
+    if (!cmha__model_is_open(model)) return cmha__reject(tape, CMHA_ERR_STATE, "model: it is closed");
     if (tape->recording && !cmha__dry(tape) && cmha__need_grad(model))
         return cmha__stop(tape, CMHA_ERR_MEMORY);
     memset(&pass, 0, sizeof pass);

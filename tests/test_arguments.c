@@ -764,7 +764,7 @@ static const char *ugly_name(void) {
     ROW(gradient_inf, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, HUGE_VAL, act_gradient))                  \
     ROW(forward_no_model, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_forward(NULL, TAPE, &f->batch, NULL)))   \
     ROW(forward_no_batch, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_forward(&f->decoder, TAPE, NULL, NULL))) \
-    ROW(forward_closed_model, CMHA_ERR_ARGUMENT, "model",                                                    \
+    ROW(forward_closed_model, CMHA_ERR_STATE, "model",                                                    \
         OP(cmha_model_forward(&f->spare, TAPE, &f->batch, NULL)))                                            \
     ROW(scores_no_head, CMHA_ERR_STATE, "class", OP(cmha_model_scores(&f->decoder, TAPE, f->x, NULL)))       \
     ROW(scores_rank, CMHA_ERR_SHAPE, "scores", OP(cmha_model_scores(&f->encoder, TAPE, f->w, NULL)))         \
@@ -1170,7 +1170,7 @@ static const char *ugly_name(void) {
     ROW(apply_none, CMHA_ERR_STATE, NULL, cmha_trainer_apply(NULL, NULL))                                    \
     ROW(apply_closed, CMHA_ERR_STATE, NULL, cmha_trainer_apply(&f->spare_trainer, &f->loss))                 \
     ROW(states_no_model, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_states(NULL, TAPE, &f->batch, NULL)))     \
-    ROW(states_closed, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_states(&f->spare, TAPE, &f->batch, NULL)))  \
+    ROW(states_closed, CMHA_ERR_STATE, "model", OP(cmha_model_states(&f->spare, TAPE, &f->batch, NULL)))  \
     ROW(vectors_no_model, CMHA_ERR_STATE, NULL, cmha_model_vectors(NULL, &f->batch, f->logits))              \
     ROW(vectors_no_batch, CMHA_ERR_ARGUMENT, "vectors", cmha_model_vectors(&f->encoder, NULL, f->logits))    \
     ROW(vectors_no_result, CMHA_ERR_ARGUMENT, "vectors", cmha_model_vectors(&f->encoder, &f->batch, NULL))   \
