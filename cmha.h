@@ -3365,10 +3365,8 @@ static struct cmha_arena_block *cmha__block_new(cmha_context *context, size_t by
         cmha__fail(context, CMHA_ERR_MEMORY, "out of memory: %zu bytes for a tape", bytes);
         return NULL;
     }
-    block->older = NULL;
-    block->size = bytes;
-    block->used = 0;
-    block->taken = taken;
+    memset(block, 0, sizeof *block);
+    block->size = bytes, block->taken = taken;
     block->data = (unsigned char *)(void *)block + sizeof *block;
     block->data += (64 - (uintptr_t)block->data % 64) % 64;
     return block;
@@ -3407,18 +3405,13 @@ static cmha_status cmha__arena_reserve(cmha_context *context, cmha_arena *arena,
 }
 
 static cmha__mark cmha__arena_mark(const cmha_arena *arena) {
-    cmha__mark mark;
-    mark.block = arena->block;
-    mark.block_used = mark.block ? mark.block->used : 0;
-    mark.used = arena->used;
+    cmha__mark mark = {arena->block, arena->block ? arena->block->used : 0, arena->used};
     return mark;
 }
 
 static void cmha__arena_rewind(cmha_context *context, cmha_arena *arena, cmha__mark mark) {
-    while (arena->block != mark.block) {
-        if (!arena->block->older && !mark.block) break; /* the very first block stays */
+    while (arena->block != mark.block && (mark.block || arena->block->older)) /* the very first block stays */
         cmha__arena_pop(context, arena);
-    }
     if (arena->block) arena->block->used = mark.block_used;
     arena->used = mark.used;
 }
@@ -3472,10 +3465,8 @@ static cmha_tensor *cmha__stop(cmha_tape *tape, cmha_status status) {
     return NULL;
 }
 
-static cmha_tensor *cmha__reject(cmha_tape *tape, cmha_status status, const char *format, ...)
-    CMHA__PRINTF(3, 4);
-
 /* Keeps the tape's first failure with its line; returns NULL. */
+CMHA__PRINTF(3, 4)
 static cmha_tensor *cmha__reject(cmha_tape *tape, cmha_status status, const char *format, ...) {
     char line[256];
     va_list arguments;
@@ -3496,21 +3487,18 @@ static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
 
 /* Takes bytes of one of the tape's arenas, which grows in a first pass only; NULL is kept as a failure. */
 static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
-    struct cmha_arena_block *block = arena->block;
-    void *memory;
     size_t end;
     if (!cmha__is_open(tape->context)) return cmha__stop(tape, CMHA_ERR_STATE);
     if (bytes > SIZE_MAX - 64 || !cmha__sum(arena->used, cmha__round64(bytes), &end))
         return cmha__reject(tape, CMHA_ERR_OVERFLOW, "tape: a size overflows");
     bytes = cmha__round64(bytes);
-    if (arena->measuring) {
-        memory = (void *)(uintptr_t)(arena->used + 64);
-    } else {
+    void *memory = (void *)(uintptr_t)(arena->used + 64);
+    if (!arena->measuring) {
+        struct cmha_arena_block *block = arena->block;
         if (!block || block->size - block->used < bytes) {
             size_t size = arena->reserved > arena->used ? arena->reserved - arena->used : arena->used / 4;
             if (size < bytes) size = bytes;
-            if (size < 16384) size = 16384;
-            block = cmha__block_new(tape->context, size);
+            block = cmha__block_new(tape->context, size < 16384 ? 16384 : size);
             if (!block) return cmha__stop(tape, CMHA_ERR_MEMORY);
             block->older = arena->block;
             arena->block = block;
@@ -3519,7 +3507,7 @@ static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
         block->used += bytes;
     }
     arena->used = end;
-    if (arena->used > arena->peak) arena->peak = arena->used;
+    if (arena->peak < end) arena->peak = end;
     return memory;
 }
 
@@ -3529,9 +3517,8 @@ CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes) {
 
 static cmha_real *cmha__reals(cmha_tape *tape, size_t n) {
     size_t bytes;
-    if (cmha__mul(n, sizeof(cmha_real), &bytes)) return (cmha_real *)cmha_tape_alloc(tape, bytes);
-    cmha__reject(tape, CMHA_ERR_OVERFLOW, "tape: a size overflows");
-    return NULL;
+    if (!cmha__mul(n, sizeof(cmha_real), &bytes)) bytes = SIZE_MAX; /* which no tape takes */
+    return (cmha_real *)cmha_tape_alloc(tape, bytes);
 }
 
 /* Takes zeroed memory for records and tensors: small, and real also in a dry run. */
@@ -3544,19 +3531,16 @@ static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
 /* Makes a tensor without data. The product of those sizes that are not 0 is limited too, so that an operation
    may count rows, twice their number or their bytes without a check of its own. */
 static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t *shape) {
-    cmha_tensor *t;
     size_t extent = 1;
     if (!tape || tape->status) return NULL;
     if (rank < 1 || rank > CMHA_MAX_RANK)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "tensor: the rank must be 1 to 4");
     if (!shape) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "tensor: its shape is NULL");
-    t = (cmha_tensor *)cmha__record_alloc(tape, sizeof *t);
+    cmha_tensor *t = (cmha_tensor *)cmha__record_alloc(tape, sizeof *t);
     if (!t) return NULL;
-    t->rank = rank;
-    t->size = 1;
+    t->rank = rank, t->size = 1;
     for (int i = 0; i < rank; i++) {
-        t->shape[i] = shape[i];
-        t->size *= shape[i];
+        t->shape[i] = shape[i], t->size *= shape[i];
         if (!cmha__mul(extent, shape[i] ? shape[i] : 1, &extent) || extent > SIZE_MAX / 64)
             return cmha__reject(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
     }
@@ -3589,16 +3573,13 @@ CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *
     cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
     if (!t) return NULL;
     if (!data && t->size) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "tensor: the data to wrap is NULL");
-    t->data = data;
-    t->grad = grad;
-    t->needs_grad = grad != NULL;
+    t->data = data, t->grad = grad, t->needs_grad = grad != NULL;
     return t;
 }
 
 CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_tensor *out,
                                      cmha_tensor *const *in, int n_in, cmha_backward_fn backward,
                                      void *user) {
-    cmha_record *record;
     int wanted = 0;
     if (!tape || tape->status || !out) return NULL;
     if (!cmha__is_open(tape->context)) return cmha__stop(tape, CMHA_ERR_STATE);
@@ -3607,14 +3588,13 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
                             "push: the inputs are NULL, too many or fewer than none");
     for (int i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
     if (!tape->recording || !wanted || !backward) return out;
-    record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
+    cmha_record *record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
     if (!record) return NULL;
-    record->name = name;
+    record->name = name, record->user = user;
     record->backward = backward;
     record->out = out;
     for (int i = 0; i < n_in; i++) record->in[i] = in[i];
     record->n_in = n_in;
-    record->user = user;
     record->previous = tape->last;
     tape->last = record;
     if (!out->grad) out->needs_grad = 2;
@@ -3645,13 +3625,6 @@ static void cmha__free_buffer(cmha_tape *tape, cmha_real *memory, size_t n) {
     tape->unused[tape->n_unused++].bytes = cmha__round64(n * sizeof *memory);
 }
 
-/* Recycles the gradient of a result, which its record has passed on. */
-static void cmha__grad_release(cmha_tape *tape, cmha_tensor *t) {
-    if (!t->grad || t->needs_grad != 2) return;
-    cmha__free_buffer(tape, t->grad, t->size);
-    t->grad = NULL;
-}
-
 /* Returns the gradient of t. A fresh one holds no numbers yet: the caller writes instead of adding. */
 static cmha_real *cmha__grad_fresh(cmha_tape *tape, cmha_tensor *t, int *fresh) {
     *fresh = 0;
@@ -3673,45 +3646,45 @@ CMHA_DEF cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t) {
 /* Adds the gradient of the result to that of an input that enters the result unchanged. Hands the buffer over
    where nobody else needs it, so it is the last call of a backward. */
 static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) {
-    cmha_real *grad;
     if (!in || !in->needs_grad) return;
     if (!in->grad && in->needs_grad == 2 && out->needs_grad == 2 && in->size == out->size) {
         in->grad = out->grad;
         out->grad = NULL;
         return;
     }
-    grad = cmha_tape_grad(tape, in);
+    cmha_real *grad = cmha_tape_grad(tape, in);
     if (!grad || cmha__dry(tape)) return;
     CMHA__FOR_CHUNKS(tape->context->threads, in->size, lo, hi) {
         cmha__axpy(hi - lo, 1, out->grad + lo, grad + lo);
     }
 }
 
-/* Walks the records back and forgets them. */
+/* Walks the records back and forgets them. The memory of a gradient that was passed on serves again. */
 static cmha_status cmha__walk(cmha_tape *tape) {
     for (cmha_record *record = tape->last; record; record = record->previous) {
-        cmha_status status;
-        if (!record->out->grad) continue; /* the loss does not depend on it */
-        status = record->backward(tape, record);
+        cmha_tensor *out = record->out;
+        if (!out->grad) continue; /* the loss does not depend on it */
+        cmha_status status = record->backward(tape, record);
         if (status)
             cmha__reject(tape, status, "backward of %s: %s", record->name ? record->name : "an operation",
                          cmha_status_string(status));
         if (tape->status) return tape->status;
-        cmha__grad_release(tape, record->out);
+        if (!out->grad || out->needs_grad != 2) continue;
+        cmha__free_buffer(tape, out->grad, out->size);
+        out->grad = NULL;
     }
     tape->last = NULL;
     return CMHA_OK;
 }
 
 CMHA_DEF cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
-    cmha_real *grad;
     if (!tape) return CMHA_ERR_ARGUMENT;
     if (!tape->context) tape->status = CMHA_ERR_STATE;
     if (!tape->status && (!loss || loss->size != 1))
         cmha__reject(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
     if (tape->status) return tape->status;
     if (!loss->needs_grad) return CMHA_OK; /* depends on nothing that learns */
-    grad = cmha_tape_grad(tape, loss);
+    cmha_real *grad = cmha_tape_grad(tape, loss);
     if (!grad) return tape->status;
     if (!cmha__dry(tape)) grad[0] = seed;
     return cmha__walk(tape);
@@ -3746,7 +3719,7 @@ typedef struct cmha__op {
                       rows like input 0 */
     size_t kept;   /* bytes for each row that the forward writes and the backward reads */
     void (*shape)(cmha__call *call); /* changes rank, shape and rows, or rejects. NULL: those of input 0 */
-    void (*forward)(const cmha__call *call);
+    void (*forward)(const cmha__call *call);  /* may be one function with the backward: here dy is NULL */
     void (*backward)(const cmha__call *call); /* adds to dx; gradients not wanted, never all, are NULL */
 } cmha__op;
 
@@ -3835,18 +3808,16 @@ static cmha__call cmha__call_at(const cmha__call *call, size_t lo, size_t hi, cm
 static cmha_status cmha__call_backward(cmha_tape *tape, cmha_record *r) {
     cmha__call c = *(const cmha__call *)r->user;
     int passed = c.op->flags & CMHA__PASSED, wanted = 0;
-    size_t sums = 0, all;
-    cmha_real *own = NULL;
-    cmha__mark mark;
+    size_t sums = 0;
     c.dy = r->out->grad;
     for (int i = passed ? 1 : 0; i < CMHA__OP_INPUTS; i++) {
         c.dx[i] = cmha_tape_grad(tape, c.in[i]);
         wanted |= c.dx[i] != NULL;
         if (c.dx[i] && cmha__is_shared(&c, i)) sums += c.in[i]->size;
     }
-    mark = cmha__mark_of(tape);
-    all = (size_t)tape->context->threads * sums;
-    if (all) own = cmha__reals(tape, all);
+    cmha__mark mark = cmha__mark_of(tape);
+    size_t all = (size_t)tape->context->threads * sums;
+    cmha_real *own = all ? cmha__reals(tape, all) : NULL;
     if (wanted && !tape->status && !cmha__dry(tape)) {
         if (own) memset(own, 0, all * sizeof *own);
         CMHA__FOR_CHUNKS(cmha__call_threads(&c), c.rows, lo, hi) {
@@ -3914,8 +3885,8 @@ static void cmha__add_forward(const cmha__call *c) {
 }
 static void cmha__add_backward(const cmha__call *c) { cmha__axpy(c->n, 1, c->dy, c->dx[1]); }
 static const cmha__op cmha__add_op = {
-    "add", 2, CMHA__ALIKE | CMHA__NUMBERS | CMHA__PASSED, 0, {0, 0}, 0, NULL,
-    cmha__add_forward, cmha__add_backward};
+    "add", 2, CMHA__ALIKE | CMHA__NUMBERS | CMHA__PASSED, 0, {0, 0}, 0, NULL, cmha__add_forward,
+    cmha__add_backward};
 
 CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
     return cmha__operate(tape, &cmha__add_op, 0, 0, a, b, NULL);
@@ -3985,32 +3956,25 @@ static cmha_status cmha__matmul_backward(cmha_tape *tape, cmha_record *r) {
 }
 
 CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b) {
-    cmha_tensor *in[2] = {a, b}, *y;
-    size_t shape[CMHA_MAX_RANK], inner;
-    cmha__matmul *m;
     if (!a || !b || !tape || tape->status) return NULL;
     if (a->rank < 2 || b->rank < 2)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "matmul: both need a rank of at least 2");
-    m = (cmha__matmul *)cmha__record_alloc(tape, sizeof *m);
+    cmha__matmul *m = (cmha__matmul *)cmha__record_alloc(tape, sizeof *m);
     if (!m) return NULL;
-    m->M = a->shape[a->rank - 2], m->K = cmha__last(a);
-    m->N = b->shape[b->rank - (trans_b ? 2 : 1)], inner = b->shape[b->rank - (trans_b ? 1 : 2)];
-    m->trans_b = trans_b;
-    m->count = 1;
+    size_t shape[CMHA_MAX_RANK], inner = b->shape[b->rank - (trans_b ? 1 : 2)];
+    m->M = a->shape[a->rank - 2], m->K = cmha__last(a), m->N = b->shape[b->rank - (trans_b ? 2 : 1)];
+    m->trans_b = trans_b, m->count = 1;
     if (m->K != inner)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "matmul: inner sizes %zu and %zu differ", m->K, inner);
     for (int d = 0; d + 2 < a->rank; d++) m->count *= a->shape[d];
-    if (b->rank == 2) { /* one matrix for all rows: a single product */
-        m->M *= m->count;
-        m->count = 1;
-    } else if (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)(a->rank - 2) * sizeof *a->shape)) {
+    if (b->rank == 2) m->M *= m->count, m->count = 1; /* one matrix for all rows: a single product */
+    else if (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)(a->rank - 2) * sizeof *a->shape))
         return cmha__reject(tape, CMHA_ERR_SHAPE, "matmul: batches of sizes %zu and %zu differ in shape",
                             a->size, b->size);
-    }
     m->b_step = b->rank == 2 ? 0 : m->K * m->N;
     memcpy(shape, a->shape, sizeof shape);
     shape[a->rank - 1] = m->N;
-    y = cmha__result(tape, a->rank, shape);
+    cmha_tensor *in[2] = {a, b}, *y = cmha__result(tape, a->rank, shape);
     if (!y) return NULL;
     for (size_t i = 0; i < m->count && !cmha__dry(tape); i++)
         cmha__gemm(tape->context->threads, 0, trans_b, m->M, m->N, m->K, 1, a->data + i * m->M * m->K, m->K,
@@ -4065,25 +4029,22 @@ static void cmha__concat_shape(cmha__call *c) {
         cmha__reject(c->tape, CMHA_ERR_OVERFLOW, "concat: size overflows");
     cmha__around(a, axis, &c->rows);
 }
-static void cmha__concat_forward(const cmha__call *c) {
+static void cmha__concat_pass(const cmha__call *c) {
     size_t a = c->in[0]->size / c->rows, b = c->in[1]->size / c->rows;
-    cmha__copy_rows(c->x[0], a, c->n, a, c->y, a + b, 0);
-    cmha__copy_rows(c->x[1], b, c->n, b, c->y + a, a + b, 0);
-}
-static void cmha__concat_backward(const cmha__call *c) {
-    size_t a = c->in[0]->size / c->rows, b = c->in[1]->size / c->rows;
-    if (c->dx[0]) cmha__copy_rows(c->dy, a + b, c->n, a, c->dx[0], a, 1);
-    if (c->dx[1]) cmha__copy_rows(c->dy + a, a + b, c->n, b, c->dx[1], b, 1);
+    for (int k = 0; k < 2; k++) {
+        size_t width = k ? b : a, at = k ? a : 0;
+        if (!c->dy) cmha__copy_rows(c->x[k], width, c->n, width, c->y + at, a + b, 0);
+        else if (c->dx[k]) cmha__copy_rows(c->dy + at, a + b, c->n, width, c->dx[k], width, 1);
+    }
 }
 static const cmha__op cmha__concat_op = {
-    "concat", 2, 0, 0, {0, 0}, 0, cmha__concat_shape, cmha__concat_forward, cmha__concat_backward};
+    "concat", 2, 0, 0, {0, 0}, 0, cmha__concat_shape, cmha__concat_pass, cmha__concat_pass};
 
 CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis) {
     return cmha__operate(tape, &cmha__concat_op, axis, 0, a, b, NULL);
 }
 
-/* kind: the axis; count and key: where the part begins and ends. From here on count is its beginning in a
-   row. */
+/* kind: the axis; count and key: where the part begins and ends; afterwards count is its place in a row. */
 static void cmha__slice_shape(cmha__call *c) {
     size_t begin = c->count, end = (size_t)c->key;
     if (c->kind < 0 || c->kind >= c->rank || begin > end || end > c->shape[c->kind]) {
@@ -4093,16 +4054,13 @@ static void cmha__slice_shape(cmha__call *c) {
     c->shape[c->kind] = end - begin;
     c->count = begin * cmha__around(c->in[0], c->kind, &c->rows);
 }
-static void cmha__slice_forward(const cmha__call *c) {
+static void cmha__slice_pass(const cmha__call *c) {
     size_t from = c->in[0]->size / c->rows, to = c->out->size / c->rows;
-    cmha__copy_rows(c->x[0] + c->count, from, c->n, to, c->y, to, 0);
-}
-static void cmha__slice_backward(const cmha__call *c) {
-    size_t from = c->in[0]->size / c->rows, to = c->out->size / c->rows;
-    cmha__copy_rows(c->dy, to, c->n, to, c->dx[0] + c->count, from, 1);
+    if (!c->dy) cmha__copy_rows(c->x[0] + c->count, from, c->n, to, c->y, to, 0);
+    else cmha__copy_rows(c->dy, to, c->n, to, c->dx[0] + c->count, from, 1);
 }
 static const cmha__op cmha__slice_op = {
-    "slice", 1, 0, 0, {0, 0}, 0, cmha__slice_shape, cmha__slice_forward, cmha__slice_backward};
+    "slice", 1, 0, 0, {0, 0}, 0, cmha__slice_shape, cmha__slice_pass, cmha__slice_pass};
 
 CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end) {
     cmha__call call = cmha__call_of(&cmha__slice_op, x, NULL, NULL);
@@ -4133,11 +4091,10 @@ static cmha_status cmha__gather_backward(cmha_tape *tape, cmha_record *r) {
 }
 
 CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n) {
-    size_t shape[2] = {n, x ? cmha__last(x) : 0}, D = shape[1];
-    cmha_tensor *y;
     if (!x || !tape || tape->status) return NULL;
     if (!index && n) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "gather: index is NULL");
-    y = cmha__result(tape, 2, shape);
+    size_t D = cmha__last(x), shape[2] = {n, D};
+    cmha_tensor *y = cmha__result(tape, 2, shape);
     for (size_t i = 0; y && !cmha__dry(tape) && i < n; i++) {
         if (index[i] >= cmha__rows(x))
             return cmha__reject(tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], cmha__rows(x));
@@ -4146,30 +4103,27 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
     return cmha_tape_push(tape, "gather", y, &x, 1, cmha__gather_backward, (void *)(uintptr_t)index);
 }
 
-/* Adds the mean token of each sequence to `to` [n, D], or with `back` spreads [n, D] over the tokens: `from`
-   and `to` swap their shapes. */
-static void cmha__mean_pass(const cmha__call *c, const cmha_real *from, cmha_real *to, int back) {
-    size_t N = c->in[0]->shape[1], D = c->D;
-    const unsigned char *mask = c->given ? (const unsigned char *)c->given + c->lo * N : NULL;
-    for (size_t b = 0; b < c->n; b++) {
-        size_t count = 0;
-        for (size_t t = b * N; t < (b + 1) * N; t++) count += !mask || mask[t];
-        for (size_t t = b * N; t < (b + 1) * N; t++)
-            if (!mask || mask[t])
-                cmha__axpy(D, 1 / (cmha_real)count, from + (back ? b : t) * D, to + (back ? t : b) * D);
-    }
-}
 static void cmha__mean_shape(cmha__call *c) {
     if (c->rank != 3) cmha__reject(c->tape, CMHA_ERR_SHAPE, "mean: the tensor must be [B, N, D]");
     c->rank = 2, c->rows = c->shape[0], c->shape[1] = c->D;
 }
-static void cmha__mean_forward(const cmha__call *c) {
-    memset(c->y, 0, c->n * c->D * sizeof *c->y);
-    cmha__mean_pass(c, c->x[0], c->y, 0);
+/* Writes the mean token of each sequence, or spreads its gradient over the tokens. */
+static void cmha__mean_pass(const cmha__call *c) {
+    size_t N = c->in[0]->shape[1], D = c->D;
+    const unsigned char *mask = c->given ? (const unsigned char *)c->given + c->lo * N : NULL;
+    if (!c->dy) memset(c->y, 0, c->n * D * sizeof *c->y);
+    for (size_t b = 0; b < c->n; b++) {
+        size_t count = 0;
+        for (size_t t = b * N; t < (b + 1) * N; t++) count += !mask || mask[t];
+        for (size_t t = b * N; t < (b + 1) * N; t++) {
+            if (mask && !mask[t]) continue;
+            if (!c->dy) cmha__axpy(D, 1 / (cmha_real)count, c->x[0] + t * D, c->y + b * D);
+            else cmha__axpy(D, 1 / (cmha_real)count, c->dy + b * D, c->dx[0] + t * D);
+        }
+    }
 }
-static void cmha__mean_backward(const cmha__call *c) { cmha__mean_pass(c, c->dy, c->dx[0], 1); }
 static const cmha__op cmha__mean_op = {
-    "mean", 1, 0, 0, {0, 0}, 0, cmha__mean_shape, cmha__mean_forward, cmha__mean_backward};
+    "mean", 1, 0, 0, {0, 0}, 0, cmha__mean_shape, cmha__mean_pass, cmha__mean_pass};
 
 CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask) {
     cmha__call call = cmha__call_of(&cmha__mean_op, x, NULL, NULL);
@@ -4210,12 +4164,11 @@ static cmha_status cmha__embedding_record(cmha_tape *tape, cmha_record *r) {
 /* CRAT eq 1. */
 CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
                                      size_t N) {
-    size_t shape[3] = {B, N, weight ? cmha__last(weight) : 0};
-    cmha_tensor *y;
     if (!weight || !tape || tape->status) return NULL;
     if (weight->rank != 2) return cmha__reject(tape, CMHA_ERR_SHAPE, "embedding: the weight must be [V, D]");
     if (!ids) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "embedding: ids is NULL");
-    y = cmha__result(tape, 3, shape);
+    size_t shape[3] = {B, N, cmha__last(weight)};
+    cmha_tensor *y = cmha__result(tape, 3, shape);
     if (!y || cmha__check_tokens(tape, ids, B * N, weight->shape[0], 0, 0)) return NULL;
     if (!cmha__dry(tape)) cmha_embedding_forward(weight->data, ids, B * N, shape[2], y->data);
     return cmha_tape_push(tape, "embedding", y, &weight, 1, cmha__embedding_record, (void *)(uintptr_t)ids);
@@ -4245,7 +4198,7 @@ CMHA_DEF void cmha_linear_backward(const cmha_real *x, const cmha_real *weight, 
 
 /* ---- Common: activations, dropout ---- */
 
-/* y = act(x), and the derivative. In the tanh form (1 + tanh(u))/2 is sigmoid(2u). */
+/* Write y = act(x) and the derivative. In the tanh form (1 + tanh(u))/2 is sigmoid(2u). */
 static inline void cmha__gelu_erf(cmha_real x, cmha_real *y, cmha_real *slope) {
     cmha_real density, cdf = cmha__normal_cdf(x, &density);
     *y = x * cdf;
@@ -4305,18 +4258,15 @@ CMHA_DEF void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, c
         for (size_t i = 0; i < n; i++) dup[i] += dy[i] * (gate[i] * cmha__sigmoid(gate[i]));
 }
 
-/* y [T, I] = act(x), x of twice the width for SWIGLU; and dx from dy. */
-static void cmha__activate(const cmha_real *x, size_t T, size_t I, int act, cmha_real *y) {
-    if (act != CMHA_ACTIVATION_SWIGLU) cmha_activation_forward(x, T * I, (cmha_activation)act, y);
+/* Writes act(x) [T, I] to `to`, x of twice the width for SWIGLU; with a dy adds the gradient of x instead. */
+static void cmha__activate(const cmha_real *x, size_t T, size_t I, int act, const cmha_real *dy,
+                           cmha_real *to) {
+    if (act != CMHA_ACTIVATION_SWIGLU && dy) cmha_activation_backward(x, dy, T * I, (cmha_activation)act, to);
+    else if (act != CMHA_ACTIVATION_SWIGLU) cmha_activation_forward(x, T * I, (cmha_activation)act, to);
     else
-        for (size_t t = 0; t < T; t++, x += 2 * I) cmha_swiglu_forward(x, x + I, I, y + t * I);
-}
-static void cmha__activate_back(const cmha_real *x, const cmha_real *dy, size_t T, size_t I, int act,
-                                cmha_real *dx) {
-    if (act != CMHA_ACTIVATION_SWIGLU) cmha_activation_backward(x, dy, T * I, (cmha_activation)act, dx);
-    else
-        for (size_t t = 0; t < T; t++, x += 2 * I, dx += 2 * I)
-            cmha_swiglu_backward(x, x + I, dy + t * I, I, dx, dx + I);
+        for (size_t t = 0; t < T; t++, x += 2 * I, to += dy ? 2 * I : I)
+            if (dy) cmha_swiglu_backward(x, x + I, dy + t * I, I, to, to + I);
+            else cmha_swiglu_forward(x, x + I, I, to);
 }
 
 static void cmha__activate_shape(cmha__call *c) {
@@ -4324,21 +4274,12 @@ static void cmha__activate_shape(cmha__call *c) {
     if (c->D % 2) cmha__reject(c->tape, CMHA_ERR_SHAPE, "swiglu: width %zu is odd", c->D);
     c->shape[c->rank - 1] /= 2;
 }
-static void cmha__activate_forward(const cmha__call *c) {
-    cmha__activate(c->x[0], c->n, cmha__last(c->out), c->kind, c->y);
+static void cmha__activate_pass(const cmha__call *c) {
+    cmha__activate(c->x[0], c->n, cmha__last(c->out), c->kind, c->dy, c->dy ? c->dx[0] : c->y);
 }
-static void cmha__activate_backward(const cmha__call *c) {
-    cmha__activate_back(c->x[0], c->dy, c->n, cmha__last(c->out), c->kind, c->dx[0]);
-}
-static const cmha__op cmha__activate_op = {"activate",
-                                           1,
-                                           0,
-                                           CMHA_ACTIVATION_RELU + 1,
-                                           {0, 0},
-                                           0,
-                                           cmha__activate_shape,
-                                           cmha__activate_forward,
-                                           cmha__activate_backward};
+static const cmha__op cmha__activate_op = {
+    "activate", 1, 0, CMHA_ACTIVATION_RELU + 1, {0, 0}, 0, cmha__activate_shape, cmha__activate_pass,
+    cmha__activate_pass};
 
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind) {
     return cmha__operate(tape, &cmha__activate_op, (int)kind, 0, x, NULL, NULL);
@@ -4346,12 +4287,11 @@ CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activa
 
 CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first,
                                    cmha_real *y) {
-    size_t i = 0, chunk;
     if (y != x && n) memcpy(y, x, n * sizeof *y);
     if (p <= 0) return;
-    for (; i < n; i += chunk) { /* rows of 65536 indices share a 64-bit row key */
+    for (size_t i = 0, chunk; i < n; i += chunk) { /* rows of 65536 indices share a 64-bit row key */
         size_t at = first + i, low = at & 65535u;
-        chunk = 65536u - low < n - i ? 65536u - low : n - i;
+        chunk = cmha__min(65536u - low, n - i);
         cmha__drop_row(y + i, chunk, p, cmha__mix(key ^ cmha__mix((uint64_t)(at >> 16))), (uint32_t)low);
     }
 }
@@ -4366,11 +4306,9 @@ static cmha_status cmha__check_dropout(cmha_tape *tape, cmha_real p) {
 static void cmha__dropout_rows(const cmha__call *c) {
     cmha_dropout_forward(c->x[0], c->n, c->number, c->key, c->lo, c->y);
 }
-/* dx += dropout(dy), a piece at a time. */
-static void cmha__dropout_back(const cmha__call *c) {
+static void cmha__dropout_back(const cmha__call *c) { /* a piece at a time */
     cmha_real piece[256];
-    size_t n;
-    for (size_t i = 0; i < c->n; i += n) {
+    for (size_t i = 0, n; i < c->n; i += n) {
         n = cmha__min(c->n - i, 256);
         cmha_dropout_forward(c->dy + i, n, c->number, c->key, c->lo + i, piece);
         cmha__axpy(n, 1, piece, c->dx[0] + i);
@@ -4657,10 +4595,10 @@ typedef struct cmha__reading {
 
 /* Lists a weight that a product reads, unless it is listed already. */
 static void cmha__list_reading(cmha_tape *tape, const cmha_real *weight, size_t O, size_t I) {
-    cmha__reading **at = tape->readings, *reading;
+    cmha__reading **at = tape->readings;
     while (*at && (*at)->weight < weight) at = &(*at)->next;
     if (!O || !I || (*at && (*at)->weight == weight)) return;
-    reading = (cmha__reading *)cmha__record_alloc(tape, sizeof *reading);
+    cmha__reading *reading = (cmha__reading *)cmha__record_alloc(tape, sizeof *reading);
     if (!reading) return;
     reading->next = *at, reading->weight = weight, reading->O = O, reading->I = I;
     *at = reading;
@@ -4668,48 +4606,35 @@ static void cmha__list_reading(cmha_tape *tape, const cmha_real *weight, size_t 
 
 enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
 
-/* Returns how many rows of a packed matrix become floats at a time: 256 KiB, at home in a level-2 cache. */
-static size_t cmha__unpacked_rows(size_t O, size_t I) {
-    size_t rows = (I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16;
-    return rows < O ? rows : O;
-}
-
-/* Multiplies many rows x by a packed matrix that becomes floats a piece at a time, in `pieces` of the
-   threads. */
-static void cmha__unpacked_product(int threads, const cmha_packed *p, const cmha_real *x, size_t T,
-                                   cmha_real *y, cmha_real *pieces) {
-    size_t rows = cmha__unpacked_rows(p->O, p->I), count = p->O / rows + (p->O % rows != 0);
-    CMHA__FOR_CHUNKS(threads, count, first, last) {
-        cmha_real *weight = pieces + (size_t)cmha__chunk * rows * p->I;
-        for (size_t i = first; i < last; i++) {
-            size_t lo = i * rows, hi = p->O - lo < rows ? p->O : lo + rows;
-            cmha_unpack(p, lo, hi, weight);
-            cmha_gemm(0, 1, T, hi - lo, p->I, 1, x, p->I, weight, p->I, 0, y + lo, p->O);
-        }
-    }
-}
-
 /* Computes y [T, O] = x [T, I] weight^T. A few rows, a decoded token's, stream the weights or their packed
-   copy through as fast as memory gives them, faster than a BLAS; many rows of a packed copy unpack it piece
-   by piece. Takes and gives back scratch of the tape, also in a dry run, which computes nothing but lists the
-   weight. */
+   copy through as fast as memory gives them, faster than a BLAS; for many rows a packed copy becomes floats a
+   piece at a time, 256 KiB, at home in a level-2 cache. Takes and gives back scratch of the tape, also in a
+   dry run, which computes nothing but lists the weight. */
 static void cmha__weight_product(cmha_tape *tape, const cmha_real *weight, const cmha_real *x, size_t T,
                                  size_t I, size_t O, cmha_real *y) {
     const cmha_packed *packed = cmha__packed_of(tape, weight, O, I),
                       plain = {CMHA_STORAGE_FLOAT, O, I, weight, NULL, NULL};
     int few = T <= CMHA__FEW_ROWS, stream = few && (packed || (CMHA__STREAMS && !tape->recording));
     int threads = few && T * O * I < 65536 ? 1 : tape->context->threads;
+    size_t rows = cmha__min((I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16, O);
     cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *pieces = NULL;
-    if (packed && !few) pieces = cmha__reals(tape, (size_t)threads * cmha__unpacked_rows(O, I) * I);
+    cmha_real *pieces = packed && !few ? cmha__reals(tape, (size_t)threads * rows * I) : NULL;
     if (tape->readings) cmha__list_reading(tape, weight, O, I);
     if (!tape->status && !cmha__dry(tape)) {
         if (stream)
             CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
-                size_t end = hi * CMHA__GROUP < O ? hi * CMHA__GROUP : O;
+                size_t end = cmha__min(hi * CMHA__GROUP, O);
                 cmha_packed_forward(packed ? packed : &plain, x, T, lo * CMHA__GROUP, end, y, O);
             }
-        else if (packed) cmha__unpacked_product(threads, packed, x, T, y, pieces);
+        else if (packed)
+            CMHA__FOR_CHUNKS(threads, O / rows + (O % rows != 0), first, last) {
+                cmha_real *piece = pieces + (size_t)cmha__chunk * rows * I;
+                for (size_t lo = first * rows; lo < cmha__min(last * rows, O); lo += rows) {
+                    size_t hi = cmha__min(lo + rows, O);
+                    cmha_unpack(packed, lo, hi, piece);
+                    cmha_gemm(0, 1, T, hi - lo, I, 1, x, I, piece, I, 0, y + lo, O);
+                }
+            }
         else cmha__gemm(threads, 0, 1, T, O, I, 1, x, I, weight, I, 0, y, O);
     }
     cmha__rewind(tape, mark);
@@ -4723,10 +4648,13 @@ typedef struct cmha__sublayer_saved {
     uint64_t key;
 } cmha__sublayer_saved;
 
-/* y [T, I] = act(x), rows dealt to threads. */
-static void cmha__activate_rows(int threads, const cmha_real *x, size_t T, size_t I, int act, cmha_real *y) {
-    size_t W = act == CMHA_ACTIVATION_SWIGLU ? 2 * I : I;
-    CMHA__FOR_CHUNKS(threads, T, lo, hi) { cmha__activate(x + lo * W, hi - lo, I, act, y + lo * I); }
+/* Does what cmha__activate does, rows dealt to threads. */
+static void cmha__activate_rows(int threads, const cmha_real *x, size_t T, size_t I, int act,
+                                const cmha_real *dy, cmha_real *to) {
+    size_t W = act == CMHA_ACTIVATION_SWIGLU ? 2 * I : I, step = dy ? W : I;
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        cmha__activate(x + lo * W, hi - lo, I, act, dy ? dy + lo * I : NULL, to + lo * step);
+    }
 }
 
 /* dbias += column sums, columns dealt to threads. */
@@ -4736,61 +4664,41 @@ static void cmha__bias_backward(int threads, const cmha_real *dy, size_t T, size
     }
 }
 
-/* Returns gain * dropout(dy), or dy itself where that is the identity. */
-static cmha_real *cmha__sublayer_cotangent(cmha_tape *tape, cmha_record *r) {
-    const cmha__sublayer_saved *s = (const cmha__sublayer_saved *)r->user;
-    size_t n = r->out->size;
-    cmha_real *gd;
-    if (s->gain == 1 && s->dropout <= 0) return r->out->grad;
-    gd = cmha__reals(tape, n);
-    if (!gd || cmha__dry(tape)) return gd;
-    CMHA__FOR_CHUNKS(tape->context->threads, n, lo, hi) {
-        cmha_dropout_forward(r->out->grad + lo, hi - lo, s->dropout, s->key, lo, gd + lo);
-        for (size_t i = lo; i < hi; i++) gd[i] *= s->gain;
-    }
-    return gd;
-}
-
-/* dx from dh, the gradient of h = act(x), or dx *= dh where it holds the derivative. */
-static void cmha__sublayer_deactivate(int threads, const cmha_tensor *x, const cmha_real *dh, size_t T,
-                                      size_t I, int act, int holds, cmha_real *dx) {
-    size_t W = act == CMHA_ACTIVATION_SWIGLU ? 2 * I : I;
-    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        if (holds)
-            for (size_t i = lo * I; i < hi * I; i++) dx[i] *= dh[i];
-        else
-            cmha__activate_back(x->data + lo * W, dh + lo * I, hi - lo, I, act, dx + lo * W);
-    }
-}
-
 /* What act(x) was is computed once more. Where dW needs it and the gradient of x is fresh, its memory holds
    the derivative for as long, so that each exponential is taken once. */
 static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__sublayer_saved *s = (const cmha__sublayer_saved *)r->user;
     cmha_tensor *x = r->in[0], *w = r->in[1];
     size_t T = cmha__rows(r->out), O = w->shape[0], I = w->shape[1];
-    int threads = tape->context->threads, act = s->act, fresh = 0, holds;
+    int threads = tape->context->threads, act = s->act, fresh = 0;
     int writes = act < 0 || (act != CMHA_ACTIVATION_SWIGLU && w->needs_grad);
+    int identity = s->gain == 1 && s->dropout <= 0;
     cmha_real *dx = writes ? cmha__grad_fresh(tape, x, &fresh) : cmha_tape_grad(tape, x);
-    cmha_real *dw = cmha_tape_grad(tape, w), *dbias = cmha_tape_grad(tape, r->in[2]), *gd, *h = x->data,
-              *dh = dx;
+    cmha_real *dw = cmha_tape_grad(tape, w), *dbias = cmha_tape_grad(tape, r->in[2]);
     cmha__mark mark = cmha__mark_of(tape);
-    cmha_real adds = act < 0 && !fresh ? 1 : 0;
-    holds = act >= 0 && dw && dx && fresh;
-    gd = cmha__sublayer_cotangent(tape, r);
-    if (act >= 0 && dw) h = cmha__reals(tape, T * I);
-    if (act >= 0 && dx) dh = cmha__reals(tape, T * I);
+    cmha_real *gd = identity ? r->out->grad : cmha__reals(tape, r->out->size); /* gain * dropout(dy) */
+    cmha_real *h = act >= 0 && dw ? cmha__reals(tape, T * I) : x->data;
+    cmha_real *dh = act >= 0 && dx ? cmha__reals(tape, T * I) : dx, adds = act < 0 && !fresh ? 1 : 0;
+    int holds = act >= 0 && dw && dx && fresh;
     if (!tape->status && !cmha__dry(tape)) {
+        if (!identity)
+            CMHA__FOR_CHUNKS(threads, r->out->size, lo, hi) {
+                cmha_dropout_forward(r->out->grad + lo, hi - lo, s->dropout, s->key, lo, gd + lo);
+                for (size_t i = lo; i < hi; i++) gd[i] *= s->gain;
+            }
         if (holds)
             CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
                 cmha__activation_both(x->data + lo, hi - lo, (cmha_activation)act, h + lo, dx + lo);
             }
-        else if (act >= 0 && dw)
-            cmha__activate_rows(threads, x->data, T, I, act, h);
+        else if (act >= 0 && dw) cmha__activate_rows(threads, x->data, T, I, act, NULL, h);
         if (dw) cmha__gemm(threads, 1, 0, O, I, T, 1, gd, O, h, I, 1, dw, I); /* dW += g^T h */
         if (dbias) cmha__bias_backward(threads, gd, T, O, dbias);
         if (dx) cmha__gemm(threads, 0, 0, T, I, O, 1, gd, O, w->data, I, adds, dh, I); /* dh = g W */
-        if (dx && act >= 0) cmha__sublayer_deactivate(threads, x, dh, T, I, act, holds, dx);
+        if (holds)
+            CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
+                for (size_t i = lo; i < hi; i++) dx[i] *= dh[i];
+            }
+        else if (act >= 0 && dx) cmha__activate_rows(threads, x->data, T, I, act, dh, dx);
     }
     cmha__rewind(tape, mark);
     cmha__pass_grad(tape, r->out, r->in[3]);
@@ -4836,48 +4744,36 @@ static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const c
     return tape->status;
 }
 
-/* Rejects inputs and options that do not fit a sublayer. */
-static cmha_status cmha__check_sublayer(cmha_tape *tape, const cmha_tensor *x, int act, const cmha_tensor *w,
-                                        const cmha_tensor *bias, const cmha_tensor *residual,
-                                        cmha_real dropout) {
-    if (cmha__check_linear(tape, "linear", x, act, w, bias) || cmha__check_dropout(tape, dropout))
-        return tape->status;
-    if (residual && (cmha__last(residual) != w->shape[0] || cmha__rows(residual) != cmha__rows(x)))
-        cmha__reject(tape, CMHA_ERR_SHAPE, "linear: the residual does not have the shape of the output");
-    return tape->status;
-}
-
 /* Does what cmha_sublayer does. in_place: outside of a recording, the result may take the residual's
    memory. */
 static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
                                    cmha_tensor *bias, cmha_tensor *residual, cmha_real gain,
                                    cmha_real dropout, int in_place) {
-    size_t shape[CMHA_MAX_RANK], T, I, O;
-    cmha_tensor *in[4], *y;
-    cmha__sublayer_saved *s;
-    cmha_real *h, *product;
-    cmha__mark mark;
     if (!x || !weight || !tape || tape->status) return NULL;
-    if (cmha__check_sublayer(tape, x, act, weight, bias, residual, dropout)) return NULL;
-    T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
+    if (cmha__check_linear(tape, "linear", x, act, weight, bias) || cmha__check_dropout(tape, dropout))
+        return NULL;
+    size_t shape[CMHA_MAX_RANK], T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
+    if (residual && (cmha__last(residual) != O || cmha__rows(residual) != T))
+        return cmha__reject(tape, CMHA_ERR_SHAPE,
+                            "linear: the residual does not have the shape of the output");
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = O;
     in_place = in_place && residual && !tape->recording;
-    y = in_place ? residual : cmha__result(tape, x->rank, shape);
-    s = y ? (cmha__sublayer_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    cmha_tensor *y = in_place ? residual : cmha__result(tape, x->rank, shape);
+    cmha__sublayer_saved *s = y ? (cmha__sublayer_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
     s->act = act, s->gain = gain, s->dropout = tape->recording ? dropout : 0;
     s->key = s->dropout > 0 ? cmha__draw(tape) : 0;
-    mark = cmha__mark_of(tape);
-    h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
-    product = in_place ? cmha__reals(tape, T * O) : y->data;
+    cmha__mark mark = cmha__mark_of(tape);
+    cmha_real *h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
+    cmha_real *product = in_place ? cmha__reals(tape, T * O) : y->data;
     if (act >= 0 && !tape->status && !cmha__dry(tape))
-        cmha__activate_rows(tape->context->threads, x->data, T, I, act, h);
+        cmha__activate_rows(tape->context->threads, x->data, T, I, act, NULL, h);
     cmha__weight_product(tape, weight->data, h, T, I, O, product); /* Y = h W^T */
     if (!tape->status && !cmha__dry(tape))
         cmha__sublayer_finish(tape, s, product, bias, residual ? residual->data : NULL, T, O, y->data);
     cmha__rewind(tape, mark);
-    in[0] = x, in[1] = weight, in[2] = bias, in[3] = residual;
+    cmha_tensor *in[4] = {x, weight, bias, residual};
     return cmha_tape_push(tape, "sublayer", y, in, 4, cmha__sublayer_backward, s);
 }
 
@@ -4898,17 +4794,20 @@ CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *
    and over its largest number. A row that is not finite has none. */
 CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double eps, int centred,
                                             cmha_real *mean) {
-    double top = 0, middle = 0, sum = 0, root, d;
+    double top = 0, middle = 0, sum = 0;
     for (size_t i = 0; i < D; i++) {
-        d = fabs((double)x[i]);
+        double d = fabs((double)x[i]);
         if (!(d <= DBL_MAX)) return (cmha_real)NAN;
         top = d > top ? d : top;
     }
     for (size_t i = 0; centred && i < D; i++) middle += (double)x[i] / top;
     middle /= (double)D;
-    for (size_t i = 0; i < D; i++) d = (double)x[i] / top - middle, sum += d * d;
+    for (size_t i = 0; i < D; i++) {
+        double d = (double)x[i] / top - middle;
+        sum += d * d;
+    }
     *mean = (cmha_real)(middle * top);
-    root = 1 / (top * sqrt(sum / (double)D + eps / top / top));
+    double root = 1 / (top * sqrt(sum / (double)D + eps / top / top));
     return root <= (double)FLT_MAX ? (cmha_real)root : 0; /* eps = 0 and a constant row */
 }
 
@@ -4927,9 +4826,8 @@ CMHA__COLD static cmha_real cmha__wide_cross(const cmha_real *x, const cmha_real
 static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t D,
                                   cmha_real mean, cmha_real r, cmha_real *sum) {
     cmha_real g[256], c[256], cross = 0;
-    size_t n;
     *sum = 0;
-    for (size_t at = 0; at < D; at += n) {
+    for (size_t at = 0, n; at < D; at += n) {
         n = cmha__min(D - at, 256);
         for (size_t i = 0; i < n; i++) {
             g[i] = dy[at + i] * weight[at + i];
@@ -4939,8 +4837,8 @@ static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, c
         cross += cmha__total(c, n);
     }
     cross = cross * r * r / (cmha_real)D;
-    return cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST ? cross
-                                                             : cmha__wide_cross(x, weight, dy, D, mean, r);
+    if (cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST) return cross;
+    return cmha__wide_cross(x, weight, dy, D, mean, r);
 }
 
 CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias,
@@ -4980,14 +4878,13 @@ CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weigh
 }
 
 static void cmha__layernorm_rows(const cmha__call *c) {
-    cmha_layernorm_forward(c->x[0], c->x[1], c->x[2], c->n, c->D, c->number, c->y, (cmha_real *)c->kept);
-}
-static void cmha__layernorm_back(const cmha__call *c) {
-    cmha_layernorm_backward(c->x[0], c->x[1], (cmha_real *)c->kept, c->dy, c->n, c->D, c->dx[0], c->dx[1],
-                            c->dx[2]);
+    const cmha_real *x = c->x[0], *w = c->x[1];
+    cmha_real *stats = (cmha_real *)c->kept;
+    if (!c->dy) cmha_layernorm_forward(x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
+    else cmha_layernorm_backward(x, w, stats, c->dy, c->n, c->D, c->dx[0], c->dx[1], c->dx[2]);
 }
 static const cmha__op cmha__layernorm_op = {"layernorm", 2, CMHA__EPS, 0, {1, 1}, 2 * sizeof(cmha_real), NULL,
-                                            cmha__layernorm_rows, cmha__layernorm_back};
+                                            cmha__layernorm_rows, cmha__layernorm_rows};
 
 CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
                                      cmha_real eps) {
@@ -5022,13 +4919,13 @@ CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight,
 }
 
 static void cmha__rmsnorm_rows(const cmha__call *c) {
-    cmha_rmsnorm_forward(c->x[0], c->x[1], c->n, c->D, c->number, c->y, (cmha_real *)c->kept);
-}
-static void cmha__rmsnorm_back(const cmha__call *c) {
-    cmha_rmsnorm_backward(c->x[0], c->x[1], (cmha_real *)c->kept, c->dy, c->n, c->D, c->dx[0], c->dx[1]);
+    const cmha_real *x = c->x[0], *w = c->x[1];
+    cmha_real *stats = (cmha_real *)c->kept;
+    if (!c->dy) cmha_rmsnorm_forward(x, w, c->n, c->D, c->number, c->y, stats);
+    else cmha_rmsnorm_backward(x, w, stats, c->dy, c->n, c->D, c->dx[0], c->dx[1]);
 }
 static const cmha__op cmha__rmsnorm_op = {
-    "rmsnorm", 2, CMHA__EPS, 0, {1, 0}, sizeof(cmha_real), NULL, cmha__rmsnorm_rows, cmha__rmsnorm_back};
+    "rmsnorm", 2, CMHA__EPS, 0, {1, 0}, sizeof(cmha_real), NULL, cmha__rmsnorm_rows, cmha__rmsnorm_rows};
 
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps) {
     return cmha__operate(tape, &cmha__rmsnorm_op, 0, eps, x, weight, NULL);
@@ -5045,18 +4942,18 @@ static cmha_real cmha__top_logit(const cmha_real *logits, size_t V) {
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T,
                                            size_t V, int32_t ignore, cmha_real *lse, size_t *counted) {
     double sum = 0;
-    size_t n, count = 0;
+    size_t count = 0;
     for (size_t t = 0; t < T; t++, logits += V) {
-        cmha_real some[256], all = 0, top, rest;
+        cmha_real some[256], all = 0;
         if (lse) lse[2 * t] = lse[2 * t + 1] = 0;
         if (targets[t] == ignore) continue;
-        top = cmha__top_logit(logits, V);
-        for (size_t i = 0; i < V; i += n) {
+        cmha_real top = cmha__top_logit(logits, V);
+        for (size_t i = 0, n; i < V; i += n) {
             n = cmha__min(V - i, 256);
             memcpy(some, logits + i, n * sizeof *some);
             all += cmha__exp_shifted(some, n, top);
         }
-        rest = (cmha_real)log((double)all);
+        cmha_real rest = (cmha_real)log((double)all);
         if (lse) lse[2 * t] = top, lse[2 * t + 1] = rest;
         sum += ((double)top - (double)logits[targets[t]]) + (double)rest;
         count++;
@@ -5069,16 +4966,14 @@ CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *ta
                                             int32_t ignore, cmha_real scale) {
     double sum = 0;
     for (size_t t = 0; t < T; t++, logits += V) {
-        cmha_real top, all, factor;
         if (targets[t] == ignore) {
             memset(logits, 0, V * sizeof *logits);
             continue;
         }
-        top = cmha__top_logit(logits, V);
+        cmha_real top = cmha__top_logit(logits, V);
         sum += (double)top - (double)logits[targets[t]];
-        all = cmha__exp_shifted(logits, V, top);
+        cmha_real all = cmha__exp_shifted(logits, V, top), factor = scale / all;
         sum += log((double)all);
-        factor = scale / all;
         for (size_t i = 0; i < V; i++) logits[i] *= factor;
         logits[targets[t]] -= scale;
     }
@@ -5111,12 +5006,11 @@ typedef struct cmha__entropy {
 /* Rejects targets outside the vocabulary of V. */
 static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const int32_t *targets, size_t T, size_t V,
                                         int32_t ignore, const cmha_real *class_weights) {
+    if (tape->status) return NULL;
     cmha__entropy *s = (cmha__entropy *)cmha__record_alloc(tape, sizeof *s);
     if (s) s->sums = (double *)cmha__record_alloc(tape, 2 * (size_t)tape->context->threads * sizeof *s->sums);
     if (!s || !s->sums || cmha__check_tokens(tape, targets, T, V, 1, ignore)) return NULL;
-    s->targets = targets;
-    s->weights = class_weights;
-    s->ignore = ignore;
+    s->targets = targets, s->weights = class_weights, s->ignore = ignore;
     return s;
 }
 
@@ -5126,18 +5020,21 @@ static double cmha__row_weight(const cmha__entropy *s, size_t t) {
     return s->weights ? (double)s->weights[s->targets[t]] : 1;
 }
 
-/* Adds the losses of rows t .. t + n - 1 to a thread's sums; with a scale the logits become their gradient
-   instead of being counted. Rows of different weight go one by one. */
+/* Adds the losses of rows t .. t + n - 1 to a thread's sums and counts them. With a scale adds the gradient
+   to d instead, or, d NULL, adds the losses while the logits become their gradient. Rows of different weight
+   go one by one. */
 static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t t, size_t n, size_t V,
-                               const cmha_real *scale, double *sums) {
+                               const cmha_real *scale, double *sums, cmha_real *d) {
     size_t m, counted;
     for (size_t end = t + n; t < end; t += m, logits += m * V) {
         double weight = s->weights ? cmha__row_weight(s, t) : 1;
         const int32_t *targets = s->targets + t;
-        cmha_real *lse = s->lse ? s->lse + 2 * t : NULL;
+        cmha_real *lse = s->lse ? s->lse + 2 * t : NULL, factor = scale ? *scale * (cmha_real)weight : 0;
         m = s->weights ? 1 : end - t;
-        if (scale) {
-            cmha_real factor = *scale * (cmha_real)weight;
+        if (d) {
+            cmha_cross_entropy_backward(logits, targets, lse, m, V, s->ignore, factor, d);
+            d += m * V;
+        } else if (scale) {
             sums[0] += weight * cmha_cross_entropy_gradient(logits, targets, m, V, s->ignore, factor);
         } else {
             sums[0] += weight * cmha_cross_entropy_forward(logits, targets, m, V, s->ignore, lse, &counted);
@@ -5156,36 +5053,28 @@ static void cmha__entropy_mean(const cmha_tape *tape, const cmha__entropy *s, cm
 static cmha_status cmha__entropy_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__entropy *s = (const cmha__entropy *)r->user;
     size_t V = cmha__last(r->in[0]), T = cmha__rows(r->in[0]);
-    cmha_real *d = cmha_tape_grad(tape, r->in[0]), scale;
+    cmha_real *d = cmha_tape_grad(tape, r->in[0]);
     if (!d || cmha__dry(tape) || !(s->counted > 0)) return tape->status;
-    scale = r->out->grad[0] / (cmha_real)s->counted;
+    cmha_real scale = r->out->grad[0] / (cmha_real)s->counted;
     CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-        size_t n;
-        for (size_t t = lo; t < hi; t += n) { /* rows of different weight one by one */
-            cmha_real factor = s->weights ? scale * (cmha_real)cmha__row_weight(s, t) : scale;
-            n = s->weights ? 1 : hi - lo;
-            cmha_cross_entropy_backward(r->in[0]->data + t * V, s->targets + t, s->lse + 2 * t, n, V,
-                                        s->ignore, factor, d + t * V);
-        }
+        cmha__entropy_rows(s, r->in[0]->data + lo * V, lo, hi - lo, V, &scale, NULL, d + lo * V);
     }
     return CMHA_OK;
 }
 
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
                                          int32_t ignore, const cmha_real *class_weights) {
-    size_t T, V;
-    cmha__entropy *s;
-    cmha_tensor *y;
     if (!logits || !tape || tape->status || !tape->context) return NULL;
     if (!targets) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
-    T = cmha__rows(logits), V = cmha__last(logits);
-    y = cmha__result1(tape);
-    s = y ? cmha__entropy_new(tape, targets, T, V, ignore, class_weights) : NULL;
+    size_t T = cmha__rows(logits), V = cmha__last(logits);
+    cmha_tensor *y = cmha__result1(tape);
+    cmha__entropy *s = cmha__entropy_new(tape, targets, T, V, ignore, class_weights);
     if (s) s->lse = cmha__reals(tape, 2 * T);
     if (!s || !s->lse) return NULL;
     if (!cmha__dry(tape)) {
         CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-            cmha__entropy_rows(s, logits->data + lo * V, lo, hi - lo, V, NULL, s->sums + 2 * cmha__chunk);
+            double *sums = s->sums + 2 * cmha__chunk;
+            cmha__entropy_rows(s, logits->data + lo * V, lo, hi - lo, V, NULL, sums, NULL);
         }
         for (int c = 0; c < tape->context->threads; c++) s->counted += s->sums[2 * c + 1];
         cmha__entropy_mean(tape, s, y->data);
@@ -5193,34 +5082,28 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
     return cmha_tape_push(tape, "cross_entropy", y, &logits, 1, cmha__entropy_backward, s);
 }
 
-/* Returns the rows of logits held at a time. Of few tokens or a small vocabulary all of them; 256 even if
-   they are long, because each chunk reads and writes the gradient of the weight once. */
-static size_t cmha__projection_rows(size_t T, size_t V) {
-    size_t rows = ((size_t)4 << 20) / (V ? V : 1);
-    return cmha__min(rows < 256 ? 256 : rows, T);
-}
-
 /* Sweeps once over the rows: the losses, and with `back` the gradients of in = x, weight, bias for that
-   cotangent of the mean. */
+   cotangent of the mean. Holds some rows of logits at a time: of few tokens or a small vocabulary all, at
+   least 256 even if they are long, because each chunk reads and writes the gradient of the weight once. */
 static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha_tensor *const *in, int back,
                                    cmha_real cotangent) {
     const cmha_tensor *x = in[0], *w = in[1], *bias = in[2];
-    size_t T = cmha__rows(x), V = w->shape[0], I = w->shape[1], rows = cmha__projection_rows(T, V), n;
+    size_t T = cmha__rows(x), V = w->shape[0], I = w->shape[1], rows = ((size_t)4 << 20) / (V ? V : 1);
     int threads = tape->context->threads, fresh = 0;
-    cmha_real *dx = back ? cmha__grad_fresh(tape, in[0], &fresh) : NULL, *logits;
-    cmha_real *dw = back ? cmha_tape_grad(tape, in[1]) : NULL,
-              *db = back ? cmha_tape_grad(tape, in[2]) : NULL;
+    cmha_real *dx = back ? cmha__grad_fresh(tape, in[0], &fresh) : NULL;
+    cmha_real *dw = back ? cmha_tape_grad(tape, in[1]) : NULL, *db = back ? cmha_tape_grad(tape, in[2]) : NULL;
     cmha_real scale = cotangent / (cmha_real)s->counted, adds = fresh ? 0 : 1;
     cmha__mark mark = cmha__mark_of(tape);
-    logits = cmha__reals(tape, rows * V);
-    for (size_t t = 0; !tape->status && !cmha__dry(tape) && t < T; t += n) {
+    rows = cmha__min(rows < 256 ? 256 : rows, T);
+    cmha_real *logits = cmha__reals(tape, rows * V);
+    for (size_t t = 0, n; !tape->status && !cmha__dry(tape) && t < T; t += n) {
         const cmha_real *some = x->data + t * I;
         n = cmha__min(T - t, rows);
         cmha__gemm(threads, 0, 1, n, V, I, 1, some, I, w->data, I, 0, logits, V);
         CMHA__FOR_CHUNKS(threads, n, lo, hi) {
             for (size_t i = lo; bias && i < hi; i++) cmha__axpy(V, 1, bias->data, logits + i * V);
             cmha__entropy_rows(s, logits + lo * V, t + lo, hi - lo, V, back ? &scale : NULL,
-                               s->sums + 2 * cmha__chunk);
+                               s->sums + 2 * cmha__chunk, NULL);
         }
         if (dx)
             cmha__gemm(threads, 0, 0, n, I, V, 1, logits, V, w->data, I, adds, dx + t * I, I); /* += G W */
@@ -5246,15 +5129,12 @@ static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
 static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
                                                cmha_tensor *bias, const int32_t *targets, int32_t ignore,
                                                const cmha_real *class_weights, cmha_real early) {
-    cmha_tensor *in[3] = {x, weight, bias}, *y;
-    cmha__entropy *s;
-    size_t T;
     if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
     if (!targets) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
     if (cmha__check_linear(tape, "cross-entropy", x, -1, weight, bias)) return NULL;
-    T = cmha__rows(x);
-    y = cmha__result1(tape);
-    s = y ? cmha__entropy_new(tape, targets, T, weight->shape[0], ignore, class_weights) : NULL;
+    size_t T = cmha__rows(x);
+    cmha_tensor *in[3] = {x, weight, bias}, *y = cmha__result1(tape);
+    cmha__entropy *s = cmha__entropy_new(tape, targets, T, weight->shape[0], ignore, class_weights);
     if (!s) return NULL;
     for (size_t t = 0; !cmha__dry(tape) && t < T; t++) s->counted += cmha__row_weight(s, t);
     s->early = tape->recording && (cmha__dry(tape) || s->counted > 0) ? early : 0;
@@ -5380,9 +5260,8 @@ static void cmha__phases(const cmha_real *re, const cmha_real *im, size_t m, cmh
 CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout,
                                  cmha_real *modulus, cmha_real *phase) {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
-    size_t m;
     for (size_t t = 0; t < T; t++, x += 2 * P)
-        for (size_t j0 = 0; j0 < P; j0 += m) {
+        for (size_t j0 = 0, m; j0 < P; j0 += m) {
             m = cmha__block_of(P, j0);
             cmha__split_pairs(x, P, j0, m, layout, re, im);
             if (modulus)
@@ -5393,21 +5272,19 @@ CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_la
 
 CMHA_DEF void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase,
                                   size_t T, size_t P, cmha_layout layout, cmha_real *dx) {
-    cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], g[CMHA__PAIRS], h[CMHA__PAIRS];
-    size_t m;
+    cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
     for (size_t t = 0; t < T; t++, x += 2 * P, dx += 2 * P)
-        for (size_t j0 = 0; j0 < P; j0 += m) {
+        for (size_t j0 = 0, m; j0 < P; j0 += m) {
+            size_t at = t * P + j0;
             m = cmha__block_of(P, j0);
             cmha__split_pairs(x, P, j0, m, layout, re, im);
-            for (size_t j = 0; j < m; j++) g[j] = dmodulus ? dmodulus[t * P + j0 + j] : 0;
-            for (size_t j = 0; j < m; j++) h[j] = dphase ? dphase[t * P + j0 + j] : 0;
             for (size_t j = 0; j < m; j++) {
                 cmha_real lambda = cmha__hypot(re[j], im[j]), some = lambda > 0 ? lambda : 1;
                 cmha_real square = lambda * lambda + (cmha_real)1e-12;
-                cmha_real a = g[j] * (re[j] / some) - h[j] * (im[j] / square);
-                cmha_real b = g[j] * (im[j] / some) + h[j] * (re[j] / square);
+                cmha_real g = dmodulus ? dmodulus[at + j] : 0, h = dphase ? dphase[at + j] : 0;
+                cmha_real a = g * (re[j] / some) - h * (im[j] / square);
+                im[j] = g * (im[j] / some) + h * (re[j] / square);
                 re[j] = a;
-                im[j] = b;
             }
             cmha__add_pairs(re, im, P, j0, m, layout, dx);
         }
@@ -5480,10 +5357,10 @@ CMHA_DEF void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real
                                    double *db) {
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS], turn[CMHA__PAIRS];
     const cmha_real *table = args->rotation;
-    size_t P = args->P, m;
+    size_t P = args->P;
     cmha__rotated o;
     for (size_t t = 0; t < n; t++, x += ldx, dy += ldy, dx = dx ? dx + ldx : NULL, table += 2 * P)
-        for (size_t j0 = 0; j0 < P; j0 += m) {
+        for (size_t j0 = 0, m; j0 < P; j0 += m) {
             const cmha_real *c = table + j0, *s = table + P + j0;
             m = cmha__block_of(P, j0);
             if (args->delta) {
@@ -5556,12 +5433,14 @@ static void cmha__divide(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CM
     }
 }
 
-/* The backward of y = u conj(q) / m: du = g q / m, dw = -conj(y) du + (u k/m) conj(g k/m). */
+/* The backward of y = u conj(q) / m: du = g q / m, dw = -conj(y) du + (u k/m) conj(g k/m); of UNIT,
+   y = u conj(q): du = g q, dw = (i q Im(y conj(g)) + k^2 u conj(g)) / m. */
 static void cmha__divide_backward(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CMHA__RESTRICT ui,
                                   const cmha__division *CMHA__RESTRICT d, const cmha_real *CMHA__RESTRICT gr,
                                   const cmha_real *CMHA__RESTRICT gi, size_t n,
                                   cmha__quotient_grad *CMHA__RESTRICT o) {
-    for (size_t j = 0; j < n; j++) {
+    size_t units = d->unit ? n : 0;
+    for (size_t j = units; j < n; j++) {
         cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
         cmha_real yr = (ur[j] * qr + ui[j] * qi) / m, yi = (ui[j] * qr - ur[j] * qi) / m;
         cmha_real hr = (gr[j] * qr - gi[j] * qi) / m, hi = (gr[j] * qi + gi[j] * qr) / m;
@@ -5571,14 +5450,7 @@ static void cmha__divide_backward(const cmha_real *CMHA__RESTRICT ur, const cmha
         o->wr[j] = (vr * er + vi * ei) - (yr * hr + yi * hi);
         o->wi[j] = (vi * er - vr * ei) - (yr * hi - yi * hr);
     }
-}
-
-/* The same for UNIT, y = u conj(q): du = g q, dw = (i q Im(y conj(g)) + k^2 u conj(g)) / m. */
-static void cmha__unit_backward(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CMHA__RESTRICT ui,
-                                const cmha__division *CMHA__RESTRICT d, const cmha_real *CMHA__RESTRICT gr,
-                                const cmha_real *CMHA__RESTRICT gi, size_t n,
-                                cmha__quotient_grad *CMHA__RESTRICT o) {
-    for (size_t j = 0; j < n; j++) {
+    for (size_t j = 0; j < units; j++) {
         cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
         cmha_real ar = ur[j] * gr[j] + ui[j] * gi[j], ai = ui[j] * gr[j] - ur[j] * gi[j],
                   turn = ai * qr - ar * qi;
@@ -5592,10 +5464,9 @@ static void cmha__unit_backward(const cmha_real *CMHA__RESTRICT ur, const cmha_r
 CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D,
                                     cmha_quotient_kind kind, cmha_real eps, cmha_real *y) {
     cmha__division d;
-    size_t n;
     cmha__division_by(&d, kind, eps);
     for (size_t t = 0; t < T; t++, u += 2 * D, w += 2 * D, y += 2 * D)
-        for (size_t j = 0; j < D; j += n) {
+        for (size_t j = 0, n; j < D; j += n) {
             n = cmha__block_of(D, j);
             cmha__denominators(w + j, w + D + j, n, &d);
             cmha__divide(u + j, u + D + j, &d, n, y + j, y + D + j);
@@ -5607,29 +5478,27 @@ CMHA_DEF void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, con
                                      cmha_real *dw) {
     cmha__division d;
     cmha__quotient_grad g;
-    size_t n, at;
     cmha__division_by(&d, kind, eps);
     for (size_t t = 0; t < T; t++)
-        for (size_t j = 0; j < D; j += n) {
-            n = cmha__block_of(D, j), at = 2 * t * D + j;
+        for (size_t j = 0, n; j < D; j += n) {
+            size_t at = 2 * t * D + j;
+            n = cmha__block_of(D, j);
             cmha__denominators(w + at, w + at + D, n, &d);
-            (d.unit ? cmha__unit_backward : cmha__divide_backward)(u + at, u + at + D, &d, dy + at,
-                                                                   dy + at + D, n, &g);
+            cmha__divide_backward(u + at, u + at + D, &d, dy + at, dy + at + D, n, &g);
             if (du) cmha__axpy(n, 1, g.ur, du + at), cmha__axpy(n, 1, g.ui, du + at + D);
             if (dw) cmha__axpy(n, 1, g.wr, dw + at), cmha__axpy(n, 1, g.wi, dw + at + D);
         }
 }
 
 static void cmha__quotient_rows(const cmha__call *c) {
-    cmha_quotient_forward(c->x[0], c->x[1], c->n, c->D, (cmha_quotient_kind)c->kind, c->number, c->y);
-}
-static void cmha__quotient_back(const cmha__call *c) {
-    cmha_quotient_backward(c->x[0], c->x[1], c->dy, c->n, c->D, (cmha_quotient_kind)c->kind, c->number,
-                           c->dx[0], c->dx[1]);
+    const cmha_real *u = c->x[0], *w = c->x[1];
+    cmha_quotient_kind kind = (cmha_quotient_kind)c->kind;
+    if (!c->dy) cmha_quotient_forward(u, w, c->n, c->D, kind, c->number, c->y);
+    else cmha_quotient_backward(u, w, c->dy, c->n, c->D, kind, c->number, c->dx[0], c->dx[1]);
 }
 static const cmha__op cmha__quotient_op = {
     "quotient", 2, CMHA__PLANES | CMHA__ALIKE | CMHA__EPS, CMHA_QUOTIENT_UNIT + 1, {0, 0}, 0, NULL,
-    cmha__quotient_rows, cmha__quotient_back};
+    cmha__quotient_rows, cmha__quotient_rows};
 
 CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
                                     cmha_real eps) {
@@ -5684,8 +5553,7 @@ CMHA_DEF void cmha_elementwise_complex_forward(const cmha_real *x, const cmha_re
 CMHA_DEF void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
                                                 size_t T, size_t D, cmha_real *dx, cmha_real *dw) {
     double sums[2][CMHA__PAIRS];
-    size_t n;
-    for (size_t j = 0; j < D; j += n) {
+    for (size_t j = 0, n; j < D; j += n) {
         n = cmha__block_of(D, j);
         memset(sums, 0, sizeof sums);
         for (size_t t = 0; t < T; t++) {
@@ -5698,13 +5566,11 @@ CMHA_DEF void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_r
 }
 
 static void cmha__elementwise_rows(const cmha__call *c) {
-    cmha_elementwise_complex_forward(c->x[0], c->x[1], c->n, c->D, c->y);
-}
-static void cmha__elementwise_back(const cmha__call *c) {
-    cmha_elementwise_complex_backward(c->x[0], c->x[1], c->dy, c->n, c->D, c->dx[0], c->dx[1]);
+    if (!c->dy) cmha_elementwise_complex_forward(c->x[0], c->x[1], c->n, c->D, c->y);
+    else cmha_elementwise_complex_backward(c->x[0], c->x[1], c->dy, c->n, c->D, c->dx[0], c->dx[1]);
 }
 static const cmha__op cmha__elementwise_op = {"elementwise_complex", 2, CMHA__PLANES, 0, {2, 0}, 0, NULL,
-                                              cmha__elementwise_rows, cmha__elementwise_back};
+                                              cmha__elementwise_rows, cmha__elementwise_rows};
 
 CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w) {
     return cmha__operate(tape, &cmha__elementwise_op, 0, 0, x, w, NULL);
@@ -5724,63 +5590,54 @@ CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, s
                                   cmha_quotient_kind kind, cmha_real eps, cmha_real *y) {
     cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
     cmha__division d;
-    size_t n;
     cmha__division_by(&d, kind, eps);
     for (size_t t = 0; t < T; t++, rho += 2 * D, y += 2 * D)
-        for (size_t j = 0; j < D; j += n) {
+        for (size_t j = 0, n; j < D; j += n) {
             n = cmha__block_of(D, j);
             cmha__mobius_parts(rho + j, abcd + j, D, n, ur, ui, &d);
             cmha__divide(ur, ui, &d, n, y + j, y + D + j);
         }
 }
 
-/* Walks back through a block of columns with all its rows, so that the sums over them stay at hand. */
-static void cmha__mobius_columns(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
-                                 size_t D, size_t n, cmha__division *d, cmha_real *drho, cmha_real *dabcd) {
-    cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
-    double sums[8][CMHA__PAIRS];
-    cmha__quotient_grad g;
-    memset(sums, 0, sizeof sums);
-    for (size_t row = 0; row < 2 * T * D; row += 2 * D) {
-        cmha__mobius_parts(rho + row, abcd, D, n, ur, ui, d);
-        (d->unit ? cmha__unit_backward : cmha__divide_backward)(ur, ui, d, dy + row, dy + row + D, n, &g);
-        if (drho) {
-            cmha__affine_dx(g.ur, g.ui, abcd, D, n, drho + row);
-            cmha__affine_dx(g.wr, g.wi, abcd + 4 * D, D, n, drho + row);
-        }
-        if (dabcd) {
-            cmha__affine_da(g.ur, g.ui, rho + row, D, n, sums);
-            cmha__affine_db(g.ur, g.ui, n, sums + 2);
-            cmha__affine_da(g.wr, g.wi, rho + row, D, n, sums + 4);
-            cmha__affine_db(g.wr, g.wi, n, sums + 6);
-        }
-    }
-    if (dabcd) cmha__add_sums(sums, 8, D, n, dabcd);
-}
-
 CMHA_DEF void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
                                    size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *drho,
                                    cmha_real *dabcd) {
+    cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
+    double sums[8][CMHA__PAIRS];
     cmha__division d;
-    size_t n;
+    cmha__quotient_grad g;
     cmha__division_by(&d, kind, eps);
-    for (size_t j = 0; j < D; j += n) {
+    for (size_t j = 0, n; j < D; j += n) { /* columns with all their rows: the sums over rows stay at hand */
+        const cmha_real *map = abcd + j;
         n = cmha__block_of(D, j);
-        cmha__mobius_columns(rho + j, abcd + j, dy + j, T, D, n, &d, drho ? drho + j : NULL,
-                             dabcd ? dabcd + j : NULL);
+        memset(sums, 0, sizeof sums);
+        for (size_t at = j; at < 2 * T * D; at += 2 * D) {
+            cmha__mobius_parts(rho + at, map, D, n, ur, ui, &d);
+            cmha__divide_backward(ur, ui, &d, dy + at, dy + at + D, n, &g);
+            if (drho) {
+                cmha__affine_dx(g.ur, g.ui, map, D, n, drho + at);
+                cmha__affine_dx(g.wr, g.wi, map + 4 * D, D, n, drho + at);
+            }
+            if (dabcd) {
+                cmha__affine_da(g.ur, g.ui, rho + at, D, n, sums);
+                cmha__affine_db(g.ur, g.ui, n, sums + 2);
+                cmha__affine_da(g.wr, g.wi, rho + at, D, n, sums + 4);
+                cmha__affine_db(g.wr, g.wi, n, sums + 6);
+            }
+        }
+        if (dabcd) cmha__add_sums(sums, 8, D, n, dabcd + j);
     }
 }
 
 static void cmha__mobius_rows(const cmha__call *c) {
-    cmha_mobius_forward(c->x[0], c->x[1], c->n, c->D, (cmha_quotient_kind)c->kind, c->number, c->y);
-}
-static void cmha__mobius_back(const cmha__call *c) {
-    cmha_mobius_backward(c->x[0], c->x[1], c->dy, c->n, c->D, (cmha_quotient_kind)c->kind, c->number,
-                         c->dx[0], c->dx[1]);
+    const cmha_real *rho = c->x[0], *abcd = c->x[1];
+    cmha_quotient_kind kind = (cmha_quotient_kind)c->kind;
+    if (!c->dy) cmha_mobius_forward(rho, abcd, c->n, c->D, kind, c->number, c->y);
+    else cmha_mobius_backward(rho, abcd, c->dy, c->n, c->D, kind, c->number, c->dx[0], c->dx[1]);
 }
 static const cmha__op cmha__mobius_op = {
-    "mobius", 2, CMHA__PLANES | CMHA__EPS, CMHA_QUOTIENT_UNIT + 1, {8, 0}, 0, NULL,
-    cmha__mobius_rows, cmha__mobius_back};
+    "mobius", 2, CMHA__PLANES | CMHA__EPS, CMHA_QUOTIENT_UNIT + 1, {8, 0}, 0, NULL, cmha__mobius_rows,
+    cmha__mobius_rows};
 
 CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd,
                                   cmha_quotient_kind kind, cmha_real eps) {
