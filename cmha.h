@@ -5675,17 +5675,8 @@ static cmha_real *cmha__cut_off(cmha_real **scratch, size_t n) {
 
 /* ---- Complex linear maps ---- */
 
-/* Z [2T, 2O] = the four real products of the map: rows Z[2t] = [Wr xr | Wi xr] and Z[2t + 1] = [Wr xi | Wi
-   xi]; of the adjoint, with the transposes of Wr and Wi. */
-static void cmha__complex_products(const cmha_complex_linear_args *a, const cmha_real *x,
-                                   const cmha_real *weight, cmha_real *Z) {
-    size_t T = a->T, I = a->I, O = a->O;
-    if (!a->adjoint) cmha__gemm(a->threads, 0, 1, 2 * T, 2 * O, I, 1, x, I, weight, I, 0, Z, 2 * O);
-    for (size_t part = 0; a->adjoint && part < 2; part++)
-        cmha__gemm(a->threads, 0, 0, 2 * T, O, I, 1, x, I, weight + part * I * O, O, 0, Z + part * O, 2 * O);
-}
-
-/* y = Wr xr - Wi xi + i (Wr xi + Wi xr) from the four products Z, Wi with the other sign for the adjoint. */
+/* y = Wr xr - Wi xi + i (Wr xi + Wi xr) from the four products Z [2T, 2O], whose rows are [Wr xr | Wi xr] and
+   [Wr xi | Wi xi]. The adjoint has the transposes of Wr and Wi, and Wi with the other sign. */
 static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_real *Z,
                                   const cmha_real *bias, cmha_real *y) {
     size_t O = a->O;
@@ -5705,21 +5696,25 @@ static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_
 CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, const cmha_real *x,
                                           const cmha_real *weight, const cmha_real *bias, cmha_real *y,
                                           cmha_real *scratch) {
-    cmha__complex_products(args, x, weight, scratch);
+    size_t rows = 2 * args->T, I = args->I, O = args->O;
+    if (!args->adjoint)
+        cmha__gemm(args->threads, 0, 1, rows, 2 * O, I, 1, x, I, weight, I, 0, scratch, 2 * O);
+    for (size_t at = 0; args->adjoint && at < 2 * O; at += O)
+        cmha__gemm(args->threads, 0, 0, rows, O, I, 1, x, I, weight + at * I, O, 0, scratch + at, 2 * O);
     cmha__complex_combine(args, scratch, bias, y);
 }
 
-/* All gradients, by dZ, the cotangent of the four products; fresh: dx is written instead of added to. */
+/* Adds all gradients, by the cotangent dZ of the four products. fresh: dx is written instead of added to. */
 static void cmha__complex_linear_backward(const cmha_complex_linear_args *a, const cmha_real *x,
                                           const cmha_real *weight, const cmha_real *dy, int fresh,
                                           cmha_real *dx, cmha_real *dweight, cmha_real *dbias,
                                           cmha_real *dZ) {
-    size_t T = a->T, I = a->I, O = a->O;
+    size_t rows = 2 * a->T, I = a->I, O = a->O, parts = a->adjoint ? 2 : 1, width = 2 * O / parts;
     int threads = a->threads;
-    cmha_real sign = a->adjoint ? -1 : 1, keep = fresh ? 0 : 1;
-    if (dbias) cmha__bias_backward(threads, dy, T, 2 * O, dbias);
+    cmha_real sign = a->adjoint ? -1 : 1;
+    if (dbias) cmha__bias_backward(threads, dy, a->T, 2 * O, dbias);
     if (!dx && !dweight) return;
-    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+    CMHA__FOR_CHUNKS(threads, a->T, lo, hi) {
         for (size_t t = lo; t < hi; t++) {
             const cmha_real *g = dy + 2 * t * O;
             cmha_real *z = dZ + 4 * t * O;
@@ -5729,17 +5724,14 @@ static void cmha__complex_linear_backward(const cmha_complex_linear_args *a, con
             for (size_t j = 0; j < O; j++) z[3 * O + j] = -sign * g[j];
         }
     }
-    if (!a->adjoint) {
-        /* dx += dZ W, dW += dZ^T x */
-        if (dx) cmha__gemm(threads, 0, 0, 2 * T, I, 2 * O, 1, dZ, 2 * O, weight, I, keep, dx, I);
-        if (dweight) cmha__gemm(threads, 1, 0, 2 * O, I, 2 * T, 1, dZ, 2 * O, x, I, 1, dweight, I);
-        return;
-    }
-    for (size_t part = 0; part < 2; part++) { /* dx += dZ_part W_part^T, dW_part += x^T dZ_part */
-        size_t at = part * I * O;
-        const cmha_real *z = dZ + part * O;
-        if (dx) cmha__gemm(threads, 0, 1, 2 * T, I, O, 1, z, 2 * O, weight + at, O, part ? 1 : keep, dx, I);
-        if (dweight) cmha__gemm(threads, 1, 0, I, O, 2 * T, 1, x, I, z, 2 * O, 1, dweight + at, O);
+    for (size_t part = 0; part < parts; part++) { /* dx += dZ W, dW += dZ^T x; or dZ_i W_i^T, x^T dZ_i */
+        const cmha_real *z = dZ + part * O, *w = weight + part * I * O;
+        cmha_real keep = fresh && !part ? 0 : 1, *dw = dweight ? dweight + part * I * O : NULL;
+        if (dx)
+            cmha__gemm(threads, 0, a->adjoint, rows, I, width, 1, z, 2 * O, w, a->adjoint ? O : I, keep, dx,
+                       I);
+        if (dw && a->adjoint) cmha__gemm(threads, 1, 0, I, O, rows, 1, x, I, z, 2 * O, 1, dw, O);
+        else if (dw) cmha__gemm(threads, 1, 0, width, I, rows, 1, z, 2 * O, x, I, 1, dw, I);
     }
 }
 
@@ -5750,53 +5742,46 @@ CMHA_DEF void cmha_complex_linear_backward(const cmha_complex_linear_args *args,
 }
 
 static cmha_status cmha__complex_map_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha_complex_linear_args *a = (const cmha_complex_linear_args *)r->user;
-    cmha_tensor *x = r->in[0], *w = r->in[1];
     int fresh;
-    cmha_real *dx = cmha__grad_fresh(tape, x, &fresh), *dw = cmha_tape_grad(tape, w),
-              *db = cmha_tape_grad(tape, r->in[2]);
+    cmha_real *dx = cmha__grad_fresh(tape, r->in[0], &fresh);
+    cmha_real *dw = cmha_tape_grad(tape, r->in[1]), *db = cmha_tape_grad(tape, r->in[2]);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, 2 * r->out->size);
     if (!tape->status && !cmha__dry(tape))
-        cmha__complex_linear_backward(a, x->data, w->data, r->out->grad, fresh, dx, dw, db, scratch);
+        cmha__complex_linear_backward((const cmha_complex_linear_args *)r->user, r->in[0]->data,
+                                      r->in[1]->data, r->out->grad, fresh, dx, dw, db, scratch);
     cmha__rewind(tape, mark);
     return tape->status;
 }
 
 static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
                                       int adjoint) {
-    cmha_tensor *in[3], *y;
-    cmha_complex_linear_args *a;
-    cmha_real *scratch;
-    cmha__mark mark;
+    cmha_tensor *in[3] = {x, weight, bias}, *y;
     if (!weight || !cmha__is_planes(tape, x, "complex linear")) return NULL;
     if (weight->rank != 3 || weight->shape[0] != 2)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "complex linear: the weight must be [2, O, I]");
-    a = (cmha_complex_linear_args *)cmha__record_alloc(tape, sizeof *a);
+    cmha_complex_linear_args *a = (cmha_complex_linear_args *)cmha__record_alloc(tape, sizeof *a);
     if (!a) return NULL;
     a->I = weight->shape[adjoint ? 1 : 2], a->O = weight->shape[adjoint ? 2 : 1], a->adjoint = adjoint;
     a->threads = tape->context->threads;
     if (cmha__last(x) != 2 * a->I)
-        return cmha__reject(tape, CMHA_ERR_SHAPE,
-                            "complex linear: input of %zu complex numbers, weight for %zu", cmha__last(x) / 2,
-                            a->I);
-    if (bias && bias->size != 2 * a->O)
-        return cmha__reject(tape, CMHA_ERR_SHAPE,
-                            "complex linear: output of %zu complex numbers, bias of %zu reals", a->O,
-                            bias->size);
+        cmha__reject(tape, CMHA_ERR_SHAPE, "complex linear: input of %zu complex numbers, weight for %zu",
+                     cmha__last(x) / 2, a->I);
+    else if (bias && bias->size != 2 * a->O)
+        cmha__reject(tape, CMHA_ERR_SHAPE,
+                     "complex linear: output of %zu complex numbers, bias of %zu reals", a->O, bias->size);
     y = cmha__result_of_width(tape, x, 2 * a->O);
     if (!y) return NULL;
     a->T = cmha__rows(y); /* not of x, whose rows may be empty */
-    mark = cmha__mark_of(tape);
-    scratch = cmha__reals(tape, 2 * y->size);
-    if (!adjoint) /* as cmha__complex_products has it, by a packed weight if there is one */
+    cmha__mark mark = cmha__mark_of(tape);
+    cmha_real *scratch = cmha__reals(tape, 2 * y->size), *b = bias ? bias->data : NULL;
+    if (!adjoint) /* as the kernel has it, by a packed weight if there is one */
         cmha__weight_product(tape, weight->data, x->data, 2 * a->T, a->I, 2 * a->O, scratch);
     if (!tape->status && !cmha__dry(tape)) {
-        if (adjoint) cmha__complex_products(a, x->data, weight->data, scratch);
-        cmha__complex_combine(a, scratch, bias ? bias->data : NULL, y->data);
+        if (adjoint) cmha_complex_linear_forward(a, x->data, weight->data, b, y->data, scratch);
+        else cmha__complex_combine(a, scratch, b, y->data);
     }
     cmha__rewind(tape, mark);
-    in[0] = x, in[1] = weight, in[2] = bias;
     return cmha_tape_push(tape, "complex_linear", y, in, 3, cmha__complex_map_backward, a);
 }
 
@@ -5861,20 +5846,16 @@ CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *
 
 static void cmha__complex_rotate_fits(cmha__call *c) {
     const cmha_tensor *theta = c->in[1];
-    size_t n = c->in[0]->size / 2;
-    if (cmha__last(theta) != c->D || theta->size != n)
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "complex_rotate: %zu complex numbers, %zu angles", n,
-                     theta->size);
+    if (cmha__last(theta) != c->D || theta->size != c->in[0]->size / 2)
+        cmha__reject(c->tape, CMHA_ERR_SHAPE, "complex_rotate: %zu complex numbers, %zu angles",
+                     c->in[0]->size / 2, theta->size);
 }
-
 static void cmha__complex_rotate_rows(const cmha__call *c) {
     cmha_complex_rotate_forward(c->x[0], c->x[1], c->n, c->D, c->y);
 }
-
 static void cmha__complex_rotate_back(const cmha__call *c) {
     cmha_complex_rotate_backward(c->x[0], c->x[1], c->dy, c->n, c->D, c->dx[0], c->dx[1]);
 }
-
 static const cmha__op cmha__complex_rotate_op = {
     "complex_rotate", 2, CMHA__PLANES, 0, {0, 0}, 0, cmha__complex_rotate_fits, cmha__complex_rotate_rows,
     cmha__complex_rotate_back};
@@ -5890,32 +5871,38 @@ CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_
 #define CMHA__WIDE ((size_t)128)
 enum { CMHA__WIDE_LANES = 8 };
 
+/* Runs a statement for i = 0 .. n - 1, l = i modulo 8: sums in lanes [l] vectorise without reassociating. */
+#define CMHA__IN_LANES(n, STATEMENT)                                     \
+    {                                                                    \
+        size_t at = 0;                                                   \
+        for (; at + CMHA__WIDE_LANES <= (n); at += CMHA__WIDE_LANES)     \
+            for (size_t l = 0; l < CMHA__WIDE_LANES; l++) {              \
+                size_t i = at + l;                                       \
+                STATEMENT;                                               \
+            }                                                            \
+        for (size_t i = at, l = 0; i < (n); i++, l++) STATEMENT;         \
+    }
+
 typedef struct cmha__wide {
     double re[CMHA__WIDE], im[CMHA__WIDE];
 } cmha__wide;
 
 static double cmha__wide_total(const double *a, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0}, sum = 0;
-    size_t i = 0;
-    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
-        for (int l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l];
-    for (int l = 0; i < n; i++, l++) lanes[l] += a[i];
+    CMHA__IN_LANES(n, lanes[l] += a[i])
     for (int l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
     return sum;
 }
 
 static double cmha__wide_dot(const double *a, const double *b, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0};
-    size_t i = 0;
-    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
-        for (int l = 0; l < CMHA__WIDE_LANES; l++) lanes[l] += a[i + (size_t)l] * b[i + (size_t)l];
-    for (int l = 0; i < n; i++, l++) lanes[l] += a[i] * b[i];
+    CMHA__IN_LANES(n, lanes[l] += a[i] * b[i])
     return cmha__wide_total(lanes, CMHA__WIDE_LANES);
 }
 
 /* c = the numbers j0, j0 + 1, .. of the row z less the mean; returns how many. */
 static size_t cmha__wide_load(const cmha_real *z, size_t D, size_t j0, const double *mean, cmha__wide *c) {
-    size_t m = D - j0 < CMHA__WIDE ? D - j0 : CMHA__WIDE;
+    size_t m = cmha__min(D - j0, CMHA__WIDE);
     for (size_t j = 0; j < m; j++) c->re[j] = (double)z[j0 + j] - mean[0];
     for (size_t j = 0; j < m; j++) c->im[j] = (double)z[D + j0 + j] - mean[1];
     return m;
@@ -5969,30 +5956,10 @@ static void cmha__moments(const cmha_real *z, size_t D, int centred, double *sta
 /* The matrix M of a norm by its eigenvalues and the direction of the first: M = f1 e1 e1^T + f2 e2 e2^T, e1 =
    (c, s), e2 = (-s, c). In this form the derivative of an inverse root stays exact next to a singular V. */
 typedef struct cmha__root {
-    double f1, f2, c, s;
+    double f1, f2, c, s, M[3]; /* M: its (rr, ri, ii) */
 } cmha__root;
 
 static double cmha__inverse_spread(double variance) { return variance == 0 ? 0 : 1 / sqrt(variance); }
-
-static cmha__root cmha__norm_root(const cmha__complex_norm_row *row, const double *V, double eps) {
-    double trace = V[0] + V[2], half = (V[0] - V[2]) / 2, det = V[0] * V[2] - V[1] * V[1], first, angle;
-    cmha__root root = {0, 0, 1, 0};
-    if (row->spread == CMHA__SPREAD_TRACE) {
-        root.f1 = root.f2 = cmha__inverse_spread(trace + eps);
-    } else if (row->spread == CMHA__SPREAD_AXES) {
-        root.f1 = cmha__inverse_spread(V[0] + eps);
-        root.f2 = cmha__inverse_spread(V[2] + eps);
-    } else { /* the smaller eigenvalue from the determinant, whose part with eps does not cancel */
-        first = trace / 2 + hypot(half, V[1]) + eps;
-        det = (det > 0 ? det : 0) + eps * (trace + eps);
-        angle = atan2(V[1], half) / 2;
-        root.f1 = cmha__inverse_spread(first);
-        root.f2 = cmha__inverse_spread(first > 0 ? det / first : first);
-        root.c = cos(angle);
-        root.s = sin(angle);
-    }
-    return root;
-}
 
 /* (rr, ri, ii) of the symmetric matrix with entries a, e, b in the basis of the root. */
 static void cmha__root_matrix(const cmha__root *r, double a, double e, double b, double *matrix) {
@@ -6000,6 +5967,25 @@ static void cmha__root_matrix(const cmha__root *r, double a, double e, double b,
     matrix[0] = a * cc + b * ss - 2 * e * cs;
     matrix[1] = (a - b) * cs + e * (cc - ss);
     matrix[2] = a * ss + b * cc + 2 * e * cs;
+}
+
+static cmha__root cmha__norm_root(const cmha__complex_norm_row *row, const double *V, double eps) {
+    double trace = V[0] + V[2], half = (V[0] - V[2]) / 2, det = V[0] * V[2] - V[1] * V[1];
+    cmha__root root = {0, 0, 1, 0, {0, 0, 0}};
+    if (row->spread == CMHA__SPREAD_TRACE) {
+        root.f1 = root.f2 = cmha__inverse_spread(trace + eps);
+    } else if (row->spread == CMHA__SPREAD_AXES) {
+        root.f1 = cmha__inverse_spread(V[0] + eps);
+        root.f2 = cmha__inverse_spread(V[2] + eps);
+    } else { /* the smaller eigenvalue from the determinant, whose part with eps does not cancel */
+        double first = trace / 2 + hypot(half, V[1]) + eps, angle = atan2(V[1], half) / 2;
+        det = (det > 0 ? det : 0) + eps * (trace + eps);
+        root.f1 = cmha__inverse_spread(first);
+        root.f2 = cmha__inverse_spread(first > 0 ? det / first : first);
+        root.c = cos(angle), root.s = sin(angle);
+    }
+    cmha__root_matrix(&root, root.f1, 0, root.f2, root.M);
+    return root;
 }
 
 /* matrix = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): the gradient reaches c as matrix * c.
@@ -6021,13 +6007,10 @@ static void cmha__root_backward(const cmha__complex_norm_row *row, const cmha__r
 static void cmha__gamma_load(const cmha__complex_norm_row *row, const cmha_real *gamma, size_t D, size_t m,
                              double g[4][CMHA__WIDE]) {
     for (int e = 0; e < 4; e++) {
-        int n = gamma ? row->entry[e] : 0;
-        const cmha_real *from = n ? gamma + (size_t)(n < 0 ? -n - 1 : n - 1) * D : NULL;
+        int n = row->entry[e], at = n < 0 ? -n - 1 : n - 1;
         double sign = n < 0 ? -1 : 1, fixed = !gamma && e % 3 == 0 ? 1 : 0;
-        if (from)
-            for (size_t j = 0; j < m; j++) g[e][j] = sign * (double)from[j];
-        else
-            for (size_t j = 0; j < m; j++) g[e][j] = fixed;
+        for (size_t j = 0; j < m; j++) g[e][j] = fixed;
+        for (size_t j = 0; gamma && n && j < m; j++) g[e][j] = sign * (double)gamma[(size_t)at * D + j];
     }
 }
 
@@ -6037,17 +6020,16 @@ static void cmha__gamma_backward(const cmha__complex_norm_row *row, const cmha__
     for (int n = 1; n <= row->op.shared[0]; n++, dgamma += D) {
         const cmha_real *g[2] = {dy, dy};
         const double *with[2] = {h->re, h->re};
-        double sign[2] = {1, 1};
-        int terms = 0;
-        for (int e = 0; e < 4; e++) {
+        double sign[2] = {1, 0}; /* of one or two terms */
+        for (int e = 0, term = 0; e < 4; e++) {
             if (row->entry[e] != n && row->entry[e] != -n) continue;
-            g[terms] = e < 2 ? dy : dy + D, with[terms] = e % 2 ? h->im : h->re;
-            sign[terms++] = row->entry[e] < 0 ? -1 : 1;
+            g[term] = e < 2 ? dy : dy + D, with[term] = e % 2 ? h->im : h->re;
+            sign[term++] = row->entry[e] < 0 ? -1 : 1;
         }
         for (size_t j = 0; j < m; j++) {
             double one = sign[0] * ((double)g[0][j] * with[0][j]),
                    two = sign[1] * ((double)g[1][j] * with[1][j]);
-            dgamma[j] += (cmha_real)(terms == 2 ? one + two : one);
+            dgamma[j] += (cmha_real)(sign[1] != 0 ? one + two : one);
         }
     }
 }
@@ -6066,18 +6048,16 @@ CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, cons
                                         const cmha_real *gamma, const cmha_real *beta, cmha_real *y,
                                         double *stats) {
     const cmha__complex_norm_row *kind = &cmha__complex_norms[args->kind];
-    double row[5], M[3], g[4][CMHA__WIDE];
+    double row[5], g[4][CMHA__WIDE];
     size_t D = args->D, m;
-    cmha__root root;
     cmha__wide h;
     for (size_t t = 0; t < args->T; t++, z += 2 * D, y += 2 * D) {
         cmha__moments(z, D, kind->centred, row);
         if (stats) memcpy(stats + 5 * t, row, sizeof row);
-        root = cmha__norm_root(kind, row + 2, (double)args->eps);
-        cmha__root_matrix(&root, root.f1, 0, root.f2, M);
+        cmha__root root = cmha__norm_root(kind, row + 2, (double)args->eps);
         for (size_t j0 = 0; j0 < D; j0 += m) {
             m = cmha__wide_load(z, D, j0, row, &h);
-            cmha__wide_apply(M, m, &h);
+            cmha__wide_apply(root.M, m, &h);
             if (!t || D > CMHA__WIDE) cmha__gamma_load(kind, gamma ? gamma + j0 : NULL, D, m, g);
             for (size_t j = 0; j < m; j++) y[j0 + j] = (cmha_real)(g[0][j] * h.re[j] + g[1][j] * h.im[j]);
             for (size_t j = 0; j < m; j++) y[D + j0 + j] = (cmha_real)(g[2][j] * h.re[j] + g[3][j] * h.im[j]);
@@ -6105,7 +6085,7 @@ static size_t cmha__norm_cotangent(const cmha__complex_norm_row *row, const cmha
 static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, const cmha__root *root,
                                             const cmha_real *z, const cmha_real *gamma, const double *mean,
                                             const cmha_real *dy, size_t D, cmha_real *dz) {
-    double G[4] = {0, 0, 0, 0}, sum[2] = {0, 0}, M[3], dV[3];
+    double G[4] = {0, 0, 0, 0}, sum[2] = {0, 0}, dV[3];
     cmha__wide dh, c;
     size_t m;
     for (size_t j0 = 0; j0 < D; j0 += m) {
@@ -6119,14 +6099,13 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
         sum[0] += cmha__wide_total(dh.re, m) / (double)D;
         sum[1] += cmha__wide_total(dh.im, m) / (double)D;
     }
-    cmha__root_matrix(root, root->f1, 0, root->f2, M);
     cmha__root_backward(row, root, G, D, dV);
     for (size_t j0 = 0; j0 < D; j0 += m) {
         m = cmha__norm_cotangent(row, gamma, dy, D, j0, &dh);
         cmha__wide_load(z, D, j0, mean, &c);
         for (size_t j = 0; j < m; j++) dh.re[j] -= sum[0];
         for (size_t j = 0; j < m; j++) dh.im[j] -= sum[1];
-        cmha__wide_apply(M, m, &dh);
+        cmha__wide_apply(root->M, m, &dh);
         cmha__wide_apply(dV, m, &c);
         for (size_t j = 0; j < m; j++) dz[j0 + j] += (cmha_real)(dh.re[j] + c.re[j]);
         for (size_t j = 0; j < m; j++) dz[D + j0 + j] += (cmha_real)(dh.im[j] + c.im[j]);
@@ -6143,10 +6122,8 @@ CMHA_DEF void cmha_complex_norm_backward(const cmha_complex_norm_args *args, con
         if (dz) cmha__complex_norm_row_backward(kind, &root, z, gamma, stats, dy, D, dz + 2 * t * D);
         for (size_t j0 = 0; dgamma && j0 < D; j0 += m) {
             cmha__wide h;
-            double M[3];
             m = cmha__wide_load(z, D, j0, stats, &h);
-            cmha__root_matrix(&root, root.f1, 0, root.f2, M);
-            cmha__wide_apply(M, m, &h);
+            cmha__wide_apply(root.M, m, &h);
             cmha__gamma_backward(kind, &h, dy + j0, D, m, dgamma + j0);
         }
         if (dbeta) cmha__axpy(2 * D, 1, dy, dbeta);
@@ -6158,12 +6135,10 @@ static cmha_complex_norm_args cmha__complex_norm_args_of(const cmha__call *c) {
     args.kind = (cmha_complex_norm_kind)c->kind, args.T = c->n, args.D = c->D, args.eps = c->number;
     return args;
 }
-
 static void cmha__complex_norm_rows(const cmha__call *c) {
     cmha_complex_norm_args args = cmha__complex_norm_args_of(c);
     cmha_complex_norm_forward(&args, c->x[0], c->x[1], c->x[2], c->y, (double *)c->kept);
 }
-
 static void cmha__complex_norm_back(const cmha__call *c) {
     cmha_complex_norm_args args = cmha__complex_norm_args_of(c);
     cmha_complex_norm_backward(&args, c->x[0], c->x[1], (const double *)c->kept, c->dy, c->dx[0], c->dx[1],
@@ -6192,11 +6167,9 @@ CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size
 static void cmha__phasor_rows(const cmha__call *c) {
     cmha_phasor_forward(c->x[0], c->n, c->D, c->number, c->y);
 }
-
 static void cmha__phasor_back(const cmha__call *c) {
     cmha_phasor_backward(c->x[0], c->dy, c->n, c->D, c->number, c->dx[0]);
 }
-
 static const cmha__op cmha__phasor_op = {
     "phasor", 1, CMHA__PLANES | CMHA__EPS, 0, {0, 0}, 0, NULL, cmha__phasor_rows, cmha__phasor_back};
 
@@ -6205,7 +6178,6 @@ CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps
 }
 
 static void cmha__hermitian_shape(cmha__call *c) { c->shape[c->rank - 1] = 2; }
-
 static void cmha__hermitian_rows(const cmha__call *c) {
     const cmha_real *q = c->x[0], *k = c->x[1];
     size_t D = c->D;
@@ -6215,23 +6187,18 @@ static void cmha__hermitian_rows(const cmha__call *c) {
     }
 }
 
-/* x += da y for one row, or with sign = -1 conj(da) y */
-static void cmha__hermitian_row_back(const cmha_real *da, cmha_real sign, const cmha_real *y, size_t D,
-                                     cmha_real *x) {
-    cmha__axpy(2 * D, da[0], y, x);
-    cmha__axpy(D, -sign * da[1], y + D, x);
-    cmha__axpy(D, sign * da[1], y, x + D);
-}
-
 /* dq = da k, dk = conj(da) q */
 static void cmha__hermitian_back(const cmha__call *c) {
-    size_t W = 2 * c->D;
-    for (size_t t = 0; t < c->n; t++) {
-        if (c->dx[0]) cmha__hermitian_row_back(c->dy + 2 * t, 1, c->x[1] + t * W, c->D, c->dx[0] + t * W);
-        if (c->dx[1]) cmha__hermitian_row_back(c->dy + 2 * t, -1, c->x[0] + t * W, c->D, c->dx[1] + t * W);
+    for (size_t i = 0, D = c->D; i < 2 * c->n; i++) {
+        size_t at = i / 2 * 2 * D;
+        const cmha_real *da = c->dy + i / 2 * 2, *y = c->x[1 - i % 2] + at;
+        cmha_real turn = i % 2 ? -da[1] : da[1], *x = c->dx[i % 2];
+        if (!x) continue;
+        cmha__axpy(2 * D, da[0], y, x + at);
+        cmha__axpy(D, -turn, y + D, x + at);
+        cmha__axpy(D, turn, y, x + at + D);
     }
 }
-
 static const cmha__op cmha__hermitian_op = {
     "hermitian", 2, CMHA__PLANES | CMHA__ALIKE, 0, {0, 0}, 0, cmha__hermitian_shape, cmha__hermitian_rows,
     cmha__hermitian_back};
@@ -6258,38 +6225,25 @@ CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z) {
     return cmha_slice(tape, z, z->rank - 1, cmha__last(z) / 2, cmha__last(z));
 }
 
-/* to[j * to_step] = or += from[j * from_step] */
-static void cmha__stride(const cmha_real *from, size_t from_step, size_t n, cmha_real *to, size_t to_step,
-                         int add) {
-    if (add)
-        for (size_t j = 0; j < n; j++) to[j * to_step] += from[j * from_step];
-    else
-        for (size_t j = 0; j < n; j++) to[j * to_step] = from[j * from_step];
+/* Writes planes from pairs or pairs from planes; the backward adds the way back. kind: the layout; count: 1
+   from pairs to planes. */
+static void cmha__pairs_walk(const cmha__call *c) {
+    const cmha_real *from = c->dy ? c->dy : c->x[0];
+    cmha_real *to = c->dy ? c->dx[0] : c->y;
+    size_t D = c->D, step = c->kind == CMHA_LAYOUT_HALF ? 1 : 2;
+    int from_pairs = (c->count == 1) == !c->dy;
+    size_t a = from_pairs ? step : 1, b = from_pairs ? 1 : step;
+    for (size_t row = 0; row < 2 * c->n; row++) { /* a plane of a row */
+        size_t at = row / 2 * 2 * D, plane = at + row % 2 * D;
+        size_t pair = at + cmha__pair((cmha_layout)c->kind, D, 0, row % 2);
+        const cmha_real *x = from + (from_pairs ? pair : plane);
+        cmha_real *y = to + (from_pairs ? plane : pair);
+        for (size_t j = 0; c->dy && j < D; j++) y[j * b] += x[j * a];
+        for (size_t j = 0; !c->dy && j < D; j++) y[j * b] = x[j * a];
+    }
 }
-
-/* Planes from pairs or pairs from planes, written or added. */
-static void cmha__pairs(const cmha_real *from, size_t T, size_t D, cmha_layout layout, int from_pairs,
-                        cmha_real *to, int add) {
-    size_t step = layout == CMHA_LAYOUT_HALF ? 1 : 2;
-    for (size_t t = 0; t < T; t++, from += 2 * D, to += 2 * D)
-        for (size_t part = 0; part < 2; part++) {
-            size_t pair = cmha__pair(layout, D, 0, part), plane = part * D;
-            if (from_pairs) cmha__stride(from + pair, step, D, to + plane, 1, add);
-            else cmha__stride(from + plane, 1, D, to + pair, step, add);
-        }
-}
-
-/* The kind of the call is the layout, its count 1 from pairs to planes. */
-static void cmha__pairs_rows(const cmha__call *c) {
-    cmha__pairs(c->x[0], c->n, c->D, (cmha_layout)c->kind, c->count == 1, c->y, 0);
-}
-
-static void cmha__pairs_back(const cmha__call *c) {
-    cmha__pairs(c->dy, c->n, c->D, (cmha_layout)c->kind, c->count == 0, c->dx[0], 1);
-}
-
 static const cmha__op cmha__pairs_op = {
-    "complex_pairs", 1, CMHA__PLANES, 0, {0, 0}, 0, NULL, cmha__pairs_rows, cmha__pairs_back};
+    "complex_pairs", 1, CMHA__PLANES, 0, {0, 0}, 0, NULL, cmha__pairs_walk, cmha__pairs_walk};
 
 CMHA_DEF cmha_tensor *cmha_complex_from_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout) {
     cmha__call call = cmha__call_of(&cmha__pairs_op, x, NULL, NULL);
@@ -6326,33 +6280,31 @@ static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m,
 
 /* What is dealt to threads are channels, which do not depend on each other. */
 static void cmha__multifreq_shape(cmha__call *c) {
-    const cmha_tensor *omega = c->in[0], *delta = c->in[1];
     c->shape[0] = c->count, c->rows = c->D;
-    if (omega->rank != 2 || !cmha__same_shape(omega, delta))
+    if (c->rank != 2 || !cmha__same_shape(c->in[0], c->in[1]))
         cmha__reject(c->tape, CMHA_ERR_SHAPE,
-                     "multifreq: omega and delta (%zu and %zu numbers) must be [K, d]", omega->size,
-                     delta->size);
+                     "multifreq: omega and delta (%zu and %zu numbers) must be [K, d]", c->in[0]->size,
+                     c->in[1]->size);
 }
 
-/* CRAT eq 2 for channels lo .. lo + n - 1 at `count` positions from number `key` on; or, back, its
-   gradients. */
-static void cmha__multifreq_walk(const cmha__call *c, int back) {
+/* CRAT eq 2 for channels lo .. lo + n - 1 at `count` positions from number `key` on, or its gradients. */
+static void cmha__multifreq_walk(const cmha__call *c) {
     size_t K = c->in[0]->shape[0], d = c->D, hi = c->lo + c->n, m;
     double scale = 1 / sqrt(K ? (double)K : 1);
     cmha__wide wave, step, sum; /* sum: of domega and ddelta */
-    for (size_t r = 0; !back && r < c->count; r++) memset(c->y + r * d + c->lo, 0, c->n * sizeof *c->y);
+    for (size_t r = 0; !c->dy && r < c->count; r++) memset(c->y + r * d + c->lo, 0, c->n * sizeof *c->y);
     for (size_t k = 0; k < K; k++)
         for (size_t j0 = c->lo; j0 < hi; j0 += m) {
             const cmha_real *omega = c->x[0] + k * d + j0, *delta = c->x[1] + k * d + j0;
-            m = hi - j0 < CMHA__WIDE ? hi - j0 : CMHA__WIDE;
+            m = cmha__min(hi - j0, CMHA__WIDE);
             cmha__wave(omega, NULL, m, 1, NULL, &step);
             memset(&sum, 0, sizeof sum);
             for (size_t r = 0; r < c->count; r++) {
                 size_t at = r * d + j0;
                 double t = (double)c->key + (double)r;
                 cmha__wave(omega, delta, m, t, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
-                for (size_t j = 0; !back && j < m; j++) c->y[at + j] += (cmha_real)(scale * wave.im[j]);
-                for (size_t j = 0; back && j < m; j++) {
+                for (size_t j = 0; !c->dy && j < m; j++) c->y[at + j] += (cmha_real)(scale * wave.im[j]);
+                for (size_t j = 0; c->dy && j < m; j++) {
                     double g = scale * (double)c->dy[at + j] * wave.re[j];
                     sum.re[j] += g * t;
                     sum.im[j] += g;
@@ -6362,12 +6314,9 @@ static void cmha__multifreq_walk(const cmha__call *c, int back) {
             for (size_t j = 0; c->dx[1] && j < m; j++) c->dx[1][k * d + j0 + j] += (cmha_real)sum.im[j];
         }
 }
-
-static void cmha__multifreq_rows(const cmha__call *c) { cmha__multifreq_walk(c, 0); }
-static void cmha__multifreq_back(const cmha__call *c) { cmha__multifreq_walk(c, 1); }
 static const cmha__op cmha__multifreq_op = {
-    "multifreq", 2, CMHA__WHOLE, 0, {0, 0}, 0, cmha__multifreq_shape, cmha__multifreq_rows,
-    cmha__multifreq_back};
+    "multifreq", 2, CMHA__WHOLE, 0, {0, 0}, 0, cmha__multifreq_shape, cmha__multifreq_walk,
+    cmha__multifreq_walk};
 
 CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n,
                                      size_t pos0) {
@@ -6399,12 +6348,10 @@ static void cmha__add_rows_numbers(const cmha__call *c) {
     for (size_t at = 0; at < c->out->size; at += c->rows)
         for (size_t i = c->lo; i < c->lo + c->n; i++) c->y[at + i] = c->x[0][at + i] + c->x[1][i];
 }
-
 static void cmha__add_rows_back(const cmha__call *c) {
     for (size_t at = c->lo; at < c->out->size; at += c->rows)
         cmha__axpy(c->n, 1, c->dy + at, c->dx[1] + c->lo);
 }
-
 static const cmha__op cmha__add_rows_op = {
     "add_rows", 2, CMHA__WHOLE | CMHA__PASSED, 0, {0, 0}, 0, cmha__add_rows_fits, cmha__add_rows_numbers,
     cmha__add_rows_back};
@@ -6456,23 +6403,9 @@ static double cmha__phase_sum(const cmha__regulariser *s, const cmha_real *z, si
     return sum;
 }
 
-/* dz -= slope * (gradient of every R_j times count) for one row */
-static void cmha__phase_row_backward(const cmha__regulariser *s, const cmha_real *CMHA__RESTRICT z,
-                                     double slope, cmha_real *CMHA__RESTRICT dz) {
-    const double *CMHA__RESTRICT way = s->direction;
-    for (size_t j = 0, D = s->D; j < D; j++) {
-        cmha_real gr = (cmha_real)(-slope * way[j]), gi = (cmha_real)(-slope * way[D + j]);
-        cmha__phasor_backward(z[j], z[D + j], s->eps, gr, gi, &dz[j], &dz[D + j]);
-    }
-}
-
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0};
-    size_t i = 0;
-    for (; i + CMHA__WIDE_LANES <= n; i += CMHA__WIDE_LANES)
-        for (int l = 0; l < CMHA__WIDE_LANES; l++)
-            lanes[l] += (double)x[i + (size_t)l] * (double)x[i + (size_t)l];
-    for (int l = 0; i < n; i++, l++) lanes[l] += (double)x[i] * (double)x[i];
+    CMHA__IN_LANES(n, lanes[l] += (double)x[i] * (double)x[i])
     return cmha__wide_total(lanes, CMHA__WIDE_LANES);
 }
 
@@ -6491,16 +6424,19 @@ static double cmha__mean_over(double value, size_t count, size_t D) {
 
 static cmha_status cmha__regulariser_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__regulariser *s = (const cmha__regulariser *)r->user;
-    const cmha_real *z = r->in[0]->data;
-    cmha_real *dz = cmha_tape_grad(tape, r->in[0]);
-    double slope;
-    if (!dz || cmha__dry(tape)) return tape->status;
-    slope = cmha__mean_over((double)s->lam * (double)r->out->grad[0], s->counted, s->D);
+    cmha_real *grad = cmha_tape_grad(tape, r->in[0]);
+    if (!grad || cmha__dry(tape)) return tape->status;
+    double slope = cmha__mean_over((double)s->lam * (double)r->out->grad[0], s->counted, s->D);
     CMHA__FOR_CHUNKS(tape->context->threads, s->T, lo, hi) {
-        for (size_t t = lo, W = 2 * s->D; t < hi; t++) {
+        for (size_t t = lo, D = s->D; t < hi; t++) {
+            const cmha_real *CMHA__RESTRICT z = r->in[0]->data + 2 * t * D;
+            const double *CMHA__RESTRICT way = s->direction;
+            cmha_real *CMHA__RESTRICT dz = grad + 2 * t * D;
             if (s->key_mask && !s->key_mask[t]) continue;
-            if (s->direction) cmha__phase_row_backward(s, z + t * W, slope, dz + t * W);
-            else cmha__axpy(W, (cmha_real)(2 * slope), z + t * W, dz + t * W);
+            if (!way) cmha__axpy(2 * D, (cmha_real)(2 * slope), z, dz);
+            for (size_t j = 0; way && j < D; j++) /* dz -= slope * (gradient of every R_j times count) */
+                cmha__phasor_backward(z[j], z[D + j], s->eps, (cmha_real)(-slope * way[j]),
+                                      (cmha_real)(-slope * way[D + j]), &dz[j], &dz[D + j]);
         }
     }
     return CMHA_OK;
@@ -6510,14 +6446,10 @@ static cmha_status cmha__regulariser_backward(cmha_tape *tape, cmha_record *r) {
 static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
                                      cmha_real lam, cmha_real eps, int phases) {
     const char *name = phases ? "phase_reg" : "mag_reg";
-    cmha__regulariser *s;
-    cmha_tensor *loss;
-    size_t one = 1, threads;
-    if (!cmha__is_planes(tape, z, name)) return NULL;
-    threads = (size_t)tape->context->threads;
-    loss = cmha__result(tape, 1, &one);
-    s = loss ? (cmha__regulariser *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    cmha_tensor *loss = cmha__is_planes(tape, z, name) ? cmha__result1(tape) : NULL;
+    cmha__regulariser *s = loss ? (cmha__regulariser *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
+    size_t threads = (size_t)tape->context->threads;
     s->key_mask = key_mask, s->lam = lam, s->eps = eps, s->T = cmha__rows(z), s->D = cmha__last(z) / 2;
     s->sums = (double *)cmha__record_alloc(tape, threads * sizeof *s->sums);
     if (phases) s->direction = (double *)cmha_tape_alloc(tape, 2 * s->D * sizeof *s->direction);
@@ -6550,7 +6482,7 @@ CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsign
 #define CMHA__PIECE ((size_t)64)
 
 static size_t cmha__pieces(size_t n) { return n / CMHA__PIECE + (n % CMHA__PIECE != 0); }
-static size_t cmha__piece_end(size_t at, size_t n) { return n - at < CMHA__PIECE ? n : at + CMHA__PIECE; }
+static size_t cmha__piece_end(size_t at, size_t n) { return at + cmha__min(n - at, CMHA__PIECE); }
 
 /* CRAT eq 20 */
 CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha,
@@ -6561,34 +6493,16 @@ CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real 
     }
 }
 
-/* dz += conj(alpha + i beta) dy; fresh: dz is written instead. */
-static void cmha__skip_input(cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T, size_t D,
-                                         int fresh, cmha_real *dz) {
-    for (size_t t = 0; t < T; t++, dy += 2 * D, dz += 2 * D) {
-        if (fresh) memset(dz, 0, 2 * D * sizeof *dz);
-        for (size_t j = 0; j < D; j++) dz[j] += alpha * dy[j] + beta * dy[D + j];
-        for (size_t j = 0; j < D; j++) dz[D + j] += alpha * dy[D + j] - beta * dy[j];
-    }
-}
-
 /* sum [2] = Re and Im of the sum of conj(z) dy over the piece of rows from t0 on. */
 static void cmha__skip_sum(const cmha_real *z, const cmha_real *dy, size_t t0, size_t T, size_t D,
-                                       double *sum) {
+                           double *sum) {
     double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
-    size_t end = cmha__piece_end(t0, T), j;
-    for (size_t t = t0; t < end; t++) {
-        const cmha_real *a = z + 2 * t * D, *g = dy + 2 * t * D;
-        for (j = 0; j + CMHA__WIDE_LANES <= D; j += CMHA__WIDE_LANES)
-            for (int l = 0; l < CMHA__WIDE_LANES; l++) {
-                double zr = (double)a[j + (size_t)l], zi = (double)a[D + j + (size_t)l];
-                double gr = (double)g[j + (size_t)l], gi = (double)g[D + j + (size_t)l];
-                re[l] += zr * gr + zi * gi;
-                im[l] += zr * gi - zi * gr;
-            }
-        for (int l = 0; j < D; j++, l++) {
-            re[l] += (double)a[j] * (double)g[j] + (double)a[D + j] * (double)g[D + j];
-            im[l] += (double)a[j] * (double)g[D + j] - (double)a[D + j] * (double)g[j];
-        }
+    for (size_t t = t0, end = cmha__piece_end(t0, T); t < end; t++) {
+        const cmha_real *a = z + 2 * t * D, *b = a + D, *g = dy + 2 * t * D, *h = g + D;
+        CMHA__IN_LANES(D, {
+            re[l] += (double)a[i] * (double)g[i] + (double)b[i] * (double)h[i];
+            im[l] += (double)a[i] * (double)h[i] - (double)b[i] * (double)g[i];
+        })
     }
     sum[0] = cmha__wide_total(re, CMHA__WIDE_LANES);
     sum[1] = cmha__wide_total(im, CMHA__WIDE_LANES);
@@ -6598,11 +6512,15 @@ CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha
                                              const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
                                              cmha_real *dalpha, cmha_real *dbeta) {
     double sum[2] = {0, 0}, part[2];
-    if (dz) cmha__skip_input(alpha, beta, dy, T, D, 0, dz);
+    for (size_t at = 0; dz && at < 2 * T * D; at += 2 * D) {
+        const cmha_real *g = dy + at;
+        cmha_real *d = dz + at;
+        for (size_t j = 0; j < D; j++) d[j] += alpha * g[j] + beta * g[D + j];
+        for (size_t j = 0; j < D; j++) d[D + j] += alpha * g[D + j] - beta * g[j];
+    }
     for (size_t t = 0; (dalpha || dbeta) && t < T; t += CMHA__PIECE) {
         cmha__skip_sum(z, dy, t, T, D, part);
-        sum[0] += part[0];
-        sum[1] += part[1];
+        sum[0] += part[0], sum[1] += part[1];
     }
     if (dalpha) *dalpha += (cmha_real)sum[0];
     if (dbeta) *dbeta += (cmha_real)sum[1];
@@ -6624,18 +6542,18 @@ static cmha_status cmha__skip_back(cmha_tape *tape, cmha_record *r) {
     cmha__mark mark = cmha__mark_of(tape);
     double *sums = (double *)cmha_tape_alloc(tape, 2 * pieces * sizeof *sums), sum[2] = {0, 0};
     if (!tape->status && !cmha__dry(tape)) {
+        if (!dalpha && !dbeta) pieces = 0;
         cmha__skip_factor(alpha, beta, &re, &im);
-        if (dz)
-            CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-                cmha__skip_input(re, im, dy + 2 * lo * D, hi - lo, D, fresh, dz + 2 * lo * D);
+        CMHA__FOR_CHUNKS(threads, dz ? T : 0, lo, hi) {
+            for (size_t at = 2 * lo * D; at < 2 * hi * D; at += 2 * D) {
+                if (fresh) memset(dz + at, 0, 2 * D * sizeof *dz);
+                cmha_complex_residual_backward(NULL, re, im, dy + at, 1, D, dz + at, NULL, NULL);
             }
-        if (dalpha || dbeta)
-            CMHA__FOR_CHUNKS(threads, pieces, lo, hi) {
-                for (size_t i = lo; i < hi; i++)
-                    cmha__skip_sum(z->data, dy, i * CMHA__PIECE, T, D, sums + 2 * i);
-            }
-        for (size_t i = 0; (dalpha || dbeta) && i < pieces; i++)
-            sum[0] += sums[2 * i], sum[1] += sums[2 * i + 1];
+        }
+        CMHA__FOR_CHUNKS(threads, pieces, lo, hi) {
+            for (size_t i = lo; i < hi; i++) cmha__skip_sum(z->data, dy, i * CMHA__PIECE, T, D, sums + 2 * i);
+        }
+        for (size_t i = 0; i < 2 * pieces; i++) sum[i % 2] += sums[i];
         if (!beta) sum[0] = (double)re * sum[1] - (double)im * sum[0];
         if (dalpha) *dalpha += (cmha_real)sum[0];
         if (dbeta) *dbeta += (cmha_real)sum[1];
@@ -6647,26 +6565,22 @@ static cmha_status cmha__skip_back(cmha_tape *tape, cmha_record *r) {
 
 CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
                                             cmha_tensor *alpha, cmha_tensor *beta) {
-    cmha_tensor *in[4], *y;
+    cmha_tensor *in[4] = {z, f, alpha, beta}, *y;
     cmha_real re, im;
-    size_t W;
     if (!f || !alpha || !cmha__is_planes(tape, z, "complex residual")) return NULL;
     if (!cmha__same_shape(z, f))
         return cmha__reject(tape, CMHA_ERR_SHAPE, "complex residual: shapes of %zu and %zu differ", z->size,
                             f->size);
     if (alpha->size != 1 || (beta && beta->size != 1))
         return cmha__reject(tape, CMHA_ERR_SHAPE, "complex residual: alpha and beta are one number each");
-    W = cmha__last(z);
     y = cmha__result(tape, z->rank, z->shape);
-    if (!y) return NULL;
-    if (!cmha__dry(tape)) {
+    if (y && !cmha__dry(tape)) {
         cmha__skip_factor(alpha, beta, &re, &im);
         CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
-            size_t at = lo * W;
+            size_t W = cmha__last(z), at = lo * W;
             cmha_complex_residual_forward(z->data + at, f->data + at, re, im, hi - lo, W / 2, y->data + at);
         }
     }
-    in[0] = z, in[1] = f, in[2] = alpha, in[3] = beta;
     return cmha_tape_push(tape, "complex_residual", y, in, 4, cmha__skip_back, NULL);
 }
 
@@ -6679,24 +6593,13 @@ CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, c
     cmha_gemm(0, 1, T, E, D, 1, z + D, 2 * D, router + E * D, D, 1, logits, E);
 }
 
-static void cmha__router_input(const cmha_real *router, const cmha_real *dlogits, size_t T, size_t D,
-                               size_t E, cmha_real *dz) {
-    cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router, D, 1, dz, 2 * D);
-    cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + E * D, D, 1, dz + D, 2 * D);
-}
-
-/* n columns of one plane of the router, where z and drouter begin with the first of them. */
-static void cmha__router_columns(const cmha_real *z, const cmha_real *dlogits, size_t T, size_t D, size_t E,
-                                 size_t n, cmha_real *drouter) {
-    cmha_gemm(1, 0, E, n, T, 1, dlogits, E, z, 2 * D, 1, drouter, D);
-}
-
 CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
                                    size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter,
                                    cmha_real *dbias) {
-    if (dz) cmha__router_input(router, dlogits, T, D, E, dz);
-    if (drouter) cmha__router_columns(z, dlogits, T, D, E, D, drouter);
-    if (drouter) cmha__router_columns(z + D, dlogits, T, D, E, D, drouter + E * D);
+    if (dz) cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router, D, 1, dz, 2 * D);
+    if (dz) cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + E * D, D, 1, dz + D, 2 * D);
+    if (drouter) cmha_gemm(1, 0, E, D, T, 1, dlogits, E, z, 2 * D, 1, drouter, D);
+    if (drouter) cmha_gemm(1, 0, E, D, T, 1, dlogits, E, z + D, 2 * D, 1, drouter + E * D, D);
     if (dbias) cmha__sum_rows(dlogits, T, E, dbias);
 }
 
@@ -6714,13 +6617,11 @@ static void cmha__router_shape(cmha__call *c) {
     c->count = c->rows, c->rows = cmha__pieces(c->rows);
     c->shape[c->rank - 1] = router->shape[router->rank > 1];
 }
-
 static void cmha__router_rows(const cmha__call *c) {
-    size_t D = c->D, E = c->in[1]->shape[1], end;
+    size_t D = c->D, E = c->in[1]->shape[1];
     for (size_t i = c->lo; i < c->lo + c->n; i++) {
-        size_t lo = i * CMHA__PIECE;
-        end = cmha__piece_end(lo, c->count);
-        cmha_router_forward(c->x[0] + lo * 2 * D, c->x[1], c->x[2], end - lo, D, E, c->y + lo * E);
+        size_t lo = i * CMHA__PIECE, n = cmha__piece_end(lo, c->count) - lo;
+        cmha_router_forward(c->x[0] + lo * 2 * D, c->x[1], c->x[2], n, D, E, c->y + lo * E);
     }
 }
 
@@ -6729,18 +6630,18 @@ static void cmha__router_back(const cmha__call *c) {
     size_t D = c->D, E = c->in[1]->shape[1], half = cmha__pieces(D);
     for (size_t i = c->lo; c->dx[0] && i < c->lo + c->n; i++) {
         size_t lo = i * CMHA__PIECE, n = cmha__piece_end(lo, c->count) - lo;
-        cmha__router_input(c->x[1], c->dy + lo * E, n, D, E, c->dx[0] + lo * 2 * D);
+        cmha_router_backward(NULL, c->x[1], c->dy + lo * E, n, D, E, c->dx[0] + lo * 2 * D, NULL, NULL);
     }
     for (size_t i = 2 * half * c->lo / c->rows; c->dx[1] && i < 2 * half * (c->lo + c->n) / c->rows; i++) {
-        size_t lo = i % half * CMHA__PIECE, at = i / half * D + lo, n = cmha__piece_end(lo, D) - lo;
-        cmha__router_columns(c->x[0] + at, c->dy, c->count, D, E, n, c->dx[1] + i / half * E * D + lo);
+        size_t part = i / half, lo = i % half * CMHA__PIECE, n = cmha__piece_end(lo, D) - lo;
+        cmha_gemm(1, 0, E, n, c->count, 1, c->dy, E, c->x[0] + part * D + lo, 2 * D, 1,
+                  c->dx[1] + part * E * D + lo, D);
     }
     if (c->dx[2] && !c->lo) cmha__sum_rows(c->dy, c->count, E, c->dx[2]);
 }
-
-static const cmha__op cmha__router_op = {"router",         2, CMHA__PLANES | CMHA__WHOLE, 0,
-                                         {0, 0},           0, cmha__router_shape,         cmha__router_rows,
-                                         cmha__router_back};
+static const cmha__op cmha__router_op = {
+    "router", 2, CMHA__PLANES | CMHA__WHOLE, 0, {0, 0}, 0, cmha__router_shape, cmha__router_rows,
+    cmha__router_back};
 
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias) {
     return cmha__operate(tape, &cmha__router_op, 0, 0, z, router, bias);
@@ -6790,29 +6691,29 @@ static void cmha__route_rows(const cmha_real *logits, size_t lo, size_t hi, size
     for (size_t t = lo; t < hi; t++) {
         const cmha_real *row = logits + t * E;
         size_t *choice = expert + t * top;
-        cmha_real *g = gate + t * top, inverse;
-        for (size_t c = 0; c < top; c++) choice[c] = cmha__expert_next(row, E, c ? choice[c - 1] : E);
-        for (size_t c = 0; c < top; c++) g[c] = row[choice[c]];
-        inverse = 1 / cmha__exp_shifted(g, top, row[choice[0]]);
+        cmha_real *g = gate + t * top;
+        for (size_t c = 0; c < top; c++) {
+            choice[c] = cmha__expert_next(row, E, c ? choice[c - 1] : E);
+            g[c] = row[choice[c]];
+        }
+        cmha_real inverse = 1 / cmha__exp_shifted(g, top, row[choice[0]]);
         for (size_t c = 0; c < top; c++) g[c] *= inverse;
     }
 }
 
 /* Groups the chosen pairs by expert: a counting sort. */
 static void cmha__route_group(const cmha__route *r, size_t pairs, size_t E) {
-    size_t e;
-    for (e = 0; e <= E; e++) r->first[e] = 0;
+    memset(r->first, 0, (E + 1) * sizeof *r->first);
     for (size_t p = 0; p < pairs; p++) r->first[r->expert[p] + 1]++;
-    for (r->piece[0] = 0, e = 0; e < E; e++) {
-        r->piece[e + 1] = r->piece[e] + cmha__pieces(r->first[e + 1]);
-        r->first[e + 1] += r->first[e];
-    }
-    for (size_t p = 0; p < pairs; p++) { /* first[e] runs ahead to first[e + 1] and is put back below */
-        r->place[p] = r->first[r->expert[p]]++;
+    for (size_t e = 0; e < E; e++) r->first[e + 1] += r->first[e];
+    memcpy(r->piece, r->first, (E + 1) * sizeof *r->piece); /* for now where each expert's next pair goes */
+    for (size_t p = 0; p < pairs; p++) {
+        r->place[p] = r->piece[r->expert[p]]++;
         r->pair[r->place[p]] = p;
     }
-    for (e = E; e > 0; e--) r->first[e] = r->first[e - 1];
-    r->first[0] = 0;
+    r->piece[0] = 0;
+    for (size_t e = 0; e < E; e++)
+        r->piece[e + 1] = r->piece[e] + cmha__pieces(r->first[e + 1] - r->first[e]);
 }
 
 CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan,
@@ -6843,48 +6744,18 @@ static void cmha__times_i(const cmha_real *x, size_t n, size_t D, cmha_real sign
     }
 }
 
-/* One expert's complex matrix [O, I] among all: the imaginary part lies `plane` matrices further on. */
-typedef struct cmha__expert_matrix {
-    size_t O, I, plane;
-    const cmha_real *w, *bias; /* bias [O], likewise, or NULL */
-} cmha__expert_matrix;
-
-/* y [n, 2O] = W x + bias from x [n, 2I] and i x. */
-static void cmha__expert_product(const cmha__expert_matrix *m, size_t n, const cmha_real *x,
-                                 const cmha_real *ix, cmha_real *y) {
-    size_t O = m->O, I = m->I;
-    for (size_t t = 0; m->bias && t < n; t++) {
-        memcpy(y + 2 * t * O, m->bias, O * sizeof *y);
-        memcpy(y + 2 * t * O + O, m->bias + m->plane * O, O * sizeof *y);
-    }
-    cmha_gemm(0, 1, 2 * n, O, I, 1, x, I, m->w, I, m->bias ? 1 : 0, y, O);
-    cmha_gemm(0, 1, 2 * n, O, I, 1, ix, I, m->w + m->plane * O * I, I, 1, y, O);
-}
-
-/* dx [n, 2I] = W^H g = Wr^T g + Wi^T (-i g) from g [n, 2O] and -i g. */
-static void cmha__expert_adjoint(const cmha__expert_matrix *m, size_t n, const cmha_real *g,
-                                 const cmha_real *ig, cmha_real *dx) {
-    size_t O = m->O, I = m->I;
-    cmha_gemm(0, 0, 2 * n, I, O, 1, g, O, m->w, I, 0, dx, I);
-    cmha_gemm(0, 0, 2 * n, I, O, 1, ig, O, m->w + m->plane * O * I, I, 1, dx, I);
-}
-
-/* One piece of work: pairs first .. first + n - 1 of the plan, all of them of one expert. */
-typedef struct cmha__expert_piece {
-    size_t expert, first, n;
-} cmha__expert_piece;
-
-/* The experts at work: what is given, and arrays over the P grouped pairs. */
+/* The experts at work: what is given, arrays over the P grouped pairs, and a piece of work. */
 typedef struct cmha__mixture {
     const cmha_experts_args *a;
     const cmha_experts_weights *weights;
     cmha__route r;
     const cmha_real *z, *dy;
-    cmha_real *out;            /* forward: what the experts make of their tokens [P, 2D] */
-    cmha_real *x, *ix;         /* backward: tokens, and times i [P, 2D] */
-    cmha_real *g, *ig;         /* the gate times dy, and times -i [P, 2D] */
-    cmha_real *act, *dpre;     /* cGELU(hidden), and the gradient of hidden [P, 2F] */
-    cmha_real *dgate, *own;    /* own: scratch of each thread */
+    cmha_real *out;          /* forward: what the experts make of their tokens [P, 2D] */
+    cmha_real *x, *ix;       /* backward: tokens, and times i [P, 2D] */
+    cmha_real *g, *ig;       /* the gate times dy, and times -i [P, 2D] */
+    cmha_real *act, *dpre;   /* cGELU(hidden), and the gradient of hidden [P, 2F] */
+    cmha_real *dgate, *own;  /* own: scratch of each thread; in a piece, of its thread */
+    size_t expert, first, n; /* the piece: pairs first .. first + n - 1 of the plan */
 } cmha__mixture;
 
 static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_experts_weights *weights) {
@@ -6895,16 +6766,18 @@ static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_exp
     return m;
 }
 
-/* An expert's first (second = 0) or second matrix. */
-static cmha__expert_matrix cmha__matrix_of(const cmha__mixture *m, size_t e, int second) {
-    const cmha_experts_weights *from = m->weights;
-    size_t D = m->a->D, F = m->a->F;
-    cmha__expert_matrix x;
-    x.O = second ? D : F, x.I = second ? F : D, x.plane = m->a->E;
-    x.w = (second ? from->w2 : from->w1) + e * D * F;
-    x.bias = second ? from->b2 : from->b1;
-    if (x.bias) x.bias += e * x.O;
-    return x;
+/* y = W x + bias from x and i x, or of the adjoint W^H x = Wr^T x + Wi^T (-i x) from x and -i x; W is the
+   first (second = 0) or second matrix of the piece's expert, x [n, 2I] and y [n, 2O], or the reverse. */
+static void cmha__expert_product(const cmha__mixture *m, int second, int adjoint, const cmha_real *x,
+                                 const cmha_real *ix, cmha_real *y) {
+    const size_t D = m->a->D, F = m->a->F, E = m->a->E, rows = 2 * m->n;
+    const size_t O = second ? D : F, I = second ? F : D, from = adjoint ? O : I, to = adjoint ? I : O;
+    const cmha_real *w = (second ? m->weights->w2 : m->weights->w1) + m->expert * D * F;
+    const cmha_real *bias = adjoint ? NULL : second ? m->weights->b2 : m->weights->b1;
+    for (size_t i = 0; bias && i < rows; i++)
+        memcpy(y + i * O, bias + (i % 2 * E + m->expert) * O, O * sizeof *y);
+    cmha_gemm(0, !adjoint, rows, to, from, 1, x, from, w, I, bias ? 1 : 0, y, to);
+    cmha_gemm(0, !adjoint, rows, to, from, 1, ix, from, w + E * D * F, I, 1, y, to);
 }
 
 static size_t cmha__workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
@@ -6917,35 +6790,33 @@ static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
 }
 
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
-    size_t pairs = a->T * a->top;
-    size_t length = pairs * (backward ? 8 * a->D + 4 * a->F : 2 * a->D) +
-                    cmha__workers(a) * cmha__expert_own(a, backward);
-    double rows = (double)a->T * (double)a->top + (double)cmha__workers(a) * CMHA__PIECE;
-    return cmha__countable(length, 8 * rows * ((double)a->D + (double)a->F));
+    size_t pairs = a->T * a->top, workers = cmha__workers(a);
+    double rows = (double)a->T * (double)a->top + (double)workers * CMHA__PIECE;
+    return cmha__countable(pairs * (backward ? 8 * a->D + 4 * a->F : 2 * a->D) +
+                               workers * cmha__expert_own(a, backward),
+                           8 * rows * ((double)a->D + (double)a->F));
 }
 
 /* Deals the pieces to threads. */
-static void cmha__mixture_run(const cmha__mixture *m, int backward,
-                              void (*work)(const cmha__mixture *, cmha__expert_piece, cmha_real *)) {
+static void cmha__mixture_run(const cmha__mixture *m, int backward, void (*work)(const cmha__mixture *)) {
     const size_t *piece = m->r.piece, *first = m->r.first;
     CMHA__FOR_CHUNKS(m->a->threads, piece[m->a->E], lo, hi) {
-        cmha_real *own = m->own + (size_t)cmha__chunk * cmha__expert_own(m->a, backward);
-        cmha__expert_piece p;
-        p.expert = 0;
+        cmha__mixture p = *m;
+        p.own += (size_t)cmha__chunk * cmha__expert_own(m->a, backward);
         for (size_t i = lo; i < hi; i++) {
             while (piece[p.expert + 1] <= i) p.expert++;
             p.first = first[p.expert] + (i - piece[p.expert]) * CMHA__PIECE;
             p.n = cmha__piece_end(p.first, first[p.expert + 1]) - p.first;
-            work(m, p, own);
+            work(&p);
         }
     }
 }
 
 /* to [n, 2D] = the rows of the piece's tokens. */
-static void cmha__gather(const cmha__mixture *m, cmha__expert_piece p, const cmha_real *rows, cmha_real *to) {
+static void cmha__gather(const cmha__mixture *m, const cmha_real *rows, cmha_real *to) {
     size_t W = 2 * m->a->D;
-    const size_t *pair = m->r.pair + p.first;
-    for (size_t i = 0; i < p.n; i++) memcpy(to + i * W, rows + pair[i] / m->a->top * W, W * sizeof *to);
+    for (size_t i = 0; i < m->n; i++)
+        memcpy(to + i * W, rows + m->r.pair[m->first + i] / m->a->top * W, W * sizeof *to);
 }
 
 /* y [T, 2D] += the sum over a token's pairs, best choice first, of gate (NULL = 1) times their rows; fresh: y
@@ -6962,18 +6833,18 @@ static void cmha__mixture_scatter(const cmha__mixture *m, const cmha_real *gate,
     }
 }
 
-static void cmha__expert_forward(const cmha__mixture *m, cmha__expert_piece p, cmha_real *own) {
-    size_t D = m->a->D, F = m->a->F, n = p.n;
-    cmha__expert_matrix first = cmha__matrix_of(m, p.expert, 0), second = cmha__matrix_of(m, p.expert, 1);
+static void cmha__expert_forward(const cmha__mixture *m) {
+    size_t D = m->a->D, F = m->a->F, n = m->n;
+    cmha_real *own = m->own;
     cmha_real *x = cmha__cut_off(&own, 2 * n * D), *ix = cmha__cut_off(&own, 2 * n * D);
     cmha_real *act = cmha__cut_off(&own, 2 * n * F), *iact = cmha__cut_off(&own, 2 * n * F);
-    cmha_real *pre = m->a->hidden ? m->a->hidden + 2 * p.first * F : own;
-    cmha__gather(m, p, m->z, x);
+    cmha_real *pre = m->a->hidden ? m->a->hidden + 2 * m->first * F : own;
+    cmha__gather(m, m->z, x);
     cmha__times_i(x, n, D, 1, ix);
-    cmha__expert_product(&first, n, x, ix, pre);
+    cmha__expert_product(m, 0, 0, x, ix, pre);
     cmha_activation_forward(pre, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, act);
     cmha__times_i(act, n, F, 1, iact);
-    cmha__expert_product(&second, n, act, iact, m->out + 2 * p.first * D);
+    cmha__expert_product(m, 1, 0, act, iact, m->out + 2 * m->first * D);
 }
 
 /* CRAT eq 21 */
@@ -6985,40 +6856,38 @@ CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_expert
     cmha__mixture_scatter(&m, a->gate, m.out, 1, y);
 }
 
-/* Fills the arrays of one piece and adds to dgate; own [n, 2F]. The gate's gradient needs no output of the
-   expert: <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. */
-static void cmha__expert_backward(const cmha__mixture *m, cmha__expert_piece p, cmha_real *own) {
-    size_t D = m->a->D, F = m->a->F, n = p.n, wide = 2 * p.first * D, hide = 2 * p.first * F;
-    cmha__expert_matrix second = cmha__matrix_of(m, p.expert, 1);
-    const cmha_real *hidden = m->a->hidden + hide, *bias = second.bias,
-                    *bias_imag = bias ? bias + m->a->E * D : NULL;
+/* Fills the arrays of one piece and adds to dgate; own gets [n, 2F]. The gate's gradient needs no output of
+   the expert: <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. */
+static void cmha__expert_backward(const cmha__mixture *m) {
+    size_t D = m->a->D, F = m->a->F, n = m->n, wide = 2 * m->first * D, hide = 2 * m->first * F;
+    const cmha_real *hidden = m->a->hidden + hide;
+    const cmha_real *bias = m->weights->b2 ? m->weights->b2 + m->expert * D : NULL;
     cmha_real *act = m->act + hide, *dpre = m->dpre + hide;
-    cmha__gather(m, p, m->z, m->x + wide);
-    cmha__gather(m, p, m->dy, m->g + wide);
+    cmha__gather(m, m->z, m->x + wide);
+    cmha__gather(m, m->dy, m->g + wide);
     cmha_activation_forward(hidden, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, act);
     cmha__times_i(m->x + wide, n, D, 1, m->ix + wide);
     cmha__times_i(m->g + wide, n, D, -1, m->ig + wide);
-    cmha__expert_adjoint(&second, n, m->g + wide, m->ig + wide, own);
+    cmha__expert_product(m, 1, 1, m->g + wide, m->ig + wide, m->own);
     for (size_t i = 0; i < n; i++) {
-        size_t pair = m->r.pair[p.first + i], at = wide + 2 * i * D;
-        cmha_real *row = own + 2 * i * F, *g = m->g + at, *ig = m->ig + at, gate = m->a->gate[pair];
+        size_t pair = m->r.pair[m->first + i], at = wide + 2 * i * D;
+        cmha_real *row = m->own + 2 * i * F, *g = m->g + at, *ig = m->ig + at, gate = m->a->gate[pair];
         if (m->dgate) m->dgate[pair] += cmha__dot(row, act + 2 * i * F, 2 * F);
-        if (m->dgate && bias) m->dgate[pair] += cmha__dot(g, bias, D) + cmha__dot(g + D, bias_imag, D);
+        if (m->dgate && bias)
+            m->dgate[pair] += cmha__dot(g, bias, D) + cmha__dot(g + D, bias + m->a->E * D, D);
         for (size_t j = 0; j < 2 * F; j++) row[j] *= gate;
         for (size_t j = 0; j < 2 * D; j++) g[j] *= gate;
         for (size_t j = 0; j < 2 * D; j++) ig[j] *= gate;
     }
     memset(dpre, 0, 2 * n * F * sizeof *dpre);
-    cmha_activation_backward(hidden, own, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, dpre);
+    cmha_activation_backward(hidden, m->own, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, dpre);
 }
 
 /* x = W1^H dpre; act gets dpre times -i, neither being needed any more. */
-static void cmha__expert_input(const cmha__mixture *m, cmha__expert_piece p, cmha_real *own) {
-    size_t D = m->a->D, F = m->a->F, hide = 2 * p.first * F;
-    cmha__expert_matrix first = cmha__matrix_of(m, p.expert, 0);
-    (void)own;
-    cmha__times_i(m->dpre + hide, p.n, F, -1, m->act + hide);
-    cmha__expert_adjoint(&first, p.n, m->dpre + hide, m->act + hide, m->x + 2 * p.first * D);
+static void cmha__expert_input(const cmha__mixture *m) {
+    size_t F = m->a->F, hide = 2 * m->first * F;
+    cmha__times_i(m->dpre + hide, m->n, F, -1, m->act + hide);
+    cmha__expert_product(m, 0, 1, m->dpre + hide, m->act + hide, m->x + 2 * m->first * m->a->D);
 }
 
 /* Rows lo .. hi - 1 of the gradients of one expert's first (second = 0) or second matrix and bias: dW += g
@@ -7071,29 +6940,26 @@ typedef struct cmha__experts_saved {
     cmha_experts_args args;
     cmha_experts_weights weights;
     const unsigned char *key_mask; /* [T], 0 = padding; NULL = none is */
-    size_t *plan;
-    cmha_real *gate;
+    cmha_real *gate; /* of args, to be written */
 } cmha__experts_saved;
 
 static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
     const cmha__experts_saved *s = (const cmha__experts_saved *)r->user;
     const cmha_experts_args *a = &s->args;
-    cmha_real *dz = cmha_tape_grad(tape, r->in[0]), *dlogits = cmha_tape_grad(tape, r->in[1]), *dgate,
-              *scratch;
+    size_t pairs = a->T * a->top;
+    cmha_real *dz = cmha_tape_grad(tape, r->in[0]), *dlogits = cmha_tape_grad(tape, r->in[1]);
     cmha_experts_grads grads;
-    cmha__mark mark;
     grads.w1 = cmha_tape_grad(tape, r->in[2]), grads.b1 = cmha_tape_grad(tape, r->in[3]);
     grads.w2 = cmha_tape_grad(tape, r->in[4]), grads.b2 = cmha_tape_grad(tape, r->in[5]);
-    mark = cmha__mark_of(tape);
-    dgate = cmha__reals(tape, a->T * a->top);
-    scratch = cmha__reals(tape, cmha_experts_scratch(a, 1));
+    cmha__mark mark = cmha__mark_of(tape);
+    cmha_real *dgate = cmha__reals(tape, pairs), *scratch = cmha__reals(tape, cmha_experts_scratch(a, 1));
     if (!tape->status && !cmha__dry(tape)) {
-        memset(dgate, 0, a->T * a->top * sizeof *dgate);
+        memset(dgate, 0, pairs * sizeof *dgate);
         cmha_experts_backward(a, &s->weights, r->in[0]->data, r->out->grad, dz, dlogits ? dgate : NULL,
                               &grads, scratch);
-        for (size_t t = 0; s->key_mask && t < a->T; t++)
-            if (!s->key_mask[t]) memset(dgate + t * a->top, 0, a->top * sizeof *dgate);
-        cmha_route_backward(s->plan, s->gate, dgate, a->T, a->E, a->top, dlogits);
+        for (size_t i = 0; s->key_mask && i < pairs; i++)
+            if (!s->key_mask[i / a->top]) dgate[i] = 0;
+        cmha_route_backward(a->plan, a->gate, dgate, a->T, a->E, a->top, dlogits);
     }
     cmha__rewind(tape, mark);
     return tape->status;
@@ -7117,11 +6983,9 @@ static int cmha__experts_fit(cmha_tape *tape, cmha__experts_saved *s, cmha_tenso
         return CMHA__MISFIT(tape, "experts: width %zu, weights for planes of %zu", cmha__last(z), 2 * a->D);
     if (w2->shape[1] != a->E || w2->shape[2] != a->D || w2->shape[3] != a->F)
         return CMHA__MISFIT(tape, "experts: weights of %zu and %zu numbers do not fit", w1->size, w2->size);
-    if (cmha__last(logits) != a->E)
-        return CMHA__MISFIT(tape, "experts: logits for %zu experts, weights for %zu", cmha__last(logits),
-                            a->E);
-    if (cmha__rows(logits) != a->T)
-        return CMHA__MISFIT(tape, "experts: %zu rows of logits, %zu tokens", cmha__rows(logits), a->T);
+    if (cmha__last(logits) != a->E || cmha__rows(logits) != a->T)
+        return CMHA__MISFIT(tape, "experts: %zu tokens and %zu experts, logits for %zu and %zu", a->T, a->E,
+                            cmha__rows(logits), cmha__last(logits));
     if ((b1 && b1->size != 2 * a->E * a->F) || (b2 && b2->size != 2 * a->E * a->D))
         return CMHA__MISFIT(tape, "experts: a bias does not fit %zu experts", a->E);
     if (!cmha__experts_top(tape, "experts", a->top, a->E)) return 0;
@@ -7138,7 +7002,7 @@ static int cmha__experts_fit(cmha_tape *tape, cmha__experts_saved *s, cmha_tenso
 static void cmha__experts_run(const cmha__experts_saved *s, cmha_tensor *const *in, cmha_real *y,
                               cmha_real *scratch, uint64_t *use) {
     const cmha_experts_args *a = &s->args;
-    cmha__route r = cmha__route_of(s->plan, a->T, a->E, a->top);
+    cmha__route r = cmha__route_of(a->plan, a->T, a->E, a->top);
     size_t top = a->top, padding = 0;
     CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
         cmha__route_rows(in[1]->data, lo, hi, a->E, top, r.expert, s->gate);
@@ -7156,26 +7020,22 @@ static void cmha__experts_run(const cmha__experts_saved *s, cmha_tensor *const *
 /* cmha_experts of tokens some of which may be padding; in: z, logits, w1, b1, w2, b2. */
 static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *const *in, size_t top,
                                   const unsigned char *key_mask, uint64_t *use) {
-    cmha__experts_saved *s;
-    cmha_experts_args *a;
-    cmha_tensor *y;
-    cmha_real *scratch;
-    cmha__mark mark;
     if (!in[1] || !in[2] || !in[4] || !cmha__is_planes(tape, in[0], "experts")) return NULL;
-    s = (cmha__experts_saved *)cmha__record_alloc(tape, sizeof *s);
+    cmha__experts_saved *s = (cmha__experts_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
-    a = &s->args, a->top = top, a->threads = tape->context->threads, s->key_mask = key_mask;
+    cmha_experts_args *a = &s->args;
+    a->top = top, a->threads = tape->context->threads, s->key_mask = key_mask;
     if (!cmha__experts_fit(tape, s, in)) return NULL;
-    y = cmha__result(tape, in[0]->rank, in[0]->shape);
+    cmha_tensor *y = cmha__result(tape, in[0]->rank, in[0]->shape);
     if (!y) return NULL;
-    mark = cmha__mark_of(tape);
-    a->plan = s->plan = (size_t *)cmha_tape_alloc(tape, cmha_route_size(a->T, a->E, top) * sizeof *s->plan);
+    cmha__mark mark = cmha__mark_of(tape);
+    a->plan = (size_t *)cmha_tape_alloc(tape, cmha_route_size(a->T, a->E, top) * sizeof *a->plan);
     a->gate = s->gate = cmha__reals(tape, a->T * top);
     if (tape->recording) {
         a->hidden = cmha__reals(tape, a->T * top * 2 * a->F);
         mark = cmha__mark_of(tape);
     }
-    scratch = cmha__reals(tape, cmha_experts_scratch(a, 0));
+    cmha_real *scratch = cmha__reals(tape, cmha_experts_scratch(a, 0));
     if (!tape->status && !cmha__dry(tape)) cmha__experts_run(s, in, y->data, scratch, use);
     cmha__rewind(tape, mark);
     return cmha_tape_push(tape, "experts", y, in, 6, cmha__experts_record, s);
@@ -7184,20 +7044,19 @@ static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *const *in, size_
 CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
                                    cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
                                    uint64_t *use) {
-    cmha_tensor *in[6];
-    in[0] = z, in[1] = logits, in[2] = w1, in[3] = b1, in[4] = w2, in[5] = b2;
+    cmha_tensor *in[6] = {z, logits, w1, b1, w2, b2};
     return cmha__experts(tape, in, top, NULL, use);
 }
 
 /* ---- Mixture of experts: the load balance ---- */
 
-/* The largest logit, and the sum of exp(logit - that). */
+/* The largest logit, and 1 / the sum of exp(logit - that): a row's softmax. */
 static cmha_real cmha__balance_row(const cmha_real *logits, size_t E, cmha_real *top) {
     cmha_real sum = 0;
     *top = cmha__largest(logits, E);
     if (!(*top > -(cmha_real)INFINITY)) *top = E ? logits[0] : 0; /* only NaN and -Inf: let them through */
     for (size_t e = 0; e < E; e++) sum += cmha__exp(logits[e] - *top);
-    return sum;
+    return 1 / sum;
 }
 
 CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T,
@@ -7206,12 +7065,10 @@ CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned cha
     for (size_t e = 0; e < 2 * E; e++) share[e] = 0;
     share[2 * E] = count;
     for (size_t t = 0; t < T; t++, logits += E) {
-        size_t chosen = E;
-        cmha_real most, inverse;
         if (key_mask && !key_mask[t]) continue;
-        inverse = 1 / cmha__balance_row(logits, E, &most);
+        cmha_real most, inverse = cmha__balance_row(logits, E, &most);
         for (size_t e = 0; e < E; e++) p[e] += (double)(cmha__exp(logits[e] - most) * inverse);
-        for (size_t c = 0; c < top; c++) {
+        for (size_t c = 0, chosen = E; c < top; c++) {
             chosen = cmha__expert_next(logits, E, chosen);
             share[chosen] += 1;
         }
@@ -7229,10 +7086,9 @@ CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char
                                     cmha_real *dlogits) {
     double scale = share[2 * E] > 0 ? (double)dloss * (double)E / share[2 * E] : 0;
     for (size_t t = 0; dlogits && t < T; t++, logits += E, dlogits += E) {
-        cmha_real most, inverse;
-        double mean = 0;
         if (key_mask && !key_mask[t]) continue;
-        inverse = 1 / cmha__balance_row(logits, E, &most);
+        cmha_real most, inverse = cmha__balance_row(logits, E, &most);
+        double mean = 0;
         for (size_t e = 0; e < E; e++) mean += share[e] * (double)(cmha__exp(logits[e] - most) * inverse);
         for (size_t e = 0; e < E; e++)
             dlogits[e] += (cmha_real)(scale * (share[e] - mean) *
@@ -7260,49 +7116,39 @@ static cmha_status cmha__balance_record(cmha_tape *tape, cmha_record *r) {
 
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
                                    const unsigned char *key_mask) {
-    cmha__balance_saved *s;
-    cmha_tensor *loss;
-    size_t one = 1, T, E;
     if (!logits || !tape || tape->status) return NULL;
-    E = cmha__last(logits);
+    size_t E = cmha__last(logits);
     if (!cmha__experts_top(tape, "balance", top, E)) return NULL;
-    loss = cmha__result(tape, 1, &one);
-    s = loss ? (cmha__balance_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    cmha_tensor *loss = cmha__result1(tape);
+    cmha__balance_saved *s = loss ? (cmha__balance_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
     s->key_mask = key_mask;
     s->share = (double *)cmha_tape_alloc(tape, (2 * E + 1) * sizeof *s->share);
-    if (!s->share) return NULL;
-    T = cmha__rows(logits);
-    if (!cmha__dry(tape))
-        loss->data[0] = (cmha_real)cmha_balance_forward(logits->data, key_mask, T, E, top, s->share);
+    if (s->share && !cmha__dry(tape))
+        loss->data[0] = (cmha_real)cmha_balance_forward(logits->data, key_mask, cmha__rows(logits), E, top,
+                                                        s->share);
     return cmha_tape_push(tape, "balance", loss, &logits, 1, cmha__balance_record, s);
 }
 
 /* ---- Retrieval: the knowledge base ---- */
 
-/* Numbers as floats into eight hashes in turn, which vectorises: the same for a base of doubles. */
-static void cmha__hash_reals(const cmha_real *x, size_t n, uint64_t *lanes) {
-    float value;
-    uint32_t bits;
-    for (size_t i = 0; i < n; i += 8)
-        for (size_t l = 0; l < 8 && i + l < n; l++) {
-#ifdef CMHA_DOUBLE
-            value = fabs(x[i + l]) <= FLT_MAX ? (float)x[i + l] : x[i + l] > 0 ? FLT_MAX : -FLT_MAX;
-#else
-            value = x[i + l];
-#endif
-            memcpy(&bits, &value, sizeof bits);
-            lanes[l] = (lanes[l] ^ bits) * UINT64_C(0xd1342543de82ef95);
-            lanes[l] ^= lanes[l] >> 29;
-        }
-}
-
+/* Hashes the sizes, and the numbers as floats, as a base of doubles has them too. Eight hashes in turn
+   vectorise. */
 static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *vectors) {
     uint64_t lanes[8], hash = cmha__mix((uint64_t)n + CMHA__GOLDEN);
     hash = cmha__mix(hash ^ (uint64_t)d_r);
-    for (size_t i = 0; i < 8; i++) lanes[i] = hash + (uint64_t)i * CMHA__GOLDEN;
-    for (size_t i = 0; i < n; i++) cmha__hash_reals(vectors + i * 2 * d_r, 2 * d_r, lanes);
-    for (size_t i = 0; i < 8; i++) hash = cmha__mix(hash ^ lanes[i]) + CMHA__GOLDEN;
+    for (size_t l = 0; l < 8; l++) lanes[l] = hash + (uint64_t)l * CMHA__GOLDEN;
+    for (size_t row = 0; row < n; row++, vectors += 2 * d_r)
+        for (size_t i = 0; i < 2 * d_r; i += 8)
+            for (size_t l = 0; l < 8 && i + l < 2 * d_r; l++) {
+                cmha_real x = vectors[i + l];
+                float value = (float)(x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : x);
+                uint32_t bits;
+                memcpy(&bits, &value, sizeof bits);
+                lanes[l] = (lanes[l] ^ bits) * UINT64_C(0xd1342543de82ef95);
+                lanes[l] ^= lanes[l] >> 29;
+            }
+    for (size_t l = 0; l < 8; l++) hash = cmha__mix(hash ^ lanes[l]) + CMHA__GOLDEN;
     return hash;
 }
 
@@ -7315,9 +7161,9 @@ static void *cmha__knowledge_take(cmha_knowledge *kb, size_t count, size_t width
         cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents overflow a size", kb->n);
         return NULL;
     }
+    if (!bytes) bytes = 1;
     while (kb->owned[i].memory) i++;
-    kb->owned[i].memory = cmha__take(kb->context, bytes ? bytes : 1);
-    kb->owned[i].bytes = bytes ? bytes : 1;
+    kb->owned[i].memory = cmha__take(kb->context, kb->owned[i].bytes = bytes);
     if (!kb->owned[i].memory)
         cmha__fail(kb->context, CMHA_ERR_MEMORY, "knowledge: no memory (%zu bytes)", bytes);
     return kb->owned[i].memory;
@@ -7362,7 +7208,6 @@ static cmha_status cmha__knowledge_finite(const cmha_knowledge *kb) {
 CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n,
                                          size_t d_r, const cmha_real *vectors, const int64_t *ids,
                                          const char *texts, const uint64_t *text_begin) {
-    cmha_status status;
     if (!knowledge) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: it is NULL");
     memset(knowledge, 0, sizeof *knowledge);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
@@ -7374,7 +7219,7 @@ CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context
     knowledge->context = context, knowledge->n = n, knowledge->d_r = d_r;
     knowledge->vectors = vectors, knowledge->ids = ids;
     knowledge->texts = texts, knowledge->text_begin = text_begin;
-    status = cmha__knowledge_reserve(knowledge); /* first: no array is read whose size cannot be */
+    cmha_status status = cmha__knowledge_reserve(knowledge); /* first: every array's size is then possible */
     if (!status && texts && !cmha__texts_in_order(text_begin, n, UINT64_MAX))
         status = cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: text_begin does not ascend from 0");
     if (!status) status = cmha__knowledge_finite(knowledge);
@@ -7423,50 +7268,32 @@ typedef struct cmha__search {
     int64_t *own_index; /* lists of all threads but the first; or what the caller's search finds [Q, k] */
 } cmha__search;
 
-/* The number below a threshold, so that "above it" is "at least the threshold". */
-static cmha_real cmha__search_under(cmha_real threshold) {
-    if (!(threshold > -1)) return -(cmha_real)INFINITY; /* rounding may take a similarity below -1 */
-#ifdef CMHA_DOUBLE
-    return nextafter(threshold, -DBL_MAX);
-#else
-    return nextafterf(threshold, -FLT_MAX);
-#endif
-}
-
 /* A search without its memory, and in *bytes the size of that: SIZE_MAX where it overflows. */
 static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge *base, size_t Q, size_t d_r,
                                     size_t k, cmha_real threshold, size_t *bytes) {
-    const size_t threads = (size_t)context->threads, rows = Q < CMHA__NEAREST_ROWS ? Q : CMHA__NEAREST_ROWS;
-    const size_t limit = CMHA__SEARCH_BLOCKS * threads * CMHA__NEAREST_ROWS;
-    const size_t shares = (Q < limit ? Q : limit) * (threads - 1);
+    const size_t threads = (size_t)context->threads, rows = cmha__min(Q, CMHA__NEAREST_ROWS);
+    const size_t shares = cmha__min(Q, CMHA__SEARCH_BLOCKS * threads * CMHA__NEAREST_ROWS) * (threads - 1);
     cmha__search s;
-    double about;
     memset(&s, 0, sizeof s);
     s.context = context, s.base = base, s.Q = Q, s.d_r = d_r, s.k = k;
-    s.under = cmha__search_under(threshold);
+    s.under = -(cmha_real)INFINITY; /* rounding may take a similarity below -1 */
+    if (threshold > -1) /* the number below it, so that "above" is "at least the threshold" */
+        s.under = sizeof threshold == sizeof(float) ? nextafterf((float)threshold, -FLT_MAX)
+                                                    : (cmha_real)nextafter((double)threshold, -DBL_MAX);
     s.tile = CMHA__NEAREST_DOCUMENTS * (rows + 2 * d_r);
     s.lists = (shares > Q ? shares : Q) * k;
-    about = ((double)shares + (double)Q) * (double)k * 16 + 16 * (double)Q * (double)d_r +
-            8 * (double)threads * (double)CMHA__NEAREST_DOCUMENTS * ((double)rows + 2 * (double)d_r);
+    double about = ((double)shares + (double)Q) * (double)k * 16 + 16 * (double)Q * (double)d_r +
+                   8 * (double)threads * (double)CMHA__NEAREST_DOCUMENTS * ((double)rows + 2 * (double)d_r);
     *bytes = (s.lists + threads * s.tile + Q * 2 * d_r) * sizeof *s.scratch + s.lists * sizeof *s.own_index;
     *bytes = cmha__countable(*bytes, about);
     return s;
 }
 
 static void cmha__search_place(cmha__search *s, void *memory) {
-    cmha_real *numbers;
     s->own_index = (int64_t *)memory;
-    numbers = (cmha_real *)(void *)(s->own_index + s->lists);
-    s->own_similarity = cmha__cut_off(&numbers, s->lists);
-    s->phasors = cmha__cut_off(&numbers, s->Q * 2 * s->d_r);
-    s->scratch = numbers;
-}
-
-/* The same search for queries lo .. hi - 1 alone. */
-static cmha__search cmha__search_part(const cmha__search *s, size_t lo, size_t hi) {
-    cmha__search part = *s;
-    part.Q = hi - lo, part.phasors += lo * 2 * s->d_r, part.index += lo * s->k, part.similarity += lo * s->k;
-    return part;
+    s->scratch = (cmha_real *)(void *)(s->own_index + s->lists);
+    s->own_similarity = cmha__cut_off(&s->scratch, s->lists);
+    s->phasors = cmha__cut_off(&s->scratch, s->Q * 2 * s->d_r);
 }
 
 /* Puts document i into a list of the k best so far, ties by index; the caller knows that it belongs there. */
@@ -7485,13 +7312,11 @@ static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *inde
 static void cmha__nearest_scan(const cmha_real *scores, size_t n, size_t first, size_t k, cmha_real under,
                                int64_t *index, cmha_real *similarity) {
     cmha_real limit = cmha__larger(similarity[k - 1], under);
-    size_t m;
-    for (size_t i = 0; i < n; i += m) {
-        int any = 0;
-        m = n - i < CMHA__NEAREST_SPAN ? n - i : CMHA__NEAREST_SPAN;
-        if (m == CMHA__NEAREST_SPAN)
+    for (size_t i = 0, m; i < n; i += m) {
+        m = cmha__min(n - i, CMHA__NEAREST_SPAN);
+        int any = m < CMHA__NEAREST_SPAN;
+        if (!any)
             for (size_t j = 0; j < CMHA__NEAREST_SPAN; j++) any |= scores[i + j] > limit;
-        else any = 1;
         for (size_t j = i; any && j < i + m; j++) {
             if (!(scores[j] > limit)) continue;
             cmha__nearest_insert(scores[j], (int64_t)(first + j), k, index, similarity);
@@ -7504,34 +7329,28 @@ static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity)
     for (size_t i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
 }
 
-/* scores [rows, width] = q u^T / d_r of one tile (CRAT eq 18). A few queries, as in decoding, one by one: the
-   tile stays in the cache, and products of few rows are GEMM's weakest. */
-static void cmha__nearest_scores(const cmha_real *queries, const cmha_real *tile, size_t rows, size_t width,
-                                 size_t d_r, cmha_real *scores) {
-    size_t W = 2 * d_r, step = rows <= CMHA__NEAREST_FEW ? 1 : rows;
-    cmha_real scale = 1 / (cmha_real)d_r;
-    for (size_t r = 0; r < rows; r += step)
-        cmha_gemm(0, 1, step, width, W, scale, queries + r * W, W, tile, W, 0, scores + r * width, width);
-}
-
 /* Brings the lists up to date with documents lo .. hi - 1; lo is at the beginning of a tile. Every tile of
    one search has the same width, so that equal documents get equal bits. */
 static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmha_real *scratch) {
     size_t W = 2 * s->d_r, k = s->k, n = s->base->n, width = CMHA__NEAREST_DOCUMENTS, cols, rows;
-    cmha_real *filled, *scores;
     if (n < width) width = (n + CMHA__NEAREST_SPAN - 1) / CMHA__NEAREST_SPAN * CMHA__NEAREST_SPAN;
-    filled = cmha__cut_off(&scratch, width * W), scores = scratch;
+    cmha_real *filled = cmha__cut_off(&scratch, width * W), *scores = scratch, scale = 1 / (cmha_real)s->d_r;
     for (; lo < hi; lo += cols) {
         const cmha_real *tile = s->base->features + lo * W;
-        cols = hi - lo < width ? hi - lo : width;
+        cols = cmha__min(hi - lo, width);
         if (cols < width) { /* the last tile: filled up with zeros */
             memcpy(filled, tile, cols * W * sizeof *filled);
             memset(filled + cols * W, 0, (width - cols) * W * sizeof *filled);
             tile = filled;
         }
         for (size_t q = 0; q < s->Q; q += rows) {
-            rows = s->Q - q < CMHA__NEAREST_ROWS ? s->Q - q : CMHA__NEAREST_ROWS;
-            cmha__nearest_scores(s->phasors + q * W, tile, rows, width, s->d_r, scores);
+            rows = cmha__min(s->Q - q, CMHA__NEAREST_ROWS);
+            /* A few queries, as in decoding, one by one: the tile stays in the cache, and products of few
+               rows are GEMM's weakest. */
+            size_t step = rows <= CMHA__NEAREST_FEW ? 1 : rows;
+            for (size_t r = 0; r < rows; r += step)
+                cmha_gemm(0, 1, step, width, W, scale, s->phasors + (q + r) * W, W, tile, W, 0,
+                          scores + r * width, width);
             for (size_t r = 0; r < rows; r++)
                 cmha__nearest_scan(scores + r * width, cols, lo, k, s->under, s->index + (q + r) * k,
                                    s->similarity + (q + r) * k);
@@ -7547,7 +7366,10 @@ static void cmha__search_exact(const cmha__search *s) {
     const int threads = s->context->threads;
     if (blocks > CMHA__SEARCH_BLOCKS * (size_t)threads || tiles < 2 * (size_t)threads) {
         CMHA__FOR_CHUNKS(threads, blocks, lo, hi) {
-            cmha__search part = cmha__search_part(s, lo * rows, hi * rows < Q ? hi * rows : Q);
+            cmha__search part = *s;
+            size_t q = lo * rows;
+            part.Q = cmha__min(hi * rows, Q) - q, part.phasors += q * 2 * s->d_r;
+            part.index += q * k, part.similarity += q * k;
             cmha__nearest_range(&part, 0, n, s->scratch + (size_t)cmha__chunk * s->tile);
         }
         return;
@@ -7555,17 +7377,17 @@ static void cmha__search_exact(const cmha__search *s) {
     cmha__nearest_begin(list * (size_t)(threads - 1), s->own_index, s->own_similarity);
     CMHA__FOR_CHUNKS(threads, tiles, lo, hi) {
         cmha__search part = *s;
-        size_t own = (size_t)cmha__chunk * list, end = hi * width < n ? hi * width : n;
+        size_t own = (size_t)cmha__chunk * list;
         if (own) part.index = s->own_index + (own - list), part.similarity = s->own_similarity + (own - list);
-        cmha__nearest_range(&part, lo * width, end, s->scratch + (size_t)cmha__chunk * s->tile);
+        cmha__nearest_range(&part, lo * width, cmha__min(hi * width, n),
+                            s->scratch + (size_t)cmha__chunk * s->tile);
     }
-    for (size_t c = 0; c + 1 < (size_t)threads; c++)
-        for (size_t q = 0; q < Q; q++) {
-            const cmha_real *found = s->own_similarity + (c * Q + q) * k;
-            cmha_real *to = s->similarity + q * k;
-            for (size_t i = 0; i < k && found[i] > to[k - 1]; i++)
-                cmha__nearest_insert(found[i], s->own_index[(c * Q + q) * k + i], k, s->index + q * k, to);
-        }
+    for (size_t i = 0; i < list * (size_t)(threads - 1); i++) { /* each list from its best on */
+        size_t q = i / k % Q;
+        cmha_real *to = s->similarity + q * k;
+        if (s->own_similarity[i] > to[k - 1])
+            cmha__nearest_insert(s->own_similarity[i], s->own_index[i], k, s->index + q * k, to);
+    }
 }
 
 /* The caller's search: its documents in order of their similarities, which are ours. */
@@ -7579,12 +7401,12 @@ static cmha_status cmha__search_callers(const cmha__search *s) {
     for (size_t i = 0; i < s->Q * k; i++) {
         int64_t found = s->own_index[i];
         size_t q = i / k;
-        cmha_real one;
         if (found < 0) continue;
         if ((uint64_t)found >= base->n)
             return cmha__fail(s->context, CMHA_ERR_ARGUMENT, "search: the caller's found document %zu of %zu",
                               (size_t)found, base->n);
-        one = cmha__dot(s->phasors + q * W, base->features + (size_t)found * W, W) / (cmha_real)s->d_r;
+        cmha_real one = cmha__dot(s->phasors + q * W, base->features + (size_t)found * W, W);
+        one /= (cmha_real)s->d_r;
         if (one > s->under) cmha__nearest_insert(one, found, k, s->index + q * k, s->similarity + q * k);
     }
     return CMHA_OK;
@@ -7610,32 +7432,26 @@ static cmha_status cmha__search_run(const cmha__search *s) {
 CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
                                            size_t Q, size_t k, cmha_real threshold, int64_t *index,
                                            cmha_real *similarity) {
-    const size_t slab = Q < 4096 ? Q : 4096;
-    cmha__search s;
-    cmha_context *context;
-    cmha_status status = CMHA_OK;
-    size_t bytes, end;
-    void *memory;
+    const size_t slab = cmha__min(Q, 4096);
+    size_t bytes;
     if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
-    context = knowledge->context;
+    cmha_context *context = knowledge->context;
     if (!Q || !k) return CMHA_OK;
     if (!queries || !index || !similarity)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "search: an array is NULL");
     if (threshold != threshold) return cmha__fail(context, CMHA_ERR_ARGUMENT, "search: the threshold is NaN");
-    s = cmha__search_of(context, knowledge, slab, knowledge->d_r, k, threshold, &bytes);
+    cmha__search s = cmha__search_of(context, knowledge, slab, knowledge->d_r, k, threshold, &bytes);
     bytes = cmha__countable(bytes, 16 * (double)Q * ((double)k + (double)s.d_r)); /* the caller's arrays */
     if (bytes == SIZE_MAX)
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
-    if (!knowledge->n) {
-        for (size_t i = 0; i < Q * k; i++) index[i] = -1, similarity[i] = 0;
-        return CMHA_OK;
-    }
-    memory = cmha__take(context, bytes);
+    for (size_t i = 0; !knowledge->n && i < Q * k; i++) index[i] = -1, similarity[i] = 0;
+    if (!knowledge->n) return CMHA_OK;
+    void *memory = cmha__take(context, bytes);
     if (!memory) return cmha__fail(context, CMHA_ERR_MEMORY, "search: no memory for %zu bytes", bytes);
     cmha__search_place(&s, memory);
-    for (size_t q = 0; q < Q && !status; q = end) {
-        end = Q - q < slab ? Q : q + slab;
-        s.Q = end - q, s.index = index + q * k, s.similarity = similarity + q * k;
+    cmha_status status = CMHA_OK;
+    for (size_t q = 0; q < Q && !status; q += s.Q) {
+        s.Q = cmha__min(Q - q, slab), s.index = index + q * k, s.similarity = similarity + q * k;
         cmha_phasor_forward(queries + q * 2 * s.d_r, s.Q, s.d_r, cmha__feature_eps, s.phasors);
         status = cmha__search_run(&s);
     }
@@ -7668,36 +7484,31 @@ static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q,
         }
 }
 
-/* p = softmax of the similarities p over tau over the documents found, 0 elsewhere; returns their number. */
-static size_t cmha__softmax_found(const int64_t *index, size_t k, cmha_real tau, cmha_real *p) {
-    cmha_real top = -(cmha_real)INFINITY, sum = 0;
-    size_t found = 0;
-    for (size_t i = 0; i < k; i++) {
-        found += index[i] >= 0;
-        if (index[i] >= 0 && p[i] > top) top = p[i];
-    }
-    for (size_t i = 0; i < k; i++) {
-        p[i] = index[i] >= 0 ? cmha__exp((p[i] - top) / tau) : 0;
-        sum += p[i];
-    }
-    for (size_t i = 0; found && i < k; i++) p[i] /= sum;
-    return found;
-}
-
-/* The first half of CRAT eq 19 for rows lo .. hi - 1: rbar = sum_m weights_m sum_i p_mi r_i. */
+/* The first half of CRAT eq 19 for rows lo .. hi - 1: rbar = sum_m weights_m sum_i p_mi r_i. A query's p is
+   the softmax of its similarities over tau, of the documents found; elsewhere 0. */
 static void cmha__retrieve_mix(const cmha__retrieval *s, size_t lo, size_t hi, cmha_real *rbar) {
     size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
-    for (size_t t = lo; t < hi; t++)
-        for (size_t m = 0; m < M; m++) {
-            const int64_t *index = s->index + (t * M + m) * k;
-            cmha_real *p = s->p + (t * M + m) * k, *row = rbar + t * W, first = p[0];
-            size_t found = cmha__softmax_found(index, k, s->args.tau, p);
-            for (size_t i = 0; found && i < k; i++)
-                if (index[i] >= 0)
-                    cmha__axpy(W, s->weights[m] * p[i], s->vectors + (size_t)index[i] * W, row);
-            for (size_t j = 0; !found && first != first && j < W; j++) row[j] = first; /* a NaN shows */
-            if (found || first != first) s->found[t] = 1;
+    for (size_t query = lo * M; query < hi * M; query++) {
+        const int64_t *index = s->index + query * k;
+        cmha_real *p = s->p + query * k, *row = rbar + query / M * W, first = p[0];
+        cmha_real top = -(cmha_real)INFINITY, sum = 0;
+        int found = 0;
+        for (size_t i = 0; i < k; i++) {
+            found |= index[i] >= 0;
+            if (index[i] >= 0 && p[i] > top) top = p[i];
         }
+        for (size_t i = 0; i < k; i++) {
+            p[i] = index[i] >= 0 ? cmha__exp((p[i] - top) / s->args.tau) : 0;
+            sum += p[i];
+        }
+        for (size_t i = 0; i < k; i++) {
+            if (index[i] < 0) continue;
+            p[i] /= sum;
+            cmha__axpy(W, s->weights[query % M] * p[i], s->vectors + (size_t)index[i] * W, row);
+        }
+        for (size_t j = 0; !found && first != first && j < W; j++) row[j] = first; /* a NaN shows */
+        if (found || first != first) s->found[query / M] = 1;
+    }
 }
 
 /* The gradients by rows lo .. hi - 1, through the similarities; the choice of documents has none. With a_i =
@@ -7732,10 +7543,10 @@ static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar
 static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
     const cmha__retrieval *s = (const cmha__retrieval *)r->user;
     size_t M = s->args.queries, threads = (size_t)tape->context->threads, part = M + s->args.top;
-    cmha_real *dq = cmha_tape_grad(tape, r->in[0]), *dl = cmha_tape_grad(tape, r->in[1]), *du, *partial;
+    cmha_real *dq = cmha_tape_grad(tape, r->in[0]), *dl = cmha_tape_grad(tape, r->in[1]);
     cmha__mark mark = cmha__mark_of(tape);
-    du = dq ? cmha__reals(tape, s->T * M * 2 * s->d_r) : NULL;
-    partial = cmha__reals(tape, (threads + 1) * part); /* per thread: dweights, scratch; then their sum */
+    cmha_real *du = dq ? cmha__reals(tape, s->T * M * 2 * s->d_r) : NULL;
+    cmha_real *partial = cmha__reals(tape, (threads + 1) * part); /* per thread: dweights, scratch; the sum */
     if (!tape->status && !cmha__dry(tape) && s->vectors) {
         cmha_real *dweights = partial + threads * part, mean = 0;
         memset(partial, 0, (threads + 1) * part * sizeof *partial);
@@ -7771,19 +7582,17 @@ static int cmha__retrieve_fits(cmha_tape *tape, const cmha_knowledge *kb, const 
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
                                     const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits,
                                     const unsigned char **found) {
-    cmha__retrieval *s;
-    cmha__search search;
-    cmha_tensor *in[2], *y;
-    cmha__mark mark;
-    size_t M, Q, bytes;
-    void *memory;
+    cmha_tensor *in[2] = {q, w_logits}, *y;
+    size_t Q, bytes;
     if (!q || !w_logits || !tape || tape->status) return NULL;
     if (!cmha__retrieve_fits(tape, knowledge, args, q, w_logits)) return NULL;
-    s = (cmha__retrieval *)cmha__record_alloc(tape, sizeof *s);
+    cmha__retrieval *s = (cmha__retrieval *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
-    s->args = *args, M = args->queries, s->T = cmha__rows(q), s->d_r = cmha__last(q) / 2 / M;
+    size_t M = args->queries;
+    s->args = *args, s->T = cmha__rows(q), s->d_r = cmha__last(q) / 2 / M;
     if (!cmha__mul(s->T, M, &Q)) Q = SIZE_MAX;
-    search = cmha__search_of(tape->context, knowledge, Q, s->d_r, args->top, args->threshold, &bytes);
+    cmha__search search =
+        cmha__search_of(tape->context, knowledge, Q, s->d_r, args->top, args->threshold, &bytes);
     if (bytes == SIZE_MAX)
         return cmha__reject(tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", s->T, M);
     y = cmha__result_of_width(tape, q, 2 * s->d_r);
@@ -7791,8 +7600,8 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     s->p = cmha__reals(tape, Q * args->top);
     s->index = (int64_t *)cmha_tape_alloc(tape, Q * args->top * sizeof *s->index);
     s->found = (unsigned char *)cmha_tape_alloc(tape, s->T);
-    mark = cmha__mark_of(tape);
-    memory = cmha_tape_alloc(tape, bytes);
+    cmha__mark mark = cmha__mark_of(tape);
+    void *memory = cmha_tape_alloc(tape, bytes);
     if (tape->status) return NULL;
     if (knowledge && knowledge->n && args->top && Q && s->d_r)
         s->vectors = knowledge->vectors, s->features = knowledge->features;
@@ -7811,13 +7620,12 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
             cmha__retrieve_phasors(s, q->data, lo, hi, search.phasors, NULL);
         }
         cmha__stop(tape, cmha__search_run(&search));
-        if (!tape->status)
-            CMHA__FOR_CHUNKS(tape->context->threads, s->T, lo, hi) { cmha__retrieve_mix(s, lo, hi, y->data); }
+        CMHA__FOR_CHUNKS(tape->context->threads, tape->status ? 0 : s->T, lo, hi) {
+            cmha__retrieve_mix(s, lo, hi, y->data);
+        }
     }
     cmha__rewind(tape, mark);
-    if (tape->status) return NULL;
-    if (found) *found = s->found;
-    in[0] = q, in[1] = w_logits;
+    if (found && !tape->status) *found = s->found;
     return cmha_tape_push(tape, "retrieve", y, in, 2, cmha__retrieve_record, s);
 }
 
@@ -7849,13 +7657,11 @@ static void cmha__reflect_rows(const cmha__call *c) {
         }
     }
 }
-
 static void cmha__reflect_back(const cmha__call *c) {
     const unsigned char *found = (const unsigned char *)c->given;
-    size_t D = c->D, W = 2 * D;
     int convex = c->kind == CMHA_FUSION_CONVEX;
     cmha_real tau = c->number;
-    for (size_t t = 0; t < c->n; t++) {
+    for (size_t t = 0, D = c->D, W = 2 * D; t < c->n; t++) {
         const cmha_real *z = c->x[0] + t * W, *v = c->x[1] + t * W, *gate = c->x[2] + t * D,
                         *dy = c->dy + t * W;
         cmha_real *CMHA__RESTRICT dz = c->dx[0] ? c->dx[0] + t * W : NULL;
@@ -7874,7 +7680,6 @@ static void cmha__reflect_back(const cmha__call *c) {
         }
     }
 }
-
 static const cmha__op cmha__reflect_op = {
     "reflect", 3, CMHA__PLANES, 0, {0, 0}, 0, cmha__reflect_fits, cmha__reflect_rows, cmha__reflect_back};
 
@@ -7890,20 +7695,19 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
                                const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion,
                                cmha_tensor *z, const cmha_irw_weights *weights) {
     const unsigned char *found = NULL;
-    cmha_tensor *q, *rbar, *gate, *v, *stacked;
-    size_t shape[2];
     if (!weights || !cmha__is_planes(tape, z, "irw")) return NULL;
     if (!weights->wm || !weights->w_logits || !weights->wv || !weights->wg)
         return cmha__reject(tape, CMHA_ERR_ARGUMENT, "irw: a weight is missing");
     if (!cmha__dry(tape) && (!knowledge || !knowledge->n)) return z;
     if (weights->wm->rank != 3 || weights->wm->shape[0] != 2)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "irw: the weight of the queries must be [2, M d_r, D]");
-    shape[0] = 2 * weights->wm->shape[1], shape[1] = weights->wm->shape[2];
-    stacked = cmha_reshape(tape, weights->wm, 2, shape); /* of a real input both parts are one map */
-    q = cmha_linear(tape, cmha_complex_imag(tape, z), stacked, weights->bm);
-    rbar = cmha_retrieve(tape, knowledge, args, q, weights->w_logits, &found);
-    gate = rbar ? cmha_linear(tape, cmha_concat(tape, z, rbar, z->rank - 1), weights->wg, weights->bg) : NULL;
-    v = cmha_complex_linear(tape, rbar, weights->wv, NULL);
+    size_t shape[2] = {2 * weights->wm->shape[1], weights->wm->shape[2]};
+    cmha_tensor *wm = cmha_reshape(tape, weights->wm, 2, shape); /* of a real input both parts are one map */
+    cmha_tensor *q = cmha_linear(tape, cmha_complex_imag(tape, z), wm, weights->bm);
+    cmha_tensor *rbar = cmha_retrieve(tape, knowledge, args, q, weights->w_logits, &found);
+    cmha_tensor *both = rbar ? cmha_concat(tape, z, rbar, z->rank - 1) : NULL;
+    cmha_tensor *gate = cmha_linear(tape, both, weights->wg, weights->bg);
+    cmha_tensor *v = cmha_complex_linear(tape, rbar, weights->wv, NULL);
     return cmha_reflect(tape, z, v, gate, gate_tau, fusion, found);
 }
 
