@@ -1375,7 +1375,7 @@ typedef struct cmha_parameter {
     int decay;          /* weight decay applies: to weight matrices and embeddings, to nothing else */
     int is_complex;     /* the first axis is (real part, imaginary part) */
     int start;          /* the library's own: how it starts */
-    cmha_tensor matrix; /* where one product serves several, the real matrix that begins here */
+    cmha_tensor matrix; /* where one product serves several, the real matrix that ends here */
 } cmha_parameter;
 
 /* Points to a block's parameters; NULL where there are none. Complex weights are [2, O, I], vectors [2, O].
@@ -10210,12 +10210,8 @@ static const char *const cmha__kinds[][2] = { /* name, fields */
     {"dot+learned", "family=real attention=dot position=learned"},
     {"dot+sinusoidal", "family=real attention=dot position=sinusoidal embedding_scale=1"},
     {"alibi", "family=real attention=dot position=alibi"},
-    CMHA__COPE_KIND("phase"),
-    CMHA__COPE_KIND("magnitude"),
-    CMHA__COPE_KIND("real"),
-    CMHA__COPE_KIND("hybrid"),
-    CMHA__COPE_KIND("hybrid_norm"),
-    CMHA__COPE_KIND("linear"),
+    CMHA__COPE_KIND("phase"), CMHA__COPE_KIND("magnitude"), CMHA__COPE_KIND("real"),
+    CMHA__COPE_KIND("hybrid"), CMHA__COPE_KIND("hybrid_norm"), CMHA__COPE_KIND("linear"),
     {"mobius", "family=mobius attention=dot position=learned placement=post"},
     {"mobius+rope", "family=mobius attention=rope position=learned placement=post"},
     {"angular", CMHA__CRAT_KIND("angular")},
@@ -10230,17 +10226,15 @@ CMHA_DEF const char *cmha_preset_name(size_t i) {
 
 CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
                                  cmha_trainer_config *trainer) {
-    const char *known;
-    if (!name) return cmha__fail(context, CMHA_ERR_ARGUMENT, "preset: its name is NULL");
-    for (size_t i = 0; (known = cmha_preset_name(i)) != NULL; i++) {
-        if (strcmp(known, name) != 0) continue;
+    for (size_t i = 0; name && cmha_preset_name(i); i++) {
+        if (strcmp(cmha_preset_name(i), name) != 0) continue;
         cmha_config_defaults(cmha_model_table(), model);
         cmha_config_defaults(cmha_trainer_table(), trainer);
         if (model) cmha_config_set_all(NULL, cmha_model_table(), model, cmha__presets[i][1]);
         if (trainer) cmha_config_set_all(NULL, cmha_trainer_table(), trainer, cmha__presets[i][2]);
         return CMHA_OK;
     }
-    return cmha__fail(context, CMHA_ERR_NOT_FOUND, "there is no preset \"%.60s\"", name);
+    return name ? CMHA_ERR_NOT_FOUND : CMHA_ERR_ARGUMENT;
 }
 
 CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
@@ -10271,6 +10265,7 @@ typedef struct cmha__family_row {
     const char *(*wrong)(const cmha_model_config *c);     /* what is, or NULL; NULL: nothing can be */
     cmha_tensor *(*embed)(cmha__pass *pass, cmha_tensor *x); /* token embeddings to the first block's input */
     cmha_tensor *(*block)(cmha__pass *pass, cmha_tensor *x);
+    cmha_tensor *(*attend)(cmha__pass *pass, cmha_tensor *h); /* in cmha__transformer_block */
 } cmha__family_row;
 
 static const cmha__family_row *cmha__family(int family);
@@ -10297,12 +10292,9 @@ static size_t cmha__plain_heads(const cmha_model_config *c, size_t layer) {
 static int cmha__first_layer(const cmha_model_config *c, size_t layer) { return (void)c, layer == 0; }
 
 static int cmha__mobius_layer(const cmha_model_config *c, size_t layer) {
-    switch (c->mobius_wiring) {
-    case CMHA_WIRING_FRAMED: return layer == 0 || layer + 1 == c->n_layers;
-    case CMHA_WIRING_STACKED: return layer < 2;
-    case CMHA_WIRING_ALTERNATING: return layer % 3 == 0;
-    default: return layer == 0;
-    }
+    if (c->mobius_wiring == CMHA_WIRING_ALTERNATING) return layer % 3 == 0;
+    return layer == 0 || (c->mobius_wiring == CMHA_WIRING_FRAMED && layer + 1 == c->n_layers) ||
+           (c->mobius_wiring == CMHA_WIRING_STACKED && layer == 1);
 }
 
 /* Heads of CRAT's groups: real, imaginary, mixed. */
@@ -10322,21 +10314,17 @@ static size_t cmha__window_width(const cmha_model_config *c) {
 
 /* How a parameter starts. Those before ZEROS decay. */
 enum {
-    CMHA__WEIGHT,
+    CMHA__WEIGHT, CMHA__EMBEDDING,
     CMHA__RESIDUAL_WEIGHT, /* of a projection into the residual */
-    CMHA__EMBEDDING,
     CMHA__MATRIX, /* of Möbius heads: a weight, or orthogonal */
-    CMHA__ZEROS,
-    CMHA__ONES,
-    CMHA__DELTA,
+    CMHA__ZEROS, CMHA__ONES, CMHA__DELTA,
     CMHA__MAPS,   /* Möbius maps near the identity */
     CMHA__UNIT,   /* 1 + 0i */
     CMHA__WHITEN, /* matrices that leave variance 1/2 a part */
     CMHA__WAVES,  /* of the multi-frequency positions */
     CMHA__SHARES, /* of the queries of a reflection window */
     CMHA__CLOSED, /* the bias of its gate: sigmoid(-2) = 0.12 listens to the model; the paper is silent */
-    CMHA__GAIN,   /* of a norm, whose row has its axes and start */
-    CMHA__OFFSET
+    CMHA__GAIN, CMHA__OFFSET /* of a norm, whose row has their axes and start */
 };
 
 /* What a parameter is in memory, and to its block. */
@@ -10381,8 +10369,8 @@ typedef struct cmha__sizes {
 static cmha__sizes cmha__sizes_of(const cmha_model_config *c, size_t layer) {
     const cmha__family_row *family = cmha__layer_family(c, layer);
     size_t width = cmha__head_width(c), heads = cmha__plain_heads(c, layer), first = cmha__first_window(c);
-    int crat = cmha__complex_state(c);
-    int cope_learned = c->family == CMHA_FAMILY_COPE && c->cope_imag == CMHA_COPE_IMAG_LEARNED;
+    int crat = cmha__complex_state(c), cope = c->family == CMHA_FAMILY_COPE;
+    int learned = c->position == CMHA_POSITION_LEARNED || (cope && c->cope_imag == CMHA_COPE_IMAG_LEARNED);
     cmha__sizes s;
     memset(&s, 0, sizeof s);
     s.c = *c;
@@ -10390,9 +10378,7 @@ static cmha__sizes cmha__sizes_of(const cmha_model_config *c, size_t layer) {
     s.d = c->d_model, s.half = s.d / 2, s.ff = c->d_ff, s.half_ff = s.ff / 2;
     s.out_bias = c->attention_bias || c->output_bias;
     s.gate = c->activation == CMHA_ACTIVATION_SWIGLU ? s.ff : 0;
-    s.q = heads * width;
-    s.kv = heads == c->n_heads ? cmha__kv_heads(c) * width : s.q;
-    s.pairs = width / 2;
+    s.q = heads * width, s.kv = heads == c->n_heads ? cmha__kv_heads(c) * width : s.q, s.pairs = width / 2;
     if (heads && c->attention == CMHA_ATTENTION_CMHA && c->share != CMHA_SHARE_FIXED)
         s.phases = c->share == CMHA_SHARE_PER_HEAD ? heads : 1;
     s.pcl = heads && c->pcl_weight > 0 && c->pcl_learn;
@@ -10413,7 +10399,7 @@ static cmha__sizes cmha__sizes_of(const cmha_model_config *c, size_t layer) {
     s.found = cmha__window_width(c), s.asked = c->irw_queries * s.found, s.gate_in = 2 * s.half + 2 * s.found;
     s.free_skip = c->complex_residual == CMHA_RESIDUAL_FREE;
     s.unit_skip = c->complex_residual == CMHA_RESIDUAL_UNIT;
-    s.positions = c->position == CMHA_POSITION_LEARNED || cope_learned ? c->max_positions : 0;
+    s.positions = learned ? c->max_positions : 0;
     s.terms = c->position == CMHA_POSITION_MULTIFREQ || crat ? c->pe_terms : 0;
     s.state = crat ? s.half : 0;
     s.pre = c->placement == CMHA_PLACEMENT_PRE, s.untied = !c->tied;
@@ -10553,78 +10539,61 @@ static const cmha__norm_row *cmha__norm_of(const cmha_model_config *c, int compl
     return norm;
 }
 
-/* Declares parameters in file order: a first pass counts them, a second places them. */
-typedef struct cmha__builder {
-    cmha_model *model;
-    size_t n, size;
-    cmha_parameter *first; /* of the matrix that JOINED rows continue */
-    int overflow;
-} cmha__builder;
-
-/* Gives a parameter its place and its block the tensor it works with. */
-static void cmha__place(cmha__builder *b, cmha_parameter *p, const cmha__row *form, cmha_tensor **member) {
-    cmha_tensor *t = &p->tensor, *matrix = &p->matrix;
-    t->data = b->model->data + b->size;
-    p->start = form->start;
-    p->decay = form->start < CMHA__ZEROS;
-    p->is_complex = form->form == CMHA__COMPLEX || form->form == CMHA__STACKED;
-    *member = t;
-    if (form->form == CMHA__STACKED) {
-        *matrix = *t, *member = matrix;
-        matrix->rank--;
-        matrix->shape[0] = 2 * t->shape[1], matrix->shape[1] = t->shape[2];
-    } else if (form->form == CMHA__JOINED) {
-        matrix = &b->first->matrix, *member = matrix;
-        if (!matrix->data) *matrix = b->first->tensor;
-        matrix->shape[0] += t->shape[0], matrix->size += t->size;
-    } else {
-        b->first = p;
-    }
-}
-
-/* owner: the block or model whose members the rows name, not read in the counting pass. */
-static void cmha__declare(cmha__builder *b, const cmha__row *row, const cmha__sizes *sizes, int complex_state,
-                          void *owner, const char *prefix) {
+/* Declares what the rows name. Without a table of parameters it counts them. owner: the block or model whose
+   members the rows name, not read while counting. A size that overflows becomes SIZE_MAX and stays it. */
+static void cmha__declare(cmha_model *model, const cmha__row *row, const cmha__sizes *sizes,
+                          int complex_state, void *owner, const char *prefix) {
     const cmha__norm_row *norm = cmha__norm_of(&sizes->c, complex_state);
     const char *numbers = (const char *)sizes;
     for (; row->name; row++) {
         const cmha__row *form = row->start == CMHA__GAIN     ? &norm->gain
                                 : row->start == CMHA__OFFSET ? &norm->offset
                                                              : row;
+        int is_complex = form->form == CMHA__COMPLEX || form->form == CMHA__STACKED, fits = 1;
         cmha_tensor t;
         memset(&t, 0, sizeof t);
         t.size = form->axis[0] && *(const int *)(const void *)(numbers + row->when);
-        if (form->form == CMHA__COMPLEX || form->form == CMHA__STACKED) t.shape[t.rank++] = 2;
+        if (is_complex) t.shape[t.rank++] = 2;
         for (int i = 0; i < 3 && form->axis[i]; i++)
             t.shape[t.rank++] = *(const size_t *)(const void *)(numbers + form->axis[i]);
-        for (int i = 0; i < t.rank; i++)
-            if (!cmha__mul(t.size, t.shape[i], &t.size)) b->overflow = 1;
-        if (!t.size) continue;
-        if (b->model->parameters) {
-            cmha_parameter *p = &b->model->parameters[b->n];
+        for (int i = 0; i < t.rank; i++) fits &= cmha__mul(t.size, t.shape[i], &t.size);
+        if (fits && !t.size) continue;
+        if (model->parameters) {
+            cmha_parameter *p = &model->parameters[model->n_parameters];
+            cmha_tensor *matrix = &p->matrix, **member;
+            member = (cmha_tensor **)(void *)((char *)owner + row->member);
             snprintf(p->name, sizeof p->name, "%s%s", prefix, row->name);
+            p->start = form->start, p->decay = form->start < CMHA__ZEROS, p->is_complex = is_complex;
+            t.data = model->data + model->size;
             p->tensor = t;
-            cmha__place(b, p, form, (cmha_tensor **)(void *)((char *)owner + row->member));
+            if (form->form == CMHA__STACKED) {
+                *matrix = t, matrix->rank--;
+                matrix->shape[0] = 2 * t.shape[1], matrix->shape[1] = t.shape[2];
+            } else if (form->form == CMHA__JOINED) {
+                *matrix = **member;
+                matrix->shape[0] += t.shape[0], matrix->size += t.size;
+            }
+            *member = matrix->data ? matrix : &p->tensor;
         }
-        b->n++;
-        if (!cmha__sum(b->size, t.size, &b->size)) b->overflow = 1;
+        model->n_parameters++;
+        if (!fits || !cmha__sum(model->size, t.size, &model->size)) model->size = SIZE_MAX;
     }
 }
 
-static void cmha__declare_all(cmha__builder *b, cmha_model *model) {
+/* Declares parameters in file order: a first pass counts them, a second gives them their places. */
+static void cmha__declare_all(cmha_model *model) {
     const cmha_model_config *c = &model->config;
     cmha__sizes sizes = cmha__sizes_of(c, 0);
     char prefix[32];
-    memset(b, 0, sizeof *b);
-    b->model = model;
-    cmha__declare(b, cmha__embedding_rows, &sizes, 0, model, "");
+    model->n_parameters = model->size = 0;
+    cmha__declare(model, cmha__embedding_rows, &sizes, 0, model, "");
     for (size_t i = 0; i < c->n_layers; i++) {
         sizes = cmha__sizes_of(c, i);
         snprintf(prefix, sizeof prefix, "blocks.%zu.", i);
-        cmha__declare(b, cmha__layer_family(c, i)->parameters, &sizes, cmha__complex_state(c),
+        cmha__declare(model, cmha__layer_family(c, i)->parameters, &sizes, cmha__complex_state(c),
                       model->blocks ? &model->blocks[i] : NULL, prefix);
     }
-    cmha__declare(b, cmha__head_rows, &sizes, 0, model, "");
+    cmha__declare(model, cmha__head_rows, &sizes, 0, model, "");
 }
 
 /* Makes the smaller side's vectors orthonormal, by modified Gram-Schmidt done twice; A [rows, cols]. */
@@ -10753,11 +10722,10 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
         return cmha__fail(context, CMHA_ERR_SHAPE,
                           "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
     const cmha__family_row *family = cmha__family(c->family);
-    const char *wrong = NULL;
     if (!family->wrong) return CMHA_OK;
-    if (c->n_kv_heads && c->n_kv_heads != c->n_heads) wrong = "its heads cannot be grouped (n_kv_heads)";
-    else if (c->pcl_weight > 0) wrong = "the phase contrastive loss is for family = real";
-    else wrong = family->wrong(c);
+    const char *wrong = cmha__kv_heads(c) != c->n_heads ? "its heads cannot be grouped (n_kv_heads)"
+                        : c->pcl_weight > 0 ? "the phase contrastive loss is for family = real"
+                                            : family->wrong(c);
     return wrong ? cmha__fail(context, CMHA_ERR_ARGUMENT, "model: %s", wrong) : CMHA_OK;
 }
 
@@ -10767,24 +10735,23 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     size_t P = cmha__head_width(c) / 2, heads = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
     size_t uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
     size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads : 0;
-    cmha_frequency frequency =
-        c->frequency == CMHA_FREQUENCY_LITERAL ? CMHA_FREQUENCY_LITERAL : CMHA_FREQUENCY_ROPE;
-    cmha__builder b;
-    cmha__declare_all(&b, model);
-    if (b.overflow || b.size > SIZE_MAX / sizeof(cmha_real) / 8)
+    cmha_frequency frequency = c->frequency == CMHA_FREQUENCY_LITERAL ? CMHA_FREQUENCY_LITERAL : CMHA_FREQUENCY_ROPE;
+    cmha__declare_all(model);
+    if (model->size > SIZE_MAX / sizeof(cmha_real) / 8)
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
-    model->n_parameters = b.n, model->size = b.size, model->n_omega = heads;
+    size_t n = model->n_parameters;
+    model->n_omega = heads;
     model->table_bytes = heads * P * sizeof *model->omega + uses * sizeof *model->expert_use +
-                         b.n * sizeof *model->parameters + c->n_layers * sizeof *model->blocks +
+                         n * sizeof *model->parameters + c->n_layers * sizeof *model->blocks +
                          slopes * sizeof *model->alibi;
     model->tables = cmha__take(model->context, model->table_bytes);
     if (!model->tables)
-        return cmha__fail(model->context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters", b.n);
+        return cmha__fail(model->context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters", n);
     memset(model->tables, 0, model->table_bytes);
     model->omega = (double *)model->tables; /* the most strictly aligned first */
     model->expert_use = (uint64_t *)(void *)(model->omega + heads * P);
     model->parameters = (cmha_parameter *)(void *)(model->expert_use + uses);
-    model->blocks = (cmha_block *)(void *)(model->parameters + b.n);
+    model->blocks = (cmha_block *)(void *)(model->parameters + n);
     if (!uses) model->expert_use = NULL;
     if (slopes) model->alibi = (cmha_real *)(void *)(model->blocks + c->n_layers);
     for (size_t h = 0; h < heads; h++) cmha_frequencies(frequency, c->base, P, model->omega + h * P);
@@ -10802,9 +10769,9 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
     memset(model, 0, sizeof *model);
 }
 
-/* Opens everything but the block of numbers. */
-static cmha_status cmha__model_open(cmha_model *model, cmha_context *context,
-                                    const cmha_model_config *config) {
+/* Opens everything but the values of the numbers; with numbers = 0, also without their memory. */
+static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, const cmha_model_config *config,
+                                    int numbers) {
     if (!model) return CMHA_ERR_ARGUMENT;
     memset(model, 0, sizeof *model);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
@@ -10816,29 +10783,20 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context,
     model->opening = ++context->models;
     status = cmha__model_describe(model);
     if (!status) status = cmha_tape_init(&model->tape, context, 1);
+    if (!status && numbers) {
+        model->data = (cmha_real *)cmha__take(context, model->size * sizeof *model->data);
+        if (model->data) cmha__declare_all(model);
+        else
+            status = cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters",
+                                model->size);
+    }
     if (status) cmha_model_close(model);
     return status;
 }
 
-/* Opens everything but the values of the numbers. */
-static cmha_status cmha__model_allocate(cmha_model *model, cmha_context *context,
-                                        const cmha_model_config *config) {
-    cmha__builder b;
-    cmha_status status = cmha__model_open(model, context, config);
-    if (status) return status;
-    model->data = (cmha_real *)cmha__take(context, model->size * sizeof *model->data);
-    if (!model->data) {
-        status = cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters", model->size);
-        cmha_model_close(model);
-        return status;
-    }
-    cmha__declare_all(&b, model);
-    return CMHA_OK;
-}
-
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
                                      const cmha_model_config *config) {
-    cmha_status status = cmha__model_allocate(model, context, config);
+    cmha_status status = cmha__model_open(model, context, config, 1);
     for (size_t i = 0; !status && i < model->n_parameters; i++) cmha__start_parameter(model, i);
     return status;
 }
@@ -10853,8 +10811,7 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (!omega) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: no frequencies");
     if (model->config.frequency != CMHA_FREQUENCY_TABLE)
-        return cmha__fail(model->context, CMHA_ERR_STATE,
-                          "model: frequencies can only be set with frequency = table");
+        return cmha__fail(model->context, CMHA_ERR_STATE, "model: frequencies need frequency = table");
     size_t count = model->n_omega * (cmha__head_width(&model->config) / 2);
     for (size_t i = 0; i < count; i++)
         if (!(fabs(omega[i]) <= DBL_MAX))
@@ -10883,9 +10840,7 @@ static void cmha__attach_grad(cmha_model *model) {
     for (size_t i = 0; i < 2 * model->n_parameters; i++) {
         cmha_parameter *p = &model->parameters[i / 2];
         cmha_tensor *t = i % 2 ? &p->matrix : &p->tensor;
-        if (!t->data) continue;
-        t->grad = model->grad + (t->data - model->data);
-        t->needs_grad = 1;
+        if (t->data) t->grad = model->grad + (t->data - model->data), t->needs_grad = 1;
     }
 }
 
@@ -10934,19 +10889,24 @@ static cmha_tensor *cmha__norm_by(cmha__pass *pass, int complex_state, cmha_tens
     return cmha__operate(pass->tape, norm->op, norm->kind, (cmha_real)pass->c->norm_eps, x, gain, offset);
 }
 
-/* The norms of a block, ln1, ln2 and ln3. */
-static cmha_tensor *cmha__ln1(cmha__pass *pass, cmha_tensor *x) {
-    return cmha__norm_by(pass, cmha__complex_state(pass->c), x, pass->k->ln1_weight, pass->k->ln1_bias);
+/* Applies norm 1, 2 or 3 of the block. */
+static cmha_tensor *cmha__ln(cmha__pass *pass, int which, cmha_tensor *x) {
+    const cmha_block *k = pass->k;
+    cmha_tensor *gain = which == 1 ? k->ln1_weight : which == 2 ? k->ln2_weight : k->ln3_weight;
+    cmha_tensor *offset = which == 1 ? k->ln1_bias : which == 2 ? k->ln2_bias : k->ln3_bias;
+    return cmha__norm_by(pass, cmha__complex_state(pass->c), x, gain, offset);
 }
-static cmha_tensor *cmha__ln2(cmha__pass *pass, cmha_tensor *x) {
-    return cmha__norm_by(pass, cmha__complex_state(pass->c), x, pass->k->ln2_weight, pass->k->ln2_bias);
+
+static cmha_tensor *cmha__scaled(cmha__pass *pass, cmha_tensor *x, double factor) {
+    return factor < 1 || factor > 1 ? cmha_scale(pass->tape, x, (cmha_real)factor) : x;
 }
-static cmha_tensor *cmha__ln3(cmha__pass *pass, cmha_tensor *x) {
-    return cmha__norm_by(pass, 0, x, pass->k->ln3_weight, pass->k->ln3_bias);
+
+static cmha_tensor *cmha__drop(cmha__pass *pass, cmha_tensor *x) {
+    return cmha_dropout(pass->tape, x, (cmha_real)pass->c->dropout);
 }
 
 static void cmha__add_loss(cmha__pass *pass, cmha_tensor *loss, double factor) {
-    if (loss && (factor < 1 || factor > 1)) loss = cmha_scale(pass->tape, loss, (cmha_real)factor);
+    loss = cmha__scaled(pass, loss, factor);
     pass->extra = pass->extra ? cmha_add(pass->tape, pass->extra, loss) : loss;
 }
 
@@ -10957,13 +10917,10 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
     const cmha_model_config *c = pass->c;
     cmha_attention_args a;
     memset(&a, 0, sizeof a);
-    a.batch = pass->B;
-    a.n_q = a.n_k = pass->N;
-    a.heads = a.kv_heads = heads;
-    a.d_k = a.d_v = d;
+    a.batch = pass->B, a.n_q = a.n_k = pass->N;
+    a.heads = a.kv_heads = heads, a.d_k = a.d_v = d;
     a.scale = (cmha_real)(c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)d));
-    a.causal = c->causal;
-    a.window = c->window;
+    a.causal = c->causal, a.window = c->window;
     a.key_mask = a.query_mask = pass->batch->key_mask;
     a.alibi = pass->model->alibi;
     a.eps = (cmha_real)c->complex_eps;
@@ -10972,12 +10929,13 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
     return a;
 }
 
-/* Runs softmax attention, through the cache if there is one; delta and b as cmha_attention takes them. */
+/* Runs softmax attention, through the cache if there is one. */
 static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, cmha_attention_args *a, cmha_tensor *q,
-                                        cmha_tensor *k, cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b) {
+                                        cmha_tensor *k, cmha_tensor *v) {
+    int phases = a->kind == CMHA_ATTENTION_CMHA && pass->k->delta;
+    cmha_tensor *delta = phases ? pass->k->delta : NULL, *b = phases ? pass->k->b : NULL;
     if (!pass->cache) return cmha_attention(pass->tape, a, q, k, v, delta, b);
-    a->delta = delta ? delta->data : NULL;
-    a->b = b ? b->data : NULL;
+    if (phases) a->delta = delta->data, a->b = b->data;
     return cmha__cached_attention(pass, a, q, k, v);
 }
 
@@ -10986,8 +10944,7 @@ static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, 
                                        cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
     cmha_linear_args a;
     memset(&a, 0, sizeof a);
-    a.heads = heads;
-    a.d = a.d_v = d;
+    a.heads = heads, a.d = a.d_v = d;
     a.kind = kind;
     a.causal = pass->c->causal;
     a.alpha = (cmha_real)pass->c->cope_alpha;
@@ -10998,38 +10955,27 @@ static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, 
                        : cmha_linear_attention(pass->tape, &a, q, k, v);
 }
 
-/* Adds the layer's phase contrastive loss. */
-static void cmha__block_pcl(cmha__pass *pass, const cmha_attention_args *a, cmha_tensor *qkv) {
-    const cmha_model_config *c = pass->c;
-    cmha_pcl_options options;
-    size_t P = cmha__head_width(c) / 2;
-    cmha_tensor *w = pass->k->pcl_w, *loss;
-    options.tau = (cmha_real)c->pcl_tau;
-    options.mask_rate = (cmha_real)c->pcl_mask;
-    options.adapted = c->pcl_adapted;
-    if (!w) {
-        w = cmha_tensor_new(pass->tape, 1, &P, 0);
-        for (size_t i = 0; w && !cmha__dry(pass->tape) && i < P; i++) w->data[i] = 1;
-    }
-    loss = cmha_pcl(pass->tape, a, qkv, pass->k->delta, pass->k->b, w, &options);
-    cmha__add_loss(pass, loss, c->pcl_weight / (double)c->n_layers);
-}
-
 /* The layer's plain heads on h [B, N, d_model]: `attention` of the configuration. */
 static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     const cmha_model_config *c = pass->c;
-    size_t heads = cmha__plain_heads(c, pass->layer);
+    const cmha_block *k = pass->k;
+    size_t heads = cmha__plain_heads(c, pass->layer), P = cmha__head_width(c) / 2;
     cmha_attention_args a = cmha__softmax_args(pass, heads, cmha__head_width(c));
-    cmha_tensor *qkv = cmha_linear(pass->tape, h, pass->k->qkv_weight, pass->k->qkv_bias);
+    cmha_tensor *qkv = cmha_linear(pass->tape, h, k->qkv_weight, k->qkv_bias), *w = k->pcl_w;
     if (heads == c->n_heads) a.kv_heads = cmha__kv_heads(c);
     a.kind = (cmha_attention_kind)c->attention;
     a.layout = (cmha_layout)c->layout;
     a.share = (cmha_share)c->share;
     a.rotation = pass->rotation;
     a.rotation_head = pass->rotation && pass->model->n_omega > 1 ? pass->N * a.d_k : 0;
-    if (c->pcl_weight > 0 && pass->tape->recording) cmha__block_pcl(pass, &a, qkv);
-    if (pass->tape->status) return NULL;
-    return cmha__softmax_heads(pass, &a, qkv, NULL, NULL, pass->k->delta, pass->k->b);
+    if (c->pcl_weight > 0 && pass->tape->recording) {
+        cmha_pcl_options options = {(cmha_real)c->pcl_tau, (cmha_real)c->pcl_mask, c->pcl_adapted};
+        if (!w) w = cmha_tensor_new(pass->tape, 1, &P, 0);
+        for (size_t i = 0; w && !k->pcl_w && !cmha__dry(pass->tape) && i < P; i++) w->data[i] = 1;
+        cmha__add_loss(pass, cmha_pcl(pass->tape, &a, qkv, k->delta, k->b, w, &options),
+                       c->pcl_weight / (double)c->n_layers);
+    }
+    return pass->tape->status ? NULL : cmha__softmax_heads(pass, &a, qkv, NULL, NULL);
 }
 
 /* CoPE's first layer: complex queries and keys of h + i imag, real values of h (CoPE eq 2). */
@@ -11041,18 +10987,13 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
     cmha_tensor *k = cmha_complex_linear(pass->tape, z, pass->k->zk_weight, NULL);
     cmha_tensor *v = cmha_linear(pass->tape, h, pass->k->zv_weight, NULL);
     cmha_attention_args a = cmha__softmax_args(pass, c->n_heads, d_k);
-    cmha_cope_options cope;
+    cmha_cope_options cope = {(cmha_cope_score)c->cope_score, (cmha_real)c->cope_alpha, a.eps,
+                              c->cope_repo_scale, (cmha_norm_max)c->cope_max, c->cope_max_grad};
     if (c->cope_score == CMHA_COPE_SCORE_LINEAR)
         return cmha__linear_heads(pass, CMHA_LINEAR_COPE, c->n_heads, d_k, q, k, v);
-    cope.score = (cmha_cope_score)c->cope_score;
-    cope.alpha = (cmha_real)c->cope_alpha;
-    cope.eps = a.eps;
-    cope.repo_scale = c->cope_repo_scale;
-    cope.norm_max = (cmha_norm_max)c->cope_max;
-    cope.norm_max_grad = c->cope_max_grad;
     cmha_cope_args(&a, &cope);
     a.scale *= (cmha_real)c->cope_scale;
-    return cmha__softmax_heads(pass, &a, q, k, v, NULL, NULL);
+    return cmha__softmax_heads(pass, &a, q, k, v);
 }
 
 /* ---- Blocks of the real family and CoPE ---- */
@@ -11071,22 +11012,14 @@ static cmha_tensor *cmha__block_ffn(cmha__pass *pass, const cmha_block *k, cmha_
                           (cmha_real)pass->c->residual_scale, (cmha_real)pass->c->dropout, 1);
 }
 
-static cmha_tensor *cmha__transformer_block(cmha__pass *pass, cmha_tensor *x,
-                                            cmha_tensor *(*attend)(cmha__pass *, cmha_tensor *)) {
+static cmha_tensor *cmha__transformer_block(cmha__pass *pass, cmha_tensor *x) {
+    const cmha__family_row *family = cmha__layer_family(pass->c, pass->layer);
     if (pass->c->placement == CMHA_PLACEMENT_POST) {
-        x = cmha__ln1(pass, cmha__block_output(pass, pass->k, attend(pass, x), x));
-        return cmha__ln2(pass, cmha__block_ffn(pass, pass->k, x, x));
+        x = cmha__ln(pass, 1, cmha__block_output(pass, pass->k, family->attend(pass, x), x));
+        return cmha__ln(pass, 2, cmha__block_ffn(pass, pass->k, x, x));
     }
-    x = cmha__block_output(pass, pass->k, attend(pass, cmha__ln1(pass, x)), x);
-    return cmha__block_ffn(pass, pass->k, cmha__ln2(pass, x), x);
-}
-
-static cmha_tensor *cmha__real_block(cmha__pass *pass, cmha_tensor *x) {
-    return cmha__transformer_block(pass, x, cmha__plain_attention);
-}
-
-static cmha_tensor *cmha__cope_block(cmha__pass *pass, cmha_tensor *x) {
-    return cmha__transformer_block(pass, x, cmha__cope_attention);
+    x = cmha__block_output(pass, pass->k, family->attend(pass, cmha__ln(pass, 1, x)), x);
+    return cmha__block_ffn(pass, pass->k, cmha__ln(pass, 2, x), x);
 }
 
 /* ---- MöbiusAttention's block ---- */
@@ -11101,7 +11034,6 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, cmha_tensor *re, cm
     size_t width = c->mobius_heads * cmha__head_width(c);
     int literal = c->mobius_mode == CMHA_MOBIUS_MODE_LITERAL;
     cmha_attention_args a = cmha__softmax_args(pass, c->mobius_heads, cmha__head_width(c));
-    cmha_tensor *rho, *q, *key, *v;
     a.kind = CMHA_ATTENTION_COMPLEX;
     a.softmax = (cmha_softmax)c->mobius_softmax;
     a.complex_v = 1;
@@ -11109,52 +11041,42 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, cmha_tensor *re, cm
     a.magnitude = 1; /* the form `abs` */
     if (literal && width < c->d_model)
         re = cmha_slice(tape, re, 2, 0, width), im = cmha_slice(tape, im, 2, 0, width);
-    rho = cmha_complex_join(tape, re, im);
-    q = literal ? rho : cmha_complex_linear(tape, rho, k->zq_weight, k->zq_bias);
-    if (k->mobius) {
-        q = cmha_mobius(tape, q, k->mobius, quotient, eps);
-    } else {
-        cmha_tensor *divisor = cmha_complex_linear(tape, rho, k->divisor_weight, k->divisor_bias);
-        q = cmha_quotient(tape, q, divisor, quotient, eps);
-    }
-    key = literal ? cmha_elementwise_complex(tape, rho, k->zk_weight)
-                  : cmha_complex_linear(tape, rho, k->zk_weight, k->zk_bias);
-    v = literal ? cmha_elementwise_complex(tape, rho, k->zv_weight)
-                : cmha_complex_linear(tape, rho, k->zv_weight, k->zv_bias);
-    return cmha__softmax_heads(pass, &a, q, key, v, NULL, NULL);
+    cmha_tensor *rho = cmha_complex_join(tape, re, im);
+    cmha_tensor *q = literal ? rho : cmha_complex_linear(tape, rho, k->zq_weight, k->zq_bias);
+    cmha_tensor *d = k->mobius ? NULL : cmha_complex_linear(tape, rho, k->divisor_weight, k->divisor_bias);
+    q = k->mobius ? cmha_mobius(tape, q, k->mobius, quotient, eps) : cmha_quotient(tape, q, d, quotient, eps);
+    cmha_tensor *key = literal ? cmha_elementwise_complex(tape, rho, k->zk_weight)
+                               : cmha_complex_linear(tape, rho, k->zk_weight, k->zk_bias);
+    cmha_tensor *v = literal ? cmha_elementwise_complex(tape, rho, k->zv_weight)
+                             : cmha_complex_linear(tape, rho, k->zv_weight, k->zv_bias);
+    return cmha__softmax_heads(pass, &a, q, key, v);
 }
 
 /* One channel of the layer after its attention: LN3(FFN(y) + y), y = LN2(a Wo^T + residual). */
 static cmha_tensor *cmha__mobius_channel(cmha__pass *pass, const cmha_block *k, cmha_tensor *a,
                                          cmha_tensor *residual) {
-    cmha_tensor *y = cmha__ln2(pass, cmha__block_output(pass, k, a, residual));
-    return cmha__ln3(pass, cmha__block_ffn(pass, k, y, y));
-}
-
-/* The block with the weights of its imaginary channel. */
-static cmha_block cmha__imaginary_block(const cmha_block *block) {
-    cmha_block k = *block;
-    k.wo_weight = k.imag_wo_weight, k.wo_bias = k.imag_wo_bias;
-    k.w1_weight = k.imag_w1_weight, k.w1_bias = k.imag_w1_bias;
-    k.w2_weight = k.imag_w2_weight, k.w2_bias = k.imag_w2_bias;
-    return k;
+    cmha_tensor *y = cmha__ln(pass, 2, cmha__block_output(pass, k, a, residual));
+    return cmha__ln(pass, 3, cmha__block_ffn(pass, k, y, y));
 }
 
 /* MöbiusAttention eq 10-27: Möbius heads beside plain ones (eq 10-19) or alone (eq 20-27). */
 static cmha_tensor *cmha__mobius_block(cmha__pass *pass, cmha_tensor *x) {
     const cmha_block *k = pass->k;
     cmha_tape *tape = pass->tape;
-    cmha_tensor *re = cmha__ln1(pass, x), *im = cmha__ln1(pass, pass->imag), *plain;
+    cmha_tensor *re = cmha__ln(pass, 1, x), *im = cmha__ln(pass, 1, pass->imag);
     cmha_tensor *a = k->zk_weight ? cmha__mobius_attention(pass, re, im) : NULL;
     cmha_tensor *a_re = a ? cmha_complex_real(tape, a) : NULL, *a_im = a ? cmha_complex_imag(tape, a) : NULL;
     pass->imag = pass->tokens; /* of the next Möbius layer */
     if (tape->status) return NULL;
     if (!k->qkv_weight) {
-        cmha_block imag = cmha__imaginary_block(k);
+        cmha_block imag = *k;
+        imag.wo_weight = k->imag_wo_weight, imag.wo_bias = k->imag_wo_bias;
+        imag.w1_weight = k->imag_w1_weight, imag.w1_bias = k->imag_w1_bias;
+        imag.w2_weight = k->imag_w2_weight, imag.w2_bias = k->imag_w2_bias;
         im = cmha__mobius_channel(pass, &imag, a_im, im);
         return cmha_add(tape, cmha__mobius_channel(pass, k, a_re, re), im);
     }
-    plain = cmha__plain_attention(pass, cmha_add(tape, re, im));
+    cmha_tensor *plain = cmha__plain_attention(pass, cmha_add(tape, re, im));
     if (a) plain = cmha_concat(tape, plain, cmha_add(tape, a_re, a_im), 2);
     return cmha__mobius_channel(pass, k, plain, re);
 }
@@ -11170,68 +11092,39 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     size_t heads = cmha__group_heads(c, g), d = c->d_model / 2 / c->n_heads;
     cmha_attention_args a = cmha__softmax_args(pass, heads, d); /* scale: CRAT eq 12 */
     cmha_tensor *x = g == 0 ? cmha_complex_real(tape, z) : g == 1 ? cmha_complex_imag(tape, z) : z, *qkv[3];
-    cmha_lag_args lag;
     if (!w && g < 2) x = cmha_complex_join(tape, x, NULL);
     for (int i = 0; i < 3; i++) qkv[i] = w ? NULL : cmha_complex_lowrank(tape, x, u[i], v[i], NULL);
     if (w) qkv[0] = g < 2 ? cmha_linear(tape, x, w, NULL) : cmha_complex_linear(tape, x, w, NULL);
-    switch (c->crat_attention) {
-    case CMHA_CRAT_ATTENTION_LINEAR:
+    if (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR)
         return cmha__linear_heads(pass, CMHA_LINEAR_ANGULAR, heads, d, qkv[0], qkv[1], qkv[2]);
-    case CMHA_CRAT_ATTENTION_LAG:
+    if (c->crat_attention == CMHA_CRAT_ATTENTION_LAG) {
+        cmha_lag_args lag;
         memset(&lag, 0, sizeof lag);
-        lag.heads = heads;
-        lag.temp = (cmha_real)c->lag_temp;
-        lag.topk = c->lag_topk;
-        lag.eps = (cmha_real)c->complex_eps;
-        lag.key_mask = pass->batch->key_mask;
+        lag.heads = heads, lag.topk = c->lag_topk;
+        lag.temp = (cmha_real)c->lag_temp, lag.eps = a.eps;
+        lag.key_mask = a.key_mask;
         return cmha_lag_attention(tape, &lag, qkv[0], qkv[1], qkv[2]);
-    default:
-        a.kind =
-            c->crat_attention == CMHA_CRAT_ATTENTION_DOT ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
-        a.softmax = CMHA_SOFTMAX_REAL;
-        a.complex_v = 1;
-        return cmha__softmax_heads(pass, &a, qkv[0], qkv[1], qkv[2], NULL, NULL);
     }
+    a.kind = c->crat_attention == CMHA_CRAT_ATTENTION_DOT ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
+    a.softmax = CMHA_SOFTMAX_REAL;
+    a.complex_v = 1;
+    return cmha__softmax_heads(pass, &a, qkv[0], qkv[1], qkv[2]);
 }
 
 /* Joins planes head after head: [Re a | Im a] and [Re b | Im b] to [Re a b | Im a b]. a NULL: b alone. */
 static cmha_tensor *cmha__join_planes(cmha__pass *pass, cmha_tensor *a, cmha_tensor *b) {
-    size_t shape[3], wa, wb;
-    cmha_tensor *joined;
     if (!a || !b) return a ? a : b;
-    wa = cmha__last(a) / 2, wb = cmha__last(b) / 2;
-    shape[0] = pass->B * pass->N, shape[1] = 2, shape[2] = wa;
-    a = cmha_reshape(pass->tape, a, 3, shape);
-    shape[2] = wb;
-    joined = cmha_concat(pass->tape, a, cmha_reshape(pass->tape, b, 3, shape), 2);
-    shape[0] = pass->B, shape[1] = pass->N, shape[2] = 2 * (wa + wb);
-    return cmha_reshape(pass->tape, joined, 3, shape);
+    size_t n = pass->B * pass->N, wa = cmha__last(a) / 2, wb = cmha__last(b) / 2;
+    size_t left[] = {n, 2, wa}, right[] = {n, 2, wb}, both[] = {pass->B, pass->N, 2 * (wa + wb)};
+    a = cmha_reshape(pass->tape, a, 3, left), b = cmha_reshape(pass->tape, b, 3, right);
+    return cmha_reshape(pass->tape, cmha_concat(pass->tape, a, b, 2), 3, both);
 }
 
 /* (alpha + i beta) z + f (CRAT eq 20); sum 0 or 1 of the layer. */
 static cmha_tensor *cmha__crat_residual(cmha__pass *pass, int sum, cmha_tensor *z, cmha_tensor *f) {
-    double gain = pass->c->residual_scale;
     cmha_tensor *alpha = pass->k->alpha[sum], *beta = pass->k->beta[sum];
-    f = cmha_dropout(pass->tape, f, (cmha_real)pass->c->dropout);
-    if (gain < 1 || gain > 1) f = cmha_scale(pass->tape, f, (cmha_real)gain);
+    f = cmha__scaled(pass, cmha__drop(pass, f), pass->c->residual_scale);
     return alpha ? cmha_complex_residual(pass->tape, z, f, alpha, beta) : cmha_add(pass->tape, z, f);
-}
-
-/* Looks a [B, N, 2D] up in the knowledge base (CRAT eq 17-19); without a window or a base: a itself. */
-static cmha_tensor *cmha__crat_window(cmha__pass *pass, cmha_tensor *a) {
-    const cmha_model_config *c = pass->c;
-    const cmha_knowledge *base = pass->model->knowledge;
-    cmha_retrieve_args args;
-    if (!pass->k->irw.wm || (!base && !cmha__dry(pass->tape))) return a;
-    memset(&args, 0, sizeof args);
-    args.queries = c->irw_queries;
-    args.top = c->irw_top;
-    args.tau = (cmha_real)c->irw_tau;
-    args.threshold = (cmha_real)c->irw_threshold;
-    args.eps = (cmha_real)c->complex_eps;
-    args.raw_weights = c->irw_raw;
-    return cmha_irw(pass->tape, base, &args, (cmha_real)c->irw_gate_tau, (cmha_fusion)c->irw_fusion, a,
-                    &pass->k->irw);
 }
 
 /* W2 cGELU(W1 h + b1) + b2 (CRAT eq 9), or the experts (CRAT eq 21). */
@@ -11240,32 +11133,37 @@ static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, cmha_tensor *h) {
     const unsigned char *mask = pass->batch->key_mask;
     size_t experts = pass->c->experts, top = pass->c->experts_top;
     cmha_tape *tape = pass->tape;
-    cmha_tensor *logits, *in[6];
-    uint64_t *use = NULL;
     if (!experts) {
         h = cmha_activate(tape, cmha_complex_linear(tape, h, k->w1_weight, k->w1_bias),
                           CMHA_ACTIVATION_GELU_ERF);
         return cmha_complex_linear(tape, h, k->w2_weight, k->w2_bias);
     }
-    if (tape->recording && !pass->again) use = pass->model->expert_use + pass->layer * experts;
-    logits = cmha_router(tape, h, k->router_weight, k->router_bias);
+    uint64_t *use = tape->recording && !pass->again ? pass->model->expert_use + pass->layer * experts : NULL;
+    cmha_tensor *logits = cmha_router(tape, h, k->router_weight, k->router_bias);
+    cmha_tensor *in[] = {h, logits, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias};
     if (tape->recording && pass->c->balance > 0)
         cmha__add_loss(pass, cmha_balance(tape, logits, top, mask), pass->c->balance);
-    in[0] = h, in[1] = logits;
-    in[2] = k->w1_weight, in[3] = k->w1_bias, in[4] = k->w2_weight, in[5] = k->w2_bias;
     return cmha__experts(tape, in, top, mask, use);
 }
 
-/* a = window(W_o attention(norm(z))) (CRAT eq 16), z = r1 z + a, z = r2 z + ffn(norm(z)). */
+/* a = window(W_o attention(norm(z))) (CRAT eq 16-19), z = r1 z + a, z = r2 z + ffn(norm(z)). A window changes
+   nothing without a base. */
 static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
+    const cmha_model_config *c = pass->c;
     const cmha_block *k = pass->k;
-    cmha_tensor *h = cmha__ln1(pass, z), *a = NULL;
+    const cmha_knowledge *base = pass->model->knowledge;
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *h = cmha__ln(pass, 1, z), *a = NULL;
     for (int g = 0; g < 3; g++)
-        if (cmha__group_heads(pass->c, g)) a = cmha__join_planes(pass, a, cmha__crat_group(pass, h, g));
-    a = k->wo_u ? cmha_complex_lowrank(pass->tape, a, k->wo_u, k->wo_v, NULL)
-                : cmha_complex_linear(pass->tape, a, k->wo_weight, NULL);
-    z = cmha__crat_residual(pass, 0, z, cmha__crat_window(pass, a));
-    return cmha__crat_residual(pass, 1, z, cmha__crat_ffn(pass, cmha__ln2(pass, z)));
+        if (cmha__group_heads(c, g)) a = cmha__join_planes(pass, a, cmha__crat_group(pass, h, g));
+    a = k->wo_u ? cmha_complex_lowrank(tape, a, k->wo_u, k->wo_v, NULL)
+                : cmha_complex_linear(tape, a, k->wo_weight, NULL);
+    cmha_retrieve_args args = {c->irw_queries, c->irw_top, (cmha_real)c->irw_tau, (cmha_real)c->irw_threshold,
+                               (cmha_real)c->complex_eps, c->irw_raw};
+    if (k->irw.wm && (base || cmha__dry(tape)))
+        a = cmha_irw(tape, base, &args, (cmha_real)c->irw_gate_tau, (cmha_fusion)c->irw_fusion, a, &k->irw);
+    z = cmha__crat_residual(pass, 0, z, a);
+    return cmha__crat_residual(pass, 1, z, cmha__crat_ffn(pass, cmha__ln(pass, 2, z)));
 }
 
 /* ---- Blocks that keep their input alone (recompute = 1) ----
@@ -11277,25 +11175,14 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
 typedef struct cmha__kept {
     cmha__pass pass;            /* as it was before the block */
     cmha_batch batch;           /* the caller's own may be gone by then */
-    cmha_tensor *x, *y, *extra; /* extra: the losses up to and with this block's, if it adds any */
+    cmha_tensor *x, *extra;     /* extra: the losses up to and with this block's, if it adds any */
     uint64_t key, draws;        /* the tape's */
 } cmha__kept;
 
 enum { CMHA__OUTER = 4 }; /* tensors outside of a block that may get a gradient from it, besides parameters */
 
-/* Makes room for those of their gradients that do not exist yet, below what the block is going to take. */
-static void cmha__outer_room(cmha_tape *tape, cmha_tensor *const *outer, cmha_real **room) {
-    int j;
-    for (int i = 0; i < CMHA__OUTER; i++) {
-        room[i] = NULL;
-        for (j = 0; j < i && outer[j] != outer[i]; j++) {}
-        if (j == i && outer[i] && outer[i]->needs_grad && !outer[i]->grad)
-            room[i] = cmha__grad_buffer(tape, outer[i]->size);
-    }
-}
-
-/* Moves there those that now exist, but for one in the result's own gradient `handed`, which the block has
-   handed on. Returns whether it has. */
+/* Moves the gradients that now exist to their room, but for one in the result's own gradient `handed`, which
+   the block has handed on. Returns whether it has. */
 static int cmha__outer_settle(cmha_tape *tape, cmha_tensor *const *outer, cmha_real *const *room,
                               const cmha_real *handed) {
     int used = 0;
@@ -11317,36 +11204,32 @@ static cmha_tensor *cmha__run_block(cmha__pass *pass, cmha_tensor *x) {
     return cmha__layer_family(pass->c, pass->layer)->block(pass, x);
 }
 
-/* Runs the block once more and back, on an empty list of records and of free buffers. */
-static void cmha__rerun_block(cmha_tape *tape, const cmha__kept *kept, cmha_tensor *out) {
-    cmha__pass pass = kept->pass;
-    cmha_tensor *y;
-    tape->recording = 1;
-    tape->key = kept->key, tape->draws = kept->draws;
-    tape->last = NULL;
-    tape->n_unused = 0;
-    pass.again = 1;
-    pass.batch = &kept->batch;
-    y = cmha__run_block(&pass, kept->x);
-    if (!y) return;
-    y->grad = out->grad, y->needs_grad = out->needs_grad;
-    if (kept->extra) pass.extra->grad = kept->extra->grad, pass.extra->needs_grad = 1;
-    cmha__walk(tape);
-}
-
+/* Runs the block once more and back, on an empty list of records and of free buffers. Gradients outside that
+   do not exist yet get their room before, below what the block takes. */
 static cmha_status cmha__kept_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__kept *kept = (const cmha__kept *)r->user;
-    cmha_tensor *outer[CMHA__OUTER];
+    cmha__pass pass = kept->pass;
+    cmha_tensor *outer[CMHA__OUTER] = {kept->x, pass.imag, pass.tokens, pass.extra};
     cmha_real *room[CMHA__OUTER], *handed = r->out->needs_grad == 2 ? r->out->grad : NULL;
-    cmha__mark memory, records;
-    cmha_tape before;
-    outer[0] = kept->x, outer[1] = kept->pass.imag, outer[2] = kept->pass.tokens, outer[3] = kept->pass.extra;
-    cmha__outer_room(tape, outer, room);
+    for (int i = 0; i < CMHA__OUTER; i++) {
+        int j = 0;
+        while (j < i && outer[j] != outer[i]) j++;
+        int wanted = j == i && outer[i] && outer[i]->needs_grad && !outer[i]->grad;
+        room[i] = wanted ? cmha__grad_buffer(tape, outer[i]->size) : NULL;
+    }
     if (tape->status) return tape->status;
-    before = *tape;
-    memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
-    cmha__rerun_block(tape, kept, r->out);
-    tape->recording = before.recording, tape->key = before.key, tape->draws = before.draws,
+    cmha_tape before = *tape;
+    cmha__mark memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
+    tape->recording = 1, tape->key = kept->key, tape->draws = kept->draws;
+    tape->last = NULL, tape->n_unused = 0;
+    pass.again = 1, pass.batch = &kept->batch;
+    cmha_tensor *y = cmha__run_block(&pass, kept->x);
+    if (y) {
+        y->grad = r->out->grad, y->needs_grad = r->out->needs_grad;
+        if (kept->extra) pass.extra->grad = kept->extra->grad, pass.extra->needs_grad = 1;
+        cmha__walk(tape);
+    }
+    tape->recording = before.recording, tape->key = before.key, tape->draws = before.draws;
     tape->last = before.last;
     memcpy(tape->unused, before.unused, sizeof tape->unused);
     tape->n_unused = before.n_unused;
@@ -11372,12 +11255,10 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     cmha__kept *kept = (cmha__kept *)cmha__record_alloc(tape, sizeof *kept);
     cmha_tensor *y = cmha__result(tape, x->rank, x->shape), *sum = cmha__result(tape, 1, &one);
     cmha_record *last = tape->last;
-    cmha__mark memory, records;
     if (!kept || !y || !sum) return NULL;
-    kept->pass = *pass, kept->batch = *pass->batch;
-    kept->x = x, kept->y = y;
+    kept->pass = *pass, kept->batch = *pass->batch, kept->x = x;
     kept->key = tape->key, kept->draws = tape->draws;
-    memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
+    cmha__mark memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
     cmha_tensor *inner = cmha__run_block(pass, x);
     if (!inner) return NULL;
     if (!cmha__dry(tape)) memcpy(y->data, inner->data, y->size * sizeof *y->data);
@@ -11438,13 +11319,10 @@ static cmha_tensor *cmha__learned_positions(cmha__pass *pass) {
 /* x += factor * table for every sequence: a constant, so in place and without a record. x NULL: zeros. */
 static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_cope_imag kind,
                                         double factor) {
-    size_t N = pass->N, d = pass->c->d_model, shape[3];
-    cmha__mark mark;
-    cmha_real *table;
-    shape[0] = pass->B, shape[1] = N, shape[2] = d;
+    size_t N = pass->N, d = pass->c->d_model, shape[] = {pass->B, N, d};
     if (!x) x = cmha_tensor_new(pass->tape, 3, shape, 0);
-    mark = cmha__mark_of(pass->tape);
-    table = x ? cmha__reals(pass->tape, N * d) : NULL;
+    cmha__mark mark = cmha__mark_of(pass->tape);
+    cmha_real *table = x ? cmha__reals(pass->tape, N * d) : NULL;
     if (table && !cmha__dry(pass->tape)) {
         cmha_cope_table(kind, N, d, pass->c->base, pass->first, table);
         for (size_t i = 0; i < pass->B; i++) cmha__axpy(N * d, (cmha_real)factor, table, x->data + i * N * d);
@@ -11460,9 +11338,11 @@ static cmha_tensor *cmha__add_waves(cmha__pass *pass, cmha_tensor *x) {
     return cmha_add_rows(pass->tape, x, waves);
 }
 
-/* Dropout of embeddings. */
-static cmha_tensor *cmha__drop(cmha__pass *pass, cmha_tensor *x) {
-    return cmha_dropout(pass->tape, x, (cmha_real)pass->c->dropout);
+/* Sets the first complex layer's imaginary channel: gamma * positions (CoPE eq 1). */
+static void cmha__embed_imaginary(cmha__pass *pass, int learned, cmha_cope_imag kind, double gamma) {
+    cmha_tensor *p = learned ? cmha__scaled(pass, cmha__learned_positions(pass), gamma)
+                             : cmha__add_positions(pass, NULL, kind, gamma);
+    pass->imag = cmha__drop(pass, p);
 }
 
 static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
@@ -11473,26 +11353,18 @@ static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
     return cmha__drop(pass, x);
 }
 
-/* The imaginary channel of the first layer: gamma * positions (CoPE eq 1). */
 static cmha_tensor *cmha__cope_embed(cmha__pass *pass, cmha_tensor *x) {
     cmha_cope_imag kind = (cmha_cope_imag)pass->c->cope_imag;
-    double gamma = pass->c->cope_gamma;
-    int learned = kind == CMHA_COPE_IMAG_LEARNED;
-    cmha_tensor *p;
     x = cmha__drop(pass, x);
-    p = learned ? cmha__learned_positions(pass) : cmha__add_positions(pass, NULL, kind, gamma);
-    if (learned && (gamma < 1 || gamma > 1)) p = cmha_scale(pass->tape, p, (cmha_real)gamma);
-    pass->imag = cmha__drop(pass, p);
+    cmha__embed_imaginary(pass, kind == CMHA_COPE_IMAG_LEARNED, kind, pass->c->cope_gamma);
     return x;
 }
 
 /* The imaginary channels: positions in the first Möbius layer (rho = w + i p), in later ones the tokens. */
 static cmha_tensor *cmha__mobius_embed(cmha__pass *pass, cmha_tensor *x) {
-    int learned = pass->c->position == CMHA_POSITION_LEARNED;
     cmha_tape *tape = pass->tape;
     pass->tokens = x = cmha__drop(pass, x);
-    pass->imag = cmha__drop(pass, learned ? cmha__learned_positions(pass)
-                                          : cmha__add_positions(pass, NULL, CMHA_COPE_IMAG_SIN_COS, 1));
+    cmha__embed_imaginary(pass, pass->c->position == CMHA_POSITION_LEARNED, CMHA_COPE_IMAG_SIN_COS, 1);
     if (!x || tape->recording) return x;
     pass->tokens = cmha__result(tape, x->rank, x->shape); /* a copy of their own: blocks then overwrite x */
     if (pass->tokens && !cmha__dry(tape)) memcpy(pass->tokens->data, x->data, x->size * sizeof *x->data);
@@ -11515,13 +11387,13 @@ static cmha_tensor *cmha__crat_embed(cmha__pass *pass, cmha_tensor *x) {
 static const cmha__family_row *cmha__family(int family) {
     static const cmha__family_row families[] = {
         {CMHA_FAMILY_REAL, 0, NULL, cmha__all_heads, cmha__layer_rows, NULL, cmha__real_embed,
-         cmha__real_block},
+         cmha__transformer_block, cmha__plain_attention},
         {CMHA_FAMILY_COPE, 0, cmha__first_layer, NULL, cmha__layer_rows, cmha__cope_wrong, cmha__cope_embed,
-         cmha__cope_block},
+         cmha__transformer_block, cmha__cope_attention},
         {CMHA_FAMILY_MOBIUS, 0, cmha__mobius_layer, cmha__beside_mobius, cmha__layer_rows, cmha__mobius_wrong,
-         cmha__mobius_embed, cmha__mobius_block},
+         cmha__mobius_embed, cmha__mobius_block, NULL},
         {CMHA_FAMILY_CRAT, 1, NULL, NULL, cmha__crat_rows, cmha__crat_wrong, cmha__crat_embed,
-         cmha__crat_block}};
+         cmha__crat_block, NULL}};
     const cmha__family_row *row = families;
     while ((int)row->family != family) row++; /* there are none but these */
     return row;
@@ -11544,11 +11416,10 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     const cmha_model_config *c = pass->c = &m->config;
     const cmha__family_row *family = cmha__family(c->family);
     cmha_tape *tape = pass->tape;
-    cmha_tensor *x;
     if (!family->complex_state && c->attention != CMHA_ATTENTION_DOT)
         pass->rotation = cmha_rotation(tape, m->omega, m->n_omega, cmha__head_width(c) / 2, pass->N,
                                        (ptrdiff_t)pass->first);
-    x = cmha_embedding(tape, m->token_weight, pass->batch->ids, pass->B, pass->N);
+    cmha_tensor *x = cmha_embedding(tape, m->token_weight, pass->batch->ids, pass->B, pass->N);
     if (c->embedding_scale) x = cmha_scale(tape, x, (cmha_real)sqrt((double)c->d_model));
     if (m->type_weight)
         x = cmha_add(tape, x, cmha__rows_of_embedding(pass, m->type_weight, pass->batch->types, 0));
@@ -11621,20 +11492,6 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
 
 /* ---- Objectives ---- */
 
-/* The loss of a batch with labels: cross-entropy of classes, or the squared error of a regression. */
-static cmha_tensor *cmha__label_loss(cmha_model *model, const cmha_batch *batch, cmha_tensor *states) {
-    cmha_tape *tape = &model->tape;
-    cmha_tensor *scores = cmha_model_scores(model, tape, states, batch->key_mask);
-    if (model->config.classes == 1) return cmha_squared_error(tape, scores, batch->labels);
-    int32_t *targets = (int32_t *)cmha__record_alloc(tape, (batch->batch + 1) * sizeof *targets);
-    for (size_t b = 0; targets && !cmha__dry(tape) && b < batch->batch; b++) {
-        double label = (double)batch->labels[b];
-        targets[b] = label >= 0 && label < 65536 ? (int32_t)label : -2; /* refused, as are NaN and 1.5 */
-        if (label - (double)targets[b] > 0) targets[b] = -2;
-    }
-    return targets ? cmha_cross_entropy(tape, scores, targets, -1, batch->class_weights) : NULL;
-}
-
 /* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work.
    How many there are differs from batch to batch, so gradients of that size are not recycled: a dry run,
    where every token is hidden, would reuse them for tensors of all tokens, and a batch with fewer hidden ones
@@ -11660,13 +11517,23 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
                                       NULL, weight);
 }
 
-/* weight: the cotangent of the backward that follows. */
+/* The loss of tokens, or of labels: cross-entropy of classes, or the squared error of a regression.
+   weight: the cotangent of the backward that follows. */
 static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, cmha_real weight,
                                     cmha_tensor **extra) {
-    cmha_tensor *states = cmha_model_states(model, &model->tape, batch, extra);
+    cmha_tape *tape = &model->tape;
+    cmha_tensor *states = cmha_model_states(model, tape, batch, extra);
     if (!states) return NULL;
-    if (batch->labels) return cmha__label_loss(model, batch, states);
-    return cmha__token_loss(model, batch, states, weight);
+    if (!batch->labels) return cmha__token_loss(model, batch, states, weight);
+    cmha_tensor *scores = cmha_model_scores(model, tape, states, batch->key_mask);
+    if (model->config.classes == 1) return cmha_squared_error(tape, scores, batch->labels);
+    int32_t *targets = (int32_t *)cmha__record_alloc(tape, (batch->batch + 1) * sizeof *targets);
+    for (size_t b = 0; targets && !cmha__dry(tape) && b < batch->batch; b++) {
+        double label = (double)batch->labels[b];
+        targets[b] = label >= 0 && label < 65536 ? (int32_t)label : -2; /* refused, as are NaN and 1.5 */
+        if (label - (double)targets[b] > 0) targets[b] = -2;
+    }
+    return targets ? cmha_cross_entropy(tape, scores, targets, -1, batch->class_weights) : NULL;
 }
 
 /* Starts a pass of the function `name` on the model's own tape. */
@@ -11710,13 +11577,14 @@ CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *ba
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors) {
     cmha_status status = cmha__own_pass(model, "vectors", batch, vectors, 0, 0);
     if (status) return status;
-    size_t W = model->config.d_model, n, count;
+    size_t W = model->config.d_model;
     if (W % 2) return cmha__fail(model->context, CMHA_ERR_SHAPE, "vectors: d_model %zu is odd", W);
     cmha_tensor *y = cmha_model_states(model, &model->tape, batch, NULL);
     cmha_real *phasors = y ? cmha__reals(&model->tape, W) : NULL, eps = (cmha_real)model->config.complex_eps;
     for (size_t b = 0; phasors && b < batch->batch; b++, vectors += W) {
+        size_t count = 0;
         memset(vectors, 0, W * sizeof *vectors);
-        for (count = 0, n = b * batch->length; n < (b + 1) * batch->length; n++) {
+        for (size_t n = b * batch->length; n < (b + 1) * batch->length; n++) {
             if (batch->key_mask && !batch->key_mask[n]) continue;
             cmha_phasor_forward(y->data + n * W, 1, W / 2, eps, phasors);
             cmha__axpy(W, 1, phasors, vectors);
@@ -11747,19 +11615,16 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
 }
 
 /* Runs passes that compute nothing but count what they would take: bytes of the two arenas' single blocks. A
-   step, and an evaluation, which takes more than a step in small models whose blocks run twice. */
+   step, and an evaluation, which takes more than a step in small models whose blocks run twice. With a class
+   head the batch has labels: hidden tokens then take their memory at the first step. */
 static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t length, size_t *memory,
                                  size_t *records) {
-    static const int32_t none = 0; /* never read */
-    static const cmha_real no_label = 0;
+    int32_t none = 0; /* never read */
+    cmha_real label = 0, *labels = like->config.classes ? &label : NULL;
+    cmha_batch b = {&none, &none, NULL, batch, length, NULL, labels, NULL};
     cmha_model dry = *like;
-    cmha_batch b;
     double loss;
     cmha_status status = CMHA_OK;
-    memset(&b, 0, sizeof b);
-    b.ids = b.targets = &none;
-    b.batch = batch, b.length = length;
-    if (like->config.classes) b.labels = &no_label; /* hidden tokens then take theirs at the first step */
     *memory = *records = 0;
     for (int training = 1; training >= 0 && !status; training--) {
         status = cmha_tape_init(&dry.tape, like->context, 1);
@@ -11775,17 +11640,16 @@ static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t le
 
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
                                        size_t length, size_t *parameters, size_t *training) {
-    cmha__builder b;
     cmha_model model;
     size_t memory = 0, records = 0;
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    cmha_status status = cmha__model_open(&model, context, config);
+    cmha_status status = cmha__model_open(&model, context, config, 0);
     if (status) return status;
     size_t numbers = model.size * sizeof *model.data;
     if (parameters) *parameters = model.table_bytes + numbers;
     if (training) {
         model.data = model.grad = (cmha_real *)(uintptr_t)64; /* never touched in a dry run */
-        cmha__declare_all(&b, &model);
+        cmha__declare_all(&model);
         cmha__attach_grad(&model);
         status = cmha__measure(&model, batch, length, &memory, &records);
         model.data = model.grad = NULL;
@@ -11833,12 +11697,6 @@ CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double m
     return minimum + (base - minimum) / 2 * (1 + cos(3.14159265358979323846 * progress));
 }
 
-/* min(1, limit / norm) */
-static cmha_real cmha__clip_factor(double squares, cmha_real limit) {
-    double norm = sqrt(squares);
-    return norm > (double)limit ? (cmha_real)((double)limit / norm) : 1;
-}
-
 /* CRAT eq 22. A sweep for the norms over several parameters, and one that clips. */
 CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
                                       size_t count) {
@@ -11848,7 +11706,7 @@ CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
         for (size_t i = 0; i < 2 * count; i++) {
             const cmha_parameter *p = &parameters[i / 2];
             size_t part = i % 2, n = p->tensor.size / (p->is_complex ? 2 : 1);
-            cmha_real *g = p->tensor.grad + part * n, factor;
+            cmha_real *g = p->tensor.grad + part * n;
             double *sum = &squares[together ? 0 : part];
             if (part && !p->is_complex) continue;
             if (!sweep) {
@@ -11856,7 +11714,8 @@ CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
             } else if (mode == CMHA_CLIP_VALUE) {
                 for (size_t j = 0; j < n; j++) g[j] = g[j] > limit ? limit : g[j] < -limit ? -limit : g[j];
             } else {
-                factor = cmha__clip_factor(sums ? *sum : cmha_sum_squares(g, n), limit);
+                double norm = sqrt(sums ? *sum : cmha_sum_squares(g, n));
+                cmha_real factor = norm > (double)limit ? (cmha_real)((double)limit / norm) : 1;
                 for (size_t j = 0; factor < 1 && j < n; j++) g[j] *= factor;
             }
         }
@@ -11876,47 +11735,39 @@ static int cmha__trainer_open(const cmha_trainer *trainer) {
     return trainer && cmha__is_opening(trainer->model, trainer->context, trainer->opening);
 }
 
-/* Takes the memory of every later step: gradients first, because the dry run needs them attached. */
-static cmha_status cmha__trainer_reserve(cmha_trainer *trainer) {
-    cmha_model *model = trainer->model;
-    size_t batch = trainer->config.batch, length = trainer->config.length, memory, records;
-    cmha_status status = cmha__need_grad(model);
-    if (!status) status = cmha__measure(model, batch, length, &memory, &records);
-    if (!status) status = cmha__arena_reserve(model->context, &model->tape.memory, memory);
-    if (!status) status = cmha__arena_reserve(model->context, &model->tape.records, records);
-    if (status) return status;
-    cmha_tape_reset(&model->tape);
-    size_t moments = 2 * model->size * sizeof *trainer->moments;
-    size_t tokens = 2 * batch * length * sizeof *trainer->ids; /* cannot overflow: the dry run did not */
-    trainer->moments = (cmha_real *)cmha__take(model->context, moments);
-    trainer->ids = (int32_t *)cmha__take(model->context, tokens);
-    if (!trainer->moments || !trainer->ids)
-        return cmha__fail(model->context, CMHA_ERR_MEMORY,
-                          "trainer: out of memory for the moments of %zu parameters", model->size);
-    memset(trainer->moments, 0, moments);
-    return CMHA_OK;
-}
-
 CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
                                        const cmha_trainer_config *config) {
     if (!trainer) return CMHA_ERR_ARGUMENT;
     memset(trainer, 0, sizeof *trainer);
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    if (config) trainer->config = *config;
-    else cmha_config_defaults(cmha_trainer_table(), &trainer->config);
-    cmha_status status = cmha_config_check(model->context, cmha_trainer_table(), &trainer->config);
+    cmha_context *context = model->context;
+    cmha_trainer_config *c = &trainer->config;
+    if (config) *c = *config;
+    else cmha_config_defaults(cmha_trainer_table(), c);
+    cmha_status status = cmha_config_check(context, cmha_trainer_table(), c);
     if (status) return status;
-    if (!model->config.causal && trainer->config.mask_token >= model->config.vocabulary)
-        return cmha__fail(model->context, CMHA_ERR_TOKEN,
-                          "trainer: mask_token %zu is outside the vocabulary of %zu",
-                          trainer->config.mask_token, model->config.vocabulary);
-    trainer->context = model->context;
-    trainer->model = model;
-    trainer->size = model->size;
-    trainer->opening = model->opening;
-    trainer->seed = model->context->config.seed;
+    if (!model->config.causal && c->mask_token >= model->config.vocabulary)
+        return cmha__fail(context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
+                          c->mask_token, model->config.vocabulary);
+    trainer->context = context, trainer->model = model;
+    trainer->size = model->size, trainer->opening = model->opening;
+    trainer->seed = context->config.seed;
     trainer->best = (double)INFINITY;
-    status = cmha__trainer_reserve(trainer);
+    size_t memory, records, moments = 2 * model->size * sizeof *trainer->moments;
+    size_t tokens = 2 * c->batch * c->length * sizeof *trainer->ids; /* the dry run refuses what overflows */
+    status = cmha__need_grad(model); /* first, because the dry run needs gradients attached */
+    if (!status) status = cmha__measure(model, c->batch, c->length, &memory, &records);
+    if (!status) status = cmha__arena_reserve(context, &model->tape.memory, memory);
+    if (!status) status = cmha__arena_reserve(context, &model->tape.records, records);
+    if (!status) {
+        cmha_tape_reset(&model->tape);
+        trainer->moments = (cmha_real *)cmha__take(context, moments);
+        trainer->ids = (int32_t *)cmha__take(context, tokens);
+        if (trainer->moments && trainer->ids) memset(trainer->moments, 0, moments);
+        else
+            status = cmha__fail(context, CMHA_ERR_MEMORY,
+                                "trainer: out of memory for the moments of %zu parameters", model->size);
+    }
     if (status) cmha_trainer_close(trainer);
     return status;
 }
@@ -11933,8 +11784,7 @@ CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const u
     }
 }
 
-/* Refuses what cannot be read (a count without data, or a width nobody set, leads outside of the memory) and
-   less than `least` tokens. */
+/* Refuses streams that lead outside of the memory, and less than `least` tokens. */
 static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *call,
                                       const cmha_tokens *tokens, size_t least) {
     if (!tokens || !tokens->data || (tokens->width != 1 && tokens->width != 2 && tokens->width != 4))
@@ -11945,16 +11795,7 @@ static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *c
                       tokens->count, least);
 }
 
-/* A batch over the trainer's own ids and targets. */
-static cmha_batch cmha__trainer_batch(const cmha_trainer *trainer, size_t batch, size_t length) {
-    cmha_batch b;
-    memset(&b, 0, sizeof b);
-    b.ids = trainer->ids, b.targets = trainer->ids + batch * length;
-    b.batch = batch, b.length = length;
-    return b;
-}
-
-/* Fills a row of it from the stream: the next tokens, or an encoder's hidden ones as `draw` chooses them. */
+/* Fills a row of a batch over the trainer's ids and targets from the stream; `draw` hides an encoder's. */
 static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, size_t row,
                            const cmha_tokens *tokens, size_t start, uint64_t draw) {
     const cmha_model_config *c = &trainer->model->config;
@@ -11989,12 +11830,7 @@ static double cmha__grad_norm(const cmha_model *model, double *partial) {
 static void cmha__trainer_update(cmha_trainer *trainer, double grad_scale) {
     const cmha_trainer_config *c = &trainer->config;
     cmha_model *model = trainer->model;
-    cmha_adamw_args args;
-    args.lr = trainer->lr;
-    args.beta1 = c->beta1, args.beta2 = c->beta2;
-    args.eps = c->adam_eps;
-    args.grad_scale = grad_scale;
-    args.t = trainer->step + 1;
+    cmha_adamw_args args = {trainer->lr, c->beta1, c->beta2, c->adam_eps, 0, grad_scale, trainer->step + 1};
     for (size_t i = 0; i < model->n_parameters; i++) {
         const cmha_parameter *p = &model->parameters[i];
         const cmha_tensor *t = &p->tensor;
@@ -12004,29 +11840,6 @@ static void cmha__trainer_update(cmha_trainer *trainer, double grad_scale) {
             cmha_adamw(&args, hi - lo, t->data + lo, t->grad + lo, m + lo, v + lo);
         }
     }
-}
-
-/* Adds the gradients of `accumulate` batches. */
-static cmha_status cmha__trainer_gradient(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
-    const cmha_trainer_config *c = &trainer->config;
-    cmha_batch batch = cmha__trainer_batch(trainer, c->batch, c->length);
-    double share = 1 / (double)c->accumulate;
-    cmha_status status = CMHA_OK;
-    cmha_model_zero_grad(trainer->model);
-    *loss = 0;
-    for (size_t part = 0; !status && part < c->accumulate; part++) {
-        uint64_t draw = (uint64_t)trainer->step * c->accumulate + part;
-        double mean = 0;
-        for (size_t row = 0; row < c->batch; row++) {
-            cmha_rng rng = cmha_rng_make(trainer->seed, 0x6261746368ull + draw * c->batch + row);
-            size_t start = (size_t)cmha_rng_below(&rng, tokens->count - c->length);
-            cmha__fill_row(trainer, &batch, row, tokens, start, 0x6d61736bull + draw * c->batch + row);
-        }
-        draw = cmha__mix(trainer->seed ^ cmha__mix(draw + 1));
-        status = cmha_model_gradient(trainer->model, &batch, share, draw, &mean);
-        *loss += mean / (double)c->accumulate;
-    }
-    return status;
 }
 
 /* The second half of a step: the norm, the clipping and the update. */
@@ -12056,19 +11869,34 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
 }
 
 CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
-    double mean = 0;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
-    cmha_status status = cmha__check_stream(trainer, "step", tokens, trainer->config.length + 1);
+    const cmha_trainer_config *c = &trainer->config;
+    int32_t *ids = trainer->ids;
+    cmha_batch batch = {ids, ids + c->batch * c->length, NULL, c->batch, c->length, NULL, NULL, NULL};
+    double sum = 0;
+    cmha_status status = cmha__check_stream(trainer, "step", tokens, c->length + 1);
     if (status) return status;
-    status = cmha__trainer_gradient(trainer, tokens, &mean);
-    if (loss) *loss = mean;
+    cmha_model_zero_grad(trainer->model);
+    for (size_t part = 0; !status && part < c->accumulate; part++) {
+        uint64_t draw = (uint64_t)trainer->step * c->accumulate + part;
+        double mean = 0;
+        for (size_t row = 0; row < c->batch; row++) {
+            cmha_rng rng = cmha_rng_make(trainer->seed, 0x6261746368ull + draw * c->batch + row);
+            size_t start = (size_t)cmha_rng_below(&rng, tokens->count - c->length);
+            cmha__fill_row(trainer, &batch, row, tokens, start, 0x6d61736bull + draw * c->batch + row);
+        }
+        draw = cmha__mix(trainer->seed ^ cmha__mix(draw + 1));
+        status = cmha_model_gradient(trainer->model, &batch, 1 / (double)c->accumulate, draw, &mean);
+        sum += mean / (double)c->accumulate;
+    }
+    if (loss) *loss = sum;
     return cmha__trainer_finish(trainer, status);
 }
 
 CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
-    double mean = 0;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     uint64_t key = cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1));
+    double mean = 0;
     cmha_model_zero_grad(trainer->model);
     cmha_status status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
     if (loss) *loss = mean;
@@ -12085,18 +11913,18 @@ CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm
 }
 
 CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
-    size_t done = 0, counted = 0;
-    double sum = 0;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     if (!loss) return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "evaluate: no result");
     cmha_status status = cmha__check_stream(trainer, "evaluate", tokens, 2);
     if (status) return status;
     const cmha_trainer_config *c = &trainer->config;
-    size_t total = tokens->count - 1 < c->eval_tokens ? tokens->count - 1 : c->eval_tokens;
-    while (done < total) {
-        size_t length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
+    int32_t *ids = trainer->ids;
+    size_t total = tokens->count - 1 < c->eval_tokens ? tokens->count - 1 : c->eval_tokens, counted = 0;
+    double sum = 0;
+    for (size_t done = 0, rows, length; done < total; done += rows * length) {
+        length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
         if (rows > c->batch) rows = c->batch;
-        cmha_batch batch = cmha__trainer_batch(trainer, rows, length);
+        cmha_batch batch = {ids, ids + rows * length, NULL, rows, length, NULL, NULL, NULL};
         double mean = 0;
         size_t targets = 0;
         for (size_t row = 0; row < rows; row++)
@@ -12106,7 +11934,6 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         for (size_t i = 0; i < rows * length; i++) targets += batch.targets[i] != -1;
         sum += mean * (double)targets;
         counted += targets;
-        done += rows * length;
     }
     *loss = counted ? sum / (double)counted : 0;
     return CMHA_OK;
@@ -13951,7 +13778,7 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
     status = cmha__archive_config(&archive, &config);
     if (!status) status = cmha__check_appetite(&archive, &config);
-    if (!status) status = cmha__model_allocate(model, context, &config);
+    if (!status) status = cmha__model_open(model, context, &config, 1);
     if (!status) status = cmha__archive_omega(&archive, model, 0);
     if (!status) status = cmha__archive_u64(&archive, "knowledge", UINT64_MAX, &model->knowledge_identity);
     if (!status) status = cmha__read_state(&archive, &none, 1, 0, &taken);
