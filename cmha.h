@@ -4350,47 +4350,32 @@ static uint32_t *cmha__block_at(const cmha_packed *p, size_t row, size_t i) {
     return p->words + (block * CMHA__GROUP + row % CMHA__GROUP) * cmha__block_words(p->storage);
 }
 
-/* Returns the upper half of a float, rounded to nearest, ties to even; a NaN keeps a bit of its mantissa. */
-static inline uint32_t cmha__bf16(cmha_real x) {
-    float f = (float)x;
-    uint32_t bits, rounded;
-    memcpy(&bits, &f, sizeof bits);
-    rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return (bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16 | 0x40) : rounded;
-}
-
-/* Writes number i of a row of BF16. Word k of 16 holds number k of the next 32 in its lower half, number
-   k + 16 in its upper half. */
-static void cmha__bf16_put(uint32_t *words, size_t i, cmha_real x) {
-    uint32_t *word = words + i / 32 * 16 + i % 16, shift = i / 16 % 2 * 16;
-    *word = (*word & 0xffff0000u >> shift) | cmha__bf16(x) << shift;
-}
-
-/* Returns the float of which these are the upper bits. */
-static inline cmha_real cmha__bf16_value(uint32_t bits) {
+/* Returns the float of these bits. */
+static inline float cmha__float_of(uint32_t bits) {
     float f;
     memcpy(&f, &bits, sizeof f);
-    return (cmha_real)f;
+    return f;
+}
+
+/* Writes number i of a row as BF16: the upper half of a float, rounded to nearest, ties to even; a NaN keeps
+   a bit of its mantissa. Word k of 16 holds number k of the next 32 in its lower half, number k + 16 in its
+   upper half. */
+static void cmha__bf16_put(uint32_t *words, size_t i, cmha_real x) {
+    uint32_t *word = words + i / 32 * 16 + i % 16, shift = i / 16 % 2 * 16, bits;
+    float f = (float)x;
+    memcpy(&bits, &f, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000) bits |= 0x400000;
+    else bits += 0x7fff + (bits >> 16 & 1);
+    *word = (*word & 0xffff0000u >> shift) | bits >> 16 << shift;
 }
 
 /* Writes n times 16 words of BF16 as numbers, to [32 n]. */
 static void cmha__bf16_numbers(const uint32_t *words, size_t n, cmha_real *to) {
     for (; n > 0; n--, words += 16, to += 32)
         for (int k = 0; k < 16; k++) {
-            to[k] = cmha__bf16_value(words[k] << 16);
-            to[16 + k] = cmha__bf16_value(words[k] & 0xffff0000u);
+            to[k] = cmha__float_of(words[k] << 16);
+            to[16 + k] = cmha__float_of(words[k] & 0xffff0000u);
         }
-}
-
-/* Returns a row's scale: its largest magnitude / 127; NaN where that is no number. */
-static cmha_real cmha__row_scale(const cmha_real *row, size_t n) {
-    cmha_real most = 0;
-    for (size_t i = 0; i < n; i++) {
-        cmha_real size = row[i] < 0 ? -row[i] : row[i];
-        if (!(size <= CMHA__LARGEST)) return (cmha_real)NAN;
-        most = size > most ? size : most;
-    }
-    return (cmha_real)((double)most / 127);
 }
 
 /* Returns the nearest whole number of steps, -127 to 127, in 8 bits. */
@@ -4405,11 +4390,16 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     if (p->words) memset(p->words, 0, cmha_packed_words(p->storage, p->O, p->I) * sizeof *p->words);
     p->source = weight;
     for (size_t o = 0; o < p->O; o++, weight += p->I) {
-        cmha_real scale = bytes ? cmha__row_scale(weight, p->I) : 1;
-        if (bytes) p->scales[o] = scale;
+        cmha_real most = 0; /* the largest magnitude; NaN, which stays, where one is no number */
+        for (size_t i = 0; bytes && i < p->I; i++) {
+            cmha_real size = weight[i] < 0 ? -weight[i] : weight[i];
+            if (!(size <= CMHA__LARGEST)) most = (cmha_real)NAN;
+            else if (size > most) most = size;
+        }
+        if (bytes) p->scales[o] = (cmha_real)((double)most / 127);
         for (size_t i = 0; i < p->I; i++) {
             uint32_t *block = cmha__block_at(p, o, i);
-            if (bytes) block[i % 16] |= cmha__code(weight[i], scale) << i % CMHA__BLOCK / 16 * 8;
+            if (bytes) block[i % 16] |= cmha__code(weight[i], p->scales[o]) << i % CMHA__BLOCK / 16 * 8;
             else cmha__bf16_put(block, i % CMHA__BLOCK, weight[i]);
         }
     }
@@ -4446,14 +4436,8 @@ typedef int32_t cmha__ints __attribute__((vector_size(CMHA__VECTOR_BYTES)));
 typedef float cmha__quad __attribute__((vector_size(16)));
 #define cmha__from_ints(words) __builtin_convertvector((cmha__ints)(words), cmha__floats)
 
-CMHA__INSIDE cmha__floats cmha__floats_at(const float *from) {
+CMHA__INSIDE cmha__floats cmha__floats_at(const void *from) {
     cmha__floats v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
-
-CMHA__INSIDE cmha__words cmha__words_at(const void *from) {
-    cmha__words v;
     memcpy(&v, from, sizeof v);
     return v;
 }
@@ -4469,7 +4453,7 @@ CMHA__INSIDE cmha__floats cmha__block_sum(cmha_storage storage, cmha__floats sum
             sum = sum + cmha__floats_at((const float *)weights + k) * cmha__floats_at(x + k);
     else if (storage == CMHA_STORAGE_BF16)
         for (int k = 0; k < 32; k += CMHA__STREAM_LANES) {
-            cmha__words w = cmha__words_at(words + k);
+            cmha__words w = (cmha__words)cmha__floats_at(words + k);
             const float *at = x + k + k / 16 * 16;
             sum = sum + (cmha__floats)(w << 16) * cmha__floats_at(at);
             sum = sum + (cmha__floats)(w & 0xffff0000u) * cmha__floats_at(at + 16);
@@ -4477,7 +4461,7 @@ CMHA__INSIDE cmha__floats cmha__block_sum(cmha_storage storage, cmha__floats sum
     else
         for (int k = 0; k < 16; k += CMHA__STREAM_LANES) {
             const uint32_t top = 0xff000000u;
-            cmha__words w = cmha__words_at(words + k);
+            cmha__words w = (cmha__words)cmha__floats_at(words + k);
             sum = sum + cmha__from_ints(w << 24) * cmha__floats_at(x + k);
             sum = sum + cmha__from_ints(w << 16 & top) * cmha__floats_at(x + k + 16);
             sum = sum + cmha__from_ints(w << 8 & top) * cmha__floats_at(x + k + 32);
@@ -10234,7 +10218,8 @@ CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_m
         if (trainer) cmha_config_set_all(NULL, cmha_trainer_table(), trainer, cmha__presets[i][2]);
         return CMHA_OK;
     }
-    return name ? CMHA_ERR_NOT_FOUND : CMHA_ERR_ARGUMENT;
+    if (!name) return cmha__fail(context, CMHA_ERR_ARGUMENT, "preset: its name is NULL");
+    return cmha__fail(context, CMHA_ERR_NOT_FOUND, "there is no preset \"%.60s\"", name);
 }
 
 CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
@@ -11949,42 +11934,56 @@ CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ============================================== Inference =============================================== */
 
-/* Takes the next n items of `size` bytes from a block, on lines of cache of their own. Without a block it
-   counts: *used becomes the bytes so far, SIZE_MAX once they overflow. */
-static void *cmha__carve(char *block, size_t *used, size_t n, size_t size) {
-    size_t at = *used, bytes;
-    if (!cmha__mul(n, size, &bytes) || bytes > SIZE_MAX - 63 || !cmha__sum(at, cmha__round64(bytes), used))
-        *used = SIZE_MAX;
-    return block ? block + at : NULL;
+/* An array in a block of memory: where its pointer is kept, how many things of how many bytes. */
+typedef struct cmha__array {
+    void *pointer;
+    size_t n, size;
+} cmha__array;
+
+/* Takes a block for arrays, each on lines of cache of its own. The first one's pointer is the block's. */
+static cmha_status cmha__take_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays, size_t n,
+                                     size_t *bytes) {
+    size_t one;
+    *bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!cmha__mul(arrays[i].n, arrays[i].size, &one) || one > SIZE_MAX - 63 ||
+            !cmha__sum(*bytes, cmha__round64(one), bytes))
+            return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "%s: its sizes overflow", what);
+    char *block = (char *)cmha__take(ctx, *bytes);
+    if (!block) return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %zu bytes", what, *bytes);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(arrays[i].pointer, &block, sizeof block);
+        block += cmha__round64(arrays[i].n * arrays[i].size);
+    }
+    return CMHA_OK;
 }
 
 /* ---- Packed weights ---- */
 
-/* Carves matrices for the list out of a block, or counts its bytes. */
-static size_t cmha__carve_matrices(cmha_quantised *q, const cmha__reading *list, char *block) {
-    size_t used = 0;
-    cmha_packed *p = (cmha_packed *)cmha__carve(block, &used, q->n_matrices, sizeof *p);
-    q->matrices = p;
-    for (; list; list = list->next) {
-        cmha_packed one = {q->storage, list->O, list->I, list->weight, NULL, NULL};
-        size_t words = cmha_packed_words(one.storage, one.O, one.I),
-               scales = cmha_packed_scales(one.storage, one.O);
-        one.words = (uint32_t *)cmha__carve(block, &used, words, sizeof *one.words);
-        if (scales) one.scales = (cmha_real *)cmha__carve(block, &used, scales, sizeof *one.scales);
-        if (block) *p++ = one;
-    }
-    return used;
-}
-
+/* Takes matrices for a list of weights and packs them. Blocks of words fill lines of cache, so that the
+   matrices may follow each other. */
 static cmha_status cmha__pack_readings(cmha_quantised *q, const cmha__reading *list) {
-    for (const cmha__reading *r = list; r; r = r->next)
+    uint32_t *words;
+    cmha_real *scales;
+    size_t n_words = 16, n_scales = 0; /* 16 to begin on a line of cache */
+    for (const cmha__reading *r = list; r; r = r->next) {
         q->n_matrices++, q->saved += r->O * r->I * sizeof(cmha_real);
-    if (!cmha__sum(cmha__carve_matrices(q, list, NULL), 63, &q->bytes))
-        return cmha__fail(q->context, CMHA_ERR_OVERFLOW, "quantise: the sizes overflow");
-    q->memory = cmha__take(q->context, q->bytes);
-    if (!q->memory)
-        return cmha__fail(q->context, CMHA_ERR_MEMORY, "quantise: out of memory for %zu bytes", q->bytes);
-    cmha__carve_matrices(q, list, (char *)q->memory + (64 - (uintptr_t)q->memory % 64) % 64);
+        n_scales += cmha_packed_scales(q->storage, r->O);
+        if (!cmha__sum(n_words, cmha_packed_words(q->storage, r->O, r->I), &n_words)) n_words = SIZE_MAX;
+    }
+    cmha__array arrays[] = {{&q->matrices, q->n_matrices, sizeof *q->matrices},
+                            {&words, n_words, sizeof *words},
+                            {&scales, n_scales, sizeof *scales}};
+    cmha_status status = cmha__take_arrays(q->context, "quantise", arrays, 3, &q->bytes);
+    if (status) return status;
+    q->memory = q->matrices;
+    words += (64 - (uintptr_t)words % 64) % 64 / sizeof *words;
+    for (cmha_packed *p = q->matrices; list; list = list->next, p++) {
+        size_t rows = cmha_packed_scales(q->storage, list->O);
+        cmha_packed one = {q->storage, list->O, list->I, list->weight, words, rows ? scales : NULL};
+        *p = one;
+        words += cmha_packed_words(one.storage, one.O, one.I), scales += rows;
+    }
     CMHA__FOR_CHUNKS(q->context->threads, q->n_matrices, lo, hi) {
         for (size_t i = lo; i < hi; i++) cmha_pack(&q->matrices[i], q->matrices[i].source);
     }
@@ -11993,24 +11992,22 @@ static cmha_status cmha__pack_readings(cmha_quantised *q, const cmha__reading *l
 
 CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *q, const cmha_model *model, cmha_storage storage) {
     static const int32_t none = 0; /* never read */
-    cmha__reading *list = NULL;
-    cmha_model dry;
-    cmha_batch batch;
-    cmha_tape tape;
-    cmha_status status;
     if (!q) return CMHA_ERR_ARGUMENT;
     memset(q, 0, sizeof *q);
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
         return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "quantise: the storage must be BF16 or INT8");
     q->context = model->context, q->model = model, q->opening = model->opening, q->storage = storage;
+    cmha__reading *list = NULL;
+    cmha_model dry = *model;
+    cmha_batch batch;
+    cmha_tape tape;
     memset(&batch, 0, sizeof batch);
     batch.ids = &none, batch.batch = batch.length = 1;
     cmha_tape_init(&tape, model->context, 0);
     tape.memory.measuring = 1, tape.readings = &list;
-    dry = *model;
     cmha_model_forward(&dry, &tape, &batch, NULL);
-    status = tape.status ? tape.status : cmha__pack_readings(q, list);
+    cmha_status status = tape.status ? tape.status : cmha__pack_readings(q, list);
     cmha_tape_close(&tape);
     if (status) memset(q, 0, sizeof *q);
     return status;
@@ -12029,25 +12026,24 @@ static size_t cmha__cache_tokens(const cmha_cache *cache) {
     return cmha__tiles(cache->capacity) * CMHA__TILE;
 }
 
-/* Places the slot of an attention call that has none. The dry passes that open a cache first count and then
-   fill its slots. `slot` comes with the widths, or with the numbers of one sequence's state. */
+/* Counts or places the slot of an attention call that has none. `slot` comes with the widths, or with the
+   numbers of one sequence's state. */
 static cmha_status cmha__place_slot(cmha__pass *pass, cmha_slot slot) {
     cmha_cache *cache = pass->cache;
-    int halves = cache->storage == CMHA_STORAGE_BF16, fits;
+    int halves = cache->storage == CMHA_STORAGE_BF16;
     size_t tokens = cmha__cache_tokens(cache), keys = 0, values = 0;
     size_t part = halves ? sizeof(cmha_real) / 2 : 1; /* numbers in the room of one */
     slot.value_row = halves ? (slot.value_width + 31) / 32 * 32 : slot.value_width;
     slot.keys = cache->size;
-    fits = tokens >= cache->capacity && cmha__mul(tokens, cache->batch, &tokens) &&
-           cmha__mul(tokens, slot.key_heads * slot.key_width, &keys) &&
-           cmha__mul(tokens, slot.kv_heads * slot.value_row, &values) &&
-           cmha__mul(slot.state, cache->batch, &slot.state) &&
-           cmha__sum(slot.keys, slot.state + keys / part, &slot.values) &&
-           cmha__sum(slot.values, values / part, &cache->size);
-    if (!fits)
+    if (tokens < cache->capacity || !cmha__mul(tokens, cache->batch, &tokens) ||
+        !cmha__mul(tokens, slot.key_heads * slot.key_width, &keys) ||
+        !cmha__mul(tokens, slot.kv_heads * slot.value_row, &values) ||
+        !cmha__mul(slot.state, cache->batch, &slot.state) ||
+        !cmha__sum(slot.keys, slot.state + keys / part, &slot.values) ||
+        !cmha__sum(slot.values, values / part, &cache->size))
         cmha__reject(pass->tape, CMHA_ERR_OVERFLOW, "cache: %zu sequences of %zu tokens overflow a size",
                      cache->batch, cache->capacity);
-    if (slot.state) cache->has_state = 1;
+    cache->has_state |= slot.state > 0;
     if (cache->slots) cache->slots[cache->n_slots] = slot;
     pass->slot = ++cache->n_slots;
     return pass->tape->status;
@@ -12076,15 +12072,6 @@ static size_t cmha__deal_reader(cmha__reader *r, cmha_real *base) {
     return used;
 }
 
-/* Points a reader at a head's part of the cache. */
-static void cmha__set_past(cmha__reader *r, size_t b, size_t key_head, size_t kv) {
-    const cmha_slot *slot = r->slot;
-    size_t bytes = cmha__cache_tokens(r->cache) * (r->halves ? 2 : sizeof(cmha_real));
-    char *keys = (char *)(r->cache->memory + slot->keys), *values = (char *)(r->cache->memory + slot->values);
-    r->past_keys = keys + (b * slot->key_heads + key_head) * slot->key_width * bytes;
-    r->past_values = values + (b * slot->kv_heads + kv) * slot->value_row * bytes;
-}
-
 /* Writes new values into the head's part of the cache. */
 static void cmha__store_values(const cmha__reader *r, cmha__rows_of v) {
     size_t dv = r->slot->value_width, d = r->args->d_v;
@@ -12098,15 +12085,11 @@ static void cmha__store_values(const cmha__reader *r, cmha__rows_of v) {
     }
 }
 
-/* Writes new keys into the head's part of the cache, as features; into a BF16 cache by way of a tile of
-   numbers. */
+/* Writes new keys there, as features; into a BF16 cache by way of a tile of numbers. */
 static void cmha__store_keys(const cmha__reader *r, cmha__feature f, cmha__rows_of k) {
     size_t width = r->slot->key_width, n = r->args->n_q, length = r->cache->length, count;
-    if (!r->halves) {
-        cmha__write_keys(&f, k, n, length, (cmha_real *)r->past_keys, r->unit.rows);
-        return;
-    }
-    for (size_t t = 0; t < n; t += count, k.data += count * k.ld) {
+    if (!r->halves) cmha__write_keys(&f, k, n, length, (cmha_real *)r->past_keys, r->unit.rows);
+    for (size_t t = 0; r->halves && t < n; t += count, k.data += count * k.ld) {
         size_t at = (length + t) % CMHA__TILE;
         uint32_t *words = (uint32_t *)r->past_keys + (length + t - at) * width / 2;
         count = n - t < CMHA__TILE - at ? n - t : CMHA__TILE - at;
@@ -12117,17 +12100,6 @@ static void cmha__store_keys(const cmha__reader *r, cmha__feature f, cmha__rows_
     }
 }
 
-/* Gives the core the head's keys and values, as numbers. */
-static void cmha__read_past(const cmha__reader *r, cmha__head *h) {
-    size_t n = h->args->n_k, row = r->slot->value_row;
-    h->keys = r->halves ? r->keys : (const cmha_real *)r->past_keys;
-    h->v = r->halves ? r->values : (const cmha_real *)r->past_values;
-    h->ldv = row;
-    if (!r->halves) return;
-    cmha__bf16_numbers((const uint32_t *)r->past_keys, cmha__tiles(n) * h->dk * 2, r->keys);
-    cmha__bf16_numbers((const uint32_t *)r->past_values, n * (row / 32), r->values);
-}
-
 /* ---- One query: keys and values stream through once ---- */
 
 #if CMHA__STREAMS
@@ -12135,14 +12107,12 @@ enum { CMHA__PART = CMHA__VECTOR_BYTES > 16 ? 64 : 32 }; /* columns whose sums r
 
 /* Returns numbers i, i + 1, ... of a row; i + 32 would have another word, but not another half. */
 CMHA__INSIDE cmha__floats cmha__lanes_at(cmha_storage storage, const void *row, int i) {
-    cmha__words w;
     if (storage == CMHA_STORAGE_FLOAT) return cmha__floats_at((const float *)row + i);
-    w = cmha__words_at((const uint32_t *)row + i / 32 * 16 + i % 16);
+    cmha__words w = (cmha__words)cmha__floats_at((const uint32_t *)row + i / 32 * 16 + i % 16);
     return (cmha__floats)(i / 16 % 2 ? w & 0xffff0000u : w << 16);
 }
 
-/* sum [columns] = the sum over n rows, `stride` bytes apart, of factor times row, from the row's beginning
-   on. */
+/* Computes sum [columns] = the sum over n rows, `stride` bytes apart, of factor times the row's beginning. */
 CMHA__INSIDE void cmha__weighted_rows(cmha_storage storage, int columns, const float *factor, size_t n,
                                       const char *rows, size_t stride, float *sum) {
     CMHA__FUSE
@@ -12157,8 +12127,8 @@ CMHA__INSIDE void cmha__weighted_rows(cmha_storage storage, int columns, const f
     memcpy(sum, lanes, (size_t)columns * sizeof *sum);
 }
 
-/* y [width] = the sum over n rows, `row` numbers apart, of factor times row. A row of floats ends with it,
-   one of BF16 with a multiple of 32. */
+/* Computes y [width] = the sum over n rows, `row` numbers apart, of factor times row. A row of floats ends
+   with it, one of BF16 with a multiple of 32. */
 CMHA__INSIDE void cmha__mix_stored(cmha_storage storage, const float *factor, size_t n, const char *rows,
                                    size_t row, size_t width, float *y) {
     size_t size = storage == CMHA_STORAGE_FLOAT ? 4 : 2, stride = row * size, c;
@@ -12179,52 +12149,44 @@ CMHA__INSIDE void cmha__mix_stored(cmha_storage storage, const float *factor, si
             y[i] += factor[r] * ((const float *)(const void *)(rows + r * stride))[i];
 }
 
-CMHA__FUSED static void cmha__mix_rows(int halves, const float *factor, size_t n, const void *rows,
+CMHA__FUSED static void cmha__mix_rows(int halves, const float *factor, size_t n, const char *rows,
                                        size_t row, size_t width, float *y) {
-    const char *bytes = (const char *)rows;
-    if (halves) cmha__mix_stored(CMHA_STORAGE_BF16, factor, n, bytes, row, width, y);
-    else cmha__mix_stored(CMHA_STORAGE_FLOAT, factor, n, bytes, row, width, y);
+    if (halves) cmha__mix_stored(CMHA_STORAGE_BF16, factor, n, rows, row, width, y);
+    else cmha__mix_stored(CMHA_STORAGE_FLOAT, factor, n, rows, row, width, y);
 }
 
-/* Computes y [dv] of the head's one query. Returns 0 where scores need more care: see cmha__forward_lost. */
-static int cmha__stream_head(const cmha__reader *r, const cmha__head *h, cmha_real *y) {
-    size_t n = h->args->n_k, row = r->slot->value_row, size = r->halves ? 2 : 4, begin, end, from, count;
-    const char *keys = (const char *)r->past_keys, *values = (const char *)r->past_values;
-    cmha_real *S = r->scores, top, total;
-    cmha__visible(h->args, 0, &begin, &end);
-    from = begin / CMHA__TILE * CMHA__TILE, count = cmha__tiles(n - from) * CMHA__TILE;
-    keys += from * h->dk * size, values += begin * row * size;
-    for (size_t j = 0; j < count; j += CMHA__TILE)
-        cmha__mix_rows(r->halves, h->q, h->dk, keys + j * h->dk * size, CMHA__TILE, CMHA__TILE, S + j);
-    for (size_t j = 0; j < count; j++) S[j] *= h->args->scale;
-    for (size_t j = 0; h->slope > 0 && j < count; j++)
-        S[j] -= h->slope * (cmha_real)((ptrdiff_t)(n - 1 - from) - (ptrdiff_t)j);
-    for (size_t j = 0; j < begin - from; j++) S[j] = -(cmha_real)INFINITY;
-    for (size_t j = end - from; j < count; j++) S[j] = -(cmha_real)INFINITY;
-    top = cmha__largest(S, count);
-    total = cmha__exp_shifted(S, count, top > -(cmha_real)INFINITY ? top : 0);
-    if (!(total > 0)) return 0;
-    cmha__mix_rows(r->halves, S + (begin - from), end - begin, values, row, h->dv, y);
-    for (size_t i = 0; i < h->dv; i++) y[i] *= 1 / total;
-    return 1;
-}
-
-/* Does what cmha__forward_terms does, for one query whose scores are products and in range; else returns
-   0. */
+/* Does what cmha__forward_terms does, for one query whose scores are products; else, or where these need more
+   care (see cmha__forward_lost), returns 0. */
 static int cmha__stream_terms(const cmha__reader *r, cmha__head *h) {
     const cmha_attention_args *a = r->args;
     cmha__rows_of y = cmha__rows_at(h->call->views->y, h->batch, h->head);
-    cmha_real *out = h->dv == a->d_v ? y.data : r->unit.out;
-    int count;
-    const cmha__term *terms = cmha__terms(a, &count);
+    cmha_real *out = h->dv == a->d_v ? y.data : r->unit.out, *S = r->scores;
+    size_t row = r->slot->value_row, size = r->halves ? 2 : 4, begin, end;
+    int terms;
+    const cmha__term *term = cmha__terms(a, &terms);
     if (a->n_q != 1 || !h->dv || h->mask || h->score->forward) return 0;
     if (out != y.data)
         memset(y.data, 0, a->d_v * sizeof *out), memset(y.data + y.imag, 0, a->d_v * sizeof *out);
-    for (int t = 0; t < count; t++) {
-        cmha__set_queries(h, &terms[t]);
-        if (!cmha__stream_head(r, h, out)) return 0;
+    cmha__visible(a, 0, &begin, &end);
+    size_t from = begin / CMHA__TILE * CMHA__TILE, count = cmha__tiles(a->n_k - from) * CMHA__TILE;
+    const char *keys = (const char *)r->past_keys + from * h->dk * size;
+    const char *values = (const char *)r->past_values + begin * row * size;
+    for (; terms > 0; terms--, term++) {
+        cmha__set_queries(h, term);
+        for (size_t j = 0; j < count; j += CMHA__TILE)
+            cmha__mix_rows(r->halves, h->q, h->dk, keys + j * h->dk * size, CMHA__TILE, CMHA__TILE, S + j);
+        for (size_t j = 0; j < count; j++) S[j] *= a->scale;
+        for (size_t j = 0; h->slope > 0 && j < count; j++)
+            S[j] -= h->slope * (cmha_real)((ptrdiff_t)(a->n_k - 1 - from) - (ptrdiff_t)j);
+        for (size_t j = 0; j < begin - from; j++) S[j] = -(cmha_real)INFINITY;
+        for (size_t j = end - from; j < count; j++) S[j] = -(cmha_real)INFINITY;
+        cmha_real top = cmha__largest(S, count);
+        cmha_real total = cmha__exp_shifted(S, count, top > -(cmha_real)INFINITY ? top : 0);
+        if (!(total > 0)) return 0;
+        cmha__mix_rows(r->halves, S + (begin - from), end - begin, values, row, h->dv, out);
+        for (size_t i = 0; i < h->dv; i++) out[i] *= 1 / total;
         if (out == y.data) continue;
-        cmha__apply(terms[t].mix, 0, out, 1, a->d_v, out, 0);
+        cmha__apply(term->mix, 0, out, 1, a->d_v, out, 0);
         cmha__add_complex_rows(out, 1, a->d_v, y);
     }
     return 1;
@@ -12238,20 +12200,29 @@ static int cmha__stream_terms(const cmha__reader *r, cmha__head *h) {
 static void cmha__cached_unit(cmha__reader *r, size_t b, size_t kv) {
     const cmha_attention_args *a = r->args;
     const cmha_attention_views *views = r->call->views;
-    size_t group = a->heads / a->kv_heads;
-    int own = r->slot->key_heads == a->heads, count;
+    const cmha_slot *slot = r->slot;
+    size_t group = a->heads / a->kv_heads, row = b * slot->kv_heads + kv;
+    size_t bytes = cmha__cache_tokens(r->cache) * (r->halves ? 2 : sizeof(cmha_real));
+    char *keys = (char *)(r->cache->memory + slot->keys), *values = (char *)(r->cache->memory + slot->values);
+    r->past_values = values + row * slot->value_row * bytes;
     for (size_t head = kv * group; head < (kv + 1) * group; head++) {
-        int first = head == kv * group;
+        int own = slot->key_heads == a->heads, first = head == kv * group, count;
         cmha__feature f = cmha__feature_of(a, head, 1, 0); /* the rotation table covers the new tokens only */
         cmha__head h;
         cmha__set_head(&h, r->call, &r->unit, b * a->heads + head);
-        cmha__set_past(r, b, own ? head : kv, kv);
+        r->past_keys = keys + (own ? b * a->heads + head : row) * slot->key_width * bytes;
         if (first) cmha__store_values(r, cmha__rows_at(views->v, b, kv));
         if (own || first) cmha__store_keys(r, f, cmha__rows_at(views->k, b, kv));
 #if CMHA__STREAMS
         if (cmha__stream_terms(r, &h)) continue;
 #endif
-        cmha__read_past(r, &h);
+        h.keys = r->halves ? r->keys : (const cmha_real *)r->past_keys;
+        h.v = r->halves ? r->values : (const cmha_real *)r->past_values;
+        h.ldv = slot->value_row;
+        if (r->halves) {
+            cmha__bf16_numbers((const uint32_t *)r->past_keys, cmha__tiles(a->n_k) * h.dk * 2, r->keys);
+            cmha__bf16_numbers((const uint32_t *)r->past_values, a->n_k * (h.ldv / 32), r->values);
+        }
         if (cmha__has_peaks(a)) {
             cmha__set_queries(&h, cmha__terms(a, &count));
             cmha__find_peaks(&h, r->unit.peaks);
@@ -12265,31 +12236,26 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
                                            cmha_tensor *k, cmha_tensor *v) {
     cmha__attention_saved s;
     cmha_attention_args *a = &s.args;
-    cmha__reader all;
-    cmha_attention_views views;
-    cmha__attention_call call;
-    size_t shape[3], own;
-    cmha_tensor *y;
-    cmha_real *scratch;
-    int threads;
     if (!q || (!k != !v)) return NULL;
     s.args = *args, s.row = k ? 0 : cmha__last(q);
-    shape[0] = pass->B, shape[1] = pass->N, shape[2] = a->heads * cmha__value_width(a);
-    y = cmha__result(pass->tape, 3, shape);
+    size_t shape[3] = {pass->B, pass->N, a->heads * cmha__value_width(a)};
+    cmha_tensor *y = cmha__result(pass->tape, 3, shape);
     if (pass->slot == pass->cache->n_slots) {
         size_t key_heads = cmha__own_keys(a, a->rotation_head != 0) ? a->heads : a->kv_heads;
         cmha_slot slot = {key_heads, a->kv_heads, cmha__key_width(a), cmha__value_width(a), 0, 0, 0, 0};
         return cmha__place_slot(pass, slot) ? NULL : y;
     }
     if (!y) return NULL;
-    views = cmha__views(&s, q, k, v, y->data); /* the new tokens alone */
+    cmha_attention_views views = cmha__views(&s, q, k, v, y->data); /* the new tokens alone */
+    cmha__attention_call call;
+    cmha__reader all;
     all.cache = pass->cache, all.halves = pass->cache->storage == CMHA_STORAGE_BF16;
     all.slot = &pass->cache->slots[pass->slot++], all.args = a, all.call = &call;
     a->n_k = pass->cache->length + pass->N;
     a->dropout = 0;
-    threads = cmha__attention_threads(a);
-    own = cmha__deal_reader(&all, NULL);
-    scratch = cmha__reals(pass->tape, own * (size_t)threads);
+    int threads = cmha__attention_threads(a);
+    size_t own = cmha__deal_reader(&all, NULL);
+    cmha_real *scratch = cmha__reals(pass->tape, own * (size_t)threads);
     if (!scratch || cmha__dry(pass->tape)) return scratch ? y : NULL;
     cmha__open_call(a, &views, CMHA__CACHED, NULL, &call);
     CMHA__FOR_CHUNKS(threads, a->batch * a->kv_heads, lo, hi) {
@@ -12308,9 +12274,8 @@ static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args
     cmha_real *state = NULL;
     if (pass->slot == cache->n_slots) {
         cmha_linear_args one = *args;
-        cmha_slot slot = {0, 0, 0, 0, 0, 0, 0, 0};
         one.batch = 1;
-        slot.state = cmha_linear_attention_state(&one);
+        cmha_slot slot = {0, 0, 0, 0, 0, cmha_linear_attention_state(&one), 0, 0};
         if (cmha__place_slot(pass, slot)) return NULL;
     } else {
         const cmha_slot *slot = &cache->slots[pass->slot++];
@@ -12328,78 +12293,48 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const i
                                      int wanted) {
     cmha__pass pass;
     cmha_batch batch;
-    cmha_tensor *x;
-    size_t *last;
     memset(&pass, 0, sizeof pass);
     memset(&batch, 0, sizeof batch);
     batch.ids = ids;
     pass.model = cache->model, pass.tape = tape, pass.cache = cache, pass.batch = &batch;
     pass.B = cache->n_slots ? cache->batch : 1, pass.N = n, pass.first = cache->length;
-    x = cmha__model_body(&pass);
+    cmha_tensor *x = cmha__model_body(&pass);
     if (!x || !wanted) return x;
-    last = (size_t *)cmha__record_alloc(tape, pass.B * sizeof *last);
+    size_t *last = (size_t *)cmha__record_alloc(tape, pass.B * sizeof *last);
     for (size_t b = 0; last && b < pass.B; b++) last[b] = (b + 1) * n - 1;
     if (last) x = cmha_gather(tape, x, last, pass.B);
     return cmha__vocabulary_head(cache->model, tape, cmha__final_norm(&pass, x));
 }
 
-/* Runs a pass over n tokens dry, on a tape that the caller closes. Room for them is not needed: what a pass
-   takes depends on its own tokens alone. */
-static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, cmha_tape *tape) {
+/* Runs a pass over n tokens dry, which places slots or, placing = 0, takes the memory of such a pass. Room
+   for the tokens is not needed: what a pass takes depends on its own tokens alone. */
+static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, int placing) {
     static const int32_t none = 0; /* never read */
     size_t length = cache->length;
-    cmha_tape_init(tape, cache->context, 0);
-    tape->memory.measuring = 1;
-    tape->weights = cache->tape.weights;
+    cmha_tape dry;
+    cmha_tape_init(&dry, cache->context, 0);
+    dry.memory.measuring = 1;
+    dry.weights = cache->tape.weights;
+    if (placing) cache->n_slots = cache->size = 0;
     cache->length = 0;
-    cmha__cache_pass(cache, tape, &none, n, 1);
+    cmha__cache_pass(cache, &dry, &none, n, 1);
     cache->length = length;
-    return tape->status;
-}
-
-/* Carves the cache's arrays out of a block, or counts its bytes. */
-static size_t cmha__carve_cache(cmha_cache *cache, char *block) {
-    size_t used = 0;
-    cache->memory = (cmha_real *)cmha__carve(block, &used, cache->size, sizeof *cache->memory);
-    cache->ids = (int32_t *)cmha__carve(block, &used, cache->capacity, 2 * cache->batch * sizeof *cache->ids);
-    cache->slots = (cmha_slot *)cmha__carve(block, &used, cache->n_slots, sizeof *cache->slots);
-    return used;
-}
-
-/* Takes the cache's memory. Slots are the attention calls of a pass, in their order: one dry pass counts
-   them, another fills them in. */
-static cmha_status cmha__cache_allocate(cmha_cache *cache) {
-    cmha_status status;
-    for (int fill = 0;; fill++) {
-        cmha_tape dry;
-        char *block;
-        cache->n_slots = cache->size = 0;
-        status = cmha__cache_dry(cache, 1, &dry);
-        cmha_tape_close(&dry);
-        if (status || fill) return status;
-        cache->bytes = cmha__carve_cache(cache, NULL);
-        if (cache->bytes == SIZE_MAX)
-            return cmha__fail(cache->context, CMHA_ERR_OVERFLOW,
-                              "cache: %zu sequences of %zu tokens overflow a size", cache->batch,
-                              cache->capacity);
-        block = (char *)cmha__take(cache->context, cache->bytes);
-        if (!block)
-            return cmha__fail(cache->context, CMHA_ERR_MEMORY, "cache: out of memory for %zu bytes",
-                              cache->bytes);
-        memset(block, 0, cache->bytes);
-        cmha__carve_cache(cache, block);
-    }
+    cmha_status status = dry.status;
+    if (!status && !placing)
+        status = cmha__arena_reserve(cache->context, &cache->tape.memory, dry.memory.peak);
+    if (!status && !placing)
+        status = cmha__arena_reserve(cache->context, &cache->tape.records, dry.records.peak);
+    cmha_tape_close(&dry);
+    return status;
 }
 
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
                                      int slide, const cmha_cache_options *options) {
     cmha_cache_options o = {NULL, CMHA_STORAGE_FLOAT};
-    cmha_context *context;
-    cmha_status status;
     if (!cache) return CMHA_ERR_ARGUMENT;
     memset(cache, 0, sizeof *cache);
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    context = model->context;
+    cmha_context *context = model->context;
     if (options) o = *options;
     if (o.storage != CMHA_STORAGE_FLOAT && o.storage != CMHA_STORAGE_BF16)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: keys and values are stored as FLOAT or BF16");
@@ -12418,7 +12353,16 @@ CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_
     cache->storage = o.storage;
     cmha_tape_init(&cache->tape, context, 0);
     cache->tape.weights = o.weights;
-    status = cmha__cache_allocate(cache);
+    /* slots are the attention calls of a pass, in their order: one dry pass counts, another places them */
+    cmha_status status = cmha__cache_dry(cache, 1, 1);
+    cmha__array arrays[] = {{&cache->memory, cache->size, sizeof *cache->memory},
+                            {&cache->ids, cache->capacity, 2 * cache->batch * sizeof *cache->ids},
+                            {&cache->slots, cache->n_slots, sizeof *cache->slots}};
+    if (!status) status = cmha__take_arrays(context, "cache", arrays, 3, &cache->bytes);
+    if (!status) {
+        memset(cache->memory, 0, cache->bytes);
+        status = cmha__cache_dry(cache, 1, 1);
+    }
     if (status) cmha_cache_close(cache);
     return status;
 }
@@ -12441,28 +12385,13 @@ static int cmha__cache_open(const cmha_cache *cache) {
            (!weights || weights->opening == cache->opening);
 }
 
-/* Takes the memory of a pass over up to n tokens before any token is forgotten or any state moves on. */
-static cmha_status cmha__cache_reserve(cmha_cache *cache, size_t n) {
-    cmha_context *context = cache->context;
-    cmha_tape dry;
-    cmha_status status;
-    if (n <= cache->ready) return CMHA_OK;
-    status = cmha__cache_dry(cache, n, &dry);
-    if (!status) status = cmha__arena_reserve(context, &cache->tape.memory, dry.memory.peak);
-    if (!status) status = cmha__arena_reserve(context, &cache->tape.records, dry.records.peak);
-    cmha_tape_close(&dry);
-    cache->ready = status ? 0 : n;
-    return status;
-}
-
 /* Reads n tokens of each sequence, rows `stride` apart, for which there is room and memory. */
 static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_t stride, size_t n,
                                     cmha_real *logits) {
-    cmha_tensor *x;
     int32_t *staged = cache->ids + cache->batch * cache->capacity;
     for (size_t b = 0; b < cache->batch; b++) memcpy(staged + b * n, ids + b * stride, n * sizeof *ids);
     cmha_tape_reset(&cache->tape);
-    x = cmha__cache_pass(cache, &cache->tape, staged, n, logits != NULL);
+    cmha_tensor *x = cmha__cache_pass(cache, &cache->tape, staged, n, logits != NULL);
     if (!x) return cache->tape.status;
     if (logits) memcpy(logits, x->data, x->size * sizeof *logits);
     for (size_t b = 0; b < cache->batch; b++)
@@ -12501,14 +12430,11 @@ static cmha_status cmha__cache_advance(cmha_cache *cache, const int32_t *ids, si
 }
 
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
-    cmha_context *context;
-    cmha_status status;
-    size_t keep, kept, room, skip, total, bytes;
-    int sliding;
+    size_t total, bytes;
     if (!cmha__cache_open(cache)) return CMHA_ERR_STATE;
-    context = cache->context;
+    cmha_context *context = cache->context;
     if (!ids || !n) return cmha__fail(context, CMHA_ERR_ARGUMENT, "append: no tokens");
-    sliding = n > cache->capacity - cache->length;
+    int sliding = n > cache->capacity - cache->length;
     if (sliding && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
         return cmha__fail(context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more",
                           cache->length, cache->capacity, n);
@@ -12518,12 +12444,17 @@ CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, si
     cmha_tape_reset(&cache->tape);
     if (cmha__check_tokens(&cache->tape, ids, total, cache->model->config.vocabulary, 0, 0))
         return CMHA_ERR_TOKEN;
-    keep = cache->capacity - cache->capacity / 4; /* a cache that slides is three quarters full afterwards */
-    kept = sliding && n < keep ? keep - n : 0;
-    room = sliding ? cache->capacity - kept : n; /* for new tokens; of more, the last are read */
-    skip = n > room ? n - room : 0;
-    status = cmha__cache_reserve(cache, kept > n - skip ? kept : n - skip);
-    return status ? status : cmha__cache_advance(cache, ids, n, skip, sliding, kept, logits);
+    size_t keep = cache->capacity - cache->capacity / 4; /* a cache that slides is three quarters full then */
+    size_t kept = sliding && n < keep ? keep - n : 0;
+    size_t room = sliding ? cache->capacity - kept : n; /* for new tokens; of more, the last are read */
+    size_t skip = n > room ? n - room : 0;
+    size_t longest = kept > n - skip ? kept : n - skip;
+    if (longest > cache->ready) { /* memory first: without it no token is forgotten and no state moves on */
+        cmha_status status = cmha__cache_dry(cache, longest, 0);
+        cache->ready = status ? 0 : longest;
+        if (status) return status;
+    }
+    return cmha__cache_advance(cache, ids, n, skip, sliding, kept, logits);
 }
 
 /* ---- Sampling ---- */
@@ -12579,15 +12510,14 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
                              const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch) {
     cmha__candidate *c = (cmha__candidate *)(void *)scratch; /* 2 V reals hold V candidates */
     size_t i, n = config->top_k && config->top_k < V ? config->top_k : V, best = 0;
-    double total = 0, kept = 0, target;
-    cmha_real top;
+    double total = 0, kept = 0;
     cmha__penalise(config, logits, V, recent, n_recent, c);
     for (i = 1; i < V; i++)
         if (c[i].p > c[best].p) best = i;
     if (!V || !(c[best].p > -(cmha_real)INFINITY)) return -1;
     if (config->temperature <= 0 || config->top_k == 1 || !((double)c[best].p <= (double)FLT_MAX))
         return (int32_t)best;
-    top = c[best].p;
+    cmha_real top = c[best].p;
     for (i = 0; i < V; i++) {
         c[i].p = (cmha_real)exp((double)(c[i].p - top) / config->temperature);
         total += (double)c[i].p;
@@ -12604,7 +12534,7 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
         total = kept;
         c += V - n;
     }
-    target = cmha_rng_uniform(rng) * total;
+    double target = cmha_rng_uniform(rng) * total;
     for (i = 0; i + 1 < n; i++) {
         target -= (double)c[i].p;
         if (target < 0) break;
@@ -12612,79 +12542,44 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
     return c[i].id;
 }
 
-/* The arrays of a generation: random numbers [B], logits [B, V], scratch [2 V], a ring of the last tokens [B,
-   window], of which so far `count` have passed, and the new tokens [B]. */
-typedef struct cmha__generation {
-    cmha_rng *rng;
-    cmha_real *logits, *scratch;
-    int32_t *recent, *tokens;
-    size_t window, count;
-} cmha__generation;
-
-/* Carves the arrays out of a block, or counts its bytes. */
-static size_t cmha__carve_generation(cmha__generation *g, const cmha_cache *cache, char *block) {
-    size_t B = cache->batch, V = cache->model->config.vocabulary, used = 0;
-    g->rng = (cmha_rng *)cmha__carve(block, &used, B, sizeof *g->rng);
-    g->logits = (cmha_real *)cmha__carve(block, &used, V, B * sizeof *g->logits);
-    g->scratch = (cmha_real *)cmha__carve(block, &used, V, 2 * sizeof *g->scratch);
-    g->recent = (int32_t *)cmha__carve(block, &used, g->window, B * sizeof *g->recent);
-    g->tokens = (int32_t *)cmha__carve(block, &used, B, sizeof *g->tokens);
-    return used;
-}
-
-/* Puts a token of each sequence into its ring. ids [B], stride apart. */
-static void cmha__remember(cmha__generation *g, size_t B, const int32_t *ids, size_t stride) {
-    for (size_t b = 0; g->window && b < B; b++)
-        g->recent[b * g->window + g->count % g->window] = ids[b * stride];
-    g->count++;
-}
-
-static cmha_status cmha__generate(cmha__generation *g, cmha_cache *cache, const int32_t *prompt,
-                                  size_t n_prompt, size_t n_new, const cmha_sampler_config *sampler,
-                                  cmha_token_fn on_token, void *user) {
-    size_t B = cache->batch, V = cache->model->config.vocabulary;
-    cmha_status status = cmha_cache_append(cache, prompt, n_prompt, g->logits);
-    for (size_t i = 0; !status && i < n_prompt; i++) cmha__remember(g, B, prompt + i, n_prompt);
-    for (size_t i = 0; !status && i < n_new; i++) {
-        size_t n_recent = g->count < g->window ? g->count : g->window;
-        for (size_t b = 0; b < B; b++) {
-            g->tokens[b] = cmha_sample(sampler, g->logits + b * V, V, g->recent + b * g->window, n_recent,
-                                       &g->rng[b], g->scratch);
-            if (g->tokens[b] < 0)
-                return cmha__fail(cache->context, CMHA_ERR_NOT_FINITE,
-                                  "generate: the logits are not numbers");
-        }
-        cmha__remember(g, B, g->tokens, 1);
-        if (on_token && on_token(user, g->tokens, B)) return CMHA_STOPPED;
-        if (i + 1 < n_new) status = cmha_cache_append(cache, g->tokens, 1, g->logits);
-    }
-    return status;
-}
-
 CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
                                    const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token,
                                    void *user) {
     cmha_sampler_config config;
-    cmha__generation g;
-    cmha_context *context;
-    cmha_status status;
-    size_t bytes;
-    char *block;
     if (!cmha__cache_open(cache)) return CMHA_ERR_STATE;
-    context = cache->context;
+    cmha_context *context = cache->context;
     if (sampler) config = *sampler;
     else cmha_config_defaults(cmha_sampler_table(), &config);
-    status = cmha_config_check(context, cmha_sampler_table(), &config);
+    cmha_status status = cmha_config_check(context, cmha_sampler_table(), &config);
     if (status) return status;
-    g.window = config.penalty_window, g.count = 0;
-    bytes = cmha__carve_generation(&g, cache, NULL);
-    if (bytes == SIZE_MAX) return cmha__fail(context, CMHA_ERR_OVERFLOW, "generate: a size overflows");
-    block = (char *)cmha__take(context, bytes);
-    if (!block) return cmha__fail(context, CMHA_ERR_MEMORY, "generate: out of memory for %zu bytes", bytes);
-    cmha__carve_generation(&g, cache, block);
-    for (size_t b = 0; b < cache->batch; b++) g.rng[b] = cmha_rng_make(seed, b);
-    status = cmha__generate(&g, cache, prompt, n_prompt, n_new, &config, on_token, user);
-    cmha__give(context, block, bytes);
+    size_t B = cache->batch, V = cache->model->config.vocabulary, window = config.penalty_window, bytes;
+    cmha_rng *rng;
+    cmha_real *logits, *scratch;
+    int32_t *recent, *tokens; /* a ring of the last tokens, of which so far `count` have passed */
+    cmha__array arrays[] = {{&rng, B, sizeof *rng},
+                            {&logits, V, B * sizeof *logits},
+                            {&scratch, V, 2 * sizeof *scratch},
+                            {&recent, window, B * sizeof *recent},
+                            {&tokens, B, sizeof *tokens}};
+    status = cmha__take_arrays(context, "generate", arrays, 5, &bytes);
+    if (status) return status;
+    for (size_t b = 0; b < B; b++) rng[b] = cmha_rng_make(seed, b);
+    status = cmha_cache_append(cache, prompt, n_prompt, logits);
+    for (size_t i = 0, count = 0; !status && i < n_new; i++) {
+        const int32_t *newest = i ? tokens : prompt;
+        size_t n = i ? 1 : n_prompt;
+        for (size_t t = 0; t < n && window; t++, count++)
+            for (size_t b = 0; b < B; b++) recent[b * window + count % window] = newest[b * n + t];
+        for (size_t b = 0; b < B && !status; b++) {
+            tokens[b] = cmha_sample(&config, logits + b * V, V, recent + b * window,
+                                    cmha__min(count, window), &rng[b], scratch);
+            if (tokens[b] < 0)
+                status = cmha__fail(context, CMHA_ERR_NOT_FINITE, "generate: the logits are not numbers");
+        }
+        if (!status && on_token && on_token(user, tokens, B)) status = CMHA_STOPPED;
+        else if (!status && i + 1 < n_new) status = cmha_cache_append(cache, tokens, 1, logits);
+    }
+    cmha__give(context, rng, bytes);
     return status;
 }
 
@@ -12761,11 +12656,10 @@ static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status 
 /* Opens a regular file for reading and measures it. */
 static cmha_status cmha__file_open(cmha_context *ctx, const char *path, int *fd, uint64_t *size) {
     struct CMHA__STAT(stat) about;
-    int regular;
     *size = 0; /* GCC does not see that no caller looks at it after a failure */
     *fd = CMHA__SYSTEM(open)(path, O_RDONLY | CMHA__FILE_FLAGS);
     if (*fd < 0) return cmha__io_fail(ctx, "cannot be opened");
-    regular = CMHA__STAT(fstat)(*fd, &about) == 0 && S_ISREG(about.st_mode);
+    int regular = CMHA__STAT(fstat)(*fd, &about) == 0 && S_ISREG(about.st_mode);
     if (regular) *size = (uint64_t)CMHA__SEEK_FILE(*fd, 0, SEEK_END);
     if (regular && *size != (uint64_t)-1) return CMHA_OK;
     CMHA__SYSTEM(close)(*fd);
@@ -12776,9 +12670,8 @@ static cmha_status cmha__file_open(cmha_context *ctx, const char *path, int *fd,
 static int cmha__file_move(int fd, unsigned char *at, size_t bytes, int writing) {
     while (bytes) {
         unsigned piece = bytes < CMHA__FILE_PIECE ? (unsigned)bytes : (unsigned)CMHA__FILE_PIECE;
-        long long moved;
         errno = 0;
-        moved = writing ? CMHA__SYSTEM(write)(fd, at, piece) : CMHA__SYSTEM(read)(fd, at, piece);
+        long long moved = writing ? CMHA__SYSTEM(write)(fd, at, piece) : CMHA__SYSTEM(read)(fd, at, piece);
         if (moved < 0 && errno == EINTR) continue;
         if (moved <= 0) {
             if (writing && !errno) errno = ENOSPC;
@@ -12809,12 +12702,6 @@ static int cmha__little_endian(void) {
 static uint64_t cmha__bytes_get(const unsigned char *from, size_t n) {
     uint64_t x = 0;
     while (n-- > 0) x = x << 8 | from[n];
-    return x;
-}
-
-static float cmha__float_of(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
     return x;
 }
 
@@ -12937,7 +12824,6 @@ static int cmha__unescape(cmha__header *h, char **out) {
     static const unsigned char lead[5] = {0, 0, 0xc0, 0xe0, 0xf0}; /* of UTF-8 */
     const char *plain = h->at[1] ? strchr(from, h->at[1]) : NULL;
     uint32_t c = plain ? (unsigned char)to[plain - from] : cmha__hex4(h->at), low;
-    size_t n;
     if (!c || (c >= 0xdc00 && c < 0xe000)) return 0;
     h->at += plain ? 2 : 6;
     if (c >= 0xd800 && c < 0xdc00) { /* the first half of a surrogate pair */
@@ -12946,7 +12832,7 @@ static int cmha__unescape(cmha__header *h, char **out) {
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         h->at += 6;
     }
-    n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
     for (size_t i = n; i-- > 1; c >>= 6) (*out)[i] = (char)(0x80 | (c & 63));
     (*out)[0] = (char)(lead[n] | c);
     *out += n;
@@ -12983,9 +12869,8 @@ static cmha_status cmha__read_key(cmha__header *h, const char **key) {
 
 static cmha_status cmha__read_number(cmha__header *h) {
     char text[24] = "";
-    size_t digits;
     cmha__skip_blanks(h);
-    digits = strspn(h->at, "0123456789");
+    size_t digits = strspn(h->at, "0123456789");
     if (digits < sizeof text) memcpy(text, h->at, digits);
     if (h->n == 8) return cmha__header_fail(h, "a list is too long");
     if (!cmha__parse_u64(text, &h->list[h->n++]) || (digits > 1 && *text == '0'))
@@ -13008,9 +12893,8 @@ static cmha_status cmha__read_field(cmha__header *h) {
     cmha_archive_tensor *t = &h->tensor;
     const char *key;
     cmha_status status = cmha__read_key(h, &key);
-    int bit;
     if (status) return status;
-    bit = !strcmp(key, "dtype") ? 1 : !strcmp(key, "shape") ? 2 : !strcmp(key, "data_offsets") ? 4 : 0;
+    int bit = !strcmp(key, "dtype") ? 1 : !strcmp(key, "shape") ? 2 : !strcmp(key, "data_offsets") ? 4 : 0;
     if (!bit || h->seen & bit) return cmha__header_fail(h, "a field of a tensor is unknown or comes twice");
     h->seen |= bit, h->n = 0;
     if (bit == 1) return cmha__read_string(h, &t->dtype);
@@ -13072,15 +12956,15 @@ static const char *cmha__repeated(const void **things, size_t n) {
 /* Sorts the tensors by name. Names must be unique, and the data a row without holes or overlaps. */
 static cmha_status cmha__arrange(cmha_archive *archive, uint64_t data_bytes) {
     cmha_context *ctx = archive->context;
-    size_t n = archive->n_tensors, m = archive->n_metadata, i;
-    size_t bytes = n * sizeof *archive->tensors + ((n > m ? n : m) + 1) * sizeof(void *);
-    cmha_archive_tensor *copy = (cmha_archive_tensor *)cmha__take(ctx, bytes);
+    size_t n = archive->n_tensors, m = archive->n_metadata, bytes, i;
+    cmha_archive_tensor *copy;
     const void **order;
     const char *twice, *hole = NULL;
     uint64_t end = 0;
-    if (!copy) return cmha__fail(ctx, CMHA_ERR_MEMORY, "no memory to sort %zu tensors", n);
+    cmha__array arrays[] = {{&copy, n, sizeof *copy}, {&order, (n > m ? n : m) + 1, sizeof *order}};
+    cmha_status status = cmha__take_arrays(ctx, "header", arrays, 2, &bytes);
+    if (status) return status;
     memcpy(copy, archive->tensors, n * sizeof *copy);
-    order = (const void **)(void *)(copy + n);
     for (i = 0; i < m; i++) order[i] = &archive->metadata[2 * i];
     twice = cmha__repeated(order, m);
     for (i = 0; i < n; i++) order[i] = &copy[i];
@@ -13108,48 +12992,45 @@ static int cmha__archive_fd(const cmha_archive *archive) {
 static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     enum { TENSOR = 49, PAIR = 6 }; /* bytes: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and "":"", */
     cmha_context *ctx = archive->context;
-    cmha__header h;
     unsigned char raw[8];
-    uint64_t size, length;
-    size_t tensors, pairs, name = strlen(path) + 1;
+    uint64_t size;
     int fd;
     cmha_status status = cmha__file_open(ctx, path, &fd, &size);
     if (status) return status;
     archive->file = (void *)((intptr_t)fd + 1);
     if (size < 8) return cmha__fail(ctx, CMHA_ERR_FORMAT, "not a safetensors file: shorter than 8 bytes");
     if ((status = cmha__file_read(ctx, fd, 0, raw, 8)) != CMHA_OK) return status;
-    length = cmha__bytes_get(raw, 8);
+    uint64_t length = cmha__bytes_get(raw, 8);
     if (length > 100000000 || length > size - 8)
         return cmha__fail(ctx, CMHA_ERR_FORMAT, "not a safetensors file: its header exceeds it or 100 MB");
-    tensors = (size_t)length / TENSOR, pairs = (size_t)length / PAIR + 1; /* at most */
-    archive->memory_size = tensors * sizeof *archive->tensors + 2 * pairs * sizeof *archive->metadata;
-    archive->memory_size += name + (size_t)length + 1;
-    archive->memory = cmha__take(ctx, archive->memory_size);
-    if (!archive->memory) return cmha__fail(ctx, CMHA_ERR_MEMORY, "no memory for its header");
-    archive->tensors = (cmha_archive_tensor *)archive->memory;
-    archive->metadata = (const char **)(void *)(archive->tensors + tensors);
-    archive->path = (char *)(archive->metadata + 2 * pairs);
+    size_t text = (size_t)length, name = strlen(path) + 1;
+    cmha__array arrays[] = {{&archive->tensors, text / TENSOR, sizeof *archive->tensors}, /* at most */
+                            {&archive->metadata, text / PAIR + 1, 2 * sizeof *archive->metadata},
+                            {&archive->path, name + text + 1, 1}};
+    status = cmha__take_arrays(ctx, "header", arrays, 3, &archive->memory_size);
+    if (status) return status;
+    archive->memory = archive->tensors;
     archive->data_begin = 8 + length;
     memcpy(archive->path, path, name);
+    cmha__header h;
     memset(&h, 0, sizeof h);
     h.archive = archive, h.begin = h.at = archive->path + name, h.data_bytes = size - archive->data_begin;
-    if ((status = cmha__file_read(ctx, fd, 8, h.at, (size_t)length)) != CMHA_OK) return status;
-    h.at[length] = 0;
+    if ((status = cmha__file_read(ctx, fd, 8, h.at, text)) != CMHA_OK) return status;
+    h.at[text] = 0;
     if (*h.at != '{') return cmha__header_fail(&h, "it does not begin with {");
     status = cmha__read_all(&h, "{}", cmha__read_entry);
     cmha__skip_blanks(&h);
-    if (!status && h.at != h.begin + length) status = cmha__header_fail(&h, "something follows its end");
+    if (!status && h.at != h.begin + text) status = cmha__header_fail(&h, "something follows its end");
     return status ? status : cmha__arrange(archive, h.data_bytes);
 }
 
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
-    cmha_status status;
     if (archive) memset(archive, 0, sizeof *archive);
     if (!archive || !context || !path)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: archive, context or path is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     archive->context = context;
-    status = cmha__load_header(archive, path);
+    cmha_status status = cmha__load_header(archive, path);
     if (status) cmha_archive_close(archive);
     return cmha__blame(context, path, status);
 }
@@ -13191,14 +13072,13 @@ static cmha_status cmha__read_words(cmha_archive *archive, uint64_t from, void *
 static cmha_status cmha__read_tensor(cmha_archive *archive, const cmha_archive_tensor *t, void *out,
                                      int whole) {
     cmha_context *ctx = archive ? archive->context : NULL;
-    unsigned char piece[8192];
-    cmha_status status = CMHA_OK;
-    size_t n, width;
-    int dtype;
     if (!ctx) return CMHA_ERR_STATE;
     if (!t || (!out && t->count))
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive read: tensor or out is NULL");
-    dtype = cmha__dtype(t->dtype), width = cmha__dtypes[dtype].width;
+    unsigned char piece[8192];
+    int dtype = cmha__dtype(t->dtype);
+    size_t n, width = cmha__dtypes[dtype].width;
+    cmha_status status = CMHA_OK;
     if (whole ? dtype != CMHA__AS_I64 : dtype > CMHA__AS_I64) {
         status = cmha__fail(ctx, CMHA_ERR_FORMAT, "tensor %.60s: %s is not %s", t->name, t->dtype,
                             whole ? "I64" : "F64, F32, F16, BF16 or I64");
@@ -13206,7 +13086,7 @@ static cmha_status cmha__read_tensor(cmha_archive *archive, const cmha_archive_t
     }
     if (whole || dtype == CMHA__AS_REAL) return cmha__read_words(archive, t->begin, out, t->count, width);
     for (size_t done = 0; !status && done < t->count; done += n) {
-        n = t->count - done < sizeof piece / width ? t->count - done : sizeof piece / width;
+        n = cmha__min(t->count - done, sizeof piece / width);
         status = cmha__read_words(archive, t->begin + done * width, piece, n * width, 1);
         for (size_t i = 0; !status && i < n; i++)
             ((cmha_real *)out)[done + i] = cmha__decode(piece + i * width, dtype);
@@ -13247,10 +13127,8 @@ struct cmha__output {
     char path[CMHA__PATH], beside[CMHA__PATH + 32]; /* what is replaced; the file under its own name */
 };
 
-static void cmha__emit(cmha__output *o, const char *format, ...) CMHA__PRINTF(2, 3);
-
 /* Appends to the header, or only counts. */
-static void cmha__emit(cmha__output *o, const char *format, ...) {
+CMHA__PRINTF(2, 3) static void cmha__emit(cmha__output *o, const char *format, ...) {
     char *at = o->header ? o->header + o->used : NULL;
     va_list arguments;
     if (o->fd >= 0) return;
@@ -13371,7 +13249,6 @@ static int cmha__output_name(cmha__output *o, int fd) {
    file is left, and errno has the reason; -1 = only the name failed. */
 static int cmha__output_fill(cmha__output *o, int fd) {
     uint64_t length = o->used;
-    int unnamed;
 #ifndef _WIN32
     if (o->replaces) (void)!fchmod(fd, (mode_t)o->mode); /* some of which the umask has taken */
 #endif
@@ -13380,7 +13257,7 @@ static int cmha__output_fill(cmha__output *o, int fd) {
     cmha__write_words(o, o->header, o->used, 1);
     o->contents(o, o->of);
     if (!o->error && CMHA__FLUSH_FILE(fd) != 0) o->error = errno;
-    unnamed = !o->error && !o->beside[o->folder] && cmha__output_name(o, fd) < 0;
+    int unnamed = !o->error && !o->beside[o->folder] && cmha__output_name(o, fd) < 0;
     if (unnamed) o->error = errno;
     if (CMHA__SYSTEM(close)(fd) != 0 && !o->error) o->error = errno;
     if (o->error && o->beside[o->folder]) (void)remove(o->beside);
@@ -13424,7 +13301,6 @@ static cmha_status cmha__write_file(cmha_context *ctx, const char *path, cmha__c
                                     const void *of) {
     cmha__output o;
     cmha_status status;
-    if (!cmha__is_open(ctx)) return CMHA_ERR_STATE;
     if (!path) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: path is NULL");
     memset(&o, 0, sizeof o);
     o.contents = contents, o.of = of, o.fd = -1;
@@ -13485,9 +13361,6 @@ CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
                                         const cmha_archive_item *items, size_t n_items,
                                         const char *const *metadata, size_t n_metadata) {
     size_t most = n_items > n_metadata ? n_items : n_metadata, bytes = 0, total = 0, i;
-    cmha__arrays a;
-    const void **order;
-    const char *twice;
     cmha_status status = CMHA_OK;
     if (!context || !path || (n_items && !items) || (n_metadata && !metadata))
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: context, path or an array is NULL");
@@ -13497,15 +13370,16 @@ CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
     for (i = 0; i < 2 * n_metadata; i++)
         if (!cmha__is_utf8(metadata[i]))
             return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: metadata is NULL or not UTF-8");
-    order = cmha__mul(most + 1, sizeof *order, &bytes) ? (const void **)cmha__take(context, bytes) : NULL;
+    const void **order =
+        cmha__mul(most + 1, sizeof *order, &bytes) ? (const void **)cmha__take(context, bytes) : NULL;
     if (!order) return cmha__fail(context, CMHA_ERR_MEMORY, "archive write: no memory for %zu names", most);
     for (i = 0; i < n_items; i++) order[i] = &items[i];
-    twice = cmha__repeated(order, n_items);
+    const char *twice = cmha__repeated(order, n_items);
     for (i = 0; i < n_metadata && !twice; i++) order[i] = &metadata[2 * i];
     if (!twice) twice = cmha__repeated(order, n_metadata);
     cmha__give(context, (void *)order, bytes);
     if (twice) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: %.60s comes twice", twice);
-    a.items = items, a.n_items = n_items, a.metadata = metadata, a.n_metadata = n_metadata;
+    cmha__arrays a = {items, metadata, n_items, n_metadata};
     return cmha__write_file(context, path, cmha__tell_arrays, &a);
 }
 
@@ -13651,19 +13525,6 @@ static cmha_status cmha__archive_omega(const cmha_archive *archive, cmha_model *
     return problem ? cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s", problem) : CMHA_OK;
 }
 
-/* Refuses a file that would make us allocate much more than it brings: its parameters may be as narrow as
-   2 bytes, ours are up to 8. */
-static cmha_status cmha__check_appetite(const cmha_archive *archive, const cmha_model_config *config) {
-    const cmha_archive_tensor *t = archive->tensors;
-    uint64_t have = archive->data_begin;
-    size_t need = 0;
-    cmha_status status = cmha_model_memory(archive->context, config, 1, 1, &need, NULL);
-    for (size_t i = 0; i < archive->n_tensors; i++) have += t[i].end - t[i].begin;
-    if (status || need / 16 <= have + 65536) return status;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT,
-                      "its configuration needs %zu bytes of parameters, the file is smaller", need);
-}
-
 /* A list of names for an error line: as many as fit, then how many more there are. */
 typedef struct cmha__names {
     char text[190];
@@ -13737,16 +13598,17 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_m
 }
 
 /* Reads a training state or, without moments, a model: all of it (strict = 1), or what fits. over = 1: into
-   memory of its own first, so that a disk that fails half-way leaves all as it was. *taken = tensors read. */
+   memory of its own first, so that a disk that fails half-way leaves all as it was. *taken (or NULL)
+   = tensors read. */
 static cmha_status cmha__read_state(cmha_archive *archive, cmha_trainer *t, int strict, int over,
                                     size_t *taken) {
     cmha_model *model = t->model;
     cmha_real *into = model->data;
     size_t blocks = t->moments ? 3 : 1, n = blocks * model->n_parameters, size = model->size * sizeof *into;
+    size_t matched = 0;
     size_t staged = over ? blocks * size : 0, bytes = staged + archive->n_tensors + 1; /* size leaves room */
     char *memory = (char *)cmha__take(model->context, bytes), *known;
     cmha_status status = CMHA_OK;
-    *taken = 0;
     if (!memory) return cmha__fail(model->context, CMHA_ERR_MEMORY, "no memory to read %zu tensors", n);
     known = (char *)memset(memory + staged, 0, archive->n_tensors);
     if (over) into = (cmha_real *)memcpy(memory, model->data, size);
@@ -13757,12 +13619,12 @@ static cmha_status cmha__read_state(cmha_archive *archive, cmha_trainer *t, int 
         const cmha_archive_tensor *found = cmha_archive_find(archive, named.name);
         if (cmha__fits(found, named.like)) continue;
         status = cmha_archive_read(archive, found, into + named.place);
-        ++*taken;
+        matched++;
     }
     if (!status && over) memcpy(model->data, into, size);
     if (!status && t->moments) memcpy(t->moments, into + model->size, 2 * size);
     if (!status && !strict) status = cmha__compare_state(archive, model, n, 0, known);
-    if (status) *taken = 0;
+    if (!status && taken) *taken = matched;
     cmha__give(model->context, memory, bytes);
     return status;
 }
@@ -13772,16 +13634,21 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     cmha_model_config config;
     cmha_archive archive;
     cmha_status status;
-    size_t taken;
+    size_t need = 0;
     if (!model) return cmha__fail(context, CMHA_ERR_ARGUMENT, "model load: model is NULL");
     memset(model, 0, sizeof *model);
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
+    uint64_t have = archive.data_begin;
+    for (size_t i = 0; i < archive.n_tensors; i++) have += archive.tensors[i].end - archive.tensors[i].begin;
     status = cmha__archive_config(&archive, &config);
-    if (!status) status = cmha__check_appetite(&archive, &config);
+    if (!status) status = cmha_model_memory(context, &config, 1, 1, &need, NULL);
+    if (!status && need / 16 > have + 65536) /* the file's parameters may have 2 bytes, ours have up to 8 */
+        status = cmha__fail(context, CMHA_ERR_FORMAT,
+                            "its configuration needs %zu bytes of parameters, the file is smaller", need);
     if (!status) status = cmha__model_open(model, context, &config, 1);
     if (!status) status = cmha__archive_omega(&archive, model, 0);
     if (!status) status = cmha__archive_u64(&archive, "knowledge", UINT64_MAX, &model->knowledge_identity);
-    if (!status) status = cmha__read_state(&archive, &none, 1, 0, &taken);
+    if (!status) status = cmha__read_state(&archive, &none, 1, 0, NULL);
     if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
     if (status) cmha_model_close(model);
     cmha_archive_close(&archive);
@@ -13792,12 +13659,10 @@ CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int st
     cmha_trainer none = cmha__no_trainer(model);
     cmha_archive archive;
     cmha_status status;
-    size_t n = 0;
     if (taken) *taken = 0;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
-    status = cmha__read_state(&archive, &none, strict, 1, &n);
-    if (taken) *taken = n;
+    status = cmha__read_state(&archive, &none, strict, 1, taken);
     cmha_archive_close(&archive);
     return cmha__blame(model->context, path, status);
 }
@@ -13818,43 +13683,35 @@ static cmha_status cmha__check_same_config(const cmha_archive *archive, const cm
     return status;
 }
 
-/* Reads step, seed and best loss. */
-static cmha_status cmha__archive_progress(const cmha_archive *archive, cmha_trainer *t) {
-    static const char step_key[] = "state.step", seed_key[] = "state.seed";
-    const char *best = cmha_archive_metadata(archive, "state.best");
-    uint64_t step;
-    cmha_status status;
-    if (!best || !cmha_archive_metadata(archive, step_key) || !cmha_archive_metadata(archive, seed_key))
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it has weights but no training state");
-    status = cmha__archive_u64(archive, step_key, SIZE_MAX / 2, &step); /* the next one must not be 0 */
-    t->step = (size_t)step;
-    if (!status) status = cmha__archive_u64(archive, seed_key, UINT64_MAX, &t->seed);
-    if (status || cmha__parse_real(best, &t->best)) return status;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "state.best = %.24s: not a number", best);
-}
-
 CMHA_DEF cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) {
-    cmha_model *model = trainer ? trainer->model : NULL;
+    static const char step_key[] = "state.step", seed_key[] = "state.seed";
     cmha_archive archive;
-    cmha_trainer loaded;
     cmha_status status;
-    uint64_t knowledge = 0;
-    size_t taken;
+    uint64_t step = 0, knowledge = 0;
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
-    if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
-    loaded = *trainer;
-    status = cmha__archive_progress(&archive, &loaded);
+    cmha_model *model = trainer->model;
+    cmha_context *context = model->context;
+    cmha_trainer loaded = *trainer;
+    if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
+    const char *best = cmha_archive_metadata(&archive, "state.best");
+    if (!best || !cmha_archive_metadata(&archive, step_key) || !cmha_archive_metadata(&archive, seed_key))
+        status = cmha__fail(context, CMHA_ERR_FORMAT, "it has weights but no training state");
+    if (!status) status = cmha__archive_u64(&archive, step_key, SIZE_MAX / 2, &step); /* + 1 must not be 0 */
+    if (!status) status = cmha__archive_u64(&archive, seed_key, UINT64_MAX, &loaded.seed);
+    if (!status && !cmha__parse_real(best, &loaded.best))
+        status = cmha__fail(context, CMHA_ERR_FORMAT, "state.best = %.24s: not a number", best);
     if (!status) status = cmha__check_same_config(&archive, model);
     if (!status) status = cmha__archive_omega(&archive, model, 1);
     if (!status) status = cmha__archive_u64(&archive, "knowledge", UINT64_MAX, &knowledge);
     if (!status && knowledge && model->knowledge && knowledge != model->knowledge_identity)
-        status = cmha__fail(model->context, CMHA_ERR_FORMAT,
+        status = cmha__fail(context, CMHA_ERR_FORMAT,
                             "it learned with another knowledge base; set this one after loading to use it");
-    if (!status) status = cmha__read_state(&archive, trainer, 1, 1, &taken);
+    if (!status) status = cmha__read_state(&archive, trainer, 1, 1, NULL);
+    loaded.step = (size_t)step;
     if (!status) *trainer = loaded;
     if (!status && !model->knowledge) model->knowledge_identity = knowledge;
     cmha_archive_close(&archive);
-    return cmha__blame(model->context, path, status);
+    return cmha__blame(context, path, status);
 }
 
 /* ---- knowledge bases ---- */
@@ -13888,7 +13745,7 @@ static void cmha__tell_knowledge(cmha__output *o, const void *of) {
 }
 
 CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path) {
-    if (!knowledge || !knowledge->context) return CMHA_ERR_STATE;
+    if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
     return cmha__write_file(knowledge->context, path, cmha__tell_knowledge, knowledge);
 }
 
@@ -13922,14 +13779,13 @@ static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive,
     (void)kb, (void)archive, (void)t;
 #else
     uint64_t begin = archive->data_begin, end = begin;
-    void *mapping;
     for (size_t i = 0; i < 2; i++)
         if (!t[i] || cmha__dtype(t[i]->dtype) != CMHA__AS_REAL || (begin + t[i]->begin) % sizeof(cmha_real))
             return;
     for (size_t i = 0; i < archive->n_tensors; i++)
         if (begin + archive->tensors[i].end > end) end = begin + archive->tensors[i].end;
     if (!cmha__little_endian() || !t[0]->count || (size_t)end != end) return;
-    mapping = mmap(NULL, (size_t)end, PROT_READ, MAP_PRIVATE, cmha__archive_fd(archive), 0);
+    void *mapping = mmap(NULL, (size_t)end, PROT_READ, MAP_PRIVATE, cmha__archive_fd(archive), 0);
     if (mapping == MAP_FAILED) return;
     kb->mapping = mapping;
     kb->mapped = (size_t)end;
@@ -14004,7 +13860,6 @@ CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context
 
 CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
                                       int width) {
-    cmha_status status;
     uint64_t size;
     void *data = NULL;
     int fd;
@@ -14014,7 +13869,7 @@ CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (width != 1 && width != 2 && width != 4)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: width %d is not 1, 2 or 4", width);
-    status = cmha__file_open(context, path, &fd, &size);
+    cmha_status status = cmha__file_open(context, path, &fd, &size);
     if (status) return cmha__blame(context, path, status);
     tokens->owner = context, tokens->width = width;
     tokens->bytes = (size_t)size, tokens->count = tokens->bytes / (size_t)width;
