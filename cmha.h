@@ -7699,30 +7699,21 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
 
 #define CMHA__TILE ((size_t)64)
 
-CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d) {
-    cmha_heads view;
-    view.data = data;
-    view.batch = N * row;
-    view.head = d;
-    view.token = row;
-    view.imag = 0;
+CMHA_DEF cmha_heads cmha_complex_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag) {
+    cmha_heads view = {data, N * row, d, row, imag};
     return view;
+}
+
+CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d) {
+    return cmha_complex_tokens_major(data, N, row, d, 0);
 }
 
 CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d) {
-    return cmha_tokens_major(data, H * N, d, N * d);
+    return cmha_complex_tokens_major(data, H * N, d, N * d, 0);
 }
 
 CMHA_DEF cmha_heads cmha_complex_heads_major(cmha_real *data, size_t H, size_t N, size_t d) {
-    cmha_heads view = cmha_heads_major(data, H, N, 2 * d);
-    view.imag = d;
-    return view;
-}
-
-CMHA_DEF cmha_heads cmha_complex_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag) {
-    cmha_heads view = cmha_tokens_major(data, N, row, d);
-    view.imag = imag;
-    return view;
+    return cmha_complex_tokens_major(data, H * N, 2 * d, N * 2 * d, d);
 }
 
 /* A head's array in one sequence, as rows ld apart; imaginary parts lie imag numbers further on. */
@@ -7732,10 +7723,8 @@ typedef struct cmha__rows_of {
 } cmha__rows_of;
 
 static cmha__rows_of cmha__rows_at(cmha_heads view, size_t b, size_t h) {
-    cmha__rows_of rows;
-    rows.data = view.data ? view.data + b * view.batch + h * view.head : NULL;
-    rows.ld = view.token;
-    rows.imag = view.imag;
+    cmha_real *data = view.data ? view.data + b * view.batch + h * view.head : NULL;
+    cmha__rows_of rows = {data, view.token, view.imag};
     return rows;
 }
 
@@ -7769,7 +7758,7 @@ static cmha_real *cmha__deal(cmha_real *base, size_t *used, size_t n) {
     return part;
 }
 
-/* Reals that hold this many bytes: on 32-bit x86 a peak has 20, which is no multiple of a double. */
+/* Rounds bytes up to reals: on 32-bit x86 a peak has 20, which is no multiple of a double. */
 static size_t cmha__reals_for(size_t bytes) { return (bytes + sizeof(cmha_real) - 1) / sizeof(cmha_real); }
 
 static void *cmha__deal_bytes(cmha_real *base, size_t *used, size_t bytes) {
@@ -7817,6 +7806,20 @@ typedef struct cmha__score {
                           cmha_real *im, int wanted);
 } cmha__score;
 
+static const cmha__score *cmha__score_of(const cmha_attention_args *a);
+
+static int cmha__is_complex(const cmha_attention_args *a) {
+    const cmha__score *score = cmha__score_of(a);
+    return score && score->planes == 2;
+}
+
+static size_t cmha__key_width(const cmha_attention_args *a) {
+    return cmha__is_complex(a) ? 2 * a->d_k : a->d_k;
+}
+static size_t cmha__value_width(const cmha_attention_args *a) {
+    return cmha__is_complex(a) && a->complex_v ? 2 * a->d_v : a->d_v;
+}
+
 /* The features of CMHA and RoPE: pairs rotated by position, CMHA's first by their own phase. */
 static void cmha__pair_map(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
     const cmha_attention_args *a = f->args;
@@ -7830,21 +7833,19 @@ static void cmha__pair_back(const cmha__feature *f, cmha__rows_of x, const cmha_
     cmha_rotate_backward(&rotate, x.data, x.ld, f->n, dy, a->d_k, dx.data, f->ddelta, f->db);
 }
 
-static void cmha__dot_back(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy, cmha__rows_of dx) {
-    size_t d = f->args->d_k;
-    (void)x;
-    for (size_t i = 0; dx.data && i < f->n; i++) cmha__axpy(d, 1, dy + i * d, dx.data + i * dx.ld);
-}
-
 static void cmha__planes_map(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
     x.data += first * x.ld;
     cmha__complex_rows(x, n, f->args->d_k, y);
 }
 
-static void cmha__planes_back(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy,
-                               cmha__rows_of dx) {
+/* Of rows that are their own features, in one plane or two. */
+static void cmha__rows_back(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy, cmha__rows_of dx) {
+    size_t d = f->args->d_k, width = cmha__key_width(f->args);
     (void)x;
-    if (dx.data) cmha__add_complex_rows(dy, f->n, f->args->d_k, dx);
+    for (size_t i = 0; dx.data && i < f->n; i++, dy += width, dx.data += dx.ld) {
+        cmha__axpy(d, 1, dy, dx.data);
+        cmha__axpy(width - d, 1, dy + d, dx.data + dx.imag);
+    }
 }
 
 /* CRAT eq 11-13: between phasors the product is the sum of cosines of phase differences. */
@@ -7855,11 +7856,10 @@ static void cmha__phasor_map(const cmha__feature *f, cmha__rows_of x, size_t fir
 }
 
 static void cmha__phasor_map_back(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy,
-                              cmha__rows_of dx) {
-    size_t d = f->args->d_k;
+                                  cmha__rows_of dx) {
     const cmha_real *z = x.data;
     cmha_real *dz = dx.data;
-    for (size_t i = 0; dz && i < f->n; i++, z += x.ld, dz += dx.ld, dy += 2 * d)
+    for (size_t i = 0, d = f->args->d_k; dz && i < f->n; i++, z += x.ld, dz += dx.ld, dy += 2 * d)
         cmha__phasor_row_backward(z, z + x.imag, d, f->args->eps, 1, dy, dy + d, dz, dz + dx.imag);
 }
 
@@ -7894,9 +7894,9 @@ static cmha_real cmha__cope_back(const cmha_attention_args *a, cmha_real divisor
 static const cmha__score cmha__scores[] = {
     {CMHA_ATTENTION_CMHA, -1, 1, 1, 1, cmha__pair_map, cmha__pair_back, NULL, NULL},
     {CMHA_ATTENTION_ROPE, -1, 1, 1, 0, cmha__pair_map, cmha__pair_back, NULL, NULL},
-    {CMHA_ATTENTION_DOT, -1, 1, 0, 0, NULL, cmha__dot_back, NULL, NULL},
-    {CMHA_ATTENTION_COMPLEX, -1, 2, 0, 0, cmha__planes_map, cmha__planes_back, NULL, NULL},
-    {CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__planes_map, cmha__planes_back, cmha__cope,
+    {CMHA_ATTENTION_DOT, -1, 1, 0, 0, NULL, cmha__rows_back, NULL, NULL},
+    {CMHA_ATTENTION_COMPLEX, -1, 2, 0, 0, cmha__planes_map, cmha__rows_back, NULL, NULL},
+    {CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__planes_map, cmha__rows_back, cmha__cope,
      cmha__cope_back},
     {CMHA_ATTENTION_ANGULAR, -1, 2, 0, 0, cmha__phasor_map, cmha__phasor_map_back, NULL, NULL},
     {CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__phasor_map, cmha__phasor_map_back, cmha__cope,
@@ -7912,11 +7912,6 @@ static const cmha__score *cmha__score_of(const cmha_attention_args *a) {
     return found;
 }
 
-static int cmha__is_complex(const cmha_attention_args *a) {
-    const cmha__score *score = cmha__score_of(a);
-    return score && score->planes == 2;
-}
-
 static int cmha__is_learned(const cmha_attention_args *a) {
     const cmha__score *score = cmha__score_of(a);
     return score && score->learned && a->share != CMHA_SHARE_FIXED;
@@ -7928,24 +7923,14 @@ static int cmha__own_keys(const cmha_attention_args *a, int per_head_tables) {
     return (score->rotates && per_head_tables) || (score->learned && a->share == CMHA_SHARE_PER_HEAD);
 }
 
-static size_t cmha__key_width(const cmha_attention_args *a) {
-    return cmha__is_complex(a) ? 2 * a->d_k : a->d_k;
-}
-static size_t cmha__value_width(const cmha_attention_args *a) {
-    return cmha__is_complex(a) && a->complex_v ? 2 * a->d_v : a->d_v;
-}
-
 /* A head's queries or keys, whose rotation begins at row `first` of the table, as feature maps see them. */
 static cmha__feature cmha__feature_of(const cmha_attention_args *a, size_t head, int is_key, size_t first) {
     size_t own = (a->share == CMHA_SHARE_PER_HEAD ? head : 0) * (a->d_k / 2);
     int learned = cmha__is_learned(a);
-    cmha__feature f;
-    f.args = a;
-    f.n = is_key ? a->n_k : a->n_q;
-    f.delta = learned ? a->delta + own : NULL;
-    f.b = learned && !is_key ? a->b + own : NULL;
-    f.ddelta = f.db = NULL;
-    f.rotation = a->rotation ? a->rotation + head * a->rotation_head + first * a->d_k : NULL;
+    cmha__feature f = {a, is_key ? a->n_k : a->n_q, NULL, NULL, NULL, NULL, NULL};
+    if (learned) f.delta = a->delta + own;
+    if (learned && !is_key) f.b = a->b + own;
+    if (a->rotation) f.rotation = a->rotation + head * a->rotation_head + first * a->d_k;
     return f;
 }
 
@@ -8046,8 +8031,7 @@ static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; 
 /* Rows, or keys, of the tile that begins at i of n. */
 static size_t cmha__tile_rows(size_t n, size_t i) { return n - i < CMHA__TILE ? n - i : CMHA__TILE; }
 
-/* A product of tiles, beta 0 or 1. The BLAS gets what no whole vectors make up: it pays off from a few rows
-   on. */
+/* A product of tiles, beta 0 or 1. The BLAS, which pays off from a few rows on, gets what no vectors fill. */
 static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
                             size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C,
                             size_t ldc) {
@@ -8106,9 +8090,9 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
 /* to [rows, 64] = alpha times features q of queries i0.. times the tile of keys that begins at j0. */
 static void cmha__products(const cmha__head *h, const cmha_real *q, cmha_real alpha, size_t i0, size_t rows,
                            size_t j0, cmha_real *to) {
-    const cmha_real *keys = h->keys + j0 * h->dk;
-    cmha__tile_gemm(0, rows, CMHA__TILE, h->dk, alpha, q + i0 * h->ldq, h->ldq, keys, CMHA__TILE, 0, to,
-                    CMHA__TILE);
+    const cmha_real *k = h->keys + j0 * h->dk;
+    q += i0 * h->ldq;
+    cmha__tile_gemm(0, rows, CMHA__TILE, h->dk, alpha, q, h->ldq, k, CMHA__TILE, 0, to, CMHA__TILE);
 }
 
 static cmha_real cmha__divisor(const cmha__head *h, size_t i) {
@@ -8155,14 +8139,6 @@ CMHA__COLD static void cmha__careful_row(const cmha__head *h, size_t i0, size_t 
         for (size_t j = 0; j < CMHA__TILE; j++) S[j] = cmha__careful_score((double)S[j]);
     }
     cmha__mask_tile(h, S, i0 + r, 1, j0);
-}
-
-/* Does query i see any key? */
-static int cmha__sees(const cmha__head *h, size_t i) {
-    size_t j, end;
-    for (cmha__visible(h->args, i, &j, &end); j < end; j++)
-        if (!h->mask || h->mask[j]) return 1;
-    return 0;
 }
 
 /* S [rows, 64] = masked scores of queries i0.. against the tile of keys that begins at j0. */
@@ -8244,8 +8220,12 @@ CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t
     cmha__head slow = *h;
     size_t n = 0;
     slow.careful = 1;
-    for (size_t r = 0; r < rows; r++)
-        if (l[r] != l[r] || (l[r] == 0 && cmha__sees(h, i0 + r))) lost[n++] = (unsigned char)r;
+    for (size_t r = 0; r < rows; r++) {
+        size_t j, end;
+        cmha__visible(h->args, i0 + r, &j, &end);
+        while (j < end && h->mask && !h->mask[j]) j++;
+        if (l[r] != l[r] || (l[r] == 0 && j < end)) lost[n++] = (unsigned char)r;
+    }
     while (n-- > 0) cmha__forward_rows(&slow, i0 + lost[n], 1, y);
 }
 
@@ -8266,8 +8246,8 @@ static void cmha__columns(const cmha_real *from, size_t ld, size_t rows, size_t 
 
 /* to [rows, 64] = dY of queries i0.. times what v_columns holds. */
 static void cmha__dy_products(const cmha__head *h, size_t i0, size_t rows, cmha_real *to) {
-    cmha__tile_gemm(0, rows, CMHA__TILE, h->dv, 1, h->dy + i0 * h->lddy, h->lddy, h->u->v_columns, CMHA__TILE,
-                    0, to, CMHA__TILE);
+    const cmha_real *dy = h->dy + i0 * h->lddy, *v = h->u->v_columns;
+    cmha__tile_gemm(0, rows, CMHA__TILE, h->dv, 1, dy, h->lddy, v, CMHA__TILE, 0, to, CMHA__TILE);
 }
 
 /* S = probabilities, dS = gradient of the scores before the scale, of queries i0.. against keys j0... */
@@ -8384,28 +8364,22 @@ static const signed char cmha__imaginary[2][4] = {CMHA__IM_HERMITIAN, CMHA__IM_B
 
 /* MöbiusAttention eq 9, as each cmha_softmax reads it: the real softmaxes that make up a complex one. */
 static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
-    static const cmha__term product[2][2] = {
-        {{CMHA__RE_HERMITIAN, CMHA__TIMES_1}, {CMHA__IM_HERMITIAN, CMHA__TIMES_I}},
-        {{CMHA__RE_BILINEAR, CMHA__TIMES_1}, {CMHA__IM_BILINEAR, CMHA__TIMES_I}}};
-    static const cmha__term split[2][2] = {
-        {{CMHA__RE_HERMITIAN, {1, 0, 0, 0}}, {CMHA__IM_HERMITIAN, {0, 0, 0, 1}}},
-        {{CMHA__RE_BILINEAR, {1, 0, 0, 0}}, {CMHA__IM_BILINEAR, {0, 0, 0, 1}}}};
-    static const cmha__term yang[4] = {{{1, 0, 0, 0}, CMHA__TIMES_1},
-                                       {{0, 0, 1, 0}, CMHA__TIMES_I},
-                                       {{0, 1, 0, 0}, CMHA__TIMES_I},
-                                       {{0, 0, 0, 1}, {-1, 0, 0, -1}}};
-    const cmha__term *of = product[a->bilinear != 0];
-    *count = 1;
-    if (!cmha__is_complex(a)) return of;
-    if (a->softmax == CMHA_SOFTMAX_RI_PRODUCT) *count = 2;
-    if (a->softmax == CMHA_SOFTMAX_RI_SPLIT) *count = 2, of = split[a->bilinear != 0];
-    if (a->softmax == CMHA_SOFTMAX_YANG8) *count = 4, of = yang;
+    static const cmha__term terms[3][4] = {
+        {{CMHA__RE_HERMITIAN, CMHA__TIMES_1}, {CMHA__IM_HERMITIAN, CMHA__TIMES_I},
+         {CMHA__RE_BILINEAR, CMHA__TIMES_1}, {CMHA__IM_BILINEAR, CMHA__TIMES_I}},
+        {{CMHA__RE_HERMITIAN, {1, 0, 0, 0}}, {CMHA__IM_HERMITIAN, {0, 0, 0, 1}},
+         {CMHA__RE_BILINEAR, {1, 0, 0, 0}}, {CMHA__IM_BILINEAR, {0, 0, 0, 1}}},
+        {{{1, 0, 0, 0}, CMHA__TIMES_1}, {{0, 0, 1, 0}, CMHA__TIMES_I},
+         {{0, 1, 0, 0}, CMHA__TIMES_I}, {{0, 0, 0, 1}, {-1, 0, 0, -1}}}};
+    cmha_softmax softmax = cmha__is_complex(a) ? a->softmax : CMHA_SOFTMAX_REAL;
+    *count = softmax == CMHA_SOFTMAX_YANG8 ? 4 : 1;
+    if (softmax == CMHA_SOFTMAX_RI_PRODUCT || softmax == CMHA_SOFTMAX_RI_SPLIT) *count = 2;
     if (*count > 1 && !a->d_v) *count = 0; /* no values, and no lse either: nothing depends on q and k */
-    return of;
+    if (softmax == CMHA_SOFTMAX_YANG8) return terms[2];
+    return &terms[softmax == CMHA_SOFTMAX_RI_SPLIT][a->bilinear ? 2 : 0];
 }
 
-/* to [n, 2d] += or = matrix (back: its transpose) times the halves of from [n, 2d], which may be `to` unless
-   `add`. */
+/* to [n, 2d] = (add: +=) matrix (back: its transpose) times the halves of from [n, 2d]; =: may be `to`. */
 static void cmha__apply(const signed char *matrix, int back, const cmha_real *from, size_t n, size_t d,
                         cmha_real *to, int add) {
     cmha_real m0 = matrix[0], m1 = matrix[back ? 2 : 1], m2 = matrix[back ? 1 : 2], m3 = matrix[3];
@@ -8486,7 +8460,6 @@ static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
 /* y of a head whose keys and values are set: every term's softmax, mixed. */
 static void cmha__forward_terms(cmha__head *h) {
     const cmha_attention_args *a = h->args;
-
     cmha__rows_of y = cmha__rows_at(h->call->views->y, h->batch, h->head), out = {h->u->out, h->dv, 0};
     int count;
     const cmha__term *terms = cmha__terms(a, &count);
@@ -8508,8 +8481,7 @@ static void cmha__forward_terms(cmha__head *h) {
     }
 }
 
-/* ---- Peaks: the largest |O| of every row, head or batch, found in a pass of their own before the softmax
-   ---- */
+/* ---- Peaks: the largest |O| of every row, head or batch, found in a pass before the softmax ---- */
 
 static int cmha__has_peaks(const cmha_attention_args *a) {
     const cmha__score *score = cmha__score_of(a);
@@ -8552,68 +8524,47 @@ static size_t cmha__peak_group(const cmha_attention_args *a) {
     return a->norm_max == CMHA_NORM_MAX_ROW ? 1 : all * a->n_q;
 }
 
-/* Gives every row of peaks [B, H, n_q] the largest peak of those with its divisor, the first of equals. */
-static void cmha__share_peaks(const cmha_attention_args *a, cmha__peak *peaks) {
-    size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a);
-    for (size_t begin = 0; begin < total; begin += group) {
-        size_t best = SIZE_MAX, end = begin + group;
-        for (size_t i = begin; i < end; i++)
-            if (peaks[i].key != SIZE_MAX && (best == SIZE_MAX || peaks[i].size > peaks[best].size)) best = i;
-        for (size_t i = begin; i < end; i++)
-            peaks[i].row = best, peaks[i].size = best == SIZE_MAX ? 0 : peaks[best].size;
-    }
-}
-
-/* The gradient g of a maximum into the pair it was taken from: dO = g O / |O|; dq and dk may be NULL. */
-static void cmha__peak_pair(cmha__rows_of q, cmha__rows_of k, size_t d, double sign, double g, cmha_real *dq,
-                            cmha_real *dk) {
-    const cmha_real *qr = q.data, *qi = qr + q.imag, *kr = k.data, *ki = kr + k.imag;
-    double re = 0, im = 0;
-    for (size_t j = 0; j < d; j++) {
-        re += (double)qr[j] * (double)kr[j] + sign * (double)qi[j] * (double)ki[j];
-        im += (double)qi[j] * (double)kr[j] - sign * (double)qr[j] * (double)ki[j];
-    }
-    double size = hypot(re, im);
-    if (!(size > 0)) return;
-    re = re / size * g;
-    im = im / size * g;
-    for (size_t j = 0; j < d; j++) {
-        if (dq) dq[j] += (cmha_real)(re * (double)kr[j] - sign * im * (double)ki[j]);
-        if (dq) dq[q.imag + j] += (cmha_real)(im * (double)kr[j] + sign * re * (double)ki[j]);
-        if (dk) dk[j] += (cmha_real)(re * (double)qr[j] + im * (double)qi[j]);
-        if (dk) dk[k.imag + j] += (cmha_real)(sign * (re * (double)qi[j] - im * (double)qr[j]));
-    }
-}
-
-/* A head's rows from `row` on. */
-static cmha__rows_of cmha__rows_from(cmha_heads view, size_t b, size_t h, size_t row) {
-    cmha__rows_of rows = cmha__rows_at(view, b, h);
-    if (rows.data) rows.data += row * rows.ld;
-    return rows;
-}
-
-/* The gradients of the divisors, each into the one pair its maximum was taken from. */
+/* Adds the gradient of every divisor to the one pair its maximum was taken from: dO = g O / |O|. */
 static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attention_views *x,
                                  const cmha__peak *peaks) {
     size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a);
+    double sign = a->bilinear ? -1 : 1;
     for (size_t begin = 0; begin < total; begin += group) {
-        size_t best = peaks[begin].row, row, key, head, b, kv;
-        double g = 0;
+        size_t best = peaks[begin].row;
+        double g = 0, re = 0, im = 0;
         if (best == SIZE_MAX) continue;
         for (size_t i = begin; i < begin + group; i++) g += peaks[i].gradient;
-        row = best % a->n_q, key = peaks[best].key;
-        head = best / a->n_q % a->heads, b = best / a->n_q / a->heads, kv = head / (a->heads / a->kv_heads);
-        cmha__peak_pair(cmha__rows_from(x->q, b, head, row), cmha__rows_from(x->k, b, kv, key), a->d_k,
-                        a->bilinear ? -1 : 1, g, cmha__rows_from(x->dq, b, head, row).data,
-                        cmha__rows_from(x->dk, b, kv, key).data);
+        size_t head = best / a->n_q % a->heads, b = best / a->n_q / a->heads;
+        size_t row = best % a->n_q, key = peaks[best].key, kv = head / (a->heads / a->kv_heads);
+        cmha__rows_of q = cmha__rows_at(x->q, b, head), dq = cmha__rows_at(x->dq, b, head);
+        cmha__rows_of k = cmha__rows_at(x->k, b, kv), dk = cmha__rows_at(x->dk, b, kv);
+        const cmha_real *qr = q.data + row * q.ld, *qi = qr + q.imag;
+        const cmha_real *kr = k.data + key * k.ld, *ki = kr + k.imag;
+        for (size_t j = 0; j < a->d_k; j++) {
+            re += (double)qr[j] * (double)kr[j] + sign * (double)qi[j] * (double)ki[j];
+            im += (double)qi[j] * (double)kr[j] - sign * (double)qr[j] * (double)ki[j];
+        }
+        double size = hypot(re, im);
+        if (!(size > 0)) continue;
+        re = re / size * g;
+        im = im / size * g;
+        if (dq.data) dq.data += row * dq.ld;
+        if (dk.data) dk.data += key * dk.ld;
+        for (size_t j = 0; j < a->d_k; j++) {
+            if (dq.data) dq.data[j] += (cmha_real)(re * (double)kr[j] - sign * im * (double)ki[j]);
+            if (dq.data) dq.data[dq.imag + j] += (cmha_real)(im * (double)kr[j] + sign * re * (double)ki[j]);
+            if (dk.data) dk.data[j] += (cmha_real)(re * (double)qr[j] + im * (double)qi[j]);
+            if (dk.data)
+                dk.data[dk.imag + j] += (cmha_real)(sign * (re * (double)qi[j] - im * (double)qr[j]));
+        }
     }
 }
 
 /* ---- Attention = feature map, core, and the feature map's backward ---- */
 
-/* How many pieces the tiles of a long head may be dealt out to, so that few heads keep the cores busy too;
-   there is memory for them whatever its length. By the shape alone: a number that depended on the threads
-   would change the order of sums. The terms of a complex softmax are of a head as a whole. */
+/* Bounds the pieces a long head's tiles are dealt out to, so that few heads keep the cores busy too. By the
+   shape alone: a number that depended on the threads would change the order of sums. The terms of a complex
+   softmax are of a head as a whole. */
 static size_t cmha__most_pieces(const cmha_attention_args *a) {
     size_t units = a->batch * a->kv_heads;
     return cmha__is_complex(a) || !units || units > 7 ? 1 : (8 + units - 1) / units;
@@ -8637,8 +8588,7 @@ static size_t cmha__open_call(const cmha_attention_args *a, const cmha_attention
     size_t learned = backward && cmha__is_learned(a), pieced = backward && pieces > 1;
     memset(x, 0, sizeof *x);
     x->args = a, x->views = views, x->score = cmha__score_of(a), x->mode = mode;
-    x->dk = cmha__key_width(a), x->dv = cmha__value_width(a);
-    x->pieces = cmha__head_pieces(a);
+    x->dk = cmha__key_width(a), x->dv = cmha__value_width(a), x->pieces = cmha__head_pieces(a);
     if (mode != CMHA__CACHED && a->n_k > a->n_q) x->first_q = a->n_k - a->n_q;
     if (mode != CMHA__CACHED && a->n_q > a->n_k) x->first_k = a->n_q - a->n_k;
     x->partial = cmha__deal_doubles(base, &used, learned * heads * (a->d_k / 2) * 2);
@@ -8673,8 +8623,8 @@ static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__hea
     CMHA__FOR_CHUNKS(cmha__attention_threads(a), a->batch * a->kv_heads * x->pieces, lo, hi) {
         cmha__unit u;
         cmha__deal_unit(a, x->mode, x->units + (size_t)cmha__chunk * own, &u);
-        memset(u.keys, 0,
-               cmha__tiles(a->n_k) * CMHA__TILE * x->dk * sizeof *u.keys); /* zero columns beyond n_k */
+        /* Columns beyond n_k stay zero. */
+        memset(u.keys, 0, cmha__tiles(a->n_k) * CMHA__TILE * x->dk * sizeof *u.keys);
         for (size_t item = lo; item < hi; item++)
             for (size_t i = item / x->pieces * group; i < (item / x->pieces + 1) * group; i++) {
                 int fresh = i % group == 0 && (item == lo || item % x->pieces == 0);
@@ -8700,11 +8650,19 @@ static void cmha__peaks_of_head(cmha__head *h) {
     cmha__find_peaks(h, h->call->peaks + h->row);
 }
 
-/* The divisors of the whole batch, if the score has any. */
+/* Finds the divisors of the batch, if the score has any: the largest peak of a group, the first of equals. */
 static void cmha__set_peaks(const cmha__attention_call *x) {
+    size_t group = cmha__peak_group(x->args), total = x->args->batch * x->args->heads * x->args->n_q;
+    cmha__peak *peaks = x->peaks;
     if (!cmha__has_peaks(x->args)) return;
     cmha__each_head(x, cmha__peaks_of_head);
-    cmha__share_peaks(x->args, x->peaks);
+    for (size_t begin = 0; begin < total; begin += group) {
+        size_t best = SIZE_MAX, end = begin + group;
+        for (size_t i = begin; i < end; i++)
+            if (peaks[i].key != SIZE_MAX && (best == SIZE_MAX || peaks[i].size > peaks[best].size)) best = i;
+        for (size_t i = begin; i < end; i++)
+            peaks[i].row = best, peaks[i].size = best == SIZE_MAX ? 0 : peaks[best].size;
+    }
 }
 
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
@@ -8767,7 +8725,6 @@ static void cmha__backward_of_head(cmha__head *h) {
     int complex_v = h->dv > a->d_v, count;
     cmha__rows_of dv = cmha__rows_at(x->views->dv, h->batch, h->kv);
     const cmha__term *terms = cmha__terms(a, &count);
-
     h->lse = x->lse ? x->lse + h->row : NULL;
     h->dq = x->pieces > 1 ? x->dq + (unit * x->pieces + h->piece) * a->n_q * h->dk : u->dq;
     h->dk_to = x->pieces > 1 ? x->dk_pieces + unit * a->n_k * h->dk : u->dk;
@@ -8806,8 +8763,7 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmh
     size_t P = args->d_k / 2, units = cmha__is_learned(args) ? args->batch * args->heads : 0;
     cmha__attention_call x;
     cmha__open_call(args, views, CMHA__BACKWARD, scratch, &x);
-    x.lse = (cmha_lse *)(uintptr_t)lse;
-    x.dlse = dlse;
+    x.lse = (cmha_lse *)(uintptr_t)lse, x.dlse = dlse;
     if (!units) x.partial = NULL;
     else memset(x.partial, 0, units * 2 * P * sizeof *x.partial);
     cmha__set_peaks(&x);
@@ -8815,9 +8771,10 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmh
     if (x.pieces > 1) cmha__collect_pieces(&x);
     if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, views, x.peaks);
     for (size_t u = 0; u < units; u++) { /* in a fixed order whatever the number of threads */
-        size_t row = args->share == CMHA_SHARE_PER_HEAD ? u % args->heads : 0;
-        for (size_t j = 0; ddelta && j < P; j++) ddelta[row * P + j] += (cmha_real)x.partial[u * 2 * P + j];
-        for (size_t j = 0; db && j < P; j++) db[row * P + j] += (cmha_real)x.partial[u * 2 * P + P + j];
+        const double *part = x.partial + u * 2 * P;
+        size_t row = args->share == CMHA_SHARE_PER_HEAD ? u % args->heads * P : 0;
+        for (size_t j = 0; ddelta && j < P; j++) ddelta[row + j] += (cmha_real)part[j];
+        for (size_t j = 0; db && j < P; j++) db[row + j] += (cmha_real)part[P + j];
     }
 }
 
@@ -8834,6 +8791,7 @@ typedef struct cmha__linear_head {
     size_t F, C, W, forms;
     size_t half, row; /* channels before the imaginary ones; numbers saved of each row */
     size_t state_size, scratch;
+    int causal, appends;     /* appends: from a state given on, always causal */
     cmha_real *Q, *K;        /* features [R, F], R = forms * 64, and [64, F] */
     cmha_real *columns;      /* K or V transposed, [F or W, 64] */
     cmha_real *V, *N;        /* [64, W], [R, W]: values, and the sums [Num | Den] or their gradient */
@@ -9048,35 +9006,22 @@ static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t
     }
 }
 
-/* CoPE eq 10-17, in one pass: state [F, W] = sum f(k)^T [v | 1] of the tokens before, or of all. */
-static void cmha__linear_forward_head(const cmha__linear_head *h, cmha_real *state, int causal) {
-    size_t F = h->F, W = h->W, rows;
-    for (int pass = causal ? 1 : 0; pass < 2; pass++)
-        for (size_t i0 = 0; i0 < h->a->n; i0 += rows) {
-            rows = cmha__tile_rows(h->a->n, i0);
-            if (pass == 0 || causal) cmha__linear_keys(h, i0, rows);
-            if (pass == 1) {
-                cmha__linear_queries(h, i0, rows);
-                cmha__tile_gemm(0, h->forms * rows, W, F, 1, h->Q, F, state, W, 0, h->N, W);
-                if (causal) cmha__linear_weights(h, rows, h->Q, h->K, h->F);
-                if (causal)
-                    cmha__tile_gemm(0, h->forms * rows, W, rows, 1, h->S, CMHA__TILE, h->V, W, 1, h->N, W);
-                cmha__linear_output(h, i0, rows);
-            }
-            if (pass == 0 || causal) cmha__tile_gemm(1, F, W, rows, 1, h->K, F, h->V, W, 1, state, W);
-        }
+/* to [R, m] = from [R, width] times the state [width, m] of the tokens before (or all); causal also of the
+   tokens in hand, whose rows x [rows, m] are weighed by from y^T, y [rows, width]. */
+static void cmha__linear_sums(const cmha__linear_head *h, size_t rows, const cmha_real *from,
+                              const cmha_real *y, size_t width, const cmha_real *x, size_t m, cmha_real *to) {
+    size_t R = h->forms * rows;
+    cmha__tile_gemm(0, R, m, width, 1, from, width, h->state, m, 0, to, m);
+    if (!h->causal) return;
+    cmha__linear_weights(h, rows, from, y, width);
+    cmha__tile_gemm(0, R, m, rows, 1, h->S, CMHA__TILE, x, m, 1, to, m);
 }
 
-/* dq of rows i0..: dQ = dN state^T, state [W, F] of the keys before (or all); causal also of the tokens in
-   hand. */
+/* dq of rows i0..: dQ = dN state^T. */
 static void cmha__linear_query_gradient(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t F = h->F, W = h->W, R = h->forms * rows, d = h->a->d;
+    size_t F = h->F, d = h->a->d;
     cmha_real *first = h->dQ, *second = h->dQ + rows * F;
-    cmha__tile_gemm(0, R, F, W, 1, h->N, W, h->state, F, 0, h->dQ, F);
-    if (h->a->causal) {
-        cmha__linear_weights(h, rows, h->N, h->V, h->W);
-        cmha__tile_gemm(0, R, F, rows, 1, h->S, CMHA__TILE, h->K, F, 1, h->dQ, F);
-    }
+    cmha__linear_sums(h, rows, h->N, h->V, h->W, h->K, F, h->dQ);
     for (size_t r = 0; r < rows && h->forms == 2; r++, first += F, second += F)
         for (size_t j = 0; j < d; j++) { /* the second form is [q+i | -q+r] */
             first[j] -= second[d + j];
@@ -9090,7 +9035,7 @@ static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, siz
     size_t F = h->F, W = h->W, C = h->C, R = h->forms * rows, half = h->half;
     cmha__tile_gemm(0, rows, F, W, 1, h->V, W, h->state, F, 0, h->dK, F);
     cmha_gemm(0, 1, rows, C, F, 1, h->K, F, h->state, F, 0, h->dV, C);
-    if (h->a->causal) {
+    if (h->causal) {
         cmha__linear_weights(h, rows, h->Q, h->K, h->F);
         cmha__tile_gemm(1, rows, C, R, 1, h->S, CMHA__TILE, h->N, W, 1, h->dV, C);
         cmha__linear_weights(h, rows, h->N, h->V, h->W);
@@ -9104,25 +9049,33 @@ static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, siz
     }
 }
 
-/* dq forwards, `state` [W, F] running over the keys, or (by_key) dk and dv backwards, `state` running over
-   the queries. Not causal, all of the others are summed before the first row is looked at. */
-static void cmha__linear_backward_head(const cmha__linear_head *h, int by_key) {
+enum { CMHA__LINEAR_Y, CMHA__LINEAR_DQ, CMHA__LINEAR_DK }; /* what a walk computes; DK: dv too */
+
+/* CoPE eq 10-17, in one pass: state [F, W] = sum f(k)^T [v | 1] of the tokens before. Of the gradients dq
+   walks so too, its state [W, F]; dk and dv walk from the end, and the state runs over the queries. Not
+   causal, all of the others are summed before the first row is looked at. */
+static void cmha__linear_walk(const cmha__linear_head *h, int to) {
     size_t F = h->F, W = h->W, tiles = cmha__tiles(h->a->n);
-    memset(h->state, 0, h->state_size * sizeof *h->state);
-    for (int pass = h->a->causal ? 1 : 0; pass < 2; pass++)
+    int by_key = to == CMHA__LINEAR_DK;
+    if (!h->appends) memset(h->state, 0, h->state_size * sizeof *h->state);
+    for (int pass = h->causal ? 1 : 0; pass < 2; pass++)
         for (size_t t = 0; t < tiles; t++) {
             size_t i0 = (by_key ? tiles - 1 - t : t) * CMHA__TILE, rows = cmha__tile_rows(h->a->n, i0);
-            int summed = pass == 0 || h->a->causal;
+            int summed = pass == 0 || h->causal;
             if (by_key ? pass == 1 : summed) cmha__linear_keys(h, i0, rows);
             if (by_key ? summed : pass == 1) {
                 cmha__linear_queries(h, i0, rows);
-                cmha__linear_cotangent(h, i0, rows);
+                if (to == CMHA__LINEAR_Y) cmha__linear_sums(h, rows, h->Q, h->K, F, h->V, W, h->N);
+                else cmha__linear_cotangent(h, i0, rows);
             }
-            if (pass == 1 && by_key) cmha__linear_key_gradient(h, i0, rows);
-            if (pass == 1 && !by_key) cmha__linear_query_gradient(h, i0, rows);
+            if (pass == 1 && to == CMHA__LINEAR_Y) cmha__linear_output(h, i0, rows);
+            if (pass == 1 && to == CMHA__LINEAR_DQ) cmha__linear_query_gradient(h, i0, rows);
+            if (pass == 1 && to == CMHA__LINEAR_DK) cmha__linear_key_gradient(h, i0, rows);
             if (!summed) continue;
             if (by_key) cmha__tile_gemm(1, W, F, h->forms * rows, 1, h->N, W, h->Q, F, 1, h->state, F);
-            else cmha__tile_gemm(1, W, F, rows, 1, h->V, W, h->K, F, 1, h->state, F);
+            else if (to == CMHA__LINEAR_DQ)
+                cmha__tile_gemm(1, W, F, rows, 1, h->V, W, h->K, F, 1, h->state, F);
+            else cmha__tile_gemm(1, F, W, rows, 1, h->K, F, h->V, W, 1, h->state, W);
         }
 }
 
@@ -9136,13 +9089,11 @@ static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_vie
             h.x = cmha__views_of_head(x, unit / a->heads, unit % a->heads);
             h.mask = a->key_mask ? a->key_mask + unit / a->heads * a->n : NULL;
             h.saved = saved ? saved + unit * a->n * h.row : NULL;
-            if (backward) {
-                if (h.x.dq.data) cmha__linear_backward_head(&h, 0);
-                if (h.x.dk.data || h.x.dv.data) cmha__linear_backward_head(&h, 1);
-                continue;
-            }
-            if (!state) memset(h.state, 0, h.state_size * sizeof *h.state);
-            cmha__linear_forward_head(&h, state ? state + unit * h.state_size : h.state, state || a->causal);
+            h.appends = state != NULL, h.causal = state || a->causal;
+            if (state) h.state = state + unit * h.state_size;
+            if (!backward) cmha__linear_walk(&h, CMHA__LINEAR_Y);
+            if (backward && h.x.dq.data) cmha__linear_walk(&h, CMHA__LINEAR_DQ);
+            if (backward && (h.x.dk.data || h.x.dv.data)) cmha__linear_walk(&h, CMHA__LINEAR_DK);
         }
     }
 }
@@ -9163,17 +9114,6 @@ CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, const
 }
 
 /* ---- The lag core ---- */
-
-/* Fills in the twiddles of all radix-2 stages up to transforms of m numbers, a table that serves shorter ones
-   too: exp(-i pi k / h), k < h, is at table[2 h + k], its sine h further on. */
-static void cmha__fft_table(size_t m, double *table) {
-    for (size_t h = 1; h < m; h *= 2)
-        for (size_t k = 0; k < h; k++) {
-            double angle = 3.14159265358979323846 * (double)k / (double)h;
-            table[2 * h + k] = cos(angle);
-            table[3 * h + k] = -sin(angle);
-        }
-}
 
 /* (a, b) = (a + b w, a - b w), w = c + i s. */
 static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__RESTRICT ai,
@@ -9227,8 +9167,7 @@ static void cmha__fft_lanes(double *re, double *im, size_t m, const double *tabl
     cmha__fft_columns(re, im, m, CMHA__FFT_LANES, table);
 }
 
-/* The length of the transforms of n tokens: a power of two, 0 if none is, from 2n on so that no lag wraps
-   round. */
+/* The length of the transforms of n tokens: a power of two from 2n on, so that no lag wraps; 0 if none is. */
 static size_t cmha__fft_length(size_t n) {
     size_t m = 1;
     while (m < 2 * n && m) m *= 2;
@@ -9250,7 +9189,9 @@ typedef struct cmha__lag_head {
     size_t hi, left;       /* rows of the weights in hand lie below hi, rows not done below left */
 } cmha__lag_head;
 
-/* Deals a thread's scratch out and returns how much it is; base NULL only counts. */
+/* Deals a thread's scratch out and returns how much it is; base NULL only counts. The table has the twiddles
+   of all radix-2 stages, for shorter transforms too: exp(-i pi k / h), k < h, is at 2 h + k, its sine at 3 h
+   + k. */
 static size_t cmha__lag_open(const cmha_lag_args *a, cmha_real *base, cmha__lag_head *h) {
     size_t m = cmha__fft_length(a->n), used = 0;
     memset(h, 0, sizeof *h);
@@ -9266,7 +9207,12 @@ static size_t cmha__lag_open(const cmha_lag_args *a, cmha_real *base, cmha__lag_
     h->pairs = cmha__deal_doubles(base, &used, a->n);
     h->score = cmha__deal_doubles(base, &used, a->n);
     h->done = (unsigned char *)cmha__deal_bytes(base, &used, a->n);
-    if (base) cmha__fft_table(m, h->table);
+    for (size_t i = 1; base && i < m; i *= 2)
+        for (size_t k = 0; k < i; k++) {
+            double angle = 3.14159265358979323846 * (double)k / (double)i;
+            h->table[2 * i + k] = cos(angle);
+            h->table[3 * i + k] = -sin(angle);
+        }
     return used;
 }
 
@@ -9312,10 +9258,9 @@ static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t
 static inline void cmha__lag_correlate(const double *x, const double *z, size_t m, size_t lanes,
                                        double *sum) {
     const double *xi = x + m * lanes, *zi = z + m * lanes;
-    size_t l, at;
     for (size_t f = 0; f < m; f++) {
         double re = 0, im = 0;
-        for (l = 0, at = f * lanes; l < lanes; l++, at++) {
+        for (size_t at = f * lanes; at < (f + 1) * lanes; at++) {
             re += x[at] * z[at] + xi[at] * zi[at];
             im += xi[at] * z[at] - x[at] * zi[at];
         }
@@ -9610,8 +9555,7 @@ CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_a
 
 CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
                                           const cmha_real *lags, cmha_real *scratch) {
-    cmha__lag_run(args, views, (cmha_real *)(uintptr_t)lags, scratch,
-                  cmha__lag_backward); /* lags are only read */
+    cmha__lag_run(args, views, (cmha_real *)(uintptr_t)lags, scratch, cmha__lag_backward); /* only reads */
 }
 
 /* ---- Attention on the tape: one call for the three cores ---- */
@@ -9741,49 +9685,45 @@ static size_t cmha__core_sizes(const cmha__attention_saved *s, int backward, siz
     return cmha_attention_scratch(&s->args, backward);
 }
 
-static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
-    const cmha__attention_saved *s = (const cmha__attention_saved *)r->user;
-    cmha_tensor *q = r->in[0], *k = r->in[1], *v = r->in[2];
-    cmha_real *dq = cmha_tape_grad(tape, q), *dk = cmha_tape_grad(tape, k), *dv = cmha_tape_grad(tape, v);
-    cmha_real *ddelta = cmha_tape_grad(tape, r->in[3]), *db = cmha_tape_grad(tape, r->in[4]);
-    size_t rows, room = cmha__core_sizes(s, 1, &rows);
+/* Runs a core in the tape's scratch. in: q, k, v, delta, b; grad: theirs for the backward, NULL forwards. */
+static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *s, cmha_tensor *const *in,
+                                  const cmha_tensor *y, cmha_real *const *grad, cmha_real *state) {
+    size_t rows, room = cmha__core_sizes(s, grad != NULL, &rows);
     cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *scratch = cmha__reals(tape, room);
+    cmha_real *scratch = cmha__reals(tape, room), *saved = (cmha_real *)s->rows;
+    cmha_lse *lse = (cmha_lse *)s->rows;
     if (!tape->status && !cmha__dry(tape)) {
-        cmha_attention_views x = cmha__views(s, q, k, v, r->out->data),
-                             d = cmha__views_of(s, dq, dk, dv, r->out->grad);
-        x.dq = d.q, x.dk = d.k, x.dv = d.v, x.dy = d.y;
+        cmha_attention_views x = cmha__views(s, in[0], in[1], in[2], y->data);
+        if (grad) {
+            cmha_attention_views d = cmha__views_of(s, grad[0], grad[1], grad[2], y->grad);
+            x.dq = d.q, x.dk = d.k, x.dv = d.v, x.dy = d.y;
+        }
         if (s->core == CMHA__LINEAR)
-            cmha_linear_attention_backward(&s->linear, &x, (const cmha_real *)s->rows, scratch);
+            cmha__linear_run(&s->linear, &x, state ? NULL : saved, state, grad != NULL, scratch);
         else if (s->core == CMHA__LAG)
-            cmha_lag_attention_backward(&s->lag, &x, (const cmha_real *)s->rows, scratch);
-        else cmha_attention_backward(&s->args, &x, (const cmha_lse *)s->rows, NULL, ddelta, db, scratch);
+            cmha__lag_run(&s->lag, &x, saved, scratch, grad ? cmha__lag_backward : cmha__lag_forward);
+        else if (grad) cmha_attention_backward(&s->args, &x, lse, NULL, grad[3], grad[4], scratch);
+        else cmha_attention_forward(&s->args, &x, lse, scratch);
     }
     cmha__rewind(tape, mark);
     return tape->status;
 }
 
+static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
+    cmha_real *grad[5];
+    for (int i = 0; i < 5; i++) grad[i] = cmha_tape_grad(tape, r->in[i]);
+    return cmha__core_run(tape, (const cmha__attention_saved *)r->user, r->in, r->out, grad, NULL);
+}
+
 /* Calls any core, sizes checked; in: q, k, v, delta, b. state: see cmha__linear_attention. */
 static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha_tensor **in,
                                  cmha_real *state) {
-    const cmha_attention_args *a = &s->args;
-
-    size_t shape[3], rows, room = cmha__core_sizes(s, 0, &rows);
-    shape[0] = a->batch, shape[1] = a->n_q, shape[2] = a->heads * cmha__value_width(a);
+    size_t shape[3] = {s->args.batch, s->args.n_q, s->args.heads * cmha__value_width(&s->args)}, rows;
+    cmha__core_sizes(s, 0, &rows);
     cmha_tensor *y = cmha__result(tape, 3, shape);
     s->rows = y ? cmha__reals(tape, rows) : NULL;
     if (!s->rows) return NULL;
-    cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *scratch = cmha__reals(tape, room);
-    if (!tape->status && !cmha__dry(tape)) {
-        cmha_attention_views x = cmha__views(s, in[0], in[1], in[2], y->data);
-        if (state) cmha_linear_attention_append(&s->linear, &x, state, scratch);
-        else if (s->core == CMHA__LINEAR)
-            cmha_linear_attention_forward(&s->linear, &x, (cmha_real *)s->rows, scratch);
-        else if (s->core == CMHA__LAG) cmha_lag_attention_forward(&s->lag, &x, (cmha_real *)s->rows, scratch);
-        else cmha_attention_forward(a, &x, (cmha_lse *)s->rows, scratch);
-    }
-    cmha__rewind(tape, mark);
+    cmha__core_run(tape, s, in, y, NULL, state);
     return cmha_tape_push(tape, s->name, y, in, 5, cmha__attention_record, s);
 }
 
@@ -9798,12 +9738,11 @@ static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
                                      cmha_tensor *k, cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q);
-    cmha_tensor *in[5];
+    cmha_tensor *in[5] = {q, k, v, delta, b};
     if (!s) return NULL;
     s->name = "attention";
     s->args = *args;
     s->args.threads = tape->context->threads;
-    in[0] = q, in[1] = k, in[2] = v, in[3] = delta, in[4] = b;
     if (!cmha__attention_fits(tape, s, in)) return NULL;
     const char *misfit = cmha__attention_options(&s->args);
     if (misfit) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "%s", misfit);
@@ -9936,20 +9875,6 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
     return count ? sum / (double)count : 0;
 }
 
-/* Turns a row of logits into the gradient of its loss by them, times scale. */
-static void cmha__pcl_weights(const cmha_pcl_args *a, size_t t, const cmha_real *lse, cmha_real scale,
-                              cmha_real *row) {
-    size_t positive = a->positive ? a->positive[t] : t;
-    cmha_real top = lse[2 * t], factor = scale * cmha__exp(-lse[2 * t + 1]);
-    if (!cmha__pcl_sees(a, t)) {
-        memset(row, 0, a->N * sizeof *row);
-        return;
-    }
-    cmha_real others = cmha__pcl_others(a, positive, 0, &top, row);
-    for (size_t j = 0; j < a->N; j++) row[j] *= factor;
-    row[positive] = cmha__pcl_sees(a, positive) ? -factor * others : -scale;
-}
-
 CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
                                 cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
     size_t N = args->N, P = args->P, d = 2 * P, rows, count = cmha__pcl_valid(args);
@@ -9958,9 +9883,18 @@ CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
     if (!count) return;
     cmha__phasors(args, theta, q, k);
     for (size_t t = 0; t < N; t += rows) {
+        cmha_real *row = S;
         rows = cmha__pcl_logits(args, q, k, t, S);
-        for (size_t r = 0; r < rows; r++)
-            cmha__pcl_weights(args, t + r, lse, dloss / (cmha_real)count, S + r * N);
+        for (size_t i = t; i < t + rows; i++, row += N) { /* logits become their gradient */
+            size_t positive = args->positive ? args->positive[i] : i;
+            cmha_real top = lse[2 * i], share = dloss / (cmha_real)count, others, factor;
+            if (!cmha__pcl_sees(args, i)) memset(row, 0, N * sizeof *row);
+            if (!cmha__pcl_sees(args, i)) continue;
+            factor = share * cmha__exp(-lse[2 * i + 1]);
+            others = cmha__pcl_others(args, positive, 0, &top, row);
+            for (size_t j = 0; j < N; j++) row[j] *= factor;
+            row[positive] = cmha__pcl_sees(args, positive) ? -factor * others : -share;
+        }
         cmha_gemm(0, 0, rows, d, N, 1, S, N, k, d, 0, dq + t * d, d);
         cmha_gemm(1, 0, N, d, rows, 1, S, N, q + t * d, d, t > 0, dk, d);
     }
@@ -10087,8 +10021,7 @@ static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
     const cmha_attention_args *a = &s->attention.args;
     cmha_real *dqkv = cmha_tape_grad(tape, r->in[0]), *d[3]; /* of w, delta, b */
     size_t units = cmha__pcl_units(s), P = a->d_k / 2, per = a->heads + a->kv_heads;
-    d[1] = cmha_tape_grad(tape, r->in[3]), d[2] = cmha_tape_grad(tape, r->in[4]),
-    d[0] = cmha_tape_grad(tape, r->in[5]);
+    for (int i = 1; i <= 3; i++) d[i % 3] = cmha_tape_grad(tape, r->in[i + 2]);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *partial = cmha__reals(tape, units * 3 * P);
     if (partial && !cmha__dry(tape)) memset(partial, 0, units * 3 * P * sizeof *partial);
@@ -10111,8 +10044,8 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
                                const cmha_pcl_options *options) {
     size_t size = 1;
     cmha__pcl_saved *s;
-    cmha_tensor *in[6];
-    double *losses, sum = 0;
+    cmha_tensor *in[6] = {qkv, NULL, NULL, delta, b, w};
+    double sum = 0;
     if (!qkv || !w || !tape || tape->status) return NULL;
     if (!args || !options) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: args or options is NULL");
     s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
@@ -10121,7 +10054,6 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     *a = *args;
     s->options = *options;
     s->adapted = options->adapted && args->kind != CMHA_ATTENTION_DOT;
-    in[0] = qkv, in[1] = in[2] = NULL, in[3] = delta, in[4] = b, in[5] = w;
     if (!cmha__attention_fits(tape, &s->attention, in)) return NULL;
     if (a->d_k % 2 || w->size != a->d_k / 2)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "pcl: w of %zu numbers does not fit heads of %zu", w->size,
@@ -10136,7 +10068,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     s->lse = y ? cmha__reals(tape, units * a->n_q * 2) : NULL;
     if (!s->lse) return NULL;
     cmha__mark mark = cmha__mark_of(tape);
-    losses = (double *)cmha_tape_alloc(tape, (units + 1) * sizeof *losses);
+    double *losses = (double *)cmha_tape_alloc(tape, (units + 1) * sizeof *losses);
     if (cmha__pcl_walk(tape, s, qkv, w, losses, NULL, 0, NULL)) return NULL;
     for (size_t u = 0; !cmha__dry(tape) && u < units; u++) sum += losses[u];
     if (!cmha__dry(tape)) y->data[0] = units ? (cmha_real)(sum / (double)units) : 0;
