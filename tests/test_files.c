@@ -76,6 +76,25 @@ static void round_trip(void) {
     cmha_archive_close(&r), cmha_archive_close(&r);
 }
 
+/* Archives with any number of tensors and of metadata, none included */
+static void round_trips_of_few(void) {
+    static const size_t one[1] = {1};
+    static const char *const metadata[] = {"a", "b", "c", "d"};
+    cmha_real x[1] = {7};
+    cmha_archive_item items[2] = {{"x", x, one, 1, NULL}, {"y", x, one, 1, NULL}};
+    cmha_archive r;
+    const char *path = path_of("round.safetensors");
+    size_t n, m;
+    for (n = 0; n <= 2; n++)
+        for (m = 0; m <= 2; m++) {
+            CHECK_OK(cmha_archive_write(&context, path, items, n, metadata, m));
+            CHECK_THAT(!cmha_archive_open(&r, &context, path), "%zu tensors, %zu pairs: %s", n, m,
+                       cmha_error(&context));
+            CHECK(r.n_tensors == n && r.n_metadata == m);
+            cmha_archive_close(&r);
+        }
+}
+
 /* More bytes than a size can count, in one tensor or in two: refused before any of them is looked at. */
 static void too_much(void) {
     static const size_t half = (size_t)-1 / 2 + 1, wide[2] = {(size_t)-1 / 2 + 1, 2};
@@ -433,7 +452,7 @@ int main(int argc, char **argv) {
     if (!system_folder(folder)) return 3;
     config = check_heap_config(&heap);
     CHECK_OK(cmha_context_init(&context, &config));
-    round_trip(), too_much(), dtypes(), malformed(), corrupted();
+    round_trip(), round_trips_of_few(), too_much(), dtypes(), malformed(), corrupted();
     model_round_trip(), truncated(), mismatches(), wrong_trainer(), places();
     cmha_context_close(&context);
     CHECK(check_heap_empty(&heap));
