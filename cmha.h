@@ -684,13 +684,11 @@ CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps);
 /* Computes Hermitian products sum_c q_c conj(k_c) of rows (CoPE eq 2): [.., 2D] twice -> [.., 2]. */
 CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k);
-/* Joins re, im [.., D] to planes [.., 2D], and parts them again. im NULL = 0. */
+/* Joins re, im [.., D] to planes [.., 2D], and parts them again: part 0 real, 1 imaginary. im NULL = 0. */
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
-CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z);
-CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z);
-/* Turns D pairs in either layout into planes, and back. HALF, the planes' own, is copied. */
-CMHA_DEF cmha_tensor *cmha_complex_from_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout);
-CMHA_DEF cmha_tensor *cmha_complex_to_pairs(cmha_tape *tape, cmha_tensor *z, cmha_layout layout);
+CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int part);
+/* Turns D pairs in either layout into planes; to_pairs = 1: back. HALF, the planes' own, is copied. */
+CMHA_DEF cmha_tensor *cmha_complex_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout, int to_pairs);
 
 /* Computes positions y [n, d] (CRAT eq 2): y[r, i] = (1/sqrt K) sum_k sin(omega[k, i] t + delta[k, i]), t =
    pos0 + r, omega, delta [K, d]. Angles and the sums of gradients are formed in double. */
@@ -882,13 +880,10 @@ typedef struct cmha_heads {
     cmha_real *data;
     size_t batch, head, token, imag;
 } cmha_heads;
-/* View arrays [B, H, N, d]; and [B, N, row] with head h at column h * d. */
-CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d);
-CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d);
-/* View arrays of d complex numbers a head: [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row], the real
-   part of head h at column h * d, the imaginary part at column imag + h * d. */
-CMHA_DEF cmha_heads cmha_complex_heads_major(cmha_real *data, size_t H, size_t N, size_t d);
-CMHA_DEF cmha_heads cmha_complex_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag);
+/* View arrays [B, H, N, d], or with is_complex = 1 [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row]
+   with head h at column h * d and, of complex numbers, its imaginary part at imag + h * d (0: real). */
+CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d, int is_complex);
+CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag);
 
 /* Holds the arrays of one attention, whichever core computes it. Zero what you do not set. A forward reads q,
    k, v and writes y; its backward reads these and dy and adds to dq, dk, dv (data NULL: not wanted). */
@@ -5075,7 +5070,8 @@ static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha
     size_t T = cmha__rows(x), V = w->shape[0], I = w->shape[1], rows = ((size_t)4 << 20) / (V ? V : 1);
     int threads = tape->context->threads, fresh = 0;
     cmha_real *dx = back ? cmha__grad_fresh(tape, in[0], &fresh) : NULL;
-    cmha_real *dw = back ? cmha_tape_grad(tape, in[1]) : NULL, *db = back ? cmha_tape_grad(tape, in[2]) : NULL;
+    cmha_real *dw = back ? cmha_tape_grad(tape, in[1]) : NULL;
+    cmha_real *db = back ? cmha_tape_grad(tape, in[2]) : NULL;
     cmha_real scale = cotangent / (cmha_real)s->counted, adds = fresh ? 0 : 1;
     cmha__mark mark = cmha__mark_of(tape);
     rows = cmha__min(rows < 256 ? 256 : rows, T);
@@ -6199,14 +6195,10 @@ CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_t
     return cmha_concat(tape, re, im, re->rank - 1);
 }
 
-CMHA_DEF cmha_tensor *cmha_complex_real(cmha_tape *tape, cmha_tensor *z) {
+CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int part) {
     if (!cmha__is_planes(tape, z, "complex part")) return NULL;
-    return cmha_slice(tape, z, z->rank - 1, 0, cmha__last(z) / 2);
-}
-
-CMHA_DEF cmha_tensor *cmha_complex_imag(cmha_tape *tape, cmha_tensor *z) {
-    if (!cmha__is_planes(tape, z, "complex part")) return NULL;
-    return cmha_slice(tape, z, z->rank - 1, cmha__last(z) / 2, cmha__last(z));
+    size_t D = cmha__last(z) / 2, begin = part ? D : 0;
+    return cmha_slice(tape, z, z->rank - 1, begin, begin + D);
 }
 
 /* Writes planes from pairs or pairs from planes; the backward adds the way back. kind: the layout; count: 1
@@ -6229,14 +6221,10 @@ static void cmha__pairs_walk(const cmha__call *c) {
 static const cmha__op cmha__pairs_op = {
     "complex_pairs", 1, CMHA__PLANES, 0, {0, 0}, 0, NULL, cmha__pairs_walk, cmha__pairs_walk};
 
-CMHA_DEF cmha_tensor *cmha_complex_from_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout) {
+CMHA_DEF cmha_tensor *cmha_complex_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout, int to_pairs) {
     cmha__call call = cmha__call_of(&cmha__pairs_op, x, NULL, NULL);
-    call.kind = (int)layout, call.count = 1;
+    call.kind = (int)layout, call.count = !to_pairs;
     return cmha__run(tape, &call);
-}
-
-CMHA_DEF cmha_tensor *cmha_complex_to_pairs(cmha_tape *tape, cmha_tensor *z, cmha_layout layout) {
-    return cmha__operate(tape, &cmha__pairs_op, (int)layout, 0, z, NULL, NULL);
 }
 
 /* ---- Positions ---- */
@@ -7687,7 +7675,7 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
         return cmha__reject(tape, CMHA_ERR_SHAPE, "irw: the weight of the queries must be [2, M d_r, D]");
     size_t shape[2] = {2 * weights->wm->shape[1], weights->wm->shape[2]};
     cmha_tensor *wm = cmha_reshape(tape, weights->wm, 2, shape); /* of a real input both parts are one map */
-    cmha_tensor *q = cmha_linear(tape, cmha_complex_imag(tape, z), wm, weights->bm);
+    cmha_tensor *q = cmha_linear(tape, cmha_complex_part(tape, z, 1), wm, weights->bm);
     cmha_tensor *rbar = cmha_retrieve(tape, knowledge, args, q, weights->w_logits, &found);
     cmha_tensor *both = rbar ? cmha_concat(tape, z, rbar, z->rank - 1) : NULL;
     cmha_tensor *gate = cmha_linear(tape, both, weights->wg, weights->bg);
@@ -7699,21 +7687,14 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
 
 #define CMHA__TILE ((size_t)64)
 
-CMHA_DEF cmha_heads cmha_complex_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag) {
+CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag) {
     cmha_heads view = {data, N * row, d, row, imag};
     return view;
 }
 
-CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d) {
-    return cmha_complex_tokens_major(data, N, row, d, 0);
-}
-
-CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d) {
-    return cmha_complex_tokens_major(data, H * N, d, N * d, 0);
-}
-
-CMHA_DEF cmha_heads cmha_complex_heads_major(cmha_real *data, size_t H, size_t N, size_t d) {
-    return cmha_complex_tokens_major(data, H * N, 2 * d, N * 2 * d, d);
+CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d, int is_complex) {
+    size_t row = is_complex ? 2 * d : d;
+    return cmha_tokens_major(data, H * N, row, N * row, is_complex ? d : 0);
 }
 
 /* A head's array in one sequence, as rows ld apart; imaginary parts lie imag numbers further on. */
@@ -9589,8 +9570,8 @@ typedef struct cmha__attention_saved {
 
 /* A token-major view of `heads` heads of d numbers, real or complex. */
 static cmha_heads cmha__tokens_view(cmha_real *data, size_t N, size_t heads, size_t d, int is_complex) {
-    return is_complex ? cmha_complex_tokens_major(data, N, 2 * heads * d, d, heads * d)
-                      : cmha_tokens_major(data, N, heads * d, d);
+    return is_complex ? cmha_tokens_major(data, N, 2 * heads * d, d, heads * d)
+                      : cmha_tokens_major(data, N, heads * d, d, 0);
 }
 
 /* Views of the queries, keys and values in one fused array or three, and of the result. */
@@ -9607,7 +9588,7 @@ static cmha_attention_views cmha__views_of(const cmha__attention_saved *s, cmha_
         x.v = cmha__tokens_view(v, a->n_k, a->kv_heads, a->d_v, complex_v);
         return x;
     }
-    x.q = x.k = x.v = cmha_complex_tokens_major(q, a->n_q, s->row, a->d_k, complex_k ? s->row / 2 : 0);
+    x.q = x.k = x.v = cmha_tokens_major(q, a->n_q, s->row, a->d_k, complex_k ? s->row / 2 : 0);
     if (q) x.k.data += a->heads * a->d_k;
     if (q) x.v.data += (a->heads + a->kv_heads) * a->d_k;
     return x;
@@ -10652,7 +10633,8 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     size_t P = cmha__head_width(c) / 2, heads = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
     size_t uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
     size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads : 0;
-    cmha_frequency frequency = c->frequency == CMHA_FREQUENCY_LITERAL ? CMHA_FREQUENCY_LITERAL : CMHA_FREQUENCY_ROPE;
+    int literal = c->frequency == CMHA_FREQUENCY_LITERAL;
+    cmha_frequency frequency = literal ? CMHA_FREQUENCY_LITERAL : CMHA_FREQUENCY_ROPE;
     cmha__declare_all(model);
     if (model->size > SIZE_MAX / sizeof(cmha_real) / 8)
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
@@ -10982,7 +10964,8 @@ static cmha_tensor *cmha__mobius_block(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
     cmha_tensor *re = cmha__ln(pass, 1, x), *im = cmha__ln(pass, 1, pass->imag);
     cmha_tensor *a = k->zk_weight ? cmha__mobius_attention(pass, re, im) : NULL;
-    cmha_tensor *a_re = a ? cmha_complex_real(tape, a) : NULL, *a_im = a ? cmha_complex_imag(tape, a) : NULL;
+    cmha_tensor *a_re = a ? cmha_complex_part(tape, a, 0) : NULL;
+    cmha_tensor *a_im = a ? cmha_complex_part(tape, a, 1) : NULL;
     pass->imag = pass->tokens; /* of the next Möbius layer */
     if (tape->status) return NULL;
     if (!k->qkv_weight) {
@@ -11008,7 +10991,7 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     cmha_tape *tape = pass->tape;
     size_t heads = cmha__group_heads(c, g), d = c->d_model / 2 / c->n_heads;
     cmha_attention_args a = cmha__softmax_args(pass, heads, d); /* scale: CRAT eq 12 */
-    cmha_tensor *x = g == 0 ? cmha_complex_real(tape, z) : g == 1 ? cmha_complex_imag(tape, z) : z, *qkv[3];
+    cmha_tensor *x = g < 2 ? cmha_complex_part(tape, z, g) : z, *qkv[3];
     if (!w && g < 2) x = cmha_complex_join(tape, x, NULL);
     for (int i = 0; i < 3; i++) qkv[i] = w ? NULL : cmha_complex_lowrank(tape, x, u[i], v[i], NULL);
     if (w) qkv[0] = g < 2 ? cmha_linear(tape, x, w, NULL) : cmha_complex_linear(tape, x, w, NULL);

@@ -275,8 +275,8 @@ static void core_views(core *c, cmha_real *memory, size_t stride) {
     for (size_t i = 0; i < 8; i++, memory += stride) {
         int is_complex = i < 4 ? complex_q : c->kind->complex_v;
         size_t n = c->args.n_q, features = i < 4 ? c->args.d_k : c->args.d_v;
-        if (is_complex) *views[i] = cmha_complex_heads_major(memory, HEADS, n, features);
-        else *views[i] = cmha_heads_major(memory, HEADS, n, features);
+        if (is_complex) *views[i] = cmha_heads_major(memory, HEADS, n, features, 1);
+        else *views[i] = cmha_heads_major(memory, HEADS, n, features, 0);
     }
 }
 

@@ -416,18 +416,19 @@ static void op_attention(kase *k) {
     y = zeros(k, ny), lse = (cmha_lse *)take(k, a.batch * a.heads * a.n_q, sizeof *lse);
     scratch = zeros(k, cmha_attention_scratch(&a, 0));
     memset(&x, 0, sizeof x);
-    x.q = cmha_heads_major(reals(k, "in.q", nq), a.heads, a.n_q, a.d_k);
-    x.k = cmha_heads_major(reals(k, "in.k", nk), a.kv_heads, a.n_k, a.d_k);
-    x.v = cmha_heads_major(reals(k, "in.v", nv), a.kv_heads, a.n_k, a.d_v);
-    x.y = cmha_heads_major(y, a.heads, a.n_q, a.d_v);
+    x.q = cmha_heads_major(reals(k, "in.q", nq), a.heads, a.n_q, a.d_k, 0);
+    x.k = cmha_heads_major(reals(k, "in.k", nk), a.kv_heads, a.n_k, a.d_k, 0);
+    x.v = cmha_heads_major(reals(k, "in.v", nv), a.kv_heads, a.n_k, a.d_v, 0);
+    x.y = cmha_heads_major(y, a.heads, a.n_q, a.d_v, 0);
     cmha_attention_forward(&a, &x, lse, scratch);
     compare(k, "out.y", y, ny);
     if (!gradients_wanted(k)) return;
     dq = zeros(k, nq), dk = zeros(k, nk), dv = zeros(k, nv), dd = zeros(k, nd), db = zeros(k, nd);
     scratch = zeros(k, cmha_attention_scratch(&a, 1));
-    x.dy = cmha_heads_major(cotangent(k, "cot.y", ny), a.heads, a.n_q, a.d_v);
-    x.dq = cmha_heads_major(dq, a.heads, a.n_q, a.d_k), x.dk = cmha_heads_major(dk, a.kv_heads, a.n_k, a.d_k);
-    x.dv = cmha_heads_major(dv, a.kv_heads, a.n_k, a.d_v);
+    x.dy = cmha_heads_major(cotangent(k, "cot.y", ny), a.heads, a.n_q, a.d_v, 0);
+    x.dq = cmha_heads_major(dq, a.heads, a.n_q, a.d_k, 0),
+    x.dk = cmha_heads_major(dk, a.kv_heads, a.n_k, a.d_k, 0);
+    x.dv = cmha_heads_major(dv, a.kv_heads, a.n_k, a.d_v, 0);
     cmha_attention_backward(&a, &x, lse, NULL, nd ? dd : NULL, nd ? db : NULL, scratch);
     compare_gradient(k, "grad.in.q", dq, nq);
     compare_gradient(k, "grad.in.k", dk, nk);

@@ -8,8 +8,8 @@ typedef struct complex_attention {
 
 static cmha_heads complex_view(const complex_attention *c, cmha_real *data, int real) {
     const cmha_attention_args *a = &c->args;
-    return real ? cmha_heads_major(data, a->heads, a->n_q, a->d_v)
-                : cmha_complex_heads_major(data, a->heads, a->n_q, a->d_k);
+    return real ? cmha_heads_major(data, a->heads, a->n_q, a->d_v, 0)
+                : cmha_heads_major(data, a->heads, a->n_q, a->d_k, 1);
 }
 
 static void complex_open(kase *k, complex_attention *c) {

@@ -19,14 +19,14 @@ static void core_open(kase *k, core_case *c, int real_values) {
     c->dq = zeros(k, c->rows * 2 * c->d), c->dk = zeros(k, c->rows * 2 * c->d);
     c->dy = real_values ? cotangent(k, "cot.y", c->rows * c->d) : planes_cotangent(k, "cot.y", c->rows, c->d);
     memset(&c->x, 0, sizeof c->x);
-    c->x.q = cmha_complex_heads_major(planes(k, "in.q", c->rows, c->d), c->H, c->N, c->d);
-    c->x.k = cmha_complex_heads_major(planes(k, "in.k", c->rows, c->d), c->H, c->N, c->d);
-    c->x.v = cmha_heads_major(c->v, c->H, c->N, c->width);
-    c->x.y = cmha_heads_major(c->y, c->H, c->N, c->width);
-    c->x.dy = cmha_heads_major(c->dy, c->H, c->N, c->width);
-    c->x.dq = cmha_complex_heads_major(c->dq, c->H, c->N, c->d);
-    c->x.dk = cmha_complex_heads_major(c->dk, c->H, c->N, c->d);
-    c->x.dv = cmha_heads_major(c->dv, c->H, c->N, c->width);
+    c->x.q = cmha_heads_major(planes(k, "in.q", c->rows, c->d), c->H, c->N, c->d, 1);
+    c->x.k = cmha_heads_major(planes(k, "in.k", c->rows, c->d), c->H, c->N, c->d, 1);
+    c->x.v = cmha_heads_major(c->v, c->H, c->N, c->width, 0);
+    c->x.y = cmha_heads_major(c->y, c->H, c->N, c->width, 0);
+    c->x.dy = cmha_heads_major(c->dy, c->H, c->N, c->width, 0);
+    c->x.dq = cmha_heads_major(c->dq, c->H, c->N, c->d, 1);
+    c->x.dk = cmha_heads_major(c->dk, c->H, c->N, c->d, 1);
+    c->x.dv = cmha_heads_major(c->dv, c->H, c->N, c->width, 0);
     if (!real_values) c->x.v.imag = c->x.y.imag = c->x.dy.imag = c->x.dv.imag = c->d;
 }
 

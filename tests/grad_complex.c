@@ -295,16 +295,16 @@ static cmha_tensor *build_hermitian(probe *p, cmha_tensor **in) {
     return cmha_hermitian(&p->tape, in[0], in[1]);
 }
 static cmha_tensor *build_from(probe *p, cmha_tensor **in) {
-    return cmha_complex_from_pairs(&p->tape, in[0], (cmha_layout)p->option);
+    return cmha_complex_pairs(&p->tape, in[0], (cmha_layout)p->option, 0);
 }
 static cmha_tensor *build_to(probe *p, cmha_tensor **in) {
-    return cmha_complex_to_pairs(&p->tape, in[0], (cmha_layout)p->option);
+    return cmha_complex_pairs(&p->tape, in[0], (cmha_layout)p->option, 1);
 }
 static cmha_tensor *build_join(probe *p, cmha_tensor **in) {
     return cmha_complex_join(&p->tape, in[0], in[1]);
 }
-static cmha_tensor *build_real(probe *p, cmha_tensor **in) { return cmha_complex_real(&p->tape, in[0]); }
-static cmha_tensor *build_imag(probe *p, cmha_tensor **in) { return cmha_complex_imag(&p->tape, in[0]); }
+static cmha_tensor *build_real(probe *p, cmha_tensor **in) { return cmha_complex_part(&p->tape, in[0], 0); }
+static cmha_tensor *build_imag(probe *p, cmha_tensor **in) { return cmha_complex_part(&p->tape, in[0], 1); }
 /* option: positions and the first of them, 1000 n + pos0 */
 static cmha_tensor *build_multifreq(probe *p, cmha_tensor **in) {
     return cmha_multifreq(&p->tape, in[0], in[1], (size_t)p->option / 1000, (size_t)p->option % 1000);

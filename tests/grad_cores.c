@@ -18,17 +18,17 @@ typedef struct call {
 static cmha_context context;
 
 static cmha_heads value_view(const call *c, cmha_real *y) {
-    cmha_heads view = cmha_heads_major(y, c->H, c->n, c->width);
+    cmha_heads view = cmha_heads_major(y, c->H, c->n, c->width, 0);
     if (c->width == 2 * c->d) view.imag = c->d;
     return view;
 }
 
 static cmha_attention_views call_views(const call *c, cmha_real *const *dx) {
     cmha_attention_views x;
-    x.q = cmha_complex_heads_major(c->x[0], c->H, c->n, c->d),
-    x.dq = cmha_complex_heads_major(dx[0], c->H, c->n, c->d);
-    x.k = cmha_complex_heads_major(c->x[1], c->H, c->n, c->d),
-    x.dk = cmha_complex_heads_major(dx[1], c->H, c->n, c->d);
+    x.q = cmha_heads_major(c->x[0], c->H, c->n, c->d, 1),
+    x.dq = cmha_heads_major(dx[0], c->H, c->n, c->d, 1);
+    x.k = cmha_heads_major(c->x[1], c->H, c->n, c->d, 1),
+    x.dk = cmha_heads_major(dx[1], c->H, c->n, c->d, 1);
     x.v = value_view(c, c->x[2]), x.dv = value_view(c, dx[2]);
     x.y = value_view(c, c->y), x.dy = value_view(c, c->dy);
     return x;

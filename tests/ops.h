@@ -372,10 +372,10 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1,
     ROW(pcl_masked, ops_fine, return ops_pcl(tape, s, 1, OPS_MASKED);)                                       \
     ROW(complex_join, ops_fine, OPS_TWO(cmha_complex_join(tape, a, b), OPS_X2(3, 4), OPS_X2(3, 4));)         \
     ROW(complex_join_real, ops_fine, return cmha_complex_join(tape, OPS_X2(3, 4), NULL);)                    \
-    ROW(complex_real_part, ops_fine, return cmha_complex_real(tape, OPS_X2(3, 4));)                          \
-    ROW(complex_imag_part, ops_fine, return cmha_complex_imag(tape, OPS_X2(3, 4));)                          \
-    ROW(from_pairs, ops_fine, return cmha_complex_from_pairs(tape, OPS_X2(3, 8), CMHA_LAYOUT_INTERLEAVED);)  \
-    ROW(to_pairs, ops_fine, return cmha_complex_to_pairs(tape, OPS_X2(3, 8), CMHA_LAYOUT_HALF);)             \
+    ROW(complex_real_part, ops_fine, return cmha_complex_part(tape, OPS_X2(3, 4), 0);)                       \
+    ROW(complex_imag_part, ops_fine, return cmha_complex_part(tape, OPS_X2(3, 4), 1);)                       \
+    ROW(from_pairs, ops_fine, return cmha_complex_pairs(tape, OPS_X2(3, 8), CMHA_LAYOUT_INTERLEAVED, 0);)    \
+    ROW(to_pairs, ops_fine, return cmha_complex_pairs(tape, OPS_X2(3, 8), CMHA_LAYOUT_HALF, 1);)             \
     ROW(complex_linear, ops_sums,                                                                            \
         OPS_THREE(cmha_complex_linear(tape, a, b, c), OPS_X2(3, 8), OPS_W3(2, 5, 4), OPS_W2(2, 5));)         \
     ROW(complex_lowrank, ops_sums_twice, OPS_THREE(cmha_complex_lowrank(tape, a, b, c, NULL), OPS_X2(3, 8),  \

@@ -191,14 +191,14 @@ static inline void problem_close(problem *p) {
 static inline cmha_attention_views problem_views(const problem *p) {
     const cmha_attention_args *a = &p->args;
     cmha_attention_views x;
-    x.q = cmha_heads_major(p->q, a->heads, a->n_q, a->d_k),
-    x.dq = cmha_heads_major(p->dq, a->heads, a->n_q, a->d_k);
-    x.k = cmha_heads_major(p->k, a->kv_heads, a->n_k, a->d_k),
-    x.dk = cmha_heads_major(p->dk, a->kv_heads, a->n_k, a->d_k);
-    x.v = cmha_heads_major(p->v, a->kv_heads, a->n_k, a->d_v),
-    x.dv = cmha_heads_major(p->dv, a->kv_heads, a->n_k, a->d_v);
-    x.y = cmha_heads_major(p->y, a->heads, a->n_q, a->d_v),
-    x.dy = cmha_heads_major(p->dy, a->heads, a->n_q, a->d_v);
+    x.q = cmha_heads_major(p->q, a->heads, a->n_q, a->d_k, 0),
+    x.dq = cmha_heads_major(p->dq, a->heads, a->n_q, a->d_k, 0);
+    x.k = cmha_heads_major(p->k, a->kv_heads, a->n_k, a->d_k, 0),
+    x.dk = cmha_heads_major(p->dk, a->kv_heads, a->n_k, a->d_k, 0);
+    x.v = cmha_heads_major(p->v, a->kv_heads, a->n_k, a->d_v, 0),
+    x.dv = cmha_heads_major(p->dv, a->kv_heads, a->n_k, a->d_v, 0);
+    x.y = cmha_heads_major(p->y, a->heads, a->n_q, a->d_v, 0),
+    x.dy = cmha_heads_major(p->dy, a->heads, a->n_q, a->d_v, 0);
     return x;
 }
 

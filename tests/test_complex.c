@@ -248,8 +248,8 @@ static void conversions(void) {
     CHECK_OK(cmha_tape_init(&tape, &context, 0));
     in = cmha_tensor_wrap(&tape, 2, shape, x, NULL);
     for (layout = 0; layout < 2; layout++) {
-        z = cmha_complex_from_pairs(&tape, in, (cmha_layout)layout);
-        y = cmha_complex_to_pairs(&tape, z, (cmha_layout)layout);
+        z = cmha_complex_pairs(&tape, in, (cmha_layout)layout, 0);
+        y = cmha_complex_pairs(&tape, z, (cmha_layout)layout, 1);
         if (!CHECK(z && y)) continue;
         CHECK(!memcmp(x, y->data, 2 * T * D * sizeof *x));
         for (t = 0; t < T && layout == CMHA_LAYOUT_INTERLEAVED; t++)
@@ -258,9 +258,9 @@ static void conversions(void) {
                       z->data[2 * t * D + D + j] == x[2 * (t * D + j) + 1]);
         CHECK(layout != CMHA_LAYOUT_HALF || !memcmp(x, z->data, 2 * T * D * sizeof *x));
     }
-    z = cmha_complex_join(&tape, cmha_complex_real(&tape, in), cmha_complex_imag(&tape, in));
+    z = cmha_complex_join(&tape, cmha_complex_part(&tape, in, 0), cmha_complex_part(&tape, in, 1));
     CHECK(z && !memcmp(x, z->data, 2 * T * D * sizeof *x));
-    y = cmha_complex_imag(&tape, cmha_complex_join(&tape, cmha_complex_real(&tape, in), NULL));
+    y = cmha_complex_part(&tape, cmha_complex_join(&tape, cmha_complex_part(&tape, in, 0), NULL), 1);
     CHECK(y && check_largest(y->data, T * D) == 0);
     cmha_tape_close(&tape);
     free(x);
@@ -407,15 +407,15 @@ static cmha_tensor *network(cmha_tape *tape, cmha_real *x, cmha_real *dx, cmha_r
     gamma = cmha_tensor_wrap(tape, 2, sg, p, dp);
     rows = cmha_multifreq(tape, cmha_tensor_wrap(tape, 2, sk, p, dp),
                           cmha_tensor_wrap(tape, 2, sk, p + 96, dp + 96), sp[0], 5);
-    z = cmha_complex_from_pairs(tape, cmha_add_rows(tape, z, rows), CMHA_LAYOUT_INTERLEAVED);
+    z = cmha_complex_pairs(tape, cmha_add_rows(tape, z, rows), CMHA_LAYOUT_INTERLEAVED, 0);
     h = cmha_complex_norm(tape, z, CMHA_COMPLEX_NORM_WHITEN, NULL, NULL, (cmha_real)1e-4);
     h = cmha_activate(tape, cmha_complex_linear(tape, h, weight, gamma), CMHA_ACTIVATION_RELU);
-    theta = cmha_reshape(tape, cmha_complex_imag(tape, h), 3, st);
+    theta = cmha_reshape(tape, cmha_complex_part(tape, h, 1), 3, st);
     h = cmha_complex_norm(tape, cmha_add(tape, h, z), CMHA_COMPLEX_NORM_CLN, gamma, gamma, (cmha_real)1e-4);
     h = cmha_complex_rotate(tape, h, theta);
-    h = cmha_complex_to_pairs(tape, cmha_complex_lowrank(tape, h, weight, weight, NULL), CMHA_LAYOUT_HALF);
-    h = cmha_complex_join(tape, cmha_complex_real(tape, h),
-                          cmha_complex_real(tape, cmha_phasor(tape, h, (cmha_real)1e-2)));
+    h = cmha_complex_pairs(tape, cmha_complex_lowrank(tape, h, weight, weight, NULL), CMHA_LAYOUT_HALF, 1);
+    h = cmha_complex_join(tape, cmha_complex_part(tape, h, 0),
+                          cmha_complex_part(tape, cmha_phasor(tape, h, (cmha_real)1e-2), 0));
     return cmha_add(tape, cmha_sum(tape, cmha_hermitian(tape, h, z)),
                     cmha_add(tape, cmha_phase_reg(tape, h, NULL, 1, (cmha_real)1e-2),
                              cmha_mag_reg(tape, h, NULL, 1)));
@@ -488,10 +488,10 @@ static void refusals(void) {
                               shaped(&tape, 1, 3, PAIR), 0));
     REFUSED(cmha_phasor(&tape, shaped(&tape, 2, 3, 7), 0));
     REFUSED(cmha_hermitian(&tape, shaped(&tape, 2, 3, 6), shaped(&tape, 2, 3, 8)));
-    REFUSED(cmha_complex_from_pairs(&tape, shaped(&tape, 2, 3, 7), CMHA_LAYOUT_HALF));
-    REFUSED(cmha_complex_to_pairs(&tape, shaped(&tape, 2, 3, 7), CMHA_LAYOUT_HALF));
+    REFUSED(cmha_complex_pairs(&tape, shaped(&tape, 2, 3, 7), CMHA_LAYOUT_HALF, 0));
+    REFUSED(cmha_complex_pairs(&tape, shaped(&tape, 2, 3, 7), CMHA_LAYOUT_HALF, 1));
     REFUSED(cmha_complex_join(&tape, shaped(&tape, 2, 3, 7), shaped(&tape, 2, 4, 7)));
-    REFUSED(cmha_complex_real(&tape, shaped(&tape, 2, 3, 7)));
+    REFUSED(cmha_complex_part(&tape, shaped(&tape, 2, 3, 7), 0));
     REFUSED(cmha_multifreq(&tape, shaped(&tape, 2, 3, PAIR), shaped(&tape, 3, 2, PAIR), 3, 0));
     REFUSED(cmha_add_rows(&tape, shaped(&tape, 2, 3, 4), shaped(&tape, 4, 3, PAIR)));
     REFUSED(cmha_phase_reg(&tape, shaped(&tape, 2, 3, 7), NULL, 1, 0));
@@ -518,7 +518,7 @@ static void nothing(void) {
                                 NULL, 1, 0));
     y = cmha_add(&tape, y, cmha_sum(&tape, cmha_hermitian(&tape, cmha_phasor(&tape, e, 0), e)));
     y = cmha_add(&tape, y, cmha_sum(&tape, cmha_add_rows(&tape, z, shaped(&tape, 0, 6, PAIR))));
-    y = cmha_add(&tape, y, cmha_sum(&tape, cmha_complex_to_pairs(&tape, e, CMHA_LAYOUT_INTERLEAVED)));
+    y = cmha_add(&tape, y, cmha_sum(&tape, cmha_complex_pairs(&tape, e, CMHA_LAYOUT_INTERLEAVED, 1)));
     CHECK_THAT(y && y->data[0] == 0, "%s", cmha_error(&context));
     CHECK_OK(cmha_tape_backward(&tape, y, 1));
     cmha_tape_close(&tape);

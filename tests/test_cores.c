@@ -31,10 +31,10 @@ static void arrays_close(arrays *a) {
 }
 
 static cmha_heads complex_view(const arrays *a, cmha_real *x) {
-    return cmha_complex_heads_major(x, a->H, a->n, a->d);
+    return cmha_heads_major(x, a->H, a->n, a->d, 1);
 }
 static cmha_heads value_view(const arrays *a, cmha_real *x) {
-    return a->width == a->d ? cmha_heads_major(x, a->H, a->n, a->d) : complex_view(a, x);
+    return a->width == a->d ? cmha_heads_major(x, a->H, a->n, a->d, 0) : complex_view(a, x);
 }
 
 static cmha_attention_views array_views(const arrays *a) {
@@ -181,8 +181,8 @@ static void check_value_width(void) {
     l.batch = l.heads = 1, l.n = n, l.d = d, l.d_v = d_v, l.causal = 1;
     scratch = check_zeros(cmha_linear_attention_scratch(&l, 0));
     memset(&x, 0, sizeof x);
-    x.q = cmha_complex_heads_major(q, 1, n, d), x.k = cmha_complex_heads_major(k, 1, n, d);
-    x.v = cmha_heads_major(v, 1, n, d_v), x.y = cmha_heads_major(y, 1, n, d_v);
+    x.q = cmha_heads_major(q, 1, n, d, 1), x.k = cmha_heads_major(k, 1, n, d, 1);
+    x.v = cmha_heads_major(v, 1, n, d_v, 0), x.y = cmha_heads_major(y, 1, n, d_v, 0);
     cmha_linear_attention_forward(&l, &x, NULL, scratch);
     for (t = 0; t < n; t++)
         for (c = 0; c < d_v; c++) {

@@ -92,11 +92,11 @@ static void huge_scores(void) {
     cmha_real v[3] = {3, 4, 5}, y[2] = {0}, dy[2] = {1, 1}, dq[4] = {0}, dk[6] = {0}, dv[3] = {0}, *scratch;
     cmha_lse lse[2];
     cmha_attention_views x;
-    x.q = cmha_heads_major(q, 1, 2, 2), x.k = cmha_heads_major(k, 1, 3, 2),
-    x.v = cmha_heads_major(v, 1, 3, 1);
-    x.dq = cmha_heads_major(dq, 1, 2, 2), x.dk = cmha_heads_major(dk, 1, 3, 2),
-    x.dv = cmha_heads_major(dv, 1, 3, 1);
-    x.y = cmha_heads_major(y, 1, 2, 1), x.dy = cmha_heads_major(dy, 1, 2, 1);
+    x.q = cmha_heads_major(q, 1, 2, 2, 0), x.k = cmha_heads_major(k, 1, 3, 2, 0),
+    x.v = cmha_heads_major(v, 1, 3, 1, 0);
+    x.dq = cmha_heads_major(dq, 1, 2, 2, 0), x.dk = cmha_heads_major(dk, 1, 3, 2, 0),
+    x.dv = cmha_heads_major(dv, 1, 3, 1, 0);
+    x.y = cmha_heads_major(y, 1, 2, 1, 0), x.dy = cmha_heads_major(dy, 1, 2, 1, 0);
     memset(&a, 0, sizeof a);
     a.batch = a.heads = a.kv_heads = 1, a.n_q = 2, a.n_k = 3, a.d_k = 2, a.d_v = 1, a.scale = 1,
     a.kind = CMHA_ATTENTION_DOT;
