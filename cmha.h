@@ -81,7 +81,7 @@
            10 cmha_complex_linear_forward, 11-13 cmha__phasor_map, 14 cmha__lag_scores,
            15 cmha_complex_lowrank, 16 cmha__crat_block, 17 cmha_irw, 18 cmha__search_run,
            19 cmha__retrieve_mix, 20 cmha_complex_residual_forward, 21 cmha_experts_forward,
-           22 cmha_componentwise_clip, 23 cmha__phase_sum, 24 cmha__magnitude_sum,
+           22 cmha_componentwise_clip, 23-24 cmha__regulariser_sum,
            25 cmha__add_regularisers, 26-27 cmha__final_norm, 28-35 examples/extensions
 
    Rooms, in this order for the declarations and again for the code:
@@ -5807,9 +5807,8 @@ CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *t
 CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
                                            size_t T, size_t D, cmha_real *dz, cmha_real *dtheta) {
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS]; /* dy conj(exp(i theta)): dz, and with conj(z) dtheta */
-    size_t m;
     for (size_t t = 0; t < T; t++)
-        for (size_t j0 = 0; j0 < D; j0 += m) {
+        for (size_t j0 = 0, m; j0 < D; j0 += m) {
             size_t at = 2 * t * D + j0;
             const cmha_real *re = z + at, *im = re + D, *way = theta + t * D + j0, *g = dy + at;
             m = cmha__block_of(D, j0);
@@ -5846,21 +5845,20 @@ CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_
 
 /* ---- Complex norms ---- */
 
-/* Complex numbers in double, a block of a row at a time: for means far from 0, nearly singular
-   covariances. */
+/* A block of complex numbers in double: for means far from 0 and nearly singular covariances. */
 #define CMHA__WIDE ((size_t)128)
 enum { CMHA__WIDE_LANES = 8 };
 
 /* Runs a statement for i = 0 .. n - 1, l = i modulo 8: sums in lanes [l] vectorise without reassociating. */
-#define CMHA__IN_LANES(n, STATEMENT)                                     \
-    {                                                                    \
-        size_t at = 0;                                                   \
-        for (; at + CMHA__WIDE_LANES <= (n); at += CMHA__WIDE_LANES)     \
-            for (size_t l = 0; l < CMHA__WIDE_LANES; l++) {              \
-                size_t i = at + l;                                       \
-                STATEMENT;                                               \
-            }                                                            \
-        for (size_t i = at, l = 0; i < (n); i++, l++) STATEMENT;         \
+#define CMHA__IN_LANES(n, STATEMENT)                                                    \
+    {                                                                                   \
+        size_t cmha__at = 0;                                                            \
+        for (; cmha__at + CMHA__WIDE_LANES <= (n); cmha__at += CMHA__WIDE_LANES)        \
+            for (size_t l = 0; l < CMHA__WIDE_LANES; l++) {                             \
+                size_t i = cmha__at + l;                                                \
+                STATEMENT;                                                              \
+            }                                                                           \
+        for (size_t i = cmha__at, l = 0; i < (n); i++, l++) STATEMENT;                  \
     }
 
 typedef struct cmha__wide {
@@ -5916,16 +5914,15 @@ static const cmha__complex_norm_row cmha__complex_norms[] = {
 /* stats = (mean Re, mean Im, V_rr, V_ri, V_ii) of one row; not centred: the mean counts as 0. */
 static void cmha__moments(const cmha_real *z, size_t D, int centred, double *stats) {
     double mean[2] = {0, 0};
-    size_t m;
     cmha__wide c;
     memset(stats, 0, 5 * sizeof *stats);
-    for (size_t j0 = 0; centred && j0 < D; j0 += m) {
+    for (size_t j0 = 0, m; centred && j0 < D; j0 += m) {
         m = cmha__wide_load(z, D, j0, stats, &c);
         mean[0] += cmha__wide_total(c.re, m) / (double)D;
         mean[1] += cmha__wide_total(c.im, m) / (double)D;
     }
     memcpy(stats, mean, sizeof mean);
-    for (size_t j0 = 0; j0 < D; j0 += m) {
+    for (size_t j0 = 0, m; j0 < D; j0 += m) {
         m = cmha__wide_load(z, D, j0, stats, &c);
         stats[2] += cmha__wide_dot(c.re, c.re, m) / (double)D;
         stats[3] += cmha__wide_dot(c.re, c.im, m) / (double)D;
@@ -5987,10 +5984,13 @@ static void cmha__root_backward(const cmha__complex_norm_row *row, const cmha__r
 static void cmha__gamma_load(const cmha__complex_norm_row *row, const cmha_real *gamma, size_t D, size_t m,
                              double g[4][CMHA__WIDE]) {
     for (int e = 0; e < 4; e++) {
-        int n = row->entry[e], at = n < 0 ? -n - 1 : n - 1;
+        int n = gamma ? row->entry[e] : 0;
+        const cmha_real *from = n ? gamma + (size_t)(n < 0 ? -n - 1 : n - 1) * D : NULL;
         double sign = n < 0 ? -1 : 1, fixed = !gamma && e % 3 == 0 ? 1 : 0;
-        for (size_t j = 0; j < m; j++) g[e][j] = fixed;
-        for (size_t j = 0; gamma && n && j < m; j++) g[e][j] = sign * (double)gamma[(size_t)at * D + j];
+        if (from)
+            for (size_t j = 0; j < m; j++) g[e][j] = sign * (double)from[j];
+        else
+            for (size_t j = 0; j < m; j++) g[e][j] = fixed;
     }
 }
 
@@ -6000,16 +6000,17 @@ static void cmha__gamma_backward(const cmha__complex_norm_row *row, const cmha__
     for (int n = 1; n <= row->op.shared[0]; n++, dgamma += D) {
         const cmha_real *g[2] = {dy, dy};
         const double *with[2] = {h->re, h->re};
-        double sign[2] = {1, 0}; /* of one or two terms */
-        for (int e = 0, term = 0; e < 4; e++) {
+        double sign[2] = {1, 1};
+        int terms = 0;
+        for (int e = 0; e < 4; e++) {
             if (row->entry[e] != n && row->entry[e] != -n) continue;
-            g[term] = e < 2 ? dy : dy + D, with[term] = e % 2 ? h->im : h->re;
-            sign[term++] = row->entry[e] < 0 ? -1 : 1;
+            g[terms] = e < 2 ? dy : dy + D, with[terms] = e % 2 ? h->im : h->re;
+            sign[terms++] = row->entry[e] < 0 ? -1 : 1;
         }
         for (size_t j = 0; j < m; j++) {
             double one = sign[0] * ((double)g[0][j] * with[0][j]),
                    two = sign[1] * ((double)g[1][j] * with[1][j]);
-            dgamma[j] += (cmha_real)(sign[1] != 0 ? one + two : one);
+            dgamma[j] += (cmha_real)(terms == 2 ? one + two : one);
         }
     }
 }
@@ -6029,13 +6030,13 @@ CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, cons
                                         double *stats) {
     const cmha__complex_norm_row *kind = &cmha__complex_norms[args->kind];
     double row[5], g[4][CMHA__WIDE];
-    size_t D = args->D, m;
+    size_t D = args->D;
     cmha__wide h;
     for (size_t t = 0; t < args->T; t++, z += 2 * D, y += 2 * D) {
         cmha__moments(z, D, kind->centred, row);
         if (stats) memcpy(stats + 5 * t, row, sizeof row);
         cmha__root root = cmha__norm_root(kind, row + 2, (double)args->eps);
-        for (size_t j0 = 0; j0 < D; j0 += m) {
+        for (size_t j0 = 0, m; j0 < D; j0 += m) {
             m = cmha__wide_load(z, D, j0, row, &h);
             cmha__wide_apply(root.M, m, &h);
             if (!t || D > CMHA__WIDE) cmha__gamma_load(kind, gamma ? gamma + j0 : NULL, D, m, g);
@@ -6067,8 +6068,7 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
                                             const cmha_real *dy, size_t D, cmha_real *dz) {
     double G[4] = {0, 0, 0, 0}, sum[2] = {0, 0}, dV[3];
     cmha__wide dh, c;
-    size_t m;
-    for (size_t j0 = 0; j0 < D; j0 += m) {
+    for (size_t j0 = 0, m; j0 < D; j0 += m) {
         m = cmha__norm_cotangent(row, gamma, dy, D, j0, &dh);
         cmha__wide_load(z, D, j0, mean, &c);
         G[0] += cmha__wide_dot(dh.re, c.re, m);
@@ -6080,7 +6080,7 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
         sum[1] += cmha__wide_total(dh.im, m) / (double)D;
     }
     cmha__root_backward(row, root, G, D, dV);
-    for (size_t j0 = 0; j0 < D; j0 += m) {
+    for (size_t j0 = 0, m; j0 < D; j0 += m) {
         m = cmha__norm_cotangent(row, gamma, dy, D, j0, &dh);
         cmha__wide_load(z, D, j0, mean, &c);
         for (size_t j = 0; j < m; j++) dh.re[j] -= sum[0];
@@ -6096,11 +6096,11 @@ CMHA_DEF void cmha_complex_norm_backward(const cmha_complex_norm_args *args, con
                                          const cmha_real *gamma, const double *stats, const cmha_real *dy,
                                          cmha_real *dz, cmha_real *dgamma, cmha_real *dbeta) {
     const cmha__complex_norm_row *kind = &cmha__complex_norms[args->kind];
-    size_t D = args->D, m;
+    size_t D = args->D;
     for (size_t t = 0; t < args->T; t++, z += 2 * D, dy += 2 * D, stats += 5) {
         cmha__root root = cmha__norm_root(kind, stats + 2, (double)args->eps);
         if (dz) cmha__complex_norm_row_backward(kind, &root, z, gamma, stats, dy, D, dz + 2 * t * D);
-        for (size_t j0 = 0; dgamma && j0 < D; j0 += m) {
+        for (size_t j0 = 0, m; dgamma && j0 < D; j0 += m) {
             cmha__wide h;
             m = cmha__wide_load(z, D, j0, stats, &h);
             cmha__wide_apply(root.M, m, &h);
@@ -6110,17 +6110,12 @@ CMHA_DEF void cmha_complex_norm_backward(const cmha_complex_norm_args *args, con
     }
 }
 
-static cmha_complex_norm_args cmha__complex_norm_args_of(const cmha__call *c) {
-    cmha_complex_norm_args args;
-    args.kind = (cmha_complex_norm_kind)c->kind, args.T = c->n, args.D = c->D, args.eps = c->number;
-    return args;
-}
 static void cmha__complex_norm_rows(const cmha__call *c) {
-    cmha_complex_norm_args args = cmha__complex_norm_args_of(c);
+    cmha_complex_norm_args args = {(cmha_complex_norm_kind)c->kind, c->n, c->D, c->number};
     cmha_complex_norm_forward(&args, c->x[0], c->x[1], c->x[2], c->y, (double *)c->kept);
 }
 static void cmha__complex_norm_back(const cmha__call *c) {
-    cmha_complex_norm_args args = cmha__complex_norm_args_of(c);
+    cmha_complex_norm_args args = {(cmha_complex_norm_kind)c->kind, c->n, c->D, c->number};
     cmha_complex_norm_backward(&args, c->x[0], c->x[1], (const double *)c->kept, c->dy, c->dx[0], c->dx[1],
                                c->dx[2]);
 }
@@ -6201,21 +6196,22 @@ CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int par
     return cmha_slice(tape, z, z->rank - 1, begin, begin + D);
 }
 
-/* Writes planes from pairs or pairs from planes; the backward adds the way back. kind: the layout; count: 1
-   from pairs to planes. */
+/* Planes from pairs (count 1) or pairs of the layout `kind` from planes; the backward adds the way back. */
 static void cmha__pairs_walk(const cmha__call *c) {
     const cmha_real *from = c->dy ? c->dy : c->x[0];
     cmha_real *to = c->dy ? c->dx[0] : c->y;
+    int back = c->dy != NULL, from_pairs = (c->count == 1) != back;
     size_t D = c->D, step = c->kind == CMHA_LAYOUT_HALF ? 1 : 2;
-    int from_pairs = (c->count == 1) == !c->dy;
     size_t a = from_pairs ? step : 1, b = from_pairs ? 1 : step;
     for (size_t row = 0; row < 2 * c->n; row++) { /* a plane of a row */
         size_t at = row / 2 * 2 * D, plane = at + row % 2 * D;
         size_t pair = at + cmha__pair((cmha_layout)c->kind, D, 0, row % 2);
         const cmha_real *x = from + (from_pairs ? pair : plane);
         cmha_real *y = to + (from_pairs ? plane : pair);
-        for (size_t j = 0; c->dy && j < D; j++) y[j * b] += x[j * a];
-        for (size_t j = 0; !c->dy && j < D; j++) y[j * b] = x[j * a];
+        if (back)
+            for (size_t j = 0; j < D; j++) y[j * b] += x[j * a];
+        else
+            for (size_t j = 0; j < D; j++) y[j * b] = x[j * a];
     }
 }
 static const cmha__op cmha__pairs_op = {
@@ -6349,11 +6345,21 @@ typedef struct cmha__regulariser {
     double *sums;      /* each thread's part of the loss */
 } cmha__regulariser;
 
-/* Sets the directions of channels lo .. hi - 1; returns the sum of 1 - R_j (CRAT eq 23). */
-static double cmha__phase_sum(const cmha__regulariser *s, const cmha_real *z, size_t lo, size_t hi) {
+CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
+    double lanes[CMHA__WIDE_LANES] = {0};
+    CMHA__IN_LANES(n, lanes[l] += (double)x[i] * (double)x[i])
+    return cmha__wide_total(lanes, CMHA__WIDE_LANES);
+}
+
+/* Returns the sum of 1 - R_j over channels lo .. hi - 1, whose directions it sets (CRAT eq 23); without
+   directions that of |z|^2 over the counted ones of rows lo .. hi - 1 (CRAT eq 24). */
+static double cmha__regulariser_sum(const cmha__regulariser *s, const cmha_real *z, size_t lo, size_t hi) {
     size_t D = s->D;
-    double *CMHA__RESTRICT re = s->direction, *CMHA__RESTRICT im = re + D, count = (double)s->counted,
-                           sum = 0;
+    double *CMHA__RESTRICT re = s->direction, *CMHA__RESTRICT im = re ? re + D : NULL;
+    double count = (double)s->counted, sum = 0;
+    for (size_t t = lo; !re && t < hi; t++)
+        if (!s->key_mask || s->key_mask[t]) sum += cmha_sum_squares(z + 2 * t * D, 2 * D);
+    if (!re) return sum;
     for (size_t j = lo; j < hi; j++) re[j] = im[j] = 0;
     for (size_t t = 0; t < s->T; t++) {
         const cmha_real *CMHA__RESTRICT row = z + 2 * t * D;
@@ -6366,26 +6372,12 @@ static double cmha__phase_sum(const cmha__regulariser *s, const cmha_real *z, si
         }
     }
     for (size_t j = lo; j < hi && count > 0; j++) {
-        double length = sqrt(re[j] * re[j] + im[j] * im[j]), inverse; /* R_j times count */
-        inverse = length <= count * (double)CMHA__EPSILON ? 0 : 1 / length;
+        double length = sqrt(re[j] * re[j] + im[j] * im[j]); /* R_j times count */
+        double inverse = length <= count * (double)CMHA__EPSILON ? 0 : 1 / length;
         sum += 1 - length / count;
         re[j] *= inverse;
         im[j] *= inverse;
     }
-    return sum;
-}
-
-CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
-    double lanes[CMHA__WIDE_LANES] = {0};
-    CMHA__IN_LANES(n, lanes[l] += (double)x[i] * (double)x[i])
-    return cmha__wide_total(lanes, CMHA__WIDE_LANES);
-}
-
-/* The sum of |z|^2 over the counted ones of rows lo .. hi - 1 (CRAT eq 24). */
-static double cmha__magnitude_sum(const cmha__regulariser *s, const cmha_real *z, size_t lo, size_t hi) {
-    double sum = 0;
-    for (size_t t = lo; t < hi; t++)
-        if (!s->key_mask || s->key_mask[t]) sum += cmha_sum_squares(z + 2 * t * s->D, 2 * s->D);
     return sum;
 }
 
@@ -6429,7 +6421,7 @@ static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsi
     if (!cmha__dry(tape)) {
         s->counted = cmha__counted(key_mask, s->T);
         CMHA__FOR_CHUNKS(tape->context->threads, phases ? s->D : s->T, lo, hi) {
-            s->sums[cmha__chunk] = (phases ? cmha__phase_sum : cmha__magnitude_sum)(s, z->data, lo, hi);
+            s->sums[cmha__chunk] = cmha__regulariser_sum(s, z->data, lo, hi);
         }
         loss->data[0] = (cmha_real)((double)lam * cmha__mean_over(cmha__wide_total(s->sums, threads),
                                                                   phases ? 1 : s->counted, s->D));
@@ -6465,68 +6457,69 @@ CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real 
     }
 }
 
-/* sum [2] = Re and Im of the sum of conj(z) dy over the piece of rows from t0 on. */
-static void cmha__skip_sum(const cmha_real *z, const cmha_real *dy, size_t t0, size_t T, size_t D,
-                           double *sum) {
+/* What the backward of a complex residual reads and writes. */
+typedef struct cmha__skip {
+    const cmha_real *z, *dy;
+    cmha_real *dz, alpha, beta;
+    size_t T, D;
+    int fresh;
+} cmha__skip;
+
+/* Walks back through a piece of rows: dz += conj(alpha + i beta) dy, written if fresh; sum [2] (or NULL) = Re
+   and Im of the sum of conj(z) dy. */
+static void cmha__skip_piece(const cmha__skip *s, size_t piece, double *sum) {
+    const size_t D = s->D, begin = piece * CMHA__PIECE, end = cmha__piece_end(begin, s->T);
     double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
-    for (size_t t = t0, end = cmha__piece_end(t0, T); t < end; t++) {
-        const cmha_real *a = z + 2 * t * D, *b = a + D, *g = dy + 2 * t * D, *h = g + D;
+    for (size_t at = 2 * begin * D; at < 2 * end * D; at += 2 * D) {
+        const cmha_real *a = s->z + at, *b = a + D, *g = s->dy + at, *h = g + D;
+        cmha_real *d = s->dz ? s->dz + at : NULL, alpha = s->alpha, beta = s->beta;
+        if (d && s->fresh) memset(d, 0, 2 * D * sizeof *d);
+        for (size_t j = 0; d && j < D; j++) d[j] += alpha * g[j] + beta * h[j];
+        for (size_t j = 0; d && j < D; j++) d[D + j] += alpha * h[j] - beta * g[j];
+        if (!sum) continue;
         CMHA__IN_LANES(D, {
             re[l] += (double)a[i] * (double)g[i] + (double)b[i] * (double)h[i];
             im[l] += (double)a[i] * (double)h[i] - (double)b[i] * (double)g[i];
         })
     }
-    sum[0] = cmha__wide_total(re, CMHA__WIDE_LANES);
-    sum[1] = cmha__wide_total(im, CMHA__WIDE_LANES);
+    if (sum) sum[0] = cmha__wide_total(re, CMHA__WIDE_LANES), sum[1] = cmha__wide_total(im, CMHA__WIDE_LANES);
 }
 
 CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
                                              const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
                                              cmha_real *dalpha, cmha_real *dbeta) {
-    double sum[2] = {0, 0}, part[2];
-    for (size_t at = 0; dz && at < 2 * T * D; at += 2 * D) {
-        const cmha_real *g = dy + at;
-        cmha_real *d = dz + at;
-        for (size_t j = 0; j < D; j++) d[j] += alpha * g[j] + beta * g[D + j];
-        for (size_t j = 0; j < D; j++) d[D + j] += alpha * g[D + j] - beta * g[j];
-    }
-    for (size_t t = 0; (dalpha || dbeta) && t < T; t += CMHA__PIECE) {
-        cmha__skip_sum(z, dy, t, T, D, part);
+    cmha__skip s = {z, dy, dz, alpha, beta, T, D, 0};
+    double sum[2] = {0, 0}, part[2] = {0, 0};
+    for (size_t i = 0; i < cmha__pieces(T); i++) {
+        cmha__skip_piece(&s, i, dalpha || dbeta ? part : NULL);
         sum[0] += part[0], sum[1] += part[1];
     }
     if (dalpha) *dalpha += (cmha_real)sum[0];
     if (dbeta) *dbeta += (cmha_real)sum[1];
 }
 
-static void cmha__skip_factor(const cmha_tensor *alpha, const cmha_tensor *beta, cmha_real *re,
-                              cmha_real *im) {
-    *re = beta ? alpha->data[0] : (cmha_real)cos((double)alpha->data[0]);
-    *im = beta ? beta->data[0] : (cmha_real)sin((double)alpha->data[0]);
+static void cmha__skip_factor(cmha_tensor *const *in, cmha_real *re, cmha_real *im) {
+    cmha_real alpha = in[2]->data[0];
+    *re = in[3] ? alpha : (cmha_real)cos((double)alpha);
+    *im = in[3] ? in[3]->data[0] : (cmha_real)sin((double)alpha);
 }
 
 /* As the kernel, with threads; without beta d psi = cos(psi) d beta - sin(psi) d alpha. */
 static cmha_status cmha__skip_back(cmha_tape *tape, cmha_record *r) {
-    cmha_tensor *z = r->in[0], *alpha = r->in[2], *beta = r->in[3];
-    size_t T = cmha__rows(z), D = cmha__last(z) / 2, pieces = cmha__pieces(T);
-    int threads = tape->context->threads, fresh;
-    cmha_real *dz = cmha__grad_fresh(tape, z, &fresh), *dy = r->out->grad, re, im;
-    cmha_real *dalpha = cmha_tape_grad(tape, alpha), *dbeta = cmha_tape_grad(tape, beta);
+    size_t T = cmha__rows(r->in[0]), D = cmha__last(r->in[0]) / 2, pieces = cmha__pieces(T);
+    cmha__skip s = {r->in[0]->data, r->out->grad, NULL, 0, 0, T, D, 0};
+    s.dz = cmha__grad_fresh(tape, r->in[0], &s.fresh);
+    cmha_real *dalpha = cmha_tape_grad(tape, r->in[2]), *dbeta = cmha_tape_grad(tape, r->in[3]);
     cmha__mark mark = cmha__mark_of(tape);
     double *sums = (double *)cmha_tape_alloc(tape, 2 * pieces * sizeof *sums), sum[2] = {0, 0};
     if (!tape->status && !cmha__dry(tape)) {
-        if (!dalpha && !dbeta) pieces = 0;
-        cmha__skip_factor(alpha, beta, &re, &im);
-        CMHA__FOR_CHUNKS(threads, dz ? T : 0, lo, hi) {
-            for (size_t at = 2 * lo * D; at < 2 * hi * D; at += 2 * D) {
-                if (fresh) memset(dz + at, 0, 2 * D * sizeof *dz);
-                cmha_complex_residual_backward(NULL, re, im, dy + at, 1, D, dz + at, NULL, NULL);
-            }
+        int wanted = dalpha || dbeta;
+        cmha__skip_factor(r->in, &s.alpha, &s.beta);
+        CMHA__FOR_CHUNKS(tape->context->threads, pieces, lo, hi) {
+            for (size_t i = lo; i < hi; i++) cmha__skip_piece(&s, i, wanted ? sums + 2 * i : NULL);
         }
-        CMHA__FOR_CHUNKS(threads, pieces, lo, hi) {
-            for (size_t i = lo; i < hi; i++) cmha__skip_sum(z->data, dy, i * CMHA__PIECE, T, D, sums + 2 * i);
-        }
-        for (size_t i = 0; i < 2 * pieces; i++) sum[i % 2] += sums[i];
-        if (!beta) sum[0] = (double)re * sum[1] - (double)im * sum[0];
+        for (size_t i = 0; wanted && i < 2 * pieces; i++) sum[i % 2] += sums[i];
+        if (!r->in[3]) sum[0] = (double)s.alpha * sum[1] - (double)s.beta * sum[0];
         if (dalpha) *dalpha += (cmha_real)sum[0];
         if (dbeta) *dbeta += (cmha_real)sum[1];
     }
@@ -6547,7 +6540,7 @@ CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmh
         return cmha__reject(tape, CMHA_ERR_SHAPE, "complex residual: alpha and beta are one number each");
     y = cmha__result(tape, z->rank, z->shape);
     if (y && !cmha__dry(tape)) {
-        cmha__skip_factor(alpha, beta, &re, &im);
+        cmha__skip_factor(in, &re, &im);
         CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
             size_t W = cmha__last(z), at = lo * W;
             cmha_complex_residual_forward(z->data + at, f->data + at, re, im, hi - lo, W / 2, y->data + at);
@@ -6754,8 +6747,7 @@ static void cmha__expert_product(const cmha__mixture *m, int second, int adjoint
 
 static size_t cmha__workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
 
-/* A thread's own scratch; forward: a piece's tokens, activations and hidden values, the first two with copies
-   times i. */
+/* A thread's own scratch; forward: a piece's tokens and activations, both also times i, and hidden values. */
 static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
     size_t rows = cmha__piece_end(0, a->T * a->top);
     return rows * (backward ? 2 * a->F : 4 * a->D + 6 * a->F);
@@ -6791,8 +6783,7 @@ static void cmha__gather(const cmha__mixture *m, const cmha_real *rows, cmha_rea
         memcpy(to + i * W, rows + m->r.pair[m->first + i] / m->a->top * W, W * sizeof *to);
 }
 
-/* y [T, 2D] += the sum over a token's pairs, best choice first, of gate (NULL = 1) times their rows; fresh: y
-   is written. */
+/* y [T, 2D] += a token's rows, best choice first, times their gate (NULL = 1); fresh: y is written. */
 static void cmha__mixture_scatter(const cmha__mixture *m, const cmha_real *gate, const cmha_real *rows,
                                   int fresh, cmha_real *y) {
     size_t W = 2 * m->a->D, top = m->a->top;
@@ -6912,7 +6903,6 @@ typedef struct cmha__experts_saved {
     cmha_experts_args args;
     cmha_experts_weights weights;
     const unsigned char *key_mask; /* [T], 0 = padding; NULL = none is */
-    cmha_real *gate; /* of args, to be written */
 } cmha__experts_saved;
 
 static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
@@ -6969,27 +6959,9 @@ static int cmha__experts_fit(cmha_tape *tape, cmha__experts_saved *s, cmha_tenso
     return !tape->status;
 }
 
-/* Routes the tokens, lets the experts work, counts. Padding goes to the first experts, whatever it holds:
-   other tokens then share an expert with as many rows as ever, which decides in which order a BLAS sums. */
-static void cmha__experts_run(const cmha__experts_saved *s, cmha_tensor *const *in, cmha_real *y,
-                              cmha_real *scratch, uint64_t *use) {
-    const cmha_experts_args *a = &s->args;
-    cmha__route r = cmha__route_of(a->plan, a->T, a->E, a->top);
-    size_t top = a->top, padding = 0;
-    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
-        cmha__route_rows(in[1]->data, lo, hi, a->E, top, r.expert, s->gate);
-    }
-    for (size_t t = 0; s->key_mask && t < a->T; t++) {
-        if (s->key_mask[t]) continue;
-        for (size_t c = 0; c < top; c++) r.expert[t * top + c] = c, s->gate[t * top + c] = 1 / (cmha_real)top;
-        padding++;
-    }
-    cmha__route_group(&r, a->T * top, a->E);
-    cmha_experts_forward(a, &s->weights, in[0]->data, y, scratch);
-    for (size_t e = 0; use && e < a->E; e++) use[e] += r.first[e + 1] - r.first[e] - (e < top ? padding : 0);
-}
-
-/* cmha_experts of tokens some of which may be padding; in: z, logits, w1, b1, w2, b2. */
+/* cmha_experts of tokens some of which may be padding; in: z, logits, w1, b1, w2, b2. Padding goes to the
+   first experts, whatever it holds: other tokens then share an expert with as many rows as ever, which
+   decides in which order a BLAS sums. */
 static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *const *in, size_t top,
                                   const unsigned char *key_mask, uint64_t *use) {
     if (!in[1] || !in[2] || !in[4] || !cmha__is_planes(tape, in[0], "experts")) return NULL;
@@ -7000,15 +6972,30 @@ static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *const *in, size_
     if (!cmha__experts_fit(tape, s, in)) return NULL;
     cmha_tensor *y = cmha__result(tape, in[0]->rank, in[0]->shape);
     if (!y) return NULL;
+    size_t T = a->T, E = a->E, pairs = T * top, padding = 0;
     cmha__mark mark = cmha__mark_of(tape);
-    a->plan = (size_t *)cmha_tape_alloc(tape, cmha_route_size(a->T, a->E, top) * sizeof *a->plan);
-    a->gate = s->gate = cmha__reals(tape, a->T * top);
+    a->plan = (size_t *)cmha_tape_alloc(tape, cmha_route_size(T, E, top) * sizeof *a->plan);
+    cmha_real *gate = cmha__reals(tape, pairs);
+    a->gate = gate;
     if (tape->recording) {
-        a->hidden = cmha__reals(tape, a->T * top * 2 * a->F);
+        a->hidden = cmha__reals(tape, pairs * 2 * a->F);
         mark = cmha__mark_of(tape);
     }
     cmha_real *scratch = cmha__reals(tape, cmha_experts_scratch(a, 0));
-    if (!tape->status && !cmha__dry(tape)) cmha__experts_run(s, in, y->data, scratch, use);
+    if (!tape->status && !cmha__dry(tape)) {
+        cmha__route r = cmha__route_of(a->plan, T, E, top);
+        CMHA__FOR_CHUNKS(a->threads, T, lo, hi) {
+            cmha__route_rows(in[1]->data, lo, hi, E, top, r.expert, gate);
+        }
+        for (size_t i = 0; key_mask && i < pairs; i++) {
+            if (key_mask[i / top]) continue;
+            r.expert[i] = i % top, gate[i] = 1 / (cmha_real)top;
+            padding += i % top == 0;
+        }
+        cmha__route_group(&r, pairs, E);
+        cmha_experts_forward(a, &s->weights, in[0]->data, y->data, scratch);
+        for (size_t e = 0; use && e < E; e++) use[e] += r.first[e + 1] - r.first[e] - (e < top ? padding : 0);
+    }
     cmha__rewind(tape, mark);
     return cmha_tape_push(tape, "experts", y, in, 6, cmha__experts_record, s);
 }
@@ -7104,22 +7091,24 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
 
 /* ---- Retrieval: the knowledge base ---- */
 
-/* Hashes the sizes, and the numbers as floats, as a base of doubles has them too. Eight hashes in turn
-   vectorise. */
+/* Hashes the sizes, and the numbers as floats, whatever the base has. Eight hashes in turn vectorise. */
 static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *vectors) {
+    const size_t W = 2 * d_r;
     uint64_t lanes[8], hash = cmha__mix((uint64_t)n + CMHA__GOLDEN);
     hash = cmha__mix(hash ^ (uint64_t)d_r);
     for (size_t l = 0; l < 8; l++) lanes[l] = hash + (uint64_t)l * CMHA__GOLDEN;
-    for (size_t row = 0; row < n; row++, vectors += 2 * d_r)
-        for (size_t i = 0; i < 2 * d_r; i += 8)
-            for (size_t l = 0; l < 8 && i + l < 2 * d_r; l++) {
-                cmha_real x = vectors[i + l];
-                float value = (float)(x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : x);
-                uint32_t bits;
-                memcpy(&bits, &value, sizeof bits);
-                lanes[l] = (lanes[l] ^ bits) * UINT64_C(0xd1342543de82ef95);
-                lanes[l] ^= lanes[l] >> 29;
-            }
+    for (const cmha_real *x = vectors, *end = x + n * W; x != end; x += W)
+        for (size_t i = 0; i < W; i++) {
+            cmha_real number = x[i];
+            uint32_t bits;
+#ifdef CMHA_DOUBLE
+            number = number > FLT_MAX ? FLT_MAX : number < -FLT_MAX ? -FLT_MAX : number;
+#endif
+            float value = (float)number;
+            memcpy(&bits, &value, sizeof bits);
+            lanes[i % 8] = (lanes[i % 8] ^ bits) * UINT64_C(0xd1342543de82ef95);
+            lanes[i % 8] ^= lanes[i % 8] >> 29;
+        }
     for (size_t l = 0; l < 8; l++) hash = cmha__mix(hash ^ lanes[l]) + CMHA__GOLDEN;
     return hash;
 }
@@ -7279,8 +7268,7 @@ static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *inde
     index[at] = i;
 }
 
-/* Inserts those of documents first .. first + n - 1, in ascending order, whose scores are above the k-th best
-   so far. NaN never is. */
+/* Inserts those of documents first .. first + n - 1 whose scores, no NaN, are above the k-th best so far. */
 static void cmha__nearest_scan(const cmha_real *scores, size_t n, size_t first, size_t k, cmha_real under,
                                int64_t *index, cmha_real *similarity) {
     cmha_real limit = cmha__larger(similarity[k - 1], under);
@@ -7334,27 +7322,23 @@ static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmh
 static void cmha__search_exact(const cmha__search *s) {
     const size_t Q = s->Q, k = s->k, n = s->base->n, rows = CMHA__NEAREST_ROWS,
                  width = CMHA__NEAREST_DOCUMENTS;
-    const size_t blocks = Q / rows + (Q % rows != 0), tiles = n / width + (n % width != 0), list = Q * k;
-    const int threads = s->context->threads;
-    if (blocks > CMHA__SEARCH_BLOCKS * (size_t)threads || tiles < 2 * (size_t)threads) {
-        CMHA__FOR_CHUNKS(threads, blocks, lo, hi) {
-            cmha__search part = *s;
-            size_t q = lo * rows;
+    const size_t blocks = Q / rows + (Q % rows != 0), tiles = n / width + (n % width != 0);
+    const size_t threads = (size_t)s->context->threads, list = Q * k, others = list * (threads - 1);
+    const int by_query = blocks > CMHA__SEARCH_BLOCKS * threads || tiles < 2 * threads;
+    if (!by_query) cmha__nearest_begin(others, s->own_index, s->own_similarity);
+    CMHA__FOR_CHUNKS(s->context->threads, by_query ? blocks : tiles, lo, hi) {
+        cmha__search part = *s;
+        size_t own = (size_t)cmha__chunk * list, q = lo * rows;
+        if (by_query) {
             part.Q = cmha__min(hi * rows, Q) - q, part.phasors += q * 2 * s->d_r;
             part.index += q * k, part.similarity += q * k;
-            cmha__nearest_range(&part, 0, n, s->scratch + (size_t)cmha__chunk * s->tile);
+        } else if (own) {
+            part.index = s->own_index + (own - list), part.similarity = s->own_similarity + (own - list);
         }
-        return;
-    }
-    cmha__nearest_begin(list * (size_t)(threads - 1), s->own_index, s->own_similarity);
-    CMHA__FOR_CHUNKS(threads, tiles, lo, hi) {
-        cmha__search part = *s;
-        size_t own = (size_t)cmha__chunk * list;
-        if (own) part.index = s->own_index + (own - list), part.similarity = s->own_similarity + (own - list);
-        cmha__nearest_range(&part, lo * width, cmha__min(hi * width, n),
+        cmha__nearest_range(&part, by_query ? 0 : lo * width, by_query ? n : cmha__min(hi * width, n),
                             s->scratch + (size_t)cmha__chunk * s->tile);
     }
-    for (size_t i = 0; i < list * (size_t)(threads - 1); i++) { /* each list from its best on */
+    for (size_t i = 0; !by_query && i < others; i++) { /* each list from its best on */
         size_t q = i / k % Q;
         cmha_real *to = s->similarity + q * k;
         if (s->own_similarity[i] > to[k - 1])
@@ -7446,14 +7430,12 @@ typedef struct cmha__retrieval {
 static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q, size_t lo, size_t hi,
                                    cmha_real *u, cmha_real *dq) {
     size_t M = s->args.queries, d = s->d_r;
-    cmha_real eps = s->args.eps;
-    for (size_t t = lo; t < hi; t++)
-        for (size_t m = 0; m < M; m++) {
-            size_t re = t * 2 * M * d + m * d, im = re + M * d;
-            cmha_real *row = u + (t * M + m) * 2 * d;
-            if (dq) cmha__phasor_row_backward(q + re, q + im, d, eps, 1, row, row + d, dq + re, dq + im);
-            else cmha__phasor_row(q + re, q + im, d, eps, 1, row, row + d);
-        }
+    cmha_real eps = s->args.eps, *row = u + lo * M * 2 * d;
+    for (size_t query = lo * M; query < hi * M; query++, row += 2 * d) {
+        size_t re = (query / M * 2 * M + query % M) * d, im = re + M * d;
+        if (dq) cmha__phasor_row_backward(q + re, q + im, d, eps, 1, row, row + d, dq + re, dq + im);
+        else cmha__phasor_row(q + re, q + im, d, eps, 1, row, row + d);
+    }
 }
 
 /* The first half of CRAT eq 19 for rows lo .. hi - 1: rbar = sum_m weights_m sum_i p_mi r_i. A query's p is
