@@ -12450,9 +12450,9 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
     cmha_status status = cmha_config_check(context, cmha_sampler_table(), &config);
     if (status) return status;
     size_t B = cache->batch, V = cache->model->config.vocabulary, window = config.penalty_window, bytes;
-    cmha_rng *rng;
-    cmha_real *logits, *scratch;
-    int32_t *recent, *tokens; /* a ring of the last tokens, of which so far `count` have passed */
+    cmha_rng *rng = NULL;
+    cmha_real *logits = NULL, *scratch = NULL;
+    int32_t *recent = NULL, *tokens = NULL; /* a ring of the last tokens, of which so far `count` have passed */
     cmha__array arrays[] = {{&rng, B, sizeof *rng},
                             {&logits, V, B * sizeof *logits},
                             {&scratch, V, 2 * sizeof *scratch},
