@@ -71,7 +71,7 @@
        ComplexFormer, arXiv 2505.10222
            1-4 cmha_euler_forward, 5-8 cmha_rotate_forward, 9 cmha__forward_rows
        CoPE, arXiv 2508.18308; its 3-9 discuss eq 2 and drop the conjugate of K_proj
-           1 cmha_cope_table, 2 cmha__cope, 10-17 cmha__linear_forward_head
+           1 cmha_cope_table, 2 cmha__cope, 10-17 cmha__linear_walk
        MöbiusAttention, arXiv 2409.12175
            1-4 examples/tools/mobius_geometry.h, 5-6 cmha_mobius_forward,
            7-8 cmha_elementwise_complex_forward, 9 cmha__terms, 10-27 cmha__mobius_block
@@ -7881,9 +7881,9 @@ static int cmha__is_learned(const cmha_attention_args *a) {
 }
 
 /* Does the feature of a key depend on the query head that sees it? */
-static int cmha__own_keys(const cmha_attention_args *a, int per_head_tables) {
+static int cmha__own_keys(const cmha_attention_args *a) {
     const cmha__score *score = cmha__score_of(a);
-    return (score->rotates && per_head_tables) || (score->learned && a->share == CMHA_SHARE_PER_HEAD);
+    return (score->rotates && a->rotation_head) || (score->learned && a->share == CMHA_SHARE_PER_HEAD);
 }
 
 /* A head's queries or keys, whose rotation begins at row `first` of the table, as feature maps see them. */
@@ -7979,7 +7979,7 @@ typedef struct cmha__head {
     const unsigned char *mask;   /* [n_k] or NULL */
     cmha_real slope;             /* ALiBi, 0 = none */
     uint64_t row_key;            /* dropout: row i draws from row_key + i */
-    const cmha__peak *peaks;     /* what each row's magnitudes are divided by, [n_q] or NULL */
+    cmha__peak *peaks;           /* what each row's magnitudes are divided by, [n_q] or NULL */
     int careful;                 /* in double: at work is a row whose scores have left the type's range */
     size_t piece, pieces;        /* at work: tiles piece, piece + pieces, ... (backward: of keys) */
     cmha_lse *lse;               /* [n_q]; NULL = not wanted */
@@ -8041,8 +8041,7 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
                 S[j] -= h->slope * (cmha_real)(distance < 0 ? -distance : distance);
             }
         }
-        if (begin > j0)
-            for (size_t j = 0; j < CMHA__TILE && j0 + j < begin; j++) S[j] = -(cmha_real)INFINITY;
+        for (size_t j = 0; j < CMHA__TILE && j0 + j < begin; j++) S[j] = -(cmha_real)INFINITY;
         for (size_t j = end > j0 ? end - j0 : 0; j < CMHA__TILE; j++) S[j] = -(cmha_real)INFINITY;
         if (h->mask)
             for (size_t j = 0; j < cols; j++)
@@ -8175,8 +8174,8 @@ static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha
     }
 }
 
-/* Computes rows once more, with care, whose sum l of exponentials is NaN, or 0 although they see a key:
-   products of theirs have left the range of the type (or are NaN, and stay it). */
+/* Computes rows again with care whose sum l of exponentials is NaN, or 0 although they see a key: products
+   have left the range of the type (or are NaN, and stay it). */
 CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t rows, cmha__rows_of y) {
     const cmha_real *l = h->u->l;
     unsigned char lost[CMHA__TILE];
@@ -8264,7 +8263,7 @@ static void cmha__backward_features(const cmha__head *h, const cmha_real *q, con
 static void cmha__backward_tile(const cmha__head *h, size_t j0) {
     size_t cols = cmha__tile_rows(h->args->n_k, j0), dk = h->dk, dv = h->dv, rows, begin, end;
     const cmha__unit *u = h->u;
-    cmha__peak *peaks = h->peaks && h->args->norm_max_grad ? h->call->peaks + h->row : NULL;
+    cmha__peak *peaks = h->args->norm_max_grad ? h->peaks : NULL;
     cmha__transpose(h->keys + j0 * dk, CMHA__TILE, dk, cols, u->rows, dk);
     if (dv) cmha__columns(h->v + j0 * h->ldv, h->ldv, cols, dv, u->v_columns);
     cmha__seeing(h->args, j0, cols, &begin, &end);
@@ -8451,13 +8450,17 @@ static int cmha__has_peaks(const cmha_attention_args *a) {
     return score && score->forward && a->norm_max != CMHA_NORM_MAX_NONE;
 }
 
-/* peaks [n_q] of one head's rows. Rows of padding have none to offer; GLOBAL looks at masked pairs too. */
-static void cmha__find_peaks(const cmha__head *h, cmha__peak *peaks) {
+/* Finds the peaks of a head's rows. Rows of padding have none to offer; GLOBAL looks at masked pairs too. */
+static void cmha__find_peaks(cmha__head *h) {
     const cmha_attention_args *a = h->args;
     const unsigned char *queries = a->norm_max == CMHA_NORM_MAX_HEAD ? a->query_mask : NULL;
+    int count;
     if (queries) queries += h->batch * a->n_q;
-    for (size_t i = 0; i < a->n_q; i++)
-        peaks[i].size = 0, peaks[i].gradient = 0, peaks[i].key = SIZE_MAX, peaks[i].row = i;
+    for (size_t i = 0; i < a->n_q; i++) {
+        cmha__peak none = {0, SIZE_MAX, i, 0};
+        h->peaks[i] = none;
+    }
+    cmha__set_queries(h, cmha__terms(a, &count));
     for (size_t i0 = 0; i0 < a->n_q; i0 += CMHA__TILE)
         for (size_t j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) {
             size_t rows = cmha__tile_rows(a->n_q, i0), cols = cmha__tile_rows(a->n_k, j0);
@@ -8465,7 +8468,7 @@ static void cmha__find_peaks(const cmha__head *h, cmha__peak *peaks) {
             cmha__products(h, h->turned, 1, i0, rows, j0, h->u->im);
             for (size_t r = 0; r < rows; r++) {
                 size_t begin, end;
-                cmha__peak *peak = peaks + i0 + r;
+                cmha__peak *peak = h->peaks + i0 + r;
                 cmha_real *re = h->u->re + r * CMHA__TILE, *im = h->u->im + r * CMHA__TILE;
                 if (queries && !queries[i0 + r]) continue;
                 cmha__visible(a, i0 + r, &begin, &end);
@@ -8576,13 +8579,12 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
                            rows * (32 * threads * width + 8 * heads * (d_k + 1)));
 }
 
-/* Opens all heads and runs `run` on each, or on each piece of it. Keys and values are in the unit, where
-   heads of a group, which share them, follow one another. */
+/* Runs `run` on each head, or piece of it. The unit's keys and values serve all heads of a group in turn. */
 static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__head *h)) {
     const cmha_attention_args *a = x->args;
     cmha__unit none;
     size_t group = a->kv_heads ? a->heads / a->kv_heads : 1, own = cmha__deal_unit(a, x->mode, NULL, &none);
-    int differ = group > 1 && cmha__own_keys(a, a->rotation_head != 0), complex_v = x->dv > a->d_v;
+    int differ = group > 1 && cmha__own_keys(a), complex_v = x->dv > a->d_v;
     CMHA__FOR_CHUNKS(cmha__attention_threads(a), a->batch * a->kv_heads * x->pieces, lo, hi) {
         cmha__unit u;
         cmha__deal_unit(a, x->mode, x->units + (size_t)cmha__chunk * own, &u);
@@ -8607,18 +8609,12 @@ static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__hea
     }
 }
 
-static void cmha__peaks_of_head(cmha__head *h) {
-    int count;
-    cmha__set_queries(h, cmha__terms(h->args, &count));
-    cmha__find_peaks(h, h->call->peaks + h->row);
-}
-
 /* Finds the divisors of the batch, if the score has any: the largest peak of a group, the first of equals. */
 static void cmha__set_peaks(const cmha__attention_call *x) {
     size_t group = cmha__peak_group(x->args), total = x->args->batch * x->args->heads * x->args->n_q;
     cmha__peak *peaks = x->peaks;
     if (!cmha__has_peaks(x->args)) return;
-    cmha__each_head(x, cmha__peaks_of_head);
+    cmha__each_head(x, cmha__find_peaks);
     for (size_t begin = 0; begin < total; begin += group) {
         size_t best = SIZE_MAX, end = begin + group;
         for (size_t i = begin; i < end; i++)
@@ -8812,10 +8808,8 @@ CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args) {
 /* The views of one head: every array begins at its first row. */
 static cmha_attention_views cmha__views_of_head(const cmha_attention_views *x, size_t b, size_t h) {
     cmha_attention_views one = *x;
-    one.q.data = cmha__rows_at(x->q, b, h).data, one.dq.data = cmha__rows_at(x->dq, b, h).data;
-    one.k.data = cmha__rows_at(x->k, b, h).data, one.dk.data = cmha__rows_at(x->dk, b, h).data;
-    one.v.data = cmha__rows_at(x->v, b, h).data, one.dv.data = cmha__rows_at(x->dv, b, h).data;
-    one.y.data = cmha__rows_at(x->y, b, h).data, one.dy.data = cmha__rows_at(x->dy, b, h).data;
+    cmha_heads *view[8] = {&one.q, &one.k, &one.v, &one.y, &one.dq, &one.dk, &one.dv, &one.dy};
+    for (size_t i = 0; i < 8; i++) view[i]->data = cmha__rows_at(*view[i], b, h).data;
     return one;
 }
 
@@ -9283,27 +9277,13 @@ static int cmha__compare_ranks(const void *a, const void *b) {
     return x > y ? -1 : x < y ? 1 : a < b ? -1 : a > b;
 }
 
-/* lags[tau] = -infinity except at the topk largest R, of lags that join any pair. R is compared on a grid of
-   its range |R| <= sqrt(d) that is wider than the rounding of phasors and transforms, so that equal lags, as
-   every periodic signal has them, stay equal. */
-static void cmha__lag_choose(const cmha__lag_head *h, const double *R) {
-    double unit = CMHA__LAG_GRID / sqrt((double)(h->a->d ? h->a->d : 1)), *rank = h->total;
-    const void **order = (const void **)(void *)h->g;
-    size_t eligible = 0;
-    for (size_t tau = 0; tau < h->n; tau++) {
-        rank[tau] = floor(R[tau] * unit + 0.5);
-        if (h->pairs[tau] > 0) order[eligible++] = rank + tau;
-    }
-    if (!h->a->topk || h->a->topk >= eligible) return;
-    cmha__sort(order, eligible, cmha__compare_ranks);
-    for (size_t i = h->a->topk; i < eligible; i++)
-        h->lags[(const double *)order[i] - rank] = -(cmha_real)INFINITY;
-}
-
-/* CRAT eq 14, made well-defined: lags [a->n] = temp R of the chosen lags. */
+/* CRAT eq 14, made well-defined: lags [a->n] = temp R of the topk largest R of lags that join any pair, else
+   -infinity. R is compared on a grid of its range |R| <= sqrt(d) that is wider than the rounding of phasors
+   and transforms, so that equal lags, as every periodic signal has them, stay equal. */
 static void cmha__lag_scores(const cmha__lag_head *h) {
-    size_t n = h->n, m = cmha__fft_length(n);
-    double root = sqrt((double)(h->a->d ? h->a->d : 1)), *R = h->weight;
+    size_t n = h->n, m = cmha__fft_length(n), eligible = 0;
+    double root = sqrt((double)(h->a->d ? h->a->d : 1)), unit = CMHA__LAG_GRID / root, *rank = h->total;
+    const void **order = (const void **)(void *)h->g;
     memset(h->sum, 0, 2 * m * sizeof *h->sum);
     for (size_t j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
         cmha__lag_transform(h, h->x.q, n, j0, 1, NULL, h->g);
@@ -9314,10 +9294,15 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
     for (size_t tau = 0; tau < h->a->n; tau++) {
         h->lags[tau] = -(cmha_real)INFINITY;
         if (tau >= n || !(h->pairs[tau] > 0)) continue;
-        R[tau] = h->sum[tau] / ((double)m * root * h->pairs[tau]);
-        h->lags[tau] = (cmha_real)((double)h->a->temp * R[tau]);
+        double R = h->sum[tau] / ((double)m * root * h->pairs[tau]);
+        h->lags[tau] = (cmha_real)((double)h->a->temp * R);
+        rank[tau] = floor(R * unit + 0.5);
+        order[eligible++] = rank + tau;
     }
-    cmha__lag_choose(h, R);
+    if (!h->a->topk || h->a->topk >= eligible) return;
+    cmha__sort(order, eligible, cmha__compare_ranks);
+    for (size_t i = h->a->topk; i < eligible; i++)
+        h->lags[(const double *)order[i] - rank] = -(cmha_real)INFINITY;
 }
 
 /* total[t] = sum of the weights that row t < hi sees: a running sum, or with a mask a convolution with it. */
@@ -9335,13 +9320,6 @@ static void cmha__lag_totals(const cmha__lag_head *h, size_t hi) {
     }
     cmha__fft_one(im, re, m, h->table);
     for (size_t t = 0; t < hi; t++) h->total[t] = h->sum[t] / (double)m;
-}
-
-/* Before the first weights of a head. */
-static void cmha__lag_begin(cmha__lag_head *h) {
-    for (size_t t = 0; t < h->n; t++) h->score[t] = (double)h->lags[t];
-    memset(h->done, 0, h->a->n);
-    h->left = h->n;
 }
 
 /* weight[tau] = exp(score - the largest score) for tau < hi; 0 if no lag is left there. */
@@ -9394,11 +9372,9 @@ static void cmha__lag_mix(const cmha__lag_head *h) {
     }
 }
 
-/* The whole forward of a head. */
+/* The forward of a head that has its scores. */
 static void cmha__lag_forward(cmha__lag_head *h) {
     cmha_heads y = h->x.y;
-    cmha__lag_scores(h);
-    cmha__lag_begin(h);
     while (cmha__lag_weights(h)) cmha__lag_mix(h);
     for (size_t t = 0; t < h->a->n; t++) { /* absent, or without a chosen lag to see */
         if (h->done[t]) continue;
@@ -9450,8 +9426,7 @@ static void cmha__lag_denominators(const cmha__lag_head *h) {
     memset(h->total, 0, h->hi * sizeof *h->total);
 }
 
-/* The rows that the weights are for back to dv and, because weights enter y through their ratios alone, by
-   weight * dweight to the scores. */
+/* The same rows back to dv and, as only ratios of weights enter y, by weight * dweight to dlags. */
 static void cmha__lag_mix_backward(const cmha__lag_head *h) {
     size_t hi = h->hi, m = cmha__fft_length(hi);
     cmha__lag_spectrum(h, h->weight, hi, h->spectrum);
@@ -9485,7 +9460,6 @@ static void cmha__lag_scores_backward(const cmha__lag_head *h, cmha_heads x, int
 /* The whole backward of a head. */
 static void cmha__lag_backward(cmha__lag_head *h) {
     double factor = (double)h->a->temp / sqrt((double)(h->a->d ? h->a->d : 1));
-    cmha__lag_begin(h);
     memset(h->dlags, 0, h->a->n * sizeof *h->dlags);
     while (cmha__lag_weights(h)) cmha__lag_mix_backward(h);
     if (!h->x.dq.data && !h->x.dk.data) return;
@@ -9496,7 +9470,7 @@ static void cmha__lag_backward(cmha__lag_head *h) {
 }
 
 static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x, cmha_real *lags,
-                          cmha_real *scratch, void (*run)(cmha__lag_head *)) {
+                          int backward, cmha_real *scratch) {
     cmha__lag_head none;
     size_t own = cmha__lag_open(a, NULL, &none);
     CMHA__FOR_CHUNKS(a->threads, a->batch * a->heads, lo, hi) {
@@ -9506,19 +9480,24 @@ static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x,
             h.x = cmha__views_of_head(x, unit / a->heads, unit % a->heads);
             h.lags = lags + unit * a->n;
             cmha__lag_sequence(&h, unit / a->heads);
-            run(&h);
+            if (!backward) cmha__lag_scores(&h);
+            for (size_t t = 0; t < h.n; t++) h.score[t] = (double)h.lags[t];
+            memset(h.done, 0, a->n);
+            h.left = h.n;
+            if (backward) cmha__lag_backward(&h);
+            else cmha__lag_forward(&h);
         }
     }
 }
 
 CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views,
                                          cmha_real *lags, cmha_real *scratch) {
-    cmha__lag_run(args, views, lags, scratch, cmha__lag_forward);
+    cmha__lag_run(args, views, lags, 0, scratch);
 }
 
 CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
                                           const cmha_real *lags, cmha_real *scratch) {
-    cmha__lag_run(args, views, (cmha_real *)(uintptr_t)lags, scratch, cmha__lag_backward); /* only reads */
+    cmha__lag_run(args, views, (cmha_real *)(uintptr_t)lags, 1, scratch); /* lags are only read */
 }
 
 /* ---- Attention on the tape: one call for the three cores ---- */
@@ -9638,20 +9617,12 @@ static const char *cmha__attention_options(const cmha_attention_args *a) {
     return a->complex_v ? NULL : "attention: this softmax needs complex values";
 }
 
-/* Numbers of scratch that a core needs, and by `rows` those that its forward leaves to its backward. */
-static size_t cmha__core_sizes(const cmha__attention_saved *s, int backward, size_t *rows) {
-    *rows = s->args.batch * s->args.heads * s->args.n_q;
-    if (s->core == CMHA__LAG) return cmha_lag_attention_scratch(&s->lag);
-    *rows = s->core == CMHA__LINEAR ? cmha_linear_attention_saved(&s->linear)
-                                    : cmha__reals_for(*rows * sizeof(cmha_lse));
-    if (s->core == CMHA__LINEAR) return cmha_linear_attention_scratch(&s->linear, backward);
-    return cmha_attention_scratch(&s->args, backward);
-}
-
 /* Runs a core in the tape's scratch. in: q, k, v, delta, b; grad: theirs for the backward, NULL forwards. */
 static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *s, cmha_tensor *const *in,
                                   const cmha_tensor *y, cmha_real *const *grad, cmha_real *state) {
-    size_t rows, room = cmha__core_sizes(s, grad != NULL, &rows);
+    size_t room = s->core == CMHA__LAG      ? cmha_lag_attention_scratch(&s->lag)
+                  : s->core == CMHA__LINEAR ? cmha_linear_attention_scratch(&s->linear, grad != NULL)
+                                            : cmha_attention_scratch(&s->args, grad != NULL);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, room), *saved = (cmha_real *)s->rows;
     cmha_lse *lse = (cmha_lse *)s->rows;
@@ -9663,8 +9634,7 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
         }
         if (s->core == CMHA__LINEAR)
             cmha__linear_run(&s->linear, &x, state ? NULL : saved, state, grad != NULL, scratch);
-        else if (s->core == CMHA__LAG)
-            cmha__lag_run(&s->lag, &x, saved, scratch, grad ? cmha__lag_backward : cmha__lag_forward);
+        else if (s->core == CMHA__LAG) cmha__lag_run(&s->lag, &x, saved, grad != NULL, scratch);
         else if (grad) cmha_attention_backward(&s->args, &x, lse, NULL, grad[3], grad[4], scratch);
         else cmha_attention_forward(&s->args, &x, lse, scratch);
     }
@@ -9681,8 +9651,10 @@ static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
 /* Calls any core, sizes checked; in: q, k, v, delta, b. state: see cmha__linear_attention. */
 static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha_tensor **in,
                                  cmha_real *state) {
-    size_t shape[3] = {s->args.batch, s->args.n_q, s->args.heads * cmha__value_width(&s->args)}, rows;
-    cmha__core_sizes(s, 0, &rows);
+    size_t shape[3] = {s->args.batch, s->args.n_q, s->args.heads * cmha__value_width(&s->args)};
+    size_t rows = s->args.batch * s->args.heads * s->args.n_q;
+    if (s->core == CMHA__SOFTMAX) rows = cmha__reals_for(rows * sizeof(cmha_lse));
+    if (s->core == CMHA__LINEAR) rows = cmha_linear_attention_saved(&s->linear);
     cmha_tensor *y = cmha__result(tape, 3, shape);
     s->rows = y ? cmha__reals(tape, rows) : NULL;
     if (!s->rows) return NULL;
@@ -12103,7 +12075,7 @@ static void cmha__cached_unit(cmha__reader *r, size_t b, size_t kv) {
     char *keys = (char *)(r->cache->memory + slot->keys), *values = (char *)(r->cache->memory + slot->values);
     r->past_values = values + row * slot->value_row * bytes;
     for (size_t head = kv * group; head < (kv + 1) * group; head++) {
-        int own = slot->key_heads == a->heads, first = head == kv * group, count;
+        int own = slot->key_heads == a->heads, first = head == kv * group;
         cmha__feature f = cmha__feature_of(a, head, 1, 0); /* the rotation table covers the new tokens only */
         cmha__head h;
         cmha__set_head(&h, r->call, &r->unit, b * a->heads + head);
@@ -12120,11 +12092,8 @@ static void cmha__cached_unit(cmha__reader *r, size_t b, size_t kv) {
             cmha__bf16_numbers((const uint32_t *)r->past_keys, cmha__tiles(a->n_k) * h.dk * 2, r->keys);
             cmha__bf16_numbers((const uint32_t *)r->past_values, a->n_k * (h.ldv / 32), r->values);
         }
-        if (cmha__has_peaks(a)) {
-            cmha__set_queries(&h, cmha__terms(a, &count));
-            cmha__find_peaks(&h, r->unit.peaks);
-            h.peaks = r->unit.peaks;
-        }
+        h.peaks = cmha__has_peaks(a) ? r->unit.peaks : NULL;
+        if (h.peaks) cmha__find_peaks(&h);
         cmha__forward_terms(&h);
     }
 }
@@ -12138,7 +12107,7 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
     size_t shape[3] = {pass->B, pass->N, a->heads * cmha__value_width(a)};
     cmha_tensor *y = cmha__result(pass->tape, 3, shape);
     if (pass->slot == pass->cache->n_slots) {
-        size_t key_heads = cmha__own_keys(a, a->rotation_head != 0) ? a->heads : a->kv_heads;
+        size_t key_heads = cmha__own_keys(a) ? a->heads : a->kv_heads;
         cmha_slot slot = {key_heads, a->kv_heads, cmha__key_width(a), cmha__value_width(a), 0, 0, 0, 0};
         return cmha__place_slot(pass, slot) ? NULL : y;
     }
