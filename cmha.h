@@ -12421,7 +12421,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
     size_t B = cache->batch, V = cache->model->config.vocabulary, window = config.penalty_window, bytes;
     cmha_rng *rng = NULL;
     cmha_real *logits = NULL, *scratch = NULL;
-    int32_t *recent = NULL, *tokens = NULL; /* a ring of the last tokens, of which so far `count` have passed */
+    int32_t *recent = NULL, *tokens = NULL; /* a ring of the last tokens; `count` have passed */
     cmha__array arrays[] = {{&rng, B, sizeof *rng},
                             {&logits, V, B * sizeof *logits},
                             {&scratch, V, 2 * sizeof *scratch},
