@@ -7998,23 +7998,21 @@ static size_t cmha__tile_rows(size_t n, size_t i) { return n - i < CMHA__TILE ? 
 static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
                             size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C,
                             size_t ldc) {
-    if (M > 4 || trans_a) {
-#ifdef CMHA__GEMM_VECTORS
-        if (N % (size_t)CMHA__GEMM_LANES == 0) {
-            cmha__product p;
-            p.trans_a = trans_a, p.trans_b = 0, p.M = M, p.N = N, p.K = K, p.alpha = alpha, p.beta = beta;
-            p.A = A, p.lda = lda, p.B = B, p.ldb = ldb, p.C = C, p.ldc = ldc;
-            cmha__panel(&p);
-            return;
-        }
-#endif
-        cmha_gemm(trans_a, 0, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
-        return;
-    }
-    for (size_t i = 0; i < M; i++) {
+    for (size_t i = 0; M <= 4 && !trans_a && i < M; i++) {
         if (beta == 0) memset(C + i * ldc, 0, N * sizeof *C);
         for (size_t k = 0; k < K; k++) cmha__axpy(N, alpha * A[i * lda + k], B + k * ldb, C + i * ldc);
     }
+    if (M <= 4 && !trans_a) return;
+#ifdef CMHA__GEMM_VECTORS
+    if (N % (size_t)CMHA__GEMM_LANES == 0) {
+        cmha__product p;
+        p.trans_a = trans_a, p.trans_b = 0, p.M = M, p.N = N, p.K = K, p.alpha = alpha, p.beta = beta;
+        p.A = A, p.lda = lda, p.B = B, p.ldb = ldb, p.C = C, p.ldc = ldc;
+        cmha__panel(&p);
+        return;
+    }
+#endif
+    cmha_gemm(trans_a, 0, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
 }
 
 /* Keys [begin, end) that query row i may see by position. */
@@ -9196,9 +9194,8 @@ static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t
     for (size_t t = 0; t < n; t++) {
         const cmha_real *a = view.data + t * view.token + j0, *b = a + view.imag;
         cmha_real u[2 * CMHA__FFT_LANES];
-        double scale = 1;
         if (cmha__lag_absent(h, t) || (divisor && divisor[t] == 0)) continue;
-        if (divisor) scale = 1 / divisor[t];
+        double scale = divisor ? 1 / divisor[t] : 1;
         if (phasor) {
             cmha__phasor_row(a, b, width, h->a->eps, 1, u, u + CMHA__FFT_LANES);
             a = u, b = u + CMHA__FFT_LANES;
@@ -9217,7 +9214,7 @@ static inline void cmha__lag_correlate(const double *x, const double *z, size_t 
     const double *xi = x + m * lanes, *zi = z + m * lanes;
     for (size_t f = 0; f < m; f++) {
         double re = 0, im = 0;
-        for (size_t at = f * lanes; at < (f + 1) * lanes; at++) {
+        for (size_t l = 0, at = f * lanes; l < lanes; l++, at++) {
             re += x[at] * z[at] + xi[at] * zi[at];
             im += xi[at] * z[at] - x[at] * zi[at];
         }
@@ -9958,11 +9955,10 @@ static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
     size_t units = cmha__pcl_units(s), P = a->d_k / 2, per = a->heads + a->kv_heads;
     for (int i = 1; i <= 3; i++) d[i % 3] = cmha_tape_grad(tape, r->in[i + 2]);
     cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *partial = cmha__reals(tape, units * 3 * P);
+    cmha_real *partial = cmha__reals(tape, units * 3 * P), scale = 0;
     if (partial && !cmha__dry(tape)) memset(partial, 0, units * 3 * P * sizeof *partial);
-    if (partial && units)
-        cmha__pcl_walk(tape, s, r->in[0], r->in[5], NULL, partial,
-                       cmha__dry(tape) ? 0 : r->out->grad[0] / (cmha_real)units, dqkv);
+    if (partial && units && !cmha__dry(tape)) scale = r->out->grad[0] / (cmha_real)units;
+    if (partial && units) cmha__pcl_walk(tape, s, r->in[0], r->in[5], NULL, partial, scale, dqkv);
     for (size_t u = 0; !tape->status && !cmha__dry(tape) && u < units; u++) {
         size_t h = u % per, head = h < a->heads ? h : (h - a->heads) * (a->heads / a->kv_heads);
         size_t row = a->share == CMHA_SHARE_PER_HEAD ? head : 0;
