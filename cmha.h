@@ -3332,8 +3332,7 @@ static void cmha__drop_row(cmha_real *x, size_t n, cmha_real p, uint64_t row, ui
 
 /* =========================================== Tape and engine ============================================ */
 
-/* Blocks are chained from the newest to the oldest; after a reset one block of the peak size takes their
-   place. */
+/* Blocks are chained from the newest to the oldest; a reset leaves at most one, of the peak size. */
 struct cmha_arena_block {
     struct cmha_arena_block *older;
     size_t size, used; /* bytes of `data` */
@@ -3829,8 +3828,7 @@ static cmha_status cmha__call_backward(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
-/* Computes the result of a call and records how to go back. NULL after a failure, or where an input that must
-   be there is NULL. */
+/* Computes and records a call. NULL after a failure, or where an input that must be there is NULL. */
 static cmha_tensor *cmha__run(cmha_tape *tape, cmha__call *c) {
     cmha__call *saved = NULL;
     if (!tape || tape->status) return NULL;
@@ -4723,8 +4721,7 @@ static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const c
     return tape->status;
 }
 
-/* Does what cmha_sublayer does. in_place: outside of a recording, the result may take the residual's
-   memory. */
+/* Does what cmha_sublayer does. in_place: outside of a recording the residual's memory may be taken. */
 static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
                                    cmha_tensor *bias, cmha_tensor *residual, cmha_real gain,
                                    cmha_real dropout, int in_place) {
@@ -4790,8 +4787,7 @@ CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double
     return root <= (double)FLT_MAX ? (cmha_real)root : 0; /* eps = 0 and a constant row */
 }
 
-/* Returns the mean of dy weight (x - mean) r^2 where a product of the first three leaves the range of the
-   type. */
+/* Returns the mean of dy weight (x - mean) r^2 where a product leaves the range of the type. */
 CMHA__COLD static cmha_real cmha__wide_cross(const cmha_real *x, const cmha_real *weight, const cmha_real *dy,
                                              size_t D, cmha_real mean, cmha_real r) {
     double sum = 0;
@@ -4999,9 +4995,8 @@ static double cmha__row_weight(const cmha__entropy *s, size_t t) {
     return s->weights ? (double)s->weights[s->targets[t]] : 1;
 }
 
-/* Adds the losses of rows t .. t + n - 1 to a thread's sums and counts them. With a scale adds the gradient
-   to d instead, or, d NULL, adds the losses while the logits become their gradient. Rows of different weight
-   go one by one. */
+/* Adds the losses of rows t .. t + n - 1 to a thread's sums and counts them; with a scale turns the logits
+   into their gradient, or, with d, only adds that to d. Rows of different weight go one by one. */
 static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t t, size_t n, size_t V,
                                const cmha_real *scale, double *sums, cmha_real *d) {
     size_t m, counted;
@@ -5102,10 +5097,9 @@ static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
-/* `early`, if not 0, is the cotangent that the backward is going to come with: then the gradients are passed
-   on at once, from the logits that are just there, and the backward has nothing left to do. (With another
-   cotangent it makes up for the difference, but without a backward the gradients are wrong: for passes of the
-   library's own.) */
+/* Does what cmha_linear_cross_entropy does. `early`, if not 0, is the cotangent that the backward will come
+   with: the gradients are passed on at once, from the logits that are just there. (With another cotangent the
+   backward makes up for the difference; without one they are wrong: for passes of the library's own.) */
 static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
                                                cmha_tensor *bias, const int32_t *targets, int32_t ignore,
                                                const cmha_real *class_weights, cmha_real early) {
@@ -5370,7 +5364,6 @@ CMHA_DEF void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real
    and m is sqrt s. At a pole q = k = 0, m = 1. Always |q| <= 1. */
 typedef struct cmha__division {
     int unit;
-    cmha_real eps;
     cmha_real qr[CMHA__PAIRS], qi[CMHA__PAIRS], k[CMHA__PAIRS], m[CMHA__PAIRS];
 } cmha__division;
 
@@ -5379,15 +5372,12 @@ typedef struct cmha__quotient_grad {
     cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS], wr[CMHA__PAIRS], wi[CMHA__PAIRS];
 } cmha__quotient_grad;
 
-static void cmha__division_by(cmha__division *d, cmha_quotient_kind kind, cmha_real eps) {
-    d->unit = kind == CMHA_QUOTIENT_UNIT;
-    d->eps = kind == CMHA_QUOTIENT_EXACT ? 0 : eps;
-}
-
 static void cmha__denominators(const cmha_real *CMHA__RESTRICT wr, const cmha_real *CMHA__RESTRICT wi,
-                               size_t n, cmha__division *CMHA__RESTRICT d) {
-    int unit = d->unit;
-    cmha_real eps = d->eps;
+                               size_t n, cmha_quotient_kind kind, cmha_real eps,
+                               cmha__division *CMHA__RESTRICT d) {
+    int unit = kind == CMHA_QUOTIENT_UNIT;
+    if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
+    d->unit = unit;
     for (size_t j = 0; j < n; j++) {
         cmha_real ar = wr[j] < 0 ? -wr[j] : wr[j], ai = wi[j] < 0 ? -wi[j] : wi[j], large = ar > ai ? ar : ai;
         int pole = ar + ai + eps < CMHA__SMALLEST; /* false for NaN, which then comes out of a division */
@@ -5444,11 +5434,10 @@ static void cmha__divide_backward(const cmha_real *CMHA__RESTRICT ur, const cmha
 CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D,
                                     cmha_quotient_kind kind, cmha_real eps, cmha_real *y) {
     cmha__division d;
-    cmha__division_by(&d, kind, eps);
     for (size_t t = 0; t < T; t++, u += 2 * D, w += 2 * D, y += 2 * D)
         for (size_t j = 0, n; j < D; j += n) {
             n = cmha__block_of(D, j);
-            cmha__denominators(w + j, w + D + j, n, &d);
+            cmha__denominators(w + j, w + D + j, n, kind, eps, &d);
             cmha__divide(u + j, u + D + j, &d, n, y + j, y + D + j);
         }
 }
@@ -5458,12 +5447,11 @@ CMHA_DEF void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, con
                                      cmha_real *dw) {
     cmha__division d;
     cmha__quotient_grad g;
-    cmha__division_by(&d, kind, eps);
     for (size_t t = 0; t < T; t++)
         for (size_t j = 0, n; j < D; j += n) {
             size_t at = 2 * t * D + j;
             n = cmha__block_of(D, j);
-            cmha__denominators(w + at, w + at + D, n, &d);
+            cmha__denominators(w + at, w + at + D, n, kind, eps, &d);
             cmha__divide_backward(u + at, u + at + D, &d, dy + at, dy + at + D, n, &g);
             if (du) cmha__axpy(n, 1, g.ur, du + at), cmha__axpy(n, 1, g.ui, du + at + D);
             if (dw) cmha__axpy(n, 1, g.wr, dw + at), cmha__axpy(n, 1, g.wi, dw + at + D);
@@ -5485,8 +5473,7 @@ CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor
     return cmha__operate(tape, &cmha__quotient_op, (int)kind, eps, u, w, NULL);
 }
 
-/* y = a x + b (b NULL: a x) on a block of columns; the imaginary parts of x, a and b lie D numbers behind
-   their real parts. */
+/* y = a x + b (b NULL: a x) on a block of columns; imaginary parts lie D numbers behind the real ones. */
 static void cmha__affine(const cmha_real *CMHA__RESTRICT x, const cmha_real *CMHA__RESTRICT a,
                          const cmha_real *CMHA__RESTRICT b, size_t D, size_t n, cmha_real *CMHA__RESTRICT yr,
                          cmha_real *CMHA__RESTRICT yi) {
@@ -5503,19 +5490,15 @@ static void cmha__affine_dx(const cmha_real *CMHA__RESTRICT gr, const cmha_real 
     for (size_t j = 0; j < n; j++) dx[D + j] += gi[j] * a[j] - gr[j] * a[D + j];
 }
 
-/* sums[0], sums[1] += g conj(x): da. */
-static void cmha__affine_da(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi,
-                            const cmha_real *CMHA__RESTRICT x, size_t D, size_t n,
-                            double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
+/* sums[0], sums[1] += g conj(x): da; of 4 planes sums[2], sums[3] += g: db. */
+static void cmha__affine_sums(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi,
+                              const cmha_real *CMHA__RESTRICT x, size_t D, size_t n, int planes,
+                              double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
     for (size_t j = 0; j < n; j++) sums[0][j] += (double)(gr[j] * x[j] + gi[j] * x[D + j]);
     for (size_t j = 0; j < n; j++) sums[1][j] += (double)(gi[j] * x[j] - gr[j] * x[D + j]);
-}
-
-/* sums[0], sums[1] += g: db. */
-static void cmha__affine_db(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi, size_t n,
-                            double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
-    for (size_t j = 0; j < n; j++) sums[0][j] += (double)gr[j];
-    for (size_t j = 0; j < n; j++) sums[1][j] += (double)gi[j];
+    if (planes < 4) return;
+    for (size_t j = 0; j < n; j++) sums[2][j] += (double)gr[j];
+    for (size_t j = 0; j < n; j++) sums[3][j] += (double)gi[j];
 }
 
 /* A block's sums into `planes` rows of D numbers. */
@@ -5539,7 +5522,7 @@ CMHA_DEF void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_r
         for (size_t t = 0; t < T; t++) {
             const cmha_real *g = dy + 2 * t * D + j;
             if (dx) cmha__affine_dx(g, g + D, w + j, D, n, dx + 2 * t * D + j);
-            if (dw) cmha__affine_da(g, g + D, x + 2 * t * D + j, D, n, sums);
+            if (dw) cmha__affine_sums(g, g + D, x + 2 * t * D + j, D, n, 2, sums);
         }
         if (dw) cmha__add_sums(sums, 2, D, n, dw + j);
     }
@@ -5557,12 +5540,13 @@ CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, 
 }
 
 /* u = a rho + b and the denominators c rho + d on a block of columns; rho and abcd point to its first one. */
-static void cmha__mobius_parts(const cmha_real *rho, const cmha_real *abcd, size_t D, size_t n, cmha_real *ur,
-                               cmha_real *ui, cmha__division *d) {
+static void cmha__mobius_parts(const cmha_real *rho, const cmha_real *abcd, size_t D, size_t n,
+                               cmha_quotient_kind kind, cmha_real eps, cmha_real *ur, cmha_real *ui,
+                               cmha__division *d) {
     cmha_real wr[CMHA__PAIRS], wi[CMHA__PAIRS];
     cmha__affine(rho, abcd, abcd + 2 * D, D, n, ur, ui);
     cmha__affine(rho, abcd + 4 * D, abcd + 6 * D, D, n, wr, wi);
-    cmha__denominators(wr, wi, n, d);
+    cmha__denominators(wr, wi, n, kind, eps, d);
 }
 
 /* MöbiusAttention eq 5-6. */
@@ -5570,11 +5554,10 @@ CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, s
                                   cmha_quotient_kind kind, cmha_real eps, cmha_real *y) {
     cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
     cmha__division d;
-    cmha__division_by(&d, kind, eps);
     for (size_t t = 0; t < T; t++, rho += 2 * D, y += 2 * D)
         for (size_t j = 0, n; j < D; j += n) {
             n = cmha__block_of(D, j);
-            cmha__mobius_parts(rho + j, abcd + j, D, n, ur, ui, &d);
+            cmha__mobius_parts(rho + j, abcd + j, D, n, kind, eps, ur, ui, &d);
             cmha__divide(ur, ui, &d, n, y + j, y + D + j);
         }
 }
@@ -5586,23 +5569,20 @@ CMHA_DEF void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, 
     double sums[8][CMHA__PAIRS];
     cmha__division d;
     cmha__quotient_grad g;
-    cmha__division_by(&d, kind, eps);
     for (size_t j = 0, n; j < D; j += n) { /* columns with all their rows: the sums over rows stay at hand */
         const cmha_real *map = abcd + j;
         n = cmha__block_of(D, j);
         memset(sums, 0, sizeof sums);
         for (size_t at = j; at < 2 * T * D; at += 2 * D) {
-            cmha__mobius_parts(rho + at, map, D, n, ur, ui, &d);
+            cmha__mobius_parts(rho + at, map, D, n, kind, eps, ur, ui, &d);
             cmha__divide_backward(ur, ui, &d, dy + at, dy + at + D, n, &g);
             if (drho) {
                 cmha__affine_dx(g.ur, g.ui, map, D, n, drho + at);
                 cmha__affine_dx(g.wr, g.wi, map + 4 * D, D, n, drho + at);
             }
             if (dabcd) {
-                cmha__affine_da(g.ur, g.ui, rho + at, D, n, sums);
-                cmha__affine_db(g.ur, g.ui, n, sums + 2);
-                cmha__affine_da(g.wr, g.wi, rho + at, D, n, sums + 4);
-                cmha__affine_db(g.wr, g.wi, n, sums + 6);
+                cmha__affine_sums(g.ur, g.ui, rho + at, D, n, 4, sums);
+                cmha__affine_sums(g.wr, g.wi, rho + at, D, n, 4, sums + 4);
             }
         }
         if (dabcd) cmha__add_sums(sums, 8, D, n, dabcd + j);
