@@ -115,15 +115,15 @@ typedef float cmha_real;
 /* ================================================= Base ================================================= */
 
 #define CMHA_VERSION_MAJOR 0
-#define CMHA_VERSION_MINOR 4
+#define CMHA_VERSION_MINOR 5
 #define CMHA_VERSION_PATCH 0
-/* For #if: 400 is version 0.4.0. */
+/* For #if: 500 is version 0.5.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
 
 /* Refuses, at link time, a program compiled for another version (its first two numbers) or another cmha_real
    than the library: the structs' layouts depend on both. Every file that includes this header refers to a
    symbol that names them, and the linker (of GCC and clang) refuses a wrong pair:
-       undefined reference to `cmha_0_4_compiled_with_CMHA_DOUBLE'
+       undefined reference to `cmha_0_5_compiled_with_CMHA_DOUBLE'
    Files under CMHA_STATIC link with nothing. */
 #ifndef CMHA_STATIC
 #ifdef CMHA_DOUBLE
@@ -149,7 +149,7 @@ __attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONF
 #endif
 #endif
 
-/* "0.4.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
+/* "0.5.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
 CMHA_DEF const char *cmha_version(void);
 
 /* name, what cmha_status_string says of it */
