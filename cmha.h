@@ -11176,10 +11176,10 @@ static void cmha__embed_imaginary(cmha__pass *pass, int learned, cmha_cope_imag 
 }
 
 static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
-    int position = pass->c->position;
-    if (position == CMHA_POSITION_LEARNED) x = cmha_add(pass->tape, x, cmha__learned_positions(pass));
-    if (position == CMHA_POSITION_SINUSOIDAL) x = cmha__add_positions(pass, x, CMHA_COPE_IMAG_SIN_COS, 1);
-    if (position == CMHA_POSITION_MULTIFREQ) x = cmha__add_waves(pass, x);
+    int where = pass->c->position;
+    if (where == CMHA_POSITION_LEARNED) x = cmha_add(pass->tape, x, cmha__learned_positions(pass));
+    if (where == CMHA_POSITION_SINUSOIDAL) x = cmha__add_positions(pass, x, CMHA_COPE_IMAG_SIN_COS, 1);
+    if (where == CMHA_POSITION_MULTIFREQ) x = cmha__add_waves(pass, x);
     return cmha__drop(pass, x);
 }
 
