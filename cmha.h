@@ -411,11 +411,7 @@ CMHA_DEF void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, s
                                       cmha_real *dweight);
 CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
                                      size_t N);
-/* Computes y [T, O] = x [T, I] weight^T + bias. weight [O, I], bias [O] or NULL. Tape: [.., I] -> [.., O]. */
-CMHA_DEF void cmha_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias,
-                                  size_t T, size_t I, size_t O, cmha_real *y);
-CMHA_DEF void cmha_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T,
-                                   size_t I, size_t O, cmha_real *dx, cmha_real *dweight, cmha_real *dbias);
+/* Computes x [.., I] weight^T + bias -> [.., O]; weight [O, I], bias [O] or NULL. */
 CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
 /* Computes residual + gain * dropout(act(x) weight^T + bias), the second half of every sublayer. act: -1
    none, else a cmha_activation, computed again in the backward. residual, bias NULL = none. */
@@ -4174,19 +4170,6 @@ static void cmha__fill_rows(const cmha_real *row, size_t T, size_t D, cmha_real 
 /* dbias [D] += sum of rows dy [T, D]. */
 static void cmha__sum_rows(const cmha_real *dy, size_t T, size_t D, cmha_real *dbias) {
     for (size_t t = 0; t < T; t++) cmha__axpy(D, 1, dy + t * D, dbias);
-}
-
-CMHA_DEF void cmha_linear_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias,
-                                  size_t T, size_t I, size_t O, cmha_real *y) {
-    if (bias) cmha__fill_rows(bias, T, O, y);
-    cmha_gemm(0, 1, T, O, I, 1, x, I, weight, I, bias ? 1 : 0, y, O);
-}
-
-CMHA_DEF void cmha_linear_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t T,
-                                   size_t I, size_t O, cmha_real *dx, cmha_real *dweight, cmha_real *dbias) {
-    if (dx) cmha_gemm(0, 0, T, I, O, 1, dy, O, weight, I, 1, dx, I);      /* dx += dy W */
-    if (dweight) cmha_gemm(1, 0, O, I, T, 1, dy, O, x, I, 1, dweight, I); /* dW += dy^T x */
-    if (dbias) cmha__sum_rows(dy, T, O, dbias);
 }
 
 /* ---- Common: activations, dropout ---- */

@@ -253,21 +253,6 @@ static size_t rows(kase *k, const char *name) {
     return D ? need(k, name)->count / D : 0;
 }
 
-static void op_linear(kase *k) {
-    size_t T = rows(k, "in.x"), I = axis(k, "in.x", -1), O = axis(k, "param.weight", 0);
-    int biased = find(k, "param.bias") != NULL;
-    cmha_real *x = reals(k, "in.x", T * I), *w = reals(k, "param.weight", O * I), *y = zeros(k, T * O), *dy;
-    cmha_real *dx = zeros(k, T * I), *dw = zeros(k, O * I), *db = zeros(k, O);
-    cmha_linear_forward(x, w, biased ? reals(k, "param.bias", O) : NULL, T, I, O, y);
-    compare(k, "out.y", y, T * O);
-    if (!gradients_wanted(k)) return;
-    dy = cotangent(k, "cot.y", T * O);
-    cmha_linear_backward(x, w, dy, T, I, O, dx, dw, biased ? db : NULL);
-    compare_gradient(k, "grad.in.x", dx, T * I);
-    compare_gradient(k, "grad.param.weight", dw, O * I);
-    if (biased) compare_gradient(k, "grad.param.bias", db, O);
-}
-
 static void op_layernorm(kase *k) {
     size_t T = rows(k, "in.x"), D = axis(k, "in.x", -1);
     cmha_real *x = reals(k, "in.x", T * D), *w = reals(k, "param.weight", D), *b = reals(k, "param.bias", D),

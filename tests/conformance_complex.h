@@ -204,3 +204,27 @@ static void op_multifreq_pe(kase *k) {
     }
     cmha_tape_close(&tape);
 }
+
+static void op_linear(kase *k) {
+    size_t T = axis(k, "in.x", -1) ? need(k, "in.x")->count / axis(k, "in.x", -1) : 0;
+    size_t I = axis(k, "in.x", -1), O = axis(k, "param.weight", 0), xs[2], ws[2];
+    int biased = find(k, "param.bias") != NULL;
+    cmha_real *dx = zeros(k, T * I), *dw = zeros(k, O * I), *db = zeros(k, O);
+    cmha_tensor *x, *w, *b = NULL, *y;
+    cmha_tape tape;
+    xs[0] = T, xs[1] = I, ws[0] = O, ws[1] = I;
+    if (cmha_tape_init(&tape, k->context, 1)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    x = cmha_tensor_wrap(&tape, 2, xs, reals(k, "in.x", T * I), dx);
+    w = cmha_tensor_wrap(&tape, 2, ws, reals(k, "param.weight", O * I), dw);
+    if (biased) b = cmha_tensor_wrap(&tape, 1, &O, reals(k, "param.bias", O), db);
+    y = cmha_linear(&tape, x, w, b);
+    if (!y) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    compare(k, "out.y", y->data, T * O);
+    if (gradients_wanted(k)) {
+        walk_back(k, &tape, y, cotangent(k, "cot.y", T * O));
+        compare_gradient(k, "grad.in.x", dx, T * I);
+        compare_gradient(k, "grad.param.weight", dw, O * I);
+        if (biased) compare_gradient(k, "grad.param.bias", db, O);
+    }
+    cmha_tape_close(&tape);
+}

@@ -75,26 +75,6 @@ static void pair_check(pair *p) {
     pair_accumulates(p);
 }
 
-/* ------------------------------------------------ dense ------------------------------------------------- */
-
-static void linear_forward(pair *p) {
-    cmha_linear_forward(p->x[0], p->x[1], p->option ? p->x[2] : NULL, p->T, p->I, p->O, p->y);
-}
-static void linear_backward(pair *p) {
-    cmha_linear_backward(p->x[0], p->x[1], p->dy, p->T, p->I, p->O, p->dx[0], p->dx[1],
-                         p->option ? p->dx[2] : NULL);
-}
-
-static void check_linear(size_t T, size_t I, size_t O, int bias) {
-    pair p = {"linear", T, I, O, bias, {0},
-              {0},
-              0, 0, 0, {T * I, O * I, O},
-              T * O, 2 + bias, 0, 0, 0, 0, linear_forward, linear_backward};
-    pair_open(&p);
-    pair_check(&p);
-    pair_close(&p);
-}
-
 static void layernorm_forward(pair *p) {
     cmha_layernorm_forward(p->x[0], p->x[1], p->option ? p->x[2] : NULL, p->T, p->I, 1e-3, p->y, p->stats);
 }
@@ -398,19 +378,13 @@ static void check_pcl(size_t N, size_t P, int option) {
 
 /* "any of which may be NULL": what is wanted must not depend on what is not */
 static void check_unwanted(void) {
-    enum { T = 3, I = 4, O = 2 };
+    enum { T = 3, I = 4 };
     cmha_real x[T * I], w[I * I], dy[T * I], stats[2 * T], y[T * I], a[T * I], b[T * I], c[I * I], d[I * I],
         e[I], f[I];
     check_fill(x, T * I, 1), check_fill(w, I * I, 1), check_fill(dy, T * I, 1);
     memset(a, 0, sizeof a), memset(b, 0, sizeof b), memset(c, 0, sizeof c), memset(d, 0, sizeof d),
         memset(e, 0, sizeof e);
     memset(f, 0, sizeof f);
-    cmha_linear_backward(x, w, dy, T, I, O, a, c, e);
-    cmha_linear_backward(x, w, dy, T, I, O, b, NULL, NULL),
-        cmha_linear_backward(x, w, dy, T, I, O, NULL, d, NULL);
-    cmha_linear_backward(x, w, dy, T, I, O, NULL, NULL, f);
-    CHECK(!memcmp(a, b, sizeof a) && !memcmp(c, d, sizeof c) && !memcmp(e, f, sizeof e) &&
-          check_largest(e, O) > 0);
     cmha_layernorm_forward(x, w, NULL, T, I, 1e-5, y, stats);
     cmha_layernorm_backward(x, w, stats, dy, T, I, a, c, e);
     cmha_layernorm_backward(x, w, stats, dy, T, I, b, NULL, NULL),
@@ -433,8 +407,6 @@ int main(int argc, char **argv) {
     int i;
     (void)argc;
     cmha_blas_restart(argv);
-    check_linear(1, 1, 1, 1), check_linear(5, 7, 3, 1), check_linear(3, 17, 9, 0),
-        check_linear(70, 33, 65, 1);
     check_norms(1, 5), check_norms(4, 7), check_norms(3, 65);
     check_activations(1), check_activations(37), check_activations(300);
     check_unwanted();

@@ -1316,8 +1316,6 @@ static void plain_open(plain *p) {
         cmha_gemm(1, 1, 8, 0, 8, 1, NULL, 8, NULL, 8, 1, NULL, 8))                                           \
     ROW(cmha_embedding_forward, cmha_embedding_forward(NULL, NULL, 0, 8, NULL))                              \
     ROW(cmha_embedding_backward, cmha_embedding_backward(NULL, NULL, 0, 8, NULL))                            \
-    ROW(cmha_linear_forward, cmha_linear_forward(NULL, NULL, NULL, 0, 8, 8, NULL))                           \
-    ROW(cmha_linear_backward, cmha_linear_backward(NULL, NULL, NULL, 0, 8, 8, NULL, NULL, NULL))             \
     ROW(cmha_layernorm_forward, cmha_layernorm_forward(NULL, NULL, NULL, 0, 8, 0, NULL, NULL))               \
     ROW(cmha_layernorm_backward, cmha_layernorm_backward(NULL, NULL, NULL, NULL, 0, 8, NULL, NULL, NULL))    \
     ROW(cmha_rmsnorm_forward, cmha_rmsnorm_forward(NULL, NULL, 0, 8, 0, NULL, NULL))                         \
