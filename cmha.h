@@ -901,9 +901,9 @@ typedef enum cmha_attention_kind {
                                says "averages" where 1/sqrt(d_h) does not: the caller's scale decides */
 } cmha_attention_kind;
 
-/* Says what becomes of the scores O of COMPLEX and ANGULAR (already times scale). MöbiusAttention leaves open
-   how softmax(O) of its eq 9 is meant; RI_PRODUCT is its literal reading channel by channel, and the default
-   here. Real values go with REAL and SCORE. */
+/* Says what becomes of the scores O of COMPLEX and ANGULAR (already times scale). MöbiusAttention leaves
+   open how softmax(O) of its eq 9 is meant; RI_PRODUCT is its literal reading channel by channel, and the
+   default here. Real values go with REAL and SCORE. */
 typedef enum cmha_softmax {
     CMHA_SOFTMAX_RI_PRODUCT, /* y = (softmax(Re O) + i softmax(Im O)) v */
     CMHA_SOFTMAX_REAL,       /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
@@ -1176,7 +1176,7 @@ typedef enum cmha_wiring {
     CMHA_WIRING_STACKED,    /* the first two */
     CMHA_WIRING_ALTERNATING /* every third, from the first on */
 } cmha_wiring;
-/* Reads MöbiusAttention's eq 5-8: printed, maps are vectors of scalars; parameter counts and "T" disagree. */
+/* Reads MöbiusAttention's eq 5-8: printed, maps are vectors of scalars; its counts and "T" disagree. */
 typedef enum cmha_mobius_mode {
     CMHA_MOBIUS_MODE_T,      /* "T": a complex linear map, then the Möbius map by channel; linear k, v */
     CMHA_MOBIUS_MODE_FULL,   /* (A rho + b) / (C rho + d) with matrices A and C; k and v complex linear */
@@ -1258,7 +1258,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(cope_max, CMHA_NORM_MAX_ROW, CMHA_NORM_MAX_GLOBAL, \
          "row|head|global", "hybrid_norm's maximum; causal: row") \
     FLAG(cope_max_grad, 0, "cope: the gradient flows through that maximum") \
-    SIZE(mobius_heads, 2, 0, 1024, "mobius: Möbius heads of a layer beside plain ones; n_heads = no others") \
+    SIZE(mobius_heads, 2, 0, 1024, "mobius: Möbius heads beside plain ones; n_heads = no others") \
     ENUM(mobius_wiring, CMHA_WIRING_FRAMED, CMHA_WIRING_ALTERNATING, "framed|top|stacked|alternating", \
          "mobius: which layers") \
     ENUM(mobius_mode, CMHA_MOBIUS_MODE_T, CMHA_MOBIUS_MODE_LITERAL, "t|full|literal", \

@@ -1035,7 +1035,7 @@ static void real_model(const char *options) {
     cmha_tape_close(&tape), cmha_model_close(&model);
 }
 
-/* ------------------------------ 13: without Möbius heads, a vanilla block ------------------------------- */
+/* ------------------------------ 13: without Möbius heads, a vanilla block ------------------------------ */
 
 /* A Möbius block by hand: I' = LN1(x) + i LN1(imag), attention on Re I' + Im I', residual Re I' */
 static cmha_tensor *vanilla_block(cmha_model *m, cmha_tape *tape, size_t layer, cmha_tensor *x,
