@@ -186,12 +186,42 @@ typedef struct cmha_allocator {
     void *user;
 } cmha_allocator;
 
+typedef struct cmha_context cmha_context;
+
+/* Says where paths lead. Pairs that are NULL: to the system's files. A status but CMHA_OK ends the library's
+   call, which returns it with the path in its line and leaves all as it was. */
+typedef struct cmha_files {
+    cmha_status (*size)(void *user, cmha_context *context, const char *path, uint64_t *bytes);
+    cmha_status (*read)(void *user, cmha_context *context, const char *path, uint64_t offset, void *to,
+                        size_t bytes);
+    /* Takes a new file of `total` bytes in pieces, from offset 0 on, each where the last one ended. */
+    cmha_status (*write)(void *user, cmha_context *context, const char *path, uint64_t offset,
+                         const void *from, size_t bytes, uint64_t total);
+    /* Ends that: whole = 1 puts it in the old file's place, 0 forgets it. */
+    cmha_status (*finish)(void *user, cmha_context *context, const char *path, int whole);
+    int system_too; /* 1: where size, or the first write, says NOT_FOUND, the system's files are next */
+    void *user;
+} cmha_files;
+
+/* Holds a file in memory. Zero what you do not set. */
+typedef struct cmha_buffer {
+    const char *name; /* the path that leads here; NULL ends a list */
+    const void *data; /* the file, of any alignment: the caller's array or, after a save, `taken` */
+    size_t size;      /* its bytes */
+    void *taken;      /* `size` bytes of the context's allocator, which the caller gives back, or NULL */
+    void *saving;     /* what is being written, beside the old file until it is whole */
+    size_t saving_bytes;
+} cmha_buffer;
+/* Makes files of a list of buffers, which must outlive the context. Other paths are the system's. */
+CMHA_DEF cmha_files cmha_buffers(cmha_buffer *list);
+
 typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
 
 typedef struct cmha_context_config {
     int threads;              /* 0 = every core OpenMP offers; without OpenMP always 1 (fork(): see above) */
     uint64_t seed;            /* of initial parameters, dropout and batches; 0 is a seed like any other */
     cmha_allocator allocator; /* zeroed = malloc and free */
+    cmha_files files;         /* zeroed = the system's; cmha_buffers(list) = files in memory */
     void (*log)(void *user, cmha_log_level level, const char *line); /* no newline; NULL = silence */
     void *log_user;
     int keep_blas_threads; /* 0: an OpenBLAS is set to one thread of its own until the context closes, because
@@ -200,18 +230,18 @@ typedef struct cmha_context_config {
 } cmha_context_config;
 
 /* Holds what other objects borrow: options, threads, the line on the last failure. One thread at a time. */
-typedef struct cmha_context {
+struct cmha_context {
     cmha_context_config config;
     int threads;      /* resolved number of threads, >= 1 */
     int blas_threads; /* OpenBLAS's own setting before init, 0 = untouched */
     char detail[512]; /* see cmha_error */
     uint32_t open;    /* a mark that init ran and close did not */
     uint64_t models;  /* opened so far */
-} cmha_context;
+};
 
 /* Opens a context; config NULL = all defaults. Warns through the log callback where the BLAS runs a kernel
    below what this CPU can do (see cmha_blas_remedy). Errors: ARGUMENT (negative threads, half an
-   allocator). */
+   allocator or of a pair of file callbacks). */
 CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context_config *config);
 CMHA_DEF void cmha_context_close(cmha_context *context);
 
@@ -1153,6 +1183,12 @@ typedef enum cmha_placement { CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST } cmha_pla
 typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
 typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
 
+/* Chooses what features are divided by: nothing, or their root mean square |f|, taken over a position or over
+   the present positions of a sequence (which a causal model must not see). Zeros stay zeros. */
+typedef enum cmha_feature_norm {
+    CMHA_FEATURE_NORM_NONE, CMHA_FEATURE_NORM_FRAME, CMHA_FEATURE_NORM_SEQUENCE
+} cmha_feature_norm;
+
 /* Names the paper whose blocks a model has:
      real   ComplexFormer and every baseline. x = embedding(ids) + positions; blocks x += attention(norm(x)),
             x += ffn(norm(x)); logits = norm(x) W^T. (Post-norm: x = norm(x + sublayer(x)), no final norm.)
@@ -1199,7 +1235,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     SIZE(n_heads, 8, 1, 1024, "query heads") \
     SIZE(n_kv_heads, 0, 0, 1024, "key/value heads, a divisor of n_heads; 0 = n_heads") \
     SIZE(d_ff, 1024, 1, 1048576, "width inside the feed-forward layer") \
-    SIZE(vocabulary, 256, 1, 2147483647, "number of tokens; 256 = bytes") \
+    SIZE(vocabulary, 256, 0, 2147483647, "number of tokens; 256 = bytes; 0 (tokens = 0): no such head") \
     SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit") \
     ENUM(family, CMHA_FAMILY_REAL, CMHA_FAMILY_CRAT, "real|cope|mobius|crat", "whose model: cmha_family") \
     ENUM(attention, CMHA_ATTENTION_CMHA, CMHA_ATTENTION_DOT, "cmha|rope|dot", "score of plain heads") \
@@ -1300,7 +1336,14 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(irw_fusion, CMHA_FUSION_CONVEX, CMHA_FUSION_ADDITIVE, "convex|additive", \
          "crat: (1 - g) a + g r, or a + g r") \
     FLAG(irw_raw, 0, "crat: the weights of the queries as they are, no softmax") \
-    FLAG(recompute, 0, "training: blocks keep their input alone, run again in the backward: less memory")
+    FLAG(recompute, 0, "training: blocks keep their input alone, run again in the backward: less memory") \
+    FLAG(tokens, 1, "ids are embedded; 0: features alone, and the vocabulary's head is untied") \
+    SIZE(features, 0, 0, 65536, "numbers of a position, beside ids or instead; 0 = none") \
+    FLAG(complex_features, 0, "they are complex; family = real takes their planes as channels") \
+    ENUM(feature_norm, CMHA_FEATURE_NORM_NONE, CMHA_FEATURE_NORM_SEQUENCE, "none|frame|sequence", \
+         "divides a position's features, or a sequence's, by their RMS") \
+    SIZE(values, 0, 0, 65536, "numbers predicted at a position; 0 = no such head") \
+    FLAG(gaussian, 0, "values: the mean and the log variance of each; 0: squared error")
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
 #define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
@@ -1400,7 +1443,8 @@ typedef struct cmha_model {
     size_t size;                 /* numbers in each */
     cmha_block *blocks;
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias;
-    cmha_tensor *head_weight, *head_bias, *class_weight, *class_bias;
+    cmha_tensor *head_weight, *head_bias, *class_weight, *class_bias, *value_weight, *value_bias;
+    cmha_tensor *feature_weight, *feature_bias;
     cmha_tensor *pe_omega, *pe_delta;                                   /* multifreq */
     cmha_tensor *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 5 and 6 */
     double *omega;               /* [n_omega, d_k/2] */
@@ -1416,16 +1460,36 @@ typedef struct cmha_model {
     uint64_t opening;            /* which of the context's models; what was opened on another says STATE */
 } cmha_model;
 
-/* Hands over the tokens of a batch. Zero every member you do not set. */
+/* Hands over the tokens of a batch, of which a token may be a frame of numbers, `features`. Zero every member
+   you do not set. The loss is that of labels if they are there, else of values, else of targets.
+   Features W f + b ("feature.weight", real) are added to the token embeddings. Complex ones, in the families
+   whose attention is complex, are C f, C complex. In cope and mobius its real part joins the tokens, its
+   imaginary part the imaginary channel of the first complex layer, beside the positions. In crat C f, without
+   a bias, joins the state; with tokens = 0 it is the state, which positions then only turn (state_rotation).
+   So features times e^(i phi) turn the first state, and the first layer's probabilities stay, angular or dot,
+   under the norms cln (while its bias is 0) and crms. The turn ends at the cGELU of state_gelu and of the
+   feed-forward layer, at the norms split and whiten, at the windows, and in ln_f, which is real. */
 typedef struct cmha_batch {
-    const int32_t *ids, *targets;   /* [batch, length]; targets -1 are ignored */
+    const int32_t *ids, *targets;   /* [batch, length]; targets -1 are ignored; ids NULL where tokens = 0 */
     const unsigned char *key_mask;  /* [batch, length], 0 = padding, NULL = none */
     size_t batch, length;
     const int32_t *types;           /* [batch, length], below token_types; NULL = all 0 */
     const cmha_real *labels;        /* [batch] instead of targets: whole numbers below `classes` (else TOKEN),
                                        or with classes = 1 values */
     const cmha_real *class_weights; /* [classes] or NULL */
+    const cmha_real *features;      /* [batch, length, features]; complex ones are planes, [batch, length, 2 *
+                                       features], rows [Re | Im]. Those of padding are not read, others must
+                                       be finite (else NOT_FINITE) */
+    const cmha_real *values;        /* [batch, length, values], to be predicted; NaN are ignored */
 } cmha_batch;
+
+/* Names how samples lie: real [n], complex [n, 2] as (re, im), or complex [2, n], the planes Re and Im. */
+typedef enum cmha_samples { CMHA_SAMPLES_REAL, CMHA_SAMPLES_PAIRS, CMHA_SAMPLES_PLANES } cmha_samples;
+/* Cuts n samples into frames of `width`, one every `hop`, as features have them: rows of width or, complex, 2
+   width numbers [Re | Im]. Zeros fill the last frame up. Returns the number of frames, as many as reach all
+   samples; 0 where n, width or hop is 0. frames NULL: only counts. */
+CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, cmha_samples kind, size_t width, size_t hop,
+                            cmha_real *frames);
 
 /* Opens a model: random weights from the context's seed, zero biases, delta by delta_init. config NULL =
    defaults. Errors: SHAPE (of the configuration, as in cmha_model_memory). */
@@ -1443,7 +1507,8 @@ CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_know
 /* Return logits [batch, length, vocabulary], or the states [batch, length, d_model] after the final norm, as
    operations on the caller's tape. *extra_loss (or NULL) = the sum [1] of the weighted losses beside the
    objective (phase contrastive, load balance; CRAT eq 23-24), NULL if none or the tape does not record.
-   Errors of every call that takes a batch: TOKEN, SHAPE (more positions than learned). */
+   Errors of every call that takes a batch: TOKEN, SHAPE (more positions than learned), NOT_FINITE
+   (features), STATE (no such head). */
 CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
                                          cmha_tensor **extra_loss);
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
@@ -1451,11 +1516,17 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
 /* Applies the class head: logits [batch, classes], or a regression's values. Errors: STATE (classes = 0). */
 CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states,
                                         const unsigned char *key_mask);
-/* Compute without a tape: class scores [batch, classes] (STATE: classes = 0); the mean loss over targets or,
-   if the batch has them, labels; logits [batch, length, vocabulary], where targets are not read. */
+/* Applies the value head to states [.., d_model]: values [.., values] or, gaussian, [.., 2 values] = [means |
+   log variances] in each row. A log variance is 16 tanh(y / 16) of the head's output y, so that a standard
+   deviation lies within e^-8 and e^8. Errors: STATE (values = 0). */
+CMHA_DEF cmha_tensor *cmha_model_values(cmha_model *model, cmha_tape *tape, cmha_tensor *states);
+/* Compute without a tape: class scores [batch, classes]; the mean loss over targets or, if the batch has
+   them, labels or values; logits [batch, length, vocabulary], where targets are not read; predicted values,
+   [batch, length, values] or [batch, length, 2 values] as above. */
 CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores);
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss);
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits);
+CMHA_DEF cmha_status cmha_model_predict(cmha_model *model, const cmha_batch *batch, cmha_real *values);
 /* Encodes documents for a knowledge base: vectors [batch, d_model], each d_r = d_model / 2 complex features.
    Feature j is the mean over the counted tokens of the phasors u(z_tj) of cmha_model_states (planes, [Re |
    Im], eps complex_eps): a phase that recurs survives, scattered ones cancel. (The paper only says "encoded
@@ -1468,7 +1539,8 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
 CMHA_DEF void cmha_model_zero_grad(cmha_model *model);
 /* Counts the bytes of the parameters, and of all training (parameters, gradients, moments, activations) at
    batch x length; either may be NULL. Exact: dry runs of a step and an evaluation measure them, with labels
-   where classes > 0. Hidden tokens (cmha_mask_tokens) take more at their first step. Errors: SHAPE. */
+   where classes > 0, else with values where values > 0. Another objective, such as hidden tokens
+   (cmha_mask_tokens), may take more at its first step. Errors: SHAPE. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
                                        size_t length, size_t *parameters, size_t *training);
 
@@ -1611,11 +1683,12 @@ typedef struct cmha_cache {
     size_t n_slots;
     cmha_real *memory;              /* per slot keys [batch, key_heads, tiles, key_width, 64] and values
                                        [batch, kv_heads, tiles * 64, value_row], or the state */
-    size_t size, bytes;             /* of memory, in cmha_real; of memory, ids and slots, one block */
+    size_t size, bytes;             /* of memory, in cmha_real; of all arrays, one block */
     int has_state;
     cmha_storage storage;           /* BF16: two in 32 bits as in cmha_packed, rows of values padded to 32 */
     size_t ready;                   /* a pass over so many tokens has the memory it needs */
     int32_t *ids;                   /* [2, batch, capacity]: the tokens held, and the ones being read */
+    cmha_real *features;            /* [2, batch, capacity, numbers of a position]: likewise */
     cmha_tape tape;                 /* of its passes */
 } cmha_cache;
 
@@ -1640,6 +1713,11 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards 
    too), what the caller's search returned. (With a knowledge base the cache is copied for that before it
    slides and, for linear attention, at every call.) */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
+/* Does the same for models with features, as cmha_batch has them: [batch, n, ..], and ids [batch, n], NULL
+   where tokens = 0. out (or NULL), of the last position, gets what the value head predicts, [batch, values]
+   or, gaussian, [batch, 2 values]; without that head logits [batch, vocabulary]. */
+CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t *ids,
+                                                const cmha_real *features, size_t n, cmha_real *out);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM) \
     REAL(temperature, 0.8, 0, 100, "divides the logits; 0 = greedy") \
@@ -1678,7 +1756,7 @@ typedef struct cmha_archive_tensor {
     size_t shape[8];
     int rank;            /* 0 for a scalar */
     uint64_t begin, end; /* bytes, from the first one after the header */
-    size_t count;        /* product of shape */
+    size_t count;        /* numbers: the product of shape, of "C64" twice that */
 } cmha_archive_tensor;
 
 typedef struct cmha_archive {
@@ -1689,7 +1767,7 @@ typedef struct cmha_archive {
     const char **metadata;        /* [2 * n_metadata]: key, value, key, value ... */
     size_t n_metadata;
     uint64_t data_begin;          /* bytes from the start of the file */
-    void *file, *memory;
+    void *file, *memory;          /* file: the system's; NULL = the context's callbacks have it */
     size_t memory_size;
 } cmha_archive;
 
@@ -1699,8 +1777,9 @@ CMHA_DEF void cmha_archive_close(cmha_archive *archive);
 /* Finds a tensor, or the value of a key; NULL = none. */
 CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name);
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key);
-/* Reads a whole tensor into out [count], from F64, F32, F16, BF16 or I64; _i64 reads I64 alone. Errors:
-   FORMAT (another dtype), IO (a part of out may then be written). */
+/* Reads a whole tensor into out [count], from F64, F32, F16, BF16 or I64; _i64 reads I64 alone. Of C64 and
+   shape [.., n] out gets planes [.., 2 n], rows [Re | Im]. Errors: FORMAT (another dtype), IO (a part of out
+   may then be written). */
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor,
                                        cmha_real *out);
 CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor,
@@ -1711,7 +1790,8 @@ typedef struct cmha_archive_item {
     const cmha_real *data;
     const size_t *shape;
     int rank;
-    const char *dtype; /* NULL = cmha_real's, F32 or F64; "I64" or "U8": data points at int64_t or bytes */
+    const char *dtype; /* NULL = cmha_real's, F32 or F64; "I64" or "U8": data points at int64_t or bytes;
+                          "C64": data are planes [.., 2 n], rows [Re | Im], of a shape [.., n] */
 } cmha_archive_item;
 
 /* Writes tensors and metadata [2 * n_metadata] (key, value, ...). Errors: ARGUMENT (a name twice, no UTF-8).
@@ -1888,15 +1968,16 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
 /* ================================================= Base ================================================= */
 
-#include <errno.h>
-#include <fcntl.h>
 #include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifndef CMHA_NO_FILES
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #ifdef _WIN32
@@ -1906,6 +1987,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#endif
 #endif
 #ifdef _OPENMP
 #include <omp.h>
@@ -1964,7 +2046,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 
 /* -std=c99 hides these. Feature macros would come too late where a program includes system headers first. */
-#if !defined(__cplusplus) && defined(__STRICT_ANSI__) && !defined(_WIN32)
+#if !defined(__cplusplus) && defined(__STRICT_ANSI__) && !defined(_WIN32) && !defined(CMHA_NO_FILES)
 extern int fchmod(int fd, mode_t mode);
 extern int fsync(int fd);
 extern ssize_t readlink(const char *path, char *to, size_t bytes);
@@ -2046,6 +2128,8 @@ CMHA_DEF const char *cmha_status_string(cmha_status status) {
 CMHA__PRINTF(3, 4)
 static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...);
 static size_t cmha__utf8_length(const unsigned char *s);
+static size_t cmha__vprint(char *to, size_t room, const char *format, va_list arguments);
+CMHA__PRINTF(3, 4) static size_t cmha__print(char *to, size_t room, const char *format, ...);
 
 /* Replaces control characters, Unicode's line ends and cut characters, which a file's names may hold. */
 static void cmha__one_line(char *line) {
@@ -2066,7 +2150,7 @@ static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char 
     va_list arguments;
     if (!ctx) return status;
     va_start(arguments, format);
-    if (vsnprintf(line, sizeof line, format, arguments) < 0) line[0] = 0;
+    cmha__vprint(line, sizeof line, format, arguments);
     va_end(arguments);
     cmha__one_line(line);
     memcpy(ctx->detail, line, strlen(line) + 1);
@@ -2251,41 +2335,126 @@ static int cmha__parse_u64(const char *text, uint64_t *value) {
     return 1;
 }
 
-/* Reads plain decimal numbers and inf: strtod alone would take blanks, hexadecimal and NaN as well. */
-static int cmha__parse_real(const char *text, double *value) {
-    char local[96], half[16], *end;
+/* Writes a number as printf's %.*g would in the C locale: forms all of its digits, then rounds to nearest,
+   ties to even. Returns the length; text holds 32 bytes. */
+static size_t cmha__write_g(double value, int precision, char *text) {
+    char digits[800], *to = text; /* the lowest first; the longest number has 767 */
+    uint64_t bits, mantissa;
+    int n = 0, i, carry;
+    memcpy(&bits, &value, sizeof bits);
+    int exponent = (int)(bits >> 52 & 2047);
+    mantissa = bits & UINT64_MAX >> 12;
+    if (bits >> 63) *to++ = '-';
+    if (exponent == 2047) return cmha__print(to, 4, "%s", mantissa ? "nan" : "inf") + (size_t)(to - text);
+    if (exponent) mantissa |= UINT64_C(1) << 52, exponent--;
+    for (exponent -= 1074; mantissa && mantissa % 2 == 0; mantissa /= 2) exponent++;
+    for (; mantissa; mantissa /= 10) digits[n++] = (char)(mantissa % 10);
+    for (int left = exponent < 0 ? -exponent : exponent; n && left; left--, n = i) /* m 2^-p = m 5^p 10^-p */
+        for (carry = 0, i = 0; i < n || carry; carry /= 10, i++) {
+            carry += (i < n ? digits[i] : 0) * (exponent < 0 ? 5 : 2);
+            digits[i] = (char)(carry % 10);
+        }
+    int point = !n ? 1 : exponent < 0 ? n + exponent : n, low = n > precision ? n - precision : 0;
+    for (i = 0; i + 1 < low && !digits[i];) i++;
+    int up = low && 2 * digits[low - 1] + (i + 1 < low) + digits[low] % 2 > 10;
+    for (i = low; up && i < n && digits[i] == 9; i++) digits[i] = 0;
+    if (up && i == n) digits[n++] = 0, point++;
+    if (up) digits[i]++;
+    while (low < n && !digits[low]) low++;
+    int scientific = point < -3 || point > precision, before = scientific ? 1 : point;
+    for (i = before < 1 ? before - 1 : 0; i < n - low || i < before; i++) {
+        if (i == before) *to++ = '.';
+        *to++ = (char)('0' + (i >= 0 && i < n - low ? digits[n - 1 - i] : 0));
+    }
+    *to = 0;
+    if (!scientific) return (size_t)(to - text);
+    i = point < 1 ? 1 - point : point - 1;
+    return cmha__print(to, 8, "e%c%s%d", point < 1 ? '-' : '+', i < 10 ? "0" : "", i) + (size_t)(to - text);
+}
+
+/* Writes as much text as fits into `room`, and a NUL; returns the length of all of it. Knows what this code
+   uses of vsnprintf, which belongs to stdio: %s %d %zu %g %c, a precision of s and g (1 to 17), and %%. */
+static size_t cmha__vprint(char *to, size_t room, const char *format, va_list arguments) {
+    char number[32];
     size_t used = 0;
-    snprintf(half, sizeof half, "%.1f", 0.5);
-    size_t point = strlen(half) - 2;
+    for (; *format; format++) {
+        const char *piece = format;
+        size_t n = 1;
+        int precision = -1, whole;
+        if (*format == '%') {
+            if (*++format == '.') {
+                for (precision = 0, format++; *format >= '0' && *format <= '9'; format++)
+                    precision = precision * 10 + (*format - '0');
+                if (*format == '*') precision = va_arg(arguments, int), format++;
+            }
+            piece = *format == '%' ? format : number;
+            switch (*format) {
+            case 's':
+                piece = va_arg(arguments, const char *);
+                for (n = 0; n < (size_t)precision && piece[n];) n++; /* with a precision it needs no NUL */
+                break;
+            case 'd':
+                whole = va_arg(arguments, int), number[0] = '-';
+                n = (size_t)(whole < 0);
+                n += cmha__write_u64((uint64_t)(whole < 0 ? -(int64_t)whole : whole), number + n);
+                break;
+            case 'z': n = cmha__write_u64(va_arg(arguments, size_t), number), format++; break;
+            case 'g':
+                n = cmha__write_g(va_arg(arguments, double), precision < 0 ? 6 : precision, number);
+                break;
+            case 'c': number[0] = (char)va_arg(arguments, int); break;
+            }
+        }
+        for (; n; n--, piece++, used++)
+            if (used + 1 < room) to[used] = *piece;
+    }
+    if (room) to[used < room ? used : room - 1] = 0;
+    return used;
+}
+
+static size_t cmha__print(char *to, size_t room, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    size_t length = cmha__vprint(to, room, format, arguments);
+    va_end(arguments);
+    return length;
+}
+
+/* Reads plain decimal numbers and inf: strtod alone would take blanks, hexadecimal and NaN as well, and looks
+   for the locale's decimal point, so that it gets digits and an exponent. */
+static int cmha__parse_real(const char *text, double *value) {
+    char local[100];
+    size_t used = 0, first;
+    int point = 0, exponent = 0;
+    uint64_t power;
     if (strcmp(text, "inf") == 0 || strcmp(text, "-inf") == 0) {
         *value = *text == '-' ? -HUGE_VAL : HUGE_VAL;
         return 1;
     }
-    for (; *text; text++) {
-        if (!strchr("0123456789+-.eE", *text) || used + point + 1 >= sizeof local) return 0;
-        if (*text != '.') local[used++] = *text;
-        else for (size_t i = 0; i < point; i++) local[used++] = half[1 + i];
+    if (*text == '-' || *text == '+') local[used++] = *text++;
+    for (first = used; (*text >= '0' && *text <= '9') || (*text == '.' && !point); text++) {
+        if (used == 90) return 0;
+        if (*text == '.') point = 1;
+        else local[used++] = *text, exponent -= point;
     }
-    local[used] = 0;
-    *value = strtod(local, &end);
-    return used > 0 && *end == 0;
+    if (used == first) return 0;
+    if (*text == 'e' || *text == 'E') {
+        if (!cmha__parse_u64(text + 1 + (text[1] == '-' || text[1] == '+'), &power)) return 0;
+        exponent += (text[1] == '-' ? -1 : 1) * (int)(power < 9999 ? power : 9999);
+    } else if (*text) return 0;
+    cmha__print(local + used, sizeof local - used, "e%d", exponent);
+    *value = strtod(local, NULL);
+    return 1;
 }
 
 /* Writes the shorter of 15 and 17 digits that reads back to the same value; text holds 32 bytes. */
 static void cmha__write_real(double value, char *text) {
-    double back;
-    size_t kept = 0;
+    double back = value;
     for (int digits = 15; digits <= 17; digits += 2) {
-        snprintf(text, 32, "%.*g", digits, value);
-        back = strtod(text, NULL);
-        if (!(back < value) && !(back > value)) break;
+        cmha__write_g(value, digits, text);
+        cmha__parse_real(text, &back);
+        if (!(back < value) && !(back > value)) return;
     }
-    for (size_t i = 0; text[i]; i++) {
-        int plain = strchr("0123456789+-einfa", text[i]) != NULL;
-        if (plain) text[kept++] = text[i];
-        else if (kept && text[kept - 1] != '.') text[kept++] = '.';
-    }
-    text[kept] = 0;
 }
 
 /* ---- configuration tables ---- */
@@ -2462,8 +2631,8 @@ CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table
         size_t n = strcspn(text, "= "), m, room = sizeof name - 1;
         const char *after = text + n + (text[n] == '=');
         m = strcspn(after, " ");
-        snprintf(name, sizeof name, "%.*s", (int)(n < room ? n : room), text);
-        snprintf(value, sizeof value, "%.*s", (int)(m < room ? m : room), after);
+        cmha__print(name, sizeof name, "%.*s", (int)(n < room ? n : room), text);
+        cmha__print(value, sizeof value, "%.*s", (int)(m < room ? m : room), after);
         status = n > room || m > room
                      ? cmha__fail(context, CMHA_ERR_ARGUMENT, "%s: %.40s is longer than any option or value",
                                   cmha__table_name(table), n > room ? name : value)
@@ -2488,11 +2657,11 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *
         cmha__write_u64(whole, line);
     } else if (field->type == CMHA_FIELD_ENUM && cmha__field_fits(field, value)) {
         int length = (int)cmha__choice(field->choices, (int)(value - field->minimum), &begin);
-        snprintf(line, sizeof line, "%.*s", length, begin);
+        cmha__print(line, sizeof line, "%.*s", length, begin);
     } else {
         cmha__write_real(value, line);
     }
-    snprintf(text, size, "%s", line);
+    cmha__print(text, size, "%s", line);
 }
 
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config) {
@@ -2545,8 +2714,8 @@ CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size) {
 #endif
     const char *core = cmha__blas_core();
     if (!buffer || !size) return "";
-    if (core) snprintf(buffer, size, "OpenBLAS %s", core);
-    else snprintf(buffer, size, "%s", name);
+    if (core) cmha__print(buffer, size, "OpenBLAS %s", core);
+    else cmha__print(buffer, size, "%s", name);
     return buffer;
 }
 
@@ -2560,7 +2729,7 @@ static int cmha__core_rank(const char *core) {
         "|Haswell|Zen|Excavator|",
         "|SkylakeX|Cooperlake|SapphireRapids|"};
     char key[40];
-    snprintf(key, sizeof key, "|%s|", core);
+    cmha__print(key, sizeof key, "|%s|", core);
     for (int rank = 0; rank < 4; rank++)
         if (strstr(names[rank], key)) return rank;
     return -1;
@@ -2599,18 +2768,18 @@ CMHA_DEF const char *cmha_blas_remedy(void) {
 #endif
 }
 
-#ifdef __linux__
+#if defined(__linux__) && !defined(CMHA_NO_FILES)
 /* Adds NAME=VALUE to the environment; 0 if the name was there: set by the user, or by us before this exec. */
 static int cmha__environment_add(const char *setting) {
     const char *value = strchr(setting, '=') + 1;
     char name[32];
-    snprintf(name, sizeof name, "%.*s", (int)(value - setting) - 1, setting);
+    cmha__print(name, sizeof name, "%.*s", (int)(value - setting) - 1, setting);
     return !getenv(name) && setenv(name, value, 1) == 0;
 }
 #endif
 
 CMHA_DEF void cmha_blas_restart(char **argv) {
-#ifdef __linux__
+#if defined(__linux__) && !defined(CMHA_NO_FILES)
     const char *remedy = cmha_blas_remedy();
     int changed = 0;
     if (!argv || !argv[0]) return;
@@ -2651,7 +2820,7 @@ static void cmha__warn_blas(const cmha_context *context) {
     const char *remedy = cmha_blas_remedy(), *core = cmha__blas_core();
     char line[256];
     if (!remedy || !core || !context->config.log) return;
-    snprintf(
+    cmha__print(
         line, sizeof line,
         "OpenBLAS uses its %s kernel, which leaves this CPU at about a quarter to a half of its speed%s; "
         "set %s in the environment before the program starts",
@@ -2670,6 +2839,9 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
     if (!copy.allocator.allocate != !copy.allocator.release)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "context: the allocator lacks %s",
                           copy.allocator.allocate ? "release" : "allocate");
+    if (!copy.files.size != !copy.files.read || !copy.files.write != !copy.files.finish)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "context: the files lack one of %s",
+                          !copy.files.size != !copy.files.read ? "size and read" : "write and finish");
     context->config = copy;
     context->threads = cmha__threads(copy.threads);
     context->open = CMHA__OPEN;
@@ -3461,7 +3633,7 @@ static cmha_tensor *cmha__reject(cmha_tape *tape, cmha_status status, const char
     char line[256];
     va_list arguments;
     va_start(arguments, format);
-    if (vsnprintf(line, sizeof line, format, arguments) < 0) line[0] = 0;
+    cmha__vprint(line, sizeof line, format, arguments);
     va_end(arguments);
     if (tape && tape->status == CMHA_OK) cmha__fail(tape->context, status, "%s", line);
     return cmha__stop(tape, status);
@@ -4137,8 +4309,8 @@ static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_
                                       int32_t ignore) {
     for (size_t i = 0; i < n && !tape->status && !cmha__dry(tape); i++)
         if ((ids[i] < 0 || (size_t)ids[i] >= V) && !(may_ignore && ids[i] == ignore))
-            cmha__reject(tape, CMHA_ERR_TOKEN, "token %ld at index %zu is outside the vocabulary of %zu",
-                         (long)ids[i], i, V);
+            cmha__reject(tape, CMHA_ERR_TOKEN, "token %d at index %zu is outside the vocabulary of %zu",
+                         (int)ids[i], i, V);
     return tape->status;
 }
 
@@ -5106,28 +5278,73 @@ CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x,
     return cmha__linear_cross_entropy(tape, x, weight, bias, targets, ignore, class_weights, 0);
 }
 
-static cmha_status cmha__squared_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha_real *targets = (const cmha_real *)r->user, *x = r->in[0]->data;
+/* What a loss of numbers saves. gaussian = 0: the squared error of x [.., V]; 1: the negative log likelihood
+   of x [.., 2V], rows of means and log variances. skips = 1: a target that is NaN does not count. */
+typedef struct cmha__numbers {
+    const cmha_real *targets; /* [.., V] */
+    int gaussian, skips;
+    size_t counted;
+} cmha__numbers;
+
+/* Returns the sum of the losses or, with d, adds g times the gradients of their mean to d. */
+static double cmha__number_losses(const cmha__numbers *s, const cmha_tensor *x, cmha_real g, cmha_real *d) {
+    size_t width = cmha__last(x), V = s->gaussian ? width / 2 : width;
+    double sum = 0, scale = (double)g / (double)s->counted;
+    for (size_t i = 0, row = 0, n = cmha__rows(x) * V; i < n; i++, row += i % V ? 0 : width) {
+        cmha_real y = x->data[row + i % V], target = s->targets[i];
+        double off = (double)y - (double)target, log_variance, precision;
+        if (s->skips && target != target) continue;
+        if (!s->gaussian) {
+            sum += off * off;
+            if (d) d[i] += g * 2 * (y - target) / (cmha_real)s->counted;
+            continue;
+        }
+        log_variance = (double)x->data[row + V + i % V], precision = exp(-log_variance);
+        sum += (1.83787706640934548356 + log_variance + precision * off * off) / 2; /* log 2 pi */
+        if (d) d[row + i % V] += (cmha_real)(scale * precision * off);
+        if (d) d[row + V + i % V] += (cmha_real)(scale * (1 - precision * off * off) / 2);
+    }
+    return sum;
+}
+
+static cmha_status cmha__numbers_backward(cmha_tape *tape, cmha_record *r) {
+    const cmha__numbers *s = (const cmha__numbers *)r->user;
     cmha_real *dx = cmha_tape_grad(tape, r->in[0]);
-    size_t n = r->in[0]->size;
-    for (size_t i = 0; dx && !cmha__dry(tape) && i < n; i++)
-        dx[i] += r->out->grad[0] * 2 * (x[i] - targets[i]) / (cmha_real)n;
+    if (dx && !cmha__dry(tape) && s->counted) cmha__number_losses(s, r->in[0], r->out->grad[0], dx);
     return tape->status;
 }
 
-CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets) {
-    double sum = 0;
+/* Averages losses over what counts -> [1]; nothing: 0. */
+static cmha_tensor *cmha__number_loss(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets, int gaussian,
+                                      int skips) {
     cmha_tensor *y = x ? cmha__result1(tape) : NULL;
-    if (!y) return NULL;
+    cmha__numbers *s = y ? (cmha__numbers *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    if (!s) return NULL;
     if (!targets) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "squared error: targets is NULL");
-    for (size_t i = 0; !cmha__dry(tape) && i < x->size; i++) {
-        double d = (double)x->data[i] - (double)targets[i];
-        sum += d * d;
+    s->targets = targets, s->gaussian = gaussian, s->skips = skips;
+    if (!cmha__dry(tape)) {
+        for (size_t i = 0; i < x->size / (gaussian ? 2 : 1); i++)
+            s->counted += !skips || targets[i] == targets[i];
+        y->data[0] = s->counted ? (cmha_real)(cmha__number_losses(s, x, 0, NULL) / (double)s->counted) : 0;
     }
-    if (!cmha__dry(tape)) y->data[0] = x->size ? (cmha_real)(sum / (double)x->size) : 0;
-    return cmha_tape_push(tape, "squared_error", y, &x, 1, cmha__squared_backward,
-                          (void *)(uintptr_t)targets);
+    return cmha_tape_push(tape, "squared_error", y, &x, 1, cmha__numbers_backward, s);
 }
+
+CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets) {
+    return cmha__number_loss(tape, x, targets, 0, 0);
+}
+
+/* Bounds the second half of each row, log variances, to +-16: y = 16 tanh(x / 16). */
+static void cmha__bound_pass(const cmha__call *c) {
+    for (size_t i = 0, V = c->D; i < c->n * 2 * V; i++) {
+        int second = i / V % 2 != 0;
+        cmha_real y = c->y[i] / 16;
+        if (c->dy) c->dx[0][i] += second ? c->dy[i] * (1 - y * y) : c->dy[i];
+        else c->y[i] = second ? 32 * cmha__sigmoid(c->x[0][i] / 8) - 16 : c->x[0][i];
+    }
+}
+static const cmha__op cmha__bound_op = {
+    "log variances", 1, CMHA__PLANES, 0, {0, 0}, 0, NULL, cmha__bound_pass, cmha__bound_pass};
 
 /* ---- Common: positions ---- */
 
@@ -7157,7 +7374,7 @@ CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge) {
     if (!knowledge || !knowledge->context) return;
     for (size_t i = 0; i < sizeof knowledge->owned / sizeof *knowledge->owned; i++)
         cmha__give(knowledge->context, knowledge->owned[i].memory, knowledge->owned[i].bytes);
-#ifndef _WIN32
+#if !defined(_WIN32) && !defined(CMHA_NO_FILES)
     if (knowledge->mapping) (void)munmap(knowledge->mapping, knowledge->mapped);
 #endif
     memset(knowledge, 0, sizeof *knowledge);
@@ -10126,6 +10343,7 @@ static size_t cmha__window_width(const cmha_model_config *c) {
 /* How a parameter starts. Those before ZEROS decay. */
 enum {
     CMHA__WEIGHT, CMHA__EMBEDDING,
+    CMHA__INPUT, /* of features of size 1: so that what they become is of size 1 as well */
     CMHA__RESIDUAL_WEIGHT, /* of a projection into the residual */
     CMHA__MATRIX, /* of Möbius heads: a weight, or orthogonal */
     CMHA__ZEROS, CMHA__ONES, CMHA__DELTA,
@@ -10166,7 +10384,8 @@ typedef struct cmha__norm_row {
 typedef struct cmha__sizes {
     size_t none; /* at offset 0: no axis */
     cmha_model_config c;
-    int always, out_bias, pcl, mobius, group[3], dense, free_skip, unit_skip, window, pre, untied;
+    int always, out_bias, pcl, mobius, group[3], dense, free_skip, unit_skip, window, pre, untied, content,
+        channelled;
     size_t one, two, three, four, d, half, ff, half_ff; /* half: of complex features */
     size_t q, kv, gate, phases, pairs;                  /* plain heads; rows of delta */
     size_t cope;                                        /* d in CoPE's layer */
@@ -10175,7 +10394,13 @@ typedef struct cmha__sizes {
     size_t width[3], qkv[3], one_ff, one_out;           /* CRAT's groups of heads, and its dense layer */
     size_t asked, found, gate_in;                       /* its reflection window */
     size_t positions, terms, state;
+    size_t vocabulary, channels, complex_in, complex_out, complex_bias, predicted; /* ids; features; values */
 } cmha__sizes;
+
+/* Returns the numbers of a position's features. */
+static size_t cmha__feature_width(const cmha_model_config *c) {
+    return c->complex_features ? 2 * c->features : c->features;
+}
 
 static cmha__sizes cmha__sizes_of(const cmha_model_config *c, size_t layer) {
     const cmha__family_row *family = cmha__layer_family(c, layer);
@@ -10213,7 +10438,13 @@ static cmha__sizes cmha__sizes_of(const cmha_model_config *c, size_t layer) {
     s.positions = learned ? c->max_positions : 0;
     s.terms = c->position == CMHA_POSITION_MULTIFREQ || crat ? c->pe_terms : 0;
     s.state = crat ? s.half : 0;
-    s.pre = c->placement == CMHA_PLACEMENT_PRE, s.untied = !c->tied;
+    s.pre = c->placement == CMHA_PLACEMENT_PRE, s.untied = !c->tied || !c->tokens;
+    s.vocabulary = c->tokens ? c->vocabulary : 0;
+    if (c->complex_features && c->family != CMHA_FAMILY_REAL)
+        s.complex_in = c->features, s.complex_out = crat ? s.half : s.d, s.complex_bias = crat ? 0 : s.d;
+    else if (c->features) s.channels = cmha__feature_width(c);
+    s.channelled = s.channels > 0, s.content = c->tokens || s.channels;
+    s.predicted = c->values * (c->gaussian ? 2 : 1);
     return s;
 }
 
@@ -10312,13 +10543,17 @@ static const cmha__row cmha__crat_rows[] = {
 #define CMHA__OWN(name, member, when, start, form, a, b)                                                     \
     CMHA__IN(cmha_model, name, member, when, start, form, a, b, none)
 static const cmha__row cmha__embedding_rows[] = {
-    CMHA__OWN("tok_emb.weight", token_weight, always, EMBEDDING, REAL, c.vocabulary, d),
+    CMHA__OWN("tok_emb.weight", token_weight, always, EMBEDDING, REAL, vocabulary, d),
+    CMHA__OWN("feature.weight", feature_weight, always, INPUT, REAL, d, channels),
+    CMHA__OWN("feature.bias", feature_bias, channelled, ZEROS, REAL, d, none),
+    CMHA__OWN("feature.weight", feature_weight, always, INPUT, COMPLEX, complex_out, complex_in),
+    CMHA__OWN("feature.bias", feature_bias, always, ZEROS, COMPLEX, complex_bias, none),
     CMHA__OWN("pos_emb.weight", position_weight, always, EMBEDDING, REAL, positions, d),
     CMHA__OWN("type_emb.weight", type_weight, always, EMBEDDING, REAL, c.token_types, d),
     CMHA__OWN("pe.omega", pe_omega, always, WAVES, REAL, terms, d),
     CMHA__OWN("pe.delta", pe_delta, always, WAVES, REAL, terms, d),
-    CMHA__OWN("state.weight", state_weight, always, WEIGHT, STACKED, state, d),
-    CMHA__OWN("state.bias", state_bias, always, ZEROS, STACKED, state, none),
+    CMHA__OWN("state.weight", state_weight, content, WEIGHT, STACKED, state, d),
+    CMHA__OWN("state.bias", state_bias, content, ZEROS, STACKED, state, none),
     CMHA__OWN("state.theta.weight", theta_weight, c.state_rotation, WEIGHT, REAL, state, d),
     CMHA__OWN("state.theta.bias", theta_bias, c.state_rotation, ZEROS, REAL, state, none),
     CMHA__END};
@@ -10329,6 +10564,8 @@ static const cmha__row cmha__head_rows[] = {
     CMHA__OWN("head.bias", head_bias, c.head_bias, ZEROS, REAL, c.vocabulary, none),
     CMHA__OWN("class.weight", class_weight, always, WEIGHT, REAL, c.classes, d),
     CMHA__OWN("class.bias", class_bias, always, ZEROS, REAL, c.classes, none),
+    CMHA__OWN("value.weight", value_weight, always, WEIGHT, REAL, predicted, d),
+    CMHA__OWN("value.bias", value_bias, always, ZEROS, REAL, predicted, none),
     CMHA__END};
 
 static const cmha__norm_row *cmha__norm_of(const cmha_model_config *c, int complex_state) {
@@ -10373,7 +10610,7 @@ static void cmha__declare(cmha_model *model, const cmha__row *row, const cmha__s
             cmha_parameter *p = &model->parameters[model->n_parameters];
             cmha_tensor *matrix = &p->matrix, **member;
             member = (cmha_tensor **)(void *)((char *)owner + row->member);
-            snprintf(p->name, sizeof p->name, "%s%s", prefix, row->name);
+            cmha__print(p->name, sizeof p->name, "%s%s", prefix, row->name);
             p->start = form->start, p->decay = form->start < CMHA__ZEROS, p->is_complex = is_complex;
             t.data = model->data + model->size;
             p->tensor = t;
@@ -10400,7 +10637,7 @@ static void cmha__declare_all(cmha_model *model) {
     cmha__declare(model, cmha__embedding_rows, &sizes, 0, model, "");
     for (size_t i = 0; i < c->n_layers; i++) {
         sizes = cmha__sizes_of(c, i);
-        snprintf(prefix, sizeof prefix, "blocks.%zu.", i);
+        cmha__print(prefix, sizeof prefix, "blocks.%zu.", i);
         cmha__declare(model, cmha__layer_family(c, i)->parameters, &sizes, cmha__complex_state(c),
                       model->blocks ? &model->blocks[i] : NULL, prefix);
     }
@@ -10433,6 +10670,7 @@ static double cmha__start_mean(const cmha_model_config *c, const cmha_parameter 
     size_t D = p->tensor.shape[p->tensor.rank - 1];
     *spread = p->decay ? c->init_std : 0;
     switch (p->start) {
+    case CMHA__INPUT: *spread = 1 / sqrt((double)D); return 0;
     case CMHA__RESIDUAL_WEIGHT: *spread /= sqrt(2.0 * (double)c->n_layers); return 0;
     case CMHA__MATRIX:
         if (c->mobius_init == CMHA_MOBIUS_INIT_ORTHO) *spread = 1;
@@ -10509,6 +10747,8 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
     if (c->activation != CMHA_ACTIVATION_GELU_ERF)
         return "crat's layers are cGELU; activation must be gelu_erf";
     if (c->experts && c->experts_top > c->experts) return "experts_top is larger than experts";
+    if (!c->tokens && c->complex_features && !c->state_rotation)
+        return "complex features alone have their positions by state_rotation, which is 0";
     if (c->irw_layers && (first >= c->n_layers || c->irw_layers > c->n_layers - first))
         return "the reflection windows (irw_from, irw_layers) go on beyond the last layer";
     return NULL;
@@ -10533,10 +10773,17 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
         return cmha__fail(context, CMHA_ERR_SHAPE,
                           "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
     const cmha__family_row *family = cmha__family(c->family);
-    if (!family->wrong) return CMHA_OK;
-    const char *wrong = cmha__kv_heads(c) != c->n_heads ? "its heads cannot be grouped (n_kv_heads)"
-                        : c->pcl_weight > 0 ? "the phase contrastive loss is for family = real"
-                                            : family->wrong(c);
+    const char *wrong = !c->tokens && !c->features ? "tokens = 0 needs features"
+                        : c->tokens && !c->vocabulary ? "vocabulary = 0 needs tokens = 0"
+                        : !c->features && (c->complex_features || c->feature_norm)
+                            ? "complex_features and feature_norm need features"
+                        : c->causal && c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE
+                            ? "feature_norm = sequence sees the future; causal needs frame or none"
+                        : c->gaussian && !c->values ? "gaussian needs values" : NULL;
+    if (!wrong && family->wrong)
+        wrong = cmha__kv_heads(c) != c->n_heads ? "its heads cannot be grouped (n_kv_heads)"
+                : c->pcl_weight > 0 ? "the phase contrastive loss is for family = real"
+                                    : family->wrong(c);
     return wrong ? cmha__fail(context, CMHA_ERR_ARGUMENT, "model: %s", wrong) : CMHA_OK;
 }
 
@@ -10686,6 +10933,7 @@ struct cmha__pass {
     const cmha_real *rotation;  /* table of the plain heads */
     cmha_tensor *imag;          /* cope, mobius: imaginary channel of the next complex layer */
     cmha_tensor *tokens;        /* mobius: the token embeddings */
+    cmha_tensor *features;      /* complex ones: what joins the imaginary channel or, crat, the state */
     cmha_tensor *extra;         /* losses beside the objective, weighted */
     int again;                  /* 1: a block runs once more for its gradients and counts no experts */
 };
@@ -11151,10 +11399,11 @@ static cmha_tensor *cmha__add_waves(cmha__pass *pass, cmha_tensor *x) {
     return cmha_add_rows(pass->tape, x, waves);
 }
 
-/* Sets the first complex layer's imaginary channel: gamma * positions (CoPE eq 1). */
+/* Sets the first complex layer's imaginary channel: gamma * positions (CoPE eq 1), and complex features'. */
 static void cmha__embed_imaginary(cmha__pass *pass, int learned, cmha_cope_imag kind, double gamma) {
     cmha_tensor *p = learned ? cmha__scaled(pass, cmha__learned_positions(pass), gamma)
-                             : cmha__add_positions(pass, NULL, kind, gamma);
+                             : cmha__add_positions(pass, pass->features, kind, gamma);
+    if (learned && pass->features) p = cmha_add(pass->tape, p, pass->features);
     pass->imag = cmha__drop(pass, p);
 }
 
@@ -11189,7 +11438,11 @@ static cmha_tensor *cmha__crat_embed(cmha__pass *pass, cmha_tensor *x) {
     const cmha_model *m = pass->model;
     cmha_tape *tape = pass->tape;
     cmha_tensor *h = cmha__drop(pass, cmha__add_waves(pass, x));
-    cmha_tensor *z = cmha_linear(tape, h, m->state_weight, m->state_bias);
+    cmha_tensor *z = m->state_weight ? cmha_linear(tape, h, m->state_weight, m->state_bias) : NULL;
+    if (pass->features) {
+        cmha_tensor *f = cmha__drop(pass, pass->features);
+        z = m->state_weight ? cmha_add(tape, z, f) : f;
+    }
     if (m->theta_weight)
         z = cmha_complex_rotate(tape, z, cmha_linear(tape, h, m->theta_weight, m->theta_bias));
     return pass->c->state_gelu ? cmha_activate(tape, z, CMHA_ACTIVATION_GELU_ERF) : z;
@@ -11223,6 +11476,66 @@ static void cmha__add_regularisers(cmha__pass *pass, cmha_tensor *z) {
     if (mag > 0) cmha__add_loss(pass, cmha_mag_reg(pass->tape, z, mask, mag), 1);
 }
 
+/* Divides n numbers by the root of sum(x^2) / count, if that is not 0. */
+static void cmha__divide_by_rms(cmha_real *x, size_t n, size_t count) {
+    double rms = sqrt(cmha_sum_squares(x, n) / (double)(count ? count : 1));
+    for (size_t i = 0; rms > 0 && i < n; i++) x[i] = (cmha_real)((double)x[i] / rms);
+}
+
+/* Rejects features that are not finite, n positions of W, unless they are padding. */
+static cmha_status cmha__check_features(cmha_tape *tape, const cmha_real *x, const unsigned char *mask,
+                                        size_t n, size_t W) {
+    for (size_t i = 0; i < n * W && !tape->status && !cmha__dry(tape); i++)
+        if ((!mask || mask[i / W]) && !(fabs((double)x[i]) <= DBL_MAX))
+            cmha__reject(tape, CMHA_ERR_NOT_FINITE, "features: number %zu of position %zu is %g", i % W,
+                         i / W, (double)x[i]);
+    return tape->status;
+}
+
+/* Copies the batch's features, normalised and 0 where there is padding -> [B, N, numbers of a position]. */
+static cmha_tensor *cmha__read_features(cmha__pass *pass) {
+    const cmha_model_config *c = pass->c;
+    const cmha_batch *b = pass->batch;
+    size_t W = cmha__feature_width(c), N = pass->N, shape[] = {pass->B, N, W};
+    cmha_tensor *f = cmha__result(pass->tape, 3, shape);
+    if (!f || cmha__check_features(pass->tape, b->features, b->key_mask, pass->B * N, W)) return NULL;
+    for (size_t t = 0, present = 0; !cmha__dry(pass->tape) && t < pass->B * N; t++) {
+        cmha_real *row = f->data + t * W;
+        int absent = b->key_mask && !b->key_mask[t];
+        if (absent) memset(row, 0, W * sizeof *row);
+        else memcpy(row, b->features + t * W, W * sizeof *row);
+        present = (t % N ? present : 0) + !absent;
+        if (c->feature_norm == CMHA_FEATURE_NORM_FRAME) cmha__divide_by_rms(row, W, c->features);
+        if (c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE && t % N == N - 1)
+            cmha__divide_by_rms(row - t % N * W, N * W, present * c->features);
+    }
+    return f;
+}
+
+/* Embeds ids and features -> [B, N, d_model], or NULL after a failure. */
+static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
+    const cmha_model *m = pass->model;
+    const cmha_model_config *c = pass->c;
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *x = NULL, *f = NULL;
+    size_t shape[] = {pass->B, pass->N, c->d_model};
+    int complex_in = m->feature_weight && m->feature_weight->rank == 3;
+    if (!c->features != !pass->batch->features)
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "model: it reads %zu features a position, there are %s",
+                            c->features, c->features ? "none" : "some");
+    if (c->tokens) x = cmha_embedding(tape, m->token_weight, pass->batch->ids, pass->B, pass->N);
+    if (c->embedding_scale && x) x = cmha_scale(tape, x, (cmha_real)sqrt((double)c->d_model));
+    if (c->features && !tape->status) f = cmha__read_features(pass);
+    f = complex_in ? cmha_complex_linear(tape, f, m->feature_weight, m->feature_bias)
+                   : cmha_linear(tape, f, m->feature_weight, m->feature_bias);
+    if (complex_in && cmha__complex_state(c)) pass->features = f, f = NULL;
+    else if (complex_in) pass->features = cmha_complex_part(tape, f, 1), f = cmha_complex_part(tape, f, 0);
+    if (f) x = x ? cmha_add(tape, x, f) : f;
+    if (!x) x = cmha_tensor_new(tape, 3, shape, 0);
+    if (!m->type_weight) return x;
+    return cmha_add(tape, x, cmha__rows_of_embedding(pass, m->type_weight, pass->batch->types, 0));
+}
+
 /* Embedding and blocks -> [B, N, d_model]. */
 static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     const cmha_model *m = pass->model;
@@ -11232,10 +11545,7 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     if (!family->complex_state && c->attention != CMHA_ATTENTION_DOT)
         pass->rotation = cmha_rotation(tape, m->omega, m->n_omega, cmha__head_width(c) / 2, pass->N,
                                        (ptrdiff_t)pass->first);
-    cmha_tensor *x = cmha_embedding(tape, m->token_weight, pass->batch->ids, pass->B, pass->N);
-    if (c->embedding_scale) x = cmha_scale(tape, x, (cmha_real)sqrt((double)c->d_model));
-    if (m->type_weight)
-        x = cmha_add(tape, x, cmha__rows_of_embedding(pass, m->type_weight, pass->batch->types, 0));
+    cmha_tensor *x = cmha__embed_input(pass);
     x = x ? family->embed(pass, x) : NULL;
     for (pass->layer = 0; x && pass->layer < c->n_layers; pass->layer++) x = cmha__block(pass, x);
     if (x && family->complex_state && tape->recording) cmha__add_regularisers(pass, x);
@@ -11248,12 +11558,14 @@ static cmha_tensor *cmha__final_norm(cmha__pass *pass, cmha_tensor *x) {
     return m->final_weight ? cmha__norm_by(pass, 0, x, m->final_weight, m->final_bias) : x;
 }
 
-static cmha_tensor *cmha__output_weight(const cmha_model *m) {
-    return m->head_weight ? m->head_weight : m->token_weight;
+/* The weight of the vocabulary head; a model without tokens may have none. */
+static cmha_tensor *cmha__output_weight(const cmha_model *m, cmha_tape *tape) {
+    if (m->config.vocabulary) return m->head_weight ? m->head_weight : m->token_weight;
+    return cmha__reject(tape, CMHA_ERR_STATE, "model: it has no vocabulary head (vocabulary = 0)");
 }
 
 static cmha_tensor *cmha__vocabulary_head(cmha_model *m, cmha_tape *tape, cmha_tensor *x) {
-    return cmha_linear(tape, x, cmha__output_weight(m), m->head_bias);
+    return cmha_linear(tape, x, cmha__output_weight(m, tape), m->head_bias);
 }
 
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
@@ -11303,6 +11615,29 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     return cmha_scale(tape, cmha_sigmoid(tape, x), (cmha_real)c->label_range);
 }
 
+CMHA_DEF cmha_tensor *cmha_model_values(cmha_model *model, cmha_tape *tape, cmha_tensor *states) {
+    if (!states || !tape || tape->status) return NULL;
+    if (!cmha__model_is_open(model))
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "values: the model is missing");
+    if (!model->value_weight)
+        return cmha__reject(tape, CMHA_ERR_STATE, "values: the model has no value head (values = 0)");
+    cmha_tensor *y = cmha_linear(tape, states, model->value_weight, model->value_bias);
+    return model->config.gaussian ? cmha__operate(tape, &cmha__bound_op, 0, 0, y, NULL, NULL) : y;
+}
+
+CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, cmha_samples kind, size_t width, size_t hop,
+                            cmha_real *frames) {
+    size_t parts = kind == CMHA_SAMPLES_REAL ? 1 : 2, step = kind == CMHA_SAMPLES_PAIRS ? 2 : 1;
+    size_t plane = kind == CMHA_SAMPLES_PLANES ? n : 1;
+    if (!n || !width || !hop) return 0;
+    size_t count = n > width ? cmha__min((n - 1) / hop, (n - width - 1) / hop + 1) + 1 : 1;
+    for (size_t f = 0; frames && f < count; f++)
+        for (size_t part = 0; part < parts; part++)
+            for (size_t i = 0, at = f * hop; i < width; i++, at++)
+                *frames++ = at < n ? samples[at * step + part * plane] : 0;
+    return count;
+}
+
 /* ---- Objectives ---- */
 
 /* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work.
@@ -11315,7 +11650,7 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
     const int32_t *targets = batch->targets;
     size_t total = batch->batch * batch->length, n = 0;
     if (!targets)
-        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "loss: the batch has neither targets nor labels");
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "loss: the batch has no targets, labels or values");
     if (!model->config.causal) {
         size_t *index = (size_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *index);
         int32_t *wanted = (int32_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *wanted);
@@ -11326,17 +11661,20 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
         targets = wanted;
         if (states) states->needs_grad = tape->recording != 0;
     }
-    return cmha__linear_cross_entropy(tape, states, cmha__output_weight(model), model->head_bias, targets, -1,
-                                      NULL, weight);
+    return cmha__linear_cross_entropy(tape, states, cmha__output_weight(model, tape), model->head_bias,
+                                      targets, -1, NULL, weight);
 }
 
-/* The loss of tokens, or of labels: cross-entropy of classes, or the squared error of a regression.
+/* The loss of tokens, of values, or of labels: cross-entropy of classes, or a regression's squared error.
    weight: the cotangent of the backward that follows. */
 static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, cmha_real weight,
                                     cmha_tensor **extra) {
     cmha_tape *tape = &model->tape;
     cmha_tensor *states = cmha_model_states(model, tape, batch, extra);
     if (!states) return NULL;
+    if (!batch->labels && batch->values)
+        return cmha__number_loss(tape, cmha_model_values(model, tape, states), batch->values,
+                                 model->config.gaussian, 1);
     if (!batch->labels) return cmha__token_loss(model, batch, states, weight);
     cmha_tensor *scores = cmha_model_scores(model, tape, states, batch->key_mask);
     if (model->config.classes == 1) return cmha_squared_error(tape, scores, batch->labels);
@@ -11387,6 +11725,13 @@ CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *ba
     return cmha__own_result(model, cmha_model_scores(model, &model->tape, states, batch->key_mask), scores);
 }
 
+CMHA_DEF cmha_status cmha_model_predict(cmha_model *model, const cmha_batch *batch, cmha_real *values) {
+    cmha_status status = cmha__own_pass(model, "predict", batch, values, 0, 0);
+    if (status) return status;
+    cmha_tensor *states = cmha_model_states(model, &model->tape, batch, NULL);
+    return cmha__own_result(model, cmha_model_values(model, &model->tape, states), values);
+}
+
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors) {
     cmha_status status = cmha__own_pass(model, "vectors", batch, vectors, 0, 0);
     if (status) return status;
@@ -11427,14 +11772,26 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
     return cmha_tape_backward(tape, total, (cmha_real)weight);
 }
 
+/* Makes a batch for dry runs, of arrays that are never read. */
+static cmha_batch cmha__dry_batch(const cmha_model_config *c, size_t batch, size_t length) {
+    static const int32_t none = 0;
+    static const cmha_real number = 0;
+    cmha_batch b;
+    memset(&b, 0, sizeof b);
+    b.batch = batch, b.length = length, b.targets = &none;
+    if (c->tokens) b.ids = &none;
+    if (c->features) b.features = &number;
+    if (c->classes) b.labels = &number;
+    if (c->values) b.values = &number;
+    return b;
+}
+
 /* Runs passes that compute nothing but count what they would take: bytes of the two arenas' single blocks. A
    step, and an evaluation, which takes more than a step in small models whose blocks run twice. With a class
    head the batch has labels: hidden tokens then take their memory at the first step. */
 static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t length, size_t *memory,
                                  size_t *records) {
-    int32_t none = 0; /* never read */
-    cmha_real label = 0, *labels = like->config.classes ? &label : NULL;
-    cmha_batch b = {&none, &none, NULL, batch, length, NULL, labels, NULL};
+    cmha_batch b = cmha__dry_batch(&like->config, batch, length);
     cmha_model dry = *like;
     double loss;
     cmha_status status = CMHA_OK;
@@ -11559,7 +11916,7 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     else cmha_config_defaults(cmha_trainer_table(), c);
     cmha_status status = cmha_config_check(context, cmha_trainer_table(), c);
     if (status) return status;
-    if (!model->config.causal && c->mask_token >= model->config.vocabulary)
+    if (!model->config.causal && model->config.tokens && c->mask_token >= model->config.vocabulary)
         return cmha__fail(context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
                           c->mask_token, model->config.vocabulary);
     trainer->context = context, trainer->model = model;
@@ -11597,12 +11954,15 @@ CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const u
     }
 }
 
-/* Refuses streams that lead outside of the memory, and less than `least` tokens. */
+/* Refuses streams that lead outside of the memory, less than `least` tokens, and models of features. */
 static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *call,
                                       const cmha_tokens *tokens, size_t least) {
     if (!tokens || !tokens->data || (tokens->width != 1 && tokens->width != 2 && tokens->width != 4))
         return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT,
                           "%s: no tokens, or their width is not 1, 2 or 4", call);
+    if (trainer->model->config.features)
+        return cmha__fail(trainer->context, CMHA_ERR_STATE,
+                          "%s: the model reads features, which a stream of tokens has not", call);
     if (tokens->count >= least) return CMHA_OK;
     return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "%s: %zu tokens are too few, it takes %zu", call,
                       tokens->count, least);
@@ -11685,7 +12045,8 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     const cmha_trainer_config *c = &trainer->config;
     int32_t *ids = trainer->ids;
-    cmha_batch batch = {ids, ids + c->batch * c->length, NULL, c->batch, c->length, NULL, NULL, NULL};
+    cmha_batch batch = {ids, ids + c->batch * c->length, NULL, c->batch, c->length, NULL, NULL, NULL, NULL,
+                        NULL};
     double sum = 0;
     cmha_status status = cmha__check_stream(trainer, "step", tokens, c->length + 1);
     if (status) return status;
@@ -11737,7 +12098,7 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     for (size_t done = 0, rows, length; done < total; done += rows * length) {
         length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
         if (rows > c->batch) rows = c->batch;
-        cmha_batch batch = {ids, ids + rows * length, NULL, rows, length, NULL, NULL, NULL};
+        cmha_batch batch = {ids, ids + rows * length, NULL, rows, length, NULL, NULL, NULL, NULL, NULL};
         double mean = 0;
         size_t targets = 0;
         for (size_t row = 0; row < rows; row++)
@@ -11819,7 +12180,6 @@ static cmha_status cmha__pack_readings(cmha_quantised *q, const cmha__reading *l
 }
 
 CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *q, const cmha_model *model, cmha_storage storage) {
-    static const int32_t none = 0; /* never read */
     if (!q) return CMHA_ERR_ARGUMENT;
     memset(q, 0, sizeof *q);
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
@@ -11828,13 +12188,13 @@ CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *q, const cmha_model *mo
     q->context = model->context, q->model = model, q->opening = model->opening, q->storage = storage;
     cmha__reading *list = NULL;
     cmha_model dry = *model;
-    cmha_batch batch;
+    cmha_batch batch = cmha__dry_batch(&model->config, 1, 1);
     cmha_tape tape;
-    memset(&batch, 0, sizeof batch);
-    batch.ids = &none, batch.batch = batch.length = 1;
     cmha_tape_init(&tape, model->context, 0);
     tape.memory.measuring = 1, tape.readings = &list;
-    cmha_model_forward(&dry, &tape, &batch, NULL);
+    cmha_tensor *x = cmha_model_states(&dry, &tape, &batch, NULL);
+    if (model->config.vocabulary) cmha__vocabulary_head(&dry, &tape, x);
+    if (model->value_weight) cmha_model_values(&dry, &tape, x);
     cmha_status status = tape.status ? tape.status : cmha__pack_readings(q, list);
     cmha_tape_close(&tape);
     if (status) memset(q, 0, sizeof *q);
@@ -12112,37 +12472,36 @@ static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args
 
 /* ---- The cache and its passes ---- */
 
-/* Runs a pass over n tokens of each sequence, ids [batch, n] -> logits [batch, vocabulary] of the last, or
-   (wanted = 0) anything. While slots are counted and placed, one sequence does for all. */
-static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const int32_t *ids, size_t n,
+/* Runs a pass over n tokens of each sequence, ids [batch, n] and features -> what the head says of the last,
+   or (wanted = 0) anything. While slots are counted and placed, one sequence does for all. */
+static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const cmha_batch *batch,
                                      int wanted) {
     cmha__pass pass;
-    cmha_batch batch;
+    size_t n = batch->length;
     memset(&pass, 0, sizeof pass);
-    memset(&batch, 0, sizeof batch);
-    batch.ids = ids;
-    pass.model = cache->model, pass.tape = tape, pass.cache = cache, pass.batch = &batch;
+    pass.model = cache->model, pass.tape = tape, pass.cache = cache, pass.batch = batch;
     pass.B = cache->n_slots ? cache->batch : 1, pass.N = n, pass.first = cache->length;
     cmha_tensor *x = cmha__model_body(&pass);
     if (!x || !wanted) return x;
     size_t *last = (size_t *)cmha__record_alloc(tape, pass.B * sizeof *last);
     for (size_t b = 0; last && b < pass.B; b++) last[b] = (b + 1) * n - 1;
-    if (last) x = cmha_gather(tape, x, last, pass.B);
-    return cmha__vocabulary_head(cache->model, tape, cmha__final_norm(&pass, x));
+    if (last) x = cmha__final_norm(&pass, cmha_gather(tape, x, last, pass.B));
+    return batch->features && cache->model->value_weight ? cmha_model_values(cache->model, tape, x)
+                                                         : cmha__vocabulary_head(cache->model, tape, x);
 }
 
 /* Runs a pass over n tokens dry, which places slots or, placing = 0, takes the memory of such a pass. Room
    for the tokens is not needed: what a pass takes depends on its own tokens alone. */
 static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, int placing) {
-    static const int32_t none = 0; /* never read */
     size_t length = cache->length;
+    cmha_batch batch = cmha__dry_batch(&cache->model->config, 1, n);
     cmha_tape dry;
     cmha_tape_init(&dry, cache->context, 0);
     dry.memory.measuring = 1;
     dry.weights = cache->tape.weights;
     if (placing) cache->n_slots = cache->size = 0;
     cache->length = 0;
-    cmha__cache_pass(cache, &dry, &none, n, 1);
+    cmha__cache_pass(cache, &dry, &batch, 1);
     cache->length = length;
     cmha_status status = dry.status;
     if (!status && !placing)
@@ -12180,10 +12539,13 @@ CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_
     cache->tape.weights = o.weights;
     /* slots are the attention calls of a pass, in their order: one dry pass counts, another places them */
     cmha_status status = cmha__cache_dry(cache, 1, 1);
+    size_t frame = 2 * cmha__feature_width(&model->config) * sizeof *cache->features, frames = 0;
+    if (!cmha__mul(batch, frame, &frames)) frames = SIZE_MAX; /* which no array takes */
     cmha__array arrays[] = {{&cache->memory, cache->size, sizeof *cache->memory},
                             {&cache->ids, cache->capacity, 2 * cache->batch * sizeof *cache->ids},
+                            {&cache->features, cache->capacity, frames},
                             {&cache->slots, cache->n_slots, sizeof *cache->slots}};
-    if (!status) status = cmha__take_arrays(context, "cache", arrays, 3, &cache->bytes);
+    if (!status) status = cmha__take_arrays(context, "cache", arrays, 4, &cache->bytes);
     if (!status) {
         memset(cache->memory, 0, cache->bytes);
         status = cmha__cache_dry(cache, 1, 1);
@@ -12210,17 +12572,37 @@ static int cmha__cache_open(const cmha_cache *cache) {
            (!weights || weights->opening == cache->opening);
 }
 
-/* Reads n tokens of each sequence, rows `stride` apart, for which there is room and memory. */
-static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_t stride, size_t n,
-                                    cmha_real *logits) {
-    int32_t *staged = cache->ids + cache->batch * cache->capacity;
-    for (size_t b = 0; b < cache->batch; b++) memcpy(staged + b * n, ids + b * stride, n * sizeof *ids);
+/* Copies n positions of each sequence, from number `at` on of rows `stride` positions long, to the cache's
+   own arrays: from number `to` on of rows of ld. */
+static void cmha__copy_positions(cmha_cache *cache, const cmha_batch *from, size_t at, size_t stride,
+                                 size_t n, size_t to, size_t ld) {
+    size_t W = cmha__feature_width(&cache->model->config);
+    for (size_t b = 0; b < cache->batch; b++, at += stride, to += ld) {
+        if (from->ids) memcpy(cache->ids + to, from->ids + at, n * sizeof *from->ids);
+        if (W) memcpy(cache->features + to * W, from->features + at * W, n * W * sizeof *from->features);
+    }
+}
+
+/* Returns n positions of the cache's own arrays, from number `at` on. */
+static cmha_batch cmha__cache_batch(const cmha_cache *cache, size_t at, size_t n) {
+    const cmha_model_config *c = &cache->model->config;
+    cmha_batch b = cmha__dry_batch(c, cache->batch, n);
+    if (b.ids) b.ids = cache->ids + at;
+    if (b.features) b.features = cache->features + at * cmha__feature_width(c);
+    return b;
+}
+
+/* Reads n positions of each sequence, for which there is room and memory. */
+static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, size_t at, size_t stride,
+                                    size_t n, cmha_real *out) {
+    size_t half = cache->batch * cache->capacity;
+    cmha_batch staged = cmha__cache_batch(cache, half, n);
+    cmha__copy_positions(cache, from, at, stride, n, half, n);
     cmha_tape_reset(&cache->tape);
-    cmha_tensor *x = cmha__cache_pass(cache, &cache->tape, staged, n, logits != NULL);
+    cmha_tensor *x = cmha__cache_pass(cache, &cache->tape, &staged, out != NULL);
     if (!x) return cache->tape.status;
-    if (logits) memcpy(logits, x->data, x->size * sizeof *logits);
-    for (size_t b = 0; b < cache->batch; b++)
-        memcpy(cache->ids + b * cache->capacity + cache->length, staged + b * n, n * sizeof *ids);
+    if (out) memcpy(out, x->data, x->size * sizeof *out);
+    cmha__copy_positions(cache, &staged, 0, n, n, cache->length, cache->capacity);
     cache->length += n;
     return CMHA_OK;
 }
@@ -12230,9 +12612,10 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const int32_t *ids, size_
    was computed from the tokens that are gone, and models that lose their first token that way fall apart. A
    pass that has its memory can fail in a search alone. New keys lie beyond those held, where nobody looks;
    but states have then moved on and what has slid is gone, so that needs a copy to go back to. */
-static cmha_status cmha__cache_advance(cmha_cache *cache, const int32_t *ids, size_t n, size_t skip,
-                                       int sliding, size_t kept, cmha_real *logits) {
-    size_t bytes = (size_t)((char *)(cache->ids + cache->batch * cache->capacity) - (char *)cache->memory);
+static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fresh, size_t skip, int sliding,
+                                       size_t kept, cmha_real *out) {
+    size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory), n = fresh->length;
+    cmha_batch held = cmha__cache_batch(cache, 0, kept);
     size_t length = cache->length, first = cache->first, from = length - kept;
     int copied = cache->model->knowledge && (sliding || cache->has_state);
     void *copy = copied ? cmha__take(cache->context, bytes) : NULL;
@@ -12243,9 +12626,9 @@ static cmha_status cmha__cache_advance(cmha_cache *cache, const int32_t *ids, si
     if (sliding) {
         cache->first += from + skip;
         cache->length = 0;
-        if (kept) status = cmha__cache_read(cache, cache->ids + from, cache->capacity, kept, NULL);
+        if (kept) status = cmha__cache_read(cache, &held, from, cache->capacity, kept, NULL);
     }
-    if (!status) status = cmha__cache_read(cache, ids + skip, n, n - skip, logits);
+    if (!status) status = cmha__cache_read(cache, fresh, skip, n, n - skip, out);
     if (status && copied) {
         memcpy(cache->memory, copy, bytes);
         cache->length = length, cache->first = first;
@@ -12254,21 +12637,28 @@ static cmha_status cmha__cache_advance(cmha_cache *cache, const int32_t *ids, si
     return status;
 }
 
-CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
-    size_t total, bytes;
+static cmha_status cmha__cache_append(cmha_cache *cache, const cmha_batch *fresh, cmha_real *out) {
+    size_t total, bytes, n = fresh->length;
     if (!cmha__cache_open(cache)) return CMHA_ERR_STATE;
     cmha_context *context = cache->context;
-    if (!ids || !n) return cmha__fail(context, CMHA_ERR_ARGUMENT, "append: no tokens");
+    const cmha_model_config *c = &cache->model->config;
+    if (!c->features != !fresh->features)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT,
+                          "append: the model reads %zu features a position (cmha_cache_append_features), %s",
+                          c->features, c->features ? "here are none" : "here are some");
+    if ((c->tokens && !fresh->ids) || !n) return cmha__fail(context, CMHA_ERR_ARGUMENT, "append: no tokens");
     int sliding = n > cache->capacity - cache->length;
     if (sliding && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
         return cmha__fail(context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more",
                           cache->length, cache->capacity, n);
-    if (!cmha__mul(cache->batch, n, &total) || !cmha__mul(total, sizeof *ids, &bytes))
+    size_t W = cmha__feature_width(c), position = sizeof *fresh->ids + W * sizeof *fresh->features;
+    if (!cmha__mul(cache->batch, n, &total) || !cmha__mul(total, position, &bytes))
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: %zu tokens of %zu sequences overflow a size",
                           n, cache->batch);
     cmha_tape_reset(&cache->tape);
-    if (cmha__check_tokens(&cache->tape, ids, total, cache->model->config.vocabulary, 0, 0))
-        return CMHA_ERR_TOKEN;
+    if ((c->tokens && cmha__check_tokens(&cache->tape, fresh->ids, total, c->vocabulary, 0, 0)) ||
+        cmha__check_features(&cache->tape, fresh->features, NULL, total, W))
+        return cache->tape.status;
     size_t keep = cache->capacity - cache->capacity / 4; /* a cache that slides is three quarters full then */
     size_t kept = sliding && n < keep ? keep - n : 0;
     size_t room = sliding ? cache->capacity - kept : n; /* for new tokens; of more, the last are read */
@@ -12279,7 +12669,19 @@ CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, si
         cache->ready = status ? 0 : longest;
         if (status) return status;
     }
-    return cmha__cache_advance(cache, ids, n, skip, sliding, kept, logits);
+    return cmha__cache_advance(cache, fresh, skip, sliding, kept, out);
+}
+
+CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t *ids,
+                                                const cmha_real *features, size_t n, cmha_real *out) {
+    cmha_batch fresh;
+    memset(&fresh, 0, sizeof fresh);
+    fresh.ids = ids, fresh.features = features, fresh.length = n;
+    return cmha__cache_append(cache, &fresh, out);
+}
+
+CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
+    return cmha_cache_append_features(cache, ids, NULL, n, logits);
 }
 
 /* ---- Sampling ---- */
@@ -12417,6 +12819,18 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 
 /* ---- the operating system: plain descriptors, so that a FIFO is refused instead of waited for ---- */
 
+static cmha_status cmha__files_fail(cmha_context *ctx, const char *what, cmha_status status) {
+    return status ? cmha__fail(ctx, status, "%s: %s", what, cmha_status_string(status)) : CMHA_OK;
+}
+
+#ifdef CMHA_NO_FILES
+#define cmha__system_open(ctx, path, file, size) cmha__files_fail(ctx, "cannot be opened", CMHA_ERR_NOT_FOUND)
+#define cmha__system_read(ctx, file, offset, to, bytes) CMHA_ERR_STATE /* of none that was opened */
+#define cmha__system_write(fd, from, bytes) 0
+#define cmha__system_close(file) (void)(file)
+#define cmha__system_save(o) cmha__files_fail((o)->context, "writing failed", CMHA_ERR_NOT_FOUND)
+#else
+
 #ifdef _WIN32
 #define CMHA__SYSTEM(call) _##call
 #define CMHA__STAT(name) _##name##64 /* plain fstat has 32 bits for the size there */
@@ -12462,32 +12876,15 @@ static cmha_status cmha__io_fail(cmha_context *ctx, const char *what) {
     return cmha__fail(ctx, status, "%s: %s", what, number ? strerror(number) : "the file ended early");
 }
 
-/* Cuts a path that is too long for an error line to its end. */
-static const char *cmha__path_end(const char *path) {
-    size_t length = strlen(path);
-    return length > 100 ? path + length - 100 : path;
-}
-
-/* Puts the file's name before an error line that lacks it. Public calls end here; inner lines lack it. */
-static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status status) {
-    char name[104];
-    if (status == CMHA_OK) return status;
-    snprintf(name, sizeof name, "%s: ", cmha__path_end(path));
-    cmha__one_line(name); /* as it stands in a line */
-    if (strncmp(ctx->detail, name, strlen(name)) == 0) return status;
-    return cmha__fail(ctx, status, "%s%s", name, ctx->detail);
-}
-
 /* Opens a regular file for reading and measures it. */
-static cmha_status cmha__file_open(cmha_context *ctx, const char *path, int *fd, uint64_t *size) {
+static cmha_status cmha__system_open(cmha_context *ctx, const char *path, void **file, uint64_t *size) {
     struct CMHA__STAT(stat) about;
-    *size = 0; /* GCC does not see that no caller looks at it after a failure */
-    *fd = CMHA__SYSTEM(open)(path, O_RDONLY | CMHA__FILE_FLAGS);
-    if (*fd < 0) return cmha__io_fail(ctx, "cannot be opened");
-    int regular = CMHA__STAT(fstat)(*fd, &about) == 0 && S_ISREG(about.st_mode);
-    if (regular) *size = (uint64_t)CMHA__SEEK_FILE(*fd, 0, SEEK_END);
-    if (regular && *size != (uint64_t)-1) return CMHA_OK;
-    CMHA__SYSTEM(close)(*fd);
+    int fd = CMHA__SYSTEM(open)(path, O_RDONLY | CMHA__FILE_FLAGS);
+    if (fd < 0) return cmha__io_fail(ctx, "cannot be opened");
+    int regular = CMHA__STAT(fstat)(fd, &about) == 0 && S_ISREG(about.st_mode);
+    if (regular) *size = (uint64_t)CMHA__SEEK_FILE(fd, 0, SEEK_END);
+    if (regular && *size != (uint64_t)-1) return *file = (void *)((intptr_t)fd + 1), CMHA_OK; /* never NULL */
+    CMHA__SYSTEM(close)(fd);
     return cmha__fail(ctx, CMHA_ERR_IO, "cannot be read: not a regular file");
 }
 
@@ -12508,13 +12905,111 @@ static int cmha__file_move(int fd, unsigned char *at, size_t bytes, int writing)
     return 1;
 }
 
-static cmha_status cmha__file_read(cmha_context *ctx, int fd, uint64_t offset, void *to, size_t bytes) {
+static int cmha__descriptor(const void *file) { return (int)(intptr_t)file - 1; }
+
+static void cmha__system_close(void *file) {
+    if (file) CMHA__SYSTEM(close)(cmha__descriptor(file));
+}
+
+/* Returns 0 or errno. */
+static int cmha__system_write(int fd, unsigned char *from, size_t bytes) {
+    return cmha__file_move(fd, from, bytes, 1) ? 0 : errno;
+}
+
+static cmha_status cmha__system_read(cmha_context *ctx, void *file, uint64_t offset, void *to, size_t bytes) {
     CMHA__FILE_PLACE place = (CMHA__FILE_PLACE)offset;
+    int fd = cmha__descriptor(file);
     errno = 0;
     if ((uint64_t)place == offset && CMHA__SEEK_FILE(fd, place, SEEK_SET) >= 0 &&
         cmha__file_move(fd, (unsigned char *)to, bytes, 0))
         return CMHA_OK;
     return cmha__io_fail(ctx, "reading failed");
+}
+#endif
+
+/* ---- files of the context's callbacks ---- */
+
+/* Cuts a path that is too long for an error line to its end. */
+static const char *cmha__path_end(const char *path) {
+    size_t length = strlen(path);
+    return length > 100 ? path + length - 100 : path;
+}
+
+/* Puts the file's name before an error line that lacks it. Public calls end here; inner lines lack it. */
+static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status status) {
+    char name[104];
+    if (status == CMHA_OK) return status;
+    cmha__print(name, sizeof name, "%s: ", cmha__path_end(path));
+    cmha__one_line(name); /* as it stands in a line */
+    if (strncmp(ctx->detail, name, strlen(name)) == 0) return status;
+    return cmha__fail(ctx, status, "%s%s", name, ctx->detail);
+}
+
+/* Finds a file for reading and measures it. *file is the system's, NULL where the callbacks have it. */
+static cmha_status cmha__file_open(cmha_context *ctx, const char *path, void **file, uint64_t *size) {
+    const cmha_files *f = &ctx->config.files;
+    *file = NULL, *size = 0;
+    cmha_status status = f->size ? f->size(f->user, ctx, path, size) : CMHA_ERR_NOT_FOUND;
+    if (status == CMHA_ERR_NOT_FOUND && (f->system_too || !f->size))
+        return cmha__system_open(ctx, path, file, size);
+    return cmha__files_fail(ctx, "cannot be opened", status);
+}
+
+static cmha_status cmha__file_read(cmha_context *ctx, const char *path, void *file, uint64_t offset, void *to,
+                                   size_t bytes) {
+    const cmha_files *f = &ctx->config.files;
+    if (file) return cmha__system_read(ctx, file, offset, to, bytes);
+    cmha_status status = f->read ? CMHA_OK : CMHA_ERR_STATE; /* the context was opened again without them */
+    if (!status && bytes) status = f->read(f->user, ctx, path, offset, to, bytes);
+    return cmha__files_fail(ctx, "reading failed", status);
+}
+
+static cmha_buffer *cmha__buffer_of(void *list, const char *path) {
+    cmha_buffer *b = (cmha_buffer *)list;
+    while (b && b->name && strcmp(b->name, path) != 0) b++;
+    return b && b->name ? b : NULL;
+}
+
+static cmha_status cmha__buffer_size(void *user, cmha_context *ctx, const char *path, uint64_t *bytes) {
+    const cmha_buffer *b = cmha__buffer_of(user, path);
+    (void)ctx;
+    *bytes = b && b->data ? b->size : 0;
+    return b ? CMHA_OK : CMHA_ERR_NOT_FOUND;
+}
+
+static cmha_status cmha__buffer_read(void *user, cmha_context *ctx, const char *path, uint64_t offset,
+                                     void *to, size_t bytes) {
+    const cmha_buffer *b = cmha__buffer_of(user, path);
+    (void)ctx;
+    if (!b || !b->data || offset > b->size || bytes > b->size - offset) return CMHA_ERR_IO;
+    memcpy(to, (const char *)b->data + offset, bytes);
+    return CMHA_OK;
+}
+
+static cmha_status cmha__buffer_write(void *user, cmha_context *ctx, const char *path, uint64_t offset,
+                                      const void *from, size_t bytes, uint64_t total) {
+    cmha_buffer *b = cmha__buffer_of(user, path);
+    if (!b) return CMHA_ERR_NOT_FOUND;
+    b->saving_bytes = (size_t)total;
+    if (!offset) b->saving = b->saving_bytes == total ? cmha__take(ctx, b->saving_bytes) : NULL;
+    if (!b->saving) return CMHA_ERR_MEMORY;
+    memcpy((char *)b->saving + offset, from, bytes);
+    return CMHA_OK;
+}
+
+static cmha_status cmha__buffer_finish(void *user, cmha_context *ctx, const char *path, int whole) {
+    cmha_buffer *b = cmha__buffer_of(user, path);
+    if (!b) return CMHA_ERR_NOT_FOUND;
+    cmha__give(ctx, whole ? b->taken : b->saving, whole ? b->size : b->saving_bytes);
+    if (whole) b->data = b->taken = b->saving, b->size = b->saving_bytes;
+    b->saving = NULL;
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_files cmha_buffers(cmha_buffer *list) {
+    cmha_files files = {cmha__buffer_size,   cmha__buffer_read, cmha__buffer_write,
+                        cmha__buffer_finish, 1,                 list};
+    return files;
 }
 
 /* ---- numbers as the file holds them, whatever this machine's byte order ---- */
@@ -12549,12 +13044,12 @@ static void cmha__swap_words(void *words, size_t n, size_t width) {
     }
 }
 
-enum { CMHA__AS_F64, CMHA__AS_F32, CMHA__AS_F16, CMHA__AS_BF16, CMHA__AS_I64 }; /* rows of cmha__dtypes */
+enum { CMHA__AS_F64, CMHA__AS_F32, CMHA__AS_F16, CMHA__AS_BF16, CMHA__AS_I64, CMHA__AS_C64 }; /* rows below */
 enum { CMHA__AS_REAL = sizeof(cmha_real) == 8 ? CMHA__AS_F64 : CMHA__AS_F32 };
 
 /* Types of numbers and their bytes. The first rows, in the order of the enumeration, can be read as reals. */
 static const struct { char name[12]; unsigned char width; } cmha__dtypes[] = {
-    {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"U64", 8}, {"C64", 8}, {"I32", 4},
+    {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"C64", 8}, {"U64", 8}, {"I32", 4},
     {"U32", 4}, {"I16", 2}, {"U16", 2}, {"I8", 1}, {"U8", 1}, {"BOOL", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1},
     {"F8_E8M0", 1}, {"F8_E5M2FNUZ", 1}, {"F8_E4M3FNUZ", 1}, {"", 0}};
 
@@ -12570,6 +13065,7 @@ static cmha_real cmha__decode(const unsigned char *from, int dtype) {
     double wide;
     int64_t whole;
     switch (dtype) {
+    case CMHA__AS_C64:
     case CMHA__AS_F32: return cmha__float_of((uint32_t)cmha__bytes_get(from, 4));
     case CMHA__AS_F16: return cmha__half_of((uint32_t)cmha__bytes_get(from, 2));
     case CMHA__AS_BF16: return cmha__float_of((uint32_t)cmha__bytes_get(from, 2) << 16);
@@ -12754,6 +13250,7 @@ static cmha_status cmha__read_entry(cmha__header *h) {
     else if (t->begin > t->end || t->end > h->data_bytes) problem = "its data_offsets lie outside the file";
     else if (!cmha__mul(t->count, width, &bytes) || bytes != t->end - t->begin)
         problem = "its data_offsets do not fit its shape and dtype";
+    else if (cmha__dtype(t->dtype) == CMHA__AS_C64) t->count *= 2;
     if (problem) return cmha__tensor_fail(h->archive, t->name, problem);
     h->archive->tensors[h->archive->n_tensors++] = *t;
     return CMHA_OK;
@@ -12809,22 +13306,16 @@ static cmha_status cmha__arrange(cmha_archive *archive, uint64_t data_bytes) {
 
 /* ---- archives ---- */
 
-static int cmha__archive_fd(const cmha_archive *archive) {
-    return (int)(intptr_t)archive->file - 1; /* so that a zeroed archive has no file */
-}
-
 /* Reads a file's header into one block of memory and checks it whole. */
 static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     enum { TENSOR = 49, PAIR = 6 }; /* bytes: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and "":"", */
     cmha_context *ctx = archive->context;
     unsigned char raw[8];
     uint64_t size;
-    int fd;
-    cmha_status status = cmha__file_open(ctx, path, &fd, &size);
+    cmha_status status = cmha__file_open(ctx, path, &archive->file, &size);
     if (status) return status;
-    archive->file = (void *)((intptr_t)fd + 1);
     if (size < 8) return cmha__fail(ctx, CMHA_ERR_FORMAT, "not a safetensors file: shorter than 8 bytes");
-    if ((status = cmha__file_read(ctx, fd, 0, raw, 8)) != CMHA_OK) return status;
+    if ((status = cmha__file_read(ctx, path, archive->file, 0, raw, 8)) != CMHA_OK) return status;
     uint64_t length = cmha__bytes_get(raw, 8);
     if (length > 100000000 || length > size - 8)
         return cmha__fail(ctx, CMHA_ERR_FORMAT, "not a safetensors file: its header exceeds it or 100 MB");
@@ -12840,7 +13331,7 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     cmha__header h;
     memset(&h, 0, sizeof h);
     h.archive = archive, h.begin = h.at = archive->path + name, h.data_bytes = size - archive->data_begin;
-    if ((status = cmha__file_read(ctx, fd, 8, h.at, text)) != CMHA_OK) return status;
+    if ((status = cmha__file_read(ctx, path, archive->file, 8, h.at, text)) != CMHA_OK) return status;
     h.at[text] = 0;
     if (*h.at != '{') return cmha__header_fail(&h, "it does not begin with {");
     status = cmha__read_all(&h, "{}", cmha__read_entry);
@@ -12862,7 +13353,7 @@ CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *cont
 
 CMHA_DEF void cmha_archive_close(cmha_archive *archive) {
     if (!archive || !archive->context) return;
-    if (archive->file) CMHA__SYSTEM(close)(cmha__archive_fd(archive));
+    cmha__system_close(archive->file);
     cmha__give(archive->context, archive->memory, archive->memory_size);
     memset(archive, 0, sizeof *archive);
 }
@@ -12887,10 +13378,15 @@ CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const ch
 
 /* Reads n words of the data from byte `from` on, in this machine's order; single bytes stay as they are. */
 static cmha_status cmha__read_words(cmha_archive *archive, uint64_t from, void *out, size_t n, size_t width) {
-    int fd = cmha__archive_fd(archive);
-    cmha_status status = cmha__file_read(archive->context, fd, archive->data_begin + from, out, n * width);
+    cmha_status status = cmha__file_read(archive->context, archive->path, archive->file,
+                                         archive->data_begin + from, out, n * width);
     cmha__swap_words(out, n, width);
     return cmha__blame(archive->context, archive->path, status);
+}
+
+/* Returns where number i of complex ones lies among planes, rows of n: number i / 2's real or other part. */
+static size_t cmha__plane_place(size_t i, size_t n) {
+    return i / 2 / n * 2 * n + i % 2 * n + i / 2 % n;
 }
 
 /* Reads a tensor as cmha_real or, whole = 1, as int64_t. */
@@ -12902,11 +13398,12 @@ static cmha_status cmha__read_tensor(cmha_archive *archive, const cmha_archive_t
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive read: tensor or out is NULL");
     unsigned char piece[8192];
     int dtype = cmha__dtype(t->dtype);
-    size_t n, width = cmha__dtypes[dtype].width;
+    int planes = dtype == CMHA__AS_C64;
+    size_t n, width = planes ? 4 : cmha__dtypes[dtype].width, row = t->rank ? t->shape[t->rank - 1] : 1;
     cmha_status status = CMHA_OK;
-    if (whole ? dtype != CMHA__AS_I64 : dtype > CMHA__AS_I64) {
+    if (whole ? dtype != CMHA__AS_I64 : dtype > CMHA__AS_C64) {
         status = cmha__fail(ctx, CMHA_ERR_FORMAT, "tensor %.60s: %s is not %s", t->name, t->dtype,
-                            whole ? "I64" : "F64, F32, F16, BF16 or I64");
+                            whole ? "I64" : "F64, F32, F16, BF16, I64 or C64");
         return cmha__blame(ctx, archive->path, status);
     }
     if (whole || dtype == CMHA__AS_REAL) return cmha__read_words(archive, t->begin, out, t->count, width);
@@ -12914,7 +13411,8 @@ static cmha_status cmha__read_tensor(cmha_archive *archive, const cmha_archive_t
         n = cmha__min(t->count - done, sizeof piece / width);
         status = cmha__read_words(archive, t->begin + done * width, piece, n * width, 1);
         for (size_t i = 0; !status && i < n; i++)
-            ((cmha_real *)out)[done + i] = cmha__decode(piece + i * width, dtype);
+            ((cmha_real *)out)[planes ? cmha__plane_place(done + i, row) : done + i] =
+                cmha__decode(piece + i * width, dtype);
     }
     return status;
 }
@@ -12931,7 +13429,11 @@ CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_arc
 
 /* ---- writing an archive ---- */
 
+#ifdef CMHA_NO_FILES
+enum { CMHA__PATH = 1 };
+#else
 enum { CMHA__PATH = 4096, CMHA__LINKS = 40 }; /* systems open no longer paths and follow no more links */
+#endif
 
 typedef struct cmha__output cmha__output;
 
@@ -12939,14 +13441,19 @@ typedef struct cmha__output cmha__output;
 typedef void (*cmha__contents)(cmha__output *o, const void *of);
 
 /* Holds a file that is being written. Its contents are told three times: to measure the header, to compose it
-   and to write the data. Until it is whole, it lies in the folder of the one that it replaces: without a name
-   where the system has such files, of which nothing is left when the process dies, else under its own. */
+   and to write the data. Until it is whole, a file of the system's lies in the folder of the one that it
+   replaces: without a name where there are such files, of which nothing is left when the process dies, else
+   under its own. */
 struct cmha__output {
+    cmha_context *context;
+    const char *name;
     cmha__contents contents;
     const void *of;
     char *header;                                   /* NULL while it is measured */
     size_t used, room, notes, tensors, bytes;       /* of the header; of what it tells; of their data */
-    int fd, error;                                  /* -1 = the header is told; errno of the first failure */
+    int writing, error;                             /* 0 = the header is told; first failure, or its errno */
+    uint64_t at, total;                             /* bytes that callbacks have taken; of the whole file */
+    int fd;                                         /* the system's; -1 = callbacks write */
     int mode, replaces;                             /* permissions; 1 = those of an old file */
     size_t folder;                                  /* characters of the folder, with which both begin: */
     char path[CMHA__PATH], beside[CMHA__PATH + 32]; /* what is replaced; the file under its own name */
@@ -12956,9 +13463,9 @@ struct cmha__output {
 CMHA__PRINTF(2, 3) static void cmha__emit(cmha__output *o, const char *format, ...) {
     char *at = o->header ? o->header + o->used : NULL;
     va_list arguments;
-    if (o->fd >= 0) return;
+    if (o->writing) return;
     va_start(arguments, format);
-    o->used += (size_t)vsnprintf(at, at ? o->room - o->used : 0, format, arguments);
+    o->used += cmha__vprint(at, at ? o->room - o->used : 0, format, arguments);
     va_end(arguments);
 }
 
@@ -12966,7 +13473,8 @@ static void cmha__emit_string(cmha__output *o, const char *text) {
     cmha__emit(o, "\"");
     for (; *text; text++) {
         unsigned c = (unsigned char)*text;
-        cmha__emit(o, c < 32 ? "\\u%04x" : c == '"' || c == '\\' ? "\\%c" : "%c", c);
+        if (c < 32) cmha__emit(o, "\\u00%d%c", (int)c / 16, "0123456789abcdef"[c % 16]);
+        else cmha__emit(o, c == '"' || c == '\\' ? "\\%c" : "%c", (int)c);
     }
     cmha__emit(o, "\"");
 }
@@ -12982,6 +13490,14 @@ static void cmha__tell_note(cmha__output *o, const char *key, const char *value)
     cmha__emit_string(o, value);
 }
 
+/* Writes bytes where the last ones ended. */
+static void cmha__write_bytes(cmha__output *o, unsigned char *from, size_t bytes) {
+    const cmha_files *f = &o->context->config.files;
+    o->error = o->fd >= 0 ? cmha__system_write(o->fd, from, bytes)
+                          : (int)f->write(f->user, o->context, o->name, o->at, from, bytes, o->total);
+    if (!o->error) o->at += bytes;
+}
+
 /* Writes n words in the file's byte order, unless something has failed before. */
 static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_t width) {
     unsigned char piece[8192], *at = (unsigned char *)(uintptr_t)data;
@@ -12989,7 +13505,7 @@ static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_
     for (size_t part; n && !o->error; n -= part, at += part * width) {
         part = swaps && n > sizeof piece / width ? sizeof piece / width : n;
         if (swaps) memcpy(piece, at, part * width), cmha__swap_words(piece, part, width);
-        if (!cmha__file_move(o->fd, swaps ? piece : at, part * width, 1)) o->error = errno;
+        cmha__write_bytes(o, swaps ? piece : at, part * width);
     }
 }
 
@@ -12997,11 +13513,22 @@ static int cmha__item_dtype(const cmha_archive_item *item) {
     return item->dtype ? cmha__dtype(item->dtype) : CMHA__AS_REAL;
 }
 
+/* Writes n complex numbers of planes with rows of `row`, as pairs of floats. */
+static void cmha__write_pairs(cmha__output *o, const cmha_real *planes, size_t n, size_t row) {
+    float piece[1024];
+    for (size_t i = 0, m = 0; i < 2 * n; i++) {
+        piece[m++] = (float)planes[cmha__plane_place(i, row)];
+        if (m == 1024 || i + 1 == 2 * n) cmha__write_words(o, piece, m, sizeof *piece), m = 0;
+    }
+}
+
 static void cmha__tell_tensor(cmha__output *o, const cmha_archive_item *item) {
     int dtype = cmha__item_dtype(item);
     size_t width = cmha__dtypes[dtype].width, n = 1;
     for (int i = 0; i < item->rank; i++) n *= item->shape[i];
-    if (o->fd >= 0) cmha__write_words(o, item->data, n, width);
+    size_t row = item->rank ? item->shape[item->rank - 1] : 1;
+    if (o->writing && dtype == CMHA__AS_C64) cmha__write_pairs(o, item->data, n, row);
+    else if (o->writing) cmha__write_words(o, item->data, n, width);
     cmha__emit(o, "%s", o->tensors++ ? "," : o->notes ? "}," : "");
     cmha__emit_string(o, item->name);
     cmha__emit(o, ":{\"dtype\":\"%s\",\"shape\":[", cmha__dtypes[dtype].name);
@@ -13018,6 +13545,15 @@ static void cmha__tell_header(cmha__output *o) {
     while (o->used % 8) cmha__emit(o, " ");
 }
 
+static void cmha__tell_file(cmha__output *o) {
+    uint64_t length = o->used;
+    o->writing = 1, o->error = 0;
+    cmha__write_words(o, &length, 1, 8);
+    cmha__write_words(o, o->header, o->used, 1);
+    o->contents(o, o->of);
+}
+
+#ifndef CMHA_NO_FILES
 /* Copies `path` or, where it is a link, what the last link names, so that links stay. 0 = see errno. */
 static int cmha__output_follow(cmha__output *o, const char *path) {
     size_t n = strlen(path), begin;
@@ -13055,13 +13591,15 @@ static int cmha__output_name(cmha__output *o, int fd) {
     char *name = o->beside + o->folder;
     int got = -1, tries = 0;
     do {
-        snprintf(name, 32, "cmha-%08lx.tmp", (unsigned long)(cmha_rng_next(&rng) >> 32));
+        uint64_t number = cmha_rng_next(&rng);
+        memcpy(name, "cmha-00000000.tmp", 18);
+        for (int i = 5; i < 13; i++, number >>= 4) name[i] = "0123456789abcdef"[number & 15];
         if (fd < 0)
             got = CMHA__SYSTEM(open)(o->beside, O_WRONLY | O_CREAT | O_EXCL | CMHA__FILE_FLAGS, o->mode);
 #ifdef CMHA__NAMELESS
         else {
             char self[32];
-            snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+            cmha__print(self, sizeof self, "/proc/self/fd/%d", fd);
             got = linkat(CMHA__HERE, self, CMHA__HERE, o->beside, CMHA__FOLLOW) == 0 ? fd : -1;
         }
 #endif
@@ -13073,14 +13611,11 @@ static int cmha__output_name(cmha__output *o, int fd) {
 /* Writes the file, flushes it to the disk, gives it a name if it has none, and closes it: 1 = done. Else no
    file is left, and errno has the reason; -1 = only the name failed. */
 static int cmha__output_fill(cmha__output *o, int fd) {
-    uint64_t length = o->used;
 #ifndef _WIN32
     if (o->replaces) (void)!fchmod(fd, (mode_t)o->mode); /* some of which the umask has taken */
 #endif
-    o->fd = fd, o->error = 0;
-    cmha__write_words(o, &length, 1, 8);
-    cmha__write_words(o, o->header, o->used, 1);
-    o->contents(o, o->of);
+    o->fd = fd;
+    cmha__tell_file(o);
     if (!o->error && CMHA__FLUSH_FILE(fd) != 0) o->error = errno;
     int unnamed = !o->error && !o->beside[o->folder] && cmha__output_name(o, fd) < 0;
     if (unnamed) o->error = errno;
@@ -13096,7 +13631,7 @@ static int cmha__output_put(cmha__output *o) {
 #ifndef _WIN32
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        8 + (uint64_t)o->used + o->bytes > (uint64_t)limit.rlim_cur)
+        o->total > (uint64_t)limit.rlim_cur)
         return errno = EFBIG, 0; /* a signal (SIGXFSZ) would end the process at the limit */
 #endif
 #ifdef CMHA__NAMELESS
@@ -13121,6 +13656,22 @@ static int cmha__output_put(cmha__output *o) {
     return errno = o->error, 0;
 }
 
+static cmha_status cmha__system_save(cmha__output *o) {
+    cmha_status status = cmha__output_find(o, o->context, o->name);
+    if (!status && !cmha__output_put(o)) status = cmha__io_fail(o->context, "writing failed");
+    return status == CMHA_ERR_NOT_FOUND ? CMHA_ERR_IO : status; /* no such folder */
+}
+#endif
+
+/* Writes the file by the callbacks or, if these do not know its path, the system. */
+static cmha_status cmha__save(cmha__output *o) {
+    const cmha_files *f = &o->context->config.files;
+    if (f->write) cmha__tell_file(o);
+    if (!f->write || (!o->at && o->error == CMHA_ERR_NOT_FOUND && f->system_too)) return cmha__system_save(o);
+    cmha_status end = f->finish(f->user, o->context, o->name, !o->error);
+    return cmha__files_fail(o->context, "writing failed", o->error ? (cmha_status)o->error : end);
+}
+
 /* Writes a file of these contents. */
 static cmha_status cmha__write_file(cmha_context *ctx, const char *path, cmha__contents contents,
                                     const void *of) {
@@ -13128,7 +13679,7 @@ static cmha_status cmha__write_file(cmha_context *ctx, const char *path, cmha__c
     cmha_status status;
     if (!path) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: path is NULL");
     memset(&o, 0, sizeof o);
-    o.contents = contents, o.of = of, o.fd = -1;
+    o.context = ctx, o.name = path, o.contents = contents, o.of = of, o.fd = -1;
     cmha__tell_header(&o);
     o.room = o.used + 1;
     o.header = (char *)cmha__take(ctx, o.room);
@@ -13136,9 +13687,8 @@ static cmha_status cmha__write_file(cmha_context *ctx, const char *path, cmha__c
     else if (o.used > 100000000) status = cmha__fail(ctx, CMHA_ERR_OVERFLOW, "its header exceeds 100 MB");
     else {
         cmha__tell_header(&o);
-        status = cmha__output_find(&o, ctx, path);
-        if (!status && !cmha__output_put(&o)) status = cmha__io_fail(ctx, "writing failed");
-        if (status == CMHA_ERR_NOT_FOUND) status = CMHA_ERR_IO; /* no such folder */
+        o.total = 8 + (uint64_t)o.used + o.bytes;
+        status = cmha__save(&o);
     }
     cmha__give(ctx, o.header, o.room);
     return cmha__blame(ctx, path, status);
@@ -13173,8 +13723,9 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT,
                           "archive write: the name of a tensor is missing, reserved or not UTF-8");
     if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape)) problem = "its rank is not 0 to 8";
-    else if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0)
-        problem = "its dtype is not I64 or U8";
+    else if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0 &&
+             strcmp(item->dtype, "C64") != 0)
+        problem = "its dtype is not I64, U8 or C64";
     for (int i = 0; !problem && i < item->rank; i++) countable &= cmha__mul(bytes, item->shape[i], &bytes);
     if (!problem && countable && bytes && !item->data) problem = "it has no data";
     if (!problem && countable && cmha__sum(*total, bytes, total)) return CMHA_OK;
@@ -13224,7 +13775,7 @@ static cmha__named cmha__name(const cmha_model *model, size_t i) {
     size_t n = model->n_parameters, block = i < n ? 0 : i < 2 * n ? 1 : 2;
     const cmha_parameter *p = &model->parameters[i - block * n];
     cmha__named named;
-    snprintf(named.name, sizeof named.name, "%s%s", prefixes[block], p->name);
+    cmha__print(named.name, sizeof named.name, "%s%s", prefixes[block], p->name);
     named.like = &p->tensor;
     named.place = block * model->size + (size_t)(p->tensor.data - model->data);
     return named;
@@ -13242,11 +13793,17 @@ static void cmha__tell_u64(cmha__output *o, const char *key, uint64_t value) {
     cmha__tell_note(o, key, digits);
 }
 
+/* Fields of models behind `recompute`, which came later, are told where they are not the default: files of
+   models without them are what they were, and earlier versions read them. */
 static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table table, const void *config) {
+    size_t first = offsetof(cmha_model_config, recompute);
+    int model = table.fields == cmha_model_table().fields;
     char key[CMHA__NAME], value[32];
     for (size_t i = 0; i < table.count; i++) {
+        double is = cmha__field_value(&table.fields[i], config), usual = table.fields[i].initial;
+        if (model && table.fields[i].offset > first && !(is < usual || is > usual)) continue;
         cmha_config_get(table, config, table.fields[i].name, value, sizeof value);
-        snprintf(key, sizeof key, "%s%s", prefix, table.fields[i].name);
+        cmha__print(key, sizeof key, "%s%s", prefix, table.fields[i].name);
         cmha__tell_note(o, key, value);
     }
 }
@@ -13257,7 +13814,7 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
     const cmha_model *model = t->model;
     size_t n = cmha__own_omega(model);
     char text[48];
-    snprintf(text, sizeof text, "%d.%d.%d", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, CMHA_VERSION_PATCH);
+    cmha__print(text, sizeof text, "%d.%d.%d", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, CMHA_VERSION_PATCH);
     cmha__tell_note(o, "format", "cmha");
     cmha__tell_note(o, "cmha.version", text);
     cmha__tell_table(o, "cfg.", cmha_model_table(), &model->config);
@@ -13359,15 +13916,15 @@ typedef struct cmha__names {
 static void cmha__add_name(cmha__names *list, const char *title, const char *name) {
     size_t room = sizeof list->text - 32 - list->used;
     char *end = list->text + list->used;
-    if (list->more || room < 64) snprintf(end, 32, " and %zu more", ++list->more);
-    else list->used += (size_t)snprintf(end, room, "%s%.60s", list->used ? ", " : title, name);
+    if (list->more || room < 64) cmha__print(end, 32, " and %zu more", ++list->more);
+    else list->used += cmha__print(end, room, "%s%.60s", list->used ? ", " : title, name);
 }
 
 static void cmha__shape_text(const size_t *shape, int rank, char *text, size_t room) {
     size_t used = 0;
     text[0] = 0;
     for (int i = 0; i < rank && used < room; i++)
-        used += (size_t)snprintf(text + used, room - used, i ? ", %zu" : "%zu", shape[i]);
+        used += cmha__print(text + used, room - used, i ? ", %zu" : "%zu", shape[i]);
 }
 
 /* Compares a tensor of the file, or NULL, with the parameter that it is for. */
@@ -13384,7 +13941,7 @@ static void cmha__say_left(const cmha_archive *archive, const char *what, const 
     const cmha_context_config *config = &archive->context->config;
     char line[sizeof archive->context->detail];
     if (!config->log) return;
-    snprintf(line, sizeof line, "%s: %s %.60s %s", cmha__path_end(archive->path), what, name, why);
+    cmha__print(line, sizeof line, "%s: %s %.60s %s", cmha__path_end(archive->path), what, name, why);
     cmha__one_line(line);
     config->log(config->log_user, CMHA_LOG_WARNING, line);
 }
@@ -13405,7 +13962,7 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_m
         if (found) {
             cmha__shape_text(found->shape, found->rank, theirs, sizeof theirs);
             cmha__shape_text(named.like->shape, named.like->rank, ours, sizeof ours);
-            snprintf(why, sizeof why, "is %s of shape [%s], the model needs [%s] of F64, F32, F16 or BF16",
+            cmha__print(why, sizeof why, "is %s of shape [%s], the model needs [%s] of F64, F32, F16 or BF16",
                      found->dtype, theirs, ours);
         }
         if (!strict) cmha__say_left(archive, found ? "tensor" : "parameter", named.name, why);
@@ -13600,17 +14157,18 @@ static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *
 /* Maps the file where real tensors can be used as they lie there. */
 static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive,
                                 const cmha_archive_tensor **t) {
-#ifdef _WIN32
+#if defined(_WIN32) || defined(CMHA_NO_FILES)
     (void)kb, (void)archive, (void)t;
 #else
     uint64_t begin = archive->data_begin, end = begin;
+    if (!archive->file) return;
     for (size_t i = 0; i < 2; i++)
         if (!t[i] || cmha__dtype(t[i]->dtype) != CMHA__AS_REAL || (begin + t[i]->begin) % sizeof(cmha_real))
             return;
     for (size_t i = 0; i < archive->n_tensors; i++)
         if (begin + archive->tensors[i].end > end) end = begin + archive->tensors[i].end;
     if (!cmha__little_endian() || !t[0]->count || (size_t)end != end) return;
-    void *mapping = mmap(NULL, (size_t)end, PROT_READ, MAP_PRIVATE, cmha__archive_fd(archive), 0);
+    void *mapping = mmap(NULL, (size_t)end, PROT_READ, MAP_PRIVATE, cmha__descriptor(archive->file), 0);
     if (mapping == MAP_FAILED) return;
     kb->mapping = mapping;
     kb->mapped = (size_t)end;
@@ -13686,15 +14244,14 @@ CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context
 CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
                                       int width) {
     uint64_t size;
-    void *data = NULL;
-    int fd;
+    void *data = NULL, *file;
     if (tokens) memset(tokens, 0, sizeof *tokens);
     if (!tokens || !context || !path)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: tokens, context or path is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (width != 1 && width != 2 && width != 4)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: width %d is not 1, 2 or 4", width);
-    cmha_status status = cmha__file_open(context, path, &fd, &size);
+    cmha_status status = cmha__file_open(context, path, &file, &size);
     if (status) return cmha__blame(context, path, status);
     tokens->owner = context, tokens->width = width;
     tokens->bytes = (size_t)size, tokens->count = tokens->bytes / (size_t)width;
@@ -13703,8 +14260,8 @@ CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context
         status = cmha__fail(context, CMHA_ERR_FORMAT, "its size is not a multiple of %d bytes", width);
     else if (size > SIZE_MAX / 2 || (tokens->data = data = cmha__take(context, tokens->bytes)) == NULL)
         status = cmha__fail(context, CMHA_ERR_MEMORY, "no memory for its tokens");
-    else status = cmha__file_read(context, fd, 0, data, tokens->bytes);
-    CMHA__SYSTEM(close)(fd);
+    else status = cmha__file_read(context, path, file, 0, data, tokens->bytes);
+    cmha__system_close(file);
     cmha__swap_words(data, tokens->count, (size_t)width);
     if (status) cmha_tokens_close(tokens);
     return cmha__blame(context, path, status);

@@ -2,6 +2,8 @@
    mathematics is the library's own, against libm. */
 #include "check.h"
 
+#include <locale.h>
+
 static cmha_context context;
 
 /* ----------------------------------------------- contexts ----------------------------------------------- */
@@ -181,6 +183,49 @@ static void texts(cmha_table table, void *config, void *copy, size_t size) {
                        "%s does not survive its text", table.fields[i].name);
         }
     }
+}
+
+/* Numbers as text are what the C library prints, the shorter of 15 and 17 digits that reads back, and are read
+   to the bit, in any locale */
+static void numbers(void) {
+    static const double special[] = {0, -0.0, 1, 0.1, 1e15, 1e16, 999999999999999.5, 123456, 0.0001, 0.00001,
+                                     9.9999999999999995e-5, 5e-324, 2.2250738585072014e-308, DBL_MAX,
+                                     -DBL_MAX, 4503599627370497.5, 9007199254740993.0, 1e22, 1e23};
+    static const char *const locales[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "ps_AF.UTF-8"};
+    static const char *const wrong[] = {"", "-", "+", ".", "1e", "1e-", "1e5.0", "0x1", " 1", "1 ", "--1",
+                                        "1..2", "1,5", "nan", "+inf", "e5"};
+    static const cmha_field field = {"x", CMHA_FIELD_REAL, 0, 0, -DBL_MAX, DBL_MAX, NULL, "a number"};
+    cmha_table table = {&field, 1};
+    size_t n = check_quick() ? 20000 : 200000, i, j;
+    char text[32], want[64];
+    double x, back;
+    for (i = 0; i < n; i++) {
+        uint64_t bits = (uint64_t)((check_random() + 1) * 2147483648.0) << 32;
+        bits |= (uint64_t)((check_random() + 1) * 2147483648.0);
+        memcpy(&x, &bits, sizeof x);
+        if (i % 2) x = (double)(int)(check_random() * 1e6) / (i % 4 == 1 ? 1000 : 1e9);
+        if (i < sizeof special / sizeof *special) x = special[i];
+        if (!(fabs(x) <= DBL_MAX)) continue;
+        snprintf(want, sizeof want, "%.15g", x);
+        if (strtod(want, NULL) - x < 0 || strtod(want, NULL) - x > 0) snprintf(want, sizeof want, "%.17g", x);
+        cmha_config_get(table, &x, "x", text, sizeof text);
+        CHECK_THAT(!strcmp(text, want), "%s is written as %s", want, text);
+        for (j = 0; j < 3 && i % 100 == 0; j++) {
+            if (!setlocale(LC_NUMERIC, locales[j])) continue;
+            cmha_config_get(table, &x, "x", want, sizeof want);
+            CHECK_THAT(!strcmp(text, want), "%s: %s is written as %s", locales[j], text, want);
+            CHECK(!cmha_config_set(&context, table, &back, "x", text) && !memcmp(&x, &back, sizeof x));
+            setlocale(LC_NUMERIC, "C");
+        }
+        CHECK_THAT(!cmha_config_set(&context, table, &back, "x", text) && !memcmp(&x, &back, sizeof x),
+                   "%s is read as %.17g", text, back);
+    }
+    for (i = 0; i < sizeof wrong / sizeof *wrong; i++) set_fails(table, &x, "x", wrong[i], CMHA_ERR_ARGUMENT);
+    CHECK_OK(cmha_config_set(&context, table, &x, "x", "+2.5E+1"));
+    CHECK(x == 25);
+    CHECK_IS(cmha_config_set(&context, table, &x, "x", "1e999999999999999999999"), CMHA_ERR_ARGUMENT);
+    CHECK_THAT(strstr(cmha_error(&context), "from -1.797693135e+308 to 1.797693135e+308"), "%s",
+               cmha_error(&context));
 }
 
 static void tables(void) {
@@ -527,7 +572,7 @@ int main(int argc, char **argv) {
     contexts(), blas_report();
     check_context(&context, 1, 0);
     random_numbers();
-    configurations(), tables(), words(), presets();
+    configurations(), numbers(), tables(), words(), presets();
     gemms();
     activations(), phases(), entropy(), dropout(), schedules(), nothing();
     cmha_context_close(&context);

@@ -265,7 +265,7 @@ static void model_round_trip(void) {
     cmha_model a, b;
     cmha_archive r;
     int32_t ids[4] = {1, 2, 3, 4};
-    cmha_batch batch = {ids, ids, NULL, 1, 4, NULL, NULL, NULL};
+    cmha_batch batch = {ids, ids, NULL, 1, 4, NULL, NULL, NULL, NULL, NULL};
     double la, lb;
     size_t i;
     CHECK_OK(cmha_model_init(&a, &context, &m));

@@ -183,7 +183,7 @@ static void layout_of_a_model(void) {
     cmha_model a, b;
     int32_t ids[24];
     cmha_real *la = check_zeros(24 * 19), *lb = check_zeros(24 * 19);
-    cmha_batch batch = {ids, NULL, NULL, 2, 12, NULL, NULL, NULL};
+    cmha_batch batch = {ids, NULL, NULL, 2, 12, NULL, NULL, NULL, NULL, NULL};
     size_t i;
     for (i = 0; i < 24; i++) ids[i] = (int32_t)check_below(19);
     CHECK_OK(cmha_model_init(&a, &context, &config));
@@ -236,7 +236,7 @@ static void decode(const char *label, const cmha_model_config *config, size_t le
     size_t batch = 2, i, V = config->vocabulary;
     int32_t *ids = (int32_t *)check_alloc(batch * length, sizeof *ids);
     cmha_real *full = check_zeros(batch * length * V);
-    cmha_batch whole = {ids, NULL, NULL, batch, length, NULL, NULL, NULL};
+    cmha_batch whole = {ids, NULL, NULL, batch, length, NULL, NULL, NULL, NULL, NULL};
     for (i = 0; i < batch * length; i++) ids[i] = (int32_t)check_below(V);
     if (!CHECK_THAT(!cmha_model_init(&model, &context, config), "%s: %s", label, cmha_error(&context)))
         return;
@@ -284,7 +284,7 @@ static void decode_with_table(void) {
     double omega[8];
     int32_t ids[60];
     cmha_real *full = check_zeros(60 * 19), *other = check_zeros(60 * 19);
-    cmha_batch whole = {ids, NULL, NULL, 2, 30, NULL, NULL, NULL};
+    cmha_batch whole = {ids, NULL, NULL, 2, 30, NULL, NULL, NULL, NULL, NULL};
     size_t i;
     c.frequency = CMHA_FREQUENCY_TABLE, c.n_kv_heads = 2;
     for (i = 0; i < 60; i++) ids[i] = (int32_t)check_below(19);
@@ -332,8 +332,8 @@ static void padded_batch(int causal, int lag) {
     int32_t ids[N], padded[2 * M], targets[2 * M], own[N];
     unsigned char mask[2 * M];
     cmha_real *a = check_zeros(N * V), *b = check_zeros(2 * M * V);
-    cmha_batch plain = {ids, own, NULL, 1, N, NULL, NULL, NULL},
-               batch = {padded, targets, mask, 2, M, NULL, NULL, NULL};
+    cmha_batch plain = {ids, own, NULL, 1, N, NULL, NULL, NULL, NULL, NULL},
+               batch = {padded, targets, mask, 2, M, NULL, NULL, NULL, NULL, NULL};
     double alone = 0, together = 0;
     size_t i;
     c.causal = causal;
@@ -361,7 +361,7 @@ static void causality(size_t window) {
     enum { N = 30, V = 19 };
     int32_t ids[N];
     cmha_real *a = check_zeros(N * V), *b = check_zeros(N * V);
-    cmha_batch batch = {ids, NULL, NULL, 1, N, NULL, NULL, NULL};
+    cmha_batch batch = {ids, NULL, NULL, 1, N, NULL, NULL, NULL, NULL, NULL};
     size_t i;
     c.n_layers = 1, c.window = window;
     CHECK_OK(cmha_model_init(&model, &context, &c));
@@ -590,7 +590,7 @@ static double extra_loss(size_t layers, double weight) {
     cmha_tape tape;
     cmha_tensor *extra = NULL;
     int32_t ids[6] = {1, 5, 2, 9, 9, 3};
-    cmha_batch batch = {ids, ids, NULL, 1, 6, NULL, NULL, NULL};
+    cmha_batch batch = {ids, ids, NULL, 1, 6, NULL, NULL, NULL, NULL, NULL};
     double value = NAN;
     size_t i;
     c.n_layers = layers, c.pcl_weight = weight, c.pcl_mask = 0;

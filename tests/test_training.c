@@ -258,7 +258,7 @@ static void bad_tokens(void) {
     cmha_trainer_config t = trainer_config();
     cmha_tokens little = cmha_tokens_part(&stream, 0, t.length);
     int32_t ids[4] = {1, 2, 19, 3}, fine[4] = {1, 2, 3, 4}, targets[4] = {-1, -1, -1, -1};
-    cmha_batch batch = {ids, fine, NULL, 1, 4, NULL, NULL, NULL};
+    cmha_batch batch = {ids, fine, NULL, 1, 4, NULL, NULL, NULL, NULL, NULL};
     cmha_real logits[4 * 19];
     double loss;
     check_context(&c, 1, 1);
@@ -311,7 +311,7 @@ static void bad_models(void) {
     CHECK_OK(cmha_model_init(&model, &c, &m));
     {
         int32_t ids[5] = {1, 2, 3, 4, 5};
-        cmha_batch batch = {ids, ids, NULL, 1, 5, NULL, NULL, NULL};
+        cmha_batch batch = {ids, ids, NULL, 1, 5, NULL, NULL, NULL, NULL, NULL};
         double loss;
         CHECK_IS(cmha_model_loss(&model, &batch, &loss), CMHA_ERR_SHAPE);
         batch.length = 4;
@@ -356,7 +356,7 @@ static void cache_slides(int attention, size_t kv_heads, int position, size_t pr
     cmha_model_config m = check_model_config();
     int32_t ids[N];
     cmha_real got[V], *want = check_zeros(N * V);
-    cmha_batch rest = {ids, NULL, NULL, 1, 0, NULL, NULL, NULL};
+    cmha_batch rest = {ids, NULL, NULL, 1, 0, NULL, NULL, NULL, NULL, NULL};
     double worst = 0;
     size_t i;
     m.n_layers = 2, m.attention = attention, m.n_kv_heads = kv_heads, m.position = position,
@@ -391,7 +391,7 @@ static void own_objective(void) {
     cmha_tape tape;
     cmha_model_config m = check_model_config();
     int32_t ids[4] = {1, 2, 3, 4}, targets[4] = {2, 3, 4, 5};
-    cmha_batch batch = {ids, targets, NULL, 1, 4, NULL, NULL, NULL};
+    cmha_batch batch = {ids, targets, NULL, 1, 4, NULL, NULL, NULL, NULL, NULL};
     cmha_tensor *loss;
     double direct, norm = 0;
     size_t i;
@@ -511,7 +511,7 @@ static void generation(void) {
     listener a = {{0}, 0, 0}, b = {{0}, 0, 0}, d = {{0}, 0, 7};
     int32_t prompt[6] = {1, 2, 3, 4, 5, 6}, twice[4] = {1, 2, 1, 2}, row[40], best;
     cmha_real *logits = check_zeros(40 * 19);
-    cmha_batch whole = {row, NULL, NULL, 1, 0, NULL, NULL, NULL};
+    cmha_batch whole = {row, NULL, NULL, 1, 0, NULL, NULL, NULL, NULL, NULL};
     size_t i, j, wrong = 0;
     check_context(&c, 2, 8);
     CHECK_OK(cmha_model_init(&model, &c, &m));
@@ -564,7 +564,7 @@ static void step_by_hand(double clip) {
     cmha_trainer_config t = trainer_config();
     cmha_tokens little = cmha_tokens_part(&stream, 0, 25);
     int32_t ids[25];
-    cmha_batch batch = {ids, ids + 1, NULL, 1, 24, NULL, NULL, NULL};
+    cmha_batch batch = {ids, ids + 1, NULL, 1, 24, NULL, NULL, NULL, NULL, NULL};
     cmha_real *mo, *ve;
     double loss, want, norm = 0, lr;
     size_t i, step;
@@ -645,7 +645,7 @@ static void applied_by_hand(void) {
     cmha_model_config m = byte_model();
     cmha_trainer_config t = trainer_config();
     int32_t ids[25];
-    cmha_batch batch = {ids, ids + 1, NULL, 1, 24, NULL, NULL, NULL};
+    cmha_batch batch = {ids, ids + 1, NULL, 1, 24, NULL, NULL, NULL, NULL, NULL};
     cmha_tensor *objective;
     double loss, norm = 0;
     size_t i, step;
@@ -726,7 +726,7 @@ static void evaluation(void) {
     CHECK_OK(cmha_trainer_evaluate(&trainer, &part, &loss));
     for (i = 0; i < part.count; i++) ids[i] = cmha_tokens_at(&part, i);
     for (i = 0; i + 1 < part.count; i += n) {
-        cmha_batch batch = {ids, ids, NULL, 1, 24, NULL, NULL, NULL};
+        cmha_batch batch = {ids, ids, NULL, 1, 24, NULL, NULL, NULL, NULL, NULL};
         n = part.count - 1 - i < 24 ? part.count - 1 - i : 24;
         batch.ids = ids + i, batch.targets = ids + i + 1, batch.length = n;
         CHECK_OK(cmha_model_loss(&model, &batch, &one));
