@@ -367,6 +367,7 @@ struct cmha_tape {
     int n_unused;
     const cmha_quantised *weights; /* packed, for products that are not recorded; NULL = none */
     struct cmha__reading **readings; /* of a dry run: a list of the weights that products read, or NULL */
+    struct cmha__probe *probe; /* of cmha_model_attention */
 };
 
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording);
@@ -965,6 +966,7 @@ typedef struct cmha_attention_args {
     const unsigned char *key_mask; /* [B, n_k] */
     const cmha_real *alibi; /* slopes [H]: score -= slope |m - n| (Press et al. 2022); NULL = none */
     cmha_attention_kind kind;
+    const struct cmha__score *score; /* NULL = by kind and softmax */
     cmha_layout layout;
     cmha_share share; /* CMHA: delta, b are [H, P] per query head, [1, P] shared, none fixed */
     const cmha_real *delta, *b;
@@ -1527,6 +1529,18 @@ CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *ba
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss);
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits);
 CMHA_DEF cmha_status cmha_model_predict(cmha_model *model, const cmha_batch *batch, cmha_real *values);
+/* Names what can be seen of a head. A pair that is masked has probability 0, score and phase -infinity. */
+typedef enum cmha_see {
+    CMHA_SEE_PROBABILITIES, /* weights of the values; lag: a[t - s] over their sum */
+    CMHA_SEE_SCORES, /* before the softmax; linear: weights before their sum divides; lag: temp R[t - s] */
+    CMHA_SEE_PHASES, /* arg O, radians, of features (delta, b, position; phasors; elu + 1); dot has none */
+    CMHA_SEE_NEXT    /* times 1 on top: softmax(Im O); times 1, 2, 3 with yang8: P_ri, P_ir, P_ii */
+} cmha_see;
+/* Computes what a layer's head looks at (counted from 0 as the output projection reads them: plain, then
+   Möbius heads; real, imaginary, mixed ones): out [batch, length of queries, length of keys]. Errors: STATE
+   (what the head does not have). */
+CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *batch, size_t layer,
+                                          size_t head, int what, cmha_real *out);
 /* Encodes documents for a knowledge base: vectors [batch, d_model], each d_r = d_model / 2 complex features.
    Feature j is the mean over the counted tokens of the phasors u(z_tj) of cmha_model_states (planes, [Re |
    Im], eps complex_eps): a phase that recurs survives, scattered ones cancel. (The paper only says "encoded
@@ -8047,7 +8061,8 @@ static const cmha__score cmha__scores[] = {
 
 /* Finds the row of a call's score; NULL where there is no such kind. */
 static const cmha__score *cmha__score_of(const cmha_attention_args *a) {
-    const cmha__score *found = NULL;
+    const cmha__score *found = a->score;
+    if (found) return found;
     for (size_t i = 0; i < sizeof cmha__scores / sizeof *cmha__scores; i++) {
         const cmha__score *row = cmha__scores + i;
         if (row->kind == (int)a->kind && (row->softmax < 0 || row->softmax == (int)a->softmax)) found = row;
@@ -8143,6 +8158,8 @@ typedef struct cmha__attention_call {
     cmha__peak *peaks;         /* [B, H, n_q] */
     cmha_real *dq, *dk_pieces; /* of heads in pieces: [B, H, pieces, n_q, dk], [B, H, n_k, dk] */
     cmha_real *units;          /* the threads' own scratch */
+    size_t seen;               /* cmha__see: the head that is looked at, by one of its terms */
+    const struct cmha__term *term;
 } cmha__attention_call;
 
 /* One query head of one sequence. Key j of a query row i is at distance i + offset - j. */
@@ -8167,6 +8184,7 @@ typedef struct cmha__head {
     cmha_real *dq, *dk_to;       /* features [n_q, dk], [n_k, dk], accumulated */
     cmha_real *dv_to;            /* rows lddv apart, accumulated; may be NULL */
     size_t lddy, lddv;
+    cmha_real *scores;           /* [n_q, n_k]: gets what the forward makes of every visible pair; or NULL */
 } cmha__head;
 
 static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; }
@@ -8338,6 +8356,8 @@ static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha
     for (size_t j0 = begin / CMHA__TILE * CMHA__TILE; j0 < end; j0 += CMHA__TILE) {
         size_t cols = cmha__tile_rows(a->n_k, j0);
         cmha__scores_of(h, i0, rows, j0, S);
+        for (size_t r = 0; h->scores && r < rows; r++)
+            memcpy(h->scores + (i0 + r) * a->n_k + j0, S + r * CMHA__TILE, cols * sizeof *S);
         cmha__softmax_tile(h->u, rows, dv);
         if (a->dropout > 0) cmha__drop_tile(h, S, i0, rows, j0);
         if (dv) cmha__tile_gemm(0, rows, dv, cols, 1, S, CMHA__TILE, h->v + j0 * h->ldv, h->ldv, 1, acc, dv);
@@ -8589,12 +8609,11 @@ static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
     h->q = h->score->map ? u->q : q.data;
     h->ldq = h->score->map ? h->dk : q.ld;
     if (h->score->map) h->score->map(&f, q, 0, a->n_q, u->q);
-    if (h->score->planes == 1) return;
     if (h->score->forward) {
-        cmha__apply(cmha__imaginary[a->bilinear != 0], 0, u->q, a->n_q, a->d_k, u->turned, 0);
+        cmha__apply(cmha__imaginary[a->bilinear != 0], 0, u->q, a->n_q, h->dk / 2, u->turned, 0);
         h->turned = u->turned;
     }
-    cmha__apply(term->form, 0, u->q, a->n_q, a->d_k, u->q, 0);
+    if (h->score->planes == 2) cmha__apply(term->form, 0, u->q, a->n_q, a->d_k, u->q, 0);
 }
 
 /* y of a head whose keys and values are set: every term's softmax, mixed. */
@@ -9819,6 +9838,93 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
     return tape->status;
 }
 
+/* What cmha_model_attention looks for: the head at a distance of `head` from the next one to run in `layer`;
+   at: the layer that runs. */
+struct cmha__probe {
+    size_t layer, at, head;
+    int what;
+    cmha_real *out; /* NULL once it has been written */
+};
+
+/* Features whose product is the weight of CoPE's linear attention. */
+static void cmha__elu_map(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
+    size_t d = f->args->d_k;
+    for (const cmha_real *z = x.data + first * x.ld; n > 0; n--, z += x.ld, y += 2 * d)
+        cmha__elu_row(z, d, y), cmha__elu_row(z + x.imag, d, y + d);
+}
+
+/* Makes arg O of O, as if it were the score. */
+static void cmha__arg(const cmha_attention_args *a, cmha_real divisor, const cmha_real *re,
+                      const cmha_real *im, cmha_real *s) {
+    (void)a, (void)divisor;
+    for (size_t j = 0; j < CMHA__TILE; j++) s[j] = cmha__atan2(im[j], re[j]);
+}
+
+static void cmha__see_head(cmha__head *h) {
+    cmha__rows_of none = {NULL, 0, 0};
+    h->scores = h->call->views->y.data + h->batch * h->args->n_q * h->args->n_k;
+    if (h->head != h->call->seen) return;
+    cmha__set_queries(h, h->call->term);
+    cmha__forward_head(h, none);
+}
+
+/* Divides weights, or the exponentials of scores, by their sum (plus den_eps); 0 where one is -infinity. */
+static void cmha__weigh(cmha_real *row, size_t n, const cmha_linear_args *linear) {
+    double top = -(double)INFINITY, sum = linear ? (double)linear->den_eps : 0;
+    for (size_t j = 0; j < n; j++) top = (double)row[j] > top ? (double)row[j] : top;
+    for (size_t j = 0; j < n; j++) {
+        if (row[j] < -CMHA__LARGEST) row[j] = 0;
+        else if (!linear) row[j] = (cmha_real)exp((double)row[j] - top);
+        sum += (double)row[j];
+    }
+    for (size_t j = 0; j < n && sum != 0; j++) row[j] = (cmha_real)((double)row[j] / sum);
+}
+
+/* Writes what is looked for, if it is a head of this call, whose core has run: scores by the softmax core,
+   whatever the core, by a row that is the call's own, or CoPE's linear kernel, or arg O. */
+static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s, cmha_tensor *const *in) {
+    struct cmha__probe *p = tape->probe;
+    int what = p->what % CMHA_SEE_NEXT, next = p->what / CMHA_SEE_NEXT, phases = what == CMHA_SEE_PHASES;
+    int lag = s->core == CMHA__LAG, plain = s->core == CMHA__SOFTMAX, count = 1;
+    int cope = s->core == CMHA__LINEAR && s->linear.kind == CMHA_LINEAR_COPE;
+    cmha_attention_args a = s->args;
+    size_t heads = a.heads, head = p->head, n = a.n_k, pairs = a.batch * a.n_q * n;
+    if (p->at != p->layer || !p->out) return;
+    if (head >= heads) p->head -= heads;
+    if (head >= heads) return;
+    if (!plain) {
+        a.softmax = CMHA_SOFTMAX_REAL, a.kind = cope ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
+        a.scale = cope ? 1 : 1 / (cmha_real)a.d_k, a.eps = lag ? s->lag.eps : s->linear.eps;
+        a.causal = lag || s->linear.causal, a.key_mask = lag ? s->lag.key_mask : s->linear.key_mask;
+    }
+    cmha__score row = *cmha__score_of(&a);
+    if (cope) row.map = cmha__elu_map;
+    if (phases) row.forward = cmha__arg, a.softmax = CMHA_SOFTMAX_REAL, a.alibi = NULL;
+    cmha__terms(&a, &count);
+    if (phases) a.norm_max = CMHA_NORM_MAX_NONE;
+    a.score = &row, a.d_v = 0, a.complex_v = 0, a.threads = tape->context->threads;
+    cmha_attention_views x = cmha__views(s, in[0], in[1], in[2], p->out);
+    cmha_real *scratch = cmha__reals(tape, cmha_attention_scratch(&a, 0)), *out = p->out;
+    p->out = NULL;
+    if (next >= count || (phases && row.planes == 1 && !row.rotates))
+        cmha__reject(tape, CMHA_ERR_STATE, "model attention: the head has no phases, or no softmax %d", next);
+    if (!scratch || tape->status) return;
+    cmha__attention_call call;
+    cmha__open_call(&a, &x, CMHA__FORWARD, scratch, &call);
+    call.seen = head, call.term = cmha__terms(&a, &count) + next;
+    for (size_t i = 0; i < pairs; i++) out[i] = -(cmha_real)INFINITY;
+    cmha__set_peaks(&call);
+    cmha__each_head(&call, cmha__see_head);
+    for (size_t i = 0; i < a.batch * a.n_q; i++, out += n) {
+        const cmha_real *R = lag ? (cmha_real *)s->rows + (i / n * heads + head) * n + i % n : NULL;
+        for (size_t j = 0; j < n && !plain && !cope; j++) {
+            if (lag && a.key_mask && !a.key_mask[i]) out[j] = -(cmha_real)INFINITY;
+            if (!phases && !(out[j] < -CMHA__LARGEST)) out[j] = lag ? *(R - j) : 1 + out[j];
+        }
+        if (what == CMHA_SEE_PROBABILITIES) cmha__weigh(out, n, plain || lag ? NULL : &s->linear);
+    }
+}
+
 static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
     cmha_real *grad[5];
     for (int i = 0; i < 5; i++) grad[i] = cmha_tape_grad(tape, r->in[i]);
@@ -9836,6 +9942,7 @@ static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha
     s->rows = y ? cmha__reals(tape, rows) : NULL;
     if (!s->rows) return NULL;
     cmha__core_run(tape, s, in, y, NULL, state);
+    if (tape->probe) cmha__see(tape, s, in);
     return cmha_tape_push(tape, s->name, y, in, 5, cmha__attention_record, s);
 }
 
@@ -11262,6 +11369,7 @@ static int cmha__outer_settle(cmha_tape *tape, cmha_tensor *const *outer, cmha_r
 
 static cmha_tensor *cmha__run_block(cmha__pass *pass, cmha_tensor *x) {
     pass->k = &pass->model->blocks[pass->layer];
+    if (pass->tape->probe) pass->tape->probe->at = pass->layer;
     return cmha__layer_family(pass->c, pass->layer)->block(pass, x);
 }
 
@@ -11750,6 +11858,26 @@ CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *bat
         }
         for (size_t j = 0; count && j < W; j++) vectors[j] /= (cmha_real)count;
     }
+    return model->tape.status;
+}
+
+CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *batch, size_t layer,
+                                          size_t head, int what, cmha_real *out) {
+    cmha_status status = cmha__own_pass(model, "model attention", batch, out, 0, 0);
+    if (status) return status;
+    size_t layers = model->config.n_layers, heads = model->config.n_heads;
+    if (layer >= layers || head >= heads || what < 0 || what >= 4 * CMHA_SEE_NEXT)
+        return cmha__fail(model->context, CMHA_ERR_ARGUMENT,
+                          "model attention: layer %zu of %zu, head %zu of %zu, what = %d", layer,
+                          layers, head, heads, what);
+    size_t first = heads - cmha__plain_heads(&model->config, layer); /* Möbius heads, the last, run first */
+    struct cmha__probe probe = {layer, 0, (first + head) % heads, what, out};
+    model->tape.probe = &probe;
+    cmha_model_states(model, &model->tape, batch, NULL);
+    model->tape.probe = NULL;
+    if (!model->tape.status && probe.out)
+        return cmha__fail(model->context, CMHA_ERR_STATE, "model attention: no head %zu in layer %zu", head,
+                          layer);
     return model->tape.status;
 }
 

@@ -755,6 +755,21 @@ static const char *ugly_name(void) {
     ROW(classify_no_head, CMHA_ERR_STATE, "class", cmha_model_classify(&f->decoder, &f->batch, f->logits))   \
     ROW(classify_nothing, CMHA_ERR_SHAPE, "token",                                                           \
         WITH(f->batch.length = 0, cmha_model_classify(&f->encoder, &f->batch, f->logits)))                   \
+    ROW(see_no_model, CMHA_ERR_STATE, NULL, cmha_model_attention(NULL, &f->batch, 0, 0, 0, f->logits))       \
+    ROW(see_no_batch, CMHA_ERR_ARGUMENT, "model attention",                                                  \
+        cmha_model_attention(&f->decoder, NULL, 0, 0, 0, f->logits))                                         \
+    ROW(see_no_result, CMHA_ERR_ARGUMENT, "model attention",                                                 \
+        cmha_model_attention(&f->decoder, &f->batch, 0, 0, 0, NULL))                                         \
+    ROW(see_layer, CMHA_ERR_ARGUMENT, "layer 1000",                                                          \
+        cmha_model_attention(&f->decoder, &f->batch, 1000, 0, 0, f->logits))                                 \
+    ROW(see_head, CMHA_ERR_ARGUMENT, "head 1000",                                                            \
+        cmha_model_attention(&f->decoder, &f->batch, 0, 1000, 0, f->logits))                                 \
+    ROW(see_what, CMHA_ERR_ARGUMENT, "what = 12",                                                            \
+        cmha_model_attention(&f->decoder, &f->batch, 0, 0, 12, f->logits))                                   \
+    ROW(see_next, CMHA_ERR_STATE, "softmax 1",                                                               \
+        cmha_model_attention(&f->decoder, &f->batch, 0, 0, CMHA_SEE_NEXT, f->logits))                        \
+    ROW(see_tokens, CMHA_ERR_TOKEN, "token",                                                                 \
+        WITH(f->batch.ids = low_ids, cmha_model_attention(&f->decoder, &f->batch, 0, 0, 0, f->logits)))      \
     ROW(gradient_no_batch, CMHA_ERR_ARGUMENT, "gradient",                                                    \
         cmha_model_gradient(&f->decoder, NULL, 1, 0, &f->loss))                                              \
     ROW(gradient_no_result, CMHA_ERR_ARGUMENT, "gradient",                                                   \

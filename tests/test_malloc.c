@@ -186,6 +186,7 @@ static cmha_status train(cmha_model *model) {
     OK(cmha_trainer_apply(&trainer, NULL));
     OK(cmha_model_logits(model, &batch, out));
     OK(cmha_model_vectors(model, &batch, out));
+    OK(cmha_model_attention(model, &batch, 0, 0, CMHA_SEE_PROBABILITIES, out));
     OK(cmha_trainer_save(&trainer, path));
     OK(cmha_trainer_read(&trainer, path));
     cmha_trainer_close(&trainer);

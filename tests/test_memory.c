@@ -106,6 +106,13 @@ static cmha_status classify(world *w) {
     return s;
 }
 
+static cmha_status attention(world *w) {
+    static cmha_real out[BATCH * LENGTH * LENGTH];
+    cmha_status s = cmha_model_attention(&w->model, &w->batch, 0, 0, CMHA_SEE_PROBABILITIES, out);
+    digest(w, out, sizeof out);
+    return s;
+}
+
 static cmha_status gradient(world *w) {
     double value = 0;
     cmha_status s;
@@ -346,6 +353,7 @@ static const story stories[] = {
     {"cmha_model_loss", with_model, loss},
     {"cmha_model_logits", with_model, logits},
     {"cmha_model_classify", with_model, classify},
+    {"cmha_model_attention", with_model, attention},
     {"cmha_model_gradient", with_model, gradient},
     {"cmha_model_gradient of labels", with_model, label_gradient},
     {"cmha_model_forward", with_model, own_tape},
