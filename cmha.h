@@ -1404,15 +1404,66 @@ CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields);
 /* Sets the fields of a kind. Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model);
 
-/* Names a view into the model's parameter block. */
+/* Names a view into a block of parameters, and says how it learns. */
 typedef struct cmha_parameter {
     char name[48];      /* as in a safetensors file: "blocks.0.attn.wq.weight" */
     cmha_tensor tensor;
-    int decay;          /* weight decay applies: to weight matrices and embeddings, to nothing else */
     int is_complex;     /* the first axis is (real part, imaginary part) */
+    int frozen;         /* 1: it stays as it is, without gradient and moments; cmha_parameters_tune sets it */
+    double lr_scale;    /* factor on the learning rate, and with it on the decay: 1; 0 = its values stay */
+    double decay;       /* factor on the weight decay: 1 for weight matrices and embeddings, else 0 */
+    double usual_decay; /* the library's own: that before it was tuned */
+    size_t place;       /* the library's own: of its gradient and moments in their blocks */
     int start;          /* the library's own: how it starts */
     cmha_tensor matrix; /* where one product serves several, the real matrix that ends here */
 } cmha_parameter;
+
+/* Holds parameters, gradients and moments in one block each: a model's, or a network's built by hand. */
+typedef struct cmha_parameters {
+    cmha_context *context;
+    cmha_parameter *list;
+    size_t count;
+    cmha_real *data;       /* [size] */
+    cmha_real *grad;       /* [learning]; a model's is NULL until its first training pass */
+    cmha_real *moments;    /* [2, learning], of cmha_parameters_step; NULL before. A trainer has its own */
+    size_t size, learning; /* numbers of all, and of those that are not frozen */
+    size_t step;           /* of cmha_parameters_step: steps done */
+    uint64_t layout;       /* how often what is frozen has changed */
+    double *sums;          /* [threads]: scratch of norms */
+    void *memory;          /* of list and sums; NULL: they are a model's */
+    size_t bytes;
+} cmha_parameters;
+
+/* Describes a parameter of a network built by hand. */
+typedef struct cmha_parameter_row {
+    const char *name;              /* 1 to 47 bytes */
+    size_t shape[CMHA_MAX_RANK];   /* ends before the first 0 */
+    double mean, spread;           /* it starts as N(mean, spread^2), from the context's seed */
+    double decay;                  /* as in cmha_parameter: 0 or 1 is usual */
+    int is_complex;                /* 1: shape[0] must be 2 */
+} cmha_parameter_row;
+
+/* Opens parameters with their gradients, zeros: list[i].tensor, of row i, is for any tape. rows are copied.
+   Errors: ARGUMENT (also a name twice), SHAPE. */
+CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *parameters, cmha_context *context,
+                                          const cmha_parameter_row *rows, size_t count);
+CMHA_DEF void cmha_parameters_close(cmha_parameters *parameters);
+/* Finds a parameter by name; NULL = none. */
+CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *parameters, const char *name);
+CMHA_DEF void cmha_parameters_zero_grad(cmha_parameters *parameters);
+
+typedef enum cmha_tuning {
+    CMHA_TUNE_FROZEN, /* 1 or 0 */
+    CMHA_TUNE_RATE,   /* lr_scale, 0 .. 1e6 */
+    CMHA_TUNE_DECAY   /* decay, 0 .. 1e6 */
+} cmha_tuning;
+/* Sets a member of all parameters whose name matches; * stands for any characters: "blocks.*.attn.delta". Of
+   a model: cmha_parameters_tune(&model.parameters, ..). Between passes; gradients become zeros where it
+   changes what is frozen, and a trainer opened before says STATE: open it again. Moments of
+   cmha_parameters_step stay, of thawed parameters they are zeros. *matched (or NULL) = how many match.
+   Errors: NOT_FOUND (none). */
+CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *parameters, const char *pattern, cmha_tuning what,
+                                          double value, size_t *matched);
 
 /* Points to a block's parameters; NULL where there are none. Complex weights are [2, O, I], vectors [2, O].
    wq, wk and wv lie one after another for one product; so do w1 (gate) and w3 (up) of SwiGLU. */
@@ -1439,10 +1490,7 @@ typedef struct cmha_block {
 typedef struct cmha_model {
     cmha_context *context;
     cmha_model_config config;
-    cmha_parameter *parameters;
-    size_t n_parameters;
-    cmha_real *data, *grad;      /* one block each; grad is NULL until the first training pass */
-    size_t size;                 /* numbers in each */
+    cmha_parameters parameters;
     cmha_block *blocks;
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias;
     cmha_tensor *head_weight, *head_bias, *class_weight, *class_bias, *value_weight, *value_bias;
@@ -1557,6 +1605,9 @@ CMHA_DEF void cmha_model_zero_grad(cmha_model *model);
    (cmha_mask_tokens), may take more at its first step. Errors: SHAPE. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
                                        size_t length, size_t *parameters, size_t *training);
+/* Counts the bytes of all training of an open model, less where parameters are frozen. Likewise exact. */
+CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch, size_t length,
+                                                size_t *training);
 
 /* =============================================== Training =============================================== */
 /* Errors of every call that returns a status: those at the head of Models too. */
@@ -1592,6 +1643,23 @@ typedef enum cmha_clip_mode {
 /* Clips gradients in place. Zeros and NaN stay, and so does what shares a norm with a NaN. */
 CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
                                       size_t count);
+/* Takes a step of a network built by hand: clips the gradients (limit 0: not), updates what is not frozen by
+   AdamW with its own lr_scale and decay, and zeroes the gradients. args->t is not read: `step` counts.
+   *grad_norm (or NULL) is the norm before clipping, of gradients times args->grad_scale. Errors: STATE (all
+   is frozen), NOT_FINITE (the norm; parameters and moments are as before). */
+CMHA_DEF cmha_status cmha_parameters_step(cmha_parameters *parameters, const cmha_adamw_args *args,
+                                          cmha_clip_mode mode, double limit, double *grad_norm);
+
+/* Computes a loss by the parameters as they are; a status but CMHA_OK ends the check. */
+typedef cmha_status (*cmha_loss_fn)(void *user, double *loss);
+/* Compares the gradients that stand in parameters with differences of fourth order of their loss: number by
+   number of up to 64, along 8 random directions of a longer parameter, 4 losses each. *error is the largest
+   difference, relative to the largest derivative of its parameter (but at least a thousandth of all
+   parameters'), and cmha_error names where. NaN counts as infinite, and so does a gradient of zeros alone.
+   About 1e-8 is right in double, 1e-2 in float. Dropout must be 0. All numbers stay bit for bit, gradients
+   too. Errors: STATE (no gradients), what `loss` returned. */
+CMHA_DEF cmha_status cmha_gradient_check(cmha_parameters *parameters, cmha_loss_fn loss, void *user,
+                                         double *error);
 
 typedef struct cmha_tokens {
     const void *data;
@@ -1612,8 +1680,8 @@ typedef struct cmha_trainer {
     cmha_model *model;
     cmha_trainer_config config;
     cmha_real *moments;   /* [2, size] */
-    size_t size;          /* of the model when the trainer was opened */
-    uint64_t opening;     /* of the model */
+    size_t size;          /* numbers that learn */
+    uint64_t opening, layout; /* of the model and its parameters */
     int32_t *ids;         /* [2, batch * length]: ids, then targets */
     size_t step;          /* steps done */
     uint64_t seed;
@@ -1820,7 +1888,14 @@ CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
                                         const cmha_archive_item *items, size_t n_items,
                                         const char *const *metadata, size_t n_metadata);
 
-/* Saves parameters by name, metadata "cfg.<field>" and the identity of the base, "knowledge". */
+/* Saves parameters by name and what of them is tuned, metadata "tune.frozen.<name>", "tune.rate.<name>" and
+   "tune.decay.<name>". state = 1: with moments ("optim.m.<name>", "optim.v.<name>") and step. */
+CMHA_DEF cmha_status cmha_parameters_save(cmha_parameters *parameters, const char *path, int state);
+/* Reads such a file, in which every parameter must be there in its shape, into open parameters. state = 1:
+   moments, step and what is tuned as well, and the run continues bit for bit; 0: weights alone. On an error
+   all is bit for bit as it was. Errors: SHAPE, FORMAT. */
+CMHA_DEF cmha_status cmha_parameters_read(cmha_parameters *parameters, const char *path, int state);
+/* Saves the model's parameters likewise, metadata "cfg.<field>" and the identity of the base, "knowledge". */
 CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Opens a model from a file of cmha_model_save or cmha_trainer_save. Checks all names, dtypes and shapes
    before a weight is read. Errors: SHAPE, FORMAT (also no configuration: use cmha_model_read). */
@@ -1835,9 +1910,10 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
 /* Saves model, moments ("optim.m.<name>", "optim.v.<name>"), step, seed, best loss (infinity if NaN). */
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
-/* Loads that state into an open trainer of a model with the same configuration. If the trainer's own
-   configuration, which it keeps, is the saved one (metadata "trainer.<field>") and the tokens are the same,
-   the run continues bit for bit. Memory and errors as in cmha_model_read; FORMAT also for another base. */
+/* Loads that state into an open trainer of a model with the same configuration, which then learns as the
+   file says ("tune."). If the trainer's own configuration, which it keeps, is the saved one (metadata
+   "trainer.<field>") and the tokens are the same, the run continues bit for bit. Memory and errors as in
+   cmha_model_read; FORMAT also for another base. */
 CMHA_DEF cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
 
 /* Saves vectors and features [n, 2 d_r], if there are any ids [n] (I64), text_begin [n + 1] (I64) and texts
@@ -10445,6 +10521,199 @@ static size_t cmha__window_width(const cmha_model_config *c) {
     return c->irw_width ? c->irw_width : c->d_model / 2;
 }
 
+/* ---- Parameters: the list of a model, or of a network built by hand ---- */
+
+/* Lays the numbers that learn one after another, and points tensors at their gradients; grad NULL: at none.
+   One product's matrix has a gradient where all its parameters do. */
+static void cmha__attach_grad(cmha_parameters *p, cmha_real *grad) {
+    p->learning = 0;
+    for (cmha_parameter *one = p->list; one < p->list + p->count; one++) {
+        const cmha_parameter *first = one;
+        int learns = grad && !one->frozen;
+        one->place = p->learning;
+        if (!one->frozen) p->learning += one->tensor.size;
+        one->tensor.needs_grad = learns, one->tensor.grad = learns ? grad + one->place : NULL;
+        while (one->matrix.data && first->tensor.data != one->matrix.data) learns &= !(--first)->frozen;
+        one->matrix.needs_grad = learns, one->matrix.grad = learns ? grad + first->place : NULL;
+    }
+}
+
+static cmha_status cmha__need_grad(cmha_parameters *p) {
+    size_t bytes = p->learning * sizeof *p->grad;
+    if (p->grad || !bytes) return CMHA_OK;
+    p->grad = (cmha_real *)cmha__take(p->context, bytes);
+    if (!p->grad)
+        return cmha__fail(p->context, CMHA_ERR_MEMORY, "parameters: out of memory for %zu gradients",
+                          p->learning);
+    memset(p->grad, 0, bytes);
+    cmha__attach_grad(p, p->grad);
+    return CMHA_OK;
+}
+
+CMHA_DEF void cmha_parameters_zero_grad(cmha_parameters *parameters) {
+    if (parameters && parameters->grad)
+        cmha__clear(parameters->context->threads, parameters->grad, parameters->learning);
+}
+
+CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *parameters, const char *name) {
+    for (size_t i = 0; parameters && name && i < parameters->count; i++)
+        if (!strcmp(parameters->list[i].name, name)) return &parameters->list[i];
+    return NULL;
+}
+
+CMHA_DEF void cmha_parameters_close(cmha_parameters *parameters) {
+    cmha_parameters *p = parameters;
+    if (!p || !p->context) return;
+    cmha__give(p->context, p->data, p->size * sizeof *p->data);
+    cmha__give(p->context, p->grad, p->learning * sizeof *p->grad);
+    cmha__give(p->context, p->moments, 2 * p->learning * sizeof *p->moments);
+    cmha__give(p->context, p->memory, p->bytes);
+    memset(p, 0, sizeof *p);
+}
+
+/* Says what is wrong with a row whose tensor is `t`, all sizes being `size` so far; NULL = nothing. */
+static const char *cmha__row_wrong(const cmha_parameters *p, const cmha_parameter_row *row, cmha_tensor *t) {
+    size_t length = row->name ? strlen(row->name) : 0;
+    int fits = 1;
+    for (t->size = 1; t->rank < CMHA_MAX_RANK && row->shape[t->rank]; t->rank++) {
+        t->shape[t->rank] = row->shape[t->rank];
+        fits &= cmha__mul(t->size, t->shape[t->rank], &t->size);
+    }
+    if (!length || length >= sizeof p->list->name) return "its name must have 1 to 47 bytes";
+    if (cmha_parameters_find(p, row->name)) return "there are two of that name";
+    if (!t->rank || (row->is_complex && t->shape[0] != 2)) return "it has no shape, or not 2 parts";
+    if (!fits || t->size > SIZE_MAX / sizeof(cmha_real) / 8 - p->size) return "its size overflows";
+    if (!(fabs(row->mean) <= DBL_MAX && fabs(row->spread) <= DBL_MAX)) return "its start is not finite";
+    return row->decay >= 0 && row->decay <= 1e6 ? NULL : "its decay is out of range";
+}
+
+CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *parameters, cmha_context *context,
+                                          const cmha_parameter_row *rows, size_t count) {
+    cmha_parameters *p = parameters;
+    const char *wrong = NULL;
+    if (!p) return CMHA_ERR_ARGUMENT;
+    memset(p, 0, sizeof *p);
+    if (!cmha__is_open(context)) return CMHA_ERR_STATE;
+    if (!rows || !count) return cmha__fail(context, CMHA_ERR_ARGUMENT, "parameters: there are no rows");
+    size_t sums = (size_t)context->threads * sizeof *p->sums;
+    p->context = context;
+    if (!cmha__mul(count, sizeof *p->list, &p->bytes) || !cmha__sum(p->bytes, sums, &p->bytes)) p->bytes = 0;
+    p->memory = p->sums = (double *)cmha__take(context, p->bytes);
+    if (p->memory)
+        memset(p->memory, 0, p->bytes), p->list = (cmha_parameter *)(void *)(p->sums + context->threads);
+    for (size_t i = 0; p->list && !wrong && i < count; i++) {
+        cmha_parameter *one = &p->list[i];
+        wrong = cmha__row_wrong(p, &rows[i], &one->tensor);
+        if (wrong) cmha__fail(context, CMHA_ERR_ARGUMENT, "parameters: row %zu: %s", i, wrong);
+        else memcpy(one->name, rows[i].name, strlen(rows[i].name)), p->count++, p->size += one->tensor.size;
+        one->is_complex = rows[i].is_complex, one->lr_scale = 1,
+        one->decay = one->usual_decay = rows[i].decay;
+    }
+    if (p->list && !wrong) p->data = (cmha_real *)cmha__take(context, p->size * sizeof *p->data);
+    cmha_status status = wrong ? CMHA_ERR_ARGUMENT : p->data ? CMHA_OK : CMHA_ERR_MEMORY;
+    if (status == CMHA_ERR_MEMORY)
+        cmha__fail(context, status, "parameters: out of memory for %zu rows", count);
+    for (size_t i = 0, at = 0; !status && i < count; at += p->list[i++].tensor.size) {
+        cmha_rng rng = cmha_rng_make(context->config.seed, i);
+        cmha_real *data = p->list[i].tensor.data = p->data + at;
+        for (size_t k = 0; k < p->list[i].tensor.size; k++)
+            data[k] = (cmha_real)(rows[i].mean + rows[i].spread * cmha_rng_normal(&rng));
+    }
+    if (!status) cmha__attach_grad(p, NULL), status = cmha__need_grad(p);
+    if (status) cmha_parameters_close(p);
+    return status;
+}
+
+/* Makes a copy that has the same numbers but a list of its own, whose parameters are to learn otherwise. */
+static cmha_status cmha__plan(const cmha_parameters *p, cmha_parameters *plan) {
+    *plan = *p;
+    plan->memory = cmha__take(p->context, plan->bytes = p->count * sizeof *p->list);
+    plan->list = (cmha_parameter *)plan->memory, plan->moments = NULL;
+    if (!plan->list) return cmha__fail(p->context, CMHA_ERR_MEMORY, "parameters: no memory to tune them");
+    memcpy(plan->list, p->list, plan->bytes);
+    return CMHA_OK;
+}
+
+/* Takes the gradients that the plan needs if others are frozen in it, and if wanted moments. */
+static cmha_status cmha__plan_lay(const cmha_parameters *p, cmha_parameters *plan, int moments) {
+    cmha__attach_grad(plan, NULL);
+    size_t bytes = plan->learning * sizeof *p->grad;
+    for (size_t i = 0; i < p->count && plan->layout == p->layout; i++)
+        plan->layout += p->list[i].frozen != plan->list[i].frozen;
+    int grads = plan->layout != p->layout && (p->grad || p->memory); /* a model's may still come */
+    if (grads) plan->grad = (cmha_real *)cmha__take(p->context, bytes);
+    plan->moments = moments ? (cmha_real *)cmha__take(p->context, 2 * bytes) : NULL;
+    if (plan->grad && grads) memset(plan->grad, 0, bytes);
+    if (!bytes || ((plan->grad || !grads) && (plan->moments || !moments))) return CMHA_OK;
+    return cmha__fail(p->context, CMHA_ERR_MEMORY, "parameters: no memory for %zu that learn",
+                      plan->learning);
+}
+
+/* Makes p learn as planned, its moments being *moments, or after a failure drops the plan. */
+static cmha_status cmha__plan_end(cmha_parameters *p, cmha_parameters *plan, cmha_real **moments,
+                                  cmha_status status) {
+    cmha_parameters drop = status ? *plan : *p; /* what is not needed any more */
+    if (!status) {
+        memcpy(p->list, plan->list, plan->bytes);
+        drop.moments = *moments, *moments = plan->moments;
+        p->layout = plan->layout;
+        cmha__attach_grad(p, p->grad = plan->grad);
+    }
+    if (drop.grad != (status ? p : plan)->grad)
+        cmha__give(p->context, drop.grad, drop.learning * sizeof *p->grad);
+    cmha__give(p->context, drop.moments, 2 * drop.learning * sizeof *p->grad);
+    cmha__give(p->context, plan->memory, plan->bytes);
+    return status;
+}
+
+/* Does the name match a pattern in which * stands for any characters? */
+static int cmha__matches(const char *pattern, const char *name) {
+    const char *star = NULL, *from = name;
+    while (*name) {
+        if (*pattern == '*') star = pattern++, from = name;
+        else if (*pattern == *name) pattern++, name++;
+        else if (star) pattern = star + 1, name = ++from;
+        else return 0;
+    }
+    while (*pattern == '*') pattern++;
+    return !*pattern;
+}
+
+/* Sets a member of a parameter; returns whether the value is one. */
+static int cmha__tune(cmha_parameter *p, cmha_tuning what, double value) {
+    if (!(value >= 0 && value <= (what == CMHA_TUNE_FROZEN ? 1 : 1e6))) return 0;
+    if (what == CMHA_TUNE_RATE) p->lr_scale = value;
+    else if (what == CMHA_TUNE_DECAY) p->decay = value;
+    else p->frozen = value > 0;
+    return what == CMHA_TUNE_FROZEN ? value <= 0 || value >= 1 : what <= CMHA_TUNE_DECAY;
+}
+
+CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *parameters, const char *pattern, cmha_tuning what,
+                                          double value, size_t *matched) {
+    cmha_parameters *p = parameters, plan;
+    size_t n = 0;
+    int wrong = 0;
+    if (matched) *matched = 0;
+    if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
+    if (!pattern) return cmha__fail(p->context, CMHA_ERR_ARGUMENT, "tune: no pattern");
+    cmha_status status = cmha__plan(p, &plan);
+    if (status) return status;
+    for (size_t i = 0; i < p->count; i++)
+        if (cmha__matches(pattern, p->list[i].name)) n++, wrong |= !cmha__tune(&plan.list[i], what, value);
+    if (!n) status = cmha__fail(p->context, CMHA_ERR_NOT_FOUND, "tune: no parameter matches %.60s", pattern);
+    if (wrong) status = cmha__fail(p->context, CMHA_ERR_ARGUMENT, "tune: %g is out of range", value);
+    if (!status) status = cmha__plan_lay(p, &plan, p->moments != NULL);
+    for (size_t i = 0; !status && plan.moments && i < 2 * p->count; i++) {
+        const cmha_parameter *now = &plan.list[i / 2], *old = &p->list[i / 2];
+        cmha_real *to = plan.moments + i % 2 * plan.learning + now->place;
+        size_t bytes = now->frozen ? 0 : now->tensor.size * sizeof *to;
+        if (old->frozen) memset(to, 0, bytes);
+        else memcpy(to, p->moments + i % 2 * p->learning + old->place, bytes);
+    }
+    if (!status && matched) *matched = n;
+    return cmha__plan_end(p, &plan, &p->moments, status);
+}
+
 /* ---- Parameters: rows, which declaring, starting, naming, decay and clipping walk ---- */
 
 /* How a parameter starts. Those before ZEROS decay. */
@@ -10696,7 +10965,7 @@ static const cmha__norm_row *cmha__norm_of(const cmha_model_config *c, int compl
 
 /* Declares what the rows name. Without a table of parameters it counts them. owner: the block or model whose
    members the rows name, not read while counting. A size that overflows becomes SIZE_MAX and stays it. */
-static void cmha__declare(cmha_model *model, const cmha__row *row, const cmha__sizes *sizes,
+static void cmha__declare(cmha_parameters *all, const cmha__row *row, const cmha__sizes *sizes,
                           int complex_state, void *owner, const char *prefix) {
     const cmha__norm_row *norm = cmha__norm_of(&sizes->c, complex_state);
     const char *numbers = (const char *)sizes;
@@ -10713,13 +10982,14 @@ static void cmha__declare(cmha_model *model, const cmha__row *row, const cmha__s
             t.shape[t.rank++] = *(const size_t *)(const void *)(numbers + form->axis[i]);
         for (int i = 0; i < t.rank; i++) fits &= cmha__mul(t.size, t.shape[i], &t.size);
         if (fits && !t.size) continue;
-        if (model->parameters) {
-            cmha_parameter *p = &model->parameters[model->n_parameters];
+        if (all->list) {
+            cmha_parameter *p = &all->list[all->count];
             cmha_tensor *matrix = &p->matrix, **member;
             member = (cmha_tensor **)(void *)((char *)owner + row->member);
             cmha__print(p->name, sizeof p->name, "%s%s", prefix, row->name);
-            p->start = form->start, p->decay = form->start < CMHA__ZEROS, p->is_complex = is_complex;
-            t.data = model->data + model->size;
+            p->start = form->start, p->is_complex = is_complex;
+            p->lr_scale = 1, p->decay = p->usual_decay = form->start < CMHA__ZEROS;
+            t.data = all->data + all->size;
             p->tensor = t;
             if (form->form == CMHA__STACKED) {
                 *matrix = t, matrix->rank--;
@@ -10730,25 +11000,27 @@ static void cmha__declare(cmha_model *model, const cmha__row *row, const cmha__s
             }
             *member = matrix->data ? matrix : &p->tensor;
         }
-        model->n_parameters++;
-        if (!fits || !cmha__sum(model->size, t.size, &model->size)) model->size = SIZE_MAX;
+        all->count++;
+        if (!fits || !cmha__sum(all->size, t.size, &all->size)) all->size = SIZE_MAX;
     }
 }
 
 /* Declares parameters in file order: a first pass counts them, a second gives them their places. */
 static void cmha__declare_all(cmha_model *model) {
     const cmha_model_config *c = &model->config;
+    cmha_parameters *p = &model->parameters;
     cmha__sizes sizes = cmha__sizes_of(c, 0);
     char prefix[32];
-    model->n_parameters = model->size = 0;
-    cmha__declare(model, cmha__embedding_rows, &sizes, 0, model, "");
+    p->count = p->size = 0;
+    cmha__declare(p, cmha__embedding_rows, &sizes, 0, model, "");
     for (size_t i = 0; i < c->n_layers; i++) {
         sizes = cmha__sizes_of(c, i);
         cmha__print(prefix, sizeof prefix, "blocks.%zu.", i);
-        cmha__declare(model, cmha__layer_family(c, i)->parameters, &sizes, cmha__complex_state(c),
+        cmha__declare(p, cmha__layer_family(c, i)->parameters, &sizes, cmha__complex_state(c),
                       model->blocks ? &model->blocks[i] : NULL, prefix);
     }
-    cmha__declare(model, cmha__head_rows, &sizes, 0, model, "");
+    cmha__declare(p, cmha__head_rows, &sizes, 0, model, "");
+    if (p->list) cmha__attach_grad(p, NULL);
 }
 
 /* Makes the smaller side's vectors orthonormal, by modified Gram-Schmidt done twice; A [rows, cols]. */
@@ -10775,7 +11047,7 @@ static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
 static double cmha__start_mean(const cmha_model_config *c, const cmha_parameter *p, size_t i,
                                double *spread) {
     size_t D = p->tensor.shape[p->tensor.rank - 1];
-    *spread = p->decay ? c->init_std : 0;
+    *spread = p->usual_decay > 0 ? c->init_std : 0;
     switch (p->start) {
     case CMHA__INPUT: *spread = 1 / sqrt((double)D); return 0;
     case CMHA__RESIDUAL_WEIGHT: *spread /= sqrt(2.0 * (double)c->n_layers); return 0;
@@ -10798,7 +11070,7 @@ static double cmha__start_mean(const cmha_model_config *c, const cmha_parameter 
 
 static void cmha__start_parameter(const cmha_model *model, size_t index) {
     const cmha_model_config *c = &model->config;
-    const cmha_parameter *p = &model->parameters[index];
+    const cmha_parameter *p = &model->parameters.list[index];
     const cmha_tensor *t = &p->tensor;
     cmha_rng rng = cmha_rng_make(model->context->config.seed, index);
     int orthogonal = p->start == CMHA__MATRIX && c->mobius_init == CMHA_MOBIUS_INIT_ORTHO;
@@ -10810,7 +11082,7 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     }
     for (size_t i = 0; i < t->size; i++) {
         double x = cmha__start_mean(c, p, i, &spread);
-        if (c->init == CMHA_INIT_XAVIER && p->decay && !orthogonal)
+        if (c->init == CMHA_INIT_XAVIER && p->usual_decay > 0 && !orthogonal)
             x = bound * (2 * cmha_rng_uniform(&rng) - 1);
         else if (spread > 0) x += spread * cmha_rng_normal(&rng);
         t->data[i] = (cmha_real)x;
@@ -10897,27 +11169,29 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
 /* Allocates the tables that describe the model: parameters, blocks, frequencies; not the numbers. */
 static cmha_status cmha__model_describe(cmha_model *model) {
     const cmha_model_config *c = &model->config;
+    cmha_parameters *p = &model->parameters;
     size_t P = cmha__head_width(c) / 2, heads = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
     size_t uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
     size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads : 0;
     int literal = c->frequency == CMHA_FREQUENCY_LITERAL;
     cmha_frequency frequency = literal ? CMHA_FREQUENCY_LITERAL : CMHA_FREQUENCY_ROPE;
     cmha__declare_all(model);
-    if (model->size > SIZE_MAX / sizeof(cmha_real) / 8)
+    if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
-    size_t n = model->n_parameters;
+    size_t n = p->count, threads = (size_t)model->context->threads;
     model->n_omega = heads;
-    model->table_bytes = heads * P * sizeof *model->omega + uses * sizeof *model->expert_use +
-                         n * sizeof *model->parameters + c->n_layers * sizeof *model->blocks +
+    model->table_bytes = (heads * P + threads) * sizeof *model->omega + uses * sizeof *model->expert_use +
+                         n * sizeof *p->list + c->n_layers * sizeof *model->blocks +
                          slopes * sizeof *model->alibi;
     model->tables = cmha__take(model->context, model->table_bytes);
     if (!model->tables)
         return cmha__fail(model->context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters", n);
     memset(model->tables, 0, model->table_bytes);
     model->omega = (double *)model->tables; /* the most strictly aligned first */
-    model->expert_use = (uint64_t *)(void *)(model->omega + heads * P);
-    model->parameters = (cmha_parameter *)(void *)(model->expert_use + uses);
-    model->blocks = (cmha_block *)(void *)(model->parameters + n);
+    p->sums = model->omega + heads * P;
+    model->expert_use = (uint64_t *)(void *)(p->sums + threads);
+    p->list = (cmha_parameter *)(void *)(model->expert_use + uses);
+    model->blocks = (cmha_block *)(void *)(p->list + n);
     if (!uses) model->expert_use = NULL;
     if (slopes) model->alibi = (cmha_real *)(void *)(model->blocks + c->n_layers);
     for (size_t h = 0; h < heads; h++) cmha_frequencies(frequency, c->base, P, model->omega + h * P);
@@ -10929,8 +11203,7 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
     if (!model || !model->context) return;
     cmha_context *context = model->context;
     cmha_tape_close(&model->tape);
-    cmha__give(context, model->data, model->size * sizeof *model->data);
-    cmha__give(context, model->grad, model->size * sizeof *model->grad);
+    cmha_parameters_close(&model->parameters);
     cmha__give(context, model->tables, model->table_bytes);
     memset(model, 0, sizeof *model);
 }
@@ -10945,16 +11218,16 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, co
     else cmha_config_defaults(cmha_model_table(), &model->config);
     cmha_status status = cmha__check_model(context, &model->config);
     if (status) return status;
-    model->context = context;
+    model->context = model->parameters.context = context;
     model->opening = ++context->models;
     status = cmha__model_describe(model);
     if (!status) status = cmha_tape_init(&model->tape, context, 1);
     if (!status && numbers) {
-        model->data = (cmha_real *)cmha__take(context, model->size * sizeof *model->data);
-        if (model->data) cmha__declare_all(model);
+        cmha_parameters *p = &model->parameters;
+        p->data = (cmha_real *)cmha__take(context, p->size * sizeof *p->data);
+        if (p->data) cmha__declare_all(model);
         else
-            status = cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters",
-                                model->size);
+            status = cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters", p->size);
     }
     if (status) cmha_model_close(model);
     return status;
@@ -10963,14 +11236,12 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, co
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
                                      const cmha_model_config *config) {
     cmha_status status = cmha__model_open(model, context, config, 1);
-    for (size_t i = 0; !status && i < model->n_parameters; i++) cmha__start_parameter(model, i);
+    for (size_t i = 0; !status && i < model->parameters.count; i++) cmha__start_parameter(model, i);
     return status;
 }
 
 CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name) {
-    for (size_t i = 0; model && name && i < model->n_parameters; i++)
-        if (!strcmp(model->parameters[i].name, name)) return &model->parameters[i];
-    return NULL;
+    return model ? cmha_parameters_find(&model->parameters, name) : NULL;
 }
 
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega) {
@@ -11001,28 +11272,8 @@ CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_know
     return CMHA_OK;
 }
 
-/* Points every tensor at its place in the gradient block. */
-static void cmha__attach_grad(cmha_model *model) {
-    for (size_t i = 0; i < 2 * model->n_parameters; i++) {
-        cmha_parameter *p = &model->parameters[i / 2];
-        cmha_tensor *t = i % 2 ? &p->matrix : &p->tensor;
-        if (t->data) t->grad = model->grad + (t->data - model->data), t->needs_grad = 1;
-    }
-}
-
-static cmha_status cmha__need_grad(cmha_model *model) {
-    if (model->grad) return CMHA_OK;
-    model->grad = (cmha_real *)cmha__take(model->context, model->size * sizeof *model->grad);
-    if (!model->grad)
-        return cmha__fail(model->context, CMHA_ERR_MEMORY, "model: out of memory for %zu gradients",
-                          model->size);
-    memset(model->grad, 0, model->size * sizeof *model->grad);
-    cmha__attach_grad(model);
-    return CMHA_OK;
-}
-
 CMHA_DEF void cmha_model_zero_grad(cmha_model *model) {
-    if (model && model->grad) cmha__clear(model->context->threads, model->grad, model->size);
+    if (model) cmha_parameters_zero_grad(&model->parameters);
 }
 
 /* ---- Forward pass ---- */
@@ -11077,6 +11328,31 @@ static void cmha__add_loss(cmha__pass *pass, cmha_tensor *loss, double factor) {
     pass->extra = pass->extra ? cmha_add(pass->tape, pass->extra, loss) : loss;
 }
 
+/* Hands each parameter that learns its rows of the gradient of their matrix. */
+static cmha_status cmha__joined_backward(cmha_tape *tape, cmha_record *r) {
+    for (int i = 0; i < r->n_in; i++) {
+        cmha_real *grad = cmha_tape_grad(tape, r->in[i]);
+        if (grad && !cmha__dry(tape))
+            cmha__axpy(r->in[i]->size, 1, r->out->grad + (r->in[i]->data - r->out->data), grad);
+    }
+    return tape->status;
+}
+
+/* Returns a weight, or where it is the matrix of several parameters of which only some learn, an operation
+   that joins them, though not a number moves: its gradient is in the tape. */
+static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
+    const cmha_parameters *all = &pass->model->parameters;
+    cmha_tensor *in[CMHA_MAX_INPUTS];
+    int n = 0;
+    if (!weight || weight->needs_grad || !pass->tape->recording) return weight;
+    size_t i = (size_t)((const char *)weight - (const char *)all->list) / sizeof *all->list;
+    if (weight != &all->list[i].matrix) return weight;
+    do in[n++] = &all->list[i].tensor;
+    while (all->list[i--].tensor.data != weight->data);
+    cmha_tensor *joined = cmha_tensor_wrap(pass->tape, weight->rank, weight->shape, weight->data, NULL);
+    return cmha_tape_push(pass->tape, "joined", joined, in, n, cmha__joined_backward, NULL);
+}
+
 /* ---- Attention of a block ---- */
 
 /* What all softmax attention of a pass shares: `heads` heads of d numbers. */
@@ -11128,7 +11404,8 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     const cmha_block *k = pass->k;
     size_t heads = cmha__plain_heads(c, pass->layer), P = cmha__head_width(c) / 2;
     cmha_attention_args a = cmha__softmax_args(pass, heads, cmha__head_width(c));
-    cmha_tensor *qkv = cmha_linear(pass->tape, h, k->qkv_weight, k->qkv_bias), *w = k->pcl_w;
+    cmha_tensor *weight = cmha__joined(pass, k->qkv_weight), *bias = cmha__joined(pass, k->qkv_bias);
+    cmha_tensor *qkv = cmha_linear(pass->tape, h, weight, bias), *w = k->pcl_w;
     if (heads == c->n_heads) a.kv_heads = cmha__kv_heads(c);
     a.kind = (cmha_attention_kind)c->attention;
     a.layout = (cmha_layout)c->layout;
@@ -11174,7 +11451,7 @@ static cmha_tensor *cmha__block_output(cmha__pass *pass, const cmha_block *k, cm
 
 /* x + gain * dropout(act(h W1^T + b1) W2^T + b2) */
 static cmha_tensor *cmha__block_ffn(cmha__pass *pass, const cmha_block *k, cmha_tensor *h, cmha_tensor *x) {
-    h = cmha_linear(pass->tape, h, k->w1_weight, k->w1_bias);
+    h = cmha_linear(pass->tape, h, cmha__joined(pass, k->w1_weight), cmha__joined(pass, k->w1_bias));
     return cmha__sublayer(pass->tape, h, pass->c->activation, k->w2_weight, k->w2_bias, x,
                           (cmha_real)pass->c->residual_scale, (cmha_real)pass->c->dropout, 1);
 }
@@ -11431,11 +11708,12 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     cmha_tensor *inner = cmha__run_block(pass, x);
     if (!inner) return NULL;
     if (!cmha__dry(tape)) memcpy(y->data, inner->data, y->size * sizeof *y->data);
+    int needs_grad = inner->needs_grad;
     if (pass->extra != kept->pass.extra) {
+        needs_grad |= pass->extra->needs_grad; /* of losses whose block's output learns nothing */
         if (!cmha__dry(tape)) sum->data[0] = pass->extra->data[0];
         pass->extra = kept->extra = sum;
     }
-    int needs_grad = inner->needs_grad;
     cmha__rewind(tape, memory);
     cmha__arena_rewind(tape->context, &tape->records, records);
     tape->last = last;
@@ -11683,7 +11961,7 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     if (!tape || tape->status) return NULL;
     if (!model || !batch) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "model: it or the batch is NULL");
     if (!cmha__model_is_open(model)) return cmha__reject(tape, CMHA_ERR_STATE, "model: it is closed");
-    if (tape->recording && !cmha__dry(tape) && cmha__need_grad(model))
+    if (tape->recording && !cmha__dry(tape) && cmha__need_grad(&model->parameters))
         return cmha__stop(tape, CMHA_ERR_MEMORY);
     memset(&pass, 0, sizeof pass);
     pass.model = model, pass.tape = tape, pass.batch = batch;
@@ -11767,7 +12045,7 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
         if (cmha__dry(tape)) n = total; /* the most there can be */
         states = wanted ? cmha_gather(tape, states, index, n) : NULL;
         targets = wanted;
-        if (states) states->needs_grad = tape->recording != 0;
+        if (states) states->needs_grad = states->needs_grad != 0;
     }
     return cmha__linear_cross_entropy(tape, states, cmha__output_weight(model, tape), model->head_bias,
                                       targets, -1, NULL, weight);
@@ -11885,7 +12163,7 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
                                          uint64_t key, double *loss) {
     cmha_tensor *extra;
     cmha_status status = cmha__own_pass(model, "gradient", batch, loss, 1, key);
-    if (!status) status = cmha__need_grad(model);
+    if (!status) status = cmha__need_grad(&model->parameters);
     if (status) return status;
     cmha_tape *tape = &model->tape;
     cmha_tensor *objective = cmha__objective(model, batch, (cmha_real)weight, &extra);
@@ -11917,13 +12195,15 @@ static cmha_batch cmha__dry_batch(const cmha_model_config *c, size_t batch, size
 /* Runs passes that compute nothing but count what they would take: bytes of the two arenas' single blocks. A
    step, and an evaluation, which takes more than a step in small models whose blocks run twice. With a class
    head the batch has labels: hidden tokens then take their memory at the first step. */
-static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t length, size_t *memory,
+static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, size_t *memory,
                                  size_t *records) {
+    cmha_real *nowhere = (cmha_real *)(uintptr_t)64; /* never touched in a dry run */
     cmha_batch b = cmha__dry_batch(&like->config, batch, length);
     cmha_model dry = *like;
     double loss;
     cmha_status status = CMHA_OK;
     *memory = *records = 0;
+    if (!dry.parameters.grad) cmha__attach_grad(&dry.parameters, dry.parameters.grad = nowhere);
     for (int training = 1; training >= 0 && !status; training--) {
         status = cmha_tape_init(&dry.tape, like->context, 1);
         if (status) return status;
@@ -11933,28 +12213,36 @@ static cmha_status cmha__measure(const cmha_model *like, size_t batch, size_t le
         if (dry.tape.records.peak > *records) *records = dry.tape.records.peak;
         cmha_tape_close(&dry.tape);
     }
+    cmha__attach_grad(&like->parameters, like->parameters.grad);
+    return status;
+}
+
+CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch, size_t length,
+                                                size_t *training) {
+    size_t memory, records;
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    if (!training) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model memory: no result");
+    cmha_status status = cmha__measure(model, batch, length, &memory, &records);
+    size_t numbers = (model->parameters.size + 3 * model->parameters.learning) * sizeof(cmha_real);
+    size_t fixed = model->table_bytes + numbers + 2 * CMHA__BLOCK_OVERHEAD;
+    if (!status && !(cmha__sum(fixed, memory, training) && cmha__sum(*training, records, training) &&
+                     cmha__sum(*training, 2 * batch * length * sizeof(int32_t), training)))
+        status = cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model memory: training takes too many bytes");
     return status;
 }
 
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
                                        size_t length, size_t *parameters, size_t *training) {
     cmha_model model;
-    size_t memory = 0, records = 0;
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__model_open(&model, context, config, 0);
     if (status) return status;
-    size_t numbers = model.size * sizeof *model.data;
-    if (parameters) *parameters = model.table_bytes + numbers;
+    if (parameters) *parameters = model.table_bytes + model.parameters.size * sizeof(cmha_real);
     if (training) {
-        model.data = model.grad = (cmha_real *)(uintptr_t)64; /* never touched in a dry run */
+        model.parameters.data = (cmha_real *)(uintptr_t)64; /* never touched in a dry run */
         cmha__declare_all(&model);
-        cmha__attach_grad(&model);
-        status = cmha__measure(&model, batch, length, &memory, &records);
-        model.data = model.grad = NULL;
-        size_t fixed = model.table_bytes + 4 * numbers + 2 * CMHA__BLOCK_OVERHEAD;
-        if (!status && !(cmha__sum(fixed, memory, training) && cmha__sum(*training, records, training) &&
-                         cmha__sum(*training, 2 * batch * length * sizeof(int32_t), training)))
-            status = cmha__fail(context, CMHA_ERR_OVERFLOW, "model memory: training takes too many bytes");
+        status = cmha_model_training_memory(&model, batch, length, training);
+        model.parameters.data = NULL;
     }
     cmha_model_close(&model);
     return status;
@@ -12004,9 +12292,9 @@ CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
         for (size_t i = 0; i < 2 * count; i++) {
             const cmha_parameter *p = &parameters[i / 2];
             size_t part = i % 2, n = p->tensor.size / (p->is_complex ? 2 : 1);
-            cmha_real *g = p->tensor.grad + part * n;
+            cmha_real *g = p->frozen ? NULL : p->tensor.grad + part * n;
             double *sum = &squares[together ? 0 : part];
-            if (part && !p->is_complex) continue;
+            if ((part && !p->is_complex) || p->frozen) continue;
             if (!sweep) {
                 *sum += cmha_sum_squares(g, n);
             } else if (mode == CMHA_CLIP_VALUE) {
@@ -12017,6 +12305,142 @@ CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
                 for (size_t j = 0; factor < 1 && j < n; j++) g[j] *= factor;
             }
         }
+}
+
+/* Returns the norm of all gradients. */
+static double cmha__grad_norm(const cmha_parameters *p) {
+    int threads = p->context->threads;
+    double sum = 0;
+    for (int c = 0; c < threads; c++) p->sums[c] = 0;
+    CMHA__FOR_CHUNKS(threads, p->learning, lo, hi) {
+        size_t n;
+        for (size_t i = lo; i < hi; i += n) { /* blocks, so that a float sum of squares stays exact enough */
+            n = hi - i < 4096 ? hi - i : 4096;
+            p->sums[cmha__chunk] += (double)cmha__dot(p->grad + i, p->grad + i, n);
+        }
+    }
+    for (int c = 0; c < threads; c++) sum += p->sums[c];
+    return sqrt(sum);
+}
+
+/* Clips the gradients and updates all that learns by AdamW. */
+static cmha_status cmha__update(cmha_parameters *p, cmha_real *moments, cmha_adamw_args args,
+                                cmha_clip_mode mode, double limit, double *grad_norm) {
+    double norm = args.grad_scale * cmha__grad_norm(p), lr = args.lr, decay = args.weight_decay;
+    if (grad_norm) *grad_norm = norm;
+    if (!p->learning) return cmha__fail(p->context, CMHA_ERR_STATE, "step: every parameter is frozen");
+    if (!(norm <= (double)FLT_MAX))
+        return cmha__fail(p->context, CMHA_ERR_NOT_FINITE, "step: the gradient's norm is %g", norm);
+    if (limit > 0 && mode != CMHA_CLIP_WHOLE)
+        cmha_componentwise_clip(mode, (cmha_real)(limit / args.grad_scale), p->list, p->count);
+    else if (limit > 0 && norm > limit) args.grad_scale *= limit / norm;
+    for (size_t i = 0; i < p->count; i++) {
+        const cmha_parameter *one = &p->list[i];
+        const cmha_tensor *t = &one->tensor;
+        cmha_real *m = moments + one->place, *v = m + p->learning;
+        if (one->frozen) continue;
+        args.lr = lr * one->lr_scale, args.weight_decay = decay * one->decay;
+        CMHA__FOR_CHUNKS(t->size > 16384 ? p->context->threads : 1, t->size, lo, hi) {
+            cmha_adamw(&args, hi - lo, t->data + lo, t->grad + lo, m + lo, v + lo);
+        }
+    }
+    return CMHA_OK;
+}
+
+/* Makes moments for cmha_parameters_step, of zeros. */
+static cmha_status cmha__need_moments(cmha_parameters *p) {
+    size_t bytes = 2 * p->learning * sizeof *p->moments;
+    if (p->moments || !bytes) return CMHA_OK;
+    p->moments = (cmha_real *)cmha__take(p->context, bytes);
+    if (!p->moments)
+        return cmha__fail(p->context, CMHA_ERR_MEMORY, "parameters: out of memory for moments of %zu",
+                          p->learning);
+    memset(p->moments, 0, bytes);
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_parameters_step(cmha_parameters *parameters, const cmha_adamw_args *args,
+                                          cmha_clip_mode mode, double limit, double *grad_norm) {
+    cmha_parameters *p = parameters;
+    if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
+    if (!args || !(args->grad_scale > 0))
+        return cmha__fail(p->context, CMHA_ERR_ARGUMENT, "step: no args, or grad_scale is not above 0");
+    cmha_adamw_args next = *args;
+    next.t = p->step + 1;
+    cmha_status status = cmha__need_grad(p);
+    if (!status) status = cmha__need_moments(p);
+    if (!status) status = cmha__update(p, p->moments, next, mode, limit, grad_norm);
+    if (!status) p->step++;
+    if (!status) cmha_parameters_zero_grad(p);
+    return status;
+}
+
+/* ---- Checking gradients ---- */
+
+/* Returns component i of a direction: 1 or -1 by its key, of key 0 always 1. */
+static double cmha__side(uint64_t key, size_t i) { return key && cmha__mix(key + i) % 2 ? -1 : 1; }
+
+/* Returns the slope of the loss along a direction of numbers lo .. hi - 1, which were `kept`. */
+static cmha_status cmha__slope(cmha_real *data, const cmha_real *kept, size_t lo, size_t hi, uint64_t key,
+                               cmha_loss_fn loss, void *user, double *slope) {
+    static const double at[4] = {-2, -1, 1, 2}, factor[4] = {1 / 12., -8 / 12., 8 / 12., -1 / 12.};
+    double h = (sizeof(cmha_real) == 8 ? 1e-4 : 4e-3) * (key ? 8 / sqrt((double)(hi - lo)) : 1), value;
+    cmha_status status = CMHA_OK;
+    *slope = 0;
+    for (int s = 0; s < 4 && !status; s++) {
+        for (size_t i = lo; i < hi; i++)
+            data[i] = (cmha_real)((double)kept[i] + cmha__side(key, i) * at[s] * h);
+        status = loss(user, &value);
+        *slope += status ? 0 : factor[s] / h * value;
+    }
+    memcpy(data + lo, kept + lo, (hi - lo) * sizeof *data);
+    return status;
+}
+
+/* Returns the largest derivative of up to 64 numbers, of more their norm, which is what directions see. */
+static double cmha__steepness(const cmha_real *grad, size_t n) {
+    double most = n > 64 ? sqrt(cmha_sum_squares(grad, n)) : 0;
+    for (size_t i = 0; n <= 64 && i < n; i++) most = fmax(most, fabs((double)grad[i]));
+    return most;
+}
+
+CMHA_DEF cmha_status cmha_gradient_check(cmha_parameters *parameters, cmha_loss_fn loss, void *user,
+                                         double *error) {
+    cmha_parameters *p = parameters;
+    cmha_status status = CMHA_OK;
+    double least = 0, worst = -1, slope;
+    if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
+    if (!loss || !error)
+        return cmha__fail(p->context, CMHA_ERR_ARGUMENT, "gradient check: no loss or no result");
+    if (!p->grad) return cmha__fail(p->context, CMHA_ERR_STATE, "gradient check: there are no gradients");
+    size_t size = p->size * sizeof *p->data, bytes = size + p->learning * sizeof *p->grad;
+    cmha_real *kept = (cmha_real *)cmha__take(p->context, bytes), *grads = kept + p->size;
+    if (!kept) return cmha__fail(p->context, CMHA_ERR_MEMORY, "gradient check: no memory for %zu", p->size);
+    memcpy(kept, p->data, size), memcpy(grads, p->grad, bytes - size);
+    for (cmha_parameter *one = p->list; one < p->list + p->count; one++)
+        if (!one->frozen) least = fmax(least, 1e-3 * cmha__steepness(grads + one->place, one->tensor.size));
+    for (cmha_parameter *one = p->list; one < p->list + p->count && !status; one++) {
+        cmha_real *data = one->tensor.data, *was = kept + (data - p->data), *grad = grads + one->place;
+        size_t n = one->tensor.size, tries = one->frozen ? 0 : n > 64 ? 8 : n;
+        double scale = one->frozen ? 0 : fmax(least, cmha__steepness(grad, n));
+        for (size_t k = 0; k < tries && !status; k++) {
+            size_t lo = n > 64 ? 0 : k, hi = n > 64 ? n : k + 1;
+            uint64_t key = n > 64 ? 2 * cmha__mix(one->place + k) + 1 : 0;
+            double told = 0, off;
+            for (size_t j = lo; j < hi; j++) told += cmha__side(key, j) * (double)grad[j];
+            status = cmha__slope(data, was, lo, hi, key, loss, user, &slope);
+            off = fabs(slope - told) / scale;
+            if (!(off <= DBL_MAX)) off = (double)INFINITY;
+            if (status || off <= worst) continue;
+            worst = off;
+            cmha__fail(p->context, CMHA_OK, "gradient check: %s%s: %.9g by differences, %.9g in the gradient",
+                       one->name, key ? ", along a direction" : "", slope, told);
+        }
+    }
+    memcpy(p->data, kept, size), memcpy(p->grad, grads, bytes - size);
+    cmha__give(p->context, kept, bytes);
+    if (!status) *error = worst;
+    return status;
 }
 
 /* ---- The trainer ---- */
@@ -12033,12 +12457,21 @@ static int cmha__trainer_open(const cmha_trainer *trainer) {
     return trainer && cmha__is_opening(trainer->model, trainer->context, trainer->opening);
 }
 
+/* Refuses a closed trainer, and one whose moments are not those of what learns now. */
+static cmha_status cmha__trainer_ready(const cmha_trainer *trainer) {
+    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
+    if (trainer->layout == trainer->model->parameters.layout) return CMHA_OK;
+    return cmha__fail(trainer->context, CMHA_ERR_STATE,
+                      "trainer: other parameters are frozen than when it was opened; open it again");
+}
+
 CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
                                        const cmha_trainer_config *config) {
     if (!trainer) return CMHA_ERR_ARGUMENT;
     memset(trainer, 0, sizeof *trainer);
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha_context *context = model->context;
+    cmha_parameters *p = &model->parameters;
     cmha_trainer_config *c = &trainer->config;
     if (config) *c = *config;
     else cmha_config_defaults(cmha_trainer_table(), c);
@@ -12048,12 +12481,12 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
         return cmha__fail(context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
                           c->mask_token, model->config.vocabulary);
     trainer->context = context, trainer->model = model;
-    trainer->size = model->size, trainer->opening = model->opening;
+    trainer->size = p->learning, trainer->opening = model->opening, trainer->layout = p->layout;
     trainer->seed = context->config.seed;
     trainer->best = (double)INFINITY;
-    size_t memory, records, moments = 2 * model->size * sizeof *trainer->moments;
+    size_t memory, records, moments = 2 * p->learning * sizeof *trainer->moments;
     size_t tokens = 2 * c->batch * c->length * sizeof *trainer->ids; /* the dry run refuses what overflows */
-    status = cmha__need_grad(model); /* first, because the dry run needs gradients attached */
+    status = cmha__need_grad(p);
     if (!status) status = cmha__measure(model, c->batch, c->length, &memory, &records);
     if (!status) status = cmha__arena_reserve(context, &model->tape.memory, memory);
     if (!status) status = cmha__arena_reserve(context, &model->tape.records, records);
@@ -12061,10 +12494,10 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
         cmha_tape_reset(&model->tape);
         trainer->moments = (cmha_real *)cmha__take(context, moments);
         trainer->ids = (int32_t *)cmha__take(context, tokens);
-        if (trainer->moments && trainer->ids) memset(trainer->moments, 0, moments);
-        else
+        if (!trainer->ids || (moments && !trainer->moments))
             status = cmha__fail(context, CMHA_ERR_MEMORY,
-                                "trainer: out of memory for the moments of %zu parameters", model->size);
+                                "trainer: out of memory for the moments of %zu parameters", p->learning);
+        else if (moments) memset(trainer->moments, 0, moments);
     }
     if (status) cmha_trainer_close(trainer);
     return status;
@@ -12112,71 +12545,30 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, siz
                          &rng);
 }
 
-static double cmha__grad_norm(const cmha_model *model, double *partial) {
-    int threads = model->context->threads;
-    double sum = 0;
-    for (int c = 0; c < threads; c++) partial[c] = 0;
-    CMHA__FOR_CHUNKS(threads, model->size, lo, hi) {
-        size_t n;
-        for (size_t i = lo; i < hi; i += n) { /* blocks, so that a float sum of squares stays exact enough */
-            n = hi - i < 4096 ? hi - i : 4096;
-            partial[cmha__chunk] += (double)cmha__dot(model->grad + i, model->grad + i, n);
-        }
-    }
-    for (int c = 0; c < threads; c++) sum += partial[c];
-    return sqrt(sum);
-}
-
-/* AdamW over all parameters, those without decay apart. */
-static void cmha__trainer_update(cmha_trainer *trainer, double grad_scale) {
-    const cmha_trainer_config *c = &trainer->config;
-    cmha_model *model = trainer->model;
-    cmha_adamw_args args = {trainer->lr, c->beta1, c->beta2, c->adam_eps, 0, grad_scale, trainer->step + 1};
-    for (size_t i = 0; i < model->n_parameters; i++) {
-        const cmha_parameter *p = &model->parameters[i];
-        const cmha_tensor *t = &p->tensor;
-        cmha_real *m = trainer->moments + (t->data - model->data), *v = m + model->size;
-        args.weight_decay = p->decay ? c->weight_decay : 0;
-        CMHA__FOR_CHUNKS(t->size > 16384 ? model->context->threads : 1, t->size, lo, hi) {
-            cmha_adamw(&args, hi - lo, t->data + lo, t->grad + lo, m + lo, v + lo);
-        }
-    }
-}
-
-/* The second half of a step: the norm, the clipping and the update. */
+/* The second half of a step, at the rate of the next. A step that fails by its numbers counts too. */
 static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status status) {
     const cmha_trainer_config *c = &trainer->config;
-    cmha_model *model = trainer->model;
-    size_t warmup = (size_t)(c->warmup * (double)c->steps + 0.5), threads = (size_t)model->context->threads;
-    double scale = 1;
-    if (!status) {
-        double *partial = (double *)cmha_tape_alloc(&model->tape, threads * sizeof *partial), norm;
-        if (!partial) return model->tape.status;
-        trainer->grad_norm = norm = cmha__grad_norm(model, partial);
-        if (!(norm <= (double)FLT_MAX))
-            status = cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "step: the gradient's norm is %g", norm);
-    }
-    if (status == CMHA_ERR_NOT_FINITE) trainer->step++;
-    if (status) return status;
-    trainer->lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps,
-                                     trainer->step + 1);
-    if (c->clip > 0 && c->clip_mode != CMHA_CLIP_WHOLE)
-        cmha_componentwise_clip((cmha_clip_mode)c->clip_mode, (cmha_real)c->clip, model->parameters,
-                                model->n_parameters);
-    else if (c->clip > 0 && trainer->grad_norm > c->clip) scale = c->clip / trainer->grad_norm;
-    cmha__trainer_update(trainer, scale);
-    trainer->step++;
-    return CMHA_OK;
+    size_t warmup = (size_t)(c->warmup * (double)c->steps + 0.5);
+    double lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps,
+                                   trainer->step + 1);
+    cmha_adamw_args args = {lr, c->beta1, c->beta2, c->adam_eps, c->weight_decay, 1, trainer->step + 1};
+    if (!status)
+        status = cmha__update(&trainer->model->parameters, trainer->moments, args,
+                              (cmha_clip_mode)c->clip_mode, c->clip, &trainer->grad_norm);
+    if (!status) trainer->lr = lr;
+    if (!status || status == CMHA_ERR_NOT_FINITE) trainer->step++;
+    return status;
 }
 
 CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
-    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
+    cmha_status status = cmha__trainer_ready(trainer);
+    if (status) return status;
     const cmha_trainer_config *c = &trainer->config;
     int32_t *ids = trainer->ids;
     cmha_batch batch = {ids, ids + c->batch * c->length, NULL, c->batch, c->length, NULL, NULL, NULL, NULL,
                         NULL};
     double sum = 0;
-    cmha_status status = cmha__check_stream(trainer, "step", tokens, c->length + 1);
+    status = cmha__check_stream(trainer, "step", tokens, c->length + 1);
     if (status) return status;
     cmha_model_zero_grad(trainer->model);
     for (size_t part = 0; !status && part < c->accumulate; part++) {
@@ -12196,19 +12588,20 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 }
 
 CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
-    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
+    cmha_status status = cmha__trainer_ready(trainer);
+    if (status) return status;
     uint64_t key = cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1));
     double mean = 0;
     cmha_model_zero_grad(trainer->model);
-    cmha_status status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
+    status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
     if (loss) *loss = mean;
     return cmha__trainer_finish(trainer, status);
 }
 
 CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
-    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
-    cmha_tape_reset(&trainer->model->tape); /* whose memory the norm takes */
-    cmha_status status = cmha__trainer_finish(trainer, CMHA_OK);
+    cmha_status status = cmha__trainer_ready(trainer);
+    if (status) return status;
+    status = cmha__trainer_finish(trainer, CMHA_OK);
     cmha_model_zero_grad(trainer->model);
     if (grad_norm) *grad_norm = trainer->grad_norm;
     return status;
@@ -13895,17 +14288,18 @@ enum { CMHA__NAME = 64 }; /* room for "optim.m." and a parameter's name, "traine
 typedef struct cmha__named {
     char name[CMHA__NAME];
     const cmha_tensor *like; /* the parameter */
-    size_t place;            /* among the numbers of all three */
+    cmha_real *data;         /* NULL: of frozen parameters there are no moments */
 } cmha__named;
 
-static cmha__named cmha__name(const cmha_model *model, size_t i) {
+static cmha__named cmha__name(const cmha_parameters *p, cmha_real *moments, size_t i) {
     static const char *const prefixes[3] = {"", "optim.m.", "optim.v."};
-    size_t n = model->n_parameters, block = i < n ? 0 : i < 2 * n ? 1 : 2;
-    const cmha_parameter *p = &model->parameters[i - block * n];
+    const cmha_parameter *one = &p->list[i % p->count];
+    size_t block = i / p->count;
     cmha__named named;
-    cmha__print(named.name, sizeof named.name, "%s%s", prefixes[block], p->name);
-    named.like = &p->tensor;
-    named.place = block * model->size + (size_t)(p->tensor.data - model->data);
+    cmha__print(named.name, sizeof named.name, "%s%s", prefixes[block], one->name);
+    named.like = &one->tensor, named.data = one->tensor.data;
+    if (block)
+        named.data = one->frozen || !moments ? NULL : moments + (block - 1) * p->learning + one->place;
     return named;
 }
 
@@ -13936,15 +14330,43 @@ static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table tab
     }
 }
 
-/* Tells a training state; a trainer without moments is a model alone. */
+/* What of a parameter is tuned; how it is called in metadata and how it is usually. */
+static const char *const cmha__tunings[3] = {"tune.frozen.", "tune.rate.", "tune.decay."};
+static double cmha__tuning(const cmha_parameter *p, int what, double *usual) {
+    *usual = what == CMHA_TUNE_RATE ? 1 : what == CMHA_TUNE_DECAY ? p->usual_decay : 0;
+    return what == CMHA_TUNE_RATE ? p->lr_scale : what == CMHA_TUNE_DECAY ? p->decay : p->frozen;
+}
+
+static void cmha__tell_format(cmha__output *o) {
+    char text[48];
+    cmha__print(text, sizeof text, "%d.%d.%d", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, CMHA_VERSION_PATCH);
+    cmha__tell_note(o, "format", "cmha");
+    cmha__tell_note(o, "cmha.version", text);
+}
+
+/* Tells what is tuned and the numbers; moments NULL: none. */
+static void cmha__tell_numbers(cmha__output *o, const cmha_parameters *p, cmha_real *moments) {
+    char key[CMHA__NAME], value[32];
+    for (size_t i = 0; i < 3 * p->count; i++) {
+        double usual, now = cmha__tuning(&p->list[i / 3], (int)(i % 3), &usual);
+        cmha__print(key, sizeof key, "%s%s", cmha__tunings[i % 3], p->list[i / 3].name);
+        cmha__write_real(now, value);
+        if (now < usual || now > usual) cmha__tell_note(o, key, value);
+    }
+    for (size_t i = 0; i < 3 * p->count; i++) {
+        cmha__named named = cmha__name(p, moments, i);
+        cmha_archive_item item = {named.name, named.data, named.like->shape, named.like->rank, NULL};
+        if (named.data) cmha__tell_tensor(o, &item);
+    }
+}
+
+/* Tells a model, and of its trainer the state; one without context is none. */
 static void cmha__tell_state(cmha__output *o, const void *of) {
     const cmha_trainer *t = (const cmha_trainer *)of;
     const cmha_model *model = t->model;
     size_t n = cmha__own_omega(model);
     char text[48];
-    cmha__print(text, sizeof text, "%d.%d.%d", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, CMHA_VERSION_PATCH);
-    cmha__tell_note(o, "format", "cmha");
-    cmha__tell_note(o, "cmha.version", text);
+    cmha__tell_format(o);
     cmha__tell_table(o, "cfg.", cmha_model_table(), &model->config);
     if (n) cmha__tell_key(o, "omega");
     for (size_t i = 0; i < n; i++) {
@@ -13952,39 +14374,47 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
         cmha__emit(o, "%s%s%s", i ? "," : "\"", text, i + 1 < n ? "" : "\"");
     }
     if (model->knowledge_identity) cmha__tell_u64(o, "knowledge", model->knowledge_identity);
-    if (t->moments) {
+    if (t->context) {
         cmha__tell_table(o, "trainer.", cmha_trainer_table(), &t->config);
         cmha__tell_u64(o, "state.step", t->step);
         cmha__tell_u64(o, "state.seed", t->seed);
         cmha__write_real(t->best <= (double)INFINITY ? t->best : (double)INFINITY, text);
         cmha__tell_note(o, "state.best", text);
     }
-    for (size_t i = 0; i < model->n_parameters * (t->moments ? 3 : 1); i++) {
-        cmha__named named = cmha__name(model, i);
-        size_t at = named.place, size = model->size;
-        cmha_archive_item item = {named.name, NULL, named.like->shape, named.like->rank, NULL};
-        item.data = at < size ? model->data + at : t->moments + (at - size);
-        cmha__tell_tensor(o, &item);
-    }
+    cmha__tell_numbers(o, &model->parameters, t->moments);
 }
 
-/* Stands for the training state of a model alone. */
-static cmha_trainer cmha__no_trainer(cmha_model *model) {
-    cmha_trainer none;
-    memset(&none, 0, sizeof none);
-    none.model = model;
-    return none;
+/* Tells parameters alone, or with their moments and step. */
+static void cmha__tell_parameters(cmha__output *o, const void *of) {
+    cmha__tell_format(o);
+    cmha__tell_numbers(o, (const cmha_parameters *)of, NULL);
+}
+static void cmha__tell_learning(cmha__output *o, const void *of) {
+    const cmha_parameters *p = (const cmha_parameters *)of;
+    cmha__tell_format(o);
+    cmha__tell_u64(o, "state.step", p->step);
+    cmha__tell_numbers(o, p, p->moments);
+}
+
+CMHA_DEF cmha_status cmha_parameters_save(cmha_parameters *parameters, const char *path, int state) {
+    if (!parameters || !cmha__is_open(parameters->context)) return CMHA_ERR_STATE;
+    cmha_status status = state ? cmha__need_moments(parameters) : CMHA_OK;
+    if (status) return status;
+    return cmha__write_file(parameters->context, path, state ? cmha__tell_learning : cmha__tell_parameters,
+                            parameters);
 }
 
 CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path) {
-    cmha_trainer none = cmha__no_trainer(model);
+    cmha_trainer none;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    memset(&none, 0, sizeof none);
+    none.model = model;
     return cmha__write_file(model->context, path, cmha__tell_state, &none);
 }
 
 CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
-    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
-    return cmha__write_file(trainer->context, path, cmha__tell_state, trainer);
+    cmha_status status = cmha__trainer_ready(trainer);
+    return status ? status : cmha__write_file(trainer->context, path, cmha__tell_state, trainer);
 }
 
 /* ---- loading them ---- */
@@ -14074,16 +14504,16 @@ static void cmha__say_left(const cmha_archive *archive, const char *what, const 
     config->log(config->log_user, CMHA_LOG_WARNING, line);
 }
 
-/* Compares the file's tensors with the first n of a training state. strict = 1: fails on one that does not
-   fit, and if any is missing or unknown; 0: logs a line for each. known [n_tensors] holds zeros. */
-static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_model *model, size_t n,
-                                       int strict, char *known) {
+/* Compares the file's tensors with parameters and, if not NULL, moments. strict = 1: fails on one that does
+   not fit, and if any is missing or unknown; 0: logs a line for each. known [n_tensors] holds zeros. */
+static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_parameters *p,
+                                       cmha_real *moments, int strict, char *known) {
     cmha__names missing, strange;
     memset(&missing, 0, sizeof missing), memset(&strange, 0, sizeof strange);
-    for (size_t i = 0; i < 3 * model->n_parameters; i++) {
-        cmha__named named = cmha__name(model, i);
+    for (size_t i = 0; i < 3 * p->count; i++) {
+        cmha__named named = cmha__name(p, moments, i);
         const cmha_archive_tensor *found = cmha_archive_find(archive, named.name);
-        cmha_status status = i < n ? cmha__fits(found, named.like) : CMHA_OK;
+        cmha_status status = named.data ? cmha__fits(found, named.like) : CMHA_OK;
         char why[250] = "is not in the file and stays as it is", theirs[80], ours[80];
         if (found) known[found - archive->tensors] = 1;
         if (!status) continue;
@@ -14107,40 +14537,88 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_m
                       missing.used && strange.used ? "; " : "", strange.text);
 }
 
-/* Reads a training state or, without moments, a model: all of it (strict = 1), or what fits. over = 1: into
-   memory of its own first, so that a disk that fails half-way leaves all as it was. *taken (or NULL)
+/* Reads parameters and, if not NULL, moments: all of them (strict = 1), or what fits. over = 1: parameters
+   into memory of its own first, so that a disk that fails half-way leaves them as they were. *taken (or NULL)
    = tensors read. */
-static cmha_status cmha__read_state(cmha_archive *archive, cmha_trainer *t, int strict, int over,
-                                    size_t *taken) {
-    cmha_model *model = t->model;
-    cmha_real *into = model->data;
-    size_t blocks = t->moments ? 3 : 1, n = blocks * model->n_parameters, size = model->size * sizeof *into;
-    size_t matched = 0;
-    size_t staged = over ? blocks * size : 0, bytes = staged + archive->n_tensors + 1; /* size leaves room */
-    char *memory = (char *)cmha__take(model->context, bytes), *known;
+static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters *p, cmha_real *moments,
+                                    int strict, int over, size_t *taken) {
+    size_t size = p->size * sizeof *p->data, staged = over ? size : 0, matched = 0;
+    size_t bytes = staged + archive->n_tensors + 1; /* size leaves room */
+    char *memory = (char *)cmha__take(p->context, bytes), *known;
     cmha_status status = CMHA_OK;
-    if (!memory) return cmha__fail(model->context, CMHA_ERR_MEMORY, "no memory to read %zu tensors", n);
+    if (!memory) return cmha__fail(p->context, CMHA_ERR_MEMORY, "no memory to read %zu numbers", p->size);
     known = (char *)memset(memory + staged, 0, archive->n_tensors);
-    if (over) into = (cmha_real *)memcpy(memory, model->data, size);
-    if (t->moments) memcpy(into + model->size, t->moments, 2 * size);
-    if (strict) status = cmha__compare_state(archive, model, n, 1, known);
-    for (size_t i = 0; i < n && !status; i++) {
-        cmha__named named = cmha__name(model, i);
+    cmha_real *into = over ? (cmha_real *)memcpy(memory, p->data, size) : p->data;
+    if (strict) status = cmha__compare_state(archive, p, moments, 1, known);
+    for (size_t i = 0; i < 3 * p->count && !status; i++) {
+        cmha__named named = cmha__name(p, moments, i);
         const cmha_archive_tensor *found = cmha_archive_find(archive, named.name);
-        if (cmha__fits(found, named.like)) continue;
-        status = cmha_archive_read(archive, found, into + named.place);
+        if (!named.data || cmha__fits(found, named.like)) continue;
+        status = cmha_archive_read(archive, found, i < p->count ? into + (named.data - p->data) : named.data);
         matched++;
     }
-    if (!status && over) memcpy(model->data, into, size);
-    if (!status && t->moments) memcpy(t->moments, into + model->size, 2 * size);
-    if (!status && !strict) status = cmha__compare_state(archive, model, n, 0, known);
+    if (!status && over) memcpy(p->data, into, size);
+    if (!status && !strict) status = cmha__compare_state(archive, p, moments, 0, known);
     if (!status && taken) *taken = matched;
-    cmha__give(model->context, memory, bytes);
+    cmha__give(p->context, memory, bytes);
     return status;
 }
 
+/* Tunes parameters as the file says, all else as usual. */
+static cmha_status cmha__read_tuning(const cmha_archive *archive, cmha_parameters *p) {
+    for (size_t i = 0; i < 3 * p->count; i++) {
+        double usual;
+        cmha__tuning(&p->list[i / 3], (int)(i % 3), &usual);
+        cmha__tune(&p->list[i / 3], (cmha_tuning)(i % 3), usual);
+    }
+    for (size_t i = 0; i < archive->n_metadata; i++) {
+        const char *key = archive->metadata[2 * i], *text = archive->metadata[2 * i + 1];
+        if (strncmp(key, "tune.", 5) != 0) continue;
+        int done = 0;
+        for (int what = 0; what < 3; what++) {
+            size_t length = strlen(cmha__tunings[what]);
+            int named = !strncmp(key, cmha__tunings[what], length);
+            cmha_parameter *one = named ? cmha_parameters_find(p, key + length) : NULL;
+            double value;
+            if (one && cmha__parse_real(text, &value)) done = cmha__tune(one, (cmha_tuning)what, value);
+        }
+        if (!done)
+            return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%.80s = %.24s: no such parameter or value",
+                              key, text);
+    }
+    return CMHA_OK;
+}
+
+/* Reads a training state: what is tuned, parameters, and moments in a new block that takes the place of
+   *moments. After a failure all is as it was. */
+static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p, cmha_real **moments) {
+    cmha_parameters plan;
+    cmha_status status = cmha__plan(p, &plan);
+    if (status) return status;
+    status = cmha__read_tuning(archive, &plan);
+    if (!status) status = cmha__plan_lay(p, &plan, 1);
+    if (!status) status = cmha__read_state(archive, &plan, plan.moments, 1, 1, NULL);
+    return cmha__plan_end(p, &plan, moments, status);
+}
+
+CMHA_DEF cmha_status cmha_parameters_read(cmha_parameters *parameters, const char *path, int state) {
+    cmha_parameters *p = parameters;
+    cmha_archive archive;
+    cmha_status status;
+    uint64_t step = 0;
+    if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
+    if ((status = cmha_archive_open(&archive, p->context, path)) != CMHA_OK) return status;
+    if (state && !cmha_archive_metadata(&archive, "state.step"))
+        status = cmha__fail(p->context, CMHA_ERR_FORMAT, "it has weights but no training state");
+    if (!status) status = cmha__archive_u64(&archive, "state.step", SIZE_MAX / 2, &step);
+    if (!status && !state) status = cmha__read_state(&archive, p, NULL, 1, 1, NULL);
+    else if (!status) status = cmha__read_learning(&archive, p, &p->moments);
+    if (!status && state) p->step = (size_t)step;
+    cmha_archive_close(&archive);
+    return cmha__blame(p->context, path, status);
+}
+
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path) {
-    cmha_trainer none = cmha__no_trainer(model);
     cmha_model_config config;
     cmha_archive archive;
     cmha_status status;
@@ -14158,7 +14636,9 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     if (!status) status = cmha__model_open(model, context, &config, 1);
     if (!status) status = cmha__archive_omega(&archive, model, 0);
     if (!status) status = cmha__archive_u64(&archive, "knowledge", UINT64_MAX, &model->knowledge_identity);
-    if (!status) status = cmha__read_state(&archive, &none, 1, 0, NULL);
+    if (!status) status = cmha__read_tuning(&archive, &model->parameters);
+    if (!status) cmha__attach_grad(&model->parameters, NULL);
+    if (!status) status = cmha__read_state(&archive, &model->parameters, NULL, 1, 0, NULL);
     if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
     if (status) cmha_model_close(model);
     cmha_archive_close(&archive);
@@ -14166,13 +14646,12 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
 }
 
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken) {
-    cmha_trainer none = cmha__no_trainer(model);
     cmha_archive archive;
     cmha_status status;
     if (taken) *taken = 0;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
-    status = cmha__read_state(&archive, &none, strict, 1, taken);
+    status = cmha__read_state(&archive, &model->parameters, NULL, strict, 1, taken);
     cmha_archive_close(&archive);
     return cmha__blame(model->context, path, status);
 }
@@ -14198,7 +14677,7 @@ CMHA_DEF cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     cmha_archive archive;
     cmha_status status;
     uint64_t step = 0, knowledge = 0;
-    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
+    if ((status = cmha__trainer_ready(trainer)) != CMHA_OK) return status;
     cmha_model *model = trainer->model;
     cmha_context *context = model->context;
     cmha_trainer loaded = *trainer;
@@ -14216,8 +14695,9 @@ CMHA_DEF cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     if (!status && knowledge && model->knowledge && knowledge != model->knowledge_identity)
         status = cmha__fail(context, CMHA_ERR_FORMAT,
                             "it learned with another knowledge base; set this one after loading to use it");
-    if (!status) status = cmha__read_state(&archive, trainer, 1, 1, NULL);
+    if (!status) status = cmha__read_learning(&archive, &model->parameters, &loaded.moments);
     loaded.step = (size_t)step;
+    loaded.size = model->parameters.learning, loaded.layout = model->parameters.layout;
     if (!status) *trainer = loaded;
     if (!status && !model->knowledge) model->knowledge_identity = knowledge;
     cmha_archive_close(&archive);

@@ -13,8 +13,8 @@ static const double MIB = 1048576, KIB = 1024;
 static double pass_flops(const cmha_model *model, size_t batch, size_t length, int backward) {
     const cmha_model_config *c = &model->config;
     double tokens = (double)(batch * length), weights = 0;
-    for (size_t i = 0; i < model->n_parameters; i++) {
-        const cmha_parameter *p = &model->parameters[i];
+    for (size_t i = 0; i < model->parameters.count; i++) {
+        const cmha_parameter *p = &model->parameters.list[i];
         if (p->tensor.rank == 2 && p->decay && &p->tensor != model->position_weight)
             weights += (double)p->tensor.size;
     }
@@ -134,7 +134,7 @@ void run_decode(void *work) {
 /* Bytes that a token reads: every weight, and the keys and values of the tokens before it. */
 static double decode_bytes(const decoder *d) {
     double cache = (double)d->cache.size * (double)d->context / (double)d->cache.capacity;
-    return ((double)d->model.size + cache) * (double)sizeof(cmha_real) - (double)d->packed.saved +
+    return ((double)d->model.parameters.size + cache) * (double)sizeof(cmha_real) - (double)d->packed.saved +
            (double)d->packed.bytes;
 }
 

@@ -262,7 +262,7 @@ int main(int argc, char **argv) {
     cmha_blas_name(blas, sizeof blas);
     if (!quiet)
         printf("%s, %zu %s; %zu parameters; %s, %d threads\n", file, text.count,
-               width > 1 ? "tokens" : "bytes", model.size, blas, ctx.threads);
+               width > 1 ? "tokens" : "bytes", model.parameters.size, blas, ctx.threads);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
 
     double loss, val, start = seconds();

@@ -103,7 +103,8 @@ static void row(const char *text, int threads) {
             CHECK_THAT(!cmha_trainer_step(&trainer, &train, &loss), "%s: %s", text, cmha_error(&c));
             print = fingerprint(print, &loss, sizeof loss);
         }
-        print = fingerprint(print, model.data, model.size * sizeof *model.data);
+        print = fingerprint(print, model.parameters.data,
+                            model.parameters.size * sizeof *model.parameters.data);
         CHECK_OK(cmha_trainer_evaluate(&trainer, &held_out, &loss));
         print = fingerprint(print, &loss, sizeof loss);
         printf("threads %d  trained %016llx  loss %.4f  ", threads, (unsigned long long)print, loss);

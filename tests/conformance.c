@@ -511,8 +511,8 @@ static void model_parameters(kase *k) {
         if (cmha_archive_read(&k->file, t, p->tensor.data)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
         n++;
     }
-    if (n != k->model.n_parameters)
-        leave(k, CASE_FAIL, "the file has %zu parameters, the model %zu", n, k->model.n_parameters);
+    if (n != k->model.parameters.count)
+        leave(k, CASE_FAIL, "the file has %zu parameters, the model %zu", n, k->model.parameters.count);
 }
 
 static void model_gradients(kase *k, const cmha_batch *batch) {
@@ -524,8 +524,8 @@ static void model_gradients(kase *k, const cmha_batch *batch) {
         leave(k, CASE_FAIL, "%s", cmha_error(k->context));
     value = (cmha_real)loss;
     compare(k, "out.loss", &value, 1);
-    for (i = 0; i < k->model.n_parameters; i++) {
-        cmha_parameter *p = &k->model.parameters[i];
+    for (i = 0; i < k->model.parameters.count; i++) {
+        cmha_parameter *p = &k->model.parameters.list[i];
         snprintf(name, sizeof name, "grad.param.%s", p->name);
         if (p->tensor.grad) compare_gradient(k, name, p->tensor.grad, p->tensor.size);
     }

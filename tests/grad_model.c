@@ -51,8 +51,8 @@ static int subject_gradient(subject *s) {
 static void subject_parameters(subject *s, const char *label) {
     size_t i;
     char name[128];
-    for (i = 0; i < s->model.n_parameters; i++) {
-        cmha_parameter *p = &s->model.parameters[i];
+    for (i = 0; i < s->model.parameters.count; i++) {
+        cmha_parameter *p = &s->model.parameters.list[i];
         grad_input in;
         in.name = p->name, in.x = p->tensor.data, in.grad = p->tensor.grad, in.n = p->tensor.size;
         snprintf(name, sizeof name, "%s", label);
@@ -71,21 +71,21 @@ static void subject_parameters(subject *s, const char *label) {
 /* cmha_model_gradient agrees with the tape: weight scales, gradients accumulate,
    the loss is the cross-entropy alone */
 static void subject_public(subject *s, const char *label) {
-    cmha_real *want = check_zeros(s->model.size);
+    cmha_real *want = check_zeros(s->model.parameters.size);
     double loss, loss2, evaluated = 0;
     size_t i;
-    memcpy(want, s->model.grad, s->model.size * sizeof *want);
+    memcpy(want, s->model.parameters.grad, s->model.parameters.size * sizeof *want);
     cmha_model_zero_grad(&s->model);
-    CHECK(check_largest(s->model.grad, s->model.size) == 0);
+    CHECK(check_largest(s->model.parameters.grad, s->model.parameters.size) == 0);
     CHECK_OK(cmha_model_gradient(&s->model, &s->batch, 1, s->key, &loss));
-    CHECK_THAT(check_distance(want, s->model.grad, s->model.size) <
-                   1e-11 * (1 + check_largest(want, s->model.size)),
+    CHECK_THAT(check_distance(want, s->model.parameters.grad, s->model.parameters.size) <
+                   1e-11 * (1 + check_largest(want, s->model.parameters.size)),
                "%s: cmha_model_gradient is not the gradient of cmha_model_forward", label);
-    memcpy(want, s->model.grad, s->model.size * sizeof *want);
+    memcpy(want, s->model.parameters.grad, s->model.parameters.size * sizeof *want);
     CHECK_OK(cmha_model_gradient(&s->model, &s->batch, -0.25, s->key, &loss2));
-    for (i = 0; i < s->model.size; i++) want[i] *= 0.75;
-    CHECK_THAT(check_distance(want, s->model.grad, s->model.size) <
-                   1e-11 * (1 + check_largest(want, s->model.size)),
+    for (i = 0; i < s->model.parameters.size; i++) want[i] *= 0.75;
+    CHECK_THAT(check_distance(want, s->model.parameters.grad, s->model.parameters.size) <
+                   1e-11 * (1 + check_largest(want, s->model.parameters.size)),
                "%s: gradients do not accumulate by weight", label);
     CHECK_THAT(loss == loss2, "%s: the same key gives another loss", label);
     if (s->model.config.dropout == 0 && s->model.config.attention_dropout == 0) {
@@ -112,13 +112,14 @@ static void run(const char *label, const cmha_model_config *config, size_t batch
     s.key = 4242;
     if (CHECK_THAT(!cmha_model_init(&s.model, &context, config), "%s: %s", label, cmha_error(&context))) {
         /* biases and b off their zeros */
-        for (i = 0; i < s.model.size; i++) s.model.data[i] += 0.05 * check_random();
+        for (i = 0; i < s.model.parameters.size; i++) s.model.parameters.data[i] += 0.05 * check_random();
         if (config->irw_layers) CHECK_OK(cmha_model_set_knowledge(&s.model, &base));
         CHECK_OK(cmha_tape_init(&s.tape, &context, 1));
         if (subject_gradient(&s)) {
             if (length == 1)
-                CHECK_THAT(isfinite(subject_loss(&s)) && check_finite(s.model.grad, s.model.size), "%s",
-                           label);
+                CHECK_THAT(isfinite(subject_loss(&s)) &&
+                               check_finite(s.model.parameters.grad, s.model.parameters.size),
+                           "%s", label);
             else subject_parameters(&s, label);
         }
         subject_public(&s, label);

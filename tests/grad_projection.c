@@ -155,16 +155,17 @@ static void check_model(int tied) {
     CHECK_OK(cmha_model_init(&model, &context, &config));
     CHECK_OK(cmha_tape_init(&tape, &context, 1));
     CHECK_OK(cmha_model_gradient(&model, &batch, -0.3, 1, &loss));
-    own = check_zeros(model.size);
-    memcpy(own, model.grad, model.size * sizeof *own);
+    own = check_zeros(model.parameters.size);
+    memcpy(own, model.parameters.grad, model.parameters.size * sizeof *own);
     cmha_model_zero_grad(&model);
     y = cmha_model_states(&model, &tape, &batch, NULL);
     head = tied ? model.token_weight : model.head_weight;
     y = cmha_linear_cross_entropy(&tape, y, head, model.head_bias, targets, -1, NULL);
     CHECK_NEAR(y ? (double)y->data[0] : 0, loss, 1e-13);
-    CHECK(check_largest(model.grad, model.size) == 0); /* nothing is passed on before the backward */
+    CHECK(check_largest(model.parameters.grad, model.parameters.size) ==
+          0); /* nothing is passed on before the backward */
     CHECK_OK(cmha_tape_backward(&tape, y, (cmha_real)-0.3));
-    CHECK_NEAR(check_distance(own, model.grad, model.size), 0, 1e-14);
+    CHECK_NEAR(check_distance(own, model.parameters.grad, model.parameters.size), 0, 1e-14);
     free(own), cmha_tape_close(&tape), cmha_model_close(&model);
 }
 

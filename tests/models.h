@@ -52,7 +52,7 @@ static inline void models_steps_allocate_nothing(const cmha_model_config *m, con
     base = heap.bytes;
     if (!CHECK_THAT(!cmha_model_init(&model, &c, m), "%s: %s", label, cmha_error(&c))) return;
     after_model = heap.bytes - base;
-    CHECK(parameters >= model.size * sizeof(cmha_real) && parameters <= after_model);
+    CHECK(parameters >= model.parameters.size * sizeof(cmha_real) && parameters <= after_model);
     CHECK_OK(cmha_trainer_init(&trainer, &model, t));
     CHECK_THAT(heap.bytes - base == training, "%s: cmha_model_memory said %zu bytes, training holds %zu",
                label, training, heap.bytes - base);

@@ -113,17 +113,19 @@ static void close_run(cmha_model *model, cmha_trainer *trainer) {
 /* Number i of a parameter, of its first and of its second moment, in `what` 0, 1, 2 */
 static cmha_real *number(cmha_trainer *trainer, size_t parameter, int what) {
     cmha_model *model = trainer->model;
-    cmha_real *data = model->parameters[parameter].tensor.data;
-    return what ? trainer->moments + (size_t)(what - 1) * model->size + (data - model->data) : data;
+    cmha_real *data = model->parameters.list[parameter].tensor.data;
+    return what ? trainer->moments + (size_t)(what - 1) * model->parameters.size +
+                      (data - model->parameters.data)
+                : data;
 }
 
 /* The differences of all numbers from what open_run's writer set them to */
 static size_t strangers(cmha_trainer *trainer, int set) {
     size_t p, i, wrong = 0;
     int what;
-    for (p = 0; p < trainer->model->n_parameters; p++)
+    for (p = 0; p < trainer->model->parameters.count; p++)
         for (what = 0; what < 3; what++)
-            for (i = 0; i < trainer->model->parameters[p].tensor.size; i++) {
+            for (i = 0; i < trainer->model->parameters.list[p].tensor.size; i++) {
                 cmha_real *x = number(trainer, p, what) + i,
                           want = (cmha_real)(what == 2 ? positive(i + p) : exact(i + p));
                 if (set) *x = want;
@@ -176,9 +178,9 @@ static void check_run(int kind) {
     CHECK(trainer.step == STEPS && trainer.seed == UINT64_C(0xFEDCBA9876543210) && trainer.best == 1.0 / 3);
     if (CHECK_THAT(!cmha_model_open(&weights, &context, path_of("model", kind)), "%s",
                    cmha_error(&context))) {
-        for (p = i = 0; p < model.n_parameters; p++)
-            i += memcmp(model.parameters[p].tensor.data, weights.parameters[p].tensor.data,
-                        model.parameters[p].tensor.size * sizeof want) != 0;
+        for (p = i = 0; p < model.parameters.count; p++)
+            i += memcmp(model.parameters.list[p].tensor.data, weights.parameters.list[p].tensor.data,
+                        model.parameters.list[p].tensor.size * sizeof want) != 0;
         CHECK_THAT(i == 0, "%s: %d parameters of the model's file are others", options[kind], (int)i);
         cmha_model_close(&weights);
     }
@@ -188,19 +190,19 @@ static void check_run(int kind) {
         CHECK_NEAR(loss, want, 1e-5 * fabs((double)want));
         cmha_archive_close(&r);
     }
-    mine = check_zeros(3 * model.size);
-    memcpy(mine, model.data, model.size * sizeof *mine);
-    memcpy(mine + model.size, trainer.moments, 2 * model.size * sizeof *mine);
+    mine = check_zeros(3 * model.parameters.size);
+    memcpy(mine, model.parameters.data, model.parameters.size * sizeof *mine);
+    memcpy(mine + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *mine);
     if (CHECK_THAT(!cmha_trainer_read(&trainer, path_of("stepped", kind)), "%s", cmha_error(&context))) {
         CHECK(trainer.step == STEPS + 1);
-        for (p = 0; p < model.n_parameters; p++) {
-            size_t at = (size_t)(model.parameters[p].tensor.data - model.data),
-                   n = model.parameters[p].tensor.size;
-            double w = check_distance(mine + at, model.data + at, n);
-            double m = check_distance(mine + model.size + at, trainer.moments + at, n);
+        for (p = 0; p < model.parameters.count; p++) {
+            size_t at = (size_t)(model.parameters.list[p].tensor.data - model.parameters.data),
+                   n = model.parameters.list[p].tensor.size;
+            double w = check_distance(mine + at, model.parameters.data + at, n);
+            double m = check_distance(mine + model.parameters.size + at, trainer.moments + at, n);
             CHECK_THAT(w <= 5e-6 && m <= 5e-6 * (1 + check_largest(trainer.moments + at, n)),
                        "%s: after one step %s is %.3g away from the writer's, its moment %.3g", options[kind],
-                       model.parameters[p].name, w, m);
+                       model.parameters.list[p].name, w, m);
         }
     }
     free(mine);

@@ -178,7 +178,8 @@ static uint64_t healthy(fixture *f, const char *row) {
     ok = ok && !cmha_generate(&f->sliding, good_ids, 4, 6, NULL, 3, NULL, NULL);
     d = digest(d, f->sliding.ids, f->sliding.length * sizeof(int32_t));
     ok = ok && !cmha_trainer_step(&f->trainer, &f->tokens, &loss);
-    d = digest(digest(d, &loss, sizeof loss), f->decoder.data, f->decoder.size * sizeof(cmha_real));
+    d = digest(digest(d, &loss, sizeof loss), f->decoder.parameters.data,
+               f->decoder.parameters.size * sizeof(cmha_real));
     CHECK_THAT(ok, "%s: something no longer works: %s", row, cmha_error(&f->ctx));
     return ok ? d : 0;
 }

@@ -37,7 +37,8 @@ static int open_model(cmha_model *model, const char *options, const cmha_knowled
     size_t i;
     if (!CHECK_THAT(!cmha_model_init(model, &context, &config), "%s: %s", options, cmha_error(&context)))
         return 0;
-    for (i = 0; i < model->size; i++) model->data[i] += (cmha_real)(0.05 * check_random());
+    for (i = 0; i < model->parameters.size; i++)
+        model->parameters.data[i] += (cmha_real)(0.05 * check_random());
     return !knowledge || CHECK_OK(cmha_model_set_knowledge(model, knowledge));
 }
 
@@ -257,7 +258,8 @@ static void resumed(void) {
     CHECK(twin.knowledge_identity == base.identity); /* what the program is to look for */
     CHECK_OK(cmha_model_set_knowledge(&twin, &base));
     learn(&second, STEPS, "resumed");
-    CHECK_THAT(!memcmp(model.data, twin.data, model.size * sizeof *model.data),
+    CHECK_THAT(!memcmp(model.parameters.data, twin.parameters.data,
+                       model.parameters.size * sizeof *model.parameters.data),
                "resuming gives other parameters");
     if (CHECK_OK(cmha_model_open(&loaded, &context, half))) {
         CHECK(loaded.knowledge_identity == base.identity && !loaded.knowledge);

@@ -216,8 +216,8 @@ typedef enum state { PLAIN, ZERO, DENORMAL, HUGE_EMBEDDING, HUGE_ALL, STATES } s
 static void set_parameters(cmha_model *model, state s) {
     size_t i, j;
     check_seed = 31;
-    for (i = 0; i < model->n_parameters; i++) {
-        cmha_parameter *p = &model->parameters[i];
+    for (i = 0; i < model->parameters.count; i++) {
+        cmha_parameter *p = &model->parameters.list[i];
         int huge = s == HUGE_ALL || (s == HUGE_EMBEDDING && strstr(p->name, "_emb.") != NULL);
         for (j = 0; j < p->tensor.size && (s == ZERO || s == DENORMAL || huge); j++)
             p->tensor.data[j] = ops_value(huge ? OPS_HUGE : s == ZERO ? OPS_ZERO : OPS_DENORMAL, 0);
@@ -249,7 +249,7 @@ static void one_model(const char *kind, const cmha_model_config *m, state s, con
     CHECK_THAT(status == CMHA_OK || (s == HUGE_ALL && status == CMHA_ERR_NOT_FINITE),
                "%s, parameters %d, %zu tokens: %s", kind, (int)s, length, cmha_error(&context));
     if (s != HUGE_ALL && status == CMHA_OK)
-        CHECK_THAT(check_finite(model.grad, model.size) && fabs(loss) <= DBL_MAX,
+        CHECK_THAT(check_finite(model.parameters.grad, model.parameters.size) && fabs(loss) <= DBL_MAX,
                    "%s, parameters %d, %zu tokens: not finite", kind, (int)s, length);
     cmha_model_close(&model), cmha_context_close(&context);
 }
@@ -311,10 +311,13 @@ static void long_training(void) {
         if (i >= steps - 100) sum += loss[0] / 100;
     }
     CHECK_THAT(finite, "a loss of %zu steps is not finite", steps);
-    CHECK_THAT(same && !memcmp(model[0].data, model[1].data, model[0].size * sizeof(cmha_real)) &&
-                   !memcmp(trainer[0].moments, trainer[1].moments, 2 * model[0].size * sizeof(cmha_real)),
-               "two runs of one seed differ after %zu steps", steps);
-    CHECK(check_finite(model[0].data, model[0].size) && sum < log(5.0));
+    CHECK_THAT(
+        same &&
+            !memcmp(model[0].parameters.data, model[1].parameters.data,
+                    model[0].parameters.size * sizeof(cmha_real)) &&
+            !memcmp(trainer[0].moments, trainer[1].moments, 2 * model[0].parameters.size * sizeof(cmha_real)),
+        "two runs of one seed differ after %zu steps", steps);
+    CHECK(check_finite(model[0].parameters.data, model[0].parameters.size) && sum < log(5.0));
     for (run = 0; run < 2; run++) cmha_trainer_close(&trainer[run]), cmha_model_close(&model[run]);
     cmha_context_close(&context);
 }

@@ -122,7 +122,8 @@ static int open_model(cmha_model *model, const cmha_model_config *config, const 
 static void disturb(cmha_model *model) {
     double omega[64];
     size_t i;
-    for (i = 0; i < model->size; i++) model->data[i] += (cmha_real)(0.05 * check_random());
+    for (i = 0; i < model->parameters.size; i++)
+        model->parameters.data[i] += (cmha_real)(0.05 * check_random());
     for (i = 0; i < 64; i++) omega[i] = 0.3 * check_random();
     if (model->config.frequency == CMHA_FREQUENCY_TABLE) CHECK_OK(cmha_model_set_frequencies(model, omega));
 }
@@ -150,15 +151,16 @@ static double chunks_against(cmha_cache *cache, const int32_t *ids, size_t lengt
 /* How far the logits move when every weight moves by its last bit: what rounding alone may
    do, near the pole of a Möbius map */
 static double rounding(cmha_model *model, const cmha_batch *batch, const cmha_real *full, size_t n) {
-    cmha_real *kept = check_zeros(model->size), *moved = check_zeros(n);
+    cmha_real *kept = check_zeros(model->parameters.size), *moved = check_zeros(n);
     double off;
     size_t i;
-    memcpy(kept, model->data, model->size * sizeof *kept);
-    for (i = 0; i < model->size; i++)
-        model->data[i] *= 1 + (cmha_real)check_tolerance(DBL_EPSILON, FLT_EPSILON) * (i % 2 ? 1 : -1);
+    memcpy(kept, model->parameters.data, model->parameters.size * sizeof *kept);
+    for (i = 0; i < model->parameters.size; i++)
+        model->parameters.data[i] *= 1 +
+                                     (cmha_real)check_tolerance(DBL_EPSILON, FLT_EPSILON) * (i % 2 ? 1 : -1);
     CHECK_OK(cmha_model_logits(model, batch, moved));
     off = check_distance(moved, full, n);
-    memcpy(model->data, kept, model->size * sizeof *kept);
+    memcpy(model->parameters.data, kept, model->parameters.size * sizeof *kept);
     free(kept), free(moved);
     return off;
 }
@@ -286,12 +288,13 @@ static seen look(cmha_model *model, const cmha_batch *batch) {
     seen s;
     double loss = 0;
     s.logits = check_zeros(batch->batch * batch->length * V), s.scores = check_zeros(batch->batch * CLASSES);
-    s.grad = check_zeros(model->size);
+    s.grad = check_zeros(model->parameters.size);
     CHECK_OK(cmha_model_logits(model, batch, s.logits));
     CHECK_OK(cmha_model_classify(model, batch, s.scores));
     cmha_model_zero_grad(model);
     CHECK_THAT(!cmha_model_gradient(model, batch, 1, 0, &loss), "%s", cmha_error(model->context));
-    if (model->grad) memcpy(s.grad, model->grad, model->size * sizeof *s.grad);
+    if (model->parameters.grad)
+        memcpy(s.grad, model->parameters.grad, model->parameters.size * sizeof *s.grad);
     return s;
 }
 
@@ -316,13 +319,14 @@ static void padded_pair(const char *label, cmha_model *model, const int32_t *ids
     off[0] = check_distance(apart.logits, together.logits + LONG * V, SHORT * V);
     off[1] = check_distance(apart.scores, together.scores + CLASSES, CLASSES);
     /* else its mate is in the regularisers */
-    off[2] = nothing_first ? check_distance(apart.grad, together.grad, model->size) : 0;
+    off[2] = nothing_first ? check_distance(apart.grad, together.grad, model->parameters.size) : 0;
     CHECK_THAT(off[0] < check_tolerance(1e-11, 1e-4) && off[1] < check_tolerance(1e-11, 1e-4),
                "%s: padding changes the logits by %.3g, the scores by %.3g", label, off[0], off[1]);
-    CHECK_THAT(off[2] < check_tolerance(1e-10, 1e-3) * (1 + check_largest(apart.grad, model->size)),
+    CHECK_THAT(off[2] <
+                   check_tolerance(1e-10, 1e-3) * (1 + check_largest(apart.grad, model->parameters.size)),
                "%s: padding changes the gradient by %.3g", label, off[2]);
     CHECK_THAT(check_finite(together.logits, 2 * LONG * V) && check_finite(together.scores, 2 * CLASSES) &&
-                   check_finite(together.grad, model->size), "%s: padding is not finite", label);
+                   check_finite(together.grad, model->parameters.size), "%s: padding is not finite", label);
     forget(&together), forget(&apart);
 }
 
@@ -418,7 +422,7 @@ static void little(const char *label, const cmha_model_config *config, int can) 
                    "%s: %zu tokens: %s", label, n, cmha_error(&context));
         if (n) CHECK(!cmha_model_classify(&model, &batch, scores) && check_finite(scores, 2 * sizes[i][0]));
         CHECK_THAT(!cmha_model_gradient(&model, &batch, 1, 0, &loss) && isfinite(loss) &&
-                       check_finite(model.grad, model.size),
+                       check_finite(model.parameters.grad, model.parameters.size),
                    "%s: %zu tokens: loss %g, %s", label, n, loss, cmha_error(&context));
         cmha_model_zero_grad(&model);
     }
@@ -492,7 +496,7 @@ static const char *path_of(const char *name) {
 }
 
 /* A run from its beginning; saves itself after half of the steps. Its parameters
-   [model.size] are the caller's to free. */
+   [model.parameters.size] are the caller's to free. */
 static cmha_real *whole_run(const cmha_model_config *c, const cmha_batch *batch, const char *label,
                             const char *half, const char *end) {
     cmha_context own;
@@ -509,8 +513,8 @@ static cmha_real *whole_run(const cmha_model_config *c, const cmha_batch *batch,
         advance(&trainer, batch, STEPS / 2, &ignored, &last, label);
         if (end) CHECK_OK(cmha_model_save(&model, end));
         if (half) CHECK_THAT(last < 0.97 * first, "%s: the loss goes from %.3f to %.3f", label, first, last);
-        data = check_zeros(model.size);
-        memcpy(data, model.data, model.size * sizeof *data);
+        data = check_zeros(model.parameters.size);
+        memcpy(data, model.parameters.data, model.parameters.size * sizeof *data);
         cmha_trainer_close(&trainer);
     }
     cmha_model_close(&model), cmha_context_close(&own);
@@ -531,8 +535,8 @@ static void resumed_run(const cmha_model_config *c, const cmha_batch *batch, con
     advance(&trainer, batch, 1, &first, &last, label);
     CHECK_THAT(!cmha_trainer_read(&trainer, path_of("half.safetensors")), "%s: %s", label, cmha_error(&own));
     advance(&trainer, batch, STEPS / 2, &first, &last, label);
-    CHECK_THAT(!memcmp(want, model.data, model.size * sizeof *want), "%s: resuming gives other parameters",
-               label);
+    CHECK_THAT(!memcmp(want, model.parameters.data, model.parameters.size * sizeof *want),
+               "%s: resuming gives other parameters", label);
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&own);
 }
 
@@ -557,9 +561,10 @@ static void loaded(const cmha_model_config *c, const char *label, const cmha_rea
     if (CHECK_THAT(!cmha_model_open(&twin, &context, path_of("end.safetensors")), "%s: %s", label,
                    cmha_error(&context))) {
         cmha_model model;
-        CHECK(same_config(&twin.config, c) && !memcmp(want, twin.data, twin.size * sizeof *want));
+        CHECK(same_config(&twin.config, c) &&
+              !memcmp(want, twin.parameters.data, twin.parameters.size * sizeof *want));
         if (open_model(&model, c, label)) {
-            memcpy(model.data, want, model.size * sizeof *want);
+            memcpy(model.parameters.data, want, model.parameters.size * sizeof *want);
             CHECK_OK(cmha_model_logits(&model, &l.batch, a));
             CHECK_OK(cmha_model_logits(&twin, &l.batch, b));
             CHECK_THAT(check_distance(a, b, BATCH * LENGTH * 128) == 0,
@@ -581,7 +586,8 @@ static void one_training(const char *label, const cmha_model_config *c, const cm
         cmha_model model;
         b = whole_run(c, batch, label, NULL, NULL);
         CHECK_OK(cmha_model_init(&model, &context, c));
-        CHECK_THAT(b && !memcmp(a, b, model.size * sizeof *a), "%s: the same seed gives another run", label);
+        CHECK_THAT(b && !memcmp(a, b, model.parameters.size * sizeof *a),
+                   "%s: the same seed gives another run", label);
         cmha_model_close(&model);
         free(b);
     }
@@ -611,7 +617,7 @@ static void fits(const char *label, const cmha_model_config *config, int can) {
     CHECK_OK(cmha_model_gradient(&model, &l.batch, -1, 3, &plain));
     l.batch.class_weights = weights;
     CHECK_OK(cmha_model_gradient(&model, &l.batch, 1, 3, &weighted));
-    CHECK_THAT(plain != weighted && check_largest(model.grad, model.size) > 1e-6,
+    CHECK_THAT(plain != weighted && check_largest(model.parameters.grad, model.parameters.size) > 1e-6,
                "%s: class weights change nothing", label);
     cmha_model_close(&model);
 }
@@ -627,7 +633,7 @@ static void evaluates(const char *label, const cmha_model_config *config, int ca
     (void)can;
     t.batch = 1, t.length = 8, t.mask_rate = 0.05;
     if (!open_model(&model, &c, label)) return;
-    memset(model.data, 0, model.size * sizeof *model.data);
+    memset(model.parameters.data, 0, model.parameters.size * sizeof *model.parameters.data);
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
     CHECK_OK(cmha_trainer_evaluate(&trainer, &stream, &loss));
     CHECK_THAT(fabs(loss - log(128)) < 1e-5, "%s: evaluation says %.4f, log V is %.4f", label, loss,
@@ -862,15 +868,15 @@ static void refused_configurations(void) {
 #define CHECK_REFUSED(trainer, batch, want) check_refused(trainer, batch, want, __LINE__)
 static void check_refused(cmha_trainer *trainer, const cmha_batch *batch, cmha_status want, int line) {
     cmha_model *model = trainer->model;
-    cmha_real *kept = check_zeros(model->size);
+    cmha_real *kept = check_zeros(model->parameters.size);
     double loss;
     cmha_status status;
-    memcpy(kept, model->data, model->size * sizeof *kept);
+    memcpy(kept, model->parameters.data, model->parameters.size * sizeof *kept);
     model->context->detail[0] = 0;
     status = cmha_trainer_fit(trainer, batch, &loss);
     CHECK_THAT(status == want && one_line(cmha_error(model->context)), "line %d: %s: \"%s\"", line,
                cmha_status_string(status), cmha_error(model->context));
-    CHECK_THAT(!memcmp(kept, model->data, model->size * sizeof *kept),
+    CHECK_THAT(!memcmp(kept, model->parameters.data, model->parameters.size * sizeof *kept),
                "line %d: a refused batch changed the parameters", line);
     free(kept);
 }
@@ -1073,7 +1079,8 @@ static void without_mobius_heads(void) {
     memset(&batch, 0, sizeof batch);
     batch.ids = ids, batch.batch = 1, batch.length = N;
     CHECK_OK(cmha_model_init(&model, &context, &config));
-    for (i = 0; i < model.size; i++) model.data[i] += (cmha_real)(0.05 * check_random());
+    for (i = 0; i < model.parameters.size; i++)
+        model.parameters.data[i] += (cmha_real)(0.05 * check_random());
     CHECK_OK(cmha_tape_init(&tape, &context, 0));
     got = cmha_model_states(&model, &tape, &batch, NULL);
     tokens = cmha_embedding(&tape, model.token_weight, ids, 1, N);

@@ -189,7 +189,7 @@ static void loss_of_values(void) {
         CHECK_OK(cmha_model_loss(&model, &one, &got));
         CHECK(got == 0);
         CHECK_OK(cmha_model_gradient(&model, &one, 1, 0, &got));
-        CHECK(got == 0 && check_largest(model.grad, model.size) == 0);
+        CHECK(got == 0 && check_largest(model.parameters.grad, model.parameters.size) == 0);
         free(none), free(y), drop_batch(&b), cmha_model_close(&model);
     }
 }
@@ -268,10 +268,10 @@ static void padding(const char *family) {
     CHECK(memcmp(y, z, 9 * Y * sizeof *y) == 0 && memcmp(scores, scores + 4, 4 * sizeof *scores) == 0);
     one = only(b, 1, 0);
     CHECK_THAT(!cmha_trainer_fit(&trainer, &one, &loss) && isfinite(loss), "%s", cmha_error(&context));
-    CHECK(check_finite(model.data, model.size));
-    before = check_zeros(3 * model.size);
-    memcpy(before, model.data, model.size * sizeof *before);
-    memcpy(before + model.size, trainer.moments, 2 * model.size * sizeof *before);
+    CHECK(check_finite(model.parameters.data, model.parameters.size));
+    before = check_zeros(3 * model.parameters.size);
+    memcpy(before, model.parameters.data, model.parameters.size * sizeof *before);
+    memcpy(before + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *before);
     for (bad = 0; bad < 2; bad++) {
         size_t step = trainer.step;
         kept = x[7 * W + 3], x[7 * W + 3] = (cmha_real)wrong[bad];
@@ -280,8 +280,8 @@ static void padding(const char *family) {
                    cmha_error(&context));
         CHECK_IS(cmha_trainer_fit(&trainer, &one, &loss), CMHA_ERR_NOT_FINITE);
         CHECK(trainer.step == step + 1);
-        CHECK(memcmp(before, model.data, model.size * sizeof *before) == 0);
-        CHECK(memcmp(before + model.size, trainer.moments, 2 * model.size * sizeof *before) == 0);
+        CHECK(memcmp(before, model.parameters.data, model.parameters.size * sizeof *before) == 0);
+        CHECK(memcmp(before + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *before) == 0);
         x[7 * W + 3] = kept;
     }
     CHECK_OK(cmha_trainer_fit(&trainer, &one, &loss));
@@ -307,9 +307,9 @@ static void turned(const char *options, int turns) {
     CHECK_OK(cmha_model_init(&model, &context, &m)), CHECK_OK(cmha_tape_init(&tape, &context, 0));
     if ((p = cmha_model_find(&model, "blocks.0.ffn.w2.weight")) != NULL)
         memset(p->tensor.data, 0, p->tensor.size * sizeof(cmha_real));
-    for (i = 0; i < model.n_parameters; i++) /* or a start near 0 would hide what they do */
-        if (strstr(model.parameters[i].name, "wqkv") || strstr(model.parameters[i].name, "theta"))
-            check_fill(model.parameters[i].tensor.data, model.parameters[i].tensor.size, 0.8);
+    for (i = 0; i < model.parameters.count; i++) /* or a start near 0 would hide what they do */
+        if (strstr(model.parameters.list[i].name, "wqkv") || strstr(model.parameters.list[i].name, "theta"))
+            check_fill(model.parameters.list[i].tensor.data, model.parameters.list[i].tensor.size, 0.8);
     b = draw_batch(&m, 1, N);
     x = (cmha_real *)(uintptr_t)b.features;
     for (k = 0; k < 2; k++) {

@@ -272,14 +272,15 @@ static void model_round_trip(void) {
     CHECK_OK(cmha_model_save(&a, path_of("model.safetensors")));
     CHECK_THAT(!cmha_model_open(&b, &context, path_of("model.safetensors")), "%s", cmha_error(&context));
     same_config(&a.config, &b.config);
-    CHECK(a.size == b.size && !memcmp(a.data, b.data, a.size * sizeof *a.data));
+    CHECK(a.parameters.size == b.parameters.size &&
+          !memcmp(a.parameters.data, b.parameters.data, a.parameters.size * sizeof *a.parameters.data));
     CHECK_OK(cmha_model_loss(&a, &batch, &la));
     CHECK_OK(cmha_model_loss(&b, &batch, &lb));
     CHECK(la == lb);
     CHECK_OK(cmha_archive_open(&r, &context, path_of("model.safetensors")));
     for (i = 0; i < sizeof names / sizeof *names; i++)
         CHECK_THAT(cmha_archive_find(&r, names[i]), "the file has no %s", names[i]);
-    CHECK(r.n_tensors == a.n_parameters && cmha_archive_metadata(&r, "cfg.n_layers") &&
+    CHECK(r.n_tensors == a.parameters.count && cmha_archive_metadata(&r, "cfg.n_layers") &&
           !strcmp(cmha_archive_metadata(&r, "cfg.n_layers"), "1"));
     cmha_archive_close(&r), cmha_model_close(&a), cmha_model_close(&b);
 }
@@ -302,14 +303,14 @@ static void truncated(void) {
     bytes = get(path_of("whole"), &n);
     put(path_of("cut"), bytes, n);
     free(bytes);
-    kept = check_zeros(model.size);
-    memcpy(kept, model.data, model.size * sizeof *kept);
+    kept = check_zeros(model.parameters.size);
+    memcpy(kept, model.parameters.data, model.parameters.size * sizeof *kept);
     before = heap.bytes, step = check_quick() ? 37 : 1;
     for (less = 1; less <= n; less += step) {
         if (truncate(path_of("cut"), (off_t)(n - less))) exit(3);
         if (!cmha_model_open(&loaded, &context, path_of("cut"))) bad++, cmha_model_close(&loaded);
         if (!cmha_trainer_read(&trainer, path_of("cut"))) bad++;
-        changed += memcmp(kept, model.data, model.size * sizeof *kept) != 0;
+        changed += memcmp(kept, model.parameters.data, model.parameters.size * sizeof *kept) != 0;
         leaked += heap.bytes != before;
     }
     CHECK_THAT(bad == 0, "%zu truncated checkpoints were loaded", bad);
@@ -317,7 +318,7 @@ static void truncated(void) {
     CHECK_THAT(leaked == 0, "%zu truncated checkpoints leak", leaked);
     CHECK_OK(cmha_trainer_read(&trainer, path_of("whole")));
     CHECK_OK(cmha_model_open(&loaded, &context, path_of("whole"))); /* weights out of a training state */
-    CHECK(!memcmp(kept, loaded.data, loaded.size * sizeof *kept));
+    CHECK(!memcmp(kept, loaded.parameters.data, loaded.parameters.size * sizeof *kept));
     cmha_trainer_close(&trainer), cmha_model_close(&loaded), cmha_model_close(&model);
     free(kept);
 }

@@ -98,26 +98,27 @@ static void open_model(void) {
     t.batch = 1, t.length = 4;
     CHECK_OK(cmha_model_init(&model, &context, &m));
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
-    for (i = 0; i < 2 * model.size; i++) trainer.moments[i] = (cmha_real)i;
+    for (i = 0; i < 2 * model.parameters.size; i++) trainer.moments[i] = (cmha_real)i;
     CHECK_OK(cmha_model_save(&model, path_of("model")));
     CHECK_OK(cmha_trainer_save(&trainer, path_of("whole")));
-    kept = check_zeros(3 * model.size);
+    kept = check_zeros(3 * model.parameters.size);
     /* not what the files hold */
-    check_fill(model.data, model.size, 1), check_fill(trainer.moments, 2 * model.size, 1);
-    memcpy(kept, model.data, model.size * sizeof *kept);
-    memcpy(kept + model.size, trainer.moments, 2 * model.size * sizeof *kept);
+    check_fill(model.parameters.data, model.parameters.size, 1),
+        check_fill(trainer.moments, 2 * model.parameters.size, 1);
+    memcpy(kept, model.parameters.data, model.parameters.size * sizeof *kept);
+    memcpy(kept + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *kept);
     trainer.step = 11, trainer.seed = 12, trainer.best = 13;
 }
 
 static int unchanged(void) {
-    return !memcmp(kept, model.data, model.size * sizeof *kept) &&
-           !memcmp(kept + model.size, trainer.moments, 2 * model.size * sizeof *kept) && trainer.step == 11 &&
-           trainer.seed == 12 && trainer.best >= 13 && trainer.best <= 13;
+    return !memcmp(kept, model.parameters.data, model.parameters.size * sizeof *kept) &&
+           !memcmp(kept + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *kept) &&
+           trainer.step == 11 && trainer.seed == 12 && trainer.best >= 13 && trainer.best <= 13;
 }
 
 static void put_back(void) {
-    memcpy(model.data, kept, model.size * sizeof *kept);
-    memcpy(trainer.moments, kept + model.size, 2 * model.size * sizeof *kept);
+    memcpy(model.parameters.data, kept, model.parameters.size * sizeof *kept);
+    memcpy(trainer.moments, kept + model.parameters.size, 2 * model.parameters.size * sizeof *kept);
     trainer.step = 11, trainer.seed = 12, trainer.best = 13;
 }
 
@@ -473,9 +474,9 @@ static void wrong_models(void) {
         if (r->left < 0) continue;
         before = heap.bytes, said = 0, log_text[0] = 0;
         CHECK_THAT(!cmha_model_read(&model, path, 0, &taken), "%s: %s", r->what, cmha_error(&context));
-        CHECK_THAT(taken + (size_t)r->left == model.n_parameters, "%s: %zu of %zu parameters taken", r->what,
-                   taken, model.n_parameters);
-        CHECK_THAT((said > 0) == (taken < model.n_parameters) && heap.bytes == before,
+        CHECK_THAT(taken + (size_t)r->left == model.parameters.count, "%s: %zu of %zu parameters taken",
+                   r->what, taken, model.parameters.count);
+        CHECK_THAT((said > 0) == (taken < model.parameters.count) && heap.bytes == before,
                    "%s: %zu lines in the log", r->what, said);
         put_back();
     }
@@ -536,19 +537,22 @@ static void intersection(void) {
     put_altered("model", "\"ln_f.weight\"", "\"ln\\n_x.weight\"", 0);
     said = 0, log_text[0] = 0;
     CHECK_OK(cmha_model_read(&model, path_of("altered"), 0, &taken));
-    CHECK(taken == model.n_parameters - 1 && said == 2);
+    CHECK(taken == model.parameters.count - 1 && said == 2);
     CHECK_THAT(strstr(log_text, "parameter ln_f.weight is not in the file") &&
                    strstr(log_text, "tensor ln?_x.weight is unknown"),
                "the log says: %s", log_text);
-    for (i = 0; i < model.n_parameters; i++) {
-        p = &model.parameters[i];
-        same = (size_t)(p->tensor.data - model.data);
-        CHECK_THAT(!memcmp(p->tensor.data, strcmp(p->name, "ln_f.weight") ? full.data + same : kept + same,
-                           p->tensor.size * sizeof *kept), "%s", p->name);
+    for (i = 0; i < model.parameters.count; i++) {
+        p = &model.parameters.list[i];
+        same = (size_t)(p->tensor.data - model.parameters.data);
+        CHECK_THAT(!memcmp(p->tensor.data,
+                           strcmp(p->name, "ln_f.weight") ? full.parameters.data + same : kept + same,
+                           p->tensor.size * sizeof *kept),
+                   "%s", p->name);
     }
     put_back();
     CHECK_OK(cmha_model_read(&model, path_of("whole"), 1, &taken)); /* moments are no strangers */
-    CHECK(taken == model.n_parameters && !memcmp(model.data, full.data, model.size * sizeof *kept));
+    CHECK(taken == model.parameters.count &&
+          !memcmp(model.parameters.data, full.parameters.data, model.parameters.size * sizeof *kept));
     put_back();
     put_archive(path_of("altered"), "{}", 2, NULL, 0);
     CHECK(!cmha_model_read(&model, path_of("altered"), 0, &taken) && taken == 0 && unchanged());
@@ -580,12 +584,12 @@ static void truncations(void) {
 static void flips(void) {
     size_t n, header, at, bad = 0, wrong = 0, odd = 0, before = heap.bytes, step = check_quick() ? 11 : 1;
     unsigned char *bytes = get(path_of("model"), &n), flipped;
-    cmha_real *saved = check_zeros(model.size);
+    cmha_real *saved = check_zeros(model.parameters.size);
     FILE *f;
     int bit;
     header = 8 + bytes[0] + 256u * bytes[1];
     CHECK(read_strict(path_of("model")));
-    memcpy(saved, model.data, model.size * sizeof *saved), put_back();
+    memcpy(saved, model.parameters.data, model.parameters.size * sizeof *saved), put_back();
     put(path_of("flipped"), bytes, n);
     if (!(f = fopen(path_of("flipped"), "r+b"))) exit(3);
     setvbuf(f, NULL, _IONBF, 0);
@@ -595,7 +599,7 @@ static void flips(void) {
             fseek(f, (long)at, SEEK_SET), fwrite(&flipped, 1, 1, f);
             if (!read_model(path_of("flipped"))) odd += !one_line("flipped");
             if (!read_strict(path_of("flipped"))) odd += !one_line("flipped"), wrong += !unchanged();
-            else bad += memcmp(saved, model.data, model.size * sizeof *saved) != 0;
+            else bad += memcmp(saved, model.parameters.data, model.parameters.size * sizeof *saved) != 0;
             put_back();
         }
         fseek(f, (long)at, SEEK_SET), fwrite(bytes + at, 1, 1, f);

@@ -189,14 +189,14 @@ static void layout_of_a_model(void) {
     CHECK_OK(cmha_model_init(&a, &context, &config));
     config.layout = CMHA_LAYOUT_HALF;
     CHECK_OK(cmha_model_init(&b, &context, &config));
-    CHECK(a.size == b.size);
-    memcpy(b.data, a.data, a.size * sizeof(cmha_real));
+    CHECK(a.parameters.size == b.parameters.size);
+    memcpy(b.parameters.data, a.parameters.data, a.parameters.size * sizeof(cmha_real));
     CHECK_OK(cmha_model_logits(&a, &batch, la));
     CHECK_OK(cmha_model_logits(&b, &batch, lb));
     CHECK(check_distance(la, lb, 24 * 19) > 1e-3); /* the flag means something */
-    for (i = 0; i < a.n_parameters; i++)
-        if (strstr(a.parameters[i].name, "wq.weight") || strstr(a.parameters[i].name, "wk.weight"))
-            permute_rows(&a.parameters[i].tensor, &b.parameters[i].tensor, 4);
+    for (i = 0; i < a.parameters.count; i++)
+        if (strstr(a.parameters.list[i].name, "wq.weight") || strstr(a.parameters.list[i].name, "wk.weight"))
+            permute_rows(&a.parameters.list[i].tensor, &b.parameters.list[i].tensor, 4);
     CHECK_OK(cmha_model_logits(&b, &batch, lb));
     CHECK_NEAR(check_distance(la, lb, 24 * 19), 0, check_tolerance(1e-12, 2e-5));
     cmha_model_close(&a), cmha_model_close(&b);
@@ -595,13 +595,13 @@ static double extra_loss(size_t layers, double weight) {
     size_t i;
     c.n_layers = layers, c.pcl_weight = weight, c.pcl_mask = 0;
     CHECK_OK(cmha_model_init(&model, &context, &c));
-    for (i = 0; i < model.n_parameters; i++) {
-        cmha_tensor *t = &model.parameters[i].tensor;
+    for (i = 0; i < model.parameters.count; i++) {
+        cmha_tensor *t = &model.parameters.list[i].tensor;
         size_t j;
         check_seed = 1234; /* every layer gets the same numbers */
         for (j = 0; j < t->size; j++)
-            t->data[j] = (cmha_real)(strstr(model.parameters[i].name, "wo.weight") ||
-                                             strstr(model.parameters[i].name, "ffn.w2")
+            t->data[j] = (cmha_real)(strstr(model.parameters.list[i].name, "wo.weight") ||
+                                             strstr(model.parameters.list[i].name, "ffn.w2")
                                          ? 0
                                          : check_random());
     }

@@ -218,12 +218,12 @@ static void xavier(const char *kind) {
     CHECK_OK(cmha_model_init(&model, &c, &m));
     m.init = CMHA_INIT_NORMAL;
     CHECK_OK(cmha_model_init(&other, &c, &m));
-    for (i = 0; i < model.n_parameters; i++) {
-        const cmha_parameter *p = &model.parameters[i];
+    for (i = 0; i < model.parameters.count; i++) {
+        const cmha_parameter *p = &model.parameters.list[i];
         size_t rank = (size_t)p->tensor.rank;
         double mean = 0, bound;
         if (!p->decay || rank < 2) {
-            CHECK_THAT(!memcmp(p->tensor.data, other.parameters[i].tensor.data,
+            CHECK_THAT(!memcmp(p->tensor.data, other.parameters.list[i].tensor.data,
                                p->tensor.size * sizeof(cmha_real)),
                        "%s: %s depends on init", kind, p->name);
             continue;
@@ -253,13 +253,13 @@ static void normal(int delta_init, double delta_mean) {
     m.d_model = 32, m.d_ff = 48, m.attention_bias = 1;
     m.delta_init = delta_init, m.delta_value = 0.7, m.delta_std = 0.2;
     CHECK_OK(cmha_model_init(&model, &c, &m));
-    for (i = 0; i < model.n_parameters; i++) {
-        const cmha_tensor *t = &model.parameters[i].tensor;
-        const char *name = model.parameters[i].name;
+    for (i = 0; i < model.parameters.count; i++) {
+        const cmha_tensor *t = &model.parameters.list[i].tensor;
+        const char *name = model.parameters.list[i].name;
         int delta = strstr(name, "delta") != NULL, norm = strstr(name, "ln") && strstr(name, "weight");
         double mean = 0, spread = 0, n = (double)t->size, wanted = delta ? delta_mean : norm ? 1 : 0, std = 0;
         if (strstr(name, "wo.weight") || strstr(name, "w2.weight")) std = m.init_std / 2; /* two layers */
-        else if (model.parameters[i].decay) std = m.init_std;
+        else if (model.parameters.list[i].decay) std = m.init_std;
         else if (delta && delta_init != CMHA_DELTA_INIT_CONST) std = m.delta_std;
         for (j = 0; j < t->size; j++) mean += (double)t->data[j] / n;
         for (j = 0; j < t->size; j++) spread += ((double)t->data[j] - mean) * ((double)t->data[j] - mean) / n;
@@ -322,9 +322,9 @@ static void fixed_pcl(void) {
     CHECK_OK(cmha_model_init(&fixed, &c, &m));
     m.pcl_learn = 1;
     CHECK_OK(cmha_model_init(&learned, &c, &m));
-    for (i = 0; i < learned.n_parameters; i++) {
-        cmha_tensor *to = &learned.parameters[i].tensor;
-        cmha_parameter *from = cmha_model_find(&fixed, learned.parameters[i].name);
+    for (i = 0; i < learned.parameters.count; i++) {
+        cmha_tensor *to = &learned.parameters.list[i].tensor;
+        cmha_parameter *from = cmha_model_find(&fixed, learned.parameters.list[i].name);
         if (from) memcpy(to->data, from->tensor.data, to->size * sizeof *to->data);
         for (j = 0; !from && j < to->size; j++) to->data[j] = 1;
         own += !from;
@@ -341,8 +341,8 @@ static void fixed_pcl(void) {
 static void clip_by_hand(cmha_model *twin, cmha_clip_mode mode, double limit) {
     double all[2] = {0, 0};
     for (int round = 0; round < 2; round++)
-        for (size_t i = 0; i < twin->n_parameters; i++) {
-            const cmha_parameter *p = &twin->parameters[i];
+        for (size_t i = 0; i < twin->parameters.count; i++) {
+            const cmha_parameter *p = &twin->parameters.list[i];
             size_t parts = p->is_complex ? 2 : 1, n = p->tensor.size / parts, part, j;
             for (part = 0; part < parts; part++) {
                 cmha_real *g = p->tensor.grad + part * n;
@@ -376,32 +376,33 @@ static void clipping(const char *kind, cmha_clip_mode mode, double limit) {
     CHECK_OK(cmha_model_init(&model, &c, &m));
     CHECK_OK(cmha_model_init(&twin, &c, &m));
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
-    mo = check_zeros(model.size), ve = check_zeros(model.size);
+    mo = check_zeros(model.parameters.size), ve = check_zeros(model.parameters.size);
     for (step = 0; step < 3; step++) {
         cmha_real *raw;
         cmha_adamw_args a = {0, 0, 0, 0, 0, 0, 0};
         CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
         cmha_model_zero_grad(&twin);
         CHECK_OK(cmha_model_gradient(&twin, &batch, 1, 0, &loss));
-        raw = check_zeros(twin.size);
-        memcpy(raw, twin.grad, twin.size * sizeof *raw);
+        raw = check_zeros(twin.parameters.size);
+        memcpy(raw, twin.parameters.grad, twin.parameters.size * sizeof *raw);
         clip_by_hand(&twin, mode, limit);
-        for (i = 0; i < twin.size; i++) cut += raw[i] != twin.grad[i];
+        for (i = 0; i < twin.parameters.size; i++) cut += raw[i] != twin.parameters.grad[i];
         free(raw);
         a.lr = trainer.lr, a.beta1 = t.beta1, a.beta2 = t.beta2, a.eps = t.adam_eps, a.t = step + 1,
         a.grad_scale = 1;
-        for (i = 0; i < twin.n_parameters; i++) {
-            cmha_tensor *p = &twin.parameters[i].tensor;
-            size_t at = (size_t)(p->data - twin.data);
-            a.weight_decay = twin.parameters[i].decay ? t.weight_decay : 0;
+        for (i = 0; i < twin.parameters.count; i++) {
+            cmha_tensor *p = &twin.parameters.list[i].tensor;
+            size_t at = (size_t)(p->data - twin.parameters.data);
+            a.weight_decay = twin.parameters.list[i].decay ? t.weight_decay : 0;
             cmha_adamw(&a, p->size, p->data, p->grad, mo + at, ve + at);
         }
     }
-    CHECK_THAT(cut > 0 && (mode == CMHA_CLIP_GLOBAL || cut < 3 * (double)twin.size),
+    CHECK_THAT(cut > 0 && (mode == CMHA_CLIP_GLOBAL || cut < 3 * (double)twin.parameters.size),
                "%s, mode %d: %g numbers were clipped", kind, (int)mode, cut);
-    CHECK_THAT(check_distance(model.data, twin.data, model.size) < check_tolerance(1e-12, 1e-5),
+    CHECK_THAT(check_distance(model.parameters.data, twin.parameters.data, model.parameters.size) <
+                   check_tolerance(1e-12, 1e-5),
                "%s, mode %d: off by %.3g", kind, (int)mode,
-               check_distance(model.data, twin.data, model.size));
+               check_distance(model.parameters.data, twin.parameters.data, model.parameters.size));
     free(mo), free(ve);
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_model_close(&twin), cmha_context_close(&c);
 }

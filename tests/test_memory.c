@@ -67,7 +67,7 @@ static void digest(world *w, const void *data, size_t bytes) {
 }
 
 static void digest_model(world *w, const cmha_model *model) {
-    digest(w, model->data, model->size * sizeof *model->data);
+    digest(w, model->parameters.data, model->parameters.size * sizeof *model->parameters.data);
 }
 
 /* -------------------------------------------- what may fail --------------------------------------------- */
@@ -119,7 +119,7 @@ static cmha_status gradient(world *w) {
     cmha_model_zero_grad(&w->model);
     s = cmha_model_gradient(&w->model, &w->batch, 0.5, 3, &value);
     digest(w, &value, sizeof value);
-    if (!s) digest(w, w->model.grad, w->model.size * sizeof(cmha_real));
+    if (!s) digest(w, w->model.parameters.grad, w->model.parameters.size * sizeof(cmha_real));
     return s;
 }
 
@@ -140,7 +140,7 @@ static cmha_status own_tape(world *w) {
     y = cmha_squared_error(&w->tape, cmha_slice(&w->tape, y, 2, 0, 1), targets);
     if (extra) y = cmha_add(&w->tape, y, extra);
     if (cmha_tape_backward(&w->tape, y, 1)) return cmha_tape_status(&w->tape);
-    digest(w, w->model.grad, w->model.size * sizeof(cmha_real));
+    digest(w, w->model.parameters.grad, w->model.parameters.size * sizeof(cmha_real));
     return CMHA_OK;
 }
 
@@ -153,7 +153,7 @@ static cmha_status init_trainer(world *w) {
 
 static void digest_trainer(world *w) {
     digest_model(w, &w->model);
-    digest(w, w->trainer.moments, 2 * w->model.size * sizeof(cmha_real));
+    digest(w, w->trainer.moments, 2 * w->model.parameters.size * sizeof(cmha_real));
     digest(w, &w->trainer.step, sizeof w->trainer.step);
 }
 

@@ -156,7 +156,8 @@ static void open_model(cmha_model *model, const char *options) {
     config.vocabulary = V, config.max_positions = N;
     models_set(&context, &config, options);
     CHECK_THAT(!cmha_model_init(model, &context, &config), "%s: %s", options, cmha_error(&context));
-    for (i = 0; i < model->size; i++) model->data[i] += (cmha_real)(0.05 * check_random());
+    for (i = 0; i < model->parameters.size; i++)
+        model->parameters.data[i] += (cmha_real)(0.05 * check_random());
 }
 
 /* logits [n / chunk, 2, V] after every chunk of tokens */

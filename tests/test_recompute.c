@@ -52,7 +52,8 @@ static int gradients(run *r, const cmha_model_config *config, const cmha_batch *
             return 0;
     if (r->model.expert_use)
         memcpy(r->use, r->model.expert_use, config->n_layers * config->experts * sizeof *r->use);
-    return CHECK_THAT(check_largest(r->model.grad, r->model.size) > 0, "%s: no gradient", label);
+    return CHECK_THAT(check_largest(r->model.parameters.grad, r->model.parameters.size) > 0,
+                      "%s: no gradient", label);
 }
 
 static void same_gradients(const cmha_model_config *config, const cmha_batch *batch, const char *label) {
@@ -61,9 +62,11 @@ static void same_gradients(const cmha_model_config *config, const cmha_batch *ba
     again.recompute = 1;
     memset(&plain, 0, sizeof plain), memset(&kept, 0, sizeof kept);
     if (gradients(&plain, config, batch, label) && gradients(&kept, &again, batch, label)) {
-        CHECK_THAT(!memcmp(plain.model.grad, kept.model.grad, plain.model.size * sizeof *plain.model.grad),
+        CHECK_THAT(!memcmp(plain.model.parameters.grad, kept.model.parameters.grad,
+                           plain.model.parameters.size * sizeof *plain.model.parameters.grad),
                    "%s: gradients differ by %g", label,
-                   check_distance(plain.model.grad, kept.model.grad, plain.model.size));
+                   check_distance(plain.model.parameters.grad, kept.model.parameters.grad,
+                                  plain.model.parameters.size));
         CHECK_THAT(!memcmp(plain.loss, kept.loss, sizeof plain.loss), "%s: losses differ", label);
         CHECK_THAT(!memcmp(plain.use, kept.use, sizeof plain.use),
                    "%s: the experts' tokens are counted otherwise", label);
@@ -168,19 +171,20 @@ static void own_objectives(void) {
     int which;
     models_set(&context, &config, "pcl_weight=0.1 dropout=0.1 n_layers=3 placement=post");
     CHECK_OK(cmha_model_init(&model, &context, &config));
-    plain = check_zeros(model.size);
+    plain = check_zeros(model.parameters.size);
     for (which = 0; which < 3; which++) {
         model.config.recompute = 0;
         cmha_model_zero_grad(&model);
         own_gradient(&model, which, states[0]);
-        if (!CHECK(model.grad != NULL)) break;
-        memcpy(plain, model.grad, model.size * sizeof *plain);
-        CHECK(check_largest(plain, model.size) > 0);
+        if (!CHECK(model.parameters.grad != NULL)) break;
+        memcpy(plain, model.parameters.grad, model.parameters.size * sizeof *plain);
+        CHECK(check_largest(plain, model.parameters.size) > 0);
         model.config.recompute = 1;
         cmha_model_zero_grad(&model);
         own_gradient(&model, which, states[1]);
-        CHECK_THAT(check_distance(plain, model.grad, model.size) <= 0, "objective %d: gradients differ by %g",
-                   which, check_distance(plain, model.grad, model.size));
+        CHECK_THAT(check_distance(plain, model.parameters.grad, model.parameters.size) <= 0,
+                   "objective %d: gradients differ by %g", which,
+                   check_distance(plain, model.parameters.grad, model.parameters.size));
         CHECK(!memcmp(states[0], states[1], sizeof states[0]));
     }
     free(plain), cmha_model_close(&model);
@@ -205,7 +209,8 @@ static void same_training(void) {
         cmha_trainer_close(&trainer);
     }
     CHECK(!memcmp(&loss[0], &loss[1], sizeof loss[0]) && loss[0] > 0);
-    CHECK(!memcmp(model[0].data, model[1].data, model[0].size * sizeof *model[0].data));
+    CHECK(!memcmp(model[0].parameters.data, model[1].parameters.data,
+                  model[0].parameters.size * sizeof *model[0].parameters.data));
     cmha_model_close(&model[0]), cmha_model_close(&model[1]);
 }
 

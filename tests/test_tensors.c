@@ -278,18 +278,18 @@ static void compare_part(cmha_model *model, size_t part, int *seen, const char *
             snprintf(name, sizeof name, "%s%.*s", before, LONGEST - 1, r->names[j]);
             p = cmha_model_find(model, name);
             if (!CHECK_THAT(p != NULL, "%s: there is no %s, but a row", label, name)) continue;
-            seen[p - model->parameters]++;
+            seen[p - model->parameters.list]++;
             compare_tensor(p, r, c, label);
         }
     }
 }
 
 static void compare(cmha_model *model, const char *label) {
-    int *seen = (int *)check_alloc(model->n_parameters, sizeof *seen);
+    int *seen = (int *)check_alloc(model->parameters.count, sizeof *seen);
     size_t part, i;
     for (part = 0; part <= model->config.n_layers; part++) compare_part(model, part, seen, label);
-    for (i = 0; i < model->n_parameters; i++)
-        CHECK_THAT(seen[i] == 1, "%s: %s has %d rows", label, model->parameters[i].name, seen[i]);
+    for (i = 0; i < model->parameters.count; i++)
+        CHECK_THAT(seen[i] == 1, "%s: %s has %d rows", label, model->parameters.list[i].name, seen[i]);
     free(seen);
 }
 
@@ -297,16 +297,16 @@ static void compare(cmha_model *model, const char *label) {
 static void shrinks(cmha_model *model, const char *label) {
     cmha_trainer_config t;
     cmha_trainer trainer;
-    cmha_real *before = check_array(model->size, 1);
+    cmha_real *before = check_array(model->parameters.size, 1);
     size_t i, j;
     cmha_config_defaults(cmha_trainer_table(), &t);
     t.batch = t.length = 1, t.schedule = CMHA_SCHEDULE_CONSTANT, t.warmup = 0, t.lr = 1, t.weight_decay = 0.5;
-    memcpy(model->data, before, model->size * sizeof *before);
+    memcpy(model->parameters.data, before, model->parameters.size * sizeof *before);
     if (CHECK_THAT(!cmha_trainer_init(&trainer, model, &t), "%s: %s", label, cmha_error(model->context))) {
         CHECK_OK(cmha_trainer_apply(&trainer, NULL));
-        for (i = 0; i < model->n_parameters; i++) {
-            const cmha_parameter *p = &model->parameters[i];
-            const cmha_real *old = before + (p->tensor.data - model->data);
+        for (i = 0; i < model->parameters.count; i++) {
+            const cmha_parameter *p = &model->parameters.list[i];
+            const cmha_real *old = before + (p->tensor.data - model->parameters.data);
             double off = 0, left = p->decay ? 0.5 : 1;
             for (j = 0; j < p->tensor.size; j++)
                 off = fmax(off, fabs((double)p->tensor.data[j] - left * (double)old[j]));

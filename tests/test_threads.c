@@ -63,7 +63,8 @@ static cmha_status learn(life *l, cmha_model *model) {
         l->digest = digest(l->digest, &loss, sizeof loss);
     }
     if (!status) status = cmha_trainer_evaluate(&trainer, &tokens, &loss);
-    l->digest = digest(digest(l->digest, &loss, sizeof loss), model->data, model->size * sizeof *model->data);
+    l->digest = digest(digest(l->digest, &loss, sizeof loss), model->parameters.data,
+                       model->parameters.size * sizeof *model->parameters.data);
     cmha_trainer_close(&trainer);
     return status;
 }

@@ -88,9 +88,9 @@ static void trajectory(uint64_t seed, int threads, double *losses, size_t steps,
     CHECK_OK(cmha_model_init(&model, &c, &m));
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
     for (i = 0; i < steps; i++) CHECK_OK(cmha_trainer_step(&trainer, &stream, &losses[i]));
-    *size = model.size;
-    *parameters = check_zeros(model.size);
-    memcpy(*parameters, model.data, model.size * sizeof(cmha_real));
+    *size = model.parameters.size;
+    *parameters = check_zeros(model.parameters.size);
+    memcpy(*parameters, model.parameters.data, model.parameters.size * sizeof(cmha_real));
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
 }
 
@@ -128,14 +128,14 @@ static void resumes(uint64_t other_seed) {
     CHECK_OK(cmha_trainer_step(&b, &stream, &lb)); /* whatever it did before is forgotten */
     CHECK_THAT(!cmha_trainer_read(&b, path), "%s", cmha_error(&d));
     CHECK(b.step == 5 && b.best == 1.25 && b.seed == a.seed);
-    CHECK(!memcmp(whole.data, fresh.data, whole.size * sizeof(cmha_real)));
+    CHECK(!memcmp(whole.parameters.data, fresh.parameters.data, whole.parameters.size * sizeof(cmha_real)));
     for (i = 0; i < 5; i++) {
         CHECK_OK(cmha_trainer_step(&a, &stream, &la));
         CHECK_OK(cmha_trainer_step(&b, &stream, &lb));
         CHECK_THAT(la == lb, "step %zu after resuming: loss %.9g against %.9g", i, lb, la);
     }
-    CHECK(!memcmp(whole.data, fresh.data, whole.size * sizeof(cmha_real)));
-    CHECK(!memcmp(a.moments, b.moments, 2 * whole.size * sizeof(cmha_real)));
+    CHECK(!memcmp(whole.parameters.data, fresh.parameters.data, whole.parameters.size * sizeof(cmha_real)));
+    CHECK(!memcmp(a.moments, b.moments, 2 * whole.parameters.size * sizeof(cmha_real)));
     cmha_trainer_close(&a), cmha_trainer_close(&b), cmha_model_close(&whole), cmha_model_close(&fresh);
     cmha_context_close(&c), cmha_context_close(&d);
 }
@@ -233,18 +233,18 @@ static void not_finite(double poison) {
     CHECK_OK(cmha_model_init(&model, &c, &m));
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
     CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
-    kept = check_zeros(model.size), moments = check_zeros(2 * model.size);
+    kept = check_zeros(model.parameters.size), moments = check_zeros(2 * model.parameters.size);
     good = cmha_model_find(&model, "blocks.0.attn.wv.weight")->tensor.data[3];
     cmha_model_find(&model, "blocks.0.attn.wv.weight")->tensor.data[3] = (cmha_real)poison;
-    memcpy(kept, model.data, model.size * sizeof *kept),
-        memcpy(moments, trainer.moments, 2 * model.size * sizeof *moments);
+    memcpy(kept, model.parameters.data, model.parameters.size * sizeof *kept),
+        memcpy(moments, trainer.moments, 2 * model.parameters.size * sizeof *moments);
     CHECK_IS(cmha_trainer_step(&trainer, &stream, &loss), CMHA_ERR_NOT_FINITE);
-    CHECK(!memcmp(kept, model.data, model.size * sizeof *kept) &&
-          !memcmp(moments, trainer.moments, 2 * model.size * sizeof *moments));
+    CHECK(!memcmp(kept, model.parameters.data, model.parameters.size * sizeof *kept) &&
+          !memcmp(moments, trainer.moments, 2 * model.parameters.size * sizeof *moments));
     CHECK(trainer.step == 2);
     cmha_model_find(&model, "blocks.0.attn.wv.weight")->tensor.data[3] = good;
     CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss)); /* and life goes on */
-    CHECK(check_finite(model.data, model.size) && isfinite(loss));
+    CHECK(check_finite(model.parameters.data, model.parameters.size) && isfinite(loss));
     free(kept), free(moments);
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
 }
@@ -282,7 +282,7 @@ static void bad_tokens(void) {
     CHECK(loss == 0);
     cmha_model_zero_grad(&model);
     CHECK_OK(cmha_model_gradient(&model, &batch, 1, 0, &loss));
-    CHECK(loss == 0 && check_largest(model.grad, model.size) == 0);
+    CHECK(loss == 0 && check_largest(model.parameters.grad, model.parameters.size) == 0);
     cmha_cache_close(&cache), cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
 }
 
@@ -400,12 +400,12 @@ static void own_objective(void) {
     CHECK_OK(cmha_tape_init(&tape, &c, 1));
     loss = cmha_cross_entropy(&tape, cmha_model_forward(&model, &tape, &batch, NULL), targets, -1, NULL);
     CHECK_OK(cmha_tape_backward(&tape, loss, 1));
-    if (!CHECK(model.grad != NULL)) return;
-    for (i = 0; i < model.size; i++) norm += fabs((double)model.grad[i]);
+    if (!CHECK(model.parameters.grad != NULL)) return;
+    for (i = 0; i < model.parameters.size; i++) norm += fabs((double)model.parameters.grad[i]);
     CHECK(norm > 0);
     CHECK_OK(cmha_model_gradient(&model, &batch, -1, 0, &direct)); /* adds the opposite */
     CHECK_NEAR((double)loss->data[0], direct, check_tolerance(1e-12, 1e-5));
-    CHECK(check_largest(model.grad, model.size) < check_tolerance(1e-12, 1e-6));
+    CHECK(check_largest(model.parameters.grad, model.parameters.size) < check_tolerance(1e-12, 1e-6));
     cmha_tape_close(&tape), cmha_model_close(&model), cmha_context_close(&c);
 }
 
@@ -573,23 +573,25 @@ static void step_by_hand(double clip) {
     check_context(&c, 2, 8);
     CHECK_OK(cmha_model_init(&model, &c, &m));
     CHECK_OK(cmha_model_init(&twin, &c, &m));
-    CHECK(!memcmp(model.data, twin.data, model.size * sizeof *model.data));
+    CHECK(!memcmp(model.parameters.data, twin.parameters.data,
+                  model.parameters.size * sizeof *model.parameters.data));
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
-    mo = check_zeros(model.size), ve = check_zeros(model.size);
+    mo = check_zeros(model.parameters.size), ve = check_zeros(model.parameters.size);
     for (step = 0; step < 4; step++) {
         CHECK_OK(cmha_trainer_step(&trainer, &little, &loss));
         cmha_model_zero_grad(&twin);
         CHECK_OK(cmha_model_gradient(&twin, &batch, 1, 0, &want));
         CHECK_NEAR(loss, want, check_tolerance(1e-10, 1e-4));
-        for (norm = 0, i = 0; i < twin.size; i++) norm += (double)twin.grad[i] * twin.grad[i];
+        for (norm = 0, i = 0; i < twin.parameters.size; i++)
+            norm += (double)twin.parameters.grad[i] * twin.parameters.grad[i];
         norm = sqrt(norm);
         CHECK_NEAR(trainer.grad_norm / norm, 1, check_tolerance(1e-9, 1e-3));
         lr = trainer.lr;
         /* never 0 */
         CHECK_NEAR(lr, cmha_learning_rate(CMHA_SCHEDULE_COSINE, t.lr, t.min_lr, 2, 10, step + 1), 1e-15);
-        for (i = 0; i < twin.n_parameters; i++) {
-            cmha_parameter *p = &twin.parameters[i];
-            size_t at = (size_t)(p->tensor.data - twin.data);
+        for (i = 0; i < twin.parameters.count; i++) {
+            cmha_parameter *p = &twin.parameters.list[i];
+            size_t at = (size_t)(p->tensor.data - twin.parameters.data);
             cmha_adamw_args a = {0, 0, 0, 0, 0, 0, 0};
             a.lr = lr, a.beta1 = t.beta1, a.beta2 = t.beta2, a.eps = t.adam_eps, a.t = step + 1;
             a.weight_decay = p->decay ? t.weight_decay : 0;
@@ -597,8 +599,10 @@ static void step_by_hand(double clip) {
             cmha_adamw(&a, p->tensor.size, p->tensor.data, p->tensor.grad, mo + at, ve + at);
         }
     }
-    CHECK_THAT(check_distance(model.data, twin.data, model.size) < check_tolerance(1e-9, 2e-3),
-               "clip %g: off by %.3g", clip, check_distance(model.data, twin.data, model.size));
+    CHECK_THAT(check_distance(model.parameters.data, twin.parameters.data, model.parameters.size) <
+                   check_tolerance(1e-9, 2e-3),
+               "clip %g: off by %.3g", clip,
+               check_distance(model.parameters.data, twin.parameters.data, model.parameters.size));
     free(mo), free(ve);
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_model_close(&twin), cmha_context_close(&c);
 }
@@ -662,12 +666,13 @@ static void applied_by_hand(void) {
         objective = language_loss(&twin, &tape, &batch);
         CHECK_OK(cmha_tape_backward(&tape, objective, 1));
         if (step == 2) {
-            cmha_real *before = check_zeros(twin.size);
-            memcpy(before, twin.data, twin.size * sizeof *before);
-            twin.grad[7] = (cmha_real)NAN;
+            cmha_real *before = check_zeros(twin.parameters.size);
+            memcpy(before, twin.parameters.data, twin.parameters.size * sizeof *before);
+            twin.parameters.grad[7] = (cmha_real)NAN;
             CHECK_IS(cmha_trainer_apply(&own, &norm), CMHA_ERR_NOT_FINITE);
-            CHECK(norm != norm && own.step == 3 && check_largest(twin.grad, twin.size) == 0);
-            CHECK(!memcmp(before, twin.data, twin.size * sizeof *before));
+            CHECK(norm != norm && own.step == 3 &&
+                  check_largest(twin.parameters.grad, twin.parameters.size) == 0);
+            CHECK(!memcmp(before, twin.parameters.data, twin.parameters.size * sizeof *before));
             free(before), own.step = 2; /* as if it had not been */
             cmha_tape_reset(&tape);
             objective = language_loss(&twin, &tape, &batch);
@@ -676,8 +681,10 @@ static void applied_by_hand(void) {
         CHECK_OK(cmha_trainer_apply(&own, step ? &norm : NULL));
         CHECK(own.step == step + 1 && (!step || norm == trainer.grad_norm) &&
               own.grad_norm == trainer.grad_norm);
-        CHECK(check_largest(twin.grad, twin.size) == 0 && twin.tape.memory.reserved == reserved);
-        CHECK(!memcmp(model.data, twin.data, twin.size * sizeof *twin.data));
+        CHECK(check_largest(twin.parameters.grad, twin.parameters.size) == 0 &&
+              twin.tape.memory.reserved == reserved);
+        CHECK(!memcmp(model.parameters.data, twin.parameters.data,
+                      twin.parameters.size * sizeof *twin.parameters.data));
     }
     cmha_trainer_close(&trainer), cmha_trainer_close(&own);
     CHECK_IS(cmha_trainer_apply(&own, NULL), CMHA_ERR_STATE);
@@ -694,13 +701,14 @@ static void decay_flags(void) {
     m.attention_bias = 1, m.tied = 0, m.head_bias = 1, m.position = CMHA_POSITION_LEARNED;
     check_context(&c, 1, 8);
     CHECK_OK(cmha_model_init(&model, &c, &m));
-    for (i = 0; i < model.n_parameters; i++) {
-        const char *n = model.parameters[i].name;
+    for (i = 0; i < model.parameters.count; i++) {
+        const char *n = model.parameters.list[i].name;
         int plain =
             !strstr(n, "bias") && !strstr(n, "ln") && !strstr(n, "delta") && strcmp(n + strlen(n) - 2, ".b");
-        CHECK_THAT(model.parameters[i].decay == plain, "%s: decay is %d", n, model.parameters[i].decay);
+        CHECK_THAT(model.parameters.list[i].decay == plain, "%s: decay is %d", n,
+                   model.parameters.list[i].decay);
         none += !plain;
-        CHECK(cmha_model_find(&model, n) == &model.parameters[i]);
+        CHECK(cmha_model_find(&model, n) == &model.parameters.list[i]);
     }
     CHECK(none > 10 && cmha_model_find(&model, "nothing") == NULL &&
           cmha_model_find(&model, "blocks.1.attn.delta") != NULL);

@@ -328,8 +328,8 @@ static int train_model(void) {
     }
     check(cmha_model_init(&model, &ctx, &mc));
     if (!option[QUIET].value)
-        printf("%zu rows to learn, %zu to measure; %zu parameters; %d threads\n", train.n, dev.n, model.size,
-               ctx.threads);
+        printf("%zu rows to learn, %zu to measure; %zu parameters; %d threads\n", train.n, dev.n,
+               model.parameters.size, ctx.threads);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
     if (whole(MLM)) fit(&model, whole(MLM), &train, NULL);
     double best = fit(&model, times(train.batches, whole(EPOCHS)), &train, &dev);

@@ -715,7 +715,7 @@ static void train_models(void) {
     for (size_t i = 0; i < tokens->size; i++) tokens->data[i] *= 30;
     if (!option[QUIET].value)
         printf("%zu passages, %zu tokens of a vocabulary of %zu; encoder of %zu parameters; %d threads\n",
-               passages.n, passages.start[passages.n], vocabulary.size, side[ENCODER].model.size,
+               passages.n, passages.start[passages.n], vocabulary.size, side[ENCODER].model.parameters.size,
                ctx.threads);
     if (whole(STEPS)) learn_to_find();
     build_base();

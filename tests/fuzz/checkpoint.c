@@ -22,21 +22,21 @@ static void begin(void) {
         "n_layers=1 d_model=4 n_heads=2 d_ff=4 vocabulary=5 activation=swiglu frequency=table"));
     t.batch = 1, t.length = LENGTH, t.steps = 10;
     NEED(!cmha_model_init(&model, &fuzz_context, &m) && !cmha_trainer_init(&trainer, &model, &t));
-    kept = (cmha_real *)malloc(3 * model.size * sizeof *kept);
+    kept = (cmha_real *)malloc(3 * model.parameters.size * sizeof *kept);
     NEED(kept != NULL);
-    memcpy(kept, model.data, model.size * sizeof *kept);
-    memcpy(kept + model.size, trainer.moments, 2 * model.size * sizeof *kept);
+    memcpy(kept, model.parameters.data, model.parameters.size * sizeof *kept);
+    memcpy(kept + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *kept);
 }
 
 static void put_back(void) {
-    memcpy(model.data, kept, model.size * sizeof *kept);
-    memcpy(trainer.moments, kept + model.size, 2 * model.size * sizeof *kept);
+    memcpy(model.parameters.data, kept, model.parameters.size * sizeof *kept);
+    memcpy(trainer.moments, kept + model.parameters.size, 2 * model.parameters.size * sizeof *kept);
     trainer.step = 0, trainer.seed = 7, trainer.best = HUGE_VAL;
 }
 
 static void need_unchanged(void) {
-    NEED(!memcmp(kept, model.data, model.size * sizeof *kept));
-    NEED(!memcmp(kept + model.size, trainer.moments, 2 * model.size * sizeof *kept));
+    NEED(!memcmp(kept, model.parameters.data, model.parameters.size * sizeof *kept));
+    NEED(!memcmp(kept + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *kept));
     NEED(trainer.step == 0 && trainer.seed == 7 && trainer.best > 1e300);
 }
 
@@ -52,8 +52,9 @@ static cmha_status load(void) {
     (void)!cmha_model_loss(&other, &batch, &loss);
     NEED(!cmha_model_save(&other, FUZZ_PATH));
     fuzz_put(fuzz_the_disk.written, fuzz_the_disk.n_written);
-    NEED(!cmha_model_open(&same, &fuzz_context, FUZZ_PATH) && same.size == other.size);
-    NEED(!memcmp(same.data, other.data, same.size * sizeof *same.data));
+    NEED(!cmha_model_open(&same, &fuzz_context, FUZZ_PATH) && same.parameters.size == other.parameters.size);
+    NEED(!memcmp(same.parameters.data, other.parameters.data,
+                 same.parameters.size * sizeof *same.parameters.data));
     cmha_model_close(&same), cmha_model_close(&other);
     return CMHA_OK;
 }
@@ -87,8 +88,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     else if (data[3] % 4 == 1) status = resume();
     else {
         status = cmha_model_read(&model, FUZZ_PATH, data[3] % 4 == 2, &taken);
-        NEED(taken <= model.n_parameters && (!status || !taken) &&
-             (status || data[3] % 4 == 3 || taken == model.n_parameters));
+        NEED(taken <= model.parameters.count && (!status || !taken) &&
+             (status || data[3] % 4 == 3 || taken == model.parameters.count));
     }
     if (status) fuzz_check_line(cmha_error(&fuzz_context)), need_unchanged();
     /* a small file does not ask for much */
