@@ -217,6 +217,8 @@ CMHA_DEF cmha_files cmha_buffers(cmha_buffer *list);
 
 typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
 
+typedef struct cmha_score cmha_score; /* a kind of attention of one's own, see Attention */
+
 typedef struct cmha_context_config {
     int threads;              /* 0 = every core OpenMP offers; without OpenMP always 1 (fork(): see above) */
     uint64_t seed;            /* of initial parameters, dropout and batches; 0 is a seed like any other */
@@ -227,6 +229,9 @@ typedef struct cmha_context_config {
     int keep_blas_threads; /* 0: an OpenBLAS is set to one thread of its own until the context closes, because
                               the library splits the work itself; 1: its setting is left alone. Of several
                               contexts close the first one last */
+    const cmha_score *scores; /* the program's own rows, which models name in their field `score`; they
+                                 outlive the context */
+    size_t n_scores;
 } cmha_context_config;
 
 /* Holds what other objects borrow: options, threads, the line on the last failure. One thread at a time. */
@@ -278,15 +283,17 @@ CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n);     /* in [0, n), n
 /* Describes a field of a configuration: one row, from which setting by name, checking, printing, checkpoint
    metadata and the programs' help come. A config struct is plain data: assign its members or set them by
    name. */
-enum cmha_field_type { CMHA_FIELD_SIZE, CMHA_FIELD_REAL, CMHA_FIELD_FLAG, CMHA_FIELD_ENUM };
+enum cmha_field_type { CMHA_FIELD_SIZE, CMHA_FIELD_REAL, CMHA_FIELD_FLAG, CMHA_FIELD_ENUM, CMHA_FIELD_NAME };
 typedef enum cmha_field_type cmha_field_type;
 
 typedef struct cmha_field {
     const char *name;
-    cmha_field_type type;              /* size_t, double, int 0/1, int of which each value has a word */
+    cmha_field_type type;              /* size_t, double, int 0/1, int of which each value has a word, char
+                                          [32] of letters, digits and - _ . +, "" by default */
     size_t offset;                     /* of the member in its struct, in bytes */
     double initial, minimum, maximum;  /* default and closed range */
-    const char *choices;               /* ENUM: the words from minimum to maximum, "a|b|c"; else NULL */
+    const char *choices;               /* ENUM: the words from minimum to maximum, "a|b|c"; NAME: "NAME"; else
+                                          NULL */
     const char *help;                  /* one line */
 } cmha_field;
 
@@ -310,6 +317,14 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *
                               size_t size);
 /* Checks the range of every field. Errors: ARGUMENT, naming the first that is outside. */
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
+
+/* ========================================== Vector mathematics ========================================== */
+
+/* Compute y [n] = exp(x), tanh(x), sqrt(re^2 + im^2), to 4 ulp, for scores and operations of one's own: where
+   libm takes the numbers one by one, these are vectors. y may be x. In double they are libm's. */
+CMHA_DEF void cmha_exp(size_t n, const cmha_real *x, cmha_real *y);
+CMHA_DEF void cmha_tanh(size_t n, const cmha_real *x, cmha_real *y);
+CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y);
 
 /* =========================================== Tape and engine ============================================ */
 
@@ -374,6 +389,9 @@ CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int 
 CMHA_DEF void cmha_tape_close(cmha_tape *tape);
 CMHA_DEF void cmha_tape_reset(cmha_tape *tape); /* forgets records, tensors and the failure; keeps memory */
 CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape); /* of the first failure since the reset */
+/* Tells whether the tape only measures the memory of a pass: tensors then have shapes and no numbers, and an
+   operation of the caller's takes its memory and touches none of it, its inputs' data neither. */
+CMHA_DEF int cmha_tape_measures(const cmha_tape *tape);
 /* Keeps a failure of the caller's own operation with its line. The first one counts. Returns NULL. */
 CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line);
 /* Makes a tensor of zeros in the tape. needs_grad 1: its gradient is wanted. */
@@ -955,6 +973,8 @@ typedef enum cmha_norm_max {
 /* Chooses a head's delta and b: its own, shared (the paper's "EulerFormer-MHA (Shared)"), or 1 and 0. */
 typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIXED } cmha_share;
 
+enum { CMHA_MAX_SCORE_PARAMETERS = 8 }; /* 5 without `attend` */
+
 /* Holds all about an attention call but the arrays. Zero what you do not set. */
 typedef struct cmha_attention_args {
     size_t batch, heads, kv_heads; /* kv_heads divides heads: head h reads kv head h / (heads / kv_heads) */
@@ -966,12 +986,14 @@ typedef struct cmha_attention_args {
     const unsigned char *key_mask; /* [B, n_k] */
     const cmha_real *alibi; /* slopes [H]: score -= slope |m - n| (Press et al. 2022); NULL = none */
     cmha_attention_kind kind;
-    const struct cmha__score *score; /* NULL = by kind and softmax */
     cmha_layout layout;
+    const cmha_score *score; /* instead of a kind; NULL = by kind */
+    const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* of the score; CMHA's are delta and b */
     cmha_share share; /* CMHA: delta, b are [H, P] per query head, [1, P] shared, none fixed */
-    const cmha_real *delta, *b;
-    const cmha_real *rotation; /* cmha_rotation_table [n, 2P], n = max(n_q, n_k), last row query n_q-1 */
+    const cmha_real *rotation; /* cmha_rotation_table [n, 2P], n = max(n_q, n_k), last row query n_q-1; P
+                                  complex numbers a head: d_k / 2, or d_k of complex kinds */
     size_t rotation_head; /* 0, or the distance between the heads' tables (per-head frequencies) */
+    int halves; /* on a tape: complex heads are [Re (d_k) | Im (d_k)] of a head, then of the next */
     cmha_softmax softmax; /* this and the next: COMPLEX and ANGULAR only */
     int complex_v; /* v and y are complex, d_v numbers a head */
     int bilinear; /* O = sum_j q_j k_j, no conjugate: MöbiusAttention eq 9 as printed */
@@ -984,6 +1006,70 @@ typedef struct cmha_attention_args {
     uint64_t key; /* of the dropout bits */
     int threads; /* over (batch, kv head) */
 } cmha_attention_args;
+
+/* Names axes of a score's parameter that are no plain numbers. */
+enum {
+    CMHA_AXIS_HEADS = -1, /* query heads, as the first axis: each head has its own numbers */
+    CMHA_AXIS_WIDTH = -2, /* d_k, numbers of a head, with planes = 2 complex ones */
+    CMHA_AXIS_PAIRS = -3, /* complex numbers of a head */
+    CMHA_AXIS_MODEL = -4, /* d_model; this and the next: `attend` only */
+    CMHA_AXIS_KEYS = -5   /* numbers of all key heads */
+};
+/* Declares a parameter of a score: "blocks.I.attn.<name>" in a model. */
+typedef struct cmha_score_parameter {
+    const char *name;     /* 1 to 23 letters, digits and - _ . + */
+    int axes[3];          /* numbers from 1 on or CMHA_AXIS_..; 0 = no more */
+    double start, spread; /* starts N(start, spread^2); spread < 0: as weight matrices do, by init */
+    int decay;            /* 1: weight decay applies */
+} cmha_score_parameter;
+
+/* Views rows of one head: row i begins at data[i * ld], its imaginary part `imag` numbers further on. */
+typedef struct cmha_rows {
+    cmha_real *data;
+    size_t ld, imag;
+} cmha_rows;
+
+/* Shows a score's callbacks the head of a sequence that they work for. */
+typedef struct cmha_score_call {
+    const cmha_score *score;
+    const cmha_attention_args *args;
+    size_t head;               /* query head; of keys that a group shares, its first */
+    int is_key;                /* the rows are keys */
+    const cmha_real *rotation; /* [n, 2P], the rows' part of the table */
+    const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* the head's numbers of each */
+    double *gradients[CMHA_MAX_SCORE_PARAMETERS]; /* backwards: sums to add to, NULL = not wanted */
+    cmha_real divisor;         /* of |O|, see cmha_norm_max; else 1 */
+    double *ddivisor;          /* its gradient to add to, NULL = not wanted */
+} cmha_score_call;
+
+/* Describes a score, the library's or a program's own: how a query is compared with a key. Each token's row
+   of q or k becomes a row of features. The score is scale times the real product of two rows of features; or,
+   with `forward`, a function of the complex product O = sum_j q_j conj(k_j) of two complex rows, taken for a
+   query and 64 keys at a time. Callbacks run in several threads at once and only write what they are given.
+   Errors where a row is used: ARGUMENT (it contradicts itself). */
+typedef struct cmha_layer cmha_layer;
+struct cmha_score {
+    const char *name; /* in the field `score`: 1 to 31 letters, digits and - _ . + */
+    int planes;       /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re | Im] */
+    int rotates;      /* 1: reads the rotation table; with map NULL, rows are turned by position as in RoPE */
+    int shared_keys;  /* 1: features of keys are the same for all query heads, though parameters are not */
+    /* Writes y [n, planes d_k], the features of n rows x. NULL: rows are their own features. */
+    void (*map)(const cmha_score_call *call, cmha_rows x, size_t n, cmha_real *y);
+    /* Adds to dx (data NULL: not wanted) and call->gradients, given dy [n, planes d_k]. */
+    void (*map_back)(const cmha_score_call *call, cmha_rows x, size_t n, const cmha_real *dy, cmha_rows dx);
+    /* Writes s [64], the scores of O = re + i im [64], with args->scale. NULL: scale Re O. */
+    void (*forward)(const cmha_score_call *call, const cmha_real *re, const cmha_real *im, cmha_real *s);
+    /* Turns re and im into ds times the partial derivatives by Re O and Im O; adds to call->gradients and
+       ddivisor. Where ds is 0, as for masked keys, O comes as 0: finite derivatives there will do. */
+    void (*backward)(const cmha_score_call *call, const cmha_real *ds, cmha_real *re, cmha_real *im);
+    const cmha_score_parameter *parameters;
+    size_t n_parameters;
+    /* Builds a layer's whole attention instead, see cmha_layer. The members above but name, parameters and
+       rotates are 0 then. */
+    cmha_tensor *(*attend)(const cmha_layer *layer, cmha_tensor *h);
+    int whole;  /* 1: attend needs the whole sequence; a cache is refused */
+    void *user; /* the program's own */
+};
 
 /* Names CoPE's scores (its 3.2): A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k). PHASE lies within
    +-s: weights differ by a factor of at most exp(2 s), so such a layer nearly averages. MAGNITUDE does not
@@ -1022,19 +1108,21 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
    forms of several softmaxes (RI_PRODUCT, RI_SPLIT, YANG8) leave it alone. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
                                      cmha_lse *lse, cmha_real *scratch);
-/* Adds to dq, dk (strides of q, k), dv, ddelta, db (shape of delta). dlse [B, H, n_q] (or NULL) is a
-   cotangent of the rows' log sum exp. The same bits for any number of threads. */
+/* Adds to dq, dk (strides of q, k), dv and dparameters (as args->parameters; NULL, all or one: not wanted).
+   dlse [B, H, n_q] (or NULL) is a cotangent of the rows' log sum exp. The same bits for any number of
+   threads. */
 CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
-                                      const cmha_lse *lse, const cmha_real *dlse, cmha_real *ddelta,
-                                      cmha_real *db, cmha_real *scratch);
+                                      const cmha_lse *lse, const cmha_real *dlse,
+                                      cmha_real *const *dparameters, cmha_real *scratch);
 /* Attends over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v]
    -> [B, Nq, H * d_v]. Or k and v are NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR
    q and k are planes, [Re of all heads | Im of all heads]; with complex_v so are v and the result, and the
-   fused form is [Re (q k v) | Im (q k v)]. The tensors set the sizes, and delta and b of CMHA per head or
-   shared (else NULL); what args points to must stay valid. Errors: ARGUMENT (no rotation table; a softmax
-   that needs complex values; norm_max of phasors). */
+   fused form is [Re (q k v) | Im (q k v)]; or with `halves` all are heads of [Re | Im], and values may be
+   real. The tensors set the sizes. parameters, instead of args', are those of the score (CMHA: delta and b;
+   NULL: none); what args points to must stay valid. Errors: ARGUMENT (no rotation table; a softmax that
+   needs complex values; norm_max of phasors). */
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
-                                     cmha_tensor *k, cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b);
+                                     cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
 /* Makes rotation tables in the tape's memory, one per row of omega [n_tables, P]. */
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P,
                                         size_t n, ptrdiff_t pos0);
@@ -1229,9 +1317,10 @@ typedef enum cmha_crat_attention {
 /* Chooses alpha + i beta of CRAT eq 20, (alpha + i beta) z + f: 1; learned; learned, of modulus 1. */
 typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDUAL_UNIT } cmha_residual;
 
-/* Lists fields: SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member, default, help) and
-   ENUM(member, first, last, words, help), words for the enumerators from `first`, the default, to `last`. */
-#define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM) \
+/* Lists fields: SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member, default, help),
+   ENUM(member, first, last, words, help), words for the enumerators from `first`, the default, to `last`, and
+   NAME(member, help). */
+#define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
     SIZE(n_layers, 8, 1, 1024, "blocks") \
     SIZE(d_model, 512, 1, 65536, "width of a token; divisible by n_heads") \
     SIZE(n_heads, 8, 1, 1024, "query heads") \
@@ -1241,6 +1330,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit") \
     ENUM(family, CMHA_FAMILY_REAL, CMHA_FAMILY_CRAT, "real|cope|mobius|crat", "whose model: cmha_family") \
     ENUM(attention, CMHA_ATTENTION_CMHA, CMHA_ATTENTION_DOT, "cmha|rope|dot", "score of plain heads") \
+    NAME(score, "real, cope: the program's own instead of attention, or cope_score; empty = none") \
     ENUM(position, CMHA_POSITION_NONE, CMHA_POSITION_MULTIFREQ, "none|learned|sinusoidal|alibi|multifreq", \
          "positions outside the score; crat: always multifreq") \
     ENUM(share, CMHA_SHARE_PER_HEAD, CMHA_SHARE_FIXED, "per_head|shared|fixed", \
@@ -1351,13 +1441,15 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
 #define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
 #define CMHA_FLAG_MEMBER(name, initial, help) int name;
 #define CMHA_ENUM_MEMBER(name, first, last, words, help) int name;
+#define CMHA_NAME_MEMBER(name, help) char name[32];
 
 typedef struct cmha_model_config {
-    CMHA_MODEL_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER)
+    CMHA_MODEL_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER,
+                      CMHA_NAME_MEMBER)
 } cmha_model_config;
 CMHA_DEF cmha_table cmha_model_table(void);
 
-#define CMHA_TRAINER_FIELDS(SIZE, REAL, FLAG, ENUM) \
+#define CMHA_TRAINER_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
     SIZE(steps, 1000, 1, 1000000000, "optimiser steps") \
     SIZE(batch, 8, 1, 1048576, "sequences per forward pass") \
     SIZE(length, 512, 1, 16777216, "tokens per sequence") \
@@ -1381,7 +1473,8 @@ CMHA_DEF cmha_table cmha_model_table(void);
     SIZE(eval_tokens, 65536, 1, 1000000000, "most tokens of the held-out text per validation")
 
 typedef struct cmha_trainer_config {
-    CMHA_TRAINER_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER)
+    CMHA_TRAINER_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER,
+                        CMHA_NAME_MEMBER)
 } cmha_trainer_config;
 CMHA_DEF cmha_table cmha_trainer_table(void);
 
@@ -1468,7 +1561,8 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *parameters, const cha
 /* Points to a block's parameters; NULL where there are none. Complex weights are [2, O, I], vectors [2, O].
    wq, wk and wv lie one after another for one product; so do w1 (gate) and w3 (up) of SwiGLU. */
 typedef struct cmha_block {
-    cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *delta, *b, *pcl_w;
+    cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *pcl_w;
+    cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS];       /* of its score: delta and b, or those of a row */
     cmha_tensor *ln2_weight, *ln2_bias, *w1_weight, *w1_bias, *w2_weight, *w2_bias;
     cmha_tensor *ln3_weight, *ln3_bias;                  /* mobius */
     cmha_tensor *zq_weight, *zk_weight, *zv_weight;      /* cope (v real), mobius: complex projections */
@@ -1490,6 +1584,7 @@ typedef struct cmha_block {
 typedef struct cmha_model {
     cmha_context *context;
     cmha_model_config config;
+    const cmha_score *score;     /* the program's row that config.score names, or NULL */
     cmha_parameters parameters;
     cmha_block *blocks;
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias;
@@ -1509,6 +1604,26 @@ typedef struct cmha_model {
     cmha_tape tape;              /* of the model's own passes */
     uint64_t opening;            /* which of the context's models; what was opened on another says STATE */
 } cmha_model;
+
+/* Shows a score's `attend` the layer whose whole attention it builds, in place of wq, wk, wv and the softmax:
+   h [batch, length, d_model], after the norm -> the same shape, before wo. It makes the same operations in
+   every pass, whatever the numbers; see cmha_tape_measures. To fail it calls cmha_tape_fail. */
+struct cmha_layer {
+    cmha_tape *tape;
+    const cmha_model *model;
+    const cmha_score *score;
+    size_t index, batch, length; /* of the layer, from 0; of h */
+    size_t first;                /* position of the first token: behind those a cache holds */
+    cmha_tensor *const *parameters; /* of the row, in its order */
+    cmha_attention_args args; /* of softmax attention as the model has it, to copy and change: heads, scale,
+                                 causal, window, key_mask, alibi, rotation, dropout; its kind is DOT */
+    void *pass;               /* the library's own */
+};
+/* Attends as cmha_attention does and, in a cache, to the tokens that it holds: q, k and v are those of the
+   new ones. Keys are as many as queries. Errors: STATE (other calls than in the pass that measured). */
+CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_attention_args *args,
+                                           cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                           cmha_tensor *const *parameters);
 
 /* Hands over the tokens of a batch, of which a token may be a frame of numbers, `features`. Zero every member
    you do not set. The loss is that of labels if they are there, else of values, else of targets.
@@ -1542,7 +1657,8 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, cmha_samples kin
                             cmha_real *frames);
 
 /* Opens a model: random weights from the context's seed, zero biases, delta by delta_init. config NULL =
-   defaults. Errors: SHAPE (of the configuration, as in cmha_model_memory). */
+   defaults. Errors: SHAPE (of the configuration, as in cmha_model_memory), NOT_FOUND (no such `score` in the
+   context). */
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
                                      const cmha_model_config *config);
 CMHA_DEF void cmha_model_close(cmha_model *model);
@@ -1784,7 +1900,8 @@ typedef struct cmha_cache_options {
 /* Opens a cache without options. */
 /* Opens a cache of `capacity` tokens (if positions are learned, max_positions at most). slide = 1: when full,
    it forgets the oldest quarter and reads the rest again from position 0, which equals a fresh start with
-   them; 0: FULL. options NULL = none. Errors: STATE (an encoder, weights of another model). */
+   them; 0: FULL. options NULL = none. Errors: STATE (an encoder, a score that is `whole`, weights of another
+   model). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
                                      int slide, const cmha_cache_options *options);
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
@@ -1801,7 +1918,7 @@ CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, si
 CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t *ids,
                                                 const cmha_real *features, size_t n, cmha_real *out);
 
-#define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM) \
+#define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
     REAL(temperature, 0.8, 0, 100, "divides the logits; 0 = greedy") \
     SIZE(top_k, 0, 0, 2147483647, "sample among the k likeliest; 0 = all") \
     REAL(top_p, 0.95, 0, 1, "sample among the likeliest whose shares reach p (at least one); 1 = all") \
@@ -1810,7 +1927,8 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     SIZE(penalty_window, 64, 0, 1024, "recent tokens the penalty looks at")
 
 typedef struct cmha_sampler_config {
-    CMHA_SAMPLER_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER)
+    CMHA_SAMPLER_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER,
+                        CMHA_NAME_MEMBER)
 } cmha_sampler_config;
 CMHA_DEF cmha_table cmha_sampler_table(void);
 /* Draws a token from logits [V], -1 if none but NaN. The penalty looks at recent [n_recent]. scratch [2 *
@@ -2560,8 +2678,11 @@ static void cmha__write_real(double value, char *text) {
 #define CMHA__ENUM_ROW(name, first, last, choices, help)                                               \
     {#name, CMHA_FIELD_ENUM, offsetof(CMHA__OWNER, name), (double)(first), (double)(first),            \
      (double)(last), choices, help},
+#define CMHA__NAME_ROW(name, help) \
+    {#name, CMHA_FIELD_NAME, offsetof(CMHA__OWNER, name), 1.0, 1.0, 1.0, "NAME", help},
 #define CMHA__TABLE(walk)                                                                                    \
-    static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW)}; \
+    static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW,   \
+                                           CMHA__NAME_ROW)};                                                 \
     cmha_table table;                                                                                        \
     table.fields = rows;                                                                                     \
     table.count = sizeof rows / sizeof *rows;                                                                \
@@ -2596,9 +2717,21 @@ static size_t cmha__choice(const char *choices, int i, const char **begin) {
     return i < 0 ? 0 : strcspn(choices, "|");
 }
 
+enum { CMHA__NAME_ROOM = 32 }; /* of a field that is a name */
+
+/* Tells whether text is a name of 1 to `most` characters. */
+static int cmha__is_name(const char *text, size_t most) {
+    size_t n = 0;
+    while (text && n <= most && text[n] &&
+           strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.+", text[n])) n++;
+    return n > 0 && n <= most && !text[n];
+}
+
 static void cmha__field_store(const cmha_field *field, void *config, double value) {
     char *member = (char *)config + field->offset;
-    if (field->type == CMHA_FIELD_SIZE) {
+    if (field->type == CMHA_FIELD_NAME) {
+        memset(member, 0, CMHA__NAME_ROOM);
+    } else if (field->type == CMHA_FIELD_SIZE) {
         size_t size = (size_t)value;
         memcpy(member, &size, sizeof size);
     } else if (field->type == CMHA_FIELD_REAL) {
@@ -2622,6 +2755,7 @@ static double cmha__field_value(const cmha_field *field, const void *config) {
         memcpy(&value, member, sizeof value);
         return value;
     }
+    if (field->type == CMHA_FIELD_NAME) return !*member || cmha__is_name(member, CMHA__NAME_ROOM - 1);
     memcpy(&whole, member, sizeof whole);
     return whole;
 }
@@ -2642,6 +2776,9 @@ static cmha_status cmha__field_fail(cmha_context *ctx, cmha_table table, const c
                           field->name, value, field->minimum, field->maximum);
     case CMHA_FIELD_FLAG:
         return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not 0 or 1", of, field->name, value);
+    case CMHA_FIELD_NAME:
+        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not a name of at most %d characters", of,
+                          field->name, value, CMHA__NAME_ROOM - 1);
     case CMHA_FIELD_ENUM: break;
     }
     return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not one of %s", of, field->name, value,
@@ -2678,6 +2815,9 @@ static int cmha__parse_field(const cmha_field *field, const char *text, double *
         return 1;
     case CMHA_FIELD_REAL: return cmha__parse_real(text, value);
     case CMHA_FIELD_FLAG: return cmha__parse_flag(text, value);
+    case CMHA_FIELD_NAME:
+        *value = 1;
+        return !*text || cmha__is_name(text, CMHA__NAME_ROOM - 1);
     case CMHA_FIELD_ENUM: break;
     }
     return cmha__parse_choice(field, text, value);
@@ -2708,6 +2848,7 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
     if (!cmha__parse_field(field, value, &number) || !cmha__field_fits(field, number))
         return cmha__field_fail(context, table, field, value);
     cmha__field_store(field, config, number);
+    if (field->type == CMHA_FIELD_NAME) memcpy((char *)config + field->offset, value, strlen(value));
     return CMHA_OK;
 }
 
@@ -2748,6 +2889,8 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *
     } else if (field->type == CMHA_FIELD_ENUM && cmha__field_fits(field, value)) {
         int length = (int)cmha__choice(field->choices, (int)(value - field->minimum), &begin);
         cmha__print(line, sizeof line, "%.*s", length, begin);
+    } else if (field->type == CMHA_FIELD_NAME) {
+        cmha__print(line, sizeof line, "%.31s", (const char *)config + field->offset);
     } else {
         cmha__write_real(value, line);
     }
@@ -3500,7 +3643,42 @@ static void cmha__phasor_row_backward(const cmha_real *re, const cmha_real *im, 
         cmha__phasor_backward(re[j], im[j], eps, factor * g_re[j], factor * g_im[j], &dre[j], &dim[j]);
 }
 
+/* Returns sqrt(a^2 + b^2) where neither square may overflow or vanish. The root is one step of Newton's away
+   from the inverse root, since libm's would keep the loops from vectorising. */
+static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
+    cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
+    cmha_real ratio = small / (large > 0 ? large : 1), root = cmha__square_root(1 + ratio * ratio);
+    return large > CMHA__LARGEST ? large : large * root;
+}
+
 static inline cmha_real cmha__sigmoid(cmha_real x) { return 1 / (1 + cmha__exp(-x)); }
+
+/* tanh(x) to 4 ulp: a polynomial near 0, where the other form would cancel. */
+static inline cmha_real cmha__tanh(cmha_real x) {
+#if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
+    return CMHA__LIBM(tanh)(x);
+#else
+    float a = x < 0 ? -x : x, z = x * x, p = -0.00570498872f, far = 1 - 2 / (1 + cmha__exp(2 * a));
+    p = p * z + 0.0206390888f;
+    p = p * z - 0.0537397155f;
+    p = p * z + 0.133314422f;
+    p = p * z - 0.333332819f;
+    far = x < 0 ? -far : far;
+    return a < 0.625f ? p * z * x + x : far;
+#endif
+}
+
+CMHA_DEF void cmha_exp(size_t n, const cmha_real *x, cmha_real *y) {
+    for (size_t i = 0; i < n; i++) y[i] = cmha__exp(x[i]);
+}
+
+CMHA_DEF void cmha_tanh(size_t n, const cmha_real *x, cmha_real *y) {
+    for (size_t i = 0; i < n; i++) y[i] = cmha__tanh(x[i]);
+}
+
+CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y) {
+    for (size_t i = 0; i < n; i++) y[i] = cmha__hypot(re[i], im[i]);
+}
 
 /* Reductions go over lanes of partial sums: they vectorise without reassociating, and give the same bits on
    every compiler that does not contract differently. */
@@ -3736,6 +3914,8 @@ CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const 
 
 /* A dry run asks for all memory and computes nothing: its addresses must not be touched. */
 static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
+
+CMHA_DEF int cmha_tape_measures(const cmha_tape *tape) { return tape && cmha__dry(tape); }
 
 /* Takes bytes of one of the tape's arenas, which grows in a first pass only; NULL is kept as a failure. */
 static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
@@ -5468,14 +5648,6 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
 }
 
 /* ---- ComplexFormer: the Euler transform ---- */
-
-/* Returns sqrt(a^2 + b^2) where neither square may overflow or vanish. The root is one step of Newton's away
-   from the inverse root, since libm's would keep the loops from vectorising. */
-static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
-    cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
-    cmha_real ratio = small / (large > 0 ? large : 1), root = cmha__square_root(1 + ratio * ratio);
-    return large > CMHA__LARGEST ? large : large * root;
-}
 
 #define CMHA__PAIRS ((size_t)256) /* numbers worked on at a time: temporaries stay in the L1 cache */
 
@@ -7949,20 +8121,14 @@ CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t
     return cmha_tokens_major(data, H * N, row, N * row, is_complex ? d : 0);
 }
 
-/* A head's array in one sequence, as rows ld apart; imaginary parts lie imag numbers further on. */
-typedef struct cmha__rows_of {
-    cmha_real *data;
-    size_t ld, imag;
-} cmha__rows_of;
-
-static cmha__rows_of cmha__rows_at(cmha_heads view, size_t b, size_t h) {
+static cmha_rows cmha__rows_at(cmha_heads view, size_t b, size_t h) {
     cmha_real *data = view.data ? view.data + b * view.batch + h * view.head : NULL;
-    cmha__rows_of rows = {data, view.token, view.imag};
+    cmha_rows rows = {data, view.token, view.imag};
     return rows;
 }
 
 /* to [n, 2d] = [Re | Im] of n complex rows. */
-static void cmha__complex_rows(cmha__rows_of from, size_t n, size_t d, cmha_real *to) {
+static void cmha__complex_rows(cmha_rows from, size_t n, size_t d, cmha_real *to) {
     for (size_t i = 0; i < n; i++, from.data += from.ld, to += 2 * d) {
         memcpy(to, from.data, d * sizeof *to);
         memcpy(to + d, from.data + from.imag, d * sizeof *to);
@@ -7970,7 +8136,7 @@ static void cmha__complex_rows(cmha__rows_of from, size_t n, size_t d, cmha_real
 }
 
 /* Adds rows [n, 2d] = [Re | Im] to n complex rows. */
-static void cmha__add_complex_rows(const cmha_real *rows, size_t n, size_t d, cmha__rows_of to) {
+static void cmha__add_complex_rows(const cmha_real *rows, size_t n, size_t d, cmha_rows to) {
     for (size_t i = 0; i < n; i++, rows += 2 * d, to.data += to.ld) {
         cmha__axpy(d, 1, rows, to.data);
         cmha__axpy(d, 1, rows + d, to.data + to.imag);
@@ -8008,41 +8174,10 @@ CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes) {
 
 /* ---- Scores: a feature map, or a function of the complex product ---- */
 
-/* What the features of a head's queries, or of its keys, depend on; NULL where the score has none. */
-typedef struct cmha__feature {
-    const cmha_attention_args *args;
-    size_t n;                   /* tokens */
-    const cmha_real *delta, *b; /* [d_k / 2] each; b of queries only */
-    const cmha_real *rotation;  /* rows of d_k from the first token's on */
-    double *ddelta, *db;        /* [d_k / 2] in the backward, or NULL */
-} cmha__feature;
-
-/* A score compares a query with a key, and one row says all about it. Each token's row of q or k becomes a
-   row of features. The score is scale times the real product of two rows of features; or, with `forward`, a
-   function of the complex product O = sum_j q_j conj(k_j) of two complex rows, taken 64 pairs at a time: a
-   query and a tile of keys. */
-typedef struct cmha__score {
-    int kind, softmax; /* whose row it is: cmha_attention_kind and, with `forward`, cmha_softmax, else -1 */
-    int planes;  /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re (d_k) | Im (d_k)] */
-    int rotates; /* features need pairs of numbers and the rotation table */
-    int learned; /* features need delta and b */
-    /* y [n, planes d_k] = the features of rows `first`.. of x. NULL: real rows are their own features. */
-    void (*map)(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y);
-    /* Adds the gradient dy of all features to dx (strides of x, data may be NULL), f->ddelta and f->db. */
-    void (*map_back)(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy, cmha__rows_of dx);
-    /* s [64] = the scores of O = re + i im [64], scale and all. divisor: of |O|, see cmha_norm_max, or 1. */
-    void (*forward)(const cmha_attention_args *a, cmha_real divisor, const cmha_real *re, const cmha_real *im,
-                    cmha_real *s);
-    /* re, im = ds times the score's partial derivatives by Re O and Im O, 0 where ds is: there O may have
-       overflown. Returns the gradient of the divisor if it is wanted. */
-    cmha_real (*backward)(const cmha_attention_args *a, cmha_real divisor, const cmha_real *ds, cmha_real *re,
-                          cmha_real *im, int wanted);
-} cmha__score;
-
-static const cmha__score *cmha__score_of(const cmha_attention_args *a);
+static const cmha_score *cmha__score_of(const cmha_attention_args *a);
 
 static int cmha__is_complex(const cmha_attention_args *a) {
-    const cmha__score *score = cmha__score_of(a);
+    const cmha_score *score = cmha__score_of(a);
     return score && score->planes == 2;
 }
 
@@ -8053,133 +8188,254 @@ static size_t cmha__value_width(const cmha_attention_args *a) {
     return cmha__is_complex(a) && a->complex_v ? 2 * a->d_v : a->d_v;
 }
 
-/* The features of CMHA and RoPE: pairs rotated by position, CMHA's first by their own phase. */
-static void cmha__pair_map(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
-    const cmha_attention_args *a = f->args;
-    cmha_rotate_args rotate = {a->d_k / 2, a->layout, f->rotation + first * a->d_k, f->delta, f->b};
-    cmha_rotate_forward(&rotate, x.data + first * x.ld, x.ld, n, y, a->d_k);
+/* The features of CMHA: pairs turned by their own phase and by position. */
+static cmha_rotate_args cmha__turns(const cmha_score_call *c) {
+    const cmha_real *b = c->is_key ? NULL : c->parameters[1];
+    cmha_rotate_args rotate = {c->args->d_k / 2, c->args->layout, c->rotation, c->parameters[0], b};
+    return rotate;
 }
 
-static void cmha__pair_back(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy, cmha__rows_of dx) {
-    const cmha_attention_args *a = f->args;
-    cmha_rotate_args rotate = {a->d_k / 2, a->layout, f->rotation, f->delta, f->b};
-    cmha_rotate_backward(&rotate, x.data, x.ld, f->n, dy, a->d_k, dx.data, f->ddelta, f->db);
+static void cmha__pair_map(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
+    cmha_rotate_args rotate = cmha__turns(c);
+    cmha_rotate_forward(&rotate, x.data, x.ld, n, y, c->args->d_k);
 }
 
-static void cmha__planes_map(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
-    x.data += first * x.ld;
-    cmha__complex_rows(x, n, f->args->d_k, y);
+static void cmha__pair_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
+                            cmha_rows dx) {
+    cmha_rotate_args rotate = cmha__turns(c);
+    double *db = c->is_key ? NULL : c->gradients[1];
+    cmha_rotate_backward(&rotate, x.data, x.ld, n, dy, c->args->d_k, dx.data, c->gradients[0], db);
+}
+
+/* The features of a row without a map that rotates: turned by position alone, as in RoPE. */
+static void cmha__turned_map(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
+    size_t d = c->args->d_k;
+    const cmha_real *re = x.data, *cosine = c->rotation, *sine = cosine + d;
+    cmha_rotate_args rotate = {d / 2, c->args->layout, c->rotation, NULL, NULL};
+    if (c->score->planes == 1) cmha_rotate_forward(&rotate, x.data, x.ld, n, y, d);
+    for (; c->score->planes == 2 && n > 0; n--, re += x.ld, y += 2 * d, cosine += 2 * d, sine += 2 * d)
+        for (size_t j = 0; j < d; j++) {
+            y[j] = re[j] * cosine[j] - re[x.imag + j] * sine[j];
+            y[d + j] = re[j] * sine[j] + re[x.imag + j] * cosine[j];
+        }
+}
+
+static void cmha__turned_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
+                              cmha_rows dx) {
+    size_t d = c->args->d_k;
+    const cmha_real *cosine = c->rotation, *sine = cosine + d;
+    cmha_rotate_args rotate = {d / 2, c->args->layout, c->rotation, NULL, NULL};
+    if (c->score->planes == 1) cmha_rotate_backward(&rotate, x.data, x.ld, n, dy, d, dx.data, NULL, NULL);
+    if (c->score->planes == 1 || !dx.data) return;
+    for (; n > 0; n--, dx.data += dx.ld, dy += 2 * d, cosine += 2 * d, sine += 2 * d)
+        for (size_t j = 0; j < d; j++) {
+            dx.data[j] += dy[j] * cosine[j] + dy[d + j] * sine[j];
+            dx.data[dx.imag + j] += dy[d + j] * cosine[j] - dy[j] * sine[j];
+        }
+}
+
+static void cmha__planes_map(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
+    cmha__complex_rows(x, n, c->args->d_k, y);
 }
 
 /* Of rows that are their own features, in one plane or two. */
-static void cmha__rows_back(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy, cmha__rows_of dx) {
-    size_t d = f->args->d_k, width = cmha__key_width(f->args);
+static void cmha__rows_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
+                            cmha_rows dx) {
+    size_t d = c->args->d_k, width = cmha__key_width(c->args);
     (void)x;
-    for (size_t i = 0; dx.data && i < f->n; i++, dy += width, dx.data += dx.ld) {
+    for (; dx.data && n > 0; n--, dy += width, dx.data += dx.ld) {
         cmha__axpy(d, 1, dy, dx.data);
         cmha__axpy(width - d, 1, dy + d, dx.data + dx.imag);
     }
 }
 
 /* CRAT eq 11-13: between phasors the product is the sum of cosines of phase differences. */
-static void cmha__phasor_map(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
-    size_t d = f->args->d_k;
-    const cmha_real *z = x.data + first * x.ld;
-    for (; n > 0; n--, z += x.ld, y += 2 * d) cmha__phasor_row(z, z + x.imag, d, f->args->eps, 1, y, y + d);
+static void cmha__phasor_map(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
+    size_t d = c->args->d_k;
+    const cmha_real *z = x.data;
+    for (; n > 0; n--, z += x.ld, y += 2 * d) cmha__phasor_row(z, z + x.imag, d, c->args->eps, 1, y, y + d);
 }
 
-static void cmha__phasor_map_back(const cmha__feature *f, cmha__rows_of x, const cmha_real *dy,
-                                  cmha__rows_of dx) {
+static void cmha__phasor_map_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
+                                  cmha_rows dx) {
     const cmha_real *z = x.data;
     cmha_real *dz = dx.data;
-    for (size_t i = 0, d = f->args->d_k; dz && i < f->n; i++, z += x.ld, dz += dx.ld, dy += 2 * d)
-        cmha__phasor_row_backward(z, z + x.imag, d, f->args->eps, 1, dy, dy + d, dz, dz + dx.imag);
+    for (size_t d = c->args->d_k; dz && n > 0; n--, z += x.ld, dz += dx.ld, dy += 2 * d)
+        cmha__phasor_row_backward(z, z + x.imag, d, c->args->eps, 1, dy, dy + d, dz, dz + dx.imag);
 }
 
 /* CoPE eq 2 in all its scores: s = scale (magnitude |O| / divisor + cosine Re O / sqrt(|O|^2 + eps^2)). */
-static void cmha__cope(const cmha_attention_args *a, cmha_real divisor, const cmha_real *re,
-                       const cmha_real *im, cmha_real *s) {
-    cmha_real m = a->scale * a->magnitude / divisor, c = a->scale * a->cosine, e = a->eps;
+static void cmha__cope(const cmha_score_call *call, const cmha_real *re, const cmha_real *im, cmha_real *s) {
+    const cmha_attention_args *a = call->args;
+    cmha_real m = a->scale * a->magnitude / call->divisor, c = a->scale * a->cosine, e = a->eps;
     for (size_t j = 0; j < CMHA__TILE; j++) {
         cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e);
         s[j] = m * size + c * re[j] / (smooth > 0 ? smooth : 1);
     }
 }
 
-static cmha_real cmha__cope_back(const cmha_attention_args *a, cmha_real divisor, const cmha_real *ds,
-                                 cmha_real *re, cmha_real *im, int wanted) {
-    cmha_real m = a->scale * a->magnitude / divisor, c = a->scale * a->cosine, e = a->eps, sum = 0;
-    for (size_t j = 0; wanted && j < CMHA__TILE; j++)
-        sum += ds[j] == 0 ? 0 : ds[j] * cmha__hypot(re[j], im[j]);
+static void cmha__cope_back(const cmha_score_call *call, const cmha_real *ds, cmha_real *re, cmha_real *im) {
+    const cmha_attention_args *a = call->args;
+    cmha_real m = a->scale * a->magnitude / call->divisor, c = a->scale * a->cosine, e = a->eps, sum = 0;
+    for (size_t j = 0; call->ddivisor && j < CMHA__TILE; j++) sum += ds[j] * cmha__hypot(re[j], im[j]);
+    if (call->ddivisor) *call->ddivisor += (double)-(sum * m / call->divisor);
     for (size_t j = 0; j < CMHA__TILE; j++) {
         cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e), some = size > 0 ? size : 1;
         cmha_real out = 1 / cmha__larger(smooth, CMHA__SMALLEST); /* finite for denormals too */
         cmha_real x = re[j] * out, y = im[j] * out, f = e * out, radial = ds[j] * m, turn = ds[j] * c;
-        cmha_real gr = radial * (re[j] / some) + turn * ((y * y + f * f) * out);
-        cmha_real gi = radial * (im[j] / some) - turn * (x * y * out);
-        re[j] = ds[j] == 0 ? 0 : gr;
-        im[j] = ds[j] == 0 ? 0 : gi;
+        re[j] = radial * (re[j] / some) + turn * ((y * y + f * f) * out);
+        im[j] = radial * (im[j] / some) - turn * (x * y * out);
     }
-    return -(sum * m / divisor);
 }
 
-/* A new score is one more row here, and its functions. */
-static const cmha__score cmha__scores[] = {
-    {CMHA_ATTENTION_CMHA, -1, 1, 1, 1, cmha__pair_map, cmha__pair_back, NULL, NULL},
-    {CMHA_ATTENTION_ROPE, -1, 1, 1, 0, cmha__pair_map, cmha__pair_back, NULL, NULL},
-    {CMHA_ATTENTION_DOT, -1, 1, 0, 0, NULL, cmha__rows_back, NULL, NULL},
-    {CMHA_ATTENTION_COMPLEX, -1, 2, 0, 0, cmha__planes_map, cmha__rows_back, NULL, NULL},
-    {CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__planes_map, cmha__rows_back, cmha__cope,
-     cmha__cope_back},
-    {CMHA_ATTENTION_ANGULAR, -1, 2, 0, 0, cmha__phasor_map, cmha__phasor_map_back, NULL, NULL},
-    {CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, 0, cmha__phasor_map, cmha__phasor_map_back, cmha__cope,
-     cmha__cope_back}};
+/* The library's own rows, by kind and, with `forward`, by softmax; else -1. */
+static const cmha_score_parameter cmha__phase_parameters[] = {
+    {"delta", {CMHA_AXIS_HEADS, CMHA_AXIS_PAIRS, 0}, 1, 0, 0},
+    {"b", {CMHA_AXIS_HEADS, CMHA_AXIS_PAIRS, 0}, 0, 0, 0}};
+static const struct cmha__kind_row {
+    int kind, softmax;
+    cmha_score score;
+} cmha__scores[] = {
+    {CMHA_ATTENTION_CMHA, -1, {"cmha", 1, 1, 0, cmha__pair_map, cmha__pair_back, NULL, NULL,
+                               cmha__phase_parameters, 2, NULL, 0, NULL}},
+    {CMHA_ATTENTION_ROPE, -1, {"rope", 1, 1, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL}},
+    {CMHA_ATTENTION_DOT, -1, {"dot", 1, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL}},
+    {CMHA_ATTENTION_COMPLEX, -1, {"complex", 2, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL}},
+    {CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, {"cope", 2, 0, 0, NULL, NULL, cmha__cope, cmha__cope_back,
+                                                  NULL, 0, NULL, 0, NULL}},
+    {CMHA_ATTENTION_ANGULAR, -1, {"angular", 2, 0, 0, cmha__phasor_map, cmha__phasor_map_back, NULL, NULL,
+                                  NULL, 0, NULL, 0, NULL}},
+    {CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_SCORE, {"angular_cope", 2, 0, 0, cmha__phasor_map,
+                                                  cmha__phasor_map_back, cmha__cope, cmha__cope_back, NULL, 0,
+                                                  NULL, 0, NULL}}};
 
 /* Finds the row of a call's score; NULL where there is no such kind. */
-static const cmha__score *cmha__score_of(const cmha_attention_args *a) {
-    const cmha__score *found = a->score;
-    if (found) return found;
-    for (size_t i = 0; i < sizeof cmha__scores / sizeof *cmha__scores; i++) {
-        const cmha__score *row = cmha__scores + i;
-        if (row->kind == (int)a->kind && (row->softmax < 0 || row->softmax == (int)a->softmax)) found = row;
+static const cmha_score *cmha__score_of(const cmha_attention_args *a) {
+    const cmha_score *found = a->score;
+    for (size_t i = 0; !a->score && i < sizeof cmha__scores / sizeof *cmha__scores; i++) {
+        const struct cmha__kind_row *row = cmha__scores + i;
+        if (row->kind == (int)a->kind && (row->softmax < 0 || row->softmax == (int)a->softmax))
+            found = &row->score;
     }
     return found;
 }
 
-static int cmha__is_learned(const cmha_attention_args *a) {
-    const cmha__score *score = cmha__score_of(a);
-    return score && score->learned && a->share != CMHA_SHARE_FIXED;
+/* What maps a row's features; NULL where the core reads real rows as they are. */
+static int cmha__has_map(const cmha_score *score) {
+    return score->map || score->rotates || score->planes == 2;
+}
+
+static void cmha__map(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
+    const cmha_score *score = c->score;
+    (score->map ? score->map : score->rotates ? cmha__turned_map : cmha__planes_map)(c, x, n, y);
+}
+
+/* How many parameters a call's score has; of those by kind only CMHA's, whose share may fix them. */
+static size_t cmha__n_parameters(const cmha_attention_args *a) {
+    const cmha_score *score = cmha__score_of(a);
+    int fixed = score && score->parameters == cmha__phase_parameters && a->share == CMHA_SHARE_FIXED;
+    return score && !fixed ? score->n_parameters : 0;
+}
+
+static int cmha__per_head(const cmha_attention_args *a, const cmha_score_parameter *p) {
+    int one = cmha__score_of(a)->parameters == cmha__phase_parameters && a->share != CMHA_SHARE_PER_HEAD;
+    return p->axes[0] == CMHA_AXIS_HEADS && !one;
+}
+
+/* The length of an axis, of heads with rows of d_k numbers. */
+static size_t cmha__axis(const cmha_score *score, int axis, size_t heads, size_t d_k) {
+    return axis >= 0                  ? (size_t)axis
+           : axis == CMHA_AXIS_HEADS ? heads
+           : axis == CMHA_AXIS_PAIRS ? score->planes == 2 ? d_k : d_k / 2
+                                     : d_k;
+}
+
+/* The numbers of a parameter that one head sees. */
+static size_t cmha__own_numbers(const cmha_attention_args *a, const cmha_score_parameter *p) {
+    size_t n = 1;
+    for (int i = 0; i < 3 && p->axes[i]; i++) n *= cmha__axis(cmha__score_of(a), p->axes[i], 1, a->d_k);
+    return n;
+}
+
+/* The numbers of all parameters that one head sees. */
+static size_t cmha__all_numbers(const cmha_attention_args *a) {
+    size_t n = 0;
+    for (size_t i = 0; i < cmha__n_parameters(a); i++)
+        n += cmha__own_numbers(a, cmha__score_of(a)->parameters + i);
+    return n;
 }
 
 /* Does the feature of a key depend on the query head that sees it? */
 static int cmha__own_keys(const cmha_attention_args *a) {
-    const cmha__score *score = cmha__score_of(a);
-    return (score->rotates && a->rotation_head) || (score->learned && a->share == CMHA_SHARE_PER_HEAD);
+    const cmha_score *score = cmha__score_of(a);
+    int own = score->rotates && a->rotation_head;
+    for (size_t i = 0; score->map && !score->shared_keys && i < cmha__n_parameters(a); i++)
+        own |= cmha__per_head(a, score->parameters + i);
+    return own;
 }
 
-/* A head's queries or keys, whose rotation begins at row `first` of the table, as feature maps see them. */
-static cmha__feature cmha__feature_of(const cmha_attention_args *a, size_t head, int is_key, size_t first) {
-    size_t own = (a->share == CMHA_SHARE_PER_HEAD ? head : 0) * (a->d_k / 2);
-    int learned = cmha__is_learned(a);
-    cmha__feature f = {a, is_key ? a->n_k : a->n_q, NULL, NULL, NULL, NULL, NULL};
-    if (learned) f.delta = a->delta + own;
-    if (learned && !is_key) f.b = a->b + own;
-    if (a->rotation) f.rotation = a->rotation + head * a->rotation_head + first * a->d_k;
-    return f;
+/* A head's queries or keys, whose rotation begins at row `first` of the table, as callbacks see them. sums:
+   of the head's gradients, or NULL. */
+static cmha_score_call cmha__call_of_head(const cmha_attention_args *a, size_t head, int is_key, size_t first,
+                                          double *sums) {
+    cmha_score_call c;
+    memset(&c, 0, sizeof c);
+    c.score = cmha__score_of(a), c.args = a, c.head = head, c.is_key = is_key, c.divisor = 1;
+    if (c.score->rotates) c.rotation = a->rotation + head * a->rotation_head + first * cmha__key_width(a);
+    for (size_t i = 0; i < cmha__n_parameters(a); i++) {
+        const cmha_score_parameter *p = c.score->parameters + i;
+        size_t own = cmha__own_numbers(a, p);
+        c.parameters[i] = a->parameters[i] + (cmha__per_head(a, p) ? head * own : 0);
+        c.gradients[i] = sums;
+        if (sums) sums += own;
+    }
+    return c;
+}
+
+/* Says what is wrong with a row, NULL if nothing is. */
+static const char *cmha__score_wrong(const cmha_score *row) {
+    size_t most = row->attend ? CMHA_MAX_SCORE_PARAMETERS : CMHA_MAX_INPUTS - 3;
+    if (!cmha__is_name(row->name, 31)) return "its name must be 1 to 31 letters, digits and - _ . +";
+    if (!row->map != !row->map_back) return "map and map_back come in pairs";
+    if (!row->forward != !row->backward) return "forward and backward come in pairs";
+    if (row->attend && (row->map || row->forward)) return "attend replaces map and forward";
+    if (!row->attend && row->planes != 1 && row->planes != 2) return "planes must be 1 or 2";
+    if (row->forward && row->planes != 2) return "a function of the complex score needs planes = 2";
+    if (row->n_parameters && !row->parameters) return "its parameters are NULL";
+    if (row->n_parameters > most) return "it has too many parameters";
+    for (size_t i = 0; i < row->n_parameters; i++) {
+        const cmha_score_parameter *p = row->parameters + i;
+        double size = 1;
+        if (!cmha__is_name(p->name, 23))
+            return "a parameter's name must be 1 to 23 letters, digits and - _ . +";
+        for (size_t j = 0; j < i; j++)
+            if (!strcmp(row->parameters[j].name, p->name)) return "two parameters have one name";
+        for (int j = 0; j < 3; j++) {
+            int axis = p->axes[j], of_layers = axis == CMHA_AXIS_MODEL || axis == CMHA_AXIS_KEYS;
+            if (axis < CMHA_AXIS_KEYS || (of_layers && !row->attend) || (axis == CMHA_AXIS_HEADS && j) ||
+                (!axis && !j) || (axis && j && !p->axes[j - 1]))
+                return "a parameter's axes are none, unknown or not for it";
+            size *= axis > 0 ? axis : 1;
+        }
+        if (size > 1e9 || !(fabs(p->start) <= 1e30) || !(fabs(p->spread) <= 1e30))
+            return "a parameter's size or start is out of range";
+    }
+    return NULL;
 }
 
 /* Writes the features of n keys into transposed tiles from column `at` on. rows [64, width] is scratch. */
-static void cmha__write_keys(const cmha__feature *f, cmha__rows_of k, size_t n, size_t at, cmha_real *keys,
+static void cmha__write_keys(const cmha_score_call *c, cmha_rows k, size_t n, size_t at, cmha_real *keys,
                              cmha_real *rows) {
-    const cmha__score *score = cmha__score_of(f->args);
-    size_t count, d = cmha__key_width(f->args);
-    for (size_t i = 0; i < n; i += count) {
+    size_t count, d = cmha__key_width(c->args);
+    int mapped = cmha__has_map(c->score);
+    cmha_score_call part = *c;
+    for (size_t i = 0; i < n; i += count, k.data += count * k.ld) {
         size_t column = (at + i) % CMHA__TILE;
-        const cmha_real *from = score->map ? rows : k.data + i * k.ld;
         count = n - i < CMHA__TILE - column ? n - i : CMHA__TILE - column;
-        if (score->map) score->map(f, k, i, count, rows);
-        cmha__transpose(from, score->map ? d : k.ld, count, d, keys + (at + i - column) * d + column,
-                        CMHA__TILE);
+        if (mapped) cmha__map(&part, k, count, rows);
+        cmha__transpose(mapped ? rows : k.data, mapped ? d : k.ld, count, d,
+                        keys + (at + i - column) * d + column, CMHA__TILE);
+        if (part.rotation) part.rotation += count * d;
     }
 }
 
@@ -8224,13 +8480,14 @@ enum { CMHA__FORWARD, CMHA__BACKWARD, CMHA__CACHED };
 typedef struct cmha__attention_call {
     const cmha_attention_args *args;
     const cmha_attention_views *views;
-    const cmha__score *score;
+    const cmha_score *score;
     int mode;
     size_t dk, dv, pieces;     /* numbers in a row of features and of values; see cmha__head_pieces */
     size_t first_q, first_k;   /* rows of the rotation table before the first query's and key's */
     cmha_lse *lse;             /* [B, H, n_q]; the backward only reads it */
     const cmha_real *dlse;
-    double *partial;           /* ddelta and db of every head, [B, H, 2, P] */
+    size_t numbers;            /* of the score's parameters, those that one head sees */
+    double *partial;           /* their gradients by every head, [B, H, numbers] */
     cmha__peak *peaks;         /* [B, H, n_q] */
     cmha_real *dq, *dk_pieces; /* of heads in pieces: [B, H, pieces, n_q, dk], [B, H, n_k, dk] */
     cmha_real *units;          /* the threads' own scratch */
@@ -8242,7 +8499,8 @@ typedef struct cmha__attention_call {
 typedef struct cmha__head {
     const cmha__attention_call *call;
     const cmha_attention_args *args;
-    const cmha__score *score;
+    const cmha_score *score;
+    cmha_score_call shown;       /* to a function of O */
     const cmha__unit *u;
     size_t batch, head, kv, row; /* row: the first one of the head in arrays [B, H, n_q] */
     size_t dk, dv;
@@ -8369,7 +8627,9 @@ CMHA__COLD static void cmha__careful_row(const cmha__head *h, size_t i0, size_t 
     }
     if (h->turned) {
         const cmha_real *re = h->u->re + r * CMHA__TILE, *im = h->u->im + r * CMHA__TILE;
-        h->score->forward(h->args, cmha__divisor(h, i0 + r), re, im, S);
+        cmha_score_call shown = h->shown;
+        shown.divisor = cmha__divisor(h, i0 + r);
+        h->score->forward(&shown, re, im, S);
         for (size_t j = 0; j < CMHA__TILE; j++) S[j] = cmha__careful_score((double)S[j]);
     }
     cmha__mask_tile(h, S, i0 + r, 1, j0);
@@ -8385,8 +8645,13 @@ static void cmha__scores_of(const cmha__head *h, size_t i0, size_t rows, size_t 
     }
     cmha__products(h, h->q, h->turned ? 1 : a->scale, i0, rows, j0, h->turned ? h->u->re : S);
     if (h->turned) cmha__products(h, h->turned, 1, i0, rows, j0, h->u->im);
-    for (size_t r = 0, at = 0; h->turned && r < rows; r++, at += CMHA__TILE)
-        h->score->forward(a, cmha__divisor(h, i0 + r), h->u->re + at, h->u->im + at, S + at);
+    if (h->turned) {
+        cmha_score_call shown = h->shown;
+        for (size_t r = 0, at = 0; r < rows; r++, at += CMHA__TILE) {
+            shown.divisor = cmha__divisor(h, i0 + r);
+            h->score->forward(&shown, h->u->re + at, h->u->im + at, S + at);
+        }
+    }
     cmha__visible(a, i0, &begin, &end);
     cmha__visible(a, i0 + rows - 1, &last_begin, &last_end);
     if (h->mask || h->slope > 0 || last_begin > j0 || end < j0 + CMHA__TILE)
@@ -8420,7 +8685,7 @@ static void cmha__softmax_tile(const cmha__unit *u, size_t rows, size_t dv) {
 }
 
 /* ComplexFormer eq 9: y, lse of up to 64 queries from i0. */
-static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha__rows_of y) {
+static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha_rows y) {
     const cmha_attention_args *a = h->args;
     size_t dv = h->dv, begin, end, none;
     cmha_real *S = h->u->S, *m = h->u->m, *l = h->u->l, *acc = h->u->acc;
@@ -8450,7 +8715,7 @@ static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha
 
 /* Computes rows again with care whose sum l of exponentials is NaN, or 0 although they see a key: products
    have left the range of the type (or are NaN, and stay it). */
-CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t rows, cmha__rows_of y) {
+CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t rows, cmha_rows y) {
     const cmha_real *l = h->u->l;
     unsigned char lost[CMHA__TILE];
     cmha__head slow = *h;
@@ -8465,7 +8730,7 @@ CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t
     while (n-- > 0) cmha__forward_rows(&slow, i0 + lost[n], 1, y);
 }
 
-static void cmha__forward_head(const cmha__head *h, cmha__rows_of y) {
+static void cmha__forward_head(const cmha__head *h, cmha_rows y) {
     for (size_t i0 = h->piece * CMHA__TILE; i0 < h->args->n_q; i0 += h->pieces * CMHA__TILE) {
         size_t rows = cmha__tile_rows(h->args->n_q, i0), r = 0;
         cmha__forward_rows(h, i0, rows, y);
@@ -8538,6 +8803,7 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
     size_t cols = cmha__tile_rows(h->args->n_k, j0), dk = h->dk, dv = h->dv, rows, begin, end;
     const cmha__unit *u = h->u;
     cmha__peak *peaks = h->args->norm_max_grad ? h->peaks : NULL;
+    cmha_score_call shown = h->shown;
     cmha__transpose(h->keys + j0 * dk, CMHA__TILE, dk, cols, u->rows, dk);
     if (dv) cmha__columns(h->v + j0 * h->ldv, h->ldv, cols, dv, u->v_columns);
     cmha__seeing(h->args, j0, cols, &begin, &end);
@@ -8552,9 +8818,13 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
             continue;
         }
         for (size_t r = 0, at = 0; r < rows; r++, at += CMHA__TILE) {
-            cmha_real divisor = cmha__divisor(h, i0 + r), *re = u->re + at, *im = u->im + at;
-            divisor = h->score->backward(h->args, divisor, u->dS + at, re, im, peaks != NULL);
-            if (peaks) peaks[i0 + r].gradient += (double)divisor;
+            cmha_real *re = u->re + at, *im = u->im + at;
+            const cmha_real *ds = u->dS + at;
+            for (size_t j = 0; j < CMHA__TILE; j++) re[j] = ds[j] == 0 ? 0 : re[j];
+            for (size_t j = 0; j < CMHA__TILE; j++) im[j] = ds[j] == 0 ? 0 : im[j];
+            shown.divisor = cmha__divisor(h, i0 + r);
+            if (peaks) shown.ddivisor = &peaks[i0 + r].gradient;
+            h->score->backward(&shown, ds, re, im);
         }
         cmha__backward_features(h, h->q, u->re, i0, rows, j0, h->dq);
         cmha__backward_features(h, h->turned, u->im, i0, rows, j0, u->dturned);
@@ -8564,7 +8834,7 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
 /* D [n_q] = rowsum(dy * y) - dlse: what the softmax's backward subtracts from dP. Formed by the same matrix
    product as dP, as the diagonal of dY Y^T: where one key takes all the weight, the two then cancel to the
    last bit, however large the logits. */
-static void cmha__row_products(const cmha__head *h, cmha__rows_of y, const cmha_real *dlse) {
+static void cmha__row_products(const cmha__head *h, cmha_rows y, const cmha_real *dlse) {
     const cmha__unit *u = h->u;
     size_t n = h->args->n_q, dv = h->dv, rows;
     for (size_t i0 = 0; i0 < n; i0 += rows) {
@@ -8631,12 +8901,12 @@ static void cmha__apply(const signed char *matrix, int back, const cmha_real *fr
 
 /* Deals `base` out to the arrays a head needs and returns how much that is; base NULL only counts. */
 static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real *base, cmha__unit *u) {
-    const cmha__score *score = cmha__score_of(a);
+    const cmha_score *score = cmha__score_of(a);
     size_t dk = cmha__key_width(a), dv = cmha__value_width(a), tile = CMHA__TILE * CMHA__TILE, used = 0;
     size_t own = mode != CMHA__CACHED, turned = score->forward ? 1 : 0, complex_v = dv > a->d_v;
     u->keys = cmha__deal(base, &used, own * cmha__tiles(a->n_k) * CMHA__TILE * dk);
     u->values = cmha__deal(base, &used, own * complex_v * a->n_k * dv);
-    u->q = cmha__deal(base, &used, score->map ? a->n_q * dk : 0);
+    u->q = cmha__deal(base, &used, cmha__has_map(score) ? a->n_q * dk : 0);
     u->turned = cmha__deal(base, &used, turned * a->n_q * dk);
     u->rows = cmha__deal(base, &used, CMHA__TILE * dk);
     u->S = cmha__deal(base, &used, tile);
@@ -8674,17 +8944,20 @@ static void cmha__set_head(cmha__head *h, const cmha__attention_call *x, const c
     h->row_key = cmha__mix(a->key) + h->row;
     h->keys = u->keys;
     h->pieces = 1;
+    double *sums = x->partial ? x->partial + unit * x->numbers : NULL;
+    if (x->score->forward) h->shown = cmha__call_of_head(a, h->head, 0, 0, sums);
 }
 
 /* The head's query features of one term: raw rows that are their own features, else in the unit. */
 static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
     const cmha_attention_args *a = h->args;
     const cmha__unit *u = h->u;
-    cmha__feature f = cmha__feature_of(a, h->head, 0, h->call->first_q);
-    cmha__rows_of q = cmha__rows_at(h->call->views->q, h->batch, h->head);
-    h->q = h->score->map ? u->q : q.data;
-    h->ldq = h->score->map ? h->dk : q.ld;
-    if (h->score->map) h->score->map(&f, q, 0, a->n_q, u->q);
+    cmha_score_call c = cmha__call_of_head(a, h->head, 0, h->call->first_q, NULL);
+    cmha_rows q = cmha__rows_at(h->call->views->q, h->batch, h->head);
+    int mapped = cmha__has_map(h->score);
+    h->q = mapped ? u->q : q.data;
+    h->ldq = mapped ? h->dk : q.ld;
+    if (mapped) cmha__map(&c, q, a->n_q, u->q);
     if (h->score->forward) {
         cmha__apply(cmha__imaginary[a->bilinear != 0], 0, u->q, a->n_q, h->dk / 2, u->turned, 0);
         h->turned = u->turned;
@@ -8695,7 +8968,7 @@ static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
 /* y of a head whose keys and values are set: every term's softmax, mixed. */
 static void cmha__forward_terms(cmha__head *h) {
     const cmha_attention_args *a = h->args;
-    cmha__rows_of y = cmha__rows_at(h->call->views->y, h->batch, h->head), out = {h->u->out, h->dv, 0};
+    cmha_rows y = cmha__rows_at(h->call->views->y, h->batch, h->head), out = {h->u->out, h->dv, 0};
     int count;
     const cmha__term *terms = cmha__terms(a, &count);
     h->lse = h->call->lse && count == 1 ? h->call->lse + h->row : NULL;
@@ -8719,7 +8992,7 @@ static void cmha__forward_terms(cmha__head *h) {
 /* ---- Peaks: the largest |O| of every row, head or batch, found in a pass before the softmax ---- */
 
 static int cmha__has_peaks(const cmha_attention_args *a) {
-    const cmha__score *score = cmha__score_of(a);
+    const cmha_score *score = cmha__score_of(a);
     return score && score->forward && a->norm_max != CMHA_NORM_MAX_NONE;
 }
 
@@ -8775,8 +9048,8 @@ static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attent
         for (size_t i = begin; i < begin + group; i++) g += peaks[i].gradient;
         size_t head = best / a->n_q % a->heads, b = best / a->n_q / a->heads;
         size_t row = best % a->n_q, key = peaks[best].key, kv = head / (a->heads / a->kv_heads);
-        cmha__rows_of q = cmha__rows_at(x->q, b, head), dq = cmha__rows_at(x->dq, b, head);
-        cmha__rows_of k = cmha__rows_at(x->k, b, kv), dk = cmha__rows_at(x->dk, b, kv);
+        cmha_rows q = cmha__rows_at(x->q, b, head), dq = cmha__rows_at(x->dq, b, head);
+        cmha_rows k = cmha__rows_at(x->k, b, kv), dk = cmha__rows_at(x->dk, b, kv);
         const cmha_real *qr = q.data + row * q.ld, *qi = qr + q.imag;
         const cmha_real *kr = k.data + key * k.ld, *ki = kr + k.imag;
         for (size_t j = 0; j < a->d_k; j++) {
@@ -8824,13 +9097,15 @@ static size_t cmha__open_call(const cmha_attention_args *a, const cmha_attention
                               cmha_real *base, cmha__attention_call *x) {
     size_t heads = a->batch * a->heads, rows = heads * a->n_q, pieces = cmha__most_pieces(a), used = 0;
     size_t backward = mode == CMHA__BACKWARD, peaks = mode != CMHA__CACHED && cmha__has_peaks(a) ? rows : 0;
-    size_t learned = backward && cmha__is_learned(a), pieced = backward && pieces > 1;
+    size_t pieced = backward && pieces > 1;
     memset(x, 0, sizeof *x);
     x->args = a, x->views = views, x->score = cmha__score_of(a), x->mode = mode;
     x->dk = cmha__key_width(a), x->dv = cmha__value_width(a), x->pieces = cmha__head_pieces(a);
     if (mode != CMHA__CACHED && a->n_k > a->n_q) x->first_q = a->n_k - a->n_q;
     if (mode != CMHA__CACHED && a->n_q > a->n_k) x->first_k = a->n_q - a->n_k;
-    x->partial = cmha__deal_doubles(base, &used, learned * heads * (a->d_k / 2) * 2);
+    x->numbers = backward ? cmha__all_numbers(a) : 0;
+    x->partial = cmha__deal_doubles(base, &used, heads * x->numbers);
+    if (!x->numbers) x->partial = NULL;
     x->peaks = (cmha__peak *)cmha__deal_bytes(base, &used, peaks * sizeof *x->peaks);
     if (!peaks) x->peaks = NULL;
     x->dq = cmha__deal(base, &used, pieced * pieces * rows * x->dk);
@@ -8848,8 +9123,9 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
     double threads = args->threads > 1 ? args->threads : 1, heads = (double)args->batch * (double)args->heads;
     double rows = (double)args->n_q + (double)args->n_k + CMHA__TILE, d_k = (double)args->d_k;
     double width = d_k + (double)args->d_v + CMHA__TILE;
+    double numbers = (double)cmha__all_numbers(args);
     return cmha__countable(shared + own * (size_t)cmha__attention_threads(args) + 1, /* + 1: never empty */
-                           rows * (32 * threads * width + 8 * heads * (d_k + 1)));
+                           rows * (32 * threads * width + 8 * heads * (d_k + 1)) + 4 * heads * numbers);
 }
 
 /* Runs `run` on each head, or piece of it. The unit's keys and values serve all heads of a group in turn. */
@@ -8866,12 +9142,12 @@ static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__hea
         for (size_t item = lo; item < hi; item++)
             for (size_t i = item / x->pieces * group; i < (item / x->pieces + 1) * group; i++) {
                 int fresh = i % group == 0 && (item == lo || item % x->pieces == 0);
-                cmha__feature f = cmha__feature_of(a, i % a->heads, 1, x->first_k);
-                cmha__rows_of k, v;
+                cmha_score_call c = cmha__call_of_head(a, i % a->heads, 1, x->first_k, NULL);
+                cmha_rows k, v;
                 cmha__head h;
                 cmha__set_head(&h, x, &u, i);
                 k = cmha__rows_at(x->views->k, h.batch, h.kv), v = cmha__rows_at(x->views->v, h.batch, h.kv);
-                if (fresh || differ) cmha__write_keys(&f, k, a->n_k, 0, u.keys, u.rows);
+                if (fresh || differ) cmha__write_keys(&c, k, a->n_k, 0, u.keys, u.rows);
                 if (fresh && complex_v) cmha__complex_rows(v, a->n_k, a->d_v, u.values);
                 h.v = complex_v ? u.values : v.data;
                 h.ldv = complex_v ? h.dv : v.ld;
@@ -8913,10 +9189,10 @@ static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count
     const cmha_attention_args *a = h->args;
     const cmha_attention_views *x = h->call->views;
     const cmha__unit *u = h->u;
-    cmha__rows_of y = cmha__rows_at(x->y, h->batch, h->head), dy = cmha__rows_at(x->dy, h->batch, h->head);
+    cmha_rows y = cmha__rows_at(x->y, h->batch, h->head), dy = cmha__rows_at(x->dy, h->batch, h->head);
     cmha__set_queries(h, term);
     if (h->dv > a->d_v) {
-        cmha__rows_of out = {u->out, h->dv, 0};
+        cmha_rows out = {u->out, h->dv, 0};
         cmha__complex_rows(dy, a->n_q, a->d_v, u->dout);
         cmha__apply(term->mix, 1, u->dout, a->n_q, a->d_v, u->dout, 0);
         if (count == 1) cmha__complex_rows(y, a->n_q, a->d_v, u->out);
@@ -8937,15 +9213,17 @@ static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count
 /* A head's gradients to where the caller wants them: dq (of its features, or folded) and dk. */
 static void cmha__collect(const cmha__head *h, const cmha_real *dq, const cmha_real *dk) {
     const cmha_attention_views *x = h->call->views;
-    size_t b = h->batch, head = h->head, P = h->args->d_k / 2;
-    cmha__feature queries = cmha__feature_of(h->args, head, 0, h->call->first_q);
-    cmha__feature keys = cmha__feature_of(h->args, head, 1, h->call->first_k);
-    if (h->call->partial) {
-        queries.ddelta = keys.ddelta = h->call->partial + (b * h->args->heads + head) * P * 2;
-        queries.db = queries.ddelta + P;
-    }
-    h->score->map_back(&queries, cmha__rows_at(x->q, b, head), dq, cmha__rows_at(x->dq, b, head));
-    h->score->map_back(&keys, cmha__rows_at(x->k, b, h->kv), dk, cmha__rows_at(x->dk, b, h->kv));
+    const cmha_attention_args *a = h->args;
+    const cmha_score *score = h->score;
+    size_t b = h->batch, head = h->head;
+    double *sums = h->call->partial;
+    if (sums) sums += (b * a->heads + head) * h->call->numbers;
+    cmha_score_call queries = cmha__call_of_head(a, head, 0, h->call->first_q, sums);
+    cmha_score_call keys = cmha__call_of_head(a, head, 1, h->call->first_k, sums);
+    void (*back)(const cmha_score_call *, cmha_rows, size_t, const cmha_real *, cmha_rows) =
+        score->map ? score->map_back : score->rotates ? cmha__turned_back : cmha__rows_back;
+    back(&queries, cmha__rows_at(x->q, b, head), a->n_q, dq, cmha__rows_at(x->dq, b, head));
+    back(&keys, cmha__rows_at(x->k, b, h->kv), a->n_k, dk, cmha__rows_at(x->dk, b, h->kv));
 }
 
 /* One head of one sequence, or a piece of it, which leaves its part of dq and dk for cmha__collect_pieces. */
@@ -8955,7 +9233,7 @@ static void cmha__backward_of_head(cmha__head *h) {
     const cmha__unit *u = h->u;
     size_t unit = h->batch * a->heads + h->head;
     int complex_v = h->dv > a->d_v, count;
-    cmha__rows_of dv = cmha__rows_at(x->views->dv, h->batch, h->kv);
+    cmha_rows dv = cmha__rows_at(x->views->dv, h->batch, h->kv);
     const cmha__term *terms = cmha__terms(a, &count);
     h->lse = x->lse ? x->lse + h->row : NULL;
     h->dq = x->pieces > 1 ? x->dq + (unit * x->pieces + h->piece) * a->n_q * h->dk : u->dq;
@@ -8990,23 +9268,24 @@ static void cmha__collect_pieces(const cmha__attention_call *x) {
 }
 
 CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
-                                      const cmha_lse *lse, const cmha_real *dlse, cmha_real *ddelta,
-                                      cmha_real *db, cmha_real *scratch) {
-    size_t P = args->d_k / 2, units = cmha__is_learned(args) ? args->batch * args->heads : 0;
+                                      const cmha_lse *lse, const cmha_real *dlse,
+                                      cmha_real *const *dparameters, cmha_real *scratch) {
+    size_t units = args->batch * args->heads;
     cmha__attention_call x;
     cmha__open_call(args, views, CMHA__BACKWARD, scratch, &x);
     x.lse = (cmha_lse *)(uintptr_t)lse, x.dlse = dlse;
-    if (!units) x.partial = NULL;
-    else memset(x.partial, 0, units * 2 * P * sizeof *x.partial);
+    if (x.partial) memset(x.partial, 0, units * x.numbers * sizeof *x.partial);
     cmha__set_peaks(&x);
     cmha__each_head(&x, cmha__backward_of_head);
     if (x.pieces > 1) cmha__collect_pieces(&x);
     if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, views, x.peaks);
-    for (size_t u = 0; u < units; u++) { /* in a fixed order whatever the number of threads */
-        const double *part = x.partial + u * 2 * P;
-        size_t row = args->share == CMHA_SHARE_PER_HEAD ? u % args->heads * P : 0;
-        for (size_t j = 0; ddelta && j < P; j++) ddelta[row + j] += (cmha_real)part[j];
-        for (size_t j = 0; db && j < P; j++) db[row + j] += (cmha_real)part[P + j];
+    for (size_t u = 0; x.partial && dparameters && u < units; u++) { /* in an order that no thread changes */
+        cmha_score_call c = cmha__call_of_head(args, u % args->heads, 0, 0, x.partial + u * x.numbers);
+        for (size_t i = 0; i < cmha__n_parameters(args); i++) {
+            size_t at = (size_t)(c.parameters[i] - args->parameters[i]);
+            for (size_t j = 0; dparameters[i] && j < cmha__own_numbers(args, c.score->parameters + i); j++)
+                dparameters[i][at + j] += (cmha_real)c.gradients[i][j];
+        }
     }
 }
 
@@ -9801,10 +10080,12 @@ typedef struct cmha__attention_saved {
     size_t row; /* width of a fused projection, 0 = three tensors */
 } cmha__attention_saved;
 
-/* A token-major view of `heads` heads of d numbers, real or complex. */
-static cmha_heads cmha__tokens_view(cmha_real *data, size_t N, size_t heads, size_t d, int is_complex) {
-    return is_complex ? cmha_tokens_major(data, N, 2 * heads * d, d, heads * d)
-                      : cmha_tokens_major(data, N, heads * d, d, 0);
+/* A token-major view of `heads` heads of d numbers, real or complex: in planes, or halves of a head. */
+static cmha_heads cmha__tokens_view(cmha_real *data, size_t N, size_t heads, size_t d, int is_complex,
+                                    int halves) {
+    size_t row = is_complex ? 2 * heads * d : heads * d;
+    if (is_complex && halves) return cmha_tokens_major(data, N, row, 2 * d, d);
+    return cmha_tokens_major(data, N, row, d, is_complex ? heads * d : 0);
 }
 
 /* Views of the queries, keys and values in one fused array or three, and of the result. */
@@ -9812,18 +10093,19 @@ static cmha_attention_views cmha__views_of(const cmha__attention_saved *s, cmha_
                                            cmha_real *v, cmha_real *y) {
     const cmha_attention_args *a = &s->args;
     int complex_k = cmha__is_complex(a), complex_v = complex_k && a->complex_v;
+    size_t d = a->halves ? cmha__key_width(a) : a->d_k, imag = a->halves ? a->d_k : s->row / 2;
     cmha_attention_views x;
     memset(&x, 0, sizeof x);
-    x.y = cmha__tokens_view(y, a->n_q, a->heads, a->d_v, complex_v);
+    x.y = cmha__tokens_view(y, a->n_q, a->heads, a->d_v, complex_v, a->halves);
     if (!s->row) {
-        x.q = cmha__tokens_view(q, a->n_q, a->heads, a->d_k, complex_k);
-        x.k = cmha__tokens_view(k, a->n_k, a->kv_heads, a->d_k, complex_k);
-        x.v = cmha__tokens_view(v, a->n_k, a->kv_heads, a->d_v, complex_v);
+        x.q = cmha__tokens_view(q, a->n_q, a->heads, a->d_k, complex_k, a->halves);
+        x.k = cmha__tokens_view(k, a->n_k, a->kv_heads, a->d_k, complex_k, a->halves);
+        x.v = cmha__tokens_view(v, a->n_k, a->kv_heads, a->d_v, complex_v, a->halves);
         return x;
     }
-    x.q = x.k = x.v = cmha_tokens_major(q, a->n_q, s->row, a->d_k, complex_k ? s->row / 2 : 0);
-    if (q) x.k.data += a->heads * a->d_k;
-    if (q) x.v.data += (a->heads + a->kv_heads) * a->d_k;
+    x.q = x.k = x.v = cmha_tokens_major(q, a->n_q, s->row, d, complex_k ? imag : 0);
+    if (q) x.k.data += a->heads * d;
+    if (q) x.v.data += (a->heads + a->kv_heads) * d;
     return x;
 }
 
@@ -9832,12 +10114,12 @@ static cmha_attention_views cmha__views(const cmha__attention_saved *s, const cm
     return cmha__views_of(s, q->data, k ? k->data : NULL, v ? v->data : NULL, y);
 }
 
-/* Fills in the sizes, and delta and b if the score has them; NULL after an error line. */
+/* Fills in the sizes, and the score's parameters if it has any; NULL after an error line. */
 static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_saved *s,
                                                cmha_tensor *const *in) {
-    const cmha_tensor *q = in[0], *k = in[1], *v = in[2], *delta = in[3], *b = in[4];
+    const cmha_tensor *q = in[0], *k = in[1], *v = in[2];
     cmha_attention_args *a = &s->args;
-    const cmha__score *score = cmha__score_of(a);
+    const cmha_score *score = cmha__score_of(a);
     size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = a->complex_v ? planes : 1;
     size_t width = cmha__last(q), parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads));
     if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
@@ -9849,12 +10131,12 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     if (!k != !v || (k && (k->rank != 3 || v->rank != 3)))
         return cmha__reject(tape, CMHA_ERR_SHAPE,
                             "attention: give k and v, of rank 3, or neither (q of width %zu)", width);
-    if (!k && planes != v_planes)
+    if (!k && planes != v_planes && !a->halves)
         return cmha__reject(tape, CMHA_ERR_SHAPE,
                             "attention: real values cannot be fused with complex queries");
     a->batch = q->shape[0], a->n_q = q->shape[1], a->d_k = width / parts;
     a->n_k = k ? k->shape[1] : a->n_q;
-    a->d_v = k ? cmha__last(v) / (v_planes * a->kv_heads) : a->d_k;
+    a->d_v = k ? cmha__last(v) / (v_planes * a->kv_heads) : a->d_k * planes / v_planes;
     s->row = k ? 0 : width;
     if (k && (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k))
         return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: keys for %zu tokens, values for %zu", a->n_k,
@@ -9864,32 +10146,49 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
         return cmha__reject(tape, CMHA_ERR_SHAPE,
                             "attention: keys of width %zu where %zu is needed, or values of %zu",
                             cmha__last(k), need, cmha__last(v));
-    if (score && score->rotates && a->d_k % 2)
+    if (score && score->rotates && planes * a->d_k % 2)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: no complex pairs: head width %zu is odd",
                             a->d_k);
-    if (!cmha__is_learned(a)) return q;
-    need = (a->share == CMHA_SHARE_PER_HEAD ? a->heads : 1) * (a->d_k / 2);
-    if (!delta || !b || delta->size != need || b->size != need)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: delta and b need %zu numbers, delta has %zu",
-                            need, delta ? delta->size : 0);
-    a->delta = delta->data;
-    a->b = b->data;
+    for (size_t i = 0; i < cmha__n_parameters(a); i++) {
+        const cmha_score_parameter *p = score->parameters + i;
+        size_t own = cmha__own_numbers(a, p), all = cmha__per_head(a, p) ? a->heads * own : own;
+        if (!in[3 + i] || in[3 + i]->size != all)
+            return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: %s needs %zu numbers, it has %zu", p->name,
+                                all, in[3 + i] ? in[3 + i]->size : 0);
+        a->parameters[i] = in[3 + i]->data;
+    }
     return q;
 }
 
 /* A combination of options that means nothing; NULL if there is none. */
 static const char *cmha__attention_options(const cmha_attention_args *a) {
-    const cmha__score *score = cmha__score_of(a);
-    if (!score) return "attention: there is no such kind";
-    if (score->planes == 1) return score->rotates && !a->rotation ? "attention: no rotation table" : NULL;
-    if (score->forward && a->norm_max != CMHA_NORM_MAX_NONE && score->map != cmha__planes_map)
-        return "attention: norm_max is not for phasors";
+    const cmha_score *score = cmha__score_of(a);
+    if (score->rotates && !a->rotation) return "no rotation table";
+    if (score->planes == 1) return NULL;
+    if (score->forward && a->norm_max != CMHA_NORM_MAX_NONE && (score->map || score->rotates))
+        return "norm_max is not for phasors";
     if (score->forward || a->softmax == CMHA_SOFTMAX_REAL) return NULL;
-    if ((int)a->softmax < 0 || a->softmax > CMHA_SOFTMAX_SCORE) return "attention: there is no such softmax";
-    return a->complex_v ? NULL : "attention: this softmax needs complex values";
+    if ((int)a->softmax < 0 || a->softmax > CMHA_SOFTMAX_SCORE) return "there is no such softmax";
+    return a->complex_v ? NULL : "this softmax needs complex values";
 }
 
-/* Runs a core in the tape's scratch. in: q, k, v, delta, b; grad: theirs for the backward, NULL forwards. */
+/* Completes the call of softmax attention, sizes, parameters and all; NULL after an error line. */
+static const cmha_tensor *cmha__attention_checked(cmha_tape *tape, cmha__attention_saved *s,
+                                                  cmha_tensor *const *in) {
+    const cmha_score *score = cmha__score_of(&s->args);
+    const char *wrong = !score          ? "there is no such kind"
+                        : score->attend ? "a score that builds whole layers is for models"
+                        : s->args.score ? cmha__score_wrong(score)
+                                        : NULL;
+    if (!wrong && !cmha__attention_fits(tape, s, in)) return NULL;
+    if (!wrong) wrong = cmha__attention_options(&s->args);
+    if (!wrong) return in[0];
+    const char *name = s->args.score ? s->args.score->name : "";
+    return cmha__reject(tape, CMHA_ERR_ARGUMENT, "attention: %s%.31s%s%s", name && *name ? "score " : "",
+                        name ? name : "", name && *name ? ": " : "", wrong);
+}
+
+/* Runs a core in the tape's scratch. in: q, k, v, parameters; grad: theirs backwards, NULL forwards. */
 static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *s, cmha_tensor *const *in,
                                   const cmha_tensor *y, cmha_real *const *grad, cmha_real *state) {
     size_t room = s->core == CMHA__LAG      ? cmha_lag_attention_scratch(&s->lag)
@@ -9907,7 +10206,7 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
         if (s->core == CMHA__LINEAR)
             cmha__linear_run(&s->linear, &x, state ? NULL : saved, state, grad != NULL, scratch);
         else if (s->core == CMHA__LAG) cmha__lag_run(&s->lag, &x, saved, grad != NULL, scratch);
-        else if (grad) cmha_attention_backward(&s->args, &x, lse, NULL, grad[3], grad[4], scratch);
+        else if (grad) cmha_attention_backward(&s->args, &x, lse, NULL, grad + 3, scratch);
         else cmha_attention_forward(&s->args, &x, lse, scratch);
     }
     cmha__rewind(tape, mark);
@@ -9923,21 +10222,20 @@ struct cmha__probe {
 };
 
 /* Features whose product is the weight of CoPE's linear attention. */
-static void cmha__elu_map(const cmha__feature *f, cmha__rows_of x, size_t first, size_t n, cmha_real *y) {
-    size_t d = f->args->d_k;
-    for (const cmha_real *z = x.data + first * x.ld; n > 0; n--, z += x.ld, y += 2 * d)
+static void cmha__elu_map(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
+    size_t d = c->args->d_k;
+    for (const cmha_real *z = x.data; n > 0; n--, z += x.ld, y += 2 * d)
         cmha__elu_row(z, d, y), cmha__elu_row(z + x.imag, d, y + d);
 }
 
 /* Makes arg O of O, as if it were the score. */
-static void cmha__arg(const cmha_attention_args *a, cmha_real divisor, const cmha_real *re,
-                      const cmha_real *im, cmha_real *s) {
-    (void)a, (void)divisor;
+static void cmha__arg(const cmha_score_call *c, const cmha_real *re, const cmha_real *im, cmha_real *s) {
+    (void)c;
     for (size_t j = 0; j < CMHA__TILE; j++) s[j] = cmha__atan2(im[j], re[j]);
 }
 
 static void cmha__see_head(cmha__head *h) {
-    cmha__rows_of none = {NULL, 0, 0};
+    cmha_rows none = {NULL, 0, 0};
     h->scores = h->call->views->y.data + h->batch * h->args->n_q * h->args->n_k;
     if (h->head != h->call->seen) return;
     cmha__set_queries(h, h->call->term);
@@ -9973,7 +10271,7 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s, cmha_tens
         a.scale = cope ? 1 : 1 / (cmha_real)a.d_k, a.eps = lag ? s->lag.eps : s->linear.eps;
         a.causal = lag || s->linear.causal, a.key_mask = lag ? s->lag.key_mask : s->linear.key_mask;
     }
-    cmha__score row = *cmha__score_of(&a);
+    cmha_score row = *cmha__score_of(&a);
     if (cope) row.map = cmha__elu_map;
     if (phases) row.forward = cmha__arg, a.softmax = CMHA_SOFTMAX_REAL, a.alibi = NULL;
     cmha__terms(&a, &count);
@@ -10002,12 +10300,12 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s, cmha_tens
 }
 
 static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
-    cmha_real *grad[5];
-    for (int i = 0; i < 5; i++) grad[i] = cmha_tape_grad(tape, r->in[i]);
+    cmha_real *grad[CMHA_MAX_INPUTS];
+    for (int i = 0; i < CMHA_MAX_INPUTS; i++) grad[i] = cmha_tape_grad(tape, r->in[i]);
     return cmha__core_run(tape, (const cmha__attention_saved *)r->user, r->in, r->out, grad, NULL);
 }
 
-/* Calls any core, sizes checked; in: q, k, v, delta, b. state: see cmha__linear_attention. */
+/* Calls any core, sizes checked; in: q, k, v, parameters. state: see cmha__linear_attention. */
 static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha_tensor **in,
                                  cmha_real *state) {
     size_t shape[3] = {s->args.batch, s->args.n_q, s->args.heads * cmha__value_width(&s->args)};
@@ -10019,7 +10317,7 @@ static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha
     if (!s->rows) return NULL;
     cmha__core_run(tape, s, in, y, NULL, state);
     if (tape->probe) cmha__see(tape, s, in);
-    return cmha_tape_push(tape, s->name, y, in, 5, cmha__attention_record, s);
+    return cmha_tape_push(tape, s->name, y, in, CMHA_MAX_INPUTS, cmha__attention_record, s);
 }
 
 /* What every call begins with; NULL where there is nothing to do. */
@@ -10030,17 +10328,25 @@ static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *
     return NULL;
 }
 
+/* Makes the list of a call's inputs: q, k, v and the score's parameters. */
+static void cmha__attention_inputs(const cmha_attention_args *a, cmha_tensor *q, cmha_tensor *k,
+                                   cmha_tensor *v, cmha_tensor *const *parameters, cmha_tensor **in) {
+    memset(in, 0, CMHA_MAX_INPUTS * sizeof *in);
+    in[0] = q, in[1] = k, in[2] = v;
+    for (size_t i = 0; parameters && i < cmha__n_parameters(a) && i < CMHA_MAX_INPUTS - 3; i++)
+        in[3 + i] = parameters[i];
+}
+
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
-                                     cmha_tensor *k, cmha_tensor *v, cmha_tensor *delta, cmha_tensor *b) {
+                                     cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q);
-    cmha_tensor *in[5] = {q, k, v, delta, b};
+    cmha_tensor *in[CMHA_MAX_INPUTS];
     if (!s) return NULL;
     s->name = "attention";
     s->args = *args;
     s->args.threads = tape->context->threads;
-    if (!cmha__attention_fits(tape, s, in)) return NULL;
-    const char *misfit = cmha__attention_options(&s->args);
-    if (misfit) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "%s", misfit);
+    cmha__attention_inputs(args, q, k, v, parameters, in);
+    if (!cmha__attention_checked(tape, s, in)) return NULL;
     if (cmha__check_dropout(tape, args->dropout)) return NULL;
     if (!tape->recording) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
@@ -10051,7 +10357,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
 static cmha_tensor *cmha__attend_planes(cmha_tape *tape, cmha__attention_saved *s, cmha_tensor *q,
                                         cmha_tensor *k, cmha_tensor *v, cmha_real *state) {
     cmha_attention_args *a = &s->args;
-    cmha_tensor *in[5] = {q, k, v, NULL, NULL};
+    cmha_tensor *in[CMHA_MAX_INPUTS] = {q, k, v, NULL, NULL, NULL, NULL, NULL};
     a->kind = CMHA_ATTENTION_COMPLEX;
     a->heads = a->kv_heads = s->core == CMHA__LAG ? s->lag.heads : s->linear.heads;
     a->complex_v = s->core == CMHA__LAG || s->linear.kind == CMHA_LINEAR_ANGULAR;
@@ -10216,7 +10522,8 @@ typedef struct cmha__pcl_saved {
 /* A unit is one head of queries or of keys of one sequence: its phases, out of a thread's scratch. */
 typedef struct cmha__pcl_unit {
     cmha_pcl_args args;
-    cmha__feature feature;
+    const cmha_real *delta, *b; /* of the head, or NULL; b of queries only */
+    const cmha_real *rotation;
     size_t at; /* of the unit's first number in the projection */
     cmha_real *kernel, *theta, *adapted, *dtheta, *x, *dx;
     unsigned char *keep;
@@ -10252,7 +10559,9 @@ static void cmha__pcl_open(const cmha__pcl_saved *s, const cmha_real *qkv, const
     size_t head = h < a->heads ? h : (h - a->heads) * (a->heads / a->kv_heads);
     cmha_rng rng = cmha_rng_make(s->key, unit);
     u->at = b * N * s->attention.row + h * d;
-    u->feature = cmha__feature_of(a, head, h >= a->heads, 0);
+    cmha_score_call call = cmha__call_of_head(a, head, h >= a->heads, 0, NULL);
+    u->delta = call.parameters[0], u->b = call.is_key ? NULL : call.parameters[1];
+    u->rotation = call.rotation;
     u->args.w = w;
     u->args.valid = a->key_mask ? a->key_mask + b * N : NULL;
     for (size_t t = 0; t < N; t++) memcpy(u->x + t * d, qkv + u->at + t * s->attention.row, d * sizeof *u->x);
@@ -10260,12 +10569,11 @@ static void cmha__pcl_open(const cmha__pcl_saved *s, const cmha_real *qkv, const
     cmha_euler_forward(u->x, N, P, a->layout, NULL, u->theta);
     memcpy(u->adapted, u->theta, N * P * sizeof *u->theta);
     for (size_t i = 0; s->adapted && i < N * P; i++) {
-        const cmha_real *rotation = u->feature.rotation + i / P * d;
-        const cmha_real *delta = u->feature.delta, *bias = u->feature.b;
+        const cmha_real *rotation = u->rotation + i / P * d;
         /* The angle of the rotation, reduced: only its cosine and sine matter. */
         double angle = atan2((double)rotation[P + i % P], (double)rotation[i % P]);
-        angle += (double)(delta ? delta[i % P] : 1) * (double)u->theta[i];
-        if (bias) angle += (double)bias[i % P];
+        angle += (double)(u->delta ? u->delta[i % P] : 1) * (double)u->theta[i];
+        if (u->b) angle += (double)u->b[i % P];
         u->adapted[i] = (cmha_real)angle;
     }
 }
@@ -10280,9 +10588,9 @@ static void cmha__pcl_unit_backward(const cmha__pcl_saved *s, const cmha__pcl_un
     cmha_pcl_backward(&u->args, u->adapted, lse, scale, u->dtheta, part, u->kernel);
     for (size_t i = 0; s->adapted && i < N * P; i++) {
         cmha_real turn = u->dtheta[i];
-        part[P + i % P] += u->feature.delta ? u->theta[i] * turn : 0;
-        part[2 * P + i % P] += u->feature.b ? turn : 0;
-        u->dtheta[i] = (u->feature.delta ? u->feature.delta[i % P] : 1) * turn;
+        part[P + i % P] += u->delta ? u->theta[i] * turn : 0;
+        part[2 * P + i % P] += u->b ? turn : 0;
+        u->dtheta[i] = (u->delta ? u->delta[i % P] : 1) * turn;
     }
     cmha_euler_backward(u->x, NULL, u->dtheta, N, P, a->layout, u->dx);
     for (size_t t = 0; dqkv && t < N; t++)
@@ -10352,8 +10660,9 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     if (a->d_k % 2 || w->size != a->d_k / 2)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "pcl: w of %zu numbers does not fit heads of %zu", w->size,
                             a->d_k);
-    if (cmha__is_complex(args))
-        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: complex queries have no loss of this kind");
+    if (cmha__is_complex(args) || args->score)
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT,
+                            "pcl: complex queries and a program's own score have no loss of this kind");
     if (!(options->tau > 0)) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: tau must be positive");
     if (s->adapted && !args->rotation) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: no rotation table");
     s->key = cmha__draw(tape);
@@ -10729,7 +11038,8 @@ enum {
     CMHA__WAVES,  /* of the multi-frequency positions */
     CMHA__SHARES, /* of the queries of a reflection window */
     CMHA__CLOSED, /* the bias of its gate: sigmoid(-2) = 0.12 listens to the model; the paper is silent */
-    CMHA__GAIN, CMHA__OFFSET /* of a norm, whose row has their axes and start */
+    CMHA__GAIN, CMHA__OFFSET, /* of a norm, whose row has their axes and start */
+    CMHA__OWN_SCORE           /* and the next ones: parameters of the program's score */
 };
 
 /* What a parameter is in memory, and to its block. */
@@ -10771,6 +11081,7 @@ typedef struct cmha__sizes {
     size_t asked, found, gate_in;                       /* its reflection window */
     size_t positions, terms, state;
     size_t vocabulary, channels, complex_in, complex_out, complex_bias, predicted; /* ids; features; values */
+    size_t own[CMHA_MAX_SCORE_PARAMETERS][3];           /* axes of the parameters of the program's score */
 } cmha__sizes;
 
 /* Returns the numbers of a position's features. */
@@ -10778,9 +11089,17 @@ static size_t cmha__feature_width(const cmha_model_config *c) {
     return c->complex_features ? 2 * c->features : c->features;
 }
 
-static cmha__sizes cmha__sizes_of(const cmha_model_config *c, size_t layer) {
+
+/* The program's row for a layer's heads, `score` of the model or NULL. */
+static const cmha_score *cmha__layer_score(const cmha_model_config *c, const cmha_score *score,
+                                           size_t layer) {
+    return cmha__layer_family(c, layer)->family == (cmha_family)c->family ? score : NULL;
+}
+
+static cmha__sizes cmha__sizes_of(const cmha_model_config *c, const cmha_score *score, size_t layer) {
     const cmha__family_row *family = cmha__layer_family(c, layer);
     size_t width = cmha__head_width(c), heads = cmha__plain_heads(c, layer), first = cmha__first_window(c);
+    size_t kv_width = cmha__kv_heads(c) * width;
     int crat = cmha__complex_state(c), cope = c->family == CMHA_FAMILY_COPE;
     int learned = c->position == CMHA_POSITION_LEARNED || (cope && c->cope_imag == CMHA_COPE_IMAG_LEARNED);
     cmha__sizes s;
@@ -10790,8 +11109,17 @@ static cmha__sizes cmha__sizes_of(const cmha_model_config *c, size_t layer) {
     s.d = c->d_model, s.half = s.d / 2, s.ff = c->d_ff, s.half_ff = s.ff / 2;
     s.out_bias = c->attention_bias || c->output_bias;
     s.gate = c->activation == CMHA_ACTIVATION_SWIGLU ? s.ff : 0;
-    s.q = heads * width, s.kv = heads == c->n_heads ? cmha__kv_heads(c) * width : s.q, s.pairs = width / 2;
-    if (heads && c->attention == CMHA_ATTENTION_CMHA && c->share != CMHA_SHARE_FIXED)
+    score = cmha__layer_score(c, score, layer);
+    if (score && score->attend) heads = 0;
+    s.q = heads * width, s.kv = heads == c->n_heads ? kv_width : s.q, s.pairs = width / 2;
+    if (score && score->planes == 2 && family->family == CMHA_FAMILY_REAL) width /= 2; /* complex numbers */
+    for (size_t i = 0; score && i < score->n_parameters * 3; i++) {
+        int axis = score->parameters[i / 3].axes[i % 3];
+        s.own[i / 3][i % 3] = axis == CMHA_AXIS_MODEL  ? s.d
+                              : axis == CMHA_AXIS_KEYS ? kv_width
+                                                       : cmha__axis(score, axis, c->n_heads, width);
+    }
+    if (heads && !score && c->attention == CMHA_ATTENTION_CMHA && c->share != CMHA_SHARE_FIXED)
         s.phases = c->share == CMHA_SHARE_PER_HEAD ? heads : 1;
     s.pcl = heads && c->pcl_weight > 0 && c->pcl_learn;
     s.cope = family->family == CMHA_FAMILY_COPE ? s.d : 0;
@@ -10859,8 +11187,8 @@ static const cmha__row cmha__layer_rows[] = {
     CMHA__ROW("attn.wk.weight", zk_weight, always, WEIGHT, COMPLEX, cope, cope),
     CMHA__ROW("attn.wv.weight", zv_weight, always, WEIGHT, REAL, cope, cope),
     CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, d),
-    CMHA__ROW("attn.delta", delta, always, DELTA, REAL, phases, pairs),
-    CMHA__ROW("attn.b", b, always, ZEROS, REAL, phases, pairs),
+    CMHA__ROW("attn.delta", score[0], always, DELTA, REAL, phases, pairs),
+    CMHA__ROW("attn.b", score[1], always, ZEROS, REAL, phases, pairs),
     CMHA__ROW("attn.pcl_w", pcl_w, pcl, ONES, REAL, pairs, none),
     CMHA__NORM("ln2", ln2, always),
     CMHA__NORM("ln3", ln3, mobius),
@@ -11005,19 +11333,39 @@ static void cmha__declare(cmha_parameters *all, const cmha__row *row, const cmha
     }
 }
 
+/* Declares the parameters of the program's score in a layer, by rows made of the score's. */
+static void cmha__declare_score(cmha_model *model, const cmha__sizes *sizes, size_t layer) {
+    const cmha_score *score = cmha__layer_score(&model->config, model->score, layer);
+    cmha_parameters *all = &model->parameters;
+    char prefix[40];
+    cmha__print(prefix, sizeof prefix, "blocks.%zu.attn.", layer);
+    for (size_t i = 0; score && i < score->n_parameters; i++) {
+        cmha__row rows[2] = {CMHA__ROW(NULL, score, always, OWN_SCORE, REAL, none, none), CMHA__END};
+        rows[0].name = score->parameters[i].name;
+        rows[0].member += i * sizeof(cmha_tensor *), rows[0].start += (int)i;
+        for (size_t j = 0; j < 3 && sizes->own[i][j]; j++)
+            rows[0].axis[j] = CMHA__AT(own) + (i * 3 + j) * sizeof(size_t);
+        cmha__declare(all, rows, sizes, 0, model->blocks ? &model->blocks[layer] : NULL, prefix);
+        if (all->list)
+            all->list[all->count - 1].decay = all->list[all->count - 1].usual_decay =
+                score->parameters[i].decay;
+    }
+}
+
 /* Declares parameters in file order: a first pass counts them, a second gives them their places. */
 static void cmha__declare_all(cmha_model *model) {
     const cmha_model_config *c = &model->config;
     cmha_parameters *p = &model->parameters;
-    cmha__sizes sizes = cmha__sizes_of(c, 0);
+    cmha__sizes sizes = cmha__sizes_of(c, NULL, 0);
     char prefix[32];
     p->count = p->size = 0;
     cmha__declare(p, cmha__embedding_rows, &sizes, 0, model, "");
     for (size_t i = 0; i < c->n_layers; i++) {
-        sizes = cmha__sizes_of(c, i);
+        sizes = cmha__sizes_of(c, model->score, i);
         cmha__print(prefix, sizeof prefix, "blocks.%zu.", i);
         cmha__declare(p, cmha__layer_family(c, i)->parameters, &sizes, cmha__complex_state(c),
                       model->blocks ? &model->blocks[i] : NULL, prefix);
+        cmha__declare_score(model, &sizes, i);
     }
     cmha__declare(p, cmha__head_rows, &sizes, 0, model, "");
     if (p->list) cmha__attach_grad(p, NULL);
@@ -11076,13 +11424,16 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     int orthogonal = p->start == CMHA__MATRIX && c->mobius_init == CMHA_MOBIUS_INIT_ORTHO;
     size_t cols = t->shape[t->rank - 1], rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;
     double bound = p->start == CMHA__EMBEDDING ? 0.1 : sqrt(6.0 / (double)(rows + cols)), spread;
+    const cmha_score_parameter *own = NULL;
+    if (p->start >= CMHA__OWN_SCORE) own = model->score->parameters + (p->start - CMHA__OWN_SCORE);
     if (p->start == CMHA__WAVES) { /* writes both of them, each time the same */
         cmha_multifreq_init(c->pe_terms, c->d_model, c->base, model->pe_omega->data, model->pe_delta->data);
         return;
     }
     for (size_t i = 0; i < t->size; i++) {
         double x = cmha__start_mean(c, p, i, &spread);
-        if (c->init == CMHA_INIT_XAVIER && p->usual_decay > 0 && !orthogonal)
+        if (own) x = own->start, spread = own->spread < 0 ? c->init_std : own->spread;
+        if (c->init == CMHA_INIT_XAVIER && (own ? own->spread < 0 : p->usual_decay > 0) && !orthogonal)
             x = bound * (2 * cmha_rng_uniform(&rng) - 1);
         else if (spread > 0) x += spread * cmha_rng_normal(&rng);
         t->data[i] = (cmha_real)x;
@@ -11133,7 +11484,39 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
     return NULL;
 }
 
-static cmha_status cmha__check_model(cmha_context *context, const cmha_model_config *c) {
+/* Finds the row that the configuration names, NULL where it names none, and checks that it fits. */
+static cmha_status cmha__find_score(cmha_context *context, const cmha_model_config *c,
+                                    const cmha_score **score) {
+    const cmha_score *rows = context->config.scores, *row = NULL;
+    *score = NULL;
+    if (!*c->score) return CMHA_OK;
+    for (size_t i = 0; rows && !row && i < context->config.n_scores; i++)
+        if (rows[i].name && !strcmp(rows[i].name, c->score)) row = rows + i;
+    if (!row)
+        return cmha__fail(context, CMHA_ERR_NOT_FOUND, "model: this program has no score named %s", c->score);
+    int cope = c->family == CMHA_FAMILY_COPE;
+    const char *wrong = cmha__score_wrong(row);
+    if (wrong) {
+    } else if (!cope && c->family != CMHA_FAMILY_REAL) {
+        wrong = "it is for family = real or cope";
+    } else if (cope && (row->attend || row->planes != 2 || row->rotates)) {
+        wrong = "in family = cope planes is 2, and nothing rotates";
+    } else if (c->pcl_weight > 0) {
+        wrong = "the phase contrastive loss is for attention = cmha, rope and dot";
+    } else if (cmha__head_width(c) % 2 && (row->planes == 2 || row->rotates) && !cope) {
+        wrong = "a head of odd width cannot be read as complex pairs";
+    }
+    for (size_t i = 0; !wrong && i < row->n_parameters; i++)
+        for (const cmha__row *own = cmha__layer_rows; own->name; own++)
+            if (!strncmp(own->name, "attn.", 5) && !strcmp(own->name + 5, row->parameters[i].name))
+                wrong = "a parameter has the name of one of the layer's own";
+    if (wrong) return cmha__fail(context, CMHA_ERR_ARGUMENT, "model: score %s: %s", c->score, wrong);
+    *score = row;
+    return CMHA_OK;
+}
+
+static cmha_status cmha__check_model(cmha_context *context, const cmha_model_config *c,
+                                     const cmha_score **score) {
     cmha_status status = cmha_config_check(context, cmha_model_table(), c);
     if (status) return status;
     if (c->d_model % c->n_heads)
@@ -11144,7 +11527,9 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
     if (c->n_heads % cmha__kv_heads(c))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu",
                           c->n_heads, c->n_kv_heads);
-    if (cmha__head_width(c) % 2 && (c->attention != CMHA_ATTENTION_DOT || c->pcl_weight > 0))
+    if ((status = cmha__find_score(context, c, score)) != CMHA_OK) return status;
+    int pairs = c->attention != CMHA_ATTENTION_DOT && !cmha__layer_score(c, *score, 1);
+    if (cmha__head_width(c) % 2 && (pairs || c->pcl_weight > 0))
         return cmha__fail(context, CMHA_ERR_SHAPE,
                           "model: a head of %zu (d_model %zu / n_heads %zu) cannot be read as complex pairs",
                           cmha__head_width(c), c->d_model, c->n_heads);
@@ -11216,7 +11601,7 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, co
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (config) model->config = *config;
     else cmha_config_defaults(cmha_model_table(), &model->config);
-    cmha_status status = cmha__check_model(context, &model->config);
+    cmha_status status = cmha__check_model(context, &model->config, &model->score);
     if (status) return status;
     model->context = model->parameters.context = context;
     model->opening = ++context->models;
@@ -11297,7 +11682,7 @@ struct cmha__pass {
 };
 
 static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q,
-                                           cmha_tensor *k, cmha_tensor *v);
+                                           cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
 static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q,
                                         cmha_tensor *k, cmha_tensor *v);
 
@@ -11366,6 +11751,8 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
     a.causal = c->causal, a.window = c->window;
     a.key_mask = a.query_mask = pass->batch->key_mask;
     a.alibi = pass->model->alibi;
+    a.rotation = pass->rotation;
+    a.rotation_head = pass->rotation && pass->model->n_omega > 1 ? pass->N * cmha__head_width(c) : 0;
     a.eps = (cmha_real)c->complex_eps;
     a.dropout = (cmha_real)c->attention_dropout;
     a.threads = pass->model->context->threads;
@@ -11373,13 +11760,35 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
 }
 
 /* Runs softmax attention, through the cache if there is one. */
-static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, cmha_attention_args *a, cmha_tensor *q,
-                                        cmha_tensor *k, cmha_tensor *v) {
-    int phases = a->kind == CMHA_ATTENTION_CMHA && pass->k->delta;
-    cmha_tensor *delta = phases ? pass->k->delta : NULL, *b = phases ? pass->k->b : NULL;
-    if (!pass->cache) return cmha_attention(pass->tape, a, q, k, v, delta, b);
-    if (phases) a->delta = delta->data, a->b = b->data;
-    return cmha__cached_attention(pass, a, q, k, v);
+static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_args *a, cmha_tensor *q,
+                                        cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
+    return pass->cache ? cmha__cached_attention(pass, a, q, k, v, parameters)
+                       : cmha_attention(pass->tape, a, q, k, v, parameters);
+}
+
+CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_attention_args *args,
+                                           cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                           cmha_tensor *const *parameters) {
+    if (!layer || !q) return NULL;
+    if (!args) return cmha__reject(layer->tape, CMHA_ERR_ARGUMENT, "layer attention: args is NULL");
+    return cmha__softmax_heads((cmha__pass *)layer->pass, args, q, k, v, parameters);
+}
+
+/* A layer's whole attention as the program builds it. */
+static cmha_tensor *cmha__own_attention(cmha__pass *pass, cmha_tensor *h) {
+    cmha_layer layer;
+    memset(&layer, 0, sizeof layer);
+    layer.tape = pass->tape, layer.model = pass->model, layer.score = pass->model->score;
+    layer.index = pass->layer, layer.batch = pass->B, layer.length = pass->N, layer.first = pass->first;
+    layer.parameters = pass->k->score, layer.pass = pass;
+    layer.args = cmha__softmax_args(pass, pass->c->n_heads, cmha__head_width(pass->c));
+    layer.args.kv_heads = cmha__kv_heads(pass->c), layer.args.kind = CMHA_ATTENTION_DOT;
+    layer.args.layout = (cmha_layout)pass->c->layout;
+    cmha_tensor *y = h ? layer.score->attend(&layer, h) : NULL;
+    if (!pass->tape->status && (!y || !cmha__same_shape(y, h)))
+        return cmha__reject(pass->tape, CMHA_ERR_SHAPE, "score %s: attend must return [%zu, %zu, %zu]",
+                            layer.score->name, pass->B, pass->N, pass->c->d_model);
+    return y;
 }
 
 /* Runs linear attention of `heads` heads of d numbers, likewise. */
@@ -11404,22 +11813,23 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     const cmha_block *k = pass->k;
     size_t heads = cmha__plain_heads(c, pass->layer), P = cmha__head_width(c) / 2;
     cmha_attention_args a = cmha__softmax_args(pass, heads, cmha__head_width(c));
+    a.score = cmha__layer_score(c, pass->model->score, pass->layer);
+    if (a.score && a.score->attend) return cmha__own_attention(pass, h);
     cmha_tensor *weight = cmha__joined(pass, k->qkv_weight), *bias = cmha__joined(pass, k->qkv_bias);
     cmha_tensor *qkv = cmha_linear(pass->tape, h, weight, bias), *w = k->pcl_w;
     if (heads == c->n_heads) a.kv_heads = cmha__kv_heads(c);
+    if (a.score && a.score->planes == 2) a.d_k /= 2, a.halves = 1, a.softmax = CMHA_SOFTMAX_REAL;
     a.kind = (cmha_attention_kind)c->attention;
     a.layout = (cmha_layout)c->layout;
     a.share = (cmha_share)c->share;
-    a.rotation = pass->rotation;
-    a.rotation_head = pass->rotation && pass->model->n_omega > 1 ? pass->N * a.d_k : 0;
     if (c->pcl_weight > 0 && pass->tape->recording) {
         cmha_pcl_options options = {(cmha_real)c->pcl_tau, (cmha_real)c->pcl_mask, c->pcl_adapted};
         if (!w) w = cmha_tensor_new(pass->tape, 1, &P, 0);
         for (size_t i = 0; w && !k->pcl_w && !cmha__dry(pass->tape) && i < P; i++) w->data[i] = 1;
-        cmha__add_loss(pass, cmha_pcl(pass->tape, &a, qkv, k->delta, k->b, w, &options),
+        cmha__add_loss(pass, cmha_pcl(pass->tape, &a, qkv, k->score[0], k->score[1], w, &options),
                        c->pcl_weight / (double)c->n_layers);
     }
-    return pass->tape->status ? NULL : cmha__softmax_heads(pass, &a, qkv, NULL, NULL);
+    return pass->tape->status ? NULL : cmha__softmax_heads(pass, &a, qkv, NULL, NULL, k->score);
 }
 
 /* CoPE's first layer: complex queries and keys of h + i imag, real values of h (CoPE eq 2). */
@@ -11433,11 +11843,12 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
     cmha_attention_args a = cmha__softmax_args(pass, c->n_heads, d_k);
     cmha_cope_options cope = {(cmha_cope_score)c->cope_score, (cmha_real)c->cope_alpha, a.eps,
                               c->cope_repo_scale, (cmha_norm_max)c->cope_max, c->cope_max_grad};
-    if (c->cope_score == CMHA_COPE_SCORE_LINEAR)
+    if (c->cope_score == CMHA_COPE_SCORE_LINEAR && !pass->model->score)
         return cmha__linear_heads(pass, CMHA_LINEAR_COPE, c->n_heads, d_k, q, k, v);
     cmha_cope_args(&a, &cope);
     a.scale *= (cmha_real)c->cope_scale;
-    return cmha__softmax_heads(pass, &a, q, k, v);
+    a.score = pass->model->score;
+    return cmha__softmax_heads(pass, &a, q, k, v, pass->k->score);
 }
 
 /* ---- Blocks of the real family and CoPE ---- */
@@ -11493,7 +11904,7 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, cmha_tensor *re, cm
                                : cmha_complex_linear(tape, rho, k->zk_weight, k->zk_bias);
     cmha_tensor *v = literal ? cmha_elementwise_complex(tape, rho, k->zv_weight)
                              : cmha_complex_linear(tape, rho, k->zv_weight, k->zv_bias);
-    return cmha__softmax_heads(pass, &a, q, key, v);
+    return cmha__softmax_heads(pass, &a, q, key, v, NULL);
 }
 
 /* One channel of the layer after its attention: LN3(FFN(y) + y), y = LN2(a Wo^T + residual). */
@@ -11553,7 +11964,7 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     a.kind = c->crat_attention == CMHA_CRAT_ATTENTION_DOT ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
     a.softmax = CMHA_SOFTMAX_REAL;
     a.complex_v = 1;
-    return cmha__softmax_heads(pass, &a, qkv[0], qkv[1], qkv[2]);
+    return cmha__softmax_heads(pass, &a, qkv[0], qkv[1], qkv[2], NULL);
 }
 
 /* Joins planes head after head: [Re a | Im a] and [Re b | Im b] to [Re a b | Im a b]. a NULL: b alone. */
@@ -11928,7 +12339,8 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     const cmha_model_config *c = pass->c = &m->config;
     const cmha__family_row *family = cmha__family(c->family);
     cmha_tape *tape = pass->tape;
-    if (!family->complex_state && c->attention != CMHA_ATTENTION_DOT)
+    const cmha_score *score = cmha__layer_score(c, m->score, 1);
+    if (!family->complex_state && (score ? score->rotates : c->attention != CMHA_ATTENTION_DOT))
         pass->rotation = cmha_rotation(tape, m->omega, m->n_omega, cmha__head_width(c) / 2, pass->N,
                                        (ptrdiff_t)pass->first);
     cmha_tensor *x = cmha__embed_input(pass);
@@ -12782,7 +13194,7 @@ static size_t cmha__deal_reader(cmha__reader *r, cmha_real *base) {
 }
 
 /* Writes new values into the head's part of the cache. */
-static void cmha__store_values(const cmha__reader *r, cmha__rows_of v) {
+static void cmha__store_values(const cmha__reader *r, cmha_rows v) {
     size_t dv = r->slot->value_width, d = r->args->d_v;
     for (size_t t = 0; t < r->args->n_q; t++, v.data += v.ld) {
         size_t at = (r->cache->length + t) * r->slot->value_row;
@@ -12795,7 +13207,7 @@ static void cmha__store_values(const cmha__reader *r, cmha__rows_of v) {
 }
 
 /* Writes new keys there, as features; into a BF16 cache by way of a tile of numbers. */
-static void cmha__store_keys(const cmha__reader *r, cmha__feature f, cmha__rows_of k) {
+static void cmha__store_keys(const cmha__reader *r, cmha_score_call f, cmha_rows k) {
     size_t width = r->slot->key_width, n = r->args->n_q, length = r->cache->length, count;
     if (!r->halves) cmha__write_keys(&f, k, n, length, (cmha_real *)r->past_keys, r->unit.rows);
     for (size_t t = 0; r->halves && t < n; t += count, k.data += count * k.ld) {
@@ -12803,7 +13215,7 @@ static void cmha__store_keys(const cmha__reader *r, cmha__feature f, cmha__rows_
         uint32_t *words = (uint32_t *)r->past_keys + (length + t - at) * width / 2;
         count = n - t < CMHA__TILE - at ? n - t : CMHA__TILE - at;
         cmha__write_keys(&f, k, count, at, r->keys, r->unit.rows);
-        if (f.rotation) f.rotation += count * r->args->d_k;
+        if (f.rotation) f.rotation += count * width;
         for (size_t i = 0; i < width; i++, words += CMHA__TILE / 2)
             for (size_t c = at; c < at + count; c++) cmha__bf16_put(words, c, r->keys[i * CMHA__TILE + c]);
     }
@@ -12868,7 +13280,7 @@ CMHA__FUSED static void cmha__mix_rows(int halves, const float *factor, size_t n
    care (see cmha__forward_lost), returns 0. */
 static int cmha__stream_terms(const cmha__reader *r, cmha__head *h) {
     const cmha_attention_args *a = r->args;
-    cmha__rows_of y = cmha__rows_at(h->call->views->y, h->batch, h->head);
+    cmha_rows y = cmha__rows_at(h->call->views->y, h->batch, h->head);
     cmha_real *out = h->dv == a->d_v ? y.data : r->unit.out, *S = r->scores;
     size_t row = r->slot->value_row, size = r->halves ? 2 : 4, begin, end;
     int terms;
@@ -12916,7 +13328,7 @@ static void cmha__cached_unit(cmha__reader *r, size_t b, size_t kv) {
     r->past_values = values + row * slot->value_row * bytes;
     for (size_t head = kv * group; head < (kv + 1) * group; head++) {
         int own = slot->key_heads == a->heads, first = head == kv * group;
-        cmha__feature f = cmha__feature_of(a, head, 1, 0); /* the rotation table covers the new tokens only */
+        cmha_score_call f = cmha__call_of_head(a, head, 1, 0, NULL); /* whose table covers the new tokens */
         cmha__head h;
         cmha__set_head(&h, r->call, &r->unit, b * a->heads + head);
         r->past_keys = keys + (own ? b * a->heads + head : row) * slot->key_width * bytes;
@@ -12939,24 +13351,34 @@ static void cmha__cached_unit(cmha__reader *r, size_t b, size_t kv) {
 }
 
 static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q,
-                                           cmha_tensor *k, cmha_tensor *v) {
+                                           cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
     cmha__attention_saved s;
     cmha_attention_args *a = &s.args;
-    if (!q || (!k != !v)) return NULL;
-    s.args = *args, s.row = k ? 0 : cmha__last(q);
+    cmha_tensor *in[CMHA_MAX_INPUTS];
+    cmha_slot *slots = pass->cache->slots;
+    if (!q || pass->tape->status) return NULL;
+    s.args = *args, s.args.threads = pass->tape->context->threads;
+    cmha__attention_inputs(args, q, k, v, parameters, in);
+    if (!cmha__attention_checked(pass->tape, &s, in)) return NULL;
+    size_t key_heads = cmha__own_keys(a) ? a->heads : a->kv_heads;
+    cmha_slot slot = {key_heads, a->kv_heads, cmha__key_width(a), cmha__value_width(a), 0, 0, 0, 0};
+    if (a->batch != pass->B || a->n_q != pass->N || a->n_k != pass->N || !a->causal)
+        return cmha__reject(pass->tape, CMHA_ERR_SHAPE,
+                            "attention: a cache needs causal = 1, not %zu keys for %zu queries", a->n_k,
+                            a->n_q);
     size_t shape[3] = {pass->B, pass->N, a->heads * cmha__value_width(a)};
     cmha_tensor *y = cmha__result(pass->tape, 3, shape);
-    if (pass->slot == pass->cache->n_slots) {
-        size_t key_heads = cmha__own_keys(a) ? a->heads : a->kv_heads;
-        cmha_slot slot = {key_heads, a->kv_heads, cmha__key_width(a), cmha__value_width(a), 0, 0, 0, 0};
-        return cmha__place_slot(pass, slot) ? NULL : y;
-    }
+    int placed = pass->slot < pass->cache->n_slots;
+    if (!placed && cmha__dry(pass->tape)) return cmha__place_slot(pass, slot) ? NULL : y;
+    if (!placed || memcmp(&slots[pass->slot], &slot, 4 * sizeof slot.key_heads) != 0)
+        return cmha__reject(pass->tape, CMHA_ERR_STATE,
+                            "attention: call %zu of a pass is another than when it was measured", pass->slot);
     if (!y) return NULL;
     cmha_attention_views views = cmha__views(&s, q, k, v, y->data); /* the new tokens alone */
     cmha__attention_call call;
     cmha__reader all;
     all.cache = pass->cache, all.halves = pass->cache->storage == CMHA_STORAGE_BF16;
-    all.slot = &pass->cache->slots[pass->slot++], all.args = a, all.call = &call;
+    all.slot = &slots[pass->slot++], all.args = a, all.call = &call;
     a->n_k = pass->cache->length + pass->N;
     a->dropout = 0;
     int threads = cmha__attention_threads(a);
@@ -13051,6 +13473,9 @@ CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_
                           batch, capacity);
     if (!model->config.causal)
         return cmha__fail(context, CMHA_ERR_STATE, "cache: a bidirectional model cannot continue a sequence");
+    if (model->score && model->score->whole)
+        return cmha__fail(context, CMHA_ERR_STATE, "cache: score %s needs the whole sequence",
+                          model->score->name);
     if (model->position_weight && capacity > model->config.max_positions)
         capacity = model->config.max_positions;
     cache->context = context, cache->model = model, cache->opening = model->opening;
@@ -14325,6 +14750,7 @@ static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table tab
         double is = cmha__field_value(&table.fields[i], config), usual = table.fields[i].initial;
         if (model && table.fields[i].offset > first && !(is < usual || is > usual)) continue;
         cmha_config_get(table, config, table.fields[i].name, value, sizeof value);
+        if (!*value) continue; /* no name: files of programs without scores stay as they are */
         cmha__print(key, sizeof key, "%s%s", prefix, table.fields[i].name);
         cmha__tell_note(o, key, value);
     }

@@ -233,10 +233,9 @@ void run_core_forward(void *work) {
 void run_core_backward(void *work) {
     core *c = work;
     size_t d = c->args.d_k;
-    cmha_real *ddelta = c->args.delta ? c->turn + HEADS * d : NULL,
-              *db = ddelta ? ddelta + HEADS * d / 2 : NULL;
+    cmha_real *turns[2] = {c->turn + HEADS * d, c->turn + HEADS * d + HEADS * d / 2};
     switch (c->kind->family) {
-    case SOFTMAX: cmha_attention_backward(&c->args, &c->x, c->lse, NULL, ddelta, db, c->scratch); break;
+    case SOFTMAX: cmha_attention_backward(&c->args, &c->x, c->lse, NULL, turns, c->scratch); break;
     case LINEAR: cmha_linear_attention_backward(&c->linear, &c->x, c->saved, c->scratch); break;
     default: cmha_lag_attention_backward(&c->lag, &c->x, c->saved, c->scratch);
     }
@@ -252,7 +251,8 @@ static void core_arguments(core *c, size_t d, size_t n) {
                                     .causal = 1, .kind = k->kind, .softmax = k->softmax,
                                     .complex_v = k->complex_v, .eps = (cmha_real)1e-6, .threads = ctx.threads,
                                     .bilinear = k->complex_v && k->kind == CMHA_ATTENTION_COMPLEX};
-    if (k->kind == CMHA_ATTENTION_CMHA) c->args.delta = c->turn, c->args.b = c->turn + HEADS * d / 2;
+    if (k->kind == CMHA_ATTENTION_CMHA)
+        c->args.parameters[0] = c->turn, c->args.parameters[1] = c->turn + HEADS * d / 2;
     if (k->kind == CMHA_ATTENTION_CMHA || k->kind == CMHA_ATTENTION_ROPE) c->args.rotation = c->rotation;
     if (k->cope == ALIBI) c->args.alibi = c->slopes;
     if (k->cope >= 0) {

@@ -34,6 +34,7 @@ int main(int argc, char **argv) {
     cmha_tensor *w2 = normal(2, (size_t[]){D, FF}, 0, 0.1), *b2 = normal(1, (size_t[]){D}, 0, 0);
     cmha_tensor *delta = normal(2, (size_t[]){H, P}, 1, 0.02); /* how far each head turns by the phases */
     cmha_tensor *b = normal(2, (size_t[]){H, P}, 0, 0);        /* and a constant turn of its queries */
+    cmha_tensor *turns[] = {delta, b};
 
     cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, P, omega);
     cmha_attention_args args = {.heads = H, .kv_heads = H, .kind = CMHA_ATTENTION_CMHA, .causal = 1,
@@ -42,7 +43,7 @@ int main(int argc, char **argv) {
 
     cmha_tensor *normed = cmha_layernorm(&tape, x, ln1, NULL, (cmha_real)1e-5);
     cmha_tensor *projected = cmha_linear(&tape, normed, qkv, NULL);                     /* [B, N, 3D] */
-    cmha_tensor *heads = cmha_attention(&tape, &args, projected, NULL, NULL, delta, b); /* [B, N, D] */
+    cmha_tensor *heads = cmha_attention(&tape, &args, projected, NULL, NULL, turns);   /* [B, N, D] */
     cmha_tensor *h = cmha_sublayer(&tape, heads, -1, wo, NULL, x, 1, 0);                /* x + heads wo^T */
     cmha_tensor *inner = cmha_linear(&tape, cmha_layernorm(&tape, h, ln2, NULL, (cmha_real)1e-5), w1, b1);
     cmha_tensor *y = cmha_sublayer(&tape, inner, CMHA_ACTIVATION_GELU_ERF, w2, b2, h, 1, 0); /* h + .. */

@@ -47,8 +47,8 @@ int main(void) {
 
     /* The whole attention, in tiles and without n^2 memory. */
     cmha_attention_args args = {.batch = 1, .heads = H, .kv_heads = H, .n_q = N, .n_k = N, .d_k = DK,
-                                .d_v = DK, .causal = 1, .scale = (cmha_real)scale, .delta = delta, .b = b,
-                                .rotation = rotation};
+                                .d_v = DK, .causal = 1, .scale = (cmha_real)scale, .rotation = rotation,
+                                .parameters = {delta, b}};
     cmha_real *scratch = malloc(cmha_attention_scratch(&args, 0) * sizeof *scratch);
     if (!scratch) return puts("no memory"), 1;
     cmha_attention_views views = {.q = cmha_heads_major(q, H, N, DK, 0),

@@ -365,8 +365,8 @@ static void attention_kind(kase *k, cmha_attention_args *a) {
     a->share = (cmha_share)choice(k, "cfg.share", "per_head|shared|fixed");
     tables = a->share == CMHA_SHARE_SHARED ? 1 : a->heads;
     if (a->share == CMHA_SHARE_FIXED) return;
-    a->delta = reals(k, "param.delta", tables * P);
-    a->b = reals(k, "param.b", tables * P);
+    a->parameters[0] = reals(k, "param.delta", tables * P);
+    a->parameters[1] = reals(k, "param.b", tables * P);
 }
 
 static void attention_sizes(kase *k, cmha_attention_args *a) {
@@ -391,13 +391,13 @@ static void attention_sizes(kase *k, cmha_attention_args *a) {
 static void op_attention(kase *k) {
     cmha_attention_args a;
     size_t nq, nk, nv, ny, nd;
-    cmha_real *dq, *dk, *dv, *dd, *db, *y, *scratch;
+    cmha_real *dq, *dk, *dv, *dd, *db, *y, *scratch, *turns[2];
     cmha_lse *lse;
     cmha_attention_views x;
     attention_sizes(k, &a);
     nq = a.batch * a.heads * a.n_q * a.d_k, nk = a.batch * a.kv_heads * a.n_k * a.d_k,
     nv = a.batch * a.kv_heads * a.n_k * a.d_v;
-    ny = a.batch * a.heads * a.n_q * a.d_v, nd = a.delta ? need(k, "param.delta")->count : 0;
+    ny = a.batch * a.heads * a.n_q * a.d_v, nd = a.parameters[0] ? need(k, "param.delta")->count : 0;
     y = zeros(k, ny), lse = (cmha_lse *)take(k, a.batch * a.heads * a.n_q, sizeof *lse);
     scratch = zeros(k, cmha_attention_scratch(&a, 0));
     memset(&x, 0, sizeof x);
@@ -414,7 +414,8 @@ static void op_attention(kase *k) {
     x.dq = cmha_heads_major(dq, a.heads, a.n_q, a.d_k, 0),
     x.dk = cmha_heads_major(dk, a.kv_heads, a.n_k, a.d_k, 0);
     x.dv = cmha_heads_major(dv, a.kv_heads, a.n_k, a.d_v, 0);
-    cmha_attention_backward(&a, &x, lse, NULL, nd ? dd : NULL, nd ? db : NULL, scratch);
+    turns[0] = nd ? dd : NULL, turns[1] = nd ? db : NULL;
+    cmha_attention_backward(&a, &x, lse, NULL, turns, scratch);
     compare_gradient(k, "grad.in.q", dq, nq);
     compare_gradient(k, "grad.in.k", dk, nk);
     compare_gradient(k, "grad.in.v", dv, nv);

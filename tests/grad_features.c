@@ -55,7 +55,8 @@ static void run(const char *family, int is_complex, int tokens, const struct hea
     s.batch.targets = targets;
     if (!CHECK_THAT(!cmha_model_init(&s.model, &context, &config), "%s: %s", label, cmha_error(&context)))
         return;
-    for (i = 0; i < s.model.parameters.size; i++) s.model.parameters.data[i] += 0.05 * check_random(); /* biases off their zeros */
+    for (i = 0; i < s.model.parameters.size; i++)
+        s.model.parameters.data[i] += 0.05 * check_random(); /* biases off their zeros */
     CHECK_THAT(!cmha_model_gradient(&s.model, &s.batch, 1, 0, &loss), "%s: %s", label, cmha_error(&context));
     CHECK_NEAR(loss_of(&s), loss, 1e-12);
     /* what is fed by features or feeds values one by one, and all parameters along one direction */
@@ -63,7 +64,8 @@ static void run(const char *family, int is_complex, int tokens, const struct hea
         const cmha_parameter *p = &s.model.parameters.list[i < s.model.parameters.count ? i : 0];
         grad_input in = {p->name, p->tensor.data, p->tensor.grad, p->tensor.size};
         if (i == s.model.parameters.count)
-            in.name = "all", in.x = s.model.parameters.data, in.grad = s.model.parameters.grad, in.n = s.model.parameters.size;
+            in.name = "all", in.x = s.model.parameters.data, in.grad = s.model.parameters.grad,
+            in.n = s.model.parameters.size;
         else if (strncmp(p->name, "blocks.", 7) == 0) continue;
         grad_check(label, loss_of, &s, &in, 1, 2);
     }

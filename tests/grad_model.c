@@ -5,6 +5,7 @@
 #endif
 #include "grad.h"
 #include "models.h"
+#include "scores.h"
 
 typedef struct subject {
     cmha_model model;
@@ -207,13 +208,20 @@ int main(int argc, char **argv) {
         "family=crat d_model=16 irw_layers=2 irw_from=1 irw_width=5 irw_top=2 irw_fusion=additive irw_raw=1 "
         "irw_gate_tau=0.5 "
         "irw_threshold=0.1 complex_residual=free experts=2 experts_top=2 phase_reg=0.1",
+        /* scores of a program's own */
+        "score=my-rope", "score=turned-planes n_heads=2 n_kv_heads=1 window=3",
+        "score=gain position=alibi attention_dropout=0.2", "score=gain n_kv_heads=1 d_model=16",
+        "score=twist n_kv_heads=1 layout=half", "score=power-turned n_kv_heads=2",
+        "score=power window=4 position=alibi attention_dropout=0.2 attention_bias=1 recompute=1",
+        "score=power family=cope cope_imag=learned", "score=gated n_kv_heads=1 dropout=0.2 recompute=1",
+        "score=mean causal=0",
     };
     static const unsigned char mask[12] = {1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0};
     size_t i, n = sizeof options / sizeof *options;
     cmha_real *documents = check_array(9 * 10, 1);
     (void)argc;
     cmha_blas_restart(argv);
-    check_context(&context, 2, 3);
+    scores_context(&context, 2, 3);
     CHECK_OK(cmha_knowledge_init(&base, &context, 9, 5, documents, NULL, NULL, NULL));
     for (i = 0; i < n; i++)
         if (!check_quick() || i % 5 == 1 || i == n - 2) run_options(options[i], 2, 6, NULL);

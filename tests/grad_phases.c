@@ -195,7 +195,7 @@ static cmha_tensor *trial_forward(trial *t) {
     cmha_tape_reset(&t->tape);
     t->tape.key = 77, t->tape.draws = 0; /* the same dropout every time */
     for (i = 0; i < t->n_in; i++) in[i] = cmha_tensor_wrap(&t->tape, 3, t->shape[i], t->x[i], t->dx[i]);
-    return cmha_attention(&t->tape, &a, in[0], in[1], in[2], NULL, NULL);
+    return cmha_attention(&t->tape, &a, in[0], in[1], in[2], NULL);
 }
 
 static double trial_loss(void *user) {
@@ -259,7 +259,7 @@ static void refused(const char *say, cmha_status status, const char *form, size_
     dims[2] = width, q = cmha_tensor_new(&tape, 3, dims, 1);
     if (v_width)
         k = cmha_tensor_new(&tape, 3, dims, 1), dims[2] = v_width, v = cmha_tensor_new(&tape, 3, dims, 1);
-    CHECK_THAT(cmha_attention(&tape, &a, q, k, v, NULL, NULL) == NULL, "%s was not refused", say);
+    CHECK_THAT(cmha_attention(&tape, &a, q, k, v, NULL) == NULL, "%s was not refused", say);
     CHECK_IS(cmha_tape_status(&tape), status);
     CHECK_THAT(strstr(cmha_error(&context), say) && !strchr(cmha_error(&context), '\n'), "%s: said \"%s\"",
                say, cmha_error(&context));

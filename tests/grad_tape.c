@@ -286,9 +286,9 @@ static void attention_args(trial *t, cmha_attention_args *a) {
 static cmha_tensor *build_attention(trial *t, cmha_tensor **in) {
     cmha_attention_args a;
     int n = at.fused ? 1 : 3;
-    cmha_tensor *delta = t->n_in > n ? in[n] : NULL, *b = t->n_in > n ? in[n + 1] : NULL;
     attention_args(t, &a);
-    return cmha_attention(&t->tape, &a, in[0], at.fused ? NULL : in[1], at.fused ? NULL : in[2], delta, b);
+    return cmha_attention(&t->tape, &a, in[0], at.fused ? NULL : in[1], at.fused ? NULL : in[2],
+                          t->n_in > n ? in + n : NULL);
 }
 
 static void three(trial *t, size_t a, size_t b, size_t c) {
@@ -340,16 +340,18 @@ static cmha_tensor *build_frozen(trial *t, cmha_tensor **in) {
     static cmha_real k[2 * 5 * 4], v[2 * 5 * 4], delta[2] = {0.7, 1.2}, b[2] = {0.1, -0.4};
     static const size_t shape[3] = {2, 5, 4}, two[2] = {1, 2};
     cmha_attention_args a;
+    cmha_tensor *turns[2];
     uint64_t seed = check_seed;
     check_seed = 5;
     check_fill(k, 40, 1), check_fill(v, 40, 1);
     check_seed = seed;
     attention_args(t, &a);
+    turns[0] = cmha_tensor_wrap(&t->tape, 2, two, delta, NULL);
+    turns[1] = cmha_tensor_wrap(&t->tape, 2, two, b, NULL);
     return cmha_attention(&t->tape, &a, in[0],
                           t->option == 1 ? in[1] : cmha_tensor_wrap(&t->tape, 3, shape, k, NULL),
                           t->option == 2 ? in[1] : cmha_tensor_wrap(&t->tape, 3, shape, v, NULL),
-                          cmha_tensor_wrap(&t->tape, 2, two, delta, NULL),
-                          cmha_tensor_wrap(&t->tape, 2, two, b, NULL));
+                          turns);
 }
 
 static void check_frozen(void) {

@@ -113,7 +113,7 @@ static inline cmha_tensor *ops_real_attention(cmha_tape *tape, ops_inputs *s, cm
     static const double omega[2] = {1, 0.01};
     cmha_attention_args a;
     size_t N = options & OPS_ONE ? 1 : options & OPS_LONG ? 70 : OPS_N, D = OPS_D, kv;
-    cmha_tensor *q, *k, *v, *delta = NULL, *b = NULL;
+    cmha_tensor *q, *k, *v, *turns[2] = {NULL, NULL};
     ops_attention_options(&a, options);
     kv = a.kv_heads * D;
     a.kind = kind;
@@ -122,10 +122,10 @@ static inline cmha_tensor *ops_real_attention(cmha_tape *tape, ops_inputs *s, cm
     k = options & OPS_FUSED ? NULL : OPS_X3(OPS_B, N, kv);
     v = options & OPS_FUSED ? NULL : OPS_X3(OPS_B, N, kv);
     if (kind == CMHA_ATTENTION_CMHA && a.share != CMHA_SHARE_FIXED) {
-        delta = OPS_W2(a.share == CMHA_SHARE_SHARED ? 1 : OPS_H, D / 2);
-        b = OPS_W2(a.share == CMHA_SHARE_SHARED ? 1 : OPS_H, D / 2);
+        turns[0] = OPS_W2(a.share == CMHA_SHARE_SHARED ? 1 : OPS_H, D / 2);
+        turns[1] = OPS_W2(a.share == CMHA_SHARE_SHARED ? 1 : OPS_H, D / 2);
     }
-    return cmha_attention(tape, &a, q, k, v, delta, b);
+    return cmha_attention(tape, &a, q, k, v, turns);
 }
 
 static inline cmha_tensor *ops_complex_attention(cmha_tape *tape, ops_inputs *s, cmha_attention_kind kind,
@@ -140,7 +140,7 @@ static inline cmha_tensor *ops_complex_attention(cmha_tape *tape, ops_inputs *s,
     q = OPS_X3(OPS_B, N, 2 * OPS_H * D * (options & OPS_FUSED ? 3 : 1));
     k = options & OPS_FUSED ? NULL : OPS_X3(OPS_B, N, 2 * OPS_H * D);
     v = options & OPS_FUSED ? NULL : OPS_X3(OPS_B, N, OPS_H * D * (a.complex_v ? 2 : 1));
-    return cmha_attention(tape, &a, q, k, v, NULL, NULL);
+    return cmha_attention(tape, &a, q, k, v, NULL);
 }
 
 static inline cmha_tensor *ops_linear_attention(cmha_tape *tape, ops_inputs *s, cmha_linear_kind kind,

@@ -25,8 +25,8 @@ static inline double oracle_score(const cmha_attention_args *a, size_t head, con
     } else {
         for (j = 0; j < P; j++) {
             int adaptive = a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED;
-            delta = adaptive ? (double)a->delta[row + j] : 1;
-            b = adaptive ? (double)a->b[row + j] : 0;
+            delta = adaptive ? (double)a->parameters[0][row + j] : 1;
+            b = adaptive ? (double)a->parameters[1][row + j] : 0;
             oracle_pair(q, j, P, a->layout, &mq, &tq);
             oracle_pair(k, j, P, a->layout, &mk, &tk);
             sum += mq * mk * cos(delta * (tq - tk) + b + distance * omega[j]);
@@ -166,7 +166,7 @@ static inline void problem_open(problem *p, const shape *s) {
     p->ddelta = check_zeros(p->nd), p->db = check_zeros(p->nd);
     p->delta = check_array(p->nd, 0.7), p->b = check_array(p->nd, 1);
     for (i = 0; i < p->nd; i++) p->delta[i] += (cmha_real)0.8;
-    if (p->nd) a->delta = p->delta, a->b = p->b;
+    if (p->nd) a->parameters[0] = p->delta, a->parameters[1] = p->b;
     cmha_frequencies(CMHA_FREQUENCY_ROPE, 100, p->P, p->omega);
     problem_rotation(p);
     problem_off_cut(p->q, p->nq / a->d_k, a->d_k, a->layout);
@@ -212,8 +212,9 @@ static inline void problem_forward(problem *p) {
 
 static inline void problem_backward(problem *p) {
     cmha_attention_views x = problem_views(p);
-    cmha_attention_backward(&p->args, &x, p->pairs, p->dlse, p->nd ? p->ddelta : NULL, p->nd ? p->db : NULL,
-                            p->scratch);
+    cmha_real *turns[2];
+    turns[0] = p->ddelta, turns[1] = p->db;
+    cmha_attention_backward(&p->args, &x, p->pairs, p->dlse, p->nd ? turns : NULL, p->scratch);
 }
 
 #endif

@@ -230,7 +230,7 @@ static inline void phase_backward(phase_problem *p, cmha_real *dq, cmha_real *dk
     x.dq = phase_view(p, PHASE_Q, dq, NULL), x.dk = phase_view(p, PHASE_K, dk, NULL),
     x.dv = phase_view(p, PHASE_V, dv, NULL);
     cmha_attention_backward(&p->args, &x, p->several ? NULL : p->pairs, p->several ? NULL : p->dlse, NULL,
-                            NULL, p->scratch);
+                            p->scratch);
 }
 
 static inline void phase_label(const phase_form *f, const phase_shape *s, char *label, size_t size) {

@@ -1028,12 +1028,12 @@ static const char *ugly_name(void) {
     ROW(squared_nothing, CMHA_OK, NULL,                                                                      \
         fine(f, cmha_squared_error(TAPE, tensor(f, 1, 0, 1, 1), good_labels)))
 
-#define ATTEND(...) WITH((__VA_ARGS__), OP(cmha_attention(TAPE, &f->attention, f->x, f->x, f->x, NULL, NULL)))
+#define ATTEND(...) WITH((__VA_ARGS__), OP(cmha_attention(TAPE, &f->attention, f->x, f->x, f->x, NULL)))
 #define ROWS_ATTENTION(ROW)                                                                                  \
     ROW(attention_fine, CMHA_OK, NULL,                                                                       \
-        fine(f, cmha_attention(TAPE, &f->attention, f->x, f->x, f->x, NULL, NULL)))                          \
+        fine(f, cmha_attention(TAPE, &f->attention, f->x, f->x, f->x, NULL)))                                \
     ROW(attention_no_args, CMHA_ERR_ARGUMENT, "attention",                                                   \
-        OP(cmha_attention(TAPE, NULL, f->x, f->x, f->x, NULL, NULL)))                                        \
+        OP(cmha_attention(TAPE, NULL, f->x, f->x, f->x, NULL)))                                              \
     ROW(attention_heads_0, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.heads = 0))                      \
     ROW(attention_kv_heads_0, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.kv_heads = 0))                \
     ROW(attention_heads_3, CMHA_ERR_SHAPE, "attention",                                                      \
@@ -1047,13 +1047,13 @@ static const char *ugly_name(void) {
         f->attention.kind = CMHA_ATTENTION_COMPLEX)))                                                        \
     ROW(attention_fused_wrap, CMHA_ERR_SHAPE, "attention",                                                   \
         WITH((f->attention.heads = (2 * TOP), f->attention.kv_heads = TOP),                                  \
-        OP(cmha_attention(TAPE, &f->attention, f->x, NULL, NULL, NULL, NULL))))                              \
+        OP(cmha_attention(TAPE, &f->attention, f->x, NULL, NULL, NULL))))                                    \
     ROW(attention_rank, CMHA_ERR_SHAPE, "attention",                                                         \
-        OP(cmha_attention(TAPE, &f->attention, f->w, f->w, f->w, NULL, NULL)))                               \
+        OP(cmha_attention(TAPE, &f->attention, f->w, f->w, f->w, NULL)))                                     \
     ROW(attention_no_values, CMHA_ERR_SHAPE, "attention",                                                    \
-        OP(cmha_attention(TAPE, &f->attention, f->x, f->x, NULL, NULL, NULL)))                               \
+        OP(cmha_attention(TAPE, &f->attention, f->x, f->x, NULL, NULL)))                                     \
     ROW(attention_tokens, CMHA_ERR_SHAPE, "attention",                                                       \
-        OP(cmha_attention(TAPE, &f->attention, f->x, f->x, tensor(f, 3, 2, 4, 8), NULL, NULL)))              \
+        OP(cmha_attention(TAPE, &f->attention, f->x, f->x, tensor(f, 3, 2, 4, 8), NULL)))                    \
     ROW(attention_odd, CMHA_ERR_SHAPE, "odd",                                                                \
         ATTEND((f->attention.heads = f->attention.kv_heads = 8, f->attention.kind = CMHA_ATTENTION_ROPE)))   \
     ROW(attention_no_rotation, CMHA_ERR_ARGUMENT, "rotation",                                                \
@@ -1071,13 +1071,13 @@ static const char *ugly_name(void) {
     ROW(attention_dropout_1, CMHA_ERR_ARGUMENT, "dropout", ATTEND(f->attention.dropout = 1))                 \
     ROW(attention_dropout_nan, CMHA_ERR_ARGUMENT, "dropout", ATTEND(f->attention.dropout = (cmha_real)NAN))  \
     ROW(attention_no_batch, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention,                       \
-        tensor(f, 3, 0, 4, 8), tensor(f, 3, 0, 4, 8), tensor(f, 3, 0, 4, 8), NULL, NULL)))                   \
+        tensor(f, 3, 0, 4, 8), tensor(f, 3, 0, 4, 8), tensor(f, 3, 0, 4, 8), NULL)))                         \
     ROW(attention_no_queries, CMHA_OK, NULL,                                                                 \
-        fine(f, cmha_attention(TAPE, &f->attention, tensor(f, 3, 2, 0, 8), f->x, f->x, NULL, NULL)))         \
+        fine(f, cmha_attention(TAPE, &f->attention, tensor(f, 3, 2, 0, 8), f->x, f->x, NULL)))               \
     ROW(attention_no_keys, CMHA_OK, NULL, fine(f, cmha_attention(TAPE, &f->attention, f->x,                  \
-        tensor(f, 3, 2, 0, 8), tensor(f, 3, 2, 0, 8), NULL, NULL)))                                          \
+        tensor(f, 3, 2, 0, 8), tensor(f, 3, 2, 0, 8), NULL)))                                                \
     ROW(attention_width_0, CMHA_ERR_SHAPE, "attention", OP(cmha_attention(TAPE, &f->attention,               \
-        tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 3, 0), NULL, NULL)))                   \
+        tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 3, 0), NULL)))                         \
     ROW(linear_attention_fine, CMHA_OK, NULL,                                                                \
         fine(f, cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x)))                             \
     ROW(linear_attention_no_args, CMHA_ERR_ARGUMENT, "attention",                                            \
@@ -1328,6 +1328,12 @@ static void plain_open(plain *p) {
 /* ROW(function, what holds): of sizes of zero, with NULL for every array, mostly that nothing is touched;
    lengths that cannot be counted are SIZE_MAX; closing what is not open does nothing. */
 #define ROWS_PLAIN(ROW)                                                                                      \
+    ROW(cmha_exp, cmha_exp(0, NULL, NULL))                                                                   \
+    ROW(cmha_tanh, cmha_tanh(0, NULL, NULL))                                                                 \
+    ROW(cmha_modulus, cmha_modulus(0, NULL, NULL, NULL))                                                     \
+    ROW(cmha_tape_measures, EQUAL(cmha_tape_measures(NULL), 0))                                              \
+    ROW(cmha_layer_attention,                                                                                \
+        CHECK(!cmha_layer_attention(NULL, &p->attention, NULL, NULL, NULL, NULL)))                           \
     ROW(cmha_gemm, cmha_gemm(0, 0, 0, 8, 8, 1, NULL, 8, NULL, 8, 0, NULL, 8),                                \
         cmha_gemm(1, 1, 8, 0, 8, 1, NULL, 8, NULL, 8, 1, NULL, 8))                                           \
     ROW(cmha_embedding_forward, cmha_embedding_forward(NULL, NULL, 0, 8, NULL))                              \
@@ -1371,7 +1377,7 @@ static void plain_open(plain *p) {
         EQUAL(cmha_attention_scratch(&p->wide, 1), SIZE_MAX))                                                \
     ROW(cmha_attention_forward, cmha_attention_forward(&p->attention, &p->nothing, NULL, p->number))         \
     ROW(cmha_attention_backward,                                                                             \
-        cmha_attention_backward(&p->attention, &p->nothing, NULL, NULL, NULL, NULL, p->number))              \
+        cmha_attention_backward(&p->attention, &p->nothing, NULL, NULL, NULL, p->number))                    \
     ROW(cmha_linear_attention_scratch, EQUAL(cmha_linear_attention_scratch(&p->wide_linear, 1), SIZE_MAX))   \
     ROW(cmha_linear_attention_saved, EQUAL(cmha_linear_attention_saved(&p->wide_linear), SIZE_MAX))          \
     ROW(cmha_linear_attention_state, EQUAL(cmha_linear_attention_state(&p->wide_linear), SIZE_MAX))          \
@@ -1570,6 +1576,9 @@ static void every_function(void) {
 
 /* Every field of every configuration, below and above its range, and what is no number. */
 static void every_field(cmha_table table, void *config, const char *of) {
+    static const char *const no_names[] = {" ", "a b", "a=b", "a\nb", "\xff", "\"",
+                                           "longer than any of our names may be",
+                                           "01234567890123456789012345678901"};
     static const double wild[] = {-1e300, -1, 4611686018427387904.0, 18446744073709551616.0, 1e300};
     static const char *const texts[] = {"",    " ", "-", "1e", "nan", "0x10", "1 ", "99999999999999999999999",
                                         "\xff"};
@@ -1581,12 +1590,14 @@ static void every_field(cmha_table table, void *config, const char *of) {
         const cmha_field *field = &table.fields[i];
         cmha_config_defaults(table, config);
         cmha_config_get(table, config, table.fields[i].name, kept, sizeof kept);
-        for (j = 0; j < sizeof texts / sizeof *texts; j++) {
-            CHECK_THAT(cmha_config_set(&c, table, config, field->name, texts[j]) == CMHA_ERR_ARGUMENT,
-                       "%s takes \"%s\"", field->name, texts[j]);
+        int is_name = field->type == CMHA_FIELD_NAME;
+        const char *const *bad = is_name ? no_names : texts;
+        for (j = 0; j < (is_name ? sizeof no_names : sizeof texts) / sizeof *texts; j++) {
+            CHECK_THAT(cmha_config_set(&c, table, config, field->name, bad[j]) == CMHA_ERR_ARGUMENT,
+                       "%s takes \"%s\"", field->name, bad[j]);
             check_line(field->name, &c, field->name);
         }
-        for (j = 0; j < sizeof wild / sizeof *wild; j++) {
+        for (j = 0; !is_name && j < sizeof wild / sizeof *wild; j++) {
             if (wild[j] >= field->minimum && wild[j] <= field->maximum) continue;
             snprintf(text, sizeof text, "%.17g", wild[j]);
             CHECK_THAT(cmha_config_set(&c, table, config, field->name, text) == CMHA_ERR_ARGUMENT,

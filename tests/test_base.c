@@ -162,6 +162,8 @@ static void texts(cmha_table table, void *config, void *copy, size_t size) {
             char *at = (char *)config + f->offset;
             double x = f->minimum + (check_random() + 1) / 2 * (fmin(f->maximum, 1e6) - f->minimum);
             if (f->type == CMHA_FIELD_SIZE) *(size_t *)(void *)at = (size_t)x;
+            if (f->type == CMHA_FIELD_NAME)
+                snprintf(at, 32, "%.*s", (int)(round % 32), "a.name-of_31+characters.ABCDEFGH");
             if (f->type == CMHA_FIELD_REAL)
                 *(double *)(void *)at = round ? x : nextafter(f->initial, f->maximum);
             if (f->type == CMHA_FIELD_ENUM || f->type == CMHA_FIELD_FLAG)
@@ -177,7 +179,8 @@ static void texts(cmha_table table, void *config, void *copy, size_t size) {
         }
         for (i = 0; i < table.count; i++) {
             size_t n = table.fields[i].type == CMHA_FIELD_SIZE ? sizeof(size_t)
-                       : table.fields[i].type == CMHA_FIELD_REAL ? sizeof(double) : sizeof(int);
+                       : table.fields[i].type == CMHA_FIELD_REAL ? sizeof(double)
+                       : table.fields[i].type == CMHA_FIELD_NAME ? 32 : sizeof(int);
             CHECK_THAT(!memcmp((char *)config + table.fields[i].offset, (char *)copy + table.fields[i].offset,
                                n),
                        "%s does not survive its text", table.fields[i].name);
@@ -185,8 +188,8 @@ static void texts(cmha_table table, void *config, void *copy, size_t size) {
     }
 }
 
-/* Numbers as text are what the C library prints, the shorter of 15 and 17 digits that reads back, and are read
-   to the bit, in any locale */
+/* Numbers as text are what the C library prints, the shorter of 15 and 17 digits that reads back, and are
+   read to the bit, in any locale */
 static void numbers(void) {
     static const double special[] = {0, -0.0, 1, 0.1, 1e15, 1e16, 999999999999999.5, 123456, 0.0001, 0.00001,
                                      9.9999999999999995e-5, 5e-324, 2.2250738585072014e-308, DBL_MAX,

@@ -724,7 +724,7 @@ static cmha_tensor *measured_real(cmha_tape *tape, cmha_tensor *q, cmha_tensor *
     a.threads = context.threads;
     if (variant != CMHA_ATTENTION_DOT)
         a.rotation = cmha_rotation(tape, omega, 1, MEASURED_WIDTH / 2, q->shape[1], 0);
-    return cmha_attention(tape, &a, q, k, v, NULL, NULL);
+    return cmha_attention(tape, &a, q, k, v, NULL);
 }
 
 static cmha_tensor *measured_cope(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
@@ -742,7 +742,7 @@ static cmha_tensor *measured_cope(cmha_tape *tape, cmha_tensor *q, cmha_tensor *
     a.d_k = MEASURED_WIDTH;
     cmha_cope_args(&a, &o);
     a.heads = a.kv_heads = MEASURED_HEADS, a.threads = context.threads;
-    return cmha_attention(tape, &a, q, k, v, NULL, NULL);
+    return cmha_attention(tape, &a, q, k, v, NULL);
 }
 
 static cmha_tensor *measured_complex(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
@@ -754,7 +754,7 @@ static cmha_tensor *measured_complex(cmha_tape *tape, cmha_tensor *q, cmha_tenso
     a.softmax = (cmha_softmax)variant, a.magnitude = 1, a.threads = context.threads;
     if (variant > CMHA_SOFTMAX_SCORE)
         a.kind = CMHA_ATTENTION_ANGULAR, a.softmax = CMHA_SOFTMAX_REAL, a.bilinear = 0;
-    return cmha_attention(tape, &a, q, k, v, NULL, NULL);
+    return cmha_attention(tape, &a, q, k, v, NULL);
 }
 
 static cmha_tensor *measured_linear(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
@@ -1007,7 +1007,7 @@ static cmha_tensor *half_block(cmha_model *m, cmha_tape *tape, const cmha_block 
     args.scale = (cmha_real)(1 / sqrt((double)(m->config.d_model / m->config.n_heads)));
     h = second ? cmha_linear(tape, h, k->w1_weight, k->w1_bias)
                : cmha_linear(tape, h, k->qkv_weight, k->qkv_bias);
-    if (!second) h = cmha_attention(tape, &args, h, NULL, NULL, NULL, NULL);
+    if (!second) h = cmha_attention(tape, &args, h, NULL, NULL, NULL);
     x = second ? cmha_sublayer(tape, h, CMHA_ACTIVATION_GELU_ERF, k->w2_weight, k->w2_bias, x, gain, 0)
                : cmha_sublayer(tape, h, -1, k->wo_weight, k->wo_bias, x, gain, 0);
     return post ? cmha_layernorm(tape, x, weight, bias, eps) : x;
@@ -1056,7 +1056,7 @@ static cmha_tensor *vanilla_block(cmha_model *m, cmha_tape *tape, size_t layer, 
     re = cmha_layernorm(tape, x, k->ln1_weight, k->ln1_bias, eps);
     im = cmha_layernorm(tape, imag, k->ln1_weight, k->ln1_bias, eps);
     a = cmha_attention(tape, &args, cmha_linear(tape, cmha_add(tape, re, im), k->qkv_weight, NULL), NULL,
-                       NULL, NULL, NULL);
+                       NULL, NULL);
     y = cmha_layernorm(tape, cmha_sublayer(tape, a, -1, k->wo_weight, NULL, re, 1, 0), k->ln2_weight,
                        k->ln2_bias, eps);
     y = cmha_sublayer(tape, cmha_linear(tape, y, k->w1_weight, k->w1_bias), CMHA_ACTIVATION_GELU_ERF,

@@ -281,7 +281,8 @@ static void padding(const char *family) {
         CHECK_IS(cmha_trainer_fit(&trainer, &one, &loss), CMHA_ERR_NOT_FINITE);
         CHECK(trainer.step == step + 1);
         CHECK(memcmp(before, model.parameters.data, model.parameters.size * sizeof *before) == 0);
-        CHECK(memcmp(before + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *before) == 0);
+        CHECK(memcmp(before + model.parameters.size, trainer.moments,
+                     2 * model.parameters.size * sizeof *before) == 0);
         x[7 * W + 3] = kept;
     }
     CHECK_OK(cmha_trainer_fit(&trainer, &one, &loss));

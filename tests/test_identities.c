@@ -653,11 +653,12 @@ static void long_open(long_call *c, const cmha_attention_args *args, size_t copi
     c->lse = (cmha_lse *)check_alloc(copies * args->heads * args->n_q, sizeof *c->lse),
     c->scratch = check_zeros(need);
     c->ddelta = check_zeros(args->heads * args->d_k / 2), c->db = check_zeros(args->heads * args->d_k / 2);
-    c->args.delta = turn, c->args.b = turn + args->heads * args->d_k / 2;
+    c->args.parameters[0] = turn, c->args.parameters[1] = turn + args->heads * args->d_k / 2;
 }
 
 static void long_run(long_call *c) {
     cmha_heads v[8];
+    cmha_real *turns[2];
     cmha_attention_views x;
     size_t i, H;
     for (i = 0; i < 8; i++) {
@@ -667,7 +668,8 @@ static void long_run(long_call *c) {
     }
     x.q = v[0], x.k = v[1], x.v = v[2], x.y = v[3], x.dy = v[4], x.dq = v[5], x.dk = v[6], x.dv = v[7];
     cmha_attention_forward(&c->args, &x, c->lse, c->scratch);
-    cmha_attention_backward(&c->args, &x, c->lse, NULL, c->ddelta, c->db, c->scratch);
+    turns[0] = c->ddelta, turns[1] = c->db;
+    cmha_attention_backward(&c->args, &x, c->lse, NULL, turns, c->scratch);
 }
 
 static void long_close(long_call *c) {

@@ -133,7 +133,7 @@ static void real_is_dot(int masked, double dropout) {
     x.v = cmha_heads_major(p.v, 2, 133, 6, 0), x.dv = cmha_heads_major(dv, 2, 133, 6, 0);
     x.y = cmha_heads_major(y, 4, 70, 6, 0), x.dy = cmha_heads_major(p.dy, 4, 70, 6, 0);
     cmha_attention_forward(&a, &x, pairs, scratch);
-    cmha_attention_backward(&a, &x, pairs, p.dlse, NULL, NULL, scratch);
+    cmha_attention_backward(&a, &x, pairs, p.dlse, NULL, scratch);
     CHECK(check_distance(y, p.y, p.ny) == 0 && phase_lse_distance(pairs, p.pairs, p.nl) == 0);
     CHECK(check_distance(dq, p.dq, p.nq) == 0 && check_distance(dk, p.dk, p.nkk) == 0 &&
           check_distance(dv, p.dv, p.nv) == 0);
@@ -589,7 +589,7 @@ static void tape_is_kernel(const phase_form *f, int fused) {
         x[2] = f->complex_v ? cmha_tokens_major(v->data, N, v_row, D, HKV * D)
                             : cmha_tokens_major(v->data, N, v_row, D, 0);
     }
-    y = cmha_attention(&tape, &a, q, k, v, NULL, NULL);
+    y = cmha_attention(&tape, &a, q, k, v, NULL);
     CHECK_THAT(y && y->rank == 3 && y->shape[0] == B && y->shape[1] == N && y->shape[2] == y_row,
                "%s: shape of the result", f->name);
     a.dropout = 0; /* the tape does not record: no dropout either */

@@ -43,9 +43,9 @@ static void rotate(const looked *h, int is_key, double x[B][N][MOST][2]) {
                 double angle = (double)n * pow(c->base, -2.0 * (double)j / (double)h->d);
                 double theta = atan2(im, re);
                 size_t own = (c->share == CMHA_SHARE_PER_HEAD ? h->head : 0) * P + j;
-                if (c->attention == CMHA_ATTENTION_CMHA && k->delta) {
-                    theta *= (double)k->delta->data[own];
-                    if (!is_key) theta += (double)k->b->data[own];
+                if (c->attention == CMHA_ATTENTION_CMHA && k->score[0]) {
+                    theta *= (double)k->score[0]->data[own];
+                    if (!is_key) theta += (double)k->score[1]->data[own];
                 }
                 x[b][n][j][0] = hypot(re, im) * cos(theta + angle);
                 x[b][n][j][1] = hypot(re, im) * sin(theta + angle);
