@@ -462,8 +462,8 @@ CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const
                                      size_t N);
 /* Computes x [.., I] weight^T + bias -> [.., O]; weight [O, I], bias [O] or NULL. */
 CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
-/* Computes residual + gain * dropout(act(x) weight^T + bias), the second half of every sublayer. act: -1
-   none, else a cmha_activation, computed again in the backward. residual, bias NULL = none. */
+/* Computes residual + gain * dropout(act(x) weight^T + bias), the second half of every sublayer. act: a
+   cmha_activation, computed again in the backward. residual, bias NULL = none. */
 CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
                                     cmha_tensor *bias, cmha_tensor *residual, cmha_real gain,
                                     cmha_real dropout);
@@ -486,6 +486,7 @@ CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight,
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
 
 typedef enum cmha_activation {
+    CMHA_ACTIVATION_NONE = -1, /* of cmha_sublayer alone */
     CMHA_ACTIVATION_GELU_ERF,  /* x/2 (1 + erf(x / sqrt 2)) */
     CMHA_ACTIVATION_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
     CMHA_ACTIVATION_SWIGLU,    /* of a row [gate | up]: up * gate * sigmoid(gate), half as wide */
@@ -672,6 +673,7 @@ typedef struct cmha_complex_linear_args {
     size_t T, I, O; /* rows, complex numbers in and out */
     int adjoint; /* 0: y = W x + b, weight [2, O, I]; 1: y = W^H x + b, weight [2, I, O] */
     int threads;
+    int fresh; /* backward: dx is written, whatever it held */
 } cmha_complex_linear_args;
 /* Computes y [T, 2O] = W x + b, no conjugate (CRAT eq 10). x [T, 2I], bias [2, O] or NULL, scratch [4 T O].
    The weight is never expanded: one real product holds Wr xr, Wi xr, Wr xi and Wi xi. Tape: [.., 2I]
@@ -759,13 +761,14 @@ CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n);
 /* ---- Complex residual and mixture of experts (CRAT eq 20-21) ---- */
 
 /* Computes y = (alpha + i beta) z + f (CRAT eq 20). z, f, y [T, 2D]; y may be f. The skip's gain is |alpha +
-   i beta| (the paper calls alpha alone the magnitude); df is dy. Tape: alpha, beta [1] start at 1, 0. beta
-   NULL, ours: the factor is cos alpha + i sin alpha, which turns the skip but cannot scale it. */
+   i beta| (the paper calls alpha alone the magnitude); df is dy, dalpha and dbeta are in double. Tape: alpha,
+   beta [1] start at 1, 0. beta NULL, ours: the factor is cos alpha + i sin alpha, which turns the skip but
+   cannot scale it. */
 CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha,
                                             cmha_real beta, size_t T, size_t D, cmha_real *y);
 CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
                                              const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
-                                             cmha_real *dalpha, cmha_real *dbeta);
+                                             double *dalpha, double *dbeta);
 CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
                                             cmha_tensor *alpha, cmha_tensor *beta);
 
@@ -780,11 +783,13 @@ CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *
 
 /* Sends each of T tokens to the `top` experts of largest logits [T, E]. 1 <= top <= E. Best first, ties to
    the lower index, NaN before all numbers (so that it shows). gate [T, top] = softmax over the chosen logits.
-   plan [cmha_route_size]: the chosen experts [T, top], then the (token, choice) pairs grouped by expert. The
-   choice has no gradient, and with top = 1 the gate, 1, has none. */
+   An absent token goes to the first experts, whatever it holds: others then share an expert with as many rows
+   as ever, which decides in which order a BLAS sums. plan [cmha_route_size]: the chosen experts [T, top],
+   then the (token, choice) pairs grouped by expert. The choice has no gradient, and with top = 1 the gate, 1,
+   has none. */
 CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
-CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan,
-                                 cmha_real *gate);
+CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E,
+                                 size_t top, int threads, size_t *plan, cmha_real *gate);
 CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
                                   size_t E, size_t top, cmha_real *dlogits);
 typedef struct cmha_experts_args {
@@ -804,8 +809,8 @@ typedef struct cmha_experts_grads {
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward); /* in cmha_real */
 /* Mixes experts (CRAT eq 21): y [T, 2D] = sum over a token's choices, best first, of gate_e (W2_e cGELU(W1_e
    z + b1_e) + b2_e). No token is ever dropped; work and memory do not depend on the routing, nor any bit on
-   `threads`. dgate [T, top] goes to cmha_route_backward. Tape: routes by logits [.., E] and adds the tokens
-   of each expert to use [E] (or NULL). With top = 1 the logits learn from cmha_balance alone. Errors:
+   `threads`. dgate [T, top] goes to cmha_route_backward. Tape: routes by logits [.., E] and adds the present
+   tokens of each expert to use [E] (or NULL). With top = 1 the logits learn from cmha_balance alone. Errors:
    ARGUMENT (top not in 1 .. E). */
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights,
                                    const cmha_real *z, cmha_real *y, cmha_real *scratch);
@@ -814,7 +819,7 @@ CMHA_DEF void cmha_experts_backward(const cmha_experts_args *args, const cmha_ex
                                     const cmha_experts_grads *grads, cmha_real *scratch);
 CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
                                    cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
-                                   uint64_t *use);
+                                   const unsigned char *key_mask, uint64_t *use);
 
 /* Returns the load balance of the Switch Transformer (Fedus et al. 2021, eq 4; CRAT has none): E sum_e f_e
    p_e over logits [T, E], f_e expert e's share of the (token, choice) pairs, p_e the mean of the full
@@ -1897,7 +1902,6 @@ typedef struct cmha_cache_options {
     cmha_storage storage;          /* of keys and values: FLOAT or BF16 (linear attention's states, sums over
                                       all tokens, stay cmha_real) */
 } cmha_cache_options;
-/* Opens a cache without options. */
 /* Opens a cache of `capacity` tokens (if positions are learned, max_positions at most). slide = 1: when full,
    it forgets the oldest quarter and reads the rest again from position 0, which equals a fresh start with
    them; 0: FULL. options NULL = none. Errors: STATE (an encoder, a score that is `whole`, weights of another
@@ -3489,6 +3493,8 @@ static inline cmha_real cmha__normal_cdf(cmha_real x, cmha_real *density) {
     *density = (cmha_real)0.3989422804014326779 * cmha__exp(-x * x / 2);
     return CMHA__LIBM(erfc)(-x * (cmha_real)0.7071067811865475244) / 2;
 }
+static inline cmha_real cmha__inverse_root(cmha_real x) { return 1 / CMHA__LIBM(sqrt)(x); }
+static inline cmha_real cmha__square_root(cmha_real x) { return CMHA__LIBM(sqrt)(x); }
 #else
 /* exp(x) to 2 ulp for -87.3 < x < 88; 0 below, +Inf above, NaN for NaN. */
 static inline float cmha__exp(float x) {
@@ -3563,12 +3569,7 @@ static inline float cmha__normal_cdf(float x, float *density) {
     *density = 0.398942280f * e;
     return x < 0.0f ? p : 1.0f - p;
 }
-#endif
 
-#if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
-static inline cmha_real cmha__inverse_root(cmha_real x) { return 1 / CMHA__LIBM(sqrt)(x); }
-static inline cmha_real cmha__square_root(cmha_real x) { return CMHA__LIBM(sqrt)(x); }
-#else
 /* 1 / sqrt(x) of a normal x > 0 to 3 ulp. It vectorises; libm's sqrt does not, because it may set errno. */
 static inline float cmha__inverse_root(float x) {
     float y, half = 0.5f * x;
@@ -3602,13 +3603,11 @@ static inline void cmha__phasor(cmha_real re, cmha_real im, cmha_real eps, cmha_
     cmha_real a = re < 0 ? -re : re, b = im < 0 ? -im : im, big = a > b ? a : b;
     big = big > eps ? big : eps;
     cmha_real scale = big > CMHA__PHASOR_RANGE ? 1 / CMHA__PHASOR_SCALE : 1;
-    scale =
-        big < 1 / CMHA__PHASOR_RANGE ? CMHA__PHASOR_SCALE * (CMHA__PHASOR_SCALE / CMHA__PHASOR_RANGE) : scale;
+    const cmha_real much = CMHA__PHASOR_SCALE * (CMHA__PHASOR_SCALE / CMHA__PHASOR_RANGE);
+    scale = big < 1 / CMHA__PHASOR_RANGE ? much : scale;
     re *= scale, im *= scale, eps *= scale;
-    cmha_real square = re * re + im * im + eps * eps;
-    cmha_real root = big < CMHA__SMALLEST
-               ? 0
-               : cmha__inverse_root(square); /* subnormal numbers count as 0: 1/r would overflow */
+    cmha_real root = cmha__inverse_root(re * re + im * im + eps * eps);
+    root = big < CMHA__SMALLEST ? 0 : root; /* subnormal numbers count as 0: 1/r would overflow */
     *u_re = re * root;
     *u_im = im * root;
     *inverse = root * scale;
@@ -3680,8 +3679,18 @@ CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, c
     for (size_t i = 0; i < n; i++) y[i] = cmha__hypot(re[i], im[i]);
 }
 
-/* Reductions go over lanes of partial sums: they vectorise without reassociating, and give the same bits on
-   every compiler that does not contract differently. */
+/* Runs a statement for i = 0 .. n - 1, l = i modulo `lanes`. Sums in lanes [l] vectorise without
+   reassociating, and give the same bits on every compiler that does not contract differently. */
+#define CMHA__IN_LANES(lanes, n, STATEMENT)                                             \
+    {                                                                                   \
+        for (size_t cmha__at = 0; cmha__at < (n) - (n) % lanes; cmha__at += lanes)      \
+            for (size_t l = 0; l < lanes; l++) {                                        \
+                size_t i = cmha__at + l;                                                \
+                STATEMENT;                                                              \
+            }                                                                           \
+        for (size_t i = (n) - (n) % lanes, l = 0; i < (n); i++, l++) STATEMENT;         \
+    }
+
 static inline cmha_real cmha__fold(const cmha_real *lanes) {
     cmha_real half[CMHA__LANES / 2], quarter[CMHA__LANES / 4];
     for (int l = 0; l < CMHA__LANES / 2; l++) half[l] = lanes[l] + lanes[l + CMHA__LANES / 2];
@@ -3691,19 +3700,13 @@ static inline cmha_real cmha__fold(const cmha_real *lanes) {
 
 static cmha_real cmha__dot(const cmha_real *a, const cmha_real *b, size_t n) {
     cmha_real lanes[CMHA__LANES] = {0};
-    size_t i = 0;
-    for (; i + CMHA__LANES <= n; i += CMHA__LANES)
-        for (int l = 0; l < CMHA__LANES; l++) lanes[l] += a[i + (size_t)l] * b[i + (size_t)l];
-    for (int l = 0; i < n; i++, l++) lanes[l] += a[i] * b[i];
+    CMHA__IN_LANES(CMHA__LANES, n, lanes[l] += a[i] * b[i])
     return cmha__fold(lanes);
 }
 
 static cmha_real cmha__total(const cmha_real *a, size_t n) {
     cmha_real lanes[CMHA__LANES] = {0};
-    size_t i = 0;
-    for (; i + CMHA__LANES <= n; i += CMHA__LANES)
-        for (int l = 0; l < CMHA__LANES; l++) lanes[l] += a[i + (size_t)l];
-    for (int l = 0; i < n; i++, l++) lanes[l] += a[i];
+    CMHA__IN_LANES(CMHA__LANES, n, lanes[l] += a[i])
     return cmha__fold(lanes);
 }
 
@@ -3731,14 +3734,7 @@ static cmha_real cmha__largest(const cmha_real *a, size_t n) {
 /* s = exp(s - shift); returns the sum. */
 static inline cmha_real cmha__exp_shifted(cmha_real *s, size_t n, cmha_real shift) {
     cmha_real lanes[CMHA__LANES] = {0};
-    size_t i = 0, whole = n - n % CMHA__LANES;
-    for (; i < whole; i += CMHA__LANES)
-        for (size_t l = 0; l < CMHA__LANES; l++) {
-            cmha_real e = cmha__exp(s[i + l] - shift);
-            s[i + l] = e;
-            lanes[l] += e;
-        }
-    for (; i < n; i++) lanes[i - whole] += s[i] = cmha__exp(s[i] - shift);
+    CMHA__IN_LANES(CMHA__LANES, n, lanes[l] += s[i] = cmha__exp(s[i] - shift))
     return cmha__fold(lanes);
 }
 
@@ -3907,6 +3903,9 @@ static cmha_tensor *cmha__reject(cmha_tape *tape, cmha_status status, const char
     return cmha__stop(tape, status);
 }
 
+/* Refuses shapes that do not fit. */
+#define CMHA__MISFIT(tape, ...) cmha__reject(tape, CMHA_ERR_SHAPE, __VA_ARGS__)
+
 CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line) {
     if (!status) status = CMHA_ERR_STATE;
     return line ? cmha__reject(tape, status, "%s", line) : cmha__stop(tape, status);
@@ -3984,6 +3983,14 @@ static cmha_tensor *cmha__result(cmha_tape *tape, int rank, const size_t *shape)
     cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
     if (t) t->data = cmha__reals(tape, t->size);
     return t && t->data ? t : NULL;
+}
+
+/* Makes a result shaped like x but for the width of its rows. */
+static cmha_tensor *cmha__result_of_width(cmha_tape *tape, const cmha_tensor *x, size_t width) {
+    size_t shape[CMHA_MAX_RANK];
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] = width;
+    return cmha__result(tape, x->rank, shape);
 }
 
 /* Makes the result of a loss: one number. */
@@ -4184,6 +4191,15 @@ static int cmha__same_shape(const cmha_tensor *a, const cmha_tensor *b) {
     return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
 }
 
+/* Is the tape without a failure, and z there and rows of complex numbers? */
+static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *name) {
+    if (!tape || tape->status || !z) return 0;
+    if (cmha__last(z) % 2)
+        CMHA__MISFIT(tape, "%s: a width of %zu is odd and cannot be read as complex numbers", name,
+                     cmha__last(z));
+    return !tape->status;
+}
+
 /* Do all rows share input i? */
 static int cmha__is_shared(const cmha__call *c, int i) { return i && c->op->shared[i - 1]; }
 
@@ -4196,16 +4212,13 @@ static void cmha__call_shape(cmha__call *c) {
     memcpy(c->shape, x->shape, sizeof c->shape);
     c->rows = op->flags & CMHA__NUMBERS ? x->size : cmha__rows(x);
     c->D = op->flags & CMHA__PLANES ? width / 2 : width;
-    if ((op->flags & CMHA__PLANES) && width % 2)
-        cmha__reject(c->tape, CMHA_ERR_SHAPE,
-                     "%s: a width of %zu is odd and cannot be read as complex numbers", op->name, width);
+    if (op->flags & CMHA__PLANES) cmha__is_planes(c->tape, x, op->name);
     if ((op->flags & CMHA__ALIKE) && !cmha__same_shape(x, y))
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "%s: sizes %zu and %zu differ in shape", op->name, x->size,
-                     y->size);
+        CMHA__MISFIT(c->tape, "%s: sizes %zu and %zu differ in shape", op->name, x->size, y->size);
     for (int i = 1; i < CMHA__OP_INPUTS; i++)
         if (cmha__is_shared(c, i) && c->in[i] && c->in[i]->size != (size_t)op->shared[i - 1] * c->D)
-            cmha__reject(c->tape, CMHA_ERR_SHAPE, "%s: rows of %zu do not fit a parameter of %zu", op->name,
-                         width, c->in[i]->size);
+            CMHA__MISFIT(c->tape, "%s: rows of %zu do not fit a parameter of %zu", op->name, width,
+                         c->in[i]->size);
     if (op->kinds && (c->kind < 0 || c->kind >= op->kinds))
         cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "%s: there is no such kind", op->name);
     if ((op->flags & CMHA__EPS) && !(c->number >= 0)) /* NaN too */
@@ -4389,23 +4402,20 @@ static cmha_status cmha__matmul_backward(cmha_tape *tape, cmha_record *r) {
 CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b) {
     if (!a || !b || !tape || tape->status) return NULL;
     if (a->rank < 2 || b->rank < 2)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "matmul: both need a rank of at least 2");
+        return CMHA__MISFIT(tape, "matmul: both need a rank of at least 2");
     cmha__matmul *m = (cmha__matmul *)cmha__record_alloc(tape, sizeof *m);
     if (!m) return NULL;
-    size_t shape[CMHA_MAX_RANK], inner = b->shape[b->rank - (trans_b ? 1 : 2)];
+    size_t inner = b->shape[b->rank - (trans_b ? 1 : 2)];
     m->M = a->shape[a->rank - 2], m->K = cmha__last(a), m->N = b->shape[b->rank - (trans_b ? 2 : 1)];
     m->trans_b = trans_b, m->count = 1;
     if (m->K != inner)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "matmul: inner sizes %zu and %zu differ", m->K, inner);
+        return CMHA__MISFIT(tape, "matmul: inner sizes %zu and %zu differ", m->K, inner);
     for (int d = 0; d + 2 < a->rank; d++) m->count *= a->shape[d];
     if (b->rank == 2) m->M *= m->count, m->count = 1; /* one matrix for all rows: a single product */
     else if (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)(a->rank - 2) * sizeof *a->shape))
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "matmul: batches of sizes %zu and %zu differ in shape",
-                            a->size, b->size);
+        return CMHA__MISFIT(tape, "matmul: batches of sizes %zu and %zu differ in shape", a->size, b->size);
     m->b_step = b->rank == 2 ? 0 : m->K * m->N;
-    memcpy(shape, a->shape, sizeof shape);
-    shape[a->rank - 1] = m->N;
-    cmha_tensor *in[2] = {a, b}, *y = cmha__result(tape, a->rank, shape);
+    cmha_tensor *in[2] = {a, b}, *y = cmha__result_of_width(tape, a, m->N);
     if (!y) return NULL;
     for (size_t i = 0; i < m->count && !cmha__dry(tape); i++)
         cmha__gemm(tape->context->threads, 0, trans_b, m->M, m->N, m->K, 1, a->data + i * m->M * m->K, m->K,
@@ -4422,7 +4432,7 @@ CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, co
     cmha_tensor *y = x ? cmha__tensor_shaped(tape, rank, shape) : NULL;
     if (!y) return NULL;
     if (y->size != x->size)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "reshape: %zu elements into %zu", x->size, y->size);
+        return CMHA__MISFIT(tape, "reshape: %zu elements into %zu", x->size, y->size);
     y->data = x->data;
     return cmha_tape_push(tape, "reshape", y, &x, 1, cmha__reshape_backward, NULL);
 }
@@ -4449,13 +4459,12 @@ static void cmha__concat_shape(cmha__call *c) {
     const cmha_tensor *a = c->in[0], *b = c->in[1];
     int axis = c->kind;
     if (axis < 0 || axis >= a->rank || a->rank != b->rank) {
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "concat: axis or ranks do not fit");
+        CMHA__MISFIT(c->tape, "concat: axis or ranks do not fit");
         return;
     }
     for (int d = 0; d < a->rank; d++)
         if (d != axis && a->shape[d] != b->shape[d])
-            cmha__reject(c->tape, CMHA_ERR_SHAPE, "concat: sizes %zu and %zu off the axis differ",
-                         a->shape[d], b->shape[d]);
+            CMHA__MISFIT(c->tape, "concat: sizes %zu and %zu off the axis differ", a->shape[d], b->shape[d]);
     if (!cmha__sum(a->shape[axis], b->shape[axis], &c->shape[axis]))
         cmha__reject(c->tape, CMHA_ERR_OVERFLOW, "concat: size overflows");
     cmha__around(a, axis, &c->rows);
@@ -4479,7 +4488,7 @@ CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
 static void cmha__slice_shape(cmha__call *c) {
     size_t begin = c->count, end = (size_t)c->key;
     if (c->kind < 0 || c->kind >= c->rank || begin > end || end > c->shape[c->kind]) {
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "slice: [%zu, %zu) does not fit the axis", begin, end);
+        CMHA__MISFIT(c->tape, "slice: [%zu, %zu) does not fit the axis", begin, end);
         return;
     }
     c->shape[c->kind] = end - begin;
@@ -4535,7 +4544,7 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
 }
 
 static void cmha__mean_shape(cmha__call *c) {
-    if (c->rank != 3) cmha__reject(c->tape, CMHA_ERR_SHAPE, "mean: the tensor must be [B, N, D]");
+    if (c->rank != 3) CMHA__MISFIT(c->tape, "mean: the tensor must be [B, N, D]");
     c->rank = 2, c->rows = c->shape[0], c->shape[1] = c->D;
 }
 /* Writes the mean token of each sequence, or spreads its gradient over the tokens. */
@@ -4596,17 +4605,13 @@ static cmha_status cmha__embedding_record(cmha_tape *tape, cmha_record *r) {
 CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
                                      size_t N) {
     if (!weight || !tape || tape->status) return NULL;
-    if (weight->rank != 2) return cmha__reject(tape, CMHA_ERR_SHAPE, "embedding: the weight must be [V, D]");
+    if (weight->rank != 2) return CMHA__MISFIT(tape, "embedding: the weight must be [V, D]");
     if (!ids) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "embedding: ids is NULL");
     size_t shape[3] = {B, N, cmha__last(weight)};
     cmha_tensor *y = cmha__result(tape, 3, shape);
     if (!y || cmha__check_tokens(tape, ids, B * N, weight->shape[0], 0, 0)) return NULL;
     if (!cmha__dry(tape)) cmha_embedding_forward(weight->data, ids, B * N, shape[2], y->data);
     return cmha_tape_push(tape, "embedding", y, &weight, 1, cmha__embedding_record, (void *)(uintptr_t)ids);
-}
-
-static void cmha__fill_rows(const cmha_real *row, size_t T, size_t D, cmha_real *y) {
-    for (size_t t = 0; t < T; t++) memcpy(y + t * D, row, D * sizeof *y);
 }
 
 /* dbias [D] += sum of rows dy [T, D]. */
@@ -4689,7 +4694,7 @@ static void cmha__activate(const cmha_real *x, size_t T, size_t I, int act, cons
 
 static void cmha__activate_shape(cmha__call *c) {
     if (c->kind != CMHA_ACTIVATION_SWIGLU) return;
-    if (c->D % 2) cmha__reject(c->tape, CMHA_ERR_SHAPE, "swiglu: width %zu is odd", c->D);
+    if (c->D % 2) CMHA__MISFIT(c->tape, "swiglu: width %zu is odd", c->D);
     c->shape[c->rank - 1] /= 2;
 }
 static void cmha__activate_pass(const cmha__call *c) {
@@ -5135,14 +5140,13 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
 static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const cmha_tensor *x, int act,
                                       const cmha_tensor *w, const cmha_tensor *bias) {
     size_t W = cmha__last(x), I = cmha__last(w);
-    if (w->rank != 2) cmha__reject(tape, CMHA_ERR_SHAPE, "%s: the weight must be [O, I]", name);
+    if (w->rank != 2) CMHA__MISFIT(tape, "%s: the weight must be [O, I]", name);
     else if (act > CMHA_ACTIVATION_RELU)
         cmha__reject(tape, CMHA_ERR_ARGUMENT, "%s: there is no such activation", name);
     else if (W != I * (act == CMHA_ACTIVATION_SWIGLU ? 2 : 1))
-        cmha__reject(tape, CMHA_ERR_SHAPE, "%s: input of width %zu, weight for %zu", name, W, I);
+        CMHA__MISFIT(tape, "%s: input of width %zu, weight for %zu", name, W, I);
     else if (bias && bias->size != w->shape[0])
-        cmha__reject(tape, CMHA_ERR_SHAPE, "%s: output of width %zu, bias of %zu", name, w->shape[0],
-                     bias->size);
+        CMHA__MISFIT(tape, "%s: output of width %zu, bias of %zu", name, w->shape[0], bias->size);
     return tape->status;
 }
 
@@ -5153,14 +5157,11 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     if (!x || !weight || !tape || tape->status) return NULL;
     if (cmha__check_linear(tape, "linear", x, act, weight, bias) || cmha__check_dropout(tape, dropout))
         return NULL;
-    size_t shape[CMHA_MAX_RANK], T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
+    size_t T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
     if (residual && (cmha__last(residual) != O || cmha__rows(residual) != T))
-        return cmha__reject(tape, CMHA_ERR_SHAPE,
-                            "linear: the residual does not have the shape of the output");
-    memcpy(shape, x->shape, sizeof shape);
-    shape[x->rank - 1] = O;
+        return CMHA__MISFIT(tape, "linear: the residual does not have the shape of the output");
     in_place = in_place && residual && !tape->recording;
-    cmha_tensor *y = in_place ? residual : cmha__result(tape, x->rank, shape);
+    cmha_tensor *y = in_place ? residual : cmha__result_of_width(tape, x, O);
     cmha__sublayer_saved *s = y ? (cmha__sublayer_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
     s->act = act, s->gain = gain, s->dropout = tape->recording ? dropout : 0;
@@ -5186,7 +5187,7 @@ CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cm
 
 /* CRAT eq 4-5. */
 CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
-    return cmha__sublayer(tape, x, -1, weight, bias, NULL, 1, 0, 0);
+    return cmha__sublayer(tape, x, CMHA_ACTIVATION_NONE, weight, bias, NULL, 1, 0, 0);
 }
 
 /* ---- Common: norms. A norm is a kernel pair, its row and its place in cmha__norms ---- */
@@ -5241,33 +5242,39 @@ static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, c
     return cmha__wide_cross(x, weight, dy, D, mean, r);
 }
 
-CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias,
-                                     size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats) {
+/* Both norms: centred, with the mean subtracted, which stats then begin with, or not. */
+static void cmha__norm_forward(int centred, const cmha_real *x, const cmha_real *weight,
+                               const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y,
+                               cmha_real *stats) {
     for (size_t t = 0; t < T; t++, x += D, y += D) {
-        cmha_real mean = cmha__total(x, D) / (cmha_real)D, r, squares;
-        for (size_t i = 0; i < D; i++) y[i] = x[i] - mean;
-        squares = cmha__dot(y, y, D);
+        const cmha_real *d = centred ? y : x;
+        cmha_real mean = centred ? cmha__total(x, D) / (cmha_real)D : 0, r, squares;
+        for (size_t i = 0; centred && i < D; i++) y[i] = x[i] - mean;
+        squares = cmha__dot(d, d, D);
         r = 1 / (cmha_real)sqrt((double)(squares / (cmha_real)D + eps));
         if (r > (cmha_real)FLT_MAX) r = 0; /* eps = 0 and a constant row */
         if (!(squares <= CMHA__LARGEST)) {
-            r = cmha__wide_root(x, D, (double)eps, 1, &mean);
-            for (size_t i = 0; i < D; i++) y[i] = x[i] - mean;
+            r = cmha__wide_root(x, D, (double)eps, centred, &mean);
+            for (size_t i = 0; centred && i < D; i++) y[i] = x[i] - mean;
         }
-        for (size_t i = 0; i < D; i++) y[i] = y[i] * r * weight[i];
+        if (centred)
+            for (size_t i = 0; i < D; i++) y[i] = y[i] * r * weight[i];
+        else
+            for (size_t i = 0; i < D; i++) y[i] = x[i] * r * weight[i];
         if (bias) cmha__axpy(D, 1, bias, y);
-        stats[2 * t] = mean;
-        stats[2 * t + 1] = r;
+        if (centred) *stats++ = mean;
+        *stats++ = r;
     }
 }
 
-CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
-                                      const cmha_real *dy, size_t T, size_t D, cmha_real *dx,
-                                      cmha_real *dweight, cmha_real *dbias) {
+static void cmha__norm_backward(int centred, const cmha_real *x, const cmha_real *weight,
+                                const cmha_real *stats, const cmha_real *dy, size_t T, size_t D,
+                                cmha_real *dx, cmha_real *dweight, cmha_real *dbias) {
     for (size_t t = 0; t < T; t++, x += D, dy += D) {
-        cmha_real mean = stats[2 * t], r = stats[2 * t + 1];
+        cmha_real mean = centred ? *stats++ : 0, r = *stats++;
         if (dx) {
             cmha_real sum, cross = cmha__norm_cross(x, weight, dy, D, mean, r, &sum);
-            sum /= (cmha_real)D;
+            sum = centred ? sum / (cmha_real)D : 0;
             for (size_t i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - sum - (x[i] - mean) * cross);
             dx += D;
         }
@@ -5277,55 +5284,45 @@ CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weigh
     }
 }
 
-static void cmha__layernorm_rows(const cmha__call *c) {
-    const cmha_real *x = c->x[0], *w = c->x[1];
-    cmha_real *stats = (cmha_real *)c->kept;
-    if (!c->dy) cmha_layernorm_forward(x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
-    else cmha_layernorm_backward(x, w, stats, c->dy, c->n, c->D, c->dx[0], c->dx[1], c->dx[2]);
+CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias,
+                                     size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats) {
+    cmha__norm_forward(1, x, weight, bias, T, D, eps, y, stats);
 }
-static const cmha__op cmha__layernorm_op = {"layernorm", 2, CMHA__EPS, 0, {1, 1}, 2 * sizeof(cmha_real), NULL,
-                                            cmha__layernorm_rows, cmha__layernorm_rows};
 
-CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
-                                     cmha_real eps) {
-    return cmha__operate(tape, &cmha__layernorm_op, 0, eps, x, weight, bias);
+CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
+                                      const cmha_real *dy, size_t T, size_t D, cmha_real *dx,
+                                      cmha_real *dweight, cmha_real *dbias) {
+    cmha__norm_backward(1, x, weight, stats, dy, T, D, dx, dweight, dbias);
 }
 
 CMHA_DEF void cmha_rmsnorm_forward(const cmha_real *x, const cmha_real *weight, size_t T, size_t D,
                                    cmha_real eps, cmha_real *y, cmha_real *stats) {
-    for (size_t t = 0; t < T; t++, x += D, y += D) {
-        cmha_real squares = cmha__dot(x, x, D),
-                  r = 1 / (cmha_real)sqrt((double)(squares / (cmha_real)D + eps)), none;
-        if (r > (cmha_real)FLT_MAX) r = 0; /* eps = 0 and a row of zeros */
-        if (!(squares <= CMHA__LARGEST)) r = cmha__wide_root(x, D, (double)eps, 0, &none);
-        for (size_t i = 0; i < D; i++) y[i] = x[i] * r * weight[i];
-        stats[t] = r;
-    }
+    cmha__norm_forward(0, x, weight, NULL, T, D, eps, y, stats);
 }
 
 CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
                                     const cmha_real *dy, size_t T, size_t D, cmha_real *dx,
                                     cmha_real *dweight) {
-    for (size_t t = 0; t < T; t++, x += D, dy += D) {
-        cmha_real r = stats[t];
-        if (dx) {
-            cmha_real none, cross = cmha__norm_cross(x, weight, dy, D, 0, r, &none);
-            for (size_t i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - x[i] * cross);
-            dx += D;
-        }
-        if (dweight)
-            for (size_t i = 0; i < D; i++) dweight[i] += dy[i] * (x[i] * r);
-    }
+    cmha__norm_backward(0, x, weight, stats, dy, T, D, dx, dweight, NULL);
 }
 
-static void cmha__rmsnorm_rows(const cmha__call *c) {
+/* The row that has an offset is the centred one. */
+static void cmha__norm_rows(const cmha__call *c) {
     const cmha_real *x = c->x[0], *w = c->x[1];
     cmha_real *stats = (cmha_real *)c->kept;
-    if (!c->dy) cmha_rmsnorm_forward(x, w, c->n, c->D, c->number, c->y, stats);
-    else cmha_rmsnorm_backward(x, w, stats, c->dy, c->n, c->D, c->dx[0], c->dx[1]);
+    int centred = c->op->shared[1];
+    if (!c->dy) cmha__norm_forward(centred, x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
+    else cmha__norm_backward(centred, x, w, stats, c->dy, c->n, c->D, c->dx[0], c->dx[1], c->dx[2]);
 }
+static const cmha__op cmha__layernorm_op = {
+    "layernorm", 2, CMHA__EPS, 0, {1, 1}, 2 * sizeof(cmha_real), NULL, cmha__norm_rows, cmha__norm_rows};
 static const cmha__op cmha__rmsnorm_op = {
-    "rmsnorm", 2, CMHA__EPS, 0, {1, 0}, sizeof(cmha_real), NULL, cmha__rmsnorm_rows, cmha__rmsnorm_rows};
+    "rmsnorm", 2, CMHA__EPS, 0, {1, 0}, sizeof(cmha_real), NULL, cmha__norm_rows, cmha__norm_rows};
+
+CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
+                                     cmha_real eps) {
+    return cmha__operate(tape, &cmha__layernorm_op, 0, eps, x, weight, bias);
+}
 
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps) {
     return cmha__operate(tape, &cmha__rmsnorm_op, 0, eps, x, weight, NULL);
@@ -5530,7 +5527,7 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
                                                const cmha_real *class_weights, cmha_real early) {
     if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
     if (!targets) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
-    if (cmha__check_linear(tape, "cross-entropy", x, -1, weight, bias)) return NULL;
+    if (cmha__check_linear(tape, "cross-entropy", x, CMHA_ACTIVATION_NONE, weight, bias)) return NULL;
     size_t T = cmha__rows(x);
     cmha_tensor *in[3] = {x, weight, bias}, *y = cmha__result1(tape);
     cmha__entropy *s = cmha__entropy_new(tape, targets, T, weight->shape[0], ignore, class_weights);
@@ -6068,26 +6065,6 @@ CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor
 
 /* ---- Complex building blocks ---- */
 
-/* Is the tape without a failure, and z there and rows of complex numbers? */
-static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *name) {
-    if (!tape || tape->status || !z) return 0;
-    if (cmha__last(z) % 2)
-        cmha__reject(tape, CMHA_ERR_SHAPE, "%s: a width of %zu is odd and cannot be read as complex numbers",
-                     name, cmha__last(z));
-    return !tape->status;
-}
-
-/* Refuses shapes; 0, so that a function can return it. */
-#define CMHA__MISFIT(tape, ...) (cmha__reject(tape, CMHA_ERR_SHAPE, __VA_ARGS__), 0)
-
-/* An operation's result shaped like x but for the width of its rows. */
-static cmha_tensor *cmha__result_of_width(cmha_tape *tape, const cmha_tensor *x, size_t width) {
-    size_t shape[CMHA_MAX_RANK];
-    memcpy(shape, x->shape, sizeof shape);
-    shape[x->rank - 1] = width;
-    return cmha__result(tape, x->rank, shape);
-}
-
 /* Hands out the next n numbers of a scratch array. */
 static cmha_real *cmha__cut_off(cmha_real **scratch, size_t n) {
     cmha_real *taken = *scratch;
@@ -6126,11 +6103,12 @@ CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, 
     cmha__complex_combine(args, scratch, bias, y);
 }
 
-/* Adds all gradients, by the cotangent dZ of the four products. fresh: dx is written instead of added to. */
-static void cmha__complex_linear_backward(const cmha_complex_linear_args *a, const cmha_real *x,
-                                          const cmha_real *weight, const cmha_real *dy, int fresh,
-                                          cmha_real *dx, cmha_real *dweight, cmha_real *dbias,
-                                          cmha_real *dZ) {
+/* By the cotangent dZ of the four products. */
+CMHA_DEF void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
+                                           const cmha_real *weight, const cmha_real *dy, cmha_real *dx,
+                                           cmha_real *dweight, cmha_real *dbias, cmha_real *scratch) {
+    const cmha_complex_linear_args *a = args;
+    cmha_real *dZ = scratch;
     size_t rows = 2 * a->T, I = a->I, O = a->O, parts = a->adjoint ? 2 : 1, width = 2 * O / parts;
     int threads = a->threads;
     cmha_real sign = a->adjoint ? -1 : 1;
@@ -6148,7 +6126,7 @@ static void cmha__complex_linear_backward(const cmha_complex_linear_args *a, con
     }
     for (size_t part = 0; part < parts; part++) { /* dx += dZ W, dW += dZ^T x; or dZ_i W_i^T, x^T dZ_i */
         const cmha_real *z = dZ + part * O, *w = weight + part * I * O;
-        cmha_real keep = fresh && !part ? 0 : 1, *dw = dweight ? dweight + part * I * O : NULL;
+        cmha_real keep = a->fresh && !part ? 0 : 1, *dw = dweight ? dweight + part * I * O : NULL;
         if (dx)
             cmha__gemm(threads, 0, a->adjoint, rows, I, width, 1, z, 2 * O, w, a->adjoint ? O : I, keep, dx,
                        I);
@@ -6157,21 +6135,14 @@ static void cmha__complex_linear_backward(const cmha_complex_linear_args *a, con
     }
 }
 
-CMHA_DEF void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
-                                           const cmha_real *weight, const cmha_real *dy, cmha_real *dx,
-                                           cmha_real *dweight, cmha_real *dbias, cmha_real *scratch) {
-    cmha__complex_linear_backward(args, x, weight, dy, 0, dx, dweight, dbias, scratch);
-}
-
 static cmha_status cmha__complex_map_backward(cmha_tape *tape, cmha_record *r) {
-    int fresh;
-    cmha_real *dx = cmha__grad_fresh(tape, r->in[0], &fresh);
+    cmha_complex_linear_args a = *(const cmha_complex_linear_args *)r->user;
+    cmha_real *dx = cmha__grad_fresh(tape, r->in[0], &a.fresh);
     cmha_real *dw = cmha_tape_grad(tape, r->in[1]), *db = cmha_tape_grad(tape, r->in[2]);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, 2 * r->out->size);
     if (!tape->status && !cmha__dry(tape))
-        cmha__complex_linear_backward((const cmha_complex_linear_args *)r->user, r->in[0]->data,
-                                      r->in[1]->data, r->out->grad, fresh, dx, dw, db, scratch);
+        cmha_complex_linear_backward(&a, r->in[0]->data, r->in[1]->data, r->out->grad, dx, dw, db, scratch);
     cmha__rewind(tape, mark);
     return tape->status;
 }
@@ -6181,17 +6152,17 @@ static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tens
     cmha_tensor *in[3] = {x, weight, bias}, *y;
     if (!weight || !cmha__is_planes(tape, x, "complex linear")) return NULL;
     if (weight->rank != 3 || weight->shape[0] != 2)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex linear: the weight must be [2, O, I]");
+        return CMHA__MISFIT(tape, "complex linear: the weight must be [2, O, I]");
     cmha_complex_linear_args *a = (cmha_complex_linear_args *)cmha__record_alloc(tape, sizeof *a);
     if (!a) return NULL;
     a->I = weight->shape[adjoint ? 1 : 2], a->O = weight->shape[adjoint ? 2 : 1], a->adjoint = adjoint;
     a->threads = tape->context->threads;
     if (cmha__last(x) != 2 * a->I)
-        cmha__reject(tape, CMHA_ERR_SHAPE, "complex linear: input of %zu complex numbers, weight for %zu",
-                     cmha__last(x) / 2, a->I);
+        CMHA__MISFIT(tape, "complex linear: input of %zu complex numbers, weight for %zu", cmha__last(x) / 2,
+                     a->I);
     else if (bias && bias->size != 2 * a->O)
-        cmha__reject(tape, CMHA_ERR_SHAPE,
-                     "complex linear: output of %zu complex numbers, bias of %zu reals", a->O, bias->size);
+        CMHA__MISFIT(tape, "complex linear: output of %zu complex numbers, bias of %zu reals", a->O,
+                     bias->size);
     y = cmha__result_of_width(tape, x, 2 * a->O);
     if (!y) return NULL;
     a->T = cmha__rows(y); /* not of x, whose rows may be empty */
@@ -6268,18 +6239,16 @@ CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *
 static void cmha__complex_rotate_fits(cmha__call *c) {
     const cmha_tensor *theta = c->in[1];
     if (cmha__last(theta) != c->D || theta->size != c->in[0]->size / 2)
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "complex_rotate: %zu complex numbers, %zu angles",
-                     c->in[0]->size / 2, theta->size);
+        CMHA__MISFIT(c->tape, "complex_rotate: %zu complex numbers, %zu angles", c->in[0]->size / 2,
+                     theta->size);
 }
 static void cmha__complex_rotate_rows(const cmha__call *c) {
-    cmha_complex_rotate_forward(c->x[0], c->x[1], c->n, c->D, c->y);
-}
-static void cmha__complex_rotate_back(const cmha__call *c) {
-    cmha_complex_rotate_backward(c->x[0], c->x[1], c->dy, c->n, c->D, c->dx[0], c->dx[1]);
+    if (!c->dy) cmha_complex_rotate_forward(c->x[0], c->x[1], c->n, c->D, c->y);
+    else cmha_complex_rotate_backward(c->x[0], c->x[1], c->dy, c->n, c->D, c->dx[0], c->dx[1]);
 }
 static const cmha__op cmha__complex_rotate_op = {
     "complex_rotate", 2, CMHA__PLANES, 0, {0, 0}, 0, cmha__complex_rotate_fits, cmha__complex_rotate_rows,
-    cmha__complex_rotate_back};
+    cmha__complex_rotate_rows};
 
 CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta) {
     return cmha__operate(tape, &cmha__complex_rotate_op, 0, 0, z, theta, NULL);
@@ -6291,32 +6260,20 @@ CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_
 #define CMHA__WIDE ((size_t)128)
 enum { CMHA__WIDE_LANES = 8 };
 
-/* Runs a statement for i = 0 .. n - 1, l = i modulo 8: sums in lanes [l] vectorise without reassociating. */
-#define CMHA__IN_LANES(n, STATEMENT)                                                    \
-    {                                                                                   \
-        size_t cmha__at = 0;                                                            \
-        for (; cmha__at + CMHA__WIDE_LANES <= (n); cmha__at += CMHA__WIDE_LANES)        \
-            for (size_t l = 0; l < CMHA__WIDE_LANES; l++) {                             \
-                size_t i = cmha__at + l;                                                \
-                STATEMENT;                                                              \
-            }                                                                           \
-        for (size_t i = cmha__at, l = 0; i < (n); i++, l++) STATEMENT;                  \
-    }
-
 typedef struct cmha__wide {
     double re[CMHA__WIDE], im[CMHA__WIDE];
 } cmha__wide;
 
 static double cmha__wide_total(const double *a, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0}, sum = 0;
-    CMHA__IN_LANES(n, lanes[l] += a[i])
+    CMHA__IN_LANES(CMHA__WIDE_LANES, n, lanes[l] += a[i])
     for (int l = 0; l < CMHA__WIDE_LANES; l++) sum += lanes[l];
     return sum;
 }
 
 static double cmha__wide_dot(const double *a, const double *b, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0};
-    CMHA__IN_LANES(n, lanes[l] += a[i] * b[i])
+    CMHA__IN_LANES(CMHA__WIDE_LANES, n, lanes[l] += a[i] * b[i])
     return cmha__wide_total(lanes, CMHA__WIDE_LANES);
 }
 
@@ -6339,12 +6296,11 @@ typedef struct cmha__complex_norm_row {
 } cmha__complex_norm_row;
 
 static void cmha__complex_norm_rows(const cmha__call *c);
-static void cmha__complex_norm_back(const cmha__call *c);
 
 #define CMHA__NORM_OP(gamma)                                                                                 \
     {                                                                                                        \
         "complex_norm", 1, CMHA__PLANES | CMHA__EPS, CMHA_COMPLEX_NORM_WHITEN + 1, {gamma, 2},               \
-            5 * sizeof(double), NULL, cmha__complex_norm_rows, cmha__complex_norm_back                       \
+            5 * sizeof(double), NULL, cmha__complex_norm_rows, cmha__complex_norm_rows                       \
     }
 
 static const cmha__complex_norm_row cmha__complex_norms[] = {
@@ -6554,19 +6510,16 @@ CMHA_DEF void cmha_complex_norm_backward(const cmha_complex_norm_args *args, con
 
 static void cmha__complex_norm_rows(const cmha__call *c) {
     cmha_complex_norm_args args = {(cmha_complex_norm_kind)c->kind, c->n, c->D, c->number};
-    cmha_complex_norm_forward(&args, c->x[0], c->x[1], c->x[2], c->y, (double *)c->kept);
-}
-static void cmha__complex_norm_back(const cmha__call *c) {
-    cmha_complex_norm_args args = {(cmha_complex_norm_kind)c->kind, c->n, c->D, c->number};
-    cmha_complex_norm_backward(&args, c->x[0], c->x[1], (const double *)c->kept, c->dy, c->dx[0], c->dx[1],
-                               c->dx[2]);
+    const cmha_real *z = c->x[0], *gamma = c->x[1];
+    double *stats = (double *)c->kept;
+    if (!c->dy) cmha_complex_norm_forward(&args, z, gamma, c->x[2], c->y, stats);
+    else cmha_complex_norm_backward(&args, z, gamma, stats, c->dy, c->dx[0], c->dx[1], c->dx[2]);
 }
 
 CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
                                         cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps) {
-    int row = (int)kind >= 0 && kind <= CMHA_COMPLEX_NORM_WHITEN ? (int)kind
-                                                                 : 0; /* another is refused by the first */
-    return cmha__operate(tape, &cmha__complex_norms[row].op, (int)kind, eps, z, gamma, beta);
+    int there = (int)kind >= 0 && kind <= CMHA_COMPLEX_NORM_WHITEN; /* another is refused by the first */
+    return cmha__operate(tape, &cmha__complex_norms[there ? kind : 0].op, (int)kind, eps, z, gamma, beta);
 }
 
 /* ---- Phasors and Hermitian products ---- */
@@ -6582,13 +6535,11 @@ CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size
 }
 
 static void cmha__phasor_rows(const cmha__call *c) {
-    cmha_phasor_forward(c->x[0], c->n, c->D, c->number, c->y);
-}
-static void cmha__phasor_back(const cmha__call *c) {
-    cmha_phasor_backward(c->x[0], c->dy, c->n, c->D, c->number, c->dx[0]);
+    if (!c->dy) cmha_phasor_forward(c->x[0], c->n, c->D, c->number, c->y);
+    else cmha_phasor_backward(c->x[0], c->dy, c->n, c->D, c->number, c->dx[0]);
 }
 static const cmha__op cmha__phasor_op = {
-    "phasor", 1, CMHA__PLANES | CMHA__EPS, 0, {0, 0}, 0, NULL, cmha__phasor_rows, cmha__phasor_back};
+    "phasor", 1, CMHA__PLANES | CMHA__EPS, 0, {0, 0}, 0, NULL, cmha__phasor_rows, cmha__phasor_rows};
 
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps) {
     return cmha__operate(tape, &cmha__phasor_op, 0, eps, z, NULL, NULL);
@@ -6692,9 +6643,8 @@ static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m,
 static void cmha__multifreq_shape(cmha__call *c) {
     c->shape[0] = c->count, c->rows = c->D;
     if (c->rank != 2 || !cmha__same_shape(c->in[0], c->in[1]))
-        cmha__reject(c->tape, CMHA_ERR_SHAPE,
-                     "multifreq: omega and delta (%zu and %zu numbers) must be [K, d]", c->in[0]->size,
-                     c->in[1]->size);
+        CMHA__MISFIT(c->tape, "multifreq: omega and delta (%zu and %zu numbers) must be [K, d]",
+                     c->in[0]->size, c->in[1]->size);
 }
 
 /* CRAT eq 2 for channels lo .. lo + n - 1 at `count` positions from number `key` on, or its gradients. */
@@ -6749,8 +6699,8 @@ static void cmha__add_rows_fits(cmha__call *c) {
     const cmha_tensor *x = c->in[0], *rows = c->in[1];
     c->rows = rows->size;
     if (rows->rank != 2 || x->rank < 2 || memcmp(rows->shape, x->shape + (x->rank - 2), 2 * sizeof *x->shape))
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ",
-                     x->size, rows->size);
+        CMHA__MISFIT(c->tape, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ", x->size,
+                     rows->size);
 }
 
 /* CRAT eq 3 */
@@ -6789,7 +6739,7 @@ typedef struct cmha__regulariser {
 
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0};
-    CMHA__IN_LANES(n, lanes[l] += (double)x[i] * (double)x[i])
+    CMHA__IN_LANES(CMHA__WIDE_LANES, n, lanes[l] += (double)x[i] * (double)x[i])
     return cmha__wide_total(lanes, CMHA__WIDE_LANES);
 }
 
@@ -6899,45 +6849,23 @@ CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real 
     }
 }
 
-/* What the backward of a complex residual reads and writes. */
-typedef struct cmha__skip {
-    const cmha_real *z, *dy;
-    cmha_real *dz, alpha, beta;
-    size_t T, D;
-    int fresh;
-} cmha__skip;
-
-/* Walks back through a piece of rows: dz += conj(alpha + i beta) dy, written if fresh; sum [2] (or NULL) = Re
-   and Im of the sum of conj(z) dy. */
-static void cmha__skip_piece(const cmha__skip *s, size_t piece, double *sum) {
-    const size_t D = s->D, begin = piece * CMHA__PIECE, end = cmha__piece_end(begin, s->T);
+CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
+                                             const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
+                                             double *dalpha, double *dbeta) {
     double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
-    for (size_t at = 2 * begin * D; at < 2 * end * D; at += 2 * D) {
-        const cmha_real *a = s->z + at, *b = a + D, *g = s->dy + at, *h = g + D;
-        cmha_real *d = s->dz ? s->dz + at : NULL, alpha = s->alpha, beta = s->beta;
-        if (d && s->fresh) memset(d, 0, 2 * D * sizeof *d);
+    for (size_t at = 0; at < 2 * T * D; at += 2 * D) {
+        const cmha_real *a = z + at, *b = a + D, *g = dy + at, *h = g + D;
+        cmha_real *d = dz ? dz + at : NULL;
         for (size_t j = 0; d && j < D; j++) d[j] += alpha * g[j] + beta * h[j];
         for (size_t j = 0; d && j < D; j++) d[D + j] += alpha * h[j] - beta * g[j];
-        if (!sum) continue;
-        CMHA__IN_LANES(D, {
+        if (!dalpha && !dbeta) continue;
+        CMHA__IN_LANES(CMHA__WIDE_LANES, D, {
             re[l] += (double)a[i] * (double)g[i] + (double)b[i] * (double)h[i];
             im[l] += (double)a[i] * (double)h[i] - (double)b[i] * (double)g[i];
         })
     }
-    if (sum) sum[0] = cmha__wide_total(re, CMHA__WIDE_LANES), sum[1] = cmha__wide_total(im, CMHA__WIDE_LANES);
-}
-
-CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
-                                             const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
-                                             cmha_real *dalpha, cmha_real *dbeta) {
-    cmha__skip s = {z, dy, dz, alpha, beta, T, D, 0};
-    double sum[2] = {0, 0}, part[2] = {0, 0};
-    for (size_t i = 0; i < cmha__pieces(T); i++) {
-        cmha__skip_piece(&s, i, dalpha || dbeta ? part : NULL);
-        sum[0] += part[0], sum[1] += part[1];
-    }
-    if (dalpha) *dalpha += (cmha_real)sum[0];
-    if (dbeta) *dbeta += (cmha_real)sum[1];
+    if (dalpha) *dalpha += cmha__wide_total(re, CMHA__WIDE_LANES);
+    if (dbeta) *dbeta += cmha__wide_total(im, CMHA__WIDE_LANES);
 }
 
 static void cmha__skip_factor(cmha_tensor *const *in, cmha_real *re, cmha_real *im) {
@@ -6946,22 +6874,31 @@ static void cmha__skip_factor(cmha_tensor *const *in, cmha_real *re, cmha_real *
     *im = in[3] ? in[3]->data[0] : (cmha_real)sin((double)alpha);
 }
 
-/* As the kernel, with threads; without beta d psi = cos(psi) d beta - sin(psi) d alpha. */
+/* As the kernel, by pieces of rows; without beta d psi = cos(psi) d beta - sin(psi) d alpha. */
 static cmha_status cmha__skip_back(cmha_tape *tape, cmha_record *r) {
     size_t T = cmha__rows(r->in[0]), D = cmha__last(r->in[0]) / 2, pieces = cmha__pieces(T);
-    cmha__skip s = {r->in[0]->data, r->out->grad, NULL, 0, 0, T, D, 0};
-    s.dz = cmha__grad_fresh(tape, r->in[0], &s.fresh);
+    cmha_real alpha, beta;
+    int fresh;
+    cmha_real *dz = cmha__grad_fresh(tape, r->in[0], &fresh);
     cmha_real *dalpha = cmha_tape_grad(tape, r->in[2]), *dbeta = cmha_tape_grad(tape, r->in[3]);
     cmha__mark mark = cmha__mark_of(tape);
     double *sums = (double *)cmha_tape_alloc(tape, 2 * pieces * sizeof *sums), sum[2] = {0, 0};
     if (!tape->status && !cmha__dry(tape)) {
         int wanted = dalpha || dbeta;
-        cmha__skip_factor(r->in, &s.alpha, &s.beta);
+        cmha__skip_factor(r->in, &alpha, &beta);
+        memset(sums, 0, 2 * pieces * sizeof *sums);
         CMHA__FOR_CHUNKS(tape->context->threads, pieces, lo, hi) {
-            for (size_t i = lo; i < hi; i++) cmha__skip_piece(&s, i, wanted ? sums + 2 * i : NULL);
+            for (size_t i = lo; i < hi; i++) {
+                size_t row = i * CMHA__PIECE, n = cmha__piece_end(row, T) - row, at = 2 * row * D;
+                cmha_real *to = dz ? dz + at : NULL;
+                double *re = wanted ? sums + 2 * i : NULL, *im = wanted ? re + 1 : NULL;
+                if (to && fresh) memset(to, 0, 2 * n * D * sizeof *to);
+                cmha_complex_residual_backward(r->in[0]->data + at, alpha, beta, r->out->grad + at, n, D, to,
+                                               re, im);
+            }
         }
-        for (size_t i = 0; wanted && i < 2 * pieces; i++) sum[i % 2] += sums[i];
-        if (!r->in[3]) sum[0] = (double)s.alpha * sum[1] - (double)s.beta * sum[0];
+        for (size_t i = 0; i < 2 * pieces; i++) sum[i % 2] += sums[i];
+        if (!r->in[3]) sum[0] = (double)alpha * sum[1] - (double)beta * sum[0];
         if (dalpha) *dalpha += (cmha_real)sum[0];
         if (dbeta) *dbeta += (cmha_real)sum[1];
     }
@@ -6976,10 +6913,9 @@ CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmh
     cmha_real re, im;
     if (!f || !alpha || !cmha__is_planes(tape, z, "complex residual")) return NULL;
     if (!cmha__same_shape(z, f))
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex residual: shapes of %zu and %zu differ", z->size,
-                            f->size);
+        return CMHA__MISFIT(tape, "complex residual: shapes of %zu and %zu differ", z->size, f->size);
     if (alpha->size != 1 || (beta && beta->size != 1))
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "complex residual: alpha and beta are one number each");
+        return CMHA__MISFIT(tape, "complex residual: alpha and beta are one number each");
     y = cmha__result(tape, z->rank, z->shape);
     if (y && !cmha__dry(tape)) {
         cmha__skip_factor(in, &re, &im);
@@ -6995,7 +6931,7 @@ CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmh
 
 CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias,
                                   size_t T, size_t D, size_t E, cmha_real *logits) {
-    if (bias) cmha__fill_rows(bias, T, E, logits);
+    for (size_t t = 0; bias && t < T; t++) memcpy(logits + t * E, bias, E * sizeof *logits);
     cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, bias ? 1 : 0, logits, E);
     cmha_gemm(0, 1, T, E, D, 1, z + D, 2 * D, router + E * D, D, 1, logits, E);
 }
@@ -7014,13 +6950,11 @@ CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, 
 static void cmha__router_shape(cmha__call *c) {
     const cmha_tensor *router = c->in[1], *bias = c->in[2];
     if (router->rank != 3 || router->shape[0] != 2)
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "router: its weight must be [2, experts, width]");
+        CMHA__MISFIT(c->tape, "router: its weight must be [2, experts, width]");
     else if (router->shape[2] != c->D)
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "router: input of %zu numbers, weight for %zu", c->D,
-                     router->shape[2]);
+        CMHA__MISFIT(c->tape, "router: input of %zu numbers, weight for %zu", c->D, router->shape[2]);
     else if (bias && bias->size != router->shape[1])
-        cmha__reject(c->tape, CMHA_ERR_SHAPE, "router: %zu experts, bias for %zu", router->shape[1],
-                     bias->size);
+        CMHA__MISFIT(c->tape, "router: %zu experts, bias for %zu", router->shape[1], bias->size);
     c->count = c->rows, c->rows = cmha__pieces(c->rows);
     c->shape[c->rank - 1] = router->shape[router->rank > 1];
 }
@@ -7092,42 +7026,32 @@ CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top) {
     return cmha__countable(3 * T * top + 2 * (E + 1), 3 * (double)T * (double)top + 2 * ((double)E + 1));
 }
 
-/* Choices and gates of tokens lo .. hi - 1. */
-static void cmha__route_rows(const cmha_real *logits, size_t lo, size_t hi, size_t E, size_t top,
-                             size_t *expert, cmha_real *gate) {
-    for (size_t t = lo; t < hi; t++) {
-        const cmha_real *row = logits + t * E;
-        size_t *choice = expert + t * top;
-        cmha_real *g = gate + t * top;
-        for (size_t c = 0; c < top; c++) {
-            choice[c] = cmha__expert_next(row, E, c ? choice[c - 1] : E);
-            g[c] = row[choice[c]];
-        }
-        cmha_real inverse = 1 / cmha__exp_shifted(g, top, row[choice[0]]);
-        for (size_t c = 0; c < top; c++) g[c] *= inverse;
-    }
-}
-
-/* Groups the chosen pairs by expert: a counting sort. */
-static void cmha__route_group(const cmha__route *r, size_t pairs, size_t E) {
-    memset(r->first, 0, (E + 1) * sizeof *r->first);
-    for (size_t p = 0; p < pairs; p++) r->first[r->expert[p] + 1]++;
-    for (size_t e = 0; e < E; e++) r->first[e + 1] += r->first[e];
-    memcpy(r->piece, r->first, (E + 1) * sizeof *r->piece); /* for now where each expert's next pair goes */
-    for (size_t p = 0; p < pairs; p++) {
-        r->place[p] = r->piece[r->expert[p]]++;
-        r->pair[r->place[p]] = p;
-    }
-    r->piece[0] = 0;
-    for (size_t e = 0; e < E; e++)
-        r->piece[e + 1] = r->piece[e] + cmha__pieces(r->first[e + 1] - r->first[e]);
-}
-
-CMHA_DEF void cmha_route_forward(const cmha_real *logits, size_t T, size_t E, size_t top, size_t *plan,
-                                 cmha_real *gate) {
+CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E,
+                                 size_t top, int threads, size_t *plan, cmha_real *gate) {
     cmha__route r = cmha__route_of(plan, T, E, top);
-    cmha__route_rows(logits, 0, T, E, top, r.expert, gate);
-    cmha__route_group(&r, T * top, E);
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        for (size_t t = lo; t < hi; t++) {
+            const cmha_real *row = key_mask && !key_mask[t] ? NULL : logits + t * E;
+            size_t *choice = r.expert + t * top;
+            cmha_real *g = gate + t * top;
+            for (size_t c = 0; c < top; c++) {
+                choice[c] = row ? cmha__expert_next(row, E, c ? choice[c - 1] : E) : c;
+                g[c] = row ? row[choice[c]] : 0;
+            }
+            cmha_real inverse = 1 / cmha__exp_shifted(g, top, g[0]);
+            for (size_t c = 0; c < top; c++) g[c] *= inverse;
+        }
+    }
+    memset(r.first, 0, (E + 1) * sizeof *r.first); /* pairs are grouped by a counting sort */
+    for (size_t p = 0; p < T * top; p++) r.first[r.expert[p] + 1]++;
+    for (size_t e = 0; e < E; e++) r.first[e + 1] += r.first[e];
+    memcpy(r.piece, r.first, (E + 1) * sizeof *r.piece); /* for now where each expert's next pair goes */
+    for (size_t p = 0; p < T * top; p++) {
+        r.place[p] = r.piece[r.expert[p]]++;
+        r.pair[r.place[p]] = p;
+    }
+    r.piece[0] = 0;
+    for (size_t e = 0; e < E; e++) r.piece[e + 1] = r.piece[e] + cmha__pieces(r.first[e + 1] - r.first[e]);
 }
 
 CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
@@ -7375,8 +7299,8 @@ static int cmha__experts_top(cmha_tape *tape, const char *name, size_t top, size
     return !tape->status;
 }
 
-/* Do the shapes fit? Sets sizes and weights. No size in the kernels is beyond 16 T top (D + F) numbers. */
-static int cmha__experts_fit(cmha_tape *tape, cmha__experts_saved *s, cmha_tensor *const *in) {
+/* NULL where shapes do not fit. Sets sizes and weights; none in the kernels is beyond 16 T top (D + F). */
+static const cmha_tensor *cmha__experts_fit(cmha_tape *tape, cmha__experts_saved *s, cmha_tensor *const *in) {
     cmha_experts_args *a = &s->args;
     const cmha_tensor *z = in[0], *logits = in[1], *w1 = in[2], *b1 = in[3], *w2 = in[4], *b2 = in[5];
     if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
@@ -7392,20 +7316,19 @@ static int cmha__experts_fit(cmha_tape *tape, cmha__experts_saved *s, cmha_tenso
                             cmha__rows(logits), cmha__last(logits));
     if ((b1 && b1->size != 2 * a->E * a->F) || (b2 && b2->size != 2 * a->E * a->D))
         return CMHA__MISFIT(tape, "experts: a bias does not fit %zu experts", a->E);
-    if (!cmha__experts_top(tape, "experts", a->top, a->E)) return 0;
+    if (!cmha__experts_top(tape, "experts", a->top, a->E)) return NULL;
     if (cmha__countable(0, 128 * (double)a->T * (double)a->top * ((double)a->D + (double)a->F + 1)))
         cmha__reject(tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens, %zu experts each, are too many", a->T,
                      a->top);
     s->weights.w1 = w1->data, s->weights.b1 = b1 ? b1->data : NULL;
     s->weights.w2 = w2->data, s->weights.b2 = b2 ? b2->data : NULL;
-    return !tape->status;
+    return tape->status ? NULL : z;
 }
 
-/* cmha_experts of tokens some of which may be padding; in: z, logits, w1, b1, w2, b2. Padding goes to the
-   first experts, whatever it holds: other tokens then share an expert with as many rows as ever, which
-   decides in which order a BLAS sums. */
-static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *const *in, size_t top,
-                                  const unsigned char *key_mask, uint64_t *use) {
+CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
+                                   cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
+                                   const unsigned char *key_mask, uint64_t *use) {
+    cmha_tensor *in[6] = {z, logits, w1, b1, w2, b2};
     if (!in[1] || !in[2] || !in[4] || !cmha__is_planes(tape, in[0], "experts")) return NULL;
     cmha__experts_saved *s = (cmha__experts_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
@@ -7414,7 +7337,7 @@ static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *const *in, size_
     if (!cmha__experts_fit(tape, s, in)) return NULL;
     cmha_tensor *y = cmha__result(tape, in[0]->rank, in[0]->shape);
     if (!y) return NULL;
-    size_t T = a->T, E = a->E, pairs = T * top, padding = 0;
+    size_t T = a->T, E = a->E, pairs = T * top;
     cmha__mark mark = cmha__mark_of(tape);
     a->plan = (size_t *)cmha_tape_alloc(tape, cmha_route_size(T, E, top) * sizeof *a->plan);
     cmha_real *gate = cmha__reals(tape, pairs);
@@ -7425,28 +7348,14 @@ static cmha_tensor *cmha__experts(cmha_tape *tape, cmha_tensor *const *in, size_
     }
     cmha_real *scratch = cmha__reals(tape, cmha_experts_scratch(a, 0));
     if (!tape->status && !cmha__dry(tape)) {
-        cmha__route r = cmha__route_of(a->plan, T, E, top);
-        CMHA__FOR_CHUNKS(a->threads, T, lo, hi) {
-            cmha__route_rows(in[1]->data, lo, hi, E, top, r.expert, gate);
-        }
-        for (size_t i = 0; key_mask && i < pairs; i++) {
-            if (key_mask[i / top]) continue;
-            r.expert[i] = i % top, gate[i] = 1 / (cmha_real)top;
-            padding += i % top == 0;
-        }
-        cmha__route_group(&r, pairs, E);
+        const size_t *first = cmha__route_of(a->plan, T, E, top).first;
+        cmha_route_forward(logits->data, key_mask, T, E, top, a->threads, (size_t *)(uintptr_t)a->plan, gate);
         cmha_experts_forward(a, &s->weights, in[0]->data, y->data, scratch);
-        for (size_t e = 0; use && e < E; e++) use[e] += r.first[e + 1] - r.first[e] - (e < top ? padding : 0);
+        size_t absent = T - cmha__counted(key_mask, T);
+        for (size_t e = 0; use && e < E; e++) use[e] += first[e + 1] - first[e] - (e < top ? absent : 0);
     }
     cmha__rewind(tape, mark);
     return cmha_tape_push(tape, "experts", y, in, 6, cmha__experts_record, s);
-}
-
-CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
-                                   cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
-                                   uint64_t *use) {
-    cmha_tensor *in[6] = {z, logits, w1, b1, w2, b2};
-    return cmha__experts(tape, in, top, NULL, use);
 }
 
 /* ---- Mixture of experts: the load balance ---- */
@@ -7967,11 +7876,11 @@ static int cmha__retrieve_fits(cmha_tape *tape, const cmha_knowledge *kb, const 
     else if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
         cmha__reject(tape, CMHA_ERR_ARGUMENT, "retrieve: tau must be > 0, eps >= 0, the threshold a number");
     else if (w_logits->size != a->queries || cmha__last(q) % (2 * a->queries))
-        return CMHA__MISFIT(tape, "retrieve: rows of %zu numbers and %zu weights do not fit %zu queries",
-                            cmha__last(q), w_logits->size, a->queries);
+        CMHA__MISFIT(tape, "retrieve: rows of %zu numbers and %zu weights do not fit %zu queries",
+                     cmha__last(q), w_logits->size, a->queries);
     else if (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r)
-        return CMHA__MISFIT(tape, "retrieve: rows of %zu numbers for %zu queries, documents of width %zu",
-                            cmha__last(q), a->queries, kb->d_r);
+        CMHA__MISFIT(tape, "retrieve: rows of %zu numbers for %zu queries, documents of width %zu",
+                     cmha__last(q), a->queries, kb->d_r);
     return !tape->status;
 }
 
@@ -8030,9 +7939,8 @@ static void cmha__reflect_fits(cmha__call *c) {
     int fits = cmha__last(v) == 2 * c->D && v->size == z->size;
     if (!(c->number > 0)) cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "reflect: tau must be positive");
     else if (!fits || cmha__last(gate) != c->D || gate->size != z->size / 2)
-        cmha__reject(c->tape, CMHA_ERR_SHAPE,
-                     "reflect: z of %zu numbers, v of %zu and a gate of %zu do not fit", z->size, v->size,
-                     gate->size);
+        CMHA__MISFIT(c->tape, "reflect: z of %zu numbers, v of %zu and a gate of %zu do not fit", z->size,
+                     v->size, gate->size);
 }
 
 /* The second half of CRAT eq 19: (1 - g) z + g v or z + g v; z bit for bit where nothing was found. */
@@ -8096,7 +8004,7 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
         return cmha__reject(tape, CMHA_ERR_ARGUMENT, "irw: a weight is missing");
     if (!cmha__dry(tape) && (!knowledge || !knowledge->n)) return z;
     if (weights->wm->rank != 3 || weights->wm->shape[0] != 2)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "irw: the weight of the queries must be [2, M d_r, D]");
+        return CMHA__MISFIT(tape, "irw: the weight of the queries must be [2, M d_r, D]");
     size_t shape[2] = {2 * weights->wm->shape[1], weights->wm->shape[2]};
     cmha_tensor *wm = cmha_reshape(tape, weights->wm, 2, shape); /* of a real input both parts are one map */
     cmha_tensor *q = cmha_linear(tape, cmha_complex_part(tape, z, 1), wm, weights->bm);
@@ -11856,8 +11764,8 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
 /* x + gain * dropout(a Wo^T + bo) */
 static cmha_tensor *cmha__block_output(cmha__pass *pass, const cmha_block *k, cmha_tensor *a,
                                        cmha_tensor *x) {
-    return cmha__sublayer(pass->tape, a, -1, k->wo_weight, k->wo_bias, x, (cmha_real)pass->c->residual_scale,
-                          (cmha_real)pass->c->dropout, 1);
+    return cmha__sublayer(pass->tape, a, CMHA_ACTIVATION_NONE, k->wo_weight, k->wo_bias, x,
+                          (cmha_real)pass->c->residual_scale, (cmha_real)pass->c->dropout, 1);
 }
 
 /* x + gain * dropout(act(h W1^T + b1) W2^T + b2) */
@@ -11996,10 +11904,9 @@ static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, cmha_tensor *h) {
     }
     uint64_t *use = tape->recording && !pass->again ? pass->model->expert_use + pass->layer * experts : NULL;
     cmha_tensor *logits = cmha_router(tape, h, k->router_weight, k->router_bias);
-    cmha_tensor *in[] = {h, logits, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias};
     if (tape->recording && pass->c->balance > 0)
         cmha__add_loss(pass, cmha_balance(tape, logits, top, mask), pass->c->balance);
-    return cmha__experts(tape, in, top, mask, use);
+    return cmha_experts(tape, h, logits, top, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias, mask, use);
 }
 
 /* a = window(W_o attention(norm(z))) (CRAT eq 16-19), z = r1 z + a, z = r2 z + ffn(norm(z)). A window changes

@@ -235,7 +235,7 @@ static void run_experts(probe *p, int backward) {
     w.b2 = p->n_in > B1 ? p->x[B2] : NULL;
     d.w1 = p->dx[W1], d.w2 = p->dx[W2], d.b1 = p->dx[B1], d.b2 = p->dx[B2];
     scratch = check_zeros(cmha_experts_scratch(&a, backward) + cmha_experts_scratch(&a, 0));
-    cmha_route_forward(p->x[LOGITS], p->T, p->E, p->top, plan, gate);
+    cmha_route_forward(p->x[LOGITS], NULL, p->T, p->E, p->top, 1, plan, gate);
     cmha_experts_forward(&a, &w, p->x[Z], p->y, scratch);
     if (backward) {
         cmha_experts_backward(&a, &w, p->x[Z], p->dy, p->dx[Z], p->dx[LOGITS] ? dgate : NULL, &d, scratch);
@@ -245,7 +245,7 @@ static void run_experts(probe *p, int backward) {
 }
 
 static cmha_tensor *build_experts(probe *p, cmha_tape *tape, cmha_tensor **in) {
-    return cmha_experts(tape, in[Z], in[LOGITS], p->top, in[W1], in[B1], in[W2], in[B2], NULL);
+    return cmha_experts(tape, in[Z], in[LOGITS], p->top, in[W1], in[B1], in[W2], in[B2], NULL, NULL);
 }
 
 static void check_experts(size_t T, size_t D, size_t F, size_t E, size_t top, spread how) {
@@ -328,7 +328,7 @@ enum { ROUTER = 1, ROUTER_BIAS = 6 };
 static cmha_tensor *build_layer(probe *p, cmha_tape *tape, cmha_tensor **in) {
     size_t flat[1];
     cmha_tensor *logits = cmha_router(tape, in[Z], in[ROUTER], in[ROUTER_BIAS]);
-    cmha_tensor *f = cmha_experts(tape, in[Z], logits, p->top, in[W1], in[B1], in[W2], in[B2], NULL);
+    cmha_tensor *f = cmha_experts(tape, in[Z], logits, p->top, in[W1], in[B1], in[W2], in[B2], NULL, NULL);
     cmha_tensor *y = cmha_complex_residual(tape, in[Z], f, in[7], NULL);
     flat[0] = y ? y->size : 0;
     return cmha_concat(tape, cmha_reshape(tape, y, 1, flat), cmha_balance(tape, logits, p->top, NULL), 0);

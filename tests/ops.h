@@ -214,7 +214,7 @@ static inline cmha_tensor *ops_experts(cmha_tape *tape, ops_inputs *s, size_t to
     cmha_tensor *z = OPS_X2(5, 8), *logits = OPS_X2(5, 3), *w1 = ops_input(s, 1, 4, 2, 3, 3, 4),
                 *b1 = OPS_W3(2, 3, 3);
     cmha_tensor *w2 = ops_input(s, 1, 4, 2, 3, 4, 3), *b2 = OPS_W3(2, 3, 4);
-    return cmha_experts(tape, z, logits, top, w1, b1, w2, b2, NULL);
+    return cmha_experts(tape, z, logits, top, w1, b1, w2, b2, NULL, NULL);
 }
 
 static inline cmha_tensor *ops_retrieve(cmha_tape *tape, ops_inputs *s, size_t documents) {

@@ -544,7 +544,7 @@ static cmha_tensor *experts_of(fixture *f, size_t width, size_t top) {
     size_t one[4] = {2, 4, 3, 0}, two[4] = {2, 4, 0, 3};
     one[3] = two[2] = width;
     return cmha_experts(TAPE, f->x, tensor(f, 3, 2, 3, 4), top, cmha_tensor_new(TAPE, 4, one, 1), NULL,
-                        cmha_tensor_new(TAPE, 4, two, 1), NULL, NULL);
+                        cmha_tensor_new(TAPE, 4, two, 1), NULL, NULL, NULL);
 }
 
 /* A window into a base of one document. */
@@ -917,11 +917,11 @@ static const char *ugly_name(void) {
     ROW(linear_in_0, CMHA_OK, NULL,                                                                          \
         fine(f, cmha_linear(TAPE, tensor(f, 2, 3, 0, 1), tensor(f, 2, 5, 0, 1), f->b)))                      \
     ROW(sublayer_residual, CMHA_ERR_SHAPE, "linear",                                                         \
-        OP(cmha_sublayer(TAPE, f->x, -1, f->w, f->b, f->x, 1, 0)))                                           \
+        OP(cmha_sublayer(TAPE, f->x, CMHA_ACTIVATION_NONE, f->w, f->b, f->x, 1, 0)))                                           \
     ROW(sublayer_dropout_1, CMHA_ERR_ARGUMENT, "dropout",                                                    \
-        OP(cmha_sublayer(TAPE, f->x, -1, f->w, f->b, NULL, 1, 1)))                                           \
+        OP(cmha_sublayer(TAPE, f->x, CMHA_ACTIVATION_NONE, f->w, f->b, NULL, 1, 1)))                                           \
     ROW(sublayer_dropout_nan, CMHA_ERR_ARGUMENT, "dropout",                                                  \
-        OP(cmha_sublayer(TAPE, f->x, -1, f->w, f->b, NULL, 1, (cmha_real)NAN)))                              \
+        OP(cmha_sublayer(TAPE, f->x, CMHA_ACTIVATION_NONE, f->w, f->b, NULL, 1, (cmha_real)NAN)))                              \
     ROW(reflect_sizes, CMHA_ERR_SHAPE, "reflect",                                                            \
         OP(cmha_reflect(TAPE, f->planes, f->planes, f->x, 1, CMHA_FUSION_CONVEX, NULL)))                     \
     ROW(sublayer_act, CMHA_ERR_ARGUMENT, "activation",                                                       \
@@ -1256,7 +1256,7 @@ static const char *ugly_name(void) {
         OP(cmha_complex_residual(TAPE, f->x, f->w, f->b, f->b)))                                             \
     ROW(router_weight, CMHA_ERR_SHAPE, "router", OP(cmha_router(TAPE, f->x, f->w, NULL)))                    \
     ROW(experts_ranks, CMHA_ERR_SHAPE, "experts",                                                            \
-        OP(cmha_experts(TAPE, f->x, f->x, 1, f->w, NULL, f->w, NULL, NULL)))                                 \
+        OP(cmha_experts(TAPE, f->x, f->x, 1, f->w, NULL, f->w, NULL, NULL, NULL)))                           \
     ROW(experts_width, CMHA_ERR_SHAPE, "experts", OP(experts_of(f, 5, 1)))                                   \
     ROW(experts_top_0, CMHA_ERR_ARGUMENT, "experts", OP(experts_of(f, 4, 0)))                                \
     ROW(experts_top_max, CMHA_ERR_ARGUMENT, "experts", OP(experts_of(f, 4, SIZE_MAX)))                       \
@@ -1413,7 +1413,7 @@ static void plain_open(plain *p) {
     ROW(cmha_router_backward, cmha_router_backward(NULL, NULL, NULL, 0, 4, 3, NULL, NULL, NULL))             \
     ROW(cmha_route_size, EQUAL(cmha_route_size(TOP, 4, 4), SIZE_MAX),                                        \
         EQUAL(cmha_route_size(0, SIZE_MAX, 1), SIZE_MAX))                                                    \
-    ROW(cmha_route_forward, cmha_route_forward(NULL, 0, 1, 1, p->plan, NULL), EQUAL(p->plan[0], 0))          \
+    ROW(cmha_route_forward, cmha_route_forward(NULL, NULL, 0, 1, 1, 1, p->plan, NULL), EQUAL(p->plan[0], 0))          \
     ROW(cmha_route_backward, cmha_route_backward(NULL, NULL, NULL, 0, 4, 2, NULL))                           \
     ROW(cmha_experts_scratch, EQUAL(cmha_experts_scratch(&p->wide_experts, 0), SIZE_MAX),                    \
         EQUAL(cmha_experts_scratch(&p->wide_experts, 1), SIZE_MAX))                                          \

@@ -1009,7 +1009,7 @@ static cmha_tensor *half_block(cmha_model *m, cmha_tape *tape, const cmha_block 
                : cmha_linear(tape, h, k->qkv_weight, k->qkv_bias);
     if (!second) h = cmha_attention(tape, &args, h, NULL, NULL, NULL);
     x = second ? cmha_sublayer(tape, h, CMHA_ACTIVATION_GELU_ERF, k->w2_weight, k->w2_bias, x, gain, 0)
-               : cmha_sublayer(tape, h, -1, k->wo_weight, k->wo_bias, x, gain, 0);
+               : cmha_sublayer(tape, h, CMHA_ACTIVATION_NONE, k->wo_weight, k->wo_bias, x, gain, 0);
     return post ? cmha_layernorm(tape, x, weight, bias, eps) : x;
 }
 
@@ -1057,8 +1057,8 @@ static cmha_tensor *vanilla_block(cmha_model *m, cmha_tape *tape, size_t layer, 
     im = cmha_layernorm(tape, imag, k->ln1_weight, k->ln1_bias, eps);
     a = cmha_attention(tape, &args, cmha_linear(tape, cmha_add(tape, re, im), k->qkv_weight, NULL), NULL,
                        NULL, NULL);
-    y = cmha_layernorm(tape, cmha_sublayer(tape, a, -1, k->wo_weight, NULL, re, 1, 0), k->ln2_weight,
-                       k->ln2_bias, eps);
+    y = cmha_sublayer(tape, a, CMHA_ACTIVATION_NONE, k->wo_weight, NULL, re, 1, 0);
+    y = cmha_layernorm(tape, y, k->ln2_weight, k->ln2_bias, eps);
     y = cmha_sublayer(tape, cmha_linear(tape, y, k->w1_weight, k->w1_bias), CMHA_ACTIVATION_GELU_ERF,
                       k->w2_weight, k->w2_bias, y, 1, 0);
     return cmha_layernorm(tape, y, k->ln3_weight, k->ln3_bias, eps);
