@@ -1634,11 +1634,11 @@ CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_a
    you do not set. The loss is that of labels if they are there, else of values, else of targets.
    Features W f + b ("feature.weight", real) are added to the token embeddings. Complex ones, in the families
    whose attention is complex, are C f, C complex. In cope and mobius its real part joins the tokens, its
-   imaginary part the imaginary channel of the first complex layer, beside the positions. In crat C f, without
-   a bias, joins the state; with tokens = 0 it is the state, which positions then only turn (state_rotation).
-   So features times e^(i phi) turn the first state, and the first layer's probabilities stay, angular or dot,
-   under the norms cln (while its bias is 0) and crms. The turn ends at the cGELU of state_gelu and of the
-   feed-forward layer, at the norms split and whiten, at the windows, and in ln_f, which is real. */
+   imaginary part the imaginary channel of the first complex layer, beside the positions. In crat C f joins
+   the state; with tokens = 0 it is the state, which positions then only turn (state_rotation). So features
+   times e^(i phi) turn the first state, and the first layer's probabilities stay, angular or dot, under the
+   norms cln (while its bias is 0) and crms. The turn ends at the cGELU of state_gelu and of the feed-forward
+   layer, at the norms split and whiten, at the windows, and in ln_f, which is real. */
 typedef struct cmha_batch {
     const int32_t *ids, *targets;   /* [batch, length]; targets -1 are ignored; ids NULL where tokens = 0 */
     const unsigned char *key_mask;  /* [batch, length], 0 = padding, NULL = none */
@@ -10978,8 +10978,7 @@ typedef struct cmha__norm_row {
 typedef struct cmha__sizes {
     size_t none; /* at offset 0: no axis */
     cmha_model_config c;
-    int always, out_bias, pcl, mobius, group[3], dense, free_skip, unit_skip, window, pre, untied, content,
-        channelled;
+    int always, out_bias, pcl, mobius, group[3], dense, free_skip, unit_skip, window, pre, untied, content;
     size_t one, two, three, four, d, half, ff, half_ff; /* half: of complex features */
     size_t q, kv, gate, phases, pairs;                  /* plain heads; rows of delta */
     size_t cope;                                        /* d in CoPE's layer */
@@ -10988,7 +10987,7 @@ typedef struct cmha__sizes {
     size_t width[3], qkv[3], one_ff, one_out;           /* CRAT's groups of heads, and its dense layer */
     size_t asked, found, gate_in;                       /* its reflection window */
     size_t positions, terms, state;
-    size_t vocabulary, channels, complex_in, complex_out, complex_bias, predicted; /* ids; features; values */
+    size_t vocabulary, channels, input_bias, complex_in, complex_out, predicted; /* ids; features; values */
     size_t own[CMHA_MAX_SCORE_PARAMETERS][3];           /* axes of the parameters of the program's score */
 } cmha__sizes;
 
@@ -11053,9 +11052,9 @@ static cmha__sizes cmha__sizes_of(const cmha_model_config *c, const cmha_score *
     s.pre = c->placement == CMHA_PLACEMENT_PRE, s.untied = !c->tied || !c->tokens;
     s.vocabulary = c->tokens ? c->vocabulary : 0;
     if (c->complex_features && c->family != CMHA_FAMILY_REAL)
-        s.complex_in = c->features, s.complex_out = crat ? s.half : s.d, s.complex_bias = crat ? 0 : s.d;
-    else if (c->features) s.channels = cmha__feature_width(c);
-    s.channelled = s.channels > 0, s.content = c->tokens || s.channels;
+        s.complex_in = c->features, s.complex_out = crat ? s.half : s.d;
+    else if (c->features) s.channels = cmha__feature_width(c), s.input_bias = s.d;
+    s.content = c->tokens || s.channels;
     s.predicted = c->values * (c->gaussian ? 2 : 1);
     return s;
 }
@@ -11157,9 +11156,8 @@ static const cmha__row cmha__crat_rows[] = {
 static const cmha__row cmha__embedding_rows[] = {
     CMHA__OWN("tok_emb.weight", token_weight, always, EMBEDDING, REAL, vocabulary, d),
     CMHA__OWN("feature.weight", feature_weight, always, INPUT, REAL, d, channels),
-    CMHA__OWN("feature.bias", feature_bias, channelled, ZEROS, REAL, d, none),
+    CMHA__OWN("feature.bias", feature_bias, always, ZEROS, REAL, input_bias, none),
     CMHA__OWN("feature.weight", feature_weight, always, INPUT, COMPLEX, complex_out, complex_in),
-    CMHA__OWN("feature.bias", feature_bias, always, ZEROS, COMPLEX, complex_bias, none),
     CMHA__OWN("pos_emb.weight", position_weight, always, EMBEDDING, REAL, positions, d),
     CMHA__OWN("type_emb.weight", type_weight, always, EMBEDDING, REAL, c.token_types, d),
     CMHA__OWN("pe.omega", pe_omega, always, WAVES, REAL, terms, d),
@@ -12501,29 +12499,26 @@ CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
 static cmha_batch cmha__dry_batch(const cmha_model_config *c, size_t batch, size_t length) {
     static const int32_t none = 0;
     static const cmha_real number = 0;
-    cmha_batch b;
-    memset(&b, 0, sizeof b);
-    b.batch = batch, b.length = length, b.targets = &none;
-    if (c->tokens) b.ids = &none;
-    if (c->features) b.features = &number;
-    if (c->classes) b.labels = &number;
-    if (c->values) b.values = &number;
+    cmha_batch b = {c->tokens ? &none : NULL, &none, NULL, batch, length, NULL, c->classes ? &number : NULL,
+                    NULL, c->features ? &number : NULL, c->values ? &number : NULL};
     return b;
 }
 
 /* Runs passes that compute nothing but count what they would take: bytes of the two arenas' single blocks. A
    step, and an evaluation, which takes more than a step in small models whose blocks run twice. With a class
-   head the batch has labels: hidden tokens then take their memory at the first step. */
+   head the batch has labels: hidden tokens then take their memory at the first step. Without any head the
+   objective is the caller's own. */
 static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, size_t *memory,
                                  size_t *records) {
     cmha_real *nowhere = (cmha_real *)(uintptr_t)64; /* never touched in a dry run */
     cmha_batch b = cmha__dry_batch(&like->config, batch, length);
+    int heads = like->config.vocabulary || like->config.classes || like->config.values;
     cmha_model dry = *like;
     double loss;
     cmha_status status = CMHA_OK;
     *memory = *records = 0;
     if (!dry.parameters.grad) cmha__attach_grad(&dry.parameters, dry.parameters.grad = nowhere);
-    for (int training = 1; training >= 0 && !status; training--) {
+    for (int training = heads; heads && training >= 0 && !status; training--) {
         status = cmha_tape_init(&dry.tape, like->context, 1);
         if (status) return status;
         dry.tape.memory.measuring = 1;
@@ -13527,9 +13522,7 @@ static cmha_status cmha__cache_append(cmha_cache *cache, const cmha_batch *fresh
 
 CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t *ids,
                                                 const cmha_real *features, size_t n, cmha_real *out) {
-    cmha_batch fresh;
-    memset(&fresh, 0, sizeof fresh);
-    fresh.ids = ids, fresh.features = features, fresh.length = n;
+    cmha_batch fresh = {ids, NULL, NULL, 0, n, NULL, NULL, NULL, features, NULL};
     return cmha__cache_append(cache, &fresh, out);
 }
 

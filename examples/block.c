@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
     cmha_tensor *normed = cmha_layernorm(&tape, x, ln1, NULL, (cmha_real)1e-5);
     cmha_tensor *projected = cmha_linear(&tape, normed, qkv, NULL);                     /* [B, N, 3D] */
     cmha_tensor *heads = cmha_attention(&tape, &args, projected, NULL, NULL, turns);   /* [B, N, D] */
-    cmha_tensor *h = cmha_sublayer(&tape, heads, CMHA_ACTIVATION_NONE, wo, NULL, x, 1, 0); /* x + heads wo^T */
+    cmha_tensor *h = cmha_sublayer(&tape, heads, CMHA_ACTIVATION_NONE, wo, NULL, x, 1, 0); /* + x */
     cmha_tensor *inner = cmha_linear(&tape, cmha_layernorm(&tape, h, ln2, NULL, (cmha_real)1e-5), w1, b1);
     cmha_tensor *y = cmha_sublayer(&tape, inner, CMHA_ACTIVATION_GELU_ERF, w2, b2, h, 1, 0); /* h + .. */
     cmha_tensor *loss = cmha_sum(&tape, cmha_mul(&tape, y, y));

@@ -10,7 +10,7 @@ import struct
 import sys
 
 WIDTH = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4,
-         "F32": 4, "I64": 8, "U64": 8, "F64": 8}
+         "F32": 4, "I64": 8, "U64": 8, "C64": 8, "F64": 8}
 
 
 def unique(pairs):
@@ -73,6 +73,8 @@ def encode(dtype, values):
 
 
 def decode(dtype, raw):
+    if dtype == "C64":  # pairs of floats: real part, imaginary part
+        return struct.unpack("<%df" % (len(raw) // 4), raw)
     n = len(raw) // WIDTH[dtype]
     return struct.unpack("<%d%s" % (n, {"F64": "d", "F32": "f", "F16": "e", "I64": "q"}[dtype]), raw)
 
@@ -97,7 +99,9 @@ def main():
     folder = sys.argv[1]
     metadata, tensors = read(os.path.join(folder, "ours.safetensors"))
     assert metadata == {"key": "value", "odd \"key\"\\": "tab\t, line\n, \u00e9, \u20ac, \U0001F600, \x01, \x7f"}, metadata
-    assert list(tensors) == ["matrix", "caf\u00e9 \"quoted\"", "none", "scalar"], list(tensors)
+    assert list(tensors) == ["matrix", "caf\u00e9 \"quoted\"", "none", "scalar", "complex"], list(tensors)
+    assert tensors["complex"][:2] == ("C64", [4, 3]), tensors["complex"][:2]
+    assert list(decode("C64", tensors.pop("complex")[2])) == [value(i) for i in range(24)], "complex"
     for name, shape in (("matrix", [4, 6]), ("caf\u00e9 \"quoted\"", [3]), ("none", [2, 0]), ("scalar", [])):
         dtype, got, raw = tensors[name]
         assert got == shape and dtype in ("F32", "F64"), name
@@ -105,6 +109,7 @@ def main():
     for dtype in ("F64", "F32", "F16", "BF16", "I64"):
         numbers = encode(dtype, [value(i) for i in range(24)])
         write(os.path.join(folder, dtype + ".safetensors"), {dtype: (dtype, [4, 6], numbers), "none": (dtype, [0, 3], b"")})
+    write(os.path.join(folder, "C64.safetensors"), {"C64": ("C64", [4, 3], encode("F32", [value(i) for i in range(24)]))})
     write(os.path.join(folder, "blanks.safetensors"),
           {"z": ("F32", [2, 3, 4], encode("F32", [value(i) for i in range(24)])), "\u20ac": ("U8", [3], b"abc")},
           {"format": "pt", "\u00e9": "\n"}, blanks=True)

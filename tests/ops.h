@@ -229,6 +229,15 @@ static inline cmha_tensor *ops_retrieve(cmha_tape *tape, ops_inputs *s, size_t d
     OPS_TWO(cmha_retrieve(tape, &base, &args, a, b, NULL), OPS_X2(5, 8), OPS_W1(2));
 }
 
+/* The value head of a model that has nothing else: means and log variances. */
+static inline cmha_tensor *ops_values(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w, cmha_tensor *b) {
+    cmha_model model;
+    memset(&model, 0, sizeof model);
+    model.context = tape ? tape->context : NULL, model.config.gaussian = 1;
+    model.value_weight = w, model.value_bias = b;
+    return cmha_model_values(&model, tape, x);
+}
+
 /* What huge inputs (1e30) may do to an operation's result and to the gradients of its inputs. Where `inner`
    is 0 the double build must show that the true values are beyond the range of float: see test_extremes.c. */
 typedef enum ops_range {
@@ -429,7 +438,8 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1,
         NULL), OPS_X3(2, 5, 8), OPS_W2(4, 8), OPS_W1(4));)                                                   \
     ROW(linear_cross_entropy_weights, ops_logits, OPS_TWO(cmha_linear_cross_entropy(tape, a, b, NULL,        \
         ops_ids, -1, ops_weights), OPS_X2(10, 8), OPS_W2(4, 8));)                                            \
-    ROW(squared_error, ops_product, return cmha_squared_error(tape, OPS_X2(2, 4), ops_targets);)
+    ROW(squared_error, ops_product, return cmha_squared_error(tape, OPS_X2(2, 4), ops_targets);)             \
+    ROW(values, ops_sums, return ops_values(tape, OPS_X3(2, 3, 4), OPS_W2(6, 4), OPS_W1(6));)
 
 typedef cmha_tensor *(*ops_build)(cmha_tape *tape, ops_inputs *s);
 

@@ -756,6 +756,20 @@ static const char *ugly_name(void) {
     ROW(classify_no_head, CMHA_ERR_STATE, "class", cmha_model_classify(&f->decoder, &f->batch, f->logits))   \
     ROW(classify_nothing, CMHA_ERR_SHAPE, "token",                                                           \
         WITH(f->batch.length = 0, cmha_model_classify(&f->encoder, &f->batch, f->logits)))                   \
+    ROW(predict_no_model, CMHA_ERR_STATE, NULL, cmha_model_predict(NULL, &f->batch, f->logits))              \
+    ROW(predict_no_batch, CMHA_ERR_ARGUMENT, "predict", cmha_model_predict(&f->decoder, NULL, f->logits))    \
+    ROW(predict_no_head, CMHA_ERR_STATE, "values", cmha_model_predict(&f->decoder, &f->batch, f->logits))    \
+    ROW(values_no_head, CMHA_ERR_STATE, "values = 0", OP(cmha_model_values(&f->decoder, TAPE, f->x)))        \
+    ROW(values_no_model, CMHA_ERR_ARGUMENT, "values", OP(cmha_model_values(NULL, TAPE, f->x)))               \
+    ROW(values_closed, CMHA_ERR_ARGUMENT, "values", OP(cmha_model_values(&f->spare, TAPE, f->x)))            \
+    ROW(values_of_tokens, CMHA_ERR_STATE, "values = 0",                                                      \
+        WITH(f->batch.values = good_labels, loss_of(f, &f->decoder)))                                        \
+    ROW(features_of_tokens, CMHA_ERR_ARGUMENT, "0 features",                                                 \
+        WITH(f->batch.features = good_labels, loss_of(f, &f->decoder)))                                      \
+    ROW(append_features_no_cache, CMHA_ERR_STATE, NULL,                                                      \
+        cmha_cache_append_features(NULL, good_ids, good_labels, 1, NULL))                                    \
+    ROW(append_features_of_tokens, CMHA_ERR_ARGUMENT, "0 features",                                          \
+        cmha_cache_append_features(&f->cache, good_ids, good_labels, 1, NULL))                               \
     ROW(see_no_model, CMHA_ERR_STATE, NULL, cmha_model_attention(NULL, &f->batch, 0, 0, 0, f->logits))       \
     ROW(see_no_batch, CMHA_ERR_ARGUMENT, "model attention",                                                  \
         cmha_model_attention(&f->decoder, NULL, 0, 0, 0, f->logits))                                         \
@@ -1437,6 +1451,8 @@ static void plain_open(plain *p) {
     ROW(cmha_rng_uniform, EQUAL(cmha_rng_uniform(&p->last) < 1, 1))                                          \
     ROW(cmha_rng_normal, EQUAL(fabs(cmha_rng_normal(&p->last)) < 99, 1))                                     \
     ROW(cmha_rng_below, EQUAL(cmha_rng_below(&p->last, 0), 0), EQUAL(cmha_rng_below(&p->last, 1), 0))        \
+    ROW(cmha_frames, CHECK(cmha_frames(NULL, 0, CMHA_SAMPLES_PAIRS, 3, 1, NULL) == 0 &&                      \
+        cmha_frames(NULL, 7, CMHA_SAMPLES_PLANES, 3, 2, NULL) == 3))                                         \
     ROW(cmha_mask_tokens, cmha_mask_tokens(NULL, NULL, 0, NULL, 0, 0, 1, &p->last))                          \
     ROW(cmha_sample, EQUAL(cmha_sample(&p->sampler, NULL, 0, NULL, 0, &p->last, NULL), -1))                  \
     ROW(cmha_status_string, EQUAL(cmha_status_string((cmha_status)-7)[0], 'a'),                              \

@@ -21,19 +21,23 @@ static const char *path_of(const char *name) {
 /* As in interop.py */
 static double value(size_t i) { return ((double)(i % 16) - 7) * (i % 3 ? 0.5 : 8.0); }
 
+/* The same of complex numbers [4, 3], number i / 2's real part or, i odd, the other one, as planes. */
+static size_t plane_place(size_t i) { return i / 6 * 6 + i % 2 * 3 + i / 2 % 3; }
+
 static void write_ours(void) {
-    static const size_t matrix[2] = {4, 6}, three[1] = {3}, none[2] = {2, 0};
+    static const size_t matrix[2] = {4, 6}, three[1] = {3}, none[2] = {2, 0}, complex_shape[2] = {4, 3};
     static const char *const metadata[] =
         {"key", "value", "odd \"key\"\\",
          "tab\t, line\n, \xC3\xA9, \xE2\x82\xAC, \xF0\x9F\x98\x80, \x01, \x7F"};
-    cmha_real x[24];
-    cmha_archive_item items[4] = {{"matrix", x, matrix, 2, NULL},
+    cmha_real x[24], z[24];
+    cmha_archive_item items[5] = {{"matrix", x, matrix, 2, NULL},
                                   {"caf\xC3\xA9 \"quoted\"", x, three, 1, NULL},
                                   {"none", x, none, 2, NULL},
-                                  {"scalar", x, NULL, 0, NULL}};
+                                  {"scalar", x, NULL, 0, NULL},
+                                  {"complex", z, complex_shape, 2, "C64"}};
     size_t i;
-    for (i = 0; i < 24; i++) x[i] = (cmha_real)value(i);
-    CHECK_OK(cmha_archive_write(&context, path_of("ours.safetensors"), items, 4, metadata, 2));
+    for (i = 0; i < 24; i++) x[i] = z[plane_place(i)] = (cmha_real)value(i);
+    CHECK_OK(cmha_archive_write(&context, path_of("ours.safetensors"), items, 5, metadata, 2));
 }
 
 /* Tensor `name` is [4, 6] or as many numbers in another shape, and holds value(i) times `factor`. */
@@ -47,7 +51,8 @@ static void holds(const char *file, const char *name, double factor) {
     t = cmha_archive_find(&a, name);
     if (CHECK_THAT(t && t->count == 24, "%s: no %s of 24 numbers", file, name)) {
         CHECK_THAT(!cmha_archive_read(&a, t, x), "%s", cmha_error(&context));
-        for (i = 0; i < 24; i++) CHECK_NEAR(x[i], factor * value(i), 0);
+        for (i = 0; i < 24; i++)
+            CHECK_NEAR(x[strcmp(t->dtype, "C64") ? i : plane_place(i)], factor * value(i), 0);
         if (!strcmp(t->dtype, "I64")) {
             CHECK_OK(cmha_archive_read_i64(&a, t, whole));
             for (i = 0; i < 24; i++) CHECK_NEAR(whole[i], factor * value(i), 0);
@@ -67,7 +72,7 @@ static void read_theirs(void) {
         if (!access(path_of("library.safetensors"), F_OK))
             holds("library.safetensors", dtypes[i], i == 4 ? 8 : 1);
     }
-    holds("blanks.safetensors", "z", 1);
+    holds("blanks.safetensors", "z", 1), holds("C64.safetensors", "C64", 1);
     if (!CHECK_THAT(!cmha_archive_open(&a, &context, path_of("blanks.safetensors")), "%s",
                     cmha_error(&context)))
         return;
@@ -98,7 +103,8 @@ static void same(const char *one, const char *other) {
 
 static void clean_up(void) {
     static const char *const names[] = {"ours", "F64",    "F32",     "F16",    "BF16",
-                                        "I64",  "blanks", "library", "again0", "again1"};
+                                        "I64",  "blanks", "library", "again0", "again1",
+                                        "C64"};
     char name[64];
     size_t i;
     for (i = 0; i < sizeof names / sizeof *names; i++) {

@@ -351,6 +351,11 @@ static cmha_model_config drawn_config(cmha_context *context) {
     if (check_below(2)) c.irw_from = 0, c.irw_layers = check_below(2);
     c.irw_queries = 1 + check_below(4), c.irw_width = check_below(7);
     if (c.family != CMHA_FAMILY_REAL) c.pcl_weight = 0, c.n_kv_heads = 0;
+    c.features = check_below(4) + !c.tokens, c.values = check_below(3);
+    if (!c.features) c.complex_features = c.feature_norm = 0;
+    if (!c.values) c.gaussian = 0;
+    if (!c.tokens && check_below(2)) c.vocabulary = 0;
+    if (!c.tokens && c.complex_features) c.state_rotation = 1;
     CHECK_OK(cmha_config_set_all(context, table, &c, needs[c.family]));
     if (c.family == CMHA_FAMILY_MOBIUS && check_below(2)) c.position = CMHA_POSITION_SINUSOIDAL;
     if (c.family == CMHA_FAMILY_CRAT && check_below(2)) c.position = CMHA_POSITION_MULTIFREQ;
