@@ -18,8 +18,9 @@
 #include <wctype.h>
 
 enum { MODEL, ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, WIDTH, SEED, THREADS, OUT, CSV, RESUME, QUIET, HELP,
-       SET, N_OPTIONS };
-static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
+       FREEZE, RATE, SET, N_OPTIONS };
+static struct { const char *name, *value, *what;
+} option[N_OPTIONS] = {
     {"--model", NULL, "one of the kinds below"},
     {"--attention", NULL, "the same"},
     {"--preset", "tiny", "tiny | paper | repo | eulerformer | crat"},
@@ -37,7 +38,12 @@ static struct { const char *name, *value, *what; } option[N_OPTIONS] = {
      "continue exactly where OUT.last stopped, on the same FILE; --resume=PATH: from another state"},
     {"--quiet", NULL, "no progress, only the sample"},
     {"--help", NULL, "this page, with the values in effect"},
+    {"--freeze", NULL, "PATTERN: parameters that stay as they are, as in 'blocks.0.*'; may be repeated"},
+    {"--rate", NULL,
+     "PATTERN=X: parameters that learn X times as fast, as in '*.delta=0.1'; may be repeated"},
     {"--set", NULL, "NAME=VALUE for any field below; may be repeated"}};
+static char *tuned[64]; /* patterns of --freeze; those of --rate with =X */
+static int n_tuned;
 static cmha_context ctx;
 static cmha_model_config mc;
 static cmha_trainer_config tc;
@@ -128,6 +134,17 @@ static void recall(const char *path) {
     cmha_archive_close(&archive);
 }
 
+/* Does what --freeze and --rate ask for. */
+static void tune(cmha_model *model) {
+    for (int i = 0; i < n_tuned; i++) {
+        char *sign = strchr(tuned[i], '='), *end;
+        double rate = sign ? *sign = 0, strtod(sign + 1, &end) : 1;
+        if (sign && (end == sign + 1 || *end)) complain(2, "--rate %s=X: X is no number", tuned[i]);
+        check(cmha_parameters_tune(&model->parameters, tuned[i], sign ? CMHA_TUNE_RATE : CMHA_TUNE_FROZEN,
+                                   rate, NULL));
+    }
+}
+
 /* Last thing: what was printed has to have arrived. */
 static int end(int status) {
     int failed = ferror(stdout);
@@ -175,7 +192,10 @@ static const char *read_options(int argc, char **argv, int *n_set) {
         int flag = o == RESUME || o == QUIET || o == HELP;
         char *value = argv[i][n] ? argv[i] + n + 1 : flag ? argv[i] + n : argv[++i];
         if (!value) complain(2, "a value is missing after %s", option[o].name);
+        if ((o == FREEZE || o == RATE) && (n_tuned == 64 || (strchr(value, '=') != NULL) != (o == RATE)))
+            complain(2, "%s: %s", option[o].name, n_tuned == 64 ? "64 are enough" : option[o].what);
         if (o == SET) argv[1 + (*n_set)++] = value;
+        else if (o == FREEZE || o == RATE) tuned[n_tuned++] = value;
         else option[o].value = value;
     }
     return file;
@@ -251,7 +271,8 @@ int main(int argc, char **argv) {
     if (!file) file = access("cmha.h", R_OK) ? path : "cmha.h";
     int width = (int)whole(WIDTH, 1, 4);
     check(cmha_tokens_open(&text, &ctx, file, width));
-    check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
+    if (resume && n_tuned) complain(2, "--freeze, --rate: with --resume they are those of the state");
+    check(cmha_model_init(&model, &ctx, &mc)), tune(&model), check(cmha_trainer_init(&trainer, &model, &tc));
     if (resume) check(cmha_trainer_read(&trainer, *resume ? resume : last));
     cmha_trainer_split(&trainer, &text, &train, &held_out);
     FILE *csv = fopen(option[CSV].value, resume ? "a" : "w");
@@ -261,8 +282,9 @@ int main(int argc, char **argv) {
     if (fflush(csv)) complain(1, "cannot write %s", option[CSV].value);
     cmha_blas_name(blas, sizeof blas);
     if (!quiet)
-        printf("%s, %zu %s; %zu parameters; %s, %d threads\n", file, text.count,
-               width > 1 ? "tokens" : "bytes", model.parameters.size, blas, ctx.threads);
+        printf("%s, %zu %s; %zu parameters, %zu of them learn; %s, %d threads\n", file, text.count,
+               width > 1 ? "tokens" : "bytes", model.parameters.size, model.parameters.learning, blas,
+               ctx.threads);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
 
     double loss, val, start = seconds();

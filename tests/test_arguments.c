@@ -37,6 +37,7 @@ typedef struct fixture {
     cmha_trainer_config tc;
     cmha_sampler_config sc;
     cmha_batch batch;
+    cmha_parameters list;
     cmha_attention_args attention;
     cmha_linear_args linear_args;
     cmha_lag_args lag_args;
@@ -1134,6 +1135,39 @@ static const char *ugly_name(void) {
         tensor(f, 3, 2, 3, 24), NULL, NULL, tensor(f, 1, 2, 1, 1), &f->pcl))))
 
 #define ROWS_FILES(ROW)                                                                                      \
+    ROW(list_save_none, CMHA_ERR_STATE, NULL, cmha_parameters_save(NULL, missing_path, 0))                   \
+    ROW(list_save_no_path, CMHA_ERR_ARGUMENT, "archive",                                                     \
+        cmha_parameters_save(&f->decoder.parameters, NULL, 0))                                               \
+    ROW(list_read_none, CMHA_ERR_STATE, NULL, cmha_parameters_read(NULL, weights_path, 0))                   \
+    ROW(list_read_no_path, CMHA_ERR_ARGUMENT, "archive",                                                     \
+        cmha_parameters_read(&f->decoder.parameters, NULL, 0))                                               \
+    ROW(list_read_missing, CMHA_ERR_NOT_FOUND, "opened",                                                     \
+        cmha_parameters_read(&f->decoder.parameters, missing_path, 1))                                       \
+    ROW(list_read_weights, CMHA_ERR_FORMAT, "no training state",                                             \
+        cmha_parameters_read(&f->decoder.parameters, weights_path, 1))                                       \
+    ROW(list_read_other, CMHA_ERR_FORMAT, "missing",                                                         \
+        cmha_parameters_read(&f->encoder.parameters, weights_path, 0))                                       \
+    ROW(list_no_rows, CMHA_ERR_ARGUMENT, "no rows", cmha_parameters_init(&f->list, &f->ctx, NULL, 1))        \
+    ROW(list_null, CMHA_ERR_ARGUMENT, NULL, cmha_parameters_init(NULL, &f->ctx, NULL, 1))                    \
+    ROW(list_no_context, CMHA_ERR_STATE, NULL, cmha_parameters_init(&f->list, NULL, NULL, 1))                \
+    ROW(tune_none, CMHA_ERR_STATE, NULL, cmha_parameters_tune(NULL, "*", CMHA_TUNE_RATE, 1, NULL))           \
+    ROW(tune_no_pattern, CMHA_ERR_ARGUMENT, "pattern",                                                       \
+        cmha_parameters_tune(&f->decoder.parameters, NULL, CMHA_TUNE_RATE, 1, NULL))                         \
+    ROW(tune_nothing, CMHA_ERR_NOT_FOUND, "no parameter matches x",                                          \
+        cmha_parameters_tune(&f->decoder.parameters, "x", CMHA_TUNE_RATE, 1, NULL))                          \
+    ROW(tune_half, CMHA_ERR_ARGUMENT, "0.5 is out of range",                                                 \
+        cmha_parameters_tune(&f->decoder.parameters, "*", CMHA_TUNE_FROZEN, 0.5, NULL))                      \
+    ROW(step_list_none, CMHA_ERR_STATE, NULL, cmha_parameters_step(NULL, NULL, CMHA_CLIP_WHOLE, 0, NULL))    \
+    ROW(step_list_no_args, CMHA_ERR_ARGUMENT, "args",                                                        \
+        cmha_parameters_step(&f->decoder.parameters, NULL, CMHA_CLIP_WHOLE, 0, NULL))                        \
+    ROW(check_none, CMHA_ERR_STATE, NULL, cmha_gradient_check(NULL, NULL, NULL, &f->loss))                   \
+    ROW(check_no_loss, CMHA_ERR_ARGUMENT, "no loss",                                                         \
+        cmha_gradient_check(&f->decoder.parameters, NULL, NULL, &f->loss))                                   \
+    ROW(training_memory_none, CMHA_ERR_STATE, NULL, cmha_model_training_memory(NULL, 1, 1, &f->bytes))       \
+    ROW(training_memory_no_result, CMHA_ERR_ARGUMENT, "no result",                                           \
+        cmha_model_training_memory(&f->decoder, 1, 1, NULL))                                                 \
+    ROW(training_memory_huge, CMHA_ERR_OVERFLOW, "overflows",                                                \
+        cmha_model_training_memory(&f->decoder, SIZE_MAX / 4, 2, &f->bytes))                                 \
     ROW(save_no_model, CMHA_ERR_STATE, NULL, cmha_model_save(NULL, missing_path))                            \
     ROW(save_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_model_save(&f->decoder, NULL))                      \
     ROW(save_empty_path, CMHA_ERR_IO, "", cmha_model_save(&f->decoder, ""))                                  \
@@ -1467,6 +1501,11 @@ static void plain_open(plain *p) {
         cmha_config_get(cmha_model_table(), NULL, cmha_model_table().fields[0].name, p->text, 0))            \
     ROW(cmha_model_find, EQUAL(cmha_model_find(NULL, "x") || cmha_model_find(&p->model, NULL) ||             \
         cmha_model_find(&p->model, "x"), 0))                                                                 \
+    ROW(cmha_parameters_close, cmha_parameters_close(NULL), cmha_parameters_close(&p->model.parameters))     \
+    ROW(cmha_parameters_find, EQUAL(cmha_parameters_find(NULL, "x") != NULL, 0),                             \
+        EQUAL(cmha_parameters_find(&p->model.parameters, NULL) != NULL, 0))                                  \
+    ROW(cmha_parameters_zero_grad, cmha_parameters_zero_grad(NULL),                                          \
+        cmha_parameters_zero_grad(&p->model.parameters))                                                     \
     ROW(cmha_model_zero_grad, cmha_model_zero_grad(NULL), cmha_model_zero_grad(&p->model))                   \
     ROW(cmha_knowledge_text, p->count = 1, EQUAL(cmha_knowledge_text(NULL, 0, &p->count) ||                  \
         cmha_knowledge_text(&p->base, SIZE_MAX, NULL), 0), EQUAL(p->count, 0))                               \

@@ -73,13 +73,14 @@ static cmha_tensor *modrelu(cmha_tape *tape, cmha_tensor *z, cmha_tensor *b) {
     return cmha_tape_push(tape, "modReLU", y, in, 2, modrelu_backward, NULL);
 }
 
-static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *eps) {
-    return modrelu(tape, noising(tape, in, in + 1, eps), in + 2);
+static cmha_tensor *op(network *net, const void *eps) {
+    return modrelu(&net->tape, noising(&net->tape, of(net, "z0"), of(net, "gamma"), eps), of(net, "bias"));
 }
 
 /* eps from z [n, 2] at step t[i] of row i. What enters is z and e^{i k pi t/STEPS}, in planes. */
 static cmha_tensor *predict(network *net, int kind, cmha_tensor *z, const size_t *t, size_t n) {
-    cmha_tensor *x = cmha_tensor_new(&net->tape, SHAPE(n, 2 * IN), 0), *p = net->parameter;
+    cmha_tensor *x = cmha_tensor_new(&net->tape, SHAPE(n, 2 * IN), 0);
+    cmha_parameter *p = net->parameters.list; /* weight, bias, modReLU's bias of each layer */
     if (!x || !z) stop(cmha_error(&net->context));
     for (size_t i = 0; i < n; i++) {
         cmha_real *row = x->data + i * 2 * IN;
@@ -89,10 +90,10 @@ static cmha_tensor *predict(network *net, int kind, cmha_tensor *z, const size_t
             row[IN + k] = (cmha_real)sin(pi / STEPS * (double)(k * t[i]));
     }
     for (int layer = 0; layer < 3; layer++, p += 3) {
-        x = kind == REAL ? cmha_linear(&net->tape, x, &p[0], &p[1])
-                         : cmha_complex_linear(&net->tape, x, &p[0], &p[1]);
+        x = kind == REAL ? cmha_linear(&net->tape, x, &p[0].tensor, &p[1].tensor)
+                         : cmha_complex_linear(&net->tape, x, &p[0].tensor, &p[1].tensor);
         if (layer < 2)
-            x = kind == MODRELU ? modrelu(&net->tape, x, &p[2])
+            x = kind == MODRELU ? modrelu(&net->tape, x, &p[2].tensor)
                                 : cmha_activate(&net->tape, x, CMHA_ACTIVATION_GELU_ERF);
     }
     return x;
@@ -109,17 +110,20 @@ static void generate(int kind, uint64_t seed, double *result) {
     static size_t t[SAMPLES];
     double at[8] = {0}, ring = sqrt(1 - 2 * blur * blur); /* E|z|^2 = 1 */
     network net;
-    network_open(&net, seed);
-    for (size_t layer = 0; layer < 3; layer++) { /* weight, bias, modReLU's bias */
+    cmha_parameter_row rows[9];
+    for (size_t layer = 0; layer < 3; layer++) {
+        static const char *const names[] = {"w1", "b1", "relu1", "w2", "b2", "relu2", "w3", "b3", "relu3"};
+        cmha_parameter_row *row = rows + 3 * layer;
         size_t in = layer ? WIDTH : IN, out = layer < 2 ? WIDTH : 1;
         if (kind == REAL) in = layer ? REAL_WIDTH : 2 * IN, out = layer < 2 ? REAL_WIDTH : 2;
-        if (kind == REAL)
-            parameter(&net, 0, 1 / sqrt((double)in), SHAPE(out, in)), parameter(&net, 0, 0.1, SHAPE(out));
-        else
-            parameter(&net, 0, 1 / sqrt(2 * (double)in), SHAPE(2, out, in)),
-                parameter(&net, 0, 0.1, SHAPE(2, out));
-        parameter(&net, 0, 0, SHAPE(out));
+        row[0] = (cmha_parameter_row){names[3 * layer], {2, out, in}, 0, 1 / sqrt(2 * (double)in), 0, 1};
+        row[1] = (cmha_parameter_row){names[3 * layer + 1], {2, out}, 0, 0.1, 0, 1};
+        row[2] = (cmha_parameter_row){names[3 * layer + 2], {out}, 0, 0, 0, 0};
+        if (kind != REAL) continue;
+        row[0] = (cmha_parameter_row){names[3 * layer], {out, in}, 0, 1 / sqrt((double)in), 0, 0};
+        row[1] = (cmha_parameter_row){names[3 * layer + 1], {out}, 0, 0.1, 0, 0};
     }
+    network_open(&net, seed, rows, 9);
     for (int step = 0; step < TRAIN; step++) {
         circular(&net.rng, z, BATCH, sqrt(2) * blur), circular(&net.rng, noise, BATCH, 1);
         for (size_t i = 0; i < BATCH; i++) {
@@ -160,8 +164,8 @@ int main(void) {
     double mean[3][3] = {{0}};
     network net;
     for (int s = 0; s <= STEPS; s++) abar[s] = s < STEPS ? pow(cos(pi / 2 * s / STEPS), 2) : 1e-4;
-    network_open(&net, 1);
-    parameter(&net, 0, 1, SHAPE(3, 2)), parameter(&net, 0, 1, SHAPE(3)), parameter(&net, 0.5, 0.1, SHAPE(1));
+    network_open(&net, 1,
+                 ROWS({"z0", {3, 2}, 0, 1, 0, 0}, {"gamma", {3}, 0, 1, 0, 0}, {"bias", {1}, 0.5, 0.1, 0, 0}));
     int wrong = check_gradient(&net, "noising, modReLU", op, eps);
     for (int kind = 0; kind < 3; kind++) {
         for (uint64_t seed = 1; seed <= SEEDS; seed++) generate(kind, seed, mean[kind]);

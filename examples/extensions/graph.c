@@ -95,8 +95,8 @@ static cmha_tensor *look(cmha_tape *tape, cmha_tensor *u, cmha_tensor *x, cmha_t
     return cmha_tape_push(tape, "graph attention", y, in, 3, look_backward, g);
 }
 
-static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {
-    return look(tape, &in[0], &in[1], &in[2], user);
+static cmha_tensor *op(network *net, const void *user) {
+    return look(&net->tape, of(net, "u"), of(net, "x"), of(net, "beta"), user);
 }
 
 static int by_from(const void *a, const void *b) {
@@ -112,7 +112,13 @@ static double classify(const char *name, int phases, int offsets) {
     graph g = {NODES, EDGES, all, NULL};
     double right = 0, asked = 0, learnt = 0, loss = 0;
     network net;
-    network_open(&net, 8);
+    network_open(&net, 8,
+                 ROWS({"z", {SYMBOLS, 2 * D}, 0, phases ? 1 : 0, 0, 0}, {"x", {SYMBOLS, D}, 0, 1, 0, 0},
+                      {"w", {SYMBOLS, D}, 0, 0.3, 0, 0}, {"bias", {SYMBOLS}, 0, 0, 0, 0},
+                      {"beta", {2, D}, 0, offsets ? 0.3 : 0, 0, 0}));
+    cmha_tensor *z = of(&net, "z"), *x = of(&net, "x"), *w = of(&net, "w"), *bias = of(&net, "bias");
+    cmha_parameters_tune(&net.parameters, "beta", CMHA_TUNE_FROZEN, !offsets, NULL);
+    cmha_parameters_tune(&net.parameters, "z", CMHA_TUNE_FROZEN, !phases, NULL); /* zeros: all scores 0 */
     for (size_t a = 0; a < NODES; a++) symbol[a] = (int32_t)cmha_rng_below(&net.rng, SYMBOLS);
     for (size_t a = 0; a < NODES; a++) {
         cmha_real count[SYMBOLS] = {0};
@@ -125,19 +131,13 @@ static double classify(const char *name, int phases, int offsets) {
         train[a] = cmha_rng_uniform(&net.rng) < 0.6 ? class_of[a] : -1;
     }
     qsort(all, EDGES, sizeof *all, by_from);
-    cmha_tensor *z = parameter(&net, 0, 1, SHAPE(SYMBOLS, 2 * D)),
-                *x = parameter(&net, 0, 1, SHAPE(SYMBOLS, D));
-    cmha_tensor *w = parameter(&net, 0, 0.3, SHAPE(SYMBOLS, D)),
-                *bias = parameter(&net, 0, 0, SHAPE(SYMBOLS));
-    cmha_tensor *beta = parameter(&net, 0, offsets ? 0.3 : 0, SHAPE(2, D));
-    beta->needs_grad = offsets, z->needs_grad = phases;
-    if (!phases) memset(z->data, 0, z->size * sizeof *z->data); /* all scores 0 */
     for (int step = 0; step <= 300; step++) {
         cmha_tensor *u =
             cmha_phasor(&net.tape, cmha_embedding(&net.tape, z, symbol, 1, NODES), (cmha_real)1e-3);
         cmha_tensor *values =
             cmha_reshape(&net.tape, cmha_embedding(&net.tape, x, symbol, 1, NODES), SHAPE(NODES, D));
-        cmha_tensor *logits = cmha_linear(&net.tape, look(&net.tape, u, values, beta, &g), w, bias);
+        values = look(&net.tape, u, values, of(&net, "beta"), &g);
+        cmha_tensor *logits = cmha_linear(&net.tape, values, w, bias);
         for (size_t a = 0; step == 300 && logits && a < NODES; a++) {
             int good = largest(logits->data + a * SYMBOLS, SYMBOLS) == class_of[a];
             if (train[a] < 0) asked += 1, right += good;
@@ -155,9 +155,8 @@ int main(void) {
     static const edge few[5] = {{0, 1, 0}, {0, 2, 1}, {1, 2, 0}, {2, 0, 1}, {2, 2, 0}};
     const graph g = {4, 5, few, NULL}; /* node 3 has no neighbour */
     network net;
-    network_open(&net, 2);
-    parameter(&net, 0, 1, SHAPE(4, 6)), parameter(&net, 0, 1, SHAPE(4, 2)),
-        parameter(&net, 0, 1, SHAPE(2, 3));
+    network_open(&net, 2,
+                 ROWS({"u", {4, 6}, 0, 1, 0, 0}, {"x", {4, 2}, 0, 1, 0, 0}, {"beta", {2, 3}, 0, 1, 0, 0}));
     int wrong = check_gradient(&net, "graph attention", op, &g);
     double offsets = classify("with offsets by direction", 1, 1),
            printed = classify("eq 34 as printed", 1, 0);

@@ -63,9 +63,10 @@ static cmha_tensor *update(cmha_tape *tape, cmha_tensor *u, cmha_tensor *c, cmha
     return cmha_tape_push(tape, "update", y, in, 3, update_backward, NULL);
 }
 
-static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {
+static cmha_tensor *op(network *net, const void *user) {
+    cmha_tensor *h = of(net, "h");
     (void)user;
-    return update(tape, &in[1], reset(tape, &in[0], &in[2]), &in[2]);
+    return update(&net->tape, of(net, "u"), reset(&net->tape, of(net, "r"), h), h);
 }
 
 /* Sequences of (number, mark), as rows [number 0 | mark 0] of two complex numbers or, as
@@ -81,14 +82,12 @@ static void draw(cmha_rng *rng, cmha_real x[TIME][BATCH * 4], cmha_real *sum) {
     }
 }
 
-/* Real, or half as many complex numbers. */
-static cmha_tensor *vector(network *net, int cplx, double mean, size_t n) {
-    return cplx ? parameter(net, mean, 0, SHAPE(2, n / 2)) : parameter(net, mean, 0, SHAPE(n));
-}
-
-static cmha_tensor *matrix(network *net, int cplx, double spread, size_t rows, size_t columns) {
-    return cplx ? parameter(net, 0, spread, SHAPE(2, rows / 2, columns / 2))
-                : parameter(net, 0, spread, SHAPE(rows, columns));
+/* A matrix, or with columns = 0 a vector; real, or of half as many complex numbers. */
+static cmha_parameter_row row(const char *name, int cplx, double mean, double spread, size_t rows,
+                              size_t columns) {
+    cmha_parameter_row real = {name, {rows, columns}, mean, spread, 0, 0},
+                       both = {name, {2, rows / 2, columns / 2}, mean, spread, 0, 1};
+    return cplx ? both : real;
 }
 
 static cmha_tensor *linear(network *net, int cplx, cmha_tensor *x, cmha_tensor *w, cmha_tensor *bias) {
@@ -97,19 +96,21 @@ static cmha_tensor *linear(network *net, int cplx, cmha_tensor *x, cmha_tensor *
 
 /* A GRU of `state` reals, or of state/2 complex numbers. */
 static double adding(const char *name, size_t state, int cplx) {
+    static const char *const names[3][3] = {{"update.input", "update.state", "update.bias"},
+                                            {"reset.input", "reset.state", "reset.bias"},
+                                            {"fresh.input", "fresh.state", "fresh.bias"}};
     static cmha_real x[TIME][BATCH * 4], sum[BATCH], zero[BATCH * MOST];
-    cmha_tensor *w[3], *v[3], *bias[3]; /* of update, reset, candidate: by the input, by the state */
     double error = 0, spread = 1 / sqrt((double)state);
     size_t parameters = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         network net;
-        network_open(&net, seed);
-        for (int k = 0; k < 3; k++) {
-            w[k] = matrix(&net, cplx, 0.5, state, 4), v[k] = matrix(&net, cplx, spread, state, state);
-            bias[k] = vector(&net, cplx, k ? 0 : -1, state);
+        cmha_parameter_row rows[11] = {{"out", {1, state}, 0, spread, 0, 0}, {"offset", {1}, 1, 0, 0, 0}};
+        for (int k = 0; k < 3; k++) { /* update, reset, candidate: by the input, by the state */
+            rows[2 + k] = row(names[k][0], cplx, 0, 0.5, state, 4);
+            rows[5 + k] = row(names[k][1], cplx, 0, spread, state, state);
+            rows[8 + k] = row(names[k][2], cplx, k ? 0 : -1, 0, state, 0);
         }
-        cmha_tensor *out = parameter(&net, 0, spread, SHAPE(1, state)),
-                    *offset = parameter(&net, 1, 0, SHAPE(1));
+        network_open(&net, seed, rows, 11);
         for (int step = 0; step < STEPS; step++) {
             cmha_tensor *h = constant(&net, zero, SHAPE(BATCH, state));
             draw(&net.rng, x, sum);
@@ -117,17 +118,17 @@ static double adding(const char *name, size_t state, int cplx) {
                 cmha_tensor *in = constant(&net, x[t], SHAPE(BATCH, 4)), *gate[3];
                 for (int k = 0; k < 3; k++) {
                     cmha_tensor *from = k < 2 ? h : reset(&net.tape, gate[1], h);
-                    gate[k] = cmha_add(&net.tape, linear(&net, cplx, in, w[k], bias[k]),
-                                       linear(&net, cplx, from, v[k], NULL));
+                    gate[k] = cmha_add(&net.tape,
+                                       linear(&net, cplx, in, of(&net, names[k][0]), of(&net, names[k][2])),
+                                       linear(&net, cplx, from, of(&net, names[k][1]), NULL));
                 }
                 h = update(&net.tape, gate[0], gate[2], h);
             }
-            double loss =
-                descend(&net, cmha_squared_error(&net.tape, cmha_linear(&net.tape, h, out, offset), sum),
-                        0.01);
+            h = cmha_linear(&net.tape, h, of(&net, "out"), of(&net, "offset"));
+            double loss = descend(&net, cmha_squared_error(&net.tape, h, sum), 0.01);
             if (step >= STEPS - 50) error += loss / 50 / SEEDS;
         }
-        parameters = net.used;
+        parameters = net.parameters.size;
         network_close(&net);
     }
     printf("%-34s %5zu parameters, mean squared error %.4f\n", name, parameters, error);
@@ -136,8 +137,8 @@ static double adding(const char *name, size_t state, int cplx) {
 
 int main(void) {
     network net;
-    network_open(&net, 1);
-    for (int i = 0; i < 3; i++) parameter(&net, 0, 1, SHAPE(3, 4));
+    network_open(&net, 1,
+                 ROWS({"r", {3, 4}, 0, 1, 0, 0}, {"u", {3, 4}, 0, 1, 0, 0}, {"h", {3, 4}, 0, 1, 0, 0}));
     int wrong = check_gradient(&net, "gates", op, NULL);
     double complex_error = adding("complex, 16 complex numbers", MOST, 1);
     adding("real, 32 reals", MOST, 0);

@@ -103,8 +103,8 @@ static cmha_tensor *distances(cmha_tape *tape, cmha_tensor *points, const plan *
     return cmha_tape_push(tape, "distances", y, &points, 1, distances_backward, (void *)(size_t)p);
 }
 
-static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *p) {
-    return distances(tape, ball(tape, in, p), p);
+static cmha_tensor *op(network *net, const void *p) {
+    return distances(&net->tape, ball(&net->tape, of(net, "v"), p), p);
 }
 
 static cmha_real edges(size_t a, size_t b) { /* the root is 0, the children of a are 2a + 1 and 2a + 2 */
@@ -120,8 +120,8 @@ static double place(const char *name, size_t dimensions, cmha_real c) {
     static cmha_real wanted[PAIRS];
     double mean = 0, off = 0;
     network net;
-    network_open(&net, 4);
-    cmha_tensor *v = parameter(&net, 0, 0.1, SHAPE(NODES, dimensions));
+    network_open(&net, 4, ROWS({"v", {NODES, dimensions}, 0, 0.1, 0, 0}));
+    cmha_tensor *v = of(&net, "v");
     plan all = {(const size_t(*)[2])pair, 0, c};
     for (size_t a = 0, depth = 0; a < NODES; a++) {
         for (size_t b = 0; b < a; b++)
@@ -151,8 +151,7 @@ int main(void) {
     static const size_t pair[3][2] = {{0, 1}, {1, 2}, {3, 0}};
     plan p = {pair, 3, (cmha_real)0.7};
     network net;
-    network_open(&net, 1);
-    parameter(&net, 0, 0.6, SHAPE(4, 3));
+    network_open(&net, 1, ROWS({"v", {4, 3}, 0, 0.6, 0, 0}));
     int wrong = check_gradient(&net, "exp_o and distance", op, &p);
     double hyperbolic = place("hyperbolic plane, c = 1", 2, 1), plane = place("Euclidean plane", 2, 0);
     place("Euclidean, 4 dimensions", 4, 0);

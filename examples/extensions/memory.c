@@ -109,8 +109,9 @@ static cmha_tensor *memory(cmha_tape *tape, cmha_tensor *M, cmha_tensor *z, cmha
 }
 
 /* a write, and a read by another vector */
-static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {
-    return memory(tape, memory(tape, &in[0], &in[1], &in[2], user != NULL), &in[3], NULL, user != NULL);
+static cmha_tensor *op(network *net, const void *user) {
+    cmha_tensor *M = memory(&net->tape, of(net, "M"), of(net, "z"), of(net, "eta"), user != NULL);
+    return memory(&net->tape, M, of(net, "asked"), NULL, user != NULL);
 }
 
 static double recall(const char *name, int literal) {
@@ -118,12 +119,12 @@ static double recall(const char *name, int literal) {
     static size_t first[BATCH]; /* M_0 for every sequence */
     double loss = 0, right = 0, apart = 0;
     network net;
-    network_open(&net, 2);
-    cmha_tensor *keys = parameter(&net, 0, 1, SHAPE(KINDS, 2 * D)),
-                *values = parameter(&net, 0, 1, SHAPE(KINDS, 2 * D));
-    cmha_tensor *start = parameter(&net, 0, 1, SHAPE(1, SLOTS * 2 * D)),
-                *rate = parameter(&net, 0, 0, SHAPE(1));
-    cmha_tensor *out = parameter(&net, 0, 0.2, SHAPE(KINDS, 2 * D));
+    network_open(&net, 2,
+                 ROWS({"keys", {KINDS, 2 * D}, 0, 1, 0, 0}, {"values", {KINDS, 2 * D}, 0, 1, 0, 0},
+                      {"start", {1, SLOTS * 2 * D}, 0, 1, 0, 0}, {"rate", {1}, 0, 0, 0, 0},
+                      {"out", {KINDS, 2 * D}, 0, 0.2, 0, 0}));
+    cmha_tensor *keys = of(&net, "keys"), *values = of(&net, "values"), *start = of(&net, "start"),
+                *rate = of(&net, "rate"), *out = of(&net, "out");
     for (int step = 0; step < 600; step++) {
         cmha_tape *tape = &net.tape;
         for (size_t b = 0; b < BATCH; b++) { /* different keys, then one of them again */
@@ -161,10 +162,9 @@ static double recall(const char *name, int literal) {
 
 int main(void) {
     network net;
-    network_open(&net, 3);
-    parameter(&net, 0.5, 1, SHAPE(2, 3, 4)), parameter(&net, 0, 1, SHAPE(2, 1, 4)),
-        parameter(&net, 0.5, 0.1, SHAPE(1));
-    parameter(&net, 0, 1, SHAPE(2, 1, 4));
+    network_open(&net, 3,
+                 ROWS({"M", {2, 3, 4}, 0.5, 1, 0, 0}, {"z", {2, 1, 4}, 0, 1, 0, 0},
+                      {"eta", {1}, 0.5, 0.1, 0, 0}, {"asked", {2, 1, 4}, 0, 1, 0, 0}));
     int wrong = check_gradient(&net, "memory", op, NULL);
     double addressed = recall("addressed", 0), printed = recall("eq 32 as printed", 1);
     verdict("an address (% recalled)", addressed, printed, 3);

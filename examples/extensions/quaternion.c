@@ -59,9 +59,9 @@ static cmha_tensor *angles(cmha_tape *tape, cmha_tensor *q) {
     return cmha_tape_push(tape, "quaternion angles", y, &q, 1, angles_backward, NULL);
 }
 
-static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {
+static cmha_tensor *op(network *net, const void *user) {
     (void)user;
-    return angles(tape, in);
+    return angles(&net->tape, of(net, "q"));
 }
 
 /* The symmetry of the three candidates at random quaternions: largest |f(q, k) -+ f(k, q)|. */
@@ -97,10 +97,11 @@ static double ring(const char *name, int quaternions, int shared) {
     double right = 0, asked = 0, odd = 0, all = 0, loss = 0;
     for (uint64_t seed = 1; seed <= 8; seed++) {
         network net;
-        network_open(&net, seed);
-        cmha_tensor *item = parameter(&net, 0, 1, SHAPE(ITEMS, WIDTH)),
-                    *wq = parameter(&net, 0, 0.4, SHAPE(REALS, WIDTH));
-        cmha_tensor *wk = shared ? wq : parameter(&net, 0, 0.4, SHAPE(REALS, WIDTH)), *score = NULL;
+        network_open(&net, seed,
+                     ROWS({"item", {ITEMS, WIDTH}, 0, 1, 0, 0}, {"wq", {REALS, WIDTH}, 0, 0.4, 0, 0},
+                          {"wk", {REALS, WIDTH}, 0, 0.4, 0, 0}));
+        cmha_tensor *item = of(&net, "item"), *wq = of(&net, "wq"), *wk = shared ? wq : of(&net, "wk");
+        cmha_tensor *score = NULL;
         for (size_t a = 0; a < ITEMS; a++)
             for (size_t b = a; b < ITEMS; b++) { /* a pair is seen both ways round or not at all */
                 size_t ab = a * ITEMS + b, ba = b * ITEMS + a;
@@ -133,8 +134,7 @@ static double ring(const char *name, int quaternions, int shared) {
 
 int main(void) {
     network net;
-    network_open(&net, 1);
-    parameter(&net, 1, 1, SHAPE(3, 8));
+    network_open(&net, 1, ROWS({"q", {3, 8}, 1, 1, 0, 0}));
     int wrong = check_gradient(&net, "quaternion angles", op, NULL);
     symmetry();
     ring("quaternion, W_Q = W_K", 1, 1);

@@ -56,17 +56,17 @@ static cmha_tensor *reward(cmha_tape *tape, cmha_tensor *h, cmha_tensor *w) {
     return cmha_tape_push(tape, "phase reward", y, in, 2, reward_backward, NULL);
 }
 
-static cmha_tensor *op(cmha_tape *tape, cmha_tensor *in, const void *user) {
+static cmha_tensor *op(network *net, const void *user) {
     (void)user;
-    return reward(tape, &in[0], &in[1]);
+    return reward(&net->tape, of(net, "h"), of(net, "w"));
 }
 
 /* h of prompts begin .. begin + n, and by *logits what is answered. */
 static cmha_tensor *policy(network *net, size_t begin, size_t n, cmha_tensor **logits) {
-    cmha_tensor *p = net->parameter,
-                *h = cmha_linear(&net->tape, constant(net, x + begin * IN, SHAPE(n, IN)), &p[0], &p[1]);
-    h = cmha_linear(&net->tape, cmha_activate(&net->tape, h, CMHA_ACTIVATION_GELU_ERF), &p[2], NULL);
-    if (logits) *logits = cmha_linear(&net->tape, h, &p[3], NULL);
+    cmha_tensor *h = constant(net, x + begin * IN, SHAPE(n, IN));
+    h = cmha_linear(&net->tape, h, of(net, "w1"), of(net, "b1"));
+    h = cmha_linear(&net->tape, cmha_activate(&net->tape, h, CMHA_ACTIVATION_GELU_ERF), of(net, "w2"), NULL);
+    if (logits) *logits = cmha_linear(&net->tape, h, of(net, "head"), NULL);
     return h;
 }
 
@@ -108,8 +108,8 @@ static double judge(network *net, int by_angles, const cmha_real *state, const i
     static cmha_real pair[2 * PAIRS * 2 * D], phase[2 * PAIRS * D];
     static int32_t first[PAIRS];
     double won = 0;
-    network_open(net, 5);
-    cmha_tensor *w = parameter(net, 0, 0, SHAPE(2, D)), *a = parameter(net, 0, 0, SHAPE(1, D)), *r;
+    network_open(net, 5, ROWS({"w", {2, D}, 0, 0, 0, 0}, {"a", {1, D}, 0, 0, 0, 0}));
+    cmha_tensor *w = of(net, "w"), *a = of(net, "a"), *r;
     for (int step = 0; step <= 300; step++) {
         /* in every pair a right one, then a wrong one */
         for (size_t k = 0; k < 2 * PAIRS && step % 300 == 0; k++) {
@@ -136,30 +136,30 @@ int main(void) {
     const double lambdas[] = {0, 0.1, 1, 10};
     double share, mean, end[4];
     network net, f, g;
-    network_open(&net, 1);
-    parameter(&net, 0.5, 1, SHAPE(3, 8)), parameter(&net, 0, 1, SHAPE(2, 4));
+    network_open(&net, 1, ROWS({"h", {3, 8}, 0.5, 1, 0, 0}, {"w", {2, 4}, 0, 1, 0, 0}));
     int wrong = check_gradient(&net, "phase reward", op, NULL);
     for (int k = 0; k < 4; k++) {
         cmha_tensor *logits;
-        network_open(&net, 4);
         /* of a teacher who knows the answers */
-        parameter(&net, 0, 0.6, SHAPE(HIDDEN, IN)), parameter(&net, 0, 0.3, SHAPE(HIDDEN));
-        parameter(&net, 0, 0.4, SHAPE(2 * D, HIDDEN)), parameter(&net, 0, 0.3, SHAPE(CLASSES, 2 * D));
+        network_open(&net, 4,
+                     ROWS({"w1", {HIDDEN, IN}, 0, 0.6, 0, 0}, {"b1", {HIDDEN}, 0, 0.3, 0, 0},
+                          {"w2", {2 * D, HIDDEN}, 0, 0.4, 0, 0}, {"head", {CLASSES, 2 * D}, 0, 0.3, 0, 0}));
         for (size_t i = 0; i < ALL * IN; i++) x[i] = (cmha_real)cmha_rng_normal(&net.rng);
         policy(&net, 0, ALL, &logits);
         for (size_t i = 0; logits && i < ALL; i++) answer[i] = largest(logits->data + i * CLASSES, CLASSES);
         cmha_tape_reset(&net.tape);
         /* of one who does not */
-        for (size_t i = 0; i < net.used; i++) net.data[i] = (cmha_real)(0.3 * cmha_rng_normal(&net.rng));
+        for (size_t i = 0; i < net.parameters.size; i++)
+            net.parameters.data[i] = (cmha_real)(0.3 * cmha_rng_normal(&net.rng));
         improve(&net, NULL, 0);
         examine(&net, none, state, right, &mean);
         share = judge(&f, 0, state, right);
         if (!k) printf("right states preferred to wrong ones: eq 30 by cosine and sine %.1f %%", share);
         if (!k) printf(", linear in the angles %.1f %%\n", judge(&g, 1, state, right)), network_close(&g);
-        share = examine(&net, f.data, state, right, &mean);
+        share = examine(&net, of(&f, "w")->data, state, right, &mean);
         printf("lambda %4g: R %5.2f, %.1f %% right", lambdas[k], mean, share);
-        improve(&net, f.data, lambdas[k]);
-        end[k] = examine(&net, f.data, state, right, &mean);
+        improve(&net, of(&f, "w")->data, lambdas[k]);
+        end[k] = examine(&net, of(&f, "w")->data, state, right, &mean);
         printf(" -> R %5.2f, %.1f %% right\n", mean, end[k]);
         network_close(&f), network_close(&net);
     }

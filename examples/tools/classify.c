@@ -16,7 +16,7 @@
 
 enum {
     TASK, TRAIN, DEV, PREDICT, MODEL, COLUMNS, VOCAB, PRESET, ATTENTION, METRIC, WEIGHTS, MLM, EPOCHS, ROWS,
-    SEED, THREADS, BATCH, LENGTH, LR, OUT, QUIET, HELP, SET, N_OPTIONS
+    SEED, THREADS, BATCH, LENGTH, LR, OUT, QUIET, HELP, FREEZE, RATE, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--task", NULL,
@@ -48,6 +48,10 @@ static setting option[N_OPTIONS] = {
      "the best checkpoint by the metric; the names of the classes go to OUT.labels"},
     {"--quiet", NULL, "no progress, only the best value"},
     {"--help", NULL, "this page"},
+    {"--freeze", NULL,
+     "PATTERN: parameters that stay as they are while labels are learnt, as in 'blocks.0.*'; may be "
+     "repeated"},
+    {"--rate", NULL, "PATTERN=X: parameters that then learn X times as fast; may be repeated"},
     {"--set", NULL,
      "NAME=VALUE for any field of the model or the training (train_tiny --help lists them); may be "
      "repeated"}};
@@ -264,6 +268,18 @@ static void step_on(cmha_trainer *trainer, const rows *train, size_t which, int 
     else check(status), *sum += loss;
 }
 
+/* Does what --freeze and --rate ask for. */
+static void tune(cmha_model *model) {
+    for (int i = 0; i < n_tuned; i++) {
+        int rate = strchr(tuned[i], '=') != NULL;
+        char *value = cut_value(tuned[i]), *rest = value;
+        double x = rate ? strtod(value, &rest) : 1;
+        if (rate && (rest == value || *rest)) complain(2, "see --help; --rate needs a number, not ", value);
+        check(cmha_parameters_tune(&model->parameters, tuned[i], rate ? CMHA_TUNE_RATE : CMHA_TUNE_FROZEN, x,
+                                   NULL));
+    }
+}
+
 /* So many steps. With `dev` the labels are learnt, the best epoch is saved and its value
    returned; without, hidden tokens are. */
 static double fit(cmha_model *model, size_t steps, rows *train, const rows *dev) {
@@ -332,6 +348,7 @@ static int train_model(void) {
                model.parameters.size, ctx.threads);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
     if (whole(MLM)) fit(&model, whole(MLM), &train, NULL);
+    tune(&model);
     double best = fit(&model, times(train.batches, whole(EPOCHS)), &train, &dev);
     if (stop) complain(128 + stop, "stopped; the best model so far is in ", option[OUT].value);
     printf("best %s %.4f, in %s\n", option[METRIC].value, best, option[OUT].value);

@@ -15,6 +15,8 @@ static cmha_context ctx;
 static int line_open;    /* the cursor of the terminal stands behind something */
 static int kernel_given; /* the user chose OpenBLAS's kernel */
 static char failure[TEXT_ERROR]; /* what text_.. functions say of a failure */
+static char *tuned[64];          /* patterns of --freeze; those of --rate with =X */
+static int n_tuned;
 
 /* Prints one line on stderr; then ends the program unless status is 0. 1: something failed, 2: it was called
    the wrong way. */
@@ -108,8 +110,8 @@ static inline setting *find_option(setting *options, int n, const char *argument
 }
 
 /* Reads the command line into the options. The bits of `flags` are set for those that stand without a value,
-   which is then "". --set may come more than once: its arguments are kept in argv[1 ..], *n_set of them.
-   Returns the one argument that is no option, or NULL. */
+   which is then "". --set may come more than once: its arguments are kept in argv[1 ..], *n_set of them; so
+   may --freeze and --rate. Returns the one argument that is no option, or NULL. */
 static inline const char *read_options(setting *options, int n, uint32_t flags, int argc, char **argv,
                                        int *n_set) {
     const char *rest = NULL, *nearest = NULL;
@@ -126,7 +128,11 @@ static inline const char *read_options(setting *options, int n, uint32_t flags, 
         }
         if (!value) value = flags >> (o - options) & 1 ? argv[i] + strlen(argv[i]) : argv[++i];
         if (!value) complain(2, "a value is missing after ", o->name);
+        int rate = !strcmp(o->name, "--rate"), freeze = !strcmp(o->name, "--freeze");
+        if ((rate || freeze) && (n_tuned == 64 || (strchr(value, '=') != NULL) != rate))
+            complain(2, "see --help; what is ", value);
         if (!strcmp(o->name, "--set")) argv[1 + (*n_set)++] = value;
+        else if (rate || freeze) tuned[n_tuned++] = value;
         else o->value = value;
     }
     return rest;

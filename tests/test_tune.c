@@ -1,0 +1,747 @@
+/* Some parameters and not others: frozen ones keep every bit and have neither gradient nor moments, the
+   others learn as ever, for every kind of model and where one product serves several; rates and decay of
+   their own; what of that files keep. And lists of parameters without a model: start, step, files, failures;
+   and the check of gradients by differences, right and wrong. */
+#include "models.h"
+
+enum { BATCH = 2, LENGTH = 12, VOCABULARY = 19 };
+
+static cmha_context context;
+static int32_t ids[BATCH * LENGTH], targets[BATCH * LENGTH];
+static cmha_real labels[BATCH] = {2, 1};
+static unsigned char text[3000];
+static cmha_tokens stream;
+
+static const char *path_of(const char *name) {
+    static char path[2][256];
+    static int turn;
+    turn = !turn;
+    snprintf(path[turn], sizeof path[turn], "%s/cmha-tune-%s", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
+             name);
+    return path[turn];
+}
+
+static cmha_batch batch_of(void) {
+    cmha_batch batch;
+    memset(&batch, 0, sizeof batch);
+    batch.ids = ids, batch.targets = targets, batch.batch = BATCH, batch.length = LENGTH;
+    return batch;
+}
+
+static void freeze(cmha_model *model, const char *pattern, int frozen) {
+    CHECK_THAT(!cmha_parameters_tune(&model->parameters, pattern, CMHA_TUNE_FROZEN, frozen, NULL), "%s",
+               cmha_error(&context));
+}
+
+/* ---------------------------------------------- every kind ---------------------------------------------- */
+
+static const char *const forms[] = {
+    "attention_bias=1 activation=swiglu ffn_bias=1 tied=0 head_bias=1 dropout=0.1 attention_dropout=0.1",
+    "attention=rope n_kv_heads=2 activation=swiglu norm=rmsnorm residual_scale=0.5",
+    "pcl_weight=0.1 placement=post attention_bias=1 dropout=0.1",
+    "attention=dot position=learned embedding_scale=1 activation=relu",
+    "family=cope attention=dot cope_score=hybrid cope_imag=learned",
+    "family=mobius attention=dot position=learned placement=post mobius_wiring=alternating n_layers=4",
+    "family=mobius attention=rope position=sinusoidal placement=post mobius_heads=4 mobius_mode=full",
+    "family=crat real_heads=1 imag_heads=1 phase_reg=0.1 mag_reg=0.1 dropout=0.1",
+    "family=crat experts=3 balance=0.1 complex_residual=free complex_norm=whiten low_rank=2",
+};
+
+/* Which are frozen: by a pattern that stays free, or by a draw. */
+static const char *const free_only[] = {"blocks.*.attn.*",
+                                        "blocks.1.*",
+                                        "*weight",
+                                        "*bias",
+                                        "tok_emb*",
+                                        "*2*",
+                                        "*wk*",
+                                        "*wv*",
+                                        "*w1*",
+                                        "*w3*",
+                                        "*ln*",
+                                        NULL,
+                                        NULL,
+                                        NULL};
+
+/* The gradients of what learns are those of the whole model to the bit; what is frozen has none. */
+static void same_gradients(cmha_model_config config, const cmha_batch *batch, const char *label) {
+    cmha_model whole, part;
+    double loss[2];
+    size_t which, i, learning, n_free = sizeof free_only / sizeof *free_only;
+    if (!CHECK_THAT(!cmha_model_init(&whole, &context, &config), "%s: %s", label, cmha_error(&context)))
+        return;
+    CHECK_THAT(!cmha_model_gradient(&whole, batch, 1, 3, &loss[0]), "%s: %s", label, cmha_error(&context));
+    for (which = 0; which < n_free; which++) {
+        config.recompute = which % 2;
+        CHECK_OK(cmha_model_init(&part, &context, &config));
+        freeze(&part, "*", 1);
+        if (free_only[which] &&
+            cmha_parameters_tune(&part.parameters, free_only[which], CMHA_TUNE_FROZEN, 0, NULL)) {
+            cmha_model_close(&part);
+            continue;
+        }
+        for (i = 0; !free_only[which] && i < part.parameters.count; i++)
+            if (check_random() > 0) freeze(&part, part.parameters.list[i].name, 0);
+        CHECK_THAT(!cmha_model_gradient(&part, batch, 1, 3, &loss[1]), "%s: %s", label, cmha_error(&context));
+        CHECK_THAT(loss[0] == loss[1], "%s: loss %g, and %g with frozen parameters", label, loss[0], loss[1]);
+        for (i = learning = 0; i < part.parameters.count; i++) {
+            const cmha_parameter *p = &part.parameters.list[i], *q = &whole.parameters.list[i];
+            if (p->frozen) {
+                CHECK(p->tensor.grad == NULL);
+                continue;
+            }
+            CHECK_THAT(!memcmp(p->tensor.grad, q->tensor.grad, p->tensor.size * sizeof(cmha_real)),
+                       "%s, free %s: the gradient of %s is off by %g of %g", label,
+                       free_only[which] ? free_only[which] : "at random", p->name,
+                       check_distance(p->tensor.grad, q->tensor.grad, p->tensor.size),
+                       check_largest(q->tensor.grad, p->tensor.size));
+            learning += p->tensor.size;
+        }
+        CHECK(part.parameters.learning == learning && part.parameters.size == whole.parameters.size);
+        cmha_model_close(&part);
+    }
+    cmha_model_close(&whole);
+}
+
+static void of_a_form(cmha_model_config config, const char *label) {
+    cmha_batch batch = batch_of();
+    char name[256];
+    if (config.causal) same_gradients(config, &batch, label);
+    if (config.window) return;
+    snprintf(name, sizeof name, "%s causal=0", label);
+    config.causal = 0, config.classes = 3;
+    same_gradients(config, &batch, name);
+    batch.labels = labels;
+    same_gradients(config, &batch, name);
+}
+
+static void every_form(void) {
+    const char *name;
+    cmha_model_config config;
+    size_t i;
+    for (i = 0; (name = cmha_kind_name(i, NULL)) != NULL; i++) {
+        config = check_model_config();
+        CHECK_OK(cmha_kind(&context, name, &config));
+        of_a_form(config, name);
+    }
+    for (i = 0; i < sizeof forms / sizeof *forms; i++) {
+        config = check_model_config();
+        models_set(&context, &config, forms[i]);
+        of_a_form(config, forms[i]);
+    }
+}
+
+/* Every subset of q, k, v and of gate and up, weights and biases, over two passes added up. */
+static void fused(void) {
+    static const char *const part[] = {"*wq*", "*wk*", "*wv*", "*w1*", "*w3*"};
+    cmha_model_config config = check_model_config();
+    cmha_batch batch = batch_of();
+    cmha_model whole, some;
+    double loss;
+    size_t i;
+    int subset, pass, k;
+    models_set(&context, &config, "attention_bias=1 activation=swiglu n_kv_heads=2");
+    CHECK_OK(cmha_model_init(&whole, &context, &config));
+    for (pass = 0; pass < 2; pass++) CHECK_OK(cmha_model_gradient(&whole, &batch, 1, 3, &loss));
+    for (subset = 0; subset < 32; subset++) {
+        CHECK_OK(cmha_model_init(&some, &context, &config));
+        for (k = 0; k < 5; k++)
+            if (subset >> k & 1) freeze(&some, part[k], 1);
+        for (pass = 0; pass < 2; pass++) CHECK_OK(cmha_model_gradient(&some, &batch, 1, 3, &loss));
+        for (i = 0; i < some.parameters.count; i++) {
+            const cmha_tensor *a = &some.parameters.list[i].tensor, *b = &whole.parameters.list[i].tensor;
+            if (!some.parameters.list[i].frozen)
+                CHECK_THAT(check_distance(a->grad, b->grad, a->size) <=
+                               check_tolerance(1e-14, 1e-6) * check_largest(b->grad, a->size),
+                           "subset %d: %s", subset, some.parameters.list[i].name);
+        }
+        cmha_model_close(&some);
+    }
+    cmha_model_close(&whole);
+}
+
+/* ------------------------------------------------ steps ------------------------------------------------- */
+
+static cmha_trainer_config training(void) {
+    cmha_trainer_config t;
+    cmha_config_defaults(cmha_trainer_table(), &t);
+    t.batch = BATCH, t.length = LENGTH, t.steps = 40, t.lr = 1e-2, t.weight_decay = 0.1, t.eval_tokens = 100;
+    return t;
+}
+
+static void steps(void) {
+    cmha_model_config config = check_model_config();
+    cmha_trainer_config t = training();
+    cmha_model model, twin;
+    cmha_trainer trainer, other;
+    cmha_batch batch = batch_of();
+    cmha_real *kept;
+    double loss, norm, sum = 0;
+    size_t i, clip;
+    config.vocabulary = 256;
+    for (clip = 0; clip <= CMHA_CLIP_VALUE;
+         clip++) { /* one step of what learns is the whole model's, unclipped */
+        t.clip_mode = (int)clip, t.clip = clip ? 1e-3 : 0;
+        CHECK_OK(cmha_model_init(&model, &context, &config));
+        CHECK_OK(cmha_model_init(&twin, &context, &config));
+        freeze(&model, "*wk*", 1), freeze(&model, "tok_emb*", 1), freeze(&model, "*.b", 1);
+        CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+        CHECK_OK(cmha_trainer_init(&other, &twin, &t));
+        kept = check_zeros(model.parameters.size);
+        memcpy(kept, model.parameters.data, model.parameters.size * sizeof *kept);
+        CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
+        CHECK_OK(cmha_trainer_step(&other, &stream, &loss));
+        for (i = 0; !clip && i < model.parameters.count; i++) {
+            const cmha_parameter *p = &model.parameters.list[i];
+            if (!p->frozen)
+                CHECK_THAT(!memcmp(p->tensor.data, twin.parameters.list[i].tensor.data,
+                                   p->tensor.size * sizeof *kept),
+                           "%s moves otherwise", p->name);
+        }
+        for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
+        for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
+        cmha_model_zero_grad(&model);
+        CHECK_OK(cmha_model_gradient(&model, &batch, 1, 0, &loss));
+        for (i = 0, sum = 0; i < model.parameters.count; i++)
+            if (!model.parameters.list[i].frozen)
+                sum += cmha_sum_squares(model.parameters.list[i].tensor.grad,
+                                        model.parameters.list[i].tensor.size);
+        CHECK_OK(cmha_trainer_apply(&trainer, &norm));
+        CHECK_NEAR(norm, sqrt(sum), 1e-5 * sqrt(sum));
+        for (i = 0; i < model.parameters.count; i++) {
+            const cmha_parameter *p = &model.parameters.list[i];
+            int same = !memcmp(p->tensor.data, kept + (p->tensor.data - model.parameters.data),
+                               p->tensor.size * sizeof *kept);
+            CHECK_THAT(same == p->frozen, "%s %s", p->name, same ? "did not move" : "was frozen and moved");
+        }
+        free(kept);
+        cmha_trainer_close(&trainer), cmha_trainer_close(&other), cmha_model_close(&model),
+            cmha_model_close(&twin);
+    }
+}
+
+/* Rate and decay of one parameter against AdamW by hand. */
+static void rates(void) {
+    cmha_model_config config = check_model_config();
+    cmha_trainer_config t = training();
+    cmha_model model, twin;
+    cmha_trainer trainer, other;
+    cmha_batch batch = batch_of();
+    double loss;
+    size_t i, n, k;
+    t.clip = 0, t.warmup = 0, t.schedule = CMHA_SCHEDULE_CONSTANT;
+    CHECK_OK(cmha_model_init(&model, &context, &config));
+    CHECK_OK(cmha_model_init(&twin, &context, &config));
+    CHECK_OK(cmha_parameters_tune(&model.parameters, "*wo*", CMHA_TUNE_RATE, 0.25, &n));
+    CHECK(n == 2);
+    CHECK_OK(cmha_parameters_tune(&model.parameters, "*w2.weight", CMHA_TUNE_DECAY, 0, NULL));
+    CHECK_OK(cmha_parameters_tune(&model.parameters, "*delta", CMHA_TUNE_DECAY, 0.5, NULL));
+    CHECK_OK(cmha_parameters_tune(&model.parameters, "*ln1.weight", CMHA_TUNE_RATE, 0, NULL));
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    CHECK_OK(cmha_trainer_init(&other, &twin, &t));
+    cmha_real *start = check_zeros(model.parameters.size);
+    memcpy(start, model.parameters.data, model.parameters.size * sizeof *start);
+    CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
+    CHECK_OK(cmha_trainer_fit(&other, &batch, &loss));
+    for (i = 0; i < model.parameters.count; i++) {
+        const cmha_parameter *p = &model.parameters.list[i], *q = &twin.parameters.list[i];
+        double rate = strstr(p->name, "wo") ? 0.25 : strstr(p->name, "ln1.weight") ? 0 : 1;
+        double decay = strstr(p->name, "delta") ? 0.5 : strstr(p->name, "w2.weight") ? 0 : q->decay;
+        for (k = 0; k < p->tensor.size; k++) {
+            double x = (double)start[p->tensor.data - model.parameters.data + (ptrdiff_t)k];
+            double step = (double)q->tensor.data[k] - (x - t.lr * t.weight_decay * q->decay * x);
+            double want = x - rate * t.lr * t.weight_decay * decay * x + rate * step;
+            if (!CHECK_THAT(fabs((double)p->tensor.data[k] - want) < check_tolerance(1e-14, 1e-6),
+                            "%s[%zu]: %.9g, expected %.9g", p->name, k, (double)p->tensor.data[k], want))
+                break;
+        }
+    }
+    free(start);
+    cmha_trainer_close(&trainer), cmha_trainer_close(&other), cmha_model_close(&model),
+        cmha_model_close(&twin);
+}
+
+static void exact_memory(const char *options, const char *pattern) {
+    check_heap heap;
+    cmha_context_config heaped = check_heap_config(&heap);
+    cmha_model_config config = check_model_config();
+    cmha_trainer_config t = training();
+    cmha_context c;
+    cmha_model model;
+    cmha_trainer trainer;
+    size_t said = 0, whole = 0, calls, base;
+    double loss;
+    int i;
+    models_set(&context, &config, options);
+    config.vocabulary = 256;
+    CHECK_OK(cmha_context_init(&c, &heaped));
+    CHECK_OK(cmha_model_memory(&c, &config, BATCH, LENGTH, NULL, &whole));
+    base = heap.bytes;
+    CHECK_OK(cmha_model_init(&model, &c, &config));
+    CHECK_OK(cmha_model_training_memory(&model, BATCH, LENGTH, &said));
+    CHECK_THAT(said == whole, "%s: %zu bytes, %zu by its configuration", options, said, whole);
+    CHECK_OK(cmha_parameters_tune(&model.parameters, pattern, CMHA_TUNE_FROZEN, 1, NULL));
+    CHECK_OK(cmha_model_training_memory(&model, BATCH, LENGTH, &said));
+    CHECK(said < whole);
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    CHECK_THAT(heap.bytes - base == said, "%s, frozen %s: said %zu bytes, training holds %zu", options,
+               pattern, said, heap.bytes - base);
+    calls = heap.calls;
+    for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
+    CHECK_OK(cmha_trainer_evaluate(&trainer, &stream, &loss));
+    CHECK_THAT(heap.calls == calls, "%s, frozen %s: steps allocate", options, pattern);
+    cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
+    CHECK(check_heap_empty(&heap));
+}
+
+/* ------------------------------------------ patterns and states ----------------------------------------- */
+
+static void patterns(void) {
+    static const struct {
+        const char *pattern;
+        size_t matches;
+    } rows[] = {{"blocks.*.attn.delta", 2}, {"blocks.0.attn.delta", 1}, {"*.delta", 2},  {"*delta*", 2},
+                {"**.del**ta**", 2},        {"blocks.*.attn.d", 0},     {"delta", 0},    {"", 0},
+                {"blocks.*.ln1.*", 4},      {"*ln_f*", 2},              {"blocks.2*", 0}, {"*ta", 2}};
+    cmha_model_config config = check_model_config();
+    cmha_trainer_config t = training();
+    cmha_model model;
+    cmha_trainer trainer;
+    double loss;
+    size_t i, n;
+    config.vocabulary = 256;
+    CHECK_OK(cmha_model_init(&model, &context, &config));
+    for (i = 0; i < sizeof rows / sizeof *rows; i++) {
+        n = 99;
+        CHECK_THAT(cmha_parameters_tune(&model.parameters, rows[i].pattern, CMHA_TUNE_RATE, 2, &n) ==
+                           (rows[i].matches ? CMHA_OK : CMHA_ERR_NOT_FOUND) &&
+                       n == rows[i].matches,
+                   "\"%s\" matches %zu", rows[i].pattern, n);
+    }
+    CHECK_IS(cmha_parameters_tune(&model.parameters, "*q.weight", CMHA_TUNE_FROZEN, 1, NULL), CMHA_OK);
+    CHECK_IS(cmha_parameters_tune(&model.parameters, "nothing*", CMHA_TUNE_FROZEN, 1, NULL),
+             CMHA_ERR_NOT_FOUND);
+    CHECK(strstr(cmha_error(&context), "nothing*"));
+    CHECK_IS(cmha_parameters_tune(&model.parameters, "*", CMHA_TUNE_FROZEN, 0.5, NULL), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_parameters_tune(&model.parameters, "*", CMHA_TUNE_RATE, -1, NULL), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_parameters_tune(&model.parameters, "*", CMHA_TUNE_RATE, (double)NAN, NULL),
+             CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_parameters_tune(&model.parameters, "*", CMHA_TUNE_DECAY, 2e6, NULL), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_parameters_tune(&model.parameters, "*", (cmha_tuning)7, 1, NULL), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_parameters_tune(&model.parameters, NULL, CMHA_TUNE_RATE, 1, NULL), CMHA_ERR_ARGUMENT);
+    for (i = n = 0; i < model.parameters.count; i++) n += (size_t)model.parameters.list[i].frozen;
+    CHECK(n == 2 && model.parameters.list[0].lr_scale == 1); /* failures change nothing */
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
+    CHECK_OK(cmha_parameters_tune(&model.parameters, "*q.weight", CMHA_TUNE_FROZEN, 1, NULL)); /* no news */
+    CHECK_OK(cmha_parameters_tune(&model.parameters, "*q.weight", CMHA_TUNE_RATE, 3, NULL));
+    CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
+    freeze(&model, "*k.weight", 1);
+    CHECK_IS(cmha_trainer_step(&trainer, &stream, &loss), CMHA_ERR_STATE);
+    CHECK(strstr(cmha_error(&context), "open it again"));
+    CHECK_IS(cmha_trainer_apply(&trainer, &loss), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_save(&trainer, path_of("stale")), CMHA_ERR_STATE);
+    CHECK_OK(cmha_trainer_evaluate(&trainer, &stream, &loss));
+    cmha_trainer_close(&trainer);
+    freeze(&model, "*", 1); /* all: a loss, but no step */
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    CHECK_OK(cmha_trainer_evaluate(&trainer, &stream, &loss));
+    CHECK_IS(cmha_trainer_step(&trainer, &stream, &loss), CMHA_ERR_STATE);
+    CHECK_THAT(strstr(cmha_error(&context), "frozen") && trainer.step == 0, "%s", cmha_error(&context));
+    cmha_trainer_close(&trainer);
+    freeze(&model, "*", 0);
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
+    cmha_trainer_close(&trainer), cmha_model_close(&model);
+    CHECK_IS(cmha_parameters_tune(&model.parameters, "*", CMHA_TUNE_RATE, 1, NULL), CMHA_ERR_STATE);
+}
+
+/* ------------------------------------------------- files ------------------------------------------------ */
+
+static void tune_some(cmha_model *model) {
+    freeze(model, "blocks.0.*", 1), freeze(model, "*delta", 0);
+    CHECK_OK(cmha_parameters_tune(&model->parameters, "*delta", CMHA_TUNE_RATE, 0.1, NULL));
+    CHECK_OK(cmha_parameters_tune(&model->parameters, "*wo.weight", CMHA_TUNE_DECAY, 0.5, NULL));
+}
+
+static void same_tuning(const cmha_model *a, const cmha_model *b) {
+    size_t i;
+    CHECK(a->parameters.learning == b->parameters.learning);
+    for (i = 0; i < a->parameters.count; i++) {
+        const cmha_parameter *p = &a->parameters.list[i], *q = &b->parameters.list[i];
+        CHECK_THAT(p->frozen == q->frozen && p->lr_scale == q->lr_scale && p->decay == q->decay, "%s",
+                   p->name);
+    }
+}
+
+static void files(void) {
+    cmha_model_config config = check_model_config();
+    cmha_trainer_config t = training();
+    cmha_model model, fresh, other;
+    cmha_trainer trainer, resumed;
+    cmha_archive archive;
+    cmha_archive_item item;
+    double loss;
+    size_t i, k;
+    config.vocabulary = 256, config.dropout = 0.1;
+    CHECK_OK(cmha_model_init(&model, &context, &config));
+    CHECK_OK(cmha_model_save(&model, path_of("plain")));
+    CHECK_OK(cmha_archive_open(&archive, &context, path_of("plain")));
+    for (i = 0; i < archive.n_metadata; i++) CHECK(strncmp(archive.metadata[2 * i], "tune.", 5) != 0);
+    cmha_archive_close(&archive);
+    tune_some(&model);
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    for (i = 0; i < 4; i++) CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
+    CHECK_OK(cmha_trainer_save(&trainer, path_of("state")));
+    CHECK_OK(cmha_model_save(&model, path_of("model")));
+    CHECK_OK(cmha_archive_open(&archive, &context, path_of("state")));
+    CHECK(!cmha_archive_find(&archive, "optim.m.blocks.0.ln1.weight"));
+    CHECK(cmha_archive_find(&archive, "optim.v.blocks.1.ln1.weight") != NULL);
+    CHECK(cmha_archive_metadata(&archive, "tune.frozen.blocks.0.ln1.weight") != NULL);
+    cmha_archive_close(&archive);
+    for (k = 0; k < 3; k++) { /* a trainer of an untuned model; of the same; of one tuned otherwise */
+        CHECK_OK(cmha_model_init(&fresh, &context, &config));
+        if (k == 1) tune_some(&fresh);
+        if (k == 2) freeze(&fresh, "tok*", 1);
+        CHECK_OK(cmha_trainer_init(&resumed, &fresh, &t));
+        if (k == 0) CHECK_OK(cmha_trainer_step(&resumed, &stream, &loss)); /* which is forgotten */
+        CHECK_THAT(!cmha_trainer_read(&resumed, path_of("state")), "%s", cmha_error(&context));
+        same_tuning(&model, &fresh);
+        CHECK(!memcmp(trainer.moments, resumed.moments, 2 * trainer.size * sizeof *trainer.moments));
+        if (k == 2) break;
+        for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_step(&resumed, &stream, &loss));
+        cmha_trainer_close(&resumed), cmha_model_close(&fresh);
+    }
+    for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
+    for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_step(&resumed, &stream, &loss));
+    CHECK(!memcmp(model.parameters.data, fresh.parameters.data, model.parameters.size * sizeof(cmha_real)));
+    CHECK(!memcmp(trainer.moments, resumed.moments, 2 * trainer.size * sizeof(cmha_real)));
+    CHECK_OK(cmha_model_open(&other, &context, path_of("model")));
+    same_tuning(&model, &other);
+    cmha_model_close(&other);
+    CHECK_OK(cmha_model_open(&other, &context, path_of("state")));
+    same_tuning(&model, &other);
+    freeze(&other, "*", 0);
+    CHECK_OK(cmha_model_read(&other, path_of("model"), 1, NULL)); /* weights alone */
+    CHECK(other.parameters.learning == other.parameters.size);
+    cmha_model_close(&other), cmha_trainer_close(&resumed), cmha_model_close(&fresh);
+    memset(&item, 0, sizeof item); /* a tuning of nothing, and of no value */
+    item.name = "w", item.data = labels, item.shape = &i, item.rank = 1, i = BATCH;
+    for (k = 0; k < 4; k++) {
+        static const char *const bad[4][2] = {
+            {"tune.frozen.v", "1"}, {"tune.rate.w", "-1"}, {"tune.decay.w", "x"}, {"tune.speed.w", "1"}};
+        cmha_parameter_row row = {"w", {BATCH}, 0, 0, 0, 0};
+        const char *pairs[4] = {"state.step", "3", bad[k][0], bad[k][1]};
+        cmha_real data[3][BATCH] = {{1, 2}, {3, 4}, {5, 6}};
+        cmha_archive_item items[3];
+        cmha_parameters p;
+        static const char *const names[] = {"w", "optim.m.w", "optim.v.w"};
+        int j;
+        for (j = 0; j < 3; j++) items[j] = item, items[j].name = names[j], items[j].data = data[j];
+        CHECK_OK(cmha_parameters_init(&p, &context, &row, 1));
+        CHECK_OK(cmha_archive_write(&context, path_of("bad"), items, 3, pairs, 2));
+        CHECK_THAT(cmha_parameters_read(&p, path_of("bad"), 1) == CMHA_ERR_FORMAT, "%s", bad[k][0]);
+        CHECK(p.step == 0 && check_largest(p.data, BATCH) == 0 && !p.moments && p.grad &&
+              p.list[0].lr_scale == 1);
+        CHECK_OK(cmha_parameters_read(&p, path_of("bad"), 0)); /* which reads no metadata */
+        CHECK(p.data[1] == 2);
+        CHECK_OK(cmha_archive_write(&context, path_of("bad"), items, 3, pairs, 1));
+        CHECK_OK(cmha_parameters_read(&p, path_of("bad"), 1));
+        CHECK(p.step == 3 && p.moments && p.moments[1] == 4 && p.moments[2] == 5);
+        CHECK_OK(cmha_archive_write(&context, path_of("bad"), items, 2, pairs, 1));
+        CHECK_IS(cmha_parameters_read(&p, path_of("bad"), 1), CMHA_ERR_FORMAT);
+        CHECK(p.moments && p.moments[2] == 5);
+        cmha_parameters_close(&p);
+    }
+    cmha_trainer_close(&trainer), cmha_model_close(&model);
+    remove(path_of("plain")), remove(path_of("state")), remove(path_of("model")), remove(path_of("bad"));
+}
+
+/* ---------------------------------------- lists without a model ----------------------------------------- */
+
+enum { IN = 3, OUT = 70 };
+static const cmha_parameter_row rows[] = {{"w", {OUT, IN}, 0, 0.5, 1, 0},
+                                          {"bias", {OUT}, 0.25, 0, 0, 0},
+                                          {"z", {2, IN}, 0, 1, 0, 1}};
+static cmha_real input[4 * IN], wanted[4 * OUT];
+
+/* (x + wanted Re u(z)^T) w^T + bias against numbers, u the phasor */
+static cmha_tensor *loss_of(cmha_parameters *p, cmha_tape *tape) {
+    size_t shape[] = {4, IN}, six[] = {1, 2 * IN};
+    cmha_tensor *x = cmha_tensor_wrap(tape, 2, shape, input, NULL),
+                *z = cmha_reshape(tape, &p->list[2].tensor, 2, six);
+    z = cmha_phasor(tape, z, (cmha_real)0.1);
+    z = cmha_reshape(tape, cmha_complex_part(tape, z, 0), 1, &shape[1]);
+    x = cmha_reshape(tape, x, 2, shape);
+    x = cmha_linear(tape,
+                    cmha_add_rows(tape, cmha_reshape(tape, x, 3, (size_t[]){1, 4, IN}),
+                                  cmha_matmul(tape, cmha_tensor_wrap(tape, 2, (size_t[]){4, 1}, wanted, NULL),
+                                              cmha_reshape(tape, z, 2, (size_t[]){1, IN}), 0)),
+                    &p->list[0].tensor, &p->list[1].tensor);
+    return cmha_squared_error(tape, x, wanted);
+}
+
+typedef struct subject {
+    cmha_parameters *p;
+    cmha_tape *tape;
+    cmha_status fail;
+    int spoil;
+} subject;
+
+static cmha_status list_loss(void *user, double *loss) {
+    subject *s = (subject *)user;
+    cmha_tensor *y;
+    cmha_tape_reset(s->tape);
+    y = loss_of(s->p, s->tape);
+    if (y) *loss = s->spoil ? (double)NAN : (double)y->data[0];
+    if (s->p->grad) s->p->grad[0] += 1; /* a callback may do so: nothing is lost */
+    return s->fail ? s->fail : cmha_tape_status(s->tape);
+}
+
+static void list_gradient(cmha_parameters *p, cmha_tape *tape) {
+    cmha_tape_reset(tape);
+    CHECK_THAT(!cmha_tape_backward(tape, loss_of(p, tape), 1), "%s", cmha_error(&context));
+    cmha_tape_reset(tape);
+}
+
+static void lists(void) {
+    cmha_parameters p, q;
+    cmha_tape tape;
+    cmha_adamw_args args = {1e-2, 0.9, 0.99, 1e-8, 0.1, 1, 0};
+    cmha_real *kept, *m, *v;
+    double norm, before = 0, after = 0;
+    size_t i, size = OUT * IN + OUT + 2 * IN, step;
+    int k;
+    subject s = {&p, &tape, CMHA_OK, 0};
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    CHECK_THAT(!cmha_parameters_init(&p, &context, rows, 3), "%s", cmha_error(&context));
+    CHECK(p.count == 3 && p.size == size && p.learning == size && p.grad && !p.moments && p.step == 0);
+    CHECK(p.list[2].is_complex && p.list[0].decay == 1 && p.list[1].decay == 0 && p.list[1].lr_scale == 1);
+    CHECK(cmha_parameters_find(&p, "bias") == &p.list[1] && !cmha_parameters_find(&p, "b"));
+    for (i = 0; i < OUT; i++) CHECK(p.list[1].tensor.data[i] == (cmha_real)0.25);
+    norm = sqrt(cmha_sum_squares(p.data, OUT * IN) / (OUT * IN));
+    CHECK(norm > 0.4 && norm < 0.6 && check_largest(p.grad, size) == 0);
+    m = check_zeros(size), v = check_zeros(size), kept = check_zeros(size);
+    for (step = 1; step <= 5; step++) { /* against the kernel, a parameter at a time */
+        list_gradient(&p, &tape);
+        memcpy(kept, p.data, size * sizeof *kept);
+        before = before > 0 ? before : (list_loss(&s, &norm), p.grad[0] -= 1, norm);
+        for (k = 0; k < 3; k++) {
+            const cmha_tensor *t = &p.list[k].tensor;
+            size_t at = (size_t)(t->data - p.data);
+            cmha_adamw_args one = args;
+            one.t = step, one.weight_decay *= p.list[k].decay;
+            cmha_adamw(&one, t->size, kept + at, t->grad, m + at, v + at);
+        }
+        CHECK_OK(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 0, &norm));
+        CHECK(norm > 0 && p.step == step && check_largest(p.grad, size) == 0);
+        CHECK_THAT(!memcmp(kept, p.data, size * sizeof *kept), "step %zu: off by %g", step,
+                   check_distance(kept, p.data, size));
+        CHECK(!memcmp(m, p.moments, size * sizeof *m) && !memcmp(v, p.moments + size, size * sizeof *m));
+    }
+    list_loss(&s, &after), p.grad[0] = 0;
+    CHECK_THAT(after < before, "loss %g, then %g", before, after);
+    CHECK_OK(cmha_parameters_tune(&p, "bias", CMHA_TUNE_FROZEN, 1, NULL)); /* moments of the others stay */
+    CHECK(p.learning == size - OUT && !memcmp(p.moments, m, OUT * IN * sizeof *m) && !p.list[1].tensor.grad);
+    CHECK(!memcmp(p.moments + OUT * IN, m + OUT * IN + OUT, 2 * IN * sizeof *m));
+    CHECK(!memcmp(p.moments + p.learning, v, OUT * IN * sizeof *m));
+    CHECK_OK(cmha_parameters_tune(&p, "z", CMHA_TUNE_RATE, 0.5, NULL));
+    CHECK_OK(cmha_parameters_save(&p, path_of("list"), 1));
+    CHECK_OK(cmha_parameters_init(&q, &context, rows, 3));
+    CHECK_OK(cmha_parameters_read(&q, path_of("list"), 1));
+    CHECK(q.step == 5 && q.list[1].frozen && q.list[2].lr_scale == 0.5 && q.learning == p.learning);
+    for (step = 0; step < 3; step++) {
+        list_gradient(&p, &tape), list_gradient(&q, &tape);
+        CHECK_OK(cmha_parameters_step(&p, &args, CMHA_CLIP_NORM, 0.01, NULL));
+        CHECK_OK(cmha_parameters_step(&q, &args, CMHA_CLIP_NORM, 0.01, NULL));
+    }
+    CHECK(!memcmp(p.data, q.data, size * sizeof *kept));
+    CHECK(!memcmp(p.moments, q.moments, 2 * p.learning * sizeof *kept));
+    CHECK_OK(cmha_parameters_tune(&p, "*", CMHA_TUNE_FROZEN, 1, NULL));
+    CHECK_IS(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 1, &norm), CMHA_ERR_STATE);
+    CHECK_OK(cmha_parameters_tune(&p, "*", CMHA_TUNE_FROZEN, 0, NULL));
+    CHECK(p.learning == size && p.grad && check_largest(p.grad, size) == 0);
+    list_gradient(&p, &tape);
+    CHECK_OK(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 1, &norm));
+    p.grad[1] = (cmha_real)NAN;
+    memcpy(kept, p.data, size * sizeof *kept);
+    CHECK_IS(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 1, &norm), CMHA_ERR_NOT_FINITE);
+    CHECK(!memcmp(kept, p.data, size * sizeof *kept) && p.step == 9);
+    args.grad_scale = 0;
+    CHECK_IS(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 1, &norm), CMHA_ERR_ARGUMENT);
+    CHECK_OK(cmha_parameters_save(&p, path_of("weights"), 0));
+    CHECK_IS(cmha_parameters_read(&q, path_of("weights"), 1), CMHA_ERR_FORMAT);
+    CHECK_OK(cmha_parameters_read(&q, path_of("weights"), 0));
+    CHECK(!memcmp(p.data, q.data, size * sizeof *kept) && q.step == 8);
+    free(kept), free(m), free(v);
+    cmha_parameters_close(&p), cmha_parameters_close(&q), cmha_parameters_close(&q), cmha_tape_close(&tape);
+    remove(path_of("weights"));
+}
+
+static void wrong_rows(void) {
+    static const cmha_parameter_row wrong[][2] = {
+        {{"a", {2}, 0, 0, 0, 0}, {"a", {2}, 0, 0, 0, 0}},
+        {{"a", {2}, 0, 0, 0, 0}, {"", {2}, 0, 0, 0, 0}},
+        {{"a", {2}, 0, 0, 0, 0}, {NULL, {2}, 0, 0, 0, 0}},
+        {{"a", {2}, 0, 0, 0, 0}, {"012345678901234567890123456789012345678901234567", {2}, 0, 0, 0, 0}},
+        {{"a", {2}, 0, 0, 0, 0}, {"b", {0}, 0, 0, 0, 0}},
+        {{"a", {2}, 0, 0, 0, 0}, {"b", {3, 2}, 0, 0, 0, 1}},
+        {{"a", {2}, 0, 0, 0, 0}, {"b", {2}, (double)INFINITY, 0, 0, 0}},
+        {{"a", {2}, 0, 0, 0, 0}, {"b", {2}, 0, 0, -1, 0}},
+        {{"a", {2}, 0, 0, 0, 0}, {"b", {SIZE_MAX / 2, 3}, 0, 0, 0, 0}},
+        {{"a", {SIZE_MAX / sizeof(cmha_real) / 12}, 0, 0, 0, 0},
+         {"b", {SIZE_MAX / sizeof(cmha_real) / 12}, 0, 0, 0, 0}}};
+    cmha_parameters p;
+    size_t i;
+    for (i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CHECK_THAT(cmha_parameters_init(&p, &context, wrong[i], 2) == CMHA_ERR_ARGUMENT, "row %zu", i);
+        CHECK_THAT(strstr(cmha_error(&context), "row 1") && !p.context, "%s", cmha_error(&context));
+    }
+    CHECK_IS(cmha_parameters_init(&p, &context, NULL, 2), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_parameters_init(&p, &context, rows, 0), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_parameters_init(&p, NULL, rows, 3), CMHA_ERR_STATE);
+    CHECK_IS(cmha_parameters_save(&p, path_of("none"), 0), CMHA_ERR_STATE);
+    CHECK_IS(cmha_parameters_init(&p, &context, rows, SIZE_MAX / 8), CMHA_ERR_MEMORY);
+}
+
+/* Everything at every allocation that fails: a status, nothing lost, nothing changed. */
+static void failures(void) {
+    check_heap heap;
+    cmha_context_config config = check_heap_config(&heap);
+    cmha_context c;
+    cmha_parameters p;
+    cmha_adamw_args args = {1e-2, 0.9, 0.99, 1e-8, 0.1, 1, 0};
+    cmha_real before[OUT * IN + OUT + 2 * IN];
+    cmha_status status = CMHA_ERR_MEMORY;
+    size_t at, k, refused = 0;
+    config.threads = 1;
+    CHECK_OK(cmha_context_init(&c, &config));
+    for (at = 1; status; at++) {
+        heap.calls = 0, heap.fail_at = at;
+        status = cmha_parameters_init(&p, &c, rows, 3);
+        CHECK(!status || (status == CMHA_ERR_MEMORY && !p.context));
+        refused += status != CMHA_OK;
+    }
+    CHECK(refused == 3);
+    heap.fail_at = 0;
+    CHECK_OK(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 1, NULL));
+    for (k = 0; k < 4; k++) {
+        memcpy(before, p.data, sizeof before);
+        for (at = 1, status = CMHA_ERR_MEMORY; status; at++) {
+            double error;
+            subject s = {&p, NULL, CMHA_STOPPED, 0};
+            cmha_tape tape;
+            cmha_tape_init(&tape, &c, 1);
+            s.tape = &tape;
+            heap.calls = 0, heap.fail_at = at;
+            if (k < 2) status = cmha_parameters_tune(&p, "w", CMHA_TUNE_FROZEN, k == 0, NULL);
+            else if (k == 2) status = cmha_parameters_read(&p, path_of("list"), 1);
+            else
+                status = cmha_gradient_check(&p, list_loss, &s, &error) == CMHA_STOPPED ? CMHA_OK
+                                                                                        : CMHA_ERR_MEMORY;
+            heap.fail_at = 0;
+            cmha_tape_close(&tape);
+            if (!CHECK_THAT(!status || status == CMHA_ERR_MEMORY, "%zu, %zu: %s", k, at, cmha_error(&c)))
+                break;
+            if (status) CHECK(!memcmp(before, p.data, sizeof before) && p.list[0].frozen == (k == 1));
+            if (status) CHECK((p.list[0].tensor.grad == NULL) == (k == 1) && p.moments && p.grad);
+        }
+    }
+    cmha_parameters_close(&p), cmha_context_close(&c);
+    CHECK(check_heap_empty(&heap));
+    remove(path_of("list"));
+}
+
+/* ------------------------------------------- the gradient check ----------------------------------------- */
+
+static cmha_status model_loss(void *user, double *loss) {
+    cmha_batch batch = batch_of();
+    return cmha_model_loss((cmha_model *)user, &batch, loss);
+}
+
+static void checks(void) {
+    cmha_model_config config = check_model_config();
+    cmha_model model;
+    cmha_parameters p;
+    cmha_tape tape;
+    cmha_batch batch = batch_of();
+    cmha_real *kept;
+    cmha_parameter *one;
+    double error = -1, loss;
+    size_t bytes;
+    subject s = {&p, &tape, CMHA_OK, 0};
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    CHECK_OK(cmha_parameters_init(&p, &context, rows, 3));
+    CHECK_OK(cmha_gradient_check(&p, list_loss, &s, &error));
+    CHECK_THAT(!(error < 1e9), "zeros are taken for a gradient: %g", error);
+    list_gradient(&p, &tape);
+    CHECK_OK(cmha_gradient_check(&p, list_loss, &s, &error));
+    CHECK_THAT(error < check_tolerance(1e-8, 2e-2), "%g: %s", error, cmha_error(&context));
+    p.list[2].tensor.grad[1] *= (cmha_real)1.2; /* a wrong number of a short one, of a long one */
+    CHECK_OK(cmha_gradient_check(&p, list_loss, &s, &error));
+    CHECK_THAT(error > 0.01 && strstr(cmha_error(&context), ": z:"), "%g: %s", error, cmha_error(&context));
+    p.list[2].tensor.grad[1] /= (cmha_real)1.2, p.list[0].tensor.grad[5] += (cmha_real)0.3;
+    CHECK_OK(cmha_gradient_check(&p, list_loss, &s, &error));
+    CHECK_THAT(error > 0.01 && strstr(cmha_error(&context), ": w"), "%g: %s", error, cmha_error(&context));
+    p.list[0].tensor.grad[5] = (cmha_real)NAN;
+    CHECK_OK(cmha_gradient_check(&p, list_loss, &s, &error));
+    CHECK(!(error < 1e9) && error > 0);
+    list_gradient(&p, &tape), s.spoil = 1;
+    CHECK_OK(cmha_gradient_check(&p, list_loss, &s, &error));
+    CHECK(!(error < 1e9) && error > 0);
+    s.fail = CMHA_ERR_TOKEN, error = 5;
+    CHECK_IS(cmha_gradient_check(&p, list_loss, &s, &error), CMHA_ERR_TOKEN);
+    CHECK(error == 5);
+    CHECK_IS(cmha_gradient_check(&p, NULL, &s, &error), CMHA_ERR_ARGUMENT);
+    cmha_parameters_close(&p), cmha_tape_close(&tape);
+    config.attention = CMHA_ATTENTION_ROPE; /* cmha jumps where a phase crosses the negative axis */
+    CHECK_OK(cmha_model_init(&model, &context, &config));
+    CHECK_IS(cmha_gradient_check(&model.parameters, model_loss, &model, &error), CMHA_ERR_STATE);
+    freeze(&model, "*wk*", 1), freeze(&model, "blocks.1.ln2*", 1);
+    CHECK_OK(cmha_model_gradient(&model, &batch, 1, 0, &loss));
+    bytes = (model.parameters.size + model.parameters.learning) * sizeof *kept;
+    kept = (cmha_real *)check_alloc(1, bytes);
+    memcpy(kept, model.parameters.data, model.parameters.size * sizeof *kept);
+    memcpy(kept + model.parameters.size, model.parameters.grad, model.parameters.learning * sizeof *kept);
+    CHECK_OK(cmha_gradient_check(&model.parameters, model_loss, &model, &error));
+    CHECK_THAT(error < check_tolerance(1e-6, 0.5) && error > 0, "%g: %s", error, cmha_error(&context));
+    CHECK(!memcmp(kept, model.parameters.data, model.parameters.size * sizeof *kept));
+    CHECK(!memcmp(kept + model.parameters.size, model.parameters.grad,
+                  model.parameters.learning * sizeof *kept));
+    one = cmha_model_find(&model, "blocks.0.ln1.weight");
+    if (CHECK(one != NULL))
+        one->tensor.grad[0] += (cmha_real)(10 * check_largest(one->tensor.grad, one->tensor.size));
+    CHECK_OK(cmha_gradient_check(&model.parameters, model_loss, &model, &error));
+    CHECK_THAT(error > 0.5 && strstr(cmha_error(&context), "blocks.0.ln1.weight"), "%s",
+               cmha_error(&context));
+    free(kept), cmha_model_close(&model);
+}
+
+int main(void) {
+    size_t i;
+    check_context(&context, 2, 5);
+    for (i = 0; i < BATCH * LENGTH; i++) {
+        ids[i] = (int32_t)check_below(VOCABULARY);
+        targets[i] = i % 5 ? (int32_t)check_below(VOCABULARY) : -1;
+    }
+    check_fill(input, 4 * IN, 1), check_fill(wanted, 4 * OUT, 1);
+    memset(&stream, 0, sizeof stream);
+    stream.data = text, stream.width = 1, stream.count = models_text(text, sizeof text);
+    every_form();
+    fused();
+    steps();
+    rates();
+    exact_memory("activation=swiglu", "*wk*");
+    exact_memory("", "*weight");
+    exact_memory("recompute=1 pcl_weight=0.1", "tok_emb*");
+    exact_memory("causal=0", "blocks.0.*");
+    exact_memory("family=crat experts=2", "*experts*");
+    patterns();
+    files();
+    lists();
+    wrong_rows();
+    failures();
+    checks();
+    cmha_context_close(&context);
+    return check_end();
+}
