@@ -1056,7 +1056,8 @@ typedef struct cmha_layer cmha_layer;
 struct cmha_score {
     const char *name; /* in the field `score`: 1 to 31 letters, digits and - _ . + */
     int planes;       /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re | Im] */
-    int rotates;      /* 1: reads the rotation table; with map NULL, rows are turned by position as in RoPE */
+    int rotates;      /* 1: reads the rotation table; rows without a map are turned by position as in RoPE,
+                         complex ones as halves */
     int shared_keys;  /* 1: features of keys are the same for all query heads, though parameters are not */
     /* Writes y [n, planes d_k], the features of n rows x. NULL: rows are their own features. */
     void (*map)(const cmha_score_call *call, cmha_rows x, size_t n, cmha_real *y);
@@ -1335,7 +1336,6 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit") \
     ENUM(family, CMHA_FAMILY_REAL, CMHA_FAMILY_CRAT, "real|cope|mobius|crat", "whose model: cmha_family") \
     ENUM(attention, CMHA_ATTENTION_CMHA, CMHA_ATTENTION_DOT, "cmha|rope|dot", "score of plain heads") \
-    NAME(score, "real, cope: the program's own instead of attention, or cope_score; empty = none") \
     ENUM(position, CMHA_POSITION_NONE, CMHA_POSITION_MULTIFREQ, "none|learned|sinusoidal|alibi|multifreq", \
          "positions outside the score; crat: always multifreq") \
     ENUM(share, CMHA_SHARE_PER_HEAD, CMHA_SHARE_FIXED, "per_head|shared|fixed", \
@@ -1434,6 +1434,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
          "crat: (1 - g) a + g r, or a + g r") \
     FLAG(irw_raw, 0, "crat: the weights of the queries as they are, no softmax") \
     FLAG(recompute, 0, "training: blocks keep their input alone, run again in the backward: less memory") \
+    NAME(score, "real, cope: the program's own instead of attention, or cope_score; empty = none") \
     FLAG(tokens, 1, "ids are embedded; 0: features alone, and the vocabulary's head is untied") \
     SIZE(features, 0, 0, 65536, "numbers of a position, beside ids or instead; 0 = none") \
     FLAG(complex_features, 0, "they are complex; family = real takes their planes as channels") \
@@ -2683,7 +2684,7 @@ static void cmha__write_real(double value, char *text) {
     {#name, CMHA_FIELD_ENUM, offsetof(CMHA__OWNER, name), (double)(first), (double)(first),            \
      (double)(last), choices, help},
 #define CMHA__NAME_ROW(name, help) \
-    {#name, CMHA_FIELD_NAME, offsetof(CMHA__OWNER, name), 1.0, 1.0, 1.0, "NAME", help},
+    {#name, CMHA_FIELD_NAME, offsetof(CMHA__OWNER, name), 0.0, 0.0, 1.0, "NAME", help},
 #define CMHA__TABLE(walk)                                                                                    \
     static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW,   \
                                            CMHA__NAME_ROW)};                                                 \
@@ -2759,7 +2760,8 @@ static double cmha__field_value(const cmha_field *field, const void *config) {
         memcpy(&value, member, sizeof value);
         return value;
     }
-    if (field->type == CMHA_FIELD_NAME) return !*member || cmha__is_name(member, CMHA__NAME_ROOM - 1);
+    if (field->type == CMHA_FIELD_NAME && !*member) return 0;
+    if (field->type == CMHA_FIELD_NAME) return cmha__is_name(member, CMHA__NAME_ROOM - 1) ? 1 : -1;
     memcpy(&whole, member, sizeof whole);
     return whole;
 }
@@ -2820,7 +2822,7 @@ static int cmha__parse_field(const cmha_field *field, const char *text, double *
     case CMHA_FIELD_REAL: return cmha__parse_real(text, value);
     case CMHA_FIELD_FLAG: return cmha__parse_flag(text, value);
     case CMHA_FIELD_NAME:
-        *value = 1;
+        *value = *text != 0;
         return !*text || cmha__is_name(text, CMHA__NAME_ROOM - 1);
     case CMHA_FIELD_ENUM: break;
     }
@@ -8096,50 +8098,30 @@ static size_t cmha__value_width(const cmha_attention_args *a) {
     return cmha__is_complex(a) && a->complex_v ? 2 * a->d_v : a->d_v;
 }
 
-/* The features of CMHA: pairs turned by their own phase and by position. */
+static const cmha_score_parameter cmha__phase_parameters[] = {
+    {"delta", {CMHA_AXIS_HEADS, CMHA_AXIS_PAIRS, 0}, 1, 0, 0},
+    {"b", {CMHA_AXIS_HEADS, CMHA_AXIS_PAIRS, 0}, 0, 0, 0}};
+
+/* The features of rows that turn by position and, CMHA's, first by their own phases. Two planes lie side by
+   side. */
 static cmha_rotate_args cmha__turns(const cmha_score_call *c) {
-    const cmha_real *b = c->is_key ? NULL : c->parameters[1];
-    cmha_rotate_args rotate = {c->args->d_k / 2, c->args->layout, c->rotation, c->parameters[0], b};
+    int planes = c->score->planes, learned = c->score->parameters == cmha__phase_parameters;
+    cmha_layout layout = planes == 2 ? CMHA_LAYOUT_HALF : c->args->layout;
+    cmha_rotate_args rotate = {c->args->d_k * (size_t)planes / 2, layout, c->rotation, NULL, NULL};
+    if (learned) rotate.delta = c->parameters[0], rotate.b = c->is_key ? NULL : c->parameters[1];
     return rotate;
 }
 
-static void cmha__pair_map(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
-    cmha_rotate_args rotate = cmha__turns(c);
-    cmha_rotate_forward(&rotate, x.data, x.ld, n, y, c->args->d_k);
-}
-
-static void cmha__pair_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
-                            cmha_rows dx) {
-    cmha_rotate_args rotate = cmha__turns(c);
-    double *db = c->is_key ? NULL : c->gradients[1];
-    cmha_rotate_backward(&rotate, x.data, x.ld, n, dy, c->args->d_k, dx.data, c->gradients[0], db);
-}
-
-/* The features of a row without a map that rotates: turned by position alone, as in RoPE. */
 static void cmha__turned_map(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
-    size_t d = c->args->d_k;
-    const cmha_real *re = x.data, *cosine = c->rotation, *sine = cosine + d;
-    cmha_rotate_args rotate = {d / 2, c->args->layout, c->rotation, NULL, NULL};
-    if (c->score->planes == 1) cmha_rotate_forward(&rotate, x.data, x.ld, n, y, d);
-    for (; c->score->planes == 2 && n > 0; n--, re += x.ld, y += 2 * d, cosine += 2 * d, sine += 2 * d)
-        for (size_t j = 0; j < d; j++) {
-            y[j] = re[j] * cosine[j] - re[x.imag + j] * sine[j];
-            y[d + j] = re[j] * sine[j] + re[x.imag + j] * cosine[j];
-        }
+    cmha_rotate_args rotate = cmha__turns(c);
+    cmha_rotate_forward(&rotate, x.data, x.ld, n, y, 2 * rotate.P);
 }
 
 static void cmha__turned_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
                               cmha_rows dx) {
-    size_t d = c->args->d_k;
-    const cmha_real *cosine = c->rotation, *sine = cosine + d;
-    cmha_rotate_args rotate = {d / 2, c->args->layout, c->rotation, NULL, NULL};
-    if (c->score->planes == 1) cmha_rotate_backward(&rotate, x.data, x.ld, n, dy, d, dx.data, NULL, NULL);
-    if (c->score->planes == 1 || !dx.data) return;
-    for (; n > 0; n--, dx.data += dx.ld, dy += 2 * d, cosine += 2 * d, sine += 2 * d)
-        for (size_t j = 0; j < d; j++) {
-            dx.data[j] += dy[j] * cosine[j] + dy[d + j] * sine[j];
-            dx.data[dx.imag + j] += dy[d + j] * cosine[j] - dy[j] * sine[j];
-        }
+    cmha_rotate_args rotate = cmha__turns(c);
+    double *db = c->is_key ? NULL : c->gradients[1];
+    cmha_rotate_backward(&rotate, x.data, x.ld, n, dy, 2 * rotate.P, dx.data, c->gradients[0], db);
 }
 
 static void cmha__planes_map(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
@@ -8196,26 +8178,22 @@ static void cmha__cope_back(const cmha_score_call *call, const cmha_real *ds, cm
     }
 }
 
-/* The library's own rows, by kind and, with `forward`, by softmax; else -1. */
-static const cmha_score_parameter cmha__phase_parameters[] = {
-    {"delta", {CMHA_AXIS_HEADS, CMHA_AXIS_PAIRS, 0}, 1, 0, 0},
-    {"b", {CMHA_AXIS_HEADS, CMHA_AXIS_PAIRS, 0}, 0, 0, 0}};
+/* The library's own rows, by kind and, those with `forward`, by softmax; else -1. */
+#define CMHA__OF_KIND(kind, softmax, planes, rotates, map, back, forward, backward, parameters, n) \
+    {CMHA_ATTENTION_##kind, softmax,                                                            \
+     {#kind, planes, rotates, 0, map, back, forward, backward, parameters, n, NULL, 0, NULL}}
 static const struct cmha__kind_row {
     int kind, softmax;
     cmha_score score;
 } cmha__scores[] = {
-    {CMHA_ATTENTION_CMHA, -1, {"cmha", 1, 1, 0, cmha__pair_map, cmha__pair_back, NULL, NULL,
-                               cmha__phase_parameters, 2, NULL, 0, NULL}},
-    {CMHA_ATTENTION_ROPE, -1, {"rope", 1, 1, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL}},
-    {CMHA_ATTENTION_DOT, -1, {"dot", 1, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL}},
-    {CMHA_ATTENTION_COMPLEX, -1, {"complex", 2, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL}},
-    {CMHA_ATTENTION_COMPLEX, CMHA_SOFTMAX_SCORE, {"cope", 2, 0, 0, NULL, NULL, cmha__cope, cmha__cope_back,
-                                                  NULL, 0, NULL, 0, NULL}},
-    {CMHA_ATTENTION_ANGULAR, -1, {"angular", 2, 0, 0, cmha__phasor_map, cmha__phasor_map_back, NULL, NULL,
-                                  NULL, 0, NULL, 0, NULL}},
-    {CMHA_ATTENTION_ANGULAR, CMHA_SOFTMAX_SCORE, {"angular_cope", 2, 0, 0, cmha__phasor_map,
-                                                  cmha__phasor_map_back, cmha__cope, cmha__cope_back, NULL, 0,
-                                                  NULL, 0, NULL}}};
+    CMHA__OF_KIND(CMHA, -1, 1, 1, cmha__turned_map, cmha__turned_back, NULL, NULL, cmha__phase_parameters, 2),
+    CMHA__OF_KIND(ROPE, -1, 1, 1, NULL, NULL, NULL, NULL, NULL, 0),
+    CMHA__OF_KIND(DOT, -1, 1, 0, NULL, NULL, NULL, NULL, NULL, 0),
+    CMHA__OF_KIND(COMPLEX, -1, 2, 0, NULL, NULL, NULL, NULL, NULL, 0),
+    CMHA__OF_KIND(COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, NULL, NULL, cmha__cope, cmha__cope_back, NULL, 0),
+    CMHA__OF_KIND(ANGULAR, -1, 2, 0, cmha__phasor_map, cmha__phasor_map_back, NULL, NULL, NULL, 0),
+    CMHA__OF_KIND(ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, cmha__phasor_map, cmha__phasor_map_back, cmha__cope,
+               cmha__cope_back, NULL, 0)};
 
 /* Finds the row of a call's score; NULL where there is no such kind. */
 static const cmha_score *cmha__score_of(const cmha_attention_args *a) {
@@ -8228,7 +8206,7 @@ static const cmha_score *cmha__score_of(const cmha_attention_args *a) {
     return found;
 }
 
-/* What maps a row's features; NULL where the core reads real rows as they are. */
+/* Does a map make the features, or does the core read real rows as they are? */
 static int cmha__has_map(const cmha_score *score) {
     return score->map || score->rotates || score->planes == 2;
 }
@@ -8236,18 +8214,6 @@ static int cmha__has_map(const cmha_score *score) {
 static void cmha__map(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
     const cmha_score *score = c->score;
     (score->map ? score->map : score->rotates ? cmha__turned_map : cmha__planes_map)(c, x, n, y);
-}
-
-/* How many parameters a call's score has; of those by kind only CMHA's, whose share may fix them. */
-static size_t cmha__n_parameters(const cmha_attention_args *a) {
-    const cmha_score *score = cmha__score_of(a);
-    int fixed = score && score->parameters == cmha__phase_parameters && a->share == CMHA_SHARE_FIXED;
-    return score && !fixed ? score->n_parameters : 0;
-}
-
-static int cmha__per_head(const cmha_attention_args *a, const cmha_score_parameter *p) {
-    int one = cmha__score_of(a)->parameters == cmha__phase_parameters && a->share != CMHA_SHARE_PER_HEAD;
-    return p->axes[0] == CMHA_AXIS_HEADS && !one;
 }
 
 /* The length of an axis, of heads with rows of d_k numbers. */
@@ -8258,27 +8224,33 @@ static size_t cmha__axis(const cmha_score *score, int axis, size_t heads, size_t
                                      : d_k;
 }
 
-/* The numbers of a parameter that one head sees. */
-static size_t cmha__own_numbers(const cmha_attention_args *a, const cmha_score_parameter *p) {
+/* Returns the numbers that a head sees of parameter i of a call's score, 0 if there is none. *apart: whether
+   each head has its own. Of the kinds only CMHA has parameters, whose share decides. */
+static size_t cmha__own_numbers(const cmha_attention_args *a, size_t i, int *apart) {
+    const cmha_score *score = cmha__score_of(a);
     size_t n = 1;
-    for (int i = 0; i < 3 && p->axes[i]; i++) n *= cmha__axis(cmha__score_of(a), p->axes[i], 1, a->d_k);
+    int phases = score && score->parameters == cmha__phase_parameters;
+    if (!score || i >= score->n_parameters || (phases && a->share == CMHA_SHARE_FIXED)) return 0;
+    const int *axes = score->parameters[i].axes;
+    *apart = axes[0] == CMHA_AXIS_HEADS && (!phases || a->share == CMHA_SHARE_PER_HEAD);
+    for (int j = 0; j < 3 && axes[j]; j++) n *= cmha__axis(score, axes[j], 1, a->d_k);
     return n;
 }
 
-/* The numbers of all parameters that one head sees. */
+/* Returns the numbers that a head sees of all of them. */
 static size_t cmha__all_numbers(const cmha_attention_args *a) {
-    size_t n = 0;
-    for (size_t i = 0; i < cmha__n_parameters(a); i++)
-        n += cmha__own_numbers(a, cmha__score_of(a)->parameters + i);
+    size_t n = 0, own;
+    int apart;
+    for (size_t i = 0; (own = cmha__own_numbers(a, i, &apart)) > 0; i++) n += own;
     return n;
 }
 
 /* Does the feature of a key depend on the query head that sees it? */
 static int cmha__own_keys(const cmha_attention_args *a) {
     const cmha_score *score = cmha__score_of(a);
-    int own = score->rotates && a->rotation_head;
-    for (size_t i = 0; score->map && !score->shared_keys && i < cmha__n_parameters(a); i++)
-        own |= cmha__per_head(a, score->parameters + i);
+    int own = score->rotates && a->rotation_head, apart;
+    for (size_t i = 0; score->map && cmha__own_numbers(a, i, &apart); i++)
+        own |= apart && !score->shared_keys;
     return own;
 }
 
@@ -8287,13 +8259,13 @@ static int cmha__own_keys(const cmha_attention_args *a) {
 static cmha_score_call cmha__call_of_head(const cmha_attention_args *a, size_t head, int is_key, size_t first,
                                           double *sums) {
     cmha_score_call c;
+    size_t own;
+    int apart;
     memset(&c, 0, sizeof c);
     c.score = cmha__score_of(a), c.args = a, c.head = head, c.is_key = is_key, c.divisor = 1;
     if (c.score->rotates) c.rotation = a->rotation + head * a->rotation_head + first * cmha__key_width(a);
-    for (size_t i = 0; i < cmha__n_parameters(a); i++) {
-        const cmha_score_parameter *p = c.score->parameters + i;
-        size_t own = cmha__own_numbers(a, p);
-        c.parameters[i] = a->parameters[i] + (cmha__per_head(a, p) ? head * own : 0);
+    for (size_t i = 0; (own = cmha__own_numbers(a, i, &apart)) > 0; i++) {
+        c.parameters[i] = a->parameters[i] + (apart ? head * own : 0);
         c.gradients[i] = sums;
         if (sums) sums += own;
     }
@@ -8304,24 +8276,21 @@ static cmha_score_call cmha__call_of_head(const cmha_attention_args *a, size_t h
 static const char *cmha__score_wrong(const cmha_score *row) {
     size_t most = row->attend ? CMHA_MAX_SCORE_PARAMETERS : CMHA_MAX_INPUTS - 3;
     if (!cmha__is_name(row->name, 31)) return "its name must be 1 to 31 letters, digits and - _ . +";
-    if (!row->map != !row->map_back) return "map and map_back come in pairs";
-    if (!row->forward != !row->backward) return "forward and backward come in pairs";
+    if (!row->map != !row->map_back || !row->forward != !row->backward) return "a backward is missing";
     if (row->attend && (row->map || row->forward)) return "attend replaces map and forward";
-    if (!row->attend && row->planes != 1 && row->planes != 2) return "planes must be 1 or 2";
-    if (row->forward && row->planes != 2) return "a function of the complex score needs planes = 2";
-    if (row->n_parameters && !row->parameters) return "its parameters are NULL";
-    if (row->n_parameters > most) return "it has too many parameters";
+    if (!row->attend && row->planes != 2 && (row->planes != 1 || row->forward))
+        return "planes must be 1 or, also for a forward, 2";
+    if (row->n_parameters > most || (row->n_parameters && !row->parameters))
+        return "its parameters are NULL or too many";
     for (size_t i = 0; i < row->n_parameters; i++) {
         const cmha_score_parameter *p = row->parameters + i;
         double size = 1;
-        if (!cmha__is_name(p->name, 23))
-            return "a parameter's name must be 1 to 23 letters, digits and - _ . +";
+        if (!cmha__is_name(p->name, 23)) return "the name of a parameter is not 1 to 23 characters";
         for (size_t j = 0; j < i; j++)
             if (!strcmp(row->parameters[j].name, p->name)) return "two parameters have one name";
         for (int j = 0; j < 3; j++) {
-            int axis = p->axes[j], of_layers = axis == CMHA_AXIS_MODEL || axis == CMHA_AXIS_KEYS;
-            if (axis < CMHA_AXIS_KEYS || (of_layers && !row->attend) || (axis == CMHA_AXIS_HEADS && j) ||
-                (!axis && !j) || (axis && j && !p->axes[j - 1]))
+            int axis = p->axes[j], least = row->attend ? CMHA_AXIS_KEYS : CMHA_AXIS_PAIRS;
+            if (axis < least || (axis == CMHA_AXIS_HEADS && j) || (axis ? j && !p->axes[j - 1] : !j))
                 return "a parameter's axes are none, unknown or not for it";
             size *= axis > 0 ? axis : 1;
         }
@@ -9188,12 +9157,12 @@ CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmh
     if (x.pieces > 1) cmha__collect_pieces(&x);
     if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, views, x.peaks);
     for (size_t u = 0; x.partial && dparameters && u < units; u++) { /* in an order that no thread changes */
+        size_t own;
+        int apart;
         cmha_score_call c = cmha__call_of_head(args, u % args->heads, 0, 0, x.partial + u * x.numbers);
-        for (size_t i = 0; i < cmha__n_parameters(args); i++) {
-            size_t at = (size_t)(c.parameters[i] - args->parameters[i]);
-            for (size_t j = 0; dparameters[i] && j < cmha__own_numbers(args, c.score->parameters + i); j++)
+        for (size_t i = 0; (own = cmha__own_numbers(args, i, &apart)) > 0; i++)
+            for (size_t j = 0, at = apart ? u % args->heads * own : 0; dparameters[i] && j < own; j++)
                 dparameters[i][at + j] += (cmha_real)c.gradients[i][j];
-        }
     }
 }
 
@@ -9989,11 +9958,10 @@ typedef struct cmha__attention_saved {
 } cmha__attention_saved;
 
 /* A token-major view of `heads` heads of d numbers, real or complex: in planes, or halves of a head. */
-static cmha_heads cmha__tokens_view(cmha_real *data, size_t N, size_t heads, size_t d, int is_complex,
-                                    int halves) {
-    size_t row = is_complex ? 2 * heads * d : heads * d;
-    if (is_complex && halves) return cmha_tokens_major(data, N, row, 2 * d, d);
-    return cmha_tokens_major(data, N, row, d, is_complex ? heads * d : 0);
+static cmha_heads cmha__tokens_view(const cmha_attention_args *a, cmha_real *data, size_t N, size_t heads,
+                                    size_t d, int is_complex) {
+    size_t step = is_complex && a->halves ? 2 * d : d, imag = a->halves ? d : heads * d;
+    return cmha_tokens_major(data, N, (is_complex ? 2 : 1) * heads * d, step, is_complex ? imag : 0);
 }
 
 /* Views of the queries, keys and values in one fused array or three, and of the result. */
@@ -10001,19 +9969,18 @@ static cmha_attention_views cmha__views_of(const cmha__attention_saved *s, cmha_
                                            cmha_real *v, cmha_real *y) {
     const cmha_attention_args *a = &s->args;
     int complex_k = cmha__is_complex(a), complex_v = complex_k && a->complex_v;
-    size_t d = a->halves ? cmha__key_width(a) : a->d_k, imag = a->halves ? a->d_k : s->row / 2;
     cmha_attention_views x;
     memset(&x, 0, sizeof x);
-    x.y = cmha__tokens_view(y, a->n_q, a->heads, a->d_v, complex_v, a->halves);
+    x.y = cmha__tokens_view(a, y, a->n_q, a->heads, a->d_v, complex_v);
     if (!s->row) {
-        x.q = cmha__tokens_view(q, a->n_q, a->heads, a->d_k, complex_k, a->halves);
-        x.k = cmha__tokens_view(k, a->n_k, a->kv_heads, a->d_k, complex_k, a->halves);
-        x.v = cmha__tokens_view(v, a->n_k, a->kv_heads, a->d_v, complex_v, a->halves);
+        x.q = cmha__tokens_view(a, q, a->n_q, a->heads, a->d_k, complex_k);
+        x.k = cmha__tokens_view(a, k, a->n_k, a->kv_heads, a->d_k, complex_k);
+        x.v = cmha__tokens_view(a, v, a->n_k, a->kv_heads, a->d_v, complex_v);
         return x;
     }
-    x.q = x.k = x.v = cmha_tokens_major(q, a->n_q, s->row, d, complex_k ? imag : 0);
-    if (q) x.k.data += a->heads * d;
-    if (q) x.v.data += (a->heads + a->kv_heads) * d;
+    x.q = x.k = x.v = cmha__tokens_view(a, q, a->n_q, a->heads + 2 * a->kv_heads, a->d_k, complex_k);
+    if (q) x.k.data += a->heads * x.q.head;
+    if (q) x.v.data += (a->heads + a->kv_heads) * x.q.head;
     return x;
 }
 
@@ -10054,15 +10021,15 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
         return cmha__reject(tape, CMHA_ERR_SHAPE,
                             "attention: keys of width %zu where %zu is needed, or values of %zu",
                             cmha__last(k), need, cmha__last(v));
-    if (score && score->rotates && planes * a->d_k % 2)
+    if (score && score->rotates && planes == 1 && a->d_k % 2)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: no complex pairs: head width %zu is odd",
                             a->d_k);
-    for (size_t i = 0; i < cmha__n_parameters(a); i++) {
-        const cmha_score_parameter *p = score->parameters + i;
-        size_t own = cmha__own_numbers(a, p), all = cmha__per_head(a, p) ? a->heads * own : own;
-        if (!in[3 + i] || in[3 + i]->size != all)
-            return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: %s needs %zu numbers, it has %zu", p->name,
-                                all, in[3 + i] ? in[3 + i]->size : 0);
+    int apart;
+    for (size_t i = 0; (need = cmha__own_numbers(a, i, &apart)) > 0; i++) {
+        if (apart) need *= a->heads;
+        if (!in[3 + i] || in[3 + i]->size != need)
+            return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: %s needs %zu numbers, it has %zu",
+                                score->parameters[i].name, need, in[3 + i] ? in[3 + i]->size : 0);
         a->parameters[i] = in[3 + i]->data;
     }
     return q;
@@ -10073,6 +10040,7 @@ static const char *cmha__attention_options(const cmha_attention_args *a) {
     const cmha_score *score = cmha__score_of(a);
     if (score->rotates && !a->rotation) return "no rotation table";
     if (score->planes == 1) return NULL;
+    if (score->rotates && !score->map && !a->halves) return "complex rows turn where they are halves";
     if (score->forward && a->norm_max != CMHA_NORM_MAX_NONE && (score->map || score->rotates))
         return "norm_max is not for phasors";
     if (score->forward || a->softmax == CMHA_SOFTMAX_REAL) return NULL;
@@ -10080,20 +10048,23 @@ static const char *cmha__attention_options(const cmha_attention_args *a) {
     return a->complex_v ? NULL : "this softmax needs complex values";
 }
 
-/* Completes the call of softmax attention, sizes, parameters and all; NULL after an error line. */
-static const cmha_tensor *cmha__attention_checked(cmha_tape *tape, cmha__attention_saved *s,
-                                                  cmha_tensor *const *in) {
-    const cmha_score *score = cmha__score_of(&s->args);
+/* Lists the inputs of softmax attention in `in` and completes the call; NULL after an error line. */
+static const cmha_tensor *cmha__attention_checked(cmha_tape *tape, cmha__attention_saved *s, cmha_tensor *q,
+                                                  cmha_tensor *k, cmha_tensor *v,
+                                                  cmha_tensor *const *parameters, cmha_tensor **in) {
+    const cmha_score *score = cmha__score_of(&s->args), *own = s->args.score;
     const char *wrong = !score          ? "there is no such kind"
-                        : score->attend ? "a score that builds whole layers is for models"
-                        : s->args.score ? cmha__score_wrong(score)
+                        : score->attend ? "this score builds whole layers of models"
+                        : own           ? cmha__score_wrong(score)
                                         : NULL;
+    memset(in, 0, CMHA_MAX_INPUTS * sizeof *in);
+    in[0] = q, in[1] = k, in[2] = v;
+    for (size_t i = 0; !wrong && parameters && i < score->n_parameters; i++) in[3 + i] = parameters[i];
     if (!wrong && !cmha__attention_fits(tape, s, in)) return NULL;
     if (!wrong) wrong = cmha__attention_options(&s->args);
-    if (!wrong) return in[0];
-    const char *name = s->args.score ? s->args.score->name : "";
-    return cmha__reject(tape, CMHA_ERR_ARGUMENT, "attention: %s%.31s%s%s", name && *name ? "score " : "",
-                        name ? name : "", name && *name ? ": " : "", wrong);
+    if (!wrong) return q;
+    return cmha__reject(tape, CMHA_ERR_ARGUMENT, "attention: %s%.31s%s%s", own ? "score " : "",
+                        own && own->name ? own->name : "", own ? ": " : "", wrong);
 }
 
 /* Runs a core in the tape's scratch. in: q, k, v, parameters; grad: theirs backwards, NULL forwards. */
@@ -10236,15 +10207,6 @@ static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *
     return NULL;
 }
 
-/* Makes the list of a call's inputs: q, k, v and the score's parameters. */
-static void cmha__attention_inputs(const cmha_attention_args *a, cmha_tensor *q, cmha_tensor *k,
-                                   cmha_tensor *v, cmha_tensor *const *parameters, cmha_tensor **in) {
-    memset(in, 0, CMHA_MAX_INPUTS * sizeof *in);
-    in[0] = q, in[1] = k, in[2] = v;
-    for (size_t i = 0; parameters && i < cmha__n_parameters(a) && i < CMHA_MAX_INPUTS - 3; i++)
-        in[3 + i] = parameters[i];
-}
-
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
                                      cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q);
@@ -10253,8 +10215,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     s->name = "attention";
     s->args = *args;
     s->args.threads = tape->context->threads;
-    cmha__attention_inputs(args, q, k, v, parameters, in);
-    if (!cmha__attention_checked(tape, s, in)) return NULL;
+    if (!cmha__attention_checked(tape, s, q, k, v, parameters, in)) return NULL;
     if (cmha__check_dropout(tape, args->dropout)) return NULL;
     if (!tape->recording) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
@@ -10996,7 +10957,6 @@ static size_t cmha__feature_width(const cmha_model_config *c) {
     return c->complex_features ? 2 * c->features : c->features;
 }
 
-
 /* The program's row for a layer's heads, `score` of the model or NULL. */
 static const cmha_score *cmha__layer_score(const cmha_model_config *c, const cmha_score *score,
                                            size_t layer) {
@@ -11400,18 +11360,13 @@ static cmha_status cmha__find_score(cmha_context *context, const cmha_model_conf
         if (rows[i].name && !strcmp(rows[i].name, c->score)) row = rows + i;
     if (!row)
         return cmha__fail(context, CMHA_ERR_NOT_FOUND, "model: this program has no score named %s", c->score);
-    int cope = c->family == CMHA_FAMILY_COPE;
-    const char *wrong = cmha__score_wrong(row);
-    if (wrong) {
-    } else if (!cope && c->family != CMHA_FAMILY_REAL) {
-        wrong = "it is for family = real or cope";
-    } else if (cope && (row->attend || row->planes != 2 || row->rotates)) {
-        wrong = "in family = cope planes is 2, and nothing rotates";
-    } else if (c->pcl_weight > 0) {
-        wrong = "the phase contrastive loss is for attention = cmha, rope and dot";
-    } else if (cmha__head_width(c) % 2 && (row->planes == 2 || row->rotates) && !cope) {
-        wrong = "a head of odd width cannot be read as complex pairs";
-    }
+    int cope = c->family == CMHA_FAMILY_COPE, pairs = row->planes == 2 || row->rotates;
+    const char *wrong =
+        !cope && c->family != CMHA_FAMILY_REAL                        ? "it is for family = real or cope"
+        : cope && (row->attend || row->planes != 2 || row->rotates) ? "cope needs planes = 2 and no rotation"
+        : c->pcl_weight > 0 ? "the phase contrastive loss is for attention = cmha, rope and dot"
+        : !cope && pairs && cmha__head_width(c) % 2 ? "complex pairs need a head of even width"
+                                                    : cmha__score_wrong(row);
     for (size_t i = 0; !wrong && i < row->n_parameters; i++)
         for (const cmha__row *own = cmha__layer_rows; own->name; own++)
             if (!strncmp(own->name, "attn.", 5) && !strcmp(own->name + 5, row->parameters[i].name))
@@ -13260,8 +13215,7 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
     cmha_slot *slots = pass->cache->slots;
     if (!q || pass->tape->status) return NULL;
     s.args = *args, s.args.threads = pass->tape->context->threads;
-    cmha__attention_inputs(args, q, k, v, parameters, in);
-    if (!cmha__attention_checked(pass->tape, &s, in)) return NULL;
+    if (!cmha__attention_checked(pass->tape, &s, q, k, v, parameters, in)) return NULL;
     size_t key_heads = cmha__own_keys(a) ? a->heads : a->kv_heads;
     cmha_slot slot = {key_heads, a->kv_heads, cmha__key_width(a), cmha__value_width(a), 0, 0, 0, 0};
     if (a->batch != pass->B || a->n_q != pass->N || a->n_k != pass->N || !a->causal)
@@ -14650,7 +14604,6 @@ static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table tab
         double is = cmha__field_value(&table.fields[i], config), usual = table.fields[i].initial;
         if (model && table.fields[i].offset > first && !(is < usual || is > usual)) continue;
         cmha_config_get(table, config, table.fields[i].name, value, sizeof value);
-        if (!*value) continue; /* no name: files of programs without scores stay as they are */
         cmha__print(key, sizeof key, "%s%s", prefix, table.fields[i].name);
         cmha__tell_note(o, key, value);
     }

@@ -132,7 +132,7 @@ static void threads(void) {
             scores_context(&c, t + 1, 1), cmha_tape_init(&tape, &c, 1);
             memset(&a, 0, sizeof a);
             a.heads = H, a.kv_heads = 2, a.scale = 1, a.causal = 1, a.score = row,
-            a.softmax = CMHA_SOFTMAX_REAL;
+            a.softmax = CMHA_SOFTMAX_REAL, a.halves = 1;
             a.rotation = cmha_rotation(&tape, omega, 1, row->planes == 2 ? D : D / 2, N, 0);
             for (i = 0; i < n; i++) {
                 size_t width = (size_t)(i ? 2 : H) * D * (size_t)(i < 2 ? row->planes : 1);
@@ -289,7 +289,8 @@ static void edges(void) {
             for (again = 0; again < (k == 4 ? 2 : 1); again++) {
                 check_seed = 3;
                 memset(&a, 0, sizeof a);
-                a.heads = 2, a.kv_heads = 1, a.scale = 1, a.score = row, a.softmax = CMHA_SOFTMAX_REAL;
+                a.heads = 2, a.kv_heads = 1, a.scale = 1, a.halves = 1;
+                a.score = row, a.softmax = CMHA_SOFTMAX_REAL;
                 a.rotation = cmha_rotation(&tape, omega, 1, row->planes == 2 ? d : d / 2, N, 0);
                 if (k > 2) a.key_mask = mask;
                 if (k == 3) memset(mask, 0, sizeof mask);
@@ -376,12 +377,12 @@ static void bad_rows(void) {
     cmha_score row = scores_rows[SCORES_GAIN];
     size_t i;
     row.name = "gain";
-    row.map_back = NULL, refused(&row, "score=gain", CMHA_ERR_ARGUMENT, "score gain: map and map_back");
+    row.map_back = NULL, refused(&row, "score=gain", CMHA_ERR_ARGUMENT, "score gain: a backward");
     row = scores_rows[SCORES_SIZE], row.backward = NULL, row.name = "s";
-    refused(&row, "score=s", CMHA_ERR_ARGUMENT, "score s: forward and backward");
+    refused(&row, "score=s", CMHA_ERR_ARGUMENT, "score s: a backward");
     row = scores_rows[SCORES_SIZE], row.planes = 1,
-    refused(&row, "score=size", CMHA_ERR_ARGUMENT, "planes = 2");
-    row.planes = 0, refused(&row, "score=size", CMHA_ERR_ARGUMENT, "planes must be 1 or 2");
+    refused(&row, "score=size", CMHA_ERR_ARGUMENT, "for a forward, 2");
+    row.planes = 0, refused(&row, "score=size", CMHA_ERR_ARGUMENT, "planes must be");
     row = scores_rows[SCORES_GATED], row.map = scores_gain, row.map_back = scores_gain_back;
     refused(&row, "score=gated", CMHA_ERR_ARGUMENT, "attend replaces");
     row = scores_rows[SCORES_DOT], row.name = NULL;
@@ -395,11 +396,11 @@ static void bad_rows(void) {
     row = scores_rows[SCORES_DOT];
     refused(&row, "score=my-dot family=crat position=none", CMHA_ERR_ARGUMENT, "family");
     refused(&row, "score=my-dot family=mobius position=learned placement=post", CMHA_ERR_ARGUMENT, "family");
-    refused(&row, "score=my-dot family=cope", CMHA_ERR_ARGUMENT, "planes is 2");
+    refused(&row, "score=my-dot family=cope", CMHA_ERR_ARGUMENT, "planes = 2");
     refused(&row, "score=my-dot pcl_weight=0.1", CMHA_ERR_ARGUMENT, "phase contrastive");
     refused(&scores_rows[SCORES_PLANES], "score=turned-planes family=cope", CMHA_ERR_ARGUMENT,
-            "nothing rotates");
-    refused(&scores_rows[SCORES_SIZE], "score=size d_model=12", CMHA_ERR_ARGUMENT, "odd width");
+            "no rotation");
+    refused(&scores_rows[SCORES_SIZE], "score=size d_model=12", CMHA_ERR_ARGUMENT, "even width");
 }
 
 /* Calls of attention and layers that go wrong while they run. */
