@@ -94,16 +94,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(CMHA_STATIC)
 #if defined(__GNUC__) || defined(__clang__)
-#define CMHA_DEF static __attribute__((unused))
+#define CMHA_OWN static __attribute__((unused))
 #else
-#define CMHA_DEF static
+#define CMHA_OWN static
 #endif
+#if defined(CMHA_STATIC)
+#define CMHA_DEF CMHA_OWN
 #elif defined(__cplusplus)
 #define CMHA_DEF extern "C"
 #else
 #define CMHA_DEF extern
+#endif
+#ifdef CMHA_INFERENCE_ONLY /* backward passes, training and writing: the linker names what is called anyway */
+#define CMHA_FIT CMHA_OWN
+#else
+#define CMHA_FIT CMHA_DEF
 #endif
 
 #ifdef CMHA_DOUBLE
@@ -363,6 +369,7 @@ struct cmha_record {
 typedef struct cmha_arena {
     struct cmha_arena_block *block; /* newest */
     size_t used, peak, reserved; /* bytes */
+    int fixed; /* 1: has one block and takes no other */
     int measuring; /* 1: hands out addresses that must not be touched, and only counts */
 } cmha_arena;
 
@@ -410,9 +417,9 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
                                      cmha_tensor *const *in, int n_in, cmha_backward_fn backward, void *user);
 /* Returns, inside a backward callback, the gradient of t to add to, zeros if new. NULL if t needs none, or
    memory ran out (cmha_tape_status). */
-CMHA_DEF cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t);
+CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t);
 /* Walks the records back from `loss`, one element of gradient `seed` (usually 1). Forgets them. */
-CMHA_DEF cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
+CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
 
 /* ============================================== Operations ============================================== */
 
@@ -456,7 +463,7 @@ CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const un
    [B, N] -> [B, N, D]. Errors: TOKEN. */
 CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D,
                                      cmha_real *y);
-CMHA_DEF void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
+CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
                                       cmha_real *dweight);
 CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
                                      size_t N);
@@ -472,7 +479,7 @@ CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cm
    [T, 2] gets (mean, 1 / sqrt(var + eps)) for the backward. */
 CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias,
                                      size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats);
-CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
+CMHA_FIT void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
                                       const cmha_real *dy, size_t T, size_t D, cmha_real *dx,
                                       cmha_real *dweight, cmha_real *dbias);
 CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
@@ -480,7 +487,7 @@ CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tenso
 /* Normalises rows: y [T, D] = weight * x / sqrt(mean(x^2) + eps); stats [T] gets the inverse root. */
 CMHA_DEF void cmha_rmsnorm_forward(const cmha_real *x, const cmha_real *weight, size_t T, size_t D,
                                    cmha_real eps, cmha_real *y, cmha_real *stats);
-CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
+CMHA_FIT void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
                                     const cmha_real *dy, size_t T, size_t D, cmha_real *dx,
                                     cmha_real *dweight);
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
@@ -495,12 +502,12 @@ typedef enum cmha_activation {
 /* Computes y [n] = act(x) of any kind but SWIGLU; y may be x. On complex planes GELU is CRAT's cGELU (eq 9),
    which does not keep phases. Tape: SWIGLU too. */
 CMHA_DEF void cmha_activation_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y);
-CMHA_DEF void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
+CMHA_FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
                                        cmha_activation kind, cmha_real *dx);
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind);
 /* Computes y [n] = up * gate * sigmoid(gate). */
 CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y);
-CMHA_DEF void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
+CMHA_FIT void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
                                    cmha_real *dgate, cmha_real *dup);
 
 /* Computes y [n] = x * keep / (1 - p), 0 <= p < 1. y may be x. keep is a Bernoulli(1 - p) bit of (key, first
@@ -517,10 +524,10 @@ CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_
                                            size_t V, int32_t ignore, cmha_real *lse, size_t *counted);
 /* Returns the same and turns logits into scale (softmax(logits) - onehot(target)). Rows that are not counted
    become 0. Takes one exponential a logit instead of two. */
-CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V,
+CMHA_FIT double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V,
                                             int32_t ignore, cmha_real scale);
 /* Adds scale (softmax(logits) - onehot(target)) to dlogits on counted rows. dlogits must not be logits. */
-CMHA_DEF void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets,
+CMHA_FIT void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets,
                                           const cmha_real *lse, size_t T, size_t V, int32_t ignore,
                                           cmha_real scale, cmha_real *dlogits);
 /* Averages that loss over counted rows, logits [.., V] -> [1]; no row: 0. class_weights [V] (or NULL) weight
@@ -576,7 +583,7 @@ typedef enum cmha_layout {
    im)/modulus, 0 at modulus 0, + dphase (-im, re)/(modulus^2 + 1e-12), which is bounded. */
 CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout,
                                  cmha_real *modulus, cmha_real *phase);
-CMHA_DEF void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase,
+CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase,
                                   size_t T, size_t P, cmha_layout layout, cmha_real *dx);
 
 /* Chooses the frequencies omega_j of the pairs. Eq 6 prints base^(-2j/(d_k/2)) = base^(-4j/d_k), which leaves
@@ -611,7 +618,7 @@ typedef struct cmha_rotate_args {
 CMHA_DEF void cmha_rotate_forward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
                                   cmha_real *y, size_t ldy);
 /* Adds to dx (rows ldx apart), ddelta and db [P], the last two in double for long sums. */
-CMHA_DEF void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
+CMHA_FIT void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
                                    const cmha_real *dy, size_t ldy, cmha_real *dx, double *ddelta,
                                    double *db);
 
@@ -643,7 +650,7 @@ typedef enum cmha_quotient_kind {
    and its gradients are 0: the quotient has no value there. Tape: [.., 2D]. Errors: ARGUMENT (eps < 0). */
 CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D,
                                     cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
-CMHA_DEF void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
+CMHA_FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
                                      size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *du,
                                      cmha_real *dw);
 CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
@@ -651,14 +658,14 @@ CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor
 /* Multiplies rows x [T, 2D] by w [2, D] channel by channel: MöbiusAttention eq 7-8 as printed. */
 CMHA_DEF void cmha_elementwise_complex_forward(const cmha_real *x, const cmha_real *w, size_t T, size_t D,
                                                cmha_real *y);
-CMHA_DEF void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
+CMHA_FIT void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
                                                 size_t T, size_t D, cmha_real *dx, cmha_real *dw);
 CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
 /* Maps each channel (MöbiusAttention eq 5): y [T, 2D] = (a rho + b) / (c rho + d), divided by kind and eps.
    abcd [4, 2, D] = a, b, c, d, each (re, im); dabcd is summed in double. Errors: ARGUMENT (eps < 0). */
 CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D,
                                   cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
-CMHA_DEF void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
+CMHA_FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
                                    size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *drho,
                                    cmha_real *dabcd);
 CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd,
@@ -681,7 +688,7 @@ typedef struct cmha_complex_linear_args {
 CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, const cmha_real *x,
                                           const cmha_real *weight, const cmha_real *bias, cmha_real *y,
                                           cmha_real *scratch);
-CMHA_DEF void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
+CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
                                            const cmha_real *weight, const cmha_real *dy, cmha_real *dx,
                                            cmha_real *dweight, cmha_real *dbias, cmha_real *scratch);
 CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
@@ -692,7 +699,7 @@ CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha
 /* Computes y = z exp(i theta) (CRAT eq 6-7). z, y [T, 2D], theta [T, D] of any size. */
 CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D,
                                           cmha_real *y);
-CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
+CMHA_FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
                                            size_t T, size_t D, cmha_real *dz, cmha_real *dtheta);
 CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
 
@@ -716,7 +723,7 @@ typedef struct cmha_complex_norm_args {
 CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
                                         const cmha_real *gamma, const cmha_real *beta, cmha_real *y,
                                         double *stats);
-CMHA_DEF void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
+CMHA_FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
                                          const cmha_real *gamma, const double *stats, const cmha_real *dy,
                                          cmha_real *dz, cmha_real *dgamma, cmha_real *dbeta);
 CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
@@ -726,7 +733,7 @@ CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_co
    takes atan2, whose phase of 0 is 0); nothing overflows. dz grows like 1/|z| down to |z| = eps: keep eps
    (1e-6) where there is a backward. An r below the smallest normal number counts as that. */
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
-CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
+CMHA_FIT void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
                                    cmha_real *dz);
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps);
 /* Computes Hermitian products sum_c q_c conj(k_c) of rows (CoPE eq 2): [.., 2D] twice -> [.., 2]. */
@@ -766,7 +773,7 @@ CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n);
    cannot scale it. */
 CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha,
                                             cmha_real beta, size_t T, size_t D, cmha_real *y);
-CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
+CMHA_FIT void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
                                              const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
                                              double *dalpha, double *dbeta);
 CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
@@ -776,7 +783,7 @@ CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmh
    paper has no formula; this is the one linear score that a common rotation of both leaves alone. */
 CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias,
                                   size_t T, size_t D, size_t E, cmha_real *logits);
-CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
+CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
                                    size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter,
                                    cmha_real *dbias);
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
@@ -790,7 +797,7 @@ CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *
 CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
 CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E,
                                  size_t top, int threads, size_t *plan, cmha_real *gate);
-CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
+CMHA_FIT void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
                                   size_t E, size_t top, cmha_real *dlogits);
 typedef struct cmha_experts_args {
     size_t T, D, F, E, top; /* tokens, complex width, complex hidden width, experts, experts a token */
@@ -814,7 +821,7 @@ CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward
    ARGUMENT (top not in 1 .. E). */
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights,
                                    const cmha_real *z, cmha_real *y, cmha_real *scratch);
-CMHA_DEF void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights,
+CMHA_FIT void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights,
                                     const cmha_real *z, const cmha_real *dy, cmha_real *dz, cmha_real *dgate,
                                     const cmha_experts_grads *grads, cmha_real *scratch);
 CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
@@ -827,7 +834,7 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
    number of present tokens; the backward may take any of the rows. Tape: -> [1], to be added times 1e-2. */
 CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T,
                                      size_t E, size_t top, double *share);
-CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
+CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
                                     const double *share, size_t T, size_t E, cmha_real dloss,
                                     cmha_real *dlogits);
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
@@ -1117,7 +1124,7 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha
 /* Adds to dq, dk (strides of q, k), dv and dparameters (as args->parameters; NULL, all or one: not wanted).
    dlse [B, H, n_q] (or NULL) is a cotangent of the rows' log sum exp. The same bits for any number of
    threads. */
-CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
+CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
                                       const cmha_lse *lse, const cmha_real *dlse,
                                       cmha_real *const *dparameters, cmha_real *scratch);
 /* Attends over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v]
@@ -1182,7 +1189,7 @@ CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args);
    wanted), for the backward, gets each row's denominator and of experimental outputs Num. */
 CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views,
                                             cmha_real *saved, cmha_real *scratch);
-CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
+CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
                                              const cmha_real *saved, cmha_real *scratch);
 /* Decodes n more tokens, causal whatever args->causal says. `state`, zeros before the first token, is brought
    up to date. Any split into calls gives the causal forward, up to rounding. */
@@ -1219,7 +1226,7 @@ CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args);
    -infinity for the others: the backward reads it, and its softmax is what the head mixes by. */
 CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views,
                                          cmha_real *lags, cmha_real *scratch);
-CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
+CMHA_FIT void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
                                           const cmha_real *lags, cmha_real *scratch);
 /* Attend over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v]
    real for CMHA_LINEAR_COPE, else planes; the result is like v. Or, unless values are real, k and v are NULL
@@ -1249,7 +1256,7 @@ CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args); /* in cmha_real */
 /* Returns the loss. lse [N, 2] is for the backward, which adds to dtheta [N, P] and dw [P]. */
 CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse,
                                  cmha_real *scratch);
-CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
+CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
                                 cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
 
 typedef struct cmha_pcl_options {
@@ -1549,7 +1556,7 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *parameters, cmha_cont
 CMHA_DEF void cmha_parameters_close(cmha_parameters *parameters);
 /* Finds a parameter by name; NULL = none. */
 CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *parameters, const char *name);
-CMHA_DEF void cmha_parameters_zero_grad(cmha_parameters *parameters);
+CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *parameters);
 
 typedef enum cmha_tuning {
     CMHA_TUNE_FROZEN, /* 1 or 0 */
@@ -1718,9 +1725,9 @@ CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *b
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors);
 /* Adds weight * d loss / d parameter to the gradients. key seeds the pass's dropout. *loss is the objective
    without extra losses. Errors: NOT_FINITE (the total is NaN or infinite; gradients then unspecified). */
-CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
+CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
                                          uint64_t key, double *loss);
-CMHA_DEF void cmha_model_zero_grad(cmha_model *model);
+CMHA_FIT void cmha_model_zero_grad(cmha_model *model);
 /* Counts the bytes of the parameters, and of all training (parameters, gradients, moments, activations) at
    batch x length; either may be NULL. Exact: dry runs of a step and an evaluation measure them, with labels
    where classes > 0, else with values where values > 0. Another objective, such as hidden tokens
@@ -1741,7 +1748,7 @@ typedef struct cmha_adamw_args {
     double lr, beta1, beta2, eps, weight_decay, grad_scale;
     size_t t; /* counts from 1 */
 } cmha_adamw_args;
-CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
+CMHA_FIT void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
                          cmha_real *m, cmha_real *v);
 
 typedef enum cmha_schedule {
@@ -1750,7 +1757,7 @@ typedef enum cmha_schedule {
 /* Returns the learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then from base to minimum
    along a half cosine or a line until `total`, and minimum from there on (CONSTANT: base). A trainer's step s
    takes the rate of s + 1, as that of 0 is 0. */
-CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
+CMHA_FIT double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
                                    size_t total, size_t s);
 
 /* Says of which norm the gradient is clipped. All but WHOLE clip real and imaginary parts of complex
@@ -1763,13 +1770,13 @@ typedef enum cmha_clip_mode {
     CMHA_CLIP_VALUE   /* each number into [-limit, limit] */
 } cmha_clip_mode;
 /* Clips gradients in place. Zeros and NaN stay, and so does what shares a norm with a NaN. */
-CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
+CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
                                       size_t count);
 /* Takes a step of a network built by hand: clips the gradients (limit 0: not), updates what is not frozen by
    AdamW with its own lr_scale and decay, and zeroes the gradients. args->t is not read: `step` counts.
    *grad_norm (or NULL) is the norm before clipping, of gradients times args->grad_scale. Errors: STATE (all
    is frozen), NOT_FINITE (the norm; parameters and moments are as before). */
-CMHA_DEF cmha_status cmha_parameters_step(cmha_parameters *parameters, const cmha_adamw_args *args,
+CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *parameters, const cmha_adamw_args *args,
                                           cmha_clip_mode mode, double limit, double *grad_norm);
 
 /* Computes a loss by the parameters as they are; a status but CMHA_OK ends the check. */
@@ -1780,7 +1787,7 @@ typedef cmha_status (*cmha_loss_fn)(void *user, double *loss);
    parameters'), and cmha_error names where. NaN counts as infinite, and so does a gradient of zeros alone.
    About 1e-8 is right in double, 1e-2 in float. Dropout must be 0. All numbers stay bit for bit, gradients
    too. Errors: STATE (no gradients), what `loss` returned. */
-CMHA_DEF cmha_status cmha_gradient_check(cmha_parameters *parameters, cmha_loss_fn loss, void *user,
+CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *parameters, cmha_loss_fn loss, void *user,
                                          double *error);
 
 typedef struct cmha_tokens {
@@ -1813,33 +1820,33 @@ typedef struct cmha_trainer {
 
 /* Opens a trainer, with the memory of every later step. config NULL = defaults. Errors: TOKEN
    (mask_token). */
-CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
+CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
                                        const cmha_trainer_config *config);
-CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer);
+CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer);
 /* Takes one optimiser step on batches drawn from `tokens`. *loss (or NULL) is their mean cross-entropy, of
    every next token or, in an encoder, of hidden ones (cmha_mask_tokens). Errors: ARGUMENT (fewer than length
    + 1 tokens), TOKEN, NOT_FINITE: loss or gradient was NaN or infinite; parameters and moments are as before,
    but the step is counted, so that the next draws other batches. */
-CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
+CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
 /* Takes one step on the caller's batch, whatever `accumulate` is. Up to config.batch x config.length tokens
    allocate nothing. Errors: those of cmha_model_gradient; NOT_FINITE as in cmha_trainer_step. */
-CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
+CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
 /* Clips the gradients, applies AdamW and zeroes them: the second half of a step, for objectives of one's own.
    cmha_tape_backward (over cmha_model_states or _forward) or cmha_model_gradient adds them up, the first time
    after cmha_model_zero_grad. *grad_norm (or NULL) is their norm before clipping. For this alone batch and
    length 1 will do: activations are on the caller's tape. Errors: NOT_FINITE (norm) as in
    cmha_trainer_step. */
-CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
+CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
 /* Hides tokens as BERT does (Devlin et al. 2019): chooses each of n with probability `rate`; of the chosen 80
    % become mask_token, 10 % a token drawn from the vocabulary, 10 % stay. targets [n] gets their own ids, -1
    elsewhere. A token with keep[i] = 0 (padding, [CLS]) is never chosen; keep may be NULL. */
-CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
+CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
                                size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng);
 /* Computes the mean loss over the targets (an encoder's hidden tokens; 0 if none) in consecutive windows, the
    last one maybe shorter, of eval_tokens at most. Errors: ARGUMENT (fewer than 2 tokens), TOKEN. */
-CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
+CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
 /* Cuts off the tail config.held_out, nothing without a trainer. Either result may be NULL. */
-CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
+CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
                                  cmha_tokens *held_out);
 
 /* ============================================== Inference =============================================== */
@@ -1888,7 +1895,8 @@ typedef struct cmha_cache {
     cmha_real *memory;              /* per slot keys [batch, key_heads, tiles, key_width, 64] and values
                                        [batch, kv_heads, tiles * 64, value_row], or the state */
     size_t size, bytes;             /* of memory, in cmha_real; of all arrays, one block */
-    int has_state;
+    void *spare;                    /* room for a copy of what it holds, to go back to; or NULL */
+    int has_state, given;           /* given: the block is the caller's */
     cmha_storage storage;           /* BF16: two in 32 bits as in cmha_packed, rows of values padded to 32 */
     size_t ready;                   /* a pass over so many tokens has the memory it needs */
     int32_t *ids;                   /* [2, batch, capacity]: the tokens held, and the ones being read */
@@ -1902,20 +1910,30 @@ typedef struct cmha_cache_options {
                                       tokens; open as long as the cache. NULL = none */
     cmha_storage storage;          /* of keys and values: FLOAT or BF16 (linear attention's states, sums over
                                       all tokens, stay cmha_real) */
+    size_t prompt;                 /* positions that a pass has memory for from the start; 0 = 1 */
+    void *memory;                  /* the caller's, aligned as malloc's: all that the cache ever takes; NULL =
+                                      of the context's allocator */
+    size_t bytes;                  /* its size, at least what cmha_cache_memory says */
 } cmha_cache_options;
 /* Opens a cache of `capacity` tokens (if positions are learned, max_positions at most). slide = 1: when full,
    it forgets the oldest quarter and reads the rest again from position 0, which equals a fresh start with
-   them; 0: FULL. options NULL = none. Errors: STATE (an encoder, a score that is `whole`, weights of another
-   model). */
+   them; 0: FULL. options NULL = none. Set a knowledge base before. Opening measures in memory of the
+   context's allocator, which it gives back; after that, up to `prompt` positions at once take none, and a
+   time that the tokens held bound. More, as when it slides, take more memory once; in the caller's memory
+   they are read `prompt` at a time, the same but for rounding. Errors: STATE (an encoder, a score that is
+   `whole`, weights of another model), MEMORY (also too few bytes). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
                                      int slide, const cmha_cache_options *options);
+/* Counts, exactly, the bytes that such a cache takes, whatever its memory and bytes. Errors: the same. */
+CMHA_DEF cmha_status cmha_cache_memory(cmha_model *model, size_t batch, size_t capacity, int slide,
+                                       const cmha_cache_options *options, size_t *bytes);
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
 /* Appends n tokens to each sequence, ids [batch, n]: a prompt in one call, each further token in another.
    logits [batch, vocabulary], of the last token, may be NULL. Of more tokens than a sliding cache can hold
    the last ones are read. On an error the cache is as before. Errors: FULL, TOKEN, STATE (closed weights
-   too), what the caller's search returned. (With a knowledge base the cache is copied for that before it
-   slides and, for linear attention, at every call.) */
+   too), what the caller's search returned. (Where that can come when the cache has slid, or after each token
+   of linear attention, it holds room for a copy of itself.) */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 /* Does the same for models with features, as cmha_batch has them: [batch, n, ..], and ids [batch, n], NULL
    where tokens = 0. out (or NULL), of the last position, gets what the value head predicts, [batch, values]
@@ -2007,19 +2025,19 @@ typedef struct cmha_archive_item {
      - A failure leaves nothing behind. Exceeding RLIMIT_FSIZE is a failure, not a signal.
      - A killed process may leave cmha-XXXXXXXX.tmp there, which may be deleted: on most file systems of Linux
        in the moment before the renaming alone (a file needs no name until then), elsewhere at any time. */
-CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
+CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
                                         const cmha_archive_item *items, size_t n_items,
                                         const char *const *metadata, size_t n_metadata);
 
 /* Saves parameters by name and what of them is tuned, metadata "tune.frozen.<name>", "tune.rate.<name>" and
    "tune.decay.<name>". state = 1: with moments ("optim.m.<name>", "optim.v.<name>") and step. */
-CMHA_DEF cmha_status cmha_parameters_save(cmha_parameters *parameters, const char *path, int state);
+CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *parameters, const char *path, int state);
 /* Reads such a file, in which every parameter must be there in its shape, into open parameters. state = 1:
    moments, step and what is tuned as well, and the run continues bit for bit; 0: weights alone. On an error
    all is bit for bit as it was. Errors: SHAPE, FORMAT. */
 CMHA_DEF cmha_status cmha_parameters_read(cmha_parameters *parameters, const char *path, int state);
 /* Saves the model's parameters likewise, metadata "cfg.<field>" and the identity of the base, "knowledge". */
-CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path);
+CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Opens a model from a file of cmha_model_save or cmha_trainer_save. Checks all names, dtypes and shapes
    before a weight is read. Errors: SHAPE, FORMAT (also no configuration: use cmha_model_read). */
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path);
@@ -2032,16 +2050,16 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
                  parameter and tensor that is left */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
 /* Saves model, moments ("optim.m.<name>", "optim.v.<name>"), step, seed, best loss (infinity if NaN). */
-CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
+CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Loads that state into an open trainer of a model with the same configuration, which then learns as the
    file says ("tune."). If the trainer's own configuration, which it keeps, is the saved one (metadata
    "trainer.<field>") and the tokens are the same, the run continues bit for bit. Memory and errors as in
    cmha_model_read; FORMAT also for another base. */
-CMHA_DEF cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
+CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
 
 /* Saves vectors and features [n, 2 d_r], if there are any ids [n] (I64), text_begin [n + 1] (I64) and texts
    (U8), and metadata "identity", a decimal. */
-CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
+CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
 /* Opens a base from such a file, of which only `vectors` (F32, F64, F16 or BF16) must be there. Checks sizes,
    the order of the texts, that vectors are finite and features their phasors, and computes the identity
    again. `search` is NULL afterwards. Errors: NOT_FINITE.
@@ -2268,6 +2286,15 @@ extern int setenv(const char *name, const char *value, int replace);
 extern int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags);
 #endif
 #endif
+
+#ifdef CMHA_INFERENCE_ONLY
+enum { CMHA__TRAINS = 0 };
+#else
+enum { CMHA__TRAINS = 1 };
+#endif
+#define CMHA__BACK(function) (CMHA__TRAINS ? function : NULL) /* which is left out where nothing trains */
+#define cmha__push(tape, name, out, in, n_in, backward, user) \
+    cmha_tape_push(tape, name, out, in, n_in, CMHA__BACK(backward), user)
 
 #if defined(__GNUC__) || defined(__clang__)
 #define CMHA__UNUSED __attribute__((unused))
@@ -3770,7 +3797,7 @@ static void cmha__drop_row(cmha_real *x, size_t n, cmha_real p, uint64_t row, ui
 struct cmha_arena_block {
     struct cmha_arena_block *older;
     size_t size, used; /* bytes of `data` */
-    size_t taken;      /* bytes asked of the allocator */
+    size_t taken;      /* bytes asked of the allocator; 0 = the block lies in memory of others */
     unsigned char *data;
 };
 
@@ -3784,26 +3811,28 @@ static size_t cmha__round64(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 
 enum { CMHA__BLOCK_OVERHEAD = 128 }; /* the block's own struct and the alignment of its data */
 
+static struct cmha_arena_block *cmha__block_in(void *memory, size_t bytes, size_t taken) {
+    struct cmha_arena_block *block = (struct cmha_arena_block *)memset(memory, 0, sizeof *block);
+    block->size = bytes, block->taken = taken;
+    block->data = (unsigned char *)memory + sizeof *block;
+    block->data += (64 - (uintptr_t)block->data % 64) % 64;
+    return block;
+}
+
 static struct cmha_arena_block *cmha__block_new(cmha_context *context, size_t bytes) {
     struct cmha_arena_block *block = NULL;
     size_t taken;
     if (cmha__sum(bytes, CMHA__BLOCK_OVERHEAD, &taken))
         block = (struct cmha_arena_block *)cmha__take(context, taken);
-    if (!block) {
-        cmha__fail(context, CMHA_ERR_MEMORY, "out of memory: %zu bytes for a tape", bytes);
-        return NULL;
-    }
-    memset(block, 0, sizeof *block);
-    block->size = bytes, block->taken = taken;
-    block->data = (unsigned char *)(void *)block + sizeof *block;
-    block->data += (64 - (uintptr_t)block->data % 64) % 64;
-    return block;
+    if (block) return cmha__block_in(block, bytes, taken);
+    cmha__fail(context, CMHA_ERR_MEMORY, "out of memory: %zu bytes for a tape", bytes);
+    return NULL;
 }
 
 /* Gives the newest block back. */
 static void cmha__arena_pop(cmha_context *context, cmha_arena *arena) {
     struct cmha_arena_block *older = arena->block->older;
-    cmha__give(context, arena->block, arena->block->taken);
+    if (arena->block->taken) cmha__give(context, arena->block, arena->block->taken);
     arena->block = older;
 }
 
@@ -3859,6 +3888,8 @@ CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int 
     memset(tape, 0, sizeof *tape);
     if (!cmha__is_open(context)) return tape->status = CMHA_ERR_STATE;
     tape->context = context;
+    if (recording && !CMHA__TRAINS)
+        return tape->status = cmha__fail(context, CMHA_ERR_STATE, "tape: CMHA_INFERENCE_ONLY, no records");
     tape->recording = recording;
     tape->key = cmha__mix(context->config.seed);
     return CMHA_OK;
@@ -3882,6 +3913,9 @@ CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
     tape->draws = 0;
     tape->key = cmha__mix(tape->key + CMHA__GOLDEN); /* the next pass draws other masks */
 }
+
+/* Tells whether operations leave a record: a constant 0 where nothing trains. */
+static int cmha__records(const cmha_tape *tape) { return CMHA__TRAINS && tape->recording; }
 
 CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape) {
     return tape ? tape->status : CMHA_ERR_ARGUMENT;
@@ -3929,6 +3963,9 @@ static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
     if (!arena->measuring) {
         struct cmha_arena_block *block = arena->block;
         if (!block || block->size - block->used < bytes) {
+            if (arena->fixed)
+                return cmha__reject(tape, CMHA_ERR_MEMORY, "tape: its memory has %zu bytes, it takes %zu",
+                                    block->size, end);
             size_t size = arena->reserved > arena->used ? arena->reserved - arena->used : arena->used / 4;
             if (size < bytes) size = bytes;
             block = cmha__block_new(tape->context, size < 16384 ? 16384 : size);
@@ -4028,7 +4065,7 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
         return cmha__reject(tape, CMHA_ERR_ARGUMENT,
                             "push: the inputs are NULL, too many or fewer than none");
     for (int i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
-    if (!tape->recording || !wanted || !backward) return out;
+    if (!cmha__records(tape) || !wanted || !backward) return out;
     cmha_record *record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
     if (!record) return NULL;
     record->name = name, record->user = user;
@@ -4077,7 +4114,7 @@ static cmha_real *cmha__grad_fresh(cmha_tape *tape, cmha_tensor *t, int *fresh) 
     return t->grad;
 }
 
-CMHA_DEF cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t) {
+CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t) {
     int fresh;
     cmha_real *grad = cmha__grad_fresh(tape, t, &fresh);
     if (grad && fresh && !cmha__dry(tape)) cmha__clear(tape->context->threads, grad, t->size);
@@ -4118,7 +4155,7 @@ static cmha_status cmha__walk(cmha_tape *tape) {
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
+CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
     if (!tape) return CMHA_ERR_ARGUMENT;
     if (!tape->context) tape->status = CMHA_ERR_STATE;
     if (!tape->status && (!loss || loss->size != 1))
@@ -4299,9 +4336,9 @@ static cmha_tensor *cmha__run(cmha_tape *tape, cmha__call *c) {
             cmha__call mine = cmha__call_at(c, lo, hi, NULL);
             c->op->forward(&mine);
         }
-    if (tape->recording) saved = (cmha__call *)cmha__record_alloc(tape, sizeof *saved);
+    if (cmha__records(tape)) saved = (cmha__call *)cmha__record_alloc(tape, sizeof *saved);
     if (saved) *saved = *c;
-    return cmha_tape_push(tape, c->op->name, c->out, c->in, CMHA__OP_INPUTS, cmha__call_backward, saved);
+    return cmha__push(tape, c->op->name, c->out, c->in, CMHA__OP_INPUTS, cmha__call_backward, saved);
 }
 
 /* Makes a call, whose options are set next. */
@@ -4332,7 +4369,7 @@ static void cmha__add_forward(const cmha__call *c) {
 static void cmha__add_backward(const cmha__call *c) { cmha__axpy(c->n, 1, c->dy, c->dx[1]); }
 static const cmha__op cmha__add_op = {
     "add", 2, CMHA__ALIKE | CMHA__NUMBERS | CMHA__PASSED, 0, {0, 0}, 0, NULL, cmha__add_forward,
-    cmha__add_backward};
+    CMHA__BACK(cmha__add_backward)};
 
 CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
     return cmha__operate(tape, &cmha__add_op, 0, 0, a, b, NULL);
@@ -4347,7 +4384,8 @@ static void cmha__mul_backward(const cmha__call *c) {
             for (size_t i = 0; i < c->n; i++) c->dx[k][i] += c->dy[i] * c->x[1 - k][i];
 }
 static const cmha__op cmha__mul_op = {
-    "mul", 2, CMHA__ALIKE | CMHA__NUMBERS, 0, {0, 0}, 0, NULL, cmha__mul_forward, cmha__mul_backward};
+    "mul", 2, CMHA__ALIKE | CMHA__NUMBERS, 0, {0, 0}, 0, NULL, cmha__mul_forward,
+    CMHA__BACK(cmha__mul_backward)};
 
 CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
     return cmha__operate(tape, &cmha__mul_op, 0, 0, a, b, NULL);
@@ -4358,7 +4396,7 @@ static void cmha__scale_forward(const cmha__call *c) {
 }
 static void cmha__scale_backward(const cmha__call *c) { cmha__axpy(c->n, c->number, c->dy, c->dx[0]); }
 static const cmha__op cmha__scale_op = {
-    "scale", 1, CMHA__NUMBERS, 0, {0, 0}, 0, NULL, cmha__scale_forward, cmha__scale_backward};
+    "scale", 1, CMHA__NUMBERS, 0, {0, 0}, 0, NULL, cmha__scale_forward, CMHA__BACK(cmha__scale_backward)};
 
 CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor) {
     return cmha__operate(tape, &cmha__scale_op, 0, factor, x, NULL, NULL);
@@ -4371,7 +4409,8 @@ static void cmha__sigmoid_backward(const cmha__call *c) {
     for (size_t i = 0; i < c->n; i++) c->dx[0][i] += c->dy[i] * c->y[i] * (1 - c->y[i]);
 }
 static const cmha__op cmha__sigmoid_op = {
-    "sigmoid", 1, CMHA__NUMBERS, 0, {0, 0}, 0, NULL, cmha__sigmoid_forward, cmha__sigmoid_backward};
+    "sigmoid", 1, CMHA__NUMBERS, 0, {0, 0}, 0, NULL, cmha__sigmoid_forward,
+    CMHA__BACK(cmha__sigmoid_backward)};
 
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x) {
     return cmha__operate(tape, &cmha__sigmoid_op, 0, 0, x, NULL, NULL);
@@ -4422,7 +4461,7 @@ CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
     for (size_t i = 0; i < m->count && !cmha__dry(tape); i++)
         cmha__gemm(tape->context->threads, 0, trans_b, m->M, m->N, m->K, 1, a->data + i * m->M * m->K, m->K,
                    b->data + i * m->b_step, trans_b ? m->K : m->N, 0, y->data + i * m->M * m->N, m->N);
-    return cmha_tape_push(tape, "matmul", y, in, 2, cmha__matmul_backward, m);
+    return cmha__push(tape, "matmul", y, in, 2, cmha__matmul_backward, m);
 }
 
 static cmha_status cmha__reshape_backward(cmha_tape *tape, cmha_record *r) {
@@ -4436,7 +4475,7 @@ CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, co
     if (y->size != x->size)
         return CMHA__MISFIT(tape, "reshape: %zu elements into %zu", x->size, y->size);
     y->data = x->data;
-    return cmha_tape_push(tape, "reshape", y, &x, 1, cmha__reshape_backward, NULL);
+    return cmha__push(tape, "reshape", y, &x, 1, cmha__reshape_backward, NULL);
 }
 
 /* Counts the rows around an axis, each of shape[axis] * inner numbers; returns inner. */
@@ -4520,7 +4559,7 @@ static cmha_status cmha__sum_backward(cmha_tape *tape, cmha_record *r) {
 CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
     cmha_tensor *y = x ? cmha__result1(tape) : NULL;
     if (y && !cmha__dry(tape)) y->data[0] = cmha__total(x->data, x->size);
-    return cmha_tape_push(tape, "sum", y, &x, 1, cmha__sum_backward, NULL);
+    return cmha__push(tape, "sum", y, &x, 1, cmha__sum_backward, NULL);
 }
 
 static cmha_status cmha__gather_backward(cmha_tape *tape, cmha_record *r) {
@@ -4542,7 +4581,7 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
             return cmha__reject(tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], cmha__rows(x));
         memcpy(y->data + i * D, x->data + index[i] * D, D * sizeof *y->data);
     }
-    return cmha_tape_push(tape, "gather", y, &x, 1, cmha__gather_backward, (void *)(uintptr_t)index);
+    return cmha__push(tape, "gather", y, &x, 1, cmha__gather_backward, (void *)(uintptr_t)index);
 }
 
 static void cmha__mean_shape(cmha__call *c) {
@@ -4580,7 +4619,7 @@ CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids
     for (size_t t = 0; t < T; t++) memcpy(y + t * D, weight + (size_t)ids[t] * D, D * sizeof *y);
 }
 
-CMHA_DEF void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
+CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
                                       cmha_real *dweight) {
     for (size_t t = 0; dweight && t < T; t++) cmha__axpy(D, 1, dy + t * D, dweight + (size_t)ids[t] * D);
 }
@@ -4613,7 +4652,7 @@ CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const
     cmha_tensor *y = cmha__result(tape, 3, shape);
     if (!y || cmha__check_tokens(tape, ids, B * N, weight->shape[0], 0, 0)) return NULL;
     if (!cmha__dry(tape)) cmha_embedding_forward(weight->data, ids, B * N, shape[2], y->data);
-    return cmha_tape_push(tape, "embedding", y, &weight, 1, cmha__embedding_record, (void *)(uintptr_t)ids);
+    return cmha__push(tape, "embedding", y, &weight, 1, cmha__embedding_record, (void *)(uintptr_t)ids);
 }
 
 /* dbias [D] += sum of rows dy [T, D]. */
@@ -4657,7 +4696,7 @@ static inline void cmha__relu(cmha_real x, cmha_real *y, cmha_real *slope) {
 CMHA_DEF void cmha_activation_forward(const cmha_real *x, size_t n, cmha_activation kind,
                                       cmha_real *y){CMHA__EACH_ACTIVATED(kind, y[i] = value)}
 
-CMHA_DEF void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
+CMHA_FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
                                        cmha_activation kind, cmha_real *dx) {
     if (!dx) return;
     CMHA__EACH_ACTIVATED(kind, dx[i] += slope != 0 ? dy[i] * slope : 0)
@@ -4672,7 +4711,7 @@ CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, si
     for (size_t i = 0; i < n; i++) y[i] = up[i] * (gate[i] * cmha__sigmoid(gate[i]));
 }
 
-CMHA_DEF void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
+CMHA_FIT void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
                                    cmha_real *dgate, cmha_real *dup) {
     if (dgate)
         for (size_t i = 0; i < n; i++) {
@@ -4740,12 +4779,12 @@ static void cmha__dropout_back(const cmha__call *c) { /* a piece at a time */
     }
 }
 static const cmha__op cmha__dropout_op = {
-    "dropout", 1, CMHA__NUMBERS, 0, {0, 0}, 0, NULL, cmha__dropout_rows, cmha__dropout_back};
+    "dropout", 1, CMHA__NUMBERS, 0, {0, 0}, 0, NULL, cmha__dropout_rows, CMHA__BACK(cmha__dropout_back)};
 
 CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p) {
     cmha__call call = cmha__call_of(&cmha__dropout_op, x, NULL, NULL);
     if (!x || !tape || tape->status || cmha__check_dropout(tape, p)) return NULL;
-    if (p == 0 || !tape->recording) return x;
+    if (p == 0 || !cmha__records(tape)) return x;
     call.number = p, call.key = cmha__draw(tape);
     return cmha__run(tape, &call);
 }
@@ -4983,7 +5022,7 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
 /* Returns the packed copy of a weight [O, I] that the tape may read instead, or NULL. */
 static const cmha_packed *cmha__packed_of(const cmha_tape *tape, const cmha_real *weight, size_t O,
                                           size_t I) {
-    const cmha_quantised *q = tape->recording ? NULL : tape->weights;
+    const cmha_quantised *q = cmha__records(tape) ? NULL : tape->weights;
     size_t lo = 0, hi = q ? q->n_matrices : 0;
     while (lo < hi) { /* they are sorted by address */
         size_t middle = lo + (hi - lo) / 2;
@@ -5023,7 +5062,7 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_real *weight, const
                                  size_t I, size_t O, cmha_real *y) {
     const cmha_packed *packed = cmha__packed_of(tape, weight, O, I),
                       plain = {CMHA_STORAGE_FLOAT, O, I, weight, NULL, NULL};
-    int few = T <= CMHA__FEW_ROWS, stream = few && (packed || (CMHA__STREAMS && !tape->recording));
+    int few = T <= CMHA__FEW_ROWS, stream = few && (packed || (CMHA__STREAMS && !cmha__records(tape)));
     int threads = few && T * O * I < 65536 ? 1 : tape->context->threads;
     size_t rows = cmha__min((I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16, O);
     cmha__mark mark = cmha__mark_of(tape);
@@ -5162,11 +5201,11 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     size_t T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
     if (residual && (cmha__last(residual) != O || cmha__rows(residual) != T))
         return CMHA__MISFIT(tape, "linear: the residual does not have the shape of the output");
-    in_place = in_place && residual && !tape->recording;
+    in_place = in_place && residual && !cmha__records(tape);
     cmha_tensor *y = in_place ? residual : cmha__result_of_width(tape, x, O);
     cmha__sublayer_saved *s = y ? (cmha__sublayer_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
-    s->act = act, s->gain = gain, s->dropout = tape->recording ? dropout : 0;
+    s->act = act, s->gain = gain, s->dropout = cmha__records(tape) ? dropout : 0;
     s->key = s->dropout > 0 ? cmha__draw(tape) : 0;
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
@@ -5178,7 +5217,7 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
         cmha__sublayer_finish(tape, s, product, bias, residual ? residual->data : NULL, T, O, y->data);
     cmha__rewind(tape, mark);
     cmha_tensor *in[4] = {x, weight, bias, residual};
-    return cmha_tape_push(tape, "sublayer", y, in, 4, cmha__sublayer_backward, s);
+    return cmha__push(tape, "sublayer", y, in, 4, cmha__sublayer_backward, s);
 }
 
 CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
@@ -5291,7 +5330,7 @@ CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight
     cmha__norm_forward(1, x, weight, bias, T, D, eps, y, stats);
 }
 
-CMHA_DEF void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
+CMHA_FIT void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
                                       const cmha_real *dy, size_t T, size_t D, cmha_real *dx,
                                       cmha_real *dweight, cmha_real *dbias) {
     cmha__norm_backward(1, x, weight, stats, dy, T, D, dx, dweight, dbias);
@@ -5302,7 +5341,7 @@ CMHA_DEF void cmha_rmsnorm_forward(const cmha_real *x, const cmha_real *weight, 
     cmha__norm_forward(0, x, weight, NULL, T, D, eps, y, stats);
 }
 
-CMHA_DEF void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
+CMHA_FIT void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
                                     const cmha_real *dy, size_t T, size_t D, cmha_real *dx,
                                     cmha_real *dweight) {
     cmha__norm_backward(0, x, weight, stats, dy, T, D, dx, dweight, NULL);
@@ -5313,7 +5352,7 @@ static void cmha__norm_rows(const cmha__call *c) {
     const cmha_real *x = c->x[0], *w = c->x[1];
     cmha_real *stats = (cmha_real *)c->kept;
     int centred = c->op->shared[1];
-    if (!c->dy) cmha__norm_forward(centred, x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
+    if (!CMHA__TRAINS || !c->dy) cmha__norm_forward(centred, x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
     else cmha__norm_backward(centred, x, w, stats, c->dy, c->n, c->D, c->dx[0], c->dx[1], c->dx[2]);
 }
 static const cmha__op cmha__layernorm_op = {
@@ -5361,7 +5400,7 @@ CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_
     return sum;
 }
 
-CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V,
+CMHA_FIT double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V,
                                             int32_t ignore, cmha_real scale) {
     double sum = 0;
     for (size_t t = 0; t < T; t++, logits += V) {
@@ -5379,7 +5418,7 @@ CMHA_DEF double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *ta
     return sum;
 }
 
-CMHA_DEF void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets,
+CMHA_FIT void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets,
                                           const cmha_real *lse, size_t T, size_t V, int32_t ignore,
                                           cmha_real scale, cmha_real *dlogits) {
     if (!dlogits) return;
@@ -5477,7 +5516,7 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
         for (int c = 0; c < tape->context->threads; c++) s->counted += s->sums[2 * c + 1];
         cmha__entropy_mean(tape, s, y->data);
     }
-    return cmha_tape_push(tape, "cross_entropy", y, &logits, 1, cmha__entropy_backward, s);
+    return cmha__push(tape, "cross_entropy", y, &logits, 1, cmha__entropy_backward, s);
 }
 
 /* Sweeps once over the rows: the losses, and with `back` the gradients of in = x, weight, bias for that
@@ -5535,10 +5574,10 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
     cmha__entropy *s = cmha__entropy_new(tape, targets, T, weight->shape[0], ignore, class_weights);
     if (!s) return NULL;
     for (size_t t = 0; !cmha__dry(tape) && t < T; t++) s->counted += cmha__row_weight(s, t);
-    s->early = tape->recording && (cmha__dry(tape) || s->counted > 0) ? early : 0;
+    s->early = cmha__records(tape) && (cmha__dry(tape) || s->counted > 0) ? early : 0;
     cmha__projection_sweep(tape, s, in, s->early != 0, s->early);
     if (!cmha__dry(tape)) cmha__entropy_mean(tape, s, y->data);
-    return cmha_tape_push(tape, "linear_cross_entropy", y, in, 3, cmha__projection_backward, s);
+    return cmha__push(tape, "linear_cross_entropy", y, in, 3, cmha__projection_backward, s);
 }
 
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
@@ -5596,7 +5635,7 @@ static cmha_tensor *cmha__number_loss(cmha_tape *tape, cmha_tensor *x, const cmh
             s->counted += !skips || targets[i] == targets[i];
         y->data[0] = s->counted ? (cmha_real)(cmha__number_losses(s, x, 0, NULL) / (double)s->counted) : 0;
     }
-    return cmha_tape_push(tape, "squared_error", y, &x, 1, cmha__numbers_backward, s);
+    return cmha__push(tape, "squared_error", y, &x, 1, cmha__numbers_backward, s);
 }
 
 CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets) {
@@ -5705,7 +5744,7 @@ CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_la
         }
 }
 
-CMHA_DEF void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase,
+CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase,
                                   size_t T, size_t P, cmha_layout layout, cmha_real *dx) {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
     for (size_t t = 0; t < T; t++, x += 2 * P, dx += 2 * P)
@@ -5787,7 +5826,7 @@ static void cmha__rotate_adjoint(const cmha_real *CMHA__RESTRICT re, const cmha_
     }
 }
 
-CMHA_DEF void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
+CMHA_FIT void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
                                    const cmha_real *dy, size_t ldy, cmha_real *dx, double *ddelta,
                                    double *db) {
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS], turn[CMHA__PAIRS];
@@ -5903,7 +5942,7 @@ CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size
         }
 }
 
-CMHA_DEF void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
+CMHA_FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
                                      size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *du,
                                      cmha_real *dw) {
     cmha__division d;
@@ -5922,7 +5961,7 @@ CMHA_DEF void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, con
 static void cmha__quotient_rows(const cmha__call *c) {
     const cmha_real *u = c->x[0], *w = c->x[1];
     cmha_quotient_kind kind = (cmha_quotient_kind)c->kind;
-    if (!c->dy) cmha_quotient_forward(u, w, c->n, c->D, kind, c->number, c->y);
+    if (!CMHA__TRAINS || !c->dy) cmha_quotient_forward(u, w, c->n, c->D, kind, c->number, c->y);
     else cmha_quotient_backward(u, w, c->dy, c->n, c->D, kind, c->number, c->dx[0], c->dx[1]);
 }
 static const cmha__op cmha__quotient_op = {
@@ -5974,7 +6013,7 @@ CMHA_DEF void cmha_elementwise_complex_forward(const cmha_real *x, const cmha_re
     for (size_t t = 0; t < T; t++, x += 2 * D, y += 2 * D) cmha__affine(x, w, NULL, D, D, y, y + D);
 }
 
-CMHA_DEF void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
+CMHA_FIT void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
                                                 size_t T, size_t D, cmha_real *dx, cmha_real *dw) {
     double sums[2][CMHA__PAIRS];
     for (size_t j = 0, n; j < D; j += n) {
@@ -5990,7 +6029,7 @@ CMHA_DEF void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_r
 }
 
 static void cmha__elementwise_rows(const cmha__call *c) {
-    if (!c->dy) cmha_elementwise_complex_forward(c->x[0], c->x[1], c->n, c->D, c->y);
+    if (!CMHA__TRAINS || !c->dy) cmha_elementwise_complex_forward(c->x[0], c->x[1], c->n, c->D, c->y);
     else cmha_elementwise_complex_backward(c->x[0], c->x[1], c->dy, c->n, c->D, c->dx[0], c->dx[1]);
 }
 static const cmha__op cmha__elementwise_op = {"elementwise_complex", 2, CMHA__PLANES, 0, {2, 0}, 0, NULL,
@@ -6023,7 +6062,7 @@ CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, s
         }
 }
 
-CMHA_DEF void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
+CMHA_FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
                                    size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *drho,
                                    cmha_real *dabcd) {
     cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
@@ -6053,7 +6092,7 @@ CMHA_DEF void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, 
 static void cmha__mobius_rows(const cmha__call *c) {
     const cmha_real *rho = c->x[0], *abcd = c->x[1];
     cmha_quotient_kind kind = (cmha_quotient_kind)c->kind;
-    if (!c->dy) cmha_mobius_forward(rho, abcd, c->n, c->D, kind, c->number, c->y);
+    if (!CMHA__TRAINS || !c->dy) cmha_mobius_forward(rho, abcd, c->n, c->D, kind, c->number, c->y);
     else cmha_mobius_backward(rho, abcd, c->dy, c->n, c->D, kind, c->number, c->dx[0], c->dx[1]);
 }
 static const cmha__op cmha__mobius_op = {
@@ -6106,7 +6145,7 @@ CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, 
 }
 
 /* By the cotangent dZ of the four products. */
-CMHA_DEF void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
+CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
                                            const cmha_real *weight, const cmha_real *dy, cmha_real *dx,
                                            cmha_real *dweight, cmha_real *dbias, cmha_real *scratch) {
     const cmha_complex_linear_args *a = args;
@@ -6177,7 +6216,7 @@ static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tens
         else cmha__complex_combine(a, scratch, b, y->data);
     }
     cmha__rewind(tape, mark);
-    return cmha_tape_push(tape, "complex_linear", y, in, 3, cmha__complex_map_backward, a);
+    return cmha__push(tape, "complex_linear", y, in, 3, cmha__complex_map_backward, a);
 }
 
 CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
@@ -6219,7 +6258,7 @@ CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *t
     for (size_t t = 0; t < T; t++) cmha__rotate_row(z + 2 * t * D, theta + t * D, D, y + 2 * t * D);
 }
 
-CMHA_DEF void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
+CMHA_FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
                                            size_t T, size_t D, cmha_real *dz, cmha_real *dtheta) {
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS]; /* dy conj(exp(i theta)): dz, and with conj(z) dtheta */
     for (size_t t = 0; t < T; t++)
@@ -6245,7 +6284,7 @@ static void cmha__complex_rotate_fits(cmha__call *c) {
                      theta->size);
 }
 static void cmha__complex_rotate_rows(const cmha__call *c) {
-    if (!c->dy) cmha_complex_rotate_forward(c->x[0], c->x[1], c->n, c->D, c->y);
+    if (!CMHA__TRAINS || !c->dy) cmha_complex_rotate_forward(c->x[0], c->x[1], c->n, c->D, c->y);
     else cmha_complex_rotate_backward(c->x[0], c->x[1], c->dy, c->n, c->D, c->dx[0], c->dx[1]);
 }
 static const cmha__op cmha__complex_rotate_op = {
@@ -6492,7 +6531,7 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
     }
 }
 
-CMHA_DEF void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
+CMHA_FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
                                          const cmha_real *gamma, const double *stats, const cmha_real *dy,
                                          cmha_real *dz, cmha_real *dgamma, cmha_real *dbeta) {
     const cmha__complex_norm_row *kind = &cmha__complex_norms[args->kind];
@@ -6514,7 +6553,7 @@ static void cmha__complex_norm_rows(const cmha__call *c) {
     cmha_complex_norm_args args = {(cmha_complex_norm_kind)c->kind, c->n, c->D, c->number};
     const cmha_real *z = c->x[0], *gamma = c->x[1];
     double *stats = (double *)c->kept;
-    if (!c->dy) cmha_complex_norm_forward(&args, z, gamma, c->x[2], c->y, stats);
+    if (!CMHA__TRAINS || !c->dy) cmha_complex_norm_forward(&args, z, gamma, c->x[2], c->y, stats);
     else cmha_complex_norm_backward(&args, z, gamma, stats, c->dy, c->dx[0], c->dx[1], c->dx[2]);
 }
 
@@ -6530,14 +6569,14 @@ CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_r
     for (size_t t = 0; t < T; t++, z += 2 * D, u += 2 * D) cmha__phasor_row(z, z + D, D, eps, 1, u, u + D);
 }
 
-CMHA_DEF void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
+CMHA_FIT void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
                                    cmha_real *dz) {
     for (size_t t = 0; dz && t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
         cmha__phasor_row_backward(z, z + D, D, eps, 1, du, du + D, dz, dz + D);
 }
 
 static void cmha__phasor_rows(const cmha__call *c) {
-    if (!c->dy) cmha_phasor_forward(c->x[0], c->n, c->D, c->number, c->y);
+    if (!CMHA__TRAINS || !c->dy) cmha_phasor_forward(c->x[0], c->n, c->D, c->number, c->y);
     else cmha_phasor_backward(c->x[0], c->dy, c->n, c->D, c->number, c->dx[0]);
 }
 static const cmha__op cmha__phasor_op = {
@@ -6571,7 +6610,7 @@ static void cmha__hermitian_back(const cmha__call *c) {
 }
 static const cmha__op cmha__hermitian_op = {
     "hermitian", 2, CMHA__PLANES | CMHA__ALIKE, 0, {0, 0}, 0, cmha__hermitian_shape, cmha__hermitian_rows,
-    cmha__hermitian_back};
+    CMHA__BACK(cmha__hermitian_back)};
 
 CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k) {
     return cmha__operate(tape, &cmha__hermitian_op, 0, 0, q, k, NULL);
@@ -6716,7 +6755,7 @@ static void cmha__add_rows_back(const cmha__call *c) {
 }
 static const cmha__op cmha__add_rows_op = {
     "add_rows", 2, CMHA__WHOLE | CMHA__PASSED, 0, {0, 0}, 0, cmha__add_rows_fits, cmha__add_rows_numbers,
-    cmha__add_rows_back};
+    CMHA__BACK(cmha__add_rows_back)};
 
 CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows) {
     return cmha__operate(tape, &cmha__add_rows_op, 0, 0, x, rows, NULL);
@@ -6820,7 +6859,7 @@ static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsi
         loss->data[0] = (cmha_real)((double)lam * cmha__mean_over(cmha__wide_total(s->sums, threads),
                                                                   phases ? 1 : s->counted, s->D));
     }
-    return cmha_tape_push(tape, name, loss, &z, 1, cmha__regulariser_backward, s);
+    return cmha__push(tape, name, loss, &z, 1, cmha__regulariser_backward, s);
 }
 
 CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
@@ -6851,7 +6890,7 @@ CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real 
     }
 }
 
-CMHA_DEF void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
+CMHA_FIT void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
                                              const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
                                              double *dalpha, double *dbeta) {
     double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
@@ -6926,7 +6965,7 @@ CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmh
             cmha_complex_residual_forward(z->data + at, f->data + at, re, im, hi - lo, W / 2, y->data + at);
         }
     }
-    return cmha_tape_push(tape, "complex_residual", y, in, 4, cmha__skip_back, NULL);
+    return cmha__push(tape, "complex_residual", y, in, 4, cmha__skip_back, NULL);
 }
 
 /* ---- Mixture of experts: the router ---- */
@@ -6938,7 +6977,7 @@ CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, c
     cmha_gemm(0, 1, T, E, D, 1, z + D, 2 * D, router + E * D, D, 1, logits, E);
 }
 
-CMHA_DEF void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
+CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
                                    size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter,
                                    cmha_real *dbias) {
     if (dz) cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router, D, 1, dz, 2 * D);
@@ -6984,7 +7023,7 @@ static void cmha__router_back(const cmha__call *c) {
 }
 static const cmha__op cmha__router_op = {
     "router", 2, CMHA__PLANES | CMHA__WHOLE, 0, {0, 0}, 0, cmha__router_shape, cmha__router_rows,
-    cmha__router_back};
+    CMHA__BACK(cmha__router_back)};
 
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias) {
     return cmha__operate(tape, &cmha__router_op, 0, 0, z, router, bias);
@@ -7056,7 +7095,7 @@ CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *k
     for (size_t e = 0; e < E; e++) r.piece[e + 1] = r.piece[e] + cmha__pieces(r.first[e + 1] - r.first[e]);
 }
 
-CMHA_DEF void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
+CMHA_FIT void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
                                   size_t E, size_t top, cmha_real *dlogits) {
     if (!dlogits) return;
     for (size_t t = 0; t < T; t++, plan += top, gate += top, dgate += top, dlogits += E) {
@@ -7242,7 +7281,7 @@ static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads 
     }
 }
 
-CMHA_DEF void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights,
+CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights,
                                     const cmha_real *z, const cmha_real *dy, cmha_real *dz, cmha_real *dgate,
                                     const cmha_experts_grads *grads, cmha_real *scratch) {
     size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F, workers = cmha__workers(a);
@@ -7344,7 +7383,7 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     a->plan = (size_t *)cmha_tape_alloc(tape, cmha_route_size(T, E, top) * sizeof *a->plan);
     cmha_real *gate = cmha__reals(tape, pairs);
     a->gate = gate;
-    if (tape->recording) {
+    if (cmha__records(tape)) {
         a->hidden = cmha__reals(tape, pairs * 2 * a->F);
         mark = cmha__mark_of(tape);
     }
@@ -7357,7 +7396,7 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
         for (size_t e = 0; use && e < E; e++) use[e] += first[e + 1] - first[e] - (e < top ? absent : 0);
     }
     cmha__rewind(tape, mark);
-    return cmha_tape_push(tape, "experts", y, in, 6, cmha__experts_record, s);
+    return cmha__push(tape, "experts", y, in, 6, cmha__experts_record, s);
 }
 
 /* ---- Mixture of experts: the load balance ---- */
@@ -7393,7 +7432,7 @@ CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned cha
     return (double)E * loss;
 }
 
-CMHA_DEF void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
+CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
                                     const double *share, size_t T, size_t E, cmha_real dloss,
                                     cmha_real *dlogits) {
     double scale = share[2 * E] > 0 ? (double)dloss * (double)E / share[2 * E] : 0;
@@ -7439,7 +7478,7 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
     if (s->share && !cmha__dry(tape))
         loss->data[0] = (cmha_real)cmha_balance_forward(logits->data, key_mask, cmha__rows(logits), E, top,
                                                         s->share);
-    return cmha_tape_push(tape, "balance", loss, &logits, 1, cmha__balance_record, s);
+    return cmha__push(tape, "balance", loss, &logits, 1, cmha__balance_record, s);
 }
 
 /* ---- Retrieval: the knowledge base ---- */
@@ -7933,7 +7972,7 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     }
     cmha__rewind(tape, mark);
     if (found && !tape->status) *found = s->found;
-    return cmha_tape_push(tape, "retrieve", y, in, 2, cmha__retrieve_record, s);
+    return cmha__push(tape, "retrieve", y, in, 2, cmha__retrieve_record, s);
 }
 
 static void cmha__reflect_fits(cmha__call *c) {
@@ -7987,7 +8026,8 @@ static void cmha__reflect_back(const cmha__call *c) {
     }
 }
 static const cmha__op cmha__reflect_op = {
-    "reflect", 3, CMHA__PLANES, 0, {0, 0}, 0, cmha__reflect_fits, cmha__reflect_rows, cmha__reflect_back};
+    "reflect", 3, CMHA__PLANES, 0, {0, 0}, 0, cmha__reflect_fits, cmha__reflect_rows,
+    CMHA__BACK(cmha__reflect_back)};
 
 CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate,
                                    cmha_real tau, cmha_fusion fusion, const unsigned char *found) {
@@ -9144,7 +9184,7 @@ static void cmha__collect_pieces(const cmha__attention_call *x) {
     }
 }
 
-CMHA_DEF void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
+CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
                                       const cmha_lse *lse, const cmha_real *dlse,
                                       cmha_real *const *dparameters, cmha_real *scratch) {
     size_t units = args->batch * args->heads;
@@ -9443,6 +9483,7 @@ enum { CMHA__LINEAR_Y, CMHA__LINEAR_DQ, CMHA__LINEAR_DK }; /* what a walk comput
 static void cmha__linear_walk(const cmha__linear_head *h, int to) {
     size_t F = h->F, W = h->W, tiles = cmha__tiles(h->a->n);
     int by_key = to == CMHA__LINEAR_DK;
+    if (!CMHA__TRAINS) to = CMHA__LINEAR_Y;
     if (!h->appends) memset(h->state, 0, h->state_size * sizeof *h->state);
     for (int pass = h->causal ? 1 : 0; pass < 2; pass++)
         for (size_t t = 0; t < tiles; t++) {
@@ -9494,7 +9535,7 @@ CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const c
     cmha__linear_run(args, views, NULL, state, 0, scratch);
 }
 
-CMHA_DEF void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
+CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
                                              const cmha_real *saved, cmha_real *scratch) {
     cmha__linear_run(args, views, (cmha_real *)(uintptr_t)saved, NULL, 1, scratch); /* saved is only read */
 }
@@ -9912,7 +9953,7 @@ static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x,
             for (size_t t = 0; t < h.n; t++) h.score[t] = (double)h.lags[t];
             memset(h.done, 0, a->n);
             h.left = h.n;
-            if (backward) cmha__lag_backward(&h);
+            if (CMHA__TRAINS && backward) cmha__lag_backward(&h);
             else cmha__lag_forward(&h);
         }
     }
@@ -9923,7 +9964,7 @@ CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_a
     cmha__lag_run(args, views, lags, 0, scratch);
 }
 
-CMHA_DEF void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
+CMHA_FIT void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
                                           const cmha_real *lags, cmha_real *scratch) {
     cmha__lag_run(args, views, (cmha_real *)(uintptr_t)lags, 1, scratch); /* lags are only read */
 }
@@ -10196,7 +10237,7 @@ static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha
     if (!s->rows) return NULL;
     cmha__core_run(tape, s, in, y, NULL, state);
     if (tape->probe) cmha__see(tape, s, in);
-    return cmha_tape_push(tape, s->name, y, in, CMHA_MAX_INPUTS, cmha__attention_record, s);
+    return cmha__push(tape, s->name, y, in, CMHA_MAX_INPUTS, cmha__attention_record, s);
 }
 
 /* What every call begins with; NULL where there is nothing to do. */
@@ -10217,7 +10258,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     s->args.threads = tape->context->threads;
     if (!cmha__attention_checked(tape, s, q, k, v, parameters, in)) return NULL;
     if (cmha__check_dropout(tape, args->dropout)) return NULL;
-    if (!tape->recording) s->args.dropout = 0;
+    if (!cmha__records(tape)) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
     return cmha__attend(tape, s, in, NULL);
 }
@@ -10345,7 +10386,7 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
     return count ? sum / (double)count : 0;
 }
 
-CMHA_DEF void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
+CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
                                 cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
     size_t N = args->N, P = args->P, d = 2 * P, rows, count = cmha__pcl_valid(args);
     cmha_real *q = scratch, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *S = dk + N * d;
@@ -10545,7 +10586,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     for (size_t u = 0; !cmha__dry(tape) && u < units; u++) sum += losses[u];
     if (!cmha__dry(tape)) y->data[0] = units ? (cmha_real)(sum / (double)units) : 0;
     cmha__rewind(tape, mark);
-    return cmha_tape_push(tape, "pcl", y, in, 6, cmha__pcl_backward, s);
+    return cmha__push(tape, "pcl", y, in, 6, cmha__pcl_backward, s);
 }
 
 /* ================================================ Models ================================================ */
@@ -10728,7 +10769,7 @@ static cmha_status cmha__need_grad(cmha_parameters *p) {
     return CMHA_OK;
 }
 
-CMHA_DEF void cmha_parameters_zero_grad(cmha_parameters *parameters) {
+CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *parameters) {
     if (parameters && parameters->grad)
         cmha__clear(parameters->context->threads, parameters->grad, parameters->learning);
 }
@@ -11467,7 +11508,7 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, co
     model->context = model->parameters.context = context;
     model->opening = ++context->models;
     status = cmha__model_describe(model);
-    if (!status) status = cmha_tape_init(&model->tape, context, 1);
+    if (!status) status = cmha_tape_init(&model->tape, context, CMHA__TRAINS);
     if (!status && numbers) {
         cmha_parameters *p = &model->parameters;
         p->data = (cmha_real *)cmha__take(context, p->size * sizeof *p->data);
@@ -11518,7 +11559,7 @@ CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_know
     return CMHA_OK;
 }
 
-CMHA_DEF void cmha_model_zero_grad(cmha_model *model) {
+CMHA_FIT void cmha_model_zero_grad(cmha_model *model) {
     if (model) cmha_parameters_zero_grad(&model->parameters);
 }
 
@@ -11590,13 +11631,13 @@ static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
     const cmha_parameters *all = &pass->model->parameters;
     cmha_tensor *in[CMHA_MAX_INPUTS];
     int n = 0;
-    if (!weight || weight->needs_grad || !pass->tape->recording) return weight;
+    if (!weight || weight->needs_grad || !cmha__records(pass->tape)) return weight;
     size_t i = (size_t)((const char *)weight - (const char *)all->list) / sizeof *all->list;
     if (weight != &all->list[i].matrix) return weight;
     do in[n++] = &all->list[i].tensor;
     while (all->list[i--].tensor.data != weight->data);
     cmha_tensor *joined = cmha_tensor_wrap(pass->tape, weight->rank, weight->shape, weight->data, NULL);
-    return cmha_tape_push(pass->tape, "joined", joined, in, n, cmha__joined_backward, NULL);
+    return cmha__push(pass->tape, "joined", joined, in, n, cmha__joined_backward, NULL);
 }
 
 /* ---- Attention of a block ---- */
@@ -11683,7 +11724,7 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     a.kind = (cmha_attention_kind)c->attention;
     a.layout = (cmha_layout)c->layout;
     a.share = (cmha_share)c->share;
-    if (c->pcl_weight > 0 && pass->tape->recording) {
+    if (c->pcl_weight > 0 && cmha__records(pass->tape)) {
         cmha_pcl_options options = {(cmha_real)c->pcl_tau, (cmha_real)c->pcl_mask, c->pcl_adapted};
         if (!w) w = cmha_tensor_new(pass->tape, 1, &P, 0);
         for (size_t i = 0; w && !k->pcl_w && !cmha__dry(pass->tape) && i < P; i++) w->data[i] = 1;
@@ -11855,9 +11896,10 @@ static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, cmha_tensor *h) {
                           CMHA_ACTIVATION_GELU_ERF);
         return cmha_complex_linear(tape, h, k->w2_weight, k->w2_bias);
     }
-    uint64_t *use = tape->recording && !pass->again ? pass->model->expert_use + pass->layer * experts : NULL;
+    int counts = cmha__records(tape) && !pass->again;
+    uint64_t *use = counts ? pass->model->expert_use + pass->layer * experts : NULL;
     cmha_tensor *logits = cmha_router(tape, h, k->router_weight, k->router_bias);
-    if (tape->recording && pass->c->balance > 0)
+    if (cmha__records(tape) && pass->c->balance > 0)
         cmha__add_loss(pass, cmha_balance(tape, logits, top, mask), pass->c->balance);
     return cmha_experts(tape, h, logits, top, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias, mask, use);
 }
@@ -11991,9 +12033,9 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     cmha_tensor *learns = cmha__tensor_shaped(tape, 1, &none); /* for its many parameters */
     if (!learns) return NULL;
     learns->needs_grad = needs_grad;
-    if (!cmha_tape_push(tape, "block", y, &learns, 1, cmha__kept_backward, kept)) return NULL;
+    if (!cmha__push(tape, "block", y, &learns, 1, cmha__kept_backward, kept)) return NULL;
     if (kept->extra && y->needs_grad) {
-        cmha_tape_push(tape, "losses of a block", sum, &y, 1, cmha__kept_extra_backward, NULL);
+        cmha__push(tape, "losses of a block", sum, &y, 1, cmha__kept_extra_backward, NULL);
         sum->needs_grad = 1;
     }
     return tape->status ? NULL : y;
@@ -12002,9 +12044,9 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
 /* Outside of a recording x keeps its memory, and all else that the block took is given back. */
 static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
     cmha__mark mark = cmha__mark_of(pass->tape);
-    if (pass->tape->recording && pass->c->recompute) return cmha__kept_block(pass, x);
+    if (cmha__records(pass->tape) && pass->c->recompute) return cmha__kept_block(pass, x);
     cmha_tensor *y = cmha__run_block(pass, x);
-    if (!y || pass->tape->recording) return y;
+    if (!y || cmha__records(pass->tape)) return y;
     if (y != x && !cmha__dry(pass->tape)) memcpy(x->data, y->data, x->size * sizeof *x->data);
     cmha__rewind(pass->tape, mark);
     return x;
@@ -12084,7 +12126,7 @@ static cmha_tensor *cmha__mobius_embed(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
     pass->tokens = x = cmha__drop(pass, x);
     cmha__embed_imaginary(pass, pass->c->position == CMHA_POSITION_LEARNED, CMHA_COPE_IMAG_SIN_COS, 1);
-    if (!x || tape->recording) return x;
+    if (!x || cmha__records(tape)) return x;
     pass->tokens = cmha__result(tape, x->rank, x->shape); /* a copy of their own: blocks then overwrite x */
     if (pass->tokens && !cmha__dry(tape)) memcpy(pass->tokens->data, x->data, x->size * sizeof *x->data);
     return x;
@@ -12206,7 +12248,7 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     cmha_tensor *x = cmha__embed_input(pass);
     x = x ? family->embed(pass, x) : NULL;
     for (pass->layer = 0; x && pass->layer < c->n_layers; pass->layer++) x = cmha__block(pass, x);
-    if (x && family->complex_state && tape->recording) cmha__add_regularisers(pass, x);
+    if (x && family->complex_state && cmha__records(tape)) cmha__add_regularisers(pass, x);
     return x;
 }
 
@@ -12233,7 +12275,7 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     if (!tape || tape->status) return NULL;
     if (!model || !batch) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "model: it or the batch is NULL");
     if (!cmha__model_is_open(model)) return cmha__reject(tape, CMHA_ERR_STATE, "model: it is closed");
-    if (tape->recording && !cmha__dry(tape) && cmha__need_grad(&model->parameters))
+    if (cmha__records(tape) && !cmha__dry(tape) && cmha__need_grad(&model->parameters))
         return cmha__stop(tape, CMHA_ERR_MEMORY);
     memset(&pass, 0, sizeof pass);
     pass.model = model, pass.tape = tape, pass.batch = batch;
@@ -12431,7 +12473,7 @@ CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *b
     return model->tape.status;
 }
 
-CMHA_DEF cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
+CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
                                          uint64_t key, double *loss) {
     cmha_tensor *extra;
     cmha_status status = cmha__own_pass(model, "gradient", batch, loss, 1, key);
@@ -12475,7 +12517,7 @@ static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, 
     if (!dry.parameters.grad) cmha__attach_grad(&dry.parameters, dry.parameters.grad = nowhere);
     for (int training = heads; heads && training >= 0 && !status; training--) {
         status = cmha_tape_init(&dry.tape, like->context, 1);
-        if (status) return status;
+        if (status || !CMHA__TRAINS) return status;
         dry.tape.memory.measuring = 1;
         status = training ? cmha_model_gradient(&dry, &b, 1, 0, &loss) : cmha_model_loss(&dry, &b, &loss);
         if (dry.tape.memory.peak > *memory) *memory = dry.tape.memory.peak;
@@ -12525,7 +12567,7 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
 
 /* ---- Optimiser ---- */
 
-CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
+CMHA_FIT void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
                          cmha_real *m, cmha_real *v) {
     cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
     cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2);
@@ -12541,7 +12583,7 @@ CMHA_DEF void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, co
     }
 }
 
-CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
+CMHA_FIT double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
                                    size_t total, size_t s) {
     if (s < warmup) return base * (double)s / (double)warmup;
     if (schedule == CMHA_SCHEDULE_CONSTANT) return base;
@@ -12553,7 +12595,7 @@ CMHA_DEF double cmha_learning_rate(cmha_schedule schedule, double base, double m
 }
 
 /* CRAT eq 22. A sweep for the norms over several parameters, and one that clips. */
-CMHA_DEF void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
+CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
                                       size_t count) {
     int together = mode == CMHA_CLIP_WHOLE, sums = together || mode == CMHA_CLIP_GLOBAL;
     double squares[2] = {0, 0};
@@ -12628,7 +12670,7 @@ static cmha_status cmha__need_moments(cmha_parameters *p) {
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_status cmha_parameters_step(cmha_parameters *parameters, const cmha_adamw_args *args,
+CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *parameters, const cmha_adamw_args *args,
                                           cmha_clip_mode mode, double limit, double *grad_norm) {
     cmha_parameters *p = parameters;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
@@ -12673,7 +12715,7 @@ static double cmha__steepness(const cmha_real *grad, size_t n) {
     return most;
 }
 
-CMHA_DEF cmha_status cmha_gradient_check(cmha_parameters *parameters, cmha_loss_fn loss, void *user,
+CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *parameters, cmha_loss_fn loss, void *user,
                                          double *error) {
     cmha_parameters *p = parameters;
     cmha_status status = CMHA_OK;
@@ -12714,7 +12756,7 @@ CMHA_DEF cmha_status cmha_gradient_check(cmha_parameters *parameters, cmha_loss_
 
 /* ---- The trainer ---- */
 
-CMHA_DEF void cmha_trainer_close(cmha_trainer *trainer) {
+CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
     if (!trainer || !trainer->context) return;
     size_t tokens = 2 * trainer->config.batch * trainer->config.length;
     cmha__give(trainer->context, trainer->moments, 2 * trainer->size * sizeof *trainer->moments);
@@ -12734,7 +12776,7 @@ static cmha_status cmha__trainer_ready(const cmha_trainer *trainer) {
                       "trainer: other parameters are frozen than when it was opened; open it again");
 }
 
-CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
+CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
                                        const cmha_trainer_config *config) {
     if (!trainer) return CMHA_ERR_ARGUMENT;
     memset(trainer, 0, sizeof *trainer);
@@ -12772,7 +12814,7 @@ CMHA_DEF cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     return status;
 }
 
-CMHA_DEF void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
+CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
                                size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng) {
     for (size_t i = 0; i < n; i++) {
         double chosen = cmha_rng_uniform(rng), fate = cmha_rng_uniform(rng);
@@ -12829,7 +12871,7 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
     return status;
 }
 
-CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
+CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     cmha_status status = cmha__trainer_ready(trainer);
     if (status) return status;
     const cmha_trainer_config *c = &trainer->config;
@@ -12856,7 +12898,7 @@ CMHA_DEF cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
     return cmha__trainer_finish(trainer, status);
 }
 
-CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
+CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
     cmha_status status = cmha__trainer_ready(trainer);
     if (status) return status;
     uint64_t key = cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1));
@@ -12867,7 +12909,7 @@ CMHA_DEF cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
     return cmha__trainer_finish(trainer, status);
 }
 
-CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
+CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
     cmha_status status = cmha__trainer_ready(trainer);
     if (status) return status;
     status = cmha__trainer_finish(trainer, CMHA_OK);
@@ -12876,7 +12918,7 @@ CMHA_DEF cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm
     return status;
 }
 
-CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
+CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
     if (!loss) return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "evaluate: no result");
     cmha_status status = cmha__check_stream(trainer, "evaluate", tokens, 2);
@@ -12903,7 +12945,7 @@ CMHA_DEF cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     return CMHA_OK;
 }
 
-CMHA_DEF void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
+CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
                                  cmha_tokens *held_out) {
     size_t count = all ? all->count : 0, cut = count;
     if (trainer) cut -= (size_t)((double)count * trainer->config.held_out);
@@ -12919,16 +12961,24 @@ typedef struct cmha__array {
     size_t n, size;
 } cmha__array;
 
-/* Takes a block for arrays, each on lines of cache of its own. The first one's pointer is the block's. */
-static cmha_status cmha__take_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays, size_t n,
-                                     size_t *bytes) {
+/* Counts the bytes of a block for arrays, each on lines of cache of its own. */
+static cmha_status cmha__count_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays,
+                                      size_t n, size_t *bytes) {
     size_t one;
     *bytes = 0;
     for (size_t i = 0; i < n; i++)
         if (!cmha__mul(arrays[i].n, arrays[i].size, &one) || one > SIZE_MAX - 63 ||
             !cmha__sum(*bytes, cmha__round64(one), bytes))
             return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "%s: its sizes overflow", what);
-    char *block = (char *)cmha__take(ctx, *bytes);
+    return CMHA_OK;
+}
+
+/* Takes such a block, unless it is given. The first array's pointer is the block's. */
+static cmha_status cmha__take_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays, size_t n,
+                                     size_t *bytes, void *given) {
+    cmha_status status = cmha__count_arrays(ctx, what, arrays, n, bytes);
+    char *block = given || status ? (char *)given : (char *)cmha__take(ctx, *bytes);
+    if (status) return status;
     if (!block) return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %zu bytes", what, *bytes);
     for (size_t i = 0; i < n; i++) {
         memcpy(arrays[i].pointer, &block, sizeof block);
@@ -12953,7 +13003,7 @@ static cmha_status cmha__pack_readings(cmha_quantised *q, const cmha__reading *l
     cmha__array arrays[] = {{&q->matrices, q->n_matrices, sizeof *q->matrices},
                             {&words, n_words, sizeof *words},
                             {&scales, n_scales, sizeof *scales}};
-    cmha_status status = cmha__take_arrays(q->context, "quantise", arrays, 3, &q->bytes);
+    cmha_status status = cmha__take_arrays(q->context, "quantise", arrays, 3, &q->bytes, NULL);
     if (status) return status;
     q->memory = q->matrices;
     words += (64 - (uintptr_t)words % 64) % 64 / sizeof *words;
@@ -13289,77 +13339,122 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
                                                          : cmha__vocabulary_head(cache->model, tape, x);
 }
 
-/* Runs a pass over n tokens dry, which places slots or, placing = 0, takes the memory of such a pass. Room
-   for the tokens is not needed: what a pass takes depends on its own tokens alone. */
-static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, int placing) {
+/* Runs a pass over n tokens dry: to count slots and, if there is an array, to place them; or for the bytes of
+   its arenas (else NULL). Room for the tokens is not needed: a pass takes what its own tokens need. */
+static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, size_t *records) {
     size_t length = cache->length;
     cmha_batch batch = cmha__dry_batch(&cache->model->config, 1, n);
     cmha_tape dry;
     cmha_tape_init(&dry, cache->context, 0);
     dry.memory.measuring = 1;
     dry.weights = cache->tape.weights;
-    if (placing) cache->n_slots = cache->size = 0;
+    if (!memory) cache->n_slots = cache->size = 0;
     cache->length = 0;
     cmha__cache_pass(cache, &dry, &batch, 1);
     cache->length = length;
+    if (memory) *memory = dry.memory.peak, *records = dry.records.peak;
     cmha_status status = dry.status;
-    if (!status && !placing)
-        status = cmha__arena_reserve(cache->context, &cache->tape.memory, dry.memory.peak);
-    if (!status && !placing)
-        status = cmha__arena_reserve(cache->context, &cache->tape.records, dry.records.peak);
     cmha_tape_close(&dry);
     return status;
 }
 
-CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
-                                     int slide, const cmha_cache_options *options) {
-    cmha_cache_options o = {NULL, CMHA_STORAGE_FLOAT};
-    if (!cache) return CMHA_ERR_ARGUMENT;
-    memset(cache, 0, sizeof *cache);
-    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+/* Checks what a cache is opened with. */
+static cmha_status cmha__cache_check(const cmha_model *model, size_t batch, size_t capacity,
+                                     const cmha_cache_options *o) {
     cmha_context *context = model->context;
-    if (options) o = *options;
-    if (o.storage != CMHA_STORAGE_FLOAT && o.storage != CMHA_STORAGE_BF16)
+    if (o->storage != CMHA_STORAGE_FLOAT && o->storage != CMHA_STORAGE_BF16)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: keys and values are stored as FLOAT or BF16");
-    if (o.weights && (o.weights->model != model || o.weights->opening != model->opening))
+    if (o->weights && (o->weights->model != model || o->weights->opening != model->opening))
         return cmha__fail(context, CMHA_ERR_STATE,
                           "cache: the quantised weights are closed, or those of another model");
     if (!batch || !capacity)
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: batch %zu and capacity %zu must be positive",
                           batch, capacity);
+    if ((uintptr_t)o->memory % sizeof(double))
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: its memory is not aligned to %zu bytes",
+                          sizeof(double));
     if (!model->config.causal)
         return cmha__fail(context, CMHA_ERR_STATE, "cache: a bidirectional model cannot continue a sequence");
     if (model->score && model->score->whole)
         return cmha__fail(context, CMHA_ERR_STATE, "cache: score %s needs the whole sequence",
                           model->score->name);
+    return CMHA_OK;
+}
+
+/* Opens a cache or, bytes not NULL, counts what it takes. Slots are the attention calls of a pass, in their
+   order: a dry pass counts them, another places them, a third says what `prompt` positions need. */
+static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
+                                    int slide, const cmha_cache_options *options, size_t *bytes) {
+    cmha_cache_options o;
+    void *memory, *records;
+    size_t memory_bytes = 0, records_bytes = 0, held = 0, need = 0;
+    memset(&o, 0, sizeof o), memset(cache, 0, sizeof *cache);
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    cmha_context *context = model->context;
+    if (options) o = *options;
+    cmha_status status = cmha__cache_check(model, batch, capacity, &o);
+    if (status) return status;
     if (model->position_weight && capacity > model->config.max_positions)
         capacity = model->config.max_positions;
     cache->context = context, cache->model = model, cache->opening = model->opening;
     cache->batch = batch, cache->capacity = capacity, cache->slide = slide;
-    cache->storage = o.storage;
+    cache->storage = o.storage, cache->given = o.memory != NULL;
+    cache->ready = cmha__min(o.prompt ? o.prompt : 1, capacity);
     cmha_tape_init(&cache->tape, context, 0);
     cache->tape.weights = o.weights;
-    /* slots are the attention calls of a pass, in their order: one dry pass counts, another places them */
-    cmha_status status = cmha__cache_dry(cache, 1, 1);
+    status = cmha__cache_dry(cache, 1, NULL, NULL);
+    size_t slot_bytes = cache->n_slots * sizeof *cache->slots;
+    if (!status) cache->slots = (cmha_slot *)cmha__record_alloc(&cache->tape, slot_bytes);
+    if (!status) status = cache->slots ? cmha__cache_dry(cache, 1, NULL, NULL) : cache->tape.status;
+    if (!status) status = cmha__cache_dry(cache, cache->ready, &memory_bytes, &records_bytes);
     size_t frame = 2 * cmha__feature_width(&model->config) * sizeof *cache->features, frames = 0;
     if (!cmha__mul(batch, frame, &frames)) frames = SIZE_MAX; /* which no array takes */
+    const cmha_slot *slots = cache->slots;
     cmha__array arrays[] = {{&cache->memory, cache->size, sizeof *cache->memory},
                             {&cache->ids, cache->capacity, 2 * cache->batch * sizeof *cache->ids},
                             {&cache->features, cache->capacity, frames},
-                            {&cache->slots, cache->n_slots, sizeof *cache->slots}};
-    if (!status) status = cmha__take_arrays(context, "cache", arrays, 4, &cache->bytes);
-    if (!status) {
-        memset(cache->memory, 0, cache->bytes);
-        status = cmha__cache_dry(cache, 1, 1);
+                            {&cache->slots, cache->n_slots, sizeof *cache->slots},
+                            {&memory, memory_bytes + CMHA__BLOCK_OVERHEAD, 1},
+                            {&records, records_bytes + CMHA__BLOCK_OVERHEAD, 1},
+                            {&cache->spare, 0, 1}};
+    if (!status) status = cmha__count_arrays(context, "cache", arrays, 3, &held);
+    if (model->config.irw_layers && (slide || cache->has_state)) arrays[6].n = held;
+    if (!status) status = cmha__count_arrays(context, "cache", arrays, 7, &need);
+    if (!status && bytes) *bytes = need;
+    else if (!status && o.memory && o.bytes < need)
+        status = cmha__fail(context, CMHA_ERR_MEMORY, "cache: it takes %zu bytes, its memory has %zu", need,
+                            o.bytes);
+    else if (!status) status = cmha__take_arrays(context, "cache", arrays, 7, &cache->bytes, o.memory);
+    if (!status && !bytes) {
+        memset(cache->memory, 0, held);
+        memcpy(cache->slots, slots, slot_bytes);
+        cmha__arena_close(context, &cache->tape.records);
+        cache->tape.memory.block = cmha__block_in(memory, memory_bytes, 0);
+        cache->tape.records.block = cmha__block_in(records, records_bytes, 0);
+        cache->tape.memory.fixed = cache->tape.records.fixed = cache->given;
+        if (!arrays[6].n) cache->spare = NULL;
     }
-    if (status) cmha_cache_close(cache);
+    if (status || bytes) cmha_cache_close(cache);
     return status;
+}
+
+CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
+                                     int slide, const cmha_cache_options *options) {
+    if (!cache) return CMHA_ERR_ARGUMENT;
+    return cmha__cache_open(cache, model, batch, capacity, slide, options, NULL);
+}
+
+CMHA_DEF cmha_status cmha_cache_memory(cmha_model *model, size_t batch, size_t capacity, int slide,
+                                       const cmha_cache_options *options, size_t *bytes) {
+    cmha_cache counted;
+    if (!bytes) return CMHA_ERR_ARGUMENT;
+    return cmha__cache_open(&counted, model, batch, capacity, slide, options, bytes);
 }
 
 CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
     if (!cache || !cache->context) return;
     cmha_tape_close(&cache->tape);
-    cmha__give(cache->context, cache->memory, cache->bytes);
+    if (cache->bytes && !cache->given) cmha__give(cache->context, cache->memory, cache->bytes);
     memset(cache, 0, sizeof *cache);
 }
 
@@ -13368,7 +13463,7 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache) {
 }
 
 /* Returns whether the cache, its model and its weights are open. */
-static int cmha__cache_open(const cmha_cache *cache) {
+static int cmha__cache_is_open(const cmha_cache *cache) {
     const cmha_quantised *weights = cache ? cache->tape.weights : NULL;
     return cache && cmha__is_opening(cache->model, cache->context, cache->opening) &&
            (!weights || weights->opening == cache->opening);
@@ -13394,18 +13489,21 @@ static cmha_batch cmha__cache_batch(const cmha_cache *cache, size_t at, size_t n
     return b;
 }
 
-/* Reads n positions of each sequence, for which there is room and memory. */
+/* Reads n positions of each sequence, for which there is room, as many at a time as there is memory for. */
 static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, size_t at, size_t stride,
                                     size_t n, cmha_real *out) {
     size_t half = cache->batch * cache->capacity;
-    cmha_batch staged = cmha__cache_batch(cache, half, n);
-    cmha__copy_positions(cache, from, at, stride, n, half, n);
-    cmha_tape_reset(&cache->tape);
-    cmha_tensor *x = cmha__cache_pass(cache, &cache->tape, &staged, out != NULL);
-    if (!x) return cache->tape.status;
-    if (out) memcpy(out, x->data, x->size * sizeof *out);
-    cmha__copy_positions(cache, &staged, 0, n, n, cache->length, cache->capacity);
-    cache->length += n;
+    for (size_t part; n; n -= part, at += part) {
+        part = cmha__min(n, cache->ready);
+        cmha_batch staged = cmha__cache_batch(cache, half, part);
+        cmha__copy_positions(cache, from, at, stride, part, half, part);
+        cmha_tape_reset(&cache->tape);
+        cmha_tensor *x = cmha__cache_pass(cache, &cache->tape, &staged, out && part == n);
+        if (!x) return cache->tape.status;
+        if (out && part == n) memcpy(out, x->data, x->size * sizeof *out);
+        cmha__copy_positions(cache, &staged, 0, part, part, cache->length, cache->capacity);
+        cache->length += part;
+    }
     return CMHA_OK;
 }
 
@@ -13417,31 +13515,25 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
 static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fresh, size_t skip, int sliding,
                                        size_t kept, cmha_real *out) {
     size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory), n = fresh->length;
+    int copied = cache->spare && cache->model->knowledge && (sliding || cache->has_state);
     cmha_batch held = cmha__cache_batch(cache, 0, kept);
     size_t length = cache->length, first = cache->first, from = length - kept;
-    int copied = cache->model->knowledge && (sliding || cache->has_state);
-    void *copy = copied ? cmha__take(cache->context, bytes) : NULL;
     cmha_status status = CMHA_OK;
-    if (copied && !copy)
-        return cmha__fail(cache->context, CMHA_ERR_MEMORY, "append: no memory for %zu bytes", bytes);
-    if (copied) memcpy(copy, cache->memory, bytes);
+    if (copied) memcpy(cache->spare, cache->memory, bytes);
     if (sliding) {
         cache->first += from + skip;
         cache->length = 0;
         if (kept) status = cmha__cache_read(cache, &held, from, cache->capacity, kept, NULL);
     }
     if (!status) status = cmha__cache_read(cache, fresh, skip, n, n - skip, out);
-    if (status && copied) {
-        memcpy(cache->memory, copy, bytes);
-        cache->length = length, cache->first = first;
-    }
-    cmha__give(cache->context, copy, bytes);
+    if (status && copied) memcpy(cache->memory, cache->spare, bytes);
+    if (status) cache->length = length, cache->first = first;
     return status;
 }
 
 static cmha_status cmha__cache_append(cmha_cache *cache, const cmha_batch *fresh, cmha_real *out) {
     size_t total, bytes, n = fresh->length;
-    if (!cmha__cache_open(cache)) return CMHA_ERR_STATE;
+    if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
     cmha_context *context = cache->context;
     const cmha_model_config *c = &cache->model->config;
     if (!c->features != !fresh->features)
@@ -13466,8 +13558,11 @@ static cmha_status cmha__cache_append(cmha_cache *cache, const cmha_batch *fresh
     size_t room = sliding ? cache->capacity - kept : n; /* for new tokens; of more, the last are read */
     size_t skip = n > room ? n - room : 0;
     size_t longest = kept > n - skip ? kept : n - skip;
-    if (longest > cache->ready) { /* memory first: without it no token is forgotten and no state moves on */
-        cmha_status status = cmha__cache_dry(cache, longest, 0);
+    if (longest > cache->ready && !cache->given) { /* first: without memory no token is forgotten */
+        size_t memory, records;
+        cmha_status status = cmha__cache_dry(cache, longest, &memory, &records);
+        if (!status) status = cmha__arena_reserve(context, &cache->tape.memory, memory);
+        if (!status) status = cmha__arena_reserve(context, &cache->tape.records, records);
         cache->ready = status ? 0 : longest;
         if (status) return status;
     }
@@ -13573,7 +13668,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
                                    const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token,
                                    void *user) {
     cmha_sampler_config config;
-    if (!cmha__cache_open(cache)) return CMHA_ERR_STATE;
+    if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
     cmha_context *context = cache->context;
     if (sampler) config = *sampler;
     else cmha_config_defaults(cmha_sampler_table(), &config);
@@ -13588,7 +13683,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
                             {&scratch, V, 2 * sizeof *scratch},
                             {&recent, window, B * sizeof *recent},
                             {&tokens, B, sizeof *tokens}};
-    status = cmha__take_arrays(context, "generate", arrays, 5, &bytes);
+    status = cmha__take_arrays(context, "generate", arrays, 5, &bytes, NULL);
     if (status) return status;
     for (size_t b = 0; b < B; b++) rng[b] = cmha_rng_make(seed, b);
     status = cmha_cache_append(cache, prompt, n_prompt, logits);
@@ -14084,7 +14179,7 @@ static cmha_status cmha__arrange(cmha_archive *archive, uint64_t data_bytes) {
     const char *twice, *hole = NULL;
     uint64_t end = 0;
     cmha__array arrays[] = {{&copy, n, sizeof *copy}, {&order, (n > m ? n : m) + 1, sizeof *order}};
-    cmha_status status = cmha__take_arrays(ctx, "header", arrays, 2, &bytes);
+    cmha_status status = cmha__take_arrays(ctx, "header", arrays, 2, &bytes, NULL);
     if (status) return status;
     memcpy(copy, archive->tensors, n * sizeof *copy);
     for (i = 0; i < m; i++) order[i] = &archive->metadata[2 * i];
@@ -14123,7 +14218,7 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     cmha__array arrays[] = {{&archive->tensors, text / TENSOR, sizeof *archive->tensors}, /* at most */
                             {&archive->metadata, text / PAIR + 1, 2 * sizeof *archive->metadata},
                             {&archive->path, name + text + 1, 1}};
-    status = cmha__take_arrays(ctx, "header", arrays, 3, &archive->memory_size);
+    status = cmha__take_arrays(ctx, "header", arrays, 3, &archive->memory_size, NULL);
     if (status) return status;
     archive->memory = archive->tensors;
     archive->data_begin = 8 + length;
@@ -14533,7 +14628,7 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
                       item->name, problem ? problem : "more bytes than can be counted");
 }
 
-CMHA_DEF cmha_status cmha_archive_write(cmha_context *context, const char *path,
+CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
                                         const cmha_archive_item *items, size_t n_items,
                                         const char *const *metadata, size_t n_metadata) {
     size_t most = n_items > n_metadata ? n_items : n_metadata, bytes = 0, total = 0, i;
@@ -14675,7 +14770,7 @@ static void cmha__tell_learning(cmha__output *o, const void *of) {
     cmha__tell_numbers(o, p, p->moments);
 }
 
-CMHA_DEF cmha_status cmha_parameters_save(cmha_parameters *parameters, const char *path, int state) {
+CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *parameters, const char *path, int state) {
     if (!parameters || !cmha__is_open(parameters->context)) return CMHA_ERR_STATE;
     cmha_status status = state ? cmha__need_moments(parameters) : CMHA_OK;
     if (status) return status;
@@ -14683,7 +14778,7 @@ CMHA_DEF cmha_status cmha_parameters_save(cmha_parameters *parameters, const cha
                             parameters);
 }
 
-CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path) {
+CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {
     cmha_trainer none;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     memset(&none, 0, sizeof none);
@@ -14691,7 +14786,7 @@ CMHA_DEF cmha_status cmha_model_save(cmha_model *model, const char *path) {
     return cmha__write_file(model->context, path, cmha__tell_state, &none);
 }
 
-CMHA_DEF cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
+CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
     cmha_status status = cmha__trainer_ready(trainer);
     return status ? status : cmha__write_file(trainer->context, path, cmha__tell_state, trainer);
 }
@@ -14951,7 +15046,7 @@ static cmha_status cmha__check_same_config(const cmha_archive *archive, const cm
     return status;
 }
 
-CMHA_DEF cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) {
+CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) {
     static const char step_key[] = "state.step", seed_key[] = "state.seed";
     cmha_archive archive;
     cmha_status status;
@@ -15013,7 +15108,7 @@ static void cmha__tell_knowledge(cmha__output *o, const void *of) {
     }
 }
 
-CMHA_DEF cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path) {
+CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path) {
     if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
     return cmha__write_file(knowledge->context, path, cmha__tell_knowledge, knowledge);
 }

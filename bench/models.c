@@ -100,7 +100,7 @@ void bench_train(void) {
 
 void decoder_open(decoder *d, const char *kind, size_t context, cmha_storage weights, cmha_storage cache) {
     cmha_model_config mc;
-    cmha_cache_options options = {&d->packed, cache};
+    cmha_cache_options options = {&d->packed, cache, 0, NULL, 0};
     memset(d, 0, sizeof *d);
     check(cmha_preset(NULL, "paper", &mc, NULL));
     mc.dropout = mc.attention_dropout = 0;

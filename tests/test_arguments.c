@@ -278,7 +278,7 @@ static cmha_status unusable_context(fixture *f) {
 
 /* All that was opened on the spare model, which is another one now or none. */
 static void orphaned(fixture *f, const cmha_quantised *quantised) {
-    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT};
+    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT, 0, NULL, 0};
     cmha_cache cache;
     options.weights = quantised;
     CHECK_IS(cmha_trainer_step(&f->spare_trainer, &f->tokens, &f->loss), CMHA_ERR_STATE);
@@ -317,7 +317,7 @@ static cmha_status orphans(fixture *f) {
 
 /* The weights that a cache reads go first. */
 static cmha_status orphan_weights(fixture *f) {
-    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT};
+    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT, 0, NULL, 0};
     cmha_quantised quantised;
     options.weights = &quantised;
     CHECK_OK(cmha_quantised_init(&quantised, &f->decoder, CMHA_STORAGE_INT8));
@@ -535,7 +535,7 @@ static cmha_status search_of(fixture *f, size_t n, const cmha_real *queries, siz
 }
 
 static cmha_status cache_with(fixture *f, int storage) {
-    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT};
+    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT, 0, NULL, 0};
     options.storage = (cmha_storage)storage;
     return cmha_cache_init(&f->spare_cache, &f->decoder, 1, 4, 0, &options);
 }

@@ -448,7 +448,7 @@ static void caches(void) {
 /* Packed weights serve models without a vocabulary, and their value head is packed too. */
 static void packed(const char *family) {
     cmha_model_config m = with(family, "tokens=0 vocabulary=0 values=2 complex_features=1 d_model=32");
-    cmha_cache_options o = {NULL, CMHA_STORAGE_FLOAT};
+    cmha_cache_options o = {NULL, CMHA_STORAGE_FLOAT, 0, NULL, 0};
     cmha_quantised q;
     cmha_model model;
     cmha_cache cache[2];

@@ -210,6 +210,7 @@ static cmha_status decode_packed(cmha_model *model) {
     cmha_cache_options options;
     cmha_status status;
     int i;
+    memset(&options, 0, sizeof options);
     for (i = 0; i < 2; i++) {
         OK(cmha_quantised_init(&q, model, storages[i]));
         options.weights = &q, options.storage = CMHA_STORAGE_BF16;

@@ -332,7 +332,7 @@ static void with_cache(world *w) {
 }
 
 static void with_packed_cache(world *w) {
-    cmha_cache_options o = {NULL, CMHA_STORAGE_BF16};
+    cmha_cache_options o = {NULL, CMHA_STORAGE_BF16, 0, NULL, 0};
     with_model(w);
     CHECK_OK(cmha_quantised_init(&w->quantised, &w->model, CMHA_STORAGE_INT8));
     o.weights = &w->quantised;

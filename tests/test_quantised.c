@@ -235,7 +235,7 @@ static void one_kind(const char *options, size_t matrices, size_t numbers) {
     size = check_largest(want, N * 2 * V);
     for (w = 0; w < 3; w++)
         for (half = 0; half < 2; half++) {
-            cmha_cache_options o = {NULL, half ? CMHA_STORAGE_BF16 : CMHA_STORAGE_FLOAT};
+            cmha_cache_options o = {NULL, half ? CMHA_STORAGE_BF16 : CMHA_STORAGE_FLOAT, 0, NULL, 0};
             memset(&q, 0, sizeof q);
             if (w) CHECK_OK(cmha_quantised_init(&q, &model, weights[w]));
             if (w) o.weights = &q;
@@ -286,7 +286,7 @@ static void shared(void) {
     cmha_model model;
     cmha_quantised q;
     cmha_cache a, b;
-    cmha_cache_options o = {NULL, CMHA_STORAGE_BF16};
+    cmha_cache_options o = {NULL, CMHA_STORAGE_BF16, 0, NULL, 0};
     cmha_real alone[STEPS * V], out[V], other[2 * V];
     int32_t two[2];
     int i, threads = context.threads;
@@ -317,7 +317,7 @@ static void shared(void) {
 static void not_a_number(void) {
     cmha_model model;
     cmha_cache cache;
-    cmha_cache_options o = {NULL, CMHA_STORAGE_BF16};
+    cmha_cache_options o = {NULL, CMHA_STORAGE_BF16, 0, NULL, 0};
     cmha_real out[V], kept;
     int32_t id = 3;
     open_model(&model, "attention=rope tied=0");
@@ -339,7 +339,7 @@ static void refusals(void) {
     cmha_model model, other, closed;
     cmha_quantised q, again;
     cmha_cache cache;
-    cmha_cache_options o = {NULL, CMHA_STORAGE_INT8};
+    cmha_cache_options o = {NULL, CMHA_STORAGE_INT8, 0, NULL, 0};
     memset(&closed, 0, sizeof closed);
     open_model(&model, "attention=dot"), open_model(&other, "attention=dot");
     CHECK_IS(cmha_quantised_init(NULL, &model, CMHA_STORAGE_INT8), CMHA_ERR_ARGUMENT);

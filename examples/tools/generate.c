@@ -257,7 +257,7 @@ static void continue_prompt(cmha_model *model, size_t capacity, const cmha_cache
 }
 
 int main(int argc, char **argv) {
-    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT};
+    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT, 0, NULL, 0};
     cmha_quantised quantised = {0};
     cmha_model model;
     start_program(argv);
