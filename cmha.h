@@ -2085,11 +2085,11 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
 /* For whoever changes this code
 
-   The corridor. Tokens become rows by cmha_embedding; a block projects them (cmha__weight_product, CBLAS),
-   maps each token's row to features on its own (a row of cmha__scores), lets a core mix them (softmax in
-   tiles of 64, linear, lag) and projects back. Models only says which rows a block walks; everything that
-   computes stands in Operations and Attention, everything that is remembered between steps in Training and
-   Inference.
+   The corridor. Tokens and frames become rows by cmha__embed_input; a block projects them
+   (cmha__weight_product, CBLAS), maps each token's row to features on its own (a row of cmha__scores), lets a
+   core mix them (softmax in tiles of 64, linear, lag) and projects back. Models only says which rows a block
+   walks; everything that computes stands in Operations and Attention, everything that is remembered between
+   steps in Training and Inference.
 
    Who may call whom. A room uses the rooms above it, never one below; the declarations have the same order.
    cmha__name is internal, cmha_name public. Kernels take pointers and sizes, check nothing and allocate
@@ -5599,18 +5599,16 @@ static double cmha__number_losses(const cmha__numbers *s, const cmha_tensor *x, 
     size_t width = cmha__last(x), V = s->gaussian ? width / 2 : width;
     double sum = 0, scale = (double)g / (double)s->counted;
     for (size_t i = 0, row = 0, n = cmha__rows(x) * V; i < n; i++, row += i % V ? 0 : width) {
-        cmha_real y = x->data[row + i % V], target = s->targets[i];
-        double off = (double)y - (double)target, log_variance, precision;
+        size_t at = row + i % V;
+        cmha_real y = x->data[at], target = s->targets[i];
+        double off = (double)y - (double)target, log_variance = s->gaussian ? (double)x->data[at + V] : 0;
+        double precision = s->gaussian ? exp(-log_variance) : 1, square = precision * off * off;
         if (s->skips && target != target) continue;
-        if (!s->gaussian) {
-            sum += off * off;
-            if (d) d[i] += g * 2 * (y - target) / (cmha_real)s->counted;
-            continue;
-        }
-        log_variance = (double)x->data[row + V + i % V], precision = exp(-log_variance);
-        sum += (1.83787706640934548356 + log_variance + precision * off * off) / 2; /* log 2 pi */
-        if (d) d[row + i % V] += (cmha_real)(scale * precision * off);
-        if (d) d[row + V + i % V] += (cmha_real)(scale * (1 - precision * off * off) / 2);
+        sum += s->gaussian ? (1.83787706640934548356 + log_variance + square) / 2 : square; /* log 2 pi */
+        if (d && !s->gaussian) d[at] += g * 2 * (y - target) / (cmha_real)s->counted;
+        if (!d || !s->gaussian) continue;
+        d[at] += (cmha_real)(scale * precision * off);
+        d[at + V] += (cmha_real)(scale * (1 - square) / 2);
     }
     return sum;
 }

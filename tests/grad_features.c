@@ -55,8 +55,8 @@ static void run(const char *family, int is_complex, int tokens, const struct hea
     s.batch.targets = targets;
     if (!CHECK_THAT(!cmha_model_init(&s.model, &context, &config), "%s: %s", label, cmha_error(&context)))
         return;
-    for (i = 0; i < s.model.parameters.size; i++)
-        s.model.parameters.data[i] += 0.05 * check_random(); /* biases off their zeros */
+    for (i = 0; i < s.model.parameters.size; i++) /* biases off their zeros */
+        s.model.parameters.data[i] += 0.05 * check_random();
     CHECK_THAT(!cmha_model_gradient(&s.model, &s.batch, 1, 0, &loss), "%s: %s", label, cmha_error(&context));
     CHECK_NEAR(loss_of(&s), loss, 1e-12);
     /* what is fed by features or feeds values one by one, and all parameters along one direction */

@@ -43,17 +43,18 @@ static unsigned token(size_t i, int width) {
 /* ------------------------------------------ numbers and tokens ------------------------------------------ */
 
 static void write_numbers(void) {
-    static const size_t shape[2] = {4, SPECIALS / 4};
+    static const size_t shape[2] = {4, SPECIALS / 4}, pairs[2] = {2, SPECIALS / 4};
     static const char *const metadata[] = {"words", "a \"quoted\" back\\slash,\ttab and\r\nline \xc3\xa9"};
     cmha_real x[SPECIALS];
-    cmha_archive_item item = {"special.numbers", x, shape, 2, NULL};
+    cmha_archive_item items[2] = {{"special.numbers", x, shape, 2, NULL},
+                                  {"special.complex", x, pairs, 2, "C64"}};
     FILE *file;
     size_t i;
     int width, byte;
     for (i = 0; i < SPECIALS; i++) x[i] = (cmha_real)special(i);
-    CHECK_OK(cmha_archive_write(&context, path_of("numbers", 0), &item, 1, metadata, 1));
+    CHECK_OK(cmha_archive_write(&context, path_of("numbers", 0), items, 2, metadata, 1));
     /* over an existing file */
-    CHECK_OK(cmha_archive_write(&context, path_of("numbers", 0), &item, 1, metadata, 1));
+    CHECK_OK(cmha_archive_write(&context, path_of("numbers", 0), items, 2, metadata, 1));
     for (width = 1; width <= 4; width *= 2) {
         file = fopen(path_of("tokens", width), "wb");
         if (!CHECK_THAT(file != NULL, "%s cannot be written", path_of("tokens", width))) return;
@@ -78,6 +79,12 @@ static void check_numbers(void) {
         for (i = 0; i < SPECIALS; i++)
             CHECK_THAT((double)x[i] == special(i) && copysign(1, (double)x[i]) == copysign(1, special(i)),
                        "number %d is %g, expected %g", (int)i, (double)x[i], special(i));
+    t = cmha_archive_find(&r, "special.complex");
+    if (CHECK(t && t->rank == 2 && t->shape[1] == SPECIALS / 4 && t->count == SPECIALS) &&
+        CHECK_OK(cmha_archive_read(&r, t, x)))
+        for (i = 0; i < SPECIALS; i++)
+            CHECK_THAT((double)x[i] == (double)(float)special(i), "complex number %d is %g, expected %g",
+                       (int)i, (double)x[i], special(i));
     CHECK(cmha_archive_metadata(&r, "words") &&
           !strcmp(cmha_archive_metadata(&r, "words"), "a \"quoted\" back\\slash,\ttab and\r\nline \xc3\xa9"));
     cmha_archive_close(&r);

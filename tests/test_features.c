@@ -205,12 +205,12 @@ static void norms(void) {
             for (is_complex = 0; is_complex < 2; is_complex++) {
                 cmha_model_config m = with(families[f], "tokens=0 values=2 causal=0");
                 cmha_model model;
-                cmha_batch b;
+                cmha_batch all, b;
                 cmha_real *x, *y, *z, mean = 0, *drawn;
                 size_t i, W = is_complex ? 2 * F : F, n = 2 * 6 * W;
                 m.feature_norm = norm, m.complex_features = is_complex;
                 CHECK_OK(cmha_model_init(&model, &context, &m));
-                b = only(draw_batch(&m, 2, 6), 0, 0);
+                all = draw_batch(&m, 2, 6), b = only(all, 0, 0);
                 x = (cmha_real *)(uintptr_t)b.features;
                 for (i = 0; i < W; i++) x[i] = 0;
                 drawn = check_zeros(n), memcpy(drawn, x, n * sizeof *x);
@@ -234,9 +234,7 @@ static void norms(void) {
                 model.config.feature_norm = CMHA_FEATURE_NORM_NONE;
                 z = predicted(&model, &b, 0);
                 CHECK_NEAR(check_distance(y, z, 2 * 6 * Y), 0, check_tolerance(1e-12, 1e-4));
-                b.labels = b.values = NULL;
-                free(z), free(y), cmha_model_close(&model);
-                free(x), free((void *)(uintptr_t)(b.targets - 12));
+                free(z), free(y), drop_batch(&all), cmha_model_close(&model);
             }
 }
 
@@ -266,6 +264,9 @@ static void padding(const char *family) {
     z = predicted(&model, &one, 0);
     CHECK_OK(cmha_model_classify(&model, &one, scores + 4));
     CHECK(memcmp(y, z, 9 * Y * sizeof *y) == 0 && memcmp(scores, scores + 4, 4 * sizeof *scores) == 0);
+    one.features += N * W, one.batch = 1, one.length = 3, one.key_mask = NULL; /* and alone it is the same */
+    CHECK_OK(cmha_model_predict(&model, &one, z));
+    CHECK_NEAR(check_distance(y + N * Y, z, 3 * Y), 0, check_tolerance(1e-12, 1e-5));
     one = only(b, 1, 0);
     CHECK_THAT(!cmha_trainer_fit(&trainer, &one, &loss) && isfinite(loss), "%s", cmha_error(&context));
     CHECK(check_finite(model.parameters.data, model.parameters.size));
@@ -290,6 +291,34 @@ static void padding(const char *family) {
     cmha_trainer_close(&trainer), cmha_model_close(&model);
 }
 
+/* Features whose product is imaginary are positions moved by as much: gamma p + v, of tokens that stay. */
+static void imaginary(const char *family, double gamma) {
+    enum { N = 6, D = 16 };
+    cmha_model_config m = with(family, "complex_features=1 values=2");
+    cmha_model model;
+    cmha_batch b;
+    cmha_real *y[3], *x, *c, *p;
+    size_t i, j, W = 2 * F;
+    CHECK_OK(cmha_model_init(&model, &context, &m));
+    c = cmha_model_find(&model, "feature.weight")->tensor.data; /* [2, D, F] */
+    p = cmha_model_find(&model, "pos_emb.weight")->tensor.data;
+    memset(c, 0, D * F * sizeof *c);
+    b = draw_batch(&m, 1, N), x = (cmha_real *)(uintptr_t)b.features;
+    for (i = 0; i < N * W; i++) x[i] = i % W < F ? x[i % W] : 0;
+    y[0] = predicted(&model, &b, 0);
+    for (i = 0; i < N; i++)
+        for (j = 0; j < D * F; j++)
+            p[i * D + j / F] += (cmha_real)((double)(c[D * F + j] * x[j % F]) / gamma);
+    memset(x, 0, N * W * sizeof *x);
+    y[1] = predicted(&model, &b, 0);
+    for (i = 0; i < N; i++)
+        for (j = 0; j < D / 2; j++) p[i * D + j] *= -1; /* of all a norm would make nothing */
+    y[2] = predicted(&model, &b, 0);
+    CHECK_NEAR(check_distance(y[0], y[1], N * Y), 0, check_tolerance(1e-12, 1e-5));
+    CHECK(check_distance(y[0], y[2], N * Y) > 1e-3);
+    free(y[0]), free(y[1]), free(y[2]), drop_batch(&b), cmha_model_close(&model);
+}
+
 /* Features turned by e^(i phi) turn the state of crat: the whole attention sublayer, whose probabilities then
    have not changed. The feed-forward layer is off, the last norm keeps phases. */
 static void turned(const char *options, int turns) {
@@ -302,7 +331,7 @@ static void turned(const char *options, int turns) {
     cmha_batch b;
     cmha_tensor *s[2] = {NULL, NULL};
     cmha_parameter *p;
-    cmha_real *x, c = (cmha_real)cos(1.1), d = (cmha_real)sin(1.1);
+    cmha_real *x, c = (cmha_real)cos(1.1), d = (cmha_real)sin(1.1), seen[2][N * N];
     double off = 0, size = 0;
     size_t i, k;
     CHECK_OK(cmha_model_init(&model, &context, &m)), CHECK_OK(cmha_tape_init(&tape, &context, 0));
@@ -318,6 +347,8 @@ static void turned(const char *options, int turns) {
         if (!CHECK_THAT(y != NULL, "%s", cmha_error(&context))) return;
         s[k] = cmha_tensor_new(&tape, 3, y->shape, 0);
         memcpy(s[k]->data, y->data, y->size * sizeof *y->data);
+        CHECK_THAT(!cmha_model_attention(&model, &b, 0, 1, CMHA_SEE_PROBABILITIES, seen[k]), "%s",
+                   cmha_error(&context));
         for (i = 0; i < N * F; i++) {
             cmha_real *re = x + i / F * 2 * F + i % F, z = *re;
             *re = c * z - d * re[F], re[F] = d * z + c * re[F];
@@ -332,6 +363,11 @@ static void turned(const char *options, int turns) {
     }
     CHECK_THAT((off < check_tolerance(1e-12, 1e-5) * size) == turns, "%s: the state is off by %g of %g",
                options, off, size);
+    off = check_distance(seen[0], seen[1], N * N);
+    CHECK_THAT((off < check_tolerance(1e-12, 1e-5)) == turns, "%s: probabilities are off by %g", options,
+               off);
+    for (off = 0, i = 1; i < N; i++) off += fabs((double)(seen[0][i] - seen[0][0]));
+    CHECK_THAT(off > 1e-2, "%s: the probabilities are all alike", options);
     drop_batch(&b), cmha_tape_close(&tape), cmha_model_close(&model);
 }
 
@@ -737,8 +773,10 @@ int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
     if (!system_folder(folder)) return perror(folder), 2;
-    check_context(&context, 2, 3);
+    check_context(&context, 1, 3);
     frames(), complex_numbers(), hostile(), refusals(), caches(), loss_of_values(), norms(), allocations();
+    imaginary("family=cope attention=dot cope_imag=learned cope_gamma=0.7", 0.7);
+    imaginary("family=mobius mobius_heads=2 attention=dot position=learned placement=post", 1);
     turned("complex_norm=crms", 1);
     turned("complex_norm=cln crat_attention=dot", 1);
     turned("complex_norm=crms crat_attention=linear", 1);
