@@ -10755,16 +10755,19 @@ static void cmha__attach_grad(cmha_parameters *p, cmha_real *grad) {
     }
 }
 
+/* Takes n zeros, gradients or moments; NULL if n is 0. */
+static cmha_status cmha__take_zeros(cmha_context *context, size_t n, cmha_real **zeros) {
+    *zeros = (cmha_real *)cmha__take(context, n * sizeof **zeros);
+    if (*zeros) memset(*zeros, 0, n * sizeof **zeros);
+    if (*zeros || !n) return CMHA_OK;
+    return cmha__fail(context, CMHA_ERR_MEMORY, "parameters: out of memory for %zu gradients or moments", n);
+}
+
 static cmha_status cmha__need_grad(cmha_parameters *p) {
-    size_t bytes = p->learning * sizeof *p->grad;
-    if (p->grad || !bytes) return CMHA_OK;
-    p->grad = (cmha_real *)cmha__take(p->context, bytes);
-    if (!p->grad)
-        return cmha__fail(p->context, CMHA_ERR_MEMORY, "parameters: out of memory for %zu gradients",
-                          p->learning);
-    memset(p->grad, 0, bytes);
+    if (p->grad || !p->learning) return CMHA_OK;
+    cmha_status status = cmha__take_zeros(p->context, p->learning, &p->grad);
     cmha__attach_grad(p, p->grad);
-    return CMHA_OK;
+    return status;
 }
 
 CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *parameters) {
@@ -10851,19 +10854,16 @@ static cmha_status cmha__plan(const cmha_parameters *p, cmha_parameters *plan) {
     return CMHA_OK;
 }
 
-/* Takes the gradients that the plan needs if others are frozen in it, and if wanted moments. */
+/* Takes the gradients that the plan needs if others are frozen in it, and if wanted moments: zeros. */
 static cmha_status cmha__plan_lay(const cmha_parameters *p, cmha_parameters *plan, int moments) {
+    cmha_status status = CMHA_OK;
     cmha__attach_grad(plan, NULL);
-    size_t bytes = plan->learning * sizeof *p->grad;
     for (size_t i = 0; i < p->count && plan->layout == p->layout; i++)
         plan->layout += p->list[i].frozen != plan->list[i].frozen;
-    int grads = plan->layout != p->layout && (p->grad || p->memory); /* a model's may still come */
-    if (grads) plan->grad = (cmha_real *)cmha__take(p->context, bytes);
-    plan->moments = moments ? (cmha_real *)cmha__take(p->context, 2 * bytes) : NULL;
-    if (plan->grad && grads) memset(plan->grad, 0, bytes);
-    if (!bytes || ((plan->grad || !grads) && (plan->moments || !moments))) return CMHA_OK;
-    return cmha__fail(p->context, CMHA_ERR_MEMORY, "parameters: no memory for %zu that learn",
-                      plan->learning);
+    if (plan->layout != p->layout && (p->grad || p->memory)) /* a model's may still come */
+        status = cmha__take_zeros(p->context, plan->learning, &plan->grad);
+    if (status || !moments) return status;
+    return cmha__take_zeros(p->context, 2 * plan->learning, &plan->moments);
 }
 
 /* Makes p learn as planned, its moments being *moments, or after a failure drops the plan. */
@@ -10922,10 +10922,9 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *parameters, const cha
     if (!status) status = cmha__plan_lay(p, &plan, p->moments != NULL);
     for (size_t i = 0; !status && plan.moments && i < 2 * p->count; i++) {
         const cmha_parameter *now = &plan.list[i / 2], *old = &p->list[i / 2];
-        cmha_real *to = plan.moments + i % 2 * plan.learning + now->place;
-        size_t bytes = now->frozen ? 0 : now->tensor.size * sizeof *to;
-        if (old->frozen) memset(to, 0, bytes);
-        else memcpy(to, p->moments + i % 2 * p->learning + old->place, bytes);
+        const cmha_real *from = p->moments + i % 2 * p->learning + old->place;
+        if (now->frozen || old->frozen) continue;
+        memcpy(plan.moments + i % 2 * plan.learning + now->place, from, now->tensor.size * sizeof *from);
     }
     if (!status && matched) *matched = n;
     return cmha__plan_end(p, &plan, &p->moments, status);
@@ -12656,18 +12655,6 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_real *moments, cmha_ada
     return CMHA_OK;
 }
 
-/* Makes moments for cmha_parameters_step, of zeros. */
-static cmha_status cmha__need_moments(cmha_parameters *p) {
-    size_t bytes = 2 * p->learning * sizeof *p->moments;
-    if (p->moments || !bytes) return CMHA_OK;
-    p->moments = (cmha_real *)cmha__take(p->context, bytes);
-    if (!p->moments)
-        return cmha__fail(p->context, CMHA_ERR_MEMORY, "parameters: out of memory for moments of %zu",
-                          p->learning);
-    memset(p->moments, 0, bytes);
-    return CMHA_OK;
-}
-
 CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *parameters, const cmha_adamw_args *args,
                                           cmha_clip_mode mode, double limit, double *grad_norm) {
     cmha_parameters *p = parameters;
@@ -12677,7 +12664,7 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *parameters, const cmh
     cmha_adamw_args next = *args;
     next.t = p->step + 1;
     cmha_status status = cmha__need_grad(p);
-    if (!status) status = cmha__need_moments(p);
+    if (!status && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
     if (!status) status = cmha__update(p, p->moments, next, mode, limit, grad_norm);
     if (!status) p->step++;
     if (!status) cmha_parameters_zero_grad(p);
@@ -12793,7 +12780,7 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     trainer->size = p->learning, trainer->opening = model->opening, trainer->layout = p->layout;
     trainer->seed = context->config.seed;
     trainer->best = (double)INFINITY;
-    size_t memory, records, moments = 2 * p->learning * sizeof *trainer->moments;
+    size_t memory, records;
     size_t tokens = 2 * c->batch * c->length * sizeof *trainer->ids; /* the dry run refuses what overflows */
     status = cmha__need_grad(p);
     if (!status) status = cmha__measure(model, c->batch, c->length, &memory, &records);
@@ -12801,12 +12788,9 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (!status) status = cmha__arena_reserve(context, &model->tape.records, records);
     if (!status) {
         cmha_tape_reset(&model->tape);
-        trainer->moments = (cmha_real *)cmha__take(context, moments);
+        status = cmha__take_zeros(context, 2 * p->learning, &trainer->moments);
         trainer->ids = (int32_t *)cmha__take(context, tokens);
-        if (!trainer->ids || (moments && !trainer->moments))
-            status = cmha__fail(context, CMHA_ERR_MEMORY,
-                                "trainer: out of memory for the moments of %zu parameters", p->learning);
-        else if (moments) memset(trainer->moments, 0, moments);
+        if (!trainer->ids) status = cmha__fail(context, CMHA_ERR_MEMORY, "trainer: no memory for batches");
     }
     if (status) cmha_trainer_close(trainer);
     return status;
@@ -14756,24 +14740,22 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
     cmha__tell_numbers(o, &model->parameters, t->moments);
 }
 
-/* Tells parameters alone, or with their moments and step. */
+/* Tells parameters; moments and step unless the context is NULL. */
 static void cmha__tell_parameters(cmha__output *o, const void *of) {
-    cmha__tell_format(o);
-    cmha__tell_numbers(o, (const cmha_parameters *)of, NULL);
-}
-static void cmha__tell_learning(cmha__output *o, const void *of) {
     const cmha_parameters *p = (const cmha_parameters *)of;
     cmha__tell_format(o);
-    cmha__tell_u64(o, "state.step", p->step);
-    cmha__tell_numbers(o, p, p->moments);
+    if (p->context) cmha__tell_u64(o, "state.step", p->step);
+    cmha__tell_numbers(o, p, p->context ? p->moments : NULL);
 }
 
 CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *parameters, const char *path, int state) {
-    if (!parameters || !cmha__is_open(parameters->context)) return CMHA_ERR_STATE;
-    cmha_status status = state ? cmha__need_moments(parameters) : CMHA_OK;
-    if (status) return status;
-    return cmha__write_file(parameters->context, path, state ? cmha__tell_learning : cmha__tell_parameters,
-                            parameters);
+    cmha_parameters *p = parameters, told;
+    cmha_status status = CMHA_OK;
+    if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
+    if (state && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
+    told = *p;
+    if (!state) told.context = NULL;
+    return status ? status : cmha__write_file(p->context, path, cmha__tell_parameters, &told);
 }
 
 CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {

@@ -58,8 +58,7 @@ static const char *const free_only[] = {"blocks.*.attn.*",
                                         "*wv*",
                                         "*w1*",
                                         "*w3*",
-                                        "*ln*",
-                                        NULL,
+                                        "*ln*", "*pcl_w", NULL,
                                         NULL,
                                         NULL};
 
