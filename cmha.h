@@ -4655,11 +4655,6 @@ CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const
     return cmha__push(tape, "embedding", y, &weight, 1, cmha__embedding_record, (void *)(uintptr_t)ids);
 }
 
-/* dbias [D] += sum of rows dy [T, D]. */
-static void cmha__sum_rows(const cmha_real *dy, size_t T, size_t D, cmha_real *dbias) {
-    for (size_t t = 0; t < T; t++) cmha__axpy(D, 1, dy + t * D, dbias);
-}
-
 /* ---- Common: activations, dropout ---- */
 
 /* Write y = act(x) and the derivative. In the tanh form (1 + tanh(u))/2 is sigmoid(2u). */
@@ -5689,11 +5684,6 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
 
 static size_t cmha__block_of(size_t n, size_t at) { return cmha__min(n - at, CMHA__PAIRS); }
 
-/* Element of pair j: first (part 0, real) or second (part 1, imaginary). */
-static inline size_t cmha__pair(cmha_layout layout, size_t P, size_t j, size_t part) {
-    return layout == CMHA_LAYOUT_HALF ? j + part * P : 2 * j + part;
-}
-
 /* re, im [m] from the pairs j0 .. j0 + m - 1 of one head vector. */
 static void cmha__split_pairs(const cmha_real *x, size_t P, size_t j0, size_t m, cmha_layout layout,
                               cmha_real *re, cmha_real *im) {
@@ -6636,8 +6626,7 @@ static void cmha__pairs_walk(const cmha__call *c) {
     size_t D = c->D, step = c->kind == CMHA_LAYOUT_HALF ? 1 : 2;
     size_t a = from_pairs ? step : 1, b = from_pairs ? 1 : step;
     for (size_t row = 0; row < 2 * c->n; row++) { /* a plane of a row */
-        size_t at = row / 2 * 2 * D, plane = at + row % 2 * D;
-        size_t pair = at + cmha__pair((cmha_layout)c->kind, D, 0, row % 2);
+        size_t at = row / 2 * 2 * D, plane = at + row % 2 * D, pair = step == 1 ? plane : at + row % 2;
         const cmha_real *x = from + (from_pairs ? pair : plane);
         cmha_real *y = to + (from_pairs ? plane : pair);
         if (back)
@@ -6982,7 +6971,7 @@ CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, 
     if (dz) cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + E * D, D, 1, dz + D, 2 * D);
     if (drouter) cmha_gemm(1, 0, E, D, T, 1, dlogits, E, z, 2 * D, 1, drouter, D);
     if (drouter) cmha_gemm(1, 0, E, D, T, 1, dlogits, E, z + D, 2 * D, 1, drouter + E * D, D);
-    if (dbias) cmha__sum_rows(dlogits, T, E, dbias);
+    if (dbias) cmha__bias_backward(1, dlogits, T, E, dbias);
 }
 
 /* What is dealt to threads are pieces of rows. */
@@ -7017,7 +7006,7 @@ static void cmha__router_back(const cmha__call *c) {
         cmha_gemm(1, 0, E, n, c->count, 1, c->dy, E, c->x[0] + part * D + lo, 2 * D, 1,
                   c->dx[1] + part * E * D + lo, D);
     }
-    if (c->dx[2] && !c->lo) cmha__sum_rows(c->dy, c->count, E, c->dx[2]);
+    if (c->dx[2] && !c->lo) cmha__bias_backward(1, c->dy, c->count, E, c->dx[2]);
 }
 static const cmha__op cmha__router_op = {
     "router", 2, CMHA__PLANES | CMHA__WHOLE, 0, {0, 0}, 0, cmha__router_shape, cmha__router_rows,
@@ -10319,12 +10308,6 @@ CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args) {
 static cmha_real cmha__pcl_scale(const cmha_pcl_args *a) { return 1 / ((cmha_real)a->P * a->tau); }
 static int cmha__pcl_sees(const cmha_pcl_args *a, size_t t) { return !a->valid || a->valid[t]; }
 
-static size_t cmha__pcl_valid(const cmha_pcl_args *a) {
-    size_t count = 0;
-    for (size_t t = 0; t < a->N; t++) count += (size_t)cmha__pcl_sees(a, t);
-    return count;
-}
-
 /* Queries q = [w cos theta | w sin theta] / (P tau), keys k = [cos bar | sin bar], rows of 2P. */
 static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_real *q, cmha_real *k) {
     size_t P = a->P;
@@ -10362,7 +10345,7 @@ static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, int f
 
 CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse,
                                  cmha_real *scratch) {
-    size_t N = args->N, d = 2 * args->P, t = 0, rows, count = cmha__pcl_valid(args);
+    size_t N = args->N, d = 2 * args->P, t = 0, rows, count = cmha__counted(args->valid, args->N);
     cmha_real *q = scratch, *k = q + N * d, *S = k + N * d;
     double sum = 0;
     cmha__phasors(args, theta, q, k);
@@ -10386,7 +10369,7 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
 
 CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
                                 cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
-    size_t N = args->N, P = args->P, d = 2 * P, rows, count = cmha__pcl_valid(args);
+    size_t N = args->N, P = args->P, d = 2 * P, rows, count = cmha__counted(args->valid, args->N);
     cmha_real *q = scratch, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *S = dk + N * d;
     cmha_real scale = cmha__pcl_scale(args);
     if (!count) return;

@@ -1,6 +1,7 @@
 /* Seeing inside: cmha_model_attention against scores, probabilities and phases computed pair by pair in
    double from the weights, for every family; what holds for all models; refusals. */
 #include "models.h"
+#include "scores.h"
 
 static cmha_context context;
 
@@ -458,6 +459,37 @@ static void test_long(void) {
     free(ids), free(p), free(again);
 }
 
+/* Scores of the program's own are seen like the library's; a whole layer where it calls cmha_attention. */
+static void test_own_scores(void) {
+    static const struct own {
+        const char *options;
+        cmha_status weights, phases;
+    } own[] = {{"score=gain n_kv_heads=2 window=5", CMHA_OK, CMHA_ERR_STATE},
+               {"score=turned n_kv_heads=2", CMHA_OK, CMHA_OK},
+               {"score=twist n_kv_heads=1 causal=0", CMHA_OK, CMHA_OK},
+               {"score=power-turned position=alibi", CMHA_OK, CMHA_OK},
+               {"score=power family=cope", CMHA_OK, CMHA_OK},
+               {"score=mean causal=0", CMHA_ERR_STATE, CMHA_ERR_STATE}};
+    size_t i;
+    for (i = 0; i < sizeof own / sizeof *own; i++) {
+        cmha_context_config config;
+        cmha_model_config mc = check_model_config();
+        cmha_context ctx;
+        cmha_model model;
+        cmha_batch batch = batch_of(N, NULL);
+        cmha_real out[B * N * N];
+        memset(&config, 0, sizeof config);
+        config.scores = scores_rows, config.n_scores = SCORES_COUNT;
+        CHECK_OK(cmha_context_init(&ctx, &config));
+        models_set(&ctx, &mc, own[i].options);
+        if (!CHECK_THAT(!cmha_model_init(&model, &ctx, &mc), "%s", cmha_error(&ctx))) continue;
+        if (!own[i].weights) rows(&model, &batch, own[i].options);
+        CHECK_IS(cmha_model_attention(&model, &batch, 0, 3, CMHA_SEE_PROBABILITIES, out), own[i].weights);
+        CHECK_IS(cmha_model_attention(&model, &batch, 0, 3, CMHA_SEE_PHASES, out), own[i].phases);
+        cmha_model_close(&model), cmha_context_close(&ctx);
+    }
+}
+
 /* What is refused changes nothing, and looking does not change what the model computes. */
 static void test_refusals(void) {
     cmha_model model;
@@ -491,6 +523,7 @@ int main(void) {
     test_kinds();
     test_output();
     test_long();
+    test_own_scores();
     test_refusals();
     cmha_context_close(&context);
     return check_end();
