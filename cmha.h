@@ -326,8 +326,8 @@ CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, 
 
 /* ========================================== Vector mathematics ========================================== */
 
-/* Compute y [n] = exp(x), tanh(x), sqrt(re^2 + im^2), to 4 ulp, for scores and operations of one's own: where
-   libm takes the numbers one by one, these are vectors. y may be x. In double they are libm's. */
+/* Compute y [n] = exp(x), tanh(x), sqrt(re^2 + im^2), to 4 ulp, as vectors: libm takes numbers one by one. y
+   may be x. In double the first two are libm's. */
 CMHA_DEF void cmha_exp(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_tanh(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y);
@@ -1054,14 +1054,13 @@ typedef struct cmha_score_call {
     double *ddivisor;          /* its gradient to add to, NULL = not wanted */
 } cmha_score_call;
 
-/* Describes a score, the library's or a program's own: how a query is compared with a key. Each token's row
-   of q or k becomes a row of features. The score is scale times the real product of two rows of features; or,
-   with `forward`, a function of the complex product O = sum_j q_j conj(k_j) of two complex rows, taken for a
-   query and 64 keys at a time. Callbacks run in several threads at once and only write what they are given.
-   Errors where a row is used: ARGUMENT (it contradicts itself). */
+/* Describes a score, the library's or a program's own. Each token's row of q or k becomes a row of features.
+   The score is scale times the real product of two of them; or, with `forward`, a function of the complex
+   product O = sum_j q_j conj(k_j), taken for a query and 64 keys at a time. Callbacks run in several threads
+   at once. Errors where a row is used: ARGUMENT (it contradicts itself). */
 typedef struct cmha_layer cmha_layer;
 struct cmha_score {
-    const char *name; /* in the field `score`: 1 to 31 letters, digits and - _ . + */
+    const char *name; /* for the field `score`: 1 to 31 letters, digits and - _ . + */
     int planes;       /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re | Im] */
     int rotates;      /* 1: reads the rotation table; rows without a map are turned by position as in RoPE,
                          complex ones as halves */
@@ -1077,8 +1076,7 @@ struct cmha_score {
     void (*backward)(const cmha_score_call *call, const cmha_real *ds, cmha_real *re, cmha_real *im);
     const cmha_score_parameter *parameters;
     size_t n_parameters;
-    /* Builds a layer's whole attention instead, see cmha_layer. The members above but name, parameters and
-       rotates are 0 then. */
+    /* Builds a layer's whole attention instead, see cmha_layer; map and forward are NULL then. */
     cmha_tensor *(*attend)(const cmha_layer *layer, cmha_tensor *h);
     int whole;  /* 1: attend needs the whole sequence; a cache is refused */
     void *user; /* the program's own */
@@ -2131,10 +2129,10 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
                      (name, inputs, flags, shared parameters, bytes kept, shape); a public function that calls
                      cmha__operate. Needs more than rows one by one: push a record by hand, as cmha__sublayer
                      does. Then a row in tests/ops.h (test_extremes says so) and one in tests/test_arguments.c
-     a score         by features: cmha__score with features and their backward; as a function of O = <q, k>:
-                     with forward and backward over 64 pairs; its place in cmha__scores and
-                     cmha_attention_kind or cmha_softmax; the word in CMHA_MODEL_FIELDS. Caches, decoding and
-                     memory follow
+     a score         a cmha_score: by features, map and map_back; as a function of O = <q, k>, forward and
+                     backward over 64 pairs; its parameters. Caches, decoding, memory and files follow. A
+                     program's own stands in its context, one of ours in cmha__scores, with a kind or softmax
+                     and its word in CMHA_MODEL_FIELDS. Then a row in tests/scores.h
      a norm          a kernel pair and its cmha__op; cmha_norm (or cmha_complex_norm_kind) and its word; a row
                      in cmha__norm_of with gain, offset and start
      a parameter     a row among cmha__layer_rows, cmha__crat_rows, cmha__embedding_rows or cmha__head_rows:
@@ -10049,7 +10047,7 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
         return cmha__reject(tape, CMHA_ERR_SHAPE,
                             "attention: keys of width %zu where %zu is needed, or values of %zu",
                             cmha__last(k), need, cmha__last(v));
-    if (score && score->rotates && planes == 1 && a->d_k % 2)
+    if (score && score->rotates && planes * a->d_k % 2)
         return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: no complex pairs: head width %zu is odd",
                             a->d_k);
     int apart;
@@ -11233,9 +11231,8 @@ static void cmha__declare_score(cmha_model *model, const cmha__sizes *sizes, siz
         for (size_t j = 0; j < 3 && sizes->own[i][j]; j++)
             rows[0].axis[j] = CMHA__AT(own) + (i * 3 + j) * sizeof(size_t);
         cmha__declare(all, rows, sizes, 0, model->blocks ? &model->blocks[layer] : NULL, prefix);
-        if (all->list)
-            all->list[all->count - 1].decay = all->list[all->count - 1].usual_decay =
-                score->parameters[i].decay;
+        cmha_parameter *last = all->list ? &all->list[all->count - 1] : NULL;
+        if (last) last->decay = last->usual_decay = score->parameters[i].decay;
     }
 }
 
@@ -11382,6 +11379,8 @@ static cmha_status cmha__find_score(cmha_context *context, const cmha_model_conf
     if (!row)
         return cmha__fail(context, CMHA_ERR_NOT_FOUND, "model: this program has no score named %s", c->score);
     int cope = c->family == CMHA_FAMILY_COPE, pairs = row->planes == 2 || row->rotates;
+    for (size_t i = 0; row->parameters && i < row->n_parameters * 3; i++)
+        pairs |= row->parameters[i / 3].axes[i % 3] == CMHA_AXIS_PAIRS;
     const char *wrong =
         !cope && c->family != CMHA_FAMILY_REAL                        ? "it is for family = real or cope"
         : cope && (row->attend || row->planes != 2 || row->rotates) ? "cope needs planes = 2 and no rotation"
@@ -11656,21 +11655,16 @@ CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_a
     return cmha__softmax_heads((cmha__pass *)layer->pass, args, q, k, v, parameters);
 }
 
-/* A layer's whole attention as the program builds it. */
-static cmha_tensor *cmha__own_attention(cmha__pass *pass, cmha_tensor *h) {
-    cmha_layer layer;
-    memset(&layer, 0, sizeof layer);
-    layer.tape = pass->tape, layer.model = pass->model, layer.score = pass->model->score;
-    layer.index = pass->layer, layer.batch = pass->B, layer.length = pass->N, layer.first = pass->first;
-    layer.parameters = pass->k->score, layer.pass = pass;
-    layer.args = cmha__softmax_args(pass, pass->c->n_heads, cmha__head_width(pass->c));
-    layer.args.kv_heads = cmha__kv_heads(pass->c), layer.args.kind = CMHA_ATTENTION_DOT;
-    layer.args.layout = (cmha_layout)pass->c->layout;
-    cmha_tensor *y = h ? layer.score->attend(&layer, h) : NULL;
-    if (!pass->tape->status && (!y || !cmha__same_shape(y, h)))
-        return cmha__reject(pass->tape, CMHA_ERR_SHAPE, "score %s: attend must return [%zu, %zu, %zu]",
-                            layer.score->name, pass->B, pass->N, pass->c->d_model);
-    return y;
+/* A layer's whole attention as the program builds it; a: what the library's would be. */
+static cmha_tensor *cmha__own_attention(cmha__pass *pass, const cmha_attention_args *a, cmha_tensor *h) {
+    const cmha_score *score = pass->model->score;
+    cmha_layer layer = {pass->tape, pass->model, score, pass->layer, pass->B, pass->N, pass->first,
+                        pass->k->score, *a, pass};
+    layer.args.score = NULL, layer.args.kind = CMHA_ATTENTION_DOT;
+    cmha_tensor *y = h ? score->attend(&layer, h) : NULL;
+    if (pass->tape->status || (y && cmha__same_shape(y, h))) return y;
+    return cmha__reject(pass->tape, CMHA_ERR_SHAPE, "score %s: attend must return [%zu, %zu, %zu]",
+                        score->name, pass->B, pass->N, pass->c->d_model);
 }
 
 /* Runs linear attention of `heads` heads of d numbers, likewise. */
@@ -11696,13 +11690,13 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     size_t heads = cmha__plain_heads(c, pass->layer), P = cmha__head_width(c) / 2;
     cmha_attention_args a = cmha__softmax_args(pass, heads, cmha__head_width(c));
     a.score = cmha__layer_score(c, pass->model->score, pass->layer);
-    if (a.score && a.score->attend) return cmha__own_attention(pass, h);
+    if (heads == c->n_heads) a.kv_heads = cmha__kv_heads(c);
+    a.layout = (cmha_layout)c->layout;
+    if (a.score && a.score->attend) return cmha__own_attention(pass, &a, h);
     cmha_tensor *weight = cmha__joined(pass, k->qkv_weight), *bias = cmha__joined(pass, k->qkv_bias);
     cmha_tensor *qkv = cmha_linear(pass->tape, h, weight, bias), *w = k->pcl_w;
-    if (heads == c->n_heads) a.kv_heads = cmha__kv_heads(c);
     if (a.score && a.score->planes == 2) a.d_k /= 2, a.halves = 1, a.softmax = CMHA_SOFTMAX_REAL;
     a.kind = (cmha_attention_kind)c->attention;
-    a.layout = (cmha_layout)c->layout;
     a.share = (cmha_share)c->share;
     if (c->pcl_weight > 0 && cmha__records(pass->tape)) {
         cmha_pcl_options options = {(cmha_real)c->pcl_tau, (cmha_real)c->pcl_mask, c->pcl_adapted};

@@ -171,7 +171,30 @@ void bench_maps(void) {
 /* ---- attention: one core at a time, 8 heads, causal, one sequence, all threads ---- */
 
 typedef enum core_family { SOFTMAX, LINEAR, LAG } core_family;
-enum { PLAIN = -1, ALIBI = -2 };
+enum { PLAIN = -1, ALIBI = -2, OWN = -3 };
+
+/* Re A tanh|A|, as in examples/own_attention.c: what a score of a program's own costs. */
+static void own_score(const cmha_score_call *call, const cmha_real *re, const cmha_real *im, cmha_real *s) {
+    cmha_real t[64];
+    cmha_modulus(64, re, im, t);
+    cmha_tanh(64, t, t);
+    for (int j = 0; j < 64; j++) s[j] = call->args->scale * re[j] * t[j];
+}
+
+static void own_back(const cmha_score_call *call, const cmha_real *ds, cmha_real *re, cmha_real *im) {
+    cmha_real size[64], t[64];
+    cmha_modulus(64, re, im, size);
+    cmha_tanh(64, size, t);
+    for (int j = 0; j < 64; j++) {
+        cmha_real g = call->args->scale * ds[j], some = size[j] > 0 ? size[j] : 1;
+        cmha_real along = g * re[j] * (1 - t[j] * t[j]) / some;
+        re[j] = g * t[j] + along * re[j];
+        im[j] = along * im[j];
+    }
+}
+
+static const cmha_score own_row = {.name = "re-tanh", .planes = 2, .forward = own_score,
+                                   .backward = own_back};
 
 /* forward, backward: how many n x n x d products of real matrices its formulas take; a
    backward computes the scores again. */
@@ -182,7 +205,7 @@ typedef struct core_kind {
     /* numbers a feature of q and k: 2 where a head of d numbers has d complex features */
     int parts;
     int complex_v;
-    int cope;                  /* score of CoPE, or PLAIN, ALIBI */
+    int cope;                  /* score of CoPE, or PLAIN, ALIBI, OWN */
     cmha_softmax softmax;
     double forward, backward;
 } core_kind;
@@ -197,6 +220,7 @@ static const core_kind core_kinds[] = {
     {"cope-phase", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_SCORE_PHASE, CMHA_SOFTMAX_SCORE, 5, 14},
     {"cope-magnitude", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_SCORE_MAGNITUDE, CMHA_SOFTMAX_SCORE,
      5, 14},
+    {"re-tanh, a program's", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, OWN, CMHA_SOFTMAX_SCORE, 5, 14},
     {"cope-hybrid", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_SCORE_HYBRID, CMHA_SOFTMAX_SCORE, 5, 14},
     {"cope-hybrid_norm", SOFTMAX, CMHA_ATTENTION_COMPLEX, 2, 0, CMHA_COPE_SCORE_HYBRID_NORM,
      CMHA_SOFTMAX_SCORE, 5, 14},
@@ -255,6 +279,7 @@ static void core_arguments(core *c, size_t d, size_t n) {
         c->args.parameters[0] = c->turn, c->args.parameters[1] = c->turn + HEADS * d / 2;
     if (k->kind == CMHA_ATTENTION_CMHA || k->kind == CMHA_ATTENTION_ROPE) c->args.rotation = c->rotation;
     if (k->cope == ALIBI) c->args.alibi = c->slopes;
+    if (k->cope == OWN) c->args.score = &own_row;
     if (k->cope >= 0) {
         cmha_cope_options options =
             {(cmha_cope_score)k->cope, (cmha_real)0.2, (cmha_real)1e-6, 0, CMHA_NORM_MAX_ROW, 0};

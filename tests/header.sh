@@ -225,6 +225,7 @@ runs "examples/train_tiny.c compiles alone" sh -c "$CC $blas -O1 examples/train_
 lines() { if [ "$(wc -l < "$1")" -le "$2" ]; then ok; else : > "$W/log"; bad "$1 has more than $2 lines"; fi; }
 lines examples/train_tiny.c 320
 lines examples/block.c 60
+lines examples/own_attention.c 90
 lines README.md 200
 if [ "$(wc -c < cmha.h)" -le 780000 ]; then ok; else wc -c cmha.h > "$W/log"; bad "cmha.h is over 780 KB"; fi
 # characters are counted: awk counts bytes, of which those above 0x7F that continue one are taken away

@@ -254,6 +254,12 @@ static void learning(void) {
         trained one, two;
         if (check_quick() && i % 2) continue;
         if (!train(&two, rows[i], 2)) return;
+        if (two.model.score->n_parameters > 1) { /* the row says what decays; gates start at its start */
+            const cmha_score_parameter *p = two.model.score->parameters + 1;
+            char name[48];
+            snprintf(name, sizeof name, "blocks.0.attn.%s", p->name);
+            CHECK(cmha_model_find(&two.model, name) && cmha_model_find(&two.model, name)->decay == p->decay);
+        }
         train(&one, rows[i], 1);
         CHECK_THAT(two.loss[STEPS - 1] < two.loss[0], "%s does not learn", rows[i]);
         CHECK_THAT(check_distance(one.logits, two.logits, 2 * LENGTH * 128) < 1e-4,
@@ -400,6 +406,8 @@ static void bad_rows(void) {
     refused(&row, "score=my-dot pcl_weight=0.1", CMHA_ERR_ARGUMENT, "phase contrastive");
     refused(&scores_rows[SCORES_PLANES], "score=turned-planes family=cope", CMHA_ERR_ARGUMENT,
             "no rotation");
+    row.parameters = scores_twist_parameters, row.n_parameters = 1;
+    refused(&row, "score=my-dot d_model=12", CMHA_ERR_ARGUMENT, "even width");
     refused(&scores_rows[SCORES_SIZE], "score=size d_model=12", CMHA_ERR_ARGUMENT, "even width");
 }
 
