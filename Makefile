@@ -2,6 +2,7 @@
 # make test       run the tests                                make bench      measure this machine, into build/bench.json and .svg
 # make corpus     an English text, build/kjv.txt               make install    header and cmha.pc, PREFIX=/usr/local DESTDIR=
 # make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
+# make signal-data  labelled radio signals, build/signal.safetensors, with liquid-dsp
 # make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm    cross-compile and run tests there (tests/README.md, "Platforms")
 # make bits AGAINST=OLD.h    do all kinds of models compute the same bits with the header OLD.h? (float, double)
 # make compilers  every standard and level of optimisation of gcc and clang
@@ -22,7 +23,7 @@ PREFIX = /usr/local
 WARN = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 VERSION = $(shell awk '/define CMHA_VERSION_(MAJOR|MINOR|PATCH)/ { v = v s $$3; s = "." } END { print v }' cmha.h)
 
-EXAMPLES = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c))
+EXAMPLES = $(filter-out $(B)/signal_data,$(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c)))
 TOOLS = $(patsubst examples/tools/%.c,$(B)/%,$(wildcard examples/tools/*.c))
 EXTENSIONS = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/extensions/*.c))
 UNITS = $(patsubst tests/%.c,$(B)/%,$(wildcard tests/test_*.c))
@@ -86,7 +87,7 @@ $(B)/config.mk: FORCE
 	@CC='$(CC)' sh -c "$$PROBE"
 
 # Each example and each tool compiles alone, as its first lines say; here they share the library as an object.
-$(EXAMPLES): $(B)/%: examples/%.c $(B)/cmha.o
+$(EXAMPLES): $(B)/%: examples/%.c $(B)/cmha.o $(wildcard examples/tools/*.h)
 	$(COMPILE) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(LINK)
 
 $(TOOLS): $(B)/%: examples/tools/%.c $(B)/cmha.o $(wildcard examples/*.h examples/tools/*.h)
@@ -144,6 +145,16 @@ train: $(B)/train_tiny
 
 extensions: $(EXTENSIONS)
 	@for e in $^; do echo "---- $$e"; $$e || exit 1; done
+
+# The one program that needs a library of its own; `make` does without.
+$(B)/signal_data: examples/signal_data.c $(B)/cmha.o $(wildcard examples/tools/*.h)
+	@printf '#include <liquid/liquid.h>\nint main(void) { return !liquid_libversion(); }\n' > $@.probe.c; \
+	    $(CC) $@.probe.c -o $@.probe -lliquid >/dev/null 2>&1; status=$$?; rm -f $@.probe*; [ $$status -eq 0 ] || \
+	    { echo 'signal_data needs liquid-dsp: apt-get install libliquid-dev (Debian, Ubuntu)' >&2; exit 1; }
+	$(COMPILE) -DCMHA_LINKED -o $@ $< $(B)/cmha.o -lliquid $(LINK)
+
+signal-data: $(B)/signal_data
+	$(B)/signal_data $(or $(ARGS),--out $(B)/signal.safetensors)
 
 bench: $(B)/bench
 	$(B)/bench $(or $(ARGS),--json $(B)/bench.json --svg $(B)/bench.svg)
@@ -206,6 +217,6 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all $(PLATFORMS) platforms compilers bits symbols train extensions bench test fuzz tsan corpus install clean FORCE
+.PHONY: all $(PLATFORMS) platforms compilers bits symbols train signal-data extensions bench test fuzz tsan corpus install clean FORCE
 .PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage mutants
 .DELETE_ON_ERROR:

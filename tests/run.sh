@@ -394,6 +394,122 @@ if [ -x "$P/bench" ]; then
     one "bench, a length below zero" complains "$P/bench" --serve attention/-16/rope
     one "bench, no threads" complains "$P/bench" --threads 0 maps
 fi
+if [ -x "$P/signal" ]; then
+    tiny="--frame 8 --batch 32 --lr 5e-3 --set n_layers=1 --set d_model=32 --quiet"
+    wave=$W/signal.safetensors
+    # better THAN: in every row of the table the mean accuracy of all levels and of turned frames is above
+    better() { awk -v than="$1" '/^[a-z].* [0-9]+ .*\./ && NF > 9 { n++; if ($(NF - 4) < than || $(NF - 2) < than) bad = 1 }
+        END { exit bad || !n }' "$W/out"; }
+    one "signal learns plain signals" works "$P/signal" --synthetic "$wave" $tiny --epochs 40 \
+        --svg "$W/signal.svg" --csv "$W/signal.csv" --save "$W/signal.model"
+    one "signal is right of most, where chance is a quarter" better 75
+    one "signal prints the confusion of classes" says '^fsk2 '
+    one "signal draws two curves' axes and the classes" grep -q '>qpsk</text>' "$W/signal.svg"
+    command -v xmllint > /dev/null 2>&1 && one "signal: XML" xmllint --noout "$W/signal.svg"
+    one "signal --save: a checkpoint" [ -s "$W/signal.model" ]
+    one "signal --csv: a row for every level" [ "$(wc -l < "$W/signal.csv")" -eq 3 ]
+    one "signal --compare" works "$P/signal" "$wave" $tiny --epochs 1 --seeds 2 --compare=rope,cope-magnitude,angular
+    one "signal --compare: about as many parameters each" awk '/^(rope|cope-magnitude|angular) / { n++
+        if (!first) first = $2; if ($2 > first || $2 < 0.98 * first) bad = 1 } END { exit bad || n != 3 }' "$W/out"
+    one "signal --rows" works "$P/signal" "$wave" $tiny --epochs 1 --rows 40
+    one "signal: the last positions are filled up" works "$P/signal" "$wave" $tiny --epochs 1 --frame 7 --hop 5
+    sed 's/"classes":"bpsk,/"classes":"bp\\n,/' "$wave" > "$W/steer.wave"
+    one "signal, a class that is no plain text" works "$P/signal" "$W/steer.wave" $tiny --epochs 1
+    one "signal shows it as a question mark" says '^bp? '
+    head -c 100000 "$wave" > "$W/cut.wave"
+    sed 's/"C64"/"F32"/' "$wave" > "$W/lie.wave"
+    sed 's/"classes":"bpsk,qpsk,fsk2,am"/"classes":"bpsk............."/' "$wave" > "$W/class.wave"
+    sed 's/"label"/"lebal"/' "$wave" > "$W/name.wave"
+    for file in cut lie class name; do
+        one "signal, $file file" complains "$P/signal" "$W/$file.wave" $tiny --epochs 1
+    done
+    one "signal, a checkpoint" complains "$P/signal" "$W/tiny.safetensors" $tiny
+    one "signal, a missing file" complains "$P/signal" "$W/nowhere.wave" $tiny
+    one "signal without a file" complains "$P/signal"
+    one "signal, a kind that is none" complains "$P/signal" "$wave" $tiny --attention telepathy
+    one "signal, a misspelt field" complains "$P/signal" "$wave" $tiny --set n_layer=1
+    one "signal names the nearest field" says 'model nor training .* n_layers'
+    one "signal, no whole number" complains "$P/signal" "$wave" $tiny --epochs 1e3
+    one "signal, a drawing that cannot be written" complains "$P/signal" "$wave" $tiny --epochs 1 --svg "$W/nowhere/x.svg"
+    one "signal --help" works "$P/signal" --help
+    one "signal --help > /dev/full" full "$P/signal" --help
+    one "signal, the output closed" closed "$P/signal" "$wave" $tiny --epochs 1
+fi
+if [ -x "$P/signal_next" ] && [ -s "$W/signal.safetensors" ]; then
+    tiny="--quiet --set n_layers=1 --set d_model=32"
+    one "signal_next" works "$P/signal_next" "$wave" $tiny --epochs 20
+    one "signal_next beats the last frame again" awk '/^the model/ { m = $3 } /^the last/ { exit !(m < $5) }' "$W/out"
+    one "signal_next streams" says '^Streamed, 8 frames one by one: within [0-9.]*e-0[5-9]'
+    one "signal_next --attention cope-magnitude" works "$P/signal_next" "$wave" $tiny --epochs 1 --attention cope-magnitude
+    one "signal_next, an encoder" complains "$P/signal_next" "$wave" $tiny --attention lag
+    one "signal_next, frames too long" complains "$P/signal_next" "$wave" $tiny --frame 32
+    one "signal_next, a cut file" complains "$P/signal_next" "$W/cut.wave" $tiny
+    one "signal_next without a file" complains "$P/signal_next"
+    one "signal_next --help" works "$P/signal_next" --help
+    one "signal_next > /dev/full" full "$P/signal_next" "$wave" $tiny --epochs 1
+fi
+# shellcheck disable=SC2086
+if echo '#include <liquid/liquid.h>' | $CC -E - > /dev/null 2>&1; then
+    one "signal_data compiles" works $CC $CMHA_CFLAGS -DCMHA_LINKED -I. examples/signal_data.c "$B/cmha.o" -o "$W/signal_data" \
+        -lliquid $CMHA_LIBS
+    radio=$W/radio.safetensors few="--runs 1 --frames 2 --step 30 --samples 64"
+    one "signal_data writes a set" works "$W/signal_data" $few --out "$radio"
+    one "signal_data says how large it is" says '^156 frames of 64 samples from 78 runs: 13 classes, 2 levels'
+    one "signal reads it" works "$P/signal" "$radio" --epochs 1 --frame 16 --set d_model=32
+    one "signal lists its classes" says '^apsk16 '
+    one "signal_data once more" works "$W/signal_data" $few --out "$radio.2"
+    one "signal_data makes the same of the same seed" cmp "$radio" "$radio.2"
+    one "signal_data, another seed" works "$W/signal_data" $few --out "$radio.2" --seed 2
+    one "signal_data makes something else of it" sh -c "! cmp -s '$radio' '$radio.2'"
+    one "signal_data, levels upside down" complains "$W/signal_data" $few --out "$radio.2" --low 30
+    one "signal_data, no number" complains "$W/signal_data" $few --out "$radio.2" --echo half
+    one "signal_data, a misspelt option" complains "$W/signal_data" $few --uot "$radio.2"
+    one "signal_data, a file that cannot be written" complains "$W/signal_data" $few --out "$W/nowhere/x.safetensors"
+    one "signal_data --help > /dev/full" full "$W/signal_data" --help
+else echo "SKIP liquid-dsp is not installed"
+fi
+if [ -x "$P/spoken" ]; then
+    # tone FILE RATE PERIOD: a WAV file of a square wave of that period, 2000 samples
+    # shellcheck disable=SC2059
+    tone() {
+        printf "$(awk -v rate="$2" -v period="$3" '
+            function put(v, n) { while (n--) { printf "\\%03o", v % 256; v = int(v / 256) } }
+            BEGIN { printf "RIFF"; put(4036, 4); printf "WAVEfmt "; put(16, 4); put(1, 2); put(1, 2); put(rate, 4)
+                put(2 * rate, 4); put(2, 2); put(16, 2); printf "data"; put(4000, 4)
+                for (i = 0; i < 2000; i++) put(i % period < period / 2 ? 8000 : 57536, 2) }')" > "$1"
+    }
+    mkdir -p "$W/digits"
+    for d in 0 1 2 3; do for t in 3 4 5 6 7 8; do
+        tone "$W/digits/${d}_ann_$t.wav" 8000 $((8 + 6 * d + t % 2)); tone "$W/digits/${d}_bob_$t.wav" 8000 $((9 + 6 * d + t % 2))
+    done; done
+    tiny="--batch 8 --lr 5e-3 --window 64 --set n_layers=1 --set d_model=32 --set d_ff=32 --quiet"
+    # right THAN: the accuracy in the last line
+    right() { awk -v than="$1" 'END { exit !($(NF - 1) >= than) }' "$W/out"; }
+    one "spoken learns four tones" works "$P/spoken" "$W/digits" $tiny --epochs 12
+    one "spoken is right of most" right 80
+    if command -v tar > /dev/null 2>&1; then
+        tar -C "$W" -cf "$W/digits.tar" digits
+        one "spoken, a speaker left out, from an archive" works "$P/spoken" "$W/digits.tar" $tiny --epochs 12 --leave bob
+        one "spoken is right of most of his" right 60
+        head -c 5000 "$W/digits.tar" > "$W/cut.tar"
+        one "spoken, an archive that ends early" complains "$P/spoken" "$W/cut.tar" $tiny
+    fi
+    for what in magnitude complex; do
+        one "spoken --features $what" works "$P/spoken" "$W/digits" $tiny --epochs 1 --features $what
+    done
+    one "spoken, no such speaker" complains "$P/spoken" "$W/digits" $tiny --leave eve
+    one "spoken, no archive" complains "$P/spoken" README.md $tiny
+    one "spoken, a missing file" complains "$P/spoken" "$W/nowhere" $tiny
+    one "spoken, a folder without recordings" complains "$P/spoken" tests $tiny
+    mkdir -p "$W/slow" && tone "$W/slow/1_ann_1.wav" 8001 8
+    one "spoken, another rate" complains "$P/spoken" "$W/slow" $tiny
+    one "spoken says so" says 'not 8 kHz'
+    mv "$W/slow/1_ann_1.wav" "$W/slow/one.wav"
+    one "spoken, another name" complains "$P/spoken" "$W/slow" $tiny
+    one "spoken --help" works "$P/spoken" --help
+    one "spoken --help > /dev/full" full "$P/spoken" --help
+    one "spoken, the output closed" closed "$P/spoken" "$W/digits" $tiny --epochs 1
+fi
 for n in block plain_kernels; do
     [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ] &&
         one "$n > /dev/full" full "$P/$n"

@@ -8,9 +8,8 @@
 
 #define PROGRAM "geometry"
 #include "options.h"
+#include "drawing.h"
 #include "mobius_geometry.h"
-
-#include <math.h>
 
 /* A block's attention: delta and b [H, P] (H = 1: all heads share them), and the channels of each
    geometry in the heads of its Möbius maps, counts [heads], which add up to `width`. H or heads is 0
@@ -77,22 +76,10 @@ static void read_layers(void) {
     if (!most_heads && !most_channels) complain(1, "no delta and b and no Möbius maps: ", archive.path);
 }
 
-/* Sizes of the drawing in pixels, and the pieces of SVG it is made of. */
+/* Sizes of the drawing in pixels. */
 enum { WIDE = 1050, EDGE = 30, LEGEND = 18, PITCH_X = 510, PITCH_Y = 222, PANEL_X = 440, PANEL_Y = 150,
        BAR = 18 };
-#define OUT(...) fprintf(svg, __VA_ARGS__)
-#define HEAD "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%.0f' viewBox='0 0 %d %.0f' " \
-             "font-family='sans-serif' font-size='12px'>\n<rect width='100%%' height='100%%' fill='#fff'/>\n"
-#define TEXT(words) "<text x='%.1f' y='%.1f' text-anchor='%s'>" words "</text>\n"
-#define PATH "<path d='M%.1f %.1fh%.1fv%.1f' stroke='%s' stroke-dasharray='%s'/>\n"
-#define RECT "<rect x='%.1f' y='%.1f' width='%.1f' height='%.1f' fill='%s' stroke='%s'/>\n"
-/* Okabe and Ito's palette, for every kind of colour vision; after seven heads
-   the next are dashed, then dotted. */
-static const char *const colour[7] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
-                                      "#E69F00", "#56B4E9", "#000000"};
-static const char *const dash[3] = {"none", "5 3", "1.5 3"};
 static const char *const fill[MOBIUS_GEOMETRIES] = {"#E69F00", "#F0E442", "#009E73", "#56B4E9", "#CC79A7"};
-static FILE *svg;
 
 /* How high the parts of the drawing are: of phases the legend, in lines of twelve, and a row for every layer;
    of maps a bar for every head. */
@@ -107,32 +94,6 @@ static double maps_height(void) {
     for (const layer *l = layers; l < layers_end; l++)
         height += l->heads ? 12 + (double)l->heads * (BAR + 3) : 0;
     return height;
-}
-
-/* Writes a name into the drawing: what XML reserves as entities, what it forbids as a question mark. */
-static void show_name(const char *name) {
-    const char *last = strrchr(name, '/'), *at = last && last[1] ? last + 1 : name, *mark;
-    const char *end = at + strlen(at);
-    static const char reserved[] = "&<>'\"";
-    static const char *const entity[] = {"&amp;", "&lt;", "&gt;", "&apos;", "&quot;"};
-    uint32_t c;
-    for (size_t n, shown = 0; at < end; at += n, shown++) {
-        n = text_decode(at, (size_t)(end - at), &c);
-        if (shown == 80) {
-            OUT(" ..");
-            return;
-        }
-        mark = c < 128 && c ? strchr(reserved, (int)c) : NULL;
-        if (text_steers(c) || c == 0xFFFE || c == 0xFFFF) OUT("?");
-        else if (mark) OUT("%s", entity[mark - reserved]);
-        else OUT("%.*s", (int)n, at);
-    }
-}
-
-/* 1, 2 or 5 times a power of ten: the distance of at most so many ticks over a span. */
-static double tick_of(double span, double ticks) {
-    double power = pow(10, floor(log10(span / ticks))), f = span / ticks / power;
-    return power * (f <= 1 ? 1 : f <= 2 ? 2 : f <= 5 ? 5 : 10);
 }
 
 /* The ends of an axis at whole ticks. RoPE's value is on it, unless that would take most of the room from the
@@ -243,19 +204,14 @@ static void show_maps(double y) {
 /* Draws everything; says whether all of it arrived. */
 static int show(const char *file, const char *checkpoint) {
     double y = EDGE, height = EDGE + 34 + phases_height() + maps_height();
-    int failed;
-    if (!(svg = fopen(file, "w"))) return 0;
-    OUT(HEAD "<title>", WIDE, height, WIDE, height);
-    show_name(checkpoint);
-    OUT("</title>\n<text x='%d' y='%.0f' font-size='16px' font-weight='bold'>", EDGE, y);
+    if (!open_drawing(file, WIDE, height, checkpoint)) return 0;
+    OUT("<text x='%d' y='%.0f' font-size='16px' font-weight='bold'>", EDGE, y);
     show_name(checkpoint);
     OUT("%s</text>\n", most_heads ? ": delta and b of every head" : ": maps of every head");
     y += 30;
     if (most_heads) show_phases(y);
     if (most_channels) show_maps(y + phases_height());
-    OUT("</svg>\n");
-    failed = ferror(svg);
-    return fclose(svg) == 0 && !failed;
+    return close_drawing();
 }
 
 int main(int argc, char **argv) {

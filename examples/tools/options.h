@@ -70,6 +70,16 @@ static inline uint64_t whole_of(const setting *o, uint64_t least, uint64_t most)
     return 0;
 }
 
+/* The same for a number. */
+static inline double number_of(const setting *o, double least, double most) {
+    char line[160], *end;
+    double value = strtod(o->value, &end);
+    if (!*end && end != o->value && value >= least && value <= most) return value;
+    snprintf(line, sizeof line, "%s is a number from %g to %g, not %.40s", o->name, least, most, o->value);
+    complain(2, line, "");
+    return 0;
+}
+
 /* Counts the letters to add, drop or change until a is b; more than `most` count as most + 1. */
 static inline int edits(const char *a, const char *b, int most) {
     int add, drop, change;
@@ -161,6 +171,16 @@ static inline void set_field(const place *places, int n, const char *name, const
         for (size_t f = 0; f < places[i].table.count; f++)
             resemble(name, places[i].table.fields[f].name, &nearest, &apart);
     unknown(n > 1 ? "neither model nor training has a field" : "the sampler has no field", name, nearest);
+}
+
+/* Sets fields by NAME=VALUE, the arguments of --set, which stay as they are. */
+static inline void set_fields(const place *places, int n, char *const *settings, int n_set) {
+    for (int i = 0; i < n_set; i++) {
+        char name[128];
+        size_t length = strcspn(settings[i], "=");
+        snprintf(name, sizeof name, "%.*s", (int)length, settings[i]);
+        set_field(places, n, name, settings[i] + length + (settings[i][length] != 0));
+    }
 }
 
 /* ---- From start to end ---- */

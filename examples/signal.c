@@ -1,0 +1,282 @@
+/* Learns to tell radio signals apart, with each kind of attention in turn if you like:
+       cc -O3 -march=native -fopenmp -I. examples/signal.c -o build/signal -lopenblas -lm
+       build/signal [OPTION...] FILE                                      (--help lists everything)
+   FILE is what examples/signal_data.c writes, or --synthetic. The samples go into the model as they are, some
+   of them a position: complex families get complex numbers, the others their two parts as channels. */
+#define CMHA_IMPLEMENTATION
+#include "cmha.h"
+
+#define PROGRAM "signal"
+#include "tools/options.h"
+#include "tools/drawing.h"
+#include "tools/sequences.h"
+#include "tools/signals.h"
+
+enum {
+    ATTENTION, COMPARE, FRAME, HOP, ROWS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR, SVG, CSV, SAVE, SYNTHETIC,
+    QUIET, HELP, SET, N_OPTIONS
+};
+static setting option[N_OPTIONS] = {
+    {"--attention", "rope", "a kind of the list below"},
+    {"--compare", NULL, "many kinds, each with as many parameters as the first: --compare=KIND,KIND..."},
+    {"--frame", "8", "complex samples of a position"},
+    {"--hop", NULL, "from a position to the next; as many by default"},
+    {"--rows", "0", "train on so many frames, the first; 0 = all"},
+    {"--epochs", "12", "passes over the training frames"},
+    {"--seed", "1", "of the weights and the order of the frames"},
+    {"--seeds", "1", "repeat with so many seeds, from --seed on"},
+    {"--threads", "0", "0 = every core"},
+    {"--batch", NULL, "frames per step, 64"},
+    {"--lr", NULL, "peak learning rate, 2e-3"},
+    {"--svg", NULL, "draw accuracy by level, and the confusion of classes of the last kind"},
+    {"--csv", NULL, "a row for every kind, seed and level"},
+    {"--save", NULL, "a checkpoint of the last kind, trained with the last seed"},
+    {"--synthetic", NULL, "write a small set of plain signals to FILE first, without liquid-dsp"},
+    {"--quiet", NULL, "no progress, only the table"},
+    {"--help", NULL, "this page"},
+    {"--set", NULL,
+     "NAME=VALUE for any field of the model or the training (train_tiny --help lists them); may be "
+     "repeated"}};
+static const char all[] = "rope,cmha,dot+learned,cope-real,cope-magnitude,cope-phase,cope-hybrid,mobius+rope,"
+                          "angular,angular-linear,lag,crat";
+
+enum { MOST_LEVELS = 32, MOST_KINDS = 32, MOST_SEEDS = 16 };
+static size_t n_levels;
+static double level[MOST_LEVELS]; /* ascending */
+
+typedef struct result { /* of a kind with a seed; shares of 1 */
+    double by_level[MOST_LEVELS], all, high, turned, change, seconds;
+} result;
+static struct { const char *kind; size_t parameters; result r[MOST_SEEDS]; } row[MOST_KINDS];
+static size_t n_rows, n_seeds, confusion[MOST_CLASSES][MOST_CLASSES]; /* true, said; of the last kind */
+
+/* Collects the levels of the test frames in ascending order. */
+static void find_levels(void) {
+    for (size_t i = 0, j, k; i < part[2].n; i++) {
+        for (j = 0; j < n_levels && level[j] < (double)levels[i]; j++) continue;
+        if (j < n_levels && !(level[j] > (double)levels[i])) continue;
+        if (n_levels == MOST_LEVELS) complain(1, "more than 32 levels of snr", "");
+        for (k = n_levels++; k > j; k--) level[k] = level[k - 1];
+        level[j] = (double)levels[i];
+    }
+}
+
+/* ---- A kind of attention ---- */
+
+/* Judges the test frames, as they are and turned. */
+static void test_model(cmha_model *model, result *r) {
+    const sequences *s = &part[2];
+    size_t n = s->n, count[MOST_LEVELS] = {0}, high = 0, right, i, l;
+    cmha_real *scores = take(times(2 * n, classes), sizeof *scores), *turned = scores + n * classes;
+    cmha_rng rng = cmha_rng_make(ctx.config.seed, 1u << 30);
+    judge(model, s, NULL, scores), judge(model, s, &rng, turned);
+    memset(confusion, 0, sizeof confusion);
+    for (i = 0; i < n; i++) {
+        size_t said = best_of(scores + i * classes, classes);
+        for (l = 0; level[l] < (double)levels[i];) l++;
+        right = said == (size_t)s->label[i];
+        confusion[(size_t)s->label[i]][said]++, count[l]++;
+        r->by_level[l] += (double)right, r->all += (double)right;
+        if (level[l] >= 0) high++, r->high += (double)right;
+        r->turned += best_of(turned + i * classes, classes) == (size_t)s->label[i];
+    }
+    for (i = 0; i < n * classes; i++) r->change = fmax(r->change, fabs((double)(turned[i] - scores[i])));
+    for (l = 0; l < n_levels; l++) r->by_level[l] /= (double)count[l];
+    r->all /= (double)n, r->turned /= (double)n, r->high /= high ? (double)high : 1;
+    free(scores);
+}
+
+static void train_kind(size_t which, size_t seed, uint64_t epochs) {
+    cmha_model model;
+    cmha_trainer trainer;
+    result *r = &row[which].r[seed];
+    double start = seconds(), loss = 0;
+    check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
+    row[which].parameters = model.parameters.size;
+    for (uint64_t e = 1; e <= epochs; e++) {
+        loss = learn(&trainer, &part[0], e);
+        show_progress(&option[QUIET], row[which].kind, "", e, epochs, loss, start);
+    }
+    r->seconds = seconds() - start;
+    test_model(&model, r);
+    if (option[SAVE].value && which + 1 == n_rows && seed + 1 == n_seeds)
+        check(cmha_model_save(&model, option[SAVE].value));
+    cmha_trainer_close(&trainer), cmha_model_close(&model);
+}
+
+/* ---- What came out ---- */
+
+/* The mean of a member over the seeds; *spread (or NULL) gets largest - least. */
+static double mean_of(size_t which, size_t offset, double *spread) {
+    double sum = 0, least = INFINITY, most = -INFINITY, value;
+    for (size_t s = 0; s < n_seeds; s++) {
+        memcpy(&value, (const char *)&row[which].r[s] + offset, sizeof value);
+        sum += value, least = fmin(least, value), most = fmax(most, value);
+    }
+    if (spread) *spread = most - least;
+    return sum / (double)n_seeds;
+}
+#define MEAN(which, member, spread) mean_of(which, offsetof(result, member), spread)
+
+static void print_heading(void) {
+    printf("Accuracy in %% by level of signal over noise in dB%s\n",
+           n_seeds > 1 ? "; means of the seeds, and largest less least" : "");
+    printf("%-15s %10s %7s", "", "parameters", "seconds");
+    for (size_t l = 0; l < n_levels; l++) printf(" %5.4g", level[l]);
+    printf("  %12s %12s %12s %9s\n", ">= 0 dB", "all", "turned", "change");
+    fflush(stdout);
+}
+
+static void print_row(size_t k) {
+    double spread;
+    printf("%-15s %10zu %7.0f", row[k].kind, row[k].parameters, MEAN(k, seconds, NULL));
+    for (size_t l = 0; l < n_levels; l++)
+        printf(" %5.1f", 100 * mean_of(k, offsetof(result, by_level) + l * sizeof(double), NULL));
+    printf("  %6.2f", 100 * MEAN(k, high, &spread)), printf(" %5.2f", 100 * spread);
+    printf(" %6.2f", 100 * MEAN(k, all, &spread)), printf(" %5.2f", 100 * spread);
+    printf(" %6.2f", 100 * MEAN(k, turned, &spread)), printf(" %5.2f", 100 * spread);
+    printf(" %9.2g\n", MEAN(k, change, NULL));
+    fflush(stdout);
+}
+
+static void print_confusion(void) {
+    puts("turned: every frame times an e^(i phi) of its own; change: the most that moved a score");
+    printf("%s: what was sent (rows) and what was said, in %%\n%-8s", row[n_rows - 1].kind, "");
+    for (size_t c = 0; c < classes; c++) printf(" %6.6s", class_names[c]);
+    for (size_t c = 0, d; c < classes; c++) {
+        size_t sum = 0;
+        for (d = 0; d < classes; d++) sum += confusion[c][d];
+        printf("\n%-8.8s", class_names[c]);
+        for (d = 0, sum += !sum; d < classes; d++)
+            printf(" %6.1f", 100 * (double)confusion[c][d] / (double)sum);
+    }
+    puts("");
+}
+
+/* Draws accuracy by level on the left, and the confusion of the last kind on the right. */
+static int draw(const char *path, const char *data) {
+    enum { LEFT = 50, UP = 50, SIDE = 360, RIGHT = 590 };
+    double cell = SIDE / (double)classes, low = level[0], span = n_levels > 1 ? level[n_levels - 1] - low : 1;
+    if (!open_drawing(path, 1000, 500, data)) return 0;
+    OUT(TEXT("accuracy (%%) by signal over noise (dB)"), (double)LEFT, 35.0, "start");
+    for (int k = 0; k <= 10; k += 2)
+        OUT(PATH TEXT("%d"), (double)LEFT, UP + SIDE - k * SIDE / 10.0, (double)SIDE, 0.0, "#ddd", "none",
+            LEFT - 6.0, UP + SIDE - k * SIDE / 10.0 + 4, "end", k * 10);
+    for (size_t l = 0; l < n_levels; l++)
+        OUT(TEXT("%g"), LEFT + (level[l] - low) / span * SIDE, UP + SIDE + 17.0, "middle", level[l]);
+    for (size_t k = 0; k < n_rows; k++) {
+        OUT("<polyline fill='none' stroke='%s' stroke-width='1.5' stroke-dasharray='%s' points='",
+            colour[k % 7], dash[k / 7 % 3]);
+        for (size_t l = 0; l < n_levels; l++)
+            OUT("%.1f,%.1f ", LEFT + (level[l] - low) / span * SIDE, UP + SIDE -
+                SIDE * mean_of(k, offsetof(result, by_level) + l * sizeof(double), NULL));
+        OUT("'/>\n" PATH TEXT("%s"), LEFT + SIDE + 8.0, UP + 10 + 18.0 * (double)k, 18.0, 0.0, colour[k % 7],
+            dash[k / 7 % 3], LEFT + SIDE + 30.0, UP + 14 + 18.0 * (double)k, "start", row[k].kind);
+    }
+    OUT(TEXT("%s: sent (down), said (across), %%"), (double)RIGHT, 35.0, "start", row[n_rows - 1].kind);
+    for (size_t c = 0; c < classes; c++) {
+        size_t sum = 0;
+        for (size_t d = 0; d < classes; d++) sum += confusion[c][d];
+        OUT("<text x='%.1f' y='%.1f' text-anchor='end'>", RIGHT - 5.0, UP + cell * ((double)c + 0.5) + 4);
+        show_name(class_names[c]);
+        OUT("</text>\n<text transform='translate(%.1f,%.1f) rotate(90)'>",
+            RIGHT + cell * ((double)c + 0.5) - 4, UP + SIDE + 5.0);
+        show_name(class_names[c]);
+        OUT("</text>\n");
+        for (size_t d = 0; d < classes; d++) {
+            double share = (double)confusion[c][d] / (double)(sum ? sum : 1);
+            char shade[16];
+            snprintf(shade, sizeof shade, "#%02x%02x%02x", (unsigned)(255 - 169 * share),
+                     (unsigned)(255 - 75 * share), (unsigned)(255 - 22 * share));
+            OUT(RECT, RIGHT + cell * (double)d, UP + cell * (double)c, cell, cell, shade, "#eee");
+            if (share >= 0.005)
+                OUT(TEXT("%.0f"), RIGHT + cell * ((double)d + 0.5), UP + cell * ((double)c + 0.5) + 4,
+                    "middle", 100 * share);
+        }
+    }
+    return close_drawing();
+}
+
+static void write_csv(const char *path) {
+    FILE *csv = fopen(path, "w");
+    if (!csv) complain(1, "cannot write ", path);
+    fprintf(csv, "kind,seed,parameters,snr,accuracy\n");
+    for (size_t k = 0; k < n_rows; k++)
+        for (size_t s = 0; s < n_seeds; s++)
+            for (size_t l = 0; l < n_levels; l++)
+                fprintf(csv, "%s,%zu,%zu,%g,%.5f\n", row[k].kind, s, row[k].parameters, level[l],
+                        row[k].r[s].by_level[l]);
+    int failed = ferror(csv);
+    if (fclose(csv) || failed) complain(1, "cannot write ", path);
+}
+
+/* ---- The command line ---- */
+
+static int help(void) {
+    const char *kind;
+    puts("signal [OPTION...] FILE: learns the modulations in a file of signal_data\n");
+    print_options(option, N_OPTIONS, 12, 9);
+    printf("\nKinds of attention:");
+    for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
+    printf("\n--compare alone: %s\n", all);
+    return end_program(0);
+}
+
+/* The configuration of a kind; `settings` are the arguments of --set. */
+static void configure(const char *kind, char **settings, int n_set) {
+    const place both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
+    check(cmha_preset(&ctx, "encoder", &mc, &tc));
+    check(cmha_config_set_all(&ctx, cmha_model_table(), &mc,
+                              "tokens=0 vocabulary=0 complex_features=1 feature_norm=sequence token_types=0 "
+                              "delta_init=rope_start n_layers=2 d_model=64 d_ff=128 dropout=0"));
+    check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc, "batch=64 lr=2e-3 weight_decay=0.05"));
+    if (cmha_kind(&ctx, kind, &mc)) complain(2, cmha_error(&ctx), "; see --help");
+    mc.causal = 0, mc.classes = classes, mc.features = part[0].width, mc.max_positions = part[0].longest;
+    for (int o = BATCH; o <= LR; o++)
+        if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
+    set_fields(both, 2, settings, n_set);
+    tc.length = part[0].longest;
+}
+
+int main(int argc, char **argv) {
+    int n_set = 0;
+    start_program(argv);
+    const uint32_t flags = 1u << COMPARE | 1u << SYNTHETIC | 1u << QUIET | 1u << HELP;
+    const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
+    uint64_t epochs = whole_of(&option[EPOCHS], 1, 100000), seed = whole_of(&option[SEED], 0, UINT64_MAX / 2);
+    if (!option[HOP].value) option[HOP].value = option[FRAME].value;
+    size_t rows = (size_t)whole_of(&option[ROWS], 0, 1000000000);
+    size_t frame = (size_t)whole_of(&option[FRAME], 1, 4096), hop = (size_t)whole_of(&option[HOP], 1, 4096);
+    char list[1024];
+    n_seeds = (size_t)whole_of(&option[SEEDS], 1, MOST_SEEDS);
+    open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
+    if (option[HELP].value) return help();
+    if (!path) complain(2, "name a file of signal_data, or one to write with --synthetic; see --help", "");
+    if (option[SYNTHETIC].value) synthesise(path);
+    read_signals(path, frame, hop), find_levels();
+    if (rows && rows < part[0].n) part[0].n = rows; /* classes and levels alternate from run to run */
+    const char *kinds = !option[COMPARE].value ? option[ATTENTION].value
+                        : *option[COMPARE].value ? option[COMPARE].value : all;
+    if (snprintf(list, sizeof list, "%s", kinds) >= (int)sizeof list) complain(2, "too many kinds: ", kinds);
+    for (char *at = strtok(list, ","); at && n_rows < MOST_KINDS; at = strtok(NULL, ","))
+        row[n_rows++].kind = at;
+    for (size_t k = 0; k < n_rows; k++) configure(row[k].kind, argv + 1, n_set); /* names, before any work */
+    for (int o = SVG; o <= CSV; o++) { /* now, not after the training */
+        FILE *file = option[o].value ? fopen(option[o].value, "a") : NULL;
+        if (option[o].value && (!file || fclose(file))) complain(1, "cannot write ", option[o].value);
+    }
+    print_heading();
+    for (size_t k = 0; k < n_rows; k++) {
+        configure(row[k].kind, argv + 1, n_set);
+        if (k) match_parameters(row[0].parameters);
+        tc.steps = times((part[0].n + tc.batch - 1) / tc.batch, (size_t)epochs);
+        make_room(part[0].n > part[2].n ? part[0].n : part[2].n, part[0].longest, row_of(&part[0]));
+        for (size_t s = 0; s < n_seeds; s++) ctx.config.seed = seed + s, train_kind(k, s, epochs);
+        close_room(), print_row(k);
+    }
+    print_confusion();
+    if (option[SVG].value && !draw(option[SVG].value, path)) complain(1, "cannot write ", option[SVG].value);
+    if (option[CSV].value) write_csv(option[CSV].value);
+    close_signals(), cmha_context_close(&ctx);
+    return end_program(0);
+}

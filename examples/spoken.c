@@ -1,0 +1,298 @@
+/* Learns spoken digits from their complex short-time spectra:
+       cc -O3 -march=native -fopenmp -I. examples/spoken.c -o build/spoken -lopenblas -lm
+       build/spoken [OPTION...] RECORDINGS                                (--help lists everything)
+   RECORDINGS is a folder or a tar archive of files DIGIT_SPEAKER_TAKE.wav, 8 kHz, 16 bits, mono, as in the
+   Free Spoken Digit Dataset. By its custom takes 0 to 4 are the test set; --leave SPEAKER tests on a speaker
+   whom training has never heard. A position is the spectrum of 32 ms, a complex number a bin, whose size is
+   log(1 + |z| / e), e a tenth of the recording's root mean square. Its angle is half of what the bin has
+   turned since the window before, which tells how far the sound's frequency is from the bin's middle: a
+   quarter turn where it is that of the next bin. (The phase itself, --features complex, hangs on the moment
+   at which the recording begins.) */
+#define CMHA_IMPLEMENTATION
+#include "cmha.h"
+
+#define PROGRAM "spoken"
+#include "tools/options.h"
+#include "tools/audio.h"
+#include "tools/sequences.h"
+
+#include <complex.h>
+#include <dirent.h>
+#include <errno.h>
+
+enum {
+    ATTENTION, COMPARE, LEAVE, FEATURES, WINDOW, SPEED, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR, SAVE, QUIET,
+    HELP, SET, N_OPTIONS
+};
+static setting option[N_OPTIONS] = {
+    {"--attention", "rope", "a kind of the list below"},
+    {"--compare", NULL, "kinds, KIND,KIND..., each with as many parameters as the first"},
+    {"--leave", NULL, "train without this speaker and test on him; all: on each in turn"},
+    {"--features", "offset",
+     "offset; complex: the bins with the phase they have; magnitude: real numbers, no phases"},
+    {"--window", "256", "samples of a window, a power of 2; the next begins half of it later"},
+    {"--speed", "0.12", "training plays recordings up to so much faster or slower, from a random sample on"},
+    {"--epochs", "14", "passes over the training recordings"},
+    {"--seed", "1", "of the weights, the order and the changes of the recordings"},
+    {"--seeds", "1", "repeat with so many seeds, from --seed on"},
+    {"--threads", "0", "0 = every core"},
+    {"--batch", NULL, "recordings per step, 32"},
+    {"--lr", NULL, "peak learning rate, 5e-3"},
+    {"--save", NULL, "a checkpoint of what was trained last"},
+    {"--quiet", NULL, "no progress, only the table"},
+    {"--help", NULL, "this page"},
+    {"--set", NULL,
+     "NAME=VALUE for any field of the model or the training (train_tiny --help lists them); may be "
+     "repeated"}};
+
+enum { MOST_SPEAKERS = 64, MOST_KINDS = 32, MOST_SEEDS = 16, DIGITS = 10 };
+enum { OFFSET, COMPLEX, MAGNITUDE };
+typedef struct recording {
+    float *x;
+    size_t n, speaker;
+    int digit, take;
+} recording;
+static recording *recordings;
+static size_t n_recordings, n_speakers, n_seeds, window;
+static char speakers[MOST_SPEAKERS][48];
+static int features;
+static double speed;
+
+/* ---- Recordings ---- */
+
+/* Adds a file of that name if it is a WAV file; its samples become numbers from -1 to 1. */
+static void add_recording(const char *name, const unsigned char *bytes, size_t size) {
+    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
+    size_t dot = strlen(base), begin, count, s;
+    int digit, take_number, end = 0;
+    char speaker[48];
+    recording *r;
+    if (dot < 4 || strcmp(base + dot - 4, ".wav")) return;
+    if (sscanf(base, "%1d_%47[^_./]_%6d.wav%n", &digit, speaker, &take_number, &end) != 3 || base[end] ||
+        digit < 0 || take_number < 0)
+        complain(1, "not named DIGIT_SPEAKER_TAKE.wav: ", base);
+    must(audio_wav(bytes, size, base, &begin, &count, failure));
+    for (s = 0; s < n_speakers && strcmp(speakers[s], plain(speaker)); s++) continue;
+    if (s == MOST_SPEAKERS) complain(1, "more than 64 speakers", "");
+    if (s == n_speakers) snprintf(speakers[n_speakers++], sizeof *speakers, "%s", speaker);
+    if ((n_recordings & (n_recordings - 1)) == 0 &&
+        !(recordings = text_memory(recordings, n_recordings ? n_recordings : 1, 2, sizeof *recordings)))
+        complain(1, "no memory for so much", "");
+    r = &recordings[n_recordings++];
+    r->x = take(count, sizeof *r->x), r->n = count, r->speaker = s, r->digit = digit, r->take = take_number;
+    for (size_t i = 0; i < count; i++)
+        r->x[i] = (float)(int16_t)audio_number(bytes + begin + 2 * i, 2) / 32768;
+}
+
+static unsigned char *read_file(const char *path, size_t *size) {
+    FILE *file = fopen(path, "rb");
+    unsigned char *bytes = NULL;
+    long end;
+    if (!file || fseek(file, 0, SEEK_END) || (end = ftell(file)) < 0 || fseek(file, 0, SEEK_SET))
+        complain(1, "cannot read ", path);
+    else if (*size = (size_t)end, bytes = take(*size, 1), fread(bytes, 1, *size, file) != *size)
+        complain(1, "cannot read ", path);
+    if (file) fclose(file);
+    return bytes;
+}
+
+static void read_recordings(const char *path) {
+    DIR *folder = opendir(path);
+    unsigned char *bytes;
+    size_t size = 0, at = 0, begin = 0, bytes_of = 0;
+    char name[4352];
+    if (folder) {
+        for (struct dirent *e; (e = readdir(folder)) != NULL;) {
+            if (strlen(e->d_name) < 4 || strcmp(e->d_name + strlen(e->d_name) - 4, ".wav")) continue;
+            snprintf(name, sizeof name, "%s/%s", path, e->d_name);
+            bytes = read_file(name, &size);
+            add_recording(e->d_name, bytes, size);
+            free(bytes);
+        }
+        closedir(folder);
+    } else {
+        bytes = read_file(path, &size);
+        while (audio_tar(bytes, size, &at, name, &begin, &bytes_of, failure))
+            add_recording(name, bytes + begin, bytes_of);
+        if (*failure) complain(1, failure, "");
+        free(bytes);
+    }
+    if (!n_recordings) complain(1, "there are no recordings DIGIT_SPEAKER_TAKE.wav in ", path);
+}
+
+/* ---- Spectra ---- */
+
+/* Compresses a spectrum of n windows and writes what the model sees of it. */
+static void write_features(const float *z, size_t n, cmha_real *to) {
+    size_t bins = window / 2 + 1, t, i;
+    double sum = 0, e;
+    for (i = 0; i < n * 2 * bins; i++) sum += (double)z[i] * (double)z[i];
+    e = 0.1 * sqrt(sum / (double)(n * bins)) + 1e-9;
+    for (t = 0; t < n; t++, z += 2 * bins, to += bins * (features == MAGNITUDE ? 1 : 2))
+        for (i = 0; i < bins; i++) {
+            double complex c = (double)z[i] + I * (double)z[bins + i], before = 1;
+            if (features == OFFSET && t) before = (double)z[i - 2 * bins] + I * (double)z[i - bins];
+            double size = log(1 + cabs(c) / e);
+            c *= conj(before);
+            c = size * (features == OFFSET ? cexp(I * carg(c) / 2) : c / (cabs(c) + 1e-30));
+            to[i] = (cmha_real)(features == MAGNITUDE ? size : creal(c));
+            if (features != MAGNITUDE) to[bins + i] = (cmha_real)cimag(c);
+        }
+}
+
+/* Makes sequences of the recordings that are chosen. With rng each is played at a speed of its own, from a
+   sample of its own on. */
+static sequences make_sequences(const size_t *chosen, size_t n, cmha_rng *rng) {
+    sequences s = {.n = n, .width = window / 2 + 1, .is_complex = features != MAGNITUDE};
+    double *rate = take(2 * n, sizeof *rate), *start = rate + n;
+    size_t longest = 0, i, j, count;
+    s.begin = take(n + 1, sizeof *s.begin), s.label = take(n, sizeof *s.label);
+    for (i = 0; i < n; i++) {
+        const recording *r = &recordings[chosen[i]];
+        rate[i] = rng ? 1 + speed * (2 * cmha_rng_uniform(rng) - 1) : 1;
+        start[i] = rng ? cmha_rng_uniform(rng) * 0.5 * (double)(r->n < window ? r->n : window) : 0;
+        count = (size_t)(((double)r->n - start[i]) / rate[i]);
+        s.begin[i + 1] = s.begin[i] + audio_windows(count, window), s.label[i] = (cmha_real)r->digit;
+        longest = count > longest ? count : longest;
+    }
+    s.x = take(times(s.begin[n], row_of(&s)), sizeof *s.x);
+    float *x = take(longest, sizeof *x);
+    float *z = take(times(audio_windows(longest, window), window + 2), sizeof *z);
+    for (i = 0; i < n; i++) {
+        const recording *r = &recordings[chosen[i]];
+        count = (size_t)(((double)r->n - start[i]) / rate[i]);
+        for (j = 0; j < count; j++) { /* linear between two samples */
+            double at = start[i] + rate[i] * (double)j, part = at - floor(at);
+            size_t k = (size_t)at < r->n ? (size_t)at : r->n - 1;
+            x[j] = (float)((1 - part) * (double)r->x[k] + part * (double)r->x[k + 1 < r->n ? k + 1 : k]);
+        }
+        size_t windows = s.begin[i + 1] - s.begin[i];
+        audio_spectra(x, count, window, z);
+        write_features(z, windows, s.x + s.begin[i] * row_of(&s));
+        s.longest = windows > s.longest ? windows : s.longest;
+    }
+    free(x), free(z), free(rate);
+    return s;
+}
+
+/* ---- A kind of attention ---- */
+
+/* Trains with a seed and returns the share of the test recordings that is right. `leave`: a speaker, or
+   n_speakers for the split by takes. */
+static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t *parameters) {
+    size_t *train = take(2 * n_recordings, sizeof *train), *test = train + n_recordings, i;
+    size_t n_train = 0, n_test = 0, right = 0, longest = 0;
+    cmha_model model;
+    cmha_trainer trainer;
+    cmha_rng rng = cmha_rng_make(ctx.config.seed, 1u << 30);
+    double start = seconds(), loss = 0;
+    for (i = 0; i < n_recordings; i++) {
+        int is_test = leave < n_speakers ? recordings[i].speaker == leave : recordings[i].take < 5;
+        if (is_test) test[n_test++] = i;
+        else train[n_train++] = i;
+        longest = recordings[i].n > longest ? recordings[i].n : longest;
+    }
+    if (!n_train || !n_test) complain(1, "nothing to train on, or nothing to test on", "");
+    longest = audio_windows((size_t)((double)longest / (1 - speed)) + 1, window);
+    tc.steps = times((n_train + tc.batch - 1) / tc.batch, (size_t)epochs);
+    make_room(n_recordings, longest, (window / 2 + 1) * (features == MAGNITUDE ? 1 : 2));
+    check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
+    *parameters = model.parameters.size;
+    for (uint64_t e = 1; e <= epochs; e++) {
+        sequences s = make_sequences(train, n_train, speed > 0 ? &rng : NULL);
+        loss = learn(&trainer, &s, e);
+        close_sequences(&s);
+        show_progress(&option[QUIET], kind, "", e, epochs, loss, start);
+    }
+    sequences s = make_sequences(test, n_test, NULL);
+    cmha_real *scores = take(times(n_test, DIGITS), sizeof *scores);
+    judge(&model, &s, NULL, scores);
+    for (i = 0; i < n_test; i++) right += best_of(scores + i * DIGITS, DIGITS) == (size_t)s.label[i];
+    if (option[SAVE].value) check(cmha_model_save(&model, option[SAVE].value));
+    close_sequences(&s), close_room(), free(scores), free(train);
+    cmha_trainer_close(&trainer), cmha_model_close(&model);
+    return (double)right / (double)n_test;
+}
+
+/* ---- The command line ---- */
+
+static int help(void) {
+    const char *kind;
+    puts("spoken [OPTION...] RECORDINGS: learns spoken digits from a folder or a tar archive of WAV files\n");
+    print_options(option, N_OPTIONS, 12, 9);
+    printf("\nKinds of attention:");
+    for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
+    puts("");
+    return end_program(0);
+}
+
+/* The configuration of a kind; `settings` are the arguments of --set. */
+static void configure(const char *kind, char **settings, int n_set) {
+    const place both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
+    check(cmha_preset(&ctx, "encoder", &mc, &tc));
+    check(cmha_config_set_all(&ctx, cmha_model_table(), &mc, "tokens=0 vocabulary=0 token_types=0 classes=10 "
+                              "delta_init=rope_start n_layers=2 d_model=64 d_ff=128 dropout=0.05"));
+    check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc,
+                              "batch=32 length=64 lr=5e-3 weight_decay=0.1"));
+    if (cmha_kind(&ctx, kind, &mc)) complain(2, cmha_error(&ctx), "; see --help");
+    mc.causal = 0, mc.features = window / 2 + 1, mc.complex_features = features != MAGNITUDE;
+    mc.max_positions = 512;
+    for (int o = BATCH; o <= LR; o++)
+        if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
+    set_fields(both, 2, settings, n_set);
+}
+
+int main(int argc, char **argv) {
+    static const char *const kinds_of[] = {"offset", "complex", "magnitude"};
+    int n_set = 0;
+    char list[1024];
+    start_program(argv);
+    const char *path = read_options(option, N_OPTIONS, 1u << QUIET | 1u << HELP, argc, argv, &n_set);
+    uint64_t epochs = whole_of(&option[EPOCHS], 1, 100000), seed = whole_of(&option[SEED], 0, UINT64_MAX / 2);
+    n_seeds = (size_t)whole_of(&option[SEEDS], 1, MOST_SEEDS);
+    window = (size_t)whole_of(&option[WINDOW], 4, 1024), speed = number_of(&option[SPEED], 0, 0.5);
+    if (window & (window - 1)) complain(2, "--window is a power of 2, not ", option[WINDOW].value);
+    while (features < 3 && strcmp(kinds_of[features], option[FEATURES].value)) features++;
+    if (features == 3) complain(2, "see --help; there are no --features ", option[FEATURES].value);
+    open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
+    if (option[HELP].value) return help();
+    if (!path) complain(2, "name a folder or a tar archive of recordings; see --help", "");
+    read_recordings(path);
+    size_t first = n_speakers, last = n_speakers; /* the speakers to leave out in turn */
+    if (option[LEAVE].value && !strcmp(option[LEAVE].value, "all")) first = 0, last = n_speakers - 1;
+    else if (option[LEAVE].value) {
+        for (first = 0; first < n_speakers && strcmp(speakers[first], option[LEAVE].value);) first++;
+        if (first == n_speakers) complain(1, "there is no speaker ", option[LEAVE].value);
+        last = first;
+    }
+    const char *kinds = option[COMPARE].value ? option[COMPARE].value : option[ATTENTION].value;
+    if (snprintf(list, sizeof list, "%s", kinds) >= (int)sizeof list) complain(2, "too many kinds: ", kinds);
+    const char *kind[MOST_KINDS];
+    size_t n_kinds = 0, parameters = 0, most = 0, k, s, l;
+    for (char *at = strtok(list, ","); at && n_kinds < MOST_KINDS; at = strtok(NULL, ","))
+        kind[n_kinds++] = at;
+    for (k = 0; k < n_kinds; k++) configure(kind[k], argv + 1, n_set); /* names, before any work */
+    if (!option[QUIET].value) printf("%zu recordings of %zu speakers\n", n_recordings, n_speakers);
+    printf("%-15s %10s  test, mean of the seeds and largest less least, in %%\n", "", "parameters");
+    for (k = 0; k < n_kinds; k++) {
+        double all = 0;
+        configure(kind[k], argv + 1, n_set);
+        if (k) match_parameters(most);
+        for (l = first; l <= last; l++) {
+            double sum = 0, low = 1, high = 0, share;
+            for (s = 0; s < n_seeds; s++) {
+                ctx.config.seed = seed + s, share = train_kind(kind[k], l, epochs, &parameters);
+                sum += share, low = fmin(low, share), high = fmax(high, share);
+            }
+            if (!k) most = parameters;
+            printf("%-15s %10zu  %s: %.2f (%.2f)\n", kind[k], parameters,
+                   l < n_speakers ? speakers[l] : "takes 0 to 4", 100 * sum / (double)n_seeds,
+                   100 * (high - low));
+            fflush(stdout), all += sum / (double)n_seeds / (double)(last - first + 1);
+        }
+        if (last > first) printf("%-15s %10zu  mean of the speakers: %.2f\n", kind[k], parameters, 100 * all);
+    }
+    for (size_t i = 0; i < n_recordings; i++) free(recordings[i].x);
+    free(recordings), cmha_context_close(&ctx);
+    return end_program(0);
+}

@@ -1,0 +1,120 @@
+/* audio.h - recordings out of WAV files and tar archives, and their short-time spectra. Nothing here trusts
+   what it reads: a function that fails returns 0 and leaves one line in `error` (see streams.h). */
+#ifndef AUDIO_H
+#define AUDIO_H
+
+#include "streams.h"
+
+#include <math.h>
+
+enum { AUDIO_RATE = 8000 };
+
+/* Reads little-endian numbers of `n` bytes. */
+static inline uint32_t audio_number(const unsigned char *bytes, int n) {
+    uint32_t value = 0;
+    while (n--) value = value << 8 | bytes[n];
+    return value;
+}
+
+/* Finds the samples of a WAV file of n bytes, which must be 8 kHz, 16 bits, mono, uncompressed: *begin is
+   where their bytes begin, *count how many they are. */
+static inline int audio_wav(const unsigned char *bytes, size_t n, const char *name, size_t *begin,
+                            size_t *count, char *error) {
+    size_t at = 12, size;
+    int known = 0;
+    *begin = *count = 0;
+    if (n < 12 || memcmp(bytes, "RIFF", 4) || memcmp(bytes + 8, "WAVE", 4))
+        return text_fail(error, "not a WAV file: %.200s", name);
+    for (; n - at >= 8; at += size + (size & 1)) { /* chunks: a name, a size, an even number of bytes */
+        const unsigned char *chunk = bytes + at;
+        size = audio_number(chunk + 4, 4), at += 8;
+        if (size > n - at)
+            return text_fail(error, "a part of %zu bytes ends beyond the file's end: %.200s", size, name);
+        if (!memcmp(chunk, "fmt ", 4)) {
+            if (size < 16 || audio_number(chunk + 8, 2) != 1 || audio_number(chunk + 10, 2) != 1 ||
+                audio_number(chunk + 12, 4) != AUDIO_RATE || audio_number(chunk + 22, 2) != 16)
+                return text_fail(error, "not 8 kHz, 16 bits, mono and uncompressed: %.200s", name);
+            known = 1;
+        } else if (!memcmp(chunk, "data", 4)) {
+            if (!known) return text_fail(error, "samples before their format: %.200s", name);
+            if (size < 2 || size % 2) return text_fail(error, "no whole samples: %.200s", name);
+            *begin = at, *count = size / 2;
+            return 1;
+        }
+        if (size == n - at) break; /* without the byte that makes it even */
+    }
+    return text_fail(error, "no samples in %.200s", name);
+}
+
+/* Steps to the next file of a tar archive in memory: *at is 0 at first, and what the call left afterwards.
+   Returns 1 with its name, first byte and size; 0 at the end, with an empty line in `error`, or on a failure.
+   Folders, links and the like are passed over. */
+static inline int audio_tar(const unsigned char *tar, size_t n, size_t *at, char name[101], size_t *begin,
+                            size_t *size, char *error) {
+    *error = 0;
+    while (n - *at >= 512 && tar[*at]) {
+        const unsigned char *head = tar + *at;
+        size_t i, pad, sum = 256; /* its own eight bytes count as blanks */
+        unsigned long long bytes = 0, said = 0;
+        for (i = 0; i < 512; i++) sum += i >= 148 && i < 156 ? 0 : head[i];
+        for (i = 148; i < 156 && head[i] >= '0' && head[i] <= '7'; i++) said = said * 8 + head[i] - '0';
+        if (said != sum) return text_fail(error, "tar: no header at byte %zu", *at);
+        for (i = 124; i < 136 && head[i] >= '0' && head[i] <= '7'; i++) bytes = bytes * 8 + head[i] - '0';
+        if (bytes > n - *at - 512)
+            return text_fail(error, "tar: a file of %llu bytes ends beyond the archive's end", bytes);
+        memcpy(name, head, 100), name[100] = 0;
+        *begin = *at + 512, *size = (size_t)bytes;
+        *at = *begin + *size, pad = (512 - *size % 512) % 512;
+        *at += pad < n - *at ? pad : n - *at;
+        if (head[156] == '0' || !head[156]) return 1;
+    }
+    return 0;
+}
+
+/* Replaces z, planes of n = 2^k numbers, by sum_t z_t e^(-2 pi i f t / n). */
+static inline void audio_fft(size_t n, double *re, double *im) {
+    size_t i, j = 0, m, half;
+    for (i = 1; i < n; i++) { /* bit-reversed order */
+        for (m = n / 2; j & m; m /= 2) j ^= m;
+        j ^= m;
+        if (i >= j) continue;
+        double swap = re[i];
+        re[i] = re[j], re[j] = swap, swap = im[i], im[i] = im[j], im[j] = swap;
+    }
+    for (half = 1; half < n; half *= 2)
+        for (m = 0; m < half; m++) {
+            double angle = -3.141592653589793 * (double)m / (double)half, c = cos(angle), s = sin(angle);
+            for (i = m; i < n; i += 2 * half) {
+                double x = c * re[i + half] - s * im[i + half], y = s * re[i + half] + c * im[i + half];
+                re[i + half] = re[i] - x, im[i + half] = im[i] - y, re[i] += x, im[i] += y;
+            }
+        }
+}
+
+/* Returns how many windows of `window` samples, half a window apart, `count` samples fill; the last one may
+   be filled with zeros. */
+static inline size_t audio_windows(size_t count, size_t window) {
+    return count <= window ? 1 : 1 + (count - window + window / 2 - 1) / (window / 2);
+}
+
+/* Writes the spectra of these windows under Hann's, bins 0 to window/2: out [windows, 2 (window/2 + 1)],
+   planes. Phases are those against the first sample, so that a tone in the middle of a bin keeps its phase
+   from window to window. window = 2^k <= 1024. */
+static inline void audio_spectra(const float *x, size_t count, size_t window, float *out) {
+    double re[1024], im[1024];
+    size_t bins = window / 2 + 1, n = audio_windows(count, window), t, i;
+    for (t = 0; t < n; t++, out += 2 * bins) {
+        for (i = 0; i < window; i++) {
+            size_t at = t * (window / 2) + i;
+            double hann = 0.5 - 0.5 * cos(6.283185307179586 * ((double)i + 0.5) / (double)window);
+            re[i] = at < count ? hann * (double)x[at] : 0, im[i] = 0;
+        }
+        audio_fft(window, re, im);
+        for (i = 0; i < bins; i++) { /* half a window later bin i has turned by pi i */
+            double sign = i & t & 1 ? -1 : 1;
+            out[i] = (float)(sign * re[i]), out[bins + i] = (float)(sign * im[i]);
+        }
+    }
+}
+
+#endif
