@@ -3,7 +3,7 @@
 # make corpus     an English text, build/kjv.txt               make install    header and cmha.pc, PREFIX=/usr/local DESTDIR=
 # make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
 # make signal-data  labelled radio signals, build/signal.safetensors, with liquid-dsp
-# make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm    cross-compile and run tests there (tests/README.md, "Platforms")
+# make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm, -cortex-m    cross-compile, run tests there (tests/README.md)
 # make bits AGAINST=OLD.h    do all kinds of models compute the same bits with the header OLD.h? (float, double)
 # make compilers  every standard and level of optimisation of gcc and clang
 # make symbols    tests/symbols.txt after a change of the API that is meant
@@ -128,7 +128,11 @@ $(B)/portable_files: tests/portable_files.c $(B)/cmha.o $(wildcard tests/*.h)
 $(B)/portable_files-f64: tests/portable_files.c $(B)/cmha-f64.o $(wildcard tests/*.h)
 	$(COMPILE) $(PRECISION) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha-f64.o $(LINK)
 
-PLATFORMS = $(addprefix platform-,i386 musl aarch64 s390x windows wasm)
+$(B)/device_train: tests/device.c $(B)/cmha.o
+	$(COMPILE) -o $@ $< $(B)/cmha.o $(LINK)
+
+PLATFORMS = $(addprefix platform-,i386 musl aarch64 s390x windows wasm cortex-m)
+platform-cortex-m: $(B)/device_train $(B)/embed
 $(PLATFORMS): platform-%: $(PORTABLE)
 	@tests/platforms.sh $* $(B)
 

@@ -43,6 +43,9 @@
        CMHA_NO_CBLAS         do not use CBLAS; the built-in blocked GEMM takes its place
        CMHA_CBLAS_HEADER     the header that declares cblas_sgemm, default <cblas.h>; for the code alone
        CMHA_NO_SIMD          keep to scalar mathematics from libm (the reference path of the tests)
+       CMHA_NO_FILES         no file system and no stdio: paths lead to the context's callbacks alone
+       CMHA_INFERENCE_ONLY   without backward passes, training and writing: the linker names what is called
+                             anyway. Bytes of code, gcc 12 -O2 -DCMHA_NO_CBLAS (tests/README.md, "Sizes"): XXX
 
    Rules that hold everywhere
      - Arrays are row-major; a comment such as x [B, N, D] gives the shape, last index fastest.
@@ -2033,9 +2036,13 @@ CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *parameters, const cha
 /* Reads such a file, in which every parameter must be there in its shape, into open parameters. state = 1:
    moments, step and what is tuned as well, and the run continues bit for bit; 0: weights alone. On an error
    all is bit for bit as it was. Errors: SHAPE, FORMAT. */
-CMHA_DEF cmha_status cmha_parameters_read(cmha_parameters *parameters, const char *path, int state);
+CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *parameters, const char *path, int state);
 /* Saves the model's parameters likewise, metadata "cfg.<field>" and the identity of the base, "knowledge". */
 CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path);
+/* Reads the configurations in a checkpoint, not its weights. Either may be NULL; the trainer's is the default
+   where the file has none. Errors: FORMAT (also no configuration of ours). */
+CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
+                                      cmha_trainer_config *trainer);
 /* Opens a model from a file of cmha_model_save or cmha_trainer_save. Checks all names, dtypes and shapes
    before a weight is read. Errors: SHAPE, FORMAT (also no configuration: use cmha_model_read). */
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path);
@@ -6545,7 +6552,7 @@ static void cmha__complex_norm_rows(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
                                         cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps) {
-    int there = (int)kind >= 0 && kind <= CMHA_COMPLEX_NORM_WHITEN; /* another is refused by the first */
+    int there = (unsigned)kind <= CMHA_COMPLEX_NORM_WHITEN; /* another is refused by the first */
     return cmha__operate(tape, &cmha__complex_norms[there ? kind : 0].op, (int)kind, eps, z, gamma, beta);
 }
 
@@ -8211,14 +8218,16 @@ static const struct cmha__kind_row {
     int kind, softmax;
     cmha_score score;
 } cmha__scores[] = {
-    CMHA__OF_KIND(CMHA, -1, 1, 1, cmha__turned_map, cmha__turned_back, NULL, NULL, cmha__phase_parameters, 2),
+    CMHA__OF_KIND(CMHA, -1, 1, 1, cmha__turned_map, CMHA__BACK(cmha__turned_back), NULL, NULL,
+                  cmha__phase_parameters, 2),
     CMHA__OF_KIND(ROPE, -1, 1, 1, NULL, NULL, NULL, NULL, NULL, 0),
     CMHA__OF_KIND(DOT, -1, 1, 0, NULL, NULL, NULL, NULL, NULL, 0),
     CMHA__OF_KIND(COMPLEX, -1, 2, 0, NULL, NULL, NULL, NULL, NULL, 0),
-    CMHA__OF_KIND(COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, NULL, NULL, cmha__cope, cmha__cope_back, NULL, 0),
-    CMHA__OF_KIND(ANGULAR, -1, 2, 0, cmha__phasor_map, cmha__phasor_map_back, NULL, NULL, NULL, 0),
-    CMHA__OF_KIND(ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, cmha__phasor_map, cmha__phasor_map_back, cmha__cope,
-               cmha__cope_back, NULL, 0)};
+    CMHA__OF_KIND(COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, NULL, NULL, cmha__cope, CMHA__BACK(cmha__cope_back),
+                  NULL, 0),
+    CMHA__OF_KIND(ANGULAR, -1, 2, 0, cmha__phasor_map, CMHA__BACK(cmha__phasor_map_back), NULL, NULL, NULL, 0),
+    CMHA__OF_KIND(ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, cmha__phasor_map, CMHA__BACK(cmha__phasor_map_back),
+                  cmha__cope, CMHA__BACK(cmha__cope_back), NULL, 0)};
 
 /* Finds the row of a call's score; NULL where there is no such kind. */
 static const cmha_score *cmha__score_of(const cmha_attention_args *a) {
@@ -10070,7 +10079,7 @@ static const char *cmha__attention_options(const cmha_attention_args *a) {
     if (score->forward && a->norm_max != CMHA_NORM_MAX_NONE && (score->map || score->rotates))
         return "norm_max is not for phasors";
     if (score->forward || a->softmax == CMHA_SOFTMAX_REAL) return NULL;
-    if ((int)a->softmax < 0 || a->softmax > CMHA_SOFTMAX_SCORE) return "there is no such softmax";
+    if ((unsigned)a->softmax > CMHA_SOFTMAX_SCORE) return "there is no such softmax";
     return a->complex_v ? NULL : "this softmax needs complex values";
 }
 
@@ -10274,8 +10283,7 @@ static cmha_tensor *cmha__linear_attention(cmha_tape *tape, const cmha_linear_ar
                                            cmha_tensor *k, cmha_tensor *v, cmha_real *state) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q);
     if (!s) return NULL;
-    if ((int)args->kind < 0 || args->kind > CMHA_LINEAR_ANGULAR || (int)args->output < 0 ||
-        args->output > CMHA_COPE_OUTPUT_HYBRID)
+    if ((unsigned)args->kind > CMHA_LINEAR_ANGULAR || (unsigned)args->output > CMHA_COPE_OUTPUT_HYBRID)
         return cmha__reject(tape, CMHA_ERR_ARGUMENT, "linear attention: there is no such kind or output");
     s->core = CMHA__LINEAR, s->name = "linear_attention";
     s->linear = *args;
@@ -10746,6 +10754,8 @@ static cmha_status cmha__take_zeros(cmha_context *context, size_t n, cmha_real *
 
 static cmha_status cmha__need_grad(cmha_parameters *p) {
     if (p->grad || !p->learning) return CMHA_OK;
+    if (!CMHA__TRAINS)
+        return cmha__fail(p->context, CMHA_ERR_STATE, "parameters: CMHA_INFERENCE_ONLY, no gradients");
     cmha_status status = cmha__take_zeros(p->context, p->learning, &p->grad);
     cmha__attach_grad(p, p->grad);
     return status;
@@ -14750,21 +14760,36 @@ CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) 
 
 /* ---- loading them ---- */
 
-/* Reads the model's configuration from the metadata. An option that is not there has its default, one of a
-   later version is refused, and a file without any is not ours. */
-static cmha_status cmha__archive_config(const cmha_archive *archive, cmha_model_config *config) {
-    cmha_table table = cmha_model_table();
-    size_t found = 0;
+/* Reads a configuration from the metadata. An option that is not there has its default, one of a later
+   version is refused, and so is a file without any of the model's: it is not ours. */
+static cmha_status cmha__archive_config(const cmha_archive *archive, const char *prefix, cmha_table table,
+                                        void *config) {
+    size_t found = 0, n = strlen(prefix);
     cmha_config_defaults(table, config);
     for (size_t i = 0; i < archive->n_metadata; i++) {
         const char *key = archive->metadata[2 * i], *value = archive->metadata[2 * i + 1];
-        if (strncmp(key, "cfg.", 4) != 0) continue;
+        if (strncmp(key, prefix, n) != 0) continue;
         found++;
-        if (cmha_config_set(archive->context, table, config, key + 4, value)) return CMHA_ERR_FORMAT;
+        if (cmha_config_set(archive->context, table, config, key + n, value)) return CMHA_ERR_FORMAT;
     }
-    if (found) return CMHA_OK;
+    if (found || table.fields != cmha_model_table().fields) return CMHA_OK;
     return cmha__fail(archive->context, CMHA_ERR_FORMAT,
                       "it holds no configuration of ours (metadata cfg.*); another program wrote it");
+}
+
+CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
+                                      cmha_trainer_config *trainer) {
+    cmha_archive archive;
+    cmha_model_config m;
+    cmha_trainer_config t;
+    cmha_status status = cmha_archive_open(&archive, context, path);
+    if (status) return status;
+    status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &m);
+    if (!status) status = cmha__archive_config(&archive, "trainer.", cmha_trainer_table(), &t);
+    if (!status && model) *model = m;
+    if (!status && trainer) *trainer = t;
+    cmha_archive_close(&archive);
+    return cmha__blame(context, path, status);
 }
 
 /* Reads a whole number up to `most` from the metadata; 0 where there is none. */
@@ -14932,7 +14957,7 @@ static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p
     return cmha__plan_end(p, &plan, moments, status);
 }
 
-CMHA_DEF cmha_status cmha_parameters_read(cmha_parameters *parameters, const char *path, int state) {
+CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *parameters, const char *path, int state) {
     cmha_parameters *p = parameters;
     cmha_archive archive;
     cmha_status status;
@@ -14959,18 +14984,18 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
     uint64_t have = archive.data_begin;
     for (size_t i = 0; i < archive.n_tensors; i++) have += archive.tensors[i].end - archive.tensors[i].begin;
-    status = cmha__archive_config(&archive, &config);
+    status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &config);
     if (!status) status = cmha_model_memory(context, &config, 1, 1, &need, NULL);
     if (!status && need / 16 > have + 65536) /* the file's parameters may have 2 bytes, ours have up to 8 */
         status = cmha__fail(context, CMHA_ERR_FORMAT,
                             "its configuration needs %zu bytes of parameters, the file is smaller", need);
     if (!status) status = cmha__model_open(model, context, &config, 1);
+    if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
     if (!status) status = cmha__archive_omega(&archive, model, 0);
     if (!status) status = cmha__archive_u64(&archive, "knowledge", UINT64_MAX, &model->knowledge_identity);
     if (!status) status = cmha__read_tuning(&archive, &model->parameters);
     if (!status) cmha__attach_grad(&model->parameters, NULL);
     if (!status) status = cmha__read_state(&archive, &model->parameters, NULL, 1, 0, NULL);
-    if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
     if (status) cmha_model_close(model);
     cmha_archive_close(&archive);
     return cmha__blame(context, path, status);
@@ -14992,7 +15017,7 @@ static cmha_status cmha__check_same_config(const cmha_archive *archive, const cm
     cmha_table table = cmha_model_table();
     cmha_model_config config;
     char ours[32], theirs[32];
-    cmha_status status = cmha__archive_config(archive, &config);
+    cmha_status status = cmha__archive_config(archive, "cfg.", table, &config);
     for (size_t i = 0; i < table.count && !status; i++) {
         cmha_config_get(table, &config, table.fields[i].name, theirs, sizeof theirs);
         cmha_config_get(table, &model->config, table.fields[i].name, ours, sizeof ours);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # tests/platforms.sh NAME [BUILD_DIR]: compiles the library for another platform, in float and in double, without a warning, runs
 # tests there (under an emulator where this machine is another), and reads its files here and the files of this machine there.
-# NAME: i386 musl aarch64 s390x windows wasm. CMHA_PLATFORM=short in the environment: what fits into CI.
+# NAME: i386 musl aarch64 s390x windows wasm; and cortex-m, a Cortex-M7 without a system: one model, in a fixed arena. CMHA_PLATFORM=short in the environment: what fits into CI.
 # The native programs are BUILD_DIR/portable_files and portable_files-f64. The last line is N passed, N failed.
 # shellcheck disable=SC2086,SC2030,SC2031 # flags are lists of words; a subshell has its own folder
 name=$1 B=${2:-build}
@@ -45,7 +45,14 @@ wasm)
     link="-sNODERAWFS=1 -sALLOW_MEMORY_GROWTH=1 -sSINGLE_FILE=1 --pre-js $W/environment.js -lm"
     tests=$most
     other='-msimd128' other_label='SIMD';;
-*) echo "usage: $0 i386|musl|aarch64|s390x|windows|wasm [BUILD_DIR]" >&2; exit 2;;
+cortex-m)
+    cc='arm-none-eabi-gcc -mcpu=cortex-m7 -mthumb -mfpu=fpv5-d16 -mfloat-abi=hard' needs='arm-none-eabi-gcc qemu-system-arm'
+    packages='gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm'
+    for c in $needs; do
+        command -v "$c" >/dev/null 2>&1 || { echo "SKIP platform-$name needs $c (Debian, Ubuntu: apt-get install $packages)"
+            echo '0 passed, 0 failed, 1 skipped'; exit 0; }
+    done;;
+*) echo "usage: $0 i386|musl|aarch64|s390x|windows|wasm|cortex-m [BUILD_DIR]" >&2; exit 2;;
 esac
 for c in $needs; do
     command -v "$c" >/dev/null 2>&1 || { echo "platform-$name needs $c (Debian, Ubuntu: apt-get install $packages)" >&2; exit 1; }
@@ -54,6 +61,26 @@ if [ "$CMHA_PLATFORM" = short ]; then tests=$few other=; fi
 
 rm -rf "$W" && mkdir -p "$W/here" "$W/there" "$W/here-f64" "$W/there-f64" || exit 2
 . tests/parts.sh
+if [ "$name" = cortex-m ]; then
+    quiet() { "$@" > "$W/out" 2>&1 && [ ! -s "$W/out" ]; }
+    tiny='-DCMHA_INFERENCE_ONLY -DCMHA_NO_FILES -DCMHA_NO_CBLAS -ffunction-sections -fdata-sections'
+    for bits in '' -DCMHA_DOUBLE; do # the header alone
+        one "$name: cmha.h compiles without a warning $bits" quiet $cc -std=c99 -Os $WARN $tiny $bits -DCMHA_IMPLEMENTATION -x c -c cmha.h \
+            -o "$W/cmha.o"
+    done
+    : > "$W/out"
+    one "the desktop trains a classifier of signals" "$B/device_train" "$W"
+    one "and writes it as an array" sh -c "'$B/embed' '$W/model.safetensors' model_file > '$W/model.h'"
+    one "$name: the program compiles without a warning" quiet $cc -O2 -Wall -Wextra -Werror $tiny -DON_DEVICE -DARENA_BYTES=262144 \
+        -I. -I"$W" tests/device.c -o "$W/device.elf" --specs=rdimon.specs -T tests/device.ld -Wl,--gc-sections -lm
+    part "$name: the desktop's predictions" timeout 120 qemu-system-arm -M mps2-an500 -nographic \
+        -semihosting-config enable=on,target=native -kernel "$W/device.elf"
+    sed 's/^/    /; $d' "$W/log"
+    arm-none-eabi-size "$W/device.elf" | awk 'NR == 2 {
+        printf "    flash %d bytes, of which the model is MODEL; RAM %d bytes, of which 262144 are the arena, and the stack\n", $1 + $2, $2 + $3 }' |
+        sed "s/MODEL/$(wc -c < "$W/model.safetensors")/"
+    total; exit
+fi
 if [ "$name" = wasm ]; then # a program sees no environment of its own accord
     echo 'Module["preRun"] = function () { if (typeof ENV !== "undefined") Object.assign(ENV, process.env); };' > "$W/environment.js"
 fi

@@ -1,0 +1,34 @@
+/* Writes a file, such as a trained model, as a C array, so that a program carries it along:
+       cc -O2 examples/embed.c -o embed
+       ./embed tiny.safetensors model > model.h
+
+   A program reads it where it lies, with or without a file system (CMHA_NO_FILES):
+       #include "model.h"
+       cmha_buffer files[2] = {{"model", model, sizeof model, 0, 0, 0}}; // the second, without a name, ends the list
+       cmha_context_config config = {0};
+       config.files = cmha_buffers(files);
+       if (cmha_context_init(&context, &config) || cmha_model_open(&net, &context, "model"))
+           puts(cmha_error(&context));
+
+   A microcontroller needs no more than an allocator (cmha_context_config.allocator); what only infers is
+   compiled with CMHA_INFERENCE_ONLY, CMHA_NO_FILES and CMHA_NO_CBLAS. tests/device.c does all of it. */
+#include <ctype.h>
+#include <stdio.h>
+
+int main(int argc, char **argv) {
+    FILE *file = argc == 3 ? fopen(argv[1], "rb") : NULL;
+    const char *name = argc == 3 ? argv[2] : "";
+    long bytes = 0;
+    int c, bad = !*name || isdigit((unsigned char)*name);
+    for (; *name; name++) bad |= !isalnum((unsigned char)*name) && *name != '_';
+    if (argc != 3 || bad) return fprintf(stderr, "usage: embed FILE NAME > NAME.h, NAME a C identifier\n"), 2;
+    if (!file) return perror(argv[1]), 1;
+    printf("/* %s, written by examples/embed.c */\n", argv[2]);
+    printf("#ifdef __GNUC__\n__attribute__((aligned(64)))\n#endif\nstatic const unsigned char %s[] = {", argv[2]);
+    for (; (c = getc(file)) != EOF; bytes++) printf("%s%d,", bytes % 24 ? "" : "\n", c);
+    printf("\n};\n");
+    if (ferror(file)) return perror(argv[1]), 1;
+    fclose(file);
+    if (!bytes) return fprintf(stderr, "embed: %s is empty\n", argv[1]), 1;
+    return fclose(stdout) ? perror("embed"), 1 : 0;
+}
