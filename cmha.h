@@ -124,15 +124,15 @@ typedef float cmha_real;
 /* ================================================= Base ================================================= */
 
 #define CMHA_VERSION_MAJOR 0
-#define CMHA_VERSION_MINOR 5
+#define CMHA_VERSION_MINOR 6
 #define CMHA_VERSION_PATCH 0
-/* For #if: 500 is version 0.5.0. */
+/* For #if: 600 is version 0.6.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
 
 /* Refuses, at link time, a program compiled for another version (its first two numbers) or another cmha_real
    than the library: the structs' layouts depend on both. Every file that includes this header refers to a
    symbol that names them, and the linker (of GCC and clang) refuses a wrong pair:
-       undefined reference to `cmha_0_5_compiled_with_CMHA_DOUBLE'
+       undefined reference to `cmha_0_6_compiled_with_CMHA_DOUBLE'
    Files under CMHA_STATIC link with nothing. */
 #ifndef CMHA_STATIC
 #ifdef CMHA_DOUBLE
@@ -158,7 +158,7 @@ __attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONF
 #endif
 #endif
 
-/* "0.5.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
+/* "0.6.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
 CMHA_DEF const char *cmha_version(void);
 
 /* name, what cmha_status_string says of it */
@@ -5352,7 +5352,8 @@ static void cmha__norm_rows(const cmha__call *c) {
     const cmha_real *x = c->x[0], *w = c->x[1];
     cmha_real *stats = (cmha_real *)c->kept;
     int centred = c->op->shared[1];
-    if (!CMHA__TRAINS || !c->dy) cmha__norm_forward(centred, x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
+    if (!CMHA__TRAINS || !c->dy)
+        cmha__norm_forward(centred, x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
     else cmha__norm_backward(centred, x, w, stats, c->dy, c->n, c->D, c->dx[0], c->dx[1], c->dx[2]);
 }
 static const cmha__op cmha__layernorm_op = {
@@ -8225,7 +8226,8 @@ static const struct cmha__kind_row {
     CMHA__OF_KIND(COMPLEX, -1, 2, 0, NULL, NULL, NULL, NULL, NULL, 0),
     CMHA__OF_KIND(COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, NULL, NULL, cmha__cope, CMHA__BACK(cmha__cope_back),
                   NULL, 0),
-    CMHA__OF_KIND(ANGULAR, -1, 2, 0, cmha__phasor_map, CMHA__BACK(cmha__phasor_map_back), NULL, NULL, NULL, 0),
+    CMHA__OF_KIND(ANGULAR, -1, 2, 0, cmha__phasor_map, CMHA__BACK(cmha__phasor_map_back), NULL, NULL, NULL,
+                  0),
     CMHA__OF_KIND(ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, cmha__phasor_map, CMHA__BACK(cmha__phasor_map_back),
                   cmha__cope, CMHA__BACK(cmha__cope_back), NULL, 0)};
 
