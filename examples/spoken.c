@@ -53,7 +53,7 @@ typedef struct recording {
     int digit, take;
 } recording;
 static recording *recordings;
-static size_t n_recordings, n_speakers, n_seeds, window;
+static size_t n_recordings, n_speakers, n_seeds, window, longest; /* longest: windows of a recording */
 static char speakers[MOST_SPEAKERS][48];
 static int features;
 static double speed;
@@ -118,6 +118,10 @@ static void read_recordings(const char *path) {
         free(bytes);
     }
     if (!n_recordings) complain(1, "there are no recordings DIGIT_SPEAKER_TAKE.wav in ", path);
+    for (at = 0; at < n_recordings; at++) {
+        size_t n = audio_windows((size_t)((double)recordings[at].n / (1 - speed)) + 1, window);
+        longest = n > longest ? n : longest;
+    }
 }
 
 /* ---- Spectra ---- */
@@ -145,7 +149,7 @@ static void write_features(const float *z, size_t n, cmha_real *to) {
 static sequences make_sequences(const size_t *chosen, size_t n, cmha_rng *rng) {
     sequences s = {.n = n, .width = window / 2 + 1, .is_complex = features != MAGNITUDE};
     double *rate = take(2 * n, sizeof *rate), *start = rate + n;
-    size_t longest = 0, i, j, count;
+    size_t most = 0, i, j, count;
     s.begin = take(n + 1, sizeof *s.begin), s.label = take(n, sizeof *s.label);
     for (i = 0; i < n; i++) {
         const recording *r = &recordings[chosen[i]];
@@ -153,11 +157,11 @@ static sequences make_sequences(const size_t *chosen, size_t n, cmha_rng *rng) {
         start[i] = rng ? cmha_rng_uniform(rng) * 0.5 * (double)(r->n < window ? r->n : window) : 0;
         count = (size_t)(((double)r->n - start[i]) / rate[i]);
         s.begin[i + 1] = s.begin[i] + audio_windows(count, window), s.label[i] = (cmha_real)r->digit;
-        longest = count > longest ? count : longest;
+        most = count > most ? count : most;
     }
     s.x = take(times(s.begin[n], row_of(&s)), sizeof *s.x);
-    float *x = take(longest, sizeof *x);
-    float *z = take(times(audio_windows(longest, window), window + 2), sizeof *z);
+    float *x = take(most, sizeof *x);
+    float *z = take(times(audio_windows(most, window), window + 2), sizeof *z);
     for (i = 0; i < n; i++) {
         const recording *r = &recordings[chosen[i]];
         count = (size_t)(((double)r->n - start[i]) / rate[i]);
@@ -181,7 +185,7 @@ static sequences make_sequences(const size_t *chosen, size_t n, cmha_rng *rng) {
    n_speakers for the split by takes. */
 static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t *parameters) {
     size_t *train = take(2 * n_recordings, sizeof *train), *test = train + n_recordings, i;
-    size_t n_train = 0, n_test = 0, right = 0, longest = 0;
+    size_t n_train = 0, n_test = 0, right = 0;
     cmha_model model;
     cmha_trainer trainer;
     cmha_rng rng = cmha_rng_make(ctx.config.seed, 1u << 30);
@@ -190,10 +194,8 @@ static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t
         int is_test = leave < n_speakers ? recordings[i].speaker == leave : recordings[i].take < 5;
         if (is_test) test[n_test++] = i;
         else train[n_train++] = i;
-        longest = recordings[i].n > longest ? recordings[i].n : longest;
     }
     if (!n_train || !n_test) complain(1, "nothing to train on, or nothing to test on", "");
-    longest = audio_windows((size_t)((double)longest / (1 - speed)) + 1, window);
     tc.steps = times((n_train + tc.batch - 1) / tc.batch, (size_t)epochs);
     make_room(n_recordings, longest, (window / 2 + 1) * (features == MAGNITUDE ? 1 : 2));
     check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
@@ -236,7 +238,7 @@ static void configure(const char *kind, char **settings, int n_set) {
                               "batch=32 length=64 lr=5e-3 weight_decay=0.1"));
     if (cmha_kind(&ctx, kind, &mc)) complain(2, cmha_error(&ctx), "; see --help");
     mc.causal = 0, mc.features = window / 2 + 1, mc.complex_features = features != MAGNITUDE;
-    mc.max_positions = 512;
+    mc.max_positions = longest;
     for (int o = BATCH; o <= LR; o++)
         if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
     set_fields(both, 2, settings, n_set);
