@@ -4,7 +4,7 @@
 
    A program reads it where it lies, with or without a file system (CMHA_NO_FILES):
        #include "model.h"
-       cmha_buffer files[2] = {{"model", model, sizeof model, 0, 0, 0}}; // the second, without a name, ends the list
+       cmha_buffer files[2] = {{"model", model, sizeof model, 0, 0, 0}}; // the second, empty, ends the list
        cmha_context_config config = {0};
        config.files = cmha_buffers(files);
        if (cmha_context_init(&context, &config) || cmha_model_open(&net, &context, "model"))
@@ -24,7 +24,8 @@ int main(int argc, char **argv) {
     if (argc != 3 || bad) return fprintf(stderr, "usage: embed FILE NAME > NAME.h, NAME a C identifier\n"), 2;
     if (!file) return perror(argv[1]), 1;
     printf("/* %s, written by examples/embed.c */\n", argv[2]);
-    printf("#ifdef __GNUC__\n__attribute__((aligned(64)))\n#endif\nstatic const unsigned char %s[] = {", argv[2]);
+    printf("#ifdef __GNUC__\n__attribute__((aligned(64)))\n#endif\n");
+    printf("static const unsigned char %s[] = {", argv[2]);
     for (; (c = getc(file)) != EOF; bytes++) printf("%s%d,", bytes % 24 ? "" : "\n", c);
     printf("\n};\n");
     if (ferror(file)) return perror(argv[1]), 1;

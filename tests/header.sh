@@ -144,7 +144,7 @@ nm -g --defined-only "$W/code.o" 2>/dev/null | awk 'NF == 3 { print $3 }' | sed 
 if [ "$(wc -l < "$W/symbols")" -gt 60 ]; then ok; else bad "too few symbols are exported"; fi
 if grep -v '^cmha_[a-z0-9]' "$W/symbols" > "$W/log"; then bad "exported without the prefix cmha_"; else ok; fi
 # every declaration has its code: a function declared and missing would only be found by its first user
-sed '/Stop here if you only want/,$d' cmha.h | grep -o '^CMHA_DEF [^;(]*\bcmha_[a-z0-9_]*(' |
+sed '/Stop here if you only want/,$d' cmha.h | grep -o '^CMHA_[DF][EI][FT] [^;(]*\bcmha_[a-z0-9_]*(' |
     grep -o 'cmha_[a-z0-9_]*($' | tr -d '(' | sort -u > "$W/declared"
 sort -u "$W/symbols" | comm -23 "$W/declared" - > "$W/log"
 if [ -s "$W/log" ]; then bad "declared, but without code"; else ok; fi
@@ -165,6 +165,34 @@ printf '#define CMHA_IMPLEMENTATION\n#include "cmha.h"\n' | macros |
 if [ -s "$W/log" ]; then bad "macros of the implementation leak"; else ok; fi
 printf '#include "cmha.h"\n' | $CC -I. -E -x c - | grep -c 'cblas_' > "$W/count"
 if [ "$(cat "$W/count")" = 0 ]; then ok; else bad "the declarations pull in cblas.h"; fi
+
+# ---------------------------------------------------------------------------------------------- without files, without training
+# shellcheck disable=SC2086
+for m in -DCMHA_NO_FILES -DCMHA_INFERENCE_ONLY "-DCMHA_NO_FILES -DCMHA_INFERENCE_ONLY"; do
+    for c in $compilers; do
+        xx=g++; [ $c = clang ] && xx=clang++
+        try "$m, C99" $c $FLAGS $blas -std=c99 -O1 $m -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/part.$c.o"
+        if has $xx; then try "$m, C++11" $xx $FLAGS $blas -std=c++11 $m -fsyntax-only "$W/code.cpp"; fi
+    done
+    first=${compilers# }; first=${first%% *}
+    nm "$W/part.$first.o" > "$W/names"
+    case $m in *NO_FILES*)
+        if awk '$1 == "U" { print $2 }' "$W/names" |
+            grep -x -e 'f\{0,1\}open' -e '.*printf' -e read -e write -e close -e lseek -e 'f\{0,1\}stat' -e rename -e remove -e mmap \
+                -e getenv -e 'str\{0,1\}error' -e '.*errno.*' -e stderr -e stdout -e fwrite -e fputs > "$W/log"
+        then bad "$m refers to files or stdio"; else ok; fi;;
+    esac
+    case $m in *INFERENCE*)
+        if awk '$2 == "T" { print $3 }' "$W/names" | grep -e _backward -e trainer_[^t] -e _gradient -e '_save$' -e _write -e adamw > "$W/log"
+        then bad "$m exports training"; else ok; fi
+        if awk '$2 == "t" { print $3 }' "$W/names" | grep -e backward -e cmha__tell -e cmha_trainer_step |
+            grep -v -e cmha_activation_backward > "$W/log"
+        then bad "$m has the code of training"; else ok; fi;;
+    esac
+done
+printf '%s\n' '#include "cmha.h"' 'int main(void) { return cmha_trainer_init(0, 0, 0) != 0; }' > "$W/trains.c"
+$CC -I. -DCMHA_INFERENCE_ONLY "$W/trains.c" "$W/part.$first.o" -o "$W/trains" $CMHA_LIBS > "$W/log" 2>&1 && bad "a program that trains links"
+if grep -q "undefined reference to .cmha_trainer_init" "$W/log"; then ok; else bad "the linker does not name what is missing"; fi
 
 # --------------------------------------------------------------------------------------------------- no exit, print, or globals
 if sed '1,/#ifndef CMHA_H/d' cmha.h |

@@ -656,6 +656,15 @@ static const char *ugly_name(void) {
     ROW(cache_null, CMHA_ERR_ARGUMENT, NULL, cmha_cache_init(NULL, &f->decoder, 1, 4, 0, NULL))              \
     ROW(cache_no_model, CMHA_ERR_STATE, NULL, cmha_cache_init(&f->spare_cache, NULL, 1, 4, 0, NULL))         \
     ROW(cache_unusable, CMHA_ERR_STATE, NULL, unusable_cache(f))                                             \
+    ROW(cache_memory_null, CMHA_ERR_ARGUMENT, NULL,                                                          \
+        cmha_cache_memory(&f->decoder, 1, 4, 0, NULL, NULL))                                                 \
+    ROW(cache_memory_no_model, CMHA_ERR_STATE, NULL, cmha_cache_memory(NULL, 1, 4, 0, NULL, &f->bytes))      \
+    ROW(cache_memory_batch_0, CMHA_ERR_ARGUMENT, "cache",                                                    \
+        cmha_cache_memory(&f->decoder, 0, 4, 0, NULL, &f->bytes))                                            \
+    ROW(cache_memory_2_62, CMHA_ERR_OVERFLOW, "cache",                                                       \
+        cmha_cache_memory(&f->decoder, 1, TOP, 0, NULL, &f->bytes))                                          \
+    ROW(cache_memory_encoder, CMHA_ERR_STATE, "bidirectional",                                               \
+        cmha_cache_memory(&f->encoder, 1, 4, 0, NULL, &f->bytes))                                            \
     ROW(cache_batch_0, CMHA_ERR_ARGUMENT, "cache", cache_of(f, 0, 4))                                        \
     ROW(cache_capacity_0, CMHA_ERR_ARGUMENT, "cache", cache_of(f, 1, 0))                                     \
     ROW(cache_capacity_2_31, CMHA_ERR_MEMORY, "cache", cache_of(f, 1, (size_t)1 << 31))                      \
@@ -1188,6 +1197,12 @@ static const char *ugly_name(void) {
     ROW(trainer_load_other, CMHA_ERR_FORMAT, "model",                                                        \
         (opens(f, model_as(f, "d_ff=12")), cmha_trainer_init(&f->spare_trainer, &f->spare, NULL),            \
         cmha_trainer_read(&f->spare_trainer, state_path)))                                                   \
+    ROW(config_read_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_config_read(&f->ctx, NULL, NULL, NULL))      \
+    ROW(config_read_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_config_read(NULL, state_path, NULL, NULL))     \
+    ROW(config_read_missing, CMHA_ERR_NOT_FOUND, "missing",                                                  \
+        cmha_config_read(&f->ctx, missing_path, NULL, NULL))                                                 \
+    ROW(config_read_text, CMHA_ERR_FORMAT, "safetensors",                                                    \
+        cmha_config_read(&f->ctx, text_path, NULL, NULL))                                                    \
     ROW(archive_null, CMHA_ERR_ARGUMENT, "archive", cmha_archive_open(NULL, &f->ctx, weights_path))          \
     ROW(archive_no_context, CMHA_ERR_ARGUMENT, NULL,                                                         \
         cmha_archive_open(&f->spare_archive, NULL, weights_path))                                            \
@@ -1376,6 +1391,7 @@ static void plain_open(plain *p) {
 /* ROW(function, what holds): of sizes of zero, with NULL for every array, mostly that nothing is touched;
    lengths that cannot be counted are SIZE_MAX; closing what is not open does nothing. */
 #define ROWS_PLAIN(ROW)                                                                                      \
+    ROW(cmha_buffers, CHECK(cmha_buffers(NULL).size && !cmha_buffers(NULL).user))                            \
     ROW(cmha_exp, cmha_exp(0, NULL, NULL))                                                                   \
     ROW(cmha_tanh, cmha_tanh(0, NULL, NULL))                                                                 \
     ROW(cmha_modulus, cmha_modulus(0, NULL, NULL, NULL))                                                     \
