@@ -16,8 +16,8 @@ static void score(const cmha_score_call *call, const cmha_real *re, const cmha_r
     for (int j = 0; j < 64; j++) s[j] = call->args->scale * re[j] * t[j];
 }
 
-/* Re A and Im A become ds times the derivatives by them: with t = tanh|A|, scale (t + Re A (1 - t^2) Re A/|A|)
-   and scale Re A (1 - t^2) Im A/|A|. */
+/* Re A and Im A become ds times the derivatives by them: with t = tanh|A| and u = scale Re A (1 - t^2) / |A|
+   these are scale t + u Re A and u Im A. */
 static void score_back(const cmha_score_call *call, const cmha_real *ds, cmha_real *re, cmha_real *im) {
     cmha_real size[64], t[64];
     cmha_modulus(64, re, im, size);

@@ -941,11 +941,11 @@ static const char *ugly_name(void) {
     ROW(linear_in_0, CMHA_OK, NULL,                                                                          \
         fine(f, cmha_linear(TAPE, tensor(f, 2, 3, 0, 1), tensor(f, 2, 5, 0, 1), f->b)))                      \
     ROW(sublayer_residual, CMHA_ERR_SHAPE, "linear",                                                         \
-        OP(cmha_sublayer(TAPE, f->x, CMHA_ACTIVATION_NONE, f->w, f->b, f->x, 1, 0)))                                           \
+        OP(cmha_sublayer(TAPE, f->x, CMHA_ACTIVATION_NONE, f->w, f->b, f->x, 1, 0))) \
     ROW(sublayer_dropout_1, CMHA_ERR_ARGUMENT, "dropout",                                                    \
-        OP(cmha_sublayer(TAPE, f->x, CMHA_ACTIVATION_NONE, f->w, f->b, NULL, 1, 1)))                                           \
+        OP(cmha_sublayer(TAPE, f->x, CMHA_ACTIVATION_NONE, f->w, f->b, NULL, 1, 1))) \
     ROW(sublayer_dropout_nan, CMHA_ERR_ARGUMENT, "dropout",                                                  \
-        OP(cmha_sublayer(TAPE, f->x, CMHA_ACTIVATION_NONE, f->w, f->b, NULL, 1, (cmha_real)NAN)))                              \
+        OP(cmha_sublayer(TAPE, f->x, CMHA_ACTIVATION_NONE, f->w, f->b, NULL, 1, (cmha_real)NAN))) \
     ROW(reflect_sizes, CMHA_ERR_SHAPE, "reflect",                                                            \
         OP(cmha_reflect(TAPE, f->planes, f->planes, f->x, 1, CMHA_FUSION_CONVEX, NULL)))                     \
     ROW(sublayer_act, CMHA_ERR_ARGUMENT, "activation",                                                       \
@@ -1477,7 +1477,7 @@ static void plain_open(plain *p) {
     ROW(cmha_router_backward, cmha_router_backward(NULL, NULL, NULL, 0, 4, 3, NULL, NULL, NULL))             \
     ROW(cmha_route_size, EQUAL(cmha_route_size(TOP, 4, 4), SIZE_MAX),                                        \
         EQUAL(cmha_route_size(0, SIZE_MAX, 1), SIZE_MAX))                                                    \
-    ROW(cmha_route_forward, cmha_route_forward(NULL, NULL, 0, 1, 1, 1, p->plan, NULL), EQUAL(p->plan[0], 0))          \
+    ROW(cmha_route_forward, cmha_route_forward(NULL, NULL, 0, 1, 1, 1, p->plan, NULL), EQUAL(p->plan[0], 0)) \
     ROW(cmha_route_backward, cmha_route_backward(NULL, NULL, NULL, 0, 4, 2, NULL))                           \
     ROW(cmha_experts_scratch, EQUAL(cmha_experts_scratch(&p->wide_experts, 0), SIZE_MAX),                    \
         EQUAL(cmha_experts_scratch(&p->wide_experts, 1), SIZE_MAX))                                          \

@@ -282,7 +282,8 @@ static void inference(void) {
     size_t e;
     CHECK_OK(cmha_tape_init(&tape, &context, 0));
     layer_tensors(&l, &tape, NULL, in);
-    y = cmha_experts(&tape, in[0], layer_logits(&l, &tape, in), l.top, in[3], in[4], in[5], in[6], NULL, o.use);
+    y = cmha_experts(&tape, in[0], layer_logits(&l, &tape, in), l.top, in[3], in[4], in[5], in[6], NULL,
+                     o.use);
     CHECK(y && !memcmp(y->data, o.y, l.n[0] * sizeof *o.y));
     for (e = 0; e < l.E; e++) CHECK(o.use[e] % 2 == 0);
     CHECK(o.use[0] + o.use[1] + o.use[2] == 2 * l.T * l.top);
@@ -393,7 +394,8 @@ static cmha_tensor *shaped(cmha_tape *tape, int rank, size_t a, size_t b, size_t
         cmha_tape_reset(&tape);                                          \
     } while (0)
 #define SHAPED(rank, a, b, c, d) shaped(&tape, rank, a, b, c, d)
-#define EXPERTS(z, logits, top, w1, b1, w2, b2) cmha_experts(&tape, z, logits, top, w1, b1, w2, b2, NULL, NULL)
+#define EXPERTS(z, logits, top, w1, b1, w2, b2) \
+    cmha_experts(&tape, z, logits, top, w1, b1, w2, b2, NULL, NULL)
 
 static void refusals(void) {
     cmha_tape tape;
