@@ -176,6 +176,7 @@ static void round_trips(void) {
     CHECK(!kb2.mapping && kb2.identity == kb.identity && !memcmp(kb2.vectors, vectors, sizeof vectors));
     cmha_knowledge_close(&kb), cmha_knowledge_close(&kb2);
     /* names that lead nowhere */
+    cmha_model_close(&elsewhere);
     CHECK_IS(cmha_model_open(&elsewhere, &c, path_of("nowhere")), CMHA_ERR_NOT_FOUND);
     c.config.files.system_too = 0;
     CHECK_IS(cmha_config_read(&c, path_of("model"), NULL, NULL), CMHA_ERR_NOT_FOUND);
@@ -219,6 +220,7 @@ static void failures(void) {
     size_t n, i, step = check_quick() ? 37 : 1, held;
     int what, k;
     open_buffers(&c, &heap, &t);
+    heap.most = 1 << 28; /* what lies may not take */
     cmha_config_defaults(cmha_trainer_table(), &tc);
     tc.batch = 1, tc.length = 4;
     check_fill(vectors, 8, 1);
