@@ -85,7 +85,7 @@
            15 cmha_complex_lowrank, 16 cmha__crat_block, 17 cmha_irw, 18 cmha__search_run,
            19 cmha__retrieve_mix, 20 cmha_complex_residual_forward, 21 cmha_experts_forward,
            22 cmha_componentwise_clip, 23-24 cmha__regulariser_sum,
-           25 cmha__add_regularisers, 26-27 cmha__final_norm, 28-35 examples/extensions
+           25 cmha__model_body, 26-27 cmha__final_norm, 28-35 examples/extensions
 
    Rooms, in this order for the declarations and again for the code:
        Base | Vector mathematics | Tape and engine | Operations | Attention | Models | Training | Inference |
@@ -1388,8 +1388,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     FLAG(pcl_learn, 1, "phase contrastive loss: learn the weights w") \
     REAL(complex_eps, 1e-6, 0, 1, "smoothing of phasors (crat) and of the cosine (cope)") \
     ENUM(cope_score, CMHA_COPE_SCORE_PHASE, CMHA_COPE_SCORE_LINEAR, \
-         "phase|magnitude|real|hybrid|hybrid_norm|linear", \
-         "cope: the first layer's score") \
+         "phase|magnitude|real|hybrid|hybrid_norm|linear", "cope: the first layer's score") \
     ENUM(cope_imag, CMHA_COPE_IMAG_SIN_DUP, CMHA_COPE_IMAG_LEARNED, "sin_dup|sin_cos|learned", \
          "cope: imaginary embedding") \
     REAL(cope_gamma, 1, -1000, 1000, "cope: factor on the imaginary part") \
@@ -1555,7 +1554,7 @@ typedef struct cmha_parameter_row {
 CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *parameters, cmha_context *context,
                                           const cmha_parameter_row *rows, size_t count);
 CMHA_DEF void cmha_parameters_close(cmha_parameters *parameters);
-/* Finds a parameter by name; NULL = none. */
+/* Returns the parameter of that name, or NULL. */
 CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *parameters, const char *name);
 CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *parameters);
 
@@ -1564,10 +1563,9 @@ typedef enum cmha_tuning {
     CMHA_TUNE_RATE,   /* lr_scale, 0 .. 1e6 */
     CMHA_TUNE_DECAY   /* decay, 0 .. 1e6 */
 } cmha_tuning;
-/* Sets a member of all parameters whose name matches; * stands for any characters: "blocks.*.attn.delta". Of
-   a model: cmha_parameters_tune(&model.parameters, ..). Between passes; gradients become zeros where it
-   changes what is frozen, and a trainer opened before says STATE: open it again. Moments of
-   cmha_parameters_step stay, of thawed parameters they are zeros. *matched (or NULL) = how many match.
+/* Sets a member of all parameters whose name matches; * stands for any characters: "blocks.*.attn.delta".
+   Between passes: gradients become zeros where it changes what is frozen, and a trainer opened before says
+   STATE. Moments of cmha_parameters_step stay, thawed ones are zeros. *matched (or NULL) = how many match.
    Errors: NOT_FOUND (none). */
 CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *parameters, const char *pattern, cmha_tuning what,
                                           double value, size_t *matched);
@@ -1644,10 +1642,9 @@ CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_a
    Features W f + b ("feature.weight", real) are added to the token embeddings. Complex ones, in the families
    whose attention is complex, are C f, C complex. In cope and mobius its real part joins the tokens, its
    imaginary part the imaginary channel of the first complex layer, beside the positions. In crat C f joins
-   the state; with tokens = 0 it is the state, which positions then only turn (state_rotation). So features
-   times e^(i phi) turn the first state, and the first layer's probabilities stay, angular or dot, under the
-   norms cln (while its bias is 0) and crms. The turn ends at the cGELU of state_gelu and of the feed-forward
-   layer, at the norms split and whiten, at the windows, and in ln_f, which is real. */
+   the state; with tokens = 0 it is the state, which positions then only turn (state_rotation). Features
+   times e^(i phi) then turn the first state, and the first layer's probabilities stay, angular or dot, under
+   the norms cln (while its bias is 0) and crms; cGELU, the other norms, windows and ln_f end the turn. */
 typedef struct cmha_batch {
     const int32_t *ids, *targets;   /* [batch, length]; targets -1 are ignored; ids NULL where tokens = 0 */
     const unsigned char *key_mask;  /* [batch, length], 0 = padding, NULL = none */
@@ -1662,22 +1659,17 @@ typedef struct cmha_batch {
     const cmha_real *values;        /* [batch, length, values], to be predicted; NaN are ignored */
 } cmha_batch;
 
-/* Names how samples lie: real [n], complex [n, 2] as (re, im), or complex [2, n], the planes Re and Im. */
-typedef enum cmha_samples { CMHA_SAMPLES_REAL, CMHA_SAMPLES_PAIRS, CMHA_SAMPLES_PLANES } cmha_samples;
-/* Cuts n samples into frames of `width`, one every `hop`, as features have them: rows of width or, complex, 2
-   width numbers [Re | Im]. Zeros fill the last frame up. Returns the number of frames, as many as reach all
-   samples; 0 where n, width or hop is 0. frames NULL: only counts. */
-CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, cmha_samples kind, size_t width, size_t hop,
+/* Cuts n samples, planes [planes, n] (1 of real numbers, 2 = Re and Im), into frames of `width`, one every
+   `hop`, as features have them: rows of planes * width numbers. Zeros fill the last frame up. Returns the
+   number of frames that reach all samples; 0 where n, width or hop is 0. frames NULL: only counts. */
+CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, size_t width, size_t hop,
                             cmha_real *frames);
 
 /* Opens a model: random weights from the context's seed, zero biases, delta by delta_init. config NULL =
-   defaults. Errors: SHAPE (of the configuration, as in cmha_model_memory), NOT_FOUND (no such `score` in the
-   context). */
+   defaults. Errors: SHAPE (of the configuration), NOT_FOUND (no such `score` in the context). */
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
                                      const cmha_model_config *config);
 CMHA_DEF void cmha_model_close(cmha_model *model);
-/* Finds a parameter by name; NULL = none. */
-CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name);
 /* Copies omega [n_heads, d_k/2], radians per position. Errors: STATE (frequency is not table). */
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
 /* Sets the base that CRAT's windows read; NULL turns them off. The model keeps the pointer, which may change
@@ -1715,8 +1707,7 @@ typedef enum cmha_see {
     CMHA_SEE_NEXT    /* times 1 on top: softmax(Im O); times 1, 2, 3 with yang8: P_ri, P_ir, P_ii */
 } cmha_see;
 /* Computes what a layer's head looks at (counted from 0 as the output projection reads them: plain, then
-   Möbius heads; real, imaginary, mixed ones): out [batch, length of queries, length of keys]. Errors: STATE
-   (what the head does not have). */
+   Möbius heads; real, imaginary, mixed ones): out [batch, queries, keys]. Errors: STATE (it has none). */
 CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *batch, size_t layer,
                                           size_t head, int what, cmha_real *out);
 /* Encodes documents for a knowledge base: vectors [batch, d_model], each d_r = d_model / 2 complex features.
@@ -1728,11 +1719,10 @@ CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *bat
    without extra losses. Errors: NOT_FINITE (the total is NaN or infinite; gradients then unspecified). */
 CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
                                          uint64_t key, double *loss);
-CMHA_FIT void cmha_model_zero_grad(cmha_model *model);
 /* Counts the bytes of the parameters, and of all training (parameters, gradients, moments, activations) at
-   batch x length; either may be NULL. Exact: dry runs of a step and an evaluation measure them, with labels
-   where classes > 0, else with values where values > 0. Another objective, such as hidden tokens
-   (cmha_mask_tokens), may take more at its first step. Errors: SHAPE. */
+   batch x length; either may be NULL. Exact: dry runs measure a step and an evaluation, with labels where
+   classes > 0, else with values where values > 0. Another objective, such as hidden tokens, may take more at
+   its first step. Errors: SHAPE. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
                                        size_t length, size_t *parameters, size_t *training);
 /* Counts the bytes of all training of an open model, less where parameters are frozen. Likewise exact. */
@@ -1819,8 +1809,7 @@ typedef struct cmha_trainer {
     double best;          /* lowest validation loss so far, for programs that keep the best */
 } cmha_trainer;
 
-/* Opens a trainer, with the memory of every later step. config NULL = defaults. Errors: TOKEN
-   (mask_token). */
+/* Opens a trainer, with all memory of later steps. config NULL = defaults. Errors: TOKEN (mask_token). */
 CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
                                        const cmha_trainer_config *config);
 CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer);
@@ -1833,10 +1822,9 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
    allocate nothing. Errors: those of cmha_model_gradient; NOT_FINITE as in cmha_trainer_step. */
 CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
 /* Clips the gradients, applies AdamW and zeroes them: the second half of a step, for objectives of one's own.
-   cmha_tape_backward (over cmha_model_states or _forward) or cmha_model_gradient adds them up, the first time
-   after cmha_model_zero_grad. *grad_norm (or NULL) is their norm before clipping. For this alone batch and
-   length 1 will do: activations are on the caller's tape. Errors: NOT_FINITE (norm) as in
-   cmha_trainer_step. */
+   cmha_tape_backward or cmha_model_gradient adds them up, the first time after cmha_parameters_zero_grad.
+   *grad_norm (or NULL) is their norm before clipping. For this alone batch and length 1 will do: activations
+   are on the caller's tape. Errors: NOT_FINITE (norm) as in cmha_trainer_step. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
 /* Hides tokens as BERT does (Devlin et al. 2019): chooses each of n with probability `rate`; of the chosen 80
    % become mask_token, 10 % a token drawn from the vocabulary, 10 % stay. targets [n] gets their own ids, -1
@@ -3813,6 +3801,38 @@ typedef struct cmha__mark {
 } cmha__mark;
 
 static size_t cmha__round64(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
+
+/* An array in a block of memory: where its pointer is kept, how many things of how many bytes. */
+typedef struct cmha__array {
+    void *pointer;
+    size_t n, size;
+} cmha__array;
+
+/* Counts the bytes of a block for arrays, each on lines of cache of its own. */
+static cmha_status cmha__count_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays,
+                                      size_t n, size_t *bytes) {
+    size_t one;
+    *bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!cmha__mul(arrays[i].n, arrays[i].size, &one) || one > SIZE_MAX - 63 ||
+            !cmha__sum(*bytes, cmha__round64(one), bytes))
+            return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "%s: its sizes overflow", what);
+    return CMHA_OK;
+}
+
+/* Takes such a block, unless it is given. The first array's pointer is the block's. */
+static cmha_status cmha__take_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays, size_t n,
+                                     size_t *bytes, void *given) {
+    cmha_status status = cmha__count_arrays(ctx, what, arrays, n, bytes);
+    char *block = given || status ? (char *)given : (char *)cmha__take(ctx, *bytes);
+    if (status) return status;
+    if (!block) return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %zu bytes", what, *bytes);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(arrays[i].pointer, &block, sizeof block);
+        block += cmha__round64(arrays[i].n * arrays[i].size);
+    }
+    return CMHA_OK;
+}
 
 enum { CMHA__BLOCK_OVERHEAD = 128 }; /* the block's own struct and the alignment of its data */
 
@@ -10607,10 +10627,9 @@ static const char *const cmha__presets[][3] = {
      "token_types=2 classes=2 init=xavier", "batch=512 length=256 schedule=linear min_lr=1e-5 warmup=0"},
     {"mobiusbert", "attention=dot n_layers=11" CMHA__MOBIUS_BERT, "length=128 schedule=linear"},
     {"mobroformer", "attention=rope n_layers=12" CMHA__MOBIUS_BERT, "length=128 schedule=linear"},
-    /* Everything the paper has, so that each row of its ablation (Table 6) is one field away: family=real (a
-       real-valued transformer of dot products with the same positions), crat_attention=dot, irw_layers=0,
-       pe_terms=1, state_rotation=0, complex_norm=split, experts=0. d_ff is that of the paper's 125 million
-       parameters with GPT-2's vocabulary. */
+    /* All the paper has: each row of its ablation (Table 6) is one field away: family=real (dot products, the
+       same positions), crat_attention=dot, irw_layers=0, pe_terms=1, state_rotation=0, complex_norm=split,
+       experts=0. d_ff is that of its 125 million parameters with GPT-2's vocabulary. */
     {"crat", "family=crat attention=dot position=multifreq n_layers=12 d_model=768 n_heads=8 d_ff=1024 "
      "real_heads=2 imag_heads=2 experts=8 experts_top=2 complex_residual=free irw_layers=1 dropout=0.1 "
      "phase_reg=1e-4 mag_reg=1e-4 embedding_scale=1", "clip_mode=tensors"}};
@@ -10644,16 +10663,16 @@ CMHA_DEF const char *cmha_preset_name(size_t i) {
 
 CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
                                  cmha_trainer_config *trainer) {
-    for (size_t i = 0; name && cmha_preset_name(i); i++) {
-        if (strcmp(cmha_preset_name(i), name) != 0) continue;
-        cmha_config_defaults(cmha_model_table(), model);
-        cmha_config_defaults(cmha_trainer_table(), trainer);
-        if (model) cmha_config_set_all(NULL, cmha_model_table(), model, cmha__presets[i][1]);
-        if (trainer) cmha_config_set_all(NULL, cmha_trainer_table(), trainer, cmha__presets[i][2]);
-        return CMHA_OK;
-    }
+    size_t i = 0;
     if (!name) return cmha__fail(context, CMHA_ERR_ARGUMENT, "preset: its name is NULL");
-    return cmha__fail(context, CMHA_ERR_NOT_FOUND, "there is no preset \"%.60s\"", name);
+    while (cmha_preset_name(i) && strcmp(cmha_preset_name(i), name) != 0) i++;
+    if (!cmha_preset_name(i))
+        return cmha__fail(context, CMHA_ERR_NOT_FOUND, "there is no preset \"%.60s\"", name);
+    cmha_config_defaults(cmha_model_table(), model);
+    cmha_config_defaults(cmha_trainer_table(), trainer);
+    if (model) cmha_config_set_all(NULL, cmha_model_table(), model, cmha__presets[i][1]);
+    if (trainer) cmha_config_set_all(NULL, cmha_trainer_table(), trainer, cmha__presets[i][2]);
+    return CMHA_OK;
 }
 
 CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
@@ -10803,29 +10822,26 @@ static const char *cmha__row_wrong(const cmha_parameters *p, const cmha_paramete
 CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *parameters, cmha_context *context,
                                           const cmha_parameter_row *rows, size_t count) {
     cmha_parameters *p = parameters;
-    const char *wrong = NULL;
     if (!p) return CMHA_ERR_ARGUMENT;
     memset(p, 0, sizeof *p);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (!rows || !count) return cmha__fail(context, CMHA_ERR_ARGUMENT, "parameters: there are no rows");
-    size_t sums = (size_t)context->threads * sizeof *p->sums;
+    cmha__array arrays[] = {{&p->sums, (size_t)context->threads, sizeof *p->sums},
+                            {&p->list, count, sizeof *p->list}};
+    cmha_status status = cmha__take_arrays(context, "parameters", arrays, 2, &p->bytes, NULL);
     p->context = context;
-    if (!cmha__mul(count, sizeof *p->list, &p->bytes) || !cmha__sum(p->bytes, sums, &p->bytes)) p->bytes = 0;
-    p->memory = p->sums = (double *)cmha__take(context, p->bytes);
-    if (p->memory)
-        memset(p->memory, 0, p->bytes), p->list = (cmha_parameter *)(void *)(p->sums + context->threads);
-    for (size_t i = 0; p->list && !wrong && i < count; i++) {
+    if (!status) p->memory = memset(p->sums, 0, p->bytes);
+    for (size_t i = 0; !status && i < count; i++) {
         cmha_parameter *one = &p->list[i];
-        wrong = cmha__row_wrong(p, &rows[i], &one->tensor);
-        if (wrong) cmha__fail(context, CMHA_ERR_ARGUMENT, "parameters: row %zu: %s", i, wrong);
+        const char *wrong = cmha__row_wrong(p, &rows[i], &one->tensor);
+        if (wrong) status = cmha__fail(context, CMHA_ERR_ARGUMENT, "parameters: row %zu: %s", i, wrong);
         else memcpy(one->name, rows[i].name, strlen(rows[i].name)), p->count++, p->size += one->tensor.size;
-        one->is_complex = rows[i].is_complex, one->lr_scale = 1,
+        one->is_complex = rows[i].is_complex, one->lr_scale = 1;
         one->decay = one->usual_decay = rows[i].decay;
     }
-    if (p->list && !wrong) p->data = (cmha_real *)cmha__take(context, p->size * sizeof *p->data);
-    cmha_status status = wrong ? CMHA_ERR_ARGUMENT : p->data ? CMHA_OK : CMHA_ERR_MEMORY;
-    if (status == CMHA_ERR_MEMORY)
-        cmha__fail(context, status, "parameters: out of memory for %zu rows", count);
+    if (!status) p->data = (cmha_real *)cmha__take(context, p->size * sizeof *p->data);
+    if (!status && !p->data)
+        status = cmha__fail(context, CMHA_ERR_MEMORY, "parameters: no memory for %zu numbers", p->size);
     for (size_t i = 0, at = 0; !status && i < count; at += p->list[i++].tensor.size) {
         cmha_rng rng = cmha_rng_make(context->config.seed, i);
         cmha_real *data = p->list[i].tensor.data = p->data + at;
@@ -10869,8 +10885,7 @@ static cmha_status cmha__plan_end(cmha_parameters *p, cmha_parameters *plan, cmh
         p->layout = plan->layout;
         cmha__attach_grad(p, p->grad = plan->grad);
     }
-    if (drop.grad != (status ? p : plan)->grad)
-        cmha__give(p->context, drop.grad, drop.learning * sizeof *p->grad);
+    if (drop.grad != p->grad) cmha__give(p->context, drop.grad, drop.learning * sizeof *p->grad);
     cmha__give(p->context, drop.moments, 2 * drop.learning * sizeof *p->grad);
     cmha__give(p->context, plan->memory, plan->bytes);
     return status;
@@ -10901,17 +10916,17 @@ static int cmha__tune(cmha_parameter *p, cmha_tuning what, double value) {
 CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *parameters, const char *pattern, cmha_tuning what,
                                           double value, size_t *matched) {
     cmha_parameters *p = parameters, plan;
+    cmha_parameter any;
     size_t n = 0;
-    int wrong = 0;
     if (matched) *matched = 0;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
-    if (!pattern) return cmha__fail(p->context, CMHA_ERR_ARGUMENT, "tune: no pattern");
+    if (!pattern || !cmha__tune(&any, what, value))
+        return cmha__fail(p->context, CMHA_ERR_ARGUMENT, "tune: no pattern, or %g is out of range", value);
     cmha_status status = cmha__plan(p, &plan);
     if (status) return status;
     for (size_t i = 0; i < p->count; i++)
-        if (cmha__matches(pattern, p->list[i].name)) n++, wrong |= !cmha__tune(&plan.list[i], what, value);
+        if (cmha__matches(pattern, p->list[i].name)) n += (size_t)cmha__tune(&plan.list[i], what, value);
     if (!n) status = cmha__fail(p->context, CMHA_ERR_NOT_FOUND, "tune: no parameter matches %.60s", pattern);
-    if (wrong) status = cmha__fail(p->context, CMHA_ERR_ARGUMENT, "tune: %g is out of range", value);
     if (!status) status = cmha__plan_lay(p, &plan, p->moments != NULL);
     for (size_t i = 0; !status && plan.moments && i < 2 * p->count; i++) {
         const cmha_parameter *now = &plan.list[i / 2], *old = &p->list[i / 2];
@@ -11383,12 +11398,11 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
 /* Finds the row that the configuration names, NULL where it names none, and checks that it fits. */
 static cmha_status cmha__find_score(cmha_context *context, const cmha_model_config *c,
                                     const cmha_score **score) {
-    const cmha_score *rows = context->config.scores, *row = NULL;
+    const cmha_score *row = context->config.scores, *end = row ? row + context->config.n_scores : NULL;
     *score = NULL;
     if (!*c->score) return CMHA_OK;
-    for (size_t i = 0; rows && !row && i < context->config.n_scores; i++)
-        if (rows[i].name && !strcmp(rows[i].name, c->score)) row = rows + i;
-    if (!row)
+    while (row < end && !(row->name && !strcmp(row->name, c->score))) row++;
+    if (row == end)
         return cmha__fail(context, CMHA_ERR_NOT_FOUND, "model: this program has no score named %s", c->score);
     int cope = c->family == CMHA_FAMILY_COPE, pairs = row->planes == 2 || row->rotates;
     for (size_t i = 0; row->parameters && i < row->n_parameters * 3; i++)
@@ -11415,22 +11429,20 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
     if (c->d_model % c->n_heads)
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: d_model %zu is not divisible by n_heads %zu",
                           c->d_model, c->n_heads);
-    if (c->window && !c->causal)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "model: window %zu needs causal = 1", c->window);
     if (c->n_heads % cmha__kv_heads(c))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu",
                           c->n_heads, c->n_kv_heads);
     if ((status = cmha__find_score(context, c, score)) != CMHA_OK) return status;
     int pairs = c->attention != CMHA_ATTENTION_DOT && !cmha__layer_score(c, *score, 1);
     if (cmha__head_width(c) % 2 && (pairs || c->pcl_weight > 0))
-        return cmha__fail(context, CMHA_ERR_SHAPE,
-                          "model: a head of %zu (d_model %zu / n_heads %zu) cannot be read as complex pairs",
-                          cmha__head_width(c), c->d_model, c->n_heads);
+        return cmha__fail(context, CMHA_ERR_SHAPE, "model: a head of %zu / %zu is not made of complex pairs",
+                          c->d_model, c->n_heads);
     if (c->position == CMHA_POSITION_SINUSOIDAL && c->d_model % 2)
         return cmha__fail(context, CMHA_ERR_SHAPE,
                           "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
     const cmha__family_row *family = cmha__family(c->family);
-    const char *wrong = !c->tokens && !c->features ? "tokens = 0 needs features"
+    const char *wrong = c->window && !c->causal ? "a window needs causal = 1"
+                        : !c->tokens && !c->features ? "tokens = 0 needs features"
                         : c->tokens && !c->vocabulary ? "vocabulary = 0 needs tokens = 0"
                         : !c->features && (c->complex_features || c->feature_norm)
                             ? "complex_features and feature_norm need features"
@@ -11451,28 +11463,23 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     size_t P = cmha__head_width(c) / 2, heads = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
     size_t uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
     size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads : 0;
-    int literal = c->frequency == CMHA_FREQUENCY_LITERAL;
-    cmha_frequency frequency = literal ? CMHA_FREQUENCY_LITERAL : CMHA_FREQUENCY_ROPE;
     cmha__declare_all(model);
     if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
-    size_t n = p->count, threads = (size_t)model->context->threads;
     model->n_omega = heads;
-    model->table_bytes = (heads * P + threads) * sizeof *model->omega + uses * sizeof *model->expert_use +
-                         n * sizeof *p->list + c->n_layers * sizeof *model->blocks +
-                         slopes * sizeof *model->alibi;
-    model->tables = cmha__take(model->context, model->table_bytes);
-    if (!model->tables)
-        return cmha__fail(model->context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters", n);
-    memset(model->tables, 0, model->table_bytes);
-    model->omega = (double *)model->tables; /* the most strictly aligned first */
-    p->sums = model->omega + heads * P;
-    model->expert_use = (uint64_t *)(void *)(p->sums + threads);
-    p->list = (cmha_parameter *)(void *)(model->expert_use + uses);
-    model->blocks = (cmha_block *)(void *)(p->list + n);
+    cmha__array arrays[] = {{&model->omega, heads * P, sizeof *model->omega},
+                            {&p->sums, (size_t)model->context->threads, sizeof *p->sums},
+                            {&model->expert_use, uses, sizeof *model->expert_use},
+                            {&p->list, p->count, sizeof *p->list},
+                            {&model->blocks, c->n_layers, sizeof *model->blocks},
+                            {&model->alibi, slopes, sizeof *model->alibi}};
+    cmha_status status = cmha__take_arrays(model->context, "model", arrays, 6, &model->table_bytes, NULL);
+    if (status) return status;
+    model->tables = memset(model->omega, 0, model->table_bytes);
     if (!uses) model->expert_use = NULL;
-    if (slopes) model->alibi = (cmha_real *)(void *)(model->blocks + c->n_layers);
-    for (size_t h = 0; h < heads; h++) cmha_frequencies(frequency, c->base, P, model->omega + h * P);
+    if (!slopes) model->alibi = NULL;
+    for (size_t h = 0; h < heads; h++)
+        cmha_frequencies((cmha_frequency)c->frequency, c->base, P, model->omega + h * P);
     if (slopes) cmha_alibi_slopes(slopes, model->alibi);
     return CMHA_OK;
 }
@@ -11518,10 +11525,6 @@ CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
     return status;
 }
 
-CMHA_DEF cmha_parameter *cmha_model_find(cmha_model *model, const char *name) {
-    return model ? cmha_parameters_find(&model->parameters, name) : NULL;
-}
-
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (!omega) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: no frequencies");
@@ -11538,20 +11541,16 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
 CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     const cmha_model_config *c = &model->config;
+    size_t width = cmha__window_width(c);
     if (knowledge && !(cmha__complex_state(c) && c->irw_layers))
         return cmha__fail(model->context, CMHA_ERR_STATE,
                           "model: it has no reflection window (irw_layers = 0) for a knowledge base");
-    if (knowledge && knowledge->d_r != cmha__window_width(c))
-        return cmha__fail(model->context, CMHA_ERR_SHAPE,
-                          "model: the knowledge base has %zu features, its windows %zu", knowledge->d_r,
-                          cmha__window_width(c));
+    if (knowledge && knowledge->d_r != width)
+        return cmha__fail(model->context, CMHA_ERR_SHAPE, "model: the base has %zu features, its windows %zu",
+                          knowledge->d_r, width);
     model->knowledge = knowledge;
     model->knowledge_identity = knowledge ? knowledge->identity : 0;
     return CMHA_OK;
-}
-
-CMHA_FIT void cmha_model_zero_grad(cmha_model *model) {
-    if (model) cmha_parameters_zero_grad(&model->parameters);
 }
 
 /* ---- Forward pass ---- */
@@ -11574,8 +11573,8 @@ struct cmha__pass {
     int again;                  /* 1: a block runs once more for its gradients and counts no experts */
 };
 
-static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q,
-                                           cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
+static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q,
+                                        cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
 static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q,
                                         cmha_tensor *k, cmha_tensor *v);
 
@@ -11588,9 +11587,9 @@ static cmha_tensor *cmha__norm_by(cmha__pass *pass, int complex_state, cmha_tens
 /* Applies norm 1, 2 or 3 of the block. */
 static cmha_tensor *cmha__ln(cmha__pass *pass, int which, cmha_tensor *x) {
     const cmha_block *k = pass->k;
-    cmha_tensor *gain = which == 1 ? k->ln1_weight : which == 2 ? k->ln2_weight : k->ln3_weight;
-    cmha_tensor *offset = which == 1 ? k->ln1_bias : which == 2 ? k->ln2_bias : k->ln3_bias;
-    return cmha__norm_by(pass, cmha__complex_state(pass->c), x, gain, offset);
+    cmha_tensor *const norms[3][2] = {
+        {k->ln1_weight, k->ln1_bias}, {k->ln2_weight, k->ln2_bias}, {k->ln3_weight, k->ln3_bias}};
+    return cmha__norm_by(pass, cmha__complex_state(pass->c), x, norms[which - 1][0], norms[which - 1][1]);
 }
 
 static cmha_tensor *cmha__scaled(cmha__pass *pass, cmha_tensor *x, double factor) {
@@ -11650,13 +11649,6 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
     a.dropout = (cmha_real)c->attention_dropout;
     a.threads = pass->model->context->threads;
     return a;
-}
-
-/* Runs softmax attention, through the cache if there is one. */
-static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_args *a, cmha_tensor *q,
-                                        cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
-    return pass->cache ? cmha__cached_attention(pass, a, q, k, v, parameters)
-                       : cmha_attention(pass->tape, a, q, k, v, parameters);
 }
 
 CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_attention_args *args,
@@ -11912,9 +11904,8 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
 
 /* ---- Blocks that keep their input alone (recompute = 1) ----
    The block runs on the tape as ever; then its result moves down to where it began, and the rest is
-   forgotten, records and all. The backward runs it again from the same input with the same dropout keys and
-   walks its records. These reach the gradients of what lies outside directly, so every sum is made in the
-   order it would have had anyway: the bits are the same. */
+   forgotten, records and all. The backward runs it again with the same dropout keys and walks its records,
+   which reach the gradients outside directly: every sum has the order it would have had, so the same bits. */
 
 typedef struct cmha__kept {
     cmha__pass pass;            /* as it was before the block */
@@ -12053,19 +12044,20 @@ static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weigh
     return ids ? cmha_embedding(pass->tape, weight, ids, pass->B, N) : NULL;
 }
 
-/* The learned positions [B, N, d]. */
-static cmha_tensor *cmha__learned_positions(cmha__pass *pass) {
-    size_t n = pass->first + pass->N, room = pass->c->max_positions;
-    if (n > room)
-        return cmha__reject(pass->tape, CMHA_ERR_SHAPE,
-                            "model: %zu positions, but the learned embedding has %zu", n, room);
-    return cmha__rows_of_embedding(pass, pass->model->position_weight, NULL, 1);
-}
-
-/* x += factor * table for every sequence: a constant, so in place and without a record. x NULL: zeros. */
+/* x + factor * positions, learned ones or a table; x NULL: those alone. The table is a constant, so it is
+   added in place and without a record. */
 static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_cope_imag kind,
                                         double factor) {
     size_t N = pass->N, d = pass->c->d_model, shape[] = {pass->B, N, d};
+    size_t n = pass->first + N, room = pass->c->max_positions;
+    if (kind == CMHA_COPE_IMAG_LEARNED) {
+        if (n > room)
+            return cmha__reject(pass->tape, CMHA_ERR_SHAPE,
+                                "model: %zu positions, but the learned embedding has %zu", n, room);
+        cmha_tensor *rows = cmha__rows_of_embedding(pass, pass->model->position_weight, NULL, 1);
+        rows = cmha__scaled(pass, rows, factor);
+        return x ? cmha_add(pass->tape, x, rows) : rows;
+    }
     if (!x) x = cmha_tensor_new(pass->tape, 3, shape, 0);
     cmha__mark mark = cmha__mark_of(pass->tape);
     cmha_real *table = x ? cmha__reals(pass->tape, N * d) : NULL;
@@ -12077,6 +12069,11 @@ static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_c
     return x;
 }
 
+/* Which table, or learned ones, `position` names. */
+static cmha_cope_imag cmha__position_kind(const cmha_model_config *c) {
+    return c->position == CMHA_POSITION_LEARNED ? CMHA_COPE_IMAG_LEARNED : CMHA_COPE_IMAG_SIN_COS;
+}
+
 /* x + multi-frequency positions (CRAT eq 2-3). */
 static cmha_tensor *cmha__add_waves(cmha__pass *pass, cmha_tensor *x) {
     const cmha_model *m = pass->model;
@@ -12084,26 +12081,19 @@ static cmha_tensor *cmha__add_waves(cmha__pass *pass, cmha_tensor *x) {
     return cmha_add_rows(pass->tape, x, waves);
 }
 
-/* Sets the first complex layer's imaginary channel: gamma * positions (CoPE eq 1), and complex features'. */
-static void cmha__embed_imaginary(cmha__pass *pass, int learned, cmha_cope_imag kind, double gamma) {
-    cmha_tensor *p = learned ? cmha__scaled(pass, cmha__learned_positions(pass), gamma)
-                             : cmha__add_positions(pass, pass->features, kind, gamma);
-    if (learned && pass->features) p = cmha_add(pass->tape, p, pass->features);
-    pass->imag = cmha__drop(pass, p);
-}
-
 static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
     int where = pass->c->position;
-    if (where == CMHA_POSITION_LEARNED) x = cmha_add(pass->tape, x, cmha__learned_positions(pass));
-    if (where == CMHA_POSITION_SINUSOIDAL) x = cmha__add_positions(pass, x, CMHA_COPE_IMAG_SIN_COS, 1);
+    if (where == CMHA_POSITION_LEARNED || where == CMHA_POSITION_SINUSOIDAL)
+        x = cmha__add_positions(pass, x, cmha__position_kind(pass->c), 1);
     if (where == CMHA_POSITION_MULTIFREQ) x = cmha__add_waves(pass, x);
     return cmha__drop(pass, x);
 }
 
+/* The first layer's imaginary channel: gamma * positions (CoPE eq 1), and that of complex features. */
 static cmha_tensor *cmha__cope_embed(cmha__pass *pass, cmha_tensor *x) {
     cmha_cope_imag kind = (cmha_cope_imag)pass->c->cope_imag;
     x = cmha__drop(pass, x);
-    cmha__embed_imaginary(pass, kind == CMHA_COPE_IMAG_LEARNED, kind, pass->c->cope_gamma);
+    pass->imag = cmha__drop(pass, cmha__add_positions(pass, pass->features, kind, pass->c->cope_gamma));
     return x;
 }
 
@@ -12111,7 +12101,8 @@ static cmha_tensor *cmha__cope_embed(cmha__pass *pass, cmha_tensor *x) {
 static cmha_tensor *cmha__mobius_embed(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
     pass->tokens = x = cmha__drop(pass, x);
-    cmha__embed_imaginary(pass, pass->c->position == CMHA_POSITION_LEARNED, CMHA_COPE_IMAG_SIN_COS, 1);
+    pass->imag = cmha__add_positions(pass, pass->features, cmha__position_kind(pass->c), 1);
+    pass->imag = cmha__drop(pass, pass->imag);
     if (!x || cmha__records(tape)) return x;
     pass->tokens = cmha__result(tape, x->rank, x->shape); /* a copy of their own: blocks then overwrite x */
     if (pass->tokens && !cmha__dry(tape)) memcpy(pass->tokens->data, x->data, x->size * sizeof *x->data);
@@ -12152,21 +12143,6 @@ static const cmha__family_row *cmha__family(int family) {
 
 /* ---- The model ---- */
 
-/* Adds the regularisation of the last state z (CRAT eq 23-25; the paper does not say of which). */
-static void cmha__add_regularisers(cmha__pass *pass, cmha_tensor *z) {
-    const unsigned char *mask = pass->batch->key_mask;
-    cmha_real phase = (cmha_real)pass->c->phase_reg, mag = (cmha_real)pass->c->mag_reg;
-    cmha_real eps = (cmha_real)pass->c->complex_eps;
-    if (phase > 0) cmha__add_loss(pass, cmha_phase_reg(pass->tape, z, mask, phase, eps), 1);
-    if (mag > 0) cmha__add_loss(pass, cmha_mag_reg(pass->tape, z, mask, mag), 1);
-}
-
-/* Divides n numbers by the root of sum(x^2) / count, if that is not 0. */
-static void cmha__divide_by_rms(cmha_real *x, size_t n, size_t count) {
-    double rms = sqrt(cmha_sum_squares(x, n) / (double)(count ? count : 1));
-    for (size_t i = 0; rms > 0 && i < n; i++) x[i] = (cmha_real)((double)x[i] / rms);
-}
-
 /* Rejects features that are not finite, n positions of W, unless they are padding. */
 static cmha_status cmha__check_features(cmha_tape *tape, const cmha_real *x, const unsigned char *mask,
                                         size_t n, size_t W) {
@@ -12182,17 +12158,18 @@ static cmha_tensor *cmha__read_features(cmha__pass *pass) {
     const cmha_model_config *c = pass->c;
     const cmha_batch *b = pass->batch;
     size_t W = cmha__feature_width(c), N = pass->N, shape[] = {pass->B, N, W};
+    size_t group = c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE ? N : 1; /* positions of one norm */
     cmha_tensor *f = cmha__result(pass->tape, 3, shape);
     if (!f || cmha__check_features(pass->tape, b->features, b->key_mask, pass->B * N, W)) return NULL;
     for (size_t t = 0, present = 0; !cmha__dry(pass->tape) && t < pass->B * N; t++) {
-        cmha_real *row = f->data + t * W;
+        cmha_real *row = f->data + t * W, *first = row - t % group * W;
         int absent = b->key_mask && !b->key_mask[t];
         if (absent) memset(row, 0, W * sizeof *row);
         else memcpy(row, b->features + t * W, W * sizeof *row);
-        present = (t % N ? present : 0) + !absent;
-        if (c->feature_norm == CMHA_FEATURE_NORM_FRAME) cmha__divide_by_rms(row, W, c->features);
-        if (c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE && t % N == N - 1)
-            cmha__divide_by_rms(row - t % N * W, N * W, present * c->features);
+        present = (t % group ? present : 0) + !absent;
+        if (!c->feature_norm || t % group < group - 1 || !present) continue;
+        double rms = sqrt(cmha_sum_squares(first, group * W) / (double)(present * c->features));
+        for (size_t i = 0; rms > 0 && i < group * W; i++) first[i] = (cmha_real)((double)first[i] / rms);
     }
     return f;
 }
@@ -12234,7 +12211,11 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     cmha_tensor *x = cmha__embed_input(pass);
     x = x ? family->embed(pass, x) : NULL;
     for (pass->layer = 0; x && pass->layer < c->n_layers; pass->layer++) x = cmha__block(pass, x);
-    if (x && family->complex_state && cmha__records(tape)) cmha__add_regularisers(pass, x);
+    if (!x || !family->complex_state || !cmha__records(tape)) return x;
+    const unsigned char *mask = pass->batch->key_mask; /* CRAT eq 23-25 does not say of which state */
+    cmha_real phase = (cmha_real)c->phase_reg, mag = (cmha_real)c->mag_reg, eps = (cmha_real)c->complex_eps;
+    if (phase > 0) cmha__add_loss(pass, cmha_phase_reg(tape, x, mask, phase, eps), 1);
+    if (mag > 0) cmha__add_loss(pass, cmha_mag_reg(tape, x, mask, mag), 1);
     return x;
 }
 
@@ -12287,15 +12268,10 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     if (states->rank != 3 || !states->shape[1])
         return cmha__reject(tape, CMHA_ERR_SHAPE, "scores: there is no token to look at");
     const cmha_model_config *c = &model->config;
-    size_t B = states->shape[0], N = states->shape[1];
-    cmha_tensor *x = NULL;
-    if (c->pool == CMHA_POOL_MEAN) {
-        x = cmha_mean_tokens(tape, states, key_mask);
-    } else {
-        size_t *first = (size_t *)cmha__record_alloc(tape, (B + 1) * sizeof *first);
-        for (size_t b = 0; first && b < B; b++) first[b] = b * N;
-        if (first) x = cmha_gather(tape, states, first, B);
-    }
+    size_t B = states->shape[0], N = states->shape[1], mean = c->pool == CMHA_POOL_MEAN;
+    size_t *first = mean ? NULL : (size_t *)cmha__record_alloc(tape, (B + 1) * sizeof *first);
+    for (size_t b = 0; first && b < B; b++) first[b] = b * N;
+    cmha_tensor *x = mean ? cmha_mean_tokens(tape, states, key_mask) : cmha_gather(tape, states, first, B);
     x = cmha_linear(tape, x, model->class_weight, model->class_bias);
     if (c->classes > 1 || !(c->label_range > 0)) return x;
     return cmha_scale(tape, cmha_sigmoid(tape, x), (cmha_real)c->label_range);
@@ -12311,25 +12287,22 @@ CMHA_DEF cmha_tensor *cmha_model_values(cmha_model *model, cmha_tape *tape, cmha
     return model->config.gaussian ? cmha__operate(tape, &cmha__bound_op, 0, 0, y, NULL, NULL) : y;
 }
 
-CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, cmha_samples kind, size_t width, size_t hop,
+CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, size_t width, size_t hop,
                             cmha_real *frames) {
-    size_t parts = kind == CMHA_SAMPLES_REAL ? 1 : 2, step = kind == CMHA_SAMPLES_PAIRS ? 2 : 1;
-    size_t plane = kind == CMHA_SAMPLES_PLANES ? n : 1;
     if (!n || !width || !hop) return 0;
     size_t count = n > width ? cmha__min((n - 1) / hop, (n - width - 1) / hop + 1) + 1 : 1;
     for (size_t f = 0; frames && f < count; f++)
-        for (size_t part = 0; part < parts; part++)
+        for (size_t plane = 0; plane < planes; plane++)
             for (size_t i = 0, at = f * hop; i < width; i++, at++)
-                *frames++ = at < n ? samples[at * step + part * plane] : 0;
+                *frames++ = at < n ? samples[plane * n + at] : 0;
     return count;
 }
 
 /* ---- Objectives ---- */
 
 /* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work.
-   How many there are differs from batch to batch, so gradients of that size are not recycled: a dry run,
-   where every token is hidden, would reuse them for tensors of all tokens, and a batch with fewer hidden ones
-   would then need more memory than was measured. */
+   Their number differs from batch to batch, so gradients of that size are not recycled: a dry run, where all
+   are hidden, would reuse them for tensors of all tokens, and fewer would need more than was measured. */
 static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch, cmha_tensor *states,
                                      cmha_real weight) {
     cmha_tape *tape = &model->tape;
@@ -12384,12 +12357,6 @@ static cmha_status cmha__own_pass(cmha_model *model, const char *name, const cmh
     return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "%s: the batch or the result is NULL", name);
 }
 
-/* Ends it: what y holds, if all went well, is the result. */
-static cmha_status cmha__own_result(const cmha_model *model, const cmha_tensor *y, cmha_real *result) {
-    if (y) memcpy(result, y->data, y->size * sizeof *result);
-    return model->tape.status;
-}
-
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss) {
     cmha_status status = cmha__own_pass(model, "loss", batch, loss, 0, 0);
     if (status) return status;
@@ -12398,24 +12365,33 @@ CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch,
     return model->tape.status;
 }
 
-CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits) {
-    cmha_status status = cmha__own_pass(model, "logits", batch, logits, 0, 0);
+/* What a pass of its own can give: one head's output. */
+enum { CMHA__LOGITS, CMHA__CLASSES, CMHA__VALUES };
+
+static cmha_status cmha__own_output(cmha_model *model, int head, const cmha_batch *batch, cmha_real *result) {
+    static const char *const names[] = {"logits", "classify", "predict"};
+    cmha_status status = cmha__own_pass(model, names[head], batch, result, 0, 0);
     if (status) return status;
-    return cmha__own_result(model, cmha_model_forward(model, &model->tape, batch, NULL), logits);
+    cmha_tape *tape = &model->tape;
+    cmha_tensor *x = cmha_model_states(model, tape, batch, NULL);
+    if (x)
+        x = head == CMHA__LOGITS    ? cmha__vocabulary_head(model, tape, x)
+            : head == CMHA__CLASSES ? cmha_model_scores(model, tape, x, batch->key_mask)
+                                    : cmha_model_values(model, tape, x);
+    if (x) memcpy(result, x->data, x->size * sizeof *result);
+    return tape->status;
+}
+
+CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits) {
+    return cmha__own_output(model, CMHA__LOGITS, batch, logits);
 }
 
 CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores) {
-    cmha_status status = cmha__own_pass(model, "classify", batch, scores, 0, 0);
-    if (status) return status;
-    cmha_tensor *states = cmha_model_states(model, &model->tape, batch, NULL);
-    return cmha__own_result(model, cmha_model_scores(model, &model->tape, states, batch->key_mask), scores);
+    return cmha__own_output(model, CMHA__CLASSES, batch, scores);
 }
 
 CMHA_DEF cmha_status cmha_model_predict(cmha_model *model, const cmha_batch *batch, cmha_real *values) {
-    cmha_status status = cmha__own_pass(model, "predict", batch, values, 0, 0);
-    if (status) return status;
-    cmha_tensor *states = cmha_model_states(model, &model->tape, batch, NULL);
-    return cmha__own_result(model, cmha_model_values(model, &model->tape, states), values);
+    return cmha__own_output(model, CMHA__VALUES, batch, values);
 }
 
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors) {
@@ -12487,10 +12463,8 @@ static cmha_batch cmha__dry_batch(const cmha_model_config *c, size_t batch, size
     return b;
 }
 
-/* Runs passes that compute nothing but count what they would take: bytes of the two arenas' single blocks. A
-   step, and an evaluation, which takes more than a step in small models whose blocks run twice. With a class
-   head the batch has labels: hidden tokens then take their memory at the first step. Without any head the
-   objective is the caller's own. */
+/* Counts the bytes of the two arenas' single blocks by dry runs of a step and of an evaluation, which takes
+   more in small models whose blocks run twice. Without any head the objective is the caller's own. */
 static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, size_t *memory,
                                  size_t *records) {
     cmha_real *nowhere = (cmha_real *)(uintptr_t)64; /* never touched in a dry run */
@@ -12705,12 +12679,13 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *parameters, cmha_loss_
     for (cmha_parameter *one = p->list; one < p->list + p->count; one++)
         if (!one->frozen) least = fmax(least, 1e-3 * cmha__steepness(grads + one->place, one->tensor.size));
     for (cmha_parameter *one = p->list; one < p->list + p->count && !status; one++) {
+        if (one->frozen) continue;
         cmha_real *data = one->tensor.data, *was = kept + (data - p->data), *grad = grads + one->place;
-        size_t n = one->tensor.size, tries = one->frozen ? 0 : n > 64 ? 8 : n;
-        double scale = one->frozen ? 0 : fmax(least, cmha__steepness(grad, n));
-        for (size_t k = 0; k < tries && !status; k++) {
-            size_t lo = n > 64 ? 0 : k, hi = n > 64 ? n : k + 1;
-            uint64_t key = n > 64 ? 2 * cmha__mix(one->place + k) + 1 : 0;
+        size_t n = one->tensor.size, wide = n > 64;
+        double scale = fmax(least, cmha__steepness(grad, n));
+        for (size_t k = 0; k < (wide ? 8 : n) && !status; k++) {
+            size_t lo = wide ? 0 : k, hi = wide ? n : k + 1;
+            uint64_t key = wide ? 2 * cmha__mix(one->place + k) + 1 : 0;
             double told = 0, off;
             for (size_t j = lo; j < hi; j++) told += cmha__side(key, j) * (double)grad[j];
             status = cmha__slope(data, was, lo, hi, key, loss, user, &slope);
@@ -12738,14 +12713,11 @@ CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
     memset(trainer, 0, sizeof *trainer);
 }
 
-static int cmha__trainer_open(const cmha_trainer *trainer) {
-    return trainer && cmha__is_opening(trainer->model, trainer->context, trainer->opening);
-}
-
-/* Refuses a closed trainer, and one whose moments are not those of what learns now. */
-static cmha_status cmha__trainer_ready(const cmha_trainer *trainer) {
-    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
-    if (trainer->layout == trainer->model->parameters.layout) return CMHA_OK;
+/* Refuses a closed trainer and, for what learns, one whose moments are not those of what learns now. */
+static cmha_status cmha__trainer_ready(const cmha_trainer *trainer, int learns) {
+    if (!trainer || !cmha__is_opening(trainer->model, trainer->context, trainer->opening))
+        return CMHA_ERR_STATE;
+    if (!learns || trainer->layout == trainer->model->parameters.layout) return CMHA_OK;
     return cmha__fail(trainer->context, CMHA_ERR_STATE,
                       "trainer: other parameters are frozen than when it was opened; open it again");
 }
@@ -12797,18 +12769,16 @@ CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const u
     }
 }
 
-/* Refuses streams that lead outside of the memory, less than `least` tokens, and models of features. */
+/* Refuses models of features, streams that lead outside of the memory, and less than `least` tokens. */
 static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *call,
                                       const cmha_tokens *tokens, size_t least) {
-    if (!tokens || !tokens->data || (tokens->width != 1 && tokens->width != 2 && tokens->width != 4))
-        return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT,
-                          "%s: no tokens, or their width is not 1, 2 or 4", call);
+    int width = tokens && tokens->data ? tokens->width : 0;
     if (trainer->model->config.features)
         return cmha__fail(trainer->context, CMHA_ERR_STATE,
                           "%s: the model reads features, which a stream of tokens has not", call);
-    if (tokens->count >= least) return CMHA_OK;
-    return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "%s: %zu tokens are too few, it takes %zu", call,
-                      tokens->count, least);
+    if ((width == 1 || width == 2 || width == 4) && tokens->count >= least) return CMHA_OK;
+    return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT,
+                      "%s: it takes a stream of %zu tokens or more, of 1, 2 or 4 bytes", call, least);
 }
 
 /* Fills a row of a batch over the trainer's ids and targets from the stream; `draw` hides an encoder's. */
@@ -12830,10 +12800,9 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, siz
 /* The second half of a step, at the rate of the next. A step that fails by its numbers counts too. */
 static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status status) {
     const cmha_trainer_config *c = &trainer->config;
-    size_t warmup = (size_t)(c->warmup * (double)c->steps + 0.5);
-    double lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps,
-                                   trainer->step + 1);
-    cmha_adamw_args args = {lr, c->beta1, c->beta2, c->adam_eps, c->weight_decay, 1, trainer->step + 1};
+    size_t warmup = (size_t)(c->warmup * (double)c->steps + 0.5), next = trainer->step + 1;
+    double lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps, next);
+    cmha_adamw_args args = {lr, c->beta1, c->beta2, c->adam_eps, c->weight_decay, 1, next};
     if (!status)
         status = cmha__update(&trainer->model->parameters, trainer->moments, args,
                               (cmha_clip_mode)c->clip_mode, c->clip, &trainer->grad_norm);
@@ -12843,16 +12812,14 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
 }
 
 CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
-    cmha_status status = cmha__trainer_ready(trainer);
+    cmha_status status = cmha__trainer_ready(trainer, 1);
+    if (!status) status = cmha__check_stream(trainer, "step", tokens, trainer->config.length + 1);
     if (status) return status;
     const cmha_trainer_config *c = &trainer->config;
-    int32_t *ids = trainer->ids;
-    cmha_batch batch = {ids, ids + c->batch * c->length, NULL, c->batch, c->length, NULL, NULL, NULL, NULL,
-                        NULL};
+    cmha_batch batch = {trainer->ids, trainer->ids + c->batch * c->length, NULL, c->batch, c->length, NULL,
+                        NULL, NULL, NULL, NULL};
     double sum = 0;
-    status = cmha__check_stream(trainer, "step", tokens, c->length + 1);
-    if (status) return status;
-    cmha_model_zero_grad(trainer->model);
+    cmha_parameters_zero_grad(&trainer->model->parameters);
     for (size_t part = 0; !status && part < c->accumulate; part++) {
         uint64_t draw = (uint64_t)trainer->step * c->accumulate + part;
         double mean = 0;
@@ -12870,38 +12837,38 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 }
 
 CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
-    cmha_status status = cmha__trainer_ready(trainer);
+    cmha_status status = cmha__trainer_ready(trainer, 1);
     if (status) return status;
     uint64_t key = cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1));
     double mean = 0;
-    cmha_model_zero_grad(trainer->model);
+    cmha_parameters_zero_grad(&trainer->model->parameters);
     status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
     if (loss) *loss = mean;
     return cmha__trainer_finish(trainer, status);
 }
 
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
-    cmha_status status = cmha__trainer_ready(trainer);
+    cmha_status status = cmha__trainer_ready(trainer, 1);
     if (status) return status;
     status = cmha__trainer_finish(trainer, CMHA_OK);
-    cmha_model_zero_grad(trainer->model);
+    cmha_parameters_zero_grad(&trainer->model->parameters);
     if (grad_norm) *grad_norm = trainer->grad_norm;
     return status;
 }
 
 CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
-    if (!cmha__trainer_open(trainer)) return CMHA_ERR_STATE;
-    if (!loss) return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "evaluate: no result");
-    cmha_status status = cmha__check_stream(trainer, "evaluate", tokens, 2);
+    cmha_status status = cmha__trainer_ready(trainer, 0);
+    if (!status) status = cmha__check_stream(trainer, "evaluate", tokens, 2);
     if (status) return status;
+    if (!loss) return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "evaluate: no result");
     const cmha_trainer_config *c = &trainer->config;
-    int32_t *ids = trainer->ids;
     size_t total = tokens->count - 1 < c->eval_tokens ? tokens->count - 1 : c->eval_tokens, counted = 0;
     double sum = 0;
     for (size_t done = 0, rows, length; done < total; done += rows * length) {
         length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
         if (rows > c->batch) rows = c->batch;
-        cmha_batch batch = {ids, ids + rows * length, NULL, rows, length, NULL, NULL, NULL, NULL, NULL};
+        cmha_batch batch = {trainer->ids, trainer->ids + rows * length, NULL, rows, length, NULL, NULL, NULL,
+                            NULL, NULL};
         double mean = 0;
         size_t targets = 0;
         for (size_t row = 0; row < rows; row++)
@@ -12925,38 +12892,6 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 }
 
 /* ============================================== Inference =============================================== */
-
-/* An array in a block of memory: where its pointer is kept, how many things of how many bytes. */
-typedef struct cmha__array {
-    void *pointer;
-    size_t n, size;
-} cmha__array;
-
-/* Counts the bytes of a block for arrays, each on lines of cache of its own. */
-static cmha_status cmha__count_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays,
-                                      size_t n, size_t *bytes) {
-    size_t one;
-    *bytes = 0;
-    for (size_t i = 0; i < n; i++)
-        if (!cmha__mul(arrays[i].n, arrays[i].size, &one) || one > SIZE_MAX - 63 ||
-            !cmha__sum(*bytes, cmha__round64(one), bytes))
-            return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "%s: its sizes overflow", what);
-    return CMHA_OK;
-}
-
-/* Takes such a block, unless it is given. The first array's pointer is the block's. */
-static cmha_status cmha__take_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays, size_t n,
-                                     size_t *bytes, void *given) {
-    cmha_status status = cmha__count_arrays(ctx, what, arrays, n, bytes);
-    char *block = given || status ? (char *)given : (char *)cmha__take(ctx, *bytes);
-    if (status) return status;
-    if (!block) return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %zu bytes", what, *bytes);
-    for (size_t i = 0; i < n; i++) {
-        memcpy(arrays[i].pointer, &block, sizeof block);
-        block += cmha__round64(arrays[i].n * arrays[i].size);
-    }
-    return CMHA_OK;
-}
 
 /* ---- Packed weights ---- */
 
@@ -13228,11 +13163,13 @@ static void cmha__cached_unit(cmha__reader *r, size_t b, size_t kv) {
     }
 }
 
-static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q,
-                                           cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
+/* Runs softmax attention, through the cache if there is one. */
+static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q,
+                                        cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
     cmha__attention_saved s;
     cmha_attention_args *a = &s.args;
     cmha_tensor *in[CMHA_MAX_INPUTS];
+    if (!pass->cache) return cmha_attention(pass->tape, args, q, k, v, parameters);
     cmha_slot *slots = pass->cache->slots;
     if (!q || pass->tape->status) return NULL;
     s.args = *args, s.args.threads = pass->tape->context->threads;
@@ -13272,7 +13209,7 @@ static cmha_tensor *cmha__cached_attention(cmha__pass *pass, const cmha_attentio
     return y;
 }
 
-/* Does the same by linear attention, of which the cache keeps the state alone. */
+/* Does the same by linear attention in a cache, of which the cache keeps the state alone. */
 static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q,
                                         cmha_tensor *k, cmha_tensor *v) {
     cmha_cache *cache = pass->cache;
@@ -14756,7 +14693,7 @@ CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {
 }
 
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
-    cmha_status status = cmha__trainer_ready(trainer);
+    cmha_status status = cmha__trainer_ready(trainer, 1);
     return status ? status : cmha__write_file(trainer->context, path, cmha__tell_state, trainer);
 }
 
@@ -15035,7 +14972,7 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     cmha_archive archive;
     cmha_status status;
     uint64_t step = 0, knowledge = 0;
-    if ((status = cmha__trainer_ready(trainer)) != CMHA_OK) return status;
+    if ((status = cmha__trainer_ready(trainer, 1)) != CMHA_OK) return status;
     cmha_model *model = trainer->model;
     cmha_context *context = model->context;
     cmha_trainer loaded = *trainer;

@@ -502,7 +502,7 @@ static void model_parameters(kase *k) {
         const cmha_archive_tensor *t = &k->file.tensors[i];
         cmha_parameter *p;
         if (strncmp(t->name, "param.", 6)) continue;
-        p = cmha_model_find(&k->model, t->name + 6);
+        p = cmha_parameters_find(&k->model.parameters, t->name + 6);
         if (!p) leave(k, CASE_FAIL, "the model has no parameter %s", t->name + 6);
         if (p->tensor.rank != t->rank)
             leave(k, CASE_FAIL, "%s: rank %d, the model's is %d", t->name, t->rank, p->tensor.rank);

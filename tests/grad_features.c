@@ -71,7 +71,7 @@ static void run(const char *family, int is_complex, int tokens, const struct hea
     }
     /* a scale of the cotangent goes into every gradient */
     loss = (double)s.model.parameters.grad[s.model.parameters.size / 2];
-    cmha_model_zero_grad(&s.model);
+    cmha_parameters_zero_grad(&s.model.parameters);
     CHECK_OK(cmha_model_gradient(&s.model, &s.batch, -0.25, 0, &small));
     CHECK_NEAR(s.model.parameters.grad[s.model.parameters.size / 2], -0.25 * loss, 1e-12);
     cmha_model_close(&s.model);

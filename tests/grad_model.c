@@ -39,7 +39,7 @@ static int subject_gradient(subject *s) {
     if (!CHECK_THAT(!cmha_model_gradient(&s->model, &s->batch, 1, s->key, &ignored), "%s",
                     cmha_error(&context)))
         return 0;
-    cmha_model_zero_grad(&s->model);
+    cmha_parameters_zero_grad(&s->model.parameters);
     cmha_tape_reset(&s->tape);
     s->tape.key = s->key, s->tape.draws = 0;
     logits = cmha_model_forward(&s->model, &s->tape, &s->batch, &extra);
@@ -76,7 +76,7 @@ static void subject_public(subject *s, const char *label) {
     double loss, loss2, evaluated = 0;
     size_t i;
     memcpy(want, s->model.parameters.grad, s->model.parameters.size * sizeof *want);
-    cmha_model_zero_grad(&s->model);
+    cmha_parameters_zero_grad(&s->model.parameters);
     CHECK(check_largest(s->model.parameters.grad, s->model.parameters.size) == 0);
     CHECK_OK(cmha_model_gradient(&s->model, &s->batch, 1, s->key, &loss));
     CHECK_THAT(check_distance(want, s->model.parameters.grad, s->model.parameters.size) <

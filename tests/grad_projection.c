@@ -157,7 +157,7 @@ static void check_model(int tied) {
     CHECK_OK(cmha_model_gradient(&model, &batch, -0.3, 1, &loss));
     own = check_zeros(model.parameters.size);
     memcpy(own, model.parameters.grad, model.parameters.size * sizeof *own);
-    cmha_model_zero_grad(&model);
+    cmha_parameters_zero_grad(&model.parameters);
     y = cmha_model_states(&model, &tape, &batch, NULL);
     head = tied ? model.token_weight : model.head_weight;
     y = cmha_linear_cross_entropy(&tape, y, head, model.head_bias, targets, -1, NULL);

@@ -219,12 +219,12 @@ static void window_gradients(void) {
     if (!open_model(&model, "", NULL)) return;
     for (with_base = 0; with_base < 2; with_base++) {
         CHECK_OK(cmha_model_set_knowledge(&model, with_base ? &base : NULL));
-        cmha_model_zero_grad(&model);
+        cmha_parameters_zero_grad(&model.parameters);
         CHECK_OK(cmha_model_gradient(&model, &batch, 1, 1, &loss));
         for (i = 0; i < sizeof names / sizeof *names; i++) {
             cmha_parameter *p;
             snprintf(name, sizeof name, "blocks.1.%s", names[i]);
-            p = cmha_model_find(&model, name);
+            p = cmha_parameters_find(&model.parameters, name);
             if (!CHECK_THAT(p != NULL, "no parameter %s", name)) continue;
             CHECK_THAT((check_largest(p->tensor.grad, p->tensor.size) > 0) == with_base, "%s %s a base", name,
                        with_base ? "has no gradient with" : "has a gradient without");
@@ -305,7 +305,7 @@ static void balanced(void) {
         size_t i;
         CHECK_OK(cmha_model_init(&model, &context, &config));
         CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
-        bias = cmha_model_find(&model, "blocks.0.ffn.router.bias");
+        bias = cmha_parameters_find(&model.parameters, "blocks.0.ffn.router.bias");
         if (bias) bias->tensor.data[2] = 1; /* a favourite */
         learn(&trainer, 60, "balance");
         memset(model.expert_use, 0, 8 * sizeof *model.expert_use);

@@ -291,7 +291,7 @@ static seen look(cmha_model *model, const cmha_batch *batch) {
     s.grad = check_zeros(model->parameters.size);
     CHECK_OK(cmha_model_logits(model, batch, s.logits));
     CHECK_OK(cmha_model_classify(model, batch, s.scores));
-    cmha_model_zero_grad(model);
+    cmha_parameters_zero_grad(&model->parameters);
     CHECK_THAT(!cmha_model_gradient(model, batch, 1, 0, &loss), "%s", cmha_error(model->context));
     if (model->parameters.grad)
         memcpy(s.grad, model->parameters.grad, model->parameters.size * sizeof *s.grad);
@@ -424,7 +424,7 @@ static void little(const char *label, const cmha_model_config *config, int can) 
         CHECK_THAT(!cmha_model_gradient(&model, &batch, 1, 0, &loss) && isfinite(loss) &&
                        check_finite(model.parameters.grad, model.parameters.size),
                    "%s: %zu tokens: loss %g, %s", label, n, loss, cmha_error(&context));
-        cmha_model_zero_grad(&model);
+        cmha_parameters_zero_grad(&model.parameters);
     }
     cmha_model_close(&model);
     free(ids);
@@ -1106,8 +1106,8 @@ static void mobius_wirings(void) {
         if (!open_model(&model, &config, options)) continue;
         for (i = 0; i < 6; i++) {
             snprintf(name, sizeof name, "blocks.%zu.attn.mobius_k.weight", i);
-            CHECK_THAT((cmha_model_find(&model, name) != NULL) == (wirings[w][1][i] == '1'), "%s: layer %zu",
-                       wirings[w][0], i);
+            int has = cmha_parameters_find(&model.parameters, name) != NULL;
+            CHECK_THAT(has == (wirings[w][1][i] == '1'), "%s: layer %zu", wirings[w][0], i);
         }
         cmha_model_close(&model);
     }

@@ -92,10 +92,10 @@ static void tell_apart(const char *family, int is_complex, double most) {
             labels[i] = (cmha_real)(i % 2);
             for (j = 0; j < 2 * N; j++) {
                 double angle = phase + (i % 2 ? turn : -turn) * (double)j;
-                samples[2 * j] = (cmha_real)(cos(angle) + 0.1 * check_random());
-                samples[2 * j + 1] = (cmha_real)(sin(angle) + 0.1 * check_random());
+                samples[j] = (cmha_real)(cos(angle) + 0.1 * check_random());
+                samples[2 * N + j] = (cmha_real)(sin(angle) + 0.1 * check_random());
             }
-            CHECK(cmha_frames(samples, 2 * N, CMHA_SAMPLES_PAIRS, F, F, x + i * N * 2 * F) == N);
+            CHECK(cmha_frames(samples, 2 * N, 2, F, F, x + i * N * 2 * F) == N);
         }
         if (step < STEPS) CHECK_OK(cmha_trainer_fit(&trainer, &b, &loss));
     }
@@ -168,7 +168,7 @@ static void loss_of_values(void) {
         size_t i, counted = 0;
         m.gaussian = gaussian;
         CHECK_OK(cmha_model_init(&model, &context, &m));
-        check_fill(cmha_model_find(&model, "value.bias")->tensor.data, gaussian ? 4 : 2, 20);
+        check_fill(cmha_parameters_find(&model.parameters, "value.bias")->tensor.data, gaussian ? 4 : 2, 20);
         b = draw_batch(&m, 2, 6), one = only(b, 0, 1);
         y = predicted(&model, &one, 0);
         for (i = 0; i < 2 * 6 * Y; i++) {
@@ -300,8 +300,8 @@ static void imaginary(const char *family, double gamma) {
     cmha_real *y[3], *x, *c, *p;
     size_t i, j, W = 2 * F;
     CHECK_OK(cmha_model_init(&model, &context, &m));
-    c = cmha_model_find(&model, "feature.weight")->tensor.data; /* [2, D, F] */
-    p = cmha_model_find(&model, "pos_emb.weight")->tensor.data;
+    c = cmha_parameters_find(&model.parameters, "feature.weight")->tensor.data; /* [2, D, F] */
+    p = cmha_parameters_find(&model.parameters, "pos_emb.weight")->tensor.data;
     memset(c, 0, D * F * sizeof *c);
     b = draw_batch(&m, 1, N), x = (cmha_real *)(uintptr_t)b.features;
     for (i = 0; i < N * W; i++) x[i] = i % W < F ? x[i % W] : 0;
@@ -335,7 +335,7 @@ static void turned(const char *options, int turns) {
     double off = 0, size = 0;
     size_t i, k;
     CHECK_OK(cmha_model_init(&model, &context, &m)), CHECK_OK(cmha_tape_init(&tape, &context, 0));
-    if ((p = cmha_model_find(&model, "blocks.0.ffn.w2.weight")) != NULL)
+    if ((p = cmha_parameters_find(&model.parameters, "blocks.0.ffn.w2.weight")) != NULL)
         memset(p->tensor.data, 0, p->tensor.size * sizeof(cmha_real));
     for (i = 0; i < model.parameters.count; i++) /* or a start near 0 would hide what they do */
         if (strstr(model.parameters.list[i].name, "wqkv") || strstr(model.parameters.list[i].name, "theta"))
@@ -733,38 +733,35 @@ static void hostile(void) {
 /* ---- frames ---- */
 
 static void frames(void) {
-    size_t n, width, hop, f, i, part, count;
-    int kind;
+    size_t n, width, hop, f, i, planes, plane, count;
     cmha_real x[2 * 13], y[13 * 2 * 6];
     check_fill(x, 26, 1);
-    for (kind = CMHA_SAMPLES_REAL; kind <= CMHA_SAMPLES_PLANES; kind++)
+    for (planes = 1; planes <= 2; planes++)
         for (n = 0; n <= 13; n++)
             for (width = 0; width <= 6; width++)
                 for (hop = 0; hop <= 7; hop++) {
-                    size_t parts = kind == CMHA_SAMPLES_REAL ? 1 : 2, reached = 0, before = 0, wrong = 0;
-                    count = cmha_frames(x, n, (cmha_samples)kind, width, hop, NULL);
+                    size_t reached = 0, before = 0, wrong = 0;
+                    count = cmha_frames(x, n, planes, width, hop, NULL);
                     if (!n || !width || !hop) {
                         CHECK(count == 0);
                         continue;
                     }
-                    CHECK(cmha_frames(x, n, (cmha_samples)kind, width, hop, y) == count);
+                    CHECK(cmha_frames(x, n, planes, width, hop, y) == count);
                     for (f = 0; f < count; f++) { /* each reaches a sample that none before it has */
                         reached = f * hop + width < n ? f * hop + width : n;
                         if (f) CHECK(f * hop < n && reached > before);
                         before = reached;
-                        for (part = 0; part < parts; part++)
+                        for (plane = 0; plane < planes; plane++)
                             for (i = 0; i < width; i++) {
                                 size_t at = f * hop + i;
-                                cmha_real want = at >= n ? 0
-                                                 : kind == CMHA_SAMPLES_PAIRS ? x[2 * at + part]
-                                                                              : x[part * n + at];
-                                cmha_real got = y[(f * parts + part) * width + i];
+                                cmha_real want = at >= n ? 0 : x[plane * n + at];
+                                cmha_real got = y[(f * planes + plane) * width + i];
                                 wrong += got < want || got > want;
                             }
                     }
                     CHECK_THAT(!wrong && (count * hop >= n || reached == n),
-                               "kind %d, %zu samples, width %zu, hop %zu: %zu frames, %zu wrong", kind, n,
-                               width, hop, count, wrong);
+                               "%zu planes, %zu samples, width %zu, hop %zu: %zu frames, %zu wrong",
+                               planes, n, width, hop, count, wrong);
                 }
 }
 

@@ -283,7 +283,7 @@ static void orthogonal(void) {
     CHECK_OK(cmha_kind(&c, "mobius", &m));
     CHECK_OK(cmha_config_set_all(&c, cmha_model_table(), &m, "mobius_init=ortho mobius_heads=2"));
     CHECK_OK(cmha_model_init(&model, &c, &m));
-    p = cmha_model_find(&model, "blocks.0.attn.mobius_k.weight");
+    p = cmha_parameters_find(&model.parameters, "blocks.0.attn.mobius_k.weight");
     if (!CHECK(p && p->tensor.rank == 3 && p->tensor.shape[1] == 8 && p->tensor.shape[2] == 16)) return;
     for (plane = 0, rows = 8; plane < 2; plane++)
         for (i = 0; i < rows; i++)
@@ -324,7 +324,7 @@ static void fixed_pcl(void) {
     CHECK_OK(cmha_model_init(&learned, &c, &m));
     for (i = 0; i < learned.parameters.count; i++) {
         cmha_tensor *to = &learned.parameters.list[i].tensor;
-        cmha_parameter *from = cmha_model_find(&fixed, learned.parameters.list[i].name);
+        cmha_parameter *from = cmha_parameters_find(&fixed.parameters, learned.parameters.list[i].name);
         if (from) memcpy(to->data, from->tensor.data, to->size * sizeof *to->data);
         for (j = 0; !from && j < to->size; j++) to->data[j] = 1;
         own += !from;
@@ -381,7 +381,7 @@ static void clipping(const char *kind, cmha_clip_mode mode, double limit) {
         cmha_real *raw;
         cmha_adamw_args a = {0, 0, 0, 0, 0, 0, 0};
         CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
-        cmha_model_zero_grad(&twin);
+        cmha_parameters_zero_grad(&twin.parameters);
         CHECK_OK(cmha_model_gradient(&twin, &batch, 1, 0, &loss));
         raw = check_zeros(twin.parameters.size);
         memcpy(raw, twin.parameters.grad, twin.parameters.size * sizeof *raw);

@@ -116,7 +116,7 @@ static cmha_status attention(world *w) {
 static cmha_status gradient(world *w) {
     double value = 0;
     cmha_status s;
-    cmha_model_zero_grad(&w->model);
+    cmha_parameters_zero_grad(&w->model.parameters);
     s = cmha_model_gradient(&w->model, &w->batch, 0.5, 3, &value);
     digest(w, &value, sizeof value);
     if (!s) digest(w, w->model.parameters.grad, w->model.parameters.size * sizeof(cmha_real));
@@ -133,7 +133,7 @@ static cmha_status label_gradient(world *w) {
 static cmha_status own_tape(world *w) {
     static const cmha_real targets[BATCH * LENGTH] = {1, -1, 2};
     cmha_tensor *y, *extra;
-    cmha_model_zero_grad(&w->model);
+    cmha_parameters_zero_grad(&w->model.parameters);
     cmha_tape_reset(&w->tape);
     w->tape.key = 5;
     y = cmha_model_forward(&w->model, &w->tape, &w->batch, &extra);
@@ -288,7 +288,7 @@ static cmha_status open_nothing(world *w) {
     CHECK_OK(cmha_kind(&other, "cmha", &w->mc));
     cmha_config_get(cmha_model_table(), &w->mc, cmha_model_table().fields[0].name, text, sizeof text);
     CHECK_OK(cmha_tape_init(&tape, &other, 1));
-    CHECK(cmha_model_find(&w->model, "tok_emb.weight") != NULL);
+    CHECK(cmha_parameters_find(&w->model.parameters, "tok_emb.weight") != NULL);
     cmha_tape_close(&tape), cmha_context_close(&other);
     CHECK(w->heap.calls == calls);
     return CMHA_OK;

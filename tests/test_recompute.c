@@ -174,13 +174,13 @@ static void own_objectives(void) {
     plain = check_zeros(model.parameters.size);
     for (which = 0; which < 3; which++) {
         model.config.recompute = 0;
-        cmha_model_zero_grad(&model);
+        cmha_parameters_zero_grad(&model.parameters);
         own_gradient(&model, which, states[0]);
         if (!CHECK(model.parameters.grad != NULL)) break;
         memcpy(plain, model.parameters.grad, model.parameters.size * sizeof *plain);
         CHECK(check_largest(plain, model.parameters.size) > 0);
         model.config.recompute = 1;
-        cmha_model_zero_grad(&model);
+        cmha_parameters_zero_grad(&model.parameters);
         own_gradient(&model, which, states[1]);
         CHECK_THAT(check_distance(plain, model.parameters.grad, model.parameters.size) <= 0,
                    "objective %d: gradients differ by %g", which,

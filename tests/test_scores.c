@@ -258,7 +258,8 @@ static void learning(void) {
             const cmha_score_parameter *p = two.model.score->parameters + 1;
             char name[48];
             snprintf(name, sizeof name, "blocks.0.attn.%s", p->name);
-            CHECK(cmha_model_find(&two.model, name) && cmha_model_find(&two.model, name)->decay == p->decay);
+            cmha_parameter *again = cmha_parameters_find(&two.model.parameters, name);
+            CHECK(again && again->decay == p->decay);
         }
         train(&one, rows[i], 1);
         CHECK_THAT(two.loss[STEPS - 1] < two.loss[0], "%s does not learn", rows[i]);

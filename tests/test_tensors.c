@@ -276,7 +276,7 @@ static void compare_part(cmha_model *model, size_t part, int *seen, const char *
         for (j = 0; wanted && j < r->n_names; j++) {
             cmha_parameter *p;
             snprintf(name, sizeof name, "%s%.*s", before, LONGEST - 1, r->names[j]);
-            p = cmha_model_find(model, name);
+            p = cmha_parameters_find(&model->parameters, name);
             if (!CHECK_THAT(p != NULL, "%s: there is no %s, but a row", label, name)) continue;
             seen[p - model->parameters.list]++;
             compare_tensor(p, r, c, label);
@@ -407,12 +407,12 @@ static void open_wired(cmha_model *model, cmha_context *context, const char *opt
 
 static cmha_real *data_of(cmha_model *model, const char *name) {
     static cmha_real nothing[4096];
-    cmha_parameter *p = cmha_model_find(model, name);
+    cmha_parameter *p = cmha_parameters_find(&model->parameters, name);
     return CHECK_THAT(p != NULL, "there is no %s", name) ? p->tensor.data : nothing;
 }
 
 static void times(cmha_model *model, const char *name, double by) {
-    cmha_parameter *p = cmha_model_find(model, name);
+    cmha_parameter *p = cmha_parameters_find(&model->parameters, name);
     size_t i;
     for (i = 0; CHECK(p != NULL) && i < p->tensor.size; i++) p->tensor.data[i] *= (cmha_real)by;
 }

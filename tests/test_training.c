@@ -234,15 +234,15 @@ static void not_finite(double poison) {
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
     CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
     kept = check_zeros(model.parameters.size), moments = check_zeros(2 * model.parameters.size);
-    good = cmha_model_find(&model, "blocks.0.attn.wv.weight")->tensor.data[3];
-    cmha_model_find(&model, "blocks.0.attn.wv.weight")->tensor.data[3] = (cmha_real)poison;
+    good = cmha_parameters_find(&model.parameters, "blocks.0.attn.wv.weight")->tensor.data[3];
+    cmha_parameters_find(&model.parameters, "blocks.0.attn.wv.weight")->tensor.data[3] = (cmha_real)poison;
     memcpy(kept, model.parameters.data, model.parameters.size * sizeof *kept),
         memcpy(moments, trainer.moments, 2 * model.parameters.size * sizeof *moments);
     CHECK_IS(cmha_trainer_step(&trainer, &stream, &loss), CMHA_ERR_NOT_FINITE);
     CHECK(!memcmp(kept, model.parameters.data, model.parameters.size * sizeof *kept) &&
           !memcmp(moments, trainer.moments, 2 * model.parameters.size * sizeof *moments));
     CHECK(trainer.step == 2);
-    cmha_model_find(&model, "blocks.0.attn.wv.weight")->tensor.data[3] = good;
+    cmha_parameters_find(&model.parameters, "blocks.0.attn.wv.weight")->tensor.data[3] = good;
     CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss)); /* and life goes on */
     CHECK(check_finite(model.parameters.data, model.parameters.size) && isfinite(loss));
     free(kept), free(moments);
@@ -280,7 +280,7 @@ static void bad_tokens(void) {
     loss = 5;
     CHECK_OK(cmha_model_loss(&model, &batch, &loss));
     CHECK(loss == 0);
-    cmha_model_zero_grad(&model);
+    cmha_parameters_zero_grad(&model.parameters);
     CHECK_OK(cmha_model_gradient(&model, &batch, 1, 0, &loss));
     CHECK(loss == 0 && check_largest(model.parameters.grad, model.parameters.size) == 0);
     cmha_cache_close(&cache), cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
@@ -579,7 +579,7 @@ static void step_by_hand(double clip) {
     mo = check_zeros(model.parameters.size), ve = check_zeros(model.parameters.size);
     for (step = 0; step < 4; step++) {
         CHECK_OK(cmha_trainer_step(&trainer, &little, &loss));
-        cmha_model_zero_grad(&twin);
+        cmha_parameters_zero_grad(&twin.parameters);
         CHECK_OK(cmha_model_gradient(&twin, &batch, 1, 0, &want));
         CHECK_NEAR(loss, want, check_tolerance(1e-10, 1e-4));
         for (norm = 0, i = 0; i < twin.parameters.size; i++)
@@ -708,10 +708,10 @@ static void decay_flags(void) {
         CHECK_THAT(model.parameters.list[i].decay == plain, "%s: decay is %d", n,
                    model.parameters.list[i].decay);
         none += !plain;
-        CHECK(cmha_model_find(&model, n) == &model.parameters.list[i]);
+        CHECK(cmha_parameters_find(&model.parameters, n) == &model.parameters.list[i]);
     }
-    CHECK(none > 10 && cmha_model_find(&model, "nothing") == NULL &&
-          cmha_model_find(&model, "blocks.1.attn.delta") != NULL);
+    CHECK(none > 10 && cmha_parameters_find(&model.parameters, "nothing") == NULL &&
+          cmha_parameters_find(&model.parameters, "blocks.1.attn.delta") != NULL);
     cmha_model_close(&model), cmha_context_close(&c);
 }
 

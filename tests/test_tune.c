@@ -199,7 +199,7 @@ static void steps(void) {
         }
         for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
         for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
-        cmha_model_zero_grad(&model);
+        cmha_parameters_zero_grad(&model.parameters);
         CHECK_OK(cmha_model_gradient(&model, &batch, 1, 0, &loss));
         for (i = 0, sum = 0; i < model.parameters.count; i++)
             if (!model.parameters.list[i].frozen)
@@ -600,7 +600,7 @@ static void wrong_rows(void) {
     CHECK_IS(cmha_parameters_init(&p, &context, rows, 0), CMHA_ERR_ARGUMENT);
     CHECK_IS(cmha_parameters_init(&p, NULL, rows, 3), CMHA_ERR_STATE);
     CHECK_IS(cmha_parameters_save(&p, path_of("none"), 0), CMHA_ERR_STATE);
-    CHECK_IS(cmha_parameters_init(&p, &context, rows, SIZE_MAX / 8), CMHA_ERR_MEMORY);
+    CHECK_IS(cmha_parameters_init(&p, &context, rows, SIZE_MAX / 8), CMHA_ERR_OVERFLOW);
 }
 
 /* Everything at every allocation that fails: a status, nothing lost, nothing changed. */
@@ -707,7 +707,7 @@ static void checks(void) {
     CHECK(!memcmp(kept, model.parameters.data, model.parameters.size * sizeof *kept));
     CHECK(!memcmp(kept + model.parameters.size, model.parameters.grad,
                   model.parameters.learning * sizeof *kept));
-    one = cmha_model_find(&model, "blocks.0.ln1.weight");
+    one = cmha_parameters_find(&model.parameters, "blocks.0.ln1.weight");
     if (CHECK(one != NULL))
         one->tensor.grad[0] += (cmha_real)(10 * check_largest(one->tensor.grad, one->tensor.size));
     CHECK_OK(cmha_gradient_check(&model.parameters, model_loss, &model, &error));

@@ -68,7 +68,7 @@ static inline void read_signals(const char *path, size_t frame, size_t hop) {
     read_classes(cmha_archive_metadata(&a, "classes"));
     const cmha_archive_tensor *iq = find_tensor(&a, "iq", 2, &n);
     size_t samples = iq->shape[1];
-    size_t positions = cmha_frames(NULL, samples, CMHA_SAMPLES_PLANES, frame, hop, NULL);
+    size_t positions = cmha_frames(NULL, samples, 2, frame, hop, NULL);
     if (strcmp(iq->dtype, "C64")) complain(1, "not C64: iq in ", path);
     cmha_real *z = take(times(n, samples), 2 * sizeof *z), *snr = take(n, sizeof *snr);
     int64_t *label = take(times(n, 3), sizeof *label), *run = label + n, *set = run + n;
@@ -94,7 +94,7 @@ static inline void read_signals(const char *path, size_t frame, size_t hop) {
     for (i = 0; i < n; i++) {
         sequences *s = &part[set[i]];
         if (set[i] == 2) levels[s->n] = snr[i];
-        cmha_frames(z + i * 2 * samples, samples, CMHA_SAMPLES_PLANES, frame, hop,
+        cmha_frames(z + i * 2 * samples, samples, 2, frame, hop,
                     s->x + s->begin[s->n] * row_of(s));
         s->label[s->n++] = (cmha_real)label[i], s->begin[s->n] = s->n * positions;
     }
