@@ -129,11 +129,9 @@ typedef float cmha_real;
 /* For #if: 600 is version 0.6.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
 
-/* Refuses, at link time, a program compiled for another version (its first two numbers) or another cmha_real
-   than the library: the structs' layouts depend on both. Every file that includes this header refers to a
-   symbol that names them, and the linker (of GCC and clang) refuses a wrong pair:
-       undefined reference to `cmha_0_6_compiled_with_CMHA_DOUBLE'
-   Files under CMHA_STATIC link with nothing. */
+/* Makes the linker (of GCC and clang) refuse a program compiled for another version (its first two numbers)
+   or another cmha_real than the library, on which the structs' layouts depend. Not under CMHA_STATIC.
+       undefined reference to `cmha_0_6_compiled_with_CMHA_DOUBLE' */
 #ifndef CMHA_STATIC
 #ifdef CMHA_DOUBLE
 #define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, with)
@@ -270,15 +268,13 @@ CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size);
    (OpenBLAS issue 4267). */
 CMHA_DEF const char *cmha_blas_remedy(void);
 
-/* Puts the environment right, first thing in main, and executes the program again, once. That is the remedy
-   above, and a short spin for GCC's OpenMP (GOMP_SPINCOUNT): waiting threads otherwise burn milliseconds
-   that, on a busy machine, the threads they wait for would need. What the user has set stays. Returns when
-   nothing is to be mended or the system cannot do it (only Linux can). */
+/* Puts the environment right, first thing in main, and executes the program again, once (Linux only): the
+   remedy above, and a short spin for GCC's OpenMP (GOMP_SPINCOUNT), whose waiting threads otherwise burn
+   milliseconds that others need. What the user has set stays. Returns when nothing is to be mended. */
 CMHA_DEF void cmha_blas_restart(char **argv);
 
-/* Draws random numbers from a counter (the SplitMix64 finaliser over key + counter). The state is two
-   integers: saving it is saving them, and any part of the stream can be reached without the ones before
-   it. */
+/* Draws random numbers from a counter (the SplitMix64 finaliser over key + counter): the state is two
+   integers, and any part of the stream can be reached without the ones before it. */
 typedef struct cmha_rng {
     uint64_t key, counter;
 } cmha_rng;
@@ -1978,7 +1974,7 @@ typedef struct cmha_archive {
     size_t n_tensors;
     const char **metadata;        /* [2 * n_metadata]: key, value, key, value ... */
     size_t n_metadata;
-    uint64_t data_begin;          /* bytes from the start of the file */
+    uint64_t data_begin, size;    /* bytes from the start of the file; of all of it */
     void *file, *memory;          /* file: the system's; NULL = the context's callbacks have it */
     size_t memory_size;
 } cmha_archive;
@@ -2219,12 +2215,8 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
 /* OpenBLAS's cblas.h brings <complex.h> along in C, whose `I` and `complex` would break the user's names. */
 #ifndef CMHA_NO_CBLAS
-#ifdef complex
-#define CMHA__HAD_COMPLEX
-#endif
-#ifdef I
-#define CMHA__HAD_I
-#endif
+#pragma push_macro("I")
+#pragma push_macro("complex")
 #if defined(CMHA_CBLAS_HEADER)
 #include CMHA_CBLAS_HEADER
 #elif defined(__APPLE__)
@@ -2239,14 +2231,8 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #pragma clang diagnostic pop
 #endif
 #endif
-#ifndef CMHA__HAD_COMPLEX
-#undef complex
-#endif
-#ifndef CMHA__HAD_I
-#undef I
-#endif
-#undef CMHA__HAD_COMPLEX
-#undef CMHA__HAD_I
+#pragma pop_macro("complex")
+#pragma pop_macro("I")
 #endif
 
 /* On x86 GCC compares without NaN wherever the command line has -ffinite-math-only, unless a function
@@ -2312,6 +2298,164 @@ enum { CMHA__TRAINS = 1 };
 
 #define CMHA__TEXT_(x) #x
 #define CMHA__TEXT(x) CMHA__TEXT_(x)
+#define CMHA__VERSION \
+    CMHA__TEXT(CMHA_VERSION_MAJOR) "." CMHA__TEXT(CMHA_VERSION_MINOR) "." CMHA__TEXT(CMHA_VERSION_PATCH)
+
+/* ---- text, and numbers in it, whatever the locale's decimal point ---- */
+
+CMHA__PRINTF(3, 4) static size_t cmha__print(char *to, size_t room, const char *format, ...);
+
+/* Measures a well-formed UTF-8 character (of which a NUL ends the text); 0 = it is malformed. */
+static size_t cmha__utf8_length(const unsigned char *s) {
+    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0; /* surrogates; too long */
+    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0; /* beyond Unicode */
+    return n;
+}
+
+static size_t cmha__write_u64(uint64_t value, char *text) {
+    size_t n = 1;
+    for (uint64_t left = value; left /= 10;) n++;
+    text[n] = 0;
+    for (size_t i = n; i-- > 0; value /= 10) text[i] = (char)('0' + (int)(value % 10));
+    return n;
+}
+
+static int cmha__parse_u64(const char *text, uint64_t *value) {
+    uint64_t x = 0;
+    if (!*text) return 0;
+    for (; *text; text++) {
+        unsigned digit = (unsigned)(*text - '0');
+        if (*text < '0' || *text > '9' || x > (UINT64_MAX - digit) / 10) return 0;
+        x = x * 10 + digit;
+    }
+    *value = x;
+    return 1;
+}
+
+/* Writes a number as printf's %.*g would in the C locale: forms all of its digits, then rounds to nearest,
+   ties to even. Returns the length; text holds 32 bytes. */
+static size_t cmha__write_g(double value, int precision, char *text) {
+    char digits[800], *to = text; /* the lowest first; the longest number has 767 */
+    uint64_t bits, mantissa;
+    int n = 0, i, carry;
+    memcpy(&bits, &value, sizeof bits);
+    int exponent = (int)(bits >> 52 & 2047);
+    mantissa = bits & UINT64_MAX >> 12;
+    if (bits >> 63) *to++ = '-';
+    if (exponent == 2047) return cmha__print(to, 4, "%s", mantissa ? "nan" : "inf") + (size_t)(to - text);
+    if (exponent) mantissa |= UINT64_C(1) << 52, exponent--;
+    for (exponent -= 1074; mantissa && mantissa % 2 == 0; mantissa /= 2) exponent++;
+    for (; mantissa; mantissa /= 10) digits[n++] = (char)(mantissa % 10);
+    for (int left = exponent < 0 ? -exponent : exponent; n && left; left--, n = i) /* m 2^-p = m 5^p 10^-p */
+        for (carry = 0, i = 0; i < n || carry; carry /= 10, i++) {
+            carry += (i < n ? digits[i] : 0) * (exponent < 0 ? 5 : 2);
+            digits[i] = (char)(carry % 10);
+        }
+    int point = !n ? 1 : exponent < 0 ? n + exponent : n, low = n > precision ? n - precision : 0;
+    for (i = 0; i + 1 < low && !digits[i];) i++;
+    int up = low && 2 * digits[low - 1] + (i + 1 < low) + digits[low] % 2 > 10;
+    for (i = low; up && i < n && digits[i] == 9; i++) digits[i] = 0;
+    if (up && i == n) digits[n++] = 0, point++;
+    if (up) digits[i]++;
+    while (low < n && !digits[low]) low++;
+    int scientific = point < -3 || point > precision, before = scientific ? 1 : point;
+    for (i = before < 1 ? before - 1 : 0; i < n - low || i < before; i++) {
+        if (i == before) *to++ = '.';
+        *to++ = (char)('0' + (i >= 0 && i < n - low ? digits[n - 1 - i] : 0));
+    }
+    *to = 0;
+    if (!scientific) return (size_t)(to - text);
+    i = point < 1 ? 1 - point : point - 1;
+    return cmha__print(to, 8, "e%c%s%d", point < 1 ? '-' : '+', i < 10 ? "0" : "", i) + (size_t)(to - text);
+}
+
+/* Writes as much text as fits into `room`, and a NUL; returns the length of all of it. Knows what this code
+   uses of vsnprintf, which belongs to stdio: %s %d %zu %g %c, a precision of s and g (1 to 17), and %%. */
+static size_t cmha__vprint(char *to, size_t room, const char *format, va_list arguments) {
+    char number[32];
+    size_t used = 0;
+    for (; *format; format++) {
+        const char *piece = format;
+        size_t n = 1;
+        int precision = -1, whole;
+        if (*format == '%') {
+            if (*++format == '.') {
+                for (precision = 0, format++; *format >= '0' && *format <= '9'; format++)
+                    precision = precision * 10 + (*format - '0');
+                if (*format == '*') precision = va_arg(arguments, int), format++;
+            }
+            piece = *format == '%' ? format : number;
+            switch (*format) {
+            case 's':
+                piece = va_arg(arguments, const char *);
+                for (n = 0; n < (size_t)precision && piece[n];) n++; /* with a precision it needs no NUL */
+                break;
+            case 'd':
+                whole = va_arg(arguments, int), number[0] = '-';
+                n = (size_t)(whole < 0);
+                n += cmha__write_u64((uint64_t)(whole < 0 ? -(int64_t)whole : whole), number + n);
+                break;
+            case 'z': n = cmha__write_u64(va_arg(arguments, size_t), number), format++; break;
+            case 'g':
+                n = cmha__write_g(va_arg(arguments, double), precision < 0 ? 6 : precision, number);
+                break;
+            case 'c': number[0] = (char)va_arg(arguments, int); break;
+            }
+        }
+        for (; n; n--, piece++, used++)
+            if (used + 1 < room) to[used] = *piece;
+    }
+    if (room) to[used < room ? used : room - 1] = 0;
+    return used;
+}
+
+static size_t cmha__print(char *to, size_t room, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    size_t length = cmha__vprint(to, room, format, arguments);
+    va_end(arguments);
+    return length;
+}
+
+/* Reads plain decimal numbers and inf: strtod alone would take blanks, hexadecimal and NaN as well, and looks
+   for the locale's decimal point, so that it gets digits and an exponent. */
+static int cmha__parse_real(const char *text, double *value) {
+    char local[100];
+    size_t used = 0, first;
+    int point = 0, exponent = 0;
+    uint64_t power;
+    if (strcmp(text, "inf") == 0 || strcmp(text, "-inf") == 0) {
+        *value = *text == '-' ? -HUGE_VAL : HUGE_VAL;
+        return 1;
+    }
+    if (*text == '-' || *text == '+') local[used++] = *text++;
+    for (first = used; (*text >= '0' && *text <= '9') || (*text == '.' && !point); text++) {
+        if (used == 90) return 0;
+        if (*text == '.') point = 1;
+        else local[used++] = *text, exponent -= point;
+    }
+    if (used == first) return 0;
+    if (*text == 'e' || *text == 'E') {
+        if (!cmha__parse_u64(text + 1 + (text[1] == '-' || text[1] == '+'), &power)) return 0;
+        exponent += (text[1] == '-' ? -1 : 1) * (int)(power < 9999 ? power : 9999);
+    } else if (*text) return 0;
+    cmha__print(local + used, sizeof local - used, "e%d", exponent);
+    *value = strtod(local, NULL);
+    return 1;
+}
+
+/* Writes the shorter of 15 and 17 digits that reads back to the same value; text holds 32 bytes. */
+static void cmha__write_real(double value, char *text) {
+    double back = value;
+    for (int digits = 15; digits <= 17; digits += 2) {
+        cmha__write_g(value, digits, text);
+        cmha__parse_real(text, &back);
+        if (!(back < value) && !(back > value)) return;
+    }
+}
 
 /* ---- version, status, errors ---- */
 
@@ -2321,11 +2465,11 @@ enum { CMHA__TRAINS = 1 };
 #define CMHA__VERSION_REAL "float"
 #endif
 #if defined(CMHA_NO_CBLAS)
-#define CMHA__VERSION_BLAS ", built-in GEMM"
+#define CMHA__BLAS_NAME "built-in"
 #elif defined(__APPLE__) && !defined(CMHA_CBLAS_HEADER)
-#define CMHA__VERSION_BLAS ", Accelerate"
+#define CMHA__BLAS_NAME "Accelerate"
 #else
-#define CMHA__VERSION_BLAS ", CBLAS"
+#define CMHA__BLAS_NAME "CBLAS"
 #endif
 #ifdef _OPENMP
 #define CMHA__VERSION_OMP ", OpenMP"
@@ -2339,9 +2483,8 @@ enum { CMHA__TRAINS = 1 };
 #endif
 
 CMHA_DEF const char *cmha_version(void) {
-    return CMHA__TEXT(CMHA_VERSION_MAJOR) "." CMHA__TEXT(CMHA_VERSION_MINOR) "."
-        CMHA__TEXT(CMHA_VERSION_PATCH)
-        " (" CMHA__VERSION_REAL CMHA__VERSION_BLAS CMHA__VERSION_OMP CMHA__VERSION_SIMD ")";
+    return CMHA__VERSION " (" CMHA__VERSION_REAL ", " CMHA__BLAS_NAME CMHA__VERSION_OMP CMHA__VERSION_SIMD
+                         ")";
 }
 
 #ifndef CMHA_STATIC
@@ -2349,20 +2492,11 @@ CMHA_DEF void CMHA_CONFIGURATION(void) {}
 #endif
 
 CMHA_DEF const char *cmha_status_string(cmha_status status) {
-    switch (status) {
-#define CMHA__STATUS_CASE(name, text) case name: return text;
-        CMHA_STATUSES(CMHA__STATUS_CASE)
-#undef CMHA__STATUS_CASE
-    case CMHA_STATUS_COUNT: break;
-    }
-    return "an unknown status";
+#define CMHA__STATUS_TEXT(name, text) text,
+    static const char *const texts[] = {CMHA_STATUSES(CMHA__STATUS_TEXT)};
+#undef CMHA__STATUS_TEXT
+    return (unsigned)status < CMHA_STATUS_COUNT ? texts[status] : "an unknown status";
 }
-
-CMHA__PRINTF(3, 4)
-static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...);
-static size_t cmha__utf8_length(const unsigned char *s);
-static size_t cmha__vprint(char *to, size_t room, const char *format, va_list arguments);
-CMHA__PRINTF(3, 4) static size_t cmha__print(char *to, size_t room, const char *format, ...);
 
 /* Replaces control characters, Unicode's line ends and cut characters, which a file's names may hold. */
 static void cmha__one_line(char *line) {
@@ -2378,6 +2512,7 @@ static void cmha__one_line(char *line) {
 }
 
 /* Writes the context's line. Formats aside first: an argument may be the old line. */
+CMHA__PRINTF(3, 4)
 static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...) {
     char line[sizeof ctx->detail];
     va_list arguments;
@@ -2390,11 +2525,22 @@ static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char 
     return status;
 }
 
-/* The analyser does not look into functions with variable arguments: it would take the result for any status.
- */
+/* The analyser does not look into functions with variable arguments. */
 #ifdef __clang_analyzer__
 #define cmha__fail(ctx, status, ...) ((void)cmha__fail(ctx, status, __VA_ARGS__), (status))
 #endif
+
+/* Says a line in the log. */
+CMHA__PRINTF(2, 3) static void cmha__warn(const cmha_context *ctx, const char *format, ...) {
+    char line[sizeof ctx->detail];
+    va_list arguments;
+    if (!ctx->config.log) return;
+    va_start(arguments, format);
+    cmha__vprint(line, sizeof line, format, arguments);
+    va_end(arguments);
+    cmha__one_line(line);
+    ctx->config.log(ctx->config.log_user, CMHA_LOG_WARNING, line);
+}
 
 CMHA_DEF const char *cmha_error(const cmha_context *context) {
     return context ? context->detail : "";
@@ -2544,173 +2690,21 @@ static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
     }
 }
 
-/* ---- numbers as text, whatever the locale's decimal point ---- */
-
-static size_t cmha__write_u64(uint64_t value, char *text) {
-    char digits[24];
-    size_t n = 0;
-    do digits[n++] = (char)('0' + (int)(value % 10));
-    while (value /= 10);
-    for (size_t i = 0; i < n; i++) text[i] = digits[n - 1 - i];
-    text[n] = 0;
-    return n;
-}
-
-static int cmha__parse_u64(const char *text, uint64_t *value) {
-    uint64_t x = 0;
-    if (!*text) return 0;
-    for (; *text; text++) {
-        unsigned digit = (unsigned)(*text - '0');
-        if (*text < '0' || *text > '9' || x > (UINT64_MAX - digit) / 10) return 0;
-        x = x * 10 + digit;
-    }
-    *value = x;
-    return 1;
-}
-
-/* Writes a number as printf's %.*g would in the C locale: forms all of its digits, then rounds to nearest,
-   ties to even. Returns the length; text holds 32 bytes. */
-static size_t cmha__write_g(double value, int precision, char *text) {
-    char digits[800], *to = text; /* the lowest first; the longest number has 767 */
-    uint64_t bits, mantissa;
-    int n = 0, i, carry;
-    memcpy(&bits, &value, sizeof bits);
-    int exponent = (int)(bits >> 52 & 2047);
-    mantissa = bits & UINT64_MAX >> 12;
-    if (bits >> 63) *to++ = '-';
-    if (exponent == 2047) return cmha__print(to, 4, "%s", mantissa ? "nan" : "inf") + (size_t)(to - text);
-    if (exponent) mantissa |= UINT64_C(1) << 52, exponent--;
-    for (exponent -= 1074; mantissa && mantissa % 2 == 0; mantissa /= 2) exponent++;
-    for (; mantissa; mantissa /= 10) digits[n++] = (char)(mantissa % 10);
-    for (int left = exponent < 0 ? -exponent : exponent; n && left; left--, n = i) /* m 2^-p = m 5^p 10^-p */
-        for (carry = 0, i = 0; i < n || carry; carry /= 10, i++) {
-            carry += (i < n ? digits[i] : 0) * (exponent < 0 ? 5 : 2);
-            digits[i] = (char)(carry % 10);
-        }
-    int point = !n ? 1 : exponent < 0 ? n + exponent : n, low = n > precision ? n - precision : 0;
-    for (i = 0; i + 1 < low && !digits[i];) i++;
-    int up = low && 2 * digits[low - 1] + (i + 1 < low) + digits[low] % 2 > 10;
-    for (i = low; up && i < n && digits[i] == 9; i++) digits[i] = 0;
-    if (up && i == n) digits[n++] = 0, point++;
-    if (up) digits[i]++;
-    while (low < n && !digits[low]) low++;
-    int scientific = point < -3 || point > precision, before = scientific ? 1 : point;
-    for (i = before < 1 ? before - 1 : 0; i < n - low || i < before; i++) {
-        if (i == before) *to++ = '.';
-        *to++ = (char)('0' + (i >= 0 && i < n - low ? digits[n - 1 - i] : 0));
-    }
-    *to = 0;
-    if (!scientific) return (size_t)(to - text);
-    i = point < 1 ? 1 - point : point - 1;
-    return cmha__print(to, 8, "e%c%s%d", point < 1 ? '-' : '+', i < 10 ? "0" : "", i) + (size_t)(to - text);
-}
-
-/* Writes as much text as fits into `room`, and a NUL; returns the length of all of it. Knows what this code
-   uses of vsnprintf, which belongs to stdio: %s %d %zu %g %c, a precision of s and g (1 to 17), and %%. */
-static size_t cmha__vprint(char *to, size_t room, const char *format, va_list arguments) {
-    char number[32];
-    size_t used = 0;
-    for (; *format; format++) {
-        const char *piece = format;
-        size_t n = 1;
-        int precision = -1, whole;
-        if (*format == '%') {
-            if (*++format == '.') {
-                for (precision = 0, format++; *format >= '0' && *format <= '9'; format++)
-                    precision = precision * 10 + (*format - '0');
-                if (*format == '*') precision = va_arg(arguments, int), format++;
-            }
-            piece = *format == '%' ? format : number;
-            switch (*format) {
-            case 's':
-                piece = va_arg(arguments, const char *);
-                for (n = 0; n < (size_t)precision && piece[n];) n++; /* with a precision it needs no NUL */
-                break;
-            case 'd':
-                whole = va_arg(arguments, int), number[0] = '-';
-                n = (size_t)(whole < 0);
-                n += cmha__write_u64((uint64_t)(whole < 0 ? -(int64_t)whole : whole), number + n);
-                break;
-            case 'z': n = cmha__write_u64(va_arg(arguments, size_t), number), format++; break;
-            case 'g':
-                n = cmha__write_g(va_arg(arguments, double), precision < 0 ? 6 : precision, number);
-                break;
-            case 'c': number[0] = (char)va_arg(arguments, int); break;
-            }
-        }
-        for (; n; n--, piece++, used++)
-            if (used + 1 < room) to[used] = *piece;
-    }
-    if (room) to[used < room ? used : room - 1] = 0;
-    return used;
-}
-
-static size_t cmha__print(char *to, size_t room, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    size_t length = cmha__vprint(to, room, format, arguments);
-    va_end(arguments);
-    return length;
-}
-
-/* Reads plain decimal numbers and inf: strtod alone would take blanks, hexadecimal and NaN as well, and looks
-   for the locale's decimal point, so that it gets digits and an exponent. */
-static int cmha__parse_real(const char *text, double *value) {
-    char local[100];
-    size_t used = 0, first;
-    int point = 0, exponent = 0;
-    uint64_t power;
-    if (strcmp(text, "inf") == 0 || strcmp(text, "-inf") == 0) {
-        *value = *text == '-' ? -HUGE_VAL : HUGE_VAL;
-        return 1;
-    }
-    if (*text == '-' || *text == '+') local[used++] = *text++;
-    for (first = used; (*text >= '0' && *text <= '9') || (*text == '.' && !point); text++) {
-        if (used == 90) return 0;
-        if (*text == '.') point = 1;
-        else local[used++] = *text, exponent -= point;
-    }
-    if (used == first) return 0;
-    if (*text == 'e' || *text == 'E') {
-        if (!cmha__parse_u64(text + 1 + (text[1] == '-' || text[1] == '+'), &power)) return 0;
-        exponent += (text[1] == '-' ? -1 : 1) * (int)(power < 9999 ? power : 9999);
-    } else if (*text) return 0;
-    cmha__print(local + used, sizeof local - used, "e%d", exponent);
-    *value = strtod(local, NULL);
-    return 1;
-}
-
-/* Writes the shorter of 15 and 17 digits that reads back to the same value; text holds 32 bytes. */
-static void cmha__write_real(double value, char *text) {
-    double back = value;
-    for (int digits = 15; digits <= 17; digits += 2) {
-        cmha__write_g(value, digits, text);
-        cmha__parse_real(text, &back);
-        if (!(back < value) && !(back > value)) return;
-    }
-}
-
 /* ---- configuration tables ---- */
 
-#define CMHA__SIZE_ROW(name, initial, minimum, maximum, help)                                          \
-    {#name, CMHA_FIELD_SIZE, offsetof(CMHA__OWNER, name), (double)(initial), (double)(minimum),        \
-     (double)(maximum), NULL, help},
-#define CMHA__REAL_ROW(name, initial, minimum, maximum, help)                                          \
-    {#name, CMHA_FIELD_REAL, offsetof(CMHA__OWNER, name), (double)(initial), (double)(minimum),        \
-     (double)(maximum), NULL, help},
-#define CMHA__FLAG_ROW(name, initial, help) \
-    {#name, CMHA_FIELD_FLAG, offsetof(CMHA__OWNER, name), (double)(initial), 0.0, 1.0, NULL, help},
-#define CMHA__ENUM_ROW(name, first, last, choices, help)                                               \
-    {#name, CMHA_FIELD_ENUM, offsetof(CMHA__OWNER, name), (double)(first), (double)(first),            \
-     (double)(last), choices, help},
-#define CMHA__NAME_ROW(name, help) \
-    {#name, CMHA_FIELD_NAME, offsetof(CMHA__OWNER, name), 0.0, 0.0, 1.0, "NAME", help},
+#define CMHA__FIELD(name, type, initial, min, max, choices, help)                                        \
+    {#name, CMHA_FIELD_##type, offsetof(CMHA__OWNER, name), (double)(initial), (double)(min), (double)(max), \
+     choices, help},
+#define CMHA__SIZE_ROW(name, initial, min, max, help) CMHA__FIELD(name, SIZE, initial, min, max, NULL, help)
+#define CMHA__REAL_ROW(name, initial, min, max, help) CMHA__FIELD(name, REAL, initial, min, max, NULL, help)
+#define CMHA__FLAG_ROW(name, initial, help) CMHA__FIELD(name, FLAG, initial, 0, 1, NULL, help)
+#define CMHA__ENUM_ROW(name, first, last, choices, help) \
+    CMHA__FIELD(name, ENUM, first, first, last, choices, help)
+#define CMHA__NAME_ROW(name, help) CMHA__FIELD(name, NAME, 0, 0, 1, "NAME", help)
 #define CMHA__TABLE(walk)                                                                                    \
     static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW,   \
                                            CMHA__NAME_ROW)};                                                 \
-    cmha_table table;                                                                                        \
-    table.fields = rows;                                                                                     \
-    table.count = sizeof rows / sizeof *rows;                                                                \
+    cmha_table table = {rows, sizeof rows / sizeof *rows};                                                   \
     return table
 
 #define CMHA__OWNER cmha_model_config
@@ -2752,38 +2746,22 @@ static int cmha__is_name(const char *text, size_t most) {
     return n > 0 && n <= most && !text[n];
 }
 
+/* Writes the number that a field holds, of a name "". */
 static void cmha__field_store(const cmha_field *field, void *config, double value) {
     char *member = (char *)config + field->offset;
-    if (field->type == CMHA_FIELD_NAME) {
-        memset(member, 0, CMHA__NAME_ROOM);
-    } else if (field->type == CMHA_FIELD_SIZE) {
-        size_t size = (size_t)value;
-        memcpy(member, &size, sizeof size);
-    } else if (field->type == CMHA_FIELD_REAL) {
-        memcpy(member, &value, sizeof value);
-    } else { /* converted here alone: a real may be negative or too large for the whole numbers */
-        int whole = (int)value;
-        memcpy(member, &whole, sizeof whole);
-    }
+    if (field->type == CMHA_FIELD_NAME) memset(member, 0, CMHA__NAME_ROOM);
+    else if (field->type == CMHA_FIELD_SIZE) *(size_t *)(void *)member = (size_t)value;
+    else if (field->type == CMHA_FIELD_REAL) *(double *)(void *)member = value;
+    else *(int *)(void *)member = (int)value;
 }
 
+/* Returns the number that a field holds, of a name whether it is one: 1, 0 for "", -1 for others. */
 static double cmha__field_value(const cmha_field *field, const void *config) {
     const char *member = (const char *)config + field->offset;
-    size_t size;
-    int whole;
-    double value;
-    if (field->type == CMHA_FIELD_SIZE) {
-        memcpy(&size, member, sizeof size);
-        return (double)size;
-    }
-    if (field->type == CMHA_FIELD_REAL) {
-        memcpy(&value, member, sizeof value);
-        return value;
-    }
-    if (field->type == CMHA_FIELD_NAME && !*member) return 0;
-    if (field->type == CMHA_FIELD_NAME) return cmha__is_name(member, CMHA__NAME_ROOM - 1) ? 1 : -1;
-    memcpy(&whole, member, sizeof whole);
-    return whole;
+    if (field->type == CMHA_FIELD_SIZE) return (double)*(const size_t *)(const void *)member;
+    if (field->type == CMHA_FIELD_REAL) return *(const double *)(const void *)member;
+    if (field->type != CMHA_FIELD_NAME) return *(const int *)(const void *)member;
+    return !*member ? 0 : cmha__is_name(member, CMHA__NAME_ROOM - 1) ? 1 : -1;
 }
 
 static int cmha__field_fits(const cmha_field *field, double value) {
@@ -2792,61 +2770,38 @@ static int cmha__field_fits(const cmha_field *field, double value) {
 
 static cmha_status cmha__field_fail(cmha_context *ctx, cmha_table table, const cmha_field *field,
                                     const char *value) {
-    const char *of = cmha__table_name(table);
-    switch (field->type) {
-    case CMHA_FIELD_SIZE:
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not a whole number from %.10g to %.10g",
-                          of, field->name, value, field->minimum, field->maximum);
-    case CMHA_FIELD_REAL:
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not a number from %.10g to %.10g", of,
-                          field->name, value, field->minimum, field->maximum);
-    case CMHA_FIELD_FLAG:
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not 0 or 1", of, field->name, value);
-    case CMHA_FIELD_NAME:
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not a name of at most %d characters", of,
-                          field->name, value, CMHA__NAME_ROOM - 1);
-    case CMHA_FIELD_ENUM: break;
-    }
-    return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not one of %s", of, field->name, value,
-                      field->choices);
-}
-
-static int cmha__parse_flag(const char *text, double *value) {
-    static const char *const words[] = {"0", "1", "false", "true", "off", "on"};
-    for (int i = 0; i < 6; i++)
-        if (strcmp(text, words[i]) == 0) {
-            *value = i % 2;
-            return 1;
-        }
-    return 0;
-}
-
-static int cmha__parse_choice(const cmha_field *field, const char *text, double *value) {
-    const char *begin;
-    size_t length;
-    for (int i = 0; (length = cmha__choice(field->choices, i, &begin)) > 0; i++)
-        if (strlen(text) == length && memcmp(text, begin, length) == 0) {
-            *value = field->minimum + i;
-            return 1;
-        }
-    return 0;
+    char range[64];
+    const char *is = "one of ", *of = field->choices ? field->choices : range;
+    cmha__print(range, sizeof range, "%.10g to %.10g", field->minimum, field->maximum);
+    if (field->type == CMHA_FIELD_SIZE) is = "a whole number from ";
+    else if (field->type == CMHA_FIELD_REAL) is = "a number from ";
+    else if (field->type == CMHA_FIELD_FLAG) is = "", of = "0 or 1";
+    else if (field->type == CMHA_FIELD_NAME) is = "a name of at most ", of = "31 characters";
+    return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not %s%s", cmha__table_name(table),
+                      field->name, value, is, of);
 }
 
 static int cmha__parse_field(const cmha_field *field, const char *text, double *value) {
+    int flag = field->type == CMHA_FIELD_FLAG;
+    const char *choices = flag ? "0|1|false|true|off|on" : field->choices, *begin;
     uint64_t whole;
-    switch (field->type) {
-    case CMHA_FIELD_SIZE:
+    size_t length;
+    if (field->type == CMHA_FIELD_REAL) return cmha__parse_real(text, value);
+    if (field->type == CMHA_FIELD_SIZE) {
         if (!cmha__parse_u64(text, &whole)) return 0;
         *value = (double)whole;
         return 1;
-    case CMHA_FIELD_REAL: return cmha__parse_real(text, value);
-    case CMHA_FIELD_FLAG: return cmha__parse_flag(text, value);
-    case CMHA_FIELD_NAME:
+    }
+    if (field->type == CMHA_FIELD_NAME) {
         *value = *text != 0;
         return !*text || cmha__is_name(text, CMHA__NAME_ROOM - 1);
-    case CMHA_FIELD_ENUM: break;
     }
-    return cmha__parse_choice(field, text, value);
+    for (int i = 0; (length = cmha__choice(choices, i, &begin)) > 0; i++)
+        if (strlen(text) == length && memcmp(text, begin, length) == 0) {
+            *value = flag ? i % 2 : field->minimum + i;
+            return 1;
+        }
+    return 0;
 }
 
 CMHA_DEF void cmha_config_defaults(cmha_table table, void *config) {
@@ -2902,21 +2857,20 @@ CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *name, char *text,
                               size_t size) {
     const cmha_field *field = cmha__field_of(table, name);
-    const char *begin = NULL;
+    const char *begin = NULL, *member = (const char *)config;
     char line[32];
     if (!text || !size) return;
     text[0] = 0;
     if (!field || !config) return;
     double value = cmha__field_value(field, config);
+    member += field->offset;
     if (field->type == CMHA_FIELD_SIZE) {
-        size_t whole;
-        memcpy(&whole, (const char *)config + field->offset, sizeof whole);
-        cmha__write_u64(whole, line);
+        cmha__write_u64(*(const size_t *)(const void *)member, line);
     } else if (field->type == CMHA_FIELD_ENUM && cmha__field_fits(field, value)) {
         int length = (int)cmha__choice(field->choices, (int)(value - field->minimum), &begin);
         cmha__print(line, sizeof line, "%.*s", length, begin);
     } else if (field->type == CMHA_FIELD_NAME) {
-        cmha__print(line, sizeof line, "%.31s", (const char *)config + field->offset);
+        cmha__print(line, sizeof line, "%.31s", member);
     } else {
         cmha__write_real(value, line);
     }
@@ -2964,17 +2918,9 @@ static const char *cmha__blas_core(void) {
 }
 
 CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size) {
-#if defined(CMHA_NO_CBLAS)
-    const char *name = "built-in";
-#elif defined(__APPLE__) && !defined(CMHA_CBLAS_HEADER)
-    const char *name = "Accelerate";
-#else
-    const char *name = "CBLAS";
-#endif
     const char *core = cmha__blas_core();
     if (!buffer || !size) return "";
-    if (core) cmha__print(buffer, size, "OpenBLAS %s", core);
-    else cmha__print(buffer, size, "%s", name);
+    cmha__print(buffer, size, "%s%s", core ? "OpenBLAS " : CMHA__BLAS_NAME, core ? core : "");
     return buffer;
 }
 
@@ -2994,12 +2940,6 @@ static int cmha__core_rank(const char *core) {
     return -1;
 }
 
-static int cmha__cpu_rank(void) {
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-        return 3;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 2 : 0;
-}
 #endif
 
 /* Tells whether OpenBLAS runs a kernel slower than the built-in product, as this code was compiled. Every
@@ -3017,35 +2957,33 @@ CMHA__UNUSED static int cmha__blas_is_behind(void) {
 CMHA_DEF const char *cmha_blas_remedy(void) {
 #if defined(CMHA__OPENBLAS) && defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
     const char *core = cmha__blas_core();
-    int rank = core ? cmha__core_rank(core) : -1, cpu = cmha__cpu_rank();
-    if (rank < 0 || rank >= cpu) return NULL;
+    int rank = core ? cmha__core_rank(core) : -1;
+    int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                 __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    if (rank < 0 || rank >= (avx512 ? 3 : avx2 ? 2 : 0)) return NULL;
     if (CMHA__BLAS_HAS(openblas_get_config) && !strstr(openblas_get_config(), "DYNAMIC_ARCH"))
         return NULL; /* has one kernel only and does not read the variable */
-    return cpu == 3 ? "OPENBLAS_CORETYPE=SkylakeX" : "OPENBLAS_CORETYPE=Haswell";
+    return avx512 ? "OPENBLAS_CORETYPE=SkylakeX" : "OPENBLAS_CORETYPE=Haswell";
 #else
     return NULL;
 #endif
 }
 
-#if defined(__linux__) && !defined(CMHA_NO_FILES)
-/* Adds NAME=VALUE to the environment; 0 if the name was there: set by the user, or by us before this exec. */
-static int cmha__environment_add(const char *setting) {
-    const char *value = strchr(setting, '=') + 1;
-    char name[32];
-    cmha__print(name, sizeof name, "%.*s", (int)(value - setting) - 1, setting);
-    return !getenv(name) && setenv(name, value, 1) == 0;
-}
-#endif
-
 CMHA_DEF void cmha_blas_restart(char **argv) {
 #if defined(__linux__) && !defined(CMHA_NO_FILES)
-    const char *remedy = cmha_blas_remedy();
+    const char *settings[2] = {cmha_blas_remedy(), NULL};
     int changed = 0;
-    if (!argv || !argv[0]) return;
-    if (remedy) changed |= cmha__environment_add(remedy);
 #ifdef _OPENMP
-    if (!getenv("OMP_WAIT_POLICY")) changed |= cmha__environment_add("GOMP_SPINCOUNT=4000");
+    if (!getenv("OMP_WAIT_POLICY")) settings[1] = "GOMP_SPINCOUNT=4000";
 #endif
+    for (int i = 0; argv && argv[0] && i < 2; i++) {
+        char name[32];
+        int n = settings[i] ? (int)strcspn(settings[i], "=") : 0;
+        cmha__print(name, sizeof name, "%.*s", n, n ? settings[i] : "");
+        if (n && !getenv(name)) /* else the user set it, or we did before this exec */
+            changed |= setenv(name, settings[i] + n + 1, 1) == 0;
+    }
     if (changed) execv("/proc/self/exe", argv);
 #else
     (void)argv;
@@ -3053,39 +2991,6 @@ CMHA_DEF void cmha_blas_restart(char **argv) {
 }
 
 /* ---- context ---- */
-
-static int cmha__threads(int wanted) {
-#ifdef _OPENMP
-    int n = wanted > 0 ? wanted : omp_get_max_threads();
-    return n < 1 ? 1 : n > 1024 ? 1024 : n;
-#else
-    (void)wanted;
-    return 1;
-#endif
-}
-
-static void cmha__blas_single(cmha_context *context) {
-#ifdef CMHA__OPENBLAS
-    if (!CMHA__BLAS_HAS(openblas_get_num_threads) || !CMHA__BLAS_HAS(openblas_set_num_threads)) return;
-    if (openblas_get_num_threads() <= 1) return;
-    context->blas_threads = openblas_get_num_threads();
-    openblas_set_num_threads(1);
-#else
-    (void)context;
-#endif
-}
-
-static void cmha__warn_blas(const cmha_context *context) {
-    const char *remedy = cmha_blas_remedy(), *core = cmha__blas_core();
-    char line[256];
-    if (!remedy || !core || !context->config.log) return;
-    cmha__print(
-        line, sizeof line,
-        "OpenBLAS uses its %s kernel, which leaves this CPU at about a quarter to a half of its speed%s; "
-        "set %s in the environment before the program starts",
-        core, cmha__blas_is_behind() ? " (so the built-in product takes its place)" : "", remedy);
-    context->config.log(context->config.log_user, CMHA_LOG_WARNING, line);
-}
 
 CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context_config *config) {
     cmha_context_config copy;
@@ -3102,10 +3007,25 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
         return cmha__fail(context, CMHA_ERR_ARGUMENT, "context: the files lack one of %s",
                           !copy.files.size != !copy.files.read ? "size and read" : "write and finish");
     context->config = copy;
-    context->threads = cmha__threads(copy.threads);
+    context->threads = 1;
+#ifdef _OPENMP
+    context->threads = copy.threads ? copy.threads : omp_get_max_threads();
+    if (context->threads < 1) context->threads = 1;
+    if (context->threads > 1024) context->threads = 1024;
+#endif
     context->open = CMHA__OPEN;
-    if (!copy.keep_blas_threads) cmha__blas_single(context);
-    cmha__warn_blas(context);
+#ifdef CMHA__OPENBLAS
+    if (!copy.keep_blas_threads && CMHA__BLAS_HAS(openblas_get_num_threads) &&
+        CMHA__BLAS_HAS(openblas_set_num_threads) && openblas_get_num_threads() > 1) {
+        context->blas_threads = openblas_get_num_threads();
+        openblas_set_num_threads(1);
+    }
+#endif
+    const char *remedy = cmha_blas_remedy();
+    if (remedy)
+        cmha__warn(context, "OpenBLAS uses its %s kernel, which leaves this CPU at about a quarter to a half "
+                   "of its speed%s; set %s in the environment before the program starts", cmha__blas_core(),
+                   cmha__blas_is_behind() ? " (so the built-in product takes its place)" : "", remedy);
     return CMHA_OK;
 }
 
@@ -3240,10 +3160,10 @@ static void cmha__gemm_sweep(const cmha__product *p, const cmha_real *packed) {
     CMHA__ALIGNED cmha_real tile[CMHA__GEMM_MR * CMHA__GEMM_NR];
     size_t a_row = p->trans_a ? 1 : p->lda, a_col = p->trans_a ? p->lda : 1;
     for (size_t i = 0; i < p->M; i += CMHA__GEMM_MR) {
-        size_t rows = p->M - i < CMHA__GEMM_MR ? p->M - i : CMHA__GEMM_MR;
+        size_t rows = cmha__min(p->M - i, CMHA__GEMM_MR);
         cmha__gemm_pack(p->A + i * a_row, a_row, a_col, rows, CMHA__GEMM_MR, p->K, strip);
         for (size_t j = 0; j < p->N; j += CMHA__GEMM_NR) {
-            size_t cols = p->N - j < CMHA__GEMM_NR ? p->N - j : CMHA__GEMM_NR;
+            size_t cols = cmha__min(p->N - j, CMHA__GEMM_NR);
             cmha_real *C = p->C + i * p->ldc + j;
             cmha__gemm_tile(p->K, strip, packed + j * p->K, tile);
             if (rows == CMHA__GEMM_MR && cols == CMHA__GEMM_NR)
@@ -3260,15 +3180,15 @@ static void cmha__gemm_blocked(const cmha__product *p) {
     cmha__product piece = *p;
     for (size_t j = 0; j < p->N; j += CMHA__GEMM_NC) {
         piece.C = p->C + j;
-        piece.N = p->N - j < CMHA__GEMM_NC ? p->N - j : CMHA__GEMM_NC;
+        piece.N = cmha__min(p->N - j, CMHA__GEMM_NC);
         for (size_t k = 0; k < p->K; k += CMHA__GEMM_KC) {
             piece.A = p->A + k * a_col;
-            piece.K = p->K - k < CMHA__GEMM_KC ? p->K - k : CMHA__GEMM_KC;
+            piece.K = cmha__min(p->K - k, CMHA__GEMM_KC);
             piece.beta = k ? (cmha_real)1 : p->beta;
             for (size_t c = 0; c < piece.N; c += CMHA__GEMM_NR)
                 cmha__gemm_pack(p->B + k * b_row + (j + c) * b_col, b_col, b_row,
-                                piece.N - c < CMHA__GEMM_NR ? piece.N - c : CMHA__GEMM_NR, CMHA__GEMM_NR,
-                                piece.K, packed + c * piece.K);
+                                cmha__min(piece.N - c, CMHA__GEMM_NR), CMHA__GEMM_NR, piece.K,
+                                packed + c * piece.K);
             cmha__gemm_sweep(&piece, packed);
         }
     }
@@ -3323,28 +3243,20 @@ static inline CMHA__FUSED __attribute__((always_inline)) void cmha__panel_strip(
     cmha_real *C = p->C + column;
     size_t rows;
     for (size_t i = 0; i < M; i += rows, A += rows * a_row, C += rows * ldc) {
-        rows = M - i < height ? M - i : height;
+        rows = cmha__min(M - i, height);
         if (height == 4) cmha__panel_piece(4, CMHA__PANEL_VECTORS, trans, p, rows, A, B, C);
         else if (vectors == 2) cmha__panel_piece(8, 2, trans, p, rows, A, B, C);
         else cmha__panel_piece(8, 1, trans, p, rows, A, B, C);
     }
 }
 
-CMHA__FUSED static void cmha__panel_plain(const cmha__product *p, size_t vectors, size_t column) {
-    cmha__panel_strip(0, p, vectors, column);
-}
-
-CMHA__FUSED static void cmha__panel_turned(const cmha__product *p, size_t vectors, size_t column) {
-    cmha__panel_strip(1, p, vectors, column);
-}
-
 /* Computes a product whose B is not transposed and N whole vectors wide. */
-static void cmha__panel(const cmha__product *p) {
+CMHA__FUSED static void cmha__panel(const cmha__product *p) {
     size_t vectors, left = p->N / CMHA__GEMM_LANES;
     for (size_t j = 0; left > 0; left -= vectors, j += vectors * CMHA__GEMM_LANES) {
         for (vectors = CMHA__PANEL_VECTORS; vectors > left;) vectors /= 2;
-        if (p->trans_a) cmha__panel_turned(p, vectors, j);
-        else cmha__panel_plain(p, vectors, j);
+        if (p->trans_a) cmha__panel_strip(1, p, vectors, j);
+        else cmha__panel_strip(0, p, vectors, j);
     }
 }
 #endif
@@ -3381,8 +3293,7 @@ static void cmha__gemm_row(const cmha__product *p) {
 static void cmha__gemm_builtin(const cmha__product *p) {
     if (p->M == 1 && (!p->trans_a || p->lda == 1)) {
         cmha__gemm_row(p);
-    } else if (p->N == 1 && p->ldc == 1 &&
-               (p->trans_b || p->ldb == 1)) { /* the transposed product has one row */
+    } else if (p->N == 1 && p->ldc == 1 && (p->trans_b || p->ldb == 1)) { /* turned, it has one row */
         cmha__product turned = *p;
         turned.trans_b = !p->trans_a, turned.M = 1, turned.N = p->M;
         turned.A = p->B, turned.lda = p->ldb, turned.B = p->A, turned.ldb = p->lda;
@@ -3394,11 +3305,6 @@ static void cmha__gemm_builtin(const cmha__product *p) {
 
 /* ---- the BLAS front ---- */
 
-static void cmha__gemm_scale(size_t M, size_t N, cmha_real beta, cmha_real *C, size_t ldc) {
-    for (size_t i = 0; i < M; i++)
-        for (size_t j = 0; j < N; j++) C[i * ldc + j] = beta < 0 || beta > 0 ? beta * C[i * ldc + j] : 0;
-}
-
 #ifndef CMHA_NO_CBLAS
 #ifdef CMHA_DOUBLE
 #define CMHA__CBLAS_GEMM cblas_dgemm
@@ -3408,24 +3314,20 @@ static void cmha__gemm_scale(size_t M, size_t N, cmha_real beta, cmha_real *C, s
 #define CMHA__CBLAS_GEMV cblas_sgemv
 #endif
 
-/* CBLAS refuses a stride below the number of columns, also where there is one row and the stride is not used.
- */
+/* CBLAS refuses a stride below the number of columns, also of one row, which does not use it. */
 static int cmha__blas_stride(size_t stride, size_t columns) {
     return (int)(stride > columns ? stride : columns ? columns : 1);
 }
 
 /* Hands a product to CBLAS; 0 if a size is beyond its int or its kernel is behind ours. */
 static int cmha__gemm_cblas(const cmha__product *p) {
-    size_t largest = p->M > p->N ? p->M : p->N;
-    if (p->K > largest) largest = p->K;
-    if (largest > INT_MAX || p->lda > INT_MAX || p->ldb > INT_MAX || p->ldc > INT_MAX ||
-        cmha__blas_is_behind())
+    if (p->M > INT_MAX || p->N > INT_MAX || p->K > INT_MAX || p->lda > INT_MAX || p->ldb > INT_MAX ||
+        p->ldc > INT_MAX || cmha__blas_is_behind())
         return 0;
     const int M = (int)p->M, N = (int)p->N, K = (int)p->K;
     const int lda = cmha__blas_stride(p->lda, p->trans_a ? p->M : p->K);
     const int ldb = cmha__blas_stride(p->ldb, p->trans_b ? p->K : p->N);
-    if (M == 1 &&
-        (!p->trans_a || p->lda == 1)) /* a decoded token: up to three times faster than OpenBLAS's gemm */
+    if (M == 1 && (!p->trans_a || p->lda == 1)) /* a decoded token: up to 3 times faster than their gemm */
         CMHA__CBLAS_GEMV(CblasRowMajor, p->trans_b ? CblasNoTrans : CblasTrans, p->trans_b ? N : K,
                          p->trans_b ? K : N, p->alpha, p->B, ldb, p->A, 1, p->beta, p->C, 1);
     else
@@ -3439,12 +3341,12 @@ static int cmha__gemm_cblas(const cmha__product *p) {
 CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha,
                         const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta,
                         cmha_real *C, size_t ldc) {
-    cmha__product p;
-    p.trans_a = trans_a, p.trans_b = trans_b, p.M = M, p.N = N, p.K = K, p.alpha = alpha, p.beta = beta;
-    p.A = A, p.lda = lda, p.B = B, p.ldb = ldb, p.C = C, p.ldc = ldc;
+    cmha__product p = {trans_a, trans_b, M, N, K, lda, ldb, ldc, alpha, beta, A, B, C};
     if (!M || !N) return;
     if (!K || !(alpha < 0 || alpha > 0 || alpha != alpha)) {
-        cmha__gemm_scale(M, N, beta, C, ldc);
+        for (size_t i = 0; i < M; i++)
+            for (size_t j = 0; j < N; j++)
+                C[i * ldc + j] = cmha__gemm_fresh(&p) ? 0 : beta * C[i * ldc + j];
         return;
     }
 #ifndef CMHA_NO_CBLAS
@@ -13884,7 +13786,6 @@ typedef struct cmha__header {
     cmha_archive *archive;      /* its arrays have room for all that a header of this length can hold */
     const char *begin;
     char *at;                   /* the text ends in a NUL, which no rule accepts */
-    uint64_t data_bytes;
     int seen_metadata;
     cmha_archive_tensor tensor; /* the one that is being read, bits for its fields, and a list */
     int seen, n;
@@ -13902,6 +13803,8 @@ static cmha_status cmha__header_fail(cmha__header *h, const char *problem) {
 static cmha_status cmha__tensor_fail(const cmha_archive *archive, const char *name, const char *problem) {
     return cmha__fail(archive->context, CMHA_ERR_FORMAT, "tensor %.60s: %s", name, problem);
 }
+
+static uint64_t cmha__data_bytes(const cmha_archive *archive) { return archive->size - archive->data_begin; }
 
 static void cmha__skip_blanks(cmha__header *h) { h->at += strspn(h->at, " \t\n\r"); }
 
@@ -13923,16 +13826,6 @@ static cmha_status cmha__read_all(cmha__header *h, const char *brackets, cmha__r
         if ((status = rule(h)) != CMHA_OK) return status;
     } while (cmha__accept(h, ','));
     return cmha__accept(h, brackets[1]) ? CMHA_OK : cmha__header_fail(h, "a list or an object is not closed");
-}
-
-/* Measures a well-formed UTF-8 character (of which a NUL ends the text); 0 = it is malformed. */
-static size_t cmha__utf8_length(const unsigned char *s) {
-    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0; /* surrogates; too long */
-    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0; /* beyond Unicode */
-    return n;
 }
 
 /* Reads the four digits of a \u escape; 0, which no text may hold, where they are not. */
@@ -14050,7 +13943,8 @@ static cmha_status cmha__read_entry(cmha__header *h) {
     width = h->seen & 1 ? cmha__dtypes[cmha__dtype(t->dtype)].width : 0;
     if (h->seen != 15) problem = "it lacks a dtype, a shape or two data_offsets";
     else if (!width) problem = "its dtype is not known";
-    else if (t->begin > t->end || t->end > h->data_bytes) problem = "its data_offsets lie outside the file";
+    else if (t->begin > t->end || t->end > cmha__data_bytes(h->archive))
+        problem = "its data_offsets lie outside the file";
     else if (!cmha__mul(t->count, width, &bytes) || bytes != t->end - t->begin)
         problem = "its data_offsets do not fit its shape and dtype";
     else if (cmha__dtype(t->dtype) == CMHA__AS_C64) t->count *= 2;
@@ -14079,7 +13973,7 @@ static const char *cmha__repeated(const void **things, size_t n) {
 }
 
 /* Sorts the tensors by name. Names must be unique, and the data a row without holes or overlaps. */
-static cmha_status cmha__arrange(cmha_archive *archive, uint64_t data_bytes) {
+static cmha_status cmha__arrange(cmha_archive *archive) {
     cmha_context *ctx = archive->context;
     size_t n = archive->n_tensors, m = archive->n_metadata, bytes, i;
     cmha_archive_tensor *copy;
@@ -14104,7 +13998,8 @@ static cmha_status cmha__arrange(cmha_archive *archive, uint64_t data_bytes) {
     cmha__give(ctx, copy, bytes);
     if (hole) return cmha__tensor_fail(archive, hole, "there is a hole or an overlap before its data");
     if (twice) return cmha__fail(ctx, CMHA_ERR_FORMAT, "%.60s comes twice in the header", twice);
-    return end == data_bytes ? CMHA_OK : cmha__fail(ctx, CMHA_ERR_FORMAT, "the tensors do not fill the file");
+    if (end == cmha__data_bytes(archive)) return CMHA_OK;
+    return cmha__fail(ctx, CMHA_ERR_FORMAT, "the tensors do not fill the file");
 }
 
 /* ---- archives ---- */
@@ -14114,13 +14009,12 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     enum { TENSOR = 49, PAIR = 6 }; /* bytes: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and "":"", */
     cmha_context *ctx = archive->context;
     unsigned char raw[8];
-    uint64_t size;
-    cmha_status status = cmha__file_open(ctx, path, &archive->file, &size);
+    cmha_status status = cmha__file_open(ctx, path, &archive->file, &archive->size);
     if (status) return status;
-    if (size < 8) return cmha__fail(ctx, CMHA_ERR_FORMAT, "not a safetensors file: shorter than 8 bytes");
+    if (archive->size < 8) return cmha__fail(ctx, CMHA_ERR_FORMAT, "not a safetensors file: below 8 bytes");
     if ((status = cmha__file_read(ctx, path, archive->file, 0, raw, 8)) != CMHA_OK) return status;
     uint64_t length = cmha__bytes_get(raw, 8);
-    if (length > 100000000 || length > size - 8)
+    if (length > 100000000 || length > archive->size - 8)
         return cmha__fail(ctx, CMHA_ERR_FORMAT, "not a safetensors file: its header exceeds it or 100 MB");
     size_t text = (size_t)length, name = strlen(path) + 1;
     cmha__array arrays[] = {{&archive->tensors, text / TENSOR, sizeof *archive->tensors}, /* at most */
@@ -14133,14 +14027,14 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     memcpy(archive->path, path, name);
     cmha__header h;
     memset(&h, 0, sizeof h);
-    h.archive = archive, h.begin = h.at = archive->path + name, h.data_bytes = size - archive->data_begin;
+    h.archive = archive, h.begin = h.at = archive->path + name;
     if ((status = cmha__file_read(ctx, path, archive->file, 8, h.at, text)) != CMHA_OK) return status;
     h.at[text] = 0;
     if (*h.at != '{') return cmha__header_fail(&h, "it does not begin with {");
     status = cmha__read_all(&h, "{}", cmha__read_entry);
     cmha__skip_blanks(&h);
     if (!status && h.at != h.begin + text) status = cmha__header_fail(&h, "something follows its end");
-    return status ? status : cmha__arrange(archive, h.data_bytes);
+    return status ? status : cmha__arrange(archive);
 }
 
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
@@ -14162,15 +14056,9 @@ CMHA_DEF void cmha_archive_close(cmha_archive *archive) {
 }
 
 CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name) {
-    size_t low = 0, high = archive && name ? archive->n_tensors : 0;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int side = strcmp(archive->tensors[middle].name, name);
-        if (side == 0) return &archive->tensors[middle];
-        if (side < 0) low = middle + 1;
-        else high = middle;
-    }
-    return NULL;
+    if (!archive || !name || !archive->n_tensors) return NULL;
+    return (const cmha_archive_tensor *)bsearch(&name, archive->tensors, archive->n_tensors,
+                                                sizeof *archive->tensors, cmha__compare_names);
 }
 
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key) {
@@ -14293,22 +14181,20 @@ static void cmha__tell_note(cmha__output *o, const char *key, const char *value)
     cmha__emit_string(o, value);
 }
 
-/* Writes bytes where the last ones ended. */
-static void cmha__write_bytes(cmha__output *o, unsigned char *from, size_t bytes) {
-    const cmha_files *f = &o->context->config.files;
-    o->error = o->fd >= 0 ? cmha__system_write(o->fd, from, bytes)
-                          : (int)f->write(f->user, o->context, o->name, o->at, from, bytes, o->total);
-    if (!o->error) o->at += bytes;
-}
-
 /* Writes n words in the file's byte order, unless something has failed before. */
 static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_t width) {
-    unsigned char piece[8192], *at = (unsigned char *)(uintptr_t)data;
+    const cmha_files *f = &o->context->config.files;
+    unsigned char piece[8192], *at = (unsigned char *)(uintptr_t)data, *from;
     int swaps = width > 1 && !cmha__little_endian();
     for (size_t part; n && !o->error; n -= part, at += part * width) {
         part = swaps && n > sizeof piece / width ? sizeof piece / width : n;
-        if (swaps) memcpy(piece, at, part * width), cmha__swap_words(piece, part, width);
-        cmha__write_bytes(o, swaps ? piece : at, part * width);
+        from = at;
+        if (swaps) from = (unsigned char *)memcpy(piece, at, part * width);
+        if (swaps) cmha__swap_words(piece, part, width);
+        size_t bytes = part * width;
+        o->error = o->fd >= 0 ? cmha__system_write(o->fd, from, bytes)
+                              : (int)f->write(f->user, o->context, o->name, o->at, from, bytes, o->total);
+        if (!o->error) o->at += bytes;
     }
 }
 
@@ -14371,20 +14257,6 @@ static int cmha__output_follow(cmha__output *o, const char *path) {
         path = o->beside;
     }
     return errno = ELOOP, 0;
-}
-
-/* Finds what is to be replaced, which must be a regular file, and its permissions. */
-static cmha_status cmha__output_find(cmha__output *o, cmha_context *ctx, const char *path) {
-    struct CMHA__STAT(stat) about;
-    o->replaces = CMHA__STAT(stat)(path, &about) == 0;
-    if (o->replaces && !S_ISREG(about.st_mode))
-        return cmha__fail(ctx, CMHA_ERR_IO, "cannot be replaced: not a regular file");
-    if ((!o->replaces && errno != ENOENT) || !cmha__output_follow(o, path))
-        return cmha__io_fail(ctx, "cannot be written");
-    o->mode = o->replaces ? (int)(about.st_mode & 0777) : CMHA__FILE_MODE;
-    memcpy(o->beside, o->path, o->folder);
-    o->beside[o->folder] = 0;
-    return CMHA_OK;
 }
 
 /* Gives a file a name in its folder that nothing has, no link either: the open file fd or, fd = -1, a new
@@ -14459,25 +14331,30 @@ static int cmha__output_put(cmha__output *o) {
     return errno = o->error, 0;
 }
 
+/* Replaces a regular file, which keeps its permissions, or makes one. */
 static cmha_status cmha__system_save(cmha__output *o) {
-    cmha_status status = cmha__output_find(o, o->context, o->name);
-    if (!status && !cmha__output_put(o)) status = cmha__io_fail(o->context, "writing failed");
+    struct CMHA__STAT(stat) about;
+    cmha_status status;
+    o->replaces = CMHA__STAT(stat)(o->name, &about) == 0;
+    if (o->replaces && !S_ISREG(about.st_mode))
+        return cmha__fail(o->context, CMHA_ERR_IO, "cannot be replaced: not a regular file");
+    if ((!o->replaces && errno != ENOENT) || !cmha__output_follow(o, o->name)) {
+        status = cmha__io_fail(o->context, "cannot be written");
+    } else {
+        o->mode = o->replaces ? (int)(about.st_mode & 0777) : CMHA__FILE_MODE;
+        memcpy(o->beside, o->path, o->folder);
+        o->beside[o->folder] = 0;
+        if (cmha__output_put(o)) return CMHA_OK;
+        status = cmha__io_fail(o->context, "writing failed");
+    }
     return status == CMHA_ERR_NOT_FOUND ? CMHA_ERR_IO : status; /* no such folder */
 }
 #endif
 
-/* Writes the file by the callbacks or, if these do not know its path, the system. */
-static cmha_status cmha__save(cmha__output *o) {
-    const cmha_files *f = &o->context->config.files;
-    if (f->write) cmha__tell_file(o);
-    if (!f->write || (!o->at && o->error == CMHA_ERR_NOT_FOUND && f->system_too)) return cmha__system_save(o);
-    cmha_status end = f->finish(f->user, o->context, o->name, !o->error);
-    return cmha__files_fail(o->context, "writing failed", o->error ? (cmha_status)o->error : end);
-}
-
-/* Writes a file of these contents. */
+/* Writes a file of these contents, by the callbacks or, if these do not know its path, the system. */
 static cmha_status cmha__write_file(cmha_context *ctx, const char *path, cmha__contents contents,
                                     const void *of) {
+    const cmha_files *f = &ctx->config.files;
     cmha__output o;
     cmha_status status;
     if (!path) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: path is NULL");
@@ -14491,7 +14368,13 @@ static cmha_status cmha__write_file(cmha_context *ctx, const char *path, cmha__c
     else {
         cmha__tell_header(&o);
         o.total = 8 + (uint64_t)o.used + o.bytes;
-        status = cmha__save(&o);
+        if (f->write) cmha__tell_file(&o);
+        if (!f->write || (!o.at && o.error == CMHA_ERR_NOT_FOUND && f->system_too)) {
+            status = cmha__system_save(&o);
+        } else {
+            status = f->finish(f->user, ctx, path, !o.error);
+            status = cmha__files_fail(ctx, "writing failed", o.error ? (cmha_status)o.error : status);
+        }
     }
     cmha__give(ctx, o.header, o.room);
     return cmha__blame(ctx, path, status);
@@ -14523,9 +14406,9 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
     const char *problem = NULL;
     int countable = 1;
     if (!cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT,
-                          "archive write: the name of a tensor is missing, reserved or not UTF-8");
-    if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape)) problem = "its rank is not 0 to 8";
+        problem = "its name is missing, reserved or not UTF-8";
+    else if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape))
+        problem = "its rank is not 0 to 8";
     else if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0 &&
              strcmp(item->dtype, "C64") != 0)
         problem = "its dtype is not I64, U8 or C64";
@@ -14533,7 +14416,7 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
     if (!problem && countable && bytes && !item->data) problem = "it has no data";
     if (!problem && countable && cmha__sum(*total, bytes, total)) return CMHA_OK;
     return cmha__fail(ctx, problem ? CMHA_ERR_ARGUMENT : CMHA_ERR_OVERFLOW, "archive write: tensor %.60s: %s",
-                      item->name, problem ? problem : "more bytes than can be counted");
+                      item->name ? item->name : "", problem ? problem : "more bytes than can be counted");
 }
 
 CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
@@ -14566,23 +14449,17 @@ CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
 
 enum { CMHA__NAME = 64 }; /* room for "optim.m." and a parameter's name, "trainer." and an option's */
 
-/* A tensor of a training state: a parameter, then the first moments of all, then the second ones. */
-typedef struct cmha__named {
-    char name[CMHA__NAME];
-    const cmha_tensor *like; /* the parameter */
-    cmha_real *data;         /* NULL: of frozen parameters there are no moments */
-} cmha__named;
+static const char *const cmha__prefixes[3] = {"", "optim.m.", "optim.v."};
 
-static cmha__named cmha__name(const cmha_parameters *p, cmha_real *moments, size_t i) {
-    static const char *const prefixes[3] = {"", "optim.m.", "optim.v."};
+/* Returns tensor i of a training state: parameters, then the first moments of all, then the second ones. Its
+   data are NULL of frozen parameters' moments, which there are not; name [CMHA__NAME] gets its name. */
+static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments, size_t i, char *name) {
     const cmha_parameter *one = &p->list[i % p->count];
     size_t block = i / p->count;
-    cmha__named named;
-    cmha__print(named.name, sizeof named.name, "%s%s", prefixes[block], one->name);
-    named.like = &one->tensor, named.data = one->tensor.data;
-    if (block)
-        named.data = one->frozen || !moments ? NULL : moments + (block - 1) * p->learning + one->place;
-    return named;
+    cmha_archive_item item = {name, one->tensor.data, one->tensor.shape, one->tensor.rank, NULL};
+    cmha__print(name, CMHA__NAME, "%s%s", cmha__prefixes[block], one->name);
+    if (block) item.data = one->frozen || !moments ? NULL : moments + (block - 1) * p->learning + one->place;
+    return item;
 }
 
 /* Counts the frequencies of the caller's own, which no other option tells. */
@@ -14612,89 +14489,79 @@ static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table tab
     }
 }
 
-/* What of a parameter is tuned; how it is called in metadata and how it is usually. */
-static const char *const cmha__tunings[3] = {"tune.frozen.", "tune.rate.", "tune.decay."};
-static double cmha__tuning(const cmha_parameter *p, int what, double *usual) {
-    *usual = what == CMHA_TUNE_RATE ? 1 : what == CMHA_TUNE_DECAY ? p->usual_decay : 0;
-    return what == CMHA_TUNE_RATE ? p->lr_scale : what == CMHA_TUNE_DECAY ? p->decay : p->frozen;
+/* Of a parameter what is tuned: its key in metadata, how it is, and how usually. */
+static double cmha__tuning(const cmha_parameter *p, size_t what, char *key, double *usual) {
+    static const char *const names[3] = {"frozen", "rate", "decay"};
+    const double now[3] = {p->frozen ? 1.0 : 0.0, p->lr_scale, p->decay}, usually[3] = {0, 1, p->usual_decay};
+    cmha__print(key, CMHA__NAME, "tune.%s.%s", names[what], p->name);
+    *usual = usually[what];
+    return now[what];
 }
 
-static void cmha__tell_format(cmha__output *o) {
-    char text[48];
-    cmha__print(text, sizeof text, "%d.%d.%d", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, CMHA_VERSION_PATCH);
-    cmha__tell_note(o, "format", "cmha");
-    cmha__tell_note(o, "cmha.version", text);
-}
+/* What a file of parameters holds; NULL = not that. */
+typedef struct cmha__state {
+    const cmha_parameters *parameters;
+    const cmha_model *model;
+    const cmha_trainer *trainer;
+    const size_t *step;
+    cmha_real *moments;
+} cmha__state;
 
-/* Tells what is tuned and the numbers; moments NULL: none. */
-static void cmha__tell_numbers(cmha__output *o, const cmha_parameters *p, cmha_real *moments) {
-    char key[CMHA__NAME], value[32];
-    for (size_t i = 0; i < 3 * p->count; i++) {
-        double usual, now = cmha__tuning(&p->list[i / 3], (int)(i % 3), &usual);
-        cmha__print(key, sizeof key, "%s%s", cmha__tunings[i % 3], p->list[i / 3].name);
-        cmha__write_real(now, value);
-        if (now < usual || now > usual) cmha__tell_note(o, key, value);
-    }
-    for (size_t i = 0; i < 3 * p->count; i++) {
-        cmha__named named = cmha__name(p, moments, i);
-        cmha_archive_item item = {named.name, named.data, named.like->shape, named.like->rank, NULL};
-        if (named.data) cmha__tell_tensor(o, &item);
-    }
-}
-
-/* Tells a model, and of its trainer the state; one without context is none. */
 static void cmha__tell_state(cmha__output *o, const void *of) {
-    const cmha_trainer *t = (const cmha_trainer *)of;
-    const cmha_model *model = t->model;
-    size_t n = cmha__own_omega(model);
-    char text[48];
-    cmha__tell_format(o);
-    cmha__tell_table(o, "cfg.", cmha_model_table(), &model->config);
+    const cmha__state *s = (const cmha__state *)of;
+    const cmha_parameters *p = s->parameters;
+    size_t n = s->model ? cmha__own_omega(s->model) : 0;
+    char key[CMHA__NAME], text[48];
+    cmha__tell_note(o, "format", "cmha");
+    cmha__tell_note(o, "cmha.version", CMHA__VERSION);
+    if (s->model) cmha__tell_table(o, "cfg.", cmha_model_table(), &s->model->config);
     if (n) cmha__tell_key(o, "omega");
     for (size_t i = 0; i < n; i++) {
-        cmha__write_real(model->omega[i], text);
+        cmha__write_real(s->model->omega[i], text);
         cmha__emit(o, "%s%s%s", i ? "," : "\"", text, i + 1 < n ? "" : "\"");
     }
-    if (model->knowledge_identity) cmha__tell_u64(o, "knowledge", model->knowledge_identity);
-    if (t->context) {
-        cmha__tell_table(o, "trainer.", cmha_trainer_table(), &t->config);
-        cmha__tell_u64(o, "state.step", t->step);
-        cmha__tell_u64(o, "state.seed", t->seed);
-        cmha__write_real(t->best <= (double)INFINITY ? t->best : (double)INFINITY, text);
+    if (s->model && s->model->knowledge_identity)
+        cmha__tell_u64(o, "knowledge", s->model->knowledge_identity);
+    if (s->trainer) cmha__tell_table(o, "trainer.", cmha_trainer_table(), &s->trainer->config);
+    if (s->step) cmha__tell_u64(o, "state.step", *s->step);
+    if (s->trainer) {
+        double best = s->trainer->best;
+        cmha__tell_u64(o, "state.seed", s->trainer->seed);
+        cmha__write_real(best <= (double)INFINITY ? best : (double)INFINITY, text);
         cmha__tell_note(o, "state.best", text);
     }
-    cmha__tell_numbers(o, &model->parameters, t->moments);
-}
-
-/* Tells parameters; moments and step unless the context is NULL. */
-static void cmha__tell_parameters(cmha__output *o, const void *of) {
-    const cmha_parameters *p = (const cmha_parameters *)of;
-    cmha__tell_format(o);
-    if (p->context) cmha__tell_u64(o, "state.step", p->step);
-    cmha__tell_numbers(o, p, p->context ? p->moments : NULL);
+    for (size_t i = 0; i < 3 * p->count; i++) {
+        double usual, now = cmha__tuning(&p->list[i / 3], i % 3, key, &usual);
+        cmha__write_real(now, text);
+        if (now < usual || now > usual) cmha__tell_note(o, key, text);
+    }
+    for (size_t i = 0; i < 3 * p->count; i++) {
+        cmha_archive_item item = cmha__item(p, s->moments, i, key);
+        if (item.data) cmha__tell_tensor(o, &item);
+    }
 }
 
 CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *parameters, const char *path, int state) {
-    cmha_parameters *p = parameters, told;
+    cmha_parameters *p = parameters;
     cmha_status status = CMHA_OK;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     if (state && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
-    told = *p;
-    if (!state) told.context = NULL;
-    return status ? status : cmha__write_file(p->context, path, cmha__tell_parameters, &told);
+    cmha__state told = {p, NULL, NULL, state ? &p->step : NULL, state ? p->moments : NULL};
+    return status ? status : cmha__write_file(p->context, path, cmha__tell_state, &told);
 }
 
 CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {
-    cmha_trainer none;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    memset(&none, 0, sizeof none);
-    none.model = model;
-    return cmha__write_file(model->context, path, cmha__tell_state, &none);
+    cmha__state told = {&model->parameters, model, NULL, NULL, NULL};
+    return cmha__write_file(model->context, path, cmha__tell_state, &told);
 }
 
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
-    cmha_status status = cmha__trainer_ready(trainer, 1);
-    return status ? status : cmha__write_file(trainer->context, path, cmha__tell_state, trainer);
+    cmha_trainer *t = trainer;
+    cmha_status status = cmha__trainer_ready(t, 1);
+    if (status) return status;
+    cmha__state told = {&t->model->parameters, t->model, t, &t->step, t->moments};
+    return cmha__write_file(t->context, path, cmha__tell_state, &told);
 }
 
 /* ---- loading them ---- */
@@ -14731,11 +14598,13 @@ CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, c
     return cmha__blame(context, path, status);
 }
 
-/* Reads a whole number up to `most` from the metadata; 0 where there is none. */
-static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *key, uint64_t most,
+/* Reads a whole number up to `most` from the metadata; where there is none, 0 or, must = 1, an error. */
+static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *key, int must, uint64_t most,
                                      uint64_t *value) {
     const char *text = cmha_archive_metadata(archive, key);
     *value = 0;
+    if (!text && must)
+        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it has weights but no training state");
     if (!text || (cmha__parse_u64(text, value) && *value <= most)) return CMHA_OK;
     return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s = %.24s: not a number in its range", key, text);
 }
@@ -14780,8 +14649,8 @@ static void cmha__shape_text(const size_t *shape, int rank, char *text, size_t r
         used += cmha__print(text + used, room - used, i ? ", %zu" : "%zu", shape[i]);
 }
 
-/* Compares a tensor of the file, or NULL, with the parameter that it is for. */
-static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_tensor *wanted) {
+/* Compares a tensor of the file, or NULL, with what it is for. */
+static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_archive_item *wanted) {
     size_t bytes = (size_t)wanted->rank * sizeof *wanted->shape;
     if (!found) return CMHA_ERR_NOT_FOUND;
     if (cmha__dtype(found->dtype) >= CMHA__AS_I64) return CMHA_ERR_FORMAT;
@@ -14791,41 +14660,42 @@ static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_tenso
 
 /* Says in the log what stays as it is or is left unread. */
 static void cmha__say_left(const cmha_archive *archive, const char *what, const char *name, const char *why) {
-    const cmha_context_config *config = &archive->context->config;
-    char line[sizeof archive->context->detail];
-    if (!config->log) return;
-    cmha__print(line, sizeof line, "%s: %s %.60s %s", cmha__path_end(archive->path), what, name, why);
-    cmha__one_line(line);
-    config->log(config->log_user, CMHA_LOG_WARNING, line);
+    cmha__warn(archive->context, "%s: %s %.60s %s", cmha__path_end(archive->path), what, name, why);
 }
 
 /* Compares the file's tensors with parameters and, if not NULL, moments. strict = 1: fails on one that does
-   not fit, and if any is missing or unknown; 0: logs a line for each. known [n_tensors] holds zeros. */
+   not fit, and if any is missing or unknown; 0: logs a line for each. */
 static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_parameters *p,
-                                       cmha_real *moments, int strict, char *known) {
+                                       cmha_real *moments, int strict) {
     cmha__names missing, strange;
     memset(&missing, 0, sizeof missing), memset(&strange, 0, sizeof strange);
     for (size_t i = 0; i < 3 * p->count; i++) {
-        cmha__named named = cmha__name(p, moments, i);
-        const cmha_archive_tensor *found = cmha_archive_find(archive, named.name);
-        cmha_status status = named.data ? cmha__fits(found, named.like) : CMHA_OK;
+        char own[CMHA__NAME];
+        cmha_archive_item item = cmha__item(p, moments, i, own);
+        const cmha_archive_tensor *found = cmha_archive_find(archive, own);
+        cmha_status status = item.data ? cmha__fits(found, &item) : CMHA_OK;
         char why[250] = "is not in the file and stays as it is", theirs[80], ours[80];
-        if (found) known[found - archive->tensors] = 1;
         if (!status) continue;
         if (found) {
             cmha__shape_text(found->shape, found->rank, theirs, sizeof theirs);
-            cmha__shape_text(named.like->shape, named.like->rank, ours, sizeof ours);
+            cmha__shape_text(item.shape, item.rank, ours, sizeof ours);
             cmha__print(why, sizeof why, "is %s of shape [%s], the model needs [%s] of F64, F32, F16 or BF16",
-                     found->dtype, theirs, ours);
+                        found->dtype, theirs, ours);
         }
-        if (!strict) cmha__say_left(archive, found ? "tensor" : "parameter", named.name, why);
-        else if (!found) cmha__add_name(&missing, "missing tensors: ", named.name);
-        else return cmha__fail(archive->context, status, "tensor %s %s", named.name, why);
+        if (!strict) cmha__say_left(archive, found ? "tensor" : "parameter", own, why);
+        else if (!found) cmha__add_name(&missing, "missing tensors: ", own);
+        else return cmha__fail(archive->context, status, "tensor %s %s", own, why);
     }
     for (size_t i = 0; i < archive->n_tensors; i++) {
-        if (known[i]) continue;
-        if (strict) cmha__add_name(&strange, "tensors unknown to the model: ", archive->tensors[i].name);
-        else cmha__say_left(archive, "tensor", archive->tensors[i].name, "is unknown to the model");
+        const char *name = archive->tensors[i].name;
+        int known = 0;
+        for (int j = 0; j < 3; j++) {
+            size_t n = strlen(cmha__prefixes[j]);
+            known |= !strncmp(name, cmha__prefixes[j], n) && cmha_parameters_find(p, name + n);
+        }
+        if (known) continue;
+        if (strict) cmha__add_name(&strange, "tensors unknown to the model: ", name);
+        else cmha__say_left(archive, "tensor", name, "is unknown to the model");
     }
     if (!missing.used && !strange.used) return CMHA_OK;
     return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s%s%s", missing.text,
@@ -14837,51 +14707,46 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
    = tensors read. */
 static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters *p, cmha_real *moments,
                                     int strict, int over, size_t *taken) {
-    size_t size = p->size * sizeof *p->data, staged = over ? size : 0, matched = 0;
-    size_t bytes = staged + archive->n_tensors + 1; /* size leaves room */
-    char *memory = (char *)cmha__take(p->context, bytes), *known;
-    cmha_status status = CMHA_OK;
-    if (!memory) return cmha__fail(p->context, CMHA_ERR_MEMORY, "no memory to read %zu numbers", p->size);
-    known = (char *)memset(memory + staged, 0, archive->n_tensors);
-    cmha_real *into = over ? (cmha_real *)memcpy(memory, p->data, size) : p->data;
-    if (strict) status = cmha__compare_state(archive, p, moments, 1, known);
+    size_t bytes = over ? p->size * sizeof *p->data : 0, matched = 0;
+    cmha_real *into = bytes ? (cmha_real *)cmha__take(p->context, bytes) : p->data;
+    if (bytes && !into)
+        return cmha__fail(p->context, CMHA_ERR_MEMORY, "no memory to read %zu numbers", p->size);
+    if (bytes) memcpy(into, p->data, bytes);
+    cmha_status status = cmha__compare_state(archive, p, moments, strict);
     for (size_t i = 0; i < 3 * p->count && !status; i++) {
-        cmha__named named = cmha__name(p, moments, i);
-        const cmha_archive_tensor *found = cmha_archive_find(archive, named.name);
-        if (!named.data || cmha__fits(found, named.like)) continue;
-        status = cmha_archive_read(archive, found, i < p->count ? into + (named.data - p->data) : named.data);
+        char name[CMHA__NAME];
+        cmha_archive_item item = cmha__item(p, moments, i, name);
+        const cmha_archive_tensor *found = cmha_archive_find(archive, name);
+        if (!item.data || cmha__fits(found, &item)) continue;
+        cmha_real *to = i < p->count ? into : moments, *from = i < p->count ? p->data : moments;
+        status = cmha_archive_read(archive, found, to + (item.data - from));
         matched++;
     }
-    if (!status && over) memcpy(p->data, into, size);
-    if (!status && !strict) status = cmha__compare_state(archive, p, moments, 0, known);
+    if (!status && bytes) memcpy(p->data, into, bytes);
     if (!status && taken) *taken = matched;
-    cmha__give(p->context, memory, bytes);
+    if (bytes) cmha__give(p->context, into, bytes);
     return status;
 }
 
 /* Tunes parameters as the file says, all else as usual. */
 static cmha_status cmha__read_tuning(const cmha_archive *archive, cmha_parameters *p) {
+    char key[CMHA__NAME];
+    size_t unknown = 0;
+    for (size_t i = 0; i < archive->n_metadata; i++)
+        unknown += strncmp(archive->metadata[2 * i], "tune.", 5) == 0;
     for (size_t i = 0; i < 3 * p->count; i++) {
-        double usual;
-        cmha__tuning(&p->list[i / 3], (int)(i % 3), &usual);
-        cmha__tune(&p->list[i / 3], (cmha_tuning)(i % 3), usual);
+        cmha_parameter *one = &p->list[i / 3];
+        double value;
+        (void)cmha__tuning(one, i % 3, key, &value);
+        const char *text = cmha_archive_metadata(archive, key);
+        int done = !text || cmha__parse_real(text, &value);
+        unknown -= text != NULL;
+        if (!cmha__tune(one, (cmha_tuning)(i % 3), value) || !done)
+            return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s = %.24s is out of range", key,
+                              text ? text : "usual");
     }
-    for (size_t i = 0; i < archive->n_metadata; i++) {
-        const char *key = archive->metadata[2 * i], *text = archive->metadata[2 * i + 1];
-        if (strncmp(key, "tune.", 5) != 0) continue;
-        int done = 0;
-        for (int what = 0; what < 3; what++) {
-            size_t length = strlen(cmha__tunings[what]);
-            int named = !strncmp(key, cmha__tunings[what], length);
-            cmha_parameter *one = named ? cmha_parameters_find(p, key + length) : NULL;
-            double value;
-            if (one && cmha__parse_real(text, &value)) done = cmha__tune(one, (cmha_tuning)what, value);
-        }
-        if (!done)
-            return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%.80s = %.24s: no such parameter or value",
-                              key, text);
-    }
-    return CMHA_OK;
+    if (!unknown) return CMHA_OK;
+    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it tunes %zu things that the model lacks", unknown);
 }
 
 /* Reads a training state: what is tuned, parameters, and moments in a new block that takes the place of
@@ -14903,9 +14768,7 @@ CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *parameters, const cha
     uint64_t step = 0;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, p->context, path)) != CMHA_OK) return status;
-    if (state && !cmha_archive_metadata(&archive, "state.step"))
-        status = cmha__fail(p->context, CMHA_ERR_FORMAT, "it has weights but no training state");
-    if (!status) status = cmha__archive_u64(&archive, "state.step", SIZE_MAX / 2, &step);
+    if (state) status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step);
     if (!status && !state) status = cmha__read_state(&archive, p, NULL, 1, 1, NULL);
     else if (!status) status = cmha__read_learning(&archive, p, &p->moments);
     if (!status && state) p->step = (size_t)step;
@@ -14921,17 +14784,15 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     if (!model) return cmha__fail(context, CMHA_ERR_ARGUMENT, "model load: model is NULL");
     memset(model, 0, sizeof *model);
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
-    uint64_t have = archive.data_begin;
-    for (size_t i = 0; i < archive.n_tensors; i++) have += archive.tensors[i].end - archive.tensors[i].begin;
     status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &config);
     if (!status) status = cmha_model_memory(context, &config, 1, 1, &need, NULL);
-    if (!status && need / 16 > have + 65536) /* the file's parameters may have 2 bytes, ours have up to 8 */
+    if (!status && need / 16 > archive.size + 65536) /* the file's numbers may have 2 bytes, ours up to 8 */
         status = cmha__fail(context, CMHA_ERR_FORMAT,
                             "its configuration needs %zu bytes of parameters, the file is smaller", need);
     if (!status) status = cmha__model_open(model, context, &config, 1);
     if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
     if (!status) status = cmha__archive_omega(&archive, model, 0);
-    if (!status) status = cmha__archive_u64(&archive, "knowledge", UINT64_MAX, &model->knowledge_identity);
+    if (!status) status = cmha__archive_u64(&archive, "knowledge", 0, UINT64_MAX, &model->knowledge_identity);
     if (!status) status = cmha__read_tuning(&archive, &model->parameters);
     if (!status) cmha__attach_grad(&model->parameters, NULL);
     if (!status) status = cmha__read_state(&archive, &model->parameters, NULL, 1, 0, NULL);
@@ -14968,7 +14829,6 @@ static cmha_status cmha__check_same_config(const cmha_archive *archive, const cm
 }
 
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) {
-    static const char step_key[] = "state.step", seed_key[] = "state.seed";
     cmha_archive archive;
     cmha_status status;
     uint64_t step = 0, knowledge = 0;
@@ -14978,15 +14838,13 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     cmha_trainer loaded = *trainer;
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
     const char *best = cmha_archive_metadata(&archive, "state.best");
-    if (!best || !cmha_archive_metadata(&archive, step_key) || !cmha_archive_metadata(&archive, seed_key))
-        status = cmha__fail(context, CMHA_ERR_FORMAT, "it has weights but no training state");
-    if (!status) status = cmha__archive_u64(&archive, step_key, SIZE_MAX / 2, &step); /* + 1 must not be 0 */
-    if (!status) status = cmha__archive_u64(&archive, seed_key, UINT64_MAX, &loaded.seed);
-    if (!status && !cmha__parse_real(best, &loaded.best))
-        status = cmha__fail(context, CMHA_ERR_FORMAT, "state.best = %.24s: not a number", best);
+    status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step); /* + 1 must not be 0 */
+    if (!status) status = cmha__archive_u64(&archive, "state.seed", 1, UINT64_MAX, &loaded.seed);
+    if (!status && !(best && cmha__parse_real(best, &loaded.best)))
+        status = cmha__fail(context, CMHA_ERR_FORMAT, "state.best = %.24s: not a number", best ? best : "");
     if (!status) status = cmha__check_same_config(&archive, model);
     if (!status) status = cmha__archive_omega(&archive, model, 1);
-    if (!status) status = cmha__archive_u64(&archive, "knowledge", UINT64_MAX, &knowledge);
+    if (!status) status = cmha__archive_u64(&archive, "knowledge", 0, UINT64_MAX, &knowledge);
     if (!status && knowledge && model->knowledge && knowledge != model->knowledge_identity)
         status = cmha__fail(context, CMHA_ERR_FORMAT,
                             "it learned with another knowledge base; set this one after loading to use it");
@@ -15063,18 +14921,17 @@ static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive,
 #if defined(_WIN32) || defined(CMHA_NO_FILES)
     (void)kb, (void)archive, (void)t;
 #else
-    uint64_t begin = archive->data_begin, end = begin;
+    uint64_t begin = archive->data_begin;
+    size_t size = (size_t)archive->size;
     if (!archive->file) return;
     for (size_t i = 0; i < 2; i++)
         if (!t[i] || cmha__dtype(t[i]->dtype) != CMHA__AS_REAL || (begin + t[i]->begin) % sizeof(cmha_real))
             return;
-    for (size_t i = 0; i < archive->n_tensors; i++)
-        if (begin + archive->tensors[i].end > end) end = begin + archive->tensors[i].end;
-    if (!cmha__little_endian() || !t[0]->count || (size_t)end != end) return;
-    void *mapping = mmap(NULL, (size_t)end, PROT_READ, MAP_PRIVATE, cmha__descriptor(archive->file), 0);
+    if (!cmha__little_endian() || !t[0]->count || size != archive->size) return;
+    void *mapping = mmap(NULL, size, PROT_READ, MAP_PRIVATE, cmha__descriptor(archive->file), 0);
     if (mapping == MAP_FAILED) return;
     kb->mapping = mapping;
-    kb->mapped = (size_t)end;
+    kb->mapped = size;
     kb->vectors = (const cmha_real *)(const void *)((const char *)mapping + begin + t[0]->begin);
     kb->features = (const cmha_real *)(const void *)((const char *)mapping + begin + t[1]->begin);
 #endif
@@ -15116,11 +14973,10 @@ static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archiv
     if (!status && t[3] && !cmha__texts_in_order(kb->text_begin, kb->n, t[4]->count)) /* -1 is huge */
         status = cmha__tensor_fail(archive, "text_begin", "out of order or range");
     if (!status) status = cmha__knowledge_finite(kb);
-    if (!status && !t[1]) status = cmha__knowledge_reserve(kb);
-    if (!status && !t[1]) cmha__knowledge_features(kb);
+    if (!status && !t[1] && !(status = cmha__knowledge_reserve(kb))) cmha__knowledge_features(kb);
     if (!status && t[1] && !cmha__knowledge_phasors(kb))
         status = cmha__tensor_fail(archive, "features", "not the phasors of the vectors");
-    if (!status) status = cmha__archive_u64(archive, "identity", UINT64_MAX, &identity);
+    if (!status) status = cmha__archive_u64(archive, "identity", 0, UINT64_MAX, &identity);
     if (status) return status;
     kb->identity = cmha__knowledge_identity(kb->n, kb->d_r, kb->vectors);
     if (identity == kb->identity || !cmha_archive_metadata(archive, "identity")) return CMHA_OK;
@@ -15192,9 +15048,9 @@ CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, s
     if (!tokens) return part;
     if (end > tokens->count) end = tokens->count;
     if (begin > end) begin = end;
-    part.width = tokens->width, part.count = end - begin, part.bytes = part.count * (size_t)part.width;
-    part.data = tokens->data;
-    if (begin && part.data) part.data = (const char *)part.data + begin * (size_t)part.width;
+    size_t width = (size_t)tokens->width;
+    part.width = tokens->width, part.count = end - begin, part.bytes = part.count * width;
+    part.data = tokens->data ? (const char *)tokens->data + begin * width : NULL;
     return part;
 }
 
