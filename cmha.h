@@ -977,8 +977,7 @@ typedef enum cmha_norm_max {
     CMHA_NORM_MAX_NONE,
     CMHA_NORM_MAX_ROW,   /* largest |O| among the row's permitted keys: causal-safe */
     CMHA_NORM_MAX_HEAD,  /* among all permitted pairs of the head: leaks the future where causal */
-    CMHA_NORM_MAX_GLOBAL /* over the batch, masked pairs too, as CoPE's code: batch mates and padding change
-                            it */
+    CMHA_NORM_MAX_GLOBAL /* over the batch, masked pairs too, as CoPE's code: batch mates, padding count */
 } cmha_norm_max;
 
 /* Chooses a head's delta and b: its own, shared (the paper's "EulerFormer-MHA (Shared)"), or 1 and 0. */
@@ -1061,8 +1060,7 @@ typedef struct cmha_layer cmha_layer;
 struct cmha_score {
     const char *name; /* for the field `score`: 1 to 31 letters, digits and - _ . + */
     int planes;       /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re | Im] */
-    int rotates;      /* 1: reads the rotation table; rows without a map are turned by position as in RoPE,
-                         complex ones as halves */
+    int rotates;      /* 1: reads the rotation table; without a map rows turn as RoPE's, complex as halves */
     int shared_keys;  /* 1: features of keys are the same for all query heads, though parameters are not */
     /* Writes y [n, planes d_k], the features of n rows x. NULL: rows are their own features. */
     void (*map)(const cmha_score_call *call, cmha_rows x, size_t n, cmha_real *y);
@@ -1082,8 +1080,7 @@ struct cmha_score {
 };
 
 /* Names CoPE's scores (its 3.2): A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k). PHASE lies within
-   +-s: weights differ by a factor of at most exp(2 s), so such a layer nearly averages. MAGNITUDE does not
-   tell aligned from opposed. */
+   +-s: weights differ by at most exp(2 s), it nearly averages. MAGNITUDE: aligned and opposed are alike. */
 typedef enum cmha_cope_score {
     CMHA_COPE_SCORE_PHASE,       /* s C */
     CMHA_COPE_SCORE_MAGNITUDE,   /* s |A| */
@@ -1119,8 +1116,7 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
                                      cmha_lse *lse, cmha_real *scratch);
 /* Adds to dq, dk (strides of q, k), dv and dparameters (as args->parameters; NULL, all or one: not wanted).
-   dlse [B, H, n_q] (or NULL) is a cotangent of the rows' log sum exp. The same bits for any number of
-   threads. */
+   dlse [B, H, n_q] (or NULL): cotangent of the rows' log sum exp. The same bits for any number of threads. */
 CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
                                       const cmha_lse *lse, const cmha_real *dlse,
                                       cmha_real *const *dparameters, cmha_real *scratch);
@@ -1206,8 +1202,7 @@ CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const c
 
    The weights depend on the whole sequence, so there is no causal form: encoders only. Ties go to the lower
    lag; lags whose R differ by less than rounding, 2^-20 sqrt(d) (in double 2^-32), tie. The choice of lags
-   carries no gradient. An absent token takes no part, whatever it holds, and gets no gradient: padding at the
-   end changes nothing, to the bit. */
+   carries no gradient. Absent tokens take no part and get none: padding at the end changes not a bit. */
 typedef struct cmha_lag_args {
     size_t batch, heads, n;
     size_t d; /* complex numbers of a head of q, k, v and y */
@@ -1261,8 +1256,7 @@ typedef struct cmha_pcl_options {
     int adapted; /* 1: phases after delta, b and position, EulerFormer's choice; 0: raw phases theta */
 } cmha_pcl_options;
 /* Averages that loss over a projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1]. Sequences, heads of queries and
-   of keys count alike. w [P], args as for cmha_attention. With grouped queries the adapted phase of a key is
-   its first query head's. */
+   keys count alike. w [P], args as for cmha_attention. A key's adapted phase is its first query head's. */
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
                                cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w,
                                const cmha_pcl_options *options);
@@ -1893,11 +1887,9 @@ typedef struct cmha_cache {
 typedef struct cmha_cache_options {
     const cmha_quantised *weights; /* of this model, read instead of its matrices, for prompts as for single
                                       tokens; open as long as the cache. NULL = none */
-    cmha_storage storage;          /* of keys and values: FLOAT or BF16 (linear attention's states, sums over
-                                      all tokens, stay cmha_real) */
+    cmha_storage storage;          /* of keys and values: FLOAT or BF16; states stay cmha_real */
     size_t prompt;                 /* positions that a pass has memory for from the start; 0 = 1 */
-    void *memory;                  /* the caller's, aligned as malloc's: all that the cache ever takes; NULL =
-                                      of the context's allocator */
+    void *memory;                  /* the caller's, aligned as malloc's: all it takes; NULL = the context's */
     size_t bytes;                  /* its size, at least what cmha_cache_memory says */
 } cmha_cache_options;
 /* Opens a cache of `capacity` tokens (if positions are learned, max_positions at most). slide = 1: when full,
@@ -1939,8 +1931,7 @@ typedef struct cmha_sampler_config {
                         CMHA_NAME_MEMBER)
 } cmha_sampler_config;
 CMHA_DEF cmha_table cmha_sampler_table(void);
-/* Draws a token from logits [V], -1 if none but NaN. The penalty looks at recent [n_recent]. scratch [2 *
-   V]. */
+/* Draws a token from logits [V], -1 if all are NaN. The penalty is for recent [n_recent]. scratch [2 * V]. */
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V,
                              const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch);
 
@@ -8000,11 +7991,11 @@ static void cmha__complex_rows(cmha_rows from, size_t n, size_t d, cmha_real *to
     }
 }
 
-/* Adds rows [n, 2d] = [Re | Im] to n complex rows. */
-static void cmha__add_complex_rows(const cmha_real *rows, size_t n, size_t d, cmha_rows to) {
-    for (size_t i = 0; i < n; i++, rows += 2 * d, to.data += to.ld) {
+/* Adds rows [n, width] to n rows of d numbers or, width 2d, of [Re | Im]. */
+static void cmha__add_rows(const cmha_real *rows, size_t n, size_t d, size_t width, cmha_rows to) {
+    for (; to.data && n > 0; n--, rows += width, to.data += to.ld) {
         cmha__axpy(d, 1, rows, to.data);
-        cmha__axpy(d, 1, rows + d, to.data + to.imag);
+        cmha__axpy(width - d, 1, rows + d, to.data + to.imag);
     }
 }
 
@@ -8057,8 +8048,7 @@ static const cmha_score_parameter cmha__phase_parameters[] = {
     {"delta", {CMHA_AXIS_HEADS, CMHA_AXIS_PAIRS, 0}, 1, 0, 0},
     {"b", {CMHA_AXIS_HEADS, CMHA_AXIS_PAIRS, 0}, 0, 0, 0}};
 
-/* The features of rows that turn by position and, CMHA's, first by their own phases. Two planes lie side by
-   side. */
+/* How rows turn by position and, CMHA's, first by their own phases. Two planes lie side by side. */
 static cmha_rotate_args cmha__turns(const cmha_score_call *c) {
     int planes = c->score->planes, learned = c->score->parameters == cmha__phase_parameters;
     cmha_layout layout = planes == 2 ? CMHA_LAYOUT_HALF : c->args->layout;
@@ -8086,12 +8076,8 @@ static void cmha__planes_map(const cmha_score_call *c, cmha_rows x, size_t n, cm
 /* Of rows that are their own features, in one plane or two. */
 static void cmha__rows_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
                             cmha_rows dx) {
-    size_t d = c->args->d_k, width = cmha__key_width(c->args);
     (void)x;
-    for (; dx.data && n > 0; n--, dy += width, dx.data += dx.ld) {
-        cmha__axpy(d, 1, dy, dx.data);
-        cmha__axpy(width - d, 1, dy + d, dx.data + dx.imag);
-    }
+    cmha__add_rows(dy, n, c->args->d_k, cmha__key_width(c->args), dx);
 }
 
 /* CRAT eq 11-13: between phasors the product is the sum of cosines of phase differences. */
@@ -8182,48 +8168,45 @@ static size_t cmha__axis(const cmha_score *score, int axis, size_t heads, size_t
                                      : d_k;
 }
 
-/* Returns the numbers that a head sees of parameter i of a call's score, 0 if there is none. *apart: whether
-   each head has its own. Of the kinds only CMHA has parameters, whose share decides. */
-static size_t cmha__own_numbers(const cmha_attention_args *a, size_t i, int *apart) {
+/* Returns the numbers that a head sees of parameter i of a call's score, 0 if there is none. *step: from one
+   head's to the next's, 0 if all share them. Of the kinds only CMHA has parameters, whose share decides. */
+static size_t cmha__own_numbers(const cmha_attention_args *a, size_t i, size_t *step) {
     const cmha_score *score = cmha__score_of(a);
     size_t n = 1;
     int phases = score && score->parameters == cmha__phase_parameters;
     if (!score || i >= score->n_parameters || (phases && a->share == CMHA_SHARE_FIXED)) return 0;
     const int *axes = score->parameters[i].axes;
-    *apart = axes[0] == CMHA_AXIS_HEADS && (!phases || a->share == CMHA_SHARE_PER_HEAD);
     for (int j = 0; j < 3 && axes[j]; j++) n *= cmha__axis(score, axes[j], 1, a->d_k);
+    *step = axes[0] == CMHA_AXIS_HEADS && (!phases || a->share == CMHA_SHARE_PER_HEAD) ? n : 0;
     return n;
 }
 
 /* Returns the numbers that a head sees of all of them. */
 static size_t cmha__all_numbers(const cmha_attention_args *a) {
-    size_t n = 0, own;
-    int apart;
-    for (size_t i = 0; (own = cmha__own_numbers(a, i, &apart)) > 0; i++) n += own;
+    size_t n = 0, own, step;
+    for (size_t i = 0; (own = cmha__own_numbers(a, i, &step)) > 0; i++) n += own;
     return n;
 }
 
 /* Does the feature of a key depend on the query head that sees it? */
 static int cmha__own_keys(const cmha_attention_args *a) {
     const cmha_score *score = cmha__score_of(a);
-    int own = score->rotates && a->rotation_head, apart;
-    for (size_t i = 0; score->map && cmha__own_numbers(a, i, &apart); i++)
-        own |= apart && !score->shared_keys;
+    int own = score->rotates && a->rotation_head;
+    size_t step;
+    for (size_t i = 0; score->map && cmha__own_numbers(a, i, &step); i++) own |= step && !score->shared_keys;
     return own;
 }
 
-/* A head's queries or keys, whose rotation begins at row `first` of the table, as callbacks see them. sums:
-   of the head's gradients, or NULL. */
+/* A head's queries or keys, from row `first` of the table on. sums: of the head's gradients, or NULL. */
 static cmha_score_call cmha__call_of_head(const cmha_attention_args *a, size_t head, int is_key, size_t first,
                                           double *sums) {
     cmha_score_call c;
-    size_t own;
-    int apart;
+    size_t own, step;
     memset(&c, 0, sizeof c);
     c.score = cmha__score_of(a), c.args = a, c.head = head, c.is_key = is_key, c.divisor = 1;
     if (c.score->rotates) c.rotation = a->rotation + head * a->rotation_head + first * cmha__key_width(a);
-    for (size_t i = 0; (own = cmha__own_numbers(a, i, &apart)) > 0; i++) {
-        c.parameters[i] = a->parameters[i] + (apart ? head * own : 0);
+    for (size_t i = 0; (own = cmha__own_numbers(a, i, &step)) > 0; i++) {
+        c.parameters[i] = a->parameters[i] + head * step;
         c.gradients[i] = sums;
         if (sums) sums += own;
     }
@@ -8258,18 +8241,22 @@ static const char *cmha__score_wrong(const cmha_score *row) {
     return NULL;
 }
 
-/* Writes the features of n keys into transposed tiles from column `at` on. rows [64, width] is scratch. */
+/* Writes the features of n keys into transposed tiles from column `at` on: keys, or by way of its first one
+   BF16 words. rows [64, width] is scratch. */
 static void cmha__write_keys(const cmha_score_call *c, cmha_rows k, size_t n, size_t at, cmha_real *keys,
-                             cmha_real *rows) {
+                             uint32_t *words, cmha_real *rows) {
     size_t count, d = cmha__key_width(c->args);
     int mapped = cmha__has_map(c->score);
     cmha_score_call part = *c;
     for (size_t i = 0; i < n; i += count, k.data += count * k.ld) {
-        size_t column = (at + i) % CMHA__TILE;
-        count = n - i < CMHA__TILE - column ? n - i : CMHA__TILE - column;
+        size_t column = (at + i) % CMHA__TILE, tile = (at + i - column) * d;
+        count = cmha__min(n - i, CMHA__TILE - column);
         if (mapped) cmha__map(&part, k, count, rows);
         cmha__transpose(mapped ? rows : k.data, mapped ? d : k.ld, count, d,
-                        keys + (at + i - column) * d + column, CMHA__TILE);
+                        keys + (words ? 0 : tile) + column, CMHA__TILE);
+        for (size_t f = 0; words && f < CMHA__TILE * d; f += CMHA__TILE)
+            for (size_t j = column; j < column + count; j++)
+                cmha__bf16_put(words + (tile + f) / 2, j, keys[f + j]);
         if (part.rotation) part.rotation += count * d;
     }
 }
@@ -8666,9 +8653,8 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
     }
 }
 
-/* D [n_q] = rowsum(dy * y) - dlse: what the softmax's backward subtracts from dP. Formed by the same matrix
-   product as dP, as the diagonal of dY Y^T: where one key takes all the weight, the two then cancel to the
-   last bit, however large the logits. */
+/* D [n_q] = rowsum(dy * y) - dlse: what the softmax's backward subtracts from dP. Formed by dP's matrix
+   product, as the diagonal of dY Y^T: where one key has all the weight, the two cancel to the last bit. */
 static void cmha__row_products(const cmha__head *h, cmha_rows y, const cmha_real *dlse) {
     const cmha__unit *u = h->u;
     size_t n = h->args->n_q, dv = h->dv, rows;
@@ -8820,7 +8806,7 @@ static void cmha__forward_terms(cmha__head *h) {
         cmha__set_queries(h, &terms[t]);
         cmha__forward_head(h, out);
         cmha__apply(terms[t].mix, 0, out.data, a->n_q, a->d_v, out.data, 0);
-        cmha__add_complex_rows(out.data, a->n_q, a->d_v, y);
+        cmha__add_rows(out.data, a->n_q, a->d_v, h->dv, y);
     }
 }
 
@@ -8909,9 +8895,8 @@ static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attent
 
 /* ---- Attention = feature map, core, and the feature map's backward ---- */
 
-/* Bounds the pieces a long head's tiles are dealt out to, so that few heads keep the cores busy too. By the
-   shape alone: a number that depended on the threads would change the order of sums. The terms of a complex
-   softmax are of a head as a whole. */
+/* Bounds the pieces of a long head's tiles, so that few heads keep the cores busy too. By the shape alone:
+   the threads' number would change the order of sums. A complex softmax has terms of a whole head. */
 static size_t cmha__most_pieces(const cmha_attention_args *a) {
     size_t units = a->batch * a->kv_heads;
     return cmha__is_complex(a) || !units || units > 7 ? 1 : (8 + units - 1) / units;
@@ -8922,9 +8907,7 @@ static size_t cmha__head_pieces(const cmha_attention_args *a) {
 }
 
 static int cmha__attention_threads(const cmha_attention_args *a) {
-    size_t units = a->batch * a->kv_heads * cmha__head_pieces(a);
-    int threads = a->threads > 0 ? a->threads : 1;
-    return (size_t)threads > units ? (units ? (int)units : 1) : threads;
+    return cmha__chunks(a->threads, a->batch * a->kv_heads * cmha__head_pieces(a));
 }
 
 /* Opens a call: deals `base` out to what threads share, returns how much that is; base NULL only counts. */
@@ -8969,7 +8952,7 @@ static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__hea
     cmha__unit none;
     size_t group = a->kv_heads ? a->heads / a->kv_heads : 1, own = cmha__deal_unit(a, x->mode, NULL, &none);
     int differ = group > 1 && cmha__own_keys(a), complex_v = x->dv > a->d_v;
-    CMHA__FOR_CHUNKS(cmha__attention_threads(a), a->batch * a->kv_heads * x->pieces, lo, hi) {
+    CMHA__FOR_CHUNKS(a->threads, a->batch * a->kv_heads * x->pieces, lo, hi) {
         cmha__unit u;
         cmha__deal_unit(a, x->mode, x->units + (size_t)cmha__chunk * own, &u);
         /* Columns beyond n_k stay zero. */
@@ -8978,11 +8961,11 @@ static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__hea
             for (size_t i = item / x->pieces * group; i < (item / x->pieces + 1) * group; i++) {
                 int fresh = i % group == 0 && (item == lo || item % x->pieces == 0);
                 cmha_score_call c = cmha__call_of_head(a, i % a->heads, 1, x->first_k, NULL);
-                cmha_rows k, v;
                 cmha__head h;
                 cmha__set_head(&h, x, &u, i);
-                k = cmha__rows_at(x->views->k, h.batch, h.kv), v = cmha__rows_at(x->views->v, h.batch, h.kv);
-                if (fresh || differ) cmha__write_keys(&c, k, a->n_k, 0, u.keys, u.rows);
+                cmha_rows k = cmha__rows_at(x->views->k, h.batch, h.kv);
+                cmha_rows v = cmha__rows_at(x->views->v, h.batch, h.kv);
+                if (fresh || differ) cmha__write_keys(&c, k, a->n_k, 0, u.keys, NULL, u.rows);
                 if (fresh && complex_v) cmha__complex_rows(v, a->n_k, a->d_v, u.values);
                 h.v = complex_v ? u.values : v.data;
                 h.ldv = complex_v ? h.dv : v.ld;
@@ -9082,7 +9065,7 @@ static void cmha__backward_of_head(cmha__head *h) {
     for (int t = 0; t < count; t++) cmha__backward_term(h, &terms[t], count);
     if (x->pieces > 1) return;
     cmha__collect(h, h->score->planes == 2 ? u->fold : u->dq, u->dk);
-    if (complex_v && dv.data) cmha__add_complex_rows(u->dvalues, a->n_k, a->d_v, dv);
+    if (complex_v) cmha__add_rows(u->dvalues, a->n_k, a->d_v, h->dv, dv);
 }
 
 /* Collects heads in pieces, dq in a fixed order. Heads of a group share dk: a group is one thread's. */
@@ -9114,14 +9097,11 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
     cmha__each_head(&x, cmha__backward_of_head);
     if (x.pieces > 1) cmha__collect_pieces(&x);
     if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, views, x.peaks);
-    for (size_t u = 0; x.partial && dparameters && u < units; u++) { /* in an order that no thread changes */
-        size_t own;
-        int apart;
-        cmha_score_call c = cmha__call_of_head(args, u % args->heads, 0, 0, x.partial + u * x.numbers);
-        for (size_t i = 0; (own = cmha__own_numbers(args, i, &apart)) > 0; i++)
-            for (size_t j = 0, at = apart ? u % args->heads * own : 0; dparameters[i] && j < own; j++)
-                dparameters[i][at + j] += (cmha_real)c.gradients[i][j];
-    }
+    const double *sum = x.partial;
+    for (size_t u = 0; sum && dparameters && u < units; u++) /* in an order that no thread changes */
+        for (size_t i = 0, own, step; (own = cmha__own_numbers(args, i, &step)) > 0; i++, sum += own)
+            for (size_t j = 0; dparameters[i] && j < own; j++)
+                dparameters[i][u % args->heads * step + j] += (cmha_real)sum[j];
 }
 
 /* ---- The linear core ---- */
@@ -9201,8 +9181,9 @@ static cmha_attention_views cmha__views_of_head(const cmha_attention_views *x, s
 }
 
 /* f(x) = elu(x) + 1; the exponential never sees a positive number, and a NaN stays one. */
-static void cmha__elu_row(const cmha_real *x, size_t d, cmha_real *f) {
-    for (size_t j = 0; j < d; j++) f[j] = (x[j] > 0 ? x[j] : 0) + cmha__exp(x[j] > 0 ? 0 : x[j]);
+static void cmha__elu_row(const cmha_real *x, const cmha_real *im, size_t d, cmha_real *f) {
+    for (int part = 0; part < 2; part++, x = im, f += d)
+        for (size_t j = 0; j < d; j++) f[j] = (x[j] > 0 ? x[j] : 0) + cmha__exp(x[j] > 0 ? 0 : x[j]);
 }
 
 /* Q or (is_key) K [rows, F] = features of rows i0..; zero, the constant too, where a key is masked. */
@@ -9213,15 +9194,10 @@ static void cmha__linear_features(const cmha__linear_head *h, int is_key, size_t
     cmha_real factor = h->a->kind == CMHA_LINEAR_ANGULAR && d ? (cmha_real)(1 / sqrt((double)d)) : 1;
     for (size_t r = 0; r < rows; r++, f += h->F) {
         const cmha_real *re = x.data + (i0 + r) * x.token, *im = re + x.imag;
-        if (is_key && h->mask && !h->mask[i0 + r]) {
-            memset(f, 0, h->F * sizeof *f);
-        } else if (h->a->kind == CMHA_LINEAR_ANGULAR) {
-            cmha__phasor_row(re, im, d, h->a->eps, factor, f, f + d);
-            f[2 * d] = 1;
-        } else {
-            cmha__elu_row(re, d, f);
-            cmha__elu_row(im, d, f + d);
-        }
+        if (h->F > 2 * d) f[2 * d] = 1;
+        if (is_key && h->mask && !h->mask[i0 + r]) memset(f, 0, h->F * sizeof *f);
+        else if (h->F > 2 * d) cmha__phasor_row(re, im, d, h->a->eps, factor, f, f + d);
+        else cmha__elu_row(re, im, d, f);
     }
 }
 
@@ -9535,8 +9511,7 @@ typedef struct cmha__lag_head {
 } cmha__lag_head;
 
 /* Deals a thread's scratch out and returns how much it is; base NULL only counts. The table has the twiddles
-   of all radix-2 stages, for shorter transforms too: exp(-i pi k / h), k < h, is at 2 h + k, its sine at 3 h
-   + k. */
+   of all stages, for shorter transforms too: exp(-i pi k / h), k < h, is at 2 h + k, its sine at 3 h + k. */
 static size_t cmha__lag_open(const cmha_lag_args *a, cmha_real *base, cmha__lag_head *h) {
     size_t m = cmha__fft_length(a->n), used = 0;
     memset(h, 0, sizeof *h);
@@ -9908,7 +9883,6 @@ enum { CMHA__SOFTMAX, CMHA__LINEAR, CMHA__LAG };
 /* One call of a core, kept until the backward. args gives the sizes whichever core it is. */
 typedef struct cmha__attention_saved {
     int core;
-    const char *name;
     cmha_attention_args args;
     cmha_linear_args linear;
     cmha_lag_args lag;
@@ -9923,29 +9897,23 @@ static cmha_heads cmha__tokens_view(const cmha_attention_args *a, cmha_real *dat
     return cmha_tokens_major(data, N, (is_complex ? 2 : 1) * heads * d, step, is_complex ? imag : 0);
 }
 
-/* Views of the queries, keys and values in one fused array or three, and of the result. */
-static cmha_attention_views cmha__views_of(const cmha__attention_saved *s, cmha_real *q, cmha_real *k,
-                                           cmha_real *v, cmha_real *y) {
+/* Views of queries, keys and values, or their gradients, in one fused array or three, and of the result. */
+static cmha_attention_views cmha__views(const cmha__attention_saved *s, cmha_tensor *const *in,
+                                        cmha_real *const *grad, cmha_real *y) {
     const cmha_attention_args *a = &s->args;
     int complex_k = cmha__is_complex(a), complex_v = complex_k && a->complex_v;
+    size_t heads = a->heads + (s->row ? 2 * a->kv_heads : 0);
+    cmha_real *data[3];
     cmha_attention_views x;
     memset(&x, 0, sizeof x);
+    for (int i = 0; i < 3; i++) data[i] = grad ? grad[i] : in[i] ? in[i]->data : NULL;
     x.y = cmha__tokens_view(a, y, a->n_q, a->heads, a->d_v, complex_v);
-    if (!s->row) {
-        x.q = cmha__tokens_view(a, q, a->n_q, a->heads, a->d_k, complex_k);
-        x.k = cmha__tokens_view(a, k, a->n_k, a->kv_heads, a->d_k, complex_k);
-        x.v = cmha__tokens_view(a, v, a->n_k, a->kv_heads, a->d_v, complex_v);
-        return x;
-    }
-    x.q = x.k = x.v = cmha__tokens_view(a, q, a->n_q, a->heads + 2 * a->kv_heads, a->d_k, complex_k);
-    if (q) x.k.data += a->heads * x.q.head;
-    if (q) x.v.data += (a->heads + a->kv_heads) * x.q.head;
+    x.q = x.k = x.v = cmha__tokens_view(a, data[0], a->n_q, heads, a->d_k, complex_k);
+    if (!s->row) x.k = cmha__tokens_view(a, data[1], a->n_k, a->kv_heads, a->d_k, complex_k);
+    if (!s->row) x.v = cmha__tokens_view(a, data[2], a->n_k, a->kv_heads, a->d_v, complex_v);
+    if (s->row && data[0]) x.k.data += a->heads * x.q.head;
+    if (s->row && data[0]) x.v.data += (a->heads + a->kv_heads) * x.q.head;
     return x;
-}
-
-static cmha_attention_views cmha__views(const cmha__attention_saved *s, const cmha_tensor *q,
-                                        const cmha_tensor *k, const cmha_tensor *v, cmha_real *y) {
-    return cmha__views_of(s, q->data, k ? k->data : NULL, v ? v->data : NULL, y);
 }
 
 /* Fills in the sizes, and the score's parameters if it has any; NULL after an error line. */
@@ -9955,50 +9923,45 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     cmha_attention_args *a = &s->args;
     const cmha_score *score = cmha__score_of(a);
     size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = a->complex_v ? planes : 1;
-    size_t width = cmha__last(q), parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads));
+    size_t width = cmha__last(q), parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads)), need, step;
     if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: %zu heads cannot be grouped over %zu", a->heads,
-                            a->kv_heads);
+        return CMHA__MISFIT(tape, "attention: %zu heads cannot be grouped over %zu", a->heads, a->kv_heads);
     if (a->heads > width / planes || q->rank != 3 || width % parts) /* in this order: no product wraps */
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: width %zu is not divisible by %zu heads", width,
-                            a->heads);
+        return CMHA__MISFIT(tape, "attention: width %zu is not divisible by %zu heads", width, a->heads);
     if (!k != !v || (k && (k->rank != 3 || v->rank != 3)))
-        return cmha__reject(tape, CMHA_ERR_SHAPE,
-                            "attention: give k and v, of rank 3, or neither (q of width %zu)", width);
+        return CMHA__MISFIT(tape, "attention: give k and v, of rank 3, or neither (q of width %zu)", width);
     if (!k && planes != v_planes && !a->halves)
-        return cmha__reject(tape, CMHA_ERR_SHAPE,
-                            "attention: real values cannot be fused with complex queries");
+        return CMHA__MISFIT(tape, "attention: real values cannot be fused with complex queries");
     a->batch = q->shape[0], a->n_q = q->shape[1], a->d_k = width / parts;
     a->n_k = k ? k->shape[1] : a->n_q;
     a->d_v = k ? cmha__last(v) / (v_planes * a->kv_heads) : a->d_k * planes / v_planes;
     s->row = k ? 0 : width;
-    if (k && (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k))
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: keys for %zu tokens, values for %zu", a->n_k,
-                            v->shape[1]);
-    size_t need = planes * a->kv_heads * a->d_k;
-    if (k && (cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
-        return cmha__reject(tape, CMHA_ERR_SHAPE,
-                            "attention: keys of width %zu where %zu is needed, or values of %zu",
-                            cmha__last(k), need, cmha__last(v));
+    need = planes * a->kv_heads * a->d_k;
+    if (k && (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k ||
+              cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
+        return CMHA__MISFIT(tape, "attention: %zu keys of width %zu where %zu is needed, %zu values of %zu",
+                            a->n_k, cmha__last(k), need, v->shape[1], cmha__last(v));
     if (score && score->rotates && planes * a->d_k % 2)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: no complex pairs: head width %zu is odd",
-                            a->d_k);
-    int apart;
-    for (size_t i = 0; (need = cmha__own_numbers(a, i, &apart)) > 0; i++) {
-        if (apart) need *= a->heads;
+        return CMHA__MISFIT(tape, "attention: no complex pairs: head width %zu is odd", a->d_k);
+    for (size_t i = 0; (need = cmha__own_numbers(a, i, &step)) > 0; i++) {
+        if (step) need *= a->heads;
         if (!in[3 + i] || in[3 + i]->size != need)
-            return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: %s needs %zu numbers, it has %zu",
+            return CMHA__MISFIT(tape, "attention: %s needs %zu numbers, it has %zu",
                                 score->parameters[i].name, need, in[3 + i] ? in[3 + i]->size : 0);
         a->parameters[i] = in[3 + i]->data;
     }
     return q;
 }
 
-/* A combination of options that means nothing; NULL if there is none. */
-static const char *cmha__attention_options(const cmha_attention_args *a) {
+/* A score that does not serve here or (fits: the shapes do) options that mean nothing; NULL if neither. */
+static const char *cmha__attention_wrong(const cmha_attention_args *a, int fits) {
     const cmha_score *score = cmha__score_of(a);
-    if (score->rotates && !a->rotation) return "no rotation table";
-    if (score->planes == 1) return NULL;
+    const char *wrong = a->score ? cmha__score_wrong(score) : NULL;
+    if (wrong) return wrong;
+    if (!score) return "there is no such kind";
+    if (score->attend) return "this score builds whole layers of models";
+    if (fits && score->rotates && !a->rotation) return "no rotation table";
+    if (!fits || score->planes == 1) return NULL;
     if (score->rotates && !score->map && !a->halves) return "complex rows turn where they are halves";
     if (score->forward && a->norm_max != CMHA_NORM_MAX_NONE && (score->map || score->rotates))
         return "norm_max is not for phasors";
@@ -10007,20 +9970,19 @@ static const char *cmha__attention_options(const cmha_attention_args *a) {
     return a->complex_v ? NULL : "this softmax needs complex values";
 }
 
-/* Lists the inputs of softmax attention in `in` and completes the call; NULL after an error line. */
-static const cmha_tensor *cmha__attention_checked(cmha_tape *tape, cmha__attention_saved *s, cmha_tensor *q,
-                                                  cmha_tensor *k, cmha_tensor *v,
-                                                  cmha_tensor *const *parameters, cmha_tensor **in) {
-    const cmha_score *score = cmha__score_of(&s->args), *own = s->args.score;
-    const char *wrong = !score          ? "there is no such kind"
-                        : score->attend ? "this score builds whole layers of models"
-                        : own           ? cmha__score_wrong(score)
-                                        : NULL;
+/* Makes s a call of softmax attention and lists its inputs in `in`; NULL after an error line. */
+static const cmha_tensor *cmha__attention_checked(cmha_tape *tape, const cmha_attention_args *args,
+                                                  cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                                  cmha_tensor *const *parameters, cmha__attention_saved *s,
+                                                  cmha_tensor **in) {
+    const cmha_score *score = cmha__score_of(args), *own = args->score;
+    const char *wrong = cmha__attention_wrong(args, 0);
     memset(in, 0, CMHA_MAX_INPUTS * sizeof *in);
+    s->args = *args, s->args.threads = tape->context->threads;
     in[0] = q, in[1] = k, in[2] = v;
     for (size_t i = 0; !wrong && parameters && i < score->n_parameters; i++) in[3 + i] = parameters[i];
     if (!wrong && !cmha__attention_fits(tape, s, in)) return NULL;
-    if (!wrong) wrong = cmha__attention_options(&s->args);
+    if (!wrong) wrong = cmha__attention_wrong(args, 1);
     if (!wrong) return q;
     return cmha__reject(tape, CMHA_ERR_ARGUMENT, "attention: %s%.31s%s%s", own ? "score " : "",
                         own && own->name ? own->name : "", own ? ": " : "", wrong);
@@ -10036,9 +9998,9 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
     cmha_real *scratch = cmha__reals(tape, room), *saved = (cmha_real *)s->rows;
     cmha_lse *lse = (cmha_lse *)s->rows;
     if (!tape->status && !cmha__dry(tape)) {
-        cmha_attention_views x = cmha__views(s, in[0], in[1], in[2], y->data);
+        cmha_attention_views x = cmha__views(s, in, NULL, y->data);
         if (grad) {
-            cmha_attention_views d = cmha__views_of(s, grad[0], grad[1], grad[2], y->grad);
+            cmha_attention_views d = cmha__views(s, in, grad, y->grad);
             x.dq = d.q, x.dk = d.k, x.dv = d.v, x.dy = d.y;
         }
         if (s->core == CMHA__LINEAR)
@@ -10051,10 +10013,9 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
     return tape->status;
 }
 
-/* What cmha_model_attention looks for: the head at a distance of `head` from the next one to run in `layer`;
-   at: the layer that runs. */
+/* What cmha_model_attention looks for: the head that is `head` behind the next one to run in `layer`. */
 struct cmha__probe {
-    size_t layer, at, head;
+    size_t layer, at, head; /* at: the layer that runs */
     int what;
     cmha_real *out; /* NULL once it has been written */
 };
@@ -10062,8 +10023,7 @@ struct cmha__probe {
 /* Features whose product is the weight of CoPE's linear attention. */
 static void cmha__elu_map(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
     size_t d = c->args->d_k;
-    for (const cmha_real *z = x.data; n > 0; n--, z += x.ld, y += 2 * d)
-        cmha__elu_row(z, d, y), cmha__elu_row(z + x.imag, d, y + d);
+    for (; n > 0; n--, x.data += x.ld, y += 2 * d) cmha__elu_row(x.data, x.data + x.imag, d, y);
 }
 
 /* Makes arg O of O, as if it were the score. */
@@ -10097,7 +10057,7 @@ static void cmha__weigh(cmha_real *row, size_t n, const cmha_linear_args *linear
 static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s, cmha_tensor *const *in) {
     struct cmha__probe *p = tape->probe;
     int what = p->what % CMHA_SEE_NEXT, next = p->what / CMHA_SEE_NEXT, phases = what == CMHA_SEE_PHASES;
-    int lag = s->core == CMHA__LAG, plain = s->core == CMHA__SOFTMAX, count = 1;
+    int lag = s->core == CMHA__LAG, plain = s->core == CMHA__SOFTMAX, count;
     int cope = s->core == CMHA__LINEAR && s->linear.kind == CMHA_LINEAR_COPE;
     cmha_attention_args a = s->args;
     size_t heads = a.heads, head = p->head, n = a.n_k, pairs = a.batch * a.n_q * n;
@@ -10111,11 +10071,11 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s, cmha_tens
     }
     cmha_score row = *cmha__score_of(&a);
     if (cope) row.map = cmha__elu_map;
-    if (phases) row.forward = cmha__arg, a.softmax = CMHA_SOFTMAX_REAL, a.alibi = NULL;
-    cmha__terms(&a, &count);
-    if (phases) a.norm_max = CMHA_NORM_MAX_NONE;
+    if (phases) row.forward = cmha__arg, a.softmax = CMHA_SOFTMAX_REAL;
+    if (phases) a.alibi = NULL, a.norm_max = CMHA_NORM_MAX_NONE;
+    const cmha__term *term = cmha__terms(&a, &count) + next;
     a.score = &row, a.d_v = 0, a.complex_v = 0, a.threads = tape->context->threads;
-    cmha_attention_views x = cmha__views(s, in[0], in[1], in[2], p->out);
+    cmha_attention_views x = cmha__views(s, in, NULL, p->out);
     cmha_real *scratch = cmha__reals(tape, cmha_attention_scratch(&a, 0)), *out = p->out;
     p->out = NULL;
     if (next >= count || (phases && row.planes == 1 && !row.rotates))
@@ -10123,7 +10083,7 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s, cmha_tens
     if (!scratch || tape->status) return;
     cmha__attention_call call;
     cmha__open_call(&a, &x, CMHA__FORWARD, scratch, &call);
-    call.seen = head, call.term = cmha__terms(&a, &count) + next;
+    call.seen = head, call.term = term;
     for (size_t i = 0; i < pairs; i++) out[i] = -(cmha_real)INFINITY;
     cmha__set_peaks(&call);
     cmha__each_head(&call, cmha__see_head);
@@ -10143,9 +10103,10 @@ static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
     return cmha__core_run(tape, (const cmha__attention_saved *)r->user, r->in, r->out, grad, NULL);
 }
 
-/* Calls any core, sizes checked; in: q, k, v, parameters. state: see cmha__linear_attention. */
+/* Calls any core, sizes checked; in: q, k, v, parameters. state: see cmha__attend_planes. */
 static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha_tensor **in,
                                  cmha_real *state) {
+    static const char *const names[] = {"attention", "linear_attention", "lag_attention"};
     size_t shape[3] = {s->args.batch, s->args.n_q, s->args.heads * cmha__value_width(&s->args)};
     size_t rows = s->args.batch * s->args.heads * s->args.n_q;
     if (s->core == CMHA__SOFTMAX) rows = cmha__reals_for(rows * sizeof(cmha_lse));
@@ -10155,7 +10116,7 @@ static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha
     if (!s->rows) return NULL;
     cmha__core_run(tape, s, in, y, NULL, state);
     if (tape->probe) cmha__see(tape, s, in);
-    return cmha__push(tape, s->name, y, in, CMHA_MAX_INPUTS, cmha__attention_record, s);
+    return cmha__push(tape, names[s->core], y, in, CMHA_MAX_INPUTS, cmha__attention_record, s);
 }
 
 /* What every call begins with; NULL where there is nothing to do. */
@@ -10170,62 +10131,50 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
                                      cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q);
     cmha_tensor *in[CMHA_MAX_INPUTS];
-    if (!s) return NULL;
-    s->name = "attention";
-    s->args = *args;
-    s->args.threads = tape->context->threads;
-    if (!cmha__attention_checked(tape, s, q, k, v, parameters, in)) return NULL;
+    if (!s || !cmha__attention_checked(tape, args, q, k, v, parameters, s, in)) return NULL;
     if (cmha__check_dropout(tape, args->dropout)) return NULL;
     if (!cmha__records(tape)) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
     return cmha__attend(tape, s, in, NULL);
 }
 
-/* Linear and lag attention: queries and keys are the same tokens, complex, as many as heads. */
-static cmha_tensor *cmha__attend_planes(cmha_tape *tape, cmha__attention_saved *s, cmha_tensor *q,
-                                        cmha_tensor *k, cmha_tensor *v, cmha_real *state) {
-    cmha_attention_args *a = &s->args;
+/* Linear or lag attention: queries and keys are the same tokens, complex, as many as heads. state NULL: the
+   whole sequence is there. Else linear attention goes on from a cache's state, outside of a recording. */
+static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args *linear,
+                                        const cmha_lag_args *lag, cmha_tensor *q, cmha_tensor *k,
+                                        cmha_tensor *v, cmha_real *state) {
     cmha_tensor *in[CMHA_MAX_INPUTS] = {q, k, v, NULL, NULL, NULL, NULL, NULL};
+    cmha__attention_saved *s = cmha__attention_open(tape, lag ? (const void *)lag : linear, q);
+    if (!s) return NULL;
+    s->core = lag ? CMHA__LAG : CMHA__LINEAR;
+    if (lag) s->lag = *lag;
+    else s->linear = *linear;
+    unsigned kind = (unsigned)s->linear.kind, output = (unsigned)s->linear.output; /* lag: 0 */
+    if (kind > CMHA_LINEAR_ANGULAR || output > CMHA_COPE_OUTPUT_HYBRID)
+        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "linear attention: there is no such kind or output");
+    cmha_attention_args *a = &s->args;
     a->kind = CMHA_ATTENTION_COMPLEX;
-    a->heads = a->kv_heads = s->core == CMHA__LAG ? s->lag.heads : s->linear.heads;
-    a->complex_v = s->core == CMHA__LAG || s->linear.kind == CMHA_LINEAR_ANGULAR;
+    a->heads = a->kv_heads = lag ? lag->heads : linear->heads;
+    a->complex_v = lag || linear->kind == CMHA_LINEAR_ANGULAR;
     if (!cmha__attention_fits(tape, s, in)) return NULL;
     if (a->n_q != a->n_k || !a->d_v)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "attention: %zu queries, %zu keys, values of %zu", a->n_q,
-                            a->n_k, a->d_v);
-    if (s->core == CMHA__LAG && a->d_v != a->d_k)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "lag attention: values of %zu a head, queries of %zu",
-                            a->d_v, a->d_k);
+        return CMHA__MISFIT(tape, "attention: %zu queries, %zu keys, values of %zu", a->n_q, a->n_k, a->d_v);
+    if (lag && a->d_v != a->d_k)
+        return CMHA__MISFIT(tape, "lag attention: values of %zu a head, queries of %zu", a->d_v, a->d_k);
     s->linear.batch = s->lag.batch = a->batch, s->linear.n = s->lag.n = a->n_q;
     s->linear.d = s->lag.d = a->d_k, s->linear.d_v = a->d_v;
     s->linear.threads = s->lag.threads = tape->context->threads;
     return cmha__attend(tape, s, in, state);
 }
 
-/* state NULL: the whole sequence is there. Else it goes on from a cache's state, outside of a recording. */
-static cmha_tensor *cmha__linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
-                                           cmha_tensor *k, cmha_tensor *v, cmha_real *state) {
-    cmha__attention_saved *s = cmha__attention_open(tape, args, q);
-    if (!s) return NULL;
-    if ((unsigned)args->kind > CMHA_LINEAR_ANGULAR || (unsigned)args->output > CMHA_COPE_OUTPUT_HYBRID)
-        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "linear attention: there is no such kind or output");
-    s->core = CMHA__LINEAR, s->name = "linear_attention";
-    s->linear = *args;
-    return cmha__attend_planes(tape, s, q, k, v, state);
-}
-
 CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
                                             cmha_tensor *k, cmha_tensor *v) {
-    return cmha__linear_attention(tape, args, q, k, v, NULL);
+    return cmha__attend_planes(tape, args, NULL, q, k, v, NULL);
 }
 
 CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q,
                                          cmha_tensor *k, cmha_tensor *v) {
-    cmha__attention_saved *s = cmha__attention_open(tape, args, q);
-    if (!s) return NULL;
-    s->core = CMHA__LAG, s->name = "lag_attention";
-    s->lag = *args;
-    return cmha__attend_planes(tape, s, q, k, v, NULL);
+    return cmha__attend_planes(tape, NULL, args, q, k, v, NULL);
 }
 
 /* ---- Phase contrastive loss ---- */
@@ -10343,8 +10292,7 @@ typedef struct cmha__pcl_saved {
 /* A unit is one head of queries or of keys of one sequence: its phases, out of a thread's scratch. */
 typedef struct cmha__pcl_unit {
     cmha_pcl_args args;
-    const cmha_real *delta, *b; /* of the head, or NULL; b of queries only */
-    const cmha_real *rotation;
+    const cmha_real *delta, *b, *rotation; /* of the head, or NULL; b of queries only */
     size_t at; /* of the unit's first number in the projection */
     cmha_real *kernel, *theta, *adapted, *dtheta, *x, *dx;
     unsigned char *keep;
@@ -10479,13 +10427,12 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     s->adapted = options->adapted && args->kind != CMHA_ATTENTION_DOT;
     if (!cmha__attention_fits(tape, &s->attention, in)) return NULL;
     if (a->d_k % 2 || w->size != a->d_k / 2)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "pcl: w of %zu numbers does not fit heads of %zu", w->size,
-                            a->d_k);
-    if (cmha__is_complex(args) || args->score)
-        return cmha__reject(tape, CMHA_ERR_ARGUMENT,
-                            "pcl: complex queries and a program's own score have no loss of this kind");
-    if (!(options->tau > 0)) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: tau must be positive");
-    if (s->adapted && !args->rotation) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: no rotation table");
+        return CMHA__MISFIT(tape, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
+    const char *wrong = cmha__is_complex(args) || args->score ? "complex queries or a program's own score"
+                        : !(options->tau > 0)                 ? "tau must be positive"
+                        : s->adapted && !args->rotation       ? "no rotation table"
+                                                              : NULL;
+    if (wrong) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: %s", wrong);
     s->key = cmha__draw(tape);
     size_t units = cmha__pcl_units(s);
     cmha_tensor *y = cmha__result(tape, 1, &size);
@@ -12797,8 +12744,7 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ---- Packed weights ---- */
 
-/* Takes matrices for a list of weights and packs them. Blocks of words fill lines of cache, so that the
-   matrices may follow each other. */
+/* Packs a list of weights. Blocks of words fill lines of cache, so that matrices may follow each other. */
 static cmha_status cmha__pack_readings(cmha_quantised *q, const cmha__reading *list) {
     uint32_t *words;
     cmha_real *scales;
@@ -12862,14 +12808,11 @@ static size_t cmha__cache_tokens(const cmha_cache *cache) {
     return cmha__tiles(cache->capacity) * CMHA__TILE;
 }
 
-/* Counts or places the slot of an attention call that has none. `slot` comes with the widths, or with the
-   numbers of one sequence's state. */
+/* Counts or places a call's slot, which comes with the widths, or the numbers of one sequence's state. */
 static cmha_status cmha__place_slot(cmha__pass *pass, cmha_slot slot) {
     cmha_cache *cache = pass->cache;
-    int halves = cache->storage == CMHA_STORAGE_BF16;
     size_t tokens = cmha__cache_tokens(cache), keys = 0, values = 0;
-    size_t part = halves ? sizeof(cmha_real) / 2 : 1; /* numbers in the room of one */
-    slot.value_row = halves ? (slot.value_width + 31) / 32 * 32 : slot.value_width;
+    size_t part = cache->storage == CMHA_STORAGE_BF16 ? sizeof(cmha_real) / 2 : 1; /* numbers in one's room */
     slot.keys = cache->size;
     if (tokens < cache->capacity || !cmha__mul(tokens, cache->batch, &tokens) ||
         !cmha__mul(tokens, slot.key_heads * slot.key_width, &keys) ||
@@ -12906,34 +12849,6 @@ static size_t cmha__deal_reader(cmha__reader *r, cmha_real *base) {
     r->keys = cmha__deal(base, &used, again * r->slot->key_width);
     r->values = cmha__deal(base, &used, again * r->slot->value_row);
     return used;
-}
-
-/* Writes new values into the head's part of the cache. */
-static void cmha__store_values(const cmha__reader *r, cmha_rows v) {
-    size_t dv = r->slot->value_width, d = r->args->d_v;
-    for (size_t t = 0; t < r->args->n_q; t++, v.data += v.ld) {
-        size_t at = (r->cache->length + t) * r->slot->value_row;
-        cmha_real *to = r->halves ? r->unit.acc : (cmha_real *)r->past_values + at;
-        uint32_t *words = (uint32_t *)r->past_values + at / 2;
-        if (dv > d) cmha__complex_rows(v, 1, d, to);
-        else if (dv) memcpy(to, v.data, dv * sizeof *to);
-        for (size_t i = 0; r->halves && i < dv; i++) cmha__bf16_put(words, i, to[i]);
-    }
-}
-
-/* Writes new keys there, as features; into a BF16 cache by way of a tile of numbers. */
-static void cmha__store_keys(const cmha__reader *r, cmha_score_call f, cmha_rows k) {
-    size_t width = r->slot->key_width, n = r->args->n_q, length = r->cache->length, count;
-    if (!r->halves) cmha__write_keys(&f, k, n, length, (cmha_real *)r->past_keys, r->unit.rows);
-    for (size_t t = 0; r->halves && t < n; t += count, k.data += count * k.ld) {
-        size_t at = (length + t) % CMHA__TILE;
-        uint32_t *words = (uint32_t *)r->past_keys + (length + t - at) * width / 2;
-        count = n - t < CMHA__TILE - at ? n - t : CMHA__TILE - at;
-        cmha__write_keys(&f, k, count, at, r->keys, r->unit.rows);
-        if (f.rotation) f.rotation += count * width;
-        for (size_t i = 0; i < width; i++, words += CMHA__TILE / 2)
-            for (size_t c = at; c < at + count; c++) cmha__bf16_put(words, c, r->keys[i * CMHA__TILE + c]);
-    }
 }
 
 /* ---- One query: keys and values stream through once ---- */
@@ -13023,7 +12938,7 @@ static int cmha__stream_terms(const cmha__reader *r, cmha__head *h) {
         for (size_t i = 0; i < h->dv; i++) out[i] *= 1 / total;
         if (out == y.data) continue;
         cmha__apply(term->mix, 0, out, 1, a->d_v, out, 0);
-        cmha__add_complex_rows(out, 1, a->d_v, y);
+        cmha__add_rows(out, 1, a->d_v, h->dv, y);
     }
     return 1;
 }
@@ -13031,8 +12946,7 @@ static int cmha__stream_terms(const cmha__reader *r, cmha__head *h) {
 
 /* ---- The passes' attention, against the tokens in the cache ---- */
 
-/* Puts new keys and values of one (sequence, kv head) into the cache, then shows the group's queries all of
-   it. */
+/* Caches new keys and values of one (sequence, kv head), then shows the group's queries all of them. */
 static void cmha__cached_unit(cmha__reader *r, size_t b, size_t kv) {
     const cmha_attention_args *a = r->args;
     const cmha_attention_views *views = r->call->views;
@@ -13044,11 +12958,22 @@ static void cmha__cached_unit(cmha__reader *r, size_t b, size_t kv) {
     for (size_t head = kv * group; head < (kv + 1) * group; head++) {
         int own = slot->key_heads == a->heads, first = head == kv * group;
         cmha_score_call f = cmha__call_of_head(a, head, 1, 0, NULL); /* whose table covers the new tokens */
+        cmha_rows v = cmha__rows_at(views->v, b, kv);
         cmha__head h;
         cmha__set_head(&h, r->call, &r->unit, b * a->heads + head);
         r->past_keys = keys + (own ? b * a->heads + head : row) * slot->key_width * bytes;
-        if (first) cmha__store_values(r, cmha__rows_at(views->v, b, kv));
-        if (own || first) cmha__store_keys(r, f, cmha__rows_at(views->k, b, kv));
+        for (size_t t = 0; first && t < a->n_q; t++, v.data += v.ld) {
+            size_t at = (r->cache->length + t) * slot->value_row;
+            cmha_real *to = r->halves ? r->unit.acc : (cmha_real *)r->past_values + at;
+            if (h.dv > a->d_v) cmha__complex_rows(v, 1, a->d_v, to);
+            else if (h.dv) memcpy(to, v.data, h.dv * sizeof *to);
+            for (size_t i = 0; r->halves && i < h.dv; i++)
+                cmha__bf16_put((uint32_t *)r->past_values + at / 2, i, to[i]);
+        }
+        if (own || first)
+            cmha__write_keys(&f, cmha__rows_at(views->k, b, kv), a->n_q, r->cache->length,
+                             r->halves ? r->keys : (cmha_real *)r->past_keys,
+                             r->halves ? (uint32_t *)r->past_keys : NULL, r->unit.rows);
 #if CMHA__STREAMS
         if (cmha__stream_terms(r, &h)) continue;
 #endif
@@ -13072,37 +12997,36 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
     cmha_attention_args *a = &s.args;
     cmha_tensor *in[CMHA_MAX_INPUTS];
     if (!pass->cache) return cmha_attention(pass->tape, args, q, k, v, parameters);
-    cmha_slot *slots = pass->cache->slots;
+    cmha_slot *slots = pass->cache->slots; /* NULL while they are counted and measured */
+    int halves = pass->cache->storage == CMHA_STORAGE_BF16;
     if (!q || pass->tape->status) return NULL;
-    s.args = *args, s.args.threads = pass->tape->context->threads;
-    if (!cmha__attention_checked(pass->tape, &s, q, k, v, parameters, in)) return NULL;
+    if (!cmha__attention_checked(pass->tape, args, q, k, v, parameters, &s, in)) return NULL;
     size_t key_heads = cmha__own_keys(a) ? a->heads : a->kv_heads;
-    cmha_slot slot = {key_heads, a->kv_heads, cmha__key_width(a), cmha__value_width(a), 0, 0, 0, 0};
+    size_t dv = cmha__value_width(a), row = halves ? (dv + 31) / 32 * 32 : dv;
+    cmha_slot slot = {key_heads, a->kv_heads, cmha__key_width(a), dv, row, 0, 0, 0};
     if (a->batch != pass->B || a->n_q != pass->N || a->n_k != pass->N || !a->causal)
-        return cmha__reject(pass->tape, CMHA_ERR_SHAPE,
-                            "attention: a cache needs causal = 1, not %zu keys for %zu queries", a->n_k,
-                            a->n_q);
-    size_t shape[3] = {pass->B, pass->N, a->heads * cmha__value_width(a)};
+        return CMHA__MISFIT(pass->tape, "attention: a cache needs causal = 1, not %zu keys for %zu queries",
+                            a->n_k, a->n_q);
+    size_t shape[3] = {pass->B, pass->N, a->heads * dv};
     cmha_tensor *y = cmha__result(pass->tape, 3, shape);
     int placed = pass->slot < pass->cache->n_slots;
     if (!placed && cmha__dry(pass->tape)) return cmha__place_slot(pass, slot) ? NULL : y;
-    if (!placed || memcmp(&slots[pass->slot], &slot, 4 * sizeof slot.key_heads) != 0)
+    if (!placed || (slots && memcmp(&slots[pass->slot], &slot, 5 * sizeof slot.key_heads) != 0))
         return cmha__reject(pass->tape, CMHA_ERR_STATE,
                             "attention: call %zu of a pass is another than when it was measured", pass->slot);
     if (!y) return NULL;
-    cmha_attention_views views = cmha__views(&s, q, k, v, y->data); /* the new tokens alone */
+    cmha_attention_views views = cmha__views(&s, in, NULL, y->data); /* the new tokens alone */
     cmha__attention_call call;
     cmha__reader all;
-    all.cache = pass->cache, all.halves = pass->cache->storage == CMHA_STORAGE_BF16;
-    all.slot = &slots[pass->slot++], all.args = a, all.call = &call;
+    all.cache = pass->cache, all.halves = halves, all.args = a, all.call = &call;
+    all.slot = slots ? &slots[pass->slot] : &slot, pass->slot++;
     a->n_k = pass->cache->length + pass->N;
     a->dropout = 0;
-    int threads = cmha__attention_threads(a);
     size_t own = cmha__deal_reader(&all, NULL);
-    cmha_real *scratch = cmha__reals(pass->tape, own * (size_t)threads);
+    cmha_real *scratch = cmha__reals(pass->tape, own * (size_t)cmha__attention_threads(a));
     if (!scratch || cmha__dry(pass->tape)) return scratch ? y : NULL;
     cmha__open_call(a, &views, CMHA__CACHED, NULL, &call);
-    CMHA__FOR_CHUNKS(threads, a->batch * a->kv_heads, lo, hi) {
+    CMHA__FOR_CHUNKS(a->threads, a->batch * a->kv_heads, lo, hi) {
         cmha__reader r = all;
         cmha__deal_reader(&r, scratch + (size_t)cmha__chunk * own);
         for (size_t unit = lo; unit < hi; unit++)
@@ -13116,17 +13040,18 @@ static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args
                                         cmha_tensor *k, cmha_tensor *v) {
     cmha_cache *cache = pass->cache;
     cmha_real *state = NULL;
-    if (pass->slot == cache->n_slots) {
+    size_t at = pass->slot++;
+    if (at == cache->n_slots) {
         cmha_linear_args one = *args;
         one.batch = 1;
         cmha_slot slot = {0, 0, 0, 0, 0, cmha_linear_attention_state(&one), 0, 0};
         if (cmha__place_slot(pass, slot)) return NULL;
-    } else {
-        const cmha_slot *slot = &cache->slots[pass->slot++];
+    } else if (!cmha__dry(pass->tape)) {
+        const cmha_slot *slot = &cache->slots[at];
         state = cache->memory + slot->keys;
-        if (!cache->length && !cmha__dry(pass->tape)) memset(state, 0, slot->state * sizeof *state);
+        if (!cache->length) memset(state, 0, slot->state * sizeof *state);
     }
-    return cmha__linear_attention(pass->tape, args, q, k, v, state);
+    return cmha__attend_planes(pass->tape, args, NULL, q, k, v, state);
 }
 
 /* ---- The cache and its passes ---- */
@@ -13168,31 +13093,22 @@ static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, 
     return status;
 }
 
-/* Checks what a cache is opened with. */
-static cmha_status cmha__cache_check(const cmha_model *model, size_t batch, size_t capacity,
-                                     const cmha_cache_options *o) {
-    cmha_context *context = model->context;
+/* Says what is wrong with what a cache is opened with, and by *status how; NULL if nothing is. */
+static const char *cmha__cache_wrong(const cmha_model *model, size_t batch, size_t capacity,
+                                     const cmha_cache_options *o, cmha_status *status) {
+    *status = CMHA_ERR_ARGUMENT;
     if (o->storage != CMHA_STORAGE_FLOAT && o->storage != CMHA_STORAGE_BF16)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: keys and values are stored as FLOAT or BF16");
+        return "keys and values are stored as FLOAT or BF16";
+    if (!batch || !capacity) return "batch and capacity must be positive";
+    if ((uintptr_t)o->memory % sizeof(double)) return "its memory is not aligned as malloc's is";
+    *status = CMHA_ERR_STATE;
     if (o->weights && (o->weights->model != model || o->weights->opening != model->opening))
-        return cmha__fail(context, CMHA_ERR_STATE,
-                          "cache: the quantised weights are closed, or those of another model");
-    if (!batch || !capacity)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: batch %zu and capacity %zu must be positive",
-                          batch, capacity);
-    if ((uintptr_t)o->memory % sizeof(double))
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "cache: its memory is not aligned to %zu bytes",
-                          sizeof(double));
-    if (!model->config.causal)
-        return cmha__fail(context, CMHA_ERR_STATE, "cache: a bidirectional model cannot continue a sequence");
-    if (model->score && model->score->whole)
-        return cmha__fail(context, CMHA_ERR_STATE, "cache: score %s needs the whole sequence",
-                          model->score->name);
-    return CMHA_OK;
+        return "the quantised weights are closed, or those of another model";
+    return model->config.causal ? NULL : "a bidirectional model cannot continue a sequence";
 }
 
 /* Opens a cache or, bytes not NULL, counts what it takes. Slots are the attention calls of a pass, in their
-   order: a dry pass counts them, another places them, a third says what `prompt` positions need. */
+   order: a dry pass counts them, another says what `prompt` positions need, a third places them. */
 static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
                                     int slide, const cmha_cache_options *options, size_t *bytes) {
     cmha_cache_options o;
@@ -13202,8 +13118,11 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha_context *context = model->context;
     if (options) o = *options;
-    cmha_status status = cmha__cache_check(model, batch, capacity, &o);
-    if (status) return status;
+    cmha_status status;
+    const char *wrong = cmha__cache_wrong(model, batch, capacity, &o, &status);
+    if (wrong) return cmha__fail(context, status, "cache of %zu x %zu: %s", batch, capacity, wrong);
+    if (model->score && model->score->whole)
+        return cmha__fail(context, status, "cache: score %s needs the whole sequence", model->score->name);
     if (model->position_weight && capacity > model->config.max_positions)
         capacity = model->config.max_positions;
     cache->context = context, cache->model = model, cache->opening = model->opening;
@@ -13213,13 +13132,9 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     cmha_tape_init(&cache->tape, context, 0);
     cache->tape.weights = o.weights;
     status = cmha__cache_dry(cache, 1, NULL, NULL);
-    size_t slot_bytes = cache->n_slots * sizeof *cache->slots;
-    if (!status) cache->slots = (cmha_slot *)cmha__record_alloc(&cache->tape, slot_bytes);
-    if (!status) status = cache->slots ? cmha__cache_dry(cache, 1, NULL, NULL) : cache->tape.status;
     if (!status) status = cmha__cache_dry(cache, cache->ready, &memory_bytes, &records_bytes);
     size_t frame = 2 * cmha__feature_width(&model->config) * sizeof *cache->features, frames = 0;
     if (!cmha__mul(batch, frame, &frames)) frames = SIZE_MAX; /* which no array takes */
-    const cmha_slot *slots = cache->slots;
     cmha__array arrays[] = {{&cache->memory, cache->size, sizeof *cache->memory},
                             {&cache->ids, cache->capacity, 2 * cache->batch * sizeof *cache->ids},
                             {&cache->features, cache->capacity, frames},
@@ -13237,12 +13152,11 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     else if (!status) status = cmha__take_arrays(context, "cache", arrays, 7, &cache->bytes, o.memory);
     if (!status && !bytes) {
         memset(cache->memory, 0, held);
-        memcpy(cache->slots, slots, slot_bytes);
-        cmha__arena_close(context, &cache->tape.records);
         cache->tape.memory.block = cmha__block_in(memory, memory_bytes, 0);
         cache->tape.records.block = cmha__block_in(records, records_bytes, 0);
         cache->tape.memory.fixed = cache->tape.records.fixed = cache->given;
         if (!arrays[6].n) cache->spare = NULL;
+        status = cmha__cache_dry(cache, 1, NULL, NULL);
     }
     if (status || bytes) cmha_cache_close(cache);
     return status;
@@ -13341,27 +13255,29 @@ static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fres
     return status;
 }
 
-static cmha_status cmha__cache_append(cmha_cache *cache, const cmha_batch *fresh, cmha_real *out) {
-    size_t total, bytes, n = fresh->length;
+CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t *ids,
+                                                const cmha_real *features, size_t n, cmha_real *out) {
+    cmha_batch fresh = {ids, NULL, NULL, 0, n, NULL, NULL, NULL, features, NULL};
+    size_t total, bytes;
     if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
     cmha_context *context = cache->context;
     const cmha_model_config *c = &cache->model->config;
-    if (!c->features != !fresh->features)
+    if (!c->features != !features)
         return cmha__fail(context, CMHA_ERR_ARGUMENT,
                           "append: the model reads %zu features a position (cmha_cache_append_features), %s",
                           c->features, c->features ? "here are none" : "here are some");
-    if ((c->tokens && !fresh->ids) || !n) return cmha__fail(context, CMHA_ERR_ARGUMENT, "append: no tokens");
+    if ((c->tokens && !ids) || !n) return cmha__fail(context, CMHA_ERR_ARGUMENT, "append: no tokens");
     int sliding = n > cache->capacity - cache->length;
     if (sliding && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
         return cmha__fail(context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more",
                           cache->length, cache->capacity, n);
-    size_t W = cmha__feature_width(c), position = sizeof *fresh->ids + W * sizeof *fresh->features;
+    size_t W = cmha__feature_width(c), position = sizeof *ids + W * sizeof *features;
     if (!cmha__mul(cache->batch, n, &total) || !cmha__mul(total, position, &bytes))
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: %zu tokens of %zu sequences overflow a size",
                           n, cache->batch);
     cmha_tape_reset(&cache->tape);
-    if ((c->tokens && cmha__check_tokens(&cache->tape, fresh->ids, total, c->vocabulary, 0, 0)) ||
-        cmha__check_features(&cache->tape, fresh->features, NULL, total, W))
+    if ((c->tokens && cmha__check_tokens(&cache->tape, ids, total, c->vocabulary, 0, 0)) ||
+        cmha__check_features(&cache->tape, features, NULL, total, W))
         return cache->tape.status;
     size_t keep = cache->capacity - cache->capacity / 4; /* a cache that slides is three quarters full then */
     size_t kept = sliding && n < keep ? keep - n : 0;
@@ -13376,13 +13292,7 @@ static cmha_status cmha__cache_append(cmha_cache *cache, const cmha_batch *fresh
         cache->ready = status ? 0 : longest;
         if (status) return status;
     }
-    return cmha__cache_advance(cache, fresh, skip, sliding, kept, out);
-}
-
-CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t *ids,
-                                                const cmha_real *features, size_t n, cmha_real *out) {
-    cmha_batch fresh = {ids, NULL, NULL, 0, n, NULL, NULL, NULL, features, NULL};
-    return cmha__cache_append(cache, &fresh, out);
+    return cmha__cache_advance(cache, &fresh, skip, sliding, kept, out);
 }
 
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits) {
