@@ -475,20 +475,16 @@ CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cm
                                     cmha_real dropout);
 
 /* Normalises rows: y [T, D] = weight * (x - mean) / sqrt(var + eps) + bias, var biased, bias or NULL. stats
-   [T, 2] gets (mean, 1 / sqrt(var + eps)) for the backward. */
-CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias,
-                                     size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats);
-CMHA_FIT void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
-                                      const cmha_real *dy, size_t T, size_t D, cmha_real *dx,
-                                      cmha_real *dweight, cmha_real *dbias);
+   [T, 2] gets (mean, 1 / sqrt(var + eps)) for the backward. centred = 0, as RMSNorm has it: the mean counts
+   as 0, var is mean(x^2), and stats [T] gets the inverse root alone. */
+CMHA_DEF void cmha_norm_forward(int centred, const cmha_real *x, const cmha_real *weight,
+                                const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y,
+                                cmha_real *stats);
+CMHA_FIT void cmha_norm_backward(int centred, const cmha_real *x, const cmha_real *weight,
+                                 const cmha_real *stats, const cmha_real *dy, size_t T, size_t D,
+                                 cmha_real *dx, cmha_real *dweight, cmha_real *dbias);
 CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
                                      cmha_real eps);
-/* Normalises rows: y [T, D] = weight * x / sqrt(mean(x^2) + eps); stats [T] gets the inverse root. */
-CMHA_DEF void cmha_rmsnorm_forward(const cmha_real *x, const cmha_real *weight, size_t T, size_t D,
-                                   cmha_real eps, cmha_real *y, cmha_real *stats);
-CMHA_FIT void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
-                                    const cmha_real *dy, size_t T, size_t D, cmha_real *dx,
-                                    cmha_real *dweight);
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
 
 typedef enum cmha_activation {
@@ -735,13 +731,9 @@ CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_r
 CMHA_FIT void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
                                    cmha_real *dz);
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps);
-/* Computes Hermitian products sum_c q_c conj(k_c) of rows (CoPE eq 2): [.., 2D] twice -> [.., 2]. */
-CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k);
 /* Joins re, im [.., D] to planes [.., 2D], and parts them again: part 0 real, 1 imaginary. im NULL = 0. */
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
 CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int part);
-/* Turns D pairs in either layout into planes; to_pairs = 1: back. HALF, the planes' own, is copied. */
-CMHA_DEF cmha_tensor *cmha_complex_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout, int to_pairs);
 
 /* Computes positions y [n, d] (CRAT eq 2): y[r, i] = (1/sqrt K) sum_k sin(omega[k, i] t + delta[k, i]), t =
    pos0 + r, omega, delta [K, d]. Angles and the sums of gradients are formed in double. */
@@ -4088,10 +4080,10 @@ CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha
 
 /* ---- The engine of operations ---- */
 
-/* An operation that treats its rows one by one is described by a row, cmha__op, beside its kernel pair.
-   cmha__run does what is the same for all: NULL and failures, the dry run, the result, rows dealt to threads,
-   sums of each thread, the record. An operation that is more than that pushes its own record
-   (cmha_tape_push). */
+/* An operation that treats its rows one by one, or all as one piece of work (its `shape` sets rows = 1), is
+   described by a row, cmha__op, beside its kernel pair. cmha__run does what is the same for all: NULL and
+   failures, the dry run, the result, rows dealt to threads, sums of each thread, the record. An operation
+   that is more than that pushes its own record (cmha_tape_push). */
 typedef struct cmha__call cmha__call;
 
 enum {
@@ -4113,7 +4105,7 @@ typedef struct cmha__op {
     int shared[2]; /* numbers for each of the D channels of inputs 1 and 2 where all rows share them: their
                       gradients are summed by each thread, then over threads in their order. 0 = they have
                       rows like input 0 */
-    size_t kept;   /* bytes for each row that the forward writes and the backward reads */
+    size_t kept;   /* of each row, which the forward writes and the backward reads, in bytes */
     void (*shape)(cmha__call *call); /* changes rank, shape and rows, or rejects. NULL: those of input 0 */
     void (*forward)(const cmha__call *call);  /* may be one function with the backward: here dy is NULL */
     void (*backward)(const cmha__call *call); /* adds to dx; gradients not wanted, never all, are NULL */
@@ -4334,52 +4326,42 @@ CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x) {
     return cmha__operate(tape, &cmha__sigmoid_op, 0, 0, x, NULL, NULL);
 }
 
-/* The shape of a matmul: `count` products of [M, K] by [K, N], b advancing by b_step. */
-typedef struct cmha__matmul {
-    size_t count, M, N, K, b_step;
-    int trans_b;
-} cmha__matmul;
-
-static cmha_status cmha__matmul_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__matmul *m = (const cmha__matmul *)r->user;
-    cmha_real *da = cmha_tape_grad(tape, r->in[0]), *db = cmha_tape_grad(tape, r->in[1]);
-    size_t M = m->M, N = m->N, K = m->K, ldb = m->trans_b ? K : N;
-    int threads = tape->context->threads;
-    if (tape->status || cmha__dry(tape)) return tape->status;
-    for (size_t i = 0; i < m->count; i++) {
-        const cmha_real *a = r->in[0]->data + i * M * K, *b = r->in[1]->data + i * m->b_step;
-        const cmha_real *g = r->out->grad + i * M * N;
-        cmha_real *to = db ? db + i * m->b_step : NULL;
-        if (da) /* dA = dY B^T */
-            cmha__gemm(threads, 0, !m->trans_b, M, K, N, 1, g, N, b, ldb, 1, da + i * M * K, K);
-        if (to && m->trans_b) cmha__gemm(threads, 1, 0, N, K, M, 1, g, N, a, K, 1, to, K); /* dB^T = dY^T A */
-        else if (to) cmha__gemm(threads, 1, 0, K, N, M, 1, a, K, g, N, 1, to, N);          /* dB = A^T dY */
+/* kind: is b transposed? count: how many products of [M, K] by [K, N]. One matrix for all is one product. */
+static void cmha__matmul_shape(cmha__call *c) {
+    const cmha_tensor *a = c->in[0], *b = c->in[1];
+    if (a->rank < 2 || b->rank < 2) {
+        CMHA__MISFIT(c->tape, "matmul: both need a rank of at least 2");
+        return;
     }
-    return CMHA_OK;
+    size_t inner = b->shape[b->rank - (c->kind ? 1 : 2)];
+    if (c->D != inner) CMHA__MISFIT(c->tape, "matmul: inner sizes %zu and %zu differ", c->D, inner);
+    else if (b->rank > 2 &&
+             (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)(a->rank - 2) * sizeof *a->shape)))
+        CMHA__MISFIT(c->tape, "matmul: batches of sizes %zu and %zu differ in shape", a->size, b->size);
+    c->shape[c->rank - 1] = b->shape[b->rank - (c->kind ? 2 : 1)];
+    c->rows = c->count = 1;
+    for (int d = 0; b->rank > 2 && d + 2 < a->rank; d++) c->count *= a->shape[d];
 }
+static void cmha__matmul_pass(const cmha__call *c) {
+    const cmha_tensor *a = c->in[0], *b = c->in[1];
+    size_t M = b->rank > 2 ? a->shape[a->rank - 2] : cmha__rows(a), N = cmha__last(c->out), K = c->D;
+    size_t ldb = c->kind ? K : N;
+    int threads = c->tape->context->threads, trans_b = c->kind != 0;
+    for (size_t i = 0; i < c->count; i++) {
+        const cmha_real *A = c->x[0] + i * M * K, *B = c->x[1] + i * K * N;
+        const cmha_real *g = c->dy ? c->dy + i * M * N : NULL;
+        cmha_real *dA = c->dx[0] ? c->dx[0] + i * M * K : NULL, *dB = c->dx[1] ? c->dx[1] + i * K * N : NULL;
+        if (!g) cmha__gemm(threads, 0, trans_b, M, N, K, 1, A, K, B, ldb, 0, c->y + i * M * N, N);
+        if (dA) cmha__gemm(threads, 0, !trans_b, M, K, N, 1, g, N, B, ldb, 1, dA, K);        /* dY B^T */
+        if (dB && trans_b) cmha__gemm(threads, 1, 0, N, K, M, 1, g, N, A, K, 1, dB, K);      /* dY^T A */
+        else if (dB) cmha__gemm(threads, 1, 0, K, N, M, 1, A, K, g, N, 1, dB, N);            /* A^T dY */
+    }
+}
+static const cmha__op cmha__matmul_op = {
+    "matmul", 2, 0, 0, {0, 0}, 0, cmha__matmul_shape, cmha__matmul_pass, cmha__matmul_pass};
 
 CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b) {
-    if (!a || !b || !tape || tape->status) return NULL;
-    if (a->rank < 2 || b->rank < 2)
-        return CMHA__MISFIT(tape, "matmul: both need a rank of at least 2");
-    cmha__matmul *m = (cmha__matmul *)cmha__record_alloc(tape, sizeof *m);
-    if (!m) return NULL;
-    size_t inner = b->shape[b->rank - (trans_b ? 1 : 2)];
-    m->M = a->shape[a->rank - 2], m->K = cmha__last(a), m->N = b->shape[b->rank - (trans_b ? 2 : 1)];
-    m->trans_b = trans_b, m->count = 1;
-    if (m->K != inner)
-        return CMHA__MISFIT(tape, "matmul: inner sizes %zu and %zu differ", m->K, inner);
-    for (int d = 0; d + 2 < a->rank; d++) m->count *= a->shape[d];
-    if (b->rank == 2) m->M *= m->count, m->count = 1; /* one matrix for all rows: a single product */
-    else if (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)(a->rank - 2) * sizeof *a->shape))
-        return CMHA__MISFIT(tape, "matmul: batches of sizes %zu and %zu differ in shape", a->size, b->size);
-    m->b_step = b->rank == 2 ? 0 : m->K * m->N;
-    cmha_tensor *in[2] = {a, b}, *y = cmha__result_of_width(tape, a, m->N);
-    if (!y) return NULL;
-    for (size_t i = 0; i < m->count && !cmha__dry(tape); i++)
-        cmha__gemm(tape->context->threads, 0, trans_b, m->M, m->N, m->K, 1, a->data + i * m->M * m->K, m->K,
-                   b->data + i * m->b_step, trans_b ? m->K : m->N, 0, y->data + i * m->M * m->N, m->N);
-    return cmha__push(tape, "matmul", y, in, 2, cmha__matmul_backward, m);
+    return cmha__operate(tape, &cmha__matmul_op, trans_b, 0, a, b, NULL);
 }
 
 static cmha_status cmha__reshape_backward(cmha_tape *tape, cmha_record *r) {
@@ -4467,39 +4449,41 @@ CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size
     return cmha__run(tape, &call);
 }
 
-static cmha_status cmha__sum_backward(cmha_tape *tape, cmha_record *r) {
-    cmha_real *dx = cmha_tape_grad(tape, r->in[0]);
-    if (!dx || cmha__dry(tape)) return tape->status;
-    for (size_t i = 0; i < r->in[0]->size; i++) dx[i] += r->out->grad[0];
-    return CMHA_OK;
+/* One number comes of the whole input, by one thread. */
+static void cmha__one_shape(cmha__call *c) { c->rank = 1, c->rows = c->shape[0] = 1; }
+static void cmha__sum_pass(const cmha__call *c) {
+    size_t n = c->in[0]->size;
+    if (!c->dy) c->y[0] = cmha__total(c->x[0], n);
+    else
+        for (size_t i = 0; i < n; i++) c->dx[0][i] += c->dy[0];
 }
+static const cmha__op cmha__sum_op = {
+    "sum", 1, 0, 0, {0, 0}, 0, cmha__one_shape, cmha__sum_pass, cmha__sum_pass};
 
 CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
-    cmha_tensor *y = x ? cmha__result1(tape) : NULL;
-    if (y && !cmha__dry(tape)) y->data[0] = cmha__total(x->data, x->size);
-    return cmha__push(tape, "sum", y, &x, 1, cmha__sum_backward, NULL);
+    return cmha__operate(tape, &cmha__sum_op, 0, 0, x, NULL, NULL);
 }
 
-static cmha_status cmha__gather_backward(cmha_tape *tape, cmha_record *r) {
-    const size_t *index = (const size_t *)r->user;
-    size_t D = cmha__last(r->out);
-    cmha_real *dx = cmha_tape_grad(tape, r->in[0]);
-    for (size_t i = 0; dx && !cmha__dry(tape) && i < r->out->shape[0]; i++)
-        cmha__axpy(D, 1, r->out->grad + i * D, dx + index[i] * D);
-    return tape->status;
+/* given: the `count` indices. One thread walks them, because rows may be picked more than once. */
+static void cmha__gather_shape(cmha__call *c) {
+    if (!c->given && c->count) cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "gather: index is NULL");
+    c->rank = 2, c->shape[0] = c->count, c->shape[1] = c->D, c->rows = 1;
 }
+static void cmha__gather_pass(const cmha__call *c) {
+    const size_t *index = (const size_t *)c->given, D = c->D, rows = cmha__rows(c->in[0]);
+    for (size_t i = 0; i < c->count && !c->tape->status; i++)
+        if (index[i] >= rows)
+            cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], rows);
+        else if (c->dy) cmha__axpy(D, 1, c->dy + i * D, c->dx[0] + index[i] * D);
+        else memcpy(c->y + i * D, c->x[0] + index[i] * D, D * sizeof *c->y);
+}
+static const cmha__op cmha__gather_op = {
+    "gather", 1, 0, 0, {0, 0}, 0, cmha__gather_shape, cmha__gather_pass, cmha__gather_pass};
 
 CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n) {
-    if (!x || !tape || tape->status) return NULL;
-    if (!index && n) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "gather: index is NULL");
-    size_t D = cmha__last(x), shape[2] = {n, D};
-    cmha_tensor *y = cmha__result(tape, 2, shape);
-    for (size_t i = 0; y && !cmha__dry(tape) && i < n; i++) {
-        if (index[i] >= cmha__rows(x))
-            return cmha__reject(tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], cmha__rows(x));
-        memcpy(y->data + i * D, x->data + index[i] * D, D * sizeof *y->data);
-    }
-    return cmha__push(tape, "gather", y, &x, 1, cmha__gather_backward, (void *)(uintptr_t)index);
+    cmha__call call = cmha__call_of(&cmha__gather_op, x, NULL, NULL);
+    call.given = index, call.count = n;
+    return cmha__run(tape, &call);
 }
 
 static void cmha__mean_shape(cmha__call *c) {
@@ -4552,25 +4536,28 @@ static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_
     return tape->status;
 }
 
-static cmha_status cmha__embedding_record(cmha_tape *tape, cmha_record *r) {
-    cmha_real *dw = cmha_tape_grad(tape, r->in[0]);
-    if (dw && !cmha__dry(tape))
-        cmha_embedding_backward(r->out->grad, (const int32_t *)r->user, cmha__rows(r->out),
-                                cmha__last(r->out), dw);
-    return tape->status;
+/* given: the ids of `count` sequences of `key` tokens. */
+static void cmha__embedding_shape(cmha__call *c) {
+    if (c->rank != 2) CMHA__MISFIT(c->tape, "embedding: the weight must be [V, D]");
+    else if (!c->given) cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "embedding: ids is NULL");
+    c->rank = 3, c->shape[0] = c->count, c->shape[1] = (size_t)c->key, c->shape[2] = c->D, c->rows = 1;
 }
+static void cmha__embedding_pass(const cmha__call *c) {
+    const int32_t *ids = (const int32_t *)c->given;
+    size_t T = cmha__rows(c->out), D = c->D;
+    if (CMHA__TRAINS && c->dy) cmha_embedding_backward(c->dy, ids, T, D, c->dx[0]);
+    else if (!cmha__check_tokens(c->tape, ids, T, c->in[0]->shape[0], 0, 0))
+        cmha_embedding_forward(c->x[0], ids, T, D, c->y);
+}
+static const cmha__op cmha__embedding_op = {
+    "embedding", 1, 0, 0, {0, 0}, 0, cmha__embedding_shape, cmha__embedding_pass, cmha__embedding_pass};
 
 /* CRAT eq 1. */
 CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
                                      size_t N) {
-    if (!weight || !tape || tape->status) return NULL;
-    if (weight->rank != 2) return CMHA__MISFIT(tape, "embedding: the weight must be [V, D]");
-    if (!ids) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "embedding: ids is NULL");
-    size_t shape[3] = {B, N, cmha__last(weight)};
-    cmha_tensor *y = cmha__result(tape, 3, shape);
-    if (!y || cmha__check_tokens(tape, ids, B * N, weight->shape[0], 0, 0)) return NULL;
-    if (!cmha__dry(tape)) cmha_embedding_forward(weight->data, ids, B * N, shape[2], y->data);
-    return cmha__push(tape, "embedding", y, &weight, 1, cmha__embedding_record, (void *)(uintptr_t)ids);
+    cmha__call call = cmha__call_of(&cmha__embedding_op, weight, NULL, NULL);
+    call.given = ids, call.count = B, call.key = N;
+    return cmha__run(tape, &call);
 }
 
 /* ---- Common: activations, dropout ---- */
@@ -5196,10 +5183,9 @@ static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, c
     return cmha__wide_cross(x, weight, dy, D, mean, r);
 }
 
-/* Both norms: centred, with the mean subtracted, which stats then begin with, or not. */
-static void cmha__norm_forward(int centred, const cmha_real *x, const cmha_real *weight,
-                               const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y,
-                               cmha_real *stats) {
+CMHA_DEF void cmha_norm_forward(int centred, const cmha_real *x, const cmha_real *weight,
+                                const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y,
+                                cmha_real *stats) {
     for (size_t t = 0; t < T; t++, x += D, y += D) {
         const cmha_real *d = centred ? y : x;
         cmha_real mean = centred ? cmha__total(x, D) / (cmha_real)D : 0, r, squares;
@@ -5221,9 +5207,9 @@ static void cmha__norm_forward(int centred, const cmha_real *x, const cmha_real 
     }
 }
 
-static void cmha__norm_backward(int centred, const cmha_real *x, const cmha_real *weight,
-                                const cmha_real *stats, const cmha_real *dy, size_t T, size_t D,
-                                cmha_real *dx, cmha_real *dweight, cmha_real *dbias) {
+CMHA_FIT void cmha_norm_backward(int centred, const cmha_real *x, const cmha_real *weight,
+                                 const cmha_real *stats, const cmha_real *dy, size_t T, size_t D,
+                                 cmha_real *dx, cmha_real *dweight, cmha_real *dbias) {
     for (size_t t = 0; t < T; t++, x += D, dy += D) {
         cmha_real mean = centred ? *stats++ : 0, r = *stats++;
         if (dx) {
@@ -5238,36 +5224,14 @@ static void cmha__norm_backward(int centred, const cmha_real *x, const cmha_real
     }
 }
 
-CMHA_DEF void cmha_layernorm_forward(const cmha_real *x, const cmha_real *weight, const cmha_real *bias,
-                                     size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats) {
-    cmha__norm_forward(1, x, weight, bias, T, D, eps, y, stats);
-}
-
-CMHA_FIT void cmha_layernorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
-                                      const cmha_real *dy, size_t T, size_t D, cmha_real *dx,
-                                      cmha_real *dweight, cmha_real *dbias) {
-    cmha__norm_backward(1, x, weight, stats, dy, T, D, dx, dweight, dbias);
-}
-
-CMHA_DEF void cmha_rmsnorm_forward(const cmha_real *x, const cmha_real *weight, size_t T, size_t D,
-                                   cmha_real eps, cmha_real *y, cmha_real *stats) {
-    cmha__norm_forward(0, x, weight, NULL, T, D, eps, y, stats);
-}
-
-CMHA_FIT void cmha_rmsnorm_backward(const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
-                                    const cmha_real *dy, size_t T, size_t D, cmha_real *dx,
-                                    cmha_real *dweight) {
-    cmha__norm_backward(0, x, weight, stats, dy, T, D, dx, dweight, NULL);
-}
-
 /* The row that has an offset is the centred one. */
 static void cmha__norm_rows(const cmha__call *c) {
     const cmha_real *x = c->x[0], *w = c->x[1];
     cmha_real *stats = (cmha_real *)c->kept;
     int centred = c->op->shared[1];
     if (!CMHA__TRAINS || !c->dy)
-        cmha__norm_forward(centred, x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
-    else cmha__norm_backward(centred, x, w, stats, c->dy, c->n, c->D, c->dx[0], c->dx[1], c->dx[2]);
+        cmha_norm_forward(centred, x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
+    else cmha_norm_backward(centred, x, w, stats, c->dy, c->n, c->D, c->dx[0], c->dx[1], c->dx[2]);
 }
 static const cmha__op cmha__layernorm_op = {
     "layernorm", 2, CMHA__EPS, 0, {1, 1}, 2 * sizeof(cmha_real), NULL, cmha__norm_rows, cmha__norm_rows};
@@ -5500,54 +5464,44 @@ CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x,
     return cmha__linear_cross_entropy(tape, x, weight, bias, targets, ignore, class_weights, 0);
 }
 
-/* What a loss of numbers saves. gaussian = 0: the squared error of x [.., V]; 1: the negative log likelihood
-   of x [.., 2V], rows of means and log variances. skips = 1: a target that is NaN does not count. */
-typedef struct cmha__numbers {
-    const cmha_real *targets; /* [.., V] */
-    int gaussian, skips;
-    size_t counted;
-} cmha__numbers;
-
-/* Returns the sum of the losses or, with d, adds g times the gradients of their mean to d. */
-static double cmha__number_losses(const cmha__numbers *s, const cmha_tensor *x, cmha_real g, cmha_real *d) {
-    size_t width = cmha__last(x), V = s->gaussian ? width / 2 : width;
-    double sum = 0, scale = (double)g / (double)s->counted;
-    for (size_t i = 0, row = 0, n = cmha__rows(x) * V; i < n; i++, row += i % V ? 0 : width) {
+/* A loss of numbers, their mean over what counts, or 0. kind = 0: the squared error of x [.., V]; 1: the
+   negative log likelihood of x [.., 2V], rows of means and log variances. given: the targets [.., V]; count =
+   1: one that is NaN does not count. kept: how many count. */
+static void cmha__numbers_shape(cmha__call *c) {
+    if (!c->given) cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "squared error: targets is NULL");
+    cmha__one_shape(c);
+}
+static void cmha__numbers_pass(const cmha__call *c) {
+    const cmha_real *targets = (const cmha_real *)c->given, *x = c->x[0];
+    size_t width = c->D, V = c->kind ? width / 2 : width, n = cmha__rows(c->in[0]) * V;
+    size_t *counted = (size_t *)c->kept;
+    double sum = 0;
+    if (!c->dy) *counted = 0;
+    for (size_t i = 0; i < n && !c->dy; i++) *counted += !c->count || targets[i] == targets[i];
+    cmha_real g = c->dy ? c->dy[0] : 0, *d = c->dx[0];
+    double scale = *counted ? (double)g / (double)*counted : 0;
+    for (size_t i = 0, row = 0; i < n; i++, row += i % V ? 0 : width) {
         size_t at = row + i % V;
-        cmha_real y = x->data[at], target = s->targets[i];
-        double off = (double)y - (double)target, log_variance = s->gaussian ? (double)x->data[at + V] : 0;
-        double precision = s->gaussian ? exp(-log_variance) : 1, square = precision * off * off;
-        if (s->skips && target != target) continue;
-        sum += s->gaussian ? (1.83787706640934548356 + log_variance + square) / 2 : square; /* log 2 pi */
-        if (d && !s->gaussian) d[at] += g * 2 * (y - target) / (cmha_real)s->counted;
-        if (!d || !s->gaussian) continue;
+        cmha_real y = x[at], target = targets[i];
+        double off = (double)y - (double)target, log_variance = c->kind ? (double)x[at + V] : 0;
+        double precision = c->kind ? exp(-log_variance) : 1, square = precision * off * off;
+        if (c->count && target != target) continue;
+        sum += c->kind ? (1.83787706640934548356 + log_variance + square) / 2 : square; /* log 2 pi */
+        if (d && !c->kind) d[at] += g * 2 * (y - target) / (cmha_real)*counted;
+        if (!d || !c->kind) continue;
         d[at] += (cmha_real)(scale * precision * off);
         d[at + V] += (cmha_real)(scale * (1 - square) / 2);
     }
-    return sum;
+    if (!c->dy) c->y[0] = *counted ? (cmha_real)(sum / (double)*counted) : 0;
 }
+static const cmha__op cmha__numbers_op = {"squared_error", 1, 0, 0, {0, 0}, sizeof(size_t),
+                                          cmha__numbers_shape, cmha__numbers_pass, cmha__numbers_pass};
 
-static cmha_status cmha__numbers_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__numbers *s = (const cmha__numbers *)r->user;
-    cmha_real *dx = cmha_tape_grad(tape, r->in[0]);
-    if (dx && !cmha__dry(tape) && s->counted) cmha__number_losses(s, r->in[0], r->out->grad[0], dx);
-    return tape->status;
-}
-
-/* Averages losses over what counts -> [1]; nothing: 0. */
 static cmha_tensor *cmha__number_loss(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets, int gaussian,
                                       int skips) {
-    cmha_tensor *y = x ? cmha__result1(tape) : NULL;
-    cmha__numbers *s = y ? (cmha__numbers *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    if (!s) return NULL;
-    if (!targets) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "squared error: targets is NULL");
-    s->targets = targets, s->gaussian = gaussian, s->skips = skips;
-    if (!cmha__dry(tape)) {
-        for (size_t i = 0; i < x->size / (gaussian ? 2 : 1); i++)
-            s->counted += !skips || targets[i] == targets[i];
-        y->data[0] = s->counted ? (cmha_real)(cmha__number_losses(s, x, 0, NULL) / (double)s->counted) : 0;
-    }
-    return cmha__push(tape, "squared_error", y, &x, 1, cmha__numbers_backward, s);
+    cmha__call call = cmha__call_of(&cmha__numbers_op, x, NULL, NULL);
+    call.given = targets, call.kind = gaussian, call.count = (size_t)skips;
+    return cmha__run(tape, &call);
 }
 
 CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets) {
@@ -6470,7 +6424,7 @@ CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_co
     return cmha__operate(tape, &cmha__complex_norms[there ? kind : 0].op, (int)kind, eps, z, gamma, beta);
 }
 
-/* ---- Phasors and Hermitian products ---- */
+/* ---- Phasors and parts ---- */
 
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u) {
     for (size_t t = 0; t < T; t++, z += 2 * D, u += 2 * D) cmha__phasor_row(z, z + D, D, eps, 1, u, u + D);
@@ -6493,38 +6447,6 @@ CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps
     return cmha__operate(tape, &cmha__phasor_op, 0, eps, z, NULL, NULL);
 }
 
-static void cmha__hermitian_shape(cmha__call *c) { c->shape[c->rank - 1] = 2; }
-static void cmha__hermitian_rows(const cmha__call *c) {
-    const cmha_real *q = c->x[0], *k = c->x[1];
-    size_t D = c->D;
-    for (size_t t = 0; t < c->n; t++, q += 2 * D, k += 2 * D) {
-        c->y[2 * t] = cmha__dot(q, k, 2 * D);
-        c->y[2 * t + 1] = cmha__dot(q + D, k, D) - cmha__dot(q, k + D, D);
-    }
-}
-
-/* dq = da k, dk = conj(da) q */
-static void cmha__hermitian_back(const cmha__call *c) {
-    for (size_t i = 0, D = c->D; i < 2 * c->n; i++) {
-        size_t at = i / 2 * 2 * D;
-        const cmha_real *da = c->dy + i / 2 * 2, *y = c->x[1 - i % 2] + at;
-        cmha_real turn = i % 2 ? -da[1] : da[1], *x = c->dx[i % 2];
-        if (!x) continue;
-        cmha__axpy(2 * D, da[0], y, x + at);
-        cmha__axpy(D, -turn, y + D, x + at);
-        cmha__axpy(D, turn, y, x + at + D);
-    }
-}
-static const cmha__op cmha__hermitian_op = {
-    "hermitian", 2, CMHA__PLANES | CMHA__ALIKE, 0, {0, 0}, 0, cmha__hermitian_shape, cmha__hermitian_rows,
-    CMHA__BACK(cmha__hermitian_back)};
-
-CMHA_DEF cmha_tensor *cmha_hermitian(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k) {
-    return cmha__operate(tape, &cmha__hermitian_op, 0, 0, q, k, NULL);
-}
-
-/* ---- Parts and pairs ---- */
-
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im) {
     if (!re || !tape || tape->status) return NULL;
     if (!im) im = cmha_tensor_new(tape, re->rank, re->shape, 0);
@@ -6535,32 +6457,6 @@ CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int par
     if (!cmha__is_planes(tape, z, "complex part")) return NULL;
     size_t D = cmha__last(z) / 2, begin = part ? D : 0;
     return cmha_slice(tape, z, z->rank - 1, begin, begin + D);
-}
-
-/* Planes from pairs (count 1) or pairs of the layout `kind` from planes; the backward adds the way back. */
-static void cmha__pairs_walk(const cmha__call *c) {
-    const cmha_real *from = c->dy ? c->dy : c->x[0];
-    cmha_real *to = c->dy ? c->dx[0] : c->y;
-    int back = c->dy != NULL, from_pairs = (c->count == 1) != back;
-    size_t D = c->D, step = c->kind == CMHA_LAYOUT_HALF ? 1 : 2;
-    size_t a = from_pairs ? step : 1, b = from_pairs ? 1 : step;
-    for (size_t row = 0; row < 2 * c->n; row++) { /* a plane of a row */
-        size_t at = row / 2 * 2 * D, plane = at + row % 2 * D, pair = step == 1 ? plane : at + row % 2;
-        const cmha_real *x = from + (from_pairs ? pair : plane);
-        cmha_real *y = to + (from_pairs ? plane : pair);
-        if (back)
-            for (size_t j = 0; j < D; j++) y[j * b] += x[j * a];
-        else
-            for (size_t j = 0; j < D; j++) y[j * b] = x[j * a];
-    }
-}
-static const cmha__op cmha__pairs_op = {
-    "complex_pairs", 1, CMHA__PLANES, 0, {0, 0}, 0, NULL, cmha__pairs_walk, cmha__pairs_walk};
-
-CMHA_DEF cmha_tensor *cmha_complex_pairs(cmha_tape *tape, cmha_tensor *x, cmha_layout layout, int to_pairs) {
-    cmha__call call = cmha__call_of(&cmha__pairs_op, x, NULL, NULL);
-    call.kind = (int)layout, call.count = !to_pairs;
-    return cmha__run(tape, &call);
 }
 
 /* ---- Positions ---- */
@@ -7310,8 +7206,7 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
 /* The largest logit, and 1 / the sum of exp(logit - that): a row's softmax. */
 static cmha_real cmha__balance_row(const cmha_real *logits, size_t E, cmha_real *top) {
     cmha_real sum = 0;
-    *top = cmha__largest(logits, E);
-    if (!(*top > -(cmha_real)INFINITY)) *top = E ? logits[0] : 0; /* only NaN and -Inf: let them through */
+    *top = E ? cmha__top_logit(logits, E) : 0;
     for (size_t e = 0; e < E; e++) sum += cmha__exp(logits[e] - *top);
     return 1 / sum;
 }
@@ -7353,38 +7248,28 @@ CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char
     }
 }
 
-typedef struct cmha__balance_saved {
-    const unsigned char *key_mask;
-    double *share;
-} cmha__balance_saved;
-
-static cmha_status cmha__balance_record(cmha_tape *tape, cmha_record *r) {
-    const cmha__balance_saved *s = (const cmha__balance_saved *)r->user;
-    cmha_tensor *logits = r->in[0];
-    cmha_real *dlogits = cmha_tape_grad(tape, logits);
-    size_t E = cmha__last(logits);
-    if (!dlogits || cmha__dry(tape)) return tape->status;
-    CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(logits), lo, hi) {
-        cmha_balance_backward(logits->data + lo * E, s->key_mask ? s->key_mask + lo : NULL, s->share, hi - lo,
-                              E, r->out->grad[0], dlogits + lo * E);
-    }
-    return CMHA_OK;
+/* given: the mask; count: the experts of a token; kept: the shares. */
+static void cmha__balance_shape(cmha__call *c) {
+    if (!cmha__experts_top(c->tape, "balance", c->count, c->D)) return;
+    c->kept = cmha_tape_alloc(c->tape, (2 * c->D + 1) * sizeof(double));
+    cmha__one_shape(c);
 }
+static void cmha__balance_pass(const cmha__call *c) {
+    const unsigned char *mask = (const unsigned char *)c->given;
+    size_t T = cmha__rows(c->in[0]), E = c->D;
+    double *share = (double *)c->kept;
+    if (!CMHA__TRAINS || !c->dy)
+        c->y[0] = (cmha_real)cmha_balance_forward(c->x[0], mask, T, E, c->count, share);
+    else cmha_balance_backward(c->x[0], mask, share, T, E, c->dy[0], c->dx[0]);
+}
+static const cmha__op cmha__balance_op = {
+    "balance", 1, 0, 0, {0, 0}, 0, cmha__balance_shape, cmha__balance_pass, cmha__balance_pass};
 
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
                                    const unsigned char *key_mask) {
-    if (!logits || !tape || tape->status) return NULL;
-    size_t E = cmha__last(logits);
-    if (!cmha__experts_top(tape, "balance", top, E)) return NULL;
-    cmha_tensor *loss = cmha__result1(tape);
-    cmha__balance_saved *s = loss ? (cmha__balance_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    if (!s) return NULL;
-    s->key_mask = key_mask;
-    s->share = (double *)cmha_tape_alloc(tape, (2 * E + 1) * sizeof *s->share);
-    if (s->share && !cmha__dry(tape))
-        loss->data[0] = (cmha_real)cmha_balance_forward(logits->data, key_mask, cmha__rows(logits), E, top,
-                                                        s->share);
-    return cmha__push(tape, "balance", loss, &logits, 1, cmha__balance_record, s);
+    cmha__call call = cmha__call_of(&cmha__balance_op, logits, NULL, NULL);
+    call.given = key_mask, call.count = top;
+    return cmha__run(tape, &call);
 }
 
 /* ---- Retrieval: the knowledge base ---- */

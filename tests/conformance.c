@@ -258,10 +258,10 @@ static void op_layernorm(kase *k) {
     cmha_real *x = reals(k, "in.x", T * D), *w = reals(k, "param.weight", D), *b = reals(k, "param.bias", D),
               *y = zeros(k, T * D);
     cmha_real *dx = zeros(k, T * D), *dw = zeros(k, D), *db = zeros(k, D), *stats = zeros(k, 2 * T);
-    cmha_layernorm_forward(x, w, b, T, D, (cmha_real)number(k, "cfg.eps"), y, stats);
+    cmha_norm_forward(1, x, w, b, T, D, (cmha_real)number(k, "cfg.eps"), y, stats);
     compare(k, "out.y", y, T * D);
     if (!gradients_wanted(k)) return;
-    cmha_layernorm_backward(x, w, stats, cotangent(k, "cot.y", T * D), T, D, dx, dw, db);
+    cmha_norm_backward(1, x, w, stats, cotangent(k, "cot.y", T * D), T, D, dx, dw, db);
     compare_gradient(k, "grad.in.x", dx, T * D);
     compare_gradient(k, "grad.param.weight", dw, D);
     compare_gradient(k, "grad.param.bias", db, D);
@@ -272,10 +272,10 @@ static void op_rmsnorm(kase *k) {
     cmha_real *x = reals(k, "in.x", T * D), *w = reals(k, "param.weight", D), *y = zeros(k, T * D),
               *stats = zeros(k, T);
     cmha_real *dx = zeros(k, T * D), *dw = zeros(k, D);
-    cmha_rmsnorm_forward(x, w, T, D, (cmha_real)number(k, "cfg.eps"), y, stats);
+    cmha_norm_forward(0, x, w, NULL, T, D, (cmha_real)number(k, "cfg.eps"), y, stats);
     compare(k, "out.y", y, T * D);
     if (!gradients_wanted(k)) return;
-    cmha_rmsnorm_backward(x, w, stats, cotangent(k, "cot.y", T * D), T, D, dx, dw);
+    cmha_norm_backward(0, x, w, stats, cotangent(k, "cot.y", T * D), T, D, dx, dw, NULL);
     compare_gradient(k, "grad.in.x", dx, T * D);
     compare_gradient(k, "grad.param.weight", dw, D);
 }

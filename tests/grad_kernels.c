@@ -76,17 +76,17 @@ static void pair_check(pair *p) {
 }
 
 static void layernorm_forward(pair *p) {
-    cmha_layernorm_forward(p->x[0], p->x[1], p->option ? p->x[2] : NULL, p->T, p->I, 1e-3, p->y, p->stats);
+    cmha_norm_forward(1, p->x[0], p->x[1], p->option ? p->x[2] : NULL, p->T, p->I, 1e-3, p->y, p->stats);
 }
 static void layernorm_backward(pair *p) {
-    cmha_layernorm_backward(p->x[0], p->x[1], p->stats, p->dy, p->T, p->I, p->dx[0], p->dx[1],
-                            p->option ? p->dx[2] : NULL);
+    cmha_norm_backward(1, p->x[0], p->x[1], p->stats, p->dy, p->T, p->I, p->dx[0], p->dx[1],
+                       p->option ? p->dx[2] : NULL);
 }
 static void rmsnorm_forward(pair *p) {
-    cmha_rmsnorm_forward(p->x[0], p->x[1], p->T, p->I, 1e-3, p->y, p->stats);
+    cmha_norm_forward(0, p->x[0], p->x[1], NULL, p->T, p->I, 1e-3, p->y, p->stats);
 }
 static void rmsnorm_backward(pair *p) {
-    cmha_rmsnorm_backward(p->x[0], p->x[1], p->stats, p->dy, p->T, p->I, p->dx[0], p->dx[1]);
+    cmha_norm_backward(0, p->x[0], p->x[1], p->stats, p->dy, p->T, p->I, p->dx[0], p->dx[1], NULL);
 }
 
 static void check_norms(size_t T, size_t D) {
@@ -385,17 +385,17 @@ static void check_unwanted(void) {
     memset(a, 0, sizeof a), memset(b, 0, sizeof b), memset(c, 0, sizeof c), memset(d, 0, sizeof d),
         memset(e, 0, sizeof e);
     memset(f, 0, sizeof f);
-    cmha_layernorm_forward(x, w, NULL, T, I, 1e-5, y, stats);
-    cmha_layernorm_backward(x, w, stats, dy, T, I, a, c, e);
-    cmha_layernorm_backward(x, w, stats, dy, T, I, b, NULL, NULL),
-        cmha_layernorm_backward(x, w, stats, dy, T, I, NULL, d, NULL);
-    cmha_layernorm_backward(x, w, stats, dy, T, I, NULL, NULL, f);
+    cmha_norm_forward(1, x, w, NULL, T, I, 1e-5, y, stats);
+    cmha_norm_backward(1, x, w, stats, dy, T, I, a, c, e);
+    cmha_norm_backward(1, x, w, stats, dy, T, I, b, NULL, NULL),
+        cmha_norm_backward(1, x, w, stats, dy, T, I, NULL, d, NULL);
+    cmha_norm_backward(1, x, w, stats, dy, T, I, NULL, NULL, f);
     CHECK(check_distance(a, b, T * I) < 1e-14 && check_distance(c, d, I * I) < 1e-14 &&
           check_distance(e, f, I) < 1e-14);
-    cmha_rmsnorm_forward(x, w, T, I, 1e-5, y, stats);
-    cmha_rmsnorm_backward(x, w, stats, dy, T, I, a, c);
-    cmha_rmsnorm_backward(x, w, stats, dy, T, I, b, NULL),
-        cmha_rmsnorm_backward(x, w, stats, dy, T, I, NULL, d);
+    cmha_norm_forward(0, x, w, NULL, T, I, 1e-5, y, stats);
+    cmha_norm_backward(0, x, w, stats, dy, T, I, a, c, NULL);
+    cmha_norm_backward(0, x, w, stats, dy, T, I, b, NULL, NULL),
+        cmha_norm_backward(0, x, w, stats, dy, T, I, NULL, d, NULL);
     CHECK(check_distance(a, b, T * I) < 1e-14 && check_distance(c, d, I * I) < 1e-14);
     cmha_swiglu_backward(x, dy, dy, T * I, a, NULL), cmha_swiglu_backward(x, dy, dy, T * I, b, c);
     CHECK(check_distance(a, b, T * I) < 1e-14);

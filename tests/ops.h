@@ -383,8 +383,6 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1,
     ROW(complex_join_real, ops_fine, return cmha_complex_join(tape, OPS_X2(3, 4), NULL);)                    \
     ROW(complex_real_part, ops_fine, return cmha_complex_part(tape, OPS_X2(3, 4), 0);)                       \
     ROW(complex_imag_part, ops_fine, return cmha_complex_part(tape, OPS_X2(3, 4), 1);)                       \
-    ROW(from_pairs, ops_fine, return cmha_complex_pairs(tape, OPS_X2(3, 8), CMHA_LAYOUT_INTERLEAVED, 0);)    \
-    ROW(to_pairs, ops_fine, return cmha_complex_pairs(tape, OPS_X2(3, 8), CMHA_LAYOUT_HALF, 1);)             \
     ROW(complex_linear, ops_sums,                                                                            \
         OPS_THREE(cmha_complex_linear(tape, a, b, c), OPS_X2(3, 8), OPS_W3(2, 5, 4), OPS_W2(2, 5));)         \
     ROW(complex_lowrank, ops_sums_twice, OPS_THREE(cmha_complex_lowrank(tape, a, b, c, NULL), OPS_X2(3, 8),  \
@@ -404,7 +402,6 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1,
         return cmha_complex_norm(tape, OPS_X2(3, 2), CMHA_COMPLEX_NORM_CLN, NULL, NULL, 0);)                 \
     ROW(phasor, ops_fine, return cmha_phasor(tape, OPS_X2(3, 8), (cmha_real)1e-6);)                          \
     ROW(phasor_eps0, ops_fine, return cmha_phasor(tape, OPS_X2(3, 8), 0);)                                   \
-    ROW(hermitian, ops_sums, OPS_TWO(cmha_hermitian(tape, a, b), OPS_X2(3, 8), OPS_X2(3, 8));)               \
     ROW(multifreq, ops_fine, OPS_TWO(cmha_multifreq(tape, a, b, 3, 7), OPS_W2(2, 4), OPS_W2(2, 4));)         \
     ROW(add_rows, ops_fine, OPS_TWO(cmha_add_rows(tape, a, b), OPS_X3(2, 3, 4), OPS_X2(3, 4));)              \
     ROW(phase_reg, ops_fine,                                                                                 \

@@ -983,8 +983,6 @@ static const char *ugly_name(void) {
     ROW(join_shapes, CMHA_ERR_SHAPE, "concat", OP(cmha_complex_join(TAPE, f->x, f->w)))                      \
     ROW(real_part_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_part(TAPE, f->b, 0)))                          \
     ROW(imag_part_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_part(TAPE, f->b, 1)))                          \
-    ROW(from_pairs_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_pairs(TAPE, f->b, CMHA_LAYOUT_HALF, 0)))    \
-    ROW(to_pairs_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_pairs(TAPE, f->b, CMHA_LAYOUT_HALF, 1)))        \
     ROW(complex_linear_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_linear(TAPE, f->b, f->cw, NULL)))         \
     ROW(complex_linear_weight, CMHA_ERR_SHAPE, "complex linear",                                             \
         OP(cmha_complex_linear(TAPE, f->x, f->w, NULL)))                                                     \
@@ -1011,10 +1009,6 @@ static const char *ugly_name(void) {
         fine(f, cmha_complex_norm(TAPE, tensor(f, 2, 3, 0, 1), CMHA_COMPLEX_NORM_CLN, NULL, NULL, 0)))       \
     ROW(phasor_odd, CMHA_ERR_SHAPE, "phasor", OP(cmha_phasor(TAPE, f->b, 1)))                                \
     ROW(phasor_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_phasor(TAPE, f->x, (cmha_real)NAN)))                   \
-    ROW(hermitian_shape, CMHA_ERR_SHAPE, "hermitian", OP(cmha_hermitian(TAPE, f->x, f->w)))                  \
-    ROW(hermitian_odd, CMHA_ERR_SHAPE, "hermitian", OP(cmha_hermitian(TAPE, f->b, f->b)))                    \
-    ROW(hermitian_0, CMHA_OK, NULL,                                                                          \
-        fine(f, cmha_hermitian(TAPE, tensor(f, 2, 3, 0, 1), tensor(f, 2, 3, 0, 1))))                         \
     ROW(multifreq_rank, CMHA_ERR_SHAPE, "multifreq", OP(cmha_multifreq(TAPE, f->x, f->x, 2, 0)))             \
     ROW(multifreq_shapes, CMHA_ERR_SHAPE, "multifreq", OP(cmha_multifreq(TAPE, f->w, f->rows, 2, 0)))        \
     ROW(multifreq_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_multifreq(TAPE, f->w, f->w, TOP, 0)))           \
@@ -1403,10 +1397,10 @@ static void plain_open(plain *p) {
         cmha_gemm(1, 1, 8, 0, 8, 1, NULL, 8, NULL, 8, 1, NULL, 8))                                           \
     ROW(cmha_embedding_forward, cmha_embedding_forward(NULL, NULL, 0, 8, NULL))                              \
     ROW(cmha_embedding_backward, cmha_embedding_backward(NULL, NULL, 0, 8, NULL))                            \
-    ROW(cmha_layernorm_forward, cmha_layernorm_forward(NULL, NULL, NULL, 0, 8, 0, NULL, NULL))               \
-    ROW(cmha_layernorm_backward, cmha_layernorm_backward(NULL, NULL, NULL, NULL, 0, 8, NULL, NULL, NULL))    \
-    ROW(cmha_rmsnorm_forward, cmha_rmsnorm_forward(NULL, NULL, 0, 8, 0, NULL, NULL))                         \
-    ROW(cmha_rmsnorm_backward, cmha_rmsnorm_backward(NULL, NULL, NULL, NULL, 0, 8, NULL, NULL))              \
+    ROW(cmha_norm_forward, cmha_norm_forward(1, NULL, NULL, NULL, 0, 8, 0, NULL, NULL),                      \
+        cmha_norm_forward(0, NULL, NULL, NULL, 0, 8, 0, NULL, NULL))                                         \
+    ROW(cmha_norm_backward, cmha_norm_backward(1, NULL, NULL, NULL, NULL, 0, 8, NULL, NULL, NULL),           \
+        cmha_norm_backward(0, NULL, NULL, NULL, NULL, 0, 8, NULL, NULL, NULL))                               \
     ROW(cmha_activation_forward, cmha_activation_forward(NULL, 0, CMHA_ACTIVATION_RELU, NULL))               \
     ROW(cmha_activation_backward, cmha_activation_backward(NULL, NULL, 0, CMHA_ACTIVATION_GELU_ERF, NULL))   \
     ROW(cmha_swiglu_forward, cmha_swiglu_forward(NULL, NULL, 0, NULL))                                       \

@@ -564,7 +564,7 @@ static void schedules(void) {
 /* Sizes of zero are fine everywhere */
 static void nothing(void) {
     cmha_real x = 5, y = 7;
-    cmha_layernorm_forward(&x, &x, NULL, 0, 1, 1, &y, &y), cmha_rmsnorm_forward(&x, &x, 0, 1, 1, &y, &y);
+    cmha_norm_forward(1, &x, &x, NULL, 0, 1, 1, &y, &y), cmha_norm_forward(0, &x, &x, NULL, 0, 1, 1, &y, &y);
     cmha_activation_forward(&x, 0, CMHA_ACTIVATION_GELU_ERF, &y), cmha_swiglu_forward(&x, &x, 0, &y),
         cmha_dropout_forward(&x, 0, 0.5, 1, 0, &y);
     cmha_embedding_forward(&x, NULL, 0, 1, &y), cmha_euler_forward(&x, 0, 1, CMHA_LAYOUT_HALF, &y, &y);

@@ -111,7 +111,7 @@ static void norms(void) {
     cmha_complex_norm_forward(&two, z, gamma, beta, y, NULL); /* two real LayerNorms */
     for (part = 0; part < 2; part++) {
         for (t = 0; t < T; t++) memcpy(half + t * D, z + (2 * t + part) * D, D * sizeof *half);
-        cmha_layernorm_forward(half, gamma + part * D, beta + part * D, T, D, (cmha_real)1e-5, want, stats);
+        cmha_norm_forward(1, half, gamma + part * D, beta + part * D, T, D, (cmha_real)1e-5, want, stats);
         for (t = 0; t < T; t++)
             CHECK_NEAR(check_distance(want + t * D, y + (2 * t + part) * D, D), 0,
                        check_tolerance(1e-13, 3e-6));
@@ -212,52 +212,13 @@ static void rotations(void) {
     CHECK(y[0] != y[0] && y[1] != y[1]);
 }
 
-static void hermitian(void) {
-    cmha_real *q = check_array(2 * T * D, 1), *k = check_array(2 * T * D, 1), a[2 * T] = {0},
-              norm[2 * T] = {0};
-    size_t t, j, shape[2] = {T, 2 * D};
-    cmha_tensor *tq, *product, *square;
-    cmha_tape tape;
-    CHECK_OK(cmha_tape_init(&tape, &context, 0));
-    tq = cmha_tensor_wrap(&tape, 2, shape, q, NULL);
-    product = cmha_hermitian(&tape, tq, cmha_tensor_wrap(&tape, 2, shape, k, NULL));
-    square = cmha_hermitian(&tape, tq, tq);
-    if (CHECK(product && square)) memcpy(a, product->data, sizeof a), memcpy(norm, square->data, sizeof norm);
-    cmha_tape_close(&tape);
-    for (t = 0; t < T; t++) {
-        double re = 0, im = 0;
-        for (j = 0; j < D; j++) {
-            double qr = (double)q[2 * t * D + j], qi = (double)q[2 * t * D + D + j],
-                   kr = (double)k[2 * t * D + j], ki = (double)k[2 * t * D + D + j];
-            re += qr * kr + qi * ki, im += qi * kr - qr * ki;
-        }
-        CHECK_NEAR(a[2 * t], re, check_tolerance(1e-14, 3e-6));
-        CHECK_NEAR(a[2 * t + 1], im, check_tolerance(1e-14, 3e-6));
-        CHECK_NEAR(norm[2 * t], cmha_sum_squares(q + 2 * t * D, 2 * D), check_tolerance(1e-14, 3e-6));
-        CHECK_NEAR(norm[2 * t + 1], 0, check_tolerance(1e-14, 3e-6));
-    }
-    free(q), free(k);
-}
-
 static void conversions(void) {
     cmha_real *x = check_array(2 * T * D, 1);
-    size_t t, j, shape[2] = {T, 2 * D};
+    size_t shape[2] = {T, 2 * D};
     cmha_tensor *in, *z, *y;
     cmha_tape tape;
-    int layout;
     CHECK_OK(cmha_tape_init(&tape, &context, 0));
     in = cmha_tensor_wrap(&tape, 2, shape, x, NULL);
-    for (layout = 0; layout < 2; layout++) {
-        z = cmha_complex_pairs(&tape, in, (cmha_layout)layout, 0);
-        y = cmha_complex_pairs(&tape, z, (cmha_layout)layout, 1);
-        if (!CHECK(z && y)) continue;
-        CHECK(!memcmp(x, y->data, 2 * T * D * sizeof *x));
-        for (t = 0; t < T && layout == CMHA_LAYOUT_INTERLEAVED; t++)
-            for (j = 0; j < D; j++)
-                CHECK(z->data[2 * t * D + j] == x[2 * (t * D + j)] &&
-                      z->data[2 * t * D + D + j] == x[2 * (t * D + j) + 1]);
-        CHECK(layout != CMHA_LAYOUT_HALF || !memcmp(x, z->data, 2 * T * D * sizeof *x));
-    }
     z = cmha_complex_join(&tape, cmha_complex_part(&tape, in, 0), cmha_complex_part(&tape, in, 1));
     CHECK(z && !memcmp(x, z->data, 2 * T * D * sizeof *x));
     y = cmha_complex_part(&tape, cmha_complex_join(&tape, cmha_complex_part(&tape, in, 0), NULL), 1);
@@ -407,16 +368,16 @@ static cmha_tensor *network(cmha_tape *tape, cmha_real *x, cmha_real *dx, cmha_r
     gamma = cmha_tensor_wrap(tape, 2, sg, p, dp);
     rows = cmha_multifreq(tape, cmha_tensor_wrap(tape, 2, sk, p, dp),
                           cmha_tensor_wrap(tape, 2, sk, p + 96, dp + 96), sp[0], 5);
-    z = cmha_complex_pairs(tape, cmha_add_rows(tape, z, rows), CMHA_LAYOUT_INTERLEAVED, 0);
+    z = cmha_add_rows(tape, z, rows);
     h = cmha_complex_norm(tape, z, CMHA_COMPLEX_NORM_WHITEN, NULL, NULL, (cmha_real)1e-4);
     h = cmha_activate(tape, cmha_complex_linear(tape, h, weight, gamma), CMHA_ACTIVATION_RELU);
     theta = cmha_reshape(tape, cmha_complex_part(tape, h, 1), 3, st);
     h = cmha_complex_norm(tape, cmha_add(tape, h, z), CMHA_COMPLEX_NORM_CLN, gamma, gamma, (cmha_real)1e-4);
     h = cmha_complex_rotate(tape, h, theta);
-    h = cmha_complex_pairs(tape, cmha_complex_lowrank(tape, h, weight, weight, NULL), CMHA_LAYOUT_HALF, 1);
+    h = cmha_complex_lowrank(tape, h, weight, weight, NULL);
     h = cmha_complex_join(tape, cmha_complex_part(tape, h, 0),
                           cmha_complex_part(tape, cmha_phasor(tape, h, (cmha_real)1e-2), 0));
-    return cmha_add(tape, cmha_sum(tape, cmha_hermitian(tape, h, z)),
+    return cmha_add(tape, cmha_sum(tape, cmha_mul(tape, h, z)),
                     cmha_add(tape, cmha_phase_reg(tape, h, NULL, 1, (cmha_real)1e-2),
                              cmha_mag_reg(tape, h, NULL, 1)));
 }
@@ -487,9 +448,6 @@ static void refusals(void) {
     REFUSED(cmha_complex_norm(&tape, shaped(&tape, 2, 3, 6), CMHA_COMPLEX_NORM_CLN, NULL,
                               shaped(&tape, 1, 3, PAIR), 0));
     REFUSED(cmha_phasor(&tape, shaped(&tape, 2, 3, 7), 0));
-    REFUSED(cmha_hermitian(&tape, shaped(&tape, 2, 3, 6), shaped(&tape, 2, 3, 8)));
-    REFUSED(cmha_complex_pairs(&tape, shaped(&tape, 2, 3, 7), CMHA_LAYOUT_HALF, 0));
-    REFUSED(cmha_complex_pairs(&tape, shaped(&tape, 2, 3, 7), CMHA_LAYOUT_HALF, 1));
     REFUSED(cmha_complex_join(&tape, shaped(&tape, 2, 3, 7), shaped(&tape, 2, 4, 7)));
     REFUSED(cmha_complex_part(&tape, shaped(&tape, 2, 3, 7), 0));
     REFUSED(cmha_multifreq(&tape, shaped(&tape, 2, 3, PAIR), shaped(&tape, 3, 2, PAIR), 3, 0));
@@ -516,9 +474,8 @@ static void nothing(void) {
     y = cmha_add(&tape, y,
                  cmha_phase_reg(&tape, cmha_complex_norm(&tape, z, CMHA_COMPLEX_NORM_WHITEN, NULL, NULL, 0),
                                 NULL, 1, 0));
-    y = cmha_add(&tape, y, cmha_sum(&tape, cmha_hermitian(&tape, cmha_phasor(&tape, e, 0), e)));
+    y = cmha_add(&tape, y, cmha_sum(&tape, cmha_phasor(&tape, e, 0)));
     y = cmha_add(&tape, y, cmha_sum(&tape, cmha_add_rows(&tape, z, shaped(&tape, 0, 6, PAIR))));
-    y = cmha_add(&tape, y, cmha_sum(&tape, cmha_complex_pairs(&tape, e, CMHA_LAYOUT_INTERLEAVED, 1)));
     CHECK_THAT(y && y->data[0] == 0, "%s", cmha_error(&context));
     CHECK_OK(cmha_tape_backward(&tape, y, 1));
     cmha_tape_close(&tape);
@@ -538,7 +495,7 @@ int main(int argc, char **argv) {
     linear(0, 0), linear(0, 1), linear(1, 0), linear(1, 1);
     lowrank();
     norms(), norm_edges();
-    phasors(), rotations(), hermitian(), conversions();
+    phasors(), rotations(), conversions();
     multifreq();
     regularisers(), clipping();
     threads(), refusals(), nothing(), relu();
