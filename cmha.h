@@ -12631,8 +12631,8 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* Packs a list of weights. Blocks of words fill lines of cache, so that matrices may follow each other. */
 static cmha_status cmha__pack_readings(cmha_quantised *q, const cmha__reading *list) {
-    uint32_t *words;
-    cmha_real *scales;
+    uint32_t *words = NULL;
+    cmha_real *scales = NULL;
     size_t n_words = 16, n_scales = 0; /* 16 to begin on a line of cache */
     for (const cmha__reading *r = list; r; r = r->next) {
         q->n_matrices++, q->saved += r->O * r->I * sizeof(cmha_real);
@@ -12997,7 +12997,7 @@ static const char *cmha__cache_wrong(const cmha_model *model, size_t batch, size
 static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
                                     int slide, const cmha_cache_options *options, size_t *bytes) {
     cmha_cache_options o;
-    void *memory, *records;
+    void *memory = NULL, *records = NULL;
     size_t memory_bytes = 0, records_bytes = 0, held = 0, need = 0;
     memset(&o, 0, sizeof o), memset(cache, 0, sizeof *cache);
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
