@@ -11139,14 +11139,15 @@ static cmha_status cmha__find_score(cmha_context *context, const cmha_model_conf
     if (row == end)
         return cmha__fail(context, CMHA_ERR_NOT_FOUND, "model: this program has no score named %s", c->score);
     int cope = c->family == CMHA_FAMILY_COPE, pairs = row->planes == 2 || row->rotates;
-    for (size_t i = 0; row->parameters && i < row->n_parameters * 3; i++)
-        pairs |= row->parameters[i / 3].axes[i % 3] == CMHA_AXIS_PAIRS;
     const char *wrong =
         !cope && c->family != CMHA_FAMILY_REAL                        ? "it is for family = real or cope"
         : cope && (row->attend || row->planes != 2 || row->rotates) ? "cope needs planes = 2 and no rotation"
         : c->pcl_weight > 0 ? "the phase contrastive loss is for attention = cmha, rope and dot"
-        : !cope && pairs && cmha__head_width(c) % 2 ? "complex pairs need a head of even width"
-                                                    : cmha__score_wrong(row);
+                            : cmha__score_wrong(row);
+    for (size_t i = 0; !wrong && i < row->n_parameters * 3; i++)
+        pairs |= row->parameters[i / 3].axes[i % 3] == CMHA_AXIS_PAIRS;
+    if (!wrong && !cope && pairs && cmha__head_width(c) % 2)
+        wrong = "complex pairs need a head of even width";
     for (size_t i = 0; !wrong && i < row->n_parameters; i++)
         for (const cmha__row *own = cmha__layer_rows; own->name; own++)
             if (!strncmp(own->name, "attn.", 5) && !strcmp(own->name + 5, row->parameters[i].name))

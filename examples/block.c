@@ -33,8 +33,7 @@ int main(int argc, char **argv) {
     cmha_tensor *w1 = normal(2, (size_t[]){FF, D}, 0, 0.1), *b1 = normal(1, (size_t[]){FF}, 0, 0);
     cmha_tensor *w2 = normal(2, (size_t[]){D, FF}, 0, 0.1), *b2 = normal(1, (size_t[]){D}, 0, 0);
     cmha_tensor *delta = normal(2, (size_t[]){H, P}, 1, 0.02); /* how far each head turns by the phases */
-    cmha_tensor *b = normal(2, (size_t[]){H, P}, 0, 0);        /* and a constant turn of its queries */
-    cmha_tensor *turns[] = {delta, b};
+    cmha_tensor *b = normal(2, (size_t[]){H, P}, 0, 0), *turns[] = {delta, b}; /* and turns its queries */
 
     cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, P, omega);
     cmha_attention_args args = {.heads = H, .kv_heads = H, .kind = CMHA_ATTENTION_CMHA, .causal = 1,

@@ -436,7 +436,7 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1,
     ROW(linear_cross_entropy_weights, ops_logits, OPS_TWO(cmha_linear_cross_entropy(tape, a, b, NULL,        \
         ops_ids, -1, ops_weights), OPS_X2(10, 8), OPS_W2(4, 8));)                                            \
     ROW(squared_error, ops_product, return cmha_squared_error(tape, OPS_X2(2, 4), ops_targets);)             \
-    ROW(values, ops_sums, return ops_values(tape, OPS_X3(2, 3, 4), OPS_W2(6, 4), OPS_W1(6));)
+    ROW(values, ops_logits, return ops_values(tape, OPS_X3(2, 3, 4), OPS_W2(6, 4), OPS_W1(6));)
 
 typedef cmha_tensor *(*ops_build)(cmha_tape *tape, ops_inputs *s);
 
