@@ -2101,8 +2101,9 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    Recipes. Each idea is a row; look at the neighbour.
      an operation    a kernel pair over rows; two short functions that call it with a cmha__call; its cmha__op
                      (name, inputs, flags, shared parameters, bytes kept, shape); a public function that calls
-                     cmha__operate. Needs more than rows one by one: push a record by hand, as cmha__sublayer
-                     does. Then a row in tests/ops.h (test_extremes says so) and one in tests/test_arguments.c
+                     cmha__operate. Needs more than rows one by one: cmha__push a record by hand, as
+                     cmha__sublayer does. Backward kernels are CMHA_FIT. Then a row in tests/ops.h and one in
+                     tests/test_arguments.c (tests say so)
      a score         a cmha_score: by features, map and map_back; as a function of O = <q, k>, forward and
                      backward over 64 pairs; its parameters. Caches, decoding, memory and files follow. A
                      program's own stands in its context, one of ours in cmha__scores, with a kind or softmax
@@ -13461,7 +13462,7 @@ static cmha_status cmha__file_read(cmha_context *ctx, const char *path, void *fi
     const cmha_files *f = &ctx->config.files;
     if (file) return cmha__system_read(ctx, file, offset, to, bytes);
     cmha_status status = f->read ? CMHA_OK : CMHA_ERR_STATE; /* the context was opened again without them */
-    if (!status && bytes) status = f->read(f->user, ctx, path, offset, to, bytes);
+    if (!status && bytes) status = (f->read)(f->user, ctx, path, offset, to, bytes);
     return cmha__files_fail(ctx, "reading failed", status);
 }
 
@@ -13989,7 +13990,7 @@ static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_
         if (swaps) cmha__swap_words(piece, part, width);
         size_t bytes = part * width;
         o->error = o->fd >= 0 ? cmha__system_write(o->fd, from, bytes)
-                              : (int)f->write(f->user, o->context, o->name, o->at, from, bytes, o->total);
+                              : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
         if (!o->error) o->at += bytes;
     }
 }
