@@ -3005,10 +3005,10 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
         openblas_set_num_threads(1);
     }
 #endif
-    const char *remedy = cmha_blas_remedy();
-    if (remedy)
+    const char *remedy = cmha_blas_remedy(), *core = cmha__blas_core();
+    if (remedy && core)
         cmha__warn(context, "OpenBLAS uses its %s kernel, which leaves this CPU at about a quarter to a half "
-                   "of its speed%s; set %s in the environment before the program starts", cmha__blas_core(),
+                   "of its speed%s; set %s in the environment before the program starts", core,
                    cmha__blas_is_behind() ? " (so the built-in product takes its place)" : "", remedy);
     return CMHA_OK;
 }
