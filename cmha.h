@@ -1044,11 +1044,12 @@ typedef struct cmha_score_call {
     double *ddivisor;          /* its gradient to add to, NULL = not wanted */
 } cmha_score_call;
 
+typedef struct cmha_layer cmha_layer; /* see Models */
+
 /* Describes a score, the library's or a program's own. Each token's row of q or k becomes a row of features.
    The score is scale times the real product of two of them; or, with `forward`, a function of the complex
    product O = sum_j q_j conj(k_j), taken for a query and 64 keys at a time. Callbacks run in several threads
    at once. Errors where a row is used: ARGUMENT (it contradicts itself). */
-typedef struct cmha_layer cmha_layer;
 struct cmha_score {
     const char *name; /* for the field `score`: 1 to 31 letters, digits and - _ . + */
     int planes;       /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re | Im] */
