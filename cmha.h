@@ -2124,8 +2124,9 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. `make test` is
    the whole suite, `make mutants` asks whether it can fail, tests/README.md says what it promises. */
 
-#if ((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) &&                     \
-    !defined(CMHA_IMPLEMENTATION_ONCE)
+#if (((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) &&                    \
+     !defined(CMHA_IMPLEMENTATION_ONCE)) || defined(CMHA__AGAIN)
+#ifndef CMHA__AGAIN
 #define CMHA_IMPLEMENTATION_ONCE
 
 /* -Ofast, -ffast-math and their parts let a compiler reorder sums and forget NaN and infinity. The code
@@ -2145,6 +2146,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #elif defined(__GNUC__) && !__GCC_IEC_559
 #define CMHA__GCC_FAST
 #endif
+#endif
 
 #if !defined(__cplusplus) && !defined(_MSC_VER) && __STDC_VERSION__ < 199901L
 #error "cmha.h: its code is C99; compile the file that defines CMHA_IMPLEMENTATION with -std=c99 or later"
@@ -2153,6 +2155,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #elif defined(__clang__) && (defined(__FAST_MATH__) || __FINITE_MATH_ONLY__) && !defined(CMHA__FLOAT_CONTROL)
 #error "cmha.h: on this target clang cannot leave -ffast-math for a part of a file; add -fno-fast-math"
 #else
+#ifndef CMHA__AGAIN
 
 /* GCC compiles rooms that compute nothing plainly: its -O3 would spend a tenth of its time on them. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__) && \
@@ -2160,15 +2163,31 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #define CMHA__PLAIN
 #endif
 
-#if defined(CMHA__GCC_FAST)
+/* A program that was compiled for any CPU of its kind has its hot loops for newer ones too; which of them run
+   is found out when it runs. */
+#if defined(__x86_64__) && !(defined(__AVX2__) && defined(__FMA__)) && !defined(CMHA_NO_DISPATCH) &&         \
+    !defined(CMHA_NO_SIMD) && !defined(CMHA__GCC_FAST) && !defined(_WIN32) && defined(__OPTIMIZE__) &&       \
+    !defined(__OPTIMIZE_SIZE__) && (defined(__clang__) ? __clang_major__ >= 9 : __GNUC__ >= 8)
+#define CMHA__DISPATCH
+#endif
+
+/* A multiplication and an addition are one instruction, rounded once, only where CMHA__FUSED says so,
+   whatever the standard and CPU are: elsewhere the same code has the same bits for every instruction set. */
+#if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
+#ifdef CMHA__GCC_FAST
 #pragma GCC diagnostic push
 #pragma GCC optimize("no-fast-math")
+#endif
+#ifndef CMHA__DISPATCH /* whose own flags know no such instruction */
+#pragma GCC optimize("fp-contract=off")
+#endif
 #elif defined(CMHA__FLOAT_CONTROL) && CMHA__CLANG >= 18 && !defined(__FAST_MATH__)
 #pragma float_control(push) /* and not precise, which would ask for errno too */
-#pragma clang fp reassociate(off) reciprocal(off)
+#pragma clang fp reassociate(off) reciprocal(off) contract(off)
 #elif defined(CMHA__FLOAT_CONTROL)
 #pragma float_control(precise, on, push)
+#pragma clang fp contract(off)
 #endif
 
 /* ================================================= Base ================================================= */
@@ -2609,6 +2628,72 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
                     hi = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk + 1), cmha__once = lo < hi;      \
              cmha__once; cmha__once = 0)
 
+/* ---- instruction sets ---- */
+
+/* CMHA__HOT(storage and type, name, (parameters), (arguments)) { body } defines a function whose loops, with
+   all they call, are compiled for several instruction sets. The function of that name chooses one. Loops over
+   vectors of the compiler's need more: see "products". */
+#define CMHA__JOIN_(name, set) name##_##set
+#define CMHA__JOIN(name, set) CMHA__JOIN_(name, set)
+#define CMHA__AVX2 target("avx2,fma")
+#define CMHA__AVX512 target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+
+enum { CMHA__SET_BASE, CMHA__SET_AVX2, CMHA__SET_AVX512 };
+#ifdef CMHA__DISPATCH
+static int cmha__chosen = -1; /* until a thread asks; all find the same */
+
+static int cmha__best_set(void) {
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return CMHA__SET_BASE;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+        return CMHA__SET_AVX2;
+    return CMHA__SET_AVX512;
+}
+
+static int cmha__set(void) {
+    int set = __atomic_load_n(&cmha__chosen, __ATOMIC_RELAXED);
+    if (set < 0) __atomic_store_n(&cmha__chosen, set = cmha__best_set(), __ATOMIC_RELAXED);
+    return set;
+}
+
+#define CMHA__CHOOSE(name, arguments)                                            \
+    {                                                                            \
+        int cmha__now = cmha__set();                                             \
+        if (cmha__now == CMHA__SET_AVX512) CMHA__JOIN(name, avx512) arguments;   \
+        else if (cmha__now == CMHA__SET_AVX2) CMHA__JOIN(name, avx2) arguments;  \
+        else CMHA__JOIN(name, base) arguments;                                   \
+    }
+#ifdef __clang__
+#define CMHA__O3(contract)
+#else
+#define CMHA__O3(contract) optimize("O3", "fp-contract=" contract)
+#endif
+#define CMHA__HOT(type, name, parameters, arguments)                                                     \
+    static void name##_base parameters;                                                                  \
+    __attribute__((CMHA__AVX2, flatten, CMHA__O3("off"))) static void name##_avx2 parameters {           \
+        name##_base arguments;                                                                           \
+    }                                                                                                    \
+    __attribute__((CMHA__AVX512, flatten, CMHA__O3("off"))) static void name##_avx512 parameters {       \
+        name##_base arguments;                                                                           \
+    }                                                                                                    \
+    type name parameters { CMHA__CHOOSE(name, arguments) }                                               \
+    static void name##_base parameters
+#else
+CMHA__UNUSED static int cmha__set(void) {
+#if defined(__AVX512F__)
+    return CMHA__SET_AVX512;
+#elif defined(__AVX2__) && defined(__FMA__)
+    return CMHA__SET_AVX2;
+#else
+    return CMHA__SET_BASE;
+#endif
+}
+#define CMHA__CHOOSE(name, arguments) CMHA__JOIN(name, base) arguments;
+#define CMHA__O3(contract) optimize("fp-contract=" contract)
+#define CMHA__HOT(type, name, parameters, arguments) type name parameters
+#endif
+#define CMHA__HOT_OP(name) CMHA__HOT(static void, name, (const cmha__call *c), (c))
+
 /* ---- random numbers ---- */
 
 static uint64_t cmha__mix(uint64_t x) {
@@ -2927,11 +3012,11 @@ static int cmha__core_rank(const char *core) {
 
 #endif
 
-/* Tells whether OpenBLAS runs a kernel slower than the built-in product, as this code was compiled. Every
+/* Tells whether OpenBLAS runs a kernel slower than the built-in product. Every
    product asks, so the names of the good ones come first. */
 CMHA__UNUSED static int cmha__blas_is_behind(void) {
-#if defined(CMHA__OPENBLAS) && defined(__AVX2__) && defined(__FMA__) && !defined(CMHA__SCALAR)
-    const char *core = cmha__blas_core();
+#if defined(CMHA__OPENBLAS) && !defined(CMHA__SCALAR)
+    const char *core = cmha__set() > CMHA__SET_BASE ? cmha__blas_core() : NULL;
     if (!core || !strcmp(core, "SkylakeX") || !strcmp(core, "Haswell") || !strcmp(core, "Zen")) return 0;
     return cmha__core_rank(core) == 0;
 #else
@@ -3024,57 +3109,102 @@ CMHA_DEF void cmha_context_close(cmha_context *context) {
     context->detail[0] = 0;
 }
 
-/* ---- the built-in matrix product: packed panels, one register tile at a time ---- */
+/* ---- products: what all instruction sets share ---- */
 
-#if defined(__GNUC__) && !defined(CMHA__SCALAR)
-#define CMHA__GEMM_VECTORS
-#if defined(__AVX512F__)
-#define CMHA__VECTOR_BYTES 64
-#define CMHA__GEMM_MR 12
-#elif defined(__AVX__)
-#define CMHA__VECTOR_BYTES 32
-#define CMHA__GEMM_MR 6
-#else
-#define CMHA__VECTOR_BYTES 16
-#ifdef __aarch64__
-#define CMHA__GEMM_MR 8
-#else
-#define CMHA__GEMM_MR 6
-#endif
-#endif
-#define CMHA__GEMM_LANES (CMHA__VECTOR_BYTES / (int)sizeof(cmha_real))
-#define CMHA__GEMM_NR (2 * CMHA__GEMM_LANES)
-#define CMHA__ALIGNED __attribute__((aligned(64)))
-typedef cmha_real cmha__gemm_lanes __attribute__((vector_size(CMHA__VECTOR_BYTES)));
-#else
-#define CMHA__GEMM_MR 4
-#define CMHA__GEMM_NR 8
-#define CMHA__ALIGNED
-#endif
+/* One product C [M, N] = alpha op(A) op(B) + beta C, as cmha_gemm describes it. */
+typedef struct cmha__product {
+    int trans_a, trans_b;
+    size_t M, N, K, lda, ldb, ldc;
+    cmha_real alpha, beta;
+    const cmha_real *A, *B;
+    cmha_real *C;
+} cmha__product;
+
+/* Ignores what C holds? */
+static int cmha__gemm_fresh(const cmha__product *p) { return !(p->beta < 0 || p->beta > 0); }
 
 /* Depth and width of the packed piece of B: 64 KiB of stack, so that a thread of 128 KiB, which is what musl
    gives, has room for it. Twice as much would be a tenth faster. */
 #define CMHA__GEMM_KC 128
 #define CMHA__GEMM_NC (64 * 1024 / CMHA__GEMM_KC / (int)sizeof(cmha_real))
 
+/* Rows and columns of a piece of a packed matrix. */
+#define CMHA__GROUP ((size_t)4)
+#define CMHA__BLOCK ((size_t)64)
+
+static size_t cmha__block_words(cmha_storage storage) { return storage == CMHA_STORAGE_INT8 ? 16 : 32; }
+static size_t cmha__blocks(size_t I) { return I / CMHA__BLOCK + (I % CMHA__BLOCK != 0); }
+static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP != 0); }
+
+#if defined(__GNUC__) && !defined(CMHA__SCALAR)
+#define CMHA__GEMM_VECTORS
+#define CMHA__ALIGNED __attribute__((aligned(64)))
+#else
+#define CMHA__ALIGNED
+#endif
+#if defined(CMHA__GEMM_VECTORS) && !defined(CMHA_DOUBLE)
+#define CMHA__STREAMS 1
+#else
+#define CMHA__STREAMS 0
+#endif
+#endif /* CMHA__AGAIN */
+
+/* ---- products, compiled for each instruction set ---- */
+
+/* The header includes itself for what stands between here and "the end of what is compiled again": once for
+   the instruction set of the command line, again for those that CMHA__DISPATCH adds. CMHA__THIS(name) is a
+   function of the set that is being compiled. */
+#ifndef CMHA__AGAIN
+#define CMHA__SET base
+#define CMHA__TARGET
+#if defined(__AVX512F__)
+#define CMHA__VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define CMHA__VECTOR_BYTES 32
+#else
+#define CMHA__VECTOR_BYTES 16
+#endif
+#define CMHA__THIS(name) CMHA__JOIN(name, CMHA__SET)
+
+#ifdef CMHA__GEMM_VECTORS
+#ifdef __aarch64__
+#define CMHA__REGISTERS 32
+#else
+#define CMHA__REGISTERS (CMHA__VECTOR_BYTES == 64 ? 32 : 16)
+#endif
+#define CMHA__GEMM_MR (CMHA__VECTOR_BYTES == 64 ? 12 : CMHA__REGISTERS == 32 ? 8 : 6)
+#define CMHA__GEMM_LANES (CMHA__VECTOR_BYTES / (int)sizeof(cmha_real))
+#define CMHA__GEMM_NR (2 * CMHA__GEMM_LANES)
+#define CMHA__REALS cmha_real __attribute__((vector_size(CMHA__VECTOR_BYTES)))
+#else
+#define CMHA__GEMM_MR 4
+#define CMHA__GEMM_NR 8
+#endif
+
 /* Under -std=c99 GCC does not fuse a multiplication and an addition, and clang cuts 512-bit vectors in two,
    unless they are asked to. */
 #if defined(CMHA__GEMM_VECTORS) && defined(__clang__)
-#define CMHA__FUSED __attribute__((min_vector_width(CMHA__VECTOR_BYTES * 8)))
+#define CMHA__COPY __attribute__((CMHA__TARGET))
+#define CMHA__FUSED __attribute__((CMHA__TARGET, min_vector_width(CMHA__VECTOR_BYTES * 8)))
 #define CMHA__FUSE _Pragma("STDC FP_CONTRACT ON")
 #elif defined(CMHA__GEMM_VECTORS)
-#define CMHA__FUSED __attribute__((optimize("fp-contract=fast")))
+#define CMHA__COPY __attribute__((CMHA__TARGET, CMHA__O3("off")))
+#define CMHA__FUSED __attribute__((CMHA__TARGET, CMHA__O3("fast")))
 #define CMHA__FUSE
 #else
+#define CMHA__COPY
 #define CMHA__FUSED
 #define CMHA__FUSE
 #endif
+#define CMHA__INSIDE CMHA__FUSED __attribute__((always_inline)) static inline
+#endif /* CMHA__AGAIN */
 
 /* tile [MR, NR] = sum over k of a [K, MR] b [K, NR] */
-CMHA__FUSED static void cmha__gemm_tile(size_t K, const cmha_real *a, const cmha_real *b, cmha_real *tile) {
+CMHA__FUSED static void CMHA__THIS(cmha__gemm_tile)(size_t K, const cmha_real *a, const cmha_real *b,
+                                                    cmha_real *tile) {
     CMHA__FUSE
 #ifdef CMHA__GEMM_VECTORS
-    cmha__gemm_lanes sum[CMHA__GEMM_MR][2], b0, b1;
+    CMHA__REALS sum[CMHA__GEMM_MR][2], b0, b1;
     int i;
     memset(sum, 0, sizeof sum);
     for (; K > 0; K--, a += CMHA__GEMM_MR, b += CMHA__GEMM_NR) {
@@ -3097,7 +3227,7 @@ CMHA__FUSED static void cmha__gemm_tile(size_t K, const cmha_real *a, const cmha
 /* to [K, width] = from, where lane l of step k is from[l * lane + k * step]; lanes beyond `lanes` are zero.
    Steps that are not contiguous across lanes are taken 8 at a time, so that a line of cache is used while it
    is there. */
-static inline void cmha__gemm_pack(const cmha_real *from, size_t lane, size_t step, size_t lanes,
+static inline void CMHA__THIS(cmha__gemm_pack)(const cmha_real *from, size_t lane, size_t step, size_t lanes,
                                    size_t width, size_t K, cmha_real *to) {
     size_t k;
     if (lane == 1 && lanes == width) {
@@ -3114,21 +3244,9 @@ static inline void cmha__gemm_pack(const cmha_real *from, size_t lane, size_t st
         for (size_t l = 0; l < lanes; l++) to[k * width + l] = from[l * lane + k * step];
 }
 
-/* One product C [M, N] = alpha op(A) op(B) + beta C, as cmha_gemm describes it. */
-typedef struct cmha__product {
-    int trans_a, trans_b;
-    size_t M, N, K, lda, ldb, ldc;
-    cmha_real alpha, beta;
-    const cmha_real *A, *B;
-    cmha_real *C;
-} cmha__product;
-
-/* Ignores what C holds? */
-static int cmha__gemm_fresh(const cmha__product *p) { return !(p->beta < 0 || p->beta > 0); }
-
 /* C [rows, cols] = alpha tile + beta C, for a piece of the product's C. */
-static void cmha__gemm_store(const cmha__product *p, const cmha_real *tile, size_t rows, size_t cols,
-                             cmha_real *C) {
+CMHA__COPY static void CMHA__THIS(cmha__gemm_store)(const cmha__product *p, const cmha_real *tile,
+                                                    size_t rows, size_t cols, cmha_real *C) {
     const cmha_real alpha = p->alpha, beta = p->beta;
     const int fresh = cmha__gemm_fresh(p);
     for (size_t i = 0; i < rows; i++, tile += CMHA__GEMM_NR, C += p->ldc) {
@@ -3140,26 +3258,26 @@ static void cmha__gemm_store(const cmha__product *p, const cmha_real *tile, size
 }
 
 /* Multiplies all of A by one packed piece of B [K, N]. */
-static void cmha__gemm_sweep(const cmha__product *p, const cmha_real *packed) {
+CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, const cmha_real *packed) {
     CMHA__ALIGNED cmha_real strip[CMHA__GEMM_KC * CMHA__GEMM_MR];
     CMHA__ALIGNED cmha_real tile[CMHA__GEMM_MR * CMHA__GEMM_NR];
     size_t a_row = p->trans_a ? 1 : p->lda, a_col = p->trans_a ? p->lda : 1;
     for (size_t i = 0; i < p->M; i += CMHA__GEMM_MR) {
         size_t rows = cmha__min(p->M - i, CMHA__GEMM_MR);
-        cmha__gemm_pack(p->A + i * a_row, a_row, a_col, rows, CMHA__GEMM_MR, p->K, strip);
+        CMHA__THIS(cmha__gemm_pack)(p->A + i * a_row, a_row, a_col, rows, CMHA__GEMM_MR, p->K, strip);
         for (size_t j = 0; j < p->N; j += CMHA__GEMM_NR) {
             size_t cols = cmha__min(p->N - j, CMHA__GEMM_NR);
             cmha_real *C = p->C + i * p->ldc + j;
-            cmha__gemm_tile(p->K, strip, packed + j * p->K, tile);
+            CMHA__THIS(cmha__gemm_tile)(p->K, strip, packed + j * p->K, tile);
             if (rows == CMHA__GEMM_MR && cols == CMHA__GEMM_NR)
-                cmha__gemm_store(p, tile, CMHA__GEMM_MR, CMHA__GEMM_NR, C);
+                CMHA__THIS(cmha__gemm_store)(p, tile, CMHA__GEMM_MR, CMHA__GEMM_NR, C);
             else
-                cmha__gemm_store(p, tile, rows, cols, C);
+                CMHA__THIS(cmha__gemm_store)(p, tile, rows, cols, C);
         }
     }
 }
 
-static void cmha__gemm_blocked(const cmha__product *p) {
+CMHA__COPY static void CMHA__THIS(cmha__gemm_blocked)(const cmha__product *p) {
     CMHA__ALIGNED cmha_real packed[CMHA__GEMM_KC * CMHA__GEMM_NC];
     size_t a_col = p->trans_a ? p->lda : 1, b_row = p->trans_b ? 1 : p->ldb, b_col = p->trans_b ? p->ldb : 1;
     cmha__product piece = *p;
@@ -3171,10 +3289,10 @@ static void cmha__gemm_blocked(const cmha__product *p) {
             piece.K = cmha__min(p->K - k, CMHA__GEMM_KC);
             piece.beta = k ? (cmha_real)1 : p->beta;
             for (size_t c = 0; c < piece.N; c += CMHA__GEMM_NR)
-                cmha__gemm_pack(p->B + k * b_row + (j + c) * b_col, b_col, b_row,
+                CMHA__THIS(cmha__gemm_pack)(p->B + k * b_row + (j + c) * b_col, b_col, b_row,
                                 cmha__min(piece.N - c, CMHA__GEMM_NR), CMHA__GEMM_NR, piece.K,
                                 packed + c * piece.K);
-            cmha__gemm_sweep(&piece, packed);
+            CMHA__THIS(cmha__gemm_sweep)(&piece, packed);
         }
     }
 }
@@ -3182,20 +3300,16 @@ static void cmha__gemm_blocked(const cmha__product *p) {
 /* Small products straight from memory, as the tiles of attention need them: A and B are in the cache already,
    and packing them, or a call to a BLAS, would take as long as the product. beta is 0 or 1. */
 #ifdef CMHA__GEMM_VECTORS
-#if defined(__AVX512F__) || defined(__aarch64__) /* 32 vector registers, half of them for sums */
-#define CMHA__PANEL_VECTORS 4
-#else
-#define CMHA__PANEL_VECTORS 2
-#endif
+#define CMHA__PANEL_VECTORS (CMHA__REGISTERS / 8) /* half of the registers hold sums */
 #define CMHA__PANEL_ROWS 8
 
 /* Computes `rows` rows, `vectors` wide, of a product. Inlined with constants for height and vectors, so that
    the sums are registers. */
-static inline CMHA__FUSED __attribute__((always_inline)) void cmha__panel_piece(
+CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
     const int height, const int vectors, const int trans, const cmha__product *p, size_t rows,
     const cmha_real *A, const cmha_real *B, cmha_real *C) {
     CMHA__FUSE
-    cmha__gemm_lanes sum[CMHA__PANEL_ROWS][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS], c;
+    CMHA__REALS sum[CMHA__PANEL_ROWS][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS], c;
     const size_t a_row = trans ? 1 : p->lda, a_col = trans ? p->lda : 1, ldb = p->ldb, ldc = p->ldc;
     const cmha_real *a[CMHA__PANEL_ROWS], alpha = p->alpha;
     const int fresh = cmha__gemm_fresh(p);
@@ -3220,7 +3334,7 @@ static inline CMHA__FUSED __attribute__((always_inline)) void cmha__panel_piece(
 
 /* Computes all rows of a strip of C that is 4, 2 or 1 vectors wide. Inlined with a constant for trans_a:
    steps that the compiler knows are worth 3 % of attention. */
-static inline CMHA__FUSED __attribute__((always_inline)) void cmha__panel_strip(
+CMHA__INSIDE void CMHA__THIS(cmha__panel_strip)(
     const int trans, const cmha__product *p, size_t vectors, size_t column) {
     const size_t height = vectors == CMHA__PANEL_VECTORS ? 4 : 8, a_row = trans ? 1 : p->lda;
     const size_t M = p->M, ldc = p->ldc;
@@ -3229,22 +3343,206 @@ static inline CMHA__FUSED __attribute__((always_inline)) void cmha__panel_strip(
     size_t rows;
     for (size_t i = 0; i < M; i += rows, A += rows * a_row, C += rows * ldc) {
         rows = cmha__min(M - i, height);
-        if (height == 4) cmha__panel_piece(4, CMHA__PANEL_VECTORS, trans, p, rows, A, B, C);
-        else if (vectors == 2) cmha__panel_piece(8, 2, trans, p, rows, A, B, C);
-        else cmha__panel_piece(8, 1, trans, p, rows, A, B, C);
+        if (height == 4) CMHA__THIS(cmha__panel_piece)(4, CMHA__PANEL_VECTORS, trans, p, rows, A, B, C);
+        else if (vectors == 2) CMHA__THIS(cmha__panel_piece)(8, 2, trans, p, rows, A, B, C);
+        else CMHA__THIS(cmha__panel_piece)(8, 1, trans, p, rows, A, B, C);
     }
 }
 
-/* Computes a product whose B is not transposed and N whole vectors wide. */
-CMHA__FUSED static void cmha__panel(const cmha__product *p) {
+/* Computes a product whose B is not transposed and N whole vectors wide; returns 0 for others. */
+CMHA__FUSED static int CMHA__THIS(cmha__panel)(const cmha__product *p) {
     size_t vectors, left = p->N / CMHA__GEMM_LANES;
+    if (p->N % CMHA__GEMM_LANES) return 0;
     for (size_t j = 0; left > 0; left -= vectors, j += vectors * CMHA__GEMM_LANES) {
         for (vectors = CMHA__PANEL_VECTORS; vectors > left;) vectors /= 2;
-        if (p->trans_a) cmha__panel_strip(1, p, vectors, j);
-        else cmha__panel_strip(0, p, vectors, j);
+        if (p->trans_a) CMHA__THIS(cmha__panel_strip)(1, p, vectors, j);
+        else CMHA__THIS(cmha__panel_strip)(0, p, vectors, j);
     }
+    return 1;
 }
 #endif
+
+#if CMHA__STREAMS
+#define CMHA__STREAM_LANES (CMHA__VECTOR_BYTES / 4)
+#define CMHA__FLOATS float __attribute__((vector_size(CMHA__VECTOR_BYTES)))
+#define CMHA__WORDS uint32_t __attribute__((vector_size(CMHA__VECTOR_BYTES)))
+#define CMHA__INTS int32_t __attribute__((vector_size(CMHA__VECTOR_BYTES)))
+#define CMHA__QUAD float __attribute__((vector_size(16)))
+#define CMHA__FROM_INTS(words) __builtin_convertvector((CMHA__INTS)(words), CMHA__FLOATS)
+
+CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__floats_at)(const void *from) {
+    CMHA__FLOATS v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+/* Returns sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the
+   top byte of their word, where a mask does for a sign extension: 2^24 times too large. */
+CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__block_sum)(cmha_storage storage, CMHA__FLOATS sum,
+                                                      const void *weights, const float *x) {
+    CMHA__FUSE
+    const uint32_t *words = (const uint32_t *)weights;
+    if (storage == CMHA_STORAGE_FLOAT)
+        for (int k = 0; k < 64; k += CMHA__STREAM_LANES)
+            sum = sum + CMHA__THIS(cmha__floats_at)((const float *)weights + k) *
+                            CMHA__THIS(cmha__floats_at)(x + k);
+    else if (storage == CMHA_STORAGE_BF16)
+        for (int k = 0; k < 32; k += CMHA__STREAM_LANES) {
+            CMHA__WORDS w = (CMHA__WORDS)CMHA__THIS(cmha__floats_at)(words + k);
+            const float *at = x + k + k / 16 * 16;
+            sum = sum + (CMHA__FLOATS)(w << 16) * CMHA__THIS(cmha__floats_at)(at);
+            sum = sum + (CMHA__FLOATS)(w & 0xffff0000u) * CMHA__THIS(cmha__floats_at)(at + 16);
+        }
+    else
+        for (int k = 0; k < 16; k += CMHA__STREAM_LANES) {
+            const uint32_t top = 0xff000000u;
+            CMHA__WORDS w = (CMHA__WORDS)CMHA__THIS(cmha__floats_at)(words + k);
+            sum = sum + CMHA__FROM_INTS(w << 24) * CMHA__THIS(cmha__floats_at)(x + k);
+            sum = sum + CMHA__FROM_INTS(w << 16 & top) * CMHA__THIS(cmha__floats_at)(x + k + 16);
+            sum = sum + CMHA__FROM_INTS(w << 8 & top) * CMHA__THIS(cmha__floats_at)(x + k + 32);
+            sum = sum + CMHA__FROM_INTS(w & top) * CMHA__THIS(cmha__floats_at)(x + k + 48);
+        }
+    return sum;
+}
+
+/* Writes the sums of all lanes of four vectors, to y [4]. */
+CMHA__INSIDE void CMHA__THIS(cmha__lane_sums)(const CMHA__FLOATS *sum, float *y) {
+    CMHA__QUAD part[CMHA__VECTOR_BYTES / 16];
+    float lanes[4];
+    for (int r = 0; r < 4; r++) {
+        memcpy(part, &sum[r], sizeof part);
+        for (int n = CMHA__VECTOR_BYTES / 32; n > 0; n /= 2)
+            for (int k = 0; k < n; k++) part[k] = part[k] + part[k + n];
+        memcpy(lanes, part, sizeof *part);
+        y[r] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+    }
+}
+
+/* Multiplies rows lo .. hi - 1 of p, or of the floats at its source, by T rows x. What is left behind the
+   last whole block is padded with zeros: of x and, where they are floats, of the weights. */
+CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha_packed *p, const float *x,
+                                                size_t T, size_t lo, size_t hi, float *y, size_t ldy) {
+    int plain = storage == CMHA_STORAGE_FLOAT;
+    const unsigned char *weights = plain ? (const unsigned char *)p->source : (const unsigned char *)p->words;
+    size_t full = p->I / CMHA__BLOCK, left = p->I % CMHA__BLOCK;
+    size_t line = plain ? 256 : storage == CMHA_STORAGE_BF16 ? 128 : 64; /* bytes of a block in its row */
+    size_t row = plain ? p->I * sizeof(float) : line, block = plain ? line : 4 * line; /* to the next one */
+    size_t group = plain ? 4 * row : cmha__blocks(p->I) * block;
+    size_t ahead = !plain ? 4096 : group <= 16384 ? group : 2048; /* the next group, or along the row */
+    float x_last[CMHA__BLOCK] = {0}, w_last[4][CMHA__BLOCK] = {{0}}, product[4];
+    const unsigned char *rows[4], *rows_last[4];
+    CMHA__FLOATS sum[4];
+    for (size_t o = lo / 4 * 4; o < hi; o += 4) {
+        for (size_t r = 0; r < 4; r++) { /* the last group of floats may lack rows */
+            rows[r] = weights + o / 4 * group + (plain && o + r >= p->O ? p->O - 1 - o : r) * row;
+            rows_last[r] = rows[r] + full * block;
+            if (!plain || !left) continue;
+            memcpy(w_last[r], rows_last[r], left * sizeof(float));
+            rows_last[r] = (const unsigned char *)w_last[r];
+        }
+        for (size_t t = 0; t < T; t++) {
+            const float *from = x + t * p->I;
+            memcpy(x_last, from + full * CMHA__BLOCK, left * sizeof *x);
+            memset(sum, 0, sizeof sum);
+            for (size_t b = 0; b < full; b++)
+                for (int r = 0; r < 4; r++) {
+                    const unsigned char *at = rows[r] + b * block;
+                    for (size_t l = 0; l < line; l += 64) __builtin_prefetch(at + ahead + l);
+                    sum[r] = CMHA__THIS(cmha__block_sum)(storage, sum[r], at, from + b * CMHA__BLOCK);
+                }
+            for (int r = 0; r < 4 && left; r++)
+                sum[r] = CMHA__THIS(cmha__block_sum)(storage, sum[r], rows_last[r], x_last);
+            CMHA__THIS(cmha__lane_sums)(sum, product);
+            for (size_t r = 0; r < 4; r++)
+                if (o + r >= lo && o + r < hi)
+                    y[t * ldy + o + r] =
+                        p->scales ? product[r] * 5.9604644775390625e-8f * p->scales[o + r] : product[r];
+        }
+    }
+}
+
+CMHA__FUSED static void CMHA__THIS(cmha__packed_rows)(const cmha_packed *p, const cmha_real *x, size_t T,
+                                                      size_t lo, size_t hi, cmha_real *y, size_t ldy) {
+    if (p->storage == CMHA_STORAGE_INT8)
+        CMHA__THIS(cmha__stream_rows)(CMHA_STORAGE_INT8, p, x, T, lo, hi, y, ldy);
+    else if (p->storage == CMHA_STORAGE_BF16)
+        CMHA__THIS(cmha__stream_rows)(CMHA_STORAGE_BF16, p, x, T, lo, hi, y, ldy);
+    else CMHA__THIS(cmha__stream_rows)(CMHA_STORAGE_FLOAT, p, x, T, lo, hi, y, ldy);
+}
+
+#define CMHA__PART (CMHA__VECTOR_BYTES > 16 ? 64 : 32) /* columns whose sums registers can hold */
+
+/* Returns numbers i, i + 1, ... of a row; i + 32 would have another word, but not another half. */
+CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__lanes_at)(cmha_storage storage, const void *row, int i) {
+    if (storage == CMHA_STORAGE_FLOAT) return CMHA__THIS(cmha__floats_at)((const float *)row + i);
+    CMHA__WORDS w = (CMHA__WORDS)CMHA__THIS(cmha__floats_at)((const uint32_t *)row + i / 32 * 16 + i % 16);
+    return (CMHA__FLOATS)(i / 16 % 2 ? w & 0xffff0000u : w << 16);
+}
+
+/* Computes sum [columns] = the sum over n rows, `stride` bytes apart, of factor times the row's beginning. */
+CMHA__INSIDE void CMHA__THIS(cmha__weighted_rows)(cmha_storage storage, int columns, const float *factor,
+                                                  size_t n, const char *rows, size_t stride, float *sum) {
+    CMHA__FUSE
+    CMHA__FLOATS lanes[CMHA__PART / CMHA__STREAM_LANES];
+    int bytes = storage == CMHA_STORAGE_FLOAT ? columns * 4 : columns * 2;
+    memset(lanes, 0, sizeof lanes);
+    for (size_t r = 0; r < n; r++, rows += stride) {
+        for (int line = 0; line < bytes; line += 64) __builtin_prefetch(rows + line + 4096);
+        for (int i = 0, l = 0; i < columns; i += CMHA__STREAM_LANES, l++)
+            lanes[l] = lanes[l] + factor[r] * CMHA__THIS(cmha__lanes_at)(storage, rows, i);
+    }
+    memcpy(sum, lanes, (size_t)columns * sizeof *sum);
+}
+
+/* Computes y [width] = the sum over n rows, `row` numbers apart, of factor times row. A row of floats ends
+   with it, one of BF16 with a multiple of 32. */
+CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const float *factor, size_t n,
+                                               const char *rows, size_t row, size_t width, float *y) {
+    size_t size = storage == CMHA_STORAGE_FLOAT ? 4 : 2, stride = row * size, c;
+    float last[32];
+    for (c = 0; c + CMHA__PART <= width; c += CMHA__PART)
+        CMHA__THIS(cmha__weighted_rows)(storage, CMHA__PART, factor, n, rows + c * size, stride, y + c);
+    for (; c + 32 <= width; c += 32)
+        CMHA__THIS(cmha__weighted_rows)(storage, 32, factor, n, rows + c * size, stride, y + c);
+    if (c == width) return;
+    if (storage == CMHA_STORAGE_BF16) {
+        CMHA__THIS(cmha__weighted_rows)(storage, 32, factor, n, rows + c * size, stride, last);
+        memcpy(y + c, last, (width - c) * sizeof *y);
+        return;
+    }
+    for (size_t i = c; i < width; i++) y[i] = 0;
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = c; i < width; i++)
+            y[i] += factor[r] * ((const float *)(const void *)(rows + r * stride))[i];
+}
+
+CMHA__FUSED static void CMHA__THIS(cmha__mix_rows)(int halves, const float *factor, size_t n,
+                                                   const char *rows, size_t row, size_t width, float *y) {
+    if (halves) CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_BF16, factor, n, rows, row, width, y);
+    else CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_FLOAT, factor, n, rows, row, width, y);
+}
+#endif
+#undef CMHA__SET
+#undef CMHA__TARGET
+#undef CMHA__VECTOR_BYTES
+
+/* ---- the end of what is compiled again ---- */
+
+#ifndef CMHA__AGAIN
+#ifdef CMHA__DISPATCH
+#define CMHA__AGAIN
+#define CMHA__SET avx2
+#define CMHA__TARGET CMHA__AVX2
+#define CMHA__VECTOR_BYTES 32
+#include "cmha.h"
+#define CMHA__SET avx512
+#define CMHA__TARGET CMHA__AVX512
+#define CMHA__VECTOR_BYTES 64
+#include "cmha.h"
+#undef CMHA__AGAIN
+#endif
+
+static void cmha__gemm_blocked(const cmha__product *p) { CMHA__CHOOSE(cmha__gemm_blocked, (p)) }
 
 /* Returns the sum of a[i] b[i]: 64 sums side by side, because the compiler must not reorder one. */
 static cmha_real cmha__gemm_dot(size_t n, const cmha_real *a, const cmha_real *b) {
@@ -4693,14 +4991,6 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
 
 /* ---- Packed matrices ---- */
 
-/* Rows and columns of a piece of a packed matrix. */
-#define CMHA__GROUP ((size_t)4)
-#define CMHA__BLOCK ((size_t)64)
-
-static size_t cmha__block_words(cmha_storage storage) { return storage == CMHA_STORAGE_INT8 ? 16 : 32; }
-static size_t cmha__blocks(size_t I) { return I / CMHA__BLOCK + (I % CMHA__BLOCK != 0); }
-static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP != 0); }
-
 CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I) {
     return cmha__countable(cmha__groups(O) * CMHA__GROUP * cmha__blocks(I) * cmha__block_words(storage),
                            ((double)O + CMHA__GROUP) * ((double)I + CMHA__BLOCK));
@@ -4792,115 +5082,12 @@ CMHA_DEF void cmha_unpack(const cmha_packed *p, size_t lo, size_t hi, cmha_real 
         }
 }
 
-#if defined(CMHA__GEMM_VECTORS) && !defined(CMHA_DOUBLE)
-#define CMHA__STREAMS 1
-#define CMHA__STREAM_LANES (CMHA__VECTOR_BYTES / 4)
-#define CMHA__INSIDE CMHA__FUSED __attribute__((always_inline)) static inline
-typedef float cmha__floats __attribute__((vector_size(CMHA__VECTOR_BYTES)));
-typedef uint32_t cmha__words __attribute__((vector_size(CMHA__VECTOR_BYTES)));
-typedef int32_t cmha__ints __attribute__((vector_size(CMHA__VECTOR_BYTES)));
-typedef float cmha__quad __attribute__((vector_size(16)));
-#define cmha__from_ints(words) __builtin_convertvector((cmha__ints)(words), cmha__floats)
-
-CMHA__INSIDE cmha__floats cmha__floats_at(const void *from) {
-    cmha__floats v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
-
-/* Returns sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the
-   top byte of their word, where a mask does for a sign extension: 2^24 times too large. */
-CMHA__INSIDE cmha__floats cmha__block_sum(cmha_storage storage, cmha__floats sum, const void *weights,
-                                          const float *x) {
-    CMHA__FUSE
-    const uint32_t *words = (const uint32_t *)weights;
-    if (storage == CMHA_STORAGE_FLOAT)
-        for (int k = 0; k < 64; k += CMHA__STREAM_LANES)
-            sum = sum + cmha__floats_at((const float *)weights + k) * cmha__floats_at(x + k);
-    else if (storage == CMHA_STORAGE_BF16)
-        for (int k = 0; k < 32; k += CMHA__STREAM_LANES) {
-            cmha__words w = (cmha__words)cmha__floats_at(words + k);
-            const float *at = x + k + k / 16 * 16;
-            sum = sum + (cmha__floats)(w << 16) * cmha__floats_at(at);
-            sum = sum + (cmha__floats)(w & 0xffff0000u) * cmha__floats_at(at + 16);
-        }
-    else
-        for (int k = 0; k < 16; k += CMHA__STREAM_LANES) {
-            const uint32_t top = 0xff000000u;
-            cmha__words w = (cmha__words)cmha__floats_at(words + k);
-            sum = sum + cmha__from_ints(w << 24) * cmha__floats_at(x + k);
-            sum = sum + cmha__from_ints(w << 16 & top) * cmha__floats_at(x + k + 16);
-            sum = sum + cmha__from_ints(w << 8 & top) * cmha__floats_at(x + k + 32);
-            sum = sum + cmha__from_ints(w & top) * cmha__floats_at(x + k + 48);
-        }
-    return sum;
-}
-
-/* Writes the sums of all lanes of four vectors, to y [4]. */
-CMHA__INSIDE void cmha__lane_sums(const cmha__floats *sum, float *y) {
-    cmha__quad part[CMHA__VECTOR_BYTES / 16];
-    float lanes[4];
-    for (int r = 0; r < 4; r++) {
-        memcpy(part, &sum[r], sizeof part);
-        for (int n = CMHA__VECTOR_BYTES / 32; n > 0; n /= 2)
-            for (int k = 0; k < n; k++) part[k] = part[k] + part[k + n];
-        memcpy(lanes, part, sizeof *part);
-        y[r] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-    }
-}
-
-/* Multiplies rows lo .. hi - 1 of p, or of the floats at its source, by T rows x. What is left behind the
-   last whole block is padded with zeros: of x and, where they are floats, of the weights. */
-CMHA__INSIDE void cmha__stream_rows(cmha_storage storage, const cmha_packed *p, const float *x, size_t T,
-                                    size_t lo, size_t hi, float *y, size_t ldy) {
-    int plain = storage == CMHA_STORAGE_FLOAT;
-    const unsigned char *weights = plain ? (const unsigned char *)p->source : (const unsigned char *)p->words;
-    size_t full = p->I / CMHA__BLOCK, left = p->I % CMHA__BLOCK;
-    size_t line = plain ? 256 : storage == CMHA_STORAGE_BF16 ? 128 : 64; /* bytes of a block in its row */
-    size_t row = plain ? p->I * sizeof(float) : line, block = plain ? line : 4 * line; /* to the next one */
-    size_t group = plain ? 4 * row : cmha__blocks(p->I) * block;
-    size_t ahead = !plain ? 4096 : group <= 16384 ? group : 2048; /* the next group, or along the row */
-    float x_last[CMHA__BLOCK] = {0}, w_last[4][CMHA__BLOCK] = {{0}}, product[4];
-    const unsigned char *rows[4], *rows_last[4];
-    cmha__floats sum[4];
-    for (size_t o = lo / 4 * 4; o < hi; o += 4) {
-        for (size_t r = 0; r < 4; r++) { /* the last group of floats may lack rows */
-            rows[r] = weights + o / 4 * group + (plain && o + r >= p->O ? p->O - 1 - o : r) * row;
-            rows_last[r] = rows[r] + full * block;
-            if (!plain || !left) continue;
-            memcpy(w_last[r], rows_last[r], left * sizeof(float));
-            rows_last[r] = (const unsigned char *)w_last[r];
-        }
-        for (size_t t = 0; t < T; t++) {
-            const float *from = x + t * p->I;
-            memcpy(x_last, from + full * CMHA__BLOCK, left * sizeof *x);
-            memset(sum, 0, sizeof sum);
-            for (size_t b = 0; b < full; b++)
-                for (int r = 0; r < 4; r++) {
-                    const unsigned char *at = rows[r] + b * block;
-                    for (size_t l = 0; l < line; l += 64) __builtin_prefetch(at + ahead + l);
-                    sum[r] = cmha__block_sum(storage, sum[r], at, from + b * CMHA__BLOCK);
-                }
-            for (int r = 0; r < 4 && left; r++)
-                sum[r] = cmha__block_sum(storage, sum[r], rows_last[r], x_last);
-            cmha__lane_sums(sum, product);
-            for (size_t r = 0; r < 4; r++)
-                if (o + r >= lo && o + r < hi)
-                    y[t * ldy + o + r] =
-                        p->scales ? product[r] * 5.9604644775390625e-8f * p->scales[o + r] : product[r];
-        }
-    }
-}
-
-CMHA_DEF CMHA__FUSED void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo,
-                                              size_t hi, cmha_real *y, size_t ldy) {
-    if (p->storage == CMHA_STORAGE_INT8) cmha__stream_rows(CMHA_STORAGE_INT8, p, x, T, lo, hi, y, ldy);
-    else if (p->storage == CMHA_STORAGE_BF16) cmha__stream_rows(CMHA_STORAGE_BF16, p, x, T, lo, hi, y, ldy);
-    else cmha__stream_rows(CMHA_STORAGE_FLOAT, p, x, T, lo, hi, y, ldy);
+#if CMHA__STREAMS
+CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi,
+                                  cmha_real *y, size_t ldy) {
+    CMHA__CHOOSE(cmha__packed_rows, (p, x, T, lo, hi, y, ldy))
 }
 #else
-#define CMHA__STREAMS 0
-
 CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi,
                                   cmha_real *y, size_t ldy) {
     cmha_real block[CMHA__BLOCK], sum;
@@ -8245,13 +8432,12 @@ static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real
     }
     if (M <= 4 && !trans_a) return;
 #ifdef CMHA__GEMM_VECTORS
-    if (N % (size_t)CMHA__GEMM_LANES == 0) {
-        cmha__product p;
-        p.trans_a = trans_a, p.trans_b = 0, p.M = M, p.N = N, p.K = K, p.alpha = alpha, p.beta = beta;
-        p.A = A, p.lda = lda, p.B = B, p.ldb = ldb, p.C = C, p.ldc = ldc;
-        cmha__panel(&p);
-        return;
-    }
+    cmha__product p;
+    int done;
+    p.trans_a = trans_a, p.trans_b = 0, p.M = M, p.N = N, p.K = K, p.alpha = alpha, p.beta = beta;
+    p.A = A, p.lda = lda, p.B = B, p.ldb = ldb, p.C = C, p.ldc = ldc;
+    CMHA__CHOOSE(done = cmha__panel, (&p))
+    if (done) return;
 #endif
     cmha_gemm(trans_a, 0, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
 }
@@ -12742,56 +12928,9 @@ static size_t cmha__deal_reader(cmha__reader *r, cmha_real *base) {
 /* ---- One query: keys and values stream through once ---- */
 
 #if CMHA__STREAMS
-enum { CMHA__PART = CMHA__VECTOR_BYTES > 16 ? 64 : 32 }; /* columns whose sums registers can hold */
-
-/* Returns numbers i, i + 1, ... of a row; i + 32 would have another word, but not another half. */
-CMHA__INSIDE cmha__floats cmha__lanes_at(cmha_storage storage, const void *row, int i) {
-    if (storage == CMHA_STORAGE_FLOAT) return cmha__floats_at((const float *)row + i);
-    cmha__words w = (cmha__words)cmha__floats_at((const uint32_t *)row + i / 32 * 16 + i % 16);
-    return (cmha__floats)(i / 16 % 2 ? w & 0xffff0000u : w << 16);
-}
-
-/* Computes sum [columns] = the sum over n rows, `stride` bytes apart, of factor times the row's beginning. */
-CMHA__INSIDE void cmha__weighted_rows(cmha_storage storage, int columns, const float *factor, size_t n,
-                                      const char *rows, size_t stride, float *sum) {
-    CMHA__FUSE
-    cmha__floats lanes[CMHA__PART / CMHA__STREAM_LANES];
-    int bytes = storage == CMHA_STORAGE_FLOAT ? columns * 4 : columns * 2;
-    memset(lanes, 0, sizeof lanes);
-    for (size_t r = 0; r < n; r++, rows += stride) {
-        for (int line = 0; line < bytes; line += 64) __builtin_prefetch(rows + line + 4096);
-        for (int i = 0, l = 0; i < columns; i += CMHA__STREAM_LANES, l++)
-            lanes[l] = lanes[l] + factor[r] * cmha__lanes_at(storage, rows, i);
-    }
-    memcpy(sum, lanes, (size_t)columns * sizeof *sum);
-}
-
-/* Computes y [width] = the sum over n rows, `row` numbers apart, of factor times row. A row of floats ends
-   with it, one of BF16 with a multiple of 32. */
-CMHA__INSIDE void cmha__mix_stored(cmha_storage storage, const float *factor, size_t n, const char *rows,
-                                   size_t row, size_t width, float *y) {
-    size_t size = storage == CMHA_STORAGE_FLOAT ? 4 : 2, stride = row * size, c;
-    float last[32];
-    for (c = 0; c + CMHA__PART <= width; c += CMHA__PART)
-        cmha__weighted_rows(storage, CMHA__PART, factor, n, rows + c * size, stride, y + c);
-    for (; c + 32 <= width; c += 32)
-        cmha__weighted_rows(storage, 32, factor, n, rows + c * size, stride, y + c);
-    if (c == width) return;
-    if (storage == CMHA_STORAGE_BF16) {
-        cmha__weighted_rows(storage, 32, factor, n, rows + c * size, stride, last);
-        memcpy(y + c, last, (width - c) * sizeof *y);
-        return;
-    }
-    for (size_t i = c; i < width; i++) y[i] = 0;
-    for (size_t r = 0; r < n; r++)
-        for (size_t i = c; i < width; i++)
-            y[i] += factor[r] * ((const float *)(const void *)(rows + r * stride))[i];
-}
-
-CMHA__FUSED static void cmha__mix_rows(int halves, const float *factor, size_t n, const char *rows,
-                                       size_t row, size_t width, float *y) {
-    if (halves) cmha__mix_stored(CMHA_STORAGE_BF16, factor, n, rows, row, width, y);
-    else cmha__mix_stored(CMHA_STORAGE_FLOAT, factor, n, rows, row, width, y);
+static void cmha__mix_rows(int halves, const float *factor, size_t n, const char *rows, size_t row,
+                           size_t width, float *y) {
+    CMHA__CHOOSE(cmha__mix_rows, (halves, factor, n, rows, row, width, y))
 }
 
 /* Does what cmha__forward_terms does, for one query whose scores are products; else, or where these need more
@@ -14855,13 +14994,16 @@ CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, s
 #ifdef CMHA__PLAIN
 #pragma GCC pop_options
 #endif
-#if defined(CMHA__GCC_FAST)
+#ifdef CMHA__GCC_FAST
 #undef static
 #pragma GCC diagnostic pop
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC pop_options
 #elif defined(CMHA__FLOAT_CONTROL)
 #pragma float_control(pop)
 #endif
+#endif /* CMHA__AGAIN */
 #endif
 #endif /* the implementation */
 
