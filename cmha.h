@@ -2058,11 +2058,10 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
 /* For whoever changes this code
 
-   The corridor. Tokens and frames become rows by cmha__embed_input; a block projects them
-   (cmha__weight_product, CBLAS), maps each token's row to features on its own (a row of cmha__scores), lets a
-   core mix them (softmax in tiles of 64, linear, lag) and projects back. Models only says which rows a block
-   walks; everything that computes stands in Operations and Attention, everything that is remembered between
-   steps in Training and Inference.
+   The corridor. cmha__embed_input makes rows of tokens and frames; a block projects them
+   (cmha__weight_product), maps each row to features on its own (a row of cmha__scores), lets a core mix them
+   (softmax in tiles of 64, linear, lag) and projects back. Models says which rows a block walks; Operations
+   and Attention compute; Training and Inference remember what lies between steps.
 
    Who may call whom. A room uses the rooms above it, never one below; the declarations have the same order.
    cmha__name is internal, cmha_name public. Kernels take pointers and sizes, check nothing and allocate
@@ -2070,16 +2069,15 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    Everything from Models on works through operations, so that a gradient exists wherever a value does.
 
    The tape. A record keeps its inputs, its result and what its backward needs; cmha_tape_backward walks
-   records from the newest. A gradient is taken when its first contribution comes (cmha_tape_grad: zeros to
-   add to) and recycled when its record has been walked. cmha__grad_fresh says that the memory is new and
-   still holds anything: then the backward writes instead of adding, which saves a sweep. cmha__pass_grad
-   hands a gradient on whole.
+   records from the newest. A gradient is taken when its first contribution comes and recycled when its record
+   has been walked: as zeros to add to (cmha_tape_grad), as new memory to write, which saves a sweep
+   (cmha__grad_fresh), or as the result's, handed on whole (cmha__pass_grad).
 
-   The dry run. With tape->memory.measuring = 1 a pass runs without touching a number: addresses are counted,
-   not taken, and every operation asks cmha__dry before it reads or writes data. What a dry run can find out
-   is not listed anywhere: the bytes of a step (cmha_model_memory), the slots of a cache (an attention call
-   that finds no slot places one), the matrices to pack (tape->readings). So an operation must take the same
-   memory, in the same order, in a dry run and in a real one, whatever the data.
+   The dry run. With tape->memory.measuring = 1 a pass touches no number: addresses are counted, not taken,
+   and every operation asks cmha__dry before it reads or writes data. So it finds out what is listed nowhere:
+   the bytes of a step (cmha_model_memory), the slots of a cache (an attention call that finds none places
+   one), the matrices to pack (tape->readings). An operation takes the same memory, in the same order, in a
+   dry run and in a real one, whatever the data.
 
    Scratch. cmha__mark_of and cmha__rewind bracket it. Take what outlives the operation (its result, what the
    backward reads, gradients) before the mark. Nothing allocates after a first step: test_memory counts.
@@ -2092,37 +2090,14 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    reassociation but the lanes that are written out, no contraction but where CMHA__FUSED says so.
 
    Failures. cmha__fail writes the context's line and returns the status; cmha__reject does so on a tape and
-   returns NULL; the first failure stays. Lines begin with the operation and end with the numbers. An object
-   that failed to open is zeroed and may be closed. Sizes are multiplied by cmha__mul and added by cmha__sum
-   before anything is taken.
+   returns NULL; the first failure stays. Lines begin with the operation and end with the numbers. Sizes are
+   multiplied by cmha__mul and added by cmha__sum before anything is taken. An object that failed to open is
+   zeroed and may be closed. context->open is a mark, a model's `opening` the number of its opening; what was
+   opened on them keeps both and says CMHA_ERR_STATE when they differ.
 
-   Open objects. context->open is a mark, a model's `opening` the number of its opening; what was opened on
-   them keeps both and says CMHA_ERR_STATE when they differ.
-
-   Recipes. Each idea is a row; look at the neighbour.
-     an operation    a kernel pair over rows; two short functions that call it with a cmha__call; its cmha__op
-                     (name, inputs, flags, shared parameters, bytes kept, shape); a public function that calls
-                     cmha__operate. Needs more than rows one by one: cmha__push a record by hand, as
-                     cmha__sublayer does. Backward kernels are CMHA_FIT. Then a row in tests/ops.h and one in
-                     tests/test_arguments.c (tests say so)
-     a score         a cmha_score: by features, map and map_back; as a function of O = <q, k>, forward and
-                     backward over 64 pairs; its parameters. Caches, decoding, memory and files follow. A
-                     program's own stands in its context, one of ours in cmha__scores, with a kind or softmax
-                     and its word in CMHA_MODEL_FIELDS. Then a row in tests/scores.h
-     a norm          a kernel pair and its cmha__op; cmha_norm (or cmha_complex_norm_kind) and its word; a row
-                     in cmha__norm_of with gain, offset and start
-     a parameter     a row among cmha__layer_rows, cmha__crat_rows, cmha__embedding_rows or cmha__head_rows:
-                     name, member, condition, start, form, axes. Declaring, naming, starting, decay, clipping,
-                     saving and packing follow; tests/README.md's table of tensors is held against them
-     a family        a row in cmha__family: layers that are its own, parameters, what is wrong with a
-                     configuration, how embeddings enter, its block; cmha_family and its word
-     a field         a line in CMHA_MODEL_FIELDS, CMHA_TRAINER_FIELDS or CMHA_SAMPLER_FIELDS: setting,
-                     checking, printing, files and help follow
-     a kind, preset  a line in cmha__kinds or cmha__presets
-     a file's data     a walk (cmha__contents); the reader compares names and shapes before it reads
-
+   Each idea is a row. tests/README.md has the recipes: an operation, a score, a norm, a parameter, a family.
    Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. `make test` is
-   the whole suite, `make mutants` asks whether it can fail, tests/README.md says what it promises. */
+   the whole suite, `make mutants` asks whether it can fail. */
 
 #if (((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) &&                    \
      !defined(CMHA_IMPLEMENTATION_ONCE)) || defined(CMHA__AGAIN)
@@ -2215,16 +2190,22 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #ifdef _OPENMP
 #include <omp.h>
+#define CMHA__OPENMP_NAME ", OpenMP"
+#else
+#define CMHA__OPENMP_NAME ""
 #endif
 
 /* OpenBLAS's cblas.h brings <complex.h> along in C, whose `I` and `complex` would break the user's names. */
-#ifndef CMHA_NO_CBLAS
+#ifdef CMHA_NO_CBLAS
+#define CMHA__BLAS_NAME "built-in"
+#else
 #pragma push_macro("I")
 #pragma push_macro("complex")
 #if defined(CMHA_CBLAS_HEADER)
 #include CMHA_CBLAS_HEADER
 #elif defined(__APPLE__)
 #include <Accelerate/Accelerate.h>
+#define CMHA__BLAS_NAME "Accelerate"
 #else
 #ifdef __clang__
 #pragma clang diagnostic push
@@ -2237,6 +2218,9 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #pragma pop_macro("complex")
 #pragma pop_macro("I")
+#ifndef CMHA__BLAS_NAME
+#define CMHA__BLAS_NAME "CBLAS"
+#endif
 #endif
 
 /* On x86 GCC compares without NaN wherever the command line has -ffinite-math-only, unless a function
@@ -2298,6 +2282,27 @@ enum { CMHA__TRAINS = 1 };
    precision in registers say; their floats are floats. */
 #if defined(CMHA_NO_SIMD) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16)
 #define CMHA__SCALAR
+#define CMHA__SIMD_NAME ", no SIMD"
+#else
+#define CMHA__SIMD_NAME ""
+#endif
+
+#ifdef CMHA_DOUBLE
+#define CMHA__REAL_NAME "double"
+#define CMHA__LIBM(name) name
+#define CMHA__SMALLEST DBL_MIN
+#define CMHA__LARGEST DBL_MAX
+#define CMHA__EPSILON DBL_EPSILON
+#define CMHA__PHASOR_RANGE 1e150 /* numbers whose squares are normal lie between its inverse and itself */
+#define CMHA__PHASOR_SCALE 1e200
+#else
+#define CMHA__REAL_NAME "float"
+#define CMHA__LIBM(name) name##f
+#define CMHA__SMALLEST FLT_MIN
+#define CMHA__LARGEST FLT_MAX
+#define CMHA__EPSILON FLT_EPSILON
+#define CMHA__PHASOR_RANGE 1e18f
+#define CMHA__PHASOR_SCALE 1e20f
 #endif
 
 #define CMHA__TEXT_(x) #x
@@ -2463,32 +2468,8 @@ static void cmha__write_real(double value, char *text) {
 
 /* ---- version, status, errors ---- */
 
-#ifdef CMHA_DOUBLE
-#define CMHA__VERSION_REAL "double"
-#else
-#define CMHA__VERSION_REAL "float"
-#endif
-#if defined(CMHA_NO_CBLAS)
-#define CMHA__BLAS_NAME "built-in"
-#elif defined(__APPLE__) && !defined(CMHA_CBLAS_HEADER)
-#define CMHA__BLAS_NAME "Accelerate"
-#else
-#define CMHA__BLAS_NAME "CBLAS"
-#endif
-#ifdef _OPENMP
-#define CMHA__VERSION_OMP ", OpenMP"
-#else
-#define CMHA__VERSION_OMP ""
-#endif
-#ifdef CMHA__SCALAR
-#define CMHA__VERSION_SIMD ", no SIMD"
-#else
-#define CMHA__VERSION_SIMD ""
-#endif
-
 CMHA_DEF const char *cmha_version(void) {
-    return CMHA__VERSION " (" CMHA__VERSION_REAL ", " CMHA__BLAS_NAME CMHA__VERSION_OMP CMHA__VERSION_SIMD
-                         ")";
+    return CMHA__VERSION " (" CMHA__REAL_NAME ", " CMHA__BLAS_NAME CMHA__OPENMP_NAME CMHA__SIMD_NAME ")";
 }
 
 #ifndef CMHA_STATIC
@@ -2533,8 +2514,9 @@ static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char 
 #ifdef __clang_analyzer__
 #define cmha__fail(ctx, status, ...) ((void)cmha__fail(ctx, status, __VA_ARGS__), (status))
 #endif
+/* Refuses an argument. */
+#define CMHA__WRONG(ctx, ...) cmha__fail(ctx, CMHA_ERR_ARGUMENT, __VA_ARGS__)
 
-/* Says a line in the log. */
 CMHA__PRINTF(2, 3) static void cmha__warn(const cmha_context *ctx, const char *format, ...) {
     char line[sizeof ctx->detail];
     va_list arguments;
@@ -2787,7 +2769,6 @@ CMHA_DEF cmha_table cmha_trainer_table(void) { CMHA__TABLE(CMHA_TRAINER_FIELDS);
 CMHA_DEF cmha_table cmha_sampler_table(void) { CMHA__TABLE(CMHA_SAMPLER_FIELDS); }
 #undef CMHA__OWNER
 
-/* Names a table, for the word before the colon of an error line. */
 static const char *cmha__table_name(cmha_table table) {
     if (table.fields == cmha_model_table().fields) return "model";
     if (table.fields == cmha_trainer_table().fields) return "trainer";
@@ -2847,8 +2828,8 @@ static cmha_status cmha__field_fail(cmha_context *ctx, cmha_table table, const c
     else if (field->type == CMHA_FIELD_REAL) is = "a number from ";
     else if (field->type == CMHA_FIELD_FLAG) is = "", of = "0 or 1";
     else if (field->type == CMHA_FIELD_NAME) is = "a name of at most ", of = "31 characters";
-    return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "%s: %s = %.40s is not %s%s", cmha__table_name(table),
-                      field->name, value, is, of);
+    return CMHA__WRONG(ctx, "%s: %s = %.40s is not %s%s", cmha__table_name(table), field->name, value, is,
+                       of);
 }
 
 static int cmha__parse_field(const cmha_field *field, const char *text, double *value) {
@@ -2880,7 +2861,6 @@ CMHA_DEF void cmha_config_defaults(cmha_table table, void *config) {
         cmha__field_store(&table.fields[i], config, table.fields[i].initial);
 }
 
-/* Finds a field by its name; NULL if there is none. */
 static const cmha_field *cmha__field_of(cmha_table table, const char *name) {
     for (size_t i = 0; name && i < table.count; i++)
         if (strcmp(table.fields[i].name, name) == 0) return &table.fields[i];
@@ -2891,8 +2871,7 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
                                      const char *value) {
     const cmha_field *field = cmha__field_of(table, name);
     double number;
-    if (!config || !name || !value)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "config set: config, name or value is NULL");
+    if (!config || !name || !value) return CMHA__WRONG(context, "config set: config, name or value is NULL");
     if (!field)
         return cmha__fail(context, CMHA_ERR_NOT_FOUND, "%s: no option named %.60s", cmha__table_name(table),
                           name);
@@ -2907,8 +2886,7 @@ CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table
                                          const char *text) {
     char name[64], value[64];
     cmha_status status = CMHA_OK;
-    if (!text || !config)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: the text or the configuration is NULL");
+    if (!text || !config) return CMHA__WRONG(context, "config: the text or the configuration is NULL");
     for (text += strspn(text, " "); *text && !status; text += strspn(text, " ")) {
         size_t n = strcspn(text, "= "), m, room = sizeof name - 1;
         const char *after = text + n + (text[n] == '=');
@@ -2916,8 +2894,8 @@ CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table
         cmha__print(name, sizeof name, "%.*s", (int)(n < room ? n : room), text);
         cmha__print(value, sizeof value, "%.*s", (int)(m < room ? m : room), after);
         status = n > room || m > room
-                     ? cmha__fail(context, CMHA_ERR_ARGUMENT, "%s: %.40s is longer than any option or value",
-                                  cmha__table_name(table), n > room ? name : value)
+                     ? CMHA__WRONG(context, "%s: %.40s is longer than any option or value",
+                                   cmha__table_name(table), n > room ? name : value)
                      : cmha_config_set(context, table, config, name, value);
         text = after + m;
     }
@@ -2949,7 +2927,7 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *
 
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config) {
     char text[32];
-    if (!config) return cmha__fail(context, CMHA_ERR_ARGUMENT, "config: the configuration is NULL");
+    if (!config) return CMHA__WRONG(context, "config: the configuration is NULL");
     for (size_t i = 0; i < table.count; i++) {
         if (cmha__field_fits(&table.fields[i], cmha__field_value(&table.fields[i], config))) continue;
         cmha_config_get(table, config, table.fields[i].name, text, sizeof text);
@@ -3068,14 +3046,13 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
     memset(&copy, 0, sizeof copy);
     if (config) copy = *config;
     memset(context, 0, sizeof *context);
-    if (copy.threads < 0)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "context: threads = %d is negative", copy.threads);
+    if (copy.threads < 0) return CMHA__WRONG(context, "context: threads = %d is negative", copy.threads);
     if (!copy.allocator.allocate != !copy.allocator.release)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "context: the allocator lacks %s",
-                          copy.allocator.allocate ? "release" : "allocate");
+        return CMHA__WRONG(context, "context: the allocator lacks %s",
+                           copy.allocator.allocate ? "release" : "allocate");
     if (!copy.files.size != !copy.files.read || !copy.files.write != !copy.files.finish)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "context: the files lack one of %s",
-                          !copy.files.size != !copy.files.read ? "size and read" : "write and finish");
+        return CMHA__WRONG(context, "context: the files lack one of %s",
+                           !copy.files.size != !copy.files.read ? "size and read" : "write and finish");
     context->config = copy;
     context->threads = 1;
 #ifdef _OPENMP
@@ -3673,22 +3650,7 @@ enum { CMHA__LANES = 16 };
 #define CMHA__RESTRICT
 #endif
 
-#ifdef CMHA_DOUBLE
-#define CMHA__SMALLEST DBL_MIN
-#define CMHA__LARGEST DBL_MAX
-#define CMHA__EPSILON DBL_EPSILON
-#else
-#define CMHA__SMALLEST FLT_MIN
-#define CMHA__LARGEST FLT_MAX
-#define CMHA__EPSILON FLT_EPSILON
-#endif
-
 #if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
-#ifdef CMHA_DOUBLE
-#define CMHA__LIBM(name) name
-#else
-#define CMHA__LIBM(name) name##f
-#endif
 static inline cmha_real cmha__exp(cmha_real x) { return CMHA__LIBM(exp)(x); }
 static inline cmha_real cmha__atan2(cmha_real y, cmha_real x) { return CMHA__LIBM(atan2)(y, x); }
 static inline void cmha__sincos(cmha_real x, cmha_real *s, cmha_real *c) {
@@ -3793,14 +3755,6 @@ static inline float cmha__square_root(float x) {
     float inverse = cmha__inverse_root(x), root = x * inverse;
     return root + (x - root * root) * inverse / 2;
 }
-#endif
-
-#ifdef CMHA_DOUBLE
-#define CMHA__PHASOR_RANGE 1e150 /* numbers whose squares are normal lie between its inverse and itself */
-#define CMHA__PHASOR_SCALE 1e200
-#else
-#define CMHA__PHASOR_RANGE 1e18f
-#define CMHA__PHASOR_SCALE 1e20f
 #endif
 
 /* u = z / r, r = sqrt(|z|^2 + eps^2), and 1/r; all 0 where r is. Scales where a square would leave the
@@ -4039,7 +3993,6 @@ static struct cmha_arena_block *cmha__block_new(cmha_context *context, size_t by
     return NULL;
 }
 
-/* Gives the newest block back. */
 static void cmha__arena_pop(cmha_context *context, cmha_arena *arena) {
     struct cmha_arena_block *older = arena->block->older;
     if (arena->block->taken) cmha__give(context, arena->block, arena->block->taken);
@@ -4137,7 +4090,6 @@ static cmha_tensor *cmha__stop(cmha_tape *tape, cmha_status status) {
     return NULL;
 }
 
-/* Keeps the tape's first failure with its line; returns NULL. */
 CMHA__PRINTF(3, 4)
 static cmha_tensor *cmha__reject(cmha_tape *tape, cmha_status status, const char *format, ...) {
     char line[256];
@@ -4149,8 +4101,9 @@ static cmha_tensor *cmha__reject(cmha_tape *tape, cmha_status status, const char
     return cmha__stop(tape, status);
 }
 
-/* Refuses shapes that do not fit. */
+/* Refuse shapes that do not fit, and arguments. */
 #define CMHA__MISFIT(tape, ...) cmha__reject(tape, CMHA_ERR_SHAPE, __VA_ARGS__)
+#define CMHA__MISUSE(tape, ...) cmha__reject(tape, CMHA_ERR_ARGUMENT, __VA_ARGS__)
 
 CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line) {
     if (!status) status = CMHA_ERR_STATE;
@@ -4213,9 +4166,8 @@ static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
 static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t *shape) {
     size_t extent = 1;
     if (!tape || tape->status) return NULL;
-    if (rank < 1 || rank > CMHA_MAX_RANK)
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "tensor: the rank must be 1 to 4");
-    if (!shape) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "tensor: its shape is NULL");
+    if (rank < 1 || rank > CMHA_MAX_RANK) return CMHA__MISFIT(tape, "tensor: the rank must be 1 to 4");
+    if (!shape) return CMHA__MISUSE(tape, "tensor: its shape is NULL");
     cmha_tensor *t = (cmha_tensor *)cmha__record_alloc(tape, sizeof *t);
     if (!t) return NULL;
     t->rank = rank, t->size = 1;
@@ -4234,7 +4186,6 @@ static cmha_tensor *cmha__result(cmha_tape *tape, int rank, const size_t *shape)
     return t && t->data ? t : NULL;
 }
 
-/* Makes a result shaped like x but for the width of its rows. */
 static cmha_tensor *cmha__result_of_width(cmha_tape *tape, const cmha_tensor *x, size_t width) {
     size_t shape[CMHA_MAX_RANK];
     memcpy(shape, x->shape, sizeof shape);
@@ -4242,7 +4193,6 @@ static cmha_tensor *cmha__result_of_width(cmha_tape *tape, const cmha_tensor *x,
     return cmha__result(tape, x->rank, shape);
 }
 
-/* Makes the result of a loss: one number. */
 static cmha_tensor *cmha__result1(cmha_tape *tape) {
     size_t one = 1;
     return cmha__result(tape, 1, &one);
@@ -4260,7 +4210,7 @@ CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *
                                        cmha_real *grad) {
     cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
     if (!t) return NULL;
-    if (!data && t->size) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "tensor: the data to wrap is NULL");
+    if (!data && t->size) return CMHA__MISUSE(tape, "tensor: the data to wrap is NULL");
     t->data = data, t->grad = grad, t->needs_grad = grad != NULL;
     return t;
 }
@@ -4272,8 +4222,7 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
     if (!tape || tape->status || !out) return NULL;
     if (!cmha__is_open(tape->context)) return cmha__stop(tape, CMHA_ERR_STATE);
     if (n_in < 0 || n_in > CMHA_MAX_INPUTS || (n_in && !in))
-        return cmha__reject(tape, CMHA_ERR_ARGUMENT,
-                            "push: the inputs are NULL, too many or fewer than none");
+        return CMHA__MISUSE(tape, "push: the inputs are NULL, too many or fewer than none");
     for (int i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
     if (!cmha__records(tape) || !wanted || !backward) return out;
     cmha_record *record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
@@ -4306,7 +4255,6 @@ static cmha_real *cmha__grad_buffer(cmha_tape *tape, size_t n) {
     return cmha__reals(tape, n);
 }
 
-/* Recycles a gradient buffer of n numbers. */
 static void cmha__free_buffer(cmha_tape *tape, cmha_real *memory, size_t n) {
     if (tape->n_unused == CMHA_MAX_FREE) return;
     tape->unused[tape->n_unused].memory = memory;
@@ -4369,7 +4317,7 @@ CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha
     if (!tape) return CMHA_ERR_ARGUMENT;
     if (!tape->context) tape->status = CMHA_ERR_STATE;
     if (!tape->status && (!loss || loss->size != 1))
-        cmha__reject(tape, CMHA_ERR_SHAPE, "backward: the loss must have one element");
+        CMHA__MISFIT(tape, "backward: the loss must have one element");
     if (tape->status) return tape->status;
     if (!loss->needs_grad) return CMHA_OK; /* depends on nothing that learns */
     cmha_real *grad = cmha_tape_grad(tape, loss);
@@ -4399,6 +4347,9 @@ enum { CMHA__OP_INPUTS = 3 };
 
 typedef struct cmha__op {
     const char *name;
+    void (*pass)(const cmha__call *call); /* forward: writes y. Backward (cmha__goes_back): adds to dx, in
+                                             which gradients not wanted, never all, are NULL */
+    void (*shape)(cmha__call *call); /* changes rank, shape and rows, or rejects. NULL: those of input 0 */
     int needed;    /* so many inputs must be there, others may be NULL */
     int flags;
     int kinds;     /* `kind` lies below; 0 = not read */
@@ -4406,12 +4357,9 @@ typedef struct cmha__op {
                       gradients are summed by each thread, then over threads in their order. 0 = they have
                       rows like input 0 */
     size_t kept;   /* of each row, which the forward writes and the backward reads, in bytes */
-    void (*shape)(cmha__call *call); /* changes rank, shape and rows, or rejects. NULL: those of input 0 */
-    void (*forward)(const cmha__call *call);  /* may be one function with the backward: here dy is NULL */
-    void (*backward)(const cmha__call *call); /* adds to dx; gradients not wanted, never all, are NULL */
 } cmha__op;
 
-/* One call. Forward and backward get a copy whose pointers stand at their first row. */
+/* One call. A pass gets a copy whose pointers stand at its first row. */
 struct cmha__call {
     const cmha__op *op;
     cmha_tape *tape;
@@ -4429,6 +4377,9 @@ struct cmha__call {
     cmha_real *y, *dx[CMHA__OP_INPUTS];
     void *kept;
 };
+
+/* Is this the backward? Never where nothing trains, so that the compiler leaves its code out. */
+static inline int cmha__goes_back(const cmha__call *c) { return CMHA__TRAINS && c->dy; }
 
 static size_t cmha__last(const cmha_tensor *t) { return t->shape[t->rank - 1]; }
 static size_t cmha__rows(const cmha_tensor *t) {
@@ -4449,7 +4400,6 @@ static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *na
     return !tape->status;
 }
 
-/* Do all rows share input i? */
 static int cmha__is_shared(const cmha__call *c, int i) { return i && c->op->shared[i - 1]; }
 
 /* Sets the shape of the result, or rejects inputs and options that do not fit. */
@@ -4469,9 +4419,9 @@ static void cmha__call_shape(cmha__call *c) {
             CMHA__MISFIT(c->tape, "%s: rows of %zu do not fit a parameter of %zu", op->name, width,
                          c->in[i]->size);
     if (op->kinds && (c->kind < 0 || c->kind >= op->kinds))
-        cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "%s: there is no such kind", op->name);
+        CMHA__MISUSE(c->tape, "%s: there is no such kind", op->name);
     if ((op->flags & CMHA__EPS) && !(c->number >= 0)) /* NaN too */
-        cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "%s: eps must be at least 0", op->name);
+        CMHA__MISUSE(c->tape, "%s: eps must be at least 0", op->name);
     if (op->shape && !c->tape->status) op->shape(c);
 }
 
@@ -4516,7 +4466,7 @@ static cmha_status cmha__call_backward(cmha_tape *tape, cmha_record *r) {
         if (own) memset(own, 0, all * sizeof *own);
         CMHA__FOR_CHUNKS(cmha__call_threads(&c), c.rows, lo, hi) {
             cmha__call mine = cmha__call_at(&c, lo, hi, own ? own + (size_t)cmha__chunk * sums : NULL);
-            c.op->backward(&mine);
+            c.op->pass(&mine);
         }
         for (size_t at = 0; at < all;)
             for (int i = 1; i < CMHA__OP_INPUTS; i++)
@@ -4544,14 +4494,13 @@ static cmha_tensor *cmha__run(cmha_tape *tape, cmha__call *c) {
     if (!cmha__dry(tape))
         CMHA__FOR_CHUNKS(cmha__call_threads(c), c->rows, lo, hi) {
             cmha__call mine = cmha__call_at(c, lo, hi, NULL);
-            c->op->forward(&mine);
+            c->op->pass(&mine);
         }
     if (cmha__records(tape)) saved = (cmha__call *)cmha__record_alloc(tape, sizeof *saved);
     if (saved) *saved = *c;
     return cmha__push(tape, c->op->name, c->out, c->in, CMHA__OP_INPUTS, cmha__call_backward, saved);
 }
 
-/* Makes a call, whose options are set next. */
 static cmha__call cmha__call_of(const cmha__op *op, cmha_tensor *a, cmha_tensor *b, cmha_tensor *c) {
     cmha__call call;
     memset(&call, 0, sizeof call);
@@ -4572,58 +4521,53 @@ static cmha_tensor *cmha__operate(cmha_tape *tape, const cmha__op *op, int kind,
 
 /* ---- Common: elements, products, shapes ---- */
 
-static void cmha__add_forward(const cmha__call *c) {
-    memcpy(c->y, c->x[0], c->n * sizeof *c->y);
-    cmha__axpy(c->n, 1, c->x[1], c->y);
+static void cmha__add_pass(const cmha__call *c) {
+    if (!cmha__goes_back(c)) memcpy(c->y, c->x[0], c->n * sizeof *c->y);
+    if (!cmha__goes_back(c)) cmha__axpy(c->n, 1, c->x[1], c->y);
+    else cmha__axpy(c->n, 1, c->dy, c->dx[1]);
 }
-static void cmha__add_backward(const cmha__call *c) { cmha__axpy(c->n, 1, c->dy, c->dx[1]); }
-static const cmha__op cmha__add_op = {
-    "add", 2, CMHA__ALIKE | CMHA__NUMBERS | CMHA__PASSED, 0, {0, 0}, 0, NULL, cmha__add_forward,
-    CMHA__BACK(cmha__add_backward)};
 
 CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
-    return cmha__operate(tape, &cmha__add_op, 0, 0, a, b, NULL);
+    static const cmha__op op = {
+        "add", cmha__add_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS | CMHA__PASSED, 0, {0, 0}, 0};
+    return cmha__operate(tape, &op, 0, 0, a, b, NULL);
 }
 
-static void cmha__mul_forward(const cmha__call *c) {
-    for (size_t i = 0; i < c->n; i++) c->y[i] = c->x[0][i] * c->x[1][i];
-}
-static void cmha__mul_backward(const cmha__call *c) {
+static void cmha__mul_pass(const cmha__call *c) {
+    if (!cmha__goes_back(c))
+        for (size_t i = 0; i < c->n; i++) c->y[i] = c->x[0][i] * c->x[1][i];
     for (int k = 0; k < 2; k++)
         if (c->dx[k])
             for (size_t i = 0; i < c->n; i++) c->dx[k][i] += c->dy[i] * c->x[1 - k][i];
 }
-static const cmha__op cmha__mul_op = {
-    "mul", 2, CMHA__ALIKE | CMHA__NUMBERS, 0, {0, 0}, 0, NULL, cmha__mul_forward,
-    CMHA__BACK(cmha__mul_backward)};
 
 CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
-    return cmha__operate(tape, &cmha__mul_op, 0, 0, a, b, NULL);
+    static const cmha__op op = {
+        "mul", cmha__mul_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS, 0, {0, 0}, 0};
+    return cmha__operate(tape, &op, 0, 0, a, b, NULL);
 }
 
-static void cmha__scale_forward(const cmha__call *c) {
-    for (size_t i = 0; i < c->n; i++) c->y[i] = c->number * c->x[0][i];
+static void cmha__scale_pass(const cmha__call *c) {
+    if (cmha__goes_back(c)) cmha__axpy(c->n, c->number, c->dy, c->dx[0]);
+    else
+        for (size_t i = 0; i < c->n; i++) c->y[i] = c->number * c->x[0][i];
 }
-static void cmha__scale_backward(const cmha__call *c) { cmha__axpy(c->n, c->number, c->dy, c->dx[0]); }
-static const cmha__op cmha__scale_op = {
-    "scale", 1, CMHA__NUMBERS, 0, {0, 0}, 0, NULL, cmha__scale_forward, CMHA__BACK(cmha__scale_backward)};
 
 CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor) {
-    return cmha__operate(tape, &cmha__scale_op, 0, factor, x, NULL, NULL);
+    static const cmha__op op = {"scale", cmha__scale_pass, NULL, 1, CMHA__NUMBERS, 0, {0, 0}, 0};
+    return cmha__operate(tape, &op, 0, factor, x, NULL, NULL);
 }
 
-static void cmha__sigmoid_forward(const cmha__call *c) {
-    for (size_t i = 0; i < c->n; i++) c->y[i] = cmha__sigmoid(c->x[0][i]);
+static void cmha__sigmoid_pass(const cmha__call *c) {
+    if (cmha__goes_back(c))
+        for (size_t i = 0; i < c->n; i++) c->dx[0][i] += c->dy[i] * c->y[i] * (1 - c->y[i]);
+    else
+        for (size_t i = 0; i < c->n; i++) c->y[i] = cmha__sigmoid(c->x[0][i]);
 }
-static void cmha__sigmoid_backward(const cmha__call *c) {
-    for (size_t i = 0; i < c->n; i++) c->dx[0][i] += c->dy[i] * c->y[i] * (1 - c->y[i]);
-}
-static const cmha__op cmha__sigmoid_op = {
-    "sigmoid", 1, CMHA__NUMBERS, 0, {0, 0}, 0, NULL, cmha__sigmoid_forward,
-    CMHA__BACK(cmha__sigmoid_backward)};
 
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x) {
-    return cmha__operate(tape, &cmha__sigmoid_op, 0, 0, x, NULL, NULL);
+    static const cmha__op op = {"sigmoid", cmha__sigmoid_pass, NULL, 1, CMHA__NUMBERS, 0, {0, 0}, 0};
+    return cmha__operate(tape, &op, 0, 0, x, NULL, NULL);
 }
 
 /* kind: is b transposed? count: how many products of [M, K] by [K, N]. One matrix for all is one product. */
@@ -4657,11 +4601,10 @@ static void cmha__matmul_pass(const cmha__call *c) {
         else if (dB) cmha__gemm(threads, 1, 0, K, N, M, 1, A, K, g, N, 1, dB, N);            /* A^T dY */
     }
 }
-static const cmha__op cmha__matmul_op = {
-    "matmul", 2, 0, 0, {0, 0}, 0, cmha__matmul_shape, cmha__matmul_pass, cmha__matmul_pass};
 
 CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b) {
-    return cmha__operate(tape, &cmha__matmul_op, trans_b, 0, a, b, NULL);
+    static const cmha__op op = {"matmul", cmha__matmul_pass, cmha__matmul_shape, 2, 0, 0, {0, 0}, 0};
+    return cmha__operate(tape, &op, trans_b, 0, a, b, NULL);
 }
 
 static cmha_status cmha__reshape_backward(cmha_tape *tape, cmha_record *r) {
@@ -4672,8 +4615,7 @@ static cmha_status cmha__reshape_backward(cmha_tape *tape, cmha_record *r) {
 CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape) {
     cmha_tensor *y = x ? cmha__tensor_shaped(tape, rank, shape) : NULL;
     if (!y) return NULL;
-    if (y->size != x->size)
-        return CMHA__MISFIT(tape, "reshape: %zu elements into %zu", x->size, y->size);
+    if (y->size != x->size) return CMHA__MISFIT(tape, "reshape: %zu elements into %zu", x->size, y->size);
     y->data = x->data;
     return cmha__push(tape, "reshape", y, &x, 1, cmha__reshape_backward, NULL);
 }
@@ -4718,11 +4660,10 @@ static void cmha__concat_pass(const cmha__call *c) {
         else if (c->dx[k]) cmha__copy_rows(c->dy + at, a + b, c->n, width, c->dx[k], width, 1);
     }
 }
-static const cmha__op cmha__concat_op = {
-    "concat", 2, 0, 0, {0, 0}, 0, cmha__concat_shape, cmha__concat_pass, cmha__concat_pass};
 
 CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis) {
-    return cmha__operate(tape, &cmha__concat_op, axis, 0, a, b, NULL);
+    static const cmha__op op = {"concat", cmha__concat_pass, cmha__concat_shape, 2, 0, 0, {0, 0}, 0};
+    return cmha__operate(tape, &op, axis, 0, a, b, NULL);
 }
 
 /* kind: the axis; count and key: where the part begins and ends; afterwards count is its place in a row. */
@@ -4740,11 +4681,10 @@ static void cmha__slice_pass(const cmha__call *c) {
     if (!c->dy) cmha__copy_rows(c->x[0] + c->count, from, c->n, to, c->y, to, 0);
     else cmha__copy_rows(c->dy, to, c->n, to, c->dx[0] + c->count, from, 1);
 }
-static const cmha__op cmha__slice_op = {
-    "slice", 1, 0, 0, {0, 0}, 0, cmha__slice_shape, cmha__slice_pass, cmha__slice_pass};
 
 CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end) {
-    cmha__call call = cmha__call_of(&cmha__slice_op, x, NULL, NULL);
+    static const cmha__op op = {"slice", cmha__slice_pass, cmha__slice_shape, 1, 0, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
     call.kind = axis, call.count = begin, call.key = end;
     return cmha__run(tape, &call);
 }
@@ -4757,31 +4697,28 @@ static void cmha__sum_pass(const cmha__call *c) {
     else
         for (size_t i = 0; i < n; i++) c->dx[0][i] += c->dy[0];
 }
-static const cmha__op cmha__sum_op = {
-    "sum", 1, 0, 0, {0, 0}, 0, cmha__one_shape, cmha__sum_pass, cmha__sum_pass};
 
 CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
-    return cmha__operate(tape, &cmha__sum_op, 0, 0, x, NULL, NULL);
+    static const cmha__op op = {"sum", cmha__sum_pass, cmha__one_shape, 1, 0, 0, {0, 0}, 0};
+    return cmha__operate(tape, &op, 0, 0, x, NULL, NULL);
 }
 
 /* given: the `count` indices. One thread walks them, because rows may be picked more than once. */
 static void cmha__gather_shape(cmha__call *c) {
-    if (!c->given && c->count) cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "gather: index is NULL");
+    if (!c->given && c->count) CMHA__MISUSE(c->tape, "gather: index is NULL");
     c->rank = 2, c->shape[0] = c->count, c->shape[1] = c->D, c->rows = 1;
 }
 static void cmha__gather_pass(const cmha__call *c) {
     const size_t *index = (const size_t *)c->given, D = c->D, rows = cmha__rows(c->in[0]);
     for (size_t i = 0; i < c->count && !c->tape->status; i++)
-        if (index[i] >= rows)
-            cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "gather: row %zu of %zu", index[i], rows);
+        if (index[i] >= rows) CMHA__MISUSE(c->tape, "gather: row %zu of %zu", index[i], rows);
         else if (c->dy) cmha__axpy(D, 1, c->dy + i * D, c->dx[0] + index[i] * D);
         else memcpy(c->y + i * D, c->x[0] + index[i] * D, D * sizeof *c->y);
 }
-static const cmha__op cmha__gather_op = {
-    "gather", 1, 0, 0, {0, 0}, 0, cmha__gather_shape, cmha__gather_pass, cmha__gather_pass};
 
 CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n) {
-    cmha__call call = cmha__call_of(&cmha__gather_op, x, NULL, NULL);
+    static const cmha__op op = {"gather", cmha__gather_pass, cmha__gather_shape, 1, 0, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
     call.given = index, call.count = n;
     return cmha__run(tape, &call);
 }
@@ -4805,11 +4742,10 @@ static void cmha__mean_pass(const cmha__call *c) {
         }
     }
 }
-static const cmha__op cmha__mean_op = {
-    "mean", 1, 0, 0, {0, 0}, 0, cmha__mean_shape, cmha__mean_pass, cmha__mean_pass};
 
 CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask) {
-    cmha__call call = cmha__call_of(&cmha__mean_op, x, NULL, NULL);
+    static const cmha__op op = {"mean", cmha__mean_pass, cmha__mean_shape, 1, 0, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
     call.given = key_mask;
     return cmha__run(tape, &call);
 }
@@ -4839,23 +4775,23 @@ static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_
 /* given: the ids of `count` sequences of `key` tokens. */
 static void cmha__embedding_shape(cmha__call *c) {
     if (c->rank != 2) CMHA__MISFIT(c->tape, "embedding: the weight must be [V, D]");
-    else if (!c->given) cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "embedding: ids is NULL");
+    else if (!c->given) CMHA__MISUSE(c->tape, "embedding: ids is NULL");
     c->rank = 3, c->shape[0] = c->count, c->shape[1] = (size_t)c->key, c->shape[2] = c->D, c->rows = 1;
 }
 static void cmha__embedding_pass(const cmha__call *c) {
     const int32_t *ids = (const int32_t *)c->given;
     size_t T = cmha__rows(c->out), D = c->D;
-    if (CMHA__TRAINS && c->dy) cmha_embedding_backward(c->dy, ids, T, D, c->dx[0]);
+    if (cmha__goes_back(c)) cmha_embedding_backward(c->dy, ids, T, D, c->dx[0]);
     else if (!cmha__check_tokens(c->tape, ids, T, c->in[0]->shape[0], 0, 0))
         cmha_embedding_forward(c->x[0], ids, T, D, c->y);
 }
-static const cmha__op cmha__embedding_op = {
-    "embedding", 1, 0, 0, {0, 0}, 0, cmha__embedding_shape, cmha__embedding_pass, cmha__embedding_pass};
 
 /* CRAT eq 1. */
 CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
                                      size_t N) {
-    cmha__call call = cmha__call_of(&cmha__embedding_op, weight, NULL, NULL);
+    static const cmha__op op = {
+        "embedding", cmha__embedding_pass, cmha__embedding_shape, 1, 0, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, weight, NULL, NULL);
     call.given = ids, call.count = B, call.key = N;
     return cmha__run(tape, &call);
 }
@@ -4941,12 +4877,11 @@ static void cmha__activate_shape(cmha__call *c) {
 static void cmha__activate_pass(const cmha__call *c) {
     cmha__activate(c->x[0], c->n, cmha__last(c->out), c->kind, c->dy, c->dy ? c->dx[0] : c->y);
 }
-static const cmha__op cmha__activate_op = {
-    "activate", 1, 0, CMHA_ACTIVATION_RELU + 1, {0, 0}, 0, cmha__activate_shape, cmha__activate_pass,
-    cmha__activate_pass};
 
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind) {
-    return cmha__operate(tape, &cmha__activate_op, (int)kind, 0, x, NULL, NULL);
+    static const cmha__op op = {
+        "activate", cmha__activate_pass, cmha__activate_shape, 1, 0, CMHA_ACTIVATION_RELU + 1, {0, 0}, 0};
+    return cmha__operate(tape, &op, (int)kind, 0, x, NULL, NULL);
 }
 
 CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first,
@@ -4960,29 +4895,23 @@ CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, ui
     }
 }
 
-/* Rejects a rate outside [0, 1), and NaN. */
 static cmha_status cmha__check_dropout(cmha_tape *tape, cmha_real p) {
-    if (!(p >= 0) || p >= 1)
-        cmha__reject(tape, CMHA_ERR_ARGUMENT, "dropout: p must be at least 0 and below 1");
+    if (!(p >= 0) || p >= 1) CMHA__MISUSE(tape, "dropout: p must be at least 0 and below 1");
     return tape->status;
 }
 
-static void cmha__dropout_rows(const cmha__call *c) {
-    cmha_dropout_forward(c->x[0], c->n, c->number, c->key, c->lo, c->y);
-}
-static void cmha__dropout_back(const cmha__call *c) { /* a piece at a time */
-    cmha_real piece[256];
-    for (size_t i = 0, n; i < c->n; i += n) {
-        n = cmha__min(c->n - i, 256);
+static void cmha__dropout_pass(const cmha__call *c) {
+    cmha_real piece[256]; /* the backward goes a piece at a time */
+    if (!cmha__goes_back(c)) cmha_dropout_forward(c->x[0], c->n, c->number, c->key, c->lo, c->y);
+    for (size_t i = 0, n; cmha__goes_back(c) && (n = cmha__min(c->n - i, 256)) > 0; i += n) {
         cmha_dropout_forward(c->dy + i, n, c->number, c->key, c->lo + i, piece);
         cmha__axpy(n, 1, piece, c->dx[0] + i);
     }
 }
-static const cmha__op cmha__dropout_op = {
-    "dropout", 1, CMHA__NUMBERS, 0, {0, 0}, 0, NULL, cmha__dropout_rows, CMHA__BACK(cmha__dropout_back)};
 
 CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p) {
-    cmha__call call = cmha__call_of(&cmha__dropout_op, x, NULL, NULL);
+    static const cmha__op op = {"dropout", cmha__dropout_pass, NULL, 1, CMHA__NUMBERS, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
     if (!x || !tape || tape->status || cmha__check_dropout(tape, p)) return NULL;
     if (p == 0 || !cmha__records(tape)) return x;
     call.number = p, call.key = cmha__draw(tape);
@@ -5006,7 +4935,6 @@ static uint32_t *cmha__block_at(const cmha_packed *p, size_t row, size_t i) {
     return p->words + (block * CMHA__GROUP + row % CMHA__GROUP) * cmha__block_words(p->storage);
 }
 
-/* Returns the float of these bits. */
 static inline float cmha__float_of(uint32_t bits) {
     float f;
     memcpy(&f, &bits, sizeof f);
@@ -5266,13 +5194,11 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
     }
 }
 
-/* Rejects inputs that do not fit a linear map w [O, I]. */
 static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const cmha_tensor *x, int act,
                                       const cmha_tensor *w, const cmha_tensor *bias) {
     size_t W = cmha__last(x), I = cmha__last(w);
     if (w->rank != 2) CMHA__MISFIT(tape, "%s: the weight must be [O, I]", name);
-    else if (act > CMHA_ACTIVATION_RELU)
-        cmha__reject(tape, CMHA_ERR_ARGUMENT, "%s: there is no such activation", name);
+    else if (act > CMHA_ACTIVATION_RELU) CMHA__MISUSE(tape, "%s: there is no such activation", name);
     else if (W != I * (act == CMHA_ACTIVATION_SWIGLU ? 2 : 1))
         CMHA__MISFIT(tape, "%s: input of width %zu, weight for %zu", name, W, I);
     else if (bias && bias->size != w->shape[0])
@@ -5358,8 +5284,7 @@ static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, c
                                   cmha_real mean, cmha_real r, cmha_real *sum) {
     cmha_real g[256], c[256], cross = 0;
     *sum = 0;
-    for (size_t at = 0, n; at < D; at += n) {
-        n = cmha__min(D - at, 256);
+    for (size_t at = 0, n; (n = cmha__min(D - at, 256)) > 0; at += n) {
         for (size_t i = 0; i < n; i++) {
             g[i] = dy[at + i] * weight[at + i];
             c[i] = g[i] * (x[at + i] - mean);
@@ -5418,14 +5343,13 @@ static void cmha__norm_rows(const cmha__call *c) {
     const cmha_real *x = c->x[0], *w = c->x[1];
     cmha_real *stats = (cmha_real *)c->kept;
     int centred = c->op->shared[1];
-    if (!CMHA__TRAINS || !c->dy)
-        cmha_norm_forward(centred, x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
+    if (!cmha__goes_back(c)) cmha_norm_forward(centred, x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
     else cmha_norm_backward(centred, x, w, stats, c->dy, c->n, c->D, c->dx[0], c->dx[1], c->dx[2]);
 }
 static const cmha__op cmha__layernorm_op = {
-    "layernorm", 2, CMHA__EPS, 0, {1, 1}, 2 * sizeof(cmha_real), NULL, cmha__norm_rows, cmha__norm_rows};
+    "layernorm", cmha__norm_rows, NULL, 2, CMHA__EPS, 0, {1, 1}, 2 * sizeof(cmha_real)};
 static const cmha__op cmha__rmsnorm_op = {
-    "rmsnorm", 2, CMHA__EPS, 0, {1, 0}, sizeof(cmha_real), NULL, cmha__norm_rows, cmha__norm_rows};
+    "rmsnorm", cmha__norm_rows, NULL, 2, CMHA__EPS, 0, {1, 0}, sizeof(cmha_real)};
 
 CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
                                      cmha_real eps) {
@@ -5453,8 +5377,7 @@ CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_
         if (lse) lse[2 * t] = lse[2 * t + 1] = 0;
         if (targets[t] == ignore) continue;
         cmha_real top = cmha__top_logit(logits, V);
-        for (size_t i = 0, n; i < V; i += n) {
-            n = cmha__min(V - i, 256);
+        for (size_t i = 0, n; (n = cmha__min(V - i, 256)) > 0; i += n) {
             memcpy(some, logits + i, n * sizeof *some);
             all += cmha__exp_shifted(some, n, top);
         }
@@ -5508,7 +5431,6 @@ typedef struct cmha__entropy {
     cmha_real early; /* the cotangent that the forward pass has already passed on, 0 = none */
 } cmha__entropy;
 
-/* Rejects targets outside the vocabulary of V. */
 static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const int32_t *targets, size_t T, size_t V,
                                         int32_t ignore, const cmha_real *class_weights) {
     if (tape->status) return NULL;
@@ -5547,7 +5469,6 @@ static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t
     }
 }
 
-/* Writes the mean over what was counted. */
 static void cmha__entropy_mean(const cmha_tape *tape, const cmha__entropy *s, cmha_real *mean) {
     double sum = 0;
     for (int c = 0; c < tape->context->threads; c++) sum += s->sums[2 * c];
@@ -5569,7 +5490,7 @@ static cmha_status cmha__entropy_backward(cmha_tape *tape, cmha_record *r) {
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
                                          int32_t ignore, const cmha_real *class_weights) {
     if (!logits || !tape || tape->status || !tape->context) return NULL;
-    if (!targets) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
+    if (!targets) return CMHA__MISUSE(tape, "cross-entropy: targets is NULL");
     size_t T = cmha__rows(logits), V = cmha__last(logits);
     cmha_tensor *y = cmha__result1(tape);
     cmha__entropy *s = cmha__entropy_new(tape, targets, T, V, ignore, class_weights);
@@ -5601,9 +5522,8 @@ static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha
     cmha__mark mark = cmha__mark_of(tape);
     rows = cmha__min(rows < 256 ? 256 : rows, T);
     cmha_real *logits = cmha__reals(tape, rows * V);
-    for (size_t t = 0, n; !tape->status && !cmha__dry(tape) && t < T; t += n) {
+    for (size_t t = 0, n; !tape->status && !cmha__dry(tape) && (n = cmha__min(T - t, rows)) > 0; t += n) {
         const cmha_real *some = x->data + t * I;
-        n = cmha__min(T - t, rows);
         cmha__gemm(threads, 0, 1, n, V, I, 1, some, I, w->data, I, 0, logits, V);
         CMHA__FOR_CHUNKS(threads, n, lo, hi) {
             for (size_t i = lo; bias && i < hi; i++) cmha__axpy(V, 1, bias->data, logits + i * V);
@@ -5634,7 +5554,7 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
                                                cmha_tensor *bias, const int32_t *targets, int32_t ignore,
                                                const cmha_real *class_weights, cmha_real early) {
     if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
-    if (!targets) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "cross-entropy: targets is NULL");
+    if (!targets) return CMHA__MISUSE(tape, "cross-entropy: targets is NULL");
     if (cmha__check_linear(tape, "cross-entropy", x, CMHA_ACTIVATION_NONE, weight, bias)) return NULL;
     size_t T = cmha__rows(x);
     cmha_tensor *in[3] = {x, weight, bias}, *y = cmha__result1(tape);
@@ -5657,7 +5577,7 @@ CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x,
    negative log likelihood of x [.., 2V], rows of means and log variances. given: the targets [.., V]; count =
    1: one that is NaN does not count. kept: how many count. */
 static void cmha__numbers_shape(cmha__call *c) {
-    if (!c->given) cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "squared error: targets is NULL");
+    if (!c->given) CMHA__MISUSE(c->tape, "squared error: targets is NULL");
     cmha__one_shape(c);
 }
 static void cmha__numbers_pass(const cmha__call *c) {
@@ -5683,12 +5603,12 @@ static void cmha__numbers_pass(const cmha__call *c) {
     }
     if (!c->dy) c->y[0] = *counted ? (cmha_real)(sum / (double)*counted) : 0;
 }
-static const cmha__op cmha__numbers_op = {"squared_error", 1, 0, 0, {0, 0}, sizeof(size_t),
-                                          cmha__numbers_shape, cmha__numbers_pass, cmha__numbers_pass};
 
 static cmha_tensor *cmha__number_loss(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets, int gaussian,
                                       int skips) {
-    cmha__call call = cmha__call_of(&cmha__numbers_op, x, NULL, NULL);
+    static const cmha__op op = {
+        "squared_error", cmha__numbers_pass, cmha__numbers_shape, 1, 0, 0, {0, 0}, sizeof(size_t)};
+    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
     call.given = targets, call.kind = gaussian, call.count = (size_t)skips;
     return cmha__run(tape, &call);
 }
@@ -5707,7 +5627,7 @@ static void cmha__bound_pass(const cmha__call *c) {
     }
 }
 static const cmha__op cmha__bound_op = {
-    "log variances", 1, CMHA__PLANES, 0, {0, 0}, 0, NULL, cmha__bound_pass, cmha__bound_pass};
+    "log variances", cmha__bound_pass, NULL, 1, CMHA__PLANES, 0, {0, 0}, 0};
 
 /* ---- Common: positions ---- */
 
@@ -5785,8 +5705,7 @@ CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_la
                                  cmha_real *modulus, cmha_real *phase) {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
     for (size_t t = 0; t < T; t++, x += 2 * P)
-        for (size_t j0 = 0, m; j0 < P; j0 += m) {
-            m = cmha__block_of(P, j0);
+        for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
             cmha__split_pairs(x, P, j0, m, layout, re, im);
             if (modulus)
                 for (size_t j = 0; j < m; j++) modulus[t * P + j0 + j] = cmha__hypot(re[j], im[j]);
@@ -5798,9 +5717,8 @@ CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus,
                                   size_t T, size_t P, cmha_layout layout, cmha_real *dx) {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
     for (size_t t = 0; t < T; t++, x += 2 * P, dx += 2 * P)
-        for (size_t j0 = 0, m; j0 < P; j0 += m) {
+        for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
             size_t at = t * P + j0;
-            m = cmha__block_of(P, j0);
             cmha__split_pairs(x, P, j0, m, layout, re, im);
             for (size_t j = 0; j < m; j++) {
                 cmha_real lambda = cmha__hypot(re[j], im[j]), some = lambda > 0 ? lambda : 1;
@@ -5843,9 +5761,8 @@ CMHA_DEF void cmha_rotate_forward(const cmha_rotate_args *args, const cmha_real 
     size_t P = args->P, m;
     cmha__rotated o;
     for (size_t t = 0; t < n; t++, x += ldx, y += ldy, table += 2 * P)
-        for (size_t j0 = 0; j0 < P; j0 += m) {
+        for (size_t j0 = 0; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
             const cmha_real *c = table + j0, *s = table + P + j0;
-            m = cmha__block_of(P, j0);
             cmha__split_pairs(x, P, j0, m, args->layout, o.re, o.im);
             if (args->delta) {
                 cmha__rotations(args, j0, m, c, s, &o);
@@ -5884,9 +5801,8 @@ CMHA_FIT void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real
     size_t P = args->P;
     cmha__rotated o;
     for (size_t t = 0; t < n; t++, x += ldx, dy += ldy, dx = dx ? dx + ldx : NULL, table += 2 * P)
-        for (size_t j0 = 0, m; j0 < P; j0 += m) {
+        for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
             const cmha_real *c = table + j0, *s = table + P + j0;
-            m = cmha__block_of(P, j0);
             if (args->delta) {
                 cmha__split_pairs(x, P, j0, m, args->layout, o.re, o.im);
                 cmha__rotations(args, j0, m, c, s, &o);
@@ -5917,7 +5833,6 @@ typedef struct cmha__division {
     cmha_real qr[CMHA__PAIRS], qi[CMHA__PAIRS], k[CMHA__PAIRS], m[CMHA__PAIRS];
 } cmha__division;
 
-/* The gradients of a block of numerators and denominators. */
 typedef struct cmha__quotient_grad {
     cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS], wr[CMHA__PAIRS], wi[CMHA__PAIRS];
 } cmha__quotient_grad;
@@ -5985,8 +5900,7 @@ CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size
                                     cmha_quotient_kind kind, cmha_real eps, cmha_real *y) {
     cmha__division d;
     for (size_t t = 0; t < T; t++, u += 2 * D, w += 2 * D, y += 2 * D)
-        for (size_t j = 0, n; j < D; j += n) {
-            n = cmha__block_of(D, j);
+        for (size_t j = 0, n; (n = cmha__block_of(D, j)) > 0; j += n) {
             cmha__denominators(w + j, w + D + j, n, kind, eps, &d);
             cmha__divide(u + j, u + D + j, &d, n, y + j, y + D + j);
         }
@@ -5998,9 +5912,8 @@ CMHA_FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, con
     cmha__division d;
     cmha__quotient_grad g;
     for (size_t t = 0; t < T; t++)
-        for (size_t j = 0, n; j < D; j += n) {
+        for (size_t j = 0, n; (n = cmha__block_of(D, j)) > 0; j += n) {
             size_t at = 2 * t * D + j;
-            n = cmha__block_of(D, j);
             cmha__denominators(w + at, w + at + D, n, kind, eps, &d);
             cmha__divide_backward(u + at, u + at + D, &d, dy + at, dy + at + D, n, &g);
             if (du) cmha__axpy(n, 1, g.ur, du + at), cmha__axpy(n, 1, g.ui, du + at + D);
@@ -6009,18 +5922,17 @@ CMHA_FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, con
 }
 
 static void cmha__quotient_rows(const cmha__call *c) {
-    const cmha_real *u = c->x[0], *w = c->x[1];
     cmha_quotient_kind kind = (cmha_quotient_kind)c->kind;
-    if (!CMHA__TRAINS || !c->dy) cmha_quotient_forward(u, w, c->n, c->D, kind, c->number, c->y);
-    else cmha_quotient_backward(u, w, c->dy, c->n, c->D, kind, c->number, c->dx[0], c->dx[1]);
+    if (!cmha__goes_back(c)) cmha_quotient_forward(c->x[0], c->x[1], c->n, c->D, kind, c->number, c->y);
+    else cmha_quotient_backward(c->x[0], c->x[1], c->dy, c->n, c->D, kind, c->number, c->dx[0], c->dx[1]);
 }
-static const cmha__op cmha__quotient_op = {
-    "quotient", 2, CMHA__PLANES | CMHA__ALIKE | CMHA__EPS, CMHA_QUOTIENT_UNIT + 1, {0, 0}, 0, NULL,
-    cmha__quotient_rows, cmha__quotient_rows};
 
 CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
                                     cmha_real eps) {
-    return cmha__operate(tape, &cmha__quotient_op, (int)kind, eps, u, w, NULL);
+    static const cmha__op op = {
+        "quotient", cmha__quotient_rows, NULL, 2, CMHA__PLANES | CMHA__ALIKE | CMHA__EPS,
+        CMHA_QUOTIENT_UNIT + 1, {0, 0}, 0};
+    return cmha__operate(tape, &op, (int)kind, eps, u, w, NULL);
 }
 
 /* y = a x + b (b NULL: a x) on a block of columns; imaginary parts lie D numbers behind the real ones. */
@@ -6066,8 +5978,7 @@ CMHA_DEF void cmha_elementwise_complex_forward(const cmha_real *x, const cmha_re
 CMHA_FIT void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
                                                 size_t T, size_t D, cmha_real *dx, cmha_real *dw) {
     double sums[2][CMHA__PAIRS];
-    for (size_t j = 0, n; j < D; j += n) {
-        n = cmha__block_of(D, j);
+    for (size_t j = 0, n; (n = cmha__block_of(D, j)) > 0; j += n) {
         memset(sums, 0, sizeof sums);
         for (size_t t = 0; t < T; t++) {
             const cmha_real *g = dy + 2 * t * D + j;
@@ -6079,14 +5990,14 @@ CMHA_FIT void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_r
 }
 
 static void cmha__elementwise_rows(const cmha__call *c) {
-    if (!CMHA__TRAINS || !c->dy) cmha_elementwise_complex_forward(c->x[0], c->x[1], c->n, c->D, c->y);
+    if (!cmha__goes_back(c)) cmha_elementwise_complex_forward(c->x[0], c->x[1], c->n, c->D, c->y);
     else cmha_elementwise_complex_backward(c->x[0], c->x[1], c->dy, c->n, c->D, c->dx[0], c->dx[1]);
 }
-static const cmha__op cmha__elementwise_op = {"elementwise_complex", 2, CMHA__PLANES, 0, {2, 0}, 0, NULL,
-                                              cmha__elementwise_rows, cmha__elementwise_rows};
 
 CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w) {
-    return cmha__operate(tape, &cmha__elementwise_op, 0, 0, x, w, NULL);
+    static const cmha__op op = {
+        "elementwise_complex", cmha__elementwise_rows, NULL, 2, CMHA__PLANES, 0, {2, 0}, 0};
+    return cmha__operate(tape, &op, 0, 0, x, w, NULL);
 }
 
 /* u = a rho + b and the denominators c rho + d on a block of columns; rho and abcd point to its first one. */
@@ -6105,8 +6016,7 @@ CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, s
     cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
     cmha__division d;
     for (size_t t = 0; t < T; t++, rho += 2 * D, y += 2 * D)
-        for (size_t j = 0, n; j < D; j += n) {
-            n = cmha__block_of(D, j);
+        for (size_t j = 0, n; (n = cmha__block_of(D, j)) > 0; j += n) {
             cmha__mobius_parts(rho + j, abcd + j, D, n, kind, eps, ur, ui, &d);
             cmha__divide(ur, ui, &d, n, y + j, y + D + j);
         }
@@ -6140,18 +6050,16 @@ CMHA_FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, 
 }
 
 static void cmha__mobius_rows(const cmha__call *c) {
-    const cmha_real *rho = c->x[0], *abcd = c->x[1];
     cmha_quotient_kind kind = (cmha_quotient_kind)c->kind;
-    if (!CMHA__TRAINS || !c->dy) cmha_mobius_forward(rho, abcd, c->n, c->D, kind, c->number, c->y);
-    else cmha_mobius_backward(rho, abcd, c->dy, c->n, c->D, kind, c->number, c->dx[0], c->dx[1]);
+    if (!cmha__goes_back(c)) cmha_mobius_forward(c->x[0], c->x[1], c->n, c->D, kind, c->number, c->y);
+    else cmha_mobius_backward(c->x[0], c->x[1], c->dy, c->n, c->D, kind, c->number, c->dx[0], c->dx[1]);
 }
-static const cmha__op cmha__mobius_op = {
-    "mobius", 2, CMHA__PLANES | CMHA__EPS, CMHA_QUOTIENT_UNIT + 1, {8, 0}, 0, NULL, cmha__mobius_rows,
-    cmha__mobius_rows};
 
 CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd,
                                   cmha_quotient_kind kind, cmha_real eps) {
-    return cmha__operate(tape, &cmha__mobius_op, (int)kind, eps, rho, abcd, NULL);
+    static const cmha__op op = {
+        "mobius", cmha__mobius_rows, NULL, 2, CMHA__PLANES | CMHA__EPS, CMHA_QUOTIENT_UNIT + 1, {8, 0}, 0};
+    return cmha__operate(tape, &op, (int)kind, eps, rho, abcd, NULL);
 }
 
 /* ---- Complex building blocks ---- */
@@ -6312,10 +6220,9 @@ CMHA_FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *
                                            size_t T, size_t D, cmha_real *dz, cmha_real *dtheta) {
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS]; /* dy conj(exp(i theta)): dz, and with conj(z) dtheta */
     for (size_t t = 0; t < T; t++)
-        for (size_t j0 = 0, m; j0 < D; j0 += m) {
+        for (size_t j0 = 0, m; (m = cmha__block_of(D, j0)) > 0; j0 += m) {
             size_t at = 2 * t * D + j0;
             const cmha_real *re = z + at, *im = re + D, *way = theta + t * D + j0, *g = dy + at;
-            m = cmha__block_of(D, j0);
             for (size_t j = 0; j < m; j++) {
                 cmha_real s, c;
                 cmha__turn(way[j], &s, &c);
@@ -6334,15 +6241,15 @@ static void cmha__complex_rotate_fits(cmha__call *c) {
                      theta->size);
 }
 static void cmha__complex_rotate_rows(const cmha__call *c) {
-    if (!CMHA__TRAINS || !c->dy) cmha_complex_rotate_forward(c->x[0], c->x[1], c->n, c->D, c->y);
+    if (!cmha__goes_back(c)) cmha_complex_rotate_forward(c->x[0], c->x[1], c->n, c->D, c->y);
     else cmha_complex_rotate_backward(c->x[0], c->x[1], c->dy, c->n, c->D, c->dx[0], c->dx[1]);
 }
-static const cmha__op cmha__complex_rotate_op = {
-    "complex_rotate", 2, CMHA__PLANES, 0, {0, 0}, 0, cmha__complex_rotate_fits, cmha__complex_rotate_rows,
-    cmha__complex_rotate_rows};
 
 CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta) {
-    return cmha__operate(tape, &cmha__complex_rotate_op, 0, 0, z, theta, NULL);
+    static const cmha__op op = {
+        "complex_rotate", cmha__complex_rotate_rows, cmha__complex_rotate_fits, 2, CMHA__PLANES, 0, {0, 0},
+        0};
+    return cmha__operate(tape, &op, 0, 0, z, theta, NULL);
 }
 
 /* ---- Complex norms ---- */
@@ -6390,8 +6297,8 @@ static void cmha__complex_norm_rows(const cmha__call *c);
 
 #define CMHA__NORM_OP(gamma)                                                                                 \
     {                                                                                                        \
-        "complex_norm", 1, CMHA__PLANES | CMHA__EPS, CMHA_COMPLEX_NORM_WHITEN + 1, {gamma, 2},               \
-            5 * sizeof(double), NULL, cmha__complex_norm_rows, cmha__complex_norm_rows                       \
+        "complex_norm", cmha__complex_norm_rows, NULL, 1, CMHA__PLANES | CMHA__EPS,                          \
+            CMHA_COMPLEX_NORM_WHITEN + 1, {gamma, 2}, 5 * sizeof(double)                                     \
     }
 
 static const cmha__complex_norm_row cmha__complex_norms[] = {
@@ -6405,14 +6312,12 @@ static void cmha__moments(const cmha_real *z, size_t D, int centred, double *sta
     double mean[2] = {0, 0};
     cmha__wide c;
     memset(stats, 0, 5 * sizeof *stats);
-    for (size_t j0 = 0, m; centred && j0 < D; j0 += m) {
-        m = cmha__wide_load(z, D, j0, stats, &c);
+    for (size_t j0 = 0, m; centred && (m = cmha__wide_load(z, D, j0, stats, &c)) > 0; j0 += m) {
         mean[0] += cmha__wide_total(c.re, m) / (double)D;
         mean[1] += cmha__wide_total(c.im, m) / (double)D;
     }
     memcpy(stats, mean, sizeof mean);
-    for (size_t j0 = 0, m; j0 < D; j0 += m) {
-        m = cmha__wide_load(z, D, j0, stats, &c);
+    for (size_t j0 = 0, m; (m = cmha__wide_load(z, D, j0, stats, &c)) > 0; j0 += m) {
         stats[2] += cmha__wide_dot(c.re, c.re, m) / (double)D;
         stats[3] += cmha__wide_dot(c.re, c.im, m) / (double)D;
         stats[4] += cmha__wide_dot(c.im, c.im, m) / (double)D;
@@ -6487,20 +6392,14 @@ static void cmha__gamma_load(const cmha__complex_norm_row *row, const cmha_real 
 static void cmha__gamma_backward(const cmha__complex_norm_row *row, const cmha__wide *h, const cmha_real *dy,
                                  size_t D, size_t m, cmha_real *dgamma) {
     for (int n = 1; n <= row->op.shared[0]; n++, dgamma += D) {
-        const cmha_real *g[2] = {dy, dy};
-        const double *with[2] = {h->re, h->re};
-        double sign[2] = {1, 1};
-        int terms = 0;
+        double sum[CMHA__WIDE] = {0};
         for (int e = 0; e < 4; e++) {
+            const cmha_real *g = e < 2 ? dy : dy + D;
+            const double *with = e % 2 ? h->im : h->re, sign = row->entry[e] < 0 ? -1 : 1;
             if (row->entry[e] != n && row->entry[e] != -n) continue;
-            g[terms] = e < 2 ? dy : dy + D, with[terms] = e % 2 ? h->im : h->re;
-            sign[terms++] = row->entry[e] < 0 ? -1 : 1;
+            for (size_t j = 0; j < m; j++) sum[j] += sign * ((double)g[j] * with[j]);
         }
-        for (size_t j = 0; j < m; j++) {
-            double one = sign[0] * ((double)g[0][j] * with[0][j]),
-                   two = sign[1] * ((double)g[1][j] * with[1][j]);
-            dgamma[j] += (cmha_real)(terms == 2 ? one + two : one);
-        }
+        for (size_t j = 0; j < m; j++) dgamma[j] += (cmha_real)sum[j];
     }
 }
 
@@ -6525,8 +6424,7 @@ CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, cons
         cmha__moments(z, D, kind->centred, row);
         if (stats) memcpy(stats + 5 * t, row, sizeof row);
         cmha__root root = cmha__norm_root(kind, row + 2, (double)args->eps);
-        for (size_t j0 = 0, m; j0 < D; j0 += m) {
-            m = cmha__wide_load(z, D, j0, row, &h);
+        for (size_t j0 = 0, m; (m = cmha__wide_load(z, D, j0, row, &h)) > 0; j0 += m) {
             cmha__wide_apply(root.M, m, &h);
             if (!t || D > CMHA__WIDE) cmha__gamma_load(kind, gamma ? gamma + j0 : NULL, D, m, g);
             for (size_t j = 0; j < m; j++) y[j0 + j] = (cmha_real)(g[0][j] * h.re[j] + g[1][j] * h.im[j]);
@@ -6557,8 +6455,7 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
                                             const cmha_real *dy, size_t D, cmha_real *dz) {
     double G[4] = {0, 0, 0, 0}, sum[2] = {0, 0}, dV[3];
     cmha__wide dh, c;
-    for (size_t j0 = 0, m; j0 < D; j0 += m) {
-        m = cmha__norm_cotangent(row, gamma, dy, D, j0, &dh);
+    for (size_t j0 = 0, m; (m = cmha__norm_cotangent(row, gamma, dy, D, j0, &dh)) > 0; j0 += m) {
         cmha__wide_load(z, D, j0, mean, &c);
         G[0] += cmha__wide_dot(dh.re, c.re, m);
         G[1] += cmha__wide_dot(dh.re, c.im, m);
@@ -6569,8 +6466,7 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
         sum[1] += cmha__wide_total(dh.im, m) / (double)D;
     }
     cmha__root_backward(row, root, G, D, dV);
-    for (size_t j0 = 0, m; j0 < D; j0 += m) {
-        m = cmha__norm_cotangent(row, gamma, dy, D, j0, &dh);
+    for (size_t j0 = 0, m; (m = cmha__norm_cotangent(row, gamma, dy, D, j0, &dh)) > 0; j0 += m) {
         cmha__wide_load(z, D, j0, mean, &c);
         for (size_t j = 0; j < m; j++) dh.re[j] -= sum[0];
         for (size_t j = 0; j < m; j++) dh.im[j] -= sum[1];
@@ -6586,12 +6482,11 @@ CMHA_FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, con
                                          cmha_real *dz, cmha_real *dgamma, cmha_real *dbeta) {
     const cmha__complex_norm_row *kind = &cmha__complex_norms[args->kind];
     size_t D = args->D;
+    cmha__wide h;
     for (size_t t = 0; t < args->T; t++, z += 2 * D, dy += 2 * D, stats += 5) {
         cmha__root root = cmha__norm_root(kind, stats + 2, (double)args->eps);
         if (dz) cmha__complex_norm_row_backward(kind, &root, z, gamma, stats, dy, D, dz + 2 * t * D);
-        for (size_t j0 = 0, m; dgamma && j0 < D; j0 += m) {
-            cmha__wide h;
-            m = cmha__wide_load(z, D, j0, stats, &h);
+        for (size_t j0 = 0, m; dgamma && (m = cmha__wide_load(z, D, j0, stats, &h)) > 0; j0 += m) {
             cmha__wide_apply(root.M, m, &h);
             cmha__gamma_backward(kind, &h, dy + j0, D, m, dgamma + j0);
         }
@@ -6603,7 +6498,7 @@ static void cmha__complex_norm_rows(const cmha__call *c) {
     cmha_complex_norm_args args = {(cmha_complex_norm_kind)c->kind, c->n, c->D, c->number};
     const cmha_real *z = c->x[0], *gamma = c->x[1];
     double *stats = (double *)c->kept;
-    if (!CMHA__TRAINS || !c->dy) cmha_complex_norm_forward(&args, z, gamma, c->x[2], c->y, stats);
+    if (!cmha__goes_back(c)) cmha_complex_norm_forward(&args, z, gamma, c->x[2], c->y, stats);
     else cmha_complex_norm_backward(&args, z, gamma, stats, c->dy, c->dx[0], c->dx[1], c->dx[2]);
 }
 
@@ -6626,14 +6521,14 @@ CMHA_FIT void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size
 }
 
 static void cmha__phasor_rows(const cmha__call *c) {
-    if (!CMHA__TRAINS || !c->dy) cmha_phasor_forward(c->x[0], c->n, c->D, c->number, c->y);
+    if (!cmha__goes_back(c)) cmha_phasor_forward(c->x[0], c->n, c->D, c->number, c->y);
     else cmha_phasor_backward(c->x[0], c->dy, c->n, c->D, c->number, c->dx[0]);
 }
-static const cmha__op cmha__phasor_op = {
-    "phasor", 1, CMHA__PLANES | CMHA__EPS, 0, {0, 0}, 0, NULL, cmha__phasor_rows, cmha__phasor_rows};
 
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps) {
-    return cmha__operate(tape, &cmha__phasor_op, 0, eps, z, NULL, NULL);
+    static const cmha__op op = {
+        "phasor", cmha__phasor_rows, NULL, 1, CMHA__PLANES | CMHA__EPS, 0, {0, 0}, 0};
+    return cmha__operate(tape, &op, 0, eps, z, NULL, NULL);
 }
 
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im) {
@@ -6686,9 +6581,8 @@ static void cmha__multifreq_walk(const cmha__call *c) {
     cmha__wide wave, step, sum; /* sum: of domega and ddelta */
     for (size_t r = 0; !c->dy && r < c->count; r++) memset(c->y + r * d + c->lo, 0, c->n * sizeof *c->y);
     for (size_t k = 0; k < K; k++)
-        for (size_t j0 = c->lo; j0 < hi; j0 += m) {
+        for (size_t j0 = c->lo; (m = cmha__min(hi - j0, CMHA__WIDE)) > 0; j0 += m) {
             const cmha_real *omega = c->x[0] + k * d + j0, *delta = c->x[1] + k * d + j0;
-            m = cmha__min(hi - j0, CMHA__WIDE);
             cmha__wave(omega, NULL, m, 1, NULL, &step);
             memset(&sum, 0, sizeof sum);
             for (size_t r = 0; r < c->count; r++) {
@@ -6706,13 +6600,12 @@ static void cmha__multifreq_walk(const cmha__call *c) {
             for (size_t j = 0; c->dx[1] && j < m; j++) c->dx[1][k * d + j0 + j] += (cmha_real)sum.im[j];
         }
 }
-static const cmha__op cmha__multifreq_op = {
-    "multifreq", 2, CMHA__WHOLE, 0, {0, 0}, 0, cmha__multifreq_shape, cmha__multifreq_walk,
-    cmha__multifreq_walk};
 
 CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n,
                                      size_t pos0) {
-    cmha__call call = cmha__call_of(&cmha__multifreq_op, omega, delta, NULL);
+    static const cmha__op op = {
+        "multifreq", cmha__multifreq_walk, cmha__multifreq_shape, 2, CMHA__WHOLE, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, omega, delta, NULL);
     call.count = n, call.key = pos0;
     return cmha__run(tape, &call);
 }
@@ -6738,18 +6631,15 @@ static void cmha__add_rows_fits(cmha__call *c) {
 /* CRAT eq 3 */
 static void cmha__add_rows_numbers(const cmha__call *c) {
     for (size_t at = 0; at < c->out->size; at += c->rows)
-        for (size_t i = c->lo; i < c->lo + c->n; i++) c->y[at + i] = c->x[0][at + i] + c->x[1][i];
+        if (cmha__goes_back(c)) cmha__axpy(c->n, 1, c->dy + at + c->lo, c->dx[1] + c->lo);
+        else
+            for (size_t i = c->lo; i < c->lo + c->n; i++) c->y[at + i] = c->x[0][at + i] + c->x[1][i];
 }
-static void cmha__add_rows_back(const cmha__call *c) {
-    for (size_t at = c->lo; at < c->out->size; at += c->rows)
-        cmha__axpy(c->n, 1, c->dy + at, c->dx[1] + c->lo);
-}
-static const cmha__op cmha__add_rows_op = {
-    "add_rows", 2, CMHA__WHOLE | CMHA__PASSED, 0, {0, 0}, 0, cmha__add_rows_fits, cmha__add_rows_numbers,
-    CMHA__BACK(cmha__add_rows_back)};
 
 CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows) {
-    return cmha__operate(tape, &cmha__add_rows_op, 0, 0, x, rows, NULL);
+    static const cmha__op op = {
+        "add_rows", cmha__add_rows_numbers, cmha__add_rows_fits, 2, CMHA__WHOLE | CMHA__PASSED, 0, {0, 0}, 0};
+    return cmha__operate(tape, &op, 0, 0, x, rows, NULL);
 }
 
 /* ---- Regularisers and clipping of complex numbers ---- */
@@ -6990,20 +6880,14 @@ static void cmha__router_shape(cmha__call *c) {
     c->count = c->rows, c->rows = cmha__pieces(c->rows);
     c->shape[c->rank - 1] = router->shape[router->rank > 1];
 }
-static void cmha__router_rows(const cmha__call *c) {
-    size_t D = c->D, E = c->in[1]->shape[1];
-    for (size_t i = c->lo; i < c->lo + c->n; i++) {
-        size_t lo = i * CMHA__PIECE, n = cmha__piece_end(lo, c->count) - lo;
-        cmha_router_forward(c->x[0] + lo * 2 * D, c->x[1], c->x[2], n, D, E, c->y + lo * E);
-    }
-}
-
 /* With its share of the pieces of rows a thread takes as large a share of the pieces of columns. */
-static void cmha__router_back(const cmha__call *c) {
+static void cmha__router_pass(const cmha__call *c) {
     size_t D = c->D, E = c->in[1]->shape[1], half = cmha__pieces(D);
-    for (size_t i = c->lo; c->dx[0] && i < c->lo + c->n; i++) {
-        size_t lo = i * CMHA__PIECE, n = cmha__piece_end(lo, c->count) - lo;
-        cmha_router_backward(NULL, c->x[1], c->dy + lo * E, n, D, E, c->dx[0] + lo * 2 * D, NULL, NULL);
+    for (size_t i = c->lo; i < c->lo + c->n; i++) {
+        size_t lo = i * CMHA__PIECE, n = cmha__piece_end(lo, c->count) - lo, at = lo * 2 * D;
+        cmha_real *dz = c->dx[0] ? c->dx[0] + at : NULL;
+        if (!cmha__goes_back(c)) cmha_router_forward(c->x[0] + at, c->x[1], c->x[2], n, D, E, c->y + lo * E);
+        else cmha_router_backward(NULL, c->x[1], c->dy + lo * E, n, D, E, dz, NULL, NULL);
     }
     for (size_t i = 2 * half * c->lo / c->rows; c->dx[1] && i < 2 * half * (c->lo + c->n) / c->rows; i++) {
         size_t part = i / half, lo = i % half * CMHA__PIECE, n = cmha__piece_end(lo, D) - lo;
@@ -7012,12 +6896,11 @@ static void cmha__router_back(const cmha__call *c) {
     }
     if (c->dx[2] && !c->lo) cmha__bias_backward(1, c->dy, c->count, E, c->dx[2]);
 }
-static const cmha__op cmha__router_op = {
-    "router", 2, CMHA__PLANES | CMHA__WHOLE, 0, {0, 0}, 0, cmha__router_shape, cmha__router_rows,
-    CMHA__BACK(cmha__router_back)};
 
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias) {
-    return cmha__operate(tape, &cmha__router_op, 0, 0, z, router, bias);
+    static const cmha__op op = {
+        "router", cmha__router_pass, cmha__router_shape, 2, CMHA__PLANES | CMHA__WHOLE, 0, {0, 0}, 0};
+    return cmha__operate(tape, &op, 0, 0, z, router, bias);
 }
 
 /* Does expert a come before expert b? A total order: NaN, then the larger logit, then the lower index. */
@@ -7159,7 +7042,6 @@ CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
                            8 * rows * ((double)a->D + (double)a->F));
 }
 
-/* Deals the pieces to threads. */
 static void cmha__mixture_run(const cmha__mixture *m, int backward, void (*work)(const cmha__mixture *)) {
     const size_t *piece = m->r.piece, *first = m->r.first;
     CMHA__FOR_CHUNKS(m->a->threads, piece[m->a->E], lo, hi) {
@@ -7326,8 +7208,7 @@ static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
 }
 
 static int cmha__experts_top(cmha_tape *tape, const char *name, size_t top, size_t E) {
-    if (top < 1 || top > E)
-        cmha__reject(tape, CMHA_ERR_ARGUMENT, "%s: %zu experts a token out of %zu", name, top, E);
+    if (top < 1 || top > E) CMHA__MISUSE(tape, "%s: %zu experts a token out of %zu", name, top, E);
     return !tape->status;
 }
 
@@ -7447,16 +7328,14 @@ static void cmha__balance_pass(const cmha__call *c) {
     const unsigned char *mask = (const unsigned char *)c->given;
     size_t T = cmha__rows(c->in[0]), E = c->D;
     double *share = (double *)c->kept;
-    if (!CMHA__TRAINS || !c->dy)
-        c->y[0] = (cmha_real)cmha_balance_forward(c->x[0], mask, T, E, c->count, share);
+    if (!cmha__goes_back(c)) c->y[0] = (cmha_real)cmha_balance_forward(c->x[0], mask, T, E, c->count, share);
     else cmha_balance_backward(c->x[0], mask, share, T, E, c->dy[0], c->dx[0]);
 }
-static const cmha__op cmha__balance_op = {
-    "balance", 1, 0, 0, {0, 0}, 0, cmha__balance_shape, cmha__balance_pass, cmha__balance_pass};
 
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
                                    const unsigned char *key_mask) {
-    cmha__call call = cmha__call_of(&cmha__balance_op, logits, NULL, NULL);
+    static const cmha__op op = {"balance", cmha__balance_pass, cmha__balance_shape, 1, 0, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, logits, NULL, NULL);
     call.given = key_mask, call.count = top;
     return cmha__run(tape, &call);
 }
@@ -7487,28 +7366,23 @@ static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *
 
 static const cmha_real cmha__feature_eps = (cmha_real)1e-6;
 
-/* Memory that close gives back. */
-static void *cmha__knowledge_take(cmha_knowledge *kb, size_t count, size_t width) {
+/* Takes memory that close gives back, to the pointer at `to`. */
+static cmha_status cmha__knowledge_take(cmha_knowledge *kb, size_t count, size_t width, void *to) {
     size_t bytes, i = 0;
-    if (!cmha__mul(count, width, &bytes)) {
-        cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents overflow a size", kb->n);
-        return NULL;
-    }
+    if (!cmha__mul(count, width, &bytes))
+        return cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents overflow a size", kb->n);
     if (!bytes) bytes = 1;
     while (kb->owned[i].memory) i++;
     kb->owned[i].memory = cmha__take(kb->context, kb->owned[i].bytes = bytes);
-    if (!kb->owned[i].memory)
-        cmha__fail(kb->context, CMHA_ERR_MEMORY, "knowledge: no memory (%zu bytes)", bytes);
-    return kb->owned[i].memory;
+    memcpy(to, &kb->owned[i].memory, sizeof kb->owned[i].memory);
+    if (kb->owned[i].memory) return CMHA_OK;
+    return cmha__fail(kb->context, CMHA_ERR_MEMORY, "knowledge: no memory for %zu bytes", bytes);
 }
 
-/* Takes the memory of the features. */
 static cmha_status cmha__knowledge_reserve(cmha_knowledge *kb) {
     size_t count = 0;
     if (!cmha__mul(kb->n, 2 * kb->d_r, &count)) count = SIZE_MAX; /* too many bytes in any case */
-    kb->features = (const cmha_real *)cmha__knowledge_take(kb, count, sizeof *kb->features);
-    if (kb->features) return CMHA_OK;
-    return count > SIZE_MAX / sizeof *kb->features ? CMHA_ERR_OVERFLOW : CMHA_ERR_MEMORY;
+    return cmha__knowledge_take(kb, count, sizeof *kb->features, &kb->features);
 }
 
 static void cmha__knowledge_features(cmha_knowledge *kb) {
@@ -7541,20 +7415,18 @@ static cmha_status cmha__knowledge_finite(const cmha_knowledge *kb) {
 CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n,
                                          size_t d_r, const cmha_real *vectors, const int64_t *ids,
                                          const char *texts, const uint64_t *text_begin) {
-    if (!knowledge) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: it is NULL");
+    if (!knowledge) return CMHA__WRONG(context, "knowledge: it is NULL");
     memset(knowledge, 0, sizeof *knowledge);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    if (n && (!vectors || !d_r))
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: %zu documents without vectors", n);
-    if (!texts != !text_begin)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: texts and text_begin need each other");
+    if (n && (!vectors || !d_r)) return CMHA__WRONG(context, "knowledge: %zu documents without vectors", n);
+    if (!texts != !text_begin) return CMHA__WRONG(context, "knowledge: texts and text_begin need each other");
     if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu features", d_r);
     knowledge->context = context, knowledge->n = n, knowledge->d_r = d_r;
     knowledge->vectors = vectors, knowledge->ids = ids;
     knowledge->texts = texts, knowledge->text_begin = text_begin;
     cmha_status status = cmha__knowledge_reserve(knowledge); /* first: every array's size is then possible */
     if (!status && texts && !cmha__texts_in_order(text_begin, n, UINT64_MAX))
-        status = cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge: text_begin does not ascend from 0");
+        status = CMHA__WRONG(context, "knowledge: text_begin does not ascend from 0");
     if (!status) status = cmha__knowledge_finite(knowledge);
     if (!status) cmha__knowledge_features(knowledge);
     if (status) cmha_knowledge_close(knowledge);
@@ -7644,8 +7516,7 @@ static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *inde
 static void cmha__nearest_scan(const cmha_real *scores, size_t n, size_t first, size_t k, cmha_real under,
                                int64_t *index, cmha_real *similarity) {
     cmha_real limit = cmha__larger(similarity[k - 1], under);
-    for (size_t i = 0, m; i < n; i += m) {
-        m = cmha__min(n - i, CMHA__NEAREST_SPAN);
+    for (size_t i = 0, m; (m = cmha__min(n - i, CMHA__NEAREST_SPAN)) > 0; i += m) {
         int any = m < CMHA__NEAREST_SPAN;
         if (!any)
             for (size_t j = 0; j < CMHA__NEAREST_SPAN; j++) any |= scores[i + j] > limit;
@@ -7667,16 +7538,14 @@ static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmh
     size_t W = 2 * s->d_r, k = s->k, n = s->base->n, width = CMHA__NEAREST_DOCUMENTS, cols, rows;
     if (n < width) width = (n + CMHA__NEAREST_SPAN - 1) / CMHA__NEAREST_SPAN * CMHA__NEAREST_SPAN;
     cmha_real *filled = cmha__cut_off(&scratch, width * W), *scores = scratch, scale = 1 / (cmha_real)s->d_r;
-    for (; lo < hi; lo += cols) {
+    for (; (cols = cmha__min(hi - lo, width)) > 0; lo += cols) {
         const cmha_real *tile = s->base->features + lo * W;
-        cols = cmha__min(hi - lo, width);
         if (cols < width) { /* the last tile: filled up with zeros */
             memcpy(filled, tile, cols * W * sizeof *filled);
             memset(filled + cols * W, 0, (width - cols) * W * sizeof *filled);
             tile = filled;
         }
-        for (size_t q = 0; q < s->Q; q += rows) {
-            rows = cmha__min(s->Q - q, CMHA__NEAREST_ROWS);
+        for (size_t q = 0; (rows = cmha__min(s->Q - q, CMHA__NEAREST_ROWS)) > 0; q += rows) {
             /* A few queries, as in decoding, one by one: the tile stays in the cache, and products of few
                rows are GEMM's weakest. */
             size_t step = rows <= CMHA__NEAREST_FEW ? 1 : rows;
@@ -7731,8 +7600,8 @@ static cmha_status cmha__search_callers(const cmha__search *s) {
         size_t q = i / k;
         if (found < 0) continue;
         if ((uint64_t)found >= base->n)
-            return cmha__fail(s->context, CMHA_ERR_ARGUMENT, "search: the caller's found document %zu of %zu",
-                              (size_t)found, base->n);
+            return CMHA__WRONG(s->context, "search: the caller's found document %zu of %zu", (size_t)found,
+                               base->n);
         cmha_real one = cmha__dot(s->phasors + q * W, base->features + (size_t)found * W, W);
         one /= (cmha_real)s->d_r;
         if (one > s->under) cmha__nearest_insert(one, found, k, s->index + q * k, s->similarity + q * k);
@@ -7765,9 +7634,8 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, cons
     if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
     cmha_context *context = knowledge->context;
     if (!Q || !k) return CMHA_OK;
-    if (!queries || !index || !similarity)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "search: an array is NULL");
-    if (threshold != threshold) return cmha__fail(context, CMHA_ERR_ARGUMENT, "search: the threshold is NaN");
+    if (!queries || !index || !similarity) return CMHA__WRONG(context, "search: an array is NULL");
+    if (threshold != threshold) return CMHA__WRONG(context, "search: the threshold is NaN");
     cmha__search s = cmha__search_of(context, knowledge, slab, knowledge->d_r, k, threshold, &bytes);
     bytes = cmha__countable(bytes, 16 * (double)Q * ((double)k + (double)s.d_r)); /* the caller's arrays */
     if (bytes == SIZE_MAX)
@@ -7889,13 +7757,11 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
-/* Do the options and shapes fit? */
 static int cmha__retrieve_fits(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *a,
                                const cmha_tensor *q, const cmha_tensor *w_logits) {
-    if (!a || !a->queries || a->queries > SIZE_MAX / 2)
-        cmha__reject(tape, CMHA_ERR_ARGUMENT, "retrieve: no queries");
+    if (!a || !a->queries || a->queries > SIZE_MAX / 2) CMHA__MISUSE(tape, "retrieve: no queries");
     else if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
-        cmha__reject(tape, CMHA_ERR_ARGUMENT, "retrieve: tau must be > 0, eps >= 0, the threshold a number");
+        CMHA__MISUSE(tape, "retrieve: tau must be > 0, eps >= 0, the threshold a number");
     else if (w_logits->size != a->queries || cmha__last(q) % (2 * a->queries))
         CMHA__MISFIT(tape, "retrieve: rows of %zu numbers and %zu weights do not fit %zu queries",
                      cmha__last(q), w_logits->size, a->queries);
@@ -7958,7 +7824,7 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
 static void cmha__reflect_fits(cmha__call *c) {
     const cmha_tensor *z = c->in[0], *v = c->in[1], *gate = c->in[2];
     int fits = cmha__last(v) == 2 * c->D && v->size == z->size;
-    if (!(c->number > 0)) cmha__reject(c->tape, CMHA_ERR_ARGUMENT, "reflect: tau must be positive");
+    if (!(c->number > 0)) CMHA__MISUSE(c->tape, "reflect: tau must be positive");
     else if (!fits || cmha__last(gate) != c->D || gate->size != z->size / 2)
         CMHA__MISFIT(c->tape, "reflect: z of %zu numbers, v of %zu and a gate of %zu do not fit", z->size,
                      v->size, gate->size);
@@ -7967,36 +7833,26 @@ static void cmha__reflect_fits(cmha__call *c) {
 /* The second half of CRAT eq 19: (1 - g) z + g v or z + g v; z bit for bit where nothing was found. */
 static void cmha__reflect_rows(const cmha__call *c) {
     const unsigned char *found = (const unsigned char *)c->given;
-    const cmha_real *z = c->x[0], *v = c->x[1], *gate = c->x[2], tau = c->number;
-    size_t D = c->D;
-    cmha_real *CMHA__RESTRICT y = c->y;
-    for (size_t t = c->lo; t < c->lo + c->n; t++, z += 2 * D, v += 2 * D, gate += D, y += 2 * D) {
-        if (found && !found[t]) {
-            if (D) memcpy(y, z, 2 * D * sizeof *y);
-            continue;
-        }
-        for (size_t j = 0; j < D; j++) {
-            cmha_real g = cmha__sigmoid(gate[j] / tau), keep = c->kind == CMHA_FUSION_CONVEX ? 1 - g : 1;
-            y[j] = keep * z[j] + g * v[j];
-            y[D + j] = keep * z[D + j] + g * v[D + j];
-        }
-    }
-}
-static void cmha__reflect_back(const cmha__call *c) {
-    const unsigned char *found = (const unsigned char *)c->given;
-    int convex = c->kind == CMHA_FUSION_CONVEX;
-    cmha_real tau = c->number;
+    const int convex = c->kind == CMHA_FUSION_CONVEX, back = cmha__goes_back(c);
+    const cmha_real tau = c->number;
     for (size_t t = 0, D = c->D, W = 2 * D; t < c->n; t++) {
-        const cmha_real *z = c->x[0] + t * W, *v = c->x[1] + t * W, *gate = c->x[2] + t * D,
-                        *dy = c->dy + t * W;
+        const cmha_real *z = c->x[0] + t * W, *v = c->x[1] + t * W, *gate = c->x[2] + t * D;
+        const cmha_real *dy = back ? c->dy + t * W : NULL;
+        cmha_real *CMHA__RESTRICT y = c->y + t * W;
         cmha_real *CMHA__RESTRICT dz = c->dx[0] ? c->dx[0] + t * W : NULL;
         cmha_real *CMHA__RESTRICT dv = c->dx[1] ? c->dx[1] + t * W : NULL;
         cmha_real *CMHA__RESTRICT dgate = c->dx[2] ? c->dx[2] + t * D : NULL;
         if (found && !found[c->lo + t]) {
-            if (dz) cmha__axpy(W, 1, dy, dz);
+            if (!back && D) memcpy(y, z, W * sizeof *y);
+            else if (dz) cmha__axpy(W, 1, dy, dz);
             continue;
         }
-        for (size_t j = 0; j < D; j++) {
+        for (size_t j = 0; !back && j < D; j++) {
+            cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1;
+            y[j] = keep * z[j] + g * v[j];
+            y[D + j] = keep * z[D + j] + g * v[D + j];
+        }
+        for (size_t j = 0; back && j < D; j++) {
             cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1, re = dy[j], im = dy[D + j];
             cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
             if (dz) dz[j] += keep * re, dz[D + j] += keep * im;
@@ -8005,13 +7861,12 @@ static void cmha__reflect_back(const cmha__call *c) {
         }
     }
 }
-static const cmha__op cmha__reflect_op = {
-    "reflect", 3, CMHA__PLANES, 0, {0, 0}, 0, cmha__reflect_fits, cmha__reflect_rows,
-    CMHA__BACK(cmha__reflect_back)};
 
 CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate,
                                    cmha_real tau, cmha_fusion fusion, const unsigned char *found) {
-    cmha__call call = cmha__call_of(&cmha__reflect_op, z, v, gate);
+    static const cmha__op op = {
+        "reflect", cmha__reflect_rows, cmha__reflect_fits, 3, CMHA__PLANES, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, z, v, gate);
     call.kind = (int)fusion, call.number = tau, call.given = found;
     return cmha__run(tape, &call);
 }
@@ -8023,7 +7878,7 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
     const unsigned char *found = NULL;
     if (!weights || !cmha__is_planes(tape, z, "irw")) return NULL;
     if (!weights->wm || !weights->w_logits || !weights->wv || !weights->wg)
-        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "irw: a weight is missing");
+        return CMHA__MISUSE(tape, "irw: a weight is missing");
     if (!cmha__dry(tape) && (!knowledge || !knowledge->n)) return z;
     if (weights->wm->rank != 3 || weights->wm->shape[0] != 2)
         return CMHA__MISFIT(tape, "irw: the weight of the queries must be [2, M d_r, D]");
@@ -9942,7 +9797,7 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
     cmha_real *table = NULL;
     size_t size;
     if (!tape || tape->status) return NULL;
-    if (!omega && n_tables && P) cmha__reject(tape, CMHA_ERR_ARGUMENT, "rotation: omega is NULL");
+    if (!omega && n_tables && P) CMHA__MISUSE(tape, "rotation: omega is NULL");
     else if (!cmha__mul(n_tables, n, &size) || !cmha__mul(size, 2, &size) || !cmha__mul(size, P, &size))
         cmha__reject(tape, CMHA_ERR_OVERFLOW, "rotation: the size of its table overflows");
     else table = cmha__reals(tape, size);
@@ -10057,7 +9912,7 @@ static const cmha_tensor *cmha__attention_checked(cmha_tape *tape, const cmha_at
     if (!wrong && !cmha__attention_fits(tape, s, in)) return NULL;
     if (!wrong) wrong = cmha__attention_wrong(args, 1);
     if (!wrong) return q;
-    return cmha__reject(tape, CMHA_ERR_ARGUMENT, "attention: %s%.31s%s%s", own ? "score " : "",
+    return CMHA__MISUSE(tape, "attention: %s%.31s%s%s", own ? "score " : "",
                         own && own->name ? own->name : "", own ? ": " : "", wrong);
 }
 
@@ -10196,7 +10051,7 @@ static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha
 static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *args, const cmha_tensor *q) {
     if (!q || !tape || tape->status) return NULL;
     if (args) return (cmha__attention_saved *)cmha__record_alloc(tape, sizeof(cmha__attention_saved));
-    cmha__reject(tape, CMHA_ERR_ARGUMENT, "attention: args is NULL");
+    CMHA__MISUSE(tape, "attention: args is NULL");
     return NULL;
 }
 
@@ -10224,7 +10079,7 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
     else s->linear = *linear;
     unsigned kind = (unsigned)s->linear.kind, output = (unsigned)s->linear.output; /* lag: 0 */
     if (kind > CMHA_LINEAR_ANGULAR || output > CMHA_COPE_OUTPUT_HYBRID)
-        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "linear attention: there is no such kind or output");
+        return CMHA__MISUSE(tape, "linear attention: there is no such kind or output");
     cmha_attention_args *a = &s->args;
     a->kind = CMHA_ATTENTION_COMPLEX;
     a->heads = a->kv_heads = lag ? lag->heads : linear->heads;
@@ -10491,7 +10346,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     cmha_tensor *in[6] = {qkv, NULL, NULL, delta, b, w};
     double sum = 0;
     if (!qkv || !w || !tape || tape->status) return NULL;
-    if (!args || !options) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: args or options is NULL");
+    if (!args || !options) return CMHA__MISUSE(tape, "pcl: args or options is NULL");
     s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     cmha_attention_args *a = &s->attention.args;
@@ -10505,7 +10360,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
                         : !(options->tau > 0)                 ? "tau must be positive"
                         : s->adapted && !args->rotation       ? "no rotation table"
                                                               : NULL;
-    if (wrong) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "pcl: %s", wrong);
+    if (wrong) return CMHA__MISUSE(tape, "pcl: %s", wrong);
     s->key = cmha__draw(tape);
     size_t units = cmha__pcl_units(s);
     cmha_tensor *y = cmha__result(tape, 1, &size);
@@ -10586,7 +10441,7 @@ CMHA_DEF const char *cmha_preset_name(size_t i) {
 CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
                                  cmha_trainer_config *trainer) {
     size_t i = 0;
-    if (!name) return cmha__fail(context, CMHA_ERR_ARGUMENT, "preset: its name is NULL");
+    if (!name) return CMHA__WRONG(context, "preset: its name is NULL");
     while (cmha_preset_name(i) && strcmp(cmha_preset_name(i), name) != 0) i++;
     if (!cmha_preset_name(i))
         return cmha__fail(context, CMHA_ERR_NOT_FOUND, "there is no preset \"%.60s\"", name);
@@ -10747,7 +10602,7 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *parameters, cmha_cont
     if (!p) return CMHA_ERR_ARGUMENT;
     memset(p, 0, sizeof *p);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    if (!rows || !count) return cmha__fail(context, CMHA_ERR_ARGUMENT, "parameters: there are no rows");
+    if (!rows || !count) return CMHA__WRONG(context, "parameters: there are no rows");
     cmha__array arrays[] = {{&p->sums, (size_t)context->threads, sizeof *p->sums},
                             {&p->list, count, sizeof *p->list}};
     cmha_status status = cmha__take_arrays(context, "parameters", arrays, 2, &p->bytes, NULL);
@@ -10756,7 +10611,7 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *parameters, cmha_cont
     for (size_t i = 0; !status && i < count; i++) {
         cmha_parameter *one = &p->list[i];
         const char *wrong = cmha__row_wrong(p, &rows[i], &one->tensor);
-        if (wrong) status = cmha__fail(context, CMHA_ERR_ARGUMENT, "parameters: row %zu: %s", i, wrong);
+        if (wrong) status = CMHA__WRONG(context, "parameters: row %zu: %s", i, wrong);
         else memcpy(one->name, rows[i].name, strlen(rows[i].name)), p->count++, p->size += one->tensor.size;
         one->is_complex = rows[i].is_complex, one->lr_scale = 1;
         one->decay = one->usual_decay = rows[i].decay;
@@ -10843,7 +10698,7 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *parameters, const cha
     if (matched) *matched = 0;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     if (!pattern || !cmha__tune(&any, what, value))
-        return cmha__fail(p->context, CMHA_ERR_ARGUMENT, "tune: no pattern, or %g is out of range", value);
+        return CMHA__WRONG(p->context, "tune: no pattern, or %g is out of range", value);
     cmha_status status = cmha__plan(p, &plan);
     if (status) return status;
     for (size_t i = 0; i < p->count; i++)
@@ -11340,7 +11195,7 @@ static cmha_status cmha__find_score(cmha_context *context, const cmha_model_conf
         for (const cmha__row *own = cmha__layer_rows; own->name; own++)
             if (!strncmp(own->name, "attn.", 5) && !strcmp(own->name + 5, row->parameters[i].name))
                 wrong = "a parameter has the name of one of the layer's own";
-    if (wrong) return cmha__fail(context, CMHA_ERR_ARGUMENT, "model: score %s: %s", c->score, wrong);
+    if (wrong) return CMHA__WRONG(context, "model: score %s: %s", c->score, wrong);
     *score = row;
     return CMHA_OK;
 }
@@ -11376,7 +11231,7 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
         wrong = cmha__kv_heads(c) != c->n_heads ? "its heads cannot be grouped (n_kv_heads)"
                 : c->pcl_weight > 0 ? "the phase contrastive loss is for family = real"
                                     : family->wrong(c);
-    return wrong ? cmha__fail(context, CMHA_ERR_ARGUMENT, "model: %s", wrong) : CMHA_OK;
+    return wrong ? CMHA__WRONG(context, "model: %s", wrong) : CMHA_OK;
 }
 
 /* Allocates the tables that describe the model: parameters, blocks, frequencies; not the numbers. */
@@ -11450,13 +11305,13 @@ CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
 
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    if (!omega) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: no frequencies");
+    if (!omega) return CMHA__WRONG(model->context, "model: no frequencies");
     if (model->config.frequency != CMHA_FREQUENCY_TABLE)
         return cmha__fail(model->context, CMHA_ERR_STATE, "model: frequencies need frequency = table");
     size_t count = model->n_omega * (cmha__head_width(&model->config) / 2);
     for (size_t i = 0; i < count; i++)
         if (!(fabs(omega[i]) <= DBL_MAX))
-            return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model: frequency %zu is not finite", i);
+            return CMHA__WRONG(model->context, "model: frequency %zu is not finite", i);
     memcpy(model->omega, omega, count * sizeof *omega);
     return CMHA_OK;
 }
@@ -11578,7 +11433,7 @@ CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_a
                                            cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
                                            cmha_tensor *const *parameters) {
     if (!layer || !q) return NULL;
-    if (!args) return cmha__reject(layer->tape, CMHA_ERR_ARGUMENT, "layer attention: args is NULL");
+    if (!args) return CMHA__MISUSE(layer->tape, "layer attention: args is NULL");
     return cmha__softmax_heads((cmha__pass *)layer->pass, args, q, k, v, parameters);
 }
 
@@ -11590,8 +11445,8 @@ static cmha_tensor *cmha__own_attention(cmha__pass *pass, const cmha_attention_a
     layer.args.score = NULL, layer.args.kind = CMHA_ATTENTION_DOT;
     cmha_tensor *y = h ? score->attend(&layer, h) : NULL;
     if (pass->tape->status || (y && cmha__same_shape(y, h))) return y;
-    return cmha__reject(pass->tape, CMHA_ERR_SHAPE, "score %s: attend must return [%zu, %zu, %zu]",
-                        score->name, pass->B, pass->N, pass->c->d_model);
+    return CMHA__MISFIT(pass->tape, "score %s: attend must return [%zu, %zu, %zu]", score->name, pass->B,
+                        pass->N, pass->c->d_model);
 }
 
 /* Runs linear attention of `heads` heads of d numbers, likewise. */
@@ -11975,8 +11830,8 @@ static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_c
     size_t n = pass->first + N, room = pass->c->max_positions;
     if (kind == CMHA_COPE_IMAG_LEARNED) {
         if (n > room)
-            return cmha__reject(pass->tape, CMHA_ERR_SHAPE,
-                                "model: %zu positions, but the learned embedding has %zu", n, room);
+            return CMHA__MISFIT(pass->tape, "model: %zu positions, but the learned embedding has %zu", n,
+                                room);
         cmha_tensor *rows = cmha__rows_of_embedding(pass, pass->model->position_weight, NULL, 1);
         rows = cmha__scaled(pass, rows, factor);
         return x ? cmha_add(pass->tape, x, rows) : rows;
@@ -12106,8 +11961,8 @@ static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
     size_t shape[] = {pass->B, pass->N, c->d_model};
     int complex_in = m->feature_weight && m->feature_weight->rank == 3;
     if (!c->features != !pass->batch->features)
-        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "model: it reads %zu features a position, there are %s",
-                            c->features, c->features ? "none" : "some");
+        return CMHA__MISUSE(tape, "model: it reads %zu features a position, there are %s", c->features,
+                            c->features ? "none" : "some");
     if (c->tokens) x = cmha_embedding(tape, m->token_weight, pass->batch->ids, pass->B, pass->N);
     if (c->embedding_scale && x) x = cmha_scale(tape, x, (cmha_real)sqrt((double)c->d_model));
     if (c->features && !tape->status) f = cmha__read_features(pass);
@@ -12163,7 +12018,7 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     cmha__pass pass;
     if (extra_loss) *extra_loss = NULL;
     if (!tape || tape->status) return NULL;
-    if (!model || !batch) return cmha__reject(tape, CMHA_ERR_ARGUMENT, "model: it or the batch is NULL");
+    if (!model || !batch) return CMHA__MISUSE(tape, "model: it or the batch is NULL");
     if (!cmha__model_is_open(model)) return cmha__reject(tape, CMHA_ERR_STATE, "model: it is closed");
     if (cmha__records(tape) && !cmha__dry(tape) && cmha__need_grad(&model->parameters))
         return cmha__stop(tape, CMHA_ERR_MEMORY);
@@ -12184,12 +12039,11 @@ CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, con
 CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states,
                                         const unsigned char *key_mask) {
     if (!states || !tape || tape->status) return NULL;
-    if (!cmha__model_is_open(model))
-        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "scores: the model is missing");
+    if (!cmha__model_is_open(model)) return CMHA__MISUSE(tape, "scores: the model is missing");
     if (!model->class_weight)
         return cmha__reject(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
     if (states->rank != 3 || !states->shape[1])
-        return cmha__reject(tape, CMHA_ERR_SHAPE, "scores: there is no token to look at");
+        return CMHA__MISFIT(tape, "scores: there is no token to look at");
     const cmha_model_config *c = &model->config;
     size_t B = states->shape[0], N = states->shape[1], mean = c->pool == CMHA_POOL_MEAN;
     size_t *first = mean ? NULL : (size_t *)cmha__record_alloc(tape, (B + 1) * sizeof *first);
@@ -12202,8 +12056,7 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
 
 CMHA_DEF cmha_tensor *cmha_model_values(cmha_model *model, cmha_tape *tape, cmha_tensor *states) {
     if (!states || !tape || tape->status) return NULL;
-    if (!cmha__model_is_open(model))
-        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "values: the model is missing");
+    if (!cmha__model_is_open(model)) return CMHA__MISUSE(tape, "values: the model is missing");
     if (!model->value_weight)
         return cmha__reject(tape, CMHA_ERR_STATE, "values: the model has no value head (values = 0)");
     cmha_tensor *y = cmha_linear(tape, states, model->value_weight, model->value_bias);
@@ -12231,8 +12084,7 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
     cmha_tape *tape = &model->tape;
     const int32_t *targets = batch->targets;
     size_t total = batch->batch * batch->length, n = 0;
-    if (!targets)
-        return cmha__reject(tape, CMHA_ERR_ARGUMENT, "loss: the batch has no targets, labels or values");
+    if (!targets) return CMHA__MISUSE(tape, "loss: the batch has no targets, labels or values");
     if (!model->config.causal) {
         size_t *index = (size_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *index);
         int32_t *wanted = (int32_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *wanted);
@@ -12277,7 +12129,7 @@ static cmha_status cmha__own_pass(cmha_model *model, const char *name, const cmh
     model->tape.recording = recording;
     model->tape.key = key;
     if (batch && result) return CMHA_OK;
-    return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "%s: the batch or the result is NULL", name);
+    return CMHA__WRONG(model->context, "%s: the batch or the result is NULL", name);
 }
 
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss) {
@@ -12344,9 +12196,8 @@ CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *b
     if (status) return status;
     size_t layers = model->config.n_layers, heads = model->config.n_heads;
     if (layer >= layers || head >= heads || what < 0 || what >= 4 * CMHA_SEE_NEXT)
-        return cmha__fail(model->context, CMHA_ERR_ARGUMENT,
-                          "model attention: layer %zu of %zu, head %zu of %zu, what = %d", layer,
-                          layers, head, heads, what);
+        return CMHA__WRONG(model->context, "model attention: layer %zu of %zu, head %zu of %zu, what = %d",
+                           layer, layers, head, heads, what);
     size_t first = heads - cmha__plain_heads(&model->config, layer); /* Möbius heads, the last, run first */
     struct cmha__probe probe = {layer, 0, (first + head) % heads, what, out};
     model->tape.probe = &probe;
@@ -12415,7 +12266,7 @@ CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch,
                                                 size_t *training) {
     size_t memory, records;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    if (!training) return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "model memory: no result");
+    if (!training) return CMHA__WRONG(model->context, "model memory: no result");
     cmha_status status = cmha__measure(model, batch, length, &memory, &records);
     size_t numbers = (model->parameters.size + 3 * model->parameters.learning) * sizeof(cmha_real);
     size_t fixed = model->table_bytes + numbers + 2 * CMHA__BLOCK_OVERHEAD;
@@ -12546,7 +12397,7 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *parameters, const cmh
     cmha_parameters *p = parameters;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     if (!args || !(args->grad_scale > 0))
-        return cmha__fail(p->context, CMHA_ERR_ARGUMENT, "step: no args, or grad_scale is not above 0");
+        return CMHA__WRONG(p->context, "step: no args, or grad_scale is not above 0");
     cmha_adamw_args next = *args;
     next.t = p->step + 1;
     cmha_status status = cmha__need_grad(p);
@@ -12592,8 +12443,7 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *parameters, cmha_loss_
     cmha_status status = CMHA_OK;
     double least = 0, worst = -1, slope;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
-    if (!loss || !error)
-        return cmha__fail(p->context, CMHA_ERR_ARGUMENT, "gradient check: no loss or no result");
+    if (!loss || !error) return CMHA__WRONG(p->context, "gradient check: no loss or no result");
     if (!p->grad) return cmha__fail(p->context, CMHA_ERR_STATE, "gradient check: there are no gradients");
     size_t size = p->size * sizeof *p->data, bytes = size + p->learning * sizeof *p->grad;
     cmha_real *kept = (cmha_real *)cmha__take(p->context, bytes), *grads = kept + p->size;
@@ -12700,8 +12550,8 @@ static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *c
         return cmha__fail(trainer->context, CMHA_ERR_STATE,
                           "%s: the model reads features, which a stream of tokens has not", call);
     if ((width == 1 || width == 2 || width == 4) && tokens->count >= least) return CMHA_OK;
-    return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT,
-                      "%s: it takes a stream of %zu tokens or more, of 1, 2 or 4 bytes", call, least);
+    return CMHA__WRONG(trainer->context, "%s: it takes a stream of %zu tokens or more, of 1, 2 or 4 bytes",
+                       call, least);
 }
 
 /* Fills a row of a batch over the trainer's ids and targets from the stream; `draw` hides an encoder's. */
@@ -12783,7 +12633,7 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     cmha_status status = cmha__trainer_ready(trainer, 0);
     if (!status) status = cmha__check_stream(trainer, "evaluate", tokens, 2);
     if (status) return status;
-    if (!loss) return cmha__fail(trainer->context, CMHA_ERR_ARGUMENT, "evaluate: no result");
+    if (!loss) return CMHA__WRONG(trainer->context, "evaluate: no result");
     const cmha_trainer_config *c = &trainer->config;
     size_t total = tokens->count - 1 < c->eval_tokens ? tokens->count - 1 : c->eval_tokens, counted = 0;
     double sum = 0;
@@ -12852,7 +12702,7 @@ CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *q, const cmha_model *mo
     memset(q, 0, sizeof *q);
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
-        return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "quantise: the storage must be BF16 or INT8");
+        return CMHA__WRONG(model->context, "quantise: the storage must be BF16 or INT8");
     q->context = model->context, q->model = model, q->opening = model->opening, q->storage = storage;
     cmha__reading *list = NULL;
     cmha_model dry = *model;
@@ -13290,10 +13140,10 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     cmha_context *context = cache->context;
     const cmha_model_config *c = &cache->model->config;
     if (!c->features != !features)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT,
-                          "append: the model reads %zu features a position (cmha_cache_append_features), %s",
-                          c->features, c->features ? "here are none" : "here are some");
-    if ((c->tokens && !ids) || !n) return cmha__fail(context, CMHA_ERR_ARGUMENT, "append: no tokens");
+        return CMHA__WRONG(context,
+                           "append: the model reads %zu features a position (cmha_cache_append_features), %s",
+                           c->features, c->features ? "here are none" : "here are some");
+    if ((c->tokens && !ids) || !n) return CMHA__WRONG(context, "append: no tokens");
     int sliding = n > cache->capacity - cache->length;
     if (sliding && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
         return cmha__fail(context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more",
@@ -13977,7 +13827,7 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
     if (archive) memset(archive, 0, sizeof *archive);
     if (!archive || !context || !path)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive open: archive, context or path is NULL");
+        return CMHA__WRONG(context, "archive open: archive, context or path is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     archive->context = context;
     cmha_status status = cmha__load_header(archive, path);
@@ -14022,8 +13872,7 @@ static cmha_status cmha__read_tensor(cmha_archive *archive, const cmha_archive_t
                                      int whole) {
     cmha_context *ctx = archive ? archive->context : NULL;
     if (!ctx) return CMHA_ERR_STATE;
-    if (!t || (!out && t->count))
-        return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive read: tensor or out is NULL");
+    if (!t || (!out && t->count)) return CMHA__WRONG(ctx, "archive read: tensor or out is NULL");
     unsigned char piece[8192];
     int dtype = cmha__dtype(t->dtype);
     int planes = dtype == CMHA__AS_C64;
@@ -14294,7 +14143,7 @@ static cmha_status cmha__write_file(cmha_context *ctx, const char *path, cmha__c
     const cmha_files *f = &ctx->config.files;
     cmha__output o;
     cmha_status status;
-    if (!path) return cmha__fail(ctx, CMHA_ERR_ARGUMENT, "archive write: path is NULL");
+    if (!path) return CMHA__WRONG(ctx, "archive write: path is NULL");
     memset(&o, 0, sizeof o);
     o.context = ctx, o.name = path, o.contents = contents, o.of = of, o.fd = -1;
     cmha__tell_header(&o);
@@ -14362,13 +14211,13 @@ CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     size_t most = n_items > n_metadata ? n_items : n_metadata, bytes = 0, total = 0, i;
     cmha_status status = CMHA_OK;
     if (!context || !path || (n_items && !items) || (n_metadata && !metadata))
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: context, path or an array is NULL");
+        return CMHA__WRONG(context, "archive write: context, path or an array is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     for (i = 0; i < n_items && !status; i++) status = cmha__check_item(context, &items[i], &total);
     if (status) return status;
     for (i = 0; i < 2 * n_metadata; i++)
         if (!cmha__is_utf8(metadata[i]))
-            return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: metadata is NULL or not UTF-8");
+            return CMHA__WRONG(context, "archive write: metadata is NULL or not UTF-8");
     const void **order =
         cmha__mul(most + 1, sizeof *order, &bytes) ? (const void **)cmha__take(context, bytes) : NULL;
     if (!order) return cmha__fail(context, CMHA_ERR_MEMORY, "archive write: no memory for %zu names", most);
@@ -14377,7 +14226,7 @@ CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     for (i = 0; i < n_metadata && !twice; i++) order[i] = &metadata[2 * i];
     if (!twice) twice = cmha__repeated(order, n_metadata);
     cmha__give(context, (void *)order, bytes);
-    if (twice) return cmha__fail(context, CMHA_ERR_ARGUMENT, "archive write: %.60s comes twice", twice);
+    if (twice) return CMHA__WRONG(context, "archive write: %.60s comes twice", twice);
     cmha__arrays a = {items, metadata, n_items, n_metadata};
     return cmha__write_file(context, path, cmha__tell_arrays, &a);
 }
@@ -14718,7 +14567,7 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     cmha_archive archive;
     cmha_status status;
     size_t need = 0;
-    if (!model) return cmha__fail(context, CMHA_ERR_ARGUMENT, "model load: model is NULL");
+    if (!model) return CMHA__WRONG(context, "model load: model is NULL");
     memset(model, 0, sizeof *model);
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
     status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &config);
@@ -14900,11 +14749,11 @@ static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archiv
     for (size_t i = kb->mapping ? 2 : 0; i < 5 && !status; i++) {
         const cmha__knowledge_row *row = &cmha__knowledge_rows[i];
         size_t width = row->dtype ? cmha__dtypes[cmha__dtype(row->dtype)].width : sizeof(cmha_real);
-        void *data = t[i] ? cmha__knowledge_take(kb, t[i]->count, width) : NULL;
+        void *data = NULL;
+        if (t[i]) status = cmha__knowledge_take(kb, t[i]->count, width, &data);
         memcpy((char *)kb + row->member, &data, sizeof data);
-        if (!t[i]) continue;
-        if (!data) status = CMHA_ERR_MEMORY;
-        else if (row->dtype) status = cmha__read_words(archive, t[i]->begin, data, t[i]->count, width);
+        if (!data) continue;
+        if (row->dtype) status = cmha__read_words(archive, t[i]->begin, data, t[i]->count, width);
         else status = cmha_archive_read(archive, t[i], (cmha_real *)data);
     }
     if (!status && t[3] && !cmha__texts_in_order(kb->text_begin, kb->n, t[4]->count)) /* -1 is huge */
@@ -14924,7 +14773,7 @@ CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context
                                          int map) {
     cmha_archive archive;
     cmha_status status;
-    if (!knowledge) return cmha__fail(context, CMHA_ERR_ARGUMENT, "knowledge load: knowledge is NULL");
+    if (!knowledge) return CMHA__WRONG(context, "knowledge load: knowledge is NULL");
     memset(knowledge, 0, sizeof *knowledge);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
@@ -14943,10 +14792,10 @@ CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context
     void *data = NULL, *file;
     if (tokens) memset(tokens, 0, sizeof *tokens);
     if (!tokens || !context || !path)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: tokens, context or path is NULL");
+        return CMHA__WRONG(context, "tokens load: tokens, context or path is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (width != 1 && width != 2 && width != 4)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "tokens load: width %d is not 1, 2 or 4", width);
+        return CMHA__WRONG(context, "tokens load: width %d is not 1, 2 or 4", width);
     cmha_status status = cmha__file_open(context, path, &file, &size);
     if (status) return cmha__blame(context, path, status);
     tokens->owner = context, tokens->width = width;

@@ -354,7 +354,7 @@ static void rows_of_the_library(void) {
     text[fread(text, 1, sizeof text - 1, file)] = 0;
     fclose(file);
     recorded_names(names, sizeof names);
-    for (const char *at = text; (at = strstr(at, "static const cmha__op cmha__")) != NULL; at++) {
+    for (const char *at = text; (at = strstr(at, "static const cmha__op ")) != NULL; at++) {
         const char *begin = strchr(at, '"'), *end = begin ? strchr(begin + 1, '"') : NULL;
         char name[64];
         if (!CHECK(end && end - begin < 60)) return;
