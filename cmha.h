@@ -2095,9 +2095,29 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    zeroed and may be closed. context->open is a mark, a model's `opening` the number of its opening; what was
    opened on them keeps both and says CMHA_ERR_STATE when they differ.
 
-   Each idea is a row. tests/README.md has the recipes: an operation, a score, a norm, a parameter, a family.
+   Recipes. Each idea is a row; look at the neighbour.
+     an operation    a kernel pair over rows; a short function that calls it with a cmha__call; a public one
+                     with its cmha__op. Needs more than rows one by one: cmha__push a record by hand, as
+                     cmha__sublayer does. Backward kernels are CMHA_FIT. Then a row in tests/ops.h and one in
+                     tests/test_arguments.c (tests say so)
+     a score         a cmha_score: by features, map and map_back; as a function of O = <q, k>, forward and
+                     backward over 64 pairs; its parameters. Caches, decoding, memory and files follow. A
+                     program's own stands in its context, one of ours in cmha__scores, with a kind or softmax
+                     and its word in CMHA_MODEL_FIELDS. Then a row in tests/scores.h
+     a norm          a kernel pair and its cmha__op; cmha_norm (or cmha_complex_norm_kind) and its word; its
+                     gain and offset in cmha__declare_norm
+     a parameter     a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member,
+                     condition, start, form, axes. Counting, naming, starting, decay, clipping, saving and
+                     packing follow; tests/README.md's table of tensors is held against them
+     a family        a row in cmha__family: layers that are its own, parameters, what is wrong with a
+                     configuration, how embeddings enter, its block; cmha_family and its word
+     a field         a line in CMHA_MODEL_FIELDS, CMHA_TRAINER_FIELDS or CMHA_SAMPLER_FIELDS: setting,
+                     checking, printing, files and help follow
+     a kind, preset  a line in cmha__kinds or cmha__presets
+     a file's data     a walk (cmha__contents); the reader compares names and shapes before it reads
+
    Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. `make test` is
-   the whole suite, `make mutants` asks whether it can fail. */
+   the whole suite, `make mutants` asks whether it can fail, tests/README.md says what it promises. */
 
 #if (((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) &&                    \
      !defined(CMHA_IMPLEMENTATION_ONCE)) || defined(CMHA__AGAIN)
@@ -10468,7 +10488,7 @@ CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_mod
 /* ---- Families ---- */
 
 typedef struct cmha__pass cmha__pass;
-typedef struct cmha__row cmha__row;
+typedef struct cmha__list cmha__list;
 
 /* One family. The table stands below the blocks, in cmha__family. */
 typedef struct cmha__family_row {
@@ -10476,7 +10496,7 @@ typedef struct cmha__family_row {
     int complex_state;                                    /* what blocks hand on is planes [Re | Im] */
     int (*has)(const cmha_model_config *c, size_t layer); /* its own, not a plain one? NULL: all are */
     size_t (*plain_heads)(const cmha_model_config *c);    /* of its own layers; NULL: none */
-    const cmha__row *parameters;                          /* of its own layers */
+    void (*declare)(cmha__list *to, size_t layer, cmha_block *at); /* parameters of its own layers */
     const char *(*wrong)(const cmha_model_config *c);     /* what is, or NULL; NULL: nothing can be */
     cmha_tensor *(*embed)(cmha__pass *pass, cmha_tensor *x); /* token embeddings to the first block's input */
     cmha_tensor *(*block)(cmha__pass *pass, cmha_tensor *x);
@@ -10715,7 +10735,7 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *parameters, const cha
     return cmha__plan_end(p, &plan, &p->moments, status);
 }
 
-/* ---- Parameters: rows, which declaring, starting, naming, decay and clipping walk ---- */
+/* ---- Parameters: one line each, for declaring, starting, naming, decay and clipping ---- */
 
 /* How a parameter starts. Those before ZEROS decay. */
 enum {
@@ -10730,7 +10750,6 @@ enum {
     CMHA__WAVES,  /* of the multi-frequency positions */
     CMHA__SHARES, /* of the queries of a reflection window */
     CMHA__CLOSED, /* the bias of its gate: sigmoid(-2) = 0.12 listens to the model; the paper is silent */
-    CMHA__GAIN, CMHA__OFFSET, /* of a norm, whose row has their axes and start */
     CMHA__OWN_SCORE           /* and the next ones: parameters of the program's score */
 };
 
@@ -10742,38 +10761,15 @@ enum {
     CMHA__JOINED   /* more rows of the real matrix before it */
 };
 
-/* One parameter. It exists where `when` and all its axes are not 0. */
-struct cmha__row {
-    const char *name; /* in a layer behind "blocks.I." */
-    size_t member;    /* offset of the pointer to it in cmha_block or cmha_model */
-    size_t when;      /* offset of an int in cmha__sizes */
-    int start, form;
-    size_t axis[3];   /* offsets of a size_t in cmha__sizes */
+#define CMHA__NONE SIZE_MAX /* no axis */
+
+/* A list of parameters in the making, in file order. Without a table in the model they are only counted. */
+struct cmha__list {
+    cmha_model *model;
+    char prefix[32];    /* of the names in a layer */
+    const char *sought; /* NULL, or a name; was it that of a parameter that any configuration has? */
+    int found;
 };
-
-/* A kind of norm, of real states (cmha_norm) or complex ones (cmha_complex_norm). */
-typedef struct cmha__norm_row {
-    int complex_state, kind;
-    cmha__row gain, offset; /* an offset without axes: there is none */
-    const cmha__op *op;
-} cmha__norm_row;
-
-/* What rows name as axes and conditions: the configuration, and what follows from it for a layer. */
-typedef struct cmha__sizes {
-    size_t none; /* at offset 0: no axis */
-    cmha_model_config c;
-    int always, out_bias, pcl, mobius, group[3], dense, free_skip, unit_skip, window, pre, untied, content;
-    size_t one, two, three, four, d, half, ff, half_ff; /* half: of complex features */
-    size_t q, kv, gate, phases, pairs;                  /* plain heads; rows of delta */
-    size_t cope;                                        /* d in CoPE's layer */
-    size_t linear, full, channelwise, literal;          /* width of the Möbius heads in such a mode */
-    size_t imag, imag_ff;                               /* the channel of Möbius heads alone */
-    size_t width[3], qkv[3], one_ff, one_out;           /* CRAT's groups of heads, and its dense layer */
-    size_t asked, found, gate_in;                       /* its reflection window */
-    size_t positions, terms, state;
-    size_t vocabulary, channels, input_bias, complex_in, complex_out, predicted; /* ids; features; values */
-    size_t own[CMHA_MAX_SCORE_PARAMETERS][3];           /* axes of the parameters of the program's score */
-} cmha__sizes;
 
 /* Returns the numbers of a position's features. */
 static size_t cmha__feature_width(const cmha_model_config *c) {
@@ -10786,277 +10782,243 @@ static const cmha_score *cmha__layer_score(const cmha_model_config *c, const cmh
     return cmha__layer_family(c, layer)->family == (cmha_family)c->family ? score : NULL;
 }
 
-static cmha__sizes cmha__sizes_of(const cmha_model_config *c, const cmha_score *score, size_t layer) {
-    const cmha__family_row *family = cmha__layer_family(c, layer);
-    size_t width = cmha__head_width(c), heads = cmha__plain_heads(c, layer), first = cmha__first_window(c);
-    size_t kv_width = cmha__kv_heads(c) * width;
-    int crat = cmha__complex_state(c), cope = c->family == CMHA_FAMILY_COPE;
-    int learned = c->position == CMHA_POSITION_LEARNED || (cope && c->cope_imag == CMHA_COPE_IMAG_LEARNED);
-    cmha__sizes s;
-    memset(&s, 0, sizeof s);
-    s.c = *c;
-    s.always = 1, s.one = 1, s.two = 2, s.three = 3, s.four = 4;
-    s.d = c->d_model, s.half = s.d / 2, s.ff = c->d_ff, s.half_ff = s.ff / 2;
-    s.out_bias = c->attention_bias || c->output_bias;
-    s.gate = c->activation == CMHA_ACTIVATION_SWIGLU ? s.ff : 0;
-    score = cmha__layer_score(c, score, layer);
-    if (score && score->attend) heads = 0;
-    s.q = heads * width, s.kv = heads == c->n_heads ? kv_width : s.q, s.pairs = width / 2;
-    if (score && score->planes == 2 && family->family == CMHA_FAMILY_REAL) width /= 2; /* complex numbers */
-    for (size_t i = 0; score && i < score->n_parameters * 3; i++) {
-        int axis = score->parameters[i / 3].axes[i % 3];
-        s.own[i / 3][i % 3] = axis == CMHA_AXIS_MODEL  ? s.d
-                              : axis == CMHA_AXIS_KEYS ? kv_width
-                                                       : cmha__axis(score, axis, c->n_heads, width);
+/* Appends a parameter, or where an axis is 0 none. *member gets a pointer to what a block sees. A size that
+   overflows becomes SIZE_MAX and stays it. Returns the parameter, NULL where there is none or no table. */
+static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tensor **member, int start,
+                                     int form, size_t a, size_t b, size_t c) {
+    cmha_parameters *all = &to->model->parameters;
+    cmha_parameter *p = NULL;
+    const size_t axes[4] = {a, b, c, CMHA__NONE};
+    int is_complex = form == CMHA__COMPLEX || form == CMHA__STACKED, fits = 1;
+    cmha_tensor t;
+    memset(&t, 0, sizeof t);
+    t.size = 1;
+    if (is_complex) t.shape[t.rank++] = 2;
+    for (int i = 0; axes[i] != CMHA__NONE; i++) t.shape[t.rank++] = axes[i];
+    for (int i = 0; i < t.rank; i++) fits &= cmha__mul(t.size, t.shape[i], &t.size);
+    to->found |= to->sought && !strcmp(name, to->sought);
+    if (fits && !t.size) return NULL;
+    if (all->list) {
+        p = &all->list[all->count];
+        cmha_tensor *matrix = &p->matrix;
+        cmha__print(p->name, sizeof p->name, "%s%s", to->prefix, name);
+        p->start = start, p->is_complex = is_complex;
+        p->lr_scale = 1, p->decay = p->usual_decay = start < CMHA__ZEROS;
+        t.data = all->data + all->size;
+        p->tensor = t;
+        if (form == CMHA__STACKED) {
+            *matrix = t, matrix->rank--;
+            matrix->shape[0] = 2 * t.shape[1], matrix->shape[1] = t.shape[2];
+        } else if (form == CMHA__JOINED) {
+            *matrix = **member;
+            matrix->shape[0] += t.shape[0], matrix->size += t.size;
+        }
+        *member = matrix->data ? matrix : &p->tensor;
     }
-    if (heads && !score && c->attention == CMHA_ATTENTION_CMHA && c->share != CMHA_SHARE_FIXED)
-        s.phases = c->share == CMHA_SHARE_PER_HEAD ? heads : 1;
-    s.pcl = heads && c->pcl_weight > 0 && c->pcl_learn;
-    s.cope = family->family == CMHA_FAMILY_COPE ? s.d : 0;
-    s.mobius = family->family == CMHA_FAMILY_MOBIUS;
-    if (s.mobius) {
-        *(c->mobius_mode == CMHA_MOBIUS_MODE_LITERAL ? &s.literal : &s.linear) = c->mobius_heads * width;
-        *(c->mobius_mode == CMHA_MOBIUS_MODE_FULL ? &s.full : &s.channelwise) = c->mobius_heads * width;
-        if (!heads) s.imag = s.d, s.imag_ff = s.ff + s.gate;
-    }
-    for (int g = 0; crat && g < 3; g++) {
-        s.width[g] = cmha__group_heads(c, g) * (s.half / c->n_heads), s.qkv[g] = 3 * s.width[g];
-        s.group[g] = s.width[g] > 0;
-    }
-    s.dense = !c->low_rank;
-    if (!c->experts) s.one_ff = s.half_ff, s.one_out = s.half;
-    s.window = layer >= first && layer - first < c->irw_layers;
-    s.found = cmha__window_width(c), s.asked = c->irw_queries * s.found, s.gate_in = 2 * s.half + 2 * s.found;
-    s.free_skip = c->complex_residual == CMHA_RESIDUAL_FREE;
-    s.unit_skip = c->complex_residual == CMHA_RESIDUAL_UNIT;
-    s.positions = learned ? c->max_positions : 0;
-    s.terms = c->position == CMHA_POSITION_MULTIFREQ || crat ? c->pe_terms : 0;
-    s.state = crat ? s.half : 0;
-    s.pre = c->placement == CMHA_PLACEMENT_PRE, s.untied = !c->tied || !c->tokens;
-    s.vocabulary = c->tokens ? c->vocabulary : 0;
-    if (c->complex_features && c->family != CMHA_FAMILY_REAL)
-        s.complex_in = c->features, s.complex_out = crat ? s.half : s.d;
-    else if (c->features) s.channels = cmha__feature_width(c), s.input_bias = s.d;
-    s.content = c->tokens || s.channels;
-    s.predicted = c->values * (c->gaussian ? 2 : 1);
-    return s;
+    all->count++;
+    if (!fits || !cmha__sum(all->size, t.size, &all->size)) all->size = SIZE_MAX;
+    return p;
 }
 
-#define CMHA__AT(x) offsetof(cmha__sizes, x)
-#define CMHA__IN(owner, name, member, when, start, form, a, b, c)                                            \
-    {name, offsetof(owner, member), CMHA__AT(when), CMHA__##start, CMHA__##form,                             \
-     {CMHA__AT(a), CMHA__AT(b), CMHA__AT(c)}}
-#define CMHA__ROW(name, member, when, start, form, a, b)                                                     \
-    CMHA__IN(cmha_block, name, member, when, start, form, a, b, none)
-#define CMHA__BIASED(name, member, bias_when, start, form, a, b) /* a weight and its bias */                 \
-    CMHA__ROW(name ".weight", member##_weight, always, start, form, a, b),                                   \
-    CMHA__ROW(name ".bias", member##_bias, bias_when, ZEROS, form, a, none)
-#define CMHA__NORM(name, member, when)                                                                       \
-    CMHA__ROW(name ".weight", member##_weight, when, GAIN, REAL, none, none),                                \
-    CMHA__ROW(name ".bias", member##_bias, when, OFFSET, REAL, none, none)
-#define CMHA__END {NULL, 0, 0, 0, 0, {0, 0, 0}}
+/* A parameter of the block or model `at`, where `when` is not 0. */
+#define CMHA__ROW(name, member, when, start, form, a, b) \
+    cmha__declare(to, name, &at->member, CMHA__##start, CMHA__##form, (when) ? (a) : 0, b, CMHA__NONE)
+#define CMHA__BIASED(name, member, bias_when, start, form, a, b) /* a weight and its bias */ \
+    CMHA__ROW(name ".weight", member##_weight, 1, start, form, a, b); \
+    CMHA__ROW(name ".bias", member##_bias, bias_when, ZEROS, form, a, CMHA__NONE)
+#define CMHA__NORM(name, m, complex_state) \
+    cmha__declare_norm(to, name ".weight", &at->m##_weight, name ".bias", &at->m##_bias, complex_state)
+
+/* Declares gain and offset of a norm of real states (cmha_norm) or complex ones (cmha_complex_norm). */
+static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **weight, const char *offset,
+                               cmha_tensor **bias, int complex_state) {
+    const cmha_model_config *c = &to->model->config;
+    const size_t none = CMHA__NONE, half = c->d_model / 2;
+    int kind = c->complex_norm, all = kind != CMHA_COMPLEX_NORM_CRMS;
+    if (!complex_state) {
+        cmha__declare(to, gain, weight, CMHA__ONES, CMHA__REAL, c->d_model, none, none);
+        if (c->norm != CMHA_NORM_RMS)
+            cmha__declare(to, offset, bias, CMHA__ZEROS, CMHA__REAL, c->d_model, none, none);
+        return;
+    }
+    if (kind == CMHA_COMPLEX_NORM_WHITEN)
+        cmha__declare(to, gain, weight, CMHA__WHITEN, CMHA__REAL, 3, half, none);
+    else
+        cmha__declare(to, gain, weight, kind == CMHA_COMPLEX_NORM_CLN ? CMHA__UNIT : CMHA__ONES,
+                      all ? CMHA__COMPLEX : CMHA__REAL, half, none, none);
+    if (all) cmha__declare(to, offset, bias, CMHA__ZEROS, CMHA__COMPLEX, half, none, none);
+}
+
+/* Declares the parameters of the program's score in a layer; keys: numbers in a token's keys. */
+static void cmha__declare_score(cmha__list *to, const cmha_score *score, int real, size_t keys,
+                                cmha_block *at) {
+    const cmha_model_config *c = &to->model->config;
+    size_t width = cmha__head_width(c) / (real && score->planes == 2 ? 2 : 1); /* complex numbers, or reals */
+    for (size_t i = 0; i < score->n_parameters; i++) {
+        const cmha_score_parameter *p = &score->parameters[i];
+        size_t axes[3] = {CMHA__NONE, CMHA__NONE, CMHA__NONE};
+        char name[48];
+        for (int j = 0; j < 3 && p->axes[j]; j++)
+            axes[j] = p->axes[j] == CMHA_AXIS_MODEL  ? c->d_model
+                      : p->axes[j] == CMHA_AXIS_KEYS ? keys
+                                                     : cmha__axis(score, p->axes[j], c->n_heads, width);
+        cmha__print(name, sizeof name, "attn.%s", p->name);
+        cmha_parameter *own = cmha__declare(to, name, &at->score[i], CMHA__OWN_SCORE + (int)i, CMHA__REAL,
+                                            axes[0], axes[1], axes[2]);
+        if (own) own->decay = own->usual_decay = p->decay;
+    }
+}
 
 /* Layers of the real family, CoPE and MöbiusAttention. */
-static const cmha__row cmha__layer_rows[] = {
-    CMHA__NORM("ln1", ln1, always),
-    CMHA__ROW("attn.wq.weight", qkv_weight, always, WEIGHT, REAL, q, d),
-    CMHA__ROW("attn.wk.weight", qkv_weight, always, WEIGHT, JOINED, kv, d),
-    CMHA__ROW("attn.wv.weight", qkv_weight, always, WEIGHT, JOINED, kv, d),
-    CMHA__ROW("attn.wq.bias", qkv_bias, c.attention_bias, ZEROS, REAL, q, none),
-    CMHA__ROW("attn.wk.bias", qkv_bias, c.attention_bias, ZEROS, JOINED, kv, none),
-    CMHA__ROW("attn.wv.bias", qkv_bias, c.attention_bias, ZEROS, JOINED, kv, none),
-    CMHA__BIASED("attn.mobius_q", zq, always, MATRIX, COMPLEX, linear, d),
-    CMHA__ROW("attn.mobius_divisor.weight", divisor_weight, always, MATRIX, COMPLEX, full, d),
-    CMHA__ROW("attn.mobius_divisor.bias", divisor_bias, always, UNIT, COMPLEX, full, none),
-    CMHA__IN(cmha_block, "attn.mobius", mobius, always, MAPS, REAL, four, two, channelwise),
-    CMHA__BIASED("attn.mobius_k", zk, always, MATRIX, COMPLEX, linear, d),
-    CMHA__ROW("attn.mobius_k.weight", zk_weight, always, UNIT, COMPLEX, literal, none),
-    CMHA__BIASED("attn.mobius_v", zv, always, MATRIX, COMPLEX, linear, d),
-    CMHA__ROW("attn.mobius_v.weight", zv_weight, always, UNIT, COMPLEX, literal, none),
-    CMHA__ROW("attn.wq.weight", zq_weight, always, WEIGHT, COMPLEX, cope, cope),
-    CMHA__ROW("attn.wk.weight", zk_weight, always, WEIGHT, COMPLEX, cope, cope),
-    CMHA__ROW("attn.wv.weight", zv_weight, always, WEIGHT, REAL, cope, cope),
-    CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, d),
-    CMHA__ROW("attn.delta", score[0], always, DELTA, REAL, phases, pairs),
-    CMHA__ROW("attn.b", score[1], always, ZEROS, REAL, phases, pairs),
-    CMHA__ROW("attn.pcl_w", pcl_w, pcl, ONES, REAL, pairs, none),
-    CMHA__NORM("ln2", ln2, always),
-    CMHA__NORM("ln3", ln3, mobius),
-    CMHA__ROW("ffn.w1.weight", w1_weight, always, WEIGHT, REAL, ff, d),
-    CMHA__ROW("ffn.w3.weight", w1_weight, always, WEIGHT, JOINED, gate, d),
-    CMHA__ROW("ffn.w1.bias", w1_bias, c.ffn_bias, ZEROS, REAL, ff, none),
-    CMHA__ROW("ffn.w3.bias", w1_bias, c.ffn_bias, ZEROS, JOINED, gate, none),
-    CMHA__BIASED("ffn.w2", w2, c.ffn_bias, RESIDUAL_WEIGHT, REAL, d, ff),
-    CMHA__BIASED("attn.wo_imag", imag_wo, out_bias, RESIDUAL_WEIGHT, REAL, imag, imag),
-    CMHA__BIASED("ffn.w1_imag", imag_w1, c.ffn_bias, WEIGHT, REAL, imag_ff, imag),
-    CMHA__BIASED("ffn.w2_imag", imag_w2, c.ffn_bias, RESIDUAL_WEIGHT, REAL, imag, ff),
-    CMHA__END};
+static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
+    const cmha_model_config *c = &to->model->config;
+    const cmha_score *score = cmha__layer_score(c, to->model->score, layer);
+    const size_t none = CMHA__NONE, d = c->d_model, ff = c->d_ff, width = cmha__head_width(c), P = width / 2;
+    cmha_family family = cmha__layer_family(c, layer)->family;
+    int mode = c->mobius_mode;
+    int out_bias = c->attention_bias || c->output_bias, mobius = family == CMHA_FAMILY_MOBIUS;
+    size_t heads = score && score->attend ? 0 : cmha__plain_heads(c, layer);
+    size_t all_keys = cmha__kv_heads(c) * width, q = heads * width, kv = heads == c->n_heads ? all_keys : q;
+    size_t gate = c->activation == CMHA_ACTIVATION_SWIGLU ? ff : 0;
+    size_t phases = c->share == CMHA_SHARE_PER_HEAD ? heads : 1; /* rows of delta */
+    if (!heads || score || c->attention != CMHA_ATTENTION_CMHA || c->share == CMHA_SHARE_FIXED) phases = 0;
+    size_t cope = family == CMHA_FAMILY_COPE ? d : 0;
+    size_t maps = mobius ? c->mobius_heads * width : 0; /* width of the Möbius heads, and in such a mode: */
+    size_t literal = mode == CMHA_MOBIUS_MODE_LITERAL ? maps : 0;
+    size_t full = mode == CMHA_MOBIUS_MODE_FULL ? maps : 0;
+    size_t imag = mobius && !heads ? d : 0; /* the channel of Möbius heads alone */
+    CMHA__NORM("ln1", ln1, 0);
+    CMHA__ROW("attn.wq.weight", qkv_weight, 1, WEIGHT, REAL, q, d);
+    CMHA__ROW("attn.wk.weight", qkv_weight, 1, WEIGHT, JOINED, kv, d);
+    CMHA__ROW("attn.wv.weight", qkv_weight, 1, WEIGHT, JOINED, kv, d);
+    CMHA__ROW("attn.wq.bias", qkv_bias, c->attention_bias, ZEROS, REAL, q, none);
+    CMHA__ROW("attn.wk.bias", qkv_bias, c->attention_bias, ZEROS, JOINED, kv, none);
+    CMHA__ROW("attn.wv.bias", qkv_bias, c->attention_bias, ZEROS, JOINED, kv, none);
+    CMHA__BIASED("attn.mobius_q", zq, 1, MATRIX, COMPLEX, maps - literal, d);
+    CMHA__ROW("attn.mobius_divisor.weight", divisor_weight, 1, MATRIX, COMPLEX, full, d);
+    CMHA__ROW("attn.mobius_divisor.bias", divisor_bias, 1, UNIT, COMPLEX, full, none);
+    cmha__declare(to, "attn.mobius", &at->mobius, CMHA__MAPS, CMHA__REAL, 4, 2, maps - full);
+    CMHA__BIASED("attn.mobius_k", zk, 1, MATRIX, COMPLEX, maps - literal, d);
+    CMHA__ROW("attn.mobius_k.weight", zk_weight, 1, UNIT, COMPLEX, literal, none);
+    CMHA__BIASED("attn.mobius_v", zv, 1, MATRIX, COMPLEX, maps - literal, d);
+    CMHA__ROW("attn.mobius_v.weight", zv_weight, 1, UNIT, COMPLEX, literal, none);
+    CMHA__ROW("attn.wq.weight", zq_weight, 1, WEIGHT, COMPLEX, cope, cope);
+    CMHA__ROW("attn.wk.weight", zk_weight, 1, WEIGHT, COMPLEX, cope, cope);
+    CMHA__ROW("attn.wv.weight", zv_weight, 1, WEIGHT, REAL, cope, cope);
+    CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, d);
+    CMHA__ROW("attn.delta", score[0], 1, DELTA, REAL, phases, P);
+    CMHA__ROW("attn.b", score[1], 1, ZEROS, REAL, phases, P);
+    CMHA__ROW("attn.pcl_w", pcl_w, heads && c->pcl_weight > 0 && c->pcl_learn, ONES, REAL, P, none);
+    CMHA__NORM("ln2", ln2, 0);
+    if (mobius) CMHA__NORM("ln3", ln3, 0);
+    CMHA__ROW("ffn.w1.weight", w1_weight, 1, WEIGHT, REAL, ff, d);
+    CMHA__ROW("ffn.w3.weight", w1_weight, 1, WEIGHT, JOINED, gate, d);
+    CMHA__ROW("ffn.w1.bias", w1_bias, c->ffn_bias, ZEROS, REAL, ff, none);
+    CMHA__ROW("ffn.w3.bias", w1_bias, c->ffn_bias, ZEROS, JOINED, gate, none);
+    CMHA__BIASED("ffn.w2", w2, c->ffn_bias, RESIDUAL_WEIGHT, REAL, d, ff);
+    CMHA__BIASED("attn.wo_imag", imag_wo, out_bias, RESIDUAL_WEIGHT, REAL, imag, d);
+    CMHA__BIASED("ffn.w1_imag", imag_w1, c->ffn_bias, WEIGHT, REAL, imag ? ff + gate : 0, d);
+    CMHA__BIASED("ffn.w2_imag", imag_w2, c->ffn_bias, RESIDUAL_WEIGHT, REAL, imag, ff);
+    if (score) cmha__declare_score(to, score, family == CMHA_FAMILY_REAL, all_keys, at);
+}
 
-#define CMHA__LOW_RANK(name, g, part)                                                                        \
-    CMHA__ROW(name ".u", group[g].u[part], always, WEIGHT, COMPLEX, width[g], c.low_rank),                   \
-    CMHA__ROW(name ".v", group[g].v[part], group[g], WEIGHT, COMPLEX, half, c.low_rank)
+#define CMHA__LOW_RANK(name, g, part) \
+    CMHA__ROW(name ".u", group[g].u[part], 1, WEIGHT, COMPLEX, width[g], c->low_rank); \
+    CMHA__ROW(name ".v", group[g].v[part], width[g] > 0, WEIGHT, COMPLEX, half, c->low_rank)
 /* Real and imaginary heads read one real number a channel: one real product takes both planes' rows. */
-#define CMHA__CRAT_HEADS(name, g, form)                                                                      \
-    CMHA__LOW_RANK("attn." name ".wq", g, 0), CMHA__LOW_RANK("attn." name ".wk", g, 1),                      \
-    CMHA__LOW_RANK("attn." name ".wv", g, 2),                                                                \
-    CMHA__ROW("attn." name ".wqkv.weight", group[g].weight, dense, WEIGHT, form, qkv[g], half)
-#define CMHA__SKIP(name, sum)                                                                                \
-    CMHA__ROW(name ".alpha", alpha[sum], free_skip, ONES, REAL, one, none),                                  \
-    CMHA__ROW(name ".beta", beta[sum], free_skip, ZEROS, REAL, one, none),                                   \
-    CMHA__ROW(name ".psi", alpha[sum], unit_skip, ZEROS, REAL, one, none)
-#define CMHA__EXPERTS(name, member, start, a, b)                                                             \
-    CMHA__IN(cmha_block, name ".weight", member##_weight, always, start, COMPLEX, c.experts, a, b),          \
-    CMHA__ROW(name ".bias", member##_bias, c.ffn_bias, ZEROS, COMPLEX, c.experts, a)
+#define CMHA__CRAT_HEADS(name, g, form) \
+    CMHA__LOW_RANK("attn." name ".wq", g, 0); \
+    CMHA__LOW_RANK("attn." name ".wk", g, 1); \
+    CMHA__LOW_RANK("attn." name ".wv", g, 2); \
+    CMHA__ROW("attn." name ".wqkv.weight", group[g].weight, !c->low_rank, WEIGHT, form, 3 * width[g], half)
+#define CMHA__SKIP(name, sum) \
+    CMHA__ROW(name ".alpha", alpha[sum], skip == CMHA_RESIDUAL_FREE, ONES, REAL, 1, none); \
+    CMHA__ROW(name ".beta", beta[sum], skip == CMHA_RESIDUAL_FREE, ZEROS, REAL, 1, none); \
+    CMHA__ROW(name ".psi", alpha[sum], skip == CMHA_RESIDUAL_UNIT, ZEROS, REAL, 1, none)
+#define CMHA__EXPERTS(name, member, start, a, b) \
+    cmha__declare(to, name ".weight", &at->member##_weight, CMHA__##start, CMHA__COMPLEX, c->experts, a, b); \
+    CMHA__ROW(name ".bias", member##_bias, c->ffn_bias, ZEROS, COMPLEX, c->experts, a)
 
-static const cmha__row cmha__crat_rows[] = {
-    CMHA__NORM("ln1", ln1, always),
-    CMHA__CRAT_HEADS("real", 0, STACKED),
-    CMHA__CRAT_HEADS("imag", 1, STACKED),
-    CMHA__CRAT_HEADS("mixed", 2, COMPLEX),
-    CMHA__ROW("attn.wo.u", wo_u, always, WEIGHT, COMPLEX, half, c.low_rank),
-    CMHA__ROW("attn.wo.v", wo_v, always, WEIGHT, COMPLEX, half, c.low_rank),
-    CMHA__ROW("attn.wo.weight", wo_weight, dense, RESIDUAL_WEIGHT, COMPLEX, half, half),
-    CMHA__ROW("irw.query.weight", irw.wm, window, WEIGHT, COMPLEX, asked, half),
-    CMHA__ROW("irw.query.bias", irw.bm, window, ZEROS, COMPLEX, asked, none),
-    CMHA__ROW("irw.mix", irw.w_logits, window, SHARES, REAL, c.irw_queries, none),
-    CMHA__ROW("irw.value.weight", irw.wv, window, WEIGHT, COMPLEX, half, found),
-    CMHA__ROW("irw.gate.weight", irw.wg, window, WEIGHT, REAL, half, gate_in),
-    CMHA__ROW("irw.gate.bias", irw.bg, window, CLOSED, REAL, half, none),
-    CMHA__SKIP("res1", 0),
-    CMHA__NORM("ln2", ln2, always),
-    CMHA__ROW("ffn.router.weight", router_weight, always, WEIGHT, COMPLEX, c.experts, half),
-    CMHA__ROW("ffn.router.bias", router_bias, always, ZEROS, REAL, c.experts, none),
-    CMHA__EXPERTS("ffn.experts.w1", w1, WEIGHT, half_ff, half),
-    CMHA__EXPERTS("ffn.experts.w2", w2, RESIDUAL_WEIGHT, half, half_ff),
-    CMHA__BIASED("ffn.w1", w1, c.ffn_bias, WEIGHT, COMPLEX, one_ff, half),
-    CMHA__BIASED("ffn.w2", w2, c.ffn_bias, RESIDUAL_WEIGHT, COMPLEX, one_out, half_ff),
-    CMHA__SKIP("res2", 1),
-    CMHA__END};
-
-/* The model's own, before its blocks and behind them. */
-#define CMHA__OWN(name, member, when, start, form, a, b)                                                     \
-    CMHA__IN(cmha_model, name, member, when, start, form, a, b, none)
-static const cmha__row cmha__embedding_rows[] = {
-    CMHA__OWN("tok_emb.weight", token_weight, always, EMBEDDING, REAL, vocabulary, d),
-    CMHA__OWN("feature.weight", feature_weight, always, INPUT, REAL, d, channels),
-    CMHA__OWN("feature.bias", feature_bias, always, ZEROS, REAL, input_bias, none),
-    CMHA__OWN("feature.weight", feature_weight, always, INPUT, COMPLEX, complex_out, complex_in),
-    CMHA__OWN("pos_emb.weight", position_weight, always, EMBEDDING, REAL, positions, d),
-    CMHA__OWN("type_emb.weight", type_weight, always, EMBEDDING, REAL, c.token_types, d),
-    CMHA__OWN("pe.omega", pe_omega, always, WAVES, REAL, terms, d),
-    CMHA__OWN("pe.delta", pe_delta, always, WAVES, REAL, terms, d),
-    CMHA__OWN("state.weight", state_weight, content, WEIGHT, STACKED, state, d),
-    CMHA__OWN("state.bias", state_bias, content, ZEROS, STACKED, state, none),
-    CMHA__OWN("state.theta.weight", theta_weight, c.state_rotation, WEIGHT, REAL, state, d),
-    CMHA__OWN("state.theta.bias", theta_bias, c.state_rotation, ZEROS, REAL, state, none),
-    CMHA__END};
-static const cmha__row cmha__head_rows[] = {
-    CMHA__OWN("ln_f.weight", final_weight, pre, GAIN, REAL, none, none),
-    CMHA__OWN("ln_f.bias", final_bias, pre, OFFSET, REAL, none, none),
-    CMHA__OWN("head.weight", head_weight, untied, WEIGHT, REAL, c.vocabulary, d),
-    CMHA__OWN("head.bias", head_bias, c.head_bias, ZEROS, REAL, c.vocabulary, none),
-    CMHA__OWN("class.weight", class_weight, always, WEIGHT, REAL, c.classes, d),
-    CMHA__OWN("class.bias", class_bias, always, ZEROS, REAL, c.classes, none),
-    CMHA__OWN("value.weight", value_weight, always, WEIGHT, REAL, predicted, d),
-    CMHA__OWN("value.bias", value_bias, always, ZEROS, REAL, predicted, none),
-    CMHA__END};
-
-static const cmha__norm_row *cmha__norm_of(const cmha_model_config *c, int complex_state) {
-#define CMHA__KIND(complex_state, kind, start, form, a, b, offset_form, offset, op)                          \
-    {complex_state, kind, CMHA__ROW(NULL, ln1_weight, always, start, form, a, b),                            \
-     CMHA__ROW(NULL, ln1_bias, always, ZEROS, offset_form, offset, none), op}
-#define CMHA__COMPLEX_KIND(kind, start, form, a, b, offset) \
-    CMHA__KIND(1, kind, start, form, a, b, COMPLEX, offset, &cmha__complex_norms[kind].op)
-    static const cmha__norm_row norms[] = {
-        CMHA__KIND(0, CMHA_NORM_LAYER, ONES, REAL, d, none, REAL, d, &cmha__layernorm_op),
-        CMHA__KIND(0, CMHA_NORM_RMS, ONES, REAL, d, none, REAL, none, &cmha__rmsnorm_op),
-        CMHA__COMPLEX_KIND(CMHA_COMPLEX_NORM_CLN, UNIT, COMPLEX, half, none, half),
-        CMHA__COMPLEX_KIND(CMHA_COMPLEX_NORM_CRMS, ONES, REAL, half, none, none),
-        CMHA__COMPLEX_KIND(CMHA_COMPLEX_NORM_SPLIT, ONES, COMPLEX, half, none, half),
-        CMHA__COMPLEX_KIND(CMHA_COMPLEX_NORM_WHITEN, WHITEN, REAL, three, half, half)};
-    int kind = complex_state ? c->complex_norm : c->norm;
-    const cmha__norm_row *norm = norms;
-    while (norm->complex_state != complex_state || norm->kind != kind) norm++; /* there are none but these */
-    return norm;
+static void cmha__declare_crat(cmha__list *to, size_t layer, cmha_block *at) {
+    const cmha_model_config *c = &to->model->config;
+    const size_t none = CMHA__NONE, half = c->d_model / 2, half_ff = c->d_ff / 2, head = half / c->n_heads;
+    size_t first = cmha__first_window(c), found = cmha__window_width(c), asked = c->irw_queries * found;
+    int window = layer >= first && layer - first < c->irw_layers, skip = c->complex_residual;
+    size_t width[3] = {c->real_heads * head, c->imag_heads * head, cmha__group_heads(c, 2) * head};
+    size_t one_ff = c->experts ? 0 : half_ff, one_out = c->experts ? 0 : half; /* the dense layer */
+    CMHA__NORM("ln1", ln1, 1);
+    CMHA__CRAT_HEADS("real", 0, STACKED);
+    CMHA__CRAT_HEADS("imag", 1, STACKED);
+    CMHA__CRAT_HEADS("mixed", 2, COMPLEX);
+    CMHA__ROW("attn.wo.u", wo_u, 1, WEIGHT, COMPLEX, half, c->low_rank);
+    CMHA__ROW("attn.wo.v", wo_v, 1, WEIGHT, COMPLEX, half, c->low_rank);
+    CMHA__ROW("attn.wo.weight", wo_weight, !c->low_rank, RESIDUAL_WEIGHT, COMPLEX, half, half);
+    CMHA__ROW("irw.query.weight", irw.wm, window, WEIGHT, COMPLEX, asked, half);
+    CMHA__ROW("irw.query.bias", irw.bm, window, ZEROS, COMPLEX, asked, none);
+    CMHA__ROW("irw.mix", irw.w_logits, window, SHARES, REAL, c->irw_queries, none);
+    CMHA__ROW("irw.value.weight", irw.wv, window, WEIGHT, COMPLEX, half, found);
+    CMHA__ROW("irw.gate.weight", irw.wg, window, WEIGHT, REAL, half, 2 * half + 2 * found);
+    CMHA__ROW("irw.gate.bias", irw.bg, window, CLOSED, REAL, half, none);
+    CMHA__SKIP("res1", 0);
+    CMHA__NORM("ln2", ln2, 1);
+    CMHA__ROW("ffn.router.weight", router_weight, 1, WEIGHT, COMPLEX, c->experts, half);
+    CMHA__ROW("ffn.router.bias", router_bias, 1, ZEROS, REAL, c->experts, none);
+    CMHA__EXPERTS("ffn.experts.w1", w1, WEIGHT, half_ff, half);
+    CMHA__EXPERTS("ffn.experts.w2", w2, RESIDUAL_WEIGHT, half, half_ff);
+    CMHA__BIASED("ffn.w1", w1, c->ffn_bias, WEIGHT, COMPLEX, one_ff, half);
+    CMHA__BIASED("ffn.w2", w2, c->ffn_bias, RESIDUAL_WEIGHT, COMPLEX, one_out, half_ff);
+    CMHA__SKIP("res2", 1);
 }
 
-/* Declares what the rows name. Without a table of parameters it counts them. owner: the block or model whose
-   members the rows name, not read while counting. A size that overflows becomes SIZE_MAX and stays it. */
-static void cmha__declare(cmha_parameters *all, const cmha__row *row, const cmha__sizes *sizes,
-                          int complex_state, void *owner, const char *prefix) {
-    const cmha__norm_row *norm = cmha__norm_of(&sizes->c, complex_state);
-    const char *numbers = (const char *)sizes;
-    for (; row->name; row++) {
-        const cmha__row *form = row->start == CMHA__GAIN     ? &norm->gain
-                                : row->start == CMHA__OFFSET ? &norm->offset
-                                                             : row;
-        int is_complex = form->form == CMHA__COMPLEX || form->form == CMHA__STACKED, fits = 1;
-        cmha_tensor t;
-        memset(&t, 0, sizeof t);
-        t.size = form->axis[0] && *(const int *)(const void *)(numbers + row->when);
-        if (is_complex) t.shape[t.rank++] = 2;
-        for (int i = 0; i < 3 && form->axis[i]; i++)
-            t.shape[t.rank++] = *(const size_t *)(const void *)(numbers + form->axis[i]);
-        for (int i = 0; i < t.rank; i++) fits &= cmha__mul(t.size, t.shape[i], &t.size);
-        if (fits && !t.size) continue;
-        if (all->list) {
-            cmha_parameter *p = &all->list[all->count];
-            cmha_tensor *matrix = &p->matrix, **member;
-            member = (cmha_tensor **)(void *)((char *)owner + row->member);
-            cmha__print(p->name, sizeof p->name, "%s%s", prefix, row->name);
-            p->start = form->start, p->is_complex = is_complex;
-            p->lr_scale = 1, p->decay = p->usual_decay = form->start < CMHA__ZEROS;
-            t.data = all->data + all->size;
-            p->tensor = t;
-            if (form->form == CMHA__STACKED) {
-                *matrix = t, matrix->rank--;
-                matrix->shape[0] = 2 * t.shape[1], matrix->shape[1] = t.shape[2];
-            } else if (form->form == CMHA__JOINED) {
-                *matrix = **member;
-                matrix->shape[0] += t.shape[0], matrix->size += t.size;
-            }
-            *member = matrix->data ? matrix : &p->tensor;
-        }
-        all->count++;
-        if (!fits || !cmha__sum(all->size, t.size, &all->size)) all->size = SIZE_MAX;
-    }
+/* The model's own before its blocks. */
+static void cmha__declare_embeddings(cmha__list *to, cmha_model *at) {
+    const cmha_model_config *c = &at->config;
+    const size_t none = CMHA__NONE, d = c->d_model;
+    int crat = cmha__complex_state(c), complex_in = c->complex_features && c->family != CMHA_FAMILY_REAL;
+    int learned = c->position == CMHA_POSITION_LEARNED ||
+                  (c->family == CMHA_FAMILY_COPE && c->cope_imag == CMHA_COPE_IMAG_LEARNED);
+    size_t channels = complex_in ? 0 : cmha__feature_width(c), state = crat ? d / 2 : 0;
+    size_t terms = c->position == CMHA_POSITION_MULTIFREQ || crat ? c->pe_terms : 0;
+    int content = c->tokens || channels;
+    CMHA__ROW("tok_emb.weight", token_weight, c->tokens, EMBEDDING, REAL, c->vocabulary, d);
+    CMHA__ROW("feature.weight", feature_weight, 1, INPUT, REAL, d, channels);
+    CMHA__ROW("feature.bias", feature_bias, channels > 0, ZEROS, REAL, d, none);
+    CMHA__ROW("feature.weight", feature_weight, complex_in, INPUT, COMPLEX, crat ? state : d, c->features);
+    CMHA__ROW("pos_emb.weight", position_weight, learned, EMBEDDING, REAL, c->max_positions, d);
+    CMHA__ROW("type_emb.weight", type_weight, 1, EMBEDDING, REAL, c->token_types, d);
+    CMHA__ROW("pe.omega", pe_omega, 1, WAVES, REAL, terms, d);
+    CMHA__ROW("pe.delta", pe_delta, 1, WAVES, REAL, terms, d);
+    CMHA__ROW("state.weight", state_weight, content, WEIGHT, STACKED, state, d);
+    CMHA__ROW("state.bias", state_bias, content, ZEROS, STACKED, state, none);
+    CMHA__ROW("state.theta.weight", theta_weight, c->state_rotation, WEIGHT, REAL, state, d);
+    CMHA__ROW("state.theta.bias", theta_bias, c->state_rotation, ZEROS, REAL, state, none);
 }
 
-/* Declares the parameters of the program's score in a layer, by rows made of the score's. */
-static void cmha__declare_score(cmha_model *model, const cmha__sizes *sizes, size_t layer) {
-    const cmha_score *score = cmha__layer_score(&model->config, model->score, layer);
-    cmha_parameters *all = &model->parameters;
-    char prefix[40];
-    cmha__print(prefix, sizeof prefix, "blocks.%zu.attn.", layer);
-    for (size_t i = 0; score && i < score->n_parameters; i++) {
-        cmha__row rows[2] = {CMHA__ROW(NULL, score, always, OWN_SCORE, REAL, none, none), CMHA__END};
-        rows[0].name = score->parameters[i].name;
-        rows[0].member += i * sizeof(cmha_tensor *), rows[0].start += (int)i;
-        for (size_t j = 0; j < 3 && sizes->own[i][j]; j++)
-            rows[0].axis[j] = CMHA__AT(own) + (i * 3 + j) * sizeof(size_t);
-        cmha__declare(all, rows, sizes, 0, model->blocks ? &model->blocks[layer] : NULL, prefix);
-        cmha_parameter *last = all->list ? &all->list[all->count - 1] : NULL;
-        if (last) last->decay = last->usual_decay = score->parameters[i].decay;
-    }
+/* And behind them. */
+static void cmha__declare_heads(cmha__list *to, cmha_model *at) {
+    const cmha_model_config *c = &at->config;
+    const size_t none = CMHA__NONE, d = c->d_model, predicted = c->values * (c->gaussian ? 2 : 1);
+    if (c->placement == CMHA_PLACEMENT_PRE) CMHA__NORM("ln_f", final, 0);
+    CMHA__ROW("head.weight", head_weight, !c->tied || !c->tokens, WEIGHT, REAL, c->vocabulary, d);
+    CMHA__ROW("head.bias", head_bias, c->head_bias, ZEROS, REAL, c->vocabulary, none);
+    CMHA__BIASED("class", class, 1, WEIGHT, REAL, c->classes, d);
+    CMHA__BIASED("value", value, 1, WEIGHT, REAL, predicted, d);
 }
 
-/* Declares parameters in file order: a first pass counts them, a second gives them their places. */
+/* Declares all parameters: a first pass counts them, a second gives them their places. */
 static void cmha__declare_all(cmha_model *model) {
     const cmha_model_config *c = &model->config;
-    cmha_parameters *p = &model->parameters;
-    cmha__sizes sizes = cmha__sizes_of(c, NULL, 0);
-    char prefix[32];
-    p->count = p->size = 0;
-    cmha__declare(p, cmha__embedding_rows, &sizes, 0, model, "");
+    cmha__list to = {model, "", NULL, 0};
+    cmha_block counted;
+    model->parameters.count = model->parameters.size = 0;
+    cmha__declare_embeddings(&to, model);
     for (size_t i = 0; i < c->n_layers; i++) {
-        sizes = cmha__sizes_of(c, model->score, i);
-        cmha__print(prefix, sizeof prefix, "blocks.%zu.", i);
-        cmha__declare(p, cmha__layer_family(c, i)->parameters, &sizes, cmha__complex_state(c),
-                      model->blocks ? &model->blocks[i] : NULL, prefix);
-        cmha__declare_score(model, &sizes, i);
+        cmha__print(to.prefix, sizeof to.prefix, "blocks.%zu.", i);
+        cmha__layer_family(c, i)->declare(&to, i, model->blocks ? &model->blocks[i] : &counted);
     }
-    cmha__declare(p, cmha__head_rows, &sizes, 0, model, "");
-    if (p->list) cmha__attach_grad(p, NULL);
+    to.prefix[0] = 0;
+    cmha__declare_heads(&to, model);
+    if (model->parameters.list) cmha__attach_grad(&model->parameters, NULL);
 }
 
 /* Makes the smaller side's vectors orthonormal, by modified Gram-Schmidt done twice; A [rows, cols]. */
@@ -11079,49 +11041,44 @@ static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
     }
 }
 
-/* What element i of a parameter starts around; spread gets that of the normal numbers, 0 = none. */
-static double cmha__start_mean(const cmha_model_config *c, const cmha_parameter *p, size_t i,
-                               double *spread) {
-    size_t D = p->tensor.shape[p->tensor.rank - 1];
-    *spread = p->usual_decay > 0 ? c->init_std : 0;
-    switch (p->start) {
-    case CMHA__INPUT: *spread = 1 / sqrt((double)D); return 0;
-    case CMHA__RESIDUAL_WEIGHT: *spread /= sqrt(2.0 * (double)c->n_layers); return 0;
-    case CMHA__MATRIX:
-        if (c->mobius_init == CMHA_MOBIUS_INIT_ORTHO) *spread = 1;
-        return 0;
-    case CMHA__DELTA:
-        if (c->delta_init == CMHA_DELTA_INIT_CONST) return c->delta_value;
-        *spread = c->delta_std;
-        return c->delta_init == CMHA_DELTA_INIT_ROPE_START;
-    case CMHA__MAPS: *spread = 0.02; return i / (2 * D) % 3 == 0 && i / D % 2 == 0; /* a = d = 1, b = c = 0 */
-    case CMHA__ONES: return 1;
-    case CMHA__UNIT: return i < p->tensor.size / 2;
-    case CMHA__CLOSED: return -2;
-    case CMHA__SHARES: return c->irw_raw ? 1 / (double)c->irw_queries : 0;
-    case CMHA__WHITEN: return i / D == 1 ? 0 : 0.70710678118654752440;
-    default: return 0;
-    }
-}
-
+/* Writes a parameter's first numbers: a mean and normal numbers around it, or by XAVIER uniform ones. */
 static void cmha__start_parameter(const cmha_model *model, size_t index) {
     const cmha_model_config *c = &model->config;
     const cmha_parameter *p = &model->parameters.list[index];
     const cmha_tensor *t = &p->tensor;
     cmha_rng rng = cmha_rng_make(model->context->config.seed, index);
-    int orthogonal = p->start == CMHA__MATRIX && c->mobius_init == CMHA_MOBIUS_INIT_ORTHO;
+    int start = p->start, orthogonal = start == CMHA__MATRIX && c->mobius_init == CMHA_MOBIUS_INIT_ORTHO;
+    int weighs = p->usual_decay > 0;
     size_t cols = t->shape[t->rank - 1], rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;
-    double bound = p->start == CMHA__EMBEDDING ? 0.1 : sqrt(6.0 / (double)(rows + cols)), spread;
-    const cmha_score_parameter *own = NULL;
-    if (p->start >= CMHA__OWN_SCORE) own = model->score->parameters + (p->start - CMHA__OWN_SCORE);
-    if (p->start == CMHA__WAVES) { /* writes both of them, each time the same */
+    double bound = start == CMHA__EMBEDDING ? 0.1 : sqrt(6.0 / (double)(rows + cols));
+    double mean = 0, spread = weighs ? c->init_std : 0;
+    switch (start) {
+    case CMHA__INPUT: spread = 1 / sqrt((double)cols); break;
+    case CMHA__RESIDUAL_WEIGHT: spread /= sqrt(2.0 * (double)c->n_layers); break;
+    case CMHA__MATRIX: spread = orthogonal ? 1 : spread; break;
+    case CMHA__DELTA:
+        mean = c->delta_init == CMHA_DELTA_INIT_CONST ? c->delta_value
+                                                      : c->delta_init == CMHA_DELTA_INIT_ROPE_START;
+        spread = c->delta_init == CMHA_DELTA_INIT_CONST ? 0 : c->delta_std;
+        break;
+    case CMHA__MAPS: spread = 0.02; break;
+    case CMHA__ONES: mean = 1; break;
+    case CMHA__CLOSED: mean = -2; break;
+    case CMHA__SHARES: mean = c->irw_raw ? 1 / (double)c->irw_queries : 0; break;
+    case CMHA__WAVES: /* writes both of them, each time the same */
         cmha_multifreq_init(c->pe_terms, c->d_model, c->base, model->pe_omega->data, model->pe_delta->data);
         return;
     }
+    if (start >= CMHA__OWN_SCORE) {
+        const cmha_score_parameter *own = &model->score->parameters[start - CMHA__OWN_SCORE];
+        weighs = own->spread < 0, mean = own->start, spread = weighs ? c->init_std : own->spread;
+    }
     for (size_t i = 0; i < t->size; i++) {
-        double x = cmha__start_mean(c, p, i, &spread);
-        if (own) x = own->start, spread = own->spread < 0 ? c->init_std : own->spread;
-        if (c->init == CMHA_INIT_XAVIER && (own ? own->spread < 0 : p->usual_decay > 0) && !orthogonal)
+        double x = start == CMHA__MAPS     ? i / (2 * cols) % 3 == 0 && i / cols % 2 == 0 /* a = d = 1 */
+                   : start == CMHA__UNIT   ? i < t->size / 2
+                   : start == CMHA__WHITEN ? i / cols == 1 ? 0 : 0.70710678118654752440
+                                           : mean;
+        if (c->init == CMHA_INIT_XAVIER && weighs && !orthogonal)
             x = bound * (2 * cmha_rng_uniform(&rng) - 1);
         else if (spread > 0) x += spread * cmha_rng_normal(&rng);
         t->data[i] = (cmha_real)x;
@@ -11191,10 +11148,16 @@ static cmha_status cmha__find_score(cmha_context *context, const cmha_model_conf
         pairs |= row->parameters[i / 3].axes[i % 3] == CMHA_AXIS_PAIRS;
     if (!wrong && !cope && pairs && cmha__head_width(c) % 2)
         wrong = "complex pairs need a head of even width";
-    for (size_t i = 0; !wrong && i < row->n_parameters; i++)
-        for (const cmha__row *own = cmha__layer_rows; own->name; own++)
-            if (!strncmp(own->name, "attn.", 5) && !strcmp(own->name + 5, row->parameters[i].name))
-                wrong = "a parameter has the name of one of the layer's own";
+    for (size_t i = 0; !wrong && i < row->n_parameters; i++) {
+        char name[64];
+        cmha_block none;
+        cmha_model counted;
+        cmha__list names = {&counted, "", name, 0};
+        memset(&counted, 0, sizeof counted), counted.config = *c;
+        cmha__print(name, sizeof name, "attn.%s", row->parameters[i].name);
+        cmha__declare_layer(&names, 0, &none);
+        if (names.found) wrong = "a parameter has the name of one of the layer's own";
+    }
     if (wrong) return CMHA__WRONG(context, "model: score %s: %s", c->score, wrong);
     *score = row;
     return CMHA_OK;
@@ -11358,8 +11321,11 @@ static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args
 
 static cmha_tensor *cmha__norm_by(cmha__pass *pass, int complex_state, cmha_tensor *x, cmha_tensor *gain,
                                   cmha_tensor *offset) {
-    const cmha__norm_row *norm = cmha__norm_of(pass->c, complex_state);
-    return cmha__operate(pass->tape, norm->op, norm->kind, (cmha_real)pass->c->norm_eps, x, gain, offset);
+    int kind = complex_state ? pass->c->complex_norm : pass->c->norm;
+    const cmha__op *op = complex_state            ? &cmha__complex_norms[kind].op
+                         : kind == CMHA_NORM_RMS ? &cmha__rmsnorm_op
+                                                 : &cmha__layernorm_op;
+    return cmha__operate(pass->tape, op, kind, (cmha_real)pass->c->norm_eps, x, gain, offset);
 }
 
 /* Applies norm 1, 2 or 3 of the block. */
@@ -11692,45 +11658,19 @@ typedef struct cmha__kept {
     uint64_t key, draws;        /* the tape's */
 } cmha__kept;
 
-enum { CMHA__OUTER = 4 }; /* tensors outside of a block that may get a gradient from it, besides parameters */
-
-/* Moves the gradients that now exist to their room, but for one in the result's own gradient `handed`, which
-   the block has handed on. Returns whether it has. */
-static int cmha__outer_settle(cmha_tape *tape, cmha_tensor *const *outer, cmha_real *const *room,
-                              const cmha_real *handed) {
-    int used = 0;
-    for (int i = 0; i < CMHA__OUTER; i++) {
-        if (!room[i]) continue;
-        if (outer[i]->grad && outer[i]->grad != handed) {
-            if (!cmha__dry(tape)) memcpy(room[i], outer[i]->grad, outer[i]->size * sizeof *room[i]);
-            outer[i]->grad = room[i];
-        } else {
-            used |= outer[i]->grad != NULL;
-            cmha__free_buffer(tape, room[i], outer[i]->size);
-        }
-    }
-    return used;
-}
-
 static cmha_tensor *cmha__run_block(cmha__pass *pass, cmha_tensor *x) {
     pass->k = &pass->model->blocks[pass->layer];
     if (pass->tape->probe) pass->tape->probe->at = pass->layer;
     return cmha__layer_family(pass->c, pass->layer)->block(pass, x);
 }
 
-/* Runs the block once more and back, on an empty list of records and of free buffers. Gradients outside that
-   do not exist yet get their room before, below what the block takes. */
+/* Runs the block once more and back, on an empty list of records and of free buffers. Gradients outside begin
+   as zeros before, below what the block takes. */
 static cmha_status cmha__kept_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__kept *kept = (const cmha__kept *)r->user;
     cmha__pass pass = kept->pass;
-    cmha_tensor *outer[CMHA__OUTER] = {kept->x, pass.imag, pass.tokens, pass.extra};
-    cmha_real *room[CMHA__OUTER], *handed = r->out->needs_grad == 2 ? r->out->grad : NULL;
-    for (int i = 0; i < CMHA__OUTER; i++) {
-        int j = 0;
-        while (j < i && outer[j] != outer[i]) j++;
-        int wanted = j == i && outer[i] && outer[i]->needs_grad && !outer[i]->grad;
-        room[i] = wanted ? cmha__grad_buffer(tape, outer[i]->size) : NULL;
-    }
+    cmha_tensor *outer[] = {kept->x, pass.imag, pass.tokens, pass.extra};
+    for (int i = 0; i < 4; i++) cmha_tape_grad(tape, outer[i]);
     if (tape->status) return tape->status;
     cmha_tape before = *tape;
     cmha__mark memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
@@ -11744,13 +11684,9 @@ static cmha_status cmha__kept_backward(cmha_tape *tape, cmha_record *r) {
         cmha__walk(tape);
     }
     tape->recording = before.recording, tape->key = before.key, tape->draws = before.draws;
-    tape->last = before.last;
+    tape->last = before.last, tape->n_unused = before.n_unused;
     memcpy(tape->unused, before.unused, sizeof tape->unused);
-    tape->n_unused = before.n_unused;
     if (tape->status) return tape->status;
-    if (!cmha__outer_settle(tape, outer, room, handed) && handed)
-        cmha__free_buffer(tape, handed, r->out->size);
-    if (handed) r->out->grad = NULL;
     cmha__rewind(tape, memory);
     cmha__arena_rewind(tape->context, &tape->records, records);
     return CMHA_OK;
@@ -11906,13 +11842,13 @@ static cmha_tensor *cmha__crat_embed(cmha__pass *pass, cmha_tensor *x) {
 
 static const cmha__family_row *cmha__family(int family) {
     static const cmha__family_row families[] = {
-        {CMHA_FAMILY_REAL, 0, NULL, cmha__all_heads, cmha__layer_rows, NULL, cmha__real_embed,
+        {CMHA_FAMILY_REAL, 0, NULL, cmha__all_heads, cmha__declare_layer, NULL, cmha__real_embed,
          cmha__transformer_block, cmha__plain_attention},
-        {CMHA_FAMILY_COPE, 0, cmha__first_layer, NULL, cmha__layer_rows, cmha__cope_wrong, cmha__cope_embed,
-         cmha__transformer_block, cmha__cope_attention},
-        {CMHA_FAMILY_MOBIUS, 0, cmha__mobius_layer, cmha__beside_mobius, cmha__layer_rows, cmha__mobius_wrong,
-         cmha__mobius_embed, cmha__mobius_block, NULL},
-        {CMHA_FAMILY_CRAT, 1, NULL, NULL, cmha__crat_rows, cmha__crat_wrong, cmha__crat_embed,
+        {CMHA_FAMILY_COPE, 0, cmha__first_layer, NULL, cmha__declare_layer, cmha__cope_wrong,
+         cmha__cope_embed, cmha__transformer_block, cmha__cope_attention},
+        {CMHA_FAMILY_MOBIUS, 0, cmha__mobius_layer, cmha__beside_mobius, cmha__declare_layer,
+         cmha__mobius_wrong, cmha__mobius_embed, cmha__mobius_block, NULL},
+        {CMHA_FAMILY_CRAT, 1, NULL, NULL, cmha__declare_crat, cmha__crat_wrong, cmha__crat_embed,
          cmha__crat_block, NULL}};
     const cmha__family_row *row = families;
     while ((int)row->family != family) row++; /* there are none but these */
