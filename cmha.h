@@ -8521,27 +8521,31 @@ static void cmha__dy_products(const cmha__head *h, size_t i0, size_t rows, cmha_
     cmha__tile_gemm(0, rows, CMHA__TILE, h->dv, 1, dy, h->lddy, v, CMHA__TILE, 0, to, CMHA__TILE);
 }
 
+/* Scores p [64] of a query become probabilities, d [64] the gradient of the scores, D less, before the scale. */
+static void cmha__backward_row(cmha_lse lse, cmha_real D, cmha_real scale, cmha_real *p, cmha_real *d) {
+    /* Below it, and as denormals, probabilities would only slow the products, many times over. */
+    const cmha_real tiny = CMHA__SMALLEST * (cmha_real)1e8;
+    for (size_t j = 0; j < CMHA__TILE; j++) {
+        cmha_real e = cmha__exp((p[j] - lse.largest) - lse.log_sum), slope;
+        p[j] = e < tiny ? 0 : e;
+        slope = p[j] * (d[j] - D) * scale;
+        d[j] = slope < CMHA__SMALLEST && slope > -CMHA__SMALLEST ? 0 : slope;
+    }
+}
+
 /* S = probabilities, dS = gradient of the scores before the scale, of queries i0.. against keys j0... */
 static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, size_t j0) {
     const cmha_attention_args *a = h->args;
     const cmha__unit *u = h->u;
     cmha_real scale = h->turned ? 1 : a->scale; /* a function of O has it in its own factors */
-    /* Below it, and as denormals, probabilities would only slow the products, many times over. */
-    const cmha_real tiny = CMHA__SMALLEST * (cmha_real)1e8;
     cmha__scores_of(h, i0, rows, j0, u->S);
     if (h->dv) cmha__dy_products(h, i0, rows, u->dS);
     else memset(u->dS, 0, rows * CMHA__TILE * sizeof *u->dS);
     if (a->dropout > 0) cmha__drop_tile(h, u->dS, i0, rows, j0);
     for (size_t r = 0; r < rows; r++) {
         cmha_real *p = u->S + r * CMHA__TILE, *d = u->dS + r * CMHA__TILE;
-        cmha_real top = h->lse[i0 + r].largest, rest = h->lse[i0 + r].log_sum, D = u->D[i0 + r];
         if (h->lse[i0 + r].in_double) cmha__careful_row(h, i0, r, j0, p);
-        for (size_t j = 0; j < CMHA__TILE; j++) {
-            cmha_real e = cmha__exp((p[j] - top) - rest), slope;
-            p[j] = e < tiny ? 0 : e;
-            slope = p[j] * (d[j] - D) * scale;
-            d[j] = slope < CMHA__SMALLEST && slope > -CMHA__SMALLEST ? 0 : slope;
-        }
+        cmha__backward_row(h->lse[i0 + r], u->D[i0 + r], scale, p, d);
     }
     if (a->dropout > 0) cmha__drop_tile(h, u->S, i0, rows, j0);
 }
