@@ -43,6 +43,7 @@
        CMHA_NO_CBLAS         do not use CBLAS; the built-in blocked GEMM takes its place
        CMHA_CBLAS_HEADER     the header that declares cblas_sgemm, default <cblas.h>; for the code alone
        CMHA_NO_SIMD          keep to scalar mathematics from libm (the reference path of the tests)
+       CMHA_NO_DISPATCH      compile for the instruction set of the flags alone, not for AVX2 and AVX-512 too
        CMHA_NO_FILES         no file system, no stdio: paths lead to the context's callbacks (cmha_buffers)
        CMHA_INFERENCE_ONLY   no backward passes, no training, no writing; the linker names what is called all
                              the same. tests/README.md has the sizes: 370 KB of code, 280 with both macros
@@ -53,7 +54,8 @@
        operation and the sizes. Operations on a tape return a tensor instead, so that they compose: NULL after
        a failure, the tape keeps the first one, and cmha_tape_backward and cmha_tape_status report it. NULL
        may be passed on: it stays NULL.
-     - The library never prints, exits or aborts, has no globals, and allocates through the context alone.
+     - The library never prints, exits or aborts, has no globals (but which instructions
+       the CPU has), and allocates through the context alone.
      - Backward passes accumulate (+=) into gradients.
      - A masked key is absent: it changes nothing (if it is finite), and a query that sees no key gets an
        output of zeros. What padding holds changes no bit of another token's numbers, nor does, in a causal
@@ -262,6 +264,13 @@ CMHA_DEF const char *cmha_error(const cmha_context *context);
 
 /* Names what does the matrix products: "OpenBLAS SkylakeX", "CBLAS", "Accelerate" or "built-in". */
 CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size);
+
+/* Names the instruction set of the hot loops: "avx512", "avx2", "sse2"; "base" on other CPUs. A program that
+   GCC or clang compiled for every x86-64 takes the best that its CPU has; others have that of their flags, as
+   under CMHA_NO_DISPATCH. NULL asks; a name chooses, for the whole process, as tests and comparisons need it:
+   not while others compute, whose bits it may change. Returns NULL, and changes nothing, where the CPU or the
+   program lacks it. */
+CMHA_DEF const char *cmha_instructions(const char *name);
 
 /* Returns NULL when the BLAS uses this CPU well, else the environment variable that would mend it, such as
    "OPENBLAS_CORETYPE=SkylakeX": an OpenBLAS older than the CPU takes its SSE3 kernel, four times slower
@@ -2162,20 +2171,26 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    is found out when it runs. */
 #if defined(__x86_64__) && !(defined(__AVX2__) && defined(__FMA__)) && !defined(CMHA_NO_DISPATCH) &&         \
     !defined(CMHA_NO_SIMD) && !defined(CMHA__GCC_FAST) && !defined(_WIN32) && defined(__OPTIMIZE__) &&       \
-    !defined(__OPTIMIZE_SIZE__) && (defined(__clang__) ? __clang_major__ >= 9 : __GNUC__ >= 8)
+    !defined(__OPTIMIZE_SIZE__) && (__GNUC__ >= 8 || defined(__clang__)) && defined(__has_include)
+#if __has_include("cmha.h") /* the header includes itself, which one of another name cannot */
 #define CMHA__DISPATCH
+#endif
 #endif
 
 /* A multiplication and an addition are one instruction, rounded once, only where CMHA__FUSED says so,
-   whatever the standard and CPU are: elsewhere the same code has the same bits for every instruction set. */
+   whatever standard and CPU are: elsewhere the same code has the same bits for every instruction set. GCC
+   makes vectors of loops with conditions only where arithmetic need not trap. A dispatched program's own
+   instruction set serves old CPUs alone: that code is compiled plainly, but its loops as -O3 would. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
 #ifdef CMHA__GCC_FAST
 #pragma GCC diagnostic push
 #pragma GCC optimize("no-fast-math")
 #endif
-#ifndef CMHA__DISPATCH /* whose own flags know no such instruction */
-#pragma GCC optimize("fp-contract=off")
+#pragma GCC optimize("no-trapping-math", "fp-contract=off")
+#ifdef CMHA__DISPATCH
+#pragma GCC optimize("O1", "strict-aliasing", "inline-small-functions")
+#pragma GCC optimize("tree-vectorize", "vect-cost-model=dynamic")
 #endif
 #elif defined(CMHA__FLOAT_CONTROL) && CMHA__CLANG >= 18 && !defined(__FAST_MATH__)
 #pragma float_control(push) /* and not precise, which would ask for errno too */
@@ -2284,6 +2299,7 @@ enum { CMHA__TRAINS = 1 };
     cmha_tape_push(tape, name, out, in, n_in, CMHA__BACK(backward), user)
 
 #if defined(__GNUC__) || defined(__clang__)
+#define CMHA__INLINE __attribute__((always_inline)) static inline
 #define CMHA__UNUSED __attribute__((unused))
 #define CMHA__COLD __attribute__((noinline, cold)) /* for what only numbers at the ends of their range need */
 #ifdef _WIN32
@@ -2292,6 +2308,7 @@ enum { CMHA__TRAINS = 1 };
 #define CMHA__PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
 #endif
 #else
+#define CMHA__INLINE static inline
 #define CMHA__UNUSED
 #define CMHA__COLD
 #define CMHA__PRINTF(text, first)
@@ -2632,15 +2649,15 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
 
 /* ---- instruction sets ---- */
 
-/* CMHA__HOT(storage and type, name, (parameters), (arguments)) { body } defines a function whose loops, with
-   all they call, are compiled for several instruction sets. The function of that name chooses one. Loops over
-   vectors of the compiler's need more: see "products". */
+/* CMHA__HOT(storage, name, (parameters), (arguments)) { body } defines a function whose loops, with all they
+   call, are compiled for AVX2 too; the function of that name chooses. CMHA__HOT_OF has a type to return. Such
+   loops gain nothing from AVX-512; those of products do, see below. */
 #define CMHA__JOIN_(name, set) name##_##set
 #define CMHA__JOIN(name, set) CMHA__JOIN_(name, set)
 #define CMHA__AVX2 target("avx2,fma")
 #define CMHA__AVX512 target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 
-enum { CMHA__SET_BASE, CMHA__SET_AVX2, CMHA__SET_AVX512 };
+enum { CMHA__SET_BASE, CMHA__SET_AVX2, CMHA__SET_AVX512, CMHA__SETS };
 #ifdef CMHA__DISPATCH
 static int cmha__chosen = -1; /* until a thread asks; all find the same */
 
@@ -2658,28 +2675,25 @@ static int cmha__set(void) {
     return set;
 }
 
-#define CMHA__CHOOSE(name, arguments)                                            \
-    {                                                                            \
-        int cmha__now = cmha__set();                                             \
-        if (cmha__now == CMHA__SET_AVX512) CMHA__JOIN(name, avx512) arguments;   \
-        else if (cmha__now == CMHA__SET_AVX2) CMHA__JOIN(name, avx2) arguments;  \
-        else CMHA__JOIN(name, base) arguments;                                   \
+#define CMHA__CHOOSE(name, arguments)                                       \
+    {                                                                       \
+        int cmha__now = cmha__set();                                        \
+        if (cmha__now == CMHA__SET_AVX512) name##_avx512 arguments;         \
+        else if (cmha__now == CMHA__SET_AVX2) name##_avx2 arguments;        \
+        else name##_base arguments;                                         \
     }
-#ifdef __clang__
-#define CMHA__O3(contract)
-#else
-#define CMHA__O3(contract) optimize("O3", "fp-contract=" contract)
-#endif
-#define CMHA__HOT(type, name, parameters, arguments)                                                     \
-    static void name##_base parameters;                                                                  \
-    __attribute__((CMHA__AVX2, flatten, CMHA__O3("off"))) static void name##_avx2 parameters {           \
-        name##_base arguments;                                                                           \
-    }                                                                                                    \
-    __attribute__((CMHA__AVX512, flatten, CMHA__O3("off"))) static void name##_avx512 parameters {       \
-        name##_base arguments;                                                                           \
-    }                                                                                                    \
-    type name parameters { CMHA__CHOOSE(name, arguments) }                                               \
-    static void name##_base parameters
+#define CMHA__HOT_AS(storage, type, returns, name, parameters, arguments)                                    \
+    static type name##_base parameters;                                                                      \
+    __attribute__((CMHA__AVX2, flatten)) static type name##_avx2 parameters {                                \
+        returns name##_base arguments;                                                                       \
+    }                                                                                                        \
+    storage __attribute__((noinline)) type name parameters {                                                 \
+        if (cmha__set() != CMHA__SET_BASE)                                                                   \
+            returns name##_avx2 arguments;                                                                   \
+        else                                                                                                 \
+            returns name##_base arguments;                                                                   \
+    }                                                                                                        \
+    static type name##_base parameters
 #else
 CMHA__UNUSED static int cmha__set(void) {
 #if defined(__AVX512F__)
@@ -2690,11 +2704,33 @@ CMHA__UNUSED static int cmha__set(void) {
     return CMHA__SET_BASE;
 #endif
 }
-#define CMHA__CHOOSE(name, arguments) CMHA__JOIN(name, base) arguments;
-#define CMHA__O3(contract) optimize("fp-contract=" contract)
-#define CMHA__HOT(type, name, parameters, arguments) type name parameters
+#define CMHA__CHOOSE(name, arguments) name##_base arguments;
+#define CMHA__HOT_AS(storage, type, returns, name, parameters, arguments) storage type name parameters
 #endif
-#define CMHA__HOT_OP(name) CMHA__HOT(static void, name, (const cmha__call *c), (c))
+
+CMHA_DEF const char *cmha_instructions(const char *name) {
+#ifdef __x86_64__
+    static const char *const names[CMHA__SETS] = {"sse2", "avx2", "avx512"};
+#else
+    static const char *const names[CMHA__SETS] = {"base", "avx2", "avx512"};
+#endif
+    int set = 0;
+    if (!name) return names[cmha__set()];
+    while (set < CMHA__SETS && strcmp(name, names[set])) set++;
+#ifdef CMHA__DISPATCH
+    if (set > cmha__best_set()) return NULL;
+    __atomic_store_n(&cmha__chosen, set, __ATOMIC_RELAXED);
+    return names[set];
+#else
+    return set == cmha__set() ? names[set] : NULL;
+#endif
+}
+
+#define CMHA__HOT(storage, name, parameters, arguments) \
+    CMHA__HOT_AS(storage, void, , name, parameters, arguments)
+#define CMHA__HOT_OF(storage, type, name, parameters, arguments) \
+    CMHA__HOT_AS(storage, type, return, name, parameters, arguments)
+#define CMHA__HOT_OP(name) CMHA__HOT(static, name, (const cmha__call *c), (c))
 
 /* ---- random numbers ---- */
 
@@ -3118,7 +3154,7 @@ typedef struct cmha__product {
 } cmha__product;
 
 /* Ignores what C holds? */
-static int cmha__gemm_fresh(const cmha__product *p) { return !(p->beta < 0 || p->beta > 0); }
+CMHA__INLINE int cmha__gemm_fresh(const cmha__product *p) { return !(p->beta < 0 || p->beta > 0); }
 
 /* Depth and width of the packed piece of B: 64 KiB of stack, so that a thread of 128 KiB, which is what musl
    gives, has room for it. Twice as much would be a tenth faster. */
@@ -3185,8 +3221,8 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #define CMHA__FUSED __attribute__((CMHA__TARGET, min_vector_width(CMHA__VECTOR_BYTES * 8)))
 #define CMHA__FUSE _Pragma("STDC FP_CONTRACT ON")
 #elif defined(CMHA__GEMM_VECTORS)
-#define CMHA__COPY __attribute__((CMHA__TARGET, CMHA__O3("off")))
-#define CMHA__FUSED __attribute__((CMHA__TARGET, CMHA__O3("fast")))
+#define CMHA__COPY __attribute__((CMHA__TARGET, optimize("O3", "fp-contract=off")))
+#define CMHA__FUSED __attribute__((CMHA__TARGET, optimize("O3", "fp-contract=fast")))
 #define CMHA__FUSE
 #else
 #define CMHA__COPY
@@ -3554,7 +3590,7 @@ static cmha_real cmha__gemm_dot(size_t n, const cmha_real *a, const cmha_real *b
 }
 
 /* Computes a product of one row; A is contiguous. */
-static void cmha__gemm_row(const cmha__product *p) {
+CMHA__HOT(static, cmha__gemm_row, (const cmha__product *p), (p)) {
     int fresh = cmha__gemm_fresh(p);
     cmha_real *C = p->C;
     if (p->trans_b) {
@@ -3848,15 +3884,16 @@ static inline cmha_real cmha__tanh(cmha_real x) {
 #endif
 }
 
-CMHA_DEF void cmha_exp(size_t n, const cmha_real *x, cmha_real *y) {
+CMHA__HOT(CMHA_DEF, cmha_exp, (size_t n, const cmha_real *x, cmha_real *y), (n, x, y)) {
     for (size_t i = 0; i < n; i++) y[i] = cmha__exp(x[i]);
 }
 
-CMHA_DEF void cmha_tanh(size_t n, const cmha_real *x, cmha_real *y) {
+CMHA__HOT(CMHA_DEF, cmha_tanh, (size_t n, const cmha_real *x, cmha_real *y), (n, x, y)) {
     for (size_t i = 0; i < n; i++) y[i] = cmha__tanh(x[i]);
 }
 
-CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y) {
+CMHA__HOT(CMHA_DEF, cmha_modulus, (size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y),
+          (n, re, im, y)) {
     for (size_t i = 0; i < n; i++) y[i] = cmha__hypot(re[i], im[i]);
 }
 
@@ -4553,7 +4590,7 @@ CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) 
     return cmha__operate(tape, &op, 0, 0, a, b, NULL);
 }
 
-static void cmha__mul_pass(const cmha__call *c) {
+CMHA__HOT_OP(cmha__mul_pass) {
     if (!cmha__goes_back(c))
         for (size_t i = 0; i < c->n; i++) c->y[i] = c->x[0][i] * c->x[1][i];
     for (int k = 0; k < 2; k++)
@@ -4567,7 +4604,7 @@ CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) 
     return cmha__operate(tape, &op, 0, 0, a, b, NULL);
 }
 
-static void cmha__scale_pass(const cmha__call *c) {
+CMHA__HOT_OP(cmha__scale_pass) {
     if (cmha__goes_back(c)) cmha__axpy(c->n, c->number, c->dy, c->dx[0]);
     else
         for (size_t i = 0; i < c->n; i++) c->y[i] = c->number * c->x[0][i];
@@ -4578,7 +4615,7 @@ CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real fact
     return cmha__operate(tape, &op, 0, factor, x, NULL, NULL);
 }
 
-static void cmha__sigmoid_pass(const cmha__call *c) {
+CMHA__HOT_OP(cmha__sigmoid_pass) {
     if (cmha__goes_back(c))
         for (size_t i = 0; i < c->n; i++) c->dx[0][i] += c->dy[i] * c->y[i] * (1 - c->y[i]);
     else
@@ -4849,26 +4886,32 @@ static inline void cmha__relu(cmha_real x, cmha_real *y, cmha_real *slope) {
     else CMHA__EACH(cmha__gelu_erf, STATEMENT)
 
 /* CRAT eq 9. */
-CMHA_DEF void cmha_activation_forward(const cmha_real *x, size_t n, cmha_activation kind,
-                                      cmha_real *y){CMHA__EACH_ACTIVATED(kind, y[i] = value)}
+CMHA__HOT(CMHA_DEF, cmha_activation_forward,
+          (const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y),
+          (x, n, kind, y)){CMHA__EACH_ACTIVATED(kind, y[i] = value)}
 
-CMHA_FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
-                                       cmha_activation kind, cmha_real *dx) {
+CMHA__HOT(CMHA_FIT, cmha_activation_backward,
+          (const cmha_real *x, const cmha_real *dy, size_t n, cmha_activation kind, cmha_real *dx),
+          (x, dy, n, kind, dx)) {
     if (!dx) return;
     CMHA__EACH_ACTIVATED(kind, dx[i] += slope != 0 ? dy[i] * slope : 0)
 }
 
 /* Writes y = act(x) and its derivative in one go, for a backward that needs both. */
-static void cmha__activation_both(const cmha_real *x, size_t n, cmha_activation kind,
-                                  cmha_real *CMHA__RESTRICT y, cmha_real *CMHA__RESTRICT dydx){
-    CMHA__EACH_ACTIVATED(kind, (y[i] = value, dydx[i] = slope))}
+CMHA__HOT(static, cmha__activation_both,
+          (const cmha_real *x, size_t n, cmha_activation kind, cmha_real *CMHA__RESTRICT y,
+           cmha_real *CMHA__RESTRICT dydx),
+          (x, n, kind, y, dydx)){CMHA__EACH_ACTIVATED(kind, (y[i] = value, dydx[i] = slope))}
 
-CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y) {
+CMHA__HOT(CMHA_DEF, cmha_swiglu_forward, (const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y),
+          (gate, up, n, y)) {
     for (size_t i = 0; i < n; i++) y[i] = up[i] * (gate[i] * cmha__sigmoid(gate[i]));
 }
 
-CMHA_FIT void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
-                                   cmha_real *dgate, cmha_real *dup) {
+CMHA__HOT(CMHA_FIT, cmha_swiglu_backward,
+          (const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n, cmha_real *dgate,
+           cmha_real *dup),
+          (gate, up, dy, n, dgate, dup)) {
     if (dgate)
         for (size_t i = 0; i < n; i++) {
             cmha_real s = cmha__sigmoid(gate[i]);
@@ -4904,8 +4947,9 @@ CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activa
     return cmha__operate(tape, &op, (int)kind, 0, x, NULL, NULL);
 }
 
-CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first,
-                                   cmha_real *y) {
+CMHA__HOT(CMHA_DEF, cmha_dropout_forward,
+          (const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first, cmha_real *y),
+          (x, n, p, key, first, y)) {
     if (y != x && n) memcpy(y, x, n * sizeof *y);
     if (p <= 0) return;
     for (size_t i = 0, chunk; i < n; i += chunk) { /* rows of 65536 indices share a 64-bit row key */
@@ -4974,7 +5018,7 @@ static void cmha__bf16_put(uint32_t *words, size_t i, cmha_real x) {
 }
 
 /* Writes n times 16 words of BF16 as numbers, to [32 n]. */
-static void cmha__bf16_numbers(const uint32_t *words, size_t n, cmha_real *to) {
+CMHA__HOT(static, cmha__bf16_numbers, (const uint32_t *words, size_t n, cmha_real *to), (words, n, to)) {
     for (; n > 0; n--, words += 16, to += 32)
         for (int k = 0; k < 16; k++) {
             to[k] = cmha__float_of(words[k] << 16);
@@ -5018,7 +5062,8 @@ static void cmha__block_numbers(cmha_storage storage, const uint32_t *words, cmh
                 to[part * 16 + k] = (cmha_real)((int32_t)((words[k] >> part * 8 & 255) ^ 128) - 128);
 }
 
-CMHA_DEF void cmha_unpack(const cmha_packed *p, size_t lo, size_t hi, cmha_real *weight) {
+CMHA__HOT(CMHA_DEF, cmha_unpack, (const cmha_packed *p, size_t lo, size_t hi, cmha_real *weight),
+          (p, lo, hi, weight)) {
     cmha_real block[CMHA__BLOCK];
     size_t n;
     for (size_t o = lo; o < hi; o++)
@@ -5317,9 +5362,10 @@ static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, c
     return cmha__wide_cross(x, weight, dy, D, mean, r);
 }
 
-CMHA_DEF void cmha_norm_forward(int centred, const cmha_real *x, const cmha_real *weight,
-                                const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y,
-                                cmha_real *stats) {
+CMHA__HOT(CMHA_DEF, cmha_norm_forward,
+          (int centred, const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T,
+           size_t D, cmha_real eps, cmha_real *y, cmha_real *stats),
+          (centred, x, weight, bias, T, D, eps, y, stats)) {
     for (size_t t = 0; t < T; t++, x += D, y += D) {
         const cmha_real *d = centred ? y : x;
         cmha_real mean = centred ? cmha__total(x, D) / (cmha_real)D : 0, r, squares;
@@ -5341,9 +5387,10 @@ CMHA_DEF void cmha_norm_forward(int centred, const cmha_real *x, const cmha_real
     }
 }
 
-CMHA_FIT void cmha_norm_backward(int centred, const cmha_real *x, const cmha_real *weight,
-                                 const cmha_real *stats, const cmha_real *dy, size_t T, size_t D,
-                                 cmha_real *dx, cmha_real *dweight, cmha_real *dbias) {
+CMHA__HOT(CMHA_FIT, cmha_norm_backward,
+          (int centred, const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
+           const cmha_real *dy, size_t T, size_t D, cmha_real *dx, cmha_real *dweight, cmha_real *dbias),
+          (centred, x, weight, stats, dy, T, D, dx, dweight, dbias)) {
     for (size_t t = 0; t < T; t++, x += D, dy += D) {
         cmha_real mean = centred ? *stats++ : 0, r = *stats++;
         if (dx) {
@@ -5388,8 +5435,10 @@ static cmha_real cmha__top_logit(const cmha_real *logits, size_t V) {
     return top > -(cmha_real)INFINITY ? top : logits[0]; /* only NaN and -Inf: let them through */
 }
 
-CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T,
-                                           size_t V, int32_t ignore, cmha_real *lse, size_t *counted) {
+CMHA__HOT_OF(CMHA_DEF, double, cmha_cross_entropy_forward,
+             (const cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
+              cmha_real *lse, size_t *counted),
+             (logits, targets, T, V, ignore, lse, counted)) {
     double sum = 0;
     size_t count = 0;
     for (size_t t = 0; t < T; t++, logits += V) {
@@ -5410,8 +5459,10 @@ CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_
     return sum;
 }
 
-CMHA_FIT double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V,
-                                            int32_t ignore, cmha_real scale) {
+CMHA__HOT_OF(CMHA_FIT, double, cmha_cross_entropy_gradient,
+             (cmha_real * logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
+              cmha_real scale),
+             (logits, targets, T, V, ignore, scale)) {
     double sum = 0;
     for (size_t t = 0; t < T; t++, logits += V) {
         if (targets[t] == ignore) {
@@ -5428,9 +5479,10 @@ CMHA_FIT double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *ta
     return sum;
 }
 
-CMHA_FIT void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets,
-                                          const cmha_real *lse, size_t T, size_t V, int32_t ignore,
-                                          cmha_real scale, cmha_real *dlogits) {
+CMHA__HOT(CMHA_FIT, cmha_cross_entropy_backward,
+          (const cmha_real *logits, const int32_t *targets, const cmha_real *lse, size_t T, size_t V,
+           int32_t ignore, cmha_real scale, cmha_real *dlogits),
+          (logits, targets, lse, T, V, ignore, scale, dlogits)) {
     if (!dlogits) return;
     for (size_t t = 0; t < T; t++, logits += V, dlogits += V) {
         if (targets[t] == ignore) continue;
@@ -5775,8 +5827,9 @@ static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, cons
 }
 
 /* ComplexFormer eq 5-8: the feature of a query or key, whose dot product is the score. */
-CMHA_DEF void cmha_rotate_forward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
-                                  cmha_real *y, size_t ldy) {
+CMHA__HOT(CMHA_DEF, cmha_rotate_forward,
+          (const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n, cmha_real *y, size_t ldy),
+          (args, x, ldx, n, y, ldy)) {
     const cmha_real *table = args->rotation;
     size_t P = args->P, m;
     cmha__rotated o;
@@ -5813,9 +5866,10 @@ static void cmha__rotate_adjoint(const cmha_real *CMHA__RESTRICT re, const cmha_
     }
 }
 
-CMHA_FIT void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
-                                   const cmha_real *dy, size_t ldy, cmha_real *dx, double *ddelta,
-                                   double *db) {
+CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
+          (const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n, const cmha_real *dy,
+           size_t ldy, cmha_real *dx, double *ddelta, double *db),
+          (args, x, ldx, n, dy, ldy, dx, ddelta, db)) {
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS], turn[CMHA__PAIRS];
     const cmha_real *table = args->rotation;
     size_t P = args->P;
@@ -6031,8 +6085,10 @@ static void cmha__mobius_parts(const cmha_real *rho, const cmha_real *abcd, size
 }
 
 /* MöbiusAttention eq 5-6. */
-CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D,
-                                  cmha_quotient_kind kind, cmha_real eps, cmha_real *y) {
+CMHA__HOT(CMHA_DEF, cmha_mobius_forward,
+          (const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D, cmha_quotient_kind kind,
+           cmha_real eps, cmha_real *y),
+          (rho, abcd, T, D, kind, eps, y)) {
     cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
     cmha__division d;
     for (size_t t = 0; t < T; t++, rho += 2 * D, y += 2 * D)
@@ -6042,9 +6098,10 @@ CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, s
         }
 }
 
-CMHA_FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
-                                   size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *drho,
-                                   cmha_real *dabcd) {
+CMHA__HOT(CMHA_FIT, cmha_mobius_backward,
+          (const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T, size_t D,
+           cmha_quotient_kind kind, cmha_real eps, cmha_real *drho, cmha_real *dabcd),
+          (rho, abcd, dy, T, D, kind, eps, drho, dabcd)) {
     cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
     double sums[8][CMHA__PAIRS];
     cmha__division d;
@@ -6231,13 +6288,16 @@ static void cmha__rotate_row(const cmha_real *CMHA__RESTRICT z, const cmha_real 
 }
 
 /* CRAT eq 6-7 */
-CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D,
-                                          cmha_real *y) {
+CMHA__HOT(CMHA_DEF, cmha_complex_rotate_forward,
+          (const cmha_real *z, const cmha_real *theta, size_t T, size_t D, cmha_real *y),
+          (z, theta, T, D, y)) {
     for (size_t t = 0; t < T; t++) cmha__rotate_row(z + 2 * t * D, theta + t * D, D, y + 2 * t * D);
 }
 
-CMHA_FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
-                                           size_t T, size_t D, cmha_real *dz, cmha_real *dtheta) {
+CMHA__HOT(CMHA_FIT, cmha_complex_rotate_backward,
+          (const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
+           cmha_real *dtheta),
+          (z, theta, dy, T, D, dz, dtheta)) {
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS]; /* dy conj(exp(i theta)): dz, and with conj(z) dtheta */
     for (size_t t = 0; t < T; t++)
         for (size_t j0 = 0, m; (m = cmha__block_of(D, j0)) > 0; j0 += m) {
@@ -6433,9 +6493,10 @@ static void cmha__wide_apply(const double *M, size_t m, cmha__wide *c) {
 }
 
 /* CRAT eq 8 */
-CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
-                                        const cmha_real *gamma, const cmha_real *beta, cmha_real *y,
-                                        double *stats) {
+CMHA__HOT(CMHA_DEF, cmha_complex_norm_forward,
+          (const cmha_complex_norm_args *args, const cmha_real *z, const cmha_real *gamma,
+           const cmha_real *beta, cmha_real *y, double *stats),
+          (args, z, gamma, beta, y, stats)) {
     const cmha__complex_norm_row *kind = &cmha__complex_norms[args->kind];
     double row[5], g[4][CMHA__WIDE];
     size_t D = args->D;
@@ -6497,9 +6558,10 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
     }
 }
 
-CMHA_FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
-                                         const cmha_real *gamma, const double *stats, const cmha_real *dy,
-                                         cmha_real *dz, cmha_real *dgamma, cmha_real *dbeta) {
+CMHA__HOT(CMHA_FIT, cmha_complex_norm_backward,
+          (const cmha_complex_norm_args *args, const cmha_real *z, const cmha_real *gamma,
+           const double *stats, const cmha_real *dy, cmha_real *dz, cmha_real *dgamma, cmha_real *dbeta),
+          (args, z, gamma, stats, dy, dz, dgamma, dbeta)) {
     const cmha__complex_norm_row *kind = &cmha__complex_norms[args->kind];
     size_t D = args->D;
     cmha__wide h;
@@ -6530,12 +6592,14 @@ CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_co
 
 /* ---- Phasors and parts ---- */
 
-CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u) {
+CMHA__HOT(CMHA_DEF, cmha_phasor_forward,
+          (const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u), (z, T, D, eps, u)) {
     for (size_t t = 0; t < T; t++, z += 2 * D, u += 2 * D) cmha__phasor_row(z, z + D, D, eps, 1, u, u + D);
 }
 
-CMHA_FIT void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
-                                   cmha_real *dz) {
+CMHA__HOT(CMHA_FIT, cmha_phasor_backward,
+          (const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz),
+          (z, du, T, D, eps, dz)) {
     for (size_t t = 0; dz && t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
         cmha__phasor_row_backward(z, z + D, D, eps, 1, du, du + D, dz, dz + D);
 }
@@ -6783,17 +6847,20 @@ static size_t cmha__pieces(size_t n) { return n / CMHA__PIECE + (n % CMHA__PIECE
 static size_t cmha__piece_end(size_t at, size_t n) { return at + cmha__min(n - at, CMHA__PIECE); }
 
 /* CRAT eq 20 */
-CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha,
-                                            cmha_real beta, size_t T, size_t D, cmha_real *y) {
+CMHA__HOT(CMHA_DEF, cmha_complex_residual_forward,
+          (const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta, size_t T, size_t D,
+           cmha_real *y),
+          (z, f, alpha, beta, T, D, y)) {
     for (size_t t = 0; t < T; t++, z += 2 * D, f += 2 * D, y += 2 * D) {
         for (size_t j = 0; j < D; j++) y[j] = f[j] + (alpha * z[j] - beta * z[D + j]);
         for (size_t j = 0; j < D; j++) y[D + j] = f[D + j] + (alpha * z[D + j] + beta * z[j]);
     }
 }
 
-CMHA_FIT void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
-                                             const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
-                                             double *dalpha, double *dbeta) {
+CMHA__HOT(CMHA_FIT, cmha_complex_residual_backward,
+          (const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T, size_t D,
+           cmha_real *dz, double *dalpha, double *dbeta),
+          (z, alpha, beta, dy, T, D, dz, dalpha, dbeta)) {
     double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
     for (size_t at = 0; at < 2 * T * D; at += 2 * D) {
         const cmha_real *a = z + at, *b = a + D, *g = dy + at, *h = g + D;
@@ -7003,7 +7070,8 @@ CMHA_FIT void cmha_route_backward(const size_t *plan, const cmha_real *gate, con
         expert with few tokens pays for nothing but one reading of its weights. ---- */
 
 /* to [n, 2D] = x i, or with sign = -1 x (-i). */
-static void cmha__times_i(const cmha_real *x, size_t n, size_t D, cmha_real sign, cmha_real *to) {
+CMHA__HOT(static, cmha__times_i, (const cmha_real *x, size_t n, size_t D, cmha_real sign, cmha_real *to),
+          (x, n, D, sign, to)) {
     for (size_t t = 0; t < n; t++, x += 2 * D, to += 2 * D) {
         for (size_t j = 0; j < D; j++) to[j] = -sign * x[D + j];
         for (size_t j = 0; j < D; j++) to[D + j] = sign * x[j];
@@ -7949,8 +8017,9 @@ static void cmha__add_rows(const cmha_real *rows, size_t n, size_t d, size_t wid
 }
 
 /* to [cols, rows] = from [rows, cols]^T. */
-static void cmha__transpose(const cmha_real *from, size_t ld, size_t rows, size_t cols, cmha_real *to,
-                            size_t ld_to) {
+CMHA__HOT(static, cmha__transpose,
+          (const cmha_real *from, size_t ld, size_t rows, size_t cols, cmha_real *to, size_t ld_to),
+          (from, ld, rows, cols, to, ld_to)) {
     for (size_t c = 0; c < cols; c++)
         for (size_t r = 0; r < rows; r++) to[c * ld_to + r] = from[r * ld + c];
 }
@@ -8030,14 +8099,16 @@ static void cmha__rows_back(const cmha_score_call *c, cmha_rows x, size_t n, con
 }
 
 /* CRAT eq 11-13: between phasors the product is the sum of cosines of phase differences. */
-static void cmha__phasor_map(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
+CMHA__HOT(static, cmha__phasor_map, (const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y),
+          (c, x, n, y)) {
     size_t d = c->args->d_k;
     const cmha_real *z = x.data;
     for (; n > 0; n--, z += x.ld, y += 2 * d) cmha__phasor_row(z, z + x.imag, d, c->args->eps, 1, y, y + d);
 }
 
-static void cmha__phasor_map_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
-                                  cmha_rows dx) {
+CMHA__HOT(static, cmha__phasor_map_back,
+          (const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy, cmha_rows dx),
+          (c, x, n, dy, dx)) {
     const cmha_real *z = x.data;
     cmha_real *dz = dx.data;
     for (size_t d = c->args->d_k; dz && n > 0; n--, z += x.ld, dz += dx.ld, dy += 2 * d)
@@ -8045,7 +8116,9 @@ static void cmha__phasor_map_back(const cmha_score_call *c, cmha_rows x, size_t 
 }
 
 /* CoPE eq 2 in all its scores: s = scale (magnitude |O| / divisor + cosine Re O / sqrt(|O|^2 + eps^2)). */
-static void cmha__cope(const cmha_score_call *call, const cmha_real *re, const cmha_real *im, cmha_real *s) {
+CMHA__HOT(static, cmha__cope,
+          (const cmha_score_call *call, const cmha_real *re, const cmha_real *im, cmha_real *s),
+          (call, re, im, s)) {
     const cmha_attention_args *a = call->args;
     cmha_real m = a->scale * a->magnitude / call->divisor, c = a->scale * a->cosine, e = a->eps;
     for (size_t j = 0; j < CMHA__TILE; j++) {
@@ -8054,7 +8127,9 @@ static void cmha__cope(const cmha_score_call *call, const cmha_real *re, const c
     }
 }
 
-static void cmha__cope_back(const cmha_score_call *call, const cmha_real *ds, cmha_real *re, cmha_real *im) {
+CMHA__HOT(static, cmha__cope_back,
+          (const cmha_score_call *call, const cmha_real *ds, cmha_real *re, cmha_real *im),
+          (call, ds, re, im)) {
     const cmha_attention_args *a = call->args;
     cmha_real m = a->scale * a->magnitude / call->divisor, c = a->scale * a->cosine, e = a->eps, sum = 0;
     for (size_t j = 0; call->ddivisor && j < CMHA__TILE; j++) sum += ds[j] * cmha__hypot(re[j], im[j]);
@@ -8429,14 +8504,15 @@ static void cmha__scores_of(const cmha__head *h, size_t i0, size_t rows, size_t 
 }
 
 /* The same dropout bits in forward and backward: a row's key, then the key index. */
-static void cmha__drop_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t rows, size_t j0) {
+CMHA__HOT(static, cmha__drop_tile, (const cmha__head *h, cmha_real *S, size_t i0, size_t rows, size_t j0),
+          (h, S, i0, rows, j0)) {
     uint64_t row = h->row_key + i0;
     for (size_t r = 0; r < rows; r++, S += CMHA__TILE)
         cmha__drop_row(S, CMHA__TILE, h->args->dropout, cmha__mix(row + r), (uint32_t)j0);
 }
 
 /* One tile of the running softmax: S becomes exp(S - m), the accumulators move to the new maximum. */
-static void cmha__softmax_tile(const cmha__unit *u, size_t rows, size_t dv) {
+CMHA__HOT(static, cmha__softmax_tile, (const cmha__unit *u, size_t rows, size_t dv), (u, rows, dv)) {
     cmha_real shift[CMHA__TILE], move[CMHA__TILE], *S = u->S, *m = u->m, *l = u->l, *acc = u->acc;
     for (size_t r = 0; r < rows; r++) shift[r] = cmha__larger(cmha__largest_64(S + r * CMHA__TILE), m[r]);
     for (size_t r = 0; r < rows; r++) {
@@ -8521,8 +8597,10 @@ static void cmha__dy_products(const cmha__head *h, size_t i0, size_t rows, cmha_
     cmha__tile_gemm(0, rows, CMHA__TILE, h->dv, 1, dy, h->lddy, v, CMHA__TILE, 0, to, CMHA__TILE);
 }
 
-/* Scores p [64] of a query become probabilities, d [64] the gradient of the scores, D less, before the scale. */
-static void cmha__backward_row(cmha_lse lse, cmha_real D, cmha_real scale, cmha_real *p, cmha_real *d) {
+/* Scores p [64] of a query become probabilities, d [64] the gradient of the scores, D less, before the
+   scale. */
+CMHA__HOT(static, cmha__backward_row,
+          (cmha_lse lse, cmha_real D, cmha_real scale, cmha_real *p, cmha_real *d), (lse, D, scale, p, d)) {
     /* Below it, and as denormals, probabilities would only slow the products, many times over. */
     const cmha_real tiny = CMHA__SMALLEST * (cmha_real)1e8;
     for (size_t j = 0; j < CMHA__TILE; j++) {
@@ -9139,7 +9217,8 @@ static void cmha__elu_row(const cmha_real *x, const cmha_real *im, size_t d, cmh
 }
 
 /* Q or (is_key) K [rows, F] = features of rows i0..; zero, the constant too, where a key is masked. */
-static void cmha__linear_features(const cmha__linear_head *h, int is_key, size_t i0, size_t rows) {
+CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key, size_t i0, size_t rows),
+          (h, is_key, i0, rows)) {
     cmha_heads x = is_key ? h->x.k : h->x.q;
     cmha_real *f = is_key ? h->K : h->Q;
     size_t d = h->a->d;
@@ -9154,7 +9233,8 @@ static void cmha__linear_features(const cmha__linear_head *h, int is_key, size_t
 }
 
 /* dq or (is_key) dk += the gradient of these features, g = dQ or dK [rows, F]. */
-static void cmha__linear_features_backward(const cmha__linear_head *h, int is_key, size_t i0, size_t rows) {
+CMHA__HOT(static, cmha__linear_features_backward,
+          (const cmha__linear_head *h, int is_key, size_t i0, size_t rows), (h, is_key, i0, rows)) {
     cmha_heads x = is_key ? h->x.k : h->x.q, dx = is_key ? h->x.dk : h->x.dq;
     const cmha_real *f = is_key ? h->K : h->Q, *g = is_key ? h->dK : h->dQ;
     size_t d = h->a->d;
@@ -9433,10 +9513,12 @@ static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t la
 
 #define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time */
 
-static void cmha__fft_one(double *re, double *im, size_t m, const double *table) {
+CMHA__HOT(static, cmha__fft_one, (double *re, double *im, size_t m, const double *table),
+          (re, im, m, table)) {
     cmha__fft_columns(re, im, m, 1, table);
 }
-static void cmha__fft_lanes(double *re, double *im, size_t m, const double *table) {
+CMHA__HOT(static, cmha__fft_lanes, (double *re, double *im, size_t m, const double *table),
+          (re, im, m, table)) {
     cmha__fft_columns(re, im, m, CMHA__FFT_LANES, table);
 }
 
@@ -12241,8 +12323,10 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
 
 /* ---- Optimiser ---- */
 
-CMHA_FIT void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
-                         cmha_real *m, cmha_real *v) {
+CMHA__HOT(CMHA_FIT, cmha_adamw,
+          (const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m,
+           cmha_real *v),
+          (args, n, p, g, m, v)) {
     cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
     cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2);
     cmha_real eps = (cmha_real)args->eps, decay = (cmha_real)(args->lr * args->weight_decay);

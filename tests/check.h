@@ -21,6 +21,15 @@ enum { CHECK_SHOWN = 20 }; /* failures printed in full; a broken kernel would fi
 
 static int check_passed, check_failed;
 
+/* CMHA_INSTRUCTIONS=sse2|avx2|avx512 forces the paths of that instruction set; a machine without it fails. */
+__attribute__((constructor)) static void check_instructions(void) {
+    const char *name = getenv("CMHA_INSTRUCTIONS");
+    if (name && !cmha_instructions(name)) {
+        printf("FAIL: no instructions %s here\n", name);
+        exit(1);
+    }
+}
+
 static inline int check_that(int ok, const char *file, int line, const char *format, ...) {
     va_list list;
     if (ok) {
