@@ -2604,17 +2604,37 @@ static size_t cmha__countable(size_t length, double about) {
     return about < (double)(size_t)-1 ? length : (size_t)-1;
 }
 
-static void *cmha__take(cmha_context *ctx, size_t bytes) {
+/* Memory of the allocator, as it is, for what the caller gives back. */
+static void *cmha__take_plain(cmha_context *ctx, size_t bytes) {
     const cmha_allocator *from = &ctx->config.allocator;
     if (!bytes) return NULL;
     return from->allocate ? from->allocate(from->user, bytes) : malloc(bytes);
 }
 
-static void cmha__give(cmha_context *ctx, void *memory, size_t bytes) {
+static void cmha__give_plain(cmha_context *ctx, void *memory, size_t bytes) {
     const cmha_allocator *to = &ctx->config.allocator;
     if (!memory) return;
     if (to->release) to->release(to->user, memory, bytes);
     else free(memory);
+}
+
+/* Bytes from a pointer to the next line of cache, 0 to 63. A vector that straddles two costs twice. */
+static size_t cmha__to_line(const void *at) { return (64 - (uintptr_t)at % 64) % 64; }
+
+/* Memory from a line of cache on; the byte before it says how far it is from what the allocator returned. */
+static void *cmha__take(cmha_context *ctx, size_t bytes) {
+    size_t far = 64;
+    unsigned char *at =
+        (unsigned char *)(bytes && bytes <= SIZE_MAX - far ? cmha__take_plain(ctx, bytes + far) : NULL);
+    if (!at) return NULL;
+    far = 1 + cmha__to_line(at + 1);
+    at[far - 1] = (unsigned char)far;
+    return at + far;
+}
+
+static void cmha__give(cmha_context *ctx, void *memory, size_t bytes) {
+    unsigned char *at = (unsigned char *)memory;
+    if (at) cmha__give_plain(ctx, at - at[-1], bytes + 64);
 }
 
 /* ---- threads ---- */
@@ -3230,6 +3250,15 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #define CMHA__FUSE
 #endif
 #define CMHA__INSIDE CMHA__FUSED __attribute__((always_inline)) static inline
+
+/* Before a loop of few steps: unroll it, whatever the level of optimisation. */
+#ifdef __clang__
+#define CMHA__UNROLL _Pragma("unroll")
+#elif defined(__GNUC__) && __GNUC__ >= 8
+#define CMHA__UNROLL _Pragma("GCC unroll 16")
+#else
+#define CMHA__UNROLL
+#endif
 #endif /* CMHA__AGAIN */
 
 /* tile [MR, NR] = sum over k of a [K, MR] b [K, NR] */
@@ -3333,35 +3362,41 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_blocked)(const cmha__product *p) {
 /* Small products straight from memory, as the tiles of attention need them: A and B are in the cache already,
    and packing them, or a call to a BLAS, would take as long as the product. beta is 0 or 1. */
 #ifdef CMHA__GEMM_VECTORS
-#define CMHA__PANEL_VECTORS (CMHA__REGISTERS / 8) /* half of the registers hold sums */
-#define CMHA__PANEL_ROWS 8
+#define CMHA__PANEL_VECTORS (CMHA__REGISTERS / 8) /* of 16 registers 12 hold sums, of 32 24 */
+#define CMHA__PANEL_ROWS 6
+#define CMHA__PANEL_REST 4 /* rows at the end */
 
-/* Computes `rows` rows, `vectors` wide, of a product. Inlined with constants for height and vectors, so that
-   the sums are registers. */
+/* Computes `rows` rows, `vectors` wide, of a product. Inlined with constants for height and vectors and
+   unrolled, so that the sums are registers. */
 CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
     const int height, const int vectors, const int trans, const cmha__product *p, size_t rows,
     const cmha_real *A, const cmha_real *B, cmha_real *C) {
     CMHA__FUSE
-    CMHA__REALS sum[CMHA__PANEL_ROWS][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS], c;
-    const size_t a_row = trans ? 1 : p->lda, a_col = trans ? p->lda : 1, ldb = p->ldb, ldc = p->ldc;
-    const cmha_real *a[CMHA__PANEL_ROWS], alpha = p->alpha;
+    /* Wherever they lie. A memcpy may stay one, through memory, where a compiler likes short vectors. */
+    typedef cmha_real loose
+        __attribute__((vector_size(CMHA__VECTOR_BYTES), aligned(sizeof(cmha_real)), may_alias));
+    const CMHA__REALS zero = {0};
+    CMHA__REALS sum[8][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS];
+    const size_t lda = p->lda, ldb = p->ldb;
+    const cmha_real *a[8], alpha = p->alpha;
     const int fresh = cmha__gemm_fresh(p);
-    memset(sum, 0, sizeof sum);
-    for (int i = 0; i < height; i++) a[i] = A + ((size_t)i < rows ? (size_t)i : 0) * a_row;
-    for (size_t K = p->K; K > 0; K--, B += ldb) {
-        for (int w = 0; w < vectors; w++) memcpy(&b[w], B + w * CMHA__GEMM_LANES, sizeof c);
-        for (int i = 0; i < height; i++) {
-            for (int w = 0; w < vectors; w++) sum[i][w] = sum[i][w] + *a[i] * b[w];
-            a[i] += a_col;
+    CMHA__UNROLL for (int i = 0; i < height; i++) {
+        a[i] = A + ((size_t)i < rows ? (size_t)i : 0) * (trans ? 1 : lda);
+        CMHA__UNROLL for (int w = 0; w < vectors; w++) sum[i][w] = zero;
+    }
+    for (size_t k = 0; k < p->K; k++, B += ldb) {
+        CMHA__UNROLL for (int w = 0; w < vectors; w++) b[w] = ((const loose *)B)[w];
+        CMHA__UNROLL for (int i = 0; i < height; i++) {
+            const cmha_real factor = a[i][trans ? 0 : k];
+            CMHA__UNROLL for (int w = 0; w < vectors; w++) sum[i][w] = sum[i][w] + factor * b[w];
+            if (trans) a[i] += lda;
         }
     }
-    for (int i = 0; i < height; i++, C += ldc) {
+    CMHA__UNROLL for (int i = 0; i < height; i++) {
+        loose *c = (loose *)(C + (size_t)i * p->ldc);
         if ((size_t)i >= rows) return;
-        for (int w = 0; w < vectors; w++) {
-            memcpy(&c, C + w * CMHA__GEMM_LANES, sizeof c);
-            c = fresh ? alpha * sum[i][w] : c + alpha * sum[i][w];
-            memcpy(C + w * CMHA__GEMM_LANES, &c, sizeof c);
-        }
+        CMHA__UNROLL for (int w = 0; w < vectors; w++)
+            b[w] = c[w], c[w] = fresh ? alpha * sum[i][w] : b[w] + alpha * sum[i][w];
     }
 }
 
@@ -3369,14 +3404,16 @@ CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
    steps that the compiler knows are worth 3 % of attention. */
 CMHA__INSIDE void CMHA__THIS(cmha__panel_strip)(
     const int trans, const cmha__product *p, size_t vectors, size_t column) {
-    const size_t height = vectors == CMHA__PANEL_VECTORS ? 4 : 8, a_row = trans ? 1 : p->lda;
-    const size_t M = p->M, ldc = p->ldc;
+    const size_t a_row = trans ? 1 : p->lda, full = vectors == CMHA__PANEL_VECTORS;
     const cmha_real *A = p->A, *B = p->B + column;
     cmha_real *C = p->C + column;
-    size_t rows;
-    for (size_t i = 0; i < M; i += rows, A += rows * a_row, C += rows * ldc) {
-        rows = cmha__min(M - i, height);
-        if (height == 4) CMHA__THIS(cmha__panel_piece)(4, CMHA__PANEL_VECTORS, trans, p, rows, A, B, C);
+    size_t rows, left = p->M;
+    for (; left > 0; left -= rows, A += rows * a_row, C += rows * p->ldc) {
+        rows = cmha__min(left, !full ? 8 : left < CMHA__PANEL_ROWS ? CMHA__PANEL_REST : CMHA__PANEL_ROWS);
+        if (full && rows == CMHA__PANEL_ROWS)
+            CMHA__THIS(cmha__panel_piece)(CMHA__PANEL_ROWS, CMHA__PANEL_VECTORS, trans, p, rows, A, B, C);
+        else if (full)
+            CMHA__THIS(cmha__panel_piece)(CMHA__PANEL_REST, CMHA__PANEL_VECTORS, trans, p, rows, A, B, C);
         else if (vectors == 2) CMHA__THIS(cmha__panel_piece)(8, 2, trans, p, rows, A, B, C);
         else CMHA__THIS(cmha__panel_piece)(8, 1, trans, p, rows, A, B, C);
     }
@@ -4016,13 +4053,14 @@ static cmha_status cmha__count_arrays(cmha_context *ctx, const char *what, const
     return CMHA_OK;
 }
 
-/* Takes such a block, unless it is given. The first array's pointer is the block's. */
+/* Takes such a block, unless it is given with 63 bytes to spare. The first array's pointer is the block's. */
 static cmha_status cmha__take_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays, size_t n,
                                      size_t *bytes, void *given) {
     cmha_status status = cmha__count_arrays(ctx, what, arrays, n, bytes);
     char *block = given || status ? (char *)given : (char *)cmha__take(ctx, *bytes);
     if (status) return status;
     if (!block) return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %zu bytes", what, *bytes);
+    block += cmha__to_line(block);
     for (size_t i = 0; i < n; i++) {
         memcpy(arrays[i].pointer, &block, sizeof block);
         block += cmha__round64(arrays[i].n * arrays[i].size);
@@ -4036,7 +4074,7 @@ static struct cmha_arena_block *cmha__block_in(void *memory, size_t bytes, size_
     struct cmha_arena_block *block = (struct cmha_arena_block *)memset(memory, 0, sizeof *block);
     block->size = bytes, block->taken = taken;
     block->data = (unsigned char *)memory + sizeof *block;
-    block->data += (64 - (uintptr_t)block->data % 64) % 64;
+    block->data += cmha__to_line(block->data);
     return block;
 }
 
@@ -8024,6 +8062,14 @@ CMHA__HOT(static, cmha__transpose,
         for (size_t r = 0; r < rows; r++) to[c * ld_to + r] = from[r * ld + c];
 }
 
+/* The same rows or, where they begin off the lines of cache, a copy at `to` that is read many times. */
+static cmha_rows cmha__on_lines(cmha_rows from, size_t n, size_t width, cmha_real *to) {
+    cmha_rows copy = {to, (width + 15) / 16 * 16, 0};
+    if (!from.data || (!cmha__to_line(from.data) && from.ld * sizeof *to % 64 == 0)) return from;
+    for (size_t i = 0; i < n; i++) memcpy(to + i * copy.ld, from.data + i * from.ld, width * sizeof *to);
+    return copy;
+}
+
 /* Counts and hands out the next n numbers of a scratch array; base NULL only counts. */
 static cmha_real *cmha__deal(cmha_real *base, size_t *used, size_t n) {
     cmha_real *part = base ? base + *used : NULL;
@@ -8315,7 +8361,7 @@ typedef struct cmha__unit {
     cmha_real *keys, *values, *q, *turned, *rows, *out;
     cmha_real *S, *dS, *re, *im; /* [64, 64] each: scores and their gradient, O of the tile at work */
     cmha_real *m, *l, *acc;      /* running softmax: [64], [64], [64, dv] */
-    cmha_real *dq, *dturned, *dk, *fold, *dvalues, *dout, *D, *v_columns;
+    cmha_real *dq, *dturned, *dk, *fold, *dvalues, *dout, *D, *v_columns, *dv;
     cmha_lse *again;
     cmha__peak *peaks; /* of a cached pass */
 } cmha__unit;
@@ -8656,15 +8702,17 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
     const cmha__unit *u = h->u;
     cmha__peak *peaks = h->args->norm_max_grad ? h->peaks : NULL;
     cmha_score_call shown = h->shown;
+    cmha_rows to = {h->dv_to ? h->dv_to + j0 * h->lddv : NULL, h->lddv, 0};
+    cmha_rows sum = cmha__on_lines(to, cols, dv, u->dv);
     cmha__transpose(h->keys + j0 * dk, CMHA__TILE, dk, cols, u->rows, dk);
     if (dv) cmha__columns(h->v + j0 * h->ldv, h->ldv, cols, dv, u->v_columns);
     cmha__seeing(h->args, j0, cols, &begin, &end);
     for (size_t i0 = begin / CMHA__TILE * CMHA__TILE; i0 < end; i0 += rows) {
         rows = cmha__tile_rows(end, i0);
         cmha__backward_scores(h, i0, rows, j0);
-        if (dv && h->dv_to) /* dV += P^T dY */
+        if (dv && sum.data) /* dV += P^T dY */
             cmha__tile_gemm(1, cols, dv, rows, 1, u->S, CMHA__TILE, h->dy + i0 * h->lddy, h->lddy, 1,
-                            h->dv_to + j0 * h->lddv, h->lddv);
+                            sum.data, sum.ld);
         if (!h->turned) {
             cmha__backward_features(h, h->q, u->dS, i0, rows, j0, h->dq);
             continue;
@@ -8681,6 +8729,8 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
         cmha__backward_features(h, h->q, u->re, i0, rows, j0, h->dq);
         cmha__backward_features(h, h->turned, u->im, i0, rows, j0, u->dturned);
     }
+    for (size_t j = 0; sum.data != to.data && j < cols; j++)
+        memcpy(to.data + j * to.ld, sum.data + j * sum.ld, dv * sizeof *to.data);
 }
 
 /* D [n_q] = rowsum(dy * y) - dlse: what the softmax's backward subtracts from dP. Formed by dP's matrix
@@ -8755,9 +8805,10 @@ static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real 
     const cmha_score *score = cmha__score_of(a);
     size_t dk = cmha__key_width(a), dv = cmha__value_width(a), tile = CMHA__TILE * CMHA__TILE, used = 0;
     size_t own = mode != CMHA__CACHED, turned = score->forward ? 1 : 0, complex_v = dv > a->d_v;
+    size_t backward = mode == CMHA__BACKWARD, value_row = (dv + 15) / 16 * 16;
     u->keys = cmha__deal(base, &used, own * cmha__tiles(a->n_k) * CMHA__TILE * dk);
-    u->values = cmha__deal(base, &used, own * complex_v * a->n_k * dv);
-    u->q = cmha__deal(base, &used, cmha__has_map(score) ? a->n_q * dk : 0);
+    u->values = cmha__deal(base, &used, own * (complex_v || !backward) * a->n_k * value_row);
+    u->q = cmha__deal(base, &used, cmha__has_map(score) || backward ? a->n_q * ((dk + 15) / 16 * 16) : 0);
     u->turned = cmha__deal(base, &used, turned * a->n_q * dk);
     u->rows = cmha__deal(base, &used, CMHA__TILE * dk);
     u->S = cmha__deal(base, &used, tile);
@@ -8768,7 +8819,7 @@ static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real 
     u->im = cmha__deal(base, &used, turned * tile);
     u->out = cmha__deal(base, &used, complex_v * a->n_q * dv);
     u->peaks = (cmha__peak *)cmha__deal_bytes(base, &used, own ? 0 : turned * a->n_q * sizeof *u->peaks);
-    if (mode != CMHA__BACKWARD) return used;
+    if (!backward) return used;
     u->dS = cmha__deal(base, &used, tile);
     u->dq = cmha__deal(base, &used, a->n_q * dk);
     u->dturned = cmha__deal(base, &used, turned * a->n_q * dk);
@@ -8776,9 +8827,10 @@ static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real 
     u->fold = cmha__deal(base, &used, score->planes == 2 ? a->n_q * dk : 0);
     u->again = (cmha_lse *)cmha__deal_bytes(base, &used, complex_v * a->n_q * sizeof *u->again);
     u->dvalues = cmha__deal(base, &used, complex_v * a->n_k * dv);
-    u->dout = cmha__deal(base, &used, complex_v * a->n_q * dv);
+    u->dout = cmha__deal(base, &used, a->n_q * value_row);
     u->D = cmha__deal(base, &used, a->n_q);
     u->v_columns = cmha__deal(base, &used, CMHA__TILE * dv);
+    u->dv = cmha__deal(base, &used, CMHA__TILE * value_row);
     return used;
 }
 
@@ -8806,6 +8858,7 @@ static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
     cmha_score_call c = cmha__call_of_head(a, h->head, 0, h->call->first_q, NULL);
     cmha_rows q = cmha__rows_at(h->call->views->q, h->batch, h->head);
     int mapped = cmha__has_map(h->score);
+    if (!mapped && h->call->mode == CMHA__BACKWARD) q = cmha__on_lines(q, a->n_q, h->dk, u->q);
     h->q = mapped ? u->q : q.data;
     h->ldq = mapped ? h->dk : q.ld;
     if (mapped) cmha__map(&c, q, a->n_q, u->q);
@@ -8946,6 +8999,7 @@ static size_t cmha__open_call(const cmha_attention_args *a, const cmha_attention
     size_t heads = a->batch * a->heads, rows = heads * a->n_q, pieces = cmha__most_pieces(a), used = 0;
     size_t backward = mode == CMHA__BACKWARD, peaks = mode != CMHA__CACHED && cmha__has_peaks(a) ? rows : 0;
     size_t pieced = backward && pieces > 1;
+    if (base) base += cmha__to_line(base) / sizeof *base;
     memset(x, 0, sizeof *x);
     x->args = a, x->views = views, x->score = cmha__score_of(a), x->mode = mode;
     x->dk = cmha__key_width(a), x->dv = cmha__value_width(a), x->pieces = cmha__head_pieces(a);
@@ -8972,8 +9026,8 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
     double rows = (double)args->n_q + (double)args->n_k + CMHA__TILE, d_k = (double)args->d_k;
     double width = d_k + (double)args->d_v + CMHA__TILE;
     double numbers = (double)cmha__all_numbers(args);
-    return cmha__countable(shared + own * (size_t)cmha__attention_threads(args) + 1, /* + 1: never empty */
-                           rows * (32 * threads * width + 8 * heads * (d_k + 1)) + 4 * heads * numbers);
+    return cmha__countable(shared + own * (size_t)cmha__attention_threads(args) + 16, /* to a line of cache */
+                           rows * (40 * threads * width + 8 * heads * (d_k + 1)) + 4 * heads * numbers);
 }
 
 /* Runs `run` on each head, or piece of it. The unit's keys and values serve all heads of a group in turn. */
@@ -8984,6 +9038,7 @@ static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__hea
     int differ = group > 1 && cmha__own_keys(a), complex_v = x->dv > a->d_v;
     CMHA__FOR_CHUNKS(a->threads, a->batch * a->kv_heads * x->pieces, lo, hi) {
         cmha__unit u;
+        cmha_rows lines = {NULL, 0, 0};
         cmha__deal_unit(a, x->mode, x->units + (size_t)cmha__chunk * own, &u);
         /* Columns beyond n_k stay zero. */
         memset(u.keys, 0, cmha__tiles(a->n_k) * CMHA__TILE * x->dk * sizeof *u.keys);
@@ -8997,8 +9052,10 @@ static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__hea
                 cmha_rows v = cmha__rows_at(x->views->v, h.batch, h.kv);
                 if (fresh || differ) cmha__write_keys(&c, k, a->n_k, 0, u.keys, NULL, u.rows);
                 if (fresh && complex_v) cmha__complex_rows(v, a->n_k, a->d_v, u.values);
-                h.v = complex_v ? u.values : v.data;
-                h.ldv = complex_v ? h.dv : v.ld;
+                else if (fresh && x->mode == CMHA__FORWARD) v = cmha__on_lines(v, a->n_k, h.dv, u.values);
+                if (fresh) lines = v;
+                h.v = complex_v ? u.values : lines.data;
+                h.ldv = complex_v ? h.dv : lines.ld;
                 h.peaks = x->peaks ? x->peaks + h.row : NULL;
                 h.piece = item % x->pieces, h.pieces = x->pieces;
                 run(&h);
@@ -9046,7 +9103,7 @@ static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count
         if (count == 1) cmha__complex_rows(y, a->n_q, a->d_v, u->out);
         else h->lse = u->again, cmha__forward_head(h, out);
         y = out, dy.data = u->dout, dy.ld = h->dv;
-    }
+    } else dy = cmha__on_lines(dy, a->n_q, h->dv, u->dout);
     h->dy = dy.data, h->lddy = dy.ld;
     cmha__row_products(h, y, h->call->dlse ? h->call->dlse + h->row : NULL);
     memset(h->dq, 0, a->n_q * h->dk * sizeof *h->dq);
@@ -12291,7 +12348,8 @@ CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch,
     if (!training) return CMHA__WRONG(model->context, "model memory: no result");
     cmha_status status = cmha__measure(model, batch, length, &memory, &records);
     size_t numbers = (model->parameters.size + 3 * model->parameters.learning) * sizeof(cmha_real);
-    size_t fixed = model->table_bytes + numbers + 2 * CMHA__BLOCK_OVERHEAD;
+    size_t blocks = model->parameters.learning ? 7 : 5; /* each of which cmha__take puts on a line of cache */
+    size_t fixed = model->table_bytes + numbers + 2 * CMHA__BLOCK_OVERHEAD + blocks * 64;
     if (!status && !(cmha__sum(fixed, memory, training) && cmha__sum(*training, records, training) &&
                      cmha__sum(*training, 2 * batch * length * sizeof(int32_t), training)))
         status = cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model memory: training takes too many bytes");
@@ -12304,7 +12362,7 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__model_open(&model, context, config, 0);
     if (status) return status;
-    if (parameters) *parameters = model.table_bytes + model.parameters.size * sizeof(cmha_real);
+    if (parameters) *parameters = model.table_bytes + model.parameters.size * sizeof(cmha_real) + 2 * 64;
     if (training) {
         model.parameters.data = (cmha_real *)(uintptr_t)64; /* never touched in a dry run */
         cmha__declare_all(&model);
@@ -13046,6 +13104,7 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 3, &held);
     if (model->config.irw_layers && (slide || cache->has_state)) arrays[6].n = held;
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 7, &need);
+    need += 64; /* to a line of cache */
     if (!status && bytes) *bytes = need;
     else if (!status && o.memory && o.bytes < need)
         status = cmha__fail(context, CMHA_ERR_MEMORY, "cache: it takes %zu bytes, its memory has %zu", need,
@@ -13507,7 +13566,7 @@ static cmha_status cmha__buffer_write(void *user, cmha_context *ctx, const char 
     cmha_buffer *b = cmha__buffer_of(user, path);
     if (!b) return CMHA_ERR_NOT_FOUND;
     b->saving_bytes = (size_t)total;
-    if (!offset) b->saving = b->saving_bytes == total ? cmha__take(ctx, b->saving_bytes) : NULL;
+    if (!offset) b->saving = b->saving_bytes == total ? cmha__take_plain(ctx, b->saving_bytes) : NULL;
     if (!b->saving) return CMHA_ERR_MEMORY;
     memcpy((char *)b->saving + offset, from, bytes);
     return CMHA_OK;
@@ -13516,7 +13575,7 @@ static cmha_status cmha__buffer_write(void *user, cmha_context *ctx, const char 
 static cmha_status cmha__buffer_finish(void *user, cmha_context *ctx, const char *path, int whole) {
     cmha_buffer *b = cmha__buffer_of(user, path);
     if (!b) return CMHA_ERR_NOT_FOUND;
-    cmha__give(ctx, whole ? b->taken : b->saving, whole ? b->size : b->saving_bytes);
+    cmha__give_plain(ctx, whole ? b->taken : b->saving, whole ? b->size : b->saving_bytes);
     if (whole) b->data = b->taken = b->saving, b->size = b->saving_bytes;
     b->saving = NULL;
     return CMHA_OK;

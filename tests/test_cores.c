@@ -536,6 +536,68 @@ static void check_lag_extremes(void) {
     arrays_close(&a);
 }
 
+/* ---------------------------------------- where the arrays lie ------------------------------------------ */
+
+/* Softmax attention forwards and backwards, every array and the scratch `off` numbers behind a line of cache;
+   returns y, dq, dk and dv, which go on from numbers that are not 0. */
+static cmha_real *run_softmax(size_t n, size_t d, int complex_v, size_t off) {
+    size_t H = 2, planes = complex_v ? 2 : 1, size = H * n * d * planes, i, scratch;
+    cmha_attention_args a;
+    cmha_attention_views x;
+    cmha_heads *const views[8] = {&x.y, &x.dq, &x.dk, &x.dv, &x.q, &x.k, &x.v, &x.dy};
+    size_t room = size + 32 - size % 16;
+    cmha_rng rng = cmha_rng_make(7, n);
+    cmha_real *memory, *at, *work;
+    cmha_lse *lse = (cmha_lse *)calloc(H * n, sizeof *lse);
+    memset(&a, 0, sizeof a);
+    a.batch = 1, a.heads = a.kv_heads = H, a.n_q = a.n_k = n, a.d_k = a.d_v = d, a.scale = (cmha_real)0.4;
+    a.causal = a.threads = 1, a.complex_v = complex_v, a.softmax = CMHA_SOFTMAX_RI_PRODUCT;
+    a.kind = complex_v ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_DOT;
+    scratch = cmha_attention_scratch(&a, 0) + cmha_attention_scratch(&a, 1);
+    memory = (cmha_real *)calloc(8 * room + scratch + 64, sizeof *memory);
+    at = memory + (64 - (uintptr_t)memory % 64) % 64 / sizeof *memory + off;
+    for (i = 0; i < 8; i++) {
+        *views[i] = cmha_heads_major(at + i * room, H, n, d, complex_v);
+        for (size_t j = 0; j < size; j++) at[i * room + j] = (cmha_real)cmha_rng_normal(&rng);
+    }
+    work = at + 8 * room;
+    cmha_attention_forward(&a, &x, lse, work);
+    cmha_attention_backward(&a, &x, lse, NULL, NULL, work);
+    at = (cmha_real *)calloc(4 * size, sizeof *at);
+    for (i = 0; i < 4; i++) memcpy(at + i * size, views[i]->data, size * sizeof *at);
+    free(memory), free(lse);
+    return at;
+}
+
+static void check_alignment(size_t n, size_t d, int complex_v) {
+    size_t size = 8 * n * d * (complex_v ? 2 : 1), off;
+    cmha_real *aligned = run_softmax(n, d, complex_v, 0);
+    CHECK(check_finite(aligned, size) && check_largest(aligned, size) > 0);
+    for (off = 1; off < 8; off += 3) {
+        cmha_real *moved = run_softmax(n, d, complex_v, off);
+        CHECK(!memcmp(aligned, moved, size * sizeof *moved));
+        free(moved);
+    }
+    free(aligned);
+}
+
+/* An allocator's memory lies anywhere that malloc's may; the library's numbers begin on lines of cache. */
+static void check_blocks(void) {
+    static const cmha_parameter_row row = {"w", {5, 7, 0, 0}, 0, 1, 0, 0};
+    cmha_context context;
+    cmha_parameters p;
+    cmha_tape tape;
+    size_t shape = 3;
+    CHECK_OK(cmha_context_init(&context, NULL));
+    CHECK_OK(cmha_parameters_init(&p, &context, &row, 1));
+    CHECK_OK(cmha_tape_init(&tape, &context, 0));
+    CHECK((uintptr_t)p.data % 64 == 0 && (uintptr_t)p.grad % 64 == 0);
+    CHECK((uintptr_t)cmha_tensor_new(&tape, 1, &shape, 0)->data % 64 == 0);
+    cmha_tape_close(&tape);
+    cmha_parameters_close(&p);
+    cmha_context_close(&context);
+}
+
 /* ------------------------------------------- memory and tape -------------------------------------------- */
 
 static void check_memory(void) {
@@ -636,6 +698,9 @@ int main(int argc, char **argv) {
     check_lag_ties();
     check_lag_extremes();
     check_memory();
+    check_alignment(130, 16, 0), check_alignment(70, 24, 0), check_alignment(67, 16, 1);
+    check_alignment(1030, 16, 0); /* in pieces */
+    check_blocks();
     check_tape(&context, 0), check_tape(&context, 1);
     check_refusals(&context);
     cmha_context_close(&context);
