@@ -6,11 +6,13 @@
        #include "cmha.h"
        #include <stdio.h>
 
-       int main(void) {
+       int main(int argc, char **argv) {
            cmha_context ctx; cmha_model model; cmha_trainer trainer; cmha_tokens text;
            cmha_model_config mc; cmha_trainer_config tc; double loss; int step;
+           cmha_blas_restart(argv);           // mends what slows a BLAS or threads: starts once more
            cmha_preset(NULL, "tiny", &mc, &tc);
-           if (cmha_context_init(&ctx, NULL) || cmha_tokens_open(&text, &ctx, "cmha.h", 1) ||
+           if (cmha_context_init(&ctx, NULL) ||
+               cmha_tokens_open(&text, &ctx, argc > 1 ? argv[1] : "cmha.h", 1) ||
                cmha_model_init(&model, &ctx, &mc) || cmha_trainer_init(&trainer, &model, &tc))
                return puts(cmha_error(&ctx)), 1;
            for (step = 0; step < 20; step++) {
@@ -2221,6 +2223,9 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 #endif
 #endif
 #ifdef _OPENMP
@@ -2285,6 +2290,7 @@ extern int fsync(int fd);
 extern ssize_t readlink(const char *path, char *to, size_t bytes);
 extern int setenv(const char *name, const char *value, int replace);
 #ifdef __linux__
+extern long syscall(long number, ...);
 extern int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags);
 #endif
 #endif
@@ -3051,29 +3057,30 @@ CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size) {
 #if defined(CMHA__OPENBLAS) && defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
 /* Ranks a kernel family: 0 SSE, 1 AVX, 2 AVX2, 3 AVX-512; -1 unknown to us. */
 static int cmha__core_rank(const char *core) {
-    static const char *const names[4] = {
+    static const char *const families[4] = {
         ("|Katmai|Coppermine|Northwood|Prescott|Banias|Atom|Core2|Penryn|Dunnington|Nehalem|Athlon|Opteron|"
          "Opteron_SSE3|Barcelona|Nano|Bobcat|"),
         "|Sandybridge|Bulldozer|Piledriver|Steamroller|",
         "|Haswell|Zen|Excavator|",
         "|SkylakeX|Cooperlake|SapphireRapids|"};
-    char key[40];
-    cmha__print(key, sizeof key, "|%s|", core);
-    for (int rank = 0; rank < 4; rank++)
-        if (strstr(names[rank], key)) return rank;
+    size_t length = strlen(core);
+    for (int rank = 3; rank >= 0; rank--)
+        for (const char *at = families[rank]; length && (at = strstr(at + 1, core)) != NULL;)
+            if (at[-1] == '|' && at[length] == '|') return rank;
     return -1;
 }
-
 #endif
 
-/* Tells whether OpenBLAS runs a kernel slower than the built-in product. Every
-   product asks, so the names of the good ones come first. */
-CMHA__UNUSED static int cmha__blas_is_behind(void) {
-#if defined(CMHA__OPENBLAS) && !defined(CMHA__SCALAR)
+/* Tells whether OpenBLAS runs a kernel for an older instruction set than the built-in product, which then
+   computes C of so many rows faster: few of them take OpenBLAS's to be SSE's. Every product asks. */
+CMHA__UNUSED static int cmha__blas_is_behind(size_t rows) {
+#if defined(CMHA__OPENBLAS) && !defined(CMHA__SCALAR) && (defined(__x86_64__) || defined(__i386__))
+    static const int ranks[3] = {0, 2, 3}; /* of the sets */
     const char *core = cmha__set() > CMHA__SET_BASE ? cmha__blas_core() : NULL;
-    if (!core || !strcmp(core, "SkylakeX") || !strcmp(core, "Haswell") || !strcmp(core, "Zen")) return 0;
-    return cmha__core_rank(core) == 0;
+    int rank = core ? cmha__core_rank(core) : -1;
+    return rank == 0 || (rank > 0 && rows >= 16 && rank < ranks[cmha__set()]);
 #else
+    (void)rows;
     return 0;
 #endif
 }
@@ -3094,6 +3101,28 @@ CMHA_DEF const char *cmha_blas_remedy(void) {
 #endif
 }
 
+#if defined(__linux__) && !defined(CMHA_NO_FILES)
+/* Frees this thread, which OMP_PROC_BIND and OMP_PLACES have bound to its place before main, for all places:
+   a program executed from it would see that one alone. Returns 0 where that fails. */
+static int cmha__unbind(void) {
+    int done = 1;
+#if defined(_OPENMP) && _OPENMP >= 201511
+    enum { WORD = 8 * sizeof(unsigned long), CPUS = 8192 };
+    unsigned long allowed[CPUS / WORD] = {0};
+    int ids[CPUS], places = omp_get_num_places();
+    for (int i = 0; i < places; i++) {
+        int n = omp_get_place_num_procs(i);
+        if (n > CPUS) return 0;
+        omp_get_place_proc_ids(i, ids);
+        for (int k = 0; k < n; k++)
+            if (ids[k] >= 0 && ids[k] < CPUS) allowed[ids[k] / WORD] |= 1ul << ids[k] % WORD;
+    }
+    if (places > 0) done = syscall(SYS_sched_setaffinity, 0, sizeof allowed, allowed) == 0;
+#endif
+    return done;
+}
+#endif
+
 CMHA_DEF void cmha_blas_restart(char **argv) {
 #if defined(__linux__) && !defined(CMHA_NO_FILES)
     const char *settings[2] = {cmha_blas_remedy(), NULL};
@@ -3108,7 +3137,7 @@ CMHA_DEF void cmha_blas_restart(char **argv) {
         if (n && !getenv(name)) /* else the user set it, or we did before this exec */
             changed |= setenv(name, settings[i] + n + 1, 1) == 0;
     }
-    if (changed) execv("/proc/self/exe", argv);
+    if (changed && cmha__unbind()) execv("/proc/self/exe", argv);
 #else
     (void)argv;
 #endif
@@ -3148,7 +3177,7 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
     if (remedy && core)
         cmha__warn(context, "OpenBLAS uses its %s kernel, which leaves this CPU at about a quarter to a half "
                    "of its speed%s; set %s in the environment before the program starts", core,
-                   cmha__blas_is_behind() ? " (so the built-in product takes its place)" : "", remedy);
+                   cmha__blas_is_behind(16) ? " (so the built-in product takes its place)" : "", remedy);
     return CMHA_OK;
 }
 
@@ -3176,10 +3205,10 @@ typedef struct cmha__product {
 /* Ignores what C holds? */
 CMHA__INLINE int cmha__gemm_fresh(const cmha__product *p) { return !(p->beta < 0 || p->beta > 0); }
 
-/* Depth and width of the packed piece of B: 64 KiB of stack, so that a thread of 128 KiB, which is what musl
-   gives, has room for it. Twice as much would be a tenth faster. */
+/* Depth of the packed pieces of A and B, and the width of B's: with A's 24 KiB they take 72 KiB of stack, so
+   that a thread of 128 KiB, which is what musl gives, has room for them. */
 #define CMHA__GEMM_KC 128
-#define CMHA__GEMM_NC (64 * 1024 / CMHA__GEMM_KC / (int)sizeof(cmha_real))
+#define CMHA__GEMM_NC (48 * 1024 / CMHA__GEMM_KC / (int)sizeof(cmha_real))
 
 /* Rows and columns of a piece of a packed matrix. */
 #define CMHA__GROUP ((size_t)4)
@@ -3261,28 +3290,41 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #endif
 #endif /* CMHA__AGAIN */
 
-/* tile [MR, NR] = sum over k of a [K, MR] b [K, NR] */
-CMHA__FUSED static void CMHA__THIS(cmha__gemm_tile)(size_t K, const cmha_real *a, const cmha_real *b,
-                                                    cmha_real *tile) {
+/* C [MR, NR] = sum over k of a [MR, K] b [K, NR], or, if it adds, C + that sum. a's rows are `row` apart, its
+   steps `step`. Three rows share an address: there are no registers for twelve. */
+CMHA__FUSED static void CMHA__THIS(cmha__gemm_tile)(size_t K, const cmha_real *a, size_t row, size_t step,
+                                                    const cmha_real *b, int adds, cmha_real *C, size_t ldc) {
     CMHA__FUSE
 #ifdef CMHA__GEMM_VECTORS
-    CMHA__REALS sum[CMHA__GEMM_MR][2], b0, b1;
-    int i;
+    CMHA__REALS sum[CMHA__GEMM_MR][2], b0, b1, c;
+    const cmha_real *at[CMHA__GEMM_MR / 3 + 1];
     memset(sum, 0, sizeof sum);
-    for (; K > 0; K--, a += CMHA__GEMM_MR, b += CMHA__GEMM_NR) {
+    for (int g = 0; g * 3 < CMHA__GEMM_MR; g++) at[g] = a + (size_t)g * 3 * row;
+    for (; K > 0; K--, b += CMHA__GEMM_NR) {
         memcpy(&b0, b, sizeof b0);
         memcpy(&b1, b + CMHA__GEMM_LANES, sizeof b1);
-        for (i = 0; i < CMHA__GEMM_MR; i++) {
-            sum[i][0] = sum[i][0] + a[i] * b0;
-            sum[i][1] = sum[i][1] + a[i] * b1;
+        for (int i = 0; i < CMHA__GEMM_MR; i++) {
+            const cmha_real factor = at[i / 3][(size_t)(i % 3) * row];
+            sum[i][0] = sum[i][0] + factor * b0;
+            sum[i][1] = sum[i][1] + factor * b1;
         }
+        for (int g = 0; g * 3 < CMHA__GEMM_MR; g++) at[g] += step;
     }
-    memcpy(tile, sum, sizeof sum);
+    for (int i = 0; i < CMHA__GEMM_MR; i++, C += ldc)
+        for (int w = 0; w < 2; w++) {
+            if (adds) {
+                memcpy(&c, C + w * CMHA__GEMM_LANES, sizeof c);
+                sum[i][w] = sum[i][w] + c;
+            }
+            memcpy(C + w * CMHA__GEMM_LANES, &sum[i][w], sizeof c);
+        }
 #else
-    for (int i = 0; i < CMHA__GEMM_MR * CMHA__GEMM_NR; i++) tile[i] = 0;
-    for (; K > 0; K--, a += CMHA__GEMM_MR, b += CMHA__GEMM_NR)
-        for (int i = 0; i < CMHA__GEMM_MR; i++)
-            for (int j = 0; j < CMHA__GEMM_NR; j++) tile[i * CMHA__GEMM_NR + j] += a[i] * b[j];
+    for (int i = 0; i < CMHA__GEMM_MR; i++, a += row, C += ldc)
+        for (int j = 0; j < CMHA__GEMM_NR; j++) {
+            cmha_real sum = 0;
+            for (size_t k = 0; k < K; k++) sum += a[k * step] * b[k * CMHA__GEMM_NR + (size_t)j];
+            C[j] = adds ? C[j] + sum : sum;
+        }
 #endif
 }
 
@@ -3309,33 +3351,37 @@ static inline void CMHA__THIS(cmha__gemm_pack)(const cmha_real *from, size_t lan
 /* C [rows, cols] = alpha tile + beta C, for a piece of the product's C. */
 CMHA__COPY static void CMHA__THIS(cmha__gemm_store)(const cmha__product *p, const cmha_real *tile,
                                                     size_t rows, size_t cols, cmha_real *C) {
-    const cmha_real alpha = p->alpha, beta = p->beta;
     const int fresh = cmha__gemm_fresh(p);
-    for (size_t i = 0; i < rows; i++, tile += CMHA__GEMM_NR, C += p->ldc) {
-        if (fresh)
-            for (size_t j = 0; j < cols; j++) C[j] = alpha * tile[j];
-        else
-            for (size_t j = 0; j < cols; j++) C[j] = alpha * tile[j] + beta * C[j];
-    }
+    for (size_t i = 0; i < rows; i++, tile += CMHA__GEMM_NR, C += p->ldc)
+        for (size_t j = 0; j < cols; j++)
+            C[j] = fresh ? p->alpha * tile[j] : p->alpha * tile[j] + p->beta * C[j];
 }
 
-/* Multiplies all of A by one packed piece of B [K, N]. */
+/* Multiplies A by one packed piece of B [K, N]: a few tiles' rows at a time, so that both A's rows and B's
+   columns are in the level-1 cache. Rows that are contiguous are read where they are. */
 CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, const cmha_real *packed) {
-    CMHA__ALIGNED cmha_real strip[CMHA__GEMM_KC * CMHA__GEMM_MR];
+    enum { COLUMN = CMHA__GEMM_KC * CMHA__GEMM_MR * (int)sizeof(cmha_real) };
+    enum { MB = 24 * 1024 / COLUMN * CMHA__GEMM_MR };
+    CMHA__ALIGNED cmha_real strips[CMHA__GEMM_KC * MB];
     CMHA__ALIGNED cmha_real tile[CMHA__GEMM_MR * CMHA__GEMM_NR];
     size_t a_row = p->trans_a ? 1 : p->lda, a_col = p->trans_a ? p->lda : 1;
-    for (size_t i = 0; i < p->M; i += CMHA__GEMM_MR) {
-        size_t rows = cmha__min(p->M - i, CMHA__GEMM_MR);
-        CMHA__THIS(cmha__gemm_pack)(p->A + i * a_row, a_row, a_col, rows, CMHA__GEMM_MR, p->K, strip);
-        for (size_t j = 0; j < p->N; j += CMHA__GEMM_NR) {
-            size_t cols = cmha__min(p->N - j, CMHA__GEMM_NR);
-            cmha_real *C = p->C + i * p->ldc + j;
-            CMHA__THIS(cmha__gemm_tile)(p->K, strip, packed + j * p->K, tile);
-            if (rows == CMHA__GEMM_MR && cols == CMHA__GEMM_NR)
-                CMHA__THIS(cmha__gemm_store)(p, tile, CMHA__GEMM_MR, CMHA__GEMM_NR, C);
-            else
-                CMHA__THIS(cmha__gemm_store)(p, tile, rows, cols, C);
-        }
+    const int adds = !cmha__gemm_fresh(p), plain = !(p->alpha != 1) && (!adds || !(p->beta != 1));
+    for (size_t i = 0; i < p->M; i += MB) {
+        size_t rows = cmha__min(p->M - i, MB), whole = p->trans_a ? 0 : rows / CMHA__GEMM_MR * CMHA__GEMM_MR;
+        const cmha_real *A = p->A + i * a_row;
+        if (whole < rows)
+            CMHA__THIS(cmha__gemm_pack)(A + whole * a_row, a_row, a_col, rows - whole, MB, p->K, strips);
+        for (size_t j = 0; j < p->N; j += CMHA__GEMM_NR)
+            for (size_t r = 0; r < rows; r += CMHA__GEMM_MR) {
+                size_t n = cmha__min(rows - r, CMHA__GEMM_MR), cols = cmha__min(p->N - j, CMHA__GEMM_NR);
+                const int direct = plain && n == CMHA__GEMM_MR && cols == CMHA__GEMM_NR, there = r < whole;
+                cmha_real *C = p->C + (i + r) * p->ldc + j;
+                CMHA__THIS(cmha__gemm_tile)(p->K, there ? A + r * a_row : strips + (r - whole),
+                                            there ? a_row : 1, there ? a_col : (size_t)MB, packed + j * p->K,
+                                            direct && adds, direct ? C : tile,
+                                            direct ? p->ldc : CMHA__GEMM_NR);
+                if (!direct) CMHA__THIS(cmha__gemm_store)(p, tile, n, cols, C);
+            }
     }
 }
 
@@ -3675,7 +3721,7 @@ static int cmha__blas_stride(size_t stride, size_t columns) {
 /* Hands a product to CBLAS; 0 if a size is beyond its int or its kernel is behind ours. */
 static int cmha__gemm_cblas(const cmha__product *p) {
     if (p->M > INT_MAX || p->N > INT_MAX || p->K > INT_MAX || p->lda > INT_MAX || p->ldb > INT_MAX ||
-        p->ldc > INT_MAX || cmha__blas_is_behind())
+        p->ldc > INT_MAX || cmha__blas_is_behind(p->M))
         return 0;
     const int M = (int)p->M, N = (int)p->N, K = (int)p->K;
     const int lda = cmha__blas_stride(p->lda, p->trans_a ? p->M : p->K);

@@ -212,11 +212,33 @@ static void shared_model(const char *kind) {
     cmha_model_close(&model), cmha_context_close(&context);
 }
 
+/* The threads that this program, started anew with an OpenMP setting, sees after its restart. */
+static int threads_under(const char *program, const char *setting) {
+    char command[1000];
+    int length = snprintf(command, sizeof command, "env -u GOMP_SPINCOUNT -u OMP_NUM_THREADS %s '%s' count",
+                          setting, program);
+    int status = length < (int)sizeof command ? system(command) : -1;
+    return status != -1 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* A thread that OpenMP has bound to one core before main leaves the restarted program all of them. */
+static void restarts_unbound(const char *program) {
+    int threads = threads_under(program, "OMP_PROC_BIND=false");
+    CHECK_THAT(threads > 0, "the program counts %d threads", threads);
+    if (threads == 1) printf("SKIP restarts of a bound thread: there is one core\n");
+    CHECK_THAT(threads_under(program, "OMP_PROC_BIND=true") == threads, "bound, it has fewer threads");
+    CHECK_THAT(threads_under(program, "OMP_PLACES=cores") == threads, "in places, it has fewer threads");
+}
+
 int main(int argc, char **argv) {
     cmha_context first; /* holds the BLAS at one thread for as long as the others run */
     size_t i;
-    (void)argc;
     cmha_blas_restart(argv);
+    if (argc > 1) {
+        check_context(&first, 0, 1);
+        return first.threads < 100 ? first.threads : 100;
+    }
+    restarts_unbound(argv[0]);
     check_seed = 12;
     for (i = 0; i < STREAM; i++) stream[i] = (int32_t)check_below(VOCABULARY);
     check_context(&first, 1, 1);
