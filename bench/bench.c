@@ -4,10 +4,13 @@
 #include "bench/bench.h"
 #include "examples/tools/streams.h"
 
+#include <math.h>
+
 cmha_context ctx;
 int quick;
 char blas_before[64];
 double load_before;
+elsewhere work_before;
 
 static const struct {
     const char *name, *help;
@@ -22,11 +25,12 @@ static const struct {
     {"memory", "bytes of parameters, training and caches", bench_memory, 1, 0},
     {"kinds", "a whole layer of each kind, its memory and its cache", bench_kinds, 0, 0},
     {"retrieval", "search of a knowledge base against the product it contains", bench_retrieval, 1, 0},
-    {"experts", "a mixture of experts against a dense feed-forward layer", bench_experts, 1, 0}};
+    {"experts", "a mixture of experts against a dense feed-forward layer", bench_experts, 1, 0},
+    {"floors", "the ratios that the library is held to, see bench/README.md", bench_floors, 0, 0}};
 enum { SECTIONS = sizeof sections / sizeof *sections };
 
 typedef struct options {
-    const char *json, *svg, *threads, *serve;
+    const char *json, *svg, *threads, *serve, *model, *save;
     int chosen[SECTIONS], any;
 } options;
 
@@ -48,7 +52,11 @@ static void usage(void) {
          "that take turns\n"
          "                 with this one. train/PRESET/KIND, attention/N/KIND, prefill/N/KIND, decode/N/KIND "
          "(seconds a token);\n"
-         "                 a KIND of models may have fields, as in train/paper/cmha,batch=1,dropout=0\n\n"
+         "                 a KIND of models may have fields, as in train/paper/cmha,batch=1,dropout=0;\n"
+         "                 attention/N/KIND,aligned: on arrays that begin with a cache line;\n"
+         "                 prefill and decode take weights and cache: decode/512/cmha/int8/bf16\n"
+         "  --model FILE   with prefill and decode: the model of this file, packed or not\n"
+         "  --save FILE    with them: writes the model there\n\n"
          "\"of GEMM\" is the share of the rate of a large matrix product, \"/ RoPE\" a quotient of times, "
          "both of the same rounds\n"
          "of the same run. Numbers are medians of five.");
@@ -64,12 +72,13 @@ static void choose(options *o, const char *name) {
 }
 
 static void parse(options *o, int argc, char **argv) {
-    static const char *const names[4] = {"--json", "--svg", "--threads", "--serve"};
-    const char **const values[4] = {&o->json, &o->svg, &o->threads, &o->serve};
+    static const char *const names[] = {"--json", "--svg", "--threads", "--serve", "--model", "--save"};
+    const char **const values[] = {&o->json, &o->svg, &o->threads, &o->serve, &o->model, &o->save};
+    enum { VALUES = sizeof names / sizeof *names };
     for (int i = 1; i < argc; i++) {
         size_t n = strcspn(argv[i], "="), k = 0;
-        while (k < 4 && (strlen(names[k]) != n || strncmp(names[k], argv[i], n) != 0)) k++;
-        if (k < 4) {
+        while (k < VALUES && (strlen(names[k]) != n || strncmp(names[k], argv[i], n) != 0)) k++;
+        if (k < VALUES) {
             *values[k] = argv[i][n] ? argv[i] + n + 1 : argv[++i];
             if (!*values[k] || !**values[k]) die(2, "a value is missing after ", names[k]);
         } else if (!strcmp(argv[i], "--help")) usage(), finish_output(), exit(0);
@@ -104,16 +113,36 @@ static void restart(char **argv) {
     snprintf(blas_before, sizeof blas_before, "%s", before && !cmha_blas_remedy() ? before : "");
 }
 
+int tell_weak_kernel(int on_stderr) {
+    FILE *f = on_stderr ? stderr : stdout;
+    static const char line[] = "****************************************************************************";
+    const char *chosen = getenv("OPENBLAS_CORETYPE"), *remedy = cmha_blas_remedy();
+    if (!remedy || !chosen || !*chosen) return 0;
+    fprintf(f, "%s\n*** OPENBLAS_CORETYPE=%s IS SET, A KERNEL BELOW WHAT THIS CPU CAN DO\n", line, chosen);
+    fprintf(f, "*** it can halve every number; unset it, or set %s\n%s\n", remedy, line);
+    return 1;
+}
+
 static void show_machine(void) {
     char name[64];
     const char *chosen = getenv("OPENBLAS_CORETYPE"), *remedy = cmha_blas_remedy();
+    int told = tell_weak_kernel(0);
     printf("cmha.h %s; %s, %d threads\n", cmha_version(), cmha_blas_name(name, sizeof name), ctx.threads);
     if (*blas_before)
         printf("kernel corrected by the program itself, by default it would be %s\n", blas_before);
-    else if (chosen && *chosen) printf("kernel chosen by OPENBLAS_CORETYPE=%s\n", chosen);
-    else if (remedy) printf("this BLAS runs below what the CPU can do: set %s\n", remedy);
-    if (load_before > 0.5)
+    else if (chosen && *chosen && !told) printf("kernel chosen by OPENBLAS_CORETYPE=%s\n", chosen);
+    else if (remedy && !told) printf("this BLAS runs below what the CPU can do: set %s\n", remedy);
+    if (isnan(work_before.others) && load_before > 0.5)
         printf("the machine has other work (load %.1f): trust the ratios, not the numbers\n", load_before);
+}
+
+/* Says after a section what others did meanwhile, in CPUs, where it was enough to be seen in the numbers. */
+static void show_others(elsewhere begin) {
+    elsewhere busy = work_since(begin);
+    if (!(busy.others + busy.stolen > 0.1) || busy.at * (busy.others + busy.stolen) < 0.1) return;
+    printf("  other work kept %.1f CPUs busy meanwhile", busy.others + busy.stolen);
+    if (busy.stolen > 0.05) printf(" (%.1f of them on the host)", busy.stolen);
+    puts(": trust the ratios, not the numbers");
 }
 
 int main(int argc, char **argv) {
@@ -127,13 +156,15 @@ int main(int argc, char **argv) {
         die(2, "not a number of threads from 1 to 1024: ", o.threads);
     config.threads = (int)threads;
     check(cmha_context_init(&ctx, &config));
-    load_before = machine_load();
-    if (o.serve) bench_serve(o.serve);
+    load_before = machine_load(), work_before = work_elsewhere();
+    if (o.serve) bench_serve(o.serve, o.model, o.save);
     else {
         check_files(&o);
         show_machine();
-        for (size_t i = 0; i < SECTIONS; i++)
-            if (o.chosen[i]) sections[i].run();
+        for (size_t i = 0; i < SECTIONS; i++) {
+            elsewhere begin = work_elsewhere();
+            if (o.chosen[i]) sections[i].run(), show_others(begin);
+        }
         if (o.json) report_json(o.json);
         if (o.svg) report_svg(o.svg);
     }

@@ -240,8 +240,9 @@ struct core {
     cmha_lag_args lag;
     cmha_attention_views x;
     cmha_lse *lse;
-    /* own: its views' memory, NULL where that is shared */
-    cmha_real *own, *rotation, *turn, *saved, *scratch, slopes[HEADS];
+    cmha_real *rotation, *turn, *saved, *scratch, slopes[HEADS];
+    void *blocks[6];
+    int n_blocks;
 };
 
 void run_core_forward(void *work) {
@@ -318,12 +319,16 @@ static size_t core_scratch(const core *c) {
     return most;
 }
 
-cmha_real *core_memory(size_t d, size_t n) {
+cmha_real *core_memory(size_t d, size_t n, size_t offset, void **block) {
     cmha_rng rng = cmha_rng_make(3, 0);
-    return array(8 * HEADS * n * 2 * d, &rng);
+    return array_at(offset, 8 * HEADS * n * 2 * d, &rng, block);
 }
 
-core *core_open(const char *name, size_t d, size_t n, cmha_real *memory) {
+static cmha_real *core_array(core *c, size_t offset, size_t n, cmha_rng *rng) {
+    return array_at(offset, n, rng, &c->blocks[c->n_blocks++]);
+}
+
+core *core_open(const char *name, size_t d, size_t n, size_t offset, cmha_real *memory) {
     cmha_rng rng = cmha_rng_make(4, 0);
     core *c;
     size_t i = 0;
@@ -332,22 +337,24 @@ core *core_open(const char *name, size_t d, size_t n, cmha_real *memory) {
     if (i == CORES) die(2, "no such kind: ", name);
     c = take(sizeof *c);
     c->kind = &core_kinds[i];
-    c->own = memory ? NULL : core_memory(d, n);
-    c->rotation = array(n * d, NULL), c->turn = array(2 * HEADS * d, &rng);
+    if (!memory) memory = core_memory(d, n, offset, &c->blocks[c->n_blocks++]);
+    c->rotation = core_array(c, offset, n * d, NULL), c->turn = core_array(c, offset, 2 * HEADS * d, &rng);
     omega = take(d * sizeof *omega);
     cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, d / 2, omega);
     cmha_rotation_table(omega, d / 2, n, 0, c->rotation);
     free(omega);
     cmha_alibi_slopes(HEADS, c->slopes);
     core_arguments(c, d, n);
-    core_views(c, memory ? memory : c->own, 2 * HEADS * n * d);
+    core_views(c, memory, 2 * HEADS * n * d);
     c->lse = take(HEADS * n * sizeof *c->lse);
-    c->saved = array(2 * HEADS * n, NULL), c->scratch = array(core_scratch(c), NULL);
+    c->saved = core_array(c, offset, 2 * HEADS * n, NULL);
+    c->scratch = core_array(c, offset, core_scratch(c), NULL);
     return c;
 }
 
 void core_close(core *c) {
-    free(c->own), free(c->rotation), free(c->turn), free(c->lse), free(c->saved), free(c->scratch), free(c);
+    while (c->n_blocks) free(c->blocks[--c->n_blocks]);
+    free(c->lse), free(c);
 }
 
 static void core_row(const char *label, const core *c, const job *jobs, const job *rope, double gemm,
@@ -363,44 +370,136 @@ static void core_row(const char *label, const core *c, const job *jobs, const jo
     report_row(label, c->args.n_q, cells);
 }
 
+/* Cores on arrays 16 bytes off a cache line, as malloc gives large ones, and at the end those of `twice`
+   again on arrays that begin with one. */
 static void bench_cores(size_t n) {
-    core *cores[CORES];
-    job jobs[2 * CORES + 1];
+    static const char *const twice[] = {"rope", "cmha", "dot", "cope-magnitude", "mobius"};
+    enum { TWICE = sizeof twice / sizeof *twice, ALL = CORES + TWICE };
+    core *cores[ALL];
+    job jobs[2 * ALL + 1];
     /* a backward directly follows the forward whose output it reads: all may share it */
-    cmha_real *memory = core_memory(64, n);
-    for (size_t i = 0; i < CORES; i++) {
+    void *blocks[2];
+    cmha_real *off = core_memory(64, n, AS_MALLOC, &blocks[0]);
+    cmha_real *aligned = core_memory(64, n, ALIGNED, &blocks[1]);
+    for (size_t i = 0; i < ALL; i++) {
         int calls = n >= 4096; /* long enough, and warm from the shorter ones */
-        cores[i] = core_open(core_kinds[i].name, 64, n, memory);
+        if (i < CORES) cores[i] = core_open(core_kinds[i].name, 64, n, AS_MALLOC, off);
+        else cores[i] = core_open(twice[i - CORES], 64, n, ALIGNED, aligned);
         jobs[2 * i] = (job){run_core_forward, cores[i], calls, 0},
                  jobs[2 * i + 1] = (job){run_core_backward, cores[i], calls, 0};
     }
-    jobs[2 * CORES] = gemm_job();
-    compare(jobs, 2 * CORES + 1);
-    for (size_t i = 0; i < CORES; i++)
-        core_row(core_kinds[i].name, cores[i], jobs + 2 * i, jobs, gemm_rate(&jobs[2 * CORES]), 64);
-    for (size_t i = 0; i < CORES; i++) core_close(cores[i]);
-    free(memory);
+    jobs[2 * ALL] = gemm_job();
+    compare(jobs, 2 * ALL + 1);
+    for (size_t i = 0; i < ALL; i++) {
+        char label[40];
+        snprintf(label, sizeof label, "%s%s", cores[i]->kind->name, i < CORES ? "" : ", aligned");
+        core_row(label, cores[i], jobs + 2 * i, jobs + (i < CORES ? 0 : 2 * CORES),
+                 gemm_rate(&jobs[2 * ALL]), 64);
+    }
+    for (size_t i = 0; i < ALL; i++) core_close(cores[i]);
+    free(blocks[0]), free(blocks[1]);
 }
 
 /* Other widths of a head. */
 static void bench_widths(size_t n) {
-    static const struct { const char *name, *label; size_t d; } rows[] = {
-        {"rope", "rope, d_k 32", 32},   {"cmha", "cmha, d_k 32", 32},   {"dot", "dot, d_k 32", 32},
-        {"rope", "rope, d_k 128", 128}, {"cmha", "cmha, d_k 128", 128}, {"dot", "dot, d_k 128", 128}};
+    static const struct { const char *name, *label; size_t d, offset; } rows[] = {
+        {"rope", "rope, d_k 32", 32, AS_MALLOC},       {"cmha", "cmha, d_k 32", 32, AS_MALLOC},
+        {"dot", "dot, d_k 32", 32, AS_MALLOC},         {"cmha", "cmha, 32, aligned", 32, ALIGNED},
+        {"rope", "rope, d_k 128", 128, AS_MALLOC},     {"cmha", "cmha, d_k 128", 128, AS_MALLOC},
+        {"dot", "dot, d_k 128", 128, AS_MALLOC},       {"cmha", "cmha, 128, aligned", 128, ALIGNED}};
     enum { ROWS = sizeof rows / sizeof *rows };
     core *cores[ROWS];
     job jobs[2 * ROWS + 1];
     for (size_t i = 0; i < ROWS; i++) {
-        cores[i] = core_open(rows[i].name, rows[i].d, n, NULL);
+        cores[i] = core_open(rows[i].name, rows[i].d, n, rows[i].offset, NULL);
         jobs[2 * i] = (job){run_core_forward, cores[i], 0, 0},
                  jobs[2 * i + 1] = (job){run_core_backward, cores[i], 0, 0};
     }
     jobs[2 * ROWS] = gemm_job();
     compare(jobs, 2 * ROWS + 1);
     for (size_t i = 0; i < ROWS; i++)
-        core_row(rows[i].label, cores[i], jobs + 2 * i, jobs + i / 3 * 6, gemm_rate(&jobs[2 * ROWS]),
+        core_row(rows[i].label, cores[i], jobs + 2 * i, jobs + i / 4 * 8, gemm_rate(&jobs[2 * ROWS]),
                  rows[i].d);
     for (size_t i = 0; i < ROWS; i++) core_close(cores[i]);
+}
+
+/* ---- what a core's time is made of ---- */
+
+/* A core's work on tiles of 64 x 64 numbers that lie in a cache at hand, each thread with its own. */
+typedef struct tiles {
+    cmha_real *x[3];
+    void *blocks[3];
+    size_t each; /* tiles of a thread */
+} tiles;
+
+enum { TILE = 64 * 64 };
+
+static void run_tile_products(void *work) {
+    const tiles *t = work;
+    int part, parts = ctx.threads;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(parts)
+#endif
+    for (part = 0; part < parts; part++) {
+        const cmha_real *a = t->x[0] + (size_t)part * TILE, *b = t->x[1] + (size_t)part * TILE;
+        cmha_real *c = t->x[2] + (size_t)part * TILE;
+        for (size_t i = 0; i < t->each; i++) cmha_gemm(0, 0, 64, 64, 64, 1, a, 64, b, 64, i % 2 > 0, c, 64);
+    }
+}
+
+static void run_tile_exponentials(void *work) {
+    const tiles *t = work;
+    int part, parts = ctx.threads;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(parts)
+#endif
+    for (part = 0; part < parts; part++)
+        for (size_t i = 0; i < t->each; i++)
+            cmha_exp(TILE, t->x[0] + (size_t)part * TILE, t->x[2] + (size_t)part * TILE);
+}
+
+/* How much of a core is products, how much exponentials, if each were done alone at the best place. The rest
+   is what a better core could save: maxima and folds, moving tiles, features, a product slower than this. */
+static void bench_limits(size_t n) {
+    static const column columns[] = {{"whole", "ms", {NULL, NULL}, 0},
+                                     {"products", "ms", {"whole", NULL}, 0},
+                                     {"exponentials", "ms", {"whole", NULL}, 0},
+                                     {"the rest", "ms", {"whole", NULL}, 0}};
+    static const struct { const char *name; size_t offset; } rows[] = {
+        {"dot", AS_MALLOC}, {"dot", ALIGNED}, {"cmha", AS_MALLOC}, {"cmha", ALIGNED}};
+    enum { ROWS = sizeof rows / sizeof *rows };
+    core *cores[ROWS];
+    tiles t;
+    job jobs[2 * ROWS + 2], *products = jobs + 2 * ROWS, *exponentials = products + 1;
+    size_t strips = (n + 63) / 64;
+    cmha_rng rng = cmha_rng_make(5, 0);
+    report_table("attention",
+                 "what its time is made of: as many products of tiles of 64 by cmha_gemm and exponentials by "
+                 "cmha_exp, each alone",
+                 "n", columns, 4);
+    for (int i = 0; i < 3; i++) t.x[i] = array_at(ALIGNED, (size_t)ctx.threads * TILE, &rng, &t.blocks[i]);
+    t.each = (HEADS * strips * (strips + 1) / 2 + (size_t)ctx.threads - 1) / (size_t)ctx.threads;
+    *products = (job){run_tile_products, &t, 0, 0}, *exponentials = (job){run_tile_exponentials, &t, 0, 0};
+    for (size_t i = 0; i < ROWS; i++) {
+        cores[i] = core_open(rows[i].name, 64, n, rows[i].offset, NULL);
+        jobs[2 * i] = (job){run_core_forward, cores[i], 0, 0},
+                 jobs[2 * i + 1] = (job){run_core_backward, cores[i], 0, 0};
+    }
+    compare(jobs, 2 * ROWS + 2);
+    for (size_t i = 0; i < 2 * ROWS; i++) {
+        const core_kind *k = cores[i / 2]->kind;
+        double part[4] = {jobs[i].time, products->time * (i % 2 ? k->backward : k->forward),
+                          exponentials->time};
+        char label[40];
+        cell cells[4];
+        part[3] = part[0] - part[1] - part[2];
+        for (int j = 0; j < 4; j++) cells[j] = (cell){1e3 * part[j], {part[j] / part[0], NAN}};
+        snprintf(label, sizeof label, "%s %s%s", k->name, i % 2 ? "back" : "forward",
+                 rows[i / 2].offset ? "" : ", aligned");
+        report_row(label, n, cells);
+    }
+    for (size_t i = 0; i < ROWS; i++) core_close(cores[i]);
+    for (int i = 0; i < 3; i++) free(t.blocks[i]);
 }
 
 void bench_attention(void) {
@@ -409,8 +508,11 @@ void bench_attention(void) {
                                      {"backward", "ms", {"rope", NULL}, 0},
                                      {"backward", "GFLOP/s", {"gemm", NULL}, 0},
                                      {"both", "ms", {"rope", NULL}, 1}};
-    report_table("attention", "one core, 8 heads of 64, causal (lag: not), one sequence, all threads", "n",
-                 columns, 5);
+    report_table("attention",
+                 "one core, 8 heads of 64, causal (lag: not), one sequence, all threads; arrays and "
+                 "scratch 16 bytes off a cache\n  line, as malloc gives them, or on one (\"aligned\")",
+                 "n", columns, 5);
     for (size_t n = 512; n <= (quick ? 1024 : 4096); n *= 2) bench_cores(n);
     bench_widths(quick ? 1024 : 2048);
+    bench_limits(quick ? 1024 : 2048);
 }

@@ -1,10 +1,15 @@
 /* Time, memory and the work that everything else is held against. */
 #include "bench/bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#ifdef __linux__
+#include <sys/resource.h>
+#include <unistd.h>
+#endif
 
 double seconds(void) {
     struct timeval t;
@@ -14,10 +19,43 @@ double seconds(void) {
 
 double machine_load(void) {
     double load = 0;
-#ifdef __linux__
+#if defined(__linux__) || defined(__APPLE__) || defined(__FreeBSD__)
     if (getloadavg(&load, 1) != 1) load = 0;
 #endif
     return load;
+}
+
+#ifdef __linux__
+static double spent(int who) {
+    struct rusage u;
+    if (getrusage(who, &u)) return 0;
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+#endif
+
+elsewhere work_elsewhere(void) {
+    elsewhere e = {seconds(), NAN, NAN};
+#ifdef __linux__
+    FILE *f = fopen("/proc/stat", "r");
+    double tick = 1.0 / (double)sysconf(_SC_CLK_TCK), user, nice, system, idle, disks, interrupts[2], stolen;
+    if (!f) return e;
+    if (fscanf(f, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &user, &nice, &system, &idle, &disks, interrupts,
+               interrupts + 1, &stolen) == 8) {
+        e.others = tick * (user + nice + system + interrupts[0] + interrupts[1]) - spent(RUSAGE_SELF) -
+                   spent(RUSAGE_CHILDREN);
+        e.stolen = tick * stolen;
+    }
+    fclose(f);
+#endif
+    return e;
+}
+
+elsewhere work_since(elsewhere begin) {
+    elsewhere now = work_elsewhere();
+    double wall = fmax(now.at - begin.at, 1e-3);
+    return (elsewhere){wall, fmax(now.others - begin.others, 0) / wall,
+                       fmax(now.stolen - begin.stolen, 0) / wall};
 }
 
 void die(int status, const char *what, const char *detail) {
@@ -36,13 +74,19 @@ void *take(size_t bytes) {
     return memory;
 }
 
-cmha_real *array(size_t n, cmha_rng *rng) {
-    cmha_real *x = take(n * sizeof *x);
-    /* a page that nobody has written is one page of zeros for all, and reading it takes no time */
+/* A page that nobody has written is one page of zeros for all, and reading it takes no time. */
+static cmha_real *fill(cmha_real *x, size_t n, cmha_rng *rng) {
     volatile cmha_real *page = x;
     for (size_t i = 0; i < n; i += 1024) page[i] = 0;
     for (size_t i = 0; rng && i < n; i++) x[i] = (cmha_real)cmha_rng_normal(rng);
     return x;
+}
+
+cmha_real *array(size_t n, cmha_rng *rng) { return fill(take(n * sizeof(cmha_real)), n, rng); }
+
+cmha_real *array_at(size_t offset, size_t n, cmha_rng *rng, void **block) {
+    char *memory = *block = take(n * sizeof(cmha_real) + 128);
+    return fill((void *)(memory + (64 - (uintptr_t)memory % 64) + offset), n, rng);
 }
 
 static int ascending(const void *a, const void *b) {
@@ -109,14 +153,25 @@ double gemm_rate(const job *gemm) { return product_flops(&reference) / gemm->tim
 
 /* ---- memory ---- */
 
-enum { LANES = 64 }; /* sums side by side, which the compiler may then turn into vectors */
+/* Sums side by side, which the compiler may then turn into vectors. Streams: a decoder reads several rows at
+   once, and a core that follows one stream alone reads half as fast. */
+enum { LANES = 64, STREAMS = 4 };
 
 static double read_part(const cmha_real *x, size_t n) {
     cmha_real lanes[LANES] = {0}, sum = 0;
-    for (size_t i = 0; i + LANES <= n; i += LANES)
-        for (size_t j = 0; j < LANES; j++) lanes[j] += x[i + j];
+    const size_t each = n / STREAMS;
+    for (size_t i = 0; i + LANES <= each; i += LANES)
+        for (size_t s = 0; s < STREAMS; s++) {
+            const cmha_real *at = x + s * each + i;
+            for (size_t j = 0; j < LANES; j++) lanes[j] += at[j];
+        }
     for (size_t j = 0; j < LANES; j++) sum += lanes[j];
     return (double)sum;
+}
+
+void read_open(memory_work *m, double bytes) {
+    size_t n = (size_t)(bytes / (double)sizeof(cmha_real));
+    *m = (memory_work){n, array(n, NULL), NULL, NULL, 0};
 }
 
 void run_read(void *work) {

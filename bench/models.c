@@ -15,7 +15,7 @@ static double pass_flops(const cmha_model *model, size_t batch, size_t length, i
     double tokens = (double)(batch * length), weights = 0;
     for (size_t i = 0; i < model->parameters.count; i++) {
         const cmha_parameter *p = &model->parameters.list[i];
-        if (p->tensor.rank == 2 && p->decay && &p->tensor != model->position_weight)
+        if (p->tensor.rank == 2 && p->decay > 0 && &p->tensor != model->position_weight)
             weights += (double)p->tensor.size;
     }
     if (!c->tied) weights -= (double)(c->vocabulary * c->d_model);
@@ -59,6 +59,10 @@ void training_close(training *t) {
     cmha_trainer_close(&t->trainer), cmha_model_close(&t->model), free(t->bytes);
 }
 
+double training_flops(const training *t) {
+    return pass_flops(&t->model, t->trainer.config.batch, t->trainer.config.length, 1);
+}
+
 void run_training(void *work) {
     training *t = work;
     double loss;
@@ -73,7 +77,7 @@ static void bench_steps(const char *preset, size_t batch) {
     compare(jobs, 3);
     for (int k = 0; k < 2; k++) {
         const cmha_trainer_config *tc = &t[k].trainer.config;
-        double time = jobs[k].time, rate = pass_flops(&t[k].model, tc->batch, tc->length, 1) / time;
+        double time = jobs[k].time, rate = training_flops(&t[k]) / time;
         size_t memory;
         cell cells[2];
         char name[40];
@@ -98,18 +102,20 @@ void bench_train(void) {
 
 /* ---- reading and writing ---- */
 
-void decoder_open(decoder *d, const char *kind, size_t context, cmha_storage weights, cmha_storage cache) {
+void decoder_open(decoder *d, const char *kind, const char *file, size_t context, cmha_storage weights,
+                  cmha_storage cache) {
     cmha_model_config mc;
     cmha_cache_options options = {&d->packed, cache, 0, NULL, 0};
     memset(d, 0, sizeof *d);
     check(cmha_preset(NULL, "paper", &mc, NULL));
     mc.dropout = mc.attention_dropout = 0;
     configure(kind, &mc, NULL);
-    check(cmha_model_init(&d->model, &ctx, &mc));
+    check(file ? cmha_model_open(&d->model, &ctx, file) : cmha_model_init(&d->model, &ctx, &mc));
     if (weights) check(cmha_quantised_init(&d->packed, &d->model, weights));
     else options.weights = NULL;
     check(cmha_cache_init(&d->cache, &d->model, 1, context + DECODED, 0, &options));
-    d->context = context, d->ids = take(context * sizeof *d->ids), d->logits = array(mc.vocabulary, NULL);
+    d->logits = array(d->model.config.vocabulary, NULL);
+    d->context = context, d->ids = take(context * sizeof *d->ids);
     for (size_t i = 0; i < context; i++) d->ids[i] = (int32_t)(i * 31 % 256);
     run_prefill(d);
 }
@@ -131,8 +137,9 @@ void run_decode(void *work) {
     for (size_t i = 0; i < DECODED; i++) check(cmha_cache_append(&d->cache, d->ids + i, 1, d->logits));
 }
 
-/* Bytes that a token reads: every weight, and the keys and values of the tokens before it. */
-static double decode_bytes(const decoder *d) {
+double prefill_flops(const decoder *d) { return pass_flops(&d->model, 1, d->context, 0); }
+
+double decode_bytes(const decoder *d) {
     double cache = (double)d->cache.size * (double)d->context / (double)d->cache.capacity;
     return ((double)d->model.parameters.size + cache) * (double)sizeof(cmha_real) - (double)d->packed.saved +
            (double)d->packed.bytes;
@@ -152,27 +159,27 @@ enum { DECODERS = sizeof decoded / sizeof *decoded };
 
 static void bench_context(size_t n) {
     decoder d[DECODERS];
-    memory_work m = {0, NULL, NULL, NULL, 0};
-    job jobs[2 * DECODERS + 2], *gemm = jobs + 2 * DECODERS, *read = gemm + 1;
+    memory_work reads[DECODERS];
+    job jobs[3 * DECODERS + 1], *gemm = jobs + 3 * DECODERS;
     for (size_t k = 0; k < DECODERS; k++) {
-        decoder_open(&d[k], decoded[k].kind, n, decoded[k].weights, decoded[k].cache);
-        jobs[2 * k] = (job){run_prefill, &d[k], 0, 0}, jobs[2 * k + 1] = (job){run_decode, &d[k], 0, 0};
+        job *j = jobs + 3 * k;
+        decoder_open(&d[k], decoded[k].kind, NULL, n, decoded[k].weights, decoded[k].cache);
+        read_open(&reads[k], decode_bytes(&d[k]));
+        /* reading alone: by the same threads, as often as tokens, so that caches help it as much */
+        j[0] = (job){run_prefill, &d[k], 0, 0}, j[1] = (job){run_decode, &d[k], 0, 0};
+        j[2] = (job){run_read, &reads[k], DECODED, 0};
     }
-    m.n = (size_t)(decode_bytes(&d[0]) / (double)sizeof(cmha_real)), m.a = array(m.n, NULL);
-    /* as often as tokens, so that caches help it as much */
-    *gemm = gemm_job(), *read = (job){run_read, &m, DECODED, 0};
-    compare(jobs, 2 * DECODERS + 2);
+    *gemm = gemm_job();
+    compare(jobs, 3 * DECODERS + 1);
     for (size_t k = 0; k < DECODERS; k++) {
-        double prefill = jobs[2 * k].time, write = jobs[2 * k + 1].time, bytes = decode_bytes(&d[k]);
-        double rate = pass_flops(&d[k].model, 1, n, 0) / prefill;
-        double share = DECODED * bytes * read->time / write / decode_bytes(&d[0]);
-        cell cells[3] = {{(double)n / prefill, {rate / gemm_rate(gemm), prefill / jobs[0].time}},
-                         {DECODED / write, {share, write / jobs[1].time}},
-                         {bytes / MIB, {NAN, NAN}}};
+        double prefill = jobs[3 * k].time, write = jobs[3 * k + 1].time, read = jobs[3 * k + 2].time;
+        cell cells[3] = {{(double)n / prefill,
+                          {prefill_flops(&d[k]) / prefill / gemm_rate(gemm), prefill / jobs[0].time}},
+                         {DECODED / write, {DECODED * read / write, write / jobs[1].time}},
+                         {decode_bytes(&d[k]) / MIB, {NAN, NAN}}};
         report_row(decoded[k].label, n, cells);
     }
-    for (size_t k = 0; k < DECODERS; k++) decoder_close(&d[k]);
-    free(m.a);
+    for (size_t k = 0; k < DECODERS; k++) decoder_close(&d[k]), free(reads[k].a);
 }
 
 void bench_decode(void) {
@@ -181,7 +188,8 @@ void bench_decode(void) {
                                      {"a token reads", "MiB", {NULL, NULL}, 0}};
     report_table(
         "decode",
-        "paper preset, one sequence: a prompt of n tokens, then one by one; \"of read\": of reading alone",
+        "paper preset, one sequence: a prompt of n tokens, then one by one; \"of read\": of reading the same "
+        "bytes",
         "n", columns, 3);
     bench_context(512);
     if (!quick) bench_context(2048);
@@ -319,26 +327,47 @@ void bench_kinds(void) {
 
 /* ---- taking turns with other programs ---- */
 
+/* A turn comes after a rest: what is shorter than TURN seconds runs once for nothing, so that threads are
+   awake and caches warm, as they are in the peers' loops, and then as often as fill it. */
+static const double TURN = 0.1;
+
 static void serve(const char *unit, void (*run)(void *), void *work, double share) {
     char line[256];
     run(work);
+    tell_weak_kernel(1);
     printf("ready: seconds %s\n", unit);
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
-        double begin = seconds();
+        double begin = seconds(), time;
+        int calls = 1;
         run(work);
-        printf("%.9f\n", (seconds() - begin) * share);
+        if ((time = seconds() - begin) < TURN) {
+            begin = seconds(), calls = 0;
+            do run(work), calls++;
+            while ((time = seconds() - begin) < TURN);
+        }
+        printf("%.9f\n", time / calls * share);
         fflush(stdout);
     }
 }
 
 static void run_both(void *work) { run_core_forward(work), run_core_backward(work); }
 
-void bench_serve(const char *what) {
-    char work[16], first[24], kind[128], rest;
+static cmha_storage storage_of(const char *word) {
+    static const char *const words[3] = {"float", "bf16", "int8"};
+    static const cmha_storage storages[3] = {CMHA_STORAGE_FLOAT, CMHA_STORAGE_BF16, CMHA_STORAGE_INT8};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(words[i], word)) return storages[i];
+    die(2, "neither float nor bf16 nor int8: ", word);
+}
+
+void bench_serve(const char *what, const char *model, const char *save) {
+    char work[16], first[24], kind[128], weights[8] = "float", cache[8] = "float", rest, *aligned;
     uint64_t length;
     size_t n;
-    if (sscanf(what, "%15[^/]/%23[^/]/%127[^/]%c", work, first, kind, &rest) != 3)
+    int parts = sscanf(what, "%15[^/]/%23[^/]/%127[^/]/%7[^/]/%7[^/]%c", work, first, kind, weights, cache,
+                       &rest);
+    if (parts < 3 || parts > 5 || (parts > 3 && *work != 'p' && *work != 'd'))
         die(2, "--serve wants WORK/SIZE/KIND, not ", what);
     if (!strcmp(work, "train")) {
         training t;
@@ -351,12 +380,16 @@ void bench_serve(const char *what) {
         die(2, "not a length from 16 to a million that this machine has room for: ", first);
     n = (size_t)length;
     if (!strcmp(work, "attention")) {
-        core *c = core_open(kind, 64, n, NULL);
+        core *c;
+        if ((aligned = strstr(kind, ",aligned")) != NULL && !aligned[8]) *aligned = '\0';
+        else aligned = NULL;
+        c = core_open(kind, 64, n, aligned ? ALIGNED : AS_MALLOC, NULL);
         serve("a forward and a backward", run_both, c, 1);
         core_close(c);
     } else if (!strcmp(work, "prefill") || !strcmp(work, "decode")) {
         decoder d;
-        decoder_open(&d, kind, n, CMHA_STORAGE_FLOAT, CMHA_STORAGE_FLOAT);
+        decoder_open(&d, kind, model, n, storage_of(weights), storage_of(cache));
+        if (save) check(cmha_model_save(&d.model, save));
         if (*work == 'p') serve("a prompt", run_prefill, &d, 1);
         else serve("a token", run_decode, &d, 1.0 / DECODED);
         decoder_close(&d);

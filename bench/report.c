@@ -20,16 +20,19 @@ typedef struct record {
 
 static record *records;
 static size_t n_records, room;
-static struct { const char *section, *n_is; const column *columns; size_t n; } table;
+static struct { const char *section, *n_is; const column *columns; size_t n; int names; } table;
 
 /* ---- tables ---- */
 
-static int is_share(const char *of) { return !strcmp(of, "gemm") || !strcmp(of, "bandwidth"); }
+static int is_share(const char *of) {
+    return !strcmp(of, "gemm") || !strcmp(of, "bandwidth") || !strcmp(of, "whole");
+}
 
 static const char *heading(const char *of) {
     static char text[20];
     if (!strcmp(of, "gemm")) return "of GEMM";
     if (!strcmp(of, "bandwidth")) return "of read";
+    if (!strcmp(of, "whole")) return "of whole";
     snprintf(text, sizeof text, "/ %s", !strcmp(of, "rope") ? "RoPE" : of);
     return text;
 }
@@ -43,10 +46,11 @@ static int width_of(const column *c) {
 void report_table(const char *section, const char *title, const char *n_is, const column *columns,
                   size_t n_columns) {
     int width;
+    table.names = n_columns > 1 ? 21 : 38; /* where there is one column the names are sentences */
     table.section = section, table.n_is = n_is, table.columns = columns, table.n = n_columns;
-    printf("\n%s: %s\n  %-18s %6s", section, title, "", "");
+    printf("\n%s: %s\n  %-*s %6s", section, title, table.names, "", "");
     for (size_t i = 0; i < n_columns; i++) printf("%*s", width_of(&columns[i]), columns[i].what);
-    printf("\n  %-18s %6s", "", n_is ? n_is : "");
+    printf("\n  %-*s %6s", table.names, "", n_is ? n_is : "");
     for (size_t i = 0; i < n_columns; i++) {
         width = width_of(&columns[i]);
         for (int k = 0; k < 2; k++) width -= columns[i].of[k] ? 10 : 0;
@@ -72,7 +76,7 @@ static void show(const column *c, const cell *x) {
 }
 
 void report_row(const char *name, size_t n, const cell *cells) {
-    printf("  %-18s ", name);
+    printf("  %-*s ", table.names, name);
     if (table.n_is) printf("%6zu", n);
     else printf("%6s", "");
     for (size_t i = 0; i < table.n; i++) {
@@ -127,6 +131,8 @@ static void number(FILE *f, const char *key, double x) {
 
 static void json_machine(FILE *f) {
     char text[160];
+    const char *coretype = getenv("OPENBLAS_CORETYPE");
+    elsewhere busy = work_since(work_before);
     time_t now = time(NULL);
     processor(text, sizeof text);
     fprintf(f, "{\n \"machine\": {\"processor\": \"%s\", ", text);
@@ -141,6 +147,10 @@ static void json_machine(FILE *f) {
             cmha_blas_name(text, sizeof text));
     fprintf(f, "\"blas_corrected_from\": \"%s\", \"blas_remedy\": \"%s\", ", blas_before,
             cmha_blas_remedy() ? cmha_blas_remedy() : "");
+    fprintf(f, "\"OPENBLAS_CORETYPE\": \"%.*s\", ", coretype ? (int)strcspn(coretype, "\"\\\n\t") : 0,
+            coretype ? coretype : "");
+    number(f, "others_cpus", busy.others), fputs(", ", f);
+    number(f, "stolen_cpus", busy.stolen), fputs(", ", f);
 #ifdef __VERSION__
     fprintf(f, "\"compiler\": \"%s\", ", __VERSION__);
 #endif

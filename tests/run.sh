@@ -396,6 +396,24 @@ if [ -x "$P/bench" ]; then
     one "bench --help > /dev/full" full "$P/bench" --help
     one "bench, a length below zero" complains "$P/bench" --serve attention/-16/rope
     one "bench, no threads" complains "$P/bench" --threads 0 maps
+    one "bench, a storage that is none" complains "$P/bench" --serve decode/16/rope/int7
+    # an OpenBLAS that somebody holds to a kernel below the CPU is told in the first line
+    if OPENBLAS_CORETYPE=Prescott "$P/bench" --quick memory 2> /dev/null | grep -q 'OpenBLAS Prescott' && grep -q avx2 /proc/cpuinfo; then
+        one "bench, a weaker kernel" works env OPENBLAS_CORETYPE=Prescott "$P/bench" --quick memory
+        one "bench says so" says '^[*]* OPENBLAS_CORETYPE=Prescott IS SET'
+    fi
+    if command -v python3 > /dev/null 2>&1; then
+        one "bench takes turns" works python3 bench/peers/turns.py --rounds 2 --count 16 --memory \
+            "one=$P/bench --serve attention/16/dot,aligned" "two=$P/bench --serve attention/16/cmha"
+        one "bench takes turns, with a range" says '^  two .* to '
+        # llama-bench's time of 32 tokens as seconds of one
+        printf '#!/bin/sh\ncase "$*" in *--help*) ;; *-fa\ 1*-n\ 32*) echo \047[{"avg_ns": 3200000}]\047;; esac\n' > "$W/llama-bench"
+        chmod +x "$W/llama-bench"
+        one "llamacpp.py" works sh -c "echo | python3 bench/peers/llamacpp.py serve $W/llama-bench none decode/16 -fa 1"
+        one "llamacpp.py, seconds a token" says '^0.000100000'
+        one "llamacpp.py, a program that measures nothing" complains sh -c \
+            "echo | python3 bench/peers/llamacpp.py serve $W/llama-bench none decode/16 -fa 0 > $W/turn"
+    fi
 fi
 if [ -x "$P/signal" ]; then
     tiny="--frame 8 --batch 32 --lr 5e-3 --set n_layers=1 --set d_model=32 --quiet"
