@@ -1,6 +1,6 @@
 # make            every program and test, into build/          make train      train on the project's own header
 # make test       run the tests                                make bench      measure this machine, into build/bench.json and .svg
-# make corpus     an English text, build/kjv.txt               make install    header and cmha.pc, PREFIX=/usr/local DESTDIR=
+# make corpus     an English text, build/kjv.txt               make install    header, for pkg-config, CMake: PREFIX=/usr/local DESTDIR=
 # make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
 # make signal-data  labelled radio signals, build/signal.safetensors, with liquid-dsp
 # make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm, -cortex-m    cross-compile, run tests there (tests/README.md)
@@ -210,8 +210,10 @@ $(B)/kjv.txt:
 	bible -f gen1:1-rev22:21 > $@.tmp && mv $@.tmp $@
 
 install: $(B)/config.mk
-	mkdir -p $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	mkdir -p $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/cmha
 	cp cmha.h $(DESTDIR)$(PREFIX)/include/cmha.h
+	cp examples/cmake/cmhaConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/cmha
+	sed 's/@VERSION@/$(VERSION)/' examples/cmake/cmhaConfigVersion.cmake > $(DESTDIR)$(PREFIX)/lib/cmake/cmha/cmhaConfigVersion.cmake
 	printf '%s\n' 'Name: cmha' 'Version: $(VERSION)' \
 	    'Description: Transformers with attention in the complex plane, in one C header' \
 	    'Cflags: -I$(PREFIX)/include $(OPENMP) $(BLAS_CFLAGS)' 'Libs: $(OPENMP) $(BLAS_LIBS) -lm' \

@@ -347,8 +347,9 @@ CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, c
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 8 };
 
 /* Holds a dense row-major array. Tensors of operations live in their tape until cmha_tape_reset, parameters
-   in their model. A struct filled in by hand, with needs_grad = 1 and `grad` its own memory, is a parameter
-   that outlives the tape. */
+   in their model. A struct filled in by hand, the rest zeros, with needs_grad = 1 and `grad` its own memory,
+   is a parameter that outlives the tape. */
+typedef struct cmha_packed cmha_packed;
 typedef struct cmha_tensor {
     cmha_real *data, *grad; /* grad: NULL until a backward pass needs it */
     size_t shape[CMHA_MAX_RANK];
@@ -356,6 +357,7 @@ typedef struct cmha_tensor {
     int needs_grad; /* 0: no gradient; 1: kept until the reset; 2: recycled once passed on (a result's, unless
                        1 is set before cmha_tape_backward) */
     size_t size; /* product of shape */
+    const cmha_packed *packed; /* of a matrix of a packed model, whose data are NULL: what is read instead */
 } cmha_tensor;
 
 typedef struct cmha_tape cmha_tape;
@@ -556,14 +558,15 @@ typedef enum cmha_storage {
 } cmha_storage;
 /* Holds a matrix [O, I] as BF16 or INT8. Off by at most half a step: scale / 2, or 1/256 of the weight. A row
    of zeros stays one; a row with a NaN or an infinity is all NaN as INT8. */
-typedef struct cmha_packed {
+struct cmha_packed {
     cmha_storage storage;
     size_t O, I;
+    size_t turned; /* 0: the source is [O, I]; C: it is [O / C, I, C], and a row here is a column there */
     const cmha_real *source; /* what it was packed from; not read again */
     uint32_t *words; /* groups of 4 rows by blocks of 64 columns, as cmha_packed_forward reads them; padded
                         with zeros */
     cmha_real *scales; /* INT8: [O], else NULL */
-} cmha_packed;
+};
 /* Return the lengths of words and scales. */
 CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I);
 CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O);
@@ -1523,10 +1526,10 @@ typedef struct cmha_parameters {
     cmha_context *context;
     cmha_parameter *list;
     size_t count;
-    cmha_real *data;       /* [size] */
+    cmha_real *data;       /* [size], of what is not packed */
     cmha_real *grad;       /* [learning]; a model's is NULL until its first training pass */
     cmha_real *moments;    /* [2, learning], of cmha_parameters_step; NULL before. A trainer has its own */
-    size_t size, learning; /* numbers of all, and of those that are not frozen */
+    size_t size, learning; /* numbers of all but packed ones, and of those that are not frozen */
     size_t step;           /* of cmha_parameters_step: steps done */
     uint64_t layout;       /* how often what is frozen has changed */
     double *sums;          /* [threads]: scratch of norms */
@@ -1586,12 +1589,27 @@ typedef struct cmha_block {
     cmha_irw_weights irw;                                /* crat: the reflection window */
 } cmha_block;
 
+/* Holds the matrices of a model in fewer bytes: all that products and lookups read, but for routers and
+   Möbius maps. The rest stays in the model, which must stay open. Any number of caches, also in several
+   threads, may read it. After training on, pack again. */
+struct cmha_quantised {
+    cmha_context *context;
+    const struct cmha_model *model;
+    uint64_t opening;      /* of the model */
+    cmha_storage storage;
+    cmha_packed *matrices; /* in the order of the addresses of their sources */
+    size_t n_matrices;
+    void *memory;
+    size_t bytes, saved;   /* all its memory; what these matrices take in the model */
+};
+
 /* Holds a decoder language model, or with causal = 0 an encoder, of any family. */
 typedef struct cmha_model {
     cmha_context *context;
     cmha_model_config config;
     const cmha_score *score;     /* the program's row that config.score names, or NULL */
     cmha_parameters parameters;
+    cmha_quantised packed;       /* of cmha_model_open_packed: matrices without other numbers; else empty */
     cmha_block *blocks;
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias;
     cmha_tensor *head_weight, *head_bias, *class_weight, *class_bias, *value_weight, *value_bias;
@@ -1835,21 +1853,7 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 /* ============================================== Inference =============================================== */
 /* Errors of every call that returns a status: those at the head of Models too. */
 
-/* Holds matrices of a model in fewer bytes: projections, feed-forward layers, windows and the vocabulary head
-   (of a tied one, rows looked up stay as they are). The rest stays in the model, which must stay open:
-   embeddings, norms, biases, phases, Möbius maps, experts, routers, the inner matrices V of low rank. Any
-   number of caches, also in several threads, may read it. After training on, pack again. */
-struct cmha_quantised {
-    cmha_context *context;
-    const cmha_model *model;
-    uint64_t opening;      /* of the model */
-    cmha_storage storage;
-    cmha_packed *matrices; /* in the order of the addresses of their sources */
-    size_t n_matrices;
-    void *memory;
-    size_t bytes, saved;   /* all its memory; what these matrices take in the model */
-};
-/* Packs a model's matrices as CMHA_STORAGE_BF16 or CMHA_STORAGE_INT8. */
+/* Packs a model's matrices as CMHA_STORAGE_BF16 or CMHA_STORAGE_INT8. Errors: STATE (a packed model's). */
 CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *quantised, const cmha_model *model,
                                          cmha_storage storage);
 CMHA_DEF void cmha_quantised_close(cmha_quantised *quantised); /* after the caches that read it */
@@ -2025,6 +2029,13 @@ CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, c
 /* Opens a model from a file of cmha_model_save or cmha_trainer_save. Checks all names, dtypes and shapes
    before a weight is read. Errors: SHAPE, FORMAT (also no configuration: use cmha_model_read). */
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path);
+/* Opens it packed: matrices are held as BF16 or INT8 alone, which all its passes and caches read, with the
+   results of cmha_quantised_init. From numbers it packs one tensor at a time. A packed model's saves are
+   small, and each way to open such a file gives a packed model. What needs the numbers says STATE: training,
+   cmha_model_read, another storage. A file has the codes under the parameter's name, I8 (with NAME.scale, a
+   factor for each row, of low-rank v for each column) or BF16, and metadata "packed". FLOAT: as the file. */
+CMHA_DEF cmha_status cmha_model_open_packed(cmha_model *model, cmha_context *context, const char *path,
+                                            cmha_storage storage);
 /* Reads weights, whoever wrote them, into an open model: tensors F64, F32, F16 or BF16 of the parameters'
    names. Metadata is not read. *taken (or NULL) = parameters read. On an error the model is bit for bit as it
    was; while it reads, the weights are in memory twice. Errors: SHAPE.
@@ -2087,8 +2098,9 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    The dry run. With tape->memory.measuring = 1 a pass touches no number: addresses are counted, not taken,
    and every operation asks cmha__dry before it reads or writes data. So it finds out what is listed nowhere:
    the bytes of a step (cmha_model_memory), the slots of a cache (an attention call that finds none places
-   one), the matrices to pack (tape->readings). An operation takes the same memory, in the same order, in a
-   dry run and in a real one, whatever the data.
+   one), the matrices to pack (tape->readings): what reads a weight asks cmha__packed_of, and in a packed
+   model its data are NULL. An operation takes the same memory, in the same order, in a dry run and in a real
+   one, whatever the data.
 
    Scratch. cmha__mark_of and cmha__rewind bracket it. Take what outlives the operation (its result, what the
    backward reads, gradients) before the mark. Nothing allocates after a first step: test_memory counts.
@@ -4481,7 +4493,8 @@ enum {
     CMHA__EPS = 4,     /* `number` is an epsilon, at least 0 */
     CMHA__NUMBERS = 8, /* every number is a row of its own */
     CMHA__PASSED = 16, /* the gradient of input 0 is the result's, which is handed over after the backward */
-    CMHA__WHOLE = 32   /* pointers stay at the beginning of their tensors: the operation finds its rows */
+    CMHA__WHOLE = 32,  /* pointers stay at the beginning of their tensors: the operation finds its rows */
+    CMHA__UNPACKS = 64 /* input 0 may be packed */
 };
 
 enum { CMHA__OP_INPUTS = 3 };
@@ -4563,6 +4576,9 @@ static void cmha__call_shape(cmha__call *c) {
         CMHA__MISUSE(c->tape, "%s: there is no such kind", op->name);
     if ((op->flags & CMHA__EPS) && !(c->number >= 0)) /* NaN too */
         CMHA__MISUSE(c->tape, "%s: eps must be at least 0", op->name);
+    for (int i = 0; i < CMHA__OP_INPUTS; i++)
+        if (c->in[i] && c->in[i]->packed && !(op->flags & CMHA__UNPACKS))
+            cmha__reject(c->tape, CMHA_ERR_STATE, "%s: an input is packed", op->name);
     if (op->shape && !c->tape->status) op->shape(c);
 }
 
@@ -4757,7 +4773,7 @@ CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, co
     cmha_tensor *y = x ? cmha__tensor_shaped(tape, rank, shape) : NULL;
     if (!y) return NULL;
     if (y->size != x->size) return CMHA__MISFIT(tape, "reshape: %zu elements into %zu", x->size, y->size);
-    y->data = x->data;
+    y->data = x->data, y->packed = x->packed;
     return cmha__push(tape, "reshape", y, &x, 1, cmha__reshape_backward, NULL);
 }
 
@@ -4891,18 +4907,6 @@ CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const un
     return cmha__run(tape, &call);
 }
 
-/* ---- Common: embedding, linear ---- */
-
-CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D,
-                                     cmha_real *y) {
-    for (size_t t = 0; t < T; t++) memcpy(y + t * D, weight + (size_t)ids[t] * D, D * sizeof *y);
-}
-
-CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
-                                      cmha_real *dweight) {
-    for (size_t t = 0; dweight && t < T; t++) cmha__axpy(D, 1, dy + t * D, dweight + (size_t)ids[t] * D);
-}
-
 /* Rejects tokens outside [0, V), unless they equal `ignore` where that is allowed. */
 static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_t n, size_t V, int may_ignore,
                                       int32_t ignore) {
@@ -4911,30 +4915,6 @@ static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_
             cmha__reject(tape, CMHA_ERR_TOKEN, "token %d at index %zu is outside the vocabulary of %zu",
                          (int)ids[i], i, V);
     return tape->status;
-}
-
-/* given: the ids of `count` sequences of `key` tokens. */
-static void cmha__embedding_shape(cmha__call *c) {
-    if (c->rank != 2) CMHA__MISFIT(c->tape, "embedding: the weight must be [V, D]");
-    else if (!c->given) CMHA__MISUSE(c->tape, "embedding: ids is NULL");
-    c->rank = 3, c->shape[0] = c->count, c->shape[1] = (size_t)c->key, c->shape[2] = c->D, c->rows = 1;
-}
-static void cmha__embedding_pass(const cmha__call *c) {
-    const int32_t *ids = (const int32_t *)c->given;
-    size_t T = cmha__rows(c->out), D = c->D;
-    if (cmha__goes_back(c)) cmha_embedding_backward(c->dy, ids, T, D, c->dx[0]);
-    else if (!cmha__check_tokens(c->tape, ids, T, c->in[0]->shape[0], 0, 0))
-        cmha_embedding_forward(c->x[0], ids, T, D, c->y);
-}
-
-/* CRAT eq 1. */
-CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
-                                     size_t N) {
-    static const cmha__op op = {
-        "embedding", cmha__embedding_pass, cmha__embedding_shape, 1, 0, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, weight, NULL, NULL);
-    call.given = ids, call.count = B, call.key = N;
-    return cmha__run(tape, &call);
 }
 
 /* ---- Common: activations, dropout ---- */
@@ -5117,24 +5097,31 @@ static uint32_t cmha__code(cmha_real x, cmha_real scale) {
     return (uint32_t)(code < -127 ? -127 : code > 127 ? 127 : code) & 255;
 }
 
-CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
+/* Packs rows lo .. hi - 1, whose blocks are zeros: those of a source that begins at `weight`. */
+static void cmha__pack_rows(const cmha_packed *p, size_t lo, size_t hi, const cmha_real *weight) {
     int bytes = p->storage == CMHA_STORAGE_INT8;
-    if (p->words) memset(p->words, 0, cmha_packed_words(p->storage, p->O, p->I) * sizeof *p->words);
-    p->source = weight;
-    for (size_t o = 0; o < p->O; o++, weight += p->I) {
+    size_t C = p->turned, step = C ? C : 1;
+    for (size_t o = lo; o < hi; o++) {
+        const cmha_real *row = C ? weight + o / C * p->I * C + o % C : weight + (o - lo) * p->I;
         cmha_real most = 0; /* the largest magnitude; NaN, which stays, where one is no number */
         for (size_t i = 0; bytes && i < p->I; i++) {
-            cmha_real size = weight[i] < 0 ? -weight[i] : weight[i];
+            cmha_real x = row[i * step], size = x < 0 ? -x : x;
             if (!(size <= CMHA__LARGEST)) most = (cmha_real)NAN;
             else if (size > most) most = size;
         }
         if (bytes) p->scales[o] = (cmha_real)((double)most / 127);
         for (size_t i = 0; i < p->I; i++) {
             uint32_t *block = cmha__block_at(p, o, i);
-            if (bytes) block[i % 16] |= cmha__code(weight[i], p->scales[o]) << i % CMHA__BLOCK / 16 * 8;
-            else cmha__bf16_put(block, i % CMHA__BLOCK, weight[i]);
+            if (bytes) block[i % 16] |= cmha__code(row[i * step], p->scales[o]) << i % CMHA__BLOCK / 16 * 8;
+            else cmha__bf16_put(block, i % CMHA__BLOCK, row[i * step]);
         }
     }
+}
+
+CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
+    if (p->words) memset(p->words, 0, cmha_packed_words(p->storage, p->O, p->I) * sizeof *p->words);
+    p->source = weight;
+    cmha__pack_rows(p, 0, p->O, weight);
 }
 
 /* Writes a block as numbers, to [64], without the scale. */
@@ -5185,37 +5172,34 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
 
 /* ---- Products with weights ---- */
 
-/* Returns the packed copy of a weight [O, I] that the tape may read instead, or NULL. */
-static const cmha_packed *cmha__packed_of(const cmha_tape *tape, const cmha_real *weight, size_t O,
-                                          size_t I) {
-    const cmha_quantised *q = cmha__records(tape) ? NULL : tape->weights;
-    size_t lo = 0, hi = q ? q->n_matrices : 0;
-    while (lo < hi) { /* they are sorted by address */
-        size_t middle = lo + (hi - lo) / 2;
-        const cmha_packed *p = &q->matrices[middle];
-        if (p->source == weight) return p->O == O && p->I == I ? p : NULL;
-        if (p->source < weight) lo = middle + 1;
-        else hi = middle;
-    }
-    return NULL;
-}
-
-/* A weight that a product of a dry run reads. */
+/* A weight [O, I] that a dry run reads; turned as in cmha_packed. */
 typedef struct cmha__reading {
     struct cmha__reading *next; /* by address */
     const cmha_real *weight;
-    size_t O, I;
+    size_t O, I, turned;
 } cmha__reading;
 
-/* Lists a weight that a product reads, unless it is listed already. */
-static void cmha__list_reading(cmha_tape *tape, const cmha_real *weight, size_t O, size_t I) {
-    cmha__reading **at = tape->readings;
-    while (*at && (*at)->weight < weight) at = &(*at)->next;
-    if (!O || !I || (*at && (*at)->weight == weight)) return;
-    cmha__reading *reading = (cmha__reading *)cmha__record_alloc(tape, sizeof *reading);
-    if (!reading) return;
-    reading->next = *at, reading->weight = weight, reading->O = O, reading->I = I;
-    *at = reading;
+/* Returns what is read instead of a weight's numbers, as a packed matrix [O, I]; NULL = nothing. Where a dry
+   run asks for it, lists the weight, unless it is listed already. */
+static const cmha_packed *cmha__packed_of(cmha_tape *tape, const cmha_tensor *weight, size_t O, size_t I,
+                                          size_t turned) {
+    const cmha_quantised *q = cmha__records(tape) ? NULL : tape->weights;
+    cmha__reading **at = tape->readings, *reading;
+    if (weight->packed && cmha__records(tape))
+        cmha__reject(tape, CMHA_ERR_STATE, "a pass with gradients needs the numbers of a packed matrix");
+    while (at && *at && (*at)->weight < weight->data) at = &(*at)->next;
+    if (at && O && I && !(*at && (*at)->weight == weight->data) &&
+        (reading = (cmha__reading *)cmha__record_alloc(tape, sizeof *reading)) != NULL) {
+        cmha__reading one = {*at, weight->data, O, I, turned};
+        *reading = one, *at = reading;
+    }
+    for (size_t lo = 0, hi = q && !weight->packed ? q->n_matrices : 0; lo < hi;) { /* sorted by address */
+        const cmha_packed *p = &q->matrices[lo + (hi - lo) / 2];
+        if (p->source == weight->data) return p->O == O && p->I == I && p->turned == turned ? p : NULL;
+        if (p->source < weight->data) lo = (size_t)(p - q->matrices) + 1;
+        else hi = (size_t)(p - q->matrices);
+    }
+    return weight->packed;
 }
 
 enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
@@ -5223,17 +5207,18 @@ enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster tha
 /* Computes y [T, O] = x [T, I] weight^T. A few rows, a decoded token's, stream the weights or their packed
    copy through as fast as memory gives them, faster than a BLAS; for many rows a packed copy becomes floats a
    piece at a time, 256 KiB, at home in a level-2 cache. Takes and gives back scratch of the tape, also in a
-   dry run, which computes nothing but lists the weight. */
-static void cmha__weight_product(cmha_tape *tape, const cmha_real *weight, const cmha_real *x, size_t T,
-                                 size_t I, size_t O, cmha_real *y) {
-    const cmha_packed *packed = cmha__packed_of(tape, weight, O, I),
-                      plain = {CMHA_STORAGE_FLOAT, O, I, weight, NULL, NULL};
-    int few = T <= CMHA__FEW_ROWS, stream = few && (packed || (CMHA__STREAMS && !cmha__records(tape)));
+   dry run. turned > 0: the weight is [O / turned, I, turned] and read by its columns. */
+static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, const cmha_real *x, size_t T,
+                                 size_t I, size_t O, size_t turned, cmha_real *y) {
+    const cmha_real *w = weight->data;
+    const cmha_packed *packed = cmha__packed_of(tape, weight, O, I, turned),
+                      plain = {CMHA_STORAGE_FLOAT, O, I, 0, w, NULL, NULL};
+    int few = T <= CMHA__FEW_ROWS, plainly = CMHA__STREAMS && !turned && !cmha__records(tape);
+    int stream = few && (packed || plainly);
     int threads = few && T * O * I < 65536 ? 1 : tape->context->threads;
     size_t rows = cmha__min((I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16, O);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *pieces = packed && !few ? cmha__reals(tape, (size_t)threads * rows * I) : NULL;
-    if (tape->readings) cmha__list_reading(tape, weight, O, I);
     if (!tape->status && !cmha__dry(tape)) {
         if (stream)
             CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
@@ -5249,9 +5234,53 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_real *weight, const
                     cmha_gemm(0, 1, T, hi - lo, I, 1, x, I, piece, I, 0, y + lo, O);
                 }
             }
-        else cmha__gemm(threads, 0, 1, T, O, I, 1, x, I, weight, I, 0, y, O);
+        else if (!turned) cmha__gemm(threads, 0, 1, T, O, I, 1, x, I, w, I, 0, y, O);
+        else
+            for (size_t at = 0; at < O; at += turned)
+                cmha__gemm(threads, 0, 0, T, turned, I, 1, x, I, w + at * I, turned, 0, y + at, O);
     }
     cmha__rewind(tape, mark);
+}
+
+/* ---- Common: embedding ---- */
+
+CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D,
+                                     cmha_real *y) {
+    for (size_t t = 0; t < T; t++) memcpy(y + t * D, weight + (size_t)ids[t] * D, D * sizeof *y);
+}
+
+CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
+                                      cmha_real *dweight) {
+    for (size_t t = 0; dweight && t < T; t++) cmha__axpy(D, 1, dy + t * D, dweight + (size_t)ids[t] * D);
+}
+
+/* given: the ids of `count` sequences of `key` tokens. */
+static void cmha__embedding_shape(cmha__call *c) {
+    if (c->rank != 2) CMHA__MISFIT(c->tape, "embedding: the weight must be [V, D]");
+    else if (!c->given) CMHA__MISUSE(c->tape, "embedding: ids is NULL");
+    c->rank = 3, c->shape[0] = c->count, c->shape[1] = (size_t)c->key, c->shape[2] = c->D, c->rows = 1;
+}
+static void cmha__embedding_pass(const cmha__call *c) {
+    const int32_t *ids = (const int32_t *)c->given;
+    size_t T = cmha__rows(c->out), D = c->D, V = c->in[0]->shape[0];
+    if (cmha__goes_back(c)) cmha_embedding_backward(c->dy, ids, T, D, c->dx[0]);
+    else if (!cmha__check_tokens(c->tape, ids, T, V, 0, 0)) {
+        const cmha_packed *p = cmha__packed_of(c->tape, c->in[0], V, D, 0);
+        for (size_t t = 0, id; p && t < T; t++) id = (size_t)ids[t], cmha_unpack(p, id, id + 1, c->y + t * D);
+        if (!p) cmha_embedding_forward(c->x[0], ids, T, D, c->y);
+    }
+}
+
+/* CRAT eq 1. */
+CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
+                                     size_t N) {
+    static const cmha__op op = {
+        "embedding", cmha__embedding_pass, cmha__embedding_shape, 1, CMHA__UNPACKS, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, weight, NULL, NULL);
+    call.given = ids, call.count = B, call.key = N;
+    if (weight && tape && tape->readings && weight->rank == 2)
+        (void)cmha__packed_of(tape, weight, weight->shape[0], weight->shape[1], 0);
+    return cmha__run(tape, &call);
 }
 
 /* ---- Common: sublayer, residual + gain * dropout(act(x) W^T + bias) ---- */
@@ -5376,7 +5405,7 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     cmha_real *product = in_place ? cmha__reals(tape, T * O) : y->data;
     if (act >= 0 && !tape->status && !cmha__dry(tape))
         cmha__activate_rows(tape->context->threads, x->data, T, I, act, NULL, h);
-    cmha__weight_product(tape, weight->data, h, T, I, O, product); /* Y = h W^T */
+    cmha__weight_product(tape, weight, h, T, I, O, 0, product); /* Y = h W^T */
     if (!tape->status && !cmha__dry(tape))
         cmha__sublayer_finish(tape, s, product, bias, residual ? residual->data : NULL, T, O, y->data);
     cmha__rewind(tape, mark);
@@ -5680,7 +5709,8 @@ static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha
     cmha_real *logits = cmha__reals(tape, rows * V);
     for (size_t t = 0, n; !tape->status && !cmha__dry(tape) && (n = cmha__min(T - t, rows)) > 0; t += n) {
         const cmha_real *some = x->data + t * I;
-        cmha__gemm(threads, 0, 1, n, V, I, 1, some, I, w->data, I, 0, logits, V);
+        if (w->packed) cmha__weight_product(tape, w, some, n, I, V, 0, logits);
+        else cmha__gemm(threads, 0, 1, n, V, I, 1, some, I, w->data, I, 0, logits, V);
         CMHA__FOR_CHUNKS(threads, n, lo, hi) {
             for (size_t i = lo; bias && i < hi; i++) cmha__axpy(V, 1, bias->data, logits + i * V);
             cmha__entropy_rows(s, logits + lo * V, t + lo, hi - lo, V, back ? &scale : NULL,
@@ -6328,12 +6358,8 @@ static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tens
     a->T = cmha__rows(y); /* not of x, whose rows may be empty */
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, 2 * y->size), *b = bias ? bias->data : NULL;
-    if (!adjoint) /* as the kernel has it, by a packed weight if there is one */
-        cmha__weight_product(tape, weight->data, x->data, 2 * a->T, a->I, 2 * a->O, scratch);
-    if (!tape->status && !cmha__dry(tape)) {
-        if (adjoint) cmha_complex_linear_forward(a, x->data, weight->data, b, y->data, scratch);
-        else cmha__complex_combine(a, scratch, b, y->data);
-    }
+    cmha__weight_product(tape, weight, x->data, 2 * a->T, a->I, 2 * a->O, adjoint ? a->O : 0, scratch);
+    if (!tape->status && !cmha__dry(tape)) cmha__complex_combine(a, scratch, b, y->data);
     cmha__rewind(tape, mark);
     return cmha__push(tape, "complex_linear", y, in, 3, cmha__complex_map_backward, a);
 }
@@ -7166,6 +7192,7 @@ CMHA__HOT(static, cmha__times_i, (const cmha_real *x, size_t n, size_t D, cmha_r
 typedef struct cmha__mixture {
     const cmha_experts_args *a;
     const cmha_experts_weights *weights;
+    const cmha_packed *packed[2]; /* forward: instead of the matrices, or NULL */
     cmha__route r;
     const cmha_real *z, *dy;
     cmha_real *out;          /* forward: what the experts make of their tokens [P, 2D] */
@@ -7173,6 +7200,7 @@ typedef struct cmha__mixture {
     cmha_real *g, *ig;       /* the gate times dy, and times -i [P, 2D] */
     cmha_real *act, *dpre;   /* cGELU(hidden), and the gradient of hidden [P, 2F] */
     cmha_real *dgate, *own;  /* own: scratch of each thread; in a piece, of its thread */
+    cmha_real *pieces;       /* likewise: packed rows as numbers */
     size_t expert, first, n; /* the piece: pairs first .. first + n - 1 of the plan */
 } cmha__mixture;
 
@@ -7184,18 +7212,45 @@ static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_exp
     return m;
 }
 
+/* y [T, O] = keep y + x W^T, of O rows of a packed matrix from row lo on. pieces [64, O + I + 4] */
+static void cmha__add_packed(const cmha_packed *p, size_t lo, size_t O, const cmha_real *x, size_t T,
+                             cmha_real keep, cmha_real *y, cmha_real *pieces) {
+    size_t I = p->I, skip = lo % CMHA__GROUP, ld = skip + O;
+    cmha_packed part = *p; /* from the beginning of a group on */
+    if (T > CMHA__FEW_ROWS) {
+        for (size_t at = 0, n; at < O; at += n) {
+            n = cmha__min(CMHA__PIECE, O - at);
+            cmha_unpack(p, lo + at, lo + at + n, pieces);
+            cmha_gemm(0, 1, T, n, I, 1, x, I, pieces, I, keep, y + at, O);
+        }
+        return;
+    }
+    part.words = cmha__block_at(p, lo - skip, 0), part.O = ld;
+    if (p->scales) part.scales += lo - skip;
+    cmha_packed_forward(&part, x, T, skip, ld, pieces, ld);
+    for (size_t t = 0; t < T; t++)
+        for (size_t j = 0; j < O; j++)
+            y[t * O + j] = pieces[t * ld + skip + j] + (keep > 0 ? y[t * O + j] : 0);
+}
+
 /* y = W x + bias from x and i x, or of the adjoint W^H x = Wr^T x + Wi^T (-i x) from x and -i x; W is the
    first (second = 0) or second matrix of the piece's expert, x [n, 2I] and y [n, 2O], or the reverse. */
 static void cmha__expert_product(const cmha__mixture *m, int second, int adjoint, const cmha_real *x,
                                  const cmha_real *ix, cmha_real *y) {
     const size_t D = m->a->D, F = m->a->F, E = m->a->E, rows = 2 * m->n;
     const size_t O = second ? D : F, I = second ? F : D, from = adjoint ? O : I, to = adjoint ? I : O;
-    const cmha_real *w = (second ? m->weights->w2 : m->weights->w1) + m->expert * D * F;
+    const cmha_real *w = second ? m->weights->w2 : m->weights->w1;
     const cmha_real *bias = adjoint ? NULL : second ? m->weights->b2 : m->weights->b1;
     for (size_t i = 0; bias && i < rows; i++)
         memcpy(y + i * O, bias + (i % 2 * E + m->expert) * O, O * sizeof *y);
-    cmha_gemm(0, !adjoint, rows, to, from, 1, x, from, w, I, bias ? 1 : 0, y, to);
-    cmha_gemm(0, !adjoint, rows, to, from, 1, ix, from, w + E * D * F, I, 1, y, to);
+    for (size_t part = 0; part < 2; part++) {
+        const cmha_packed *p = m->packed[second];
+        const cmha_real *in = part ? ix : x;
+        size_t which = part * E + m->expert;
+        cmha_real keep = part || bias ? 1 : 0;
+        if (p) cmha__add_packed(p, which * O, O, in, rows, keep, y, m->pieces);
+        else cmha_gemm(0, !adjoint, rows, to, from, 1, in, from, w + which * D * F, I, keep, y, to);
+    }
 }
 
 static size_t cmha__workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
@@ -7204,6 +7259,10 @@ static size_t cmha__workers(const cmha_experts_args *a) { return a->threads > 1 
 static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
     size_t rows = cmha__piece_end(0, a->T * a->top);
     return rows * (backward ? 2 * a->F : 4 * a->D + 6 * a->F);
+}
+
+static size_t cmha__expert_pieces(const cmha_experts_args *a) {
+    return CMHA__PIECE * (a->D + a->F + CMHA__GROUP);
 }
 
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
@@ -7219,6 +7278,7 @@ static void cmha__mixture_run(const cmha__mixture *m, int backward, void (*work)
     CMHA__FOR_CHUNKS(m->a->threads, piece[m->a->E], lo, hi) {
         cmha__mixture p = *m;
         p.own += (size_t)cmha__chunk * cmha__expert_own(m->a, backward);
+        if (p.pieces) p.pieces += (size_t)cmha__chunk * cmha__expert_pieces(m->a);
         for (size_t i = lo; i < hi; i++) {
             while (piece[p.expert + 1] <= i) p.expert++;
             p.first = first[p.expert] + (i - piece[p.expert]) * CMHA__PIECE;
@@ -7262,13 +7322,18 @@ static void cmha__expert_forward(const cmha__mixture *m) {
     cmha__expert_product(m, 1, 0, act, iact, m->out + 2 * m->first * D);
 }
 
-/* CRAT eq 21 */
+/* CRAT eq 21. m: the weights, as they are or packed. */
+static void cmha__experts_run(cmha__mixture *m, const cmha_real *z, cmha_real *y, cmha_real *scratch) {
+    const cmha_experts_args *a = m->a;
+    m->z = z, m->out = cmha__cut_off(&scratch, a->T * a->top * 2 * a->D), m->own = scratch;
+    cmha__mixture_run(m, 0, cmha__expert_forward);
+    cmha__mixture_scatter(m, a->gate, m->out, 1, y);
+}
+
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_experts_weights *weights,
                                    const cmha_real *z, cmha_real *y, cmha_real *scratch) {
     cmha__mixture m = cmha__mixture_of(a, weights);
-    m.z = z, m.out = cmha__cut_off(&scratch, a->T * a->top * 2 * a->D), m.own = scratch;
-    cmha__mixture_run(&m, 0, cmha__expert_forward);
-    cmha__mixture_scatter(&m, a->gate, m.out, 1, y);
+    cmha__experts_run(&m, z, y, scratch);
 }
 
 /* Fills the arrays of one piece and adds to dgate; own gets [n, 2F]. The gate's gradient needs no output of
@@ -7432,10 +7497,16 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
         mark = cmha__mark_of(tape);
     }
     cmha_real *scratch = cmha__reals(tape, cmha_experts_scratch(a, 0));
+    const cmha_packed *first_packed = cmha__packed_of(tape, w1, 2 * E * a->F, a->D, 0);
+    const cmha_packed *second_packed = cmha__packed_of(tape, w2, 2 * E * a->D, a->F, 0);
+    cmha_real *pieces = NULL;
+    if (first_packed) pieces = cmha__reals(tape, cmha__workers(a) * cmha__expert_pieces(a));
     if (!tape->status && !cmha__dry(tape)) {
         const size_t *first = cmha__route_of(a->plan, T, E, top).first;
         cmha_route_forward(logits->data, key_mask, T, E, top, a->threads, (size_t *)(uintptr_t)a->plan, gate);
-        cmha_experts_forward(a, &s->weights, in[0]->data, y->data, scratch);
+        cmha__mixture m = cmha__mixture_of(a, &s->weights);
+        m.packed[0] = first_packed, m.packed[1] = second_packed, m.pieces = pieces;
+        cmha__experts_run(&m, in[0]->data, y->data, scratch);
         size_t absent = T - cmha__counted(key_mask, T);
         for (size_t e = 0; use && e < E; e++) use[e] += first[e + 1] - first[e] - (e < top ? absent : 0);
     }
@@ -10759,11 +10830,21 @@ static cmha_status cmha__take_zeros(cmha_context *context, size_t n, cmha_real *
     return cmha__fail(context, CMHA_ERR_MEMORY, "parameters: out of memory for %zu gradients or moments", n);
 }
 
+/* Refuses parameters of a packed model. */
+static cmha_status cmha__holds_numbers(const cmha_parameters *p) {
+    for (size_t i = 0; i < p->count; i++)
+        if (p->list[i].tensor.packed)
+            return cmha__fail(p->context, CMHA_ERR_STATE, "parameters: %s is packed, it stays as it is",
+                              p->list[i].name);
+    return CMHA_OK;
+}
+
 static cmha_status cmha__need_grad(cmha_parameters *p) {
-    if (p->grad || !p->learning) return CMHA_OK;
+    cmha_status status = cmha__holds_numbers(p);
+    if (status || p->grad || !p->learning) return status;
     if (!CMHA__TRAINS)
         return cmha__fail(p->context, CMHA_ERR_STATE, "parameters: CMHA_INFERENCE_ONLY, no gradients");
-    cmha_status status = cmha__take_zeros(p->context, p->learning, &p->grad);
+    status = cmha__take_zeros(p->context, p->learning, &p->grad);
     cmha__attach_grad(p, p->grad);
     return status;
 }
@@ -10993,7 +11074,8 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
         cmha__print(p->name, sizeof p->name, "%s%s", to->prefix, name);
         p->start = start, p->is_complex = is_complex;
         p->lr_scale = 1, p->decay = p->usual_decay = start < CMHA__ZEROS;
-        t.data = all->data + all->size;
+        t.packed = p->tensor.packed; /* it stays so, and takes no numbers */
+        t.data = t.packed ? NULL : all->data + all->size;
         p->tensor = t;
         if (form == CMHA__STACKED) {
             *matrix = t, matrix->rank--;
@@ -11002,9 +11084,10 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
             *matrix = **member;
             matrix->shape[0] += t.shape[0], matrix->size += t.size;
         }
-        *member = matrix->data ? matrix : &p->tensor;
+        *member = matrix->rank ? matrix : &p->tensor;
     }
     all->count++;
+    if (t.packed) t.size = 0;
     if (!fits || !cmha__sum(all->size, t.size, &all->size)) all->size = SIZE_MAX;
     return p;
 }
@@ -11419,6 +11502,7 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
     cmha_context *context = model->context;
     cmha_tape_close(&model->tape);
     cmha_parameters_close(&model->parameters);
+    cmha_quantised_close(&model->packed);
     cmha__give(context, model->tables, model->table_bytes);
     memset(model, 0, sizeof *model);
 }
@@ -12145,8 +12229,8 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     if (!tape || tape->status) return NULL;
     if (!model || !batch) return CMHA__MISUSE(tape, "model: it or the batch is NULL");
     if (!cmha__model_is_open(model)) return cmha__reject(tape, CMHA_ERR_STATE, "model: it is closed");
-    if (cmha__records(tape) && !cmha__dry(tape) && cmha__need_grad(&model->parameters))
-        return cmha__stop(tape, CMHA_ERR_MEMORY);
+    if (cmha__records(tape) && !cmha__dry(tape)) cmha__stop(tape, cmha__need_grad(&model->parameters));
+    if (tape->status) return NULL;
     memset(&pass, 0, sizeof pass);
     pass.model = model, pass.tape = tape, pass.batch = batch;
     pass.B = batch->batch, pass.N = batch->length;
@@ -12796,8 +12880,8 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ---- Packed weights ---- */
 
-/* Packs a list of weights. Blocks of words fill lines of cache, so that matrices may follow each other. */
-static cmha_status cmha__pack_readings(cmha_quantised *q, const cmha__reading *list) {
+/* Takes memory for a list of weights. Blocks of words fill lines of cache: matrices may follow each other. */
+static cmha_status cmha__lay_packed(cmha_quantised *q, const cmha__reading *list) {
     uint32_t *words = NULL;
     cmha_real *scales = NULL;
     size_t n_words = 16, n_scales = 0; /* 16 to begin on a line of cache */
@@ -12811,23 +12895,20 @@ static cmha_status cmha__pack_readings(cmha_quantised *q, const cmha__reading *l
                             {&scales, n_scales, sizeof *scales}};
     cmha_status status = cmha__take_arrays(q->context, "quantise", arrays, 3, &q->bytes, NULL);
     if (status) return status;
-    q->memory = q->matrices;
+    q->memory = memset(q->matrices, 0, q->bytes);
     words += (64 - (uintptr_t)words % 64) % 64 / sizeof *words;
     for (cmha_packed *p = q->matrices; list; list = list->next, p++) {
         size_t rows = cmha_packed_scales(q->storage, list->O);
-        cmha_packed one = {q->storage, list->O, list->I, list->weight, words, rows ? scales : NULL};
+        cmha_packed one = {q->storage, list->O,      list->I, list->turned,
+                           list->weight, words, rows ? scales : NULL};
         *p = one;
         words += cmha_packed_words(one.storage, one.O, one.I), scales += rows;
-    }
-    CMHA__FOR_CHUNKS(q->context->threads, q->n_matrices, lo, hi) {
-        for (size_t i = lo; i < hi; i++) cmha_pack(&q->matrices[i], q->matrices[i].source);
     }
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *q, const cmha_model *model, cmha_storage storage) {
-    if (!q) return CMHA_ERR_ARGUMENT;
-    memset(q, 0, sizeof *q);
+/* Lays out the matrices that a dry run reads, zeros so far. */
+static cmha_status cmha__quantise(cmha_quantised *q, const cmha_model *model, cmha_storage storage) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
         return CMHA__WRONG(model->context, "quantise: the storage must be BF16 or INT8");
@@ -12840,11 +12921,47 @@ CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *q, const cmha_model *mo
     tape.memory.measuring = 1, tape.readings = &list;
     cmha_tensor *x = cmha_model_states(&dry, &tape, &batch, NULL);
     if (model->config.vocabulary) cmha__vocabulary_head(&dry, &tape, x);
+    if (model->class_weight) cmha_model_scores(&dry, &tape, x, NULL);
     if (model->value_weight) cmha_model_values(&dry, &tape, x);
-    cmha_status status = tape.status ? tape.status : cmha__pack_readings(q, list);
+    cmha_status status = tape.status ? tape.status : cmha__lay_packed(q, list);
     cmha_tape_close(&tape);
     if (status) memset(q, 0, sizeof *q);
     return status;
+}
+
+CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *q, const cmha_model *model, cmha_storage storage) {
+    if (!q) return CMHA_ERR_ARGUMENT;
+    memset(q, 0, sizeof *q);
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
+        return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "quantise: the storage must be BF16 or INT8");
+    if (model->packed.bytes)
+        return cmha__fail(model->context, CMHA_ERR_STATE, "quantise: the model is packed already");
+    cmha_status status = cmha__quantise(q, model, storage);
+    CMHA__FOR_CHUNKS(model->context->threads, q->n_matrices, lo, hi) {
+        for (size_t i = lo; i < hi; i++)
+            cmha__pack_rows(&q->matrices[i], 0, q->matrices[i].O, q->matrices[i].source);
+    }
+    return status;
+}
+
+/* Gives a model whose parameters have no memory yet packed matrices, zeros so far, and memory for the rest.
+   A dry run says which: its addresses, counted from one that is never touched, tell parameters apart. */
+static cmha_status cmha__open_packed(cmha_model *model, cmha_storage storage) {
+    cmha_parameters *p = &model->parameters;
+    p->data = (cmha_real *)(uintptr_t)64;
+    cmha__declare_all(model);
+    cmha_status status = cmha__quantise(&model->packed, model, storage);
+    for (size_t i = 0, n = model->packed.n_matrices; i < p->count * n; i++) {
+        const cmha_packed *m = &model->packed.matrices[i % n];
+        cmha_tensor *t = &p->list[i / n].tensor;
+        if (t->data >= m->source && t->data < m->source + m->O * m->I) t->packed = m;
+    }
+    cmha__declare_all(model); /* counts what is left */
+    p->data = status ? NULL : (cmha_real *)cmha__take(model->context, p->size * sizeof *p->data);
+    if (p->data) cmha__declare_all(model);
+    if (p->data || status) return status;
+    return cmha__fail(model->context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters", p->size);
 }
 
 CMHA_DEF void cmha_quantised_close(cmha_quantised *q) {
@@ -14132,7 +14249,7 @@ static void cmha__tell_tensor(cmha__output *o, const cmha_archive_item *item) {
     for (int i = 0; i < item->rank; i++) n *= item->shape[i];
     size_t row = item->rank ? item->shape[item->rank - 1] : 1;
     if (o->writing && dtype == CMHA__AS_C64) cmha__write_pairs(o, item->data, n, row);
-    else if (o->writing) cmha__write_words(o, item->data, n, width);
+    else if (o->writing && item->data) cmha__write_words(o, item->data, n, width);
     cmha__emit(o, "%s", o->tensors++ ? "," : o->notes ? "}," : "");
     cmha__emit_string(o, item->name);
     cmha__emit(o, ":{\"dtype\":\"%s\",\"shape\":[", cmha__dtypes[dtype].name);
@@ -14364,17 +14481,66 @@ CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
 
 enum { CMHA__NAME = 64 }; /* room for "optim.m." and a parameter's name, "trainer." and an option's */
 
-static const char *const cmha__prefixes[3] = {"", "optim.m.", "optim.v."};
+static const char *const cmha__prefixes[4] = {"", "optim.m.", "optim.v.", ""};
+static const char *const cmha__storages[3] = {"", "bf16", "int8"}; /* in the order of cmha_storage */
 
-/* Returns tensor i of a training state: parameters, then the first moments of all, then the second ones. Its
-   data are NULL of frozen parameters' moments, which there are not; name [CMHA__NAME] gets its name. */
+/* Returns the first row of a packed matrix that is this parameter's: several may share it. */
+static size_t cmha__packed_row(const cmha_parameter *p) {
+    return p->matrix.rank ? (p->matrix.size - p->tensor.size) / p->tensor.packed->I : 0;
+}
+
+/* Returns tensor i of a training state: parameters, then the first moments of all, the second ones, and the
+   scales of INT8. Its data are NULL where there is none, as of frozen parameters' moments; those of what is
+   packed are its words. name [CMHA__NAME] gets its name. */
 static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments, size_t i, char *name) {
     const cmha_parameter *one = &p->list[i % p->count];
+    const cmha_packed *packed = one->tensor.packed;
     size_t block = i / p->count;
     cmha_archive_item item = {name, one->tensor.data, one->tensor.shape, one->tensor.rank, NULL};
-    cmha__print(name, CMHA__NAME, "%s%s", cmha__prefixes[block], one->name);
-    if (block) item.data = one->frozen || !moments ? NULL : moments + (block - 1) * p->learning + one->place;
+    cmha__print(name, CMHA__NAME, "%s%s%s", cmha__prefixes[block], one->name, block == 3 ? ".scale" : "");
+    if (block == 3) {
+        item.data = packed && packed->scales ? packed->scales + cmha__packed_row(one) : NULL, item.rank = 1;
+        if (packed && one->tensor.size == packed->O * packed->I) item.shape = &packed->O;
+    } else if (block) {
+        item.data = one->frozen || !moments ? NULL : moments + (block - 1) * p->learning + one->place;
+    } else if (packed) {
+        item.data = (const cmha_real *)(const void *)packed->words;
+        item.dtype = packed->scales ? "I8" : "BF16";
+    }
     return item;
+}
+
+/* Copies n numbers of a packed parameter, from number `at` on, as the file has them: codes of INT8 are bytes,
+   BF16 are words. in = 1: into the matrix. */
+static void cmha__packed_numbers(const cmha_parameter *one, size_t at, size_t n, uint16_t *halves, int in) {
+    const cmha_packed *p = one->tensor.packed;
+    unsigned char *codes = (unsigned char *)halves;
+    int bytes = p->storage == CMHA_STORAGE_INT8;
+    uint32_t mask = bytes ? 255 : 65535;
+    size_t C = p->turned, width = C ? C : p->I, o = at / width, i = at % width, row = cmha__packed_row(one);
+    for (size_t k = 0; k < n; k++, i = i + 1 < width ? i + 1 : 0, o += !i) {
+        size_t r = C ? o / p->I * C + i : row + o, c = C ? o % p->I : i, j = c % CMHA__BLOCK;
+        size_t shift = bytes ? j / 16 * 8 : j / 16 % 2 * 16;
+        uint32_t *word = cmha__block_at(p, r, c) + (bytes ? 0 : j / 32 * 16) + j % 16;
+        if (in) *word = (*word & ~(mask << shift)) | (uint32_t)(bytes ? codes[k] : halves[k]) << shift;
+        else if (bytes) codes[k] = (unsigned char)(*word >> shift & mask);
+        else halves[k] = (uint16_t)(*word >> shift & mask);
+    }
+}
+
+/* Moves a packed parameter from an archive, byte `from` on, or, archive NULL, to a file. */
+static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o, cmha_archive *archive,
+                                     uint64_t from) {
+    uint16_t piece[4096];
+    cmha_status status = CMHA_OK;
+    size_t width = one->tensor.packed->scales ? 1 : 2;
+    for (size_t at = 0, n; at < one->tensor.size && !status; at += n) {
+        n = cmha__min(one->tensor.size - at, sizeof piece / width);
+        if (archive) status = cmha__read_words(archive, from + at * width, piece, n, width);
+        if (!status) cmha__packed_numbers(one, at, n, piece, archive != NULL);
+        if (CMHA__TRAINS && !archive) cmha__write_words(o, piece, n, width);
+    }
+    return status;
 }
 
 /* Counts the frequencies of the caller's own, which no other option tells. */
@@ -14435,6 +14601,8 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
         cmha__write_real(s->model->omega[i], text);
         cmha__emit(o, "%s%s%s", i ? "," : "\"", text, i + 1 < n ? "" : "\"");
     }
+    if (s->model && s->model->packed.bytes)
+        cmha__tell_note(o, "packed", cmha__storages[s->model->packed.storage]);
     if (s->model && s->model->knowledge_identity)
         cmha__tell_u64(o, "knowledge", s->model->knowledge_identity);
     if (s->trainer) cmha__tell_table(o, "trainer.", cmha_trainer_table(), &s->trainer->config);
@@ -14450,9 +14618,12 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
         cmha__write_real(now, text);
         if (now < usual || now > usual) cmha__tell_note(o, key, text);
     }
-    for (size_t i = 0; i < 3 * p->count; i++) {
+    for (size_t i = 0; i < 4 * p->count; i++) {
         cmha_archive_item item = cmha__item(p, s->moments, i, key);
-        if (item.data) cmha__tell_tensor(o, &item);
+        if (!item.data) continue;
+        if (item.dtype && o->writing) (void)cmha__move_packed(&p->list[i], o, NULL, 0);
+        if (item.dtype) item.data = NULL; /* written */
+        cmha__tell_tensor(o, &item);
     }
 }
 
@@ -14460,6 +14631,7 @@ CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *parameters, const cha
     cmha_parameters *p = parameters;
     cmha_status status = CMHA_OK;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
+    if ((status = cmha__holds_numbers(p)) != CMHA_OK) return status;
     if (state && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
     cmha__state told = {p, NULL, NULL, state ? &p->step : NULL, state ? p->moments : NULL};
     return status ? status : cmha__write_file(p->context, path, cmha__tell_state, &told);
@@ -14564,11 +14736,12 @@ static void cmha__shape_text(const size_t *shape, int rank, char *text, size_t r
         used += cmha__print(text + used, room - used, i ? ", %zu" : "%zu", shape[i]);
 }
 
-/* Compares a tensor of the file, or NULL, with what it is for. */
+/* Compares a tensor of the file, or NULL, with what it is for. Numbers fit what is packed. */
 static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_archive_item *wanted) {
     size_t bytes = (size_t)wanted->rank * sizeof *wanted->shape;
     if (!found) return CMHA_ERR_NOT_FOUND;
-    if (cmha__dtype(found->dtype) >= CMHA__AS_I64) return CMHA_ERR_FORMAT;
+    if (cmha__dtype(found->dtype) >= CMHA__AS_I64 && !(wanted->dtype && !strcmp(found->dtype, wanted->dtype)))
+        return CMHA_ERR_FORMAT;
     if (found->rank != wanted->rank || memcmp(found->shape, wanted->shape, bytes) != 0) return CMHA_ERR_SHAPE;
     return CMHA_OK;
 }
@@ -14583,8 +14756,9 @@ static void cmha__say_left(const cmha_archive *archive, const char *what, const 
 static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_parameters *p,
                                        cmha_real *moments, int strict) {
     cmha__names missing, strange;
+    size_t blocks = cmha_archive_metadata(archive, "packed") ? 4 : 3; /* the last one is scales */
     memset(&missing, 0, sizeof missing), memset(&strange, 0, sizeof strange);
-    for (size_t i = 0; i < 3 * p->count; i++) {
+    for (size_t i = 0; i < blocks * p->count; i++) {
         char own[CMHA__NAME];
         cmha_archive_item item = cmha__item(p, moments, i, own);
         const cmha_archive_tensor *found = cmha_archive_find(archive, own);
@@ -14594,8 +14768,8 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
         if (found) {
             cmha__shape_text(found->shape, found->rank, theirs, sizeof theirs);
             cmha__shape_text(item.shape, item.rank, ours, sizeof ours);
-            cmha__print(why, sizeof why, "is %s of shape [%s], the model needs [%s] of F64, F32, F16 or BF16",
-                        found->dtype, theirs, ours);
+            cmha__print(why, sizeof why, "is %s of shape [%s], the model needs [%s] of F64, F32, F16 or %s",
+                        found->dtype, theirs, ours, item.dtype ? item.dtype : "BF16");
         }
         if (!strict) cmha__say_left(archive, found ? "tensor" : "parameter", own, why);
         else if (!found) cmha__add_name(&missing, "missing tensors: ", own);
@@ -14603,7 +14777,11 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
     }
     for (size_t i = 0; i < archive->n_tensors; i++) {
         const char *name = archive->tensors[i].name;
-        int known = 0;
+        char bare[CMHA__NAME] = "";
+        size_t length = strlen(name), cut = length > 6 ? length - 6 : 0;
+        if (cut && cut < sizeof bare && !strcmp(name + cut, ".scale")) memcpy(bare, name, cut);
+        const cmha_parameter *of = cmha_parameters_find(p, bare);
+        int known = of && of->tensor.packed && of->tensor.packed->scales;
         for (int j = 0; j < 3; j++) {
             size_t n = strlen(cmha__prefixes[j]);
             known |= !strncmp(name, cmha__prefixes[j], n) && cmha_parameters_find(p, name + n);
@@ -14617,6 +14795,20 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
                       missing.used && strange.used ? "; " : "", strange.text);
 }
 
+/* Reads a packed parameter, as it is or from numbers, which it packs. */
+static cmha_status cmha__read_packed(cmha_archive *archive, const cmha_archive_tensor *found,
+                                     const cmha_parameter *one, const char *dtype) {
+    cmha_context *ctx = archive->context;
+    size_t row = cmha__packed_row(one), size = one->tensor.size;
+    if (!strcmp(found->dtype, dtype)) return cmha__move_packed(one, NULL, archive, found->begin);
+    cmha_real *numbers = (cmha_real *)cmha__take(ctx, size * sizeof *numbers);
+    if (!numbers) return cmha__fail(ctx, CMHA_ERR_MEMORY, "no memory to read %zu numbers", size);
+    cmha_status status = cmha_archive_read(archive, found, numbers);
+    if (!status) cmha__pack_rows(one->tensor.packed, row, row + size / one->tensor.packed->I, numbers);
+    cmha__give(ctx, numbers, size * sizeof *numbers);
+    return status;
+}
+
 /* Reads parameters and, if not NULL, moments: all of them (strict = 1), or what fits. over = 1: parameters
    into memory of its own first, so that a disk that fails half-way leaves them as they were. *taken (or NULL)
    = tensors read. */
@@ -14628,13 +14820,15 @@ static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters
         return cmha__fail(p->context, CMHA_ERR_MEMORY, "no memory to read %zu numbers", p->size);
     if (bytes) memcpy(into, p->data, bytes);
     cmha_status status = cmha__compare_state(archive, p, moments, strict);
-    for (size_t i = 0; i < 3 * p->count && !status; i++) {
+    size_t blocks = cmha_archive_metadata(archive, "packed") ? 4 : 3;
+    for (size_t i = 0; i < blocks * p->count && !status; i++) {
         char name[CMHA__NAME];
         cmha_archive_item item = cmha__item(p, moments, i, name);
         const cmha_archive_tensor *found = cmha_archive_find(archive, name);
         if (!item.data || cmha__fits(found, &item)) continue;
-        cmha_real *to = i < p->count ? into : moments, *from = i < p->count ? p->data : moments;
-        status = cmha_archive_read(archive, found, to + (item.data - from));
+        cmha_real *to = (cmha_real *)(uintptr_t)item.data; /* moments and scales are read where they are */
+        if (item.dtype) status = cmha__read_packed(archive, found, &p->list[i], item.dtype);
+        else status = cmha_archive_read(archive, found, i < p->count ? into + (item.data - p->data) : to);
         matched++;
     }
     if (!status && bytes) memcpy(p->data, into, bytes);
@@ -14682,6 +14876,7 @@ CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *parameters, const cha
     cmha_status status;
     uint64_t step = 0;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
+    if ((status = cmha__holds_numbers(p)) != CMHA_OK) return status;
     if ((status = cmha_archive_open(&archive, p->context, path)) != CMHA_OK) return status;
     if (state) status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step);
     if (!status && !state) status = cmha__read_state(&archive, p, NULL, 1, 1, NULL);
@@ -14691,20 +14886,41 @@ CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *parameters, const cha
     return cmha__blame(p->context, path, status);
 }
 
+/* Finds how a file's matrices are packed, and refuses another storage than the one asked for. */
+static cmha_status cmha__archive_packed(const cmha_archive *archive, cmha_storage *storage) {
+    const char *text = cmha_archive_metadata(archive, "packed");
+    int is = !text ? (int)*storage : !strcmp(text, "int8") ? CMHA_STORAGE_INT8 : CMHA_STORAGE_BF16;
+    if (text && strcmp(text, cmha__storages[is]) != 0)
+        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "packed = %.24s: not int8 or bf16", text);
+    if (*storage && (int)*storage != is)
+        return cmha__fail(archive->context, CMHA_ERR_STATE, "it is packed already, as %s", text);
+    *storage = (cmha_storage)is;
+    return CMHA_OK;
+}
+
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path) {
+    return cmha_model_open_packed(model, context, path, CMHA_STORAGE_FLOAT);
+}
+
+CMHA_DEF cmha_status cmha_model_open_packed(cmha_model *model, cmha_context *context, const char *path,
+                                            cmha_storage storage) {
     cmha_model_config config;
     cmha_archive archive;
     cmha_status status;
     size_t need = 0;
     if (!model) return CMHA__WRONG(context, "model load: model is NULL");
     memset(model, 0, sizeof *model);
+    if (storage > CMHA_STORAGE_INT8)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "model load: there is no such storage");
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
     status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &config);
+    if (!status) status = cmha__archive_packed(&archive, &storage);
     if (!status) status = cmha_model_memory(context, &config, 1, 1, &need, NULL);
-    if (!status && need / 16 > archive.size + 65536) /* the file's numbers may have 2 bytes, ours up to 8 */
+    if (!status && need / 32 > archive.size + 65536) /* the file's numbers may have 1 byte, ours up to 8 */
         status = cmha__fail(context, CMHA_ERR_FORMAT,
                             "its configuration needs %zu bytes of parameters, the file is smaller", need);
-    if (!status) status = cmha__model_open(model, context, &config, 1);
+    if (!status) status = cmha__model_open(model, context, &config, !storage);
+    if (!status && storage) status = cmha__open_packed(model, storage);
     if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
     if (!status) status = cmha__archive_omega(&archive, model, 0);
     if (!status) status = cmha__archive_u64(&archive, "knowledge", 0, UINT64_MAX, &model->knowledge_identity);
@@ -14721,6 +14937,7 @@ CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int st
     cmha_status status;
     if (taken) *taken = 0;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    if ((status = cmha__holds_numbers(&model->parameters)) != CMHA_OK) return status;
     if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
     status = cmha__read_state(&archive, &model->parameters, NULL, strict, 1, taken);
     cmha_archive_close(&archive);

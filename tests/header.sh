@@ -137,6 +137,68 @@ try "static and shared in one program" sh -c "$CC $blas -I. -c $W/code.c -o $W/c
     $CC $blas -I. -DCMHA_STATIC -c $W/user.c -o $W/user.o &&
     $CC $W/code.o $W/user.o -o $W/two $CMHA_LIBS && $W/two"
 
+# ------------------------------------------------------------------------------------------------------- installed, with CMake
+# A stranger's project, which finds the package where `make install` put it: below DESTDIR, not at PREFIX
+I=$W/stranger
+mkdir -p "$I" && cp "$W/user.c" "$I/other.c" && cat > "$I/app.c" <<'END'
+#define CMHA_IMPLEMENTATION
+#include <cmha.h>
+#include <stdio.h>
+#ifdef __cplusplus
+extern "C"
+#endif
+const char *other(void);
+int main(void) {
+    cmha_context context;
+    char blas[128];
+    cmha_status status = cmha_context_init(&context, NULL);
+    printf("%s, %d threads, %s\n", other(), context.threads, cmha_blas_name(blas, sizeof blas));
+    cmha_context_close(&context);
+    return status;
+}
+END
+cp "$I/app.c" "$I/app.cpp"
+cat > "$I/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.9)
+project(stranger C CXX)
+find_package(cmha ${ASKED} REQUIRED ${PARTS})
+foreach(target cmha builtin)
+    add_executable(c_${target} app.c other.c)
+    add_executable(cxx_${target} app.cpp other.c)
+    target_link_libraries(c_${target} PRIVATE cmha::${target})
+    target_link_libraries(cxx_${target} PRIVATE cmha::${target})
+endforeach()
+END
+# configure FOLDER OPTION...: makes CMake look below the installation
+configure() {
+    folder=$1; shift
+    CC=$CC cmake -S "$I" -B "$I/$folder" -DCMAKE_PREFIX_PATH="$(cd "$W/dest/opt/cmha" && pwd)" "$@" >"$W/log" 2>&1
+}
+# prints LABEL PATTERN PROGRAM: it runs and says which version it has, and this
+prints() { if "$3" >"$W/log" 2>&1 && grep -q "^$version (.*$2" "$W/log"; then ok; else bad "$1"; fi; }
+if has cmake && has c++; then
+    runs "make install" "${MAKE:-make}" -s install B="$W" DESTDIR="$W/dest" PREFIX=/opt/cmha
+    version=$(sed -n 's/^Version: //p' "$W/dest/opt/cmha/lib/pkgconfig/cmha.pc")
+    if configure found -DASKED="${version%.*}" && cmake --build "$I/found" -j 2 >"$W/log" 2>&1; then ok; else bad "find_package(cmha)" 40; fi
+    # what the Makefile finds, CMake finds
+    case $CMHA_LIBS in *openblas*) blas_name=OpenBLAS;; *) blas_name=;; esac
+    case $CMHA_CFLAGS in *-fopenmp*) three='3 threads, ';; *) three=;; esac
+    for l in c cxx; do
+        OMP_NUM_THREADS=3 prints "a stranger's program, $l" "$three.*$blas_name" "$I/found/${l}_cmha"
+        OMP_NUM_THREADS=3 prints "a stranger's program, built-in product, $l" "$three.*built-in" "$I/found/${l}_builtin"
+    done
+    none="-DCMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON -DCMAKE_IGNORE_PATH=$(sed -n 's/^CMHA_CBLAS_INCLUDE_DIR:PATH=//p' "$I/found/CMakeCache.txt")"
+    # shellcheck disable=SC2086
+    if configure bare $none && cmake --build "$I/bare" --target c_cmha >"$W/log" 2>&1; then ok; else bad "find_package(cmha), bare" 40; fi
+    OMP_NUM_THREADS=3 prints "a stranger's program without OpenMP and BLAS" '1 threads, .*built-in' "$I/bare/c_cmha"
+    # refusal OPTION PATTERN: of a project that asks for what is not there
+    # shellcheck disable=SC2086
+    refusal() { if configure refused $none "$1" || ! grep -q "$2" "$W/log"; then bad "find_package(cmha), $1"; else ok; fi; }
+    for parts in blas openmp; do refusal "-DPARTS=COMPONENTS;$parts" "there is no $parts"; done
+    for asked in 99 "${version%%.*}.99" "$version.1" 0.1; do refusal "-DASKED=$asked" "not accepted"; done
+    refusal "-DASKED=0.1...<$version" "not accepted"
+else skip "cmake is not installed"; fi
+
 # ------------------------------------------------------------------------------------------------------------- symbols, macros
 # shellcheck disable=SC2086
 $CC $blas -I. -O1 -c "$W/code.c" -o "$W/code.o"

@@ -153,6 +153,37 @@ static double next_step(cmha_trainer *trainer) {
     return loss;
 }
 
+/* Saves the model packed, or compares such a file with what this machine packs. */
+static void packed_model(int kind, cmha_storage storage, int check) {
+    const char *path = path_of(storage == CMHA_STORAGE_INT8 ? "int8" : "bf16", kind);
+    cmha_model small, model;
+    cmha_quantised q;
+    cmha_real *mine, *theirs;
+    size_t i, o, k, wrong = 0;
+    if (!check) {
+        CHECK_OK(cmha_model_open_packed(&small, &context, path_of("model", kind), storage));
+        CHECK_OK(cmha_model_save(&small, path));
+        cmha_model_close(&small);
+        return;
+    }
+    if (!CHECK_THAT(!cmha_model_open(&small, &context, path), "%s", cmha_error(&context))) return;
+    CHECK_OK(cmha_model_open(&model, &context, path_of("model", kind)));
+    CHECK_OK(cmha_quantised_init(&q, &model, storage));
+    CHECK(q.n_matrices == small.packed.n_matrices && q.n_matrices > 5);
+    for (i = 0; i < q.n_matrices; i++) {
+        size_t O = q.matrices[i].O, I = q.matrices[i].I;
+        mine = check_zeros(O * I), theirs = check_zeros(O * I);
+        cmha_unpack(&q.matrices[i], 0, O, mine), cmha_unpack(&small.packed.matrices[i], 0, O, theirs);
+        for (o = 0; o < O; o++) /* float's scale may round a code the other way than double's */
+            for (k = o * I; k < (o + 1) * I; k++)
+                wrong += !(fabs((double)mine[k] - (double)theirs[k]) <=
+                           (q.matrices[i].scales ? 1.001 * (double)q.matrices[i].scales[o] : 0));
+        free(mine), free(theirs);
+    }
+    CHECK_THAT(wrong == 0, "%s: %d packed numbers are others", options[kind], (int)wrong);
+    cmha_quantised_close(&q), cmha_model_close(&model), cmha_model_close(&small);
+}
+
 static void write_run(int kind) {
     static const size_t one = 1;
     cmha_model model;
@@ -163,6 +194,7 @@ static void write_run(int kind) {
     CHECK(strangers(&trainer, 1) == 0);
     trainer.step = STEPS, trainer.seed = UINT64_C(0xFEDCBA9876543210), trainer.best = 1.0 / 3;
     CHECK_OK(cmha_model_save(&model, path_of("model", kind)));
+    packed_model(kind, CMHA_STORAGE_INT8, 0), packed_model(kind, CMHA_STORAGE_BF16, 0);
     CHECK_OK(cmha_trainer_save(&trainer, path_of("checkpoint", kind)));
     loss = (cmha_real)next_step(&trainer);
     CHECK_OK(cmha_archive_write(&context, path_of("loss", kind), &item, 1, NULL, 0));
@@ -191,6 +223,7 @@ static void check_run(int kind) {
         CHECK_THAT(i == 0, "%s: %d parameters of the model's file are others", options[kind], (int)i);
         cmha_model_close(&weights);
     }
+    packed_model(kind, CMHA_STORAGE_INT8, 1), packed_model(kind, CMHA_STORAGE_BF16, 1);
     loss = next_step(&trainer);
     if (CHECK_OK(cmha_archive_open(&r, &context, path_of("loss", kind)))) {
         CHECK_OK(cmha_archive_read(&r, cmha_archive_find(&r, "loss"), &want));

@@ -258,6 +258,20 @@ if [ -x "$P/generate" ]; then
             --tokens 30 --set temperature=0 "$W/euros.safetensors"
         one "generate shows no byte alone" [ "$(tr -d '\r' < "$W/out")" = '€€€€€€€€€€' ]
     fi
+    one "generate --pack" works "$P/generate" --pack int8 "$W/packed.safetensors" "$W/tiny.safetensors"
+    one "generate --pack: no text" [ ! -s "$W/out" ]
+    one "generate --pack: less than a tenth of a training state" sh -c \
+        "[ \$((10 * \$(wc -c < '$W/packed.safetensors'))) -lt \$(wc -c < '$W/tiny.safetensors') ]"
+    one "generate --weights int8" works "$P/generate" --tokens 50 --weights int8 --context 128 "$W/tiny.safetensors"
+    mv "$W/out" "$W/bytes"
+    one "generate from the packed file" works "$P/generate" --tokens 50 --context 128 "$W/packed.safetensors"
+    one "generate: the same text from both" cmp "$W/bytes" "$W/out"
+    one "generate, a packed file packed otherwise" complains "$P/generate" --weights bf16 "$W/packed.safetensors"
+    one "generate says how it is packed" says 'packed already, as int8'
+    one "generate --pack=bf16" works "$P/generate" --pack=bf16 "$W/packed.safetensors" "$W/tiny.safetensors"
+    one "generate --pack, no storage" complains "$P/generate" --pack f32 "$W/packed.safetensors" "$W/tiny.safetensors"
+    one "generate --pack, no file" complains "$P/generate" "$W/tiny.safetensors" --pack int8
+    one "generate --pack into nowhere" complains "$P/generate" --pack int8 "$W/nowhere/x" "$W/tiny.safetensors"
     one "generate, a bad option" complains "$P/generate" --no-such-option
     one "generate, a missing file" complains "$P/generate" "$W/nowhere.safetensors"
     one "generate, a file that is no checkpoint" complains "$P/generate" cmha.h

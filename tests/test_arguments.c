@@ -1186,6 +1186,12 @@ static const char *ugly_name(void) {
     ROW(load_missing, CMHA_ERR_NOT_FOUND, "opened", cmha_model_open(&f->spare, &f->ctx, missing_path))       \
     ROW(load_folder, CMHA_ERR_IO, "regular", cmha_model_open(&f->spare, &f->ctx, folder))                    \
     ROW(load_text, CMHA_ERR_FORMAT, "safetensors", cmha_model_open(&f->spare, &f->ctx, text_path))           \
+    ROW(load_packed_null, CMHA_ERR_ARGUMENT, "model load",                                                   \
+        cmha_model_open_packed(NULL, &f->ctx, weights_path, CMHA_STORAGE_INT8))                              \
+    ROW(load_packed_storage, CMHA_ERR_ARGUMENT, "storage",                                                   \
+        cmha_model_open_packed(&f->spare, &f->ctx, weights_path, (cmha_storage)3))                           \
+    ROW(load_packed_missing, CMHA_ERR_NOT_FOUND, "opened",                                                   \
+        cmha_model_open_packed(&f->spare, &f->ctx, missing_path, CMHA_STORAGE_BF16))                         \
     ROW(trainer_load_none, CMHA_ERR_STATE, NULL, cmha_trainer_read(NULL, state_path))                        \
     ROW(trainer_load_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_trainer_read(&f->trainer, NULL))            \
     ROW(trainer_load_weights, CMHA_ERR_FORMAT, "state", cmha_trainer_read(&f->trainer, weights_path))        \

@@ -90,6 +90,7 @@ static void *allocate(void *user, size_t bytes) {
 static const char tiny[] = "n_layers=1 d_model=4 n_heads=2 d_ff=4 vocabulary=5 tied=0";
 
 static void open_model(void) {
+    cmha_model small;
     cmha_model_config m;
     cmha_trainer_config t;
     size_t i;
@@ -101,6 +102,9 @@ static void open_model(void) {
     for (i = 0; i < 2 * model.parameters.size; i++) trainer.moments[i] = (cmha_real)i;
     CHECK_OK(cmha_model_save(&model, path_of("model")));
     CHECK_OK(cmha_trainer_save(&trainer, path_of("whole")));
+    CHECK_OK(cmha_model_open_packed(&small, &context, path_of("model"), CMHA_STORAGE_INT8));
+    CHECK_OK(cmha_model_save(&small, path_of("packed")));
+    cmha_model_close(&small);
     kept = check_zeros(3 * model.parameters.size);
     /* not what the files hold */
     check_fill(model.parameters.data, model.parameters.size, 1),
@@ -483,6 +487,33 @@ static void wrong_models(void) {
     refused("weights without a training state", path_of("model"), 3, 4);
 }
 
+/* A packed model's file in which one thing is wrong; what is packed is also refused by those that learn. */
+static void wrong_packed(void) {
+    static const char *const rows[][3] = {
+        {"\"packed\":\"int8\"", "\"packed\":\"int4\"", "int4"},
+        {"\"packed\":\"int8\"", "\"packed\":\"bf16\"", "I8"},
+        {"\"packed\":\"int8\"", "\"pucked\":\"int8\"", "I8"},
+        {"\"head.weight.scale\"", "\"head.weight.scald\"", "head.weight.scal"},
+        {"\"head.weight.scale\"", "\"ln_f.weight.scale\"", "missing tensors: head.weight.scale"},
+        {"\"head.weight.scale\":{\"dtype\":\"F32\",\"shape\":[5]",
+         "\"head.weight.scale\":{\"dtype\":\"F32\",\"shape\":[5,1]", "[5, 1], the model needs [5]"},
+        {"\"head.weight.scale\":{\"dtype\":\"F32\"", "\"head.weight.scale\":{\"dtype\":\"I32\"", "I32"},
+        {"\"head.weight\":{\"dtype\":\"I8\"", "\"head.weight\":{\"dtype\":\"U8\"", "F16 or I8"},
+        {"\"head.weight\":{\"dtype\":\"I8\",\"shape\":[5,4]",
+         "\"head.weight\":{\"dtype\":\"I8\",\"shape\":[20]", "[20], the model needs [5, 4]"},
+        {"\"cfg.tied\":\"0\"", "\"cfg.tied\":\"1\"", "unknown"}};
+    size_t i;
+    for (i = 0; i < sizeof rows / sizeof *rows; i++) {
+        put_altered("packed", rows[i][0], rows[i][1], 0);
+        refused(rows[i][1], path_of("altered"), 1, 4);
+        (void)!read_model(path_of("altered"));
+        CHECK_THAT(strstr(error, rows[i][2]) != NULL, "%s: \"%s\" does not say %s", rows[i][1], error,
+                   rows[i][2]);
+    }
+    CHECK(read_model(path_of("packed")));
+    refused("a packed model", path_of("packed"), 2, 4);
+}
+
 static void wrong_states(void) {
     static const char *const rows[][4] = {
         /* what, from, to, what the line must hold */
@@ -565,7 +596,13 @@ static void intersection(void) {
 
 static void truncations(void) {
     size_t n, cut, step = check_quick() ? 37 : 1;
-    unsigned char *bytes = get(path_of("whole"), &n);
+    unsigned char *bytes = get(path_of("packed"), &n);
+    put(path_of("cut"), bytes, n);
+    for (cut = 1; cut <= n; cut += step) {
+        if (truncate(path_of("cut"), (off_t)(n - cut))) exit(3);
+        refused("a packed file cut short", path_of("cut"), 0, ARCHIVES);
+    }
+    free(bytes), bytes = get(path_of("whole"), &n);
     put(path_of("cut"), bytes, n);
     for (cut = 1; cut <= n; cut += step) {
         if (truncate(path_of("cut"), (off_t)(n - cut))) exit(3);
@@ -581,9 +618,9 @@ static void truncations(void) {
 
 /* Every bit of the header, one at a time. What still loads must be the model that was
    saved: nothing has lost its check. */
-static void flips(void) {
+static void flips(const char *saved_as) {
     size_t n, header, at, bad = 0, wrong = 0, odd = 0, before = heap.bytes, step = check_quick() ? 11 : 1;
-    unsigned char *bytes = get(path_of("model"), &n), flipped;
+    unsigned char *bytes = get(path_of(saved_as), &n), flipped;
     cmha_real *saved = check_zeros(model.parameters.size);
     FILE *f;
     int bit;
@@ -617,7 +654,7 @@ static void flips(void) {
 /* The file is cut while a reader is at work: at its call number k of the
    allocator, for every k, to several lengths. */
 static void shrinking(void) {
-    static const char *const saved[ARCHIVES] = {"whole", "model", "model", "whole", "model"};
+    static const char *const saved[ARCHIVES] = {"whole", "packed", "model", "whole", "model"};
     /* bytes: from the last tensor alone to the whole file */
     static const size_t lost[] = {1, 40, 400, 2000, (size_t)-1};
     size_t n, reader, k, part, before = heap.bytes, ends = 0;
@@ -718,7 +755,7 @@ static void knowledge(void) {
 }
 
 static void little_memory(void) {
-    static const char *const saved[6] = {"whole", "model", "model", "whole", "model", "tokens"};
+    static const char *const saved[6] = {"whole", "packed", "model", "whole", "model", "tokens"};
     size_t reader, k, before = heap.bytes;
     put(path_of("tokens"), "12345678", 8);
     for (reader = 0; reader < 6; reader++)
@@ -1097,7 +1134,8 @@ static void clean_up(void) {
     static const char *const names[] = {"model",   "whole",    "header",  "length",     "deep",   "crowd",
                                         "altered", "cut",      "flipped", "shrinks",    "tokens", "fifo",
                                         "itself",  "dangling", "piped",   "two\nlines", "secret", "table",
-                                        "vocab",   "odd",      "old",     "hole",       "base",   "device"};
+                                        "vocab",   "odd",      "old",     "hole",       "base",   "device",
+                                        "packed"};
     size_t i;
     for (i = 0; i < sizeof names / sizeof *names; i++) remove(path_of(names[i]));
     /* a temporary file, for instance */
@@ -1114,8 +1152,8 @@ int main(int argc, char **argv) {
     CHECK_OK(cmha_context_init(&context, &config));
     open_model();
     broken_headers(), unusual_headers(), depths_and_lengths(), crowds();
-    wrong_models(), wrong_states(), best_losses(), intersection();
-    truncations(), flips();
+    wrong_models(), wrong_packed(), wrong_states(), best_losses(), intersection();
+    truncations(), flips("model"), flips("packed");
     shrinking(), shrunk_later(), knowledge(), little_memory();
     places(), holes(), appetites(), texts(), writing();
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&context);

@@ -238,6 +238,13 @@ static cmha_status live(const char *kind, const char *fields) {
     OK(cmha_model_open(&again, &context, path));
     OK(cmha_model_read(&again, path, 0, NULL));
     cmha_model_close(&again), cmha_model_close(&model);
+    OK(cmha_model_open_packed(&again, &context, path, CMHA_STORAGE_INT8));
+    if (m.irw_layers) OK(cmha_model_set_knowledge(&again, &base));
+    OK(decode(&again, NULL));
+    OK(cmha_model_save(&again, path));
+    cmha_model_close(&again);
+    OK(cmha_model_open(&again, &context, path));
+    cmha_model_close(&again);
     return CMHA_OK;
 }
 

@@ -238,6 +238,14 @@ static cmha_status quantise(world *w) {
 static cmha_status save_model(world *w) { return cmha_model_save(&w->model, out_path); }
 static cmha_status save_trainer(world *w) { return cmha_trainer_save(&w->trainer, out_path); }
 
+static cmha_status load_packed(world *w) {
+    cmha_status s = cmha_model_open_packed(&w->spare, &w->ctx, weights_path, CMHA_STORAGE_INT8);
+    if (!s) digest(w, w->spare.packed.matrices[0].words, 64), digest_model(w, &w->spare);
+    if (!s) s = cmha_model_save(&w->spare, out_path);
+    cmha_model_close(&w->spare);
+    return s;
+}
+
 static cmha_status load_model(world *w) {
     cmha_status s = cmha_model_open(&w->spare, &w->ctx, weights_path);
     if (!s) digest_model(w, &w->spare), cmha_model_close(&w->spare);
@@ -373,6 +381,7 @@ static const story stories[] = {
     {"cmha_model_save", with_model, save_model},
     {"cmha_trainer_save", with_trainer, save_trainer},
     {"cmha_model_open", nothing, load_model},
+    {"cmha_model_open_packed", nothing, load_packed},
     {"cmha_trainer_read", with_trainer, load_trainer},
     {"cmha_tokens_open", nothing, load_tokens},
     {"cmha_archive_open", nothing, open_archive},

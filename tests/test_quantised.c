@@ -1,10 +1,16 @@
 /* Packed weights and caches: rows against floats, every kind of attention with them against itself without
-   them, prompts against single tokens, sharing, refusals. */
+   them, prompts against single tokens, packed files and models, sharing, refusals. */
 #include "models.h"
 
 enum { V = 23, N = 24 };
 
 static cmha_context context;
+static check_heap heap;
+static cmha_buffer files[] = {
+    {"numbers", NULL, 0, NULL, NULL, 0},
+    {"packed", NULL, 0, NULL, NULL, 0},
+    {"twice", NULL, 0, NULL, NULL, 0},
+    {NULL, NULL, 0, NULL, NULL, 0}};
 
 static double half_ulp(cmha_storage storage, double weight, double scale) {
     return storage == CMHA_STORAGE_INT8 ? scale / 2 : fabs(weight) / 256;
@@ -177,29 +183,31 @@ static const struct {
     size_t matrices, numbers;
 } kinds[] = {
     {"attention=cmha", 9, 3952},
-    {"attention=rope layout=half norm=rmsnorm activation=swiglu n_kv_heads=2 tied=0 head_bias=1", 9, 4208},
+    {"attention=rope layout=half norm=rmsnorm activation=swiglu n_kv_heads=2 tied=0 head_bias=1", 10, 4576},
     {"attention=cmha n_kv_heads=2 frequency=table", 9, 3440},
-    {"attention=dot position=learned placement=post attention_bias=1", 9, 3952},
+    {"attention=dot position=learned placement=post attention_bias=1", 10, 4336},
     {"attention=dot position=alibi n_kv_heads=1", 9, 3184},
     {"attention=rope window=5", 9, 3952},
     /* wider than the registers hold at a time */
     {"d_model=96 n_heads=1 attention=cmha init_std=0.05", 9, 85152},
     {"d_model=160 n_heads=2 attention=rope init_std=0.05", 9, 223840},
     {"family=cope attention=dot cope_score=phase", 11, 4464},
-    {"family=cope attention=dot cope_score=real cope_imag=learned", 11, 4464},
+    {"family=cope attention=dot cope_score=real cope_imag=learned", 12, 4848},
     {"family=cope attention=dot cope_score=hybrid_norm", 11, 4464},
     {"family=cope attention=dot cope_score=linear", 11, 4464},
-    {"family=mobius attention=dot position=learned placement=post", 15, 4720},
+    {"family=mobius attention=dot position=learned placement=post", 16, 5104},
     {"family=mobius attention=cmha position=learned placement=post mobius_mode=literal mobius_softmax=yang8 "
-     "mobius_wiring=top", 9, 3568},
+     "mobius_wiring=top", 10, 3952},
     {"family=mobius attention=dot position=sinusoidal placement=post mobius_heads=4 mobius_mode=full "
      "mobius_softmax=ri_split", 21, 8560},
-    {"family=mobius attention=dot position=learned placement=post mobius_softmax=abs window=5", 15, 4720},
+    {"family=mobius attention=dot position=learned placement=post mobius_softmax=abs window=5", 16, 5104},
     {"family=crat real_heads=1 imag_heads=1", 15, 2544},
     {"family=crat crat_attention=dot complex_norm=whiten", 11, 2544},
-    {"family=crat low_rank=2 real_heads=1", 21, 1776},
+    {"family=crat low_rank=2 real_heads=1", 35, 2224},
     {"family=crat crat_attention=linear", 11, 2544},
-    {"family=crat experts=3 complex_residual=free", 7, 1776},
+    {"family=crat experts=3 complex_residual=free", 11, 4080},
+    /* rows of an expert that begin within a group and reach over blocks */
+    {"family=crat experts=3 d_model=136 d_ff=10", 11, 113016},
     {"family=crat irw_layers=1 irw_width=4", 14, 2992},
 };
 
@@ -210,6 +218,44 @@ static void set_base(cmha_model *model, cmha_knowledge *knowledge, cmha_real *ve
     check_fill(vectors, n * 8, 1);
     CHECK_OK(cmha_knowledge_init(knowledge, &context, n, 4, vectors, NULL, NULL, NULL));
     CHECK_OK(cmha_model_set_knowledge(model, knowledge));
+}
+
+/* A model opened packed, from numbers and from the small file that it saves, says bit for bit what the packed
+   copy of the model says, and holds no numbers of what is packed. */
+static void small_file(cmha_model *model, cmha_storage storage, const int32_t *ids, const cmha_real *want,
+                       const cmha_quantised *q) {
+    cmha_model small;
+    cmha_cache cache;
+    cmha_real *got = check_zeros(N * 2 * V);
+    const char *paths[2] = {"numbers", "packed"};
+    size_t before, least = 0, packed = 0, i;
+    int turn;
+    CHECK_OK(cmha_model_save(model, "numbers"));
+    for (turn = 0; turn < 2; turn++) {
+        before = heap.bytes;
+        cmha_storage asked = turn ? CMHA_STORAGE_FLOAT : storage;
+        CHECK_THAT(!cmha_model_open_packed(&small, &context, paths[turn], asked), "%s", cmha_error(&context));
+        least = model->table_bytes + q->bytes + model->parameters.size * sizeof(cmha_real) - q->saved;
+        CHECK_THAT(heap.bytes - before == least, "%zu bytes instead of %zu", heap.bytes - before, least);
+        CHECK(small.packed.n_matrices == q->n_matrices && small.packed.storage == storage);
+        for (i = packed = 0; i < small.parameters.count; i++) {
+            const cmha_parameter *p = &small.parameters.list[i];
+            CHECK(!p->tensor.packed == (p->tensor.data != NULL));
+            packed += p->tensor.packed ? p->tensor.size : 0;
+            CHECK_THAT(p->tensor.packed || p->tensor.size <= 4 * 2 * 160 || strstr(p->name, "omega"),
+                       "%s is not packed", p->name);
+        }
+        CHECK(packed * sizeof(cmha_real) == q->saved);
+        if (model->knowledge) CHECK_OK(cmha_model_set_knowledge(&small, model->knowledge));
+        CHECK_OK(cmha_cache_init(&cache, &small, 2, N, 0, NULL));
+        read_chunks(&cache, ids, 1, got);
+        CHECK(!memcmp(got, want, N * 2 * V * sizeof *got));
+        cmha_cache_close(&cache);
+        CHECK_OK(cmha_model_save(&small, turn ? "twice" : "packed"));
+        cmha_model_close(&small);
+    }
+    CHECK(files[1].size == files[2].size && !memcmp(files[1].data, files[2].data, files[1].size));
+    free(got);
 }
 
 static void one_kind(const char *options, size_t matrices, size_t numbers) {
@@ -248,6 +294,7 @@ static void one_kind(const char *options, size_t matrices, size_t numbers) {
                        "%s, weights %d, cache %d: off by %.3g", options, weights[w], half, off);
             CHECK_THAT(w || half ? off > 1e-5 || strstr(options, "linear") : off == 0,
                        "%s, weights %d, cache %d: off by only %.3g", options, weights[w], half, off);
+            if (w && !half) small_file(&model, weights[w], ids, got, &q);
             read_chunks(&cache, ids, N, whole); /* a prompt: the same function */
             apart = check_distance(whole, got + (N - 1) * 2 * V, 2 * V) / size;
             CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)),
@@ -335,6 +382,90 @@ static void not_a_number(void) {
     cmha_cache_close(&cache), cmha_model_close(&model);
 }
 
+/* What a packed model's file says to another program: codes and factors under the names of the parameters */
+static void format(void) {
+    cmha_model model, small;
+    cmha_archive archive;
+    size_t o, i, n;
+    open_model(&model, "family=crat low_rank=3 real_heads=1");
+    CHECK_OK(cmha_model_save(&model, "numbers"));
+    CHECK_OK(cmha_model_open_packed(&small, &context, "numbers", CMHA_STORAGE_INT8));
+    CHECK_OK(cmha_model_save(&small, "packed"));
+    cmha_model_close(&small);
+    CHECK_OK(cmha_archive_open(&archive, &context, "packed"));
+    CHECK(!strcmp(cmha_archive_metadata(&archive, "packed"), "int8"));
+    for (n = 0; n < model.parameters.count; n++) {
+        const cmha_parameter *p = &model.parameters.list[n];
+        const cmha_archive_tensor *t = cmha_archive_find(&archive, p->name), *s;
+        const signed char *codes;
+        cmha_real scales[64];
+        char name[64];
+        size_t rank = (size_t)p->tensor.rank, I = p->tensor.shape[rank - 1];
+        int turned = strstr(p->name, ".v") == p->name + strlen(p->name) - 2;
+        if (!CHECK(t && t->rank == p->tensor.rank && !memcmp(t->shape, p->tensor.shape, rank * sizeof I)) ||
+            strcmp(t->dtype, "I8") != 0)
+            continue;
+        snprintf(name, sizeof name, "%s.scale", p->name);
+        s = cmha_archive_find(&archive, name);
+        if (!CHECK(s && s->rank == 1 && s->count <= 64)) continue;
+        CHECK(s->count * (turned ? t->shape[1] : I) == t->count);
+        CHECK_OK(cmha_archive_read(&archive, s, scales));
+        codes = (const signed char *)files[1].data + archive.data_begin + t->begin;
+        for (i = 0; i < t->count; i++) {
+            o = turned ? i / (t->shape[1] * I) * I + i % I : i / I;
+            CHECK_NEAR((double)codes[i] * (double)scales[o], p->tensor.data[i],
+                       (double)scales[o] / 2 * (1 + 1e-5));
+        }
+    }
+    cmha_archive_close(&archive), cmha_model_close(&model);
+}
+
+/* A packed model computes what its copy of numbers computes, and refuses what needs numbers. */
+static void packed_model(void) {
+    cmha_model model, small, other;
+    cmha_quantised q;
+    cmha_trainer trainer;
+    cmha_tape tape;
+    cmha_batch batch;
+    cmha_real logits[2 * V];
+    double loss = 0, want = 0;
+    int32_t ids[2] = {3, 5}, targets[2] = {5, 1};
+    size_t counted;
+    open_model(&model, "attention=cmha position=learned classes=3");
+    CHECK_OK(cmha_model_save(&model, "numbers"));
+    CHECK_OK(cmha_model_open_packed(&small, &context, "numbers", CMHA_STORAGE_INT8));
+    CHECK_OK(cmha_model_save(&small, "packed"));
+    memset(&batch, 0, sizeof batch);
+    batch.ids = ids, batch.targets = targets, batch.batch = 1, batch.length = 2;
+    CHECK_OK(cmha_model_logits(&small, &batch, logits));
+    CHECK_OK(cmha_model_loss(&small, &batch, &loss));
+    want = cmha_cross_entropy_forward(logits, targets, 2, V, -1, NULL, &counted);
+    CHECK_NEAR(loss, want / 2, check_tolerance(1e-12, 1e-5));
+    CHECK_IS(cmha_quantised_init(&q, &small, CMHA_STORAGE_INT8), CMHA_ERR_STATE);
+    CHECK(strstr(cmha_error(&context), "packed already") != NULL);
+    CHECK_IS(cmha_model_open_packed(&other, &context, "packed", CMHA_STORAGE_BF16), CMHA_ERR_STATE);
+    CHECK(strstr(cmha_error(&context), "packed already, as int8") != NULL);
+    CHECK_IS(cmha_trainer_init(&trainer, &small, NULL), CMHA_ERR_STATE);
+    CHECK(strstr(cmha_error(&context), "tok_emb.weight is packed") != NULL);
+    CHECK_IS(cmha_model_gradient(&small, &batch, 1, 0, &loss), CMHA_ERR_STATE);
+    CHECK_IS(cmha_model_read(&small, "numbers", 1, NULL), CMHA_ERR_STATE);
+    CHECK_IS(cmha_model_read(&model, "packed", 1, NULL), CMHA_ERR_FORMAT);
+    CHECK_IS(cmha_parameters_read(&small.parameters, "numbers", 0), CMHA_ERR_STATE);
+    CHECK_IS(cmha_parameters_save(&small.parameters, "twice", 0), CMHA_ERR_STATE);
+    CHECK_IS(cmha_model_training_memory(&small, 1, 2, &counted), CMHA_ERR_STATE);
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    CHECK(!cmha_model_forward(&small, &tape, &batch, NULL));
+    CHECK_IS(cmha_tape_status(&tape), CMHA_ERR_STATE);
+    cmha_tape_reset(&tape);
+    CHECK(!cmha_scale(&tape, small.token_weight, 2));
+    CHECK_IS(cmha_tape_status(&tape), CMHA_ERR_STATE);
+    CHECK(strstr(cmha_error(&context), "scale: ") != NULL);
+    cmha_tape_reset(&tape);
+    CHECK(!cmha_embedding(&tape, small.token_weight, ids, 1, 2));
+    CHECK_IS(cmha_tape_status(&tape), CMHA_ERR_STATE);
+    cmha_tape_close(&tape), cmha_model_close(&small), cmha_model_close(&model);
+}
+
 static void refusals(void) {
     cmha_model model, other, closed;
     cmha_quantised q, again;
@@ -365,7 +496,9 @@ static void refusals(void) {
 
 int main(void) {
     size_t i;
-    check_context(&context, 2, 3);
+    cmha_context_config config = check_heap_config(&heap);
+    config.threads = 2, config.seed = 3, config.files = cmha_buffers(files);
+    CHECK_OK(cmha_context_init(&context, &config));
     all_rows();
     on_the_grid();
     odd_numbers();
@@ -374,7 +507,11 @@ int main(void) {
     bytes();
     shared();
     not_a_number();
+    format();
+    packed_model();
     refusals();
+    for (i = 0; i < 3; i++) check_heap_release(&heap, files[i].taken, files[i].size);
     cmha_context_close(&context);
+    CHECK_THAT(check_heap_empty(&heap), "%zu bytes leak, %d sizes are wrong", heap.bytes, heap.mismatch);
     return check_end();
 }

@@ -7,7 +7,8 @@
 #define PROGRAM "generate"
 #include "options.h"
 
-enum { PROMPT, TOKENS, CONTEXT, BATCH, SEED, WEIGHTS, CACHE, SCORE, THREADS, VERBOSE, HELP, SET, N_OPTIONS };
+enum { PROMPT, TOKENS, CONTEXT, BATCH, SEED, WEIGHTS, CACHE, SCORE, PACK, THREADS, VERBOSE, HELP, SET };
+enum { N_OPTIONS = SET + 1 };
 static setting option[N_OPTIONS] = {
     {"--prompt", NULL,
      "begins the text, a newline by default; \\n, \\t, \\xNN as in C; - reads the standard\n"
@@ -18,18 +19,20 @@ static setting option[N_OPTIONS] = {
      "                   at a time"},
     {"--batch", "1", "that many continuations at once, each shown when all are complete; 1"},
     {"--seed", "1", "of the draws; 1"},
-    {"--weights", "f32", "f32, bf16 or int8: how the matrices are held that each token reads; f32"},
+    {"--weights", "f32", "f32, bf16 or int8: how matrices are held; f32, or as a packed checkpoint has them"},
     {"--cache", "f32", "f32 or bf16: how keys and values are held; f32"},
     {"--score", NULL,
      "instead of continuing: mean loss in nats per token of the file's first N tokens (--tokens),\n"
      "                   each read from the cache by itself, with nothing before the first of every\n"
      "                   --context of them. Says what a storage costs. Above a vocabulary of 256 the file\n"
      "                   holds numbers of 2 bytes, above 65,536 of 4"},
+    {"--pack", "", "bf16 or int8, then a file: saves the checkpoint packed there instead of continuing"},
     {"--threads", "0", "0 = every core"},
     {"--verbose", NULL, "speed, on the standard error stream"},
     {"--help", NULL, "this page"},
     {"--set", NULL, "NAME=VALUE, a field of the sampler, may be repeated: name, value, range, meaning"}};
 static cmha_sampler_config sampler;
+static const char *packed_path; /* the second value of --pack */
 
 /* What the callback needs to show tokens as they come. */
 typedef struct output {
@@ -189,9 +192,22 @@ static int help(void) {
     return end_program(0);
 }
 
+/* Takes the second value of --pack out of the command line. */
+static int take_packed_path(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        int at = i + (argv[i][0] && argv[i][strcspn(argv[i], "=")] ? 1 : 2);
+        if (strncmp(argv[i], "--pack", 6) || (argv[i][6] && argv[i][6] != '=') || at >= argc) continue;
+        packed_path = argv[at];
+        memmove(argv + at, argv + at + 1, (size_t)(argc - at) * sizeof *argv);
+        return argc - 1;
+    }
+    return argc;
+}
+
 /* Reads the command line and opens the context; returns the path of the checkpoint. */
 static const char *configure(int argc, char **argv) {
     int n_set = 0;
+    argc = take_packed_path(argc, argv);
     const char *path = read_options(option, N_OPTIONS, 1u << VERBOSE | 1u << HELP, argc, argv, &n_set);
     place all = {cmha_sampler_table(), &sampler};
     whole(TOKENS), whole(CONTEXT), whole_of(&option[BATCH], 1, 65536);
@@ -258,27 +274,30 @@ static void continue_prompt(cmha_model *model, size_t capacity, const cmha_cache
 
 int main(int argc, char **argv) {
     cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT, 0, NULL, 0};
-    cmha_quantised quantised = {0};
     cmha_model model;
     start_program(argv);
     const char *path = configure(argc, argv);
     if (option[HELP].value) return help();
     if (!path) complain(2, "name a checkpoint, such as tiny.safetensors (build/train_tiny makes one)", "");
-    cmha_storage weights = storage_of(option[WEIGHTS].value, 2);
+    const char *packs = option[PACK].value, *held = *packs ? packs : option[WEIGHTS].value;
+    cmha_storage weights = storage_of(held, 2);
     options.storage = storage_of(option[CACHE].value, 1);
+    if (*packs && (!weights || !packed_path))
+        complain(2, "--pack takes bf16 or int8, then the file to write", "");
 
-    check(cmha_model_open(&model, &ctx, path));
+    check(cmha_model_open_packed(&model, &ctx, path, weights));
+    if (option[VERBOSE].value && model.packed.bytes)
+        fprintf(stderr, "generate: %.1f MB of matrices are held as %.1f MB\n",
+                1e-6 * (double)model.packed.saved, 1e-6 * (double)model.packed.bytes);
+    if (*packs) {
+        check(cmha_model_save(&model, packed_path));
+        cmha_model_close(&model), cmha_context_close(&ctx);
+        return end_program(0);
+    }
     if (!model.config.causal) complain(1, path, ": an encoder, which continues no text");
     size_t context = whole(CONTEXT) ? whole(CONTEXT) : trained_length(path);
-    if (weights) {
-        check(cmha_quantised_init(&quantised, &model, weights));
-        options.weights = &quantised;
-        if (option[VERBOSE].value)
-            fprintf(stderr, "generate: %.1f MB of matrices are read as %.1f MB\n",
-                    1e-6 * (double)quantised.saved, 1e-6 * (double)quantised.bytes);
-    }
     if (option[SCORE].value) score(&model, option[SCORE].value, whole(TOKENS), context, &options);
     else continue_prompt(&model, context, &options);
-    cmha_quantised_close(&quantised), cmha_model_close(&model), cmha_context_close(&ctx);
+    cmha_model_close(&model), cmha_context_close(&ctx);
     return end_program(0);
 }
