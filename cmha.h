@@ -4988,6 +4988,7 @@ CMHA__HOT(CMHA_FIT, cmha_swiglu_backward,
 /* Writes act(x) [T, I] to `to`, x of twice the width for SWIGLU; with a dy adds the gradient of x instead. */
 static void cmha__activate(const cmha_real *x, size_t T, size_t I, int act, const cmha_real *dy,
                            cmha_real *to) {
+    if (!CMHA__TRAINS) dy = NULL;
     if (act != CMHA_ACTIVATION_SWIGLU && dy) cmha_activation_backward(x, dy, T * I, (cmha_activation)act, to);
     else if (act != CMHA_ACTIVATION_SWIGLU) cmha_activation_forward(x, T * I, (cmha_activation)act, to);
     else
@@ -5642,7 +5643,7 @@ static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t
         const int32_t *targets = s->targets + t;
         cmha_real *lse = s->lse ? s->lse + 2 * t : NULL, factor = scale ? *scale * (cmha_real)weight : 0;
         m = s->weights ? 1 : end - t;
-        if (d) {
+        if (CMHA__TRAINS && d) {
             cmha_cross_entropy_backward(logits, targets, lse, m, V, s->ignore, factor, d);
             d += m * V;
         } else if (scale) {
@@ -7086,6 +7087,7 @@ static void cmha__router_pass(const cmha__call *c) {
         if (!cmha__goes_back(c)) cmha_router_forward(c->x[0] + at, c->x[1], c->x[2], n, D, E, c->y + lo * E);
         else cmha_router_backward(NULL, c->x[1], c->dy + lo * E, n, D, E, dz, NULL, NULL);
     }
+    if (!cmha__goes_back(c)) return;
     for (size_t i = 2 * half * c->lo / c->rows; c->dx[1] && i < 2 * half * (c->lo + c->n) / c->rows; i++) {
         size_t part = i / half, lo = i % half * CMHA__PIECE, n = cmha__piece_end(lo, D) - lo;
         cmha_gemm(1, 0, E, n, c->count, 1, c->dy, E, c->x[0] + part * D + lo, 2 * D, 1,
