@@ -31,48 +31,43 @@
        nothing there  cc -O3 -march=native -DCMHA_NO_CBLAS app.c -lm         (the built-in GEMM)
        32-bit x86     add -msse2 -mfpmath=sse                                (an x87 gets slow mathematics)
        wasm           emcc -O3 -DCMHA_NO_CBLAS app.c -sALLOW_MEMORY_GROWTH=1 (-sNODERAWFS=1: node's files)
-   The code compiles as C99, C11, C17 and C++11, the declarations as C89 too. -Ofast, -ffast-math and their
-   parts may be given for the program's sake: the library keeps to IEEE arithmetic, at its speed, and where
-   clang has no way to, an #error names the flag to add. A program that is linked with such a flag starts with
-   denormal numbers taken for 0, which the library then does too.
+   The code compiles as C99, C11, C17 and C++11, the declarations as C89 too. Under -Ofast, -ffast-math and
+   their parts the library keeps to IEEE arithmetic, at its speed; where clang has no way to, an #error names
+   the flag to add. A program linked with such a flag takes denormal numbers for 0, and the library with it.
 
    Configuration macros; but for the first and CMHA_CBLAS_HEADER the same in every file of a program
        CMHA_IMPLEMENTATION   this file also gets the code (one file of a program; not needed with CMHA_STATIC)
        CMHA_LINKED           no file gets the code: an object that has it is linked, as our Makefile does
        CMHA_STATIC           every function is static and the code comes along: private copies may coexist
-       CMHA_DOUBLE           cmha_real is double instead of float, as for gradient checks to 1e-9; a program
-                             and a library that differ in it do not link, see CMHA_CONFIGURATION
+       CMHA_DOUBLE           cmha_real is double, not float: gradient checks to 1e-9. See CMHA_CONFIGURATION
        CMHA_NO_CBLAS         do not use CBLAS; the built-in blocked GEMM takes its place
        CMHA_CBLAS_HEADER     the header that declares cblas_sgemm, default <cblas.h>; for the code alone
        CMHA_NO_SIMD          keep to scalar mathematics from libm (the reference path of the tests)
        CMHA_NO_DISPATCH      compile for the instruction set of the flags alone, not for AVX2 and AVX-512 too
        CMHA_NO_FILES         no file system, no stdio: paths lead to the context's callbacks (cmha_buffers)
-       CMHA_INFERENCE_ONLY   no backward passes, no training, no writing; the linker names what is called all
-                             the same. tests/README.md has the sizes: 370 KB of code, 280 with both macros
+       CMHA_INFERENCE_ONLY   no backward passes, training or writing, 370 KB of code (with NO_FILES 280); the
+                             linker names what is called all the same
 
    Rules that hold everywhere
      - Arrays are row-major; a comment such as x [B, N, D] gives the shape, last index fastest.
      - A call that can fail returns a cmha_status, and cmha_error(context) has one line that names the
-       operation and the sizes. Operations on a tape return a tensor instead, so that they compose: NULL after
-       a failure, the tape keeps the first one, and cmha_tape_backward and cmha_tape_status report it. NULL
-       may be passed on: it stays NULL.
-     - The library never prints, exits or aborts, has no globals (but which instructions
-       the CPU has), and allocates through the context alone.
+       operation and the sizes. Operations on a tape return a tensor instead, NULL after a failure; NULL may
+       be passed on, and cmha_tape_status and cmha_tape_backward report the first failure.
+     - The library never prints, exits or aborts, has no globals (but which instructions the CPU has), and
+       allocates through the context alone.
      - Backward passes accumulate (+=) into gradients.
-     - A masked key is absent: it changes nothing (if it is finite), and a query that sees no key gets an
-       output of zeros. What padding holds changes no bit of another token's numbers, nor does, in a causal
-       model, what later tokens hold. One exception: with experts (CRAT) later tokens and the other sequences
-       of a batch change them by rounding, about 1e-7, because a BLAS sums a row in an order that depends on
-       how many tokens share an expert. (The built-in product does not.)
+     - A masked key is absent: it changes nothing (if it is finite), and a query that sees no key gets zeros.
+       What padding and, in a causal model, later tokens hold changes no bit of another token's numbers. But
+       with experts (CRAT) later tokens and batch mates change them by rounding, about 1e-7, because a BLAS
+       sums a row in an order that depends on how many tokens share an expert (the built-in product does not).
      - Complex numbers are pairs of reals; the gradient of z is dL/dRe(z) + i dL/dIm(z).
-     - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init, _load or _open
-       and closed by _close, the context last. Closing twice, or closing a zeroed object, does nothing.
-       What was opened on a model or a context that has been closed since, opened again or not, says
-       CMHA_ERR_STATE, and can still be closed.
-     - Two threads may work at once with two contexts. GCC's OpenMP does not survive fork(): once a
-       context has worked with several threads, a child waits for ever in its first call with threads,
-       whichever context makes it. So fork before the first such call, or let the child open a context
-       with threads = 1, or execute a program.
+     - The papers leave much open: examples/PAPERS.md says what, and what is computed here.
+     - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init or _open and closed
+       by _close, the context last. Closing twice, or closing a zeroed object, does nothing. What was opened
+       on a model or a context that has been closed since says CMHA_ERR_STATE, and can still be closed.
+     - Two threads may work at once with two contexts. GCC's OpenMP does not survive fork(): after a call with
+       several threads a child waits for ever in its first such call. So fork before, or let the child open a
+       context with threads = 1, or execute a program.
 
    Where the papers' equations are: functions that compute them, whose comments name them in the same words
        ComplexFormer, arXiv 2505.10222
@@ -87,7 +82,7 @@
            6-7 cmha_complex_rotate_forward, 8 cmha_complex_norm_forward, 9 cmha_activation_forward,
            10 cmha_complex_linear_forward, 11-13 cmha__phasor_map, 14 cmha__lag_scores,
            15 cmha_complex_lowrank, 16 cmha__crat_block, 17 cmha_irw, 18 cmha__search_run,
-           19 cmha__retrieve_mix, 20 cmha_complex_residual_forward, 21 cmha_experts_forward,
+           19 cmha__retrieve_mix, 20 cmha_complex_residual_forward, 21 cmha__experts_run,
            22 cmha_componentwise_clip, 23-24 cmha__regulariser_sum,
            25 cmha__model_body, 26-27 cmha__final_norm, 28-35 examples/extensions
 
@@ -126,7 +121,6 @@ typedef float cmha_real;
 #endif
 
 /* ================================================= Base ================================================= */
-
 #define CMHA_VERSION_MAJOR 0
 #define CMHA_VERSION_MINOR 6
 #define CMHA_VERSION_PATCH 0
@@ -160,23 +154,22 @@ __attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONF
 #endif
 #endif
 
-/* "0.6.0 (float, CBLAS, OpenMP)": the version and the configuration the implementation was compiled with. */
-CMHA_DEF const char *cmha_version(void);
+CMHA_DEF const char *cmha_version(void); /* and configuration of the code: "0.6.0 (float, CBLAS, OpenMP)" */
 
 /* name, what cmha_status_string says of it */
-#define CMHA_STATUSES(X)                                                  \
-    X(CMHA_OK, "no error")                                                \
-    X(CMHA_ERR_ARGUMENT, "an argument is missing or out of range")        \
-    X(CMHA_ERR_SHAPE, "shapes do not fit together")                       \
-    X(CMHA_ERR_MEMORY, "the allocator returned no memory")                \
-    X(CMHA_ERR_OVERFLOW, "a size is too large to be represented")         \
-    X(CMHA_ERR_IO, "reading or writing a file failed")                    \
-    X(CMHA_ERR_FORMAT, "a file is not what its format promises")          \
+#define CMHA_STATUSES(X) \
+    X(CMHA_OK, "no error") \
+    X(CMHA_ERR_ARGUMENT, "an argument is missing or out of range") \
+    X(CMHA_ERR_SHAPE, "shapes do not fit together") \
+    X(CMHA_ERR_MEMORY, "the allocator returned no memory") \
+    X(CMHA_ERR_OVERFLOW, "a size is too large to be represented") \
+    X(CMHA_ERR_IO, "reading or writing a file failed") \
+    X(CMHA_ERR_FORMAT, "a file is not what its format promises") \
     X(CMHA_ERR_NOT_FOUND, "a file, tensor or option of that name is not there") \
-    X(CMHA_ERR_NOT_FINITE, "a loss or gradient is NaN or infinite")       \
-    X(CMHA_ERR_FULL, "the cache has no room for more tokens")             \
-    X(CMHA_ERR_TOKEN, "a token lies outside the vocabulary")              \
-    X(CMHA_ERR_STATE, "the object is not in a state that allows this")    \
+    X(CMHA_ERR_NOT_FINITE, "a loss or gradient is NaN or infinite") \
+    X(CMHA_ERR_FULL, "the cache has no room for more tokens") \
+    X(CMHA_ERR_TOKEN, "a token lies outside the vocabulary") \
+    X(CMHA_ERR_STATE, "the object is not in a state that allows this") \
     X(CMHA_STOPPED, "a callback asked to stop")
 
 typedef enum cmha_status {
@@ -186,28 +179,23 @@ typedef enum cmha_status {
     CMHA_STATUS_COUNT
 } cmha_status;
 
-/* Returns a constant English phrase for a status; never NULL. */
-CMHA_DEF const char *cmha_status_string(cmha_status status);
-
-/* Hands out memory. Set both callbacks or neither (then malloc and free). `bytes` of release is what allocate
-   was asked for. The library calls them only from the thread that called it. */
+CMHA_DEF const char *cmha_status_string(cmha_status status); /* a constant English phrase; never NULL */
+/* Hands out memory, in the thread that called the library. Set both callbacks or neither (malloc, free). */
 typedef struct cmha_allocator {
-    void *(*allocate)(void *user, size_t bytes); /* NULL when there is none */
-    void (*release)(void *user, void *memory, size_t bytes);
+    void *(*allocate)(void *user, size_t bytes);             /* NULL when there is none */
+    void (*release)(void *user, void *memory, size_t bytes); /* bytes: what allocate was asked for */
     void *user;
 } cmha_allocator;
-
 typedef struct cmha_context cmha_context;
-
 /* Says where paths lead. Pairs that are NULL: to the system's files. A status but CMHA_OK ends the library's
    call, which returns it with the path in its line and leaves all as it was. */
 typedef struct cmha_files {
     cmha_status (*size)(void *user, cmha_context *context, const char *path, uint64_t *bytes);
     cmha_status (*read)(void *user, cmha_context *context, const char *path, uint64_t offset, void *to,
-                        size_t bytes);
+        size_t bytes);
     /* Takes a new file of `total` bytes in pieces, from offset 0 on, each where the last one ended. */
     cmha_status (*write)(void *user, cmha_context *context, const char *path, uint64_t offset,
-                         const void *from, size_t bytes, uint64_t total);
+        const void *from, size_t bytes, uint64_t total);
     /* Ends that: whole = 1 puts it in the old file's place, 0 forgets it. */
     cmha_status (*finish)(void *user, cmha_context *context, const char *path, int whole);
     int system_too; /* 1: where size, or the first write, says NOT_FOUND, the system's files are next */
@@ -217,19 +205,16 @@ typedef struct cmha_files {
 /* Holds a file in memory. Zero what you do not set. */
 typedef struct cmha_buffer {
     const char *name; /* the path that leads here; NULL ends a list */
-    const void *data; /* the file, of any alignment: the caller's array or, after a save, `taken` */
-    size_t size;      /* its bytes */
-    void *taken;      /* `size` bytes of the context's allocator, which the caller gives back, or NULL */
-    void *saving;     /* what is being written, beside the old file until it is whole */
+    const void *data; /* [size], of any alignment: the caller's array or, after a save, `taken` */
+    size_t size;
+    void *taken;  /* `size` bytes of the context's allocator, which the caller gives back, or NULL */
+    void *saving; /* what is being written, beside the old file until it is whole */
     size_t saving_bytes;
 } cmha_buffer;
 /* Makes files of a list of buffers, which must outlive the context. Other paths are the system's. */
 CMHA_DEF cmha_files cmha_buffers(cmha_buffer *list);
-
 typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
-
 typedef struct cmha_score cmha_score; /* a kind of attention of one's own, see Attention */
-
 typedef struct cmha_context_config {
     int threads;              /* 0 = every core OpenMP offers; without OpenMP always 1 (fork(): see above) */
     uint64_t seed;            /* of initial parameters, dropout and batches; 0 is a seed like any other */
@@ -237,11 +222,9 @@ typedef struct cmha_context_config {
     cmha_files files;         /* zeroed = the system's; cmha_buffers(list) = files in memory */
     void (*log)(void *user, cmha_log_level level, const char *line); /* no newline; NULL = silence */
     void *log_user;
-    int keep_blas_threads; /* 0: an OpenBLAS is set to one thread of its own until the context closes, because
-                              the library splits the work itself; 1: its setting is left alone. Of several
-                              contexts close the first one last */
-    const cmha_score *scores; /* the program's own rows, which models name in their field `score`; they
-                                 outlive the context */
+    int keep_blas_threads; /* 0: an OpenBLAS has one thread of its own until the context closes, as the
+                              library splits the work; 1: its setting stays. Close the first context last */
+    const cmha_score *scores; /* [n_scores], outlive the context: what models name in their field `score` */
     size_t n_scores;
 } cmha_context_config;
 
@@ -255,101 +238,74 @@ struct cmha_context {
     uint64_t models;  /* opened so far */
 };
 
-/* Opens a context; config NULL = all defaults. Warns through the log callback where the BLAS runs a kernel
-   below what this CPU can do (see cmha_blas_remedy). Errors: ARGUMENT (negative threads, half an
-   allocator or of a pair of file callbacks). */
+/* Opens a context; config NULL = all defaults. Warns through the log where cmha_blas_remedy has one. Errors:
+   ARGUMENT (negative threads, half an allocator or of a pair of file callbacks). */
 CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context_config *config);
 CMHA_DEF void cmha_context_close(cmha_context *context);
-
 /* Returns one line about the last failure, "attention: width 65 is not divisible by 4 heads"; "" if none. */
 CMHA_DEF const char *cmha_error(const cmha_context *context);
-
 /* Names what does the matrix products: "OpenBLAS SkylakeX", "CBLAS", "Accelerate" or "built-in". */
 CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size);
-
-/* Names the instruction set of the hot loops: "avx512", "avx2", "sse2"; "base" on other CPUs. A program that
-   GCC or clang compiled for every x86-64 takes the best that its CPU has; others have that of their flags, as
-   under CMHA_NO_DISPATCH. NULL asks; a name chooses, for the whole process, as tests and comparisons need it:
-   not while others compute, whose bits it may change. Returns NULL, and changes nothing, where the CPU or the
-   program lacks it. */
+/* Names the instruction set of the hot loops: "avx512", "avx2", "sse2"; "base" on other CPUs: the best of the
+   CPU in a program that GCC or clang compiled for every x86-64, else, and under CMHA_NO_DISPATCH, that of the
+   flags. NULL asks; a name chooses, for the whole process, as tests need it: not while others compute, whose
+   bits it may change. Returns NULL, and changes nothing, where the CPU or the program lacks it. */
 CMHA_DEF const char *cmha_instructions(const char *name);
-
-/* Returns NULL when the BLAS uses this CPU well, else the environment variable that would mend it, such as
-   "OPENBLAS_CORETYPE=SkylakeX": an OpenBLAS older than the CPU takes its SSE3 kernel, four times slower
-   (OpenBLAS issue 4267). */
+/* Returns NULL when the BLAS uses this CPU well, else the environment variable that mends it, such as
+   "OPENBLAS_CORETYPE=SkylakeX": an OpenBLAS older than the CPU takes its SSE3 kernel, four times slower. */
 CMHA_DEF const char *cmha_blas_remedy(void);
-
 /* Puts the environment right, first thing in main, and executes the program again, once (Linux only): the
    remedy above, and a short spin for GCC's OpenMP (GOMP_SPINCOUNT), whose waiting threads otherwise burn
    milliseconds that others need. What the user has set stays. Returns when nothing is to be mended. */
 CMHA_DEF void cmha_blas_restart(char **argv);
 
-/* Draws random numbers from a counter (the SplitMix64 finaliser over key + counter): the state is two
-   integers, and any part of the stream can be reached without the ones before it. */
-typedef struct cmha_rng {
-    uint64_t key, counter;
-} cmha_rng;
-
+/* Draws random numbers by counter: the SplitMix64 finaliser over key + counter. */
+typedef struct cmha_rng { uint64_t key, counter; } cmha_rng;
 CMHA_DEF cmha_rng cmha_rng_make(uint64_t seed, uint64_t stream); /* streams of one seed are independent */
-CMHA_DEF uint64_t cmha_rng_next(cmha_rng *rng);                  /* 64 uniform bits */
-CMHA_DEF double cmha_rng_uniform(cmha_rng *rng);                 /* in [0, 1), 53 bits */
-CMHA_DEF double cmha_rng_normal(cmha_rng *rng);                  /* mean 0, variance 1 */
-CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n);     /* in [0, n), n > 0 */
+CMHA_DEF uint64_t cmha_rng_next(cmha_rng *rng); /* 64 uniform bits */
+CMHA_DEF double cmha_rng_uniform(cmha_rng *rng); /* in [0, 1), 53 bits */
+CMHA_DEF double cmha_rng_normal(cmha_rng *rng); /* mean 0, variance 1 */
+CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n); /* in [0, n), n > 0 */
 
 /* Describes a field of a configuration: one row, from which setting by name, checking, printing, checkpoint
-   metadata and the programs' help come. A config struct is plain data: assign its members or set them by
-   name. */
+   metadata and help come. A config struct is plain data: assign its members or set them by name. */
 enum cmha_field_type { CMHA_FIELD_SIZE, CMHA_FIELD_REAL, CMHA_FIELD_FLAG, CMHA_FIELD_ENUM, CMHA_FIELD_NAME };
 typedef enum cmha_field_type cmha_field_type;
-
 typedef struct cmha_field {
     const char *name;
-    cmha_field_type type;              /* size_t, double, int 0/1, int of which each value has a word, char
-                                          [32] of letters, digits and - _ . +, "" by default */
-    size_t offset;                     /* of the member in its struct, in bytes */
-    double initial, minimum, maximum;  /* default and closed range */
-    const char *choices;               /* ENUM: the words from minimum to maximum, "a|b|c"; NAME: "NAME"; else
-                                          NULL */
-    const char *help;                  /* one line */
+    cmha_field_type type; /* size_t, double, int 0/1, int of which each value has a word, char [32] of
+                             letters, digits and - _ . +, "" by default */
+    size_t offset;                    /* of the member in its struct, in bytes */
+    double initial, minimum, maximum; /* default and closed range */
+    const char *choices;              /* ENUM: "a|b|c", from minimum to maximum; NAME: "NAME"; else NULL */
+    const char *help;                 /* one line */
 } cmha_field;
-
-typedef struct cmha_table {
-    const cmha_field *fields;
-    size_t count;
-} cmha_table;
-
-/* Writes the default of every field. */
-CMHA_DEF void cmha_config_defaults(cmha_table table, void *config);
-/* Sets a field from text. Errors: NOT_FOUND (no such field), ARGUMENT (no number, out of range, not a
-   choice). */
+typedef struct cmha_table { const cmha_field *fields; size_t count; } cmha_table;
+CMHA_DEF void cmha_config_defaults(cmha_table table, void *config); /* writes them all */
+/* Sets a field from text. Errors: NOT_FOUND (no such field), ARGUMENT (no number or choice, out of range). */
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name,
-                                     const char *value);
-/* Sets "NAME=VALUE NAME=VALUE ..." (blanks between). Errors: those of cmha_config_set. */
+    const char *value);
+/* Sets "NAME=VALUE NAME=VALUE ..." (blanks between) likewise. */
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config,
-                                         const char *text);
-/* Writes the value of a field as text that cmha_config_set reads back to the same value, "" if there is no
-   such field. size >= 32 is always enough. */
+    const char *text);
+/* Writes a field as text for cmha_config_set; "" if there is no such field. size >= 32 is enough. */
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *name, char *text,
-                              size_t size);
+    size_t size);
 /* Checks the range of every field. Errors: ARGUMENT, naming the first that is outside. */
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
 
 /* ========================================== Vector mathematics ========================================== */
-
-/* Compute y [n] = exp(x), tanh(x), sqrt(re^2 + im^2), to 4 ulp, as vectors: libm takes numbers one by one. y
-   may be x. In double the first two are libm's. */
+/* Compute y [n] = exp(x), tanh(x) (both libm's in double), sqrt(re^2 + im^2), to 4 ulp. y may be x. */
 CMHA_DEF void cmha_exp(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_tanh(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y);
 
 /* =========================================== Tape and engine ============================================ */
-
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 8 };
-
-/* Holds a dense row-major array. Tensors of operations live in their tape until cmha_tape_reset, parameters
-   in their model. A struct filled in by hand, the rest zeros, with needs_grad = 1 and `grad` its own memory,
-   is a parameter that outlives the tape. */
 typedef struct cmha_packed cmha_packed;
+/* Holds a dense row-major array, until cmha_tape_reset if a tape made it, else as long as its model. One
+   filled by hand, else zeros, with needs_grad = 1 and its own `grad`, is a parameter that outlives the
+   tape. */
 typedef struct cmha_tensor {
     cmha_real *data, *grad; /* grad: NULL until a backward pass needs it */
     size_t shape[CMHA_MAX_RANK];
@@ -359,12 +315,10 @@ typedef struct cmha_tensor {
     size_t size; /* product of shape */
     const cmha_packed *packed; /* of a matrix of a packed model, whose data are NULL: what is read instead */
 } cmha_tensor;
-
 typedef struct cmha_tape cmha_tape;
 typedef struct cmha_quantised cmha_quantised;
 typedef struct cmha_record cmha_record;
-
-/* Adds to the gradients of record->in[], which cmha_tape_grad returns, given record->out->grad. */
+/* Adds to the gradients of record->in[] (cmha_tape_grad), given record->out->grad. */
 typedef cmha_status (*cmha_backward_fn)(cmha_tape *tape, cmha_record *record);
 
 /* Records one operation. */
@@ -381,21 +335,18 @@ struct cmha_record {
 typedef struct cmha_arena {
     struct cmha_arena_block *block; /* newest */
     size_t used, peak, reserved; /* bytes */
-    int fixed; /* 1: has one block and takes no other */
+    int fixed; /* 1: takes no further block */
     int measuring; /* 1: hands out addresses that must not be touched, and only counts */
 } cmha_arena;
-
 enum { CMHA_MAX_FREE = 32 };
-
-/* Records operations as they are computed and walks them back. cmha_tape_reset rewinds the memory: from the
-   second step on nothing is allocated. */
+/* Records operations as they are computed and walks them back. After the first step it allocates nothing. */
 struct cmha_tape {
     cmha_context *context;
     cmha_arena memory, records;
     cmha_record *last;
     int recording; /* 1: operations append records; 0: compute only */
-    uint64_t key, draws; /* of dropout: this pass's key (from the context's seed, another after every reset;
-                            set it to choose) and the number of masks drawn */
+    uint64_t key, draws; /* of dropout: the pass's key (by the seed, another after every reset; or set it),
+                            and the number of masks drawn */
     cmha_status status;
     struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers free for reuse */
     int n_unused;
@@ -409,24 +360,24 @@ CMHA_DEF void cmha_tape_close(cmha_tape *tape);
 CMHA_DEF void cmha_tape_reset(cmha_tape *tape); /* forgets records, tensors and the failure; keeps memory */
 CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape); /* of the first failure since the reset */
 /* Tells whether the tape only measures the memory of a pass: tensors then have shapes and no numbers, and an
-   operation of the caller's takes its memory and touches none of it, its inputs' data neither. */
+   operation of the caller's takes its memory and touches no data, its inputs' neither. */
 CMHA_DEF int cmha_tape_measures(const cmha_tape *tape);
-/* Keeps a failure of the caller's own operation with its line. The first one counts. Returns NULL. */
+/* Keeps a failure of the caller's own operation with its line, unless there is one. Returns NULL. */
 CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line);
 /* Makes a tensor of zeros in the tape. needs_grad 1: its gradient is wanted. */
 CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad);
-/* Makes a tensor over the caller's data. The backward adds to the caller's grad, if not NULL. */
+/* Makes a tensor over the caller's data. The backward adds to grad, if not NULL. */
 CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data,
-                                       cmha_real *grad);
+    cmha_real *grad);
 /* Takes memory until the next reset, also inside a backward callback; 64-byte aligned, not cleared. */
 CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
 
 /* Appends an operation of the caller's own: `out`, made by cmha_tensor_new and computed, from in[0..n_in).
-   Its record, with `user`, is left out when not recording or if no input needs a gradient. Returns out, or
-   NULL after a failure. A status of `backward` but CMHA_OK ends the pass; its line is cmha_tape_fail's, or
+   Returns out, or NULL after a failure. The record, with `user`, is left out when not recording or if no
+   input needs a gradient. A status of `backward` but CMHA_OK ends the pass; its line is cmha_tape_fail's, or
    names the operation. See examples/extensions. */
 CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_tensor *out,
-                                     cmha_tensor *const *in, int n_in, cmha_backward_fn backward, void *user);
+    cmha_tensor *const *in, int n_in, cmha_backward_fn backward, void *user);
 /* Returns, inside a backward callback, the gradient of t to add to, zeros if new. NULL if t needs none, or
    memory ran out (cmha_tape_status). */
 CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t);
@@ -434,35 +385,30 @@ CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t);
 CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
 
 /* ============================================== Operations ============================================== */
-
-/* Kernels are pure functions over pointers and sizes: no context, no allocation, threads only where a struct
-   has `threads` (0 = 1). Nothing is checked: sizes are those of arrays that exist; 0 is fine, and an empty
-   array may be NULL. A length that a function returns is SIZE_MAX where it overflows. Outputs must not
-   overlap inputs unless stated. _backward takes cotangents, dy = dL/dy, and adds to its gradient arguments;
-   NULL = not wanted.
+/* Kernels are pure functions over pointers and sizes: no context, no allocation, no checks, threads only
+   where a struct has `threads` (0 = 1). Sizes are those of arrays that exist; 0 is fine, and an empty array
+   may be NULL. A length that a function returns is SIZE_MAX where it overflows; scratch, in cmha_real, is
+   aligned as for double. Outputs must not overlap inputs unless stated. _backward takes cotangents, dy =
+   dL/dy, and adds to its gradient arguments; NULL = not wanted. Rows are [T, D]; a bias may be NULL.
 
    Operations return a new tensor of their tape, or NULL (see cmha_tape_status). Beside a kernel pair they
-   compute the same; "Tape:" tells what differs, as inputs -> result. [.., D] has any rank, all axes but the
-   last are rows. Errors of every operation: SHAPE, ARGUMENT (no such kind, an array missing), MEMORY,
-   OVERFLOW; a comment names others. The caller's arrays must stay valid until the backward. key_mask: one
-   byte a token, 0 = absent, NULL = all present. */
+   compute the same, from [.., D], all axes but the last being rows; "Tape:" tells what differs, as inputs ->
+   result. Errors of every operation: SHAPE, ARGUMENT (no such kind, an array missing), MEMORY, OVERFLOW; a
+   comment names others. Arrays must stay valid until the backward. key_mask: one byte a token, 0 = absent,
+   NULL = all present. */
 
 /* ---- Common ---- */
-
-/* Computes C [M, N] = alpha op(A) op(B) + beta C. op(A) is [M, K], op(B) [K, N]. trans_x = 1: the matrix is
-   stored transposed. ld* are row strides as stored. beta = 0 ignores what C held, NaN included. No threads:
-   this is the BLAS front, and an open context keeps an OpenBLAS from its own. */
+/* Computes C [M, N] = alpha op(A) op(B) + beta C, op(A) [M, K], op(B) [K, N]. trans_x = 1: the matrix is
+   stored transposed. ld* are row strides as stored. beta = 0 ignores what C held, NaN included. */
 CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha,
-                        const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta,
-                        cmha_real *C, size_t ldc);
-CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* same shape */
-CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* elementwise, same shape */
+    const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc);
+CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* of one shape */
+CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* by elements, likewise */
 CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor);
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x);
 CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x); /* -> [1] */
 /* Multiplies a [.., M, K] by b, [K, N] or as many [.., K, N]. trans_b = 1: b is [.., N, K]. */
 CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b);
-/* Gives the same numbers, not copied, another shape. */
 CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape);
 CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis);
 CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end);
@@ -471,33 +417,31 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
 /* Averages over tokens: x [B, N, D], key_mask [B, N] -> [B, D]; a sequence without tokens gives 0. */
 CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask);
 
-/* Looks up rows y [T, D], row t = weight[ids[t]], weight [V, D]. The caller checks 0 <= ids[t] < V. Tape: ids
-   [B, N] -> [B, N, D]. Errors: TOKEN. */
+/* Looks up rows y [T, D], row t = weight[ids[t]], weight [V, D], 0 <= ids[t] < V. Tape: ids [B, N] -> [B, N,
+   D]. Errors: TOKEN. */
 CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D,
-                                     cmha_real *y);
+    cmha_real *y);
 CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
-                                      cmha_real *dweight);
+    cmha_real *dweight);
 CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
-                                     size_t N);
-/* Computes x [.., I] weight^T + bias -> [.., O]; weight [O, I], bias [O] or NULL. */
+    size_t N);
+/* Computes x [.., I] weight^T + bias -> [.., O]; weight [O, I], bias [O]. */
 CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
 /* Computes residual + gain * dropout(act(x) weight^T + bias), the second half of every sublayer. act: a
-   cmha_activation, computed again in the backward. residual, bias NULL = none. */
+   cmha_activation, computed again in the backward. residual NULL = none. */
 CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
-                                    cmha_tensor *bias, cmha_tensor *residual, cmha_real gain,
-                                    cmha_real dropout);
+    cmha_tensor *bias, cmha_tensor *residual, cmha_real gain, cmha_real dropout);
 
-/* Normalises rows: y [T, D] = weight * (x - mean) / sqrt(var + eps) + bias, var biased, bias or NULL. stats
-   [T, 2] gets (mean, 1 / sqrt(var + eps)) for the backward. centred = 0, as RMSNorm has it: the mean counts
-   as 0, var is mean(x^2), and stats [T] gets the inverse root alone. */
+/* Normalises rows: y [T, D] = weight * (x - mean) / sqrt(var + eps) + bias, var biased. stats [T, 2] gets
+   (mean, 1 / sqrt(var + eps)) for the backward. centred = 0, RMSNorm: the mean counts as 0, var is mean(x^2),
+   and stats [T] gets the inverse root alone. */
 CMHA_DEF void cmha_norm_forward(int centred, const cmha_real *x, const cmha_real *weight,
-                                const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y,
-                                cmha_real *stats);
+    const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats);
 CMHA_FIT void cmha_norm_backward(int centred, const cmha_real *x, const cmha_real *weight,
-                                 const cmha_real *stats, const cmha_real *dy, size_t T, size_t D,
-                                 cmha_real *dx, cmha_real *dweight, cmha_real *dbias);
+    const cmha_real *stats, const cmha_real *dy, size_t T, size_t D, cmha_real *dx, cmha_real *dweight,
+    cmha_real *dbias);
 CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
-                                     cmha_real eps);
+    cmha_real eps);
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
 
 typedef enum cmha_activation {
@@ -511,43 +455,41 @@ typedef enum cmha_activation {
    which does not keep phases. Tape: SWIGLU too. */
 CMHA_DEF void cmha_activation_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y);
 CMHA_FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
-                                       cmha_activation kind, cmha_real *dx);
+    cmha_activation kind, cmha_real *dx);
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind);
 /* Computes y [n] = up * gate * sigmoid(gate). */
 CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y);
 CMHA_FIT void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
-                                   cmha_real *dgate, cmha_real *dup);
+    cmha_real *dgate, cmha_real *dup);
 
 /* Computes y [n] = x * keep / (1 - p), 0 <= p < 1. y may be x. keep is a Bernoulli(1 - p) bit of (key, first
-   + index) alone: the backward, which is the same call on the cotangent, and any split of the array draw the
-   same bits. Tape: returns x itself when not recording or p = 0. */
+   + index) alone: any split of the array, and the backward, the same call on the cotangent, draws the same
+   bits. Tape: returns x itself when not recording or p = 0. */
 CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first,
-                                   cmha_real *y);
+    cmha_real *y);
 CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p);
 
-/* Returns the sum of logsumexp(logits) - logits[target] over rows with target != ignore. logits [T, V]; the
-   caller checks the targets. counted (or NULL) gets the number of such rows. lse [T, 2] (or NULL), for the
-   backward, gets a row's largest logit and log sum exp(logit - largest), apart for huge logits. */
+/* Returns the sum of logsumexp(logits) - logits[target] over counted rows, those with target != ignore.
+   logits [T, V]. counted (or NULL) gets their number. lse [T, 2] (or NULL), for the backward, gets a row's
+   largest logit and log sum exp(logit - largest), apart for huge logits. */
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T,
-                                           size_t V, int32_t ignore, cmha_real *lse, size_t *counted);
-/* Returns the same and turns logits into scale (softmax(logits) - onehot(target)). Rows that are not counted
-   become 0. Takes one exponential a logit instead of two. */
+    size_t V, int32_t ignore, cmha_real *lse, size_t *counted);
+/* Returns the same and turns logits into their gradient, scale (softmax(logits) - onehot(target)), 0 in rows
+   that are not counted: one exponential a logit instead of two. */
 CMHA_FIT double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V,
-                                            int32_t ignore, cmha_real scale);
-/* Adds scale (softmax(logits) - onehot(target)) to dlogits on counted rows. dlogits must not be logits. */
+    int32_t ignore, cmha_real scale);
+/* Adds scale (softmax(logits) - onehot(target)) to dlogits on counted rows; dlogits must not be logits. */
 CMHA_FIT void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets,
-                                          const cmha_real *lse, size_t T, size_t V, int32_t ignore,
-                                          cmha_real scale, cmha_real *dlogits);
+    const cmha_real *lse, size_t T, size_t V, int32_t ignore, cmha_real scale, cmha_real *dlogits);
 /* Averages that loss over counted rows, logits [.., V] -> [1]; no row: 0. class_weights [V] (or NULL) weight
-   the mean: sum w[target] loss / sum w[target]. Errors: TOKEN. */
+   the mean: sum w[target] loss / sum w[target]. Errors, here and next: TOKEN. */
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
-                                         int32_t ignore, const cmha_real *class_weights);
-/* Averages the loss of logits x weight^T + bias. x [.., I], weight [V, I], bias [V] or NULL. The logits never
-   exist as a whole: some rows at a time (16 MiB of floats, but at least 256 rows) are made, turned into their
-   gradient and spent, in the backward once more. Errors: TOKEN. */
+    int32_t ignore, const cmha_real *class_weights);
+/* Averages the loss of logits x weight^T + bias. x [.., I], weight [V, I], bias [V]. The logits never exist
+   as a whole: some rows at a time (16 MiB of floats, but at least 256 rows) are made, turned into their
+   gradient and spent, in the backward once more. */
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
-                                                cmha_tensor *bias, const int32_t *targets, int32_t ignore,
-                                                const cmha_real *class_weights);
+    cmha_tensor *bias, const int32_t *targets, int32_t ignore, const cmha_real *class_weights);
 /* Averages (x - targets)^2 -> [1]; targets [size of x]. */
 CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets);
 
@@ -563,40 +505,32 @@ struct cmha_packed {
     size_t O, I;
     size_t turned; /* 0: the source is [O, I]; C: it is [O / C, I, C], and a row here is a column there */
     const cmha_real *source; /* what it was packed from; not read again */
-    uint32_t *words; /* groups of 4 rows by blocks of 64 columns, as cmha_packed_forward reads them; padded
-                        with zeros */
+    uint32_t *words; /* groups of 4 rows by blocks of 64 columns, padded with zeros */
     cmha_real *scales; /* INT8: [O], else NULL */
 };
-/* Return the lengths of words and scales. */
-CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I);
-CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O);
-/* Fills words and scales, the caller's arrays, from weight [O, I]. The other members must be set. */
+CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I); /* their length */
+CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O); /* likewise */
+/* Fills words and scales, the caller's, from weight [O, I]. The other members must be set. */
 CMHA_DEF void cmha_pack(cmha_packed *packed, const cmha_real *weight);
 /* Writes rows lo .. hi - 1 as numbers again, to weight [hi - lo, I]. */
 CMHA_DEF void cmha_unpack(const cmha_packed *packed, size_t lo, size_t hi, cmha_real *weight);
-/* Computes columns lo .. hi - 1 of y [T, ldy] = x [T, I] W^T, for few rows x, such as a decoded token's. The
-   weights stream through once. A row's sum does not depend on lo and hi. */
+/* Computes columns lo .. hi - 1 of y [T, ldy] = x [T, I] W^T, for few rows x, such as a decoded token's. A
+   row's sum does not depend on lo and hi. */
 CMHA_DEF void cmha_packed_forward(const cmha_packed *packed, const cmha_real *x, size_t T, size_t lo,
-                                  size_t hi, cmha_real *y, size_t ldy);
+    size_t hi, cmha_real *y, size_t ldy);
 
 /* ---- ComplexFormer ---- */
-
-/* Orders the P = d_k/2 complex numbers of a head (ComplexFormer 3.1.1 interleaves). */
-typedef enum cmha_layout {
-    CMHA_LAYOUT_INTERLEAVED, /* pair j = (x[2j], x[2j+1]) */
-    CMHA_LAYOUT_HALF         /* pair j = (x[j], x[j+P]) */
-} cmha_layout;
-
-/* Splits x [T, 2P] into modulus and phase [T, P] or NULL (ComplexFormer eq 1-4). The phase is atan2(im, re)
-   in [-pi, pi], 0 where the modulus is 0. For looking: attention needs neither. Backward: dx += dmodulus (re,
+/* Orders the P = d_k/2 complex numbers of a head: number j is (x[2j], x[2j+1]); HALF: (x[j], x[j+P]). */
+typedef enum cmha_layout { CMHA_LAYOUT_INTERLEAVED, CMHA_LAYOUT_HALF } cmha_layout;
+/* Splits x [T, 2P] into modulus and phase [T, P] or NULL (ComplexFormer eq 1-4), for looking: attention needs
+   neither. The phase is atan2(im, re) in [-pi, pi], 0 where the modulus is 0. Backward: dx += dmodulus (re,
    im)/modulus, 0 at modulus 0, + dphase (-im, re)/(modulus^2 + 1e-12), which is bounded. */
 CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout,
-                                 cmha_real *modulus, cmha_real *phase);
+    cmha_real *modulus, cmha_real *phase);
 CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase,
-                                  size_t T, size_t P, cmha_layout layout, cmha_real *dx);
+    size_t T, size_t P, cmha_layout layout, cmha_real *dx);
 
-/* Chooses the frequencies omega_j of the pairs. Eq 6 prints base^(-2j/(d_k/2)) = base^(-4j/d_k), which leaves
-   half of the pairs nearly still over a thousand tokens; its references and code use RoPE, our default. */
+/* Chooses the frequencies omega_j of the pairs: RoPE's, the default, or eq 6 as printed (LITERAL). */
 typedef enum cmha_frequency {
     CMHA_FREQUENCY_ROPE,    /* base^(-2j/d_k) */
     CMHA_FREQUENCY_LITERAL, /* base^(-4j/d_k) */
@@ -604,7 +538,7 @@ typedef enum cmha_frequency {
 } cmha_frequency;
 CMHA_DEF void cmha_frequencies(cmha_frequency kind, double base, size_t P, double *omega);
 /* Fills table [n, 2P]: row r, t = pos0 + r (pos0 may be negative), is cos(t omega_j) for j < P, then sin(t
-   omega_j). Angles are formed in double: position 10^6 is as exact as position 1. */
+   omega_j), from angles in double. */
 CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdiff_t pos0, cmha_real *table);
 
 typedef struct cmha_rotate_args {
@@ -614,110 +548,95 @@ typedef struct cmha_rotate_args {
     const cmha_real *delta, *b; /* [P]. delta NULL: delta = 1, b = 0, RoPE exactly. b NULL: 0, as for keys */
 } cmha_rotate_args;
 /* Computes the feature map of ComplexFormer (eq 1-8, factorised) and of RoPE, on n rows of one head:
-
        y_j = lambda_j exp(i (delta_j theta_j + b_j + t omega_j))
            = z_j exp(i ((delta_j - 1) theta_j + b_j)) exp(i t omega_j)
-
    with z_j = lambda_j exp(i theta_j) the j-th pair of x. Eq 8's score, a sum of cosines over n^2 P terms, is
    the plain dot product of these features, because cos(alpha_m - beta_n) = Re exp(i alpha_m) conj exp(i
-   beta_n); this holds for phase differences that are not wrapped to (-pi, pi], which is what the paper
-   writes. The second form needs no modulus, is exact at lambda = 0, and its backward has no 1/lambda. For a
-   delta that is no integer, y jumps by 2 lambda |sin(pi delta)| where theta crosses the negative real axis: a
-   property of the method. x: rows of 2P reals, ldx apart. y: rows [Re y (P) | Im y (P)], ldy apart. */
+   beta_n), of phase differences that are not wrapped to (-pi, pi], as the paper writes. The second form needs
+   no modulus, is exact at lambda = 0, and its backward has no 1/lambda. For a delta that is no integer, y
+   jumps by 2 lambda |sin(pi delta)| where theta crosses the negative real axis: a property of the method. x:
+   rows of 2P reals, ldx apart. y: rows [Re y (P) | Im y (P)], ldy apart. */
 CMHA_DEF void cmha_rotate_forward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
-                                  cmha_real *y, size_t ldy);
+    cmha_real *y, size_t ldy);
 /* Adds to dx (rows ldx apart), ddelta and db [P], the last two in double for long sums. */
 CMHA_FIT void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
-                                   const cmha_real *dy, size_t ldy, cmha_real *dx, double *ddelta,
-                                   double *db);
+    const cmha_real *dy, size_t ldy, cmha_real *dx, double *ddelta, double *db);
 
 /* ---- CoPE ---- */
-
-/* Chooses the imaginary part of CoPE's embedding (eq 1): positions. The paper says sinusoidal; its code has
-   sines alone, each frequency on two channels, so that position 0 is the number 0. */
+/* Chooses the imaginary part of CoPE's embedding (eq 1): positions. */
 typedef enum cmha_cope_imag {
-    CMHA_COPE_IMAG_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d) */
+    CMHA_COPE_IMAG_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d), as the authors' code has it */
     CMHA_COPE_IMAG_SIN_COS, /* even c the same, odd c cos(t w): the sinusoidal table of Vaswani et al. */
     CMHA_COPE_IMAG_LEARNED  /* a parameter of the caller's */
 } cmha_cope_imag;
 /* Fills table [n, d], any d: row r is position t = pos0 + r, without the paper's gamma. LEARNED: zeros. */
 CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double base, size_t pos0,
-                              cmha_real *table);
+    cmha_real *table);
 
 /* ---- MöbiusAttention ---- */
-
-/* Chooses how to divide complex numbers. MöbiusAttention eq 5 does not say what happens at a pole, nor its
-   authors what eps is. REG (eps = 1e-3 in float) is our choice, and so is UNIT, which keeps only the phase of
-   the denominator (an author's earlier code, 5*E, divides by |w| as well, but returns conj(y)). */
+/* Chooses how to divide complex numbers: MöbiusAttention eq 5 is silent on poles. REG (eps = 1e-3 in float)
+   is our choice, and so is UNIT, which keeps only the phase of the denominator. */
 typedef enum cmha_quotient_kind {
     CMHA_QUOTIENT_REG,   /* u conj(w) / (|w|^2 + eps^2): |y| <= |u| / (2 eps), smooth where eps > 0 */
     CMHA_QUOTIENT_EXACT, /* u / w, eps is not read; unbounded near w = 0 */
     CMHA_QUOTIENT_UNIT   /* u conj(w) / sqrt(|w|^2 + eps^2): |y| <= |u| */
 } cmha_quotient_kind;
-/* Divides y = u over w, all [T, 2D], eps >= 0. Rows are [Re (D) | Im (D)]. Neither a huge nor a tiny w is
-   lost: w and eps are scaled before they are squared. Where both vanish (below the smallest normal number) y
-   and its gradients are 0: the quotient has no value there. Tape: [.., 2D]. Errors: ARGUMENT (eps < 0). */
+/* Divides y = u over w, all [T, 2D], rows [Re (D) | Im (D)], eps >= 0. Neither a huge nor a tiny w is lost: w
+   and eps are scaled before they are squared. Where both vanish (below the smallest normal number) y and its
+   gradients are 0. Errors, here and of cmha_mobius: ARGUMENT (eps < 0). */
 CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D,
-                                    cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
+    cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
 CMHA_FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
-                                     size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *du,
-                                     cmha_real *dw);
+    size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *du, cmha_real *dw);
 CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
-                                    cmha_real eps);
+    cmha_real eps);
 /* Multiplies rows x [T, 2D] by w [2, D] channel by channel: MöbiusAttention eq 7-8 as printed. */
 CMHA_DEF void cmha_elementwise_complex_forward(const cmha_real *x, const cmha_real *w, size_t T, size_t D,
-                                               cmha_real *y);
+    cmha_real *y);
 CMHA_FIT void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
-                                                size_t T, size_t D, cmha_real *dx, cmha_real *dw);
+    size_t T, size_t D, cmha_real *dx, cmha_real *dw);
 CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
 /* Maps each channel (MöbiusAttention eq 5): y [T, 2D] = (a rho + b) / (c rho + d), divided by kind and eps.
-   abcd [4, 2, D] = a, b, c, d, each (re, im); dabcd is summed in double. Errors: ARGUMENT (eps < 0). */
+   abcd [4, 2, D] = a, b, c, d, each (re, im); dabcd is summed in double. */
 CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D,
-                                  cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
+    cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
 CMHA_FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
-                                   size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *drho,
-                                   cmha_real *dabcd);
+    size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *drho, cmha_real *dabcd);
 CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd,
-                                  cmha_quotient_kind kind, cmha_real eps);
+    cmha_quotient_kind kind, cmha_real eps);
 
 /* ---- Complex building blocks (CRAT 4.1 to 4.7) ---- */
-
 /* Complex arrays are planes: rows [Re (D) | Im (D)]. A complex weight is [2, O, I], a vector [2, D]: real
    part, then imaginary part. Operations refuse an odd width (SHAPE) and eps < 0 (ARGUMENT). */
-
 typedef struct cmha_complex_linear_args {
     size_t T, I, O; /* rows, complex numbers in and out */
     int adjoint; /* 0: y = W x + b, weight [2, O, I]; 1: y = W^H x + b, weight [2, I, O] */
-    int threads;
-    int fresh; /* backward: dx is written, whatever it held */
+    int threads, fresh; /* fresh: the backward writes dx, whatever it held */
 } cmha_complex_linear_args;
-/* Computes y [T, 2O] = W x + b, no conjugate (CRAT eq 10). x [T, 2I], bias [2, O] or NULL, scratch [4 T O].
-   The weight is never expanded: one real product holds Wr xr, Wi xr, Wr xi and Wi xi. Tape: [.., 2I]
-   -> [.., 2O]; for a real x [.., I] (CRAT eq 5) reshape the weight to [2O, I] and take cmha_linear. */
+/* Computes y [T, 2O] = W x + b, no conjugate (CRAT eq 10). x [T, 2I], bias [2, O], scratch [4 T O]. For a
+   real x [.., I] (CRAT eq 5) reshape the weight to [2O, I] and take cmha_linear. */
 CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, const cmha_real *x,
-                                          const cmha_real *weight, const cmha_real *bias, cmha_real *y,
-                                          cmha_real *scratch);
+    const cmha_real *weight, const cmha_real *bias, cmha_real *y, cmha_real *scratch);
 CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
-                                           const cmha_real *weight, const cmha_real *dy, cmha_real *dx,
-                                           cmha_real *dweight, cmha_real *dbias, cmha_real *scratch);
+    const cmha_real *weight, const cmha_real *dy, cmha_real *dx, cmha_real *dweight, cmha_real *dbias,
+    cmha_real *scratch);
 CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
-                                          cmha_tensor *bias);
-/* Computes U (V^H x) + b (CRAT eq 15), u [2, O, r], v [2, I, r], b [2, O] or NULL: [.., 2I] -> [.., 2O]. */
+    cmha_tensor *bias);
+/* Computes U (V^H x) + b (CRAT eq 15), u [2, O, r], v [2, I, r], b [2, O]: [.., 2I] -> [.., 2O]. */
 CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v,
-                                           cmha_tensor *bias);
+    cmha_tensor *bias);
 /* Computes y = z exp(i theta) (CRAT eq 6-7). z, y [T, 2D], theta [T, D] of any size. */
 CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D,
-                                          cmha_real *y);
+    cmha_real *y);
 CMHA_FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
-                                           size_t T, size_t D, cmha_real *dz, cmha_real *dtheta);
+    size_t T, size_t D, cmha_real *dz, cmha_real *dtheta);
 CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
 
 /* Names norms over the D complex features of a token: y = gamma M c + beta, c = z - mean(z). M is a symmetric
    real 2x2 matrix on (Re c, Im c) from their covariance V (biased). */
 typedef enum cmha_complex_norm_kind {
     CMHA_COMPLEX_NORM_CLN,   /* M = 1/sqrt(mean|c|^2 + eps), gamma [2, D] complex: CRAT eq 8 */
-    CMHA_COMPLEX_NORM_CRMS,  /* CLN with c = z, gamma [D] real: keeps phases. CLN, whatever the paper says,
-                                does not */
+    CMHA_COMPLEX_NORM_CRMS,  /* CLN with c = z, gamma [D] real: keeps phases, as CLN does not */
     CMHA_COMPLEX_NORM_SPLIT, /* two real LayerNorms, one on Re, one on Im, gamma [2, D] their weights */
     CMHA_COMPLEX_NORM_WHITEN /* M = (V + eps 1)^(-1/2) (Trabelsi et al.), gamma [3, D]: rr, ri, ii */
 } cmha_complex_norm_kind;
@@ -730,20 +649,18 @@ typedef struct cmha_complex_norm_args {
    variance are 0 (WHITEN: a singular V), the inverse root and its gradient are 0. stats [T, 5] or NULL gets
    (mean Re, mean Im, V_rr, V_ri, V_ii) for the backward. */
 CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
-                                        const cmha_real *gamma, const cmha_real *beta, cmha_real *y,
-                                        double *stats);
+    const cmha_real *gamma, const cmha_real *beta, cmha_real *y, double *stats);
 CMHA_FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
-                                         const cmha_real *gamma, const double *stats, const cmha_real *dy,
-                                         cmha_real *dz, cmha_real *dgamma, cmha_real *dbeta);
+    const cmha_real *gamma, const double *stats, const cmha_real *dy, cmha_real *dz, cmha_real *dgamma,
+    cmha_real *dbeta);
 CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
-                                        cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps);
+    cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps);
 
-/* Computes the smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2). z, u [T, 2D]; |u| <= 1, u(0) = 0 (CRAT 4.3
-   takes atan2, whose phase of 0 is 0); nothing overflows. dz grows like 1/|z| down to |z| = eps: keep eps
-   (1e-6) where there is a backward. An r below the smallest normal number counts as that. */
+/* Computes the smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), at least the smallest normal number. z, u
+   [T, 2D]; |u| <= 1, u(0) = 0. dz grows like 1/|z| down to |z| = eps: keep eps (1e-6) for it. */
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
 CMHA_FIT void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
-                                   cmha_real *dz);
+    cmha_real *dz);
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps);
 /* Joins re, im [.., D] to planes [.., 2D], and parts them again: part 0 real, 1 imaginary. im NULL = 0. */
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
@@ -752,110 +669,97 @@ CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int par
 /* Computes positions y [n, d] (CRAT eq 2): y[r, i] = (1/sqrt K) sum_k sin(omega[k, i] t + delta[k, i]), t =
    pos0 + r, omega, delta [K, d]. Angles and the sums of gradients are formed in double. */
 CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n,
-                                     size_t pos0);
-/* Starts the parameters of cmha_multifreq; the paper is silent: omega = base^(-2 floor(i/2)/d) 2^(k -
-   (K-1)/2), delta = 0 for even i, pi/2 for odd: sinusoidal positions, for K > 1 octaves around. */
+    size_t pos0);
+/* Starts its parameters, of which the paper is silent: omega = base^(-2 floor(i/2)/d) 2^(k - (K-1)/2), delta
+   = 0 for even i, pi/2 for odd: sinusoidal positions, for K > 1 octaves around. */
 CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta);
 /* Adds rows [N, D] to every sequence of x [.., N, D] (CRAT eq 3). */
 CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows);
 
 /* Regularises phases (CRAT eq 23) -> [1]: lam * mean over the D channels of 1 - R_j, R_j = |mean over present
-   rows of u(z_j)|, u the phasor. For |z| >> eps that is the paper's mean of 1 - cos(phase - mean phase),
-   without an atan2. One phase for all is its minimum: keep lam small. No gradient where R_j rounds to 0. */
+   rows of u(z_j)|, u the phasor. For |z| >> eps that is the paper's mean of 1 - cos(phase - mean phase). One
+   phase for all is its minimum: keep lam small. No gradient where R_j rounds to 0. */
 CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
-                                     cmha_real lam, cmha_real eps);
+    cmha_real lam, cmha_real eps);
 /* Regularises magnitudes (CRAT eq 24) -> [1]: lam * mean of |z|^2 over present rows and channels. */
 CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
-                                   cmha_real lam);
-/* Returns the sum of x[i]^2, formed in double. */
-CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n);
+    cmha_real lam);
+CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n); /* in double */
 
 /* ---- Complex residual and mixture of experts (CRAT eq 20-21) ---- */
-
-/* Computes y = (alpha + i beta) z + f (CRAT eq 20). z, f, y [T, 2D]; y may be f. The skip's gain is |alpha +
-   i beta| (the paper calls alpha alone the magnitude); df is dy, dalpha and dbeta are in double. Tape: alpha,
-   beta [1] start at 1, 0. beta NULL, ours: the factor is cos alpha + i sin alpha, which turns the skip but
-   cannot scale it. */
+/* Computes y = (alpha + i beta) z + f (CRAT eq 20). z, f, y [T, 2D]; y may be f. df is dy, dalpha and dbeta
+   are in double. Tape: alpha, beta [1] start at 1, 0. beta NULL, ours: the factor is cos alpha + i sin alpha,
+   which turns the skip but cannot scale it. */
 CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha,
-                                            cmha_real beta, size_t T, size_t D, cmha_real *y);
+    cmha_real beta, size_t T, size_t D, cmha_real *y);
 CMHA_FIT void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
-                                             const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
-                                             double *dalpha, double *dbeta);
+    const cmha_real *dy, size_t T, size_t D, cmha_real *dz, double *dalpha, double *dbeta);
 CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
-                                            cmha_tensor *alpha, cmha_tensor *beta);
+    cmha_tensor *alpha, cmha_tensor *beta);
 
-/* Scores experts: logits [T, E] = Re(conj(router_e) . z) + bias_e, router [2, E, D], bias [E] or NULL. The
-   paper has no formula; this is the one linear score that a common rotation of both leaves alone. */
+/* Scores experts: logits [T, E] = Re(conj(router_e) . z) + bias_e, router [2, E, D], bias [E]. The paper has
+   no formula; this is the one linear score that a common rotation of both leaves alone. */
 CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias,
-                                  size_t T, size_t D, size_t E, cmha_real *logits);
+    size_t T, size_t D, size_t E, cmha_real *logits);
 CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
-                                   size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter,
-                                   cmha_real *dbias);
+    size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias);
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
 
-/* Sends each of T tokens to the `top` experts of largest logits [T, E]. 1 <= top <= E. Best first, ties to
-   the lower index, NaN before all numbers (so that it shows). gate [T, top] = softmax over the chosen logits.
-   An absent token goes to the first experts, whatever it holds: others then share an expert with as many rows
-   as ever, which decides in which order a BLAS sums. plan [cmha_route_size]: the chosen experts [T, top],
-   then the (token, choice) pairs grouped by expert. The choice has no gradient, and with top = 1 the gate, 1,
-   has none. */
+/* Sends each of T tokens to the 1 <= top <= E experts of largest logits [T, E], best first, ties to the lower
+   index, NaN before all numbers (so that it shows); an absent token to the first experts, whatever it holds.
+   gate [T, top] = softmax over the chosen logits. plan [cmha_route_size]: the chosen experts [T, top], then
+   the (token, choice) pairs grouped by expert. The choice has no gradient, nor has the gate with top = 1. */
 CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
 CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E,
-                                 size_t top, int threads, size_t *plan, cmha_real *gate);
+    size_t top, int threads, size_t *plan, cmha_real *gate);
 CMHA_FIT void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
-                                  size_t E, size_t top, cmha_real *dlogits);
+    size_t E, size_t top, cmha_real *dlogits);
 typedef struct cmha_experts_args {
     size_t T, D, F, E, top; /* tokens, complex width, complex hidden width, experts, experts a token */
     int threads;
-    const size_t *plan; /* of cmha_route_forward */
-    const cmha_real *gate; /* [T, top], likewise */
+    const size_t *plan; /* this and gate [T, top]: of cmha_route_forward */
+    const cmha_real *gate;
     cmha_real *hidden; /* [T top, 2F] gets W1 z + b1 of the grouped pairs for the backward; or NULL */
 } cmha_experts_args;
 typedef struct cmha_experts_weights {
     const cmha_real *w1, *b1; /* [2, E, F, D], [2, E, F]; biases or NULL */
     const cmha_real *w2, *b2; /* [2, E, D, F], [2, E, D] */
 } cmha_experts_weights;
-typedef struct cmha_experts_grads {
-    cmha_real *w1, *b1, *w2, *b2; /* NULL = not wanted */
-} cmha_experts_grads;
-CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward); /* in cmha_real */
+typedef struct cmha_experts_grads { cmha_real *w1, *b1, *w2, *b2; } cmha_experts_grads;
+CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward);
 /* Mixes experts (CRAT eq 21): y [T, 2D] = sum over a token's choices, best first, of gate_e (W2_e cGELU(W1_e
    z + b1_e) + b2_e). No token is ever dropped; work and memory do not depend on the routing, nor any bit on
    `threads`. dgate [T, top] goes to cmha_route_backward. Tape: routes by logits [.., E] and adds the present
-   tokens of each expert to use [E] (or NULL). With top = 1 the logits learn from cmha_balance alone. Errors:
-   ARGUMENT (top not in 1 .. E). */
+   tokens of each expert to use [E] (or NULL). With top = 1 the logits learn from cmha_balance alone. */
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights,
-                                   const cmha_real *z, cmha_real *y, cmha_real *scratch);
+    const cmha_real *z, cmha_real *y, cmha_real *scratch);
 CMHA_FIT void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights,
-                                    const cmha_real *z, const cmha_real *dy, cmha_real *dz, cmha_real *dgate,
-                                    const cmha_experts_grads *grads, cmha_real *scratch);
+    const cmha_real *z, const cmha_real *dy, cmha_real *dz, cmha_real *dgate, const cmha_experts_grads *grads,
+    cmha_real *scratch);
 CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
-                                   cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
-                                   const unsigned char *key_mask, uint64_t *use);
+    cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2, const unsigned char *key_mask,
+    uint64_t *use);
 
 /* Returns the load balance of the Switch Transformer (Fedus et al. 2021, eq 4; CRAT has none): E sum_e f_e
    p_e over logits [T, E], f_e expert e's share of the (token, choice) pairs, p_e the mean of the full
    softmax; 1 when both are even, 0 without a token. Only p has a gradient. share [2 E + 1] gets f, p and the
    number of present tokens; the backward may take any of the rows. Tape: -> [1], to be added times 1e-2. */
 CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T,
-                                     size_t E, size_t top, double *share);
+    size_t E, size_t top, double *share);
 CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
-                                    const double *share, size_t T, size_t E, cmha_real dloss,
-                                    cmha_real *dlogits);
+    const double *share, size_t T, size_t E, cmha_real dloss, cmha_real *dlogits);
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
-                                   const unsigned char *key_mask);
+    const unsigned char *key_mask);
 
 /* ---- Retrieval: CRAT's Imaginary Reflection Window (its 4.4) ---- */
-
 /* Searches by an index of the caller's own, approximate or not, in the calling thread. features [Q, 2 d_r]
    are the queries' phasors; index [Q, k] gets the documents of each, in any order, -1 = none. The library
-   computes similarities, sorts and applies the threshold. Failing ends the call with its status. */
+   computes similarities, sorts and applies the threshold. A failure ends the call with its status. */
 typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k,
                                       int64_t *index);
 
-/* Holds a knowledge base: documents as complex vectors, only read once open. The paper's "no external
-   retriever" is true of queries; documents must be encoded (cmha_model_vectors), anew if the encoder
-   changes. */
+/* Holds a knowledge base: documents as complex vectors (cmha_model_vectors), encoded anew if the encoder
+   changes. Only read once open. */
 typedef struct cmha_knowledge {
     cmha_context *context;
     size_t n, d_r; /* documents; complex features of each */
@@ -871,30 +775,27 @@ typedef struct cmha_knowledge {
     void *mapping;
     size_t mapped;
 } cmha_knowledge;
-/* Opens a base over the caller's arrays, which must outlive it. n = 0 is an empty base. ids may be NULL;
-   texts and text_begin, ascending from 0, both or neither. Computes the features. Errors: ARGUMENT, MEMORY,
+/* Opens a base over the caller's arrays, which must outlive it, and computes the features. n = 0 is an empty
+   base. ids may be NULL; texts and text_begin, ascending from 0, both or neither. Errors: ARGUMENT, MEMORY,
    OVERFLOW, NOT_FINITE (vectors), STATE (a closed context). */
 CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n,
-                                         size_t d_r, const cmha_real *vectors, const int64_t *ids,
-                                         const char *texts, const uint64_t *text_begin);
+    size_t d_r, const cmha_real *vectors, const int64_t *ids, const char *texts, const uint64_t *text_begin);
 CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
 
 /* Searches by the angular similarity of CRAT eq 18: (1/d_r) sum_j cos(arg q_j - arg r_j) = (1/d_r) <u(q),
    u(r)> of the phasors. As |u(q) - u(r)|^2 = 2 d_r (1 - similarity), any index for inner products or
    distances serves. Writes index, similarity [Q, k]: of each of the queries [Q, 2 d_r] the documents of
-   similarity >= threshold (-1: all), best first, ties to the lower index (equal documents tie exactly); -1
-   and 0 where there are fewer. Exact unless the caller has a search. A query with a NaN finds nothing, its
-   similarities are NaN. The same bits for any number of threads; memory is bounded whatever n is. Errors:
-   ARGUMENT (also the caller's search beyond n), MEMORY, OVERFLOW, the search's own. */
+   similarity >= threshold (-1: all), best first, ties to the lower index; -1 and 0 where there are fewer.
+   Exact unless the caller has a search. A query with a NaN finds nothing, its similarities are NaN. The same
+   bits for any number of threads; memory is bounded whatever n is. Errors: ARGUMENT (also the caller's search
+   beyond n), MEMORY, OVERFLOW, the search's own. */
 CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
-                                           size_t Q, size_t k, cmha_real threshold, int64_t *index,
-                                           cmha_real *similarity);
+    size_t Q, size_t k, cmha_real threshold, int64_t *index, cmha_real *similarity);
 /* Returns the text of document i, *length bytes without a NUL; NULL and 0 if none. length or NULL. */
 CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length);
 
 typedef struct cmha_retrieve_args {
-    size_t queries; /* M per row */
-    size_t top; /* k documents per query */
+    size_t queries, top; /* M per row; k documents per query */
     cmha_real tau; /* tau_r of the softmax over similarities, > 0; 1 leaves it out, as the paper does */
     cmha_real threshold; /* a similarity below does not count; -1 = all count */
     cmha_real eps; /* of the queries' phasors, >= 0; 1e-6 is usual */
@@ -902,46 +803,34 @@ typedef struct cmha_retrieve_args {
 } cmha_retrieve_args;
 /* Mixes what queries find (CRAT eq 19, first half): rows q [.., 2 M d_r] = [Re of M queries | Im], w_logits
    [M] -> rbar [.., 2 d_r] = sum_m softmax(w_logits)_m sum_i softmax_i(similarity_i / tau) r_i. A query that
-   finds nothing adds 0, one whose similarities are NaN adds NaN. found (or NULL) gets bytes of tape memory:
-   did any query of the row find a document? The choice of documents has no gradient. knowledge NULL is an
-   empty base. Errors: the caller's search's. */
+   finds nothing adds 0, one whose similarities are NaN adds NaN. found (or NULL) gets bytes of tape memory: 1
+   where a query of the row found a document. The choice has no gradient. Errors: the caller's search's. */
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
-                                    const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits,
-                                    const unsigned char **found);
+    const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found);
 
-/* Says what the reflection gate g = sigmoid(gate / tau) does with the state z and the retrieved v. */
-typedef enum cmha_fusion {
-    CMHA_FUSION_CONVEX,  /* (1 - g) z + g v: the default; the paper's text leaves the form open */
-    CMHA_FUSION_ADDITIVE /* z + g v */
-} cmha_fusion;
+/* Chooses what the gate g = sigmoid(gate / tau) makes of z and retrieved v: (1 - g) z + g v or z + g v. */
+typedef enum cmha_fusion { CMHA_FUSION_CONVEX, CMHA_FUSION_ADDITIVE } cmha_fusion;
 /* Reflects v in z (CRAT eq 19, second half): z, v [.., 2D], gate [.., D], the same g for both planes. Rows
    with 0 in found (one byte a row, NULL = all found) stay z bit for bit and give v and gate no gradient. */
 CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate,
-                                   cmha_real tau, cmha_fusion fusion, const unsigned char *found);
+    cmha_real tau, cmha_fusion fusion, const unsigned char *found);
 
 typedef struct cmha_irw_weights {
-    cmha_tensor *wm; /* [2, M d_r, D], complex: W_m of all queries one after another */
-    cmha_tensor *bm; /* [2, M d_r] or NULL */
-    cmha_tensor *w_logits; /* [M] */
-    cmha_tensor *wv; /* [2, D, d_r], complex */
-    cmha_tensor *wg; /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar] */
-    cmha_tensor *bg; /* [D] or NULL */
+    cmha_tensor *wm, *bm; /* [2, M d_r, D], [2, M d_r]: complex W_m, b_m of all queries one after another */
+    cmha_tensor *w_logits, *wv; /* [M]; [2, D, d_r], complex */
+    cmha_tensor *wg, *bg; /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar]; [D] */
 } cmha_irw_weights;
 /* Computes the whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve,
    gate = W_g [z | rbar] + b_g, v = W_v rbar, the result by cmha_reflect. A row looks at its own token alone:
    causal. An empty base, or NULL, gives z itself. */
 CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
-                               const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion,
-                               cmha_tensor *z, const cmha_irw_weights *weights);
+    const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z,
+    const cmha_irw_weights *weights);
 
 /* ============================================== Attention =============================================== */
-
-/* Views an array [B, H, N, d] by strides: element (b, h, n, i) is data[b * batch + h * head + n * token + i].
-   Of a complex array that is the real part; the imaginary part lies `imag` numbers further on (0: real). */
-typedef struct cmha_heads {
-    cmha_real *data;
-    size_t batch, head, token, imag;
-} cmha_heads;
+/* Views an array [B, H, N, d] by strides: element (b, h, n, i) is data[b * batch + h * head + n * token + i],
+   of a complex array the real part; the imaginary part lies `imag` numbers further on (0: real). */
+typedef struct cmha_heads { cmha_real *data; size_t batch, head, token, imag; } cmha_heads;
 /* View arrays [B, H, N, d], or with is_complex = 1 [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row]
    with head h at column h * d and, of complex numbers, its imaginary part at imag + h * d (0: real). */
 CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d, int is_complex);
@@ -951,8 +840,7 @@ CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, siz
    k, v and writes y; its backward reads these and dy and adds to dq, dk, dv (data NULL: not wanted). */
 typedef struct cmha_attention_views {
     cmha_heads q, k, v; /* [B, H, n_q, d_k], [B, Hkv, n_k, d_k], [B, Hkv, n_k, d_v] */
-    cmha_heads y, dy; /* [B, H, n_q, d_v] */
-    cmha_heads dq, dk, dv;
+    cmha_heads y, dy, dq, dk, dv; /* y, dy: [B, H, n_q, d_v] */
 } cmha_attention_views;
 
 typedef enum cmha_attention_kind {
@@ -961,15 +849,11 @@ typedef enum cmha_attention_kind {
     CMHA_ATTENTION_DOT,     /* Vaswani et al. 2017 */
     CMHA_ATTENTION_COMPLEX, /* complex: O = sum_j q_j conj(k_j), see cmha_softmax. CoPE, MöbiusAttention */
     CMHA_ATTENTION_ANGULAR  /* the same of phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of
-                               cosines of phase differences, without any trigonometry. The paper's phase
-                               normalisation takes atan2 for arctan, which cannot tell z from -z and gives
-                               other scores; that phases lie within +-pi changes nothing inside a cosine. It
-                               says "averages" where 1/sqrt(d_h) does not: the caller's scale decides */
+                               cosines of phase differences, without any trigonometry */
 } cmha_attention_kind;
 
-/* Says what becomes of the scores O of COMPLEX and ANGULAR (already times scale). MöbiusAttention leaves
-   open how softmax(O) of its eq 9 is meant; RI_PRODUCT is its literal reading channel by channel, and the
-   default here. Real values go with REAL and SCORE. */
+/* Says what becomes of the scores O of COMPLEX and ANGULAR (already times scale). RI_PRODUCT, the default,
+   reads softmax(O) of MöbiusAttention's eq 9 channel by channel. Real values go with REAL and SCORE. */
 typedef enum cmha_softmax {
     CMHA_SOFTMAX_RI_PRODUCT, /* y = (softmax(Re O) + i softmax(Im O)) v */
     CMHA_SOFTMAX_REAL,       /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
@@ -988,15 +872,13 @@ typedef enum cmha_norm_max {
 
 /* Chooses a head's delta and b: its own, shared (the paper's "EulerFormer-MHA (Shared)"), or 1 and 0. */
 typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIXED } cmha_share;
-
 enum { CMHA_MAX_SCORE_PARAMETERS = 8 }; /* 5 without `attend` */
-
 /* Holds all about an attention call but the arrays. Zero what you do not set. */
 typedef struct cmha_attention_args {
     size_t batch, heads, kv_heads; /* kv_heads divides heads: head h reads kv head h / (heads / kv_heads) */
     size_t n_q, n_k; /* query i is at position pos0 + i, key j at pos0 + n_q - n_k + j */
     size_t d_k, d_v; /* numbers per head, complex for COMPLEX and ANGULAR. d_v 0: lse alone */
-    cmha_real scale; /* factor on the score. ComplexFormer's eq 8 has none, its prose scales */
+    cmha_real scale; /* factor on the score */
     int causal; /* key position <= query position */
     size_t window; /* causal: only the last `window` positions, own one included; 0 = all */
     const unsigned char *key_mask; /* [B, n_k] */
@@ -1040,11 +922,7 @@ typedef struct cmha_score_parameter {
 } cmha_score_parameter;
 
 /* Views rows of one head: row i begins at data[i * ld], its imaginary part `imag` numbers further on. */
-typedef struct cmha_rows {
-    cmha_real *data;
-    size_t ld, imag;
-} cmha_rows;
-
+typedef struct cmha_rows { cmha_real *data; size_t ld, imag; } cmha_rows;
 /* Shows a score's callbacks the head of a sequence that they work for. */
 typedef struct cmha_score_call {
     const cmha_score *score;
@@ -1057,13 +935,11 @@ typedef struct cmha_score_call {
     cmha_real divisor;         /* of |O|, see cmha_norm_max; else 1 */
     double *ddivisor;          /* its gradient to add to, NULL = not wanted */
 } cmha_score_call;
-
 typedef struct cmha_layer cmha_layer; /* see Models */
-
 /* Describes a score, the library's or a program's own. Each token's row of q or k becomes a row of features.
    The score is scale times the real product of two of them; or, with `forward`, a function of the complex
    product O = sum_j q_j conj(k_j), taken for a query and 64 keys at a time. Callbacks run in several threads
-   at once. Errors where a row is used: ARGUMENT (it contradicts itself). */
+   at once. A row that contradicts itself is an ARGUMENT where it is used. */
 struct cmha_score {
     const char *name; /* for the field `score`: 1 to 31 letters, digits and - _ . + */
     int planes;       /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re | Im] */
@@ -1087,7 +963,7 @@ struct cmha_score {
 };
 
 /* Names CoPE's scores (its 3.2): A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k). PHASE lies within
-   +-s: weights differ by at most exp(2 s), it nearly averages. MAGNITUDE: aligned and opposed are alike. */
+   +-s: it nearly averages. MAGNITUDE: aligned and opposed are alike. */
 typedef enum cmha_cope_score {
     CMHA_COPE_SCORE_PHASE,       /* s C */
     CMHA_COPE_SCORE_MAGNITUDE,   /* s |A| */
@@ -1106,8 +982,7 @@ typedef struct cmha_cope_options {
 } cmha_cope_options;
 /* Makes args (d_k set, values real) CoPE's: kind, scale, softmax, magnitude, cosine, eps, norm_max. */
 CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options);
-/* Fills in ALiBi's slopes s_h = 2^(-8 (h+1)/H). H need not be a power of two. */
-CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes);
+CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes); /* ALiBi's s_h = 2^(-8 (h+1)/H), any H */
 
 /* Holds a row's log sum exp in two parts, for huge scores. Both are 0 without a key. */
 typedef struct cmha_lse {
@@ -1115,50 +990,44 @@ typedef struct cmha_lse {
     cmha_real log_sum; /* log sum exp(score - largest) */
     int in_double; /* 1: products left the type's range; then scores beyond 1e30 keep their order only */
 } cmha_lse;
-/* Returns the length of scratch (aligned as for double), in cmha_real: O(n), never n^2. */
-CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward);
+CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward); /* O(n), never n^2 */
 /* Computes y = softmax(scale Q'K'^T + mask) V over the permitted keys (ComplexFormer eq 9). Q', K' are the
    features of q, k. The n_q x n_k scores are never stored. lse [B, H, n_q] (or NULL) is for the backward;
    forms of several softmaxes (RI_PRODUCT, RI_SPLIT, YANG8) leave it alone. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
-                                     cmha_lse *lse, cmha_real *scratch);
+    cmha_lse *lse, cmha_real *scratch);
 /* Adds to dq, dk (strides of q, k), dv and dparameters (as args->parameters; NULL, all or one: not wanted).
    dlse [B, H, n_q] (or NULL): cotangent of the rows' log sum exp. The same bits for any number of threads. */
 CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
-                                      const cmha_lse *lse, const cmha_real *dlse,
-                                      cmha_real *const *dparameters, cmha_real *scratch);
-/* Attends over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v]
-   -> [B, Nq, H * d_v]. Or k and v are NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR
-   q and k are planes, [Re of all heads | Im of all heads]; with complex_v so are v and the result, and the
-   fused form is [Re (q k v) | Im (q k v)]; or with `halves` all are heads of [Re | Im], and values may be
-   real. The tensors set the sizes. parameters, instead of args', are those of the score (CMHA: delta and b;
-   NULL: none); what args points to must stay valid. Errors: ARGUMENT (no rotation table; a softmax that
-   needs complex values; norm_max of phasors). */
+    const cmha_lse *lse, const cmha_real *dlse, cmha_real *const *dparameters, cmha_real *scratch);
+/* Attends over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B,
+   Nq, H * d_v]. Or k and v are NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k
+   are planes, [Re of all heads | Im of all heads]; with complex_v so are v and the result, and the fused form
+   is [Re (q k v) | Im (q k v)]; or with `halves` all are heads of [Re | Im], and values may be real. The
+   tensors set the sizes. parameters, instead of args', are those of the score (CMHA: delta and b; NULL:
+   none); what args points to must stay valid. Errors: ARGUMENT (no rotation table; a softmax that needs
+   complex values; norm_max of phasors). */
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
-                                     cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
+    cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
 /* Makes rotation tables in the tape's memory, one per row of omega [n_tables, P]. */
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P,
-                                        size_t n, ptrdiff_t pos0);
+    size_t n, ptrdiff_t pos0);
 
 /* Names attention without a softmax, in O(n). With feature rows f(q), f(k) [n, F] and values v [n, c],
-
        y_t = f(q_t) (sum_s f(k_s) v_s^T) / f(q_t) (sum_s f(k_s))
-
-   The sums over the keys, all or if causal running, are one matrix of F x (c + 1) numbers that never grows,
-   and all that decoding has to remember. q and k are complex, d numbers a head. */
+   The sums over the keys, all or if causal running, are one matrix of F x (c + 1) numbers, all that decoding
+   has to remember. q and k are complex, d numbers a head. */
 typedef enum cmha_linear_kind {
     CMHA_LINEAR_COPE,   /* CoPE eq 10-17: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real v.
                            With complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
     CMHA_LINEAR_ANGULAR /* CRAT's "linear" path made exact: weights 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)), 0
-                           to 2, u as above. F = 2d + 1, complex v. A broad kernel, neither the softmax of
-                           CRAT eq 12-13 nor an approximation of it */
+                           to 2, u as above. F = 2d + 1, complex v. No approximation of CRAT eq 12-13 */
 } cmha_linear_kind;
 
 /* Says what CoPE's linear attention makes of Num = sum_s W_ts v_s, channel by channel. C = Re Num /
    sqrt(|Num|^2 + eps^2). REAL is the one to use: a convex average of the values. The others, experimental,
-   take the paper literally: their non-linearity comes after the sum, so they are no linear form of CoPE's
-   softmax variants. MAGNITUDE loses the sign of the values; PHASE loses their size, and shrinks like 1/n. (Eq
-   10 and 12 disagree on the sign of Im Num; no output depends on it.) */
+   take the paper literally, with a non-linearity after the sum: they are no linear form of CoPE's softmax
+   variants. MAGNITUDE loses the sign of the values; PHASE loses their size, and shrinks like 1/n. */
 typedef enum cmha_cope_output {
     CMHA_COPE_OUTPUT_REAL,      /* Re Num / Den, Den = sum_s Re W_ts */
     CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den, gradient 0 at Num = 0 */
@@ -1185,31 +1054,28 @@ typedef struct cmha_linear_args {
 CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward);
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args);
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args);
-/* Computes y of complex q, k and of v. v and y are real for COPE, complex for ANGULAR. saved (NULL = not
+/* Computes y of complex q, k and of v, like which it is real for COPE, complex for ANGULAR. saved (NULL = not
    wanted), for the backward, gets each row's denominator and of experimental outputs Num. */
 CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views,
-                                            cmha_real *saved, cmha_real *scratch);
+    cmha_real *saved, cmha_real *scratch);
 CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
-                                             const cmha_real *saved, cmha_real *scratch);
-/* Decodes n more tokens, causal whatever args->causal says. `state`, zeros before the first token, is brought
-   up to date. Any split into calls gives the causal forward, up to rounding. */
+    const cmha_real *saved, cmha_real *scratch);
+/* Decodes n more tokens, causal whatever args->causal says, and brings `state`, zeros before the first, up to
+   date. Any split into calls gives the causal forward, up to rounding. */
 CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views,
-                                           cmha_real *state, cmha_real *scratch);
+    cmha_real *state, cmha_real *scratch);
 
-/* Mixes by lag, as CRAT's FFT path does once it is written down. CRAT (eq 14) calls IFFT(FFT(Q) conj FFT(K))
-   a fast approximation of the same attention, under its Table 6 even identical. It is neither: that product
-   has n numbers, indexed by the lag between two tokens and summed over all pairs of that lag, where attention
-   needs n^2. Made well-defined (zero-padded, so that lags do not wrap round) it is a Toeplitz mixing like the
-   auto-correlation of Autoformer (Wu et al. 2021), with weights every query shares:
-
+/* Mixes by lag, as CRAT's FFT path (eq 14) does once it is written down: IFFT(FFT(Q) conj FFT(K)) has n
+   numbers, indexed by the lag between two tokens, where attention needs n^2. Zero-padded, so that lags do not
+   wrap round, it is like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query
+   shares:
        N_tau  = number of pairs of tokens t and t - tau that are both present: n - tau without a mask
        R[tau] = 1 / (sqrt(d) N_tau) sum over these pairs, sum_j Re(u(q_tj) conj u(k_{t-tau,j}))
        a      = softmax of temp R over the topk lags (0: all) of largest R among those with N_tau > 0, else 0
        y_t    = sum a[tau] v_{t-tau} / sum a[tau] over tau <= t, t - tau present; 0 if none is, or t is not
-
-   The weights depend on the whole sequence, so there is no causal form: encoders only. Ties go to the lower
-   lag; lags whose R differ by less than rounding, 2^-20 sqrt(d) (in double 2^-32), tie. The choice of lags
-   carries no gradient. Absent tokens take no part and get none: padding at the end changes not a bit. */
+   The weights depend on the whole sequence: encoders only. Ties go to the lower lag; lags whose R differ by
+   less than rounding, 2^-20 sqrt(d) (in double 2^-32), tie. The choice of lags carries no gradient. Absent
+   tokens take no part and get none: padding at the end changes not a bit. */
 typedef struct cmha_lag_args {
     size_t batch, heads, n;
     size_t d; /* complex numbers of a head of q, k, v and y */
@@ -1219,30 +1085,27 @@ typedef struct cmha_lag_args {
     const unsigned char *key_mask; /* [B, n] */
     int threads; /* over (batch, head) */
 } cmha_lag_args;
-/* Returns the length of scratch (aligned as for double), in cmha_real: O(n) per thread. */
-CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args);
+CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* O(n) per thread */
 /* Computes y of q, k, v, all complex, in O(n log n d). lags [B, H, n] gets temp R of the chosen lags and
    -infinity for the others: the backward reads it, and its softmax is what the head mixes by. */
 CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views,
-                                         cmha_real *lags, cmha_real *scratch);
+    cmha_real *lags, cmha_real *scratch);
 CMHA_FIT void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
-                                          const cmha_real *lags, cmha_real *scratch);
+    const cmha_real *lags, cmha_real *scratch);
 /* Attend over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v]
    real for CMHA_LINEAR_COPE, else planes; the result is like v. Or, unless values are real, k and v are NULL
    and q the fused [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of the sizes only `heads` is read. */
 CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
-                                            cmha_tensor *k, cmha_tensor *v);
+    cmha_tensor *k, cmha_tensor *v);
 CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q,
-                                         cmha_tensor *k, cmha_tensor *v);
+    cmha_tensor *k, cmha_tensor *v);
 
-/* Describes the phase contrastive loss of ComplexFormer 3.2, after EulerFormer eq 14. theta [N, P] are one
-   head's phases. The paper gives eps and tau, not the form:
-
+/* Describes the phase contrastive loss of ComplexFormer 3.2, which gives eps and tau; the form is after
+   EulerFormer eq 14. theta [N, P] are one head's phases.
        sim(j, j') = (1/P) sum_r w_r cos(theta[j, r] - keep[j', r] theta[j', r])
        loss = mean over j of ( -sim(j, pos(j))/tau + logsumexp_j' sim(j, j')/tau )
-
-   The loss is formed as log(1 + what the others weigh against the positive): it is never negative, however
-   small tau is (unless a positive is padding). 64 rows of sim are in memory at a time. */
+   Formed as log(1 + what the others weigh against the positive) it is never negative, however small tau is
+   (unless a positive is padding). 64 rows of sim are in memory at a time. */
 typedef struct cmha_pcl_args {
     size_t N, P;
     cmha_real tau;
@@ -1251,12 +1114,12 @@ typedef struct cmha_pcl_args {
     const size_t *positive; /* [N]: each token's positive; NULL = itself */
     const unsigned char *valid; /* [N]: 0 = padding; NULL = none */
 } cmha_pcl_args;
-CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args); /* in cmha_real */
+CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args);
 /* Returns the loss. lse [N, 2] is for the backward, which adds to dtheta [N, P] and dw [P]. */
 CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse,
-                                 cmha_real *scratch);
+    cmha_real *scratch);
 CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
-                                cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
+    cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
 
 typedef struct cmha_pcl_options {
     cmha_real tau, mask_rate; /* mask_rate: probability that a phase of the second view is masked */
@@ -1265,31 +1128,25 @@ typedef struct cmha_pcl_options {
 /* Averages that loss over a projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1]. Sequences, heads of queries and
    keys count alike. w [P], args as for cmha_attention. A key's adapted phase is its first query head's. */
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
-                               cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w,
-                               const cmha_pcl_options *options);
+    cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options);
 
 /* ================================================ Models ================================================ */
 /* Errors of every call down to Files, named only where more is to be said: ARGUMENT (NULL, out of range),
-   STATE (a closed object), MEMORY, OVERFLOW (a size). A failed _init or _load leaves a closed object. */
+   STATE (a closed object), MEMORY, OVERFLOW (a size). A failed _init or _open leaves a closed object. */
 
-typedef enum cmha_position {
-    CMHA_POSITION_NONE, CMHA_POSITION_LEARNED, CMHA_POSITION_SINUSOIDAL, CMHA_POSITION_ALIBI,
-    CMHA_POSITION_MULTIFREQ /* CRAT eq 2, for the other families too */
-} cmha_position;
-typedef enum cmha_delta_init {
-    CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_ROPE_START, CMHA_DELTA_INIT_CONST
-} cmha_delta_init;
+/* MULTIFREQ: CRAT eq 2, for the other families too. */
+typedef enum cmha_position { CMHA_POSITION_NONE, CMHA_POSITION_LEARNED, CMHA_POSITION_SINUSOIDAL,
+    CMHA_POSITION_ALIBI, CMHA_POSITION_MULTIFREQ } cmha_position;
+typedef enum cmha_delta_init { CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_ROPE_START,
+    CMHA_DELTA_INIT_CONST } cmha_delta_init;
 typedef enum cmha_norm { CMHA_NORM_LAYER, CMHA_NORM_RMS } cmha_norm;
 typedef enum cmha_placement { CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST } cmha_placement;
 typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
 typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
-
-/* Chooses what features are divided by: nothing, or their root mean square |f|, taken over a position or over
-   the present positions of a sequence (which a causal model must not see). Zeros stay zeros. */
-typedef enum cmha_feature_norm {
-    CMHA_FEATURE_NORM_NONE, CMHA_FEATURE_NORM_FRAME, CMHA_FEATURE_NORM_SEQUENCE
-} cmha_feature_norm;
-
+/* Chooses what features are divided by: nothing, or their root mean square |f|, over a position or over the
+   present positions of a sequence (which a causal model must not see). Zeros stay zeros. */
+typedef enum cmha_feature_norm { CMHA_FEATURE_NORM_NONE, CMHA_FEATURE_NORM_FRAME,
+    CMHA_FEATURE_NORM_SEQUENCE } cmha_feature_norm;
 /* Names the paper whose blocks a model has:
      real   ComplexFormer and every baseline. x = embedding(ids) + positions; blocks x += attention(norm(x)),
             x += ffn(norm(x)); logits = norm(x) W^T. (Post-norm: x = norm(x + sublayer(x)), no final norm.)
@@ -1297,40 +1154,30 @@ typedef enum cmha_feature_norm {
             score is cope_score. No norm touches the imaginary part; the layers above are plain.
      mobius Layers of mobius_wiring have mobius_heads Möbius heads beside plain ones (eq 10-19) or alone (eq
             20-27). Their input is complex: real the layer below; imaginary, before any norm, the positions in
-            the first layer, the tokens in later ones (the paper says so of the last alone). ln1 norms both.
+            the first layer, the tokens in later ones. ln1 norms both.
      crat   The state is d_model/2 complex features; norm, attention and feed-forward layer are complex:
-            a = window(attention(norm(z))), z = r1 z + a, z = r2 z + ffn(norm(z)) (our order; the paper has
-            none). Some layers have a window (irw_) that mixes in documents of a knowledge base; ffn is a
-            mixture of `experts` or one dense layer; r1 and r2 are 1 or learned complex numbers. */
-typedef enum cmha_family {
-    CMHA_FAMILY_REAL, CMHA_FAMILY_COPE, CMHA_FAMILY_MOBIUS, CMHA_FAMILY_CRAT
-} cmha_family;
+            a = window(attention(norm(z))), z = r1 z + a, z = r2 z + ffn(norm(z)). Some layers have a window
+            (irw_) that mixes in documents of a knowledge base; ffn is a mixture of `experts` or one dense
+            layer; r1 and r2 are 1 or learned complex numbers. */
+typedef enum cmha_family { CMHA_FAMILY_REAL, CMHA_FAMILY_COPE, CMHA_FAMILY_MOBIUS,
+    CMHA_FAMILY_CRAT } cmha_family;
 
-/* Names the Möbius layers, as in MöbiusAttention's ablation. */
-typedef enum cmha_wiring {
-    CMHA_WIRING_FRAMED,     /* the first and the last */
-    CMHA_WIRING_TOP,        /* the first */
-    CMHA_WIRING_STACKED,    /* the first two */
-    CMHA_WIRING_ALTERNATING /* every third, from the first on */
-} cmha_wiring;
-/* Reads MöbiusAttention's eq 5-8: printed, maps are vectors of scalars; its counts and "T" disagree. */
+/* Names the Möbius layers: first and last; the first; the first two; every third, from the first on. */
+typedef enum cmha_wiring { CMHA_WIRING_FRAMED, CMHA_WIRING_TOP, CMHA_WIRING_STACKED,
+    CMHA_WIRING_ALTERNATING } cmha_wiring;
+/* Chooses what the maps of MöbiusAttention's eq 5-8 are: printed as scalars, counted as matrices. */
 typedef enum cmha_mobius_mode {
     CMHA_MOBIUS_MODE_T,      /* "T": a complex linear map, then the Möbius map by channel; linear k, v */
     CMHA_MOBIUS_MODE_FULL,   /* (A rho + b) / (C rho + d) with matrices A and C; k and v complex linear */
-    CMHA_MOBIUS_MODE_LITERAL /* as printed: q, k and v by channel, of the input's first mobius_heads * d_k
-                                channels, d_k = d_model / n_heads; for teaching */
+    CMHA_MOBIUS_MODE_LITERAL /* as printed: by channel, of the first mobius_heads * d_k; for teaching */
 } cmha_mobius_mode;
 typedef enum cmha_mobius_init { CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO } cmha_mobius_init;
-
-typedef enum cmha_crat_attention {
-    CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENTION_LINEAR, CMHA_CRAT_ATTENTION_LAG, CMHA_CRAT_ATTENTION_DOT
-} cmha_crat_attention;
+typedef enum cmha_crat_attention { CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENTION_LINEAR,
+    CMHA_CRAT_ATTENTION_LAG, CMHA_CRAT_ATTENTION_DOT } cmha_crat_attention;
 /* Chooses alpha + i beta of CRAT eq 20, (alpha + i beta) z + f: 1; learned; learned, of modulus 1. */
 typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDUAL_UNIT } cmha_residual;
-
 /* Lists fields: SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member, default, help),
-   ENUM(member, first, last, words, help), words for the enumerators from `first`, the default, to `last`, and
-   NAME(member, help). */
+   NAME (member, help), ENUM(member, first, last, words, help), words for first, the default, to last. */
 #define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
     SIZE(n_layers, 8, 1, 1024, "blocks") \
     SIZE(d_model, 512, 1, 65536, "width of a token; divisible by n_heads") \
@@ -1452,11 +1299,9 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
 #define CMHA_FLAG_MEMBER(name, initial, help) int name;
 #define CMHA_ENUM_MEMBER(name, first, last, words, help) int name;
 #define CMHA_NAME_MEMBER(name, help) char name[32];
-
-typedef struct cmha_model_config {
-    CMHA_MODEL_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER,
-                      CMHA_NAME_MEMBER)
-} cmha_model_config;
+#define CMHA__MEMBERS(walk) \
+    walk(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER, CMHA_NAME_MEMBER)
+typedef struct cmha_model_config { CMHA__MEMBERS(CMHA_MODEL_FIELDS) } cmha_model_config;
 CMHA_DEF cmha_table cmha_model_table(void);
 
 #define CMHA_TRAINER_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
@@ -1481,11 +1326,7 @@ CMHA_DEF cmha_table cmha_model_table(void);
     REAL(held_out, 0.1, 0, 0.9, "share of the tokens kept for validation, at the end of the text") \
     SIZE(eval_every, 100, 1, 1000000000, "steps between validations") \
     SIZE(eval_tokens, 65536, 1, 1000000000, "most tokens of the held-out text per validation")
-
-typedef struct cmha_trainer_config {
-    CMHA_TRAINER_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER,
-                        CMHA_NAME_MEMBER)
-} cmha_trainer_config;
+typedef struct cmha_trainer_config { CMHA__MEMBERS(CMHA_TRAINER_FIELDS) } cmha_trainer_config;
 CMHA_DEF cmha_table cmha_trainer_table(void);
 
 /* Fills both configurations (each may be NULL) with a preset. Errors: NOT_FOUND.
@@ -1499,12 +1340,11 @@ CMHA_DEF cmha_table cmha_trainer_table(void);
      mobroformer  the same with RoPE in the plain heads, 12 layers
      crat         CRAT, all of it (what stands in its missing Table A1 is ours) */
 CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
-                                 cmha_trainer_config *trainer);
+    cmha_trainer_config *trainer);
 /* Return preset i, and attention kind i, by name; NULL when there are no more. *fields (or NULL) gets what
-   the kind sets: "alibi" sets "family=real attention=dot position=alibi". */
+   the kind, and cmha_kind, sets: "family=real attention=dot position=alibi". Errors: NOT_FOUND. */
 CMHA_DEF const char *cmha_preset_name(size_t i);
 CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields);
-/* Sets the fields of a kind. Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model);
 
 /* Names a view into a block of parameters, and says how it learns. */
@@ -1515,9 +1355,9 @@ typedef struct cmha_parameter {
     int frozen;         /* 1: it stays as it is, without gradient and moments; cmha_parameters_tune sets it */
     double lr_scale;    /* factor on the learning rate, and with it on the decay: 1; 0 = its values stay */
     double decay;       /* factor on the weight decay: 1 for weight matrices and embeddings, else 0 */
-    double usual_decay; /* the library's own: that before it was tuned */
-    size_t place;       /* the library's own: of its gradient and moments in their blocks */
-    int start;          /* the library's own: how it starts */
+    double usual_decay; /* the library's own, this and the next: that before it was tuned */
+    size_t place;       /* of its gradient and moments in their blocks */
+    int start;          /* how it starts */
     cmha_tensor matrix; /* where one product serves several, the real matrix that ends here */
 } cmha_parameter;
 
@@ -1533,42 +1373,36 @@ typedef struct cmha_parameters {
     size_t step;           /* of cmha_parameters_step: steps done */
     uint64_t layout;       /* how often what is frozen has changed */
     double *sums;          /* [threads]: scratch of norms */
-    void *memory;          /* of list and sums; NULL: they are a model's */
+    void *memory;          /* [bytes], of list and sums; NULL: they are a model's */
     size_t bytes;
 } cmha_parameters;
 
 /* Describes a parameter of a network built by hand. */
 typedef struct cmha_parameter_row {
-    const char *name;              /* 1 to 47 bytes */
-    size_t shape[CMHA_MAX_RANK];   /* ends before the first 0 */
-    double mean, spread;           /* it starts as N(mean, spread^2), from the context's seed */
-    double decay;                  /* as in cmha_parameter: 0 or 1 is usual */
-    int is_complex;                /* 1: shape[0] must be 2 */
+    const char *name;            /* 1 to 47 bytes */
+    size_t shape[CMHA_MAX_RANK]; /* ends before the first 0 */
+    double mean, spread, decay;  /* starts N(mean, spread^2), by the seed; decay: as in cmha_parameter */
+    int is_complex;              /* 1: shape[0] must be 2 */
 } cmha_parameter_row;
-
 /* Opens parameters with their gradients, zeros: list[i].tensor, of row i, is for any tape. rows are copied.
    Errors: ARGUMENT (also a name twice), SHAPE. */
 CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *parameters, cmha_context *context,
-                                          const cmha_parameter_row *rows, size_t count);
+    const cmha_parameter_row *rows, size_t count);
 CMHA_DEF void cmha_parameters_close(cmha_parameters *parameters);
 /* Returns the parameter of that name, or NULL. */
 CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *parameters, const char *name);
 CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *parameters);
 
-typedef enum cmha_tuning {
-    CMHA_TUNE_FROZEN, /* 1 or 0 */
-    CMHA_TUNE_RATE,   /* lr_scale, 0 .. 1e6 */
-    CMHA_TUNE_DECAY   /* decay, 0 .. 1e6 */
-} cmha_tuning;
+/* Names a member of cmha_parameter: frozen, 1 or 0; lr_scale or decay, 0 .. 1e6. */
+typedef enum cmha_tuning { CMHA_TUNE_FROZEN, CMHA_TUNE_RATE, CMHA_TUNE_DECAY } cmha_tuning;
 /* Sets a member of all parameters whose name matches; * stands for any characters: "blocks.*.attn.delta".
-   Between passes: gradients become zeros where it changes what is frozen, and a trainer opened before says
-   STATE. Moments of cmha_parameters_step stay, thawed ones are zeros. *matched (or NULL) = how many match.
-   Errors: NOT_FOUND (none). */
+   Between passes: gradients become zeros where it changes what is frozen, and older trainers say STATE.
+   Moments of cmha_parameters_step stay, zeros where thawed. *matched (or NULL) counts; 0: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *parameters, const char *pattern, cmha_tuning what,
-                                          double value, size_t *matched);
+    double value, size_t *matched);
 
-/* Points to a block's parameters; NULL where there are none. Complex weights are [2, O, I], vectors [2, O].
-   wq, wk and wv lie one after another for one product; so do w1 (gate) and w3 (up) of SwiGLU. */
+/* Points to a block's parameters; NULL where there are none. wq, wk and wv lie one after another for one
+   product; so do w1 (gate) and w3 (up) of SwiGLU. */
 typedef struct cmha_block {
     cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *pcl_w;
     cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS];       /* of its score: delta and b, or those of a row */
@@ -1621,9 +1455,8 @@ typedef struct cmha_model {
     cmha_real *alibi;            /* [n_heads] or NULL */
     const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
     uint64_t knowledge_identity; /* of the base set last or of the file loaded; 0 = none */
-    uint64_t *expert_use;        /* [n_layers, experts] or NULL: tokens each got in training passes, without
-                                    padding; the caller may clear it */
-    void *tables;                /* the memory of parameters, blocks, omega, alibi and expert_use */
+    uint64_t *expert_use;        /* [n_layers, experts] or NULL: tokens got in training; may be cleared */
+    void *tables;                /* [table_bytes]: of parameters, blocks, omega, alibi and expert_use */
     size_t table_bytes;
     cmha_tape tape;              /* of the model's own passes */
     uint64_t opening;            /* which of the context's models; what was opened on another says STATE */
@@ -1639,74 +1472,68 @@ struct cmha_layer {
     size_t index, batch, length; /* of the layer, from 0; of h */
     size_t first;                /* position of the first token: behind those a cache holds */
     cmha_tensor *const *parameters; /* of the row, in its order */
-    cmha_attention_args args; /* of softmax attention as the model has it, to copy and change: heads, scale,
-                                 causal, window, key_mask, alibi, rotation, dropout; its kind is DOT */
+    cmha_attention_args args; /* as the model has it, to copy and change; its kind is DOT */
     void *pass;               /* the library's own */
 };
 /* Attends as cmha_attention does and, in a cache, to the tokens that it holds: q, k and v are those of the
-   new ones. Keys are as many as queries. Errors: STATE (other calls than in the pass that measured). */
+   new ones, as many keys as queries. Errors: STATE (other calls than in the pass that measured). */
 CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_attention_args *args,
-                                           cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
-                                           cmha_tensor *const *parameters);
+    cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
 
 /* Hands over the tokens of a batch, of which a token may be a frame of numbers, `features`. Zero every member
-   you do not set. The loss is that of labels if they are there, else of values, else of targets.
-   Features W f + b ("feature.weight", real) are added to the token embeddings. Complex ones, in the families
-   whose attention is complex, are C f, C complex. In cope and mobius its real part joins the tokens, its
-   imaginary part the imaginary channel of the first complex layer, beside the positions. In crat C f joins
-   the state; with tokens = 0 it is the state, which positions then only turn (state_rotation). Features
-   times e^(i phi) then turn the first state, and the first layer's probabilities stay, angular or dot, under
-   the norms cln (while its bias is 0) and crms; cGELU, the other norms, windows and ln_f end the turn. */
+   you do not set. The loss is that of labels if they are there, else of values, else of targets. Features W f
+   + b ("feature.weight", real) are added to the token embeddings. Complex ones, in the families whose
+   attention is complex, are C f, C complex. In cope and mobius its real part joins the tokens, its imaginary
+   part the imaginary channel of the first complex layer. In crat C f joins the state; with tokens = 0 it is
+   the state, which positions then only turn (state_rotation). Features times e^(i phi) then turn the first
+   state, and the first layer's probabilities stay, angular or dot, under the norms cln (while its bias is 0)
+   and crms; cGELU, the other norms, windows and ln_f end the turn. */
 typedef struct cmha_batch {
     const int32_t *ids, *targets;   /* [batch, length]; targets -1 are ignored; ids NULL where tokens = 0 */
     const unsigned char *key_mask;  /* [batch, length], 0 = padding, NULL = none */
     size_t batch, length;
     const int32_t *types;           /* [batch, length], below token_types; NULL = all 0 */
-    const cmha_real *labels;        /* [batch] instead of targets: whole numbers below `classes` (else TOKEN),
-                                       or with classes = 1 values */
+    const cmha_real *labels;        /* [batch]: integers below `classes` (else TOKEN); classes = 1: values */
     const cmha_real *class_weights; /* [classes] or NULL */
-    const cmha_real *features;      /* [batch, length, features]; complex ones are planes, [batch, length, 2 *
-                                       features], rows [Re | Im]. Those of padding are not read, others must
-                                       be finite (else NOT_FINITE) */
+    const cmha_real *features;      /* [batch, length, features or, complex, 2 features], rows [Re | Im];
+                                       finite (else NOT_FINITE). Those of padding are not read */
     const cmha_real *values;        /* [batch, length, values], to be predicted; NaN are ignored */
 } cmha_batch;
 
-/* Cuts n samples, planes [planes, n] (1 of real numbers, 2 = Re and Im), into frames of `width`, one every
-   `hop`, as features have them: rows of planes * width numbers. Zeros fill the last frame up. Returns the
+/* Cuts n samples [planes, n] (1 plane of real numbers, 2 = Re and Im) into frames of `width`, one every
+   `hop`: rows of planes * width numbers, as features have them. Zeros fill the last frame up. Returns the
    number of frames that reach all samples; 0 where n, width or hop is 0. frames NULL: only counts. */
 CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, size_t width, size_t hop,
-                            cmha_real *frames);
+    cmha_real *frames);
 
 /* Opens a model: random weights from the context's seed, zero biases, delta by delta_init. config NULL =
    defaults. Errors: SHAPE (of the configuration), NOT_FOUND (no such `score` in the context). */
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
-                                     const cmha_model_config *config);
+    const cmha_model_config *config);
 CMHA_DEF void cmha_model_close(cmha_model *model);
 /* Copies omega [n_heads, d_k/2], radians per position. Errors: STATE (frequency is not table). */
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
-/* Sets the base that CRAT's windows read; NULL turns them off. The model keeps the pointer, which may change
+/* Sets the base that CRAT's windows read, which the model does not copy; NULL turns them off. It may change
    between any two calls. Errors: STATE (no window), SHAPE (not irw_width features). */
 CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge);
 
 /* Return logits [batch, length, vocabulary], or the states [batch, length, d_model] after the final norm, as
    operations on the caller's tape. *extra_loss (or NULL) = the sum [1] of the weighted losses beside the
-   objective (phase contrastive, load balance; CRAT eq 23-24), NULL if none or the tape does not record.
-   Errors of every call that takes a batch: TOKEN, SHAPE (more positions than learned), NOT_FINITE
-   (features), STATE (no such head). */
+   objective (phase contrastive, load balance; CRAT eq 23-24), or NULL. Errors of every call with a batch:
+   TOKEN, SHAPE (more positions than learned), NOT_FINITE (features), STATE (no such head). */
 CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
-                                         cmha_tensor **extra_loss);
+    cmha_tensor **extra_loss);
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
-                                        cmha_tensor **extra_loss);
+    cmha_tensor **extra_loss);
 /* Applies the class head: logits [batch, classes], or a regression's values. Errors: STATE (classes = 0). */
 CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states,
-                                        const unsigned char *key_mask);
-/* Applies the value head to states [.., d_model]: values [.., values] or, gaussian, [.., 2 values] = [means |
-   log variances] in each row. A log variance is 16 tanh(y / 16) of the head's output y, so that a standard
-   deviation lies within e^-8 and e^8. Errors: STATE (values = 0). */
+    const unsigned char *key_mask);
+/* Applies the value head to states [.., d_model]: values [.., values] or, gaussian, rows [means | log
+   variances] [.., 2 values]. A log variance is 16 tanh(y / 16) of the head's output y: deviations from e^-8
+   to e^8. Errors: STATE (values = 0). */
 CMHA_DEF cmha_tensor *cmha_model_values(cmha_model *model, cmha_tape *tape, cmha_tensor *states);
 /* Compute without a tape: class scores [batch, classes]; the mean loss over targets or, if the batch has
-   them, labels or values; logits [batch, length, vocabulary], where targets are not read; predicted values,
-   [batch, length, values] or [batch, length, 2 values] as above. */
+   them, labels or values; logits [batch, length, vocabulary]; predicted values, as above. */
 CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores);
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss);
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits);
@@ -1718,32 +1545,29 @@ typedef enum cmha_see {
     CMHA_SEE_PHASES, /* arg O, radians, of features (delta, b, position; phasors; elu + 1); dot has none */
     CMHA_SEE_NEXT    /* times 1 on top: softmax(Im O); times 1, 2, 3 with yang8: P_ri, P_ir, P_ii */
 } cmha_see;
-/* Computes what a layer's head looks at (counted from 0 as the output projection reads them: plain, then
-   Möbius heads; real, imaginary, mixed ones): out [batch, queries, keys]. Errors: STATE (it has none). */
+/* Computes what a layer's head looks at (heads counted from 0 as the output projection reads them: plain,
+   then Möbius; real, imaginary, mixed): out [batch, queries, keys]. Errors: STATE (it has none). */
 CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *batch, size_t layer,
-                                          size_t head, int what, cmha_real *out);
-/* Encodes documents for a knowledge base: vectors [batch, d_model], each d_r = d_model / 2 complex features.
-   Feature j is the mean over the counted tokens of the phasors u(z_tj) of cmha_model_states (planes, [Re |
-   Im], eps complex_eps): a phase that recurs survives, scattered ones cancel. (The paper only says "encoded
-   as complex vectors".) A sequence without tokens gives 0. Errors: SHAPE (odd d_model). */
+    size_t head, int what, cmha_real *out);
+/* Encodes documents for a knowledge base: vectors [batch, d_model], each d_r = d_model / 2 complex features,
+   the mean over the counted tokens of the phasors u(z_tj) of cmha_model_states (planes, eps complex_eps): a
+   phase that recurs survives, scattered ones cancel. No tokens: 0. Errors: SHAPE (odd d_model). */
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors);
 /* Adds weight * d loss / d parameter to the gradients. key seeds the pass's dropout. *loss is the objective
-   without extra losses. Errors: NOT_FINITE (the total is NaN or infinite; gradients then unspecified). */
+   without extra losses. Errors: NOT_FINITE (the total; gradients then unspecified). */
 CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
-                                         uint64_t key, double *loss);
+    uint64_t key, double *loss);
 /* Counts the bytes of the parameters, and of all training (parameters, gradients, moments, activations) at
    batch x length; either may be NULL. Exact: dry runs measure a step and an evaluation, with labels where
    classes > 0, else with values where values > 0. Another objective, such as hidden tokens, may take more at
    its first step. Errors: SHAPE. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
-                                       size_t length, size_t *parameters, size_t *training);
-/* Counts the bytes of all training of an open model, less where parameters are frozen. Likewise exact. */
+    size_t length, size_t *parameters, size_t *training);
+/* Counts likewise for an open model: less where parameters are frozen. */
 CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch, size_t length,
-                                                size_t *training);
+    size_t *training);
 
 /* =============================================== Training =============================================== */
-/* Errors of every call that returns a status: those at the head of Models too. */
-
 /* Updates n numbers by AdamW with decoupled decay (Loshchilov & Hutter 2019). With g scaled by grad_scale:
        p -= lr weight_decay p; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
        p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) */
@@ -1752,20 +1576,17 @@ typedef struct cmha_adamw_args {
     size_t t; /* counts from 1 */
 } cmha_adamw_args;
 CMHA_FIT void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
-                         cmha_real *m, cmha_real *v);
+    cmha_real *m, cmha_real *v);
 
-typedef enum cmha_schedule {
-    CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_LINEAR, CMHA_SCHEDULE_CONSTANT
-} cmha_schedule;
+typedef enum cmha_schedule { CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_LINEAR,
+    CMHA_SCHEDULE_CONSTANT } cmha_schedule;
 /* Returns the learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then from base to minimum
-   along a half cosine or a line until `total`, and minimum from there on (CONSTANT: base). A trainer's step s
-   takes the rate of s + 1, as that of 0 is 0. */
+   along a half cosine or a line until `total`, and minimum from there on (CONSTANT: base). */
 CMHA_FIT double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
-                                   size_t total, size_t s);
+    size_t total, size_t s);
 
 /* Says of which norm the gradient is clipped. All but WHOLE clip real and imaginary parts of complex
-   parameters apart (CRAT eq 22; the paper does not say of what), which turns the gradient in the complex
-   plane. A real parameter, and a Möbius map, is one real part. */
+   parameters apart (CRAT eq 22), turning the gradient; a real parameter or a Möbius map is one real part. */
 typedef enum cmha_clip_mode {
     CMHA_CLIP_WHOLE,  /* one norm over everything */
     CMHA_CLIP_NORM,   /* each part of each parameter to a norm of at most `limit` */
@@ -1774,24 +1595,24 @@ typedef enum cmha_clip_mode {
 } cmha_clip_mode;
 /* Clips gradients in place. Zeros and NaN stay, and so does what shares a norm with a NaN. */
 CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
-                                      size_t count);
+    size_t count);
 /* Takes a step of a network built by hand: clips the gradients (limit 0: not), updates what is not frozen by
    AdamW with its own lr_scale and decay, and zeroes the gradients. args->t is not read: `step` counts.
    *grad_norm (or NULL) is the norm before clipping, of gradients times args->grad_scale. Errors: STATE (all
    is frozen), NOT_FINITE (the norm; parameters and moments are as before). */
 CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *parameters, const cmha_adamw_args *args,
-                                          cmha_clip_mode mode, double limit, double *grad_norm);
+    cmha_clip_mode mode, double limit, double *grad_norm);
 
 /* Computes a loss by the parameters as they are; a status but CMHA_OK ends the check. */
 typedef cmha_status (*cmha_loss_fn)(void *user, double *loss);
 /* Compares the gradients that stand in parameters with differences of fourth order of their loss: number by
    number of up to 64, along 8 random directions of a longer parameter, 4 losses each. *error is the largest
    difference, relative to the largest derivative of its parameter (but at least a thousandth of all
-   parameters'), and cmha_error names where. NaN counts as infinite, and so does a gradient of zeros alone.
-   About 1e-8 is right in double, 1e-2 in float. Dropout must be 0. All numbers stay bit for bit, gradients
-   too. Errors: STATE (no gradients), what `loss` returned. */
+   parameters'), and cmha_error names where; about 1e-8 is right in double, 1e-2 in float. NaN, and a gradient
+   of zeros alone, count as infinite. Dropout must be 0. All numbers stay bit for bit, gradients too. Errors:
+   STATE (no gradients), what `loss` returned. */
 CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *parameters, cmha_loss_fn loss, void *user,
-                                         double *error);
+    double *error);
 
 typedef struct cmha_tokens {
     const void *data;
@@ -1805,8 +1626,7 @@ CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i);
 /* Returns a view of [begin, end), cut at the stream's end. NULL is an empty stream. */
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end);
 
-/* Trains a model with AdamW. (seed, step) alone decide where batches are drawn, so that a resumed run sees
-   what an uninterrupted one sees. */
+/* Trains a model with AdamW. (seed, step) alone decide where batches are drawn, whether resumed or not. */
 typedef struct cmha_trainer {
     cmha_context *context;
     cmha_model *model;
@@ -1820,42 +1640,38 @@ typedef struct cmha_trainer {
     double grad_norm, lr; /* of the last step; the norm is that before clipping */
     double best;          /* lowest validation loss so far, for programs that keep the best */
 } cmha_trainer;
-
 /* Opens a trainer, with all memory of later steps. config NULL = defaults. Errors: TOKEN (mask_token). */
 CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
-                                       const cmha_trainer_config *config);
+    const cmha_trainer_config *config);
 CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer);
 /* Takes one optimiser step on batches drawn from `tokens`. *loss (or NULL) is their mean cross-entropy, of
    every next token or, in an encoder, of hidden ones (cmha_mask_tokens). Errors: ARGUMENT (fewer than length
-   + 1 tokens), TOKEN, NOT_FINITE: loss or gradient was NaN or infinite; parameters and moments are as before,
-   but the step is counted, so that the next draws other batches. */
+   + 1 tokens), TOKEN, and of all steps NOT_FINITE: loss or gradient was NaN or infinite; parameters and
+   moments are as before, but the step is counted, so that the next draws other batches. */
 CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
 /* Takes one step on the caller's batch, whatever `accumulate` is. Up to config.batch x config.length tokens
-   allocate nothing. Errors: those of cmha_model_gradient; NOT_FINITE as in cmha_trainer_step. */
+   allocate nothing. Errors: those of cmha_model_gradient. */
 CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
 /* Clips the gradients, applies AdamW and zeroes them: the second half of a step, for objectives of one's own.
    cmha_tape_backward or cmha_model_gradient adds them up, the first time after cmha_parameters_zero_grad.
-   *grad_norm (or NULL) is their norm before clipping. For this alone batch and length 1 will do: activations
-   are on the caller's tape. Errors: NOT_FINITE (norm) as in cmha_trainer_step. */
+   *grad_norm (or NULL) is their norm before clipping. For this alone batch and length 1 will do. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
 /* Hides tokens as BERT does (Devlin et al. 2019): chooses each of n with probability `rate`; of the chosen 80
    % become mask_token, 10 % a token drawn from the vocabulary, 10 % stay. targets [n] gets their own ids, -1
    elsewhere. A token with keep[i] = 0 (padding, [CLS]) is never chosen; keep may be NULL. */
 CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
-                               size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng);
+    size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng);
 /* Computes the mean loss over the targets (an encoder's hidden tokens; 0 if none) in consecutive windows, the
    last one maybe shorter, of eval_tokens at most. Errors: ARGUMENT (fewer than 2 tokens), TOKEN. */
 CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
 /* Cuts off the tail config.held_out, nothing without a trainer. Either result may be NULL. */
 CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
-                                 cmha_tokens *held_out);
+    cmha_tokens *held_out);
 
 /* ============================================== Inference =============================================== */
-/* Errors of every call that returns a status: those at the head of Models too. */
-
 /* Packs a model's matrices as CMHA_STORAGE_BF16 or CMHA_STORAGE_INT8. Errors: STATE (a packed model's). */
 CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *quantised, const cmha_model *model,
-                                         cmha_storage storage);
+    cmha_storage storage);
 CMHA_DEF void cmha_quantised_close(cmha_quantised *quantised); /* after the caches that read it */
 
 /* Places what one attention call of a pass keeps of the tokens so far. */
@@ -1867,9 +1683,8 @@ typedef struct cmha_slot {
 } cmha_slot;
 
 /* Holds transformed keys and values of the tokens so far, for `batch` sequences of equal length. Keys are
-   features (after delta, b and position; phasors; complex planes), transposed in tiles: a decoded token costs
-   what plain attention costs. Several caches, also in several threads, may share a model that nobody trains
-   (and then cmha_error's line). */
+   features (after delta, b and position; phasors; complex planes), transposed in tiles. Several caches, also
+   in several threads, may share a model that nobody trains (and then cmha_error's line). */
 typedef struct cmha_cache {
     cmha_context *context;
     cmha_model *model;
@@ -1893,25 +1708,23 @@ typedef struct cmha_cache {
 
 /* Sets how a cache reads and stores numbers; all zero = none. */
 typedef struct cmha_cache_options {
-    const cmha_quantised *weights; /* of this model, read instead of its matrices, for prompts as for single
-                                      tokens; open as long as the cache. NULL = none */
+    const cmha_quantised *weights; /* of this model, read instead of its matrices; open as long; or NULL */
     cmha_storage storage;          /* of keys and values: FLOAT or BF16; states stay cmha_real */
     size_t prompt;                 /* positions that a pass has memory for from the start; 0 = 1 */
     void *memory;                  /* the caller's, aligned as malloc's: all it takes; NULL = the context's */
     size_t bytes;                  /* its size, at least what cmha_cache_memory says */
 } cmha_cache_options;
-/* Opens a cache of `capacity` tokens (if positions are learned, max_positions at most). slide = 1: when full,
-   it forgets the oldest quarter and reads the rest again from position 0, which equals a fresh start with
-   them; 0: FULL. options NULL = none. Set a knowledge base before. Opening measures in memory of the
-   context's allocator, which it gives back; after that, up to `prompt` positions at once take none, and a
-   time that the tokens held bound. More, as when it slides, take more memory once; in the caller's memory
-   they are read `prompt` at a time, the same but for rounding. Errors: STATE (an encoder, a score that is
-   `whole`, weights of another model), MEMORY (also too few bytes). */
+/* Opens a cache of `capacity` tokens (at most max_positions, if learned). slide = 1: when full, it forgets
+   the oldest quarter and reads the rest again from position 0, which equals a fresh start with them; 0: FULL.
+   options NULL = none. Set a knowledge base before. Opening measures in memory that it gives back; after
+   that, up to `prompt` positions at once take none, and a time that the tokens held bound. More, as when it
+   slides, take more memory once; in the caller's memory they are read `prompt` at a time, the same but for
+   rounding. Errors: STATE (an encoder, a `whole` score, another model's weights), MEMORY (too few bytes). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
-                                     int slide, const cmha_cache_options *options);
+    int slide, const cmha_cache_options *options);
 /* Counts, exactly, the bytes that such a cache takes, whatever its memory and bytes. Errors: the same. */
 CMHA_DEF cmha_status cmha_cache_memory(cmha_model *model, size_t batch, size_t capacity, int slide,
-                                       const cmha_cache_options *options, size_t *bytes);
+    const cmha_cache_options *options, size_t *bytes);
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
 /* Appends n tokens to each sequence, ids [batch, n]: a prompt in one call, each further token in another.
@@ -1920,11 +1733,10 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards 
    too), what the caller's search returned. (Where that can come when the cache has slid, or after each token
    of linear attention, it holds room for a copy of itself.) */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
-/* Does the same for models with features, as cmha_batch has them: [batch, n, ..], and ids [batch, n], NULL
-   where tokens = 0. out (or NULL), of the last position, gets what the value head predicts, [batch, values]
-   or, gaussian, [batch, 2 values]; without that head logits [batch, vocabulary]. */
+/* Does the same for models with features, as cmha_batch has them: [batch, n, ..], ids [batch, n], NULL where
+   tokens = 0. out (or NULL) gets the last position's values (cmha_model_values) or, without them, logits. */
 CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t *ids,
-                                                const cmha_real *features, size_t n, cmha_real *out);
+    const cmha_real *features, size_t n, cmha_real *out);
 
 #define CMHA_SAMPLER_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
     REAL(temperature, 0.8, 0, 100, "divides the logits; 0 = greedy") \
@@ -1933,15 +1745,11 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     REAL(repetition_penalty, 1, 0.01, 100, \
          "divides positive and multiplies negative logits of recent tokens; 1 = off") \
     SIZE(penalty_window, 64, 0, 1024, "recent tokens the penalty looks at")
-
-typedef struct cmha_sampler_config {
-    CMHA_SAMPLER_FIELDS(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER,
-                        CMHA_NAME_MEMBER)
-} cmha_sampler_config;
+typedef struct cmha_sampler_config { CMHA__MEMBERS(CMHA_SAMPLER_FIELDS) } cmha_sampler_config;
 CMHA_DEF cmha_table cmha_sampler_table(void);
 /* Draws a token from logits [V], -1 if all are NaN. The penalty is for recent [n_recent]. scratch [2 * V]. */
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V,
-                             const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch);
+    const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch);
 
 /* Receives the new token of every sequence, tokens [batch]; anything but 0 stops. */
 typedef int (*cmha_token_fn)(void *user, const int32_t *tokens, size_t batch);
@@ -1949,13 +1757,11 @@ typedef int (*cmha_token_fn)(void *user, const int32_t *tokens, size_t batch);
    of `seed`. The last is not appended: give it as the next prompt to go on. sampler NULL = defaults. Errors:
    those of cmha_cache_append, NOT_FINITE (logits without a number), STOPPED (by on_token). */
 CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
-                                   const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token,
-                                   void *user);
+    const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token, void *user);
 
 /* ================================================ Files ================================================= */
-/* Weights and training state are safetensors files, which Python's library of that name reads: 8 bytes of
-   header length, a JSON header, raw little-endian tensors. Errors of every call: IO; of reading also
-   NOT_FOUND and FORMAT (cmha_error says what is wrong); and those at the head of Models. */
+/* Weights and training state are safetensors files: 8 bytes of header length, a JSON header, raw
+   little-endian tensors. Errors of every call: those of Models, IO; of reading also NOT_FOUND and FORMAT. */
 
 typedef struct cmha_archive_tensor {
     const char *name;    /* UTF-8 */
@@ -1977,7 +1783,6 @@ typedef struct cmha_archive {
     void *file, *memory;          /* file: the system's; NULL = the context's callbacks have it */
     size_t memory_size;
 } cmha_archive;
-
 /* Opens a safetensors file, checking the whole header before anything is read. */
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path);
 CMHA_DEF void cmha_archive_close(cmha_archive *archive);
@@ -1985,12 +1790,11 @@ CMHA_DEF void cmha_archive_close(cmha_archive *archive);
 CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name);
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key);
 /* Reads a whole tensor into out [count], from F64, F32, F16, BF16 or I64; _i64 reads I64 alone. Of C64 and
-   shape [.., n] out gets planes [.., 2 n], rows [Re | Im]. Errors: FORMAT (another dtype), IO (a part of out
-   may then be written). */
+   shape [.., n] out gets planes [.., 2 n], rows [Re | Im]. Errors: FORMAT (dtype), IO (out half written). */
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor,
-                                       cmha_real *out);
+    cmha_real *out);
 CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor,
-                                           int64_t *out);
+    int64_t *out);
 
 typedef struct cmha_archive_item {
     const char *name;
@@ -2000,7 +1804,6 @@ typedef struct cmha_archive_item {
     const char *dtype; /* NULL = cmha_real's, F32 or F64; "I64" or "U8": data points at int64_t or bytes;
                           "C64": data are planes [.., 2 n], rows [Re | Im], of a shape [.., n] */
 } cmha_archive_item;
-
 /* Writes tensors and metadata [2 * n_metadata] (key, value, ...). Errors: ARGUMENT (a name twice, no UTF-8).
    Every save writes a new file in the folder of `path`, flushes it to the disk and renames it over `path`:
      - A crash leaves the old file or the new one. Of several writers at once the last one's stays, whole.
@@ -2008,10 +1811,9 @@ typedef struct cmha_archive_item {
        and the new one has its permissions. (Windows: links and permissions are not looked at.)
      - A failure leaves nothing behind. Exceeding RLIMIT_FSIZE is a failure, not a signal.
      - A killed process may leave cmha-XXXXXXXX.tmp there, which may be deleted: on most file systems of Linux
-       in the moment before the renaming alone (a file needs no name until then), elsewhere at any time. */
+       only in the moment before the renaming (a file needs no name until then). */
 CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
-                                        const cmha_archive_item *items, size_t n_items,
-                                        const char *const *metadata, size_t n_metadata);
+    const cmha_archive_item *items, size_t n_items, const char *const *metadata, size_t n_metadata);
 
 /* Saves parameters by name and what of them is tuned, metadata "tune.frozen.<name>", "tune.rate.<name>" and
    "tune.decay.<name>". state = 1: with moments ("optim.m.<name>", "optim.v.<name>") and step. */
@@ -2025,7 +1827,7 @@ CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Reads the configurations in a checkpoint, not its weights. Either may be NULL; the trainer's is the default
    where the file has none. Errors: FORMAT (also no configuration of ours). */
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
-                                      cmha_trainer_config *trainer);
+    cmha_trainer_config *trainer);
 /* Opens a model from a file of cmha_model_save or cmha_trainer_save. Checks all names, dtypes and shapes
    before a weight is read. Errors: SHAPE, FORMAT (also no configuration: use cmha_model_read). */
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path);
@@ -2035,41 +1837,37 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
    cmha_model_read, another storage. A file has the codes under the parameter's name, I8 (with NAME.scale, a
    factor for each row, of low-rank v for each column) or BF16, and metadata "packed". FLOAT: as the file. */
 CMHA_DEF cmha_status cmha_model_open_packed(cmha_model *model, cmha_context *context, const char *path,
-                                            cmha_storage storage);
+    cmha_storage storage);
 /* Reads weights, whoever wrote them, into an open model: tensors F64, F32, F16 or BF16 of the parameters'
    names. Metadata is not read. *taken (or NULL) = parameters read. On an error the model is bit for bit as it
-   was; while it reads, the weights are in memory twice. Errors: SHAPE.
-     strict = 1: every parameter must be there in its shape, and no other tensor but a checkpoint's moments
-                 (the error line names them)
-     strict = 0: takes what fits by name, dtype and shape, which may be nothing, and logs a warning for every
-                 parameter and tensor that is left */
+   was; while it reads, the weights are in memory twice. Errors: SHAPE. strict = 1: every parameter must be
+   there in its shape, and no other tensor but a checkpoint's moments (the error line names them); 0: takes
+   what fits by name, dtype and shape, and logs a warning for every parameter and tensor that is left. */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
 /* Saves model, moments ("optim.m.<name>", "optim.v.<name>"), step, seed, best loss (infinity if NaN). */
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
-/* Loads that state into an open trainer of a model with the same configuration, which then learns as the
-   file says ("tune."). If the trainer's own configuration, which it keeps, is the saved one (metadata
+/* Loads that state into an open trainer of a model with the same configuration, which then learns as the file
+   says ("tune."). If the trainer's own configuration, which it keeps, is the saved one (metadata
    "trainer.<field>") and the tokens are the same, the run continues bit for bit. Memory and errors as in
    cmha_model_read; FORMAT also for another base. */
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
 
-/* Saves vectors and features [n, 2 d_r], if there are any ids [n] (I64), text_begin [n + 1] (I64) and texts
-   (U8), and metadata "identity", a decimal. */
+/* Saves vectors and features [n, 2 d_r], ids [n] (I64), text_begin [n + 1] (I64) and texts (U8), those there
+   are, and metadata "identity", a decimal. */
 CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
 /* Opens a base from such a file, of which only `vectors` (F32, F64, F16 or BF16) must be there. Checks sizes,
    the order of the texts, that vectors are finite and features their phasors, and computes the identity
-   again. `search` is NULL afterwards. Errors: NOT_FINITE.
-     map = 0: all is read.
-     map = 1: vectors and features are mapped into memory where system and file allow it (POSIX, little
-              endian, dtype that of cmha_real). From then until the base is closed nobody may write into the
-              file: if it gets shorter, the process ends (SIGBUS) where the base is used, and no status can
-              say so; if its numbers change, the base does. A save to the same path is safe: it replaces the
-              file, and the base keeps the old one. */
+   again. `search` is NULL afterwards. Errors: NOT_FINITE. map = 0: all is read; 1: vectors and features are
+   mapped into memory where system and file allow it (POSIX, little endian, dtype that of cmha_real). Until
+   the base is closed nobody may then write into the file: if it gets shorter, the process ends (SIGBUS) where
+   the base is used, and no status can say so; if its numbers change, the base does. A save to the same path
+   is safe: it replaces the file, and the base keeps the old one. */
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
-                                         int map);
+    int map);
 
 /* Reads a file as a stream of `width` bytes a token (1: text). Errors: FORMAT (empty, or a token cut off). */
 CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
-                                      int width);
+    int width);
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
 #endif /* CMHA_H */
@@ -2275,8 +2073,8 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #endif
 
-/* On x86 GCC compares without NaN wherever the command line has -ffinite-math-only, unless a function
-   carries this attribute; a pragma for it ends with the first function. It means nothing to data. */
+/* On x86 GCC compares without NaN wherever the command line has -ffinite-math-only, unless a function carries
+   this attribute; a pragma for it ends with the first function. It means nothing to data. */
 #if defined(CMHA__GCC_FAST) && (defined(__x86_64__) || defined(__i386__))
 #pragma GCC diagnostic ignored "-Wattributes"
 #define CMHA__IEEE __attribute__((target("ieee-fp")))
@@ -2332,9 +2130,8 @@ enum { CMHA__TRAINS = 1 };
 #define CMHA__PRINTF(text, first)
 #endif
 
-/* The vector mathematics rounds by adding 1.5 * 2^23 and relies on every operation being rounded to float.
-   Where it is not (an x87; GCC's -std=c99 on s390x), libm takes its place. 16 is what CPUs with half
-   precision in registers say; their floats are floats. */
+/* The vector mathematics rounds by adding 1.5 * 2^23: every operation must be rounded to float, else (an x87;
+   GCC's -std=c99 on s390x) libm takes its place. 16: a CPU has half precision in registers, and floats. */
 #if defined(CMHA_NO_SIMD) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16)
 #define CMHA__SCALAR
 #define CMHA__SIMD_NAME ", no SIMD"
@@ -2583,9 +2380,7 @@ CMHA__PRINTF(2, 3) static void cmha__warn(const cmha_context *ctx, const char *f
     ctx->config.log(ctx->config.log_user, CMHA_LOG_WARNING, line);
 }
 
-CMHA_DEF const char *cmha_error(const cmha_context *context) {
-    return context ? context->detail : "";
-}
+CMHA_DEF const char *cmha_error(const cmha_context *context) { return context ? context->detail : ""; }
 
 /* ---- open or closed ---- */
 
@@ -2678,11 +2473,11 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
 #else
 #define CMHA__PARALLEL(threads, n)
 #endif
-#define CMHA__FOR_CHUNKS(threads, n, lo, hi)                                                                 \
-    CMHA__PARALLEL(threads, n)                                                                               \
-    for (int cmha__chunk = 0; cmha__chunk < cmha__chunks(threads, n); cmha__chunk++)                         \
-        for (size_t lo = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk),                                \
-                    hi = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk + 1), cmha__once = lo < hi;      \
+#define CMHA__FOR_CHUNKS(threads, n, lo, hi) \
+    CMHA__PARALLEL(threads, n) \
+    for (int cmha__chunk = 0; cmha__chunk < cmha__chunks(threads, n); cmha__chunk++) \
+        for (size_t lo = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk), \
+                    hi = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk + 1), cmha__once = lo < hi; \
              cmha__once; cmha__once = 0)
 
 /* ---- instruction sets ---- */
@@ -2787,9 +2582,7 @@ CMHA_DEF cmha_rng cmha_rng_make(uint64_t seed, uint64_t stream) {
     return rng;
 }
 
-CMHA_DEF uint64_t cmha_rng_next(cmha_rng *rng) {
-    return cmha__mix(rng->key + ++rng->counter * CMHA__GOLDEN);
-}
+CMHA_DEF uint64_t cmha_rng_next(cmha_rng *rng) { return cmha__mix(rng->key + ++rng->counter * CMHA__GOLDEN); }
 
 CMHA_DEF double cmha_rng_uniform(cmha_rng *rng) {
     return (double)(cmha_rng_next(rng) >> 11) * (1.0 / 9007199254740992.0);
@@ -2838,8 +2631,8 @@ static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
 
 /* ---- configuration tables ---- */
 
-#define CMHA__FIELD(name, type, initial, min, max, choices, help)                                        \
-    {#name, CMHA_FIELD_##type, offsetof(CMHA__OWNER, name), (double)(initial), (double)(min), (double)(max), \
+#define CMHA__FIELD(name, type, initial, min, max, choices, help) \
+    {#name, CMHA_FIELD_##type, offsetof(cmha__owner, name), (double)(initial), (double)(min), (double)(max), \
      choices, help},
 #define CMHA__SIZE_ROW(name, initial, min, max, help) CMHA__FIELD(name, SIZE, initial, min, max, NULL, help)
 #define CMHA__REAL_ROW(name, initial, min, max, help) CMHA__FIELD(name, REAL, initial, min, max, NULL, help)
@@ -2847,21 +2640,16 @@ static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
 #define CMHA__ENUM_ROW(name, first, last, choices, help) \
     CMHA__FIELD(name, ENUM, first, first, last, choices, help)
 #define CMHA__NAME_ROW(name, help) CMHA__FIELD(name, NAME, 0, 0, 1, "NAME", help)
-#define CMHA__TABLE(walk)                                                                                    \
-    static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW,   \
-                                           CMHA__NAME_ROW)};                                                 \
-    cmha_table table = {rows, sizeof rows / sizeof *rows};                                                   \
+#define CMHA__TABLE(config, walk) \
+    typedef config cmha__owner; \
+    static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW, \
+                                           CMHA__NAME_ROW)}; \
+    cmha_table table = {rows, sizeof rows / sizeof *rows}; \
     return table
 
-#define CMHA__OWNER cmha_model_config
-CMHA_DEF cmha_table cmha_model_table(void) { CMHA__TABLE(CMHA_MODEL_FIELDS); }
-#undef CMHA__OWNER
-#define CMHA__OWNER cmha_trainer_config
-CMHA_DEF cmha_table cmha_trainer_table(void) { CMHA__TABLE(CMHA_TRAINER_FIELDS); }
-#undef CMHA__OWNER
-#define CMHA__OWNER cmha_sampler_config
-CMHA_DEF cmha_table cmha_sampler_table(void) { CMHA__TABLE(CMHA_SAMPLER_FIELDS); }
-#undef CMHA__OWNER
+CMHA_DEF cmha_table cmha_model_table(void) { CMHA__TABLE(cmha_model_config, CMHA_MODEL_FIELDS); }
+CMHA_DEF cmha_table cmha_trainer_table(void) { CMHA__TABLE(cmha_trainer_config, CMHA_TRAINER_FIELDS); }
+CMHA_DEF cmha_table cmha_sampler_table(void) { CMHA__TABLE(cmha_sampler_config, CMHA_SAMPLER_FIELDS); }
 
 static const char *cmha__table_name(cmha_table table) {
     if (table.fields == cmha_model_table().fields) return "model";
@@ -2915,15 +2703,13 @@ static int cmha__field_fits(const cmha_field *field, double value) {
 
 static cmha_status cmha__field_fail(cmha_context *ctx, cmha_table table, const cmha_field *field,
                                     const char *value) {
+    static const char *const is[] = {"a whole number from ", "a number from ", "", "one of ",
+                                     "a name of at most "};
     char range[64];
-    const char *is = "one of ", *of = field->choices ? field->choices : range;
+    const char *of[] = {range, range, "0 or 1", field->choices, "31 characters"};
     cmha__print(range, sizeof range, "%.10g to %.10g", field->minimum, field->maximum);
-    if (field->type == CMHA_FIELD_SIZE) is = "a whole number from ";
-    else if (field->type == CMHA_FIELD_REAL) is = "a number from ";
-    else if (field->type == CMHA_FIELD_FLAG) is = "", of = "0 or 1";
-    else if (field->type == CMHA_FIELD_NAME) is = "a name of at most ", of = "31 characters";
-    return CMHA__WRONG(ctx, "%s: %s = %.40s is not %s%s", cmha__table_name(table), field->name, value, is,
-                       of);
+    return CMHA__WRONG(ctx, "%s: %s = %.40s is not %s%s", cmha__table_name(table), field->name, value,
+                       is[field->type], of[field->type]);
 }
 
 static int cmha__parse_field(const cmha_field *field, const char *text, double *value) {
@@ -2966,9 +2752,8 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
     const cmha_field *field = cmha__field_of(table, name);
     double number;
     if (!config || !name || !value) return CMHA__WRONG(context, "config set: config, name or value is NULL");
-    if (!field)
-        return cmha__fail(context, CMHA_ERR_NOT_FOUND, "%s: no option named %.60s", cmha__table_name(table),
-                          name);
+    const char *where = cmha__table_name(table);
+    if (!field) return cmha__fail(context, CMHA_ERR_NOT_FOUND, "%s: no option named %.60s", where, name);
     if (!cmha__parse_field(field, value, &number) || !cmha__field_fits(field, number))
         return cmha__field_fail(context, table, field, value);
     cmha__field_store(field, config, number);
@@ -2999,23 +2784,18 @@ CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *name, char *text,
                               size_t size) {
     const cmha_field *field = cmha__field_of(table, name);
-    const char *begin = NULL, *member = (const char *)config;
     char line[32];
     if (!text || !size) return;
     text[0] = 0;
     if (!field || !config) return;
+    const char *member = (const char *)config + field->offset, *word = member;
     double value = cmha__field_value(field, config);
-    member += field->offset;
-    if (field->type == CMHA_FIELD_SIZE) {
-        cmha__write_u64(*(const size_t *)(const void *)member, line);
-    } else if (field->type == CMHA_FIELD_ENUM && cmha__field_fits(field, value)) {
-        int length = (int)cmha__choice(field->choices, (int)(value - field->minimum), &begin);
-        cmha__print(line, sizeof line, "%.*s", length, begin);
-    } else if (field->type == CMHA_FIELD_NAME) {
-        cmha__print(line, sizeof line, "%.31s", member);
-    } else {
-        cmha__write_real(value, line);
-    }
+    int length = CMHA__NAME_ROOM - 1, named = field->type == CMHA_FIELD_NAME;
+    int chosen = field->type == CMHA_FIELD_ENUM && cmha__field_fits(field, value);
+    if (chosen) length = (int)cmha__choice(field->choices, (int)(value - field->minimum), &word);
+    if (field->type == CMHA_FIELD_SIZE) cmha__write_u64(*(const size_t *)(const void *)member, line);
+    else if (chosen || named) cmha__print(line, sizeof line, "%.*s", length, word);
+    else cmha__write_real(value, line);
     cmha__print(text, size, "%s", line);
 }
 

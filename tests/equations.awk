@@ -40,6 +40,7 @@ comment { above = above " " $0; if (/\*\//) comment = 0; next }
 
 function defines(line,   at, called) {
     at = match(line, /cmha_[a-zA-Z0-9_]*\(/)
+    if (line ~ /^CMHA__HOT/) at = match(line, /cmha_[a-zA-Z0-9_]*[,)]/) # CMHA__HOT(static, name, ...) {
     called = at ? substr(line, RSTART, RLENGTH - 1) : ""
     if (called in wanted) {
         text[called] = text[called] " " above "\n" line
