@@ -3073,9 +3073,7 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #define CMHA__INSIDE CMHA__FUSED __attribute__((always_inline)) static inline
 
 /* Before a loop of few steps: unroll it, whatever the level of optimisation. */
-#ifdef __clang__
-#define CMHA__UNROLL _Pragma("unroll")
-#elif defined(__GNUC__) && __GNUC__ >= 8
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 8 /* clang does so unasked */
 #define CMHA__UNROLL _Pragma("GCC unroll 16")
 #else
 #define CMHA__UNROLL

@@ -140,51 +140,54 @@ for c in gcc clang; do
 done
 
 # ------------------------------------------------ instruction sets, chosen while the program runs: -O2 and no -march
-for c in $CC clang; do
-    command -v "$c" > /dev/null 2>&1 || continue
-    any=$(for f in $CMHA_CFLAGS; do case $f in -m*) ;; -fopenmp) [ "$c" = clang ] || printf '%s ' "$f";; *) printf '%s ' "$f";; esac; done)
+any=$(for f in $CMHA_CFLAGS; do case $f in -m* | -fopenmp) ;; *) printf '%s ' "$f";; esac; done)
+# dispatched COMPILER TEST...: the tests with a library of that compiler, every set that this CPU has forced in turn
+dispatched() {
+    c=$1; shift
+    command -v "$c" > /dev/null 2>&1 || return
+    openmp=; [ "$c" = clang ] || case $CMHA_CFLAGS in *-fopenmp*) openmp=-fopenmp;; esac
     # shellcheck disable=SC2086
-    library "any-$c" "$c" $any -O2
-    nm "$W/any-$c.o" 2> /dev/null | grep -q '_avx512$' || { echo "SKIP $c: no dispatch here"; continue; }
-    for n in conformance test_identities test_extremes bits; do
-        one "$c -O2: $n compiles" sh -c "\"\$@\" > $W/out 2>&1" - $CC -O1 -I. $any -DCMHA_TEST_LINKED -DCMHA_LINKED "tests/$n.c" "$W/any-$c.o" -o "$W/any-$n" $CMHA_LIBS
+    library "any-$c" "$c" $any -O2 $openmp
+    if ! nm "$W/any-$c.o" 2> /dev/null | grep -q '_avx512$'; then echo "SKIP $c: no dispatch here"; return; fi
+    for n in "$@"; do
+        # shellcheck disable=SC2086
+        $CC $any -O1 $openmp -I. -DCMHA_TEST_LINKED "tests/$n.c" "$W/any-$c.o" -o "$W/$n-$c" $CMHA_LIBS > "$W/out" 2>&1
+        one "$c -O2: $n compiles" [ -x "$W/$n-$c" ]
     done
     for set in sse2 avx2 avx512; do
-        CMHA_INSTRUCTIONS=$set "$W/any-conformance" > "$W/out" 2>&1
-        grep -q 'no instructions' "$W/out" && { echo "SKIP this CPU has no $set"; continue; }
-        part "conformance, $c -O2, $set" env CMHA_INSTRUCTIONS=$set "$W/any-conformance" --strict tests/cases
-        [ -d $SHARED ] && part "conformance, $c -O2, $set, shared" env CMHA_INSTRUCTIONS=$set "$W/any-conformance" $SHARED
-        for n in test_identities test_extremes; do
-            part "$n, $c -O2, $set" env CMHA_TEST_QUICK=1 CMHA_INSTRUCTIONS=$set "$W/any-$n"
+        if CMHA_INSTRUCTIONS=$set "$W/conformance-$c" 2>&1 | grep -q 'no instructions'; then echo "SKIP this CPU has no $set"; continue; fi
+        for n in "$@"; do
+            [ $n = bits ] || [ $n = conformance ] || part "$n, $c -O2, $set" env CMHA_TEST_QUICK=1 CMHA_INSTRUCTIONS=$set "$W/$n-$c"
         done
+        part "conformance, $c -O2, $set" env CMHA_INSTRUCTIONS=$set "$W/conformance-$c" --strict tests/cases
+        [ -d $SHARED ] && part "conformance, $c -O2, $set, shared cases" env CMHA_INSTRUCTIONS=$set "$W/conformance-$c" $SHARED
     done
-done
-# The program of the Makefile's flags and the dispatched one compute the same bits with the same instructions
-# shellcheck disable=SC2086
-if [ -x "$W/any-bits" ] && $CC -O1 $CMHA_CFLAGS -I. -DCMHA_TEST_LINKED -DCMHA_LINKED tests/bits.c "$B/cmha.o" -o "$W/bits" $CMHA_LIBS
-then
-    CMHA_TEST_QUICK=1 GOMP_SPINCOUNT=4000 "$W/bits" | grep -v passed > "$W/bits.txt"
-    same() {
-        for set in avx512 avx2 sse2; do # the one whose bits are ours must be there
-            CMHA_INSTRUCTIONS=$set "$W/bits-set" > /dev/null 2>&1 || continue
-            CMHA_INSTRUCTIONS=$set CMHA_TEST_QUICK=1 GOMP_SPINCOUNT=4000 "$W/any-bits" | grep -v passed > "$W/any.txt"
-            diff "$W/bits.txt" "$W/any.txt" > "$W/out"
-            return
-        done
-        return 1
-    }
-    printf '#include "check.h"\nint main(void) { return 0; }\n' > "$W/set.c"
-    $CC -O1 -I. -Itests -DCMHA_TEST_LINKED "$W/set.c" "$B/cmha.o" -o "$W/bits-set" $CMHA_CFLAGS $CMHA_LIBS
-    one "the same bits with -O2 and with $CMHA_CFLAGS" same
-fi
-# What the program takes by itself on CPUs that qemu has
-if command -v qemu-x86_64 > /dev/null 2>&1 && [ -x "$W/any-conformance" ]; then
-    for cpu in Nehalem=sse2 Haswell=avx2; do
-        takes() { CMHA_INSTRUCTIONS=${cpu#*=} qemu-x86_64 -cpu "${cpu%=*}" "$W/any-conformance" --strict tests/cases > "$W/out" 2>&1; }
-        beyond() { CMHA_INSTRUCTIONS=avx512 qemu-x86_64 -cpu "${cpu%=*}" "$W/any-conformance" > "$W/out" 2>&1; grep -q 'no instructions' "$W/out"; }
-        one "qemu, $cpu: the conformance cases hold" takes
-        one "qemu, $cpu: AVX-512 is refused" beyond
+}
+dispatched "$CC" conformance test_identities test_extremes bits
+[ "$CC" = clang ] || dispatched clang conformance
+# The program of the Makefile's flags computes the same bits as the dispatched one with the same instructions
+prints() { CMHA_TEST_QUICK=1 GOMP_SPINCOUNT=4000 "$1" | grep -v passed; }
+same() {
+    # shellcheck disable=SC2086
+    $CC $CMHA_CFLAGS -O1 -I. -DCMHA_TEST_LINKED tests/bits.c "$B/cmha.o" -o "$W/bits" $CMHA_LIBS > "$W/out" 2>&1 || return 1
+    for set in avx512 avx2 sse2; do # the library of the Makefile's flags has one of them
+        CMHA_INSTRUCTIONS=$set "$W/bits" 0 > "$W/out" 2>&1 || continue
+        prints "$W/bits" > "$W/bits.txt"
+        CMHA_INSTRUCTIONS=$set prints "$W/bits-$CC" > "$W/any.txt"
+        diff "$W/bits.txt" "$W/any.txt" > "$W/out"
+        return
     done
+    return 1
+}
+if [ -x "$W/bits-$CC" ]; then one "the same bits with -O2 and with $CMHA_CFLAGS" same; fi
+# What the program takes by itself, and refuses, on CPUs that qemu has
+takes() { CMHA_INSTRUCTIONS=$2 qemu-x86_64 -cpu "$1" "$W/conformance-$CC" --strict tests/cases > "$W/out" 2>&1; }
+beyond() { CMHA_INSTRUCTIONS=$2 qemu-x86_64 -cpu "$1" "$W/conformance-$CC" > "$W/out" 2>&1; grep -q 'no instructions' "$W/out"; }
+if command -v qemu-x86_64 > /dev/null 2>&1 && [ -x "$W/conformance-$CC" ]; then
+    one "qemu, no AVX: the conformance cases hold" takes Nehalem sse2
+    one "qemu, no AVX: AVX2 is refused" beyond Nehalem avx2
+    one "qemu, AVX2: the conformance cases hold" takes Haswell avx2
+    one "qemu, AVX2: AVX-512 is refused" beyond Haswell avx512
 fi
 
 # ------------------------------------------------------------------------------------------------ the header, the sanitizers
