@@ -2147,6 +2147,7 @@ enum { CMHA__TRAINS = 1 };
 #define CMHA__EPSILON DBL_EPSILON
 #define CMHA__PHASOR_RANGE 1e150 /* numbers whose squares are normal lie between its inverse and itself */
 #define CMHA__PHASOR_SCALE 1e200
+#define CMHA__LAG_GRID 4294967296.0
 #else
 #define CMHA__REAL_NAME "float"
 #define CMHA__LIBM(name) name##f
@@ -2155,6 +2156,7 @@ enum { CMHA__TRAINS = 1 };
 #define CMHA__EPSILON FLT_EPSILON
 #define CMHA__PHASOR_RANGE 1e18f
 #define CMHA__PHASOR_SCALE 1e20f
+#define CMHA__LAG_GRID 1048576.0
 #endif
 
 #define CMHA__TEXT_(x) #x
@@ -8023,7 +8025,7 @@ static void cmha__turned_map(const cmha_score_call *c, cmha_rows x, size_t n, cm
     cmha_rotate_forward(&rotate, x.data, x.ld, n, y, 2 * rotate.P);
 }
 
-static void cmha__turned_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
+static void cmha__turned_map_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
                               cmha_rows dx) {
     cmha_rotate_args rotate = cmha__turns(c);
     double *db = c->is_key ? NULL : c->gradients[1];
@@ -8087,24 +8089,22 @@ CMHA__HOT(static, cmha__cope_back,
 }
 
 /* The library's own rows, by kind and, those with `forward`, by softmax; else -1. */
-#define CMHA__OF_KIND(kind, softmax, planes, rotates, map, back, forward, backward, parameters, n) \
-    {CMHA_ATTENTION_##kind, softmax,                                                            \
-     {#kind, planes, rotates, 0, map, back, forward, backward, parameters, n, NULL, 0, NULL}}
+#define CMHA__PAIR(name) name, CMHA__BACK(name##_back)
+#define CMHA__NO_PAIR NULL, NULL
+#define CMHA__OF_KIND(kind, softmax, planes, rotates, map, forward, parameters, n) \
+    {CMHA_ATTENTION_##kind, softmax, {#kind, planes, rotates, 0, map, forward, parameters, n, NULL, 0, NULL}}
 static const struct cmha__kind_row {
     int kind, softmax;
     cmha_score score;
 } cmha__scores[] = {
-    CMHA__OF_KIND(CMHA, -1, 1, 1, cmha__turned_map, CMHA__BACK(cmha__turned_back), NULL, NULL,
-                  cmha__phase_parameters, 2),
-    CMHA__OF_KIND(ROPE, -1, 1, 1, NULL, NULL, NULL, NULL, NULL, 0),
-    CMHA__OF_KIND(DOT, -1, 1, 0, NULL, NULL, NULL, NULL, NULL, 0),
-    CMHA__OF_KIND(COMPLEX, -1, 2, 0, NULL, NULL, NULL, NULL, NULL, 0),
-    CMHA__OF_KIND(COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, NULL, NULL, cmha__cope, CMHA__BACK(cmha__cope_back),
-                  NULL, 0),
-    CMHA__OF_KIND(ANGULAR, -1, 2, 0, cmha__phasor_map, CMHA__BACK(cmha__phasor_map_back), NULL, NULL, NULL,
-                  0),
-    CMHA__OF_KIND(ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, cmha__phasor_map, CMHA__BACK(cmha__phasor_map_back),
-                  cmha__cope, CMHA__BACK(cmha__cope_back), NULL, 0)};
+    CMHA__OF_KIND(CMHA, -1, 1, 1, CMHA__PAIR(cmha__turned_map), CMHA__NO_PAIR, cmha__phase_parameters, 2),
+    CMHA__OF_KIND(ROPE, -1, 1, 1, CMHA__NO_PAIR, CMHA__NO_PAIR, NULL, 0),
+    CMHA__OF_KIND(DOT, -1, 1, 0, CMHA__NO_PAIR, CMHA__NO_PAIR, NULL, 0),
+    CMHA__OF_KIND(COMPLEX, -1, 2, 0, CMHA__NO_PAIR, CMHA__NO_PAIR, NULL, 0),
+    CMHA__OF_KIND(COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, CMHA__NO_PAIR, CMHA__PAIR(cmha__cope), NULL, 0),
+    CMHA__OF_KIND(ANGULAR, -1, 2, 0, CMHA__PAIR(cmha__phasor_map), CMHA__NO_PAIR, NULL, 0),
+    CMHA__OF_KIND(ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, CMHA__PAIR(cmha__phasor_map), CMHA__PAIR(cmha__cope),
+                  NULL, 0)};
 
 /* Finds the row of a call's score; NULL where there is no such kind. */
 static const cmha_score *cmha__score_of(const cmha_attention_args *a) {
@@ -9023,7 +9023,7 @@ static void cmha__collect(const cmha__head *h, const cmha_real *dq, const cmha_r
     cmha_score_call queries = cmha__call_of_head(a, head, 0, h->call->first_q, sums);
     cmha_score_call keys = cmha__call_of_head(a, head, 1, h->call->first_k, sums);
     void (*back)(const cmha_score_call *, cmha_rows, size_t, const cmha_real *, cmha_rows) =
-        score->map ? score->map_back : score->rotates ? cmha__turned_back : cmha__rows_back;
+        score->map ? score->map_back : score->rotates ? cmha__turned_map_back : cmha__rows_back;
     back(&queries, cmha__rows_at(x->q, b, head), a->n_q, dq, cmha__rows_at(x->dq, b, head));
     back(&keys, cmha__rows_at(x->k, b, h->kv), a->n_k, dk, cmha__rows_at(x->dk, b, h->kv));
 }
@@ -9052,21 +9052,14 @@ static void cmha__backward_of_head(cmha__head *h) {
     if (complex_v) cmha__add_rows(u->dvalues, a->n_k, a->d_v, h->dv, dv);
 }
 
-/* Collects heads in pieces, dq in a fixed order. Heads of a group share dk: a group is one thread's. */
-static void cmha__collect_pieces(const cmha__attention_call *x) {
-    const cmha_attention_args *a = x->args;
-    size_t group = a->heads / a->kv_heads, n = a->n_q * x->dk;
-    CMHA__FOR_CHUNKS(a->threads, a->batch * a->kv_heads, from, to) {
-        for (size_t i = from * group; i < to * group; i++) {
-            cmha_real *dq = x->dq + i * x->pieces * n;
-            cmha__unit none;
-            cmha__head h;
-            memset(&none, 0, sizeof none);
-            cmha__set_head(&h, x, &none, i);
-            for (size_t piece = 1; piece < x->pieces; piece++) cmha__axpy(n, 1, dq + piece * n, dq);
-            cmha__collect(&h, dq, x->dk_pieces + i * a->n_k * x->dk);
-        }
-    }
+/* Collects a head in pieces, dq in a fixed order. Heads of a group share dk: a group is one thread's. */
+static void cmha__collect_pieces(cmha__head *h) {
+    const cmha__attention_call *x = h->call;
+    size_t unit = h->batch * h->args->heads + h->head, n = h->args->n_q * h->dk;
+    size_t pieces = cmha__head_pieces(h->args);
+    cmha_real *dq = x->dq + unit * pieces * n;
+    for (size_t piece = 1; piece < pieces; piece++) cmha__axpy(n, 1, dq + piece * n, dq);
+    cmha__collect(h, dq, x->dk_pieces + unit * h->args->n_k * h->dk);
 }
 
 CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
@@ -9079,7 +9072,9 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
     if (x.partial) memset(x.partial, 0, units * x.numbers * sizeof *x.partial);
     cmha__set_peaks(&x);
     cmha__each_head(&x, cmha__backward_of_head);
-    if (x.pieces > 1) cmha__collect_pieces(&x);
+    int pieced = x.pieces > 1;
+    x.pieces = 1;
+    if (pieced) cmha__each_head(&x, cmha__collect_pieces);
     if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, views, x.peaks);
     const double *sum = x.partial;
     for (size_t u = 0; sum && dparameters && u < units; u++) /* in an order that no thread changes */
@@ -9170,7 +9165,8 @@ static void cmha__elu_row(const cmha_real *x, const cmha_real *im, size_t d, cmh
         for (size_t j = 0; j < d; j++) f[j] = (x[j] > 0 ? x[j] : 0) + cmha__exp(x[j] > 0 ? 0 : x[j]);
 }
 
-/* Q or (is_key) K [rows, F] = features of rows i0..; zero, the constant too, where a key is masked. */
+/* Q or (is_key) K [rows, F] = features of rows i0..; zero, the constant too, where a key is masked. Below the
+   queries' [q+r | q+i] stands their second form, [q+i | -q+r], if there is one. */
 CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key, size_t i0, size_t rows),
           (h, is_key, i0, rows)) {
     cmha_heads x = is_key ? h->x.k : h->x.q;
@@ -9184,6 +9180,7 @@ CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key
         else if (h->F > 2 * d) cmha__phasor_row(re, im, d, h->a->eps, factor, f, f + d);
         else cmha__elu_row(re, im, d, f);
     }
+    if (!is_key && h->forms == 2) cmha__apply(cmha__imaginary[0], 0, h->Q, rows, d, f, 0);
 }
 
 /* dq or (is_key) dk += the gradient of these features, g = dQ or dK [rows, F]. */
@@ -9193,6 +9190,7 @@ CMHA__HOT(static, cmha__linear_features_backward,
     const cmha_real *f = is_key ? h->K : h->Q, *g = is_key ? h->dK : h->dQ;
     size_t d = h->a->d;
     cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
+    if (!is_key && h->forms == 2) cmha__apply(cmha__imaginary[0], 1, g + rows * h->F, rows, d, h->dQ, 1);
     for (size_t r = 0; r < rows; r++, f += h->F, g += h->F) {
         const cmha_real *re = x.data + (i0 + r) * x.token;
         cmha_real *dre = dx.data + (i0 + r) * dx.token, *dim = dre + dx.imag;
@@ -9205,17 +9203,6 @@ CMHA__HOT(static, cmha__linear_features_backward,
             dre[j] += g[j] * (f[j] < 1 ? f[j] : 1);
             dim[j] += g[d + j] * (f[d + j] < 1 ? f[d + j] : 1);
         }
-    }
-}
-
-/* Features of the queries i0.., [q+r | q+i], and below them the second form [q+i | -q+r] if there is one. */
-static void cmha__linear_queries(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t d = h->a->d;
-    cmha_real *first = h->Q, *second = h->Q + rows * h->F;
-    cmha__linear_features(h, 0, i0, rows);
-    for (size_t r = 0; r < rows && h->forms == 2; r++, first += h->F, second += h->F) {
-        memcpy(second, first + d, d * sizeof *second);
-        for (size_t j = 0; j < d; j++) second[d + j] = -first[j];
     }
 }
 
@@ -9323,22 +9310,9 @@ static void cmha__linear_sums(const cmha__linear_head *h, size_t rows, const cmh
     cmha__tile_gemm(0, R, m, rows, 1, h->S, CMHA__TILE, x, m, 1, to, m);
 }
 
-/* dq of rows i0..: dQ = dN state^T. */
-static void cmha__linear_query_gradient(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t F = h->F, d = h->a->d;
-    cmha_real *first = h->dQ, *second = h->dQ + rows * F;
-    cmha__linear_sums(h, rows, h->N, h->V, h->W, h->K, F, h->dQ);
-    for (size_t r = 0; r < rows && h->forms == 2; r++, first += F, second += F)
-        for (size_t j = 0; j < d; j++) { /* the second form is [q+i | -q+r] */
-            first[j] -= second[d + j];
-            first[d + j] += second[j];
-        }
-    cmha__linear_features_backward(h, 0, i0, rows);
-}
-
 /* dk, dv of rows i0..: state [W, F] = sum dN^T Q of the queries behind them (or all). */
 static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t F = h->F, W = h->W, C = h->C, R = h->forms * rows, half = h->half;
+    size_t F = h->F, W = h->W, C = h->C, R = h->forms * rows;
     cmha__tile_gemm(0, rows, F, W, 1, h->V, W, h->state, F, 0, h->dK, F);
     cmha_gemm(0, 1, rows, C, F, 1, h->K, F, h->state, F, 0, h->dV, C);
     if (h->causal) {
@@ -9348,11 +9322,9 @@ static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, siz
         cmha__tile_gemm(1, rows, F, R, 1, h->S, CMHA__TILE, h->Q, F, 1, h->dK, F);
     }
     if (h->x.dk.data) cmha__linear_features_backward(h, 1, i0, rows);
-    for (size_t r = 0; r < rows && h->x.dv.data; r++) {
-        cmha_real *dv = h->x.dv.data + (i0 + r) * h->x.dv.token;
-        cmha__axpy(half, 1, h->dV + r * C, dv);
-        cmha__axpy(C - half, 1, h->dV + r * C + half, dv + h->x.dv.imag);
-    }
+    if (!h->x.dv.data) return;
+    cmha_rows dv = {h->x.dv.data + i0 * h->x.dv.token, h->x.dv.token, h->x.dv.imag};
+    cmha__add_rows(h->dV, rows, h->half, C, dv);
 }
 
 enum { CMHA__LINEAR_Y, CMHA__LINEAR_DQ, CMHA__LINEAR_DK }; /* what a walk computes; DK: dv too */
@@ -9371,12 +9343,15 @@ static void cmha__linear_walk(const cmha__linear_head *h, int to) {
             int summed = pass == 0 || h->causal;
             if (by_key ? pass == 1 : summed) cmha__linear_keys(h, i0, rows);
             if (by_key ? summed : pass == 1) {
-                cmha__linear_queries(h, i0, rows);
+                cmha__linear_features(h, 0, i0, rows);
                 if (to == CMHA__LINEAR_Y) cmha__linear_sums(h, rows, h->Q, h->K, F, h->V, W, h->N);
                 else cmha__linear_cotangent(h, i0, rows);
             }
             if (pass == 1 && to == CMHA__LINEAR_Y) cmha__linear_output(h, i0, rows);
-            if (pass == 1 && to == CMHA__LINEAR_DQ) cmha__linear_query_gradient(h, i0, rows);
+            if (pass == 1 && to == CMHA__LINEAR_DQ) {
+                cmha__linear_sums(h, rows, h->N, h->V, W, h->K, F, h->dQ);
+                cmha__linear_features_backward(h, 0, i0, rows);
+            }
             if (pass == 1 && to == CMHA__LINEAR_DK) cmha__linear_key_gradient(h, i0, rows);
             if (!summed) continue;
             if (by_key) cmha__tile_gemm(1, W, F, h->forms * rows, 1, h->N, W, h->Q, F, 1, h->state, F);
@@ -9467,13 +9442,11 @@ static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t la
 
 #define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time */
 
-CMHA__HOT(static, cmha__fft_one, (double *re, double *im, size_t m, const double *table),
-          (re, im, m, table)) {
-    cmha__fft_columns(re, im, m, 1, table);
-}
-CMHA__HOT(static, cmha__fft_lanes, (double *re, double *im, size_t m, const double *table),
-          (re, im, m, table)) {
-    cmha__fft_columns(re, im, m, CMHA__FFT_LANES, table);
+/* Either one column, or so many. */
+CMHA__HOT(static, cmha__fft, (double *re, double *im, size_t m, size_t lanes, const double *table),
+          (re, im, m, lanes, table)) {
+    if (lanes == 1) cmha__fft_columns(re, im, m, 1, table);
+    else cmha__fft_columns(re, im, m, CMHA__FFT_LANES, table);
 }
 
 /* The length of the transforms of n tokens: a power of two from 2n on, so that no lag wraps; 0 if none is. */
@@ -9533,23 +9506,23 @@ CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args) {
 
 static int cmha__lag_absent(const cmha__lag_head *h, size_t t) { return h->mask && !h->mask[t]; }
 
-static size_t cmha__lag_width(const cmha__lag_head *h, size_t j0) {
-    return h->a->d - j0 < CMHA__FFT_LANES ? h->a->d - j0 : CMHA__FFT_LANES;
-}
+/* What is done to rows: u(z) of them is taken; they are filtered by the conjugate; those read, or written,
+   are divided by their totals, and left out where these are 0. */
+enum { CMHA__LAG_PHASORS = 1, CMHA__LAG_CONJ = 2, CMHA__LAG_OVER = 4, CMHA__LAG_SHARES = 8 };
 
-/* The spectrum of channels j0.. of the tokens present in rows [0, n) of a view, zero elsewhere, into the
-   group g. phasor 1: of u(z); divisor (or NULL): rows are divided by it, and left out where it is 0. */
-static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t n, size_t j0, int phasor,
-                                const double *divisor, double *g) {
-    size_t m = cmha__fft_length(n), width = cmha__lag_width(h, j0);
+/* Group g = the spectrum of channels j0.. of the tokens present in rows [0, n) of a view, zero elsewhere. */
+static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t n, size_t j0, int what,
+                                double *g) {
+    size_t m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, CMHA__FFT_LANES);
     double *re = g, *im = g + m * CMHA__FFT_LANES;
     memset(g, 0, 2 * m * CMHA__FFT_LANES * sizeof *g);
     for (size_t t = 0; t < n; t++) {
         const cmha_real *a = view.data + t * view.token + j0, *b = a + view.imag;
         cmha_real u[2 * CMHA__FFT_LANES];
-        if (cmha__lag_absent(h, t) || (divisor && divisor[t] == 0)) continue;
-        double scale = divisor ? 1 / divisor[t] : 1;
-        if (phasor) {
+        double total = what & CMHA__LAG_OVER ? h->total[t] : 1;
+        if (cmha__lag_absent(h, t) || total == 0) continue;
+        double scale = 1 / total;
+        if (what & CMHA__LAG_PHASORS) {
             cmha__phasor_row(a, b, width, h->a->eps, 1, u, u + CMHA__FFT_LANES);
             a = u, b = u + CMHA__FFT_LANES;
         }
@@ -9558,36 +9531,36 @@ static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t
             im[t * CMHA__FFT_LANES + l] = (double)b[l] * scale;
         }
     }
-    cmha__fft_lanes(re, im, m, h->table);
+    cmha__fft(re, im, m, CMHA__FFT_LANES, h->table);
 }
 
-/* sum [2][m] += sum over the lanes of x conj(z): the spectrum of their correlation. */
-static inline void cmha__lag_correlate(const double *x, const double *z, size_t m, size_t lanes,
-                                       double *sum) {
-    const double *xi = x + m * lanes, *zi = z + m * lanes;
+/* h->sum [2][m] += sum over the lanes of g conj(z), two groups: the spectrum of their correlation. */
+static void cmha__lag_correlate(const cmha__lag_head *h, size_t m) {
+    const double *x = h->g, *xi = x + m * CMHA__FFT_LANES, *z = h->z, *zi = z + m * CMHA__FFT_LANES;
     for (size_t f = 0; f < m; f++) {
         double re = 0, im = 0;
-        for (size_t l = 0, at = f * lanes; l < lanes; l++, at++) {
+        for (size_t l = 0, at = f * CMHA__FFT_LANES; l < CMHA__FFT_LANES; l++, at++) {
             re += x[at] * z[at] + xi[at] * zi[at];
             im += xi[at] * z[at] - x[at] * zi[at];
         }
-        sum[f] += re;
-        sum[m + f] += im;
+        h->sum[f] += re;
+        h->sum[m + f] += im;
     }
 }
 
-/* Convolves (conj 1: correlates) the group g, a spectrum, with h->spectrum, and transforms it back. */
-static void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m, int conj) {
-    double *re = g, *im = g + m * CMHA__FFT_LANES, factor = 1 / (double)m;
-    for (size_t f = 0; f < m; f++, re += CMHA__FFT_LANES, im += CMHA__FFT_LANES) {
+/* Convolves (conj 1: correlates) g, the spectra of a group or of one column, with h->spectrum, and transforms
+   it back. */
+static inline void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m, size_t lanes, int conj) {
+    double *re = g, *im = g + m * lanes, factor = 1 / (double)m;
+    for (size_t f = 0; f < m; f++, re += lanes, im += lanes) {
         double c = h->spectrum[f] * factor, s = (conj ? -h->spectrum[m + f] : h->spectrum[m + f]) * factor;
-        for (size_t l = 0; l < CMHA__FFT_LANES; l++) {
+        for (size_t l = 0; l < lanes; l++) {
             double x = re[l];
             re[l] = x * c - im[l] * s;
             im[l] = x * s + im[l] * c;
         }
     }
-    cmha__fft_lanes(g + m * CMHA__FFT_LANES, g, m, h->table);
+    cmha__fft(g + m * lanes, g, m, lanes, h->table);
 }
 
 /* to [2m] = transform of the real x [n], or with x NULL of the mask. */
@@ -9595,31 +9568,69 @@ static void cmha__lag_spectrum(const cmha__lag_head *h, const double *x, size_t 
     size_t m = cmha__fft_length(n);
     memset(to, 0, 2 * m * sizeof *to);
     for (size_t t = 0; t < n; t++) to[t] = x ? x[t] : h->mask[t] != 0;
-    cmha__fft_one(to, to + m, m, h->table);
+    cmha__fft(to, to + m, m, 1, h->table);
+}
+
+/* to [n] = x [n], or with x NULL the mask, convolved (conj 1: correlated) with the mask. */
+static void cmha__lag_masked(const cmha__lag_head *h, const double *x, size_t n, int conj, double *to) {
+    cmha__lag_spectrum(h, NULL, n, h->spectrum);
+    cmha__lag_spectrum(h, x, n, h->g);
+    cmha__lag_filter(h, h->g, cmha__fft_length(n), 1, conj);
+    memcpy(to, h->g, n * sizeof *to);
 }
 
 /* The mask of sequence b, and how many pairs of tokens each lag joins. */
 static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
-    size_t present = 0;
     h->mask = h->a->key_mask ? h->a->key_mask + b * h->a->n : NULL;
     for (h->n = h->a->n; h->n && cmha__lag_absent(h, h->n - 1);) h->n--;
-    for (size_t t = 0; t < h->n; t++) present += !cmha__lag_absent(h, t);
+    if (cmha__counted(h->mask, h->n) == h->n) h->mask = NULL;
     for (size_t t = 0; t < h->n; t++) h->pairs[t] = (double)(h->n - t);
-    if (present == h->n) h->mask = NULL;
     if (!h->mask) return;
-    size_t m = cmha__fft_length(h->n);
-    cmha__lag_spectrum(h, NULL, h->n, h->spectrum);
-    memset(h->sum, 0, 2 * m * sizeof *h->sum);
-    cmha__lag_correlate(h->spectrum, h->spectrum, m, 1, h->sum);
-    cmha__fft_one(h->sum + m, h->sum, m, h->table);
-    for (size_t t = 0; t < h->n; t++) h->pairs[t] = floor(h->sum[t] / (double)m + 0.5);
+    cmha__lag_masked(h, NULL, h->n, 1, h->pairs);
+    for (size_t t = 0; t < h->n; t++) h->pairs[t] = floor(h->pairs[t] + 0.5);
 }
 
-#ifdef CMHA_DOUBLE
-#define CMHA__LAG_GRID 4294967296.0
-#else
-#define CMHA__LAG_GRID 1048576.0
-#endif
+/* Adds channels j0.. of the tokens present in rows [0, n) of group g to a view; z: as gradient of u(z). */
+static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t n, size_t j0, int what,
+                          const cmha_heads *z, cmha_heads to) {
+    size_t m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, CMHA__FFT_LANES);
+    for (size_t t = 0; t < n; t++) {
+        cmha_real u[2 * CMHA__FFT_LANES], *re = to.data + t * to.token + j0, *im = re + to.imag;
+        double total = what & CMHA__LAG_SHARES ? h->total[t] : 1;
+        if (cmha__lag_absent(h, t) || total == 0) continue;
+        double scale = 1 / total;
+        for (size_t l = 0; l < CMHA__FFT_LANES; l++) {
+            u[l] = (cmha_real)(g[t * CMHA__FFT_LANES + l] * scale);
+            u[CMHA__FFT_LANES + l] = (cmha_real)(g[(m + t) * CMHA__FFT_LANES + l] * scale);
+        }
+        if (z) {
+            const cmha_real *x = z->data + t * z->token + j0;
+            cmha__phasor_row_backward(x, x + z->imag, width, h->a->eps, 1, u, u + CMHA__FFT_LANES, re, im);
+        } else {
+            cmha__axpy(width, 1, u, re);
+            cmha__axpy(width, 1, u + CMHA__FFT_LANES, im);
+        }
+    }
+}
+
+/* Sweeps over the channels of rows [0, n): h->sum [n] = their correlation with `with`, times the length of a
+   transform, and `to` gets what h->spectrum makes of them, z: as gradient of u(z). with, to: may be NULL. */
+static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, cmha_heads from,
+                            const cmha_heads *with, const cmha_heads *z, const cmha_heads *to) {
+    size_t m = cmha__fft_length(n);
+    if (with) memset(h->sum, 0, 2 * m * sizeof *h->sum);
+    for (size_t j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
+        cmha__lag_transform(h, from, n, j0, what, h->g);
+        if (with) {
+            cmha__lag_transform(h, *with, n, j0, what & CMHA__LAG_PHASORS, h->z);
+            cmha__lag_correlate(h, m);
+        }
+        if (!to) continue;
+        cmha__lag_filter(h, h->g, m, CMHA__FFT_LANES, what & CMHA__LAG_CONJ);
+        cmha__lag_add(h, h->g, n, j0, what, z, *to);
+    }
+    if (with) cmha__fft(h->sum + m, h->sum, m, 1, h->table);
+}
 
 /* The higher rank first, of equals the lower lag. */
 static int cmha__compare_ranks(const void *a, const void *b) {
@@ -9634,13 +9645,7 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
     size_t n = h->n, m = cmha__fft_length(n), eligible = 0;
     double root = sqrt((double)(h->a->d ? h->a->d : 1)), unit = CMHA__LAG_GRID / root, *rank = h->total;
     const void **order = (const void **)(void *)h->g;
-    memset(h->sum, 0, 2 * m * sizeof *h->sum);
-    for (size_t j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
-        cmha__lag_transform(h, h->x.q, n, j0, 1, NULL, h->g);
-        cmha__lag_transform(h, h->x.k, n, j0, 1, NULL, h->z);
-        cmha__lag_correlate(h->g, h->z, m, CMHA__FFT_LANES, h->sum);
-    }
-    cmha__fft_one(h->sum + m, h->sum, m, h->table);
+    cmha__lag_sweep(h, n, CMHA__LAG_PHASORS, h->x.q, &h->x.k, NULL, NULL);
     for (size_t tau = 0; tau < h->a->n; tau++) {
         h->lags[tau] = -(cmha_real)INFINITY;
         if (tau >= n || !(h->pairs[tau] > 0)) continue;
@@ -9653,23 +9658,6 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
     cmha__sort(order, eligible, cmha__compare_ranks);
     for (size_t i = h->a->topk; i < eligible; i++)
         h->lags[(const double *)order[i] - rank] = -(cmha_real)INFINITY;
-}
-
-/* total[t] = sum of the weights that row t < hi sees: a running sum, or with a mask a convolution with it. */
-static void cmha__lag_totals(const cmha__lag_head *h, size_t hi) {
-    size_t m = cmha__fft_length(hi);
-    double sum = 0, *re = h->sum, *im = h->sum + m;
-    for (size_t t = 0; t < hi && !h->mask; t++) h->total[t] = sum += h->weight[t];
-    if (!h->mask) return;
-    cmha__lag_spectrum(h, h->weight, hi, h->spectrum);
-    cmha__lag_spectrum(h, NULL, hi, h->sum);
-    for (size_t f = 0; f < m; f++) {
-        double x = re[f];
-        re[f] = x * h->spectrum[f] - im[f] * h->spectrum[m + f];
-        im[f] = x * h->spectrum[m + f] + im[f] * h->spectrum[f];
-    }
-    cmha__fft_one(im, re, m, h->table);
-    for (size_t t = 0; t < hi; t++) h->total[t] = h->sum[t] / (double)m;
 }
 
 /* weight[tau] = exp(score - the largest score) for tau < hi; 0 if no lag is left there. */
@@ -9690,7 +9678,9 @@ static int cmha__lag_exponentials(const cmha__lag_head *h, size_t hi) {
 static int cmha__lag_weights(cmha__lag_head *h) {
     size_t rows = 0;
     while (!rows && (h->hi = h->left) > 0 && cmha__lag_exponentials(h, h->hi)) {
-        cmha__lag_totals(h, h->hi);
+        double sum = 0; /* of the weights that row t sees: with a mask a convolution with it */
+        if (h->mask) cmha__lag_masked(h, h->weight, h->hi, 0, h->total);
+        else for (size_t t = 0; t < h->hi; t++) h->total[t] = sum += h->weight[t];
         h->left = 0;
         for (size_t t = 0; t < h->hi; t++) {
             int waits = !h->done[t] && !cmha__lag_absent(h, t), light = h->total[t] < 1e-4;
@@ -9703,60 +9693,23 @@ static int cmha__lag_weights(cmha__lag_head *h) {
     return rows > 0;
 }
 
-/* The rows that the weights are for: the values convolved with the weights, over the weights' totals. */
-static void cmha__lag_mix(const cmha__lag_head *h) {
-    size_t hi = h->hi, m = cmha__fft_length(hi);
-    cmha__lag_spectrum(h, h->weight, hi, h->spectrum);
-    for (size_t j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
-        cmha__lag_transform(h, h->x.v, hi, j0, 0, NULL, h->g);
-        cmha__lag_filter(h, h->g, m, 0);
-        for (size_t t = 0; t < hi; t++) {
-            const double *g = h->g + t * CMHA__FFT_LANES;
-            cmha_real *y = h->x.y.data + t * h->x.y.token + j0;
-            if (h->total[t] == 0) continue;
-            for (size_t l = 0; l < cmha__lag_width(h, j0); l++) {
-                y[l] = (cmha_real)(g[l] / h->total[t]);
-                y[h->x.y.imag + l] = (cmha_real)(g[m * CMHA__FFT_LANES + l] / h->total[t]);
-            }
-        }
-    }
-}
-
-/* The forward of a head that has its scores. */
+/* The forward of a head that has its scores: the values convolved with the weights, over their totals; 0 for
+   rows that are absent, or without a chosen lag to see. */
 static void cmha__lag_forward(cmha__lag_head *h) {
     cmha_heads y = h->x.y;
-    while (cmha__lag_weights(h)) cmha__lag_mix(h);
-    for (size_t t = 0; t < h->a->n; t++) { /* absent, or without a chosen lag to see */
-        if (h->done[t]) continue;
+    for (size_t t = 0; t < h->a->n; t++) {
         memset(y.data + t * y.token, 0, h->a->d * sizeof *y.data);
         memset(y.data + t * y.token + y.imag, 0, h->a->d * sizeof *y.data);
     }
-}
-
-/* Adds channels j0.. of the tokens present in rows [0, n) of group g to a view; z: as gradient of u(z). */
-static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t n, size_t j0, const cmha_heads *z,
-                          cmha_heads to) {
-    size_t m = cmha__fft_length(n), width = cmha__lag_width(h, j0);
-    for (size_t t = 0; t < n; t++) {
-        cmha_real u[2 * CMHA__FFT_LANES], *re = to.data + t * to.token + j0, *im = re + to.imag;
-        if (cmha__lag_absent(h, t)) continue;
-        for (size_t l = 0; l < CMHA__FFT_LANES; l++) {
-            u[l] = (cmha_real)g[t * CMHA__FFT_LANES + l];
-            u[CMHA__FFT_LANES + l] = (cmha_real)g[(m + t) * CMHA__FFT_LANES + l];
-        }
-        if (z) {
-            const cmha_real *x = z->data + t * z->token + j0;
-            cmha__phasor_row_backward(x, x + z->imag, width, h->a->eps, 1, u, u + CMHA__FFT_LANES, re, im);
-        } else {
-            cmha__axpy(width, 1, u, re);
-            cmha__axpy(width, 1, u + CMHA__FFT_LANES, im);
-        }
+    while (cmha__lag_weights(h)) {
+        cmha__lag_spectrum(h, h->weight, h->hi, h->spectrum);
+        cmha__lag_sweep(h, h->hi, CMHA__LAG_SHARES, h->x.v, NULL, NULL, &y);
     }
 }
 
 /* What each lag's weight gets through the denominators, dtotal[t] = -Re(sum conj(y) dy) / total: for lag tau
-   the sum over the rows t >= tau with t - tau present. Without a mask that runs from the end, and overwrites
-   total; with one it is a correlation and joins the spectrum h->sum. */
+   the sum over the rows t >= tau with t - tau present, which overwrites total. Without a mask that runs from
+   the end; with one it is a correlation. */
 static void cmha__lag_denominators(const cmha__lag_head *h) {
     cmha_heads y = h->x.y, dy = h->x.dy;
     double sum = 0;
@@ -9769,54 +9722,30 @@ static void cmha__lag_denominators(const cmha__lag_head *h) {
         h->total[t] = sum;
         if (h->mask) sum = 0;
     }
-    if (!h->mask) return;
-    cmha__lag_spectrum(h, h->total, h->hi, h->spectrum);
-    cmha__lag_spectrum(h, NULL, h->hi, h->g);
-    cmha__lag_correlate(h->spectrum, h->g, cmha__fft_length(h->hi), 1, h->sum);
-    memset(h->total, 0, h->hi * sizeof *h->total);
+    if (h->mask) cmha__lag_masked(h, h->total, h->hi, 1, h->total);
 }
 
-/* The same rows back to dv and, as only ratios of weights enter y, by weight * dweight to dlags. */
-static void cmha__lag_mix_backward(const cmha__lag_head *h) {
-    size_t hi = h->hi, m = cmha__fft_length(hi);
-    cmha__lag_spectrum(h, h->weight, hi, h->spectrum);
-    memset(h->sum, 0, 2 * m * sizeof *h->sum);
-    for (size_t j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
-        cmha__lag_transform(h, h->x.dy, hi, j0, 0, h->total, h->g);
-        if (h->x.dq.data || h->x.dk.data) {
-            cmha__lag_transform(h, h->x.v, hi, j0, 0, NULL, h->z);
-            cmha__lag_correlate(h->g, h->z, m, CMHA__FFT_LANES, h->sum);
-        }
-        if (!h->x.dv.data) continue;
-        cmha__lag_filter(h, h->g, m, 1);
-        cmha__lag_add(h, h->g, hi, j0, NULL, h->x.dv);
-    }
-    cmha__lag_denominators(h);
-    cmha__fft_one(h->sum + m, h->sum, m, h->table);
-    for (size_t tau = 0; tau < hi; tau++)
-        h->dlags[tau] += h->weight[tau] * (h->sum[tau] / (double)m + h->total[tau]);
-}
-
-/* The scores' gradient back to z = q, or (conj) k: dz gets what stands opposite, x, filtered. */
-static void cmha__lag_scores_backward(const cmha__lag_head *h, cmha_heads x, int conj, cmha_heads z,
-                                      cmha_heads dz) {
-    for (size_t j0 = 0; dz.data && j0 < h->a->d; j0 += CMHA__FFT_LANES) {
-        cmha__lag_transform(h, x, h->n, j0, 1, NULL, h->g);
-        cmha__lag_filter(h, h->g, cmha__fft_length(h->n), conj);
-        cmha__lag_add(h, h->g, h->n, j0, &z, dz);
-    }
-}
-
-/* The whole backward of a head. */
+/* The whole backward of a head: rows back to dv and, as only ratios of weights enter y, by weight * dweight
+   to dlags; these by way of the scores to q and k, each of which gets what stands opposite, filtered. */
 static void cmha__lag_backward(cmha__lag_head *h) {
     double factor = (double)h->a->temp / sqrt((double)(h->a->d ? h->a->d : 1));
+    const cmha_attention_views *x = &h->x;
+    int scored = x->dq.data || x->dk.data;
     memset(h->dlags, 0, h->a->n * sizeof *h->dlags);
-    while (cmha__lag_weights(h)) cmha__lag_mix_backward(h);
-    if (!h->x.dq.data && !h->x.dk.data) return;
+    while (cmha__lag_weights(h)) {
+        double m = (double)cmha__fft_length(h->hi);
+        cmha__lag_spectrum(h, h->weight, h->hi, h->spectrum);
+        cmha__lag_sweep(h, h->hi, CMHA__LAG_OVER | CMHA__LAG_CONJ, x->dy, scored ? &x->v : NULL, NULL,
+                        x->dv.data ? &x->dv : NULL);
+        if (!scored) continue;
+        cmha__lag_denominators(h);
+        for (size_t tau = 0; tau < h->hi; tau++)
+            h->dlags[tau] += h->weight[tau] * (h->sum[tau] / m + h->total[tau]);
+    }
     for (size_t tau = 0; tau < h->n; tau++) h->dlags[tau] *= h->pairs[tau] > 0 ? factor / h->pairs[tau] : 0;
     cmha__lag_spectrum(h, h->dlags, h->n, h->spectrum);
-    cmha__lag_scores_backward(h, h->x.k, 0, h->x.q, h->x.dq);
-    cmha__lag_scores_backward(h, h->x.q, 1, h->x.k, h->x.dk);
+    if (x->dq.data) cmha__lag_sweep(h, h->n, CMHA__LAG_PHASORS, x->k, NULL, &x->q, &x->dq);
+    if (x->dk.data) cmha__lag_sweep(h, h->n, CMHA__LAG_PHASORS | CMHA__LAG_CONJ, x->q, NULL, &x->k, &x->dk);
 }
 
 static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x, cmha_real *lags,
@@ -9976,25 +9905,29 @@ static const cmha_tensor *cmha__attention_checked(cmha_tape *tape, const cmha_at
                         own && own->name ? own->name : "", own ? ": " : "", wrong);
 }
 
-/* Runs a core in the tape's scratch. in: q, k, v, parameters; grad: theirs backwards, NULL forwards. */
+/* Runs a core in the tape's scratch: forwards to y, or backwards where y has a gradient. in: q, k, v,
+   parameters. */
 static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *s, cmha_tensor *const *in,
-                                  const cmha_tensor *y, cmha_real *const *grad, cmha_real *state) {
+                                  const cmha_tensor *y, cmha_real *state) {
+    cmha_real *grad[CMHA_MAX_INPUTS];
+    int back = CMHA__TRAINS && y->grad;
+    for (int i = 0; back && i < CMHA_MAX_INPUTS; i++) grad[i] = cmha_tape_grad(tape, in[i]);
     size_t room = s->core == CMHA__LAG      ? cmha_lag_attention_scratch(&s->lag)
-                  : s->core == CMHA__LINEAR ? cmha_linear_attention_scratch(&s->linear, grad != NULL)
-                                            : cmha_attention_scratch(&s->args, grad != NULL);
+                  : s->core == CMHA__LINEAR ? cmha_linear_attention_scratch(&s->linear, back)
+                                            : cmha_attention_scratch(&s->args, back);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, room), *saved = (cmha_real *)s->rows;
     cmha_lse *lse = (cmha_lse *)s->rows;
     if (!tape->status && !cmha__dry(tape)) {
         cmha_attention_views x = cmha__views(s, in, NULL, y->data);
-        if (grad) {
+        if (back) {
             cmha_attention_views d = cmha__views(s, in, grad, y->grad);
             x.dq = d.q, x.dk = d.k, x.dv = d.v, x.dy = d.y;
         }
         if (s->core == CMHA__LINEAR)
-            cmha__linear_run(&s->linear, &x, state ? NULL : saved, state, grad != NULL, scratch);
-        else if (s->core == CMHA__LAG) cmha__lag_run(&s->lag, &x, saved, grad != NULL, scratch);
-        else if (CMHA__TRAINS && grad) cmha_attention_backward(&s->args, &x, lse, NULL, grad + 3, scratch);
+            cmha__linear_run(&s->linear, &x, state ? NULL : saved, state, back, scratch);
+        else if (s->core == CMHA__LAG) cmha__lag_run(&s->lag, &x, saved, back, scratch);
+        else if (back) cmha_attention_backward(&s->args, &x, lse, NULL, grad + 3, scratch);
         else cmha_attention_forward(&s->args, &x, lse, scratch);
     }
     cmha__rewind(tape, mark);
@@ -10086,9 +10019,7 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s, cmha_tens
 }
 
 static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
-    cmha_real *grad[CMHA_MAX_INPUTS];
-    for (int i = 0; i < CMHA_MAX_INPUTS; i++) grad[i] = cmha_tape_grad(tape, r->in[i]);
-    return cmha__core_run(tape, (const cmha__attention_saved *)r->user, r->in, r->out, grad, NULL);
+    return cmha__core_run(tape, (const cmha__attention_saved *)r->user, r->in, r->out, NULL);
 }
 
 /* Calls any core, sizes checked; in: q, k, v, parameters. state: see cmha__attend_planes. */
@@ -10102,7 +10033,7 @@ static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha
     cmha_tensor *y = cmha__result(tape, 3, shape);
     s->rows = y ? cmha__reals(tape, rows) : NULL;
     if (!s->rows) return NULL;
-    cmha__core_run(tape, s, in, y, NULL, state);
+    cmha__core_run(tape, s, in, y, state);
     if (tape->probe) cmha__see(tape, s, in);
     return cmha__push(tape, names[s->core], y, in, CMHA_MAX_INPUTS, cmha__attention_record, s);
 }
@@ -10190,12 +10121,12 @@ static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_r
         }
 }
 
-/* S [rows, N] = sim(j, j') / tau for up to 64 tokens j from `first` on; returns rows. */
-static size_t cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, const cmha_real *k, size_t first,
-                               cmha_real *S) {
-    size_t d = 2 * a->P, N = a->N, rows = cmha__tile_rows(N, first);
-    cmha_gemm(0, 1, rows, N, d, 1, q + first * d, d, k, d, 0, S, N);
-    return rows;
+/* Returns row t of S [64, N] = sim(t, j) / tau, which is filled for 64 tokens t at a time. */
+static cmha_real *cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, const cmha_real *k, size_t t,
+                                   cmha_real *S) {
+    size_t d = 2 * a->P, N = a->N, row = t % CMHA__TILE;
+    if (!row) cmha_gemm(0, 1, cmha__tile_rows(N, t), N, d, 1, q + t * d, d, k, d, 0, S, N);
+    return S + row * N;
 }
 
 /* Turns a row of logits, padding taken out, into exp(logit - top), its positive into 0; returns the sum. top:
@@ -10212,39 +10143,37 @@ static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, int f
 
 CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse,
                                  cmha_real *scratch) {
-    size_t N = args->N, d = 2 * args->P, t = 0, rows, count = cmha__counted(args->valid, args->N);
+    size_t N = args->N, d = 2 * args->P, count = cmha__counted(args->valid, args->N);
     cmha_real *q = scratch, *k = q + N * d, *S = k + N * d;
     double sum = 0;
     cmha__phasors(args, theta, q, k);
-    while (t < N) {
-        cmha_real *row = S;
-        for (rows = cmha__pcl_logits(args, q, k, t, S); rows > 0; rows--, t++, row += N) {
-            size_t positive = args->positive ? args->positive[t] : t;
-            double gap = (double)row[positive], own, others;
-            lse[2 * t] = lse[2 * t + 1] = 0;
-            if (!cmha__pcl_sees(args, t)) continue;
-            others = (double)cmha__pcl_others(args, positive, 1, &lse[2 * t], row);
-            gap = (double)lse[2 * t] - gap;
-            own = cmha__pcl_sees(args, positive) ? exp(-gap) : 0;
-            others = own == 1 ? log1p(others) : log(own + others);
-            lse[2 * t + 1] = (cmha_real)others;
-            sum += gap + others;
-        }
+    for (size_t t = 0; t < N; t++) {
+        cmha_real *row = cmha__pcl_logits(args, q, k, t, S);
+        size_t positive = args->positive ? args->positive[t] : t;
+        double gap = (double)row[positive], own, others;
+        lse[2 * t] = lse[2 * t + 1] = 0;
+        if (!cmha__pcl_sees(args, t)) continue;
+        others = (double)cmha__pcl_others(args, positive, 1, &lse[2 * t], row);
+        gap = (double)lse[2 * t] - gap;
+        own = cmha__pcl_sees(args, positive) ? exp(-gap) : 0;
+        others = own == 1 ? log1p(others) : log(own + others);
+        lse[2 * t + 1] = (cmha_real)others;
+        sum += gap + others;
     }
     return count ? sum / (double)count : 0;
 }
 
 CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
                                 cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
-    size_t N = args->N, P = args->P, d = 2 * P, rows, count = cmha__counted(args->valid, args->N);
+    size_t N = args->N, P = args->P, d = 2 * P, count = cmha__counted(args->valid, args->N);
     cmha_real *q = scratch, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *S = dk + N * d;
     cmha_real scale = cmha__pcl_scale(args);
     if (!count) return;
     cmha__phasors(args, theta, q, k);
-    for (size_t t = 0; t < N; t += rows) {
-        cmha_real *row = S;
-        rows = cmha__pcl_logits(args, q, k, t, S);
-        for (size_t i = t; i < t + rows; i++, row += N) { /* logits become their gradient */
+    for (size_t t = 0, rows; t < N; t += rows) {
+        rows = cmha__tile_rows(N, t);
+        for (size_t i = t; i < t + rows; i++) { /* logits become their gradient */
+            cmha_real *row = cmha__pcl_logits(args, q, k, i, S);
             size_t positive = args->positive ? args->positive[i] : i;
             cmha_real top = lse[2 * i], share = dloss / (cmha_real)count, others, factor;
             if (!cmha__pcl_sees(args, i)) memset(row, 0, N * sizeof *row);
@@ -10268,134 +10197,127 @@ CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
         }
 }
 
-/* A phase contrastive loss over a fused projection, kept until the backward. */
+/* A phase contrastive loss over a fused projection, kept until the backward. A unit is one head of queries or
+   of keys of one sequence. */
 typedef struct cmha__pcl_saved {
     cmha__attention_saved attention; /* sizes, layout, delta, rotation */
     cmha_pcl_options options;
     uint64_t key;
-    int adapted;    /* phases are those after delta, b and position */
+    int adapted; /* phases are those after delta, b and position */
+    size_t units;
     cmha_real *lse; /* [units, N, 2] */
 } cmha__pcl_saved;
 
-/* A unit is one head of queries or of keys of one sequence: its phases, out of a thread's scratch. */
+/* A unit's phases, out of a thread's scratch. */
 typedef struct cmha__pcl_unit {
     cmha_pcl_args args;
-    const cmha_real *delta, *b, *rotation; /* of the head, or NULL; b of queries only */
-    size_t at; /* of the unit's first number in the projection */
-    cmha_real *kernel, *theta, *adapted, *dtheta, *x, *dx;
+    cmha_score_call call; /* its head's delta, b (of queries only) and rotation */
+    size_t at;            /* of the unit's first number in the projection */
+    cmha_real *kernel, *theta, *adapted, *dtheta;
     unsigned char *keep;
 } cmha__pcl_unit;
 
-static size_t cmha__pcl_units(const cmha__pcl_saved *s) {
-    return s->attention.args.batch * (s->attention.args.heads + s->attention.args.kv_heads);
-}
-
 /* Deals a thread's scratch out and returns how much it is; base NULL only counts. */
 static size_t cmha__pcl_deal(const cmha__pcl_saved *s, cmha_real *base, cmha__pcl_unit *u) {
-    size_t N = s->attention.args.n_q, d = s->attention.args.d_k, used = 0;
+    size_t N = s->attention.args.n_q, P = s->attention.args.d_k / 2, used = 0;
     memset(u, 0, sizeof *u);
-    u->args.N = N;
-    u->args.P = d / 2;
-    u->args.tau = s->options.tau;
+    u->args.N = N, u->args.P = P, u->args.tau = s->options.tau;
     u->kernel = cmha__deal(base, &used, cmha_pcl_scratch(&u->args));
-    u->theta = cmha__deal(base, &used, N * (d / 2));
-    u->adapted = cmha__deal(base, &used, N * (d / 2));
-    u->dtheta = cmha__deal(base, &used, N * (d / 2));
-    u->x = cmha__deal(base, &used, N * d);
-    u->dx = cmha__deal(base, &used, N * d);
-    u->keep = (unsigned char *)cmha__deal_bytes(base, &used, N * (d / 2));
-    u->args.keep = u->keep;
+    u->theta = cmha__deal(base, &used, N * P);
+    u->adapted = cmha__deal(base, &used, N * P);
+    u->dtheta = cmha__deal(base, &used, N * P);
+    u->args.keep = u->keep = (unsigned char *)cmha__deal_bytes(base, &used, N * P);
     return used;
 }
 
-/* The phases of one unit. A key head uses its group's first delta. */
-static void cmha__pcl_open(const cmha__pcl_saved *s, const cmha_real *qkv, const cmha_real *w, size_t unit,
-                           cmha__pcl_unit *u) {
+/* The query head whose delta and b a unit uses: of keys, their group's first. */
+static size_t cmha__pcl_head(const cmha_attention_args *a, size_t unit) {
+    size_t h = unit % (a->heads + a->kv_heads);
+    return h < a->heads ? h : (h - a->heads) * (a->heads / a->kv_heads);
+}
+
+static void cmha__pcl_open(const cmha__pcl_saved *s, cmha_tensor *const *in, size_t unit, cmha__pcl_unit *u) {
     const cmha_attention_args *a = &s->attention.args;
     size_t per = a->heads + a->kv_heads, b = unit / per, h = unit % per, N = a->n_q, d = a->d_k, P = d / 2;
-    size_t head = h < a->heads ? h : (h - a->heads) * (a->heads / a->kv_heads);
     cmha_rng rng = cmha_rng_make(s->key, unit);
-    u->at = b * N * s->attention.row + h * d;
-    cmha_score_call call = cmha__call_of_head(a, head, h >= a->heads, 0, NULL);
-    u->delta = call.parameters[0], u->b = call.is_key ? NULL : call.parameters[1];
-    u->rotation = call.rotation;
-    u->args.w = w;
+    const cmha_real *qkv = in[0]->data + (u->at = b * N * s->attention.row + h * d);
+    u->call = cmha__call_of_head(a, cmha__pcl_head(a, unit), h >= a->heads, 0, NULL);
+    if (u->call.is_key) u->call.parameters[1] = NULL;
+    u->args.w = in[5]->data;
     u->args.valid = a->key_mask ? a->key_mask + b * N : NULL;
-    for (size_t t = 0; t < N; t++) memcpy(u->x + t * d, qkv + u->at + t * s->attention.row, d * sizeof *u->x);
     for (size_t j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= (double)s->options.mask_rate;
-    cmha_euler_forward(u->x, N, P, a->layout, NULL, u->theta);
+    for (size_t t = 0; t < N; t++)
+        cmha_euler_forward(qkv + t * s->attention.row, 1, P, a->layout, NULL, u->theta + t * P);
     memcpy(u->adapted, u->theta, N * P * sizeof *u->theta);
     for (size_t i = 0; s->adapted && i < N * P; i++) {
-        const cmha_real *rotation = u->rotation + i / P * d;
+        const cmha_real *turn = u->call.rotation + i / P * d + i % P;
+        const cmha_real *delta = u->call.parameters[0], *offset = u->call.parameters[1];
         /* The angle of the rotation, reduced: only its cosine and sine matter. */
-        double angle = atan2((double)rotation[P + i % P], (double)rotation[i % P]);
-        angle += (double)(u->delta ? u->delta[i % P] : 1) * (double)u->theta[i];
-        if (u->b) angle += (double)u->b[i % P];
+        double angle = atan2((double)turn[P], (double)turn[0]);
+        angle += (double)(delta ? delta[i % P] : 1) * (double)u->theta[i];
+        if (offset) angle += (double)offset[i % P];
         u->adapted[i] = (cmha_real)angle;
     }
 }
 
-/* The unit's gradients: dqkv (NULL = not wanted), and of w, delta and b into part [3, P]. */
-static void cmha__pcl_unit_backward(const cmha__pcl_saved *s, const cmha__pcl_unit *u, const cmha_real *lse,
-                                    cmha_real scale, cmha_real *part, cmha_real *dqkv) {
-    const cmha_attention_args *a = &s->attention.args;
-    size_t N = a->n_q, P = a->d_k / 2;
+/* The unit's gradients: dqkv (NULL = not wanted), and of delta, b and w into part [3, P]. */
+static void cmha__pcl_unit_backward(const cmha__pcl_saved *s, cmha_tensor *const *in, const cmha__pcl_unit *u,
+                                    const cmha_real *lse, cmha_real scale, cmha_real *part, cmha_real *dqkv) {
+    const cmha_real *delta = u->call.parameters[0];
+    cmha_layout layout = s->attention.args.layout;
+    size_t N = u->args.N, P = u->args.P, at = u->at;
     memset(u->dtheta, 0, N * P * sizeof *u->dtheta);
-    memset(u->dx, 0, N * a->d_k * sizeof *u->dx);
-    cmha_pcl_backward(&u->args, u->adapted, lse, scale, u->dtheta, part, u->kernel);
+    cmha_pcl_backward(&u->args, u->adapted, lse, scale, u->dtheta, part + 2 * P, u->kernel);
     for (size_t i = 0; s->adapted && i < N * P; i++) {
         cmha_real turn = u->dtheta[i];
-        part[P + i % P] += u->delta ? u->theta[i] * turn : 0;
-        part[2 * P + i % P] += u->b ? turn : 0;
-        u->dtheta[i] = (u->delta ? u->delta[i % P] : 1) * turn;
+        part[i % P] += delta ? u->theta[i] * turn : 0;
+        part[P + i % P] += u->call.parameters[1] ? turn : 0;
+        u->dtheta[i] = (delta ? delta[i % P] : 1) * turn;
     }
-    cmha_euler_backward(u->x, NULL, u->dtheta, N, P, a->layout, u->dx);
-    for (size_t t = 0; dqkv && t < N; t++)
-        cmha__axpy(a->d_k, 1, u->dx + t * a->d_k, dqkv + u->at + t * s->attention.row);
+    for (size_t t = 0; dqkv && t < N; t++, at += s->attention.row)
+        cmha_euler_backward(in[0]->data + at, NULL, u->dtheta + t * P, 1, P, layout, dqkv + at);
 }
 
-/* Walks all units: forwards with `losses` [units], else backwards with `partial` [units, 3, P]. */
-static cmha_status cmha__pcl_walk(cmha_tape *tape, const cmha__pcl_saved *s, const cmha_tensor *qkv,
-                                  const cmha_tensor *w, double *losses, cmha_real *partial, cmha_real scale,
-                                  cmha_real *dqkv) {
-    size_t P = s->attention.args.d_k / 2, N = s->attention.args.n_q;
-    int threads = tape->context->threads;
+/* Walks all units: their mean loss to y, or backwards, where y has a gradient, that to their inputs. */
+static cmha_status cmha__pcl_run(cmha_tape *tape, const cmha__pcl_saved *s, cmha_tensor *const *in,
+                                 const cmha_tensor *y) {
+    const cmha_attention_args *a = &s->attention.args;
+    size_t P = a->d_k / 2, back = CMHA__TRAINS && y->grad;
     cmha__pcl_unit none;
     size_t own = cmha__pcl_deal(s, NULL, &none);
-    cmha_real *scratch = cmha__reals(tape, (size_t)threads * own);
-    if (tape->status || cmha__dry(tape)) return tape->status;
-    CMHA__FOR_CHUNKS(threads, cmha__pcl_units(s), lo, hi) {
-        cmha__pcl_unit u;
-        cmha__pcl_deal(s, scratch + (size_t)cmha__chunk * own, &u);
-        for (size_t unit = lo; unit < hi; unit++) {
-            cmha__pcl_open(s, qkv->data, w->data, unit, &u);
-            if (losses) losses[unit] = cmha_pcl_forward(&u.args, u.adapted, s->lse + unit * N * 2, u.kernel);
-            else cmha__pcl_unit_backward(s, &u, s->lse + unit * N * 2, scale, partial + unit * 3 * P, dqkv);
-        }
-    }
-    return CMHA_OK;
-}
-
-static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__pcl_saved *s = (const cmha__pcl_saved *)r->user;
-    const cmha_attention_args *a = &s->attention.args;
-    cmha_real *dqkv = cmha_tape_grad(tape, r->in[0]), *d[3]; /* of w, delta, b */
-    size_t units = cmha__pcl_units(s), P = a->d_k / 2, per = a->heads + a->kv_heads;
-    for (int i = 1; i <= 3; i++) d[i % 3] = cmha_tape_grad(tape, r->in[i + 2]);
+    cmha_real *dqkv = back ? cmha_tape_grad(tape, in[0]) : NULL, *d[3]; /* of delta, b, w */
+    for (int i = 0; i < 3; i++) d[i] = back ? cmha_tape_grad(tape, in[3 + i]) : NULL;
     cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *partial = cmha__reals(tape, units * 3 * P), scale = 0;
-    if (partial && !cmha__dry(tape)) memset(partial, 0, units * 3 * P * sizeof *partial);
-    if (partial && units && !cmha__dry(tape)) scale = r->out->grad[0] / (cmha_real)units;
-    if (partial && units) cmha__pcl_walk(tape, s, r->in[0], r->in[5], NULL, partial, scale, dqkv);
-    for (size_t u = 0; !tape->status && !cmha__dry(tape) && u < units; u++) {
-        size_t h = u % per, head = h < a->heads ? h : (h - a->heads) * (a->heads / a->kv_heads);
-        size_t row = a->share == CMHA_SHARE_PER_HEAD ? head : 0;
-        for (size_t i = 0; i < 3; i++)
-            for (size_t j = 0; d[i] && j < P; j++)
-                d[i][(i ? row * P : 0) + j] += partial[(u * 3 + i) * P + j];
+    double *losses = (double *)cmha_tape_alloc(tape, (s->units + 1) * sizeof *losses), sum = 0;
+    cmha_real *parts = cmha__reals(tape, back * s->units * 3 * P);
+    cmha_real *scratch = cmha__reals(tape, (size_t)tape->context->threads * own);
+    if (!tape->status && !cmha__dry(tape)) {
+        if (back) memset(parts, 0, s->units * 3 * P * sizeof *parts);
+        CMHA__FOR_CHUNKS(tape->context->threads, s->units, lo, hi) {
+            cmha__pcl_unit u;
+            cmha__pcl_deal(s, scratch + (size_t)cmha__chunk * own, &u);
+            for (size_t unit = lo; unit < hi; unit++) {
+                cmha_real *lse = s->lse + unit * a->n_q * 2;
+                cmha__pcl_open(s, in, unit, &u);
+                if (!back) losses[unit] = cmha_pcl_forward(&u.args, u.adapted, lse, u.kernel);
+                else cmha__pcl_unit_backward(s, in, &u, lse, y->grad[0] / (cmha_real)s->units,
+                                             parts + unit * 3 * P, dqkv);
+            }
+        }
+        for (size_t u = 0; !back && u < s->units; u++) sum += losses[u];
+        if (!back) y->data[0] = s->units ? (cmha_real)(sum / (double)s->units) : 0;
+        for (size_t u = 0; back && u < s->units; u++, parts += 3 * P) {
+            size_t head = a->share == CMHA_SHARE_PER_HEAD ? cmha__pcl_head(a, u) : 0;
+            for (size_t i = 0; i < 3; i++)
+                if (d[i]) cmha__axpy(P, 1, parts + i * P, d[i] + (i < 2 ? head * P : 0));
+        }
     }
     cmha__rewind(tape, mark);
     return tape->status;
+}
+
+static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
+    return cmha__pcl_run(tape, (const cmha__pcl_saved *)r->user, r->in, r->out);
 }
 
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
@@ -10404,7 +10326,6 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     size_t size = 1;
     cmha__pcl_saved *s;
     cmha_tensor *in[6] = {qkv, NULL, NULL, delta, b, w};
-    double sum = 0;
     if (!qkv || !w || !tape || tape->status) return NULL;
     if (!args || !options) return CMHA__MISUSE(tape, "pcl: args or options is NULL");
     s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
@@ -10422,16 +10343,11 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
                                                               : NULL;
     if (wrong) return CMHA__MISUSE(tape, "pcl: %s", wrong);
     s->key = cmha__draw(tape);
-    size_t units = cmha__pcl_units(s);
+    s->units = a->batch * (a->heads + a->kv_heads);
     cmha_tensor *y = cmha__result(tape, 1, &size);
-    s->lse = y ? cmha__reals(tape, units * a->n_q * 2) : NULL;
+    s->lse = y ? cmha__reals(tape, s->units * a->n_q * 2) : NULL;
     if (!s->lse) return NULL;
-    cmha__mark mark = cmha__mark_of(tape);
-    double *losses = (double *)cmha_tape_alloc(tape, (units + 1) * sizeof *losses);
-    if (cmha__pcl_walk(tape, s, qkv, w, losses, NULL, 0, NULL)) return NULL;
-    for (size_t u = 0; !cmha__dry(tape) && u < units; u++) sum += losses[u];
-    if (!cmha__dry(tape)) y->data[0] = units ? (cmha_real)(sum / (double)units) : 0;
-    cmha__rewind(tape, mark);
+    if (cmha__pcl_run(tape, s, in, y)) return NULL;
     return cmha__push(tape, "pcl", y, in, 6, cmha__pcl_backward, s);
 }
 
@@ -11369,8 +11285,7 @@ struct cmha__pass {
 
 static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q,
                                         cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
-static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q,
-                                        cmha_tensor *k, cmha_tensor *v);
+static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot);
 
 static cmha_tensor *cmha__norm_by(cmha__pass *pass, int complex_state, cmha_tensor *x, cmha_tensor *gain,
                                   cmha_tensor *offset) {
@@ -11468,20 +11383,24 @@ static cmha_tensor *cmha__own_attention(cmha__pass *pass, const cmha_attention_a
                         pass->N, pass->c->d_model);
 }
 
-/* Runs linear attention of `heads` heads of d numbers, likewise. */
+/* Runs linear attention of `heads` heads of d numbers, likewise: of it a cache keeps the state alone. */
 static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, size_t heads, size_t d,
                                        cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
     cmha_linear_args a;
+    cmha_real *state = NULL;
     memset(&a, 0, sizeof a);
-    a.heads = heads, a.d = a.d_v = d;
+    a.batch = 1, a.heads = heads, a.d = a.d_v = d;
     a.kind = kind;
     a.causal = pass->c->causal;
     a.alpha = (cmha_real)pass->c->cope_alpha;
     a.eps = (cmha_real)pass->c->complex_eps;
     a.den_eps = (cmha_real)1e-6;
     a.key_mask = pass->batch->key_mask;
-    return pass->cache ? cmha__cached_linear(pass, &a, q, k, v)
-                       : cmha_linear_attention(pass->tape, &a, q, k, v);
+    cmha_slot slot = {0, 0, 0, 0, 0, cmha_linear_attention_state(&a), 0, 0};
+    if (pass->cache && cmha__next_slot(pass, &slot)) return NULL;
+    if (pass->cache && !cmha__dry(pass->tape)) state = pass->cache->memory + slot.keys;
+    if (state && !pass->cache->length) memset(state, 0, slot.state * sizeof *state);
+    return cmha__attend_planes(pass->tape, &a, NULL, q, k, v, state);
 }
 
 /* The layer's plain heads on h [B, N, d_model]: `attention` of the configuration. */
@@ -12757,23 +12676,30 @@ static size_t cmha__cache_tokens(const cmha_cache *cache) {
     return cmha__tiles(cache->capacity) * CMHA__TILE;
 }
 
-/* Counts or places a call's slot, which comes with the widths, or the numbers of one sequence's state. */
-static cmha_status cmha__place_slot(cmha__pass *pass, cmha_slot slot) {
+/* Finds the slot of a pass's next call, which comes with its widths, or the numbers of one sequence's state.
+   A dry run that has none counts or places it. */
+static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
     cmha_cache *cache = pass->cache;
-    size_t tokens = cmha__cache_tokens(cache), keys = 0, values = 0;
+    size_t tokens = cmha__cache_tokens(cache), keys = 0, values = 0, at = pass->slot++;
     size_t part = cache->storage == CMHA_STORAGE_BF16 ? sizeof(cmha_real) / 2 : 1; /* numbers in one's room */
-    slot.keys = cache->size;
+    int found = at < cache->n_slots, placed = found && cache->slots, dry = cmha__dry(pass->tape);
+    if ((placed && memcmp(&cache->slots[at], slot, 5 * sizeof at) != 0) || (!found && !dry))
+        cmha__reject(pass->tape, CMHA_ERR_STATE,
+                     "attention: call %zu of a pass is another than when it was measured", at);
+    else if (placed) *slot = cache->slots[at];
+    if (found || pass->tape->status) return pass->tape->status;
+    slot->keys = cache->size;
     if (tokens < cache->capacity || !cmha__mul(tokens, cache->batch, &tokens) ||
-        !cmha__mul(tokens, slot.key_heads * slot.key_width, &keys) ||
-        !cmha__mul(tokens, slot.kv_heads * slot.value_row, &values) ||
-        !cmha__mul(slot.state, cache->batch, &slot.state) ||
-        !cmha__sum(slot.keys, slot.state + keys / part, &slot.values) ||
-        !cmha__sum(slot.values, values / part, &cache->size))
+        !cmha__mul(tokens, slot->key_heads * slot->key_width, &keys) ||
+        !cmha__mul(tokens, slot->kv_heads * slot->value_row, &values) ||
+        !cmha__mul(slot->state, cache->batch, &slot->state) ||
+        !cmha__sum(slot->keys, slot->state + keys / part, &slot->values) ||
+        !cmha__sum(slot->values, values / part, &cache->size))
         cmha__reject(pass->tape, CMHA_ERR_OVERFLOW, "cache: %zu sequences of %zu tokens overflow a size",
                      cache->batch, cache->capacity);
-    cache->has_state |= slot.state > 0;
-    if (cache->slots) cache->slots[cache->n_slots] = slot;
-    pass->slot = ++cache->n_slots;
+    cache->has_state |= slot->state > 0;
+    if (cache->slots) cache->slots[at] = *slot;
+    cache->n_slots++;
     return pass->tape->status;
 }
 
@@ -12781,7 +12707,6 @@ static cmha_status cmha__place_slot(cmha__pass *pass, cmha_slot slot) {
 typedef struct cmha__reader {
     const cmha_cache *cache;
     const cmha_slot *slot;
-    const cmha_attention_args *args;
     const cmha__attention_call *call; /* of the new tokens */
     int halves;                       /* the cache is BF16 */
     void *past_keys, *past_values;    /* the head's part of the cache */
@@ -12793,7 +12718,7 @@ typedef struct cmha__reader {
 /* Deals `base` out to the arrays that a thread needs and returns how much that is. */
 static size_t cmha__deal_reader(cmha__reader *r, cmha_real *base) {
     size_t tokens = cmha__cache_tokens(r->cache), again = r->halves ? tokens : 0;
-    size_t used = cmha__deal_unit(r->args, CMHA__CACHED, base, &r->unit);
+    size_t used = cmha__deal_unit(r->call->args, CMHA__CACHED, base, &r->unit);
     r->scores = cmha__deal(base, &used, tokens);
     r->keys = cmha__deal(base, &used, again * r->slot->key_width);
     r->values = cmha__deal(base, &used, again * r->slot->value_row);
@@ -12811,7 +12736,7 @@ static void cmha__mix_rows(int halves, const float *factor, size_t n, const char
 /* Does what cmha__forward_terms does, for one query whose scores are products; else, or where these need more
    care (see cmha__forward_lost), returns 0. */
 static int cmha__stream_terms(const cmha__reader *r, cmha__head *h) {
-    const cmha_attention_args *a = r->args;
+    const cmha_attention_args *a = r->call->args;
     cmha_rows y = cmha__rows_at(h->call->views->y, h->batch, h->head);
     cmha_real *out = h->dv == a->d_v ? y.data : r->unit.out, *S = r->scores;
     size_t row = r->slot->value_row, size = r->halves ? 2 : 4, begin, end;
@@ -12850,7 +12775,7 @@ static int cmha__stream_terms(const cmha__reader *r, cmha__head *h) {
 
 /* Caches new keys and values of one (sequence, kv head), then shows the group's queries all of them. */
 static void cmha__cached_unit(cmha__reader *r, size_t b, size_t kv) {
-    const cmha_attention_args *a = r->args;
+    const cmha_attention_args *a = r->call->args;
     const cmha_attention_views *views = r->call->views;
     const cmha_slot *slot = r->slot;
     size_t group = a->heads / a->kv_heads, row = b * slot->kv_heads + kv;
@@ -12899,7 +12824,6 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
     cmha_attention_args *a = &s.args;
     cmha_tensor *in[CMHA_MAX_INPUTS];
     if (!pass->cache) return cmha_attention(pass->tape, args, q, k, v, parameters);
-    cmha_slot *slots = pass->cache->slots; /* NULL while they are counted and measured */
     int halves = pass->cache->storage == CMHA_STORAGE_BF16;
     if (!q || pass->tape->status) return NULL;
     if (!cmha__attention_checked(pass->tape, args, q, k, v, parameters, &s, in)) return NULL;
@@ -12911,23 +12835,16 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
                             a->n_k, a->n_q);
     size_t shape[3] = {pass->B, pass->N, a->heads * dv};
     cmha_tensor *y = cmha__result(pass->tape, 3, shape);
-    int placed = pass->slot < pass->cache->n_slots;
-    if (!placed && cmha__dry(pass->tape)) return cmha__place_slot(pass, slot) ? NULL : y;
-    if (!placed || (slots && memcmp(&slots[pass->slot], &slot, 5 * sizeof slot.key_heads) != 0))
-        return cmha__reject(pass->tape, CMHA_ERR_STATE,
-                            "attention: call %zu of a pass is another than when it was measured", pass->slot);
-    if (!y) return NULL;
+    if (!y || cmha__next_slot(pass, &slot)) return NULL;
     cmha_attention_views views = cmha__views(&s, in, NULL, y->data); /* the new tokens alone */
     cmha__attention_call call;
     cmha__reader all;
-    all.cache = pass->cache, all.halves = halves, all.args = a, all.call = &call;
-    all.slot = slots ? &slots[pass->slot] : &slot, pass->slot++;
-    a->n_k = pass->cache->length + pass->N;
-    a->dropout = 0;
+    all.cache = pass->cache, all.slot = &slot, all.call = &call, all.halves = halves;
+    a->n_k = pass->cache->length + pass->N, a->dropout = 0;
+    cmha__open_call(a, &views, CMHA__CACHED, NULL, &call);
     size_t own = cmha__deal_reader(&all, NULL);
     cmha_real *scratch = cmha__reals(pass->tape, own * (size_t)cmha__attention_threads(a));
     if (!scratch || cmha__dry(pass->tape)) return scratch ? y : NULL;
-    cmha__open_call(a, &views, CMHA__CACHED, NULL, &call);
     CMHA__FOR_CHUNKS(a->threads, a->batch * a->kv_heads, lo, hi) {
         cmha__reader r = all;
         cmha__deal_reader(&r, scratch + (size_t)cmha__chunk * own);
@@ -12935,25 +12852,6 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
             cmha__cached_unit(&r, unit / a->kv_heads, unit % a->kv_heads);
     }
     return y;
-}
-
-/* Does the same by linear attention in a cache, of which the cache keeps the state alone. */
-static cmha_tensor *cmha__cached_linear(cmha__pass *pass, const cmha_linear_args *args, cmha_tensor *q,
-                                        cmha_tensor *k, cmha_tensor *v) {
-    cmha_cache *cache = pass->cache;
-    cmha_real *state = NULL;
-    size_t at = pass->slot++;
-    if (at == cache->n_slots) {
-        cmha_linear_args one = *args;
-        one.batch = 1;
-        cmha_slot slot = {0, 0, 0, 0, 0, cmha_linear_attention_state(&one), 0, 0};
-        if (cmha__place_slot(pass, slot)) return NULL;
-    } else if (!cmha__dry(pass->tape)) {
-        const cmha_slot *slot = &cache->slots[at];
-        state = cache->memory + slot->keys;
-        if (!cache->length) memset(state, 0, slot->state * sizeof *state);
-    }
-    return cmha__attend_planes(pass->tape, args, NULL, q, k, v, state);
 }
 
 /* ---- The cache and its passes ---- */
