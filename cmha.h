@@ -122,14 +122,14 @@ typedef float cmha_real;
 
 /* ================================================= Base ================================================= */
 #define CMHA_VERSION_MAJOR 0
-#define CMHA_VERSION_MINOR 6
+#define CMHA_VERSION_MINOR 7
 #define CMHA_VERSION_PATCH 0
-/* For #if: 600 is version 0.6.0. */
+/* For #if: 700 is version 0.7.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
 
 /* Makes the linker (of GCC and clang) refuse a program compiled for another version (its first two numbers)
    or another cmha_real than the library, on which the structs' layouts depend. Not under CMHA_STATIC.
-       undefined reference to `cmha_0_6_compiled_with_CMHA_DOUBLE' */
+       undefined reference to `cmha_0_7_compiled_with_CMHA_DOUBLE' */
 #ifndef CMHA_STATIC
 #ifdef CMHA_DOUBLE
 #define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, with)
@@ -154,7 +154,7 @@ __attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONF
 #endif
 #endif
 
-CMHA_DEF const char *cmha_version(void); /* and configuration of the code: "0.6.0 (float, CBLAS, OpenMP)" */
+CMHA_DEF const char *cmha_version(void); /* and configuration of the code: "0.7.0 (float, CBLAS, OpenMP)" */
 
 /* name, what cmha_status_string says of it */
 #define CMHA_STATUSES(X) \

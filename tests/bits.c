@@ -3,7 +3,6 @@
    changes of the header that must keep results:
        make bits AGAINST=OLD.h      OLD.h is the header before the change
    builds this program with both headers, in float and in double, and compares what they print. */
-#define CMHA_IMPLEMENTATION
 #include "models.h"
 
 /* CMHA_TEST_QUICK: 6 steps, and 104 tokens, with which a cache slides */

@@ -21,6 +21,7 @@ enum { CHECK_SHOWN = 20 }; /* failures printed in full; a broken kernel would fi
 
 static int check_passed, check_failed;
 
+#if CMHA_VERSION >= 700
 /* CMHA_INSTRUCTIONS=sse2|avx2|avx512 forces the paths of that instruction set; a machine without it fails. */
 __attribute__((constructor)) static void check_instructions(void) {
     const char *name = getenv("CMHA_INSTRUCTIONS");
@@ -29,6 +30,7 @@ __attribute__((constructor)) static void check_instructions(void) {
         exit(1);
     }
 }
+#endif
 
 static inline int check_that(int ok, const char *file, int line, const char *format, ...) {
     va_list list;
