@@ -1992,7 +1992,8 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 /* A multiplication and an addition are one instruction, rounded once, only where CMHA__FUSED says so,
    whatever standard and CPU are: elsewhere the same code has the same bits for every instruction set. GCC
    makes vectors of loops with conditions only where arithmetic need not trap. A dispatched program's own
-   instruction set serves old CPUs alone: that code is compiled plainly, but its loops as -O3 would. */
+   instruction set serves old CPUs alone: that code is compiled plainly, but its loops as -O3 would.
+   Threaded jumps would keep conditions in them. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
 #ifdef CMHA__GCC_FAST
@@ -2001,7 +2002,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #pragma GCC optimize("no-trapping-math", "fp-contract=off")
 #ifdef CMHA__DISPATCH
-#pragma GCC optimize("O1", "strict-aliasing", "inline-small-functions")
+#pragma GCC optimize("O1", "strict-aliasing", "inline-small-functions", "no-thread-jumps")
 #pragma GCC optimize("tree-vectorize", "vect-cost-model=dynamic")
 #endif
 #elif defined(CMHA__FLOAT_CONTROL) && CMHA__CLANG >= 18 && !defined(__FAST_MATH__)
