@@ -3883,7 +3883,7 @@ typedef struct cmha__array {
 /* Counts the bytes of a block for arrays, each on lines of cache of its own. */
 static cmha_status cmha__count_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays,
                                       size_t n, size_t *bytes) {
-    size_t one;
+    size_t one = 0;
     *bytes = 0;
     for (size_t i = 0; i < n; i++)
         if (!cmha__mul(arrays[i].n, arrays[i].size, &one) || one > SIZE_MAX - 63 ||
@@ -3919,7 +3919,7 @@ static struct cmha_arena_block *cmha__block_in(void *memory, size_t bytes, size_
 
 static struct cmha_arena_block *cmha__block_new(cmha_context *context, size_t bytes) {
     struct cmha_arena_block *block = NULL;
-    size_t taken;
+    size_t taken = 0;
     if (cmha__sum(bytes, CMHA__BLOCK_OVERHEAD, &taken))
         block = (struct cmha_arena_block *)cmha__take(context, taken);
     if (block) return cmha__block_in(block, bytes, taken);
