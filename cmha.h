@@ -13060,7 +13060,7 @@ static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fres
 CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t *ids,
                                                 const cmha_real *features, size_t n, cmha_real *out) {
     cmha_batch fresh = {ids, NULL, NULL, 0, n, NULL, NULL, NULL, features, NULL};
-    size_t total, bytes;
+    size_t total = 0, bytes = 0;
     if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
     cmha_context *context = cache->context;
     const cmha_model_config *c = &cache->model->config;
