@@ -316,7 +316,6 @@ typedef struct cmha_tensor {
     const cmha_packed *packed; /* of a matrix of a packed model, whose data are NULL: what is read instead */
 } cmha_tensor;
 typedef struct cmha_tape cmha_tape;
-typedef struct cmha_quantised cmha_quantised;
 typedef struct cmha_record cmha_record;
 /* Adds to the gradients of record->in[] (cmha_tape_grad), given record->out->grad. */
 typedef cmha_status (*cmha_backward_fn)(cmha_tape *tape, cmha_record *record);
@@ -350,8 +349,6 @@ struct cmha_tape {
     cmha_status status;
     struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers free for reuse */
     int n_unused;
-    const cmha_quantised *weights; /* packed, for products that are not recorded; NULL = none */
-    struct cmha__reading **readings; /* of a dry run: a list of the weights that products read, or NULL */
     struct cmha__probe *probe; /* of cmha_model_attention */
 };
 
@@ -509,13 +506,12 @@ struct cmha_packed {
     cmha_real *scales; /* INT8: [O], else NULL */
 };
 CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I); /* their length */
-CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O); /* likewise */
 /* Fills words and scales, the caller's, from weight [O, I]. The other members must be set. */
 CMHA_DEF void cmha_pack(cmha_packed *packed, const cmha_real *weight);
 /* Writes rows lo .. hi - 1 as numbers again, to weight [hi - lo, I]. */
 CMHA_DEF void cmha_unpack(const cmha_packed *packed, size_t lo, size_t hi, cmha_real *weight);
-/* Computes columns lo .. hi - 1 of y [T, ldy] = x [T, I] W^T, for few rows x, such as a decoded token's. A
-   row's sum does not depend on lo and hi. */
+/* Multiplies x [T, I], few rows such as a decoded token's, by rows lo .. hi - 1 transposed -> y [T, ldy], of
+   which hi - lo columns. A row's sum does not depend on lo and hi. */
 CMHA_DEF void cmha_packed_forward(const cmha_packed *packed, const cmha_real *x, size_t T, size_t lo,
     size_t hi, cmha_real *y, size_t ldy);
 
@@ -1357,7 +1353,7 @@ typedef struct cmha_parameter {
     double decay;       /* factor on the weight decay: 1 for weight matrices and embeddings, else 0 */
     double usual_decay; /* the library's own, this and the next: that before it was tuned */
     size_t place;       /* of its gradient and moments in their blocks */
-    int start;          /* how it starts */
+    int start, form;    /* how it starts, and what it is in memory */
     cmha_tensor matrix; /* where one product serves several, the real matrix that ends here */
 } cmha_parameter;
 
@@ -1423,27 +1419,18 @@ typedef struct cmha_block {
     cmha_irw_weights irw;                                /* crat: the reflection window */
 } cmha_block;
 
-/* Holds the matrices of a model in fewer bytes: all that products and lookups read, but for routers and
-   Möbius maps. The rest stays in the model, which must stay open. Any number of caches, also in several
-   threads, may read it. After training on, pack again. */
-struct cmha_quantised {
-    cmha_context *context;
-    const struct cmha_model *model;
-    uint64_t opening;      /* of the model */
-    cmha_storage storage;
-    cmha_packed *matrices; /* in the order of the addresses of their sources */
-    size_t n_matrices;
-    void *memory;
-    size_t bytes, saved;   /* all its memory; what these matrices take in the model */
-};
-
 /* Holds a decoder language model, or with causal = 0 an encoder, of any family. */
 typedef struct cmha_model {
     cmha_context *context;
     cmha_model_config config;
     const cmha_score *score;     /* the program's row that config.score names, or NULL */
     cmha_parameters parameters;
-    cmha_quantised packed;       /* of cmha_model_open_packed: matrices without other numbers; else empty */
+    struct {
+        cmha_storage storage;    /* BF16 or INT8; FLOAT: there are none */
+        cmha_packed *matrices;   /* in the order of the parameters */
+        size_t n_matrices;
+        size_t bytes, saved;     /* their memory; what they took as numbers */
+    } packed;                    /* of cmha_model_pack: matrices without other numbers */
     cmha_block *blocks;
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias;
     cmha_tensor *head_weight, *head_bias, *class_weight, *class_bias, *value_weight, *value_bias;
@@ -1511,6 +1498,11 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
     const cmha_model_config *config);
 CMHA_DEF void cmha_model_close(cmha_model *model);
+/* Packs matrices, all that products and lookups read but routers and Möbius maps, as BF16 or INT8, in memory
+   of their own, and gives the numbers back. All passes and new caches read them so; cmha_model_save writes
+   them so. Caches and trainers opened before say STATE, and so does what needs the numbers: training,
+   cmha_model_read, packing again. Errors: ARGUMENT (FLOAT), STATE; the model is then as it was. */
+CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage);
 /* Copies omega [n_heads, d_k/2], radians per position. Errors: STATE (frequency is not table). */
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
 /* Sets the base that CRAT's windows read, which the model does not copy; NULL turns them off. It may change
@@ -1669,10 +1661,6 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
     cmha_tokens *held_out);
 
 /* ============================================== Inference =============================================== */
-/* Packs a model's matrices as CMHA_STORAGE_BF16 or CMHA_STORAGE_INT8. Errors: STATE (a packed model's). */
-CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *quantised, const cmha_model *model,
-    cmha_storage storage);
-CMHA_DEF void cmha_quantised_close(cmha_quantised *quantised); /* after the caches that read it */
 
 /* Places what one attention call of a pass keeps of the tokens so far. */
 typedef struct cmha_slot {
@@ -1708,18 +1696,17 @@ typedef struct cmha_cache {
 
 /* Sets how a cache reads and stores numbers; all zero = none. */
 typedef struct cmha_cache_options {
-    const cmha_quantised *weights; /* of this model, read instead of its matrices; open as long; or NULL */
-    cmha_storage storage;          /* of keys and values: FLOAT or BF16; states stay cmha_real */
-    size_t prompt;                 /* positions that a pass has memory for from the start; 0 = 1 */
-    void *memory;                  /* the caller's, aligned as malloc's: all it takes; NULL = the context's */
-    size_t bytes;                  /* its size, at least what cmha_cache_memory says */
+    cmha_storage storage; /* of keys and values: FLOAT or BF16; states stay cmha_real */
+    size_t prompt;        /* positions that a pass has memory for from the start; 0 = 1 */
+    void *memory;         /* the caller's, aligned as malloc's: all it takes; NULL = the context's */
+    size_t bytes;         /* its size, at least what cmha_cache_memory says */
 } cmha_cache_options;
 /* Opens a cache of `capacity` tokens (at most max_positions, if learned). slide = 1: when full, it forgets
    the oldest quarter and reads the rest again from position 0, which equals a fresh start with them; 0: FULL.
    options NULL = none. Set a knowledge base before. Opening measures in memory that it gives back; after
    that, up to `prompt` positions at once take none, and a time that the tokens held bound. More, as when it
    slides, take more memory once; in the caller's memory they are read `prompt` at a time, the same but for
-   rounding. Errors: STATE (an encoder, a `whole` score, another model's weights), MEMORY (too few bytes). */
+   rounding. Errors: STATE (an encoder, a `whole` score), MEMORY (too few bytes). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
     int slide, const cmha_cache_options *options);
 /* Counts, exactly, the bytes that such a cache takes, whatever its memory and bytes. Errors: the same. */
@@ -1729,9 +1716,9 @@ CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
 /* Appends n tokens to each sequence, ids [batch, n]: a prompt in one call, each further token in another.
    logits [batch, vocabulary], of the last token, may be NULL. Of more tokens than a sliding cache can hold
-   the last ones are read. On an error the cache is as before. Errors: FULL, TOKEN, STATE (closed weights
-   too), what the caller's search returned. (Where that can come when the cache has slid, or after each token
-   of linear attention, it holds room for a copy of itself.) */
+   the last ones are read. On an error the cache is as before. Errors: FULL, TOKEN, what the caller's search
+   returned. (Where that can come when it has slid, or after each token of linear attention, it holds room for
+   a copy of itself.) */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 /* Does the same for models with features, as cmha_batch has them: [batch, n, ..], ids [batch, n], NULL where
    tokens = 0. out (or NULL) gets the last position's values (cmha_model_values) or, without them, logits. */
@@ -1829,15 +1816,9 @@ CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path);
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
     cmha_trainer_config *trainer);
 /* Opens a model from a file of cmha_model_save or cmha_trainer_save. Checks all names, dtypes and shapes
-   before a weight is read. Errors: SHAPE, FORMAT (also no configuration: use cmha_model_read). */
+   before a weight is read. A packed model's file has codes, I8 or BF16, which it reads as they are: a packed
+   model. Errors: SHAPE, FORMAT (also no configuration: use cmha_model_read). */
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path);
-/* Opens it packed: matrices are held as BF16 or INT8 alone, which all its passes and caches read, with the
-   results of cmha_quantised_init. From numbers it packs one tensor at a time. A packed model's saves are
-   small, and each way to open such a file gives a packed model. What needs the numbers says STATE: training,
-   cmha_model_read, another storage. A file has the codes under the parameter's name, I8 (with NAME.scale, a
-   factor for each row, of low-rank v for each column) or BF16, and metadata "packed". FLOAT: as the file. */
-CMHA_DEF cmha_status cmha_model_open_packed(cmha_model *model, cmha_context *context, const char *path,
-    cmha_storage storage);
 /* Reads weights, whoever wrote them, into an open model: tensors F64, F32, F16 or BF16 of the parameters'
    names. Metadata is not read. *taken (or NULL) = parameters read. On an error the model is bit for bit as it
    was; while it reads, the weights are in memory twice. Errors: SHAPE. strict = 1: every parameter must be
@@ -1896,8 +1877,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    The dry run. With tape->memory.measuring = 1 a pass touches no number: addresses are counted, not taken,
    and every operation asks cmha__dry before it reads or writes data. So it finds out what is listed nowhere:
    the bytes of a step (cmha_model_memory), the slots of a cache (an attention call that finds none places
-   one), the matrices to pack (tape->readings): what reads a weight asks cmha__packed_of, and in a packed
-   model its data are NULL. An operation takes the same memory, in the same order, in a dry run and in a real
+   one). An operation takes the same memory, in the same order, in a dry run and in a real
    one, whatever the data.
 
    Scratch. cmha__mark_of and cmha__rewind bracket it. Take what outlives the operation (its result, what the
@@ -3364,7 +3344,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha
             CMHA__THIS(cmha__lane_sums)(sum, product);
             for (size_t r = 0; r < 4; r++)
                 if (o + r >= lo && o + r < hi)
-                    y[t * ldy + o + r] =
+                    y[t * ldy + o + r - lo] =
                         p->scales ? product[r] * 5.9604644775390625e-8f * p->scales[o + r] : product[r];
         }
     }
@@ -4157,7 +4137,11 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
     if (!cmha__is_open(tape->context)) return cmha__stop(tape, CMHA_ERR_STATE);
     if (n_in < 0 || n_in > CMHA_MAX_INPUTS || (n_in && !in))
         return CMHA__MISUSE(tape, "push: the inputs are NULL, too many or fewer than none");
-    for (int i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
+    for (int i = 0; i < n_in; i++) {
+        wanted |= in[i] && in[i]->needs_grad;
+        if (in[i] && in[i]->packed && cmha__records(tape))
+            return cmha__reject(tape, CMHA_ERR_STATE, "%s: an input is packed", name);
+    }
     if (!cmha__records(tape) || !wanted || !backward) return out;
     cmha_record *record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
     if (!record) return NULL;
@@ -4835,10 +4819,6 @@ CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I) {
                            ((double)O + CMHA__GROUP) * ((double)I + CMHA__BLOCK));
 }
 
-CMHA_DEF size_t cmha_packed_scales(cmha_storage storage, size_t O) {
-    return storage == CMHA_STORAGE_INT8 ? O : 0;
-}
-
 /* Returns the block that holds column i of a row. The row's next block is CMHA__GROUP blocks further. */
 static uint32_t *cmha__block_at(const cmha_packed *p, size_t row, size_t i) {
     size_t block = row / CMHA__GROUP * cmha__blocks(p->I) + i / CMHA__BLOCK;
@@ -4879,12 +4859,13 @@ static uint32_t cmha__code(cmha_real x, cmha_real scale) {
     return (uint32_t)(code < -127 ? -127 : code > 127 ? 127 : code) & 255;
 }
 
-/* Packs rows lo .. hi - 1, whose blocks are zeros: those of a source that begins at `weight`. */
-static void cmha__pack_rows(const cmha_packed *p, size_t lo, size_t hi, const cmha_real *weight) {
+CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     int bytes = p->storage == CMHA_STORAGE_INT8;
     size_t C = p->turned, step = C ? C : 1;
-    for (size_t o = lo; o < hi; o++) {
-        const cmha_real *row = C ? weight + o / C * p->I * C + o % C : weight + (o - lo) * p->I;
+    if (p->words) memset(p->words, 0, cmha_packed_words(p->storage, p->O, p->I) * sizeof *p->words);
+    p->source = weight;
+    for (size_t o = 0; o < p->O; o++) {
+        const cmha_real *row = C ? weight + o / C * p->I * C + o % C : weight + o * p->I;
         cmha_real most = 0; /* the largest magnitude; NaN, which stays, where one is no number */
         for (size_t i = 0; bytes && i < p->I; i++) {
             cmha_real x = row[i * step], size = x < 0 ? -x : x;
@@ -4898,12 +4879,6 @@ static void cmha__pack_rows(const cmha_packed *p, size_t lo, size_t hi, const cm
             else cmha__bf16_put(block, i % CMHA__BLOCK, row[i * step]);
         }
     }
-}
-
-CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
-    if (p->words) memset(p->words, 0, cmha_packed_words(p->storage, p->O, p->I) * sizeof *p->words);
-    p->source = weight;
-    cmha__pack_rows(p, 0, p->O, weight);
 }
 
 /* Writes a block as numbers, to [64], without the scale. */
@@ -4939,13 +4914,13 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
     cmha_real block[CMHA__BLOCK], sum;
     size_t n;
     for (size_t o = lo; o < hi; o++) {
-        for (size_t t = 0; t < T; t++) y[t * ldy + o] = 0;
+        for (size_t t = 0; t < T; t++) y[t * ldy + o - lo] = 0;
         for (size_t i = 0; i < p->I; i += n) {
             n = p->I - i < CMHA__BLOCK ? p->I - i : CMHA__BLOCK;
             cmha__block_numbers(p->storage, cmha__block_at(p, o, i), block);
             for (size_t t = 0; t < T; t++) {
                 sum = cmha__dot(x + t * p->I + i, block, n);
-                y[t * ldy + o] += p->scales ? p->scales[o] * sum : sum;
+                y[t * ldy + o - lo] += p->scales ? p->scales[o] * sum : sum;
             }
         }
     }
@@ -4953,36 +4928,6 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
 #endif
 
 /* ---- Products with weights ---- */
-
-/* A weight [O, I] that a dry run reads; turned as in cmha_packed. */
-typedef struct cmha__reading {
-    struct cmha__reading *next; /* by address */
-    const cmha_real *weight;
-    size_t O, I, turned;
-} cmha__reading;
-
-/* Returns what is read instead of a weight's numbers, as a packed matrix [O, I]; NULL = nothing. Where a dry
-   run asks for it, lists the weight, unless it is listed already. */
-static const cmha_packed *cmha__packed_of(cmha_tape *tape, const cmha_tensor *weight, size_t O, size_t I,
-                                          size_t turned) {
-    const cmha_quantised *q = cmha__records(tape) ? NULL : tape->weights;
-    cmha__reading **at = tape->readings, *reading;
-    if (weight->packed && cmha__records(tape))
-        cmha__reject(tape, CMHA_ERR_STATE, "a pass with gradients needs the numbers of a packed matrix");
-    while (at && *at && (*at)->weight < weight->data) at = &(*at)->next;
-    if (at && O && I && !(*at && (*at)->weight == weight->data) &&
-        (reading = (cmha__reading *)cmha__record_alloc(tape, sizeof *reading)) != NULL) {
-        cmha__reading one = {*at, weight->data, O, I, turned};
-        *reading = one, *at = reading;
-    }
-    for (size_t lo = 0, hi = q && !weight->packed ? q->n_matrices : 0; lo < hi;) { /* sorted by address */
-        const cmha_packed *p = &q->matrices[lo + (hi - lo) / 2];
-        if (p->source == weight->data) return p->O == O && p->I == I && p->turned == turned ? p : NULL;
-        if (p->source < weight->data) lo = (size_t)(p - q->matrices) + 1;
-        else hi = (size_t)(p - q->matrices);
-    }
-    return weight->packed;
-}
 
 enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
 
@@ -4993,8 +4938,7 @@ enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster tha
 static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, const cmha_real *x, size_t T,
                                  size_t I, size_t O, size_t turned, cmha_real *y) {
     const cmha_real *w = weight->data;
-    const cmha_packed *packed = cmha__packed_of(tape, weight, O, I, turned),
-                      plain = {CMHA_STORAGE_FLOAT, O, I, 0, w, NULL, NULL};
+    const cmha_packed *packed = weight->packed, plain = {CMHA_STORAGE_FLOAT, O, I, 0, w, NULL, NULL};
     int few = T <= CMHA__FEW_ROWS, plainly = CMHA__STREAMS && !turned && !cmha__records(tape);
     int stream = few && (packed || plainly);
     int threads = few && T * O * I < 65536 ? 1 : tape->context->threads;
@@ -5004,8 +4948,8 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
     if (!tape->status && !cmha__dry(tape)) {
         if (stream)
             CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
-                size_t end = cmha__min(hi * CMHA__GROUP, O);
-                cmha_packed_forward(packed ? packed : &plain, x, T, lo * CMHA__GROUP, end, y, O);
+                size_t at = lo * CMHA__GROUP, end = cmha__min(hi * CMHA__GROUP, O);
+                cmha_packed_forward(packed ? packed : &plain, x, T, at, end, y + at, O);
             }
         else if (packed)
             CMHA__FOR_CHUNKS(threads, O / rows + (O % rows != 0), first, last) {
@@ -5047,7 +4991,7 @@ static void cmha__embedding_pass(const cmha__call *c) {
     size_t T = cmha__rows(c->out), D = c->D, V = c->in[0]->shape[0];
     if (cmha__goes_back(c)) cmha_embedding_backward(c->dy, ids, T, D, c->dx[0]);
     else if (!cmha__check_tokens(c->tape, ids, T, V, 0, 0)) {
-        const cmha_packed *p = cmha__packed_of(c->tape, c->in[0], V, D, 0);
+        const cmha_packed *p = c->in[0]->packed;
         for (size_t t = 0, id; p && t < T; t++) id = (size_t)ids[t], cmha_unpack(p, id, id + 1, c->y + t * D);
         if (!p) cmha_embedding_forward(c->x[0], ids, T, D, c->y);
     }
@@ -5060,8 +5004,6 @@ CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const
         "embedding", cmha__embedding_pass, cmha__embedding_shape, 1, CMHA__UNPACKS, 0, {0, 0}, 0};
     cmha__call call = cmha__call_of(&op, weight, NULL, NULL);
     call.given = ids, call.count = B, call.key = N;
-    if (weight && tape && tape->readings && weight->rank == 2)
-        (void)cmha__packed_of(tape, weight, weight->shape[0], weight->shape[1], 0);
     return cmha__run(tape, &call);
 }
 
@@ -6995,25 +6937,17 @@ static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_exp
     return m;
 }
 
-/* y [T, O] = keep y + x W^T, of O rows of a packed matrix from row lo on. pieces [64, O + I + 4] */
+/* y [T, O] = keep y + x W^T, of O rows of a packed matrix from row lo on. pieces [64, O + I] */
 static void cmha__add_packed(const cmha_packed *p, size_t lo, size_t O, const cmha_real *x, size_t T,
                              cmha_real keep, cmha_real *y, cmha_real *pieces) {
-    size_t I = p->I, skip = lo % CMHA__GROUP, ld = skip + O;
-    cmha_packed part = *p; /* from the beginning of a group on */
-    if (T > CMHA__FEW_ROWS) {
-        for (size_t at = 0, n; at < O; at += n) {
-            n = cmha__min(CMHA__PIECE, O - at);
-            cmha_unpack(p, lo + at, lo + at + n, pieces);
-            cmha_gemm(0, 1, T, n, I, 1, x, I, pieces, I, keep, y + at, O);
-        }
-        return;
+    for (size_t at = 0, n; T > CMHA__FEW_ROWS && at < O; at += n) {
+        n = cmha__min(CMHA__PIECE, O - at);
+        cmha_unpack(p, lo + at, lo + at + n, pieces);
+        cmha_gemm(0, 1, T, n, p->I, 1, x, p->I, pieces, p->I, keep, y + at, O);
     }
-    part.words = cmha__block_at(p, lo - skip, 0), part.O = ld;
-    if (p->scales) part.scales += lo - skip;
-    cmha_packed_forward(&part, x, T, skip, ld, pieces, ld);
-    for (size_t t = 0; t < T; t++)
-        for (size_t j = 0; j < O; j++)
-            y[t * O + j] = pieces[t * ld + skip + j] + (keep > 0 ? y[t * O + j] : 0);
+    if (T > CMHA__FEW_ROWS) return;
+    cmha_packed_forward(p, x, T, lo, lo + O, pieces, O);
+    for (size_t i = 0; i < T * O; i++) y[i] = pieces[i] + (keep > 0 ? y[i] : 0);
 }
 
 /* y = W x + bias from x and i x, or of the adjoint W^H x = Wr^T x + Wi^T (-i x) from x and -i x; W is the
@@ -7045,7 +6979,7 @@ static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
 }
 
 static size_t cmha__expert_pieces(const cmha_experts_args *a) {
-    return CMHA__PIECE * (a->D + a->F + CMHA__GROUP);
+    return CMHA__PIECE * (a->D + a->F);
 }
 
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
@@ -7280,15 +7214,13 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
         mark = cmha__mark_of(tape);
     }
     cmha_real *scratch = cmha__reals(tape, cmha_experts_scratch(a, 0));
-    const cmha_packed *first_packed = cmha__packed_of(tape, w1, 2 * E * a->F, a->D, 0);
-    const cmha_packed *second_packed = cmha__packed_of(tape, w2, 2 * E * a->D, a->F, 0);
     cmha_real *pieces = NULL;
-    if (first_packed) pieces = cmha__reals(tape, cmha__workers(a) * cmha__expert_pieces(a));
+    if (w1->packed) pieces = cmha__reals(tape, cmha__workers(a) * cmha__expert_pieces(a));
     if (!tape->status && !cmha__dry(tape)) {
         const size_t *first = cmha__route_of(a->plan, T, E, top).first;
         cmha_route_forward(logits->data, key_mask, T, E, top, a->threads, (size_t *)(uintptr_t)a->plan, gate);
         cmha__mixture m = cmha__mixture_of(a, &s->weights);
-        m.packed[0] = first_packed, m.packed[1] = second_packed, m.pieces = pieces;
+        m.packed[0] = w1->packed, m.packed[1] = w2->packed, m.pieces = pieces;
         cmha__experts_run(&m, in[0]->data, y->data, scratch);
         size_t absent = T - cmha__counted(key_mask, T);
         for (size_t e = 0; use && e < E; e++) use[e] += first[e + 1] - first[e] - (e < top ? absent : 0);
@@ -10723,9 +10655,11 @@ enum {
 /* What a parameter is in memory, and to its block. */
 enum {
     CMHA__REAL,
-    CMHA__COMPLEX, /* a first axis of 2: real part, imaginary part */
-    CMHA__STACKED,  /* the same, and the block sees one real matrix of twice the rows */
-    CMHA__JOINED   /* more rows of the real matrix before it */
+    CMHA__JOINED,  /* more rows of the real matrix before it */
+    CMHA__COMPLEX, /* a first axis of 2: real part, imaginary part; and these, which differ elsewhere: */
+    CMHA__STACKED, /* the block sees one real matrix of twice the rows */
+    CMHA__TURNED,  /* products read it by its columns */
+    CMHA__EXACT    /* stays as it is in a packed model, as what does not decay */
 };
 
 #define CMHA__NONE SIZE_MAX /* no axis */
@@ -10756,7 +10690,7 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
     cmha_parameters *all = &to->model->parameters;
     cmha_parameter *p = NULL;
     const size_t axes[4] = {a, b, c, CMHA__NONE};
-    int is_complex = form == CMHA__COMPLEX || form == CMHA__STACKED, fits = 1;
+    int is_complex = form >= CMHA__COMPLEX, fits = 1;
     cmha_tensor t;
     memset(&t, 0, sizeof t);
     t.size = 1;
@@ -10769,10 +10703,8 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
         p = &all->list[all->count];
         cmha_tensor *matrix = &p->matrix;
         cmha__print(p->name, sizeof p->name, "%s%s", to->prefix, name);
-        p->start = start, p->is_complex = is_complex;
+        p->start = start, p->form = form, p->is_complex = is_complex;
         p->lr_scale = 1, p->decay = p->usual_decay = start < CMHA__ZEROS;
-        t.packed = p->tensor.packed; /* it stays so, and takes no numbers */
-        t.data = t.packed ? NULL : all->data + all->size;
         p->tensor = t;
         if (form == CMHA__STACKED) {
             *matrix = t, matrix->rank--;
@@ -10784,7 +10716,6 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
         *member = matrix->rank ? matrix : &p->tensor;
     }
     all->count++;
-    if (t.packed) t.size = 0;
     if (!fits || !cmha__sum(all->size, t.size, &all->size)) all->size = SIZE_MAX;
     return p;
 }
@@ -10893,7 +10824,7 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
 
 #define CMHA__LOW_RANK(name, g, part) \
     CMHA__ROW(name ".u", group[g].u[part], 1, WEIGHT, COMPLEX, width[g], c->low_rank); \
-    CMHA__ROW(name ".v", group[g].v[part], width[g] > 0, WEIGHT, COMPLEX, half, c->low_rank)
+    CMHA__ROW(name ".v", group[g].v[part], width[g] > 0, WEIGHT, TURNED, half, c->low_rank)
 /* Real and imaginary heads read one real number a channel: one real product takes both planes' rows. */
 #define CMHA__CRAT_HEADS(name, g, form) \
     CMHA__LOW_RANK("attn." name ".wq", g, 0); \
@@ -10920,7 +10851,7 @@ static void cmha__declare_crat(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__CRAT_HEADS("imag", 1, STACKED);
     CMHA__CRAT_HEADS("mixed", 2, COMPLEX);
     CMHA__ROW("attn.wo.u", wo_u, 1, WEIGHT, COMPLEX, half, c->low_rank);
-    CMHA__ROW("attn.wo.v", wo_v, 1, WEIGHT, COMPLEX, half, c->low_rank);
+    CMHA__ROW("attn.wo.v", wo_v, 1, WEIGHT, TURNED, half, c->low_rank);
     CMHA__ROW("attn.wo.weight", wo_weight, !c->low_rank, RESIDUAL_WEIGHT, COMPLEX, half, half);
     CMHA__ROW("irw.query.weight", irw.wm, window, WEIGHT, COMPLEX, asked, half);
     CMHA__ROW("irw.query.bias", irw.bm, window, ZEROS, COMPLEX, asked, none);
@@ -10930,7 +10861,7 @@ static void cmha__declare_crat(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__ROW("irw.gate.bias", irw.bg, window, CLOSED, REAL, half, none);
     CMHA__SKIP("res1", 0);
     CMHA__NORM("ln2", ln2, 1);
-    CMHA__ROW("ffn.router.weight", router_weight, 1, WEIGHT, COMPLEX, c->experts, half);
+    CMHA__ROW("ffn.router.weight", router_weight, 1, WEIGHT, EXACT, c->experts, half);
     CMHA__ROW("ffn.router.bias", router_bias, 1, ZEROS, REAL, c->experts, none);
     CMHA__EXPERTS("ffn.experts.w1", w1, WEIGHT, half_ff, half);
     CMHA__EXPERTS("ffn.experts.w2", w2, RESIDUAL_WEIGHT, half, half_ff);
@@ -10974,7 +10905,7 @@ static void cmha__declare_heads(cmha__list *to, cmha_model *at) {
     CMHA__BIASED("value", value, 1, WEIGHT, REAL, predicted, d);
 }
 
-/* Declares all parameters: a first pass counts them, a second gives them their places. */
+/* Declares all parameters: a first pass counts them, a second describes them. */
 static void cmha__declare_all(cmha_model *model) {
     const cmha_model_config *c = &model->config;
     cmha__list to = {model, "", NULL, 0};
@@ -10987,7 +10918,19 @@ static void cmha__declare_all(cmha_model *model) {
     }
     to.prefix[0] = 0;
     cmha__declare_heads(&to, model);
-    if (model->parameters.list) cmha__attach_grad(&model->parameters, NULL);
+}
+
+/* Points what is not packed at its numbers, one after another, and counts these. */
+static void cmha__place_numbers(cmha_parameters *p, cmha_real *data) {
+    p->data = data, p->size = 0;
+    for (cmha_parameter *one = p->list; one < p->list + p->count; one++) {
+        cmha_tensor *t = &one->tensor;
+        t->data = t->packed ? NULL : data + p->size;
+        one->matrix.data = one->form == CMHA__JOINED ? one[-1].matrix.data : t->data;
+        one->matrix.packed = t->packed;
+        if (!t->packed) p->size += t->size;
+    }
+    cmha__attach_grad(p, NULL);
 }
 
 /* Makes the smaller side's vectors orthonormal, by modified Gram-Schmidt done twice; A [rows, cols]. */
@@ -11191,6 +11134,7 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     for (size_t h = 0; h < heads; h++)
         cmha_frequencies((cmha_frequency)c->frequency, c->base, P, model->omega + h * P);
     if (slopes) cmha_alibi_slopes(slopes, model->alibi);
+    cmha__declare_all(model);
     return CMHA_OK;
 }
 
@@ -11199,14 +11143,14 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
     cmha_context *context = model->context;
     cmha_tape_close(&model->tape);
     cmha_parameters_close(&model->parameters);
-    cmha_quantised_close(&model->packed);
+    cmha__give(context, model->packed.matrices, model->packed.bytes);
     cmha__give(context, model->tables, model->table_bytes);
     memset(model, 0, sizeof *model);
 }
 
-/* Opens everything but the values of the numbers; with numbers = 0, also without their memory. */
-static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, const cmha_model_config *config,
-                                    int numbers) {
+/* Opens everything but the numbers. */
+static cmha_status cmha__model_open(cmha_model *model, cmha_context *context,
+                                    const cmha_model_config *config) {
     if (!model) return CMHA_ERR_ARGUMENT;
     memset(model, 0, sizeof *model);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
@@ -11218,22 +11162,98 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, co
     model->opening = ++context->models;
     status = cmha__model_describe(model);
     if (!status) status = cmha_tape_init(&model->tape, context, CMHA__TRAINS);
-    if (!status && numbers) {
-        cmha_parameters *p = &model->parameters;
-        p->data = (cmha_real *)cmha__take(context, p->size * sizeof *p->data);
-        if (p->data) cmha__declare_all(model);
-        else
-            status = cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters", p->size);
-    }
     if (status) cmha_model_close(model);
     return status;
 }
 
+/* Returns what to pack of the matrix that ends with a parameter; of no rows where that is nothing. */
+static cmha_packed cmha__matrix_of(const cmha_parameters *p, size_t i, cmha_storage storage) {
+    const cmha_parameter *one = &p->list[i];
+    const cmha_tensor *t = one->matrix.rank ? &one->matrix : &one->tensor;
+    int turned = one->form == CMHA__TURNED, goes_on = i + 1 < p->count && one[1].form == CMHA__JOINED;
+    cmha_packed m;
+    memset(&m, 0, sizeof m);
+    if (one->start >= CMHA__ZEROS || one->form == CMHA__EXACT || goes_on) return m;
+    m.storage = storage, m.source = t->data;
+    m.I = t->shape[t->rank - 1 - turned], m.O = t->size / m.I;
+    m.turned = turned ? t->shape[t->rank - 1] : 0;
+    return m;
+}
+
+/* Takes memory for a model's numbers, with a storage for packed matrices, zeros so far, and the rest. On a
+   failure the model is as it was. */
+static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
+    cmha_context *context = model->context;
+    cmha_parameters *p = &model->parameters;
+    cmha_packed *m = NULL;
+    uint32_t *words = NULL;
+    cmha_real *scales = NULL;
+    size_t n = 0, n_words = 0, n_scales = 0, packed = 0, bytes = 0;
+    for (size_t i = 0; storage && i < p->count; i++) {
+        cmha_packed one = cmha__matrix_of(p, i, storage);
+        n += one.O > 0, packed += one.O * one.I, n_scales += storage == CMHA_STORAGE_INT8 ? one.O : 0;
+        if (!cmha__sum(n_words, cmha_packed_words(storage, one.O, one.I), &n_words)) n_words = SIZE_MAX;
+    }
+    cmha__array arrays[] = {
+        {&m, n, sizeof *m}, {&words, n_words, sizeof *words}, {&scales, n_scales, sizeof *scales}};
+    cmha_status status = n ? cmha__take_arrays(context, "model", arrays, 3, &bytes, NULL) : CMHA_OK;
+    if (status) return status;
+    size_t left = p->size - packed;
+    cmha_real *data = (cmha_real *)cmha__take(context, left * sizeof *data);
+    if (!data) {
+        cmha__give(context, m, bytes);
+        return cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters", left);
+    }
+    if (n) memset(m, 0, bytes);
+    model->packed.storage = storage, model->packed.matrices = m, model->packed.n_matrices = n;
+    model->packed.bytes = bytes, model->packed.saved = packed * sizeof *data;
+    for (size_t i = 0; n && i < p->count; i++) {
+        cmha_packed one = cmha__matrix_of(p, i, storage);
+        if (!one.O) continue;
+        one.words = words, words += cmha_packed_words(storage, one.O, one.I);
+        if (n_scales) one.scales = scales, scales += one.O;
+        *m = one, p->list[i].tensor.packed = m;
+        for (size_t j = i; p->list[j].form == CMHA__JOINED; j--) p->list[j - 1].tensor.packed = m;
+        m++;
+    }
+    cmha__place_numbers(p, data);
+    return CMHA_OK;
+}
+
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
                                      const cmha_model_config *config) {
-    cmha_status status = cmha__model_open(model, context, config, 1);
+    cmha_status status = cmha__model_open(model, context, config);
+    if (!status && (status = cmha__take_numbers(model, CMHA_STORAGE_FLOAT)) != CMHA_OK)
+        cmha_model_close(model);
     for (size_t i = 0; !status && i < model->parameters.count; i++) cmha__start_parameter(model, i);
     return status;
+}
+
+static const char *const cmha__storages[3] = {"", "bf16", "int8"}; /* in the order of cmha_storage */
+
+CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage) {
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    cmha_context *context = model->context;
+    cmha_parameters *p = &model->parameters, old = *p;
+    if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "model pack: the storage must be BF16 or INT8");
+    if (model->packed.storage)
+        return cmha__fail(context, CMHA_ERR_STATE, "model pack: it is packed already, as %s",
+                          cmha__storages[model->packed.storage]);
+    cmha_status status = cmha__take_numbers(model, storage);
+    if (status) return status;
+    CMHA__FOR_CHUNKS(context->threads, model->packed.n_matrices, lo, hi) {
+        cmha_packed *m = model->packed.matrices;
+        for (size_t i = lo; i < hi; i++) cmha_pack(&m[i], m[i].source);
+    }
+    for (size_t i = 0, at = 0; i < p->count; at += p->list[i++].tensor.size) {
+        const cmha_tensor *t = &p->list[i].tensor;
+        if (t->data) memcpy(t->data, old.data + at, t->size * sizeof *t->data);
+    }
+    p->grad = p->moments = NULL;
+    cmha_parameters_close(&old);
+    model->opening = ++context->models;
+    return CMHA_OK;
 }
 
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega) {
@@ -12190,12 +12210,11 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
                                        size_t length, size_t *parameters, size_t *training) {
     cmha_model model;
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    cmha_status status = cmha__model_open(&model, context, config, 0);
+    cmha_status status = cmha__model_open(&model, context, config);
     if (status) return status;
     if (parameters) *parameters = model.table_bytes + model.parameters.size * sizeof(cmha_real) + 2 * 64;
     if (training) {
-        model.parameters.data = (cmha_real *)(uintptr_t)64; /* never touched in a dry run */
-        cmha__declare_all(&model);
+        cmha__place_numbers(&model.parameters, (cmha_real *)(uintptr_t)64); /* never touched in a dry run */
         status = cmha_model_training_memory(&model, batch, length, training);
         model.parameters.data = NULL;
     }
@@ -12578,98 +12597,6 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ============================================== Inference =============================================== */
 
-/* ---- Packed weights ---- */
-
-/* Takes memory for a list of weights. Blocks of words fill lines of cache: matrices may follow each other. */
-static cmha_status cmha__lay_packed(cmha_quantised *q, const cmha__reading *list) {
-    uint32_t *words = NULL;
-    cmha_real *scales = NULL;
-    size_t n_words = 16, n_scales = 0; /* 16 to begin on a line of cache */
-    for (const cmha__reading *r = list; r; r = r->next) {
-        q->n_matrices++, q->saved += r->O * r->I * sizeof(cmha_real);
-        n_scales += cmha_packed_scales(q->storage, r->O);
-        if (!cmha__sum(n_words, cmha_packed_words(q->storage, r->O, r->I), &n_words)) n_words = SIZE_MAX;
-    }
-    cmha__array arrays[] = {{&q->matrices, q->n_matrices, sizeof *q->matrices},
-                            {&words, n_words, sizeof *words},
-                            {&scales, n_scales, sizeof *scales}};
-    cmha_status status = cmha__take_arrays(q->context, "quantise", arrays, 3, &q->bytes, NULL);
-    if (status) return status;
-    q->memory = memset(q->matrices, 0, q->bytes);
-    words += (64 - (uintptr_t)words % 64) % 64 / sizeof *words;
-    for (cmha_packed *p = q->matrices; list; list = list->next, p++) {
-        size_t rows = cmha_packed_scales(q->storage, list->O);
-        cmha_packed one = {q->storage, list->O,      list->I, list->turned,
-                           list->weight, words, rows ? scales : NULL};
-        *p = one;
-        words += cmha_packed_words(one.storage, one.O, one.I), scales += rows;
-    }
-    return CMHA_OK;
-}
-
-/* Lays out the matrices that a dry run reads, zeros so far. */
-static cmha_status cmha__quantise(cmha_quantised *q, const cmha_model *model, cmha_storage storage) {
-    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
-        return CMHA__WRONG(model->context, "quantise: the storage must be BF16 or INT8");
-    q->context = model->context, q->model = model, q->opening = model->opening, q->storage = storage;
-    cmha__reading *list = NULL;
-    cmha_model dry = *model;
-    cmha_batch batch = cmha__dry_batch(&model->config, 1, 1);
-    cmha_tape tape;
-    cmha_tape_init(&tape, model->context, 0);
-    tape.memory.measuring = 1, tape.readings = &list;
-    cmha_tensor *x = cmha_model_states(&dry, &tape, &batch, NULL);
-    if (model->config.vocabulary) cmha__vocabulary_head(&dry, &tape, x);
-    if (model->class_weight) cmha_model_scores(&dry, &tape, x, NULL);
-    if (model->value_weight) cmha_model_values(&dry, &tape, x);
-    cmha_status status = tape.status ? tape.status : cmha__lay_packed(q, list);
-    cmha_tape_close(&tape);
-    if (status) memset(q, 0, sizeof *q);
-    return status;
-}
-
-CMHA_DEF cmha_status cmha_quantised_init(cmha_quantised *q, const cmha_model *model, cmha_storage storage) {
-    if (!q) return CMHA_ERR_ARGUMENT;
-    memset(q, 0, sizeof *q);
-    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
-        return cmha__fail(model->context, CMHA_ERR_ARGUMENT, "quantise: the storage must be BF16 or INT8");
-    if (model->packed.bytes)
-        return cmha__fail(model->context, CMHA_ERR_STATE, "quantise: the model is packed already");
-    cmha_status status = cmha__quantise(q, model, storage);
-    CMHA__FOR_CHUNKS(model->context->threads, q->n_matrices, lo, hi) {
-        for (size_t i = lo; i < hi; i++)
-            cmha__pack_rows(&q->matrices[i], 0, q->matrices[i].O, q->matrices[i].source);
-    }
-    return status;
-}
-
-/* Gives a model whose parameters have no memory yet packed matrices, zeros so far, and memory for the rest.
-   A dry run says which: its addresses, counted from one that is never touched, tell parameters apart. */
-static cmha_status cmha__open_packed(cmha_model *model, cmha_storage storage) {
-    cmha_parameters *p = &model->parameters;
-    p->data = (cmha_real *)(uintptr_t)64;
-    cmha__declare_all(model);
-    cmha_status status = cmha__quantise(&model->packed, model, storage);
-    for (size_t i = 0, n = model->packed.n_matrices; i < p->count * n; i++) {
-        const cmha_packed *m = &model->packed.matrices[i % n];
-        cmha_tensor *t = &p->list[i / n].tensor;
-        if (t->data >= m->source && t->data < m->source + m->O * m->I) t->packed = m;
-    }
-    cmha__declare_all(model); /* counts what is left */
-    p->data = status ? NULL : (cmha_real *)cmha__take(model->context, p->size * sizeof *p->data);
-    if (p->data) cmha__declare_all(model);
-    if (p->data || status) return status;
-    return cmha__fail(model->context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters", p->size);
-}
-
-CMHA_DEF void cmha_quantised_close(cmha_quantised *q) {
-    if (!q || !q->context) return;
-    cmha__give(q->context, q->memory, q->bytes);
-    memset(q, 0, sizeof *q);
-}
-
 /* ---- Keys and values in the cache ---- */
 
 /* Returns the tokens there is room for, in whole tiles. */
@@ -12883,7 +12810,6 @@ static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, 
     cmha_tape dry;
     cmha_tape_init(&dry, cache->context, 0);
     dry.memory.measuring = 1;
-    dry.weights = cache->tape.weights;
     if (!memory) cache->n_slots = cache->size = 0;
     cache->length = 0;
     cmha__cache_pass(cache, &dry, &batch, 1);
@@ -12903,8 +12829,6 @@ static const char *cmha__cache_wrong(const cmha_model *model, size_t batch, size
     if (!batch || !capacity) return "batch and capacity must be positive";
     if ((uintptr_t)o->memory % sizeof(double)) return "its memory is not aligned as malloc's is";
     *status = CMHA_ERR_STATE;
-    if (o->weights && (o->weights->model != model || o->weights->opening != model->opening))
-        return "the quantised weights are closed, or those of another model";
     return model->config.causal ? NULL : "a bidirectional model cannot continue a sequence";
 }
 
@@ -12931,7 +12855,6 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     cache->storage = o.storage, cache->given = o.memory != NULL;
     cache->ready = cmha__min(o.prompt ? o.prompt : 1, capacity);
     cmha_tape_init(&cache->tape, context, 0);
-    cache->tape.weights = o.weights;
     status = cmha__cache_dry(cache, 1, NULL, NULL);
     if (!status) status = cmha__cache_dry(cache, cache->ready, &memory_bytes, &records_bytes);
     size_t frame = 2 * cmha__feature_width(&model->config) * sizeof *cache->features, frames = 0;
@@ -12988,11 +12911,8 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache) {
     if (cache) cache->length = cache->first = 0;
 }
 
-/* Returns whether the cache, its model and its weights are open. */
 static int cmha__cache_is_open(const cmha_cache *cache) {
-    const cmha_quantised *weights = cache ? cache->tape.weights : NULL;
-    return cache && cmha__is_opening(cache->model, cache->context, cache->opening) &&
-           (!weights || weights->opening == cache->opening);
+    return cache && cmha__is_opening(cache->model, cache->context, cache->opening);
 }
 
 /* Copies n positions of each sequence, from number `at` on of rows `stride` positions long, to the cache's
@@ -14160,8 +14080,7 @@ CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
 
 enum { CMHA__NAME = 64 }; /* room for "optim.m." and a parameter's name, "trainer." and an option's */
 
-static const char *const cmha__prefixes[4] = {"", "optim.m.", "optim.v.", ""};
-static const char *const cmha__storages[3] = {"", "bf16", "int8"}; /* in the order of cmha_storage */
+static const char *const cmha__prefixes[4] = {"", "optim.m.", "optim.v.", "scale."};
 
 /* Returns the first row of a packed matrix that is this parameter's: several may share it. */
 static size_t cmha__packed_row(const cmha_parameter *p) {
@@ -14176,7 +14095,7 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     const cmha_packed *packed = one->tensor.packed;
     size_t block = i / p->count;
     cmha_archive_item item = {name, one->tensor.data, one->tensor.shape, one->tensor.rank, NULL};
-    cmha__print(name, CMHA__NAME, "%s%s%s", cmha__prefixes[block], one->name, block == 3 ? ".scale" : "");
+    cmha__print(name, CMHA__NAME, "%s%s", cmha__prefixes[block], one->name);
     if (block == 3) {
         item.data = packed && packed->scales ? packed->scales + cmha__packed_row(one) : NULL, item.rank = 1;
         if (packed && one->tensor.size == packed->O * packed->I) item.shape = &packed->O;
@@ -14189,35 +14108,28 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     return item;
 }
 
-/* Copies n numbers of a packed parameter, from number `at` on, as the file has them: codes of INT8 are bytes,
-   BF16 are words. in = 1: into the matrix. */
-static void cmha__packed_numbers(const cmha_parameter *one, size_t at, size_t n, uint16_t *halves, int in) {
-    const cmha_packed *p = one->tensor.packed;
-    unsigned char *codes = (unsigned char *)halves;
-    int bytes = p->storage == CMHA_STORAGE_INT8;
-    uint32_t mask = bytes ? 255 : 65535;
-    size_t C = p->turned, width = C ? C : p->I, o = at / width, i = at % width, row = cmha__packed_row(one);
-    for (size_t k = 0; k < n; k++, i = i + 1 < width ? i + 1 : 0, o += !i) {
-        size_t r = C ? o / p->I * C + i : row + o, c = C ? o % p->I : i, j = c % CMHA__BLOCK;
-        size_t shift = bytes ? j / 16 * 8 : j / 16 % 2 * 16;
-        uint32_t *word = cmha__block_at(p, r, c) + (bytes ? 0 : j / 32 * 16) + j % 16;
-        if (in) *word = (*word & ~(mask << shift)) | (uint32_t)(bytes ? codes[k] : halves[k]) << shift;
-        else if (bytes) codes[k] = (unsigned char)(*word >> shift & mask);
-        else halves[k] = (uint16_t)(*word >> shift & mask);
-    }
-}
-
-/* Moves a packed parameter from an archive, byte `from` on, or, archive NULL, to a file. */
+/* Moves a packed parameter from an archive, byte `from` on, or, archive NULL, to a file: codes of INT8 are
+   bytes there, those of BF16 words, in the order of the numbers. */
 static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o, cmha_archive *archive,
                                      uint64_t from) {
-    uint16_t piece[4096];
+    const cmha_packed *p = one->tensor.packed;
+    uint16_t halves[4096];
+    unsigned char *codes = (unsigned char *)halves;
     cmha_status status = CMHA_OK;
-    size_t width = one->tensor.packed->scales ? 1 : 2;
-    for (size_t at = 0, n; at < one->tensor.size && !status; at += n) {
-        n = cmha__min(one->tensor.size - at, sizeof piece / width);
-        if (archive) status = cmha__read_words(archive, from + at * width, piece, n, width);
-        if (!status) cmha__packed_numbers(one, at, n, piece, archive != NULL);
-        if (CMHA__TRAINS && !archive) cmha__write_words(o, piece, n, width);
+    int bytes = p->storage == CMHA_STORAGE_INT8;
+    size_t C = p->turned, across = C ? C : p->I, first = cmha__packed_row(one), row = 0, i = 0;
+    for (size_t at = 0, n, width = bytes ? 1 : 2; at < one->tensor.size && !status; at += n) {
+        n = cmha__min(one->tensor.size - at, sizeof halves / width);
+        if (archive) status = cmha__read_words(archive, from + at * width, halves, n, width);
+        for (size_t k = 0; k < n && !status; k++, i = i + 1 < across ? i + 1 : 0, row += !i) {
+            size_t r = C ? row / p->I * C + i : first + row, c = C ? row % p->I : i, j = c % CMHA__BLOCK;
+            size_t shift = bytes ? j / 16 * 8 : j / 16 % 2 * 16;
+            uint32_t *word = cmha__block_at(p, r, c) + (bytes ? 0 : j / 32 * 16) + j % 16;
+            if (archive) *word |= (uint32_t)(bytes ? codes[k] : halves[k]) << shift; /* it was 0 */
+            else if (bytes) codes[k] = (unsigned char)(*word >> shift & 255);
+            else halves[k] = (uint16_t)(*word >> shift & 65535);
+        }
+        if (CMHA__TRAINS && !archive) cmha__write_words(o, halves, n, width);
     }
     return status;
 }
@@ -14280,7 +14192,7 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
         cmha__write_real(s->model->omega[i], text);
         cmha__emit(o, "%s%s%s", i ? "," : "\"", text, i + 1 < n ? "" : "\"");
     }
-    if (s->model && s->model->packed.bytes)
+    if (s->model && s->model->packed.storage)
         cmha__tell_note(o, "packed", cmha__storages[s->model->packed.storage]);
     if (s->model && s->model->knowledge_identity)
         cmha__tell_u64(o, "knowledge", s->model->knowledge_identity);
@@ -14415,11 +14327,11 @@ static void cmha__shape_text(const size_t *shape, int rank, char *text, size_t r
         used += cmha__print(text + used, room - used, i ? ", %zu" : "%zu", shape[i]);
 }
 
-/* Compares a tensor of the file, or NULL, with what it is for. Numbers fit what is packed. */
+/* Compares a tensor of the file, or NULL, with what it is for. */
 static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_archive_item *wanted) {
     size_t bytes = (size_t)wanted->rank * sizeof *wanted->shape;
     if (!found) return CMHA_ERR_NOT_FOUND;
-    if (cmha__dtype(found->dtype) >= CMHA__AS_I64 && !(wanted->dtype && !strcmp(found->dtype, wanted->dtype)))
+    if (wanted->dtype ? strcmp(found->dtype, wanted->dtype) != 0 : cmha__dtype(found->dtype) >= CMHA__AS_I64)
         return CMHA_ERR_FORMAT;
     if (found->rank != wanted->rank || memcmp(found->shape, wanted->shape, bytes) != 0) return CMHA_ERR_SHAPE;
     return CMHA_OK;
@@ -14435,9 +14347,8 @@ static void cmha__say_left(const cmha_archive *archive, const char *what, const 
 static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_parameters *p,
                                        cmha_real *moments, int strict) {
     cmha__names missing, strange;
-    size_t blocks = cmha_archive_metadata(archive, "packed") ? 4 : 3; /* the last one is scales */
     memset(&missing, 0, sizeof missing), memset(&strange, 0, sizeof strange);
-    for (size_t i = 0; i < blocks * p->count; i++) {
+    for (size_t i = 0; i < 4 * p->count; i++) {
         char own[CMHA__NAME];
         cmha_archive_item item = cmha__item(p, moments, i, own);
         const cmha_archive_tensor *found = cmha_archive_find(archive, own);
@@ -14447,8 +14358,8 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
         if (found) {
             cmha__shape_text(found->shape, found->rank, theirs, sizeof theirs);
             cmha__shape_text(item.shape, item.rank, ours, sizeof ours);
-            cmha__print(why, sizeof why, "is %s of shape [%s], the model needs [%s] of F64, F32, F16 or %s",
-                        found->dtype, theirs, ours, item.dtype ? item.dtype : "BF16");
+            cmha__print(why, sizeof why, "is %s of shape [%s], the model needs [%s] of %s",
+                        found->dtype, theirs, ours, item.dtype ? item.dtype : "F64, F32, F16 or BF16");
         }
         if (!strict) cmha__say_left(archive, found ? "tensor" : "parameter", own, why);
         else if (!found) cmha__add_name(&missing, "missing tensors: ", own);
@@ -14456,12 +14367,8 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
     }
     for (size_t i = 0; i < archive->n_tensors; i++) {
         const char *name = archive->tensors[i].name;
-        char bare[CMHA__NAME] = "";
-        size_t length = strlen(name), cut = length > 6 ? length - 6 : 0;
-        if (cut && cut < sizeof bare && !strcmp(name + cut, ".scale")) memcpy(bare, name, cut);
-        const cmha_parameter *of = cmha_parameters_find(p, bare);
-        int known = of && of->tensor.packed && of->tensor.packed->scales;
-        for (int j = 0; j < 3; j++) {
+        int known = 0;
+        for (int j = 0; j < 4; j++) {
             size_t n = strlen(cmha__prefixes[j]);
             known |= !strncmp(name, cmha__prefixes[j], n) && cmha_parameters_find(p, name + n);
         }
@@ -14472,20 +14379,6 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
     if (!missing.used && !strange.used) return CMHA_OK;
     return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s%s%s", missing.text,
                       missing.used && strange.used ? "; " : "", strange.text);
-}
-
-/* Reads a packed parameter, as it is or from numbers, which it packs. */
-static cmha_status cmha__read_packed(cmha_archive *archive, const cmha_archive_tensor *found,
-                                     const cmha_parameter *one, const char *dtype) {
-    cmha_context *ctx = archive->context;
-    size_t row = cmha__packed_row(one), size = one->tensor.size;
-    if (!strcmp(found->dtype, dtype)) return cmha__move_packed(one, NULL, archive, found->begin);
-    cmha_real *numbers = (cmha_real *)cmha__take(ctx, size * sizeof *numbers);
-    if (!numbers) return cmha__fail(ctx, CMHA_ERR_MEMORY, "no memory to read %zu numbers", size);
-    cmha_status status = cmha_archive_read(archive, found, numbers);
-    if (!status) cmha__pack_rows(one->tensor.packed, row, row + size / one->tensor.packed->I, numbers);
-    cmha__give(ctx, numbers, size * sizeof *numbers);
-    return status;
 }
 
 /* Reads parameters and, if not NULL, moments: all of them (strict = 1), or what fits. over = 1: parameters
@@ -14499,14 +14392,13 @@ static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters
         return cmha__fail(p->context, CMHA_ERR_MEMORY, "no memory to read %zu numbers", p->size);
     if (bytes) memcpy(into, p->data, bytes);
     cmha_status status = cmha__compare_state(archive, p, moments, strict);
-    size_t blocks = cmha_archive_metadata(archive, "packed") ? 4 : 3;
-    for (size_t i = 0; i < blocks * p->count && !status; i++) {
+    for (size_t i = 0; i < 4 * p->count && !status; i++) {
         char name[CMHA__NAME];
         cmha_archive_item item = cmha__item(p, moments, i, name);
         const cmha_archive_tensor *found = cmha_archive_find(archive, name);
         if (!item.data || cmha__fits(found, &item)) continue;
         cmha_real *to = (cmha_real *)(uintptr_t)item.data; /* moments and scales are read where they are */
-        if (item.dtype) status = cmha__read_packed(archive, found, &p->list[i], item.dtype);
+        if (item.dtype) status = cmha__move_packed(&p->list[i], NULL, archive, found->begin);
         else status = cmha_archive_read(archive, found, i < p->count ? into + (item.data - p->data) : to);
         matched++;
     }
@@ -14565,41 +14457,25 @@ CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *parameters, const cha
     return cmha__blame(p->context, path, status);
 }
 
-/* Finds how a file's matrices are packed, and refuses another storage than the one asked for. */
-static cmha_status cmha__archive_packed(const cmha_archive *archive, cmha_storage *storage) {
-    const char *text = cmha_archive_metadata(archive, "packed");
-    int is = !text ? (int)*storage : !strcmp(text, "int8") ? CMHA_STORAGE_INT8 : CMHA_STORAGE_BF16;
-    if (text && strcmp(text, cmha__storages[is]) != 0)
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "packed = %.24s: not int8 or bf16", text);
-    if (*storage && (int)*storage != is)
-        return cmha__fail(archive->context, CMHA_ERR_STATE, "it is packed already, as %s", text);
-    *storage = (cmha_storage)is;
-    return CMHA_OK;
-}
-
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path) {
-    return cmha_model_open_packed(model, context, path, CMHA_STORAGE_FLOAT);
-}
-
-CMHA_DEF cmha_status cmha_model_open_packed(cmha_model *model, cmha_context *context, const char *path,
-                                            cmha_storage storage) {
     cmha_model_config config;
     cmha_archive archive;
     cmha_status status;
     size_t need = 0;
     if (!model) return CMHA__WRONG(context, "model load: model is NULL");
     memset(model, 0, sizeof *model);
-    if (storage > CMHA_STORAGE_INT8)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "model load: there is no such storage");
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
     status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &config);
-    if (!status) status = cmha__archive_packed(&archive, &storage);
+    const char *packed = cmha_archive_metadata(&archive, "packed");
+    int storage = packed ? CMHA_STORAGE_BF16 + !strcmp(packed, "int8") : CMHA_STORAGE_FLOAT;
+    if (!status && packed && strcmp(packed, cmha__storages[storage]) != 0)
+        status = cmha__fail(context, CMHA_ERR_FORMAT, "packed = %.24s: not int8 or bf16", packed);
     if (!status) status = cmha_model_memory(context, &config, 1, 1, &need, NULL);
     if (!status && need / 32 > archive.size + 65536) /* the file's numbers may have 1 byte, ours up to 8 */
         status = cmha__fail(context, CMHA_ERR_FORMAT,
                             "its configuration needs %zu bytes of parameters, the file is smaller", need);
-    if (!status) status = cmha__model_open(model, context, &config, !storage);
-    if (!status && storage) status = cmha__open_packed(model, storage);
+    if (!status) status = cmha__model_open(model, context, &config);
+    if (!status) status = cmha__take_numbers(model, (cmha_storage)storage);
     if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
     if (!status) status = cmha__archive_omega(&archive, model, 0);
     if (!status) status = cmha__archive_u64(&archive, "knowledge", 0, UINT64_MAX, &model->knowledge_identity);

@@ -147,7 +147,6 @@ double training_flops(const training *t); /* of a step, in 10^9 */
 enum { DECODED = 16 }; /* tokens of one timing, so that a short one is not lost in the clock */
 typedef struct decoder {
     cmha_model model;
-    cmha_quantised packed;
     cmha_cache cache;
     size_t context;
     int32_t *ids;

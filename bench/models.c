@@ -105,14 +105,13 @@ void bench_train(void) {
 void decoder_open(decoder *d, const char *kind, const char *file, size_t context, cmha_storage weights,
                   cmha_storage cache) {
     cmha_model_config mc;
-    cmha_cache_options options = {&d->packed, cache, 0, NULL, 0};
+    cmha_cache_options options = {cache, 0, NULL, 0};
     memset(d, 0, sizeof *d);
     check(cmha_preset(NULL, "paper", &mc, NULL));
     mc.dropout = mc.attention_dropout = 0;
     configure(kind, &mc, NULL);
     check(file ? cmha_model_open(&d->model, &ctx, file) : cmha_model_init(&d->model, &ctx, &mc));
-    if (weights) check(cmha_quantised_init(&d->packed, &d->model, weights));
-    else options.weights = NULL;
+    if (weights) check(cmha_model_pack(&d->model, weights));
     check(cmha_cache_init(&d->cache, &d->model, 1, context + DECODED, 0, &options));
     d->logits = array(d->model.config.vocabulary, NULL);
     d->context = context, d->ids = take(context * sizeof *d->ids);
@@ -121,7 +120,7 @@ void decoder_open(decoder *d, const char *kind, const char *file, size_t context
 }
 
 void decoder_close(decoder *d) {
-    cmha_cache_close(&d->cache), cmha_quantised_close(&d->packed), cmha_model_close(&d->model);
+    cmha_cache_close(&d->cache), cmha_model_close(&d->model);
     free(d->ids), free(d->logits);
 }
 
@@ -141,8 +140,8 @@ double prefill_flops(const decoder *d) { return pass_flops(&d->model, 1, d->cont
 
 double decode_bytes(const decoder *d) {
     double cache = (double)d->cache.size * (double)d->context / (double)d->cache.capacity;
-    return ((double)d->model.parameters.size + cache) * (double)sizeof(cmha_real) - (double)d->packed.saved +
-           (double)d->packed.bytes;
+    return ((double)d->model.parameters.size + cache) * (double)sizeof(cmha_real) +
+           (double)d->model.packed.bytes;
 }
 
 static const struct {

@@ -157,31 +157,31 @@ static double next_step(cmha_trainer *trainer) {
 static void packed_model(int kind, cmha_storage storage, int check) {
     const char *path = path_of(storage == CMHA_STORAGE_INT8 ? "int8" : "bf16", kind);
     cmha_model small, model;
-    cmha_quantised q;
+    const cmha_packed *packed;
     cmha_real *mine, *theirs;
     size_t i, o, k, wrong = 0;
+    CHECK_OK(cmha_model_open(&model, &context, path_of("model", kind)));
+    CHECK_OK(cmha_model_pack(&model, storage));
     if (!check) {
-        CHECK_OK(cmha_model_open_packed(&small, &context, path_of("model", kind), storage));
-        CHECK_OK(cmha_model_save(&small, path));
-        cmha_model_close(&small);
+        CHECK_OK(cmha_model_save(&model, path));
+        cmha_model_close(&model);
         return;
     }
     if (!CHECK_THAT(!cmha_model_open(&small, &context, path), "%s", cmha_error(&context))) return;
-    CHECK_OK(cmha_model_open(&model, &context, path_of("model", kind)));
-    CHECK_OK(cmha_quantised_init(&q, &model, storage));
-    CHECK(q.n_matrices == small.packed.n_matrices && q.n_matrices > 5);
-    for (i = 0; i < q.n_matrices; i++) {
-        size_t O = q.matrices[i].O, I = q.matrices[i].I;
+    CHECK(model.packed.n_matrices == small.packed.n_matrices && model.packed.n_matrices > 5);
+    for (i = 0; i < model.packed.n_matrices; i++) {
+        packed = &model.packed.matrices[i];
+        size_t O = packed->O, I = packed->I;
         mine = check_zeros(O * I), theirs = check_zeros(O * I);
-        cmha_unpack(&q.matrices[i], 0, O, mine), cmha_unpack(&small.packed.matrices[i], 0, O, theirs);
+        cmha_unpack(packed, 0, O, mine), cmha_unpack(&small.packed.matrices[i], 0, O, theirs);
         for (o = 0; o < O; o++) /* float's scale may round a code the other way than double's */
             for (k = o * I; k < (o + 1) * I; k++)
                 wrong += !(fabs((double)mine[k] - (double)theirs[k]) <=
-                           (q.matrices[i].scales ? 1.001 * (double)q.matrices[i].scales[o] : 0));
+                           (packed->scales ? 1.001 * (double)packed->scales[o] : 0));
         free(mine), free(theirs);
     }
     CHECK_THAT(wrong == 0, "%s: %d packed numbers are others", options[kind], (int)wrong);
-    cmha_quantised_close(&q), cmha_model_close(&model), cmha_model_close(&small);
+    cmha_model_close(&model), cmha_model_close(&small);
 }
 
 static void write_run(int kind) {

@@ -277,10 +277,7 @@ static cmha_status unusable_context(fixture *f) {
 }
 
 /* All that was opened on the spare model, which is another one now or none. */
-static void orphaned(fixture *f, const cmha_quantised *quantised) {
-    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT, 0, NULL, 0};
-    cmha_cache cache;
-    options.weights = quantised;
+static void orphaned(fixture *f) {
     CHECK_IS(cmha_trainer_step(&f->spare_trainer, &f->tokens, &f->loss), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_fit(&f->spare_trainer, &f->batch, &f->loss), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_apply(&f->spare_trainer, NULL), CMHA_ERR_STATE);
@@ -289,7 +286,6 @@ static void orphaned(fixture *f, const cmha_quantised *quantised) {
     CHECK_IS(cmha_trainer_read(&f->spare_trainer, state_path), CMHA_ERR_STATE);
     CHECK_IS(cmha_generate(&f->spare_cache, good_ids, 1, 1, NULL, 0, NULL, NULL), CMHA_ERR_STATE);
     CHECK_IS(cmha_cache_append(&f->spare_cache, good_ids, 1, f->logits), CMHA_ERR_STATE);
-    CHECK_IS(cmha_cache_init(&cache, &f->spare, 1, 4, 0, &options), CMHA_ERR_STATE);
 }
 
 /* The model goes first, and comes again with the same size and with others. */
@@ -297,35 +293,21 @@ static cmha_status orphans(fixture *f) {
     static const char *const sizes[3] = {"d_ff=24", "d_ff=12 n_layers=3", "d_model=40 vocabulary=7"};
     cmha_trainer_config t = trainer_config();
     cmha_model_config m = decoder_config();
-    cmha_quantised quantised;
     size_t i;
     CHECK_OK(cmha_model_init(&f->spare, &f->ctx, &m));
     CHECK_OK(cmha_trainer_init(&f->spare_trainer, &f->spare, &t));
     CHECK_OK(cmha_cache_init(&f->spare_cache, &f->spare, 1, 4, 0, NULL));
     CHECK_OK(cmha_cache_append(&f->spare_cache, good_ids, 2, NULL));
-    CHECK_OK(cmha_quantised_init(&quantised, &f->spare, CMHA_STORAGE_INT8));
     for (i = 0; i < 3; i++) {
         cmha_model_close(&f->spare);
-        orphaned(f, &quantised);
+        orphaned(f);
         CHECK_OK(cmha_config_set_all(&f->ctx, cmha_model_table(), &m, sizes[i]));
         CHECK_OK(cmha_model_init(&f->spare, &f->ctx, &m));
-        orphaned(f, &quantised);
+        orphaned(f);
     }
-    cmha_quantised_close(&quantised);
+    CHECK_OK(cmha_model_pack(&f->spare, CMHA_STORAGE_INT8));
+    orphaned(f);
     return cmha_cache_append(&f->spare_cache, good_ids, 1, NULL);
-}
-
-/* The weights that a cache reads go first. */
-static cmha_status orphan_weights(fixture *f) {
-    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT, 0, NULL, 0};
-    cmha_quantised quantised;
-    options.weights = &quantised;
-    CHECK_OK(cmha_quantised_init(&quantised, &f->decoder, CMHA_STORAGE_INT8));
-    CHECK_OK(cmha_cache_init(&f->spare_cache, &f->decoder, 1, 4, 0, &options));
-    cmha_quantised_close(&quantised);
-    CHECK_IS(cmha_cache_append(&f->spare_cache, good_ids, 1, NULL), CMHA_ERR_STATE);
-    cmha_cache_close(&f->spare_cache);
-    return cmha_cache_init(&f->spare_cache, &f->decoder, 1, 4, 0, &options);
 }
 
 /* The context goes first: nothing works any more, and all that is closed after it gives back what it took. */
@@ -513,7 +495,6 @@ static cmha_status double_close(fixture *f) { return close_fixture(f), CMHA_OK; 
 
 /* Never opened but by a row that fails to be refused. */
 static cmha_knowledge spare_base;
-static cmha_quantised spare_quantised;
 static const uint64_t descending[3] = {0, 3, 2};
 
 /* A knowledge base of n documents whose numbers are the fixture's logits, and a search in one of two. */
@@ -536,7 +517,7 @@ static cmha_status search_of(fixture *f, size_t n, const cmha_real *queries, siz
 }
 
 static cmha_status cache_with(fixture *f, int storage) {
-    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT, 0, NULL, 0};
+    cmha_cache_options options = {CMHA_STORAGE_FLOAT, 0, NULL, 0};
     options.storage = (cmha_storage)storage;
     return cmha_cache_init(&f->spare_cache, &f->decoder, 1, 4, 0, &options);
 }
@@ -1186,12 +1167,6 @@ static const char *ugly_name(void) {
     ROW(load_missing, CMHA_ERR_NOT_FOUND, "opened", cmha_model_open(&f->spare, &f->ctx, missing_path))       \
     ROW(load_folder, CMHA_ERR_IO, "regular", cmha_model_open(&f->spare, &f->ctx, folder))                    \
     ROW(load_text, CMHA_ERR_FORMAT, "safetensors", cmha_model_open(&f->spare, &f->ctx, text_path))           \
-    ROW(load_packed_null, CMHA_ERR_ARGUMENT, "model load",                                                   \
-        cmha_model_open_packed(NULL, &f->ctx, weights_path, CMHA_STORAGE_INT8))                              \
-    ROW(load_packed_storage, CMHA_ERR_ARGUMENT, "storage",                                                   \
-        cmha_model_open_packed(&f->spare, &f->ctx, weights_path, (cmha_storage)3))                           \
-    ROW(load_packed_missing, CMHA_ERR_NOT_FOUND, "opened",                                                   \
-        cmha_model_open_packed(&f->spare, &f->ctx, missing_path, CMHA_STORAGE_BF16))                         \
     ROW(trainer_load_none, CMHA_ERR_STATE, NULL, cmha_trainer_read(NULL, state_path))                        \
     ROW(trainer_load_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_trainer_read(&f->trainer, NULL))            \
     ROW(trainer_load_weights, CMHA_ERR_FORMAT, "state", cmha_trainer_read(&f->trainer, weights_path))        \
@@ -1246,7 +1221,6 @@ static const char *ugly_name(void) {
 
 #define ROWS_OBJECTS(ROW)                                                                                    \
     ROW(context_first, CMHA_ERR_STATE, NULL, context_first(f))                                               \
-    ROW(orphan_weights, CMHA_ERR_STATE, "weights", orphan_weights(f))                                        \
     ROW(apply_none, CMHA_ERR_STATE, NULL, cmha_trainer_apply(NULL, NULL))                                    \
     ROW(apply_closed, CMHA_ERR_STATE, NULL, cmha_trainer_apply(&f->spare_trainer, &f->loss))                 \
     ROW(states_no_model, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_states(NULL, TAPE, &f->batch, NULL)))     \
@@ -1264,13 +1238,10 @@ static const char *ugly_name(void) {
     ROW(read_missing, CMHA_ERR_NOT_FOUND, "opened",                                                          \
         cmha_model_read(&f->decoder, missing_path, 0, &f->bytes))                                            \
     ROW(read_text, CMHA_ERR_FORMAT, "safetensors", cmha_model_read(&f->decoder, text_path, 0, &f->bytes))    \
-    ROW(quantise_null, CMHA_ERR_ARGUMENT, NULL, cmha_quantised_init(NULL, &f->decoder, CMHA_STORAGE_INT8))   \
-    ROW(quantise_no_model, CMHA_ERR_STATE, NULL,                                                             \
-        cmha_quantised_init(&spare_quantised, NULL, CMHA_STORAGE_INT8))                                      \
-    ROW(quantise_closed, CMHA_ERR_STATE, NULL,                                                               \
-        cmha_quantised_init(&spare_quantised, &f->spare, CMHA_STORAGE_INT8))                                 \
-    ROW(quantise_storage, CMHA_ERR_ARGUMENT, "storage",                                                      \
-        cmha_quantised_init(&spare_quantised, &f->decoder, (cmha_storage)77))                                \
+    ROW(pack_no_model, CMHA_ERR_STATE, NULL, cmha_model_pack(NULL, CMHA_STORAGE_INT8))                       \
+    ROW(pack_closed, CMHA_ERR_STATE, NULL, cmha_model_pack(&f->spare, CMHA_STORAGE_INT8))                    \
+    ROW(pack_float, CMHA_ERR_ARGUMENT, "storage", cmha_model_pack(&f->decoder, CMHA_STORAGE_FLOAT))          \
+    ROW(pack_storage, CMHA_ERR_ARGUMENT, "storage", cmha_model_pack(&f->decoder, (cmha_storage)77))          \
     ROW(cache_with_null, CMHA_ERR_ARGUMENT, NULL, cmha_cache_init(NULL, &f->decoder, 1, 4, 0, NULL))         \
     ROW(cache_with_storage, CMHA_ERR_ARGUMENT, "FLOAT or BF16", cache_with(f, CMHA_STORAGE_INT8))            \
     ROW(set_knowledge_no_model, CMHA_ERR_STATE, NULL, cmha_model_set_knowledge(NULL, NULL))                  \
@@ -1357,7 +1328,6 @@ typedef struct plain {
     cmha_model model;
     cmha_trainer trainer;
     cmha_cache cache;
-    cmha_quantised quantised;
     cmha_knowledge base;
     cmha_archive archive;
     cmha_tokens tokens, empty, four;
@@ -1492,8 +1462,6 @@ static void plain_open(plain *p) {
         SAME(cmha_learning_rate(CMHA_SCHEDULE_LINEAR, 1, 0, 0, 0, 0), 1))                                    \
     ROW(cmha_packed_words, EQUAL(cmha_packed_words(CMHA_STORAGE_BF16, TOP, TOP), SIZE_MAX),                  \
         EQUAL(cmha_packed_words(CMHA_STORAGE_INT8, 0, 9), 0))                                                \
-    ROW(cmha_packed_scales, EQUAL(cmha_packed_scales(CMHA_STORAGE_INT8, 0), 0),                              \
-        EQUAL(cmha_packed_scales(CMHA_STORAGE_BF16, SIZE_MAX), 0))                                           \
     ROW(cmha_pack, cmha_pack(&p->packed, NULL))                                                              \
     ROW(cmha_unpack, cmha_unpack(&p->packed, 0, 0, NULL))                                                    \
     ROW(cmha_packed_forward, cmha_packed_forward(&p->packed, NULL, 0, 0, 0, NULL, 0))                        \
@@ -1539,7 +1507,6 @@ static void plain_open(plain *p) {
     ROW(cmha_model_close, cmha_model_close(NULL), cmha_model_close(&p->model))                               \
     ROW(cmha_trainer_close, cmha_trainer_close(NULL), cmha_trainer_close(&p->trainer))                       \
     ROW(cmha_cache_close, cmha_cache_close(NULL), cmha_cache_close(&p->cache))                               \
-    ROW(cmha_quantised_close, cmha_quantised_close(NULL), cmha_quantised_close(&p->quantised))               \
     ROW(cmha_knowledge_close, cmha_knowledge_close(NULL), cmha_knowledge_close(&p->base))                    \
     ROW(cmha_archive_find, EQUAL(cmha_archive_find(NULL, "x") || cmha_archive_find(&p->archive, "x"), 0))    \
     ROW(cmha_archive_metadata,                                                                               \

@@ -351,7 +351,6 @@ static cmha_status decode(cmha_cache *cache, const int32_t *ids, size_t batch, s
 static void cache_of(const char *label, const cmha_model_config *mc, size_t batch, int slide, int packed,
                      const cmha_knowledge *kb, cmha_context *c, check_heap *heap) {
     cmha_model model;
-    cmha_quantised q;
     cmha_cache plain, own, kept;
     cmha_cache_options o;
     size_t V = mc->vocabulary, bytes = 0, calls, before, i, n = TOKENS * batch * V;
@@ -359,11 +358,11 @@ static void cache_of(const char *label, const cmha_model_config *mc, size_t batc
     int32_t *ids = (int32_t *)check_alloc(TOKENS * batch, sizeof *ids);
     unsigned char *memory;
     double worst = check_tolerance(1e-9, 2e-3);
-    memset(&o, 0, sizeof o), memset(&q, 0, sizeof q);
+    memset(&o, 0, sizeof o);
     for (i = 0; i < TOKENS * batch; i++) ids[i] = (int32_t)check_below(V);
     if (!CHECK_THAT(!cmha_model_init(&model, c, mc), "%s: %s", label, cmha_error(c))) return;
     if (kb) CHECK_OK(cmha_model_set_knowledge(&model, kb));
-    if (packed) CHECK_OK(cmha_quantised_init(&q, &model, CMHA_STORAGE_INT8)), o.weights = &q;
+    if (packed) CHECK_OK(cmha_model_pack(&model, CMHA_STORAGE_INT8));
     if (packed) o.storage = CMHA_STORAGE_BF16, worst = 0.05;
     CHECK_OK(cmha_cache_init(&plain, &model, batch, CAPACITY, slide, &o));
     CHECK_THAT(!decode(&plain, ids, batch, V, slide, want), "%s: %s", label, cmha_error(c));
@@ -411,7 +410,6 @@ static void cache_of(const char *label, const cmha_model_config *mc, size_t batc
     o.memory = memory + 1;
     CHECK_IS(cmha_cache_init(&own, &model, batch, CAPACITY, slide, &o), CMHA_ERR_ARGUMENT);
     cmha_cache_close(&plain);
-    if (packed) cmha_quantised_close(&q);
     cmha_model_close(&model);
     free(memory), free(want), free(got), free(ids);
 }

@@ -102,7 +102,8 @@ static void open_model(void) {
     for (i = 0; i < 2 * model.parameters.size; i++) trainer.moments[i] = (cmha_real)i;
     CHECK_OK(cmha_model_save(&model, path_of("model")));
     CHECK_OK(cmha_trainer_save(&trainer, path_of("whole")));
-    CHECK_OK(cmha_model_open_packed(&small, &context, path_of("model"), CMHA_STORAGE_INT8));
+    CHECK_OK(cmha_model_open(&small, &context, path_of("model")));
+    CHECK_OK(cmha_model_pack(&small, CMHA_STORAGE_INT8));
     CHECK_OK(cmha_model_save(&small, path_of("packed")));
     cmha_model_close(&small);
     kept = check_zeros(3 * model.parameters.size);
@@ -493,12 +494,12 @@ static void wrong_packed(void) {
         {"\"packed\":\"int8\"", "\"packed\":\"int4\"", "int4"},
         {"\"packed\":\"int8\"", "\"packed\":\"bf16\"", "I8"},
         {"\"packed\":\"int8\"", "\"pucked\":\"int8\"", "I8"},
-        {"\"head.weight.scale\"", "\"head.weight.scald\"", "head.weight.scal"},
-        {"\"head.weight.scale\"", "\"ln_f.weight.scale\"", "missing tensors: head.weight.scale"},
-        {"\"head.weight.scale\":{\"dtype\":\"F32\",\"shape\":[5]",
-         "\"head.weight.scale\":{\"dtype\":\"F32\",\"shape\":[5,1]", "[5, 1], the model needs [5]"},
-        {"\"head.weight.scale\":{\"dtype\":\"F32\"", "\"head.weight.scale\":{\"dtype\":\"I32\"", "I32"},
-        {"\"head.weight\":{\"dtype\":\"I8\"", "\"head.weight\":{\"dtype\":\"U8\"", "F16 or I8"},
+        {"\"scale.head.weight\"", "\"scalx.head.weight\"", "scalx.head.weight"},
+        {"\"scale.head.weight\"", "\"scale.ln_f.weight\"", "missing tensors: scale.head.weight"},
+        {"\"scale.head.weight\":{\"dtype\":\"F32\",\"shape\":[5]",
+         "\"scale.head.weight\":{\"dtype\":\"F32\",\"shape\":[5,1]", "[5, 1], the model needs [5]"},
+        {"\"scale.head.weight\":{\"dtype\":\"F32\"", "\"scale.head.weight\":{\"dtype\":\"I32\"", "I32"},
+        {"\"head.weight\":{\"dtype\":\"I8\"", "\"head.weight\":{\"dtype\":\"U8\"", "[5, 4] of I8"},
         {"\"head.weight\":{\"dtype\":\"I8\",\"shape\":[5,4]",
          "\"head.weight\":{\"dtype\":\"I8\",\"shape\":[20]", "[20], the model needs [5, 4]"},
         {"\"cfg.tied\":\"0\"", "\"cfg.tied\":\"1\"", "unknown"}};

@@ -136,7 +136,7 @@ static void give(void *user, void *memory, size_t bytes) {
 
 enum { V = 19, STREAM = 300, DOCUMENTS = 700, PATH = 96 };
 
-static char folder[64] = "/tmp/cmha-malloc-XXXXXX", path[PATH], text_path[PATH];
+static char folder[64] = "/tmp/cmha-malloc-XXXXXX", path[PATH], packed_path[PATH], text_path[PATH];
 static int32_t stream[STREAM];
 static cmha_real numbers[DOCUMENTS * 16], out[16 * V], similarity[64];
 static int64_t found[64];
@@ -204,26 +204,12 @@ static cmha_status decode(cmha_model *model, const cmha_cache_options *options) 
     return CMHA_OK;
 }
 
-static cmha_status decode_packed(cmha_model *model) {
-    static const cmha_storage storages[2] = {CMHA_STORAGE_INT8, CMHA_STORAGE_BF16};
-    cmha_quantised q;
-    cmha_cache_options options;
-    cmha_status status;
-    int i;
-    memset(&options, 0, sizeof options);
-    for (i = 0; i < 2; i++) {
-        OK(cmha_quantised_init(&q, model, storages[i]));
-        options.weights = &q, options.storage = CMHA_STORAGE_BF16;
-        OK(decode(model, &options));
-        cmha_quantised_close(&q);
-    }
-    return CMHA_OK;
-}
-
 /* A model of a kind: trained, decoded with, packed, saved and loaded. */
 static cmha_status live(const char *kind, const char *fields) {
     cmha_model_config m = check_model_config();
     cmha_model model, again;
+    cmha_cache_options options = {CMHA_STORAGE_BF16, 0, NULL, 0};
+    cmha_storage storage;
     cmha_status status;
     size_t bytes;
     OK(cmha_kind(&context, kind, &m));
@@ -233,18 +219,21 @@ static cmha_status live(const char *kind, const char *fields) {
     if (m.irw_layers) OK(cmha_model_set_knowledge(&model, &base));
     OK(train(&model));
     OK(decode(&model, NULL));
-    OK(decode_packed(&model));
     OK(cmha_model_save(&model, path));
     OK(cmha_model_open(&again, &context, path));
     OK(cmha_model_read(&again, path, 0, NULL));
-    cmha_model_close(&again), cmha_model_close(&model);
-    OK(cmha_model_open_packed(&again, &context, path, CMHA_STORAGE_INT8));
-    if (m.irw_layers) OK(cmha_model_set_knowledge(&again, &base));
-    OK(decode(&again, NULL));
-    OK(cmha_model_save(&again, path));
     cmha_model_close(&again);
-    OK(cmha_model_open(&again, &context, path));
-    cmha_model_close(&again);
+    for (storage = CMHA_STORAGE_BF16; storage <= CMHA_STORAGE_INT8; storage = (cmha_storage)(storage + 1)) {
+        OK(cmha_model_pack(&model, storage));
+        OK(decode(&model, &options));
+        OK(cmha_model_save(&model, packed_path));
+        cmha_model_close(&model);
+        OK(cmha_model_open(&model, &context, packed_path));
+        cmha_model_close(&model);
+        OK(cmha_model_open(&model, &context, path));
+        if (m.irw_layers) OK(cmha_model_set_knowledge(&model, &base));
+    }
+    cmha_model_close(&model);
     return CMHA_OK;
 }
 
@@ -329,6 +318,7 @@ int main(int argc, char **argv) {
     if (!__libc_malloc || (getenv("LD_PRELOAD") && strstr(getenv("LD_PRELOAD"), "vgpreload")))
         return puts("SKIP malloc is another program's\n0 passed, 0 failed, 1 skipped"), 0;
     if (!system_folder(folder)) return perror(folder), 2;
+    snprintf(packed_path, sizeof packed_path, "%s/packed", folder);
     snprintf(path, sizeof path, "%s/file", folder), snprintf(text_path, sizeof text_path, "%s/text", folder);
     file = fopen(text_path, "wb");
     if (file) fputs("a text", file), fclose(file);
@@ -355,7 +345,7 @@ int main(int argc, char **argv) {
     cmha_knowledge_close(&base), cmha_context_close(&context);
     check_quiet("closing", CMHA_OK);
     noting = 0;
-    remove(path), remove(text_path), remove(folder);
+    remove(path), remove(packed_path), remove(text_path), remove(folder);
     return check_end();
 }
 

@@ -9,7 +9,7 @@
 enum { BATCH = 2, LENGTH = 20, CAPACITY = 12, VOCABULARY = 19, IDS = 120 };
 
 static char folder[64] = "/tmp/cmha-memory-XXXXXX";
-static char weights_path[128], state_path[128], text_path[128], out_path[128];
+static char weights_path[128], packed_path[128], state_path[128], text_path[128], out_path[128];
 static int32_t ids[IDS];
 static const cmha_real labels[BATCH] = {0, 2};
 
@@ -50,7 +50,6 @@ typedef struct world {
     cmha_model model, spare;
     cmha_trainer trainer;
     cmha_cache cache;
-    cmha_quantised quantised;
     cmha_tape tape;
     cmha_tokens tokens, spare_tokens;
     cmha_archive archive;
@@ -228,10 +227,10 @@ static cmha_status generate(world *w) {
     return s;
 }
 
-static cmha_status quantise(world *w) {
-    cmha_status s = cmha_quantised_init(&w->quantised, &w->model, CMHA_STORAGE_INT8);
-    digest(w, &w->quantised.bytes, sizeof w->quantised.bytes);
-    cmha_quantised_close(&w->quantised);
+static cmha_status pack(world *w) {
+    cmha_status s = cmha_model_pack(&w->model, CMHA_STORAGE_INT8);
+    digest(w, &w->model.packed.storage, sizeof w->model.packed.storage);
+    if (!s) digest(w, w->model.packed.matrices[0].words, 64);
     return s;
 }
 
@@ -239,7 +238,7 @@ static cmha_status save_model(world *w) { return cmha_model_save(&w->model, out_
 static cmha_status save_trainer(world *w) { return cmha_trainer_save(&w->trainer, out_path); }
 
 static cmha_status load_packed(world *w) {
-    cmha_status s = cmha_model_open_packed(&w->spare, &w->ctx, weights_path, CMHA_STORAGE_INT8);
+    cmha_status s = cmha_model_open(&w->spare, &w->ctx, packed_path);
     if (!s) digest(w, w->spare.packed.matrices[0].words, 64), digest_model(w, &w->spare);
     if (!s) s = cmha_model_save(&w->spare, out_path);
     cmha_model_close(&w->spare);
@@ -340,10 +339,9 @@ static void with_cache(world *w) {
 }
 
 static void with_packed_cache(world *w) {
-    cmha_cache_options o = {NULL, CMHA_STORAGE_BF16, 0, NULL, 0};
+    cmha_cache_options o = {CMHA_STORAGE_BF16, 0, NULL, 0};
     with_model(w);
-    CHECK_OK(cmha_quantised_init(&w->quantised, &w->model, CMHA_STORAGE_INT8));
-    o.weights = &w->quantised;
+    CHECK_OK(cmha_model_pack(&w->model, CMHA_STORAGE_INT8));
     if (w->mc.causal) CHECK_OK(cmha_cache_init(&w->cache, &w->model, 1, CAPACITY, 1, &o));
     if (w->mc.causal) CHECK_OK(cmha_cache_append(&w->cache, ids, 3, NULL));
 }
@@ -375,13 +373,13 @@ static const story stories[] = {
     {"cmha_cache_append of more than fits", with_cache, overflow},
     {"cmha_cache_append token by token", with_cache, token_by_token},
     {"cmha_generate", with_cache, generate},
-    {"cmha_quantised_init", with_model, quantise},
+    {"cmha_model_pack", with_model, pack},
     {"cmha_cache_append that slides, INT8 weights and BF16 cache", with_packed_cache, slide},
     {"cmha_generate, INT8 weights and BF16 cache", with_packed_cache, generate},
     {"cmha_model_save", with_model, save_model},
     {"cmha_trainer_save", with_trainer, save_trainer},
     {"cmha_model_open", nothing, load_model},
-    {"cmha_model_open_packed", nothing, load_packed},
+    {"cmha_model_open of a packed file", nothing, load_packed},
     {"cmha_trainer_read", with_trainer, load_trainer},
     {"cmha_tokens_open", nothing, load_tokens},
     {"cmha_archive_open", nothing, open_archive},
@@ -410,7 +408,6 @@ static void open_world(world *w, const family *of) {
 static void close_world(world *w) {
     cmha_archive_close(&w->archive), cmha_tokens_close(&w->spare_tokens), cmha_tape_close(&w->tape),
         cmha_cache_close(&w->cache);
-    cmha_quantised_close(&w->quantised);
     cmha_trainer_close(&w->trainer), cmha_model_close(&w->spare), cmha_model_close(&w->model),
         cmha_context_close(&w->ctx);
 }
@@ -512,6 +509,8 @@ static void write_files(const family *of) {
     CHECK_OK(step(&w));
     CHECK_OK(cmha_model_save(&w.model, weights_path));
     CHECK_OK(cmha_trainer_save(&w.trainer, state_path));
+    CHECK_OK(cmha_model_pack(&w.model, CMHA_STORAGE_INT8));
+    CHECK_OK(cmha_model_save(&w.model, packed_path));
     close_world(&w);
     file = fopen(text_path, "wb");
     if (file) fputs("an even number of bytes", file), fputc(0, file), fclose(file);
@@ -524,6 +523,7 @@ int main(int argc, char **argv) {
     check_seed = 4;
     for (s = 0; s < IDS; s++) ids[s] = (int32_t)check_below(VOCABULARY);
     snprintf(weights_path, sizeof weights_path, "%s/weights", folder),
+        snprintf(packed_path, sizeof packed_path, "%s/packed", folder),
         snprintf(state_path, sizeof state_path, "%s/state", folder);
     snprintf(text_path, sizeof text_path, "%s/text", folder),
         snprintf(out_path, sizeof out_path, "%s/out", folder);
@@ -540,6 +540,7 @@ int main(int argc, char **argv) {
     for (s = 0; s < OPS_COUNT && argc < 2; s++)
         total += run(&families[0], &operation, s), every_place(&families[0], s);
     CHECK_THAT(total > 1000, "only %zu requests were refused", total);
-    remove(weights_path), remove(state_path), remove(text_path), remove(out_path), remove(folder);
+    remove(weights_path), remove(packed_path), remove(state_path), remove(text_path), remove(out_path);
+    remove(folder);
     return check_end();
 }

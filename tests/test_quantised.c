@@ -21,7 +21,7 @@ static cmha_packed packed_of(const cmha_real *weight, size_t O, size_t I, cmha_s
     memset(&p, 0, sizeof p);
     p.storage = storage, p.O = O, p.I = I;
     p.words = (uint32_t *)check_alloc(cmha_packed_words(storage, O, I), sizeof *p.words);
-    p.scales = cmha_packed_scales(storage, O) ? check_zeros(cmha_packed_scales(storage, O)) : NULL;
+    p.scales = storage == CMHA_STORAGE_INT8 ? check_zeros(O) : NULL;
     cmha_pack(&p, weight);
     return p;
 }
@@ -68,7 +68,7 @@ static void rows(size_t O, size_t I, cmha_storage storage) {
                storage, off);
     check_fill(part, T * O, 1);
     memcpy(before, part, T * O * sizeof *part);
-    cmha_packed_forward(&p, x, T, lo, hi, part, O);
+    cmha_packed_forward(&p, x, T, lo, hi, part + lo, O);
     for (t = 0; t < T; t++) {
         CHECK(!memcmp(part + t * O + lo, y + t * O + lo, (hi - lo) * sizeof *y));
         CHECK(!memcmp(part + t * O, before + t * O, lo * sizeof *part)); /* nothing else was written */
@@ -220,50 +220,58 @@ static void set_base(cmha_model *model, cmha_knowledge *knowledge, cmha_real *ve
     CHECK_OK(cmha_model_set_knowledge(model, knowledge));
 }
 
-/* A model opened packed, from numbers and from the small file that it saves, says bit for bit what the packed
-   copy of the model says, and holds no numbers of what is packed. */
-static void small_file(cmha_model *model, cmha_storage storage, const int32_t *ids, const cmha_real *want,
-                       const cmha_quantised *q) {
+/* A packed copy of the model, by way of a file */
+static void pack_copy(cmha_model *small, const cmha_model *model, cmha_storage storage) {
+    CHECK_OK(cmha_model_save((cmha_model *)(uintptr_t)model, "numbers"));
+    CHECK_OK(cmha_model_open(small, &context, "numbers"));
+    CHECK_OK(cmha_model_pack(small, storage));
+    if (model->knowledge) CHECK_OK(cmha_model_set_knowledge(small, model->knowledge));
+}
+
+/* A packed model takes `took` bytes and holds no numbers of what is packed. */
+static void holds_little(const cmha_model *small, size_t took) {
+    size_t i, packed = 0, lines = 3 * 64; /* three blocks, each on a line of cache */
+    size_t least =
+        small->table_bytes + small->packed.bytes + small->parameters.size * sizeof(cmha_real) + lines;
+    CHECK_THAT(took == least, "%zu bytes instead of %zu", took, least);
+    for (i = 0; i < small->parameters.count; i++) {
+        const cmha_parameter *p = &small->parameters.list[i];
+        CHECK(!p->tensor.packed == (p->tensor.data != NULL));
+        packed += p->tensor.packed ? p->tensor.size : 0;
+        CHECK_THAT(p->tensor.packed || p->tensor.size <= 4 * 2 * 160 || strstr(p->name, "omega"),
+                   "%s is not packed", p->name);
+    }
+    CHECK(packed * sizeof(cmha_real) == small->packed.saved);
+}
+
+/* A model of the small file that a packed one saves is as small, saves the same file, and says bit for bit
+   the same. */
+static void small_file(cmha_model *packed, const int32_t *ids, const cmha_real *want) {
     cmha_model small;
     cmha_cache cache;
     cmha_real *got = check_zeros(N * 2 * V);
-    const char *paths[2] = {"numbers", "packed"};
-    size_t before, least = 0, packed = 0, i;
-    int turn;
-    CHECK_OK(cmha_model_save(model, "numbers"));
-    for (turn = 0; turn < 2; turn++) {
-        before = heap.bytes;
-        cmha_storage asked = turn ? CMHA_STORAGE_FLOAT : storage;
-        CHECK_THAT(!cmha_model_open_packed(&small, &context, paths[turn], asked), "%s", cmha_error(&context));
-        least = model->table_bytes + q->bytes + model->parameters.size * sizeof(cmha_real) - q->saved;
-        CHECK_THAT(heap.bytes - before == least, "%zu bytes instead of %zu", heap.bytes - before, least);
-        CHECK(small.packed.n_matrices == q->n_matrices && small.packed.storage == storage);
-        for (i = packed = 0; i < small.parameters.count; i++) {
-            const cmha_parameter *p = &small.parameters.list[i];
-            CHECK(!p->tensor.packed == (p->tensor.data != NULL));
-            packed += p->tensor.packed ? p->tensor.size : 0;
-            CHECK_THAT(p->tensor.packed || p->tensor.size <= 4 * 2 * 160 || strstr(p->name, "omega"),
-                       "%s is not packed", p->name);
-        }
-        CHECK(packed * sizeof(cmha_real) == q->saved);
-        if (model->knowledge) CHECK_OK(cmha_model_set_knowledge(&small, model->knowledge));
-        CHECK_OK(cmha_cache_init(&cache, &small, 2, N, 0, NULL));
-        read_chunks(&cache, ids, 1, got);
-        CHECK(!memcmp(got, want, N * 2 * V * sizeof *got));
-        cmha_cache_close(&cache);
-        CHECK_OK(cmha_model_save(&small, turn ? "twice" : "packed"));
-        cmha_model_close(&small);
-    }
+    size_t before;
+    CHECK_OK(cmha_model_save(packed, "packed"));
+    before = heap.bytes;
+    CHECK_THAT(!cmha_model_open(&small, &context, "packed"), "%s", cmha_error(&context));
+    holds_little(&small, heap.bytes - before);
+    CHECK(small.packed.n_matrices == packed->packed.n_matrices);
+    CHECK(small.packed.storage == packed->packed.storage && small.packed.saved == packed->packed.saved);
+    if (packed->knowledge) CHECK_OK(cmha_model_set_knowledge(&small, packed->knowledge));
+    CHECK_OK(cmha_cache_init(&cache, &small, 2, N, 0, NULL));
+    read_chunks(&cache, ids, 1, got);
+    CHECK(!memcmp(got, want, N * 2 * V * sizeof *got));
+    cmha_cache_close(&cache);
+    CHECK_OK(cmha_model_save(&small, "twice"));
     CHECK(files[1].size == files[2].size && !memcmp(files[1].data, files[2].data, files[1].size));
-    free(got);
+    cmha_model_close(&small), free(got);
 }
 
 static void one_kind(const char *options, size_t matrices, size_t numbers) {
     static const cmha_storage weights[] = {CMHA_STORAGE_FLOAT, CMHA_STORAGE_BF16, CMHA_STORAGE_INT8};
     /* of the largest logit: BF16 caches, BF16 and INT8 weights */
     static const double near[] = {0.02, 0.06, 0.25};
-    cmha_model model;
-    cmha_quantised q;
+    cmha_model model, small, *reads;
     cmha_cache cache;
     cmha_knowledge base;
     cmha_real vectors[5 * 8], *want = check_zeros(N * 2 * V), *got = check_zeros(N * 2 * V),
@@ -271,7 +279,7 @@ static void one_kind(const char *options, size_t matrices, size_t numbers) {
     int32_t ids[2 * N];
     double size, off, apart;
     int w, half;
-    size_t i;
+    size_t i, before;
     for (i = 0; i < 2 * N; i++) ids[i] = (int32_t)check_below(V);
     open_model(&model, options);
     set_base(&model, &base, vectors, 5);
@@ -279,22 +287,28 @@ static void one_kind(const char *options, size_t matrices, size_t numbers) {
     read_chunks(&cache, ids, 1, want);
     cmha_cache_close(&cache);
     size = check_largest(want, N * 2 * V);
-    for (w = 0; w < 3; w++)
+    for (w = 0; w < 3; w++) {
+        memset(&small, 0, sizeof small), reads = w ? &small : &model, before = heap.bytes;
+        if (w) {
+            CHECK_OK(cmha_model_save(&model, "numbers"));
+            before = heap.bytes;
+            pack_copy(&small, &model, weights[w]);
+            holds_little(&small, heap.bytes - before);
+            CHECK_THAT(small.packed.n_matrices == matrices &&
+                           small.packed.saved == numbers * sizeof(cmha_real),
+                       "%s: %zu matrices of %zu numbers", options, small.packed.n_matrices,
+                       small.packed.saved / sizeof(cmha_real));
+        }
         for (half = 0; half < 2; half++) {
-            cmha_cache_options o = {NULL, half ? CMHA_STORAGE_BF16 : CMHA_STORAGE_FLOAT, 0, NULL, 0};
-            memset(&q, 0, sizeof q);
-            if (w) CHECK_OK(cmha_quantised_init(&q, &model, weights[w]));
-            if (w) o.weights = &q;
-            CHECK_THAT(!w || (q.n_matrices == matrices && q.saved == numbers * sizeof(cmha_real)),
-                       "%s: %zu matrices of %zu numbers", options, q.n_matrices, q.saved / sizeof(cmha_real));
-            CHECK_OK(cmha_cache_init(&cache, &model, 2, N, 0, &o));
+            cmha_cache_options o = {half ? CMHA_STORAGE_BF16 : CMHA_STORAGE_FLOAT, 0, NULL, 0};
+            CHECK_OK(cmha_cache_init(&cache, reads, 2, N, 0, &o));
             read_chunks(&cache, ids, 1, got);
             off = check_distance(got, want, N * 2 * V) / size;
             CHECK_THAT(off < near[w] * (strstr(options, "=full") ? 3 : 1), /* a quotient's pole magnifies */
                        "%s, weights %d, cache %d: off by %.3g", options, weights[w], half, off);
             CHECK_THAT(w || half ? off > 1e-5 || strstr(options, "linear") : off == 0,
                        "%s, weights %d, cache %d: off by only %.3g", options, weights[w], half, off);
-            if (w && !half) small_file(&model, weights[w], ids, got, &q);
+            if (w && !half) small_file(&small, ids, got);
             read_chunks(&cache, ids, N, whole); /* a prompt: the same function */
             apart = check_distance(whole, got + (N - 1) * 2 * V, 2 * V) / size;
             CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)),
@@ -303,8 +317,10 @@ static void one_kind(const char *options, size_t matrices, size_t numbers) {
             apart = check_distance(whole + 2 * 2 * V, got + (N - 1) * 2 * V, 2 * V) / size;
             CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)),
                        "%s, weights %d, cache %d: chunks are off by %.3g", options, weights[w], half, apart);
-            cmha_cache_close(&cache), cmha_quantised_close(&q);
+            cmha_cache_close(&cache);
         }
+        cmha_model_close(&small);
+    }
     cmha_model_close(&model), cmha_knowledge_close(&base);
     free(want), free(got), free(whole);
 }
@@ -312,34 +328,33 @@ static void one_kind(const char *options, size_t matrices, size_t numbers) {
 /* The model's matrices are all there, once, and in a quarter or half of the bytes */
 static void bytes(void) {
     cmha_model model;
-    cmha_quantised q;
-    size_t i;
-    open_model(&model, "d_model=128 n_heads=4 d_ff=256");
-    CHECK_OK(cmha_quantised_init(&q, &model, CMHA_STORAGE_INT8));
-    CHECK(q.n_matrices == 1 + 4 * model.config.n_layers);
-    for (i = 1; i < q.n_matrices; i++) CHECK(q.matrices[i].source > q.matrices[i - 1].source);
-    CHECK(q.saved == (V * 128 + model.config.n_layers * (4 * 128 * 128 + 2 * 128 * 256)) * sizeof(cmha_real));
-    CHECK((double)q.bytes < (double)q.saved * (sizeof(cmha_real) == 4 ? 0.3 : 0.17));
-    cmha_quantised_close(&q), cmha_quantised_close(&q);
-    CHECK_OK(cmha_quantised_init(&q, &model, CMHA_STORAGE_BF16));
-    CHECK((double)q.bytes < (double)q.saved * (sizeof(cmha_real) == 4 ? 0.55 : 0.3));
-    cmha_quantised_close(&q), cmha_model_close(&model);
+    cmha_storage storage;
+    for (storage = CMHA_STORAGE_BF16; storage <= CMHA_STORAGE_INT8; storage = (cmha_storage)(storage + 1)) {
+        int single = sizeof(cmha_real) == 4;
+        double limit = single ? 0.3 : 0.17;
+        if (storage == CMHA_STORAGE_BF16) limit = single ? 0.55 : 0.3;
+        open_model(&model, "d_model=128 n_heads=4 d_ff=256");
+        CHECK_OK(cmha_model_pack(&model, storage));
+        CHECK(model.packed.n_matrices == 1 + 4 * model.config.n_layers);
+        CHECK(model.packed.saved ==
+              (V * 128 + model.config.n_layers * (4 * 128 * 128 + 2 * 128 * 256)) * sizeof(cmha_real));
+        CHECK((double)model.packed.bytes < (double)model.packed.saved * limit);
+        cmha_model_close(&model);
+    }
 }
 
-/* Two caches read one copy in turn, one of them slides; each gives what it
-   gives alone. Threads do not matter. */
+/* Two caches read one packed model in turn, one of them slides; each gives what it gives alone. Threads do
+   not matter. */
 static void shared(void) {
     enum { STEPS = 30, CAPACITY = 10 };
     cmha_model model;
-    cmha_quantised q;
     cmha_cache a, b;
-    cmha_cache_options o = {NULL, CMHA_STORAGE_BF16, 0, NULL, 0};
+    cmha_cache_options o = {CMHA_STORAGE_BF16, 0, NULL, 0};
     cmha_real alone[STEPS * V], out[V], other[2 * V];
     int32_t two[2];
     int i, threads = context.threads;
     open_model(&model, "d_model=256 n_heads=4 d_ff=512");
-    CHECK_OK(cmha_quantised_init(&q, &model, CMHA_STORAGE_INT8));
-    o.weights = &q;
+    CHECK_OK(cmha_model_pack(&model, CMHA_STORAGE_INT8));
     CHECK_OK(cmha_cache_init(&a, &model, 1, CAPACITY, 1, &o));
     for (i = 0; i < STEPS; i++) {
         two[0] = i * 7 % V;
@@ -357,14 +372,14 @@ static void shared(void) {
         CHECK(!memcmp(out, alone + i * V, sizeof out));
     }
     context.threads = threads;
-    cmha_cache_close(&a), cmha_cache_close(&b), cmha_quantised_close(&q), cmha_model_close(&model);
+    cmha_cache_close(&a), cmha_cache_close(&b), cmha_model_close(&model);
 }
 
 /* NaN in the past stays NaN, in a BF16 cache too, and does not outlive a reset. */
 static void not_a_number(void) {
     cmha_model model;
     cmha_cache cache;
-    cmha_cache_options o = {NULL, CMHA_STORAGE_BF16, 0, NULL, 0};
+    cmha_cache_options o = {CMHA_STORAGE_BF16, 0, NULL, 0};
     cmha_real out[V], kept;
     int32_t id = 3;
     open_model(&model, "attention=rope tied=0");
@@ -388,8 +403,7 @@ static void format(void) {
     cmha_archive archive;
     size_t o, i, n;
     open_model(&model, "family=crat low_rank=3 real_heads=1");
-    CHECK_OK(cmha_model_save(&model, "numbers"));
-    CHECK_OK(cmha_model_open_packed(&small, &context, "numbers", CMHA_STORAGE_INT8));
+    pack_copy(&small, &model, CMHA_STORAGE_INT8);
     CHECK_OK(cmha_model_save(&small, "packed"));
     cmha_model_close(&small);
     CHECK_OK(cmha_archive_open(&archive, &context, "packed"));
@@ -405,7 +419,7 @@ static void format(void) {
         if (!CHECK(t && t->rank == p->tensor.rank && !memcmp(t->shape, p->tensor.shape, rank * sizeof I)) ||
             strcmp(t->dtype, "I8") != 0)
             continue;
-        snprintf(name, sizeof name, "%s.scale", p->name);
+        snprintf(name, sizeof name, "scale.%s", p->name);
         s = cmha_archive_find(&archive, name);
         if (!CHECK(s && s->rank == 1 && s->count <= 64)) continue;
         CHECK(s->count * (turned ? t->shape[1] : I) == t->count);
@@ -422,8 +436,7 @@ static void format(void) {
 
 /* A packed model computes what its copy of numbers computes, and refuses what needs numbers. */
 static void packed_model(void) {
-    cmha_model model, small, other;
-    cmha_quantised q;
+    cmha_model model, small;
     cmha_trainer trainer;
     cmha_tape tape;
     cmha_batch batch;
@@ -432,8 +445,7 @@ static void packed_model(void) {
     int32_t ids[2] = {3, 5}, targets[2] = {5, 1};
     size_t counted;
     open_model(&model, "attention=cmha position=learned classes=3");
-    CHECK_OK(cmha_model_save(&model, "numbers"));
-    CHECK_OK(cmha_model_open_packed(&small, &context, "numbers", CMHA_STORAGE_INT8));
+    pack_copy(&small, &model, CMHA_STORAGE_INT8);
     CHECK_OK(cmha_model_save(&small, "packed"));
     memset(&batch, 0, sizeof batch);
     batch.ids = ids, batch.targets = targets, batch.batch = 1, batch.length = 2;
@@ -441,9 +453,7 @@ static void packed_model(void) {
     CHECK_OK(cmha_model_loss(&small, &batch, &loss));
     want = cmha_cross_entropy_forward(logits, targets, 2, V, -1, NULL, &counted);
     CHECK_NEAR(loss, want / 2, check_tolerance(1e-12, 1e-5));
-    CHECK_IS(cmha_quantised_init(&q, &small, CMHA_STORAGE_INT8), CMHA_ERR_STATE);
-    CHECK(strstr(cmha_error(&context), "packed already") != NULL);
-    CHECK_IS(cmha_model_open_packed(&other, &context, "packed", CMHA_STORAGE_BF16), CMHA_ERR_STATE);
+    CHECK_IS(cmha_model_pack(&small, CMHA_STORAGE_BF16), CMHA_ERR_STATE);
     CHECK(strstr(cmha_error(&context), "packed already, as int8") != NULL);
     CHECK_IS(cmha_trainer_init(&trainer, &small, NULL), CMHA_ERR_STATE);
     CHECK(strstr(cmha_error(&context), "tok_emb.weight is packed") != NULL);
@@ -466,32 +476,63 @@ static void packed_model(void) {
     cmha_tape_close(&tape), cmha_model_close(&small), cmha_model_close(&model);
 }
 
+/* Packing after training: what was opened before is stale, what is frozen or tuned stays so, gradients go. */
+static void stale(void) {
+    cmha_model model;
+    cmha_trainer trainer;
+    cmha_cache before, after;
+    cmha_batch batch;
+    cmha_real out[V];
+    double loss;
+    int32_t ids[2] = {3, 5}, targets[2] = {5, 1};
+    size_t bytes;
+    open_model(&model, "attention=cmha");
+    memset(&batch, 0, sizeof batch);
+    batch.ids = ids, batch.targets = targets, batch.batch = 1, batch.length = 2;
+    CHECK_OK(cmha_parameters_tune(&model.parameters, "*.b", CMHA_TUNE_FROZEN, 1, NULL));
+    CHECK_OK(cmha_parameters_tune(&model.parameters, "ln_f*", CMHA_TUNE_RATE, 0.5, NULL));
+    CHECK_OK(cmha_model_gradient(&model, &batch, 1, 0, &loss));
+    CHECK_OK(cmha_trainer_init(&trainer, &model, NULL));
+    CHECK_OK(cmha_cache_init(&before, &model, 1, N, 0, NULL));
+    bytes = heap.bytes - (model.parameters.size + model.parameters.learning) * sizeof *out;
+    CHECK_OK(cmha_model_pack(&model, CMHA_STORAGE_INT8));
+    CHECK(heap.bytes == bytes + model.packed.bytes + model.parameters.size * sizeof *out);
+    CHECK_IS(cmha_trainer_fit(&trainer, &batch, &loss), CMHA_ERR_STATE);
+    CHECK_IS(cmha_cache_append(&before, ids, 2, out), CMHA_ERR_STATE);
+    cmha_cache_close(&before), cmha_trainer_close(&trainer);
+    CHECK(!model.parameters.grad && !model.token_weight->grad && !model.token_weight->data);
+    CHECK(cmha_parameters_find(&model.parameters, "blocks.0.attn.b")->frozen);
+    CHECK(cmha_parameters_find(&model.parameters, "ln_f.weight")->lr_scale == 0.5);
+    CHECK_OK(cmha_cache_init(&after, &model, 1, N, 0, NULL));
+    CHECK_OK(cmha_cache_append(&after, ids, 2, out));
+    cmha_cache_close(&after), cmha_model_close(&model);
+}
+
 static void refusals(void) {
-    cmha_model model, other, closed;
-    cmha_quantised q, again;
+    cmha_model model, closed;
     cmha_cache cache;
-    cmha_cache_options o = {NULL, CMHA_STORAGE_INT8, 0, NULL, 0};
+    cmha_cache_options o = {CMHA_STORAGE_INT8, 0, NULL, 0};
+    int32_t id = 3;
+    size_t bytes;
     memset(&closed, 0, sizeof closed);
-    open_model(&model, "attention=dot"), open_model(&other, "attention=dot");
-    CHECK_IS(cmha_quantised_init(NULL, &model, CMHA_STORAGE_INT8), CMHA_ERR_ARGUMENT);
-    CHECK_IS(cmha_quantised_init(&q, &closed, CMHA_STORAGE_INT8), CMHA_ERR_STATE);
-    CHECK_IS(cmha_quantised_init(&q, NULL, CMHA_STORAGE_INT8), CMHA_ERR_STATE);
-    CHECK_IS(cmha_quantised_init(&q, &model, CMHA_STORAGE_FLOAT), CMHA_ERR_ARGUMENT);
-    CHECK(strstr(cmha_error(&context), "quantise") != NULL);
-    CHECK_IS(cmha_quantised_init(&q, &model, (cmha_storage)7), CMHA_ERR_ARGUMENT);
-    cmha_quantised_close(&q), cmha_quantised_close(NULL); /* what a failure leaves closes */
+    open_model(&model, "attention=dot");
+    CHECK_IS(cmha_model_pack(NULL, CMHA_STORAGE_INT8), CMHA_ERR_STATE);
+    CHECK_IS(cmha_model_pack(&closed, CMHA_STORAGE_INT8), CMHA_ERR_STATE);
+    CHECK_IS(cmha_model_pack(&model, CMHA_STORAGE_FLOAT), CMHA_ERR_ARGUMENT);
+    CHECK(strstr(cmha_error(&context), "model pack: ") != NULL);
+    CHECK_IS(cmha_model_pack(&model, (cmha_storage)7), CMHA_ERR_ARGUMENT);
     CHECK_IS(cmha_cache_init(&cache, &model, 1, N, 0, &o), CMHA_ERR_ARGUMENT);
     cmha_cache_close(&cache);
-    o.storage = CMHA_STORAGE_FLOAT;
-    CHECK_OK(cmha_quantised_init(&q, &other, CMHA_STORAGE_INT8));
-    o.weights = &q;
-    CHECK_IS(cmha_cache_init(&cache, &model, 1, N, 0, &o), CMHA_ERR_STATE);
-    CHECK(strstr(cmha_error(&context), "another model") != NULL);
-    memset(&again, 0, sizeof again);
-    o.weights = &again;
-    CHECK_IS(cmha_cache_init(&cache, &model, 1, N, 0, &o), CMHA_ERR_STATE);
     CHECK_OK(cmha_cache_init(&cache, &model, 1, N, 0, NULL));
-    cmha_cache_close(&cache), cmha_quantised_close(&q), cmha_model_close(&model), cmha_model_close(&other);
+    bytes = heap.bytes;
+    for (heap.fail_at = 1; heap.fail_at < 3; heap.fail_at++) { /* the model stays as it is */
+        heap.calls = 0;
+        CHECK_IS(cmha_model_pack(&model, CMHA_STORAGE_INT8), CMHA_ERR_MEMORY);
+        CHECK(heap.bytes == bytes && !model.packed.storage && model.token_weight->data);
+    }
+    heap.fail_at = 0;
+    CHECK_OK(cmha_cache_append(&cache, &id, 1, NULL));
+    cmha_cache_close(&cache), cmha_model_close(&model);
 }
 
 int main(void) {
@@ -509,6 +550,7 @@ int main(void) {
     not_a_number();
     format();
     packed_model();
+    stale();
     refusals();
     for (i = 0; i < 3; i++) check_heap_release(&heap, files[i].taken, files[i].size);
     cmha_context_close(&context);

@@ -273,7 +273,7 @@ static void continue_prompt(cmha_model *model, size_t capacity, const cmha_cache
 }
 
 int main(int argc, char **argv) {
-    cmha_cache_options options = {NULL, CMHA_STORAGE_FLOAT, 0, NULL, 0};
+    cmha_cache_options options = {CMHA_STORAGE_FLOAT, 0, NULL, 0};
     cmha_model model;
     start_program(argv);
     const char *path = configure(argc, argv);
@@ -285,7 +285,8 @@ int main(int argc, char **argv) {
     if (*packs && (!weights || !packed_path))
         complain(2, "--pack takes bf16 or int8, then the file to write", "");
 
-    check(cmha_model_open_packed(&model, &ctx, path, weights));
+    check(cmha_model_open(&model, &ctx, path));
+    if (weights && model.packed.storage != weights) check(cmha_model_pack(&model, weights));
     if (option[VERBOSE].value && model.packed.bytes)
         fprintf(stderr, "generate: %.1f MB of matrices are held as %.1f MB\n",
                 1e-6 * (double)model.packed.saved, 1e-6 * (double)model.packed.bytes);
