@@ -15,8 +15,8 @@ static void round_trip(cmha_table table, const configs *config) {
     cmha_config_defaults(table, &other);
     NEED(cmha_config_check(&fuzz_context, table, config) == CMHA_OK);
     for (i = 0; i < table.count; i++) {
-        cmha_config_get(table, config, table.fields[i].name, text, 32);
-        NEED(strlen(text) < 31 &&
+        cmha_config_get(table, config, table.fields[i].name, text, 33);
+        NEED(strlen(text) < 32 && /* a name has 31 characters at most */
              cmha_config_set(&fuzz_context, table, &other, table.fields[i].name, text) == CMHA_OK);
         cmha_config_get(table, &other, table.fields[i].name, back, sizeof back);
         NEED(!strcmp(text, back));
