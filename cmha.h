@@ -2466,8 +2466,8 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
 /* ---- instruction sets ---- */
 
 /* CMHA__HOT(storage, name, (parameters), (arguments)) { body } defines a function whose loops, with all they
-   call, are compiled for AVX2 too; the function of that name chooses. CMHA__HOT_OF has a type to return. Such
-   loops gain nothing from AVX-512; those of products do, see below. */
+   call, are compiled for AVX2 too; the function of that name chooses. CMHA__HOT_OF has a type to return. Copies
+   for AVX-512 as well would add a third to the compile time; products have them, see below. */
 #define CMHA__JOIN_(name, set) name##_##set
 #define CMHA__JOIN(name, set) CMHA__JOIN_(name, set)
 #define CMHA__AVX2 target("avx2,fma")
@@ -2504,10 +2504,8 @@ static int cmha__set(void) {
         returns name##_base arguments;                                                                       \
     }                                                                                                        \
     storage __attribute__((noinline)) type name parameters {                                                 \
-        if (cmha__set() != CMHA__SET_BASE)                                                                   \
-            returns name##_avx2 arguments;                                                                   \
-        else                                                                                                 \
-            returns name##_base arguments;                                                                   \
+        if (cmha__set() != CMHA__SET_BASE) returns name##_avx2 arguments;                                    \
+        else returns name##_base arguments;                                                                  \
     }                                                                                                        \
     static type name##_base parameters
 #else
@@ -3038,8 +3036,8 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #define CMHA__GEMM_NR 8
 #endif
 
-/* Under -std=c99 GCC does not fuse a multiplication and an addition, and clang cuts 512-bit vectors in two,
-   unless they are asked to. */
+/* What is compiled for a set; what also fuses multiplications and additions; clang would cut its 512-bit
+   vectors in two. */
 #if defined(CMHA__GEMM_VECTORS) && defined(__clang__)
 #define CMHA__COPY __attribute__((CMHA__TARGET))
 #define CMHA__FUSED __attribute__((CMHA__TARGET, min_vector_width(CMHA__VECTOR_BYTES * 8)))
