@@ -2466,8 +2466,8 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
 /* ---- instruction sets ---- */
 
 /* CMHA__HOT(storage, name, (parameters), (arguments)) { body } defines a function whose loops, with all they
-   call, are compiled for AVX2 too; the function of that name chooses. CMHA__HOT_OF has a type to return. Copies
-   for AVX-512 as well would add a third to the compile time; products have them, see below. */
+   call, are compiled for AVX2 too; the function of that name chooses. CMHA__HOT_OF has a type to return. More
+   copies, for AVX-512, would add a third to the compile time; products have them, see below. */
 #define CMHA__JOIN_(name, set) name##_##set
 #define CMHA__JOIN(name, set) CMHA__JOIN_(name, set)
 #define CMHA__AVX2 target("avx2,fma")
@@ -3391,16 +3391,17 @@ CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const float
         CMHA__THIS(cmha__weighted_rows)(storage, CMHA__PART, factor, n, rows + c * size, stride, y + c);
     for (; c + 32 <= width; c += 32)
         CMHA__THIS(cmha__weighted_rows)(storage, 32, factor, n, rows + c * size, stride, y + c);
-    if (c == width) return;
-    if (storage == CMHA_STORAGE_BF16) {
+    const size_t left = width % 32; /* of which a compiler sees that it is small */
+    if (left && storage == CMHA_STORAGE_BF16) {
         CMHA__THIS(cmha__weighted_rows)(storage, 32, factor, n, rows + c * size, stride, last);
-        memcpy(y + c, last, (width - c) * sizeof *y);
+        memcpy(y + c, last, left * sizeof *y);
         return;
     }
-    for (size_t i = c; i < width; i++) y[i] = 0;
-    for (size_t r = 0; r < n; r++)
-        for (size_t i = c; i < width; i++)
-            y[i] += factor[r] * ((const float *)(const void *)(rows + r * stride))[i];
+    for (size_t i = 0; i < left; i++) y[c + i] = 0;
+    for (size_t r = 0; left && r < n; r++) {
+        const float *from = (const float *)(const void *)(rows + r * stride) + c;
+        for (size_t i = 0; i < left; i++) y[c + i] += factor[r] * from[i];
+    }
 }
 
 CMHA__FUSED static void CMHA__THIS(cmha__mix_rows)(int halves, const float *factor, size_t n,
