@@ -7630,7 +7630,8 @@ static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q,
     cmha_real eps = s->args.eps, *row = u + lo * M * 2 * d;
     for (size_t query = lo * M; query < hi * M; query++, row += 2 * d) {
         size_t re = (query / M * 2 * M + query % M) * d, im = re + M * d;
-        if (dq) cmha__phasor_row_backward(q + re, q + im, d, eps, 1, row, row + d, dq + re, dq + im);
+        if (CMHA__TRAINS && dq)
+            cmha__phasor_row_backward(q + re, q + im, d, eps, 1, row, row + d, dq + re, dq + im);
         else cmha__phasor_row(q + re, q + im, d, eps, 1, row, row + d);
     }
 }
@@ -9535,7 +9536,7 @@ static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t n, si
             u[l] = (cmha_real)(g[t * CMHA__FFT_LANES + l] * scale);
             u[CMHA__FFT_LANES + l] = (cmha_real)(g[(m + t) * CMHA__FFT_LANES + l] * scale);
         }
-        if (z) {
+        if (CMHA__TRAINS && z) {
             const cmha_real *x = z->data + t * z->token + j0;
             cmha__phasor_row_backward(x, x + z->imag, width, h->a->eps, 1, u, u + CMHA__FFT_LANES, re, im);
         } else {
