@@ -25,10 +25,10 @@
        }
 
    Compile and link
-       Linux, BSD     cc -O3 -march=native -fopenmp app.c -lopenblas -lm     (Debian: libopenblas-dev)
+       Linux, BSD     cc -O2 -fopenmp app.c -lopenblas -lm                   (Debian: libopenblas-dev)
        macOS          cc -O3 app.c -framework Accelerate
        MinGW          gcc -O3 -march=native -fopenmp app.c -lopenblas
-       nothing there  cc -O3 -march=native -DCMHA_NO_CBLAS app.c -lm         (the built-in GEMM)
+       nothing there  cc -O2 -DCMHA_NO_CBLAS app.c -lm                       (the built-in GEMM)
        32-bit x86     add -msse2 -mfpmath=sse                                (an x87 gets slow mathematics)
        wasm           emcc -O3 -DCMHA_NO_CBLAS app.c -sALLOW_MEMORY_GROWTH=1 (-sNODERAWFS=1: node's files)
    The code compiles as C99, C11, C17 and C++11, the declarations as C89 too. Under -Ofast, -ffast-math and
