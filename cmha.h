@@ -532,7 +532,25 @@ typedef enum cmha_frequency {
     CMHA_FREQUENCY_LITERAL, /* base^(-4j/d_k) */
     CMHA_FREQUENCY_TABLE    /* the caller's omega */
 } cmha_frequency;
-CMHA_DEF void cmha_frequencies(cmha_frequency kind, double base, size_t P, double *omega);
+/* Stretches the frequencies of n pairs for texts f times as long as those that were learned. LINEAR: omega/f.
+   NTK: omega_j f^(-j/(n-1)), another base. YARN (arXiv 2309.00071): omega/f of pairs that turn up to `slow`
+   times in `length` tokens, omega of those that turn `fast` times or more, mixtures between; and the score
+   times (0.1 ln f + 1)^2. LLAMA3, Llama 3.1's: the same by ROTATIONS, without that factor. */
+typedef enum cmha_rope_scaling { CMHA_ROPE_SCALING_NONE, CMHA_ROPE_SCALING_LINEAR, CMHA_ROPE_SCALING_NTK,
+    CMHA_ROPE_SCALING_YARN, CMHA_ROPE_SCALING_LLAMA3 } cmha_rope_scaling;
+/* Makes YARN's mixture linear in the pair's index, between ends rounded outwards, as published weights have
+   it; or in its turns, as the paper says. */
+typedef enum cmha_rope_ramp { CMHA_ROPE_RAMP_INDEX, CMHA_ROPE_RAMP_ROTATIONS } cmha_rope_ramp;
+typedef struct cmha_rope_options {
+    size_t rotary_dims; /* leading numbers of a head that rotate, 2n, d_k in the formulas; 0 = all */
+    cmha_rope_scaling scaling;
+    double factor, length, fast, slow; /* f >= 1; the others of YARN and LLAMA3 */
+    cmha_rope_ramp ramp;
+} cmha_rope_options;
+/* Writes omega [P], 0 for pairs behind those that rotate; options NULL: zeros. Returns the factor on the
+   score, or 0 where f < 1, fast <= slow or there is nothing between them (omega is then unspecified). */
+CMHA_DEF double cmha_frequencies(cmha_frequency kind, double base, size_t P, const cmha_rope_options *options,
+    double *omega);
 /* Fills table [n, 2P]: row r, t = pos0 + r (pos0 may be negative), is cos(t omega_j) for j < P, then sin(t
    omega_j), from angles in double. */
 CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdiff_t pos0, cmha_real *table);
@@ -542,6 +560,7 @@ typedef struct cmha_rotate_args {
     cmha_layout layout;
     const cmha_real *rotation; /* [n, 2P] from cmha_rotation_table */
     const cmha_real *delta, *b; /* [P]. delta NULL: delta = 1, b = 0, RoPE exactly. b NULL: 0, as for keys */
+    size_t rotary; /* HALF: these leading pairs are laid out by themselves, as are those behind; 0 = P */
 } cmha_rotate_args;
 /* Computes the feature map of ComplexFormer (eq 1-8, factorised) and of RoPE, on n rows of one head:
        y_j = lambda_j exp(i (delta_j theta_j + b_j + t omega_j))
@@ -881,6 +900,7 @@ typedef struct cmha_attention_args {
     const cmha_real *alibi; /* slopes [H]: score -= slope |m - n| (Press et al. 2022); NULL = none */
     cmha_attention_kind kind;
     cmha_layout layout;
+    size_t rotary_dims; /* of HALF, as in cmha_rope_options */
     const cmha_score *score; /* instead of a kind; NULL = by kind */
     const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* of the score; CMHA's are delta and b */
     cmha_share share; /* CMHA: delta, b are [H, P] per query head, [1, P] shared, none fixed */
@@ -1176,9 +1196,10 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
    NAME (member, help), ENUM(member, first, last, words, help), words for first, the default, to last. */
 #define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
     SIZE(n_layers, 8, 1, 1024, "blocks") \
-    SIZE(d_model, 512, 1, 65536, "width of a token; divisible by n_heads") \
+    SIZE(d_model, 512, 1, 65536, "width of a token; divisible by n_heads where d_head = 0") \
     SIZE(n_heads, 8, 1, 1024, "query heads") \
     SIZE(n_kv_heads, 0, 0, 1024, "key/value heads, a divisor of n_heads; 0 = n_heads") \
+    SIZE(d_head, 0, 0, 65536, "real: width of a head (d_k); 0 = d_model / n_heads") \
     SIZE(d_ff, 1024, 1, 1048576, "width inside the feed-forward layer") \
     SIZE(vocabulary, 256, 0, 2147483647, "number of tokens; 256 = bytes; 0 (tokens = 0): no such head") \
     SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit") \
@@ -1196,6 +1217,15 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(frequency, CMHA_FREQUENCY_ROPE, CMHA_FREQUENCY_TABLE, "rope|literal|table", \
          "base^(-2j/d_k), eq 6 as printed, or cmha_model_set_frequencies") \
     REAL(base, 10000, 1, 1e12, "base of the frequencies") \
+    SIZE(rotary_dims, 0, 0, 65536, "leading numbers of a head that rotate; 0 = all") \
+    ENUM(rope_scaling, CMHA_ROPE_SCALING_NONE, CMHA_ROPE_SCALING_LLAMA3, "none|linear|ntk|yarn|llama3", \
+         "frequencies for longer texts: cmha_rope_scaling") \
+    REAL(rope_factor, 1, 1, 1e6, "rope_scaling: how many times longer") \
+    SIZE(rope_length, 0, 0, 1073741824, "yarn, llama3: tokens that were learned") \
+    REAL(rope_fast, 32, 0, 1e9, "yarn, llama3: turns in them from which on a frequency stays") \
+    REAL(rope_slow, 1, 0, 1e9, "yarn, llama3: turns up to which it is divided by rope_factor") \
+    ENUM(rope_ramp, CMHA_ROPE_RAMP_INDEX, CMHA_ROPE_RAMP_ROTATIONS, "index|rotations", \
+         "yarn: what the mixture in between is linear in") \
     REAL(score_scale, 0, 0, 1e6, "factor on the score of plain, Möbius and angular heads; 0 = 1/sqrt(d_k)") \
     SIZE(window, 0, 0, 16777216, "a token sees this many, itself included; 0 = all; needs causal") \
     FLAG(causal, 1, "a token sees no later one; 0: an encoder") \
@@ -1210,6 +1240,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(activation, CMHA_ACTIVATION_GELU_ERF, CMHA_ACTIVATION_RELU, \
          "gelu_erf|gelu_tanh|swiglu|relu", "between w1 and w2") \
     FLAG(attention_bias, 0, "biases on plain heads' q, k, v projections and on the output projection") \
+    FLAG(qkv_bias, 0, "biases on plain heads' q, k, v projections alone") \
     FLAG(output_bias, 0, "a bias on the attention's output projection alone") \
     FLAG(ffn_bias, 1, "biases in the feed-forward layer") \
     FLAG(tied, 1, "the output projection is the token embedding") \
@@ -1438,6 +1469,7 @@ typedef struct cmha_model {
     cmha_tensor *pe_omega, *pe_delta;                                   /* multifreq */
     cmha_tensor *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 5 and 6 */
     double *omega;               /* [n_omega, d_k/2] */
+    double rope_factor;          /* on the score of heads that rotate, see cmha_frequencies */
     size_t n_omega;              /* 1, or n_heads after cmha_model_set_frequencies */
     cmha_real *alibi;            /* [n_heads] or NULL */
     const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
@@ -5540,9 +5572,31 @@ static const cmha__op cmha__bound_op = {
 
 /* ---- Common: positions ---- */
 
-CMHA_DEF void cmha_frequencies(cmha_frequency kind, double base, size_t P, double *omega) {
-    double exponent = kind == CMHA_FREQUENCY_LITERAL ? 2.0 : 1.0; /* d_k = 2P */
-    for (size_t j = 0; j < P; j++) omega[j] = pow(base, -exponent * (double)j / (double)P);
+CMHA_DEF double cmha_frequencies(cmha_frequency kind, double base, size_t P, const cmha_rope_options *options,
+                                 double *omega) {
+    cmha_rope_options o;
+    memset(&o, 0, sizeof o);
+    if (options) o = *options;
+    size_t pairs = o.rotary_dims ? cmha__min(o.rotary_dims / 2, P) : P;
+    int yarn = o.scaling == CMHA_ROPE_SCALING_YARN, mixed = yarn || o.scaling == CMHA_ROPE_SCALING_LLAMA3;
+    int by_index = yarn && o.ramp == CMHA_ROPE_RAMP_INDEX;
+    double exponent = kind == CMHA_FREQUENCY_LITERAL ? 2.0 : 1.0; /* d_k = 2n */
+    double n = (double)pairs, f = o.scaling ? o.factor : 1, from = o.slow, to = o.fast;
+    double turns = o.length / 6.283185307179586, rate = n / (exponent * log(base)), root = 0.1 * log(f) + 1;
+    if (by_index) { /* 2n - 1, though there are n pairs, and 0.001 as in YaRN's code */
+        from = fmin(ceil(rate * log(turns / o.slow)), 2 * n - 1);
+        to = fmax(floor(rate * log(turns / o.fast)), 0);
+    }
+    if (!(f >= 1) || (mixed && !(o.slow < o.fast && turns > 0 && (!by_index || to <= from)))) return 0;
+    if (by_index && to >= from) from += 0.001;
+    for (size_t j = 0; j < P; j++) {
+        double w = j < pairs ? pow(base, -exponent * (double)j / n) : 0;
+        double kept = o.scaling == CMHA_ROPE_SCALING_LINEAR ? 0 : 1;
+        if (mixed) kept = fmax(0, fmin(1, ((by_index ? (double)j : w * turns) - from) / (to - from)));
+        omega[j] = w * (kept + (1 - kept) / f);
+        if (o.scaling == CMHA_ROPE_SCALING_NTK && pairs > 1) omega[j] *= pow(f, -(double)j / (n - 1));
+    }
+    return yarn ? root * root : 1;
 }
 
 CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdiff_t pos0, cmha_real *table) {
@@ -5575,7 +5629,7 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
 
 static size_t cmha__block_of(size_t n, size_t at) { return cmha__min(n - at, CMHA__PAIRS); }
 
-/* re, im [m] from the pairs j0 .. j0 + m - 1 of one head vector. */
+/* re, im [m] from the pairs j0 .. j0 + m - 1 of one head vector of P. */
 static void cmha__split_pairs(const cmha_real *x, size_t P, size_t j0, size_t m, cmha_layout layout,
                               cmha_real *re, cmha_real *im) {
     if (layout == CMHA_LAYOUT_HALF) {
@@ -5663,17 +5717,22 @@ static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, cons
     }
 }
 
+/* How many leading pairs are laid out by themselves: (x[j], x[j+n]), and behind them (x[n+j], x[P+j]). */
+static size_t cmha__rotary_pairs(const cmha_rotate_args *args) {
+    return args->layout == CMHA_LAYOUT_HALF && args->rotary ? args->rotary : args->P;
+}
+
 /* ComplexFormer eq 5-8: the feature of a query or key, whose dot product is the score. */
 CMHA__HOT(CMHA_DEF, cmha_rotate_forward,
           (const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n, cmha_real *y, size_t ldy),
           (args, x, ldx, n, y, ldy)) {
     const cmha_real *table = args->rotation;
-    size_t P = args->P, m;
+    size_t P = args->P, rotary = cmha__rotary_pairs(args), m;
     cmha__rotated o;
     for (size_t t = 0; t < n; t++, x += ldx, y += ldy, table += 2 * P)
-        for (size_t j0 = 0; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
-            const cmha_real *c = table + j0, *s = table + P + j0;
-            cmha__split_pairs(x, P, j0, m, args->layout, o.re, o.im);
+        for (size_t j0 = 0; (m = cmha__block_of(j0 < rotary ? rotary : P, j0)) > 0; j0 += m) {
+            const cmha_real *c = table + j0, *s = table + P + j0, *z = j0 < rotary ? x : x + rotary;
+            cmha__split_pairs(z, j0 < rotary ? rotary : P - rotary, j0, m, args->layout, o.re, o.im);
             if (args->delta) {
                 cmha__rotations(args, j0, m, c, s, &o);
                 c = o.c, s = o.s;
@@ -5709,13 +5768,14 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
           (args, x, ldx, n, dy, ldy, dx, ddelta, db)) {
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS], turn[CMHA__PAIRS];
     const cmha_real *table = args->rotation;
-    size_t P = args->P;
+    size_t P = args->P, rotary = cmha__rotary_pairs(args);
     cmha__rotated o;
     for (size_t t = 0; t < n; t++, x += ldx, dy += ldy, dx = dx ? dx + ldx : NULL, table += 2 * P)
-        for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
+        for (size_t j0 = 0, m; (m = cmha__block_of(j0 < rotary ? rotary : P, j0)) > 0; j0 += m) {
             const cmha_real *c = table + j0, *s = table + P + j0;
+            size_t half = j0 < rotary ? rotary : P - rotary, skip = j0 < rotary ? 0 : rotary;
             if (args->delta) {
-                cmha__split_pairs(x, P, j0, m, args->layout, o.re, o.im);
+                cmha__split_pairs(x + skip, half, j0, m, args->layout, o.re, o.im);
                 cmha__rotations(args, j0, m, c, s, &o);
                 c = o.c, s = o.s;
             }
@@ -5730,7 +5790,7 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
                 if (db)
                     for (size_t j = 0; j < m; j++) db[j0 + j] += (double)turn[j];
             }
-            if (dx) cmha__add_pairs(gr, gi, P, j0, m, args->layout, dx);
+            if (dx) cmha__add_pairs(gr, gi, half, j0, m, args->layout, dx + skip);
         }
 }
 
@@ -7948,7 +8008,8 @@ static const cmha_score_parameter cmha__phase_parameters[] = {
 static cmha_rotate_args cmha__turns(const cmha_score_call *c) {
     int planes = c->score->planes, learned = c->score->parameters == cmha__phase_parameters;
     cmha_layout layout = planes == 2 ? CMHA_LAYOUT_HALF : c->args->layout;
-    cmha_rotate_args rotate = {c->args->d_k * (size_t)planes / 2, layout, c->rotation, NULL, NULL};
+    size_t rotary = planes == 2 ? 0 : c->args->rotary_dims / 2;
+    cmha_rotate_args rotate = {c->args->d_k * (size_t)planes / 2, layout, c->rotation, NULL, NULL, rotary};
     if (learned) rotate.delta = c->parameters[0], rotate.b = c->is_key ? NULL : c->parameters[1];
     return rotate;
 }
@@ -9793,6 +9854,8 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
                             a->n_k, cmha__last(k), need, v->shape[1], cmha__last(v));
     if (score && score->rotates && planes * a->d_k % 2)
         return CMHA__MISFIT(tape, "attention: no complex pairs: head width %zu is odd", a->d_k);
+    if (a->rotary_dims % 2 || a->rotary_dims > planes * a->d_k)
+        return CMHA__MISFIT(tape, "attention: %zu numbers of %zu cannot rotate", a->rotary_dims, a->d_k);
     for (size_t i = 0; (need = cmha__own_numbers(a, i, &step)) > 0; i++) {
         if (step) need *= a->heads;
         if (!in[3 + i] || in[3 + i]->size != need)
@@ -10273,6 +10336,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     const char *wrong = cmha__is_complex(args) || args->score ? "complex queries or a program's own score"
                         : !(options->tau > 0)                 ? "tau must be positive"
                         : s->adapted && !args->rotation       ? "no rotation table"
+                        : args->rotary_dims && args->layout   ? "rotary_dims of halves"
                                                               : NULL;
     if (wrong) return CMHA__MISUSE(tape, "pcl: %s", wrong);
     s->key = cmha__draw(tape);
@@ -10323,7 +10387,7 @@ static const char *const cmha__presets[][3] = {
 #define CMHA__COPE_KIND(score) {"cope-" score, "family=cope cope_score=" score " attention=dot position=none"}
 #define CMHA__CRAT_KIND(attention)                                                                           \
     "family=crat crat_attention=" attention " activation=gelu_erf attention_bias=0 output_bias=0 "           \
-    "position=none placement=pre embedding_scale=1"
+    "qkv_bias=0 position=none placement=pre embedding_scale=1"
 static const char *const cmha__kinds[][2] = { /* name, fields */
     {"cmha", "family=real attention=cmha share=per_head position=none"},
     {"cmha-shared", "family=real attention=cmha share=shared position=none"},
@@ -10399,7 +10463,9 @@ static size_t cmha__kv_heads(const cmha_model_config *c) {
     return c->n_kv_heads ? c->n_kv_heads : c->n_heads;
 }
 static size_t cmha__beside_mobius(const cmha_model_config *c) { return c->n_heads - c->mobius_heads; }
-static size_t cmha__head_width(const cmha_model_config *c) { return c->d_model / c->n_heads; }
+static size_t cmha__head_width(const cmha_model_config *c) {
+    return c->d_head ? c->d_head : c->d_model / c->n_heads;
+}
 static int cmha__complex_state(const cmha_model_config *c) { return cmha__family(c->family)->complex_state; }
 
 /* The family whose attention a layer has. */
@@ -10777,7 +10843,9 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     cmha_family family = cmha__layer_family(c, layer)->family;
     int mode = c->mobius_mode;
     int out_bias = c->attention_bias || c->output_bias, mobius = family == CMHA_FAMILY_MOBIUS;
+    int qkv_bias = c->attention_bias || c->qkv_bias;
     size_t heads = score && score->attend ? 0 : cmha__plain_heads(c, layer);
+    size_t mixed = score && score->attend ? d : c->n_heads * width; /* what wo reads */
     size_t all_keys = cmha__kv_heads(c) * width, q = heads * width, kv = heads == c->n_heads ? all_keys : q;
     size_t gate = c->activation == CMHA_ACTIVATION_SWIGLU ? ff : 0;
     size_t phases = c->share == CMHA_SHARE_PER_HEAD ? heads : 1; /* rows of delta */
@@ -10791,9 +10859,9 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__ROW("attn.wq.weight", qkv_weight, 1, WEIGHT, REAL, q, d);
     CMHA__ROW("attn.wk.weight", qkv_weight, 1, WEIGHT, JOINED, kv, d);
     CMHA__ROW("attn.wv.weight", qkv_weight, 1, WEIGHT, JOINED, kv, d);
-    CMHA__ROW("attn.wq.bias", qkv_bias, c->attention_bias, ZEROS, REAL, q, none);
-    CMHA__ROW("attn.wk.bias", qkv_bias, c->attention_bias, ZEROS, JOINED, kv, none);
-    CMHA__ROW("attn.wv.bias", qkv_bias, c->attention_bias, ZEROS, JOINED, kv, none);
+    CMHA__ROW("attn.wq.bias", qkv_bias, qkv_bias, ZEROS, REAL, q, none);
+    CMHA__ROW("attn.wk.bias", qkv_bias, qkv_bias, ZEROS, JOINED, kv, none);
+    CMHA__ROW("attn.wv.bias", qkv_bias, qkv_bias, ZEROS, JOINED, kv, none);
     CMHA__BIASED("attn.mobius_q", zq, 1, MATRIX, COMPLEX, maps - literal, d);
     CMHA__ROW("attn.mobius_divisor.weight", divisor_weight, 1, MATRIX, COMPLEX, full, d);
     CMHA__ROW("attn.mobius_divisor.bias", divisor_bias, 1, UNIT, COMPLEX, full, none);
@@ -10805,7 +10873,7 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__ROW("attn.wq.weight", zq_weight, 1, WEIGHT, COMPLEX, cope, cope);
     CMHA__ROW("attn.wk.weight", zk_weight, 1, WEIGHT, COMPLEX, cope, cope);
     CMHA__ROW("attn.wv.weight", zv_weight, 1, WEIGHT, REAL, cope, cope);
-    CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, d);
+    CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, mixed);
     CMHA__ROW("attn.delta", score[0], 1, DELTA, REAL, phases, P);
     CMHA__ROW("attn.b", score[1], 1, ZEROS, REAL, phases, P);
     CMHA__ROW("attn.pcl_w", pcl_w, heads && c->pcl_weight > 0 && c->pcl_learn, ONES, REAL, P, none);
@@ -11030,7 +11098,7 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
         return "lag sees the whole sequence: causal = 0";
     if (c->window) return "family = crat has no sliding window";
     if (c->placement != CMHA_PLACEMENT_PRE) return "crat layers are pre-norm; placement must be pre";
-    if (c->attention_bias || c->output_bias) return "crat's projections have no biases";
+    if (c->attention_bias || c->qkv_bias || c->output_bias) return "crat's projections have no biases";
     if (c->activation != CMHA_ACTIVATION_GELU_ERF)
         return "crat's layers are cGELU; activation must be gelu_erf";
     if (c->experts && c->experts_top > c->experts) return "experts_top is larger than experts";
@@ -11079,7 +11147,7 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
                                      const cmha_score **score) {
     cmha_status status = cmha_config_check(context, cmha_model_table(), c);
     if (status) return status;
-    if (c->d_model % c->n_heads)
+    if (c->d_model % c->n_heads && !c->d_head)
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: d_model %zu is not divisible by n_heads %zu",
                           c->d_model, c->n_heads);
     if (c->n_heads % cmha__kv_heads(c))
@@ -11088,8 +11156,8 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
     if ((status = cmha__find_score(context, c, score)) != CMHA_OK) return status;
     int pairs = c->attention != CMHA_ATTENTION_DOT && !cmha__layer_score(c, *score, 1);
     if (cmha__head_width(c) % 2 && (pairs || c->pcl_weight > 0))
-        return cmha__fail(context, CMHA_ERR_SHAPE, "model: a head of %zu / %zu is not made of complex pairs",
-                          c->d_model, c->n_heads);
+        return cmha__fail(context, CMHA_ERR_SHAPE, "model: a head of %zu is not made of complex pairs",
+                          cmha__head_width(c));
     if (c->position == CMHA_POSITION_SINUSOIDAL && c->d_model % 2)
         return cmha__fail(context, CMHA_ERR_SHAPE,
                           "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
@@ -11101,9 +11169,14 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
                             ? "complex_features and feature_norm need features"
                         : c->causal && c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE
                             ? "feature_norm = sequence sees the future; causal needs frame or none"
-                        : c->gaussian && !c->values ? "gaussian needs values" : NULL;
+                        : c->gaussian && !c->values ? "gaussian needs values"
+                        : c->rotary_dims % 2 || c->rotary_dims > cmha__head_width(c)
+                            ? "rotary_dims is odd or larger than a head"
+                        : c->rotary_dims && c->layout && c->pcl_weight > 0
+                            ? "the phase contrastive loss has no rotary_dims where layout = half" : NULL;
     if (!wrong && family->wrong)
         wrong = cmha__kv_heads(c) != c->n_heads ? "its heads cannot be grouped (n_kv_heads)"
+                : c->d_head         ? "its heads have d_model / n_heads numbers (d_head = 0)"
                 : c->pcl_weight > 0 ? "the phase contrastive loss is for family = real"
                                     : family->wrong(c);
     return wrong ? CMHA__WRONG(context, "model: %s", wrong) : CMHA_OK;
@@ -11131,8 +11204,17 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     model->tables = memset(model->omega, 0, model->table_bytes);
     if (!uses) model->expert_use = NULL;
     if (!slopes) model->alibi = NULL;
+    cmha_rope_options rope = {c->rotary_dims, (cmha_rope_scaling)c->rope_scaling, c->rope_factor,
+                              (double)c->rope_length, c->rope_fast, c->rope_slow,
+                              (cmha_rope_ramp)c->rope_ramp};
     for (size_t h = 0; h < heads; h++)
-        cmha_frequencies((cmha_frequency)c->frequency, c->base, P, model->omega + h * P);
+        model->rope_factor =
+            cmha_frequencies((cmha_frequency)c->frequency, c->base, P, &rope, model->omega + h * P);
+    if (!(model->rope_factor > 0))
+        return CMHA__WRONG(model->context,
+                           "model: rope_scaling: of base %g nothing is between rope_slow = %g and rope_fast "
+                           "= %g turns in rope_length = %zu", c->base, c->rope_slow, c->rope_fast,
+                           c->rope_length);
     if (slopes) cmha_alibi_slopes(slopes, model->alibi);
     cmha__declare_all(model);
     return CMHA_OK;
@@ -11432,7 +11514,8 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     cmha_attention_args a = cmha__softmax_args(pass, heads, cmha__head_width(c));
     a.score = cmha__layer_score(c, pass->model->score, pass->layer);
     if (heads == c->n_heads) a.kv_heads = cmha__kv_heads(c);
-    a.layout = (cmha_layout)c->layout;
+    a.layout = (cmha_layout)c->layout, a.rotary_dims = c->rotary_dims;
+    if (pass->rotation) a.scale *= (cmha_real)pass->model->rope_factor;
     if (a.score && a.score->attend) return cmha__own_attention(pass, &a, h);
     cmha_tensor *weight = cmha__joined(pass, k->qkv_weight), *bias = cmha__joined(pass, k->qkv_bias);
     cmha_tensor *qkv = cmha_linear(pass->tape, h, weight, bias), *w = k->pcl_w;

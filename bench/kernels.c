@@ -132,7 +132,7 @@ static void map_open(map *m, size_t n) {
     *m = (map){MAP_ROPE, n, array(size, &rng), array(size, NULL), array(size, &rng), array(size, NULL),
                array(size, NULL), array(PAIRS, &rng), array(PAIRS, &rng), array(size / 2, &rng),
                array(8 * PAIRS, &rng), array(size, NULL), take(2 * PAIRS * sizeof(double))};
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, PAIRS, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, PAIRS, NULL, omega);
     cmha_rotation_table(omega, PAIRS, n, 0, m->rotation);
 }
 
@@ -340,7 +340,7 @@ core *core_open(const char *name, size_t d, size_t n, size_t offset, cmha_real *
     if (!memory) memory = core_memory(d, n, offset, &c->blocks[c->n_blocks++]);
     c->rotation = core_array(c, offset, n * d, NULL), c->turn = core_array(c, offset, 2 * HEADS * d, &rng);
     omega = take(d * sizeof *omega);
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, d / 2, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, d / 2, NULL, omega);
     cmha_rotation_table(omega, d / 2, n, 0, c->rotation);
     free(omega);
     cmha_alibi_slopes(HEADS, c->slopes);

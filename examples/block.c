@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
     cmha_tensor *delta = normal(2, (size_t[]){H, P}, 1, 0.02); /* how far each head turns by the phases */
     cmha_tensor *b = normal(2, (size_t[]){H, P}, 0, 0), *turns[] = {delta, b}; /* and turns its queries */
 
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, P, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, P, NULL, omega);
     cmha_attention_args args = {.heads = H, .kv_heads = H, .kind = CMHA_ATTENTION_CMHA, .causal = 1,
                                 .scale = (cmha_real)(1 / sqrt(2.0 * P)),
                                 .rotation = cmha_rotation(&tape, omega, 1, P, N, 0)};

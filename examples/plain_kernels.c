@@ -41,7 +41,7 @@ int main(void) {
     double omega[P], scale = 1 / sqrt((double)DK), worst_score = 0, worst_output = 0;
     fill(&rng, q, H * N * DK, 0, 1), fill(&rng, k, H * N * DK, 0, 1), fill(&rng, v, H * N * DK, 0, 1);
     fill(&rng, delta, H * P, 0.7, 0.3), fill(&rng, b, H * P, 0, 0.5);
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, P, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, P, NULL, omega);
     /* cos and sin of every position and frequency, shared by the heads */
     cmha_rotation_table(omega, P, N, 0, rotation);
 

@@ -185,6 +185,11 @@ static int choice(kase *k, const char *key, const char *choices) {
     leave(k, CASE_SKIP, "%s = %s is not supported", key, value);
 }
 
+/* A learned number that the library does not have is a reason to skip */
+static void without(kase *k, const char *name) {
+    if (find(k, name)) leave(k, CASE_SKIP, "%s is not supported", name);
+}
+
 static int gradients_wanted(kase *k) { return whole(k, "cfg.grad") == 1; }
 
 /* ---------------------------------------------- comparing ----------------------------------------------- */
@@ -340,6 +345,38 @@ static void op_sinusoidal_table(kase *k) {
     compare(k, "out.y", y, n * d);
 }
 
+static double number_or(kase *k, const char *key, double otherwise) {
+    return cmha_archive_metadata(&k->file, key) ? number(k, key) : otherwise;
+}
+
+/* Fills omega [P] as cfg says, and the rotating numbers of a head; returns the factor on the score */
+static double frequencies(kase *k, size_t P, double *omega, size_t *rotary_dims) {
+    cmha_rope_options o;
+    double factor;
+    memset(&o, 0, sizeof o);
+    o.rotary_dims = *rotary_dims = whole_or(k, "cfg.rotary_dims", 0);
+    if (cmha_archive_metadata(&k->file, "cfg.rope_scaling"))
+        o.scaling = (cmha_rope_scaling)choice(k, "cfg.rope_scaling", "none|linear|ntk|yarn|llama3");
+    o.factor = number_or(k, "cfg.factor", 1), o.length = number_or(k, "cfg.original_length", 0);
+    o.fast = number_or(k, "cfg.beta_fast", 32), o.slow = number_or(k, "cfg.beta_slow", 1);
+    if (cmha_archive_metadata(&k->file, "cfg.yarn_ramp"))
+        o.ramp = (cmha_rope_ramp)choice(k, "cfg.yarn_ramp", "index|rotations");
+    factor = cmha_frequencies(choice(k, "cfg.freq", "rope|literal") ? CMHA_FREQUENCY_LITERAL
+                                                                   : CMHA_FREQUENCY_ROPE,
+                              number(k, "cfg.base"), P, &o, omega);
+    if (!(factor > 0)) leave(k, CASE_FAIL, "the frequencies are refused");
+    return factor;
+}
+
+static void op_frequencies(kase *k) {
+    size_t P = (choice(k, "cfg.kind", "rope|cmha"), whole(k, "cfg.dk") / 2), i;
+    double *omega = (double *)take(k, P, sizeof *omega);
+    cmha_real factor = (cmha_real)frequencies(k, P, omega, &i), *got = zeros(k, P);
+    for (i = 0; i < P; i++) got[i] = (cmha_real)omega[i];
+    compare(k, "out.omega", got, P);
+    compare(k, "out.score_factor", &factor, 1);
+}
+
 /* What cfg says about the score, its frequencies and its parameters */
 static void attention_kind(kase *k, cmha_attention_args *a) {
     static const cmha_attention_kind kinds[] = {CMHA_ATTENTION_DOT, CMHA_ATTENTION_DOT, CMHA_ATTENTION_ROPE,
@@ -349,6 +386,7 @@ static void attention_kind(kase *k, cmha_attention_args *a) {
     double *omega = (double *)take(k, P, sizeof *omega);
     cmha_real *values;
     a->kind = kinds[kind];
+    without(k, "param.log_temp");
     if (kind == 1) {
         cmha_alibi_slopes(a->heads, values = zeros(k, a->heads));
         a->alibi = values;
@@ -356,8 +394,7 @@ static void attention_kind(kase *k, cmha_attention_args *a) {
     if (kind < 2) return;
     if (a->d_k % 2) leave(k, CASE_FAIL, "malformed: dk is odd");
     a->layout = choice(k, "cfg.layout", "interleaved|half") ? CMHA_LAYOUT_HALF : CMHA_LAYOUT_INTERLEAVED;
-    cmha_frequencies(choice(k, "cfg.freq", "rope|literal") ? CMHA_FREQUENCY_LITERAL : CMHA_FREQUENCY_ROPE,
-                     number(k, "cfg.base"), P, omega);
+    a->scale *= (cmha_real)frequencies(k, P, omega, &a->rotary_dims);
     cmha_rotation_table(omega, P, n, (ptrdiff_t)whole(k, "cfg.pos0") + (ptrdiff_t)a->n_q - (ptrdiff_t)n,
                         values = zeros(k, n * 2 * P));
     a->rotation = values;
@@ -579,7 +616,7 @@ static const struct {
     {"complex_whiten", op_complex_whiten}, {"phase_reg", op_phase_reg},
     {"mag_reg", op_mag_reg},     {"componentwise_clip", op_componentwise_clip},
     {"multifreq_pe", op_multifreq_pe},
-    {"model", op_model},         {"cope_linear", op_cope_linear},
+    {"frequencies", op_frequencies}, {"cope_linear", op_cope_linear},
     {"angular_linear", op_angular_linear}, {"lag_fft", op_lag_fft},
     {"irw_fuse", op_irw_fuse},
     {"complex_residual", op_complex_residual}, {"cmoe", op_cmoe},

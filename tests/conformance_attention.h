@@ -60,6 +60,7 @@ static void complex_run(kase *k, complex_attention *c) {
 static void op_cope_attention(kase *k) {
     complex_attention c;
     cmha_cope_options o;
+    without(k, "param.log_temp");
     complex_open(k, &c);
     memset(&o, 0, sizeof o);
     o.score = (cmha_cope_score)choice(k, "cfg.variant", "phase|magnitude|real|hybrid|hybrid_norm");

@@ -45,8 +45,9 @@ static void op_cope_embed(kase *k) {
     size_t N = axis(k, "in.x", 0), d = axis(k, "in.x", 1), i;
     cmha_cope_imag kind =
         choice(k, "cfg.imag", "sin_dup|sin_cos") ? CMHA_COPE_IMAG_SIN_COS : CMHA_COPE_IMAG_SIN_DUP;
-    cmha_real gamma = (cmha_real)number(k, "cfg.gamma"), *x = reals(k, "in.x", N * d),
-              *imag = zeros(k, N * d);
+    cmha_real gamma, *x = reals(k, "in.x", N * d), *imag = zeros(k, N * d);
+    without(k, "param.gamma");
+    gamma = (cmha_real)number(k, "cfg.gamma");
     cmha_cope_table(kind, N, d, number(k, "cfg.base"), 0, imag);
     for (i = 0; i < N * d; i++) imag[i] *= gamma;
     compare_planes(k, "out.z", join(k, x, imag, N, d), N, d, 0);

@@ -234,7 +234,7 @@ static void check_euler_zero(void) {
    padded: ldx = 2P + 1, ldy = 2P + 3 */
 static void rotate_table(pair *p, cmha_real *table) {
     double omega[64];
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, 50, p->I, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 50, p->I, NULL, omega);
     cmha_rotation_table(omega, p->I, p->T, 7, table);
 }
 

@@ -277,7 +277,7 @@ static void attention_args(trial *t, cmha_attention_args *a) {
     a->heads = at.H, a->kv_heads = at.Hkv, a->scale = 0.6, a->causal = at.causal, a->window = at.window;
     a->kind = at.kind, a->layout = at.layout, a->share = at.share, a->dropout = at.dropout;
     a->key_mask = at.mask ? key_mask : NULL, a->alibi = at.alibi ? slopes : NULL;
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, 100, at.d / 2, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 100, at.d / 2, NULL, omega);
     if (at.kind != CMHA_ATTENTION_DOT)
         a->rotation =
             cmha_rotation(&t->tape, omega, 1, at.d / 2, at.Nk, 3 + (ptrdiff_t)at.Nq - (ptrdiff_t)at.Nk);

@@ -167,7 +167,7 @@ static inline void problem_open(problem *p, const shape *s) {
     p->delta = check_array(p->nd, 0.7), p->b = check_array(p->nd, 1);
     for (i = 0; i < p->nd; i++) p->delta[i] += (cmha_real)0.8;
     if (p->nd) a->parameters[0] = p->delta, a->parameters[1] = p->b;
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, 100, p->P, p->omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 100, p->P, NULL, p->omega);
     problem_rotation(p);
     problem_off_cut(p->q, p->nq / a->d_k, a->d_k, a->layout);
     problem_off_cut(p->k, p->nkk / a->d_k, a->d_k, a->layout);

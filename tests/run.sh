@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.." || exit 2
 W=$B/tests
 rm -rf "$W" && mkdir -p "$W" || exit 2
 SHARED=../shared/conformance/cases
+NEWER=../shared/conformance/newer
 . tests/parts.sh
 
 # ------------------------------------------------------------------------------------------------------------ test programs
@@ -34,6 +35,7 @@ esac
 for c in conformance conformance-f64; do
     part "$c, our cases" "$B/$c" --strict tests/cases
     if [ -d $SHARED ]; then part "$c, shared cases" "$B/$c" $SHARED; fi
+    if [ -d $NEWER ]; then part "$c, newer cases" "$B/$c" $NEWER; fi
 done
 
 # Files of float and double builds, each read by the other; tests/platforms.sh does the same between machines

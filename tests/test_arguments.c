@@ -1388,7 +1388,7 @@ static void plain_open(plain *p) {
     ROW(cmha_cross_entropy_backward, cmha_cross_entropy_backward(NULL, NULL, NULL, 0, 8, -1, 1, NULL))       \
     ROW(cmha_euler_forward, cmha_euler_forward(NULL, 0, 4, CMHA_LAYOUT_HALF, NULL, NULL))                    \
     ROW(cmha_euler_backward, cmha_euler_backward(NULL, NULL, NULL, 0, 4, CMHA_LAYOUT_HALF, NULL))            \
-    ROW(cmha_frequencies, cmha_frequencies(CMHA_FREQUENCY_ROPE, 1e4, 0, NULL))                               \
+    ROW(cmha_frequencies, cmha_frequencies(CMHA_FREQUENCY_ROPE, 1e4, 0, NULL, NULL))                         \
     ROW(cmha_rotation_table, cmha_rotation_table(NULL, 0, 9, 0, NULL),                                       \
         cmha_rotation_table(NULL, 4, 0, PTRDIFF_MIN, NULL))                                                  \
     ROW(cmha_rotate_forward, cmha_rotate_forward(&p->rotate, NULL, 8, 0, NULL, 8))                           \

@@ -94,7 +94,7 @@ static void shift_invariance(cmha_attention_kind kind, ptrdiff_t shift) {
     cmha_real *y, *lse;
     s.kind = kind;
     problem_open(&p, &s);
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, p.P, p.omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, p.P, NULL, p.omega);
     problem_rotation(&p);
     y = check_zeros(p.ny), lse = check_zeros(p.nl);
     problem_forward(&p);
@@ -116,7 +116,7 @@ static void table_exact(void) {
     cmha_real table[5 * 64];
     ptrdiff_t starts[] = {0, 1000000, -1000000, 123456789}, first;
     size_t s, r, j;
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 32, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 32, NULL, omega);
     for (s = 0; s < 4; s++) {
         first = starts[s];
         cmha_rotation_table(omega, 32, 5, first, table);
@@ -133,9 +133,9 @@ static void table_exact(void) {
 static void frequencies(void) {
     double omega[8];
     size_t j;
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, NULL, omega);
     for (j = 0; j < 8; j++) CHECK_NEAR(omega[j], pow(10000, -2.0 * (double)j / 16), 1e-15);
-    cmha_frequencies(CMHA_FREQUENCY_LITERAL, 500, 8, omega);
+    cmha_frequencies(CMHA_FREQUENCY_LITERAL, 500, 8, NULL, omega);
     for (j = 0; j < 8; j++) CHECK_NEAR(omega[j], pow(500, -4.0 * (double)j / 16), 1e-15);
 }
 
@@ -691,7 +691,7 @@ static void long_heads(size_t heads, size_t kv_heads, size_t n_q, size_t n_k, si
     a.scale = (cmha_real)0.25;
     a.causal = 1, a.window = window, a.kind = CMHA_ATTENTION_CMHA, a.share = CMHA_SHARE_PER_HEAD,
     a.threads = 1;
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, NULL, omega);
     cmha_rotation_table(omega, 8, n_q > n_k ? n_q : n_k, 0, rotation);
     a.rotation = rotation;
     check_fill(turn, heads * 16, 1);

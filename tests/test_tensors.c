@@ -322,7 +322,8 @@ static void shrinks(cmha_model *model, const char *label) {
 static cmha_model_config drawn_config(cmha_context *context) {
     static const char *const needs[] = {
         "", "position=none", "placement=post position=learned mobius_hermitian=0",
-        "placement=pre position=none activation=gelu_erf attention_bias=0 output_bias=0"};
+        "placement=pre position=none activation=gelu_erf attention_bias=0 output_bias=0 "
+        "qkv_bias=0"};
     cmha_table table = cmha_model_table();
     cmha_model_config c;
     char name[LONGEST];
@@ -350,7 +351,11 @@ static cmha_model_config drawn_config(cmha_context *context) {
     c.irw_from = 1 + check_below(c.n_layers), c.irw_layers = check_below(c.n_layers - c.irw_from + 2);
     if (check_below(2)) c.irw_from = 0, c.irw_layers = check_below(2);
     c.irw_queries = 1 + check_below(4), c.irw_width = check_below(7);
-    if (c.family != CMHA_FAMILY_REAL) c.pcl_weight = 0, c.n_kv_heads = 0;
+    c.rope_length = 4096, c.rope_factor = 2;
+    c.d_head = check_below(2) ? 0 : 2 * (1 + check_below(6));
+    if (c.family != CMHA_FAMILY_REAL) c.pcl_weight = 0, c.n_kv_heads = c.d_head = 0;
+    c.rotary_dims = 2 * check_below((c.d_head ? c.d_head : c.d_model / c.n_heads) / 2 + 1);
+    if (c.pcl_weight > 0) c.rotary_dims = 0;
     c.features = check_below(4) + !c.tokens, c.values = check_below(3);
     if (!c.features) c.complex_features = c.feature_norm = 0;
     if (!c.values) c.gaussian = 0;
