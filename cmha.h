@@ -1244,6 +1244,9 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     FLAG(output_bias, 0, "a bias on the attention's output projection alone") \
     FLAG(ffn_bias, 1, "biases in the feed-forward layer") \
     FLAG(tied, 1, "the output projection is the token embedding") \
+    FLAG(embedding_norm, 0, "real: a norm of the embeddings' sum") \
+    FLAG(head_transform, 0, "norm(activation(W x + b)) before the vocabulary's head, as BERT has it") \
+    FLAG(pooler, 0, "tanh(W x + b) before the class head, likewise") \
     FLAG(embedding_scale, 0, "token embeddings times sqrt(d_model), so that sines do not drown them") \
     FLAG(head_bias, 0, "bias on the logits") \
     REAL(residual_scale, 1, 0, 100, "factor on each sublayer's output") \
@@ -1465,11 +1468,13 @@ typedef struct cmha_model {
     cmha_block *blocks;
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias;
     cmha_tensor *head_weight, *head_bias, *class_weight, *class_bias, *value_weight, *value_bias;
-    cmha_tensor *feature_weight, *feature_bias;
+    cmha_tensor *feature_weight, *feature_bias, *embedding_norm_weight, *embedding_norm_bias;
+    cmha_tensor *head_dense_weight, *head_dense_bias, *head_norm_weight, *head_norm_bias;
+    cmha_tensor *pool_weight, *pool_bias;
     cmha_tensor *pe_omega, *pe_delta;                                   /* multifreq */
     cmha_tensor *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 5 and 6 */
     double *omega;               /* [n_omega, d_k/2] */
-    double rope_factor;          /* on the score of heads that rotate, see cmha_frequencies */
+    double score_factor;         /* of heads that rotate: what cmha_frequencies returned */
     size_t n_omega;              /* 1, or n_heads after cmha_model_set_frequencies */
     cmha_real *alibi;            /* [n_heads] or NULL */
     const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
@@ -5569,6 +5574,13 @@ static void cmha__bound_pass(const cmha__call *c) {
 }
 static const cmha__op cmha__bound_op = {
     "log variances", cmha__bound_pass, NULL, 1, CMHA__PLANES, 0, {0, 0}, 0};
+
+static void cmha__tanh_pass(const cmha__call *c) {
+    for (size_t i = 0; i < c->n; i++)
+        if (cmha__goes_back(c)) c->dx[0][i] += c->dy[i] * (1 - c->y[i] * c->y[i]);
+        else c->y[i] = cmha__tanh(c->x[0][i]);
+}
+static const cmha__op cmha__tanh_op = {"tanh", cmha__tanh_pass, NULL, 1, CMHA__NUMBERS, 0, {0, 0}, 0};
 
 /* ---- Common: positions ---- */
 
@@ -10954,6 +10966,7 @@ static void cmha__declare_embeddings(cmha__list *to, cmha_model *at) {
     CMHA__ROW("feature.weight", feature_weight, complex_in, INPUT, COMPLEX, crat ? state : d, c->features);
     CMHA__ROW("pos_emb.weight", position_weight, learned, EMBEDDING, REAL, c->max_positions, d);
     CMHA__ROW("type_emb.weight", type_weight, 1, EMBEDDING, REAL, c->token_types, d);
+    if (c->embedding_norm) CMHA__NORM("emb_norm", embedding_norm, 0);
     CMHA__ROW("pe.omega", pe_omega, 1, WAVES, REAL, terms, d);
     CMHA__ROW("pe.delta", pe_delta, 1, WAVES, REAL, terms, d);
     CMHA__ROW("state.weight", state_weight, content, WEIGHT, STACKED, state, d);
@@ -10966,9 +10979,13 @@ static void cmha__declare_embeddings(cmha__list *to, cmha_model *at) {
 static void cmha__declare_heads(cmha__list *to, cmha_model *at) {
     const cmha_model_config *c = &at->config;
     const size_t none = CMHA__NONE, d = c->d_model, predicted = c->values * (c->gaussian ? 2 : 1);
+    size_t transformed = c->head_transform && c->vocabulary ? d : 0, pooled = c->pooler && c->classes ? d : 0;
     if (c->placement == CMHA_PLACEMENT_PRE) CMHA__NORM("ln_f", final, 0);
+    CMHA__BIASED("head_dense", head_dense, 1, WEIGHT, REAL, transformed, d);
+    if (transformed) CMHA__NORM("head_norm", head_norm, 0);
     CMHA__ROW("head.weight", head_weight, !c->tied || !c->tokens, WEIGHT, REAL, c->vocabulary, d);
     CMHA__ROW("head.bias", head_bias, c->head_bias, ZEROS, REAL, c->vocabulary, none);
+    CMHA__BIASED("pool", pool, 1, WEIGHT, REAL, pooled, d);
     CMHA__BIASED("class", class, 1, WEIGHT, REAL, c->classes, d);
     CMHA__BIASED("value", value, 1, WEIGHT, REAL, predicted, d);
 }
@@ -11170,6 +11187,8 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
                         : c->causal && c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE
                             ? "feature_norm = sequence sees the future; causal needs frame or none"
                         : c->gaussian && !c->values ? "gaussian needs values"
+                        : c->head_transform && c->activation == CMHA_ACTIVATION_SWIGLU
+                            ? "head_transform has one matrix, swiglu needs two"
                         : c->rotary_dims % 2 || c->rotary_dims > cmha__head_width(c)
                             ? "rotary_dims is odd or larger than a head"
                         : c->rotary_dims && c->layout && c->pcl_weight > 0
@@ -11177,6 +11196,7 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
     if (!wrong && family->wrong)
         wrong = cmha__kv_heads(c) != c->n_heads ? "its heads cannot be grouped (n_kv_heads)"
                 : c->d_head         ? "its heads have d_model / n_heads numbers (d_head = 0)"
+                : c->embedding_norm ? "its channels have no embedding_norm"
                 : c->pcl_weight > 0 ? "the phase contrastive loss is for family = real"
                                     : family->wrong(c);
     return wrong ? CMHA__WRONG(context, "model: %s", wrong) : CMHA_OK;
@@ -11208,9 +11228,9 @@ static cmha_status cmha__model_describe(cmha_model *model) {
                               (double)c->rope_length, c->rope_fast, c->rope_slow,
                               (cmha_rope_ramp)c->rope_ramp};
     for (size_t h = 0; h < heads; h++)
-        model->rope_factor =
+        model->score_factor =
             cmha_frequencies((cmha_frequency)c->frequency, c->base, P, &rope, model->omega + h * P);
-    if (!(model->rope_factor > 0))
+    if (!(model->score_factor > 0))
         return CMHA__WRONG(model->context,
                            "model: rope_scaling: of base %g nothing is between rope_slow = %g and rope_fast "
                            "= %g turns in rope_length = %zu", c->base, c->rope_slow, c->rope_fast,
@@ -11390,13 +11410,13 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
                                         cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
 static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot);
 
-static cmha_tensor *cmha__norm_by(cmha__pass *pass, int complex_state, cmha_tensor *x, cmha_tensor *gain,
-                                  cmha_tensor *offset) {
-    int kind = complex_state ? pass->c->complex_norm : pass->c->norm;
+static cmha_tensor *cmha__norm_by(cmha_tape *tape, const cmha_model_config *c, int complex_state,
+                                  cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset) {
+    int kind = complex_state ? c->complex_norm : c->norm;
     const cmha__op *op = complex_state            ? &cmha__complex_norms[kind].op
                          : kind == CMHA_NORM_RMS ? &cmha__rmsnorm_op
                                                  : &cmha__layernorm_op;
-    return cmha__operate(pass->tape, op, kind, (cmha_real)pass->c->norm_eps, x, gain, offset);
+    return cmha__operate(tape, op, kind, (cmha_real)c->norm_eps, x, gain, offset);
 }
 
 /* Applies norm 1, 2 or 3 of the block. */
@@ -11404,7 +11424,8 @@ static cmha_tensor *cmha__ln(cmha__pass *pass, int which, cmha_tensor *x) {
     const cmha_block *k = pass->k;
     cmha_tensor *const norms[3][2] = {
         {k->ln1_weight, k->ln1_bias}, {k->ln2_weight, k->ln2_bias}, {k->ln3_weight, k->ln3_bias}};
-    return cmha__norm_by(pass, cmha__complex_state(pass->c), x, norms[which - 1][0], norms[which - 1][1]);
+    return cmha__norm_by(pass->tape, pass->c, cmha__complex_state(pass->c), x, norms[which - 1][0],
+                         norms[which - 1][1]);
 }
 
 static cmha_tensor *cmha__scaled(cmha__pass *pass, cmha_tensor *x, double factor) {
@@ -11515,7 +11536,7 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     a.score = cmha__layer_score(c, pass->model->score, pass->layer);
     if (heads == c->n_heads) a.kv_heads = cmha__kv_heads(c);
     a.layout = (cmha_layout)c->layout, a.rotary_dims = c->rotary_dims;
-    if (pass->rotation) a.scale *= (cmha_real)pass->model->rope_factor;
+    if (pass->rotation) a.scale *= (cmha_real)pass->model->score_factor;
     if (a.score && a.score->attend) return cmha__own_attention(pass, &a, h);
     cmha_tensor *weight = cmha__joined(pass, k->qkv_weight), *bias = cmha__joined(pass, k->qkv_bias);
     cmha_tensor *qkv = cmha_linear(pass->tape, h, weight, bias), *w = k->pcl_w;
@@ -11872,10 +11893,13 @@ static cmha_tensor *cmha__add_waves(cmha__pass *pass, cmha_tensor *x) {
 }
 
 static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
+    const cmha_model *m = pass->model;
     int where = pass->c->position;
     if (where == CMHA_POSITION_LEARNED || where == CMHA_POSITION_SINUSOIDAL)
         x = cmha__add_positions(pass, x, cmha__position_kind(pass->c), 1);
     if (where == CMHA_POSITION_MULTIFREQ) x = cmha__add_waves(pass, x);
+    if (m->embedding_norm_weight)
+        x = cmha__norm_by(pass->tape, pass->c, 0, x, m->embedding_norm_weight, m->embedding_norm_bias);
     return cmha__drop(pass, x);
 }
 
@@ -12012,7 +12036,7 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
 /* The norm of a pre-norm model, which takes CRAT's planes as real numbers (CRAT eq 26-27). */
 static cmha_tensor *cmha__final_norm(cmha__pass *pass, cmha_tensor *x) {
     const cmha_model *m = pass->model;
-    return m->final_weight ? cmha__norm_by(pass, 0, x, m->final_weight, m->final_bias) : x;
+    return m->final_weight ? cmha__norm_by(pass->tape, pass->c, 0, x, m->final_weight, m->final_bias) : x;
 }
 
 /* The weight of the vocabulary head; a model without tokens may have none. */
@@ -12021,7 +12045,19 @@ static cmha_tensor *cmha__output_weight(const cmha_model *m, cmha_tape *tape) {
     return cmha__reject(tape, CMHA_ERR_STATE, "model: it has no vocabulary head (vocabulary = 0)");
 }
 
+/* What the vocabulary head reads: states, or their transform. The gradients of what is between are not
+   recycled, see cmha__token_loss. */
+static cmha_tensor *cmha__head_input(cmha_model *m, cmha_tape *tape, cmha_tensor *x) {
+    if (!m->head_dense_weight) return x;
+    cmha_tensor *h = cmha_linear(tape, x, m->head_dense_weight, m->head_dense_bias);
+    cmha_tensor *a = cmha_activate(tape, h, (cmha_activation)m->config.activation);
+    x = cmha__norm_by(tape, &m->config, 0, a, m->head_norm_weight, m->head_norm_bias);
+    if (x) h->needs_grad = a->needs_grad = x->needs_grad = x->needs_grad != 0;
+    return x;
+}
+
 static cmha_tensor *cmha__vocabulary_head(cmha_model *m, cmha_tape *tape, cmha_tensor *x) {
+    x = cmha__head_input(m, tape, x);
     return cmha_linear(tape, x, cmha__output_weight(m, tape), m->head_bias);
 }
 
@@ -12061,6 +12097,9 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     size_t *first = mean ? NULL : (size_t *)cmha__record_alloc(tape, (B + 1) * sizeof *first);
     for (size_t b = 0; first && b < B; b++) first[b] = b * N;
     cmha_tensor *x = mean ? cmha_mean_tokens(tape, states, key_mask) : cmha_gather(tape, states, first, B);
+    if (model->pool_weight)
+        x = cmha__operate(tape, &cmha__tanh_op, 0, 0,
+                          cmha_linear(tape, x, model->pool_weight, model->pool_bias), NULL, NULL);
     x = cmha_linear(tape, x, model->class_weight, model->class_bias);
     if (c->classes > 1 || !(c->label_range > 0)) return x;
     return cmha_scale(tape, cmha_sigmoid(tape, x), (cmha_real)c->label_range);
@@ -12107,6 +12146,7 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
         targets = wanted;
         if (states) states->needs_grad = states->needs_grad != 0;
     }
+    states = cmha__head_input(model, tape, states);
     return cmha__linear_cross_entropy(tape, states, cmha__output_weight(model, tape), model->head_bias,
                                       targets, -1, NULL, weight);
 }

@@ -23,6 +23,7 @@ static const struct head {
     int labels, values; /* what the batch has; else targets */
 } heads[] = {{"causal=0 classes=3 pool=mean feature_norm=sequence", 1, 0},
              {"causal=0 classes=1 label_range=2 feature_norm=none", 1, 0},
+             {"causal=0 classes=3 pooler=1 feature_norm=none", 1, 0},
              {"causal=0 feature_norm=frame head_bias=1", 0, 0},
              {"causal=1 values=2 feature_norm=frame recompute=1", 0, 1},
              {"causal=0 values=2 gaussian=1 feature_norm=sequence", 0, 1},

@@ -162,6 +162,16 @@ int main(int argc, char **argv) {
         "dropout=0.2 attention_dropout=0.3 pcl_weight=0.1 attention_bias=1",
         "dropout=0.2 attention_dropout=0.1 placement=post activation=swiglu norm=rmsnorm",
         "activation=relu output_bias=1 token_types=2 causal=0",
+        /* what other people's models need */
+        "attention=rope qkv_bias=1 n_kv_heads=1 norm=rmsnorm activation=swiglu ffn_bias=0 d_head=6 "
+        "layout=half rope_scaling=llama3 rope_factor=4 rope_length=64 rope_fast=4 base=30",
+        "d_head=10 rotary_dims=6 layout=half rope_scaling=yarn rope_factor=8 rope_length=90 base=20",
+        "d_head=8 rotary_dims=4 pcl_weight=0.2 pcl_adapted=1 rope_scaling=ntk rope_factor=3 recompute=1",
+        "score=twist d_head=8 layout=half rotary_dims=4 rope_scaling=linear rope_factor=2",
+        "attention=dot position=learned placement=post causal=0 token_types=2 attention_bias=1 head_bias=1 "
+        "embedding_norm=1 head_transform=1 activation=gelu_tanh dropout=0.1",
+        "causal=0 embedding_norm=1 norm=rmsnorm",
+        "head_transform=1 embedding_norm=1 tied=0 placement=post",
         /* CoPE: every score, position, maximum and placement */
         "family=cope attention=dot placement=post activation=relu output_bias=1 cope_score=phase",
         "family=cope attention=dot cope_score=magnitude cope_imag=sin_cos",

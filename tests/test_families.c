@@ -32,6 +32,12 @@ static const struct kind {
     {BOTH, "attention=dot position=alibi n_kv_heads=1"},
     {DECODER | PADS, "attention=rope window=5"},
     {BOTH, "attention=dot position=multifreq pe_terms=2"},
+    {BOTH, "attention=rope layout=half norm=rmsnorm activation=swiglu n_kv_heads=2 qkv_bias=1 d_head=12 "
+           "rotary_dims=8 rope_scaling=yarn rope_factor=4 rope_length=512 base=100"},
+    {BOTH, "attention=cmha layout=half d_head=6 rotary_dims=4 rope_scaling=llama3 rope_factor=4 "
+           "rope_length=64 rope_fast=4 base=30 embedding_norm=1 head_transform=1 pooler=1"},
+    {DECODER | PADS, "attention=cmha window=5 rotary_dims=4 rope_scaling=ntk rope_factor=3 d_head=10 "
+                     "n_kv_heads=1 position=learned embedding_norm=1 placement=post head_transform=1 tied=0"},
     /* CoPE: every score, imaginary part and maximum */
     {BOTH, COPE "cope_score=phase placement=post activation=relu output_bias=1 token_types=2"},
     {BOTH, COPE "cope_score=magnitude cope_imag=sin_cos"},
@@ -50,6 +56,8 @@ static const struct kind {
     {BOTH, COPE "cope_score=linear cope_imag=learned placement=post n_layers=1"},
     /* MöbiusAttention: every mode, softmax, wiring and quotient, mixed and alone, beside every plain head */
     {BOTH, MOBIUS "attention_bias=1 token_types=2"},
+    {BOTH, MOBIUS "attention=rope qkv_bias=1 layout=half rotary_dims=4 rope_scaling=linear rope_factor=3 "
+           "head_transform=1 pooler=1"},
     {BOTH, MOBIUS "mobius_heads=4 mobius_softmax=real mobius_hermitian=1"},
     {BOTH, MOBIUS
      "attention=rope position=sinusoidal mobius_mode=full mobius_softmax=ri_split n_layers=3 norm=rmsnorm"},

@@ -25,6 +25,10 @@ static const family families[] = {
     {"real, post-norm, learned", "attention=rope placement=post position=learned attention_bias=1"},
     {"real, frequencies", "frequency=table attention=rope"},
     {"real, encoder", "causal=0 classes=3 token_types=2 position=sinusoidal dropout=0.1"},
+    {"real, heads of their own",
+     "attention=rope layout=half d_head=12 rotary_dims=8 qkv_bias=1 rope_scaling=linear rope_factor=2"},
+    {"real, BERT", "attention=dot causal=0 classes=3 token_types=2 position=learned placement=post "
+                   "attention_bias=1 head_bias=1 embedding_norm=1 head_transform=1 pooler=1 dropout=0.1"},
     {"cope", "family=cope attention=dot cope_score=hybrid_norm cope_imag=learned cope_gamma=0.5"},
     {"cope, linear", "family=cope attention=dot cope_score=linear"},
     {"cope, encoder",

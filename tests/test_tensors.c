@@ -353,9 +353,10 @@ static cmha_model_config drawn_config(cmha_context *context) {
     c.irw_queries = 1 + check_below(4), c.irw_width = check_below(7);
     c.rope_length = 4096, c.rope_factor = 2;
     c.d_head = check_below(2) ? 0 : 2 * (1 + check_below(6));
-    if (c.family != CMHA_FAMILY_REAL) c.pcl_weight = 0, c.n_kv_heads = c.d_head = 0;
+    if (c.family != CMHA_FAMILY_REAL) c.pcl_weight = 0, c.n_kv_heads = c.d_head = 0, c.embedding_norm = 0;
     c.rotary_dims = 2 * check_below((c.d_head ? c.d_head : c.d_model / c.n_heads) / 2 + 1);
     if (c.pcl_weight > 0) c.rotary_dims = 0;
+    if (c.activation == CMHA_ACTIVATION_SWIGLU) c.head_transform = 0;
     c.features = check_below(4) + !c.tokens, c.values = check_below(3);
     if (!c.features) c.complex_features = c.feature_norm = 0;
     if (!c.values) c.gaussian = 0;

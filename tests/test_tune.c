@@ -40,6 +40,7 @@ static const char *const forms[] = {
     "attention=rope n_kv_heads=2 activation=swiglu norm=rmsnorm residual_scale=0.5",
     "pcl_weight=0.1 placement=post attention_bias=1 dropout=0.1",
     "attention=dot position=learned embedding_scale=1 activation=relu",
+    "qkv_bias=1 d_head=12 layout=half rotary_dims=8 embedding_norm=1 head_transform=1 head_bias=1",
     "family=cope attention=dot cope_score=hybrid cope_imag=learned",
     "family=mobius attention=dot position=learned placement=post mobius_wiring=alternating n_layers=4",
     "family=mobius attention=rope position=sinusoidal placement=post mobius_heads=4 mobius_mode=full",
