@@ -2511,16 +2511,19 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
 #define CMHA__AVX512 target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 
 enum { CMHA__SET_BASE, CMHA__SET_AVX2, CMHA__SET_AVX512, CMHA__SETS };
-#ifdef CMHA__DISPATCH
-static int cmha__chosen = -1; /* until a thread asks; all find the same */
-
-static int cmha__best_set(void) {
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+#define CMHA__X86
+/* Returns the best set of this CPU, whatever the program was compiled for. */
+CMHA__UNUSED static int cmha__best_set(void) {
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return CMHA__SET_BASE;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return CMHA__SET_AVX2;
     return CMHA__SET_AVX512;
 }
+#endif
+#ifdef CMHA__DISPATCH
+static int cmha__chosen = -1; /* until a thread asks; all find the same */
 
 static int cmha__set(void) {
     int set = __atomic_load_n(&cmha__chosen, __ATOMIC_RELAXED);
@@ -2864,16 +2867,19 @@ CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size) {
     return buffer;
 }
 
-#if defined(CMHA__OPENBLAS) && defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
-/* Ranks a kernel family: 0 SSE, 1 AVX, 2 AVX2, 3 AVX-512; -1 unknown to us. */
-static int cmha__core_rank(const char *core) {
+#if defined(CMHA__OPENBLAS) && defined(CMHA__X86)
+static const int cmha__set_ranks[CMHA__SETS] = {0, 2, 3};
+
+/* Ranks OpenBLAS's kernel family: 0 SSE, 1 AVX, 2 AVX2, 3 AVX-512; -1: unknown to us, or another BLAS. */
+static int cmha__core_rank(void) {
     static const char *const families[4] = {
         ("|Katmai|Coppermine|Northwood|Prescott|Banias|Atom|Core2|Penryn|Dunnington|Nehalem|Athlon|Opteron|"
          "Opteron_SSE3|Barcelona|Nano|Bobcat|"),
         "|Sandybridge|Bulldozer|Piledriver|Steamroller|",
         "|Haswell|Zen|Excavator|",
         "|SkylakeX|Cooperlake|SapphireRapids|"};
-    size_t length = strlen(core);
+    const char *core = cmha__blas_core();
+    size_t length = core ? strlen(core) : 0;
     for (int rank = 3; rank >= 0; rank--)
         for (const char *at = families[rank]; length && (at = strstr(at + 1, core)) != NULL;)
             if (at[-1] == '|' && at[length] == '|') return rank;
@@ -2884,11 +2890,9 @@ static int cmha__core_rank(const char *core) {
 /* Tells whether OpenBLAS runs a kernel for an older instruction set than the built-in product, which then
    computes C of so many rows faster: few of them take OpenBLAS's to be SSE's. Every product asks. */
 CMHA__UNUSED static int cmha__blas_is_behind(size_t rows) {
-#if defined(CMHA__OPENBLAS) && !defined(CMHA__SCALAR) && (defined(__x86_64__) || defined(__i386__))
-    static const int ranks[3] = {0, 2, 3}; /* of the sets */
-    const char *core = cmha__set() > CMHA__SET_BASE ? cmha__blas_core() : NULL;
-    int rank = core ? cmha__core_rank(core) : -1;
-    return rank == 0 || (rank > 0 && rows >= 16 && rank < ranks[cmha__set()]);
+#if defined(CMHA__OPENBLAS) && !defined(CMHA__SCALAR) && defined(CMHA__X86)
+    int rank = cmha__set() > CMHA__SET_BASE ? cmha__core_rank() : -1;
+    return rank == 0 || (rank > 0 && rows >= 16 && rank < cmha__set_ranks[cmha__set()]);
 #else
     (void)rows;
     return 0;
@@ -2896,16 +2900,12 @@ CMHA__UNUSED static int cmha__blas_is_behind(size_t rows) {
 }
 
 CMHA_DEF const char *cmha_blas_remedy(void) {
-#if defined(CMHA__OPENBLAS) && defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
-    const char *core = cmha__blas_core();
-    int rank = core ? cmha__core_rank(core) : -1;
-    int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                 __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-    if (rank < 0 || rank >= (avx512 ? 3 : avx2 ? 2 : 0)) return NULL;
+#if defined(CMHA__OPENBLAS) && defined(CMHA__X86)
+    int rank = cmha__core_rank(), best = cmha__best_set();
+    if (rank < 0 || rank >= cmha__set_ranks[best]) return NULL;
     if (CMHA__BLAS_HAS(openblas_get_config) && !strstr(openblas_get_config(), "DYNAMIC_ARCH"))
         return NULL; /* has one kernel only and does not read the variable */
-    return avx512 ? "OPENBLAS_CORETYPE=SkylakeX" : "OPENBLAS_CORETYPE=Haswell";
+    return best == CMHA__SET_AVX512 ? "OPENBLAS_CORETYPE=SkylakeX" : "OPENBLAS_CORETYPE=Haswell";
 #else
     return NULL;
 #endif
@@ -4040,16 +4040,13 @@ static cmha_tensor *cmha__stop(cmha_tape *tape, cmha_status status) {
     return NULL;
 }
 
-CMHA__PRINTF(3, 4)
-static cmha_tensor *cmha__reject(cmha_tape *tape, cmha_status status, const char *format, ...) {
-    char line[256];
-    va_list arguments;
-    va_start(arguments, format);
-    cmha__vprint(line, sizeof line, format, arguments);
-    va_end(arguments);
-    if (tape && tape->status == CMHA_OK) cmha__fail(tape->context, status, "%s", line);
-    return cmha__stop(tape, status);
+/* Returns the context, whose line the tape's first failure writes; NULL after that. */
+static cmha_context *cmha__unfailed(const cmha_tape *tape) {
+    return tape && !tape->status ? tape->context : NULL;
 }
+
+/* (tape, status, format, ...) */
+#define cmha__reject(tape, ...) cmha__stop(tape, cmha__fail(cmha__unfailed(tape), __VA_ARGS__))
 
 /* Refuse shapes that do not fit, and arguments. */
 #define CMHA__MISFIT(tape, ...) cmha__reject(tape, CMHA_ERR_SHAPE, __VA_ARGS__)
@@ -4197,33 +4194,19 @@ static void cmha__clear(int threads, cmha_real *x, size_t n) {
     CMHA__FOR_CHUNKS(n > 65536 ? threads : 1, n, lo, hi) { memset(x + lo, 0, (hi - lo) * sizeof *x); }
 }
 
-/* Takes a recycled gradient buffer of n numbers, or new memory. Not cleared. */
-static cmha_real *cmha__grad_buffer(cmha_tape *tape, size_t n) {
-    size_t bytes = cmha__round64(n * sizeof(cmha_real));
-    for (int i = 0; i < tape->n_unused; i++)
-        if (tape->unused[i].bytes == bytes) {
-            void *memory = tape->unused[i].memory;
-            tape->unused[i] = tape->unused[--tape->n_unused];
-            return (cmha_real *)memory;
-        }
-    return cmha__reals(tape, n);
-}
-
-static void cmha__free_buffer(cmha_tape *tape, cmha_real *memory, size_t n) {
-    if (tape->n_unused == CMHA_MAX_FREE) return;
-    tape->unused[tape->n_unused].memory = memory;
-    tape->unused[tape->n_unused++].bytes = cmha__round64(n * sizeof *memory);
-}
-
 /* Returns the gradient of t. A fresh one holds no numbers yet: the caller writes instead of adding. */
 static cmha_real *cmha__grad_fresh(cmha_tape *tape, cmha_tensor *t, int *fresh) {
     *fresh = 0;
     if (!t || !t->needs_grad || !tape || tape->status) return NULL;
-    if (!t->grad) {
-        t->grad = cmha__grad_buffer(tape, t->size);
-        *fresh = 1;
-    }
-    return t->grad;
+    if (t->grad) return t->grad;
+    *fresh = 1;
+    for (int i = 0; i < tape->n_unused; i++)
+        if (tape->unused[i].bytes == cmha__round64(t->size * sizeof *t->grad)) {
+            t->grad = (cmha_real *)tape->unused[i].memory;
+            tape->unused[i] = tape->unused[--tape->n_unused];
+            return t->grad;
+        }
+    return t->grad = cmha__reals(tape, t->size);
 }
 
 CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t) {
@@ -4260,7 +4243,10 @@ static cmha_status cmha__walk(cmha_tape *tape) {
                          cmha_status_string(status));
         if (tape->status) return tape->status;
         if (!out->grad || out->needs_grad != 2) continue;
-        cmha__free_buffer(tape, out->grad, out->size);
+        if (tape->n_unused < CMHA_MAX_FREE) {
+            tape->unused[tape->n_unused].memory = out->grad;
+            tape->unused[tape->n_unused++].bytes = cmha__round64(out->size * sizeof *out->grad);
+        }
         out->grad = NULL;
     }
     tape->last = NULL;
@@ -4475,6 +4461,16 @@ static cmha_tensor *cmha__operate(cmha_tape *tape, const cmha__op *op, int kind,
     return cmha__run(tape, &call);
 }
 
+/* Runs the pass of an operation of two inputs as a kernel, without a tape; dy: backwards. */
+static void cmha__kernel(const cmha__op *op, int kind, cmha_real number, size_t T, size_t D,
+                         const cmha_real *a, const cmha_real *b, cmha_real *y, const cmha_real *dy,
+                         cmha_real *da, cmha_real *db) {
+    cmha__call c = cmha__call_of(op, NULL, NULL, NULL);
+    c.kind = kind, c.number = number, c.n = T, c.D = D;
+    c.x[0] = a, c.x[1] = b, c.y = y, c.dy = dy, c.dx[0] = da, c.dx[1] = db;
+    op->pass(&c);
+}
+
 /* ============================================== Operations ============================================== */
 
 /* ---- Common: elements, products, shapes ---- */
@@ -4500,8 +4496,7 @@ CMHA__HOT_OP(cmha__mul_pass) {
 }
 
 CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
-    static const cmha__op op = {
-        "mul", cmha__mul_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS, 0, {0, 0}, 0};
+    static const cmha__op op = {"mul", cmha__mul_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS, 0, {0, 0}, 0};
     return cmha__operate(tape, &op, 0, 0, a, b, NULL);
 }
 
@@ -5879,45 +5874,6 @@ static void cmha__divide_backward(const cmha_real *CMHA__RESTRICT ur, const cmha
     }
 }
 
-CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D,
-                                    cmha_quotient_kind kind, cmha_real eps, cmha_real *y) {
-    cmha__division d;
-    for (size_t t = 0; t < T; t++, u += 2 * D, w += 2 * D, y += 2 * D)
-        for (size_t j = 0, n; (n = cmha__block_of(D, j)) > 0; j += n) {
-            cmha__denominators(w + j, w + D + j, n, kind, eps, &d);
-            cmha__divide(u + j, u + D + j, &d, n, y + j, y + D + j);
-        }
-}
-
-CMHA_FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
-                                     size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *du,
-                                     cmha_real *dw) {
-    cmha__division d;
-    cmha__quotient_grad g;
-    for (size_t t = 0; t < T; t++)
-        for (size_t j = 0, n; (n = cmha__block_of(D, j)) > 0; j += n) {
-            size_t at = 2 * t * D + j;
-            cmha__denominators(w + at, w + at + D, n, kind, eps, &d);
-            cmha__divide_backward(u + at, u + at + D, &d, dy + at, dy + at + D, n, &g);
-            if (du) cmha__axpy(n, 1, g.ur, du + at), cmha__axpy(n, 1, g.ui, du + at + D);
-            if (dw) cmha__axpy(n, 1, g.wr, dw + at), cmha__axpy(n, 1, g.wi, dw + at + D);
-        }
-}
-
-static void cmha__quotient_rows(const cmha__call *c) {
-    cmha_quotient_kind kind = (cmha_quotient_kind)c->kind;
-    if (!cmha__goes_back(c)) cmha_quotient_forward(c->x[0], c->x[1], c->n, c->D, kind, c->number, c->y);
-    else cmha_quotient_backward(c->x[0], c->x[1], c->dy, c->n, c->D, kind, c->number, c->dx[0], c->dx[1]);
-}
-
-CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
-                                    cmha_real eps) {
-    static const cmha__op op = {
-        "quotient", cmha__quotient_rows, NULL, 2, CMHA__PLANES | CMHA__ALIKE | CMHA__EPS,
-        CMHA_QUOTIENT_UNIT + 1, {0, 0}, 0};
-    return cmha__operate(tape, &op, (int)kind, eps, u, w, NULL);
-}
-
 /* y = a x + b (b NULL: a x) on a block of columns; imaginary parts lie D numbers behind the real ones. */
 static void cmha__affine(const cmha_real *CMHA__RESTRICT x, const cmha_real *CMHA__RESTRICT a,
                          const cmha_real *CMHA__RESTRICT b, size_t D, size_t n, cmha_real *CMHA__RESTRICT yr,
@@ -5983,69 +5939,81 @@ CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, 
     return cmha__operate(tape, &op, 0, 0, x, w, NULL);
 }
 
-/* u = a rho + b and the denominators c rho + d on a block of columns; rho and abcd point to its first one. */
-static void cmha__mobius_parts(const cmha_real *rho, const cmha_real *abcd, size_t D, size_t n,
-                               cmha_quotient_kind kind, cmha_real eps, cmha_real *ur, cmha_real *ui,
-                               cmha__division *d) {
-    cmha_real wr[CMHA__PAIRS], wi[CMHA__PAIRS];
-    cmha__affine(rho, abcd, abcd + 2 * D, D, n, ur, ui);
-    cmha__affine(rho, abcd + 4 * D, abcd + 6 * D, D, n, wr, wi);
-    cmha__denominators(wr, wi, n, kind, eps, d);
-}
-
-/* MöbiusAttention eq 5-6. */
-CMHA__HOT(CMHA_DEF, cmha_mobius_forward,
-          (const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D, cmha_quotient_kind kind,
-           cmha_real eps, cmha_real *y),
-          (rho, abcd, T, D, kind, eps, y)) {
-    cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
-    cmha__division d;
-    for (size_t t = 0; t < T; t++, rho += 2 * D, y += 2 * D)
-        for (size_t j = 0, n; (n = cmha__block_of(D, j)) > 0; j += n) {
-            cmha__mobius_parts(rho + j, abcd + j, D, n, kind, eps, ur, ui, &d);
-            cmha__divide(ur, ui, &d, n, y + j, y + D + j);
-        }
-}
-
-CMHA__HOT(CMHA_FIT, cmha_mobius_backward,
-          (const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T, size_t D,
-           cmha_quotient_kind kind, cmha_real eps, cmha_real *drho, cmha_real *dabcd),
-          (rho, abcd, dy, T, D, kind, eps, drho, dabcd)) {
-    cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS];
+/* Quotients u / w of inputs 0 and 1 or, with a shared map (MöbiusAttention eq 5-6), of u = a rho + b and w =
+   c rho + d. Columns come with all their rows: the sums over rows stay at hand. */
+CMHA__HOT_OP(cmha__quotient_pass) {
+    cmha_real mapped[4][CMHA__PAIRS];
     double sums[8][CMHA__PAIRS];
     cmha__division d;
     cmha__quotient_grad g;
-    for (size_t j = 0, n; j < D; j += n) { /* columns with all their rows: the sums over rows stay at hand */
-        const cmha_real *map = abcd + j;
-        n = cmha__block_of(D, j);
-        memset(sums, 0, sizeof sums);
-        for (size_t at = j; at < 2 * T * D; at += 2 * D) {
-            cmha__mobius_parts(rho + at, map, D, n, kind, eps, ur, ui, &d);
-            cmha__divide_backward(ur, ui, &d, dy + at, dy + at + D, n, &g);
-            if (drho) {
-                cmha__affine_dx(g.ur, g.ui, map, D, n, drho + at);
-                cmha__affine_dx(g.wr, g.wi, map + 4 * D, D, n, drho + at);
+    const int maps = c->op->shared[0], back = cmha__goes_back(c);
+    cmha_real *dx = c->dx[0], *dw = c->dx[1];
+    for (size_t j = 0, D = c->D, n; (n = cmha__block_of(D, j)) > 0; j += n) {
+        const cmha_real *map = c->x[1] + j;
+        if (back && maps) memset(sums, 0, sizeof sums);
+        for (size_t at = j; at < 2 * c->n * D; at += 2 * D) {
+            const cmha_real *x = c->x[0] + at, *ur = x, *ui = x + D;
+            const cmha_real *wr = c->x[1] + (maps ? 0 : at), *wi = wr + D;
+            if (maps) {
+                ur = mapped[0], ui = mapped[1], wr = mapped[2], wi = mapped[3];
+                cmha__affine(x, map, map + 2 * D, D, n, mapped[0], mapped[1]);
+                cmha__affine(x, map + 4 * D, map + 6 * D, D, n, mapped[2], mapped[3]);
             }
-            if (dabcd) {
-                cmha__affine_sums(g.ur, g.ui, rho + at, D, n, 4, sums);
-                cmha__affine_sums(g.wr, g.wi, rho + at, D, n, 4, sums + 4);
+            cmha__denominators(wr, wi, n, (cmha_quotient_kind)c->kind, c->number, &d);
+            if (!back) {
+                cmha__divide(ur, ui, &d, n, c->y + at, c->y + at + D);
+                continue;
             }
+            cmha__divide_backward(ur, ui, &d, c->dy + at, c->dy + at + D, n, &g);
+            if (dx && maps) {
+                cmha__affine_dx(g.ur, g.ui, map, D, n, dx + at);
+                cmha__affine_dx(g.wr, g.wi, map + 4 * D, D, n, dx + at);
+            } else if (dx) cmha__axpy(n, 1, g.ur, dx + at), cmha__axpy(n, 1, g.ui, dx + at + D);
+            if (dw && maps) {
+                cmha__affine_sums(g.ur, g.ui, x, D, n, 4, sums);
+                cmha__affine_sums(g.wr, g.wi, x, D, n, 4, sums + 4);
+            } else if (dw) cmha__axpy(n, 1, g.wr, dw + at), cmha__axpy(n, 1, g.wi, dw + at + D);
         }
-        if (dabcd) cmha__add_sums(sums, 8, D, n, dabcd + j);
+        if (back && dw && maps) cmha__add_sums(sums, 8, D, n, dw + j);
     }
 }
 
-static void cmha__mobius_rows(const cmha__call *c) {
-    cmha_quotient_kind kind = (cmha_quotient_kind)c->kind;
-    if (!cmha__goes_back(c)) cmha_mobius_forward(c->x[0], c->x[1], c->n, c->D, kind, c->number, c->y);
-    else cmha_mobius_backward(c->x[0], c->x[1], c->dy, c->n, c->D, kind, c->number, c->dx[0], c->dx[1]);
+static const cmha__op cmha__quotient_op = {
+    "quotient", cmha__quotient_pass, NULL, 2, CMHA__PLANES | CMHA__ALIKE | CMHA__EPS,
+    CMHA_QUOTIENT_UNIT + 1, {0, 0}, 0};
+static const cmha__op cmha__mobius_op = {
+    "mobius", cmha__quotient_pass, NULL, 2, CMHA__PLANES | CMHA__EPS, CMHA_QUOTIENT_UNIT + 1, {8, 0}, 0};
+
+CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D,
+                                    cmha_quotient_kind kind, cmha_real eps, cmha_real *y) {
+    cmha__kernel(&cmha__quotient_op, (int)kind, eps, T, D, u, w, y, NULL, NULL, NULL);
+}
+
+CMHA_FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
+                                     size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *du,
+                                     cmha_real *dw) {
+    cmha__kernel(&cmha__quotient_op, (int)kind, eps, T, D, u, w, NULL, dy, du, dw);
+}
+
+CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
+                                    cmha_real eps) {
+    return cmha__operate(tape, &cmha__quotient_op, (int)kind, eps, u, w, NULL);
+}
+
+CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D,
+                                  cmha_quotient_kind kind, cmha_real eps, cmha_real *y) {
+    cmha__kernel(&cmha__mobius_op, (int)kind, eps, T, D, rho, abcd, y, NULL, NULL, NULL);
+}
+
+CMHA_FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
+                                   size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *drho,
+                                   cmha_real *dabcd) {
+    cmha__kernel(&cmha__mobius_op, (int)kind, eps, T, D, rho, abcd, NULL, dy, drho, dabcd);
 }
 
 CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd,
                                   cmha_quotient_kind kind, cmha_real eps) {
-    static const cmha__op op = {
-        "mobius", cmha__mobius_rows, NULL, 2, CMHA__PLANES | CMHA__EPS, CMHA_QUOTIENT_UNIT + 1, {8, 0}, 0};
-    return cmha__operate(tape, &op, (int)kind, eps, rho, abcd, NULL);
+    return cmha__operate(tape, &cmha__mobius_op, (int)kind, eps, rho, abcd, NULL);
 }
 
 /* ---- Complex building blocks ---- */
@@ -6182,59 +6150,48 @@ static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
     cmha__sincos(theta, s, c);
 }
 
-static void cmha__rotate_row(const cmha_real *CMHA__RESTRICT z, const cmha_real *CMHA__RESTRICT theta,
-                             size_t D, cmha_real *CMHA__RESTRICT y) {
-    for (size_t j = 0; j < D; j++) {
-        cmha_real s, c;
-        cmha__turn(theta[j], &s, &c);
-        y[j] = z[j] * c - z[D + j] * s;
-        y[D + j] = z[j] * s + z[D + j] * c;
-    }
-}
-
-/* CRAT eq 6-7 */
-CMHA__HOT(CMHA_DEF, cmha_complex_rotate_forward,
-          (const cmha_real *z, const cmha_real *theta, size_t T, size_t D, cmha_real *y),
-          (z, theta, T, D, y)) {
-    for (size_t t = 0; t < T; t++) cmha__rotate_row(z + 2 * t * D, theta + t * D, D, y + 2 * t * D);
-}
-
-CMHA__HOT(CMHA_FIT, cmha_complex_rotate_backward,
-          (const cmha_real *z, const cmha_real *theta, const cmha_real *dy, size_t T, size_t D, cmha_real *dz,
-           cmha_real *dtheta),
-          (z, theta, dy, T, D, dz, dtheta)) {
-    cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS]; /* dy conj(exp(i theta)): dz, and with conj(z) dtheta */
-    for (size_t t = 0; t < T; t++)
+/* CRAT eq 6-7; dy turns back: that is dz, and with conj(z) dtheta. */
+CMHA__HOT_OP(cmha__complex_rotate_pass) {
+    cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
+    const int back = cmha__goes_back(c);
+    cmha_real *dz = back ? c->dx[0] : NULL, *dtheta = back ? c->dx[1] : NULL;
+    for (size_t t = 0, D = c->D; t < c->n; t++)
         for (size_t j0 = 0, m; (m = cmha__block_of(D, j0)) > 0; j0 += m) {
-            size_t at = 2 * t * D + j0;
-            const cmha_real *re = z + at, *im = re + D, *way = theta + t * D + j0, *g = dy + at;
+            size_t at = 2 * t * D + j0, angle = t * D + j0;
+            const cmha_real *theta = c->x[1] + angle, *z = c->x[0] + at, *turned = back ? c->dy + at : z;
             for (size_t j = 0; j < m; j++) {
-                cmha_real s, c;
-                cmha__turn(way[j], &s, &c);
-                gr[j] = g[j] * c + g[D + j] * s;
-                gi[j] = g[D + j] * c - g[j] * s;
+                cmha_real sine, cosine;
+                cmha__turn(theta[j], &sine, &cosine);
+                sine = back ? -sine : sine;
+                re[j] = turned[j] * cosine - turned[D + j] * sine;
+                im[j] = turned[j] * sine + turned[D + j] * cosine;
             }
-            if (dz) cmha__axpy(m, 1, gr, dz + at), cmha__axpy(m, 1, gi, dz + at + D);
-            for (size_t j = 0; dtheta && j < m; j++) dtheta[t * D + j0 + j] += gi[j] * re[j] - gr[j] * im[j];
+            if (!back) memcpy(c->y + at, re, m * sizeof *re), memcpy(c->y + at + D, im, m * sizeof *im);
+            if (dz) cmha__axpy(m, 1, re, dz + at), cmha__axpy(m, 1, im, dz + at + D);
+            for (size_t j = 0; dtheta && j < m; j++) dtheta[angle + j] += im[j] * z[j] - re[j] * z[D + j];
         }
 }
-
 static void cmha__complex_rotate_fits(cmha__call *c) {
     const cmha_tensor *theta = c->in[1];
     if (cmha__last(theta) != c->D || theta->size != c->in[0]->size / 2)
         CMHA__MISFIT(c->tape, "complex_rotate: %zu complex numbers, %zu angles", c->in[0]->size / 2,
                      theta->size);
 }
-static void cmha__complex_rotate_rows(const cmha__call *c) {
-    if (!cmha__goes_back(c)) cmha_complex_rotate_forward(c->x[0], c->x[1], c->n, c->D, c->y);
-    else cmha_complex_rotate_backward(c->x[0], c->x[1], c->dy, c->n, c->D, c->dx[0], c->dx[1]);
+static const cmha__op cmha__complex_rotate_op = {
+    "complex_rotate", cmha__complex_rotate_pass, cmha__complex_rotate_fits, 2, CMHA__PLANES, 0, {0, 0}, 0};
+
+CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D,
+                                          cmha_real *y) {
+    cmha__kernel(&cmha__complex_rotate_op, 0, 0, T, D, z, theta, y, NULL, NULL, NULL);
+}
+
+CMHA_FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
+                                           size_t T, size_t D, cmha_real *dz, cmha_real *dtheta) {
+    cmha__kernel(&cmha__complex_rotate_op, 0, 0, T, D, z, theta, NULL, dy, dz, dtheta);
 }
 
 CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta) {
-    static const cmha__op op = {
-        "complex_rotate", cmha__complex_rotate_rows, cmha__complex_rotate_fits, 2, CMHA__PLANES, 0, {0, 0},
-        0};
-    return cmha__operate(tape, &op, 0, 0, z, theta, NULL);
+    return cmha__operate(tape, &cmha__complex_rotate_op, 0, 0, z, theta, NULL);
 }
 
 /* ---- Complex norms ---- */
@@ -6515,8 +6472,7 @@ static void cmha__phasor_rows(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps) {
-    static const cmha__op op = {
-        "phasor", cmha__phasor_rows, NULL, 1, CMHA__PLANES | CMHA__EPS, 0, {0, 0}, 0};
+    static const cmha__op op = {"phasor", cmha__phasor_rows, NULL, 1, CMHA__PLANES | CMHA__EPS, 0, {0, 0}, 0};
     return cmha__operate(tape, &op, 0, eps, z, NULL, NULL);
 }
 
