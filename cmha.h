@@ -12368,11 +12368,8 @@ static double cmha__grad_norm(const cmha_parameters *p) {
     double sum = 0;
     for (int c = 0; c < threads; c++) p->sums[c] = 0;
     CMHA__FOR_CHUNKS(threads, p->learning, lo, hi) {
-        size_t n;
-        for (size_t i = lo; i < hi; i += n) { /* blocks, so that a float sum of squares stays exact enough */
-            n = hi - i < 4096 ? hi - i : 4096;
-            p->sums[cmha__chunk] += (double)cmha__dot(p->grad + i, p->grad + i, n);
-        }
+        for (size_t i = lo; i < hi; i += 4096) /* blocks, so that a float sum of squares stays exact enough */
+            p->sums[cmha__chunk] += (double)cmha__dot(p->grad + i, p->grad + i, cmha__min(hi - i, 4096));
     }
     for (int c = 0; c < threads; c++) sum += p->sums[c];
     return sqrt(sum);
@@ -13242,7 +13239,7 @@ static cmha_status cmha__files_fail(cmha_context *ctx, const char *what, cmha_st
 #ifdef CMHA_NO_FILES
 #define cmha__system_open(ctx, path, file, size) cmha__files_fail(ctx, "cannot be opened", CMHA_ERR_NOT_FOUND)
 #define cmha__system_read(ctx, file, offset, to, bytes) CMHA_ERR_STATE /* of none that was opened */
-#define cmha__system_write(fd, from, bytes) 0
+#define cmha__file_move(fd, at, bytes, writing) 0
 #define cmha__system_close(file) (void)(file)
 #define cmha__system_save(o) cmha__files_fail((o)->context, "writing failed", CMHA_ERR_NOT_FOUND)
 #else
@@ -13304,21 +13301,19 @@ static cmha_status cmha__system_open(cmha_context *ctx, const char *path, void *
     return cmha__fail(ctx, CMHA_ERR_IO, "cannot be read: not a regular file");
 }
 
-/* Reads or writes all bytes where the file stands: 1 = done. On 0 errno says why, 0 being the file's end. */
-static int cmha__file_move(int fd, unsigned char *at, size_t bytes, int writing) {
+/* Reads or writes all bytes where the file stands. Returns 0, errno, or -1 at the file's end (errno = 0). */
+static int cmha__file_move(int fd, void *first, size_t bytes, int writing) {
+    unsigned char *at = (unsigned char *)first;
     while (bytes) {
         unsigned piece = bytes < CMHA__FILE_PIECE ? (unsigned)bytes : (unsigned)CMHA__FILE_PIECE;
         errno = 0;
         long long moved = writing ? CMHA__SYSTEM(write)(fd, at, piece) : CMHA__SYSTEM(read)(fd, at, piece);
         if (moved < 0 && errno == EINTR) continue;
-        if (moved <= 0) {
-            if (writing && !errno) errno = ENOSPC;
-            return 0;
-        }
+        if (moved <= 0) return errno ? errno : writing ? ENOSPC : -1;
         at += moved;
         bytes -= (size_t)moved;
     }
-    return 1;
+    return 0;
 }
 
 static int cmha__descriptor(const void *file) { return (int)(intptr_t)file - 1; }
@@ -13327,19 +13322,13 @@ static void cmha__system_close(void *file) {
     if (file) CMHA__SYSTEM(close)(cmha__descriptor(file));
 }
 
-/* Returns 0 or errno. */
-static int cmha__system_write(int fd, unsigned char *from, size_t bytes) {
-    return cmha__file_move(fd, from, bytes, 1) ? 0 : errno;
-}
 
 static cmha_status cmha__system_read(cmha_context *ctx, void *file, uint64_t offset, void *to, size_t bytes) {
     CMHA__FILE_PLACE place = (CMHA__FILE_PLACE)offset;
     int fd = cmha__descriptor(file);
     errno = 0;
-    if ((uint64_t)place == offset && CMHA__SEEK_FILE(fd, place, SEEK_SET) >= 0 &&
-        cmha__file_move(fd, (unsigned char *)to, bytes, 0))
-        return CMHA_OK;
-    return cmha__io_fail(ctx, "reading failed");
+    int moves = (uint64_t)place == offset && CMHA__SEEK_FILE(fd, place, SEEK_SET) >= 0;
+    return moves && !cmha__file_move(fd, to, bytes, 0) ? CMHA_OK : cmha__io_fail(ctx, "reading failed");
 }
 #endif
 
@@ -13497,19 +13486,14 @@ typedef struct cmha__header {
     cmha_archive *archive;      /* its arrays have room for all that a header of this length can hold */
     const char *begin;
     char *at;                   /* the text ends in a NUL, which no rule accepts */
-    int seen_metadata;
+    int seen_metadata, named;   /* named: what is wrong is the tensor */
     cmha_archive_tensor tensor; /* the one that is being read, bits for its fields, and a list */
     int seen, n;
     uint64_t list[8];
 } cmha__header;
 
-/* Reads one thing. */
-typedef cmha_status (*cmha__rule)(cmha__header *h);
-
-static cmha_status cmha__header_fail(cmha__header *h, const char *problem) {
-    return cmha__fail(h->archive->context, CMHA_ERR_FORMAT, "safetensors header, byte %zu: %s",
-                      (size_t)(h->at - h->begin), problem);
-}
+/* Reads one thing. All of these return what is wrong, or NULL. */
+typedef const char *(*cmha__rule)(cmha__header *h);
 
 static cmha_status cmha__tensor_fail(const cmha_archive *archive, const char *name, const char *problem) {
     return cmha__fail(archive->context, CMHA_ERR_FORMAT, "tensor %.60s: %s", name, problem);
@@ -13528,15 +13512,14 @@ static int cmha__accept(cmha__header *h, char c) {
 }
 
 /* Reads things between two brackets and commas. */
-static cmha_status cmha__read_all(cmha__header *h, const char *brackets, cmha__rule rule) {
-    cmha_status status;
-    if (!cmha__accept(h, brackets[0]))
-        return cmha__header_fail(h, *brackets == '[' ? "a list is expected" : "an object is expected");
-    if (cmha__accept(h, brackets[1])) return CMHA_OK;
+static const char *cmha__read_all(cmha__header *h, const char *brackets, cmha__rule rule) {
+    const char *wrong;
+    if (!cmha__accept(h, brackets[0])) return *brackets == '[' ? "a list is expected" : "an object is expected";
+    if (cmha__accept(h, brackets[1])) return NULL;
     do {
-        if ((status = rule(h)) != CMHA_OK) return status;
+        if ((wrong = rule(h)) != NULL) return wrong;
     } while (cmha__accept(h, ','));
-    return cmha__accept(h, brackets[1]) ? CMHA_OK : cmha__header_fail(h, "a list or an object is not closed");
+    return cmha__accept(h, brackets[1]) ? NULL : "a list or an object is not closed";
 }
 
 /* Reads the four digits of a \u escape; 0, which no text may hold, where they are not. */
@@ -13568,17 +13551,16 @@ static int cmha__unescape(cmha__header *h, char **out) {
 }
 
 /* Reads a string and decodes it in place: its text never grows. */
-static cmha_status cmha__read_string(cmha__header *h, const char **text) {
+static const char *cmha__read_string(cmha__header *h, const char **text) {
     char *out;
-    if (!cmha__accept(h, '"')) return cmha__header_fail(h, "a string is expected");
+    if (!cmha__accept(h, '"')) return "a string is expected";
     *text = out = h->at;
     while (*h->at != '"') {
         size_t n = cmha__utf8_length((const unsigned char *)h->at);
-        if ((unsigned char)*h->at < 32)
-            return cmha__header_fail(h, "a string is not closed or holds a control character");
-        if (!n) return cmha__header_fail(h, "a string is not UTF-8");
+        if ((unsigned char)*h->at < 32) return "a string is not closed or holds a control character";
+        if (!n) return "a string is not UTF-8";
         if (*h->at == '\\') {
-            if (!cmha__unescape(h, &out)) return cmha__header_fail(h, "a bad escape in a string");
+            if (!cmha__unescape(h, &out)) return "a bad escape in a string";
             continue;
         }
         memmove(out, h->at, n);
@@ -13587,81 +13569,75 @@ static cmha_status cmha__read_string(cmha__header *h, const char **text) {
     }
     h->at++;
     *out = 0;
-    return CMHA_OK;
+    return NULL;
 }
 
-static cmha_status cmha__read_key(cmha__header *h, const char **key) {
-    cmha_status status = cmha__read_string(h, key);
-    return status || cmha__accept(h, ':') ? status : cmha__header_fail(h, "a colon is expected");
+static const char *cmha__read_key(cmha__header *h, const char **key) {
+    const char *wrong = cmha__read_string(h, key);
+    return wrong || cmha__accept(h, ':') ? wrong : "a colon is expected";
 }
 
-static cmha_status cmha__read_number(cmha__header *h) {
+static const char *cmha__read_number(cmha__header *h) {
     char text[24] = "";
     cmha__skip_blanks(h);
     size_t digits = strspn(h->at, "0123456789");
     if (digits < sizeof text) memcpy(text, h->at, digits);
-    if (h->n == 8) return cmha__header_fail(h, "a list is too long");
+    if (h->n == 8) return "a list is too long";
     if (!cmha__parse_u64(text, &h->list[h->n++]) || (digits > 1 && *text == '0'))
-        return cmha__header_fail(h, "a whole number of 64 bits, without zeros before it, is expected");
+        return "a whole number of 64 bits, without zeros before it, is expected";
     h->at += digits;
-    return CMHA_OK;
+    return NULL;
 }
 
 /* "key": "value" */
-static cmha_status cmha__read_pair(cmha__header *h) {
-    const char **pair = h->archive->metadata + 2 * h->archive->n_metadata;
-    cmha_status status = cmha__read_key(h, &pair[0]);
-    if (!status) status = cmha__read_string(h, &pair[1]);
-    if (!status) h->archive->n_metadata++;
-    return status;
+static const char *cmha__read_pair(cmha__header *h) {
+    const char **pair = h->archive->metadata + 2 * h->archive->n_metadata++;
+    const char *wrong = cmha__read_key(h, &pair[0]);
+    return wrong ? wrong : cmha__read_string(h, &pair[1]);
 }
 
 /* "dtype": "F32" or "shape": [2, 3] or "data_offsets": [0, 24] */
-static cmha_status cmha__read_field(cmha__header *h) {
+static const char *cmha__read_field(cmha__header *h) {
     cmha_archive_tensor *t = &h->tensor;
-    const char *key;
-    cmha_status status = cmha__read_key(h, &key);
-    if (status) return status;
+    const char *key, *wrong = cmha__read_key(h, &key);
+    if (wrong) return wrong;
     int bit = !strcmp(key, "dtype") ? 1 : !strcmp(key, "shape") ? 2 : !strcmp(key, "data_offsets") ? 4 : 0;
-    if (!bit || h->seen & bit) return cmha__header_fail(h, "a field of a tensor is unknown or comes twice");
+    if (!bit || h->seen & bit) return "a field of a tensor is unknown or comes twice";
     h->seen |= bit, h->n = 0;
     if (bit == 1) return cmha__read_string(h, &t->dtype);
-    status = cmha__read_all(h, "[]", cmha__read_number);
+    wrong = cmha__read_all(h, "[]", cmha__read_number);
     if (bit == 4 && h->n == 2) t->begin = h->list[0], t->end = h->list[1], h->seen |= 8;
-    if (bit == 4) return status;
+    if (bit == 4) return wrong;
     t->rank = h->n, t->count = 1;
-    for (int i = 0; i < h->n && !status; i++) {
+    for (int i = 0; i < h->n && !wrong; i++) {
         t->shape[i] = (size_t)h->list[i];
-        if (t->shape[i] != h->list[i] || !cmha__mul(t->count, t->shape[i], &t->count))
-            status = cmha__tensor_fail(h->archive, t->name, "its shape is too large");
+        h->named = t->shape[i] != h->list[i] || !cmha__mul(t->count, t->shape[i], &t->count);
+        if (h->named) wrong = "its shape is too large";
     }
-    return status;
+    return wrong;
 }
 
 /* "name": {fields in any order} or "__metadata__": {pairs} */
-static cmha_status cmha__read_entry(cmha__header *h) {
+static const char *cmha__read_entry(cmha__header *h) {
     cmha_archive_tensor *t = &h->tensor;
-    const char *problem = NULL;
     size_t width, bytes;
-    cmha_status status;
-    memset(t, 0, sizeof *t);
-    if ((status = cmha__read_key(h, &t->name)) != CMHA_OK) return status;
+    memset(t, 0, sizeof *t), h->seen = 0;
+    const char *wrong = cmha__read_key(h, &t->name);
+    if (wrong) return wrong;
     if (strcmp(t->name, "__metadata__") == 0)
-        return h->seen_metadata++ ? cmha__header_fail(h, "__metadata__ comes twice")
-                                  : cmha__read_all(h, "{}", cmha__read_pair);
-    h->seen = 0;
-    if ((status = cmha__read_all(h, "{}", cmha__read_field)) != CMHA_OK) return status;
-    width = h->seen & 1 ? cmha__dtypes[cmha__dtype(t->dtype)].width : 0;
-    if (h->seen != 15) problem = "it lacks a dtype, a shape or two data_offsets";
-    else if (!width) problem = "its dtype is not known";
-    else if (t->begin > t->end || t->end > cmha__data_bytes(h->archive))
-        problem = "its data_offsets lie outside the file";
-    else if (!cmha__mul(t->count, width, &bytes) || bytes != t->end - t->begin)
-        problem = "its data_offsets do not fit its shape and dtype";
-    else if (cmha__dtype(t->dtype) == CMHA__AS_C64) t->count *= 2;
-    if (problem) return cmha__tensor_fail(h->archive, t->name, problem);
+        return h->seen_metadata++ ? "__metadata__ comes twice" : cmha__read_all(h, "{}", cmha__read_pair);
+    if ((wrong = cmha__read_all(h, "{}", cmha__read_field)) != NULL) return wrong;
+    h->named = 1;
+    if (h->seen != 15) return "it lacks a dtype, a shape or two data_offsets";
+    if (!(width = cmha__dtypes[cmha__dtype(t->dtype)].width)) return "its dtype is not known";
+    if (t->begin > t->end || t->end > cmha__data_bytes(h->archive))
+        return "its data_offsets lie outside the file";
+    if (!cmha__mul(t->count, width, &bytes) || bytes != t->end - t->begin)
+        return "its data_offsets do not fit its shape and dtype";
+    h->named = 0;
+    if (cmha__dtype(t->dtype) == CMHA__AS_C64) t->count *= 2;
     h->archive->tensors[h->archive->n_tensors++] = *t;
-    return CMHA_OK;
+    return NULL;
 }
 
 static int cmha__compare_places(const void *a, const void *b) {
@@ -13741,11 +13717,14 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     h.archive = archive, h.begin = h.at = archive->path + name;
     if ((status = cmha__file_read(ctx, path, archive->file, 8, h.at, text)) != CMHA_OK) return status;
     h.at[text] = 0;
-    if (*h.at != '{') return cmha__header_fail(&h, "it does not begin with {");
-    status = cmha__read_all(&h, "{}", cmha__read_entry);
-    cmha__skip_blanks(&h);
-    if (!status && h.at != h.begin + text) status = cmha__header_fail(&h, "something follows its end");
-    return status ? status : cmha__arrange(archive);
+    const char *wrong = *h.at != '{' ? "it does not begin with {" : cmha__read_all(&h, "{}", cmha__read_entry);
+    if (!wrong) cmha__skip_blanks(&h);
+    if (!wrong && h.at != h.begin + text) wrong = "something follows its end";
+    if (h.named) return cmha__tensor_fail(archive, h.tensor.name, wrong);
+    return !wrong ? cmha__arrange(archive)
+                  : cmha__fail(ctx, CMHA_ERR_FORMAT, "safetensors header, byte %zu: %s",
+                               (size_t)(h.at - h.begin), wrong);
+
 }
 
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
@@ -13902,7 +13881,7 @@ static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_
         if (swaps) from = (unsigned char *)memcpy(piece, at, part * width);
         if (swaps) cmha__swap_words(piece, part, width);
         size_t bytes = part * width;
-        o->error = o->fd >= 0 ? cmha__system_write(o->fd, from, bytes)
+        o->error = o->fd >= 0 ? cmha__file_move(o->fd, from, bytes, 1)
                               : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
         if (!o->error) o->at += bytes;
     }
@@ -14213,8 +14192,9 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o,
     return status;
 }
 
-/* Counts the frequencies of the caller's own, which no other option tells. */
-static size_t cmha__own_omega(const cmha_model *model) {
+/* Counts the frequencies of the caller's own. */
+static size_t cmha__own_omega
+(const cmha_model *model) {
     const cmha_model_config *c = &model->config;
     return c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads * (cmha__head_width(c) / 2) : 0;
 }
@@ -14399,11 +14379,11 @@ static void cmha__add_name(cmha__names *list, const char *title, const char *nam
     else list->used += cmha__print(end, room, "%s%.60s", list->used ? ", " : title, name);
 }
 
-static void cmha__shape_text(const size_t *shape, int rank, char *text, size_t room) {
+static const char *cmha__shape_text(const size_t *shape, int rank, char text[80]) {
     size_t used = 0;
-    text[0] = 0;
-    for (int i = 0; i < rank && used < room; i++)
-        used += cmha__print(text + used, room - used, i ? ", %zu" : "%zu", shape[i]);
+    for (text[0] = 0; rank > 0 && used < 80; rank--)
+        used += cmha__print(text + used, 80 - used, used ? ", %zu" : "%zu", *shape++);
+    return text;
 }
 
 /* Compares a tensor of the file, or NULL, with what it is for. */
@@ -14416,17 +14396,13 @@ static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_archi
     return CMHA_OK;
 }
 
-/* Says in the log what stays as it is or is left unread. */
-static void cmha__say_left(const cmha_archive *archive, const char *what, const char *name, const char *why) {
-    cmha__warn(archive->context, "%s: %s %.60s %s", cmha__path_end(archive->path), what, name, why);
-}
 
 /* Compares the file's tensors with parameters and, if not NULL, moments. strict = 1: fails on one that does
    not fit, and if any is missing or unknown; 0: logs a line for each. */
 static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_parameters *p,
                                        cmha_real *moments, int strict) {
-    cmha__names missing, strange;
-    memset(&missing, 0, sizeof missing), memset(&strange, 0, sizeof strange);
+    cmha__names missing = {"", 0, 0}, strange = {"", 0, 0};
+    const char *path = cmha__path_end(archive->path);
     for (size_t i = 0; i < 4 * p->count; i++) {
         char own[CMHA__NAME];
         cmha_archive_item item = cmha__item(p, moments, i, own);
@@ -14434,13 +14410,13 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
         cmha_status status = item.data ? cmha__fits(found, &item) : CMHA_OK;
         char why[250] = "is not in the file and stays as it is", theirs[80], ours[80];
         if (!status) continue;
-        if (found) {
-            cmha__shape_text(found->shape, found->rank, theirs, sizeof theirs);
-            cmha__shape_text(item.shape, item.rank, ours, sizeof ours);
-            cmha__print(why, sizeof why, "is %s of shape [%s], the model needs [%s] of %s",
-                        found->dtype, theirs, ours, item.dtype ? item.dtype : "F64, F32, F16 or BF16");
-        }
-        if (!strict) cmha__say_left(archive, found ? "tensor" : "parameter", own, why);
+        if (found)
+            cmha__print(why, sizeof why, "is %s of shape [%s], the model needs [%s] of %s", found->dtype,
+                        cmha__shape_text(found->shape, found->rank, theirs),
+                        cmha__shape_text(item.shape, item.rank, ours),
+                        item.dtype ? item.dtype : "F64, F32, F16 or BF16");
+        if (!strict)
+            cmha__warn(p->context, "%s: %s %.60s %s", path, found ? "tensor" : "parameter", own, why);
         else if (!found) cmha__add_name(&missing, "missing tensors: ", own);
         else return cmha__fail(archive->context, status, "tensor %s %s", own, why);
     }
@@ -14453,7 +14429,7 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
         }
         if (known) continue;
         if (strict) cmha__add_name(&strange, "tensors unknown to the model: ", name);
-        else cmha__say_left(archive, "tensor", name, "is unknown to the model");
+        else cmha__warn(p->context, "%s: tensor %.60s is unknown to the model", path, name);
     }
     if (!missing.used && !strange.used) return CMHA_OK;
     return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s%s%s", missing.text,
@@ -14520,20 +14496,25 @@ static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p
     return cmha__plan_end(p, &plan, moments, status);
 }
 
-CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *parameters, const char *path, int state) {
-    cmha_parameters *p = parameters;
+/* Reads parameters or, state = 1, all that they have learned. */
+static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, int state, int strict,
+                                         size_t *taken) {
     cmha_archive archive;
-    cmha_status status;
     uint64_t step = 0;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
-    if ((status = cmha__holds_numbers(p)) != CMHA_OK) return status;
-    if ((status = cmha_archive_open(&archive, p->context, path)) != CMHA_OK) return status;
-    if (state) status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step);
-    if (!status && !state) status = cmha__read_state(&archive, p, NULL, 1, 1, NULL);
-    else if (!status) status = cmha__read_learning(&archive, p, &p->moments);
-    if (!status && state) p->step = (size_t)step;
+    cmha_status status = cmha__holds_numbers(p);
+    if (!status) status = cmha_archive_open(&archive, p->context, path);
+    if (status) return status;
+    if (!state) status = cmha__read_state(&archive, p, NULL, strict, 1, taken);
+    else status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step);
+    if (state && !status) status = cmha__read_learning(&archive, p, &p->moments);
+    if (state && !status) p->step = (size_t)step;
     cmha_archive_close(&archive);
     return cmha__blame(p->context, path, status);
+}
+
+CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *parameters, const char *path, int state) {
+    return cmha__read_parameters(parameters, path, state, 1, NULL);
 }
 
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path) {
@@ -14567,15 +14548,8 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
 }
 
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken) {
-    cmha_archive archive;
-    cmha_status status;
     if (taken) *taken = 0;
-    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    if ((status = cmha__holds_numbers(&model->parameters)) != CMHA_OK) return status;
-    if ((status = cmha_archive_open(&archive, model->context, path)) != CMHA_OK) return status;
-    status = cmha__read_state(&archive, &model->parameters, NULL, strict, 1, taken);
-    cmha_archive_close(&archive);
-    return cmha__blame(model->context, path, status);
+    return cmha__read_parameters(model ? &model->parameters : NULL, path, 0, strict, taken);
 }
 
 /* Refuses a resumption where file and model differ in an option: it would be another run. */
