@@ -115,10 +115,10 @@ $(B)/test_threads: private LINK += $(if $(findstring NT,$(OS)),,-pthread)
 $(GRADS): $(B)/%: tests/%.c $(B)/cmha-f64.o $(wildcard tests/*.h)
 	$(COMPILE) $(PRECISION) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha-f64.o $(LINK)
 
-$(B)/conformance: tests/conformance.c $(B)/cmha.o $(wildcard tests/*.h) examples/tools/mobius_geometry.h
+$(B)/conformance: tests/conformance.c $(B)/cmha.o $(wildcard tests/*.h examples/tools/*.h)
 	$(COMPILE) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha.o $(LINK)
 
-$(B)/conformance-f64: tests/conformance.c $(B)/cmha-f64.o $(wildcard tests/*.h) examples/tools/mobius_geometry.h
+$(B)/conformance-f64: tests/conformance.c $(B)/cmha-f64.o $(wildcard tests/*.h examples/tools/*.h)
 	$(COMPILE) $(PRECISION) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha-f64.o $(LINK)
 
 # The rest of the platforms: tests/platforms.sh and tests/compilers.sh say what they need and print N passed, N failed.

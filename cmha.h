@@ -1316,6 +1316,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     FLAG(irw_raw, 0, "crat: the weights of the queries as they are, no softmax") \
     FLAG(recompute, 0, "training: blocks keep their input alone, run again in the backward: less memory") \
     NAME(score, "real, cope: the program's own instead of attention, or cope_score; empty = none") \
+    NAME(tokenizer, "whose tokens the ids are, by its identity; empty = bytes or bare numbers") \
     FLAG(tokens, 1, "ids are embedded; 0: features alone, and the vocabulary's head is untied") \
     SIZE(features, 0, 0, 65536, "numbers of a position, beside ids or instead; 0 = none") \
     FLAG(complex_features, 0, "they are complex; family = real takes their planes as channels") \
@@ -1649,6 +1650,7 @@ typedef struct cmha_tokens {
     int width;           /* bytes a token, 1, 2 or 4; in files little endian */
     cmha_context *owner; /* of data that cmha_tokens_open took; NULL = the caller's */
     size_t bytes;
+    int mapped;          /* data is the file itself */
 } cmha_tokens;
 /* Returns token i, -1 beyond the end; 32-bit values above 2^31 - 1 come out negative. */
 CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i);
@@ -1883,7 +1885,9 @@ CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const 
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
     int map);
 
-/* Reads a file as a stream of `width` bytes a token (1: text). Errors: FORMAT (empty, or a token cut off). */
+/* Opens a file as a stream of `width` bytes a token (1: text). The system's files are mapped into memory,
+   which they may exceed (POSIX; wider tokens: little endian), others are read. Until the stream is closed a
+   mapped file must stay as it is: see cmha_knowledge_open. Errors: FORMAT (empty, or a token cut off). */
 CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
     int width);
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
@@ -2468,6 +2472,24 @@ static void *cmha__take(cmha_context *ctx, size_t bytes) {
 static void cmha__give(cmha_context *ctx, void *memory, size_t bytes) {
     unsigned char *at = (unsigned char *)memory;
     if (at) cmha__give_plain(ctx, at - at[-1], bytes + 64);
+}
+
+/* Maps a file of the system's, its descriptor + 1, to be read; NULL where that is not to be had. */
+static void *cmha__map_file(const void *file, uint64_t size) {
+    void *mapping = NULL;
+#if !defined(_WIN32) && !defined(CMHA_NO_FILES)
+    if (file && size <= SIZE_MAX)
+        mapping = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, (int)(intptr_t)file - 1, 0);
+    if (mapping == MAP_FAILED) mapping = NULL;
+#endif
+    return (void)file, (void)size, mapping;
+}
+
+static void cmha__unmap_file(void *mapping, size_t size) {
+#if !defined(_WIN32) && !defined(CMHA_NO_FILES)
+    if (mapping) (void)munmap(mapping, size);
+#endif
+    (void)mapping, (void)size;
 }
 
 /* ---- threads ---- */
@@ -7423,9 +7445,7 @@ CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge) {
     if (!knowledge || !knowledge->context) return;
     for (size_t i = 0; i < sizeof knowledge->owned / sizeof *knowledge->owned; i++)
         cmha__give(knowledge->context, knowledge->owned[i].memory, knowledge->owned[i].bytes);
-#if !defined(_WIN32) && !defined(CMHA_NO_FILES)
-    if (knowledge->mapping) (void)munmap(knowledge->mapping, knowledge->mapped);
-#endif
+    cmha__unmap_file(knowledge->mapping, knowledge->mapped);
     memset(knowledge, 0, sizeof *knowledge);
 }
 
@@ -14658,23 +14678,16 @@ static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *
 /* Maps the file where real tensors can be used as they lie there. */
 static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive,
                                 const cmha_archive_tensor **t) {
-#if defined(_WIN32) || defined(CMHA_NO_FILES)
-    (void)kb, (void)archive, (void)t;
-#else
     uint64_t begin = archive->data_begin;
-    size_t size = (size_t)archive->size;
-    if (!archive->file) return;
     for (size_t i = 0; i < 2; i++)
         if (!t[i] || cmha__dtype(t[i]->dtype) != CMHA__AS_REAL || (begin + t[i]->begin) % sizeof(cmha_real))
             return;
-    if (!cmha__little_endian() || !t[0]->count || size != archive->size) return;
-    void *mapping = mmap(NULL, size, PROT_READ, MAP_PRIVATE, cmha__descriptor(archive->file), 0);
-    if (mapping == MAP_FAILED) return;
-    kb->mapping = mapping;
-    kb->mapped = size;
-    kb->vectors = (const cmha_real *)(const void *)((const char *)mapping + begin + t[0]->begin);
-    kb->features = (const cmha_real *)(const void *)((const char *)mapping + begin + t[1]->begin);
-#endif
+    if (!cmha__little_endian() || !t[0]->count) return;
+    const char *mapping = (const char *)(kb->mapping = cmha__map_file(archive->file, archive->size));
+    if (!mapping) return;
+    kb->mapped = (size_t)archive->size;
+    kb->vectors = (const cmha_real *)(const void *)(mapping + begin + t[0]->begin);
+    kb->features = (const cmha_real *)(const void *)(mapping + begin + t[1]->begin);
 }
 
 /* Compares features with the phasors of the vectors: 1 = equal but for rounding (of an F16, at worst). */
@@ -14757,6 +14770,8 @@ CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context
     if (!size) status = cmha__fail(context, CMHA_ERR_FORMAT, "it is empty");
     else if (size % (uint64_t)width)
         status = cmha__fail(context, CMHA_ERR_FORMAT, "its size is not a multiple of %d bytes", width);
+    else if ((width == 1 || cmha__little_endian()) && (tokens->data = cmha__map_file(file, size)) != NULL)
+        tokens->mapped = 1;
     else if (size > SIZE_MAX / 2 || (tokens->data = data = cmha__take(context, tokens->bytes)) == NULL)
         status = cmha__fail(context, CMHA_ERR_MEMORY, "no memory for its tokens");
     else status = cmha__file_read(context, path, file, 0, data, tokens->bytes);
@@ -14768,7 +14783,9 @@ CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context
 
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens) {
     if (!tokens) return;
-    if (tokens->owner) cmha__give(tokens->owner, (void *)(uintptr_t)tokens->data, tokens->bytes);
+    void *data = (void *)(uintptr_t)tokens->data;
+    if (tokens->mapped) cmha__unmap_file(data, tokens->bytes);
+    else if (tokens->owner) cmha__give(tokens->owner, data, tokens->bytes);
     memset(tokens, 0, sizeof *tokens);
 }
 

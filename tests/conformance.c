@@ -595,6 +595,7 @@ static void op_model(kase *k) {
 #include "conformance_cores.h"
 #include "conformance_retrieval.h"
 #include "conformance_experts.h"
+#include "conformance_text.h"
 
 static const struct {
     const char *name;
@@ -620,6 +621,7 @@ static const struct {
     {"angular_linear", op_angular_linear}, {"lag_fft", op_lag_fft},
     {"irw_fuse", op_irw_fuse},
     {"complex_residual", op_complex_residual}, {"cmoe", op_cmoe},
+    {"text_metrics", op_text_metrics},
 };
 
 /* ----------------------------------------------- running ------------------------------------------------ */

@@ -481,12 +481,40 @@ def attention_cases(d):
          mask=[1, 0, 1, 1, 1, 0, 1, 1])
 
 
+def text_case(d, name, rows, eos=-1, pad=-1, dist_over="ngrams", rep="mean"):
+    """What the definitions say, by sets of tuples: n-grams of rows that end at eos and have lost their pads."""
+    c = Case("own_text_metrics_" + name, "text_metrics", 0, 1e-6, 1e-9, eos=eos, pad=pad, dist_over=dist_over, rep=rep)
+    c.ints("in.ids", [len(rows), len(rows[0])], [i for row in rows for i in row])
+    cut = [[i for i in (row[:row.index(eos)] if eos in row else row) if i != pad] for row in rows]
+    grams = [[[tuple(row[i:i + n]) for i in range(len(row) - n + 1)] for row in cut] for n in (1, 2, 4)]
+    total, distinct = [sum(map(len, g)) for g in grams], [len({x for row in g for x in row}) for g in grams]
+    again = [len(row) - len(set(row)) for row in grams[2]]
+    shares = [a / len(row) for a, row in zip(again, grams[2]) if row]
+    rep4 = sum(shares) / len(shares) if rep == "mean" and shares else sum(again) / total[2] if total[2] else 0.0
+    below = [total[0 if dist_over == "tokens" else n] for n in range(2)]
+    c.out("dist", A([2], [S(x / n if n else 0.0) for x, n in zip(distinct, below)]))
+    c.out("rep4", A([1], [S(rep4)]))
+    for name, values in (("distinct", distinct[:2]), ("total", total[:2]), ("repeated", again), ("len", [len(r) for r in cut])):
+        c.ints("out." + name, [len(values)], values)
+    c.write(d, grad=False)
+
+
+def text_cases(d):
+    draw = random.Random(60).randrange
+    text_case(d, "three_words", [[draw(3) for _ in range(40)] for _ in range(3)])
+    text_case(d, "three_words_pooled", [[draw(3) for _ in range(40)] for _ in range(3)], eos=2, rep="pooled")
+    text_case(d, "wide_ids", [[draw(2) * 0x7FFFFF00 + draw(2) * 0x10000 + draw(2) for _ in range(33)]], dist_over="tokens")
+    text_case(d, "eos_first", [[9, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 9]], eos=9)
+    text_case(d, "pads_within", [[0, 5, 0, 6, 5, 6, 0, 5, 6, 5], [0] * 10], pad=0)
+
+
 def main():
     directory = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "cases")
     os.makedirs(directory, exist_ok=True)
     dense_cases(directory)
     other_cases(directory)
     attention_cases(directory)
+    text_cases(directory)
     model_case(directory, "own_model_cmha_untied_literal", 40, 2, 3, 1, 4, 2, 5, 5, "cmha", tied=0, freq="literal", base="30.0")
     model_case(directory, "own_model_dot_sinusoidal", 41, 1, 4, 1, 6, 2, 4, 5, "dot", pos="sinusoidal", base="40.0", scale=0.8)
     model_case(directory, "own_model_rope_one_head", 42, 1, 4, 1, 4, 1, 3, 4, "rope", layout="half")

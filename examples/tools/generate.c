@@ -75,21 +75,6 @@ static int on_token(void *user, const int32_t *tokens, size_t batch) {
     return ferror(stdout); /* whoever read the text has gone */
 }
 
-/* A prompt of the command line: \n, \t, \\ and \xNN stand for the bytes they name.
-   Works in place, returns the length. */
-static size_t unescape(char *s) {
-    size_t n = 0;
-    for (const char *p = s; *p; p++) {
-        unsigned byte;
-        if (*p != '\\' || !p[1]) s[n++] = *p;
-        else if (*++p == 'n') s[n++] = '\n';
-        else if (*p == 't') s[n++] = '\t';
-        else if (*p == 'x' && sscanf(p + 1, "%2x", &byte) == 1 && p[2]) s[n++] = (char)byte, p += 2;
-        else s[n++] = *p;
-    }
-    return n;
-}
-
 /* f32, bf16 or, where `most` allows it, int8. */
 static cmha_storage storage_of(const char *name, int most) {
     static const char *const names[] = {"f32", "bf16", "int8"}; /* in the order of the enumeration */
@@ -163,18 +148,6 @@ static int32_t *tokenize(char *text, size_t length, int bytes, size_t *count) {
         }
     if (!*count) complain(2, "the prompt is empty", "");
     return ids;
-}
-
-/* Tokens a sequence had in training, which a trainer's checkpoint says; distances beyond
-   are distances the model never saw. */
-static size_t trained_length(const char *path) {
-    cmha_archive archive;
-    check(cmha_archive_open(&archive, &ctx, path));
-    const char *length = cmha_archive_metadata(&archive, "trainer.length");
-    uint64_t n = 0;
-    if (!length || !text_whole(length, &n) || !n || n > SIZE_MAX) n = 1024;
-    cmha_archive_close(&archive);
-    return (size_t)n;
 }
 
 static int help(void) {

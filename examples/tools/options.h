@@ -183,6 +183,21 @@ static inline void set_fields(const place *places, int n, char *const *settings,
     }
 }
 
+/* A text of the command line, in which \n, \t, \\ and \xNN stand for the bytes they name. Works in place,
+   returns the length. */
+static inline size_t unescape(char *s) {
+    size_t n = 0;
+    for (const char *p = s; *p; p++) {
+        unsigned byte;
+        if (*p != '\\' || !p[1]) s[n++] = *p;
+        else if (*++p == 'n') s[n++] = '\n';
+        else if (*p == 't') s[n++] = '\t';
+        else if (*p == 'x' && sscanf(p + 1, "%2x", &byte) == 1 && p[2]) s[n++] = (char)byte, p += 2;
+        else s[n++] = *p;
+    }
+    return n;
+}
+
 /* ---- From start to end ---- */
 
 static inline void on_log(void *user, cmha_log_level level, const char *line) {
@@ -206,6 +221,18 @@ static inline void open_context(const setting *seed, const setting *threads, int
     config.seed = whole_of(seed, 0, UINT64_MAX), config.threads = (int)whole_of(threads, 0, 1024);
     if (!quiet && !kernel_given) config.log = on_log;
     check(cmha_context_init(&ctx, &config));
+}
+
+/* Tokens a sequence had in training, which a trainer's checkpoint says; distances beyond
+   are distances the model never saw. */
+static inline size_t trained_length(const char *path) {
+    cmha_archive archive;
+    check(cmha_archive_open(&archive, &ctx, path));
+    const char *length = cmha_archive_metadata(&archive, "trainer.length");
+    uint64_t n = 0;
+    if (!length || !text_whole(length, &n) || !n || n > SIZE_MAX) n = 1024;
+    cmha_archive_close(&archive);
+    return (size_t)n;
 }
 
 /* Last thing in main: what was printed has to have arrived. Returns the status of the program. */

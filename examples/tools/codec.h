@@ -1,0 +1,262 @@
+/* codec.h - what turns text into a model's tokens and tokens into text: a tokenizer (../tokenizer.h), bytes,
+   or for other models the bare numbers. Where the libraries of tokenizers are not there (WITH_TOKENIZER is
+   not defined), asking for one is answered with a line that names them. Include it after cmha.h.
+
+   Static functions without globals; those that can fail return 1 for success and 0 for failure, and then
+   `error` (TEXT_ERROR bytes) holds one line. */
+#ifndef CODEC_H
+#define CODEC_H
+
+#include "text.h"
+
+#ifdef WITH_TOKENIZER
+#include "../tokenizer.h"
+#endif
+
+typedef enum codec_kind { CODEC_BYTES, CODEC_NUMBERS, CODEC_TOKENIZER } codec_kind;
+
+typedef struct codec {
+    codec_kind kind;
+    size_t size;                              /* ids of the model, those of codec_add_specials too */
+    int32_t bos, eos, pad, cls, sep, mask, unk; /* -1: there is none */
+    char identity[32];                        /* of the tokenizer; empty: none */
+#ifdef WITH_TOKENIZER
+    tokenizer t;
+#endif
+} codec;
+
+typedef struct codec_ids { int32_t *at; size_t n, room; } codec_ids;
+
+/* What has been read of a text that is shown token by token */
+typedef struct codec_text {
+    char held[8]; /* of bytes: a character's first ones */
+    size_t n_held;
+    int special;  /* 1: special tokens are shown too */
+#ifdef WITH_TOKENIZER
+    tokenizer_decoder decoder;
+#endif
+} codec_text;
+
+static inline void codec_close(codec *c) {
+#ifdef WITH_TOKENIZER
+    tokenizer_close(&c->t);
+#endif
+    memset(c, 0, sizeof *c);
+}
+
+static inline int codec_missing(char *error) {
+    return text_fail(error, "no tokenizers in this build: install libutf8proc and cJSON (Debian, Ubuntu: "
+                            "apt-get install libutf8proc-dev libcjson-dev), then make");
+}
+
+/* Tokens that are bytes (of 256) or bare numbers. */
+static inline void codec_plain(codec *c, size_t size) {
+    memset(c, 0, sizeof *c);
+    c->kind = size == 256 ? CODEC_BYTES : CODEC_NUMBERS, c->size = size;
+    c->bos = c->eos = c->pad = c->cls = c->sep = c->mask = c->unk = -1;
+}
+
+/* ---- Where a model's tokenizer lies ---- */
+
+/* The path of what stands beside a checkpoint M.safetensors or M.safetensors.last: M and the ending. Returns
+   0 where that is too long. */
+static inline int codec_beside(const char *checkpoint, const char *ending, char *path, size_t size) {
+    static const char *const cut[] = {".last", ".safetensors"};
+    size_t n = strlen(checkpoint);
+    for (size_t i = 0; i < 2; i++) {
+        size_t m = strlen(cut[i]);
+        if (n > m && !strncmp(checkpoint + n - m, cut[i], m)) n -= m;
+    }
+    return n < size && (size_t)snprintf(path, size, "%.*s%s", (int)n, checkpoint, ending) < size;
+}
+
+#ifdef WITH_TOKENIZER
+/* Looks for M.tokenizer.json beside a checkpoint, then for tokenizer.json in its folder. */
+static inline int codec_find(const char *checkpoint, const char *identity, char *path, size_t size,
+                             char *error) {
+    const char *slash = strrchr(checkpoint, '/');
+    int folder = slash ? (int)(slash + 1 - checkpoint) : 0;
+    if (codec_beside(checkpoint, ".tokenizer.json", path, size) && !access(path, F_OK)) return 1;
+    if ((size_t)snprintf(path, size, "%.*stokenizer.json", folder, checkpoint) < size && !access(path, F_OK))
+        return 1;
+    if (!codec_beside(checkpoint, ".tokenizer.json", path, size)) *path = 0;
+    return text_fail(error, "%.120s speaks the tokens of %s: neither %.120s nor tokenizer.json there; name "
+                            "it with --tokenizer", checkpoint, identity, path);
+}
+
+static inline int codec_load(codec *c, const char *path, char *error) {
+    memset(c, 0, sizeof *c);
+    if (!tokenizer_open(&c->t, path, error)) return 0;
+    c->kind = CODEC_TOKENIZER, c->size = c->t.size;
+    c->bos = c->t.bos, c->eos = c->t.eos, c->pad = c->t.pad, c->unk = c->t.unk;
+    c->cls = c->t.cls, c->sep = c->t.sep, c->mask = c->t.mask;
+    snprintf(c->identity, sizeof c->identity, "%s", c->t.identity);
+    return 1;
+}
+#endif
+
+/* Opens what a model speaks. given: the file of --tokenizer, or NULL; checkpoint: beside which a tokenizer
+   may lie, or NULL; identity: the model's configuration field `tokenizer`, empty for a new model; vocabulary:
+   the model's, 0 for a new one. Without a tokenizer the tokens of 256 are bytes, others numbers. */
+static inline int codec_open(codec *c, const char *given, const char *checkpoint, const char *identity,
+                             size_t vocabulary, char *error) {
+    codec_plain(c, vocabulary ? vocabulary : 256);
+    if (!given && !*identity) return 1;
+#ifdef WITH_TOKENIZER
+    char path[4096];
+    if (!given && !codec_find(checkpoint, identity, path, sizeof path, error)) return 0;
+    if (!codec_load(c, given ? given : path, error)) return 0;
+    if (*identity && strcmp(identity, c->identity))
+        text_fail(error, "%.200s is the tokenizer %s, but the model speaks the tokens of %s",
+                  given ? given : path, c->identity, identity);
+    else if (vocabulary && c->size > vocabulary)
+        text_fail(error, "%.200s has %zu tokens, the model only %zu", given ? given : path, c->size,
+                  vocabulary);
+    else return 1;
+    return codec_close(c), 0;
+#else
+    (void)checkpoint;
+    return codec_missing(error);
+#endif
+}
+
+/* Keeps the tokenizer beside a checkpoint; nothing to do where there is none. */
+static inline int codec_save(const codec *c, const char *checkpoint, char *error) {
+#ifdef WITH_TOKENIZER
+    char path[4096];
+    if (c->kind != CODEC_TOKENIZER) return 1;
+    if (!codec_beside(checkpoint, ".tokenizer.json", path, sizeof path))
+        return text_fail(error, "too long a name: %s", checkpoint);
+    return tokenizer_save(&c->t, path, error);
+#else
+    return (void)c, (void)checkpoint, (void)error, 1;
+#endif
+}
+
+/* Sees to it that an encoder has [PAD], [CLS], [SEP] and [MASK]. Of a tokenizer <s> and </s> stand for [CLS]
+   and [SEP] where it has no such; what it lacks gets ids behind its own, as bytes do. */
+static inline void codec_add_specials(codec *c) {
+    int32_t *need[4];
+    need[0] = &c->pad, need[1] = &c->cls, need[2] = &c->sep, need[3] = &c->mask;
+    if (c->cls < 0) c->cls = c->bos;
+    if (c->sep < 0) c->sep = c->eos;
+    for (int i = 0; i < 4; i++)
+        if (*need[i] < 0) *need[i] = (int32_t)c->size++;
+}
+
+/* ---- Text to tokens ---- */
+
+static inline void codec_ids_free(codec_ids *ids) {
+    free(ids->at);
+    memset(ids, 0, sizeof *ids);
+}
+
+static inline int codec_append(codec_ids *ids, const int32_t *more, size_t n, char *error) {
+    if (ids->room - ids->n < n) {
+        int32_t *at = (int32_t *)text_memory(ids->at, ids->n + n, 2, sizeof *at);
+        if (!at) return text_fail(error, "no memory for so many tokens");
+        ids->at = at, ids->room = 2 * (ids->n + n);
+    }
+    if (n) memcpy(ids->at + ids->n, more, n * sizeof *more);
+    ids->n += n;
+    return 1;
+}
+
+/* Appends the numbers that a text lists, with blanks or commas between. */
+static inline int codec_numbers(const codec *c, const char *text, size_t n, codec_ids *ids, char *error) {
+    uint64_t value = 0;
+    int inside = 0;
+    for (size_t i = 0; i <= n; i++) {
+        int digit = i < n && text[i] >= '0' && text[i] <= '9';
+        if (digit) value = inside ? value * 10 + (uint64_t)(text[i] - '0') : (uint64_t)(text[i] - '0');
+        if ((!digit && i < n && !strchr(" ,\t\r\n", text[i])) || (digit && value >= c->size))
+            return text_fail(error, "this model's tokens are numbers below %zu, not %.*s", c->size,
+                             n - i < 40 ? (int)(n - i) : 40, text + i);
+        if (inside && !digit) {
+            int32_t id = (int32_t)value;
+            if (!codec_append(ids, &id, 1, error)) return 0;
+        }
+        inside = digit;
+    }
+    return 1;
+}
+
+/* Appends the ids of a text; special = 1: with what the tokenizer's template puts around it. */
+static inline int codec_encode(const codec *c, const char *text, size_t n, int special, codec_ids *ids,
+                               char *error) {
+    if (c->kind == CODEC_NUMBERS) return codec_numbers(c, text, n, ids, error);
+#ifdef WITH_TOKENIZER
+    if (c->kind == CODEC_TOKENIZER) {
+        tokenizer_ids all;
+        all.at = ids->at, all.n = ids->n, all.room = ids->room;
+        int done = tokenizer_encode(&c->t, text, n, special, &all, error);
+        ids->at = all.at, ids->n = all.n, ids->room = all.room;
+        return done;
+    }
+#endif
+    (void)special;
+    for (size_t i = 0; i < n; i++) {
+        int32_t byte = (unsigned char)text[i];
+        if (!codec_append(ids, &byte, 1, error)) return 0;
+    }
+    return 1;
+}
+
+/* ---- Tokens to text ---- */
+
+/* Prints a token: its text, whole characters of it, or its number. */
+static inline void codec_show(const codec *c, codec_text *s, int32_t id) {
+#ifdef WITH_TOKENIZER
+    if (c->kind == CODEC_TOKENIZER) {
+        char *out = (char *)malloc(c->t.longest + 8);
+        size_t n = out ? tokenizer_decode(&c->t, &s->decoder, id, out) : 0;
+        text_show(out, n, 1), free(out);
+        return;
+    }
+#endif
+    if (c->kind == CODEC_NUMBERS) {
+        printf("%ld ", (long)id);
+        return;
+    }
+    s->held[s->n_held++] = (char)id;
+    size_t shown = text_show(s->held, s->n_held, 0);
+    memmove(s->held, s->held + shown, s->n_held -= shown);
+}
+
+/* Ends a text and its line; s is for another text then. */
+static inline void codec_show_end(const codec *c, codec_text *s) {
+    codec_text next;
+    memset(&next, 0, sizeof next);
+    next.special = s->special;
+#ifdef WITH_TOKENIZER
+    if (c->kind == CODEC_TOKENIZER) {
+        char *out = (char *)malloc(c->t.longest + 8);
+        text_show(out, out ? tokenizer_decode_end(&c->t, &s->decoder, out) : 0, 1), free(out);
+    }
+#endif
+    (void)c;
+    text_show(s->held, s->n_held, 1), putchar('\n');
+    *s = next;
+}
+
+/* Counts the bytes of text that tokens [begin, end) of a stream stand for, as they follow the one before; 0
+   where tokens are numbers. */
+static inline double codec_bytes(const codec *c, const cmha_tokens *tokens, size_t begin, size_t end) {
+    double bytes = 0;
+    if (c->kind == CODEC_BYTES) return (double)(end - begin);
+#ifdef WITH_TOKENIZER
+    char *out = c->kind == CODEC_TOKENIZER ? (char *)malloc(c->t.longest + 8) : NULL;
+    tokenizer_decoder decoder;
+    memset(&decoder, 0, sizeof decoder);
+    for (size_t i = begin ? begin - 1 : 0; out && i < end; i++) {
+        size_t n = tokenizer_decode(&c->t, &decoder, cmha_tokens_at(tokens, i), out);
+        if (i >= begin) bytes += (double)n;
+    }
+    if (out) bytes += (double)tokenizer_decode_end(&c->t, &decoder, out);
+    free(out);
+#endif
+    (void)tokens;
+    return bytes;
+}
+
+#endif
