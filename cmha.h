@@ -1885,9 +1885,9 @@ CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const 
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
     int map);
 
-/* Opens a file as a stream of `width` bytes a token (1: text). The system's files are mapped into memory,
-   which they may exceed (POSIX; wider tokens: little endian), others are read. Until the stream is closed a
-   mapped file must stay as it is: see cmha_knowledge_open. Errors: FORMAT (empty, or a token cut off). */
+/* Opens a file as a stream of `width` bytes a token. A text (1) is read. Wider tokens are mapped where the
+   system can (POSIX, little endian), so that they may exceed the memory; until the stream is closed nobody
+   may then write into the file: see cmha_knowledge_open. Errors: FORMAT (empty, or a token cut off). */
 CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
     int width);
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
@@ -14770,7 +14770,7 @@ CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context
     if (!size) status = cmha__fail(context, CMHA_ERR_FORMAT, "it is empty");
     else if (size % (uint64_t)width)
         status = cmha__fail(context, CMHA_ERR_FORMAT, "its size is not a multiple of %d bytes", width);
-    else if ((width == 1 || cmha__little_endian()) && (tokens->data = cmha__map_file(file, size)) != NULL)
+    else if (width > 1 && cmha__little_endian() && (tokens->data = cmha__map_file(file, size)) != NULL)
         tokens->mapped = 1;
     else if (size > SIZE_MAX / 2 || (tokens->data = data = cmha__take(context, tokens->bytes)) == NULL)
         status = cmha__fail(context, CMHA_ERR_MEMORY, "no memory for its tokens");
